@@ -8,6 +8,7 @@ require (
 	github.com/a2aproject/a2a-go/v2 v2.4.0
 	github.com/antchfx/jsonquery v1.3.6
 	github.com/antchfx/xpath v1.3.8
+	github.com/cedar-policy/cedar-go v1.5.0
 	github.com/cockroachdb/pebble/v2 v2.1.7
 	github.com/coder/websocket v1.8.15
 	github.com/eclipse/paho.golang v0.23.0

@@ -29,8 +29,8 @@ type question struct {
 	Skip  int      `json:"-"`
 }
 
-// parrot is an agent with a part of each kind.
-func parrot() (*State[string], *Event[int], []Part) {
+// testParts is an agent with a part of each kind.
+func testParts() (*State[string], *Event[int], []Part) {
 	mood, said := NewState("mood", "calm", func(v string) error {
 		if v == "dead" {
 			return errors.New("it is resting")
@@ -89,7 +89,7 @@ func described(t *testing.T, raw []byte) *td.Thing {
 
 func TestDescriptionFollowsTheTypes(t *testing.T) {
 	t.Parallel()
-	_, _, parts := parrot()
+	_, _, parts := testParts()
 	raw, _, err := New(Agent{Name: "parrot", Description: "It talks.", Version: "1.2.3", Capabilities: []string{"urn:example:say"},
 		Tool: true}, parts...)
 	if err != nil {
@@ -176,9 +176,9 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-func TestAnswers(t *testing.T) {
+func TestRepliesAreChecked(t *testing.T) {
 	t.Parallel()
-	_, _, parts := parrot()
+	_, _, parts := testParts()
 	raw, thing, err := New(Agent{Name: "parrot"}, parts...)
 	if err != nil {
 		t.Fatal(err)
@@ -221,7 +221,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// Whatever a Go value is, the agent's own description has room for it.
+// The schema of a Go type accepts the nil and zero values of the type.
 func TestNilFitsTheSchema(t *testing.T) {
 	t.Parallel()
 	type found struct {
@@ -255,9 +255,9 @@ func TestNilFitsTheSchema(t *testing.T) {
 	}
 }
 
-func TestStreamAnswersInParts(t *testing.T) {
+func TestStreamRepliesInParts(t *testing.T) {
 	t.Parallel()
-	_, _, parts := parrot()
+	_, _, parts := testParts()
 	_, thing, err := New(Agent{Name: "parrot"}, parts...)
 	if err != nil {
 		t.Fatal(err)
@@ -289,7 +289,7 @@ func TestStreamAnswersInParts(t *testing.T) {
 
 func TestListeners(t *testing.T) {
 	t.Parallel()
-	mood, said, parts := parrot()
+	mood, said, parts := testParts()
 	_, thing, err := New(Agent{Name: "parrot"}, parts...)
 	if err != nil {
 		t.Fatal(err)
@@ -330,7 +330,7 @@ func TestListeners(t *testing.T) {
 // A consumer that reads a value and then observes misses no change in between, and receives none twice.
 func TestObservationContinuesAReading(t *testing.T) {
 	t.Parallel()
-	mood, _, parts := parrot()
+	mood, _, parts := testParts()
 	_, thing, err := New(Agent{Name: "parrot"}, parts...)
 	if err != nil {
 		t.Fatal(err)
@@ -382,7 +382,7 @@ func TestObservationContinuesAReading(t *testing.T) {
 func TestSlowListenersAreDropped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, said, parts := parrot()
+		_, said, parts := testParts()
 		_, thing, err := New(Agent{Name: "parrot"}, parts...)
 		if err != nil {
 			t.Fatal(err)

@@ -10,9 +10,9 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// asked runs the action name of a thing, which is answered each time that it asks; nil answers leave. It returns all that was asked, and
-// how it ended.
-func asked(t *testing.T, thing interact.Thing, name string, answers ...string) (messages []string, output string, err error) {
+// callWithAnswers runs the action name of a Thing and answers each input request; without an answer it ends the loop. It returns all input
+// requests and the result.
+func callWithAnswers(t *testing.T, thing interact.Thing, name string, answers ...string) (messages []string, output string, err error) {
 	t.Helper()
 	m := &interact.Message{Type: interact.InvokeAction, ID: "1", Name: name, Data: []byte(`{}`)}
 	for r, e := range thing.Do(t.Context(), m) {
@@ -74,7 +74,7 @@ func TestAsk(t *testing.T) {
 		"an address": {"site", []string{`{"u":{"action":"accept"}}`}, `"accept"`, 1, 0},
 		"left":       {"ask", nil, "", 0, 0},
 	} {
-		messages, output, err := asked(t, thing, c.action, c.answers...)
+		messages, output, err := callWithAnswers(t, thing, c.action, c.answers...)
 		if output != c.want || len(messages) != c.asked || (err != nil) != (c.failed != 0) || err != nil && interact.AsError(err).Code != c.failed {
 			t.Errorf("%s: got %s, asked %v, %v", name, output, messages, err)
 		}
@@ -103,7 +103,7 @@ func TestDisconnectWhileAStreamRequiresInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, output, err := asked(t, thing, "s"); output != `"first"` || err != nil {
+	if _, output, err := callWithAnswers(t, thing, "s"); output != `"first"` || err != nil {
 		t.Errorf("got %s, %v", output, err)
 	}
 	if err := <-ended; !errors.Is(err, context.Canceled) {

@@ -126,7 +126,7 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// TestUpload sends inputs that are readers as they are.
+// TestUpload sends inputs that are readers unchanged.
 func TestUpload(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)

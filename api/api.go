@@ -119,7 +119,7 @@ type Agent struct {
 	Resembles string `json:"resembles,omitempty"`
 	// Equivocation is set if the owner has signed two records with one sequence number.
 	Equivocation *Equivocation `json:"equivocation,omitempty"`
-	Seen         time.Time     `json:"seen"` // the issue of the record
+	Seen         time.Time     `json:"seen"` // the issue of the record; the column SEEN of `lmosd find` is LastSeen
 	Expires      time.Time     `json:"expires"`
 	Score        float64       `json:"score,omitempty"` // 0 to 1: the match with the query
 	// ScoreFactors are the parts of the score, if the request asked for them (explain=true).

@@ -19,7 +19,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
-	"github.com/lmosd/lmosd/internal/streambody"
+	"github.com/lmosd/lmosd/internal/httpbody"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -44,12 +44,12 @@ func Dial(target, token string) (*Client, error) {
 	c.http = &http.Client{Transport: transport, CheckRedirect: noRedirect}
 	if path, ok := socketPath(target); ok {
 		c.base = "http://localhost"
-		transport.DialContext = streambody.Dial(func(ctx context.Context, _, _ string) (net.Conn, error) {
+		transport.DialContext = httpbody.Dial(func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
 		})
 		return c, nil
 	}
-	transport.DialContext, transport.ForceAttemptHTTP2 = streambody.Dial(new(net.Dialer).DialContext), true
+	transport.DialContext, transport.ForceAttemptHTTP2 = httpbody.Dial(new(net.Dialer).DialContext), true
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 		return nil, interact.Errorf(interact.Usage, "", "expected the URL or the socket of a node, got %q", target).
@@ -323,7 +323,7 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 			_, err := io.Copy(w, source)
 			w.CloseWithError(err)
 		}(body)
-		body, to = r, streambody.Bind(ctx, func() { r.Close() })
+		body, to = r, httpbody.Bind(ctx, func() { r.Close() })
 	}
 	req, err := http.NewRequestWithContext(to, method, c.base+path, body)
 	if err != nil {
@@ -356,13 +356,13 @@ func (c *Client) Stream(ctx context.Context, path, contentType string, body io.R
 }
 
 func (c *Client) read(ctx context.Context, resp *http.Response) ([]byte, string, error) {
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	body, err := httpbody.ReadAll(resp.Body, resp.ContentLength, maxAnswer)
 	switch {
-	case err != nil:
-		return nil, "", c.lost(ctx, err)
-	case len(body) > maxAnswer:
+	case errors.Is(err, httpbody.ErrTooLarge):
 		return nil, "", interact.Errorf(interact.TooLarge, "request fewer results", "the response has more than %d bytes", maxAnswer).
 			Then(interact.StepOption, "limit", "20")
+	case err != nil:
+		return nil, "", c.lost(ctx, err)
 	case resp.StatusCode < 200 || resp.StatusCode > 299:
 		return nil, "", problem.Read(resp, body)
 	}

@@ -45,7 +45,7 @@ type PolicyCheck func(ctx context.Context, m *interact.Message) error
 // A TunnelGuard is a [Bridge] that can apply the policy of the host to each message inside its tunnels, wherever the agent runs.
 type TunnelGuard interface {
 	// Guard returns the middleware for the Thing that d describes; nil if it has no tunnel of this bridge.
-	Guard(d *td.Thing, judge PolicyCheck) interact.Middleware
+	Guard(d *td.Thing, check PolicyCheck) interact.Middleware
 }
 
 // Import configures how a foreign agent joins the mesh. All fields are optional.
@@ -58,8 +58,8 @@ type Import struct {
 	Dir string
 	// Approvals is the file with the definitions of the agent's first import; changed definitions require approval. Empty keeps
 	// them in memory while the agent is connected. Approve accepts all changed definitions.
-	Pins    string
-	Approve bool
+	Approvals string
+	Approve   bool
 	// PublishPrivate publishes an agent to other nodes even if it declares itself private.
 	PublishPrivate bool
 	// Env are additional environment variables of a program: "NAME=value", or the "NAME" of a variable of this process.

@@ -9,7 +9,7 @@ import (
 type Caller struct {
 	// Operator reports that the caller is authorized to administer the host.
 	Operator bool
-	// Authorization is the Authorization header, unless it authenticated the caller. It tells callers apart and proves nothing.
+	// Authorization is the Authorization header, unless it authenticated the caller. It distinguishes callers, and is not verified.
 	Authorization string
 }
 

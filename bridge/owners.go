@@ -127,7 +127,7 @@ func (n AgentOwners) qualify(name string) string {
 	return n.agent + "\x00" + name
 }
 
-// claim is [Owners.claim].
+// Claim is [Owners.claim].
 func (n AgentOwners) Claim(name, principal string) (own, fresh bool) {
 	return n.all.claim(n.qualify(name), principal)
 }
@@ -135,12 +135,12 @@ func (n AgentOwners) Claim(name, principal string) (own, fresh bool) {
 // Release is [Owners.Release].
 func (n AgentOwners) Release(name, principal string) { n.all.Release(n.qualify(name), principal) }
 
-// allows is [Owners.allows].
+// Allows is [Owners.allows].
 func (n AgentOwners) Allows(name, principal string) bool {
 	return n.all.allows(n.qualify(name), principal)
 }
 
-// owns is [Owners.owns].
+// Owns is [Owners.owns].
 func (n AgentOwners) Owns(name, principal string) bool { return n.all.owns(n.qualify(name), principal) }
 
 // Refused reports whether an agent rejected a request without starting it, so that a claim made for it may be released.

@@ -41,7 +41,7 @@ func TestClaims(t *testing.T) {
 		t.Error("a flood dropped claims of others, or not its oldest")
 	}
 	if len(c.owners) != 8 || len(c.order) != 3 {
-		t.Errorf("%d names of %d are remembered", len(c.owners), len(c.order))
+		t.Errorf("%d names of %d principals are recorded", len(c.owners), len(c.order))
 	}
 }
 

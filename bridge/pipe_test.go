@@ -63,14 +63,14 @@ func TestPipe(t *testing.T) {
 }
 
 // Closing one end unblocks the other.
-func TestEndsOfAPipe(t *testing.T) {
+func TestPipeClose(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, full := newPipe(), make(chan error, 1)
 		go func() {
 			n, err := p.Write(make([]byte, maxChunk+1))
 			if n != maxChunk {
-				t.Errorf("%d bytes were taken", n)
+				t.Errorf("%d bytes were written", n)
 			}
 			full <- err
 		}()

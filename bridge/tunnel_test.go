@@ -36,7 +36,7 @@ func echo(_ context.Context, s io.ReadWriteCloser) error {
 }
 
 // Bytes written at one end are read at the other.
-func TestATunnelCarriesBytes(t *testing.T) {
+func TestTunnelCarriesBytes(t *testing.T) {
 	t.Parallel()
 	sent := make([]byte, 3<<20+7)
 	_, _ = rand.Read(sent)
@@ -53,12 +53,12 @@ func TestATunnelCarriesBytes(t *testing.T) {
 	}()
 	got := make([]byte, len(sent))
 	if _, err := io.ReadFull(d, got); err != nil || !bytes.Equal(got, sent) {
-		t.Errorf("got something else, %v", err)
+		t.Errorf("got other bytes than were written, %v", err)
 	}
 }
 
 // Each end gets an error or io.EOF when the other closes.
-func TestEndsOfATunnel(t *testing.T) {
+func TestTunnelClose(t *testing.T) {
 	t.Parallel()
 	broken := interact.Errorf(interact.AgentFailed, "", "it exited with 3")
 	for name, c := range map[string]struct {
@@ -74,11 +74,11 @@ func TestEndsOfATunnel(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 		if _, err := d.Write([]byte("x")); err == nil {
-			t.Errorf("%s: something was written after the end", name)
+			t.Errorf("%s: a write succeeded after the end", name)
 		}
 		d.Close()
 		if _, err := d.Read(make([]byte, 1)); err == nil {
-			t.Errorf("%s: something was read after the end", name)
+			t.Errorf("%s: a read succeeded after the end", name)
 		}
 	}
 }
@@ -109,46 +109,46 @@ func TestCloseEndsTheRequestStream(t *testing.T) {
 func TestCloseCancels(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		deaf := host(func(ctx context.Context, s io.ReadWriteCloser) error {
+		unresponsive := host(func(ctx context.Context, s io.ReadWriteCloser) error {
 			<-ctx.Done()
 			if _, err := s.Write([]byte("x")); err == nil {
-				t.Error("it still could write")
+				t.Error("a write after Close succeeded")
 			}
 			return ctx.Err()
 		})
-		d := dial(t.Context(), deaf)
+		d := dial(t.Context(), unresponsive)
 		begun := time.Now()
 		if _, err := d.Write([]byte("x")); err != nil {
 			t.Error(err)
 		}
 		d.Close()
 		if took := time.Since(begun); took != closeTimeout {
-			t.Errorf("it took %v", took)
+			t.Errorf("Close took %v", took)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		d = dial(ctx, deaf)
+		d = dial(ctx, unresponsive)
 		time.AfterFunc(time.Minute, cancel)
 		if _, err := d.Read(make([]byte, 1)); err == nil {
-			t.Error("something came")
+			t.Error("a read after the end succeeded")
 		}
 		d.Close()
 		d = dial(t.Context(), interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] {
-			t.Error("it was asked")
+			t.Error("Close invoked the action")
 			return func(func(*interact.Message, error) bool) {}
 		}))
 		begun = time.Now()
 		d.Close()
 		if took := time.Since(begun); took != 0 {
-			t.Errorf("what was not asked took %v", took)
+			t.Errorf("Close of a tunnel that was not invoked took %v", took)
 		}
 		if _, err := d.Read(make([]byte, 1)); err == nil {
-			t.Error("something came")
+			t.Error("a read after the end succeeded")
 		}
 	})
 }
 
 // A consumer that does not read blocks the writer, and the buffered bytes are bounded.
-func TestASlowReader(t *testing.T) {
+func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		written := 0
@@ -168,7 +168,7 @@ func TestASlowReader(t *testing.T) {
 		}
 		synctest.Wait()
 		if written > 4*maxChunk {
-			t.Errorf("%d bytes are on their way", written)
+			t.Errorf("%d bytes are buffered", written)
 		}
 		if n, err := io.Copy(io.Discard, in); err != nil || n != 100*maxChunk-1 {
 			t.Errorf("got %d, %v", n, err)
@@ -177,8 +177,8 @@ func TestASlowReader(t *testing.T) {
 	})
 }
 
-// Accept ends when the consumer leaves the loop, and rejects a message without a request stream.
-func TestConsumersOfAccept(t *testing.T) {
+// Accept ends when its consumer leaves the loop, and rejects a message without a request stream.
+func TestAcceptEndsWithItsConsumer(t *testing.T) {
 	t.Parallel()
 	for _, err := range Accept(t.Context(), &interact.Message{Name: "tunnel"}, echo) {
 		if interact.AsError(err).Code != interact.Invalid {
@@ -199,6 +199,6 @@ func TestConsumersOfAccept(t *testing.T) {
 		break
 	}
 	if err := <-ended; err == nil {
-		t.Error("it goes on")
+		t.Error("serve continues after its consumer has left the loop")
 	}
 }

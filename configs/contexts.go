@@ -11,6 +11,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/atomicfile"
+	"github.com/lmosd/lmosd/internal/yamltext"
 )
 
 // Contexts are the named nodes of a user, and the default one of commands.
@@ -49,17 +50,8 @@ func ReadContexts(path string) (*Contexts, error) {
 	return c, nil
 }
 
-func (c *Contexts) decode(source []byte) (err error) {
-	if len(source) > maxFile || nesting(source) > maxDepth {
-		return errors.New("the file is too large")
-	}
-	// See (*reader).parse.
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("invalid YAML (%v)", p)
-		}
-	}()
-	if err := yaml.UnmarshalWithOptions(source, c, yaml.Strict()); err != nil {
+func (c *Contexts) decode(source []byte) error {
+	if err := yamltext.Unmarshal(source, c); err != nil {
 		return err
 	}
 	if c.APIVersion != APIVersion {

@@ -116,24 +116,3 @@ func TestAnErrorIsAnErrorOfTheCatalogue(t *testing.T) {
 		t.Errorf("got %v, %+v", err, e)
 	}
 }
-
-func TestNestingIsBounded(t *testing.T) {
-	t.Parallel()
-	for name, text := range map[string]string{
-		"brackets":            strings.Repeat("[", 100),
-		"braces over lines":   strings.Repeat("{a:\n", 100),
-		"dashes":              strings.Repeat("- ", 100) + "x",
-		"indentation":         strings.Repeat(" ", 100) + "x: 1",
-		"explicit keys":       strings.Repeat("? ", 100) + "x",
-		"open and not closed": strings.Repeat("[]\n[\n", 100),
-	} {
-		if got := nesting([]byte(text)); got <= maxDepth {
-			t.Errorf("%s: depth %d", name, got)
-		}
-	}
-	for name, text := range map[string]string{"the whole configuration": string(Describe()), "many short lists": strings.Repeat("a: [x, [y]]\n", 500)} {
-		if got := nesting([]byte(text)); got > maxDepth {
-			t.Errorf("%s: depth %d", name, got)
-		}
-	}
-}

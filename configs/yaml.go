@@ -10,16 +10,10 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
 	"github.com/lmosd/lmosd/interact"
-)
-
-// Limits of a configuration file. A valid one has four levels; the limit bounds the stack of the parser.
-const (
-	maxFile  = 256 << 10
-	maxDepth = 64
+	"github.com/lmosd/lmosd/internal/yamltext"
 )
 
 // A setting is a key with its value, or the elements of a list, in their written form.
@@ -41,7 +35,7 @@ type reader struct {
 // readYAML returns the settings of one file and adds all problems to ps.
 func readYAML(name string, source []byte, ps *problems) []setting {
 	r := &reader{name: name, source: source, shape: shape(), problems: ps}
-	file, err := r.parse()
+	file, err := yamltext.Parse(r.source)
 	if err != nil {
 		r.syntax(err)
 		return nil
@@ -69,36 +63,6 @@ func shape() map[string]field {
 		}
 	}
 	return m
-}
-
-// parse parses the syntax. The parser of the library recurses, and has panicked on invalid input; a configuration must never stop the
-// program without a message.
-func (r *reader) parse() (file *ast.File, err error) {
-	if len(r.source) > maxFile {
-		return nil, fmt.Errorf("the file has %d bytes, the limit is %d", len(r.source), maxFile)
-	}
-	if nesting(r.source) > maxDepth {
-		return nil, fmt.Errorf("the file is nested deeper than %d levels", maxDepth)
-	}
-	defer func() {
-		if p := recover(); p != nil {
-			file, err = nil, fmt.Errorf("invalid YAML (%v)", p)
-		}
-	}()
-	return parser.ParseBytes(r.source, 0)
-}
-
-// nesting returns an upper bound of the depth of the YAML in b: opening brackets, indentation, and dashes or question marks of one line.
-func nesting(b []byte) int {
-	brackets, deepest := 0, 0
-	for line := range strings.Lines(string(b)) {
-		rest := strings.TrimLeft(line, " \t-?:")
-		deepest = max(deepest, len(line)-len(rest))
-		brackets += strings.Count(line, "[") + strings.Count(line, "{")
-		deepest = max(deepest, brackets)
-		brackets = max(0, brackets-strings.Count(line, "]")-strings.Count(line, "}"))
-	}
-	return deepest
 }
 
 // syntax reports an error of the parser at its token.

@@ -317,7 +317,7 @@ func (d *DHT) connectedPeers(limit int) iter.Seq[peer.AddrInfo] {
 	}
 }
 
-// queryRecords sends the whole query to one peer, and forwards valid matching results.
+// queryPeer sends the whole query to one peer, and forwards valid matching results.
 func (s *search) queryPeer(ctx context.Context, ai peer.AddrInfo) {
 	d := s.d
 	d.stats.queried.Add(1)

@@ -17,7 +17,7 @@ import (
 const (
 	minTable    = 10               // peers in the routing table below which bootstrap peers are dialed
 	firstPause  = time.Second      // between attempts to join; it doubles
-	maxPause    = 30 * time.Second // between attempts to join
+	maxPause    = 30 * time.Second // between attempts to join; at most checkPause
 	dialTimeout = 10 * time.Second // for one bootstrap peer
 	maxDials    = 8                // concurrent dials
 	checkPause  = time.Minute      // between checks of a table with minTable peers

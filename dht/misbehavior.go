@@ -9,6 +9,8 @@ import (
 	kad "github.com/libp2p/go-libp2p-kad-dht"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/lmosd/lmosd/internal/boundedmap"
 )
 
 const (
@@ -48,16 +50,7 @@ func (f *faults) note(p peer.ID, err error) {
 func (f *faults) remember(p peer.ID, now time.Time) (others int, log bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.until == nil {
-		f.until = map[peer.ID]time.Time{}
-	}
-	for old, end := range f.until {
-		// If there are too many, an arbitrary one is removed: it is tried again.
-		if now.After(end) || len(f.until) >= maxFaulty {
-			delete(f.until, old)
-		}
-	}
-	f.until[p] = now.Add(faultTime)
+	boundedmap.Put(&f.until, p, now.Add(faultTime), maxFaulty, now.After)
 	if now.Sub(f.logged) < faultPause {
 		f.silent++
 		return 0, false

@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libp2p/go-libp2p"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/internal/testhost"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -86,13 +86,7 @@ func testSigner(t testing.TB, i int) *keystore.Key {
 // loopback returns the i-th host, on a free port of loopback.
 func loopback(t testing.TB, i int) host.Host {
 	t.Helper()
-	h, err := libp2p.New(libp2p.Identity(testPrivKey(t, i)), libp2p.ListenAddrStrings("/ip4/127.0.0.1/tcp/0"),
-		libp2p.DisableMetrics(), libp2p.DisableRelay())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = h.Close() })
-	return h
+	return testhost.Listen(t, testSigner(t, i), "/ip4/127.0.0.1/tcp/0")
 }
 
 // start starts a DHT on h, as server of a private network that joins through seeds; change sets other options.
@@ -219,7 +213,7 @@ func (n *node) record(t testing.TB, s *td.Signed) *td.Record {
 	return r
 }
 
-// providedKey makes n host s: it publishes and provides it.
+// offer makes n host s: it publishes and provides it.
 func (n *node) offer(t testing.TB, s *td.Signed) Receipt {
 	t.Helper()
 	n.held.add(s)

@@ -41,7 +41,8 @@ const (
 	// PurposeAssertion signs a Data Integrity proof with proofPurpose assertionMethod. The message is exactly the 64
 	// bytes of hashData (Data Integrity EdDSA §3.3.4), which cover the purpose.
 	PurposeAssertion Purpose = "assertionMethod"
-	// PurposeRecord signs the record of a description: the signed bytes are "lmos-td-v1:" and the message.
+	// PurposeRecord signs the record of a description: the signed bytes are "lmos-td-v1:" and the message. Its v1 is that of the purpose, not
+	// of the record.
 	PurposeRecord Purpose = "lmos-td-v1:"
 	// PurposeCard signs an A2A agent card as a JWS. The message is its signing input (RFC 7515 §5.1) with the header
 	// {"alg":"EdDSA","typ":"JOSE","kid":…}.

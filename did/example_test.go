@@ -20,7 +20,7 @@ func Example() {
 	// 12D3KooWA4Xop1JaT3MHxwYMkCepYsv4iPVopMXwCz5iHYdBfeSB
 }
 
-// One identity has one spelling: others are refused with a reason.
+// A key has one canonical spelling; others are rejected with a reason.
 func ExampleParse() {
 	_, err := did.Parse("did:key:1.1:z6MkehRgf7yJbgaGfYsdoAsKdBPE3dj2CYhowQdcjqSJgvVd")
 	fmt.Println(err)

@@ -74,7 +74,7 @@ func checkKeyBody(body string) error {
 	case strings.Contains(body, ":"):
 		return errors.New("a did:key has no version")
 	case !strings.HasPrefix(body, "z"):
-		return errors.New("the part after did:key: begins with z")
+		return errors.New("expected z at the start of the key")
 	case len(body) != 48:
 		return fmt.Errorf("expected 48 characters after did:key:, got %d", len(body))
 	}

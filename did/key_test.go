@@ -36,13 +36,13 @@ func TestWeakKeysAreRejected(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			refuseEverywhere(t, key)
+			rejectEverywhere(t, key)
 		})
 	}
 }
 
-// refuseEverywhere checks that all functions of the package reject key.
-func refuseEverywhere(t *testing.T, key []byte) {
+// rejectEverywhere checks that all functions of the package reject key.
+func rejectEverywhere(t *testing.T, key []byte) {
 	t.Helper()
 	d := fromChecked(key)
 	peer := append([]byte(peerPrefix), key...)
@@ -73,7 +73,7 @@ func TestMalformedKeysAreRejected(t *testing.T) {
 	t.Parallel()
 	// 2 is not a square coordinate of a point on the curve.
 	undecodable := append([]byte{2}, make([]byte, 31)...)
-	refuseEverywhere(t, undecodable)
+	rejectEverywhere(t, undecodable)
 	for _, n := range []int{0, 31, 33} {
 		if err := CheckKey(make([]byte, n)); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%d bytes: %v", n, err)

@@ -30,7 +30,7 @@ type material struct {
 	key     []byte
 }
 
-// codecs are the multicodec codes of public keys; size 0 means that any size will do.
+// codecs are the multicodec codes of public keys; size 0 allows any size.
 var codecs = map[uint64]struct {
 	keyType string
 	size    int
@@ -139,7 +139,7 @@ func readBase58(s, typ string) (material, error) {
 func readJWK(jwk map[string]any) (material, error) {
 	for name := range jwk {
 		if isPrivateJWK(name) {
-			return material{}, fmt.Errorf("the private member %q in publicKeyJwk", name)
+			return material{}, fmt.Errorf("publicKeyJwk has the private member %q", name)
 		}
 	}
 	kty, _ := jwk["kty"].(string)

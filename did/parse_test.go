@@ -29,7 +29,7 @@ func TestParseAccepts(t *testing.T) {
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestParseRejects(t *testing.T) {
 	t.Parallel()
 	pub, err := counting.Key()
 	if err != nil {
@@ -125,7 +125,7 @@ func TestParseURL(t *testing.T) {
 	}
 }
 
-func TestParseURLRefuses(t *testing.T) {
+func TestParseURLRejects(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, s string }{
 		{"fragment of another key", string(counting) + "#" + string(zero[8:])},

@@ -31,7 +31,7 @@ func TestParsePeerReadsThreeForms(t *testing.T) {
 	}
 }
 
-func TestParsePeerRefuses(t *testing.T) {
+func TestParsePeerRejects(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, text string }{
 		{"empty", ""},
@@ -60,7 +60,7 @@ func TestParsePeerRefuses(t *testing.T) {
 	}
 }
 
-func TestFromPeerRefuses(t *testing.T) {
+func TestFromPeerRejects(t *testing.T) {
 	t.Parallel()
 	good, err := zero.Peer()
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"time"
 )
 
 // A Via is a method of authentication.
@@ -33,7 +34,7 @@ const (
 )
 
 // A Principal is an authenticated caller, as proven by the binding that received the request. Policy, limits, tasks and agents use no other
-// information about the caller. Principals are shared and read-only, so that calls do not allocate them. Equal values are the same caller.
+// information about the caller. Principals are shared and read-only, so that calls do not allocate them.
 //
 // The name of a consumer behind another node ([Principal.Name]) is a claim of that node. It only distinguishes the consumers of that node.
 type Principal struct {
@@ -45,21 +46,53 @@ type Principal struct {
 	Name string
 	// Via is the method of authentication.
 	Via Via
+	// Org is the organization of which a credential proves the membership; empty: none. Roles are those that the credential states, or fewer.
+	Org   DID
+	Roles []string
+	// Relation is the relation of the organization of this node to the caller. Consumers of this node are Local, or Untrusted if their
+	// request is [Unproven].
+	Relation Relation
+	// Expires is the end of the membership. Zero: it does not end by itself.
+	Expires time.Time
+}
+
+// A Relation is the relation of this node to a caller. The zero value is Untrusted.
+type Relation uint8
+
+// The relations, from the least to the closest.
+const (
+	Untrusted Relation = iota
+	Partner            // a member of a partner of this node's organization
+	Own                // a member of this node's organization, or this node
+	Local              // a consumer of this node
+)
+
+// String returns "untrusted", "partner", "own" or "local".
+func (r Relation) String() string {
+	return [...]string{"untrusted", "partner", "own", "local"}[min(r, Local)]
 }
 
 // consumers are the principals of consumers without a name.
-var consumers = map[Via]*Principal{Process: {Via: Process}, Socket: {Via: Socket}, Loopback: {Via: Loopback}, Token: {Via: Token},
-	Unproven: {Via: Unproven}}
+var consumers = map[Via]*Principal{Process: consumer(Process, ""), Socket: consumer(Socket, ""), Loopback: consumer(Loopback, ""),
+	Token: consumer(Token, ""), Unproven: consumer(Unproven, "")}
+
+func consumer(via Via, name string) *Principal {
+	p := &Principal{Name: name, Via: via, Relation: Local}
+	if via == Unproven {
+		p.Relation = Untrusted
+	}
+	return p
+}
 
 // Consumer returns the principal of a consumer of this node. Principals without a name are shared.
 func Consumer(via Via, name string) *Principal {
 	if p := consumers[via]; p != nil && name == "" {
 		return p
 	}
-	return &Principal{Name: name, Via: via}
+	return consumer(via, name)
 }
 
-// NodePrincipal returns the principal of another node, or of the consumer that the node calls name.
+// NodePrincipal returns the principal of another node, or of its consumer name.
 func NodePrincipal(node DID, name string) *Principal {
 	return &Principal{DID: node, Node: node, Name: name, Via: Peer}
 }
@@ -78,7 +111,7 @@ func (p *Principal) ID() string {
 	return id
 }
 
-// Base is [Principal.ID] without the name, so that a node gains nothing by inventing names. It does not allocate.
+// Base is [Principal.ID] without the name, so that a node cannot exceed its limits with invented names. It does not allocate.
 func (p *Principal) Base() string {
 	switch {
 	case p == nil:
@@ -100,11 +133,14 @@ type principalJSON struct {
 	Node DID    `json:"node,omitempty"`
 	Name string `json:"name,omitempty"`
 	Via  Via    `json:"via"`
+
+	Org   DID      `json:"organization,omitempty"`
+	Roles []string `json:"roles,omitempty"`
 }
 
-// MarshalJSON writes p as agents receive it: {"id", "did", "node", "name", "via"}, without empty members.
+// MarshalJSON writes p as agents receive it: {"id", "did", "node", "name", "via", "organization", "roles"}, without empty members.
 func (p Principal) MarshalJSON() ([]byte, error) {
-	return json.Marshal(principalJSON{p.ID(), p.DID, p.Node, p.Name, p.Via})
+	return json.Marshal(principalJSON{p.ID(), p.DID, p.Node, p.Name, p.Via, p.Org, p.Roles})
 }
 
 // UnmarshalJSON reads the form of MarshalJSON; the id follows from the other members.
@@ -113,7 +149,7 @@ func (p *Principal) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &t); err != nil {
 		return err
 	}
-	*p = Principal{t.DID, t.Node, t.Name, t.Via}
+	*p = Principal{DID: t.DID, Node: t.Node, Name: t.Name, Via: t.Via, Org: t.Org, Roles: t.Roles}
 	return nil
 }
 
@@ -149,7 +185,7 @@ func ValidPrincipalName(name string) bool {
 
 type principalKey struct{}
 
-// WithPrincipal returns a context of the requests of p. The listener of a request sets it, and bindings read it.
+// WithPrincipal returns a context with the caller p. The listener of a request sets it, and bindings read it.
 func WithPrincipal(ctx context.Context, p *Principal) context.Context {
 	return context.WithValue(ctx, principalKey{}, p)
 }

@@ -158,7 +158,7 @@ func readMaterial(m map[string]any, typ string) (material, error) {
 		s, _ := v.(string)
 		switch {
 		case isPrivateMember(name):
-			return material{}, fmt.Errorf("the private key member %q", name)
+			return material{}, fmt.Errorf("the method has the private member %q", name)
 		case name == "publicKeyMultibase":
 			key, err = readMultibase(s)
 		case name == "publicKeyBase58":

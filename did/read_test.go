@@ -82,7 +82,7 @@ func TestKeyForms(t *testing.T) {
 	}
 }
 
-func TestParseDocumentRefuses(t *testing.T) {
+func TestParseDocumentRejects(t *testing.T) {
 	t.Parallel()
 	good := `"publicKeyMultibase":"` + countingBody + `"`
 	vm := func(m string) []byte { return document(`"verificationMethod":[` + m + `]`) }

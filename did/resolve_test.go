@@ -29,7 +29,7 @@ func TestKeyDocuments(t *testing.T) {
 		if string(doc.Raw) != want {
 			t.Errorf("%s: document\n%s\nwant\n%s", v.name, doc.Raw, want)
 		}
-		// The typed view is what a reader of those bytes sees.
+		// The typed view equals that of the parsed bytes.
 		read, err := did.ParseDocument(doc.Raw, did.DID(v.did))
 		if err != nil {
 			t.Fatal(err)

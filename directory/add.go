@@ -27,7 +27,7 @@ type origin int
 const (
 	received    origin = iota // from other nodes
 	published                 // by this node
-	restored                  // from the store, of other nodes
+	restored                  // arrivalFrom the store, of other nodes
 	restoredOwn               // from the store, of this node
 )
 
@@ -36,12 +36,12 @@ func (d *Directory) put(desc *td.Description, from origin) (changed bool, err er
 	return d.putWith(desc, from, arrival{})
 }
 
-// putWith is put with the vector, use and share of an arrival.
+// putWith is put with the vector, used flag and share of an arrival.
 func (d *Directory) putWith(desc *td.Description, from origin, with arrival) (changed bool, err error) {
 	r := desc.Record
 	if !alive(r, time.Now()) {
 		return false, interact.Errorf(interact.Expired, "publish it again",
-			"the description of %s expired at %s", r.Thing, stamp(r.Expires))
+			"the description of %s expired at %s", r.Thing, formatTime(r.Expires))
 	}
 	key := r.Key()
 	own := (from == published || from == restoredOwn) && d.hostedHere(r)
@@ -56,7 +56,7 @@ func (d *Directory) putWith(desc *td.Description, from origin, with arrival) (ch
 	e := d.entries[key]
 	if e != nil {
 		if known, err := d.compareLocked(e, desc); known || err != nil {
-			d.adoptLocked(e, own && known)
+			d.markOwnLocked(e, own && known)
 			return false, err
 		}
 		own = own || e.own && d.hostedHere(r)
@@ -67,8 +67,8 @@ func (d *Directory) putWith(desc *td.Description, from origin, with arrival) (ch
 	if e == nil {
 		e = &entry{Item: eviction.Item{Key: key}}
 		d.entries[key] = e
-		// Until setLocked below, the entry is gone.
-		d.gone.Add(e)
+		// Until setLocked below, the entry is removed.
+		d.removed.Add(e)
 	}
 	d.setLocked(e, in, own)
 	if from == received || from == published {
@@ -79,13 +79,13 @@ func (d *Directory) putWith(desc *td.Description, from origin, with arrival) (ch
 	return true, nil
 }
 
-// An arrival is an incoming description, with what can be prepared without the lock.
+// An arrival is an incoming description with the values that are computed without the lock.
 type arrival struct {
-	desc     *td.Description
-	view     *view // nil for a tombstone or moved record
-	by       []index.Label
-	restored bool // it was stored before the restart
-	same     bool // by is not computed: the terms are those of the known description
+	desc      *td.Description
+	view      *view // nil for a tombstone or moved record
+	labels    []index.Label
+	restored  bool // it was stored before the restart
+	sameTerms bool // by is not computed: the terms are those of the known description
 
 	vector *embedding.Vector // or nil
 	used   bool              // a caller requested it before the restart
@@ -100,27 +100,27 @@ func (d *Directory) prepare(key [32]byte, desc *td.Description) *arrival {
 	in := &arrival{desc: desc, view: d.views.adopt(desc)}
 	d.mu.RLock()
 	e := d.entries[key]
-	in.same = e != nil && e.view != nil && refreshes(e.view.record, desc.Record)
+	in.sameTerms = e != nil && e.view != nil && refreshes(e.view.record, desc.Record)
 	d.mu.RUnlock()
-	if !in.same {
-		in.by = index.Labels(desc)
+	if !in.sameTerms {
+		in.labels = index.Labels(desc)
 	}
 	return in
 }
 
-// terms returns the terms of an arrival. They are computed here only in the rare case that the known description has changed since prepare.
+// terms returns the terms of an arrival. It computes them only if the known description has changed since prepare, which is rare.
 func (in *arrival) terms() []index.Label {
-	if in.by == nil {
-		in.by, in.same = index.Labels(in.desc), false
+	if in.labels == nil {
+		in.labels, in.sameTerms = index.Labels(in.desc), false
 	}
-	return in.by
+	return in.labels
 }
 
-// adoptLocked marks an entry of others as published by this node, after it lost its store.
-func (d *Directory) adoptLocked(e *entry, own bool) {
+// markOwnLocked marks an entry as published by this node, which needs it after it lost its store.
+func (d *Directory) markOwnLocked(e *entry, own bool) {
 	if own && e.view != nil && !e.own {
-		d.ownLocked(e, true)
-		d.rankLocked(e)
+		d.setOwnLocked(e, true)
+		d.updateTierLocked(e)
 		d.countNameLocked(e, e.view.record, true, false)
 		d.store.Mark(persist.Seqs, e.Key)
 	}
@@ -131,8 +131,8 @@ func (d *Directory) hostedHere(r *td.Record) bool {
 	return d.opts.Self != "" && slices.ContainsFunc(r.Hosts, func(h td.Host) bool { return h.Node == d.opts.Self })
 }
 
-// compareLocked compares a record with the known one. known reports that there is nothing to do; the error is RolledBack if the known
-// record wins.
+// compareLocked compares a record with the known one. known reports that the record is known; the error is RolledBack if the known record
+// has precedence.
 func (d *Directory) compareLocked(e *entry, desc *td.Description) (known bool, err error) {
 	r := desc.Record
 	switch {
@@ -144,7 +144,7 @@ func (d *Directory) compareLocked(e *entry, desc *td.Description) (known bool, e
 	}
 	cur := e.record()
 	if cur == nil {
-		// Only the sequence number is known: this is its record. For a tombstone nothing is left to do.
+		// Only the sequence number is known: this is its record. A tombstone changes nothing.
 		return r.Kind != td.KindTD, nil
 	}
 	if sameRecord(cur, r) {
@@ -158,12 +158,12 @@ func (d *Directory) rolledBackLocked(e *entry, r *td.Record, why string) error {
 		Then(interact.StepShow, exactRef(r))
 }
 
-// ownLocked sets whether this node publishes a living e.
-func (d *Directory) ownLocked(e *entry, own bool) {
+// setOwnLocked sets whether this node publishes a live e.
+func (d *Directory) setOwnLocked(e *entry, own bool) {
 	bytes := e.bytes
-	d.weighLocked(e, 0)
+	d.setSizeLocked(e, 0)
 	e.own = own
-	d.weighLocked(e, bytes)
+	d.setSizeLocked(e, bytes)
 	if own {
 		d.own.Add(e.at.Slot)
 	} else {
@@ -179,34 +179,33 @@ func (d *Directory) roomLocked(e *entry, in *arrival, own bool) error {
 	if in.view != nil {
 		return d.makeRoomLocked(e, in)
 	}
-	if e == nil && len(d.gone) >= d.opts.Max {
-		// Known Things can always be withdrawn. Tombstones of unknown Things are rejected when the limit is reached, so that they cannot
-		// evict others.
-		return d.noRoomLocked(in, "the memory for withdrawn things is full")
+	if e == nil && len(d.removed) >= d.opts.Max {
+		// Known Things can always be withdrawn. At the limit, tombstones of unknown Things are rejected, so that they cannot evict others.
+		return d.noRoomLocked(in, "the limit of withdrawn Things is reached")
 	}
 	return nil
 }
 
-// weighLocked sets the memory of the description of e.
-func (d *Directory) weighLocked(e *entry, bytes int) {
+// setSizeLocked sets the memory of the description of e.
+func (d *Directory) setSizeLocked(e *entry, bytes int) {
 	more := bytes - e.bytes
 	e.bytes = bytes
 	if e.own {
 		return
 	}
 	owner := e.view.record.Owner
-	d.weight += more
-	if d.weights[owner] += more; d.weights[owner] == 0 {
-		delete(d.weights, owner)
+	d.bytes += more
+	if d.ownerBytes[owner] += more; d.ownerBytes[owner] == 0 {
+		delete(d.ownerBytes, owner)
 	}
 }
 
 // setLocked updates e with an arrival.
 func (d *Directory) setLocked(e *entry, in *arrival, own bool) {
 	r := in.desc.Record
-	e.seq, e.until = r.Seq, forgettable(r)
+	e.seq, e.until = r.Seq, droppableAt(r)
 	if in.view != nil {
-		d.liveLocked(e, in, own)
+		d.setLiveLocked(e, in, own)
 		d.count.inc(&d.count.Added)
 	} else {
 		d.withdrawLocked(e, r)
@@ -225,16 +224,16 @@ func (d *Directory) notifyLocked(e *entry) {
 	}
 }
 
-// liveLocked makes e living with the description of an arrival.
-func (d *Directory) liveLocked(e *entry, in *arrival, own bool) {
+// setLiveLocked makes e live with the description of an arrival.
+func (d *Directory) setLiveLocked(e *entry, in *arrival, own bool) {
 	was := e.view
 	d.room.Leave(&e.Item)
 	if was == nil {
-		d.gone.Remove(e)
+		d.removed.Remove(e)
 		d.dropTombstoneLocked(e)
 	} else {
 		d.countHostsLocked(e, false)
-		d.weighLocked(e, 0)
+		d.setSizeLocked(e, 0)
 	}
 	e.view, e.bound = in.view, nil
 	if was != nil && was.shown.Load() {
@@ -242,30 +241,30 @@ func (d *Directory) liveLocked(e *entry, in *arrival, own bool) {
 	}
 	switch {
 	case was == nil:
-		d.living.Add(e)
-		d.enterLocked(e, in)
+		d.live.Add(e)
+		d.addToIndexLocked(e, in)
 		d.initReachableLocked(e)
 		d.changed.add(logEntry{kind: Added, reason: Published, thing: e.view})
 	case refreshes(was.record, e.view.record):
-		d.living.Fix(e) // its terms are unchanged
+		d.live.Fix(e) // its terms are unchanged
 		e.view.vector.Store(was.vector.Load())
 		d.shareLocked(e.view)
 		d.index.Refresh(e.at, e.view.record)
 	default:
-		d.living.Fix(e)
-		d.leaveLocked(e)
-		d.enterLocked(e, in)
+		d.live.Fix(e)
+		d.removeFromIndexLocked(e)
+		d.addToIndexLocked(e, in)
 		d.initReachableLocked(e)
 		d.changed.add(logEntry{kind: Changed, reason: Published, thing: e.view, was: was})
 	}
-	d.wantVectorLocked(e)
+	d.queueVectorLocked(e)
 	d.Received(e.view.record, time.Now())
 	d.countHostsLocked(e, true)
-	d.ownLocked(e, own)
-	d.weighLocked(e, weigh(e.view, e.at.Terms()))
+	d.setOwnLocked(e, own)
+	d.setSizeLocked(e, viewSize(e.view, e.at.Terms()))
 	e.used = e.used || in.used
 	d.room.Credit(&e.Item, in.via)
-	d.rankLocked(e)
+	d.updateTierLocked(e)
 	if was == nil {
 		d.countNameLocked(e, nil, own, in.restored)
 	} else {
@@ -273,8 +272,8 @@ func (d *Directory) liveLocked(e *entry, in *arrival, own bool) {
 	}
 }
 
-// enterLocked adds e to the index.
-func (d *Directory) enterLocked(e *entry, in *arrival) {
+// addToIndexLocked adds e to the index.
+func (d *Directory) addToIndexLocked(e *entry, in *arrival) {
 	e.at = d.index.Add(e.view.record, in.terms())
 	if int(e.at.Slot) == len(d.slots) {
 		d.slots = append(d.slots, nil)
@@ -283,20 +282,20 @@ func (d *Directory) enterLocked(e *entry, in *arrival) {
 	d.shareLocked(e.view)
 }
 
-// initReachableLocked records the reachability that watchers learn with a new e.
+// initReachableLocked records the reachability with which a new e is reported to watchers.
 func (d *Directory) initReachableLocked(e *entry) {
 	e.reportedDown.Store(!d.IsReachable(e.view.record, time.Now()))
 }
 
-// shareLocked lets a new view share strings with the index. The record of an unpacked view is shared with others already.
+// shareLocked lets a new view share strings with the index. The record of an unpacked view already shares them.
 func (d *Directory) shareLocked(v *view) {
 	if v.whole == nil {
 		d.index.Share(v.record)
 	}
 }
 
-// leaveLocked removes e from the index.
-func (d *Directory) leaveLocked(e *entry) {
+// removeFromIndexLocked removes e from the index.
+func (d *Directory) removeFromIndexLocked(e *entry) {
 	d.own.Remove(e.at.Slot)
 	d.index.Remove(e.at)
 	d.slots[e.at.Slot] = nil
@@ -309,31 +308,31 @@ func refreshes(was, r *td.Record) bool {
 		slices.EqualFunc(was.Hosts, r.Hosts, func(a, b td.Host) bool { return a.Node == b.Node })
 }
 
-// endLocked makes a living e gone.
-func (d *Directory) endLocked(e *entry, why Reason) {
+// removeLocked makes a live e removed.
+func (d *Directory) removeLocked(e *entry, why Reason) {
 	d.changed.add(logEntry{kind: Removed, reason: why, thing: e.view})
 	d.room.Leave(&e.Item)
 	d.uncountNameLocked(e)
 	d.countHostsLocked(e, false)
-	d.weighLocked(e, 0)
-	d.living.Remove(e)
-	d.leaveLocked(e)
+	d.setSizeLocked(e, 0)
+	d.live.Remove(e)
+	d.removeFromIndexLocked(e)
 	d.embeddings.Dequeue(e.Key)
 	e.view, e.bound, e.own = nil, nil, false
-	d.gone.Add(e)
+	d.removed.Add(e)
 	d.store.Mark(persist.Seqs, e.Key)
 	d.notifyLocked(e)
-	d.boundGoneLocked()
+	d.limitRemovedLocked()
 }
 
-// boundGoneLocked drops gone entries beyond the limit, those that expire first.
-func (d *Directory) boundGoneLocked() {
-	for len(d.gone) > 2*d.opts.Max {
-		d.forgetLocked(d.gone[0])
+// limitRemovedLocked drops removed entries beyond the limit, those that expire first.
+func (d *Directory) limitRemovedLocked() {
+	for len(d.removed) > 2*d.opts.Max {
+		d.forgetLocked(d.removed[0])
 	}
 }
 
-// withdrawLocked makes e gone with a tombstone. It keeps the names of the Thing, so that a lookup by name returns that it was withdrawn.
+// withdrawLocked makes e removed with a tombstone. It keeps the names of the Thing, so that a lookup by name returns that it was withdrawn.
 func (d *Directory) withdrawLocked(e *entry, r *td.Record) {
 	g := newTombstone(r, nil)
 	if e.view != nil {
@@ -342,12 +341,12 @@ func (d *Directory) withdrawLocked(e *entry, r *td.Record) {
 		if r.Kind == td.KindMoved {
 			why = Moved
 		}
-		d.endLocked(e, why)
+		d.removeLocked(e, why)
 	} else if e.tombstone != nil {
 		g.names = e.tombstone.names
 		d.dropTombstoneLocked(e)
 	}
-	d.gone.Fix(e)
+	d.removed.Fix(e)
 	if len(r.Raw) <= maxTombstone {
 		e.tombstone = g
 		d.tombstones.add(e)
@@ -362,10 +361,10 @@ func (d *Directory) dropTombstoneLocked(e *entry) {
 	}
 }
 
-// forgetLocked drops a gone e.
+// forgetLocked drops a removed e.
 func (d *Directory) forgetLocked(e *entry) {
 	d.dropTombstoneLocked(e)
-	d.gone.Remove(e)
+	d.removed.Remove(e)
 	delete(d.entries, e.Key)
 	if e.stored {
 		d.store.Mark(persist.Seqs, e.Key)
@@ -392,8 +391,8 @@ func sameRecord(a, b *td.Record) bool {
 	return bareA.Compare(&bareB) == 0
 }
 
-// stamp formats a time for users.
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+// formatTime formats a time for users.
+func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // exactRef returns the unambiguous reference of the Thing of r.
 func exactRef(r *td.Record) string { return (&td.Description{Record: r}).Ref() }

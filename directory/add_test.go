@@ -108,7 +108,7 @@ func TestTombstoneRemovesAndRemains(t *testing.T) {
 	}
 	_, err := d.Add(described(t, a.signed(t, 1)))
 	wantCode(t, err, interact.RolledBack)
-	if s := d.Stats(); s.Withdrawn != 1 || s.Gone != 1 || s.Known != 0 {
+	if s := d.Stats(); s.Withdrawn != 1 || s.Removed != 1 || s.Known != 0 {
 		t.Errorf("got %+v", s)
 	}
 	// It can be published again with a higher seq.
@@ -161,8 +161,8 @@ func TestMoved(t *testing.T) {
 	wantCode(t, err, interact.Withdrawn, string(didtest.Key(2).DID()))
 }
 
-// moves returns the record in which owner n moves a Thing to owner to.
-func moves(t testing.TB, n byte, id, title string, to byte) (desc, moved *td.Description) {
+// moveRecord returns the record in which owner n moves a Thing to owner to.
+func moveRecord(t testing.TB, n byte, id, title string, to byte) (desc, moved *td.Description) {
 	t.Helper()
 	desc = plain(t, n, id, title)
 	moved = with(desc, func(r *td.Record) { r.Seq, r.Kind, r.Successor = 2, td.KindMoved, didtest.Key(int(to)).DID() })
@@ -176,7 +176,7 @@ func TestMovesAreFollowed(t *testing.T) {
 	minted := func(n byte) string { return "urn:lmos:" + owner(n) + ":minted" }
 	var descs []*td.Description
 	move := func(n byte, id, title string, to byte) {
-		desc, moved := moves(t, n, id, title, to)
+		desc, moved := moveRecord(t, n, id, title, to)
 		descs = append(descs, desc, moved)
 	}
 	move(1, "urn:once", "Once", 2)
@@ -243,7 +243,7 @@ func TestExpiry(t *testing.T) {
 		_, err := d.Get(t.Context(), "urn:short")
 		wantCode(t, err, interact.NotFound)
 		synctest.Wait()
-		if s := d.Stats(); s.Known != 1 || s.Expired != 1 || s.Gone != 1 {
+		if s := d.Stats(); s.Known != 1 || s.Expired != 1 || s.Removed != 1 {
 			t.Errorf("after expiry: got %+v", s)
 		}
 		// The seq is kept for as long as an older record could be valid.
@@ -251,7 +251,7 @@ func TestExpiry(t *testing.T) {
 		wantCode(t, err, interact.RolledBack)
 		time.Sleep(25 * time.Hour)
 		synctest.Wait()
-		if s := d.Stats(); s.Known != 0 || s.Gone != 0 || len(d.entries) != 0 {
+		if s := d.Stats(); s.Known != 0 || s.Removed != 0 || len(d.entries) != 0 {
 			t.Errorf("a day later: got %+v, %d entries", s, len(d.entries))
 		}
 	})
@@ -409,7 +409,7 @@ func TestFailedHostsAreBounded(t *testing.T) {
 	if d.store.Len() != 0 {
 		t.Errorf("%d Things are marked to be written without a store", d.store.Len())
 	}
-	if s := d.Stats(); s.Gone != 4 || len(d.entries) != 4 || len(d.tombstones.byID) != 4 {
+	if s := d.Stats(); s.Removed != 4 || len(d.entries) != 4 || len(d.tombstones.byID) != 4 {
 		t.Errorf("got %+v, %d entries, %d tombstones; want 4 of each", s, len(d.entries), len(d.tombstones.byID))
 	}
 }

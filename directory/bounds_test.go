@@ -34,7 +34,7 @@ func fresh(i int, kind td.Kind) *td.Description {
 func TestFreshKeysAreBounded(t *testing.T) {
 	t.Parallel()
 	const most = 100
-	d := openDirectory(t, Options{Max: most, Store: memory(), Probe: noProbe, Embedder: &oracle{}})
+	d := openDirectory(t, Options{Max: most, Store: memory(), Probe: noProbe, Embedder: &topicEmbedder{}})
 	for i := range *freshKeys {
 		desc := fresh(i, td.KindTD)
 		_, err := d.put(desc, received)
@@ -47,8 +47,8 @@ func TestFreshKeysAreBounded(t *testing.T) {
 		d.SetReachable(desc.Record.Owner, false)
 	}
 	for what, n := range map[string]int{
-		"entries": len(d.entries) - most, "living": len(d.living), "gone": len(d.gone), "hashes": len(d.hashes), "hosts": len(d.hosts),
-		"owners": len(d.weights), "slots": len(d.slots), "order": d.index.Len(),
+		"entries": len(d.entries) - most, "living": len(d.live), "gone": len(d.removed), "hashes": len(d.hashes), "hosts": len(d.hosts),
+		"owners": len(d.ownerBytes), "slots": len(d.slots), "order": d.index.Len(),
 		"names":      len(slices.Collect(d.index.Texts(index.Name))) / 2,
 		"not stored": d.store.Len() - most, "waiting for vectors": d.embeddings.Len(),
 	} {

@@ -1,10 +1,9 @@
 // Package directory indexes verified Thing Descriptions: it stores, expires, searches, ranks and watches them.
 //
-// The index is in memory (package index). Descriptions are kept packed and unpacked on use. Searches with words return the best match
-// first ([Directory.Rank]). Records from gossip arrive by [Directory.Enqueue], results of queries by [Directory.Find] and [Directory.Get],
-// and the node's own publications by [Directory.Add]; all are verified first, and an older record never replaces a newer one. A
-// description is removed when its record expires, or when its owner withdraws it; its sequence number is kept for as long as an older
-// record could be valid.
+// The index is in memory (package index). Descriptions are stored compactly and decoded on use. Searches with words return the best match
+// first ([Directory.Rank]). Records arrive from gossip ([Directory.Enqueue]), from queries ([Directory.Find], [Directory.Get]) and from this
+// node ([Directory.Add]). All are verified first, and an older record never replaces a newer one. A description is removed when its record
+// expires or its owner withdraws it; its sequence number is kept as long as an older record could be valid.
 package directory
 
 import (
@@ -52,8 +51,8 @@ type Options struct {
 	Self did.DID
 	// Timeout limits queries to sources; zero means 2 s.
 	Timeout time.Duration
-	// Max limits the descriptions of others, and separately the tombstones and last sequence numbers. When it is reached, the most
-	// valuable ones stay: of trusted owners, then those that callers of this node requested, then connected ones; among the others each
+	// Max limits the descriptions of others, and separately the tombstones and last sequence numbers. At the limit the most valuable
+	// ones are kept: those of trusted owners, then those that callers of this node requested, then connected ones; among the others each
 	// owner and each forwarding peer has a share. Zero means 100,000; the maximum is 8 million. A higher value costs memory, see Bytes.
 	Max int
 	// PerOwner limits the descriptions of one owner; zero means 4096.
@@ -68,14 +67,14 @@ type Options struct {
 	Latency func(node did.DID) time.Duration
 	// Connected reports whether a node is connected. It must not block. Nil means unknown.
 	Connected func(node did.DID) bool
-	// Share returns the name of the share to which a peer's records are charged when the index is full: peers with the same name share
-	// it. It must not block. Nil gives each peer its own.
+	// Share returns the name of the share to which the records of a peer are charged when the index is full. Peers with the same name
+	// have one share. It must not block. Nil gives each peer its own.
 	Share func(peer did.DID) string
 	// Probe tries to reach a node that counts as down. [Directory.Run] calls it after about 5 s, then at growing intervals of at most 5
 	// minutes, for at most 8 nodes at a time and 10 s each. Nil probes nothing: then a node counts as up again after 10 minutes.
 	Probe func(ctx context.Context, node did.DID) error
-	// OnDown is called once for each node that goes down and hosts a known Thing, until it is reached again. It must not block. Nil
-	// ignores this.
+	// OnDown is called once for each node that goes down and hosts a known Thing, until it is reached again. It must not block. May be
+	// nil.
 	OnDown func(node did.DID)
 	// Embedder computes embeddings of Things and queries. Run requests a vector for each Thing, which takes one byte per dimension in
 	// addition to Bytes. If it has a method Model() string, Store persists the vectors of that model. Nil: lexical search.
@@ -121,20 +120,20 @@ type Directory struct {
 	resolved      map[string]*entry
 	bound         []*entry // with a result of Options.Bind, oldest first
 	index         index.Index
-	slots         []*entry            // by slot in index; nil: free
+	slots         []*entry            // labels slot in index; nil: free
 	own           index.List          // published by this node
-	hashes        map[[32]byte]*entry // living entries by the hash of their TD
-	hosts         map[did.DID]int     // number of living entries per host
+	hashes        map[[32]byte]*entry // live entries by the hash of their TD
+	hosts         map[did.DID]int     // number of live entries per host
 	tombstones    tombstones
 	equivocations equivocations
 	room          *eviction.Room
-	// lackUntil is the time until which the index may lack Things that did not fit.
-	lackUntil time.Time
-	weight    int               // memory of living entries of others, in bytes
-	weights   map[did.DID]int   // the same by owner
-	living    heap.Heap[*entry] // entries with a description, by expiration
-	gone      heap.Heap[*entry] // entries without one, by the time when they can be dropped
-	wakeAt    time.Time         // until when expire sleeps
+	// incompleteUntil is the time until which the index may lack Things that did not fit.
+	incompleteUntil time.Time
+	bytes           int               // memory of live entries of others, in bytes
+	ownerBytes      map[did.DID]int   // the same by owner
+	live            heap.Heap[*entry] // entries with a description, by expiration
+	removed         heap.Heap[*entry] // entries without one, by the time when they can be dropped
+	wakeAt          time.Time         // until when expire sleeps
 
 	loading atomic.Bool // the store is not completely loaded
 }
@@ -143,14 +142,14 @@ type Directory struct {
 func New(o Options) (*Directory, error) {
 	o.complete()
 	d := &Directory{
-		opts:    o,
-		log:     o.Log,
-		queue:   make(chan *td.Signed, 1024),
-		wake:    backoff.NewWaker(),
-		entries: map[[32]byte]*entry{},
-		hashes:  map[[32]byte]*entry{},
-		hosts:   map[did.DID]int{},
-		weights: map[did.DID]int{},
+		opts:       o,
+		log:        o.Log,
+		queue:      make(chan *td.Signed, 1024),
+		wake:       backoff.NewWaker(),
+		entries:    map[[32]byte]*entry{},
+		hashes:     map[[32]byte]*entry{},
+		hosts:      map[did.DID]int{},
+		ownerBytes: map[did.DID]int{},
 	}
 	d.room = eviction.New(o.Max, func(e *eviction.Item) bool { return d.entries[e.Key].view.shown.Load() })
 	d.fetcher = fetch.New(o.Fetch)
@@ -164,7 +163,7 @@ func New(o Options) (*Directory, error) {
 	d.lookalikes = lookalike.New()
 	d.embeddings = embedding.New(o.Embedder, o.Log)
 	if err := d.load(context.Background()); err != nil {
-		return nil, interact.Errorf(interact.StoreCorrupt, "see the log; the directory can be deleted, it is filled again from the mesh",
+		return nil, interact.Errorf(interact.StoreCorrupt, "see the log; the directory can be deleted: the node fills it again from the mesh",
 			"read the directory's store: %v", err)
 	}
 	return d, nil
@@ -184,14 +183,14 @@ func (o *Options) complete() {
 	}
 }
 
-// leastBytes leaves room for a few large Things if Max is small.
+// leastBytes is enough for a few large Things if Max is small.
 const leastBytes = 32 << 20
 
 // share returns the memory limit for the descriptions of one owner.
 func (o *Options) share() int { return min(o.Bytes, max(o.Bytes/o.Max*o.PerOwner, leastBytes)) }
 
-// Run expires entries, processes queued records and writes to the store, until ctx ends. It returns after its last goroutine, with the error of the
-// last write.
+// Run expires entries, processes queued records and writes to the store, until ctx ends. It returns after its last goroutine, with the
+// error of the last write.
 func (d *Directory) Run(ctx context.Context) error {
 	var g sync.WaitGroup
 	g.Go(func() { d.wake.Loop(ctx, func() time.Duration { return d.dropDue(time.Now()) }) })
@@ -200,7 +199,7 @@ func (d *Directory) Run(ctx context.Context) error {
 	g.Go(func() { d.Tracker.Run(ctx) })
 	g.Go(func() { d.embeddings.Run(ctx, d.withoutVector) })
 	for range max(2, runtime.GOMAXPROCS(0)) {
-		g.Go(func() { d.learn(ctx, &g) })
+		g.Go(func() { d.processQueue(ctx, &g) })
 	}
 	<-ctx.Done()
 	g.Wait()
@@ -214,5 +213,5 @@ func (d *Directory) Close() error { return d.store.FlushLast() }
 func (d *Directory) Len() (local, known int) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	return d.own.Len(), len(d.living)
+	return d.own.Len(), len(d.live)
 }

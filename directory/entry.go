@@ -13,34 +13,33 @@ import (
 
 // An entry is the state of one Thing of one owner. It is owned by Directory.mu.
 //
-//	          newer record          tombstone, move, expiry
-//	absent ──────────────▶ living ──────────────▶ gone ──▶ absent
-//	                         ▲                     │    when no older record can be valid
-//	                         └─────────────────────┘
-//	                               newer record
+//	         newer record        tombstone, move, expiry
+//	absent ──────────────▶ live ─────────────────────────▶ removed ──▶ absent
+//	                        ▲                                 │    when no older record can be valid
+//	                        └─────────────────────────────────┘
+//	                                   newer record
 type entry struct {
 	eviction.Item // of Directory.room
 
 	seq uint64 // the highest known
-	// until is when the entry may be dropped, once it is gone.
+	// until is when the entry may be dropped, once it is removed.
 	until              time.Time
-	view               *view           // nil when gone
-	tombstone          *tombstone      // nil when living, and when gone by expiration
+	view               *view           // nil when removed
+	tombstone          *tombstone      // nil when live, and when removed by expiration
 	bound              interact.Thing  // of Options.Bind for view, or nil
-	at                 index.Position  // in the index, when living
-	bytes              int             // memory of view and terms, see weigh; 0 when gone
-	heapIndex          int             // index in living or gone
+	at                 index.Position  // in the index, when live
+	bytes              int             // memory of view and terms, see viewSize; 0 when removed
+	heapIndex          int             // index in Directory.live or removed
 	own                bool            // this node publishes it
 	stored             bool            // the store has it, or will have it after the current write
 	used               bool            // a caller requested exactly this Thing; reset when an eviction passes it over
-	reportedDown       atomic.Bool     // watchers know it as unreachable; see reportHost
+	reportedDown       atomic.Bool     // it was reported to watchers as unreachable, see reportHost
 	nameClass          lookalike.Class // of the owner, for the name; see lookalikes
 	nameCounted        bool            // it is counted in lookalikes
 	equivocationLogged bool            // an equivocation was logged
 }
 
-// A tombstone is the tombstone or moved record of a Thing. A record of more than maxTombstone bytes has none: then only its sequence number is
-// kept.
+// A tombstone is the tombstone or moved record of a Thing. Of a record with more than maxTombstone bytes only the sequence number is kept.
 type tombstone struct {
 	record *td.Record // without its capabilities
 	names  []string   // earlier names
@@ -54,14 +53,14 @@ func newTombstone(r *td.Record, names []string) *tombstone {
 	return &tombstone{record: &slim, names: names}
 }
 
-// A record is valid for a day at most; clocks may differ by 5 minutes.
+// A record is valid for at most a day; clocks may differ by 5 minutes.
 const (
 	maxLifetime = 24 * time.Hour
 	maxSkew     = 5 * time.Minute
 )
 
-// forgettable returns when no record that r supersedes can be valid any more, nor r itself.
-func forgettable(r *td.Record) time.Time {
+// droppableAt returns when no record that r supersedes can be valid any more, nor r itself.
+func droppableAt(r *td.Record) time.Time {
 	t := r.Issued.Add(maxLifetime)
 	if r.Expires.After(t) {
 		t = r.Expires

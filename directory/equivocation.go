@@ -19,8 +19,8 @@ type Equivocation struct {
 	Thing string
 	Seq   uint64
 	Seen  time.Time // when the second one arrived
-	// Records are the two verified records, without inline TDs: evidence that others can verify. The first one is in force, on every
-	// node.
+	// Records are the two verified records, without inline TDs: evidence that others can verify. On every node the first one has
+	// precedence.
 	Records [2][]byte
 
 	key [32]byte // of the thing
@@ -29,7 +29,7 @@ type Equivocation struct {
 // Limits of the evidence.
 const (
 	maxEquivocations      = 256 // the oldest is dropped
-	equivocationsPerOwner = 8   // so that one owner cannot displace others; further ones are only counted
+	equivocationsPerOwner = 8   // so that one owner cannot evict others; further ones are only counted
 )
 
 func (f *Equivocation) same(o *Equivocation) bool {
@@ -124,8 +124,8 @@ func (d *Directory) restoreEquivocation(key [32]byte, value []byte) (*Equivocati
 	return f, nil
 }
 
-// Equivocations returns the recorded equivocations, oldest first: one per Thing, at most 8 per owner and 256 in all. Options.Store persists them. The
-// caller must not modify the records.
+// Equivocations returns the recorded equivocations, oldest first: one per Thing, at most 8 per owner and 256 in all. Options.Store persists
+// them. The caller must not modify the records.
 func (d *Directory) Equivocations() []Equivocation {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -144,12 +144,13 @@ func (d *Directory) Equivocation(owner did.DID, thing string) (Equivocation, boo
 	return Equivocation{}, false
 }
 
-// equivocationLocked decides between two different records of one seq, in the same way on every node. The error is RolledBack if the known one stays.
+// equivocationLocked selects one of two different records with one seq, the same on every node. The error is RolledBack if it selects the
+// known one.
 func (d *Directory) equivocationLocked(e *entry, cur, r *td.Record) error {
 	d.count.inc(&d.count.Equivocations)
-	stays := cur.Compare(r) >= 0
+	kept := cur.Compare(r) >= 0
 	f := Equivocation{Owner: r.Owner, Thing: r.Thing, Seq: r.Seq, Seen: time.Now(), Records: [2][]byte{r.WithoutTD(), cur.WithoutTD()}}
-	if stays {
+	if kept {
 		f.Records = [2][]byte{cur.WithoutTD(), r.WithoutTD()}
 	}
 	for _, key := range d.equivocations.add(f) {
@@ -157,10 +158,10 @@ func (d *Directory) equivocationLocked(e *entry, cur, r *td.Record) error {
 	}
 	if !e.equivocationLogged { // once per entry, so that equivocations cannot flood the log
 		e.equivocationLogged = true
-		d.log.Warn("equivocation: two records with one seq", "owner", r.Owner, "thing", r.Thing, "seq", r.Seq, "stays", stays)
+		d.log.Warn("equivocation detected", "owner", r.Owner, "thing", r.Thing, "seq", r.Seq, "kept", kept)
 	}
-	if stays {
-		return d.rolledBackLocked(e, r, "another record with the same seq came; two programs may use one key")
+	if kept {
+		return d.rolledBackLocked(e, r, "another record with the same seq is known; two programs may use one key")
 	}
 	return nil
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Descriptions that the index cannot decide on are checked one by one, unpacked, at about 50 µs each: up to these limits. If they are
-// exceeded, the result is truncated.
+// Limits of checks: descriptions that the index cannot match alone are unpacked and checked one by one, at about 50 µs each. Beyond the
+// limits the result is truncated.
 const (
 	maxChecks    = 10_000
 	maxCheckTime = 100 * time.Millisecond
@@ -26,7 +26,7 @@ func newCheckLimit(ctx context.Context) *checkLimit {
 	return &checkLimit{ctx: ctx, until: time.Now().Add(maxCheckTime)}
 }
 
-// next reports whether one more check is allowed. It reads the clock only now and then.
+// next reports whether one more check is allowed. It reads the clock at every 16th check.
 func (s *checkLimit) next() bool {
 	if s.n++; s.n > maxChecks || s.n%16 == 0 && (s.ctx.Err() != nil || time.Now().After(s.until)) {
 		s.cut = true
@@ -34,7 +34,7 @@ func (s *checkLimit) next() bool {
 	return !s.cut
 }
 
-// filter returns the first elements whose description matches q, and whether it had to stop before the last one.
+// filter returns the first elements whose description matches q, and whether a limit ended the search.
 func filter[T any](ctx context.Context, q *td.Query, all []T, most int, describe func(T) *td.Description) (fit []T, cut bool) {
 	s := newCheckLimit(ctx)
 	for _, one := range all {

@@ -15,7 +15,7 @@ import (
 func TestChecksEndWithTheContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { // the clock stands still during checks
-		d := openDirectory(t, Options{Embedder: &oracle{}})
+		d := openDirectory(t, Options{Embedder: &topicEmbedder{}})
 		const n = 400
 		for i := range n {
 			desc := plain(t, byte(i/100), fmt.Sprintf("urn:%03d", i), "Weather", "urn:example:weather", "urn:example:sky")

@@ -17,18 +17,18 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// atOnce is the number of results of one source that are verified, and their TDs fetched, concurrently.
-const atOnce = 8
+// maxConcurrent is the number of results of one source that are verified, and their TDs fetched, concurrently.
+const maxConcurrent = 8
 
-// Find yields the matches of q: those in the index at once, then those of the sources, each Thing once, and none of q.Except. It ends at
-// q.Limit, or at twice that if the index may lack Things ([Directory.Lacks]), because the caller then ranks; when all sources have
-// answered, or after Options.Timeout; q.Counter then has the completeness of the result. Results of sources are verified, matched against q
-// again, and added to the index. A failed source is counted in q.Counter; the only error is that of ctx. The directory holds no lock while it
+// Find yields the matches of q, first those in the index, then those of the sources: each Thing once, and none of q.Except. It ends at
+// q.Limit, or at twice that if the index may lack Things ([Directory.IsIncomplete]), because the caller then ranks; when all sources have
+// answered; or after Options.Timeout. q.Counter then has the completeness of the result. Results of sources are verified, matched against
+// q, and added to the index. A failed source is counted in q.Counter; the only error is that of ctx. The directory holds no lock while it
 // yields.
 func (d *Directory) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error] {
 	return func(yield func(*td.Description, error) bool) {
-		a := answer{q: &q, given: map[[32]byte]bool{}, yield: yield, shows: true, most: q.Max()}
-		if more, ok := d.fromIndex(ctx, &a); ok && more && d.Lacks() {
+		a := answer{q: &q, yielded: map[[32]byte]bool{}, yield: yield, isLocal: true, most: q.Max()}
+		if more, ok := d.fromIndex(ctx, &a); ok && more && d.IsIncomplete() {
 			// Evicted Things may be better than those in the index: the caller ranks both.
 			a.most *= 2
 			d.fromSources(ctx, &a)
@@ -42,32 +42,32 @@ func (d *Directory) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Descript
 // with words yields the best first, see [Directory.Rank]. It uses a snapshot.
 func (d *Directory) FindLocal(q td.Query) iter.Seq[*td.Description] {
 	return func(yield func(*td.Description) bool) {
-		give := func(desc *td.Description, _ error) bool { return yield(desc) }
-		d.fromIndex(context.Background(), &answer{q: &q, given: map[[32]byte]bool{}, yield: give, most: q.Max()})
+		yieldOne := func(desc *td.Description, _ error) bool { return yield(desc) }
+		d.fromIndex(context.Background(), &answer{q: &q, yielded: map[[32]byte]bool{}, yield: yieldOne, most: q.Max()})
 	}
 }
 
 // An answer is the state of one query.
 type answer struct {
-	q     *td.Query
-	given map[[32]byte]bool // by key
-	most  int
-	yield func(*td.Description, error) bool
-	shows bool // the caller is local
+	q       *td.Query
+	yielded map[[32]byte]bool // by key
+	most    int
+	yield   func(*td.Description, error) bool
+	isLocal bool // the caller is local
 }
 
-// give yields desc if it was not yielded before. It returns false when the caller has left the loop.
-func (a *answer) give(desc *td.Description) bool {
+// yieldNew yields desc if it was not yielded before. It returns false when the caller has left the loop.
+func (a *answer) yieldNew(desc *td.Description) bool {
 	key := desc.Record.Key()
-	if a.given[key] || a.q.Except[key] {
+	if a.yielded[key] || a.q.Except[key] {
 		return true
 	}
-	a.given[key] = true
+	a.yielded[key] = true
 	a.q.Counter.NoteIssued(desc.Record.Issued)
 	return a.yield(desc, nil)
 }
 
-func (a *answer) full() bool { return len(a.given) >= a.most }
+func (a *answer) full() bool { return len(a.yielded) >= a.most }
 
 // fromIndex yields the matches in the index. It reports whether there are more than q.Limit, and false when the caller has left the loop.
 func (d *Directory) fromIndex(ctx context.Context, a *answer) (more, ok bool) {
@@ -84,10 +84,10 @@ func (d *Directory) fromIndex(ctx context.Context, a *answer) (more, ok bool) {
 		found = found[:a.q.Max()]
 	}
 	for _, v := range found {
-		if a.shows && !v.shown.Load() {
+		if a.isLocal && !v.shown.Load() {
 			v.shown.Store(true)
 		}
-		if !a.give(d.views.describe(v)) {
+		if !a.yieldNew(d.views.describe(v)) {
 			return more, false
 		}
 	}
@@ -129,18 +129,18 @@ func ranks(q *td.Query) bool {
 	return len(textmatch.Content(q.Text)) > 0 || slices.ContainsFunc(q.Or, func(o td.Query) bool { return o.Text != "" })
 }
 
-// fewToKeep is the number of candidates that stay unpacked after a check, because most of so few are yielded next.
+// fewToKeep is the number of candidates that stay unpacked after a check: most of so few are yielded next.
 const fewToKeep = 64
 
 // plain is lookup without ranking.
 func (d *Directory) plain(ctx context.Context, q *td.Query, within ...*index.List) (f findings) {
 	now := time.Now()
-	d.settle(now)
+	d.dropExpired(now)
 	most := wanted(q)
 	d.mu.RLock()
 	c := d.index.Choose(q, within...)
 	f.total = c.Count()
-	for e := range d.livingLocked(c.All(), d.dueLocked(now)) {
+	for e := range d.liveEntriesLocked(c.All(), d.dueLocked(now)) {
 		if f.views = append(f.views, e.view); c.Exact && len(f.views) == most {
 			break
 		}
@@ -159,8 +159,8 @@ func (d *Directory) plain(ctx context.Context, q *td.Query, within ...*index.Lis
 	return f
 }
 
-// livingLocked yields the entries of slots that are valid at now; a zero now means that all are.
-func (d *Directory) livingLocked(slots iter.Seq[uint32], now time.Time) iter.Seq[*entry] {
+// liveEntriesLocked yields the entries of slots that are valid at now; a zero now means that all are.
+func (d *Directory) liveEntriesLocked(slots iter.Seq[uint32], now time.Time) iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
 		for slot := range slots {
 			if e := d.slots[slot]; (now.IsZero() || alive(e.view.record, now)) && !yield(e) {
@@ -172,7 +172,7 @@ func (d *Directory) livingLocked(slots iter.Seq[uint32], now time.Time) iter.Seq
 
 // dueLocked returns now, or a zero time if no entry has expired, so that none needs to be checked.
 func (d *Directory) dueLocked(now time.Time) time.Time {
-	if len(d.living) == 0 || alive(d.living[0].view.record, now) {
+	if len(d.live) == 0 || alive(d.live[0].view.record, now) {
 		return time.Time{}
 	}
 	return now
@@ -197,21 +197,21 @@ func (d *Directory) fromSources(ctx context.Context, a *answer) {
 	}
 	limited, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	found := make(chan *td.Description)
-	asked := *a.q
-	asked.Limit = a.q.Max() + len(a.q.Except) // sources do not know Except
-	go d.querySources(limited, &asked, found)
-	// Leaving the loop cancels the sources, and waits for the last of them.
+	remote := *a.q
+	remote.Limit = a.q.Max() + len(a.q.Except) // sources ignore Except
+	go d.querySources(limited, &remote, found)
+	// At the end of the loop, cancel the sources and wait for the last one.
 	defer func() {
 		cancel()
 		for range found {
 		}
 	}()
 	for desc := range found {
-		before := len(a.given)
-		if !a.give(desc) {
+		before := len(a.yielded)
+		if !a.yieldNew(desc) {
 			return
 		}
-		a.q.Counter.CountMatches(len(a.given) - before)
+		a.q.Counter.CountMatches(len(a.yielded) - before)
 		if a.full() {
 			a.q.Counter.SetMore()
 			return
@@ -241,7 +241,7 @@ func (d *Directory) querySources(ctx context.Context, q *td.Query, found chan<- 
 // querySource sends the results of one source to found, until ctx ends.
 func (d *Directory) querySource(ctx context.Context, s Source, q *td.Query, found chan<- *td.Description) {
 	var g errgroup.Group
-	g.SetLimit(atOnce)
+	g.SetLimit(maxConcurrent)
 	for signed, err := range s.Find(ctx, *q) {
 		if err != nil {
 			d.sourceFailed(ctx, q, err)
@@ -276,11 +276,11 @@ func (d *Directory) resolve(ctx context.Context, s *td.Signed, q *td.Query) *td.
 	if r == nil {
 		return nil
 	}
-	if known := d.one(r.Owner, r.Thing); known != nil {
+	if known := d.viewOf(r.Owner, r.Thing); known != nil {
 		desc, err = d.views.describe(known), nil // at least as new as the result
 	}
 	if errors.Is(err, errUnfetched) {
-		// A matching Thing may be missing: the peer that named it has answered, the host of its TD has not.
+		// A matching Thing may be missing: the peer with its record has answered, the host of its TD has not.
 		q.Counter.CountAsked(1)
 		q.Counter.CountUnreachable()
 	}
@@ -290,8 +290,8 @@ func (d *Directory) resolve(ctx context.Context, s *td.Signed, q *td.Query) *td.
 	return desc
 }
 
-// ingestResult verifies a result of a source and adds it. The description is nil if it is known, withdrawn or invalid, and is returned even if the
-// index is full. The record is nil only if it is invalid. The error wraps errUnfetched if only the TD could not be fetched.
+// ingestResult verifies a result of a source and adds it. The description is nil if it is known, withdrawn or invalid; it is returned even
+// if the index is full. The record is nil only if it is invalid. The error wraps errUnfetched if only the TD could not be fetched.
 func (d *Directory) ingestResult(ctx context.Context, s *td.Signed) (*td.Description, *td.Record, error) {
 	desc, r, err := d.open(ctx, s)
 	if errors.Is(err, td.ErrNoTD) {
@@ -303,15 +303,15 @@ func (d *Directory) ingestResult(ctx context.Context, s *td.Signed) (*td.Descrip
 		}
 		return nil, r, err
 	}
-	_, err = d.putWith(desc, received, d.from(s))
+	_, err = d.putWith(desc, received, d.arrivalFrom(s))
 	if desc.Thing == nil || err != nil && interact.AsError(err).Code != interact.Overloaded {
 		return nil, r, err
 	}
 	return desc, r, nil
 }
 
-// one returns the valid description of a Thing in the index, or nil.
-func (d *Directory) one(owner did.DID, thing string) *view {
+// viewOf returns the valid description of a Thing in the index, or nil.
+func (d *Directory) viewOf(owner did.DID, thing string) *view {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	e := d.entries[td.Key(owner, thing)]
@@ -321,7 +321,7 @@ func (d *Directory) one(owner did.DID, thing string) *view {
 	return e.view
 }
 
-// Known is [Directory.Hosted] for all known Things: a node with the role index answers others from it.
+// Known is [Directory.Hosted] for all known Things, for nodes with the role index.
 func (d *Directory) Known(q td.Query) []*td.Signed { return d.signed(&q) }
 
 // Hosted returns the matches of q that this node publishes, up to q.Limit, for queries of other nodes: with words the best first. It

@@ -43,8 +43,8 @@ func TestFindMergesIndexAndSources(t *testing.T) {
 	tampered := numbered(t, 1, 9).signed(t, 1)
 	tampered.Record[10] ^= 1
 	d := openDirectory(t, Options{Sources: []Source{
-		having(both[1], both[2], tampered),
-		having(both[2], both[3], weather(t, 2).signed(t, 1), numbered(t, 1, 8).tombstone(t, 1)),
+		sourceOf(both[1], both[2], tampered),
+		sourceOf(both[2], both[3], weather(t, 2).signed(t, 1), numbered(t, 1, 8).tombstone(t, 1)),
 	}})
 	for _, s := range both[:2] {
 		if _, err := d.Add(described(t, s)); err != nil {
@@ -63,7 +63,7 @@ func TestFindMergesIndexAndSources(t *testing.T) {
 		t.Errorf("got coverage %+v", c)
 	}
 	// All valid results are added, also the Thing that does not match, and the tombstone.
-	if s := d.Stats(); s.Known != 5 || s.Gone != 1 || s.Invalid != 1 {
+	if s := d.Stats(); s.Known != 5 || s.Removed != 1 || s.Invalid != 1 {
 		t.Errorf("got %+v", s)
 	}
 }
@@ -71,7 +71,7 @@ func TestFindMergesIndexAndSources(t *testing.T) {
 func TestFindYieldsTheIndexFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := filled(t, Options{Sources: []Source{hanging()}}, plain(t, 1, "urn:1", "", "example:many"))
+		d := filled(t, Options{Sources: []Source{blockingSource()}}, plain(t, 1, "urn:1", "", "example:many"))
 		start := time.Now()
 		tally := &td.CoverageCounter{}
 		for desc, err := range d.Find(t.Context(), td.Query{Capability: things, Counter: tally}) {
@@ -98,7 +98,7 @@ func TestFindStopsWithTheLoop(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			all := many(t, 1, 0, 6)
-			d := openDirectory(t, Options{Sources: []Source{having(all...), hanging()}})
+			d := openDirectory(t, Options{Sources: []Source{sourceOf(all...), blockingSource()}})
 			for _, s := range all[:c.index] {
 				if _, err := d.Add(described(t, s)); err != nil {
 					t.Fatal(err)
@@ -133,9 +133,9 @@ func TestFindLimit(t *testing.T) {
 	}{
 		{"more in the index", 6, 4, nil, 4, true},
 		{"all in the index", 4, 4, nil, 4, false},
-		{"limit reached in the index, sources not queried", 4, 4, []Source{having(all...)}, 4, true},
-		{"more in a source", 2, 4, []Source{having(all...)}, 4, true},
-		{"fewer than the limit", 2, 7, []Source{having(all...)}, 6, false},
+		{"limit reached in the index, sources not queried", 4, 4, []Source{sourceOf(all...)}, 4, true},
+		{"more in a source", 2, 4, []Source{sourceOf(all...)}, 4, true},
+		{"fewer than the limit", 2, 7, []Source{sourceOf(all...)}, 6, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -165,7 +165,7 @@ func TestFindContinuesWhenASourceFails(t *testing.T) {
 		}}
 	}
 	d := openDirectory(t, Options{Sources: []Source{
-		failing(errors.New("the table is empty")), failing(did.ErrNotFound), having(many(t, 1, 0, 1)...),
+		failing(errors.New("the table is empty")), failing(did.ErrNotFound), sourceOf(many(t, 1, 0, 1)...),
 	}})
 	tally := &td.CoverageCounter{}
 	got, err := found(d.Find(t.Context(), td.Query{Capability: things, Counter: tally}))
@@ -180,7 +180,7 @@ func TestFindContinuesWhenASourceFails(t *testing.T) {
 func TestFindEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := openDirectory(t, Options{Sources: []Source{hanging()}})
+		d := openDirectory(t, Options{Sources: []Source{blockingSource()}})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := found(d.Find(ctx, td.Query{Capability: things}))
@@ -222,7 +222,7 @@ func TestFindFetchesMissingTDs(t *testing.T) {
 	s := numbered(t, 1, 0).signed(t, 1)
 	body := described(t, s).Signed.TD
 	d := openDirectory(t, Options{
-		Sources: []Source{having(bare(t, s))},
+		Sources: []Source{sourceOf(bare(t, s))},
 		Fetch:   func(context.Context, *td.Record) ([]byte, error) { return body, nil },
 	})
 	got, err := found(d.Find(t.Context(), td.Query{Capability: things}))
@@ -233,7 +233,7 @@ func TestFindFetchesMissingTDs(t *testing.T) {
 
 func TestFindYieldsThingsThatDoNotFit(t *testing.T) {
 	t.Parallel()
-	d := filled(t, Options{Max: 1, Sources: []Source{having(many(t, 1, 0, 2)...)}}, plain(t, 2, "urn:first", ""))
+	d := filled(t, Options{Max: 1, Sources: []Source{sourceOf(many(t, 1, 0, 2)...)}}, plain(t, 2, "urn:first", ""))
 	got, err := found(d.Find(t.Context(), td.Query{Capability: things}))
 	if err != nil || len(strings.Fields(got)) != 2 {
 		t.Errorf("got %q, %v", got, err)

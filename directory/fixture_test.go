@@ -24,8 +24,8 @@ import (
 // freshKeys is the number of keys of TestFreshKeysAreBounded.
 var freshKeys = flag.Int("freshkeys", 5_000, "")
 
-// roomSeed repeats a run of TestRoomHolds; 0 is a random seed.
-var roomSeed = flag.Uint64("seed", 0, "")
+// evictionSeed repeats a run of TestEvictionKeepsValuableThings; 0 is a random seed.
+var evictionSeed = flag.Uint64("seed", 0, "")
 
 func TestMain(m *testing.M) {
 	tdtest.WarmUp()
@@ -48,7 +48,7 @@ func plain(t testing.TB, n byte, id, title string, capabilities ...string) *td.D
 	}
 }
 
-// open returns a directory that is closed with the test.
+// openDirectory returns a directory that is closed with the test.
 func openDirectory(t testing.TB, o Options) *Directory {
 	t.Helper()
 	if o.Log == nil {

@@ -18,11 +18,11 @@ import (
 )
 
 // Get returns the Thing that ref names (see [td.Ref]): by id, by id and owner, by owner if it has one Thing, by name, or by a prefix of the
-// owner's key. Of several with one id or name, those of this node come first, then those of trusted owners; the first group wins if it has
-// one member. A full id that the index lacks is looked up in the sources; a name is if the index may lack Things ([Directory.Lacks]), unless
-// it names an established Thing, or one that was requested before.
+// owner's key. Of several with one id or name, those of this node have precedence, then those of trusted owners; the result is unique if the
+// first group has one member. A full id that the index lacks is looked up in the sources. A name is looked up in the sources if the index
+// may lack Things ([Directory.IsIncomplete]) and the name is not that of an established Thing or of one that was requested before.
 //
-// Of a Thing that has moved it returns the successor (td.Record.SuccessorRef), if its new owner publishes it.
+// For a moved Thing Get returns the successor (td.Record.SuccessorRef), if its new owner publishes it.
 //
 // The error is an [*interact.Error]: [interact.NotFound] with a suggestion, [interact.Ambiguous] with up to 8 exact references,
 // [interact.Withdrawn] with the time and the successor; or it wraps the error of ctx.
@@ -31,8 +31,8 @@ func (d *Directory) Get(ctx context.Context, ref string) (*td.Description, error
 	for range maxMoves {
 		moved, ok := errors.AsType[*movedError](err)
 		if !ok {
-			if err == nil && ctx.Value(notARequest{}) == nil {
-				d.use(desc.Record.Key())
+			if err == nil && ctx.Value(withoutUse{}) == nil {
+				d.recordUse(desc.Record.Key())
 			}
 			return desc, err
 		}
@@ -55,34 +55,34 @@ const maxMoves = 4
 type movedError struct{ to td.Ref }
 
 func (e *movedError) Error() string {
-	return "the new owner publishes no Thing of that name, as far as this node knows"
+	return "this node knows no Thing of that name of the new owner"
 }
 
 // get is Get without following moves. The error wraps a movedError if the Thing has moved.
 func (d *Directory) get(ctx context.Context, r td.Ref) (*td.Description, error) {
 	known := d.named(r)
-	asks := r.Exact() || d.Lacks() && ctx.Value(notARequest{}) == nil
-	if len(known) > 0 && (r.Exact() || !asks || d.familiar(known)) {
+	remote := r.Exact() || d.IsIncomplete() && ctx.Value(withoutUse{}) == nil
+	if len(known) > 0 && (r.Exact() || !remote || d.isFamiliar(known)) {
 		return d.pick(r, known)
 	}
-	if _, full := fullOwner(r); len(known) == 0 && (!asks || full) {
-		// With an owner the tombstone is final. Without one, any owner could have written it, so the sources are queried first.
+	if _, full := fullOwner(r); len(known) == 0 && (!remote || full) {
+		// With an owner the tombstone decides. Without one, any owner could have signed it, so the sources are queried first.
 		if err := d.withdrawn(r); err != nil {
 			return nil, err
 		}
 	}
 	var failed error
-	if asks && len(d.opts.Sources) > 0 {
+	if remote && len(d.opts.Sources) > 0 {
 		var more []*td.Description
 		more, failed = d.lookUp(ctx, r)
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("look for %s: %w", r, ctx.Err())
+			return nil, fmt.Errorf("look up %s: %w", r, ctx.Err())
 		}
 		known = d.named(r)
-		if len(known) == 0 || !r.Exact() && !d.familiar(known) {
+		if len(known) == 0 || !r.Exact() && !d.isFamiliar(known) {
 			// The index is full, but the Thing was found.
 			for _, desc := range more {
-				if !d.overrules(desc.Record) && d.one(desc.Record.Owner, desc.Record.Thing) == nil {
+				if !d.hasNewer(desc.Record) && d.viewOf(desc.Record.Owner, desc.Record.Thing) == nil {
 					known = append(known, newView(desc))
 				}
 			}
@@ -107,13 +107,13 @@ func (d *Directory) pick(r td.Ref, found []*view) (*td.Description, error) {
 		refs[i] = exactRef(v.record)
 	}
 	slices.Sort(refs)
-	e := interact.Errorf(interact.Ambiguous, "use an exact reference", "%d agents match %q%s", len(found), r, d.alike(found))
+	e := interact.Errorf(interact.Ambiguous, "use an exact reference", "%d agents match %q%s", len(found), r, d.lookalikeNote(found))
 	e.Next = interact.UseOne(refs)
 	return nil, e
 }
 
-// alike returns a text about the names of Things that imitate others, because a reference does not show which letters it has.
-func (d *Directory) alike(found []*view) (text string) {
+// lookalikeNote returns a text about names that look like others, because a reference does not show which letters it has.
+func (d *Directory) lookalikeNote(found []*view) (text string) {
 	seen := map[string]bool{}
 	for _, v := range found {
 		name := shownName(v.record)
@@ -133,7 +133,7 @@ func (d *Directory) alike(found []*view) (text string) {
 // maxMarks limits the names that an error mentions.
 const maxMarks = 3
 
-// named returns the living Things of a reference by the first rule of [Directory.Get] that matches.
+// named returns the live Things of a reference by the first rule of [Directory.Get] that matches.
 func (d *Directory) named(r td.Ref) []*view {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -162,31 +162,31 @@ func (d *Directory) preferLocked(found []*view) []*view {
 	}
 	best, most := found[:0:0], -1
 	for _, v := range found {
-		switch merit := d.meritLocked(v); {
-		case merit > most:
-			best, most = []*view{v}, merit
-		case merit == most:
+		switch precedence := d.precedenceLocked(v); {
+		case precedence > most:
+			best, most = []*view{v}, precedence
+		case precedence == most:
 			best = append(best, v)
 		}
 	}
 	return best
 }
 
-// Established reports whether a Thing belongs to this node or a trusted owner: others cannot make its name ambiguous.
+// Established reports whether a Thing belongs to this node or a trusted owner, so that others cannot make its name ambiguous.
 func (d *Directory) Established(r *td.Record) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	e := d.entries[r.Key()]
-	return e != nil && e.view != nil && d.meritLocked(e.view) > 0
+	return e != nil && e.view != nil && d.precedenceLocked(e.view) > 0
 }
 
-// familiar reports whether one of the Things of a name is established, or was requested before: then the sources are not queried.
-func (d *Directory) familiar(found []*view) bool {
+// isFamiliar reports whether one of the Things of a name is established, or was requested before: then the sources are not queried.
+func (d *Directory) isFamiliar(found []*view) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return slices.ContainsFunc(found, func(v *view) bool {
 		e := d.entries[v.record.Key()]
-		return e != nil && e.view != nil && (e.used || d.meritLocked(e.view) > 0)
+		return e != nil && e.view != nil && (e.used || d.precedenceLocked(e.view) > 0)
 	})
 }
 
@@ -206,7 +206,7 @@ func (d *Directory) Namesakes(ref string, desc *td.Description, limit int) (refs
 	return refs
 }
 
-func (d *Directory) meritLocked(v *view) int {
+func (d *Directory) precedenceLocked(v *view) int {
 	e := d.entries[v.record.Key()]
 	switch {
 	case e.own:
@@ -220,7 +220,7 @@ func (d *Directory) meritLocked(v *view) int {
 // ownedLocked returns the members of a list with the owner of a reference.
 func (d *Directory) ownedLocked(l *index.List, r td.Ref, now time.Time) []*view {
 	var found []*view
-	for e := range d.livingLocked(l.All(), now) {
+	for e := range d.liveEntriesLocked(l.All(), now) {
 		if r.Owns(e.view.record.Owner) {
 			found = append(found, e.view)
 		}
@@ -267,14 +267,14 @@ func (d *Directory) withdrawn(r td.Ref) error {
 	case last == nil:
 		return nil
 	case last.Kind == td.KindMoved:
-		e := interact.Errorf(interact.Withdrawn, "", "%s has moved to %s at %s", last.Thing, last.Successor, stamp(last.Issued)).
+		e := interact.Errorf(interact.Withdrawn, "", "%s has moved to %s at %s", last.Thing, last.Successor, formatTime(last.Issued)).
 			Then(interact.StepShow, last.SuccessorRef().String())
 		if !several {
 			e.Err = &movedError{last.SuccessorRef()}
 		}
 		return e
 	}
-	return interact.Errorf(interact.Withdrawn, "", "%s was withdrawn by its owner %s at %s", last.Thing, last.Owner.Short(), stamp(last.Issued)).
+	return interact.Errorf(interact.Withdrawn, "", "%s was withdrawn by its owner %s at %s", last.Thing, last.Owner.Short(), formatTime(last.Issued)).
 		Then(interact.StepFind)
 }
 
@@ -287,8 +287,8 @@ func (d *Directory) lookUp(ctx context.Context, r td.Ref) ([]*td.Description, er
 		return d.lookUpOwned(ctx, owner, r.Name)
 	}
 	var found []*td.Description
-	tally := &td.CoverageCounter{}
-	q := td.Query{ID: r.Name, Limit: 9, Counter: tally}
+	counter := &td.CoverageCounter{}
+	q := td.Query{ID: r.Name, Limit: 9, Counter: counter}
 	if !r.Exact() {
 		q.ID, q.Name = "", r.Name
 	}
@@ -303,14 +303,14 @@ func (d *Directory) lookUp(ctx context.Context, r td.Ref) ([]*td.Description, er
 			found = append(found, desc)
 		}
 	}
-	if c := tally.Coverage(); c.Asked > c.Answered {
-		return found, fmt.Errorf("%d of %d did not answer", c.Asked-c.Answered, c.Asked)
+	if c := counter.Coverage(); c.Asked > c.Answered {
+		return found, fmt.Errorf("%d of %d peers did not answer", c.Asked-c.Answered, c.Asked)
 	}
 	return found, nil
 }
 
-// fullOwner returns the owner of a reference, unless it is only a prefix.
-func fullOwner(r td.Ref) (did.DID, bool) {
+// fullOwner returns the owner of a reference; ok is false if the reference has none, or only a prefix.
+func fullOwner(r td.Ref) (id did.DID, ok bool) {
 	owner := r.Owner
 	if !strings.HasPrefix(owner, "did:") {
 		owner = "did:key:" + owner
@@ -404,7 +404,7 @@ func (d *Directory) Locate(ctx context.Context, ref string) (interact.Thing, err
 	return t, nil
 }
 
-// resolvedThing returns the cached Thing of a reference with its owner, if it still lives.
+// resolvedThing returns the cached Thing of an exact reference, if it is still valid.
 func (d *Directory) resolvedThing(ref string) interact.Thing {
 	d.mu.RLock()
 	defer d.mu.RUnlock()

@@ -112,8 +112,8 @@ func (s source) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Signed, erro
 	return s.find(ctx, q)
 }
 
-// having returns a source with the same results for each query.
-func having(signed ...*td.Signed) source {
+// sourceOf returns a source with the same results for each query.
+func sourceOf(signed ...*td.Signed) source {
 	return source{
 		get: func(_ context.Context, owner did.DID, thing string) (*td.Signed, error) {
 			for _, s := range signed {
@@ -138,8 +138,8 @@ func having(signed ...*td.Signed) source {
 	}
 }
 
-// hanging returns a source that blocks until ctx ends.
-func hanging() source {
+// blockingSource returns a source that blocks until ctx ends.
+func blockingSource() source {
 	return source{
 		get: func(ctx context.Context, _ did.DID, _ string) (*td.Signed, error) {
 			<-ctx.Done()
@@ -161,7 +161,7 @@ func TestGetQueriesSourcesForFullIDs(t *testing.T) {
 	old, now := a.signed(t, 1), a.signed(t, 2)
 	for _, ref := range []string{a.id, a.id + "@" + a.key.DID().Multibase(), a.id + "@" + string(a.key.DID()),
 		a.id + "@" + a.key.DID().Multibase()[:10]} {
-		d := openDirectory(t, Options{Sources: []Source{having(old), having(now), source{}}})
+		d := openDirectory(t, Options{Sources: []Source{sourceOf(old), sourceOf(now), source{}}})
 		got, err := d.Get(t.Context(), ref)
 		if err != nil {
 			t.Errorf("%s: %v", ref, err)
@@ -174,7 +174,7 @@ func TestGetQueriesSourcesForFullIDs(t *testing.T) {
 			t.Errorf("%s: it was not added", ref)
 		}
 	}
-	d := openDirectory(t, Options{Sources: []Source{having(now)}})
+	d := openDirectory(t, Options{Sources: []Source{sourceOf(now)}})
 	_, err := d.Get(t.Context(), "weather-agent")
 	wantCode(t, err, interact.NotFound)
 }
@@ -182,7 +182,7 @@ func TestGetQueriesSourcesForFullIDs(t *testing.T) {
 func TestGetFromAFullIndex(t *testing.T) {
 	t.Parallel()
 	a := weather(t, 1)
-	d := filled(t, Options{Max: 1, Sources: []Source{having(a.signed(t, 1))}}, plain(t, 5, "urn:first", ""))
+	d := filled(t, Options{Max: 1, Sources: []Source{sourceOf(a.signed(t, 1))}}, plain(t, 5, "urn:first", ""))
 	for _, ref := range []string{a.id, a.id + "@" + a.key.DID().Multibase()} {
 		got, err := d.Get(t.Context(), ref)
 		if err != nil || got.ID != a.id {
@@ -210,7 +210,7 @@ func TestGetVerifiesResults(t *testing.T) {
 func TestGetAddsATombstone(t *testing.T) {
 	t.Parallel()
 	a := weather(t, 1)
-	d := openDirectory(t, Options{Sources: []Source{having(a.signed(t, 1)), having(a.tombstone(t, 2))}})
+	d := openDirectory(t, Options{Sources: []Source{sourceOf(a.signed(t, 1)), sourceOf(a.tombstone(t, 2))}})
 	_, err := d.Get(t.Context(), a.id+"@"+a.key.DID().Multibase())
 	wantCode(t, err, interact.Withdrawn)
 }
@@ -219,7 +219,7 @@ func TestGetAddsATombstone(t *testing.T) {
 func TestTombstoneOfAnotherOwner(t *testing.T) {
 	t.Parallel()
 	a, impostor := weather(t, 1), weather(t, 2)
-	d := openDirectory(t, Options{Sources: []Source{having(a.signed(t, 1))}})
+	d := openDirectory(t, Options{Sources: []Source{sourceOf(a.signed(t, 1))}})
 	if _, err := d.put(described(t, impostor.tombstone(t, 1)), received); err != nil {
 		t.Fatal(err)
 	}
@@ -229,10 +229,10 @@ func TestTombstoneOfAnotherOwner(t *testing.T) {
 	}
 }
 
-func TestGetEnds(t *testing.T) {
+func TestGetEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := openDirectory(t, Options{Sources: []Source{hanging()}})
+		d := openDirectory(t, Options{Sources: []Source{blockingSource()}})
 		for _, ref := range []string{"urn:x", "urn:x@" + didtest.Key(1).DID().Multibase()} {
 			start := time.Now()
 			_, err := d.Get(t.Context(), ref)

@@ -15,8 +15,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// tombOf returns the tombstone of desc.
-func tombOf(desc *td.Description) *td.Description {
+// tombstoneOf returns the tombstone of desc.
+func tombstoneOf(desc *td.Description) *td.Description {
 	tomb := with(desc, func(r *td.Record) { r.Seq, r.Kind = r.Seq+1, td.KindTombstone })
 	tomb.Thing = nil
 	return tomb
@@ -28,8 +28,8 @@ func wantEmpty(t *testing.T, d *Directory) {
 	if d.index.Bytes() != 0 || d.index.Len() != 0 || d.own.Len() != 0 {
 		t.Errorf("%d bytes and %d Things in the index, %d own", d.index.Bytes(), d.index.Len(), d.own.Len())
 	}
-	if d.weight != 0 || len(d.weights) != 0 {
-		t.Errorf("weight %d, of owners %v: want nothing", d.weight, d.weights)
+	if d.bytes != 0 || len(d.ownerBytes) != 0 {
+		t.Errorf("weight %d, of owners %v: want nothing", d.bytes, d.ownerBytes)
 	}
 }
 
@@ -42,7 +42,7 @@ func TestManyWordsLeaveTheIndex(t *testing.T) {
 		many.Actions[fmt.Sprintf("action%d", i)] = &td.Action{}
 	}
 	d := filled(t, Options{}, many)
-	if _, err := d.put(tombOf(many), received); err != nil {
+	if _, err := d.put(tombstoneOf(many), received); err != nil {
 		t.Fatal(err)
 	}
 	wantEmpty(t, d)
@@ -62,7 +62,7 @@ func TestTitleOfARecordChanges(t *testing.T) {
 	}
 	_, err := d.Get(t.Context(), "weather")
 	wantCode(t, err, interact.NotFound)
-	if _, err := d.put(tombOf(second), received); err != nil {
+	if _, err := d.put(tombstoneOf(second), received); err != nil {
 		t.Fatal(err)
 	}
 	wantEmpty(t, d)
@@ -70,8 +70,8 @@ func TestTitleOfARecordChanges(t *testing.T) {
 	wantCode(t, err, interact.NotFound)
 }
 
-// A record with the hash of another owner's TD and a dead host does not block the fetch of that TD.
-func TestStolenHash(t *testing.T) {
+// A record with the hash of another owner's TD and an unreachable host does not block the fetch of that TD.
+func TestHashOfAnotherOwner(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		honest := weather(t, 1)
@@ -89,7 +89,7 @@ func TestStolenHash(t *testing.T) {
 			return body, nil
 		}})
 		defer run(t, d)()
-		// Both concurrently, and then after the thief has failed 5 times.
+		// Both concurrently, and then after the fetch for the other record has failed 5 times.
 		done := make(chan error, 1)
 		go func() { _, err := d.fetcher.TD(t.Context(), &thief); done <- err }()
 		synctest.Wait()
@@ -111,8 +111,8 @@ func TestStolenHash(t *testing.T) {
 	})
 }
 
-// heavy returns a description that takes about 2 MB, of a TD that fits into a record of 600 bytes.
-func heavy(t testing.TB, owner byte, id string) *td.Description {
+// largeDescription returns a description that takes about 2 MB, of a TD that fits into a record of 600 bytes.
+func largeDescription(t testing.TB, owner byte, id string) *td.Description {
 	t.Helper()
 	desc := plain(t, owner, id, "")
 	forms := make([]td.Form, 5000)
@@ -132,20 +132,20 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	n := 0
 	for err := error(nil); err == nil; n++ {
-		err = put(heavy(t, 1, fmt.Sprint("urn:one:", n)))
+		err = put(largeDescription(t, 1, fmt.Sprint("urn:one:", n)))
 		if err != nil {
 			wantCode(t, err, interact.Overloaded, "of its owner")
 		}
 	}
 	for owner := byte(2); owner < 60; owner++ {
 		for i := range 2 {
-			if err := put(heavy(t, owner, fmt.Sprint("urn:more:", i))); err != nil {
+			if err := put(largeDescription(t, owner, fmt.Sprint("urn:more:", i))); err != nil {
 				wantCode(t, err, interact.Overloaded, "memory")
 			}
 		}
 	}
-	if d.weight > 64<<20 || d.weight < 48<<20 {
-		t.Errorf("descriptions of %d bytes are kept, want 48 to 64 MiB", d.weight)
+	if d.bytes > 64<<20 || d.bytes < 48<<20 {
+		t.Errorf("descriptions of %d bytes are kept, want 48 to 64 MiB", d.bytes)
 	}
 	// A small Thing cannot grow beyond the limit, and keeps its last description.
 	small := plain(t, 70, "urn:small", "Small")
@@ -153,20 +153,20 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 64 { // fills the remaining memory
-		_ = put(heavy(t, 71, fmt.Sprint("urn:fill:", n)))
+		_ = put(largeDescription(t, 71, fmt.Sprint("urn:fill:", n)))
 		n++
 	}
-	big := with(heavy(t, 70, "urn:small"), func(r *td.Record) { r.Seq = 2 })
+	big := with(largeDescription(t, 70, "urn:small"), func(r *td.Record) { r.Seq = 2 })
 	wantCode(t, put(big), interact.Overloaded, "memory")
 	if got, err := d.Get(t.Context(), "urn:small"); err != nil || got != small {
 		t.Errorf("got %v, %v", got, err)
 	}
-	own := with(heavy(t, 9, "urn:own"), func(r *td.Record) { r.Hosts = []td.Host{{Node: self}} })
+	own := with(largeDescription(t, 9, "urn:own"), func(r *td.Record) { r.Hosts = []td.Host{{Node: self}} })
 	if _, err := d.put(own, published); err != nil {
 		t.Error("a publication of this node is refused:", err)
 	}
 	for desc := range d.FindLocal(td.Query{Limit: 1000}) {
-		if _, err := d.put(tombOf(desc), received); err != nil {
+		if _, err := d.put(tombstoneOf(desc), received); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -181,14 +181,14 @@ func TestLargeTombstones(t *testing.T) {
 	if _, err := d.put(desc, received); err != nil {
 		t.Fatal(err)
 	}
-	large := with(tombOf(desc), func(r *td.Record) { r.Raw = make([]byte, maxTombstone+1) })
+	large := with(tombstoneOf(desc), func(r *td.Record) { r.Raw = make([]byte, maxTombstone+1) })
 	if changed, err := d.put(large, received); err != nil || !changed {
 		t.Fatalf("got %v, %v", changed, err)
 	}
 	if changed, err := d.put(large, received); err != nil || changed {
 		t.Errorf("again: got %v, %v", changed, err)
 	}
-	if !d.knows(large.Record) {
+	if !d.isKnown(large.Record) {
 		t.Error("it would be verified again")
 	}
 	_, err := d.put(desc, received)
@@ -204,7 +204,7 @@ func TestLargeTombstones(t *testing.T) {
 func TestFindCountsFailedFetches(t *testing.T) {
 	t.Parallel()
 	d := openDirectory(t, Options{
-		Sources: []Source{having(bare(t, numbered(t, 1, 0).signed(t, 1)))},
+		Sources: []Source{sourceOf(bare(t, numbered(t, 1, 0).signed(t, 1)))},
 		Fetch:   func(context.Context, *td.Record) ([]byte, error) { return nil, errors.New("no answer") },
 	})
 	tally := new(td.CoverageCounter)

@@ -14,7 +14,7 @@ func (d *Directory) Hosts(node did.DID) bool {
 	return d.hosts[node] > 0
 }
 
-// countHostsLocked adds a living e to the counts of its hosts and its TD, or removes it.
+// countHostsLocked adds a live e to the counts of its hosts and its TD, or removes it.
 func (d *Directory) countHostsLocked(e *entry, in bool) {
 	by := 1
 	switch {
@@ -35,11 +35,11 @@ func (d *Directory) countHostsLocked(e *entry, in bool) {
 
 // reportHost reports the Things of a host whose reachability has changed. Calls do not overlap.
 func (d *Directory) reportHost(node did.DID) {
-	d.regrade(node)
+	d.updateTiers(node)
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	now := time.Now()
-	for e := range d.livingLocked(d.index.List(index.Host, string(node)).All(), now) {
+	for e := range d.liveEntriesLocked(d.index.List(index.Host, string(node)).All(), now) {
 		up, why := d.IsReachable(e.view.record, now), Unreachable
 		if up {
 			why = Reachable

@@ -12,10 +12,9 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// errKnown: the record is not newer than the known one. errUnfetched: its TD could not be fetched.
 var (
-	errKnown     = errors.New("known already")
-	errUnfetched = errors.New("no TD")
+	errKnown     = errors.New("the record is not newer than the known one")
+	errUnfetched = errors.New("the TD could not be fetched")
 )
 
 // maxQueued limits the TDs in the queue, in bytes; records are small.
@@ -44,8 +43,8 @@ func (d *Directory) Enqueue(s *td.Signed) {
 	}
 }
 
-// Ingest verifies and adds a record before it returns, so that a caller with many records is slowed down and none is dropped. A record whose
-// TD is missing is queued with [Directory.Enqueue].
+// Ingest verifies and adds a record before it returns: this slows down a caller with many records, and drops none. A record whose TD is
+// missing is queued with [Directory.Enqueue].
 func (d *Directory) Ingest(ctx context.Context, s *td.Signed) {
 	desc, _, err := d.open(ctx, s)
 	if errors.Is(err, td.ErrNoTD) {
@@ -55,12 +54,12 @@ func (d *Directory) Ingest(ctx context.Context, s *td.Signed) {
 	d.accept(s, desc, err)
 }
 
-// Room returns how many further Things of others the index can accept, at least a few even if it is full, because new ones may be more
-// valuable.
+// Room returns how many further Things of others the index can accept. It is positive even if the index is full, because new Things may be
+// more valuable.
 func (d *Directory) Room() int {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	return max(d.room.Modest(), d.opts.Max-(len(d.living)-d.own.Len()))
+	return max(d.room.Modest(), d.opts.Max-(len(d.live)-d.own.Len()))
 }
 
 // Signed returns the newest record under a key ([td.Key]) with its TD, also a tombstone, or nil. The caller must not modify it.
@@ -90,8 +89,8 @@ func (d *Directory) Seq(owner did.DID, thing string) uint64 {
 	return 0
 }
 
-// learn processes the queue until ctx ends. It does not wait for fetches, which run in g.
-func (d *Directory) learn(ctx context.Context, g *sync.WaitGroup) {
+// processQueue processes the queue until ctx ends. It does not wait for fetches, which run in g.
+func (d *Directory) processQueue(ctx context.Context, g *sync.WaitGroup) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -115,10 +114,10 @@ func (d *Directory) learn(ctx context.Context, g *sync.WaitGroup) {
 	}
 }
 
-// accept completes the processing of a received record.
+// accept adds the description of a received record, or counts and logs its error.
 func (d *Directory) accept(s *td.Signed, desc *td.Description, err error) {
 	if err == nil {
-		_, err = d.putWith(desc, received, d.from(s))
+		_, err = d.putWith(desc, received, d.arrivalFrom(s))
 	}
 	switch {
 	case err == nil, errors.Is(err, errKnown):
@@ -129,22 +128,22 @@ func (d *Directory) accept(s *td.Signed, desc *td.Description, err error) {
 	}
 }
 
-// from returns an arrival with the share of s.
-func (d *Directory) from(s *td.Signed) arrival {
+// arrivalFrom returns an arrival with the share of s.
+func (d *Directory) arrivalFrom(s *td.Signed) arrival {
 	if s.From == "" || d.opts.Share == nil {
 		return arrival{via: string(s.From)}
 	}
 	return arrival{via: d.opts.Share(s.From)}
 }
 
-// open verifies s and returns its description. The error is errKnown if it is not new, and wraps td.ErrNoTD if only the TD is missing; then
-// the record is returned, too.
+// open verifies s and returns its description and record. The error is errKnown if the record is not new, and wraps td.ErrNoTD if only the
+// TD is missing; in both cases the record is returned.
 func (d *Directory) open(ctx context.Context, s *td.Signed) (*td.Description, *td.Record, error) {
 	now := time.Now()
 	known := false
 	var fresh *td.Description
 	desc, r, err := s.VerifyNew(ctx, d.opts.Verifier, now, func(r *td.Record) bool {
-		if known = d.knows(r); !known {
+		if known = d.isKnown(r); !known {
 			fresh = d.refreshed(s, r, now)
 		}
 		return !known && fresh == nil
@@ -163,7 +162,7 @@ func (d *Directory) open(ctx context.Context, s *td.Signed) (*td.Description, *t
 // refreshed returns the description with the verified record r of s, or nil if its TD is another one. Most records only extend the validity
 // of a TD that was verified before.
 func (d *Directory) refreshed(s *td.Signed, r *td.Record, now time.Time) *td.Description {
-	known := d.one(r.Owner, r.Thing)
+	known := d.viewOf(r.Owner, r.Thing)
 	if known == nil || r.Kind != td.KindTD || known.record.Hash != r.Hash {
 		return nil
 	}
@@ -190,8 +189,8 @@ func (d *Directory) complete(ctx context.Context, s *td.Signed, r *td.Record) (*
 	return desc, err
 }
 
-// knows reports whether r is not newer than the known record.
-func (d *Directory) knows(r *td.Record) bool {
+// isKnown reports whether r is not newer than the known record.
+func (d *Directory) isKnown(r *td.Record) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	e := d.entries[r.Key()]
@@ -202,8 +201,8 @@ func (d *Directory) knows(r *td.Record) bool {
 	return r.Seq < e.seq || known != nil && sameRecord(known, r) || known == nil && r.Kind != td.KindTD
 }
 
-// overrules reports whether a newer record than r is known.
-func (d *Directory) overrules(r *td.Record) bool {
+// hasNewer reports whether a newer record than r is known.
+func (d *Directory) hasNewer(r *td.Record) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	e := d.entries[r.Key()]

@@ -46,7 +46,7 @@ func TestEnqueue(t *testing.T) {
 			{"refresh without its TD", []*td.Signed{s, bare(t, a.signed(t, 3))}, a.id, Stats{Known: 1, Counters: Counters{Added: 2}}},
 			{"again", []*td.Signed{s, s, bare(t, s)}, a.id, Stats{Known: 1, Counters: Counters{Added: 1}}},
 			{"older", []*td.Signed{s, a.signed(t, 1)}, a.id, Stats{Known: 1, Counters: Counters{Added: 1}}},
-			{"tombstone", []*td.Signed{s, a.tombstone(t, 3)}, "", Stats{Gone: 1, Counters: Counters{Added: 1, Withdrawn: 1}}},
+			{"tombstone", []*td.Signed{s, a.tombstone(t, 3)}, "", Stats{Removed: 1, Counters: Counters{Added: 1, Withdrawn: 1}}},
 			{"tampered", []*td.Signed{tampered, s}, a.id, Stats{Known: 1, Counters: Counters{Added: 1, Invalid: 1}}},
 			{"no record", []*td.Signed{{Record: []byte("x")}}, "", Stats{Counters: Counters{Invalid: 1}}},
 		} {
@@ -152,7 +152,7 @@ func TestFetchesAreShared(t *testing.T) {
 	})
 }
 
-// A dead host delays neither other hosts nor the workers.
+// An unreachable host delays neither other hosts nor the workers.
 func TestUnreachableHost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

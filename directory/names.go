@@ -10,8 +10,8 @@ func shownName(r *td.Record) string {
 	return td.NameKey((&td.Thing{Title: r.Title, ID: r.Thing}).Name())
 }
 
-// countNameLocked counts a living e for its name, and removes it from that of was, which may be nil. The new name is counted first, so that an
-// unchanged name keeps its age.
+// countNameLocked counts a live e for its name, and no longer for the name of was, which may be nil. The new name is counted first, so that
+// an unchanged name keeps its age.
 func (d *Directory) countNameLocked(e *entry, was *td.Record, own, kept bool) {
 	name, c := shownName(e.view.record), d.classOf(e.view.record, own)
 	counted, class := e.nameCounted && was != nil, e.nameClass
@@ -24,7 +24,7 @@ func (d *Directory) countNameLocked(e *entry, was *td.Record, own, kept bool) {
 	}
 }
 
-// uncountNameLocked removes e.
+// uncountNameLocked no longer counts e for its name.
 func (d *Directory) uncountNameLocked(e *entry) {
 	if e.nameCounted {
 		d.lookalikes.Remove(shownName(e.view.record), e.nameClass)
@@ -45,7 +45,7 @@ func (d *Directory) classOf(r *td.Record, own bool) lookalike.Class {
 	return lookalike.Other
 }
 
-// Resembles returns the original name that the name of a Thing looks like: of this node, of a trusted owner, or older; empty if there is none.
+// Resembles returns the name that the name of a Thing looks like: of this node, of a trusted owner, or older; empty if there is none.
 func (d *Directory) Resembles(r *td.Record) string {
 	d.mu.RLock()
 	defer d.mu.RUnlock()

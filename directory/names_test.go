@@ -11,7 +11,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Of names that look alike one is the original, and the others are marked. A later name does not become the original.
+// Of names that look alike one is the original, which the others resemble. A later name does not become the original.
 func TestResembles(t *testing.T) {
 	t.Parallel()
 	const cyrillic, other = "\u0415cho", "Ech\u043e"
@@ -65,7 +65,7 @@ func TestResembles(t *testing.T) {
 		t.Errorf("weather resembles %q", got)
 	}
 	d.mu.Lock()
-	d.endLocked(d.entries[own.Record.Key()], Withdrawn)
+	d.removeLocked(d.entries[own.Record.Key()], Withdrawn)
 	d.mu.Unlock()
 	check("that of the trusted owner, after the one of this node was withdrawn", ours, "")
 	check("the first, after that", first, "echo")

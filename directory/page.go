@@ -12,8 +12,8 @@ import (
 type Page struct {
 	Items []Item
 	Total int // length of the list
-	// Version identifies the state of the list, also over restarts: while it is equal, the list has the same Things in the same
-	// order. A changed description may change it, too.
+	// Version identifies the state of the list, also after a restart: lists with equal versions have the same Things in the same order. A
+	// changed description may change it, too.
 	Version uint64
 }
 
@@ -36,8 +36,8 @@ func (i Item) Own() bool { return i.own }
 // Description returns the verified description.
 func (i Item) Description() *td.Description { return i.d.views.describe(i.view) }
 
-// Page returns the matches of q from offset on, at most limit, ascending by id and then owner, and their total number. Limit and Tally of q
-// are ignored, and words do not rank. It queries no sources. A query that the index cannot decide alone, with a capability and a version,
+// Page returns the matches of q from offset on, at most limit, ascending by id and then owner, and their total number. It ignores Limit and
+// Counter of q, and does not rank. It queries no sources. A query that the index cannot decide alone, with a capability and a version,
 // costs about 50 µs per candidate.
 func (d *Directory) Page(q td.Query, offset, limit int) Page {
 	return d.page(&q, max(offset, 0), max(limit, 0))
@@ -49,7 +49,7 @@ func (d *Directory) PageOwn(q td.Query, offset, limit int) Page {
 }
 
 func (d *Directory) page(q *td.Query, offset, limit int, within ...*index.List) Page {
-	d.settle(time.Now())
+	d.dropExpired(time.Now())
 	d.mu.RLock()
 	c := d.index.Choose(q, within...)
 	p := Page{Version: d.index.Version}
@@ -58,7 +58,7 @@ func (d *Directory) page(q *td.Query, offset, limit int, within ...*index.List) 
 		d.mu.RUnlock()
 		return p
 	}
-	all, _ := d.itemsLocked(c.In(0, len(d.living)))
+	all, _ := d.itemsLocked(c.In(0, len(d.live)))
 	d.mu.RUnlock()
 	all = slices.DeleteFunc(all, func(i Item) bool { return !fits(q, i.view.peek()) })
 	p.Total = len(all)
@@ -67,10 +67,10 @@ func (d *Directory) page(q *td.Query, offset, limit int, within ...*index.List) 
 	return p
 }
 
-// settle ends what is due, so that the index has no expired Things.
-func (d *Directory) settle(now time.Time) {
+// dropExpired removes expired Things from the index.
+func (d *Directory) dropExpired(now time.Time) {
 	d.mu.RLock()
-	due := len(d.living) > 0 && !alive(d.living[0].view.record, now)
+	due := len(d.live) > 0 && !alive(d.live[0].view.record, now)
 	d.mu.RUnlock()
 	if due {
 		d.dropDue(now)

@@ -27,7 +27,7 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.mu.Lock()
-	d.ownLocked(d.entries[other.Record.Key()], true)
+	d.setOwnLocked(d.entries[other.Record.Key()], true)
 	d.mu.Unlock()
 	for _, c := range []struct {
 		name          string
@@ -113,7 +113,7 @@ func TestPageVersion(t *testing.T) {
 		}
 		put(plain(t, 1, "urn:b", "B"))
 		second := version()
-		put(tombOf(plain(t, 1, "urn:b", "B")))
+		put(tombstoneOf(plain(t, 1, "urn:b", "B")))
 		third := version()
 		time.Sleep(2 * time.Hour) // Run is not called: Page drops expired Things
 		last := d.Page(td.Query{}, 0, 10)

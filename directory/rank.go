@@ -42,7 +42,7 @@ const (
 type Factor struct {
 	Signal Signal
 	Amount float64
-	Asked  string   // SignalWord: the word of the query
+	Asked  string   // SignalWord: the query word
 	Found  string   // SignalWord: the word of the Thing; SignalTrust: the reason; others: empty
 	Field  td.Field // SignalWord: the field with the highest weight that has it
 }
@@ -137,11 +137,11 @@ func (r *ranker) similarity(desc *td.Description) (fit float64, ok bool) {
 // words returns the word factors of the alternative that matches best.
 func (r *ranker) words(desc *td.Description) (best []Factor) {
 	most := -1.0
-	for _, asked := range r.branches {
+	for _, words := range r.branches {
 		factors, sum := []Factor{{Signal: SignalQuery, Amount: shareFit}}, shareFit
-		if len(asked) > 0 {
+		if len(words) > 0 {
 			factors, sum = nil, 0
-			for _, h := range index.Compare(asked, desc.Thing) {
+			for _, h := range index.Compare(words, desc.Thing) {
 				factors = append(factors, Factor{SignalWord, shareFit * h.Score, h.Asked, h.Found, h.Field})
 				sum += shareFit * h.Score
 			}
@@ -173,8 +173,8 @@ func (r *ranker) signals(rec *td.Record) []Factor {
 	}
 }
 
-// farAway is the latency with half of the share.
-const farAway = 100 * time.Millisecond
+// halfLatency is the latency that gets half of shareLatency.
+const halfLatency = 100 * time.Millisecond
 
 // nearness returns 1 for local Things and less for distant ones; a half if unknown.
 func (r *ranker) nearness(rec *td.Record) float64 {
@@ -184,7 +184,7 @@ func (r *ranker) nearness(rec *td.Record) float64 {
 		case h.Node == r.d.opts.Self:
 			return 1
 		case latency > 0:
-			best = max(best, float64(farAway)/float64(farAway+latency))
+			best = max(best, float64(halfLatency)/float64(halfLatency+latency))
 		}
 	}
 	if best == 0 {
@@ -221,7 +221,7 @@ func compareCandidates(a, b candidate) int {
 	return cmp.Or(index.Grade(b.score)-index.Grade(a.score), compareOwners(a.view.record, b.view.record))
 }
 
-// pool is the number of Things that are ranked by all signals for a number of results: with words alone the others are too far behind.
+// pool is the number of Things that are ranked by all signals for a number of results. The word scores of the others are too low.
 func pool(limit int) int { return 4*min(limit, 1<<20) + 64 }
 
 // poolOf returns the pool of a query with its earlier pages.

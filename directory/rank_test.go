@@ -145,7 +145,7 @@ func TestRankSignals(t *testing.T) {
 }
 
 // Of many matches with equal words the best come first, and the result reports that there are more.
-func TestRankedIsCut(t *testing.T) {
+func TestRankedIsTruncated(t *testing.T) {
 	t.Parallel()
 	d := filled(t, Options{})
 	for i := range 500 {
@@ -168,9 +168,9 @@ func TestRankedIsCut(t *testing.T) {
 }
 
 // Other nodes get the best matches by words alone, without the signals of this node, and truncated if there are more.
-func TestOthersGetTheBest(t *testing.T) {
+func TestHostedReturnsTheBest(t *testing.T) {
 	t.Parallel()
-	o := &oracle{}
+	o := &topicEmbedder{}
 	d := filled(t, Options{Embedder: o, Trust: func(owner did.DID) (float64, string) {
 		return map[did.DID]float64{didtest.Key(1).DID(): 1}[owner], ""
 	}})
@@ -208,14 +208,14 @@ func TestOthersGetTheBest(t *testing.T) {
 }
 
 // An oracle is an embedder with a direction for each of a few words.
-type oracle struct {
+type topicEmbedder struct {
 	mu    sync.Mutex
 	calls []string
 	fails error
 	slow  time.Duration
 }
 
-func (o *oracle) Embed(ctx context.Context, texts []string) ([][]float32, error) {
+func (o *topicEmbedder) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.calls = append(o.calls, texts...)
@@ -242,8 +242,8 @@ func (o *oracle) Embed(ctx context.Context, texts []string) ([][]float32, error)
 	return all, nil
 }
 
-// asked returns the number of requests with a text.
-func (o *oracle) asked(text string) (n int) {
+// requests returns the number of requests with a text.
+func (o *topicEmbedder) requests(text string) (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, call := range o.calls {
@@ -258,7 +258,7 @@ func (o *oracle) asked(text string) (n int) {
 func TestSemanticMatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		o := &oracle{}
+		o := &topicEmbedder{}
 		d := filled(t, Options{Embedder: o}, shops(t)...)
 		q := td.Query{Text: "inventory"}
 		if got := ids(d.FindLocal(q)); got != "" {
@@ -273,7 +273,7 @@ func TestSemanticMatch(t *testing.T) {
 		if f := best.Factors[0]; best.ID != "urn:stock" || f.Signal != SignalMeaning || f.Amount < 0.79 || best.Fallback != "" {
 			t.Errorf("got %s, %+v", best.ID, best)
 		}
-		if n := o.asked("inventory"); n != 1 {
+		if n := o.requests("inventory"); n != 1 {
 			t.Errorf("the query was embedded %d times", n)
 		}
 		if got := ids(d.FindLocal(td.Query{Text: "inventory", Owner: didtest.Key(3).DID()})); got != "urn:weather" {
@@ -296,8 +296,8 @@ func TestSemanticMatch(t *testing.T) {
 			t.Errorf("by words: got %q", got)
 		}
 		r := d.Rank(t.Context(), sky, shops(t))[0]
-		if r.Factors[0].Signal != SignalWord || !strings.Contains(r.Fallback, "out of service") || o.asked("snow levels") != 1 {
-			t.Errorf("got %+v, asked %d times", r, o.asked("snow levels"))
+		if r.Factors[0].Signal != SignalWord || !strings.Contains(r.Fallback, "out of service") || o.requests("snow levels") != 1 {
+			t.Errorf("got %+v, asked %d times", r, o.requests("snow levels"))
 		}
 		time.Sleep(embedding.RetryAfter)
 		o.fails, o.slow = nil, time.Minute

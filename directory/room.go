@@ -14,10 +14,10 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// maxEvictions is the most evictions for one arrival.
+// maxEvictions is the maximum number of evictions for one arrival.
 const maxEvictions = 64
 
-// tierLocked returns the tier of a Thing of others: e is its entry, or nil, and not in d.room.
+// tierLocked returns the tier of a Thing of others. e is its entry, which must not be in d.room, or nil.
 func (d *Directory) tierLocked(e *entry, v *view, units int) eviction.Tier {
 	rec := v.record
 	if d.opts.Trust != nil {
@@ -42,8 +42,8 @@ func (d *Directory) isLinked(r *td.Record) bool {
 		d.opts.Connected(r.Owner)
 }
 
-// rankLocked moves e to its current tier.
-func (d *Directory) rankLocked(e *entry) {
+// updateTierLocked moves e to its current tier.
+func (d *Directory) updateTierLocked(e *entry) {
 	d.room.Leave(&e.Item)
 	if e.view == nil || e.own {
 		return
@@ -55,13 +55,13 @@ func (d *Directory) rankLocked(e *entry) {
 // units returns the units of a Thing of a number of bytes.
 func (d *Directory) units(bytes int) int { return 1 + bytes/(d.opts.Bytes/d.opts.Max+1) }
 
-// regrade updates the tiers of the Things of a host.
-func (d *Directory) regrade(node did.DID) {
+// updateTiers updates the tiers of the Things of a host.
+func (d *Directory) updateTiers(node did.DID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, e := range slices.Collect(d.livingLocked(d.index.List(index.Host, string(node)).All(), time.Now())) {
+	for _, e := range slices.Collect(d.liveEntriesLocked(d.index.List(index.Host, string(node)).All(), time.Now())) {
 		if !e.own {
-			d.rankLocked(e)
+			d.updateTierLocked(e)
 		}
 	}
 }
@@ -79,19 +79,19 @@ func (d *Directory) linkChanged(node did.DID) bool {
 
 // makeRoomLocked evicts others until an arrival fits, or returns an error.
 func (d *Directory) makeRoomLocked(e *entry, in *arrival) error {
-	if why := d.overLocked(e, in); why != "" {
+	if why := d.exceededOwnerLimitLocked(e, in); why != "" {
 		return d.noRoomLocked(in, why)
 	}
-	full := d.fullLocked(e, in)
+	full := d.exceededLimitLocked(e, in)
 	if full == "" {
 		return nil
 	}
-	d.lackUntil = time.Now().Add(maxLifetime)
+	d.incompleteUntil = time.Now().Add(maxLifetime)
 	if e != nil {
-		d.room.Leave(&e.Item) // it must not be evicted for itself
-		defer d.rankLocked(e)
+		d.room.Leave(&e.Item) // so that it is not evicted for itself
+		defer d.updateTierLocked(e)
 	}
-	a := eviction.Applicant{Units: d.units(weigh(in.view, len(in.by))), Owner: string(in.view.record.Owner), Via: in.via}
+	a := eviction.Applicant{Units: d.units(viewSize(in.view, len(in.labels))), Owner: string(in.view.record.Owner), Via: in.via}
 	a.Tier = d.tierLocked(e, in.view, a.Units)
 	for range maxEvictions {
 		victim, why := d.room.Victim(a)
@@ -99,7 +99,7 @@ func (d *Directory) makeRoomLocked(e *entry, in *arrival) error {
 			return d.noRoomLocked(in, full+", and "+why)
 		}
 		d.evictLocked(d.entries[victim.Key])
-		if full = d.fullLocked(e, in); full == "" {
+		if full = d.exceededLimitLocked(e, in); full == "" {
 			return nil
 		}
 	}
@@ -108,7 +108,7 @@ func (d *Directory) makeRoomLocked(e *entry, in *arrival) error {
 
 func (d *Directory) noRoomLocked(in *arrival, why string) error {
 	d.count.inc(&d.count.Refused)
-	return interact.Errorf(interact.Overloaded, "it is looked up in the mesh on demand; raise directory.max_things to keep more",
+	return interact.Errorf(interact.Overloaded, "the node looks it up in the mesh on demand; raise directory.max_things to keep more",
 		"no room for %s: %s", in.desc.Record.Thing, why)
 }
 
@@ -116,37 +116,37 @@ func (d *Directory) noRoomLocked(in *arrival, why string) error {
 func (d *Directory) evictLocked(e *entry) {
 	d.count.inc(&d.count.Evicted)
 	e.used = false
-	d.endLocked(e, Evicted)
-	if len(d.gone) > d.opts.Max {
+	d.removeLocked(e, Evicted)
+	if len(d.removed) > d.opts.Max {
 		d.forgetLocked(e)
 	}
 }
 
-// overLocked returns the limit of the owner that an arrival exceeds, or "".
-func (d *Directory) overLocked(e *entry, in *arrival) string {
+// exceededOwnerLimitLocked returns the limit of the owner that an arrival exceeds, or "".
+func (d *Directory) exceededOwnerLimitLocked(e *entry, in *arrival) string {
 	owner, known := in.view.record.Owner, e != nil && e.view != nil
 	more := d.moreLocked(e, in)
 	switch {
 	case !known && d.index.List(index.Owner, string(owner)).Len() >= d.opts.PerOwner:
-		return fmt.Sprintf("%d descriptions of its owner are kept already", d.opts.PerOwner)
-	case more > 0 && d.weights[owner]+more > d.opts.share():
-		return fmt.Sprintf("descriptions of its owner take %d bytes of memory already", d.weights[owner])
+		return fmt.Sprintf("the limit of %d descriptions of its owner is reached", d.opts.PerOwner)
+	case more > 0 && d.ownerBytes[owner]+more > d.opts.share():
+		return fmt.Sprintf("the descriptions of its owner take %d bytes of memory", d.ownerBytes[owner])
 	}
 	return ""
 }
 
-// fullLocked returns the limit of the directory that an arrival of others exceeds, or "".
-func (d *Directory) fullLocked(e *entry, in *arrival) string {
+// exceededLimitLocked returns the limit of the directory that an arrival of others exceeds, or "".
+func (d *Directory) exceededLimitLocked(e *entry, in *arrival) string {
 	more := d.moreLocked(e, in)
-	taken := d.weight + d.index.Bytes()
-	if taken+more+index.MaxCost(len(in.by)) > d.opts.Bytes {
-		more += d.index.Cost(in.by)
+	taken := d.bytes + d.index.Bytes()
+	if taken+more+index.MaxCost(len(in.labels)) > d.opts.Bytes {
+		more += d.index.Cost(in.labels)
 	}
 	switch {
-	case (e == nil || e.view == nil) && len(d.living)-d.own.Len() >= d.opts.Max:
-		return fmt.Sprintf("%d descriptions are kept already", d.opts.Max)
+	case (e == nil || e.view == nil) && len(d.live)-d.own.Len() >= d.opts.Max:
+		return fmt.Sprintf("the limit of %d descriptions is reached", d.opts.Max)
 	case more > 0 && taken+more > d.opts.Bytes:
-		return fmt.Sprintf("descriptions take %d bytes of memory already", taken)
+		return fmt.Sprintf("descriptions take %d bytes of memory", taken)
 	}
 	return ""
 }
@@ -155,43 +155,43 @@ func (d *Directory) fullLocked(e *entry, in *arrival) string {
 func (d *Directory) moreLocked(e *entry, in *arrival) int {
 	switch {
 	case e == nil || e.view == nil:
-		return weigh(in.view, len(in.by))
-	case in.same:
-		return weigh(in.view, e.at.Terms()) - e.bytes
+		return viewSize(in.view, len(in.labels))
+	case in.sameTerms:
+		return viewSize(in.view, e.at.Terms()) - e.bytes
 	}
-	return weigh(in.view, len(in.by)) - e.bytes
+	return viewSize(in.view, len(in.labels)) - e.bytes
 }
 
-// Lacks reports whether the index may lack Things of the mesh, because it was full within the last day, the lifetime of a record.
-func (d *Directory) Lacks() bool {
+// IsIncomplete reports whether the index may lack Things of the mesh, because it was full within the last day, the lifetime of a record.
+func (d *Directory) IsIncomplete() bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	return d.lacksLocked(time.Now())
+	return d.isIncompleteLocked(time.Now())
 }
 
-// lacksLocked is Lacks. It does not cover the time before a restart.
-func (d *Directory) lacksLocked(now time.Time) bool {
-	return now.Before(d.lackUntil) || len(d.living)-d.own.Len() >= d.opts.Max
+// isIncompleteLocked is Lacks. It does not cover the time before a restart.
+func (d *Directory) isIncompleteLocked(now time.Time) bool {
+	return now.Before(d.incompleteUntil) || len(d.live)-d.own.Len() >= d.opts.Max
 }
 
 // Fill returns the fill level of the index with Things of others: 1 is full.
 func (d *Directory) Fill() float64 {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	return max(float64(len(d.living)-d.own.Len())/float64(d.opts.Max), float64(d.weight+d.index.Bytes())/float64(d.opts.Bytes))
+	return max(float64(len(d.live)-d.own.Len())/float64(d.opts.Max), float64(d.bytes+d.index.Bytes())/float64(d.opts.Bytes))
 }
 
-// notARequest marks the context of a lookup that is not a request.
-type notARequest struct{}
+// withoutUse is the context key of [WithoutUse].
+type withoutUse struct{}
 
-// WithoutUse returns a context in which [Directory.Get] does not count as a request, for lookups that no user caused: they must not raise the
-// value of a Thing.
+// WithoutUse returns a context in which [Directory.Get] does not count as a request: lookups that no user caused must not raise the value of
+// a Thing.
 func WithoutUse(ctx context.Context) context.Context {
-	return context.WithValue(ctx, notARequest{}, true)
+	return context.WithValue(ctx, withoutUse{}, true)
 }
 
-// use records that a local caller requested exactly this Thing.
-func (d *Directory) use(key [32]byte) {
+// recordUse records that a local caller requested exactly this Thing.
+func (d *Directory) recordUse(key [32]byte) {
 	d.mu.RLock()
 	e := d.entries[key]
 	known := e == nil || e.view == nil || e.own || e.used
@@ -206,7 +206,7 @@ func (d *Directory) use(key [32]byte) {
 	defer d.mu.Unlock()
 	if e := d.entries[key]; e != nil && e.view != nil && !e.own {
 		e.used = true
-		d.rankLocked(e)
+		d.updateTierLocked(e)
 		d.store.Mark(persist.Seqs, key)
 	}
 }

@@ -17,15 +17,15 @@ import (
 )
 
 // A town has a directory, the connected and trusted nodes, and unsigned Things.
-type town struct {
+type evictionFixture struct {
 	t                   testing.TB
 	d                   *Directory
 	connected, trustful map[did.DID]bool
 	things              int
 }
 
-func newTown(t testing.TB, most int) *town {
-	w := &town{t: t, connected: map[did.DID]bool{}, trustful: map[did.DID]bool{}}
+func newEvictionFixture(t testing.TB, most int) *evictionFixture {
+	w := &evictionFixture{t: t, connected: map[did.DID]bool{}, trustful: map[did.DID]bool{}}
 	w.d = openDirectory(t, Options{Max: most, Self: "did:key:z6Mkself", Probe: noProbe,
 		Connected: func(id did.DID) bool { return w.connected[id] },
 		Trust: func(id did.DID) (float64, string) {
@@ -37,10 +37,10 @@ func newTown(t testing.TB, most int) *town {
 	return w
 }
 
-func resident(kind string, i int) did.DID { return did.DID(fmt.Sprintf("did:key:z6Mk%s%d", kind, i)) }
+func nodeID(kind string, i int) did.DID { return did.DID(fmt.Sprintf("did:key:z6Mk%s%d", kind, i)) }
 
 // thing returns a new Thing of an owner that hosts it.
-func (w *town) thing(owner did.DID, title string) *td.Description {
+func (w *evictionFixture) thing(owner did.DID, title string) *td.Description {
 	w.things++
 	desc := fresh(w.things, td.KindTD)
 	desc.Record.Owner, desc.Record.Hosts = owner, []td.Host{{Node: owner}}
@@ -48,8 +48,8 @@ func (w *town) thing(owner did.DID, title string) *td.Description {
 	return desc
 }
 
-// learn adds a Thing that a peer forwarded.
-func (w *town) learn(desc *td.Description, via did.DID) bool {
+// add adds a Thing that a peer forwarded.
+func (w *evictionFixture) add(desc *td.Description, via did.DID) bool {
 	w.t.Helper()
 	_, err := w.d.putWith(desc, received, arrival{via: string(via)})
 	if err != nil && interact.AsError(err).Code != interact.Overloaded {
@@ -58,12 +58,12 @@ func (w *town) learn(desc *td.Description, via did.DID) bool {
 	return err == nil
 }
 
-func (w *town) has(desc *td.Description) bool {
-	return w.d.one(desc.Record.Owner, desc.Record.Thing) != nil
+func (w *evictionFixture) has(desc *td.Description) bool {
+	return w.d.viewOf(desc.Record.Owner, desc.Record.Thing) != nil
 }
 
 // connect connects or disconnects a node.
-func (w *town) connect(id did.DID, is bool) {
+func (w *evictionFixture) connect(id did.DID, is bool) {
 	w.connected[id] = is
 	w.d.ConnectionChanged(id)
 }
@@ -76,19 +76,19 @@ func TestFreshKeysDoNotFillTheIndex(t *testing.T) {
 	for _, order := range []string{"attack last", "attack first"} {
 		t.Run(order, func(t *testing.T) {
 			t.Parallel()
-			w := newTown(t, most)
-			carrier := resident("carrier", 0)
+			w := newEvictionFixture(t, most)
+			carrier := nodeID("carrier", 0)
 			var honest []*td.Description
 			settle := func() {
 				for i := range 200 {
-					one := w.thing(resident("honest", i), fmt.Sprintf("Honest %d", i))
+					one := w.thing(nodeID("honest", i), fmt.Sprintf("Honest %d", i))
 					switch i % 4 {
 					case 0:
 						w.connect(one.Record.Owner, true)
 					case 1:
 						w.trustful[one.Record.Owner] = true
 					}
-					w.learn(one, carrier)
+					w.add(one, carrier)
 					if i%4 == 2 {
 						if _, err := w.d.Get(t.Context(), one.Ref()); err != nil {
 							t.Error(err)
@@ -99,9 +99,9 @@ func TestFreshKeysDoNotFillTheIndex(t *testing.T) {
 			}
 			attack := func() {
 				for i := range keys * things {
-					owner := resident("fresh", i%keys)
+					owner := nodeID("fresh", i%keys)
 					w.connect(owner, i%3 == 0)
-					w.learn(w.thing(owner, fmt.Sprintf("Honest %d", i%200)), owner)
+					w.add(w.thing(owner, fmt.Sprintf("Honest %d", i%200)), owner)
 				}
 			}
 			steps := []func(){settle, attack}
@@ -111,9 +111,9 @@ func TestFreshKeysDoNotFillTheIndex(t *testing.T) {
 			for _, step := range steps {
 				step()
 			}
-			fresh := w.thing(resident("late", 0), "Newcomer")
+			fresh := w.thing(nodeID("late", 0), "Newcomer")
 			w.connect(fresh.Record.Owner, true)
-			if !w.learn(fresh, carrier) {
+			if !w.add(fresh, carrier) {
 				t.Error("a new agent of a connected node is refused")
 			}
 			missing := 0
@@ -140,7 +140,7 @@ func TestFreshKeysDoNotFillTheIndex(t *testing.T) {
 			if missing > 0 {
 				t.Errorf("%d honest Things of %d are missing", missing, len(honest)+1)
 			}
-			if !w.d.Lacks() {
+			if !w.d.IsIncomplete() {
 				t.Error("Lacks reports a complete index")
 			}
 		})
@@ -148,46 +148,46 @@ func TestFreshKeysDoNotFillTheIndex(t *testing.T) {
 }
 
 // After a random sequence of changes all used, connected and trusted Things within a modest share are still in the index. The seed is
-// logged: go test -run RoomHolds -seed N.
-func TestRoomHolds(t *testing.T) {
+// logged: go test -run EvictionKeeps -seed N.
+func TestEvictionKeepsValuableThings(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
-	if *roomSeed != 0 {
-		seed = *roomSeed
+	if *evictionSeed != 0 {
+		seed = *evictionSeed
 	}
 	t.Logf("-seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	const most = 400
-	w := newTown(t, most)
+	w := newEvictionFixture(t, most)
 	var kept []*td.Description // must not be evicted
 	safe := 0                  // of tier linked
 	for step := range 6000 {
-		owner := resident("any", rng.IntN(60))
+		owner := nodeID("any", rng.IntN(60))
 		switch p := rng.IntN(100); {
 		case p < 60: // the fresh key, by many forwarders
-			w.learn(w.thing(resident("fresh", 0), "x"), resident("via", rng.IntN(4)))
+			w.add(w.thing(nodeID("fresh", 0), "x"), nodeID("via", rng.IntN(4)))
 		case p < 90:
-			w.learn(w.thing(owner, "y"), resident("via", rng.IntN(4)))
+			w.add(w.thing(owner, "y"), nodeID("via", rng.IntN(4)))
 		case p < 92 && safe < most/8:
-			one := w.thing(resident("linked", safe/3), "z") // three each: fewer than a modest share
+			one := w.thing(nodeID("linked", safe/3), "z") // three each: fewer than a modest share
 			w.connect(one.Record.Owner, true)
-			if safe++; !w.learn(one, "via") {
+			if safe++; !w.add(one, "via") {
 				t.Fatalf("step %d: of a connected owner, refused", step)
 			}
 			kept = append(kept, one)
 		case p < 93 && len(kept) < most/3:
 			one := w.thing(owner, "u")
-			if w.learn(one, "via") {
+			if w.add(one, "via") {
 				if _, err := w.d.Get(t.Context(), one.Ref()); err != nil {
 					t.Fatal(err)
 				}
 				kept = append(kept, one)
 			}
 		case p < 94 && len(kept) < most/3:
-			id := resident("trusted", rng.IntN(5))
+			id := nodeID("trusted", rng.IntN(5))
 			w.trustful[id] = true
 			one := w.thing(id, "t")
-			if !w.learn(one, "via") {
+			if !w.add(one, "via") {
 				t.Fatalf("step %d: of a trusted owner, refused", step)
 			}
 			kept = append(kept, one)
@@ -205,15 +205,15 @@ func TestRoomHolds(t *testing.T) {
 	t.Logf("%d kept; %+v", len(kept), w.d.Stats())
 }
 
-// The order of eviction: Things that were never shown and whose host is gone, those of the owner with the most, those of the forwarder with
-// the most. A Thing that was shown is not evicted earlier because its host is gone.
+// The order of eviction: Things that were never shown and whose host is down, those of the owner with the most, those of the forwarder with
+// the most. A Thing that was shown is not evicted earlier because its host is down.
 func TestOrderOfEviction(t *testing.T) {
 	t.Parallel()
-	w := newTown(t, 16)
+	w := newEvictionFixture(t, 16)
 	var all []*td.Description
 	for i := range 16 {
-		one := w.thing(resident("o", i/2), fmt.Sprintf("n%d", i))
-		w.learn(one, resident("via", i%3/2)) // via0 brings twice as many
+		one := w.thing(nodeID("o", i/2), fmt.Sprintf("n%d", i))
+		w.add(one, nodeID("via", i%3/2)) // via0 forwards twice as many
 		all = append(all, one)
 	}
 	gone := all[7].Record.Owner // of 6 and 7
@@ -224,13 +224,13 @@ func TestOrderOfEviction(t *testing.T) {
 		}
 	}
 	w.d.SetReachable(gone, false)
-	if !w.learn(w.thing(resident("p", 0), "p0"), "did:key:z6Mkother") || w.has(all[7]) || !w.has(all[6]) {
+	if !w.add(w.thing(nodeID("p", 0), "p0"), "did:key:z6Mkother") || w.has(all[7]) || !w.has(all[6]) {
 		t.Error("a Thing that was never shown and whose host is gone is not evicted first")
 	}
-	big := resident("big", 0)
+	big := nodeID("big", 0)
 	took := 0
 	for i := range 8 {
-		if w.learn(w.thing(big, fmt.Sprintf("b%d", i)), resident("via", 9)) {
+		if w.add(w.thing(big, fmt.Sprintf("b%d", i)), nodeID("via", 9)) {
 			took++
 		}
 	}
@@ -251,24 +251,24 @@ func TestOrderOfEviction(t *testing.T) {
 	}
 }
 
-// The hosts in a record are a claim of its signer: a connected node as host has no effect on the tier.
+// The hosts in a record are not proven: a connected node as host has no effect on the tier.
 func TestNamedHostsAreUnproven(t *testing.T) {
 	t.Parallel()
-	w := newTown(t, 64)
-	victim := resident("victim", 0)
+	w := newEvictionFixture(t, 64)
+	victim := nodeID("victim", 0)
 	w.connect(victim, true)
 	for i := range 500 {
-		lie := w.thing(resident("adversary", i), "false")
+		lie := w.thing(nodeID("adversary", i), "false")
 		lie.Record.Hosts = []td.Host{{Node: victim}}
-		w.learn(lie, "did:key:z6Mkcarrier")
+		w.add(lie, "did:key:z6Mkcarrier")
 	}
-	for _, e := range w.d.living {
+	for _, e := range w.d.live {
 		if e.Tier() == eviction.Linked {
 			t.Fatal("a Thing that only names a connected host has tier Linked")
 		}
 	}
 	for i := range 4 {
-		if one := w.thing(victim, fmt.Sprint("true", i)); !w.learn(one, "did:key:z6Mkcarrier") || !w.has(one) {
+		if one := w.thing(victim, fmt.Sprint("true", i)); !w.add(one, "did:key:z6Mkcarrier") || !w.has(one) {
 			t.Error("the host's own Thing is refused")
 		}
 	}
@@ -290,12 +290,12 @@ func TestTiersAreStored(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := openDirectory(t, Options{Store: store})
-	for _, e := range again.living {
+	for _, e := range again.live {
 		if e.Tier() != eviction.Used || e.Via() != string(s.From) {
 			t.Errorf("got tier %d, forwarded by %s", e.Tier(), e.Via())
 		}
 	}
-	if len(again.living) != 1 {
+	if len(again.live) != 1 {
 		t.Error("the Thing is missing")
 	}
 }
@@ -303,19 +303,19 @@ func TestTiersAreStored(t *testing.T) {
 // A name is ambiguous among untrusted owners only.
 func TestNamesOfTrustedOwnersAreNotAmbiguous(t *testing.T) {
 	t.Parallel()
-	w := newTown(t, 100)
-	trusted, daily, untrusted := resident("trusted", 0), resident("daily", 0), resident("untrusted", 0)
+	w := newEvictionFixture(t, 100)
+	trusted, daily, untrusted := nodeID("trusted", 0), nodeID("daily", 0), nodeID("untrusted", 0)
 	w.trustful[trusted] = true
 	mine := w.thing(daily, "Ledger")
-	w.learn(mine, "")
+	w.add(mine, "")
 	if _, err := w.d.Get(t.Context(), "ledger"); err != nil { // used, while it was the only one
 		t.Fatal(err)
 	}
 	for _, name := range []string{"Ledger", "Bank", "Other"} {
-		w.learn(w.thing(untrusted, name), "")
+		w.add(w.thing(untrusted, name), "")
 	}
-	w.learn(w.thing(trusted, "Bank"), "")
-	w.learn(w.thing(resident("untrusted", 1), "Other"), "")
+	w.add(w.thing(trusted, "Bank"), "")
+	w.add(w.thing(nodeID("untrusted", 1), "Other"), "")
 	if d, err := w.d.Get(t.Context(), "bank"); err != nil || d.Record.Owner != trusted {
 		t.Errorf("got %v, %v", d, err)
 	} else if also := w.d.Namesakes("bank", d, 8); len(also) != 1 || !strings.Contains(also[0], untrusted.Multibase()) {
@@ -325,7 +325,7 @@ func TestNamesOfTrustedOwnersAreNotAmbiguous(t *testing.T) {
 		_, err := w.d.Get(t.Context(), ref)
 		wantCode(t, err, interact.Ambiguous, "2 agents")
 	}
-	w.learn(w.thing(trusted, "Ledger"), "")
+	w.add(w.thing(trusted, "Ledger"), "")
 	if d, err := w.d.Get(t.Context(), "ledger"); err != nil || d.Record.Owner != trusted {
 		t.Errorf("a trusted one: got %v, %v", d, err)
 	}
@@ -335,19 +335,19 @@ func TestNamesOfTrustedOwnersAreNotAmbiguous(t *testing.T) {
 func BenchmarkFull(b *testing.B) {
 	for _, most := range []int{1_000, 100_000} {
 		b.Run(fmt.Sprint(most), func(b *testing.B) {
-			w := newTown(b, most)
+			w := newEvictionFixture(b, most)
 			for i := range most {
-				w.d.putWith(w.thing(resident("o", i/3), "x"), received, arrival{via: string(resident("via", i%50))})
+				w.d.putWith(w.thing(nodeID("o", i/3), "x"), received, arrival{via: string(nodeID("via", i%50))})
 			}
 			var next []*td.Description
 			for i := range b.N {
-				one := w.thing(resident("n", i), "y")
+				one := w.thing(nodeID("n", i), "y")
 				next = append(next, one)
 				w.connected[one.Record.Owner] = i%2 == 0
 			}
 			b.ResetTimer()
 			for i, one := range next {
-				w.d.putWith(one, received, arrival{via: string(resident("via", 100+i%50))})
+				w.d.putWith(one, received, arrival{via: string(nodeID("via", 100+i%50))})
 			}
 		})
 	}

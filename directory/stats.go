@@ -4,12 +4,12 @@ import "sync"
 
 // Stats has counters since [New], and current sizes.
 type Stats struct {
-	Own   int // Things that this node publishes
-	Known int // all known Things
-	Gone  int // withdrawn and expired Things with a known sequence number
-	Down  int // nodes that count as down
-	Bytes int // approximate memory of descriptions of others and the index
-	Words int // distinct word roots in the index
+	Own     int // Things that this node publishes
+	Known   int // all known Things
+	Removed int // withdrawn and expired Things with a known sequence number
+	Down    int // nodes that count as down
+	Bytes   int // approximate memory of descriptions of others and the index
+	Words   int // distinct word roots in the index
 
 	Counters
 	Probes uint64 // of nodes that were down
@@ -21,7 +21,7 @@ type Counters struct {
 	Withdrawn     uint64 // tombstones and moves
 	Expired       uint64
 	RolledBack    uint64 // records older than the known one
-	Equivocations uint64 // different records with one seq: equivocation, see [Directory.Equivocations]
+	Equivocations uint64 // different records with one seq, see [Directory.Equivocations]
 	Refused       uint64 // no room
 	Evicted       uint64 // evicted for others
 	Invalid       uint64 // failed verification
@@ -51,7 +51,7 @@ func (d *Directory) Stats() (s Stats) {
 	d.count.mu.Unlock()
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	s.Own, s.Known, s.Gone = d.own.Len(), len(d.living), len(d.gone)
-	s.Bytes, s.Words = d.weight+d.index.Bytes(), d.index.Words()
+	s.Own, s.Known, s.Removed = d.own.Len(), len(d.live), len(d.removed)
+	s.Bytes, s.Words = d.bytes+d.index.Bytes(), d.index.Words()
 	return s
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// savedSeq is stored for each Thing, living or gone.
+// savedSeq is stored for each Thing, live or removed.
 type savedSeq struct {
 	Seq       uint64   `cbor:"1,keyasint"`
 	Until     int64    `cbor:"2,keyasint"` // Unix seconds
@@ -19,7 +19,7 @@ type savedSeq struct {
 	Names     []string `cbor:"4,keyasint"`
 }
 
-// savedDesc is stored for each living Thing.
+// savedDesc is stored for each live Thing.
 type savedDesc struct {
 	Record []byte `cbor:"1,keyasint"`
 	TD     []byte `cbor:"2,keyasint"`
@@ -28,8 +28,8 @@ type savedDesc struct {
 	Via    string `cbor:"5,keyasint,omitempty"` // the share to which it is charged
 }
 
-// loadAtOnce is the number of descriptions that New verifies, at 0.3 ms each.
-const loadAtOnce = 256
+// initialLoad is the number of descriptions that New verifies, at 0.3 ms each.
+const initialLoad = 256
 
 // load reads all sequence numbers, and the first descriptions; loadRest reads the others.
 func (d *Directory) load(ctx context.Context) error {
@@ -40,7 +40,7 @@ func (d *Directory) load(ctx context.Context) error {
 	if err := d.loadEquivocations(ctx); err != nil {
 		return err
 	}
-	more, err := d.loadDescriptions(ctx, loadAtOnce)
+	more, err := d.loadDescriptions(ctx, initialLoad)
 	d.loading.Store(more)
 	return err
 }
@@ -60,28 +60,28 @@ func (d *Directory) loadRest(ctx context.Context) {
 	d.log.Info("directory loaded", "things", known, "took", time.Since(start))
 }
 
-var errEnough = errors.New("enough")
+var errLimitReached = errors.New("limit reached")
 
 // loadDescriptions reads up to limit descriptions that are not loaded yet; 0 is no limit. It reports whether there are more.
 func (d *Directory) loadDescriptions(ctx context.Context, limit int) (more bool, err error) {
 	n := 0
 	err = d.store.Each(ctx, persist.Descriptions, func(key [32]byte, value []byte) error {
-		if d.has(key) {
+		if d.isLive(key) {
 			return nil
 		}
 		if n++; limit > 0 && n > limit {
-			return errEnough
+			return errLimitReached
 		}
 		return d.restore(ctx, key, value)
 	})
-	if errors.Is(err, errEnough) {
+	if errors.Is(err, errLimitReached) {
 		return true, nil
 	}
 	return false, err
 }
 
-// has reports whether the Thing of a key is living.
-func (d *Directory) has(key [32]byte) bool {
+// isLive reports whether the Thing of a key is live.
+func (d *Directory) isLive(key [32]byte) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	e := d.entries[key]
@@ -103,7 +103,7 @@ func (d *Directory) restoreSeq(key [32]byte, value []byte) error {
 		case err != nil:
 			return fmt.Errorf("%w: tombstone: %w", persist.ErrCorrupt, err)
 		case r.Key() != key || r.Kind == td.KindTD:
-			return fmt.Errorf("%w: the tombstone of another thing", persist.ErrCorrupt)
+			return fmt.Errorf("%w: the tombstone is that of another Thing", persist.ErrCorrupt)
 		default:
 			e.tombstone = newTombstone(r, s.Names)
 		}
@@ -115,7 +115,7 @@ func (d *Directory) restoreSeq(key [32]byte, value []byte) error {
 		return nil
 	}
 	d.entries[key] = e
-	d.gone.Add(e)
+	d.removed.Add(e)
 	if e.tombstone != nil {
 		d.tombstones.add(e)
 		d.notifyLocked(e)
@@ -123,7 +123,7 @@ func (d *Directory) restoreSeq(key [32]byte, value []byte) error {
 	return nil
 }
 
-// restore restores a description, and verifies it again, because a store can be modified by others.
+// restore restores a description. It verifies it again, because other programs can modify a store.
 func (d *Directory) restore(ctx context.Context, key [32]byte, value []byte) error {
 	var s savedDesc
 	if err := persist.Unmarshal(value, &s); err != nil {
@@ -142,13 +142,13 @@ func (d *Directory) restore(ctx context.Context, key [32]byte, value []byte) err
 	case err != nil:
 		return fmt.Errorf("%w: %w", persist.ErrCorrupt, err)
 	case desc.Thing == nil || desc.Record.Key() != key:
-		return fmt.Errorf("%w: the description of another thing", persist.ErrCorrupt)
+		return fmt.Errorf("%w: the description is that of another Thing", persist.ErrCorrupt)
 	}
 	from := restored
 	if s.Own {
 		from = restoredOwn
 	}
-	with := arrival{vector: d.keptVector(ctx, key, desc), used: s.Used, via: s.Via}
+	with := arrival{vector: d.loadVector(ctx, key, desc), used: s.Used, via: s.Via}
 	if _, err := d.putWith(desc, from, with); err != nil {
 		d.log.Debug("stored description rejected", "thing", desc.Record.Thing, "err", err)
 		d.store.Mark(persist.Seqs, key)

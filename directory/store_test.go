@@ -117,7 +117,7 @@ func TestExpiredEntriesAreDeleted(t *testing.T) {
 		fill()
 		time.Sleep(2 * time.Hour) // the node was off
 		d := openDirectory(t, Options{Store: store})
-		if s := d.Stats(); s.Known != 0 || s.Gone != 3 || s.Corrupt != 0 {
+		if s := d.Stats(); s.Known != 0 || s.Removed != 3 || s.Corrupt != 0 {
 			t.Errorf("got %+v", s)
 		}
 		run(t, d)
@@ -218,7 +218,7 @@ func TestTombstoneOfAnotherThingIsCorrupt(t *testing.T) {
 		}
 	}
 	d := openDirectory(t, Options{Store: store})
-	if s := d.Stats(); s.Corrupt != 3 || s.Gone != 0 {
+	if s := d.Stats(); s.Corrupt != 3 || s.Removed != 0 {
 		t.Errorf("got %+v", s)
 	}
 }
@@ -229,7 +229,7 @@ func TestLargeStoresLoadInTheBackground(t *testing.T) {
 	store := memory()
 	verifier := td.NewVerifier(did.Keys())
 	d := openDirectory(t, Options{Store: store, Verifier: verifier})
-	const n = loadAtOnce + 50
+	const n = initialLoad + 50
 	for i, s := range many(t, 1, 0, n) {
 		if i < n-1 {
 			if _, err := d.put(described(t, s), received); err != nil {
@@ -241,8 +241,8 @@ func TestLargeStoresLoadInTheBackground(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := openDirectory(t, Options{Store: store, Verifier: verifier})
-	if _, known := again.Len(); known != loadAtOnce {
-		t.Errorf("New has loaded %d, want %d", known, loadAtOnce)
+	if _, known := again.Len(); known != initialLoad {
+		t.Errorf("New has loaded %d, want %d", known, initialLoad)
 	}
 	tally := &td.CoverageCounter{}
 	_, err := found(again.Find(t.Context(), td.Query{ID: "urn:x", Counter: tally}))
@@ -250,7 +250,7 @@ func TestLargeStoresLoadInTheBackground(t *testing.T) {
 		t.Errorf("got %v, %+v, want a truncated answer", err, tally.Coverage())
 	}
 	// An older record is rejected, although the description is not loaded yet.
-	late := again.lateOne(t)
+	late := again.notLoadedYet(t)
 	_, err = again.put(with(late, func(r *td.Record) { r.Seq = 0 }), received)
 	wantCode(t, err, interact.RolledBack)
 	again.loadRest(t.Context())
@@ -262,8 +262,8 @@ func TestLargeStoresLoadInTheBackground(t *testing.T) {
 	}
 }
 
-// lateOne returns a description that is in the store and not in d.
-func (d *Directory) lateOne(t *testing.T) *td.Description {
+// notLoadedYet returns a description that is in the store and not in d.
+func (d *Directory) notLoadedYet(t *testing.T) *td.Description {
 	for key, e := range d.entries {
 		if e.view != nil {
 			continue
@@ -282,13 +282,13 @@ func (d *Directory) lateOne(t *testing.T) *td.Description {
 	return nil
 }
 
-// fullDisk is a store whose writes fail while full is set.
-type fullDisk struct {
+// failingStore is a store whose writes fail while full is set.
+type failingStore struct {
 	ds.Batching
 	full bool
 }
 
-func (f *fullDisk) Batch(ctx context.Context) (ds.Batch, error) {
+func (f *failingStore) Batch(ctx context.Context) (ds.Batch, error) {
 	if f.full {
 		return nil, errors.New("no space left on device")
 	}
@@ -297,7 +297,7 @@ func (f *fullDisk) Batch(ctx context.Context) (ds.Batch, error) {
 
 func TestFlushRetries(t *testing.T) {
 	t.Parallel()
-	disk := &fullDisk{memory(), true}
+	disk := &failingStore{memory(), true}
 	d := openDirectory(t, Options{Store: disk})
 	if _, err := d.put(described(t, weather(t, 1).signed(t, 1)), received); err != nil {
 		t.Fatal(err)
@@ -314,16 +314,16 @@ func TestFlushRetries(t *testing.T) {
 	}
 }
 
-// unreadable is a store that cannot be read.
-type unreadable struct{ ds.Batching }
+// unreadableStore is a store that cannot be read.
+type unreadableStore struct{ ds.Batching }
 
-func (unreadable) Query(context.Context, query.Query) (query.Results, error) {
+func (unreadableStore) Query(context.Context, query.Query) (query.Results, error) {
 	return nil, errors.New("input/output error")
 }
 
 func TestNewWithAnUnreadableStore(t *testing.T) {
 	t.Parallel()
-	_, err := New(Options{Store: unreadable{memory()}})
+	_, err := New(Options{Store: unreadableStore{memory()}})
 	wantCode(t, err, interact.StoreCorrupt, "input/output error")
 }
 

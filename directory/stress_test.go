@@ -14,14 +14,14 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// All methods run concurrently, for the race detector. At the end the index has exactly the living entries.
+// All methods run concurrently, for the race detector. At the end the index has exactly the live entries.
 func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	signed := many(t, 1, 0, 12)
 	verifier := td.NewVerifier(did.Keys())
 	d := openDirectory(t, Options{
 		Store: memory(), Verifier: verifier, Self: didtest.Key(9).DID(), Max: 40, PerOwner: 30,
-		Sources: []Source{having(signed...)},
+		Sources: []Source{sourceOf(signed...)},
 		Fetch:   bodies(t, signed...),
 		Bind: func(*td.Description) interact.Thing {
 			return interact.Unary(func(context.Context, *interact.Message) (*interact.Message, error) { return nil, nil })
@@ -30,8 +30,8 @@ func TestConcurrentUse(t *testing.T) {
 	stop := run(t, d)
 	var g sync.WaitGroup
 	for i := range 4 {
-		g.Go(func() { churn(t, d, rand.New(rand.NewPCG(uint64(i), 1))) })
-		g.Go(func() { ask(t, d, rand.New(rand.NewPCG(uint64(i), 2)), signed) })
+		g.Go(func() { changeRandomly(t, d, rand.New(rand.NewPCG(uint64(i), 1))) })
+		g.Go(func() { callReaders(t, d, rand.New(rand.NewPCG(uint64(i), 2)), signed) })
 	}
 	g.Wait()
 	stop()
@@ -43,15 +43,15 @@ func TestConcurrentUse(t *testing.T) {
 			inUse++
 		}
 	}
-	if inUse != len(d.living) || inUse != d.index.Len() || inUse != len(d.hashes) ||
-		len(d.entries) != inUse+len(d.gone) {
+	if inUse != len(d.live) || inUse != d.index.Len() || inUse != len(d.hashes) ||
+		len(d.entries) != inUse+len(d.removed) {
 		t.Errorf("%d entries, %d living, %d in the heap, %d in order, %d by hash, %d gone",
-			len(d.entries), inUse, len(d.living), d.index.Len(), len(d.hashes), len(d.gone))
+			len(d.entries), inUse, len(d.live), d.index.Len(), len(d.hashes), len(d.removed))
 	}
 }
 
-// churn adds, changes and withdraws.
-func churn(t *testing.T, d *Directory, rng *rand.Rand) {
+// changeRandomly adds, changes and withdraws.
+func changeRandomly(t *testing.T, d *Directory, rng *rand.Rand) {
 	for range 300 {
 		id := fmt.Sprintf("urn:churn:%d", rng.IntN(50))
 		desc := plain(t, byte(1+rng.IntN(3)), id, fmt.Sprintf("Title %d", rng.IntN(5)), "urn:a:b")
@@ -69,8 +69,8 @@ func churn(t *testing.T, d *Directory, rng *rand.Rand) {
 	}
 }
 
-// querySource calls all methods that read.
-func ask(t *testing.T, d *Directory, rng *rand.Rand, signed []*td.Signed) {
+// callReaders calls all methods that read.
+func callReaders(t *testing.T, d *Directory, rng *rand.Rand, signed []*td.Signed) {
 	for range 50 {
 		d.Enqueue(signed[rng.IntN(len(signed))])
 		for _, err := range d.Find(t.Context(), td.Query{Capability: things, Limit: rng.IntN(20)}) {

@@ -12,25 +12,25 @@ import (
 
 // Limits of semantic matches.
 const (
-	maxSemantic   = 32  // Things without a word of the query
-	leastOfTheTop = 0.9 // their least similarity, relative to the best one
+	maxSemantic           = 32  // Things without a word of the query
+	minRelativeSimilarity = 0.9 // their least similarity, relative to the best one
 )
 
-// wantVectorLocked queues a living Thing for its vector, unless another with the same TD has one.
-func (d *Directory) wantVectorLocked(e *entry) {
+// queueVectorLocked queues a live Thing for its vector, unless another with the same TD has one.
+func (d *Directory) queueVectorLocked(e *entry) {
 	if d.opts.Embedder == nil {
 		return
 	}
 	if twin := d.hashes[e.view.record.Hash]; twin != nil && twin.view.vector.Load() != nil {
 		e.view.vector.Store(twin.view.vector.Load())
-		d.keepVectorLocked(e.Key)
+		d.markVectorLocked(e.Key)
 	}
 	if e.view.vector.Load() == nil {
 		d.embeddings.Enqueue(e.Key)
 	}
 }
 
-// withoutVector returns a living Thing without a vector.
+// withoutVector returns a live Thing without a vector.
 func (d *Directory) withoutVector(key [32]byte) (embedding.Thing, bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -43,12 +43,12 @@ func (d *Directory) withoutVector(key [32]byte) (embedding.Thing, bool) {
 		v.vector.Store(made)
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.keepVectorLocked(key)
+		d.markVectorLocked(key)
 	}}, true
 }
 
-// keepVectorLocked marks the vector of a Thing to be written.
-func (d *Directory) keepVectorLocked(key [32]byte) {
+// markVectorLocked marks the vector of a Thing to be written.
+func (d *Directory) markVectorLocked(key [32]byte) {
 	if d.embeddings.Stores() {
 		d.store.Mark(persist.Vectors, key)
 	}
@@ -70,8 +70,8 @@ func (d *Directory) savedVector(key [32]byte) any {
 	return nil
 }
 
-// keptVector returns the stored vector of a description, or nil if there is no usable one.
-func (d *Directory) keptVector(ctx context.Context, key [32]byte, desc *td.Description) *embedding.Vector {
+// loadVector returns the stored vector of a description, or nil if there is no usable one.
+func (d *Directory) loadVector(ctx context.Context, key [32]byte, desc *td.Description) *embedding.Vector {
 	if !d.embeddings.Stores() {
 		return nil
 	}
@@ -111,7 +111,7 @@ func (d *Directory) byEmbedding(ctx context.Context, q *td.Query, r *ranker, fit
 	if len(near) > 0 {
 		top = max(top, near[0].score)
 	}
-	near = slices.DeleteFunc(near, func(c candidate) bool { return known[c.view] || c.score < leastOfTheTop*top })
+	near = slices.DeleteFunc(near, func(c candidate) bool { return known[c.view] || c.score < minRelativeSimilarity*top })
 	if total >= 0 && total < math.MaxInt {
 		total += len(near)
 	}
@@ -125,7 +125,7 @@ func (d *Directory) nearest(ctx context.Context, q *td.Query, r *ranker) (all []
 	d.mu.RLock()
 	c := d.index.Choose(&rest)
 	var views []*view
-	for e := range d.livingLocked(c.All(), d.dueLocked(r.now)) {
+	for e := range d.liveEntriesLocked(c.All(), d.dueLocked(r.now)) {
 		views = append(views, e.view)
 	}
 	d.mu.RUnlock()

@@ -13,15 +13,15 @@ import (
 )
 
 // A named oracle has a model name.
-type named struct {
-	oracle
+type namedEmbedder struct {
+	topicEmbedder
 	model string
 }
 
-func (n *named) Model() string { return n.model }
+func (n *namedEmbedder) Model() string { return n.model }
 
 // After a restart stored vectors of the same model and text are used. Vectors are deleted with their Things.
-func TestVectorsAreKept(t *testing.T) {
+func TestVectorsAreStored(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := memory()
@@ -37,7 +37,7 @@ func TestVectorsAreKept(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		asks := func(e embedding.Embedder, o *oracle, change func(d *Directory)) int {
+		asks := func(e embedding.Embedder, o *topicEmbedder, change func(d *Directory)) int {
 			t.Helper()
 			before := len(o.calls)
 			d := openDirectory(t, Options{Store: store, Embedder: e})
@@ -53,24 +53,24 @@ func TestVectorsAreKept(t *testing.T) {
 			}
 			return len(o.calls) - before
 		}
-		one, other, silent := &named{model: "one"}, &named{model: "other"}, &oracle{}
+		one, other, silent := &namedEmbedder{model: "one"}, &namedEmbedder{model: "other"}, &topicEmbedder{}
 		changed := a
 		changed.title = "Weather and tides"
 		for _, step := range []struct {
 			name   string
 			e      embedding.Embedder
-			o      *oracle
+			o      *topicEmbedder
 			change func(d *Directory)
 			want   int
 		}{
-			{"at first all are requested", one, &one.oracle, func(d *Directory) { put(d, first); put(d, b.signed(t, 1)) }, 2},
-			{"after a restart none", one, &one.oracle, func(*Directory) {}, 0},
-			{"none for a refresh", one, &one.oracle, func(d *Directory) { put(d, refreshed) }, 0},
-			{"a changed TD", one, &one.oracle, func(d *Directory) { put(d, changed.signed(t, 3)) }, 1},
-			{"all of another model", other, &other.oracle, func(*Directory) {}, 2},
-			{"all of the first model again", one, &one.oracle, func(*Directory) {}, 2},
+			{"at first all are requested", one, &one.topicEmbedder, func(d *Directory) { put(d, first); put(d, b.signed(t, 1)) }, 2},
+			{"after a restart none", one, &one.topicEmbedder, func(*Directory) {}, 0},
+			{"none for a refresh", one, &one.topicEmbedder, func(d *Directory) { put(d, refreshed) }, 0},
+			{"a changed TD", one, &one.topicEmbedder, func(d *Directory) { put(d, changed.signed(t, 3)) }, 1},
+			{"all of another model", other, &other.topicEmbedder, func(*Directory) {}, 2},
+			{"all of the first model again", one, &one.topicEmbedder, func(*Directory) {}, 2},
 			{"all of a model without a name", silent, silent, func(*Directory) {}, 2},
-			{"none are replaced", one, &one.oracle, func(d *Directory) { put(d, b.tombstone(t, 4)) }, 0},
+			{"none are replaced", one, &one.topicEmbedder, func(d *Directory) { put(d, b.tombstone(t, 4)) }, 0},
 		} {
 			if got := asks(step.e, step.o, step.change); got != step.want {
 				t.Errorf("%s: %d texts were requested, want %d", step.name, got, step.want)
@@ -84,7 +84,7 @@ func TestVectorsAreKept(t *testing.T) {
 			if err := store.Put(t.Context(), ds.RawKey(keys[0]), []byte(raw)); err != nil {
 				t.Fatal(err)
 			}
-			if got := asks(one, &one.oracle, func(*Directory) {}); got != 1 {
+			if got := asks(one, &one.topicEmbedder, func(*Directory) {}); got != 1 {
 				t.Errorf("%q in the store: %d texts were requested, want 1", raw, got)
 			}
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A view is a stored description: packed, because there are many and few are used. On use it is unpacked for a while. All fields but the
-// atomics are read-only.
+// A view is a stored description. It is packed to save memory, and unpacked for some time after a use. All fields but the atomics are
+// read-only.
 type view struct {
 	record    *td.Record
 	packed    td.Compact
@@ -55,7 +55,7 @@ func (v *view) peek() *td.Description {
 	return v.packed.Description()
 }
 
-// maxOpen limits the memory of unpacked views, as weighed by weighOpen; a quarter of Options.Bytes limits it, too.
+// maxOpen limits the memory of unpacked views, as weighed by unpackedSize; a quarter of Options.Bytes limits it, too.
 const maxOpen = 32 << 20
 
 // views keeps recently used descriptions unpacked. Its methods are safe for concurrent use.
@@ -89,7 +89,7 @@ func (vs *views) keep(v *view, d *td.Description) *td.Description {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
 	vs.order = append(vs.order, v)
-	vs.bytes += weighOpen(d)
+	vs.bytes += unpackedSize(d)
 	for vs.bytes > vs.most && len(vs.order) > 1 {
 		oldest := vs.order[0]
 		vs.order[0] = nil
@@ -98,12 +98,12 @@ func (vs *views) keep(v *view, d *td.Description) *td.Description {
 			vs.order = append(vs.order, oldest)
 			continue
 		}
-		vs.bytes -= weighOpen(oldest.open.Swap(nil))
+		vs.bytes -= unpackedSize(oldest.open.Swap(nil))
 	}
 	return d
 }
 
-// adopt returns the view of desc, unpacked, because new descriptions are used soon.
+// adopt returns the unpacked view of desc: new descriptions are likely to be used.
 func (vs *views) adopt(desc *td.Description) *view {
 	v := newView(desc)
 	if v.whole == nil {
@@ -114,8 +114,8 @@ func (vs *views) adopt(desc *td.Description) *view {
 	return v
 }
 
-// weighOpen returns the approximate memory of an unpacked description in addition to its view, in bytes.
-func weighOpen(desc *td.Description) int {
+// unpackedSize returns the approximate memory of an unpacked description in addition to its view, in bytes.
+func unpackedSize(desc *td.Description) int {
 	const thing, affordance, form, variable = 1 << 10, 512, 320, 64
 	bytes := thing + 5*len(desc.Raw) // mostly decoded schemas
 	part := func(a *td.Affordance) {
@@ -136,8 +136,8 @@ func weighOpen(desc *td.Description) int {
 	return bytes + form*(len(desc.Forms)+len(desc.Links))
 }
 
-// weigh returns the approximate memory of a view and its postings, in bytes, without terms that only this Thing has, which the index counts.
-func weigh(v *view, terms int) int {
+// viewSize returns the approximate memory of a view and its postings, in bytes, without terms that only this Thing has, which the index counts.
+func viewSize(v *view, terms int) int {
 	const thing, host, postings = 1200, 256, 12
 	r := v.record
 	bytes := thing + len(v.body()) + len(r.Raw) + len(r.Thing) + len(r.Title) + len(r.Summary) + host*len(r.Hosts) + postings*terms
@@ -145,7 +145,7 @@ func weigh(v *view, terms int) int {
 		bytes += 32 + len(c)
 	}
 	if v.whole != nil {
-		bytes += weighOpen(v.whole)
+		bytes += unpackedSize(v.whole)
 	}
 	return bytes
 }

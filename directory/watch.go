@@ -27,15 +27,15 @@ type Reason int
 // The causes of changes.
 const (
 	Published   Reason = iota + 1 // Added: new; Changed: a newer description
-	Unreachable                   // OnChange: all hosts are unreachable; with Reachable, at most twice in 10 s per host
+	Unreachable                   // Changed: all hosts are unreachable; with Reachable, at most twice in 10 s per host
 	Reachable                     // Changed: a host is reachable again
 	Withdrawn                     // Removed: by its owner
 	Moved                         // Removed: to another id or owner, the successor in the record
 	Expired                       // Removed: not refreshed
-	Left                          // Gone, for watchers of a query: it does not match any more
+	Left                          // Removed, for watchers of a query: it no longer matches
 	Discovered                    // Added or Changed, see [Directory.Notify]: found outside of the mesh
 	Vanished                      // Removed: no longer found there
-	Evicted                       // Gone: evicted from a full index; the mesh may have it
+	Evicted                       // Removed: from a full index; the mesh may have it
 )
 
 // A Change is a change of one Thing.
@@ -68,9 +68,9 @@ func (c Change) as(q *td.Query) (Change, bool) {
 	return c, false
 }
 
-// Watch yields the changes of matches of q after the change with number after, until ctx ends, whose error it then yields; with 0, those from
-// now on. Changes that were dropped, because they are old or the loop is slow, are replaced by one of kind [Overflow]. Limit and Tally of q
-// are ignored.
+// Watch yields the changes of matches of q after the change with number after, or from now on if after is 0. At the end of ctx it yields the
+// error of ctx. A change of kind [Overflow] replaces changes that were dropped because they are old or the loop is slow. Limit and Counter of
+// q are ignored.
 func (d *Directory) Watch(ctx context.Context, q td.Query, after uint64) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		if after == 0 {
@@ -95,7 +95,7 @@ func (d *Directory) Watch(ctx context.Context, q td.Query, after uint64) iter.Se
 	}
 }
 
-// Notify notifies watchers of a Thing outside of the directory: of kind Added, Changed, with its earlier description, or Gone.
+// Notify notifies watchers of a Thing outside of the directory. The kind is Added, Changed, with the earlier description, or Removed.
 func (d *Directory) Notify(kind ChangeKind, why Reason, thing, was *td.Description) {
 	h := logEntry{kind: kind, reason: why, thing: newView(thing), external: true}
 	if was != nil {
@@ -161,7 +161,7 @@ func (l *changeLog) add(h logEntry) {
 	size := 128
 	for _, v := range []*view{h.thing, h.was} {
 		if v != nil && (v == h.was || h.kind == Removed || h.external) { // otherwise the index has it
-			size += weigh(v, 0)
+			size += viewSize(v, 0)
 		}
 	}
 	l.log, l.sizes, l.bytes = append(l.log, h), append(l.sizes, size), l.bytes+size
@@ -176,7 +176,7 @@ func (l *changeLog) add(h logEntry) {
 	}
 }
 
-// following returns the first change after a number, or a Missed one; or a channel that the next change closes.
+// following returns the first change after a number, or one of kind Overflow; or a channel that the next change closes.
 func (l *changeLog) following(after uint64) (h logEntry, next <-chan struct{}, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

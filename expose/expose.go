@@ -143,7 +143,7 @@ func (s Spec) fits(kind string) error {
 // bridged returns an agent of another protocol.
 func bridged(ctx context.Context, s Spec, target string, b bridge.Bridge) (*Agent, error) {
 	a, err := b.Import(ctx, target, bridge.Import{Name: s.Name, Description: s.Description, Capabilities: s.Capabilities, Dir: s.Dir,
-		Env: s.Env, Pins: s.Approvals, Approve: s.Approve, PublishPrivate: s.PublishPrivate})
+		Env: s.Env, Approvals: s.Approvals, Approve: s.Approve, PublishPrivate: s.PublishPrivate})
 	if err != nil {
 		return nil, err
 	}

@@ -43,8 +43,8 @@ func open(t *testing.T, s Spec) *Agent {
 	return a
 }
 
-// fails opens an invalid spec and returns the error.
-func fails(t *testing.T, s Spec) *interact.Error {
+// openError returns the error of an invalid spec.
+func openError(t *testing.T, s Spec) *interact.Error {
 	t.Helper()
 	a, err := Open(t.Context(), s, nil, nil)
 	var e *interact.Error
@@ -137,8 +137,8 @@ const petsDocument = `{"openapi": "3.1.0", "info": {"title": "Pets", "version": 
 
 func pets(server string) string { return strings.Replace(petsDocument, "SERVER", server, 1) }
 
-// unservedPets names no server.
-var unservedPets = strings.Replace(petsDocument, `"servers": [{"url": "SERVER"}],`, "", 1)
+// petsWithoutServer is petsDocument without a server.
+var petsWithoutServer = strings.Replace(petsDocument, `"servers": [{"url": "SERVER"}],`, "", 1)
 
 func TestOpenAPI(t *testing.T) {
 	t.Parallel()
@@ -187,7 +187,7 @@ func TestWebServer(t *testing.T) {
 		"OpenAPI where servers have it":  {map[string]string{"/openapi.json": pets("HERE/v1")}, "", "Pets", "/v1/pets/{id}"},
 		"a server without a host":        {map[string]string{"/docs/openapi.json": pets("/v3")}, "/docs/openapi.json", "Pets", "/v3/pets/{id}"},
 		"a server relative to its place": {map[string]string{"/docs/openapi.json": pets("v3")}, "/docs/openapi.json", "Pets", "/docs/v3/pets/{id}"},
-		"no server at all":               {map[string]string{"/openapi.json": unservedPets}, "/", "Pets", "/pets/{id}"},
+		"no server at all":               {map[string]string{"/openapi.json": petsWithoutServer}, "/", "Pets", "/pets/{id}"},
 		"OpenAPI in YAML": {map[string]string{"/openapi.yaml": "openapi: 3.0.3\ninfo: {title: Pets, version: '1'}\npaths:\n" +
 			"  /pets/{id}: {get: {operationId: getPet, responses: {'200': {description: ok}}}}\n"}, "/", "Pets", "/pets/{id}"},
 	} {
@@ -255,13 +255,13 @@ func TestInvalidTargets(t *testing.T) {
 		"no address":                   {Spec{Target: "http://"}, interact.Usage, "expected the URL"},
 		"an address with spaces":       {Spec{Target: "openapi:http://127.0.0.1:1/%zz"}, interact.Usage, "is not a URL"},
 	} {
-		if e := fails(t, test.spec); e.Code != test.code || !strings.Contains(e.Title, test.says) {
+		if e := openError(t, test.spec); e.Code != test.code || !strings.Contains(e.Title, test.says) {
 			t.Errorf("%s: %v %q, want %v with %q", name, e.Code, e.Title, test.code, test.says)
 		}
 	}
 }
 
-func TestGivenUp(t *testing.T) {
+func TestOpenIsCancelled(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

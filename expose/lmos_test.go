@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// lmosDID is a DID document as the pages of LMOS have it: no context of WoT Discovery, a key of 2018, and services for the TD and for
-// credentials.
+// lmosDID is a DID document like that in the LMOS documentation: without the context of WoT Discovery, with a key of 2018, and with services
+// for the TD and for credentials.
 const lmosDID = `{"id": "did:web:telekom.de:agents:billing", "controller": "did:web:telekom.de",
 	"verificationMethod": [{"id": "did:web:telekom.de:agents:billing#key-1", "type": "Ed25519VerificationKey2018", "controller": "did:web:telekom.de:agents:billing",
 		"publicKeyBase58": "9WXnvfXR9HjWCqWBxbWnqq3hwZEQhnAhgdeGNJwc9H3v"}],
@@ -21,7 +21,7 @@ const lmosAgent = `{"@context": ["https://www.w3.org/2022/wot/td/v1.1", {"lmos":
 const lmosCapabilities = `{"id": "acme-billing-agent", "description": "Billing agent", "supportedTenants": ["acme"], "supportedChannels": ["web"],
 	"capabilities": [{"id": "urn:acme:capability:view-bill", "name": "view-bill", "version": "1.0.0", "description": "Capability to view a bill", "examples": ["show my bill"]}]}`
 
-// TestMessagesOfLMOSAgents reads capabilities and identities of agents as the LMOS platform has them.
+// TestMessagesOfLMOSAgents reads capabilities and identities of agents in the forms of the LMOS platform.
 func TestMessagesOfLMOSAgents(t *testing.T) {
 	t.Parallel()
 	agent := func(links string) string { return strings.Replace(lmosAgent, "LINKS", links, 1) }

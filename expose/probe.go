@@ -2,6 +2,7 @@ package expose
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/lmosd/lmosd/did/web"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/httpbody"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/lmos"
 	"github.com/lmosd/lmosd/td/openapi"
@@ -89,12 +91,12 @@ func load(ctx context.Context, name string) ([]byte, error) {
 
 // bounded reads a document up to the limit.
 func bounded(r io.Reader, name string) ([]byte, error) {
-	raw, err := io.ReadAll(io.LimitReader(r, openapi.MaxDocument+1))
+	raw, err := httpbody.ReadAll(r, -1, openapi.MaxDocument)
 	switch {
+	case errors.Is(err, httpbody.ErrTooLarge):
+		return nil, interact.Errorf(interact.TooLarge, "shorten it", "%s has more than %d bytes", name, openapi.MaxDocument)
 	case err != nil:
 		return nil, &interact.Error{Code: interact.Usage, Title: name + " cannot be read to its end", Err: err, Hint: "check its type: file " + interact.Quote(name)}
-	case len(raw) > openapi.MaxDocument:
-		return nil, interact.Errorf(interact.TooLarge, "shorten it", "%s has more than %d bytes", name, openapi.MaxDocument)
 	}
 	return raw, nil
 }

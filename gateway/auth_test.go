@@ -184,12 +184,12 @@ func TestOrigins(t *testing.T) {
 				"Access-Control-Request-Method": "POST"}}, 403},
 		{"reading from anywhere", exchange{path: "/v1/status",
 			header: map[string]string{"Origin": "http://evil.example"}}, 200},
-		// Requests that cause work at the mesh or the node are not mere reads.
+		// Requests that cause work at the mesh or the node are not allowed from other pages.
 		{"a search", exchange{path: "/v1/find?q=x", header: map[string]string{"Origin": "http://evil.example"}}, 403},
 		{"an A2A agent", exchange{path: "/a2a/x/tasks", header: map[string]string{"Origin": "http://evil.example"}}, 403},
 		{"a search in a language", exchange{path: "/search/jsonpath?query=$", header: map[string]string{"Sec-Fetch-Site": "cross-site"}}, 403},
 		{"changes of the directory", exchange{path: "/events", header: map[string]string{"Sec-Fetch-Site": "cross-site"}}, 403},
-		// Neither are requests to agents.
+		// Requests to agents are not allowed from other pages either.
 		{"a description", ask("", "Origin", "http://evil.example"), 200},
 		{"a description with forms", ask("/td", "Sec-Fetch-Site", "cross-site"), 200},
 		{"a property, no browser", ask("/properties/unit"), 200},
@@ -215,7 +215,7 @@ func TestOrigins(t *testing.T) {
 			if c.status == 403 {
 				c.x.code = "LMOS-1403"
 			}
-			// No response permits another page to read it.
+			// No response allows another page to read it.
 			c.x.want = map[string]string{"Access-Control-Allow-Origin": ""}
 			r.check(t, c.x)
 		})

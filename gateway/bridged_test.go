@@ -8,12 +8,12 @@ import (
 	"github.com/lmosd/lmosd/bridge"
 )
 
-// mirror is a bridge that responds with its caller.
-type mirror struct{}
+// callerBridge is a bridge that responds with its caller.
+type callerBridge struct{}
 
-func (mirror) Paths() []string { return []string{"/a2a/", "/.well-known/agent-card.json"} }
+func (callerBridge) Paths() []string { return []string{"/a2a/", "/.well-known/agent-card.json"} }
 
-func (mirror) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (callerBridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Caller", fmt.Sprintf("%+v", bridge.CallerOf(r)))
 }
 
@@ -57,7 +57,7 @@ func TestCallers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test.o.Bridges = []Bridge{mirror{}}
+			test.o.Bridges = []Bridge{callerBridge{}}
 			r := start(t, test.o)
 			client, base := r.http, r.url
 			if test.unix {

@@ -226,7 +226,7 @@ func TestSlowRequestStream(t *testing.T) {
 	t.Parallel()
 	quick := defaultTimeouts
 	quick.body = time.Millisecond
-	r := start(t, serving(stationNode(t, parrot), Options{timeouts: quick}))
+	r := start(t, serving(stationNode(t, echoInParts), Options{timeouts: quick}))
 	body, voice := io.Pipe()
 	heard, out := io.Pipe()
 	done := make(chan error, 1)
@@ -240,7 +240,7 @@ func TestSlowRequestStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := io.ReadFull(heard, word); err != nil || string(word) != "word" {
-			t.Fatalf("heard %q, %v", word, err)
+			t.Fatalf("received %q, %v", word, err)
 		}
 	}
 	voice.Close()

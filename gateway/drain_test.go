@@ -13,18 +13,18 @@ import (
 	"github.com/lmosd/lmosd/internal/poll"
 )
 
-// A heldMesh replies when the test releases it.
-type heldMesh struct {
+// A blockingMesh replies when the test releases it.
+type blockingMesh struct {
 	started chan struct{} // receives once for each call
 	release chan struct{} // closed: calls end
-	ended   chan error    // receives the error of each call, as the mesh sees it
+	ended   chan error    // receives the error of each call
 }
 
-func newHeldMesh() *heldMesh {
-	return &heldMesh{started: make(chan struct{}, 10), release: make(chan struct{}), ended: make(chan error, 10)}
+func newBlockingMesh() *blockingMesh {
+	return &blockingMesh{started: make(chan struct{}, 10), release: make(chan struct{}), ended: make(chan error, 10)}
 }
 
-func (h *heldMesh) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+func (h *blockingMesh) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		h.started <- struct{}{}
 		select {
@@ -38,19 +38,19 @@ func (h *heldMesh) Do(ctx context.Context, m *interact.Message) iter.Seq2[*inter
 	}
 }
 
-var heldCall = exchange{method: "POST", path: "/things/urn:x:weather/actions/ask",
+var blockedCall = exchange{method: "POST", path: "/things/urn:x:weather/actions/ask",
 	header: map[string]string{"Content-Type": "application/json"},
 	body:   `{"held":1}`, status: 200, contain: `{"held":1}`}
 
-func startHeld(t *testing.T, o Options) (*running, *heldMesh) {
+func startBlocking(t *testing.T, o Options) (*running, *blockingMesh) {
 	t.Helper()
-	mesh := newHeldMesh()
+	mesh := newBlockingMesh()
 	node := newFake(describe("urn:x:weather", "Weather", owner1))
 	node.mesh = mesh.Do
 	return start(t, serving(node, o)), mesh
 }
 
-// asynchronously runs x and closes the channel when its answer was checked.
+// asynchronously runs x and closes the channel when its response was checked.
 func (r *running) asynchronously(t *testing.T, x exchange) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
@@ -64,8 +64,8 @@ var until = poll.Until
 
 func TestDrainCompletesCalls(t *testing.T) {
 	t.Parallel()
-	r, mesh := startHeld(t, Options{})
-	call := r.asynchronously(t, heldCall)
+	r, mesh := startBlocking(t, Options{})
+	call := r.asynchronously(t, blockedCall)
 	<-mesh.started
 	r.stop()
 	until(t, "the drain", r.gate.Closed)
@@ -77,7 +77,7 @@ func TestDrainCompletesCalls(t *testing.T) {
 	r.check(t, exchange{path: "/metrics", status: 200, contain: "lmosd_ready 0"})
 	r.check(t, exchange{method: "POST", path: "/v1/publish", header: tdBody, status: 503, code: "LMOS-3030"})
 	r.check(t, exchange{path: "/things/urn:x:weather/properties/unit", status: 503, code: "LMOS-3030"})
-	refused := heldCall
+	refused := blockedCall
 	refused.status, refused.code, refused.contain = 503, "LMOS-3030", "shutting down"
 	r.check(t, refused)
 
@@ -96,8 +96,8 @@ func TestDrainCancelsCalls(t *testing.T) {
 	t.Parallel()
 	quick := defaultTimeouts
 	quick.drain = 30 * time.Millisecond
-	r, mesh := startHeld(t, Options{timeouts: quick})
-	x := heldCall
+	r, mesh := startBlocking(t, Options{timeouts: quick})
+	x := blockedCall
 	x.status, x.contain, x.code = 499, "", "LMOS-1499"
 	call := r.asynchronously(t, x)
 	<-mesh.started
@@ -108,12 +108,12 @@ func TestDrainCancelsCalls(t *testing.T) {
 	}
 }
 
-// A consumer that goes away cancels its call.
+// A call is cancelled when its consumer disconnects.
 func TestClientDisconnects(t *testing.T) {
 	t.Parallel()
-	r, mesh := startHeld(t, Options{})
+	r, mesh := startBlocking(t, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, heldCall.method, r.url+heldCall.path, strings.NewReader(heldCall.body))
+	req, err := http.NewRequestWithContext(ctx, blockedCall.method, r.url+blockedCall.path, strings.NewReader(blockedCall.body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestRunReturnsAtOnceWhenIdle(t *testing.T) {
 	}
 }
 
-// Run ends with an error if a listener breaks under it.
+// Run ends with an error if a listener fails.
 func TestRunWithABrokenListener(t *testing.T) {
 	t.Parallel()
 	g, err := New(serving(newFake(), Options{Listen: "127.0.0.1:0"}))

@@ -18,6 +18,7 @@ import (
 	"github.com/lmosd/lmosd/directory/paging"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/interact/rest/server"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/querytext"
@@ -246,7 +247,7 @@ func (g *Gateway) postMove(w http.ResponseWriter, r *http.Request) error {
 	if err := server.CheckContentType(r, interact.JSON); err != nil {
 		return err
 	}
-	body, err := tdd.ReadBody(w, r, 4<<10)
+	body, err := problem.ReadBody(w, r, 4<<10)
 	if err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ func TestParseFind(t *testing.T) {
 	}
 }
 
-func TestParseFindRefuses(t *testing.T) {
+func TestParseFindRejects(t *testing.T) {
 	t.Parallel()
 	for name, query := range map[string]string{
 		"unknown parameter":    "capabilty=weather",

@@ -232,7 +232,7 @@ func (g *Gateway) open() (err error) {
 	return nil
 }
 
-// who returns the principal of the callers of a TCP listener.
+// who returns the principal of the clients of a TCP listener.
 func who(loopback bool) *did.Principal {
 	if loopback {
 		return did.Consumer(did.Loopback, "")

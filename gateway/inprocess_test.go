@@ -34,7 +34,7 @@ func TestInprocessWithoutListeners(t *testing.T) {
 
 func TestInprocessEndsWithTheGateway(t *testing.T) {
 	t.Parallel()
-	mesh, node := newHeldMesh(), newFake(describe("urn:x:weather", "Weather", owner1))
+	mesh, node := newBlockingMesh(), newFake(describe("urn:x:weather", "Weather", owner1))
 	node.mesh = mesh.Do
 	g, err := New(serving(node, Options{Listen: None}))
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// parrot replies with its input, in as many parts.
-func parrot(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+// echoInParts replies with its input, in as many parts.
+func echoInParts(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 	reply := func(s interact.Status, data []byte) *interact.Message {
 		r := m.Reply(interact.ActionStatus, m.ContentType, data)
 		r.Status = s
@@ -48,7 +48,7 @@ func TestInvoke(t *testing.T) {
 	asked := make(chan *interact.Message, 100)
 	r := start(t, serving(stationNode(t, func(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		asked <- m
-		parrot(ctx, m, yield)
+		echoInParts(ctx, m, yield)
 	}), Options{}))
 	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "inside": r.Inside()} {
 		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
@@ -150,7 +150,7 @@ func (r *repeating) Read(p []byte) (int, error) {
 func TestInvokeWithAStream(t *testing.T) {
 	t.Parallel()
 	const size = 12 << 20
-	r := start(t, serving(stationNode(t, parrot), Options{}))
+	r := start(t, serving(stationNode(t, echoInParts), Options{}))
 	want, err := io.ReadAll(pattern(size))
 	if err != nil {
 		t.Fatal(err)

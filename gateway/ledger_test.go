@@ -24,7 +24,7 @@ func (emptyDirectory) FindLocal(td.Query) iter.Seq[*td.Description] {
 
 func (emptyDirectory) IsDown(did.DID) bool { return false }
 
-// The error of a failed task is JSON, whatever its host sent: a task with other data could not be encoded.
+// The error of a failed task is always JSON, because a task with other data cannot be encoded.
 func TestTaskErrorIsJSON(t *testing.T) {
 	t.Parallel()
 	ledger, err := task.NewLedger(ds.NewMapDatastore(), task.LedgerOptions{})

@@ -129,7 +129,7 @@ func TestSocket(t *testing.T) {
 		Socket: path})); interact.AsError(err).Code != interact.PortBusy {
 		t.Errorf("a second gateway: %v", err)
 	}
-	// The first gateway still serves.
+	// The first gateway still responds.
 	r.check(t, exchange{path: "/healthz", socket: true, status: 200})
 	r.end()
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {

@@ -43,11 +43,11 @@ const (
 	token  = "a-token-of-the-node"
 )
 
-// a fakeNode has a map of Things, and functions that tests may replace.
+// A fakeNode has a map of Things, and functions that tests may replace.
 type fakeNode struct {
-	mu     sync.Mutex
-	things map[string]*td.Description // owned by mu
-	asked  chan<- string              // receives unknown references; may be nil
+	mu          sync.Mutex
+	things      map[string]*td.Description // owned by mu
+	unknownRefs chan<- string              // receives unknown references; may be nil
 
 	mesh     interact.Func
 	find     func(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error]
@@ -202,7 +202,7 @@ func (n *fakeNode) Get(_ context.Context, ref string) (*td.Description, error) {
 		return d, nil
 	}
 	select {
-	case n.asked <- ref:
+	case n.unknownRefs <- ref:
 	default:
 	}
 	return nil, interact.Errorf(interact.NotFound, "lmosd find "+ref, "no agent matches %q", ref)

@@ -17,7 +17,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-func TestWrapCounts(t *testing.T) {
+func TestMiddlewareCounts(t *testing.T) {
 	t.Parallel()
 	m := NewMetrics()
 	ask := func(wrap interact.Middleware, typ interact.Type, err error) {
@@ -64,8 +64,8 @@ func TestWrapCounts(t *testing.T) {
 	}
 }
 
-// A running call is in flight; one that is left early is not an error; an endless one is not timed.
-func TestWrapOfAStream(t *testing.T) {
+// A running call is in flight. A call that the consumer ends early is not an error, and a call without an end is not timed.
+func TestMiddlewareOfAStream(t *testing.T) {
 	t.Parallel()
 	m := NewMetrics()
 	endless := interact.Func(func(_ context.Context, msg *interact.Message) iter.Seq2[*interact.Message, error] {
@@ -93,7 +93,7 @@ func TestWrapOfAStream(t *testing.T) {
 }
 
 // A call that panics is not counted as in flight afterwards.
-func TestWrapOfAPanic(t *testing.T) {
+func TestMiddlewareOfAPanic(t *testing.T) {
 	t.Parallel()
 	m := NewMetrics()
 	thing := m.Middleware("mesh")(interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message,
@@ -241,13 +241,13 @@ func TestResults(t *testing.T) {
 	}
 }
 
-func TestWrapAllocations(t *testing.T) {
+func TestMiddlewareAllocations(t *testing.T) {
 	m := NewMetrics()
 	reply := interact.One(&interact.Message{})
 	inner := interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] { return reply })
-	bare := testing.AllocsPerRun(100, func() { drink(inner) })
+	bare := testing.AllocsPerRun(100, func() { drainReplies(inner) })
 	thing := m.Middleware("mesh")(inner)
-	wrapped := testing.AllocsPerRun(100, func() { drink(thing) })
+	wrapped := testing.AllocsPerRun(100, func() { drainReplies(thing) })
 	if wrapped-bare > 3 { // the sequence, its call, and the yield function
 		t.Errorf("%v allocations, %v without", wrapped, bare)
 	}
@@ -255,12 +255,12 @@ func TestWrapAllocations(t *testing.T) {
 
 var invoke = &interact.Message{Type: interact.InvokeAction}
 
-func drink(t interact.Thing) {
+func drainReplies(t interact.Thing) {
 	for range t.Do(context.Background(), invoke) {
 	}
 }
 
-func BenchmarkWrap(b *testing.B) {
+func BenchmarkMiddleware(b *testing.B) {
 	m := NewMetrics()
 	reply := interact.One(&interact.Message{})
 	inner := interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] { return reply })
@@ -268,7 +268,7 @@ func BenchmarkWrap(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				drink(thing)
+				drainReplies(thing)
 			}
 		})
 	}

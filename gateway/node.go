@@ -16,6 +16,7 @@ import (
 	"github.com/lmosd/lmosd/did/web"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/interact/rest/server"
 )
 
@@ -126,7 +127,7 @@ func (g *Gateway) connect(w http.ResponseWriter, r *http.Request) error {
 	if err := server.CheckContentType(r, interact.JSON); err != nil {
 		return err
 	}
-	body, err := tdd.ReadBody(w, r, 4<<10)
+	body, err := problem.ReadBody(w, r, 4<<10)
 	if err != nil {
 		return err
 	}
@@ -146,7 +147,7 @@ func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
 	if err := server.CheckContentType(r, tdTypes...); err != nil {
 		return err
 	}
-	raw, err := tdd.ReadBody(w, r, g.o.MaxTD)
+	raw, err := problem.ReadBody(w, r, int64(g.o.MaxTD))
 	if err != nil {
 		return err
 	}

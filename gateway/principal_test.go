@@ -13,7 +13,7 @@ func TestPrincipals(t *testing.T) {
 	token, proxied := Options{Token: "secret"}, Options{Token: "secret", PublicURL: "https://node.example"}
 	for name, c := range map[string]struct {
 		o       Options
-		by      did.Via // what the listener proves
+		by      did.Via // of the listener
 		headers map[string]string
 		want    did.Via
 	}{

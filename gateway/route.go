@@ -9,8 +9,8 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/directory/route"
-	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/interact/rest/server"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/querytext"
@@ -59,7 +59,7 @@ func (g *Gateway) readRoute(w http.ResponseWriter, r *http.Request) (q route.Req
 	if err := server.CheckContentType(r, interact.JSON); err != nil {
 		return q, err
 	}
-	raw, err := tdd.ReadBody(w, r, maxRoute)
+	raw, err := problem.ReadBody(w, r, maxRoute)
 	if err != nil {
 		return q, err
 	}

@@ -76,7 +76,7 @@ func TestRoutes(t *testing.T) {
 		{name: "preflight", method: "OPTIONS", path: "/v1/publish", status: 405},
 		{name: "unknown resource of a thing", path: "/things/urn:x:weather/events/rain", status: 404},
 
-		{name: "metrics are nobody's to change", method: "POST", path: "/metrics", status: 405},
+		{name: "metrics are read-only", method: "POST", path: "/metrics", status: 405},
 		{name: "connect", method: "POST", path: "/v1/peers", header: merge(asAdmin, "Content-Type",
 			"application/json"), body: `{"addr":"/ip4/1.2.3.4"}`, status: 204},
 		{name: "connect nowhere", method: "POST", path: "/v1/peers", header: merge(asAdmin, "Content-Type",
@@ -213,7 +213,7 @@ func TestPanicOfAHandler(t *testing.T) {
 }
 
 // After a panic, a started response must not look complete.
-func TestPanicInAnAnswer(t *testing.T) {
+func TestPanicDuringAResponse(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{}, func(g *Gateway) {
 		g.routes = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -85,7 +85,7 @@ func TestSlowClients(t *testing.T) {
 }
 
 // The timeout of a body that arrived does not end the call.
-func TestSlowAnswerAfterABody(t *testing.T) {
+func TestSlowResponseAfterABody(t *testing.T) {
 	t.Parallel()
 	node := newFake(describe("urn:x:weather", "Weather", owner1))
 	node.mesh = afterTime(2 * defaultTimeouts.body)
@@ -155,7 +155,7 @@ func TestSlowReceivers(t *testing.T) {
 	}
 }
 
-// The node waits as long as the client does.
+// The timeout of the client applies at the node, too.
 func TestClientSendsItsTimeout(t *testing.T) {
 	t.Parallel()
 	asked := make(chan time.Duration, 1)
@@ -201,7 +201,7 @@ func TestClientTimesOut(t *testing.T) {
 				defer cancel()
 				_, _, err := c.Call(ctx, "urn:x:weather", "ask", "", []byte(`1`))
 				if interact.AsError(err).Code != interact.Timeout || !inside && !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("got %v", err) // in process, both sides notice at once
+					t.Errorf("got %v", err) // in process, both sides end at once
 				}
 				if err := <-ended; err == nil {
 					t.Error("the call was not cancelled")

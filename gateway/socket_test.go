@@ -15,12 +15,12 @@ import (
 
 // A plainSocket switches protocols without WebSocket frames, reports its caller, and holds the connection until its end.
 type plainSocket struct {
-	came  chan bool // mayRegister
-	ended chan error
+	mayRegister chan bool // mayRegister
+	ended       chan error
 }
 
 func newPlainSocket() *plainSocket {
-	return &plainSocket{came: make(chan bool, 10), ended: make(chan error, 10)}
+	return &plainSocket{mayRegister: make(chan bool, 10), ended: make(chan error, 10)}
 }
 
 func (s *plainSocket) Serve(w http.ResponseWriter, r *http.Request, mayRegister bool) {
@@ -36,7 +36,7 @@ func (s *plainSocket) Serve(w http.ResponseWriter, r *http.Request, mayRegister 
 	defer conn.Close()
 	fmt.Fprintf(buf, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\nQuery: %s\r\n\r\n", r.URL.RawQuery)
 	_ = buf.Flush()
-	s.came <- mayRegister
+	s.mayRegister <- mayRegister
 	<-r.Context().Done()
 	s.ended <- r.Context().Err()
 }
@@ -94,7 +94,7 @@ func TestWebSocket(t *testing.T) {
 			continue
 		}
 		if tt.status == 101 {
-			if may := <-ws.came; may != tt.mayRegister {
+			if may := <-ws.mayRegister; may != tt.mayRegister {
 				t.Errorf("%s: may register: %v", tt.name, may)
 			}
 		}
@@ -117,7 +117,7 @@ func TestWebSocketIsCounted(t *testing.T) {
 	m := NewMetrics()
 	r := start(t, Options{WS: ws, Metrics: m})
 	r.upgrade(t, "tcp", "/ws")
-	<-ws.came
+	<-ws.mayRegister
 	r.end() // a drain does not wait for open sockets
 	<-ws.ended
 	until(t, "the count", func() bool { return scrape(t, m)[`lmosd_http_requests_total{code="101",route="/ws"}`] == "1" })
@@ -131,21 +131,21 @@ func TestWebSocketBeyondLoopback(t *testing.T) {
 	if resp := r.upgrade(t, "tcp", "/ws"); resp.StatusCode != 401 {
 		t.Errorf("without a token: %d", resp.StatusCode)
 	}
-	if resp := r.upgrade(t, "tcp", "/ws?token="+token); resp.StatusCode != 101 || !<-ws.came {
+	if resp := r.upgrade(t, "tcp", "/ws?token="+token); resp.StatusCode != 101 || !<-ws.mayRegister {
 		t.Errorf("with the token: %d", resp.StatusCode)
 	}
 }
 
 func TestWebSocketWhileDraining(t *testing.T) {
 	t.Parallel()
-	mesh := newHeldMesh()
+	mesh := newBlockingMesh()
 	node := newFake(describe("urn:x:weather", "Weather", owner1))
 	node.mesh = mesh.Do
 	ws := newPlainSocket()
 	r := start(t, serving(node, Options{WS: ws}))
 	r.upgrade(t, "tcp", "/ws")
-	<-ws.came
-	call := r.asynchronously(t, heldCall)
+	<-ws.mayRegister
+	call := r.asynchronously(t, blockedCall)
 	<-mesh.started
 	r.stop()
 	until(t, "the drain", r.gate.Closed)

@@ -105,11 +105,11 @@ func TestTaskRoutes(t *testing.T) {
 		{name: "other method of the list", method: "POST", path: "/v1/tasks", status: 405},
 		{name: "paths", path: "/v1/paths/urn:x:weather", status: 200, contain: `{"apiVersion":"lmosd/v1","kind":"PathList",` +
 			`"ref":"urn:x:weather","items":[{"name":"mesh","down":false,"took_ms":2.5},{"name":"https","href":"https://a.example/","down":true}]}`},
-		{name: "paths to nobody", path: "/v1/paths/none", status: 404, code: "LMOS-1404"},
+		{name: "paths to an unknown agent", path: "/v1/paths/none", status: 404, code: "LMOS-1404"},
 		{name: "ping", method: "POST", path: "/v1/ping/urn:x:weather?n=2", status: 200,
 			contain: `"kind":"Ping","ref":"urn:x:weather@` + owner1.Multibase() + `","node":"` + string(owner2) + `","path":"mesh quic-v1","rtt_ms":[0,0]}`},
 		{name: "ping once", method: "POST", path: "/v1/ping/urn:x:weather", status: 200, contain: `"rtt_ms":[0]`},
-		{name: "ping nobody", method: "POST", path: "/v1/ping/none", status: 404, code: "LMOS-1404"},
+		{name: "ping an unknown agent", method: "POST", path: "/v1/ping/none", status: 404, code: "LMOS-1404"},
 		{name: "ping too often", method: "POST", path: "/v1/ping/urn:x:weather?n=101", status: 400, code: "LMOS-2000"},
 		{name: "ping for ever", method: "POST", path: "/v1/ping/urn:x:weather?timeout=1h", status: 400, code: "LMOS-2000"},
 		{name: "ping with more", method: "POST", path: "/v1/ping/urn:x:weather?x=1", status: 400, code: "LMOS-2000"},

@@ -153,7 +153,7 @@ func TestWatchAfterNodeRestart(t *testing.T) {
 		first.end()
 		node := stationNode(t, counting(2))
 		all := node.things
-		node.things, node.asked = map[string]*td.Description{}, asked
+		node.things, node.unknownRefs = map[string]*td.Description{}, asked
 		second = start(t, serving(node, Options{Listen: addr, Explicit: true}))
 		go func() {
 			<-asked // the agent is unknown
@@ -168,7 +168,7 @@ func TestWatchAfterNodeRestart(t *testing.T) {
 	second.end()
 }
 
-// A watch outlives the absence of an agent up to a limit.
+// A watch continues while an agent is absent, up to a limit.
 func TestWatchOfARemovedThing(t *testing.T) {
 	t.Parallel()
 	lost := interact.Errorf(interact.Unreachable, "lmosd status", "it broke")
@@ -254,7 +254,7 @@ func TestWatchEndsWithTheCaller(t *testing.T) {
 	}
 }
 
-// A drain ends streams and polls at once; the watcher knows that the node comes back.
+// A drain ends streams and polls at once, and the watcher learns that the node restarts.
 func TestDrainEndsWatchers(t *testing.T) {
 	t.Parallel()
 	r := start(t, serving(stationNode(t, counting(1)), Options{}))

@@ -192,6 +192,6 @@ func TestTimed(t *testing.T) {
 		t.Errorf("got %+v, %v", r.Timing, err)
 	}
 	if r, err = Call(t.Context(), Chain(echo, host, agent), &Message{}); err != nil || r.Timing != nil {
-		t.Errorf("nobody asked: got %+v, %v", r.Timing, err)
+		t.Errorf("not requested: got %+v, %v", r.Timing, err)
 	}
 }

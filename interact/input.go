@@ -59,7 +59,7 @@ const (
 	maxAnswer  = 1 << 20 // bytes of the answers to one run
 )
 
-// A Parking suspends runs of actions that wait for input. The zero value is ready. It is safe for concurrent use.
+// An InputWaiter suspends runs of actions that wait for input. The zero value is ready. It is safe for concurrent use.
 type InputWaiter struct {
 	mu   sync.Mutex
 	runs map[string]*parked // by ActionID
@@ -73,7 +73,7 @@ type parked struct {
 	whole   chan struct{} // closed with the last answer
 }
 
-// Call yields the required input of the run of m, and waits for all answers, or the end of ctx. It is called from the loop of Do,
+// Ask yields the required input of the run of m, and waits for all answers, or the end of ctx. It is called from the loop of Do,
 // which yields; left means that the consumer has left the loop. The contents of answers are not checked.
 func (p *InputWaiter) Ask(ctx context.Context, m *Message, in Inputs, yield func(*Message, error) bool) (_ Answers, left bool, err error) {
 	data, err := json.Marshal(in)

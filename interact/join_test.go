@@ -33,7 +33,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// FuzzJoin: what parts of any bytes make is JSON where it says so and all parts are.
+// FuzzJoin: joined parts are JSON if the media type is JSON and all parts are JSON.
 func FuzzJoin(f *testing.F) {
 	f.Add([]byte(`"a"`), []byte(`"b"`), true)
 	f.Add([]byte(`{"a":1}`), []byte{0xa0}, false)

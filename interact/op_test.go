@@ -52,7 +52,7 @@ func TestRepeatable(t *testing.T) {
 		}
 	}
 	if Repeatable(nil, &Message{Type: InvokeAction, Name: "get"}) {
-		t.Error("an action that nobody describes is repeatable")
+		t.Error("an action without a description is repeatable")
 	}
 }
 

@@ -160,7 +160,7 @@ func (w *tapped) Write(b []byte) (int, error) {
 
 func (w *tapped) Flush() { w.ResponseWriter.(http.Flusher).Flush() }
 
-// expose imports an A2A agent at the host.
+// importA2A imports an A2A agent at the host.
 func (m *mesh) importA2A(t *testing.T, target, name string) interact.Thing {
 	t.Helper()
 	agent, err := a2a.New(a2a.Options{Log: logger()}).Import(t.Context(), target, bridge.Import{Name: name})
@@ -243,7 +243,7 @@ func crossA2A(t *testing.T, m *mesh, g *goAgent, c *a2aclient.Client) {
 	r, err = c.SendMessage(ctx, a2aText("ask"))
 	task, ok := r.(*sdk.Task)
 	if err != nil || !ok || task.Status.State != sdk.TaskStateInputRequired || task.Status.Message.Parts[0].Text() != "which city?" {
-		t.Fatalf("what asks gives %+v, %v", r, err)
+		t.Fatalf("the input request gives %+v, %v", r, err)
 	}
 	next := &sdk.SendMessageRequest{Message: sdk.NewMessageForTask(sdk.MessageRoleUser, task, sdk.NewTextPart("Bonn"))}
 	r, err = c.SendMessage(ctx, next)
@@ -333,7 +333,7 @@ func pushed(t *testing.T, g *goAgent, c *a2aclient.Client) {
 		select {
 		case h := <-heard:
 			if !strings.HasPrefix(h, "application/a2a+json Bearer cred tok tok {") {
-				t.Errorf("the webhook heard %s", h)
+				t.Errorf("the webhook received %s", h)
 			}
 			if strings.Contains(h, "TASK_STATE_COMPLETED") {
 				return

@@ -61,7 +61,7 @@ func TestA2ACrossing(t *testing.T) {
 			t.Errorf("fail gives %v", err)
 		}
 	})
-	t.Run("an agent that asks", func(t *testing.T) { answerThroughNodes(t, m) })
+	t.Run("an agent that requests input", func(t *testing.T) { answerThroughNodes(t, m) })
 }
 
 // answerThroughNodes calls a skill at the other node that requires input, and sends the input.
@@ -80,7 +80,7 @@ func answerThroughNodes(t *testing.T, m *mesh) {
 		}
 		var in interact.Inputs
 		if err := json.Unmarshal(r.Data, &in); err != nil || in["message"].Message != "which city?" {
-			t.Errorf("it asks %s", r.Data)
+			t.Errorf("it requests %s", r.Data)
 		}
 		output = ""
 		answers, _ := json.Marshal(interact.Answers{"message": {Action: interact.Accept, Content: []byte(`"Bonn"`)}})

@@ -110,7 +110,7 @@ func TestA2AJavaScriptServer(t *testing.T) {
 			r, err := c.SendMessage(t.Context(), a2aText("ask"))
 			task, ok := r.(*sdk.Task)
 			if err != nil || !ok || task.Status.State != sdk.TaskStateInputRequired {
-				t.Fatalf("what asks gives %+v, %v", r, err)
+				t.Fatalf("the input request gives %+v, %v", r, err)
 			}
 			r, err = c.SendMessage(t.Context(), &sdk.SendMessageRequest{Message: sdk.NewMessageForTask(sdk.MessageRoleUser, task, sdk.NewTextPart("Bonn"))})
 			if done, ok := r.(*sdk.Task); err != nil || !ok || done.ID != task.ID || done.Status.State != sdk.TaskStateCompleted || done.Artifacts[0].Metadata["unit"] != "words" {

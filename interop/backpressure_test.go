@@ -28,7 +28,7 @@ func standsStill(t *testing.T, written *atomic.Int64) int64 {
 			last, since = now, time.Now()
 		}
 		if last >= size {
-			t.Fatal("all was written, and nobody reads")
+			t.Fatal("all was written without a reader")
 		}
 		return last > 0 && time.Since(since) > long
 	})

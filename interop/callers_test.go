@@ -125,7 +125,7 @@ func TestEveryAgentReceivesTheCaller(t *testing.T) {
 				if strings.HasSuffix(want, "#u-") { // a pseudonym, without the name of the user
 					name, rest, _ := strings.Cut(strings.TrimPrefix(got, want), " ")
 					if len(name) != 20 || !strings.HasPrefix(rest, "peer") || strings.Contains(got, "uid") {
-						t.Errorf("%s: the agent hears %q", way, got)
+						t.Errorf("%s: the agent receives %q", way, got)
 						continue
 					}
 					want += name + " peer"
@@ -134,7 +134,7 @@ func TestEveryAgentReceivesTheCaller(t *testing.T) {
 					want += " long"
 				}
 				if got != want {
-					t.Errorf("%s: the agent hears %q, want %q", way, got, want)
+					t.Errorf("%s: the agent receives %q, want %q", way, got, want)
 				}
 			}
 		})
@@ -321,7 +321,7 @@ func startCalledMQTT(t *testing.T, m *mesh, name string) {
 // whoServer is an MCP server that returns the caller of its tool.
 func whoServer(t *testing.T) string {
 	s := mcpsdk.NewServer(&mcpsdk.Implementation{Name: "who", Version: "1"}, nil)
-	s.AddTool(&mcpsdk.Tool{Name: "who", Description: "Says who asks.", InputSchema: json.RawMessage(`{"type":"object"}`)},
+	s.AddTool(&mcpsdk.Tool{Name: "who", Description: "Returns the caller.", InputSchema: json.RawMessage(`{"type":"object"}`)},
 		func(_ context.Context, r *mcpsdk.CallToolRequest) (*mcpsdk.CallToolResult, error) {
 			caller, _ := r.Params.Meta["io.lmosd/caller"].(map[string]any)
 			return &mcpsdk.CallToolResult{Content: []mcpsdk.Content{&mcpsdk.TextContent{Text: heard(caller["id"], caller["via"], 0)}}}, nil
@@ -357,7 +357,7 @@ func toldToServers(t *testing.T, m *mesh) {
 				t.Fatal(err)
 			}
 			if text := r.Content[0].(*mcpsdk.TextContent).Text; text != want {
-				t.Errorf("%s, %s: the server hears %q, want %q", api, version, text, want)
+				t.Errorf("%s, %s: the server receives %q, want %q", api, version, text, want)
 			}
 		}
 	}
@@ -407,7 +407,7 @@ func toldToA2A(t *testing.T, m *mesh) {
 			}
 		}
 		if err := json.Unmarshal([]byte(raw), &r); err != nil || len(r.Result.Message.Parts) != 1 || r.Result.Message.Parts[0].Text != want {
-			t.Errorf("%s: the agent hears %s, %v; want %q", api, raw, err, want)
+			t.Errorf("%s: the agent receives %s, %v; want %q", api, raw, err, want)
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()

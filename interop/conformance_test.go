@@ -269,7 +269,7 @@ func checks(t *testing.T, name, file string, may bool) (s score) {
 	return s
 }
 
-// pages is held by who writes docs/interop.md.
+// pages is locked while docs/interop.md is written.
 var pages sync.Mutex
 
 // requirementsOf has the lists of the suite, of each revision.

@@ -7,7 +7,9 @@ let saw, call, leave
 const asked = async (r) => {
   const { mode, message, url, requestedSchema } = r.params
   saw.asked.push({ mode: mode ?? 'form', message, url, fields: Object.keys(requestedSchema?.properties ?? {}) })
-  return call.answer === 'decline' ? { action: 'decline' } : { action: 'accept', ...(mode === 'url' ? {} : { content: call.content }) }
+  if (call.answer === 'decline') return { action: 'decline' }
+  if (mode === 'url') await fetch(url)
+  return { action: 'accept', ...(mode === 'url' ? {} : { content: call.content }) }
 }
 
 async function connect(url, can) {

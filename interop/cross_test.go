@@ -44,7 +44,9 @@ func newCrossing(t *testing.T) *crossing {
 	bridges := []bridge.Bridge{a2a.New(a2a.Options{Log: logger()}), mcp.New(mcp.Options{Pins: crossed["mcp"], Log: logger()})}
 	c := &crossing{newMesh(t, func(o *node.Options) { o.Bridges = bridges }), goAgent{}, make(chan string, 64)}
 	startHTTP(t, c.mesh, "lamp")
-	c.importA2A(t, serveA2A(t, &crossAgent{c: c}), "goa2a")
+	logins := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { close(c.gates.gate(r.URL.Path)) }))
+	t.Cleanup(logins.Close)
+	c.importA2A(t, serveA2A(t, &crossAgent{c: c, logins: logins.URL}), "goa2a")
 	c.importA2A(t, nodeServer(t, "a2a-server.mjs", "JSONRPC", "1.0"), "jsa2a")
 	dir := t.TempDir()
 	program := func(name, text string) string {
@@ -84,7 +86,7 @@ func serveA2A(t *testing.T, agent a2asrv.AgentExecutor) string {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	mux.Handle("/.well-known/agent-card.json", a2asrv.NewStaticAgentCardHandler(&a2asdk.AgentCard{Name: "Go", Description: "Does as it is told.", Version: "1",
+	mux.Handle("/.well-known/agent-card.json", a2asrv.NewStaticAgentCardHandler(&a2asdk.AgentCard{Name: "Go", Description: "Does what it is asked.", Version: "1",
 		DefaultInputModes: []string{"text/plain"}, DefaultOutputModes: []string{"text/plain"}, Capabilities: a2asdk.AgentCapabilities{Streaming: true},
 		SupportedInterfaces: []*a2asdk.AgentInterface{a2asdk.NewAgentInterface(server.URL+"/rpc", a2asdk.TransportProtocolJSONRPC)},
 		Skills:              []a2asdk.AgentSkill{{ID: "talk", Name: "Talk", Description: "Talks.", Tags: []string{"words"}}}}))
@@ -94,9 +96,10 @@ func serveA2A(t *testing.T, agent a2asrv.AgentExecutor) string {
 
 // The first word of a message selects the behavior of a crossAgent.
 type crossAgent struct {
-	c     *crossing
-	mu    sync.Mutex
-	known map[string]string // remembered words, by context
+	c      *crossing
+	logins string // URL of the pages that open the gates of tasks
+	mu     sync.Mutex
+	known  map[string]string // remembered words, by context
 }
 
 func (k *crossAgent) Execute(ctx context.Context, x *a2asrv.ExecutorContext) iter.Seq2[a2asdk.Event, error] {
@@ -175,11 +178,16 @@ func (k *crossAgent) do(ctx context.Context, x *a2asrv.ExecutorContext, verb, re
 		status(a2asdk.TaskStateInputRequired, words("which city?"))
 		return false
 	case "login":
-		if !status(a2asdk.TaskStateAuthRequired, words("log in"), a2asdk.NewFileURLPart("https://id.example/login", "text/html")) {
+		page := "/login/" + string(x.TaskID)
+		if !status(a2asdk.TaskStateAuthRequired, words("log in"), a2asdk.NewFileURLPart(a2asdk.URL(k.logins+page), "text/html")) {
 			return false
 		}
-		time.Sleep(150 * time.Millisecond) // a login elsewhere
-		return give(words("welcome"))
+		select {
+		case <-k.c.gates.gate(page): // the user has opened the page
+			return give(words("welcome"))
+		case <-ctx.Done():
+			return false
+		}
 	case "remember":
 		return give(words("noted"))
 	case "recall":
@@ -338,7 +346,7 @@ func mcpCells() (all []cell) {
 	then("goa2a", "INPUT_REQUIRED, of who cannot be asked", []call{askTool("goa2a", "ask", call{"answer": "none"}),
 		{"tool": "ask_goa2a", "answer": "none", "args": map[string]any{"message": "Bonn", "taskId": "$taskId"}}}, `"text":"in Bonn, true"`)
 	one("goa2a", "the question, to who cannot be asked", askTool("goa2a", "ask", call{"answer": "none"}), `"state":"input-required"`, `"text":"which city?"`)
-	one("goa2a", "AUTH_REQUIRED", g("login"), `"text":"welcome"`, `"Asked":[{"Fields":[],"Message":"log in","Mode":"url","URL":"https://id.example/login"}]`)
+	one("goa2a", "AUTH_REQUIRED", g("login"), `"text":"welcome"`, `"Asked":[{"Fields":[],"Message":"log in","Mode":"url","URL":"http://127.0.0.1:`, `/login/`)
 	then("goa2a", "context kept", []call{g("remember tea"), goes("recall", "contextId")}, `"text":"it was tea"`)
 	then("goa2a", "an ended task is referred to", []call{g("remember tea"), goes("refer", "taskId")}, `"text":"refers to 1 task, in true"`)
 	j := func(message string) call { return askTool("jsa2a", message, nil) }
@@ -586,6 +594,8 @@ func (c *crossing) goMCP(version string) func(*testing.T, []plan) []seen {
 func (c *crossing) callMCP(t *testing.T, url, version string, one call, before map[string]any) (s seen) {
 	ctx, leave := context.WithTimeout(t.Context(), time.Minute)
 	defer leave()
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
 	var mu sync.Mutex
 	o := &mcpsdk.ClientOptions{Capabilities: &mcpsdk.ClientCapabilities{},
 		ProgressNotificationHandler: func(_ context.Context, r *mcpsdk.ProgressNotificationClientRequest) {
@@ -608,12 +618,17 @@ func (c *crossing) callMCP(t *testing.T, url, version string, one call, before m
 			if one["answer"] == "decline" {
 				return &mcpsdk.ElicitResult{Action: "decline"}, nil
 			}
+			if a.Mode == "url" {
+				resp, err := (&http.Client{Transport: transport}).Get(a.URL)
+				if err != nil {
+					return nil, err
+				}
+				_ = resp.Body.Close()
+			}
 			content, _ := one["content"].(map[string]any)
 			return &mcpsdk.ElicitResult{Action: "accept", Content: content}, nil
 		}
 	}
-	transport := &http.Transport{}
-	defer transport.CloseIdleConnections()
 	session, err := mcpsdk.NewClient(&mcpsdk.Implementation{Name: "test", Version: "1"}, o).Connect(t.Context(),
 		&mcpsdk.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: transport}}, &mcpsdk.ClientSessionOptions{ProtocolVersion: version})
 	if err != nil {

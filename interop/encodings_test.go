@@ -133,7 +133,7 @@ func TestEitherEncoding(t *testing.T) {
 						r, err := send(k, &interact.Message{Type: interact.InvokeAction, Name: "add", Data: []byte(asked.in),
 							ContentType: asked.media, Accept: wanted.media})
 						if err != nil || string(r.Data) != wanted.out || r.Media() != wanted.media {
-							t.Errorf("%s asks %s in %s for %s: got %+v, %v", c.name, name, asked.media, wanted.media, r, err)
+							t.Errorf("%s calls %s in %s, accepts %s: got %+v, %v", c.name, name, asked.media, wanted.media, r, err)
 						}
 					}
 				}
@@ -143,7 +143,7 @@ func TestEitherEncoding(t *testing.T) {
 	}
 	for _, s := range agents {
 		if n := s.strange.Load(); n > 0 {
-			t.Errorf("an agent that speaks %s heard %d other requests", s.media, n)
+			t.Errorf("an agent of %s received %d other requests", s.media, n)
 		}
 	}
 	startHTTP(t, m, "lamp")

@@ -191,7 +191,7 @@ func TestHostileRequests(t *testing.T) {
 				{"an action that does not exist", k, query(interact.InvokeAction, "none", "1"), interact.NoAffordance},
 				{"a write that is not allowed", k, query(interact.WriteProperty, "fine", "1"), interact.NotAllowed},
 				{"a subscription to what does not exist", k, query(interact.SubscribeEvent, "none", ""), interact.NoAffordance},
-				{"a subscription to nobody", nobody, query(interact.SubscribeEvent, "alarm", ""), interact.NotFound},
+				{"a subscription to an unknown thing", nobody, query(interact.SubscribeEvent, "alarm", ""), interact.NotFound},
 				{"an observation of what does not exist", k, query(interact.ObserveProperty, "none", ""), interact.NoAffordance},
 				{"an observation of what cannot be", k, query(interact.ObserveProperty, "fine", ""), interact.NotAllowed},
 				{"input of another type", k, query(interact.InvokeAction, "add", `{"a":"x"}`), interact.Invalid},
@@ -376,7 +376,7 @@ func TestHostileBodies(t *testing.T) {
 		{"another method", "PATCH", add, interact.JSON, "1", "", 405, interact.NotAllowed},
 		{"a path below", "GET", "/things/villain/dances/1", "", "", "", 404, interact.NotFound},
 		{"events that do not exist", "GET", "/things/villain/events/none", "", "", "text/event-stream", 404, interact.NoAffordance},
-		{"events of nobody", "GET", "/things/nobody/events/none", "", "", "text/event-stream", 404, interact.NotFound},
+		{"events of an unknown thing", "GET", "/things/nobody/events/none", "", "", "text/event-stream", 404, interact.NotFound},
 		{"a long poll of what does not exist", "GET", "/things/villain/events/none", "", "", "", 404, interact.NoAffordance},
 		{"a webhook without address", "POST", "/things/villain/events/alarm", interact.JSON, "{}", "", 400, interact.Invalid},
 		{"a cancel of nothing", "DELETE", "/things/villain/actions/soon/none", "", "", "", 404, interact.NoTask},
@@ -722,7 +722,7 @@ func TestSilentMQTTClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Error("nobody misses it")
+		t.Error("it is not missed")
 	}
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("it was missed after %v", took)
@@ -815,7 +815,7 @@ func TestConsumersThatNeverRead(t *testing.T) {
 				t.Fatalf("event %d has %d bytes", i, size)
 			}
 		case <-time.After(stepTimeout):
-			t.Fatalf("who reads did not hear event %d", i)
+			t.Fatalf("the reader did not receive event %d", i)
 		}
 		if i%64 == 63 {
 			peak = max(peak, liveheap.Bytes())
@@ -823,8 +823,8 @@ func TestConsumersThatNeverRead(t *testing.T) {
 	}
 	// The window of the hub, shared, and the queued frames of 15 sockets.
 	if more := (peak - before.heap) >> 20; more > 48 {
-		t.Errorf("%d MiB are kept for who does not read", more)
+		t.Errorf("%d MiB are kept for a client that does not read", more)
 	} else {
-		t.Logf("%d MiB are kept for 25 who do not read", more)
+		t.Logf("%d MiB are kept for 25 clients that do not read", more)
 	}
 }

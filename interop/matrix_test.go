@@ -68,7 +68,7 @@ var ofPairs = []lack{
 		"A command has one output for consumers that accept JSON, as frames do. It is sent at the end.", whole},
 }
 
-// of returns the common lack of who for an operation; nil if there is none.
+// of returns the common lack of the protocols for an operation; nil if there is none.
 func of(lacks []lack, g *group, o *operation, who ...string) *lack {
 	for i, l := range lacks {
 		speaks := slices.Contains(l.ops, o.name) || slices.Contains(l.ops, o.needs) || slices.Contains(l.ops, g.name)

@@ -81,7 +81,7 @@ func TestTraceReachesTheAgent(t *testing.T) {
 		of, _, ok := strings.Cut(strings.TrimPrefix(got, "00-"), "-")
 		switch {
 		case door != "CoAP" && (of != traceID || more != stated), !ok || len(of) != len(traceID), door == "CoAP" && of == traceID:
-			t.Errorf("%s: the agent hears of the trace %q, state %q", door, got, more)
+			t.Errorf("%s: the agent receives the trace %q, state %q", door, got, more)
 		}
 	}
 	for _, c := range consumerBindings {
@@ -187,7 +187,7 @@ func TestSpansOfBothNodesMakeOneTrace(t *testing.T) {
 		before = fmt.Sprintf("%x", s.SpanId)
 	}
 	if got, want := l.heard("Traceparent"), "00-"+traceID+"-"+before+"-01"; got != want {
-		t.Errorf("the agent hears of %q, want %q", got, want)
+		t.Errorf("the agent receives %q, want %q", got, want)
 	}
 }
 

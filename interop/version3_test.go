@@ -64,7 +64,7 @@ func TestAgentOfMQTT3(t *testing.T) {
 		t.Helper()
 		p, err := next(t.Context(), came)
 		if err != nil || p.Topic() != topic || string(p.Payload()) != want {
-			t.Errorf("the agent hears %v, %v; want %s on %s", p, err, want, topic)
+			t.Errorf("the agent receives %v, %v; want %s on %s", p, err, want, topic)
 		}
 	}
 	if err := walk(step{x, interact.WriteProperty, "level", "41", ""}, step{x, interact.InvokeAction, "ring", `"fire"`, ""}); err != nil {

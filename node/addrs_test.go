@@ -29,6 +29,6 @@ func TestWarningForLoopbackOnly(t *testing.T) {
 	o.Listen, o.NoAnnounce = []string{"/ip4/0.0.0.0/tcp/0"}, []string{"/ip4"}
 	silent := opened(t, o)
 	if ws := silent.Status().Warnings; !slices.ContainsFunc(ws, func(w api.Warning) bool { return w.Code == "LMOS-W005" }) {
-		t.Errorf("a node that nobody can reach says %+v", ws)
+		t.Errorf("an unreachable node reports %+v", ws)
 	}
 }

@@ -210,7 +210,7 @@ func TestSlowAgentDelaysOnlyItsOwnCall(t *testing.T) {
 	<-asked
 	cancel()
 	if err := <-cancelled; codeOf(err) != interact.Cancelled {
-		t.Errorf("who leaves gets %v, want %v", err, interact.Cancelled)
+		t.Errorf("the caller that leaves gets %v, want %v", err, interact.Cancelled)
 	}
 	<-left
 	until(t, "the host serves nothing", func() bool { return nodes[0].mesh.streams.Stats().ServingNow == 0 })

@@ -39,7 +39,7 @@ func BenchmarkCall(b *testing.B) {
 	}
 	for deadline := time.Now().Add(10 * time.Second); call(b.Context()) != nil; {
 		if time.Now().After(deadline) {
-			b.Fatal("the caller has not heard of the agent")
+			b.Fatal("the caller does not know the agent")
 		}
 	}
 	b.Run("1", func(b *testing.B) {

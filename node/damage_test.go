@@ -97,11 +97,11 @@ func TestLossesOfADamagedStoreAreReported(t *testing.T) {
 				if of := n.mesh.index.Get(fmt.Sprintf("urn:x:%d", i)); of != nil && of.Description != nil {
 					there++
 				} else if !strings.Contains(said, fmt.Sprintf("urn:x:%d", i)) {
-					t.Errorf("%s %s: urn:x:%d is lost, and nobody is told: %s", engine, name, i, said)
+					t.Errorf("%s %s: urn:x:%d is lost without a log message: %s", engine, name, i, said)
 				}
 			}
 			if _, ok := n.ledger.Get(task); !ok && !strings.Contains(said, task) {
-				t.Errorf("%s %s: a task is lost, and nobody is told: %s", engine, name, said)
+				t.Errorf("%s %s: a task is lost without a log message: %s", engine, name, said)
 			}
 			check(there, said)
 			if err := n.Close(); err != nil {
@@ -115,7 +115,7 @@ func TestLossesOfADamagedStoreAreReported(t *testing.T) {
 		}
 		silent := func(there int, said string) {
 			if all(there, said); strings.Contains(said, "W021") {
-				t.Errorf("%s: what a crash leaves is told as damage: %s", engine, said)
+				t.Errorf("%s: the rest of a crash is reported as damage: %s", engine, said)
 			}
 		}
 		logs := func(dir string) []string {

@@ -39,7 +39,7 @@ func TestNewKeysDoNotEvictAgents(t *testing.T) {
 		}
 	}
 	for _, n := range honest {
-		until(t, "the directory is full", n.mesh.directory.Lacks)
+		until(t, "the directory is full", n.mesh.directory.IsIncomplete)
 		if !slices.ContainsFunc(n.Status().Warnings, func(w api.Warning) bool { return w.Code == "LMOS-W050" && w.Hint != "" }) {
 			t.Errorf("the node warns of %+v; want directory-full", n.Status().Warnings)
 		}
@@ -119,7 +119,7 @@ func TestFullDirectoryQueriesTheMesh(t *testing.T) {
 	for i := range 3 * most {
 		publish(t, hub, tool(fmt.Sprintf("Filler %d", i), ""))
 	}
-	until(t, "the directory is full", small.mesh.directory.Lacks)
+	until(t, "the directory is full", small.mesh.directory.IsIncomplete)
 	far := start(t, quiet())
 	connect(t, far, hub)
 	ref := publish(t, far, toolAt("Seldom", "", newAgent(t).url))

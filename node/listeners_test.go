@@ -29,9 +29,9 @@ func TestListeners(t *testing.T) {
 		"both":                   {mqtt: "127.0.0.1:0", coap: "127.0.0.1:0"},
 		"without authentication": {mqtt: "[::1]:0", http: &HTTP{Listen: "127.0.0.1:0", NoAuth: true}},
 		"a port that is busy":    {mqtt: taken.Addr().String(), code: interact.PortBusy},
-		"CoAP for everybody":     {coap: "0.0.0.0:0", code: interact.WildcardBind, hint: "[coap.listen 127.0.0.1:0]"},
+		"CoAP on all addresses":  {coap: "0.0.0.0:0", code: interact.WildcardBind, hint: "[coap.listen 127.0.0.1:0]"},
 		"CoAP at a name":         {coap: "localhost:0", code: interact.WildcardBind, hint: "[coap.listen 127.0.0.1:0]"},
-		"MQTT for everybody, unguarded": {mqtt: "0.0.0.0:0", http: &HTTP{Listen: "127.0.0.1:0", NoAuth: true},
+		"MQTT on all addresses without a token": {mqtt: "0.0.0.0:0", http: &HTTP{Listen: "127.0.0.1:0", NoAuth: true},
 			code: interact.WildcardBind, hint: "[mqtt.listen"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -104,7 +104,7 @@ func TestAgentReceivesThePrincipal(t *testing.T) {
 	for i, want := range map[int]did.DID{1: nodes[1].DID(), 0: "local"} {
 		out, _, err := nodes[i].Client().Call(t.Context(), p.Ref, "echo", interact.JSON, []byte(`"x"`))
 		if err != nil || string(out) != `"`+string(want)+`"` {
-			t.Errorf("asked by node %d the agent hears %s, %v; want %q", i, out, err, want)
+			t.Errorf("called by node %d the agent receives %s, %v; want %q", i, out, err, want)
 		}
 	}
 	_, _, err = nodes[1].Client().Call(t.Context(), p.Ref, "echo", interact.JSON, []byte(`7`))
@@ -114,7 +114,7 @@ func TestAgentReceivesThePrincipal(t *testing.T) {
 	forged := &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`"x"`), From: did.NodePrincipal("did:key:zForged", "")}
 	r, err := interact.Call(t.Context(), nodes[1].mesh.streams.Thing(nodes[0].network.records()), forged)
 	if err != nil || string(r.Data) != `"`+string(nodes[1].DID())+`"` {
-		t.Errorf("with a forged sender the agent hears %+v, %v; want whom the connection proved", r, err)
+		t.Errorf("with a forged sender the agent receives %+v, %v; want the authenticated peer", r, err)
 	}
 }
 
@@ -214,7 +214,7 @@ func TestThingOfAnEndedProcessCanBeWithdrawn(t *testing.T) {
 	}
 	again := start(t, o)
 	if list := found(t, again); len(list) != 1 || list[0].Local {
-		t.Errorf("found %+v, want the thing, which nobody offers any more", list)
+		t.Errorf("found %+v, want the thing, which is not offered any more", list)
 	}
 	wantCode(t, ask(t, again, p.Ref), interact.Unreachable)
 	if _, err := again.Client().Unpublish(t.Context(), p.Ref); err != nil {

@@ -38,12 +38,12 @@ func TestAgentMovesToAnotherHost(t *testing.T) {
 
 			moveOf(t, a, ref, string(b.DID()), "")
 			gone := func() bool { _, err := c.view.Get(t.Context(), ref); return codeOf(err) == interact.Withdrawn }
-			until(t, "the consumer's node hears of it", gone)
+			until(t, "the consumer's node receives the tombstone", gone)
 			if e := wantCode(t, ask(t, c, ref), interact.Withdrawn); !strings.Contains(e.Error(), string(b.DID())) {
 				t.Errorf("%q does not say where it has gone", e)
 			}
 			if list := found(t, c); len(list) != 0 {
-				t.Errorf("found %+v, want nothing: nobody offers it", list)
+				t.Errorf("found %+v, want nothing: it is not offered", list)
 			}
 
 			there := publish(t, b, toolAt("Echo", tt.id, newAgent(t).url))
@@ -94,7 +94,7 @@ func TestMoveByName(t *testing.T) {
 	late := start(t, quiet())
 	connect(t, late, c)
 	knows(t, late, there)
-	until(t, "who came later follows", func() bool { return ask(t, late, ref) == nil })
+	until(t, "a later node follows", func() bool { return ask(t, late, ref) == nil })
 
 	// It may go on from there, and be called by its first name; and come back.
 	moveOf(t, b, there, string(c.DID()), "")
@@ -133,6 +133,6 @@ func TestMoveSurvivesARestart(t *testing.T) {
 	wantCode(t, err, interact.Withdrawn)
 	_, err = n.mesh.index.Locate(t.Context(), ref)
 	if e := wantCode(t, err, interact.Withdrawn); !strings.Contains(e.Error(), string(to)) {
-		t.Errorf("peers are told %q", e)
+		t.Errorf("peers receive %q", e)
 	}
 }

@@ -82,10 +82,10 @@ func TestDirectPathWithoutTheMesh(t *testing.T) {
 			}
 			all := told()
 			if asked == 0 || all[0] != string(consumer.DID())+" peer" {
-				t.Errorf("the agent heard %q of who asks through its node", all[:asked])
+				t.Errorf("the agent received %q about callers through its node", all[:asked])
 			}
 			if want != "" && (len(all) == asked || all[asked] != " ") {
-				t.Errorf("a node told an address that is another's who asks: %q", all[asked:])
+				t.Errorf("a node sent the caller to an address of another node: %q", all[asked:])
 			}
 			if path, err := ask("mesh"); codeOf(err) != interact.Unreachable {
 				t.Errorf("forced over the mesh it went by %q, %v", path, err)

@@ -92,7 +92,7 @@ func TestAgentWithoutItsServerIsUnreachable(t *testing.T) {
 	}
 	until(t, "the caller says unreachable", func() bool { return stateOf(caller, ref) == reachability.Unreachable })
 	if l := found(t, looker); len(l) != 1 || l[0].State != api.StateUnreachable || time.Since(l[0].LastSeen) > time.Minute {
-		t.Errorf("who looks lists %+v", l)
+		t.Errorf("the observer lists %+v", l)
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -107,7 +107,7 @@ func TestAgentWithoutItsServerIsUnreachable(t *testing.T) {
 		t.Errorf("after a call the host says %s, the caller %s", s, c)
 	}
 	if d, err := looker.Client().Agent(t.Context(), ref); err != nil || d.Agent.State != api.StateReachable {
-		t.Errorf("who looks shows %+v, %v", d, err)
+		t.Errorf("the observer shows %+v, %v", d, err)
 	}
 	server.Close() // no caller is left
 	for _, n := range []*running{looker, host} {

@@ -51,7 +51,7 @@ func TestRefusalIsReported(t *testing.T) {
 			}
 			for _, question := range []route.Request{{Message: "echo", All: true}, {Message: "echo", Filter: td.Query{Name: "echo"}}} {
 				got, err := caller.router.Route(t.Context(), question)
-				if err != nil || got.Agent != nil || len(got.Candidates) > 0 || !strings.Contains(got.Reason, "refuses this node") {
+				if err != nil || got.Agent != nil || len(got.Candidates) > 0 || !strings.Contains(got.Reason, "rejects this node") {
 					t.Errorf("the router says %+v, %v", got, err)
 				}
 			}
@@ -69,7 +69,7 @@ func TestRefusalIsReported(t *testing.T) {
 func TestAllowlistWithoutTheNodeItself(t *testing.T) {
 	t.Parallel()
 	caller := start(t, quiet())
-	for name, allow := range map[string][]did.DID{"of nobody": nil, "of another": {caller.DID()}} {
+	for name, allow := range map[string][]did.DID{"empty": nil, "with another node": {caller.DID()}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := quiet()
@@ -86,7 +86,7 @@ func TestAllowlistWithoutTheNodeItself(t *testing.T) {
 				connect(t, caller, host)
 				knows(t, caller, ref)
 				if err := ask(t, caller, ref); err != nil {
-					t.Errorf("who is on the list: %v", err)
+					t.Errorf("a node on the list: %v", err)
 				}
 			}
 		})

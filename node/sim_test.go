@@ -355,13 +355,13 @@ func TestFailedHostIsDetectedByAll(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if reachable(near) || reachable(far) {
-			t.Errorf("after 10 s it is listed by who was connected: %v, by who was not: %v", reachable(near), reachable(far))
+			t.Errorf("after 10 s it is listed by a connected node: %v, by another: %v", reachable(near), reachable(far))
 		}
 		tally, before := new(td.CoverageCounter), near.mesh.dht.Stats().Queried
 		for range near.view.Find(t.Context(), td.Query{ID: "urn:x:echo", Counter: tally}) {
 		}
 		if c, asked := tally.Coverage(), near.mesh.dht.Stats().Queried-before; asked != 0 || c.Unreachable != 1 {
-			t.Errorf("a search asks %d, with coverage %+v; want one counted as unreachable, and nobody waiting for it", asked, c)
+			t.Errorf("a search asks %d, with coverage %+v; want one counted as unreachable, without a wait", asked, c)
 		}
 		if a, b := near.mesh.suspicion.Stats(), far.mesh.suspicion.Stats(); a.Sent != 1 || b.Confirmed != 1 || b.Sent != 0 {
 			t.Errorf("%+v, %+v; want it told once, tried once", a, b)
@@ -370,7 +370,7 @@ func TestFailedHostIsDetectedByAll(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if len(lists(late, false)) != 1 {
-			t.Errorf("who comes later lists %v as reachable", lists(late, true))
+			t.Errorf("a later node lists %v as reachable", lists(late, true))
 		}
 		for _, n := range s.nodes[1:] {
 			if _, err := s.LinkPeers(host.network.ID(), n.network.ID()); err != nil {

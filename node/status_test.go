@@ -29,7 +29,7 @@ func TestStatusCounts(t *testing.T) {
 	}
 	until(t, "they are meshed and agree", func() bool {
 		s := nodes[1].Status()
-		return s.DHT.Table == 1 && s.Gossip.Peers == 1 && s.Agents.Known == 1 // of what was withdrawn, both have heard
+		return s.DHT.Table == 1 && s.Gossip.Peers == 1 && s.Agents.Known == 1 // both have received the tombstones
 	})
 	s := nodes[1].Status()
 	if s.Peers.Total != 1 || s.Peers.Direct != 1 || s.Peers.Relayed != 0 || s.Gossip.Topics != 16 || s.DHT.Mode != "server" {

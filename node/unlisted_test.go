@@ -27,7 +27,7 @@ func TestUnlistedThingIsNotAnnounced(t *testing.T) {
 	c := start(t, quiet()) // a late joiner reconciles
 	connect(t, c, a)
 	knows(t, c, plain)
-	for name, n := range map[string]*running{"who was there": b, "who came later": c} {
+	for name, n := range map[string]*running{"an earlier node": b, "a later node": c} {
 		until(t, "they reconcile", func() bool { // its own, at joining, may be under way: there is room for one with a peer
 			_, err := n.mesh.sync.Sync(t.Context(), a.network.ID())
 			return err == nil
@@ -41,7 +41,7 @@ func TestUnlistedThingIsNotAnnounced(t *testing.T) {
 					t.Fatal(err)
 				}
 				if d, err := s.Verify(t.Context(), n.mesh.verifier, time.Now()); err != nil || d.Unlisted {
-					t.Errorf("%s is told of it: %v", name, err)
+					t.Errorf("%s knows it: %v", name, err)
 				}
 			}
 		}

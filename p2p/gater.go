@@ -1,7 +1,6 @@
 package p2p
 
 import (
-	"maps"
 	"net"
 	"sync"
 	"time"
@@ -13,6 +12,7 @@ import (
 	manet "github.com/multiformats/go-multiaddr/net"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/boundedmap"
 )
 
 // A gater decides which peers may connect. It rejects keys that are not valid for did:key but accepted by libp2p: other types than
@@ -34,19 +34,7 @@ const maxBanned = 4096
 func (g *gater) ban(id peer.ID, how time.Duration, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.banned == nil {
-		g.banned = map[peer.ID]time.Time{}
-	}
-	if len(g.banned) >= maxBanned {
-		maps.DeleteFunc(g.banned, func(_ peer.ID, until time.Time) bool { return !until.After(now) })
-	}
-	for other := range g.banned {
-		if len(g.banned) < maxBanned {
-			break
-		}
-		delete(g.banned, other)
-	}
-	g.banned[id] = now.Add(how)
+	boundedmap.Put(&g.banned, id, now.Add(how), maxBanned, func(until time.Time) bool { return !until.After(now) })
 }
 
 func (g *gater) isBanned(id peer.ID, now time.Time) bool {

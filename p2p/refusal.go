@@ -13,6 +13,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/host/eventbus"
 	"github.com/quic-go/quic-go"
+
+	"github.com/lmosd/lmosd/internal/boundedmap"
 )
 
 // Limits of the stored refusals.
@@ -87,16 +89,7 @@ func (r *refusals) received(id peer.ID, err error) error {
 func (r *refusals) note(id peer.ID, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.at) >= maxRefusals {
-		maps.DeleteFunc(r.at, func(_ peer.ID, at time.Time) bool { return now.Sub(at) > refusedFor })
-	}
-	for other := range r.at {
-		if len(r.at) < maxRefusals {
-			break
-		}
-		delete(r.at, other)
-	}
-	r.at[id] = now
+	boundedmap.Put(&r.at, id, now, maxRefusals, func(at time.Time) bool { return now.Sub(at) > refusedFor })
 }
 
 func (r *refusals) forget(id peer.ID) {

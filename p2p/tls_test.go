@@ -65,8 +65,8 @@ func shown(t *testing.T, h *Host, at ma.Multiaddr) *x509.Certificate {
 	return c.ConnectionState().PeerCertificates[0]
 }
 
-// TestCertificatesAreAlwaysValid checks that certificates of hosts are accepted by a peer whose clock is wrong by years. A peer whose clock is two
-// hours behind refuses those of the library, which begin an hour ago.
+// TestCertificatesAreAlwaysValid checks that a peer whose clock is wrong by years accepts the certificates of hosts. A peer whose clock is
+// two hours behind rejects those of the library, which become valid an hour before their creation.
 func TestCertificatesAreAlwaysValid(t *testing.T) {
 	t.Parallel()
 	h := started(t, Options{Listen: []string{anyTCP, anyQUIC}})

@@ -149,7 +149,7 @@ const (
 	Allowed = "allowed" // peers in Rules.Allow
 )
 
-// Callers tells whom the rules admit: Anyone or Allowed. Callers on this machine are always admitted.
+// Callers returns which callers the rules admit: Anyone or Allowed. Callers on this machine are always admitted.
 func (p *Policy) Callers() string {
 	if p.rules.Mode == Allowlist {
 		return Allowed

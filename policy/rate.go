@@ -7,7 +7,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// account returns the account of id; nil without limits for that caller.
+// account returns the account of id; nil without limits for that caller. The condition names each limit of [Rules] per caller: a limit that it
+// lacks is not enforced.
 func (p *Policy) account(id did.DID) *account {
 	if id == "" || p.rules.PerPeer <= 0 && p.rules.ReadsPerPeer <= 0 && p.rules.ConsumerConcurrency <= 0 && p.rules.Subscriptions <= 0 {
 		return nil

@@ -189,7 +189,7 @@ func (x *Index) Len() int {
 	return len(x.refs)
 }
 
-// isUnlisted reports whether key is that of the record of an unlisted Thing of this node.
+// IsUnlisted reports whether key is that of the record of an unlisted Thing of this node.
 func (x *Index) IsUnlisted(key [32]byte) bool {
 	_, is := x.unlisted.Load(key)
 	return is

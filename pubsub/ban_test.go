@@ -126,12 +126,12 @@ func TestPeersThatForgeRecordsAreDisconnected(t *testing.T) {
 	const forgers, bursts, each = 4, 10, 400
 	var mu sync.Mutex
 	banned, heard := map[peer.ID]time.Duration{}, make(chan uint64, forgers*bursts*each)
-	victim := start(t, realHost(t, 60), Options{Deliver: func(_ *td.Signed, r *td.Record) { heard <- r.Seq }, Ban: func(id peer.ID, how time.Duration) {
+	victim := start(t, listen(t, 60), Options{Deliver: func(_ *td.Signed, r *td.Record) { heard <- r.Seq }, Ban: func(id peer.ID, how time.Duration) {
 		mu.Lock()
 		defer mu.Unlock()
 		banned[id] = how
 	}})
-	honest := start(t, realHost(t, 61), Options{})
+	honest := start(t, listen(t, 61), Options{})
 	at := peer.AddrInfo{ID: victim.host.ID(), Addrs: victim.host.Addrs()}
 	if err := honest.host.Connect(ctx, at); err != nil {
 		t.Fatal(err)
@@ -141,7 +141,7 @@ func TestPeersThatForgeRecordsAreDisconnected(t *testing.T) {
 	var flood sync.WaitGroup
 	defer flood.Wait()
 	for i := range forgers {
-		h := realHost(t, byte(62+i))
+		h := listen(t, 62+i)
 		topic, linked := forger(t, h, a.shard(t))
 		disconnected := onDisconnect(ctx, t, h, at.ID)
 		if err := h.Connect(ctx, at); err != nil {

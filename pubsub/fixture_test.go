@@ -15,7 +15,6 @@ import (
 
 	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/did/keystore"
-	"github.com/lmosd/lmosd/internal/testhost"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/tdtest"
 )
@@ -155,20 +154,3 @@ func start(t testing.TB, h host.Host, o Options) *node {
 	})
 	return n
 }
-
-// A sim is a simulated network.
-type sim struct{ *testhost.Network }
-
-// simulate returns a network with a latency. It is closed at the end of the test.
-func simulate(t testing.TB, latency time.Duration) *sim {
-	t.Helper()
-	return &sim{testhost.NewNetwork(t, latency)}
-}
-
-// host adds a host with an Ed25519 key and an address of its own.
-func (s *sim) host() host.Host {
-	s.T.Helper()
-	return s.Add(didtest.Key(101 + len(s.Peers())).Libp2p())
-}
-
-func (s *sim) connect(a, b host.Host) { s.T.Helper(); s.Connect(a, b) }

@@ -5,34 +5,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libp2p/go-libp2p"
-	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
 
 	"github.com/lmosd/lmosd/did/didtest"
+	"github.com/lmosd/lmosd/internal/testhost"
 	"github.com/lmosd/lmosd/td"
 )
 
-// realHost listens on loopback.
-func realHost(t *testing.T, n byte) host.Host {
+// listen returns a host on a free port of loopback.
+func listen(t *testing.T, n int) host.Host {
 	t.Helper()
-	priv, err := crypto.UnmarshalPrivateKey(didtest.Key(int(n)).Libp2p())
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := libp2p.New(libp2p.Identity(priv), libp2p.ListenAddrStrings("/ip4/127.0.0.1/tcp/0"), libp2p.DisableRelay(),
-		libp2p.NoTransports, libp2p.Transport(tcp.NewTCPTransport))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := h.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return h
+	return testhost.Listen(t, didtest.Key(n), "/ip4/127.0.0.1/tcp/0")
 }
 
 // TestThreeHosts checks that a record and its tombstone pass a node in the middle, on real connections.
@@ -46,7 +30,7 @@ func TestThreeHosts(t *testing.T) {
 		if i == 2 {
 			o.Deliver = func(_ *td.Signed, r *td.Record) { got <- r.Seq }
 		}
-		nodes = append(nodes, start(t, realHost(t, byte(50+i)), o))
+		nodes = append(nodes, start(t, listen(t, 50+i), o))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

@@ -13,16 +13,17 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/didtest"
+	"github.com/lmosd/lmosd/internal/testhost"
 	"github.com/lmosd/lmosd/td"
 )
 
 // mesh returns n connected nodes, in a ring with random chords, after the topics have formed.
-func mesh(t *testing.T, n int, o Options) (*sim, []*node) {
+func mesh(t *testing.T, n int, o Options) (*testhost.Network, []*node) {
 	t.Helper()
-	s := simulate(t, 20*time.Millisecond)
+	s := testhost.NewNetwork(t, 20*time.Millisecond)
 	nodes := make([]*node, n)
 	for i := range nodes {
-		nodes[i] = start(t, s.host(), o)
+		nodes[i] = start(t, s.Add(), o)
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	linked := map[[2]int]bool{}
@@ -31,7 +32,7 @@ func mesh(t *testing.T, n int, o Options) (*sim, []*node) {
 			return
 		}
 		linked[[2]int{a, b}], linked[[2]int{b, a}] = true, true
-		s.connect(nodes[a].host, nodes[b].host)
+		s.Connect(nodes[a].host, nodes[b].host)
 	}
 	for i := range nodes {
 		link(i, (i+1)%n)
@@ -104,9 +105,9 @@ func TestTwentyNodes(t *testing.T) {
 }
 
 // attacker joins gossipsub without validation.
-func attacker(t *testing.T, s *sim, network string) (send func(shard byte, data []byte), h *node) {
+func attacker(t *testing.T, s *testhost.Network, network string) (send func(shard byte, data []byte), h *node) {
 	t.Helper()
-	h = &node{host: s.host()}
+	h = &node{host: s.Add()}
 	g, err := gossip.NewGossipSub(t.Context(), h.host,
 		gossip.WithGossipSubProtocols([]protocol.ID{protocolID(network)},
 			func(gossip.GossipSubFeature, protocol.ID) bool { return true }),
@@ -134,11 +135,11 @@ func attacker(t *testing.T, s *sim, network string) (send func(shard byte, data 
 func TestTamperedRecordsCostScore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := simulate(t, 10*time.Millisecond)
-		victim, behind := start(t, s.host(), Options{}), start(t, s.host(), Options{})
+		s := testhost.NewNetwork(t, 10*time.Millisecond)
+		victim, behind := start(t, s.Add(), Options{}), start(t, s.Add(), Options{})
 		send, evil := attacker(t, s, "main")
-		s.connect(victim.host, behind.host)
-		s.connect(victim.host, evil.host)
+		s.Connect(victim.host, behind.host)
+		s.Connect(victim.host, evil.host)
 		time.Sleep(2 * time.Second)
 		a := weather(t, 1)
 		good := a.signed(t, 1)
@@ -172,18 +173,18 @@ func TestTamperedRecordsCostScore(t *testing.T) {
 func TestIgnoredRecordsCostNoScore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := simulate(t, 10*time.Millisecond)
+		s := testhost.NewNetwork(t, 10*time.Millisecond)
 		unadmitted := weather(t, 7)
-		victim := start(t, s.host(), Options{Admits: func(owner did.DID) error {
+		victim := start(t, s.Add(), Options{Admits: func(owner did.DID) error {
 			if owner == unadmitted.key.DID() {
 				return errors.New("not a member")
 			}
 			return nil
 		}})
-		behind := start(t, s.host(), Options{})
+		behind := start(t, s.Add(), Options{})
 		send, other := attacker(t, s, "main")
-		s.connect(victim.host, behind.host)
-		s.connect(victim.host, other.host)
+		s.Connect(victim.host, behind.host)
+		s.Connect(victim.host, other.host)
 		time.Sleep(2 * time.Second)
 		a := weather(t, 1)
 		now := time.Now()
@@ -212,8 +213,8 @@ func TestIgnoredRecordsCostNoScore(t *testing.T) {
 func TestAnnounceWaitsForTheFirstPeer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := simulate(t, 10*time.Millisecond)
-		n, late := start(t, s.host(), Options{}), start(t, s.host(), Options{})
+		s := testhost.NewNetwork(t, 10*time.Millisecond)
+		n, late := start(t, s.Add(), Options{}), start(t, s.Add(), Options{})
 		a, b, c := weather(t, 1), weather(t, 2), agent{didtest.Key(3), "urn:short", "urn:short"}
 		for _, r := range []*td.Signed{a.signed(t, 1), a.signed(t, 2), c.signedAt(t, 1, time.Now().Add(-59*time.Minute))} {
 			if peers, err := n.Announce(t.Context(), r); peers != 0 || err != nil {
@@ -221,7 +222,7 @@ func TestAnnounceWaitsForTheFirstPeer(t *testing.T) {
 			}
 		}
 		time.Sleep(10 * time.Minute) // c has expired
-		s.connect(n.host, late.host)
+		s.Connect(n.host, late.host)
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		if got := late.delivered(a.id); got != "[2]" {
@@ -240,11 +241,11 @@ func TestAnnounceWaitsForTheFirstPeer(t *testing.T) {
 func TestLineBeforeTheMeshHasFormed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := simulate(t, 10*time.Millisecond)
-		first, middle, last := start(t, s.host(), Options{}), start(t, s.host(), Options{}), start(t, s.host(), Options{})
+		s := testhost.NewNetwork(t, 10*time.Millisecond)
+		first, middle, last := start(t, s.Add(), Options{}), start(t, s.Add(), Options{}), start(t, s.Add(), Options{})
 		time.Sleep(3200 * time.Millisecond) // heartbeats are at 100 ms and then every second
-		s.connect(first.host, middle.host)
-		s.connect(middle.host, last.host)
+		s.Connect(first.host, middle.host)
+		s.Connect(middle.host, last.host)
 		time.Sleep(200 * time.Millisecond)
 		a := weather(t, 1)
 		if peers, err := first.Announce(t.Context(), a.signed(t, 1)); peers != 1 || err != nil {
@@ -272,20 +273,20 @@ func TestLineBeforeTheMeshHasFormed(t *testing.T) {
 func TestRecordOnSeveralShards(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := simulate(t, 10*time.Millisecond)
+		s := testhost.NewNetwork(t, 10*time.Millisecond)
 		a := weather(t, 1)
 		a.cap = "urn:telekom:billing"
 		one, other := a.shard(t), td.Shard("weather")
 		if one == other {
 			t.Fatal("choose another capability: both are on one shard")
 		}
-		all := start(t, s.host(), Options{})
-		first := start(t, s.host(), Options{Shards: []byte{one}})
-		second := start(t, s.host(), Options{Shards: []byte{other}})
-		none := start(t, s.host(), Options{Shards: []byte{}})
-		middle := start(t, s.host(), Options{})
+		all := start(t, s.Add(), Options{})
+		first := start(t, s.Add(), Options{Shards: []byte{one}})
+		second := start(t, s.Add(), Options{Shards: []byte{other}})
+		none := start(t, s.Add(), Options{Shards: []byte{}})
+		middle := start(t, s.Add(), Options{})
 		for _, n := range []*node{all, first, second, none} {
-			s.connect(middle.host, n.host)
+			s.Connect(middle.host, n.host)
 		}
 		time.Sleep(2 * time.Second)
 		peers, err := all.Announce(t.Context(), a.signed(t, 1))
@@ -330,12 +331,12 @@ func TestRecordOnSeveralShards(t *testing.T) {
 func TestSlowDeliverDropsAndCounts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := simulate(t, 10*time.Millisecond)
+		s := testhost.NewNetwork(t, 10*time.Millisecond)
 		stuck := make(chan struct{})
-		slow := start(t, s.host(), Options{Deliver: func(*td.Signed, *td.Record) { <-stuck }})
+		slow := start(t, s.Add(), Options{Deliver: func(*td.Signed, *td.Record) { <-stuck }})
 		defer close(stuck)
-		n := start(t, s.host(), Options{})
-		s.connect(slow.host, n.host)
+		n := start(t, s.Add(), Options{})
+		s.Connect(slow.host, n.host)
 		time.Sleep(2 * time.Second)
 		a := weather(t, 1)
 		total := cap(slow.queue) + 50
@@ -361,9 +362,9 @@ func TestSlowDeliverDropsAndCounts(t *testing.T) {
 func TestNetworksDoNotMerge(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := simulate(t, 10*time.Millisecond)
-		a, b := start(t, s.host(), Options{Network: "acme"}), start(t, s.host(), Options{Network: "main"})
-		s.connect(a.host, b.host)
+		s := testhost.NewNetwork(t, 10*time.Millisecond)
+		a, b := start(t, s.Add(), Options{Network: "acme"}), start(t, s.Add(), Options{Network: "main"})
+		s.Connect(a.host, b.host)
 		time.Sleep(3 * time.Second)
 		if a.Peers() != 0 || b.Peers() != 0 {
 			t.Errorf("got %d and %d peers, want none", a.Peers(), b.Peers())

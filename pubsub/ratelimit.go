@@ -48,7 +48,7 @@ const (
 	banFor      = 10 * time.Minute
 )
 
-// A pace limits the cost of each forwarder. It is safe for concurrent use.
+// A limiter limits the cost of each forwarder. It is safe for concurrent use.
 //
 // It runs before the validator. A validator can only ignore a message, and gossipsub then treats it as seen for 10 minutes: a
 // forwarder over its limit could suppress a record by forwarding it first.

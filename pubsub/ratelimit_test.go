@@ -10,6 +10,7 @@ import (
 
 	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/internal/ratelimit"
+	"github.com/lmosd/lmosd/internal/testhost"
 )
 
 func TestLimiter(t *testing.T) {
@@ -130,14 +131,14 @@ func TestOffenses(t *testing.T) {
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := simulate(t, 10*time.Millisecond)
+		s := testhost.NewNetwork(t, 10*time.Millisecond)
 		slow := newLimiter()
 		slow.share, slow.each = ratelimit.Limit{Rate: 1, Burst: 5}, ratelimit.Limit{Rate: 10, Burst: 20}
-		victim := start(t, s.host(), Options{limiter: slow})
-		honest, behind := start(t, s.host(), Options{}), start(t, s.host(), Options{})
+		victim := start(t, s.Add(), Options{limiter: slow})
+		honest, behind := start(t, s.Add(), Options{}), start(t, s.Add(), Options{})
 		send, flooder := attacker(t, s, "main")
 		for _, n := range []*node{honest, behind, flooder} {
-			s.connect(victim.host, n.host)
+			s.Connect(victim.host, n.host)
 		}
 		time.Sleep(2 * time.Second)
 		a := weather(t, 250)

@@ -52,7 +52,7 @@ func TestPageHasTheExamples(t *testing.T) {
 			}
 		case "console":
 		default:
-			t.Errorf("nobody runs %s", b.language)
+			t.Errorf("no test runs %s", b.language)
 		}
 	}
 }

@@ -184,7 +184,7 @@ var contract = map[string]func(*caller){
 		if !errors.As(err, &e) || e.Code != interact.Timeout.String() {
 			a.Errorf("got %v", err)
 		}
-		until(a.T, "the action hears that nobody waits", func() error { return above(a.hung(), before) })
+		until(a.T, "the action receives its cancellation", func() error { return above(a.hung(), before) })
 	},
 	"leave": func(a *caller) {
 		if a.from == "go" {

@@ -42,7 +42,7 @@ func (s *spring) Read(b []byte) (int, error) {
 		b[i] = 'x'
 	}
 	if s.Chunks--; n < s.Size {
-		panic("the reader asks for less than a chunk")
+		panic("the reader requests less than a chunk")
 	}
 	s.read.Add(int64(n))
 	return n, nil
@@ -155,7 +155,7 @@ func TestStreamsToAgents(t *testing.T) {
 				return nil
 			})
 			if raw, _, err := h.client.Read(t.Context(), name, "units"); err != nil || string(raw) != `"celsius"` {
-				t.Errorf("beside one who naps: %s, %v", raw, err)
+				t.Errorf("beside a reader that sleeps: %s, %v", raw, err)
 			}
 			cancel()
 			if e := interact.AsError(take(t, done)); e.Code != interact.Cancelled {
@@ -164,7 +164,7 @@ func TestStreamsToAgents(t *testing.T) {
 			if n := s.read.Load(); n > 24<<20 { // the sockets buffer some
 				t.Errorf("the agent takes nothing, and %d bytes were read", n)
 			}
-			until(t, "the agent hears that it was left", func() error {
+			until(t, "the agent receives the end of its reader", func() error {
 				if raw, _, err := h.client.Read(t.Context(), name, "hung"); err != nil || string(raw) != "1" {
 					return fmt.Errorf("%s, %w", raw, err)
 				}
@@ -207,7 +207,7 @@ func TestAgentDisconnectsDuringACall(t *testing.T) {
 				}
 				called <- err
 			}()
-			until(t, "the agent hears all but the end", func() error {
+			until(t, "the agent receives all but the end", func() error {
 				if n := s.read.Load(); n < size {
 					return fmt.Errorf("%d bytes were read", n)
 				}

@@ -30,7 +30,7 @@ func BenchmarkVerify(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				v := NewVerifier(did.Keys()) // cold
+				v := NewVerifier(did.Keys()) // an empty cache
 				if _, err := s.Verify(context.Background(), v, epoch); err != nil {
 					b.Fatal(err)
 				}

@@ -8,7 +8,7 @@ import (
 	"github.com/lmosd/lmosd/internal/cbor"
 )
 
-func TestPack(t *testing.T) {
+func TestCompact(t *testing.T) {
 	t.Parallel()
 	d := verified(t, published(t, readFile(t, "weather.td.json"), signer(t, 1), 7))
 	p, ok := d.Compact()
@@ -71,7 +71,7 @@ func TestCutInline(t *testing.T) {
 	}
 }
 
-func BenchmarkUnpack(b *testing.B) {
+func BenchmarkCompactDescription(b *testing.B) {
 	d := verified(b, published(b, readFile(b, "weather.td.json"), signer(b, 1), 7))
 	p, _ := d.Compact()
 	b.SetBytes(int64(len(d.Raw)))

@@ -116,7 +116,7 @@ func TestCompleteMintsAnID(t *testing.T) {
 	}
 }
 
-func TestCompleteRefuses(t *testing.T) {
+func TestCompleteRejects(t *testing.T) {
 	t.Parallel()
 	k, other := signer(t, 1), signer(t, 2)
 	weather := string(readFile(t, "weather.td.json"))

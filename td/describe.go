@@ -43,9 +43,9 @@ func (s *Signed) describe(ctx context.Context, v *Verifier, r *Record, td []byte
 	}
 	switch {
 	case s.TD != nil:
-		td, err = s.TD, r.checkBody(s.TD)
+		td, err = s.TD, r.checkTD(s.TD)
 	case td == nil && len(r.Inline) > 0:
-		td, err = r.body()
+		td, err = r.decompressTD()
 	case td == nil:
 		err = fmt.Errorf("record of %s: %w", r.Thing, ErrNoTD)
 	}

@@ -53,7 +53,7 @@ func TestDraftKeepsExistingMembers(t *testing.T) {
 	}
 }
 
-func TestDraftRefuses(t *testing.T) {
+func TestDraftRejects(t *testing.T) {
 	t.Parallel()
 	for _, raw := range []string{``, `[]`, `null`, `"x"`, `{"actions": []}`, `{"events": {"e": 1}}`} {
 		if _, err := Draft([]byte(raw)); err == nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/lmosd/lmosd/td/schema"
 )
 
-// A FormRewrite configures [Thing.RewriteForms]: a node serves the Things of others to consumers that only support HTTP and WebSocket.
+// A FormRewrite configures [Thing.RewriteForms]: a node serves the Things of other nodes to consumers that only support HTTP and WebSocket.
 type FormRewrite struct {
 	// Forms returns the forms of an affordance, best first. kind is "properties", "actions" or "events", and name is that of the
 	// affordance; both are empty for the Thing itself. The forms together should have each of the operations ops (TD 1.1 §5.3.4.2), over
@@ -106,7 +106,7 @@ func (h *formRewriter) links() {
 
 // affordances sets the forms of each affordance, and returns the operations of all affordances together.
 func (h *formRewriter) affordances() map[string]bool {
-	offered := map[string]bool{}
+	provided := map[string]bool{}
 	for kind, prepare := range map[string]func(map[string]any) []string{
 		"properties": rewriteProperty, "actions": rewriteAction, "events": rewriteEvent,
 	} {
@@ -119,11 +119,11 @@ func (h *formRewriter) affordances() map[string]bool {
 				continue
 			}
 			for _, op := range ops {
-				offered[op] = true
+				provided[op] = true
 			}
 		}
 	}
-	return offered
+	return provided
 }
 
 func rewriteProperty(p map[string]any) []string {
@@ -178,7 +178,7 @@ func rewriteAction(a map[string]any) []string {
 func rewriteEvent(map[string]any) []string { return slices.Clone(eventOps) }
 
 // thingOps returns the operations on the Thing as a whole that have a corresponding operation of an affordance.
-func (h *formRewriter) thingOps(offered map[string]bool) []string {
+func (h *formRewriter) thingOps(provided map[string]bool) []string {
 	var ops []string
 	for _, of := range []struct {
 		one string
@@ -190,7 +190,7 @@ func (h *formRewriter) thingOps(offered map[string]bool) []string {
 		{"invokeaction", []string{"queryallactions"}},
 		{"subscribeevent", []string{"subscribeallevents", "unsubscribeallevents"}},
 	} {
-		if offered[of.one] {
+		if provided[of.one] {
 			ops = append(ops, of.all...)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// odd breaks every rule that Rehost repairs.
-const odd = `{
+// nonconforming violates every rule that RewriteForms establishes.
+const nonconforming = `{
 	"@context": ["https://www.w3.org/2022/wot/td/v1.1", "https://w3id.org/security/data-integrity/v2",
 		"https://voc.example/v1", {"saref": "https://w3id.org/saref#", "@language": "de"}],
 	"id": "urn:x:odd", "title": "Odd", "lmos:capabilities": ["a:b"], "base": "http://agent.example/base/",
@@ -43,15 +43,15 @@ const odd = `{
 	"proof": {"type": "DataIntegrityProof"}, "registration": {"ttl": 1}
 }`
 
-// asked is a Forms that records its requests and returns one HTTP form.
-type asked map[string][]string
+// formRecorder records the operations that [FormRewrite.Forms] receives, and returns one HTTP form.
+type formRecorder map[string][]string
 
-func (a asked) forms(kind, name string, ops []string) []Form {
+func (a formRecorder) forms(kind, name string, ops []string) []Form {
 	a[kind+"/"+name] = ops
 	return []Form{{Href: "http://node.example/" + kind + "/" + url.PathEscape(name), ContentType: "application/json", Ops: ops}}
 }
 
-func rehost(t *testing.T, raw string, r FormRewrite) (*Thing, map[string]any) {
+func rewriteForms(t *testing.T, raw string, r FormRewrite) (*Thing, map[string]any) {
 	t.Helper()
 	out, err := mustParse(t, raw).RewriteForms(r)
 	if err != nil {
@@ -73,8 +73,8 @@ func rehost(t *testing.T, raw string, r FormRewrite) (*Thing, map[string]any) {
 
 func TestRewriteFormsRepairsTDs(t *testing.T) {
 	t.Parallel()
-	offered := asked{}
-	thing, doc := rehost(t, odd, FormRewrite{Forms: offered.forms, Original: "http://node.example/things/odd"})
+	offered := formRecorder{}
+	thing, doc := rewriteForms(t, nonconforming, FormRewrite{Forms: offered.forms, Original: "http://node.example/things/odd"})
 	for _, gone := range []string{"proof", "registration", "base", "profile", "schemaDefinitions"} {
 		if _, ok := doc[gone]; ok {
 			t.Errorf("%s is still there", gone)
@@ -117,9 +117,9 @@ func TestRewriteFormsRepairsTDs(t *testing.T) {
 
 func TestRewriteFormsRequestsTheOperations(t *testing.T) {
 	t.Parallel()
-	offered := asked{}
-	rehost(t, odd, FormRewrite{Forms: offered.forms})
-	want := asked{
+	offered := formRecorder{}
+	rewriteForms(t, nonconforming, FormRewrite{Forms: offered.forms})
+	want := formRecorder{
 		"properties/level":  {"readproperty", "writeproperty", "observeproperty", "unobserveproperty"},
 		"properties/serial": {"readproperty"},
 		"properties/pin":    {"writeproperty"},
@@ -136,9 +136,9 @@ func TestRewriteFormsRequestsTheOperations(t *testing.T) {
 	}
 }
 
-func TestRehostWritesForms(t *testing.T) {
+func TestRewriteFormsWritesForms(t *testing.T) {
 	t.Parallel()
-	_, doc := rehost(t, odd, FormRewrite{Bearer: true, Forms: func(kind, _ string, ops []string) []Form {
+	_, doc := rewriteForms(t, nonconforming, FormRewrite{Bearer: true, Forms: func(kind, _ string, ops []string) []Form {
 		if kind != "actions" {
 			return nil
 		}
@@ -166,19 +166,19 @@ func TestRehostWritesForms(t *testing.T) {
 	}
 }
 
-// What an author wrote stays the author's: Rehost works on a copy.
-func TestRewriteKeepsTheThing(t *testing.T) {
+// RewriteForms does not change its Thing.
+func TestRewriteFormsKeepsTheThing(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile("testdata/weather.signed.td.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	thing := mustParse(t, string(raw))
-	first, err := thing.RewriteForms(FormRewrite{Forms: asked{}.forms})
+	first, err := thing.RewriteForms(FormRewrite{Forms: formRecorder{}.forms})
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := thing.RewriteForms(FormRewrite{Forms: asked{}.forms})
+	again, err := thing.RewriteForms(FormRewrite{Forms: formRecorder{}.forms})
 	if err != nil || string(first) != string(again) || string(thing.Raw) != string(raw) || thing.doc["proof"] == nil {
 		t.Errorf("a second time gives another TD, or the thing was changed: %v", err)
 	}
@@ -194,15 +194,15 @@ func TestRewriteFormsOfAnInvalidTD(t *testing.T) {
 	}
 }
 
-func FuzzRehost(f *testing.F) {
-	f.Add([]byte(odd))
+func FuzzRewriteForms(f *testing.F) {
+	f.Add([]byte(nonconforming))
 	f.Add([]byte(nice))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		thing, err := Parse(raw)
 		if err != nil || len(raw) > MaxTD/8 {
 			return
 		}
-		out, err := thing.RewriteForms(FormRewrite{Forms: asked{}.forms, Original: "http://node.example/things/x"})
+		out, err := thing.RewriteForms(FormRewrite{Forms: formRecorder{}.forms, Original: "http://node.example/things/x"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -56,7 +56,7 @@ func FuzzRecord(f *testing.F) {
 		}
 		f.Add(raw)
 	}
-	f.Add(forge(f, signer(f, 1), func(w *wireRecord) { entomb(w); w.Kind, w.Successor = 2, "did:web:example.com" }))
+	f.Add(forge(f, signer(f, 1), func(w *wireRecord) { makeTombstone(w); w.Kind, w.Successor = 2, "did:web:example.com" }))
 	f.Add([]byte{0xa2, 0, 2, 1, 0xf6})
 	v := NewVerifier(did.Keys())
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -113,13 +113,13 @@ func FuzzVerify(f *testing.F) {
 
 func FuzzInline(f *testing.F) {
 	f.Add([]byte{0x28, 0xb5, 0x2f, 0xfd, 0x20, 2, 0x11, 0, 0, 't', 'd'}, 2)
-	f.Add(deflate(make([]byte, 1<<20)), 128<<10)
-	f.Add(deflate(readFile(f, "weather.td.json")), 3792)
+	f.Add(compressTD(make([]byte, 1<<20)), 128<<10)
+	f.Add(compressTD(readFile(f, "weather.td.json")), 3792)
 	f.Fuzz(func(t *testing.T, frame []byte, size int) {
 		if size < 0 || size > MaxTD || len(frame) > MaxInline {
 			return
 		}
-		td, err := (&Record{Inline: frame, Size: size}).body()
+		td, err := (&Record{Inline: frame, Size: size}).decompressTD()
 		if err == nil || len(td) > size {
 			t.Fatalf("%d bytes without a hash: %v", len(td), err)
 		}

@@ -40,8 +40,8 @@ var (
 	})
 )
 
-// deflate returns the TD compressed for a record, or nil if that is more than [MaxInline] bytes.
-func deflate(td []byte) []byte {
+// compressTD returns the TD compressed for a record, or nil if that is more than [MaxInline] bytes.
+func compressTD(td []byte) []byte {
 	packed := zstdEncoder().EncodeAll(td, nil)
 	if len(packed) > MaxInline {
 		return nil
@@ -49,19 +49,19 @@ func deflate(td []byte) []byte {
 	return packed
 }
 
-// body returns the TD inside the record. It allocates at most Size bytes and checks the hash.
-func (r *Record) body() ([]byte, error) {
+// decompressTD returns the TD inside the record. It allocates at most Size bytes and checks the hash.
+func (r *Record) decompressTD() ([]byte, error) {
 	td, err := zstdDecoder().DecodeAll(r.Inline, make([]byte, 0, r.Size))
 	if err != nil {
-		return nil, fmt.Errorf("record of %s: %w: the TD inside cannot be decompressed: %w", r.Thing, ErrHash, err)
+		return nil, fmt.Errorf("record of %s: %w: the inline TD cannot be decompressed: %w", r.Thing, ErrHash, err)
 	}
-	return td, r.checkBody(td)
+	return td, r.checkTD(td)
 }
 
-// checkBody checks a TD against the size and hash of the record.
-func (r *Record) checkBody(td []byte) error {
+// checkTD checks a TD against the size and hash of the record.
+func (r *Record) checkTD(td []byte) error {
 	if len(td) != r.Size {
-		return fmt.Errorf("record of %s: %w: %d bytes, %d were announced", r.Thing, ErrHash, len(td), r.Size)
+		return fmt.Errorf("record of %s: %w: expected %d bytes, got %d", r.Thing, ErrHash, r.Size, len(td))
 	}
 	if sha256.Sum256(td) != r.Hash {
 		return fmt.Errorf("record of %s: %w: SHA-256 differs", r.Thing, ErrHash)

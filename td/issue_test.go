@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// maxIssues is the most issues of a [ValidationError].
+// maxIssues is the maximum number of issues of a [ValidationError].
 const maxIssues = 32
 
 func TestIssueText(t *testing.T) {
@@ -26,7 +26,7 @@ func TestIssueText(t *testing.T) {
 	}
 }
 
-// A document made to be expensive is read in bounded time and memory: 128 KiB allow no more than so many issues and forms.
+// An expensive document is parsed in bounded time and memory: its size limits the number of issues and forms.
 func TestHostileTDsAreCheap(t *testing.T) {
 	t.Parallel()
 	fill := func(before, unit, after string) string {

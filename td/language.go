@@ -9,8 +9,8 @@ import (
 )
 
 // lintLanguages checks the translations of a TD (TD 1.1 §6.3.2): all maps should have the same languages (td-multi-languages-consistent);
-// if there are maps, each text should have one (td-titles-descriptions); and a text is that of the default language, "@language" of the
-// context (td-title-description).
+// if there are maps, each text should have one (td-titles-descriptions); and a text equals its translation in the default language,
+// "@language" of the context (td-title-description).
 func (l *linter) lintLanguages() {
 	w := &languages{linter: l, main: defaultLanguage(l.doc), tags: map[string]string{}}
 	w.walk("", l.doc)
@@ -24,7 +24,7 @@ func (l *linter) lintLanguages() {
 		return
 	}
 	for _, pointer := range w.untranslated {
-		l.warn(pointer, "has one language only, and others of this description have several (td-titles-descriptions)")
+		l.warn(pointer, "has one language; other texts of this TD have several (td-titles-descriptions)")
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestLanguages warns of texts in several languages that do not fit together.
+// TestLanguages checks the warnings about inconsistent translations.
 func TestLanguages(t *testing.T) {
 	t.Parallel()
 	const rest = `, "security": "n", "securityDefinitions": {"n": {"scheme": "nosec"}}, "actions": {"a": {"title": "A", "titles": {"en": "A", "de": "B"},

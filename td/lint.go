@@ -32,7 +32,7 @@ func warnings(doc map[string]any, t *Thing) []Issue {
 	(&checker{doc: doc}).eachForm(l.lintForm)
 	l.lintOrder()
 	l.lintLanguages()
-	return schema.Tidy(l.found)
+	return schema.SortIssues(l.found)
 }
 
 func (l *linter) warn(pointer, format string, args ...any) {
@@ -42,13 +42,13 @@ func (l *linter) warn(pointer, format string, args ...any) {
 func (l *linter) lintRoot() {
 	list := contexts(l.doc)
 	if !slices.Contains(list, any(Context10)) {
-		l.warn("/@context", "without %q first, a fresh install of node-wot refuses the TD", Context10)
+		l.warn("/@context", "without %q first, a fresh install of node-wot rejects the TD", Context10)
 	}
 	if l.t.Base != "" {
-		l.warn("/base", "kotlin-wot puts the base even before absolute hrefs: write absolute hrefs instead")
+		l.warn("/base", "kotlin-wot prepends the base to absolute hrefs, too: use absolute hrefs instead")
 	}
 	if _, isText := l.doc["security"].(string); isText {
-		l.warn("/security", "kotlin-wot wants an array")
+		l.warn("/security", "kotlin-wot expects an array")
 	}
 	for _, p := range missingPrefixes(l.doc) {
 		l.warn("/@context", `{%q: %q} is missing, and %s: terms are used`, p.name, p.namespace, p.name)
@@ -66,7 +66,7 @@ var (
 func (l *linter) lintMembers(pointer string, m map[string]any, known []string) {
 	for name := range m {
 		if !slices.Contains(known, name) {
-			l.warn(pointer+schema.Pointer(name), "kotlin-wot refuses a TD with an unknown member here")
+			l.warn(pointer+schema.Pointer(name), "kotlin-wot rejects a TD with an unknown member here")
 		}
 	}
 }
@@ -77,7 +77,7 @@ func (l *linter) lintLinks() {
 		m := object(v)
 		l.lintMembers(schema.Pointer("links", i), m, linkMembers)
 		if _, isText := m["hreflang"].(string); isText {
-			l.warn(schema.Pointer("links", i, "hreflang"), "kotlin-wot wants an array")
+			l.warn(schema.Pointer("links", i, "hreflang"), "kotlin-wot expects an array")
 		}
 	}
 }
@@ -100,17 +100,17 @@ func (l *linter) lintNames() {
 func (l *linter) lintSecurity() {
 	for name, s := range l.t.SecurityDefs {
 		if s.Scheme == "combo" || s.Scheme == "auto" {
-			l.warn(schema.Pointer("securityDefinitions", name, "scheme"), "kotlin-wot does not know the scheme %q", s.Scheme)
+			l.warn(schema.Pointer("securityDefinitions", name, "scheme"), "kotlin-wot does not support the scheme %q", s.Scheme)
 		}
 	}
 	if len(l.t.Security) > 1 {
-		l.warn("/security", "several names are deprecated in TD 1.1; a combo, which replaces them, kotlin-wot does not know")
+		l.warn("/security", "several names are deprecated in TD 1.1, and kotlin-wot does not support combo, their replacement")
 	}
 }
 
 func (l *linter) lintProperty(pointer string, p map[string]any) {
 	if _, ok := p["type"]; !ok {
-		l.warn(pointer, `"type" is missing, without which kotlin-wot cannot read the property`)
+		l.warn(pointer, `"type" is missing: kotlin-wot cannot read a property without it`)
 	}
 	l.lintValues(pointer, p)
 }
@@ -119,7 +119,7 @@ func (l *linter) lintProperty(pointer string, p map[string]any) {
 func (l *linter) lintValues(pointer string, data map[string]any) {
 	_, isConst := data["const"]
 	if _, isEnum := data["enum"]; isEnum && isConst {
-		l.warn(pointer, "const and enum together: one of them is enough")
+		l.warn(pointer, "has both const and enum: one of them is enough")
 	}
 	if v, ok := data["default"]; ok {
 		if issues := schema.Parse(data).Check(v); len(issues) > 0 {
@@ -130,7 +130,7 @@ func (l *linter) lintValues(pointer string, data map[string]any) {
 
 func (l *linter) lintAction(pointer string, a map[string]any) {
 	if _, ok := a["synchronous"]; !ok {
-		l.warn(pointer, `"synchronous" is missing, which the HTTP Basic Profile requires`)
+		l.warn(pointer, `"synchronous" is missing: the HTTP Basic Profile requires it`)
 	}
 	l.lintMembers(pointer, a, actionMembers)
 	for _, name := range []string{"input", "output"} {
@@ -140,11 +140,11 @@ func (l *linter) lintAction(pointer string, a map[string]any) {
 
 func (l *linter) lintForm(p formPlace) {
 	if href := text(p.form["href"]); !hasScheme(href) {
-		l.warn(p.pointer+"/href", "is relative: some clients, and every TD that travels without its base, lose it")
+		l.warn(p.pointer+"/href", "is relative: some clients do not resolve it")
 	}
 	for _, name := range []string{"op", "security", "scopes"} {
 		if _, isText := p.form[name].(string); isText {
-			l.warn(p.pointer+schema.Pointer(name), "kotlin-wot wants an array")
+			l.warn(p.pointer+schema.Pointer(name), "kotlin-wot expects an array")
 		}
 	}
 }
@@ -166,15 +166,15 @@ func (l *linter) lintForms(pointer string, forms []Form) {
 	ws := slices.IndexFunc(forms, func(f Form) bool { return strings.HasPrefix(f.Scheme(), "ws") })
 	http := slices.IndexFunc(forms, func(f Form) bool { return strings.HasPrefix(f.Scheme(), "http") })
 	if ws >= 0 && ws < http {
-		l.warn(pointer+schema.Pointer(ws), "node-wot never answers over WebSocket: put the http forms first")
+		l.warn(pointer+schema.Pointer(ws), "node-wot sends no responses over WebSocket: put the http forms first")
 	}
 	sse := slices.IndexFunc(forms, func(f Form) bool { return f.Subprotocol == "sse" })
 	poll := slices.IndexFunc(forms, func(f Form) bool { return f.Subprotocol == "longpoll" })
 	if sse >= 0 && (poll < 0 || sse < poll) {
-		l.warn(pointer+schema.Pointer(sse), "node-wot does not see named server-sent events: put a longpoll form first")
+		l.warn(pointer+schema.Pointer(sse), "node-wot ignores named server-sent events: put a longpoll form first")
 	}
 	if len(forms) > 0 && !IsJSON(forms[0].ContentType) {
-		l.warn(pointer+schema.Pointer(0), "kotlin-wot reads JSON only: put a JSON form first")
+		l.warn(pointer+schema.Pointer(0), "kotlin-wot supports only JSON: put a JSON form first")
 	}
 	l.lintSchemes(pointer, forms)
 }
@@ -182,20 +182,20 @@ func (l *linter) lintForms(pointer string, forms []Form) {
 // lintSchemes finds schemes that lack an operation of another scheme: kotlin-wot uses the first scheme that it supports, and then fails.
 func (l *linter) lintSchemes(pointer string, forms []Form) {
 	all := map[string]bool{}
-	offered := map[string]map[string]bool{}
+	byScheme := map[string]map[string]bool{}
 	for i := range forms {
 		scheme := forms[i].Scheme()
-		if offered[scheme] == nil {
-			offered[scheme] = map[string]bool{}
+		if byScheme[scheme] == nil {
+			byScheme[scheme] = map[string]bool{}
 		}
 		for _, op := range forms[i].Ops {
-			all[op], offered[scheme][op] = true, true
+			all[op], byScheme[scheme][op] = true, true
 		}
 	}
-	for _, scheme := range sortedKeys(offered) {
+	for _, scheme := range sortedKeys(byScheme) {
 		for _, op := range sortedKeys(all) {
-			if !offered[scheme][op] {
-				l.warn(pointer, "kotlin-wot uses one scheme only, and the %s forms do not offer %q", scheme, op)
+			if !byScheme[scheme][op] {
+				l.warn(pointer, "kotlin-wot uses only one scheme, and the %s forms lack %q", scheme, op)
 			}
 		}
 	}

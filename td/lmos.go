@@ -47,7 +47,7 @@ func lmosTerm(m map[string]any, name string, bare bool) (key string, value any) 
 	return "", nil
 }
 
-// A prefix is that of a vocabulary.
+// A prefix is the JSON-LD prefix of a vocabulary.
 type prefix struct {
 	name, namespace string
 	depth           int // maximum depth of members with the prefix
@@ -200,8 +200,8 @@ func (c *checker) checkCapability(pointer string, v any) {
 	case id == "":
 		c.violation("LMOS, description", pointer, `"id" is missing: a capability needs one, such as "urn:example:weather:forecast"`)
 	case len(id) > MaxCapability:
-		c.violation("LMOS, description", pointer, "a capability id may have %d bytes, this one has %d", MaxCapability, len(id))
+		c.violation("LMOS, description", pointer, "expected a capability id of at most %d bytes, got %d", MaxCapability, len(id))
 	case !ok:
-		c.violation("LMOS, description", pointer, "%s is not a capability id: use words, separated by colons or slashes", schema.Show(id))
+		c.violation("LMOS, description", pointer, "expected a capability id of words separated by colons or slashes, got %s", schema.Show(id))
 	}
 }

@@ -88,7 +88,7 @@ func parse(raw []byte, doc map[string]any, lint bool) (*Thing, error) {
 	c := &checker{doc: doc}
 	c.check()
 	if len(c.errors) > 0 {
-		return nil, &ValidationError{Issues: schema.Tidy(c.errors)}
+		return nil, &ValidationError{Issues: schema.SortIssues(c.errors)}
 	}
 	t := view(raw, doc)
 	if lint {

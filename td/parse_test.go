@@ -146,7 +146,7 @@ func TestParseReadsContexts(t *testing.T) {
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestParseRejects(t *testing.T) {
 	t.Parallel()
 	property := func(members string) string { return tdWith(`"properties": {"p": {` + members + `}}`) }
 	action := func(members string) string { return tdWith(`"actions": {"a": {` + members + `}}`) }
@@ -327,10 +327,10 @@ func TestParseRefuses(t *testing.T) {
 			"expected string, got number"},
 		{"a capability id of 10 kB", tdWith(`"lmos:capabilities": [{"id": "` + strings.Repeat("x", 10_000) + `"}]`),
 			"/lmos:capabilities/0/id",
-			"a capability id may have 256 bytes, this one has 10000"},
+			"expected a capability id of at most 256 bytes, got 10000"},
 		{"a capability id of separators", tdWith(`"lmos:capabilities": [{"lmos:id": ":/:"}]`),
 			"/lmos:capabilities/0/lmos:id",
-			`":/:" is not a capability id: use words, separated by colons or slashes`},
+			`expected a capability id of words separated by colons or slashes, got ":/:"`},
 		{"65 capabilities", tdWith(`"lmos:capabilities": [` + strings.Repeat(`"x",`, 64) + `"x"]`),
 			"/lmos:capabilities", "has 65 capabilities; at most 64 are allowed"},
 		{"metadata that is a text", tdWith(`"lmos:metadata": "x"`), "/lmos:metadata", "expected object, got string"},
@@ -436,7 +436,7 @@ func TestParseBoundsIssues(t *testing.T) {
 	}
 }
 
-// Reasons quote what the author wrote; they must fit a line and not steer a terminal.
+// Reasons quote text of the author; they must fit on a line and contain no control characters.
 func TestReasonsAreSafeToPrint(t *testing.T) {
 	t.Parallel()
 	_, err := Parse([]byte(strings.Replace(tdWith(), `["n"]`, `["\u001b[31m`+strings.Repeat("x", 500)+`"]`, 1)))

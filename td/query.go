@@ -125,8 +125,8 @@ func has[T any](affordances map[string]T, name string) bool {
 }
 
 func (q *Query) holdsCapabilities(t *Thing) bool {
-	for _, asked := range q.Capability {
-		id, ok := Normal(asked)
+	for _, capability := range q.Capability {
+		id, ok := Normal(capability)
 		if !ok || !slices.ContainsFunc(t.Terms(), func(has string) bool { return hasLevels(has, id) }) {
 			return false
 		}
@@ -152,8 +152,8 @@ func (q *Query) holdsVersion(t *Thing) bool {
 	if len(q.Capability) == 0 {
 		return provides("")
 	}
-	for _, asked := range q.Capability {
-		if id, _ := Normal(asked); !provides(id) {
+	for _, capability := range q.Capability {
+		if id, _ := Normal(capability); !provides(id) {
 			return false
 		}
 	}
@@ -204,10 +204,10 @@ func (q *Query) holdsProtocol(t *Thing) bool {
 	if q.Protocol == "" {
 		return true
 	}
-	asked := strings.ToLower(q.Protocol)
+	want := strings.ToLower(q.Protocol)
 	for name := range t.Protocols() {
 		for protocol := range scheme.Matching(name) {
-			if protocol == asked {
+			if protocol == want {
 				return true
 			}
 		}
@@ -226,7 +226,7 @@ func (q *Query) holdsText(t *Thing) bool {
 	content = content[:min(len(content), maxQueryWords)]
 	for text := range t.Texts() {
 		for _, word := range textmatch.Split(text.Text) {
-			if slices.ContainsFunc(content, func(asked string) bool { return textmatch.Like(asked, word) }) {
+			if slices.ContainsFunc(content, func(want string) bool { return textmatch.Like(want, word) }) {
 				return true
 			}
 		}
@@ -307,8 +307,8 @@ func (t *Thing) HasType(typ string) bool {
 	return slices.ContainsFunc(t.Types, func(has string) bool { return typeKey(has) == want })
 }
 
-// String formats q in the syntax of package querytext, without Limit, Counter and Except. It drops quotes in values. It cannot express that several fields of
-// one of Not must match together.
+// String formats q in the syntax of package querytext, without Limit, Counter and Except. It drops quotes in values, and writes each field
+// of a Not as a separate exclusion.
 func (q *Query) String() string {
 	var b strings.Builder
 	if q.HasCriteria() {

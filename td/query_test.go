@@ -86,7 +86,7 @@ func TestMatchWithoutAThing(t *testing.T) {
 			t.Errorf("%v matches", d)
 		}
 	}
-	// Things that were put together elsewhere are read as they are.
+	// Things that other packages made are used unchanged.
 	d := &Description{Thing: &Thing{Title: "Köln"}, Record: &Record{}}
 	if !(&Query{Text: "ko\u0308ln"}).Match(d) {
 		t.Error("composed and decomposed letters differ")
@@ -103,7 +103,7 @@ func TestMax(t *testing.T) {
 	}
 }
 
-func TestTally(t *testing.T) {
+func TestCoverageCounter(t *testing.T) {
 	t.Parallel()
 	var tally CoverageCounter
 	var wg sync.WaitGroup

@@ -151,7 +151,7 @@ func (w *wireRecord) owner() (did.DID, error) {
 		return "", fmt.Errorf("record: %w: owner: %w", ErrMalformed, err)
 	}
 	if owner.Method() != "key" {
-		return "", fmt.Errorf("record: %w: owner %s: %w: a did:key signs a record", ErrMalformed, owner.Short(), did.ErrMethod)
+		return "", fmt.Errorf("record: %w: owner %s: %w: expected a did:key", ErrMalformed, owner.Short(), did.ErrMethod)
 	}
 	return owner, nil
 }
@@ -159,7 +159,7 @@ func (w *wireRecord) owner() (did.DID, error) {
 func (w *wireRecord) checkThing() error {
 	switch {
 	case w.Thing == "" || len(w.Thing) > MaxID:
-		return malformed("a thing id of %d bytes, 1 to %d are allowed", len(w.Thing), MaxID)
+		return malformed("expected a thing id of 1 to %d bytes, got %d", MaxID, len(w.Thing))
 	case strings.ContainsFunc(w.Thing, unicode.IsControl):
 		return malformed("control characters in the thing id")
 	}
@@ -203,7 +203,7 @@ func (w *wireRecord) checkKind() error {
 	case (kind == KindMoved) != (w.Successor != ""):
 		return malformed("a moved record must have a successor, and other records must not")
 	case w.Seq == finalSeq && kind != KindTombstone:
-		return malformed("the last seq is for tombstones")
+		return malformed("only a tombstone may have the last seq")
 	case len(w.Inline) > MaxInline:
 		return malformed("a compressed TD of %d bytes, %d are allowed", len(w.Inline), MaxInline)
 	case len(w.Signature) != ed25519.SignatureSize:
@@ -255,10 +255,10 @@ func (w *wireRecord) hosts() ([]Host, error) {
 			return nil, malformed("host %s is not a did:key of an Ed25519 key", schema.Show(h.Node))
 		}
 		if slices.ContainsFunc(hosts, func(o Host) bool { return o.Node == node }) {
-			return nil, malformed("host %s twice", node.Short())
+			return nil, malformed("host %s is listed twice", node.Short())
 		}
 		if len(h.Addrs) > MaxAddrs || slices.ContainsFunc(h.Addrs, func(a string) bool { return !isAddr(a) }) {
-			return nil, malformed("addresses of host %s", node.Short())
+			return nil, malformed("too many or invalid addresses of host %s", node.Short())
 		}
 		hosts = append(hosts, Host{Node: node, Addrs: h.Addrs})
 	}

@@ -44,7 +44,7 @@ func forge(t testing.TB, k *keystore.Key, change func(w *wireRecord)) []byte {
 	return raw
 }
 
-func entomb(w *wireRecord) { w.Kind, w.Hash, w.Size = 1, nil, 0 }
+func makeTombstone(w *wireRecord) { w.Kind, w.Hash, w.Size = 1, nil, 0 }
 
 func TestRecordAccepts(t *testing.T) {
 	t.Parallel()
@@ -61,14 +61,14 @@ func TestRecordAccepts(t *testing.T) {
 		{"an id that carries the owner", func(w *wireRecord) { w.Thing = "urn:lmos:" + string(k.DID()) + ":weather" }},
 		{"the longest id", func(w *wireRecord) { w.Thing = "urn:" + strings.Repeat("x", MaxID-4) }},
 		{"the longest life", func(w *wireRecord) { w.Expires = w.Issued + 24*3600 }},
-		{"a tombstone of 30 days", func(w *wireRecord) { entomb(w); w.Expires = w.Issued + 30*24*3600 }},
-		{"a final tombstone", func(w *wireRecord) { entomb(w); w.Seq = finalSeq }},
-		{"a moved thing", func(w *wireRecord) { entomb(w); w.Kind, w.Successor = 2, string(other.DID()) }},
+		{"a tombstone of 30 days", func(w *wireRecord) { makeTombstone(w); w.Expires = w.Issued + 30*24*3600 }},
+		{"a final tombstone", func(w *wireRecord) { makeTombstone(w); w.Seq = finalSeq }},
+		{"a moved thing", func(w *wireRecord) { makeTombstone(w); w.Kind, w.Successor = 2, string(other.DID()) }},
 		{"moved for 30 days", func(w *wireRecord) {
-			entomb(w)
+			makeTombstone(w)
 			w.Kind, w.Successor, w.Expires = 2, string(other.DID()), w.Issued+30*24*3600
 		}},
-		{"moved to another method", func(w *wireRecord) { entomb(w); w.Kind, w.Successor = 2, "did:web:example.com" }},
+		{"moved to another method", func(w *wireRecord) { makeTombstone(w); w.Kind, w.Successor = 2, "did:web:example.com" }},
 		{"64 capabilities", func(w *wireRecord) { w.Capabilities = manyCapabilities(64) }},
 		{"four hosts with four addresses", func(w *wireRecord) { w.Hosts = manyHosts(t, 4, 4) }},
 		{"a text of 200 letters outside of ASCII", func(w *wireRecord) { w.Title = strings.Repeat("ü", MaxTitle) }},
@@ -108,7 +108,7 @@ func manyHosts(t *testing.T, n, addrs int) []wireHost {
 	return all
 }
 
-func TestRecordRefuses(t *testing.T) {
+func TestRecordRejects(t *testing.T) {
 	t.Parallel()
 	k, other := signer(t, 1), signer(t, 2)
 	tests := []struct {
@@ -134,17 +134,17 @@ func TestRecordRefuses(t *testing.T) {
 		{"expires when issued", ErrMalformed, func(w *wireRecord) { w.Expires = w.Issued }},
 		{"a life of a day and a second", ErrMalformed, func(w *wireRecord) { w.Expires = w.Issued + 24*3600 + 1 }},
 		{"a tombstone of more than 30 days", ErrMalformed,
-			func(w *wireRecord) { entomb(w); w.Expires = w.Issued + 30*24*3600 + 1 }},
+			func(w *wireRecord) { makeTombstone(w); w.Expires = w.Issued + 30*24*3600 + 1 }},
 		{"the end of time", ErrMalformed, func(w *wireRecord) { w.Issued, w.Expires = 1<<63, 1<<63+1 }},
-		{"kind 3", ErrMalformed, func(w *wireRecord) { entomb(w); w.Kind = 3 }},
+		{"kind 3", ErrMalformed, func(w *wireRecord) { makeTombstone(w); w.Kind = 3 }},
 		{"no hash", ErrMalformed, func(w *wireRecord) { w.Hash = nil }},
 		{"a hash of 31 bytes", ErrMalformed, func(w *wireRecord) { w.Hash = w.Hash[:31] }},
 		{"a TD of nothing", ErrMalformed, func(w *wireRecord) { w.Size = 0 }},
 		{"a TD over the limit", ErrMalformed, func(w *wireRecord) { w.Size = MaxTD + 1 }},
 		{"a tombstone with a TD", ErrMalformed, func(w *wireRecord) { w.Kind = 1 }},
-		{"a tombstone with a TD inside", ErrMalformed, func(w *wireRecord) { entomb(w); w.Inline = []byte{1} }},
-		{"moved without a successor", ErrMalformed, func(w *wireRecord) { entomb(w); w.Kind = 2 }},
-		{"moved to nonsense", ErrMalformed, func(w *wireRecord) { entomb(w); w.Kind, w.Successor = 2, "somewhere" }},
+		{"a tombstone with a TD inside", ErrMalformed, func(w *wireRecord) { makeTombstone(w); w.Inline = []byte{1} }},
+		{"moved without a successor", ErrMalformed, func(w *wireRecord) { makeTombstone(w); w.Kind = 2 }},
+		{"moved to nonsense", ErrMalformed, func(w *wireRecord) { makeTombstone(w); w.Kind, w.Successor = 2, "somewhere" }},
 		{"a successor of what did not move", ErrMalformed, func(w *wireRecord) { w.Successor = string(other.DID()) }},
 		{"the last seq without a tombstone", ErrMalformed, func(w *wireRecord) { w.Seq = finalSeq }},
 		{"65 capabilities", ErrMalformed, func(w *wireRecord) { w.Capabilities = manyCapabilities(65) }},
@@ -168,8 +168,8 @@ func TestRecordRefuses(t *testing.T) {
 			func(w *wireRecord) { w.Summary = strings.Repeat("x", MaxDescription+1) }},
 		{"a TD inside over the limit", ErrMalformed, func(w *wireRecord) { w.Inline = make([]byte, MaxInline+1) }},
 		{"a TD inside that is no zstd", ErrHash, func(w *wireRecord) { w.Inline = []byte("td") }},
-		{"another TD inside", ErrHash, func(w *wireRecord) { w.Inline = deflate([]byte("xx")) }},
-		{"a longer TD inside", ErrHash, func(w *wireRecord) { w.Inline = deflate(bytes.Repeat([]byte("td"), 50_000)) }},
+		{"another TD inside", ErrHash, func(w *wireRecord) { w.Inline = compressTD([]byte("xx")) }},
+		{"a longer TD inside", ErrHash, func(w *wireRecord) { w.Inline = compressTD(bytes.Repeat([]byte("td"), 50_000)) }},
 		{"a signature of 63 bytes", ErrMalformed, func(w *wireRecord) { w.Signature = make([]byte, 63) }},
 		{"a signature of nothing", ErrSignature, func(w *wireRecord) { w.Signature = make([]byte, 64) }},
 	}
@@ -184,7 +184,7 @@ func TestRecordRefuses(t *testing.T) {
 	}
 }
 
-// A domain string of its own keeps a signature over the same bytes for another purpose from being one of a record.
+// A signature of the same bytes for another purpose is not a signature of a record, because the domain strings differ.
 func TestRecordSignatureHasItsDomain(t *testing.T) {
 	t.Parallel()
 	k := signer(t, 1)
@@ -202,7 +202,7 @@ func TestRecordSignatureHasItsDomain(t *testing.T) {
 	}
 }
 
-func TestRecordRefusesOtherEncodings(t *testing.T) {
+func TestRecordRejectsOtherEncodings(t *testing.T) {
 	t.Parallel()
 	good := forge(t, signer(t, 1), func(*wireRecord) {})
 	if good[0] != 0xae || !bytes.Equal(good[1:3], []byte{0, 1}) { // a map of 14 pairs, the version first
@@ -287,7 +287,7 @@ func TestRecordTimes(t *testing.T) {
 		{"five minutes after it expired", time.Hour + 5*time.Minute, nil},
 		{"more than five minutes after", time.Hour + 5*time.Minute + time.Second, ErrExpired},
 	}
-	for _, tt := range tests { // the verdict on the signature is remembered, that on the time is not
+	for _, tt := range tests { // the result of the signature check is cached, that of the time check is not
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			if _, err := v.Record(raw, epoch.Add(tt.at)); !errors.Is(err, tt.want) {
@@ -379,17 +379,17 @@ func TestInlineWithoutDictionaryIsRead(t *testing.T) {
 
 // A small frame that would decompress to more than it declares costs only the declared size.
 func TestInlineBombIsCheap(t *testing.T) { // not parallel: it measures memory
-	bomb := deflate(make([]byte, 64<<20))
+	bomb := compressTD(make([]byte, 64<<20))
 	if bomb == nil {
 		t.Fatal("the bomb does not fit into a record")
 	}
 	r := &Record{Thing: "urn:x", Size: 2, Inline: bomb}
 	unpack := func() {
-		if _, err := r.body(); !errors.Is(err, ErrHash) {
+		if _, err := r.decompressTD(); !errors.Is(err, ErrHash) {
 			t.Fatalf("got %v", err)
 		}
 	}
-	unpack() // makes the decoder
+	unpack() // creates the decoder
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	unpack()

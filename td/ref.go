@@ -173,8 +173,7 @@ func NameKey(s string) string {
 
 // Names returns the keys of the names of a record's Thing: its title and the last part of its id.
 func (r *Record) Names() []string {
-	id := r.Thing
-	names := []string{NameKey(r.Title), NameKey(id[strings.LastIndexAny(id, ":/#")+1:])}
+	names := []string{NameKey(r.Title), NameKey(lastPart(r.Thing))}
 	slices.Sort(names)
 	names = slices.Compact(names)
 	if names[0] == "" {

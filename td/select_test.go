@@ -22,12 +22,12 @@ func drawRecords(t *rapid.T, tb testing.TB) [][]byte {
 			w.Title = rapid.SampledFrom([]string{"A", "B"}).Draw(t, "title")
 			switch rapid.IntRange(0, 5).Draw(t, "kind") {
 			case 0:
-				entomb(w)
+				makeTombstone(w)
 			case 1:
-				entomb(w)
+				makeTombstone(w)
 				w.Seq = finalSeq
 			case 2, 3:
-				w.Inline = []byte("inside") // Select does not look into it
+				w.Inline = []byte("inside") // Select does not decompress it
 			}
 		})
 	}), 1, 6).Draw(t, "records")
@@ -62,7 +62,7 @@ func TestSelectIsATotalOrder(t *testing.T) {
 				rt.Fatalf("Compare is not antisymmetric")
 			}
 		}
-		// In any order, the same record wins; and the winner alone wins again.
+		// In any order, Select returns the same record.
 		shuffled := rapid.Permutation(records).Draw(rt, "shuffled")
 		other, err := Select(shuffled)
 		if err != nil || !bytes.Equal(shuffled[other], records[best]) {
@@ -89,7 +89,7 @@ func TestSelect(t *testing.T) {
 	}
 	seq := func(n uint64) func(w *wireRecord) { return func(w *wireRecord) { w.Seq = n } }
 	later := func(w *wireRecord) { w.Expires++ }
-	inline := func(w *wireRecord) { w.Inline = deflate([]byte("td")) }
+	inline := func(w *wireRecord) { w.Inline = compressTD([]byte("td")) }
 	tests := []struct {
 		name    string
 		records [][]byte
@@ -101,8 +101,8 @@ func TestSelect(t *testing.T) {
 		{"the later expiry", [][]byte{with(), with(later)}, 1},
 		{"the one with its TD", [][]byte{with(), with(inline)}, 1},
 		{"not the one with its TD, but the higher", [][]byte{with(inline), with(seq(6))}, 1},
-		{"a tombstone is no more than its seq", [][]byte{with(entomb, seq(4)), with()}, 1},
-		{"a final tombstone", [][]byte{with(seq(finalSeq - 1)), with(entomb, seq(finalSeq))}, 1},
+		{"a tombstone is no more than its seq", [][]byte{with(makeTombstone, seq(4)), with()}, 1},
+		{"a final tombstone", [][]byte{with(seq(finalSeq - 1)), with(makeTombstone, seq(finalSeq))}, 1},
 		{"garbage is passed over", [][]byte{nil, []byte("x"), with()}, 2},
 	}
 	for _, tt := range tests {

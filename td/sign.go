@@ -133,7 +133,7 @@ func (w *wireRecord) encode(td []byte) (*Signed, error) {
 	}
 	const overhead = 4 // the key and the length of the TD inside
 	if td != nil {
-		if w.Inline = deflate(td); len(w.Inline) > 0 && len(raw)+len(w.Inline)+overhead <= MaxRecord {
+		if w.Inline = compressTD(td); len(w.Inline) > 0 && len(raw)+len(w.Inline)+overhead <= MaxRecord {
 			if raw, err = cbor.Marshal(w); err != nil {
 				return nil, err
 			}

@@ -38,7 +38,7 @@ func TestSign(t *testing.T) {
 	}
 }
 
-func TestSignRefuses(t *testing.T) {
+func TestSignRejects(t *testing.T) {
 	t.Parallel()
 	k, other := signer(t, 1), signer(t, 2)
 	complete := func(raw string) *Thing {
@@ -70,7 +70,7 @@ func TestSignRefuses(t *testing.T) {
 		{"a life too long", plain(), k, Lease{Seq: 1, Now: epoch, Lifetime: 25 * time.Hour},
 			"valid for 90000 s, the limit is 24h0m0s"},
 		{"the last seq", plain(), k, Lease{Seq: math.MaxUint64, Now: epoch, Lifetime: time.Hour},
-			"the last seq is for tombstones"},
+			"only a tombstone may have the last seq"},
 		{"the id of another", complete(tdWith(`"id": "` + string(k.DID()) + `"`)), other, lease(1), "belongs to"},
 		{"five hosts", plain(), k,
 			lease(1, k.DID(), other.DID(), signer(t, 3).DID(), signer(t, 4).DID(), signer(t, 5).DID()),
@@ -79,7 +79,7 @@ func TestSignRefuses(t *testing.T) {
 		{"more capabilities than a record holds",
 			complete(tdWith(`"id": "urn:x"`, `"lmos:capabilities": [`+strings.Join(wide, ",")+`]`)), k, lease(1),
 			"use fewer or shorter capability ids"},
-		{"a signer that fails", plain(), failing{k.DID()}, lease(1), "no key today"},
+		{"a signer that fails", plain(), failingSigner{k.DID()}, lease(1), "no key today"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -91,13 +91,13 @@ func TestSignRefuses(t *testing.T) {
 	}
 }
 
-type failing struct{ id did.DID }
+type failingSigner struct{ id did.DID }
 
-func (f failing) DID() did.DID                      { return f.id }
-func (failing) Sign(string, []byte) ([]byte, error) { return nil, errors.New("no key today") }
+func (f failingSigner) DID() did.DID                      { return f.id }
+func (failingSigner) Sign(string, []byte) ([]byte, error) { return nil, errors.New("no key today") }
 
-// A TD that is too large for the record when compressed is separate.
-func TestLargeTDTravelsBeside(t *testing.T) {
+// A TD that does not fit into the record when compressed is separate.
+func TestLargeTDIsNotInline(t *testing.T) {
 	t.Parallel()
 	var noise strings.Builder
 	for i := range 3000 {
@@ -113,7 +113,7 @@ func TestLargeTDTravelsBeside(t *testing.T) {
 	}
 }
 
-// Text for the search summary is one line, however long and wild it was.
+// The summary is one line of limited length for every description.
 func TestSummary(t *testing.T) {
 	t.Parallel()
 	raw := tdWith(`"id": "urn:x"`, `"description": "a\n\t\u001b[31m b  `+strings.Repeat("ü", 500)+`"`)
@@ -192,7 +192,7 @@ func TestMove(t *testing.T) {
 	}
 }
 
-func TestWithout(t *testing.T) {
+func TestWithoutTD(t *testing.T) {
 	t.Parallel()
 	s := published(t, readFile(t, "weather.td.json"), signer(t, 1), 7)
 	bare, err := s.WithoutTD()
@@ -285,7 +285,7 @@ func TestSignAgain(t *testing.T) {
 	}
 }
 
-// A signer that answers nonsense does not get into the mesh.
+// A record with the invalid signature of a signer is not returned.
 func TestSignerWithInvalidResult(t *testing.T) {
 	t.Parallel()
 	k := signer(t, 1)
@@ -293,10 +293,10 @@ func TestSignerWithInvalidResult(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Sign(thing, stub{k.DID(), make([]byte, 10)}, lease(1)); err == nil || !strings.Contains(err.Error(), "of 10 bytes") {
+	if _, err := Sign(thing, fixedSigner{k.DID(), make([]byte, 10)}, lease(1)); err == nil || !strings.Contains(err.Error(), "of 10 bytes") {
 		t.Errorf("got %v", err)
 	}
-	s, err := Sign(thing, stub{k.DID(), make([]byte, 64)}, lease(1))
+	s, err := Sign(thing, fixedSigner{k.DID(), make([]byte, 64)}, lease(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,13 +305,13 @@ func TestSignerWithInvalidResult(t *testing.T) {
 	}
 }
 
-type stub struct {
+type fixedSigner struct {
 	id        did.DID
 	signature []byte
 }
 
-func (s stub) DID() did.DID                        { return s.id }
-func (s stub) Sign(string, []byte) ([]byte, error) { return s.signature, nil }
+func (s fixedSigner) DID() did.DID                        { return s.id }
+func (s fixedSigner) Sign(string, []byte) ([]byte, error) { return s.signature, nil }
 
 // Equal leases of equal TDs have equal bytes: the order of maps does not matter.
 func TestSignIsDeterministic(t *testing.T) {

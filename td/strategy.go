@@ -8,7 +8,7 @@ type Strategy string
 // The strategies of LMOS. The zero value is Highest.
 const (
 	Highest Strategy = "HIGHEST"
-	// MostSimilar selects the lowest matching version. The platform, where it is a stub, does so too, and channels rely on it.
+	// MostSimilar selects the lowest matching version, like the LMOS platform; channels rely on it.
 	MostSimilar Strategy = "MOST_SIMILAR"
 )
 

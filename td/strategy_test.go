@@ -33,7 +33,7 @@ func TestStrategy(t *testing.T) {
 		{"no range", "", Requirement{Name: "bill", Version: "?"}, "", ""},
 		{"no name", "", Requirement{}, "", ""},
 	} {
-		d, by, ok := pick(c.s, c.r, all)
+		d, by, ok := selectBest(c.s, c.r, all)
 		got := ""
 		if ok {
 			got = d.ID
@@ -44,8 +44,8 @@ func TestStrategy(t *testing.T) {
 	}
 }
 
-// pick returns the first description that meets r best, and the matching capability.
-func pick(s Strategy, r Requirement, descriptions []*Description) (d *Description, by Capability, ok bool) {
+// selectBest returns the first description that meets r best, and the matching capability.
+func selectBest(s Strategy, r Requirement, descriptions []*Description) (d *Description, by Capability, ok bool) {
 	for _, other := range descriptions {
 		if other.Thing == nil {
 			continue

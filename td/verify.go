@@ -24,15 +24,15 @@ var (
 	ErrNoTD      = errors.New("the TD is missing; fetch it by hash")
 )
 
-// maxCached limits the records that a [Verifier] caches, about 100 bytes each. It keeps at least the half that was used last.
+// maxCached limits the records that a [Verifier] caches, about 100 bytes each. It keeps at least the most recently used half.
 const maxCached = 16 << 10
 
 // A Verifier verifies records and descriptions and caches the results. It is safe for concurrent use.
 type Verifier struct {
 	keys did.Resolver
-	// recent and older have the SHA-256 of encoded records, over all bytes, whose signature and inline TD are valid. The result depends on nothing
-	// else, because the owner's key is in the record. Times are checked again each time. Invalid records are not cached, so that they
-	// cannot evict valid ones.
+	// recent and older have the SHA-256 of all bytes of the encoded records whose signature and inline TD are valid. The result depends on
+	// nothing else, because the owner's key is in the record. Times are checked at each call. Invalid records are not cached, so that
+	// they cannot evict valid ones.
 	mu            sync.Mutex
 	recent, older map[[32]byte]bool // owned by mu
 }
@@ -103,5 +103,5 @@ func (r *Record) authenticate(w *wireRecord) ([]byte, error) {
 	if len(r.Inline) == 0 {
 		return nil, nil
 	}
-	return r.body()
+	return r.decompressTD()
 }

@@ -63,7 +63,7 @@ func TestVerifyFindsTheTD(t *testing.T) {
 	}
 }
 
-func TestVerifyRefuses(t *testing.T) {
+func TestVerifyRejects(t *testing.T) {
 	t.Parallel()
 	k, other := signer(t, 1), signer(t, 2)
 	now := proof.Options{Created: epoch}
@@ -192,8 +192,8 @@ func TestEveryByteOfATD(t *testing.T) {
 	t.Logf("%d of %d changes keep the meaning", same, len(raw))
 }
 
-// A foreign proof may name the signed contexts. Contexts that are appended later do not break it, and are not read: here the LMOS context,
-// which would turn "capabilities" into a claim that the owner never made.
+// A foreign proof may list the signed contexts. Contexts that are appended later do not invalidate it, and are ignored: here the LMOS
+// context, with which "capabilities" would become a statement that the owner did not sign.
 func TestForeignProofWithContext(t *testing.T) {
 	t.Parallel()
 	k := signer(t, 1)
@@ -219,7 +219,7 @@ func TestForeignProofWithContext(t *testing.T) {
 	}
 }
 
-func TestVerifierRemembers(t *testing.T) {
+func TestVerifierCachesResults(t *testing.T) {
 	t.Parallel()
 	k := signer(t, 1)
 	v := NewVerifier(did.Keys())
@@ -236,7 +236,7 @@ func TestVerifierRemembers(t *testing.T) {
 	if n := len(v.recent); n != 1 {
 		t.Errorf("%d verdicts, want that on the good one", n)
 	}
-	// The memory is of all bytes: a good record with a bad TD inside is another record.
+	// The cache key covers all bytes: a valid record with an invalid inline TD is another record.
 	spoiled := forge(t, k, func(w *wireRecord) { w.Inline = []byte("x") })
 	if _, err := v.Record(spoiled, epoch); !errors.Is(err, ErrHash) {
 		t.Errorf("got %v", err)

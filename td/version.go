@@ -25,22 +25,18 @@ var bareVersion = regexp.MustCompile(`^v?\d+(\.\d+){0,2}([-+].*)?$`)
 func ParseRange(text string) (Range, error) {
 	text = strings.TrimSpace(text)
 	if len(text) > maxRange {
-		return Range{}, fmt.Errorf("a range of versions may have %d bytes, this one has %d", maxRange, len(text))
+		return Range{}, fmt.Errorf("expected a version range of at most %d bytes, got %d", maxRange, len(text))
 	}
 	constraint := text
 	switch m := ivyRange.FindStringSubmatch(text); {
 	case m != nil:
 		constraint = ivyBounds(m[1], m[2], m[3], m[4])
 	case bareVersion.MatchString(text):
-		v, err := semver.NewVersion(text)
-		if err != nil {
-			return Range{}, fmt.Errorf("%q is no range of versions: write ^1.2, >=1.0 <2.0, 1.x or [1.0,2.0[", text)
-		}
-		constraint = "=" + v.String()
+		constraint = "=" + fullVersion(text)
 	}
 	c, err := semver.NewConstraint(constraint)
 	if err != nil || text == "" {
-		return Range{}, fmt.Errorf("%q is no range of versions: write ^1.2, >=1.0 <2.0, 1.x or [1.0,2.0[", text)
+		return Range{}, fmt.Errorf("expected a version range such as ^1.2, >=1.0 <2.0, 1.x or [1.0,2.0[, got %q", text)
 	}
 	return Range{c}, nil
 }

@@ -28,7 +28,7 @@ type client struct {
 	header    http.Header // of each request
 	gzip      bool
 	transport *http.Transport
-	leaving   context.Context // ends when the tracer is closed: then an unreachable collector is not retried
+	closing   context.Context // ends when the tracer is closed: then an unreachable collector is not retried
 	leave     context.CancelFunc
 }
 
@@ -50,7 +50,7 @@ func newClient(url string, o Options, getenv func(string) string) (*client, erro
 	if c.gzip {
 		c.header.Set("Content-Encoding", "gzip")
 	}
-	c.leaving, c.leave = context.WithCancel(context.Background())
+	c.closing, c.leave = context.WithCancel(context.Background())
 	return c, nil
 }
 
@@ -68,10 +68,10 @@ func newTransport() *http.Transport {
 
 // A failure is the reason why a collector did not accept a batch.
 type failure struct {
-	why     string
-	refused bool          // permanently rejected; else it may be retried
-	away    bool          // no response
-	after   time.Duration // requested pause
+	why        string
+	refused    bool          // permanently rejected; else it may be retried
+	noResponse bool          // no response
+	after      time.Duration // requested pause
 }
 
 func (f *failure) Error() string { return f.why }
@@ -94,17 +94,17 @@ func (c *client) send(ctx context.Context, body []byte) (partial, error) {
 			return partial{}, fail
 		}
 		wait := max(fail.after, pauses.Next())
-		if wait > retryTimeout-time.Since(began) || !c.sleep(ctx, wait, fail.away) {
+		if wait > retryTimeout-time.Since(began) || !c.sleep(ctx, wait, fail.noResponse) {
 			return partial{}, fail
 		}
 	}
 }
 
 // sleep reports whether to retry.
-func (c *client) sleep(ctx context.Context, d time.Duration, away bool) bool {
-	var leaving <-chan struct{}
-	if away { // one that is busy is retried until the end
-		leaving = c.leaving.Done()
+func (c *client) sleep(ctx context.Context, d time.Duration, noResponse bool) bool {
+	var closing <-chan struct{}
+	if noResponse { // one that is busy is retried until the end
+		closing = c.closing.Done()
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -112,7 +112,7 @@ func (c *client) sleep(ctx context.Context, d time.Duration, away bool) bool {
 	case <-timer.C:
 		return true
 	case <-ctx.Done():
-	case <-leaving:
+	case <-closing:
 	}
 	return false
 }
@@ -142,11 +142,11 @@ func (c *client) post(ctx context.Context, body []byte) (partial, *failure) {
 	defer func() { _ = resp.Body.Close() }()
 	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // the status is sufficient
 	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != protobuf {
-		return partial{}, judge(resp, string(answer))
+		return partial{}, checkResponse(resp, string(answer))
 	}
 	if resp.StatusCode/100 != 2 {
 		_, why := readPair(answer) // google.rpc.Status: int32 code = 1, string message = 2
-		return partial{}, judge(resp, why)
+		return partial{}, checkResponse(resp, why)
 	}
 	return readPartial(answer), nil
 }
@@ -155,13 +155,13 @@ func (c *client) post(ctx context.Context, body []byte) (partial, *failure) {
 // 1.x, "Duplicate Data").
 func unanswered(err error) *failure {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return &failure{why: "no response within " + postTimeout.String(), away: true}
+		return &failure{why: "no response within " + postTimeout.String(), noResponse: true}
 	}
-	return &failure{why: err.Error(), away: true}
+	return &failure{why: err.Error(), noResponse: true}
 }
 
-// judge implements OTLP 1.x, "Failures" and "Retryable Response Codes".
-func judge(resp *http.Response, why string) *failure {
+// checkResponse implements OTLP 1.x, "Failures" and "Retryable Response Codes".
+func checkResponse(resp *http.Response, why string) *failure {
 	if resp.StatusCode/100 == 2 {
 		return nil
 	}

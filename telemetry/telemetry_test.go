@@ -412,9 +412,9 @@ func TestEndpoint(t *testing.T) {
 			t.Errorf("%s: got %v", in, err)
 		}
 	}
-	const away = "http://127.0.0.1:1"
-	for _, o := range []Options{{}, {Endpoint: away, Sample: 1.5}, {Endpoint: away, Headers: map[string]string{"a b": "hunter2"}},
-		{Endpoint: away, Headers: map[string]string{"Authorization": "hunter2\r\nX: y"}}} {
+	const unreachable = "http://127.0.0.1:1"
+	for _, o := range []Options{{}, {Endpoint: unreachable, Sample: 1.5}, {Endpoint: unreachable, Headers: map[string]string{"a b": "hunter2"}},
+		{Endpoint: unreachable, Headers: map[string]string{"Authorization": "hunter2\r\nX: y"}}} {
 		tr, err := New(t.Context(), o)
 		if interact.AsError(err) == nil || interact.AsError(err).Code != interact.ConfigInvalid || tr != nil ||
 			strings.Contains(err.Error(), "hunter2") {
@@ -440,7 +440,7 @@ func TestHeadersAndPath(t *testing.T) {
 	}
 }
 
-// A log collects records.
+// A logged collects records.
 type logged struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -647,7 +647,7 @@ func TestLossesAreLoggedOnceAMinute(t *testing.T) {
 	})
 }
 
-func TestManyAtOnce(t *testing.T) {
+func TestConcurrentSpans(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)
 	tr := newTracer(t, Options{Endpoint: c.URL})

@@ -221,7 +221,7 @@ func (m *trial) recall() {
 		}
 	}
 	if missed > 0 {
-		m.Errorf("%d of %d questions for a capability were in vain", missed, m.agents*len(m.alive))
+		m.Errorf("%d of %d queries for a capability failed", missed, m.agents*len(m.alive))
 	}
 	m.groups(func(who *Member, list *api.AgentList) {
 		if len(list.Items) != 10 || !list.Coverage.Complete() {
@@ -398,9 +398,9 @@ func (m *trial) joiner() {
 	}
 	took := time.Since(began)
 	missing, all := m.missing(late)
-	m.Logf("who joins lacks %d of %d after %v", missing, all, took)
+	m.Logf("a joining node lacks %d of %d after %v", missing, all, took)
 	if missing > 0 || took > 3*time.Second {
-		m.Errorf("who joins lacks %d of %d after %v, want all within 3 s", missing, all, took)
+		m.Errorf("a joining node lacks %d of %d after %v, want all within 3 s", missing, all, took)
 	}
 	m.alive = append(m.alive, late)
 }
@@ -519,7 +519,7 @@ func (m *trial) deaths() {
 	}
 	wrong, blind, all := m.undead(met)
 	if wrong+blind > 0 {
-		m.Errorf("of %d agents of the dead %d are listed as reachable by who was connected, %d by who was not, want none",
+		m.Errorf("of %d agents of the dead %d are listed as reachable by connected nodes, %d by others, want none",
 			all, wrong, blind)
 	}
 	found, listed := 0, 0
@@ -535,8 +535,8 @@ func (m *trial) deaths() {
 	if found > 0 {
 		m.Errorf("searches list %d of %d agents of the dead as reachable, want none", found, listed)
 	}
-	m.Logf("%d of %d died: %d of %d of the living are missing; of %d agents of the dead %d are listed as reachable by who was "+
-		"connected, %d by who was not; searches then listed %d, %d of them as reachable",
+	m.Logf("%d of %d died: %d of %d of the living are missing; of %d agents of the dead %d are listed as reachable by "+
+		"connected nodes, %d by others; searches then listed %d, %d of them as reachable",
 		n, n+len(m.alive), missing, living, all, wrong, blind, listed, found)
 }
 
@@ -554,8 +554,8 @@ func (m *trial) connections() map[*Member]map[did.DID]bool {
 	return all
 }
 
-// undead counts the agents of dead nodes that the living list, of these wrong are listed as reachable by who was connected to
-// their host, and blind by who was not.
+// undead counts the agents of dead nodes that the living list, of these wrong are listed as reachable by nodes that were connected to
+// their host, and blind by others.
 func (m *trial) undead(met map[*Member]map[did.DID]bool) (wrong, blind, all int) {
 	for _, who := range m.alive {
 		for d := range who.node.Known() {

@@ -155,7 +155,7 @@ func startActor(t testing.TB, s *bridgetest.Script, binding sdk.TransportProtoco
 	gone, stop := context.WithCancel(context.Background())
 	mux := http.NewServeMux()
 	server := httptest.NewServer(mux)
-	card := &sdk.AgentCard{Name: "Actor", Description: "Does what it is told.", Version: "1", DefaultInputModes: []string{"application/json"},
+	card := &sdk.AgentCard{Name: "Actor", Description: "Does what it is asked.", Version: "1", DefaultInputModes: []string{"application/json"},
 		DefaultOutputModes: []string{"text/plain"}, Capabilities: sdk.AgentCapabilities{Streaming: true},
 		SupportedInterfaces: []*sdk.AgentInterface{sdk.NewAgentInterface(server.URL+"/rpc", binding)}}
 	can := func(skill string) {
@@ -241,12 +241,12 @@ func (c *caller) Call(ctx context.Context, call bridgetest.Call) (string, error)
 			return "", refusal(err)
 		case last.Status.State == sdk.TaskStateInputRequired && call.Answer != nil:
 			var answer any
-			if err := json.Unmarshal(call.Answer(spoken(last.Status.Message)), &answer); err != nil {
+			if err := json.Unmarshal(call.Answer(messageTextAndData(last.Status.Message)), &answer); err != nil {
 				return "", err
 			}
 			m = sdk.NewMessageForTask(sdk.MessageRoleUser, last, sdk.NewDataPart(answer))
 		case last.Status.State != sdk.TaskStateCompleted:
-			return "", &bridgetest.Failure{Kind: string(last.Status.State), Text: spoken(last.Status.Message)}
+			return "", &bridgetest.Failure{Kind: string(last.Status.State), Text: messageTextAndData(last.Status.Message)}
 		default:
 			return out, nil
 		}
@@ -282,12 +282,12 @@ func (c *caller) follow(ctx context.Context, m *sdk.Message, call bridgetest.Cal
 		case *sdk.Task:
 			last = e
 			know()
-			for _, a := range e.Artifacts { // from before the stream started
+			for _, a := range e.Artifacts { // artifacts from before the stream started
 				output(a)
 			}
 		case *sdk.Message:
 			last.Status.State = sdk.TaskStateCompleted
-			text.WriteString(spoken(e))
+			text.WriteString(messageTextAndData(e))
 		case *sdk.TaskStatusUpdateEvent:
 			last.Status = e.Status
 		case *sdk.TaskArtifactUpdateEvent:
@@ -297,8 +297,8 @@ func (c *caller) follow(ctx context.Context, m *sdk.Message, call bridgetest.Cal
 	return last, text.String(), ctx.Err()
 }
 
-// spoken returns the text of a message.
-func spoken(m *sdk.Message) (words string) {
+// messageTextAndData returns the text of a message.
+func messageTextAndData(m *sdk.Message) (words string) {
 	if m != nil {
 		for _, p := range m.Parts {
 			words += p.Text()

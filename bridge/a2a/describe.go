@@ -27,7 +27,7 @@ func describeThing(t *td.Thing) *card.Card {
 	c := &card.Card{Name: title, Description: cmp.Or(strings.TrimSpace(t.Description), title), Version: cmp.Or(t.Version, "1.0.0"),
 		Capabilities: card.Capabilities{Streaming: &yes, Push: &yes, ExtendedCard: &no}}
 	c.InputModes, c.OutputModes = executor.Modes(t)
-	c.Provider = vendor(t)
+	c.Provider = providerOf(t)
 	for _, name := range executor.Actions(t) {
 		a := t.Actions[name]
 		c.Skills = append(c.Skills, card.Skill{ID: name, Name: cmp.Or(a.Title, name), Tags: tags(t, a),
@@ -87,7 +87,7 @@ func schemaText(kept json.RawMessage, s *td.Schema) string {
 	return ""
 }
 
-func vendor(t *td.Thing) *card.Provider {
+func providerOf(t *td.Thing) *card.Provider {
 	if t.Metadata == nil || t.Metadata.VendorName == "" || t.Metadata.VendorURL == "" {
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // Errors of a remote agent arrive at its client unchanged: the code, the text and the data.
-func TestErrorsArriveAsTheyWere(t *testing.T) {
+func TestErrorsOfRemoteAgentsAreUnchanged(t *testing.T) {
 	t.Parallel()
 	const data = `{"shelf":12345678901234567890,"why":["<&>"]}`
 	const details = `[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"TASK_NOT_CANCELABLE","domain":"a2a-protocol.org","metadata":{"k":"v"}}]`
@@ -43,7 +43,7 @@ func TestErrorsArriveAsTheyWere(t *testing.T) {
 		at := exports(t, m, Options{}) + "/far"
 		for over, ask := range bindings {
 			for _, method := range []string{protocol.SendMessage, protocol.SendStreamingMessage} {
-				a := ask(t, at, method, say(text("hello")), nil)
+				a := ask(t, at, method, messageParams(text("hello")), nil)
 				switch {
 				case a.err == nil || a.err.Message != c.message:
 					t.Errorf("%s agent, %s over %s: got %s", binding, method, over, a.raw)

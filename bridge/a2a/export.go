@@ -98,7 +98,7 @@ func (e *exporter) plain(d *td.Description) *server.Agent {
 	s := executor.Agent{Ref: d.Ref(), Desc: d.Thing, Thing: e.mesh}
 	whole := func(at server.Endpoint) *card.Card {
 		c := describeThing(d.Thing)
-		offerExtended(c)
+		declareExtended(c)
 		provenance(c, d, at)
 		return c
 	}
@@ -125,7 +125,7 @@ func (e *exporter) relayed(d *td.Description, action string) *server.Agent {
 		Card: func(at server.Endpoint) (*card.Card, error) {
 			c := relayedCard(d.Thing)
 			if more {
-				offerExtended(c)
+				declareExtended(c)
 			}
 			provenance(c, d, at)
 			return e.sign(c, at)
@@ -175,7 +175,7 @@ func (e *exporter) extended(raw json.RawMessage, d *td.Description, at server.En
 	if err != nil {
 		return nil, protocol.Errorf(protocol.InvalidAgentResponse, "invalid extended card")
 	}
-	offerExtended(c) // the host of the agent has the credentials
+	declareExtended(c) // the host of the agent has the credentials
 	provenance(c, d, at)
 	return e.signed(c, at)
 }

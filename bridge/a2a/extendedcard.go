@@ -37,9 +37,9 @@ func provenance(c *card.Card, d *td.Description, at server.Endpoint) {
 			"href": strings.TrimSuffix(at.Base, "/a2a") + "/things/" + url.PathEscape(d.Ref())})})
 }
 
-// offerExtended declares an extended card. Clients learn its authentication from the error: the card has no security schemes, because the
+// declareExtended declares an extended card. Clients learn its authentication from the error: the card has no security schemes, because the
 // JavaScript library loses them when it verifies a signature.
-func offerExtended(c *card.Card) {
+func declareExtended(c *card.Card) {
 	yes := true
 	c.Capabilities.ExtendedCard, c.Schemes, c.Requirements = &yes, nil, nil
 }

@@ -131,7 +131,7 @@ func TestExtendedCardOfThing(t *testing.T) {
 			{skill("set_unit", "kWh"), "TASK_STATE_COMPLETED "}, {skill("get_odd", nil), `TASK_STATE_COMPLETED "an action"`}, {skill("get_count", nil), "TASK_STATE_FAILED "},
 			{skill("set_count", 1), "-32602"}, {skill("get_pin", nil), "-32602"}, {skill("get_nothing", nil), "-32602"},
 		} {
-			a := ask(t, at, protocol.SendMessage, say(test.part), nil)
+			a := ask(t, at, protocol.SendMessage, messageParams(test.part), nil)
 			got := ""
 			if a.err != nil {
 				got = fmt.Sprint(a.err.Code)
@@ -166,7 +166,7 @@ func TestExtendedCardOfRemoteAgent(t *testing.T) {
 		before := len(f.headers)
 		a := ask(t, root+"/f", protocol.ExtendedCard, row{}, map[string]string{"Authorization": "Bearer x"})
 		if a.err == nil || a.err.Code != protocol.Unauthenticated || a.status != http.StatusUnauthorized || len(f.headers) != before {
-			t.Errorf("%s: a stranger gets %d %s", over, a.status, a.raw)
+			t.Errorf("%s: a caller that is not the operator gets %d %s", over, a.status, a.raw)
 		}
 		a = ask(t, root+"/f", protocol.ExtendedCard, row{}, operator)
 		c, err := card.Parse(a.result)
@@ -197,11 +197,11 @@ func TestRequestsThatCardsExclude(t *testing.T) {
 			header map[string]string
 			code   int
 		}{
-			{protocol.SendStreamingMessage, say(text("x")), nil, protocol.UnsupportedOperation},
+			{protocol.SendStreamingMessage, messageParams(text("x")), nil, protocol.UnsupportedOperation},
 			{protocol.SubscribeToTask, row{"id": "x"}, nil, protocol.UnsupportedOperation},
-			{protocol.SendMessage, say(text("x")), nil, protocol.ExtensionRequired},
-			{protocol.SendMessage, say(text("x")), map[string]string{"A2A-Extensions": "https://x.example/musty"}, protocol.ExtensionRequired},
-			{protocol.SendMessage, say(text("x")), map[string]string{"A2A-Extensions": "https://x.example/a, https://x.example/must"}, 0},
+			{protocol.SendMessage, messageParams(text("x")), nil, protocol.ExtensionRequired},
+			{protocol.SendMessage, messageParams(text("x")), map[string]string{"A2A-Extensions": "https://x.example/musty"}, protocol.ExtensionRequired},
+			{protocol.SendMessage, messageParams(text("x")), map[string]string{"A2A-Extensions": "https://x.example/a, https://x.example/must"}, 0},
 			{protocol.ExtendedCard, row{}, operator, protocol.UnsupportedOperation},
 		} {
 			a := ask(t, at, test.method, test.params, test.header)
@@ -211,6 +211,6 @@ func TestRequestsThatCardsExclude(t *testing.T) {
 		}
 	}
 	if len(f.headers) != 2 {
-		t.Errorf("the agent was asked %d times", len(f.headers))
+		t.Errorf("the agent was called %d times", len(f.headers))
 	}
 }

@@ -44,7 +44,7 @@ type imported struct {
 	secrets *credentialSet
 	keys    did.Resolver // of signatures
 	owners  owners
-	parking interact.InputWaiter
+	waiting interact.InputWaiter
 	cached  atomic.Pointer[cachedCard]
 	stale   chan struct{} // receives a value when the card may be outdated; has room for one
 

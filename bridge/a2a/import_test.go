@@ -80,8 +80,8 @@ func call(t *testing.T, m *bridgetest.Mesh, name, action, input string, answer f
 func TestImport(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Options{})
-	far := bridgetest.NewMesh(t)
-	a, d := imports(t, far, s.url+"/desk", "far desk", Options{})
+	mesh := bridgetest.NewMesh(t)
+	a, d := imports(t, mesh, s.url+"/desk", "far desk", Options{})
 	if len(a.Warnings) != 0 || d.Thing.Title != "far desk" || d.Thing.Description != "Does this and that." || d.Thing.Version != "1.0.0" {
 		t.Errorf("the description is %s, with warnings %v", d.Thing.Raw, a.Warnings)
 	}
@@ -89,11 +89,11 @@ func TestImport(t *testing.T) {
 		t.Errorf("the description is %s", d.Thing.Raw)
 	}
 	if raw := string(d.Thing.Raw); strings.Contains(raw, s.url) || strings.Contains(raw, "signatures") {
-		t.Error("the description says where the agent is")
+		t.Error("the description contains the URL of the agent")
 	}
 	monday := func(in interact.Inputs) interact.Answers {
 		if in["when"].Kind != interact.InputForm || in["when"].Message != "When?" || !strings.Contains(string(in["when"].Schema), `"day"`) {
-			t.Errorf("the agent asks %+v", in)
+			t.Errorf("the agent requests %+v", in)
 		}
 		return interact.Answers{"when": {Action: interact.Accept, Content: []byte(`{"day":"Monday"}`)}}
 	}
@@ -102,24 +102,24 @@ func TestImport(t *testing.T) {
 		answer        func(interact.Inputs) interact.Answers
 		want          string // the parts, or the code of the error
 	}{
-		"text":         {"echo", `"hello"`, nil, `"hello"`},
-		"data":         {"sum", `{"a":1,"b":2}`, nil, `3,"3"`},
-		"a stream":     {"count", `3`, nil, `0,"0",1,"1",2,"2"`},
-		"what asks":    {"book", `{"city":"Bonn"}`, monday, `{"when":{"action":"accept","content":{"day":"Monday"}}}`},
-		"what fails":   {"fail", `true`, nil, interact.AgentFailed.String()},
-		"what rejects": {"deny", `[]`, nil, interact.AgentFailed.String()},
-		"a message":    {sendAction, `{"role":"ROLE_USER","parts":[{"data":{"arguments":{"a":2,"b":2}}}],"metadata":{"skillId":"sum"}}`, nil, `4,"4"`},
+		"text":          {"echo", `"hello"`, nil, `"hello"`},
+		"data":          {"sum", `{"a":1,"b":2}`, nil, `3,"3"`},
+		"a stream":      {"count", `3`, nil, `0,"0",1,"1",2,"2"`},
+		"input request": {"book", `{"city":"Bonn"}`, monday, `{"when":{"action":"accept","content":{"day":"Monday"}}}`},
+		"what fails":    {"fail", `true`, nil, interact.AgentFailed.String()},
+		"what rejects":  {"deny", `[]`, nil, interact.AgentFailed.String()},
+		"a message":     {sendAction, `{"role":"ROLE_USER","parts":[{"data":{"arguments":{"a":2,"b":2}}}],"metadata":{"skillId":"sum"}}`, nil, `4,"4"`},
 		"no answer": {"book", `{"city":"Bonn"}`, func(interact.Inputs) interact.Answers {
 			return interact.Answers{"when": {Action: interact.Decline}}
 		}, `{"when":{"action":"decline"}}`},
 		"proof elsewhere": {"login", `null`, func(in interact.Inputs) interact.Answers {
 			if in["key"].Kind != interact.InputURL || in["key"].URL != "https://id.example/login" {
-				t.Errorf("the agent asks %+v", in)
+				t.Errorf("the agent requests %+v", in)
 			}
 			return interact.Answers{"key": {Action: interact.Accept}}
 		}, `{"key":{"action":"accept"}}`},
 	} {
-		parts, err := call(t, far, "far-desk", test.action, test.input, test.answer)
+		parts, err := call(t, mesh, "far-desk", test.action, test.input, test.answer)
 		got := strings.Join(parts, ",")
 		if err != nil {
 			got = interact.AsError(err).Code.String()
@@ -130,27 +130,27 @@ func TestImport(t *testing.T) {
 	}
 	// A consumer that cancels cancels the task.
 	ctx, cancel := context.WithCancel(t.Context())
-	for r, err := range far.Do(ctx, &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: "count", Data: []byte(`1000`)}) {
+	for r, err := range mesh.Do(ctx, &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: "count", Data: []byte(`1000`)}) {
 		if err != nil || r.Status == interact.StatusRunning {
 			break
 		}
 	}
 	go func() {
-		until(t, "the run began", func() bool { s.desk.mu.Lock(); defer s.desk.mu.Unlock(); return s.desk.released["left"] != nil })
+		until(t, "the run began", func() bool { s.thing.mu.Lock(); defer s.thing.mu.Unlock(); return s.thing.released["left"] != nil })
 		cancel()
 	}()
-	_, err := interact.Call(ctx, far, &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: "slow", Data: []byte(`{"until":"left"}`)})
-	if interact.AsError(err).Code != interact.Cancelled || <-s.desk.ended != "left" {
-		t.Errorf("leaving gives %v", err)
+	_, err := interact.Call(ctx, mesh, &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: "slow", Data: []byte(`{"until":"left"}`)})
+	if interact.AsError(err).Code != interact.Cancelled || <-s.thing.ended != "left" {
+		t.Errorf("a canceled call gives %v", err)
 	}
 	// The caller of ListTasks sees the tasks that were started here.
-	r, err := interact.Call(t.Context(), far, &interact.Message{Type: interact.ReadProperty, Thing: d.Ref(), Name: tasksProperty})
+	r, err := interact.Call(t.Context(), mesh, &interact.Message{Type: interact.ReadProperty, Thing: d.Ref(), Name: tasksProperty})
 	if err != nil || !strings.Contains(string(r.Data), `"tasks":[{`) {
 		t.Errorf("the tasks are %v, %v", r, err)
 	}
-	r, err = interact.Call(t.Context(), far, &interact.Message{Type: interact.ReadProperty, Thing: d.Ref(), Name: tasksProperty, From: did.NodePrincipal(far.Signer().DID(), "")})
+	r, err = interact.Call(t.Context(), mesh, &interact.Message{Type: interact.ReadProperty, Thing: d.Ref(), Name: tasksProperty, From: did.NodePrincipal(mesh.Signer().DID(), "")})
 	if err != nil || !strings.Contains(string(r.Data), `"tasks":[]`) {
-		t.Errorf("another's tasks are %s, %v", r.Data, err)
+		t.Errorf("the tasks of another principal are %s, %v", r.Data, err)
 	}
 }
 
@@ -158,42 +158,42 @@ func TestImport(t *testing.T) {
 func TestRelay(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Options{})
-	far := bridgetest.NewMesh(t)
-	imports(t, far, s.url+"/desk", "far desk", Options{})
-	root := exports(t, far, Options{})
+	mesh := bridgetest.NewMesh(t)
+	imports(t, mesh, s.url+"/desk", "far desk", Options{})
+	root := exports(t, mesh, Options{})
 	at := root + "/far-desk"
 	raw := get(t, at+"/.well-known/agent-card.json", map[string]string{"A2A-Version": "1.0"})
 	c, err := card.Parse([]byte(raw.raw))
 	if err != nil || c.Name != "far desk" || len(c.Skills) != 8 || !card.Supported(c.Capabilities.Push) || strings.Contains(raw.raw, s.url) {
 		t.Errorf("the card is %s, %v", raw.raw, err)
 	}
-	mine, theirs := map[string]string{"Authorization": "Bearer mine"}, map[string]string{"Authorization": "Bearer theirs"}
+	own, other := map[string]string{"Authorization": "Bearer mine"}, map[string]string{"Authorization": "Bearer theirs"}
 	for over, ask := range bindings {
-		task := ask(t, at, protocol.SendMessage, say(skill("sum", row{"a": 1, "b": 1})), mine).task(t)
+		task := ask(t, at, protocol.SendMessage, messageParams(skill("sum", row{"a": 1, "b": 1})), own).task(t)
 		if task.Status.State != protocol.Completed {
 			t.Errorf("%s: %+v", over, task)
 		}
-		if got := ask(t, at, protocol.GetTask, row{"id": task.ID}, mine).task(t); got.ID != task.ID {
+		if got := ask(t, at, protocol.GetTask, row{"id": task.ID}, own).task(t); got.ID != task.ID {
 			t.Errorf("%s: %+v", over, got)
 		}
 		for method, p := range map[string]row{protocol.GetTask: {"id": task.ID}, protocol.CancelTask: {"id": task.ID}, protocol.SubscribeToTask: {"id": task.ID},
-			protocol.SendMessage: with(say(text("x")), "taskId", task.ID), protocol.ListPush: {"taskId": task.ID}} {
-			if a := ask(t, at, method, p, theirs); a.err == nil || a.err.Code != protocol.TaskNotFound {
-				t.Errorf("%s: %s of another's task gives %s, %v", over, method, a.result, a.err)
+			protocol.SendMessage: with(messageParams(text("x")), "taskId", task.ID), protocol.ListPush: {"taskId": task.ID}} {
+			if a := ask(t, at, method, p, other); a.err == nil || a.err.Code != protocol.TaskNotFound {
+				t.Errorf("%s: %s of a task of another principal gives %s, %v", over, method, a.result, a.err)
 			}
 		}
 		for _, hidden := range []row{{"id": task.ID, "ID": "x"}, {"id": task.ID, "taskId": 5, "i_d": "x"}, {"id": task.ID, "taskId": 5}} {
-			if a := ask(t, at, protocol.GetTask, hidden, theirs); a.err == nil {
-				t.Errorf("%s: another's task, as %v, is %s", over, hidden, a.result)
+			if a := ask(t, at, protocol.GetTask, hidden, other); a.err == nil {
+				t.Errorf("%s: a task of another principal, as %v, is %s", over, hidden, a.result)
 			}
 		}
-		if a := ask(t, at, protocol.ListTasks, row{}, theirs); !strings.Contains(string(a.result), `"tasks":[]`) || !strings.Contains(string(a.result), `"totalSize":0`) {
-			t.Errorf("%s: another's list is %s", over, a.result)
+		if a := ask(t, at, protocol.ListTasks, row{}, other); !strings.Contains(string(a.result), `"tasks":[]`) || !strings.Contains(string(a.result), `"totalSize":0`) {
+			t.Errorf("%s: the list of another principal is %s", over, a.result)
 		}
-		if a := ask(t, at, protocol.ListTasks, row{}, mine); !strings.Contains(string(a.result), task.ID) {
+		if a := ask(t, at, protocol.ListTasks, row{}, own); !strings.Contains(string(a.result), task.ID) {
 			t.Errorf("%s: the list is %s", over, a.result)
 		}
-		if a := ask(t, root, protocol.SendMessage, row{"tenant": "far-desk", "message": say(skill("sum", row{"a": 1, "b": 1}))["message"]}, nil); a.task(t).Status.State != protocol.Completed {
+		if a := ask(t, root, protocol.SendMessage, row{"tenant": "far-desk", "message": messageParams(skill("sum", row{"a": 1, "b": 1}))["message"]}, nil); a.task(t).Status.State != protocol.Completed {
 			t.Errorf("%s: by tenant: %s", over, a.result)
 		}
 	}
@@ -226,14 +226,14 @@ func TestCardsOverHTTP(t *testing.T) {
 			if of := name == "Desk"; of != (binding >= 0) {
 				t.Errorf("%s: the bindings are %+v", at, c.Interfaces)
 			} else if of && (!strings.HasPrefix(c.Interfaces[binding].URL, "libp2p://12D3Koo") || c.Interfaces[binding].Tenant != "desk") {
-				t.Errorf("%s: between nodes it is at %+v", at, c.Interfaces[binding])
+				t.Errorf("%s: the interface between nodes is %+v", at, c.Interfaces[binding])
 			}
 			key := s.Signer().DID()
 			if v, err := card.Verify(t.Context(), []byte(a.raw), did.Keys()); err != nil || v.Form != "proto" || v.Key != string(key)+"#"+key.Multibase() {
 				t.Errorf("%s: %v, %v", at, v, err)
 			}
 			if strings.Contains(a.raw, `"securitySchemes"`) {
-				t.Errorf("%s names security schemes, which verifiers disagree on", at)
+				t.Errorf("%s has security schemes, for which verifiers compute different payloads", at)
 			}
 		}
 	}
@@ -248,13 +248,13 @@ func TestCardsOverHTTP(t *testing.T) {
 	}
 	q.Header.Set("If-None-Match", r.Header.Get("ETag"))
 	if r, err = httpClient.Do(q); err != nil || r.StatusCode != http.StatusNotModified {
-		t.Errorf("the same card: %v, %v", r, err)
+		t.Errorf("a conditional request for the same card: %v, %v", r, err)
 	}
 	r.Body.Close()
 	if a := get(t, s.url+"/nobody/.well-known/agent-card.json", nil); a.status != http.StatusNotFound {
 		t.Errorf("no card: %d", a.status)
 	}
-	found := overRPC(t, s.url, protocol.SendMessage, say(text("desk")), nil).task(t)
+	found := overRPC(t, s.url, protocol.SendMessage, messageParams(text("desk")), nil).task(t)
 	if found.Status.State != protocol.Completed || !strings.Contains(string(found.Artifacts[0].Parts[0].Data), "/.well-known/agent-card.json") {
 		t.Errorf("the directory finds %+v", found)
 	}
@@ -362,7 +362,7 @@ func TestSecrets(t *testing.T) {
 			parts, err := call(t, m, "f", "s_1", `"x"`, nil)
 			if test.want == "" {
 				if e := interact.AsError(err); e.Code != interact.Unauthenticated || len(f.headers) > 0 || len(a.Warnings) < 2 && test.secret == "" {
-					t.Errorf("without: %v %v, %v", parts, err, a.Warnings)
+					t.Errorf("without credentials: %v %v, %v", parts, err, a.Warnings)
 				}
 				return
 			}
@@ -373,13 +373,13 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// A token request that gets no response does not delay callers that leave.
+// A token request without a response does not delay callers that disconnect.
 func TestTokenRequestWithoutAResponse(t *testing.T) {
 	t.Parallel()
 	asked, left := make(chan struct{}), make(chan struct{})
 	site := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(asked)
-		_, _ = io.Copy(io.Discard, r.Body) // the server notices a disconnect only after it has read the body
+		_, _ = io.Copy(io.Discard, r.Body) // the server detects a disconnect only after it has read the body
 		<-r.Context().Done()
 	}))
 	defer site.Close()
@@ -396,18 +396,18 @@ func TestTokenRequestWithoutAResponse(t *testing.T) {
 	go func() {
 		defer close(left)
 		if get(first) == nil {
-			t.Error("the first has a token")
+			t.Error("the first call has a token")
 		}
 	}()
 	<-asked
 	second, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	if err := get(second); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("the second: %v", err)
+		t.Errorf("the second call: %v", err)
 	}
 	select {
 	case <-left:
-		t.Error("the second waited for the first")
+		t.Error("the second call waited for the first")
 	default:
 	}
 	leave()
@@ -444,8 +444,8 @@ func TestUnsupportedImports(t *testing.T) {
 	}
 }
 
-// TestBadAgents has agents with invalid responses, which fail only the call.
-func TestBadAgents(t *testing.T) {
+// TestInvalidAgentResponses has agents with invalid responses, which fail only the call.
+func TestInvalidAgentResponses(t *testing.T) {
 	t.Parallel()
 	f := newForeign(t, "")
 	m := bridgetest.NewMesh(t)
@@ -465,7 +465,7 @@ func TestBadAgents(t *testing.T) {
 	}{
 		"a page":            {func(w http.ResponseWriter, _, _ string) { http.Error(w, "<html>", http.StatusBadGateway) }, interact.AgentFailed, protocol.InvalidAgentResponse},
 		"no answer":         {func(w http.ResponseWriter, _, _ string) {}, interact.AgentFailed, protocol.InvalidAgentResponse},
-		"nobody comes":      {func(w http.ResponseWriter, _, _ string) { panic(http.ErrAbortHandler) }, interact.Unreachable, protocol.InternalError},
+		"no response":       {func(w http.ResponseWriter, _, _ string) { panic(http.ErrAbortHandler) }, interact.Unreachable, protocol.InternalError},
 		"another's answer":  {func(w http.ResponseWriter, _, _ string) { io.WriteString(w, `{"jsonrpc":"2.0","id":"x","result":{}}`) }, interact.AgentFailed, protocol.InvalidAgentResponse},
 		"a stream of words": {stream("data: hello\n\n"), interact.AgentFailed, protocol.InvalidAgentResponse},
 		"an error":          {stream(`data: {"jsonrpc":"2.0","id":ID,"error":{"code":-32004,"message":"no","data":[{"@type":"x","a":1}]}}` + "\n\n"), interact.NotAllowed, protocol.UnsupportedOperation},
@@ -478,7 +478,7 @@ func TestBadAgents(t *testing.T) {
 		if parts, err := call(t, m, "f", "s_1", `"x"`, nil); err == nil || interact.AsError(err).Code != test.want {
 			t.Errorf("%s: %v, %v, want %v", name, parts, err, test.want)
 		}
-		if a := overRPC(t, root+"/f", protocol.SendStreamingMessage, say(text("x")), nil); test.a2a != 0 && (a.err == nil || a.err.Code != test.a2a) {
+		if a := overRPC(t, root+"/f", protocol.SendStreamingMessage, messageParams(text("x")), nil); test.a2a != 0 && (a.err == nil || a.err.Code != test.a2a) {
 			t.Errorf("%s: %v, want %d", name, a.err, test.a2a)
 		}
 	}
@@ -500,15 +500,15 @@ func TestProgress(t *testing.T) {
 	m := bridgetest.NewMesh(t)
 	_, d := imports(t, m, f.URL, "F", Options{})
 	ask := &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: "s_1", Data: []byte(`"x"`)}
-	var heard []string
+	var received []string
 	for r, err := range m.Do(t.Context(), ask) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		heard = append(heard, r.ContentType+" "+string(r.Data))
+		received = append(received, r.ContentType+" "+string(r.Data))
 	}
-	if got, want := strings.Join(heard, "; "), interact.Progress+` {"message":"half"}; application/json "whole";  `; got != want {
-		t.Errorf("the consumer hears %q, want %q", got, want)
+	if got, want := strings.Join(received, "; "), interact.Progress+` {"message":"half"}; application/json "whole";  `; got != want {
+		t.Errorf("the consumer receives %q, want %q", got, want)
 	}
 	if r, err := interact.Call(t.Context(), m, ask); err != nil || string(r.Data) != `"whole"` {
 		t.Errorf("the output is %v, %v", r, err)

@@ -2,8 +2,8 @@ package a2a
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -12,7 +12,9 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/web"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/internal/httpbody"
 	"github.com/lmosd/lmosd/internal/netguard"
+	"github.com/lmosd/lmosd/internal/weblocation"
 )
 
 const (
@@ -32,7 +34,7 @@ type keyring struct {
 }
 
 func newKeyring(target *url.URL, client *http.Client, trusted []string) *keyring {
-	byMethod := map[string]did.Resolver{"key": did.Keys(), "web": web.New(web.Options{Dial: netguard.Public().DialContext})}
+	byMethod := map[string]did.Resolver{"key": did.Keys(), "web": web.New(weblocation.Options{Dial: netguard.Public().DialContext})}
 	k := &keyring{Resolver: did.Resolvers(byMethod), client: client, site: credentials.Origin(target)}
 	for _, t := range trusted {
 		k.trusted = append(k.trusted, credentials.OriginOf(t))
@@ -59,14 +61,12 @@ func (k *keyring) KeySet(ctx context.Context, jku string) ([]byte, error) {
 		return nil, err
 	}
 	defer answer.Body.Close()
-	raw, err := io.ReadAll(io.LimitReader(answer.Body, maxKeySet+1))
-	switch {
-	case err != nil:
-		return nil, err
-	case answer.StatusCode != http.StatusOK:
+	if answer.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s responds with %d", jku, answer.StatusCode)
-	case len(raw) > maxKeySet:
+	}
+	raw, err := httpbody.ReadAll(answer.Body, answer.ContentLength, maxKeySet)
+	if errors.Is(err, httpbody.ErrTooLarge) {
 		return nil, fmt.Errorf("the key set at %s exceeds %d bytes", jku, maxKeySet)
 	}
-	return raw, nil
+	return raw, err
 }

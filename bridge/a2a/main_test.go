@@ -24,8 +24,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// desk is the TD of a Thing with many actions, unlike A2A agents.
-const deskTD = `{"title":"Desk","description":"Does this and that.","actions":{
+// scriptedTD describes a Thing with many actions that is not an A2A agent.
+const scriptedTD = `{"title":"Desk","description":"Does this and that.","actions":{
 	"echo":{"synchronous":true,"input":{"type":"string"},"output":{"type":"string"},"description":"Says it again."},
 	"sum":{"synchronous":true,"input":{"type":"object","required":["a","b"],"properties":{"a":{"type":"number"},"b":{"type":"number"}},"additionalProperties":false},"output":{"type":"number"}},
 	"slow":{"synchronous":true,"input":{"type":"object","required":["until"],"properties":{"until":{"type":"string"}},"additionalProperties":false}},
@@ -35,20 +35,20 @@ const deskTD = `{"title":"Desk","description":"Does this and that.","actions":{
 	"fail":{"synchronous":true,"input":{"type":"boolean"}},
 	"deny":{"synchronous":true,"input":{"type":"array"}}}}`
 
-// A deskThing implements desk. A run of slow waits until its name is released, or it is canceled.
-type deskThing struct {
-	parking interact.InputWaiter
+// A scriptedThing implements scriptedTD. A run of slow waits until its name is released, or it is canceled.
+type scriptedThing struct {
+	inputs interact.InputWaiter
 
 	mu       sync.Mutex
 	released map[string]chan struct{}
 	ended    chan string // names of canceled slow runs
 }
 
-func newDesk() *deskThing {
-	return &deskThing{released: map[string]chan struct{}{}, ended: make(chan string, 100)}
+func newScriptedThing() *scriptedThing {
+	return &scriptedThing{released: map[string]chan struct{}{}, ended: make(chan string, 100)}
 }
 
-func (d *deskThing) gate(key string) chan struct{} {
+func (d *scriptedThing) releaseChannel(key string) chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.released[key] == nil {
@@ -57,10 +57,10 @@ func (d *deskThing) gate(key string) chan struct{} {
 	return d.released[key]
 }
 
-func (d *deskThing) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+func (d *scriptedThing) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		if m.Type == interact.ContinueAction {
-			yield(d.parking.Continue(m))
+			yield(d.inputs.Continue(m))
 			return
 		}
 		say := func(s interact.Status, v any) bool {
@@ -87,7 +87,7 @@ func (d *deskThing) Do(ctx context.Context, m *interact.Message) iter.Seq2[*inte
 				return
 			}
 			select {
-			case <-d.gate(in.Until):
+			case <-d.releaseChannel(in.Until):
 				say(interact.StatusCompleted, in.Until)
 			case <-ctx.Done():
 				d.ended <- in.Until
@@ -107,7 +107,7 @@ func (d *deskThing) Do(ctx context.Context, m *interact.Message) iter.Seq2[*inte
 			if m.Name == "login" {
 				in = interact.Inputs{"key": {Kind: interact.InputURL, Message: "Prove it.", URL: "https://id.example/login"}}
 			}
-			answers, left, err := d.parking.Ask(ctx, m, in, yield)
+			answers, left, err := d.inputs.Ask(ctx, m, in, yield)
 			if err != nil {
 				yield(nil, err)
 			} else if !left {
@@ -124,15 +124,15 @@ func (d *deskThing) Do(ctx context.Context, m *interact.Message) iter.Seq2[*inte
 // A site serves a mesh to A2A clients.
 type site struct {
 	*bridgetest.Mesh
-	desk *deskThing
-	url  string // of the root, "http://…/a2a"
+	thing *scriptedThing
+	url   string // of the root, "http://…/a2a"
 }
 
 func newSite(t testing.TB, o Options) *site {
 	t.Helper()
-	s := &site{Mesh: bridgetest.NewMesh(t), desk: newDesk()}
-	s.Publish(t, []byte(deskTD), s.desk)
-	s.Publish(t, []byte(`{"title":"Echo","description":"Says it again.","actions":{"echo":{"synchronous":true,"input":{"type":"string"},"output":{"type":"string"}}}}`), s.desk)
+	s := &site{Mesh: bridgetest.NewMesh(t), thing: newScriptedThing()}
+	s.Publish(t, []byte(scriptedTD), s.thing)
+	s.Publish(t, []byte(`{"title":"Echo","description":"Says it again.","actions":{"echo":{"synchronous":true,"input":{"type":"string"},"output":{"type":"string"}}}}`), s.thing)
 	s.url = exports(t, s.Mesh, o)
 	return s
 }
@@ -293,8 +293,8 @@ func (a *answer) task(t *testing.T) *protocol.Task {
 	return &bare
 }
 
-// say returns the params of a message.
-func say(parts ...map[string]any) map[string]any {
+// messageParams returns the params of a message.
+func messageParams(parts ...map[string]any) map[string]any {
 	all := []any{}
 	for _, p := range parts {
 		all = append(all, p)
@@ -327,4 +327,4 @@ func configured(p map[string]any, name string, v any) map[string]any {
 
 var until = poll.Until
 
-func wordsOf(m *protocol.Message) string { return cmp.Or(messageText(m), "") }
+func messageTextOf(m *protocol.Message) string { return cmp.Or(messageText(m), "") }

@@ -14,9 +14,9 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// everywhere returns the addresses of one Thing: at the node of its clients, and at another node that has imported it, so that operations
-// go through the tunnel. The far mesh is that of the tunnel.
-func everywhere(t *testing.T, thing string) (s *site, at map[string]string) {
+// inTopologies returns the addresses of one Thing: at the node of its clients, and at another node that has imported it, so that operations
+// go through the tunnel.
+func inTopologies(t *testing.T, thing string) (s *site, at map[string]string) {
 	t.Helper()
 	s = newSite(t, Options{})
 	far := bridgetest.NewMesh(t)
@@ -28,20 +28,20 @@ func everywhere(t *testing.T, thing string) (s *site, at map[string]string) {
 // of another principal as for an unknown one.
 func TestTasksOfOtherPrincipals(t *testing.T) {
 	t.Parallel()
-	_, places := everywhere(t, "desk")
-	callers := map[string]map[string]string{"nobody": nil, "a token": {"Authorization": "Bearer a"}, "another token": {"Authorization": "Bearer b"},
+	_, urls := inTopologies(t, "desk")
+	callers := map[string]map[string]string{"no token": nil, "a token": {"Authorization": "Bearer a"}, "another token": {"Authorization": "Bearer b"},
 		"a password": {"Authorization": "Basic YTpi"}, "the operator": operator}
-	for place, at := range places {
+	for topology, url := range urls {
 		for over, ask := range bindings {
-			for owner, mine := range callers {
-				task := ask(t, at, protocol.SendMessage, configured(say(skill("book", row{"city": "Bonn"})), "returnImmediately", true), mine).task(t)
-				for other, theirs := range callers {
+			for owner, credentials := range callers {
+				task := ask(t, url, protocol.SendMessage, configured(messageParams(skill("book", row{"city": "Bonn"})), "returnImmediately", true), credentials).task(t)
+				for other, otherCredentials := range callers {
 					for what, params := range map[string]func(id string) row{
 						protocol.GetTask:              func(id string) row { return row{"id": id} },
 						protocol.CancelTask:           func(id string) row { return row{"id": id} },
 						protocol.SubscribeToTask:      func(id string) row { return row{"id": id} },
-						protocol.SendMessage:          func(id string) row { return with(say(text("x")), "taskId", id) },
-						protocol.SendStreamingMessage: func(id string) row { return with(say(text("x")), "taskId", id) },
+						protocol.SendMessage:          func(id string) row { return with(messageParams(text("x")), "taskId", id) },
+						protocol.SendStreamingMessage: func(id string) row { return with(messageParams(text("x")), "taskId", id) },
 						protocol.CreatePush:           func(id string) row { return row{"taskId": id, "url": "https://hook.example/"} },
 						protocol.GetPush:              func(id string) row { return row{"taskId": id, "id": "p"} },
 						protocol.ListPush:             func(id string) row { return row{"taskId": id} },
@@ -51,24 +51,24 @@ func TestTasksOfOtherPrincipals(t *testing.T) {
 							continue
 						}
 						said := func(id string) string {
-							a := ask(t, at, what, params(id), theirs)
+							a := ask(t, url, what, params(id), otherCredentials)
 							if a.err == nil || a.err.Code != protocol.TaskNotFound {
-								t.Errorf("%s over %s: %s to %s of the task of %s gives %s, %v", place, over, what, other, owner, a.result, a.err)
+								t.Errorf("%s over %s: %s to %s of the task of %s gives %s, %v", topology, over, what, other, owner, a.result, a.err)
 								return ""
 							}
 							return strings.ReplaceAll(fmt.Sprint(a.status, a.media, a.raw, string(protocol.Encode(a.err))), id, "ID")
 						}
 						if got, want := said(task.ID), said("UNKNOWN-1"); got != want {
-							t.Errorf("%s over %s: %s to %s of the task of %s\n gives %s\nnot %s", place, over, what, other, owner, got, want)
+							t.Errorf("%s over %s: %s to %s of the task of %s\n gives %s\nnot %s", topology, over, what, other, owner, got, want)
 						}
 					}
-					list := string(ask(t, at, protocol.ListTasks, row{}, theirs).result)
+					list := string(ask(t, url, protocol.ListTasks, row{}, otherCredentials).result)
 					if own := other == owner; strings.Contains(list, task.ID) != own {
-						t.Errorf("%s over %s: the list of %s has the task of %s: %t", place, over, other, owner, !own)
+						t.Errorf("%s over %s: the list of %s has the task of %s: %t", topology, over, other, owner, !own)
 					}
 				}
-				if got := ask(t, at, protocol.CancelTask, row{"id": task.ID}, mine).task(t); got.Status.State != protocol.Canceled {
-					t.Errorf("%s over %s: %s cancels: %s", place, over, owner, got.Status.State)
+				if got := ask(t, url, protocol.CancelTask, row{"id": task.ID}, credentials).task(t); got.Status.State != protocol.Canceled {
+					t.Errorf("%s over %s: %s cancels: %s", topology, over, owner, got.Status.State)
 				}
 			}
 		}
@@ -84,7 +84,7 @@ func TestTasksOfA2AClientsAreHidden(t *testing.T) {
 	_, d := imports(t, m, s.url+"/desk", "far thing", Options{})
 	at := guarded(t, m, Options{}) + "/far-thing"
 	mine := map[string]string{"Authorization": "Bearer a"}
-	task := overRPC(t, at, protocol.SendMessage, configured(say(skill("book", row{"city": "Bonn"})), "returnImmediately", true), mine).task(t)
+	task := overRPC(t, at, protocol.SendMessage, configured(messageParams(skill("book", row{"city": "Bonn"})), "returnImmediately", true), mine).task(t)
 	verbatim := func(method, params, name string, from did.DID) string {
 		t.Helper()
 		op := &protocol.Operation{Method: method, Params: json.RawMessage(params), Service: map[string]string{"A2A-Version": "1.0", protocol.PrincipalParam: name}}
@@ -113,15 +113,15 @@ func TestTasksOfA2AClientsAreHidden(t *testing.T) {
 	}
 	again := guarded(t, m, Options{}) + "/far-thing"
 	if got := overRPC(t, again, protocol.GetTask, row{"id": task.ID}, mine).task(t); got.ID != task.ID {
-		t.Errorf("after a start the task is %+v", got)
+		t.Errorf("after a restart the task is %+v", got)
 	}
-	if a := overRPC(t, again, protocol.GetTask, row{"id": task.ID}, mallory); a.err == nil || a.err.Code != protocol.TaskNotFound {
-		t.Errorf("after a start another gets %s", a.result)
+	if a := overRPC(t, again, protocol.GetTask, row{"id": task.ID}, otherCaller); a.err == nil || a.err.Code != protocol.TaskNotFound {
+		t.Errorf("after a restart another principal gets %s", a.result)
 	}
 }
 
-// TestNamesOfPrincipals: the name of a principal differs between agents, so that a host cannot use it at another agent. Hosts store no more
-// of a name than they need.
+// TestNamesOfPrincipals: the name of a principal differs between agents, so that a host cannot use it at another agent. Hosts store at most
+// maxPrincipal bytes of a name.
 func TestNamesOfPrincipals(t *testing.T) {
 	t.Parallel()
 	e := &exporter{secret: []byte("secret")}
@@ -135,18 +135,18 @@ func TestNamesOfPrincipals(t *testing.T) {
 		}
 	}
 	if name := e.nameOf("", "urn:a"); name != "" {
-		t.Errorf("nobody is %q", name)
+		t.Errorf("a request without a token is %q", name)
 	}
 	for name, want := range map[string]int{"": len("did:x"), "ada": len("did:x#ada"), strings.Repeat("x", 1<<20): len("did:x#") + 64} {
 		op := &protocol.Operation{Service: map[string]string{protocol.PrincipalParam: name}}
 		if got := callerOf(&interact.Message{From: did.NodePrincipal("did:x", "")}, op); len(got) != want {
-			t.Errorf("who is called by %d bytes is remembered by %d", len(name), len(got))
+			t.Errorf("a name of %d bytes is kept with %d", len(name), len(got))
 		}
 	}
 }
 
-// TestReferencesToOthers: references to tasks of others are refused like messages to them.
-func TestReferencesToOthers(t *testing.T) {
+// TestReferencesToTasksOfOtherPrincipals: references to tasks of others are refused like messages to them.
+func TestReferencesToTasksOfOtherPrincipals(t *testing.T) {
 	t.Parallel()
 	c := newOwners()
 	c.tasks.Claim("T", "ada")
@@ -164,45 +164,45 @@ func TestReferencesToOthers(t *testing.T) {
 		for _, method := range []string{protocol.SendMessage, protocol.SendStreamingMessage} {
 			op := &protocol.Operation{Method: method, Params: json.RawMessage(params)}
 			if _, err := protocol.Call(t.Context(), c.guard(agent, "ada"), op); err != nil && strings.Count(params, "erence") == 1 {
-				t.Errorf("ada says %s: %v", params, err)
+				t.Errorf("ada sends %s: %v", params, err)
 			}
 			if _, err := protocol.Call(t.Context(), c.guard(agent, "eve"), op); (err != nil) != refused {
-				t.Errorf("eve says %s: %v", params, err)
+				t.Errorf("eve sends %s: %v", params, err)
 			}
 		}
 	}
 }
 
-// TestContextsOfOthers: tasks of a Thing belong to their caller, whatever the id of the context, and two callers may use the same id. An
-// agent behind the node that keeps contexts sees one caller, so there a context belongs to its first user.
-func TestContextsOfOthers(t *testing.T) {
+// TestContextsOfOtherPrincipals: tasks of a Thing belong to their caller, and two callers may use the same context id. An agent behind the
+// node that keeps contexts sees one caller, so there a context belongs to its first user.
+func TestContextsOfOtherPrincipals(t *testing.T) {
 	t.Parallel()
-	_, places := everywhere(t, "desk")
+	_, urls := inTopologies(t, "desk")
 	ada, eve := map[string]string{"Authorization": "Bearer a"}, map[string]string{"Authorization": "Bearer e"}
-	for place, at := range places {
+	for topology, at := range urls {
 		for over, ask := range bindings {
-			says := func(in string, as map[string]string) *answer {
-				p := configured(say(skill("book", row{"city": "Bonn"})), "returnImmediately", true)
+			send := func(in string, as map[string]string) *answer {
+				p := configured(messageParams(skill("book", row{"city": "Bonn"})), "returnImmediately", true)
 				if in != "" {
 					p = with(p, "contextId", in)
 				}
 				return ask(t, at, protocol.SendMessage, p, as)
 			}
-			made := says("", ada).task(t)
+			made := send("", ada).task(t)
 			for _, in := range []string{made.ContextID, "chosen over " + over} {
-				if mine := says(in, ada).task(t); mine.ContextID != in {
-					t.Errorf("%s over %s: ada goes on in %s and is in %s", place, over, in, mine.ContextID)
+				if own := send(in, ada).task(t); own.ContextID != in {
+					t.Errorf("%s over %s: ada continues the context %s and gets the context %s", topology, over, in, own.ContextID)
 				}
-				theirs := says(in, eve)
-				switch refused := theirs.err != nil && theirs.err.Code == protocol.InvalidParams && strings.Contains(string(theirs.err.Data), "message.contextId"); {
-				case place == "tunnel" && !refused:
-					t.Errorf("%s over %s: eve is in the context of ada: %s", place, over, theirs.result)
-				case place == "direct" && theirs.task(t).ContextID != in:
-					t.Errorf("%s over %s: eve cannot have a context of her own: %v", place, over, theirs.err)
+				others := send(in, eve)
+				switch refused := others.err != nil && others.err.Code == protocol.InvalidParams && strings.Contains(string(others.err.Data), "message.contextId"); {
+				case topology == "tunnel" && !refused:
+					t.Errorf("%s over %s: eve is in the context of ada: %s", topology, over, others.result)
+				case topology == "direct" && others.task(t).ContextID != in:
+					t.Errorf("%s over %s: eve cannot have a context of her own: %v", topology, over, others.err)
 				}
 				list := string(ask(t, at, protocol.ListTasks, row{"contextId": in, "pageSize": 1}, eve).result)
-				if strings.Contains(list, made.ID) || place == "tunnel" && (!strings.Contains(list, `"tasks":[]`) || !strings.Contains(list, `"nextPageToken":""`)) {
-					t.Errorf("%s over %s: eve lists %s", place, over, list)
+				if strings.Contains(list, made.ID) || topology == "tunnel" && (!strings.Contains(list, `"tasks":[]`) || !strings.Contains(list, `"nextPageToken":""`)) {
+					t.Errorf("%s over %s: eve lists %s", topology, over, list)
 				}
 			}
 		}
@@ -216,9 +216,9 @@ func TestContexts(t *testing.T) {
 	answers := map[string]string{"own": `{"task":{"id":"1","contextId":"made"}}`, "talk": `{"message":{"contextId":"talked"}}`, "none": `{"message":{}}`}
 	ask := func(method, params, as string) string {
 		agent := protocol.Func(func(_ context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
-			for name, said := range answers {
+			for name, message := range answers {
 				if strings.Contains(string(op.Params), name) {
-					return protocol.Once(json.RawMessage(said), nil)
+					return protocol.Once(json.RawMessage(message), nil)
 				}
 			}
 			if method == protocol.GetTask {
@@ -264,7 +264,7 @@ func TestContexts(t *testing.T) {
 		{protocol.SendMessage, `{"message":{"contextId":7,"parts":[{"text":"none"}]}}`, "eve", "-32602"},
 	} {
 		if got := ask(row.method, row.params, row.as); got != row.want {
-			t.Errorf("%d: %s says %s: %s, want %s", i, row.as, row.params, got, row.want)
+			t.Errorf("%d: %s sends %s: %s, want %s", i, row.as, row.params, got, row.want)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func (f *inside) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	switch {
 	case f.fails:
-		return nil, errors.New("nobody is there")
+		return nil, errors.New("unreachable")
 	case r.Method == http.MethodPost:
 		var q struct{ ID json.RawMessage }
 		_ = json.NewDecoder(r.Body).Decode(&q)
@@ -52,9 +52,9 @@ func (f *inside) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// TestRecheck reads the card of an agent again: periodically, with the validator of the server, and soon after the agent reports a missing
-// skill. Unreadable or untrusted cards change nothing.
-func TestRecheck(t *testing.T) {
+// TestCardIsFetchedAgain: the card of an agent is fetched again periodically, with the validator of the server, and soon after the agent
+// reports a missing skill. Unreadable or untrusted cards change nothing.
+func TestCardIsFetchedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		describe := func(skill string) string {
@@ -100,7 +100,7 @@ func TestRecheck(t *testing.T) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			if got := strings.Join(f.asked, " "); got != asked {
-				t.Errorf("%s: it was asked %q, want %q", name, got, asked)
+				t.Errorf("%s: the server received %q, want %q", name, got, asked)
 			}
 		}
 		const every = 10*time.Minute + time.Second
@@ -109,7 +109,7 @@ func TestRecheck(t *testing.T) {
 		step("another", func() { f.card, f.tag = describe("two"), `"2"` }, every, "two", "GET200")
 		step("the same by another tag", func() { f.tag = `"3"` }, every, "", "GET200")
 		step("no tags", func() { f.tag = "" }, every, "", "GET200")
-		step("nobody is there", func() { f.fails = true }, every, "", "")
+		step("unreachable", func() { f.fails = true }, every, "", "")
 		step("rubbish", func() { f.fails, f.card = false, "<html>" }, every, "", "GET200")
 		key := didtest.Key(9)
 		c, err := card.Parse([]byte(describe("three")))
@@ -144,7 +144,7 @@ func TestRecheck(t *testing.T) {
 }
 
 // Keys are accepted from the card's own site, from origins that the operator trusts, and from no others.
-func TestKeyring(t *testing.T) {
+func TestTrustedKeyOrigins(t *testing.T) {
 	t.Parallel()
 	mux := http.NewServeMux()
 	for path, text := range map[string]string{"/jwks.json": `{"keys":[]}`, "/large": strings.Repeat(" ", maxKeySet+1)} {
@@ -152,14 +152,14 @@ func TestKeyring(t *testing.T) {
 	}
 	s := httptest.NewServer(mux)
 	defer s.Close()
-	elsewhere := httptest.NewServer(mux)
-	defer elsewhere.Close()
-	mux.Handle("/moved", http.RedirectHandler(elsewhere.URL+"/jwks.json", http.StatusFound))
+	otherOrigin := httptest.NewServer(mux)
+	defer otherOrigin.Close()
+	mux.Handle("/moved", http.RedirectHandler(otherOrigin.URL+"/jwks.json", http.StatusFound))
 	target, _ := url.Parse(s.URL + "/agent")
-	i := newImported(New(Options{KeyOrigins: []string{"https://10.1.2.3/", "https://localhost:1", elsewhere.URL}}).o, target, s.URL, bridge.Import{})
+	i := newImported(New(Options{KeyOrigins: []string{"https://10.1.2.3/", "https://localhost:1", otherOrigin.URL}}).o, target, s.URL, bridge.Import{})
 	defer i.close()
 	for jku, want := range map[string]string{
-		s.URL + "/jwks.json": "", elsewhere.URL + "/jwks.json": "neither that of the card", // trusted, but not with TLS
+		s.URL + "/jwks.json": "", otherOrigin.URL + "/jwks.json": "neither that of the card", // trusted, but not with TLS
 		"https://keys.example/jwks.json": "neither that of the card", "https://10.1.2.3/jwks.json": "refused to connect", "https://localhost:1/jwks.json": "refused to connect",
 		s.URL + "/none": "responds with 404", s.URL + "/moved": "responds with 302", s.URL + "/large": "exceeds", "file:///etc/passwd": "invalid URL", "": "invalid URL", "http://u:p@" + target.Host: "invalid URL",
 	} {

@@ -25,9 +25,9 @@ func TestRelayedResultsAreVerbatim(t *testing.T) {
 	} {
 		var typed sdk.Task
 		err := json.Unmarshal([]byte(task), &typed)
-		again, _ := json.Marshal(&typed) // it has no form that fails
+		again, _ := json.Marshal(&typed) // a task can always be encoded
 		if compact := protocol.Encode(json.RawMessage(again)); err == nil && sameMembers(t, string(compact), task) {
-			t.Errorf("%s: a2a-go keeps it: see decision 34", name)
+			t.Errorf("%s: a2a-go keeps the value: see decision 34", name)
 		}
 		f := newForeign(t, "")
 		f.card = fmt.Sprintf(`{"name":"F","description":"d","version":"1","supportedInterfaces":[{"url":"%s/rpc","protocolBinding":"JSONRPC","protocolVersion":"1.0"}],
@@ -39,7 +39,7 @@ func TestRelayedResultsAreVerbatim(t *testing.T) {
 		imports(t, m, f.URL, "far", Options{})
 		at := exports(t, m, Options{}) + "/far"
 		for over, call := range bindings {
-			if a := call(t, at, protocol.SendMessage, say(text("hello")), nil); string(a.result) != `{"task":`+task+`}` {
+			if a := call(t, at, protocol.SendMessage, messageParams(text("hello")), nil); string(a.result) != `{"task":`+task+`}` {
 				t.Errorf("%s over %s: got %s", name, over, a.raw)
 			}
 		}

@@ -61,7 +61,7 @@ func (i *imported) do(ctx context.Context, m *interact.Message) iter.Seq2[*inter
 	case m.Type == interact.ContinueAction:
 		return interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message,
 			error) {
-			return i.parking.Continue(m)
+			return i.waiting.Continue(m)
 		}).Do(ctx, m)
 	case m.Type == interact.ReadProperty && m.Name == tasksProperty:
 		return readTasks(ctx, agent, m)
@@ -558,7 +558,7 @@ func (v *invocation) endsHere() bool {
 func (v *invocation) ask(ctx context.Context) (*protocol.Operation, error) {
 	in, own := v.inputs()
 	auth := v.status.State == protocol.AuthRequired
-	answers, left, err := v.parking.Ask(ctx, v.m, in, v.yield)
+	answers, left, err := v.waiting.Ask(ctx, v.m, in, v.yield)
 	if v.left = left; left || err != nil {
 		return nil, err
 	}

@@ -70,8 +70,8 @@ func through(states ...string) func(w http.ResponseWriter, id, method string) {
 	}
 }
 
-// TestEndsOfTasks maps the final states of agents' tasks to the results of their consumers.
-func TestEndsOfTasks(t *testing.T) {
+// TestFinalTaskStates maps the final states of agents' tasks to the results of their consumers.
+func TestFinalTaskStates(t *testing.T) {
 	t.Parallel()
 	yes := func(in interact.Inputs) interact.Answers {
 		return interact.Answers{textInput: {Action: interact.Accept, Content: []byte(`"Bonn"`)}}

@@ -53,13 +53,13 @@ type Part string
 
 // Optional parts.
 const (
-	Schemas       Part = "schemas" // agents declare input schemas
-	Streams       Part = "streams" // partial outputs or progress are sent before the end
-	Backpressure  Part = "holdups" // backpressure reaches the agent
-	Inputs        Part = "inputs"  // actions require input while they run
-	Changes       Part = "changes" // agents report, or show, changes of their definition
-	Notifications Part = "tells"   // clients are notified of changes
-	InputErrors   Part = "refuses" // a client that cannot provide input gets an error
+	Schemas       Part = "schemas"       // agents declare input schemas
+	Streams       Part = "streams"       // partial outputs or progress are sent before the end
+	Backpressure  Part = "backpressure"  // backpressure reaches the agent
+	Inputs        Part = "inputs"        // actions require input while they run
+	Changes       Part = "changes"       // agents report, or show, changes of their definition
+	Notifications Part = "notifications" // clients are notified of changes
+	InputErrors   Part = "input-errors"  // a client that cannot provide input gets an error
 )
 
 // large is needed by rules that move many bytes.

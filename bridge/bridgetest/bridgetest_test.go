@@ -334,8 +334,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A missing part has a reason, and a rule ends with its time limit.
-func TestUnchecked(t *testing.T) {
+// Each part that a kit lacks has a reason, and a rule fails at its time limit.
+func TestLacksAndTimeouts(t *testing.T) {
 	k := newKit(t, "")
 	for _, r := range rules() {
 		for _, p := range r.needs {

@@ -205,11 +205,11 @@ func (b *fixture) exportFloods() {
 	s, _ := b.exposeStage("stage")
 	c := b.connect("stage")
 	before := liveheap.Bytes()
-	_, err := c.Call(b.ctx, Call{Name: Count, Input: encoded(fields{"n": tideSteps, "bytes": tideBytes})})
+	_, err := c.Call(b.ctx, Call{Name: Count, Input: encoded(fields{"n": floodSteps, "bytes": floodStepBytes})})
 	if f := (*Failure)(nil); !errors.As(err, &f) || f.Text == "" { // either the limit or the speed of the client ends it first
 		b.Errorf("a flood ends with %v, want a failure", err)
 	}
-	if kept := liveheap.Bytes() - before; kept > tideKept {
+	if kept := liveheap.Bytes() - before; kept > maxFloodBuffered {
 		b.Errorf("%d MiB of a flood are buffered, after %d steps", kept>>20, s.steps.Load())
 	}
 	b.checkClient(c)

@@ -334,15 +334,15 @@ func (b *fixture) importStreams() {
 
 // The output of importBackpressure, 112 MiB in all, and how much of it may be buffered.
 const (
-	tideSteps = 224
-	tideBytes = 512 << 10
-	tideKept  = 80 << 20
+	floodSteps       = 224
+	floodStepBytes   = 512 << 10
+	maxFloodBuffered = 80 << 20
 )
 
 func (b *fixture) importBackpressure() {
 	_, s, _, d := b.importAgent("probe")
 	before := liveheap.Bytes()
-	for r, err := range b.mesh.Do(b.ctx, message(d, Count, fields{"n": tideSteps, "bytes": tideBytes})) {
+	for r, err := range b.mesh.Do(b.ctx, message(d, Count, fields{"n": floodSteps, "bytes": floodStepBytes})) {
 		if err != nil {
 			b.Fatalf("the stream ends with %v", err)
 		}
@@ -350,8 +350,8 @@ func (b *fixture) importBackpressure() {
 			continue
 		}
 		b.waitStalled(s)
-		kept := min(liveheap.Bytes()-before, s.steps.Load()*tideBytes)
-		if kept > tideKept {
+		kept := min(liveheap.Bytes()-before, s.steps.Load()*floodStepBytes)
+		if kept > maxFloodBuffered {
 			b.Errorf("%d MiB are buffered for a consumer that reads nothing, after %d steps", kept>>20, s.steps.Load())
 		}
 		break
@@ -366,7 +366,7 @@ func (b *fixture) waitStalled(s *Script) {
 	defer tick.Stop()
 	for last := int64(-1); ; {
 		now := s.steps.Load()
-		if now == last || now == tideSteps {
+		if now == last || now == floodSteps {
 			return
 		}
 		last = now

@@ -69,12 +69,12 @@ func NewMesh(t testing.TB, policy ...interact.Middleware) *Mesh {
 
 // policyCheck returns the check of a policy alone.
 func policyCheck(policy []interact.Middleware) bridge.PolicyCheck {
-	nothing := interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] {
+	allow := interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] {
 		return func(func(*interact.Message, error) bool) {}
 	})
-	gate := interact.Chain(nothing, policy...)
+	checked := interact.Chain(allow, policy...)
 	return func(ctx context.Context, m *interact.Message) (err error) {
-		for _, err = range gate.Do(ctx, m) {
+		for _, err = range checked.Do(ctx, m) {
 			break
 		}
 		return err

@@ -152,14 +152,14 @@ func stageTD(id string, more ...string) []byte {
 // A stage is the Thing of the suite.
 type stage struct {
 	*Script
-	parking interact.InputWaiter
+	inputs interact.InputWaiter
 }
 
 // Do implements [interact.Thing].
 func (s *stage) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		if m.Type == interact.ContinueAction {
-			yield(s.parking.Continue(m))
+			yield(s.inputs.Continue(m))
 			return
 		}
 		s.CountCall()
@@ -197,7 +197,7 @@ func (s *stage) act(ctx context.Context, m *interact.Message, yield func(*intera
 		}
 		yield(status(m, interact.StatusCompleted, "", nil), nil)
 	case Ask:
-		answers, left, err := s.parking.Ask(ctx, m, interact.Inputs{"where": {Kind: interact.InputForm, Message: Question,
+		answers, left, err := s.inputs.Ask(ctx, m, interact.Inputs{"where": {Kind: interact.InputForm, Message: Question,
 			Schema: object(`"city":{"type":"string"}`, "city")}}, yield)
 		if err != nil || left {
 			return err

@@ -91,7 +91,7 @@ func openApprovals(path string, approve bool, log *slog.Logger) (*approvals, err
 		err = json.Unmarshal(raw, &p.all)
 	}
 	if err != nil || p.all == nil {
-		return nil, &interact.Error{Code: interact.ConfigFile, Title: "malformed approvals file " + path + "-", Err: err,
+		return nil, &interact.Error{Code: interact.ConfigFile, Title: "malformed approvals file " + path, Err: err,
 			Hint: "see what it is; without the file, the tools are approved as they are now"}
 	}
 	for name, pin := range p.all {
@@ -245,14 +245,14 @@ func (p *approvals) saveLocked() {
 		return
 	}
 	var text bytes.Buffer
-	between := "{\n"
+	separator := "{\n"
 	for _, key := range slices.Sorted(maps.Keys(p.all)) {
 		name, _ := json.Marshal(key) // cannot fail
-		text.WriteString(between)
+		text.WriteString(separator)
 		text.Write(name)
 		text.WriteString(": ")
 		text.Write(p.all[key])
-		between = ",\n"
+		separator = ",\n"
 	}
 	text.WriteString("\n}\n")
 	if err := replace(p.path, text.Bytes()); err != nil {
@@ -456,16 +456,16 @@ func differences(was, is json.RawMessage) []string {
 	a, b := map[string]string{}, map[string]string{}
 	flatten(a, "", was, 0)
 	flatten(b, "", is, 0)
-	places := map[string]bool{}
+	changed := map[string]bool{}
 	for at := range a {
-		places[at] = places[at] || a[at] != b[at]
+		changed[at] = changed[at] || a[at] != b[at]
 	}
 	for at := range b {
-		places[at] = places[at] || a[at] != b[at]
+		changed[at] = changed[at] || a[at] != b[at]
 	}
 	var out []string
-	for _, at := range slices.Sorted(maps.Keys(places)) {
-		if !places[at] {
+	for _, at := range slices.Sorted(maps.Keys(changed)) {
+		if !changed[at] {
 			continue
 		}
 		if len(out) == maxShown {

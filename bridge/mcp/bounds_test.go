@@ -87,7 +87,7 @@ func TestGuardEndsAnInvalidTunnel(t *testing.T) {
 					return err
 				}
 				_, err := stream.Write([]byte(c.says + "\n"))
-				_, _ = stream.Read(line) // until the client leaves
+				_, _ = stream.Read(line) // until the client disconnects
 				return err
 			})
 		})
@@ -117,7 +117,7 @@ func TestEnvironment(t *testing.T) {
 	}
 	for _, name := range inherited {
 		if strings.Contains(name, "TOKEN") || strings.Contains(name, "KEY") || strings.Contains(name, "SECRET") || name == "*" {
-			t.Errorf("%s is handed on", name)
+			t.Errorf("%s is passed to the program", name)
 		}
 	}
 	for target, want := range map[string]interact.Code{"http://": interact.Usage, "https://user:hunter2@x.example/": interact.Usage} {

@@ -200,7 +200,7 @@ func taskOf(r *protocol.Message) (t task) {
 	return t
 }
 
-// close returns the result of a completed task; nil while it runs. The error is another end of the task.
+// end returns the result of a completed task; nil while it runs. The error is another end of the task.
 func (t *task) end(m *interact.Message) (*protocol.Message, error) {
 	switch features.StatusOf(t.Status, false) {
 	case interact.StatusRunning, interact.StatusInputRequired:

@@ -46,7 +46,7 @@ func TestOutput(t *testing.T) {
 }
 
 // The value of a property is the text or the bytes of a resource, with its media type.
-func TestReading(t *testing.T) {
+func TestPropertyValues(t *testing.T) {
 	t.Parallel()
 	for result, want := range map[string]string{
 		`{"contents":[{"uri":"a","text":"x","mimeType":"text/css"}]}`:                 "text/css x",

@@ -37,7 +37,7 @@ func TestContract(t *testing.T) {
 			interact.Internal: isError, interact.TooLarge: isError, interact.NoAffordance: strconv.Itoa(protocol.InvalidParams),
 			interact.Withdrawn: strconv.Itoa(protocol.InvalidParams), interact.InputNeeded: strconv.Itoa(protocol.MissingCapability)},
 	}
-	for era, versions := range eras {
+	for revision, versions := range revisions {
 		web := k
 		web.Nonsense = []string{"http://", "https:///x", "http://user:secret@127.0.0.1:1/mcp"}
 		web.Target = func(url string) string { return url + "/mcp" }
@@ -45,18 +45,18 @@ func TestContract(t *testing.T) {
 		web.Connect = func(t testing.TB, url, name string) bridgetest.Client {
 			return newCaller(t, url+"/mcp/things/"+name, versions[0])
 		}
-		t.Run(era+" over HTTP", func(t *testing.T) { bridgetest.Run(t, web) })
+		t.Run(revision+" over HTTP", func(t *testing.T) { bridgetest.Run(t, web) })
 
 		program := web
 		program.Nonsense = []string{"", "  "}
 		program.Target, program.Silent, program.AgentOnly = nil, "sleep 1000", true
 		program.Bad = map[string]string{"no program": filepath.Join(t.TempDir(), "nothing"), "who ends at once": "true", "who fails": "false",
 			"who prints something else": "echo hello", "who prints without end": "yes", "who prints no text": "head -c 100000 /dev/zero"}
-		if era == "old" {
-			program.Limit = 0 // lines are the same in both
+		if revision == "session" {
+			program.Limit = 0 // the framing of lines is the same in all revisions
 		}
 		program.Start = func(t testing.TB, s *bridgetest.Script) *bridgetest.Foreign { return asProgram(t, s, versions) }
-		t.Run(era+" as a program", func(t *testing.T) { bridgetest.Run(t, program) })
+		t.Run(revision+" as a program", func(t *testing.T) { bridgetest.Run(t, program) })
 	}
 }
 
@@ -102,7 +102,7 @@ func perform(ctx context.Context, s *bridgetest.Script, r *sdk.CallToolRequest) 
 		return text(in.Text)
 	case bridgetest.Slow:
 		s.Wait(ctx, in.Word)
-		return nil, cmp.Or(ctx.Err(), errors.New("nobody cancels it"))
+		return nil, cmp.Or(ctx.Err(), errors.New("it was not cancelled"))
 	case bridgetest.Count:
 		for i := range in.N {
 			if err := r.Session.NotifyProgress(ctx, &sdk.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(),
@@ -139,7 +139,7 @@ func onSite(t testing.TB, s *bridgetest.Script, versions []string) *bridgetest.F
 		server.stop()
 		site.Listener.Close()
 		site.CloseClientConnections()
-		for one := range server.Sessions() { // those that were forgotten
+		for one := range server.Sessions() { // sessions that their clients did not end
 			one.Close()
 		}
 		site.Close()
@@ -201,14 +201,14 @@ type caller struct {
 	able, plain *session
 	changed     chan struct{}
 
-	mu     sync.Mutex
-	tokens int
-	heard  map[string]func(string)               // by progress token
-	answer func(question string) json.RawMessage // of the call that requires input
+	mu               sync.Mutex
+	tokens           int
+	progressHandlers map[string]func(string)               // by progress token
+	answer           func(question string) json.RawMessage // of the call that requires input
 }
 
 func newCaller(t testing.TB, url, version string) *caller {
-	c := &caller{changed: make(chan struct{}, 64), heard: map[string]func(string){}}
+	c := &caller{changed: make(chan struct{}, 64), progressHandlers: map[string]func(string){}}
 	connect := func(o *sdk.ClientOptions) *session {
 		transport := &http.Transport{}
 		o.ProgressNotificationHandler = c.progress
@@ -259,7 +259,7 @@ func (s *session) call(ctx context.Context, p *sdk.CallToolParams) (*sdk.CallToo
 func (c *caller) progress(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if heard := c.heard[fmt.Sprint(r.Params.ProgressToken)]; heard != nil {
+	if heard := c.progressHandlers[fmt.Sprint(r.Params.ProgressToken)]; heard != nil {
 		heard(r.Params.Message)
 	}
 }
@@ -296,7 +296,7 @@ func (c *caller) Call(ctx context.Context, call bridgetest.Call) (string, error)
 		c.mu.Unlock()
 	}
 	if call.OnProgress != nil {
-		c.hears(p, call.OnProgress)
+		c.onProgress(p, call.OnProgress)
 	}
 	r, err := s.call(ctx, p)
 	var refused *jsonrpc.Error
@@ -318,12 +318,12 @@ func (c *caller) Call(ctx context.Context, call bridgetest.Call) (string, error)
 	return text.String(), nil
 }
 
-// hears checks the progress of a call. The library may report the last one after the call has returned.
-func (c *caller) hears(p *sdk.CallToolParams, heard func(string)) {
+// onProgress checks the progress of a call. The library may report the last one after the call has returned.
+func (c *caller) onProgress(p *sdk.CallToolParams, heard func(string)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tokens++
 	token := strconv.Itoa(c.tokens)
 	p.SetProgressToken(token)
-	c.heard[token] = heard
+	c.progressHandlers[token] = heard
 }

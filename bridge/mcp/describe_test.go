@@ -39,32 +39,32 @@ func note(_ context.Context, r *sdk.ReadResourceRequest) (*sdk.ReadResourceResul
 	return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{{URI: r.Params.URI, MIMEType: "text/markdown", Text: "# " + r.Params.URI}}}, nil
 }
 
-// The features of servers of both eras are described: names, schemas and hints.
+// The features of servers of all revisions are described: names, schemas and hints.
 func TestDescribe(t *testing.T) {
 	t.Parallel()
-	for era, versions := range eras {
+	for revision, versions := range revisions {
 		a := join(t, piped(t, newServer(versions, fill)), bridge.Import{Capabilities: []string{"urn:x:say"}})
 		thing := described(t, a.TD)
 		if thing.Title != "Probe" || thing.Description != "Says what it is told." || len(thing.Capabilities) != 1 || len(a.Warnings) > 0 {
-			t.Errorf("%s: %s, %q", era, thing.Raw, a.Warnings)
+			t.Errorf("%s: %s, %q", revision, thing.Raw, a.Warnings)
 		}
 		say := thing.Actions["say"]
 		if say == nil || !say.Safe || !say.Idempotent || say.Title != "Say" || say.Input.Property("text").Type() != "string" {
-			t.Fatalf("%s: the tool is %+v", era, say)
+			t.Fatalf("%s: the tool is %+v", revision, say)
 		}
 		if greet := thing.Actions["greet"]; greet == nil || strings.Join(greet.Input.Required(), " ") != "who" {
-			t.Errorf("%s: the prompt is %+v", era, greet)
+			t.Errorf("%s: the prompt is %+v", revision, greet)
 		}
 		if p := thing.Properties["Note_No_1"]; p == nil || !p.ReadOnly || !p.Observable || p.Forms[0].ContentType != "text/markdown" {
-			t.Errorf("%s: the resource is %+v", era, p)
+			t.Errorf("%s: the resource is %+v", revision, p)
 		}
 		if p := thing.Properties["page"]; p == nil || p.URIVariables["n"] == nil {
-			t.Errorf("%s: the template is %+v", era, p)
+			t.Errorf("%s: the template is %+v", revision, p)
 		}
 		for _, want := range []string{`"mcp:inputSchema":{"type":"object"`, `"mcp:uri":"test://note"`, `"mcp:uriTemplate":"test://pages/{n}"`,
 			`"version":{"instance":"1.2"}`, `"mcp:destructive":false`, `"mcp:capabilities":{`, `"mcp:protocolVersions":[`} {
 			if !strings.Contains(string(a.TD), want) {
-				t.Errorf("%s: no %s in %s", era, want, a.TD)
+				t.Errorf("%s: no %s in %s", revision, want, a.TD)
 			}
 		}
 	}
@@ -79,7 +79,7 @@ func catalogueOf(t testing.TB, tools, resources, templates, prompts string) *ser
 	return c
 }
 
-// One bad tool hides no other.
+// One bad tool does not hide others.
 func TestBadTools(t *testing.T) {
 	t.Parallel()
 	const good = `{"name":"good","inputSchema":{"type":"object"}}`
@@ -119,7 +119,7 @@ func TestBadTools(t *testing.T) {
 		}
 		thing := described(t, doc)
 		if thing.Actions["good"] == nil || index.actions["good"].name != "good" || len(doc) > td.MaxTD {
-			t.Errorf("%s: hides the good one: %.500s", name, doc)
+			t.Errorf("%s: the valid tool is missing: %.500s", name, doc)
 		}
 		kept := ""
 		for key := range thing.Actions {
@@ -128,7 +128,7 @@ func TestBadTools(t *testing.T) {
 			}
 		}
 		if more := thing.Actions[moreTools] != nil && strings.Contains(string(doc), `"mcp:omitted":1`); more != (name == "too large") {
-			t.Errorf("%s: that there is more is said: %t", name, more)
+			t.Errorf("%s: a warning about omitted members: %t", name, more)
 		}
 		if kept != test.kept && !(strings.HasSuffix(test.kept, "n_") && strings.HasPrefix(kept, test.kept)) || (kept == "") != (len(c.warnings) > 0) {
 			t.Errorf("%s: kept as %q, want %q; warnings %q", name, kept, test.kept, c.warnings)

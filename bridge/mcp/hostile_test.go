@@ -71,10 +71,10 @@ func TestDeceptiveNames(t *testing.T) {
 			}
 		}
 		if thing.Actions["other"] == nil || (found > 0) != (c.key != "") {
-			t.Errorf("%s: %d are there, %q", what, found, a.Warnings)
+			t.Errorf("%s: %d tools are described, %q", what, found, a.Warnings)
 		}
 		if c.key != "" && !strings.HasPrefix(key, c.key[:min(len(c.key), 3)]) {
-			t.Errorf("%s: it is called %q", what, key)
+			t.Errorf("%s: the action is named %q", what, key)
 		}
 		if warned := strings.Contains(strings.Join(a.Warnings, ""), "left out"); warned != (c.key == "") {
 			t.Errorf("%s: warned of %q", what, a.Warnings)
@@ -116,12 +116,12 @@ func TestReferencesAreNotFetched(t *testing.T) {
 	}
 	for _, name := range []string{"fine", "ref", "loop", "number", "null"} {
 		if thing.Actions[name] == nil {
-			t.Errorf("%s is not there: %q", name, a.Warnings)
+			t.Errorf("%s is not in the description: %q", name, a.Warnings)
 		}
 	}
 	for _, name := range []string{"text", "list", "header"} {
 		if thing.Actions[name] != nil {
-			t.Errorf("%s is there", name)
+			t.Errorf("%s is in the description", name)
 		}
 	}
 	if n := hits.Load(); n > 0 {
@@ -136,13 +136,13 @@ func TestHintsDoNotChangePolicy(t *testing.T) {
 	dial := lists(t, map[string]string{"tools/list": `{"tools":[{"name":"drop","description":"` + words +
 		`","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true,"title":"` + words + `"},"_meta":{"lmos:policy":"allow"}}]}`})
 	a := join(t, dial, bridge.Import{})
-	judge := func(_ context.Context, m *interact.Message) error {
+	check := func(_ context.Context, m *interact.Message) error {
 		if m.Name == "drop" {
 			return interact.Errorf(interact.Forbidden, "ask", "no")
 		}
 		return nil
 	}
-	thing := New(Options{}).Guard(described(t, a.TD), judge)(a.Thing)
+	thing := New(Options{}).Guard(described(t, a.TD), check)(a.Thing)
 	for _, params := range []string{`{"name":"drop"}`, `{"name":"\u0064rop"}`, `{"Name":"drop"}`, `{"name":"x","Name":"drop"}`, `{"name":"x","name":"drop"}`,
 		`{"name":["drop"]}`} {
 		conn := protocol.Lines(bridge.Dial(t.Context(), thing, &interact.Message{Name: tunnelAction}))
@@ -150,7 +150,7 @@ func TestHintsDoNotChangePolicy(t *testing.T) {
 			protocol.MetaCapabilities+`":{}},`, 1) + `}`
 		m, err := protocol.Parse([]byte(text))
 		if err != nil {
-			continue // it gets nowhere
+			continue // rejected before the policy check
 		}
 		if err := conn.Write(t.Context(), m); err != nil {
 			t.Fatal(err)
@@ -191,7 +191,7 @@ func TestAmbiguousRequestsAreRejected(t *testing.T) {
 	} {
 		asks, bad := g.messagesOf(protocol.Request("1", c.method, json.RawMessage(c.params)))
 		if (bad != nil) != (c.judged < 0) || bad == nil && len(asks) != c.judged {
-			t.Errorf("%s: judged %d, %v", name, len(asks), bad)
+			t.Errorf("%s: %d checks, %v", name, len(asks), bad)
 		}
 	}
 }
@@ -208,13 +208,13 @@ func TestPrivateLists(t *testing.T) {
 			t.Errorf("%s: unlisted %t, %q", name, got, a.Warnings)
 		}
 	}
-	told := join(t, lists(t, map[string]string{"tools/list": `{"tools":[],"cacheScope":"private"}`}), bridge.Import{PublishPrivate: true})
-	if described(t, told.TD).Unlisted {
-		t.Error("a server that is imported as listed is unlisted")
+	published := join(t, lists(t, map[string]string{"tools/list": `{"tools":[],"cacheScope":"private"}`}), bridge.Import{PublishPrivate: true})
+	if described(t, published.TD).Unlisted {
+		t.Error("a server that is imported with PublishPrivate is unlisted")
 	}
 	old := join(t, piped(t, newServer([]string{protocol.Legacy}, fill)), bridge.Import{})
 	if described(t, old.TD).Unlisted {
-		t.Error("a server of the old era is unlisted")
+		t.Error("a legacy server is unlisted")
 	}
 }
 
@@ -244,14 +244,14 @@ func TestEndlessChanges(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		begun, offers := time.Now(), 0
+		begun, drafts := time.Now(), 0
 		for range a.Changes(ctx) {
-			if offers++; offers == 1 && time.Since(begun) > time.Second {
-				t.Errorf("the first came after %v", time.Since(begun))
+			if drafts++; drafts == 1 && time.Since(begun) > time.Second {
+				t.Errorf("the first draft came after %v", time.Since(begun))
 			}
 		}
-		if offers < int(describeLimit.Burst) || offers > int(describeLimit.Burst)+15 {
-			t.Errorf("it was offered %d times in a minute", offers)
+		if drafts < int(describeLimit.Burst) || drafts > int(describeLimit.Burst)+15 {
+			t.Errorf("%d drafts in a minute", drafts)
 		}
 		a.Close()
 	})
@@ -303,8 +303,8 @@ func (f *floods) Write(ctx context.Context, m *protocol.Message) error {
 
 func (f *floods) Close() error { return nil }
 
-// A server that does not respond is abandoned, at its start and later; and so is one that ends during a request.
-func TestServersThatHang(t *testing.T) {
+// Requests to a server that does not respond time out, at its start and later. A server that ends during a request is an error.
+func TestUnresponsiveServers(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]interact.Code{"hangs": interact.Timeout, "ends": interact.AgentFailed} {
 		synctest.Test(t, func(t *testing.T) {
@@ -336,7 +336,7 @@ func TestServersThatHang(t *testing.T) {
 }
 
 // Secrets in a URL or a command line do not appear in the description.
-func TestTargetsKeepSecrets(t *testing.T) {
+func TestDescriptionsOmitSecretsOfTargets(t *testing.T) {
 	t.Parallel()
 	for target, want := range map[string]string{
 		"https://mcp.example/mcp?key=SECRET":         "mcp.example",
@@ -349,7 +349,7 @@ func TestTargetsKeepSecrets(t *testing.T) {
 		"":                                           ".",
 	} {
 		if got := shortName(target); got != want {
-			t.Errorf("%q is called %q", target, got)
+			t.Errorf("%q has the name %q", target, got)
 		}
 	}
 }
@@ -384,12 +384,12 @@ func FuzzCatalogue(f *testing.F) {
 		thing := described(t, doc)
 		for name := range thing.Actions {
 			if _, ok := index.actions[name]; !ok && name != tunnelAction {
-				t.Errorf("the action %q leads nowhere", name)
+				t.Errorf("the action %q has no tool or prompt", name)
 			}
 		}
 		for name := range thing.Properties {
 			if _, ok := index.properties[name]; !ok {
-				t.Errorf("the property %q leads nowhere", name)
+				t.Errorf("the property %q has no resource", name)
 			}
 		}
 	})

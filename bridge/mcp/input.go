@@ -71,7 +71,7 @@ func (c *call) answers(ctx context.Context, asks map[string]request) (map[string
 	for key, one := range asks {
 		in[key] = one.input()
 	}
-	given, left, err := c.s.parking.Ask(ctx, c.m, in, c.yield)
+	given, left, err := c.s.waiting.Ask(ctx, c.m, in, c.yield)
 	if left {
 		return nil, errDisconnected
 	}

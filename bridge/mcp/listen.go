@@ -96,7 +96,7 @@ func (s *server) observe(ctx context.Context, m *interact.Message, yield func(*i
 				return
 			case err != nil || n == nil:
 				continue // ended
-			case n.Method() == acknowledged && !honours(n, uri):
+			case n.Method() == acknowledged && !acknowledges(n, uri):
 				yield(nil, interact.Errorf(interact.NotAllowed, "read it now and then", "%s is not observable: the server sends no notifications", m.Name))
 				return
 			case n.Method() == acknowledged && !again:
@@ -131,8 +131,8 @@ func waitRate(ctx context.Context, b *ratelimit.Bucket, l ratelimit.Limit) error
 	return err
 }
 
-// honours reports whether an acknowledgment contains a resource.
-func honours(ack *protocol.Message, uri string) bool {
+// acknowledges reports whether an acknowledgment contains a resource.
+func acknowledges(ack *protocol.Message, uri string) bool {
 	raw, _ := ack.Param("notifications", "resourceSubscriptions")
 	var all []string
 	_ = json.Unmarshal(raw, &all)
@@ -143,9 +143,9 @@ func honours(ack *protocol.Message, uri string) bool {
 func (s *server) changes(target string, o bridge.Import, last []byte) func(context.Context) iter.Seq[[]byte] {
 	want := map[string]any{}
 	can := s.can.Load()
-	for name, says := range map[string]bool{"toolsListChanged": can.Tools != nil && can.Tools.Changes,
+	for name, supported := range map[string]bool{"toolsListChanged": can.Tools != nil && can.Tools.Changes,
 		"promptsListChanged": can.Prompts != nil && can.Prompts.Changes, "resourcesListChanged": can.Resources != nil && can.Resources.Changes} {
-		if says {
+		if supported {
 			want[name] = true
 		}
 	}
@@ -157,7 +157,7 @@ func (s *server) changes(target string, o bridge.Import, last []byte) func(conte
 			pauses := backoff.Backoff{First: firstPause, Max: maxPause}
 			var rate ratelimit.Bucket
 			for ctx.Err() == nil {
-				if received, left := s.listenAwake(ctx, want, func() bool {
+				if received, left := s.listenWhileInUse(ctx, want, func() bool {
 					if waitRate(ctx, &rate, describeLimit) != nil {
 						return true // cancelled
 					}
@@ -172,16 +172,16 @@ func (s *server) changes(target string, o bridge.Import, last []byte) func(conte
 				} else if received {
 					pauses.Reset()
 				}
-				s.asleep(ctx)
+				s.waitForCall(ctx)
 				_ = pauses.Sleep(ctx) // the loop checks the context
 			}
 		}
 	}
 }
 
-// listenAwake calls changed once at the start, and for each notification, while the subscription lasts and the server is in use.
-func (s *server) listenAwake(ctx context.Context, want map[string]any, changed func() bool) (received, left bool) {
-	ctx, stop := s.awake(ctx)
+// listenWhileInUse calls changed once at the start, and for each notification, while the subscription lasts and the server is in use.
+func (s *server) listenWhileInUse(ctx context.Context, want map[string]any, changed func() bool) (received, left bool) {
+	ctx, stop := s.whileInUse(ctx)
 	defer stop()
 	for n, err := range s.listen(ctx, &interact.Message{}, want) {
 		if err != nil || n == nil {
@@ -239,15 +239,15 @@ func (s *server) wakeLocked() {
 	}
 }
 
-// awake returns the context of a subscription. For a program it ends when there was no call for a while.
-func (s *server) awake(ctx context.Context) (_ context.Context, stop func()) {
+// whileInUse returns the context of a subscription. For a program it ends when there was no call for a while.
+func (s *server) whileInUse(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	if s.source.persistent {
 		return ctx, cancel
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	doze := time.AfterFunc(idleAfter, func() {
+	idle := time.AfterFunc(idleAfter, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.busy == 0 && s.sleeping == nil {
@@ -255,18 +255,18 @@ func (s *server) awake(ctx context.Context) (_ context.Context, stop func()) {
 			cancel()
 		}
 	})
-	s.idleTimer = doze
+	s.idleTimer = idle
 	return ctx, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		doze.Stop()
+		idle.Stop()
 		s.idleTimer = nil // a call that ends later must not set the timer again
 		cancel()
 	}
 }
 
-// asleep waits for the next call if there was none for a while.
-func (s *server) asleep(ctx context.Context) {
+// waitForCall waits for the next call if there was none for a while.
+func (s *server) waitForCall(ctx context.Context) {
 	s.mu.Lock()
 	sleeps := s.sleeping
 	s.mu.Unlock()

@@ -11,20 +11,20 @@ func TestIdleServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{source: &source{}}
-		_, ended := s.awake(t.Context())
+		_, ended := s.whileInUse(t.Context())
 		leave := s.use()
 		ended() // by the program
 		leave()
-		ctx, stop := s.awake(t.Context())
+		ctx, stop := s.whileInUse(t.Context())
 		defer stop()
 		time.Sleep(2 * idleAfter)
 		if ctx.Err() == nil {
-			t.Error("it is listened to, and nobody has asked for long")
+			t.Error("the subscription is active without calls")
 		}
 		woken := make(chan struct{})
 		go func() {
 			defer close(woken)
-			s.asleep(t.Context())
+			s.waitForCall(t.Context())
 		}()
 		synctest.Wait()
 		s.use()()

@@ -24,16 +24,16 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if version := os.Getenv(counter); version != "" {
-		count(version)
+		serveCount(version)
 		return
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// eras are the two eras of the protocol, as options of a server of the Go SDK.
-var eras = map[string][]string{"new": {protocol.Modern}, "old": {protocol.Legacy}}
+// revisions are the kinds of protocol revisions, as options of a server of the Go SDK.
+var revisions = map[string][]string{"stateless": {protocol.Modern}, "session": {protocol.Legacy}}
 
-// newServer is a server of the Go SDK that speaks one era.
+// newServer returns a server of the Go SDK that supports the given revisions.
 func newServer(versions []string, add func(*sdk.Server)) *sdk.Server {
 	s := sdk.NewServer(&sdk.Implementation{Name: "probe", Title: "Probe", Version: "1.2"}, &sdk.ServerOptions{
 		Instructions: "Says what it is told.", SupportedProtocolVersions: versions, Capabilities: &sdk.ServerCapabilities{},
@@ -80,7 +80,7 @@ func scripted(t *testing.T, answer func(m *protocol.Message, say func(*protocol.
 // join imports the server that dial connects to.
 func join(t *testing.T, dial func(context.Context) (protocol.Conn, error), o bridge.Import) *bridge.Agent {
 	t.Helper()
-	pins, err := openApprovals(o.Pins, o.Approve, New(Options{}).o.Log)
+	pins, err := openApprovals(o.Approvals, o.Approve, New(Options{}).o.Log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,8 +106,8 @@ func described(t *testing.T, raw []byte) *td.Thing {
 	return thing
 }
 
-// pending is a reply in text form: state or type, media type, data.
-func asked(t *testing.T, thing interact.Thing, m *interact.Message) (all []string, err error) {
+// repliesOf returns the replies as text: state or type, media type, data.
+func repliesOf(t *testing.T, thing interact.Thing, m *interact.Message) (all []string, err error) {
 	t.Helper()
 	for r, err := range thing.Do(t.Context(), m) {
 		if err != nil {

@@ -58,7 +58,7 @@ func (b *Bridge) Name() string { return "mcp" }
 // Import implements [bridge.Bridge]. The target is the URL of a Streamable HTTP server, or the command line of a program that uses
 // standard input and output. The program is started at once to list its features, and stopped when idle.
 func (b *Bridge) Import(ctx context.Context, target string, o bridge.Import) (*bridge.Agent, error) {
-	pins, err := openApprovals(o.Pins, o.Approve, b.o.Log)
+	pins, err := openApprovals(o.Approvals, o.Approve, b.o.Log)
 	if err != nil {
 		return nil, err
 	}

@@ -20,8 +20,8 @@ import (
 // counter is the variable that makes the test program a counting server of the revision in it.
 const counter = "LMOSD_TEST_COUNTER"
 
-// count is a server that counts its requests in memory.
-func count(version string) {
+// serveCount serves a program that counts its requests in memory.
+func serveCount(version string) {
 	var n atomic.Int64
 	said := func() string { return fmt.Sprint(n.Add(1)) }
 	s := newServer([]string{version}, func(s *sdk.Server) {
@@ -51,8 +51,8 @@ func count(version string) {
 	_ = s.Run(context.Background(), &sdk.StdioTransport{}) // it ends with its input
 }
 
-// counting imports the counting server as a separate program.
-func counting(t *testing.T, version string) *bridge.Agent {
+// importCounter imports serveCount as a separate program.
+func importCounter(t *testing.T, version string) *bridge.Agent {
 	t.Helper()
 	a, err := New(Options{}).Import(t.Context(), interact.Quote(os.Args[0]), bridge.Import{Name: "counter", Env: []string{counter + "=" + version}})
 	if err != nil {
@@ -116,38 +116,38 @@ func TestStateOfAProgram(t *testing.T) {
 	for _, version := range []string{protocol.Modern, protocol.Legacy} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			a := counting(t, version)
+			a := importCounter(t, version)
 			first, second := tunnelled(t, a, protocol.Modern, asks), tunnelled(t, a, protocol.Modern, asks)
 			if got := all(first); got != "1 2 3 4 5" {
-				t.Errorf("a client of the new era: %s", got)
+				t.Errorf("a stateless client: %s", got)
 			}
 			if got := all(second); got != "6 7 8 9 10" {
-				t.Errorf("another: %s", got)
+				t.Errorf("another stateless client: %s", got)
 			}
 			if version == protocol.Modern {
 				return // it has one process for all callers
 			}
 			for range 2 {
 				if got := all(tunnelled(t, a, protocol.Legacy, asks)); got != "1 2 3 4 5" {
-					t.Errorf("a session of the old era: %s", got)
+					t.Errorf("a legacy session: %s", got)
 				}
 			}
-			if got, err := ofTheMesh(t, a.Thing); err != nil || got != "1 2 3" {
+			if got, err := countOverMesh(t, a.Thing); err != nil || got != "1 2 3" {
 				t.Errorf("the mesh: %s, %v", got, err)
 			}
 			if got := tool(first, "count"); got != "11" {
-				t.Errorf("then the first: %s", got)
+				t.Errorf("the first client again: %s", got)
 			}
 			_, _ = first.CallTool(t.Context(), &sdk.CallToolParams{Name: "exit"})
 			if got := all(first); got != "1 2 3 4 5" {
-				t.Errorf("after it was started anew: %s", got)
+				t.Errorf("after a restart of the program: %s", got)
 			}
 		})
 	}
 }
 
-// ofTheMesh counts by an action, by one that requires input, and by a property.
-func ofTheMesh(t *testing.T, thing interact.Thing) (string, error) {
+// countOverMesh returns counts of an action, by one that requires input, and by a property.
+func countOverMesh(t *testing.T, thing interact.Thing) (string, error) {
 	var said []string
 	for _, m := range []*interact.Message{invoke("count", ""), invoke("ask", ""), {Type: interact.ReadProperty, ID: interact.NewID(), Name: "n"}} {
 		for r, err := range thing.Do(t.Context(), m) {

@@ -29,7 +29,7 @@ type server struct {
 	source    *source
 	self      protocol.Implementation // clientInfo
 	log       *slog.Logger
-	parking   interact.InputWaiter
+	waiting   interact.InputWaiter
 
 	info  atomic.Pointer[backend.Info] // of the last probe
 	can   atomic.Pointer[capabilities]
@@ -160,7 +160,7 @@ func (s *server) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 		case m.Type == interact.ObserveProperty:
 			s.observe(ctx, m, yield)
 		case m.Type == interact.ContinueAction:
-			yield(s.parking.Continue(m))
+			yield(s.waiting.Continue(m))
 		default:
 			yield(nil, interact.Errorf(interact.NotAllowed, "call its actions, read its properties", "an MCP server does not support %s", m.Type.Op()))
 		}

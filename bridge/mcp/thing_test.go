@@ -49,7 +49,7 @@ func TestCalls(t *testing.T) {
 	}
 	traced := invoke("traced", "")
 	traced.TraceParent, traced.TraceState = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "a=b"
-	for era, versions := range eras {
+	for revision, versions := range revisions {
 		thing := join(t, piped(t, newServer(versions, add)), bridge.Import{}).Thing
 		for _, test := range []struct {
 			m    *interact.Message
@@ -74,17 +74,17 @@ func TestCalls(t *testing.T) {
 			{&interact.Message{Type: interact.WriteProperty, Name: "page"}, nil, interact.NotAllowed, "writeproperty"},
 			{invoke(tunnelAction, ``), nil, interact.Invalid, "request stream"},
 		} {
-			got, err := asked(t, thing, test.m)
+			got, err := repliesOf(t, thing, test.m)
 			if e := interact.AsError(err); fmt.Sprint(got) != fmt.Sprint(test.want) && !sameJSON(got, test.want) || (err == nil) != (test.code == 0) ||
 				err != nil && (e.Code != test.code || !strings.Contains(e.Error(), test.says) || e.Hint == "" && e.Next == nil) {
-				t.Errorf("%s: %s %s: got %q, %v", era, test.m.Name, test.m.Data, got, err)
+				t.Errorf("%s: %s %s: got %q, %v", revision, test.m.Name, test.m.Data, got, err)
 			}
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { <-started; cancel() }()
 		for _, err := range thing.Do(ctx, invoke("waits", "")) {
 			if interact.AsError(err).Code != interact.Cancelled {
-				t.Errorf("%s: cancelled: %v", era, err)
+				t.Errorf("%s: cancelled: %v", revision, err)
 			}
 		}
 		<-gone
@@ -118,13 +118,13 @@ func TestInputRequests(t *testing.T) {
 			return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: r.Params.RequestState + string(got)}}}, nil
 		})
 	}
-	for era, versions := range eras {
+	for revision, versions := range revisions {
 		thing := join(t, piped(t, newServer(versions, add)), bridge.Import{}).Thing
 		for action, want := range map[string]string{interact.Accept: `"size":"L"`, interact.Decline: `decline`} {
 			var last string
 			for r, err := range thing.Do(t.Context(), invoke("order", "")) {
 				if err != nil {
-					t.Fatalf("%s: %v", era, err)
+					t.Fatalf("%s: %v", revision, err)
 				}
 				last = string(r.Data)
 				if r.Status != interact.StatusInputRequired {
@@ -132,25 +132,25 @@ func TestInputRequests(t *testing.T) {
 				}
 				var in interact.Inputs
 				if err := json.Unmarshal(r.Data, &in); err != nil || len(in) != 1 {
-					t.Fatalf("%s: asks for %s", era, r.Data)
+					t.Fatalf("%s: asks for %s", revision, r.Data)
 				}
 				answers := interact.Answers{}
 				for key, one := range in {
 					if one.Kind != interact.InputForm || one.Message != "Which size?" || !strings.Contains(string(one.Schema), `"size"`) || len(one.Params) == 0 {
-						t.Errorf("%s: asks %+v", era, one)
+						t.Errorf("%s: requests %+v", revision, one)
 					}
 					answers[key] = interact.Answer{Action: action, Content: json.RawMessage(`{"size":"L"}`)}
 				}
 				if _, err := interact.Call(t.Context(), thing, &interact.Message{Type: interact.ContinueAction, ActionID: r.ActionID, Data: raw(answers)}); err != nil {
-					t.Fatalf("%s: %v", era, err)
+					t.Fatalf("%s: %v", revision, err)
 				}
 			}
 			if !strings.Contains(strings.ReplaceAll(last, `\`, ""), want) {
-				t.Errorf("%s: %s gives %s", era, action, last)
+				t.Errorf("%s: %s gives %s", revision, action, last)
 			}
 		}
 		if _, err := interact.Call(t.Context(), thing, invoke("order", "")); interact.AsError(err).Code != interact.InputNeeded {
-			t.Errorf("%s: who cannot be asked hears %v", era, err)
+			t.Errorf("%s: a client without elicitation receives %v", revision, err)
 		}
 	}
 }
@@ -158,7 +158,7 @@ func TestInputRequests(t *testing.T) {
 // A property is read again after a notification of its change.
 func TestObserve(t *testing.T) {
 	t.Parallel()
-	for era, versions := range eras {
+	for revision, versions := range revisions {
 		var n atomic.Int32
 		s := newServer(versions, func(s *sdk.Server) {
 			s.AddResource(&sdk.Resource{Name: "count", URI: "test://count"}, func(context.Context, *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
@@ -182,7 +182,7 @@ func TestObserve(t *testing.T) {
 		seen := 0
 		for r, err := range thing.Do(ctx, &interact.Message{Type: interact.ObserveProperty, Name: "count"}) {
 			if err != nil || r.Type != interact.PropertyReading || string(r.Data) == "0" {
-				t.Errorf("%s: %v, %v", era, r, err)
+				t.Errorf("%s: %v, %v", revision, r, err)
 			}
 			if seen++; seen == 3 {
 				break
@@ -191,7 +191,7 @@ func TestObserve(t *testing.T) {
 		close(stop)
 		cancel()
 		if seen != 3 {
-			t.Errorf("%s: %d readings", era, seen)
+			t.Errorf("%s: %d readings", revision, seen)
 		}
 	}
 }
@@ -256,7 +256,7 @@ func TestTasks(t *testing.T) {
 			t.Errorf("%s: got %q, %v", name, got, err)
 		}
 		if m := updated.Load(); (m != nil) != (name == "input required") || m != nil && !strings.Contains(string(m.Params()), `{"k":{"roots":[]}}`) {
-			t.Errorf("%s: told %v", name, m)
+			t.Errorf("%s: got %v", name, m)
 		}
 	}
 }
@@ -338,7 +338,7 @@ func TestHostileAnswers(t *testing.T) {
 // A change of a server changes its description.
 func TestChanges(t *testing.T) {
 	t.Parallel()
-	for era, versions := range eras {
+	for revision, versions := range revisions {
 		s := newServer(versions, fill)
 		a := join(t, piped(t, s), bridge.Import{})
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -356,15 +356,15 @@ func TestChanges(t *testing.T) {
 		for raw := range a.Changes(ctx) {
 			thing := described(t, raw)
 			if thing.Title != "Probe" || thing.Actions["say"] == nil {
-				t.Errorf("%s: %s", era, raw)
+				t.Errorf("%s: %s", revision, raw)
 			}
 			if thing.Actions["more0"] != nil && thing.Actions["more1"] != nil {
 				break
 			}
 		}
 		close(stop)
-		if _, err := asked(t, a.Thing, invoke("more1", "")); err != nil || ctx.Err() != nil {
-			t.Errorf("%s: the new tool: %v, %v", era, err, ctx.Err())
+		if _, err := repliesOf(t, a.Thing, invoke("more1", "")); err != nil || ctx.Err() != nil {
+			t.Errorf("%s: the new tool: %v, %v", revision, err, ctx.Err())
 		}
 		cancel()
 	}

@@ -15,19 +15,19 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// The policy of the host applies to tunnels of both eras: refused requests fail, and all others pass.
+// The policy of the host applies to tunnels of all revisions: refused requests fail, and all others pass.
 func TestGuard(t *testing.T) {
 	t.Parallel()
-	for era, versions := range eras {
+	for revision, versions := range revisions {
 		a := join(t, piped(t, newServer(versions, fill)), bridge.Import{})
 		var mu sync.Mutex
-		var judged []string
+		var checked []string
 		wrap := New(Options{}).Guard(described(t, a.TD), func(_ context.Context, m *interact.Message) error {
 			mu.Lock()
 			defer mu.Unlock()
-			judged = append(judged, m.Type.Op()+" "+m.Name)
+			checked = append(checked, m.Type.Op()+" "+m.Name)
 			if m.From.ID() != "did:key:zBob" {
-				t.Errorf("judged as of %q", m.From.ID())
+				t.Errorf("the policy checked the principal %q", m.From.ID())
 			}
 			if m.Name == "greet" || m.Name == "page" {
 				return interact.Errorf(interact.Forbidden, "ask", "not %s", m.Name)
@@ -35,7 +35,7 @@ func TestGuard(t *testing.T) {
 			return nil
 		})
 		conn := protocol.Lines(bridge.Dial(t.Context(), wrap(a.Thing), &interact.Message{Name: tunnelAction, From: did.NodePrincipal("did:key:zBob", "")}))
-		ask := asker(t, conn, era)
+		ask := requester(t, conn, revision)
 		for i, test := range []struct{ method, key, value, says string }{
 			{protocol.CallTool, "name", "say", `"result"`},
 			{protocol.GetPrompt, "name", "greet", "not greet"},
@@ -45,24 +45,24 @@ func TestGuard(t *testing.T) {
 			{listTools, "cursor", "", `"say"`},
 		} {
 			if got := ask(protocol.ID(fmt.Sprint(10+i)), test.method, map[string]any{test.key: test.value}); !strings.Contains(got, test.says) {
-				t.Errorf("%s: %s %s: %s", era, test.method, test.value, got)
+				t.Errorf("%s: %s %s: %s", revision, test.method, test.value, got)
 			}
 		}
 		conn.Close()
 		want := []string{"invokeaction say", "invokeaction greet", "readproperty Note_No_1", "readproperty page", "invokeaction unknown"}
-		if !slices.Equal(judged, want) {
-			t.Errorf("%s: judged %q", era, judged)
+		if !slices.Equal(checked, want) {
+			t.Errorf("%s: the policy checked %q", revision, checked)
 		}
 		for input, want := range map[string]string{`{"tool":"say","arguments":{"text":"x"}}`: `"x"`, `{"tool":"greet"}`: "not greet", `{"tool":["greet"]}`: "expected a tool", `{}`: `"name":"say"`} {
 			m := invoke(moreTools, input)
 			m.From = did.NodePrincipal("did:key:zBob", "")
 			r, err := interact.Call(t.Context(), wrap(a.Thing), m)
 			if got := fmt.Sprint(r, err); err == nil && !strings.Contains(string(r.Data), want) || err != nil && !strings.Contains(got, want) {
-				t.Errorf("%s: more %s gives %s", era, input, got)
+				t.Errorf("%s: more %s gives %s", revision, input, got)
 			}
 		}
 		if r, err := interact.Call(t.Context(), wrap(a.Thing), invoke("say", `{"text":"x"}`)); err != nil || string(r.Data) != `"x"` {
-			t.Errorf("%s: beside the tunnel: %v, %v", era, r, err)
+			t.Errorf("%s: as an action: %v, %v", revision, r, err)
 		}
 	}
 }
@@ -72,7 +72,7 @@ func TestNoGuard(t *testing.T) {
 	t.Parallel()
 	for _, doc := range []string{`{"title":"x"}`, `{"title":"x","actions":{"mcp":{}}}`} {
 		if New(Options{}).Guard(described(t, []byte(doc)), nil) != nil {
-			t.Errorf("%s has one", doc)
+			t.Errorf("%s has a guard", doc)
 		}
 	}
 }
@@ -82,7 +82,7 @@ type kept struct{ protocol.Conn }
 
 func (kept) Write(context.Context, *protocol.Message) error { return nil }
 
-// Requests of users of another node's relay are judged as theirs, by the names that the relay gives them. Other callers cannot name users.
+// The policy checks requests of users of another node's relay under the names that the relay reports. Other callers cannot name users.
 func TestGuardDistinguishesUsers(t *testing.T) {
 	t.Parallel()
 	bob := did.DID("did:key:zBob")
@@ -96,11 +96,11 @@ func TestGuardDistinguishesUsers(t *testing.T) {
 		"no name":         {did.NodePrincipal(bob, "crm"), "A B", "did:key:zBob#crm"},
 		"of this machine": {did.Consumer(did.Loopback, ""), "crm", "local"},
 	} {
-		judged := ""
-		g := newTunnelPolicy(&td.Thing{}, func(_ context.Context, m *interact.Message) error { judged = m.From.ID(); return nil })
+		checked := ""
+		g := newTunnelPolicy(&td.Thing{}, func(_ context.Context, m *interact.Message) error { checked = m.From.ID(); return nil })
 		q := protocol.Request("1", protocol.CallTool, map[string]any{"name": "say", "_meta": map[string]any{protocol.MetaUser: c.user}})
-		if err := g.pass(t.Context(), &interact.Message{From: c.from}, q, kept{}, kept{}); err != nil || judged != c.want {
-			t.Errorf("%s: judged as of %q, %v; want %q", name, judged, err, c.want)
+		if err := g.pass(t.Context(), &interact.Message{From: c.from}, q, kept{}, kept{}); err != nil || checked != c.want {
+			t.Errorf("%s: the policy checked the principal %q, %v; want %q", name, checked, err, c.want)
 		}
 	}
 }

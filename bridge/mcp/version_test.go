@@ -23,18 +23,18 @@ var clientInfo = regexp.MustCompile(`lientInfo":(\{[^}]*\})`)
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	const version = "7.8.9"
-	for era, versions := range eras {
+	for revision, versions := range revisions {
 		server := newServer(versions, func(s *sdk.Server) {
 			s.AddTool(&sdk.Tool{Name: "hello", InputSchema: object}, nil)
 		})
-		handler := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, &sdk.StreamableHTTPOptions{Stateless: era == "new"})
+		handler := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, &sdk.StreamableHTTPOptions{Stateless: revision == "stateless"})
 		var mu sync.Mutex
-		var told []string
+		var received []string
 		site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			mu.Lock()
-			for _, said := range clientInfo.FindAllSubmatch(body, -1) {
-				told = append(told, string(said[1]))
+			for _, match := range clientInfo.FindAllSubmatch(body, -1) {
+				received = append(received, string(match[1]))
 			}
 			mu.Unlock()
 			r.Body = io.NopCloser(bytes.NewReader(body))
@@ -43,16 +43,16 @@ func TestVersion(t *testing.T) {
 		b := New(Options{Version: version})
 		a, err := b.Import(t.Context(), site.URL, bridge.Import{})
 		if err != nil {
-			t.Fatal(era, err)
+			t.Fatal(revision, err)
 		}
 		a.Close()
 		site.CloseClientConnections()
-		for one := range server.Sessions() { // those that were forgotten
+		for one := range server.Sessions() { // sessions that their clients did not end
 			one.Close()
 		}
 		site.Close()
-		if all := strings.Join(told, "\n"); len(told) < 2 || strings.Count(all, `{"name":"lmosd","version":"7.8.9"}`) != len(told) {
-			t.Errorf("a server of the %s era is told %s", era, all)
+		if all := strings.Join(received, "\n"); len(received) < 2 || strings.Count(all, `{"name":"lmosd","version":"7.8.9"}`) != len(received) {
+			t.Errorf("the %s server receives %s", revision, all)
 		}
 		mesh := bridgetest.NewMesh(t)
 		mesh.Publish(t, []byte(`{"title":"Plain","actions":{}}`), nil)
@@ -60,7 +60,7 @@ func TestVersion(t *testing.T) {
 		url := bridgetest.Serve(t, b.Export(mesh))
 		for path, want := range map[string]string{"": version, "/things/plain": version, "/things/own": "2.0"} {
 			if got := newCaller(t, url+"/mcp"+path, versions[0]).plain.InitializeResult().ServerInfo.Version; got != want {
-				t.Errorf("/mcp%s says to a client of the %s era that it is %q, want %q", path, era, got, want)
+				t.Errorf("/mcp%s, %s revision: got the version %q, want %q", path, revision, got, want)
 			}
 		}
 	}

@@ -159,7 +159,7 @@ func TestDescriptionsThatAreNotPublished(t *testing.T) {
 		"a broken schema":    {`{` + ok + `, "title": 5}`, cli.ExitUsage, "/title: expected string, got number"},
 		"too large":          {`{` + ok + `, "title": "` + strings.Repeat("x", 128<<10) + `"}`, cli.ExitUsage, "has more than 128 KiB"},
 		"without forms":      {`{` + ok + `, "title": "a", "actions": {"x": {}}}`, cli.ExitUsage, `/actions/x: "forms" is missing`},
-		"a long capability":  {`{` + ok + `, "title": "a", "lmos:capabilities": [{"id": "` + strings.Repeat("c", 10_000) + `"}]}`, cli.ExitUsage, "may have 256 bytes"},
+		"a long capability":  {`{` + ok + `, "title": "a", "lmos:capabilities": [{"id": "` + strings.Repeat("c", 10_000) + `"}]}`, cli.ExitUsage, "at most 256 bytes"},
 		"with registration":  {`{` + ok + `, "title": "a", "registration": {}}`, cli.ExitUsage, "/registration: "},
 		"signed by another":  {foreign, cli.ExitRefused, "signed by another key than the owner's"},
 		"changed and signed": {strings.Replace(foreign, "a city", "a town", 1), cli.ExitRefused, "was changed after signing"},

@@ -222,7 +222,7 @@ func (n *fakeNode) route(w http.ResponseWriter, r *http.Request) {
 		panic(err)
 	}
 	d := api.RouteAnswer{APIVersion: api.APIVersion, Kind: "Route", Candidates: []api.Candidate{}, Method: cmp.Or(q.Method, "lexical"),
-		Reason: "nothing is like it", Took: 3}
+		Reason: "no example is similar", Took: 3}
 	for name, g := range n.agents {
 		if strings.Contains(q.Message, name) {
 			d.Agent = &api.Candidate{ID: g.Agent.Ref, Name: name, Score: 0.75, Capabilities: []api.CandidateCapability{{ID: "urn:x:y"}}}

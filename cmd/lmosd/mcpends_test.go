@@ -106,7 +106,7 @@ func breaking(t *testing.T, end <-chan struct{}) (url string) {
 	return s.URL
 }
 
-// A caller is a client of one revision that has started a call over one transport. Said are the messages that it received.
+// An mcpCaller is a client of one revision that has started a call over one transport. Said are the messages that it received.
 type mcpCaller struct {
 	name  string
 	said  *buffer

@@ -30,8 +30,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Two independent implementations give the same name to the same key, in both directions.
-func TestTenThousandKeysHaveTheSameName(t *testing.T) {
+// Two independent implementations give the same did:key to a key, in both directions.
+func TestDIDOfRandomKeysAgreesWithAries(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -132,7 +132,7 @@ func TestResolverSupportsOtherAlgorithms(t *testing.T) {
 	}
 }
 
-func TestResolverRefuses(t *testing.T) {
+func TestResolverRejects(t *testing.T) {
 	t.Parallel()
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -158,7 +158,7 @@ func TestResolverRefuses(t *testing.T) {
 	}
 }
 
-// A fallback uses both resolvers: one for the mesh's own keys, this one for the rest.
+// A fallback uses both resolvers: did.Keys for Ed25519 keys, this one for the others.
 func TestFallbackAfterDIDKey(t *testing.T) {
 	t.Parallel()
 	r := did.Fallback(did.Keys(), Resolver())
@@ -187,7 +187,7 @@ func fixtures(t testing.TB) map[string][]byte {
 	return out
 }
 
-// Both readers see the same in every document that both can read.
+// Both readers return the same for every document that both support.
 func TestFixturesReadTheSame(t *testing.T) {
 	t.Parallel()
 	for name, raw := range fixtures(t) {
@@ -252,7 +252,7 @@ func TestLegacyDocuments(t *testing.T) {
 	}
 }
 
-func TestReadDocumentRefuses(t *testing.T) {
+func TestReadDocumentRejects(t *testing.T) {
 	t.Parallel()
 	const head = `{"@context":["https://www.w3.org/ns/did/v1"],"id":"did:web:a.example",`
 	method := func(members string) string {
@@ -288,7 +288,7 @@ func TestReadDocumentRefuses(t *testing.T) {
 	}
 }
 
-// hexKey returns a good public key made from text.
+// hexKey returns a valid public key that is derived from text.
 func hexKey(text string) string {
 	seed := sha256.Sum256([]byte(text))
 	return fmt.Sprintf("%x", ed25519.NewKeyFromSeed(seed[:]).Public())

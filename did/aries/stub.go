@@ -9,17 +9,17 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// Resolver returns a resolver whose every answer wraps [did.ErrLegacyUnsupported].
+// Resolver returns a resolver whose errors wrap [did.ErrLegacyUnsupported].
 func Resolver() did.Resolver { return stub{} }
 
 type stub struct{}
 
-// Resolve refuses.
+// Resolve returns an error.
 func (stub) Resolve(_ context.Context, id did.DID) (*did.Document, error) {
 	return nil, fmt.Errorf("%w: resolve %q", did.ErrLegacyUnsupported, id.Short())
 }
 
-// ReadDocument refuses. The error wraps [did.ErrLegacyUnsupported].
+// ReadDocument returns an error that wraps [did.ErrLegacyUnsupported].
 func ReadDocument([]byte) (*did.Document, error) {
 	return nil, fmt.Errorf("%w: read a legacy document", did.ErrLegacyUnsupported)
 }

@@ -27,7 +27,7 @@ var relationships = []struct {
 	{"capabilityDelegation", func(d *legacy.Doc) []legacy.Verification { return d.CapabilityDelegation }},
 }
 
-// precheck rejects private keys, which the module accepts, and very long keys, which take it long.
+// precheck rejects private keys, which the module accepts, and very long keys, which it decodes slowly.
 func precheck(v any) error {
 	switch v := v.(type) {
 	case []any:
@@ -53,7 +53,7 @@ func precheckMember(name string, value any) error {
 	jwk, _ := value.(map[string]any)
 	_, private := jwk["d"]
 	if strings.HasPrefix(name, "privateKey") || strings.HasPrefix(name, "secretKey") || name == "publicKeyJwk" && private {
-		return fmt.Errorf("a private key in the member %q", name)
+		return fmt.Errorf("the member %q has a private key", name)
 	}
 	if s, _ := value.(string); strings.HasPrefix(name, "publicKey") && len(s) > 8<<10 {
 		return fmt.Errorf("%q has %d characters", name, len(s))
@@ -61,7 +61,7 @@ func precheckMember(name string, value any) error {
 	return nil
 }
 
-// translate writes doc in the current form and parses that with did.ParseDocument. Controllers, aliases and services, which the
+// translate converts doc to the current form and parses it with did.ParseDocument. Controllers, aliases and services, which the
 // module simplifies, come from top, the decoded document, if not nil.
 func translate(doc *legacy.Doc, top map[string]any, id did.DID) (*did.Document, error) {
 	t := translator{controllers: controllers(top, id), known: map[string]*legacy.VerificationMethod{}}
@@ -89,7 +89,7 @@ func translate(doc *legacy.Doc, top map[string]any, id did.DID) (*did.Document, 
 	return did.ParseDocument(raw, id)
 }
 
-// A translator turns methods of the module into members of a document. err is the first failure.
+// A translator converts verification methods of the module to members of a document. err has all failures.
 type translator struct {
 	controllers map[string]string
 	known       map[string]*legacy.VerificationMethod // by id: those written in full

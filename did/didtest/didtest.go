@@ -1,7 +1,33 @@
-// Package didtest provides keys for tests.
+// Package didtest provides keys and web servers for tests.
 package didtest
 
-import "github.com/lmosd/lmosd/did/keystore"
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/internal/weblocation"
+)
+
+// Serve runs an HTTPS server until the test ends. It returns options with which a resolver of DIDs of the web finds the server at any host
+// name, and its port.
+func Serve(t testing.TB, h http.Handler) (o weblocation.Options, port string) {
+	t.Helper()
+	s := httptest.NewTLSServer(h)
+	t.Cleanup(s.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	addr := s.Listener.Addr().String()
+	_, port, _ = net.SplitHostPort(addr)
+	return weblocation.Options{TLS: &tls.Config{RootCAs: roots, ServerName: "example.com"}, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}}, port
+}
 
 // Key returns the nth test key, which is the same in every run.
 func Key(n int) *keystore.Key {

@@ -20,13 +20,13 @@ var ErrPermissions = errors.New("key file permissions")
 
 // A PermissionError has the file or directory with too wide permissions, and the remedy.
 type PermissionError struct {
-	Path string
-	Why  string // "mode 0644 lets others read it"
-	Hint string // a command that can be run, "chmod 600 PATH"
+	Path   string
+	Reason string // "mode 0644 lets other users read the key"
+	Hint   string // a command that can be run, "chmod 600 PATH"
 }
 
 // Error returns path and reason.
-func (e *PermissionError) Error() string { return fmt.Sprintf("%s: %s", e.Path, e.Why) }
+func (e *PermissionError) Error() string { return fmt.Sprintf("%s: %s", e.Path, e.Reason) }
 
 // Unwrap returns [ErrPermissions].
 func (e *PermissionError) Unwrap() error { return ErrPermissions }
@@ -63,12 +63,12 @@ func Open(path string) (*Key, error) {
 // wraps fs.ErrExist.
 func (k Key) Save(path string) error {
 	if err := create(path, k.private()); err != nil {
-		return fmt.Errorf("make key file %s: %w", path, err)
+		return fmt.Errorf("create key file %s: %w", path, err)
 	}
 	return nil
 }
 
-// load reads the file.
+// load reads the key file at path.
 func load(path string) (*Key, error) {
 	text, err := read(path)
 	if err != nil {
@@ -141,7 +141,7 @@ func quote(path string) string {
 // parse reads one PEM block with an Ed25519 key and nothing around it but space. Messages never quote the text.
 func parse(text []byte) (ed25519.PrivateKey, error) {
 	if len(text) > maxFile {
-		return nil, errors.New("too large for a key file")
+		return nil, fmt.Errorf("the file is larger than %d bytes", maxFile)
 	}
 	block, rest := pem.Decode(text)
 	switch {
@@ -152,7 +152,7 @@ func parse(text []byte) (ed25519.PrivateKey, error) {
 	case block.Type == "ENCRYPTED PRIVATE KEY":
 		return nil, errors.New("the key is encrypted, which is not supported")
 	case block.Type != blockType || len(block.Headers) != 0:
-		return nil, fmt.Errorf("PEM block %q, expected PKCS#8 (%s)", block.Type, blockType)
+		return nil, fmt.Errorf("expected PKCS#8 (%s), got PEM block %q", blockType, block.Type)
 	}
 	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
@@ -160,7 +160,7 @@ func parse(text []byte) (ed25519.PrivateKey, error) {
 	}
 	private, ok := key.(ed25519.PrivateKey)
 	if !ok {
-		return nil, fmt.Errorf("a key of type %T, expected Ed25519", key)
+		return nil, fmt.Errorf("expected an Ed25519 key, got %T", key)
 	}
 	return private, nil
 }

@@ -95,7 +95,7 @@ func (k Key) Format(f fmt.State, verb rune) {
 	if verb == 'v' && f.Flag('#') {
 		text = k.GoString()
 	}
-	// The caller notices errors of writing.
+	// fmt reports errors of writing to its caller.
 	_, _ = io.WriteString(f, text)
 }
 

@@ -23,7 +23,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// seed is the seed of the key that the tests use; none of its spellings may be seen anywhere.
+// seed is the seed of the key of the tests; none of its spellings may be printed.
 var seed = sha256.Sum256([]byte("a seed for tests"))
 
 func newKey(t testing.TB) *Key {
@@ -105,14 +105,14 @@ func TestNoFormatPrintsTheKey(t *testing.T) {
 		slog.New(handler).Info("key", "pointer", k, "value", *k, "in", h, "group", slog.GroupValue(slog.Any("k", k)))
 	}
 	fmt.Fprintln(&out, fmt.Errorf("wrapped: %v, %w", k, fmt.Errorf("%#v", *k)))
-	showsNoKey(t, out.String())
+	checkHidesKey(t, out.String())
 	if !strings.Contains(out.String(), string(k.DID())) {
 		t.Error("nothing shows the DID: the test shows nothing")
 	}
 }
 
-// showsNoKey fails if text has the seed in any spelling that one of the tools of this program writes.
-func showsNoKey(t *testing.T, text string) {
+// checkHidesKey fails if text has the seed in a spelling that Go prints.
+func checkHidesKey(t *testing.T, text string) {
 	t.Helper()
 	decimal := strings.Trim(fmt.Sprint(seed[:8]), "[]")
 	goSyntax := strings.TrimSuffix(strings.TrimPrefix(fmt.Sprintf("%#v", seed[:8]), "[]byte{"), "}")
@@ -155,7 +155,7 @@ func TestPrintedForms(t *testing.T) {
 	}
 }
 
-// hashes returns hash data, as the proof package makes it.
+// hashes returns hash data in the form of package proof.
 func hashes(text string) []byte {
 	a, b := sha256.Sum256([]byte(text)), sha256.Sum256([]byte(text+"2"))
 	return append(a[:], b[:]...)
@@ -185,7 +185,7 @@ func TestSignaturesByPurpose(t *testing.T) {
 	}
 }
 
-func TestSignRefuses(t *testing.T) {
+func TestSignRejects(t *testing.T) {
 	t.Parallel()
 	k := newKey(t)
 	pad := func(s string) []byte { return append([]byte(s), hashes("x")[len(s):]...) }
@@ -222,7 +222,7 @@ func TestSignRefuses(t *testing.T) {
 	}
 }
 
-// No bytes are the input of two uses. For every pair of forms, what one accepts the other cannot produce.
+// No bytes are the input of two purposes.
 func TestFormsCannotCollide(t *testing.T) {
 	t.Parallel()
 	if len(inputs) != 3 {
@@ -238,8 +238,7 @@ func TestFormsCannotCollide(t *testing.T) {
 			t.Errorf("a record of %d bytes is hash data too: %q", n, again)
 		}
 	}
-	// What libp2p signs with the same key, in the forms that its specifications give, is refused as hash data at any
-	// length.
+	// The inputs that libp2p signs with the same key are rejected as hash data at any length.
 	for _, d := range domains {
 		for _, before := range []string{"", string(rune(len(d)))} {
 			input := []byte(before + d)
@@ -251,7 +250,7 @@ func TestFormsCannotCollide(t *testing.T) {
 			}
 		}
 	}
-	// A card's input is text that begins with its header in base64url. As hash data text is refused, and nothing else begins so.
+	// The input of a card is text, which is rejected as hash data, and begins with its header in base64url, like no other input.
 	begin := base64.RawURLEncoding.EncodeToString([]byte(cardHeader[:33]))
 	for n := range 2 * hashSize {
 		input := []byte(base64.RawURLEncoding.EncodeToString([]byte(cardHeader+`"}`)) + "." + base64.RawURLEncoding.EncodeToString(append([]byte("{"), make([]byte, n)...)))
@@ -270,7 +269,7 @@ func TestFormsCannotCollide(t *testing.T) {
 			t.Errorf("%q begins like a card", d)
 		}
 	}
-	// And no record begins like one of them.
+	// No record begins like one of them.
 	for _, d := range domains[1:] {
 		if strings.HasPrefix(did.PurposeRecord, d) || strings.HasPrefix(d, did.PurposeRecord) {
 			t.Errorf("%q and %q begin alike", d, did.PurposeRecord)
@@ -278,7 +277,7 @@ func TestFormsCannotCollide(t *testing.T) {
 	}
 }
 
-// The exported methods are known by name, so that a new one that could sign chosen bytes is noticed here.
+// The test lists the exported methods, so that it fails for a new one, which could sign chosen bytes.
 func TestOnlyKnownMethodsSign(t *testing.T) {
 	t.Parallel()
 	typ := reflect.TypeFor[*Key]()

@@ -14,9 +14,9 @@ func checkOwner(path string, info fs.FileInfo) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if me := os.Geteuid(); ok && int(st.Uid) != me && st.Uid != 0 {
 		return &PermissionError{
-			Path: path,
-			Why:  fmt.Sprintf("it belongs to user %d, this process is user %d", st.Uid, me),
-			Hint: fmt.Sprintf("chown %d %s", me, quote(path)),
+			Path:   path,
+			Reason: fmt.Sprintf("it belongs to user %d, this process is user %d", st.Uid, me),
+			Hint:   fmt.Sprintf("chown %d %s", me, quote(path)),
 		}
 	}
 	return nil

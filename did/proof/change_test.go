@@ -44,7 +44,7 @@ func TestEveryByteIsCovered(t *testing.T) {
 	}
 }
 
-// replacements returns every single-bit change of c, and the characters that mean something in JSON.
+// replacements returns every single-bit change of c, and the structural characters of JSON.
 func replacements(c byte) []byte {
 	out := []byte(" \n\t0\"\\{}[],:")
 	for bit := range 8 {

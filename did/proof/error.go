@@ -3,10 +3,10 @@ package proof
 import "errors"
 
 // ErrProof is wrapped by every error of this package.
-var ErrProof = errors.New("proof refused")
+var ErrProof = errors.New("proof rejected")
 
 // ErrTime means that the proof is not valid at the time of the check; its signature may be valid.
-var ErrTime = errors.New("outside of its time")
+var ErrTime = errors.New("outside of its validity period")
 
 // An Error is the reason why a document was not signed or not verified.
 type Error struct {

@@ -49,5 +49,5 @@ func Example() {
 	fmt.Println(err)
 	// Output:
 	// Weather z6MkiTBz… 2026-11-20 <nil>
-	// the signature of z6MkiTBz… does not fit: the document or its proof was changed after signing
+	// the signature of z6MkiTBz… does not verify: the document or its proof was changed after signing
 }

@@ -25,10 +25,12 @@ const (
 // Skew is the permitted difference of the clocks of signer and verifier.
 const Skew = 5 * time.Minute
 
-// Options are the times of a proof. They are written in UTC and whole seconds.
+// Options of a proof. Times are written in UTC and whole seconds.
 type Options struct {
 	Created time.Time // zero: now
 	Expires time.Time // zero: the proof does not expire by itself
+	// Method is the DID URL under which a document lists the key of the signer, such as "did:webvh:…#i1". Empty: that of its did:key.
+	Method string
 }
 
 // Sign creates a proof of doc by s with the purpose assertionMethod; the caller attaches it as the member "proof". doc is decoded JSON and
@@ -73,11 +75,14 @@ func configure(signer did.DID, o Options) (map[string]any, error) {
 	if o.Created.IsZero() {
 		o.Created = time.Now()
 	}
+	if o.Method == "" {
+		o.Method = string(signer) + "#" + signer.Multibase()
+	}
 	config := map[string]any{
 		"type":               proofType,
 		"cryptosuite":        cryptosuite,
 		"created":            stamp(o.Created),
-		"verificationMethod": string(signer) + "#" + signer.Multibase(),
+		"verificationMethod": o.Method,
 		"proofPurpose":       did.PurposeAssertion,
 	}
 	if !o.Expires.IsZero() {

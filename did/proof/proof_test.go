@@ -174,7 +174,7 @@ func TestSignKeepsTheDocument(t *testing.T) {
 	}
 }
 
-func TestSignRefuses(t *testing.T) {
+func TestSignRejects(t *testing.T) {
 	t.Parallel()
 	good := newSigner(t, 0)
 	broken := good
@@ -261,7 +261,7 @@ func TestEveryMemberOfTheProofIsCovered(t *testing.T) {
 	}
 }
 
-func TestVerifyRefuses(t *testing.T) {
+func TestVerifyRejects(t *testing.T) {
 	t.Parallel()
 	s, other := newSigner(t, 0), newSigner(t, 100)
 	golden := decode(t, goldenDoc)
@@ -313,7 +313,7 @@ func TestVerifyRefuses(t *testing.T) {
 		{"expires as number", set("expires", 1.0), "expires"},
 		{"expires before created", set("expires", "2026-11-20T11:59:59Z"), "before"},
 		{"expires null", set("expires", nil), "expires"},
-		{"method of a foreign key", set("verificationMethod", string(other.id)+"#"+other.id.Multibase()), "does not fit"},
+		{"method of a foreign key", set("verificationMethod", string(other.id)+"#"+other.id.Multibase()), "does not verify"},
 		{"method without fragment", set("verificationMethod", string(s.id)), "has no key"},
 		{"method is the agreement key", set("verificationMethod", string(s.id)+"#"+agreement(t, s)), "does not list"},
 		{"fragment of another key", set("verificationMethod", string(s.id)+"#"+other.id.Multibase()), "fragment"},
@@ -328,8 +328,8 @@ func TestVerifyRefuses(t *testing.T) {
 		{"value of 65 bytes", value(did.EncodeBase58(make([]byte, 65))), "65 bytes"},
 		{"long value", value("z" + strings.Repeat("2", 100)), "longer"},
 		{"value with a space", value(goldenValue + " "), "proofValue"},
-		{"changed title", with("title", "Wetter"), "does not fit"},
-		{"new member", with("support", "x"), "does not fit"},
+		{"changed title", with("title", "Wetter"), "does not verify"},
+		{"new member", with("support", "x"), "does not verify"},
 		{"proof context without a document context", resign(t, without(golden, "@context"), s, context11), "@context"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -363,7 +363,7 @@ func weakMethod() string {
 	return "did:key:" + body + "#" + body
 }
 
-func TestWindow(t *testing.T) {
+func TestValidityPeriod(t *testing.T) {
 	t.Parallel()
 	doc := resign(t, decode(t, goldenDoc), newSigner(t, 0), func(p map[string]any) { p["expires"] = "2026-11-20T13:00:00Z" })
 	for _, c := range []struct {

@@ -186,7 +186,7 @@ func (c Check) verifyProof(ctx context.Context, doc, p map[string]any) (*stateme
 		return nil, err
 	}
 	if !ed25519.Verify(key, hash, s.signature) {
-		return nil, fmt.Errorf("the signature of %s does not fit: the document or its proof was changed after signing",
+		return nil, fmt.Errorf("the signature of %s does not verify: the document or its proof was changed after signing",
 			s.method.DID.Short())
 	}
 	return s, nil
@@ -196,7 +196,7 @@ func (c Check) verifyProof(ctx context.Context, doc, p map[string]any) (*stateme
 func (c Check) read(p map[string]any) (*statement, error) {
 	for name, want := range map[string]string{"type": proofType, "cryptosuite": cryptosuite, "proofPurpose": c.Purpose} {
 		if got, _ := p[name].(string); got != want {
-			return nil, fmt.Errorf("%s of the proof is %q, not %q", name, truncate(got), want)
+			return nil, fmt.Errorf("expected %s %q in the proof, got %q", name, want, truncate(got))
 		}
 	}
 	if _, ok := p["previousProof"]; ok {
@@ -258,7 +258,7 @@ func (c Check) audience(p map[string]any) error {
 		}
 	}
 	if c.Challenge != "" && p["challenge"] != any(c.Challenge) {
-		return &Error{kind: "INVALID_CHALLENGE_ERROR", err: errors.New("the proof does not answer the challenge")}
+		return &Error{kind: "INVALID_CHALLENGE_ERROR", err: errors.New("the proof has another challenge")}
 	}
 	return nil
 }
@@ -273,7 +273,7 @@ func (c Check) key(ctx context.Context, method did.URL) (ed25519.PublicKey, erro
 	m := doc.Method(id)
 	switch {
 	case doc.ID != method.DID:
-		return nil, fmt.Errorf("the resolver gave the document of %q for %q", doc.ID.Short(), method.DID.Short())
+		return nil, fmt.Errorf("the resolver returned the document of %q for %q", doc.ID.Short(), method.DID.Short())
 	case m == nil:
 		return nil, fmt.Errorf("%s has no key %q", method.DID.Short(), truncate(id))
 	case !doc.Allows(c.Purpose, id):

@@ -7,101 +7,37 @@ package web
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"net/netip"
 	"net/url"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/weblocation"
 )
 
-// fetchIn limits the time of one request.
-const fetchIn = 10 * time.Second
-
-// URL returns the URL of the document of a did:web. It refuses everything that could lead to another host: IP addresses, user
+// URL returns the URL of the document of a did:web. It rejects what could lead to another host: IP addresses, user
 // names, escaped characters except the colon before the port, and dot segments. The error wraps [did.ErrInvalid], or
 // [did.ErrMethod] for other methods.
 func URL(id did.DID) (string, error) {
-	rest, ok := strings.CutPrefix(string(id), "did:web:")
+	location, ok := strings.CutPrefix(string(id), "did:web:")
 	if !ok {
 		return "", fmt.Errorf("%w: %q is not a did:web", did.ErrMethod, id.Short())
 	}
-	parts := strings.Split(rest, ":")
-	host, err := hostOf(parts[0])
-	for _, segment := range parts[1:] {
-		if segment == "" || strings.Trim(segment, ".") == "" {
-			err = errors.New("a path segment is empty, \".\" or \"..\"")
-		}
-		if strings.ContainsFunc(segment, func(r rune) bool { return !plain(r) && r != '_' }) {
-			err = fmt.Errorf("the path segment %q is not supported", segment)
-		}
-	}
+	address, err := weblocation.URL(location, "did.json")
 	if err != nil {
 		return "", fmt.Errorf("%w: %q: %w", did.ErrInvalid, id.Short(), err)
 	}
-	if len(parts) == 1 {
-		return "https://" + host + "/.well-known/did.json", nil
-	}
-	return "https://" + host + "/" + strings.Join(parts[1:], "/") + "/did.json", nil
-}
-
-// plain matches the supported host names and path segments.
-func plain(r rune) bool {
-	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '.'
-}
-
-// hostOf returns the host of a DID, with its port if it has one.
-func hostOf(s string) (string, error) {
-	name, port, hasPort := strings.Cut(strings.Replace(s, "%3a", "%3A", 1), "%3A")
-	if hasPort {
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || port[0] == '0' {
-			return "", fmt.Errorf("expected a port, got %q", port)
-		}
-		port = ":" + port
-	}
-	labels := strings.Split(name, ".")
-	last := labels[len(labels)-1]
-	for _, label := range labels {
-		if label == "" || strings.ContainsFunc(label, func(r rune) bool { return !plain(r) }) {
-			return "", fmt.Errorf("expected a host name, got %q", name)
-		}
-	}
-	// URL parsers read a host that ends in a number as an IPv4 address (WHATWG URL §3.5).
-	if _, err := netip.ParseAddr(name); err == nil || last[0] >= '0' && last[0] <= '9' {
-		return "", fmt.Errorf("expected a host name, got the address %q", name)
-	}
-	return name + port, nil
-}
-
-// Options of a [Resolver].
-type Options struct {
-	// Dial opens connections; nil means [net.Dialer].
-	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// TLS configures the trusted roots; nil means those of the system.
-	TLS *tls.Config
+	return address, nil
 }
 
 // A Resolver fetches the documents of did:web over HTTPS. It follows no redirects, takes at most 10 s and [did.MaxDocument], and caches
 // nothing. It implements [did.Resolver] and is safe for concurrent use.
-type Resolver struct{ client *http.Client }
+type Resolver struct{ client *weblocation.Client }
 
 // New returns a resolver.
-func New(o Options) *Resolver {
-	return &Resolver{&http.Client{
-		Transport: &http.Transport{DialContext: o.Dial, TLSClientConfig: o.TLS, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10},
-		CheckRedirect: func(r *http.Request, _ []*http.Request) error {
-			return fmt.Errorf("redirected to %s", r.URL.Redacted())
-		},
-	}}
-}
+func New(o weblocation.Options) *Resolver { return &Resolver{weblocation.NewClient(o)} }
 
 // Resolve fetches the document of a DID. Its id must be the DID, byte for byte. The error wraps [did.ErrNotFound] if there is none.
 func (r *Resolver) Resolve(ctx context.Context, id did.DID) (*did.Document, error) {
@@ -126,26 +62,10 @@ func (r *Resolver) fetch(ctx context.Context, id did.DID) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, fetchIn)
-	defer cancel()
-	q, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return nil, err
+	raw, err := r.client.Fetch(ctx, address, "application/did+json, application/did+ld+json;q=0.9, application/json;q=0.8", did.MaxDocument)
+	if errors.Is(err, weblocation.ErrNotFound) {
+		return nil, fmt.Errorf("%w: %w", did.ErrNotFound, err)
 	}
-	q.Header.Set("Accept", "application/did+json, application/did+ld+json;q=0.9, application/json;q=0.8")
-	resp, err := r.client.Do(q)
-	if err != nil {
-		return nil, fmt.Errorf("resolve %s: %w", id.Short(), err)
-	}
-	defer resp.Body.Close()
-	switch resp.StatusCode {
-	case http.StatusOK:
-	case http.StatusNotFound, http.StatusGone:
-		return nil, fmt.Errorf("%w: %s answered %s", did.ErrNotFound, address, resp.Status)
-	default:
-		return nil, fmt.Errorf("resolve %s: %s answered %s", id.Short(), address, resp.Status)
-	}
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, did.MaxDocument+1)) // ParseDocument rejects one byte more
 	if err != nil {
 		return nil, fmt.Errorf("resolve %s: %w", id.Short(), err)
 	}
@@ -184,10 +104,10 @@ func Document(id, key did.DID, td string) json.RawMessage {
 	raw, err := json.Marshal(struct {
 		Context  []string            `json:"@context"`
 		ID       did.DID             `json:"id"`
-		Known    []did.DID           `json:"alsoKnownAs"`
+		Aliases  []did.DID           `json:"alsoKnownAs"`
 		Methods  []map[string]string `json:"verificationMethod"`
-		Proves   []string            `json:"authentication"`
-		Asserts  []string            `json:"assertionMethod"`
+		Authn    []string            `json:"authentication"`
+		Assert   []string            `json:"assertionMethod"`
 		Services []service           `json:"service"`
 	}{contexts, id, []did.DID{key},
 		[]map[string]string{{"id": method, "type": "Multikey", "controller": string(id), "publicKeyMultibase": key.Multibase()}},

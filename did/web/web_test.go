@@ -1,13 +1,9 @@
 package web
 
 import (
-	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -15,13 +11,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/didtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const key = did.DID("did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK")
 
-// TestURL holds spellings against the rules of did:web; the refused ones would lead elsewhere.
+// TestURL checks spellings against the rules of did:web; the rejected ones could lead to another host.
 func TestURL(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string]string{
@@ -84,19 +81,12 @@ func FuzzURL(f *testing.F) {
 // serve runs a web server for example.com, and returns a resolver that finds it there, and its DID.
 func serve(t *testing.T, h http.HandlerFunc) (*Resolver, did.DID) {
 	t.Helper()
-	s := httptest.NewTLSServer(h)
-	t.Cleanup(s.Close)
-	roots := x509.NewCertPool()
-	roots.AddCert(s.Certificate())
-	addr := s.Listener.Addr().String()
-	_, port, _ := net.SplitHostPort(addr)
-	return New(Options{TLS: &tls.Config{RootCAs: roots}, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, addr)
-	}}), did.DID("did:web:example.com%3A" + port)
+	o, port := didtest.Serve(t, h)
+	return New(o), did.DID("did:web:example.com%3A" + port)
 }
 
-// TestNodeDocument: what one node writes, another reads (WoT Discovery §6.5, DID document: the context MUST be there; WotThing and
-// WotDirectory lead to TDs).
+// A node can parse the document of another node (WoT Discovery §6.5, DID document: the context MUST be present; the endpoints of WotThing
+// and WotDirectory are TDs).
 func TestNodeDocument(t *testing.T) {
 	t.Parallel()
 	var id did.DID
@@ -147,7 +137,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-func TestServersThatMisbehave(t *testing.T) {
+func TestInvalidResponses(t *testing.T) {
 	t.Parallel()
 	for name, h := range map[string]http.HandlerFunc{
 		"a redirect": func(w http.ResponseWriter, r *http.Request) {

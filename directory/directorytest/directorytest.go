@@ -57,7 +57,7 @@ var Words = sync.OnceValue(func() []string {
 func TD(i int) []byte {
 	rng := rand.New(rand.NewPCG(uint64(i), 2))
 	zipf := rand.NewZipf(rng, 1.1, 8, uint64(len(Words())-1))
-	say := func(n int) string {
+	text := func(n int) string {
 		some := make([]string, n)
 		for j := range some {
 			some[j] = Words()[zipf.Uint64()]
@@ -67,24 +67,24 @@ func TD(i int) []byte {
 	var capabilities []any
 	for j := range 1 + rng.IntN(3) {
 		capabilities = append(capabilities, map[string]any{
-			"id": skill(i, i+j*7), "name": say(2), "version": fmt.Sprintf("1.%d.0", i%9),
-			"description": say(8), "examples": []string{"Can you " + say(5) + "?", "Please " + say(6)},
+			"id": skill(i, i+j*7), "name": text(2), "version": fmt.Sprintf("1.%d.0", i%9),
+			"description": text(8), "examples": []string{"Can you " + text(5) + "?", "Please " + text(6)},
 		})
 	}
 	actions := map[string]any{}
 	for j := range 1 + i%11 {
-		actions[fmt.Sprintf("%s%d", say(1), j)] = map[string]any{
-			"title": say(3), "description": say(10), "safe": true,
+		actions[fmt.Sprintf("%s%d", text(1), j)] = map[string]any{
+			"title": text(3), "description": text(10), "safe": true,
 			"input": map[string]any{"type": "object", "properties": map[string]any{
-				say(1): map[string]any{"type": "string", "description": say(5)}}},
-			"output": map[string]any{"type": "object", "properties": map[string]any{say(1): map[string]any{"type": "number"}}},
+				text(1): map[string]any{"type": "string", "description": text(5)}}},
+			"output": map[string]any{"type": "object", "properties": map[string]any{text(1): map[string]any{"type": "number"}}},
 			"forms": []any{map[string]string{"href": fmt.Sprintf("https://agents.example/%d/%d", i, j),
 				"contentType": "application/json"}},
 		}
 	}
 	raw, err := json.Marshal(map[string]any{
 		"@context": []any{td.Context11, map[string]string{"lmos": td.ContextLMOS}}, "@type": []string{"lmos:Agent"},
-		"id": ID(i), "title": say(3), "description": say(10 + rng.IntN(20)),
+		"id": ID(i), "title": text(3), "description": text(10 + rng.IntN(20)),
 		"security": []string{"nosec"}, "securityDefinitions": map[string]any{"nosec": map[string]string{"scheme": "nosec"}},
 		"lmos:capabilities": capabilities, "actions": actions,
 	})

@@ -32,7 +32,7 @@ const (
 // Limits of requests.
 const (
 	maxText    = 4 << 10 // bytes of a Thing or a query
-	atOnce     = 32      // things in one request
+	batchSize  = 32      // things in one request
 	timeout    = 30 * time.Second
 	maxWait    = time.Minute // between failures
 	maxQueries = 256         // cached queries
@@ -46,15 +46,15 @@ type Embeddings struct {
 	wake     chan struct{} // signals a queued Thing
 	// Only Run uses these fields. After a failure some texts are requested one by one, so that one text that the endpoint rejects
 	// does not block the others.
-	single int  // number of texts still to be requested one by one
-	works  bool // the last request succeeded
+	single    int  // number of texts still to be requested one by one
+	isWorking bool // the last request succeeded
 
 	mu          sync.Mutex // owns the following fields
 	queued      map[[32]byte]bool
 	vectors     map[string]*Vector // of queries
 	order       []string           // of vectors, oldest first
 	pausedUntil time.Time
-	pauseReason string // why the endpoint is not used until pausedUntil
+	pauseReason string // of pausedUntil
 }
 
 // New returns Embeddings that uses e. If e is nil, no Thing has a vector.
@@ -66,25 +66,26 @@ func New(e Embedder, log *slog.Logger) *Embeddings {
 	return r
 }
 
-// Query returns the vector of a query, or the reason if there is none. Without an endpoint, or a word, the reason is empty.
-func (r *Embeddings) Query(ctx context.Context, question string) (v *Vector, why string) {
-	if r.embedder == nil || len(textmatch.Content(question)) == 0 {
+// Query returns the vector of a query, or the reason if there is none. The reason is empty without an endpoint, or for a text without
+// content words.
+func (r *Embeddings) Query(ctx context.Context, text string) (v *Vector, reason string) {
+	if r.embedder == nil || len(textmatch.Content(text)) == 0 {
 		return nil, ""
 	}
-	question = cut(strings.TrimSpace(question))
+	text = cut(strings.TrimSpace(text))
 	r.mu.Lock()
-	v, why = r.vectors[question], r.pauseReason
-	silent := time.Now().Before(r.pausedUntil)
+	v, reason = r.vectors[text], r.pauseReason
+	paused := time.Now().Before(r.pausedUntil)
 	r.mu.Unlock()
 	switch {
 	case v != nil:
 		return v, ""
-	case silent:
-		return nil, why
+	case paused:
+		return nil, reason
 	}
 	limited, cancel := context.WithTimeout(ctx, QueryTimeout)
 	defer cancel()
-	all, err := r.embed(limited, []string{question})
+	all, err := r.embed(limited, []string{text})
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil && ctx.Err() != nil {
@@ -94,12 +95,12 @@ func (r *Embeddings) Query(ctx context.Context, question string) (v *Vector, why
 		r.pausedUntil, r.pauseReason = time.Now().Add(RetryAfter), "the embedding endpoint failed: "+err.Error()
 		return nil, r.pauseReason
 	}
-	if r.vectors[question] == nil {
-		if r.order = append(r.order, question); len(r.order) > maxQueries {
+	if r.vectors[text] == nil {
+		if r.order = append(r.order, text); len(r.order) > maxQueries {
 			delete(r.vectors, r.order[0])
 			r.order = r.order[1:]
 		}
-		r.vectors[question] = all[0]
+		r.vectors[text] = all[0]
 	}
 	return all[0], ""
 }
@@ -122,8 +123,8 @@ func (r *Embeddings) embed(ctx context.Context, texts []string) ([]*Vector, erro
 	return all, nil
 }
 
-// Enqueue queues Things for a vector, by key. They leave the queue when they are processed, or by [Embeddings.Dequeue]; the length is limited by the
-// caller.
+// Enqueue queues Things for a vector, by key. They leave the queue when they are processed, or by [Embeddings.Dequeue]. The caller limits
+// the length of the queue.
 func (r *Embeddings) Enqueue(keys ...[32]byte) {
 	if r.embedder == nil {
 		return
@@ -166,13 +167,13 @@ func (r *Embeddings) Run(ctx context.Context, find func(key [32]byte) (Thing, bo
 	}
 	pauses := backoff.Backoff{First: time.Second, Max: maxWait}
 	for {
-		some, err := r.readSome(ctx, find)
+		some, err := r.embedBatch(ctx, find)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
 			wait := pauses.Next()
-			r.log.Warn("embedding of things failed, lexical match used", "err", err, "wait", r.Len(), "again", wait)
+			r.log.Warn("embedding of things failed, lexical match used", "err", err, "queued", r.Len(), "retry_in", wait)
 			if backoff.Sleep(ctx, wait) != nil {
 				return
 			}
@@ -190,34 +191,34 @@ func (r *Embeddings) Run(ctx context.Context, find func(key [32]byte) (Thing, bo
 	}
 }
 
-// readSome computes the vectors of a batch, and reports whether there was one.
-func (r *Embeddings) readSome(ctx context.Context, find func(key [32]byte) (Thing, bool)) (some bool, err error) {
-	most := atOnce
+// embedBatch computes the vectors of a batch, and reports whether there was one.
+func (r *Embeddings) embedBatch(ctx context.Context, find func(key [32]byte) (Thing, bool)) (some bool, err error) {
+	most := batchSize
 	if r.single > 0 {
 		most = 1
 	}
-	line := r.next(most)
+	batch := r.next(most)
 	var things []Thing
 	var keys [][32]byte
 	var texts []string
-	for _, key := range line {
+	for _, key := range batch {
 		if one, ok := find(key); ok {
-			things, keys, texts = append(things, one), append(keys, key), append(texts, about(one.Describe()))
+			things, keys, texts = append(things, one), append(keys, key), append(texts, textOf(one.Describe()))
 		}
 	}
 	if len(things) == 0 {
-		return len(line) > 0, nil
+		return len(batch) > 0, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	all, err := r.embed(ctx, texts)
-	worked := r.works
-	if r.works = err == nil; err != nil && most == 1 && worked && ctx.Err() == nil {
+	worked := r.isWorking
+	if r.isWorking = err == nil; err != nil && most == 1 && worked && ctx.Err() == nil {
 		r.log.Warn("embedding missing, lexical match used", "thing", things[0].Describe().ID, "err", err)
 		return true, nil
 	}
 	if err != nil {
-		r.single = atOnce
+		r.single = batchSize
 		r.Enqueue(keys...)
 		return true, err
 	}
@@ -229,21 +230,21 @@ func (r *Embeddings) readSome(ctx context.Context, find func(key [32]byte) (Thin
 }
 
 // next removes a batch from the queue.
-func (r *Embeddings) next(most int) (line [][32]byte) {
+func (r *Embeddings) next(most int) (batch [][32]byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for key := range r.queued {
-		if len(line) == most {
+		if len(batch) == most {
 			break
 		}
 		delete(r.queued, key)
-		line = append(line, key)
+		batch = append(batch, key)
 	}
-	return line
+	return batch
 }
 
-// about returns the text of a Thing.
-func about(desc *td.Description) string {
+// textOf returns the text of a Thing.
+func textOf(desc *td.Description) string {
 	var b strings.Builder
 	for text := range desc.Texts() {
 		if b.Len() > maxText {

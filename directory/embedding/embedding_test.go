@@ -44,21 +44,21 @@ func (e *endpoint) Embed(ctx context.Context, texts []string) (all [][]float32, 
 	return all, e.fails
 }
 
-// will sets the next results.
-func (e *endpoint) will(fail error, slow time.Duration) {
+// setResults sets the next results.
+func (e *endpoint) setResults(fail error, slow time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.fails, e.slow = fail, slow
 }
 
 // A model is an endpoint with a model name.
-type model struct{ endpoint }
+type namedEndpoint struct{ endpoint }
 
-func (*model) Model() string { return "one" }
+func (*namedEndpoint) Model() string { return "one" }
 
-type wrong [][]float32
+type fixedVectors [][]float32
 
-func (w wrong) Embed(context.Context, []string) ([][]float32, error) { return w, nil }
+func (w fixedVectors) Embed(context.Context, []string) ([][]float32, error) { return w, nil }
 
 func reader(e Embedder) *Embeddings { return New(e, slog.New(slog.DiscardHandler)) }
 
@@ -69,7 +69,7 @@ func titled(title string) *td.Description {
 // Invalid vectors are rejected.
 func TestInvalidVectors(t *testing.T) {
 	t.Parallel()
-	for name, answer := range map[string]wrong{"0 vectors for 1": nil, "2 vectors for 1": {{1}, {1}}, "got 0": {nil},
+	for name, answer := range map[string]fixedVectors{"0 vectors for 1": nil, "2 vectors for 1": {{1}, {1}}, "got 0": {nil},
 		"no direction": {{0, 0}}, "has no direction": {{float32(math.NaN())}}, "the vector has no direction": {{float32(math.Inf(1))}},
 		"got 4097": {make([]float32, maxDims+1)}} {
 		if v, why := reader(answer).Query(t.Context(), "weather"); v != nil || !strings.Contains(why, name) {
@@ -111,7 +111,7 @@ func TestQuery(t *testing.T) {
 			{"timeout", t.Context(), "snow", nil, time.Minute, "deadline", 1, QueryTimeout + RetryAfter},
 			{"after the pause", t.Context(), strings.Repeat("snow ", maxText), nil, 0, "", 1, 0},
 		} {
-			e.will(step.fails, step.slow)
+			e.setResults(step.fails, step.slow)
 			before, start := len(e.calls), time.Now()
 			v, why := r.Query(step.ctx, step.question)
 			if why != "" {
@@ -138,12 +138,12 @@ func TestQuery(t *testing.T) {
 }
 
 // A shelf has Things by key, and their vectors.
-type shelf struct {
+type thingStore struct {
 	things  map[[32]byte]*td.Description
 	vectors map[[32]byte]*Vector
 }
 
-func (s *shelf) find(key [32]byte) (Thing, bool) {
+func (s *thingStore) find(key [32]byte) (Thing, bool) {
 	desc := s.things[key]
 	return Thing{Describe: func() *td.Description { return desc }, Store: func(v *Vector) { s.vectors[key] = v }}, desc != nil
 }
@@ -155,8 +155,8 @@ func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &endpoint{fails: errors.New("not yet")}
 		r := reader(e)
-		s := &shelf{map[[32]byte]*td.Description{}, map[[32]byte]*Vector{}}
-		for i := range byte(2 * atOnce) {
+		s := &thingStore{map[[32]byte]*td.Description{}, map[[32]byte]*Vector{}}
+		for i := range byte(2 * batchSize) {
 			s.things[[32]byte{i}] = titled(fmt.Sprint("Weather ", i))
 			r.Enqueue([32]byte{i})
 		}
@@ -167,28 +167,28 @@ func TestRun(t *testing.T) {
 		go func() { defer close(done); r.Run(ctx, s.find) }()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if calls := len(e.calls); len(s.vectors) != 0 || calls < 10 || calls > 20 || r.Len() < 2*atOnce-1 {
+		if calls := len(e.calls); len(s.vectors) != 0 || calls < 10 || calls > 20 || r.Len() < 2*batchSize-1 {
 			t.Errorf("without an answer: %d vectors after %d calls, %d are queued", len(s.vectors), calls, r.Len())
 		}
-		e.will(nil, 0)
+		e.setResults(nil, 0)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if len(s.vectors) != 2*atOnce-1 || r.Len() != 0 {
+		if len(s.vectors) != 2*batchSize-1 || r.Len() != 0 {
 			t.Errorf("%d have a vector, %d are queued", len(s.vectors), r.Len())
 		}
 		for _, texts := range e.calls {
-			if len(texts) == 0 || len(texts) > atOnce {
+			if len(texts) == 0 || len(texts) > batchSize {
 				t.Errorf("%d texts in one request", len(texts))
 			}
 		}
-		e.will(nil, time.Hour)
+		e.setResults(nil, time.Hour)
 		e.calls = nil
 		s.things[[32]byte{100}] = titled(strings.Repeat("long ", maxText))
 		r.Enqueue([32]byte{100})
 		synctest.Wait()
 		cancel()
 		<-done
-		if len(e.calls) != 1 || len(e.calls[0][0]) > maxText || len(s.vectors) != 2*atOnce-1 {
+		if len(e.calls) != 1 || len(e.calls[0][0]) > maxText || len(s.vectors) != 2*batchSize-1 {
 			t.Errorf("%d calls, %d vectors", len(e.calls), len(s.vectors))
 		}
 		none := reader(nil)
@@ -202,7 +202,7 @@ func TestRun(t *testing.T) {
 // A stored vector is restored for the same text and model only.
 func TestSaved(t *testing.T) {
 	t.Parallel()
-	r, desc := reader(&model{}), titled("Weather")
+	r, desc := reader(&namedEndpoint{}), titled("Weather")
 	v, err := newVector([]float32{1, -2, 3})
 	if err != nil {
 		t.Fatal(err)

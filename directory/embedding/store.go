@@ -14,12 +14,12 @@ type Saved struct {
 	Dims  []byte `cbor:"3,keyasint"`
 }
 
-// Stores reports whether vectors are stored: the endpoint names its model.
+// Stores reports whether vectors are stored, which requires the name of the model.
 func (r *Embeddings) Stores() bool { return r.model != "" }
 
 // Save returns the stored form of v, the vector of a Thing.
 func (r *Embeddings) Save(v *Vector, of *td.Description) *Saved {
-	text := sha256.Sum256([]byte(about(of)))
+	text := sha256.Sum256([]byte(textOf(of)))
 	s := &Saved{Model: r.model, Text: text[:], Dims: make([]byte, len(v.dims))}
 	for i, n := range v.dims {
 		s.Dims[i] = byte(n)
@@ -27,9 +27,9 @@ func (r *Embeddings) Save(v *Vector, of *td.Description) *Saved {
 	return s
 }
 
-// Restore returns the stored vector of a Thing; nil if it is invalid for it.
+// Restore returns the stored vector of a Thing, or nil if it is that of another text or model.
 func (r *Embeddings) Restore(s *Saved, of *td.Description) *Vector {
-	text := sha256.Sum256([]byte(about(of)))
+	text := sha256.Sum256([]byte(textOf(of)))
 	if !r.Stores() || s.Model != r.model || !bytes.Equal(s.Text, text[:]) || len(s.Dims) > maxDims {
 		return nil
 	}

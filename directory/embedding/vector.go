@@ -8,7 +8,7 @@ import (
 
 const maxDims = 4096
 
-// A Vector is the direction of a text: one byte per dimension is exact enough for ranking. It is read-only.
+// A Vector is the direction of an embedding vector. One byte per dimension is precise enough for ranking. It is read-only.
 type Vector struct {
 	dims []int8
 	per  float32 // 1 / length

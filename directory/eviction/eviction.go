@@ -1,10 +1,10 @@
 // Package eviction selects the Thing that leaves a full index, so that the owners and forwarders of records have shares (decision 28).
 //
-// Keys are free, and the hosts in a record are a claim of its signer, so only proven facts count: the owner's signature, a connection to an
-// owner that is its own host, a request of a local caller, and the forwarding peer. Things of others have a tier each; the least valuable one
-// is evicted first, and only for a more valuable one:
+// Anyone can create keys and name any hosts in a record, so only proven facts count: the owner's signature, a connection to an owner that is
+// its own host, a request of a local caller, and the forwarding peer. Each Thing of others has a tier. The least valuable one is evicted
+// first, and only for a more valuable one:
 //
-//	never requested, host gone  →  the owner with the most, above a modest share  →  the forwarder with the most  →  not used recently
+//	not requested, host down  →  the owner with the most, above a modest share  →  the forwarder with the most  →  not used recently
 //
 // Things of this node are not recorded, and those of trusted owners are never evicted. A new key gets a modest share if it is connected, or
 // else the free part of its forwarding peer's share, which all new keys of that peer have in common.
@@ -21,7 +21,7 @@ type Tier uint8
 
 // The tiers, in ascending value.
 const (
-	Stale       Tier = iota // shown to no caller, and its hosts are gone
+	Stale       Tier = iota // not requested, and its hosts are down
 	Unrequested             // not requested
 	Linked                  // not requested, but its owner hosts it and is connected
 	Used                    // a local caller requested exactly this Thing
@@ -32,13 +32,13 @@ const (
 	// modestPart is the part of the index that an owner may use before others are preferred.
 	modestPart  = 256
 	leastModest = 4
-	// linkedPart is the part of the index for tier Linked, so that connecting with many keys gains nothing.
+	// linkedPart is the part of the index for tier Linked, so that an adversary gains nothing by connections with many keys.
 	linkedPart = 2
 	// secondChances is the number of used Things that are passed over because they were used again.
 	secondChances = 8
 )
 
-// A Room has the Things of others in an index. Its user locks. A change costs two heap operations.
+// A Room has the Things of others in an index. It is not synchronized. A change costs two heap operations.
 type Room struct {
 	shown      func(*Item) bool
 	modest     int // units
@@ -255,14 +255,14 @@ func (r *Room) Victim(a Applicant) (e *Item, why string) {
 		r.enter(e, Unrequested) // it was shown since
 	}
 	if a.Tier == Stale {
-		return nil, "its hosts are gone"
+		return nil, "its hosts are down"
 	}
 	if e != nil {
 		return e, ""
 	}
 	big, mine := r.owners.most(), r.owners.units(a.Owner)+a.Units
 	if a.Tier <= Linked && mine > r.modest && (big == nil || mine >= big.units) {
-		return nil, "its owner has its share"
+		return nil, "its owner has used its share"
 	}
 	if big != nil && big.units > r.modest {
 		if e := big.plain.last(); e != nil {
@@ -277,12 +277,12 @@ func (r *Room) Victim(a Applicant) (e *Item, why string) {
 	case by == nil:
 		return r.leastRecent(), "all of them are trusted"
 	case a.Tier == Unrequested && r.forwarders.units(a.Via)+a.Units >= by.units:
-		return nil, "the peer that forwarded it has its share"
+		return nil, "the peer that forwarded it has used its share"
 	}
 	return by.plain.last(), ""
 }
 
-// leastRecent returns a used Thing that was not used since the hand passed it, among a few samples; nil if there is none.
+// leastRecent returns a used Thing, if possible one that was not used since the hand passed it; nil if there is none.
 func (r *Room) leastRecent() *Item {
 	all := r.used.all
 	if len(all) == 0 {

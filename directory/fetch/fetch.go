@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/boundedmap"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -28,7 +29,7 @@ const (
 // ErrBusy is the error of a fetch that exceeds a limit of concurrent fetches.
 var ErrBusy = errors.New("too many fetches")
 
-// errCanceled ends a job that was canceled, which says nothing about the host.
+// errCanceled ends a canceled job, which does not count as a failure.
 var errCanceled = errors.New("fetch canceled")
 
 // A Fetcher fetches TDs. It has no goroutines: callers wait. Its methods are safe for concurrent use.
@@ -41,8 +42,8 @@ type Fetcher struct {
 	failures map[target]failure
 }
 
-// A target identifies a fetch: a hash and a Thing. The hash alone is not sufficient: another owner could name it in a record of a dead host,
-// and the failures would count for the TD's owner.
+// A target identifies a fetch: a hash and a Thing. The hash alone is not sufficient: another owner could sign a record with this hash and an
+// unreachable host, and the failures would count for the TD's owner.
 type target struct{ key, hash [32]byte }
 
 func targetOf(r *td.Record) target { return target{r.Key(), r.Hash} }
@@ -125,7 +126,7 @@ func (f *Fetcher) join(r *td.Record) (j *job, first bool, err error) {
 	return j, true, nil
 }
 
-// hostOf returns the host in whose queue a record waits.
+// hostOf returns the host whose limits apply to a record.
 func hostOf(r *td.Record) did.DID {
 	if len(r.Hosts) == 0 {
 		return ""
@@ -175,28 +176,11 @@ func (f *Fetcher) Failed(r *td.Record) {
 // failLocked counts a failure: the next try is allowed after 5 s, 20 s, 80 s, 320 s, and then after an hour.
 func (f *Fetcher) failLocked(t target) {
 	now := time.Now()
-	was, ok := f.failures[t]
-	if !ok && len(f.failures) >= maxFailures {
-		f.pruneLocked(now)
-	}
+	was := f.failures[t]
 	was.tries++
 	was.next = now.Add(retryAfter << (2 * (was.tries - 1)))
 	if was.tries >= maxTries {
 		was = failure{next: now.Add(forgiveAfter)}
 	}
-	f.failures[t] = was
-}
-
-// pruneLocked drops expired failures, or any one if none has expired.
-func (f *Fetcher) pruneLocked(now time.Time) {
-	var some target
-	for t, was := range f.failures {
-		some = t
-		if !now.Before(was.next) {
-			delete(f.failures, t)
-		}
-	}
-	if len(f.failures) >= maxFailures {
-		delete(f.failures, some)
-	}
+	boundedmap.Put(&f.failures, t, was, maxFailures, func(was failure) bool { return !now.Before(was.next) })
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// An Index is not synchronized: its user locks. The zero value is empty.
+// An Index is not synchronized. The zero value is empty.
 type Index struct {
-	// Version changes with each addition and removal. Its user sets the start value.
+	// Version changes with each addition and removal. The user of the index sets the start value.
 	Version uint64
 
 	records []*td.Record // by slot; nil: free
@@ -30,7 +30,7 @@ type Index struct {
 	bytes   int            // approximate memory of terms
 }
 
-// A Place is the position of a Thing in an index.
+// A Position is the position of a Thing in an index.
 type Position struct {
 	Slot  uint32
 	terms []uint32

@@ -9,7 +9,7 @@ import (
 // maxChunk is the size limit of a chunk: moving half of it costs less than finding the position.
 const maxChunk = 512
 
-// chunks is an ascending sequence in chunks, so that the cost of a change hardly depends on the length. Its user knows the order.
+// chunks is an ascending sequence in chunks, so that the cost of a change hardly depends on the length. The caller defines the order.
 type chunks[T any] struct {
 	parts [][]T // none is empty
 	n     int
@@ -96,7 +96,7 @@ func (c *chunks[T]) from(part, at int) iter.Seq[T] {
 	}
 }
 
-// A posting is a slot, in the upper bits of it, and in a list of words the weight, 0 to 255.
+// A posting has a slot in its upper 24 bits, and in a list of words the weight, 0 to 255, in the lower 8.
 type posting uint32
 
 // MaxSlots is the limit of Things in an index.
@@ -151,7 +151,7 @@ func (l *List) parts() [][]posting {
 	return [][]posting{l.few}
 }
 
-// position returns the position of the first posting of l.many with at least slot: a fast seek.
+// position is chunks.seek for the first posting of l.many with at least slot, but faster.
 func (l *List) position(slot uint32) (part, at int) {
 	parts := l.many.parts
 	first := posting(slot << 8)

@@ -15,8 +15,8 @@ type Choice struct {
 	Exact bool
 
 	x          *Index
-	every      bool     // all Things
-	slots      []uint32 // otherwise these: by slot, unless there are scores
+	every      bool     // all Things match
+	slots      []uint32 // otherwise the matches: by slot, unless there are scores
 	exclusions []exclusion
 	// scores are the word scores of slots, 0 to 1; nil if the query has no words, or if every.
 	scores []float32
@@ -106,8 +106,8 @@ func (x *Index) exclude(c *Choice, not *td.Query) {
 		c.Exact = false
 	default:
 		e := exclusion{lists: lists}
-		if asked := textmatch.Content(not.Text); len(asked) > 0 {
-			e.matches = x.matching(asked)
+		if words := textmatch.Content(not.Text); len(words) > 0 {
+			e.matches = x.matching(words)
 		}
 		c.exclusions = append(c.exclusions, e)
 	}
@@ -124,12 +124,12 @@ type branch struct {
 // branch checks the members of the shortest list only.
 func (x *Index) branch(q *td.Query, within []*List) branch {
 	lists, exact, ok := x.listsFor(q, within)
-	asked := textmatch.Content(q.Text)
+	words := textmatch.Content(q.Text)
 	switch {
 	case !ok:
 		return branch{exact: true}
-	case len(asked) > 0:
-		slots, scores := x.score(asked, lists)
+	case len(words) > 0:
+		slots, scores := x.score(words, lists)
 		return branch{slots: slots, scores: scores, exact: exact}
 	case len(lists) == 0:
 		return branch{every: true, exact: exact}
@@ -248,20 +248,20 @@ func (x *Index) listsFor(q *td.Query, within []*List) (lists []*List, exact, ok 
 		want(Capability, prefix)
 	}
 	for _, one := range []struct {
-		kind  Kind
-		asked string
-		form  func(string) string
+		kind      Kind
+		text      string
+		normalize func(string) string
 	}{
 		{Owner, string(q.Owner), nil}, {Host, string(q.Host), nil}, {Action, q.Action, foldName},
 		{Name, q.Name, td.NameKey}, {Property, q.Property, foldName}, {Event, q.Event, foldName}, {Type, q.Type, td.TypeKey},
 		{Protocol, q.Protocol, strings.ToLower}, {Organization, q.Organization, textmatch.Fold},
 	} {
 		switch {
-		case one.asked == "":
-		case one.form == nil:
-			want(one.kind, one.asked)
+		case one.text == "":
+		case one.normalize == nil:
+			want(one.kind, one.text)
 		default:
-			want(one.kind, one.form(one.asked))
+			want(one.kind, one.normalize(one.text))
 		}
 	}
 	if q.Version != "" {
@@ -323,7 +323,7 @@ func Grade(score float64) int { return int(score*10_000 + 0.5) }
 // grades is the number of grades.
 const grades = 10_000 + 2
 
-// maxTied is the number of Things with equal scores that are ordered by owner; of more, some are taken.
+// maxTied is the number of Things with equal scores that are ordered by owner; others are ignored.
 const maxTied = 4096
 
 // Top returns the best of a ranked choice, in any order, and their total number. Only Things for which keep returns true count; nil keeps
@@ -361,7 +361,7 @@ func (c *Choice) Top(most int, keep func(slot uint32) bool) (best []Scored, tota
 
 func (c *Choice) scored(i int) Scored { return Scored{c.slots[i], float64(c.scores[i])} }
 
-// reject removes the matches of Not and what is not kept.
+// reject removes the matches of Not, and the slots for which keep returns false.
 func (c *Choice) reject(keep func(slot uint32) bool) {
 	if len(c.exclusions) == 0 && keep == nil {
 		return

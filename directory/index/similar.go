@@ -10,8 +10,8 @@ import (
 // maxCompared limits the names that are compared, so that a wrong name costs little.
 const maxCompared = 20_000
 
-// SimilarName returns the known name that is most similar to name, or "": at most a third of the letters differ, and at most 3, in the whole name
-// or in one of its words.
+// SimilarName returns the known name that is most similar to name, or "". At most a third of the letters, and at most 3, may differ, in the
+// whole name or in one of its words.
 func (x *Index) SimilarName(name string) string {
 	want := []rune(td.NameKey(name))
 	most := min(len(want)/3, 3)

@@ -234,7 +234,7 @@ type mention struct {
 	field  td.Field
 }
 
-// A reading has the buffers for splitting a Thing into words. Its results are valid until done.
+// A mentionBuffer has the buffers for splitting a Thing into words. Its results are valid until done.
 type mentionBuffer struct {
 	positions map[string]int
 	all       []mention
@@ -251,18 +251,18 @@ func (s *mentionBuffer) done() {
 
 // mentions returns the roots in the texts of a Thing, in order, and the number of words of each field.
 func (s *mentionBuffer) mentions(t *td.Thing) (all []mention, lengths [td.Fields]int) {
-	places, all := s.positions, s.all[:0]
+	positions, all := s.positions, s.all[:0]
 	for text := range t.Texts() {
 		for _, w := range textmatch.Split(text.Text) {
 			lengths[text.Field]++
 			root := textmatch.Root(w)
-			at, known := places[root]
+			at, known := positions[root]
 			if !known {
 				if len(all) == MaxWords {
 					continue
 				}
 				at = len(all)
-				places[root] = at
+				positions[root] = at
 				all = append(all, mention{root: root, word: w, field: text.Field})
 			}
 			m := &all[at]

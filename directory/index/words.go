@@ -75,7 +75,7 @@ func (v *vocabulary) remove(terms []term, id uint32) {
 	}
 }
 
-// A sense is a word that a query word may refer to.
+// A sense is an indexed word that is similar to a query word.
 type sense struct {
 	term  uint32
 	close float32 // 0 to 1
@@ -84,21 +84,21 @@ type sense struct {
 // Limits of the senses of one query word: the closest and most frequent ones.
 const (
 	maxSenses = 256
-	maxBegins = 4096 // words with its prefix that are checked
+	maxBegins = 4096 // checked words that begin with it
 )
 
 // senses returns the words similar to the query word (textmatch.Like), the closest first.
-func (x *Index) senses(asked string) []sense {
-	root := textmatch.Root(asked)
+func (x *Index) senses(word string) []sense {
+	root := textmatch.Root(word)
 	var all []sense
 	if id, ok := x.ids[Word][root]; ok {
 		all = append(all, sense{id, 1})
 	}
 	if utf8.RuneCountInString(root) >= minPrefix {
-		all = x.beginning(root, all)
+		all = x.appendPrefixed(root, all)
 	}
 	if most := textmatch.Typos(utf8.RuneCountInString(root)); most > 0 && !strings.ContainsFunc(root, unicode.IsDigit) {
-		all = x.mistyped(root, most, all)
+		all = x.appendTypos(root, most, all)
 	}
 	slices.SortFunc(all, func(a, b sense) int {
 		ta, tb := &x.terms[a.term], &x.terms[b.term]
@@ -107,8 +107,8 @@ func (x *Index) senses(asked string) []sense {
 	return all[:min(len(all), maxSenses)]
 }
 
-// beginning appends the longer words that begin with root.
-func (x *Index) beginning(root string, all []sense) []sense {
+// appendPrefixed appends the longer words that begin with root.
+func (x *Index) appendPrefixed(root string, all []sense) []sense {
 	n := 0
 	for id := range x.words.sorted.from(x.words.position(x.terms, root)) {
 		text := x.terms[id].text
@@ -122,8 +122,8 @@ func (x *Index) beginning(root string, all []sense) []sense {
 	return all
 }
 
-// mistyped appends the words that differ from root in at most most letters, and do not begin with it.
-func (x *Index) mistyped(root string, most int, all []sense) []sense {
+// appendTypos appends the words that differ from root in at most most letters, and do not begin with it.
+func (x *Index) appendTypos(root string, most int, all []sense) []sense {
 	runes, letters := utf8.RuneCountInString(root), lettersOf(root)
 	for n := runes - most; n <= runes+most; n++ {
 		for _, s := range x.words.buckets[bucket{root[0], uint8(n)}] {
@@ -145,7 +145,7 @@ func (x *Index) mistyped(root string, most int, all []sense) []sense {
 // maxSearchWords is the number of words of a query that are looked up.
 const maxSearchWords = 8
 
-// A Sought is a word of a query with its senses.
+// A SearchWord is a word of a query with its senses.
 type SearchWord struct {
 	word   string
 	rarity float64
@@ -153,10 +153,10 @@ type SearchWord struct {
 }
 
 // Lookup looks up the words of a query.
-func (x *Index) Lookup(asked []string) []SearchWord {
-	asked = asked[:min(len(asked), maxSearchWords)]
-	all := make([]SearchWord, len(asked))
-	for i, word := range asked {
+func (x *Index) Lookup(words []string) []SearchWord {
+	words = words[:min(len(words), maxSearchWords)]
+	all := make([]SearchWord, len(words))
+	for i, word := range words {
 		s := SearchWord{word: word, senses: x.senses(word)}
 		// The rarity of an indexed word is its own; otherwise that of its senses.
 		count := 0
@@ -173,9 +173,9 @@ func (x *Index) Lookup(asked []string) []SearchWord {
 }
 
 // matching returns the Things with a sense of one of the query words.
-func (x *Index) matching(asked []string) slotSet {
+func (x *Index) matching(words []string) slotSet {
 	set := newSlotSet(len(x.records))
-	for _, s := range x.Lookup(asked) {
+	for _, s := range x.Lookup(words) {
 		for _, m := range s.senses {
 			for slot := range x.terms[m.term].list.All() {
 				set.add(slot)
@@ -197,13 +197,13 @@ var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 // score returns the Things of all lists with a sense of one of the query words, in any order, and their scores: the sum over the words of
 // rarity and weight, relative to the maximum.
-func (x *Index) score(asked []string, lists []*List) (slots []uint32, scores []float32) {
+func (x *Index) score(words []string, lists []*List) (slots []uint32, scores []float32) {
 	s := scratches.Get().(*scratch)
 	defer scratches.Put(s)
 	if short := len(x.records) - len(s.sums); short > 0 {
 		s.sums, s.best = append(s.sums, make([]float32, short)...), append(s.best, make([]float32, short)...)
 	}
-	all := x.Lookup(asked)
+	all := x.Lookup(words)
 	total := 0.0
 	for _, one := range all {
 		total += one.rarity
@@ -275,15 +275,15 @@ type Hit struct {
 }
 
 // Compare returns the query words that a Thing has. Their scores add up to the score of [Choice.Top].
-func Compare(asked []SearchWord, t *td.Thing) (hits []Hit) {
+func Compare(words []SearchWord, t *td.Thing) (hits []Hit) {
 	s := mentionBuffers.Get().(*mentionBuffer)
 	defer s.done()
 	all, lengths := s.mentions(t)
 	total := 0.0
-	for _, one := range asked {
+	for _, one := range words {
 		total += one.rarity
 	}
-	for _, one := range asked {
+	for _, one := range words {
 		best, root := Hit{Asked: one.word}, textmatch.Root(one.word)
 		for i := range all {
 			m := &all[i]

@@ -1,7 +1,7 @@
 // Package lookalike finds names that look alike: in each group of them one is the original, which the others resemble.
 //
-// The original is the name of a Thing of this node, or of a trusted owner, or the one known for the longest time; of those known before a
-// restart, one in plain ASCII. So a new key can mark only names that are newer.
+// The original is the name of a Thing of this node, else of a trusted owner, else the name known for the longest time; of those known before
+// a restart, one in plain ASCII. So a new key can only mark newer names as lookalikes.
 package lookalike
 
 import (
@@ -26,28 +26,28 @@ const (
 	classes
 )
 
-// Names groups names by the hash of their skeleton. Its user locks.
+// Names groups names by the hash of their skeleton. It is not synchronized.
 type Names struct {
 	seed   maphash.Seed
-	groups map[uint64][]*counted // the original first
-	born   uint64                // of the newest name
+	groups map[uint64][]*nameCount // the original first
+	added  uint64                  // since of the newest name
 }
 
-// A counted is a name with the number of its Things.
-type counted struct {
+// A nameCount is a name with the number of its Things.
+type nameCount struct {
 	name   string
 	things [classes]int
-	born   uint64 // 0: known before the restart
+	since  uint64 // order of addition; 0: known before the restart
 }
 
 // New returns an empty Names.
-func New() *Names { return &Names{seed: maphash.MakeSeed(), groups: map[uint64][]*counted{}} }
+func New() *Names { return &Names{seed: maphash.MakeSeed(), groups: map[uint64][]*nameCount{}} }
 
 // find returns the group of names that look like name, with its key, and the index of name or -1.
-func (l *Names) find(name string) (key uint64, group []*counted, at int) {
+func (l *Names) find(name string) (key uint64, group []*nameCount, at int) {
 	key = maphash.String(l.seed, confusable.Skeleton(name))
 	group = l.groups[key]
-	return key, group, slices.IndexFunc(group, func(n *counted) bool { return n.name == name })
+	return key, group, slices.IndexFunc(group, func(n *nameCount) bool { return n.name == name })
 }
 
 // Add adds a Thing to a name. kept reports that it was known before the restart. Add returns false if the name is empty or does not fit into
@@ -58,10 +58,10 @@ func (l *Names) Add(name string, c Class, kept bool) bool {
 		if name == "" || len(group) >= maxAlike && c == Other {
 			return false
 		}
-		n := &counted{name: name}
+		n := &nameCount{name: name}
 		if !kept {
-			l.born++
-			n.born = l.born
+			l.added++
+			n.since = l.added
 		}
 		at, group = len(group), append(group, n)
 	}
@@ -92,7 +92,7 @@ func (l *Names) Original(name string) string {
 }
 
 // set moves the original of a group to the front.
-func (l *Names) set(key uint64, group []*counted) {
+func (l *Names) set(key uint64, group []*nameCount) {
 	if len(group) == 0 {
 		delete(l.groups, key)
 		return
@@ -103,7 +103,7 @@ func (l *Names) set(key uint64, group []*counted) {
 }
 
 // originality orders names that look alike, the original first.
-func originality(a, b *counted) int {
+func originality(a, b *nameCount) int {
 	for c := Own; c > Other; c-- {
 		if (a.things[c] > 0) != (b.things[c] > 0) {
 			if a.things[c] > 0 {
@@ -112,7 +112,7 @@ func originality(a, b *counted) int {
 			return 1
 		}
 	}
-	return cmp.Or(cmp.Compare(a.born, b.born), cmp.Compare(notASCII(a.name), notASCII(b.name)), cmp.Compare(a.name, b.name))
+	return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(notASCII(a.name), notASCII(b.name)), cmp.Compare(a.name, b.name))
 }
 
 // notASCII returns the number of bytes of a name that are not ASCII.

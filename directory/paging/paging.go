@@ -1,5 +1,5 @@
-// Package paging records the results that searches have returned. Each next page has the best of the remaining ones, so none is returned
-// twice or missed.
+// Package paging records the results that searches have returned. Each next page has the best of the remaining ones, so that no result is
+// repeated or missing.
 package paging
 
 import (
@@ -21,17 +21,17 @@ const (
 	pageLife    = 10 * time.Minute // of a cursor
 )
 
-// Pages are the next pages of searches. Its methods are safe for concurrent use.
+// Pages has the next pages of searches. Its methods are safe for concurrent use.
 type Pages struct {
 	sealer *opaque.Sealer
 	mu     sync.Mutex // owns the following fields
-	all    map[string]*searched
+	all    map[string]*nextPage
 	order  []string // oldest first
 	shown  int      // of all
 }
 
-// A searched is the state of a next page, which can be requested repeatedly.
-type searched struct {
+// A nextPage is the state of a next page, which can be requested repeatedly.
+type nextPage struct {
 	query td.Query
 	with  any
 	shown [][32]byte
@@ -51,7 +51,7 @@ type Search struct {
 var forPages = opaque.For{Purpose: "next page of a search"}
 
 // New returns an empty Pages.
-func New() *Pages { return &Pages{sealer: opaque.New(""), all: map[string]*searched{}} }
+func New() *Pages { return &Pages{sealer: opaque.New(""), all: map[string]*nextPage{}} }
 
 // Begin returns the first page of a search.
 func (p *Pages) Begin(q td.Query, with any) *Search {
@@ -67,8 +67,8 @@ func (p *Pages) Resume(cursor string) (*Search, error) {
 	defer p.mu.Unlock()
 	s := p.all[id]
 	if err != nil || s == nil {
-		return nil, interact.Errorf(interact.Usage, "search again; a search is kept for 10 minutes, and ends with the node",
-			"no such page, or it has expired")
+		return nil, interact.Errorf(interact.Usage, "search again; a search is kept for 10 minutes, until the node stops",
+			"the page does not exist or has expired")
 	}
 	one := &Search{Query: s.query, With: s.with, pages: p, shown: slices.Clone(s.shown)}
 	one.Query.Counter, one.Query.Except = new(td.CoverageCounter), make(map[[32]byte]bool, len(s.shown))
@@ -102,7 +102,7 @@ func (p *Pages) keep(s *Search) string {
 	defer p.mu.Unlock()
 	q, id := s.Query, rand.Text()
 	q.Counter, q.Except = nil, nil
-	p.all[id], p.shown = &searched{q, s.With, s.shown}, p.shown+len(s.shown)
+	p.all[id], p.shown = &nextPage{q, s.With, s.shown}, p.shown+len(s.shown)
 	p.order = append(p.order, id)
 	for len(p.all) > maxPages || p.shown > maxAllShown {
 		p.shown -= len(p.all[p.order[0]].shown)

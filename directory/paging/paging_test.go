@@ -26,7 +26,7 @@ func TestPagesAreBounded(t *testing.T) {
 	}
 	for _, cursor := range []string{"", "x", first, strings.Repeat("A", 1<<20)} {
 		_, err := p.Resume(cursor)
-		if e := interact.AsError(err); e.Code != interact.Usage || !strings.Contains(e.Error(), "no such page") {
+		if e := interact.AsError(err); e.Code != interact.Usage || !strings.Contains(e.Error(), "does not exist") {
 			t.Errorf("cursor of %d bytes: got %v", len(cursor), err)
 		}
 	}

@@ -106,8 +106,8 @@ func (s *Store) Len() int {
 	return len(s.marks)
 }
 
-// Each calls take for each entry of a kind, until it returns an error that does not wrap [ErrCorrupt]. Corrupt entries are deleted and logged.
-func (s *Store) Each(ctx context.Context, k Kind, take func(key [32]byte, value []byte) error) error {
+// Each calls f for each entry of a kind, until f returns an error that does not wrap [ErrCorrupt]. Corrupt entries are deleted and logged.
+func (s *Store) Each(ctx context.Context, k Kind, f func(key [32]byte, value []byte) error) error {
 	if !s.Enabled() {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (s *Store) Each(ctx context.Context, k Kind, take func(key [32]byte, value 
 		}
 		key, err := k.parse(entry.Key)
 		if err == nil {
-			err = take(key, entry.Value)
+			err = f(key, entry.Value)
 		}
 		switch {
 		case err == nil:
@@ -179,7 +179,7 @@ func (s *Store) Run(ctx context.Context) {
 			return
 		case <-tick.C:
 			if err := s.Flush(ctx); err != nil && ctx.Err() == nil && time.Since(logged) > logInterval {
-				s.o.Log.Error("directory not stored; it stays in memory and is written later", "err", err)
+				s.o.Log.Error("directory write failed, retried later", "err", err)
 				logged = time.Now()
 			}
 		}

@@ -15,12 +15,12 @@ import (
 )
 
 // A disk is a datastore whose writes fail while full is set.
-type disk struct {
+type failingStore struct {
 	ds.Batching
 	full atomic.Bool
 }
 
-func (d *disk) Batch(ctx context.Context) (ds.Batch, error) {
+func (d *failingStore) Batch(ctx context.Context) (ds.Batch, error) {
 	if d.full.Load() {
 		return nil, errors.New("no space left on device")
 	}
@@ -58,7 +58,7 @@ func TestRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		values := map[[32]byte]string{{1}: "one", {2}: "two"}
-		d := &disk{Batching: dssync.MutexWrap(ds.NewMapDatastore())}
+		d := &failingStore{Batching: dssync.MutexWrap(ds.NewMapDatastore())}
 		s, _ := open(d, values)
 		go s.Run(t.Context())
 		s.Mark(Seqs, [32]byte{1})

@@ -24,8 +24,8 @@ const (
 	reportDelay   = 5 * time.Second // of that report: by then the new peer has the records of their Things
 )
 
-// Run fetches the records that a new peer hosts, so that a late joiner knows the Things of its neighbors at once, and reports failed hosts to it.
-// It redials a lost peer, and marks its Things unreachable if that fails. It ends with ctx.
+// Run fetches the records that a new peer hosts, so that a late joiner knows the Things of its peers at once, and reports failed hosts to
+// it. It redials a lost peer, and marks its Things unreachable if that fails. It ends with ctx.
 func (m *Monitor) Run(ctx context.Context) error {
 	sub, err := m.o.Host.EventBus().Subscribe([]any{new(event.EvtPeerIdentificationCompleted), new(event.EvtPeerConnectednessChanged)})
 	if err != nil {

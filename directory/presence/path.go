@@ -12,7 +12,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Hosted reports whether this node offers the Thing.
+// Hosted reports whether this node publishes the Thing.
 func (m *Monitor) Hosted(d *td.Description) bool { return m.o.Index.Has(d) }
 
 // Paths returns the paths to a Thing, best first. The error is that of directory.Directory.Locate.
@@ -56,7 +56,7 @@ func (m *Monitor) Ping(ctx context.Context, ref string, times int) (*api.Ping, e
 		}
 		return p, nil
 	}
-	return nil, &interact.Error{Code: interact.Unreachable, Title: "no host of " + d.Name() + " answers a ping", Err: err,
+	return nil, &interact.Error{Code: interact.Unreachable, Title: "no host of " + d.Name() + " responds to a ping", Err: err,
 		Hint: "see where it is", Next: interact.Next(interact.StepShow, ref)}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/boundedmap"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/pubsub/suspicion"
@@ -68,7 +69,7 @@ func New(o Options) *Monitor {
 	return &Monitor{o: o, requests: requests{last: map[did.DID]time.Time{}, waiting: map[did.DID]bool{}}, fetches: make(chan struct{}, maxFetches)}
 }
 
-// Presence returns the state of a Thing, as far as it is known. A record that only names this node as a host shows nothing.
+// Presence returns the known state of a Thing. If only a record names this node as the host of a Thing, the state is unknown.
 func (m *Monitor) Presence(d *td.Description) reachability.Presence {
 	p := m.o.Directory.Presence(d)
 	if m.o.Index.Has(d) {
@@ -168,8 +169,8 @@ func (m *Monitor) request(ctx context.Context, node did.DID, things []*td.Descri
 	}
 }
 
-// Middleware returns the layer around a Thing of another node: after a call that the host could not deliver to the agent, the state of the agent is
-// requested. A reply shows that the agent is up.
+// Middleware returns the layer around a Thing of another node. After a call that the host could not deliver to the agent, it requests the
+// state of the agent. A reply shows that the agent is up.
 func (m *Monitor) Middleware(d *td.Description) interact.Middleware {
 	return func(t interact.Thing) interact.Thing {
 		return interact.Func(func(ctx context.Context, msg *interact.Message) iter.Seq2[*interact.Message, error] {
@@ -228,13 +229,7 @@ func (r *requests) begin(node did.DID, pause time.Duration, now time.Time) bool 
 	if at, ok := r.last[node]; ok && now.Sub(at) < pause {
 		return false
 	}
-	for some := range r.last {
-		if len(r.last) < maxRequested {
-			break
-		}
-		delete(r.last, some)
-	}
-	r.last[node] = now
+	boundedmap.Put(&r.last, node, now, maxRequested, nil)
 	return true
 }
 

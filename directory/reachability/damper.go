@@ -35,15 +35,15 @@ func newDamper() damper { return damper{wake: backoff.NewWaker(), nodes: map[did
 func (t *Tracker) report(node did.DID) {
 	t.damper.mu.Lock()
 	defer t.damper.mu.Unlock()
-	if t.damper.mayLocked(node, time.Now()) {
+	if t.damper.allowLocked(node, time.Now()) {
 		t.o.OnChange(node)
 		return
 	}
 	t.damper.wake.Wake()
 }
 
-// mayLocked reports whether a report for a node is allowed now; otherwise the report is delayed.
-func (d *damper) mayLocked(node did.DID, now time.Time) bool {
+// allowLocked reports whether a report for a node is allowed now; otherwise the report is delayed.
+func (d *damper) allowLocked(node did.DID, now time.Time) bool {
 	f := d.nodes[node]
 	switch {
 	case f == nil || !now.Before(f.until):

@@ -7,14 +7,14 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A State is the reachability of a Thing, as far as this node knows.
+// A State is the reachability of a Thing as known to this node.
 type State string
 
 // The states of Things. A valid record does not prove that its host is up, so the default is unknown.
 const (
 	Reachable   State = "reachable"   // a host is connected, or was reached recently, and its agent answers
 	Unknown     State = "unknown"     // not tried
-	Refused     State = "refused"     // a policy of the hosts or of this node refuses the connection
+	Refused     State = "refused"     // a policy of the hosts or of this node rejects the connection
 	Unreachable State = "unreachable" // no host could be reached, or the agent does not answer its host
 )
 

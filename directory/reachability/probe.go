@@ -53,7 +53,7 @@ func (t *Tracker) probe(ctx context.Context, node did.DID) {
 	defer cancel()
 	t.probes.Add(1)
 	if err := t.o.Probe(limited, node); err != nil {
-		t.failed(node, time.Now())
+		t.probeFailed(node, time.Now())
 		return
 	}
 	t.SetReachable(node, true)
@@ -96,8 +96,8 @@ func (t *Tracker) Retry() {
 	t.prober.Wake()
 }
 
-// failed records a failed probe.
-func (t *Tracker) failed(node did.DID, now time.Time) {
+// probeFailed records a failed probe.
+func (t *Tracker) probeFailed(node did.DID, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if o := t.down[node]; o != nil {

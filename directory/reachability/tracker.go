@@ -9,6 +9,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/backoff"
+	"github.com/lmosd/lmosd/internal/boundedmap"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -121,11 +122,9 @@ func (t *Tracker) setReachable(node did.DID, ok bool, now time.Time) (changed bo
 		return was
 	}
 	if o == nil {
-		if len(t.down) >= maxDown {
-			t.pruneLocked(now)
-		}
 		o = &outage{since: now, next: now.Add(probeAfter(0))}
-		t.down[node] = o
+		// A node whose outage is dropped at the limit counts as up until the next failure.
+		boundedmap.Put(&t.down, node, o, maxDown, func(o *outage) bool { return !t.isDown(o, now) })
 		t.prober.Wake()
 	}
 	o.until = now.Add(downFor)
@@ -181,15 +180,7 @@ func (t *Tracker) setAway(at agentAt, away bool, now time.Time) (changed bool) {
 		t.anyAway.Store(len(t.away) > 0)
 		return was
 	}
-	for some, until := range t.away {
-		if len(t.away) < maxAway {
-			break
-		}
-		if delete(t.away, some); now.Before(until) {
-			break
-		}
-	}
-	t.away[at] = now.Add(awayFor)
+	boundedmap.Put(&t.away, at, now.Add(awayFor), maxAway, func(until time.Time) bool { return !now.Before(until) })
 	t.anyAway.Store(true)
 	return !was
 }
@@ -265,26 +256,6 @@ func (t *Tracker) isDown(o *outage, now time.Time) bool {
 	return o != nil && (t.o.Probe != nil || now.Before(o.until))
 }
 
-// pruneLocked drops ended outages, or any one if none has ended: its node counts as up until the next failure.
-func (t *Tracker) pruneLocked(now time.Time) {
-	var some did.DID
-	for node, o := range t.down {
-		some = node
-		if !t.isDown(o, now) {
-			delete(t.down, node)
-		}
-	}
-	if len(t.down) >= maxDown {
-		delete(t.down, some)
-	}
-}
-
 func (t *Tracker) contactLocked(node did.DID, c contact) {
-	if _, known := t.contacts[node]; !known && len(t.contacts) >= maxContacts {
-		for some := range t.contacts {
-			delete(t.contacts, some)
-			break
-		}
-	}
-	t.contacts[node] = c
+	boundedmap.Put(&t.contacts, node, c, maxContacts, nil)
 }

@@ -51,7 +51,7 @@ func run(t *testing.T, r *Tracker) (stop func()) {
 }
 
 // A lab has nodes that are probed.
-type lab struct {
+type probedNodes struct {
 	mu      sync.Mutex
 	up      map[did.DID]bool
 	slow    time.Duration
@@ -62,7 +62,7 @@ type lab struct {
 	times   []time.Duration
 }
 
-func (l *lab) probe(ctx context.Context, node did.DID) error {
+func (l *probedNodes) probe(ctx context.Context, node did.DID) error {
 	l.mu.Lock()
 	l.probes[node]++
 	l.times = append(l.times, time.Since(l.started))
@@ -84,7 +84,7 @@ func (l *lab) probe(ctx context.Context, node did.DID) error {
 func TestProbe(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := &lab{up: map[did.DID]bool{}, probes: map[did.DID]int{}, started: time.Now()}
+		l := &probedNodes{up: map[did.DID]bool{}, probes: map[did.DID]int{}, started: time.Now()}
 		desc := thing("a", host)
 		var changes []bool
 		var d *Tracker
@@ -127,7 +127,7 @@ func TestProbe(t *testing.T) {
 func TestProbesAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := &lab{up: map[did.DID]bool{}, probes: map[did.DID]int{}, started: time.Now(), slow: time.Hour}
+		l := &probedNodes{up: map[did.DID]bool{}, probes: map[did.DID]int{}, started: time.Now(), slow: time.Hour}
 		d := start(Options{Probe: l.probe})
 		for i := range 40 {
 			d.SetReachable(did.DID(fmt.Sprintf("did:key:%d", i)), false)
@@ -178,7 +178,7 @@ func TestOnDown(t *testing.T) {
 func TestProbesAreBroughtForward(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := &lab{up: map[did.DID]bool{}, probes: map[did.DID]int{}, started: time.Now()}
+		l := &probedNodes{up: map[did.DID]bool{}, probes: map[did.DID]int{}, started: time.Now()}
 		desc := thing("a", host)
 		d := start(Options{Probe: l.probe})
 		run(t, d)
@@ -315,7 +315,7 @@ func TestDamperIsBounded(t *testing.T) {
 	for i := range 2 * maxFlaps {
 		node := did.DID(rune(i + 1))
 		for range 3 {
-			d.mayLocked(node, now)
+			d.allowLocked(node, now)
 		}
 	}
 	if len(d.nodes) != maxFlaps {
@@ -324,7 +324,7 @@ func TestDamperIsBounded(t *testing.T) {
 	for _, f := range d.nodes {
 		f.delayed = false
 	}
-	d.mayLocked("one more", now.Add(flapWindow))
+	d.allowLocked("one more", now.Add(flapWindow))
 	if len(d.nodes) != 1 {
 		t.Errorf("%d nodes are recorded after their window", len(d.nodes))
 	}

@@ -11,14 +11,14 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A field has the agents for one question, with the lexical scores of their examples.
+// A candidateSet has the agents for one task, with the lexical scores of their examples.
 type candidateSet struct {
-	about       string
+	about       string   // the text of the task
 	agents      []*agent // selectable ones: best first, then by reference
-	unavailable []*agent // never selected: unreachable, or refusing this node
+	unavailable []*agent // never selected: unreachable, or their hosts reject this node
 }
 
-// An agent is a member of a field.
+// An agent is a member of a candidateSet.
 type agent struct {
 	desc   *td.Description
 	points []point
@@ -36,10 +36,10 @@ type point struct {
 }
 
 // newCandidateSet scores all examples of the agents by words. One of several agents with equal descriptions represents all.
-func newCandidateSet(descs []*td.Description, about string, standing func(*td.Description) AgentState) *candidateSet {
+func newCandidateSet(descs []*td.Description, about string, state func(*td.Description) AgentState) *candidateSet {
 	f := &candidateSet{about: about}
 	for _, d := range descs {
-		a := &agent{desc: d, points: pointsOf(d), state: standing(d)}
+		a := &agent{desc: d, points: pointsOf(d), state: state(d)}
 		if a.state.Unreachable || a.state.Refused {
 			f.unavailable = append(f.unavailable, a)
 		} else {
@@ -51,9 +51,9 @@ func newCandidateSet(descs []*td.Description, about string, standing func(*td.De
 	return f
 }
 
-// Limits of the comparison, because questions and descriptions are untrusted.
+// Limits of the comparison, because tasks and descriptions are untrusted.
 const (
-	maxAsked  = 32 // different words of a question
+	maxAsked  = 32 // different words of a task
 	maxPoints = 16 // examples of an agent
 	maxWords  = 64 // words of an example
 )
@@ -81,35 +81,35 @@ func pointsOf(d *td.Description) []point {
 	return all
 }
 
-// scoreByWords scores each point by the part of the question's words that it matches, where frequent words count less.
+// scoreByWords scores each point by the part of the task's words that it matches, where frequent words count less.
 func (f *candidateSet) scoreByWords() {
-	asked, every := different(textmatch.Content(f.about)), different(textmatch.Split(f.about))
+	content, every := different(textmatch.Content(f.about)), different(textmatch.Split(f.about))
 	texts := map[*point][]string{}
-	having := make([]int, len(asked)) // number of points with a matching word
+	having := make([]int, len(content)) // number of points with a matching word
 	n := 0
 	for _, a := range slices.Concat(f.agents, f.unavailable) {
 		for i := range a.points {
 			p := &a.points[i]
-			// With stop words, for questions that have no other words.
+			// With stop words, for tasks without other words.
 			text := textmatch.Split(clipped(p.capability.Name) + " " + clipped(p.text))
 			texts[p] = text[:min(len(text), maxWords)]
 			n++
-			for j, w := range asked {
+			for j, w := range content {
 				if likeAny(w, texts[p]) {
 					having[j]++
 				}
 			}
 		}
 	}
-	weights, all := make([]float64, len(asked)), 0.0
-	for j := range asked {
+	weights, all := make([]float64, len(content)), 0.0
+	for j := range content {
 		if weights[j] = math.Log1p(float64(n) / float64(1+having[j])); having[j] == 0 {
 			weights[j] = math.Log1p(1) // no point has it
 		}
 		all += weights[j]
 	}
 	for p, text := range texts {
-		for j, w := range asked {
+		for j, w := range content {
 			if all > 0 && likeAny(w, text) {
 				p.score += weights[j] / all
 			}
@@ -119,25 +119,25 @@ func (f *candidateSet) scoreByWords() {
 	f.rank()
 }
 
-// different returns the distinct words among some, at most maxAsked.
+// different returns the distinct words in all, at most maxAsked.
 func different(all []string) []string {
 	all = slices.Compact(slices.Sorted(slices.Values(all)))
 	return all[:min(len(all), maxAsked)]
 }
 
-// stopWordScore scores an example of stop words only, like "who are you": if the question has all of them, the part of the question's words that
-// they are.
-func (p *point) stopWordScore(asked []string) float64 {
+// stopWordScore scores an example that has only stop words, such as "who are you". If the task has all of them, the score is their part of
+// the task's words.
+func (p *point) stopWordScore(words []string) float64 {
 	own := different(textmatch.Split(clipped(p.text)))
-	if len(p.capability.Examples) == 0 || len(own) == 0 || len(asked) == 0 || textmatch.IsInformative(p.text) {
+	if len(p.capability.Examples) == 0 || len(own) == 0 || len(words) == 0 || textmatch.IsInformative(p.text) {
 		return 0
 	}
 	for _, w := range own {
-		if !slices.Contains(asked, w) {
+		if !slices.Contains(words, w) {
 			return 0
 		}
 	}
-	return float64(len(own)) / float64(len(asked))
+	return float64(len(own)) / float64(len(words))
 }
 
 func likeAny(word string, among []string) bool {
@@ -160,14 +160,14 @@ func (f *candidateSet) rank() {
 // best returns the first agents.
 func (f *candidateSet) best(n int) []*agent { return f.agents[:min(n, len(f.agents))] }
 
-// Thresholds of a lexical decision: the best agent matches half of the question, and clearly more than the second one.
+// Thresholds of a lexical decision: the best agent matches half of the task, and clearly more than the second one.
 const (
 	leastWords  = 0.5
 	leastAhead  = 1.0 / 3 // of the best's score
 	leastCounts = 0.05    // below it, an agent is no candidate
 )
 
-// byWords decides by words alone; why is the reason if another method was requested.
+// byWords decides by words alone; why is the reason for this, if another method was requested.
 func (f *candidateSet) byWords(why string) *Decision {
 	say := func(s string) string {
 		if why == "" {
@@ -179,15 +179,15 @@ func (f *candidateSet) byWords(why string) *Decision {
 	case len(f.agents) == 0:
 		return f.decision(nil, Lexical, say(f.noAgent()))
 	case f.agents[0].score < leastCounts:
-		return f.decision(nil, Lexical, say("no agent has a word of what is asked for"))
+		return f.decision(nil, Lexical, say("no agent matches a word of the task"))
 	case f.agents[0].score < leastWords:
-		return f.decision(nil, Lexical, say(fmt.Sprintf("the best agent, %s, has %.0f %% of what is asked for; half is needed",
+		return f.decision(nil, Lexical, say(fmt.Sprintf("the best agent, %s, matches %.0f %% of the task; at least 50 %% is required",
 			f.agents[0].desc.Name(), 100*f.agents[0].score)))
 	case len(f.agents) > 1 && f.agents[0].score-f.agents[1].score < leastAhead*f.agents[0].score:
-		return f.decision(nil, Lexical, say(fmt.Sprintf("%s and %s fit equally well", f.agents[0].desc.Name(), f.agents[1].desc.Name())))
+		return f.decision(nil, Lexical, say(fmt.Sprintf("%s and %s match equally well", f.agents[0].desc.Name(), f.agents[1].desc.Name())))
 	}
 	best := f.agents[0]
-	return f.decision(best, Lexical, say(fmt.Sprintf("%q fits best: %.0f %% of what is asked for", clipped(best.top().text), 100*best.score)))
+	return f.decision(best, Lexical, say(fmt.Sprintf("%q matches best: %.0f %% of the task", clipped(best.top().text), 100*best.score)))
 }
 
 // top returns the best point.
@@ -242,21 +242,21 @@ func (f *candidateSet) missing(chosen *agent) string {
 	if len(f.unavailable) == 0 || len(f.agents) == 0 || f.unavailable[0].score < leastWords || chosen != nil && f.unavailable[0].score <= chosen.score {
 		return ""
 	}
-	return "; " + f.unavailable[0].desc.Name() + " fits better, and " + f.unavailable[0].unavailability()
+	return "; " + f.unavailable[0].desc.Name() + " matches better, but " + f.unavailable[0].unavailability()
 }
 
 // noAgent returns the reason why no agent can be selected.
 func (f *candidateSet) noAgent() string {
 	if len(f.unavailable) == 0 {
-		return "there is no agent to choose from"
+		return "no agent is available"
 	}
-	return fmt.Sprintf("there is no agent to choose from: %s, which fits best of those known, %s", f.unavailable[0].desc.Name(), f.unavailable[0].unavailability())
+	return fmt.Sprintf("no agent is available: %s, the best match, %s", f.unavailable[0].desc.Name(), f.unavailable[0].unavailability())
 }
 
-// unavailability returns why an agent is never selected.
+// unavailability returns the reason why an agent is never selected.
 func (a *agent) unavailability() string {
 	if a.state.Refused {
-		return "refuses this node"
+		return "rejects this node"
 	}
 	return "is unreachable"
 }

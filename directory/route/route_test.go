@@ -150,7 +150,7 @@ func TestInvalidRequests(t *testing.T) {
 }
 
 // A space is an embedder in which each topic is a dimension: the vector of a text has its topics.
-type space struct {
+type topicEmbedder struct {
 	mu    sync.Mutex
 	texts int
 	err   error
@@ -158,7 +158,7 @@ type space struct {
 
 var topics = []string{"bill", "invoice", "contract", "stock", "weather", "umbrella"}
 
-func (s *space) Embed(_ context.Context, texts []string) ([][]float32, error) {
+func (s *topicEmbedder) Embed(_ context.Context, texts []string) ([][]float32, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.texts += len(texts)
@@ -181,7 +181,7 @@ func (s *space) Embed(_ context.Context, texts []string) ([][]float32, error) {
 
 func TestVector(t *testing.T) {
 	t.Parallel()
-	var s space
+	var s topicEmbedder
 	alike := Thresholds{Total: 0.9, Mean: 0.3, Distance: 0.5, RelDistance: 0.1}
 	agents := []*td.Description{named("Billing", "bill: bill; invoice"), named("Weather", "w: weather"), named("Stock", "s: contract")}
 	r := router(t, Options{Find: finder(agents), Method: Vector, Embedder: &s, Thresholds: alike})
@@ -239,14 +239,14 @@ func TestChoose(t *testing.T) {
 }
 
 // A sayer is a model with a fixed reply.
-type sayer struct {
+type fixedModel struct {
 	says   string
 	err    error
 	prompt string
 	turns  []Turn
 }
 
-func (s *sayer) Decide(_ context.Context, prompt string, turns []Turn) (string, error) {
+func (s *fixedModel) Decide(_ context.Context, prompt string, turns []Turn) (string, error) {
 	s.prompt, s.turns = prompt, turns
 	return s.says, s.err
 }
@@ -265,13 +265,13 @@ func TestModel(t *testing.T) {
 		{"in a fence", "Sure!\n```json\n{\"agentId\":\"" + billing + "\"}\n```", nil, "Billing", LLM, "chose it"},
 		{"none", `{"reason":"a greeting","agentId":null}`, nil, "", LLM, "a greeting"},
 		{"no members", `{}`, nil, "", LLM, "chose none"},
-		{"an agent that is not a candidate", `{"agentId":"urn:other"}`, nil, "", LLM, "not offered"},
-		{"not JSON", `I think it is Billing`, nil, "Billing", Lexical, "cannot be read"},
-		{"truncated JSON", `{"agentId":`, nil, "Billing", Lexical, "cannot be read"},
+		{"an agent that is not a candidate", `{"agentId":"urn:other"}`, nil, "", LLM, "not in the list"},
+		{"not JSON", `I think it is Billing`, nil, "Billing", Lexical, "is invalid"},
+		{"truncated JSON", `{"agentId":`, nil, "Billing", Lexical, "is invalid"},
 		{"an error", "", errors.New("overloaded"), "Billing", Lexical, "overloaded"},
 		{"control characters", `{"reason":"\u001b[31m` + strings.Repeat("x", 2000) + `","agentId":null}`, nil, "", LLM, "xxx"},
 	} {
-		model := &sayer{says: c.says, err: c.err}
+		model := &fixedModel{says: c.says, err: c.err}
 		r := router(t, Options{Method: LLM, Model: model})
 		d, err := r.Route(t.Context(), Request{Message: "show my bill", History: []Turn{{"ASSISTANT", "Hello"}}})
 		if err != nil || !strings.EqualFold(chosen(d), c.want) || d.Method != c.method || !strings.Contains(d.Reason, c.reason) {
@@ -281,7 +281,7 @@ func TestModel(t *testing.T) {
 			t.Errorf("%s: reason %q", c.name, d.Reason)
 		}
 		if !strings.Contains(model.prompt, billing) || strings.Contains(model.prompt, "urn:plug") || len(model.turns) != 2 || model.turns[1].Content != "show my bill" {
-			t.Errorf("%s: asked %q, %+v", c.name, model.prompt, model.turns)
+			t.Errorf("%s: prompt %q, turns %+v", c.name, model.prompt, model.turns)
 		}
 	}
 }
@@ -299,7 +299,7 @@ func TestHostileDescriptions(t *testing.T) {
 		}
 		all = append(all, d)
 	}
-	model := &sayer{says: `{"reason":"` + strings.Repeat("y", 5000) + `","agentId":"urn:evil"}`}
+	model := &fixedModel{says: `{"reason":"` + strings.Repeat("y", 5000) + `","agentId":"urn:evil"}`}
 	d, err := router(t, Options{Method: LLM, Model: model, Find: finder(all)}).Route(t.Context(), Request{Message: "show my bill"})
 	if err != nil || d.Agent != nil || len(d.Reason) > 600 {
 		t.Errorf("got %+v, %v", d, err)
@@ -325,7 +325,7 @@ func TestHostileDescriptions(t *testing.T) {
 	// Agents that did not fit into the list are not candidates.
 	model.says = `{"agentId":"` + all[len(all)-1].Ref() + `"}`
 	d, err = router(t, Options{Method: LLM, Model: model, Find: finder(all)}).Route(t.Context(), Request{Message: "show my bill"})
-	if err != nil || d.Agent != nil || !strings.Contains(d.Reason, "not offered") {
+	if err != nil || d.Agent != nil || !strings.Contains(d.Reason, "not in the list") {
 		t.Errorf("got %+v, %v", d, err)
 	}
 }
@@ -333,14 +333,14 @@ func TestHostileDescriptions(t *testing.T) {
 func TestHybrid(t *testing.T) {
 	t.Parallel()
 	weather := platform[3].Ref()
-	model := &sayer{says: fmt.Sprintf(`{"reason":"rain","agentId":%q}`, weather)}
-	r := router(t, Options{Method: Hybrid, Model: model, Embedder: new(space), Thresholds: Thresholds{Total: 1, Mean: 0.1, Distance: 0.5, RelDistance: 0.1}})
+	model := &fixedModel{says: fmt.Sprintf(`{"reason":"rain","agentId":%q}`, weather)}
+	r := router(t, Options{Method: Hybrid, Model: model, Embedder: new(topicEmbedder), Thresholds: Thresholds{Total: 1, Mean: 0.1, Distance: 0.5, RelDistance: 0.1}})
 	d, err := r.Route(t.Context(), Request{Message: "an umbrella"})
 	if err != nil || !strings.EqualFold(chosen(d), "Weather") || d.Method != Vector || model.prompt != "" {
 		t.Errorf("got %+v, %v", d, err)
 	}
 	d, err = r.Route(t.Context(), Request{Message: "a song"})
-	if err != nil || !strings.EqualFold(chosen(d), "Weather") || d.Method != LLM || !strings.Contains(d.Reason, "vectors do not decide") {
+	if err != nil || !strings.EqualFold(chosen(d), "Weather") || d.Method != LLM || !strings.Contains(d.Reason, "vectors are inconclusive") {
 		t.Errorf("got %+v, %v", d, err)
 	}
 }
@@ -349,7 +349,7 @@ func TestHybrid(t *testing.T) {
 func TestCachedVectorsAreBounded(t *testing.T) {
 	t.Parallel()
 	var v vectors
-	s := new(space)
+	s := new(topicEmbedder)
 	keep := []string{"kept"}
 	for i := range 3 * maxVectors {
 		if _, err := v.of(t.Context(), s, append(keep, fmt.Sprint(i))); err != nil {

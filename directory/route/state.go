@@ -13,7 +13,7 @@ import (
 // An AgentState is the state of an agent besides its description.
 type AgentState struct {
 	Unreachable bool          // it is unreachable: never selected
-	Refused     bool          // a policy of its host or of this node refuses the connection: never selected
+	Refused     bool          // a policy of its host or of this node rejects the connection: never selected
 	Reached     bool          // it is connected, or was reached recently
 	Local       bool          // this node hosts it
 	Trust       float64       // of its owner, 0 to 1
@@ -23,7 +23,7 @@ type AgentState struct {
 // A TieBreak is the criterion that selected one of several agents with equal descriptions.
 type TieBreak string
 
-// The tie-breaks in order. Anyone can copy a description and be near, so trust precedes latency.
+// The tie-breaks in order. Anyone can copy a description and have a low latency, so trust precedes latency.
 const (
 	ByLocal     TieBreak = "local"
 	ByTrust     TieBreak = "trust"
@@ -93,12 +93,12 @@ func (a *agent) texts() string {
 	return b.String()
 }
 
-// preferred returns why the agent was preferred to others with an equal description.
+// preferred returns the reason why the agent has precedence over others with an equal description.
 func (a *agent) preferred() (TieBreak, string) {
 	_, by := compare(a, a.same[0])
-	why := map[TieBreak]string{ByLocal: "this one is here", ByTrust: "the owner of this one is trusted more", ByReached: "this one is known to be reachable",
+	why := map[TieBreak]string{ByLocal: "this node hosts this one", ByTrust: "the owner of this one is trusted more", ByReached: "this one is known to be reachable",
 		ByRoundTrip: "this one is the nearest, " + a.state.RoundTrip.Round(10*time.Microsecond).String() + " away",
 		ByReference: "no known state distinguishes them, so the first by reference is chosen"}[by]
-	return by, fmt.Sprintf("%d agents offer the same (%s also of %s): %s", len(a.same)+1, interact.Clip(a.desc.Name(), 60),
+	return by, fmt.Sprintf("%d agents have the same description (%s also of %s): %s", len(a.same)+1, interact.Clip(a.desc.Name(), 60),
 		a.same[0].desc.Record.Owner.Short(), why)
 }

@@ -26,20 +26,20 @@ func TestTieBreak(t *testing.T) {
 		by       TieBreak
 		reason   string
 	}{
-		"here":             {map[string]AgentState{"a": {Reached: true, RoundTrip: ms}, "b": {Local: true}}, "b", ByLocal, "here"},
+		"here":             {map[string]AgentState{"a": {Reached: true, RoundTrip: ms}, "b": {Local: true}}, "b", ByLocal, "this node hosts"},
 		"trusted":          {map[string]AgentState{"a": {Reached: true, RoundTrip: ms, Trust: 0.5}, "b": {Trust: 1}}, "b", ByTrust, "trusted"},
 		"reached":          {map[string]AgentState{"a": {RoundTrip: ms}, "b": {Reached: true, RoundTrip: 2 * ms}}, "b", ByReached, "reachable"},
 		"the nearest":      {map[string]AgentState{"a": {RoundTrip: 3 * ms}, "b": {RoundTrip: 2 * ms}}, "b", ByRoundTrip, "2ms away"},
 		"not measured":     {map[string]AgentState{"a": {}, "b": {RoundTrip: 2 * ms}}, "b", ByRoundTrip, "2ms away"},
 		"unknown state":    {nil, "a", ByReference, "no known state"},
 		"one unreachable":  {map[string]AgentState{"a": {Unreachable: true, Local: true, Trust: 1}, "b": {}}, "b", "", ""},
-		"one refuses":      {map[string]AgentState{"a": {Refused: true, Reached: true, Trust: 1}, "b": {}}, "b", "", ""},
-		"both refuse":      {map[string]AgentState{"a": {Refused: true}, "b": {Refused: true}}, "", "", "refuses this node"},
+		"one rejects":      {map[string]AgentState{"a": {Refused: true, Reached: true, Trust: 1}, "b": {}}, "b", "", ""},
+		"both reject":      {map[string]AgentState{"a": {Refused: true}, "b": {Refused: true}}, "", "", "rejects this node"},
 		"both unreachable": {map[string]AgentState{"a": {Unreachable: true}, "b": {Unreachable: true}}, "", "", "unreachable"},
 	} {
 		for _, method := range []Method{Lexical, Vector} {
 			agents := []*td.Description{ofOwner("a"), ofOwner("b")}
-			r := router(t, Options{Find: finder(agents), Embedder: new(space), Thresholds: Thresholds{Total: 1, Mean: 0.1, Distance: 0.5, RelDistance: 0.1},
+			r := router(t, Options{Find: finder(agents), Embedder: new(topicEmbedder), Thresholds: Thresholds{Total: 1, Mean: 0.1, Distance: 0.5, RelDistance: 0.1},
 				State: func(d *td.Description) AgentState {
 					return c.standing[strings.TrimPrefix(string(d.Record.Owner), "did:key:z6Mk")]
 				}})
@@ -65,10 +65,10 @@ func TestTieBreak(t *testing.T) {
 func TestUnreachableIsNotSelected(t *testing.T) {
 	t.Parallel()
 	gone := map[string]bool{"Billing": true}
-	model := &sayer{says: `{"agentId":"` + platform[0].Ref() + `"}`}
+	model := &fixedModel{says: `{"agentId":"` + platform[0].Ref() + `"}`}
 	r := router(t, Options{Model: model, State: func(d *td.Description) AgentState { return AgentState{Unreachable: gone[d.Title]} }})
 	d, err := r.Route(t.Context(), Request{Message: "show my bill"})
-	if err != nil || d.Agent != nil || !strings.Contains(d.Reason, "billing fits better, and is unreachable") {
+	if err != nil || d.Agent != nil || !strings.Contains(d.Reason, "billing matches better, but is unreachable") {
 		t.Errorf("got %+v, %v", d, err)
 	}
 	for _, c := range d.Candidates {

@@ -15,7 +15,7 @@ import (
 func clipped(s string) string { return interact.Clip(interact.Readable(s), 300) }
 
 // byVector decides by vector similarity.
-func (r *Router) byVector(ctx context.Context, f *candidateSet, q Request) (*Decision, error) {
+func (r *Router) byVector(ctx context.Context, f *candidateSet) (*Decision, error) {
 	agents := f.best(maxAgents)
 	if len(agents) == 0 {
 		return f.decision(nil, Vector, f.noAgent()), nil
@@ -25,7 +25,7 @@ func (r *Router) byVector(ctx context.Context, f *candidateSet, q Request) (*Dec
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case err != nil:
-		return f.byWords("meanings could not be compared (" + err.Error() + "), so words decide"), nil
+		return f.byWords("the embedding failed (" + err.Error() + "), lexical match used"), nil
 	}
 	for _, a := range f.agents[len(agents):] {
 		for i := range a.points {
@@ -37,7 +37,7 @@ func (r *Router) byVector(ctx context.Context, f *candidateSet, q Request) (*Dec
 	return f.decision(best, Vector, reason), nil
 }
 
-// measure sets the score of each point to its vector similarity to the question, 0 to 1.
+// measure sets the score of each point to its vector similarity to the task, 0 to 1.
 func (r *Router) measure(ctx context.Context, agents []*agent, about string) error {
 	texts := []string{about}
 	for _, a := range agents {
@@ -94,9 +94,9 @@ func hits(agents []*agent) []hit {
 func choose(all []hit, t Thresholds) (*agent, string) {
 	switch len(all) {
 	case 0:
-		return nil, "nothing is like it"
+		return nil, "no example is similar"
 	case 1:
-		return all[0].agent, fmt.Sprintf("there is one example only, %q", clipped(all[0].agent.top().text))
+		return all[0].agent, fmt.Sprintf("%q is the only example", clipped(all[0].agent.top().text))
 	}
 	totals, counts := map[*agent]float64{}, map[*agent]int{}
 	var order []*agent // by first hit, for a stable order
@@ -122,7 +122,7 @@ func choose(all []hit, t Thresholds) (*agent, string) {
 	distance := total - totals[second]
 	relative := distance / float64(counts[first])
 	if distance < t.Distance || relative < t.RelDistance {
-		return nil, fmt.Sprintf("%s and %s are too near to each other: %.2f apart, %.2f are needed (by hit %.2f of %.2f)", name, second.desc.Name(),
+		return nil, fmt.Sprintf("%s and %s match similarly well: distance %.2f, required %.2f (per hit %.2f of %.2f)", name, second.desc.Name(),
 			distance, t.Distance, relative, t.RelDistance)
 	}
 	return first, fmt.Sprintf("%s is nearest with %d examples: total %.2f, mean %.2f, %.2f ahead of %s", name, counts[first], total, mean, distance,

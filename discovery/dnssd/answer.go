@@ -28,7 +28,7 @@ const (
 	renamesMax = 15 // after this many conflicts the name is kept
 )
 
-// An announcedService is the announcement; port 0 announces nothing.
+// An announcedService is the service to announce; port 0 means none.
 type announcedService struct {
 	port  uint16
 	https bool
@@ -36,21 +36,21 @@ type announcedService struct {
 
 // A responder announces one instance: it finds a free name (RFC 6762 §8.1), announces it (§8.3), and answers queries (§6).
 //
-//	silent ──set──▶ probing ──3 probes unanswered──▶ announcing ──3 times──▶ standing
-//	                   ▲  └─taken: next name─┘            ▲                     │
-//	                   └────────── conflict, lost ────────┴── conflict, won ────┘
+//	idle ──set──▶ probing ──3 probes unanswered──▶ announcing ──3 times──▶ announced
+//	                 ▲  └─taken: next name─┘            ▲                      │
+//	                 └────────── conflict, lost ────────┴── conflict, won ─────┘
 type responder struct {
-	wanted   string // display name
-	instance string // display name, with a number if needed
-	name     string // DNS name, as package dns writes it
-	host     string
-	network  string
-	log      *slog.Logger
+	displayName string // display name
+	instance    string // display name, with a number if needed
+	name        string // DNS name in the syntax of package dns
+	host        string
+	network     string
+	log         *slog.Logger
 
-	offer   announcedService
+	service announcedService
 	phase   phase
 	sent    int       // packets of this phase
-	next    time.Time // time of the next packet; unused in silent and standing
+	next    time.Time // time of the next packet; unused in idle and announced
 	renames int
 	due     map[int]*reply // by link
 }
@@ -58,10 +58,10 @@ type responder struct {
 type phase uint8
 
 const (
-	silent phase = iota
+	idle phase = iota
 	probing
 	announcing
-	standing
+	announced
 )
 
 // A reply is delayed on its link, so that one packet answers many queries: by the random delay for shared records, and to at most one per
@@ -73,7 +73,7 @@ type reply struct {
 }
 
 func newResponder(name, host, network string, log *slog.Logger) *responder {
-	r := &responder{wanted: name, host: host, network: cut(network, 200), log: log, due: map[int]*reply{}}
+	r := &responder{displayName: name, host: host, network: cut(network, 200), log: log, due: map[int]*reply{}}
 	r.setName(name)
 	return r
 }
@@ -94,20 +94,20 @@ func cut(s string, n int) string {
 	return s
 }
 
-// announce sets a new offer. Withdrawing one sends a goodbye.
+// announce sets the service. It returns the goodbye of a withdrawn one.
 func (r *responder) announce(o announcedService, links map[int]link, now time.Time) []outgoing {
-	if o == r.offer {
+	if o == r.service {
 		return nil
 	}
 	var bye []outgoing
 	if o.port == 0 {
 		bye = r.goodbye(links)
 	}
-	was := r.offer
-	r.offer = o
+	was := r.service
+	r.service = o
 	switch {
 	case o.port == 0:
-		r.enter(silent, now)
+		r.enter(idle, now)
 	case was.port == 0:
 		r.enter(probing, now.Add(rand.N(250*time.Millisecond))) // RFC 6762 §8.1: avoids synchronized starts
 	case r.phase != probing:
@@ -116,9 +116,9 @@ func (r *responder) announce(o announcedService, links map[int]link, now time.Ti
 	return bye
 }
 
-// again probes and announces again after a change of the links.
-func (r *responder) again(now time.Time) {
-	if r.phase == announcing || r.phase == standing {
+// restart restarts probing and announcing after a change of the links.
+func (r *responder) restart(now time.Time) {
+	if r.phase == announcing || r.phase == announced {
 		r.enter(probing, now.Add(rand.N(250*time.Millisecond))) // the name may be in use there
 	}
 }
@@ -132,7 +132,7 @@ func (r *responder) enter(p phase, next time.Time) {
 }
 
 func (r *responder) deadline() time.Time {
-	at := far
+	at := never
 	if r.phase == probing || r.phase == announcing {
 		at = r.next
 	}
@@ -144,8 +144,8 @@ func (r *responder) deadline() time.Time {
 	return at
 }
 
-// far is the deadline for nothing.
-var far = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+// never is the deadline for nothing.
+var never = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // tick returns the messages that are due.
 func (r *responder) tick(links map[int]link, now time.Time) []outgoing {
@@ -162,7 +162,7 @@ func (r *responder) tick(links map[int]link, now time.Time) []outgoing {
 			out = append(out, r.everywhere(links, r.announcement)...)
 			r.next = now.Add(time.Second << r.sent)
 			if r.sent == 2 {
-				r.phase = standing
+				r.phase = announced
 			}
 		}
 		r.sent++
@@ -189,15 +189,15 @@ func (r *responder) everywhere(links map[int]link, of func(link) *dns.Msg) []out
 
 // probe queries for the name, with the records that will be announced (RFC 6762 §8.2).
 func (r *responder) probe(link) *dns.Msg {
-	ask := dns.Question{Name: r.name, Qtype: dns.TypeANY, Qclass: dns.ClassINET}
-	return &dns.Msg{Question: []dns.Question{ask}, Ns: []dns.RR{r.srv(), r.txt()}}
+	question := dns.Question{Name: r.name, Qtype: dns.TypeANY, Qclass: dns.ClassINET}
+	return &dns.Msg{Question: []dns.Question{question}, Ns: []dns.RR{r.srv(), r.txt()}}
 }
 
 func (r *responder) announcement(l link) *dns.Msg { return answerOf(r.records(l), nil) }
 
 // goodbye withdraws the announcement (RFC 6762 §10.1).
 func (r *responder) goodbye(links map[int]link) []outgoing {
-	if r.phase != announcing && r.phase != standing {
+	if r.phase != announcing && r.phase != announced {
 		return nil
 	}
 	return r.everywhere(links, func(l link) *dns.Msg {
@@ -214,12 +214,12 @@ func (r *responder) query(msg *dns.Msg, p packet, l link, now time.Time) []outgo
 	if r.phase == probing {
 		r.resolveConflict(msg.Ns, true, now)
 	}
-	if r.phase != announcing && r.phase != standing {
+	if r.phase != announcing && r.phase != announced {
 		return nil
 	}
 	var answer []dns.RR
 	for _, rr := range r.records(l) {
-		if answers(rr, msg.Question) && !isKnown(rr, msg.Answer) {
+		if isAnswer(rr, msg.Question) && !isKnown(rr, msg.Answer) {
 			answer = append(answer, rr)
 		}
 	}
@@ -229,12 +229,12 @@ func (r *responder) query(msg *dns.Msg, p packet, l link, now time.Time) []outgo
 	if p.from.Port() != port {
 		return []outgoing{{msg: r.legacy(msg, answer, l), link: l.index, to: p.from}}
 	}
-	r.later(answer, len(msg.Ns) > 0, l, now)
+	r.delay(answer, len(msg.Ns) > 0, l, now)
 	return nil
 }
 
-// later adds answers to the pending reply of the link. A probe is answered at once, because its sender is about to use the name.
-func (r *responder) later(answer []dns.RR, probe bool, l link, now time.Time) {
+// delay adds answers to the pending reply of the link. The reply to a probe is sent at once, before its sender uses the name.
+func (r *responder) delay(answer []dns.RR, probe bool, l link, now time.Time) {
 	d := r.due[l.index]
 	if d == nil {
 		d = &reply{}
@@ -305,10 +305,11 @@ func (r *responder) checkConflict(msg *dns.Msg, now time.Time) {
 	r.resolveConflict(slices.Concat(msg.Answer, msg.Extra), false, now)
 }
 
-// resolveConflict resolves a conflict with records of another host for the name. While probing, this node yields to a host that has the name; two
-// that probe, or two that have it, compare their records, and the greater one keeps it (RFC 6762 §8.2, §9). The winner announces again.
-func (r *responder) resolveConflict(records []dns.RR, asks bool, now time.Time) {
-	if r.phase == silent || r.renames >= renamesMax {
+// resolveConflict resolves a conflict with records of another host for the name; isProbe means that the other host probes. While probing,
+// this node yields to a host that has the name. Two hosts that probe, or that have the name, compare their records, and the greater one
+// keeps the name (RFC 6762 §8.2, §9) and announces it again.
+func (r *responder) resolveConflict(records []dns.RR, isProbe bool, now time.Time) {
+	if r.phase == idle || r.renames >= renamesMax {
 		return
 	}
 	own := r.srv()
@@ -318,14 +319,14 @@ func (r *responder) resolveConflict(records []dns.RR, asks bool, now time.Time) 
 			continue
 		}
 		c := cmp.Or(cmp.Compare(srv.Port, own.Port), strings.Compare(strings.ToLower(srv.Target), own.Target))
-		if c < 0 && (asks || r.phase != probing) {
-			if r.phase == standing {
+		if c < 0 && (isProbe || r.phase != probing) {
+			if r.phase == announced {
 				r.enter(announcing, now)
 			}
 			return
 		}
 		r.renames++
-		r.setName(numbered(r.wanted, r.renames))
+		r.setName(numbered(r.displayName, r.renames))
 		r.log.Info("instance name in use by another host", "taken", srv.Hdr.Name, "now", r.instance)
 		r.enter(probing, now.Add(rand.N(250*time.Millisecond)))
 		return
@@ -361,13 +362,13 @@ func (r *responder) records(l link) []dns.RR {
 }
 
 func (r *responder) srv() *dns.SRV {
-	return &dns.SRV{Hdr: header(r.name, dns.TypeSRV, ttlHost), Port: r.offer.port, Target: r.host}
+	return &dns.SRV{Hdr: header(r.name, dns.TypeSRV, ttlHost), Port: r.service.port, Target: r.host}
 }
 
 // txt has the keys of WoT Discovery §6.3 in their order, the scheme only if it is not the default, and then networkKey.
 func (r *responder) txt() *dns.TXT {
 	text := []string{"td=" + wellKnown, "type=Directory"}
-	if r.offer.https {
+	if r.service.https {
 		text = append(text, "scheme=https")
 	}
 	if r.network != "" {
@@ -380,8 +381,8 @@ func header(name string, rrtype uint16, ttl uint32) dns.RR_Header {
 	return dns.RR_Header{Name: name, Rrtype: rrtype, Class: dns.ClassINET, Ttl: ttl}
 }
 
-// answers reports whether rr answers a question. The unicast-response bit is ignored (RFC 6762 §5.4).
-func answers(rr dns.RR, questions []dns.Question) bool {
+// isAnswer reports whether rr answers a question. The unicast-response bit is ignored (RFC 6762 §5.4).
+func isAnswer(rr dns.RR, questions []dns.Question) bool {
 	h := rr.Header()
 	return slices.ContainsFunc(questions, func(q dns.Question) bool {
 		class := q.Qclass &^ flush

@@ -16,12 +16,12 @@ const (
 	perSource       = 16  // introductions of one address
 	addrsMax        = 8   // addresses of one introduction
 	textMax         = 1300
-	queryEvery      = 15 * time.Minute // longest interval of queries; changes are announced anyway
+	queryInterval   = 15 * time.Minute // longest interval of queries; hosts announce changes
 	answersMax      = 40               // known answers in a query, and questions in a packet, so that it fits into one packet
 	completeTimeout = 10 * time.Second // time limit for the missing records of an entry
 )
 
-// A cache has the announcements of others. Only PTR records create entries.
+// A cache has the announcements of other hosts. Only PTR records create entries.
 type cache struct {
 	self    string // the own host, whose announcements are ignored
 	entries map[string]*entry
@@ -58,8 +58,8 @@ func newCache(self string) *cache {
 	return &cache{self: self, entries: map[string]*entry{}, pause: time.Second}
 }
 
-// again starts the queries again: at once, and then at growing intervals (RFC 6762 §5.2).
-func (c *cache) again(now time.Time) { c.pause, c.next = time.Second, now }
+// restart restarts the queries: at once, and then at growing intervals (RFC 6762 §5.2).
+func (c *cache) restart(now time.Time) { c.pause, c.next = time.Second, now }
 
 func (c *cache) deadline() time.Time {
 	at := c.next
@@ -91,18 +91,18 @@ func (e *entry) ends() time.Time {
 // tick returns the queries that are due: for instances, and for missing or expiring records.
 func (c *cache) tick(links map[int]link, now time.Time) []outgoing {
 	msg := &dns.Msg{Compress: true}
-	ask := func(name string, rrtype uint16) {
+	add := func(name string, rrtype uint16) {
 		if len(msg.Question) < answersMax {
 			msg.Question = append(msg.Question, dns.Question{Name: name, Qtype: rrtype, Qclass: dns.ClassINET})
 		}
 	}
 	if !now.Before(c.next) {
 		for _, service := range []string{overTCP, overUDP, directory} {
-			ask(service, dns.TypePTR)
+			add(service, dns.TypePTR)
 		}
 		msg.Answer = c.known(now)
 		c.next = now.Add(c.pause)
-		c.pause = min(3*c.pause, queryEvery)
+		c.pause = min(3*c.pause, queryInterval)
 	}
 	for _, e := range c.entries {
 		if now.Before(e.queryAt) || e.host == c.self {
@@ -110,14 +110,14 @@ func (c *cache) tick(links map[int]link, now time.Time) []outgoing {
 		}
 		e.queries++
 		e.queryAt = now.Add(time.Second << min(e.queries, 10))
-		ask(e.name, dns.TypeSRV)
-		ask(e.name, dns.TypeTXT)
+		add(e.name, dns.TypeSRV)
+		add(e.name, dns.TypeTXT)
 		if e.host != "" {
-			ask(e.host, dns.TypeA)
-			ask(e.host, dns.TypeAAAA)
+			add(e.host, dns.TypeA)
+			add(e.host, dns.TypeAAAA)
 		}
 		if e.complete() {
-			ask(service(e), dns.TypePTR)
+			add(service(e), dns.TypePTR)
 		}
 	}
 	if len(msg.Question) == 0 {
@@ -177,7 +177,7 @@ func (c *cache) receive(msg *dns.Msg, from netip.Addr, l link, now time.Time) {
 		if all := hosts[e.host]; len(all) > 0 && e.link == l.index {
 			e.setAddrs(all, l, now)
 		}
-		e.plan(now)
+		e.scheduleRenewal(now)
 	}
 }
 
@@ -261,7 +261,7 @@ func (e *entry) setAddrs(records []dns.RR, l link, now time.Time) {
 	}
 	for _, rr := range records {
 		addr, ok := hostAddr(rr)
-		if ok = ok && l.has(addr); ok && addr.Is6() && addr.IsLinkLocalUnicast() {
+		if ok = ok && l.contains(addr); ok && addr.Is6() && addr.IsLinkLocalUnicast() {
 			addr = addr.WithZone(l.name)
 		}
 		if _, have := e.addrs[addr]; ok && (have || len(e.addrs) < addrsMax) {
@@ -270,9 +270,9 @@ func (e *entry) setAddrs(records []dns.RR, l link, now time.Time) {
 	}
 }
 
-// plan schedules the query that renews the records: at 80 % of their lifetime (RFC 6762 §5.2). Only a new expiration moves it, because
+// scheduleRenewal schedules the query that renews the records at 80 % of their lifetime (RFC 6762 §5.2). Only a new expiration postpones it:
 // on a busy network it would otherwise never be due.
-func (e *entry) plan(now time.Time) {
+func (e *entry) scheduleRenewal(now time.Time) {
 	if end := e.ends(); e.complete() && end != e.planned {
 		left := end.Sub(now)
 		e.planned, e.queryAt, e.queries = end, now.Add(left-left/5), 0
@@ -283,17 +283,17 @@ func (e *entry) plan(now time.Time) {
 func (c *cache) changes(now time.Time) []Change {
 	var all []Change
 	for key, e := range c.entries {
-		past := !now.Before(e.ends())
-		if past {
+		expired := !now.Before(e.ends())
+		if expired {
 			delete(c.entries, key)
 		}
-		if !past && !e.fresh {
+		if !expired && !e.fresh {
 			continue
 		}
 		e.fresh = false
 		in, ok := e.introduction(now)
 		switch {
-		case !past && ok && e.host != c.self:
+		case !expired && ok && e.host != c.self:
 			e.reported = in
 			all = append(all, Change{Introduction: in})
 		case e.reported.Name != "":
@@ -324,7 +324,7 @@ func (e *entry) introduction(now time.Time) (Introduction, bool) {
 	}, true
 }
 
-// byUse sorts addresses by their usability in other parts of the program.
+// byUse orders addresses by usability for other parts of the program: IPv4, IPv6, link-local IPv6.
 func byUse(a, b netip.Addr) int {
 	rank := func(x netip.Addr) int {
 		switch {

@@ -274,7 +274,7 @@ func FuzzPacket(f *testing.F) {
 			return
 		}
 		r, c := newResponder("lab", "self.local.", "", discard), newCache("self.local.")
-		r.offer, r.phase = announcedService{port: 80}, standing
+		r.service, r.phase = announcedService{port: 80}, announced
 		links := map[int]link{testLink: lan}
 		from := netip.MustParseAddr("10.0.0.9")
 		out := r.query(msg, packet{from: netip.AddrPortFrom(from, 9)}, lan, epoch)

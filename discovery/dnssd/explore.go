@@ -34,11 +34,11 @@ const (
 
 // ExplorerOptions configure an [Explorer]. The zero value uses HTTP and HTTPS on the networks of this machine.
 type ExplorerOptions struct {
-	// Network is this node's mesh. Introductions of nodes of the same mesh are skipped, because their Things arrive verified through
-	// the mesh. Empty skips none.
+	// Network is this node's mesh. Introductions of nodes of the same mesh are skipped, because the mesh has their Things, verified.
+	// Empty skips none.
 	Network string
 	// Known reports whether the mesh has the Thing with this id. Such Things are not yielded, and the list of such a directory is not
-	// read. Nil knows none.
+	// read. Nil means that the mesh has none.
 	Known func(id string) bool
 	// Allow checks each address before a connection; nil means [Local].
 	Allow func(Introduction, netip.Addr) error
@@ -54,7 +54,7 @@ type ExplorerOptions struct {
 // ErrScheme is wrapped by errors about URLs of unsupported schemes.
 var ErrScheme = errors.New("unsupported URL scheme")
 
-// A Found is a TD from the local network. Nothing is verified but that it is a strict JSON object and not larger than [td.MaxTD].
+// A Found is a TD from the local network: a strict JSON object of at most [td.MaxTD] bytes, otherwise not verified.
 type Found struct {
 	Raw  []byte
 	ID   string // of the TD; empty if it is anonymous
@@ -73,8 +73,8 @@ const (
 )
 
 // An Explorer is one discovery process (WoT Discovery §5): it merges the results of many introductions into one set. It fetches each URL
-// once and yields each document once, independent of its id, so that cycles of directories and links end. Use a new Explorer to look for
-// changes. It is safe for concurrent use.
+// once and yields each document once, independent of its id, so that cycles of directories and links end. A new Explorer is required to
+// detect changes. It is safe for concurrent use.
 type Explorer struct {
 	o  ExplorerOptions
 	mu sync.Mutex
@@ -110,21 +110,21 @@ func (x *Explorer) Explore(ctx context.Context, in Introduction) iter.Seq2[Found
 		if ctx.Err() != nil {
 			v.fail(ctx.Err())
 		}
-		if err := errors.Join(v.failed...); err != nil && !v.left {
+		if err := errors.Join(v.failed...); err != nil && !v.stopped {
 			yield(Found{}, fmt.Errorf("explore %q on the local network: %w", in.Instance, err))
 		}
 	}
 }
 
-// first adds a key to a set, and reports whether it was new. A full set accepts no more keys.
-func first[K comparable](x *Explorer, set map[K]bool, key K, most int) (ok bool, err error) {
+// addNew adds a key to a set, and reports whether it was new. A full set accepts no more keys.
+func addNew[K comparable](x *Explorer, set map[K]bool, key K, most int) (ok bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	switch {
 	case set[key]:
 		return false, nil
 	case len(set) >= most:
-		return false, fmt.Errorf("this explorer has seen %d documents; the rest is omitted", most)
+		return false, fmt.Errorf("limit of %d URLs or documents of this explorer reached; the rest is omitted", most)
 	}
 	set[key] = true
 	return true, nil
@@ -132,14 +132,14 @@ func first[K comparable](x *Explorer, set map[K]bool, key K, most int) (ok bool,
 
 // A visit is the exploration of one introduction.
 type visit struct {
-	x      *Explorer
-	ctx    context.Context
-	in     Introduction
-	client *http.Client
-	yield  func(Found, error) bool
-	left   bool // the caller has left the loop
-	things int
-	failed []error
+	x       *Explorer
+	ctx     context.Context
+	in      Introduction
+	client  *http.Client
+	yield   func(Found, error) bool
+	stopped bool // the caller has left the loop
+	things  int
+	failed  []error
 }
 
 func (v *visit) fail(err error) {
@@ -148,16 +148,16 @@ func (v *visit) fail(err error) {
 	}
 }
 
-func (v *visit) firstURL(u *url.URL) bool {
-	ok, err := first(v.x, v.x.urls, u.String(), urlsMax)
+func (v *visit) isNewURL(u *url.URL) bool {
+	ok, err := addNew(v.x, v.x.urls, u.String(), urlsMax)
 	if err != nil {
 		v.fail(err)
 	}
 	return ok
 }
 
-func (v *visit) firstDocument(raw []byte) bool {
-	ok, err := first(v.x, v.x.documents, sha256.Sum256(raw), documentsMax)
+func (v *visit) isNewDocument(raw []byte) bool {
+	ok, err := addNew(v.x, v.x.documents, sha256.Sum256(raw), documentsMax)
 	if err != nil {
 		v.fail(err)
 	}
@@ -165,7 +165,7 @@ func (v *visit) firstDocument(raw []byte) bool {
 }
 
 // ended reports whether the visit has ended.
-func (v *visit) ended() bool { return v.left || v.things > thingsMax || v.ctx.Err() != nil }
+func (v *visit) ended() bool { return v.stopped || v.things > thingsMax || v.ctx.Err() != nil }
 
 // fetchTD fetches a TD, depth links away from the introduction.
 func (v *visit) fetchTD(address string, depth int) {
@@ -175,7 +175,7 @@ func (v *visit) fetchTD(address string, depth int) {
 		return
 	}
 	u.Fragment, u.User = "", nil
-	if v.ended() || !v.firstURL(u) {
+	if v.ended() || !v.isNewURL(u) {
 		return
 	}
 	raw, err := v.read(u)
@@ -183,7 +183,7 @@ func (v *visit) fetchTD(address string, depth int) {
 		v.fail(err)
 		return
 	}
-	v.found(raw, u, depth, false)
+	v.process(raw, u, depth, false)
 }
 
 func (v *visit) read(u *url.URL) ([]byte, error) {
@@ -195,25 +195,24 @@ func (v *visit) read(u *url.URL) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	there := *u // with the address, because a name would be resolved again
-	if there.Host = addrs[0].String(); addrs[0].Is6() {
-		there.Host = "[" + strings.ReplaceAll(there.Host, "%", "%25") + "]" // RFC 6874
+	at := *u // with the address, because a name would be resolved again
+	if at.Host = addrs[0].String(); addrs[0].Is6() {
+		at.Host = "[" + strings.ReplaceAll(at.Host, "%", "%25") + "]" // RFC 6874
 	}
 	if port := u.Port(); port != "" {
-		there.Host += ":" + port
+		at.Host += ":" + port
 	}
-	raw, err := v.x.o.Fetch(v.ctx, there.String())
+	raw, err := v.x.o.Fetch(v.ctx, at.String())
 	if len(raw) > td.MaxTD {
 		return nil, fmt.Errorf("%s exceeds %d bytes", u, td.MaxTD)
 	}
 	return raw, err
 }
 
-// found yields a TD and follows it: links for two steps; the list of a directory that was introduced or linked, but not of one in a list.
-//
-// A DID document is not a TD: it leads to the endpoints of its services. LMOS agents have their capabilities in a separate document
-// (package lmos). For members of a list, both are skipped.
-func (v *visit) found(raw []byte, from *url.URL, depth int, listed bool) {
+// process yields a TD and follows it: links for two steps, and the list of a directory that was introduced or linked, but not of one in a
+// list. It follows the services of a DID document, and adds the separate capabilities of LMOS agents (package lmos), except for members of
+// a list.
+func (v *visit) process(raw []byte, from *url.URL, depth int, listed bool) {
 	if !listed && depth < depthMax {
 		endpoints := lmos.Endpoints(raw, from, web.WotThing, web.WotDirectory)
 		for _, at := range endpoints {
@@ -228,7 +227,7 @@ func (v *visit) found(raw []byte, from *url.URL, depth int, listed bool) {
 		v.fail(fmt.Errorf("%s: %w", from, err))
 		return
 	}
-	if c.id != "" && v.x.o.Known(c.id) || v.ended() || !v.firstDocument(raw) {
+	if c.id != "" && v.x.o.Known(c.id) || v.ended() || !v.isNewDocument(raw) {
 		return
 	}
 	if v.things++; v.things > thingsMax {
@@ -239,7 +238,7 @@ func (v *visit) found(raw []byte, from *url.URL, depth int, listed bool) {
 		raw = lmos.WithCapabilities(v.ctx, raw, from, func(_ context.Context, at *url.URL) ([]byte, error) { return v.read(at) })
 	}
 	if !v.yield(Found{Raw: raw, ID: c.id, Kind: c.kind, From: from.String()}, nil) {
-		v.left = true
+		v.stopped = true
 		return
 	}
 	base := resolve(from, c.base)
@@ -260,7 +259,7 @@ func (v *visit) list(page *url.URL) {
 			v.fail(fmt.Errorf("%s: more than %d pages; the rest is omitted", page, pagesMax))
 			return
 		}
-		if !v.firstURL(page) {
+		if !v.isNewURL(page) {
 			return
 		}
 		body, links, err := v.get(page, pageMax)
@@ -277,20 +276,20 @@ func (v *visit) list(page *url.URL) {
 			if v.ended() {
 				break
 			}
-			v.found(raw, page, depthMax, true)
+			v.process(raw, page, depthMax, true)
 		}
 		if next == "" {
 			next = nextLink(links)
 		}
-		page, err = following(page, next)
+		page, err = nextPage(page, next)
 		if err != nil {
 			v.fail(err)
 		}
 	}
 }
 
-// following returns the page after page, nil if there is none.
-func following(page *url.URL, next string) (*url.URL, error) {
+// nextPage returns the page after page, nil if there is none.
+func nextPage(page *url.URL, next string) (*url.URL, error) {
 	if next == "" {
 		return nil, nil
 	}

@@ -22,7 +22,8 @@ import (
 // A site has the documents of an HTTP server by path.
 type site map[string]string
 
-// serve starts a server; each answer is JSON unless it begins with a status or a type: "404 ", "text/html ". %s is the server's URL.
+// serve starts a server. Each response is JSON, unless the document begins with a status or a type: "404 ", "text/html ". %s is the server's
+// URL.
 func (s site) serve(t *testing.T) (base string, in Introduction) {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -180,7 +181,7 @@ func TestKinds(t *testing.T) {
 
 // WoT Discovery §5: one explorer yields a TD of two introductions once. A new explorer yields it again.
 // discoverer-merge-intros discoverer-may-multiple-intro discoverer-track
-func TestOneSet(t *testing.T) {
+func TestExplorerMergesIntroductions(t *testing.T) {
 	t.Parallel()
 	base, in := site{wellKnown: strings.ReplaceAll(dir, "{?offset,limit}", ""), "/.well-known/things": `[{"title":"a"}]`, "/other": `{"title":"a"}`}.serve(t)
 	other := in
@@ -397,7 +398,7 @@ func FuzzDocuments(f *testing.F) {
 		}
 		_, next, _ := readList(b)
 		for _, target := range []string{next, nextLink([]string{header})} {
-			if u, err := following(page, target); err == nil && u != nil && (u.Host != page.Host || u.Scheme != "http") {
+			if u, err := nextPage(page, target); err == nil && u != nil && (u.Host != page.Host || u.Scheme != "http") {
 				t.Errorf("%q leads to %s", target, u)
 			}
 		}

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net"
 	"net/http"
@@ -15,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/lmosd/lmosd/internal/httpbody"
 )
 
 const (
@@ -66,14 +67,14 @@ func (v *visit) get(u *url.URL, limit int64) (body []byte, links []string, err e
 	case resp.StatusCode != http.StatusOK:
 		return nil, nil, fmt.Errorf("%s responded with %s", u, resp.Status)
 	case media != "application/json" && !(strings.HasPrefix(media, "application/") && strings.HasSuffix(media, "+json")):
-		return nil, nil, fmt.Errorf("%s has the content type %q, expected JSON", u, media)
+		return nil, nil, fmt.Errorf("%s: expected JSON, got the content type %q", u, media)
 	}
-	body, err = io.ReadAll(io.LimitReader(resp.Body, limit+1))
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", u, err)
-	}
-	if int64(len(body)) > limit {
+	body, err = httpbody.ReadAll(resp.Body, resp.ContentLength, limit)
+	switch {
+	case errors.Is(err, httpbody.ErrTooLarge):
 		return nil, nil, fmt.Errorf("%s exceeds %d bytes", u, limit)
+	case err != nil:
+		return nil, nil, fmt.Errorf("%s: %w", u, err)
 	}
 	return body, resp.Header.Values("Link"), nil
 }
@@ -100,8 +101,8 @@ func (v *visit) dial(ctx context.Context, network, hostport string) (net.Conn, e
 	return nil, errors.Join(failed...)
 }
 
-// allowed returns the allowed addresses of host, at least one. The host must be the name or an address of the introduction, or its
-// sender: no name is resolved, so none can lead elsewhere.
+// allowed returns the allowed addresses of host, at least one. The host must be the name or an address of the introduction, or its sender.
+// No name is resolved, so that none can lead to another host.
 func (v *visit) allowed(host string) ([]netip.Addr, error) {
 	named := append(slices.Clone(v.in.Addrs), v.in.From)
 	addrs := v.in.Addrs
@@ -113,16 +114,16 @@ func (v *visit) allowed(host string) ([]netip.Addr, error) {
 		addrs = []netip.Addr{addr.Unmap()}
 	}
 	var allowed []netip.Addr
-	var refused []error
+	var rejected []error
 	for _, addr := range addrs {
 		if err := v.x.o.Allow(v.in, addr); err != nil {
-			refused = append(refused, err)
+			rejected = append(rejected, err)
 			continue
 		}
 		allowed = append(allowed, addr)
 	}
 	if len(allowed) == 0 {
-		return nil, errors.Join(refused...)
+		return nil, errors.Join(rejected...)
 	}
 	return allowed, nil
 }
@@ -133,10 +134,10 @@ var metadataServices = []netip.Addr{
 	netip.MustParseAddr("fd00:ec2::254"),
 }
 
-// Local allows addr if it is on the network of this machine from which the introduction came, and neither a multicast address nor a cloud
-// metadata service: a host on one network of this machine must not make it connect to another. This machine itself, by any of its
-// addresses, is allowed only if the introduction came from it, because others could otherwise reach its local services; its own
-// introductions may be on any of its networks.
+// Local allows addr if it is on the same network of this machine as the sender of the introduction, and neither a multicast address nor a
+// cloud metadata service: a host on one network must not cause connections to another. An address of this machine is allowed only for its
+// own introductions, because other hosts could otherwise reach its local services. Its own introductions may have an address on any of its
+// networks.
 func Local(in Introduction, addr netip.Addr) error {
 	interfaces, err := net.Interfaces()
 	if err != nil {
@@ -149,7 +150,7 @@ func Local(in Introduction, addr netip.Addr) error {
 		}
 	}
 	if why := local(all, in.From, addr); why != "" {
-		return fmt.Errorf("refused to connect to %s: %s", addr, why)
+		return fmt.Errorf("connection to %s not allowed: %s", addr, why)
 	}
 	return nil
 }
@@ -166,11 +167,11 @@ func local(links []link, from, addr netip.Addr) string {
 	case slices.Contains(metadataServices, addr.WithZone("")):
 		return "a cloud metadata service"
 	case own(addr) && !own(from):
-		return "this machine, which " + from.String() + " is not"
+		return "this machine, and the introduction is from " + from.String()
 	case own(addr):
 		return ""
 	}
-	on := func(l link, a netip.Addr) bool { return (a.Zone() == "" || a.Zone() == l.name) && l.has(a) }
+	on := func(l link, a netip.Addr) bool { return (a.Zone() == "" || a.Zone() == l.name) && l.contains(a) }
 	known := false
 	for _, l := range links {
 		if on(l, addr) && (own(from) || on(l, from)) {

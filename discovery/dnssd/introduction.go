@@ -24,7 +24,7 @@ type Introduction struct {
 	Host     string       // the name in .local, without the last dot
 	Addrs    []netip.Addr // of Host, 1 to 8: IPv4 first, link-local ones last, those of IPv6 with their zone
 	From     netip.Addr   // the first sender
-	Expires  time.Time    // expiration; introductions are renewed long before
+	Expires  time.Time    // introductions are renewed long before
 }
 
 // same reports whether two introductions with one name have the same location.
@@ -94,7 +94,7 @@ func readable(b []byte) string {
 	}, strings.ToValidUTF8(string(b), "\ufffd"))
 }
 
-// escape encodes s as package dns encodes labels and strings; unescape decodes it.
+// escape encodes s in the form of labels and strings in package dns; unescape decodes it.
 func escape(s string) string {
 	var b strings.Builder
 	for i := range len(s) {

@@ -40,8 +40,8 @@ type link struct {
 	nets  []netip.Prefix // addresses of the interface with their prefix lengths
 }
 
-// has reports whether addr is on the link (RFC 6762 §11). Prefixes of length 0 are ignored.
-func (l link) has(addr netip.Addr) bool {
+// contains reports whether addr is on the link (RFC 6762 §11). Prefixes of length 0 are ignored.
+func (l link) contains(addr netip.Addr) bool {
 	addr = addr.Unmap().WithZone("")
 	return addr.Is6() && addr.IsLinkLocalUnicast() ||
 		slices.ContainsFunc(l.nets, func(p netip.Prefix) bool { return p.Bits() > 0 && p.Contains(addr) })
@@ -102,7 +102,7 @@ func openMulticast(only []string) (*multicast, error) {
 		m.sockets = append(m.sockets, s)
 	}
 	if len(m.sockets) == 0 {
-		return nil, fmt.Errorf("no multicast: %w", errors.Join(failed...))
+		return nil, fmt.Errorf("open multicast sockets: %w", errors.Join(failed...))
 	}
 	return m, nil
 }
@@ -157,8 +157,8 @@ func (m *multicast) close() (err error) {
 	return err
 }
 
-// links returns the suitable interfaces, and joins the groups on them each time: an interface that was down has left them, and joining
-// twice is harmless.
+// links returns the suitable interfaces. It joins the groups at each call, because an interface that was down has left them; joining twice
+// has no effect.
 func (m *multicast) links() map[int]link {
 	all, err := net.Interfaces()
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // An ether is a simulated network, 10.0.0.0/24.
-type ether struct {
+type testNetwork struct {
 	mu    sync.Mutex
-	plugs []*plug
+	plugs []*testHost
 }
 
 // A plug connects a host to an ether. The link of each host has the index 7.
-type plug struct {
-	ether *ether
+type testHost struct {
+	ether *testNetwork
 	from  netip.AddrPort
 	in    chan packet
 	mu    sync.Mutex
@@ -30,9 +30,9 @@ type plug struct {
 
 const testLink = 7
 
-// plug connects a host with an address, such as "10.0.0.1".
-func (e *ether) plug(addr string) *plug {
-	p := &plug{ether: e, from: netip.AddrPortFrom(netip.MustParseAddr(addr), port), in: make(chan packet, 4096)}
+// connect connects a host with an address, such as "10.0.0.1".
+func (e *testNetwork) connect(addr string) *testHost {
+	p := &testHost{ether: e, from: netip.AddrPortFrom(netip.MustParseAddr(addr), port), in: make(chan packet, 4096)}
 	p.nets = []netip.Prefix{netip.PrefixFrom(p.from.Addr(), 24)}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -40,7 +40,7 @@ func (e *ether) plug(addr string) *plug {
 	return p
 }
 
-func (p *plug) links() map[int]link {
+func (p *testHost) links() map[int]link {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.nets) == 0 {
@@ -49,7 +49,7 @@ func (p *plug) links() map[int]link {
 	return map[int]link{testLink: {index: testLink, name: "lan0", nets: p.nets}}
 }
 
-func (p *plug) listen(ctx context.Context, out chan<- packet) {
+func (p *testHost) listen(ctx context.Context, out chan<- packet) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -64,13 +64,13 @@ func (p *plug) listen(ctx context.Context, out chan<- packet) {
 	}
 }
 
-func (p *plug) write(b []byte, _ link, to netip.AddrPort) error {
+func (p *testHost) write(b []byte, _ link, to netip.AddrPort) error {
 	p.put(packet{data: b, link: testLink, from: p.from, group: !to.IsValid()}, to)
 	return nil
 }
 
 // put sends a packet with any source, to all hosts including the sender, or to one.
-func (p *plug) put(got packet, to netip.AddrPort) {
+func (p *testHost) put(got packet, to netip.AddrPort) {
 	p.ether.mu.Lock()
 	defer p.ether.mu.Unlock()
 	for _, other := range p.ether.plugs {
@@ -83,9 +83,9 @@ func (p *plug) put(got packet, to netip.AddrPort) {
 	}
 }
 
-func (p *plug) close() error { return nil }
+func (p *testHost) close() error { return nil }
 
-func (p *plug) send(t testing.TB, msg *dns.Msg) {
+func (p *testHost) send(t testing.TB, msg *dns.Msg) {
 	t.Helper()
 	b, err := msg.Pack()
 	if err != nil {
@@ -95,7 +95,7 @@ func (p *plug) send(t testing.TB, msg *dns.Msg) {
 }
 
 // received returns the messages of other hosts within d, in order.
-func (p *plug) received(t testing.TB, d time.Duration) []*dns.Msg {
+func (p *testHost) received(t testing.TB, d time.Duration) []*dns.Msg {
 	t.Helper()
 	var all []*dns.Msg
 	for time.Sleep(d); ; {
@@ -114,8 +114,8 @@ func (p *plug) received(t testing.TB, d time.Duration) []*dns.Msg {
 	}
 }
 
-// answers returns the responses among messages.
-func (p *plug) answers(t testing.TB, d time.Duration) []*dns.Msg {
+// answers returns the responses that arrived within d.
+func (p *testHost) answers(t testing.TB, d time.Duration) []*dns.Msg {
 	var all []*dns.Msg
 	for _, msg := range p.received(t, d) {
 		if msg.Response {
@@ -126,7 +126,7 @@ func (p *plug) answers(t testing.TB, d time.Duration) []*dns.Msg {
 }
 
 // start runs a service at a plug until the test ends, or the returned function is called.
-func start(t *testing.T, p *plug, o Options) (*Service, func()) {
+func start(t *testing.T, p *testHost, o Options) (*Service, func()) {
 	t.Helper()
 	o.net = p
 	return run(t, o)

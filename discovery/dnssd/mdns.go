@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	relinkEvery = 10 * time.Second   // interval at which network interfaces are listed
-	wellKnown   = "/.well-known/wot" // WoT Discovery §6.2
+	linksInterval = 10 * time.Second   // interval at which network interfaces are listed
+	wellKnown     = "/.well-known/wot" // WoT Discovery §6.2
 )
 
 // Options configure a [Service]. The zero value announces nothing.
@@ -27,8 +27,8 @@ type Options struct {
 	// Network is the mesh of the node. It is announced, so that nodes of one mesh do not explore each other (see
 	// [ExplorerOptions]); empty announces none.
 	Network string
-	// Interfaces are names of network interfaces; empty means all that are up and support multicast, without loopback and
-	// point-to-point links. At most 32 are used.
+	// Interfaces are names of network interfaces, at most 32; empty means all that are up and support multicast, without loopback and
+	// point-to-point links.
 	Interfaces []string
 	// Log may be nil.
 	Log *slog.Logger
@@ -48,12 +48,12 @@ type Service struct {
 	rates rates
 
 	mu sync.Mutex
-	// offer, name, known and changed are owned by mu.
-	offer      announcedService
+	// announced, name, known and changed are owned by mu.
+	announced  announcedService
 	name       string
 	known      map[string]Introduction
 	changed    chan struct{} // closed and replaced when known changes
-	reannounce chan struct{} // signals a new offer to Run
+	reannounce chan struct{} // signals a new value of announced to Run
 	closed     chan struct{}
 	once       sync.Once
 }
@@ -70,7 +70,7 @@ func New(o Options) (*Service, error) {
 		o.net = m
 	}
 	o.Name = cmp.Or(o.Name, "lmosd")
-	// The host name must be unique on the network. Users do not see it, so it is random.
+	// The host name must be unique on the network, so it is random. It is not shown to users.
 	var id [8]byte
 	rand.Read(id[:])
 	host := "lmosd-" + hex.EncodeToString(id[:]) + "." + domain
@@ -83,11 +83,11 @@ func New(o Options) (*Service, error) {
 // Announce announces the directory at port, with its TD at /.well-known/wot, in place of an earlier announcement. Port 0 withdraws it.
 func (s *Service) Announce(port uint16, https bool) {
 	s.mu.Lock()
-	s.offer = announcedService{port: port, https: https}
+	s.announced = announcedService{port: port, https: https}
 	s.mu.Unlock()
 	select {
 	case s.reannounce <- struct{}{}:
-	default: // Run reads the newest offer
+	default: // Run reads the newest value
 	}
 }
 
@@ -108,11 +108,11 @@ func (s *Service) Run(ctx context.Context) error {
 	var reader sync.WaitGroup
 	reader.Go(func() { s.net.listen(ctx, packets) })
 	defer reader.Wait()
-	relink := time.NewTicker(relinkEvery)
+	relink := time.NewTicker(linksInterval)
 	defer relink.Stop()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	s.relink(time.Now())
+	s.updateLinks(time.Now())
 	for {
 		timer.Reset(time.Until(s.step(time.Now())))
 		select {
@@ -124,7 +124,7 @@ func (s *Service) Run(ctx context.Context) error {
 		case <-timer.C:
 		case <-s.reannounce:
 		case <-relink.C:
-			s.relink(time.Now())
+			s.updateLinks(time.Now())
 		}
 	}
 }
@@ -135,22 +135,22 @@ func (s *Service) Close() error {
 	return s.net.close()
 }
 
-// relink lists the interfaces. After a change it announces and queries again.
-func (s *Service) relink(now time.Time) {
+// updateLinks lists the interfaces. After a change it announces and queries again.
+func (s *Service) updateLinks(now time.Time) {
 	links := s.net.links()
 	if sameLinks(links, s.links) {
 		return
 	}
 	s.links = links
 	s.log.Debug("interfaces changed", "links", len(links))
-	s.self.again(now)
-	s.cache.again(now)
+	s.self.restart(now)
+	s.cache.restart(now)
 }
 
 // step runs due work, and returns the time of the next step.
 func (s *Service) step(now time.Time) time.Time {
 	s.mu.Lock()
-	o := s.offer
+	o := s.announced
 	s.mu.Unlock()
 	s.send(s.self.announce(o, s.links, now))
 	s.send(s.self.tick(s.links, now))
@@ -162,7 +162,7 @@ func (s *Service) step(now time.Time) time.Time {
 // handle processes a packet: a valid DNS message, sent on the link to the group, within the rate limits.
 func (s *Service) handle(p packet, now time.Time) {
 	l, ok := s.links[p.link]
-	if !ok || !p.group || !l.has(p.from.Addr()) || !s.rates.allow(p.from.Addr(), now) {
+	if !ok || !p.group || !l.contains(p.from.Addr()) || !s.rates.allow(p.from.Addr(), now) {
 		return
 	}
 	msg, err := unpack(p.data)
@@ -211,7 +211,7 @@ func (s *Service) Watch(ctx context.Context) iter.Seq[Change] {
 		seen := map[string]Introduction{}
 		for {
 			s.mu.Lock()
-			now, news := maps.Clone(s.known), s.changed
+			now, changed := maps.Clone(s.known), s.changed
 			s.mu.Unlock()
 			for name, in := range now {
 				if old, ok := seen[name]; (!ok || !old.same(in)) && !yield(Change{Introduction: in}) {
@@ -229,7 +229,7 @@ func (s *Service) Watch(ctx context.Context) iter.Seq[Change] {
 				return
 			case <-s.closed:
 				return
-			case <-news:
+			case <-changed:
 			}
 		}
 	}

@@ -14,10 +14,10 @@ import (
 )
 
 // inBubble runs a test in simulated time.
-func inBubble(t *testing.T, f func(t *testing.T, e *ether)) {
+func inBubble(t *testing.T, f func(t *testing.T, e *testNetwork)) {
 	t.Helper()
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) { f(t, &ether{}) })
+	synctest.Test(t, func(t *testing.T) { f(t, &testNetwork{}) })
 }
 
 func urls(s *Service) []string {
@@ -36,10 +36,10 @@ func want(t *testing.T, got []string, want ...string) {
 	}
 }
 
-func TestNodesIntroduceThemselves(t *testing.T) {
-	inBubble(t, func(t *testing.T, e *ether) {
-		a, _ := start(t, e.plug("10.0.0.1"), Options{Name: "lab α.1", Network: "home"})
-		b, stop := start(t, e.plug("10.0.0.2"), Options{})
+func TestNodesFindEachOther(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *testNetwork) {
+		a, _ := start(t, e.connect("10.0.0.1"), Options{Name: "lab α.1", Network: "home"})
+		b, stop := start(t, e.connect("10.0.0.2"), Options{})
 		a.Announce(4680, false)
 		b.Announce(4681, true)
 		time.Sleep(5 * time.Second)
@@ -63,9 +63,9 @@ func TestNodesIntroduceThemselves(t *testing.T) {
 }
 
 func TestIntroductionsAreRenewedForHours(t *testing.T) {
-	inBubble(t, func(t *testing.T, e *ether) {
-		a, _ := start(t, e.plug("10.0.0.1"), Options{})
-		b, _ := start(t, e.plug("10.0.0.2"), Options{})
+	inBubble(t, func(t *testing.T, e *testNetwork) {
+		a, _ := start(t, e.connect("10.0.0.1"), Options{})
+		b, _ := start(t, e.connect("10.0.0.2"), Options{})
 		a.Announce(1, false)
 		count := 0
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Hour)
@@ -80,8 +80,8 @@ func TestIntroductionsAreRenewedForHours(t *testing.T) {
 }
 
 func TestSilentHostsExpire(t *testing.T) {
-	inBubble(t, func(t *testing.T, e *ether) {
-		p, peer := e.plug("10.0.0.1"), e.plug("10.0.0.9")
+	inBubble(t, func(t *testing.T, e *testNetwork) {
+		p, peer := e.connect("10.0.0.1"), e.connect("10.0.0.9")
 		s, _ := start(t, p, Options{})
 		changes := make(chan Change, 16)
 		go func() {
@@ -111,10 +111,10 @@ func TestSilentHostsExpire(t *testing.T) {
 }
 
 func TestNameConflicts(t *testing.T) {
-	inBubble(t, func(t *testing.T, e *ether) {
+	inBubble(t, func(t *testing.T, e *testNetwork) {
 		var all []*Service
 		for i := range 3 {
-			s, _ := start(t, e.plug(fmt.Sprintf("10.0.0.%d", i+1)), Options{Name: "lab"})
+			s, _ := start(t, e.connect(fmt.Sprintf("10.0.0.%d", i+1)), Options{Name: "lab"})
 			s.Announce(4680, false) // two start together, the third later
 			if all = append(all, s); i > 0 {
 				time.Sleep(20 * time.Second)
@@ -134,10 +134,10 @@ func TestNameConflicts(t *testing.T) {
 }
 
 // The owner of a name answers probes at once, and announces again after a conflict that it wins. RFC 6762 §8.1, §9.
-func TestNamesAreDefended(t *testing.T) {
-	inBubble(t, func(t *testing.T, e *ether) {
-		s, _ := start(t, e.plug("10.0.0.1"), Options{Name: "lab"})
-		peer := e.plug("10.0.0.9")
+func TestConflictsForAnOwnedName(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *testNetwork) {
+		s, _ := start(t, e.connect("10.0.0.1"), Options{Name: "lab"})
+		peer := e.connect("10.0.0.9")
 		s.Announce(4680, false)
 		time.Sleep(10 * time.Second)
 		peer.received(t, 0)
@@ -159,9 +159,9 @@ func TestNamesAreDefended(t *testing.T) {
 }
 
 func TestRenamesAreBounded(t *testing.T) {
-	inBubble(t, func(t *testing.T, e *ether) {
-		bully := e.plug("10.0.0.9")
-		s, _ := start(t, e.plug("10.0.0.1"), Options{Name: strings.Repeat("ä", 40)})
+	inBubble(t, func(t *testing.T, e *testNetwork) {
+		bully := e.connect("10.0.0.9")
+		s, _ := start(t, e.connect("10.0.0.1"), Options{Name: strings.Repeat("ä", 40)})
 		s.Announce(4680, false)
 		for range 200 {
 			time.Sleep(100 * time.Millisecond)
@@ -170,7 +170,7 @@ func TestRenamesAreBounded(t *testing.T) {
 			}
 		}
 		time.Sleep(5 * time.Second)
-		if got := len(s.Name()); got > 63 || s.self.phase != standing {
+		if got := len(s.Name()); got > 63 || s.self.phase != announced {
 			t.Errorf("a name of %d bytes, phase %d, want phase standing", got, s.self.phase)
 		}
 	})
@@ -178,13 +178,13 @@ func TestRenamesAreBounded(t *testing.T) {
 
 // Queries and their answers: RFC 6762 §5.4, §6, §6.7, §7.1, §11; RFC 6763 §4, §7.1, §9. introduction-dns-sd-service-name
 // introduction-dns-sd-service-name-directory sec-tdd-intro-no-ext
-func TestAnswers(t *testing.T) {
-	inBubble(t, func(t *testing.T, e *ether) {
-		p := e.plug("10.0.0.1")
+func TestQueriesAreAnswered(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *testNetwork) {
+		p := e.connect("10.0.0.1")
 		s, _ := start(t, p, Options{Name: "my lab"})
 		s.Announce(4680, false)
 		time.Sleep(10 * time.Second)
-		peer := e.plug("10.0.0.9")
+		peer := e.connect("10.0.0.9")
 		const full = `my\ lab._wot._tcp.local.`
 		known := question(overTCP, dns.TypePTR)
 		known.Answer = []dns.RR{rr(t, overTCP+" 3000 IN PTR "+full)}
@@ -279,18 +279,18 @@ func TestAnnouncedText(t *testing.T) {
 		{true, "a net", []string{"td=/.well-known/wot", "type=Directory", "scheme=https", `lmos=a\ net`}},
 	} {
 		r := newResponder("x", "h.local.", c.network, nil)
-		r.offer = announcedService{1, c.https}
+		r.service = announcedService{1, c.https}
 		want(t, r.txt().Txt, c.want...)
 	}
 }
 
 func TestInterfaceChanges(t *testing.T) {
-	inBubble(t, func(t *testing.T, e *ether) {
-		p := e.plug("10.0.0.1")
+	inBubble(t, func(t *testing.T, e *testNetwork) {
+		p := e.connect("10.0.0.1")
 		nets := p.nets
 		p.nets = nil
 		a, _ := start(t, p, Options{})
-		b, _ := start(t, e.plug("10.0.0.2"), Options{})
+		b, _ := start(t, e.connect("10.0.0.2"), Options{})
 		a.Announce(80, false)
 		time.Sleep(20 * time.Second)
 		want(t, urls(b))

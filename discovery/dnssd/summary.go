@@ -82,7 +82,7 @@ func listOf(doc map[string]any) string {
 	for _, v := range forms {
 		form, _ := v.(map[string]any)
 		href, _ := form["href"].(string)
-		if href == "" || !reads(form["op"]) {
+		if href == "" || !isReadable(form["op"]) {
 			continue
 		}
 		path, template, _ := strings.Cut(href, "{")
@@ -95,8 +95,8 @@ func listOf(doc map[string]any) string {
 	return "/things"
 }
 
-// reads reports whether a property form supports readproperty, explicitly or by default.
-func reads(op any) bool {
+// isReadable reports whether a property form supports readproperty, explicitly or by default.
+func isReadable(op any) bool {
 	switch op := op.(type) {
 	case string:
 		return op == "readproperty"

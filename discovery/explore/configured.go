@@ -19,27 +19,27 @@ import (
 
 // Configured introductions are fetched over TLS only, within limits.
 const (
-	endpointsMax = 16 // of one DID document
-	addrsMax     = 8  // of one host
-	lookupIn     = 5 * time.Second
+	endpointsMax  = 16 // of one DID document
+	addrsMax      = 8  // of one host
+	lookupTimeout = 5 * time.Second
 )
 
 // A change is a change of an introduction, of the network or configured.
 type change struct {
 	dnssd.Change
-	// home is the host of a configured introduction, which may have any address; other hosts, which a document names, must be on the
-	// public internet.
-	home string
+	// configuredHost is the host of a configured introduction, which may have any address. Other hosts in its documents must have public
+	// addresses.
+	configuredHost string
 }
 
 // CheckConfigured validates an entry of Options.Configured: a did:web, or an https URL.
 func CheckConfigured(where string) error {
-	_, err := homeOf(where)
+	_, err := hostOf(where)
 	return err
 }
 
-// homeOf returns the host of an entry.
-func homeOf(where string) (host string, err error) {
+// hostOf returns the host of an entry.
+func hostOf(where string) (host string, err error) {
 	address := where
 	if strings.HasPrefix(where, "did:") {
 		if address, err = web.URL(did.DID(where)); err != nil {
@@ -53,29 +53,29 @@ func homeOf(where string) (host string, err error) {
 	return u.Hostname(), nil
 }
 
-// follow sends the introductions of an entry, now and every 10 minutes, until ctx ends. After a failure the earlier ones stay.
-func (d *Discoveries) follow(ctx context.Context, where string, changes chan<- change) {
+// watchConfigured sends the introductions of an entry, at once and every 10 minutes, until ctx ends. A failure removes no introductions.
+func (d *Discoveries) watchConfigured(ctx context.Context, where string, changes chan<- change) {
 	known := map[string]dnssd.Introduction{}
 	for {
 		found, err := d.introductions(ctx, where)
 		if err != nil && ctx.Err() == nil {
 			d.o.Log.Warn("configured introduction failed", "by", where, "err", err)
 		}
-		home, _ := homeOf(where) // checked by CheckConfigured
+		host, _ := hostOf(where) // checked by CheckConfigured
 		for _, c := range differences(known, found, err) {
 			select {
-			case changes <- change{c, home}:
+			case changes <- change{c, host}:
 			case <-ctx.Done():
 				return
 			}
 		}
-		if backoff.Sleep(ctx, visitEvery) != nil {
+		if backoff.Sleep(ctx, visitInterval) != nil {
 			return
 		}
 	}
 }
 
-// differences updates known to found, and returns the changes. After a failure nothing is removed.
+// differences updates known to found, and returns the changes. If failed is not nil, it removes nothing.
 func differences(known map[string]dnssd.Introduction, found []dnssd.Introduction, failed error) (all []dnssd.Change) {
 	for _, in := range found {
 		if old, ok := known[in.Name]; !ok || old.Type != in.Type || !slices.Equal(old.Addrs, in.Addrs) {
@@ -110,12 +110,12 @@ func (d *Discoveries) introductions(ctx context.Context, where string) (all []dn
 	for typ, kind := range map[string]string{web.WotThing: "Thing", web.WotDirectory: "Directory"} {
 		for _, address := range web.Endpoints(doc, typ) {
 			if len(all)+len(failed) >= endpointsMax {
-				return all, errors.Join(append(failed, fmt.Errorf("it has more than %d services; the rest is omitted", endpointsMax))...)
+				return all, errors.Join(append(failed, fmt.Errorf("more than %d services; the rest is omitted", endpointsMax))...)
 			}
 			if in, err := d.introduction(ctx, where, address, kind); err != nil {
 				failed = append(failed, err)
 			} else if !slices.ContainsFunc(all, func(o dnssd.Introduction) bool { return o.Name == in.Name }) {
-				all = append(all, in) // a Thing that is a directory has one TD
+				all = append(all, in) // a directory may be listed as both types with one URL
 			}
 		}
 	}
@@ -128,7 +128,7 @@ func (d *Discoveries) introduction(ctx context.Context, where, address, kind str
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil {
 		return in, interact.Errorf(interact.Invalid, "https://…", "expected an https URL, got %q", address)
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookupIn)
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	addrs, err := d.o.Lookup(ctx, "ip", u.Hostname())
 	if err != nil {
@@ -140,19 +140,19 @@ func (d *Discoveries) introduction(ctx context.Context, where, address, kind str
 	for i := range addrs {
 		addrs[i] = addrs[i].Unmap()
 	}
-	slices.SortFunc(addrs, netip.Addr.Compare) // resolvers rotate them, which is not a change
+	slices.SortFunc(addrs, netip.Addr.Compare) // resolvers rotate addresses
 	addrs = addrs[:min(len(addrs), addrsMax)]
 	return dnssd.Introduction{Name: where + " " + u.String(), Instance: where, URL: u.String(), Type: kind, Host: u.Hostname(),
 		Addrs: addrs, From: addrs[0]}, nil
 }
 
 // allow returns the check for the addresses of an introduction.
-func (d *Discoveries) allow(home string) func(dnssd.Introduction, netip.Addr) error {
-	if home == "" {
+func (d *Discoveries) allow(configuredHost string) func(dnssd.Introduction, netip.Addr) error {
+	if configuredHost == "" {
 		return dnssd.Local
 	}
 	return func(in dnssd.Introduction, addr netip.Addr) error {
-		if strings.EqualFold(in.Host, home) && slices.Contains(in.Addrs, addr) {
+		if strings.EqualFold(in.Host, configuredHost) && slices.Contains(in.Addrs, addr) {
 			return nil
 		}
 		return d.o.Public(addr)

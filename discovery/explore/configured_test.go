@@ -17,6 +17,7 @@ import (
 	"github.com/lmosd/lmosd/did/web"
 	"github.com/lmosd/lmosd/discovery/dnssd"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/weblocation"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -43,7 +44,7 @@ func newSite(t *testing.T, docs map[string]string) *site {
 	roots := x509.NewCertPool()
 	roots.AddCert(server.Certificate())
 	s.TLS = &tls.Config{RootCAs: roots}
-	s.Resolver = web.New(web.Options{TLS: s.TLS, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+	s.Resolver = web.New(weblocation.Options{TLS: s.TLS, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, server.Listener.Addr().String())
 	}})
 	s.Lookup = func(_ context.Context, _, host string) ([]netip.Addr, error) {
@@ -93,12 +94,12 @@ func TestByDID(t *testing.T) {
 			d := newDiscoveries(t, s.Options)
 			where := strings.ReplaceAll(c.where, "PORT", s.port)
 			found, _ := d.introductions(t.Context(), where)
-			home, err := homeOf(where)
+			home, err := hostOf(where)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, in := range found {
-				d.explore(t.Context(), &introduction{Introduction: in, home: home})
+				d.explore(t.Context(), &introduction{Introduction: in, configuredHost: home})
 			}
 			all, _ := d.All()
 			got := slices.EqualFunc(all, c.want, func(one *Discovered, want string) bool { return strings.HasPrefix(one.ID, want) })
@@ -166,7 +167,7 @@ func TestSeparateLimits(t *testing.T) {
 		in := &introduction{Introduction: dnssd.Introduction{From: netip.AddrFrom4([4]byte{10, 0, byte(i / 16), 1})}}
 		d.things.all[fmt.Sprint(i)] = &Discovered{in: in, Description: &td.Description{Record: &td.Record{Expires: time.Now().Add(time.Hour)}}}
 	}
-	if err := d.things.checkLimits(&introduction{home: "example.com"}, "x"); err != nil {
+	if err := d.things.checkLimits(&introduction{configuredHost: "example.com"}, "x"); err != nil {
 		t.Errorf("a configured Thing does not fit: %v", err)
 	}
 	here, inside := netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("10.0.0.1")
@@ -254,7 +255,7 @@ func TestLMOSDocuments(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, in := range all {
-					found = append(found, &introduction{Introduction: in, home: "example.com"})
+					found = append(found, &introduction{Introduction: in, configuredHost: "example.com"})
 				}
 			}
 			for _, in := range found {

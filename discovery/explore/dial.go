@@ -24,7 +24,7 @@ func (d *Discoveries) connect(c change) Connection {
 	if d.o.Connect == nil {
 		return nil
 	}
-	return d.o.Connect(dialTo(c.Introduction, d.allow(c.home)), c.home != "")
+	return d.o.Connect(dialTo(c.Introduction, d.allow(c.configuredHost)), c.configuredHost != "")
 }
 
 // agent returns the agent of a Thing over its own forms. Forms with "lmos:" addresses are not supported.
@@ -40,7 +40,7 @@ func (in *introduction) agent(d *td.Description) interact.Thing {
 	})
 }
 
-const connectIn = 5 * time.Second
+const connectTimeout = 5 * time.Second
 
 // dialTo connects to addresses that allow permits, and to the host of the introduction by its name. No other name is resolved.
 func dialTo(in dnssd.Introduction, allow func(dnssd.Introduction, netip.Addr) error) Dialer {
@@ -53,8 +53,8 @@ func dialTo(in dnssd.Introduction, allow func(dnssd.Introduction, netip.Addr) er
 		if !strings.EqualFold(strings.TrimSuffix(host, "."), in.Host) {
 			addr, err := netip.ParseAddr(host)
 			if err != nil {
-				return nil, interact.Errorf(interact.Unreachable, "its description must name "+in.Host+", or an address",
-					"the host %q is not that of the introduction", host)
+				return nil, interact.Errorf(interact.Unreachable, "its description must have the host "+in.Host+", or an address",
+					"expected the host %s of the introduction, got %q", in.Host, host)
 			}
 			addrs = []netip.Addr{addr.Unmap()}
 		}
@@ -65,7 +65,7 @@ func dialTo(in dnssd.Introduction, allow func(dnssd.Introduction, netip.Addr) er
 					"%v", err))
 				continue
 			}
-			c, err := (&net.Dialer{Timeout: connectIn}).DialContext(ctx, network, net.JoinHostPort(addr.String(), port))
+			c, err := (&net.Dialer{Timeout: connectTimeout}).DialContext(ctx, network, net.JoinHostPort(addr.String(), port))
 			if err == nil {
 				return c, nil
 			}
@@ -82,8 +82,8 @@ type fetcher struct {
 	coap *coap.Client
 }
 
-// fetchIn is the time limit for one TD over CoAP.
-const fetchIn = 10 * time.Second
+// fetchTimeout is the time limit for one TD over CoAP.
+const fetchTimeout = 10 * time.Second
 
 // td implements the Fetch of [dnssd.ExplorerOptions].
 func (f *fetcher) td(ctx context.Context, address string) ([]byte, error) {
@@ -92,7 +92,7 @@ func (f *fetcher) td(ctx context.Context, address string) ([]byte, error) {
 	server := f.coap.Thing(&td.Thing{ID: address, Properties: map[string]*td.Property{name: {Affordance: td.Affordance{
 		Forms: []td.Form{{Href: address, ContentType: "application/td+json", Ops: []string{"readproperty"}}}}}}})
 	r, err := interact.Call(ctx, server, &interact.Message{Type: interact.ReadProperty, Thing: address, Name: name,
-		Deadline: time.Now().Add(fetchIn)})
+		Deadline: time.Now().Add(fetchTimeout)})
 	if err != nil {
 		return nil, err
 	}

@@ -1,8 +1,8 @@
 // Package explore follows WoT Discovery introductions and serves what it finds as discovered Things.
 //
-// It explores introductions by DNS-SD (package dnssd) and the DID documents and URLs that the operator has configured (configured.go), at
-// once and every 10 minutes. The TDs of discovered Things are signed by this node, with a key that ends with the process, and by no owner.
-// They are separate from the directory, so they are not stored, announced, reconciled or sent to peers.
+// It explores introductions by DNS-SD (package dnssd) and configured DID documents and URLs (configured.go), at once and every 10 minutes.
+// This node signs the TDs of discovered Things with a key that ends with the process; their owners have not signed them. They are separate
+// from the directory, so they are not stored, announced, reconciled or sent to peers.
 //
 // Sources: WoT Discovery §6 (introductions) and §7.1 (exploration).
 package explore
@@ -25,10 +25,10 @@ import (
 // explore explores an introduction. The found Things replace the earlier ones; after an incomplete exploration the earlier ones stay until
 // they expire.
 func (d *Discoveries) explore(ctx context.Context, in *introduction) {
-	fetch := &fetcher{dial: dialTo(in.Introduction, d.allow(in.home))}
+	fetch := &fetcher{dial: dialTo(in.Introduction, d.allow(in.configuredHost))}
 	defer fetch.close()
 	x := dnssd.NewExplorer(dnssd.ExplorerOptions{Network: d.o.Network, Known: d.isInMesh, Fetch: fetch.td,
-		Allow: d.allow(in.home), TLS: d.o.TLS, Secure: in.home != ""})
+		Allow: d.allow(in.configuredHost), TLS: d.o.TLS, Secure: in.configuredHost != ""})
 	found, tries, unread := map[string]bool{}, 0, false
 	var failed []error
 	for f, err := range x.Explore(ctx, in.Introduction) {
@@ -56,9 +56,9 @@ func (d *Discoveries) explore(ctx context.Context, in *introduction) {
 		return
 	}
 	if !unread {
-		d.things.keep(in, found)
+		d.things.removeExcept(in, found)
 	}
-	d.things.sweep(time.Now())
+	d.things.removeExpired(time.Now())
 	d.o.Log.Debug("introduction explored", "introduction", in.Instance, "url", in.URL, "things", len(found),
 		"err", errors.Join(failed[:min(len(failed), 4)]...))
 }
@@ -84,7 +84,7 @@ func (d *Discoveries) add(ctx context.Context, in *introduction, f dnssd.Found, 
 	if err != nil {
 		return "", err
 	}
-	signed, err := td.Sign(t, d.things.signer, td.Lease{Seq: millis(now), Now: now, Lifetime: keptFor})
+	signed, err := td.Sign(t, d.things.signer, td.Lease{Seq: millis(now), Now: now, Lifetime: validity})
 	if err != nil {
 		return "", err
 	}
@@ -95,14 +95,14 @@ func (d *Discoveries) add(ctx context.Context, in *introduction, f dnssd.Found, 
 	return id, d.things.put(ctx, &Discovered{Description: desc, Agent: in.agent(desc), in: in, sum: sum})
 }
 
-// idOf returns the id of a discovered Thing: its own, unless it has none, or one with the key of another owner, for which this node cannot
-// sign. An id with this node's key is refused, because the Thing would pass for one of this node.
+// idOf returns the id of a discovered Thing: that of its TD, or a new one if the TD has none or one with the key of another owner, for which
+// this node cannot sign. An id with this node's key is rejected, because the Thing would look like one of this node.
 func (d *Discoveries) idOf(f dnssd.Found) (string, error) {
 	ref := td.ParseRef(f.ID)
 	switch {
 	case f.ID != "" && ref.Owner == "":
 		return f.ID, nil
-	case f.ID != "" && (ref.Owner == string(d.o.Self) || d.things.signs(ref.Owner) || ref.Name != f.ID):
+	case f.ID != "" && (ref.Owner == string(d.o.Self) || d.things.isSigner(ref.Owner) || ref.Name != f.ID):
 		return "", fmt.Errorf("the id %q belongs to another owner", f.ID)
 	}
 	var doc struct {
@@ -114,8 +114,8 @@ func (d *Discoveries) idOf(f dnssd.Found) (string, error) {
 	return fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16]), nil
 }
 
-// rewrite returns a TD as this node signs it: with the given id, a link to its source and the mark of a discovered Thing, without proofs and
-// registrations of others. The default base is its source (RFC 3986 §5.1.3).
+// rewrite returns a TD in the form that this node signs: with the given id, a link to its source and the member of discovered Things,
+// without proof and registration. The default base is the source (RFC 3986 §5.1.3).
 func rewrite(f dnssd.Found, id string) ([]byte, error) {
 	members, err := jcs.Members(f.Raw)
 	if err != nil {
@@ -136,9 +136,9 @@ func rewrite(f dnssd.Found, id string) ([]byte, error) {
 		}
 	}
 	members = slices.DeleteFunc(members, func(m jcs.Member) bool {
-		return slices.Contains([]string{"id", "links", "proof", "registration", mark}, m.Name)
+		return slices.Contains([]string{"id", "links", "proof", "registration", discoveredMember}, m.Name)
 	})
-	more := map[string]any{"id": id, "links": links, mark: f.From}
+	more := map[string]any{"id": id, "links": links, discoveredMember: f.From}
 	if base != "" {
 		more["base"] = base
 	}

@@ -28,17 +28,17 @@ import (
 
 // Limits, because any host of the local network can introduce Things.
 const (
-	maxThings     = 256 // discovered things of the local network
-	maxPerSource  = 16  // discovered things of one host
-	triesPerVisit = 64  // TDs that are processed per exploration
-	visitsAtOnce  = 4   // concurrent explorations; at most one per host, with a pause after it
-	visitPause    = time.Second
-	visitEvery    = 10 * time.Minute
-	keptFor       = 3 * visitEvery // validity of a description, which an exploration renews
+	maxThings           = 256 // discovered things of the local network
+	maxPerSource        = 16  // discovered things of one host
+	triesPerVisit       = 64  // TDs that are processed per exploration
+	maxConcurrentVisits = 4   // concurrent explorations; at most one per host, with a pause after it
+	visitPause          = time.Second
+	visitInterval       = 10 * time.Minute
+	validity            = 3 * visitInterval // of a description; each exploration renews it
 )
 
-// mark is the member of a discovered Thing's TD with the URL where it was found.
-const mark = "lmosd:discovered"
+// discoveredMember is the member of a discovered Thing's TD with the URL where it was found.
+const discoveredMember = "lmosd:discovered"
 
 // A Source yields the introductions of the local network: a [dnssd.Service].
 type Source interface {
@@ -59,16 +59,16 @@ type Options struct {
 	Verifier *td.Verifier
 	// Source yields introductions; nil yields none.
 	Source Source
-	// Network is this node's mesh, whose nodes are skipped. Directory has the Things of the mesh, which are skipped, too; nil has none.
+	// Network is this node's mesh. Its nodes, and the Things of the mesh in Directory, are skipped. Directory may be nil.
 	Network   string
 	Directory *directory.Directory
-	// Publishes reports whether this node itself publishes a Thing with an id, which then takes precedence. Nil publishes none.
+	// Publishes reports whether this node publishes a Thing with an id, which then takes precedence. Nil means that it publishes none.
 	Publishes func(id string) bool
-	// Configured are the configured introductions: did:web DIDs, whose documents name Things and directories, and https URLs of TDs. See
+	// Configured are the configured introductions: did:web DIDs, whose documents list Things and directories, and https URLs of TDs. See
 	// [CheckConfigured].
 	Configured []string
-	// Resolver, Lookup and TLS resolve and fetch them: DID documents, host names, and TLS (nil: the system's certificates). Public
-	// checks the addresses of other hosts that a document names; nil refuses all of them.
+	// Resolver resolves their DID documents, Lookup their host names; nil TLS uses the system's certificates. Public checks the addresses
+	// of other hosts in a document; nil rejects all of them.
 	Resolver *web.Resolver
 	Lookup   func(ctx context.Context, network, host string) ([]netip.Addr, error)
 	TLS      *tls.Config
@@ -84,7 +84,7 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Discoveries are the discovered Things and the ways to call them. They are safe for concurrent use.
+// Discoveries are the discovered Things with their agents. They are safe for concurrent use.
 type Discoveries struct {
 	o      Options
 	things *store
@@ -97,15 +97,15 @@ type Discoveries struct {
 // An introduction is a current introduction.
 type introduction struct {
 	dnssd.Introduction
-	home   string     // see change
-	conn   Connection // nil if its Things cannot be called
-	due    time.Time  // of the next exploration
-	cancel context.CancelFunc
+	configuredHost string     // see change
+	conn           Connection // nil if its Things cannot be called
+	due            time.Time  // of the next exploration
+	cancel         context.CancelFunc
 }
 
 // New returns Discoveries without Things.
 func New(o Options) (*Discoveries, error) {
-	// Not the node's key: descriptions with its signature could be passed on as Things of this node.
+	// Not the node's key: peers could forward descriptions with its signature as Things of this node.
 	signer, err := keystore.New()
 	if err != nil {
 		return nil, err
@@ -132,8 +132,8 @@ func New(o Options) (*Discoveries, error) {
 		things: &store{publishes: o.Publishes, onChange: o.OnChange, signer: signer, all: map[string]*Discovered{}}}, nil
 }
 
-// isInMesh reports whether the mesh has the Thing with an id: a Thing of this node, or a node or Thing of the mesh
-// whose id contains its key. Any host can claim another id.
+// isInMesh reports whether the mesh has the Thing with an id: a Thing of this node, or a node or Thing of the mesh whose id contains its
+// key. Other ids prove nothing.
 func (d *Discoveries) isInMesh(id string) bool {
 	owner := did.DID(td.ParseRef(id).Owner)
 	if d.o.Publishes(id) || owner == d.o.Self {
@@ -146,8 +146,8 @@ func (d *Discoveries) isInMesh(id string) bool {
 // Owner returns the owner of the discovered Things: a key of this process.
 func (d *Discoveries) Owner() did.DID { return d.things.signer.DID() }
 
-// Run explores introductions, at once and every 10 minutes, until ctx ends and its goroutines have returned. Without multicast only DNS-SD
-// is missing.
+// Run explores introductions, at once and every 10 minutes, until ctx ends and its goroutines have returned. Without multicast it explores
+// only the configured ones.
 func (d *Discoveries) Run(ctx context.Context) error {
 	changes, done := make(chan change), make(chan *introduction)
 	var work sync.WaitGroup
@@ -155,7 +155,7 @@ func (d *Discoveries) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for _, where := range d.o.Configured {
-		work.Go(func() { d.follow(ctx, where, changes) })
+		work.Go(func() { d.watchConfigured(ctx, where, changes) })
 	}
 	if d.o.Source != nil {
 		d.listen(ctx, &work, changes)
@@ -175,7 +175,7 @@ func (d *Discoveries) Run(ctx context.Context) error {
 		case c := <-changes:
 			d.drop(c.Name, &work)
 			if !c.Gone && (c.Network == "" || c.Network != d.o.Network) { // Things of our mesh arrive through the mesh
-				d.all[c.Name] = &introduction{Introduction: c.Introduction, home: c.home, due: time.Now(), conn: d.connect(c)}
+				d.all[c.Name] = &introduction{Introduction: c.Introduction, configuredHost: c.configuredHost, due: time.Now(), conn: d.connect(c)}
 			}
 		case in := <-done:
 			delete(d.busy, in.From)
@@ -211,8 +211,8 @@ func (d *Discoveries) begin(ctx context.Context, work *sync.WaitGroup, done chan
 		switch {
 		case in.due.After(now):
 			return in.due
-		case !d.busy[in.From] && len(d.busy) < visitsAtOnce:
-			d.busy[in.From], in.due = true, now.Add(visitEvery)
+		case !d.busy[in.From] && len(d.busy) < maxConcurrentVisits:
+			d.busy[in.From], in.due = true, now.Add(visitInterval)
 			visit, cancel := context.WithCancel(ctx)
 			in.cancel = cancel
 			work.Go(func() {
@@ -239,7 +239,7 @@ func (d *Discoveries) drop(name string, work *sync.WaitGroup) {
 	if in.cancel != nil {
 		in.cancel() // first, so that it adds no more Things
 	}
-	if k := d.things.keep(in, nil); k > 0 {
+	if k := d.things.removeExcept(in, nil); k > 0 {
 		d.o.Log.Debug("introduction removed", "introduction", in.Instance, "things", k)
 	}
 	if in.conn != nil {

@@ -34,7 +34,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The codec of TDs creates channels at its first use. They must not belong to the bubble of one test.
+	// The codec of TDs creates channels at its first use, which must be outside of the bubble of a test.
 	d, err := New(Options{Self: "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK", Verifier: td.NewVerifier(did.Keys())})
 	if err == nil {
 		_, err = d.add(context.Background(), &introduction{}, dnssd.Found{Raw: []byte(lamp("urn:dev:warm")), ID: "urn:dev:warm", From: "http://x/"}, time.Now())
@@ -131,7 +131,7 @@ func (l *lan) serve(path, doc string) {
 
 // introduce announces a TD at a path or a URL.
 func (l *lan) introduce(path string) { l.changes <- dnssd.Change{Introduction: l.introduction(path)} }
-func (l *lan) gone(path string) {
+func (l *lan) withdraw(path string) {
 	l.changes <- dnssd.Change{Introduction: l.introduction(path), Gone: true}
 }
 func (l *lan) introduction(path string) dnssd.Introduction {
@@ -160,13 +160,13 @@ func TestOnChange(t *testing.T) {
 	_, before := d.All()
 	l.introduce("/lamp")
 	one := d.has(t, 1)[0]
-	if one.ID != "urn:dev:lamp" || one.Record.Owner != d.Owner() || !strings.Contains(string(one.Raw), `"`+mark+`":"`+l.URL+`/lamp"`) {
+	if one.ID != "urn:dev:lamp" || one.Record.Owner != d.Owner() || !strings.Contains(string(one.Raw), `"`+discoveredMember+`":"`+l.URL+`/lamp"`) {
 		t.Errorf("found %s of %s: %s", one.ID, one.Record.Owner, one.Raw)
 	}
 	if _, err := interact.Call(t.Context(), one.Agent, &interact.Message{Type: interact.ReadProperty, Thing: one.Ref(), Name: "on"}); interact.AsError(err).Code != interact.Unreachable {
 		t.Errorf("without Connect: %v", err)
 	}
-	l.gone("/lamp")
+	l.withdraw("/lamp")
 	d.has(t, 0)
 	if _, after := d.All(); after == before {
 		t.Error("the state has not changed")
@@ -193,7 +193,7 @@ func TestLimitPerHost(t *testing.T) {
 		d.has(t, maxPerSource)
 	}
 	// Things that the host no longer lists are removed.
-	l.gone("/dir")
+	l.withdraw("/dir")
 	l.serve("/things", "["+list[0]+"]")
 	l.introduce("/dir")
 	until(t, "the rest is gone", func() bool { all, _ := d.All(); return len(all) <= 2 })
@@ -224,7 +224,7 @@ func TestOrderOfExplorations(t *testing.T) {
 	var work sync.WaitGroup
 	is.begin(ctx, &work, nil, now)
 	work.Wait()
-	if len(is.busy) != visitsAtOnce || !is.all["0"].due.Equal(now.Add(visitEvery)) || !is.all["1"].due.Equal(now) {
+	if len(is.busy) != maxConcurrentVisits || !is.all["0"].due.Equal(now.Add(visitInterval)) || !is.all["1"].due.Equal(now) {
 		t.Errorf("%d explorations; the first is due at %v, the second at %v", len(is.busy), is.all["0"].due, is.all["1"].due)
 	}
 	clear(is.busy)
@@ -247,8 +247,8 @@ func TestThingsExpire(t *testing.T) {
 			if _, err := d.add(t.Context(), in, f, time.Now()); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(visitEvery)
-			d.things.sweep(time.Now())
+			time.Sleep(visitInterval)
+			d.things.removeExpired(time.Now())
 		}
 		f.Raw = []byte(strings.Replace(lamp("urn:dev:lamp"), "Lamp", "Lantern", 1))
 		if _, err := d.add(t.Context(), in, f, time.Now()); err != nil {
@@ -257,11 +257,11 @@ func TestThingsExpire(t *testing.T) {
 		if !slices.Equal(l.calls, []string{"+Lamp", "~Lantern was Lamp"}) {
 			t.Errorf("changes %q", l.calls)
 		}
-		time.Sleep(keptFor)
+		time.Sleep(validity)
 		if all, _ := d.All(); len(all) != 0 {
 			t.Errorf("%d Things are discovered", len(all))
 		}
-		d.things.sweep(time.Now())
+		d.things.removeExpired(time.Now())
 		if l.calls[len(l.calls)-1] != "-Lantern" {
 			t.Errorf("changes %q", l.calls)
 		}

@@ -37,15 +37,15 @@ type store struct {
 	state uint64                 // counts changes
 }
 
-// signs reports whether owner is the key of the discovered things.
-func (s *store) signs(owner string) bool {
+// isSigner reports whether owner is the key of the discovered things.
+func (s *store) isSigner(owner string) bool {
 	id := s.signer.DID()
 	return owner == string(id) || owner == id.Multibase()
 }
 
 // limit returns the limit of Things of one host.
 func (in *introduction) limit() int {
-	if in.home != "" {
+	if in.configuredHost != "" {
 		return maxThings
 	}
 	return maxPerSource
@@ -56,10 +56,10 @@ func (s *store) unchanged(in *introduction, id string, sum [sha256.Size]byte, no
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	h := s.all[id]
-	return h != nil && h.in == in && h.sum == sum && h.Record.Expires.After(now.Add(visitEvery+time.Minute))
+	return h != nil && h.in == in && h.sum == sum && h.Record.Expires.After(now.Add(visitInterval+time.Minute))
 }
 
-// checkLimits returns why a Thing of an introduction is refused. The first introduction with an id keeps it.
+// checkLimits returns the reason to reject a Thing of an introduction, or nil. The first introduction with an id keeps it.
 func (s *store) checkLimits(in *introduction, id string) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -69,7 +69,7 @@ func (s *store) checkLimits(in *introduction, id string) error {
 func (s *store) checkLimitsLocked(in *introduction, id string) error {
 	old, same, all := s.all[id], 0, 0
 	for _, h := range s.all {
-		if (h.in.home == "") != (in.home == "") {
+		if (h.in.configuredHost == "") != (in.configuredHost == "") {
 			continue // separate limits for the local network and for configured introductions
 		}
 		if all++; h.in.From == in.From {
@@ -80,11 +80,11 @@ func (s *store) checkLimitsLocked(in *introduction, id string) error {
 	case old != nil && old.in == in:
 		return nil
 	case old != nil:
-		return fmt.Errorf("%q has introduced %q already", old.in.Instance, id)
+		return fmt.Errorf("%q has introduced %q before", old.in.Instance, id)
 	case s.publishes(id):
 		return fmt.Errorf("%q is a Thing of this node", id)
 	case same >= in.limit():
-		return fmt.Errorf("%s has introduced %d Things already", in.From, same)
+		return fmt.Errorf("limit of %d Things of %s reached", same, in.From)
 	case all >= maxThings:
 		return fmt.Errorf("limit of %d discovered Things reached", all)
 	}
@@ -114,8 +114,8 @@ func (s *store) put(ctx context.Context, h *Discovered) error {
 	return nil
 }
 
-// keep removes all Things of an introduction but those with the ids, and returns the number of removed ones.
-func (s *store) keep(in *introduction, ids map[string]bool) int {
+// removeExcept removes all Things of an introduction but those with the ids, and returns the number of removed ones.
+func (s *store) removeExcept(in *introduction, ids map[string]bool) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := len(s.all)
@@ -127,8 +127,8 @@ func (s *store) keep(in *introduction, ids map[string]bool) int {
 	return before - len(s.all)
 }
 
-// sweep removes expired Things.
-func (s *store) sweep(now time.Time) {
+// removeExpired removes expired Things.
+func (s *store) removeExpired(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, h := range s.all {
@@ -160,16 +160,16 @@ func (s *store) matching(fits func(d *td.Description) bool) []*Discovered {
 	return found
 }
 
-// After yields the results found, and then the discovered Things that match q, within its limit: Things of the mesh come first.
+// After yields the results found, and then the discovered Things that match q, within its limit.
 func (d *Discoveries) After(found iter.Seq2[*td.Description, error], q td.Query) iter.Seq2[*td.Description, error] {
 	return func(yield func(*td.Description, error) bool) {
-		given := 0
+		count := 0
 		var failed error
 		for d, err := range found {
 			if failed = err; err != nil {
 				break
 			}
-			if given++; !yield(d, nil) {
+			if count++; !yield(d, nil) {
 				return
 			}
 		}
@@ -178,7 +178,7 @@ func (d *Discoveries) After(found iter.Seq2[*td.Description, error], q td.Query)
 				continue
 			}
 			q.Counter.CountMatches(1)
-			if given++; given > q.Max() {
+			if count++; count > q.Max() {
 				q.Counter.SetMore()
 				continue
 			}
@@ -202,8 +202,9 @@ func (d *Discoveries) All() (all []*Discovered, state uint64) {
 	return all, state + uint64(len(all))<<32 // Things that this node publishes itself are hidden without a change of state
 }
 
-// named returns the discovered Thing that ref names, or nil if the result of get, the directory, holds. A Thing of the mesh takes precedence
-// over a discovered one with the same id, and with the same name if it is established; otherwise a name of both is [interact.Ambiguous].
+// named returns the discovered Thing that ref names, or nil if the result of get, that of the directory, applies. A Thing of the mesh takes
+// precedence over a discovered one with the same id, and over one with the same name if it is established; otherwise a name of both is
+// [interact.Ambiguous].
 func (d *Discoveries) named(ctx context.Context, ref string,
 	get func(context.Context, string) (*td.Description, error), established func(*td.Record) bool) (*Discovered, error) {
 	r := td.ParseRef(ref)
@@ -211,7 +212,7 @@ func (d *Discoveries) named(ctx context.Context, ref string,
 	if len(found) == 0 {
 		return nil, nil
 	}
-	if r.Exact() && d.things.signs(r.Owner) {
+	if r.Exact() && d.things.isSigner(r.Owner) {
 		return found[0], nil
 	}
 	known, err := get(ctx, ref)

@@ -19,7 +19,7 @@ type View struct {
 	*directory.Directory
 	Discoveries *Discoveries
 	Self        did.DID // the node
-	// Explain returns an error of Get or Locate with its cause, if the node knows it.
+	// Explain adds the cause to an error of Get or Locate, if the node knows it.
 	Explain func(error) error
 }
 
@@ -56,7 +56,7 @@ func (v View) Locate(ctx context.Context, ref string) (interact.Thing, error) {
 	return t, v.Explain(err)
 }
 
-// named returns the discovered Thing that ref names, or nil if the result of the directory holds.
+// named returns the discovered Thing that ref names, or nil if the result of the directory applies.
 func (v View) named(ctx context.Context, ref string) (*Discovered, error) {
 	get := func(ctx context.Context, ref string) (*td.Description, error) {
 		return v.Directory.Get(directory.WithoutUse(ctx), ref)
@@ -67,8 +67,8 @@ func (v View) named(ctx context.Context, ref string) (*Discovered, error) {
 // Known yields the Things in the directory; it sends no request.
 func (v View) Known() iter.Seq[*td.Description] { return v.FindLocal(td.Query{Limit: math.MaxInt}) }
 
-// Page implements [tdd.Things]. Discovered Things have a list of their own: a node that explores this directory must not take them for Things
-// of the mesh.
+// Page implements [tdd.Things]. Discovered Things have a separate list, so that a node that explores this directory does not mistake them for
+// Things of the mesh.
 func (v View) Page(s tdd.Scope, offset, limit int) tdd.Page {
 	if s != tdd.Discovered {
 		return v.index().Page(s, offset, limit)

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -161,7 +160,7 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request) error {
 	if err := server.CheckContentType(r, typePatch); err != nil {
 		return err
 	}
-	body, err := ReadBody(w, r, s.o.MaxTD)
+	body, err := problem.ReadBody(w, r, int64(s.o.MaxTD))
 	if err != nil {
 		return err
 	}
@@ -263,7 +262,7 @@ func (s *Server) readTD(w http.ResponseWriter, r *http.Request) ([]byte, *td.Thi
 	if err := server.CheckContentType(r, tdTypes...); err != nil {
 		return nil, nil, reg, err
 	}
-	raw, err := ReadBody(w, r, s.o.MaxTD)
+	raw, err := problem.ReadBody(w, r, int64(s.o.MaxTD))
 	if err != nil {
 		return nil, nil, reg, err
 	}
@@ -302,15 +301,8 @@ func (e *preconditionError) write(w http.ResponseWriter) {
 	if e.tag == "" {
 		hint = "repeat the change without If-Match"
 	}
-	body, _ := json.Marshal(struct { // it always encodes
-		Type      string `json:"type"`
-		Title     string `json:"title"`
-		Status    int    `json:"status"`
-		Detail    string `json:"detail"`
-		Hint      string `json:"hint"`
-		Retryable bool   `json:"retryable"`
-		Remote    bool   `json:"remote"`
-	}{Type: "about:blank", Title: "Precondition Failed", Status: http.StatusPreconditionFailed, Detail: e.Error(), Hint: hint})
+	body, _ := json.Marshal(problem.Document{ // it always encodes
+		Type: "about:blank", Title: "Precondition Failed", Status: http.StatusPreconditionFailed, Detail: e.Error(), Hint: hint})
 	WriteBytes(w, http.StatusPreconditionFailed, problem.MediaType, body)
 }
 
@@ -366,21 +358,4 @@ func accepted(r *http.Request, types ...string) string {
 		}
 	}
 	return types[0]
-}
-
-// ReadBody reads a body of at most limit bytes.
-func ReadBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, error) {
-	tooLarge := interact.Errorf(interact.TooLarge, "send at most "+strconv.Itoa(limit)+" bytes", "the body has more than %d bytes",
-		limit)
-	if r.ContentLength > int64(limit) {
-		return nil, tooLarge
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
-	if _, over := errors.AsType[*http.MaxBytesError](err); over {
-		return nil, tooLarge
-	}
-	if err != nil {
-		return nil, &interact.Error{Code: interact.Invalid, Title: "the body is incomplete", Hint: "send it again", Err: err}
-	}
-	return body, nil
 }

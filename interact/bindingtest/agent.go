@@ -18,8 +18,11 @@ const bigReply = 256 << 10
 type Agent struct {
 	// About is the description, for a server that needs one. Its forms lead nowhere.
 	About *td.Thing
+	// Gate is for the server, which holds it until its responses are sent.
+	Gate *interact.Gate
 
-	started, ended chan string // names of the affordances whose interaction began or ended
+	started, ended chan string   // names of the affordances whose interaction began or ended
+	respond        chan struct{} // the action "late" responds when it is closed
 
 	mu     sync.Mutex
 	values map[string]string
@@ -27,8 +30,8 @@ type Agent struct {
 }
 
 func newAgent() *Agent {
-	return &Agent{started: make(chan string, 100), ended: make(chan string, 100), values: map[string]string{"level": "0", "power": "true",
-		"big": `"` + strings.Repeat("x", bigReply) + `"`}}
+	return &Agent{Gate: new(interact.Gate), started: make(chan string, 100), ended: make(chan string, 100), respond: make(chan struct{}),
+		values: map[string]string{"level": "0", "power": "true", "big": `"` + strings.Repeat("x", bigReply) + `"`}}
 }
 
 // Find returns the description of the agent, whatever its reference is.
@@ -70,6 +73,13 @@ func (a *Agent) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact
 			return
 		case m.Type == interact.InvokeAction:
 			reply.Type, reply.Status, reply.Data = interact.ActionStatus, interact.StatusCompleted, m.Data
+			if m.Name == "late" {
+				a.ended <- m.Name
+				select {
+				case <-a.respond:
+				case <-ctx.Done():
+				}
+			}
 		}
 		yield(reply, nil)
 	}

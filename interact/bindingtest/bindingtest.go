@@ -29,7 +29,7 @@ type Kit struct {
 	Supports func(f *td.Form) bool
 	// Client returns a client, which the suite closes.
 	Client func(o Options) Client
-	// Serve serves an agent until the test ends, at a free port of 127.0.0.1. It returns host and port.
+	// Serve serves an agent with its gate until the test ends, at a free port of 127.0.0.1. It returns host and port.
 	Serve func(t testing.TB, a *Agent) (address string)
 	// Form returns the members of a form for an operation on an affordance at address: `"href": "http://…"`. The suite adds "op".
 	Form func(address, op, name string) string
@@ -41,7 +41,7 @@ type Kit struct {
 	TooLarge interact.Code
 	// Silence is how long a server may be silent before it shows that it has the request; it may be zero.
 	Silence time.Duration
-	// Lacks are the parts that the protocol does not have, each with the reason.
+	// Lacks are the parts that the binding does not have, each with the reason.
 	Lacks map[Part]string
 }
 
@@ -66,6 +66,7 @@ const (
 	Cancellation Part = "cancellation" // the agent learns that the consumer has left an action
 	Conversion   Part = "conversion"   // a form has one media type
 	Hops         Part = "hops"         // requests count the nodes that they passed
+	Gate         Part = "gate"         // a drain of the server waits for its responses by an [interact.Gate]
 )
 
 // ruleTimeout limits each rule. A conforming binding needs far less.
@@ -116,6 +117,7 @@ const description = `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "id": "
 	"actions": {
 		"echo":  {"synchronous": true, "output": {}, "forms": [FORM(invokeaction echo)]},
 		"fail":  {"synchronous": true, "output": {}, "forms": [FORM(invokeaction fail)]},
+		"late":  {"synchronous": true, "output": {}, "forms": [FORM(invokeaction late)]},
 		"stuck": {"synchronous": true, "output": {}, "forms": [FORM(invokeaction stuck)]}},
 	"events": {"alarm": {"data": {"type": "integer"}, "forms": [FORM(subscribeevent alarm)]}}}`
 

@@ -154,6 +154,30 @@ var rules = []rule{
 		b.cancel()
 		b.await("the end of the action at the agent", b.agent.ended)
 	}},
+	{"gate: it is idle after the response, not after the agent", Gate, func(b *fixture) {
+		t := b.start()
+		responded := make(chan error, 1)
+		go func() {
+			_, err := b.call(t, message(interact.InvokeAction, "late", "{}"))
+			responded <- err
+		}()
+		b.await("the action", b.agent.ended)
+		idle := b.agent.Gate.Close()
+		select {
+		case <-idle:
+			b.Error("the gate is idle before the response was sent")
+		default:
+		}
+		close(b.agent.respond)
+		if err := <-responded; err != nil {
+			b.Errorf("the response: %v", err)
+		}
+		select {
+		case <-idle:
+		case <-b.ctx.Done():
+			b.Error("the gate is not idle after the response")
+		}
+	}},
 	{"unreachable: nothing has started", "", func(b *fixture) {
 		thing := b.serve()
 		b.dials.fails = errors.New("no route to host")
@@ -166,9 +190,7 @@ var rules = []rule{
 		thing := b.serve()
 		t := b.client(Options{Limit: bigReply / 8}).Thing(thing)
 		code := cmp.Or(b.kit.TooLarge, interact.TooLarge)
-		m := message(interact.ReadProperty, "big", "")
-		m.Deadline = time.Now().Add(time.Second)
-		_, err := b.call(t, m)
+		_, err := b.call(t, message(interact.ReadProperty, "big", ""))
 		b.want("a reply over the limit", err, code)
 		if r := b.must(t, message(interact.ReadProperty, "level", "")); string(r.Data) != "0" {
 			b.Errorf("the next reply: got %s", r.Data)

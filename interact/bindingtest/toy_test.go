@@ -136,7 +136,7 @@ func (c *toy) lost(ctx context.Context, r *form.Request, err error) error {
 }
 
 // serveToy serves an agent over the protocol of the toy.
-func serveToy(t testing.TB, a *Agent) string {
+func serveToy(t testing.TB, a *Agent, fault string) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -149,14 +149,14 @@ func serveToy(t testing.TB, a *Agent) string {
 			if err != nil {
 				return
 			}
-			work.Go(func() { serveConn(ctx, conn, a) })
+			work.Go(func() { serveConn(ctx, conn, a, fault) })
 		}
 	})
 	t.Cleanup(func() { l.Close(); cancel(); work.Wait() })
 	return l.Addr().String()
 }
 
-func serveConn(ctx context.Context, conn net.Conn, a *Agent) {
+func serveConn(ctx context.Context, conn net.Conn, a *Agent, fault string) {
 	defer conn.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
@@ -164,6 +164,9 @@ func serveConn(ctx context.Context, conn net.Conn, a *Agent) {
 	var l line
 	if json.NewDecoder(conn).Decode(&l) != nil {
 		return
+	}
+	if fault != "holds no gate" {
+		defer a.Gate.Hold()()
 	}
 	go func() { // the consumer sends nothing more: the end of the connection is that of the interaction
 		_, _ = io.Copy(io.Discard, conn)
@@ -188,7 +191,8 @@ func toyKit(t *testing.T, fault string) *Kit {
 	done := make(chan struct{})
 	t.Cleanup(func() { close(done) })
 	return &Kit{Supports: func(f *td.Form) bool { return isToy(f) || fault == "uses any form" },
-		Client: func(o Options) Client { return newToy(fault, done, o) }, Serve: serveToy,
+		Client: func(o Options) Client { return newToy(fault, done, o) },
+		Serve:  func(t testing.TB, a *Agent) string { return serveToy(t, a, fault) },
 		Form: func(address, op, name string) string {
 			return fmt.Sprintf(`"href": "toy+tcp://%s/%s/%s"`, address, op, url.PathEscape(name))
 		},
@@ -247,6 +251,7 @@ func TestFaults(t *testing.T) {
 		"hides the origin": {"errors", "remote"},
 		"cuts":             {"large reply", "want LMOS-1413"},
 		"leaks":            {"readproperty", "goroutines are left"},
+		"holds no gate":    {"gate", "idle before the response"},
 	} {
 		i := slices.IndexFunc(rules, func(r rule) bool { return strings.HasPrefix(r.name, breaks.rule) })
 		if i < 0 {

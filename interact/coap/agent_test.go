@@ -147,7 +147,7 @@ func TestAgentsThatMisbehave(t *testing.T) {
 	}
 }
 
-// TestDeadlines: a message's own deadline counts, and who cancels hears so.
+// TestDeadlines: the deadline of the message applies, and a cancellation is reported as one.
 func TestDeadlines(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -343,7 +343,7 @@ func TestAbandonedTask(t *testing.T) {
 			}
 			asked := a.asked()
 			if last := asked[len(asked)-1]; last != "0 0.04 /run" {
-				t.Errorf("%s: the last that the agent heard is %s", leave, last)
+				t.Errorf("%s: the last request of the agent is %s", leave, last)
 			}
 		})
 	}

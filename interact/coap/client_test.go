@@ -25,8 +25,8 @@ import (
 var agents = map[string]func(t testing.TB, handle func(w mux.ResponseWriter, r *mux.Message)) string{"udp": udpAgent,
 	"tcp": tcpAgent}
 
-// heard is a request as an agent of go-coap got it.
-func heard(r *mux.Message) string {
+// received is a request that an agent of go-coap received.
+func received(r *mux.Message) string {
 	path, _ := r.Path()
 	queries, _ := r.Queries()
 	said := []string{messaging.Dotted(r.Code()), path}
@@ -92,7 +92,7 @@ func TestOperationsBecomeRequests(t *testing.T) {
 		base := start(t, func(w mux.ResponseWriter, r *mux.Message) {
 			mu.Lock()
 			defer mu.Unlock()
-			last = heard(r)
+			last = received(r)
 			says(w, codes.Content, message.AppJSON, `{}`)
 		})
 		thing := newClient(t, Options{}).Thing(describe(t, base, members))
@@ -101,7 +101,7 @@ func TestOperationsBecomeRequests(t *testing.T) {
 			mu.Lock()
 			// go-coap joins path segments as they are, and puts one slash between.
 			if last != tt.want && strings.ReplaceAll(last, "//", "/") != strings.ReplaceAll(tt.want, "//", "/") {
-				t.Errorf("%s: %s: the agent heard %q, want %q", transport, tt.name, last, tt.want)
+				t.Errorf("%s: %s: the agent received %q, want %q", transport, tt.name, last, tt.want)
 			}
 			mu.Unlock()
 		}

@@ -22,7 +22,7 @@ import (
 	"github.com/lmosd/lmosd/interact/coap/messaging"
 )
 
-// TestGoCoapClient asks the server with go-coap's client.
+// TestGoCoapClient calls the server with the client of go-coap.
 func TestGoCoapClient(t *testing.T) {
 	t.Parallel()
 	thing := describe(t, "coap://127.0.0.1", lampTD)
@@ -72,8 +72,8 @@ func TestGoCoapClient(t *testing.T) {
 		t.Errorf("post 100 KiB: %s", clip(got, 100))
 	}
 
-	heard := make(chan string, 100)
-	watch, err := c.Observe(ctx, props+"level", func(m *pool.Message) { heard <- bodyOf(m) })
+	received := make(chan string, 100)
+	watch, err := c.Observe(ctx, props+"level", func(m *pool.Message) { received <- bodyOf(m) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,10 +83,10 @@ func TestGoCoapClient(t *testing.T) {
 		mesh.set("level", fmt.Appendf(nil, "%d", n))
 		for want := fmt.Sprint(n); len(got) == 0 || got[len(got)-1] != want; {
 			select {
-			case s := <-heard:
+			case s := <-received:
 				got = append(got, s)
 			case <-ctx.Done():
-				t.Fatalf("heard %q", got)
+				t.Fatalf("received %q", got)
 			}
 		}
 	}
@@ -94,11 +94,11 @@ func TestGoCoapClient(t *testing.T) {
 		t.Errorf("cancel: %v", err)
 	}
 	if !slices.IsSorted(got) {
-		t.Errorf("heard %q", got)
+		t.Errorf("received %q", got)
 	}
 }
 
-// TestBothSides asks the server with the client of this package: every operation, and both kinds of actions.
+// TestBothSides calls the server with the client of this package: all operations, and both kinds of actions.
 func TestBothSides(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -168,7 +168,7 @@ func TestBothSides(t *testing.T) {
 	got, err := first(t.Context(), agent, subscribe("e"), 10)
 	if e := interact.AsError(err); !slices.Equal(got, []string{`e={"n":0}`, `e={"n":1}`, `e={"n":2}`}) || e == nil ||
 		e.Code != interact.Withdrawn {
-		t.Errorf("heard %q, %v", got, err)
+		t.Errorf("received %q, %v", got, err)
 	}
 }
 
@@ -220,7 +220,7 @@ func TestAServerUnderFire(t *testing.T) {
 	work.Wait()
 }
 
-// TestALargeFleetOfObservers is a storm: each of many observers hears the last value.
+// TestALargeFleetOfObservers has many observers: each receives the last value.
 func TestALargeFleetOfObservers(t *testing.T) {
 	t.Parallel()
 	const fleet, changes = 200, 50

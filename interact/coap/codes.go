@@ -154,7 +154,7 @@ func codeIn(words string) interact.Code {
 	return interact.Code(n)
 }
 
-// spoken returns the text in the payload of an error response: a diagnostic text, or title and detail of problem details.
+// textOf returns the text in the payload of an error response: a diagnostic text, or title and detail of problem details.
 func textOf(p *messaging.Packet) []byte {
 	format, ok := p.Uint(message.ContentFormat)
 	if !ok || format == 0 || td.IsJSON(messaging.Media(format)) {

@@ -21,7 +21,7 @@ func TestContract(t *testing.T) {
 			return NewClient(Options{Credentials: o.Credentials, Dial: o.Dial, MaxBody: o.Limit})
 		},
 		Serve: func(t testing.TB, a *bindingtest.Agent) string {
-			return startServer(t, ServerOptions{Mesh: a}, a.About).String()
+			return startServer(t, ServerOptions{Mesh: a, Gate: a.Gate}, a.About).String()
 		},
 		Form:       func(address, op, name string) string { return href("coap", address, op, name) },
 		SecureForm: func(address, op, name string) string { return href("coaps", address, op, name) },

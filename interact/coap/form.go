@@ -90,7 +90,7 @@ func (r *request) packet() *messaging.Packet {
 	return p
 }
 
-// execute sends the request and returns the complete response. A response of class 4 or 5 is an error.
+// ask sends the request and returns the complete response. A response of class 4 or 5 is an error.
 func (r *request) ask(ctx context.Context) (*messaging.Packet, error) {
 	p, err := r.exchange(ctx, r.packet(), r.Body)
 	if err != nil {

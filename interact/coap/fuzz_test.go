@@ -87,7 +87,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-func TestPlaces(t *testing.T) {
+func TestParseResource(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]resource{
 		".well-known/core": {kind: wellKnown},
@@ -152,7 +152,7 @@ func FuzzHref(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What a variable says cannot change whom the request goes to.
+		// The value of a variable cannot change the server of the request.
 		bare, err := expand(href, others)
 		samePath := err == nil && (strings.Contains(href, "{+") || len(a.path) == len(bare.path)) // {+name} may hold slashes
 		if err != nil || a.host != bare.host || a.port != bare.port || a.scheme != bare.scheme || !samePath {

@@ -108,7 +108,7 @@ func (s *store) get(name string) string {
 	return string(s.values[name])
 }
 
-// isWatched tells whether it was ever observed: what changed before, nobody is told.
+// isWatched reports whether it was ever observed: earlier changes are not sent.
 func (s *store) isWatched() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

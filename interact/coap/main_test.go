@@ -44,7 +44,7 @@ func newClient(t testing.TB, o Options) *Client {
 	return c
 }
 
-// execute sends one message and returns the last reply, within a time that no test needs.
+// ask sends one message and returns the last reply, within a time that no test needs.
 func ask(t testing.TB, thing interact.Thing, m *interact.Message) (*interact.Message, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -163,7 +163,7 @@ func newPuppet(t testing.TB, react func(p *puppet, q *messaging.Packet, from net
 	return p
 }
 
-// A fakeMesh is what a server asks: a function.
+// A fakeMesh is the mesh of a server: a function.
 type fakeMesh func(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool)
 
 // Do implements [interact.Thing].

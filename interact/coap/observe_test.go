@@ -116,7 +116,7 @@ func TestObserve(t *testing.T) {
 			if err != nil || !slices.Equal(got, tt.want) {
 				t.Errorf("%s: %s: got %q, %v, want %q", transport, tt.m.Type.Op(), got, err, tt.want)
 			}
-			<-gone // it was told that nobody listens
+			<-gone // it learned that there are no observers
 		}
 	}
 }
@@ -389,7 +389,7 @@ func TestCrashedAgent(t *testing.T) {
 	})
 }
 
-// TestAnAgentThatForgets is one that started anew: the registration is made again, and only what changed is told.
+// TestAnAgentThatForgets: an agent restarts. The registration is repeated, and only changed values are delivered.
 func TestAnAgentThatForgets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

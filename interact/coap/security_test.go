@@ -184,7 +184,7 @@ func coapServer(t *testing.T, args ...string) (port int) {
 	return 0
 }
 
-// freePorts returns a port that nobody has, whose next one nobody has either; 0 if they were not found.
+// freePorts returns the first of two free adjacent ports; 0 if there are none.
 func freePorts(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -216,7 +216,7 @@ func listens(port int) bool {
 	return false
 }
 
-// TestLibcoapServer asks an agent that is libcoap's server, in the clear and with a key: its text, its clock, which can be
+// TestLibcoapServer calls an agent that is the server of libcoap, in the clear and with a key: its text, its clock, which can be
 // observed, and a resource that is made by writing.
 func TestLibcoapServer(t *testing.T) {
 	t.Parallel()

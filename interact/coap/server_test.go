@@ -150,7 +150,7 @@ func (b *bench) request(code codes.Code, path string, more ...func(*messaging.Pa
 	return q
 }
 
-// execute sends a request and returns the one message that answers it, once the server is at rest.
+// ask sends a request and returns the one message that answers it, once the server is at rest.
 func (b *bench) ask(q *messaging.Packet) *messaging.Packet {
 	b.t.Helper()
 	b.post(me, q)
@@ -178,7 +178,7 @@ func block(id message.OptionID, num uint32, more bool, szx uint8) func(*messagin
 	return option(id, messaging.Block{Num: num, More: more, SZX: szx}.Value())
 }
 
-// spoken returns a message as "CODE [format] body".
+// told returns a message as "CODE [format] body".
 func told(p *messaging.Packet) string {
 	said := messaging.Dotted(p.Code)
 	if f, ok := p.Uint(message.ContentFormat); ok {
@@ -332,7 +332,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 				"4.00 LMOS-1400"},
 			{"too often", b.request(codes.GET, at+"/properties/limited"), "4.29 LMOS-1429 too often (wait)"},
 			{"issues", b.request(codes.GET, at+"/properties/issues"), "4.00 LMOS-1400 Invalid message: /a: is missing"},
-			{"what is nobody's business", b.request(codes.GET, at+"/properties/cause"), "5.00 LMOS-1500 Internal error"},
+			{"an internal error", b.request(codes.GET, at+"/properties/cause"), "5.00 LMOS-1500 Internal error"},
 			{"an action without a result", b.request(codes.POST, at+"/actions/noresult"), "5.02 LMOS-1502"},
 			{"an action that failed", b.request(codes.POST, at+"/actions/failed"), "5.02 LMOS-1502 the action failed"},
 		}
@@ -404,7 +404,7 @@ func TestDescriptionsAndLinks(t *testing.T) {
 				t.Errorf("%s: got %s", query, got)
 			}
 		}
-		// A consumer that has it already is told so.
+		// A consumer that has the current value receives 2.03.
 		tag, _ := b.ask(b.request(codes.GET, at)).Option(message.ETag)
 		a := b.ask(b.request(codes.GET, at, func(p *messaging.Packet) { p.Add(message.ETag, []byte("old")); p.Add(message.ETag, tag) }))
 		if a.Code != codes.Valid || len(a.Payload) != 0 {

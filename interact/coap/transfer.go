@@ -34,7 +34,7 @@ func (t transfer) do(ctx context.Context, p *messaging.Packet, body []byte) (*me
 	return t.complete(ctx, p, a)
 }
 
-// execute sends p and checks the response, which is invalid with an unknown critical option.
+// ask sends p and checks the response, which is invalid with an unknown critical option.
 func (t transfer) ask(ctx context.Context, p *messaging.Packet) (*messaging.Packet, error) {
 	a, err := t.k.Ask(ctx, p)
 	if err != nil {

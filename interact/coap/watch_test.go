@@ -17,7 +17,7 @@ import (
 	"github.com/lmosd/lmosd/interact/coap/messaging"
 )
 
-// A radio is a mesh that tells all who listen what is sent into it.
+// A radio is a mesh that delivers what is sent into it to all observers.
 type radio struct {
 	listening, listened atomic.Int32
 	send                chan *interact.Message
@@ -129,16 +129,16 @@ func TestObserversShareASource(t *testing.T) {
 		leave := b.request(codes.GET, at+"/properties/p", option(message.Observe, 1))
 		leave.Token = first.Token
 		b.post(peerN(1), leave)
-		equal(t, "who leaves gets the value", b.hear(peerN(1), true), "2.05 [50] 0")
+		equal(t, "one that leaves gets the value", b.hear(peerN(1), true), "2.05 [50] 0")
 		r.tell("p", "8")
-		equal(t, "who left", b.hear(peerN(1), true))
+		equal(t, "the one that left", b.hear(peerN(1), true))
 		synctest.Wait()
 		last := b.taken(peerN(2))
 		b.post(peerN(2), &messaging.Packet{Kind: message.Reset, Mid: last[0].Mid}) // leaves too (RFC 7641 §3.6)
 		b.hear(peerN(3), true)
 		r.tell("p", "9")
-		equal(t, "who rejected", b.hear(peerN(2), true))
-		equal(t, "who is left", b.hear(peerN(3), true), "4: 2.05 [60] \x09")
+		equal(t, "the one that rejected", b.hear(peerN(2), true))
+		equal(t, "the remaining one", b.hear(peerN(3), true), "4: 2.05 [60] \x09")
 		r.tell("p", "10")
 		synctest.Wait() // this is not acknowledged
 		time.Sleep(2 * time.Minute)
@@ -237,18 +237,18 @@ func TestSlowObservers(t *testing.T) {
 		r.tell("e", "0")
 		synctest.Wait()
 		waiting := b.taken(slow)
-		heard := len(b.hear(quick, true))
+		received := len(b.hear(quick, true))
 		for n := 1; n <= behind+1; n++ {
 			r.tell("e", fmt.Sprint(n))
-			heard += len(b.hear(quick, true))
+			received += len(b.hear(quick, true))
 		}
-		if heard != behind+2 {
-			t.Errorf("the quick one heard %d events", heard)
+		if received != behind+2 {
+			t.Errorf("the quick one received %d events", received)
 		}
 		b.post(slow, &messaging.Packet{Kind: message.Acknowledgement, Mid: waiting[0].Mid})
 		got := b.hear(slow, true)
 		if len(got) != behind+1 || !strings.HasPrefix(got[behind], "5.03 LMOS-1529") {
-			t.Errorf("the slow one heard %q", got)
+			t.Errorf("the slow one received %q", got)
 		}
 
 		large := peerN(3) // a few events may be as much as many
@@ -320,7 +320,7 @@ func TestDisconnectedObservers(t *testing.T) {
 			t.Errorf("%d observers are left", n)
 		}
 		r.tell("e", "1")
-		equal(t, "who is there", b.hear(there, true), "2: 2.05 [50] 1")
+		equal(t, "the connected one", b.hear(there, true), "2: 2.05 [50] 1")
 	})
 }
 

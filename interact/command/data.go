@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/httpbody"
 	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/td"
 )
@@ -121,7 +122,7 @@ type splitter struct {
 }
 
 // next returns the next part, which belongs to the caller, and the delimiter that ends it. The last part is what follows the last
-// delimiter, if that is anything; it has none. errTooLong is the error for a part beyond the limit, [io.EOF] that of the end.
+// delimiter, if that is anything; it has none. ErrTooLarge is the error for a part beyond the limit, [io.EOF] that of the end.
 func (s *splitter) next() (part, end []byte, err error) {
 	for {
 		if i := bytes.Index(s.buf[s.searched:], s.delim); i >= 0 {
@@ -146,7 +147,7 @@ func (s *splitter) next() (part, end []byte, err error) {
 
 func (s *splitter) check(part []byte) error {
 	if int64(len(part)) > s.limit {
-		return errTooLong
+		return httpbody.ErrTooLarge
 	}
 	return nil
 }

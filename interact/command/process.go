@@ -41,7 +41,7 @@ type process struct {
 	pipes sync.WaitGroup
 	gone  chan struct{} // all goroutines of the process have ended, but for the one that reads Chunks
 
-	// Owned by who reads stdout.
+	// Owned by the reader of stdout.
 	eof, cut bool
 	late     int // bytes that were read after done
 

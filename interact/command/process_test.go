@@ -224,7 +224,7 @@ func TestOutputAfterTheEnd(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("it looks at /proc")
 	}
-	// The shell stays a zombie until the call ends, so the child asks for its state.
+	// The shell stays a zombie until the call ends, so the child reads its state.
 	a := newAgent(t, Options{Grace: time.Minute,
 		Command: `(while grep -q '^State:.[^Z]' /proc/$$/status; do sleep 0.01; done; echo late) & echo early`})
 	if got := ask(t, a, invoke("")); got != `application/json "early\nlate"` {
@@ -242,7 +242,7 @@ func TestProcessThatLeavesTheGroup(t *testing.T) {
 	a := newAgent(t, Options{Command: `setsid sh -c 'echo $$ > ` + file + `.new; mv ` + file + `.new ` + file +
 		`; exec sleep 1000' & while ! test -e ` + file + `; do sleep 0.01; done; echo mine`, Grace: 20 * time.Millisecond})
 	for _, accept := range []string{"", octets} {
-		m := invoke(`"` + strings.Repeat("x", 1<<20) + `"`) // nobody reads it
+		m := invoke(`"` + strings.Repeat("x", 1<<20) + `"`) // it is not read
 		m.Accept = accept
 		got := replies(t, a, m)
 		if len(got) == 0 || !strings.Contains(got[0], "mine") || !strings.HasPrefix(got[len(got)-1], "completed") {
@@ -341,7 +341,7 @@ func TestBackPressure(t *testing.T) {
 		return same > 100
 	})
 	if last*4096 > 4<<20 {
-		t.Errorf("it wrote %d bytes that nobody asked for", last*4096)
+		t.Errorf("it wrote %d bytes that were not requested", last*4096)
 	}
 }
 
@@ -359,15 +359,15 @@ func TestClose(t *testing.T) {
 	gone(t, one)
 	gone(t, two)
 	if e := <-waits; e.Code != interact.Unreachable || e.Started {
-		t.Errorf("who waited: got %+v", e)
+		t.Errorf("the waiting call: got %+v", e)
 	}
 	_, err, _ := next()
 	var e *interact.Error
 	if !errors.As(err, &e) || e.Code != interact.Unreachable || !e.Started {
-		t.Errorf("who was served: got %+v", err)
+		t.Errorf("the served call: got %+v", err)
 	}
 	if e := fails(t, a, invoke("")); e.Code != interact.Unreachable || e.Started {
-		t.Errorf("who comes later: got %+v", e)
+		t.Errorf("a later call: got %+v", e)
 	}
 	a.Close()
 }
@@ -452,7 +452,7 @@ func TestThreadsThatEnd(t *testing.T) {
 	}
 }
 
-func TestManyAtOnce(t *testing.T) {
+func TestConcurrentCalls(t *testing.T) {
 	t.Parallel()
 	a := newAgent(t, Options{Args: []string{"cat"}})
 	var wg sync.WaitGroup

@@ -7,24 +7,18 @@ import (
 	"os/exec"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/httpbody"
 )
 
 // A consumer receives a reply or the error, and reports whether it stays.
 type consumer = func(*interact.Message, error) bool
 
-// errTooLong means that an output, or a part of it, exceeds the limit; errLeft, that the consumer has left the loop.
-var (
-	errTooLong = errors.New("too long")
-	errLeft    = errors.New("the caller left")
-)
+// errLeft means that the consumer has left the loop.
+var errLeft = errors.New("the caller left")
 
 // whole yields the output as one.
 func (p *process) whole(yield consumer) error {
-	limit := p.agent.o.MaxOutput
-	out, err := io.ReadAll(io.LimitReader(p, limit+1))
-	if int64(len(out)) > limit {
-		err = errTooLong
-	}
+	out, err := httpbody.ReadAll(p, -1, p.agent.o.MaxOutput)
 	if err := p.end(err); err != nil {
 		return err
 	}
@@ -91,7 +85,7 @@ func (p *process) end(err error) error {
 	<-p.gone
 	p.close()
 	switch {
-	case errors.Is(err, errTooLong):
+	case errors.Is(err, httpbody.ErrTooLarge):
 		return p.tooLarge()
 	case err != nil:
 		return err

@@ -44,7 +44,7 @@ func TestCredentialsFileIsReadStrictly(t *testing.T) {
 		{"colon in the user name", `{"urn:x": {"sc": {` + good + `, "username": "a:b", "password": "hunter2"}}}`,
 			"colon"},
 		{"the key of a client", `{"urn:x": {"sc": {` + good + `, "username": "https://me/x", "private_key_file": "a.pem", "kid": "1", "aud": "https://as"}}}`, ""},
-		{"a key of nobody", `{"urn:x": {"sc": {` + good + `, "private_key_file": "hunter2.pem"}}}`, "the id of the client"},
+		{"a key without a client", `{"urn:x": {"sc": {` + good + `, "private_key_file": "hunter2.pem"}}}`, "the id of the client"},
 		{"an id of no key", `{"urn:x": {"sc": {` + good + `, "username": "me", "password": "hunter2", "kid": "1"}}}`, "private_key_file"},
 		{"a key in two lines", `{"urn:x": {"sc": {` + good + `, "username": "me", "private_key_file": "hunter2\n.pem"}}}`, "control"},
 		{"too large", `{"a": "` + strings.Repeat("hunter2", 1<<18) + `"}`, "1 MiB"},
@@ -210,7 +210,7 @@ func TestCredentialsAreNotPrinted(t *testing.T) {
 	}
 }
 
-// A private key is read from where the credentials are, whatever openssl calls it, and nothing of it is told.
+// A private key is read from the folder of the credentials, in each form that openssl writes, and is never part of an error.
 func TestPrivateKeys(t *testing.T) {
 	t.Parallel()
 	curve, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

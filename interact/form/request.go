@@ -22,7 +22,7 @@ type Request struct {
 	Rank    int                 // lower is better; Prepare may add to it
 }
 
-// what names the affordance and the Thing in errors.
+// What names the affordance and the Thing in errors.
 func (r *Request) What() string { return what(r.Thing, r.Message) }
 
 // request splits m into variables and body. It checks what [interact.Check] leaves to the binding: an input of which some members are
@@ -141,7 +141,7 @@ func (r *Request) check(schema *td.Schema, pointers []string) []td.Issue {
 	return []td.Issue{{Reason: "an input is needed: " + schema.Type()}}
 }
 
-// convert converts the body to the media type of the form. Chunks are not converted.
+// Convert converts the body to the media type of the form. Chunks are not converted.
 func (r *Request) Convert() error {
 	want := r.Form.ContentType
 	if r.Message.Chunks != nil {

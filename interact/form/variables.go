@@ -134,7 +134,7 @@ func AddVariables(data []byte, query url.Values, schemas map[string]*td.Schema, 
 		if !query.Has(name) || slices.ContainsFunc(fields, func(f jcs.Member) bool { return f.Name == name }) {
 			continue
 		}
-		fields = append(fields, jcs.Member{Name: name, Raw: given(query[name], schema)})
+		fields = append(fields, jcs.Member{Name: name, Raw: encodeValues(query[name], schema)})
 	}
 	if len(fields) == before {
 		return data
@@ -142,8 +142,8 @@ func AddVariables(data []byte, query url.Values, schemas map[string]*td.Schema, 
 	return jcs.Join(fields)
 }
 
-// given writes the values of a variable as the JSON that its schema wants: several as a list, where it takes one; else the first.
-func given(values []string, schema *td.Schema) []byte {
+// encodeValues writes the values of a variable as the JSON that its schema wants: several as a list, where it takes one; else the first.
+func encodeValues(values []string, schema *td.Schema) []byte {
 	elements := schema.Elements()
 	if len(values) == 1 || elements == nil {
 		return schema.FromText(values[0])

@@ -217,7 +217,7 @@ func TestOneObservationForAll(t *testing.T) {
 		want(t, "the first, which left", l1.texts(), "a b c")
 		want(t, "the second", l2.texts(), "b c d")
 		if err, over := l1.ended(); !over || !errors.Is(err, context.Canceled) {
-			t.Errorf("who cancelled heard %v", err)
+			t.Errorf("the one that cancelled got %v", err)
 		}
 		l2.leave()
 	})
@@ -252,7 +252,7 @@ func TestSharedSubscriptions(t *testing.T) {
 		})
 		l.leave()
 		if n, _ := a.counts(); n != before {
-			t.Error("who asks, by which name of the thing, for which media type and for how long makes another observation")
+			t.Error("another caller, name of the Thing, media type or deadline makes another observation")
 		}
 		listen(t, other).leave()
 		if n, _ := a.counts(); n != before+1 {
@@ -423,9 +423,9 @@ func TestLinger(t *testing.T) {
 		id := l.ids()[0]
 		l.leave()
 		time.Sleep(59 * time.Second)
-		a.say("1") // nobody hears it now
+		a.say("1") // there are no listeners now
 		l = listen(t, thing, after(id))
-		want(t, "who comes back in time", l.texts(), "1")
+		want(t, "one that returns in time", l.texts(), "1")
 		l.leave()
 		time.Sleep(50 * time.Second)
 		if _, running := a.counts(); running != 1 {
@@ -444,7 +444,7 @@ func TestLinger(t *testing.T) {
 			t.Errorf("the agent was asked after %q, want %q: it may know", m.After, id)
 		}
 		a.say("2")
-		want(t, "who comes late", l.texts(), "2")
+		want(t, "one that returns late", l.texts(), "2")
 		if l.ids()[0] == id {
 			t.Error("two events have one ID")
 		}
@@ -490,7 +490,7 @@ func TestFailureAtOnce(t *testing.T) {
 	})
 }
 
-// TestAgentCrashes: all hear what it said before, then its error; who comes back begins anew and gets what it missed.
+// TestAgentCrashes: all listeners receive the earlier events, then the error; one that returns starts a new observation and receives what it missed.
 func TestAgentCrashes(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
 		l1, l2 := listen(t, thing), listen(t, thing)
@@ -504,7 +504,7 @@ func TestAgentCrashes(t *testing.T) {
 			}
 		}
 		l := listen(t, thing, after("e0"))
-		want(t, "who comes back", l.texts(), "1")
+		want(t, "one that returns", l.texts(), "1")
 		if asked, _ := a.counts(); asked != 2 {
 			t.Errorf("the agent was asked %d times, want 2", asked)
 		}
@@ -578,14 +578,14 @@ func TestSlowConsumer(t *testing.T) {
 			t.Errorf("the hint is %q, want one that names %s", e.Hint, id)
 		}
 		back := listen(t, thing, after(id))
-		want(t, "who comes back", back.texts(), "1 2 3 4 5")
+		want(t, "one that returns", back.texts(), "1 2 3 4 5")
 		want(t, "the quick one", quick.texts(), "0 1 2 3 4 5")
 		quick.leave()
 		back.leave()
 	})
 }
 
-// TestClientThatDoesNotRead: a consumer that stops in the middle of its loop holds nobody up.
+// TestClientThatDoesNotRead: a consumer that stops in the middle of its loop does not block the others.
 func TestClientThatDoesNotRead(t *testing.T) {
 	bubble(t, Options{Queue: 10}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
 		stuck := make(chan struct{})
@@ -673,7 +673,7 @@ func TestBounds(t *testing.T) {
 		a2.leave()
 		c1 := listen(t, thing, name("c")) // a is not read any more
 		if _, over := c1.ended(); over {
-			t.Errorf("an affordance that nobody reads does not make room: %v", c1.err)
+			t.Errorf("an affordance without readers does not make room: %v", c1.err)
 		}
 		if _, running := a.counts(); running != 2 {
 			t.Errorf("%d observations run, want 2", running)
@@ -723,7 +723,7 @@ func TestMemory(t *testing.T) {
 	})
 }
 
-// TestMemoryOfMany: events that are larger than the share of a ring do not add up, and who has little loses nothing for it.
+// TestMemoryOfMany: events that are larger than the share of a ring do not add up, and a small ring loses nothing.
 func TestMemoryOfMany(t *testing.T) {
 	const memory = 200_000
 	bubble(t, Options{Memory: memory}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
@@ -755,9 +755,9 @@ func TestMemoryOfMany(t *testing.T) {
 			}
 		}
 		back := listen(t, thing, name("small"), after(small.ids()[0]))
-		want(t, "who comes back to a small ring", back.texts(), "1 2")
+		want(t, "one that returns to a small ring", back.texts(), "1 2")
 		idle = listen(t, thing, name("idle"), after("gone"))
-		want(t, "who comes back to a small ring that nobody read", idle.texts(), "i")
+		want(t, "one that returns to a small ring without readers", idle.texts(), "i")
 		for _, l := range append(all, back, idle) {
 			l.leave()
 		}
@@ -792,10 +792,10 @@ func TestShares(t *testing.T) {
 			{"did:a", "1", false}, {"did:a", "2", false}, {"did:a", "3", false}, {"did:a", "4", false}, {"did:a", "5", true},
 			{"did:a", "1", true}, {"did:b", "5", false}, {"did:b", "6", false}, {"did:b", "7", true}, {"did:b", "1", false},
 			{"", "1", false}, {"", "8", false}, {"", "9", false}, {"", "10", true}, {"did:b", "1", false}, {"did:c", "7", true},
-			{"did:c", "1", false}, {"did:d", "1", true}, // the ninth of twelve of those who are not on this machine was the last
+			{"did:c", "1", false}, {"did:d", "1", true}, // nine of twelve is the limit of callers that are not on this machine
 		} {
 			if got := refused(ask(c.from, c.name)); got != c.refused {
-				t.Errorf("%d: %q asks for %s: refused is %t", i, c.from, c.name, got)
+				t.Errorf("%d: %q observes %s: refused is %t", i, c.from, c.name, got)
 			}
 		}
 		for _, l := range all {
@@ -807,7 +807,7 @@ func TestShares(t *testing.T) {
 	})
 }
 
-// TestCallerWithMostTopicsIsEvicted: who comes and goes takes nothing away that others may come back to.
+// TestCallerWithMostTopicsIsEvicted: a caller that connects and leaves often does not evict topics of others.
 func TestCallerWithMostTopicsIsEvicted(t *testing.T) {
 	bubble(t, Options{MaxTopics: 4, IdleTimeout: time.Hour}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
 		by := func(from, name string) *listener {
@@ -822,7 +822,7 @@ func TestCallerWithMostTopicsIsEvicted(t *testing.T) {
 		}
 		id := l.ids()[0]
 		l = listen(t, thing, func(m *interact.Message) { m.From, m.Name, m.After = who("did:a"), "mine", id })
-		want(t, "who comes back", l.texts(), "1")
+		want(t, "one that returns", l.texts(), "1")
 		l.leave()
 	})
 }
@@ -883,8 +883,8 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce is for the race detector: consumers come and go while the agent talks, ends and begins again.
-func TestManyAtOnce(t *testing.T) {
+// TestConcurrentConsumers is for the race detector: consumers come and go while the agent talks, ends and begins again.
+func TestConcurrentConsumers(t *testing.T) {
 	t.Parallel()
 	h := New(Options{Queue: 1 << 20, Ring: 64, IdleTimeout: time.Millisecond})
 	ctx, stop := context.WithCancel(t.Context())

@@ -229,7 +229,7 @@ func (q *call) publish(ctx context.Context) error {
 	if err = w.publish(ctx, pub); q.retain && errors.Is(err, errNoSubscriber) {
 		err = nil // the broker retains it
 	}
-	return s.unsent(ctx, w, q.topic, err)
+	return s.publishError(ctx, w, q.topic, err)
 }
 
 // publication returns the message for the topic of the form.
@@ -273,7 +273,7 @@ func (q *call) exchange(ctx context.Context, take func(*delivery) error) error {
 		return q.needs5()
 	}
 	if err := w.publish(ctx, pub); err != nil {
-		return s.unsent(ctx, w, q.topic, err)
+		return s.publishError(ctx, w, q.topic, err)
 	}
 	for {
 		d, err := l.next(ctx, w.ended())
@@ -388,7 +388,7 @@ func (q *call) observe(ctx context.Context, yield func(*interact.Message) bool) 
 		d, err := l.next(ctx, nil)
 		switch {
 		case err != nil && ctx.Err() != nil:
-			return s.given(ctx, "was observed until the deadline")
+			return s.timeoutError(ctx, "was observed until the deadline")
 		case err != nil:
 			return err
 		case d.cut:

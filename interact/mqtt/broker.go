@@ -111,7 +111,7 @@ type Broker struct {
 	consumers map[net.Conn]*consumer
 	watches   map[watchKey]*watch
 
-	crowded, refused, busy seldom // rate limits of log records about limits
+	crowded, refused, busy rareLog // rate limits of log records about limits
 }
 
 // NewBroker opens the socket of a broker. Run it and Close it. The error is an [*interact.Error]: PortBusy, WildcardBind for an

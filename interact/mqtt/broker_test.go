@@ -32,7 +32,7 @@ type mesh struct {
 	mu    sync.Mutex
 	asked []*interact.Message
 	gone  []error                                // how requests that waited have ended
-	watch map[string]map[*func(reading)]struct{} // who observes what
+	watch map[string]map[*func(reading)]struct{} // the observers of each name
 	begun map[string]int                         // observations that were ever begun
 	over  chan struct{}                          // closed to end all observations
 	why   error                                  // why they ended
@@ -189,7 +189,7 @@ func (m *mesh) end(why error) {
 	m.over = make(chan struct{})
 }
 
-// tell gives a reading to all who observe name, and returns how many that are.
+// tell gives a reading to all observers of name, and returns their number.
 func (m *mesh) tell(name, id, data string) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -259,7 +259,7 @@ func runBroker(t testing.TB, o BrokerOptions) *Broker {
 	return b
 }
 
-// exchange asks the broker and returns the answer.
+// exchange sends a request to the broker and returns the response.
 func (p *peer) exchange(t testing.TB, topic, media, data string, props ...string) *paho.Publish {
 	t.Helper()
 	answerTo := topic + "/reply/" + interact.NewID()
@@ -428,7 +428,7 @@ func TestBrokerProblems(t *testing.T) {
 			t.Errorf("what is wrapped was sent: %s", got.Payload)
 		}
 	}
-	// A deadline passes: the consumer hears of it, and the mesh was told.
+	// A deadline passes: the consumer receives an error, and the mesh got the deadline.
 	expiry := uint32(1)
 	answerTo := "lamp/actions/wait/reply/1"
 	p.sub(t, answerTo)
@@ -453,13 +453,13 @@ func TestAbandonedRequests(t *testing.T) {
 		}
 	}
 	before := m.count()
-	done(t, old.Publish("lamp/properties/level", 1, false, "")) // a reading that nobody would see
+	done(t, old.Publish("lamp/properties/level", 1, false, "")) // a value without a subscriber
 	done(t, old.Publish("lamp/actions/echo", 1, true, "1"))     // retained, which it is not
 	until(t, "invoked", func() bool { return m.count() == before+1 })
 	if got := m.last(t); got.Type != interact.InvokeAction {
 		t.Errorf("got %+v", got)
 	}
-	// Who asks and leaves at once has asked. Who waits for an answer and leaves has cancelled.
+	// A client that publishes a request and disconnects has sent it. One that waits for a response and disconnects cancels it.
 	p := newPeer(t, b.Addr().String(), nil)
 	p.pub(t, &paho.Publish{Topic: "lamp/actions/echo", QoS: 1, Payload: []byte("2")})
 	p.sub(t, "lamp/actions/wait/reply/1")
@@ -513,7 +513,7 @@ func TestOneObservationForAllSubscribers(t *testing.T) {
 	if got := peers[2].next(t); got.Topic != "lamp/events/out" {
 		t.Errorf("got %s", got.Topic)
 	}
-	// The observation ends with the last who hears it: by unsubscribing, by leaving, and by a lost connection.
+	// The observation ends with its last subscriber: when it unsubscribes, disconnects, or loses its connection.
 	unsubscribe := func(p *peer, filter string) {
 		t.Helper()
 		if _, err := p.Unsubscribe(t.Context(), &paho.Unsubscribe{Topics: []string{filter}}); err != nil {
@@ -539,12 +539,12 @@ func TestOneObservationForAllSubscribers(t *testing.T) {
 	spelled.sub(t, topics...)
 	until(t, "out is observed", func() bool { return m.observers("out") > 0 })
 	m.tell("out", "", `"y"`)
-	var heard []string
+	var received []string
 	for range topics {
-		heard = append(heard, spelled.next(t).Topic)
+		received = append(received, spelled.next(t).Topic)
 	}
-	if slices.Sort(heard); m.observers("out") != 1 || !slices.Equal(heard, slices.Sorted(slices.Values(topics))) {
-		t.Errorf("%d observations for one event; it was heard on %v", m.observers("out"), heard)
+	if slices.Sort(received); m.observers("out") != 1 || !slices.Equal(received, slices.Sorted(slices.Values(topics))) {
+		t.Errorf("%d observations for one event; it was received on %v", m.observers("out"), received)
 	}
 	for _, topic := range topics {
 		unsubscribe(spelled, topic)
@@ -618,7 +618,7 @@ func TestUnsupportedFeatures(t *testing.T) {
 			t.Errorf("to publish on %s is answered %#x", topic, code)
 		}
 	}
-	// Answers go nowhere but below the request's own topic, and to nobody but who asks.
+	// Responses go only to topics below that of the request, and only to its client.
 	for _, answerTo := range []string{"chat", "lamp/events/broken", "lamp/actions/wait/reply/1", "lamp/actions/echo/reply/",
 		"lamp/actions/echo/reply/a/b"} {
 		if code := p.pub(t, &paho.Publish{Topic: "lamp/actions/echo", QoS: 1, Payload: []byte("1"),
@@ -636,12 +636,12 @@ func TestUnsupportedFeatures(t *testing.T) {
 		c.WillMessage = &paho.WillMessage{Topic: "lamp/events/broken", Payload: []byte("forged"), QoS: 1, Retain: true}
 	})
 	will.TerminateConnectionForTest()
-	until(t, "the victim is heard", func() bool { return m.tell("broken", "", `"true"`) == 1 })
+	until(t, "the victim is received", func() bool { return m.tell("broken", "", `"true"`) == 1 })
 	if got := victim.next(t); string(got.Payload) != `"true"` {
-		t.Errorf("the victim heard %q on %s", got.Payload, got.Topic)
+		t.Errorf("the victim received %q on %s", got.Payload, got.Topic)
 	}
 	if n := len(victim.messages); n > 0 {
-		t.Errorf("the victim heard %d messages more", n)
+		t.Errorf("the victim received %d messages more", n)
 	}
 }
 
@@ -694,7 +694,7 @@ func TestBrokerAuthenticates(t *testing.T) {
 	if strings.Contains(log.String(), "falsch-8") || !strings.Contains(log.String(), "refused") {
 		t.Errorf("log: %s", log.String())
 	}
-	// The same user with the same identifier takes the session over, and begins anew.
+	// The same user with the same identifier takes the session over, and starts a clean one.
 	me.sub(t, "lamp/events/broken")
 	until(t, "observed", func() bool { return m.observers("broken") == 1 })
 	again := newPeer(t, b.Addr().String(), nil, as("me", "geheim-7"), func(c *paho.Connect) { c.CleanStart = false })
@@ -862,7 +862,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	for i := range maxOutgoing + maxPending + 10 {
 		m.tell("broken", "", strconv.Itoa(i))
 		if got := good.next(t); string(got.Payload) != strconv.Itoa(i) {
-			t.Fatalf("the good client heard %q, want %d", got.Payload, i)
+			t.Fatalf("the good client received %q, want %d", got.Payload, i)
 		}
 	}
 	until(t, "the bad one is ended", func() bool { return b.count() == 1 && b.members() == 1 })
@@ -913,7 +913,7 @@ func TestNewBrokerErrors(t *testing.T) {
 	}{
 		{"a busy port", BrokerOptions{Listen: busy.Addr().String()}, interact.PortBusy},
 		{"no address", BrokerOptions{Listen: "nowhere"}, interact.ConfigInvalid},
-		{"everybody", BrokerOptions{Listen: "0.0.0.0:0"}, interact.WildcardBind},
+		{"all addresses", BrokerOptions{Listen: "0.0.0.0:0"}, interact.WildcardBind},
 	}
 	for _, tt := range tests {
 		_, err := NewBroker(tt.o)

@@ -328,7 +328,7 @@ func TestObservations(t *testing.T) {
 		publish("lamp/all/unknown", "9", false)
 		publish("lamp/all/x/note", `"dark"`, false)
 		publish("lamp/told/broken", `"snap"`, false)
-		// Whoever reads makes the broker send the retained value again; who observes has seen it.
+		// A read makes the broker send the retained value again; observers have received it.
 		if got, err := ask(t, c, thing, read("level")); err != nil || string(got.Data) != "2" {
 			t.Errorf("version %d: read %v %v", version, got, err)
 		}

@@ -223,7 +223,7 @@ func (b *Broker) dismiss(conn net.Conn) {
 		b.unsubscribeLocked(c, filter)
 	}
 	b.mu.Unlock()
-	// Mochi does this itself, unless a packet made it panic (see door.leave).
+	// Mochi does this itself, unless a packet made it panic (see listener.leave).
 	if cl, ok := b.server.Clients.Get(c.client.ID); ok && cl == c.client {
 		b.server.UnsubscribeClient(cl)
 		b.server.Clients.Delete(cl.ID)

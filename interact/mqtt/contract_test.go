@@ -14,7 +14,7 @@ func TestContract(t *testing.T) {
 			return NewClient(Options{Credentials: o.Credentials, Dial: o.Dial, MaxPacket: o.Limit})
 		},
 		Serve: func(t testing.TB, a *bindingtest.Agent) string {
-			return runBroker(t, BrokerOptions{Listen: "127.0.0.1:0", Mesh: a, Find: a.Find}).Addr().String()
+			return runBroker(t, BrokerOptions{Listen: "127.0.0.1:0", Mesh: a, Find: a.Find, Gate: a.Gate}).Addr().String()
 		},
 		Form: func(address, op, name string) string {
 			topic := map[string]string{"invokeaction": "actions/" + name, "subscribeevent": "events/" + name,

@@ -9,8 +9,8 @@ import (
 	"github.com/lmosd/lmosd/interact/mqtt/packet"
 )
 
-// unreached returns the error of a failed connection to the broker.
-func (s *session) unreached(err error) error {
+// connectError returns the error of a failed connection to the broker.
+func (s *session) connectError(err error) error {
 	var r *refusal
 	where := s.key.host
 	switch {
@@ -30,8 +30,8 @@ func (s *session) unreached(err error) error {
 		"the broker at %s cannot be reached: %s", where, form.Reason(err, false)).Then(interact.StepPublish)
 }
 
-// given returns the error of a ctx that ended before the broker had finished.
-func (s *session) given(ctx context.Context, what string) error {
+// timeoutError returns the error of a ctx that ended before the broker had finished.
+func (s *session) timeoutError(ctx context.Context, what string) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return &interact.Error{Code: interact.Cancelled, Err: ctx.Err()}
 	}
@@ -39,8 +39,8 @@ func (s *session) given(ctx context.Context, what string) error {
 		Hint: "see whether the broker is busy, or allow more time", Next: interact.MoreTime(), Err: ctx.Err()}
 }
 
-// unheard returns the error of a failed subscription, or nil.
-func (s *session) unheard(ctx context.Context, w wire, filter string, err error) error {
+// subscribeError returns the error of a failed subscription, or nil.
+func (s *session) subscribeError(ctx context.Context, w wire, filter string, err error) error {
 	var r *refusal
 	switch {
 	case err == nil:
@@ -51,14 +51,14 @@ func (s *session) unheard(ctx context.Context, w wire, filter string, err error)
 		return interact.Errorf(interact.NotAllowed, "let this node's user read that topic at the broker, or offer another form",
 			"the broker at %s refused the subscription to %s: %s", s.key.host, quoted(filter), r)
 	case ctx.Err() != nil:
-		return s.given(ctx, "did not take a subscription in time")
+		return s.timeoutError(ctx, "did not take a subscription in time")
 	}
 	return &interact.Error{Code: interact.Unreachable, Title: "the broker at " + s.key.host + " did not take a subscription",
 		Hint: "see the broker's log", Err: lostTo(w, err)}
 }
 
-// unsent returns the error of a message that was not published, or may not have been published.
-func (s *session) unsent(ctx context.Context, w wire, topic string, err error) error {
+// publishError returns the error of a message that was not published, or may not have been published.
+func (s *session) publishError(ctx context.Context, w wire, topic string, err error) error {
 	var r *refusal
 	where := s.key.host
 	switch {

@@ -22,7 +22,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A gate is a broker's list of who may what: topics that it refuses.
+// A gate is the access control of a broker: topics that it refuses.
 type gate struct {
 	mochi.HookBase
 	refused atomic.Pointer[string] // the beginning of topics
@@ -62,13 +62,13 @@ func TestBrokerThatRefusesTopics(t *testing.T) {
 		switch {
 		case version == 5 && (e.Code != interact.AgentFailed || !e.Remote || e.Started || !strings.Contains(e.Title, "not authorized")):
 			t.Errorf("5: %+v", e)
-		case version == 4 && (e.Code != interact.Unreachable || !e.Started): // it can only end the connection, and nobody knows why
+		case version == 4 && (e.Code != interact.Unreachable || !e.Started): // it can only end the connection, without a reason
 			t.Errorf("3.1.1: %+v", e)
 		}
 	}
 }
 
-// What was allowed may be refused after a connection was lost: who observes is told.
+// A subscription may be refused after a lost connection: the observer receives an error.
 func TestSubscriptionThatIsRefusedTheSecondTime(t *testing.T) {
 	t.Parallel()
 	for _, version := range []byte{5, 4} {
@@ -119,11 +119,11 @@ func TestSentAndUnsentRequests(t *testing.T) {
 		remote, begun bool
 	}{
 		{"not sent", open, running, errUnsent, interact.Unreachable, false, false},
-		{"nobody there", open, running, errNoSubscriber, interact.Unreachable, false, false},
+		{"no subscriber", open, running, errNoSubscriber, interact.Unreachable, false, false},
 		{"not authorized", open, running, &refusal{code: 0x87}, interact.AgentFailed, true, false},
 		{"quota", open, running, &refusal{code: 0x97}, interact.Overloaded, true, false},
 		{"too large", open, running, &refusal{code: 0x95}, interact.TooLarge, true, false},
-		{"a code that nobody knows", open, running, &refusal{code: 0xee, reason: "moon"}, interact.AgentFailed, true, false},
+		{"an unknown code", open, running, &refusal{code: 0xee, reason: "moon"}, interact.AgentFailed, true, false},
 		{"closed", closed, running, errLost, interact.ShuttingDown, false, true},
 		{"cancelled", open, canceled, context.Canceled, interact.Cancelled, false, true},
 		{"out of time", open, late, context.DeadlineExceeded, interact.Timeout, false, true},
@@ -131,15 +131,15 @@ func TestSentAndUnsentRequests(t *testing.T) {
 		{"lost", open, running, errLost, interact.Unreachable, false, true},
 	}
 	for _, tt := range tests {
-		e := interact.AsError(tt.s.unsent(tt.ctx, stub{why: io.EOF}, "topic", tt.err))
+		e := interact.AsError(tt.s.publishError(tt.ctx, stub{why: io.EOF}, "topic", tt.err))
 		if e.Code != tt.code || e.Remote != tt.remote || e.Started != tt.begun {
 			t.Errorf("%s: %+v", tt.name, e)
 		}
 	}
-	if err := open.unsent(running, stub{}, "topic", nil); err != nil {
+	if err := open.publishError(running, stub{}, "topic", nil); err != nil {
 		t.Error(err)
 	}
-	heard := []struct {
+	received := []struct {
 		name string
 		s    *session
 		ctx  context.Context
@@ -152,8 +152,8 @@ func TestSentAndUnsentRequests(t *testing.T) {
 			interact.Timeout},
 		{"lost", open, running, errLost, interact.Unreachable}, {"not acknowledged", open, running, errSlowAck, interact.Unreachable},
 	}
-	for _, tt := range heard {
-		e := interact.AsError(tt.s.unheard(tt.ctx, stub{}, "a/#", tt.err))
+	for _, tt := range received {
+		e := interact.AsError(tt.s.subscribeError(tt.ctx, stub{}, "a/#", tt.err))
 		if e.Code != tt.code || e.Started || e.Remote {
 			t.Errorf("%s: %+v", tt.name, e)
 		}
@@ -185,7 +185,7 @@ func TestWhyABrokerIsNotReached(t *testing.T) {
 		"odd":                      errors.New("odd\nthing"),
 		"not an MQTT broker":       packet.ErrProtocol, "banned (moon)": &refusal{code: 0x8a, reason: "moon"},
 	} {
-		e := interact.AsError(s.unreached(err))
+		e := interact.AsError(s.connectError(err))
 		if e.Code != interact.Unreachable || e.Started || !strings.Contains(e.Title, says) || strings.ContainsAny(e.Title, "\x1b\n") {
 			t.Errorf("%v: %q", err, e.Title)
 		}
@@ -295,7 +295,7 @@ func TestProblemsGoThrough(t *testing.T) {
 		e := decodeProblem(data, "")
 		want := code
 		if code >= 2000 {
-			want = interact.AgentFailed // the business of the node that says so
+			want = interact.AgentFailed // of the node that reports it
 		}
 		if code == interact.Internal {
 			want = interact.AgentFailed
@@ -335,7 +335,7 @@ func TestRoomForRequests(t *testing.T) {
 		t.Error("room is not given back")
 	}
 	small.leave()
-	// Those that nobody waits for outlive their connections: who comes again and again does not fill the room with them.
+	// Requests without a waiting client outlive their connections: a client that reconnects often does not fill the room with them.
 	for range maxRequests / 2 {
 		again := &request{broker: b, consumer: &consumer{}}
 		if !again.reserve() {
@@ -344,7 +344,7 @@ func TestRoomForRequests(t *testing.T) {
 		defer again.leave()
 	}
 	if waits := (&request{broker: b, consumer: &consumer{}, answerTo: "x"}); small.reserve() || !waits.reserve() {
-		t.Error("requests that nobody waits for take the room of others")
+		t.Error("requests without a waiting client take the room of others")
 	} else {
 		waits.leave()
 	}

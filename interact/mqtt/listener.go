@@ -14,7 +14,7 @@ import (
 	"github.com/lmosd/lmosd/interact/mqtt/packet"
 )
 
-// A door is the listener of a broker: it counts the connections, checks their packets, and waits for their end.
+// A listener accepts the connections of a broker, counts them, checks their packets, and waits for their end.
 type listener struct {
 	net.Listener
 	limit   int
@@ -22,7 +22,7 @@ type listener struct {
 	goodbye func()         // notifies the clients before the listener closes
 	gone    func(net.Conn) // called after the end of a connection
 	log     *slog.Logger
-	full    seldom
+	full    rareLog
 	serving sync.WaitGroup
 
 	mu     sync.Mutex // guards the rest
@@ -114,14 +114,14 @@ func hostOf(conn net.Conn) netip.Addr {
 	return netip.Addr{}
 }
 
-// A seldom limits log records of one event to one a minute.
-type seldom struct {
+// A rareLog limits log records of one event to one a minute.
+type rareLog struct {
 	mu    sync.Mutex // guards the rest
 	last  time.Time
 	again int // times since then
 }
 
-func (s *seldom) warn(log *slog.Logger, what string, attrs ...any) {
+func (s *rareLog) warn(log *slog.Logger, what string, attrs ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.again++; !s.last.IsZero() && time.Since(s.last) < time.Minute {

@@ -1,7 +1,6 @@
 package mqtt
 
 import (
-	"bufio"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -9,7 +8,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"io"
 	"math/big"
 	"net"
 	"os"
@@ -73,7 +71,7 @@ func TestNoBroker(t *testing.T) {
 		o    Options
 		says string
 	}{
-		{"nobody listens", Options{}, "refused"},
+		{"no listener", Options{}, "refused"},
 		{"the dialer refuses", Options{Dial: func(context.Context, string, string) (net.Conn, error) { return nil, refusing }},
 			"looks at addresses"},
 	}
@@ -95,30 +93,14 @@ func TestSomethingElseThanABroker(t *testing.T) {
 		"HTTP/1.1 400 Bad Request\r\n\r\n": "not an MQTT broker", "": "before it said a word", "\x20\x03\x00\x97\x00": "quota exceeded",
 		"\x20\x03\x00": "cannot be reached", "\x20\x02\x00\x03": "server unavailable", "\x20\xff\xff\x7f": "too large",
 	} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		var work sync.WaitGroup
-		work.Go(func() {
-			for {
-				conn, err := l.Accept()
-				if err != nil {
-					return
-				}
-				work.Go(func() {
-					defer conn.Close()
-					_, _ = conn.Read(make([]byte, 1024))
-					_, _ = conn.Write([]byte(name))
-				})
-			}
+		addr, _ := accept(t, func(conn net.Conn) {
+			_, _ = conn.Read(make([]byte, 1024))
+			_, _ = conn.Write([]byte(name))
 		})
-		_, err = ask(t, newClient(t, Options{}), describe(t, "mqtt://"+l.Addr().String(), w3c), write("level", "1"))
+		_, err := ask(t, newClient(t, Options{}), describe(t, "mqtt://"+addr, w3c), write("level", "1"))
 		if e := wantError(t, err, interact.Unreachable); e.Started || !strings.Contains(e.Title, says) {
 			t.Errorf("%.10q: %s", name, e)
 		}
-		l.Close()
-		work.Wait()
 	}
 }
 
@@ -198,34 +180,22 @@ func TestBrokerRestarts(t *testing.T) {
 	}
 }
 
-// scripted answers as a broker of MQTT 5 that takes CONNECT and SUBSCRIBE, and ends a second after the first subscription.
+// scripted answers as a broker of MQTT 5 that accepts CONNECT and SUBSCRIBE, and ends a second after the first subscription.
 func scripted(conn net.Conn) {
 	defer conn.Close()
-	in := bufio.NewReader(conn)
-	for {
-		first, err := in.ReadByte()
-		if err != nil {
-			return
-		}
-		length, _, err := packet.ReadLength(in)
-		if err != nil {
-			return
-		}
-		body := make([]byte, length)
-		if _, err := io.ReadFull(in, body); err != nil {
-			return
-		}
+	eachPacket(conn, func(first byte, body []byte) bool {
 		switch first >> 4 {
 		case packet.Connect:
 			_, _ = conn.Write(connack5)
 		case packet.Subscribe:
 			_, _ = conn.Write(packetOf(0x90, string(body[:2])+"\x00\x01"))
 			time.Sleep(time.Second) // of the bubble's time
-			return
+			return false
 		case packet.Pingreq:
 			_, _ = conn.Write(packetOf(0xd0, ""))
 		}
-	}
+		return true
+	})
 }
 
 func TestObservationEndsAfterRetries(t *testing.T) {
@@ -292,7 +262,7 @@ func TestSlowConsumer(t *testing.T) {
 	other.next(t)
 }
 
-// listening counts who listens to what the broker has acknowledged.
+// listening counts the acknowledged subscriptions.
 func listening(c *Client) (n int) {
 	eachSubscription(c, func(sub *subscription) {
 		if sub.on != nil && sub.busy == nil {
@@ -302,7 +272,7 @@ func listening(c *Client) (n int) {
 	return n
 }
 
-// queueFull reports whether somebody who listens to filter has failed.
+// queueFull reports whether a subscriber of filter has failed.
 func queueFull(c *Client, filter string) (full bool) {
 	eachSubscription(c, func(sub *subscription) {
 		for l := range sub.listeners {
@@ -361,7 +331,7 @@ func TestQueueCountsBytes(t *testing.T) {
 	}
 }
 
-// A broker may send a message once for each filter that covers it. With one connection per filter each consumer hears it once.
+// A broker may send a message once for each filter that covers it. With one connection per filter each consumer receives it once.
 func TestOverlappingFilters(t *testing.T) {
 	t.Parallel()
 	for _, version := range []byte{5, 4} {
@@ -453,7 +423,7 @@ func TestLargeMessages(t *testing.T) {
 		}
 		other.next(t)
 		if n := b.connects(); n != 1 {
-			t.Errorf("version %d: %d connections: who shares it has suffered", version, n)
+			t.Errorf("version %d: %d connections: another user of the connection is affected", version, n)
 		}
 	}
 }

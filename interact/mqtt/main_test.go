@@ -1,6 +1,7 @@
 package mqtt
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -24,6 +25,7 @@ import (
 	"github.com/lmosd/lmosd/interact/mqtt/packet"
 	"github.com/lmosd/lmosd/internal/poll"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/tdtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -161,6 +163,54 @@ func (b *plainBroker) filters() (n int) {
 	return n
 }
 
+// accept serves each connection to a port of loopback with handle. end accepts no more and waits for the others; the test calls it at its
+// end, too.
+func accept(t testing.TB, handle func(net.Conn)) (addr string, end func()) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var work sync.WaitGroup
+	work.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			work.Go(func() {
+				defer conn.Close()
+				handle(conn)
+			})
+		}
+	})
+	end = func() {
+		l.Close()
+		work.Wait()
+	}
+	t.Cleanup(end)
+	return l.Addr().String(), end
+}
+
+// eachPacket calls f with the first byte and the rest of each packet of a connection, until f returns false.
+func eachPacket(conn net.Conn, f func(first byte, body []byte) bool) {
+	in := bufio.NewReader(conn)
+	for {
+		first, err := in.ReadByte()
+		if err != nil {
+			return
+		}
+		length, _, err := packet.ReadLength(in)
+		if err != nil {
+			return
+		}
+		body := make([]byte, length)
+		if _, err := io.ReadFull(in, body); err != nil || !f(first, body) {
+			return
+		}
+	}
+}
+
 // A peer is an agent or a consumer, of MQTT 5.
 type peer struct {
 	*paho.Client
@@ -277,18 +327,10 @@ func done(t testing.TB, token paho3.Token) {
 	}
 }
 
-// describe makes a TD around members, with BASE replaced by base, and parses it.
+// describe parses the TD of a lamp with the members, in which BASE is replaced.
 func describe(t testing.TB, base, members string) *td.Thing {
 	t.Helper()
-	if !strings.Contains(members, `"securityDefinitions"`) {
-		members = `"securityDefinitions": {"nosec_sc": {"scheme": "nosec"}}, "security": ["nosec_sc"], ` + members
-	}
-	thing, err := td.Parse([]byte(`{"@context": "https://www.w3.org/2022/wot/td/v1.1", "id": "urn:example:lamp", "title": "Lamp", ` +
-		strings.ReplaceAll(members, "BASE", base) + `}`))
-	if err != nil {
-		t.Fatalf("the test's TD: %v", err)
-	}
-	return thing
+	return tdtest.Named(t, "urn:example:lamp", "Lamp", base, members)
 }
 
 // newClient returns a client that is closed with the test.

@@ -41,6 +41,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/interact/form"
+	"github.com/lmosd/lmosd/internal/boundedmap"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/scheme"
 )
@@ -193,11 +194,6 @@ func (c *Client) version(host string, now time.Time) byte {
 func (c *Client) learn(host string, version byte, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, ok := c.versions[host]; !ok && len(c.versions) >= maxVersions {
-		for other := range c.versions {
-			delete(c.versions, other)
-			break
-		}
-	}
-	c.versions[host] = known{version: version, until: now.Add(versionKnown)}
+	boundedmap.Put(&c.versions, host, known{version: version, until: now.Add(versionKnown)}, maxVersions,
+		func(k known) bool { return !now.Before(k.until) })
 }

@@ -160,7 +160,7 @@ func (s *session) connect(ctx context.Context) (wire, error) {
 		select {
 		case <-wait:
 		case <-ctx.Done():
-			return nil, s.given(ctx, "was not reached")
+			return nil, s.timeoutError(ctx, "was not reached")
 		}
 		s.mu.Lock()
 		if err := s.failed; err != nil && s.wire == nil && s.opening == nil {
@@ -205,7 +205,7 @@ func (s *session) dial(ctx context.Context) (wire, error) {
 		w, err := s.dialVersion(ctx, 5)
 		if !errors.Is(err, errVersion) {
 			if err != nil {
-				return nil, s.unreached(err)
+				return nil, s.connectError(err)
 			}
 			s.client.learn(host, 5, time.Now())
 			return w, nil
@@ -217,7 +217,7 @@ func (s *session) dial(ctx context.Context) (wire, error) {
 		if newer != nil {
 			err = fmt.Errorf("%w; in MQTT 3.1.1: %w", newer, err)
 		}
-		return nil, s.unreached(err)
+		return nil, s.connectError(err)
 	}
 	s.client.learn(host, 4, time.Now())
 	return w, nil
@@ -305,7 +305,7 @@ func (s *session) revive() {
 	}
 }
 
-// heard reports whether the session has subscribers.
+// hasSubscribers reports whether the session has subscribers.
 func (s *session) hasSubscribers() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -414,7 +414,7 @@ func (s *session) ensure(ctx context.Context, sub *subscription, again bool) (wi
 			case <-busy:
 			case <-s.life.Done():
 			case <-ctx.Done():
-				return nil, s.given(ctx, "did not take a subscription in time")
+				return nil, s.timeoutError(ctx, "did not take a subscription in time")
 			}
 			continue
 		case s.wire != w: // lost in between
@@ -440,7 +440,7 @@ func (s *session) ensure(ctx context.Context, sub *subscription, again bool) (wi
 		if lost++; wanted && lost < 3 && (errors.Is(err, errLost) || errors.Is(err, errUnsent)) && s.over(ctx, w) {
 			continue
 		}
-		return w, s.unheard(ctx, w, sub.filter, err)
+		return w, s.subscribeError(ctx, w, sub.filter, err)
 	}
 }
 

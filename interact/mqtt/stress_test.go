@@ -1,13 +1,11 @@
 package mqtt
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/hex"
 	"flag"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -176,28 +174,15 @@ func TestWireFormat(t *testing.T) {
 		"write_311": {true, w3c, write("note", `"dark"`)},
 		"read_311":  {true, w3c, read("level")},
 	} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
 		var seen recorder
-		var work sync.WaitGroup
-		work.Go(func() {
-			for {
-				conn, err := l.Accept()
-				if err != nil {
-					return
-				}
-				work.Go(func() { seen.serve(conn, q.old) })
-			}
-		})
-		c := NewClient(Options{})
-		c.learn(l.Addr().String(), map[bool]byte{false: 5, true: 4}[q.old], time.Now())
+		addr, end := accept(t, func(conn net.Conn) { seen.serve(conn, q.old) })
+		c := newClient(t, Options{})
+		c.learn(addr, map[bool]byte{false: 5, true: 4}[q.old], time.Now())
 		if q.m.Type == interact.InvokeAction {
 			q.m.TraceParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		for _, err := range c.Thing(describe(t, "mqtt://"+l.Addr().String(), q.forms)).Do(ctx, q.m) {
+		for _, err := range c.Thing(describe(t, "mqtt://"+addr, q.forms)).Do(ctx, q.m) {
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -206,8 +191,7 @@ func TestWireFormat(t *testing.T) {
 		cancel()
 		until(t, "unsubscribed", func() bool { return subscriptions(c) == 0 })
 		c.Close()
-		l.Close()
-		work.Wait()
+		end()
 		golden(t, filepath.Join("testdata", name+".txt"), seen.text())
 	}
 }
@@ -244,21 +228,7 @@ func (r *recorder) note(first byte, body []byte) {
 }
 
 func (r *recorder) serve(conn net.Conn, old bool) {
-	defer conn.Close()
-	in := bufio.NewReader(conn)
-	for {
-		first, err := in.ReadByte()
-		if err != nil {
-			return
-		}
-		length, _, err := packet.ReadLength(in)
-		if err != nil {
-			return
-		}
-		body := make([]byte, length)
-		if _, err := io.ReadFull(in, body); err != nil {
-			return
-		}
+	eachPacket(conn, func(first byte, body []byte) bool {
 		kind := first >> 4
 		if kind != packet.Pingreq {
 			r.note(first, bytes.Clone(body))
@@ -288,7 +258,8 @@ func (r *recorder) serve(conn net.Conn, old bool) {
 		case packet.Pingreq:
 			_, _ = conn.Write(packetOf(0xd0, ""))
 		}
-	}
+		return true
+	})
 }
 
 // filterOf returns the filter of a SUBSCRIBE.

@@ -111,11 +111,11 @@ func FuzzRoutes(f *testing.F) {
 		if ok && (!packet.IsTopic(topic) || r.thing == "" || r.kind == "" && r.name != "") {
 			t.Errorf("%q is the request %+v", topic, r)
 		}
-		s, heard := parseFilter(topic)
+		s, received := parseFilter(topic)
 		switch {
-		case ok && heard:
-			t.Errorf("%q is both asked and heard", topic)
-		case heard && (!packet.IsFilter(topic) || strings.ContainsAny(s.level, "+#") || s.thing == ""):
+		case ok && received:
+			t.Errorf("%q is both asked and received", topic)
+		case received && (!packet.IsFilter(topic) || strings.ContainsAny(s.level, "+#") || s.thing == ""):
 			t.Errorf("%q covers more than one thing: %+v", topic, s)
 		case isReply(topic) && packet.IsPattern(topic):
 			t.Errorf("%q covers answers to others", topic)

@@ -223,7 +223,7 @@ func (b *Broker) deliver(w *watch, r *interact.Message) {
 	}
 }
 
-// newParcel returns a message with r, in the preferred type if r can be converted.
+// newOutgoing returns a message with r, in the preferred type if r can be converted.
 func newOutgoing(topic string, r *interact.Message, accept string) *outgoing {
 	p := &outgoing{topic: topic, data: r.Data, media: r.Media()}
 	if data, media, err := interact.Transcode(r.Data, r.Media(), accept); err == nil {

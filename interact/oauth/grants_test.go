@@ -54,7 +54,7 @@ func TestGrantsAreKept(t *testing.T) {
 	}
 }
 
-// What is forgotten is there no more, does not come back when somebody who still has it renews it, and takes nothing else with it.
+// A forgotten grant is removed, does not return when a holder renews it, and removes no other grant.
 func TestForgottenGrants(t *testing.T) {
 	t.Parallel()
 	s := loaded(t)

@@ -64,7 +64,7 @@ func bits(t *testing.T, n int) crypto.Signer {
 	return key
 }
 
-// An assertion is signed with what the key can and the server takes, and says who the client is, to whom.
+// An assertion is signed with an algorithm of the key that the server accepts, and names the client and the audience.
 func TestAssertions(t *testing.T) {
 	t.Parallel()
 	_, ed, err := ed25519.GenerateKey(rand.Reader)
@@ -127,7 +127,7 @@ func TestAssertions(t *testing.T) {
 	}
 }
 
-// Clients say who they are in the way that a server takes, and get what it grants.
+// Clients authenticate with a method that the server accepts, and get what it grants.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	var asked []string
@@ -193,7 +193,7 @@ func ask(ctx context.Context, said says) (Token, error) {
 	return s.Token(ctx, &http.Client{Transport: said}, Client{ID: "me", Secret: "hunter2", Method: SecretBasic}, url.Values{"refresh_token": {"again"}})
 }
 
-// What a server says in place of a token is told in a few words, none of which was secret.
+// The error of a server is reported in a few words, without secrets.
 func TestInvalidTokens(t *testing.T) {
 	t.Parallel()
 	const form = "application/x-www-form-urlencoded"
@@ -233,7 +233,7 @@ func TestInvalidTokens(t *testing.T) {
 		}
 	}
 	if _, err := ask(t.Context(), says{}); !errors.Is(err, errAway) {
-		t.Errorf("nobody knows what %q came of", err)
+		t.Errorf("%q has no cause", err)
 	}
 	for _, said := range []string{`{"access_token":"a"}`, `{"access_token":"a","expires_in":0}`, `{"access_token":"a","expires_in":-60,"token_type":"BEARER"}`} {
 		if got, err := ask(t.Context(), says{200, "application/json", said}); err != nil || !got.Expires.IsZero() {

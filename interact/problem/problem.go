@@ -2,6 +2,7 @@
 package problem
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -23,27 +24,35 @@ const EventName = "lmosd:problem"
 
 // Limits of a received problem.
 const (
+	MaxText   = 4 << 10 // bytes of a text
 	maxIssues = 100
-	maxText   = 4 << 10  // bytes of a text
 	maxBody   = 64 << 10 // bytes of a body that is not a problem document
 )
 
 // TypePrefix precedes the slug of a code in the type of a problem.
 const TypePrefix = "urn:lmosd:error:"
 
-// A document is an error in its form of RFC 9457 §3.1, with the extension members of lmosd.
-type document struct {
+// A Document is an error in its form of RFC 9457 §3.1, with the extension members of lmosd.
+type Document struct {
 	Type      string         `json:"type"`
-	Code      string         `json:"code"`
+	Code      string         `json:"code,omitempty"`
 	Title     string         `json:"title"`
-	Status    int            `json:"status"`
+	Status    StatusCode     `json:"status"`
 	Detail    string         `json:"detail,omitempty"`
 	Hint      string         `json:"hint,omitempty"`
 	Next      interact.Steps `json:"next,omitempty"`
-	Instance  string         `json:"instance"`
+	Instance  string         `json:"instance,omitempty"`
 	Retryable bool           `json:"retryable"`
 	Remote    bool           `json:"remote"`
 	Issues    []td.Issue     `json:"validationErrors,omitempty"`
+}
+
+// A StatusCode is an HTTP status. It is written as a number, and read as a number or, as in the LMOS subprotocol, as a string.
+type StatusCode int
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (s *StatusCode) UnmarshalJSON(b []byte) error {
+	return json.Unmarshal(bytes.Trim(b, `" `), (*int)(s))
 }
 
 // statuses maps the error codes to HTTP (RFC 9110 §15; 499 is "client closed request" of nginx, 508 is RFC 5842, 507 is RFC 4918).
@@ -125,7 +134,7 @@ func Status(c interact.Code) int {
 // Write responds to r with err as a problem document. The errors that err wraps are not sent. For [interact.NotAllowed], the caller
 // sets the header Allow first.
 func Write(w http.ResponseWriter, r *http.Request, err error) {
-	p := documentOf(err)
+	p := New(err)
 	body, _ := json.Marshal(p) // strings, a number and booleans always have a JSON form
 	h := w.Header()
 	h.Set("Content-Type", MediaType)
@@ -144,7 +153,7 @@ func Write(w http.ResponseWriter, r *http.Request, err error) {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable: // RFC 9110 §15.6.4
 		h.Set("Retry-After", strconv.Itoa(max(int(math.Ceil(asError(err).RetryAfter.Seconds())), 1)))
 	}
-	w.WriteHeader(p.Status)
+	w.WriteHeader(int(p.Status))
 	if r == nil || r.Method != http.MethodHead {
 		_, _ = w.Write(body) // a write fails only if the client disconnected
 	}
@@ -152,15 +161,16 @@ func Write(w http.ResponseWriter, r *http.Request, err error) {
 
 // Marshal returns the problem document of err, and its detail, which may be empty.
 func Marshal(err error) (doc []byte, detail string) {
-	p := documentOf(err)
+	p := New(err)
 	doc, _ = json.Marshal(p) // strings, a number and booleans always have a JSON form
 	return doc, p.Detail
 }
 
-func documentOf(err error) document {
+// New returns the problem document of err.
+func New(err error) Document {
 	e := asError(err)
-	return document{
-		Type: TypePrefix + e.Code.Slug(), Code: e.Code.String(), Title: e.Code.Title(), Status: Status(e.Code),
+	return Document{
+		Type: TypePrefix + e.Code.Slug(), Code: e.Code.String(), Title: e.Code.Title(), Status: StatusCode(Status(e.Code)),
 		Detail: detail(e), Hint: e.Hint, Next: e.Next, Instance: "urn:uuid:" + interact.NewID(),
 		Retryable: e.Code.Retryable(), Remote: e.Remote, Issues: e.Issues,
 	}
@@ -204,7 +214,7 @@ func Read(resp *http.Response, body []byte) *interact.Error {
 
 // foreign returns the error of a response that is not a problem document.
 func foreign(status int, body []byte) *interact.Error {
-	text := interact.Clip(interact.Readable(string(body[:min(len(body), maxBody)])), maxText)
+	text := interact.Clip(interact.Readable(string(body[:min(len(body), maxBody)])), MaxText)
 	return interact.Errorf(CodeOf("", status), "the response is not from lmosd: check the proxies in front of the node",
 		"%s", strings.TrimSpace(fmt.Sprintf("status %d %s", status, text)))
 }
@@ -220,21 +230,25 @@ func Unmarshal(status int, doc []byte) *interact.Error {
 
 // Decode is [Unmarshal] that returns nil if doc is not a problem document.
 func Decode(status int, doc []byte) *interact.Error {
-	var p document
+	var p Document
 	if json.Unmarshal(doc, &p) != nil || p.Type+p.Title+p.Detail == "" {
 		return nil
 	}
 	if p.Code == "" && p.Title != "" && p.Detail != "" { // only the titles of lmosd repeat the code
 		p.Detail = p.Title + ": " + p.Detail
 	}
-	e := &interact.Error{Code: CodeOf(p.Code, status), Hint: interact.Clip(interact.Readable(p.Hint), maxText), Next: p.Next,
-		Remote: p.Remote}
+	return p.ErrorOf(CodeOf(p.Code, status))
+}
+
+// ErrorOf returns the error that p describes, with a code. Its texts have one line of at most [MaxText] bytes.
+func (p *Document) ErrorOf(c interact.Code) *interact.Error {
+	e := &interact.Error{Code: c, Hint: interact.Clip(interact.Readable(p.Hint), MaxText), Next: p.Next, Remote: p.Remote}
 	for _, i := range p.Issues[:min(len(p.Issues), maxIssues)] {
-		i.Pointer, i.Reason = interact.Clip(interact.Readable(i.Pointer), maxText), interact.Clip(interact.Readable(i.Reason), maxText)
+		i.Pointer, i.Reason = interact.Clip(interact.Readable(i.Pointer), MaxText), interact.Clip(interact.Readable(i.Reason), MaxText)
 		e.Issues = append(e.Issues, i)
 	}
-	if e.Title = interact.Clip(interact.Readable(p.Detail), maxText); e.Title == "" && p.Title != e.Code.Title() {
-		e.Title = interact.Clip(interact.Readable(p.Title), maxText)
+	if e.Title = interact.Clip(interact.Readable(p.Detail), MaxText); e.Title == "" && p.Title != e.Code.Title() {
+		e.Title = interact.Clip(interact.Readable(p.Title), MaxText)
 	}
 	return e
 }

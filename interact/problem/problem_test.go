@@ -182,7 +182,7 @@ func FuzzRead(f *testing.F) {
 		if _, ok := statuses[e.Code]; !ok {
 			t.Errorf("unknown code %s", e.Code)
 		}
-		if len(e.Title) > maxText+100 || len(e.Hint) > maxText+100 || !utf8.ValidString(e.Title+e.Hint) ||
+		if len(e.Title) > MaxText+100 || len(e.Hint) > MaxText+100 || !utf8.ValidString(e.Title+e.Hint) ||
 			strings.ContainsAny(e.Title+e.Hint, "\x1b\n\x00") {
 			t.Errorf("title %q, hint %q", e.Title, e.Hint)
 		}

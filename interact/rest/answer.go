@@ -17,7 +17,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/form"
-	"github.com/lmosd/lmosd/internal/streambody"
+	"github.com/lmosd/lmosd/internal/httpbody"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -82,7 +82,7 @@ func carry(ctx context.Context, via http.RoundTripper, r *request, req *http.Req
 	}
 	sent := ctx
 	if r.feed != nil {
-		sent = streambody.Bind(ctx, func() { _ = r.feed.CloseWithError(form.ErrLeft) })
+		sent = httpbody.Bind(ctx, func() { _ = r.feed.CloseWithError(form.ErrLeft) })
 	}
 	resp, err := via.RoundTrip(req.WithContext(httptrace.WithClientTrace(sent, trace)))
 	if err != nil {
@@ -143,28 +143,27 @@ func declared(form json.RawMessage, status int) (success, ok bool) {
 
 // body reads the whole body, or fails at the limit without reading on.
 func (c *Client) body(ctx context.Context, r *request, resp *http.Response) ([]byte, error) {
-	coding := strings.ToLower(resp.Header.Get("Content-Encoding"))
-	if coding == "" && resp.ContentLength > c.limit {
-		return nil, c.tooLarge(r, fmt.Sprintf("%d bytes", resp.ContentLength))
+	length := resp.ContentLength
+	if resp.Header.Get("Content-Encoding") != "" {
+		length = -1
+	}
+	if length > c.limit {
+		return nil, c.tooLarge(r, fmt.Sprintf("%d bytes", length))
 	}
 	src, err := c.source(ctx, r, resp)
 	if err != nil {
 		return nil, err
 	}
-	var b bytes.Buffer
-	if coding == "" && resp.ContentLength > 0 {
-		b.Grow(int(resp.ContentLength) + bytes.MinRead)
-	}
-	n, err := b.ReadFrom(io.LimitReader(src, c.limit+1))
+	body, err := httpbody.ReadAll(src, length, c.limit)
 	switch {
-	case n > c.limit:
+	case errors.Is(err, httpbody.ErrTooLarge):
 		return nil, c.tooLarge(r, "more")
 	case ctx.Err() != nil:
 		return nil, r.lost(ctx, ctx.Err())
 	case err != nil:
-		return nil, form.Broken(r.What(), fmt.Sprintf("it broke off after %d bytes", n))
+		return nil, form.Broken(r.What(), fmt.Sprintf("it broke off after %d bytes", len(body)))
 	}
-	return b.Bytes(), nil
+	return body, nil
 }
 
 // source is the decompressed body of a response.

@@ -3,8 +3,6 @@ package rest
 import (
 	"context"
 	"crypto/rand"
-	"errors"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -143,14 +141,10 @@ func (c *Callbacks) find(key string) *callback {
 func delivery(w http.ResponseWriter, r *http.Request) (Delivery, error) {
 	conn := http.NewResponseController(w)
 	_ = conn.SetReadDeadline(time.Now().Add(callbackTimeout)) // a server that has none has other means
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxDelivery))
+	body, err := problem.ReadBody(w, r, maxDelivery)
 	_ = conn.SetReadDeadline(time.Time{})
-	var over *http.MaxBytesError
-	switch {
-	case errors.As(err, &over):
-		return Delivery{}, interact.Errorf(interact.TooLarge, "send less", "the delivery is larger than %d bytes", maxDelivery)
-	case err != nil:
-		return Delivery{}, &interact.Error{Code: interact.Invalid, Title: "the delivery broke off", Hint: "send it again", Err: err}
+	if err != nil {
+		return Delivery{}, err
 	}
 	d := Delivery{Data: body, ID: boundedID(r.Header.Get(EventIDHeader)), Self: selfLink(r.Header.Values("Link"))}
 	if media := r.Header.Get("Content-Type"); len(media) <= maxName && len(body) > 0 {

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"net"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
+	"github.com/lmosd/lmosd/internal/poll"
 )
 
 // newCallbacks returns callbacks that are served.
@@ -24,6 +26,18 @@ func newCallbacks(t *testing.T) *Callbacks {
 	c := NewCallbacks(server.URL + "/callbacks/")
 	mux.Handle("/callbacks/", c)
 	return c
+}
+
+// receive returns callbacks that are served, and one address of them.
+func receive(t *testing.T) (c *Callbacks, url string, deliveries <-chan Delivery, release func()) {
+	t.Helper()
+	c = newCallbacks(t)
+	url, deliveries, release, err := c.Receive(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(release)
+	return c, url, deliveries, release
 }
 
 // call sends a delivery as an agent does, and returns the status.
@@ -56,12 +70,7 @@ func calling(t *testing.T, method, url, contentType, body string, header ...stri
 
 func TestCallbackDelivers(t *testing.T) {
 	t.Parallel()
-	c := newCallbacks(t)
-	url, deliveries, release, err := c.Receive(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer release()
+	_, url, deliveries, _ := receive(t)
 	statuses := make(chan int)
 	for _, tt := range []struct {
 		contentType, body, link string
@@ -89,12 +98,7 @@ func TestCallbackDelivers(t *testing.T) {
 
 func TestCallbackRefuses(t *testing.T) {
 	t.Parallel()
-	c := newCallbacks(t)
-	url, _, release, err := c.Receive(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer release()
+	c, url, _, _ := receive(t)
 	for name, tt := range map[string]struct {
 		method, url, body string
 		header            []string
@@ -143,15 +147,11 @@ func TestCallbackAddressesAreUnguessable(t *testing.T) {
 
 func TestClosedCallback(t *testing.T) {
 	t.Parallel()
-	c := newCallbacks(t)
-	url, _, release, err := c.Receive(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c, url, _, release := receive(t)
 	status := make(chan int)
-	go func() { status <- call(t, "POST", url, "", "1") }() // nobody takes it
-	for one := c.find(url[len(c.base):]); len(one.busy) == 0; time.Sleep(time.Millisecond) {
-	}
+	go func() { status <- call(t, "POST", url, "", "1") }() // it is not received
+	one := c.find(url[len(c.base):])
+	poll.Until(t, "the delivery waits", func() bool { return len(one.busy) == 1 })
 	release()
 	release() // does no harm
 	if got := <-status; got != http.StatusNotFound {
@@ -167,20 +167,13 @@ func TestClosedCallback(t *testing.T) {
 
 func TestSlowConsumerOfACallback(t *testing.T) {
 	t.Parallel()
-	c := newCallbacks(t)
-	url, deliveries, release, err := c.Receive(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer release()
+	c, url, deliveries, _ := receive(t)
 	one := c.find(url[len(c.base):])
 	status := make(chan int)
 	for range maxEachCalls {
 		go func() { status <- call(t, "POST", url, "", "1") }()
 	}
-	for len(one.busy) < maxEachCalls {
-		time.Sleep(time.Millisecond)
-	}
+	poll.Until(t, "all deliveries wait", func() bool { return len(one.busy) == maxEachCalls })
 	resp := calling(t, "POST", url, "", "1")
 	_ = resp.Body.Close()
 	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
@@ -220,20 +213,23 @@ func TestDeliveryWithoutReceiver(t *testing.T) {
 
 func TestDeliveryThatBreaksOff(t *testing.T) {
 	t.Parallel()
-	c := newCallbacks(t)
-	url, deliveries, release, err := c.Receive(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer release()
+	_, url, deliveries, _ := receive(t)
 	host, path, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
 	conn, err := net.Dial("tcp", host)
 	if err != nil {
 		t.Fatal(err)
 	}
 	fmt.Fprintf(conn, "POST /%s HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", path)
-	_ = conn.Close()
-	for one := c.find(path[strings.LastIndex(path, "/")+1:]); len(one.busy) > 0; time.Sleep(time.Millisecond) {
+	defer conn.Close()
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _ = resp.Body.Close(); resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("status %d", resp.StatusCode)
 	}
 	select {
 	case d := <-deliveries:

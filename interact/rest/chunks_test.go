@@ -90,13 +90,13 @@ func TestStreamsOfBothDirections(t *testing.T) {
 		seen.Set("Path", r.URL.Path)
 		echo("audio/opus; rate=48000")(w, r)
 	})
-	heard := make(chan bool)
+	received := make(chan bool)
 	m := speak("talk", func(yield func([]byte, error) bool) {
 		for i := range 3 { // each chunk is answered before the next is spoken
 			if !yield([]byte(strconv.Itoa(i)), nil) {
 				return
 			}
-			<-heard
+			<-received
 		}
 	})
 	var got []*interact.Message
@@ -105,7 +105,7 @@ func TestStreamsOfBothDirections(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got = append(got, r); r.Status == interact.StatusRunning {
-			heard <- true
+			received <- true
 		}
 	}
 	const media = "audio/opus; rate=48000"
@@ -205,7 +205,7 @@ func TestRequestStreamsThatDoNotFit(t *testing.T) {
 // Half of a stream must not look whole to the agent, and its error is that of the interaction.
 func TestRequestStreamThatBreaks(t *testing.T) {
 	t.Parallel()
-	heard := make(chan error, 10)
+	received := make(chan error, 10)
 	agent := newRecorder(t, nil)
 	agent.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/talk" {
@@ -215,7 +215,7 @@ func TestRequestStreamThatBreaks(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 		}
 		_, err := io.ReadAll(r.Body)
-		heard <- err
+		received <- err
 	})
 	for _, name := range []string{"talk", "ask"} { // while an answer passes, and before there is one
 		m := speak(name, func(yield func([]byte, error) bool) {
@@ -225,13 +225,13 @@ func TestRequestStreamThatBreaks(t *testing.T) {
 		if e := wantError(t, err, interact.RateLimited); e.Error() != "too fast" {
 			t.Errorf("got %v", e)
 		}
-		if err := <-heard; err == nil {
+		if err := <-received; err == nil {
 			t.Errorf("%s: half of a stream looked whole", name)
 		}
 	}
 }
 
-// The agent answers before it has heard all, or leaves the rest unheard; the goroutine that sends ends with the next chunk.
+// The agent answers before it has read all, or does not read the rest; the goroutine that sends ends with the next chunk.
 func TestAnswerBeforeTheEndOfTheRequest(t *testing.T) {
 	t.Parallel()
 	agent := newRecorder(t, nil)

@@ -13,8 +13,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/interact/form"
+	"github.com/lmosd/lmosd/internal/httpbody"
 	"github.com/lmosd/lmosd/internal/ratelimit"
-	"github.com/lmosd/lmosd/internal/streambody"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -88,7 +88,7 @@ func newTransport(o Options, most int) *http.Transport {
 		dial = (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext
 	}
 	return &http.Transport{
-		DialContext: streambody.Dial(func(ctx context.Context, network, addr string) (net.Conn, error) {
+		DialContext: httpbody.Dial(func(ctx context.Context, network, addr string) (net.Conn, error) {
 			ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 			defer cancel()
 			return dial(ctx, network, addr)

@@ -161,7 +161,7 @@ func (l *listener) take(src io.Reader) error {
 				"%s: its event stream at %s broke off: %s", l.r.What(), form.Plain(l.r.Form.Href), form.Reason(err, true))}
 		}
 		l.over()
-		if ev.Name == problem.EventName && !l.knows(problem.EventName) {
+		if ev.Name == problem.EventName && !l.observes(problem.EventName) {
 			return problemIn(ev.Data)
 		}
 		if err := l.yieldNotice(notice{id: boundedID(ev.ID), name: ev.Name, data: ev.Data}); err != nil {

@@ -52,7 +52,7 @@ func told(replies []*interact.Message) string {
 	return b.String()
 }
 
-// follow asks and takes at most n replies, within a time that no test needs. The error is that of the sequence.
+// follow sends a message and takes at most n replies, within a long time. The error is that of the sequence.
 func follow(t *testing.T, c *Client, thing *td.Thing, m *interact.Message, n int) (replies []*interact.Message, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

@@ -89,7 +89,7 @@ func (p *poller) prepare(h http.Header) {
 	after(h, p.last)
 }
 
-// heard handles a response, and waits before the next request if this response came too fast.
+// accept handles a response, and waits before the next request if this response came too fast.
 func (p *poller) accept(ctx context.Context, ans *answer, held bool) error {
 	p.opened = true
 	p.over()

@@ -119,7 +119,7 @@ func TestLongpollOfAll(t *testing.T) {
 	}
 }
 
-// The Kotlin SDK's server may answer at once with nothing (lmos.md §7.1): it is asked less and less.
+// The Kotlin SDK's server may answer at once with nothing: the pauses between requests grow.
 func TestLongPollWithAnEmptyAnswer(t *testing.T) {
 	t.Parallel()
 	for name, nothing := range map[string]http.HandlerFunc{

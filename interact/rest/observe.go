@@ -100,10 +100,10 @@ func after(h http.Header, id string) {
 // yieldNotice yields the values of a notice. The error is form.ErrLeft if the consumer left, or that of data that contradicts the
 // description.
 func (o *observation) yieldNotice(n notice) error {
-	if n.name == "message" && !o.knows(n.name) {
+	if n.name == "message" && !o.observes(n.name) {
 		n.name = "" // HTML §9.2.6: the name of events without one
 	}
-	if n.name != "" && !o.knows(n.name) {
+	if n.name != "" && !o.observes(n.name) {
 		o.puzzle(n)
 		return nil
 	}
@@ -156,14 +156,14 @@ func (o *observation) parts(n notice, data *answer) (parts []jcs.Member, ok bool
 		return nil, false
 	}
 	parts, err := jcs.Members(data.data)
-	if err != nil || slices.ContainsFunc(parts, func(f jcs.Member) bool { return !o.knows(f.Name) }) {
+	if err != nil || slices.ContainsFunc(parts, func(f jcs.Member) bool { return !o.observes(f.Name) }) {
 		return nil, false
 	}
 	return parts, true
 }
 
-// knows reports whether an affordance of that name is observed.
-func (o *observation) knows(name string) bool {
+// observes reports whether an affordance of that name is observed.
+func (o *observation) observes(name string) bool {
 	switch o.r.Message.Type {
 	case interact.ObserveAllProperties:
 		return o.r.Thing.Properties[name] != nil

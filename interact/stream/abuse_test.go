@@ -32,7 +32,7 @@ func raw(k frame.Kind, id uint64, body string) []byte {
 	return b
 }
 
-// request returns the bytes of a request frame.
+// rawRequest returns the bytes of a request frame.
 func rawRequest(id uint64, m *interact.Message, f frame.Extra) []byte {
 	b, err := frame.Append(nil, frame.Request, id, func(b []byte) ([]byte, error) { return frame.AppendRequest(b, m, f, 0) })
 	if err != nil {

@@ -36,7 +36,7 @@ func ask(name string, data string) *interact.Message {
 	return &interact.Message{Type: interact.InvokeAction, Thing: "urn:example:weather", ID: "id-1", Name: name, Data: []byte(data)}
 }
 
-// done is the final status of the action that m asks for.
+// done is the final status of the action of m.
 func done(m *interact.Message, data string) *interact.Message {
 	r := m.Reply(interact.ActionStatus, "", []byte(data))
 	r.Status = interact.StatusCompleted
@@ -611,7 +611,7 @@ func TestACallAllocates(t *testing.T) {
 	}
 }
 
-// TestConsumersOfANode: a host hears for which of its consumers a node asks, by the name that the node has for it, and no more: what a
+// TestConsumersOfANode: a host receives the name that a node has for the consumer of a call, and no more: what a
 // message says of others is not passed on, and what is observed is observed by the node.
 func TestConsumersOfANode(t *testing.T) {
 	t.Parallel()
@@ -640,7 +640,7 @@ func TestConsumersOfANode(t *testing.T) {
 			m.From = c.from
 			r, err := interact.Call(t.Context(), p.thing, m)
 			if err != nil || string(r.Data) != c.want+" peer" {
-				t.Errorf("%s: the host hears %v, %v, want %s", name, r, err, c.want)
+				t.Errorf("%s: the host got %v, %v, want %s", name, r, err, c.want)
 			}
 		}
 	}

@@ -25,7 +25,7 @@ type wire struct {
 	// mu owns what follows.
 	mu    sync.Mutex
 	cut   bool
-	backs map[string]*net.UDPConn // by who sends
+	backs map[string]*net.UDPConn // by sender
 	work  sync.WaitGroup
 }
 

@@ -23,7 +23,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// stream is a request with a stream of chunks.
+// streamed is a request with a stream of chunks.
 func streamed(chunks iter.Seq2[[]byte, error]) *interact.Message {
 	m := ask("stream", "")
 	m.Chunks = chunks
@@ -72,7 +72,7 @@ func TestBothWaysAtOnce(t *testing.T) {
 			m := streamed(func(yield func([]byte, error) bool) {
 				for i := range rounds {
 					if sent := bytes.Repeat([]byte{'a' + byte(i)}, size); !yield(sent, nil) {
-						t.Errorf("%d bytes: nobody takes chunk %d", size, i)
+						t.Errorf("%d bytes: chunk %d is not read", size, i)
 						return
 					} else if !bytes.Equal(<-back, sent) {
 						t.Errorf("%d bytes: chunk %d came back as another", size, i)
@@ -94,7 +94,7 @@ func TestBothWaysAtOnce(t *testing.T) {
 	})
 }
 
-// TestLeavingInTheMiddle: the consumer leaves a stream that goes both ways; both ends are told, and release everything.
+// TestLeavingInTheMiddle: the consumer leaves a stream that goes both ways; both ends get the cancellation, and release everything.
 func TestLeavingInTheMiddle(t *testing.T) {
 	each(t, func(t *testing.T, transport string) {
 		ended, poured := make(chan error, 1), make(chan struct{})
@@ -132,7 +132,7 @@ func TestLeavingInTheMiddle(t *testing.T) {
 	})
 }
 
-// TestTheAgentEndsFirst: it has heard enough, or fails, while chunks still come.
+// TestTheAgentEndsFirst: the agent ends or fails while chunks still arrive.
 func TestTheAgentEndsFirst(t *testing.T) {
 	each(t, func(t *testing.T, transport string) {
 		failure := interact.Errorf(interact.AgentFailed, "", "enough")
@@ -211,7 +211,7 @@ func steady(t *testing.T, n *atomic.Int64) int64 {
 	return last
 }
 
-// TestASlowConsumer: who stops to read replies stops the agent, and nobody else.
+// TestASlowConsumer: a consumer that does not read replies stops its agent only.
 func TestASlowConsumer(t *testing.T) {
 	each(t, func(t *testing.T, transport string) {
 		const size, total = 10_000, 1000

@@ -127,7 +127,7 @@ func TestMoreThanTheWindow(t *testing.T) {
 	}
 }
 
-// TestSendersWait: who has used up the credit waits for more, or for the end.
+// TestSendersWait: a sender without credit waits for more, or for the end.
 func TestSendersWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -26,11 +26,11 @@ func TestPseudonyms(t *testing.T) {
 	name := one.Of(ada)
 	switch {
 	case !did.ValidPrincipalName(name), strings.Contains(name, "1000"), strings.Contains(name, "uid"):
-		t.Errorf("a user is told as %q", name)
+		t.Errorf("a user has the pseudonym %q", name)
 	case name != one.Of(ada), name != again.Of(ada):
-		t.Error("a user is told by two names")
+		t.Error("a user has two pseudonyms")
 	case name == one.Of(eve), name == other.Of(ada):
-		t.Error("two users, or those of two nodes, are told by one name")
+		t.Error("two users, or those of two nodes, have one pseudonym")
 	}
 	for i := range 2 * maxPseudonyms {
 		one.Of(did.Consumer(did.Socket, "uid:"+strings.Repeat("1", i+1)))

@@ -301,7 +301,7 @@ func (l *session) caller(name string) *did.Principal {
 	return p
 }
 
-// Extra receives the frames after the request: its data, and a stream of chunks.
+// follow receives the frames after the request: its data, and a stream of chunks.
 func (v *served) follow(f frame.Extra) (err error) {
 	if (f.Size > 0 || f.Stream) && !v.l.own {
 		return frame.Errorf("data in chunks on a shared session")

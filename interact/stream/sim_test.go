@@ -330,7 +330,7 @@ func TestSlowAgentDoesNotEndTheSession(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if n := probes.Load(); n > 15 {
-			t.Errorf("probed %d times, nobody waits", n)
+			t.Errorf("probed %d times without a waiting call", n)
 		}
 	})
 }

@@ -121,7 +121,7 @@ func completes(_ context.Context, m *interact.Message) iter.Seq2[*interact.Messa
 	return interact.One(r)
 }
 
-// A consumer follows an action in a goroutine.
+// A caller follows an action in a goroutine.
 type caller struct {
 	mu   sync.Mutex
 	got  []*interact.Message
@@ -226,7 +226,7 @@ func codeOf(err error) string {
 	return interact.AsError(err).Code.Slug()
 }
 
-// ask asks for one reply.
+// ask requests one reply.
 func ask(t *testing.T, thing interact.Thing, typ interact.Type, changes ...change) (*interact.Message, error) {
 	return interact.Call(t.Context(), thing, message(typ, changes...))
 }

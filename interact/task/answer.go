@@ -179,13 +179,13 @@ func (h *host) look(m *interact.Message) (state, error) {
 	case m.ActionID != "":
 		return state{}, interact.Errorf(interact.NoTask,
 			"results are kept for a while, and not over a restart of the host; only who began an action can ask for it",
-			"%s knows no task %q", h.desc.Name(), m.ActionID)
+			"%s has no task %q", h.desc.Name(), m.ActionID)
 	case m.Name == "":
 		return state{}, interact.Errorf(interact.Invalid, "give the actionID of its first state, or the action's name",
 			"no task is named")
 	default:
 		return state{}, interact.Errorf(interact.NoTask, "only actions invoked with Detach or a Key are kept for later queries",
-			"%s knows no task of %s", h.desc.Name(), m.Name)
+			"%s has no task of %s", h.desc.Name(), m.Name)
 	}
 }
 

@@ -124,7 +124,7 @@ func TestCancel(t *testing.T) {
 		<-c.done
 		want(t, "its consumer", c.states(), "pending cancelled")
 		if !strings.Contains(c.err.Error(), "a consumer cancelled it") {
-			t.Errorf("its consumer hears %v", c.err)
+			t.Errorf("its consumer gets %v", c.err)
 		}
 		want(t, "the state", queried(t, thing), "cancelled")
 		c = begin(t, thing, detached)
@@ -170,7 +170,7 @@ func TestCancelOfAnAgentThatDoesNotAnswer(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		leave()
 		if _, err := interact.Call(ctx, thing, message(interact.CancelAction)); !errors.Is(err, context.Canceled) {
-			t.Errorf("who left heard %v", err)
+			t.Errorf("the consumer that left got %v", err)
 		}
 		close(release)
 		synctest.Wait()

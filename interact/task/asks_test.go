@@ -12,7 +12,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A run that wants to know several things waits until all are answered, and says what is left; only who began it answers.
+// A run with several open inputs waits until all are answered, and lists the remaining ones; only the caller that started it can answer.
 func TestRunsThatAsk(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -133,14 +133,14 @@ func TestLedgerSurvivesARestart(t *testing.T) {
 					t.Errorf("got %v, %v", got, err)
 				}
 				if d.synced != d.puts || d.puts != i+1 {
-					t.Errorf("the pending state is told after %d of %d writes are durable", d.synced, d.puts)
+					t.Errorf("the pending state is reported after %d of %d writes are durable", d.synced, d.puts)
 				}
 				break // the consumer leaves, and the node dies
 			}
 			time.Sleep(time.Minute)
 		}
 		l = open(t, d, LedgerOptions{})
-		operator := did.Consumer(did.Process, "operator") // who began it; how it was proven then does not matter now
+		operator := did.Consumer(did.Process, "operator") // the caller that started it; how it was authenticated does not matter now
 		want := []Entry{
 			{ActionID: "id 1", Thing: "urn:oven@z6Mkx", Action: "bake1", Began: began.Add(time.Minute), State: interact.StatusPending, LastSeen: began.Add(time.Minute), By: operator},
 			{ActionID: "id 0", Thing: "urn:oven@z6Mkx", Action: "bake0", Began: began, State: interact.StatusPending, LastSeen: began, By: operator},
@@ -171,7 +171,7 @@ func TestLedgerSurvivesARestart(t *testing.T) {
 				want = ended
 			}
 			if e, _ := l.Get(id); !e.Ended.Equal(want) || !e.LastSeen.Equal(time.Now()) {
-				t.Errorf("%s has ended at %v, heard at %v, want %v", id, e.Ended, e.LastSeen, want)
+				t.Errorf("%s has ended at %v, was seen at %v, want %v", id, e.Ended, e.LastSeen, want)
 			}
 		}
 	})
@@ -193,7 +193,7 @@ func TestLedgerNotes(t *testing.T) {
 			Remote: true}, "failed"},
 		"what was lost sight of": {[]*interact.Message{pending, running}, &interact.Error{Code: interact.Unreachable},
 			"running"},
-		"what took too long for who waits": {[]*interact.Message{pending}, context.DeadlineExceeded, "pending"},
+		"what took too long for its caller": {[]*interact.Message{pending}, context.DeadlineExceeded, "pending"},
 		"what may go on": {[]*interact.Message{pending}, &interact.Error{Code: interact.Internal, Started: true},
 			"pending"},
 		"what was refused": {nil, &interact.Error{Code: interact.Forbidden}, ""},

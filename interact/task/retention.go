@@ -18,7 +18,7 @@ type consumer struct {
 	kept    int64 // of ended tasks
 }
 
-// The resource for which a task is dropped.
+// keptTasks and keptBytes are the resources for which tasks are dropped.
 func keptTasks(c *consumer) int64 { return int64(len(c.tasks) - c.running) }
 func keptBytes(c *consumer) int64 { return c.kept }
 

@@ -202,12 +202,12 @@ func TestLeavingASharedRun(t *testing.T) {
 		}
 		c2.leave()
 		if !a.last().over() {
-			t.Fatal("it goes on though nobody waits")
+			t.Fatal("it continues without a waiting caller")
 		}
 		want(t, "the state", queried(t, thing), "cancelled")
 		c3 := begin(t, thing, keyed("k"))
 		<-c3.done
-		want(t, "who asks again", c3.states(), "pending cancelled")
+		want(t, "a second query", c3.states(), "pending cancelled")
 		if a.count() != 1 {
 			t.Errorf("a key ran %d times", a.count())
 		}
@@ -216,7 +216,7 @@ func TestLeavingASharedRun(t *testing.T) {
 		c4.leave()
 		c5.leave()
 		if a.last().over() {
-			t.Error("who asks for a run to be detached has it detached, if it joined or began it")
+			t.Error("a caller that joined or started a run can detach it")
 		}
 	})
 }
@@ -233,7 +233,7 @@ func TestKeyOfAnUnstartedAction(t *testing.T) {
 		"lost on the way":            {err: &interact.Error{Code: interact.Unreachable, Started: true}},
 		"lost after it began":        {err: &interact.Error{Code: interact.Unreachable}, said: true},
 		"failed":                     {err: &interact.Error{Code: interact.AgentFailed}},
-		"took too long, who knows":   {err: &interact.Error{Code: interact.Timeout}},
+		"timeout, unknown result":    {err: &interact.Error{Code: interact.Timeout}},
 		"an error of no known class": {err: &interact.Error{Code: interact.Internal}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -273,7 +273,7 @@ func TestMaxRun(t *testing.T) {
 	})
 }
 
-// TestBound: who is not trusted has less than MaxRun, and is told by which key.
+// TestBound: an untrusted caller has less than MaxRun, and the error names the configuration key.
 func TestBound(t *testing.T) {
 	limit := func(m *interact.Message) (time.Duration, string) {
 		return 10 * time.Second, "interact.tasks.untrusted_max_duration"
@@ -650,7 +650,7 @@ func TestKeepingOutputs(t *testing.T) {
 	})
 }
 
-// TestTooLargeToKeep: whoever waits gets it, and whoever asks later hears what became of it.
+// TestTooLargeToKeep: waiting callers get the result, and later queries get the state.
 func TestTooLargeToKeep(t *testing.T) {
 	for name, parts := range map[string]int{"at once": 0, "in parts": 3} {
 		t.Run(name, func(t *testing.T) {
@@ -673,10 +673,10 @@ func TestTooLargeToKeep(t *testing.T) {
 				}
 				<-c.done
 				if got := c.states(); strings.Count(got, "1") != 60 || c.err != nil {
-					t.Errorf("who waited got %s", got)
+					t.Errorf("the waiting caller got %s", got)
 				}
-				want(t, "who asks later", queried(t, thing), " too-large")
-				want(t, "who asks with the key", begin(t, thing, detached, keyed("k")).states(), "pending too-large")
+				want(t, "a later query", queried(t, thing), " too-large")
+				want(t, "a request with the key", begin(t, thing, detached, keyed("k")).states(), "pending too-large")
 				r2, err := ask(t, thing, interact.QueryAllActions)
 				if err != nil || !strings.Contains(string(r2.Data), `"state":"completed"`) || !strings.Contains(string(r2.Data),
 					"too-large") {
@@ -758,8 +758,8 @@ func TestRunForgets(t *testing.T) {
 	})
 }
 
-// TestManyAtOnce is for the race detector.
-func TestManyAtOnce(t *testing.T) {
+// TestConcurrentTasks is for the race detector.
+func TestConcurrentTasks(t *testing.T) {
 	t.Parallel()
 	r := New(Options{MaxTasks: 20, MaxOutput: 4000, Keep: time.Millisecond})
 	slow := interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {

@@ -76,7 +76,7 @@ func attach(t *testing.T, o AttachOptions) (id string, stop func() error) {
 	return id, stop
 }
 
-// TestAttach asks an agent that dialled in, everything that a node may ask, and takes it back.
+// TestAttach calls all operations of an attached agent, and withdraws it.
 func TestAttach(t *testing.T) {
 	t.Parallel()
 	r, l := newRegistry(), newLab()
@@ -131,7 +131,7 @@ func TestAttach(t *testing.T) {
 	}
 	_, err = ask(t, thing, message(interact.ReadProperty, "level", ""))
 	if e := wantError(t, err, interact.Unreachable); e.Started {
-		t.Error("who is not connected has not begun")
+		t.Error("an agent that is not connected has started")
 	}
 }
 
@@ -151,7 +151,7 @@ func TestAttachEndsAfterItsAnswers(t *testing.T) {
 		agent := interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] {
 			panic("a defect, which is logged before it is answered")
 		})
-		bubble(t, newLab(), ServerOptions{Register: r.register}, func(t *testing.T, p *pipes, _ *Server) {
+		servePipes(t, ServerOptions{Mesh: newLab(), Register: r.register}, func(p *pipes, _ *Server) {
 			id, stop := attach(t, AttachOptions{URL: "ws://node/ws", Dial: p.dial, TD: []byte(`{"title":"lab"}`), Thing: agent,
 				Log: slog.New(slog.NewTextHandler(log, nil))})
 			answer := make(chan error, 1)
@@ -263,7 +263,7 @@ func TestSeveralThingsOnOneSocket(t *testing.T) {
 	}()
 	m := w.hear()
 	if m["messageType"] != "invokeAction" || m["thingId"] != "urn:agent:13" || m["action"] != "chat" || m["hops"] != 1.0 {
-		t.Errorf("the agent hears %v", m)
+		t.Errorf("the agent receives %v", m)
 	}
 	w.say(fmt.Sprintf(`{"messageType":"actionStatus","messageId":"a1","correlationId":%q,"thingId":"urn:agent:13","action":"chat","status":"in progress","output":2}`, m["messageId"]))
 	w.say(fmt.Sprintf(`{"messageType":"actionStatus","messageId":"a2","correlationId":%q,"thingId":"urn:agent:13","action":"chat","status":"completed","output":3}`, m["messageId"]))
@@ -286,7 +286,7 @@ func dialWithToken(t *testing.T, url string) *wire {
 	return newWire(t, k.ws)
 }
 
-// TestAgentCrashesDuringAStream of an action, an observation and a registration: everybody hears of it, and it is released.
+// TestAgentCrashesDuringAStream of an action, an observation and a registration: all consumers get the error, and it is released.
 func TestAgentCrashesDuringAStream(t *testing.T) {
 	t.Parallel()
 	r := newRegistry()
@@ -323,7 +323,7 @@ func TestSharedSubscriptions(t *testing.T) {
 		t.Helper()
 		m := w.hear()
 		if m["messageType"] != kind || m["event"] != name {
-			t.Fatalf("the agent hears %v, want %s %v", m, kind, name)
+			t.Fatalf("the agent receives %v, want %s %v", m, kind, name)
 		}
 		return m["messageId"].(string)
 	}
@@ -372,7 +372,7 @@ func TestSharedSubscriptions(t *testing.T) {
 	id = asked("subscribeEvent", "alarm")
 	third.leave()
 	asked("unsubscribeEvent", "alarm")
-	tell("error", id, `"title":"nobody hears it"`)
+	tell("error", id, `"title":"without a reader"`)
 	w.quietAs("q")
 }
 
@@ -529,7 +529,7 @@ func TestNodeIsLost(t *testing.T) {
 	}
 }
 
-// An agent that changes is described anew, and what goes on with it goes on.
+// A changed agent gets a new description, and its interactions continue.
 func TestADescriptionChanges(t *testing.T) {
 	t.Parallel()
 	r, next := newRegistry(), make(chan struct{})

@@ -32,7 +32,7 @@ func newClient(t testing.TB, o Options) *Client {
 	return c
 }
 
-// form is the beginning of a form at url.
+// formOf is the beginning of a form at url.
 func formOf(url, subprotocol string) string {
 	if subprotocol == "" {
 		return fmt.Sprintf(`"href": %q`, url)
@@ -62,7 +62,7 @@ func message(typ interact.Type, name, data string) *interact.Message {
 	return m
 }
 
-// TestClientAsksServer asks everything in each dialect, over one connection.
+// TestClientAsksServer calls all operations in each dialect, over one connection.
 func TestClientAsksServer(t *testing.T) {
 	t.Parallel()
 	all := []string{"", "lmosprotocol", "webthingprotocol"}
@@ -293,7 +293,7 @@ func (r *reader) leave() {
 	r.done.Wait()
 }
 
-// TestLeavingCancels tells an agent that nobody waits for its action any more.
+// TestLeavingCancels: an agent receives a cancellation when the caller of its action leaves.
 func TestLeavingCancels(t *testing.T) {
 	t.Parallel()
 	l := newLab()
@@ -309,7 +309,7 @@ func TestLeavingCancels(t *testing.T) {
 	l.until(t, "the action was cancelled", func() bool { return l.state["left hang"] != 0 })
 }
 
-// TestNoHeadOfLineBlocking asks beside an action that hangs.
+// TestNoHeadOfLineBlocking: requests beside a blocked action are answered.
 func TestNoHeadOfLineBlocking(t *testing.T) {
 	t.Parallel()
 	l := newLab()
@@ -394,7 +394,7 @@ func TestClientErrors(t *testing.T) {
 		name, form string
 		code       interact.Code
 	}{
-		{"nobody listens", formOf("ws://"+gone.Addr().String()+"/ws", ""), interact.Unreachable},
+		{"no listener", formOf("ws://"+gone.Addr().String()+"/ws", ""), interact.Unreachable},
 		{"no WebSocket", formOf(at, ""), interact.Unreachable},
 		{"a redirect", formOf(at+"/moved", ""), interact.Unreachable},
 		{"refused", formOf(at+"/secret", ""), interact.Unauthenticated},
@@ -518,9 +518,9 @@ func TestSlowConsumerLosesItsCallOnly(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		var last error
-		heard := 0
+		received := 0
 		for _, err := range thing.Do(t.Context(), message(interact.SubscribeEvent, "alarm", "")) {
-			if last, heard = err, heard+1; heard == 1 {
+			if last, received = err, received+1; received == 1 {
 				close(first)
 				<-proceed
 			}
@@ -533,7 +533,7 @@ func TestSlowConsumerLosesItsCallOnly(t *testing.T) {
 	for range 2*maxQueued + 10 {
 		l.emit(interact.Event, "alarm", "", `"fire"`)
 	}
-	for sent := false; ; { // the reader goes on: an answer that comes after the events is heard
+	for sent := false; ; { // the reader goes on: an answer that comes after the events is received
 		if _, err := ask(t, thing, message(interact.ReadProperty, "level", "")); err != nil {
 			t.Fatal(err)
 		}

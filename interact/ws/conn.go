@@ -162,7 +162,7 @@ func lost(err error) *closing {
 	var end websocket.CloseError
 	switch {
 	case errors.As(err, &end):
-		return &closing{websocket.StatusNormalClosure, "", fmt.Errorf("it was closed: %d %s", end.Code, clip(end.Reason, 130))}
+		return &closing{websocket.StatusNormalClosure, "", fmt.Errorf("it was closed: %d %s", end.Code, frame.Clip(end.Reason, 130))}
 	case errors.Is(err, websocket.ErrMessageTooBig):
 		return &closing{websocket.StatusMessageTooBig, "", errors.New("a frame was larger than is allowed")}
 	}
@@ -272,7 +272,7 @@ func (c *conn) send(ctx context.Context, f *frame.Frame, sent *atomic.Bool) erro
 		data, err := f.Encode()
 		if err == nil && int64(len(data)) > c.maxMessage {
 			err = interact.Errorf(interact.TooLarge, "send or ask for less", "the frame for %s has %d bytes; %d are allowed",
-				clip(f.Name, 100), len(data), c.maxMessage)
+				frame.Clip(f.Name, 100), len(data), c.maxMessage)
 		}
 		return outgoing{data: data, sent: sent}, err
 	})

@@ -24,7 +24,7 @@ func contract(subprotocol string) bindingtest.Kit {
 			return NewClient(Options{Credentials: o.Credentials, Dial: o.Dial, MaxMessage: int64(o.Limit)})
 		},
 		Serve: func(t testing.TB, a *bindingtest.Agent) string {
-			s := NewServer(ServerOptions{Mesh: a, Find: a.Find})
+			s := NewServer(ServerOptions{Mesh: a, Find: a.Find, Gate: a.Gate})
 			h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.Serve(w, r, false) }))
 			t.Cleanup(h.Close)
 			t.Cleanup(s.Close)

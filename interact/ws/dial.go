@@ -8,8 +8,6 @@ import (
 	"net/http"
 
 	"github.com/coder/websocket"
-
-	"github.com/lmosd/lmosd/interact"
 )
 
 // A dialer opens WebSockets.
@@ -58,9 +56,4 @@ func (d dialer) open(ctx context.Context, url string, header http.Header, offer 
 		return socket{}, status, err // raw may still be written
 	}
 	return socket{ws, raw}, status, nil
-}
-
-// clip returns the text of a peer for display: one line of at most n bytes, cut between characters.
-func clip(text string, n int) string {
-	return interact.Clip(interact.Readable(text[:min(len(text), 4*n)]), n)
 }

@@ -47,7 +47,7 @@ func (r *runs) add(one *run) {
 }
 
 // end notes that a run has ended at now, with the state last, without its output if that is lost; nil where nothing is known of its
-// end. One that nobody can ask for is forgotten.
+// end. One that cannot be queried is dropped.
 func (r *runs) end(one *run, last *interact.Message, lost bool, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -315,7 +315,7 @@ func (c *conn) inquire(f *frame.Frame, t target, m *interact.Message) error {
 	one, ok := c.serving.runs.find(f)
 	if !ok && f.ActionID == "" {
 		return interact.Errorf(interact.NoTask, "send the actionID that its first status had",
-			"this connection began no %q that is known", clip(f.Name, 100))
+			"this connection began no %q that is known", frame.Clip(f.Name, 100))
 	}
 	if ok {
 		m.Name, m.ActionID = one.name, one.actionID
@@ -346,13 +346,13 @@ func (c *conn) attached(f *frame.Frame, one *run) error {
 	cancels := f.Type == interact.CancelAction
 	switch {
 	case !one.here():
-		return interact.Errorf(interact.NoTask, "ask again after its first status", "%s has not begun", clip(one.name, 100))
+		return interact.Errorf(interact.NoTask, "ask again after its first status", "%s has not begun", frame.Clip(one.name, 100))
 	case one.last != nil && cancels:
 		return interact.Errorf(interact.NoTask, "there is nothing to cancel; queryAction returns the result", "%s has ended: %s",
-			clip(one.name, 100), one.last.Status)
+			frame.Clip(one.name, 100), one.last.Status)
 	case one.lost:
 		return interact.Errorf(interact.TooLarge, "invoke it again", "%s is completed, and its output was too large to be kept",
-			clip(one.name, 100))
+			frame.Clip(one.name, 100))
 	case one.last != nil:
 		r = one.last
 	case cancels:

@@ -223,7 +223,7 @@ func TestRunsAreBounded(t *testing.T) {
 	r.add(unnamed)
 	r.end(unnamed, nil, false, now)
 	if len(r.list) != maxRuns-1 {
-		t.Errorf("a run of which nobody can know anything is remembered: %d", len(r.list))
+		t.Errorf("a run without a reader is kept: %d", len(r.list))
 	}
 }
 

@@ -115,7 +115,7 @@ func (s *kotlinServer) answer(data []byte) (frames []string, ok bool) {
 	return nil, false
 }
 
-// TestKotlinServer asks one all that it can do, and some that it cannot; it never gets a message that it has no class for.
+// TestKotlinServer calls a Kotlin server: its operations, and some that it lacks. It never receives a message without a class.
 func TestKotlinServer(t *testing.T) {
 	t.Parallel()
 	s := &kotlinServer{hung: make(chan bool, 1), closed: make(chan error, 10)}

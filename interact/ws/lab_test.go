@@ -122,7 +122,7 @@ func (l *lab) saw(t testing.TB, typ interact.Type) (m *interact.Message) {
 	return m
 }
 
-// emit tells whoever watches name.
+// emit sends an event to the observers of name.
 func (l *lab) emit(typ interact.Type, name, id, data string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -275,7 +275,7 @@ func (l *lab) invoke(ctx context.Context, m *interact.Message, yield func(*inter
 	}
 }
 
-// finish ends a task that nobody follows.
+// finish ends a task without observers.
 func (l *lab) finish(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -314,7 +314,7 @@ func listen(t testing.TB, s *Server) string {
 	return "ws" + strings.TrimPrefix(h.URL, "http")
 }
 
-// A wire is a peer that is a test: it says and hears frames as they are.
+// A wire is the test as a peer: it sends and receives single frames.
 type wire struct {
 	t    testing.TB
 	ws   *websocket.Conn

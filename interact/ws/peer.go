@@ -77,7 +77,7 @@ func (p *peer) possible(m *interact.Message) error {
 	case m.Chunks != nil && (!p.streams || m.Type != interact.InvokeAction):
 		return interact.Errorf(interact.NotAllowed, "send the data as one input", "%s takes no request stream here", p.c.name)
 	case m.Chunks != nil && len(m.Data) > 0:
-		return interact.Errorf(interact.Invalid, "send one of them", "%s takes its input or a stream, and not both", clip(m.Name, 100))
+		return interact.Errorf(interact.Invalid, "send one of them", "%s takes its input or a stream, and not both", frame.Clip(m.Name, 100))
 	case frame.Name(m.Type) == "" || m.Type.Op() == "" || ends(m.Type):
 		return interact.Errorf(interact.NotAllowed,
 			"ask for one of the operations of TD 1.1 §5.3.4.2; to end a subscription, leave it",
@@ -247,7 +247,7 @@ func failure(r *interact.Message) error {
 		return frame.ReadProblem(r.Data)
 	}
 	return &interact.Error{Code: interact.AgentFailed, Remote: true, Hint: "see the agent's log",
-		Title: "the action failed: " + clip(string(r.Data), frame.MaxText)}
+		Title: "the action failed: " + frame.Clip(string(r.Data), frame.MaxText)}
 }
 
 // pollable reports whether the action continues and must be polled.

@@ -173,7 +173,7 @@ func TestWatchersComeAndGo(t *testing.T) {
 			}
 		}
 	})
-	var heard atomic.Int64
+	var received atomic.Int64
 	for range 16 {
 		work.Go(func() {
 			for range 10 {
@@ -181,7 +181,7 @@ func TestWatchersComeAndGo(t *testing.T) {
 					if err != nil {
 						t.Errorf("it ended: %v", err)
 					}
-					heard.Add(1)
+					received.Add(1)
 					break
 				}
 			}
@@ -191,8 +191,8 @@ func TestWatchersComeAndGo(t *testing.T) {
 	close(stop)
 	events.Wait()
 	l.watched(t, 0)
-	if heard.Load() != 160 {
-		t.Errorf("%d events were heard", heard.Load())
+	if received.Load() != 160 {
+		t.Errorf("%d events were received", received.Load())
 	}
 }
 

@@ -95,7 +95,7 @@ func (c *conn) unregister(f *frame.Frame) error {
 	s.mu.Unlock()
 	if r == nil {
 		return interact.Errorf(interact.NotFound, "send the thingId of thingRegistered", "%q is not registered by this connection",
-			clip(f.Thing, 200))
+			frame.Clip(f.Thing, 200))
 	}
 	r.end(true)
 	return c.send(c.ctx, f.Reply(interact.Acknowledgement), nil)

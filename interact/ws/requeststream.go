@@ -154,7 +154,7 @@ func (i *inflow) take(p frame.Packet) {
 		i.over = true
 	case p.Kind == frame.KindAbort:
 		i.queue, i.err = nil, &interact.Error{Code: interact.Cancelled, Remote: true, Hint: "send it again",
-			Title: "the request stream was broken off: " + clip(string(p.Body), frame.MaxWords)}
+			Title: "the request stream was broken off: " + frame.Clip(string(p.Body), frame.MaxWords)}
 	case i.credit <= 0:
 		i.queue, i.err = nil, interact.Errorf(interact.Invalid, "wait for credit", "more of the request stream came than was let")
 		i.c.work.Go(func() { i.stop("more came than there was credit for") })
@@ -306,7 +306,7 @@ func (o *outflow) take(p frame.Packet) {
 		o.over = true
 		if len(p.Body) > 0 {
 			o.k.fail(&interact.Error{Code: interact.AgentFailed, Remote: true, Hint: "see the agent's log",
-				Title: "the agent broke the request stream off: " + clip(string(p.Body), frame.MaxWords)})
+				Title: "the agent broke the request stream off: " + frame.Clip(string(p.Body), frame.MaxWords)})
 		}
 	}
 }

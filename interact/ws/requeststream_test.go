@@ -20,7 +20,7 @@ import (
 	"github.com/lmosd/lmosd/internal/liveheap"
 )
 
-// source is a request stream that a test feeds. Left is closed when nobody reads it any more.
+// source is a request stream that a test feeds. Left is closed when it has no reader any more.
 type source struct {
 	chunks chan []byte
 	left   chan struct{}
@@ -63,7 +63,7 @@ func streamed(chunks iter.Seq2[[]byte, error]) *interact.Message {
 	return m
 }
 
-// hears attaches an agent to a node: its "hear" is f, everything else is a lab's.
+// hears attaches an agent to a node: its action "hear" is f, all else is that of a lab.
 func hears(t *testing.T, f func(ctx context.Context, m *interact.Message, say func(interact.Status, []byte) bool) error,
 ) interact.Thing {
 	t.Helper()
@@ -263,30 +263,30 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// TestStreamBreaks: each end hears of it, and the source is left.
+// TestStreamBreaks: each end gets an error, and the source is left.
 func TestStreamBreaks(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		source error           // of the source, after the first chunk
-		leave  bool            // the consumer leaves
-		answer error           // the agent's, after the first chunk
-		want   interact.Code   // what the consumer hears
-		heard  []interact.Code // what the agent hears
+		source   error           // of the source, after the first chunk
+		leave    bool            // the consumer leaves
+		answer   error           // the agent's, after the first chunk
+		want     interact.Code   // what the consumer receives
+		received []interact.Code // what the agent receives
 	}{
 		"by the source": {source: interact.Errorf(interact.TooLarge, "cut it", "too long"), want: interact.TooLarge,
-			heard: []interact.Code{interact.Cancelled}},
-		"by the consumer":   {leave: true, want: interact.Cancelled, heard: []interact.Code{interact.Cancelled}},
+			received: []interact.Code{interact.Cancelled}},
+		"by the consumer":   {leave: true, want: interact.Cancelled, received: []interact.Code{interact.Cancelled}},
 		"by the agent":      {answer: interact.Errorf(interact.AgentFailed, "see its log", "it is full"), want: interact.AgentFailed},
 		"the agent is done": {answer: errDone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			first, heard := make(chan struct{}), make(chan error, 1)
+			first, received := make(chan struct{}), make(chan error, 1)
 			thing := hears(t, func(_ context.Context, m *interact.Message, say func(interact.Status, []byte) bool) error {
 				for _, err := range m.Chunks {
 					switch {
 					case err != nil:
-						heard <- err
+						received <- err
 						return err
 					case errors.Is(c.answer, errDone):
 						say(interact.StatusCompleted, nil)
@@ -316,10 +316,10 @@ func TestStreamBreaks(t *testing.T) {
 			} else if err != nil {
 				t.Error(err)
 			}
-			for _, code := range c.heard {
-				wantError(t, <-heard, code)
+			for _, code := range c.received {
+				wantError(t, <-received, code)
 			}
-			if c.heard == nil {
+			if c.received == nil {
 				close(first)
 			}
 			if c.leave {
@@ -426,7 +426,7 @@ func TestPlayedAgent(t *testing.T) {
 			got := newReader(t, thing, streamed(s.all))
 			m := w.hear()
 			if m["stream"] != 1.0 || m["contentType"] != "audio/wav" || m["input"] != nil {
-				t.Fatalf("the agent hears %v", m)
+				t.Fatalf("the agent receives %v", m)
 			}
 			c.say(w, 1)
 			if c.text != "" {

@@ -298,9 +298,9 @@ func TestWritesKeepTheirOrder(t *testing.T) {
 		< {"messageType":"propertyReading","correlationId":"m1","data":2}`)
 }
 
-// TestManyAtOnce floods a server with requests that take their time: some are served, the others refused, and the connection
+// TestRequestFlood floods a server with requests that take their time: some are served, the others refused, and the connection
 // lives.
-func TestManyAtOnce(t *testing.T) {
+func TestRequestFlood(t *testing.T) {
 	t.Parallel()
 	const n = 10_000
 	l := newLab()

@@ -97,7 +97,7 @@ func TestObservationStartsWithTheCurrentValue(t *testing.T) {
 	}
 }
 
-// TestUnreadablePropertyIsObserved: the first change is then the first that is heard.
+// TestUnreadablePropertyIsObserved: the first change is then the first that is received.
 func TestUnreadablePropertyIsObserved(t *testing.T) {
 	t.Parallel()
 	l := newLab()
@@ -148,7 +148,7 @@ func TestLastSubscriptionWins(t *testing.T) {
 	w.quiet()
 }
 
-// TestSubscriptionsToAll are batches of single ones: each event comes once, whoever subscribed to what.
+// TestSubscriptionsToAll are batches of single ones: each event arrives once, whatever the subscriptions.
 func TestSubscriptionsToAll(t *testing.T) {
 	t.Parallel()
 	l := newLab()

@@ -85,7 +85,7 @@ func (a *tablesAgent) answer(data []byte) string {
 	return ""
 }
 
-// TestAgentsWrittenByTheTables asks agents of each spelling, whether they agree to the subprotocol or not.
+// TestAgentsWrittenByTheTables calls agents of each spelling, with and without the subprotocol.
 func TestAgentsWrittenByTheTables(t *testing.T) {
 	t.Parallel()
 	for name, a := range map[string]*tablesAgent{

@@ -16,6 +16,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/ws/frame"
 	"github.com/lmosd/lmosd/internal/pipenet"
 )
 
@@ -81,15 +82,25 @@ func (b *buffered) Close() error {
 	return nil
 }
 
-// bubble serves a lab in a synctest bubble until test returns.
-func bubble(t *testing.T, l *lab, o ServerOptions, test func(t *testing.T, p *pipes, s *Server)) {
-	l.late = time.Hour
-	o.Mesh, o.Find = l, find(describe(t, `"href": "ws://unused.example"`))
+// bubble runs test in a synctest bubble, with a server of a lab.
+func bubble(t *testing.T, o ServerOptions, test func(t *testing.T, l *lab, p *pipes, s *Server)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab()
+		l.late, o.Mesh = time.Hour, l
+		servePipes(t, o, func(p *pipes, s *Server) { test(t, l, p, s) })
+	})
+}
+
+// servePipes runs a server of pipes until test returns.
+func servePipes(t *testing.T, o ServerOptions, test func(p *pipes, s *Server)) {
+	t.Helper()
+	o.Find = find(describe(t, `"href": "ws://unused.example"`))
 	s, p := NewServer(o), &pipes{pipenet.Listen()}
 	h := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.Serve(w, r, true) })}
 	var work sync.WaitGroup
 	work.Go(func() { _ = h.Serve(p) })
-	test(t, p, s)
+	test(p, s)
 	s.Close()
 	_ = h.Close()
 	work.Wait()
@@ -105,7 +116,17 @@ func dialPipe(t *testing.T, p *pipes) *wire {
 	return w
 }
 
-// TestSlowReaderIsDropped: it hears why, if it begins to read in time; and its subscription ends.
+// subscriber returns a connection that has subscribed to the event alarm of the lab.
+func subscriber(t *testing.T, l *lab, p *pipes) *wire {
+	t.Helper()
+	w := dialPipe(t, p)
+	w.say(`{"messageType":"subscribeevent","thingId":"urn:x","messageId":"m1","event":"alarm"}`)
+	w.hear()
+	l.watched(t, 1)
+	return w
+}
+
+// A slow reader is disconnected and its subscription ends. It gets the reason if it begins to read in time.
 func TestSlowReaderIsDropped(t *testing.T) {
 	t.Parallel()
 	const events = 300
@@ -121,36 +142,78 @@ func TestSlowReaderIsDropped(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				l := newLab()
-				bubble(t, l, ServerOptions{}, func(t *testing.T, p *pipes, _ *Server) {
-					w := dialPipe(t, p)
-					w.say(`{"messageType":"subscribeevent","thingId":"urn:x","messageId":"m1","event":"alarm"}`)
-					w.hear()
-					l.watched(t, 1)
-					for range events { // the pipe holds 64 frames, out 32
-						l.emit(interact.Event, "alarm", "", `"fire"`)
+			bubble(t, ServerOptions{}, func(t *testing.T, l *lab, p *pipes, _ *Server) {
+				w := subscriber(t, l, p)
+				for range events { // the pipe holds 64 frames, out 32
+					l.emit(interact.Event, "alarm", "", `"fire"`)
+				}
+				time.Sleep(c.asleep)
+				received, err := 0, error(nil)
+				for received < events && err == nil {
+					if _, err = w.read(); err == nil {
+						received++
 					}
-					time.Sleep(c.asleep)
-					heard, err := 0, error(nil)
-					for heard < events && err == nil {
-						if _, err = w.read(); err == nil {
-							heard++
-						}
-					}
-					if c.dropped != (err != nil) {
-						t.Fatalf("%d events were heard: %v", heard, err)
-					}
-					var said websocket.CloseError
-					if errors.As(err, &said) != c.reason || c.reason && (said.Code != websocket.StatusTryAgainLater || !strings.Contains(said.Reason, "slowly")) {
-						t.Errorf("it ended with %v", err)
-					}
-					if !c.dropped {
-						_ = w.ws.CloseNow()
-					}
-					l.watched(t, 0)
-				})
+				}
+				if c.dropped != (err != nil) {
+					t.Fatalf("%d events were received: %v", received, err)
+				}
+				var said websocket.CloseError
+				if errors.As(err, &said) != c.reason || c.reason && (said.Code != websocket.StatusTryAgainLater || !strings.Contains(said.Reason, "slowly")) {
+					t.Errorf("it ended with %v", err)
+				}
+				if !c.dropped {
+					_ = w.ws.CloseNow()
+				}
+				l.watched(t, 0)
 			})
+		})
+	}
+}
+
+// A connection that this side ends writes its waiting frames first, which are responses, except to a peer that failed.
+func TestWaitingFramesAreWritten(t *testing.T) {
+	t.Parallel()
+	const waiting = 3
+	for _, c := range []struct {
+		why  *closing
+		want int
+	}{{goodbye, waiting}, {goingAway, waiting}, {readsSlow, 0}, {noPong, 0}} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &pipes{pipenet.Listen()}
+			var received int
+			var end error
+			h := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				ws, err := websocket.Accept(w, r, nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, _, end = ws.Read(r.Context()); end == nil; _, _, end = ws.Read(r.Context()) {
+					received++
+				}
+			})}
+			var work sync.WaitGroup
+			work.Go(func() { _ = h.Serve(p) })
+			k, _, err := dialer{dial: p.dial}.open(t.Context(), "ws://peer/ws", http.Header{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn := newConn(t.Context(), k, "peer", settings{}.withDefaults(), frame.Doc, nil)
+			for range waiting {
+				if err := conn.give(t.Context(), func() (outgoing, error) { return outgoing{data: []byte(`{}`)}, nil }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			conn.end(c.why)
+			conn.write()
+			conn.last.Stop()
+			synctest.Wait()
+			if received != c.want || websocket.CloseStatus(end) != c.why.code {
+				t.Errorf("%s: the peer received %d frames and %v, want %d and status %d", c.why.reason, received, end, c.want, c.why.code)
+			}
+			_ = h.Close()
+			_ = p.Close()
+			work.Wait()
 		})
 	}
 }
@@ -158,19 +221,13 @@ func TestSlowReaderIsDropped(t *testing.T) {
 // TestHalfOpenConnection: a peer that went away without a word is missed after the ping, at both ends.
 func TestHalfOpenConnection(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLab()
-		bubble(t, l, ServerOptions{}, func(t *testing.T, p *pipes, s *Server) {
-			w := dialPipe(t, p)
-			w.say(`{"messageType":"subscribeevent","thingId":"urn:x","messageId":"m1","event":"alarm"}`)
-			w.hear()
-			l.watched(t, 1)
-			began := time.Now() // from now on nobody reads the pipe
-			l.watched(t, 0)
-			if took := time.Since(began); took < pingAfter || took > 2*pingAfter+pongWait {
-				t.Errorf("it took %v", took)
-			}
-		})
+	bubble(t, ServerOptions{}, func(t *testing.T, l *lab, p *pipes, s *Server) {
+		subscriber(t, l, p)
+		began := time.Now() // the pipe is not read any more
+		l.watched(t, 0)
+		if took := time.Since(began); took < pingAfter || took > 2*pingAfter+pongWait {
+			t.Errorf("it took %v", took)
+		}
 	})
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipes{pipenet.Listen()}
@@ -225,85 +282,73 @@ func (o *once) Addr() net.Addr { return &net.UnixAddr{} }
 // TestQuietConnectionsLive as long as pings are answered: the Kotlin client never opens a second one.
 func TestQuietConnectionsLive(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLab()
-		bubble(t, l, ServerOptions{}, func(t *testing.T, p *pipes, _ *Server) {
-			w := dialPipe(t, p)
-			w.say(`{"messageType":"subscribeevent","thingId":"urn:x","messageId":"m1","event":"alarm"}`)
-			w.hear()
-			l.watched(t, 1)
-			go func() {
-				time.Sleep(24 * time.Hour)
-				l.emit(interact.Event, "alarm", "", `"fire"`)
-			}()
-			_, data, err := w.ws.Read(context.Background()) // which answers pings
-			if err != nil || !strings.Contains(string(data), "fire") {
-				t.Errorf("got %s, %v", data, err)
-			}
-			_ = w.ws.CloseNow()
-		})
+	bubble(t, ServerOptions{}, func(t *testing.T, l *lab, p *pipes, _ *Server) {
+		w := subscriber(t, l, p)
+		go func() {
+			time.Sleep(24 * time.Hour)
+			l.emit(interact.Event, "alarm", "", `"fire"`)
+		}()
+		_, data, err := w.ws.Read(context.Background()) // which answers pings
+		if err != nil || !strings.Contains(string(data), "fire") {
+			t.Errorf("got %s, %v", data, err)
+		}
+		_ = w.ws.CloseNow()
 	})
 }
 
 // TestUnusedConnectionOfAClientEnds, and one that is used does not.
 func TestUnusedConnectionOfAClientEnds(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLab()
-		bubble(t, l, ServerOptions{}, func(t *testing.T, p *pipes, s *Server) {
-			client := NewClient(Options{Dial: p.dial})
-			defer client.Close()
-			thing := client.Thing(describe(t, formOf("ws://agent/ws", "lmos")).Thing)
-			conns := func() int {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				return len(s.conns)
+	bubble(t, ServerOptions{}, func(t *testing.T, l *lab, p *pipes, s *Server) {
+		client := NewClient(Options{Dial: p.dial})
+		defer client.Close()
+		thing := client.Thing(describe(t, formOf("ws://agent/ws", "lmos")).Thing)
+		conns := func() int {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return len(s.conns)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			for range thing.Do(ctx, message(interact.SubscribeEvent, "alarm", "")) {
 			}
-			ctx, cancel := context.WithCancel(t.Context())
-			go func() {
-				for range thing.Do(ctx, message(interact.SubscribeEvent, "alarm", "")) {
-				}
-			}()
-			time.Sleep(2 * idle)
-			if conns() != 1 {
-				t.Errorf("%d connections while it is used", conns())
-			}
-			cancel()
-			time.Sleep(idle + pingAfter)
-			if conns() != 0 {
-				t.Errorf("%d connections after it was not used", conns())
-			}
-			if _, err := interact.Call(t.Context(), thing, message(interact.ReadProperty, "level", "")); err != nil {
-				t.Error(err)
-			}
-		})
+		}()
+		time.Sleep(2 * idle)
+		if conns() != 1 {
+			t.Errorf("%d connections while it is used", conns())
+		}
+		cancel()
+		time.Sleep(idle + pingAfter)
+		if conns() != 0 {
+			t.Errorf("%d connections after it was not used", conns())
+		}
+		if _, err := interact.Call(t.Context(), thing, message(interact.ReadProperty, "level", "")); err != nil {
+			t.Error(err)
+		}
 	})
 }
 
-// TestTimesOfAnswers: a deadline ends an interaction, and the agent is told; one without has 30 s, if it is no action.
+// TestTimesOfAnswers: a deadline ends an interaction, and the agent is notified; one without has 30 s, if it is no action.
 func TestTimesOfAnswers(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLab()
-		bubble(t, l, ServerOptions{}, func(t *testing.T, p *pipes, _ *Server) {
-			client := NewClient(Options{Dial: p.dial})
-			defer client.Close()
-			thing := client.Thing(describe(t, formOf("ws://agent/ws", "lmos")).Thing)
-			m := message(interact.InvokeAction, "hang", "")
-			m.Deadline = time.Now().Add(time.Minute)
-			began := time.Now()
-			_, err := interact.Call(t.Context(), thing, m)
-			if e := wantError(t, err, interact.Timeout); time.Since(began) != time.Minute || !e.Started {
-				t.Errorf("after %v: %+v", time.Since(began), e)
-			}
-			l.until(t, "the action was cancelled", func() bool { return l.state["left hang"] != 0 })
-			patient := newReader(t, thing, message(interact.InvokeAction, "hang", ""))
-			time.Sleep(9 * time.Minute)
-			l.unblock.Do(func() { close(l.release) })
-			if m := patient.next(t); m.Status != interact.StatusCompleted {
-				t.Errorf("got %+v", m)
-			}
-		})
+	bubble(t, ServerOptions{}, func(t *testing.T, l *lab, p *pipes, _ *Server) {
+		client := NewClient(Options{Dial: p.dial})
+		defer client.Close()
+		thing := client.Thing(describe(t, formOf("ws://agent/ws", "lmos")).Thing)
+		m := message(interact.InvokeAction, "hang", "")
+		m.Deadline = time.Now().Add(time.Minute)
+		began := time.Now()
+		_, err := interact.Call(t.Context(), thing, m)
+		if e := wantError(t, err, interact.Timeout); time.Since(began) != time.Minute || !e.Started {
+			t.Errorf("after %v: %+v", time.Since(began), e)
+		}
+		l.until(t, "the action was cancelled", func() bool { return l.state["left hang"] != 0 })
+		patient := newReader(t, thing, message(interact.InvokeAction, "hang", ""))
+		time.Sleep(9 * time.Minute)
+		l.unblock.Do(func() { close(l.release) })
+		if m := patient.next(t); m.Status != interact.StatusCompleted {
+			t.Errorf("got %+v", m)
+		}
 	})
 }
 
@@ -322,34 +367,28 @@ func TestAcknowledgementFollowsTheThing(t *testing.T) {
 		{"an event later", 2 * ackDelay, nil, "acknowledgement event error"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := NewServer(ServerOptions{Find: find(describe(t, `"href": "ws://unused.example"`)),
-				Mesh: interact.Func(func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-					return func(yield func(*interact.Message, error) bool) {
-						time.Sleep(c.after)
-						if c.err == nil {
-							yield(m.Reply(interact.Event, "", []byte(`"x"`)), nil)
-							return // the thing ends it by itself
-						}
-						yield(nil, c.err)
+			mesh := interact.Func(func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+				return func(yield func(*interact.Message, error) bool) {
+					time.Sleep(c.after)
+					if c.err == nil {
+						yield(m.Reply(interact.Event, "", []byte(`"x"`)), nil)
+						return // the Thing ends the subscription
 					}
-				})})
-			p := &pipes{pipenet.Listen()}
-			h := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.Serve(w, r, false) })}
-			var work sync.WaitGroup
-			work.Go(func() { _ = h.Serve(p) })
-			w := dialPipe(t, p)
-			w.say(`{"messageType":"subscribeevent","thingId":"urn:x","messageId":"m1","event":"alarm"}`)
-			var got []string
-			for len(got) == 0 || got[len(got)-1] != "error" {
-				got = append(got, fmt.Sprint(w.hear()["messageType"]))
-			}
-			if strings.Join(got, " ") != c.want {
-				t.Errorf("%s: got %v, want %s", c.name, got, c.want)
-			}
-			_ = w.ws.CloseNow()
-			s.Close()
-			_ = h.Close()
-			work.Wait()
+					yield(nil, c.err)
+				}
+			})
+			servePipes(t, ServerOptions{Mesh: mesh}, func(p *pipes, _ *Server) {
+				w := dialPipe(t, p)
+				w.say(`{"messageType":"subscribeevent","thingId":"urn:x","messageId":"m1","event":"alarm"}`)
+				var got []string
+				for len(got) == 0 || got[len(got)-1] != "error" {
+					got = append(got, fmt.Sprint(w.hear()["messageType"]))
+				}
+				if strings.Join(got, " ") != c.want {
+					t.Errorf("%s: got %v, want %s", c.name, got, c.want)
+				}
+				_ = w.ws.CloseNow()
+			})
 		})
 	}
 }

@@ -19,16 +19,18 @@ const module = "github.com/lmosd/lmosd"
 // other.
 var rows = [][]string{
 	// Helpers that know no type of lmosd.
-	{"interact/coap/coaptest", "internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/opaque", "internal/backoff", "internal/cbor", "internal/heap", "internal/poll", "internal/netns", "internal/liveheap", "internal/netguard", "internal/pipenet", "internal/streambody", "internal/sse", "internal/textmatch",
+	{"interact/coap/coaptest", "internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/opaque", "internal/backoff", "internal/boundedmap", "internal/cbor", "internal/heap", "internal/poll", "internal/netns", "internal/liveheap", "internal/netguard", "internal/pipenet", "internal/httpbody", "internal/sse", "internal/textmatch", "internal/weblocation", "internal/yamltext",
 		"cmd/lmosd/internal/terminal"},
-	{"internal/confusable", "internal/storage", "internal/streamserver", "internal/openai", "internal/testhost", "testnet/simnet"}, // use internal/textmatch, atomicfile, ratelimit, backoff
+	{"internal/confusable", "internal/storage", "internal/streamserver", "internal/openai", "testnet/simnet"}, // use internal/textmatch, atomicfile, ratelimit, backoff
 	{"did"},
 	{"did/proof"},
 	// Key files, legacy documents, one DID method: below td, which signs with them. What TDs are made of.
-	{"did/keystore", "did/aries", "did/web", "td/schema", "td/scheme"},
-	{"td", "did/didtest"},
+	{"did/keystore"},
+	{"did/didtest"},
+	{"did/aries", "did/web", "did/webvh", "did/vc", "td/schema", "td/scheme"},
+	{"td"},
 	// The interaction model. TDs made from other documents. The parts of the directory that need descriptions only.
-	{"interact", "td/openapi", "td/lmos", "td/querytext", "td/tdtest", "directory/index", "directory/embedding", "directory/fetch", "directory/lookalike", "directory/eviction", "directory/reachability", "directory/persist", "directory/directorytest"},
+	{"interact", "td/openapi", "td/lmos", "td/querytext", "td/tdtest", "internal/testhost", "directory/index", "directory/embedding", "directory/fetch", "directory/lookalike", "directory/eviction", "directory/reachability", "directory/persist", "directory/directorytest", "policy/access"},
 	{"interact/credentials", "interact/interacttest", "interact/problem", "directory/paging"},
 	// Messages and framing of single protocols, below their bindings and bridges.
 	{"interact/form", "interact/bindingtest", "interact/coap/messaging", "interact/stream/frame", "interact/ws/frame", "interact/mqtt/packet", "interact/oauth", "bridge/mcp/protocol"},
@@ -53,8 +55,8 @@ var rows = [][]string{
 	{"cmd/lmosd", "examples/agents/go"},
 }
 
-// beside are packages that import nothing of the house and are imported by few.
-var beside = map[string][]string{
+// standalone are packages that import nothing of the house and are imported by few.
+var standalone = map[string][]string{
 	"examples/weather/agent": {"examples/weather", "cmd/lmosd/internal/localnet", "testnet"}, // an agent without lmosd, run by the demo and by tests
 	"examples/weather":       nil,
 	"interop":                nil, // tests only: programs of other projects
@@ -66,16 +68,16 @@ var beside = map[string][]string{
 // forTests are packages that only tests, and each other, import.
 var forTests = []string{"bridge/bridgetest", "interact/bindingtest", "interact/coap/coaptest", "interact/interacttest", "did/didtest", "internal/liveheap", "internal/netns", "internal/pipenet", "internal/poll", "internal/testhost", "td/tdtest"}
 
-// free modules are the vocabulary that libp2p packages share: allowed in packages that handle peers and addresses.
-var free = []string{
+// sharedModules modules are the vocabulary that libp2p packages share: allowed in packages that handle peers and addresses.
+var sharedModules = []string{
 	"github.com/libp2p/go-libp2p/core", "github.com/multiformats/go-multiaddr", "github.com/multiformats/go-multihash",
 	"github.com/ipfs/go-cid", "github.com/ipfs/go-datastore", "github.com/multiformats/go-multistream",
 }
 
-var freeFor = []string{"internal/storage", "internal/streamserver", "internal/testhost", "node", "node/status", "p2p", "dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "directory", "directory/persist", "directory/presence", "interact/stream", "interact/task", "publication", "testnet", "testnet/simnet"}
+var sharedModulesFor = []string{"internal/storage", "internal/streamserver", "internal/testhost", "node", "node/status", "p2p", "dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "directory", "directory/persist", "directory/presence", "interact/stream", "interact/task", "publication", "testnet", "testnet/simnet"}
 
-// homes are the packages that may import a foreign module, by import path prefix; the longest prefix decides.
-var homes = []struct {
+// moduleHomes are the packages that may import a foreign module, by import path prefix; the longest prefix decides.
+var moduleHomes = []struct {
 	prefix string
 	in     []string
 	reason string
@@ -133,7 +135,8 @@ var homes = []struct {
 	{"github.com/theory/jsonpath", []string{"gateway/tdd"}, "queries in JSONPath, RFC 9535"},
 	{"github.com/antchfx/xpath", []string{"gateway/tdd"}, "queries in XPath"},
 	{"github.com/prometheus/client_golang", []string{"gateway", "p2p"}, "metrics; libp2p adds its own"},
-	{"github.com/goccy/go-yaml", []string{"configs"}, "configuration files"},
+	{"github.com/goccy/go-yaml", []string{"internal/yamltext", "configs", "policy/access"}, "configuration files and access rules"},
+	{"github.com/cedar-policy/cedar-go", []string{"policy/access"}, "conditions of access rules"},
 	{"github.com/spf13/cobra", []string{"cmd/lmosd", "cmd/lmosd/internal/cli", "cmd/lmosd/internal/configcmd",
 		"cmd/lmosd/internal/help", "cmd/lmosd/internal/localnet", "cmd/lmosd/internal/errcatalog", "cmd/lmosd/internal/validate",
 		"cmd/lmosd/internal/install", "cmd/lmosd/internal/login"}, "commands"},
@@ -170,15 +173,15 @@ func TestEveryPackageHasARow(t *testing.T) {
 	for _, e := range imports(t, "../..") {
 		have[e.from] = true
 		if h := home(e.to); h >= 0 {
-			used[homes[h].prefix] = true
+			used[moduleHomes[h].prefix] = true
 		}
 	}
-	for _, p := range append(slices.Concat(rows...), slices.Collect(maps.Keys(beside))...) {
+	for _, p := range append(slices.Concat(rows...), slices.Collect(maps.Keys(standalone))...) {
 		if !have[p] && p != "internal/arch" {
 			t.Errorf("the plan names the missing package %s", p)
 		}
 	}
-	for _, h := range homes {
+	for _, h := range moduleHomes {
 		if !used[h.prefix] {
 			t.Errorf("the plan gives a home to %s, which no package imports", h.prefix)
 		}
@@ -218,10 +221,10 @@ func violation(e edge) string {
 	return foreignViolation(e)
 }
 
-func known(pkg string) bool { _, ok := beside[pkg]; return ok }
+func known(pkg string) bool { _, ok := standalone[pkg]; return ok }
 
 func ownViolation(e edge, to string) string {
-	if by, ok := beside[to]; ok {
+	if by, ok := standalone[to]; ok {
 		if slices.Contains(by, e.from) || e.test {
 			return ""
 		}
@@ -249,15 +252,15 @@ func foreignViolation(e edge) string {
 	if e.test {
 		return "" // tests may use real hosts and oracles
 	}
-	if h := home(e.to); h >= 0 && longer(homes[h].prefix, e.to) {
-		if slices.Contains(homes[h].in, e.from) {
+	if h := home(e.to); h >= 0 && longer(moduleHomes[h].prefix, e.to) {
+		if slices.Contains(moduleHomes[h].in, e.from) {
 			return ""
 		}
-		return fmt.Sprintf("%s may not import %s: its home is %v", e.from, e.to, homes[h].in)
+		return fmt.Sprintf("%s may not import %s: its home is %v", e.from, e.to, moduleHomes[h].in)
 	}
-	for _, f := range free {
+	for _, f := range sharedModules {
 		if under(e.to, f) {
-			if slices.Contains(freeFor, e.from) {
+			if slices.Contains(sharedModulesFor, e.from) {
 				return ""
 			}
 			return fmt.Sprintf("%s may not import libp2p (%s)", e.from, e.to)
@@ -268,7 +271,7 @@ func foreignViolation(e edge) string {
 
 // longer reports whether the prefix of the home is longer than each free prefix of path.
 func longer(prefix, path string) bool {
-	for _, f := range free {
+	for _, f := range sharedModules {
 		if under(path, f) && len(f) > len(prefix) {
 			return false
 		}
@@ -279,8 +282,8 @@ func longer(prefix, path string) bool {
 // home returns the index of the home with the longest prefix of path, or -1.
 func home(path string) int {
 	best := -1
-	for i, h := range homes {
-		if under(path, h.prefix) && (best < 0 || len(h.prefix) > len(homes[best].prefix)) {
+	for i, h := range moduleHomes {
+		if under(path, h.prefix) && (best < 0 || len(h.prefix) > len(moduleHomes[best].prefix)) {
 			best = i
 		}
 	}

@@ -1,6 +1,8 @@
 package arch
 
 import (
+	"go/ast"
+	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -43,5 +45,38 @@ func TestContributingNamesFiles(t *testing.T) {
 	}
 	if paths < 20 {
 		t.Errorf("expected at least 20 paths in docs/contributing.md, found %d", paths)
+	}
+}
+
+// TestCommentsBeginWithTheName checks the comments of functions and types outside of tests. A comment that names another identifier was
+// written before a rename.
+func TestCommentsBeginWithTheName(t *testing.T) {
+	t.Parallel()
+	checked := 0
+	for path, file := range goFiles(t) {
+		check := func(name string, doc *ast.CommentGroup) {
+			words := strings.Fields(doc.Text())
+			if len(words) > 1 && (words[0] == "A" || words[0] == "An" || words[0] == "The") {
+				words = words[1:]
+			}
+			if checked++; len(words) == 0 || strings.Trim(words[0], ",.:;") != name {
+				t.Errorf("%s: the comment of %s begins with %q", path, name, strings.Join(words[:min(len(words), 3)], " "))
+			}
+		}
+		for _, d := range file.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if d.Doc != nil {
+					check(d.Name.Name, d.Doc)
+				}
+			case *ast.GenDecl:
+				if d.Tok == token.TYPE && d.Doc != nil && !d.Lparen.IsValid() {
+					check(d.Specs[0].(*ast.TypeSpec).Name.Name, d.Doc)
+				}
+			}
+		}
+	}
+	if checked < 1000 {
+		t.Errorf("checked %d comments, expected at least 1000", checked)
 	}
 }

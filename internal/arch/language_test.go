@@ -119,7 +119,7 @@ var parseAll = sync.OnceValues(func() (map[string]*ast.File, error) {
 		if err != nil {
 			return err
 		}
-		files[rel], err = parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		files[rel], err = parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments|parser.SkipObjectResolution)
 		return err
 	})
 })

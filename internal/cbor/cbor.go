@@ -43,7 +43,7 @@ func strict(extra cbor.ExtraDecErrorCond) cbor.DecOptions {
 	}
 }
 
-// Options are literals of this file: an error is a mistake in it.
+// must panics on an error: the options are literals of this file.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net/http"
 	"net/url"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/internal/backoff"
+	"github.com/lmosd/lmosd/internal/httpbody"
 )
 
 // Limits of one request.
@@ -244,17 +244,18 @@ func (c *Client) once(ctx context.Context, path string, body []byte, answer any)
 		return busyError{error: fmt.Errorf("%s cannot be reached: %w", plain(c.base), err)}
 	}
 	defer resp.Body.Close()
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	raw, err := httpbody.ReadAll(resp.Body, resp.ContentLength, maxAnswer)
+	isTooLarge := errors.Is(err, httpbody.ErrTooLarge)
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s did not answer in time: %w", plain(c.base), ctx.Err())
-	case err != nil:
+	case err != nil && !isTooLarge:
 		return busyError{error: fmt.Errorf("reading the response of %s failed: %w", plain(c.base), err)}
 	case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable:
 		return busyError{c.refused(resp.StatusCode, raw), retryAfter(resp.Header)}
 	case resp.StatusCode != http.StatusOK:
 		return c.refused(resp.StatusCode, raw)
-	case len(raw) > maxAnswer:
+	case isTooLarge:
 		return c.nonsense(fmt.Sprintf("more than %d bytes", maxAnswer))
 	}
 	if err := json.Unmarshal(raw, answer); err != nil {

@@ -2,10 +2,13 @@ package streamserver
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 
 	"github.com/libp2p/go-libp2p/core/network"
+
+	"github.com/lmosd/lmosd/internal/httpbody"
 )
 
 // A Violation is an error of a peer that does not keep to a protocol. Packages that implement a protocol declare their own.
@@ -99,8 +102,8 @@ func ReadAll(r io.Reader, m Memory, limit int) (message []byte, release func(), 
 	if release, err = reserve(m, limit); err != nil {
 		return nil, nil, err
 	}
-	message, err = io.ReadAll(io.LimitReader(r, int64(limit)+1))
-	if err == nil && len(message) > limit {
+	message, err = httpbody.ReadAll(r, -1, int64(limit))
+	if errors.Is(err, httpbody.ErrTooLarge) {
 		err = fmt.Errorf("%w: a message of more than %d bytes", ErrFrame, limit)
 	}
 	if err != nil {

@@ -8,9 +8,14 @@ import (
 
 	"github.com/libp2p/go-libp2p"
 	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/event"
 	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/peer"
 	mocknet "github.com/libp2p/go-libp2p/p2p/net/mock"
 	ma "github.com/multiformats/go-multiaddr"
+
+	"github.com/lmosd/lmosd/did/didtest"
+	"github.com/lmosd/lmosd/did/keystore"
 )
 
 // A Network is a simulated network.
@@ -32,31 +37,67 @@ func NewNetwork(t testing.TB, latency time.Duration) *Network {
 	return n
 }
 
-// Add adds a host with a marshaled private key and an IP address of its own.
-func (n *Network) Add(key []byte) host.Host {
+// Add adds a host with a key and an IP address of its own. Both depend on the number of hosts only.
+func (n *Network) Add() host.Host {
 	n.T.Helper()
-	h, err := n.AddPeer(unmarshal(n.T, key), ma.StringCast(fmt.Sprintf("/ip4/10.0.%d.1/tcp/4242", 1+len(n.Peers()))))
+	i := 1 + len(n.Peers())
+	h, err := n.AddPeer(privateKey(n.T, didtest.Key(1000+i)), ma.StringCast(fmt.Sprintf("/ip4/10.0.%d.1/tcp/4242", i)))
 	if err != nil {
 		n.T.Fatal(err)
 	}
 	return h
 }
 
-// Connect links two hosts and connects them.
+// Connect links two hosts and connects them, see [Connect].
 func (n *Network) Connect(a, b host.Host) {
 	n.T.Helper()
 	if _, err := n.LinkPeers(a.ID(), b.ID()); err != nil {
 		n.T.Fatal(err)
 	}
-	if _, err := n.ConnectPeers(a.ID(), b.ID()); err != nil {
-		n.T.Fatal(err)
+	Connect(n.T, a, b)
+}
+
+// Connect connects two hosts that are not connected. It returns when both know the protocols of the other.
+func Connect(t testing.TB, a, b host.Host) {
+	t.Helper()
+	waits := []func(){identification(t, a, b), identification(t, b, a)}
+	if err := a.Connect(t.Context(), peer.AddrInfo{ID: b.ID(), Addrs: b.Addrs()}); err != nil {
+		t.Fatal(err)
+	}
+	for _, wait := range waits {
+		wait()
 	}
 }
 
-// Listen returns a host with a marshaled private key that listens on addr. It closes the host when the test ends.
-func Listen(t testing.TB, key []byte, addr string) host.Host {
+// identification returns a function that waits until h has identified another host.
+func identification(t testing.TB, h, other host.Host) (wait func()) {
 	t.Helper()
-	h, err := libp2p.New(libp2p.Identity(unmarshal(t, key)), libp2p.ListenAddrStrings(addr), libp2p.DisableMetrics(), libp2p.DisableRelay())
+	sub, err := h.EventBus().Subscribe([]any{new(event.EvtPeerIdentificationCompleted), new(event.EvtPeerIdentificationFailed)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		defer func() { _ = sub.Close() }()
+		for e := range sub.Out() {
+			switch e := e.(type) {
+			case event.EvtPeerIdentificationCompleted:
+				if e.Peer == other.ID() {
+					return
+				}
+			case event.EvtPeerIdentificationFailed:
+				if e.Peer == other.ID() {
+					t.Fatal(e.Reason)
+				}
+			}
+		}
+	}
+}
+
+// Listen returns a host with a key that listens on addr. It closes the host when the test ends.
+func Listen(t testing.TB, key *keystore.Key, addr string) host.Host {
+	t.Helper()
+	h, err := libp2p.New(libp2p.Identity(privateKey(t, key)), libp2p.ListenAddrStrings(addr), libp2p.DisableMetrics(), libp2p.DisableRelay())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,9 +109,9 @@ func Listen(t testing.TB, key []byte, addr string) host.Host {
 	return h
 }
 
-func unmarshal(t testing.TB, key []byte) crypto.PrivKey {
+func privateKey(t testing.TB, key *keystore.Key) crypto.PrivKey {
 	t.Helper()
-	k, err := crypto.UnmarshalPrivateKey(key)
+	k, err := crypto.UnmarshalPrivateKey(key.Libp2p())
 	if err != nil {
 		t.Fatal(err)
 	}

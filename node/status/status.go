@@ -131,7 +131,7 @@ func (r *Reporter) warnings() []api.Warning {
 	for folder, text := range storage.Notes(r.Dir) {
 		add("W021", "store-damaged", "low", "publish the named Things again; then delete the folder: rm -r "+interact.Quote(folder), "%s", text)
 	}
-	if fill, lacks := r.Directory.Fill(), r.Directory.Lacks(); lacks {
+	if fill, lacks := r.Directory.Fill(), r.Directory.IsIncomplete(); lacks {
 		s := r.Directory.Stats()
 		add("W050", "directory-full", "medium", "raise directory.max_things, or deny owners with many descriptions (trust.deny)",
 			"the directory is full: %d descriptions of others were not kept since the start; they are requested from the mesh when they are needed",

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/boundedmap"
 )
 
 const (
@@ -30,25 +31,13 @@ type clockVote struct {
 	at    time.Time
 }
 
+func (v clockVote) isExpired(now time.Time) bool { return now.Sub(v.at) > clockVoteLifetime }
+
 // vote records the clock of a peer.
 func (c *clocks) vote(id did.DID, ahead time.Duration, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.votes == nil {
-		c.votes = map[did.DID]clockVote{}
-	}
-	for other, v := range c.votes {
-		if now.Sub(v.at) > clockVoteLifetime {
-			delete(c.votes, other)
-		}
-	}
-	for other := range c.votes {
-		if len(c.votes) < maxClockVotes {
-			break
-		}
-		delete(c.votes, other)
-	}
-	c.votes[id] = clockVote{ahead, now}
+	boundedmap.Put(&c.votes, id, clockVote{ahead, now}, maxClockVotes, func(v clockVote) bool { return v.isExpired(now) })
 }
 
 // skew returns the skew by the votes that have not expired.
@@ -57,7 +46,7 @@ func (c *clocks) skew(now time.Time) Skew {
 	defer c.mu.Unlock()
 	var all []time.Duration
 	for _, v := range c.votes {
-		if now.Sub(v.at) <= clockVoteLifetime {
+		if !v.isExpired(now) {
 			all = append(all, -v.ahead)
 		}
 	}

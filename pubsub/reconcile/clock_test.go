@@ -21,9 +21,9 @@ func TestPeerClocksAreCompared(t *testing.T) {
 			peer := s.node(func(o *Options) {
 				o.Now = func() time.Time { return time.Now().Add(off) }
 			})
-			s.connect(initiator.host, peer.host)
+			s.Connect(initiator.host, peer.host)
 			if i > 0 {
-				peer.add(t, signed(t, i, 1)) // more than one turn
+				peer.add(t, signed(t, i, 1)) // more than one round
 			}
 			if _, err := initiator.Sync(t.Context(), peer.host.ID()); err != nil {
 				t.Fatal(err)
@@ -46,11 +46,11 @@ func TestPeerClocksAreCompared(t *testing.T) {
 func TestOlderPeerSendsNoTime(t *testing.T) {
 	t.Parallel()
 	s := newNode().session()
-	s.compareClocks(&turn{}, time.Now())
+	s.compareClocks(&round{}, time.Now())
 	if s.report.Timed {
 		t.Errorf("got %+v", s.report)
 	}
-	if again, err := decodeTurn(marshal(t, &turn{Time: 1})); err != nil || again.Time != 1 {
+	if again, err := decodeRound(marshal(t, &round{Time: 1})); err != nil || again.Time != 1 {
 		t.Errorf("got %+v, %v", again, err)
 	}
 }

@@ -161,38 +161,31 @@ func simulate(t *testing.T, latency time.Duration) *sim {
 	return &sim{testhost.NewNetwork(t, latency)}
 }
 
-// bare adds a host without the protocol.
-func (s *sim) bare() host.Host {
-	s.T.Helper()
-	return s.Add(didtest.Key(1001 + len(s.Peers())).Libp2p())
-}
-
 // node adds a node that serves sessions; change sets its options.
 func (s *sim) node(change ...func(*Options)) *node {
 	s.T.Helper()
+	return start(s.T, s.Add(), change...)
+}
+
+// start starts a node on a host; change sets its options.
+func start(t testing.TB, h host.Host, change ...func(*Options)) *node {
+	t.Helper()
 	n := newNode()
-	n.host = s.bare()
+	n.host = h
 	o := n.options()
-	o.Log = slog.New(slog.NewTextHandler(s.T.Output(), nil))
+	o.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	for _, f := range change {
 		f(&o)
 	}
-	r, err := New(n.host, o)
+	r, err := New(h, o)
 	if err != nil {
-		s.T.Fatal(err)
+		t.Fatal(err)
 	}
 	n.Reconciler = r
-	s.T.Cleanup(func() {
+	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
-			s.T.Error(err)
+			t.Error(err)
 		}
 	})
 	return n
-}
-
-// connect links two hosts and connects them.
-func (s *sim) connect(a, b host.Host) {
-	s.T.Helper()
-	s.Connect(a, b)
-	time.Sleep(100 * time.Millisecond) // the handshake names the protocols
 }

@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/lmosd/lmosd/internal/boundedmap"
+	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
 // Durations for which peers are avoided, and the rate limit of their sessions.
@@ -12,16 +15,18 @@ const (
 	violationPause  = 10 * time.Minute // after a violation
 	failurePause    = 5 * time.Second  // after a session that failed: the peer may be busy
 	sessionInterval = 2 * time.Second  // between sessions of one peer, on average
-	sessionBurst    = maxConsecutive * sessionInterval
-	maxKnown        = 1024 // remembered peers
+	maxKnown        = 1024             // remembered peers
 )
+
+// sessionLimit is the rate of the sessions that one peer begins.
+var sessionLimit = ratelimit.Every(maxConsecutive+1, sessionInterval)
 
 // peers records which peers to avoid, and which begin too many sessions. It is safe for concurrent use; the zero value is ready.
 type peers struct {
 	mu          sync.Mutex
 	avoidUntil  map[peer.ID]time.Time // these maps are owned by mu; a past time has no effect
 	bannedUntil map[peer.ID]time.Time
-	usedUntil   map[peer.ID]time.Time // the time until which past sessions use up the rate limit of a peer
+	sessions    map[peer.ID]ratelimit.Bucket
 }
 
 // ban pauses sessions with a peer. After a violation it also rejects the requests of the peer.
@@ -31,10 +36,10 @@ func (p *peers) ban(id peer.ID, violation bool, now time.Time) {
 	pause := failurePause
 	if violation {
 		pause = violationPause
-		setTime(&p.bannedUntil, id, now.Add(pause), now)
+		setEnd(&p.bannedUntil, id, now.Add(pause), now)
 	}
 	if end := now.Add(pause); end.After(p.avoidUntil[id]) {
-		setTime(&p.avoidUntil, id, end, now)
+		setEnd(&p.avoidUntil, id, end, now)
 	}
 }
 
@@ -56,36 +61,17 @@ func (p *peers) isBanned(id peer.ID, now time.Time) bool {
 func (p *peers) allow(id peer.ID, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t := p.usedUntil[id]
-	if t.Before(now) {
-		t = now
-	}
-	if t.Sub(now) > sessionBurst {
+	b := p.sessions[id]
+	if !b.Take(sessionLimit, 1, now) {
 		return false
 	}
-	setTime(&p.usedUntil, id, t.Add(sessionInterval), now)
+	boundedmap.Put(&p.sessions, id, b, maxKnown, func(b ratelimit.Bucket) bool { return b.IsFull(now) })
 	return true
 }
 
-// setTime sets a time. If the map is full, it removes expired times, and then arbitrary ones: a removed peer is only tried again early.
-func setTime(m *map[peer.ID]time.Time, id peer.ID, t, now time.Time) {
-	if *m == nil {
-		*m = map[peer.ID]time.Time{}
-	}
-	if len(*m) >= maxKnown {
-		for old, end := range *m {
-			if !now.Before(end) {
-				delete(*m, old)
-			}
-		}
-	}
-	for old := range *m {
-		if len(*m) < maxKnown {
-			break
-		}
-		delete(*m, old)
-	}
-	(*m)[id] = t
+// setEnd sets the end of a pause. A peer that the bound removes is only tried again early.
+func setEnd(m *map[peer.ID]time.Time, id peer.ID, end, now time.Time) {
+	boundedmap.Put(m, id, end, maxKnown, func(end time.Time) bool { return !now.Before(end) })
 }
 
 // Limits of recent.
@@ -99,15 +85,15 @@ const (
 type recent struct {
 	mu           sync.Mutex
 	current, old map[[32]byte]uint64 // all of these are owned by mu
-	turned       time.Time
+	began        time.Time
 }
 
 func (r *recent) add(it item, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.turnLocked(now)
+	r.ageLocked(now)
 	if len(r.current) >= maxRecent {
-		r.old, r.current, r.turned = r.current, nil, now
+		r.old, r.current, r.began = r.current, nil, now
 	}
 	if r.current == nil {
 		r.current = map[[32]byte]uint64{}
@@ -119,7 +105,7 @@ func (r *recent) add(it item, now time.Time) {
 func (r *recent) has(it item, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.turnLocked(now)
+	r.ageLocked(now)
 	for _, m := range []map[[32]byte]uint64{r.current, r.old} {
 		if seq, ok := m[it.key]; ok && seq >= it.seq {
 			return true
@@ -128,12 +114,12 @@ func (r *recent) has(it item, now time.Time) bool {
 	return false
 }
 
-// turnLocked replaces the old generation by the current one after its time.
-func (r *recent) turnLocked(now time.Time) {
-	switch age := now.Sub(r.turned); {
+// ageLocked replaces the old generation by the current one after its time.
+func (r *recent) ageLocked(now time.Time) {
+	switch age := now.Sub(r.began); {
 	case age >= 2*recentTime:
-		r.old, r.current, r.turned = nil, nil, now
+		r.old, r.current, r.began = nil, nil, now
 	case age >= recentTime:
-		r.old, r.current, r.turned = r.current, nil, now
+		r.old, r.current, r.began = r.current, nil, now
 	}
 }

@@ -2,7 +2,7 @@
 //
 // Gossip has no history and drops what exceeds its queues. Reconciliation with random neighbors, at join and every minute, fills the gaps,
 // so that a late joiner is complete within seconds. The cost depends on the difference: equal sets take one short round trip, and one Thing
-// among 100,000 is found in five turns. One session updates both ends. Tombstones are reconciled as other records are.
+// among 100,000 is found in five rounds. One session updates both ends. Tombstones are reconciled as other records are.
 //
 // A received record was requested and has a valid signature; the rest of the node verifies its TD. A peer that violates the
 // protocol loses the session and is banned for ten minutes. The protocol is in wire.go, bounds in session.go.
@@ -35,12 +35,12 @@ import (
 // Times of sessions. All pauses are jittered by a tenth.
 const (
 	maxPause         = time.Minute            // the longest pause
-	firstPause       = 2 * time.Second        // after the first round; doubles, because the first peers may be new, too
+	firstPause       = 2 * time.Second        // after the first sessions; doubles, because the first peers may be new, too
 	peerPollInterval = 200 * time.Millisecond // between checks for a first peer
 	sessionTime      = time.Minute            // limit of a session
 	stallTime        = 10 * time.Second       // without a frame
-	maxPeers         = 2                      // per round
-	maxTries         = 6                      // peers tried per round
+	maxPeers         = 2                      // between two pauses
+	maxTries         = 6                      // peers tried between two pauses
 	maxConsecutive   = 64                     // sessions with one peer in a row, if limits ended them
 )
 
@@ -132,7 +132,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	pauses := backoff.Backoff{First: firstPause, Max: maxPause, Jitter: 0.1}
 	for {
 		wait := peerPollInterval
-		if r.syncRound(ctx) > 0 {
+		if r.syncNeighbors(ctx) > 0 {
 			wait = pauses.Next()
 		} else if len(r.neighbors()) == 0 {
 			pauses.Reset() // a node without peers joins again
@@ -143,8 +143,8 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 }
 
-// syncRound syncs with a few neighbors, and returns their number.
-func (r *Reconciler) syncRound(ctx context.Context) (done int) {
+// syncNeighbors syncs with a few random neighbors, and returns their number.
+func (r *Reconciler) syncNeighbors(ctx context.Context) (done int) {
 	all := r.neighbors()
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	for _, p := range all[:min(len(all), maxTries)] {
@@ -204,7 +204,7 @@ func (r *Reconciler) Sync(ctx context.Context, p peer.ID) (Report, error) {
 		}
 		return report, fmt.Errorf("sync with %s: %w", p, err)
 	}
-	r.log.Debug("synced", "peer", p, "received", report.Received, "sent", report.Sent, "turns", report.Turns,
+	r.log.Debug("synced", "peer", p, "received", report.Received, "sent", report.Sent, "rounds", report.Rounds,
 		"in", report.BytesIn, "out", report.BytesOut, "more", report.More, "took", report.Took)
 	return report, nil
 }
@@ -233,8 +233,8 @@ func (r *Reconciler) sync(ctx context.Context, p peer.ID) (Report, error) {
 	return report, nil
 }
 
-// runSession runs one end of a session over a stream: memory, deadline, turns.
-func (r *Reconciler) runSession(st network.Stream, turns func(*session) error) (Report, error) {
+// runSession runs one end of a session over a stream, with its memory and deadline.
+func (r *Reconciler) runSession(st network.Stream, run func(*session) error) (Report, error) {
 	if err := st.Scope().ReserveMemory(sessionMemory, network.ReservationPriorityMedium); err != nil {
 		return Report{}, fmt.Errorf("reserve %d bytes: %w", sessionMemory, err)
 	}
@@ -243,7 +243,7 @@ func (r *Reconciler) runSession(st network.Stream, turns func(*session) error) (
 	defer watch.Stop()
 	s := newSession(r, st.Scope(), st, func() { watch.Reset(stallTime) })
 	s.peer, _ = did.FromPeer([]byte(st.Conn().RemotePeer())) // [Reconciler.admits] accepted the peer
-	err := turns(s)
+	err := run(s)
 	return s.report, err
 }
 

@@ -19,14 +19,14 @@ import (
 
 // Limits of each end of a session. The next session continues.
 const (
-	maxTurns         = 40       // four levels of the tree hold a million Things
-	maxSplit         = 4096     // ranges that are split; also ranges that wait for room in a turn
+	maxRounds        = 40       // four levels of the tree hold a million Things
+	maxSplit         = 4096     // ranges that are split; also ranges that wait for room in a round
 	maxAnnounced     = 8192     // announced items
 	maxRequests      = 4096     // records
 	maxSentBytes     = 16 << 20 // bytes of records and TDs
 	maxTDs           = 8 << 20  // bytes of TDs sent with records; the others can be fetched by hash
 	maxReceivedBytes = 32 << 20 // bytes; correct peers send less
-	maxTurnContent   = maxTurn - 16<<10
+	maxRoundContent  = maxRoundSize - 16<<10
 	maxListed        = 16 // items of a range that are listed; with more it is split, which costs no more bytes
 
 	// The memory of a session: announced, open, requested and waiting items, and two buffers.
@@ -44,8 +44,8 @@ type Report struct {
 	Refused int
 	// Missing is the number of records that the peer announced and did not send.
 	Missing int
-	// Turns is the number of turns of each end: one is a round trip between equal sets.
-	Turns             int
+	// Rounds is the number of rounds of each end: 1 between equal sets.
+	Rounds            int
 	BytesIn, BytesOut int
 	// Clock is the lead of the peer's clock over ours, to half a round trip, if Timed: the peer sent its time.
 	Clock time.Duration
@@ -68,16 +68,16 @@ type session struct {
 	first       int                 // the part that is compared first; random, so that a limit cuts different parts
 	openRoot    bool                // the peer may answer our fingerprint of the whole set
 	openParts   map[string]uint16   // like openRoot, for the parts of a range, a bit each
-	waiting     []pending           // ranges that differ and did not fit into our last turn
+	waiting     []pending           // ranges that differ and did not fit into our last round
 	announced   map[[32]byte]uint64 // items that the peer may request
 	requested   map[[32]byte]bool   // items requested so far
 	space       int                 // number of unknown Things that may still be requested
-	requests    []item              // items requested in our last turn
-	outgoing    []recordMessage     // records of our next turn
+	requests    []item              // items requested in our last round
+	outgoing    []recordMessage     // records of our next round
 	sentTDBytes int                 // bytes of TDs sent
 	sentBytes   int                 // bytes of records and TDs sent
-	room        int                 // bytes left in our next turn
-	final       bool                // the last turn was ours
+	room        int                 // bytes left in our next round
+	final       bool                // the last round was ours
 	report      Report
 }
 
@@ -97,10 +97,10 @@ func newSession(r *Reconciler, m streamserver.Memory, rw io.ReadWriter, alive fu
 
 // initiate runs the session of the initiator.
 func (s *session) initiate() error {
-	out := s.firstTurn()
-	for i := range maxTurns {
+	out := s.firstRound()
+	for i := range maxRounds {
 		sent := s.rec.now()
-		if err := s.sendTurn(out); err != nil {
+		if err := s.sendRound(out); err != nil {
 			return err
 		}
 		if out.isLast() {
@@ -115,17 +115,17 @@ func (s *session) initiate() error {
 			return err
 		}
 		if len(in.Root) > 0 {
-			return fmt.Errorf("%w: expected an answer, got a first turn", errWire)
+			return fmt.Errorf("%w: expected an answer, got a first round", errWire)
 		}
 		if out, err = s.answer(in); err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: more than %d turns", errViolation, maxTurns)
+	return fmt.Errorf("%w: more than %d rounds", errViolation, maxRounds)
 }
 
-// compareClocks records the clock of the peer from its first response to the turn sent at a time.
-func (s *session) compareClocks(in *turn, sent time.Time) {
+// compareClocks records the clock of the peer from its answer to the first round, which was sent at a time.
+func (s *session) compareClocks(in *round, sent time.Time) {
 	if in.Time == 0 {
 		return
 	}
@@ -135,16 +135,16 @@ func (s *session) compareClocks(in *turn, sent time.Time) {
 
 // respond runs the session of the responder.
 func (s *session) respond() error {
-	for i := range maxTurns {
+	for i := range maxRounds {
 		in, err := s.receive()
 		if err != nil || in.isLast() {
 			s.noteRest()
 			return err
 		}
 		if (len(in.Root) > 0) != (i == 0) {
-			return fmt.Errorf("%w: expected the first turn exactly once", errWire)
+			return fmt.Errorf("%w: expected the first round exactly once", errWire)
 		}
-		var out *turn
+		var out *round
 		if i == 0 {
 			if out, err = s.answerFirst(in); err == nil {
 				out.Time = s.rec.now().UnixMilli()
@@ -155,19 +155,19 @@ func (s *session) respond() error {
 		if err != nil {
 			return err
 		}
-		if err := s.sendTurn(out); err != nil || out.isLast() {
+		if err := s.sendRound(out); err != nil || out.isLast() {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: more than %d turns", errViolation, maxTurns)
+	return fmt.Errorf("%w: more than %d rounds", errViolation, maxRounds)
 }
 
-// finish waits until the other end has received the last turn, if this end sent it.
+// finish waits until the other end has received the last round, if this end sent it.
 func (s *session) finish(st network.Stream) error {
 	if !s.final {
 		return nil
 	}
-	// Over QUIC this fails if the other end has read the turn and closed. The read below returns the outcome.
+	// Over QUIC this fails if the other end has read the round and closed. The read below returns the outcome.
 	_ = st.CloseWrite()
 	switch _, err := s.in.ReadByte(); {
 	case err == nil:
@@ -179,11 +179,11 @@ func (s *session) finish(st network.Stream) error {
 	}
 }
 
-// firstTurn returns the first turn.
-func (s *session) firstTurn() *turn {
-	s.room = maxTurnContent
+// firstRound returns the first round.
+func (s *session) firstRound() *round {
+	s.room = maxRoundContent
 	all := s.view.fingerprint(nil)
-	out := &turn{Root: all.append(nil)}
+	out := &round{Root: all.append(nil)}
 	if s.view.size() <= maxListed {
 		s.list(out, nil)
 	}
@@ -191,23 +191,23 @@ func (s *session) firstTurn() *turn {
 	return out
 }
 
-// answerFirst answers the first turn.
-func (s *session) answerFirst(in *turn) (*turn, error) {
+// answerFirst answers the first round.
+func (s *session) answerFirst(in *round) (*round, error) {
 	theirs, mine := fingerprintAt(in.Root, 0), s.view.fingerprint(nil)
 	listed := len(in.List) == 1 && len(in.List[0].At) == 0
 	switch {
 	case len(in.Split)+len(in.Announced)+len(in.Requested)+in.Records > 0, len(in.List) > 0 && !listed:
-		return nil, fmt.Errorf("%w: the first turn contains answers", errWire)
+		return nil, fmt.Errorf("%w: the first round contains answers", errWire)
 	case listed && listFingerprint(in.List[0].Of) != theirs, !theirs.isConsistent():
 		return nil, fmt.Errorf("%w: the fingerprint of %d items is inconsistent", errViolation, theirs.count)
 	case theirs == mine:
-		return &turn{}, nil
+		return &round{}, nil
 	case listed:
 		s.openRoot = true // the list answers our fingerprint
-		return s.answer(&turn{List: in.List})
+		return s.answer(&round{List: in.List})
 	}
-	s.room = maxTurnContent
-	out := &turn{}
+	s.room = maxRoundContent
+	out := &round{}
 	s.differ(out, nil, theirs)
 	return out, nil
 }
@@ -226,10 +226,10 @@ var emptyFingerprint = newFingerprint(0, total{})
 // isConsistent reports whether count and fingerprint agree on whether the range is empty.
 func (c fingerprint) isConsistent() bool { return (c.count == 0) == (c == emptyFingerprint) }
 
-// answer returns the next turn.
-func (s *session) answer(in *turn) (*turn, error) {
-	s.room, s.requests = maxTurnContent, nil
-	out := &turn{}
+// answer returns the next round.
+func (s *session) answer(in *round) (*round, error) {
+	s.room, s.requests = maxRoundContent, nil
+	out := &round{}
 	for _, step := range []func() error{
 		func() error { return s.answerRequests(out, in.Requested) },
 		func() error { return s.answerAnnounced(out, in.Announced) },
@@ -245,21 +245,21 @@ func (s *session) answer(in *turn) (*turn, error) {
 }
 
 // resume adds the waiting ranges that fit.
-func (s *session) resume(out *turn) {
+func (s *session) resume(out *round) {
 	waiting := s.waiting
 	s.waiting = nil
 	for _, p := range waiting {
 		s.differ(out, p.at, p.theirs)
 	}
 	if len(s.waiting) > 0 && out.isLast() {
-		out.More = true // no later turn has room
+		out.More = true // no later round has room
 	}
 }
 
 // noteRest sets Report.More if ranges are left to the next session.
 func (s *session) noteRest() { s.report.More = s.report.More || len(s.waiting) > 0 }
 
-// closeRange removes a range from those that the peer may answer: each once, in the next turn or a later one.
+// closeRange removes a range from those that the peer may answer: each once, in the next round or a later one.
 func (s *session) closeRange(at []byte) error {
 	if len(at) == 0 {
 		was := s.openRoot
@@ -277,7 +277,7 @@ func (s *session) closeRange(at []byte) error {
 }
 
 // answerSplits compares the parts of ranges that differ. At least one part must differ.
-func (s *session) answerSplits(out *turn, splits []part) error {
+func (s *session) answerSplits(out *round, splits []part) error {
 	for _, p := range splits {
 		if err := s.closeRange(p.At); err != nil {
 			return err
@@ -312,8 +312,8 @@ func (s *session) parts(at []byte) iter.Seq2[[]byte, int] {
 	}
 }
 
-// differ splits or lists a range with different fingerprints, in this turn or the next.
-func (s *session) differ(out *turn, at []byte, theirs fingerprint) {
+// differ splits or lists a range with different fingerprints, in this round or the next.
+func (s *session) differ(out *round, at []byte, theirs fingerprint) {
 	mine := s.view.fingerprint(at)
 	done := true
 	switch {
@@ -334,7 +334,7 @@ func (s *session) differ(out *turn, at []byte, theirs fingerprint) {
 }
 
 // split sends the fingerprints of the parts of a range and reports whether they fit.
-func (s *session) split(out *turn, at []byte) bool {
+func (s *session) split(out *round, at []byte) bool {
 	if len(s.openParts) >= maxSplit || !s.reserve(parts*fingerprintSize+len(at)+16) {
 		return false
 	}
@@ -348,7 +348,7 @@ func (s *session) split(out *turn, at []byte) bool {
 }
 
 // list sends all items of a range and reports whether they fit.
-func (s *session) list(out *turn, at []byte) bool {
+func (s *session) list(out *round, at []byte) bool {
 	var of []byte
 	for it := range s.view.all(at) {
 		of = it.append(of)
@@ -365,7 +365,7 @@ func (s *session) list(out *turn, at []byte) bool {
 }
 
 // announceRange sends our items in a range that is empty at the other end.
-func (s *session) announceRange(out *turn, at []byte) {
+func (s *session) announceRange(out *round, at []byte) {
 	if len(at) == keyDepth {
 		s.announceAll(out, at)
 		return
@@ -375,7 +375,7 @@ func (s *session) announceRange(out *turn, at []byte) {
 	}
 }
 
-func (s *session) announceAll(out *turn, at []byte) {
+func (s *session) announceAll(out *round, at []byte) {
 	for it := range s.view.all(at) {
 		if s.announce(out, it); out.More {
 			return
@@ -384,7 +384,7 @@ func (s *session) announceAll(out *turn, at []byte) {
 }
 
 // announce sends an item that the other end lacks or has in an older version.
-func (s *session) announce(out *turn, it item) {
+func (s *session) announce(out *round, it item) {
 	if len(s.announced) >= maxAnnounced || !s.reserve(itemSize) {
 		out.More = true
 		return
@@ -393,7 +393,7 @@ func (s *session) announce(out *turn, it item) {
 	out.Announced = it.append(out.Announced)
 }
 
-// reserve reserves n bytes of the current turn, and reports whether they fit.
+// reserve reserves n bytes of the current round, and reports whether they fit.
 func (s *session) reserve(n int) bool {
 	if s.room < n {
 		return false
@@ -403,7 +403,7 @@ func (s *session) reserve(n int) bool {
 }
 
 // answerLists compares lists of the peer with the set. Something must differ.
-func (s *session) answerLists(out *turn, lists []part) error {
+func (s *session) answerLists(out *round, lists []part) error {
 	for _, p := range lists {
 		if err := s.closeRange(p.At); err != nil {
 			return err
@@ -416,7 +416,7 @@ func (s *session) answerLists(out *turn, lists []part) error {
 }
 
 // compare requests newer items of a list, and announces items that the list lacks. It returns the number of differences.
-func (s *session) compare(out *turn, p part) (differing int) {
+func (s *session) compare(out *round, p part) (differing int) {
 	theirs := make(map[[32]byte]uint64, len(p.Of)/itemSize)
 	for i := range len(p.Of) / itemSize {
 		it := itemAt(p.Of, i)
@@ -436,7 +436,7 @@ func (s *session) compare(out *turn, p part) (differing int) {
 }
 
 // answerAnnounced requests announced items. Known items are a violation.
-func (s *session) answerAnnounced(out *turn, announced []byte) error {
+func (s *session) answerAnnounced(out *round, announced []byte) error {
 	for i := range len(announced) / itemSize {
 		it := itemAt(announced, i)
 		if mine, known := s.view.get(it.key); known && mine.seq >= it.seq || s.requested[it.key] {
@@ -448,7 +448,7 @@ func (s *session) answerAnnounced(out *turn, announced []byte) error {
 }
 
 // request requests a record, unless an equally new one was received recently, or the node has no room.
-func (s *session) request(out *turn, it item) {
+func (s *session) request(out *round, it item) {
 	_, known := s.view.get(it.key)
 	if !known && s.space <= 0 || s.rec.recent.has(it, time.Now()) {
 		return
@@ -466,7 +466,7 @@ func (s *session) request(out *turn, it item) {
 }
 
 // answerRequests sends the requested records of announced items.
-func (s *session) answerRequests(out *turn, keys []byte) error {
+func (s *session) answerRequests(out *round, keys []byte) error {
 	for i := range len(keys) / keySize {
 		key := [32]byte(keys[i*keySize:])
 		if _, ok := s.announced[key]; !ok {
@@ -486,9 +486,9 @@ func (s *session) answerRequests(out *turn, keys []byte) error {
 	return nil
 }
 
-// sendTurn sends a turn and its records.
-func (s *session) sendTurn(t *turn) error {
-	if err := s.send(t); err != nil {
+// sendRound sends a round and its records.
+func (s *session) sendRound(r *round) error {
+	if err := s.send(r); err != nil {
 		return err
 	}
 	for i := range s.outgoing {
@@ -500,9 +500,9 @@ func (s *session) sendTurn(t *turn) error {
 		}
 	}
 	s.outgoing = nil
-	s.report.Turns++
-	s.final = t.isLast()
-	s.report.More = s.report.More || t.More
+	s.report.Rounds++
+	s.final = r.isLast()
+	s.report.More = s.report.More || r.More
 	if err := s.out.Flush(); err != nil {
 		return fmt.Errorf("send: %w", err)
 	}
@@ -522,17 +522,17 @@ func (s *session) send(v any) error {
 	return nil
 }
 
-// receive reads the next turn and its records.
-func (s *session) receive() (*turn, error) {
-	t, err := receive(s, maxTurn, decodeTurn)
+// receive reads the next round and its records.
+func (s *session) receive() (*round, error) {
+	r, err := receive(s, maxRoundSize, decodeRound)
 	if err != nil {
 		return nil, err
 	}
-	s.report.More = s.report.More || t.More
-	if t.Records > len(s.requests) || t.Records < len(s.requests) && !t.More {
-		return nil, fmt.Errorf("%w: expected %[3]d records, got %[2]d", errViolation, t.Records, len(s.requests))
+	s.report.More = s.report.More || r.More
+	if r.Records > len(s.requests) || r.Records < len(s.requests) && !r.More {
+		return nil, fmt.Errorf("%w: expected %[3]d records, got %[2]d", errViolation, r.Records, len(s.requests))
 	}
-	for _, it := range s.requests[:t.Records] {
+	for _, it := range s.requests[:r.Records] {
 		g, err := receive(s, maxRecordMessage, decodeRecordMessage)
 		if err != nil {
 			return nil, err
@@ -541,7 +541,7 @@ func (s *session) receive() (*turn, error) {
 			return nil, err
 		}
 	}
-	return t, nil
+	return r, nil
 }
 
 // receive reads a frame.

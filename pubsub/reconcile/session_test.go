@@ -119,7 +119,7 @@ func itemOf(t testing.TB, s *td.Signed) item {
 	return item{r.Key(), r.Seq}
 }
 
-// TestContradictingPeer has a peer that answers the first turn with contradictions. The session fails, and the peer is avoided.
+// TestContradictingPeer has a peer that answers the first round with contradictions. The session fails, and the peer is avoided.
 func TestContradictingPeer(t *testing.T) {
 	t.Parallel()
 	same, few := newNode(), newNode() // the sets of the victims
@@ -131,12 +131,12 @@ func TestContradictingPeer(t *testing.T) {
 		announced = append(announced, filler(1000+i))
 		none = append(none, &recordMessage{})
 	}
-	many := append([]any{&turn{Announced: pack(announced...)}, &turn{Records: 40}}, none...)
+	many := append([]any{&round{Announced: pack(announced...)}, &round{Records: 40}}, none...)
 	// sends announces a Thing, and then sends the result of make.
 	sends := func(make func(t *testing.T, good *td.Signed) *recordMessage) func(t *testing.T) []byte {
 		return func(t *testing.T) []byte {
 			good := signed(t, 1, 5)
-			return frames(t, &turn{Announced: pack(itemOf(t, good))}, &turn{Records: 1}, make(t, good))
+			return frames(t, &round{Announced: pack(itemOf(t, good))}, &round{Records: 1}, make(t, good))
 		}
 	}
 	all := func(vs ...any) func(t *testing.T) []byte {
@@ -157,20 +157,20 @@ func TestContradictingPeer(t *testing.T) {
 		{"an endless length", false, raw(bytes.Repeat([]byte{0x80}, 100)...), streamserver.ErrFrame},
 		{"a frame over the limit", false, raw(0xff, 0xff, 0x7f), streamserver.ErrFrame},
 		{"a non-minimal length", false, raw(0x81, 0x80, 0x00), streamserver.ErrFrame},
-		{"a second first turn", false, all(&turn{Root: make([]byte, fingerprintSize)}), errWire},
-		{"equal parts", false, all(&turn{Split: []part{{Of: same.fingerprints()}}}), errViolation},
-		{"parts that were not requested", false, all(&turn{Split: []part{{At: []byte{3}, Of: same.fingerprints(3)}}}), errViolation},
-		{"the same parts twice", false, all(&turn{Split: []part{{Of: differs}, {Of: differs}}}), errViolation},
-		{"a false count", false, all(&turn{Split: []part{{Of: emptied}}}), errViolation},
-		{"equal items", true, all(&turn{List: []part{{Of: pack(sortedItems(few)...)}}}), errViolation},
-		{"a known item is announced", true, all(&turn{Announced: pack(filler(3))}), errViolation},
-		{"an item announced twice", true, all(&turn{Announced: pack(filler(9), filler(9))}), errViolation},
-		{"a request for an unannounced item", false, all(&turn{Requested: keysOf(filler(3))}), errViolation},
-		{"an item requested twice", true, all(&turn{Requested: keysOf(filler(3), filler(3))}), errViolation},
+		{"a second first round", false, all(&round{Root: make([]byte, fingerprintSize)}), errWire},
+		{"equal parts", false, all(&round{Split: []part{{Of: same.fingerprints()}}}), errViolation},
+		{"parts that were not requested", false, all(&round{Split: []part{{At: []byte{3}, Of: same.fingerprints(3)}}}), errViolation},
+		{"the same parts twice", false, all(&round{Split: []part{{Of: differs}, {Of: differs}}}), errViolation},
+		{"a false count", false, all(&round{Split: []part{{Of: emptied}}}), errViolation},
+		{"equal items", true, all(&round{List: []part{{Of: pack(sortedItems(few)...)}}}), errViolation},
+		{"a known item is announced", true, all(&round{Announced: pack(filler(3))}), errViolation},
+		{"an item announced twice", true, all(&round{Announced: pack(filler(9), filler(9))}), errViolation},
+		{"a request for an unannounced item", false, all(&round{Requested: keysOf(filler(3))}), errViolation},
+		{"an item requested twice", true, all(&round{Requested: keysOf(filler(3), filler(3))}), errViolation},
 		{"all announced records are missing", true, all(many...), errViolation},
-		{"fewer records without more", true, all(&turn{Announced: pack(filler(9))}, &turn{}), errViolation},
-		{"a record that was not requested", false, all(&turn{Records: 1}, &recordMessage{}), errViolation},
-		{"garbage as a record", true, all(&turn{Announced: pack(filler(9))}, &turn{Records: 1}, &recordMessage{Record: []byte("garbage")}), errViolation},
+		{"fewer records without more", true, all(&round{Announced: pack(filler(9))}, &round{}), errViolation},
+		{"a record that was not requested", false, all(&round{Records: 1}, &recordMessage{}), errViolation},
+		{"garbage as a record", true, all(&round{Announced: pack(filler(9))}, &round{Records: 1}, &recordMessage{Record: []byte("garbage")}), errViolation},
 		{"a record of another Thing", true, sends(func(t *testing.T, _ *td.Signed) *recordMessage {
 			return &recordMessage{Record: signed(t, 2, 5).Record}
 		}), errViolation},
@@ -190,7 +190,7 @@ func TestContradictingPeer(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := simulate(t, 10*time.Millisecond)
-				victim, violator := s.node(), s.bare()
+				victim, violator := s.node(), s.Add()
 				victim.fill(0, map[bool]int{false: 100, true: 5}[c.few])
 				sent := c.sent(t)
 				violator.SetStreamHandler(victim.proto, func(st network.Stream) {
@@ -198,7 +198,7 @@ func TestContradictingPeer(t *testing.T) {
 					_ = st.CloseWrite()
 					_, _ = io.Copy(io.Discard, st)
 				})
-				s.connect(victim.host, violator)
+				s.Connect(victim.host, violator)
 				r, err := victim.Sync(t.Context(), violator.ID())
 				if !errors.Is(err, c.want) {
 					t.Fatalf("got %+v, %v; want %v", r, err, c.want)
@@ -212,7 +212,7 @@ func TestContradictingPeer(t *testing.T) {
 					t.Errorf("after failurePause: %d neighbors", n)
 				}
 				if st, err := violator.NewStream(t.Context(), victim.host.ID(), victim.proto); violated && err == nil {
-					_, _ = st.Write(frames(t, &turn{Root: emptyFingerprint.append(nil)}))
+					_, _ = st.Write(frames(t, &round{Root: emptyFingerprint.append(nil)}))
 					if _, err := io.ReadAll(st); err == nil || victim.Stats().Refused != 1 {
 						t.Error("a banned peer is served")
 					}
@@ -233,13 +233,13 @@ func sortedItems(n *node) (all []item) {
 	return all
 }
 
-// TestInvalidFirstFrames sends first turns that violate the protocol.
+// TestInvalidFirstFrames sends first rounds that violate the protocol.
 func TestInvalidFirstFrames(t *testing.T) {
 	t.Parallel()
 	n := newNode()
 	n.fill(0, 100)
 	root := n.set.view().fingerprint(nil).append(nil)
-	for name, in := range map[string]*turn{
+	for name, in := range map[string]*round{
 		"no fingerprint":          {More: true, Requested: make([]byte, keySize)},
 		"a request":               {Root: root, Requested: make([]byte, keySize)},
 		"a split":                 {Root: root, Split: []part{{At: nil, Of: n.fingerprints()}}},
@@ -268,13 +268,13 @@ func TestRandomSets(t *testing.T) {
 	for i := range 200 {
 		things = append(things, signed(t, i%100, uint64(1+i/100)))
 	}
-	for round := range 30 {
+	for i := range 30 {
 		a, b := newNode(), newNode()
 		common := []int{0, 20, 300, 5000}[rnd.IntN(4)]
 		a.fill(0, common)
 		b.fill(0, common)
 		for _, s := range things {
-			if rnd.IntN(30) < round {
+			if rnd.IntN(30) < i {
 				a.learn(s)
 			}
 			if rnd.IntN(100) < 50 {
@@ -283,11 +283,11 @@ func TestRandomSets(t *testing.T) {
 		}
 		ends := runBoth(t, a.session(), b.session())
 		if a.set.view().fingerprint(nil) != b.set.view().fingerprint(nil) {
-			t.Fatalf("round %d: %d and %d items", round, a.set.Len(), b.set.Len())
+			t.Fatalf("set %d: %d and %d items", i, a.set.Len(), b.set.Len())
 		}
 		for _, s := range ends {
-			if m := s.mem.(*memory); m.held != 0 || s.report.Turns > 8 {
-				t.Errorf("round %d: %d bytes held, %d turns", round, m.held, s.report.Turns)
+			if m := s.mem.(*memory); m.held != 0 || s.report.Rounds > 8 {
+				t.Errorf("set %d: %d bytes held, %d rounds", i, m.held, s.report.Rounds)
 			}
 		}
 	}
@@ -305,8 +305,22 @@ func TestPeersAreBounded(t *testing.T) {
 			t.Fatal("a new entry is missing")
 		}
 	}
-	if len(p.avoidUntil) > maxKnown || len(p.bannedUntil) > maxKnown || len(p.usedUntil) > maxKnown {
-		t.Errorf("%d, %d and %d peers are remembered", len(p.avoidUntil), len(p.bannedUntil), len(p.usedUntil))
+	if len(p.avoidUntil) > maxKnown || len(p.bannedUntil) > maxKnown || len(p.sessions) > maxKnown {
+		t.Errorf("%d, %d and %d peers are remembered", len(p.avoidUntil), len(p.bannedUntil), len(p.sessions))
+	}
+}
+
+func TestPeersLimitSessions(t *testing.T) {
+	t.Parallel()
+	var p peers
+	id, now := testID(1), time.Now()
+	for range maxConsecutive + 1 {
+		if !p.allow(id, now) {
+			t.Fatal("a session within the limit was refused")
+		}
+	}
+	if p.allow(id, now.Add(sessionInterval-1)) || !p.allow(id, now.Add(sessionInterval)) || p.allow(id, now.Add(sessionInterval)) {
+		t.Errorf("want one more session after %v", sessionInterval)
 	}
 }
 

@@ -19,7 +19,7 @@ func pair(t *testing.T) (*sim, *node, *node) {
 	t.Helper()
 	s := simulate(t, 10*time.Millisecond)
 	a, b := s.node(), s.node()
-	s.connect(a.host, b.host)
+	s.Connect(a.host, b.host)
 	return s, a, b
 }
 
@@ -52,8 +52,8 @@ func TestEqualSetsTakeOneRoundTrip(t *testing.T) {
 			start := time.Now()
 			r := a.sync(t, b)
 			// 10 ms each way, and the stream is opened in the first.
-			if took := time.Since(start); r.Turns != 1 || took > 30*time.Millisecond || r.BytesOut+r.BytesIn > 100+size%100*itemSize {
-				t.Errorf("%d items: %d turns, %v, %d and %d bytes", size, r.Turns, took, r.BytesOut, r.BytesIn)
+			if took := time.Since(start); r.Rounds != 1 || took > 30*time.Millisecond || r.BytesOut+r.BytesIn > 100+size%100*itemSize {
+				t.Errorf("%d items: %d rounds, %v, %d and %d bytes", size, r.Rounds, took, r.BytesOut, r.BytesIn)
 			}
 		}
 		if st := b.Stats(); st.Served != 3 || st.Refused != 0 {
@@ -80,8 +80,8 @@ func TestOneDifferenceTakesFewBytes(t *testing.T) {
 		} {
 			c.with.add(t, c.s)
 			r := a.sync(t, b)
-			t.Logf("%s: %d bytes out, %d in, of these a record of %d; %d turns", c.name, r.BytesOut, r.BytesIn, len(c.s.Record), r.Turns)
-			if bytes := r.BytesOut + r.BytesIn - len(c.s.Record); bytes > 4<<10 || r.Turns > 5 || r.Received+r.Sent != 1 || r.More {
+			t.Logf("%s: %d bytes out, %d in, of these a record of %d; %d rounds", c.name, r.BytesOut, r.BytesIn, len(c.s.Record), r.Rounds)
+			if bytes := r.BytesOut + r.BytesIn - len(c.s.Record); bytes > 4<<10 || r.Rounds > 5 || r.Received+r.Sent != 1 || r.More {
 				t.Errorf("%s: %+v", c.name, r)
 			}
 			same(t, a, b, 100_000+[]int{1, 1, 2, 2}[i])
@@ -109,7 +109,7 @@ func TestBothEndsReceiveRecords(t *testing.T) {
 			t.Errorf("got %+v", r)
 		}
 		same(t, a, b, 1250)
-		if r := a.sync(t, b); r.Turns != 1 {
+		if r := a.sync(t, b); r.Rounds != 1 {
 			t.Errorf("after it: %+v", r)
 		}
 	})
@@ -121,7 +121,7 @@ func TestNextSessionContinues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := simulate(t, 10*time.Millisecond)
 		a, b := s.node(func(o *Options) { o.maxRequests = 100 }), s.node()
-		s.connect(a.host, b.host)
+		s.Connect(a.host, b.host)
 		for i := range 350 {
 			b.add(t, tombstone(t, i, 1))
 		}
@@ -158,7 +158,7 @@ func TestLateJoinerSyncsWithinSeconds(t *testing.T) {
 		time.Sleep(time.Minute) // alone
 		start := time.Now()
 		for _, n := range nodes {
-			s.connect(late.host, n.host)
+			s.Connect(late.host, n.host)
 		}
 		for late.set.Len() < 2002 {
 			if time.Since(start) > 3*time.Second {
@@ -213,7 +213,7 @@ func TestRefusedRecordsAreNotRequestedAgain(t *testing.T) {
 			received, refused int
 			learned           int
 		}{{"full", full, 51, 0, 0}, {"choosy", choosy, 1, 50, 1}} {
-			s.connect(c.n.host, b.host)
+			s.Connect(c.n.host, b.host)
 			if r := c.n.sync(t, b); r.Received != c.received || r.Refused != c.refused || c.n.set.Len() != c.learned {
 				t.Errorf("%s: %+v, %d learned", c.name, r, c.n.set.Len())
 			}
@@ -236,7 +236,7 @@ func TestFullNodeRequestsKnownRecords(t *testing.T) {
 		var small *node
 		small = s.node(func(o *Options) { o.Room = func() int { return 10 - small.set.Len() } })
 		b := s.node()
-		s.connect(small.host, b.host)
+		s.Connect(small.host, b.host)
 		for seq := range uint64(2) {
 			for i := range 50 {
 				b.add(t, signed(t, i, 1+seq))
@@ -276,8 +276,8 @@ func TestSessionsAreBounded(t *testing.T) {
 		s := simulate(t, 10*time.Millisecond)
 		n := s.node()
 		for i := range maxServing + 2 {
-			h := s.bare()
-			s.connect(h, n.host)
+			h := s.Add()
+			s.Connect(h, n.host)
 			for range 2 { // the second of each exceeds the limit
 				st, err := h.NewStream(t.Context(), n.host.ID(), n.proto)
 				if err != nil {
@@ -293,7 +293,7 @@ func TestSessionsAreBounded(t *testing.T) {
 		}
 		time.Sleep(stallTime)
 		late := s.node()
-		s.connect(late.host, n.host)
+		s.Connect(late.host, n.host)
 		late.add(t, signed(t, 1, 1))
 		late.sync(t, n)
 		same(t, n, late, 1)
@@ -320,7 +320,7 @@ func TestUntrustedPeersAreRejected(t *testing.T) {
 		s := simulate(t, 10*time.Millisecond)
 		a := s.node()
 		closed := s.node(func(o *Options) { o.Admits = func(did.DID) error { return errors.New("not a member") } })
-		s.connect(a.host, closed.host)
+		s.Connect(a.host, closed.host)
 		if _, err := a.Sync(t.Context(), closed.host.ID()); err == nil {
 			t.Error("a peer that is not admitted was served")
 		}
@@ -345,7 +345,7 @@ func TestPanicInOfferEndsTheSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := simulate(t, 10*time.Millisecond)
 		a, b := s.node(), s.node(func(o *Options) { o.Offer = func(*td.Signed) { panic("a bug") } })
-		s.connect(a.host, b.host)
+		s.Connect(a.host, b.host)
 		a.add(t, signed(t, 1, 1))
 		if r, err := a.Sync(t.Context(), b.host.ID()); err == nil && r.Sent == 0 {
 			t.Errorf("got %+v", r)
@@ -393,7 +393,7 @@ func BenchmarkDifferences(b *testing.B) {
 func TestMeshUnderChurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const size, rounds = 12, 40
+		const size, steps = 12, 40
 		s := simulate(t, 20*time.Millisecond)
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -401,28 +401,28 @@ func TestMeshUnderChurn(t *testing.T) {
 		for range size {
 			n := s.node()
 			for _, other := range nodes {
-				s.connect(n.host, other.host)
+				s.Connect(n.host, other.host)
 			}
 			nodes = append(nodes, n)
 			running.Go(func() { _ = n.Run(ctx) })
 		}
-		for round := range rounds { // every quarter of a second one Thing is added, one renewed, and one removed here
+		for step := range steps { // every quarter of a second one Thing is added, one renewed, and one removed here
 			for i, n := range nodes {
-				n.add(t, tombstone(t, 1000*i+round, 1))
-				if round >= 10 {
-					n.learn(tombstone(t, 1000*i+round-10, uint64(round)))
+				n.add(t, tombstone(t, 1000*i+step, 1))
+				if step >= 10 {
+					n.learn(tombstone(t, 1000*i+step-10, uint64(step)))
 				}
-				n.drop(itemOf(t, tombstone(t, 1000*((i+1)%size)+round/2, 1)).key)
-				if round%4 == 0 {
-					n.syncRound(ctx) // more often than usual
+				n.drop(itemOf(t, tombstone(t, 1000*((i+1)%size)+step/2, 1)).key)
+				if step%4 == 0 {
+					n.syncNeighbors(ctx) // more often than usual
 				}
 			}
 			time.Sleep(250 * time.Millisecond)
 		}
 		time.Sleep(recentTime * 5)
 		for i, n := range nodes {
-			if st := n.Stats(); st.Violations != 0 || st.Panics != 0 || n.set.Len() != size*rounds {
-				t.Errorf("node %d knows %d of %d things: %+v", i, n.set.Len(), size*rounds, st)
+			if st := n.Stats(); st.Violations != 0 || st.Panics != 0 || n.set.Len() != size*steps {
+				t.Errorf("node %d knows %d of %d things: %+v", i, n.set.Len(), size*steps, st)
 			}
 		}
 		cancel()

@@ -11,18 +11,18 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// The protocol /lmos/<network>/sync/1 is one session per stream. Both ends send turns alternately; the initiator begins. A turn is
+// The protocol /lmos/<network>/sync/1 is one session per stream. Both ends send rounds alternately; the initiator begins. A round is
 // a frame, and then the records that it announces, a frame each; a frame is a uvarint length and a map in deterministic CBOR.
 //
-//	turn   {root: fingerprint, split: [{at, of: 16 fingerprints}, …], list: [{at, of: items}, …], news: items, want: keys,
+//	round  {root: fingerprint, split: [{at, of: 16 fingerprints}, …], list: [{at, of: items}, …], news: items, want: keys,
 //	        give: n, more: true, time: ms}
 //	record {record: h'…', td: h'…'}, or {} for a removed record
 //
 // A fingerprint has 20 bytes: a count of 4 and a hash of 16. An item has 40 bytes: the key of a Thing (32) and a seq of 8. A byte string
 // may contain several of them. A range is written as the nibbles, a byte each, with which its keys begin.
 //
-// The first turn has the fingerprint of the whole set, and lists a small set. Each later turn answers the previous one, and fingerprints
-// of earlier turns for which it has room:
+// The first round has the fingerprint of the whole set, and lists a small set. Each later round answers the previous one, and fingerprints
+// of earlier rounds for which it has room:
 //
 //   - a different fingerprint of a range: the 16 fingerprints of its parts (split), all its items if they are few (list), or, if
 //     the peer has no items in it, the items to announce (news);
@@ -33,9 +33,9 @@ import (
 // The first answer has the clock of the responder, in milliseconds of Unix time, so that nodes detect wrong clocks. The protocol does not
 // depend on it, and older versions omit it.
 //
-// A turn without fingerprints, items and keys is the last one. "more" means that the sender left items to the next session.
+// A round without fingerprints, items and keys is the last one. "more" means that the sender left items to the next session.
 const (
-	maxTurn          = 256 << 10                       // bytes of a turn
+	maxRoundSize     = 256 << 10                       // bytes of a round
 	maxRecordMessage = td.MaxRecord + td.MaxTD + 1<<10 // bytes of a record with its TD
 
 	fingerprintSize, itemSize, keySize = 20, 40, 32
@@ -50,8 +50,8 @@ const (
 	errViolation = streamserver.Violation("the peer contradicts itself")
 )
 
-// A turn is one message of an end.
-type turn struct {
+// A round is one message of an end, without its records.
+type round struct {
 	Root      []byte `cbor:"root,omitempty"`
 	Split     []part `cbor:"split,omitempty"`
 	List      []part `cbor:"list,omitempty"`
@@ -74,38 +74,38 @@ type recordMessage struct {
 	TD     []byte `cbor:"td,omitempty"`
 }
 
-// isLast reports whether t needs no answer.
-func (t *turn) isLast() bool {
-	return len(t.Root)+len(t.Split)+len(t.List)+len(t.Announced)+len(t.Requested) == 0
+// isLast reports whether r needs no answer.
+func (r *round) isLast() bool {
+	return len(r.Root)+len(r.Split)+len(r.List)+len(r.Announced)+len(r.Requested) == 0
 }
 
-// decodeTurn reads a turn and checks its form. b has at most maxTurn bytes.
-func decodeTurn(b []byte) (*turn, error) {
-	var t turn
-	if err := decode(b, &t); err != nil {
+// decodeRound reads a round and checks its form. b has at most maxRoundSize bytes.
+func decodeRound(b []byte) (*round, error) {
+	var r round
+	if err := decode(b, &r); err != nil {
 		return nil, err
 	}
 	switch {
-	case len(t.Root) != 0 && len(t.Root) != fingerprintSize:
-		return nil, fmt.Errorf("%w: a fingerprint of %d bytes", errWire, len(t.Root))
-	case len(t.Announced)%itemSize != 0, len(t.Requested)%keySize != 0:
-		return nil, fmt.Errorf("%w: %d bytes of announced items, %d of requested keys", errWire, len(t.Announced), len(t.Requested))
-	case t.Records < 0 || t.Records > maxRequests:
-		return nil, fmt.Errorf("%w: %d records", errWire, t.Records)
-	case t.Time < 0 || t.Time > maxTime:
-		return nil, fmt.Errorf("%w: the time %d", errWire, t.Time)
+	case len(r.Root) != 0 && len(r.Root) != fingerprintSize:
+		return nil, fmt.Errorf("%w: a fingerprint of %d bytes", errWire, len(r.Root))
+	case len(r.Announced)%itemSize != 0, len(r.Requested)%keySize != 0:
+		return nil, fmt.Errorf("%w: %d bytes of announced items, %d of requested keys", errWire, len(r.Announced), len(r.Requested))
+	case r.Records < 0 || r.Records > maxRequests:
+		return nil, fmt.Errorf("%w: %d records", errWire, r.Records)
+	case r.Time < 0 || r.Time > maxTime:
+		return nil, fmt.Errorf("%w: the time %d", errWire, r.Time)
 	}
-	for _, p := range t.Split {
+	for _, p := range r.Split {
 		if !isRange(p.At) || len(p.At) == keyDepth || len(p.Of) != parts*fingerprintSize {
 			return nil, fmt.Errorf("%w: a split at %x of %d bytes", errWire, p.At, len(p.Of))
 		}
 	}
-	for _, p := range t.List {
+	for _, p := range r.List {
 		if !isRange(p.At) || len(p.Of)%itemSize != 0 || !sorted(p) {
 			return nil, fmt.Errorf("%w: a list at %x of %d bytes", errWire, p.At, len(p.Of))
 		}
 	}
-	return &t, nil
+	return &r, nil
 }
 
 func isRange(at []byte) bool {
@@ -167,7 +167,7 @@ func itemAt(b []byte, i int) item {
 	return item{[32]byte(b[:keySize]), binary.BigEndian.Uint64(b[keySize:itemSize])}
 }
 
-// encodeFrame returns v as a frame. A turn is kept within maxTurn while it is built.
+// encodeFrame returns v as a frame. A round is kept within maxRoundSize while it is built.
 func encodeFrame(v any) ([]byte, error) {
 	body, err := cbor.Marshal(v)
 	if err != nil {

@@ -26,7 +26,7 @@ func marshal(t testing.TB, v any) []byte {
 	return b
 }
 
-func TestDecodeTurn(t *testing.T) {
+func TestDecodeRound(t *testing.T) {
 	t.Parallel()
 	in := func(at ...byte) item {
 		it := filler(1)
@@ -41,30 +41,30 @@ func TestDecodeTurn(t *testing.T) {
 		t    any
 		ok   bool
 	}{
-		{"the last", &turn{}, true},
-		{"all members", &turn{Root: make([]byte, fingerprintSize), Split: []part{{At: nil, Of: make([]byte, parts*fingerprintSize)}},
+		{"the last", &round{}, true},
+		{"all members", &round{Root: make([]byte, fingerprintSize), Split: []part{{At: nil, Of: make([]byte, parts*fingerprintSize)}},
 			List: []part{{At: []byte{3}, Of: pack(low, high)}}, Announced: pack(low), Requested: keysOf(low), Records: 3, More: true}, true},
-		{"a list of nothing", &turn{List: []part{{At: []byte{15, 0}}}}, true},
-		{"a short fingerprint", &turn{Root: make([]byte, fingerprintSize-1)}, false},
-		{"three parts", &turn{Split: []part{{Of: make([]byte, 3*fingerprintSize)}}}, false},
-		{"a range below a key", &turn{Split: []part{{At: make([]byte, keyDepth), Of: make([]byte, parts*fingerprintSize)}}}, false},
-		{"not a nibble", &turn{List: []part{{At: []byte{16}}}}, false},
-		{"half an item", &turn{List: []part{{Of: make([]byte, itemSize/2)}}}, false},
-		{"items that do not ascend", &turn{List: []part{{Of: pack(high, low)}}}, false},
-		{"an item twice", &turn{List: []part{{Of: pack(low, low)}}}, false},
-		{"an item of another range", &turn{List: []part{{At: []byte{4}, Of: pack(low)}}}, false},
-		{"half an announced item", &turn{Announced: make([]byte, itemSize+1)}, false},
-		{"half a key", &turn{Requested: make([]byte, keySize-1)}, false},
-		{"a negative number of records", &turn{Records: -1}, false},
-		{"too many records", &turn{Records: maxRequests + 1}, false},
-		{"a time", &turn{Time: maxTime}, true},
-		{"a negative time", &turn{Time: -1}, false},
-		{"a time over the limit", &turn{Time: maxTime + 1}, false},
+		{"a list of nothing", &round{List: []part{{At: []byte{15, 0}}}}, true},
+		{"a short fingerprint", &round{Root: make([]byte, fingerprintSize-1)}, false},
+		{"three parts", &round{Split: []part{{Of: make([]byte, 3*fingerprintSize)}}}, false},
+		{"a range below a key", &round{Split: []part{{At: make([]byte, keyDepth), Of: make([]byte, parts*fingerprintSize)}}}, false},
+		{"not a nibble", &round{List: []part{{At: []byte{16}}}}, false},
+		{"half an item", &round{List: []part{{Of: make([]byte, itemSize/2)}}}, false},
+		{"items that do not ascend", &round{List: []part{{Of: pack(high, low)}}}, false},
+		{"an item twice", &round{List: []part{{Of: pack(low, low)}}}, false},
+		{"an item of another range", &round{List: []part{{At: []byte{4}, Of: pack(low)}}}, false},
+		{"half an announced item", &round{Announced: make([]byte, itemSize+1)}, false},
+		{"half a key", &round{Requested: make([]byte, keySize-1)}, false},
+		{"a negative number of records", &round{Records: -1}, false},
+		{"too many records", &round{Records: maxRequests + 1}, false},
+		{"a time", &round{Time: maxTime}, true},
+		{"a negative time", &round{Time: -1}, false},
+		{"a time over the limit", &round{Time: maxTime + 1}, false},
 		{"another member", map[string]any{"more": true, "less": 1}, false},
 		{"not canonical", map[string]any{"more": false}, false},
 		{"a list", []int{1}, false},
 	} {
-		if _, err := decodeTurn(marshal(t, c.t)); (err == nil) != c.ok || err != nil && !errors.Is(err, errWire) {
+		if _, err := decodeRound(marshal(t, c.t)); (err == nil) != c.ok || err != nil && !errors.Is(err, errWire) {
 			t.Errorf("%s: got %v", c.name, err)
 		}
 	}
@@ -101,8 +101,8 @@ func (*noMemory) ReserveMemory(int, uint8) error { return network.ErrResourceLim
 
 func TestFramesNeedMemory(t *testing.T) {
 	t.Parallel()
-	in := bytes.NewReader(frames(t, &turn{Records: 1}))
-	if _, _, err := streamserver.ReadFrame(in, &noMemory{}, maxTurn); !errors.Is(err, network.ErrResourceLimitExceeded) || in.Len() == 0 {
+	in := bytes.NewReader(frames(t, &round{Records: 1}))
+	if _, _, err := streamserver.ReadFrame(in, &noMemory{}, maxRoundSize); !errors.Is(err, network.ErrResourceLimitExceeded) || in.Len() == 0 {
 		t.Errorf("got %v, %d bytes unread", err, in.Len())
 	}
 	if code := streamserver.CodeOf(network.ErrResourceLimitExceeded); code != network.StreamResourceLimitExceeded {
@@ -110,13 +110,13 @@ func TestFramesNeedMemory(t *testing.T) {
 	}
 }
 
-func FuzzTurn(f *testing.F) {
-	f.Add(marshal(f, &turn{}))
-	f.Add(marshal(f, &turn{Time: 1_800_000_000_000}))
-	f.Add(marshal(f, &turn{Split: []part{{At: []byte{1}, Of: make([]byte, parts*fingerprintSize)}}, Announced: pack(filler(1)), Records: 1}))
-	f.Add(marshal(f, &turn{List: []part{{Of: pack(filler(1))}}, Requested: keysOf(filler(1)), More: true}))
+func FuzzRound(f *testing.F) {
+	f.Add(marshal(f, &round{}))
+	f.Add(marshal(f, &round{Time: 1_800_000_000_000}))
+	f.Add(marshal(f, &round{Split: []part{{At: []byte{1}, Of: make([]byte, parts*fingerprintSize)}}, Announced: pack(filler(1)), Records: 1}))
+	f.Add(marshal(f, &round{List: []part{{Of: pack(filler(1))}}, Requested: keysOf(filler(1)), More: true}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		in, err := decodeTurn(b)
+		in, err := decodeRound(b)
 		if err != nil {
 			return
 		}
@@ -144,10 +144,10 @@ func FuzzSession(f *testing.F) {
 	root := n.set.view().fingerprint(nil).append(nil)
 	differs := n.fingerprints()
 	differs[7]++
-	f.Add(frames(f, &turn{Root: root}), false)
-	f.Add(frames(f, &turn{Root: append([]byte{0, 0, 0, 9}, root[4:]...)}, &turn{Split: []part{{At: []byte{3}, Of: differs}}}), false)
-	f.Add(frames(f, &turn{Split: []part{{Of: differs}}}, &turn{}), true)
-	f.Add(frames(f, &turn{Announced: pack(filler(1000))}, &turn{Records: 1}, &recordMessage{}), true)
+	f.Add(frames(f, &round{Root: root}), false)
+	f.Add(frames(f, &round{Root: append([]byte{0, 0, 0, 9}, root[4:]...)}, &round{Split: []part{{At: []byte{3}, Of: differs}}}), false)
+	f.Add(frames(f, &round{Split: []part{{Of: differs}}}, &round{}), true)
+	f.Add(frames(f, &round{Announced: pack(filler(1000))}, &round{Records: 1}, &recordMessage{}), true)
 	f.Fuzz(func(t *testing.T, b []byte, initiator bool) {
 		s := n.session()
 		s.connect(struct {
@@ -159,7 +159,7 @@ func FuzzSession(f *testing.F) {
 			end = s.initiate
 		}
 		_ = end()
-		if m := s.mem.(*memory); m.held != 0 || m.peak > maxTurn || s.report.BytesOut > maxTurns*maxTurn || n.offered != 0 {
+		if m := s.mem.(*memory); m.held != 0 || m.peak > maxRoundSize || s.report.BytesOut > maxRounds*maxRoundSize || n.offered != 0 {
 			t.Errorf("%d bytes held, %d at the peak, %d sent, %d accepted", m.held, m.peak, s.report.BytesOut, n.offered)
 		}
 	})

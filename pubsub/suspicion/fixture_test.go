@@ -163,34 +163,21 @@ func simulate(t *testing.T, f func(t *testing.T, s *sim)) {
 	})
 }
 
-// bare adds a host without the protocol.
-func (s *sim) bare() host.Host {
-	s.T.Helper()
-	return s.Add(didtest.Key(1 + len(s.Peers())).Libp2p())
-}
-
 // line adds n running nodes, each connected to the previous one; change sets their options.
 func (s *sim) line(n int, change ...func(*Options)) []*node {
 	s.T.Helper()
 	var nodes []*node
 	for i := range n {
-		nodes = append(nodes, newNode(s.T, s.bare(), change...))
+		nodes = append(nodes, newNode(s.T, s.Add(), change...))
 		nodes[i].run()
 		if i > 0 {
-			s.connect(nodes[i-1].host, nodes[i].host)
+			s.Connect(nodes[i-1].host, nodes[i].host)
 		}
 	}
 	return nodes
 }
 
-// connect links two hosts and connects them.
-func (s *sim) connect(a, b host.Host) {
-	s.T.Helper()
-	s.Connect(a, b)
-	time.Sleep(100 * time.Millisecond) // the handshake names the protocols
-}
-
-// send sends bytes as a message of a bare host, and waits until they were processed or rejected.
+// send sends bytes as a message of a host without the protocol, and waits until they were processed or rejected.
 func (s *sim) send(from host.Host, to *node, body []byte) {
 	s.T.Helper()
 	st, err := from.NewStream(s.T.Context(), to.host.ID(), Protocol("test"))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/lmosd/lmosd/internal/boundedmap"
 	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
@@ -41,29 +42,13 @@ func (s *score) idle(now time.Time) bool {
 	return now.Sub(s.penalizedAt) >= banTime && !now.Before(s.bannedUntil) && s.messages.IsFull(now) && now.Sub(s.syncedAt) >= syncPause
 }
 
-// scoreLocked returns the score of a peer. With maxPeers scores it removes idle ones first, then arbitrary ones.
+// scoreLocked returns the score of a peer.
 func (p *peers) scoreLocked(id peer.ID, now time.Time) *score {
 	if s := p.all[id]; s != nil {
 		return s
 	}
-	if p.all == nil {
-		p.all = map[peer.ID]*score{}
-	}
-	if len(p.all) >= maxPeers {
-		for old, s := range p.all {
-			if s.idle(now) {
-				delete(p.all, old)
-			}
-		}
-	}
-	for old := range p.all {
-		if len(p.all) < maxPeers {
-			break
-		}
-		delete(p.all, old)
-	}
 	s := &score{}
-	p.all[id] = s
+	boundedmap.Put(&p.all, id, s, maxPeers, func(s *score) bool { return s.idle(now) })
 	return s
 }
 

@@ -58,9 +58,9 @@ func TestFalseReportIsNotForwarded(t *testing.T) {
 
 func TestUnrelatedHostsAreNotProbed(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
-		n, from, friend := s.line(1)[0], s.bare(), s.bare()
-		s.connect(from, n.host)
-		s.connect(friend, n.host)
+		n, from, friend := s.line(1)[0], s.Add(), s.Add()
+		s.Connect(from, n.host)
+		s.Connect(friend, n.host)
 		id := func(p peer.ID) did.DID { d, _ := did.FromPeer([]byte(p)); return d }
 		n.list(true, id(n.host.ID()), id(friend.ID())) // itself, a connected host, and one without Things
 		s.send(from, n, message1(t, id(n.host.ID()), id(friend.ID()), failedHost(t, 1)))
@@ -104,16 +104,16 @@ func TestProbePause(t *testing.T) {
 		n, host := s.line(1)[0], failedHost(t, 1)
 		n.list(true, host)
 		for range 3 {
-			from := s.bare()
-			s.connect(from, n.host)
+			from := s.Add()
+			s.Connect(from, n.host)
 			s.send(from, n, message1(t, host))
 		}
 		sleep(2 * time.Second)
 		if st := n.Stats(); st.Received != 3 || st.Probed != 1 {
 			t.Errorf("%+v, want one probe", st)
 		}
-		from, before := s.bare(), n.dials()
-		s.connect(from, n.host)
+		from, before := s.Add(), n.dials()
+		s.Connect(from, n.host)
 		for range 10 {
 			s.send(from, n, message1(t, host))
 			sleep(15 * time.Second)
@@ -132,9 +132,9 @@ func TestProbePause(t *testing.T) {
 
 func TestFalseReporterIsBanned(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
-		n, reporter, other := s.line(1)[0], s.bare(), s.bare()
-		s.connect(reporter, n.host)
-		s.connect(other, n.host)
+		n, reporter, other := s.line(1)[0], s.Add(), s.Add()
+		s.Connect(reporter, n.host)
+		s.Connect(other, n.host)
 		hosts := several(t, 50)
 		n.list(true, hosts...)
 		n.Suspect(hosts[48]) // does not depend on the reporters
@@ -163,8 +163,8 @@ func TestFalseReporterIsBanned(t *testing.T) {
 // A node that is cut off from some hosts, and also reports many true failures, is not banned.
 func TestTrueReportsReducePenalties(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
-		n, from := s.line(1)[0], s.bare()
-		s.connect(from, n.host)
+		n, from := s.line(1)[0], s.Add()
+		s.Connect(from, n.host)
 		for i, host := range several(t, 6*maxPenalties) {
 			n.list(i%2 == 0, host)
 			s.send(from, n, message1(t, host))
@@ -178,8 +178,8 @@ func TestTrueReportsReducePenalties(t *testing.T) {
 
 func TestInconclusiveProbesKeepTheState(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
-		n, from := s.line(1)[0], s.bare()
-		s.connect(from, n.host)
+		n, from := s.line(1)[0], s.Add()
+		s.Connect(from, n.host)
 		hosts := several(t, 2*maxPenalties)
 		n.list(false, hosts...)
 		n.unknown = true
@@ -193,8 +193,8 @@ func TestInconclusiveProbesKeepTheState(t *testing.T) {
 
 func TestFloodIsRejected(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
-		n, from := s.line(1)[0], s.bare()
-		s.connect(from, n.host)
+		n, from := s.line(1)[0], s.Add()
+		s.Connect(from, n.host)
 		body := message1(t, several(t, maxHosts)...)
 		start := time.Now()
 		for range 200 {
@@ -212,8 +212,8 @@ func TestViolatorsAreBanned(t *testing.T) {
 		n := s.line(1)[0]
 		good := message1(t, failedHost(t, 1))
 		for i, body := range [][]byte{nil, []byte("hello"), append(slices.Clone(good), 0), make([]byte, 1<<20)} {
-			from := s.bare()
-			s.connect(from, n.host)
+			from := s.Add()
+			s.Connect(from, n.host)
 			s.send(from, n, body)
 			s.send(from, n, good)
 			if st := n.Stats(); st.Received != 0 || st.Rejected != uint64(2*i+2) || st.BytesIn > uint64(i+1)*(maxMessage+1) {
@@ -251,8 +251,8 @@ func TestManyHostsFailAtOnce(t *testing.T) {
 func TestSyncPeer(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		nodes, hosts := s.line(2), several(t, maxHosts+1)
-		late, unrelated := nodes[1], s.bare()
-		s.connect(nodes[0].host, unrelated)
+		late, unrelated := nodes[1], s.Add()
+		s.Connect(nodes[0].host, unrelated)
 		late.list(false, hosts...)
 		for range 3 {
 			nodes[0].SyncPeer(t.Context(), late.host.ID(), hosts)
@@ -275,9 +275,9 @@ func TestSyncPeer(t *testing.T) {
 func TestPeersThatAreNotAdmitted(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		closed := func(o *Options) { o.Admits = func(did.DID) error { return errors.New("not ours") } }
-		n, out, host := s.line(1)[0], newNode(t, s.bare(), closed), failedHost(t, 1)
+		n, out, host := s.line(1)[0], newNode(t, s.Add(), closed), failedHost(t, 1)
 		out.run()
-		s.connect(n.host, out.host)
+		s.Connect(n.host, out.host)
 		n.list(false, host)
 		out.list(false, host, failedHost(t, 2))
 		n.lost(host)
@@ -292,8 +292,8 @@ func TestPeersThatAreNotAdmitted(t *testing.T) {
 // A peer that opens streams and sends nothing holds a few slots for a few seconds.
 func TestSilentStreamsTimeOut(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
-		n, from := s.line(1)[0], s.bare()
-		s.connect(from, n.host)
+		n, from := s.line(1)[0], s.Add()
+		s.Connect(from, n.host)
 		for range 10 {
 			st, err := from.NewStream(t.Context(), n.host.ID(), Protocol("test"))
 			if err != nil {
@@ -314,8 +314,8 @@ func TestSilentStreamsTimeOut(t *testing.T) {
 
 func TestCloseEndsStreams(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
-		n, from := s.line(1)[0], s.bare()
-		s.connect(from, n.host)
+		n, from := s.line(1)[0], s.Add()
+		s.Connect(from, n.host)
 		st, err := from.NewStream(t.Context(), n.host.ID(), Protocol("test"))
 		if err != nil {
 			t.Fatal(err)
@@ -331,8 +331,8 @@ func TestCloseEndsStreams(t *testing.T) {
 
 func TestPanicEndsOneMessage(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
-		n, from := s.line(1, func(o *Options) { o.Tracks = func(did.DID) bool { panic("oh") } })[0], s.bare()
-		s.connect(from, n.host)
+		n, from := s.line(1, func(o *Options) { o.Tracks = func(did.DID) bool { panic("oh") } })[0], s.Add()
+		s.Connect(from, n.host)
 		for i := range 2 {
 			s.send(from, n, message1(t, failedHost(t, 1)))
 			if st := n.Stats(); st.Panics != uint64(i+1) || n.serves() != 0 {
@@ -344,7 +344,7 @@ func TestPanicEndsOneMessage(t *testing.T) {
 
 func TestMemoryIsBounded(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
-		n := newNode(t, s.bare()) // it does not run, so that received reports stay queued
+		n := newNode(t, s.Add()) // it does not run, so that received reports stay queued
 		hosts := several(t, maxSuspects+10)
 		n.list(false, hosts...)
 		for i := range maxPeers + 100 {
@@ -384,7 +384,7 @@ func TestMemoryIsBounded(t *testing.T) {
 
 func TestOptionsAreChecked(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
-		h, whole := s.bare(), (&node{}).options()
+		h, whole := s.Add(), (&node{}).options()
 		for i, cut := range []func(*Options){func(o *Options) { o.Tracks = nil }, func(o *Options) { o.Probe = nil }, func(o *Options) { o.OnFailed = nil },
 			func(o *Options) { o.Network = "" }} {
 			o := whole

@@ -26,8 +26,8 @@ const maxEndpoints = 4
 // A Fetch returns the document at a URL.
 type Fetch func(ctx context.Context, at *url.URL) ([]byte, error)
 
-// Endpoints returns the URLs of Thing Descriptions to which a DID document at the address from leads, by its services of the types;
-// none if raw is another document. Its keys sign nothing here, and those in the pages of LMOS are made up: they are not read.
+// Endpoints returns the URLs of Thing Descriptions in raw, a DID document at the address from: the endpoints of its services of the types.
+// It returns none if raw is another document. It does not read the keys, which sign nothing here.
 func Endpoints(raw []byte, from *url.URL, types ...string) (all []*url.URL) {
 	doc, err := did.ParseServices(raw, "")
 	if err != nil {
@@ -43,8 +43,8 @@ func Endpoints(raw []byte, from *url.URL, types ...string) (all []*url.URL) {
 	return all
 }
 
-// WithCapabilities returns a TD from the URL from with the capabilities that its agent declares elsewhere, if it has none: at the target of
-// its link of relation service-meta, else at the path that operators use. A TD with a proof is unchanged.
+// WithCapabilities returns raw, a TD from the URL from. If the TD declares no capabilities, it adds those of the agent's capabilities.json:
+// the target of the link with relation service-meta, else the path that operators use. A TD with a proof is unchanged.
 func WithCapabilities(ctx context.Context, raw []byte, from *url.URL, fetch Fetch) []byte {
 	t, err := td.Parse(raw)
 	if err != nil || len(t.Capabilities) > 0 || !isLMOS(t) {
@@ -54,12 +54,12 @@ func WithCapabilities(ctx context.Context, raw []byte, from *url.URL, fetch Fetc
 	if err != nil || slices.ContainsFunc(members, func(m jcs.Member) bool { return m.Name == "proof" || m.Name == "lmos:capabilities" }) {
 		return raw
 	}
-	places := []string{capabilitiesPath}
+	refs := []string{capabilitiesPath}
 	if i := slices.IndexFunc(t.Links, isServiceMeta); i >= 0 {
-		places = []string{t.Links[i].Href, capabilitiesPath}
+		refs = []string{t.Links[i].Href, capabilitiesPath}
 	}
-	for _, place := range places {
-		at, err := sameHost(from, place)
+	for _, ref := range refs {
+		at, err := sameHost(from, ref)
 		if err != nil {
 			continue
 		}
@@ -75,7 +75,7 @@ func WithCapabilities(ctx context.Context, raw []byte, from *url.URL, fetch Fetc
 
 func isServiceMeta(l td.Link) bool { return l.Rel == "service-meta" }
 
-// isLMOS reports whether a Thing is an LMOS agent or tool, or links to capabilities. Other servers receive no request for them.
+// isLMOS reports whether a Thing is an LMOS agent or tool, or links to capabilities. lmosd requests capabilities.json only from these.
 func isLMOS(t *td.Thing) bool {
 	return slices.ContainsFunc(t.Links, isServiceMeta) || slices.ContainsFunc(t.Types, func(typ string) bool {
 		typ = typ[strings.LastIndexAny(typ, ":#/")+1:]
@@ -106,7 +106,7 @@ func readCapabilities(ctx context.Context, at *url.URL, fetch Fetch) json.RawMes
 func sameHost(from *url.URL, ref string) (*url.URL, error) {
 	at, err := from.Parse(ref)
 	if err != nil || at.Scheme != from.Scheme || at.Host != from.Host {
-		return nil, fmt.Errorf("%s does not lead to %s", ref, from.Host)
+		return nil, fmt.Errorf("expected a URL of %s, got %s", from.Host, ref)
 	}
 	return at, nil
 }

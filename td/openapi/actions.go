@@ -90,7 +90,7 @@ func (op *operation) name(taken map[string]any) string {
 		free = name + strconv.Itoa(n)
 	}
 	if free != name {
-		op.warn(op.where(), "is called %s: another operation has its operationId", free)
+		op.warn(op.where(), "is named %s: another operation has the same operationId", free)
 	}
 	return free
 }
@@ -159,7 +159,7 @@ func (op *operation) server() string {
 	}
 	base, err := serverOf(near, "")
 	if err != nil {
-		op.warn(op.where(), "left out: its own server is no address")
+		op.warn(op.where(), "left out: the address of its own server is invalid")
 	}
 	return base
 }
@@ -178,9 +178,9 @@ func serverOf(servers openapi3.Servers, given string) (string, error) {
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || strings.ContainsAny(text, "{}") ||
 		len(text) > maxAddress:
-		return "", invalid("/servers/0/url", "is no absolute http or https address"+hint)
+		return "", invalid("/servers/0/url", "is not an absolute http or https URL"+hint)
 	case u.User != nil:
-		return "", invalid("/servers/0/url", "has a user or a secret in it, which everybody would read")
+		return "", invalid("/servers/0/url", "contains a user or a password, but a Thing Description is public")
 	case u.RawQuery != "" || u.Fragment != "":
 		return "", invalid("/servers/0/url", "has a query or a fragment")
 	}
@@ -245,7 +245,7 @@ func (op *operation) address(params []*openapi3.Parameter) (href string, ok bool
 		if i >= 0 {
 			p = params[i]
 		} else {
-			op.warn(op.where(), "the variable %s of its path is not declared: it is a text", name)
+			op.warn(op.where(), "the variable %s of its path is not declared: it becomes a string", name)
 		}
 		variable := op.pathVariable(p)
 		if variable == "" {
@@ -254,7 +254,7 @@ func (op *operation) address(params []*openapi3.Parameter) (href string, ok bool
 		b.WriteString(variable)
 		rest = after
 	}
-	op.warn(op.where(), "left out: the braces of its path do not fit together")
+	op.warn(op.where(), "left out: the braces of its path are unbalanced")
 	return "", false
 }
 
@@ -267,7 +267,7 @@ func (op *operation) pathVariable(p *openapi3.Parameter) string {
 	}
 	schema, as := op.variable(p)
 	if schema == nil {
-		op.warn(op.where(), "the variable %s of its path is no single value: it is a text as it stands in the address", p.Name)
+		op.warn(op.where(), "the variable %s of its path is not a single value: it becomes a string, which is inserted into the address as it is", p.Name)
 		schema = map[string]any{"type": "string"}
 	}
 	if op.variables[name] = schema; as == exploded {
@@ -311,7 +311,7 @@ func (op *operation) query(params []*openapi3.Parameter, started bool) string {
 			op.warn(op.where(), "the query parameter %s is omitted: a variable has the same name, or there are too many", p.Name)
 			continue
 		case as == oneOf:
-			op.warn(op.where(), "of the query's parameter %s one value can be given", p.Name)
+			op.warn(op.where(), "the query parameter %s accepts only one value", p.Name)
 		}
 		if name != p.Name {
 			schema["title"] = clip(p.Name, 100)
@@ -456,7 +456,7 @@ func (op *operation) input(action, form map[string]any) bool {
 	b, ok := chooseBody(r.Content)
 	switch bodyless := op.method == http.MethodGet || op.method == http.MethodHead; {
 	case bodyless:
-		op.warn(op.where(), "its body is left out: %s has none", op.method)
+		op.warn(op.where(), "its body is left out: %s requests have none", op.method)
 		return true
 	case !ok && r.Required:
 		op.warn(op.where(), "left out: the media type of its body is not supported")
@@ -472,10 +472,10 @@ func (op *operation) input(action, form map[string]any) bool {
 	case isText:
 		action["input"] = map[string]any{"type": "string"}
 	case len(op.variables) > 0:
-		op.warn(op.where(), "its body is %s: the variables of its address cannot be given beside it", b.media)
+		op.warn(op.where(), "its body is %s: the variables of its address cannot be set in addition", b.media)
 	}
 	if s, ok := action["input"].(map[string]any); ok && s["type"] != nil && s["type"] != "object" && op.variables["value"] != nil {
-		op.warn(op.where(), "its body and a variable of its address are both called value")
+		op.warn(op.where(), "its body and a variable of its address are both named value")
 	}
 	return true
 }

@@ -38,7 +38,7 @@ func load(doc []byte) (*openapi3.T, error) {
 	case root["swagger"] != nil:
 		return nil, invalid("/swagger", "is Swagger 2: convert the document to OpenAPI 3 first")
 	case !strings.HasPrefix(version, "3."):
-		return nil, invalid("/openapi", `is missing, or no version 3: a document begins with "openapi": "3.0.3"`)
+		return nil, invalid("/openapi", `is missing or not version 3: expected, for example, "openapi": "3.0.3"`)
 	}
 	if info, ok := root["info"].(map[string]any); ok { // 1.0 is a number in YAML
 		switch v := info["version"].(type) {
@@ -53,7 +53,7 @@ func load(doc []byte) (*openapi3.T, error) {
 		return nil, invalid("", "cannot be read: "+clip(err.Error(), 300))
 	}
 	if t.values < 0 || t.deep || len(b) > 2*MaxDocument || work(b) > maxWork {
-		return nil, &td.ValidationError{TooLarge: true, Issues: []td.Issue{{Reason: "is too large or too deep when it is written out"}}}
+		return nil, &td.ValidationError{TooLarge: true, Issues: []td.Issue{{Reason: "is too large or too deep with expanded aliases"}}}
 	}
 	return parse(b)
 }
@@ -74,7 +74,7 @@ func decode(doc []byte) (any, error) {
 	}
 	// Aliases may be nested: the size of the expansion is computed first.
 	if n := (&expansion{known: map[*yaml.Node]int{}}).of(&node, 0); n > maxValues {
-		return nil, fmt.Errorf("more than %d values, or a value inside of itself", maxValues)
+		return nil, fmt.Errorf("more than %d values, or a cycle", maxValues)
 	}
 	if err := node.Decode(&tree); err != nil {
 		return nil, err
@@ -283,7 +283,7 @@ func work(b []byte) int {
 
 var errOutside = errors.New("a reference leads out of the document")
 
-// parse parses the document with the library, and recovers from its panics: it is not made for untrusted documents.
+// parse parses the document with the library, and recovers from its panics on untrusted documents.
 func parse(b []byte) (api *openapi3.T, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -299,7 +299,7 @@ func parse(b []byte) (api *openapi3.T, err error) {
 	reason := err.Error()
 	switch {
 	case strings.Contains(reason, "disallowed external reference"), strings.Contains(reason, errOutside.Error()):
-		reason += "; bundle the document with what it refers to"
+		reason += "; bundle the document with the files that it refers to"
 	case strings.HasPrefix(reason, "failed to unmarshal data: json error: "):
 		reason, _, _ = strings.Cut(strings.TrimPrefix(reason, "failed to unmarshal data: json error: "), ", yaml error: ")
 	}

@@ -83,7 +83,7 @@ func Convert(doc []byte, o Options) (thing []byte, warnings []string, err error)
 			continue
 		}
 		if _, err := td.Parse(out); err != nil {
-			return nil, nil, fmt.Errorf("%w: %w", errOurs, err)
+			return nil, nil, fmt.Errorf("%w: %w", errInvalidResult, err)
 		}
 		return out, c.allWarnings(), nil
 	}
@@ -91,12 +91,12 @@ func Convert(doc []byte, o Options) (thing []byte, warnings []string, err error)
 }
 
 func tooMany(api *openapi3.T) error {
-	const reason = "has %d operations: too many for the %d bytes of a Thing Description; offer a document with a part of them"
+	const reason = "has %d operations: too many for the %d bytes of a Thing Description; use a document with fewer operations"
 	return &td.ValidationError{TooLarge: true, Issues: []td.Issue{{Reason: fmt.Sprintf(reason, count(api), td.MaxTD)}}}
 }
 
-// errOurs marks an invalid result: a bug of this package. The fuzz test checks for it.
-var errOurs = errors.New("the description that was made is invalid")
+// errInvalidResult marks an invalid result: a bug of this package. The fuzz test checks for it.
+var errInvalidResult = errors.New("the converted description is invalid")
 
 func invalid(pointer, reason string) error {
 	return &td.ValidationError{Issues: []td.Issue{{Pointer: pointer, Reason: reason}}}
@@ -116,10 +116,10 @@ type converter struct {
 	base string
 	detail
 	prefixes map[string]any // of @context
-	nodes    int            // remaining schemas; negative: there were too many
+	nodes    int            // remaining schemas; negative if there were too many
 	security *security
 	warnings []string
-	more     int // number of dropped warnings
+	dropped  int // number of dropped warnings
 }
 
 func newConverter(api *openapi3.T, o Options, base string, d detail) *converter {
@@ -135,7 +135,7 @@ func (c *converter) warn(where, format string, args ...any) {
 	switch {
 	case slices.Contains(c.warnings, text):
 	case len(c.warnings) == maxWarnings:
-		c.more++
+		c.dropped++
 	default:
 		c.warnings = append(c.warnings, text)
 	}
@@ -145,18 +145,18 @@ func (c *converter) warn(where, format string, args ...any) {
 func (c *converter) allWarnings() []string {
 	if !c.texts {
 		c.warnings = slices.Insert(c.warnings, 0, fmt.Sprintf("the API is too large for the %d bytes of a description: %s",
-			td.MaxTD, c.left()))
+			td.MaxTD, c.reduction()))
 	}
-	if c.more > 0 {
-		c.warnings = append(c.warnings, fmt.Sprintf("and %d more", c.more))
+	if c.dropped > 0 {
+		c.warnings = append(c.warnings, fmt.Sprintf("and %d more", c.dropped))
 	}
 	return c.warnings
 }
 
-func (c *converter) left() string {
+func (c *converter) reduction() string {
 	switch {
 	case c.bare:
-		return "descriptions and schemas are left out, but for their types"
+		return "descriptions and schemas are left out, except for their types"
 	case c.depth < 12:
 		return fmt.Sprintf("schemas end at level %d, and have no descriptions", c.depth)
 	}

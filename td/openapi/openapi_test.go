@@ -301,7 +301,7 @@ func TestSchemas(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ in, want string }{
-		{ref + `Loop'}`, `schemas: Loop is inside of itself: the second is open`},
+		{ref + `Loop'}`, `schemas: Loop contains itself: its second occurrence accepts all values`},
 		{`{type: file}`, `schemas: the type "file" is not a JSON type`},
 		{`{if: {type: string}}`, `POST /: if in a schema is left out`},
 		{`{x-mine: 1, $comment: 'no'}`, ``},
@@ -348,7 +348,7 @@ func TestBodies(t *testing.T) {
 		"a form":    {"post", "content: {multipart/form-data: {}}", "application/json", `null`, "its body is left out"},
 		"a form that is required": {"post", "{required: true, content: {application/x-www-form-urlencoded: {}}}", "", "",
 			"left out: the media type"},
-		"a body of GET": {"get", "content: {application/json: {}}", "application/json", `null`, "GET has none"},
+		"a body of GET": {"get", "content: {application/json: {}}", "application/json", `null`, "GET requests have none"},
 		"no content":    {"post", "content: {}", "application/json", `null`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -378,7 +378,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-func TestAnswers(t *testing.T) {
+func TestResponses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ responses, want string }{
 		{`{'200': {content: {application/json: {schema: {type: number}}}}}`, `application/json {"type":"number"}`},
@@ -416,16 +416,16 @@ func TestSecurity(t *testing.T) {
 		`[{key: []}]`:                 {"key", "apikey query k", ""},
 		`[{cookie: []}]`:              {"cookie", "apikey cookie c", ""},
 		`[{basic: [], key: []}]`:      {"basic key", "basic", ""},
-		`[{oauth: [a]}]`:              {"oauth", "bearer", "get one"},
-		`[{oidc: []}]`:                {"oidc", "bearer", "get one"},
+		`[{oauth: [a]}]`:              {"oauth", "bearer", "obtain one"},
+		`[{oidc: []}]`:                {"oidc", "bearer", "obtain one"},
 		`[{oauth: []}, {key: []}]`:    {"key", "apikey query k", ""},
-		`[{digest: []}, {oauth: []}]`: {"oauth", "bearer", "get one"},
+		`[{digest: []}, {oauth: []}]`: {"oauth", "bearer", "obtain one"},
 		`[{key: []}, {}]`:             {"nosec_sc", "nosec", ""},
-		`[{digest: []}]`:              {"nosec_sc", "nosec", "lmosd does not have"},
+		`[{digest: []}]`:              {"nosec_sc", "nosec", "lmosd does not support"},
 		`[{mtls: [], basic: []}]`:     {"nosec_sc", "nosec", "basic and mtls"},
-		`[{nameless: []}]`:            {"nosec_sc", "nosec", "does not have"},
-		`[{absent: []}]`:              {"nosec_sc", "nosec", "does not have"},
-		`[{nosec_sc: []}]`:            {"nosec_sc", "nosec", "does not have"},
+		`[{nameless: []}]`:            {"nosec_sc", "nosec", "does not support"},
+		`[{absent: []}]`:              {"nosec_sc", "nosec", "does not support"},
+		`[{nosec_sc: []}]`:            {"nosec_sc", "nosec", "does not support"},
 	} {
 		for _, general := range []bool{true, false} {
 			text := doc("get", "/", "security: "+in) + schemes
@@ -541,8 +541,8 @@ func TestInvalidDocuments(t *testing.T) {
 	}
 }
 
-// TestBombs are small documents that come to large ones.
-func TestBombs(t *testing.T) {
+// TestExpansionIsLimited rejects small documents whose expansion is large.
+func TestExpansionIsLimited(t *testing.T) {
 	t.Parallel()
 	var laughs strings.Builder
 	laughs.WriteString("openapi: 3.0.0\na0: &a0 [1,1,1,1,1,1,1,1,1,1]\n")
@@ -558,7 +558,7 @@ func TestBombs(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	// Each schema has ten references to the next: written out they are 10^9.
+	// Each schema has ten references to the next: the expansion has 10^9 schemas.
 	var refs strings.Builder
 	for i := range 9 {
 		fmt.Fprintf(&refs, "    s%d: {type: object, properties: {", i)
@@ -596,7 +596,7 @@ func large(n int) string {
 
 func TestLargeAPIIsTruncated(t *testing.T) {
 	t.Parallel()
-	for n, want := range map[int]string{3: "", 72: "level 3", 400: "left out, but for their types"} {
+	for n, want := range map[int]string{3: "", 72: "level 3", 400: "left out, except for their types"} {
 		raw, warnings, err := Convert([]byte(large(n)), Options{})
 		if err != nil {
 			t.Fatalf("%d operations: %v", n, err)
@@ -725,7 +725,7 @@ func FuzzConvert(f *testing.F) {
 		raw, warnings, err := Convert(doc, Options{Server: server})
 		if err != nil {
 			var v *td.ValidationError
-			if !errors.As(err, &v) || errors.Is(err, errOurs) || len(v.Issues) == 0 {
+			if !errors.As(err, &v) || errors.Is(err, errInvalidResult) || len(v.Issues) == 0 {
 				t.Fatalf("got %v", err)
 			}
 			return

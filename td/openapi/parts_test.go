@@ -65,7 +65,7 @@ func manyNames(n int) string {
 	return b.String()
 }
 
-func TestTidy(t *testing.T) {
+func TestNormalizer(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
 		`{"minimum":1,"exclusiveMinimum":true}`:                    `{"minimum":1,"exclusiveMinimum":true}`,
@@ -82,12 +82,12 @@ func TestTidy(t *testing.T) {
 		`{"properties":3,"items":[true],"allOf":"x","oneOf":null}`: `{"properties":3,"items":[true],"allOf":"x","oneOf":null}`,
 	} {
 		got, expected := decoded(t, in), decoded(t, want)
-		tidy := normalizer{values: maxValues}
-		tidy.schema(got, 0)
+		n := normalizer{values: maxValues}
+		n.schema(got, 0)
 		if diff := cmp.Diff(expected, got); diff != "" {
 			t.Errorf("%s: %s", in, diff)
 		}
-		if tidy.deep || tidy.values >= maxValues {
+		if n.deep || n.values >= maxValues {
 			t.Errorf("%s: nothing was counted", in)
 		}
 	}
@@ -103,7 +103,7 @@ func decoded(t *testing.T, text string) any {
 	return v
 }
 
-func TestTidyStopsAtItsLimits(t *testing.T) {
+func TestNormalizerLimits(t *testing.T) {
 	t.Parallel()
 	for in, c := range map[string]struct{ many, deep bool }{
 		`{"a":[1,2,3],"default":{"b":[4]},"properties":{"c":{}}}`: {false, false},
@@ -112,13 +112,13 @@ func TestTidyStopsAtItsLimits(t *testing.T) {
 		`{"default":` + nested(maxDepth+1) + `}`:                  {true, true},
 		nested(maxDepth + 2):                                      {true, true},
 	} {
-		tidy := normalizer{values: 20}
+		n := normalizer{values: 20}
 		if c.deep {
-			tidy.values = 1000
+			n.values = 1000
 		}
-		tidy.schema(decoded(t, in), 0)
-		if (tidy.values < 0 || tidy.deep) != c.many || tidy.deep != c.deep {
-			t.Errorf("%.40s: %d values left, too deep: %v", in, tidy.values, tidy.deep)
+		n.schema(decoded(t, in), 0)
+		if (n.values < 0 || n.deep) != c.many || n.deep != c.deep {
+			t.Errorf("%.40s: %d values left, too deep: %v", in, n.values, n.deep)
 		}
 	}
 }
@@ -170,7 +170,8 @@ func TestClipCutsBetweenCharacters(t *testing.T) {
 	}
 }
 
-// TestExampleValuesMatchTheirSchemas checks the golden description as completed by a node: lint reports only unavoidable findings, and schemas accept the examples.
+// TestExampleValuesMatchTheirSchemas checks the golden description as completed by a node: lint reports only unavoidable findings, and
+// schemas accept the examples.
 func TestExampleValuesMatchTheirSchemas(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile(filepath.Join("testdata", "nursery.yaml"))

@@ -28,7 +28,7 @@ func (c *converter) schema(ref *openapi3.SchemaRef, w walk) map[string]any {
 	}
 	s := ref.Value
 	if slices.Contains(w.above, s) {
-		c.warn("schemas", "%s is inside of itself: the second is open", clip(strings.TrimPrefix(ref.Ref, "#/components/schemas/"), 100))
+		c.warn("schemas", "%s contains itself: its second occurrence accepts all values", clip(strings.TrimPrefix(ref.Ref, "#/components/schemas/"), 100))
 		return map[string]any{}
 	}
 	w.above = append(slices.Clip(w.above), s)
@@ -215,7 +215,7 @@ func bounds(s *openapi3.Schema, out map[string]any) {
 
 // parts adds elements and members.
 func (c *converter) parts(s *openapi3.Schema, w walk, out map[string]any) {
-	if s.Items != nil && s.PrefixItems == nil { // otherwise it applies to the elements after those
+	if s.Items != nil && s.PrefixItems == nil { // with prefixItems, items applies only to the other elements
 		out["items"] = c.schema(s.Items, w)
 	}
 	members, hidden := map[string]any{}, map[string]bool{}
@@ -239,7 +239,7 @@ func (c *converter) parts(s *openapi3.Schema, w walk, out map[string]any) {
 	c.others(s.AdditionalProperties, w, out)
 }
 
-// names returns each of all once, but for those in without.
+// names returns the names in all without duplicates and without those in without.
 func names(all []string, without map[string]bool) []any {
 	var list []any
 	seen := maps.Clone(without)
@@ -387,18 +387,18 @@ func unsupportedKeywords(s *openapi3.Schema) map[string]bool {
 	}
 }
 
-// A listing is what becomes of a parameter that is a list.
+// A listing is the encoding of a list parameter in a URI template.
 type listing uint8
 
 const (
 	noList   listing = iota // not a list
-	oneOf                   // one value of it can be given
-	joined                  // {name}: all stand behind the name, with commas between
-	exploded                // {name*}: each stands behind the name
+	oneOf                   // only one value
+	joined                  // {name}: the values, separated by commas
+	exploded                // {name*}: the name is repeated for each value
 )
 
-// variable returns the schema of a variable, or nil if it cannot be one. That of a list is one value or several (td.Schema.Elements),
-// if the address can have them: TD 1.1 §5.3.1.1 wants that a variable is no array.
+// variable returns the schema of a variable, or nil if the parameter cannot be one. TD 1.1 §5.3.1.1 does not allow arrays: the schema of a
+// list accepts one value or, if the encoding supports it, several (td.Schema.Elements).
 func (op *operation) variable(p *openapi3.Parameter) (schema map[string]any, as listing) {
 	switch {
 	case p.Schema != nil:
@@ -426,7 +426,7 @@ func (op *operation) variable(p *openapi3.Parameter) (schema map[string]any, as 
 	return schema, as
 }
 
-// list returns the schema of a variable that is a list in the document, or nil if its elements are no single values.
+// list returns the schema of a variable that is a list in the document, or nil if its elements are not single values.
 func (op *operation) list(array map[string]any, as listing) (map[string]any, listing) {
 	one, _ := array["items"].(map[string]any)
 	if len(one) == 0 {
@@ -457,7 +457,7 @@ func listed(p *openapi3.Parameter) listing {
 	}
 	switch {
 	case p.In == openapi3.ParameterInQuery && style != "" && style != openapi3.SerializationForm:
-		return oneOf // spaces or pipes between
+		return oneOf // separated by spaces or pipes
 	case explode:
 		return exploded
 	}

@@ -8,16 +8,16 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 )
 
-// A security is the requirement of the operations. An operation may offer alternatives; one is taken: the first without any
-// credentials, else the first whose schemes this node has, tokens that must be got elsewhere last.
+// A security selects the security requirements of the operations. Of several alternatives it selects the first without credentials, else
+// the first with supported schemes; OAuth 2 and OpenID Connect come last, because the user must obtain the token.
 type security struct {
 	*converter
-	general []string        // of the thing
-	used    map[string]bool // names of schemes
+	general []string        // names of the schemes of the Thing
+	used    map[string]bool // names of all used schemes
 }
 
-// open is the name of the scheme without security.
-const open = "nosec_sc"
+// noSecurity is the name of the scheme without security.
+const noSecurity = "nosec_sc"
 
 func newSecurity(c *converter) *security {
 	s := &security{converter: c, used: map[string]bool{}}
@@ -35,7 +35,7 @@ func (s *security) of(op *operation) []string {
 
 // pick returns the names of one requirement: all of them apply.
 func (s *security) pick(where string, alternatives openapi3.SecurityRequirements) []string {
-	best, rank := []string{open}, 0
+	best, rank := []string{noSecurity}, 0
 	for i, r := range alternatives {
 		names := slices.Sorted(maps.Keys(r))
 		n := 0
@@ -47,15 +47,15 @@ func (s *security) pick(where string, alternatives openapi3.SecurityRequirements
 		}
 	}
 	switch {
-	case rank >= unknown:
-		s.warn(where, "asks for %s, which lmosd does not have: it is called without", strings.Join(best, " and "))
+	case rank >= unsupported:
+		s.warn(where, "requires %s, which lmosd does not support: it is called without credentials", strings.Join(best, " and "))
 		best = nil
 	case rank == token:
-		s.warn(where, "asks for a token of %s: get one, and put it into the credentials as that of a bearer scheme",
+		s.warn(where, "requires a token of %s: obtain one, and store it in the credentials as a bearer token",
 			strings.Join(best, " and "))
 	}
 	if len(best) == 0 {
-		best = []string{open}
+		best = []string{noSecurity}
 	}
 	for _, name := range best {
 		s.used[name] = true
@@ -63,21 +63,21 @@ func (s *security) pick(where string, alternatives openapi3.SecurityRequirements
 	return best
 }
 
-// Ranks of schemes, the most welcome first.
+// Ranks of schemes, best first.
 const (
-	known = iota + 1
+	supported = iota + 1
 	token
-	unknown
+	unsupported
 )
 
 func (s *security) rank(name string) int {
 	switch scheme := s.scheme(name); {
-	case scheme == nil || name == open:
-		return unknown
+	case scheme == nil || name == noSecurity:
+		return unsupported
 	case s.raw(name).Type == "oauth2" || s.raw(name).Type == "openIdConnect":
 		return token
 	}
-	return known
+	return supported
 }
 
 func (s *security) raw(name string) *openapi3.SecurityScheme {
@@ -87,7 +87,7 @@ func (s *security) raw(name string) *openapi3.SecurityScheme {
 	return s.api.Components.SecuritySchemes[name].Value
 }
 
-// scheme returns a scheme as TD 1.1 §5.3.3 has it, or nil if it has none that a node can fill.
+// scheme returns a scheme in the form of TD 1.1 §5.3.3, or nil if lmosd does not support it.
 func (s *security) scheme(name string) map[string]any {
 	raw := s.raw(name)
 	if raw == nil {
@@ -117,7 +117,7 @@ func (s *security) scheme(name string) map[string]any {
 func (s *security) definitions() map[string]any {
 	all := map[string]any{}
 	for name := range s.used {
-		if all[name] = s.scheme(name); name == open {
+		if all[name] = s.scheme(name); name == noSecurity {
 			all[name] = map[string]any{"scheme": "nosec"}
 		}
 	}

@@ -92,7 +92,7 @@ type parser struct {
 	branches []td.Query
 	parts    int // of the last branch
 	not      []td.Query
-	negate   bool // the next part must not hold
+	negate   bool // the next part must not match
 }
 
 func (p *parser) parsePart(part part) error {
@@ -190,7 +190,7 @@ func setPart(q *td.Query, part part) error {
 
 func checkCapability(id string) error {
 	if _, ok := td.Normal(id); !ok {
-		return fmt.Errorf("%q is not a capability id; example: urn:example:weather:forecast", id)
+		return fmt.Errorf("expected a capability id such as urn:example:weather:forecast, got %q", id)
 	}
 	return nil
 }

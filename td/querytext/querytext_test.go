@@ -53,7 +53,7 @@ func TestParse(t *testing.T) {
 		"NOT rain":              "exclusions only",
 		`organization:"Example`: "quote",
 		"type:agent type:tool":  "twice",
-		"cap:::":                "not a capability",
+		"cap:::":                "capability id",
 		"version:newest":        "range",
 		"owner:me":              "owner",
 		strings.Repeat("a OR ", td.MaxBranches+1):     "after OR",

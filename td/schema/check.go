@@ -30,7 +30,7 @@ func (s *Schema) Check(value any) []Issue {
 	if w.steps > maxSteps {
 		return []Issue{{Reason: "the value is too large, or the schema too complex, to be checked"}}
 	}
-	return Tidy(w.issues)
+	return SortIssues(w.issues)
 }
 
 // fits reports whether value surely fits: it is false, too, if a bound left a keyword unchecked. It is faster than Check.
@@ -55,8 +55,8 @@ type walk struct {
 
 func (w *walk) done() bool { return w.failed || w.steps > maxSteps || len(w.issues) > maxIssues }
 
-// affords spends n and reports whether the walk may continue.
-func (w *walk) affords(n int) bool {
+// canSpend spends n and reports whether the walk may continue.
+func (w *walk) canSpend(n int) bool {
 	w.spend(n)
 	return !w.done()
 }
@@ -65,7 +65,7 @@ func (w *walk) affords(n int) bool {
 // step.
 func (w *walk) spend(n int) { w.steps += n / 8 }
 
-// skip notes a keyword that is not checked because of a bound.
+// skip marks a keyword as unchecked because of a bound.
 func (w *walk) skip() {
 	if w.strict {
 		w.steps = maxSteps + 1
@@ -300,7 +300,7 @@ func closest(name string, known map[string]any) string {
 	return ""
 }
 
-// count checks the least and the most parts of a value.
+// count checks the minimum and maximum number of parts of a value.
 func (w *walk) count(s node, least, most keyword, n int, one, many string) {
 	has := func(words string, limit float64) func() string {
 		unit := many
@@ -373,7 +373,7 @@ func (w *walk) text(s node, v string) {
 		w.pattern(p, v)
 	}
 	if name, ok := s.value(kwFormat).(string); ok {
-		if f, known := formats[name]; known && w.affords(len(v)/4) && !f.valid(v) {
+		if f, known := formats[name]; known && w.canSpend(len(v)/4) && !f.valid(v) {
 			w.fail(because("is not " + f.name))
 		}
 	}
@@ -387,14 +387,14 @@ func (w *walk) pattern(p, v string) {
 	switch re := w.root.pattern(p); {
 	case re == nil:
 		w.skip()
-	case w.affords(len(v)*re.size/2) && !re.MatchString(v): // a match looks at each instruction once per byte, at worst
+	case w.canSpend(len(v)*re.size/2) && !re.MatchString(v): // a match executes each instruction at most once per byte
 		w.fail(func() string { return "does not match the pattern " + Cut(p, 80) })
 	}
 }
 
 func (w *walk) number(s node, v float64) {
-	bound := func(k keyword, words string, broken func(limit float64) bool) {
-		if limit, ok := s.value(k).(float64); ok && broken(limit) {
+	bound := func(k keyword, words string, violates func(limit float64) bool) {
+		if limit, ok := s.value(k).(float64); ok && violates(limit) {
 			w.fail(func() string { return "must be " + words + " " + Show(limit) + ", is " + Show(v) })
 		}
 	}
@@ -403,7 +403,7 @@ func (w *walk) number(s node, v float64) {
 	bound(kwExclusiveMinimum, "more than", func(limit float64) bool { return v <= limit })
 	bound(kwExclusiveMaximum, "less than", func(limit float64) bool { return v >= limit })
 	bound(kwMultipleOf, "a multiple of", func(unit float64) bool {
-		return unit > 0 && w.affords(512) && !isMultiple(v, unit)
+		return unit > 0 && w.canSpend(512) && !isMultiple(v, unit)
 	})
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/lmosd/lmosd/internal/jcs"
 )
 
-// An Issue is one problem of a value: a place and a text.
+// An Issue is one problem of a value: a position and a text.
 type Issue struct {
 	Pointer string `json:"field"` // JSON pointer (RFC 6901)
 	Reason  string `json:"description"`
@@ -29,7 +29,7 @@ func (i Issue) String() string {
 	return i.Pointer + ": " + i.Reason
 }
 
-// maxIssues is the most issues of one check.
+// maxIssues is the maximum number of issues of one check.
 const maxIssues = 32
 
 // Pointer returns a JSON pointer (RFC 6901) of names and indexes.
@@ -85,8 +85,8 @@ func firstName(pointer string) (name, rest string) {
 	return name, rest
 }
 
-// Tidy sorts issues by pointer, removes duplicates, and keeps 32 at most: the last one then has the number of the others.
-func Tidy(all []Issue) []Issue {
+// SortIssues sorts issues by pointer, removes duplicates, and keeps at most 32; the last one then has the number of the others.
+func SortIssues(all []Issue) []Issue {
 	slices.SortStableFunc(all, func(a, b Issue) int {
 		return cmp.Or(comparePointers(a.Pointer, b.Pointer), strings.Compare(a.Reason, b.Reason))
 	})
@@ -117,7 +117,7 @@ func comparePointers(a, b string) int {
 	return cmp.Compare(len(a), len(b))
 }
 
-// WrongType returns the issue of the value v, which has none of the types that are wanted.
+// WrongType returns the issue of the value v, which has none of the types want.
 func WrongType(pointer string, v any, want ...string) Issue {
 	return Issue{Pointer: pointer, Reason: wantType(want, v)}
 }
@@ -147,7 +147,7 @@ func TypeOf(v any) string {
 
 func missing(name string) string { return Show(name) + " is missing" }
 
-// wantOneOf lists the allowed values, at most a screen line of them.
+// wantOneOf lists the allowed values, cut to about 400 bytes.
 func wantOneOf(allowed []any) string {
 	var b strings.Builder
 	for i, v := range allowed {
@@ -169,7 +169,7 @@ func wantOneOf(allowed []any) string {
 	return "must be " + b.String()
 }
 
-// Show returns a value as JSON for a message, cut to the length of a line. It reads no more of the value than that.
+// Show returns a value as JSON for a message, cut to 60 characters. It does not read the rest of the value.
 func Show(v any) string {
 	switch v := v.(type) {
 	case string:

@@ -30,14 +30,14 @@ func TestPointer(t *testing.T) {
 }
 
 // Issues are in document order: the whole before its parts, the second element before the tenth.
-func TestTidy(t *testing.T) {
+func TestSortIssues(t *testing.T) {
 	t.Parallel()
 	in := []Issue{{Pointer: "/b", Reason: "2"}, {Pointer: "/a/10", Reason: "x"}, {Pointer: "/a/2", Reason: "x"}, {Pointer: "/a", Reason: "x"}, {Pointer: "/b", Reason: "1"}, {Pointer: "/b", Reason: "2"}, {Pointer: "", Reason: "x"}, {Pointer: "/a/2/c", Reason: "x"}}
 	want := []Issue{{Pointer: "", Reason: "x"}, {Pointer: "/a", Reason: "x"}, {Pointer: "/a/2", Reason: "x"}, {Pointer: "/a/2/c", Reason: "x"}, {Pointer: "/a/10", Reason: "x"}, {Pointer: "/b", Reason: "1"}, {Pointer: "/b", Reason: "2"}}
-	if got := Tidy(in); !slices.Equal(got, want) {
+	if got := SortIssues(in); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if got := Tidy(nil); len(got) != 0 {
+	if got := SortIssues(nil); len(got) != 0 {
 		t.Errorf("of nothing: %v", got)
 	}
 }
@@ -111,7 +111,7 @@ func TestTypeOf(t *testing.T) {
 	}
 }
 
-// Issues of the library have texts of this package; unknown ones are not hidden.
+// Issues of the library have texts of this package, unknown ones included.
 func TestPlain(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

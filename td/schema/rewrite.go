@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// A holder is the form in which a keyword holds schemas.
-type holder uint8
+// A schemaForm is the form in which a keyword holds schemas.
+type schemaForm uint8
 
 const (
-	one    holder = iota + 1 // a schema
-	list                     // an array of schemas
-	either                   // a schema, or an array of schemas
-	named                    // an object with schemas as members
+	one    schemaForm = iota + 1 // a schema
+	list                         // an array of schemas
+	either                       // a schema, or an array of schemas
+	named                        // an object with schemas as members
 )
 
-// holders are the keywords that hold schemas (JSON Schema 2020-12 §10.2 and §10.3, draft 7 §6.4, TD 1.1 §5.3.2).
-var holders = map[string]holder{
+// schemaForms are the keywords that hold schemas (JSON Schema 2020-12 §10.2 and §10.3, draft 7 §6.4, TD 1.1 §5.3.2).
+var schemaForms = map[string]schemaForm{
 	"additionalProperties": one, "additionalItems": one, "not": one, "if": one, "then": one, "else": one, "contains": one,
 	"propertyNames": one, "unevaluatedItems": one, "unevaluatedProperties": one,
 	"items": either,
@@ -36,7 +36,7 @@ func Rewrite(v any, edit func(part any) any) any {
 	for keyword, value := range m {
 		all, isList := value.([]any)
 		by := object(value)
-		switch how := holders[keyword]; {
+		switch how := schemaForms[keyword]; {
 		case how == one, how == either && !isList:
 			value = Rewrite(value, edit)
 		case (how == list || how == either) && isList:
@@ -74,7 +74,7 @@ func IsLocal(ref string) bool { return ref == "#" || strings.HasPrefix(ref, "#/"
 const ValueMember = "value"
 
 // WithVariables returns the schema of an object that has the members of input and one for each of variables. An input that is not an
-// object becomes the member "value". A member of input wins over a variable of the same name. The members of required are required,
+// object becomes the member "value". A member of input takes precedence over a variable of the same name. The members of required are required,
 // in addition to those of input.
 func WithVariables(input *Schema, variables map[string]*Schema, required []string) *Schema {
 	doc, members, names := map[string]any{}, map[string]any{}, []any{}
@@ -85,7 +85,7 @@ func WithVariables(input *Schema, variables map[string]*Schema, required []strin
 	switch t := input.Type(); {
 	case t == "object":
 		for keyword, v := range input.object() {
-			if !input.closes(keyword, 0) {
+			if !input.restrictsMembers(keyword, 0) {
 				doc[keyword] = v
 			}
 		}
@@ -115,9 +115,9 @@ func WithVariables(input *Schema, variables map[string]*Schema, required []strin
 // maxBranches bounds the nested alternatives that closes reads.
 const maxBranches = 8
 
-// closes reports whether a keyword of s, itself or in a part, restricts all members of an object together, so that URI variables
+// restrictsMembers reports whether a keyword of s, itself or in a part, restricts all members of an object together, so that URI variables
 // next to them would violate it. The host checks the input without them later.
-func (s *Schema) closes(keyword string, depth int) bool {
+func (s *Schema) restrictsMembers(keyword string, depth int) bool {
 	var parts []any
 	switch v := s.Keyword(keyword); keyword {
 	case "const", "enum", "minProperties", "maxProperties", "propertyNames", "not", "if":
@@ -128,7 +128,7 @@ func (s *Schema) closes(keyword string, depth int) bool {
 	return depth == maxBranches && len(parts) > 0 || slices.ContainsFunc(parts, func(v any) bool {
 		part := s.part(v)
 		for name := range part.object() {
-			if name == "additionalProperties" || part.closes(name, depth+1) {
+			if name == "additionalProperties" || part.restrictsMembers(name, depth+1) {
 				return true
 			}
 		}

@@ -16,8 +16,8 @@ import (
 //go:embed td-1.1.json
 var thingText []byte
 
-// A thingSchema is the JSON Schema of a TD in three forms: for a fast yes or no, for an error with its cause, and as a document with
-// the texts of the errors.
+// A thingSchema is the JSON Schema of a TD in three forms: for a fast check, for an error with its cause, and as a document with the texts
+// of the errors.
 type thingSchema struct {
 	quick    *Schema
 	compiled *jsonschema.Schema
@@ -52,7 +52,7 @@ func asFormat(valid func(string) bool) func(any) error {
 	}
 }
 
-// A noLoader refuses to load schemas from the network and from files.
+// A noLoader prevents the library from loading schemas from the network and from files.
 type noLoader struct{}
 
 func (noLoader) Load(url string) (any, error) { return nil, fmt.Errorf("%s is not loaded", url) }
@@ -120,7 +120,7 @@ func (c *explanation) explain(e *jsonschema.ValidationError) {
 	}
 }
 
-// isGroup reports whether an error only has other errors as causes.
+// isGroup reports whether an error only groups its causes.
 func isGroup(k jsonschema.ErrorKind) bool {
 	switch k.(type) {
 	case *kind.Schema, *kind.Group, *kind.Reference, *kind.AllOf:

@@ -36,7 +36,7 @@ func TestFitsAgreesWithTheLibrary(t *testing.T) {
 			t.Fatal("nothing is wrong yet:", err)
 		}
 		n, bad := 0, 0
-		disturb(doc, func(what string) {
+		mutate(doc, func(what string) {
 			n++
 			err := ofThings().compiled.Validate(doc)
 			if err != nil {
@@ -52,8 +52,8 @@ func TestFitsAgreesWithTheLibrary(t *testing.T) {
 	}
 }
 
-// disturb calls check after each of many small changes of v, and reverts each.
-func disturb(v any, check func(what string)) {
+// mutate calls check after each of many small changes of v, and reverts each.
+func mutate(v any, check func(what string)) {
 	strange := []any{nil, true, 0.0, -1.0, 1.5, "", "x", "tm:ThingModel", "tm:extends", "oauth2", "combo", "device",
 		[]any{}, []any{"object"}, []any{1.0}, []any{nil}, map[string]any{}, map[string]any{"type": "array", "scheme": "digest", "href": "", "forms": []any{}}}
 	switch v := v.(type) {
@@ -66,7 +66,7 @@ func disturb(v any, check func(what string)) {
 				check(fmt.Sprintf("%s is %v", name, other))
 			}
 			v[name] = was
-			disturb(was, check)
+			mutate(was, check)
 		}
 	case []any:
 		for i, was := range v {
@@ -75,7 +75,7 @@ func disturb(v any, check func(what string)) {
 				check(fmt.Sprintf("element %d is %v", i, other))
 			}
 			v[i] = was
-			disturb(was, check)
+			mutate(was, check)
 		}
 	}
 }

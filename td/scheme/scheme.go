@@ -11,7 +11,7 @@ type Scheme struct {
 	Name     string // in lower case: "coaps+tcp"
 	Protocol string // the name of the plain variant: "coap"
 	Port     string // the default port
-	Network  string // "tcp" or "udp"
+	Network  string // "tcp" or "udp", which the binding dials
 	IsSecure bool   // over TLS or DTLS
 	IsBroker bool   // the host is that of a broker, not of the agent
 }

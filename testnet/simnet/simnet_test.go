@@ -145,7 +145,7 @@ func TestWritersAreThrottled(t *testing.T) {
 		})
 		_ = far.CloseRead()
 		if _, err := near.Write(make([]byte, 2*window)); err != nil {
-			t.Errorf("to who does not read: %v", err)
+			t.Errorf("to a peer that does not read: %v", err)
 		}
 		if _, err := far.Read(make([]byte, 1)); err != io.EOF {
 			t.Errorf("got %v, want the end of what is not read", err)
@@ -212,7 +212,7 @@ func TestDials(t *testing.T) {
 			t.Error("a host has reached itself")
 		}
 		c.Cut()
-		took(t, "to hear that nobody is there", 2*delay, func() {
+		took(t, "to learn that there is no listener", 2*delay, func() {
 			if _, err := b.Network().DialPeer(t.Context(), c.ID()); err == nil {
 				t.Error("a host that is cut off was reached")
 			}

@@ -3,7 +3,7 @@
 // has not ended. It needs no network. Then it runs govulncheck over the same directories, where its database can be reached.
 //
 //	vulns [-govulncheck PROGRAM] [-db URL] DIRECTORY...     the gate
-//	vulns -from OSV DIRECTORY...                            print table.tsv anew, from the files of the database (data/osv of golang/vulndb)
+//	vulns -from OSV DIRECTORY...                            print a new table.tsv, from the files of the database (data/osv of golang/vulndb)
 package main
 
 import (

@@ -70,7 +70,7 @@ func parseTable(text string) (all []entry, err error) {
 	return all, nil
 }
 
-// Exceptions are vulnerabilities that are known and stay for a while, by id.
+// exceptions are vulnerabilities that are known and stay for a while, by id.
 type exceptions map[string]exception
 
 type exception struct {

@@ -108,37 +108,37 @@ func TestAlgorithms(t *testing.T) {
 		ring ring
 		want string // the form, or the error
 	}{
-		"ES256":                          {signedWith(es, header("ES256", named)), ring{at: set(with(rs, `,"kid":"k0"`), with(es, `,"kid":"k1","alg":"ES256","use":"sig","key_ops":["verify"]`))}, "proto"},
-		"RS256":                          {signedWith(rs, header("RS256", named)), ring{at: set(with(rs, `,"kid":"k1"`))}, "proto"},
-		"EdDSA of a set":                 {signedWith(ed, header("EdDSA", named)), ring{at: set(with(ed, `,"kid":"k1"`))}, "proto"},
-		"the only key":                   {signedWith(es, header("ES256", `,"jku":"`+at+`"`)), ring{at: set(with(es, ""))}, "proto"},
-		"did:key of P-256":               {signedWith(es, header("ES256", `,"kid":"`+key+"#"+p256+`"`)), ring{}, "proto"},
-		"did:web with a JWK":             {signedWith(es, header("ES256", `,"kid":"did:web:x.example#1"`)), ring{"did:web:x.example": web(`"publicKeyJwk":{` + es.jwk + `}`)}, "proto"},
-		"did:web with a multikey":        {signedWith(es, header("ES256", `,"kid":"did:web:x.example#1"`)), ring{"did:web:x.example": web(`"publicKeyMultibase":"` + p256 + `"`)}, "proto"},
-		"a DID beside a set":             {signedWith(es, header("ES256", `,"kid":"`+key+"#"+p256+`","jku":"`+at+`"`)), ring{at: set(with(ed, ""))}, "proto"},
-		"another's key":                  {signedWith(es, header("ES256", named)), ring{at: set(with(another(t), `,"kid":"k1"`))}, "wrong"},
-		"a key of another kind":          {signedWith(es, header("ES256", named)), ring{at: set(with(ed, `,"kid":"k1"`))}, "wrong"},
-		"another algorithm in the head":  {signedWith(es, header("RS256", named)), ring{at: set(with(es, `,"kid":"k1"`))}, "wrong"},
-		"one letter":                     {bytes.Replace(signedWith(es, header("ES256", named)), []byte("Echo agent"), []byte("Echo agemt"), 1), ring{at: set(with(es, `,"kid":"k1"`))}, "wrong"},
-		"a signature that is too short":  {bytes.Replace(signedWith(es, header("ES256", named)), []byte(`"signature":"`), []byte(`"signature":"AA","x":"`), 1), ring{at: set(with(es, `,"kid":"k1"`))}, "wrong"},
-		"a set that is not taken":        {signedWith(es, header("ES256", named)), ring{}, "unknown"},
-		"a key for another algorithm":    {signedWith(es, header("ES256", named)), ring{at: set(with(es, `,"kid":"k1","alg":"ES384"`))}, "unknown"},
-		"a key to encrypt with":          {signedWith(es, header("ES256", named)), ring{at: set(with(es, `,"kid":"k1","use":"enc"`))}, "unknown"},
-		"a key that may not verify":      {signedWith(es, header("ES256", named)), ring{at: set(with(es, `,"kid":"k1","key_ops":["encrypt"]`))}, "unknown"},
-		"no such key":                    {signedWith(es, header("ES256", named)), ring{at: set(with(es, `,"kid":"k2"`), `7`, `{"kty":7}`)}, "unknown"},
-		"no id, and two keys":            {signedWith(es, header("ES256", `,"jku":"`+at+`"`)), ring{at: set(with(es, ""), with(ed, ""))}, "unknown"},
-		"a set that is none":             {signedWith(es, header("ES256", named)), ring{at: "<html>"}, "unknown"},
-		"a set that is too large":        {signedWith(es, header("ES256", named)), ring{at: set(with(es, `,"kid":"k1"`)) + strings.Repeat(" ", maxSet)}, "unknown"},
-		"too many keys":                  {signedWith(es, header("ES256", named)), ring{at: set(strings.TrimSuffix(strings.Repeat("1,", maxKeys+1), ","))}, "unknown"},
-		"a point off the curve":          {signedWith(es, header("ES256", named)), ring{at: set(fmt.Sprintf(`{"kid":"k1","kty":"EC","crv":"P-256","x":%q,"y":%[1]q}`, b64.EncodeToString(make([]byte, 32))))}, "unknown"},
-		"a short RSA key":                {signedWith(rs, header("RS256", named)), ring{at: set(`{"kid":"k1","kty":"RSA","n":"AQAB","e":"AQAB"}`)}, "unknown"},
-		"an exponent of one":             {signedWith(rs, header("RS256", named)), ring{at: set(strings.Replace(with(rs, `,"kid":"k1"`), "AQAB", "AQ", 1))}, "unknown"},
-		"a key that is no base64":        {signedWith(es, header("ES256", named)), ring{at: set(`{"kid":"k1","kty":"EC","crv":"P-256","x":"%"}`)}, "unknown"},
-		"an algorithm that nobody knows": {signedWith(es, header("ES512", named)), ring{at: set(with(es, `,"kid":"k1"`))}, "unknown"},
-		"none":                           {signedWith(es, header("none", named)), ring{at: set(with(es, `,"kid":"k1"`))}, "unknown"},
-		"a did:key with another's name":  {signedWith(es, header("ES256", `,"kid":"`+key+`#z6Mk"`)), ring{}, "unknown"},
-		"a did:web that is not there":    {signedWith(es, header("ES256", `,"kid":"did:web:y.example#1"`)), ring{}, "unknown"},
-		"a did:web that may not assert":  {signedWith(es, header("ES256", `,"kid":"did:web:x.example#2"`)), ring{"did:web:x.example": web(`"publicKeyMultibase":"` + p256 + `"`)}, "unknown"},
+		"ES256":                         {signedWith(es, header("ES256", named)), ring{at: set(with(rs, `,"kid":"k0"`), with(es, `,"kid":"k1","alg":"ES256","use":"sig","key_ops":["verify"]`))}, "proto"},
+		"RS256":                         {signedWith(rs, header("RS256", named)), ring{at: set(with(rs, `,"kid":"k1"`))}, "proto"},
+		"EdDSA of a set":                {signedWith(ed, header("EdDSA", named)), ring{at: set(with(ed, `,"kid":"k1"`))}, "proto"},
+		"the only key":                  {signedWith(es, header("ES256", `,"jku":"`+at+`"`)), ring{at: set(with(es, ""))}, "proto"},
+		"did:key of P-256":              {signedWith(es, header("ES256", `,"kid":"`+key+"#"+p256+`"`)), ring{}, "proto"},
+		"did:web with a JWK":            {signedWith(es, header("ES256", `,"kid":"did:web:x.example#1"`)), ring{"did:web:x.example": web(`"publicKeyJwk":{` + es.jwk + `}`)}, "proto"},
+		"did:web with a multikey":       {signedWith(es, header("ES256", `,"kid":"did:web:x.example#1"`)), ring{"did:web:x.example": web(`"publicKeyMultibase":"` + p256 + `"`)}, "proto"},
+		"a DID beside a set":            {signedWith(es, header("ES256", `,"kid":"`+key+"#"+p256+`","jku":"`+at+`"`)), ring{at: set(with(ed, ""))}, "proto"},
+		"another's key":                 {signedWith(es, header("ES256", named)), ring{at: set(with(newOtherKey(t), `,"kid":"k1"`))}, "wrong"},
+		"a key of another kind":         {signedWith(es, header("ES256", named)), ring{at: set(with(ed, `,"kid":"k1"`))}, "wrong"},
+		"another algorithm in the head": {signedWith(es, header("RS256", named)), ring{at: set(with(es, `,"kid":"k1"`))}, "wrong"},
+		"one letter":                    {bytes.Replace(signedWith(es, header("ES256", named)), []byte("Echo agent"), []byte("Echo agemt"), 1), ring{at: set(with(es, `,"kid":"k1"`))}, "wrong"},
+		"a signature that is too short": {bytes.Replace(signedWith(es, header("ES256", named)), []byte(`"signature":"`), []byte(`"signature":"AA","x":"`), 1), ring{at: set(with(es, `,"kid":"k1"`))}, "wrong"},
+		"a set that is not taken":       {signedWith(es, header("ES256", named)), ring{}, "unknown"},
+		"a key for another algorithm":   {signedWith(es, header("ES256", named)), ring{at: set(with(es, `,"kid":"k1","alg":"ES384"`))}, "unknown"},
+		"a key to encrypt with":         {signedWith(es, header("ES256", named)), ring{at: set(with(es, `,"kid":"k1","use":"enc"`))}, "unknown"},
+		"a key that may not verify":     {signedWith(es, header("ES256", named)), ring{at: set(with(es, `,"kid":"k1","key_ops":["encrypt"]`))}, "unknown"},
+		"no such key":                   {signedWith(es, header("ES256", named)), ring{at: set(with(es, `,"kid":"k2"`), `7`, `{"kty":7}`)}, "unknown"},
+		"no id, and two keys":           {signedWith(es, header("ES256", `,"jku":"`+at+`"`)), ring{at: set(with(es, ""), with(ed, ""))}, "unknown"},
+		"a set that is none":            {signedWith(es, header("ES256", named)), ring{at: "<html>"}, "unknown"},
+		"a set that is too large":       {signedWith(es, header("ES256", named)), ring{at: set(with(es, `,"kid":"k1"`)) + strings.Repeat(" ", maxSet)}, "unknown"},
+		"too many keys":                 {signedWith(es, header("ES256", named)), ring{at: set(strings.TrimSuffix(strings.Repeat("1,", maxKeys+1), ","))}, "unknown"},
+		"a point off the curve":         {signedWith(es, header("ES256", named)), ring{at: set(fmt.Sprintf(`{"kid":"k1","kty":"EC","crv":"P-256","x":%q,"y":%[1]q}`, b64.EncodeToString(make([]byte, 32))))}, "unknown"},
+		"a short RSA key":               {signedWith(rs, header("RS256", named)), ring{at: set(`{"kid":"k1","kty":"RSA","n":"AQAB","e":"AQAB"}`)}, "unknown"},
+		"an exponent of one":            {signedWith(rs, header("RS256", named)), ring{at: set(strings.Replace(with(rs, `,"kid":"k1"`), "AQAB", "AQ", 1))}, "unknown"},
+		"a key that is no base64":       {signedWith(es, header("ES256", named)), ring{at: set(`{"kid":"k1","kty":"EC","crv":"P-256","x":"%"}`)}, "unknown"},
+		"an unknown algorithm":          {signedWith(es, header("ES512", named)), ring{at: set(with(es, `,"kid":"k1"`))}, "unknown"},
+		"none":                          {signedWith(es, header("none", named)), ring{at: set(with(es, `,"kid":"k1"`))}, "unknown"},
+		"a did:key with another's name": {signedWith(es, header("ES256", `,"kid":"`+key+`#z6Mk"`)), ring{}, "unknown"},
+		"a did:web that is not there":   {signedWith(es, header("ES256", `,"kid":"did:web:y.example#1"`)), ring{}, "unknown"},
+		"a did:web that may not assert": {signedWith(es, header("ES256", `,"kid":"did:web:x.example#2"`)), ring{"did:web:x.example": web(`"publicKeyMultibase":"` + p256 + `"`)}, "unknown"},
 	} {
 		v, err := Verify(t.Context(), test.card, test.ring)
 		got := "error"
@@ -160,25 +160,25 @@ func TestAlgorithms(t *testing.T) {
 	}
 	// A resolver without key sets does not find the keys in them.
 	if _, err := Verify(t.Context(), signedWith(es, header("ES256", named)), did.Keys()); !errors.Is(err, ErrUnknownKey) {
-		t.Errorf("without sets: %v", err)
+		t.Errorf("without key sets: %v", err)
 	}
 }
 
-// another is another key of P-256.
-func another(t *testing.T) signer {
+// newOtherKey returns a new P-256 key.
+func newOtherKey(t *testing.T) signer {
 	all, _ := signers(t)
 	return all["ES256"]
 }
 
-// TestLibraryForm verifies a card with security schemes that the JavaScript library signed: without them.
-func TestLibraryForm(t *testing.T) {
+// TestSignatureOfJavaScriptLibrary verifies a card with security schemes that the JavaScript library signed: without them.
+func TestSignatureOfJavaScriptLibrary(t *testing.T) {
 	t.Parallel()
 	with := strings.Replace(goldenPayload, `"skills"`, `"securitySchemes":{"b":{"httpAuthSecurityScheme":{"scheme":"Bearer"}}},"skills"`, 1)
-	if got := verdict(t, signedAs(t, with, goldenPayload)); got != "library" {
+	if got := verificationOf(t, signedAs(t, with, goldenPayload)); got != "library" {
 		t.Errorf("the form is %s", got)
 	}
-	if got := verdict(t, signedAs(t, strings.Replace(with, "Echo agent", "Echo agemt", 1), goldenPayload)); got != "wrong" {
-		t.Errorf("a changed one is %s", got)
+	if got := verificationOf(t, signedAs(t, strings.Replace(with, "Echo agent", "Echo agemt", 1), goldenPayload)); got != "wrong" {
+		t.Errorf("a changed card is %s", got)
 	}
 }
 

@@ -3,8 +3,8 @@ package client
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/httpbody"
 	"github.com/lmosd/lmosd/internal/netguard"
 )
 
@@ -48,16 +49,16 @@ type Found struct {
 // Fetch fetches the card of the agent at target: that URL if it ends in .json, or else the well-known paths of 1.0 and of older versions.
 // known is the result of an earlier Fetch, which is returned if the server reports no change. The error is an [*interact.Error].
 func Fetch(ctx context.Context, client *http.Client, target *url.URL, auth func(*http.Request) error, known Found) (Found, error) {
-	places := []string{target.String()}
+	addresses := []string{target.String()}
 	if !strings.HasSuffix(target.Path, ".json") {
 		base := *target
 		base.RawQuery, base.Fragment = "", ""
 		at := strings.TrimSuffix(base.String(), "/")
-		places = []string{at + "/.well-known/agent-card.json", at + "/.well-known/agent.json"}
+		addresses = []string{at + "/.well-known/agent-card.json", at + "/.well-known/agent.json"}
 	}
 	var first error
-	for _, place := range places {
-		found, err := fetch(ctx, client, place, auth, known)
+	for _, address := range addresses {
+		found, err := fetch(ctx, client, address, auth, known)
 		if err == nil {
 			return found, nil
 		}
@@ -66,12 +67,12 @@ func Fetch(ctx context.Context, client *http.Client, target *url.URL, auth func(
 	return Found{}, first
 }
 
-func fetch(asks context.Context, client *http.Client, place string, auth func(*http.Request) error, known Found) (Found, error) {
+func fetch(asks context.Context, client *http.Client, address string, auth func(*http.Request) error, known Found) (Found, error) {
 	ctx, cancel := context.WithTimeout(asks, 30*time.Second)
 	defer cancel()
-	q, err := http.NewRequestWithContext(ctx, http.MethodGet, place, nil)
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return Found{}, interact.Errorf(interact.Usage, "", "invalid URL %q", place).Then(interact.StepExpose, "a2a:https://agent.example")
+		return Found{}, interact.Errorf(interact.Usage, "", "invalid URL %q", address).Then(interact.StepExpose, "a2a:https://agent.example")
 	}
 	q.Header.Set(protocol.VersionParam, "1.0")
 	q.Header.Set("Accept", "application/json, application/a2a+json")
@@ -86,7 +87,7 @@ func fetch(asks context.Context, client *http.Client, place string, auth func(*h
 		return Found{}, interact.AsError(asks.Err()) // the caller left; the state of the agent is unknown
 	}
 	if err != nil {
-		return Found{}, &interact.Error{Code: interact.Unreachable, Title: "no server responds at " + place, Hint: "is the agent running?",
+		return Found{}, &interact.Error{Code: interact.Unreachable, Title: "no server responds at " + address, Hint: "is the agent running?",
 			Err: err}
 	}
 	defer answer.Body.Close()
@@ -96,15 +97,15 @@ func fetch(asks context.Context, client *http.Client, place string, auth func(*h
 	if answer.StatusCode != http.StatusOK {
 		return Found{}, interact.Errorf(interact.AgentFailed,
 			"use the URL below which it has /.well-known/agent-card.json, or the URL of its card",
-			"%s responds with %d", place, answer.StatusCode)
+			"%s responds with %d", address, answer.StatusCode)
 	}
-	raw, err := io.ReadAll(io.LimitReader(answer.Body, protocol.MaxCard+1))
+	raw, err := httpbody.ReadAll(answer.Body, answer.ContentLength, protocol.MaxCard)
 	switch {
+	case errors.Is(err, httpbody.ErrTooLarge):
+		return Found{}, interact.Errorf(interact.TooLarge, "a card has at most 256 KiB", "the card at %s is too large", address)
 	case err != nil:
-		return Found{}, &interact.Error{Code: interact.Unreachable, Title: fmt.Sprintf("incomplete card at %s", place),
+		return Found{}, &interact.Error{Code: interact.Unreachable, Title: fmt.Sprintf("incomplete card at %s", address),
 			Hint: "try again", Err: err}
-	case len(raw) > protocol.MaxCard:
-		return Found{}, interact.Errorf(interact.TooLarge, "a card has at most 256 KiB", "the card at %s is too large", place)
 	}
 	return Found{raw, answer.Header.Get("ETag")}, nil
 }

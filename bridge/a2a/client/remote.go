@@ -18,6 +18,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/bridge/a2a/v03"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/httpbody"
 	"github.com/lmosd/lmosd/internal/sse"
 )
 
@@ -232,12 +233,12 @@ func (c *call) run(ctx context.Context, yield func(json.RawMessage, error) bool)
 		c.stream(ctx, answer.Body, yield)
 		return
 	}
-	body, err := protocol.ReadBody(io.LimitReader(answer.Body, protocol.MaxMessage+1), answer.ContentLength)
+	body, err := httpbody.ReadAll(answer.Body, answer.ContentLength, protocol.MaxMessage)
 	switch {
+	case errors.Is(err, httpbody.ErrTooLarge):
+		yield(nil, protocol.Errorf(protocol.InvalidAgentResponse, "the agent's response exceeds %d bytes", protocol.MaxMessage))
 	case err != nil:
 		yield(nil, c.unreachable(ctx, err, true))
-	case len(body) > protocol.MaxMessage:
-		yield(nil, protocol.Errorf(protocol.InvalidAgentResponse, "the agent's response exceeds %d bytes", protocol.MaxMessage))
 	default:
 		yield(c.answer(answer.StatusCode, body))
 	}

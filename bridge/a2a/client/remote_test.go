@@ -39,13 +39,13 @@ func TestChoose(t *testing.T) {
 // TestFetch fetches cards at their paths, and rejects redirects to other hosts.
 func TestFetch(t *testing.T) {
 	t.Parallel()
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "secret") }))
-	defer elsewhere.Close()
+	otherHost := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "secret") }))
+	defer otherHost.Close()
 	mux := http.NewServeMux()
 	for path, text := range map[string]string{"/a/.well-known/agent-card.json": "new", "/b/.well-known/agent.json": "old", "/c/card.json": "itself"} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, text+r.Header.Get("A2A-Version")) })
 	}
-	for path, to := range map[string]string{"/d/card.json": "/c/card.json", "/e/card.json": "/e/card.json", "/f/card.json": elsewhere.URL} {
+	for path, to := range map[string]string{"/d/card.json": "/c/card.json", "/e/card.json": "/e/card.json", "/f/card.json": otherHost.URL} {
 		mux.Handle(path, http.RedirectHandler(to, http.StatusFound))
 	}
 	s := httptest.NewServer(mux)
@@ -110,7 +110,7 @@ func TestRESTStreams(t *testing.T) {
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.EscapedPath() != "/x/tasks/a%2Fb:subscribe" || r.Method != http.MethodPost || r.Header.Get("A2A-Version") != "1.0" || r.Header.Get("A2A-Extensions") != "u" {
-				t.Errorf("asked %s %s with %v", r.Method, r.URL, r.Header)
+				t.Errorf("the request is %s %s with %v", r.Method, r.URL, r.Header)
 			}
 			w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 			fmt.Fprint(w, body)

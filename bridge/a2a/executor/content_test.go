@@ -98,7 +98,7 @@ func TestProgressRate(t *testing.T) {
 			done = done || strings.Contains(string(raw), `"text":"done"`)
 		}
 		if came == 0 || came > 1+int(progressLimit.Burst) || !done { // the first sets the state
-			t.Errorf("%d came; done: %t", came, done)
+			t.Errorf("%d progress updates; done: %t", came, done)
 		}
 	})
 }
@@ -148,7 +148,7 @@ func progress(t *testing.T) {
 	}
 }
 
-// TestStatesOfRuns maps the ends of runs to task states.
+// TestStatesOfRuns maps the replies of runs to task states.
 func TestStatesOfRuns(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -202,7 +202,7 @@ func TestVerbatimSchemas(t *testing.T) {
 	for data, want := range map[string]string{`{"x":1}`: "a", `{"arguments":{"x":1}}`: "a", `{"x":"1"}`: "b", `{"x":1.5}`: "", `{}`: "", `7`: ""} {
 		got, err := a.matchAction(&protocol.Message{Parts: []protocol.Part{protocol.DataPart([]byte(data))}}, []string{"a", "b", "c", "d"})
 		if got != want || err != nil {
-			t.Errorf("%s means %q, want %q (%v)", data, got, want, err)
+			t.Errorf("%s selects %q, want %q (%v)", data, got, want, err)
 		}
 	}
 }

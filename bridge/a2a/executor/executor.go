@@ -129,12 +129,12 @@ func (a *agent) Do(ctx context.Context, op *protocol.Operation) iter.Seq2[json.R
 
 // send waits until the task ends or requires input, unless returnImmediately is set (A2A 1.0 §3.1.1).
 func (a *agent) send(ctx context.Context, op *protocol.Operation) (json.RawMessage, error) {
-	t, p, err := a.accept(op)
+	t, p, err := a.accept(op, func(*task, *protocol.Send) {})
 	if err != nil {
 		return nil, err
 	}
 	s := a.follow(t)
-	defer a.unfollow(t, s)
+	defer a.removeReader(t, s)
 	for !p.Configuration.Immediately && !a.settled(t) {
 		if _, err := s.next(ctx); err != nil {
 			break // the task has ended, or the client has disconnected
@@ -150,12 +150,19 @@ func (a *agent) send(ctx context.Context, op *protocol.Operation) (json.RawMessa
 // §7.6.1).
 func (a *agent) stream(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 	return func(yield func(json.RawMessage, error) bool) {
-		t, p, err := a.accept(op)
+		var s *reader
+		var first *protocol.Task
+		t, p, err := a.accept(op, func(t *task, p *protocol.Send) {
+			s, first = a.followLocked(t), t.viewLocked(p.Configuration.HistoryLength, true)
+		})
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		a.sendEvents(ctx, t, p.Configuration.HistoryLength, func(s protocol.State) bool { return s == protocol.InputRequired }, yield)
+		if s == nil { // a continued task
+			s, first = a.followWith(t, p.Configuration.HistoryLength)
+		}
+		a.sendEvents(ctx, t, s, first, func(s protocol.State) bool { return s == protocol.InputRequired }, yield)
 	}
 }
 
@@ -175,15 +182,16 @@ func (a *agent) subscribe(ctx context.Context, op *protocol.Operation) iter.Seq2
 			yield(nil, err)
 			return
 		}
-		a.sendEvents(ctx, t, nil, func(protocol.State) bool { return false }, yield)
+		s, first := a.followWith(t, nil)
+		a.sendEvents(ctx, t, s, first, func(protocol.State) bool { return false }, yield)
 	}
 }
 
-// sendEvents yields a task and its events, until it ends or reaches a state for which leaves returns true.
-func (a *agent) sendEvents(ctx context.Context, t *task, history *int, leaves func(protocol.State) bool,
+// sendEvents yields first, the task when s was created, and the events of s, until the task ends or reaches a state for which leaves returns
+// true. It removes s.
+func (a *agent) sendEvents(ctx context.Context, t *task, s *reader, first *protocol.Task, leaves func(protocol.State) bool,
 	yield func(json.RawMessage, error) bool) {
-	s, first := a.followWith(t, history)
-	defer a.unfollow(t, s)
+	defer a.removeReader(t, s)
 	if !yield(protocol.Encode(protocol.StreamResponse{Task: first}), nil) || first.Status.State.Terminal() || leaves(first.Status.State) {
 		return
 	}

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// thing returns a Thing whose action "run" is do.
+// subject returns a Thing whose action "run" is do.
 func subject(do func(ctx context.Context, m *interact.Message, say func(interact.Status, string) bool) error) Agent {
 	sync := true
 	return Agent{Ref: "x", Desc: &td.Thing{Title: "X", Actions: map[string]*td.Action{"run": {Synchronous: &sync}}},
@@ -93,7 +93,7 @@ func TestLimits(t *testing.T) {
 	}
 	taskIn(t, ask(t, you, protocol.SendMessage, say("2", "x"))) // replaces the task that ended
 	if got := ask(t, me, protocol.GetTask, `{"id":"`+first.ID+`"}`); !strings.Contains(got, "unknown task") {
-		t.Errorf("what was forgotten: %s", got)
+		t.Errorf("the replaced task: %s", got)
 	}
 	for _, method := range []string{protocol.CreatePush, protocol.ExtendedCard, "tasks/get"} {
 		if got := ask(t, me, method, `{}`); strings.HasPrefix(got, "{") {
@@ -133,14 +133,14 @@ func TestExpiry(t *testing.T) {
 		d.o.MaxRun = time.Hour
 		open := taskIn(t, ask(t, asks, protocol.SendMessage, strings.Replace(say("2", "x"), "true", "false", 1)))
 		if open.Status.State != protocol.InputRequired {
-			t.Errorf("what asks is %+v", open.Status)
+			t.Errorf("the task that requests input is %+v", open.Status)
 		}
 		time.Sleep(61 * time.Second)
 		if got := ask(t, a, protocol.GetTask, `{"id":"`+task.ID+`"}`); !strings.Contains(got, "unknown task") {
 			t.Errorf("after a minute: %s", got)
 		}
 		if got := ask(t, asks, protocol.GetTask, `{"id":"`+open.ID+`"}`); !strings.Contains(got, "timed out waiting for the client") {
-			t.Errorf("what nobody answers: %s", got)
+			t.Errorf("an input request without an answer: %s", got)
 		}
 	})
 }
@@ -151,7 +151,7 @@ func TestPanic(t *testing.T) {
 	d := open(t, Options{})
 	a := d.Agent(subject(func(context.Context, *interact.Message, func(interact.Status, string) bool) error { panic("broken") }), "")
 	if got := taskIn(t, ask(t, a, protocol.SendMessage, strings.Replace(say("1", "x"), "true", "false", 1))); got.Status.State != protocol.Failed {
-		t.Errorf("what panics is %+v", got.Status)
+		t.Errorf("after a panic the status is %+v", got.Status)
 	}
 }
 
@@ -207,7 +207,7 @@ func TestInputFromText(t *testing.T) {
 		}
 	}
 	if got := inputFromText(nil, "", ""); got != nil {
-		t.Errorf("nothing makes %s", got)
+		t.Errorf("a message without parts makes %s", got)
 	}
 }
 

@@ -42,7 +42,7 @@ func (a *agent) list(op *protocol.Operation) (json.RawMessage, error) {
 	slices.SortFunc(found, newestFirst)
 	total := len(found)
 	if p.PageToken != "" {
-		place, e := a.unseal(p.PageToken)
+		place, e := a.openPageToken(p.PageToken)
 		if e != nil {
 			return nil, e
 		}
@@ -51,7 +51,7 @@ func (a *agent) list(op *protocol.Operation) (json.RawMessage, error) {
 	next := ""
 	if len(found) > size {
 		found = found[:size]
-		next = a.seal(found[size-1])
+		next = a.pageToken(found[size-1])
 	}
 	tasks := make([]*protocol.Task, len(found)) // never null
 	for i, t := range found {
@@ -70,10 +70,10 @@ type position struct {
 	ID string    `json:"id"`
 }
 
-// seal returns the page token of the position of a task.
-func (a *agent) seal(t *task) string { return a.tokens.Seal(a.pages(), 0, position{t.at, t.id}) }
+// pageToken returns the page token of the position of a task.
+func (a *agent) pageToken(t *task) string { return a.tokens.Seal(a.pages(), 0, position{t.at, t.id}) }
 
-func (a *agent) unseal(token string) (*task, *protocol.Error) {
+func (a *agent) openPageToken(token string) (*task, *protocol.Error) {
 	var place position
 	if a.tokens.Open(a.pages(), token, &place) != nil {
 		return nil, protocol.Errorf(protocol.InvalidParams, "invalid page token").At("pageToken")

@@ -78,8 +78,8 @@ func asker(in string) Agent {
 }
 
 const (
-	asksWord = `{"k":{"kind":"message","message":"what?"}}`
-	asksLink = `{"k":{"kind":"url","message":"prove it","url":"https://id.example/"}}`
+	messageInput = `{"k":{"kind":"message","message":"what?"}}`
+	urlInput     = `{"k":{"kind":"url","message":"prove it","url":"https://id.example/"}}`
 )
 
 // TestStreamsAndInterruptions holds a decision between contradicting sections: the stream of a sent message ends when input is
@@ -87,8 +87,8 @@ const (
 func TestStreamsAndInterruptions(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ asks, sent, followed string }{
-		"input": {asksWord, "[SUBMITTED] INPUT_REQUIRED", "[INPUT_REQUIRED]"},
-		"proof": {asksLink, "[SUBMITTED] AUTH_REQUIRED", "[AUTH_REQUIRED]"},
+		"input": {messageInput, "[SUBMITTED] INPUT_REQUIRED", "[INPUT_REQUIRED]"},
+		"proof": {urlInput, "[SUBMITTED] AUTH_REQUIRED", "[AUTH_REQUIRED]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -96,9 +96,9 @@ func TestStreamsAndInterruptions(t *testing.T) {
 				d := New(Options{})
 				defer d.Close()
 				a := d.Agent(asker(test.asks), "me")
-				told := make([]string, 3)
+				received := make([]string, 3)
 				var work sync.WaitGroup
-				work.Go(func() { told[0] = streamed(t, do(t.Context(), a, protocol.SendStreamingMessage, say("1", "x"))) })
+				work.Go(func() { received[0] = streamed(t, do(t.Context(), a, protocol.SendStreamingMessage, say("1", "x"))) })
 				synctest.Wait()
 				list := ask(t, a, protocol.ListTasks, `{}`)
 				var l struct{ Tasks []protocol.Task }
@@ -107,7 +107,7 @@ func TestStreamsAndInterruptions(t *testing.T) {
 				}
 				id := l.Tasks[0].ID
 				for i := range 2 {
-					work.Go(func() { told[1+i] = streamed(t, do(t.Context(), a, protocol.SubscribeToTask, `{"id":"`+id+`"}`)) })
+					work.Go(func() { received[1+i] = streamed(t, do(t.Context(), a, protocol.SubscribeToTask, `{"id":"`+id+`"}`)) })
 				}
 				synctest.Wait()
 				answer := fmt.Sprintf(`{"message":{"messageId":"2","taskId":%q,"role":"ROLE_USER","parts":[{"text":"that"}]}}`, id)
@@ -115,18 +115,18 @@ func TestStreamsAndInterruptions(t *testing.T) {
 					t.Errorf("the answer gives %+v", got.Status)
 				}
 				work.Wait()
-				if sent := strings.HasPrefix(told[0], test.sent); !sent || strings.HasSuffix(told[0], "COMPLETED") != (test.asks == asksLink) {
-					t.Errorf("who sent heard %s", told[0])
+				if sent := strings.HasPrefix(received[0], test.sent); !sent || strings.HasSuffix(received[0], "COMPLETED") != (test.asks == urlInput) {
+					t.Errorf("the sender received %s", received[0])
 				}
-				if !strings.HasPrefix(told[1], test.followed) || !strings.HasSuffix(told[1], "COMPLETED") || told[1] != told[2] {
-					t.Errorf("who followed heard %s, and %s", told[1], told[2])
+				if !strings.HasPrefix(received[1], test.followed) || !strings.HasSuffix(received[1], "COMPLETED") || received[1] != received[2] {
+					t.Errorf("the subscriber received %s, and %s", received[1], received[2])
 				}
 				// Sending the answer again returns its result.
 				if got := taskIn(t, ask(t, a, protocol.SendMessage, answer)); got.ID != id || got.Status.State != protocol.Completed {
 					t.Errorf("the answer again gives %+v", got.Status)
 				}
 				if got := streamed(t, do(t.Context(), a, protocol.SubscribeToTask, `{"id":"`+id+`"}`)); !strings.Contains(got, "has ended") {
-					t.Errorf("who is late heard %s", got)
+					t.Errorf("a late subscriber received %s", got)
 				}
 			})
 		})
@@ -134,7 +134,7 @@ func TestStreamsAndInterruptions(t *testing.T) {
 }
 
 // All subscribers of a task get the same events in the same order; one that leaves affects neither the others nor the task.
-func TestFollowers(t *testing.T) {
+func TestSubscribersGetTheSameEvents(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := New(Options{})
@@ -149,31 +149,31 @@ func TestFollowers(t *testing.T) {
 			return nil
 		}), "me")
 		id := taskIn(t, ask(t, a, protocol.SendMessage, say("1", "x"))).ID
-		told := make([]string, maxReaders)
+		received := make([]string, maxReaders)
 		ctx, leave := context.WithCancel(t.Context())
 		var work sync.WaitGroup
-		for i := range told {
+		for i := range received {
 			ctx := ctx
 			if i > 0 {
 				ctx = t.Context()
 			}
-			work.Go(func() { told[i] = streamed(t, do(ctx, a, protocol.SubscribeToTask, `{"id":"`+id+`"}`)) })
+			work.Go(func() { received[i] = streamed(t, do(ctx, a, protocol.SubscribeToTask, `{"id":"`+id+`"}`)) })
 		}
 		synctest.Wait()
 		if got := streamed(t, do(t.Context(), a, protocol.SubscribeToTask, `{"id":"`+id+`"}`)); !strings.Contains(got, "32 subscribers already") {
-			t.Errorf("one too many hears %s", got)
+			t.Errorf("a subscriber beyond the limit receives %s", got)
 		}
 		leave()
 		synctest.Wait()
 		close(begin)
 		work.Wait()
-		for i, got := range told[1:] {
-			if got != told[1] || strings.Count(got, "+") != 200 || !strings.HasPrefix(got, `[SUBMITTED] WORKING +{"data":0,`) || !strings.HasSuffix(got, " COMPLETED") {
-				t.Errorf("%d heard %s", i, got)
+		for i, got := range received[1:] {
+			if got != received[1] || strings.Count(got, "+") != 200 || !strings.HasPrefix(got, `[SUBMITTED] WORKING +{"data":0,`) || !strings.HasSuffix(got, " COMPLETED") {
+				t.Errorf("subscriber %d received %s", i, got)
 			}
 		}
-		if !strings.HasPrefix(told[0], "[SUBMITTED] ") || strings.Contains(told[0], "COMPLETED") {
-			t.Errorf("who left heard %s", told[0])
+		if !strings.HasPrefix(received[0], "[SUBMITTED] ") || strings.Contains(received[0], "COMPLETED") {
+			t.Errorf("the subscriber that left received %s", received[0])
 		}
 	})
 }
@@ -184,14 +184,14 @@ func TestCloseNotifies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := New(Options{})
 		a := d.Agent(waits(), "me")
-		told := ""
+		received := ""
 		var work sync.WaitGroup
-		work.Go(func() { told = streamed(t, do(t.Context(), a, protocol.SendStreamingMessage, say("1", "x"))) })
+		work.Go(func() { received = streamed(t, do(t.Context(), a, protocol.SendStreamingMessage, say("1", "x"))) })
 		synctest.Wait()
 		d.Close()
 		work.Wait()
-		if !strings.HasPrefix(told, "[SUBMITTED] ") || !strings.Contains(told, "shutting down") && !strings.HasSuffix(told, "CANCELED") {
-			t.Errorf("who followed heard %s", told)
+		if !strings.HasPrefix(received, "[SUBMITTED] ") || !strings.Contains(received, "shutting down") && !strings.HasSuffix(received, "CANCELED") {
+			t.Errorf("the subscriber received %s", received)
 		}
 		if got := ask(t, a, protocol.SendMessage, say("2", "x")); !strings.Contains(got, "shutting down") {
 			t.Errorf("afterwards: %s", got)
@@ -232,7 +232,7 @@ func TestDuplicateMessage(t *testing.T) {
 	}
 	again := taskIn(t, ask(t, me, protocol.SendMessage, waiting(say("1", "something else"))))
 	if again.ID != ids[0] || *again.Artifacts[0].Parts[0].Text != "x" {
-		t.Errorf("again it is %+v", again)
+		t.Errorf("sending it again gives %+v", again)
 	}
 }
 
@@ -240,7 +240,7 @@ func TestDuplicateMessage(t *testing.T) {
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	d := open(t, Options{})
-	a := d.Agent(asker(asksWord), "me")
+	a := d.Agent(asker(messageInput), "me")
 	task := taskIn(t, ask(t, a, protocol.SendMessage, waiting(say("1", "x"))))
 	answer := func(configuration string) string {
 		return fmt.Sprintf(`{"message":{"messageId":"2","taskId":%q,"role":"ROLE_USER","parts":[{"text":"that"}]},"configuration":%s}`, task.ID, configuration)
@@ -333,9 +333,9 @@ func TestPages(t *testing.T) {
 				if bytes, _ := base64.RawURLEncoding.DecodeString(token); strings.Contains(string(bytes), p.Tasks[2].ID) {
 					t.Error("the token is not encrypted")
 				}
-				for whose, agent := range map[string]protocol.Agent{"another's": d.Agent(thing, "you"), "another thing's": d.Agent(other, "me"), "another desk's": open(t, Options{}).Agent(thing, "me")} {
+				for caller, agent := range map[string]protocol.Agent{"another's": d.Agent(thing, "you"), "another thing's": d.Agent(other, "me"), "another executor's": open(t, Options{}).Agent(thing, "me")} {
 					if got := ask(t, agent, protocol.ListTasks, `{"pageToken":"`+token+`"}`); !strings.Contains(got, "invalid page token") {
-						t.Errorf("%s list with the token is %s", whose, got)
+						t.Errorf("%s list with the token is %s", caller, got)
 					}
 				}
 				for _, forged := range []string{token[1:], "A" + token[1:], "AAAA", "!", strings.Repeat("A", 60)} {
@@ -355,8 +355,8 @@ func TestPages(t *testing.T) {
 	})
 }
 
-// TestEnds maps the ends of runs to task states and texts.
-func TestEnds(t *testing.T) {
+// TestFinalStatesOfRuns maps the final replies of runs to task states and texts.
+func TestFinalStatesOfRuns(t *testing.T) {
 	t.Parallel()
 	fails := func(code interact.Code) func(context.Context, *interact.Message, func(interact.Status, string) bool) error {
 		return func(context.Context, *interact.Message, func(interact.Status, string) bool) error {
@@ -374,16 +374,16 @@ func TestEnds(t *testing.T) {
 		state protocol.State
 		words string // in the status
 	}{
-		"nothing is said":             {says(interact.StatusRunning, "1"), protocol.Failed, "without a final status"},
-		"it fails with words":         {says(interact.StatusFailed, `"broken"`), protocol.Failed, "broken"},
-		"it cancels itself":           {says(interact.StatusCancelled, ""), protocol.Canceled, ""},
-		"a forbidden one":             {fails(interact.Forbidden), protocol.Rejected, "no\n/a is missing\nask later"},
-		"one who must prove himself":  {fails(interact.Unauthenticated), protocol.Rejected, "no"},
-		"a node that is gone":         {fails(interact.Unreachable), protocol.Failed, "no"},
-		"one that is cancelled":       {fails(interact.Cancelled), protocol.Canceled, "no"},
-		"what is asked is no JSON":    {says(interact.StatusInputRequired, "7"), protocol.Failed, "invalid input request"},
-		"it is done":                  {says(interact.StatusCompleted, ""), protocol.Completed, ""},
-		"an agent that talks is done": {says(interact.StatusCompleted, `{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"Hi."}]}`), protocol.Completed, "Hi."},
+		"nothing is said":              {says(interact.StatusRunning, "1"), protocol.Failed, "without a final status"},
+		"it fails with words":          {says(interact.StatusFailed, `"broken"`), protocol.Failed, "broken"},
+		"it cancels itself":            {says(interact.StatusCancelled, ""), protocol.Canceled, ""},
+		"a forbidden one":              {fails(interact.Forbidden), protocol.Rejected, "no\n/a is missing\nask later"},
+		"a caller without credentials": {fails(interact.Unauthenticated), protocol.Rejected, "no"},
+		"a node that is gone":          {fails(interact.Unreachable), protocol.Failed, "no"},
+		"one that is cancelled":        {fails(interact.Cancelled), protocol.Canceled, "no"},
+		"what is asked is no JSON":     {says(interact.StatusInputRequired, "7"), protocol.Failed, "invalid input request"},
+		"it is done":                   {says(interact.StatusCompleted, ""), protocol.Completed, ""},
+		"an agent that talks is done":  {says(interact.StatusCompleted, `{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"Hi."}]}`), protocol.Completed, "Hi."},
 	} {
 		d := open(t, Options{})
 		got := taskIn(t, ask(t, d.Agent(subject(test.run), ""), protocol.SendMessage, waiting(say("1", "x"))))
@@ -434,13 +434,13 @@ func TestCancelDetached(t *testing.T) {
 			}
 		}
 		if took := time.Since(began); took > 11*time.Second || strings.Join(cancelled, ",") != "run run-1" {
-			t.Errorf("after %s it was told %v", took, cancelled)
+			t.Errorf("after %s the Thing received the cancellations %v", took, cancelled)
 		}
 	})
 }
 
-// TestInvocation selects the action and input of messages.
-func TestInvocation(t *testing.T) {
+// TestActionSelection selects the action and input of messages.
+func TestActionSelection(t *testing.T) {
 	t.Parallel()
 	schema := func(text string) *td.Schema {
 		var v any
@@ -458,7 +458,7 @@ func TestInvocation(t *testing.T) {
 		parts, meta string
 		want        string // action, media type and input; or the error
 	}{
-		"words to one who talks":     {all, `{"text":"hi"}`, ``, `ask application/json "hi"`},
+		"text to an agent of text":   {all, `{"text":"hi"}`, ``, `ask application/json "hi"`},
 		"words to the only one":      {few, `{"text":"hi"}`, ``, `find application/json {"q":"hi"}`},
 		"JSON in words":              {few, `{"text":"{\"q\":\"hi\"}"}`, ``, `find application/json {"q":"hi"}`},
 		"several words":              {all, `{"text":"a"},{"text":"b"}`, ``, `ask application/json "a\nb"`},
@@ -496,8 +496,8 @@ func TestInvocation(t *testing.T) {
 	}
 }
 
-// TestAccepted matches media types with wildcards.
-func TestAccepted(t *testing.T) {
+// TestMediaTypeMatching matches media types with wildcards.
+func TestMediaTypeMatching(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		modes []string
@@ -540,4 +540,27 @@ func FuzzExecutor(f *testing.F) {
 			t.Errorf("%s %q makes %d tasks", op.Method, params, len(d.tasks))
 		}
 	})
+}
+
+// A stream has all events of its task, however fast the agent is: it begins before the run.
+func TestStreamBeginsBeforeTheRun(t *testing.T) {
+	t.Parallel()
+	d := open(t, Options{})
+	a := d.Agent(subject(func(_ context.Context, _ *interact.Message, say func(interact.Status, string) bool) error {
+		say(interact.StatusRunning, "0")
+		say(interact.StatusCompleted, "")
+		return nil
+	}), "me")
+	var work sync.WaitGroup
+	for i := range 16 { // streams wait for each other between their message and their first event
+		work.Go(func() {
+			for n := range 100 {
+				got := streamed(t, do(t.Context(), a, protocol.SendStreamingMessage, say(fmt.Sprint(i, n), "x")))
+				if !strings.HasPrefix(got, "[SUBMITTED] WORKING +") || !strings.HasSuffix(got, " COMPLETED") {
+					t.Errorf("a stream has %s", got)
+				}
+			}
+		})
+	}
+	work.Wait()
 }

@@ -63,7 +63,7 @@ func failure(e *interact.Error) protocol.State {
 }
 
 // accept decodes a message, and returns the task that it creates or continues.
-func (a *agent) accept(op *protocol.Operation) (*task, *protocol.Send, error) {
+func (a *agent) accept(op *protocol.Operation, follow func(*task, *protocol.Send)) (*task, *protocol.Send, error) {
 	p := &protocol.Send{}
 	if e := protocol.Read(op.Params, p); e != nil {
 		return nil, nil, e
@@ -85,17 +85,19 @@ func (a *agent) accept(op *protocol.Operation) (*task, *protocol.Send, error) {
 	if p.Message.TaskID != "" {
 		t, err = a.resume(p.Message)
 	} else {
-		t, err = a.begin(p.Message)
+		t, err = a.begin(p.Message, func(t *task) { follow(t, p) })
 	}
 	return t, p, err
 }
 
-// begin creates a task for a message, or returns the task that the same message created before.
-func (a *agent) begin(m *protocol.Message) (*task, error) {
+// begin creates a task for a message, or returns the task that the same message created before. It calls follow with the mutex locked, before
+// the run of a new task can send events.
+func (a *agent) begin(m *protocol.Message, follow func(*task)) (*task, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.sweepLocked(time.Now())
 	if t := a.sent[sentKey{a.principal, a.thing.Ref, m.ID}]; t != nil {
+		follow(t)
 		return t, nil
 	}
 	in, err := a.invocation(m)
@@ -109,8 +111,10 @@ func (a *agent) begin(m *protocol.Message) (*task, error) {
 	if in == nil {
 		t.undecided = m
 		a.setLocked(t, protocol.InputRequired, a.choices()...)
+		follow(t)
 		return t, nil
 	}
+	follow(t)
 	a.startLocked(t, in)
 	return t, nil
 }
@@ -189,9 +193,9 @@ func (a *agent) answer(t *task, m *protocol.Message, ask *interact.Message) erro
 // decideLocked selects the skill of an undecided task from m: m names it, has its name as text, or is a complete message.
 func (a *agent) decideLocked(t *task, m *protocol.Message) error {
 	first := t.undecided
-	if word := strings.TrimSpace(textOf(m)); a.thing.Desc.Actions[word] != nil && dataOf(m) == nil {
+	if name := strings.TrimSpace(textOf(m)); a.thing.Desc.Actions[name] != nil && dataOf(m) == nil {
 		named := *first
-		named.Metadata = protocol.Encode(map[string]string{"skillId": word})
+		named.Metadata = protocol.Encode(map[string]string{"skillId": name})
 		first = &named
 	} else if name, _ := named(m); name != "" && textOf(m) == "" && dataOf(m) == nil {
 		named := *first

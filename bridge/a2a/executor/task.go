@@ -120,7 +120,7 @@ func (d *Executor) followLocked(t *task) *reader {
 	return r
 }
 
-func (d *Executor) unfollow(t *task, r *reader) {
+func (d *Executor) removeReader(t *task, r *reader) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(t.readers, r)

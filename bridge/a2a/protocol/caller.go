@@ -28,7 +28,7 @@ func (op *Operation) WithCaller(caller json.RawMessage) (*Operation, *Error) {
 		if e != nil {
 			return nil, e
 		}
-		name := spelling(params, "message")
+		name := spelledName(params, "message")
 		var err error
 		if params, err = jsonedit.Set(params, metadata, name); err != nil {
 			return nil, Errorf(InvalidParams, "%v", err)
@@ -47,15 +47,15 @@ func setMetadata(text, caller json.RawMessage) (json.RawMessage, *Error) {
 	if _, e := Field(text, "metadata"); e != nil {
 		return nil, e
 	}
-	text, err := jsonedit.Set(text, caller, spelling(text, "metadata"), callerKey)
+	text, err := jsonedit.Set(text, caller, spelledName(text, "metadata"), callerKey)
 	if err != nil {
 		return nil, Errorf(InvalidParams, "%v", err)
 	}
 	return text, nil
 }
 
-// spelling returns the name of a field as an object that [Field] has read spells it.
-func spelling(text json.RawMessage, field string) string {
+// spelledName returns the name of a field as an object that [Field] has read spells it.
+func spelledName(text json.RawMessage, field string) string {
 	all, _ := jsonedit.Members(nil, text[jsonedit.SkipSpace(text, 0):])
 	for _, m := range all {
 		if sameField(m.Name, field) {

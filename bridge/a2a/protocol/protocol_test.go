@@ -334,7 +334,7 @@ func TestEvents(t *testing.T) {
 	}
 	for _, err := range Events(strings.NewReader("data: " + strings.Repeat("x", MaxMessage+10))) {
 		if e := (*Error)(nil); !errors.As(err, &e) || e.Code != InvalidAgentResponse {
-			t.Errorf("too much gives %v", err)
+			t.Errorf("an event over the limit gives %v", err)
 		}
 	}
 }

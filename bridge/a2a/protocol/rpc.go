@@ -3,7 +3,6 @@ package protocol
 import (
 	"bytes"
 	"encoding/json"
-	"io"
 
 	"github.com/lmosd/lmosd/internal/jsonedit"
 )
@@ -133,15 +132,4 @@ func ParseResponse(body []byte, id json.RawMessage) (json.RawMessage, error) {
 		return nil, Errorf(InvalidAgentResponse, "the agent's response has the id of another request")
 	}
 	return result, nil
-}
-
-// maxPrealloc is the largest buffer, in bytes, that is allocated for a declared length.
-const maxPrealloc = 64 << 10
-
-// ReadBody reads a body to its end. length is the declared length, which may be wrong; -1 if unknown.
-func ReadBody(r io.Reader, length int64) ([]byte, error) {
-	var b bytes.Buffer
-	b.Grow(int(min(max(length, 0), maxPrealloc)) + bytes.MinRead) // with MinRead free bytes at the end the buffer does not grow again
-	_, err := b.ReadFrom(r)
-	return b.Bytes(), err
 }

@@ -74,12 +74,12 @@ func (k *tasker) Do(_ context.Context, op *protocol.Operation) iter.Seq2[json.Ra
 type hook struct {
 	*httptest.Server
 	statuses []int
-	heard    chan *http.Request
+	received chan *http.Request
 	bodies   chan string
 }
 
 func newHook(t *testing.T, statuses ...int) *hook {
-	h := &hook{statuses: statuses, heard: make(chan *http.Request, 100), bodies: make(chan string, 100)}
+	h := &hook{statuses: statuses, received: make(chan *http.Request, 100), bodies: make(chan string, 100)}
 	var mu sync.Mutex
 	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
@@ -89,7 +89,7 @@ func newHook(t *testing.T, statuses ...int) *hook {
 		if len(h.statuses) > 1 {
 			h.statuses = h.statuses[1:]
 		}
-		h.heard <- r
+		h.received <- r
 		if status < 300 {
 			h.bodies <- string(body)
 		}
@@ -140,7 +140,7 @@ func TestDelivery(t *testing.T) {
 			if last := <-h.bodies; !strings.Contains(last, string(protocol.Completed)) {
 				t.Errorf("the last is %s", last)
 			}
-			r := <-h.heard
+			r := <-h.received
 			if r.Header.Get("Authorization") != "Basic eDp5" || r.Header.Get("X-A2A-Notification-Token") != "secret" || r.Header.Get("A2A-Notification-Token") != "secret" ||
 				r.Header.Get("Content-Type") != "application/a2a+json" {
 				t.Errorf("the headers are %v", r.Header)
@@ -149,15 +149,15 @@ func TestDelivery(t *testing.T) {
 	}
 }
 
-// TestTries counts the tries for each status.
-func TestTries(t *testing.T) {
+// TestRetriesByStatus counts the tries for each status of the webhook.
+func TestRetriesByStatus(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	for status, want := range map[int]int{400: 1, 410: 1, 500: 5, 429: 5} {
 		h := newHook(t, status)
 		p := newPusher(t, Options{Private: true})
-		if err := p.deliver(ctx, &config{URL: h.URL}, json.RawMessage("{}")); err == nil || len(h.heard) != want {
-			t.Errorf("%d was tried %d times, want %d: %v", status, len(h.heard), want, err)
+		if err := p.deliver(ctx, &config{URL: h.URL}, json.RawMessage("{}")); err == nil || len(h.received) != want {
+			t.Errorf("%d was tried %d times, want %d: %v", status, len(h.received), want, err)
 		}
 	}
 	// Addresses outside of the public internet are refused, also after a redirect.
@@ -169,7 +169,7 @@ func TestTries(t *testing.T) {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
-	if len(h.heard) > 0 {
+	if len(h.received) > 0 {
 		t.Error("a webhook on loopback was called")
 	}
 }
@@ -185,7 +185,7 @@ func TestRedirects(t *testing.T) {
 	if err := p.deliver(t.Context(), c, json.RawMessage("{}")); err != nil {
 		t.Fatal(err)
 	}
-	if r := <-to.heard; r.Header.Get("Authorization")+r.Header.Get("X-A2A-Notification-Token")+r.Header.Get("A2A-Notification-Token") != "" {
+	if r := <-to.received; r.Header.Get("Authorization")+r.Header.Get("X-A2A-Notification-Token")+r.Header.Get("A2A-Notification-Token") != "" {
 		t.Errorf("another host got %v", r.Header)
 	}
 	round := httptest.NewServer(nil)
@@ -243,6 +243,6 @@ func TestConfigs(t *testing.T) {
 	}
 	other := p.Wrap(&tasker{states: []protocol.State{protocol.Working}}, "x", "other")
 	if r, err := protocol.Call(t.Context(), other, &protocol.Operation{Method: protocol.ListPush, Params: json.RawMessage(`{"taskId":"t"}`)}); err != nil || string(r) != `{"configs":[],"nextPageToken":""}` {
-		t.Errorf("another's webhooks are %s, %v", r, err)
+		t.Errorf("the webhooks of another principal are %s, %v", r, err)
 	}
 }

@@ -24,10 +24,10 @@ import (
 
 // A timeline responds to deliveries without a network, and records their times.
 type timeline struct {
-	mu     sync.Mutex
-	began  time.Time
-	answer func(host string, n int) int // the status for the nth delivery to a host; 0 hangs
-	said   map[string][]string          // by host: seconds and the delivered state
+	mu        sync.Mutex
+	began     time.Time
+	answer    func(host string, n int) int // the status for the nth delivery to a host; 0 hangs
+	delivered map[string][]string          // by host: seconds and the delivered state
 }
 
 func (l *timeline) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -37,8 +37,8 @@ func (l *timeline) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	_, state := protocol.TaskOf(body)
 	l.mu.Lock()
-	n := len(l.said[r.URL.Host])
-	l.said[r.URL.Host] = append(l.said[r.URL.Host], fmt.Sprintf("%.0fs %s", time.Since(l.began).Seconds(), strings.TrimPrefix(string(state), "TASK_STATE_")))
+	n := len(l.delivered[r.URL.Host])
+	l.delivered[r.URL.Host] = append(l.delivered[r.URL.Host], fmt.Sprintf("%.0fs %s", time.Since(l.began).Seconds(), strings.TrimPrefix(string(state), "TASK_STATE_")))
 	l.mu.Unlock()
 	status := l.answer(r.URL.Host, n)
 	if status == 0 {
@@ -51,7 +51,7 @@ func (l *timeline) RoundTrip(r *http.Request) (*http.Response, error) {
 func (l *timeline) of(host string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return strings.Join(l.said[host], ", ")
+	return strings.Join(l.delivered[host], ", ")
 }
 
 // A stepper has one task, which changes to each state that is sent.
@@ -100,7 +100,7 @@ func TestRetryPauses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				l := &timeline{began: time.Now(), answer: test.answer, said: map[string][]string{}}
+				l := &timeline{began: time.Now(), answer: test.answer, delivered: map[string][]string{}}
 				p := New(Options{MaxFailed: 3})
 				defer p.Close()
 				p.client.Transport = l
@@ -118,7 +118,7 @@ func TestRetryPauses(t *testing.T) {
 				time.Sleep(10 * time.Minute)
 				for host, want := range test.want {
 					if got := l.of(host); got != want {
-						t.Errorf("%s heard %s\nwant %s", host, got, want)
+						t.Errorf("%s received %s\nwant %s", host, got, want)
 					}
 				}
 				var ids []string
@@ -133,14 +133,14 @@ func TestRetryPauses(t *testing.T) {
 	}
 }
 
-// A waiter has one task that waits for minutes. Its streams end after the task, or do not exist; the agent may be down for a while.
-type waiter struct {
+// A waitingAgent has one task that waits for minutes. Its streams end after the task, or do not exist; the agent may be down for a while.
+type waitingAgent struct {
 	began   time.Time
 	streams bool
 	away    time.Duration // from a second on
 }
 
-func (w *waiter) Do(_ context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
+func (w *waitingAgent) Do(_ context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 	now := time.Since(w.began)
 	state := protocol.InputRequired
 	if now > 10*time.Minute {
@@ -158,21 +158,21 @@ func (w *waiter) Do(_ context.Context, op *protocol.Operation) iter.Seq2[json.Ra
 }
 
 // A task without events for minutes keeps its webhooks, and delivers each state once.
-func TestQuietTask(t *testing.T) {
+func TestTaskWithoutEvents(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		agent waiter
+		agent waitingAgent
 		want  string
 	}{
-		"streams that end": {waiter{streams: true}, "0s INPUT_REQUIRED, 602s COMPLETED"},
-		"no streams":       {waiter{}, "0s INPUT_REQUIRED, 602s COMPLETED"},
-		"away for a while": {waiter{away: 20 * time.Second}, "0s INPUT_REQUIRED, 602s COMPLETED"},
-		"away for good":    {waiter{away: time.Hour}, "0s INPUT_REQUIRED"},
+		"streams that end": {waitingAgent{streams: true}, "0s INPUT_REQUIRED, 602s COMPLETED"},
+		"no streams":       {waitingAgent{}, "0s INPUT_REQUIRED, 602s COMPLETED"},
+		"away for a while": {waitingAgent{away: 20 * time.Second}, "0s INPUT_REQUIRED, 602s COMPLETED"},
+		"away for good":    {waitingAgent{away: time.Hour}, "0s INPUT_REQUIRED"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				l := &timeline{began: time.Now(), said: map[string][]string{}, answer: func(string, int) int { return 200 }}
+				l := &timeline{began: time.Now(), delivered: map[string][]string{}, answer: func(string, int) int { return 200 }}
 				p := New(Options{})
 				defer p.Close()
 				p.client.Transport = l
@@ -185,7 +185,7 @@ func TestQuietTask(t *testing.T) {
 				time.Sleep(15 * time.Minute)
 				got := l.of("a")
 				if first, second, _ := strings.Cut(test.want, ", "); !strings.HasPrefix(got, first) || strings.HasSuffix(got, "COMPLETED") != (second != "") || strings.Count(got, ",") != strings.Count(test.want, ",") {
-					t.Errorf("the webhook heard %s, want about %s", got, test.want)
+					t.Errorf("the webhook received %s, want about %s", got, test.want)
 				}
 				p.mu.Lock()
 				defer p.mu.Unlock()
@@ -201,7 +201,7 @@ func TestQuietTask(t *testing.T) {
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := &timeline{began: time.Now(), said: map[string][]string{}, answer: func(host string, _ int) int {
+		l := &timeline{began: time.Now(), delivered: map[string][]string{}, answer: func(host string, _ int) int {
 			return map[string]int{"good": 200, "late": 200, "slow": 503, "big": 503}[host]
 		}}
 		p := New(Options{Tries: 8})
@@ -224,19 +224,19 @@ func TestChanges(t *testing.T) {
 		change(protocol.DeletePush, "slow")
 		time.Sleep(10 * time.Minute)
 		if got := l.of("slow"); strings.Contains(got, "WORKING") || !strings.HasPrefix(got, "0s SUBMITTED, 1s SUBMITTED") {
-			t.Errorf("the webhook that was taken back heard %s", got)
+			t.Errorf("the deleted webhook received %s", got)
 		}
 		change(protocol.CreatePush, "late")
 		agent.states <- protocol.Completed
 		synctest.Wait()
 		if got := l.of("late"); got != "602s COMPLETED" {
-			t.Errorf("who came late heard %s", got)
+			t.Errorf("the late subscriber received %s", got)
 		}
 		if n := len(p.all); n != 0 {
-			t.Errorf("%d tasks are followed", n)
+			t.Errorf("%d tasks have a subscription", n)
 		}
 		change(protocol.CreatePush, "big")
-		for range 10 { // the first event always fails
+		for range 10 { // the delivery of the first event always fails
 			p.mu.Lock()
 			f := p.all[taskKey{"x", "me", "t"}]
 			p.mu.Unlock()
@@ -245,7 +245,7 @@ func TestChanges(t *testing.T) {
 			}
 		}
 		if left := a.(*pushAgent).configs("t"); len(left) != 0 {
-			t.Errorf("%d webhooks that are too slow are left", len(left))
+			t.Errorf("%d webhooks remain after their deliveries failed", len(left))
 		}
 	})
 }
@@ -287,20 +287,20 @@ func TestPrivateAddresses(t *testing.T) {
 			t.Errorf("the log has the address: %v", redacted(err))
 		}
 	}
-	if len(inner.heard) > 0 {
+	if len(inner.received) > 0 {
 		t.Error("a redirect reached a private address")
 	}
 	if err := p.deliver(t.Context(), &config{URL: "http://hook.example/", Token: "secret", Auth: &auth{"Bearer", "secret"}}, json.RawMessage("{}")); err != nil || strings.Join(secrets, ",") != "Bearer secretsecretsecret" {
-		t.Errorf("who may be called got %q, %v", secrets, err)
+		t.Errorf("a permitted webhook got %q, %v", secrets, err)
 	}
 	if _, err := New(Options{}).client.Get(inner.URL); err == nil {
 		t.Error("the default allows a webhook on loopback")
 	}
 }
 
-// A principal uses at most as many tasks as remain free for others, over all agents; what it releases is free again. The refusal has a
-// hint.
-func TestShares(t *testing.T) {
+// A principal uses at most as many tasks as remain free for others, over all agents; tasks that it releases
+// are free again. The error has a hint.
+func TestTasksOfOnePrincipalAreBounded(t *testing.T) {
 	t.Parallel()
 	p := newPusher(t, Options{Private: true, MaxTasks: 8})
 	asks := func(principal, agent string) error {
@@ -321,14 +321,14 @@ func TestShares(t *testing.T) {
 			}
 		}
 		if got != row.want {
-			t.Errorf("%s has %d tasks followed, want %d", row.principal, got, row.want)
+			t.Errorf("%s has %d tasks with webhooks, want %d", row.principal, got, row.want)
 		}
 		if e := protocol.AsError(err); e.Code != protocol.InternalError || !strings.Contains(string(e.Data), `"hint":"`) || !strings.Contains(string(e.Data), interact.Overloaded.String()) {
 			t.Errorf("%s is refused with %v %s", row.principal, e, e.Data)
 		}
 	}
 	if err := asks("greedy", "agent 0"); err != nil {
-		t.Errorf("another webhook of a task that is followed: %v", err)
+		t.Errorf("another webhook of a task that has one: %v", err)
 	}
 	p.mu.Lock()
 	for n := range 3 {
@@ -336,6 +336,6 @@ func TestShares(t *testing.T) {
 	}
 	p.mu.Unlock()
 	if err := asks("late", "agent 0"); err != nil {
-		t.Errorf("when there is room again: %v", err)
+		t.Errorf("after a task was released: %v", err)
 	}
 }

@@ -44,7 +44,7 @@ func (p *pushAgent) follow(at taskKey, f *subscription) {
 		}
 	}()
 	var seen [sha256.Size]byte
-	for broken, quiet := 0, 0; broken < maxBroken && ctx.Err() == nil; {
+	for broken, idleRounds := 0, 0; broken < maxBroken && ctx.Err() == nil; {
 		r := p.subscribe(ctx, at, &seen)
 		if r.ended {
 			if f.work.Wait(); p.forget(at, f) {
@@ -56,10 +56,10 @@ func (p *pushAgent) follow(at taskKey, f *subscription) {
 		if broken++; r.reached {
 			broken = 0
 		}
-		if quiet++; r.changed {
-			quiet = 0
+		if idleRounds++; r.changed {
+			idleRounds = 0
 		}
-		_ = backoff.Sleep(ctx, min(p.o.Wait<<min(quiet, 8), pollEvery)) // the loop checks ctx
+		_ = backoff.Sleep(ctx, min(p.o.Wait<<min(idleRounds, 8), pollEvery)) // the loop checks ctx
 	}
 }
 

@@ -47,18 +47,18 @@ func TestCards(t *testing.T) {
 			status int
 			cache  string
 		}{
-			"anybody":              {"GET", nil, 200, "public, max-age=60"},
-			"only the header":      {"HEAD", nil, 200, "public, max-age=60"},
-			"a page":               {"GET", map[string]string{"Origin": "https://page.example"}, 200, "public, max-age=60"},
-			"with a credential":    {"GET", map[string]string{"Authorization": "Bearer x"}, 200, "private, max-age=60"},
-			"who has it":           {"GET", map[string]string{"If-None-Match": tag}, 304, "public, max-age=60"},
-			"who has it weakly":    {"GET", map[string]string{"If-None-Match": `"x", W/` + tag}, 304, "public, max-age=60"},
-			"who has any":          {"GET", map[string]string{"If-None-Match": "*"}, 304, "public, max-age=60"},
-			"who has the other":    {"GET", map[string]string{"If-None-Match": other}, 200, "public, max-age=60"},
-			"1.0, who has that":    {"GET", map[string]string{"A2A-Version": "1.0", "If-None-Match": pure.Header.Get("ETag")}, 304, "public, max-age=60"},
-			"a page that asks":     {"OPTIONS", map[string]string{"Origin": "https://page.example", "Access-Control-Request-Method": "GET"}, 204, ""},
-			"who wants to change":  {"PUT", nil, 404, ""},
-			"who speaks to a card": {"POST", nil, 404, ""},
+			"anybody":             {"GET", nil, 200, "public, max-age=60"},
+			"only the header":     {"HEAD", nil, 200, "public, max-age=60"},
+			"a page":              {"GET", map[string]string{"Origin": "https://page.example"}, 200, "public, max-age=60"},
+			"with a credential":   {"GET", map[string]string{"Authorization": "Bearer x"}, 200, "private, max-age=60"},
+			"same tag":            {"GET", map[string]string{"If-None-Match": tag}, 304, "public, max-age=60"},
+			"weak tag":            {"GET", map[string]string{"If-None-Match": `"x", W/` + tag}, 304, "public, max-age=60"},
+			"any tag":             {"GET", map[string]string{"If-None-Match": "*"}, 304, "public, max-age=60"},
+			"another tag":         {"GET", map[string]string{"If-None-Match": other}, 200, "public, max-age=60"},
+			"1.0, same tag":       {"GET", map[string]string{"A2A-Version": "1.0", "If-None-Match": pure.Header.Get("ETag")}, 304, "public, max-age=60"},
+			"preflight of a page": {"OPTIONS", map[string]string{"Origin": "https://page.example", "Access-Control-Request-Method": "GET"}, 204, ""},
+			"change":              {"PUT", nil, 404, ""},
+			"message to a card":   {"POST", nil, 404, ""},
 		} {
 			r := send(test.verb, path, test.header)
 			h := r.Header

@@ -23,6 +23,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/httpbody"
 	"github.com/lmosd/lmosd/internal/sse"
 	"github.com/lmosd/lmosd/td"
 )
@@ -62,14 +63,14 @@ type Options struct {
 type Handler struct{ o Options }
 
 const (
-	jsonType = "application/json"
-	a2aType  = "application/a2a+json"
-	root     = "/a2a"
-	wellKnow = "/.well-known/"
+	jsonType      = "application/json"
+	a2aType       = "application/a2a+json"
+	root          = "/a2a"
+	wellKnownPath = "/.well-known/"
 )
 
 // Paths are the paths of a Handler, as patterns of [http.ServeMux].
-var Paths = []string{root, root + "/", wellKnow + "agent-card.json", wellKnow + "agent.json"}
+var Paths = []string{root, root + "/", wellKnownPath + "agent-card.json", wellKnownPath + "agent.json"}
 
 // New returns a Handler.
 func New(o Options) *Handler {
@@ -96,7 +97,7 @@ func callerOf(r *http.Request) Caller {
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.EscapedPath()
-	if file, ok := strings.CutPrefix(path, wellKnow); ok {
+	if file, ok := strings.CutPrefix(path, wellKnownPath); ok {
 		h.card(w, r, cardRequest{file: file})
 		return
 	}
@@ -134,7 +135,7 @@ const oldFile = "agent.json"
 // cardPath returns the card that a path below the root identifies.
 func cardPath(path string) (of cardRequest, ok bool) {
 	for _, file := range []string{"agent-card.json", oldFile} {
-		name, ok := strings.CutSuffix(path, wellKnow+file)
+		name, ok := strings.CutSuffix(path, wellKnownPath+file)
 		if !ok {
 			continue
 		}
@@ -151,7 +152,7 @@ func cardPath(path string) (of cardRequest, ok bool) {
 // trailing slash (RFC 3986 §5.2). The card of another agent there would receive that client's messages.
 func noCard(w http.ResponseWriter, r *http.Request) {
 	refuse(w, r, protocol.Errorf(protocol.UnknownMethod, "no card at this path: the card of an agent is at %s/NAME%sagent-card.json, so use the URL "+
-		"%s/NAME/ with a trailing slash; the card of the node is at %sagent-card.json", root, wellKnow, root, wellKnow))
+		"%s/NAME/ with a trailing slash; the card of the node is at %sagent-card.json", root, wellKnownPath, root, wellKnownPath))
 }
 
 // base returns the URL of the root for clients.
@@ -225,7 +226,7 @@ func (h *Handler) cardBytes(r *http.Request, of cardRequest) ([]byte, error) {
 	return c.Bytes()
 }
 
-// A version is the A2A version of a client.
+// A clientVersion is the A2A version of a client.
 type clientVersion int
 
 const (
@@ -303,8 +304,8 @@ func notFound(err error) *protocol.Error {
 
 // read reads a JSON body.
 func read(w http.ResponseWriter, r *http.Request, empty bool) ([]byte, *protocol.Error) {
-	body, err := protocol.ReadBody(http.MaxBytesReader(w, r.Body, protocol.MaxMessage), r.ContentLength)
-	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
+	body, err := httpbody.Read(w, r, protocol.MaxMessage)
+	if errors.Is(err, httpbody.ErrTooLarge) {
 		return nil, protocol.Errorf(protocol.InvalidRequest, "the request exceeds %d bytes", protocol.MaxMessage)
 	} else if err != nil {
 		return nil, protocol.Errorf(protocol.ParseError, "incomplete request body")

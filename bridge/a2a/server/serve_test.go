@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// mirror returns its request. In a stream the second event is an error for the task "broken", and never comes for "silent".
+// mirror returns its request. In a stream the second event is an error for the task "broken", and is never sent for "silent".
 func mirror(name, principal string) protocol.Agent {
 	return protocol.Func(func(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 		said := protocol.Encode(map[string]any{"agent": name, "principal": principal, "method": op.Method, "params": op.Params, "service": op.Service})
@@ -133,8 +133,8 @@ func TestStreamsThatDoNotStart(t *testing.T) {
 	}
 }
 
-// TestPlaces checks which agent and operation a request reaches.
-func TestPlaces(t *testing.T) {
+// TestRequestsReachTheirAgent checks which agent and operation a request reaches.
+func TestRequestsReachTheirAgent(t *testing.T) {
 	t.Parallel()
 	base := start(t)
 	const v1 = "A2A-Version: 1.0"
@@ -158,7 +158,7 @@ func TestPlaces(t *testing.T) {
 		"0.3 with a method of 1.0": {"POST /a2a/x", rpcOf("GetTask", `{"id":"t"}`), []string{"A2A-Version: 0.3"}, `"code":-32601`},
 		"another version":          {"POST /a2a/x", rpcOf("GetTask", `{"id":"t"}`), []string{"A2A-Version: 1.1"}, `"supportedVersions":"1.0, 0.3"`},
 		"extensions":               {"POST /a2a/x", rpcOf("GetTask", `{"id":"t"}`), []string{v1, "A2A-Extensions: https://e/1, https://e/2"}, `"A2A-Extensions":"https://e/1, https://e/2"`},
-		"who asks":                 {"POST /a2a/x", rpcOf("GetTask", `{"id":"t"}`), []string{v1, "Authorization: Bearer a"}, `"principal":"122c"`},
+		"principal":                {"POST /a2a/x", rpcOf("GetTask", `{"id":"t"}`), []string{v1, "Authorization: Bearer a"}, `"principal":"122c"`},
 		"a wrong type":             {"POST /a2a/x", rpcOf("GetTask", `{"id":"t"}`), []string{v1, "Content-Type: text/plain"}, `"code":-32005`},
 		"several at once":          {"POST /a2a/x", "[" + rpcOf("GetTask", `{}`) + "]", []string{v1}, `"code":-32600`},
 		"no JSON":                  {"POST /a2a/x", "{", []string{v1}, `"id":null,"error":{"code":-32700`},
@@ -186,7 +186,7 @@ func TestPlaces(t *testing.T) {
 		}
 	}
 	if _, _, got := ask(t, base, "POST /a2a/x", strings.Repeat("x", protocol.MaxMessage+1)); !strings.Contains(got, "-32600") {
-		t.Errorf("too much gives %.100s", got)
+		t.Errorf("a body over the limit gives %.100s", got)
 	}
 }
 
@@ -247,19 +247,19 @@ func TestEventStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Body.Close()
-	heard := make([]byte, 1<<10)
+	received := make([]byte, 1<<10)
 	for text := ""; !strings.Contains(text, ": still here\n\n"); {
-		n, err := r.Body.Read(heard)
+		n, err := r.Body.Read(received)
 		if err != nil {
 			t.Fatal(err)
 		}
-		text += string(heard[:n])
+		text += string(received[:n])
 	}
 	cancel()
 }
 
 // A started stream ends with a result or an error, also if the agent returns none, or panics.
-func TestStreamsHaveAnEnd(t *testing.T) {
+func TestStreamsEndWithResultOrError(t *testing.T) {
 	t.Parallel()
 	base := start(t)
 	_, _, got := ask(t, base, "POST /a2a/x", rpcOf("SendStreamingMessage", `{"x":"panics"}`), "A2A-Version: 1.0")
@@ -273,12 +273,12 @@ func TestStreamsHaveAnEnd(t *testing.T) {
 	h := New(Options{KeepAlive: time.Hour})
 	over := make(chan result)
 	close(over)
-	var told []result
+	var received []result
 	h.events(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil), nil, over, func(r result) (string, []byte) {
-		told = append(told, r)
+		received = append(received, r)
 		return "", nil
 	})
-	if len(told) != 1 || told[0].err == nil || told[0].err.Code != protocol.InvalidAgentResponse {
-		t.Errorf("an agent that is silent and leaves: %+v", told)
+	if len(received) != 1 || received[0].err == nil || received[0].err.Code != protocol.InvalidAgentResponse {
+		t.Errorf("an agent without a result: %+v", received)
 	}
 }

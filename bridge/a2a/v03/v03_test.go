@@ -13,8 +13,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// alike compares JSON values.
-func alike(t *testing.T, what string, got []byte, want string) {
+// checkEqualJSON compares JSON values.
+func checkEqualJSON(t *testing.T, what string, got []byte, want string) {
 	t.Helper()
 	var g, w any
 	if json.Unmarshal(got, &g) != nil || json.Unmarshal([]byte(want), &w) != nil || !reflect.DeepEqual(g, w) {
@@ -62,16 +62,16 @@ func TestRequests(t *testing.T) {
 		if e != nil {
 			t.Fatal(e)
 		}
-		alike(t, name+" to JSON-RPC", params, test.rpc)
+		checkEqualJSON(t, name+" to JSON-RPC", params, test.rpc)
 		op, e := Operation(method, json.RawMessage(test.rpc))
 		if e != nil || op.Method != test.method {
 			t.Fatalf("%s is %+v, %v", method, op, e)
 		}
-		alike(t, name+" of JSON-RPC", op.Params, test.modern)
+		checkEqualJSON(t, name+" of JSON-RPC", op.Params, test.modern)
 		if op, e = OfREST(test.method, json.RawMessage(test.rest)); e != nil {
 			t.Fatal(e)
 		}
-		alike(t, name+" of REST", op.Params, test.modern)
+		checkEqualJSON(t, name+" of REST", op.Params, test.modern)
 		route, e := RESTRequest(&protocol.Operation{Method: test.method, Params: json.RawMessage(test.modern)})
 		if e != nil {
 			t.Fatal(e)
@@ -80,13 +80,13 @@ func TestRequests(t *testing.T) {
 			t.Errorf("%s is %s, want %s", name, got, routes[name])
 		}
 		if strings.HasPrefix(name, "send") {
-			alike(t, name+" to REST", route.Body, strings.Replace(test.rest, `"historyLength":2,`, `"historyLength":2,`+blocking[name], 1))
+			checkEqualJSON(t, name+" to REST", route.Body, strings.Replace(test.rest, `"historyLength":2,`, `"historyLength":2,`+blocking[name], 1))
 		}
 	}
 	if op, e := OfREST(protocol.ListTasks, json.RawMessage(`{"status":"TASK_STATE_CANCELLED","pageSize":3,"x":1}`)); e != nil {
 		t.Error(e)
 	} else {
-		alike(t, "list of REST", op.Params, `{"status":"TASK_STATE_CANCELED","pageSize":3}`)
+		checkEqualJSON(t, "list of REST", op.Params, `{"status":"TASK_STATE_CANCELED","pageSize":3}`)
 	}
 	for _, bad := range []string{"message/fly", "SendMessage"} {
 		if _, e := Operation(bad, nil); e == nil || e.Code != protocol.UnknownMethod {
@@ -94,10 +94,10 @@ func TestRequests(t *testing.T) {
 		}
 	}
 	if _, e := Operation("message/send", json.RawMessage(`[]`)); e == nil || e.Code != protocol.InvalidParams {
-		t.Errorf("params that are no object give %v", e)
+		t.Errorf("params that are not an object give %v", e)
 	}
 	if _, _, e := Request(&protocol.Operation{Method: protocol.ListTasks}); e == nil || e.Code != protocol.UnsupportedOperation {
-		t.Errorf("a list of an old agent gives %v", e)
+		t.Errorf("ListTasks of an agent of 0.3 gives %v", e)
 	}
 }
 
@@ -126,17 +126,17 @@ func TestResults(t *testing.T) {
 			`{"configs":[{"name":"tasks/t/pushNotificationConfigs/p","pushNotificationConfig":{"id":"p","url":"https://h"}}]}`},
 		"deleted": {protocol.DeletePush, `{}`, `null`, `{}`},
 	} {
-		alike(t, name+" for JSON-RPC", RPC.Result(test.method, json.RawMessage(test.modern)), test.rpc)
-		alike(t, name+" for REST", REST.Result(test.method, json.RawMessage(test.modern)), test.rest)
+		checkEqualJSON(t, name+" for JSON-RPC", RPC.Result(test.method, json.RawMessage(test.modern)), test.rpc)
+		checkEqualJSON(t, name+" for REST", REST.Result(test.method, json.RawMessage(test.modern)), test.rest)
 		back, err := NewResult(test.method, json.RawMessage(test.rpc))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		alike(t, name+" of JSON-RPC", back, test.modern)
+		checkEqualJSON(t, name+" of JSON-RPC", back, test.modern)
 		if back, err = NewRESTResult(test.method, json.RawMessage(test.rest)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		alike(t, name+" of REST", back, test.modern)
+		checkEqualJSON(t, name+" of REST", back, test.modern)
 	}
 	for spelt, modern := range map[string]string{
 		`{"msg":` + restMessage + `}`: `{"message":` + newMessage + `}`,
@@ -146,13 +146,13 @@ func TestResults(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		alike(t, "by the names of the proto", back, modern)
+		checkEqualJSON(t, "by the names of the proto", back, modern)
 	}
 	back, err := NewRESTResult(protocol.ListTasks, json.RawMessage(`{"tasks":[`+restTask+`],"nextPageToken":"x"}`))
 	if err != nil {
 		t.Error(err)
 	}
-	alike(t, "list of REST", back, `{"tasks":[`+task+`],"nextPageToken":"x"}`)
+	checkEqualJSON(t, "list of REST", back, `{"tasks":[`+task+`],"nextPageToken":"x"}`)
 	route, e := RESTRequest(&protocol.Operation{Method: protocol.ListTasks, Params: json.RawMessage(`{"tenant":"a","status":"TASK_STATE_CANCELED"}`)})
 	if e != nil || route.Path != "/v1/tasks" || route.Query.Encode() != "status=TASK_STATE_CANCELLED" {
 		t.Errorf("list to REST is %+v, %v", route, e)
@@ -162,13 +162,13 @@ func TestResults(t *testing.T) {
 	}
 	for _, bad := range []string{`[]`, `{"task":7}`, `{`, `{"x":{}}`} {
 		if _, err := NewRESTResult(protocol.SendMessage, json.RawMessage(bad)); err == nil {
-			t.Errorf("%s of REST was taken", bad)
+			t.Errorf("%s of REST was accepted", bad)
 		}
 	}
-	alike(t, "list for REST", REST.Result(protocol.ListTasks, json.RawMessage(`{"tasks":[`+task+`],"nextPageToken":"","pageSize":5,"totalSize":1}`)),
+	checkEqualJSON(t, "list for REST", REST.Result(protocol.ListTasks, json.RawMessage(`{"tasks":[`+task+`],"nextPageToken":"","pageSize":5,"totalSize":1}`)),
 		`{"tasks":[`+restTask+`],"nextPageToken":"","pageSize":5,"totalSize":1}`)
 	if _, err := NewResult(protocol.SendMessage, json.RawMessage(`{"kind":"king"}`)); err == nil {
-		t.Error("what is nothing was taken")
+		t.Error("an empty result was accepted")
 	}
 }
 
@@ -201,7 +201,7 @@ func FuzzTranslate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, method string, raw []byte) {
 		if op, e := Operation(method, raw); e == nil {
 			if _, _, e := Request(op); e != nil && op.Method != protocol.ListTasks {
-				t.Errorf("%s %s cannot be written again: %v", op.Method, op.Params, e)
+				t.Errorf("%s %s cannot be encoded again: %v", op.Method, op.Params, e)
 			}
 		}
 		for _, m := range protocol.Methods {

@@ -18,8 +18,8 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
-// out is the text content of a result.
-func said(r *mcp.CallToolResult) string {
+// textOf returns the text content of a result.
+func textOf(r *mcp.CallToolResult) string {
 	var all []string
 	for _, c := range r.Content {
 		switch c := c.(type) {
@@ -33,26 +33,26 @@ func said(r *mcp.CallToolResult) string {
 	return strings.Join(all, "|")
 }
 
-// yes is a client whose user accepts all requests.
-func yes() *mcp.ClientOptions {
+// acceptInput configures a client whose user accepts all requests.
+func acceptInput() *mcp.ClientOptions {
 	return &mcp.ClientOptions{ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 		return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"yes": true}}, nil
 	}}
 }
 
-func newDeskMesh(t testing.TB) (*bridgetest.Mesh, *desk) {
-	m, d := bridgetest.NewMesh(t), newDesk()
-	add(t, m, "urn:desk", deskTD, d)
+func newScriptedMesh(t testing.TB) (*bridgetest.Mesh, *scriptedThing) {
+	m, d := bridgetest.NewMesh(t), newScriptedThing()
+	add(t, m, "urn:desk", scriptedTD, d)
 	return m, d
 }
 
-func TestCallsOfAThing(t *testing.T) {
+func TestCallsOfThing(t *testing.T) {
 	t.Parallel()
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	eras(t, func(t *testing.T, version string) {
-		m, d := newDeskMesh(t) // which notes the last trace
+	eachRevision(t, func(t *testing.T, version string) {
+		m, d := newScriptedMesh(t) // records the last trace
 		url := serveMesh(t, m)
-		s := connect(t, url+"/mcp/things/desk", version, yes())
+		s := connect(t, url+"/mcp/things/desk", version, acceptInput())
 		for _, test := range []struct {
 			tool, args, want, structured string
 			isError                      bool
@@ -77,17 +77,17 @@ func TestCallsOfAThing(t *testing.T) {
 			if r.StructuredContent == nil {
 				structured = nil
 			}
-			if said(r) != test.want || r.IsError != test.isError || string(structured) != test.structured {
-				t.Errorf("%s: got %q %s (error %v), want %q %s", test.tool, said(r), structured, r.IsError, test.want, test.structured)
+			if textOf(r) != test.want || r.IsError != test.isError || string(structured) != test.structured {
+				t.Errorf("%s: got %q %s (error %v), want %q %s", test.tool, textOf(r), structured, r.IsError, test.want, test.structured)
 			}
 		}
-		traced := &mcp.CallToolParams{Name: "count", Meta: mcp.Meta{"traceparent": parent, "tracestate": "era=" + version}}
+		traced := &mcp.CallToolParams{Name: "count", Meta: mcp.Meta{"traceparent": parent, "tracestate": "revision=" + version}}
 		if _, err := s.CallTool(t.Context(), traced); err != nil {
 			t.Error(err)
 		}
 		d.mu.Lock()
-		if d.trace != parent+" era="+version {
-			t.Errorf("the trace arrived as %q", d.trace)
+		if d.trace != parent+" revision="+version {
+			t.Errorf("the Thing received the trace %q", d.trace)
 		}
 		d.mu.Unlock()
 		if _, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "nothing"}); err == nil || !strings.Contains(err.Error(), "unknown tool") {
@@ -96,11 +96,11 @@ func TestCallsOfAThing(t *testing.T) {
 	})
 }
 
-func TestListsOfAThing(t *testing.T) {
+func TestListsOfThing(t *testing.T) {
 	t.Parallel()
-	m, _ := newDeskMesh(t)
+	m, _ := newScriptedMesh(t)
 	url := serveMesh(t, m)
-	eras(t, func(t *testing.T, version string) {
+	eachRevision(t, func(t *testing.T, version string) {
 		s := connect(t, url+"/mcp/things/desk", version, nil)
 		var tools, prompts, resources []string
 		for tool, err := range s.Tools(t.Context(), nil) {
@@ -133,7 +133,7 @@ func TestListsOfAThing(t *testing.T) {
 			}
 			resources = append(resources, r.URITemplate)
 		}
-		o, at := offered(t, m, "desk")
+		o, at := featuresOf(t, m, "desk")
 		want := [][]string{
 			{"add", "ask_desk", "break", "confirm", "count", "dig", "get_level", "get_motto", "get_note", "greet", o.ToolOf("odd name/ü").Name, "picture", "set_level"},
 			{"brief(about true)"},
@@ -159,21 +159,21 @@ func TestListsOfAThing(t *testing.T) {
 			}
 		}
 		if _, err := s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: at + "/properties/none"}); err == nil {
-			t.Error("a resource that is not there was read")
+			t.Error("reading an unknown resource succeeded")
 		}
 	})
 }
 
 func TestProgressAndCancel(t *testing.T) {
 	t.Parallel()
-	eras(t, func(t *testing.T, version string) {
-		m, d := newDeskMesh(t)
+	eachRevision(t, func(t *testing.T, version string) {
+		m, d := newScriptedMesh(t)
 		url := serveMesh(t, m)
-		told := make(chan struct{}, 8)
+		progressed := make(chan struct{}, 8)
 		s := connect(t, url+"/mcp/things/desk", version, &mcp.ClientOptions{
 			ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
 				if r.Params.Message == "1 " {
-					told <- struct{}{}
+					progressed <- struct{}{}
 				}
 			}})
 		p := &mcp.CallToolParams{Name: "count"}
@@ -181,14 +181,14 @@ func TestProgressAndCancel(t *testing.T) {
 		if _, err := s.CallTool(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "progress", told)
+		eventually(t, "progress", progressed)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {
 			_, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "dig"})
 			ended <- err
 		}()
-		for m.Running() == 0 { // until it runs
+		for m.Running() == 0 { // wait for the start
 			select {
 			case err := <-ended:
 				t.Fatal(err)
@@ -210,14 +210,14 @@ func TestProgressAndCancel(t *testing.T) {
 
 func TestSubscriptionsAndChanges(t *testing.T) {
 	t.Parallel()
-	eras(t, func(t *testing.T, version string) {
-		m, d := newDeskMesh(t)
+	eachRevision(t, func(t *testing.T, version string) {
+		m, d := newScriptedMesh(t)
 		url := serveMesh(t, m)
 		updated, changed := make(chan string, 8), make(chan struct{}, 8)
 		s := connect(t, url+"/mcp/things/desk", version, &mcp.ClientOptions{
 			ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changed <- struct{}{} },
 			ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { updated <- r.Params.URI }})
-		_, at := offered(t, m, "desk")
+		_, at := featuresOf(t, m, "desk")
 		level, rang := at+"/properties/level", at+"/events/rang"
 		for _, uri := range []string{level, rang} {
 			if err := s.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}); err != nil {
@@ -236,18 +236,18 @@ func TestSubscriptionsAndChanges(t *testing.T) {
 		if err != nil || !strings.Contains(r.Contents[0].Text, `"data":"Ann"`) {
 			t.Errorf("the events are %+v, %v", r, err)
 		}
-		add(t, m, "urn:desk", strings.Replace(deskTD, `"greet"`, `"salute"`, 1), d)
+		add(t, m, "urn:desk", strings.Replace(scriptedTD, `"greet"`, `"salute"`, 1), d)
 		eventually(t, "the change of the list", changed)
 	})
 }
 
-// A hasty mesh changes right before Latest is read.
-type hasty struct {
+// A changingMesh changes right before Latest is read.
+type changingMesh struct {
 	*bridgetest.Mesh
 	change atomic.Pointer[func()]
 }
 
-func (h *hasty) Latest() uint64 {
+func (h *changingMesh) Latest() uint64 {
 	if change := h.change.Swap(nil); change != nil {
 		(*change)()
 	}
@@ -257,16 +257,16 @@ func (h *hasty) Latest() uint64 {
 // A change of a list during a subscription is notified.
 func TestChangeDuringSubscription(t *testing.T) {
 	t.Parallel()
-	eras(t, func(t *testing.T, version string) {
-		m, d := newDeskMesh(t)
-		h := &hasty{Mesh: m}
+	eachRevision(t, func(t *testing.T, version string) {
+		m, d := newScriptedMesh(t)
+		h := &changingMesh{Mesh: m}
 		url := serveMesh(t, h)
-		change := func() { add(t, m, "urn:desk", strings.Replace(deskTD, `"greet"`, `"salute"`, 1), d) }
+		change := func() { add(t, m, "urn:desk", strings.Replace(scriptedTD, `"greet"`, `"salute"`, 1), d) }
 		h.change.Store(&change)
 		changed := make(chan struct{}, 8)
 		s := connect(t, url+"/mcp/things/desk", version, &mcp.ClientOptions{
 			ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changed <- struct{}{} }})
-		_, at := offered(t, m, "desk")
+		_, at := featuresOf(t, m, "desk")
 		if err := s.Subscribe(t.Context(), &mcp.SubscribeParams{URI: at + "/properties/level"}); err != nil {
 			t.Fatal(err)
 		}
@@ -276,7 +276,7 @@ func TestChangeDuringSubscription(t *testing.T) {
 
 func TestTasks(t *testing.T) {
 	t.Parallel()
-	m, d := newDeskMesh(t)
+	m, d := newScriptedMesh(t)
 	url := serveMesh(t, m, "desk")
 	for _, test := range []struct{ path, tool string }{{"/mcp/things/desk", "dig"}, {"/mcp", "desk__dig"}} {
 		ask := func(method, params, caps string) *protocol.Message {
@@ -303,7 +303,7 @@ func TestTasks(t *testing.T) {
 				t.Errorf("cancel: %s", r.Bytes())
 			}
 			if <-d.left; !strings.Contains(string(ask("tasks/get", params, caps).Bytes()), `"status":"cancelled"`) {
-				t.Error("it was not cancelled")
+				t.Error("the action was not cancelled")
 			}
 			continue
 		}
@@ -322,7 +322,7 @@ func TestTasks(t *testing.T) {
 	}
 }
 
-// post sends one request of the new era.
+// post sends one stateless request.
 func post(t *testing.T, url, auth, method, params, caps string) *protocol.Message {
 	t.Helper()
 	m := protocol.Request(`1`, method, json.RawMessage(params))
@@ -355,7 +355,7 @@ func post(t *testing.T, url, auth, method, params, caps string) *protocol.Messag
 // A request for input is bound to its caller and its request, and its state is valid once.
 func TestForgedStates(t *testing.T) {
 	t.Parallel()
-	m, d := newDeskMesh(t)
+	m, d := newScriptedMesh(t)
 	url := serveMesh(t, m)
 	url += "/mcp/things/desk"
 	caps, args := `{"elicitation":{}}`, `"name":"confirm","arguments":{"value":"x"}`
@@ -370,7 +370,7 @@ func TestForgedStates(t *testing.T) {
 		return string(raw)
 	}
 	if r := post(t, url, "", "tools/call", "{"+args+"}", `{}`); r.Error() == nil || r.Error().Code != protocol.MissingCapability {
-		t.Errorf("who cannot be asked got %s", r.Bytes())
+		t.Errorf("a client without elicitation got %s", r.Bytes())
 	}
 	<-d.left
 	state := stateOf(ask("", args))
@@ -384,21 +384,21 @@ func TestForgedStates(t *testing.T) {
 			t.Errorf("%s got %s", name, r.Bytes())
 		}
 	}
-	next := stateOf(ask("", args+`,"inputResponses":{},"requestState":`+state)) // nothing was answered
+	next := stateOf(ask("", args+`,"inputResponses":{},"requestState":`+state)) // no response to the input request
 	if next == state {
-		t.Error("a word is good twice")
+		t.Error("a state is accepted twice")
 	}
 	if r := ask("", args+answers+next); !strings.Contains(string(r.Bytes()), `accept {\"yes\":false}`) {
 		t.Errorf("the answer gave %s", r.Bytes())
 	}
 	if r := ask("", args+answers+next); r.Error() == nil {
-		t.Errorf("an old word gave %s", r.Bytes())
+		t.Errorf("a used state gave %s", r.Bytes())
 	}
 }
 
 func TestUnknownThings(t *testing.T) {
 	t.Parallel()
-	m, _ := newDeskMesh(t)
+	m, _ := newScriptedMesh(t)
 	url := serveMesh(t, m)
 	if r := post(t, url+"/mcp/things/nobody", "", "tools/list", `{}`, `{}`); r.Error() == nil || r.Error().Code != protocol.InvalidParams ||
 		!strings.Contains(string(r.Error().Data), "LMOS-1404") {
@@ -407,7 +407,7 @@ func TestUnknownThings(t *testing.T) {
 	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 	if _, err := c.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url + "/mcp/things/nobody"},
 		&mcp.ClientSessionOptions{ProtocolVersion: protocol.Legacy}); err == nil || !strings.Contains(err.Error(), "no agent matches") {
-		t.Errorf("a client of the old era got %v", err)
+		t.Errorf("a legacy client got %v", err)
 	}
 	s := connect(t, url+"/mcp/things/desk", protocol.Modern, nil)
 	desk, _ := m.Get(t.Context(), "desk")

@@ -16,7 +16,7 @@ func callerOf(r *http.Request) string {
 	switch p := did.PrincipalOf(r.Context()); {
 	case p == nil:
 		parts = append(parts, "/")
-	case *p != *did.Consumer(did.Loopback, ""):
+	case p != did.Consumer(did.Loopback, ""): // which is shared
 		parts = append(parts, string(p.Via)+"/"+p.Name)
 	}
 	if shown := r.Header.Get("Authorization"); shown != "" {

@@ -55,8 +55,8 @@ func connect(t testing.TB, url, version string, o *mcp.ClientOptions) *mcp.Clien
 	return s
 }
 
-// eras runs a test with a client of each revision.
-func eras(t *testing.T, f func(t *testing.T, version string)) {
+// eachRevision runs a test for clients of each revision.
+func eachRevision(t *testing.T, f func(t *testing.T, version string)) {
 	for _, version := range []string{protocol.Modern, protocol.Legacy} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
@@ -65,7 +65,7 @@ func eras(t *testing.T, f func(t *testing.T, version string)) {
 	}
 }
 
-const deskTD = `{"title":"Desk","description":"A desk with a bell.","@type":["lmos:Agent"],
+const scriptedTD = `{"title":"Desk","description":"A desk with a bell.","@type":["lmos:Agent"],
  "actions":{
   "greet":{"title":"Greet","safe":true,"idempotent":true,"input":{"type":"string"},"output":{"type":"string"}},
   "add":{"input":{"type":"object","properties":{"a":{"type":"number"},"b":{"type":"number"}},"required":["a","b"]},
@@ -85,8 +85,8 @@ const deskTD = `{"title":"Desk","description":"A desk with a bell.","@type":["lm
   "note":{"readOnly":true,"uriVariables":{"page":{"type":"integer"}}}},
  "events":{"rang":{"data":{"type":"string"}}}}`
 
-// A desk implements deskTD.
-type desk struct {
+// A scriptedThing implements scriptedTD.
+type scriptedThing struct {
 	park interact.InputWaiter
 	dig  chan struct{} // dig continues when it is closed
 	left chan string   // receives the name of a cancelled action, unless it is full
@@ -98,18 +98,18 @@ type desk struct {
 	bell  chan string
 }
 
-func newDesk() *desk {
-	return &desk{dig: make(chan struct{}), left: make(chan string, 8), level: json.RawMessage("3"), news: make(chan struct{}, 8), bell: make(chan string, 8)}
+func newScriptedThing() *scriptedThing {
+	return &scriptedThing{dig: make(chan struct{}), left: make(chan string, 8), level: json.RawMessage("3"), news: make(chan struct{}, 8), bell: make(chan string, 8)}
 }
 
-func (d *desk) leave(name string) {
+func (d *scriptedThing) leave(name string) {
 	select {
 	case d.left <- name:
 	default:
 	}
 }
 
-func (d *desk) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+func (d *scriptedThing) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		if m.TraceParent != "" {
 			d.mu.Lock()
@@ -208,7 +208,7 @@ const shopTD = `{"title":"Shop","@type":"lmos:Tool","@context":["https://www.w3.
   "welcome":{"mcp:name":"welcome","@type":"mcp:Prompt"}},
  "properties":{"menu":{"mcp:uri":"shop://menu","readOnly":true,"observable":true}}}`
 
-// newShop is a server of the go-sdk behind a tunnel.
+// newShop returns a server of the go-sdk behind a tunnel.
 func newShop(t testing.TB) (interact.Thing, *mcp.Server) {
 	s := mcp.NewServer(&mcp.Implementation{Name: "shop", Version: "1"}, &mcp.ServerOptions{
 		SubscribeHandler:   func(context.Context, *mcp.SubscribeRequest) error { return nil },
@@ -269,7 +269,7 @@ func eventually(t *testing.T, what string, c <-chan struct{}) {
 	}
 }
 
-// member is a text member of a result.
+// member returns a text member of a result.
 func member(t *testing.T, r *protocol.Message, name string) (text string) {
 	t.Helper()
 	raw, _ := r.InResult(name)
@@ -279,8 +279,8 @@ func member(t *testing.T, r *protocol.Message, name string) (text string) {
 	return text
 }
 
-// says is a Thing with a fixed reply.
-func says(status interact.Status, media, data string) interact.Thing {
+// replies returns a Thing with a fixed reply.
+func replies(status interact.Status, media, data string) interact.Thing {
 	return interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
 		r := m.Reply(interact.ActionStatus, media, []byte(data))
 		r.Status = status
@@ -288,8 +288,8 @@ func says(status interact.Status, media, data string) interact.Thing {
 	})
 }
 
-// offered returns the features of a Thing, and the prefix of its URIs.
-func offered(t *testing.T, m bridge.Mesh, name string) (*features.Features, string) {
+// featuresOf returns the features of a Thing, and the prefix of its URIs.
+func featuresOf(t *testing.T, m bridge.Mesh, name string) (*features.Features, string) {
 	t.Helper()
 	d, err := m.Get(t.Context(), name)
 	if err != nil {

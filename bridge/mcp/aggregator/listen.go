@@ -78,10 +78,10 @@ func (l *listener) send(n *protocol.Message) {
 }
 
 // run acknowledges the subscription and sends its messages until the client disconnects or end is closed.
-func (l *listener) run(notify func(*protocol.Message) error, honoured filter, end <-chan struct{}) (*protocol.Message, error) {
+func (l *listener) run(notify func(*protocol.Message) error, acknowledged filter, end <-chan struct{}) (*protocol.Message, error) {
 	defer l.work.Wait()
 	defer l.cancel()
-	if err := notify(about(l.m, protocol.Acknowledged, map[string]any{"notifications": honoured})); err != nil {
+	if err := notify(about(l.m, protocol.Acknowledged, map[string]any{"notifications": acknowledged})); err != nil {
 		return nil, err
 	}
 	for {

@@ -20,17 +20,17 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A far server is behind a tunnel, and responds by a function.
-type far func(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error)
+// A remoteFunc is an MCP server behind a tunnel that responds by a function.
+type remoteFunc func(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error)
 
-func (f far) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (f remoteFunc) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	return f(ctx, m, notify)
 }
 
-func (far) Session(context.Context) (protocol.Conn, error) { return nil, errors.ErrUnsupported }
+func (remoteFunc) Session(context.Context) (protocol.Conn, error) { return nil, errors.ErrUnsupported }
 
-// thing returns the far server as a Thing.
-func (f far) thing() interact.Thing {
+// thing returns the server as a Thing.
+func (f remoteFunc) thing() interact.Thing {
 	return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 		return bridge.Accept(ctx, m, func(ctx context.Context, stream io.ReadWriteCloser) error {
 			return backend.Serve(ctx, f, protocol.Lines(stream), nil)
@@ -38,13 +38,13 @@ func (f far) thing() interact.Thing {
 	})
 }
 
-const farTD = `{"title":"Far","@context":["https://www.w3.org/2022/wot/td/v1.1",{"mcp":"https://lmosd.dev/ns/mcp#"}],
+const remoteTD = `{"title":"Far","@context":["https://www.w3.org/2022/wot/td/v1.1",{"mcp":"https://lmosd.dev/ns/mcp#"}],
  "actions":{"mcp":{"@type":"mcp:Session"},"do":{"mcp:name":"do.it"},"brief":{"@type":"mcp:Prompt","mcp:name":"brief it"}},
  "properties":{"menu":{"mcp:uri":"shop://menu","readOnly":true,"observable":true},"page":{"mcp:uriTemplate":"shop://pages/{n}","readOnly":true}}}`
 
-// asks returns a request of 2026-07-28.
-func asks(method string, params map[string]any) *protocol.Message {
-	params["_meta"] = map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: json.RawMessage(knowsTasks)}
+// modernRequest returns a request of 2026-07-28.
+func modernRequest(method string, params map[string]any) *protocol.Message {
+	params["_meta"] = map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: json.RawMessage(taskCapabilities)}
 	return protocol.Request("1", method, params)
 }
 
@@ -54,7 +54,7 @@ func TestMeshMessages(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var got, answer string
-	server := far(func(_ context.Context, m *protocol.Message, _ func(*protocol.Message) error) (*protocol.Message, error) {
+	server := remoteFunc(func(_ context.Context, m *protocol.Message, _ func(*protocol.Message) error) (*protocol.Message, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		got = string(m.WithParam(nil, "_meta").Params())
@@ -64,10 +64,10 @@ func TestMeshMessages(t *testing.T) {
 		return protocol.Respond(m.ID(), json.RawMessage(answer)), nil
 	})
 	m := bridgetest.NewMesh(t)
-	add(t, m, "urn:far", farTD, server.thing())
+	add(t, m, "urn:far", remoteTD, server.thing())
 	h := New(Options{Mesh: m, Pins: []string{"far"}})
 	defer h.Close()
-	r, _ := h.mesh.server.Call(t.Context(), asks("resources/list", map[string]any{}), nil)
+	r, _ := h.mesh.server.Call(t.Context(), modernRequest("resources/list", map[string]any{}), nil)
 	var list struct{ Resources []struct{ URI string } }
 	if json.Unmarshal(r.Result(), &list) != nil || len(list.Resources) != 1 || !strings.HasSuffix(list.Resources[0].URI, "/mcp/shop://menu") {
 		t.Fatalf("the resources are %s", r.Bytes())
@@ -105,14 +105,14 @@ func TestMeshMessages(t *testing.T) {
 		mu.Lock()
 		got, answer = "", c.answer
 		mu.Unlock()
-		r, err := h.mesh.server.Call(t.Context(), asks(c.method, c.params), func(*protocol.Message) error { return nil })
+		r, err := h.mesh.server.Call(t.Context(), modernRequest(c.method, c.params), func(*protocol.Message) error { return nil })
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
 		mu.Lock()
 		if !strings.Contains(got, c.server) || (c.server == "") != (got == "") {
-			t.Errorf("%s: the server was asked %s", name, got)
+			t.Errorf("%s: the server received %s", name, got)
 		}
 		mu.Unlock()
 		if !strings.Contains(string(r.Bytes()), c.client) {
@@ -126,10 +126,10 @@ func TestMeshMessages(t *testing.T) {
 func TestEndedSubscriptions(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
-	add(t, m, "urn:far", farTD, nil)
+	add(t, m, "urn:far", remoteTD, nil)
 	synctest.Test(t, func(t *testing.T) {
 		begun := 0
-		server := far(func(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+		server := remoteFunc(func(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 			begun++
 			tag := map[string]any{protocol.MetaSubscription: json.RawMessage(m.ID())}
 			say := func(method string, params map[string]any) {
@@ -153,7 +153,7 @@ func TestEndedSubscriptions(t *testing.T) {
 		})
 		h := New(Options{Mesh: bare{m, server.thing()}, Pins: []string{"far"}})
 		defer h.Close()
-		r, _ := h.mesh.server.Call(t.Context(), asks("resources/list", map[string]any{}), nil)
+		r, _ := h.mesh.server.Call(t.Context(), modernRequest("resources/list", map[string]any{}), nil)
 		var list struct{ Resources []struct{ URI string } }
 		if json.Unmarshal(r.Result(), &list) != nil || len(list.Resources) != 1 {
 			t.Fatalf("the resources are %s", r.Bytes())
@@ -162,33 +162,33 @@ func TestEndedSubscriptions(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var ack string
-		heard := map[string]int{}
-		_, _ = h.mesh.server.Call(ctx, asks(protocol.Listen, map[string]any{"notifications": map[string]any{"resourceSubscriptions": []string{outer, "lmos://unknown/x"}}}),
+		received := map[string]int{}
+		_, _ = h.mesh.server.Call(ctx, modernRequest(protocol.Listen, map[string]any{"notifications": map[string]any{"resourceSubscriptions": []string{outer, "lmos://unknown/x"}}}),
 			func(n *protocol.Message) error {
 				if n.Method() == protocol.Acknowledged {
 					raw, _ := n.Param("notifications")
 					ack = string(raw)
 					return nil
 				}
-				heard[n.Method()+" "+n.Text("uri")]++
+				received[n.Method()+" "+n.Text("uri")]++
 				if raw, _ := n.Param("_meta", protocol.MetaSubscription); string(raw) != "1" {
 					t.Errorf("it is tagged %s", raw)
 				}
 				return nil
 			})
 		if ack != `{"resourceSubscriptions":["`+outer+`"]}` {
-			t.Errorf("honoured: %s", ack)
+			t.Errorf("acknowledged: %s", ack)
 		}
 		var what []string
-		for one := range heard {
+		for one := range received {
 			what = append(what, one)
 		}
 		slices.Sort(what)
 		if want := []string{protocol.ResourceUpdated + " " + outer, protocol.ResourceUpdated + " " + outer + "/today"}; !slices.Equal(what, want) {
-			t.Errorf("heard %q", what)
+			t.Errorf("received %q", what)
 		}
-		if begun != 3 || heard[what[0]] < 5 { // three times, and what may have been missed twice
-			t.Errorf("the server was asked %d times; heard %v", begun, heard)
+		if begun != 3 || received[what[0]] < 5 { // three subscriptions, and possible changes after two renewals
+			t.Errorf("the server got %d requests; received %v", begun, received)
 		}
 	})
 }

@@ -20,17 +20,17 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-func TestTheMesh(t *testing.T) {
+func TestMeshFeatures(t *testing.T) {
 	t.Parallel()
-	m, _ := newDeskMesh(t)
+	m, _ := newScriptedMesh(t)
 	shop, _ := newShop(t)
 	add(t, m, "urn:shop", shopTD, shop)
-	add(t, m, "urn:away", strings.Replace(deskTD, "Desk", "Away", 1), nil)
+	add(t, m, "urn:away", strings.Replace(scriptedTD, "Desk", "Away", 1), nil)
 	url := serveMesh(t, m, "desk/greet", "shop", "away/greet", "never/seen")
-	_, at := offered(t, m, "shop")
+	_, at := featuresOf(t, m, "shop")
 	menu := at + "/mcp/shop://menu"
-	eras(t, func(t *testing.T, version string) {
-		s := connect(t, url+"/mcp", version, yes())
+	eachRevision(t, func(t *testing.T, version string) {
+		s := connect(t, url+"/mcp", version, acceptInput())
 		list, err := s.ListTools(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -63,7 +63,7 @@ func TestTheMesh(t *testing.T) {
 			{"mesh_read", `{"thing":"shop","uri":"shop://menu"}`, "soup", false},
 			{"mesh_search", `{"query":"buy something"}`, `"name":"buy"`, false},
 			{"mesh_search", `{"query":"buy something"}`, `"total":1`, false},
-			{"mesh_search", `{"cursor":"made up"}`, "no such page", true},
+			{"mesh_search", `{"cursor":"made up"}`, "the page does not exist", true},
 			{"mesh_search", `{}`, "missing argument query", true},
 			{"mesh_describe", `{"thing":"shop"}`, `"name":"buy.it"`, false},
 			{"mesh_describe", `{"thing":"desk","tool":"add"}`, `"required":["a","b"]`, false},
@@ -74,8 +74,8 @@ func TestTheMesh(t *testing.T) {
 				t.Errorf("%s %s: %v", test.tool, test.args, err)
 				continue
 			}
-			if !strings.Contains(said(r), test.want) || r.IsError != test.isError {
-				t.Errorf("%s %s: got %q (error %v), want %q", test.tool, test.args, said(r), r.IsError, test.want)
+			if !strings.Contains(textOf(r), test.want) || r.IsError != test.isError {
+				t.Errorf("%s %s: got %q (error %v), want %q", test.tool, test.args, textOf(r), r.IsError, test.want)
 			}
 			if test.want[:3] == "bou" && r.Meta["shop/receipt"] != "7" {
 				t.Errorf("the _meta of a server is %v", r.Meta)
@@ -93,8 +93,8 @@ func TestTheMesh(t *testing.T) {
 // A search has one page per Thing here, and each Thing is on one page.
 func TestSearchHasPages(t *testing.T) {
 	t.Parallel()
-	eras(t, func(t *testing.T, version string) {
-		m, _ := newDeskMesh(t)
+	eachRevision(t, func(t *testing.T, version string) {
+		m, _ := newScriptedMesh(t)
 		for i := range 5 {
 			add(t, m, fmt.Sprintf("urn:kiosk:%d", i), strings.Replace(shopTD, `"title":"Shop"`, fmt.Sprintf(`"title":"Kiosk %d sells newspapers"`, i), 1), nil)
 		}
@@ -103,15 +103,15 @@ func TestSearchHasPages(t *testing.T) {
 		for page := range 4 {
 			r, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "mesh_search", Arguments: json.RawMessage(args)})
 			if err != nil || r.IsError {
-				t.Fatal(said(r), err)
+				t.Fatal(textOf(r), err)
 			}
 			var doc struct {
 				Results []struct{ Thing string }
 				Total   int
 				Next    string `json:"nextCursor"`
 			}
-			if err := json.Unmarshal([]byte(said(r)), &doc); err != nil || doc.Total != 5 || (doc.Next == "") != (page == 2) {
-				t.Fatalf("page %d: %s, %v", page, said(r), err)
+			if err := json.Unmarshal([]byte(textOf(r)), &doc); err != nil || doc.Total != 5 || (doc.Next == "") != (page == 2) {
+				t.Fatalf("page %d: %s, %v", page, textOf(r), err)
 			}
 			for _, hit := range doc.Results {
 				seen[hit.Thing]++
@@ -128,8 +128,8 @@ func TestSearchHasPages(t *testing.T) {
 
 func TestMeshChangeNotifications(t *testing.T) {
 	t.Parallel()
-	eras(t, func(t *testing.T, version string) {
-		m, d := newDeskMesh(t)
+	eachRevision(t, func(t *testing.T, version string) {
+		m, d := newScriptedMesh(t)
 		shop, server := newShop(t)
 		add(t, m, "urn:shop", shopTD, shop)
 		url := serveMesh(t, m, "desk", "shop/menu")
@@ -138,7 +138,7 @@ func TestMeshChangeNotifications(t *testing.T) {
 			ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changed <- struct{}{} },
 			ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { updated <- r.Params.URI }})
 		for _, name := range []string{"desk", "shop"} {
-			_, at := offered(t, m, name)
+			_, at := featuresOf(t, m, name)
 			uri := at + map[string]string{"desk": "/properties/level", "shop": "/mcp/shop://menu"}[name]
 			if err := s.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}); err != nil {
 				t.Fatal(err)
@@ -152,8 +152,8 @@ func TestMeshChangeNotifications(t *testing.T) {
 				t.Errorf("got %s, want %s", got, uri)
 			}
 		}
-		add(t, m, "urn:other", strings.Replace(deskTD, "Desk", "Other", 1), d) // not pinned
-		add(t, m, "urn:desk", strings.Replace(deskTD, `"greet"`, `"salute"`, 1), d)
+		add(t, m, "urn:other", strings.Replace(scriptedTD, "Desk", "Other", 1), d) // not pinned
+		add(t, m, "urn:desk", strings.Replace(scriptedTD, `"greet"`, `"salute"`, 1), d)
 		eventually(t, "the change of the list", changed)
 	})
 }
@@ -161,7 +161,7 @@ func TestMeshChangeNotifications(t *testing.T) {
 func TestPages(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
-	add(t, m, "urn:big", bigTD(t, 3*pageSize/2), newDesk())
+	add(t, m, "urn:big", bigTD(t, 3*pageSize/2), newScriptedThing())
 	url := serveMesh(t, m, "big")
 	s := connect(t, url+"/mcp", protocol.Modern, nil)
 	n, last := 0, ""
@@ -199,9 +199,9 @@ func bigTD(t testing.TB, n int) string {
 // Messages on stdio get responses line by line, in all revisions.
 func TestLines(t *testing.T) {
 	t.Parallel()
-	m, _ := newDeskMesh(t)
+	m, _ := newScriptedMesh(t)
 	url := serveMesh(t, m)
-	eras(t, func(t *testing.T, version string) {
+	eachRevision(t, func(t *testing.T, version string) {
 		in, out := io.Pipe()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/mcp", in)
 		if err != nil {
@@ -214,14 +214,14 @@ func TestLines(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, yes())
+		c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, acceptInput())
 		s, err := c.Connect(t.Context(), &mcp.IOTransport{Reader: resp.Body, Writer: out}, &mcp.ClientSessionOptions{ProtocolVersion: version})
 		if err != nil {
 			t.Fatal(err)
 		}
 		got, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "mesh_call",
 			Arguments: json.RawMessage(`{"thing":"desk","tool":"confirm","arguments":{"value":"x"}}`)})
-		if err != nil || said(got) != `accept {"yes":true}` {
+		if err != nil || textOf(got) != `accept {"yes":true}` {
 			t.Errorf("got %+v, %v", got, err)
 		}
 		out.Close()
@@ -238,7 +238,7 @@ func TestEndpointsAreBounded(t *testing.T) {
 	defer h.Close()
 	var first string
 	for i := range maxEndpoints + 10 {
-		d := add(t, m, fmt.Sprintf("urn:n%d", i), `{"title":"n"}`, newDesk())
+		d := add(t, m, fmt.Sprintf("urn:n%d", i), `{"title":"n"}`, newScriptedThing())
 		_, leave, err := h.use(d)
 		if err != nil {
 			t.Fatal(err)
@@ -250,7 +250,7 @@ func TestEndpointsAreBounded(t *testing.T) {
 		}
 	}
 	if len(h.endpoints) != maxEndpoints || h.endpoints[first] == nil {
-		t.Errorf("there are %d fronts, and the one in use is gone: %v", len(h.endpoints), h.endpoints[first] == nil)
+		t.Errorf("there are %d endpoints, and the one in use is closed: %v", len(h.endpoints), h.endpoints[first] == nil)
 	}
 }
 
@@ -267,7 +267,7 @@ func BenchmarkLists(b *testing.B) {
 		}
 		actions["mcp"] = map[string]any{"@type": bridge.MCPSession}
 		raw, _ := json.Marshal(map[string]any{"title": fmt.Sprintf("Server %d", i), "actions": actions})
-		add(b, m, fmt.Sprintf("urn:server:%d", i), string(raw), newDesk())
+		add(b, m, fmt.Sprintf("urn:server:%d", i), string(raw), newScriptedThing())
 		pins = append(pins, fmt.Sprintf("urn:server:%d", i))
 	}
 	h := New(Options{Mesh: m, Pins: pins})

@@ -155,7 +155,7 @@ func (one *thingFilter) allChanged(l *listener) {
 	}
 }
 
-// send sends a notification of the Thing to the client, with the URIs and ids of the mesh.
+// pass sends a notification of the Thing to the client, with the URIs and ids of the mesh.
 func (one *thingFilter) pass(l *listener, n *protocol.Message) {
 	switch n.Method() {
 	case protocol.ResourceUpdated:

@@ -20,7 +20,7 @@ import (
 // continues with the server once the host is back.
 func TestServerAtUnreachableHost(t *testing.T) {
 	t.Parallel()
-	eras(t, func(t *testing.T, version string) {
+	eachRevision(t, func(t *testing.T, version string) {
 		m := bridgetest.NewMesh(t)
 		add(t, m, "urn:shop", shopTD, nil)
 		url := serveMesh(t, m)
@@ -39,15 +39,15 @@ func TestServerAtUnreachableHost(t *testing.T) {
 		}
 		buy := &mcp.CallToolParams{Name: "buy.it", Arguments: map[string]string{"what": "tea"}}
 		r, err := s.CallTool(t.Context(), buy)
-		if err != nil || !r.IsError || !strings.Contains(said(r), "try again later") || strings.Contains(said(r), "lmosd ") {
+		if err != nil || !r.IsError || !strings.Contains(textOf(r), "try again later") || strings.Contains(textOf(r), "lmosd ") {
 			t.Error(r, err)
 		}
 		if _, err := s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "shop://menu"}); err == nil || strings.Contains(err.Error(), "lmosd ") {
-			t.Errorf("reading what is away: %v", err)
+			t.Errorf("reading from an offline host: %v", err)
 		}
 		thing, _ := newShop(t)
 		add(t, m, "urn:shop", shopTD, thing)
-		if r, err := s.CallTool(t.Context(), buy); err != nil || r.IsError || !strings.Contains(said(r), "bought tea") {
+		if r, err := s.CallTool(t.Context(), buy); err != nil || r.IsError || !strings.Contains(textOf(r), "bought tea") {
 			t.Error(r, err)
 		}
 		if version == protocol.Legacy { // the go-sdk subscribes in 2026-07-28 only on request
@@ -61,7 +61,7 @@ func TestReasonsOfMeshCall(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
 	back := func(f func(q *protocol.Message) (*protocol.Message, error)) interact.Thing {
-		return far(func(_ context.Context, q *protocol.Message, _ func(*protocol.Message) error) (*protocol.Message, error) {
+		return remoteFunc(func(_ context.Context, q *protocol.Message, _ func(*protocol.Message) error) (*protocol.Message, error) {
 			return f(q)
 		}).thing()
 	}
@@ -120,7 +120,7 @@ func TestOmittedTools(t *testing.T) {
 	if r := post(t, url+"/mcp", "", "tools/list", `{}`, `{}`); !strings.Contains(string(r.Bytes()), metaPartly) || strings.Contains(string(r.Bytes()), "mcp-more") {
 		t.Errorf("the mesh lists %s", r.Bytes())
 	}
-	thing := far(func(_ context.Context, q *protocol.Message, _ func(*protocol.Message) error) (*protocol.Message, error) {
+	thing := remoteFunc(func(_ context.Context, q *protocol.Message, _ func(*protocol.Message) error) (*protocol.Message, error) {
 		return protocol.Respond(q.ID(), json.RawMessage(`{"resultType":"complete","ttlMs":0,"cacheScope":"public","tools":[
 			{"name":"buy.it","description":"Buys a lot.","inputSchema":{"type":"object"}},{"name":"sell","inputSchema":{"type":"object"}},
 			{"name":"odd","inputSchema":7},{"name":"turned\u202e","inputSchema":{"type":"object"}}]}`)), nil
@@ -144,7 +144,7 @@ func TestInitializeTwice(t *testing.T) {
 	add(t, m, "urn:shop", shopTD, thing)
 	h := New(Options{Mesh: m})
 	t.Cleanup(h.Close)
-	c, err := frontOf(t, h, "shop").server.Session(t.Context())
+	c, err := enterEndpoint(t, h, "shop").server.Session(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,22 +165,22 @@ func TestInitializeTwice(t *testing.T) {
 	}
 }
 
-// chatter is a server that sends messages before its response, and counts their bytes.
-type chatter struct{ sent int }
+// A floodingConn sends messages before its response, and counts their bytes.
+type floodingConn struct{ sent int }
 
-func (c *chatter) Read(context.Context) (*protocol.Message, error) {
+func (c *floodingConn) Read(context.Context) (*protocol.Message, error) {
 	m := protocol.Request("", "notifications/message", map[string]string{"data": strings.Repeat("x", 1<<20)})
 	c.sent += len(m.Bytes())
 	return m, nil
 }
 
-func (*chatter) Write(context.Context, *protocol.Message) error { return nil }
-func (*chatter) Close() error                                   { return nil }
+func (*floodingConn) Write(context.Context, *protocol.Message) error { return nil }
+func (*floodingConn) Close() error                                   { return nil }
 
 // Messages of a server before its first response are kept, up to a limit of bytes.
 func TestMessagesBeforeInitializeResponseAreBounded(t *testing.T) {
 	t.Parallel()
-	c := new(chatter)
+	c := new(floodingConn)
 	_, err := readUntilResponse(t.Context(), c, protocol.Request("1", protocol.Initialize, nil))
 	if interact.AsError(err).Code != interact.AgentFailed || c.sent > 2*maxBeforeBytes {
 		t.Errorf("%d bytes were kept: %v", c.sent, err)
@@ -192,7 +192,7 @@ func TestSharedListsHaveTheNodeAsCaller(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
 	callers := make(chan string, 1)
-	thing := far(func(_ context.Context, q *protocol.Message, _ func(*protocol.Message) error) (*protocol.Message, error) {
+	thing := remoteFunc(func(_ context.Context, q *protocol.Message, _ func(*protocol.Message) error) (*protocol.Message, error) {
 		callers <- q.Text("_meta", protocol.MetaCaller, "via") + " " + q.Text("_meta", protocol.MetaCaller, "name")
 		return protocol.Respond(q.ID(), json.RawMessage(`{"resultType":"complete","tools":[{"name":"sell","inputSchema":{"type":"object"}}]}`)), nil
 	}).thing()
@@ -216,13 +216,13 @@ func TestSharedListsHaveTheNodeAsCaller(t *testing.T) {
 			t.Fatalf("%s: %+v, %v", name, o, err)
 		}
 		if from := <-callers; from != c.list {
-			t.Errorf("%s: the list was asked for by %q", name, from)
+			t.Errorf("%s: the list was requested by %q", name, from)
 		}
 		f, leave, err := h.use(&of)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.server.Call(ada, asks(protocol.CallTool, map[string]any{"name": "sell"}), nil); err != nil {
+		if _, err := f.server.Call(ada, modernRequest(protocol.CallTool, map[string]any{"name": "sell"}), nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		leave()
@@ -234,7 +234,7 @@ func TestSharedListsHaveTheNodeAsCaller(t *testing.T) {
 
 // A session that began while the host of a server was offline is notified that its lists may have changed, also if the host returns before
 // it subscribes.
-func TestLateSubscriptionOfAStaleSession(t *testing.T) {
+func TestLateSubscriptionOfStaleSession(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
 	thing, _ := newShop(t)
@@ -247,16 +247,16 @@ func TestLateSubscriptionOfAStaleSession(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		q := protocol.Request(`1`, protocol.Listen, map[string]any{"notifications": map[string]any{"toolsListChanged": true},
 			"_meta": map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: struct{}{}}})
-		var said []string
+		var received []string
 		_, _ = f.server.(*remoteServer).listen(ctx, q, func(n *protocol.Message) error {
-			if said = append(said, n.Method()); !stale || n.Method() == protocol.ToolsChanged {
+			if received = append(received, n.Method()); !stale || n.Method() == protocol.ToolsChanged {
 				cancel()
 			}
 			return nil
 		}, stale)
 		cancel()
-		if want := map[bool]string{true: protocol.Acknowledged + " " + protocol.ToolsChanged, false: protocol.Acknowledged}[stale]; strings.Join(said, " ") != want {
-			t.Errorf("stale %v: it hears %q", stale, said)
+		if want := map[bool]string{true: protocol.Acknowledged + " " + protocol.ToolsChanged, false: protocol.Acknowledged}[stale]; strings.Join(received, " ") != want {
+			t.Errorf("stale %v: it receives %q", stale, received)
 		}
 	}
 }

@@ -11,25 +11,25 @@ import (
 	"github.com/lmosd/lmosd/did/didtest"
 )
 
-// A neighbour is another node with the same mesh.
-type neighbour struct {
+// An otherNode is another node with the same mesh.
+type otherNode struct {
 	*bridgetest.Mesh
 	key did.Signer
 }
 
-func (n neighbour) Signer() did.Signer { return n.key }
+func (n otherNode) Signer() did.Signer { return n.key }
 
 // nodes serve a mesh at two nodes, the first of which is this one.
 func nodes(t *testing.T, m *bridgetest.Mesh, pins ...string) (here, there string) {
 	t.Helper()
 	key := didtest.NewKey()
-	return serveMesh(t, m, pins...), serveMesh(t, neighbour{m, key}, pins...)
+	return serveMesh(t, m, pins...), serveMesh(t, otherNode{m, key}, pins...)
 }
 
 // A retry that arrives at another node is forwarded to the node of its suspended call.
-func TestARetryAtAnotherNode(t *testing.T) {
+func TestRetryAtAnotherNode(t *testing.T) {
 	t.Parallel()
-	m, _ := newDeskMesh(t)
+	m, _ := newScriptedMesh(t)
 	here, there := nodes(t, m)
 	here, there = here+"/mcp/things/desk", there+"/mcp/things/desk"
 	caps, args := `{"elicitation":{}}`, `{"name":"confirm","arguments":{"value":"x"}`
@@ -37,15 +37,15 @@ func TestARetryAtAnotherNode(t *testing.T) {
 	retry := args + `,"inputResponses":{"sure":{"action":"accept","content":{"yes":true}}},"requestState":"` + state + `"}`
 	r := post(t, there, "", protocol.CallTool, retry, caps)
 	if e := r.Error(); e == nil || e.Code != protocol.InvalidParams || string(e.Data) != `{"node":"`+string(m.Signer().DID())+`"}` {
-		t.Errorf("elsewhere: got %s", r.Bytes())
+		t.Errorf("at another node: got %s", r.Bytes())
 	}
 	if r := post(t, here, "", protocol.CallTool, retry, caps); !strings.Contains(string(r.Bytes()), "accept") {
-		t.Errorf("where it waits: got %s", r.Bytes())
+		t.Errorf("at the node of the call: got %s", r.Bytes())
 	}
 }
 
 // A retry that arrives at another node goes to the server itself, with the state of the server, if the Thing is an MCP server.
-func TestARetryToAServerAtAnotherNode(t *testing.T) {
+func TestRetryToServerAtAnotherNode(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
 	shop, _ := newShop(t)
@@ -72,9 +72,9 @@ func TestARetryToAServerAtAnotherNode(t *testing.T) {
 // Ids of tasks and cursors are valid only for their caller, their purpose, and the node that issued them.
 func TestTokensOfOtherCallers(t *testing.T) {
 	t.Parallel()
-	m, d := newDeskMesh(t)
+	m, d := newScriptedMesh(t)
 	add(t, m, "urn:big", bigTD(t, pageSize+1), d)
-	add(t, m, "urn:desk2", strings.Replace(deskTD, `"Desk"`, `"Second"`, 1), d)
+	add(t, m, "urn:desk2", strings.Replace(scriptedTD, `"Desk"`, `"Second"`, 1), d)
 	url, other := nodes(t, m, "big", "desk")
 	caps := `{"extensions":{"io.modelcontextprotocol/tasks":{}}}`
 	dig := func(path, params string) string {
@@ -119,7 +119,7 @@ func TestTokensOfOtherCallers(t *testing.T) {
 // One caller cannot use all slots of suspended calls.
 func TestSuspendedCallsAreBounded(t *testing.T) {
 	t.Parallel()
-	m, _ := newDeskMesh(t)
+	m, _ := newScriptedMesh(t)
 	url := serveMesh(t, m) + "/mcp/things/desk"
 	ask := func(auth string) *protocol.Message {
 		return post(t, url, auth, protocol.CallTool, `{"name":"confirm","arguments":{"value":"x"}}`, `{"elicitation":{}}`)

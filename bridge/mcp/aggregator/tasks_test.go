@@ -57,7 +57,7 @@ func (w *worker) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 	}
 }
 
-const knowsTasks = `{"extensions":{"io.modelcontextprotocol/tasks":{}},"elicitation":{}}`
+const taskCapabilities = `{"extensions":{"io.modelcontextprotocol/tasks":{}},"elicitation":{}}`
 
 // The states of actions are those of tasks (spec: the state table), at a thing and at the mesh.
 func TestStatesOfTasks(t *testing.T) {
@@ -65,12 +65,12 @@ func TestStatesOfTasks(t *testing.T) {
 	m := bridgetest.NewMesh(t)
 	add(t, m, "urn:w", workerTD, &worker{})
 	url := serveMesh(t, m, "worker")
-	for _, place := range []struct{ path, prefix string }{{"/mcp/things/worker", ""}, {"/mcp", "worker__"}} {
+	for _, endpoint := range []struct{ path, prefix string }{{"/mcp/things/worker", ""}, {"/mcp", "worker__"}} {
 		ask := func(method, params string) *protocol.Message {
-			return post(t, url+place.path, "", method, params, knowsTasks)
+			return post(t, url+endpoint.path, "", method, params, taskCapabilities)
 		}
 		begin := func(tool string) string {
-			return `{"taskId":"` + member(t, ask(protocol.CallTool, `{"name":"`+place.prefix+tool+`"}`), "taskId") + `"`
+			return `{"taskId":"` + member(t, ask(protocol.CallTool, `{"name":"`+endpoint.prefix+tool+`"}`), "taskId") + `"`
 		}
 		// until polls until the task has a state.
 		until := func(id, status string) string {
@@ -97,25 +97,25 @@ func TestStatesOfTasks(t *testing.T) {
 			got := until(id, c.status)
 			for _, want := range append(c.want, `"status":"`+c.status+`"`) {
 				if !strings.Contains(got, want) {
-					t.Errorf("%s %s: %s has no %s", place.path, c.tool, got, want)
+					t.Errorf("%s %s: %s has no %s", endpoint.path, c.tool, got, want)
 				}
 			}
 			if strings.Contains(got, c.not) {
-				t.Errorf("%s %s: %s has %s", place.path, c.tool, got, c.not)
+				t.Errorf("%s %s: %s has %s", endpoint.path, c.tool, got, c.not)
 			}
 			if r := ask("tasks/update", id+`,"inputResponses":{"b":{"action":"accept"}}}`); r.Error() != nil {
-				t.Errorf("%s %s: an answer that nobody wants: %s", place.path, c.tool, r.Bytes())
+				t.Errorf("%s %s: an answer without a request: %s", endpoint.path, c.tool, r.Bytes())
 			}
 			switch c.tool {
 			case "asks":
 				if r := ask("tasks/update", id+`,"inputResponses":{"a":7}}`); r.Error() == nil || r.Error().Code != protocol.InvalidParams {
-					t.Errorf("an answer that is none: %s", r.Bytes())
+					t.Errorf("an invalid answer: %s", r.Bytes())
 				}
 				if r := ask("tasks/update", id+`,"inputResponses":{"a":{"action":"accept","content":{"m":3}}}}`); string(r.Result()) != `{"resultType":"complete"}` {
 					t.Errorf("the answer: %s", r.Bytes())
 				}
 				if got := until(id, "completed"); !strings.Contains(got, `{\"m\":3}`) {
-					t.Errorf("answered: %s", got)
+					t.Errorf("after the answer: %s", got)
 				}
 			case "waits":
 				for range 2 { // it is idempotent
@@ -126,7 +126,7 @@ func TestStatesOfTasks(t *testing.T) {
 				}
 			default:
 				if r := ask("tasks/cancel", id+"}"); r.Error() != nil || until(id, c.status) == "" {
-					t.Errorf("%s cancelled when it was over: %s", c.tool, r.Bytes())
+					t.Errorf("%s cancelled after its end: %s", c.tool, r.Bytes())
 				}
 			}
 		}
@@ -148,10 +148,10 @@ func TestTaskSubscriptions(t *testing.T) {
 func testListensToTasks(t *testing.T, m bridge.Mesh) {
 	h := New(Options{Mesh: m, Pins: []string{"worker"}})
 	defer h.Close()
-	f := frontOf(t, h, "worker")
+	f := enterEndpoint(t, h, "worker")
 	for name, s := range map[string]protocol.Server{"": f.server, "worker__": h.mesh.server} {
 		request := func(method string, params map[string]any) *protocol.Message {
-			params["_meta"] = map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: json.RawMessage(knowsTasks)}
+			params["_meta"] = map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: json.RawMessage(taskCapabilities)}
 			return protocol.Request("1", method, params)
 		}
 		r, err := s.Call(t.Context(), request(protocol.CallTool, map[string]any{"name": name + "asks"}), nil)
@@ -164,14 +164,14 @@ func testListensToTasks(t *testing.T, m bridge.Mesh) {
 		_, _ = s.Call(ctx, request(protocol.Listen, map[string]any{"notifications": map[string]any{"taskIds": []string{id, "made up"}}}), func(n *protocol.Message) error {
 			if n.Method() == protocol.Acknowledged {
 				if raw, _ := n.Param("notifications", "taskIds"); string(raw) != `["`+id+`"]` {
-					t.Errorf("%q honours %s", name, raw)
+					t.Errorf("%q: acknowledged %s", name, raw)
 				}
 				return nil
 			}
 			states = append(states, n.Text("status"))
 			switch {
 			case n.Text("taskId") != id:
-				t.Errorf("%q heard of %s", name, n.Bytes())
+				t.Errorf("%q was notified of %s", name, n.Bytes())
 			case n.Text("status") == "input_required":
 				update := request("tasks/update", map[string]any{"taskId": id, "inputResponses": json.RawMessage(`{"a":{"action":"accept","content":{"m":1}}}`)})
 				if r, err := s.Call(ctx, update, nil); err != nil || r.Error() != nil {
@@ -184,12 +184,12 @@ func testListensToTasks(t *testing.T, m bridge.Mesh) {
 		})
 		cancel()
 		if got := strings.Join(states, " "); !strings.HasSuffix(got, "completed") || !strings.Contains(got, "input_required") {
-			t.Errorf("%q heard %q", name, got)
+			t.Errorf("%q received %q", name, got)
 		}
 	}
 	bare := protocol.Request("1", protocol.Listen, map[string]any{"notifications": map[string]any{"taskIds": []string{"x"}},
 		"_meta": map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: struct{}{}}})
 	if r, err := f.server.Call(t.Context(), bare, nil); err != nil || r.Error() == nil || r.Error().Code != protocol.MissingCapability {
-		t.Errorf("a client that knows no tasks: %v, %v", r, err)
+		t.Errorf("a client without tasks: %v, %v", r, err)
 	}
 }

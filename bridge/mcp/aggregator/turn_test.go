@@ -18,7 +18,7 @@ import (
 )
 
 // The last state of a run determines the result of its call; an unknown state is an error.
-func TestEndsOfRuns(t *testing.T) {
+func TestFinalStatesOfRuns(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		status interact.Status
@@ -50,18 +50,18 @@ func TestEndsOfRuns(t *testing.T) {
 	}
 }
 
-// talkTD is an A2A agent's thing.
-const talkTD = `{"title":"Talker","@type":"lmos:Agent","@context":["https://www.w3.org/2022/wot/td/v1.1",{"a2a":"https://lmosd.dev/ns/a2a#"}],"actions":{
+// conversationalTD describes an A2A agent.
+const conversationalTD = `{"title":"Talker","@type":"lmos:Agent","@context":["https://www.w3.org/2022/wot/td/v1.1",{"a2a":"https://lmosd.dev/ns/a2a#"}],"actions":{
  "a2a":{"@type":"a2a:Operation"},"sendMessage":{"@type":"a2a:Turn","synchronous":true,"input":{},"output":{}},
  "sum":{"@type":"a2a:Turn","a2a:skill":"sum","synchronous":true,"input":{},"output":{}}},"properties":{"tasks":{"readOnly":true}}}`
 
-// A talker answers turns with their content, in the state that the message selects.
-type talker struct {
+// A conversationalAgent responds to turns with their content, in the state that the message selects.
+type conversationalAgent struct {
 	park interact.InputWaiter
 	slow chan struct{}
 }
 
-func (k *talker) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+func (k *conversationalAgent) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		if m.Type == interact.ContinueAction {
 			yield(k.park.Continue(m))
@@ -69,11 +69,11 @@ func (k *talker) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 		}
 		var in bridge.Turn
 		if m.ContentType != bridge.TurnType || json.Unmarshal(m.Data, &in) != nil {
-			yield(nil, interact.Errorf(interact.Invalid, "", "%s is no turn", m.ContentType))
+			yield(nil, interact.Errorf(interact.Invalid, "", "%s is not a turn", m.ContentType))
 			return
 		}
 		if in.Message == "refuse" {
-			yield(nil, interact.Errorf(interact.Invalid, "", "there is no such task"))
+			yield(nil, interact.Errorf(interact.Invalid, "", "unknown task"))
 			return
 		}
 		out := bridge.Outcome{Context: "c", Task: "t-" + in.Message, State: bridge.TurnCompleted}
@@ -112,8 +112,8 @@ func (k *talker) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 // Turns of a conversation as tools: their names, the messages for the agent, and the results for the client.
 func TestTurns(t *testing.T) {
 	t.Parallel()
-	m, k := bridgetest.NewMesh(t), &talker{slow: make(chan struct{})}
-	add(t, m, "urn:talker", talkTD, k)
+	m, k := bridgetest.NewMesh(t), &conversationalAgent{slow: make(chan struct{})}
+	add(t, m, "urn:talker", conversationalTD, k)
 	url := serveMesh(t, m, "talker")
 	at := url + "/mcp/things/talker"
 	call := func(auth, where, tool, args, caps string) string {
@@ -142,7 +142,7 @@ func TestTurns(t *testing.T) {
 		{"the name of an artifact", at, "ask_talker", `{"message":"hi"}`, `{}`, `"dev.lmosd/artifact":{"artifactId":"a","name":"A"}`},
 		{"by the name of the action", url + "/mcp", "mesh_call", `{"thing":"talker","tool":"sendMessage","arguments":{"message":"hi"}}`, `{}`, `t-hi`},
 		{"a skill with data", url + "/mcp", "talker__sum", `{"data":{"a":1.0},"contextId":"x"}`, `{}`, `{\"data\":{\"a\":1.0},\"contextId\":\"x\",\"kinds\":[]}`},
-		{"who can be asked", at, "sum", `{}`, `{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{}}`, `[\"form\",\"message\",\"url\",\"model\",\"roots\"]`},
+		{"supported input", at, "sum", `{}`, `{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{}}`, `[\"form\",\"message\",\"url\",\"model\",\"roots\"]`},
 		{"by forms", at, "sum", `{}`, `{"elicitation":{}}`, `[\"form\",\"message\"]`},
 		{"no text", at, "sum", `{"message":7}`, `{}`, `"code":-32602`},
 		{"no data", at, "sum", `{"data":null}`, `{}`, `{\"kinds\":[]}`},
@@ -154,24 +154,24 @@ func TestTurns(t *testing.T) {
 	}
 	// A task belongs to the caller that started it, and so does a conversation.
 	if got := call("Bearer other", at, "ask_talker", `{"message":"x","contextId":"c"}`, `{}`); !strings.Contains(got, "-32602") || !strings.Contains(got, "unknown contextId") {
-		t.Errorf("another's conversation: %s", got)
+		t.Errorf("a conversation of another caller: %s", got)
 	}
 	if got := call("", at, "ask_talker", `{"message":"x","contextId":"c"}`, `{}`); !strings.Contains(got, `\"contextId\":\"c\"`) {
-		t.Errorf("the own conversation: %s", got)
+		t.Errorf("a conversation of the caller: %s", got)
 	}
 	if got := call("Bearer other", at, "ask_talker", `{"message":"x","taskId":"t-hi"}`, `{}`); !strings.Contains(got, "unknown or expired task") {
-		t.Errorf("another's task: %s", got)
+		t.Errorf("a task of another caller: %s", got)
 	}
 	if got := call("", at, "ask_talker", `{"message":"x","taskId":"t-hi"}`, `{}`); !strings.Contains(got, `\"taskId\":\"t-hi\"`) {
-		t.Errorf("the own task: %s", got)
+		t.Errorf("a task of the caller: %s", got)
 	}
 	// A rejected claim has no owner, so that callers cannot reserve names of others.
-	if got := call("Bearer other", at, "ask_talker", `{"message":"refuse","taskId":"t-later","contextId":"later"}`, `{}`); !strings.Contains(got, "no such task") {
-		t.Errorf("what is not there yet: %s", got)
+	if got := call("Bearer other", at, "ask_talker", `{"message":"refuse","taskId":"t-later","contextId":"later"}`, `{}`); !strings.Contains(got, "unknown task") {
+		t.Errorf("an unknown task: %s", got)
 	}
 	for _, args := range []string{`{"message":"later"}`, `{"message":"x","taskId":"t-later","contextId":"later"}`} {
 		if got := call("", at, "ask_talker", args, `{}`); !strings.Contains(got, `"resultType":"complete"`) || strings.Contains(got, "isError") {
-			t.Errorf("%s, which another guessed: %s", args, got)
+			t.Errorf("%s, which another caller guessed: %s", args, got)
 		}
 	}
 	for _, args := range []string{`{"message":"x","taskId":"t-later"}`, `{"message":"x","contextId":"later"}`} {
@@ -180,12 +180,12 @@ func TestTurns(t *testing.T) {
 		}
 	}
 	// A long turn is a task, for clients with tasks; a short one is not.
-	const knows = `{"extensions":{"io.modelcontextprotocol/tasks":{}}}`
-	if got := call("", at, "ask_talker", `{"message":"hi"}`, knows); !strings.Contains(got, `"resultType":"complete"`) {
-		t.Errorf("what is soon done: %s", got)
+	const taskCapabilities = `{"extensions":{"io.modelcontextprotocol/tasks":{}}}`
+	if got := call("", at, "ask_talker", `{"message":"hi"}`, taskCapabilities); !strings.Contains(got, `"resultType":"complete"`) {
+		t.Errorf("a short turn: %s", got)
 	}
 	var begun features.Task
-	r := post(t, at, "", "tools/call", `{"name":"ask_talker","arguments":{"message":"slow"}}`, knows)
+	r := post(t, at, "", "tools/call", `{"name":"ask_talker","arguments":{"message":"slow"}}`, taskCapabilities)
 	if err := json.Unmarshal(r.Result(), &begun); err != nil || begun.Type != "task" || begun.Status != "working" {
 		t.Fatalf("what takes long: %s", r.Bytes())
 	}
@@ -216,7 +216,7 @@ func TestTurns(t *testing.T) {
 	r = post(t, at, "", "tools/call", `{"name":"ask_talker","arguments":{"message":"ask"}}`, answers)
 	state, _ := r.InResult("requestState")
 	if state == nil {
-		t.Fatalf("what asks at once: %s", r.Bytes())
+		t.Fatalf("an immediate input request: %s", r.Bytes())
 	}
 	r = post(t, at, "", "tools/call", `{"name":"ask_talker","arguments":{"message":"ask"},"requestState":`+string(state)+
 		`,"inputResponses":{"message":{"action":"accept","content":{"message":"Bonn"}}}}`, answers)
@@ -232,7 +232,7 @@ func TestTurnsBecomeTasks(t *testing.T) {
 	h := New(Options{Mesh: m})
 	url := bridgetest.Serve(t, h)
 	for _, name := range []string{"talker", "teller"} {
-		add(t, m, "urn:"+name, strings.Replace(talkTD, "Talker", name, 1), &talker{})
+		add(t, m, "urn:"+name, strings.Replace(conversationalTD, "Talker", name, 1), &conversationalAgent{})
 	}
 	call := func(auth, name, args string) string {
 		return string(post(t, url+"/mcp/things/"+name, auth, "tools/call", `{"name":"sum","arguments":`+args+`}`, `{}`).Bytes())
@@ -245,13 +245,13 @@ func TestTurnsBecomeTasks(t *testing.T) {
 	h.mu.Unlock()
 	for _, args := range []string{`{"taskId":"t-hi"}`, `{"contextId":"c"}`} {
 		if got := call("Bearer eve", "talker", args); !strings.Contains(got, "-32602") {
-			t.Errorf("eve goes on with %s: %s", args, got)
+			t.Errorf("eve continues %s: %s", args, got)
 		}
 		if got := call("Bearer ada", "talker", args); strings.Contains(got, "-32602") {
-			t.Errorf("ada does not go on with %s: %s", args, got)
+			t.Errorf("ada cannot continue %s: %s", args, got)
 		}
 		if got := call("Bearer eve", "teller", args); strings.Contains(got, "-32602") {
-			t.Errorf("eve does not go on with %s of another: %s", args, got)
+			t.Errorf("eve cannot continue %s of another agent: %s", args, got)
 		}
 	}
 }
@@ -260,27 +260,27 @@ func TestTurnsBecomeTasks(t *testing.T) {
 func TestProgressOfAgents(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
-	add(t, m, "urn:talker", talkTD, &talker{})
+	add(t, m, "urn:talker", conversationalTD, &conversationalAgent{})
 	url := serveMesh(t, m)
-	eras(t, func(t *testing.T, version string) {
-		heard := make(chan *mcp.ProgressNotificationParams, 8)
+	eachRevision(t, func(t *testing.T, version string) {
+		notifications := make(chan *mcp.ProgressNotificationParams, 8)
 		s := connect(t, url+"/mcp/things/talker", version, &mcp.ClientOptions{
-			ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { heard <- r.Params }})
+			ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { notifications <- r.Params }})
 		p := &mcp.CallToolParams{Name: "ask_talker", Arguments: map[string]any{"message": "told"}}
 		p.SetProgressToken("t")
 		r, err := s.CallTool(t.Context(), p)
-		told := []*mcp.ProgressNotificationParams{<-heard, <-heard}
-		if err != nil || len(r.Content) != 2 || told[0].Progress != 5 || told[0].Total != 10 || told[0].Message != "half" ||
-			told[1].Progress != 6 || told[1].Message != "back" {
-			t.Errorf("got %+v with %+v, %v", said(r), told, err)
+		received := []*mcp.ProgressNotificationParams{<-notifications, <-notifications}
+		if err != nil || len(r.Content) != 2 || received[0].Progress != 5 || received[0].Total != 10 || received[0].Message != "half" ||
+			received[1].Progress != 6 || received[1].Message != "back" {
+			t.Errorf("got %+v with %+v, %v", textOf(r), received, err)
 		}
 	})
 }
 
-// A shaky mesh answers once, and then panics.
-type shaky struct{ bridge.Mesh }
+// A panickingMesh replies once, and then panics.
+type panickingMesh struct{ bridge.Mesh }
 
-func (shaky) Do(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+func (panickingMesh) Do(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		yield(m.Reply(interact.ActionStatus, "", nil), nil)
 		panic("broken")
@@ -290,7 +290,7 @@ func (shaky) Do(_ context.Context, m *interact.Message) iter.Seq2[*interact.Mess
 // A panic is an error for the caller, if it is still connected.
 func TestThingsThatPanic(t *testing.T) {
 	t.Parallel()
-	s := recovering{shaky{}, slog.New(slog.DiscardHandler)}
+	s := recovering{panickingMesh{}, slog.New(slog.DiscardHandler)}
 	for range s.Do(t.Context(), &interact.Message{Name: "do"}) {
 		break
 	}
@@ -303,24 +303,24 @@ func TestThingsThatPanic(t *testing.T) {
 	}
 }
 
-// A census returns its caller.
-type census struct{}
+// A callerServer responds with the name of its caller.
+type callerServer struct{}
 
-func (census) Call(ctx context.Context, m *protocol.Message, _ func(*protocol.Message) error) (*protocol.Message, error) {
+func (callerServer) Call(ctx context.Context, m *protocol.Message, _ func(*protocol.Message) error) (*protocol.Message, error) {
 	if m.Method() == protocol.Discover {
 		return discovered(m, protocol.Implementation{Name: "x", Version: "1"}, ""), nil
 	}
 	return protocol.Respond(m.ID(), map[string]any{"resultType": "complete", "caller": protocol.CallerOf(ctx)}), nil
 }
 
-func (census) close() {}
+func (callerServer) close() {}
 
 // Each legacy session has its own caller; clients cannot choose theirs.
 func TestCallersOfSessions(t *testing.T) {
 	t.Parallel()
 	h := New(Options{Mesh: bridgetest.NewMesh(t)})
 	t.Cleanup(h.Close)
-	f := h.withSessions("x", census{})
+	f := h.withSessions("x", callerServer{})
 	t.Cleanup(f.close)
 	for _, caller := range []string{"ada", "eve", ""} {
 		c, err := f.server.Session(protocol.WithCaller(t.Context(), caller))

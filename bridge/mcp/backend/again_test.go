@@ -10,21 +10,21 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
-// A halved connection responds to each request, or fails writes, and then its reader notices the end some time later.
-type halved struct {
+// A brokenConn responds to each request, or fails writes; Read returns the end of the connection later.
+type brokenConn struct {
 	cut   bool
 	asked chan *protocol.Message
 	ended chan struct{}
 	close func()
 }
 
-func newHalved(cut bool) *halved {
-	c := &halved{cut: cut, asked: make(chan *protocol.Message, 1), ended: make(chan struct{})}
+func newBrokenConn(cut bool) *brokenConn {
+	c := &brokenConn{cut: cut, asked: make(chan *protocol.Message, 1), ended: make(chan struct{})}
 	c.close = sync.OnceFunc(func() { close(c.ended) })
 	return c
 }
 
-func (c *halved) Write(_ context.Context, m *protocol.Message) error {
+func (c *brokenConn) Write(_ context.Context, m *protocol.Message) error {
 	if c.cut {
 		return io.ErrClosedPipe
 	}
@@ -34,7 +34,7 @@ func (c *halved) Write(_ context.Context, m *protocol.Message) error {
 	return nil
 }
 
-func (c *halved) Read(context.Context) (*protocol.Message, error) {
+func (c *brokenConn) Read(context.Context) (*protocol.Message, error) {
 	select {
 	case m := <-c.asked:
 		return protocol.Respond(m.ID(), struct{}{}), nil
@@ -43,18 +43,18 @@ func (c *halved) Read(context.Context) (*protocol.Message, error) {
 	}
 }
 
-func (c *halved) Close() error {
+func (c *brokenConn) Close() error {
 	c.close()
 	return nil
 }
 
-// A caller on a broken connection gets another one with its next call.
+// The next call of a caller on a broken connection uses another connection.
 func TestNextCallUsesANewConnection(t *testing.T) {
 	t.Parallel()
 	dials := 0
 	b := open(t, backend.Options{Relay: true, Name: "relay", Dial: func(context.Context) (protocol.Conn, error) {
 		dials++
-		return newHalved(dials == 1), nil
+		return newBrokenConn(dials == 1), nil
 	}})
 	call := func() error {
 		_, err := b.Call(t.Context(), protocol.Request("1", "tools/list", nil), func(*protocol.Message) error { return nil })

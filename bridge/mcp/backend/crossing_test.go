@@ -13,10 +13,10 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
-// A client of either era can use all features of a server of either era.
-func TestCrossing(t *testing.T) {
+// A client of any revision can use all features of a server of any revision.
+func TestRevisionsInterwork(t *testing.T) {
 	t.Parallel()
-	for server, versions := range map[string][]string{"new": {protocol.Modern}, "old": {protocol.Legacy}, "both": nil} {
+	for server, versions := range map[string][]string{"stateless": {protocol.Modern}, "session": {protocol.Legacy}, "both": nil} {
 		for _, client := range []string{protocol.Modern, protocol.Legacy} {
 			t.Run(client+" before "+server, func(t *testing.T) {
 				t.Parallel()
@@ -25,29 +25,29 @@ func TestCrossing(t *testing.T) {
 				if got := s.InitializeResult(); got.ServerInfo.Name != "fixture" || got.ProtocolVersion != client {
 					t.Errorf("got %+v", got)
 				}
-				cross(t, f, s, h)
+				useAllFeatures(t, f, s, h)
 			})
 		}
 	}
 }
 
-// Two relays, as on two nodes, behave like one.
-func TestCrossingTwice(t *testing.T) {
+// Two relays, as at two nodes, behave like one.
+func TestRevisionsInterworkOverTwoRelays(t *testing.T) {
 	t.Parallel()
-	for server, versions := range map[string][]string{"new": {protocol.Modern}, "old": {protocol.Legacy}} {
+	for server, versions := range map[string][]string{"stateless": {protocol.Modern}, "session": {protocol.Legacy}} {
 		for _, client := range []string{protocol.Modern, protocol.Legacy} {
 			t.Run(client+" before "+server, func(t *testing.T) {
 				t.Parallel()
 				f := newFixture(t, versions...)
 				host := open(t, backend.Options{Dial: f.dial, Name: "fixture"})
 				s, h := connect(t, open(t, backend.Options{Relay: true, Name: "relay", Dial: tunnelTo(t, host)}), client)
-				cross(t, f, s, h)
+				useAllFeatures(t, f, s, h)
 			})
 		}
 	}
 }
 
-func cross(t *testing.T, f *fixture, s *mcp.ClientSession, h heard) {
+func useAllFeatures(t *testing.T, f *fixture, s *mcp.ClientSession, h notifications) {
 	if got := call(t, s, &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"a": 1}}); got != `{"a":1}` {
 		t.Errorf("echo: got %s", got)
 	}
@@ -85,13 +85,13 @@ func cross(t *testing.T, f *fixture, s *mcp.ClientSession, h heard) {
 		_, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "hang"})
 		hangs <- err
 	}()
-	wait(t, "a call", f.hung)
+	wait(t, "a call", f.hangEvents)
 	cancel()
-	wait(t, "its end", f.hung)
+	wait(t, "its end", f.hangEvents)
 	if err := <-hangs; !errors.Is(err, context.Canceled) {
 		t.Errorf("hang: got %v", err)
 	}
 	if _, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "nothing"}); err == nil {
-		t.Error("a tool that is not there answered")
+		t.Error("a call of an unknown tool succeeded")
 	}
 }

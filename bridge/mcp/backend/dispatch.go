@@ -9,7 +9,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
-// request dispatches a request of the server, which does not name the client request that it belongs to. All runs of a process with input
+// asks dispatches a request of the server, which does not name the client request that it belongs to. All runs of a process with input
 // requests have the same caller, so any of them reaches the right one. The latest run that is not waiting for input is the most likely
 // origin.
 func (u *upstream) asks(m *protocol.Message) {

@@ -25,14 +25,14 @@ type fixture struct {
 	versions []string
 	ended    sync.WaitGroup
 
-	mu      sync.Mutex
-	running map[*mcp.Server]net.Conn
-	started int
-	hung    chan struct{} // gets a value when the tool hang was cancelled
+	mu         sync.Mutex
+	running    map[*mcp.Server]net.Conn
+	started    int
+	hangEvents chan struct{} // receives a value when the tool hang starts, and when it ends
 }
 
 func newFixture(t *testing.T, versions ...string) *fixture {
-	f := &fixture{versions: versions, running: map[*mcp.Server]net.Conn{}, hung: make(chan struct{}, 16)}
+	f := &fixture{versions: versions, running: map[*mcp.Server]net.Conn{}, hangEvents: make(chan struct{}, 16)}
 	t.Cleanup(f.ended.Wait)
 	return f
 }
@@ -45,7 +45,7 @@ func (f *fixture) dial(context.Context) (protocol.Conn, error) {
 		SubscribeHandler:          func(context.Context, *mcp.SubscribeRequest) error { return nil },
 		UnsubscribeHandler:        func(context.Context, *mcp.UnsubscribeRequest) error { return nil },
 	})
-	f.offer(s)
+	f.addFeatures(s)
 	f.mu.Lock()
 	f.running[s] = there
 	f.started++
@@ -89,7 +89,7 @@ func text(format string, args ...any) *mcp.CallToolResult {
 
 const watched = "test://watched"
 
-func (f *fixture) offer(s *mcp.Server) {
+func (f *fixture) addFeatures(s *mcp.Server) {
 	tool := func(name string, h mcp.ToolHandler) {
 		s.AddTool(&mcp.Tool{Name: name, InputSchema: map[string]any{"type": "object"}}, h)
 	}
@@ -120,9 +120,9 @@ func (f *fixture) offer(s *mcp.Server) {
 		return text("done"), nil
 	})
 	tool("hang", func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		f.hung <- struct{}{}
+		f.hangEvents <- struct{}{}
 		<-ctx.Done()
-		f.hung <- struct{}{}
+		f.hangEvents <- struct{}{}
 		return nil, ctx.Err()
 	})
 	tool("crash", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -151,10 +151,10 @@ func ask(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error)
 	}}, nil
 }
 
-// A heard is the list of notifications that a client received.
-type heard struct{ progress, logs, tools, resources chan struct{} }
+// notifications receive a value for each notification of a client, by kind.
+type notifications struct{ progress, logs, tools, resources chan struct{} }
 
-func (h heard) options() *mcp.ClientOptions {
+func (h notifications) options() *mcp.ClientOptions {
 	tell := func(c chan struct{}) { c <- struct{}{} }
 	return &mcp.ClientOptions{
 		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
@@ -171,9 +171,9 @@ func (h heard) options() *mcp.ClientOptions {
 }
 
 // connect connects a client of the go-sdk to a backend.
-func connect(t *testing.T, b protocol.Server, version string) (*mcp.ClientSession, heard) {
+func connect(t *testing.T, b protocol.Server, version string) (*mcp.ClientSession, notifications) {
 	t.Helper()
-	h := heard{make(chan struct{}, 64), make(chan struct{}, 64), make(chan struct{}, 64), make(chan struct{}, 64)}
+	h := notifications{make(chan struct{}, 64), make(chan struct{}, 64), make(chan struct{}, 64), make(chan struct{}, 64)}
 	client := mcp.NewClient(&mcp.Implementation{Name: "client", Version: "1"}, h.options())
 	client.AddRoots(&mcp.Root{URI: "file:///work"})
 	here, there := net.Pipe()

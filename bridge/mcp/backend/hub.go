@@ -63,7 +63,7 @@ func (h *hub) listen(ctx context.Context, m *protocol.Message, want filter, noti
 	e := newSubscriber(want)
 	h.attach(e, true) // before the request to the server: later changes are not missed
 	defer h.attach(e, false)
-	got, refused := honoured(ctx, topics, want)
+	got, refused := acknowledgedPart(ctx, topics, want)
 	if refused != nil {
 		return protocol.RespondError(m.ID(), refused), nil
 	}
@@ -189,8 +189,8 @@ func (h *hub) attach(e *subscriber, on bool) {
 	}
 }
 
-// honoured waits for the acknowledgments and returns the acknowledged part of a filter, or the error if all topics were refused.
-func honoured(ctx context.Context, topics map[string]*topic, want filter) (got filter, refused *protocol.Error) {
+// acknowledgedPart waits for the acknowledgments and returns the acknowledged part of a filter, or the error if all topics were refused.
+func acknowledgedPart(ctx context.Context, topics map[string]*topic, want filter) (got filter, refused *protocol.Error) {
 	late := time.NewTimer(sendTimeout)
 	defer late.Stop()
 	granted := len(topics) == 0

@@ -398,7 +398,7 @@ func (y *legacySession) runListen() {
 	defer func() { now.stop() }()
 	begin := func() bool {
 		next := y.listen(uris)
-		ok := next.honoured()
+		ok := next.awaitAcknowledgment()
 		now.stop()
 		if now, over = next, nil; ok {
 			over = next.over
@@ -487,8 +487,8 @@ func (l *activeListen) receive(ctx context.Context, y *legacySession, n *protoco
 	return nil
 }
 
-// honoured waits for the acknowledgment and reports whether it arrived in time.
-func (l *activeListen) honoured() bool {
+// awaitAcknowledgment waits for the acknowledgment and reports whether it arrived in time.
+func (l *activeListen) awaitAcknowledgment() bool {
 	late := time.NewTimer(sendTimeout)
 	defer late.Stop()
 	select {

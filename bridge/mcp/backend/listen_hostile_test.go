@@ -13,17 +13,17 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
-// A listened holds the received messages of a subscriber.
-type listened struct {
-	ack   string // the acknowledged filter
-	heard []string
-	r     *protocol.Message
-	err   error
-	took  time.Duration
+// A subscription holds the received messages of a subscriber.
+type subscription struct {
+	ack      string // the acknowledged filter
+	received []string
+	r        *protocol.Message
+	err      error
+	took     time.Duration
 }
 
 // listenTo subscribes for some time, in a bubble.
-func listenTo(t *testing.T, b *backend.Backend, wants string, long time.Duration) (got listened) {
+func listenTo(t *testing.T, b *backend.Backend, wants string, long time.Duration) (got subscription) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), long)
 	defer cancel()
@@ -37,14 +37,14 @@ func listenTo(t *testing.T, b *backend.Backend, wants string, long time.Duration
 			got.ack = string(raw)
 			return nil
 		}
-		got.heard = append(got.heard, n.Method()+" "+n.Text("uri"))
+		got.received = append(got.received, n.Method()+" "+n.Text("uri"))
 		return nil
 	})
 	got.took = time.Since(begun)
 	return got
 }
 
-// Servers of 2026-07-28 with unusual acknowledgements: callers soon learn which notifications they will receive.
+// Servers of 2026-07-28 with unusual acknowledgements: callers get an acknowledgment with the notifications that they will receive.
 func TestInvalidListenResponses(t *testing.T) {
 	t.Parallel()
 	const both = `{"toolsListChanged":true,"resourceSubscriptions":["x:1"]}`
@@ -61,18 +61,18 @@ func TestInvalidListenResponses(t *testing.T) {
 		error int
 		over  bool // the server ends it
 	}{
-		"all":                     {wants: both, lines: []string{ack(both), changed}, ack: both, heard: 1},
-		"a part":                  {wants: both, lines: []string{ack(`{"toolsListChanged":true}`)}, ack: `{"toolsListChanged":true}`},
-		"more than asked":         {wants: `{"toolsListChanged":true}`, lines: []string{ack(`{"toolsListChanged":true,"promptsListChanged":true,"resourceSubscriptions":["y:"]}`)}, ack: `{"toolsListChanged":true}`},
-		"nothing":                 {wants: both, lines: []string{ack(`{}`)}, ack: `{}`},
-		"nonsense":                {wants: both, lines: []string{ack(`7`)}, ack: `{}`},
-		"twice":                   {wants: both, lines: []string{ack(both), ack(`{}`), changed, changed}, ack: both, heard: 2},
-		"before it says so":       {wants: both, lines: []string{changed, ack(both)}, ack: both, heard: 1},
-		"with an error":           {wants: both, lines: []string{`{"jsonrpc":"2.0","id":$ID,"error":{"code":-32601,"message":"no"}}`}, error: protocol.UnknownMethod},
-		"with a result at once":   {wants: both, lines: []string{`{"jsonrpc":"2.0","id":$ID,"result":{}}`}, error: protocol.InternalError},
-		"with silence":            {wants: both, error: protocol.InternalError},
-		"and ends it":             {wants: both, lines: []string{ack(both), `{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"complete"}}`}, ack: both, over: true},
-		"for what it cannot know": {wants: `{"taskIds":["x"]}`, lines: []string{ack(`{"taskIds":["x"]}`)}, ack: `{"taskIds":["x"]}`},
+		"all":                       {wants: both, lines: []string{ack(both), changed}, ack: both, heard: 1},
+		"a part":                    {wants: both, lines: []string{ack(`{"toolsListChanged":true}`)}, ack: `{"toolsListChanged":true}`},
+		"more than asked":           {wants: `{"toolsListChanged":true}`, lines: []string{ack(`{"toolsListChanged":true,"promptsListChanged":true,"resourceSubscriptions":["y:"]}`)}, ack: `{"toolsListChanged":true}`},
+		"nothing":                   {wants: both, lines: []string{ack(`{}`)}, ack: `{}`},
+		"nonsense":                  {wants: both, lines: []string{ack(`7`)}, ack: `{}`},
+		"twice":                     {wants: both, lines: []string{ack(both), ack(`{}`), changed, changed}, ack: both, heard: 2},
+		"before the acknowledgment": {wants: both, lines: []string{changed, ack(both)}, ack: both, heard: 1},
+		"with an error":             {wants: both, lines: []string{`{"jsonrpc":"2.0","id":$ID,"error":{"code":-32601,"message":"no"}}`}, error: protocol.UnknownMethod},
+		"with a result at once":     {wants: both, lines: []string{`{"jsonrpc":"2.0","id":$ID,"result":{}}`}, error: protocol.InternalError},
+		"with silence":              {wants: both, error: protocol.InternalError},
+		"and ends it":               {wants: both, lines: []string{ack(both), `{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"complete"}}`}, ack: both, over: true},
+		"for what it cannot know":   {wants: `{"taskIds":["x"]}`, lines: []string{ack(`{"taskIds":["x"]}`)}, ack: `{"taskIds":["x"]}`},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := backend.New(backend.Options{Name: "odd", Dial: scripted(func(m *protocol.Message) []string {
@@ -91,8 +91,8 @@ func TestInvalidListenResponses(t *testing.T) {
 				if got.err != nil || got.r.Error() == nil || got.r.Error().Code != c.error || got.took > 20*time.Second {
 					t.Errorf("%s: got %v, %v after %v", name, got.r, got.err, got.took)
 				}
-			case got.ack != c.ack || len(got.heard) > 2*c.heard || c.heard > 0 && len(got.heard) == 0:
-				t.Errorf("%s: honoured %s; heard %q", name, got.ack, got.heard)
+			case got.ack != c.ack || len(got.received) > 2*c.heard || c.heard > 0 && len(got.received) == 0:
+				t.Errorf("%s: acknowledged %s; received %q", name, got.ack, got.received)
 			case c.over != (got.err == nil):
 				t.Errorf("%s: ended with %v, %v", name, got.r, got.err)
 			}
@@ -104,7 +104,7 @@ func TestInvalidListenResponses(t *testing.T) {
 func TestInvalidSubscribeResponses(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		caps, subscribe string // the answer to resources/subscribe; empty is silence
+		caps, subscribe string // the response to resources/subscribe; empty: none
 		ack             string
 		heard           []string
 	}{
@@ -138,11 +138,11 @@ func TestInvalidSubscribeResponses(t *testing.T) {
 			defer b.Close()
 			go func() {
 				time.Sleep(30 * time.Second)
-				_, _ = b.Call(t.Context(), request("9", "tools/list", "{}", nil), silent)
+				_, _ = b.Call(t.Context(), request("9", "tools/list", "{}", nil), ignoreMessage)
 			}()
 			got := listenTo(t, b, `{"toolsListChanged":true,"resourceSubscriptions":["x:1","x:1"]}`, time.Minute)
-			if got.ack != c.ack || strings.Join(got.heard, "|") != strings.Join(c.heard, "|") {
-				t.Errorf("%s: honoured %s; heard %q", name, got.ack, got.heard)
+			if got.ack != c.ack || strings.Join(got.received, "|") != strings.Join(c.heard, "|") {
+				t.Errorf("%s: acknowledged %s; received %q", name, got.ack, got.received)
 			}
 		})
 	}
@@ -162,7 +162,7 @@ func TestInvalidLegacyClient(t *testing.T) {
 		case "asks nonsense":
 			return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"input_required","inputRequests":7}}`}
 		}
-		return nil // it hangs
+		return nil // no response
 	})})
 	c, err := b.Session(t.Context())
 	if err != nil {
@@ -207,7 +207,7 @@ func TestInvalidLegacyClient(t *testing.T) {
 	ask(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":[7]}}`)
 	reply(`{"jsonrpc":"2.0","id":7,"method":"asks"}`, `"method":"elicitation/create"`)
 	if err := c.Write(t.Context(), protocol.Request("7", "fine", nil)); err == nil || !strings.Contains(err.Error(), "is already in use") {
-		t.Errorf("an id twice: %v", err)
+		t.Errorf("a duplicate id: %v", err)
 	}
 	for i := range 127 {
 		ask(`{"jsonrpc":"2.0","id":"h` + string(rune('a'+i%26)) + strings.Repeat("x", i) + `","method":"hang"}`)

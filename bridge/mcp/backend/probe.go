@@ -52,7 +52,7 @@ func probe(ctx context.Context, conn protocol.Conn, self protocol.Implementation
 		case !m.IsResponse():
 		case m.ID() == discoverID && isDiscovery(m):
 			return discovered(m.Result())
-		case m.ID() == discoverID && !again && speaksModern(m):
+		case m.ID() == discoverID && !again && listsModern(m):
 			again = true
 			err = conn.Write(ctx, discover)
 		case m.ID() == discoverID:
@@ -82,9 +82,9 @@ func isDiscovery(m *protocol.Message) bool {
 	return raw != nil && json.Unmarshal(raw, &versions) == nil && slices.Contains(versions, protocol.Modern)
 }
 
-// speaksModern reports whether an error response of server/discover lists this revision as supported (2026-07-28, "Protocol version
+// listsModern reports whether an error response of server/discover lists this revision as supported (2026-07-28, "Protocol version
 // negotiation").
-func speaksModern(m *protocol.Message) bool {
+func listsModern(m *protocol.Message) bool {
 	var data struct {
 		Supported []string `json:"supported"`
 	}

@@ -15,15 +15,15 @@ import (
 func TestProbe(t *testing.T) {
 	t.Parallel()
 	const (
-		ready    = `"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"s"}}`
-		modern   = `"result":{"supportedVersions":["2026-07-28"],"capabilities":{}}`
-		unknown  = `"error":{"code":-32601,"message":"no"}`
-		another  = `"error":{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}`
-		older    = `"error":{"code":-32022,"message":"no","data":{"supported":["2025-06-18"]}}`
-		carriers = `"error":{"code":-32603,"message":"wants a login","data":{"code":"LMOS-1401","hint":"log in"}}`
+		ready           = `"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"s"}}`
+		modern          = `"result":{"supportedVersions":["2026-07-28"],"capabilities":{}}`
+		unknown         = `"error":{"code":-32601,"message":"no"}`
+		another         = `"error":{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}`
+		older           = `"error":{"code":-32022,"message":"no","data":{"supported":["2025-06-18"]}}`
+		transportErrors = `"error":{"code":-32603,"message":"wants a login","data":{"code":"LMOS-1401","hint":"log in"}}`
 	)
 	for name, test := range map[string]struct {
-		discover, initialize string // answers, in their order, the last again and again
+		discover, initialize string // responses in order; the last one repeats
 		want                 string
 	}{
 		"new":                              {modern, unknown, "modern"},
@@ -35,7 +35,7 @@ func TestProbe(t *testing.T) {
 		"new, and refuses again and again": {another, unknown, "rejects server/discover"},
 		"refuses the new":                  {older, ready, "2025-06-18"},
 		"neither":                          {unknown, unknown, "rejects server/discover"},
-		"a carrier that wants a login":     {carriers, carriers, "LMOS-1401"},
+		"a carrier that wants a login":     {transportErrors, transportErrors, "LMOS-1401"},
 	} {
 		answers := map[string][]string{protocol.Discover: strings.Split(test.discover, "\n"), protocol.Initialize: {test.initialize}}
 		b := backend.New(backend.Options{Name: "s", Dial: func(ctx context.Context) (protocol.Conn, error) {

@@ -39,7 +39,7 @@ func TestStatesOfAnotherProcess(t *testing.T) {
 		{"through the node that asked", "ada", b, `"result"`}, // or a new request for input
 		{"again", "ada", b, "already used"},
 	} {
-		r, err := one.at.Call(protocol.WithCaller(t.Context(), one.caller), retry, silent)
+		r, err := one.at.Call(protocol.WithCaller(t.Context(), one.caller), retry, ignoreMessage)
 		if err != nil || !strings.Contains(string(r.Bytes()), one.want) {
 			t.Errorf("%s: got %s, %v", one.name, r.Bytes(), err)
 		}
@@ -66,7 +66,7 @@ func TestSuspendedRequestsAreBounded(t *testing.T) {
 	for range 16 {
 		state(t, b, "eve")
 	}
-	_, err := b.Call(protocol.WithCaller(t.Context(), "eve"), askTool("1", nil), silent)
+	_, err := b.Call(protocol.WithCaller(t.Context(), "eve"), askTool("1", nil), ignoreMessage)
 	if interact.AsError(err).Code != interact.Overloaded {
 		t.Errorf("one more: got %v", err)
 	}
@@ -86,7 +86,7 @@ func TestTokensIssuedTwice(t *testing.T) {
 		return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"input_required","requestState":"step 2"}}`}
 	})})
 	call := func(caller string, more map[string]any) string {
-		r, err := b.Call(protocol.WithCaller(t.Context(), caller), askTool("1", more), silent)
+		r, err := b.Call(protocol.WithCaller(t.Context(), caller), askTool("1", more), ignoreMessage)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,12 +117,12 @@ func TestManyTasksOfOneCaller(t *testing.T) {
 		return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"complete"}}`}
 	})})
 	begin := func(caller string) {
-		if _, err := b.Call(protocol.WithCaller(t.Context(), caller), request("1", protocol.CallTool, "{}", map[string]any{"name": "x"}), silent); err != nil {
+		if _, err := b.Call(protocol.WithCaller(t.Context(), caller), request("1", protocol.CallTool, "{}", map[string]any{"name": "x"}), ignoreMessage); err != nil {
 			t.Fatal(err)
 		}
 	}
 	refused := func(caller, id string) bool {
-		r, err := b.Call(protocol.WithCaller(t.Context(), caller), request("2", "tasks/get", "{}", map[string]any{"taskId": id}), silent)
+		r, err := b.Call(protocol.WithCaller(t.Context(), caller), request("2", "tasks/get", "{}", map[string]any{"taskId": id}), ignoreMessage)
 		return err == nil && r.Error() != nil
 	}
 	begin("ada")
@@ -130,7 +130,7 @@ func TestManyTasksOfOneCaller(t *testing.T) {
 		begin("eve")
 	}
 	if !refused("eve", "T1") || refused("ada", "T1") || !refused("ada", "T5001") {
-		t.Error("whose task it is was forgotten")
+		t.Error("the owner of a task was forgotten")
 	}
 }
 
@@ -173,11 +173,11 @@ func TestFloodsOfChanges(t *testing.T) {
 			_, _ = b.Call(ctx, request("1", protocol.Listen, "{}", map[string]any{"notifications": map[string]any{"toolsListChanged": true,
 				"resourceSubscriptions": uris}}), func(*protocol.Message) error {
 				heard++
-				time.Sleep(time.Second) // a caller that is slow
+				time.Sleep(time.Second) // a slow caller
 				return nil
 			})
 			if heard < 1 || heard > 12 || name == "giants" && heard != 1 {
-				t.Errorf("%s: a slow caller heard %d", name, heard)
+				t.Errorf("%s: a slow caller received %d", name, heard)
 			}
 		})
 	}
@@ -228,19 +228,19 @@ func TestEndlessInputRequests(t *testing.T) {
 		return nil
 	}
 	b := open(t, backend.Options{Name: "nosy", Dial: scripted(answer)})
-	r, err := b.Call(t.Context(), askTool("1", nil), silent)
+	r, err := b.Call(t.Context(), askTool("1", nil), ignoreMessage)
 	if err != nil {
 		t.Fatal(err)
 	}
 	raw, _ := r.InResult("inputRequests")
 	var asks map[string]json.RawMessage
 	if json.Unmarshal(raw, &asks) != nil || len(asks) == 0 || len(asks) > 32 {
-		t.Errorf("it asks for %d things", len(asks))
+		t.Errorf("the server requests %d inputs", len(asks))
 	}
 }
 
 // Log messages of a legacy session are limited; other messages are not.
-func TestFloodsInASession(t *testing.T) {
+func TestFloodsInSession(t *testing.T) {
 	t.Parallel()
 	for _, method := range []string{protocol.Progress, protocol.LogMessage} {
 		s := tunnel(t, open(t, backend.Options{Name: "flood", Dial: scripted(func(m *protocol.Message) []string {
@@ -257,12 +257,12 @@ func TestFloodsInASession(t *testing.T) {
 		})}), nil)
 		want(t, s.ask(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}`), "2025-11-25")
 		got := s.ask(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"x"}}`)
-		chats := 0
+		delivered := 0
 		for ; strings.Contains(got, method); got = s.next() {
-			chats++
+			delivered++
 		}
-		if chats == 0 || chats > 4000 { // 256, and 100 per second
-			t.Errorf("%s: %d came", method, chats)
+		if delivered == 0 || delivered > 4000 { // 256, and 100 per second
+			t.Errorf("%s: %d messages", method, delivered)
 		}
 		want(t, got, "list_changed")
 		want(t, s.next(), `"id":2`)
@@ -284,8 +284,7 @@ func TestErrorsOverTheTunnelKeepSecrets(t *testing.T) {
 	want(t, got, "the server cannot be reached", "is it running?")
 }
 
-// A server requires input and does not wait for it: its result is forwarded, the answer is dropped, and its session is not given to another
-// caller.
+// A server requires input and responds without it: its result is forwarded, the input is dropped, and no other caller gets its session.
 func TestInputRequestsAfterTheResponse(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -307,14 +306,14 @@ func TestInputRequestsAfterTheResponse(t *testing.T) {
 		return nil
 	})})
 	for _, caller := range []string{"ada", "bob"} {
-		r, err := b.Call(protocol.WithCaller(t.Context(), caller), askTool("1", nil), silent)
+		r, err := b.Call(protocol.WithCaller(t.Context(), caller), askTool("1", nil), ignoreMessage)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var state string
-		if raw, _ := r.InResult("requestState"); raw != nil && json.Unmarshal(raw, &state) == nil { // it was slower than it was waited for more
+		if raw, _ := r.InResult("requestState"); raw != nil && json.Unmarshal(raw, &state) == nil { // the response arrived after gatherDelay
 			r, err = b.Call(protocol.WithCaller(t.Context(), caller), askTool("2", map[string]any{"requestState": state,
-				"inputResponses": map[string]any{"r1": map[string]any{"action": "accept"}}}), silent)
+				"inputResponses": map[string]any{"r1": map[string]any{"action": "accept"}}}), ignoreMessage)
 		}
 		if err != nil || !strings.Contains(string(r.Bytes()), `"content":[]`) {
 			t.Errorf("%s: got %s, %v", caller, r.Bytes(), err)
@@ -323,6 +322,6 @@ func TestInputRequestsAfterTheResponse(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if sessions != 2 || len(heard) > 2 {
-		t.Errorf("%d sessions, and %q to what was over", sessions, heard)
+		t.Errorf("%d sessions, and %q to ended calls", sessions, heard)
 	}
 }

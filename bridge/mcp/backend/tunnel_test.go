@@ -58,7 +58,7 @@ func (c *client) next() string {
 	return string(m.Bytes())
 }
 
-// closed waits for the end of the tunnel.
+// over waits for the end of the tunnel.
 func (c *client) over() error {
 	c.t.Helper()
 	err := wait(c.t, "the end", c.ended)
@@ -114,7 +114,7 @@ func TestServe(t *testing.T) {
 		want(t, c.ask(modern("8", "x")), `"id":8`, "is already in use")
 		cancel := string(protocol.Request("", protocol.Cancelled, map[string]int{"requestId": 8}).Bytes())
 		want(t, c.ask(cancel+"\n"+modern("9", "x")), `"id":9`) // no response to the cancelled one
-		synctest.Wait()                                        // the canceled request has left its place
+		synctest.Wait()                                        // the canceled request no longer counts
 		for i := range 256 {
 			if _, err := c.Write([]byte(modern(protocol.ID(strconv.Itoa(1000+i)), "hang") + "\n")); err != nil {
 				t.Fatal(err)
@@ -123,7 +123,7 @@ func TestServe(t *testing.T) {
 		want(t, c.ask(modern("77", "x")), `"id":77`, "256 requests are pending")
 		c.c.Close()
 		if err := c.over(); err != nil {
-			t.Errorf("it ended with %v", err)
+			t.Errorf("the tunnel ended with %v", err)
 		}
 	})
 }
@@ -166,13 +166,13 @@ func TestSessionsOfLegacyServers(t *testing.T) {
 	want(t, c.ask(`{"jsonrpc":"2.0","id":4}`), `"id":4`, "-32600")
 	c.c.Close()
 	if err := c.over(); err != nil {
-		t.Errorf("the client's end: %v", err)
+		t.Errorf("the session after the client closed: %v", err)
 	}
 	ends = true
 	c = tunnel(t, b, nil)
 	want(t, c.ask(begin), `"id":1`)
 	if err := c.over(); !errors.Is(err, broken) {
-		t.Errorf("the server's end: %v", err)
+		t.Errorf("the session after the server closed: %v", err)
 	}
 }
 
@@ -300,7 +300,7 @@ func TestSessionStartsWithInitialize(t *testing.T) {
 	}
 	s.Close()
 	if err := s.Write(t.Context(), protocol.Request("1", "ping", nil)); err == nil {
-		t.Error("a closed session takes messages")
+		t.Error("a closed session accepts messages")
 	}
 	if _, err := s.Read(t.Context()); err != io.EOF {
 		t.Errorf("got %v", err)

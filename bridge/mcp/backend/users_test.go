@@ -16,7 +16,7 @@ import (
 )
 
 // A log message does not name its request: it is dropped while it may belong to another caller, or another user of a relay.
-func TestLogsOfOthers(t *testing.T) {
+func TestLogMessagesReachOnlyTheirCaller(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		caller, user string
@@ -31,32 +31,32 @@ func TestLogsOfOthers(t *testing.T) {
 			defer others.Wait()
 			defer cancel()
 			others.Go(func() {
-				_, _ = b.Call(ctx, request("1", protocol.CallTool, "{}", map[string]any{"name": "hang"}), silent)
+				_, _ = b.Call(ctx, request("1", protocol.CallTool, "{}", map[string]any{"name": "hang"}), ignoreMessage)
 			})
-			<-f.hung
+			<-f.hangEvents
 			heard := 0
 			m := request("2", protocol.CallTool, "{}", map[string]any{"name": "log"}).WithParam(json.RawMessage(`"info"`), "_meta", protocol.MetaLogLevel)
 			_, err := b.Call(protocol.WithUser(protocol.WithCaller(t.Context(), "relay"), "ada"), m, func(*protocol.Message) error { heard++; return nil })
 			if err != nil || heard != c.heard {
-				t.Errorf("heard %d log messages, %v; want %d", heard, err, c.heard)
+				t.Errorf("received %d log messages, %v; want %d", heard, err, c.heard)
 			}
 		})
 	}
 }
 
 // A host records the caller that the relay reports.
-type host struct{ asked chan [2]string }
+type host struct{ callers chan [2]string }
 
 func (h host) Call(ctx context.Context, m *protocol.Message, _ func(*protocol.Message) error) (*protocol.Message, error) {
 	raw, _ := m.Param("_meta", protocol.MetaUser)
-	h.asked <- [2]string{protocol.UserOf(ctx), string(raw)}
+	h.callers <- [2]string{protocol.UserOf(ctx), string(raw)}
 	return protocol.Respond(m.ID(), struct{}{}), nil
 }
 
 func (host) Session(context.Context) (protocol.Conn, error) { panic("there are none") }
 
 // The relay, not its users, reports which of its users calls; a server never sees it.
-func TestUsersOfARelay(t *testing.T) {
+func TestUsersOfRelay(t *testing.T) {
 	t.Parallel()
 	h := host{make(chan [2]string, 1)}
 	dial := tunnelTo(t, h)
@@ -71,7 +71,7 @@ func TestUsersOfARelay(t *testing.T) {
 		bytes       int // of the user's name
 		direct      bool
 	}{
-		"nobody":          {"", `"forged"`, 0, false},
+		"no user":         {"", `"forged"`, 0, false},
 		"somebody":        {"ada", `"forged"`, 32, false},
 		"nothing said":    {"ada", `null`, 32, false},
 		"a long name":     {"", `"` + strings.Repeat("x", 999) + `"`, 64, true},
@@ -81,9 +81,9 @@ func TestUsersOfARelay(t *testing.T) {
 		if c.direct {
 			err = hostile.Write(t.Context(), m)
 		} else {
-			_, err = relay.Call(protocol.WithCaller(t.Context(), c.caller), m, silent)
+			_, err = relay.Call(protocol.WithCaller(t.Context(), c.caller), m, ignoreMessage)
 		}
-		if got := wait(t, "the request", h.asked); err != nil || len(got[0]) != c.bytes || got[0] == "forged" || got[1] != "" {
+		if got := wait(t, "the request", h.callers); err != nil || len(got[0]) != c.bytes || got[0] == "forged" || got[1] != "" {
 			t.Errorf("%s: the host has %q, %v", name, got, err)
 		}
 		if c.direct {
@@ -98,7 +98,7 @@ func TestUsersOfARelay(t *testing.T) {
 func TestServerThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		stuck, over := make(chan struct{}), make(chan struct{})
+		blocked, over := make(chan struct{}), make(chan struct{})
 		defer close(over)
 		question := func(id string) string {
 			return `{"jsonrpc":"2.0","id":"` + id + `","method":"elicitation/create","params":{"message":"?","requestedSchema":{}}}`
@@ -119,7 +119,7 @@ func TestServerThatDoesNotRead(t *testing.T) {
 					say(question("one"))
 					_, _ = there.Read(make([]byte, 1)) // of the answer
 					say(question("two"))
-					close(stuck)
+					close(blocked)
 					<-over
 					return
 				case m.Method() == protocol.CallTool:
@@ -141,13 +141,13 @@ func TestServerThatDoesNotRead(t *testing.T) {
 		defer ada.Wait()
 		defer cancel()
 		ada.Go(func() {
-			_, _ = b.Call(ctx, askTool("2", map[string]any{"requestState": word, "inputResponses": answers(requests)}), silent)
+			_, _ = b.Call(ctx, askTool("2", map[string]any{"requestState": word, "inputResponses": answers(requests)}), ignoreMessage)
 		})
-		<-stuck
+		<-blocked
 		eve, done := context.WithTimeout(protocol.WithCaller(t.Context(), "eve"), stepTimeout)
 		defer done()
 		for range 10 {
-			if _, err := b.Call(eve, request("3", protocol.CallTool, all, map[string]any{"name": "tell"}), silent); err != nil {
+			if _, err := b.Call(eve, request("3", protocol.CallTool, all, map[string]any{"name": "tell"}), ignoreMessage); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait() // the second request for input is accepted
@@ -155,8 +155,8 @@ func TestServerThatDoesNotRead(t *testing.T) {
 	})
 }
 
-// A server that does not answer subscriptions delays its callers only briefly, and not those that disconnect. Changes before all answers
-// are notified.
+// A server that does not respond to subscriptions delays its callers for at most sendTimeout, and not those that disconnect. Changes before
+// all responses are notified.
 func TestServerWithoutSubscriptions(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -177,16 +177,16 @@ func TestServerWithoutSubscriptions(t *testing.T) {
 		}
 		listen := request("1", protocol.Listen, "{}", map[string]any{"notifications": map[string]any{"resourceSubscriptions": uris}})
 		ctx, cancel := context.WithCancel(t.Context())
-		said := make(chan string, 9)
+		answered := make(chan string, 9)
 		var ada sync.WaitGroup
 		defer ada.Wait()
 		defer cancel()
 		begun := time.Now()
 		ada.Go(func() {
-			_, _ = b.Call(ctx, listen, func(n *protocol.Message) error { said <- n.Method(); return nil })
+			_, _ = b.Call(ctx, listen, func(n *protocol.Message) error { answered <- n.Method(); return nil })
 		})
-		if first, second := <-said, <-said; first != protocol.Acknowledged || second != protocol.ResourceUpdated || time.Since(begun) > 15*time.Second {
-			t.Fatalf("heard %s and %s after %v", first, second, time.Since(begun))
+		if first, second := <-answered, <-answered; first != protocol.Acknowledged || second != protocol.ResourceUpdated || time.Since(begun) > 15*time.Second {
+			t.Fatalf("received %s and %s after %v", first, second, time.Since(begun))
 		}
 		var others sync.WaitGroup
 		begun = time.Now()
@@ -194,12 +194,12 @@ func TestServerWithoutSubscriptions(t *testing.T) {
 			others.Go(func() {
 				soon, leave := context.WithTimeout(t.Context(), time.Second)
 				defer leave()
-				_, _ = b.Call(soon, listen, silent)
+				_, _ = b.Call(soon, listen, ignoreMessage)
 			})
 		}
 		others.Wait()
 		if waited := time.Since(begun); waited > 2*time.Second {
-			t.Errorf("who leaves is kept for %v", waited)
+			t.Errorf("the session of a disconnected user is kept for %v", waited)
 		}
 	})
 }

@@ -36,12 +36,12 @@ func askTool(id protocol.ID, more map[string]any) *protocol.Message {
 	return request(id, protocol.CallTool, all, params)
 }
 
-func silent(*protocol.Message) error { return nil }
+func ignoreMessage(*protocol.Message) error { return nil }
 
 // state starts the tool ask, and returns its state while it waits.
 func state(t *testing.T, b *backend.Backend, caller string) (string, map[string]struct{ Method string }) {
 	t.Helper()
-	r, err := b.Call(protocol.WithCaller(t.Context(), caller), askTool("1", nil), silent)
+	r, err := b.Call(protocol.WithCaller(t.Context(), caller), askTool("1", nil), ignoreMessage)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestStatesOfSuspendedRequests(t *testing.T) {
 		f := newFixture(t, protocol.Legacy)
 		b := open(t, backend.Options{Dial: f.dial, Name: "fixture"})
 		resume := func(caller string, m *protocol.Message) string {
-			r, err := b.Call(protocol.WithCaller(t.Context(), caller), m, silent)
+			r, err := b.Call(protocol.WithCaller(t.Context(), caller), m, ignoreMessage)
 			if err != nil {
 				return err.Error()
 			}
@@ -122,14 +122,14 @@ func TestSuspendedRequestsExpire(t *testing.T) {
 		b := backend.New(backend.Options{Dial: f.dial, Name: "fixture"})
 		word, requests := state(t, b, "")
 		time.Sleep(11 * time.Minute)
-		r, err := b.Call(t.Context(), askTool("2", map[string]any{"requestState": word, "inputResponses": answers(requests)}), silent)
+		r, err := b.Call(t.Context(), askTool("2", map[string]any{"requestState": word, "inputResponses": answers(requests)}), ignoreMessage)
 		if err != nil || r.Error() == nil || r.Error().Code != protocol.InvalidParams {
 			t.Errorf("got %v, %v", r, err)
 		}
 		time.Sleep(6 * time.Minute)
 		synctest.Wait()
 		if f.each(nil); len(f.running) != 0 {
-			t.Errorf("%d processes run that nobody uses", len(f.running))
+			t.Errorf("%d unused processes run", len(f.running))
 		}
 		b.Close()
 	})
@@ -152,7 +152,7 @@ func TestResponsesOfLegacyServers(t *testing.T) {
 		"tasks":              {request("1", "tasks/get", "{}", map[string]any{"taskId": "x"}), []string{"-32601"}},
 		"listen to nonsense": {request("1", protocol.Listen, "{}", map[string]any{"notifications": 7}), []string{"-32602"}},
 	} {
-		r, err := b.Call(t.Context(), c.m, silent)
+		r, err := b.Call(t.Context(), c.m, ignoreMessage)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -166,26 +166,26 @@ func TestResponsesOfLegacyServers(t *testing.T) {
 }
 
 // A server that ends is restarted, and its capabilities are requested again.
-func TestServersThatEnd(t *testing.T) {
+func TestServersThatEndAreRestarted(t *testing.T) {
 	t.Parallel()
-	for name, versions := range map[string][]string{"new": {protocol.Modern}, "old": {protocol.Legacy}} {
+	for name, versions := range map[string][]string{"stateless": {protocol.Modern}, "session": {protocol.Legacy}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, versions...)
 			b := open(t, backend.Options{Dial: f.dial, Name: "fixture"})
 			echo := request("1", protocol.CallTool, "{}", map[string]any{"name": "echo"})
-			if _, err := b.Call(t.Context(), echo, silent); err != nil {
+			if _, err := b.Call(t.Context(), echo, ignoreMessage); err != nil {
 				t.Fatal(err)
 			}
-			_, err := b.Call(t.Context(), request("2", protocol.CallTool, "{}", map[string]any{"name": "crash"}), silent)
+			_, err := b.Call(t.Context(), request("2", protocol.CallTool, "{}", map[string]any{"name": "crash"}), ignoreMessage)
 			e := new(interact.Error)
 			if !errors.As(err, &e) || e.Code != interact.AgentFailed || !e.Started {
 				t.Errorf("got %v", err)
 			}
 			f.mu.Lock()
-			f.versions = []string{protocol.Modern} // it was upgraded
+			f.versions = []string{protocol.Modern} // the server was upgraded
 			f.mu.Unlock()
-			if r, err := b.Call(t.Context(), echo, silent); err != nil || r.Error() != nil {
+			if r, err := b.Call(t.Context(), echo, ignoreMessage); err != nil || r.Error() != nil {
 				t.Errorf("got %v, %v", r, err)
 			}
 			if info, err := b.Info(t.Context()); err != nil || !info.Modern || info.Legacy != "" || f.started != 2 {
@@ -196,7 +196,7 @@ func TestServersThatEnd(t *testing.T) {
 }
 
 // A server that ends repeatedly is started after growing pauses; callers get an error at once.
-func TestServersThatEndAtOnce(t *testing.T) {
+func TestServersThatEndAtOnceAreRestartedWithBackoff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var started int
@@ -208,13 +208,13 @@ func TestServersThatEndAtOnce(t *testing.T) {
 		}})
 		defer b.Close()
 		for range 1000 {
-			if _, err := b.Call(t.Context(), request("1", "tools/list", "{}", nil), silent); err == nil {
-				t.Fatal("it answered")
+			if _, err := b.Call(t.Context(), request("1", "tools/list", "{}", nil), ignoreMessage); err == nil {
+				t.Fatal("a call of a crashing server succeeded")
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
 		if started < 6 || started > 12 {
-			t.Errorf("it was started %d times in 100 s", started)
+			t.Errorf("the server was started %d times in 100 s", started)
 		}
 	})
 	b := backend.New(backend.Options{Name: "hasty", Dial: func(context.Context) (protocol.Conn, error) {
@@ -227,7 +227,7 @@ func TestServersThatEndAtOnce(t *testing.T) {
 	}})
 	defer b.Close()
 	if _, err := b.Info(t.Context()); interact.AsError(err).Code != interact.AgentFailed || !strings.Contains(fmt.Sprint(interact.AsError(err).Err), "the server ended before the response") {
-		t.Errorf("who hears the question and ends: %v", err)
+		t.Errorf("a server that ends during the probe: %v", err)
 	}
 }
 
@@ -307,7 +307,7 @@ func TestServersThatMisbehave(t *testing.T) {
 	})
 }
 
-// Endless invalid messages end a server.
+// A connection with endless invalid messages is closed.
 func TestServerThatPrintsText(t *testing.T) {
 	t.Parallel()
 	b := open(t, backend.Options{Name: "bad", Dial: scripted(func(*protocol.Message) []string {
@@ -328,7 +328,7 @@ func TestUnresponsiveServers(t *testing.T) {
 		defer cancel()
 		var callers sync.WaitGroup
 		callers.Go(func() {
-			if _, err := b.Call(ctx, request("1", "tools/list", "{}", nil), silent); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := b.Call(ctx, request("1", "tools/list", "{}", nil), ignoreMessage); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -339,7 +339,7 @@ func TestUnresponsiveServers(t *testing.T) {
 	})
 }
 
-// Requests with log messages take turns on a connection, and none waits for long.
+// Requests with log messages run one after the other on a connection.
 func TestLogsReachTheirRequest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -386,7 +386,7 @@ func TestLogsReachTheirRequest(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if !levels["first"] || levels["second"] || !levels["third"] {
-			t.Errorf("asked for logs: %v", levels)
+			t.Errorf("requested log levels: %v", levels)
 		}
 	})
 }
@@ -405,19 +405,19 @@ func TestTasksOfOtherPrincipals(t *testing.T) {
 		return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"complete","saw":` + string(append([]byte("0"), notifications...))[min(len(notifications), 1):] + `}}`}
 	})})
 	ada, eve := protocol.WithCaller(t.Context(), "ada"), protocol.WithCaller(t.Context(), "eve")
-	if _, err := b.Call(ada, request("1", protocol.CallTool, "{}", map[string]any{"name": "x"}), silent); err != nil {
+	if _, err := b.Call(ada, request("1", protocol.CallTool, "{}", map[string]any{"name": "x"}), ignoreMessage); err != nil {
 		t.Fatal(err)
 	}
 	get := request("2", "tasks/get", "{}", map[string]any{"taskId": "T"})
-	if r, err := b.Call(ada, get, silent); err != nil || r.Error() != nil {
-		t.Errorf("its own: got %v, %v", r, err)
+	if r, err := b.Call(ada, get, ignoreMessage); err != nil || r.Error() != nil {
+		t.Errorf("its own task: got %v, %v", r, err)
 	}
-	if r, err := b.Call(eve, get, silent); err != nil || r.Error() == nil || r.Error().Code != protocol.InvalidParams {
-		t.Errorf("another's: got %v, %v", r, err)
+	if r, err := b.Call(eve, get, ignoreMessage); err != nil || r.Error() == nil || r.Error().Code != protocol.InvalidParams {
+		t.Errorf("a task of another caller: got %v, %v", r, err)
 	}
 	listen := request("3", protocol.Listen, "{}", map[string]any{"notifications": map[string]any{"taskIds": []string{"T", "U"}}})
-	if r, err := b.Call(eve, listen, silent); err != nil || !strings.Contains(string(r.Bytes()), `["U"]`) {
-		t.Errorf("listens to another's: got %s, %v", r.Bytes(), err)
+	if r, err := b.Call(eve, listen, ignoreMessage); err != nil || !strings.Contains(string(r.Bytes()), `["U"]`) {
+		t.Errorf("a subscription to a task of another caller: got %s, %v", r.Bytes(), err)
 	}
 }
 
@@ -445,7 +445,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 			defer c.Close()
 		}
 		if f.each(nil); len(f.running) != 2 {
-			t.Errorf("%d run", len(f.running))
+			t.Errorf("%d processes run", len(f.running))
 		}
 	})
 }
@@ -486,7 +486,7 @@ func TestTunnels(t *testing.T) {
 		wait(t, "an acknowledgement", acks)
 	}
 	until(t, "a change", listens, func() {
-		if _, err := relay.Call(t.Context(), request("2", protocol.CallTool, "{}", map[string]any{"name": "change"}), silent); err != nil {
+		if _, err := relay.Call(t.Context(), request("2", protocol.CallTool, "{}", map[string]any{"name": "change"}), ignoreMessage); err != nil {
 			t.Error(err)
 		}
 	})
@@ -499,7 +499,7 @@ func TestTunnels(t *testing.T) {
 		return nil, interact.Errorf(interact.Forbidden, "ask its owner", "a rule forbids it")
 	}})
 	for range 5 {
-		if _, err := fresh.Call(t.Context(), request("3", "tools/list", "{}", nil), silent); interact.AsError(err).Code != interact.Forbidden {
+		if _, err := fresh.Call(t.Context(), request("3", "tools/list", "{}", nil), ignoreMessage); interact.AsError(err).Code != interact.Forbidden {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -526,12 +526,12 @@ func TestInputRequestsReachTheirCaller(t *testing.T) {
 			ctx, cancel := context.WithCancel(protocol.WithUser(protocol.WithCaller(t.Context(), c.other), c.another))
 			var others sync.WaitGroup
 			others.Go(func() {
-				_, _ = b.Call(ctx, request("1", protocol.CallTool, all, map[string]any{"name": "hang"}), silent)
+				_, _ = b.Call(ctx, request("1", protocol.CallTool, all, map[string]any{"name": "hang"}), ignoreMessage)
 			})
-			<-f.hung
+			<-f.hangEvents
 			defer others.Wait()
 			defer cancel()
-			r, err := b.Call(protocol.WithUser(protocol.WithCaller(t.Context(), c.caller), c.user), askTool("2", nil), silent)
+			r, err := b.Call(protocol.WithUser(protocol.WithCaller(t.Context(), c.caller), c.user), askTool("2", nil), ignoreMessage)
 			if err != nil || !strings.Contains(string(r.Bytes()), "input_required") {
 				t.Errorf("got %v, %v", r, err)
 			}
@@ -553,7 +553,7 @@ func TestCallersWithOtherCapabilities(t *testing.T) {
 		for _, sampling := range []string{``, `"sampling":{},`, `"sampling":{"tools":{}},`} {
 			caps := "{" + elicitation + sampling + `"other":{}}`
 			for range 2 {
-				if r, err := b.Call(t.Context(), request("1", "tools/list", caps, nil), silent); err != nil || r.Error() != nil {
+				if r, err := b.Call(t.Context(), request("1", "tools/list", caps, nil), ignoreMessage); err != nil || r.Error() != nil {
 					t.Errorf("%s: got %v, %v", caps, r, err)
 				}
 			}
@@ -561,7 +561,7 @@ func TestCallersWithOtherCapabilities(t *testing.T) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.started != 12 || len(f.running) > 9 { // the last that was ended may still be at it
+	if f.started != 12 || len(f.running) > 9 { // the last one may still be ending
 		t.Errorf("%d were started, %d run", f.started, len(f.running))
 	}
 }

@@ -47,7 +47,7 @@ func (l *Login) Authorize(ctx context.Context, scopes []string) (oauth.Grant, er
 		if ctx.Err() != nil {
 			return g, ctx.Err()
 		}
-		return g, l.loginError(w, "authorization failed at "+interact.Clip(w.as.Issuer, 200)+"-", nil, safe(err))
+		return g, l.loginError(w, "authorization failed at "+interact.Clip(w.as.Issuer, 200), nil, withoutServerText(err))
 	}
 	return g, oauth.GrantsOf(l.o.Credentials).Keep(ctx, l.o.Server, g)
 }
@@ -64,7 +64,7 @@ func (l *Login) challenge(ctx context.Context) (challenge, error) {
 		"Mcp-Protocol-Version": {protocol.Modern}, "Mcp-Method": {protocol.Discover}}
 	resp, err := l.http.Do(req)
 	if err != nil {
-		return challenge{}, &interact.Error{Code: interact.Unreachable, Title: "MCP server unreachable", Err: safe(err),
+		return challenge{}, &interact.Error{Code: interact.Unreachable, Title: "MCP server unreachable", Err: withoutServerText(err),
 			Hint: "see that it runs, and that the address is right"}
 	}
 	drain(resp)
@@ -116,7 +116,7 @@ func (l *Login) consent(ctx context.Context, w *authTarget, own credentials.Cred
 // 2026-07-28, "Authorization code protection").
 func (w *authTarget) checkCodeFlow() error {
 	switch {
-	case !w.offers("authorization_code") || w.as.AuthorizationEndpoint == "":
+	case !w.supports("authorization_code") || w.as.AuthorizationEndpoint == "":
 		return errors.New("the authorization server does not support the authorization code flow")
 	case !slices.Contains(w.as.CodeChallengeMethodsSupported, "S256"):
 		return errors.New("the authorization server does not support PKCE with S256")
@@ -166,9 +166,9 @@ func (l *Login) register(ctx context.Context, w *authTarget, own credentials.Cre
 		ResponseTypes: []string{"code"}, ClientName: "lmosd", SoftwareID: "lmosd", ApplicationType: "native"}, l.http)
 	if err != nil {
 		if _, rejected := errors.AsType[*oauthex.ClientRegistrationError](err); rejected {
-			return oauth.Grant{}, safe(err)
+			return oauth.Grant{}, withoutServerText(err)
 		}
-		return oauth.Grant{}, errors.New("client registration failed: " + interact.Readable(interact.Clip(safe(err).Error(), 200)))
+		return oauth.Grant{}, errors.New("client registration failed: " + interact.Readable(interact.Clip(withoutServerText(err).Error(), 200)))
 	}
 	c := oauth.Client{ID: r.ClientID, Secret: r.ClientSecret, Method: w.server().Method(r.ClientSecret)}
 	if m := r.TokenEndpointAuthMethod; m == oauth.SecretBasic || m == oauth.SecretPost || m == oauth.Public {

@@ -26,6 +26,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/oauth"
 	"github.com/lmosd/lmosd/internal/backoff"
+	"github.com/lmosd/lmosd/internal/httpbody"
 )
 
 const (
@@ -303,7 +304,7 @@ func (c *conn) do(req *http.Request) (*http.Response, *protocol.Error) {
 	return resp, nil
 }
 
-// redirect reads the response to m.
+// answer reads the response to m.
 func (c *conn) answer(ctx context.Context, m *protocol.Message, resp *http.Response, receive func(*protocol.Message)) *protocol.Error {
 	ok := resp.StatusCode >= 200 && resp.StatusCode < 300
 	switch media := interact.MediaType(resp.Header.Get("Content-Type")); {
@@ -313,18 +314,19 @@ func (c *conn) answer(ctx context.Context, m *protocol.Message, resp *http.Respo
 		c.noteSession(m, resp.Header, nil)
 		return c.stream(ctx, m, resp, receive)
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, protocol.MaxMessage+1))
-	if err != nil {
+	body, err := httpbody.ReadAll(resp.Body, resp.ContentLength, protocol.MaxMessage)
+	isTooLarge := errors.Is(err, httpbody.ErrTooLarge)
+	if err != nil && !isTooLarge {
 		return newError(interact.Unreachable, "ask again", "connection broken during the response")
 	}
 	r, bad := protocol.Parse(bytes.TrimSpace(body))
 	switch {
+	case ok && isTooLarge:
+		return newError(interact.TooLarge, "ask for less", "the response of the server is too large")
 	case r != nil && bad == nil && r.IsResponse() && receive != nil:
 		c.noteSession(m, resp.Header, r)
 		receive(r)
 		return nil
-	case ok && len(body) > protocol.MaxMessage:
-		return newError(interact.TooLarge, "ask for less", "the response of the server is too large")
 	case ok:
 		return newError(interact.AgentFailed, "is this the address of an MCP server?", "the response of the server is not an MCP message")
 	}

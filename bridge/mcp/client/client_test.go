@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var object = json.RawMessage(`{"type":"object","properties":{"where":{"type":"string","x-mcp-header":"Where"}}}`)
 
-// served is a server of the Go SDK over HTTP, of either era.
+// served serves a server of the Go SDK over HTTP, stateless or with sessions.
 func served(t *testing.T, modern bool, around func(http.Handler) http.Handler) (string, *sdk.Server) {
 	t.Helper()
 	versions := []string{protocol.Legacy}
@@ -49,7 +49,7 @@ func served(t *testing.T, modern bool, around func(http.Handler) http.Handler) (
 	}
 	site := httptest.NewServer(h)
 	t.Cleanup(func() {
-		for one := range s.Sessions() { // those that were forgotten
+		for one := range s.Sessions() { // sessions that their clients did not end
 			one.Close()
 		}
 		site.Close()
@@ -95,11 +95,11 @@ func TestServers(t *testing.T) {
 			}
 		}
 		if info, err := b.Info(t.Context()); err != nil || info.Modern != modern || info.Server.Name != "web" {
-			t.Errorf("modern %v: it is %+v, %v", modern, info, err)
+			t.Errorf("modern %v: the server is %+v, %v", modern, info, err)
 		}
 		odd := protocol.Request("8", "odd/method", map[string]any{"_meta": map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: struct{}{}}})
 		if r, err := b.Call(t.Context(), odd, func(*protocol.Message) error { return nil }); err != nil || r.Error() == nil || r.Error().Code != protocol.UnknownMethod {
-			t.Errorf("modern %v: a method that is none: %v, %v", modern, r, err)
+			t.Errorf("modern %v: an unknown method: %v, %v", modern, r, err)
 		}
 	}
 }
@@ -119,13 +119,13 @@ func TestHTTPSSEServers(t *testing.T) {
 	for i := range 2 {
 		got, said, err := call(t, b, "Bonn")
 		for end := time.Now().Add(time.Minute); i > 0 && !strings.Contains(got, "Bonn") && time.Now().Before(end); {
-			got, said, err = call(t, b, "Bonn") // the previous call saw the end
+			got, said, err = call(t, b, "Bonn") // the previous call detected the end of the stream
 		}
 		if err != nil || !strings.Contains(got, "Bonn") || !slices.Equal(said, []string{protocol.Progress}) {
 			t.Errorf("call %d: %s, %q, %v", i, got, said, err)
 		}
 		if info, err := b.Info(t.Context()); err != nil || info.Modern || info.Server.Name != "oldest" {
-			t.Errorf("it is %+v, %v", info, err)
+			t.Errorf("the server is %+v, %v", info, err)
 		}
 		site.CloseClientConnections()
 	}
@@ -181,7 +181,7 @@ func TestToolsWithBadHeaders(t *testing.T) {
 }
 
 // A session that the server has lost is started again, and the request is repeated.
-func TestForgottenSession(t *testing.T) {
+func TestLostSessionIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	var forget atomic.Bool
 	at, _ := served(t, false, func(h http.Handler) http.Handler {
@@ -203,7 +203,7 @@ func TestForgottenSession(t *testing.T) {
 }
 
 // A response whose stream breaks is resumed, if a legacy server keeps its events.
-func TestABrokenStream(t *testing.T) {
+func TestBrokenStreamIsResumed(t *testing.T) {
 	t.Parallel()
 	s := sdk.NewServer(&sdk.Implementation{Name: "web", Version: "1"}, &sdk.ServerOptions{SupportedProtocolVersions: []string{protocol.Legacy}})
 	begun, broken := make(chan struct{}), make(chan struct{})
@@ -245,10 +245,10 @@ func TestServerStream(t *testing.T) {
 	b := dialled(t, Options{URL: at})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	heard := 0
+	received := 0
 	_, _ = b.Call(ctx, protocol.Request("1", protocol.Listen, map[string]any{"notifications": map[string]any{"toolsListChanged": true},
 		"_meta": map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: struct{}{}}}), func(n *protocol.Message) error {
-		if heard++; n.Method() == "notifications/tools/list_changed" {
+		if received++; n.Method() == "notifications/tools/list_changed" {
 			return io.EOF
 		}
 		go func() {
@@ -259,8 +259,8 @@ func TestServerStream(t *testing.T) {
 		}()
 		return nil
 	})
-	if heard < 2 {
-		t.Errorf("%d messages were heard", heard)
+	if received < 2 {
+		t.Errorf("%d messages were received", received)
 	}
 	cancel()
 }
@@ -319,7 +319,7 @@ func TestBadServers(t *testing.T) {
 	}
 	b := dialled(t, Options{URL: "http://127.0.0.1:1/?key=secret"})
 	if _, _, err := call(t, b, "x"); err == nil || !strings.Contains(err.Error(), "unreachable") || strings.Contains(err.Error(), "secret") {
-		t.Errorf("nobody there: %v", err)
+		t.Errorf("no server: %v", err)
 	}
 }
 
@@ -354,7 +354,7 @@ func TestClose(t *testing.T) {
 	_, err := b.Call(ctx, protocol.Request("7", protocol.CallTool, map[string]any{"name": "say",
 		"_meta": map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: struct{}{}}}), func(*protocol.Message) error { return nil })
 	if <-left; err == nil {
-		t.Error("a call that was left has an answer")
+		t.Error("a cancelled call has a response")
 	}
 }
 
@@ -424,7 +424,7 @@ func TestLogin(t *testing.T) {
 		transport.CloseIdleConnections()
 		mu.Lock()
 		if test.says != "" && (elsewhere > 0 || strings.Contains(strings.Join(tokens, ""), "b")) || name == "a key" && keys[0] != "k" {
-			t.Errorf("%s: the secret went out: %q, %d", name, tokens, elsewhere)
+			t.Errorf("%s: the secret was sent to another server: %q, %d", name, tokens, elsewhere)
 		}
 		mu.Unlock()
 	}

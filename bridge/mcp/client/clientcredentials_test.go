@@ -42,8 +42,8 @@ func keyed(t *testing.T, at, origin, members string, key crypto.Signer) credenti
 	return written(t, file, fmt.Sprintf(`{%q:{"oauth":{"origin":%q,%s}}}`, at, origin, members))
 }
 
-// says returns the result of a call: the response, or all members of an error.
-func says(t *testing.T, b *backend.Backend) string {
+// callResult returns the result of a call: the response, or all members of an error.
+func callResult(t *testing.T, b *backend.Backend) string {
 	t.Helper()
 	got, _, err := call(t, b, "x")
 	if err != nil {
@@ -93,27 +93,27 @@ func TestClientCredentials(t *testing.T) {
 		"neither, by hand, too":   {"hand private_key_jwt", `"username":"me"`, nil, "{login [mcp:HERE read]}"},
 	} {
 		i := newIssuer(t)
-		i.methods, i.machines = strings.Fields(strings.TrimPrefix(test.methods, "hand ")), !strings.HasPrefix(test.methods, "hand ")
+		i.methods, i.clientsOnly = strings.Fields(strings.TrimPrefix(test.methods, "hand ")), !strings.HasPrefix(test.methods, "hand ")
 		if test.key != nil {
 			i.key = test.key.Public()
 		}
 		at := i.guarded(t)
 		store := keyed(t, at, i.URL, test.members, test.key)
 		b := dialled(t, Options{URL: at, Login: loginFor(t, at, LoginOptions{Credentials: store})})
-		got := says(t, b)
-		again := says(t, b)
+		got := callResult(t, b)
+		again := callResult(t, b)
 		if test.says == "" && (!strings.Contains(got, `"result"`) || !strings.Contains(again, `"result"`) || i.seen("client_credentials") != 1) {
-			t.Errorf("%s: %s, %s; asked %v", name, got, again, maps.Collect(maps.All(i.asked)))
+			t.Errorf("%s: %s, %s; requests %v", name, got, again, maps.Collect(maps.All(i.asked)))
 		}
 		if test.says != "" && (!strings.Contains(got, strings.ReplaceAll(test.says, "HERE", at)) || !strings.Contains(got, "LMOS-1401") ||
 			!strings.Contains(got, "docs/agents.md") || i.seen("client_credentials") > 1) {
-			t.Errorf("%s: %s, asked %v", name, got, maps.Collect(maps.All(i.asked)))
+			t.Errorf("%s: %s, requests %v", name, got, maps.Collect(maps.All(i.asked)))
 		}
 		if strings.Contains(got, "hunter2") || strings.Contains(got, "secret-in-words") || strings.Contains(got, filepath.Dir(store.Path())) {
 			t.Errorf("%s: %s", name, got)
 		}
 		if kept := oauth.GrantsOf(store).Of(at); len(kept) > 0 {
-			t.Errorf("%s: it is kept", name)
+			t.Errorf("%s: the grant is stored", name)
 		}
 	}
 }
@@ -122,7 +122,7 @@ func TestClientCredentials(t *testing.T) {
 func TestClientCredentialsAreRenewed(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
-	i.machines, i.methods = true, []string{"private_key_jwt"}
+	i.clientsOnly, i.methods = true, []string{"private_key_jwt"}
 	curve, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestClientCredentialsAreRenewed(t *testing.T) {
 	var work sync.WaitGroup
 	for range 8 {
 		work.Go(func() {
-			if got := says(t, b); !strings.Contains(got, `"result"`) {
+			if got := callResult(t, b); !strings.Contains(got, `"result"`) {
 				t.Error(got)
 			}
 		})
@@ -143,8 +143,8 @@ func TestClientCredentialsAreRenewed(t *testing.T) {
 	work.Wait()
 	works := func(what string, grants int) {
 		t.Helper()
-		if got := says(t, b); !strings.Contains(got, `"result"`) || i.seen("client_credentials") != grants {
-			t.Fatalf("%s: %s, asked %v", what, got, maps.Collect(maps.All(i.asked)))
+		if got := callResult(t, b); !strings.Contains(got, `"result"`) || i.seen("client_credentials") != grants {
+			t.Fatalf("%s: %s, requests %v", what, got, maps.Collect(maps.All(i.asked)))
 		}
 	}
 	works("at first", 1)
@@ -159,28 +159,28 @@ func TestClientCredentialsAreRenewed(t *testing.T) {
 	soon()
 	works("before it ends", 2)
 	if i.seen("401") != denied {
-		t.Error("it was renewed when it was denied, not before")
+		t.Error("the token was renewed only after a denied request")
 	}
 	i.mu.Lock()
-	i.needs = []string{"write"}
+	i.requiredScopes = []string{"write"}
 	i.mu.Unlock()
 	works("with more scopes", 3)
 	if g := l.current(0); !covers(g.Scopes, []string{"read", "write"}) || i.seen("403") != 1 {
-		t.Errorf("it has %q, denied %d times", g.Scopes, i.seen("403"))
+		t.Errorf("the scopes are %q, after %d denied requests", g.Scopes, i.seen("403"))
 	}
 	soon()
 	i.Close()
 	works("without the authorization server", 3)
 	i.forget(false)
-	if got := says(t, b); !strings.Contains(got, "LMOS-1401") || !strings.Contains(got, "docs/agents.md") {
+	if got := callResult(t, b); !strings.Contains(got, "LMOS-1401") || !strings.Contains(got, "docs/agents.md") {
 		t.Error(got)
 	}
 	if _, err := os.Stat(oauth.GrantsOf(store).Path()); err == nil {
-		t.Error("something is kept")
+		t.Error("a grant is stored")
 	}
 }
 
-// A client with a key may also be approved by a person; the resulting tokens require the key.
+// A user may also approve a client with a key; the resulting tokens require the key.
 func TestConfidentialClientLogin(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
@@ -191,28 +191,28 @@ func TestConfidentialClientLogin(t *testing.T) {
 	i.key, i.methods = curve.Public(), []string{"private_key_jwt"}
 	at := i.guarded(t)
 	store := keyed(t, at, i.URL, `"username":"me","private_key_file":"me.pem"`, curve)
-	g, err := loginFor(t, at, LoginOptions{Credentials: store, Show: agree}).Authorize(t.Context(), nil)
+	g, err := loginFor(t, at, LoginOptions{Credentials: store, Show: approveInBrowser}).Authorize(t.Context(), nil)
 	if err != nil || g.Method != "private_key_jwt" || g.Algorithm != "ES256" || g.ClientSecret != "" || len(oauth.GrantsOf(store).Of(at)) != 1 {
 		t.Fatalf("%v, %v", g, err)
 	}
 	i.forget(false)
 	b := dialled(t, Options{URL: at, Login: loginFor(t, at, LoginOptions{Credentials: store})})
-	if got := says(t, b); !strings.Contains(got, `"result"`) || i.seen("refresh_token") != 1 || i.seen("client_credentials") != 0 {
-		t.Errorf("%s, asked %v", got, maps.Collect(maps.All(i.asked)))
+	if got := callResult(t, b); !strings.Contains(got, `"result"`) || i.seen("refresh_token") != 1 || i.seen("client_credentials") != 0 {
+		t.Errorf("%s, requests %v", got, maps.Collect(maps.All(i.asked)))
 	}
-	machines := newIssuer(t)
-	machines.machines = true
-	at = machines.guarded(t)
-	_, err = loginFor(t, at, LoginOptions{Credentials: storeIn(t), Show: agree}).Authorize(t.Context(), nil)
-	if e := interact.AsError(err); err == nil || !strings.Contains(e.Error(), "does not support the authorization code flow") || !strings.Contains(e.Hint, `"username": …`) {
-		t.Errorf("where nobody is let in by hand: %v", err)
+	clientsOnly := newIssuer(t)
+	clientsOnly.clientsOnly = true
+	at = clientsOnly.guarded(t)
+	_, err = loginFor(t, at, LoginOptions{Credentials: storeIn(t), Show: approveInBrowser}).Authorize(t.Context(), nil)
+	if e := interact.AsError(err); err == nil || !strings.HasPrefix(e.Error(), "authorization failed at "+clientsOnly.URL+": the authorization server does not support the authorization code flow") || !strings.Contains(e.Hint, `"username": …`) {
+		t.Errorf("without the authorization code flow: %v", err)
 	}
 }
 
 // Of several authorization servers the one with credentials is used; redirects of token requests are not followed.
 func TestAuthorizationServerChoice(t *testing.T) {
 	t.Parallel()
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a secret was sent on") }))
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a secret was sent to another server") }))
 	defer elsewhere.Close()
 	var own, site *httptest.Server
 	own = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -233,7 +233,7 @@ func TestAuthorizationServerChoice(t *testing.T) {
 	defer site.Close()
 	store := keyed(t, site.URL+"/mcp", own.URL, `"username":"me","password":"pw"`, nil)
 	b := dialled(t, Options{URL: site.URL + "/mcp", Login: loginFor(t, site.URL+"/mcp", LoginOptions{Credentials: store})})
-	if got := says(t, b); !strings.Contains(got, "issued no token: 307") {
+	if got := callResult(t, b); !strings.Contains(got, "issued no token: 307") {
 		t.Error(got)
 	}
 }

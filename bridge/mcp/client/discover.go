@@ -58,8 +58,8 @@ type authTarget struct {
 	scopes   []string // required scopes
 }
 
-// offers reports whether the server supports a grant type (RFC 8414 §2).
-func (w *authTarget) offers(grant string) bool {
+// supports reports whether the server supports a grant type (RFC 8414 §2).
+func (w *authTarget) supports(grant string) bool {
 	if w.as.GrantTypesSupported == nil {
 		return grant == "authorization_code"
 	}
@@ -157,7 +157,7 @@ func (l *Login) document(ctx context.Context, at string) ([]byte, error) {
 	req.Header.Set("Accept", "application/json")
 	resp, err := l.http.Do(req)
 	if err != nil {
-		return nil, safe(err)
+		return nil, withoutServerText(err)
 	}
 	defer resp.Body.Close()
 	switch {

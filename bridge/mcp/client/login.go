@@ -284,8 +284,8 @@ func (l *Login) find(ctx context.Context, status int, ch challenge, used string)
 	}
 	// The request for more scopes includes the granted ones (2026-07-28, "Step-up").
 	scopes := union(kept.Scopes, w.scopes)
-	person := l.o.Show != nil && (w.checkCodeFlow() == nil || !own.Confidential())
-	if !person && !own.Confidential() {
+	interactive := l.o.Show != nil && (w.checkCodeFlow() == nil || !own.Confidential())
+	if !interactive && !own.Confidential() {
 		if own == (credentials.Credential{}) && kept.Refresh == "" {
 			missing = fmt.Errorf("%s: %w", l.o.Credentials.Name(), missing)
 		}
@@ -295,13 +295,13 @@ func (l *Login) find(ctx context.Context, status int, ch challenge, used string)
 		return activeGrant{}, err
 	}
 	h := activeGrant{unsaved: true}
-	if person {
+	if interactive {
 		h.Grant, err = l.consent(ctx, w, own, scopes)
 	} else {
 		h, err = l.alone(ctx, w, scopes)
 	}
 	if err != nil {
-		return h, l.loginError(w, "the authorization server issued no token", ch.scopes, safe(err))
+		return h, l.loginError(w, "the authorization server issued no token", ch.scopes, withoutServerText(err))
 	}
 	return h, nil
 }
@@ -399,8 +399,8 @@ func (l *Login) request(ctx context.Context, g oauth.Grant, params url.Values) (
 	return g, nil
 }
 
-// safe returns an error without text from the server.
-func safe(err error) error {
+// withoutServerText returns an error without text from the server.
+func withoutServerText(err error) error {
 	if e, ok := errors.AsType[*oauthex.ClientRegistrationError](err); ok {
 		return fmt.Errorf("client registration failed: %s", interact.Readable(interact.Clip(e.ErrorCode, 64)))
 	}
@@ -437,7 +437,7 @@ func (l *Login) advice(w *authTarget, scopes []string) (hint string, next []inte
 			redacted(l.o.Server), credentials.OriginOf(w.as.TokenEndpoint), file), nil
 	case l.o.Show != nil:
 		return `see "oauth" of this server in ` + file, nil
-	case w.offers("client_credentials"):
+	case w.supports("client_credentials"):
 		return "a host without a user needs a client in " + file + "; a user can " + user, login
 	}
 	return user, login

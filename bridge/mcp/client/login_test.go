@@ -34,19 +34,19 @@ import (
 // An issuer is an authorization server that approves all valid requests.
 type issuer struct {
 	*httptest.Server
-	methods  []string         // client authentication methods; nil: clients have no secrets
-	machines bool             // without manual logins and PKCE
-	key      crypto.PublicKey // of a client with signed assertions
-	more     map[string]any   // members of its metadata
+	methods     []string         // client authentication methods; nil: clients have no secrets
+	clientsOnly bool             // without manual logins and PKCE
+	key         crypto.PublicKey // of a client with signed assertions
+	more        map[string]any   // members of its metadata
 
 	duringToken func() // called during a token request; may be nil
 
-	mu      sync.Mutex
-	needs   []string       // required scopes
-	asked   map[string]int // requests, by path or grant type
-	codes   map[string]url.Values
-	tokens  map[string][]string // scopes
-	refresh string              // the one that holds
+	mu             sync.Mutex
+	requiredScopes []string       // required scopes
+	asked          map[string]int // requests, by path or grant type
+	codes          map[string]url.Values
+	tokens         map[string][]string // scopes
+	refresh        string              // the valid refresh token
 }
 
 func newIssuer(t *testing.T) *issuer {
@@ -69,7 +69,7 @@ func reply(w http.ResponseWriter, code int, v any) {
 }
 
 func (i *issuer) describe(w http.ResponseWriter, _ *http.Request) {
-	if i.machines {
+	if i.clientsOnly {
 		reply(w, 200, map[string]any{"issuer": i.URL, "token_endpoint": i.URL + "/token", "grant_types_supported": []string{"client_credentials"},
 			"token_endpoint_auth_methods_supported": i.methods, "token_endpoint_auth_signing_alg_values_supported": []string{"ES256", "PS256"}})
 		return
@@ -141,9 +141,9 @@ func (i *issuer) token(w http.ResponseWriter, r *http.Request) {
 		ok = r.Form.Get("refresh_token") == i.refresh && i.refresh != ""
 		scopes = []string{"read"}
 	case "client_credentials":
-		ok = i.knows(r)
+		ok = i.isAuthenticated(r)
 	}
-	if !ok || r.Form.Get("resource") == "" || i.key != nil && !i.knows(r) {
+	if !ok || r.Form.Get("resource") == "" || i.key != nil && !i.isAuthenticated(r) {
 		reply(w, 400, map[string]string{"error": "invalid_grant", "error_description": "secret-in-words"})
 		return
 	}
@@ -151,14 +151,14 @@ func (i *issuer) token(w http.ResponseWriter, r *http.Request) {
 	i.tokens[access] = scopes
 	said := map[string]any{"access_token": access, "token_type": "Bearer", "expires_in": 3600, "scope": strings.Join(scopes, " ")}
 	if r.Form.Get("grant_type") != "client_credentials" {
-		i.refresh = rand.Text() // another each time
+		i.refresh = rand.Text() // rotated with each request
 		said["refresh_token"] = i.refresh
 	}
 	reply(w, 200, said)
 }
 
-// knows reports whether a client is authenticated.
-func (i *issuer) knows(r *http.Request) bool {
+// isAuthenticated reports whether a client is authenticated.
+func (i *issuer) isAuthenticated(r *http.Request) bool {
 	takes := func(method string) bool { return slices.Contains(i.methods, method) }
 	if text := r.Form.Get("client_assertion"); text != "" {
 		var claims jwt.Claims
@@ -199,7 +199,7 @@ func (i *issuer) forget(everything bool) {
 	}
 }
 
-// guarded is an MCP server of the Go SDK that accepts tokens of i.
+// guarded serves an MCP server of the Go SDK that accepts tokens of i.
 func (i *issuer) guarded(t *testing.T) string {
 	var at string
 	verify := func(_ context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
@@ -220,7 +220,7 @@ func (i *issuer) guarded(t *testing.T) string {
 			}
 			i.mu.Lock()
 			granted, known := i.tokens[strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")]
-			needs := i.needs
+			needs := i.requiredScopes
 			i.mu.Unlock()
 			if known && !covers(granted, needs) {
 				i.count("403")
@@ -237,8 +237,8 @@ func (i *issuer) guarded(t *testing.T) string {
 	return at
 }
 
-// agree is a user with a browser.
-func agree(ctx context.Context, address string) error {
+// approveInBrowser opens an address as the browser of a user that approves the request.
+func approveInBrowser(ctx context.Context, address string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return err
@@ -280,7 +280,7 @@ func TestInteractiveLogin(t *testing.T) {
 			said = fmt.Sprint(interact.AsError(err).Code, err, interact.AsError(err).Next)
 		}
 		if !strings.Contains(said, "LMOS-1401") || !strings.Contains(said, "mcp:"+at) || strings.Contains(said, "secret") {
-			t.Fatalf("nobody has logged in: %s", said)
+			t.Fatalf("there was no login: %s", said)
 		}
 	}
 	works := func(what string) {
@@ -290,39 +290,39 @@ func TestInteractiveLogin(t *testing.T) {
 		}
 	}
 	refusedOnce()
-	g, err := loginFor(t, at, LoginOptions{Credentials: store, Show: agree}).Authorize(t.Context(), []string{"write"})
+	g, err := loginFor(t, at, LoginOptions{Credentials: store, Show: approveInBrowser}).Authorize(t.Context(), []string{"write"})
 	if err != nil || !slices.Equal(g.Scopes, []string{"read", "write", "offline_access"}) || g.Issuer != i.URL || g.Refresh == "" {
 		t.Fatalf("%+v, %v", g, err)
 	}
 	if said := fmt.Sprintf("%v %+v %#v", g, g, &g); strings.Contains(said, g.Access) {
-		t.Errorf("it prints as %s", said)
+		t.Errorf("the grant is formatted as %s", said)
 	}
 	works("after the login")
 	i.forget(false)
 	works("after a renewal")
 	if kept := oauth.GrantsOf(store).Of(at); len(kept) != 1 || kept[0].Refresh == g.Refresh || i.seen("refresh_token") != 1 {
-		t.Errorf("kept is %d, asked %v", len(kept), maps.Collect(maps.All(i.asked)))
+		t.Errorf("kept is %d, requests %v", len(kept), maps.Collect(maps.All(i.asked)))
 	}
 	node = dialled(t, Options{URL: at, Login: loginFor(t, at, LoginOptions{Credentials: store})})
 	works("after a restart")
 	if i.seen("refresh_token") != 1 || i.seen("authorize") != 1 {
-		t.Errorf("asked %v", maps.Collect(maps.All(i.asked)))
+		t.Errorf("requests %v", maps.Collect(maps.All(i.asked)))
 	}
 	i.forget(true)
 	refusedOnce()
 	refused := i.seen("refresh_token")
 	refusedOnce()
 	if i.seen("refresh_token") != refused {
-		t.Error("what was refused is asked for again at once")
+		t.Error("a refused login is repeated at once")
 	}
 }
 
 // Concurrent rejected requests cause one login; expiring tokens are refreshed before use.
-func TestOneLoginForAll(t *testing.T) {
+func TestConcurrentRequestsShareALogin(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
 	at := i.guarded(t)
-	l := loginFor(t, at, LoginOptions{Show: agree})
+	l := loginFor(t, at, LoginOptions{Show: approveInBrowser})
 	b := dialled(t, Options{URL: at, Login: l})
 	var work sync.WaitGroup
 	for n := range 8 {
@@ -340,7 +340,7 @@ func TestOneLoginForAll(t *testing.T) {
 	l.active = &soon
 	l.mu.Unlock()
 	if _, _, err := call(t, b, "x"); err != nil || i.seen("refresh_token") != 1 || i.seen("authorize") != 1 || i.seen("register") != 1 {
-		t.Errorf("%v; asked %v", err, maps.Collect(maps.All(i.asked)))
+		t.Errorf("%v; requests %v", err, maps.Collect(maps.All(i.asked)))
 	}
 }
 
@@ -392,13 +392,13 @@ func TestRedirectListener(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if said, err := d.wait(ctx); err == nil {
-		t.Errorf("it was said %v", said)
+		t.Errorf("a wrong state is accepted: %v", said)
 	}
-	if err := agree(t.Context(), d.url+"?code=7&state="+d.state); err != nil {
+	if err := approveInBrowser(t.Context(), d.url+"?code=7&state="+d.state); err != nil {
 		t.Fatal(err)
 	}
 	if said, err := d.wait(t.Context()); err != nil || said.Get("code") != "7" {
-		t.Errorf("it was said %v, %v", said, err)
+		t.Errorf("the redirect has %v, %v", said, err)
 	}
 }
 
@@ -426,7 +426,7 @@ func TestSSRFFilter(t *testing.T) {
 	} {
 		o := LoginOptions{}
 		if test.show {
-			o.Show = agree
+			o.Show = approveInBrowser
 		}
 		l := loginFor(t, test.server, o)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -439,7 +439,7 @@ func TestSSRFFilter(t *testing.T) {
 	for at, want := range map[string]bool{"169.254.169.254:443": false, "[fe80::1]:443": false, "127.0.0.1:443": false, "[::ffff:127.0.0.1]:443": false,
 		"0.0.0.0:443": false, "10.1.2.3:443": true, "192.0.2.1:443": true} {
 		if err := rejectLocal("tcp", at, nil); (err == nil) != want || err != nil && !errors.As(err, new(*netguard.Error)) {
-			t.Errorf("where a person logs in, %s: %v", at, err)
+			t.Errorf("with an interactive user, %s: %v", at, err)
 		}
 	}
 }
@@ -553,11 +553,11 @@ func FuzzAuthorities(f *testing.F) {
 		for _, place := range metadataURLs(issuer) {
 			at, bad := url.Parse(place)
 			if bad != nil || at.Host != u.Host || at.RawQuery != "" || !strings.Contains(at.Path, "/.well-known/") {
-				t.Errorf("%q is looked for at %q, %v", issuer, place, bad)
+				t.Errorf("the metadata of %q is requested from %q, %v", issuer, place, bad)
 			}
 		}
 		if as, err := readAuthority([]byte(document), issuer); err == nil && (as.Issuer != issuer || as.TokenEndpoint == "") {
-			t.Errorf("%q is taken", document)
+			t.Errorf("%q is accepted", document)
 		}
 	})
 }
@@ -573,7 +573,7 @@ func FuzzDenials(f *testing.F) {
 		}
 		if meta, err := readResource([]byte(document), "https://a.example"); err == nil && (len(meta.AuthorizationServers) == 0 ||
 			strings.TrimSuffix(meta.Resource, "/") != "https://a.example") {
-			t.Errorf("%q is taken", document)
+			t.Errorf("%q is accepted", document)
 		}
 	})
 }

@@ -22,7 +22,7 @@ func TestLogout(t *testing.T) {
 			i.more = map[string]any{"revocation_endpoint": i.URL + "/revoke"}
 		}
 		at, store := i.guarded(t), storeIn(t)
-		if _, err := loginFor(t, at, LoginOptions{Credentials: store, Show: agree}).Authorize(t.Context(), nil); err != nil {
+		if _, err := loginFor(t, at, LoginOptions{Credentials: store, Show: approveInBrowser}).Authorize(t.Context(), nil); err != nil {
 			t.Fatal(name, err)
 		}
 		running := loginFor(t, at, LoginOptions{Credentials: store})
@@ -33,26 +33,26 @@ func TestLogout(t *testing.T) {
 		had := oauth.GrantsOf(store).Of(at)[0]
 		all, err := loginFor(t, at, LoginOptions{Credentials: store}).Logout(t.Context())
 		if err != nil || len(all) != 1 || all[0].Issuer != i.URL || (all[0].Err == nil) != revokes {
-			t.Errorf("%s: the end is %v, %v", name, all, err)
+			t.Errorf("%s: the logout returns %v, %v", name, all, err)
 		}
 		if said := fmt.Sprint(all); strings.Contains(said, had.Access) || strings.Contains(said, had.Refresh) {
-			t.Errorf("%s: it prints as %s", name, said)
+			t.Errorf("%s: the result is formatted as %s", name, said)
 		}
 		if revokes && (i.seen("revoke refresh_token") != 1 || i.seen("revoke access_token") != 1) {
-			t.Errorf("%s: asked %v", name, maps.Collect(maps.All(i.asked)))
+			t.Errorf("%s: requests %v", name, maps.Collect(maps.All(i.asked)))
 		}
 		running.mu.Lock()
 		running.lastRead = running.lastRead.Add(-reloadInterval)
 		running.mu.Unlock()
 		refreshed := i.seen("refresh_token")
 		if got, _, err := call(t, node, "x"); !strings.Contains(got+fmt.Sprint(err), "requires a login") {
-			t.Errorf("%s: after it %s, %v", name, got, err)
+			t.Errorf("%s: a call after the logout: %s, %v", name, got, err)
 		}
 		if i.seen("refresh_token") != refreshed || len(oauth.GrantsOf(store).Of(at)) != 0 {
-			t.Errorf("%s: asked %v, kept %v", name, maps.Collect(maps.All(i.asked)), oauth.GrantsOf(store).Of(at))
+			t.Errorf("%s: requests %v, stored %v", name, maps.Collect(maps.All(i.asked)), oauth.GrantsOf(store).Of(at))
 		}
 		if all, err := loginFor(t, at, LoginOptions{Credentials: store}).Logout(t.Context()); len(all) != 0 || err != nil {
-			t.Errorf("%s: the second end is %v, %v", name, all, err)
+			t.Errorf("%s: the second logout returns %v, %v", name, all, err)
 		}
 	}
 }
@@ -79,7 +79,7 @@ func TestLogoutDuringRenewal(t *testing.T) {
 		next.Access, next.unsaved = "b", anew
 		l.adopt(t.Context(), next)
 		if now := l.current(0); now != nil || len(oauth.GrantsOf(store).Of(at)) != 0 {
-			t.Errorf("%s: it has %v, and %v is kept", name, now, oauth.GrantsOf(store).Of(at))
+			t.Errorf("%s: the active grant is %v, and %v is stored", name, now, oauth.GrantsOf(store).Of(at))
 		}
 	}
 }
@@ -91,9 +91,9 @@ func TestLogoutDuringReauthorization(t *testing.T) {
 	at, store := i.guarded(t), storeIn(t)
 	running := loginFor(t, at, LoginOptions{Credentials: store})
 	if running.current(0) != nil {
-		t.Fatal("it has something already")
+		t.Fatal("the login has a grant before its first request")
 	}
-	g, err := loginFor(t, at, LoginOptions{Credentials: store, Show: agree}).Authorize(t.Context(), nil)
+	g, err := loginFor(t, at, LoginOptions{Credentials: store, Show: approveInBrowser}).Authorize(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestLogoutDuringReauthorization(t *testing.T) {
 	}
 	_, _, err = call(t, dialled(t, Options{URL: at, Login: running}), "x")
 	if i.seen("refresh_token") != 1 || len(oauth.GrantsOf(store).Of(at)) != 0 || !strings.Contains(fmt.Sprint(err), "requires a login") {
-		t.Errorf("%v is kept, %v", oauth.GrantsOf(store).Of(at), err)
+		t.Errorf("%v is stored, %v", oauth.GrantsOf(store).Of(at), err)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestConcurrentRenewal(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
 	at, store := i.guarded(t), storeIn(t)
-	if _, err := loginFor(t, at, LoginOptions{Credentials: store, Show: agree}).Authorize(t.Context(), nil); err != nil {
+	if _, err := loginFor(t, at, LoginOptions{Credentials: store, Show: approveInBrowser}).Authorize(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	refused, both := i.seen("401"), [2]*Login{}
@@ -133,7 +133,7 @@ func TestConcurrentRenewal(t *testing.T) {
 		}
 	}
 	if i.seen("refresh_token") != 1 || i.seen("401") != refused || both[1].current(0).Access != oauth.GrantsOf(store).Of(at)[0].Access {
-		t.Errorf("it was renewed %d times, and refused %d times", i.seen("refresh_token"), i.seen("401")-refused)
+		t.Errorf("%d renewals and %d denied requests", i.seen("refresh_token"), i.seen("401")-refused)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestRevocation(t *testing.T) {
 			t.Errorf("%s: the error is %q, want %q", name, got, test.want)
 		}
 		if len(said) != test.asked || test.asked > 0 && said[0] != "refresh_token ref "+test.authenticate || test.asked > 1 && said[1] != "access_token acc "+test.authenticate {
-			t.Errorf("%s: asked %q", name, said)
+			t.Errorf("%s: the requests are %q", name, said)
 		}
 		l.Close()
 		site.CloseClientConnections()

@@ -17,7 +17,7 @@ func TestCompletion(t *testing.T) {
 	for i := range 150 {
 		many = append(many, strconv.Itoa(1000+i))
 	}
-	o := offerOf(t, `{"title":"Atlas","properties":{"map":{"type":"string","readOnly":true,"uriVariables":{
+	o := featuresOf(t, `{"title":"Atlas","properties":{"map":{"type":"string","readOnly":true,"uriVariables":{
 		"of":{"type":"string","enum":["Bonn","Berlin","Köln"]},"night":{"type":"boolean"},"page":{"type":"integer"},
 		"year":{"enum":[`+strings.Join(many, ",")+`]}}},"size":{"type":"integer"}},
 		"actions":{"tour":{"@type":"mcp:Prompt","input":{"type":"object","properties":{"by":{"enum":["foot","ferry"]}}}}}}`)

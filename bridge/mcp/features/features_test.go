@@ -32,20 +32,20 @@ func described(raw []byte) *td.Description {
 	return &td.Description{Thing: parsed, Record: &td.Record{Owner: owner, Thing: parsed.ID, Title: parsed.Title}}
 }
 
-// offerOf returns the features of a Thing with that TD.
-func offerOf(t *testing.T, doc string) *Features {
+// featuresOf returns the features of a Thing with the given TD.
+func featuresOf(t *testing.T, doc string) *Features {
 	t.Helper()
 	d := described([]byte(doc))
 	if d == nil {
-		t.Fatalf("%s is no description", doc)
+		t.Fatalf("%s is not a description", doc)
 		return nil
 	}
 	return Of(d)
 }
 
 const (
-	// lampTD has an affordance of each kind.
-	lampTD = `{"id":"urn:lamp","title":"Lamp","version":{"instance":"2"},
+	// allAffordancesTD has an affordance of each kind.
+	allAffordancesTD = `{"id":"urn:lamp","title":"Lamp","version":{"instance":"2"},
  "actions":{
   "blink":{"safe":true,"idempotent":true,"input":{"type":"integer"},"output":{"type":"integer"}},
   "glow":{"synchronous":false},
@@ -56,18 +56,18 @@ const (
   "key":{"type":"string","writeOnly":true},
   "log":{"readOnly":true,"uriVariables":{"page":{"type":"integer"},"day":{"enum":["Mon","Tue"]}}}},
  "events":{"broke":{}}}`
-	// shopTD is an MCP server's thing.
+	// shopTD describes an MCP server.
 	shopTD = `{"id":"urn:shop","title":"Shop","@context":["https://www.w3.org/2022/wot/td/v1.1",{"mcp":"https://lmosd.dev/ns/mcp#"}],
  "actions":{"mcp":{"@type":"mcp:Session"},
   "buy":{"mcp:name":"buy.it","mcp:inputSchema":{"type":"object","properties":{"what":{"type":"string","x-mcp-header":"What"}}}},
   "welcome":{"mcp:name":"welcome you","@type":"mcp:Prompt"}},
  "properties":{"menu":{"mcp:uri":"shop://menu","readOnly":true,"observable":true},"page":{"mcp:uriTemplate":"shop://pages/{n}"}}}`
-	// talkTD is an A2A agent's thing.
-	talkTD = `{"id":"urn:talker","title":"Talker","@type":"lmos:Agent","@context":["https://www.w3.org/2022/wot/td/v1.1",{"a2a":"https://lmosd.dev/ns/a2a#"}],
+	// conversationalTD describes an A2A agent.
+	conversationalTD = `{"id":"urn:talker","title":"Talker","@type":"lmos:Agent","@context":["https://www.w3.org/2022/wot/td/v1.1",{"a2a":"https://lmosd.dev/ns/a2a#"}],
  "actions":{"a2a":{"@type":"a2a:Operation"},"sendMessage":{"@type":"a2a:Turn","synchronous":true,"input":{},"output":{}},
   "sum":{"@type":"a2a:Turn","a2a:skill":"sum","input":{},"output":{}}},"properties":{"tasks":{"readOnly":true}}}`
-	// parrotTD is a conversational agent.
-	parrotTD = `{"id":"urn:parrot","title":"Parrot","@type":"lmos:Agent","actions":{"ask":{"input":{},"output":{}}}}`
+	// freeInputTD describes a conversational agent that accepts any input.
+	freeInputTD = `{"id":"urn:parrot","title":"Parrot","@type":"lmos:Agent","actions":{"ask":{"input":{},"output":{}}}}`
 )
 
 // Calls, gets and reads become messages to the Thing, if they are valid.
@@ -80,26 +80,26 @@ func TestMessages(t *testing.T) {
 		task                  string
 		bad                   bool
 	}{
-		"a value":               {lampTD, "blink", `{"value":3}`, `{}`, interact.Message{Type: interact.InvokeAction, Name: "blink", Data: []byte(`3`)}, "", false},
-		"no value":              {lampTD, "blink", `{}`, `{}`, interact.Message{Type: interact.InvokeAction, Name: "blink"}, "", false},
-		"null":                  {lampTD, "blink", `null`, `{}`, interact.Message{Type: interact.InvokeAction, Name: "blink"}, "", false},
-		"one twice":             {lampTD, "blink", `{"value":3,"value":4}`, `{}`, interact.Message{}, "", true},
-		"no object":             {lampTD, "glow", `[1]`, `{}`, interact.Message{}, "", true},
-		"arguments of nothing":  {lampTD, "glow", `{"a":1}`, `{}`, interact.Message{Type: interact.InvokeAction, Name: "glow"}, "", false},
-		"a task":                {lampTD, "glow", `{}`, tasks, interact.Message{Type: interact.InvokeAction, Name: "glow", Detach: true}, "", false},
-		"what is none":          {lampTD, "blink", `{"value":3}`, tasks, interact.Message{Type: interact.InvokeAction, Name: "blink", Data: []byte(`3`)}, "", false},
-		"a property is read":    {lampTD, "get_on", `{}`, `{}`, interact.Message{Type: interact.ReadProperty, Name: "on"}, "", false},
-		"one with variables":    {lampTD, "get_log", `{"page":2}`, `{}`, interact.Message{Type: interact.ReadProperty, Name: "log", Data: []byte(`{"page":2}`)}, "", false},
-		"a property is written": {lampTD, "set_on", `{"value":true}`, `{}`, interact.Message{Type: interact.WriteProperty, Name: "on", Data: []byte(`true`)}, "", false},
+		"a value":               {allAffordancesTD, "blink", `{"value":3}`, `{}`, interact.Message{Type: interact.InvokeAction, Name: "blink", Data: []byte(`3`)}, "", false},
+		"no value":              {allAffordancesTD, "blink", `{}`, `{}`, interact.Message{Type: interact.InvokeAction, Name: "blink"}, "", false},
+		"null":                  {allAffordancesTD, "blink", `null`, `{}`, interact.Message{Type: interact.InvokeAction, Name: "blink"}, "", false},
+		"one twice":             {allAffordancesTD, "blink", `{"value":3,"value":4}`, `{}`, interact.Message{}, "", true},
+		"no object":             {allAffordancesTD, "glow", `[1]`, `{}`, interact.Message{}, "", true},
+		"arguments of nothing":  {allAffordancesTD, "glow", `{"a":1}`, `{}`, interact.Message{Type: interact.InvokeAction, Name: "glow"}, "", false},
+		"a task":                {allAffordancesTD, "glow", `{}`, tasks, interact.Message{Type: interact.InvokeAction, Name: "glow", Detach: true}, "", false},
+		"what is none":          {allAffordancesTD, "blink", `{"value":3}`, tasks, interact.Message{Type: interact.InvokeAction, Name: "blink", Data: []byte(`3`)}, "", false},
+		"a property is read":    {allAffordancesTD, "get_on", `{}`, `{}`, interact.Message{Type: interact.ReadProperty, Name: "on"}, "", false},
+		"one with variables":    {allAffordancesTD, "get_log", `{"page":2}`, `{}`, interact.Message{Type: interact.ReadProperty, Name: "log", Data: []byte(`{"page":2}`)}, "", false},
+		"a property is written": {allAffordancesTD, "set_on", `{"value":true}`, `{}`, interact.Message{Type: interact.WriteProperty, Name: "on", Data: []byte(`true`)}, "", false},
 		"of a server":           {shopTD, "buy.it", `{"what":"tea"}`, `{}`, interact.Message{Type: interact.InvokeAction, Name: "buy", Data: []byte(`{"what":"tea"}`)}, "", false},
-		"words":                 {parrotTD, "ask_parrot", `{"message":"hi"}`, `{}`, interact.Message{Type: interact.InvokeAction, Name: "ask", Data: []byte(`"hi"`)}, "", false},
-		"a turn": {talkTD, "ask_talker", `{"message":"hi","TaskID":"t"}`, tasks, interact.Message{Type: interact.InvokeAction, Name: "sendMessage", Detach: true,
+		"words":                 {freeInputTD, "ask_parrot", `{"message":"hi"}`, `{}`, interact.Message{Type: interact.InvokeAction, Name: "ask", Data: []byte(`"hi"`)}, "", false},
+		"a turn": {conversationalTD, "ask_talker", `{"message":"hi","TaskID":"t"}`, tasks, interact.Message{Type: interact.InvokeAction, Name: "sendMessage", Detach: true,
 			ContentType: "application/vnd.lmosd.turn+json", Data: []byte(`{"message":"hi","taskId":"t","kinds":[]}`)}, "t", false},
-		"a turn of no text": {talkTD, "sum", `{"taskId":7}`, `{}`, interact.Message{}, "", true},
+		"a turn of no text": {conversationalTD, "sum", `{"taskId":7}`, `{}`, interact.Message{}, "", true},
 	} {
-		tool := offerOf(t, c.doc).Tool(c.tool)
+		tool := featuresOf(t, c.doc).Tool(c.tool)
 		if tool == nil {
-			t.Errorf("%s: there is no tool %s", name, c.tool)
+			t.Errorf("%s: missing tool %s", name, c.tool)
 			continue
 		}
 		msg, said, e := tool.Message(protocol.Request("1", protocol.CallTool, json.RawMessage(`{"name":"x","arguments":`+c.args+`,"_meta":{"`+protocol.MetaCapabilities+`":`+c.caps+`}}`)))
@@ -111,7 +111,7 @@ func TestMessages(t *testing.T) {
 			t.Errorf("%s: got %+v %s, said is %+v", name, msg, msg.Data, said)
 		}
 	}
-	p := offerOf(t, lampTD).Prompt("recite")
+	p := featuresOf(t, allAffordancesTD).Prompt("recite")
 	for args, want := range map[string]string{`{}`: `{}`, `null`: `{}`, `{"what":"a poem"}`: `{"what":"a poem"}`} {
 		msg, e := p.Message(protocol.Request("1", protocol.GetPrompt, json.RawMessage(`{"name":"x","arguments":`+args+`}`)))
 		if e != nil || msg.Type != interact.InvokeAction || msg.Name != "recite" || string(msg.Data) != want {
@@ -123,7 +123,7 @@ func TestMessages(t *testing.T) {
 // A reply is a valid result: content as text, and structured data that matches the schema.
 func TestResults(t *testing.T) {
 	t.Parallel()
-	lamp := offerOf(t, lampTD)
+	lamp := featuresOf(t, allAffordancesTD)
 	part := func(media, data string) []interact.Part {
 		return []interact.Part{{Data: []byte(data), ContentType: media}}
 	}
@@ -157,9 +157,9 @@ func TestResults(t *testing.T) {
 }
 
 // A resource has a URI of the mesh, and one of its server.
-func TestURIs(t *testing.T) {
+func TestResourceURIs(t *testing.T) {
 	t.Parallel()
-	lamp, shop := offerOf(t, lampTD), offerOf(t, shopTD)
+	lamp, shop := featuresOf(t, allAffordancesTD), featuresOf(t, shopTD)
 	at := scheme + lamp.Alias
 	for uri, want := range map[string]string{
 		at + "/properties/on": "on ", at + "/events/broke": "broke ", at + "/properties/log?page=2": `log {"page":2}`, at + "/properties/log": "log ",
@@ -192,7 +192,7 @@ func TestURIs(t *testing.T) {
 	}
 	if own, templates := shop.Own(); len(own) != 1 || own[0].URI != "shop://menu" || len(templates) != 1 ||
 		templates[0].Template != "shop://pages/{n}" || shop.Resources[0].URI == "shop://menu" {
-		t.Errorf("a server's own are %+v, %+v", own, templates)
+		t.Errorf("the resources with URIs at the server are %+v, %+v", own, templates)
 	}
 }
 
@@ -208,7 +208,7 @@ func TestNames(t *testing.T) {
 		{"a__b", "c", "a-b-63e5c1c4__c"},
 	} {
 		got := joined(AliasOfPin(test.pin), test.action)
-		if i := strings.LastIndex(test.want, "-"); i > 0 && len(test.want)-i > hashLen { // hashes are not written by hand
+		if i := strings.LastIndex(test.want, "-"); i > 0 && len(test.want)-i > hashLen { // the tables have no hashes
 			if got[:i] != test.want[:i] || len(got) != len(test.want) {
 				t.Errorf("%s/%s: got %s, want one like %s", test.pin, test.action, got, test.want)
 			}
@@ -262,7 +262,7 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// sorted is a JSON document with its members in order.
+// sorted returns a JSON document with its members in order.
 func sorted(t *testing.T, raw json.RawMessage) string {
 	t.Helper()
 	if raw == nil {
@@ -277,14 +277,14 @@ func sorted(t *testing.T, raw json.RawMessage) string {
 
 // For every description the features are valid MCP, have valid names, and are found by name.
 func FuzzOf(f *testing.F) {
-	for _, doc := range []string{lampTD, shopTD, talkTD, parrotTD, `{"title":"x","actions":{"a":{"uriVariables":{"v":{"type":"integer"}},"input":{"type":"array"}}}}`,
+	for _, doc := range []string{allAffordancesTD, shopTD, conversationalTD, freeInputTD, `{"title":"x","actions":{"a":{"uriVariables":{"v":{"type":"integer"}},"input":{"type":"array"}}}}`,
 		`{"title":"x","properties":{"p":{"type":"object","properties":{"q":{"$ref":"#/properties/q"}},"writeOnly":true}}}`,
 		`{"title":"x","actions":{"mcp":{"@type":"mcp:Session"},"b":{"mcp:name":"\u202e","mcp:inputSchema":{"type":"object","x-mcp-header":"a"}}},"properties":{"p":{"mcp:uri":"a:b"},"q":{"mcp:uriTemplate":"{?x}"}}}`} {
 		f.Add([]byte(doc), "alias", "name")
 	}
 	f.Fuzz(func(t *testing.T, doc []byte, pin, action string) {
 		if name := joined(AliasOfPin(pin), action); len(name) > MaxName || !isPlain(name) || !others.MatchString(name) {
-			t.Errorf("%q of %q is called %q", action, pin, name)
+			t.Errorf("%q of %q has the name %q", action, pin, name)
 		}
 		d := described(doc)
 		if d == nil {
@@ -297,7 +297,7 @@ func FuzzOf(f *testing.F) {
 				t.Errorf("the tool %q cannot be used: %s", one.Name, written(one))
 			}
 			if !server && (len(one.Name) > MaxName || !isPlain(one.Name)) {
-				t.Errorf("a tool is called %q", one.Name)
+				t.Errorf("a tool has the name %q", one.Name)
 			}
 			_, _ = protocol.Params(one.Input)
 		}

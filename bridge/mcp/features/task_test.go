@@ -46,12 +46,12 @@ func TestInputRequests(t *testing.T) {
 		asks, bad := Requests(interact.Inputs{"k": c.in}, request)
 		if c.asks == "" {
 			if bad == nil || bad.Code != protocol.MissingCapability || !strings.Contains(string(bad.Data), "requiredCapabilities") {
-				t.Errorf("%s: asked %v, %v", name, asks, bad)
+				t.Errorf("%s: requests %v, %v", name, asks, bad)
 			}
 			continue
 		}
 		if bad != nil || !strings.Contains(string(written(asks)), c.asks) {
-			t.Errorf("%s: asked %s, %v", name, written(asks), bad)
+			t.Errorf("%s: requests %s, %v", name, written(asks), bad)
 		}
 		answers, open, bad := Answers(interact.Inputs{"k": c.in, "more": {}},
 			request.WithParam(json.RawMessage(`{"k":`+c.said+`,"other":{}}`), "inputResponses"))
@@ -59,7 +59,7 @@ func TestInputRequests(t *testing.T) {
 			t.Errorf("%s: got %v", name, bad)
 		}
 		if bad == nil && (string(answers["k"].Content) != c.content || len(answers) != 1 || len(open) != 1) {
-			t.Errorf("%s: answered %s, open %v", name, written(answers), open)
+			t.Errorf("%s: answers %s, open %v", name, written(answers), open)
 		}
 	}
 }
@@ -71,7 +71,7 @@ func TestStates(t *testing.T) {
 		task   string
 		failed bool
 		status interact.Status
-		back   string // what the status is
+		back   string // the task state of the status
 	}{
 		{"working", false, interact.StatusRunning, "working"},
 		{"working", false, interact.StatusRunning, "working"},
@@ -81,7 +81,7 @@ func TestStates(t *testing.T) {
 		{"failed", false, interact.StatusFailed, "failed"},
 		{"cancelled", false, interact.StatusCancelled, "cancelled"},
 		{"canceled", false, interact.StatusNone, ""},
-		{"paused", false, interact.StatusNone, ""}, // of a revision to come
+		{"paused", false, interact.StatusNone, ""}, // of a later revision
 		{"", false, interact.StatusNone, ""},
 	} {
 		if got := StatusOf(row.task, row.failed); got != row.status {
@@ -92,6 +92,6 @@ func TestStates(t *testing.T) {
 		}
 	}
 	if StateOf(interact.StatusPending, false) != "working" || StateOf(99, false) != "" {
-		t.Error("pending works, and what is not known is nothing")
+		t.Error("the state of pending or of an unknown status is wrong")
 	}
 }

@@ -46,7 +46,7 @@ func TestHintsAreRenderedInOnePlace(t *testing.T) {
 					return true
 				}
 				if of, ok := s.X.(*ast.Ident); !ok || of.Name != "protocol" && !(of.Name == "p" && strings.HasSuffix(path, "features/task.go")) {
-					t.Errorf("%s reads a hint by itself", path)
+					t.Errorf("%s reads a hint without Hint", path)
 				}
 				return true
 			})

@@ -9,8 +9,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Text is unchanged, and an ended connection is unreachable.
-func TestFaults(t *testing.T) {
+// Prose hints are unchanged, and the error of an ended connection does not contain its cause.
+func TestErrorTexts(t *testing.T) {
 	t.Parallel()
 	for _, hint := range []string{"pull harder", "well-known -- or not"} {
 		if got := Hint(interact.Errorf(interact.AgentFailed, hint, "x")); got != hint {
@@ -19,7 +19,7 @@ func TestFaults(t *testing.T) {
 	}
 	for _, err := range []error{io.EOF, io.ErrUnexpectedEOF, fmt.Errorf("read: %w", io.EOF)} {
 		if text := string(RespondError("1", FromError(err)).Bytes()); strings.Contains(text, "EOF") || !strings.Contains(text, "LMOS-1503") {
-			t.Errorf("%v is said as %s", err, text)
+			t.Errorf("%v has the text %s", err, text)
 		}
 	}
 }

@@ -45,17 +45,17 @@ func TestLines(t *testing.T) {
 }
 
 // Lines that wait during a write are written together, and each writer gets the result.
-func TestLinesTogether(t *testing.T) {
+func TestQueuedLinesAreWrittenTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const many = 50
 		here, there := net.Pipe()
 		l := Lines(here)
-		told := make(chan error, many)
+		results := make(chan error, many)
 		for i := range many {
-			go func() { told <- l.Write(t.Context(), Request(ID(strconv.Itoa(i)), "x", nil)) }()
+			go func() { results <- l.Write(t.Context(), Request(ID(strconv.Itoa(i)), "x", nil)) }()
 		}
-		synctest.Wait() // one is being written
+		synctest.Wait() // the first line is being written
 		got, seen, b := 0, map[string]bool{}, make([]byte, 64<<10)
 		for len(seen) < many {
 			n, err := there.Read(b)
@@ -76,18 +76,18 @@ func TestLinesTogether(t *testing.T) {
 			t.Errorf("%d lines were written in %d pieces", many, got)
 		}
 		for range many {
-			if err := <-told; err != nil {
+			if err := <-results; err != nil {
 				t.Error(err)
 			}
 		}
 		for range many {
-			go func() { told <- l.Write(t.Context(), Request("1", "x", nil)) }()
+			go func() { results <- l.Write(t.Context(), Request("1", "x", nil)) }()
 		}
 		synctest.Wait()
 		there.Close()
 		for range many {
-			if err := <-told; err == nil {
-				t.Error("it was told that a line was written")
+			if err := <-results; err == nil {
+				t.Error("Write of a failed line succeeded")
 			}
 		}
 		l.Close()
@@ -112,22 +112,22 @@ func (s *short) Write(p []byte) (int, error) {
 }
 
 // Of lines that are written together, only those that were not fully written fail, because the others must not be sent again.
-func TestSomeLinesOfMany(t *testing.T) {
+func TestPartialWriteOfQueuedLines(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := Request("1", "x", nil)
 		size := len(m.Bytes()) + 1
 		s := &short{make(chan struct{}), 4*size - 1}
 		l := Lines(s)
-		told := make(chan error, 6)
+		results := make(chan error, 6)
 		for range 6 {
-			go func() { told <- l.Write(t.Context(), m) }()
+			go func() { results <- l.Write(t.Context(), m) }()
 		}
-		synctest.Wait() // one is being written
+		synctest.Wait() // the first line is being written
 		close(s.begin)
 		failed := 0
 		for range 6 {
-			if <-told != nil {
+			if <-results != nil {
 				failed++
 			}
 		}
@@ -146,7 +146,7 @@ func TestWriteWithoutReader(t *testing.T) {
 	l := Lines(here)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	for range 2 { // one that writes, one that waits for its turn
+	for range 2 { // one that writes, and one that is queued
 		if err := l.Write(ctx, Request("1", "x", nil)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}

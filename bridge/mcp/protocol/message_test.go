@@ -18,7 +18,7 @@ func TestParse(t *testing.T) {
 	for text, want := range map[string]struct {
 		id     ID
 		method string
-		text   string // empty: as it was
+		text   string // empty: unchanged
 	}{
 		`{"jsonrpc":"2.0","id":7,"method":"tools/list"}`:                           {id: "7", method: "tools/list"},
 		`{"method":"ping","id":"a","jsonrpc":"2.0"}`:                               {id: `"a"`, method: "ping"},
@@ -46,7 +46,7 @@ func TestInvalidMessages(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]struct {
 		code int
-		id   ID // to answer to
+		id   ID // of the error response
 	}{
 		``:                 {code: ParseError},
 		`Hello`:            {code: ParseError},
@@ -85,7 +85,7 @@ func TestInvalidMessages(t *testing.T) {
 }
 
 // Changes keep the position of members; all other bytes are unchanged.
-func TestEdits(t *testing.T) {
+func TestEditsKeepOtherBytes(t *testing.T) {
 	t.Parallel()
 	const request = `{"id":1, "x":[ 1.0 ],"method":"m","params":{"n":1e2,"_meta":{"a":"\u00e9","b":2}},"jsonrpc":"2.0"}`
 	const bare = `{"jsonrpc":"2.0","id":"q","method":"m"}`
@@ -128,7 +128,7 @@ func TestEdits(t *testing.T) {
 }
 
 // A message of the maximum size can be given a longer id.
-func TestAnEditPassesTheLimit(t *testing.T) {
+func TestEditMayExceedTheLimit(t *testing.T) {
 	t.Parallel()
 	text := []byte(`{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"`)
 	text = append(append(text, bytes.Repeat([]byte("x"), MaxMessage-len(text)-3)...), `"}}`...)
@@ -137,7 +137,7 @@ func TestAnEditPassesTheLimit(t *testing.T) {
 		t.Fatal(err, len(text))
 	}
 	if m = m.WithID("123456789"); len(m.Bytes()) != MaxMessage+8 {
-		t.Error("the id is not there")
+		t.Error("the new id is missing")
 	}
 }
 
@@ -155,7 +155,7 @@ func TestParams(t *testing.T) {
 	}
 	e := new(Error)
 	if _, err := m.Param("arguments", "a"); !errors.As(err, &e) || e.Code != InvalidParams {
-		t.Errorf("got %v for a member that is there twice", err)
+		t.Errorf("got %v for a duplicate member", err)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestMeta(t *testing.T) {
 	}
 	m := Request("1", "x", map[string]any{"_meta": map[string]any{MetaVersion: "2027-01-01"}})
 	if e := m.CheckVersion(); e == nil || e.Code != UnsupportedVersion || !strings.Contains(string(e.Data), "2027-01-01") || !m.IsModern() {
-		t.Errorf("got %v for a revision of the future", e)
+		t.Errorf("got %v for a later revision", e)
 	}
 }
 
@@ -267,7 +267,7 @@ func sameBut(t *testing.T, before, after *Message, value string, path ...string)
 		!bytes.Equal(again.Result(), after.Result()) || !bytes.Equal(token, sameToken) {
 		t.Fatalf("%s is not taken for what it is: %+v", after.Bytes(), after)
 	}
-	got, want := tree(t, again.Bytes()), tree(t, before.Bytes())
+	got, want := decoded(t, again.Bytes()), decoded(t, before.Bytes())
 	at := want
 	for _, name := range path[:len(path)-1] {
 		next, ok := at[name].(map[string]any)
@@ -277,7 +277,7 @@ func sameBut(t *testing.T, before, after *Message, value string, path ...string)
 		}
 		at = next
 	}
-	at[path[len(path)-1]] = tree(t, []byte(`{"v":`+value+`}`))["v"]
+	at[path[len(path)-1]] = decoded(t, []byte(`{"v":`+value+`}`))["v"]
 	a, _ := json.Marshal(got)
 	b, _ := json.Marshal(want)
 	if !bytes.Equal(a, b) {
@@ -285,7 +285,7 @@ func sameBut(t *testing.T, before, after *Message, value string, path ...string)
 	}
 }
 
-func tree(t *testing.T, text []byte) (v map[string]any) {
+func decoded(t *testing.T, text []byte) (v map[string]any) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()

@@ -78,7 +78,7 @@ func TestCallersShareAConnection(t *testing.T) {
 		ids[m.Method()] = string(m.ID())
 	}
 	if ids["a"] == ids["b"] {
-		t.Error("both have one id")
+		t.Error("both requests have the same id")
 	}
 	write(t, server, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":`+ids["b"]+`,"progress":1}}`)
 	write(t, server, `{"jsonrpc":"2.0","method":"x","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":`+ids["b"]+`}}}`)
@@ -100,7 +100,7 @@ func TestCallersShareAConnection(t *testing.T) {
 		t.Errorf("got %v", a)
 	}
 	if got := (<-stray).Method() + (<-stray).Method(); got != "notifications/tools/list_changedping" || len(stray) > 0 {
-		t.Errorf("what belongs to nobody is %s, and %d more", got, len(stray))
+		t.Errorf("the messages without a request are %s, and %d more", got, len(stray))
 	}
 }
 
@@ -115,7 +115,7 @@ func TestCallsThatEndEarly(t *testing.T) {
 	first := read(t, server)
 	cancel()
 	if m := read(t, server); m.Method() != Cancelled || !errors.Is(<-calls, context.Canceled) {
-		t.Errorf("the server was told %s", m.Bytes())
+		t.Errorf("the server received %s", m.Bytes())
 	} else if raw, _ := m.Param("requestId"); ID(raw) != first.ID() {
 		t.Errorf("%s was cancelled", raw)
 	}
@@ -127,7 +127,7 @@ func TestCallsThatEndEarly(t *testing.T) {
 	second := read(t, server)
 	write(t, server, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":`+string(second.ID())+`}}`)
 	if m := read(t, server); m.Method() != Cancelled || !errors.Is(<-calls, left) {
-		t.Errorf("the server was told %s", m.Bytes())
+		t.Errorf("the server received %s", m.Bytes())
 	}
 	go func() { _, err := s.Call(t.Context(), Request("3", "c", nil), nil); calls <- err }()
 	third := read(t, server)
@@ -137,11 +137,11 @@ func TestCallsThatEndEarly(t *testing.T) {
 		t.Errorf("the response was lost: %v", err)
 	}
 	if err := <-ended; err != io.ErrUnexpectedEOF && !errors.Is(err, io.ErrClosedPipe) || !s.Ended() {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("the connection ended with %v", err)
 	}
 	<-s.Done()
 	if _, err := s.Call(t.Context(), Request("4", "d", nil), nil); err == nil {
-		t.Error("a connection that has ended answers")
+		t.Error("a call on an ended connection succeeded")
 	}
 }
 
@@ -154,7 +154,7 @@ func TestSlowCaller(t *testing.T) {
 		p.add(progress)
 	}
 	if p.size > maxQueuedBytes+2<<20 {
-		t.Errorf("%d bytes wait", p.size)
+		t.Errorf("%d bytes are queued", p.size)
 	}
 	p.add(Respond("1", struct{}{}))
 	p.add(Request("", ToolsChanged, nil))
@@ -173,7 +173,7 @@ func TestSlowCaller(t *testing.T) {
 		}
 	}
 	if n != 33 {
-		t.Errorf("%d came", n)
+		t.Errorf("%d messages", n)
 	}
 }
 
@@ -189,13 +189,13 @@ func TestLogMessagesOfOneRequest(t *testing.T) {
 		defer cancel()
 		go func() { _, _ = s.Call(ctx, logs("1", "first"), nil) }()
 		if m := read(t, server); m.Text("_meta", MetaLogLevel) != "info" || !s.Logging() {
-			t.Errorf("the server heard %s", m.Bytes())
+			t.Errorf("the server received %s", m.Bytes())
 		}
 		for method, waits := range map[string]time.Duration{Listen: 0, "second": logTimeout} {
 			begun := time.Now()
 			go func() { _, _ = s.Call(ctx, logs("2", method), nil) }()
 			if m := read(t, server); m.Text("_meta", MetaLogLevel) != "" || time.Since(begun) != waits {
-				t.Errorf("the server heard %s after %v", m.Bytes(), time.Since(begun))
+				t.Errorf("the server received %s after %v", m.Bytes(), time.Since(begun))
 			}
 		}
 	})

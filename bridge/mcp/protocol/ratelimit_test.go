@@ -16,7 +16,7 @@ func TestFloods(t *testing.T) {
 			}
 			p.add(Respond("1", struct{}{}))
 			if n := len(p.queue); n != want+1 || !p.queue[n-1].IsResponse() {
-				t.Errorf("%s: %d came", method, n)
+				t.Errorf("%s: %d messages", method, n)
 			}
 		})
 	}

@@ -12,12 +12,12 @@ import (
 
 // A script is a connection with fixed messages, which fails writes of requests named "broken".
 type script struct {
-	says  chan *Message
-	wrote []string
+	messages chan *Message
+	wrote    []string
 }
 
 func (s *script) Read(context.Context) (*Message, error) {
-	m, ok := <-s.says
+	m, ok := <-s.messages
 	if !ok {
 		return nil, io.EOF
 	}
@@ -37,9 +37,9 @@ func (s *script) Close() error { return nil }
 // Each written request gets one response: that of the server or, in order, the cause of its absence.
 func TestEnsureResponses(t *testing.T) {
 	t.Parallel()
-	s := &script{says: make(chan *Message, 16)}
+	s := &script{messages: make(chan *Message, 16)}
 	conn := EnsureResponses(s, func(err error) error {
-		return interact.Errorf(interact.Unreachable, "lmosd status", "it ended: %v", err)
+		return interact.Errorf(interact.Unreachable, "lmosd status", "the server ended: %v", err)
 	})
 	write := func(id ID, method string, want bool) {
 		t.Helper()
@@ -62,13 +62,13 @@ func TestEnsureResponses(t *testing.T) {
 	write("", Cancelled, true)  // of 5
 	for _, m := range []*Message{Respond("3", "first"), Respond("3", "again"), Respond("5", "late"), Respond("8", "never asked"),
 		Request("", Progress, nil), RespondError("", Errorf(ParseError, "what?"))} {
-		s.says <- m
+		s.messages <- m
 	}
-	close(s.says)
+	close(s.messages)
 	read("3", "first")
 	read("", Progress)
 	read("", "what?")
-	read("9", "it ended: EOF")
+	read("9", "the server ended: EOF")
 	read(`"b"`, `"code":"LMOS-1503"`)
 	read("7", `"retryable":true`)
 	for range 2 {

@@ -7,7 +7,7 @@ import (
 	"github.com/lmosd/lmosd/internal/opaque"
 )
 
-// A client gets the place where its call waits.
+// The error of a request state of another node names that node.
 func TestStateErrors(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A fake is an MCP server in this process. Its sessions echo requests, and send the messages of say.
+// A fake is an MCP server in this process. Its sessions echo requests, and send the messages of outgoing.
 type fake struct {
 	call    func(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error)
 	refused error
@@ -39,7 +39,7 @@ func (f *fake) Session(ctx context.Context) (protocol.Conn, error) {
 	if f.refused != nil {
 		return nil, f.refused
 	}
-	c := &fakeConn{say: make(chan *protocol.Message, 1024), heard: make(chan *protocol.Message, 1024)}
+	c := &fakeConn{outgoing: make(chan *protocol.Message, 1024), incoming: make(chan *protocol.Message, 1024)}
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	f.begun <- c
 	return c, nil
@@ -47,14 +47,14 @@ func (f *fake) Session(ctx context.Context) (protocol.Conn, error) {
 
 // A fakeConn answers echo and initialize, and leaves other requests to the test.
 type fakeConn struct {
-	say, heard chan *protocol.Message
-	ctx        context.Context
-	cancel     context.CancelFunc
+	outgoing, incoming chan *protocol.Message
+	ctx                context.Context
+	cancel             context.CancelFunc
 }
 
 func (c *fakeConn) Read(context.Context) (*protocol.Message, error) {
 	select {
-	case m := <-c.say:
+	case m := <-c.outgoing:
 		return m, nil
 	case <-c.ctx.Done():
 		return nil, io.EOF
@@ -66,9 +66,9 @@ func (c *fakeConn) Write(_ context.Context, m *protocol.Message) error {
 		return io.ErrClosedPipe
 	}
 	if m.Method() == "echo" || m.Method() == protocol.Initialize {
-		c.say <- protocol.Respond(m.ID(), m.Params())
+		c.outgoing <- protocol.Respond(m.ID(), m.Params())
 	} else {
-		c.heard <- m
+		c.incoming <- m
 	}
 	return nil
 }
@@ -78,15 +78,15 @@ func (c *fakeConn) Close() error {
 	return nil
 }
 
-// A rig is a handler on a listener.
-type rig struct {
+// A testServer is a handler on a listener.
+type testServer struct {
 	t      *testing.T
 	url    string
 	client *http.Client
 	server *fake
 }
 
-func newRig(t *testing.T, f *fake, o Options) *rig {
+func newTestServer(t *testing.T, f *fake, o Options) *testServer {
 	o.Server = f
 	h := New(o)
 	s := httptest.NewServer(h)
@@ -97,11 +97,11 @@ func newRig(t *testing.T, f *fake, o Options) *rig {
 		s.CloseClientConnections()
 		s.Close()
 	})
-	return &rig{t, s.URL, client, f}
+	return &testServer{t, s.URL, client, f}
 }
 
 // send sends a request; headers that are empty are left out.
-func (r *rig) send(ctx context.Context, method, body string, headers map[string]string) *http.Response {
+func (r *testServer) send(ctx context.Context, method, body string, headers map[string]string) *http.Response {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, r.url, strings.NewReader(body))
 	if err != nil {
@@ -122,7 +122,7 @@ func (r *rig) send(ctx context.Context, method, body string, headers map[string]
 }
 
 // ask returns the status and the whole body.
-func (r *rig) ask(method, body string, headers map[string]string) (int, string, http.Header) {
+func (r *testServer) ask(method, body string, headers map[string]string) (int, string, http.Header) {
 	r.t.Helper()
 	resp := r.send(r.t.Context(), method, body, headers)
 	defer resp.Body.Close()
@@ -134,7 +134,7 @@ func (r *rig) ask(method, body string, headers map[string]string) (int, string, 
 }
 
 // begin begins a session.
-func (r *rig) begin(headers map[string]string) (id string, c *fakeConn) {
+func (r *testServer) begin(headers map[string]string) (id string, c *fakeConn) {
 	r.t.Helper()
 	status, body, head := r.ask("POST", `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`, headers)
 	if id = head.Get(sessionID); status != 200 || id == "" {
@@ -180,12 +180,12 @@ func next[T any](t *testing.T, c <-chan T) (v T) {
 	select {
 	case v = <-c:
 	case <-time.After(20 * time.Second):
-		t.Fatal("nothing came")
+		t.Fatal("timed out waiting for an event")
 	}
 	return v
 }
 
-// modernRequest is a request of the new era, with its headers.
+// modernRequest returns a stateless request with its headers.
 func modernRequest(method string, params map[string]any, headers map[string]string) (string, map[string]string) {
 	params["_meta"] = map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: struct{}{}}
 	all := map[string]string{versionName: protocol.Modern, "Mcp-Method": method}

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"log/slog"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/internal/httpbody"
 	"github.com/lmosd/lmosd/internal/sse"
 )
 
@@ -78,9 +78,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// maxDeclared bounds the memory that is allocated for a declared Content-Length before the body arrives.
-const maxDeclared = 64 << 10
-
 // post handles one message.
 func (h *Handler) post(w http.ResponseWriter, r *http.Request) {
 	if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media != jsonType {
@@ -91,17 +88,15 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "expected Accept with "+jsonType+" and "+sse.MediaType, http.StatusNotAcceptable)
 		return
 	}
-	var body bytes.Buffer
-	body.Grow(int(min(max(r.ContentLength, 0), maxDeclared)) + bytes.MinRead) // ReadFrom grows a buffer with less free space
-	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, h.o.MaxBody))
-	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
+	body, err := httpbody.Read(w, r, h.o.MaxBody)
+	if errors.Is(err, httpbody.ErrTooLarge) {
 		http.Error(w, "message too large", http.StatusRequestEntityTooLarge)
 		return
 	} else if err != nil {
 		return // the client has disconnected
 	}
 	r = r.WithContext(protocol.WithCaller(r.Context(), h.o.Caller(r)))
-	m, err := protocol.Parse(body.Bytes())
+	m, err := protocol.Parse(body)
 	if bad, ok := err.(*protocol.Error); ok {
 		var id protocol.ID
 		if m != nil {

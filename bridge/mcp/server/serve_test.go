@@ -15,10 +15,10 @@ import (
 )
 
 // Invalid and contradictory requests are rejected with the status and code of the specification.
-func TestRefusals(t *testing.T) {
+func TestInvalidRequestsAreRejected(t *testing.T) {
 	t.Parallel()
 	params := []protocol.Param{{Header: "Region", Path: []string{"where", "region"}}, {Header: "N", Path: []string{"n"}}}
-	r := newRig(t, newFake(), Options{MaxBody: 4 << 10, Params: func(tool string) []protocol.Param {
+	r := newTestServer(t, newFake(), Options{MaxBody: 4 << 10, Params: func(tool string) []protocol.Param {
 		if tool == "t" {
 			return params
 		}
@@ -61,25 +61,25 @@ func TestRefusals(t *testing.T) {
 		"an old one in the header":     {tool: tool, headers: without(versionName, protocol.Legacy), status: 400, want: "-32020"},
 		"no revision in the body":      {body: bare(`"io.modelcontextprotocol/clientCapabilities":{}`), headers: map[string]string{versionName: protocol.Modern}, status: 400, want: "-32602"},
 		"no capabilities":              {body: bare(version), headers: map[string]string{versionName: protocol.Modern}, status: 400, want: "-32602"},
-		"a revision of the future": {body: strings.ReplaceAll(bare(version+`,"io.modelcontextprotocol/clientCapabilities":{}`), protocol.Modern, "2099-01-01"),
+		"a later revision": {body: strings.ReplaceAll(bare(version+`,"io.modelcontextprotocol/clientCapabilities":{}`), protocol.Modern, "2099-01-01"),
 			headers: map[string]string{versionName: "2099-01-01"}, status: 400, want: `"supported":["2026-07-28"]`},
-		"a method that is gone":         {body: strings.Replace(bare(version), "tools/list", "ping", 1), headers: map[string]string{versionName: protocol.Modern}, status: 404, want: `"id":"x"`},
-		"a response":                    {body: `{"jsonrpc":"2.0","id":1,"result":{}}`, headers: map[string]string{versionName: protocol.Modern}, status: 400, want: "-32600"},
-		"a notification":                {body: `{"jsonrpc":"2.0","method":"notifications/x"}`, headers: map[string]string{versionName: protocol.Modern}, status: 202},
-		"no JSON":                       {body: `{`, status: 400, want: "-32700"},
-		"a batch":                       {body: `[` + old + `]`, status: 400, want: "-32600"},
-		"nonsense with an id":           {body: `{"jsonrpc":"2.0","id":5}`, status: 400, want: `"id":5`},
-		"no session":                    {body: old, status: 400, want: "-32600"},
-		"an unknown session":            {body: old, headers: map[string]string{sessionID: "x"}, status: 404},
-		"an old revision that is none":  {body: old, headers: map[string]string{versionName: "1999-01-01"}, status: 400},
-		"too large":                     {body: strings.Repeat(" ", 5<<10), status: 413},
-		"no JSON by its type":           {body: old, headers: map[string]string{"Content-Type": "text/plain"}, status: 415},
-		"a client that takes no events": {body: old, headers: map[string]string{"Accept": "application/json"}, status: 406},
-		"PUT":                           {method: "PUT", status: 405},
-		"GET without a session":         {method: "GET", status: 400},
-		"GET in the new era":            {method: "GET", headers: map[string]string{versionName: protocol.Modern}, status: 405},
-		"GET that takes no events":      {method: "GET", headers: map[string]string{"Accept": "application/json"}, status: 406},
-		"DELETE of nothing":             {method: "DELETE", headers: map[string]string{sessionID: "x"}, status: 404},
+		"a removed method":                      {body: strings.Replace(bare(version), "tools/list", "ping", 1), headers: map[string]string{versionName: protocol.Modern}, status: 404, want: `"id":"x"`},
+		"a response":                            {body: `{"jsonrpc":"2.0","id":1,"result":{}}`, headers: map[string]string{versionName: protocol.Modern}, status: 400, want: "-32600"},
+		"a notification":                        {body: `{"jsonrpc":"2.0","method":"notifications/x"}`, headers: map[string]string{versionName: protocol.Modern}, status: 202},
+		"invalid JSON":                          {body: `{`, status: 400, want: "-32700"},
+		"a batch":                               {body: `[` + old + `]`, status: 400, want: "-32600"},
+		"an invalid message with an id":         {body: `{"jsonrpc":"2.0","id":5}`, status: 400, want: `"id":5`},
+		"no session":                            {body: old, status: 400, want: "-32600"},
+		"an unknown session":                    {body: old, headers: map[string]string{sessionID: "x"}, status: 404},
+		"an unsupported old revision":           {body: old, headers: map[string]string{versionName: "1999-01-01"}, status: 400, want: "unsupported MCP revision 1999-01-01\n"},
+		"too large":                             {body: strings.Repeat(" ", 5<<10), status: 413},
+		"another Content-Type":                  {body: old, headers: map[string]string{"Content-Type": "text/plain"}, status: 415},
+		"Accept without event streams":          {body: old, headers: map[string]string{"Accept": "application/json"}, status: 406},
+		"PUT":                                   {method: "PUT", status: 405},
+		"GET without a session":                 {method: "GET", status: 400},
+		"GET, stateless":                        {method: "GET", headers: map[string]string{versionName: protocol.Modern}, status: 405},
+		"GET with Accept without event streams": {method: "GET", headers: map[string]string{"Accept": "application/json"}, status: 406},
+		"DELETE of an unknown session":          {method: "DELETE", headers: map[string]string{sessionID: "x"}, status: 404},
 	} {
 		body, headers := c.body, c.headers
 		if c.tool != nil {
@@ -98,7 +98,7 @@ func TestRefusals(t *testing.T) {
 // The name in the header of tasks is that of the task.
 func TestTaskNameHeader(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, newFake(), Options{})
+	r := newTestServer(t, newFake(), Options{})
 	for name, want := range map[string]int{"T": 200, "U": 400, "": 400} {
 		body, headers := modernRequest("tasks/get", map[string]any{"taskId": "T"}, map[string]string{"Mcp-Name": name})
 		if status, got, _ := r.ask("POST", body, headers); status != want {
@@ -136,7 +136,7 @@ func TestStatelessRequest(t *testing.T) {
 		}
 		return protocol.Respond(m.ID(), struct{}{}), nil
 	}
-	r := newRig(t, f, Options{})
+	r := newTestServer(t, f, Options{})
 	for method, want := range map[string]struct {
 		status int
 		body   string
@@ -163,7 +163,7 @@ func TestStatelessRequest(t *testing.T) {
 
 func TestCallerReachesTheServer(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, newFake(), Options{Caller: func(r *http.Request) string { return r.Header.Get("X-Caller") }})
+	r := newTestServer(t, newFake(), Options{Caller: func(r *http.Request) string { return r.Header.Get("X-Caller") }})
 	body, headers := modernRequest("x", map[string]any{}, map[string]string{"X-Caller": "ada"})
 	_, got, _ := r.ask("POST", body, headers)
 	has(t, "a request", got, `"caller":"ada"`)

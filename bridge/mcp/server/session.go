@@ -37,7 +37,7 @@ type session struct {
 // serveSession handles a message of a session.
 func (h *Handler) serveSession(w http.ResponseWriter, r *http.Request, m *protocol.Message) {
 	if v := r.Header.Get(versionName); v != "" && !slices.Contains(protocol.LegacyRevisions, v) {
-		http.Error(w, "unsupported MCP revision "+v+"-", http.StatusBadRequest)
+		http.Error(w, "unsupported MCP revision "+v, http.StatusBadRequest)
 		return
 	}
 	id := r.Header.Get(sessionID)
@@ -335,14 +335,14 @@ func (s *session) queueLocked(m *protocol.Message) *eventQueue {
 	switch {
 	case m.Method() == protocol.Progress:
 		return nil // its request has ended
-	case latest == nil, unrelated[m.Method()] && common.hasReader(), len(s.open) > 1 && common.hasReader():
+	case latest == nil, isUnrelated[m.Method()] && common.hasReader(), len(s.open) > 1 && common.hasReader():
 		return common
 	}
 	return latest
 }
 
-// unrelated are the notifications that belong to no request.
-var unrelated = map[string]bool{protocol.ToolsChanged: true, protocol.PromptsChanged: true, protocol.ResourcesChanged: true, protocol.ResourceUpdated: true}
+// isUnrelated has the methods of the notifications that belong to no request.
+var isUnrelated = map[string]bool{protocol.ToolsChanged: true, protocol.PromptsChanged: true, protocol.ResourcesChanged: true, protocol.ResourceUpdated: true}
 
 // respond sends the messages of a request to the client: a response alone as JSON, otherwise a stream.
 func (s *session) respond(w http.ResponseWriter, r *http.Request, m *protocol.Message, o *eventQueue) {

@@ -24,7 +24,7 @@ func req(id, method string) string {
 // A session belongs to its caller, from initialize to DELETE.
 func TestSessionLifecycle(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, newFake(), Options{Caller: func(r *http.Request) string { return r.Header.Get("X-Caller") }})
+	r := newTestServer(t, newFake(), Options{Caller: func(r *http.Request) string { return r.Header.Get("X-Caller") }})
 	ada := map[string]string{"X-Caller": "ada"}
 	id, conn := r.begin(ada)
 	ada[sessionID] = id
@@ -35,12 +35,12 @@ func TestSessionLifecycle(t *testing.T) {
 	if status, _, _ := r.ask("POST", `{"jsonrpc":"2.0","method":"notifications/initialized"}`, ada); status != 202 {
 		t.Errorf("a notification: got %d", status)
 	}
-	if m := next(t, conn.heard); m.Method() != protocol.Initialized {
-		t.Errorf("the server heard %s", m.Bytes())
+	if m := next(t, conn.incoming); m.Method() != protocol.Initialized {
+		t.Errorf("the server received %s", m.Bytes())
 	}
 	for _, method := range []string{"POST", "GET", "DELETE"} {
 		if status, _, _ := r.ask(method, req("2", "echo"), map[string]string{"X-Caller": "eve", sessionID: id}); status != 404 {
-			t.Errorf("%s by another: got %d", method, status)
+			t.Errorf("%s of another caller: got %d", method, status)
 		}
 	}
 	if status, _, _ := r.ask("DELETE", "", ada); status != 204 || conn.ctx.Err() == nil {
@@ -57,85 +57,85 @@ func TestSessionLifecycle(t *testing.T) {
 
 // Each message belongs to one stream: responses and progress to their request, requests of the server to a waiting one, others to the
 // common stream.
-func TestStreamsOfASession(t *testing.T) {
+func TestStreamsOfSession(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, newFake(), Options{})
+	r := newTestServer(t, newFake(), Options{})
 	id, conn := r.begin(nil)
 	first := start(t, r, id, conn, "1")
 	second := start(t, r, id, conn, "2")
-	conn.say <- note(protocol.Progress)
+	conn.outgoing <- note(protocol.Progress)
 	if e := next(t, events(t, <-first)); e.m.Method() != protocol.Progress {
 		t.Errorf("got %s", e.m.Bytes())
 	}
-	conn.say <- protocol.Request("9", "elicitation/create", nil)
+	conn.outgoing <- protocol.Request("9", "elicitation/create", nil)
 	stream := events(t, <-second)
 	if e := next(t, stream); e.m.Method() != "elicitation/create" {
 		t.Errorf("got %s", e.m.Bytes())
 	}
-	if status, _, _ := r.ask("POST", `{"jsonrpc":"2.0","id":9,"result":{}}`, post(id)); status != 202 || next(t, conn.heard).ID() != "9" {
+	if status, _, _ := r.ask("POST", `{"jsonrpc":"2.0","id":9,"result":{}}`, post(id)); status != 202 || next(t, conn.incoming).ID() != "9" {
 		t.Errorf("an answer: got %d", status)
 	}
 	common := events(t, r.send(t.Context(), "GET", "", post(id)))
-	conn.say <- note(protocol.ToolsChanged)
+	conn.outgoing <- note(protocol.ToolsChanged)
 	if e := next(t, common); e.m.Method() != protocol.ToolsChanged {
 		t.Errorf("got %s", e.m.Bytes())
 	}
 	if status, body, _ := r.ask("POST", req("2", "slow"), post(id)); status != 400 || !strings.Contains(body, "is already in use") {
-		t.Errorf("an id twice: got %d %s", status, body)
+		t.Errorf("a duplicate id: got %d %s", status, body)
 	}
-	conn.say <- protocol.Respond("2", struct{}{})
+	conn.outgoing <- protocol.Respond("2", struct{}{})
 	if e := next(t, stream); e.m.ID() != "2" {
 		t.Errorf("got %s", e.m.Bytes())
 	}
 	if _, more := <-stream; more {
-		t.Error("the stream goes on after the response")
+		t.Error("the stream continues after the response")
 	}
 	again := events(t, r.send(t.Context(), "GET", "", post(id))) // a second reader takes over
 	if _, more := <-common; more {
-		t.Error("both streams go on")
+		t.Error("both streams continue")
 	}
-	conn.say <- note(protocol.ToolsChanged)
+	conn.outgoing <- note(protocol.ToolsChanged)
 	next(t, again)
 	conn.cancel() // the server ends
 	if _, more := <-again; more {
-		t.Error("the stream goes on after the end")
+		t.Error("the stream continues after the end")
 	}
 }
 
 // start sends a request that waits at the server. The channel receives its response after it has started.
-func start(t *testing.T, r *rig, id string, conn *fakeConn, request string) <-chan *http.Response {
+func start(t *testing.T, r *testServer, id string, conn *fakeConn, request string) <-chan *http.Response {
 	t.Helper()
 	out := make(chan *http.Response, 1)
 	go func() { out <- r.send(t.Context(), "POST", req(request, "slow"), post(id)) }()
-	next(t, conn.heard)
+	next(t, conn.incoming)
 	return out
 }
 
 // A client that lost its connection resumes the stream; the loss cancels nothing.
 func TestResume(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, newFake(), Options{})
+	r := newTestServer(t, newFake(), Options{})
 	id, conn := r.begin(nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		next(t, conn.heard)
-		conn.say <- note(protocol.Progress)
+		next(t, conn.incoming)
+		conn.outgoing <- note(protocol.Progress)
 	}()
 	stream := events(t, r.send(ctx, "POST", req("1", "slow"), post(id)))
 	e := next(t, stream)
 	cancel()
 	for range stream {
 	}
-	conn.say <- note(protocol.Progress)
-	conn.say <- protocol.Respond("1", struct{}{})
+	conn.outgoing <- note(protocol.Progress)
+	conn.outgoing <- protocol.Respond("1", struct{}{})
 	headers := post(id)
 	headers["Last-Event-ID"] = e.id
 	again := events(t, r.send(t.Context(), "GET", "", headers))
 	if next(t, again).m.Method() != protocol.Progress || next(t, again).m.ID() != "1" {
-		t.Error("it is not what comes next")
+		t.Error("the resumed stream skips an event")
 	}
 	if _, more := <-again; more {
-		t.Error("the stream goes on after the response")
+		t.Error("the stream continues after the response")
 	}
 	for _, bad := range []string{"99-1", "x", "-"} {
 		headers["Last-Event-ID"] = bad
@@ -148,7 +148,7 @@ func TestResume(t *testing.T) {
 // Sessions are bounded: an idle one makes room, a busy one does not.
 func TestTooManySessions(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, newFake(), Options{MaxSessions: 2})
+	r := newTestServer(t, newFake(), Options{MaxSessions: 2})
 	first, _ := r.begin(nil)
 	second, conn := r.begin(nil)
 	waits := start(t, r, second, conn, "1")
@@ -170,7 +170,7 @@ func TestTooManySessions(t *testing.T) {
 // The caller with the most sessions makes room first.
 func TestSessionsOfManyCallers(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, newFake(), Options{MaxSessions: 3, Caller: func(r *http.Request) string { return r.Header.Get("X-Caller") }})
+	r := newTestServer(t, newFake(), Options{MaxSessions: 3, Caller: func(r *http.Request) string { return r.Header.Get("X-Caller") }})
 	as := func(caller string) map[string]string { return map[string]string{"X-Caller": caller} }
 	first, _ := r.begin(as("ada"))
 	for range 10 {
@@ -201,7 +201,7 @@ func TestIdleSessions(t *testing.T) {
 		s.enter()
 		time.Sleep(time.Hour)
 		if ctx.Err() != nil {
-			t.Error("it ended while it was used")
+			t.Error("the session ended while it was used")
 		}
 		s.leave()
 		time.Sleep(time.Minute + time.Second)
@@ -217,7 +217,7 @@ func TestEventQueueIsBounded(t *testing.T) {
 	big := protocol.Request("", protocol.ToolsChanged, map[string]string{"x": strings.Repeat("x", 1<<20)})
 	for range 100 {
 		if !s.enqueue(big) {
-			t.Fatal("a client that opens no stream is sent away")
+			t.Fatal("the session of a client without the common stream ended")
 		}
 	}
 	if n := s.queues[0].bytes(); n > 2*maxReplayBytes+1024 {
@@ -228,15 +228,15 @@ func TestEventQueueIsBounded(t *testing.T) {
 	n := 0
 	for ; s.enqueue(protocol.Request("", "notifications/message", map[string]json.RawMessage{"x": big.Params()})); n++ {
 		if n > 100 {
-			t.Fatal("a client that does not read is waited for")
+			t.Fatal("the session of a client that does not read continues")
 		}
 	}
 	if n < 25 {
-		t.Errorf("it was sent away after %d MiB", n)
+		t.Errorf("the session ended after %d MiB", n)
 	}
 }
 
-// Streams of requests that have ended are forgotten, the oldest first.
+// Streams of ended requests are removed, the oldest first.
 func TestEventQueuesAreBounded(t *testing.T) {
 	t.Parallel()
 	s := &session{open: map[protocol.ID]*eventQueue{}, queues: []*eventQueue{newEventQueue(0)}}
@@ -272,27 +272,27 @@ func TestClose(t *testing.T) {
 	h.Close()
 	clients.Wait()
 	if h.admit(&session{}) {
-		t.Error("a closed handler takes sessions")
+		t.Error("a closed handler starts sessions")
 	}
 }
 
 // Progress and log messages above the limit are dropped, and the response is not.
-func TestProgressRateOfASession(t *testing.T) {
+func TestProgressRateOfSession(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, newFake(), Options{})
+	r := newTestServer(t, newFake(), Options{})
 	id, conn := r.begin(nil)
 	response := start(t, r, id, conn, "2")
 	for range 5000 {
-		conn.say <- note(protocol.LogMessage)
+		conn.outgoing <- note(protocol.LogMessage)
 	}
-	conn.say <- protocol.Respond("2", struct{}{})
-	chats := 0
+	conn.outgoing <- protocol.Respond("2", struct{}{})
+	delivered := 0
 	for e := range events(t, next(t, response)) {
 		if e.m.Method() == protocol.LogMessage {
-			chats++
+			delivered++
 		}
 	}
-	if chats == 0 || chats > 4000 { // 256, and 100 per second
-		t.Errorf("%d came", chats)
+	if delivered == 0 || delivered > 4000 { // 256, and 100 per second
+		t.Errorf("%d messages", delivered)
 	}
 }

@@ -19,7 +19,7 @@ const (
 	itemsWeight = 512 // bytes that an item counts in addition to its data
 )
 
-// A Shelf stores the bodies of block-wise transfers in one direction. It stores at most 256 bodies and 32 MiB, of which one host may have
+// A BlockStore stores the bodies of block-wise transfers in one direction. It stores at most 256 bodies and 32 MiB, of which one host may have
 // half, each for one minute after its last use. The zero value works. It is safe
 // for concurrent use.
 type BlockStore struct {

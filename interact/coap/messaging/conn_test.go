@@ -124,7 +124,7 @@ func TestPoolKeepsConnectionsAsLongAsTheyAreUsed(t *testing.T) {
 		}
 		time.Sleep(3 * idleAfter)
 		if size(p) != 0 {
-			t.Error("a connection is kept that nobody uses")
+			t.Error("an unused connection is kept")
 		}
 		if _, err := get(t, p, udpTarget); err != nil || dials.Load() != 2 {
 			t.Errorf("%d connections, %v", dials.Load(), err)
@@ -198,7 +198,7 @@ func TestPoolDialsOnce(t *testing.T) {
 		for n := range 10 {
 			work.Go(func() {
 				ctx := t.Context()
-				if n == 0 { // who leaves does not spoil it for the others
+				if n == 0 { // one that leaves does not affect the others
 					short, cancel := context.WithTimeout(ctx, time.Millisecond)
 					defer cancel()
 					ctx = short
@@ -517,7 +517,7 @@ func TestStreamsThatBreak(t *testing.T) {
 	}
 }
 
-// TestAFarEndThatDoesNotRead holds up nobody for long.
+// TestAFarEndThatDoesNotRead: a remote end that does not read blocks callers only for a short time.
 func TestAFarEndThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

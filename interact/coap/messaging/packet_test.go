@@ -230,7 +230,7 @@ func FuzzDatagram(f *testing.F) {
 	})
 }
 
-// inspect asks a packet everything that is asked of one.
+// inspect calls all methods of a packet.
 func inspect(p *Packet) {
 	p.Faulty()
 	p.Texts(message.URIPath)

@@ -124,10 +124,10 @@ func TestGuardTracksSentPackets(t *testing.T) {
 	t.Parallel()
 	sent := join(packetOf(0x82, "\x00\x01\x00\x01a\x01"), packetOf(0xa2, "\x00\x02\x00\x01a"))
 	tests := []struct {
-		name  string
-		sent  [][]byte
-		heard []byte
-		ok    bool
+		name     string
+		sent     [][]byte
+		received []byte
+		ok       bool
 	}{
 		{"a subscription", [][]byte{packetOf(0x82, "\x00\x01\x00\x01a\x01")}, packetOf(0x90, "\x00\x01\x00"), true},
 		{"its end", [][]byte{packetOf(0xa2, "\x01\x02\x00\x01a")}, packetOf(0xb0, "\x01\x02"), true},
@@ -141,7 +141,7 @@ func TestGuardTracksSentPackets(t *testing.T) {
 			false},
 	}
 	for _, tt := range tests {
-		g := NewConn(bufferConn{bytes.NewReader(join(connack3, tt.heard))}, FromBroker3, 1000)
+		g := NewConn(bufferConn{bytes.NewReader(join(connack3, tt.received))}, FromBroker3, 1000)
 		for _, p := range tt.sent {
 			if n, err := g.Write(p); n != len(p) || err != nil {
 				t.Fatal(n, err)
@@ -153,7 +153,7 @@ func TestGuardTracksSentPackets(t *testing.T) {
 	}
 }
 
-// A write that fails ends the connection; only who reads hears of it.
+// A failed write ends the connection; only the reader gets the error.
 func TestGuardKeepsFailedWritesToItself(t *testing.T) {
 	t.Parallel()
 	for _, r := range []Rule{FromBroker3, FromBroker} {
@@ -170,7 +170,7 @@ func TestGuardKeepsFailedWritesToItself(t *testing.T) {
 			g.Unlock()
 		}
 		if g.Cause() == nil {
-			t.Error("nobody knows that the connection ended")
+			t.Error("the end of the connection is not reported")
 		}
 		if _, err := g.Read(make([]byte, 1)); err == nil {
 			t.Error("it is read on")

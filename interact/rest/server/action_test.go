@@ -233,7 +233,7 @@ func TestEventsOfATask(t *testing.T) {
 	}
 }
 
-// A run that is lost while it is watched, and a node that stops, are told of.
+// The loss of a watched run, and the end of the node, are reported.
 func TestEventsOfATaskThatIsLost(t *testing.T) {
 	t.Parallel()
 	p := defaultPace
@@ -368,7 +368,7 @@ func TestResponseStreamWithARest(t *testing.T) {
 	}
 }
 
-// Values of JSON that come one by one are one value to who asks for JSON, and a line each to who takes lines.
+// A sequence of JSON values is one value for consumers that accept JSON, and a line each for those that accept lines.
 func TestResponseStreamOfValues(t *testing.T) {
 	t.Parallel()
 	const cbor = "\x18\x2a"
@@ -669,8 +669,8 @@ func TestActionThatRequiresInput(t *testing.T) {
 		status            int
 		want              string
 	}{
-		{"of who comes back", "lmos-input, wait=5", "k", 201, `{"status":"running","href":"/things/house/actions/toggle/run","lmosd:inputRequired":{"q":{"kind":"form"}}`},
-		{"of who has no key", "lmos-input", "", 428, "LMOS-1428"},
+		{"with the key of a run", "lmos-input, wait=5", "k", 201, `{"status":"running","href":"/things/house/actions/toggle/run","lmosd:inputRequired":{"q":{"kind":"form"}}`},
+		{"without a key", "lmos-input", "", 428, "LMOS-1428"},
 		{"of another", "", "k", 428, "LMOS-1428"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/form"
+	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/internal/sse"
@@ -104,7 +105,7 @@ func (v *visit) patient(m *interact.Message) (context.Context, context.CancelFun
 	return ctx, cancel, nil
 }
 
-// patience is the timeout of the consumer. A stream has the maximum, because it lasts as long as its source.
+// timeout is the timeout of the consumer. A stream has the maximum, because it lasts as long as its source.
 func (v *visit) timeout(m *interact.Message) (time.Duration, error) {
 	if text := v.param("timeout"); text != "" {
 		d, err := time.ParseDuration(text)
@@ -222,7 +223,7 @@ func (v *visit) loadBody(m *interact.Message) (err error) {
 		return nil
 	}
 	wrong := err // a body without a length may be none at all
-	if m.Data, err = readBody(v.w, v.r, rest.MaxBody); err != nil {
+	if m.Data, err = problem.ReadBody(v.w, v.r, rest.MaxBody); err != nil {
 		return err
 	}
 	if len(m.Data) == 0 {
@@ -246,31 +247,6 @@ func (v *visit) loadVariables(m *interact.Message, a *td.Affordance) (err error)
 		m.Data, m.ContentType = form.AddVariables(m.Data, query, a.URIVariables, interact.InputSchema(v.desc.Thing, m)), ""
 	}
 	return nil
-}
-
-// readBody reads a body of at most limit bytes.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	if r.ContentLength > limit {
-		w.Header().Set("Connection", "close") // instead of reading the rest
-		return nil, bodyTooLarge(limit)
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	var over *http.MaxBytesError
-	switch {
-	case errors.As(err, &over):
-		return nil, bodyTooLarge(limit)
-	case err != nil:
-		return nil, brokenOff(err)
-	}
-	return body, nil
-}
-
-func bodyTooLarge(limit int64) error {
-	return interact.Errorf(interact.TooLarge, "send less", "the body is larger than %d bytes", limit)
-}
-
-func brokenOff(err error) error {
-	return &interact.Error{Code: interact.Invalid, Title: "the body broke off", Hint: "send it again", Err: err}
 }
 
 // inputType returns the media type of a body: JSON, CBOR, or one that the affordance's forms name. Behind a form of the mesh,
@@ -347,7 +323,7 @@ func chunksOf(body io.Reader, before func(end bool)) iter.Seq2[[]byte, error] {
 				before(true)
 				return
 			case err != nil:
-				yield(nil, brokenOff(err))
+				yield(nil, problem.IncompleteBody(err))
 				return
 			}
 		}

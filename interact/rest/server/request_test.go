@@ -135,7 +135,7 @@ func TestServerTiming(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if resp, _ := send(t, "GET", w.url+"/properties/serial", ""); resp.Header.Get("Server-Timing") != "" {
-		t.Errorf("nobody asked for %s", resp.Header.Get("Server-Timing"))
+		t.Errorf("%s was not requested", resp.Header.Get("Server-Timing"))
 	}
 	for path, want := range map[string]string{`"x`: "total;dur=2.000", "a\r\nb": "total;dur=2.000", "": "total;dur=2.000",
 		"http": `total;dur=2.000, path;desc="http"`} {
@@ -300,7 +300,7 @@ func TestExplained(t *testing.T) {
 	}
 }
 
-// The paths of a server, as they are told apart.
+// The paths of a server.
 func TestParseSpot(t *testing.T) {
 	t.Parallel()
 	for rest, want := range map[string]spot{

@@ -62,7 +62,7 @@ type pace struct {
 	lease     time.Duration // of a webhook that is not renewed
 }
 
-// Known clients hold a long poll for one hour, and treat its end as the end of the subscription (wot.md §3).
+// Known clients hold a long poll for one hour, and treat its end as the end of the subscription.
 var defaultPace = pace{hold: 61 * time.Minute, keepAlive: 15 * time.Second, commit: 150 * time.Millisecond,
 	write: 10 * time.Second, read: time.Minute, look: 50 * time.Millisecond, retry: 500 * time.Millisecond,
 	deliver: 10 * time.Second, back: time.Second, lease: 24 * time.Hour}

@@ -44,7 +44,7 @@ type forms struct {
 
 // of returns the forms of an affordance, or of the whole thing. The order is what the known clients need: HTTP before WebSocket,
 // on which one of them hangs; long poll before server-sent events, of which one sees only those without a name, and another
-// takes the first form for a long poll, whatever it says (wot.md §3). Every scheme offers every operation.
+// takes the first form for a long poll, whatever it says. Every scheme offers every operation.
 func (f *forms) of(kind, name string, ops []string) []td.Form {
 	var all []td.Form
 	switch kind {

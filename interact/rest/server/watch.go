@@ -79,7 +79,7 @@ func (v *visit) watch(t interact.Type, how string) error {
 	})
 }
 
-// greet responds to a HEAD at once: some clients open a long poll with one, and wait a second for it (wot.md §3).
+// startStream responds to a HEAD at once: some clients open a long poll with one, and wait a second for it.
 func (v *visit) startStream(how string) {
 	h := v.w.Header()
 	h.Set("Cache-Control", "no-store")

@@ -397,7 +397,7 @@ func TestReaderThatDoesNotRead(t *testing.T) {
 	c.wait(t, "sse true")
 }
 
-// A blockedWriter takes an answer one write at a time, when it is told to.
+// A blockedWriter accepts one write for each signal.
 type blockedWriter struct {
 	httptest.ResponseRecorder
 	mu    sync.Mutex
@@ -411,7 +411,7 @@ func (b *blockedWriter) Write(p []byte) (int, error) {
 	return b.ResponseRecorder.Write(p)
 }
 
-// A reader that is alive and does not keep up is told why it is dropped, after what was read ahead for it.
+// A reader that does not keep up receives the buffered events, then the reason why it is dropped.
 func TestReaderThatIsTooSlow(t *testing.T) {
 	t.Parallel()
 	p := defaultPace
@@ -426,7 +426,7 @@ func TestReaderThatIsTooSlow(t *testing.T) {
 		r.Header.Set("Accept", sse.MediaType)
 		w.ServeHTTP(out, r)
 	}()
-	receive(t, w.left) // the mesh was left, because nobody read
+	receive(t, w.left) // the mesh was left, because there was no reader
 	close(out.allow)
 	receive(t, done)
 	text := out.Body.String()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/form"
+	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/internal/netguard"
@@ -116,7 +117,7 @@ func (v *visit) subscribe(t interact.Type) error {
 	if err != nil {
 		return err
 	}
-	body, err := readBody(v.w, v.r, rest.MaxBody)
+	body, err := problem.ReadBody(v.w, v.r, rest.MaxBody)
 	if err != nil {
 		return err
 	}

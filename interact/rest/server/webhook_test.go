@@ -47,10 +47,10 @@ func hasty() pace {
 	return p
 }
 
-// callTo is the body that asks for a webhook.
+// callTo is the body of a request for a webhook.
 func callTo(url string) string { return `{"callbackURL":"` + url + `"}` }
 
-// hooked asks for a webhook and returns its URL.
+// hooked requests a webhook and returns its URL.
 func (w *world) hooked(path, body string) string {
 	w.t.Helper()
 	resp, text := send(w.t, "POST", w.url+path, body, "Content-Type", jsonType)
@@ -316,7 +316,7 @@ func TestWebhookAnswers(t *testing.T) {
 	if s := w.ended(at); s.LastError != errGone.Error() || s.Name != "hot" {
 		t.Errorf("ended as %+v", s)
 	}
-	for i, status := range []int{204, 404} { // it is forgotten when the consumer says so
+	for i, status := range []int{204, 404} { // the response of the consumer removes it
 		if resp, body := send(t, "DELETE", at, ""); resp.StatusCode != status {
 			t.Errorf("%d: got %d %s", i, resp.StatusCode, body)
 		}
@@ -403,7 +403,7 @@ func TestWebhookIsRestarted(t *testing.T) {
 	}
 }
 
-// The same subscription renews the lease; without it the webhook ends, and says so.
+// The same subscription renews the lease; without it the webhook ends with a last event.
 func TestWebhookLease(t *testing.T) {
 	t.Parallel()
 	url, _ := consumer(t, always(200))

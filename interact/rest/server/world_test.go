@@ -58,7 +58,7 @@ type world struct {
 	left  chan error             // how the context was when an interaction was left
 }
 
-// newWorld starts a server that asks do. The thing is also known by the names.
+// newWorld starts a server that calls do. The thing is also known by the names.
 func newWorld(t *testing.T, o Options, do func(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool),
 	names ...string) *world {
 	t.Helper()

@@ -7,7 +7,7 @@ import (
 )
 
 // TestDeadlinesNeedNoClock writes a request with three seconds left by clocks that differ by minutes and hours, and reads it by
-// others: the bytes are the same, and whoever reads them has three seconds by its own clock.
+// others: the bytes are the same, and each reader has three seconds by its own clock.
 func TestDeadlinesNeedNoClock(t *testing.T) {
 	t.Parallel()
 	clock := time.Unix(1_800_000_000, 0)

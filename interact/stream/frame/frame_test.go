@@ -46,7 +46,7 @@ func TestIsLong(t *testing.T) {
 	}
 	for _, b := range []string{"", "\xa1", "\xa1\x02\x07", "\x07", "\xa1\x01\x61\x07"} {
 		if IsLong([]byte(b)) {
-			t.Errorf("%x asks for something long", b)
+			t.Errorf("%x announces a long frame", b)
 		}
 	}
 }

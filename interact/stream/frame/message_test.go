@@ -60,7 +60,7 @@ type wireMessage struct {
 	ActionID    string `cbor:"16,keyasint,omitempty"`
 }
 
-// wire returns the members that requests and replies share.
+// wireOf returns the members that requests and replies share.
 func wireOf(m *interact.Message) wireMessage {
 	return wireMessage{Type: uint64(m.Type), Thing: m.Thing, ID: m.ID, Correlation: m.Correlation, Name: m.Name,
 		Status: uint64(m.Status), ContentType: m.ContentType, TraceParent: m.TraceParent, TraceState: m.TraceState,
@@ -185,7 +185,7 @@ func TestReplyIsCBOR(t *testing.T) {
 			t.Fatal(err)
 		}
 		if req.Timing == nil || r.Timing != nil && *r.Timing == (interact.Timing{}) {
-			r.Timing = nil // not sent to who did not ask, nor when there is nothing to tell
+			r.Timing = nil // not sent without a request, or without a value
 		}
 		w := wireReply{wireMessage: wireOf(r), Began: nanoseconds(r.Began)}
 		if r.Timing != nil {
@@ -341,9 +341,9 @@ func TestBadMaps(t *testing.T) {
 		"a reply with a key":               {req, "a301090c01126161"},
 		"a reply that is detached":         {req, "a301090c0113f5"},
 		"a reply with accept":              {req, "a301090c01176161"},
-		"times that nobody asked for":      {req, "a301090c011401"},
+		"times without a request":          {req, "a301090c011401"},
 		"an agent's, neither":              {req, "a301090c011501"},
-		"a reply that asks for times":      {timed, "a301090c0114f5"},
+		"a reply that requests times":      {timed, "a301090c0114f5"},
 		"times of 0":                       {timed, "a301090c011400"},
 		"times of more than a year":        {timed, "a301090c01141b0001000000000000"},
 		"a beginning that is no integer":   {req, "a301090c01166161"},
@@ -436,7 +436,7 @@ func TestCausesAreNotSent(t *testing.T) {
 	t.Parallel()
 	secret := &interact.Error{Code: interact.Internal, Title: "it failed", Err: errors.New("open /var/lib/lmosd/identity.pem")}
 	if b := AppendError(nil, secret); bytes.Contains(b, []byte("identity.pem")) {
-		t.Errorf("the cause of a local error is told to peers: %q", b)
+		t.Errorf("the cause of a local error is sent to peers: %q", b)
 	}
 }
 
@@ -478,7 +478,7 @@ func TestTimesThatCannotBeSent(t *testing.T) {
 	}
 }
 
-// TestTook: what was measured is told, however short it was.
+// TestTook: each measured time is sent, however short.
 func TestTook(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]uint64{-1: 0, 0: 0, 1: 1, time.Microsecond: 1, 1999: 1, time.Second: 1_000_000,

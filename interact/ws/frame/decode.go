@@ -77,7 +77,7 @@ func (f *Frame) kind(m *members) (*word, error) {
 }
 
 func unknown(what, name, hint string) error {
-	return &interact.Error{Code: interact.NotAllowed, Title: "the " + what + " " + strconv.Quote(clip(name, 60)) + " is not known",
+	return &interact.Error{Code: interact.NotAllowed, Title: "the " + what + " " + strconv.Quote(Clip(name, 60)) + " is not known",
 		Hint: hint, Err: errUnsupported}
 }
 

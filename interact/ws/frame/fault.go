@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/internal/jsonedit"
-	"github.com/lmosd/lmosd/td"
 )
 
 // Prefixes of the types and instances of errors (LMOS, constants; Web Thing Protocol, errors).
@@ -17,9 +17,6 @@ const (
 	instanceBase = "https://eclipse.dev/lmos/protocol/v1/errors/"
 	errorBaseWTP = "https://w3c.github.io/web-thing-protocol/errors#"
 )
-
-// maxIssues limits the issues that are read from an error.
-const maxIssues = 100
 
 // A class is an encoded code: the fragment of the error type, and its status.
 type class struct {
@@ -198,30 +195,20 @@ func (f *Frame) readFault(m *members, b []byte) {
 }
 
 // ReadProblem reads an error of any dialect, or an RFC 9457 problem: status may be a text or a number. The result is Remote and never
-// nil; an unreadable error is [interact.AgentFailed]. Its texts have one line of at most [MaxText] bytes.
+// nil; an unreadable error is [interact.AgentFailed]. Its texts have one line of at most
+// [problem.MaxText] bytes.
 func ReadProblem(raw []byte) *interact.Error {
-	var p struct {
-		Type, Title, Detail, Code, Hint string
-		Status                          json.RawMessage
-		Next                            interact.Steps
-		Issues                          []td.Issue `json:"validationErrors"`
-	}
+	var p problem.Document
 	if text, ok := jsonedit.String(raw); ok {
 		p.Title = text
 	} else {
 		_ = json.Unmarshal(raw, &p) // a member of another type counts as absent
 	}
-	e := &interact.Error{Code: interact.AgentFailed, Remote: true, Title: clip(p.Detail, MaxText), Hint: clip(p.Hint, MaxText), Next: p.Next}
-	if e.Title == "" {
-		e.Title = clip(p.Title, MaxText)
-	}
+	e := p.ErrorOf(codeOf(&p))
+	e.Remote = true
 	if e.Hint == "" && len(e.Next) == 0 {
 		e.Hint = "see the log of the agent"
 	}
-	for _, i := range p.Issues[:min(len(p.Issues), maxIssues)] {
-		e.Issues = append(e.Issues, td.Issue{Pointer: clip(i.Pointer, MaxText), Reason: clip(i.Reason, MaxText)})
-	}
-	e.Code = codeOf(p.Code, p.Type, p.Status)
 	e.Started = e.Code == interact.Timeout // the agent may have acted before the timeout
 	if strings.HasSuffix(p.Type, "#"+unsupported) {
 		e.Err = errUnsupported
@@ -230,19 +217,18 @@ func ReadProblem(raw []byte) *interact.Error {
 }
 
 // codeOf returns the code in an error, else that of its type, else that of its status.
-func codeOf(text, typ string, status json.RawMessage) interact.Code {
-	if digits, ok := strings.CutPrefix(text, "LMOS-"); ok {
+func codeOf(p *problem.Document) interact.Code {
+	if digits, ok := strings.CutPrefix(p.Code, "LMOS-"); ok {
 		n, err := strconv.ParseUint(digits, 10, 16)
 		if err == nil && known[interact.Code(n)] {
 			return interact.Code(n)
 		}
 	}
-	if fragment, ok := strings.CutPrefix(typ, errorBase); ok && codes[fragment] != 0 {
+	if fragment, ok := strings.CutPrefix(p.Type, errorBase); ok && codes[fragment] != 0 {
 		return codes[fragment]
 	}
-	number := strings.Trim(string(status), `" `)
 	for fragment, code := range codes {
-		if fragment != unsupported && strconv.Itoa(classes[code].status) == number {
+		if fragment != unsupported && classes[code].status == int(p.Status) {
 			return code
 		}
 	}

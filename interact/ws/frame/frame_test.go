@@ -77,11 +77,11 @@ func TestReplies(t *testing.T) {
 		reply func(f *Frame) *Frame
 		want  string
 	}{
-		"kotlin hears what it wrote": {write, Kotlin, func(f *Frame) *Frame { return f.Answer(&interact.Message{}) },
+		"kotlin receives its value": {write, Kotlin, func(f *Frame) *Frame { return f.Answer(&interact.Message{}) },
 			`{"messageType":"propertyReading","correlationId":"m","property":"a b","data":7}`},
 		"doc, by name": {write, Doc, func(f *Frame) *Frame { return f.Answer(&interact.Message{}) },
 			`{"messageType":"propertyReadings","correlationId":"m","data":{"a b":7}}`},
-		"kotlin hears what it wrote, to an agent of HTTP that says nothing": {write, Kotlin, func(f *Frame) *Frame { return f.Answer(empty) },
+		"kotlin receives its value, from an agent of HTTP without a response body": {write, Kotlin, func(f *Frame) *Frame { return f.Answer(empty) },
 			`{"messageType":"propertyReading","correlationId":"m","property":"a b","data":7,"value":7}`},
 		"doc, to an agent that says nothing": {write, Doc, func(f *Frame) *Frame { return f.Answer(empty) },
 			`{"messageType":"propertyReadings","correlationId":"m","data":{"a b":7}}`},
@@ -90,7 +90,7 @@ func TestReplies(t *testing.T) {
 		"several, to an agent that says nothing": {several, Kotlin, func(f *Frame) *Frame {
 			return f.Answer(&interact.Message{Type: interact.PropertyReadings})
 		}, `{"messageType":"propertyReadings","correlationId":"m","data":{"a b":7}}`},
-		"wtp hears nothing": {inWTP, WTP, func(f *Frame) *Frame { return f.Answer(&interact.Message{}) },
+		"wtp receives nothing": {inWTP, WTP, func(f *Frame) *Frame { return f.Answer(&interact.Message{}) },
 			`{"messageType":"response","operation":"writeproperty","correlationID":"m","value":null}`},
 		"but what is confirmed": {inWTP, WTP, func(f *Frame) *Frame { return f.Answer(confirmed) },
 			`{"messageType":"response","value":8,"timestamp":"1970-01-01T00:00:00Z"}`},

@@ -76,4 +76,4 @@ func (p Packet) Encode() []byte {
 }
 
 // Phrase is a reason as a packet may have it: on one line, and clipped.
-func Phrase(reason string) []byte { return []byte(clip(reason, MaxWords)) }
+func Phrase(reason string) []byte { return []byte(Clip(reason, MaxWords)) }

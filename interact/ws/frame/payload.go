@@ -85,7 +85,7 @@ func (f *Frame) payload() (raw []byte, media string, coded bool, err error) {
 // unfit is the error for data that is not what its content type says.
 func (f *Frame) unfit(cause error) error {
 	e := interact.Errorf(interact.AgentFailed, "see what the agent sends, or name the right content type",
-		"the data of %s is not %s", clip(f.Name, 100), clip(f.Media(), 100))
+		"the data of %s is not %s", Clip(f.Name, 100), Clip(f.Media(), 100))
 	if f.Asks() {
 		e.Code, e.Hint = interact.Invalid, "send what the content type says"
 	}
@@ -112,7 +112,7 @@ func appendText(b []byte, s string) []byte {
 	return append(append(append(b, '"'), s...), '"')
 }
 
-// clip makes a peer's text fit to be shown: on one line, and of at most n bytes, cut at a character's border.
-func clip(text string, n int) string {
+// Clip returns the text of a peer for display: one line of at most n bytes, cut between characters.
+func Clip(text string, n int) string {
 	return interact.Clip(interact.Readable(text[:min(len(text), 4*n)]), n)
 }

@@ -61,7 +61,7 @@ func (m *members) add(quoted, value []byte) error {
 	case value[0] == 'n':
 		m.null[s] = true
 		return nil
-	case m.raw[s] != nil && !bytes.Equal(m.raw[s], value): // thingID and thingId may both be there, to please everybody
+	case m.raw[s] != nil && !bytes.Equal(m.raw[s], value): // both spellings, thingID and thingId, may be present
 		m.raw[s] = nil
 		return errTwice
 	}

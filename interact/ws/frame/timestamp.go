@@ -9,7 +9,7 @@ import (
 	"github.com/lmosd/lmosd/internal/jsonedit"
 )
 
-// moment reads a time as any dialect writes it: RFC 3339, with the suffix of RFC 9557, or a number of seconds or
+// timestamp reads a time as any dialect writes it: RFC 3339, with the suffix of RFC 9557, or a number of seconds or
 // milliseconds since 1970, as Kotlin does. Zero is what cannot be read.
 func timestamp(raw []byte) time.Time {
 	if len(raw) == 0 {

@@ -193,21 +193,12 @@ func (c *Console) headline(title string, code interact.Code) string {
 // problemOf returns e as one line of JSON: the RFC 9457 problem of the API, in an envelope.
 func problemOf(e *interact.Error) []byte {
 	type document struct {
-		Type      string     `json:"type"`
-		Code      string     `json:"code"`
-		Title     string     `json:"title"`
-		Status    int        `json:"status"`
-		Detail    string     `json:"detail"`
-		Cause     string     `json:"cause,omitempty"`
-		Hint      string     `json:"hint"`
-		Retryable bool       `json:"retryable"`
-		Remote    bool       `json:"remote"`
-		Exit      int        `json:"exit"`
-		Issues    []td.Issue `json:"validationErrors,omitempty"`
+		problem.Document
+		Cause string `json:"cause,omitempty"`
+		Exit  int    `json:"exit"`
 	}
-	p := document{Type: problem.TypePrefix + e.Code.Slug(), Code: e.Code.String(), Title: e.Code.Title(), Status: problem.Status(e.Code),
-		Detail: e.Title, Hint: e.Hint, Retryable: e.Code.Retryable(), Remote: e.Remote, Exit: ExitOf(e.Code), Issues: e.Issues}
-	p.Detail = cmp.Or(p.Detail, p.Title)
+	p := document{Document: problem.New(e), Exit: ExitOf(e.Code)}
+	p.Detail, p.Instance = cmp.Or(e.Title, p.Title), "" // an instance names one response
 	if e.Err != nil {
 		p.Cause = e.Err.Error()
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/httpbody"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -47,13 +47,13 @@ func Content(c *cli.Console, name string, most int) ([]byte, error) {
 		defer f.Close()
 		reader = f
 	}
-	b, err := io.ReadAll(io.LimitReader(reader, int64(most)+1))
+	b, err := httpbody.ReadAll(reader, -1, int64(most))
 	switch {
-	case err != nil:
-		return nil, Unreadable(name, err)
-	case len(b) > most:
+	case errors.Is(err, httpbody.ErrTooLarge):
 		return nil, interact.Errorf(interact.TooLarge, "remove what is not needed", "%s has more than %d KiB",
 			Called(name), most>>10)
+	case err != nil:
+		return nil, Unreadable(name, err)
 	}
 	return b, nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// Agents returns the table of agents that were found.
+// Agents returns the table of agents that were found. Narrow terminals keep AGENT, STATE and SEEN.
 func Agents(items []api.Agent, wide bool, now time.Time) *terminal.Table {
 	t := &terminal.Table{Header: []string{"AGENT", "CAPABILITIES", "ACTIONS", "STATE", "SEEN"}, Keep: []int{0, 3, 4}, Wide: wide}
 	if wide {

@@ -1,8 +1,4 @@
-// Package streambody ends the body of an HTTP request when its connection is lost.
-//
-// A client of net/http returns the loss of a connection only after the body was read to its end, and its context does not shorten that
-// wait ([net/http.Transport] of Go 1.26, persistConn.mapRoundTripError). A body whose next bytes do not come would block the request.
-package streambody
+package httpbody
 
 import (
 	"context"
@@ -10,6 +6,10 @@ import (
 	"net"
 	"net/http/httptrace"
 )
+
+// A client of net/http returns the loss of a connection only after the body was read to its end, and its context does not shorten that
+// wait ([net/http.Transport] of Go 1.26, persistConn.mapRoundTripError). A body whose next bytes do not come would block the request.
+// [Dial] and [Bind] end it.
 
 // A Dialer opens a connection.
 type Dialer func(ctx context.Context, network, addr string) (net.Conn, error)

@@ -24,7 +24,7 @@ func TestImportVersion03(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, Options{})
 			cards := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.Path != "/.well-known/agent.json" { // as the oldest have it
+				if r.URL.Path != "/.well-known/agent.json" { // the path of the oldest agents
 					http.NotFound(w, r)
 					return
 				}
@@ -33,11 +33,11 @@ func TestImportVersion03(t *testing.T) {
 					{"id":"sum","name":"Sum","description":"x","tags":["t"]},{"id":"count","name":"Count","description":"x","tags":["t"]},{"id":"fail","name":"Fail","description":"x","tags":["t"]}]}`, s.url+old.path, old.transport))
 			}))
 			defer cards.Close()
-			far := bridgetest.NewMesh(t)
-			imports(t, far, cards.URL, "old", Options{})
+			mesh := bridgetest.NewMesh(t)
+			imports(t, mesh, cards.URL, "old", Options{})
 			for action, test := range map[string][2]string{"echo": {`"hello"`, `"hello"`}, "sum": {`{"a":1,"b":2}`, `3,"3"`}, "count": {`2`, `0,"0",1,"1"`}, "book": {`{"city":"Bonn"}`, `{"when":`},
 				"fail": {`true`, interact.AgentFailed.String()}} {
-				parts, err := call(t, far, "old", action, test[0], func(interact.Inputs) interact.Answers {
+				parts, err := call(t, mesh, "old", action, test[0], func(interact.Inputs) interact.Answers {
 					return interact.Answers{"when": {Action: interact.Accept, Content: []byte(`{"day":"Monday"}`)}}
 				})
 				got := strings.Join(parts, ",")
@@ -48,9 +48,9 @@ func TestImportVersion03(t *testing.T) {
 					t.Errorf("%s gives %s, %v; want %s", action, got, err, test[1])
 				}
 			}
-			at := guarded(t, far, Options{}) + "/old"
+			at := guarded(t, mesh, Options{}) + "/old"
 			for over, ask := range bindings {
-				task := ask(t, at, protocol.SendMessage, configured(say(skill("slow", row{"until": over})), "returnImmediately", true), nil).task(t)
+				task := ask(t, at, protocol.SendMessage, configured(messageParams(skill("slow", row{"until": over})), "returnImmediately", true), nil).task(t)
 				if got := ask(t, at, protocol.GetTask, row{"id": task.ID, "historyLength": 0}, nil).task(t); got.ID != task.ID || got.History != nil || got.Status.State.Terminal() {
 					t.Errorf("%s: get gives %+v", over, got)
 				}
@@ -62,7 +62,7 @@ func TestImportVersion03(t *testing.T) {
 				if a := <-events; len(a.events) > 0 && !strings.Contains(string(a.events[len(a.events)-1]), "TASK_STATE_CANCELED") {
 					t.Errorf("%s: the events are %s, %v", over, a.events, a.err)
 				}
-				if a := ask(t, at, protocol.SendMessage, with(say(text("x")), "taskId", task.ID), nil); a.err == nil || a.err.Code != protocol.UnsupportedOperation {
+				if a := ask(t, at, protocol.SendMessage, with(messageParams(text("x")), "taskId", task.ID), nil); a.err == nil || a.err.Code != protocol.UnsupportedOperation {
 					t.Errorf("%s: a task that ended gives %s, %v", over, a.result, a.err)
 				}
 				list := ask(t, at, protocol.ListTasks, row{}, nil)

@@ -1,4 +1,4 @@
-package streambody
+package httpbody
 
 import (
 	"bufio"

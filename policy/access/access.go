@@ -1,0 +1,160 @@
+// Package access decides which caller may do what: it compiles rules to Cedar policies, and evaluates those that concern a request.
+//
+// Without a rule for a request the relation of the caller decides (see [Set.Decide]). A rule that denies wins over all rules that allow.
+// Sources: Cedar policy language; docs/decisions/0037-access-rules.md.
+package access
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+)
+
+// An Op is an operation that a caller may be allowed.
+type Op string
+
+// The operations. The first three concern the node, the others one of its Things.
+const (
+	Connect   Op = "connect"   // open streams
+	Store     Op = "store"     // store records in the DHT
+	Relay     Op = "relay"     // connect to others through this node
+	Find      Op = "find"      // receive the description
+	Read      Op = "read"      // read and observe properties
+	Write     Op = "write"     // write properties
+	Invoke    Op = "invoke"    // invoke, query, cancel and continue actions
+	Subscribe Op = "subscribe" // subscribe to events
+	Delegate  Op = "delegate"  // delegate a right to another caller
+	Manage    Op = "manage"    // change the node or its Things
+)
+
+// Call is the name of read, write, invoke and subscribe together in rules.
+const Call Op = "call"
+
+var (
+	calls = []Op{Read, Write, Invoke, Subscribe}
+	ops   = []Op{Connect, Store, Relay, Find, Read, Write, Invoke, Subscribe, Delegate, Manage}
+)
+
+// A Visibility is the audience of a description. The zero value is Public.
+type Visibility uint8
+
+// The audiences, from the largest to the smallest.
+const (
+	Public       Visibility = iota
+	Partners                // members of the organization, and callers that a rule lets find it
+	Organization            // members of the organization
+	Private                 // consumers of this node
+)
+
+// String returns "public", "partners", "organization" or "private".
+func (v Visibility) String() string {
+	return [...]string{"public", "partners", "organization", "private"}[min(v, Private)]
+}
+
+// A Target is what a request concerns: a Thing of this node, or the node itself, which is the zero value.
+type Target struct {
+	ID           string
+	Names        []string // by which rules name the Thing
+	Capabilities []string // with those above them: "urn:example", "urn:example:catalogue"
+	Visibility   Visibility
+}
+
+// A Request is an operation that a caller wants to perform.
+type Request struct {
+	Op         Op
+	Target     *Target // nil: the node
+	Affordance string  // name of the property, action or event; empty: none in particular
+	Hops       int     // nodes that the message has passed
+	Now        time.Time
+	// Input returns the input as decoded JSON. It is called only if a rule mentions the input. Nil: there is none.
+	Input func() (any, error)
+}
+
+// A Decision is the answer to a request.
+type Decision struct {
+	Allow    bool
+	Rule     string // "policy.yaml:12", or "" if none concerns the request
+	Op       Op
+	Relation did.Relation
+	// Problem is the reason why a rule that may deny the request could not be evaluated.
+	Problem string
+}
+
+// Why returns the reason for a person, without the text of a rule: "no rule lets partner callers invoke".
+func (d Decision) Why() string {
+	switch {
+	case d.Problem != "":
+		return d.Problem
+	case d.Rule != "" && d.Allow:
+		return fmt.Sprintf("a rule lets the caller %s", d.Op)
+	case d.Rule != "":
+		return fmt.Sprintf("a rule denies %s to the caller", d.Op)
+	case d.Allow:
+		return fmt.Sprintf("%s callers may %s", d.Relation, d.Op)
+	}
+	return fmt.Sprintf("no rule lets %s callers %s", d.Relation, d.Op)
+}
+
+// The rights of untrusted callers.
+const (
+	UntrustedOpen = "open" // they find public Things and call them
+	UntrustedFind = "find" // they find public Things
+	UntrustedNone = "none" // they may not connect
+)
+
+// Decide decides a request. Without a rule that concerns it:
+//
+//   - consumers of this node may do all that the listener permits,
+//   - members of the organization may connect, store, relay, find and call, except private Things,
+//   - partners may connect, store, and find public Things,
+//   - untrusted callers may do what Options.Untrusted states.
+//
+// A caller without a principal may do nothing. Decide is safe for concurrent use.
+func (s *Set) Decide(p *did.Principal, r Request) Decision {
+	if p == nil {
+		return Decision{Op: r.Op, Problem: "the request has no caller"}
+	}
+	if d, decided := s.byRules(p, r); decided {
+		return d
+	}
+	return s.byRelation(p, r)
+}
+
+// byRelation decides a request that no rule concerns.
+func (s *Set) byRelation(p *did.Principal, r Request) Decision {
+	visibility := Public
+	if r.Target != nil {
+		visibility = r.Target.Visibility
+	}
+	var allow bool
+	switch p.Relation {
+	case did.Local:
+		allow = true
+	case did.Own:
+		allow = r.Op != Manage && r.Op != Delegate && visibility < Private
+	case did.Partner:
+		allow = r.Op == Connect || r.Op == Store || r.Op == Find && visibility == Public
+	default:
+		switch s.untrusted {
+		case UntrustedOpen:
+			allow = r.Op != Manage && r.Op != Delegate && visibility == Public
+		case UntrustedFind:
+			allow = r.Op == Connect || r.Op == Store || r.Op == Find && visibility == Public
+		}
+	}
+	return Decision{Allow: allow, Op: r.Op, Relation: p.Relation}
+}
+
+// Options of a [Set].
+type Options struct {
+	// Self is the organization of this node; empty: none.
+	Self did.DID
+	// Organization returns the organization that rules call name. It also knows names of former partners.
+	Organization func(name string) (did.DID, bool)
+	// Untrusted is UntrustedOpen, UntrustedFind or UntrustedNone.
+	Untrusted string
+}
+
+func isOp(o Op) bool { return slices.Contains(ops, o) }

@@ -1,0 +1,265 @@
+package access
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/didtest"
+)
+
+const (
+	acme   = did.DID("did:webvh:QmPEQVM1JPTyrvEgBcDXwjK4TeyLGSX1PxjgyeAisdWM1p:acme.example")
+	globex = did.DID("did:webvh:QmT4z6dmPzCDBmvDWUtjmCqeeaiPFJnVgMBzQyNo8kRVqA:globex.example")
+)
+
+var (
+	node   = didtest.Key(1).DID()
+	other  = didtest.Key(2).DID()
+	local  = did.Consumer(did.Loopback, "")
+	member = &did.Principal{DID: node, Node: node, Via: did.Peer, Org: globex, Roles: []string{"ops"}, Relation: did.Own}
+	agent  = &did.Principal{DID: other, Node: other, Name: "crm", Via: did.Peer, Org: acme, Roles: []string{"node", "customer-service"}, Relation: did.Partner}
+	guest  = &did.Principal{DID: other, Node: other, Via: did.Peer, Org: acme, Roles: []string{"node"}, Relation: did.Partner}
+	alien  = &did.Principal{DID: other, Node: other, Via: did.Peer}
+
+	logistics = &Target{ID: "urn:lmos:did:key:z6Mk:logistics", Names: []string{"logistics"}, Capabilities: []string{"urn:example", "urn:example:catalogue"}, Visibility: Partners}
+	payout    = &Target{ID: "urn:lmos:did:key:z6Mk:payout", Names: []string{"payout"}}
+	hidden    = &Target{ID: "urn:lmos:did:key:z6Mk:hidden", Names: []string{"hidden"}, Visibility: Private}
+)
+
+func options() Options {
+	return Options{Self: globex, Untrusted: UntrustedFind, Organization: func(name string) (did.DID, bool) {
+		id, ok := map[string]did.DID{"acme": acme, "globex": globex}[name]
+		return id, ok
+	}}
+}
+
+func build(t testing.TB, o Options, rules string) *Set {
+	t.Helper()
+	b := NewBuilder(o)
+	if err := b.AddYAML("policy.yaml", []byte("apiVersion: lmosd/v1\nrules:\n"+rules)); err != nil {
+		t.Fatal(err)
+	}
+	return b.Build()
+}
+
+func TestWithoutRulesTheRelationDecides(t *testing.T) {
+	t.Parallel()
+	for _, untrusted := range []string{UntrustedOpen, UntrustedFind, UntrustedNone} {
+		o := options()
+		o.Untrusted = untrusted
+		s := NewBuilder(o).Build()
+		for _, c := range []struct {
+			who     *did.Principal
+			target  *Target
+			allowed string // operations
+		}{
+			{nil, payout, ""},
+			{local, hidden, "find read write invoke subscribe delegate manage"},
+			{member, payout, "find read write invoke subscribe"},
+			{member, logistics, "find read write invoke subscribe"},
+			{member, hidden, ""},
+			{member, nil, "connect store relay"},
+			{guest, payout, "find"},
+			{guest, logistics, ""},
+			{guest, nil, "connect store"},
+			{alien, payout, map[string]string{UntrustedOpen: "find read write invoke subscribe", UntrustedFind: "find"}[untrusted]},
+			{alien, logistics, ""},
+			{alien, hidden, ""},
+			{alien, nil, map[string]string{UntrustedOpen: "connect store relay", UntrustedFind: "connect store"}[untrusted]},
+			{did.Consumer(did.Unproven, ""), payout, map[string]string{UntrustedOpen: "find read write invoke subscribe", UntrustedFind: "find"}[untrusted]},
+		} {
+			var got []string
+			for _, op := range ops {
+				ofNode := op == Connect || op == Store || op == Relay
+				if d := s.Decide(c.who, Request{Op: op, Target: c.target}); d.Allow && ofNode == (c.target == nil) {
+					got = append(got, string(op))
+				} else if !d.Allow && d.Why() == "" {
+					t.Errorf("%s: %s: no reason", c.who.Short(), op)
+				}
+			}
+			if strings.Join(got, " ") != c.allowed {
+				t.Errorf("%s: %s (%+v): got %v, want %s", untrusted, c.who.Short(), c.target, got, c.allowed)
+			}
+		}
+	}
+}
+
+func TestRules(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	amount := func(n float64) func() (any, error) {
+		return func() (any, error) { return map[string]any{"amount": n, "note": nil, "tags": []any{"a", 1.5}}, nil }
+	}
+	for name, c := range map[string]struct {
+		rules   string
+		who     *did.Principal
+		request Request
+		allow   bool
+		rule    string
+	}{
+		"a role, an action":             {"  - {allow: acme/customer-service, to: invoke, on: logistics/track}", agent, Request{Op: Invoke, Target: logistics, Affordance: "track"}, true, "policy.yaml:3"},
+		"another action":                {"  - {allow: acme/customer-service, to: invoke, on: logistics/track}", agent, Request{Op: Invoke, Target: logistics, Affordance: "steer"}, false, ""},
+		"another role":                  {"  - {allow: acme/customer-service, to: invoke, on: logistics/track}", guest, Request{Op: Invoke, Target: logistics, Affordance: "track"}, false, ""},
+		"a role of another partner":     {"  - {allow: acme/ops, to: invoke, on: logistics}", member, Request{Op: Find, Target: hidden}, false, ""},
+		"another operation":             {"  - {allow: acme/customer-service, to: invoke, on: logistics/track}", agent, Request{Op: Write, Target: logistics, Affordance: "track"}, false, ""},
+		"part of a name":                {"  - {allow: acme, to: invoke, on: 'logistics/tr*k'}", agent, Request{Op: Invoke, Target: logistics, Affordance: "track"}, true, "policy.yaml:3"},
+		"all of a Thing":                {"  - {allow: acme, to: call, on: logistics/*}", guest, Request{Op: Read, Target: logistics, Affordance: "x"}, true, "policy.yaml:3"},
+		"an id":                         {"  - {allow: acme, to: call, on: 'urn:lmos:did:key:z6Mk:logistics'}", guest, Request{Op: Subscribe, Target: logistics}, true, "policy.yaml:3"},
+		"a capability above":            {"  - {allow: partners, to: [find, read], on: 'cap:urn:example'}", guest, Request{Op: Find, Target: logistics}, true, "policy.yaml:3"},
+		"a capability beside":           {"  - {allow: partners, to: [find, read], on: 'cap:urn:exam'}", guest, Request{Op: Find, Target: logistics}, false, ""},
+		"own role":                      {"  - {allow: own/ops, to: find, on: hidden}", member, Request{Op: Find, Target: hidden}, true, "policy.yaml:3"},
+		"anyone":                        {"  - {allow: anyone, to: call, on: payout}", alien, Request{Op: Invoke, Target: payout}, true, "policy.yaml:3"},
+		"a node":                        {"  - {allow: '" + string(other) + "', to: call, on: payout}", alien, Request{Op: Invoke, Target: payout}, true, "policy.yaml:3"},
+		"a consumer of a node":          {"  - {allow: '" + string(other) + "#crm', to: call, on: payout}", agent, Request{Op: Invoke, Target: payout}, true, "policy.yaml:3"},
+		"another consumer":              {"  - {allow: '" + string(other) + "#crm', to: call, on: payout}", guest, Request{Op: Invoke, Target: payout}, false, ""},
+		"an organization by DID":        {"  - {allow: '" + string(acme) + "', to: call, on: payout}", guest, Request{Op: Invoke, Target: payout}, true, "policy.yaml:3"},
+		"a token":                       {"  - {deny: 'token:dashboard', to: write}", did.Consumer(did.Token, "dashboard"), Request{Op: Write, Target: payout}, false, "policy.yaml:3"},
+		"a socket is no token":          {"  - {deny: 'token:dashboard', to: write}", did.Consumer(did.Socket, "dashboard"), Request{Op: Write, Target: payout}, true, ""},
+		"deny wins":                     {"  - {allow: acme, to: '*', on: payout}\n  - {deny: anyone, to: call, on: payout}", guest, Request{Op: Invoke, Target: payout}, false, "policy.yaml:4"},
+		"deny wins in any order":        {"  - {deny: [acme, own], to: '*'}\n  - {allow: anyone, to: call}", guest, Request{Op: Invoke, Target: payout}, false, "policy.yaml:3"},
+		"deny of local callers":         {"  - {deny: local, to: invoke, on: payout}", local, Request{Op: Invoke, Target: payout}, false, "policy.yaml:3"},
+		"the node":                      {"  - {deny: partners, to: connect, on: node}", guest, Request{Op: Connect}, false, "policy.yaml:3"},
+		"a Thing is not the node":       {"  - {allow: untrusted, to: '*', on: node}", alien, Request{Op: Invoke, Target: payout}, false, ""},
+		"a condition that holds":        {"  - {allow: anyone, to: invoke, on: payout, when: 'context.input.amount <= 100 && context.hops < 3'}", alien, Request{Op: Invoke, Target: payout, Hops: 1, Input: amount(100)}, true, "policy.yaml:3"},
+		"a condition that does not":     {"  - {allow: anyone, to: invoke, on: payout, when: 'context.input.amount <= 100 && context.hops < 3'}", alien, Request{Op: Invoke, Target: payout, Input: amount(101)}, false, ""},
+		"a condition without input":     {"  - {allow: anyone, to: invoke, on: payout, when: 'context.input.amount <= 100'}", alien, Request{Op: Invoke, Target: payout}, false, ""},
+		"an affordance and a condition": {"  - {allow: anyone, to: invoke, on: payout/pay, when: 'context.hops < 3'}", alien, Request{Op: Invoke, Target: payout, Affordance: "steal"}, false, ""},
+		"deny that fails denies":        {"  - {deny: anyone, to: invoke, when: 'context.input.amount > 100'}", member, Request{Op: Invoke, Target: payout}, false, "policy.yaml:3"},
+		"deny with a text for input":    {"  - {deny: anyone, to: invoke, when: 'context.input.amount > 100'}", member, Request{Op: Invoke, Target: payout, Input: func() (any, error) { return map[string]any{"amount": "7"}, nil }}, false, "policy.yaml:3"},
+		"input that is not JSON":        {"  - {deny: anyone, to: invoke, when: 'context.input.amount > 100'}", member, Request{Op: Invoke, Target: payout, Input: func() (any, error) { return nil, errors.New("no JSON") }}, false, ""},
+		"a time":                        {"  - {allow: acme, to: invoke, when: 'context.time < datetime(\"2026-12-01\")'}", guest, Request{Op: Invoke, Target: payout, Now: noon}, true, "policy.yaml:3"},
+		"a time that is over":           {"  - {allow: acme, to: invoke, when: 'context.time < datetime(\"2026-11-01\")'}", guest, Request{Op: Invoke, Target: payout, Now: noon}, false, ""},
+		"a proxy":                       {"  - {deny: local, to: write, when: 'context.via == \"loopback\"'}", local, Request{Op: Write, Target: payout}, false, "policy.yaml:3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := build(t, options(), c.rules).Decide(c.who, c.request)
+			if d.Allow != c.allow || d.Rule != c.rule || d.Why() == "" {
+				t.Errorf("got %+v", d)
+			}
+		})
+	}
+}
+
+func TestCedar(t *testing.T) {
+	t.Parallel()
+	b := NewBuilder(options())
+	err := b.AddCedar("policy.cedar", []byte(`// comment
+permit (principal in Role::"`+acme.Method()+`/x", action, resource);
+permit (principal in Org::"QmPEQVM1JPTyrvEgBcDXwjK4TeyLGSX1PxjgyeAisdWM1p", action == Action::"invoke", resource in Name::"payout")
+  unless { context.hops > 2 };
+forbid (principal is Agent in Relation::"partner", action, resource == Thing::"urn:lmos:did:key:z6Mk:hidden");
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := b.Build()
+	if d := s.Decide(guest, Request{Op: Invoke, Target: payout, Hops: 2}); !d.Allow || d.Rule != "policy.cedar:3" {
+		t.Errorf("permit: %+v", d)
+	}
+	if d := s.Decide(guest, Request{Op: Invoke, Target: payout, Hops: 3}); d.Allow {
+		t.Errorf("unless: %+v", d)
+	}
+	if d := s.Decide(guest, Request{Op: Find, Target: hidden}); d.Allow || d.Rule != "policy.cedar:5" {
+		t.Errorf("forbid: %+v", d)
+	}
+}
+
+func TestWrongRulesAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ rules, want string }{
+		"no caller":           {"  - {to: call}", "policy.yaml:3:6: a rule needs allow or deny"},
+		"two effects":         {"  - {allow: own, deny: acme, to: call}", "not both"},
+		"no operation":        {"  - {allow: own}", "a rule needs to"},
+		"unknown operation":   {"  - {allow: own, to: [call, fly]}", `unknown operation "fly"`},
+		"unknown caller":      {"  - {allow: own, to: call}\n  - {deny: initech, to: call}", `policy.yaml:4:6: unknown caller "initech"`},
+		"unknown partner":     {"  - {allow: initech/ops, to: call}", `unknown caller "initech/ops"`},
+		"empty role":          {"  - {allow: acme/, to: call}", "empty role"},
+		"weak key":            {"  - {allow: 'did:key:z6Mk', to: call}", "invalid DID"},
+		"unknown member":      {"  - {allow: own, to: call, if: 1}", "policy.yaml:3"},
+		"condition":           {"  - {allow: own, to: call, when: 'context.'}", "when:"},
+		"condition that ends": {"  - {allow: own, to: call, when: 'true}; permit(principal, action, resource) when {true'}", "expected one condition"},
+		"not YAML":            {"  - {allow: [", "policy.yaml:"},
+		"rules as text":       {"  x", "policy.yaml:"},
+	} {
+		b := NewBuilder(options())
+		err := b.AddYAML("policy.yaml", []byte("apiVersion: lmosd/v1\nrules:\n"+c.rules))
+		if e, ok := errors.AsType[*Error](err); !ok || !strings.Contains(err.Error(), c.want) || e.Line == 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+		if len(b.policies) > 0 {
+			t.Errorf("%s: rules before the error remain", name)
+		}
+	}
+	for name, text := range map[string]string{"another version": "apiVersion: lmosd/v9\nrules: []", "no version": "rules: []", "too large": strings.Repeat("#", MaxFile+1)} {
+		if err := NewBuilder(options()).AddYAML("policy.yaml", []byte(text)); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	if err := NewBuilder(options()).AddCedar("policy.cedar", []byte("permit (principal, action, resource)\nwhen {")); err == nil {
+		t.Error("an incomplete policy was accepted")
+	}
+	none := Options{}
+	if err := NewBuilder(none).AddYAML("policy.yaml", []byte("apiVersion: lmosd/v1\nrules: [{allow: own/ops, to: call}]")); err == nil || !strings.Contains(err.Error(), "no organization") {
+		t.Errorf("own role without an organization: %v", err)
+	}
+	if err := NewBuilder(none).AddYAML("policy.yaml", []byte("")); err != nil {
+		t.Errorf("an empty file: %v", err)
+	}
+}
+
+// Rules for others do not change a decision, and the index finds the same rules as Cedar over all of them.
+func FuzzRules(f *testing.F) {
+	f.Add([]byte("apiVersion: lmosd/v1\nrules:\n  - {allow: [acme, own/ops], to: [find, call], on: ['cap:urn:example', logistics/t*], when: 'context.hops < 3'}"))
+	f.Add([]byte("permit (principal in Org::\"x\", action, resource);"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		b := NewBuilder(options())
+		_ = b.AddYAML("policy.yaml", text)
+		_ = b.AddCedar("policy.cedar", text)
+		s := b.Build()
+		var all candidates
+		for _, one := range b.policies {
+			plain := *one
+			plain.actions = nil // evaluated by Cedar
+			all = append(all, &plain)
+		}
+		for _, p := range []*did.Principal{local, member, agent, alien} {
+			for _, target := range []*Target{nil, logistics, payout} {
+				r := Request{Op: Invoke, Target: target, Affordance: "track"}
+				one, decided := s.byRules(p, r)
+				every := &Set{untrusted: s.untrusted, named: true, by: map[entity]map[entity][]*policy{{}: {{}: all}}}
+				two, decidedToo := every.byRules(p, r)
+				if decided != decidedToo || one.Allow != two.Allow {
+					t.Fatalf("%s on %+v: with the index %+v %t, without %+v %t", p.Short(), target, one, decided, two, decidedToo)
+				}
+			}
+		}
+	})
+}
+
+func BenchmarkDecide(b *testing.B) {
+	var allows, denies strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&allows, "  - {allow: acme/customer-service, to: invoke, on: thing-%d/track}\n", i)
+		fmt.Fprintf(&denies, "  - {deny: '%s', to: '*'}\n", didtest.Key(1000+i).DID())
+	}
+	for name, rules := range map[string]string{"none": "", "rules=1000": allows.String(), "denies=1000": denies.String() + "  - {allow: acme, to: invoke, on: thing-7}\n"} {
+		b.Run(name, func(b *testing.B) {
+			s := NewBuilder(options()).Build()
+			if rules != "" {
+				s = build(b, options(), rules)
+			}
+			target := &Target{ID: "urn:x:7", Names: []string{"thing-7"}, Capabilities: []string{"urn:example", "urn:example:catalogue"}}
+			b.ReportAllocs()
+			for b.Loop() {
+				if d := s.Decide(agent, Request{Op: Invoke, Target: target, Affordance: "track"}); d.Allow != (rules != "") {
+					b.Fatal(d)
+				}
+			}
+		})
+	}
+}

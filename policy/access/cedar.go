@@ -1,0 +1,485 @@
+package access
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/cedar-policy/cedar-go"
+	"github.com/cedar-policy/cedar-go/ast"
+	"github.com/cedar-policy/cedar-go/types"
+
+	"github.com/lmosd/lmosd/did"
+)
+
+// The types of entities in policies.
+const (
+	agentType        = "Agent"    // a caller: did.Principal.ID
+	nodeType         = "Node"     // the DID of a node, of its consumers too; "self" as a resource
+	roleType         = "Role"     // "ORGANIZATION/role"
+	organizationType = "Org"      // the SCID of a did:webvh, otherwise the DID
+	tokenType        = "Token"    // the name of an access token of this node
+	relationType     = "Relation" // "own", "partner", "untrusted", "local"
+	actionType       = "Action"   // an operation
+	thingType        = "Thing"    // the id of a Thing of this node
+	nameType         = "Name"     // a name of a Thing
+	capabilityType   = "Cap"      // a capability of a Thing, and those above it
+	audienceType     = "Audience" // the visibility of a Thing
+	self             = "self"     // the node as a resource
+)
+
+type effect bool
+
+const (
+	permit effect = true
+	forbid effect = false
+)
+
+// An entity is a caller or a resource. The zero value is any. Of a role, id is the organization and role its name.
+type entity struct{ typ, id, role string }
+
+// uid returns the entity as policies name it.
+func (e entity) uid() types.EntityUID {
+	if e.typ == roleType {
+		return types.NewEntityUID(roleType, types.String(e.id+"/"+e.role))
+	}
+	return types.NewEntityUID(types.EntityType(e.typ), types.String(e.id))
+}
+
+// entityOf returns the entity that a policy names.
+func entityOf(typ, id string) entity {
+	if organization, role, ok := strings.Cut(id, "/"); ok && typ == roleType {
+		return entity{typ, organization, role}
+	}
+	return entity{typ: typ, id: id}
+}
+
+// organizationID returns the id of an organization, which stays when its domain changes: the SCID of a did:webvh, otherwise the DID.
+func organizationID(id did.DID) string {
+	if rest, ok := strings.CutPrefix(string(id), "did:webvh:"); ok {
+		scid, _, _ := strings.Cut(rest, ":")
+		return scid
+	}
+	return string(id)
+}
+
+// A Builder collects rules for a [Set]. It is not safe for concurrent use.
+type Builder struct {
+	o        Options
+	policies []*policy
+}
+
+// NewBuilder returns a builder without rules.
+func NewBuilder(o Options) *Builder { return &Builder{o: o} }
+
+// A policy is a compiled policy.
+type policy struct {
+	id        string // of its rule
+	effect    effect
+	principal entity // the scope; the zero value is any
+	resource  entity
+	compiled  *cedar.Policy
+	input     bool // a condition mentions the input
+	// Policies without conditions need no evaluation: the index finds those with the caller and the resource, actions has the operations.
+	// Nil: the policy must be evaluated.
+	actions    []Op
+	pattern    types.Pattern // of affordances; only with hasPattern
+	hasPattern bool
+}
+
+// add adds the policy of one caller and one resource of a rule.
+func (b *Builder) add(id string, e effect, caller entity, operations []Op, on, when string) error {
+	p := ast.Permit()
+	if e == forbid {
+		p = ast.Forbid()
+	}
+	if caller != (entity{}) {
+		p = p.PrincipalIn(caller.uid())
+	}
+	actions := make([]types.EntityUID, len(operations))
+	for i, o := range operations {
+		actions[i] = entity{typ: actionType, id: string(o)}.uid()
+	}
+	p = p.ActionInSet(actions...)
+	resource, affordance := resourceOf(on)
+	if resource != (entity{}) {
+		p = p.ResourceIn(resource.uid())
+	}
+	if affordance != "" {
+		p = p.When(ast.Context().Access("affordance").Like(pattern(affordance)))
+	}
+	if when != "" {
+		condition, err := parseCondition(when)
+		if err != nil {
+			return err
+		}
+		merged, err := withCondition(p, condition)
+		if err != nil {
+			return err
+		}
+		return b.addPolicy(id, merged)
+	}
+	if err := b.addPolicy(id, cedar.NewPolicyFromAST(p)); err != nil {
+		return err
+	}
+	last := b.policies[len(b.policies)-1]
+	last.actions = operations
+	if affordance != "" {
+		last.hasPattern, last.pattern = true, pattern(affordance)
+	}
+	return nil
+}
+
+// resourceOf returns the resource of a rule, and the pattern of its affordances.
+func resourceOf(on string) (entity, string) {
+	switch {
+	case on == "*":
+		return entity{}, ""
+	case on == "node":
+		return entity{typ: nodeType, id: self}, ""
+	case strings.HasPrefix(on, "cap:"):
+		return entity{typ: capabilityType, id: on[len("cap:"):]}, ""
+	case strings.Contains(on, ":"): // an id
+		return entity{typ: thingType, id: on}, ""
+	}
+	name, affordance, _ := strings.Cut(on, "/")
+	if affordance == "*" {
+		affordance = ""
+	}
+	return entity{typ: nameType, id: name}, affordance
+}
+
+// pattern returns the pattern of a text in which "*" matches any text.
+func pattern(s string) types.Pattern {
+	var parts []any
+	for i, literal := range strings.Split(s, "*") {
+		if i > 0 {
+			parts = append(parts, types.Wildcard{})
+		}
+		if literal != "" {
+			parts = append(parts, types.String(literal))
+		}
+	}
+	return types.NewPattern(parts...)
+}
+
+// parseCondition parses a condition in Cedar: exactly one policy contains it.
+func parseCondition(when string) (*cedar.Policy, error) {
+	all, err := cedar.NewPolicyListFromBytes("when", []byte("permit (principal, action, resource) when {\n"+when+"\n};"))
+	if err != nil {
+		return nil, fmt.Errorf("when: %s", strings.TrimPrefix(err.Error(), "parser error: "))
+	}
+	if len(all) != 1 {
+		return nil, errors.New("when: expected one condition")
+	}
+	return all[0], nil
+}
+
+// withCondition returns the policy with the condition of another one, too. The JSON form of Cedar lists conditions.
+func withCondition(p *ast.Policy, condition *cedar.Policy) (*cedar.Policy, error) {
+	var whole, extra map[string]json.RawMessage
+	for _, one := range []struct {
+		from json.Marshaler
+		into *map[string]json.RawMessage
+	}{{p, &whole}, {condition, &extra}} {
+		raw, err := one.from.MarshalJSON()
+		if err == nil {
+			err = json.Unmarshal(raw, one.into)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	var conditions, more []json.RawMessage
+	_ = json.Unmarshal(whole["conditions"], &conditions) // absent without a condition
+	if err := json.Unmarshal(extra["conditions"], &more); err != nil {
+		return nil, err
+	}
+	joined, err := json.Marshal(append(conditions, more...))
+	if err != nil {
+		return nil, err
+	}
+	whole["conditions"] = joined
+	raw, err := json.Marshal(whole)
+	if err != nil {
+		return nil, err
+	}
+	out := &cedar.Policy{}
+	return out, out.UnmarshalJSON(raw)
+}
+
+// AddCedar adds policies in Cedar. The error is an [*Error]; the set is then unchanged.
+func (b *Builder) AddCedar(file string, text []byte) error {
+	if len(text) > MaxFile {
+		return &Error{File: file, Msg: fmt.Sprintf("larger than %d bytes", MaxFile)}
+	}
+	all, err := cedar.NewPolicyListFromBytes(file, text)
+	if err != nil {
+		return &Error{File: file, Msg: strings.TrimPrefix(err.Error(), "parser error: ")}
+	}
+	added := &Builder{o: b.o}
+	for _, p := range all {
+		at := p.Position()
+		if err := added.addPolicy(fmt.Sprintf("%s:%d", file, at.Line), p); err != nil {
+			return &Error{File: file, Line: at.Line, Column: at.Column, Msg: err.Error()}
+		}
+	}
+	b.policies = append(b.policies, added.policies...)
+	return nil
+}
+
+// A scope is the part of the JSON form of a policy that names callers or resources.
+type scope struct {
+	Op     string
+	Entity struct{ Type, ID string }
+	In     *struct {
+		Entity struct{ Type, ID string }
+	}
+}
+
+func (s scope) entity() entity {
+	switch {
+	case s.In != nil:
+		return entityOf(s.In.Entity.Type, s.In.Entity.ID)
+	case s.Op == "==" || s.Op == "in":
+		return entityOf(s.Entity.Type, s.Entity.ID)
+	}
+	return entity{}
+}
+
+// addPolicy reads the scope of a policy, by which the set finds it.
+func (b *Builder) addPolicy(id string, p *cedar.Policy) error {
+	raw, err := p.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	var form struct {
+		Principal, Resource scope
+		Conditions          json.RawMessage
+	}
+	if err := json.Unmarshal(raw, &form); err != nil {
+		return err
+	}
+	b.policies = append(b.policies, &policy{id: id, effect: effect(p.Effect() == cedar.Permit), principal: form.Principal.entity(),
+		resource: form.Resource.entity(), compiled: p, input: strings.Contains(string(form.Conditions), `"input"`)})
+	return nil
+}
+
+// A Set is a compiled set of rules. It is immutable and safe for concurrent use.
+type Set struct {
+	untrusted string
+	named     bool // some rules name single consumers
+	// by has the policies by principal and by resource of their scopes.
+	by map[entity]map[entity][]*policy
+}
+
+// Build returns the set of the rules.
+func (b *Builder) Build() *Set {
+	s := &Set{untrusted: b.o.Untrusted, by: map[entity]map[entity][]*policy{}}
+	for _, p := range b.policies {
+		s.named = s.named || p.principal.typ == agentType
+		if s.by[p.principal] == nil {
+			s.by[p.principal] = map[entity][]*policy{}
+		}
+		s.by[p.principal][p.resource] = append(s.by[p.principal][p.resource], p)
+	}
+	return s
+}
+
+// callers appends the entities that scopes of principals may name for p.
+func (s *Set) callers(all []entity, p *did.Principal) []entity {
+	all = append(all, entity{}, entity{typ: relationType, id: p.Relation.String()})
+	if s.named { // the id of a consumer is made of two parts
+		all = append(all, entity{typ: agentType, id: p.ID()})
+	}
+	if p.Node != "" {
+		all = append(all, entity{typ: nodeType, id: string(p.Node)})
+	}
+	if p.Via == did.Token && p.Name != "" {
+		all = append(all, entity{typ: tokenType, id: p.Name})
+	}
+	if p.Org != "" {
+		id := organizationID(p.Org)
+		all = append(all, entity{typ: organizationType, id: id})
+		for _, role := range p.Roles {
+			all = append(all, entity{roleType, id, role})
+		}
+	}
+	return all
+}
+
+// targets appends the entities that scopes of resources may name for t.
+func targets(all []entity, t *Target) []entity {
+	all = append(all, entity{})
+	if t == nil {
+		return append(all, entity{typ: nodeType, id: self})
+	}
+	all = append(all, entity{typ: thingType, id: t.ID}, entity{typ: audienceType, id: t.Visibility.String()})
+	for _, n := range t.Names {
+		all = append(all, entity{typ: nameType, id: n})
+	}
+	for _, c := range t.Capabilities {
+		all = append(all, entity{typ: capabilityType, id: c})
+	}
+	return all
+}
+
+// candidates are the policies whose scopes may match a request, with their positions as ids.
+type candidates []*policy
+
+// All yields the policies for Cedar.
+func (c candidates) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
+	return func(yield func(cedar.PolicyID, *cedar.Policy) bool) {
+		for _, p := range c {
+			if !yield(cedar.PolicyID(p.id), p.compiled) {
+				return
+			}
+		}
+	}
+}
+
+// entities are the caller and the resource of a request, with all their ancestors as parents.
+type entities [2]types.Entity
+
+// Get returns the entity of a uid; the others have no attributes and no parents.
+func (e *entities) Get(uid types.EntityUID) (types.Entity, bool) {
+	for i := range e {
+		if e[i].UID == uid {
+			return e[i], true
+		}
+	}
+	return types.Entity{}, false
+}
+
+// withParents returns an entity with its ancestors.
+func withParents(uid types.EntityUID, all []entity) types.Entity {
+	parents := make([]types.EntityUID, 0, len(all))
+	for _, e := range all {
+		if u := e.uid(); e != (entity{}) && u != uid {
+			parents = append(parents, u)
+		}
+	}
+	return types.Entity{UID: uid, Parents: types.NewEntityUIDSet(parents...)}
+}
+
+// byRules decides a request by the rules. It reports false if none of them concerns the request.
+func (s *Set) byRules(p *did.Principal, r Request) (Decision, bool) {
+	if len(s.by) == 0 {
+		return Decision{}, false
+	}
+	var callersRoom, targetsRoom [16]entity
+	callers := s.callers(callersRoom[:0], p)
+	var resources []entity
+	var room [8]*policy
+	conditional := candidates(room[:0])
+	d := Decision{Op: r.Op, Relation: p.Relation}
+	for _, caller := range callers {
+		byResource := s.by[caller]
+		if byResource == nil {
+			continue
+		}
+		if resources == nil {
+			resources = targets(targetsRoom[:0], r.Target)
+		}
+		for _, resource := range resources {
+			for _, one := range byResource[resource] {
+				switch {
+				case one.actions == nil:
+					conditional = append(conditional, one)
+				case !one.matches(r):
+				case one.effect == forbid:
+					return Decision{Rule: one.id, Op: r.Op, Relation: p.Relation}, true
+				case !d.Allow:
+					d.Allow, d.Rule = true, one.id
+				}
+			}
+		}
+	}
+	if len(conditional) == 0 {
+		return d, d.Allow
+	}
+	return s.evaluate(conditional, callers, resources, p, r, d)
+}
+
+// matches reports whether a policy without conditions concerns r, whose caller and resource it names.
+func (p *policy) matches(r Request) bool {
+	return slices.Contains(p.actions, r.Op) && (!p.hasPattern || p.pattern.Match(types.String(r.Affordance)))
+}
+
+// evaluate evaluates the policies with conditions. d is the decision of those without.
+func (s *Set) evaluate(found candidates, callers, resources []entity, p *did.Principal, r Request, d Decision) (Decision, bool) {
+	context, err := found.context(p, r)
+	if err != nil {
+		return Decision{Op: r.Op, Relation: p.Relation, Problem: "the input cannot be checked: " + err.Error()}, true
+	}
+	resource := entity{typ: nodeType, id: self}
+	if r.Target != nil {
+		resource = entity{typ: thingType, id: r.Target.ID}
+	}
+	caller := entity{typ: agentType, id: p.ID()}.uid()
+	all := &entities{withParents(caller, callers), withParents(resource.uid(), resources)}
+	verdict, why := cedar.Authorize(found, all, cedar.Request{Principal: caller, Action: entity{typ: actionType, id: string(r.Op)}.uid(),
+		Resource: resource.uid(), Context: context})
+	for _, e := range why.Errors { // a policy that denies might have matched
+		if slices.ContainsFunc(found, func(one *policy) bool { return one.id == string(e.PolicyID) && one.effect == forbid }) {
+			return Decision{Rule: string(e.PolicyID), Op: r.Op, Relation: p.Relation, Problem: "a rule that denies cannot be evaluated: " + e.Message}, true
+		}
+	}
+	if len(why.Reasons) > 0 && (verdict == cedar.Deny || !d.Allow) {
+		d.Allow, d.Rule = bool(verdict), string(why.Reasons[0].PolicyID)
+	}
+	return d, d.Rule != ""
+}
+
+// context returns the context of a request for conditions.
+func (c candidates) context(p *did.Principal, r Request) (types.Record, error) {
+	m := types.RecordMap{"affordance": types.String(r.Affordance), "via": types.String(p.Via), "hops": types.Long(r.Hops),
+		"time": types.NewDatetime(r.Now)}
+	if r.Input != nil && slices.ContainsFunc(c, func(one *policy) bool { return one.input }) {
+		v, err := r.Input()
+		if err != nil {
+			return types.Record{}, err
+		}
+		if value := toCedar(v); value != nil {
+			m["input"] = value
+		}
+	}
+	return types.NewRecord(m), nil
+}
+
+// toCedar converts decoded JSON. Cedar has no null and no fractions: null members are absent, and other numbers are decimals as text.
+func toCedar(v any) types.Value {
+	switch v := v.(type) {
+	case string:
+		return types.String(v)
+	case bool:
+		return types.Boolean(v)
+	case float64:
+		if v == float64(int64(v)) {
+			return types.Long(int64(v))
+		}
+		if d, err := types.NewDecimalFromFloat(v); err == nil {
+			return d
+		}
+	case []any:
+		all := make([]types.Value, 0, len(v))
+		for _, one := range v {
+			if c := toCedar(one); c != nil {
+				all = append(all, c)
+			}
+		}
+		return types.NewSet(all...)
+	case map[string]any:
+		m := make(types.RecordMap, len(v))
+		for name, one := range v {
+			if c := toCedar(one); c != nil {
+				m[types.String(name)] = c
+			}
+		}
+		return types.NewRecord(m)
+	}
+	return nil
+}
