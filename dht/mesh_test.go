@@ -10,34 +10,28 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
-	mocknet "github.com/libp2p/go-libp2p/p2p/net/mock"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/backoff"
+	"github.com/lmosd/lmosd/internal/testhost"
 	"github.com/lmosd/lmosd/td"
 )
 
 // simulated makes hosts of a simulated network with 10 ms between any two, in the bubble of a test.
 type simulated struct {
 	t     *testing.T
-	net   mocknet.Mocknet
+	net   *testhost.Network
 	nodes []*node
 }
 
 func newSimulated(t *testing.T) *simulated {
-	s := &simulated{t: t, net: mocknet.New()}
-	s.net.SetLinkDefaults(mocknet.LinkOptions{Latency: 10 * time.Millisecond})
-	return s
+	return &simulated{t: t, net: testhost.NewNetwork(t, 10*time.Millisecond)}
 }
 
-// close ends everything: a bubble ends only when its last goroutine has.
+// close stops the nodes. A bubble ends only after its last goroutine.
 func (s *simulated) close() {
 	for _, n := range s.nodes {
 		n.stop()
-	}
-	_ = s.net.Close()
-	for _, n := range s.nodes {
-		_ = n.host.Close()
 	}
 }
 

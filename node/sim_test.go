@@ -9,18 +9,18 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
-	mocknet "github.com/libp2p/go-libp2p/p2p/net/mock"
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/testhost"
 	"github.com/lmosd/lmosd/td"
 )
 
 // A sim is a simulated network whose time jumps.
 type sim struct {
-	mocknet.Mocknet
+	*testhost.Network
 	nodes []*running
 }
 
@@ -29,31 +29,15 @@ func simulate(t *testing.T, n int, f func(t *testing.T, s *sim)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &sim{Mocknet: mocknet.New()}
-		t.Cleanup(func() {
-			if err := s.Close(); err != nil {
-				t.Errorf("close the network: %v", err)
-			}
-		})
-		s.SetLinkDefaults(mocknet.LinkOptions{Latency: 5 * time.Millisecond})
+		s := &sim{Network: testhost.NewNetwork(t, 5*time.Millisecond)}
 		for i := range n {
 			s.nodes = append(s.nodes, run(t, s.open(t, i)))
 		}
 		if err := s.LinkAll(); err != nil {
 			t.Fatal(err)
 		}
-		defer s.hush()
 		f(t, s)
 	})
-}
-
-// hush ends the gossip, before a node goes: the simulation forgets streams that are opened while a connection ends, and the
-// gossip of the others would wait for them for ever.
-func (s *sim) hush() {
-	for _, n := range s.nodes {
-		_ = n.mesh.gossip.Close()
-	}
-	synctest.Wait()
 }
 
 // vanish takes a node off the network.
@@ -212,7 +196,6 @@ func TestRunningCallsFinishWhenTheNodeStops(t *testing.T) {
 			t.Fatal(err)
 		}
 		knows(t, other, p.Ref)
-		s.hush()
 		remote, local := calling(t, other, p.Ref), calling(t, host, p.Ref)
 		<-agent.asked
 		<-agent.asked
@@ -252,7 +235,6 @@ func TestStuckCallIsCancelled(t *testing.T) {
 			t.Fatal(err)
 		}
 		knows(t, other, p.Ref)
-		s.hush()
 		remote, local := calling(t, other, p.Ref), calling(t, host, p.Ref)
 		<-agent.asked
 		<-agent.asked
@@ -275,7 +257,6 @@ func TestStuckCallIsCancelled(t *testing.T) {
 func TestIdleNodeStopsAtOnce(t *testing.T) {
 	simulate(t, 2, func(t *testing.T, s *sim) {
 		connect(t, s.nodes[0], s.nodes[1])
-		s.hush()
 		start := time.Now()
 		if err := s.nodes[0].stop(); err != nil {
 			t.Error(err)

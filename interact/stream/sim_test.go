@@ -16,12 +16,12 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
-	mocknet "github.com/libp2p/go-libp2p/p2p/net/mock"
 	"github.com/libp2p/go-libp2p/p2p/protocol/ping"
 	"github.com/multiformats/go-multiaddr"
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/stream/frame"
+	"github.com/lmosd/lmosd/internal/testhost"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -30,8 +30,7 @@ func simulated(t *testing.T, n int, test func(t *testing.T, hosts []host.Host)) 
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		net := mocknet.New()
-		defer func() { _ = net.Close() }()
+		net := testhost.NewNetwork(t, 0)
 		for range n {
 			key, _, err := crypto.GenerateEd25519Key(rand.Reader)
 			if err != nil {

@@ -3,13 +3,16 @@ package testhost
 
 import (
 	"fmt"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/libp2p/go-libp2p"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/event"
 	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	mocknet "github.com/libp2p/go-libp2p/p2p/net/mock"
 	ma "github.com/multiformats/go-multiaddr"
@@ -18,10 +21,13 @@ import (
 	"github.com/lmosd/lmosd/did/keystore"
 )
 
-// A Network is a simulated network.
+// A Network is a simulated network in a synctest bubble.
 type Network struct {
 	mocknet.Mocknet
 	T testing.TB
+
+	mu    sync.Mutex
+	conns []network.Conn
 }
 
 // NewNetwork returns a network with a latency. It closes its hosts when the test ends.
@@ -35,6 +41,34 @@ func NewNetwork(t testing.TB, latency time.Duration) *Network {
 		}
 	})
 	return n
+}
+
+// AddPeer adds a host with a key and an address.
+func (n *Network) AddPeer(k crypto.PrivKey, addr ma.Multiaddr) (host.Host, error) {
+	h, err := n.Mocknet.AddPeer(k, addr)
+	if err == nil {
+		h.Network().Notify(&network.NotifyBundle{ConnectedF: func(_ network.Network, c network.Conn) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.conns = append(n.conns, c)
+		}})
+	}
+	return h, err
+}
+
+// Close closes the hosts. It also resets the streams that were opened while their connection was closed: the simulation does not, and the
+// bubble ends only after their goroutines.
+func (n *Network) Close() error {
+	err := n.Mocknet.Close()
+	synctest.Wait()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range n.conns {
+		for _, s := range c.GetStreams() {
+			_ = s.Reset()
+		}
+	}
+	return err
 }
 
 // Add adds a host with a key and an IP address of its own. Both depend on the number of hosts only.
