@@ -357,18 +357,18 @@ func (d *Directory) lookUpOwned(ctx context.Context, owner did.DID, thing string
 
 // notFound returns the error for an unknown reference, with a suggestion. failed is the reason if the result may be incomplete.
 func (d *Directory) notFound(r td.Ref, failed error) error {
-	next := interact.Next(interact.StepFind)
+	e := interact.NoAgent(r.String())
 	d.mu.RLock()
 	near := d.index.SimilarName(r.Name)
 	d.mu.RUnlock()
 	if near != "" {
-		next = interact.Next(interact.StepShow, near)
+		e.Next = interact.Next(interact.StepShow, near)
 	}
-	title := fmt.Sprintf("no agent matches %q", r)
 	if failed != nil {
-		title += "; not all sources answered"
+		e.Title += "; not all sources answered"
+		e.Err = failed
 	}
-	return &interact.Error{Code: interact.NotFound, Title: title, Next: next, Err: failed}
+	return e
 }
 
 // Locate returns the Thing that ref names, made by Options.Bind. The errors are those of [Directory.Get], and [interact.Unreachable] if no

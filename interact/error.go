@@ -189,6 +189,11 @@ func Errorf(c Code, hint, format string, args ...any) *Error {
 	return &Error{Code: c, Title: fmt.Sprintf(format, args...), Hint: hint}
 }
 
+// NoAgent returns the error for a reference that names no agent.
+func NoAgent(ref string) *Error {
+	return Errorf(NotFound, "", "no agent matches %q", Clip(Readable(ref), 200)).Then(StepFind)
+}
+
 // Quote returns text as one word of a shell command: an id from an untrusted peer may be "urn:x;reboot".
 func Quote(text string) string {
 	plain := func(r rune) bool {

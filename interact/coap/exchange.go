@@ -228,7 +228,7 @@ func (x *exchange) find(ctx context.Context, p resource) (*td.Description, error
 			return d, nil
 		}
 		if err == nil {
-			err = interact.Errorf(interact.NotFound, "", "no agent matches %q", clip(interact.Readable(id), 200)).Then(interact.StepFind)
+			err = interact.NoAgent(id)
 		}
 		first = cmp.Or(first, err)
 		if interact.AsError(err).Code != interact.NotFound {

@@ -175,7 +175,7 @@ func (b *Broker) find(ctx context.Context, ref string) (*td.Description, error) 
 		return nil, err
 	}
 	if d == nil || d.Thing == nil {
-		return nil, interact.Errorf(interact.NotFound, "", "no agent matches %s", quoted(ref)).Then(interact.StepFind)
+		return nil, interact.NoAgent(ref)
 	}
 	return d, nil
 }

@@ -137,7 +137,7 @@ func (s *Server) host(r *http.Request, mayRegister bool) *host {
 		case err != nil:
 			return target{}, err
 		case d == nil || d.Thing == nil:
-			return target{}, interact.Errorf(interact.NotFound, "", "no agent matches %q", frame.Clip(ref, 200)).Then(interact.StepFind)
+			return target{}, interact.NoAgent(ref)
 		}
 		return target{d.Ref(), s.o.Mesh, d.Thing}, nil
 	}

@@ -264,7 +264,7 @@ func (v *visit) find() error {
 	case err != nil:
 		return err
 	case d == nil || d.Thing == nil:
-		return interact.Errorf(interact.NotFound, "", "no agent matches %q", interact.Clip(interact.Readable(v.ref), 200)).Then(interact.StepFind)
+		return interact.NoAgent(v.ref)
 	}
 	v.desc = d
 	return nil
