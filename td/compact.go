@@ -38,12 +38,12 @@ func cutInline(raw, inline []byte) []byte {
 	if len(inline) == 0 {
 		return raw
 	}
-	member := append([]byte{14, 0x59, byte(len(inline) >> 8), byte(len(inline))}, inline...)
+	member := append([]byte{inlineKey, 0x59, byte(len(inline) >> 8), byte(len(inline))}, inline...)
 	switch n := len(inline); {
 	case n < 24:
-		member = append([]byte{14, 0x40 | byte(n)}, inline...)
+		member = append([]byte{inlineKey, 0x40 | byte(n)}, inline...)
 	case n < 256:
-		member = append([]byte{14, 0x58, byte(n)}, inline...)
+		member = append([]byte{inlineKey, 0x58, byte(n)}, inline...)
 	}
 	before, found := bytes.CutSuffix(raw[:max(len(raw)-signatureBytes, 0)], member) // the signature comes last
 	if !found {
@@ -54,6 +54,9 @@ func cutInline(raw, inline []byte) []byte {
 	bare[0]-- // number of members of the map
 	return bare
 }
+
+// inlineKey is the encoded key of the TD inside a record.
+const inlineKey = 14
 
 // signatureBytes is the size of the last member of an encoded record.
 const signatureBytes = 1 + 2 + ed25519.SignatureSize
