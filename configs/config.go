@@ -213,7 +213,7 @@ type Interact struct {
 	// thing at a time. 0: no limit, and no reserved slots.
 	PerThing int `yaml:"per_thing" min:"0" max:"1000000"`
 	// The number of subscriptions and observations of one caller. Untrusted callers have at most 1,024 together, with the known
-	// ones 2,048. 0: no limit.
+	// ones 2,048. 0: 1,024.
 	Subscriptions int `yaml:"subscriptions" min:"0" max:"1000000"`
 	// Whether requests to the agents of this node, and their responses, are validated against the descriptions. Off saves a few
 	// microseconds per call, for networks whose agents trust each other.

@@ -46,7 +46,7 @@ type Rules struct {
 	// ConsumerConcurrency limits the running or waiting interactions of one caller. One consumer of a node leaves a quarter to the others.
 	// Zero sets no limit.
 	ConsumerConcurrency int
-	// Subscriptions limits the subscriptions and observations of one caller; zero sets no limit.
+	// Subscriptions limits the subscriptions and observations of one caller; zero sets no limit here, but the hub of the node has one.
 	Subscriptions int
 	// PerThing limits the messages to one agent of this node per second, of all callers with a DID together, and ThingBurst those at once.
 	// Zero PerThing sets no limit; a ThingBurst below 1 is the number of one second.

@@ -44,8 +44,8 @@ type Options struct {
 	MaxTopics int
 	// MaxSubscribers limits the consumers, with the same reserves; 0 means 10,000.
 	MaxSubscribers int
-	// PerCaller limits the subscriptions of a caller with a DID; 0 means a quarter of MaxTopics.
-	PerCaller int
+	// SubscriptionsPerCaller limits the subscriptions of a caller with a DID; 0 means a quarter of MaxTopics.
+	SubscriptionsPerCaller int
 	// Log receives warnings; nil discards them.
 	Log *slog.Logger
 }
@@ -58,7 +58,7 @@ func (o Options) withDefaults() Options {
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, time.Minute)
 	o.MaxTopics = cmp.Or(max(o.MaxTopics, 0), 4096)
 	o.MaxSubscribers = cmp.Or(max(o.MaxSubscribers, 0), 10_000)
-	o.PerCaller = cmp.Or(max(o.PerCaller, 0), max(o.MaxTopics/4, 1))
+	o.SubscriptionsPerCaller = cmp.Or(max(o.SubscriptionsPerCaller, 0), max(o.MaxTopics/4, 1))
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return o
 }

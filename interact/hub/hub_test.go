@@ -770,7 +770,7 @@ func TestMemoryOfMany(t *testing.T) {
 
 // TestShares: no caller, and neither of the two kinds of callers, takes all that there is.
 func TestShares(t *testing.T) {
-	o := Options{MaxTopics: 8, MaxSubscribers: 12, PerCaller: 4, IdleTimeout: time.Hour}
+	o := Options{MaxTopics: 8, MaxSubscribers: 12, SubscriptionsPerCaller: 4, IdleTimeout: time.Hour}
 	bubble(t, o, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
 		var all []*listener
 		ask := func(from, name string) *listener {

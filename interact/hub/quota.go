@@ -8,7 +8,7 @@ import (
 )
 
 // taken counts the use by one kind of callers: those on this machine, or others. Neither kind can use up all, and no other caller
-// has more than Options.PerCaller.
+// has more than Options.SubscriptionsPerCaller.
 type taken struct {
 	subscriptions int
 	topics        int // with a reader of this kind
@@ -40,7 +40,7 @@ func portion(n int) int { return n - n/4 }
 func (h *Hub) mayJoinLocked(from *did.Principal) error {
 	all, mine := h.taken[0].subscriptions+h.taken[1].subscriptions, h.taken[kind(from)].subscriptions
 	switch {
-	case !from.Local() && h.callers[reader(from)] >= h.o.PerCaller:
+	case !from.Local() && h.callers[reader(from)] >= h.o.SubscriptionsPerCaller:
 		return interact.Errorf(interact.Overloaded, "end one of them, or request a higher interact.subscriptions there",
 			"%s has %d subscriptions already", from.Short(), h.callers[reader(from)])
 	case all >= h.o.MaxSubscribers, mine >= portion(h.o.MaxSubscribers):

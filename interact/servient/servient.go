@@ -37,7 +37,7 @@ type Options struct {
 	NoValidation bool
 	// Tasks limits long-running actions. Bound and Log are set by New.
 	Tasks task.Options
-	// Subscriptions is hub.Options.PerCaller.
+	// Subscriptions is hub.Options.SubscriptionsPerCaller; 0 means its default.
 	Subscriptions int
 	// Policy limits calls of each agent. It is required.
 	Policy *policy.Policy
@@ -69,7 +69,7 @@ func New(o Options) *Servient {
 		// The queue of an agent (Policy) limits its calls, so its connections need no limit.
 		own:    newBindings(bindingOptions{credentials: o.Credentials, webhook: o.Webhook, conns: -1, log: o.Log}),
 		direct: guardedBindings(o.Direct, o.Log),
-		hub:    hub.New(hub.Options{PerCaller: o.Subscriptions, Log: o.Log}),
+		hub:    hub.New(hub.Options{SubscriptionsPerCaller: o.Subscriptions, Log: o.Log}),
 		tasks:  task.New(o.Tasks),
 	}
 }
