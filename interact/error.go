@@ -194,6 +194,11 @@ func NoAgent(ref string) *Error {
 	return Errorf(NotFound, "", "no agent matches %q", Clip(Readable(ref), 200)).Then(StepFind)
 }
 
+// TooManySubscriptions returns the error for a caller that has n subscriptions, as many as interact.subscriptions permits.
+func TooManySubscriptions(caller string, n int) *Error {
+	return Errorf(Overloaded, "end one; or request a higher interact.subscriptions from the operator", "%s has %d subscriptions already", caller, n)
+}
+
 // Quote returns text as one word of a shell command: an id from an untrusted peer may be "urn:x;reboot".
 func Quote(text string) string {
 	plain := func(r rune) bool {

@@ -80,8 +80,7 @@ func (p *Policy) Allows(m *interact.Message, id string, most int) error {
 func (p *Policy) subscribed(ctx context.Context, t interact.Thing, m *interact.Message, who *account) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		if !who.subscribed.enter(p.rules.Subscriptions) {
-			yield(nil, interact.Errorf(interact.Overloaded, "end one; or request a higher interact.subscriptions from the operator",
-				"%s has %d subscriptions already", m.From.Node.Short(), p.rules.Subscriptions))
+			yield(nil, interact.TooManySubscriptions(m.From.Node.Short(), p.rules.Subscriptions))
 			return
 		}
 		defer who.subscribed.leave()

@@ -41,8 +41,7 @@ func (h *Hub) mayJoinLocked(from *did.Principal) error {
 	all, mine := h.taken[0].subscriptions+h.taken[1].subscriptions, h.taken[kind(from)].subscriptions
 	switch {
 	case !from.Local() && h.callers[reader(from)] >= h.o.SubscriptionsPerCaller:
-		return interact.Errorf(interact.Overloaded, "end one of them, or request a higher interact.subscriptions there",
-			"%s has %d subscriptions already", from.Short(), h.callers[reader(from)])
+		return interact.TooManySubscriptions(from.Short(), h.callers[reader(from)])
 	case all >= h.o.MaxSubscribers, mine >= portion(h.o.MaxSubscribers):
 		return interact.Errorf(interact.Overloaded, "retry later, or subscribe at another host of the Thing",
 			"%d subscriptions are served already", all)
