@@ -108,14 +108,11 @@ const shortTask = 8
 func Paths(items []api.Path) *terminal.Table {
 	t := &terminal.Table{Header: []string{"WAY", "STATE", "TOOK", "ADDRESS"}, Keep: []int{0, 1, 2}}
 	for _, p := range items {
-		state, took := "up", "-"
+		state := "up"
 		if p.Down {
 			state = "down"
 		}
-		if p.Took > 0 {
-			took = terminal.Millis(p.Took)
-		}
-		t.Add(terminal.Texts(p.Name, state, took, p.Href)...)
+		t.Add(terminal.Texts(p.Name, state, measured(p.Took), p.Href)...)
 	}
 	return t
 }

@@ -13,32 +13,31 @@ import (
 
 // Agents returns the table of agents that were found. Narrow terminals keep AGENT, STATE and SEEN.
 func Agents(items []api.Agent, wide bool, now time.Time) *terminal.Table {
-	t := &terminal.Table{Header: []string{"AGENT", "CAPABILITIES", "ACTIONS", "STATE", "SEEN"}, Keep: []int{0, 3, 4}, Wide: wide}
-	if wide {
-		t.Header = append(t.Header, "TITLE", "ID", "OWNER", "HOSTS", "EXPIRES")
-	}
 	name := Names(items)
-	for _, g := range items {
-		row := []terminal.Cell{terminal.Short(name(g)), terminal.Text(strings.Join(g.Capabilities, ",")),
-			terminal.Text(strings.Join(g.Actions, ",")), terminal.Text(stateText(g)),
-			terminal.Short(terminal.Ago(g.LastSeen, now), g.LastSeen.Format(time.RFC3339))}
-		if wide {
-			row = append(row, terminal.Texts(g.Title, g.ID, string(g.Owner), strings.Join(dids(g.Hosts), ","), g.Expires.Format(time.RFC3339))...)
-		}
-		t.Add(row...)
-	}
-	return t
+	return terminal.TableOf(items, wide, []terminal.Column[api.Agent]{
+		{Name: "AGENT", Keep: true, Cell: func(g api.Agent) terminal.Cell { return terminal.Short(name(g)) }},
+		{Name: "CAPABILITIES", Cell: terminal.TextOf(func(g api.Agent) string { return strings.Join(g.Capabilities, ",") })},
+		{Name: "ACTIONS", Cell: terminal.TextOf(func(g api.Agent) string { return strings.Join(g.Actions, ",") })},
+		{Name: "STATE", Keep: true, Cell: terminal.TextOf(stateText)},
+		{Name: "SEEN", Keep: true, Cell: func(g api.Agent) terminal.Cell {
+			return terminal.Short(terminal.Ago(g.LastSeen, now), g.LastSeen.Format(time.RFC3339))
+		}},
+		{Name: "TITLE", Wide: true, Cell: terminal.TextOf(func(g api.Agent) string { return g.Title })},
+		{Name: "ID", Wide: true, Cell: terminal.TextOf(func(g api.Agent) string { return g.ID })},
+		{Name: "OWNER", Wide: true, Cell: terminal.TextOf(func(g api.Agent) string { return string(g.Owner) })},
+		{Name: "HOSTS", Wide: true, Cell: terminal.TextOf(func(g api.Agent) string { return strings.Join(dids(g.Hosts), ",") })},
+		{Name: "EXPIRES", Wide: true, Cell: terminal.TextOf(func(g api.Agent) string { return g.Expires.Format(time.RFC3339) })},
+	})
 }
 
 // Scores returns the table of agents with the factors of their scores.
 func Scores(items []api.Agent, wide bool) *terminal.Table {
-	t := &terminal.Table{Header: []string{"AGENT", "SCORE", "WHY"}, Keep: []int{0, 1}, Wide: wide}
 	name := Names(items)
-	for _, g := range items {
-		t.Add(terminal.Short(name(g)), terminal.Text(fmt.Sprintf("%.3f", g.Score)),
-			terminal.Text(strings.Join(cli.Each(g.ScoreFactors, factor), ", ")))
-	}
-	return t
+	return terminal.TableOf(items, wide, []terminal.Column[api.Agent]{
+		{Name: "AGENT", Keep: true, Cell: func(g api.Agent) terminal.Cell { return terminal.Short(name(g)) }},
+		{Name: "SCORE", Keep: true, Cell: terminal.TextOf(func(g api.Agent) string { return fmt.Sprintf("%.3f", g.Score) })},
+		{Name: "WHY", Cell: terminal.TextOf(func(g api.Agent) string { return strings.Join(cli.Each(g.ScoreFactors, factor), ", ") })},
+	})
 }
 
 func factor(w api.ScoreFactor) string {
@@ -137,10 +136,12 @@ func Route(s *terminal.Screen, d *api.RouteAnswer, wide bool) {
 	if !wide || len(d.Candidates) == 0 {
 		return
 	}
-	t := &terminal.Table{Header: []string{"CANDIDATE", "SCORE", "CAPABILITIES"}, Keep: []int{0, 1}, Wide: wide}
-	for _, c := range d.Candidates {
-		ids := cli.Each(c.Capabilities, func(c api.CandidateCapability) string { return c.ID })
-		t.Add(terminal.Short(CandidateName(&c), c.ID), terminal.Text(fmt.Sprintf("%.3f", c.Score)), terminal.Text(strings.Join(ids, ",")))
-	}
+	t := terminal.TableOf(d.Candidates, wide, []terminal.Column[api.Candidate]{
+		{Name: "CANDIDATE", Keep: true, Cell: func(c api.Candidate) terminal.Cell { return terminal.Short(CandidateName(&c), c.ID) }},
+		{Name: "SCORE", Keep: true, Cell: terminal.TextOf(func(c api.Candidate) string { return fmt.Sprintf("%.3f", c.Score) })},
+		{Name: "CAPABILITIES", Cell: terminal.TextOf(func(c api.Candidate) string {
+			return strings.Join(cli.Each(c.Capabilities, func(c api.CandidateCapability) string { return c.ID }), ",")
+		})},
+	})
 	t.Write(s)
 }

@@ -73,26 +73,28 @@ func Warning(s *terminal.Screen, w api.Warning) string {
 	return s.Paint(terminal.Yellow, "!") + " " + terminal.OneLine(Join(" · ", w.Code+" "+w.Title, w.Text))
 }
 
+// measured returns a duration in milliseconds, or "-" if it was not measured.
+func measured(ms float64) string {
+	if ms > 0 {
+		return terminal.Millis(ms)
+	}
+	return "-"
+}
+
 // Peers returns the table of connected nodes.
 func Peers(items []api.Peer, wide bool) *terminal.Table {
-	t := &terminal.Table{Header: []string{"PEER", "RTT", "DIRECTION", "TRANSPORT", "AGE", "ADDRESS"}, Keep: []int{0, 1, 2, 4}, Wide: wide}
-	if wide {
-		t.Header = append(t.Header, "PEER ID", "PROGRAM")
-	}
-	for _, p := range items {
-		rtt := "-"
-		if p.RTT > 0 {
-			rtt = terminal.Millis(p.RTT)
-		}
-		age := terminal.Span(time.Duration(p.Since * float64(time.Second)))
-		row := append([]terminal.Cell{terminal.Short(p.DID.Short(), string(p.DID))},
-			terminal.Texts(rtt, p.Direction, p.Transport, age, p.Addr)...)
-		if wide {
-			row = append(row, terminal.Texts(p.PeerID, p.Agent)...)
-		}
-		t.Add(row...)
-	}
-	return t
+	return terminal.TableOf(items, wide, []terminal.Column[api.Peer]{
+		{Name: "PEER", Keep: true, Cell: func(p api.Peer) terminal.Cell { return terminal.Short(p.DID.Short(), string(p.DID)) }},
+		{Name: "RTT", Keep: true, Cell: terminal.TextOf(func(p api.Peer) string { return measured(p.RTT) })},
+		{Name: "DIRECTION", Keep: true, Cell: terminal.TextOf(func(p api.Peer) string { return p.Direction })},
+		{Name: "TRANSPORT", Cell: terminal.TextOf(func(p api.Peer) string { return p.Transport })},
+		{Name: "AGE", Keep: true, Cell: terminal.TextOf(func(p api.Peer) string {
+			return terminal.Span(time.Duration(p.Since * float64(time.Second)))
+		})},
+		{Name: "ADDRESS", Cell: terminal.TextOf(func(p api.Peer) string { return p.Addr })},
+		{Name: "PEER ID", Wide: true, Cell: terminal.TextOf(func(p api.Peer) string { return p.PeerID })},
+		{Name: "PROGRAM", Wide: true, Cell: terminal.TextOf(func(p api.Peer) string { return p.Agent })},
+	})
 }
 
 // Callers describes the peers that may call the agents of a node; empty if the node does not report them.
