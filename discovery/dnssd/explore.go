@@ -46,7 +46,7 @@ type ExplorerOptions struct {
 	TLS *tls.Config
 	// Secure restricts all fetches to https.
 	Secure bool
-	// Fetch fetches TDs of the coap schemes (coap, coaps, coap+tcp, coaps+tcp) from a URL whose host is an address that Allow has
+	// Fetch fetches TDs of the schemes of CoAP (td/scheme) from a URL whose host is an address that Allow has
 	// allowed; it must respect ctx and read td.MaxTD bytes at most. Nil skips them: [ErrScheme].
 	Fetch func(ctx context.Context, url string) ([]byte, error)
 }

@@ -18,7 +18,7 @@ import (
 type Introduction struct {
 	Name     string       // the full DNS name of the instance, which identifies the introduction
 	Instance string       // the display name
-	URL      string       // of the TD: http, https, coap+tcp, coaps+tcp, coap or coaps; the host is the first of Addrs
+	URL      string       // of the TD, with a scheme of HTTP or CoAP (td/scheme); the host is the first of Addrs
 	Type     string       // "Thing" or "Directory", as announced
 	Network  string       // the mesh that an lmosd node declares; empty for others
 	Host     string       // the name in .local, without the last dot

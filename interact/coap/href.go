@@ -15,8 +15,8 @@ import (
 	"github.com/lmosd/lmosd/td/scheme"
 )
 
-// Supports reports whether this binding can use the form f: its scheme is coap, coaps, coap+tcp or coaps+tcp. It
-// supports neither WebSockets nor subprotocols.
+// Supports reports whether this binding can use the form f: its scheme is one of CoAP (td/scheme). It supports neither WebSockets nor
+// subprotocols.
 func Supports(f *td.Form) bool {
 	return scheme.Lookup(f.Scheme()).Protocol == "coap" && f.Subprotocol == ""
 }

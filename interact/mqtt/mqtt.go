@@ -159,12 +159,12 @@ func (c *Client) Close() {
 	c.tasks.Wait()
 }
 
-// Supports reports whether this binding can use the form f: its scheme is mqtt or mqtts.
+// Supports reports whether this binding can use the form f: its scheme is one of MQTT (td/scheme).
 func Supports(f *td.Form) bool {
 	return scheme.Lookup(f.Scheme()).Protocol == "mqtt" && f.Subprotocol == ""
 }
 
-// Thing returns the agent that t describes. Over the mqtt and mqtts forms of t it answers ReadProperty, WriteProperty,
+// Thing returns the agent that t describes. Over the MQTT forms of t it answers ReadProperty, WriteProperty,
 // ObserveProperty, ObserveAllProperties, InvokeAction, SubscribeEvent and SubscribeAllEvents; other messages are
 // [interact.NotAllowed]. It uses the first form with the content type of the message or an accepted one, else the first form to
 // whose type the data can be converted.

@@ -24,7 +24,7 @@ const (
 // A Target is the destination of a connection and the identity of this node there: Things share a connection only if both are the
 // same.
 type Target struct {
-	Scheme   string // coap, coaps, coap+tcp or coaps+tcp
+	Scheme   string // one of CoAP (td/scheme)
 	Hostport string // the address to dial
 	Host     string // the name in the certificate
 	// Identity and Key are those of a pre-shared key, for coaps; empty without.
