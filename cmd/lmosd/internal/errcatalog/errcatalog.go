@@ -176,7 +176,7 @@ var explanations = map[interact.Code]explanation{
 	interact.Unreachable:    {"The agent is known, but none of its hosts could be reached.", "its node or its server is down or behind a firewall; try again, or lmosd find another one"},
 	interact.Timeout:        {"There was no response in time.", "raise --timeout, or check whether the agent is busy"},
 	interact.Overloaded: {"A limit of the node is reached: of calls, subscriptions, tasks, queries or connections.",
-		"try again; if the error names a key of the configuration, raise it on that node: interact.concurrency, .per_caller, .per_thing or .subscriptions"},
+		"try again; or raise the key that the error names on that node: interact.concurrency, .per_caller, .per_thing or .subscriptions"},
 	interact.Usage:          {"The command line is not valid.", "lmosd help COMMAND"},
 	interact.ConfigUnknown:  {"The configuration has a key that does not exist.", "lmosd config describe shows every key"},
 	interact.ConfigInvalid:  {"A key of the configuration has an invalid value.", "lmosd config describe lists the possible values"},
