@@ -24,14 +24,15 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a/push"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/jsonedit"
+	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
 )
 
 // a2aMesh is a mesh whose nodes have the A2A bridge; webhooks may be on loopback.
-func a2aMesh(t *testing.T) *mesh {
+func a2aMesh(t *testing.T) *testmesh.Mesh {
 	t.Helper()
-	return newMesh(t, func(o *node.Options) {
-		o.Bridges = []bridge.Bridge{a2a.New(a2a.Options{Push: push.Options{Private: true, Wait: 10 * time.Millisecond}, Log: logger()})}
+	return testmesh.Start(t, func(o *node.Options) {
+		o.Bridges = []bridge.Bridge{a2a.New(a2a.Options{Push: push.Options{Private: true, Wait: 10 * time.Millisecond}, Log: testmesh.Logger()})}
 	})
 }
 
@@ -161,23 +162,23 @@ func (w *tapped) Write(b []byte) (int, error) {
 func (w *tapped) Flush() { w.ResponseWriter.(http.Flusher).Flush() }
 
 // importA2A imports an A2A agent at the host.
-func (m *mesh) importA2A(t *testing.T, target, name string) interact.Thing {
+func importA2A(t *testing.T, m *testmesh.Mesh, target, name string) interact.Thing {
 	t.Helper()
-	agent, err := a2a.New(a2a.Options{Log: logger()}).Import(t.Context(), target, bridge.Import{Name: name})
+	agent, err := a2a.New(a2a.Options{Log: testmesh.Logger()}).Import(t.Context(), target, bridge.Import{Name: name})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(agent.Close)
-	m.offer(t, agent.TD, agent.Thing)
-	m.known(t, name)
+	m.Offer(t, agent.TD, agent.Thing)
+	m.Known(t, name)
 	return agent.Thing
 }
 
 // goClient returns a client of an agent behind the consumer's node over one binding.
-func (m *mesh) goClient(t *testing.T, name string, binding sdk.TransportProtocol) *a2aclient.Client {
+func goClient(t *testing.T, m *testmesh.Mesh, name string, binding sdk.TransportProtocol) *a2aclient.Client {
 	t.Helper()
 	hc := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	card, err := agentcard.NewResolver(hc).Resolve(t.Context(), m.api+"/a2a/"+name)
+	card, err := agentcard.NewResolver(hc).Resolve(t.Context(), m.API+"/a2a/"+name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,14 +223,14 @@ func TestA2AThroughTwoNodes(t *testing.T) {
 	for _, behind := range []sdk.TransportProtocol{sdk.TransportProtocolJSONRPC, sdk.TransportProtocolHTTPJSON} {
 		g := &goAgent{}
 		name := "go-" + map[bool]string{true: "rpc", false: "rest"}[behind == sdk.TransportProtocolJSONRPC]
-		m.importA2A(t, serveGo(t, g, behind, nil), name)
+		importA2A(t, m, serveGo(t, g, behind, nil), name)
 		for _, before := range []sdk.TransportProtocol{sdk.TransportProtocolJSONRPC, sdk.TransportProtocolHTTPJSON} {
-			t.Run(string(before)+" to "+string(behind), func(t *testing.T) { crossA2A(t, m, g, m.goClient(t, name, before)) })
+			t.Run(string(before)+" to "+string(behind), func(t *testing.T) { crossA2A(t, m, g, goClient(t, m, name, before)) })
 		}
 	}
 }
 
-func crossA2A(t *testing.T, m *mesh, g *goAgent, c *a2aclient.Client) {
+func crossA2A(t *testing.T, m *testmesh.Mesh, g *goAgent, c *a2aclient.Client) {
 	ctx := t.Context()
 	r, err := c.SendMessage(ctx, a2aText("echo hello"))
 	if said, ok := r.(*sdk.Message); err != nil || !ok || said.Parts[0].Text() != "hello" || said.Extensions[0] != "https://x.example/ext" ||
@@ -362,9 +363,9 @@ func TestA2ABytesAreUnchanged(t *testing.T) {
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, q.ID, exact)
 	}))
 	defer server.Close()
-	m.importA2A(t, server.URL, "exact")
+	importA2A(t, m, server.URL, "exact")
 	const params = `{"message":{"messageId":"q","role":"ROLE_USER","parts":[{"data":{"n":0.30000000000000004000,"s":"<\u003c"}}],"y":[ ]}}`
-	r, err := http.Post(m.api+"/a2a/exact/", "application/json", strings.NewReader(`{"jsonrpc":"2.0","id":"x/1","method":"SendMessage","params":`+params+`}`))
+	r, err := http.Post(m.API+"/a2a/exact/", "application/json", strings.NewReader(`{"jsonrpc":"2.0","id":"x/1","method":"SendMessage","params":`+params+`}`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,33 +13,34 @@ import (
 
 	"github.com/lmosd/lmosd/expose"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interop/testmesh"
 )
 
 // An A2A client calls agents without A2A, and other clients call an A2A agent, through two nodes.
 func TestA2ACrossing(t *testing.T) {
 	t.Parallel()
 	m := a2aMesh(t)
-	x, err := expose.Open(t.Context(), expose.Spec{Target: "exec:tr a-z A-Z", Name: "upper", Actions: []string{"shout"}}, nil, logger())
+	x, err := expose.Open(t.Context(), expose.Spec{Target: "exec:tr a-z A-Z", Name: "upper", Actions: []string{"shout"}}, nil, testmesh.Logger())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(x.Close)
-	m.offer(t, x.TD, x.Thing)
+	m.Offer(t, x.TD, x.Thing)
 	_, raw, lamp := newLamp(t, "lamp")
-	m.offer(t, raw, lamp)
+	m.Offer(t, raw, lamp)
 	g := &goAgent{}
-	m.importA2A(t, serveGo(t, g, sdk.TransportProtocolJSONRPC, nil), "helper")
+	importA2A(t, m, serveGo(t, g, sdk.TransportProtocolJSONRPC, nil), "helper")
 
 	t.Run("a command", func(t *testing.T) {
-		m.known(t, "upper")
-		r, err := m.goClient(t, "upper", sdk.TransportProtocolJSONRPC).SendMessage(t.Context(), a2aText("louder"))
+		m.Known(t, "upper")
+		r, err := goClient(t, m, "upper", sdk.TransportProtocolJSONRPC).SendMessage(t.Context(), a2aText("louder"))
 		if task, ok := r.(*sdk.Task); err != nil || !ok || task.Status.State != sdk.TaskStateCompleted || task.Artifacts[0].Parts[0].Text() != "LOUDER" {
 			t.Errorf("got %+v, %v", r, err)
 		}
 	})
 	t.Run("a thing of the Web of Things", func(t *testing.T) {
-		d := m.known(t, "lamp")
-		c := m.goClient(t, "lamp", sdk.TransportProtocolHTTPJSON)
+		d := m.Known(t, "lamp")
+		c := goClient(t, m, "lamp", sdk.TransportProtocolHTTPJSON)
 		r, err := c.SendMessage(t.Context(), a2aText("what can you do?"))
 		task, ok := r.(*sdk.Task)
 		if err != nil || !ok || task.Status.State != sdk.TaskStateInputRequired {
@@ -52,11 +53,11 @@ func TestA2ACrossing(t *testing.T) {
 		}
 	})
 	t.Run("an agent that is asked in the words of the mesh", func(t *testing.T) {
-		out, _, err := m.client.Call(t.Context(), "helper", "talk", interact.JSON, []byte(`"count"`))
+		out, _, err := m.Client.Call(t.Context(), "helper", "talk", interact.JSON, []byte(`"count"`))
 		if err != nil || string(out) != `"012"` {
 			t.Errorf("count gives %s, %v", out, err)
 		}
-		_, _, err = m.client.Call(t.Context(), "helper", "talk", interact.JSON, []byte(`"fail"`))
+		_, _, err = m.Client.Call(t.Context(), "helper", "talk", interact.JSON, []byte(`"fail"`))
 		if e := interact.AsError(err); e.Code != interact.AgentFailed || !strings.Contains(e.Title, "it is broken") {
 			t.Errorf("fail gives %v", err)
 		}
@@ -65,11 +66,11 @@ func TestA2ACrossing(t *testing.T) {
 }
 
 // answerThroughNodes calls a skill at the other node that requires input, and sends the input.
-func answerThroughNodes(t *testing.T, m *mesh) {
-	d := m.known(t, "helper")
+func answerThroughNodes(t *testing.T, m *testmesh.Mesh) {
+	d := m.Known(t, "helper")
 	var states []string
 	var output string
-	for r, err := range asker(m.consumer).Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: "talk", ID: interact.NewID(), Data: []byte(`"ask"`)}) {
+	for r, err := range asker(m.Consumer).Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: "talk", ID: interact.NewID(), Data: []byte(`"ask"`)}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +86,7 @@ func answerThroughNodes(t *testing.T, m *mesh) {
 		output = ""
 		answers, _ := json.Marshal(interact.Answers{"message": {Action: interact.Accept, Content: []byte(`"Bonn"`)}})
 		go func() {
-			if _, err := interact.Call(context.Background(), asker(m.consumer), &interact.Message{Type: interact.ContinueAction, Thing: d.Ref(), Name: "talk",
+			if _, err := interact.Call(context.Background(), asker(m.Consumer), &interact.Message{Type: interact.ContinueAction, Thing: d.Ref(), Name: "talk",
 				ActionID: r.ActionID, Data: answers}); err != nil {
 				t.Error(err)
 			}
@@ -102,9 +103,9 @@ func TestA2ALostNode(t *testing.T) {
 	t.Parallel()
 	m := a2aMesh(t)
 	g := &goAgent{}
-	m.importA2A(t, serveGo(t, g, sdk.TransportProtocolJSONRPC, nil), "helper")
-	m.offer(t, []byte(talkerTD), &talker{})
-	m.known(t, "talker")
+	importA2A(t, m, serveGo(t, g, sdk.TransportProtocolJSONRPC, nil), "helper")
+	m.Offer(t, []byte(talkerTD), &talker{})
+	m.Known(t, "talker")
 	t.Cleanup(func() { close(g.gate("for ever")) })
 	slow := sdk.NewMessage(sdk.MessageRoleUser, sdk.NewDataPart(map[string]any{}))
 	slow.Metadata = map[string]any{"skillId": "slow"}
@@ -144,13 +145,13 @@ func TestA2ALostNode(t *testing.T) {
 		}()
 		<-begun
 	}
-	rest, rpc := m.goClient(t, "helper", sdk.TransportProtocolHTTPJSON), m.goClient(t, "helper", sdk.TransportProtocolJSONRPC)
-	talker := m.goClient(t, "talker", sdk.TransportProtocolJSONRPC)
+	rest, rpc := goClient(t, m, "helper", sdk.TransportProtocolHTTPJSON), goClient(t, m, "helper", sdk.TransportProtocolJSONRPC)
+	talker := goClient(t, m, "talker", sdk.TransportProtocolJSONRPC)
 	helped := begin("helper over REST", rest, a2aText("wait for ever"))
 	follow("helper over JSON-RPC", rpc, helped)
 	talked := begin("talker", talker, &sdk.SendMessageRequest{Message: slow})
 	follow("talker, followed", talker, talked)
-	go m.stopHost()
+	go m.StopHost()
 	late := time.After(30 * time.Second)
 	for range 4 {
 		select {

@@ -15,6 +15,7 @@ import (
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/a2a"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interop/testmesh"
 )
 
 // talker is a Thing that echoes, counts, requires a day, and waits without end.
@@ -62,18 +63,18 @@ func (k *talker) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 // The client of the JavaScript library calls a Thing at another node, and verifies its card.
 func TestA2AJavaScriptClient(t *testing.T) {
 	t.Parallel()
-	modules(t)
+	testmesh.Modules(t)
 	m := a2aMesh(t)
-	m.offer(t, []byte(talkerTD), &talker{})
-	m.known(t, "talker")
-	token, err := os.ReadFile(m.consumer.Status().DataDir + "/api.token")
+	m.Offer(t, []byte(talkerTD), &talker{})
+	m.Known(t, "talker")
+	token, err := os.ReadFile(m.Consumer.Status().DataDir + "/api.token")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, test := range []struct{ binding, version string }{{"JSONRPC", "1.0"}, {"HTTP+JSON", "1.0"}, {"JSONRPC", "0.3"}, {"HTTP+JSON", "0.3"}} {
 		t.Run(test.binding+" "+test.version, func(t *testing.T) {
 			var saw map[string]any
-			run(t, &saw, "a2a-client.mjs", m.api+"/a2a/talker", test.binding, test.version, strings.TrimSpace(string(token)))
+			run(t, &saw, "a2a-client.mjs", m.API+"/a2a/talker", test.binding, test.version, strings.TrimSpace(string(token)))
 			for what, want := range map[string]string{"pure": `"good"`, "union": `"good"`, "pure changed": `"wrong"`, "union changed": `"wrong"`,
 				"extended": `"good"`, "extended changed": `"wrong"`,
 				"echo": `["TASK_STATE_COMPLETED","hello"]`, "asks": `"TASK_STATE_INPUT_REQUIRED"`, "answered": `["TASK_STATE_COMPLETED",true]`,
@@ -96,13 +97,13 @@ func TestA2AJavaScriptClient(t *testing.T) {
 // The Go library's client calls imported agents of the JavaScript library, of 1.0 and of 0.3.
 func TestA2AJavaScriptServer(t *testing.T) {
 	t.Parallel()
-	modules(t)
+	testmesh.Modules(t)
 	m := a2aMesh(t)
 	for name, args := range map[string][]string{"js-rpc": {"JSONRPC", "1.0"}, "js-rest": {"HTTP+JSON", "1.0"}, "js-old": {"JSONRPC", "0.3"},
 		"js-old-rest": {"HTTP+JSON", "0.3"}} {
 		t.Run(name, func(t *testing.T) {
-			m.importA2A(t, nodeServer(t, "a2a-server.mjs", args...), name)
-			c := m.goClient(t, name, sdk.TransportProtocolHTTPJSON)
+			importA2A(t, m, nodeServer(t, "a2a-server.mjs", args...), name)
+			c := goClient(t, m, name, sdk.TransportProtocolHTTPJSON)
 			if got := strings.Join(a2aEvents(t, c.SendStreamingMessage(t.Context(), a2aText("hi"))), "; "); !strings.HasPrefix(got, "task; WORKING; +you said  append=false") ||
 				!strings.HasSuffix(got, "+hi append=true last=true; COMPLETED") {
 				t.Errorf("the stream is %s", got)
@@ -120,7 +121,7 @@ func TestA2AJavaScriptServer(t *testing.T) {
 				t.Errorf("an unknown task is %v", err)
 			}
 			// Clients without A2A call the skill.
-			out, _, err := m.client.Call(t.Context(), name, "talk", interact.JSON, []byte(`"you"`))
+			out, _, err := m.Client.Call(t.Context(), name, "talk", interact.JSON, []byte(`"you"`))
 			if err != nil || string(out) != `"you said you"` {
 				t.Errorf("the skill gives %s, %v", out, err)
 			}
@@ -131,8 +132,8 @@ func TestA2AJavaScriptServer(t *testing.T) {
 // Import of cards that the JavaScript library signed, with ES256 and a key set at the agent's site.
 func TestA2AJavaScriptSignature(t *testing.T) {
 	t.Parallel()
-	modules(t)
-	b := a2a.New(a2a.Options{Log: logger()})
+	testmesh.Modules(t)
+	b := a2a.New(a2a.Options{Log: testmesh.Logger()})
 	agent, err := b.Import(t.Context(), nodeServer(t, "a2a-server.mjs", "JSONRPC", "1.0", "signed"), bridge.Import{})
 	if err != nil {
 		t.Fatal(err)

@@ -37,13 +37,14 @@ import (
 	"github.com/lmosd/lmosd/agent"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/command"
+	"github.com/lmosd/lmosd/interop/testmesh"
 )
 
 // An agentBinding is a protocol between an agent and its node.
 type agentBinding struct {
 	name string
 	// start starts a lamp with a name, and returns the function that opens its gate.
-	start func(t *testing.T, m *mesh, name string) (open func())
+	start func(t *testing.T, m *testmesh.Mesh, name string) (open func())
 }
 
 var agentBindings = []agentBinding{
@@ -56,17 +57,17 @@ var agentBindings = []agentBinding{
 	{"command", startCommand},
 }
 
-func startInside(t *testing.T, m *mesh, name string) (open func()) {
+func startInside(t *testing.T, m *testmesh.Mesh, name string) (open func()) {
 	l, raw, thing := newLamp(t, name)
-	m.offer(t, raw, thing)
+	m.Offer(t, raw, thing)
 	return l.open
 }
 
-func startDialIn(t *testing.T, m *mesh, name string) (open func()) {
+func startDialIn(t *testing.T, m *testmesh.Mesh, name string) (open func()) {
 	l := bareLamp()
 	ctx, cancel := context.WithCancel(context.Background())
 	done, ready := make(chan error, 1), make(chan struct{}, 1)
-	a := agent.Agent{Name: name, Node: m.wsHost, Token: m.token, Log: logger(), Ready: func(string) { ready <- struct{}{} }}
+	a := agent.Agent{Name: name, Node: m.Socket, Token: m.Token, Log: testmesh.Logger(), Ready: func(string) { ready <- struct{}{} }}
 	go func() { done <- agent.Serve(ctx, a, l.parts()...) }()
 	t.Cleanup(func() {
 		cancel()
@@ -89,7 +90,7 @@ type httpLamp struct {
 	ended context.Context
 }
 
-func startHTTP(t *testing.T, m *mesh, name string) (open func()) {
+func startHTTP(t *testing.T, m *testmesh.Mesh, name string) (open func()) {
 	ended, end := context.WithCancel(context.Background())
 	l := &httpLamp{newState(), ended}
 	mux := http.NewServeMux()
@@ -98,7 +99,7 @@ func startHTTP(t *testing.T, m *mesh, name string) (open func()) {
 	mux.HandleFunc("POST /actions/{name}", l.action)
 	server := httptest.NewServer(mux)
 	t.Cleanup(func() { end(); server.Close() })
-	m.offer(t, describe(name, func(kind, affordance string, ops ...string) map[string]any {
+	m.Offer(t, describe(name, func(kind, affordance string, ops ...string) map[string]any {
 		f := form(server.URL+"/"+kind+"/"+affordance, affordance, ops)
 		if strings.Contains(ops[0], "observe") || strings.Contains(ops[0], "subscribe") {
 			f["subprotocol"] = "sse"
@@ -204,7 +205,7 @@ type kotlinLamp struct {
 	mu sync.Mutex // of writes
 }
 
-func startKotlin(t *testing.T, m *mesh, name string) (open func()) {
+func startKotlin(t *testing.T, m *testmesh.Mesh, name string) (open func()) {
 	s := newState()
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
@@ -219,7 +220,7 @@ func startKotlin(t *testing.T, m *mesh, name string) (open func()) {
 		(&kotlinLamp{state: s, c: c}).serve(ctx)
 	}))
 	t.Cleanup(func() { cancel(); server.Close(); work.Wait() })
-	m.offer(t, describe(name, func(_, affordance string, ops ...string) map[string]any {
+	m.Offer(t, describe(name, func(_, affordance string, ops ...string) map[string]any {
 		f := form("ws"+strings.TrimPrefix(server.URL, "http")+"/ws", affordance, ops)
 		f["subprotocol"] = "lmosprotocol"
 		return f
@@ -317,7 +318,7 @@ type mqttLamp struct {
 	client *paho.Client
 }
 
-func startMQTT(t *testing.T, m *mesh, name string) (open func()) {
+func startMQTT(t *testing.T, m *testmesh.Mesh, name string) (open func()) {
 	address := startBroker(t)
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -347,7 +348,7 @@ func startMQTT(t *testing.T, m *mesh, name string) (open func()) {
 		return true
 	})
 	t.Cleanup(func() { cancel(); work.Wait(); l.client.Disconnect(&paho.Disconnect{}); <-l.client.Done() })
-	m.offer(t, describe(name, func(kind, affordance string, ops ...string) map[string]any {
+	m.Offer(t, describe(name, func(kind, affordance string, ops ...string) map[string]any {
 		href := "mqtt://" + address + "/" + name + "/" + kind + "/" + affordance
 		if strings.Contains(ops[0], "observe") {
 			href += "/observable"
@@ -421,14 +422,14 @@ type coapLamp struct {
 	observers map[string]context.CancelFunc // by token; owned by observing
 }
 
-func startCoAP(t *testing.T, m *mesh, name string) (open func()) {
+func startCoAP(t *testing.T, m *testmesh.Mesh, name string) (open func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &coapLamp{state: newState(), ctx: ctx, work: &sync.WaitGroup{}, observers: map[string]context.CancelFunc{}}
 	router := mux.NewRouter()
 	router.DefaultHandle(mux.HandlerFunc(l.handle))
 	address, stop := serveCoAP(t, router)
 	t.Cleanup(func() { cancel(); stop(); l.work.Wait() })
-	m.offer(t, describe(name, func(kind, affordance string, ops ...string) map[string]any {
+	m.Offer(t, describe(name, func(kind, affordance string, ops ...string) map[string]any {
 		return form("coap://"+address+"/"+kind+"/"+affordance, affordance, ops)
 	}), nil)
 	return l.open
@@ -556,13 +557,13 @@ esac
 `
 
 // startCommand exposes a shell script that implements the actions, and whose lines are partial outputs of "count".
-func startCommand(t *testing.T, m *mesh, name string) (open func()) {
+func startCommand(t *testing.T, m *testmesh.Mesh, name string) (open func()) {
 	dir := t.TempDir()
 	path, gate := filepath.Join(dir, name+".sh"), filepath.Join(dir, "gate")
 	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	o := command.Options{Command: "exec sh " + path, Agent: name, Env: []string{"LMOSD_GATE=" + gate}, Log: logger()}
+	o := command.Options{Command: "exec sh " + path, Agent: name, Env: []string{"LMOSD_GATE=" + gate}, Log: testmesh.Logger()}
 	whole, err := command.New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -580,7 +581,7 @@ func startCommand(t *testing.T, m *mesh, name string) (open func()) {
 		}
 		return whole.Do(ctx, of)
 	}
-	m.offer(t, describe(name, nil), interact.Func(either))
+	m.Offer(t, describe(name, nil), interact.Func(either))
 	return func() {
 		if err := os.WriteFile(gate, nil, 0o600); err != nil {
 			t.Error(err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interop/testmesh"
 )
 
 // underWay is how many bytes of a stream may be between its source and a reader that stopped: the windows of the two nodes, and the kernel
@@ -43,7 +44,7 @@ func standsStill(t *testing.T, written *atomic.Int64) int64 {
 // read again.
 func TestBackPressure(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
+	m := testmesh.Start(t)
 	var written atomic.Int64 // by the source
 	read := make(chan struct{})
 	mux := http.NewServeMux()
@@ -62,12 +63,12 @@ func TestBackPressure(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{}}
 	t.Cleanup(client.CloseIdleConnections)
 	form := `, "contentType": "` + octets + `", "response": {"contentType": "`
-	m.offer(t, simple("source", "run", agent.URL+"/down", form+octets+`"}`), nil)
-	m.offer(t, simple("sink", "run", agent.URL+"/up", form+interact.JSON+`"}`), nil)
-	m.known(t, "source")
-	m.known(t, "sink")
+	m.Offer(t, simple("source", "run", agent.URL+"/down", form+octets+`"}`), nil)
+	m.Offer(t, simple("sink", "run", agent.URL+"/up", form+interact.JSON+`"}`), nil)
+	m.Known(t, "source")
+	m.Known(t, "sink")
 
-	resp, err := client.Post(m.api+"/things/source/actions/run?timeout=5m", octets, nil)
+	resp, err := client.Post(m.API+"/things/source/actions/run?timeout=5m", octets, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +83,7 @@ func TestBackPressure(t *testing.T) {
 	answer := make(chan string, 1)
 	go func() {
 		body := io.NopCloser(&counted{&pattern{n: size}, &written})
-		resp, err := client.Post(m.api+"/things/sink/actions/run?timeout=5m", octets, body)
+		resp, err := client.Post(m.API+"/things/sink/actions/run?timeout=5m", octets, body)
 		if err != nil {
 			answer <- err.Error()
 			return

@@ -24,6 +24,7 @@ import (
 	"github.com/plgd-dev/go-coap/v3/udp/client"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interop/testmesh"
 )
 
 // An mqttTalk is a client of the broker of the consumer's node.
@@ -34,8 +35,8 @@ type mqttTalk struct {
 	n atomic.Int64 // last id
 }
 
-func openMQTT(t *testing.T, m *mesh, thing string) *consumer {
-	conn, err := net.Dial("tcp", m.mqtt)
+func openMQTT(t *testing.T, m *testmesh.Mesh, thing string) *consumer {
+	conn, err := net.Dial("tcp", m.MQTT)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,9 +154,9 @@ type coapTalk struct {
 	base string
 }
 
-func openCoAP(t *testing.T, m *mesh, thing string) *consumer {
+func openCoAP(t *testing.T, m *testmesh.Mesh, thing string) *consumer {
 	over := make(chan struct{})
-	conn, err := udp.Dial(m.coap, options.WithPeriodicRunner(periodic.New(over, time.Second)))
+	conn, err := udp.Dial(m.CoAP, options.WithPeriodicRunner(periodic.New(over, time.Second)))
 	if err != nil {
 		t.Fatal(err)
 	}

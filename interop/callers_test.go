@@ -29,6 +29,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/expose"
+	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
 )
 
@@ -47,7 +48,7 @@ func heard(id, via any, left time.Duration) string {
 // A called is a kind of agent. start starts one that reports its caller; action and input are those of the call; late means that it does
 // not receive deadlines.
 type called struct {
-	start  func(t *testing.T, m *mesh, name string)
+	start  func(t *testing.T, m *testmesh.Mesh, name string)
 	action string
 	input  string
 	late   bool
@@ -61,10 +62,10 @@ var callees = map[string]called{
 	"mqtt":      {startCalledMQTT, "who", `"x"`, false},
 	"mcp":       {startCalledMCP, "who", `{}`, true},
 	"a2a":       {startCalledA2A, "sendMessage", `"x"`, true},
-	"python": {func(t *testing.T, m *mesh, name string) {
+	"python": {func(t *testing.T, m *testmesh.Mesh, name string) {
 		startCalledProgram(t, m, "python3", pythonCaller, filepath.Join("..", "sdk", "python"), name)
 	}, "who", `"x"`, false},
-	"javascript": {func(t *testing.T, m *mesh, name string) {
+	"javascript": {func(t *testing.T, m *testmesh.Mesh, name string) {
 		startCalledProgram(t, m, "node", scriptCaller, filepath.Join("..", "sdk", "js"), name)
 	}, "who", `"x"`, false},
 }
@@ -78,33 +79,33 @@ func TestEveryAgentReceivesTheCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	m := newMesh(t, func(o *node.Options) {
+	m := testmesh.Start(t, func(o *node.Options) {
 		o.HTTP.Socket = filepath.Join(dir, o.Name)
 		o.Bridges = []bridge.Bridge{mcp.New(mcp.Options{Log: o.Log}), a2a.New(a2a.Options{Log: o.Log})}
 	})
-	raw, err := os.ReadFile(filepath.Join(m.consumer.Status().DataDir, "api.token"))
+	raw, err := os.ReadFile(filepath.Join(m.Consumer.Status().DataDir, "api.token"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, far := strings.TrimSpace(string(raw)), string(m.consumer.DID())
+	token, far := strings.TrimSpace(string(raw)), string(m.Consumer.DID())
 	uid := fmt.Sprintf("uid:%d", os.Getuid())
 	ways := map[string]struct {
 		api, token, socket, want string
 	}{
-		"here, over loopback":        {m.host.API(), "", "", "local loopback"},
-		"here, with the token":       {m.host.API(), m.token, "", "local#operator token"},
+		"here, over loopback":        {m.Host.API(), "", "", "local loopback"},
+		"here, with the token":       {m.Host.API(), m.Token, "", "local#operator token"},
 		"here, over the socket":      {"http://localhost", "", filepath.Join(dir, "host"), "local#" + uid + " socket"},
-		"far away, over loopback":    {m.api, "", "", far + " peer"},
-		"far away, with the token":   {m.api, token, "", far + "#operator peer"},
+		"far away, over loopback":    {m.API, "", "", far + " peer"},
+		"far away, with the token":   {m.API, token, "", far + "#operator peer"},
 		"far away, over the socket":  {"http://localhost", "", filepath.Join(dir, "consumer"), far + "#u-"},
-		"far away, through a proxy?": {m.api, "", "", far + "#unproven peer"},
+		"far away, through a proxy?": {m.API, "", "", far + "#unproven peer"},
 	}
 	for kind, a := range callees {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			name := "asked-" + kind
 			a.start(t, m, name)
-			m.known(t, name)
+			m.Known(t, name)
 			for way, w := range ways {
 				transport := &http.Transport{}
 				if w.socket != "" {
@@ -170,7 +171,7 @@ func post(t *testing.T, c *http.Client, url, body string, header map[string]stri
 	return strings.TrimSpace(text)
 }
 
-func startCalledGo(t *testing.T, m *mesh, name string) {
+func startCalledGo(t *testing.T, m *testmesh.Mesh, name string) {
 	td, thing, err := agent.New(agent.Agent{Name: name}, agent.Action("who", func(ctx context.Context, _ any) (string, error) {
 		p, until := agent.CallerOf(ctx), time.Time{}
 		if p == nil {
@@ -183,12 +184,12 @@ func startCalledGo(t *testing.T, m *mesh, name string) {
 		t.Fatal(err)
 	}
 	attach(t, m, func(ctx context.Context, ready func(string)) error {
-		return agent.Attach(ctx, m.wsHost, m.token, td, thing, ready, logger())
+		return agent.Attach(ctx, m.Socket, m.Token, td, thing, ready, testmesh.Logger())
 	})
 }
 
 // attach runs an attached agent until the test ends.
-func attach(t *testing.T, _ *mesh, serve func(ctx context.Context, ready func(string)) error) {
+func attach(t *testing.T, _ *testmesh.Mesh, serve func(ctx context.Context, ready func(string)) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done, ready := make(chan error, 1), make(chan struct{}, 1)
@@ -208,7 +209,7 @@ func attach(t *testing.T, _ *mesh, serve func(ctx context.Context, ready func(st
 }
 
 // startCalledExec runs the agent of `lmosd expose exec:…`.
-func startCalledExec(t *testing.T, m *mesh, name string) {
+func startCalledExec(t *testing.T, m *testmesh.Mesh, name string) {
 	script := filepath.Join(t.TempDir(), "who.sh")
 	if err := os.WriteFile(script, []byte("#!/bin/sh\ncat >/dev/null\n"+
 		`left=$(( $(date -u -d "$LMOSD_DEADLINE" +%s) - $(date -u +%s) ))`+"\n"+
@@ -216,13 +217,13 @@ func startCalledExec(t *testing.T, m *mesh, name string) {
 		`printf '%s %s%s' "$LMOSD_CALLER" "$LMOSD_CALLER_VIA" "$long"`+"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	x, err := expose.Open(t.Context(), expose.Spec{Target: "exec:" + script, Name: name}, nil, logger())
+	x, err := expose.Open(t.Context(), expose.Spec{Target: "exec:" + script, Name: name}, nil, testmesh.Logger())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(x.Close)
 	attach(t, m, func(ctx context.Context, ready func(string)) error {
-		return agent.Attach(ctx, m.wsHost, m.token, x.TD, x.Thing, ready, logger())
+		return agent.Attach(ctx, m.Socket, m.Token, x.TD, x.Thing, ready, testmesh.Logger())
 	})
 }
 
@@ -232,7 +233,7 @@ func oneForm(name, form string) []byte {
 		`"security":["nosec_sc"],"actions":{"who":{"synchronous":true,"input":{"type":"string"},"output":{"type":"string"},"forms":[` + form + `]}}}`)
 }
 
-func startCalledHTTP(t *testing.T, m *mesh, name string) {
+func startCalledHTTP(t *testing.T, m *testmesh.Mesh, name string) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var seconds int
 		_, _ = fmt.Sscanf(r.Header.Get("Prefer"), "wait=%d", &seconds)
@@ -243,11 +244,11 @@ func startCalledHTTP(t *testing.T, m *mesh, name string) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	m.offer(t, oneForm(name, `{"href":"`+server.URL+`/who","contentType":"application/json","op":["invokeaction"],`+
+	m.Offer(t, oneForm(name, `{"href":"`+server.URL+`/who","contentType":"application/json","op":["invokeaction"],`+
 		`"htv:headers":[{"htv:fieldName":"lmos-caller","htv:fieldValue":"forged"},{"htv:fieldName":"Lmos-Caller-Org","htv:fieldValue":"forged"}]}`), nil)
 }
 
-func startCalledSocket(t *testing.T, m *mesh, name string) {
+func startCalledSocket(t *testing.T, m *testmesh.Mesh, name string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -275,10 +276,10 @@ func startCalledSocket(t *testing.T, m *mesh, name string) {
 		}
 	}))
 	t.Cleanup(func() { cancel(); server.Close(); work.Wait() })
-	m.offer(t, oneForm(name, `{"href":"ws`+strings.TrimPrefix(server.URL, "http")+`/ws","subprotocol":"lmosprotocol","op":["invokeaction"]}`), nil)
+	m.Offer(t, oneForm(name, `{"href":"ws`+strings.TrimPrefix(server.URL, "http")+`/ws","subprotocol":"lmosprotocol","op":["invokeaction"]}`), nil)
 }
 
-func startCalledMQTT(t *testing.T, m *mesh, name string) {
+func startCalledMQTT(t *testing.T, m *testmesh.Mesh, name string) {
 	address := startBroker(t)
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -315,7 +316,7 @@ func startCalledMQTT(t *testing.T, m *mesh, name string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { cancel(); work.Wait(); client.Disconnect(&paho.Disconnect{}); <-client.Done() })
-	m.offer(t, oneForm(name, `{"href":"mqtt://`+address+`/`+topic+`","contentType":"application/json","op":["invokeaction"]}`), nil)
+	m.Offer(t, oneForm(name, `{"href":"mqtt://`+address+`/`+topic+`","contentType":"application/json","op":["invokeaction"]}`), nil)
 }
 
 // whoServer is an MCP server that returns the caller of its tool.
@@ -335,20 +336,20 @@ func whoServer(t *testing.T) string {
 	return server.URL
 }
 
-func startCalledMCP(t *testing.T, m *mesh, name string) {
-	x, err := expose.Open(t.Context(), expose.Spec{Target: "mcp:" + whoServer(t), Name: name}, []bridge.Bridge{mcp.New(mcp.Options{Log: logger()})}, logger())
+func startCalledMCP(t *testing.T, m *testmesh.Mesh, name string) {
+	x, err := expose.Open(t.Context(), expose.Spec{Target: "mcp:" + whoServer(t), Name: name}, []bridge.Bridge{mcp.New(mcp.Options{Log: testmesh.Logger()})}, testmesh.Logger())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(x.Close)
-	m.offer(t, x.TD, x.Thing)
+	m.Offer(t, x.TD, x.Thing)
 }
 
 // toldToServers calls an MCP server with an MCP client: the tunnel between them is shared.
-func toldToServers(t *testing.T, m *mesh) {
+func toldToServers(t *testing.T, m *testmesh.Mesh) {
 	startCalledMCP(t, m, "served")
-	m.known(t, "served")
-	for api, want := range map[string]string{m.host.API(): "local loopback", m.api: string(m.consumer.DID()) + " peer"} {
+	m.Known(t, "served")
+	for api, want := range map[string]string{m.Host.API(): "local loopback", m.API: string(m.Consumer.DID()) + " peer"} {
 		for _, version := range []string{"2025-06-18", "2025-11-25"} {
 			s := connectMCP(t, api+"/mcp/things/served", version)
 			r, err := s.CallTool(t.Context(), &mcpsdk.CallToolParams{Name: "who", Arguments: map[string]any{},
@@ -392,12 +393,12 @@ func whoAgent(t *testing.T) string {
 	return server.URL
 }
 
-func startCalledA2A(t *testing.T, m *mesh, name string) { m.importA2A(t, whoAgent(t), name) }
+func startCalledA2A(t *testing.T, m *testmesh.Mesh, name string) { importA2A(t, m, whoAgent(t), name) }
 
 // toldToA2A calls an A2A agent with A2A, and claims to be another caller.
-func toldToA2A(t *testing.T, m *mesh) {
-	m.importA2A(t, whoAgent(t), "messaged")
-	for api, want := range map[string]string{m.host.API(): "local loopback", m.api: string(m.consumer.DID()) + " peer"} {
+func toldToA2A(t *testing.T, m *testmesh.Mesh) {
+	importA2A(t, m, whoAgent(t), "messaged")
+	for api, want := range map[string]string{m.Host.API(): "local loopback", m.API: string(m.Consumer.DID()) + " peer"} {
 		const forged = `{"io.lmosd/caller":{"id":"forged","via":"process"}}`
 		raw := post(t, http.DefaultClient, api+"/a2a/messaged/", `{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"metadata":`+forged+
 			`,"message":{"messageId":"q","role":"ROLE_USER","parts":[{"text":"who?"}],"metadata":`+forged+`}}}`, map[string]string{"A2A-Version": "1.0"})
@@ -437,8 +438,8 @@ await agent(process.argv[3]).action('who', 'string', (_, signal, ask, { caller, 
 `
 
 // startCalledProgram runs an agent in another language until the test ends.
-func startCalledProgram(t *testing.T, m *mesh, program, script, library, name string) {
-	program = tool(t, program)
+func startCalledProgram(t *testing.T, m *testmesh.Mesh, program, script, library, name string) {
+	program = testmesh.Tool(t, program)
 	library, err := filepath.Abs(library)
 	if err != nil {
 		t.Fatal(err)
@@ -448,7 +449,7 @@ func startCalledProgram(t *testing.T, m *mesh, program, script, library, name st
 		t.Fatal(err)
 	}
 	cmd := exec.Command(program, file, library, name)
-	cmd.Env = append(os.Environ(), "LMOSD_NODE="+m.wsHost, "LMOSD_TOKEN="+m.token)
+	cmd.Env = append(os.Environ(), "LMOSD_NODE="+m.Socket, "LMOSD_TOKEN="+m.Token)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Start(); err != nil {

@@ -21,34 +21,8 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interop/testmesh"
 )
-
-// tool returns the path of a program, or skips the test; .ci/run installs all of them.
-func tool(t *testing.T, names ...string) string {
-	t.Helper()
-	for _, name := range names {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	if os.Getenv("CI") != "" {
-		t.Fatalf("%v is not installed", names)
-	}
-	t.Skipf("%v is not installed", names)
-	return ""
-}
-
-// modules skips the test unless npm ci was run in this folder.
-func modules(t *testing.T) {
-	t.Helper()
-	tool(t, "node")
-	if _, err := os.Stat("node_modules"); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("run npm ci in interop first")
-		}
-		t.Skip("run npm ci in interop first")
-	}
-}
 
 // run runs a script of this folder and decodes its output.
 func run(t *testing.T, into any, script string, args ...string) {
@@ -76,13 +50,13 @@ func same(t *testing.T, what string, got any, want string) {
 
 func TestNodeWotConsumes(t *testing.T) {
 	t.Parallel()
-	modules(t)
-	m := newMesh(t)
+	testmesh.Modules(t)
+	m := testmesh.Start(t)
 	_, raw, thing := newLamp(t, "lamp")
-	m.offer(t, raw, thing)
-	d := m.known(t, "lamp")
+	m.Offer(t, raw, thing)
+	d := m.Known(t, "lamp")
 	var saw map[string]any
-	run(t, &saw, "wot-consume.mjs", m.api+"/things/"+url.PathEscape(d.ID)+"/td")
+	run(t, &saw, "wot-consume.mjs", m.API+"/things/"+url.PathEscape(d.ID)+"/td")
 	same(t, "title", saw["title"], `"lamp"`)
 	same(t, "read", saw["read"], `"celsius"`)
 	same(t, "written", saw["written"], `"kelvin"`)
@@ -103,8 +77,8 @@ func TestNodeWotConsumes(t *testing.T) {
 
 func TestNodeWotExposes(t *testing.T) {
 	t.Parallel()
-	modules(t)
-	m := newMesh(t)
+	testmesh.Modules(t)
+	m := testmesh.Start(t)
 	cmd := exec.Command("node", "wot-expose.mjs")
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -122,8 +96,8 @@ func TestNodeWotExposes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.offer(t, line, nil)
-	m.known(t, "counter")
+	m.Offer(t, line, nil)
+	m.Known(t, "counter")
 	k := openGo(t, m, "counter")
 	if err := walk(step{k, interact.WriteProperty, "label", `"x"`, ""}, step{k, interact.ReadProperty, "label", "", `"x"`},
 		step{k, interact.InvokeAction, "increment", "5", "5"},
@@ -144,15 +118,15 @@ func TestNodeWotExposes(t *testing.T) {
 
 func TestWebSocketDialects(t *testing.T) {
 	t.Parallel()
-	modules(t)
-	m := newMesh(t)
+	testmesh.Modules(t)
+	m := testmesh.Start(t)
 	for _, dialect := range []string{"doc", "kotlin", "wtp"} {
 		name := "lamp-" + dialect
 		_, raw, thing := newLamp(t, name)
-		m.offer(t, raw, thing)
-		d := m.known(t, name)
+		m.Offer(t, raw, thing)
+		d := m.Known(t, name)
 		var saw map[string]any
-		run(t, &saw, "dialects.mjs", "ws"+strings.TrimPrefix(m.api, "http")+"/ws", dialect, d.ID)
+		run(t, &saw, "dialects.mjs", "ws"+strings.TrimPrefix(m.API, "http")+"/ws", dialect, d.ID)
 		const both = `{"units":"celsius","level":5}`
 		for what, want := range map[string]string{"read": `"celsius"`, "several": both, "all": both,
 			"output": `42`, "refused": `"400"`, "missing": `"404"`, "observed": `77`, "event": `"fire"`, "after": `"celsius"`} {
@@ -173,7 +147,7 @@ func TestWebSocketDialects(t *testing.T) {
 // repeatedly.
 func curl(t *testing.T, happen func(), want []string, args ...string) (lines []string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), tool(t, "curl"), append([]string{"-sSN", "--max-time", "20", "-H",
+	cmd := exec.CommandContext(t.Context(), testmesh.Tool(t, "curl"), append([]string{"-sSN", "--max-time", "20", "-H",
 		"Accept: text/event-stream"}, args...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -219,11 +193,11 @@ func curl(t *testing.T, happen func(), want []string, args ...string) (lines []s
 // curl reads observations, also of all affordances and after an event, and the states of an action and of a run.
 func TestCurlReadsAllStreams(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
+	m := testmesh.Start(t)
 	l, raw, thing := newLamp(t, "lamp")
-	m.offer(t, raw, thing)
-	m.known(t, "lamp")
-	lamp := m.api + "/things/lamp"
+	m.Offer(t, raw, thing)
+	m.Known(t, "lamp")
+	lamp := m.API + "/things/lamp"
 	n := 0
 	happen := func() { n++; l.level.Set(n); l.alarm.Emit("fire") }
 	nothing := func() {}
@@ -250,9 +224,9 @@ func TestCurlReadsAllStreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	curl(t, nothing, []string{"event: wait", `data: {"status":"running"`}, m.api+run)
-	curl(t, l.open, []string{"event: wait", `data: {"status":"completed"`}, m.api+run)
-	over := curl(t, nothing, []string{"event: wait", `data: {"status":"completed"`}, m.api+run) // of an ended run
+	curl(t, nothing, []string{"event: wait", `data: {"status":"running"`}, m.API+run)
+	curl(t, l.open, []string{"event: wait", `data: {"status":"completed"`}, m.API+run)
+	over := curl(t, nothing, []string{"event: wait", `data: {"status":"completed"`}, m.API+run) // of an ended run
 	if !strings.Contains(over[1], `"output":"done"`) {
 		t.Errorf("the run ended with %s", over[1])
 	}
@@ -261,12 +235,12 @@ func TestCurlReadsAllStreams(t *testing.T) {
 // EventSource and WebSocket of Chromium, in a page of the gateway.
 func TestChromium(t *testing.T) {
 	t.Parallel()
-	browser := tool(t, "chromium", "chromium-browser", "google-chrome")
-	m := newMesh(t)
+	browser := testmesh.Tool(t, "chromium", "chromium-browser", "google-chrome")
+	m := testmesh.Start(t)
 	_, raw, thing := newLamp(t, "lamp")
-	m.offer(t, raw, thing)
-	m.known(t, "lamp")
-	b := startBrowser(t, browser, m.api+"/version")
+	m.Offer(t, raw, thing)
+	m.Known(t, "lamp")
+	b := startBrowser(t, browser, m.API+"/version")
 	got := b.eval(`new Promise((resolve, reject) => {
 		const source = new EventSource('/things/lamp/events/alarm')
 		source.onerror = () => reject(new Error('EventSource failed'))

@@ -13,6 +13,7 @@ import (
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interop/testmesh"
 )
 
 const (
@@ -33,7 +34,7 @@ var errNot = errors.New("not in that protocol")
 // A consumerBinding is a protocol of consumers.
 type consumerBinding struct {
 	name string
-	open func(t *testing.T, m *mesh, thing string) *consumer
+	open func(t *testing.T, m *testmesh.Mesh, thing string) *consumer
 }
 
 var consumerBindings = []consumerBinding{
@@ -42,19 +43,19 @@ var consumerBindings = []consumerBinding{
 	{"HTTP SSE", openSSE},
 	{"HTTP long poll", openLongPoll},
 	{"HTTP webhook", openWebhook},
-	{"ws doc", func(t *testing.T, m *mesh, thing string) *consumer { return openSocket(t, m, thing, doc) }},
-	{"ws kotlin", func(t *testing.T, m *mesh, thing string) *consumer { return openSocket(t, m, thing, kotlin) }},
-	{"ws wtp", func(t *testing.T, m *mesh, thing string) *consumer { return openSocket(t, m, thing, wtp) }},
+	{"ws doc", func(t *testing.T, m *testmesh.Mesh, thing string) *consumer { return openSocket(t, m, thing, doc) }},
+	{"ws kotlin", func(t *testing.T, m *testmesh.Mesh, thing string) *consumer { return openSocket(t, m, thing, kotlin) }},
+	{"ws wtp", func(t *testing.T, m *testmesh.Mesh, thing string) *consumer { return openSocket(t, m, thing, wtp) }},
 	{"MQTT", openMQTT},
 	{"CoAP", openCoAP},
 }
 
 // openGo sends messages to the mesh of the node, like a Go program or `lmosd call`.
-func openGo(_ *testing.T, m *mesh, thing string) *consumer {
+func openGo(_ *testing.T, m *testmesh.Mesh, thing string) *consumer {
 	do := func(ctx context.Context, of *interact.Message) iter.Seq2[*interact.Message, error] {
 		asked := *of
 		asked.Thing, asked.Accept = thing, ""
-		return asker(m.consumer).Do(ctx, &asked)
+		return asker(m.Consumer).Do(ctx, &asked)
 	}
 	return &consumer{interact.Func(do), func() {}}
 }

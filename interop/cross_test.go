@@ -26,12 +26,13 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a"
 	"github.com/lmosd/lmosd/bridge/mcp"
 	"github.com/lmosd/lmosd/expose"
+	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
 )
 
 // A crossing has Things without a protocol, and agents of one protocol, at one node, for clients of the other protocol at a second node.
 type crossing struct {
-	*mesh
+	*testmesh.Mesh
 	gates goAgent // the words that agents wait for
 	left  chan string
 }
@@ -41,13 +42,13 @@ var crossed = map[string][]string{"mcp": {"goa2a", "jsa2a", "lamp", "upper", "br
 	"a2a": {"gomcp", "everything", "lamp", "upper", "broken", "slow"}}
 
 func newCrossing(t *testing.T) *crossing {
-	bridges := []bridge.Bridge{a2a.New(a2a.Options{Log: logger()}), mcp.New(mcp.Options{Pins: crossed["mcp"], Log: logger()})}
-	c := &crossing{newMesh(t, func(o *node.Options) { o.Bridges = bridges }), goAgent{}, make(chan string, 64)}
-	startHTTP(t, c.mesh, "lamp")
+	bridges := []bridge.Bridge{a2a.New(a2a.Options{Log: testmesh.Logger()}), mcp.New(mcp.Options{Pins: crossed["mcp"], Log: testmesh.Logger()})}
+	c := &crossing{testmesh.Start(t, func(o *node.Options) { o.Bridges = bridges }), goAgent{}, make(chan string, 64)}
+	startHTTP(t, c.Mesh, "lamp")
 	logins := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { close(c.gates.gate(r.URL.Path)) }))
 	t.Cleanup(logins.Close)
-	c.importA2A(t, serveA2A(t, &crossAgent{c: c, logins: logins.URL}), "goa2a")
-	c.importA2A(t, nodeServer(t, "a2a-server.mjs", "JSONRPC", "1.0"), "jsa2a")
+	importA2A(t, c.Mesh, serveA2A(t, &crossAgent{c: c, logins: logins.URL}), "goa2a")
+	importA2A(t, c.Mesh, nodeServer(t, "a2a-server.mjs", "JSONRPC", "1.0"), "jsa2a")
 	dir := t.TempDir()
 	program := func(name, text string) string {
 		file := filepath.Join(dir, name)
@@ -63,16 +64,16 @@ func newCrossing(t *testing.T) *crossing {
 		if strings.HasPrefix(target, "exec:") {
 			s.Actions, s.Delimiter = []string{"shout"}, map[string]string{"slow": `\n`}[name]
 		}
-		x, err := expose.Open(t.Context(), s, bridges, logger())
+		x, err := expose.Open(t.Context(), s, bridges, testmesh.Logger())
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		t.Cleanup(x.Close)
-		c.offer(t, x.TD, x.Thing)
+		c.Offer(t, x.TD, x.Thing)
 	}
 	for _, all := range crossed {
 		for _, name := range all {
-			c.known(t, name)
+			c.Known(t, name)
 		}
 	}
 	return c
@@ -436,7 +437,7 @@ type plan struct {
 // Clients of one protocol call agents of another, and of none, through two nodes. docs/interop.md has the results; -update writes them.
 func TestCrossing(t *testing.T) {
 	t.Parallel()
-	modules(t)
+	testmesh.Modules(t)
 	c := newCrossing(t)
 	columns := []string{"go-sdk, 2026-07-28", "go-sdk, 2025-11-25", "sdk (npm)", "client (npm)", "client (npm), 2026-07-28"}
 	clients := []func(*testing.T, []plan) []seen{c.goMCP("2026-07-28"), c.goMCP("2025-11-25"), c.npm("cross-mcp.mjs", "v1"), c.npm("cross-mcp.mjs", "v2"),
@@ -465,10 +466,10 @@ func (c *crossing) table(t *testing.T, cells []cell, columns []string, clients [
 		for _, place := range places {
 			var plans []plan
 			for _, one := range cells {
-				p := plan{URL: c.api + place[0] + one.agent}
+				p := plan{URL: c.API + place[0] + one.agent}
 				prefix := ""
 				if place[1] != "" {
-					p.URL, prefix = c.api+place[0], one.agent+place[1]
+					p.URL, prefix = c.API+place[0], one.agent+place[1]
 				}
 				for _, each := range one.calls {
 					copied := call{}
@@ -660,7 +661,7 @@ func (c *crossing) callMCP(t *testing.T, url, version string, one call, before m
 func (c *crossing) goA2A(binding a2asdk.TransportProtocol) func(*testing.T, []plan) []seen {
 	return func(t *testing.T, plans []plan) (all []seen) {
 		for _, p := range plans {
-			client := c.goClient(t, p.URL[strings.LastIndexByte(p.URL, '/')+1:], binding)
+			client := goClient(t, c.Mesh, p.URL[strings.LastIndexByte(p.URL, '/')+1:], binding)
 			before := &a2asdk.Task{}
 			for _, one := range p.Calls {
 				var m a2asdk.Message
@@ -739,7 +740,7 @@ func (c *crossing) asTask(t *testing.T) (passed []string) {
 	ask := func(method, name, params, more string) string {
 		body := `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{` + params + `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
 			`"io.modelcontextprotocol/clientCapabilities":{` + more + `"extensions":{"io.modelcontextprotocol/tasks":{}}}}}}`
-		q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.api+"/mcp/things/goa2a", strings.NewReader(body))
+		q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.API+"/mcp/things/goa2a", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}

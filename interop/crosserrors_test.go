@@ -19,6 +19,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a"
 	"github.com/lmosd/lmosd/bridge/mcp"
 	"github.com/lmosd/lmosd/expose"
+	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
 )
 
@@ -62,10 +63,10 @@ func TestErrorsOfA2AAgentsThroughTwoNodes(t *testing.T) {
 		"rest": {"HTTP+JSON", 400, `{"error":{"code":400,"status":"FAILED_PRECONDITION","message":"it is too late","details":` + details + `}}`, -32002,
 			"it is too late", details},
 	} {
-		m.importA2A(t, refusingA2A(t, c.binding, c.status, c.body).URL, name)
+		importA2A(t, m, refusingA2A(t, c.binding, c.status, c.body).URL, name)
 		const params = `{"message":{"messageId":"q","role":"ROLE_USER","parts":[{"text":"hello"}]}}`
 		for _, method := range []string{"SendMessage", "SendStreamingMessage"} {
-			_, got := postA2A(t, m.api+"/a2a/"+name+"/", `{"jsonrpc":"2.0","id":"q","method":"`+method+`","params":`+params+`}`)
+			_, got := postA2A(t, m.API+"/a2a/"+name+"/", `{"jsonrpc":"2.0","id":"q","method":"`+method+`","params":`+params+`}`)
 			var answer struct {
 				Error struct {
 					Code    int
@@ -83,7 +84,7 @@ func TestErrorsOfA2AAgentsThroughTwoNodes(t *testing.T) {
 			}
 		}
 		for _, path := range []string{"/message:send", "/message:stream"} {
-			status, got := postA2A(t, m.api+"/a2a/"+name+path, params)
+			status, got := postA2A(t, m.API+"/a2a/"+name+path, params)
 			if status < 400 || !strings.Contains(got, `"message":"`+c.message+`"`) || !strings.Contains(got, strings.Trim(c.data, "[]")) {
 				t.Errorf("agent of %s, %s over REST: got %d with %s", c.binding, path, status, got)
 			}
@@ -135,8 +136,8 @@ func TestErrorsCross(t *testing.T) {
 		return
 	}
 	t.Parallel()
-	bridges := []bridge.Bridge{a2a.New(a2a.Options{Log: logger()}), mcp.New(mcp.Options{Log: logger()})}
-	c := &crossing{mesh: newMesh(t, func(o *node.Options) { o.Bridges = bridges })}
+	bridges := []bridge.Bridge{a2a.New(a2a.Options{Log: testmesh.Logger()}), mcp.New(mcp.Options{Log: testmesh.Logger()})}
+	c := &crossing{Mesh: testmesh.Start(t, func(o *node.Options) { o.Bridges = bridges })}
 
 	server := mcpsdk.NewServer(&mcpsdk.Implementation{Name: "tools", Version: "1"}, nil)
 	add := func(name string, result *mcpsdk.CallToolResult, err error) {
@@ -148,16 +149,16 @@ func TestErrorsCross(t *testing.T) {
 	site := httptest.NewServer(mcpsdk.NewStreamableHTTPHandler(func(*http.Request) *mcpsdk.Server { return server }, &mcpsdk.StreamableHTTPOptions{Stateless: true}))
 	t.Cleanup(site.Close)
 	for name, target := range map[string]string{"tools": site.URL, "mortal": os.Args[0] + " -test.run=^TestErrorsCross$"} {
-		x, err := expose.Open(t.Context(), expose.Spec{Target: "mcp:" + target, Name: name, Env: []string{mortal + "=1"}}, bridges, logger())
+		x, err := expose.Open(t.Context(), expose.Spec{Target: "mcp:" + target, Name: name, Env: []string{mortal + "=1"}}, bridges, testmesh.Logger())
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(x.Close)
-		c.offer(t, x.TD, x.Thing)
-		c.known(t, name)
+		c.Offer(t, x.TD, x.Thing)
+		c.Known(t, name)
 	}
 	agent := refusingA2A(t, "JSONRPC", 200, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32050,"message":"there is no such shelf","data":{"shelf":7}}}`)
-	c.importA2A(t, agent.URL, "far")
+	importA2A(t, c.Mesh, agent.URL, "far")
 
 	overA2A := c.goA2A(a2asdk.TransportProtocolJSONRPC)
 	wants := func(when string, s seen, want ...string) {
@@ -171,12 +172,12 @@ func TestErrorsCross(t *testing.T) {
 	}
 	tool := func(when, server, name string, want ...string) {
 		t.Helper()
-		wants(when, overA2A(t, []plan{{URL: c.api + "/a2a/" + server, Calls: []call{{"skill": name, "parts": textPart("")}}}})[0], want...)
+		wants(when, overA2A(t, []plan{{URL: c.API + "/a2a/" + server, Calls: []call{{"skill": name, "parts": textPart("")}}}})[0], want...)
 	}
 	ask := func(when string, want ...string) {
 		t.Helper()
 		for _, version := range []string{"2025-11-25", "2026-07-28"} {
-			wants(when+", "+version, c.callMCP(t, c.api+"/mcp/things/far", version, askTool("far", "hello", nil), nil), want...)
+			wants(when+", "+version, c.callMCP(t, c.API+"/mcp/things/far", version, askTool("far", "hello", nil), nil), want...)
 		}
 	}
 	const failed = `"state":"TASK_STATE_FAILED"`
@@ -190,7 +191,7 @@ func TestErrorsCross(t *testing.T) {
 	agent.Close()
 	tool("a server that is not there", "tools", "fail", failed, `{"metadata":{"lmosCode":"LMOS-1503","retryable":true},"text":"MCP server unreachable: `)
 	ask("an A2A agent that is not there", `"isError":true`, `"code":"LMOS-1503"`, `"retryable":true`, ` does not respond\n`)
-	c.stopHost()
+	c.StopHost()
 	// The texts differ: the host was lost, if its end was not noticed before, or no path leads to it.
 	tool("an MCP server whose host has stopped", "tools", "fail", failed, `{"metadata":{"lmosCode":"LMOS-1503","retryable":true},"text":"`)
 	ask("an A2A agent whose host has stopped", `"isError":true`, `"code":"LMOS-1503"`, `"retryable":true`)

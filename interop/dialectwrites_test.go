@@ -8,15 +8,17 @@ import (
 	"testing"
 
 	"github.com/coder/websocket"
+
+	"github.com/lmosd/lmosd/interop/testmesh"
 )
 
 // An agent that answers a write with 204 and no body is written to in each dialect, over two nodes. kotlin-wot cannot read a
 // propertyReading without data, and its client would wait for 100 s.
 func TestWritesToAnHTTPAgentAreAnswered(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
+	m := testmesh.Start(t)
 	startHTTP(t, m, "lamp")
-	id := m.known(t, "lamp").ID
+	id := m.Known(t, "lamp").ID
 	for dialect, c := range map[string]struct{ asked, want string }{
 		kotlin: {`{"messageType":"writeProperty","thingId":"` + id + `","messageId":"m1","property":"level","data":7}`,
 			`{"messageType":"propertyReading","correlationId":"m1","property":"level","data":7}`},
@@ -27,7 +29,7 @@ func TestWritesToAnHTTPAgentAreAnswered(t *testing.T) {
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), stepTimeout)
 		defer cancel()
-		at := "ws" + strings.TrimPrefix(m.api, "http") + "/ws"
+		at := "ws" + strings.TrimPrefix(m.API, "http") + "/ws"
 		ws, _, err := websocket.Dial(ctx, at, &websocket.DialOptions{Subprotocols: protocols[dialect]})
 		if err != nil {
 			t.Fatal(err)

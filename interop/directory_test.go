@@ -12,18 +12,20 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/lmosd/lmosd/interop/testmesh"
 )
 
 // node-wot finds all Things of the mesh in the directory of a node, and uses the directory as a Thing.
 func TestNodeWotExploresTheDirectory(t *testing.T) {
-	modules(t)
-	m := newMesh(t)
+	testmesh.Modules(t)
+	m := testmesh.Start(t)
 	want := []string{}
 	for i := range 3 {
 		name := fmt.Sprintf("lamp-%d", i)
 		_, raw, thing := newLamp(t, name)
-		m.offer(t, raw, thing)
-		m.known(t, name)
+		m.Offer(t, raw, thing)
+		m.Known(t, name)
 		want = append(want, name)
 	}
 	var saw struct {
@@ -33,7 +35,7 @@ func TestNodeWotExploresTheDirectory(t *testing.T) {
 		Retrieved, One       bool
 		Matches              []string
 	}
-	run(t, &saw, "wot-explore.mjs", m.api+"/.well-known/wot", "$[?@.title=='lamp-1'].title")
+	run(t, &saw, "wot-explore.mjs", m.API+"/.well-known/wot", "$[?@.title=='lamp-1'].title")
 	slices.Sort(saw.Titles)
 	if !slices.Equal(saw.Titles, want) || len(saw.Errors) > 0 {
 		t.Errorf("explored %v, %v; want %v", saw.Titles, saw.Errors, want)
@@ -49,12 +51,12 @@ func TestNodeWotExploresTheDirectory(t *testing.T) {
 
 // A client of server-sent events that loses its connection reconnects with Last-Event-ID, and misses no event.
 func TestEventSourceResumesTheDirectorysEvents(t *testing.T) {
-	tool(t, "node")
+	testmesh.Tool(t, "node")
 	if exec.Command("node", "--experimental-eventsource", "-e", "new EventSource('http://127.0.0.1:9').close()").Run() != nil {
 		t.Skip("this node has no EventSource")
 	}
-	m := newMesh(t)
-	p := newCutter(t, strings.TrimPrefix(m.api, "http://"))
+	m := testmesh.Start(t)
+	p := newCutter(t, strings.TrimPrefix(m.API, "http://"))
 	cmd := exec.CommandContext(t.Context(), "node", "--experimental-eventsource", "event-source.mjs",
 		"http://"+p.Addr().String()+"/events")
 	out, err := cmd.StdoutPipe()
@@ -82,8 +84,8 @@ func TestEventSourceResumesTheDirectorysEvents(t *testing.T) {
 	publish := func(name string) string {
 		t.Helper()
 		_, raw, thing := newLamp(t, name)
-		m.offer(t, raw, thing)
-		return m.known(t, name).ID
+		m.Offer(t, raw, thing)
+		return m.Known(t, name).ID
 	}
 	if e := next(); e.Name != "open" {
 		t.Fatalf("got %+v", e)

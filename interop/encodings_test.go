@@ -17,6 +17,7 @@ import (
 	"github.com/plgd-dev/go-coap/v3/mux"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interop/testmesh"
 )
 
 // An encoding is the same input and output in one media type.
@@ -109,7 +110,7 @@ func (s *strict) serveCoAP(t *testing.T) string {
 // Consumers call agents at another node that support only JSON, or only CBOR, over three protocols, in JSON and in CBOR, and accept either.
 func TestEitherEncoding(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
+	m := testmesh.Start(t)
 	var agents []*strict
 	for _, of := range encodings {
 		for _, serve := range []func(*strict, *testing.T) string{(*strict).serveHTTP, (*strict).serveMQTT, (*strict).serveCoAP} {
@@ -120,8 +121,8 @@ func TestEitherEncoding(t *testing.T) {
 				t.Fatal(err)
 			}
 			name := "calculator-" + u.Scheme + "-" + of.media[len("application/"):]
-			m.offer(t, simple(name, "add", href, `, "contentType": "`+of.media+`"`), nil)
-			m.known(t, name)
+			m.Offer(t, simple(name, "add", href, `, "contentType": "`+of.media+`"`), nil)
+			m.Known(t, name)
 			agents = append(agents, s)
 			for _, c := range consumerBindings {
 				if c.name != "HTTP" && c.name != "MQTT" && c.name != "CoAP" {
@@ -147,7 +148,7 @@ func TestEitherEncoding(t *testing.T) {
 		}
 	}
 	startHTTP(t, m, "lamp")
-	m.known(t, "lamp")
+	m.Known(t, "lamp")
 	h := newHTTPTalk(m, "lamp")
 	defer h.client.CloseIdleConnections()
 	_, raw, err := h.do(t.Context(), "GET", h.thing+"/properties/units", nil, "Accept", interact.CBOR)

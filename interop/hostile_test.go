@@ -26,6 +26,7 @@ import (
 	"github.com/lmosd/lmosd/interact/coap/messaging"
 	"github.com/lmosd/lmosd/internal/liveheap"
 	"github.com/lmosd/lmosd/internal/poll"
+	"github.com/lmosd/lmosd/interop/testmesh"
 )
 
 // A villain is an HTTP agent that violates most of its description.
@@ -52,7 +53,7 @@ const villainTD = `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "title": 
 		"forms": [{"href": "URL/alarm", "subprotocol": "sse", "op": ["subscribeevent", "unsubscribeevent"]}]}}}`
 
 // newVillain starts one at the host of m, and waits until the consumer's node knows it.
-func newVillain(t *testing.T, m *mesh) *villain {
+func newVillain(t *testing.T, m *testmesh.Mesh) *villain {
 	t.Helper()
 	v := &villain{alarms: make(chan string), over: make(chan struct{})}
 	mux := http.NewServeMux()
@@ -73,8 +74,8 @@ func newVillain(t *testing.T, m *mesh) *villain {
 	mux.HandleFunc("/alarm", v.alarm)
 	server := httptest.NewServer(mux)
 	t.Cleanup(func() { close(v.over); server.Close() })
-	m.offer(t, []byte(strings.ReplaceAll(villainTD, "URL", server.URL)), nil)
-	m.known(t, "villain")
+	m.Offer(t, []byte(strings.ReplaceAll(villainTD, "URL", server.URL)), nil)
+	m.Known(t, "villain")
 	return v
 }
 
@@ -173,7 +174,7 @@ func coded(err error, c interact.Code) bool {
 
 // Invalid requests of each protocol to an agent at another node get errors, and the consumer is served afterwards.
 func TestHostileRequests(t *testing.T) {
-	m := newMesh(t)
+	m := testmesh.Start(t)
 	v := newVillain(t, m)
 	for _, c := range consumerBindings {
 		t.Run(c.name, func(t *testing.T) {
@@ -250,7 +251,7 @@ func cancelEnded(t *testing.T, k interact.Thing) {
 
 // Invalid frames of each dialect get errors of the dialect, and the connection survives.
 func TestHostileFrames(t *testing.T) {
-	m := newMesh(t)
+	m := testmesh.Start(t)
 	newVillain(t, m)
 	long := strings.Repeat("x", 300)
 	ids := map[string]string{doc: `"thingID":"villain","messageID":"m"`, kotlin: `"thingId":"villain","messageId":"m"`}
@@ -342,9 +343,9 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
-func dialSocket(t *testing.T, m *mesh, dialect string) *websocket.Conn {
+func dialSocket(t *testing.T, m *testmesh.Mesh, dialect string) *websocket.Conn {
 	t.Helper()
-	c, _, err := websocket.Dial(t.Context(), "ws"+strings.TrimPrefix(m.api, "http")+"/ws",
+	c, _, err := websocket.Dial(t.Context(), "ws"+strings.TrimPrefix(m.API, "http")+"/ws",
 		&websocket.DialOptions{Subprotocols: protocols[dialect]})
 	if err != nil {
 		t.Fatal(err)
@@ -356,7 +357,7 @@ func dialSocket(t *testing.T, m *mesh, dialect string) *websocket.Conn {
 
 // Invalid HTTP requests get errors, and the connection survives if HTTP permits.
 func TestHostileBodies(t *testing.T) {
-	m := newMesh(t)
+	m := testmesh.Start(t)
 	newVillain(t, m)
 	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}}
 	defer client.CloseIdleConnections()
@@ -381,7 +382,7 @@ func TestHostileBodies(t *testing.T) {
 		{"a webhook without address", "POST", "/things/villain/events/alarm", interact.JSON, "{}", "", 400, interact.Invalid},
 		{"a cancel of nothing", "DELETE", "/things/villain/actions/soon/none", "", "", "", 404, interact.NoTask},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), r.method, m.api+r.path, strings.NewReader(r.body))
+		req, err := http.NewRequestWithContext(t.Context(), r.method, m.API+r.path, strings.NewReader(r.body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -406,7 +407,7 @@ func TestHostileBodies(t *testing.T) {
 // Consumers invoke an action 10,000 times without waiting: each call gets the output, or Overloaded or RateLimited, the connection
 // survives, and no resource leaks.
 func TestTenThousandAtOnce(t *testing.T) {
-	m := newMesh(t)
+	m := testmesh.Start(t)
 	newVillain(t, m)
 	const n = 10_000
 	message := func() *interact.Message {
@@ -417,22 +418,22 @@ func TestTenThousandAtOnce(t *testing.T) {
 		flood func(t *testing.T, n int) (done, refused int)
 	}{
 		{"ws doc", func(t *testing.T, n int) (int, int) {
-			return m.floodSocket(t, doc, n,
+			return floodSocket(t, m, doc, n,
 				`{"messageType":"invokeAction","thingID":"villain","messageID":"m","action":"add","input":{"a":1}}`, `"status":"completed"`)
 		}},
 		{"ws kotlin", func(t *testing.T, n int) (int, int) {
-			return m.floodSocket(t, kotlin, n,
+			return floodSocket(t, m, kotlin, n,
 				`{"messageType":"invokeAction","thingId":"villain","messageId":"m","action":"add","input":{"a":1}}`, `"status":"completed"`)
 		}},
 		{"ws wtp", func(t *testing.T, n int) (int, int) {
-			return m.floodSocket(t, wtp, n,
+			return floodSocket(t, m, wtp, n,
 				`{"messageType":"request","operation":"invokeaction","thingID":"villain","messageID":"m","name":"add","input":{"a":1}}`,
 				`"output":42`)
 		}},
 		{"HTTP", func(t *testing.T, n int) (int, int) {
 			client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 256, MaxIdleConnsPerHost: 256}}
 			defer client.CloseIdleConnections()
-			h := &httpTalk{m.api, "/things/villain", client}
+			h := &httpTalk{m.API, "/things/villain", client}
 			return floodThing(t, interact.Func(func(ctx context.Context, q *interact.Message) iter.Seq2[*interact.Message, error] {
 				return speaker{t, h.ask}.Do(ctx, q)
 			}), n, message)
@@ -440,9 +441,9 @@ func TestTenThousandAtOnce(t *testing.T) {
 		{"between nodes", func(t *testing.T, n int) (int, int) {
 			return floodThing(t, openGo(t, m, "villain"), n, message)
 		}},
-		{"MQTT", func(t *testing.T, n int) (int, int) { return m.floodMQTT(t, n/2, 1) }},
-		{"MQTT, QoS 0", func(t *testing.T, n int) (int, int) { return m.floodMQTT(t, n, 0) }},
-		{"CoAP", func(t *testing.T, n int) (int, int) { return m.floodCoAP(t, n/2) }},
+		{"MQTT", func(t *testing.T, n int) (int, int) { return floodMQTT(t, m, n/2, 1) }},
+		{"MQTT, QoS 0", func(t *testing.T, n int) (int, int) { return floodMQTT(t, m, n, 0) }},
+		{"CoAP", func(t *testing.T, n int) (int, int) { return floodCoAP(t, m, n/2) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := n
@@ -463,7 +464,7 @@ func TestTenThousandAtOnce(t *testing.T) {
 }
 
 // floodSocket sends n requests over one socket and counts the responses.
-func (m *mesh) floodSocket(t *testing.T, dialect string, n int, frame, good string) (done, refused int) {
+func floodSocket(t *testing.T, m *testmesh.Mesh, dialect string, n int, frame, good string) (done, refused int) {
 	t.Helper()
 	c := dialSocket(t, m, dialect)
 	defer c.CloseNow()
@@ -537,13 +538,13 @@ func floodThing(t *testing.T, thing interact.Thing, n int, message func() *inter
 
 // floodMQTT publishes n requests with one response topic. With QoS 1 each gets a response, or its acknowledgement is a rejection (MQTT 5
 // §3.4.2.1: quota exceeded); with QoS 0 some are lost.
-func (m *mesh) floodMQTT(t *testing.T, n int, qos byte) (done, refused int) {
+func floodMQTT(t *testing.T, m *testmesh.Mesh, n int, qos byte) (done, refused int) {
 	t.Helper()
 	limit, cancel := context.WithTimeout(t.Context(), 3*stepTimeout)
 	defer cancel()
 	ctx, lost := context.WithCancelCause(limit)
 	defer lost(nil)
-	conn, err := net.Dial("tcp", m.mqtt)
+	conn, err := net.Dial("tcp", m.MQTT)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -606,9 +607,9 @@ func (m *mesh) floodMQTT(t *testing.T, n int, qos byte) (done, refused int) {
 }
 
 // floodCoAP sends n non-confirmable messages, and counts the responses; some are lost.
-func (m *mesh) floodCoAP(t *testing.T, n int) (done, refused int) {
+func floodCoAP(t *testing.T, m *testmesh.Mesh, n int) (done, refused int) {
 	t.Helper()
-	c, err := net.Dial("udp", m.coap)
+	c, err := net.Dial("udp", m.CoAP)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -664,7 +665,7 @@ func (m *mesh) floodCoAP(t *testing.T, n int) (done, refused int) {
 // A consumer invokes an action with an endless output. With partial outputs it takes a few and leaves; for a whole output it gets TooLarge.
 // Both end the run at the agent, behind two nodes, and memory is released.
 func TestStreamWithoutEnd(t *testing.T) {
-	m := newMesh(t)
+	m := testmesh.Start(t)
 	v := newVillain(t, m)
 	for _, c := range consumerBindings {
 		t.Run(c.name, func(t *testing.T) {
@@ -706,9 +707,9 @@ func TestStreamWithoutEnd(t *testing.T) {
 // An MQTT client with a keep-alive of 1 s that stays silent is disconnected within seconds (MQTT 3.1.1 §3.1.2.10).
 func TestSilentMQTTClient(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
+	m := testmesh.Start(t)
 	v := newVillain(t, m)
-	c, err := net.Dial("tcp", m.mqtt)
+	c, err := net.Dial("tcp", m.MQTT)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -739,7 +740,7 @@ func helloMQTT(id string, keepAlive byte, topic string) []byte {
 
 // Subscribers that do not read, while an agent at another node sends 32 MiB, need little memory, and another consumer receives all of it.
 func TestConsumersThatNeverRead(t *testing.T) {
-	m := newMesh(t)
+	m := testmesh.Start(t)
 	v := newVillain(t, m)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -766,7 +767,7 @@ func TestConsumersThatNeverRead(t *testing.T) {
 	}
 	for i := range 5 {
 		for name, hello := range deaf {
-			c, err := net.Dial("tcp", strings.TrimPrefix(m.api, "http://"))
+			c, err := net.Dial("tcp", strings.TrimPrefix(m.API, "http://"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -791,7 +792,7 @@ func TestConsumersThatNeverRead(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		c, err := net.Dial("tcp", m.mqtt)
+		c, err := net.Dial("tcp", m.MQTT)
 		if err != nil {
 			t.Fatal(err)
 		}

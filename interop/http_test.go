@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interop/testmesh"
 )
 
 // An httpTalk is a client of the WoT HTTP Basic Profile.
@@ -26,8 +27,8 @@ type httpTalk struct {
 	client *http.Client
 }
 
-func newHTTPTalk(m *mesh, thing string) *httpTalk {
-	return &httpTalk{m.api, "/things/" + url.PathEscape(thing), &http.Client{Transport: &http.Transport{}}}
+func newHTTPTalk(m *testmesh.Mesh, thing string) *httpTalk {
+	return &httpTalk{m.API, "/things/" + url.PathEscape(thing), &http.Client{Transport: &http.Transport{}}}
 }
 
 // consumer returns a consumer of one kind of requests.
@@ -35,22 +36,22 @@ func (h *httpTalk) consumer(t *testing.T, say speech) *consumer {
 	return &consumer{speaker{t, say}, h.client.CloseIdleConnections}
 }
 
-func openHTTP(t *testing.T, m *mesh, thing string) *consumer {
+func openHTTP(t *testing.T, m *testmesh.Mesh, thing string) *consumer {
 	h := newHTTPTalk(m, thing)
 	return h.consumer(t, h.ask)
 }
 
-func openSSE(t *testing.T, m *mesh, thing string) *consumer {
+func openSSE(t *testing.T, m *testmesh.Mesh, thing string) *consumer {
 	h := newHTTPTalk(m, thing)
 	return h.consumer(t, h.events)
 }
 
-func openLongPoll(t *testing.T, m *mesh, thing string) *consumer {
+func openLongPoll(t *testing.T, m *testmesh.Mesh, thing string) *consumer {
 	h := newHTTPTalk(m, thing)
 	return h.consumer(t, h.poll)
 }
 
-func openWebhook(t *testing.T, m *mesh, thing string) *consumer {
+func openWebhook(t *testing.T, m *testmesh.Mesh, thing string) *consumer {
 	h := newHTTPTalk(m, thing)
 	return h.consumer(t, h.hook)
 }

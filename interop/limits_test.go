@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/policy"
 )
@@ -32,7 +33,7 @@ func TestLimitsOfTheHost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := newMesh(t, func(o *node.Options) {
+			m := testmesh.Start(t, func(o *node.Options) {
 				if o.Name == "host" {
 					o.Policy = c.rules
 				}
@@ -43,8 +44,8 @@ func TestLimitsOfTheHost(t *testing.T) {
 				<-release
 				return completed(q, "", []byte("1")), nil
 			})
-			m.offer(t, simple("slow", "work", "http://127.0.0.1:1", ""), thing)
-			m.known(t, "slow")
+			m.Offer(t, simple("slow", "work", "http://127.0.0.1:1", ""), thing)
+			m.Known(t, "slow")
 			first := make(chan error, 1+c.wait)
 			call := func() {
 				_, err := send(openGo(t, m, "slow"), query(interact.InvokeAction, "work", ""))
@@ -63,7 +64,7 @@ func TestLimitsOfTheHost(t *testing.T) {
 			}
 			h := newHTTPTalk(m, "slow")
 			defer h.client.CloseIdleConnections()
-			resp, err := h.client.Post(m.api+"/things/slow/actions/work", interact.JSON, strings.NewReader(""))
+			resp, err := h.client.Post(m.API+"/things/slow/actions/work", interact.JSON, strings.NewReader(""))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +86,7 @@ func TestLimitsOfTheHost(t *testing.T) {
 }
 
 // full checks that wait calls wait for a place: one more is rejected, while the first has no response.
-func full(t *testing.T, m *mesh, wait int, first chan error, call func()) {
+func full(t *testing.T, m *testmesh.Mesh, wait int, first chan error, call func()) {
 	t.Helper()
 	if wait == 0 {
 		return
@@ -101,10 +102,10 @@ func full(t *testing.T, m *mesh, wait int, first chan error, call func()) {
 // An input with two wrong members for an agent of another node gets an error with the JSON pointer of each, through every listener.
 func TestWrongInputNamesItsPlace(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
+	m := testmesh.Start(t)
 	_, raw, thing := newLamp(t, "lamp")
-	m.offer(t, raw, thing)
-	m.known(t, "lamp")
+	m.Offer(t, raw, thing)
+	m.Known(t, "lamp")
 	wrong := query(interact.InvokeAction, "add", `{"a":"x","b":1.5}`)
 	for _, b := range consumerBindings {
 		k := b.open(t, m, "lamp")
@@ -127,7 +128,7 @@ func TestWrongInputNamesItsPlace(t *testing.T) {
 			t.Errorf("%s: got %s, want the places /a and /b", b.name, said)
 		}
 	}
-	resp, err := http.Post(m.api+"/things/lamp/actions/add", interact.JSON, strings.NewReader(string(wrong.Data)))
+	resp, err := http.Post(m.API+"/things/lamp/actions/add", interact.JSON, strings.NewReader(string(wrong.Data)))
 	if err != nil {
 		t.Fatal(err)
 	}

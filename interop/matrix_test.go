@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interop/testmesh"
 )
 
 var update = flag.Bool("update", false, "write docs/interactions.md")
@@ -130,7 +131,7 @@ type tally struct {
 // Each operation, with every consumer's protocol, of an agent of every protocol, across two nodes.
 func TestMatrix(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
+	m := testmesh.Start(t)
 	n := tally{pairs: map[[2]string]int{}}
 	t.Run("cells", func(t *testing.T) {
 		for _, a := range agentBindings {
@@ -138,7 +139,7 @@ func TestMatrix(t *testing.T) {
 			open := a.start(t, m, name)
 			t.Run(a.name, func(t *testing.T) {
 				t.Parallel() // the consumers of one lamp are sequential: each checks what it wrote
-				m.known(t, name)
+				m.Known(t, name)
 				for _, c := range consumerBindings {
 					n.fill(t, m, c, a, name, open)
 				}
@@ -161,7 +162,7 @@ func TestMatrix(t *testing.T) {
 }
 
 // fill tests all operations of one pair of protocols.
-func (n *tally) fill(t *testing.T, m *mesh, c consumerBinding, a agentBinding, lamp string, open func()) {
+func (n *tally) fill(t *testing.T, m *testmesh.Mesh, c consumerBinding, a agentBinding, lamp string, open func()) {
 	again := func() *consumer { return c.open(t, m, lamp) }
 	x := &attempt{again(), again, openGo(t, m, lamp), open}
 	defer x.hangUp()

@@ -19,6 +19,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp"
 	"github.com/lmosd/lmosd/expose"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
 )
 
@@ -101,9 +102,9 @@ func (c *clerk) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact
 }
 
 // mcpMesh is a mesh with MCP endpoints, and a clerk in it.
-func mcpMesh(t *testing.T) (*mesh, *clerk) {
+func mcpMesh(t *testing.T) (*testmesh.Mesh, *clerk) {
 	t.Helper()
-	m := newMesh(t, func(o *node.Options) {
+	m := testmesh.Start(t, func(o *node.Options) {
 		o.Bridges = []bridge.Bridge{mcp.New(mcp.Options{Pins: []string{"clerk"}, Log: o.Log})}
 	})
 	script := filepath.Join(t.TempDir(), "run.sh")
@@ -116,15 +117,15 @@ func mcpMesh(t *testing.T) (*mesh, *clerk) {
 	}
 	t.Cleanup(x.Close)
 	c := &clerk{poke: make(chan struct{}, 4), left: make(chan struct{}, 4), exec: x.Thing}
-	m.offer(t, []byte(clerkTD), c)
-	m.known(t, "clerk")
+	m.Offer(t, []byte(clerkTD), c)
+	m.Known(t, "clerk")
 	return m, c
 }
 
 // Unmodified clients of legacy and current revisions use an agent at another node, alone and in the whole mesh.
 func TestMCPClientsUseAgents(t *testing.T) {
 	t.Parallel()
-	modules(t)
+	testmesh.Modules(t)
 	m, c := mcpMesh(t)
 	uri := ""
 	for _, place := range []struct{ path, prefix string }{{"/mcp/things/clerk", ""}, {"/mcp", "clerk__"}} {
@@ -141,7 +142,7 @@ func TestMCPClientsUseAgents(t *testing.T) {
 					Progress                                                  []string
 					Updated                                                   int
 				}
-				run(t, &saw, "mcp-client.mjs", flavour, m.api+place.path, place.prefix, uri)
+				run(t, &saw, "mcp-client.mjs", flavour, m.API+place.path, place.prefix, uri)
 				if saw.Greeting != "hello Ann" || saw.Structured["value"] != "hello Ann" || saw.Run != "ran x" || saw.Counted != "123" ||
 					saw.Confirmed != `accept{"yes":true}` || saw.Asked != "Are you sure?" || saw.Cancelled != "cancelled" || saw.Read != "4" ||
 					saw.Updated == 0 || !slices.Contains([]string{"1", "1 2", "1 3", "1 2 3"}, strings.Join(saw.Progress, " ")) { // progress above the rate is dropped
@@ -164,9 +165,9 @@ func TestMCPClientsUseAgents(t *testing.T) {
 }
 
 // levelURI is the URI of the clerk's level.
-func levelURI(t *testing.T, m *mesh) string {
+func levelURI(t *testing.T, m *testmesh.Mesh) string {
 	t.Helper()
-	s := connectMCP(t, m.api+"/mcp/things/clerk", "2026-07-28")
+	s := connectMCP(t, m.API+"/mcp/things/clerk", "2026-07-28")
 	list, err := s.ListResources(t.Context(), nil)
 	if err != nil || len(list.Resources) != 1 {
 		t.Fatal(list, err)

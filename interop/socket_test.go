@@ -18,6 +18,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interop/testmesh"
 )
 
 // The dialects of the WebSocket subprotocol: that of the LMOS documents, of the Kotlin SDK, and the Web Thing Protocol.
@@ -106,8 +107,8 @@ type socketTalk struct {
 	n       atomic.Int64  // last id
 }
 
-func openSocket(t *testing.T, m *mesh, thing, dialect string) *consumer {
-	at := "ws" + strings.TrimPrefix(m.api, "http") + "/ws"
+func openSocket(t *testing.T, m *testmesh.Mesh, thing, dialect string) *consumer {
+	at := "ws" + strings.TrimPrefix(m.API, "http") + "/ws"
 	c, _, err := websocket.Dial(t.Context(), at, &websocket.DialOptions{Subprotocols: protocols[dialect]})
 	if err != nil {
 		t.Fatal(err)

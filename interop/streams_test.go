@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/internal/liveheap"
+	"github.com/lmosd/lmosd/interop/testmesh"
 )
 
 // pattern yields n bytes that differ from chunk to chunk.
@@ -33,7 +34,7 @@ func (p *pattern) Read(b []byte) (int, error) {
 
 // A stream through two nodes to an HTTP agent that streams it back, in constant memory. LMOSD_LONG=1 makes it 1 GiB.
 func TestStreamsBothWaysAtOnce(t *testing.T) {
-	m := newMesh(t)
+	m := testmesh.Start(t)
 	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
 		if err := control.EnableFullDuplex(); err != nil {
@@ -53,10 +54,10 @@ func TestStreamsBothWaysAtOnce(t *testing.T) {
 		}
 	}))
 	t.Cleanup(agent.Close)
-	m.offer(t, fmt.Appendf(nil, `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "title": "Parrot",
+	m.Offer(t, fmt.Appendf(nil, `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "title": "Parrot",
 		"securityDefinitions": {"n": {"scheme": "nosec"}}, "security": "n",
 		"actions": {"pipe": {"synchronous": true, "forms": [{"href": "%s/pipe", "contentType": "audio/opus"}]}}}`, agent.URL), nil)
-	m.known(t, "parrot")
+	m.Known(t, "parrot")
 	size := int64(64 << 20)
 	if os.Getenv("LMOSD_LONG") != "" {
 		size = 1 << 30
@@ -68,7 +69,7 @@ func TestStreamsBothWaysAtOnce(t *testing.T) {
 	before := liveheap.Bytes()
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
-	pipe := m.api + "/things/parrot/actions/pipe?timeout=5m"
+	pipe := m.API + "/things/parrot/actions/pipe?timeout=5m"
 	req, err := http.NewRequestWithContext(t.Context(), "POST", pipe, io.NopCloser(&pattern{n: size}))
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/telemetry"
 )
@@ -45,13 +46,13 @@ func (l *listener) heard(name string) string {
 }
 
 // newListener publishes one at the host of m, as "ear" with the action "hear".
-func newListener(t *testing.T, m *mesh) *listener {
+func newListener(t *testing.T, m *testmesh.Mesh) *listener {
 	t.Helper()
 	l := &listener{}
 	server := httptest.NewServer(l)
 	t.Cleanup(server.Close)
-	m.offer(t, simple("ear", "hear", server.URL+"/hear", ""), nil)
-	m.known(t, "ear")
+	m.Offer(t, simple("ear", "hear", server.URL+"/hear", ""), nil)
+	m.Known(t, "ear")
 	return l
 }
 
@@ -73,7 +74,7 @@ const (
 // CoAP has no option for it: there a trace starts.
 func TestTraceReachesTheAgent(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
+	m := testmesh.Start(t)
 	l := newListener(t, m)
 	heard := func(door string) {
 		t.Helper()
@@ -96,7 +97,7 @@ func TestTraceReachesTheAgent(t *testing.T) {
 		heard(c.name)
 	}
 	// Browsers cannot set it in the upgrade of a socket; other clients can only set it there.
-	c, _, err := websocket.Dial(t.Context(), "ws"+strings.TrimPrefix(m.api, "http")+"/ws", &websocket.DialOptions{
+	c, _, err := websocket.Dial(t.Context(), "ws"+strings.TrimPrefix(m.API, "http")+"/ws", &websocket.DialOptions{
 		Subprotocols: protocols[doc], HTTPHeader: http.Header{"Traceparent": {parent}, "Tracestate": {stated}}})
 	if err != nil {
 		t.Fatal(err)
@@ -162,16 +163,16 @@ func TestSpansOfBothNodesMakeOneTrace(t *testing.T) {
 	c := &collector{spans: map[string]*otlp.Span{}, nodes: map[string]string{}}
 	server := httptest.NewServer(c)
 	t.Cleanup(server.Close)
-	m := newMesh(t, func(o *node.Options) { o.Telemetry = telemetry.Options{Endpoint: server.URL} })
+	m := testmesh.Start(t, func(o *node.Options) { o.Telemetry = telemetry.Options{Endpoint: server.URL} })
 	l := newListener(t, m)
 	h := newHTTPTalk(m, "ear")
 	defer h.client.CloseIdleConnections()
 	if _, err := send(h.consumer(t, h.ask), &interact.Message{Type: interact.InvokeAction, Name: "hear", TraceParent: parent}); err != nil {
 		t.Fatal(err)
 	}
-	consumer, host := string(m.consumer.DID()), string(m.host.DID())
+	consumer, host := string(m.Consumer.DID()), string(m.Host.DID())
 	h.client.CloseIdleConnections()
-	m.stop() // sends the remaining spans
+	m.Stop() // sends the remaining spans
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := spanID
@@ -195,18 +196,18 @@ func TestSpansOfBothNodesMakeOneTrace(t *testing.T) {
 // call fails, at all callers.
 func TestLoop(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
+	m := testmesh.Start(t)
 	for scheme, c := range map[string]struct{ href, more string }{
-		"http": {m.api + "/things/urn:example:loop-http/actions/again", ""},
-		"ws":   {"ws" + strings.TrimPrefix(m.api, "http") + "/ws", `, "subprotocol": "lmosprotocol"`},
-		"mqtt": {"mqtt://" + m.mqtt + "/urn:example:loop-mqtt/actions/again", ""},
-		"coap": {"coap://" + m.coap + "/things/urn:example:loop-coap/actions/again", ""},
+		"http": {m.API + "/things/urn:example:loop-http/actions/again", ""},
+		"ws":   {"ws" + strings.TrimPrefix(m.API, "http") + "/ws", `, "subprotocol": "lmosprotocol"`},
+		"mqtt": {"mqtt://" + m.MQTT + "/urn:example:loop-mqtt/actions/again", ""},
+		"coap": {"coap://" + m.CoAP + "/things/urn:example:loop-coap/actions/again", ""},
 	} {
 		t.Run(scheme, func(t *testing.T) {
 			t.Parallel()
 			name := "loop-" + scheme
-			m.offer(t, simple(name, "again", c.href, c.more), nil)
-			m.known(t, name)
+			m.Offer(t, simple(name, "again", c.href, c.more), nil)
+			m.Known(t, name)
 			began := time.Now()
 			_, err := send(openGo(t, m, name), &interact.Message{Type: interact.InvokeAction, Name: "again"})
 			if interact.AsError(err).Code != interact.Loop || time.Since(began) > refusalTimeout {

@@ -10,6 +10,7 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interop/testmesh"
 )
 
 // only3 rejects the CONNECT of MQTT 5 as brokers of 3.1.1 do: with the return code "unacceptable protocol version" (MQTT 3.1.1 §3.2.2.3).
@@ -40,7 +41,7 @@ const oldTD = `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "title": "Old
 // An agent of MQTT 3.1.1, behind a broker of only that, is called from another node with all operations that need no response.
 func TestAgentOfMQTT3(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
+	m := testmesh.Start(t)
 	address := startBroker(t, &only3{})
 	came := make(chan paho3.Message, 100)
 	client := paho3.NewClient(paho3.NewClientOptions().AddBroker("tcp://" + address).SetProtocolVersion(4).SetClientID("old").
@@ -54,8 +55,8 @@ func TestAgentOfMQTT3(t *testing.T) {
 	done(client.Connect())
 	t.Cleanup(func() { client.Disconnect(100) })
 	done(client.SubscribeMultiple(map[string]byte{"old/level/set": 1, "old/ring": 1}, nil))
-	m.offer(t, []byte(strings.ReplaceAll(oldTD, "ADDRESS", address)), nil)
-	m.known(t, "old")
+	m.Offer(t, []byte(strings.ReplaceAll(oldTD, "ADDRESS", address)), nil)
+	m.Known(t, "old")
 	h := newHTTPTalk(m, "old")
 	defer h.client.CloseIdleConnections()
 	x := h.consumer(t, h.ask)

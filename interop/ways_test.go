@@ -7,6 +7,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/servient"
+	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/td"
 )
@@ -15,14 +16,14 @@ import (
 // response shows the path. lmosd call --via and the header Lmos-Via do the same.
 func TestEachPathCanBeSelected(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t, func(o *node.Options) { o.Direct = servient.DirectAny })
+	m := testmesh.Start(t, func(o *node.Options) { o.Direct = servient.DirectAny })
 	var all []json.RawMessage
 	hrefs := map[string]string{}
-	for scheme, start := range map[string]func(*testing.T, *mesh, string) func(){"http": startHTTP, "ws": startKotlin,
+	for scheme, start := range map[string]func(*testing.T, *testmesh.Mesh, string) func(){"http": startHTTP, "ws": startKotlin,
 		"mqtt": startMQTT, "coap": startCoAP} {
 		name := "lamp-" + scheme
 		start(t, m, name)
-		d := m.known(t, name)
+		d := m.Known(t, name)
 		// Each lamp has its own name.
 		if err := walk(step{openGo(t, m, name), interact.WriteProperty, "units", string(asJSON(scheme)), ""}); err != nil {
 			t.Fatal(err)
@@ -35,10 +36,10 @@ func TestEachPathCanBeSelected(t *testing.T) {
 		}
 		all, hrefs[scheme] = append(all, of.Properties["units"].Forms...), d.Properties["units"].Forms[0].Href
 	}
-	m.offer(t, asJSON(map[string]any{"@context": td.Context11, "title": "all", "security": "n",
+	m.Offer(t, asJSON(map[string]any{"@context": td.Context11, "title": "all", "security": "n",
 		"securityDefinitions": map[string]any{"n": map[string]any{"scheme": "nosec"}},
 		"properties":          map[string]any{"units": map[string]any{"type": "string", "forms": all}}}), nil)
-	m.known(t, "all")
+	m.Known(t, "all")
 	k, h := openGo(t, m, "all"), newHTTPTalk(m, "all")
 	defer h.client.CloseIdleConnections()
 	ask := func(via, who string) {

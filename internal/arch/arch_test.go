@@ -47,7 +47,7 @@ var rows = [][]string{
 	{"agent", "gateway", "p2p", "expose", "discovery/explore", "interact/servient", "bridge/mcp", "bridge/a2a"},
 	{"directory/presence", "node/status"}, // use the libp2p host and the publications
 	{"node"},
-	{"testnet", "configs"},
+	{"testnet", "configs", "interop/testmesh"},
 	{"cmd/lmosd/internal/cli", "cmd/lmosd/internal/printer"},
 	{"cmd/lmosd/internal/configcmd", "cmd/lmosd/internal/input", "cmd/lmosd/internal/help", "cmd/lmosd/internal/localnet",
 		"cmd/lmosd/internal/mcpclients", "cmd/lmosd/internal/stdio", "cmd/lmosd/internal/errcatalog"},
@@ -57,16 +57,17 @@ var rows = [][]string{
 
 // standalone are packages that import nothing of the house and are imported by few.
 var standalone = map[string][]string{
-	"examples/weather/agent": {"examples/weather", "cmd/lmosd/internal/localnet", "testnet"}, // an agent without lmosd, run by the demo and by tests
-	"examples/weather":       nil,
-	"interop":                nil, // tests only: programs of other projects
-	"interop/taskserver":     nil, // a program that the tests run: a server of MCP with tasks
-	"sdk":                    nil, // tests only: the libraries of other languages
-	"internal/arch":          nil,
+	"examples/weather/agent":         {"examples/weather", "cmd/lmosd/internal/localnet", "testnet"}, // an agent without lmosd, run by the demo and by tests
+	"examples/weather":               nil,
+	"interop":                        nil, // tests only: programs of other projects
+	"interop/conformance":            nil, // tests only: the conformance suite of MCP
+	"interop/conformance/taskserver": nil, // a program that the tests run: a server of MCP with tasks
+	"sdk":                            nil, // tests only: the libraries of other languages
+	"internal/arch":                  nil,
 }
 
 // forTests are packages that only tests, and each other, import.
-var forTests = []string{"bridge/bridgetest", "interact/bindingtest", "interact/coap/coaptest", "interact/interacttest", "did/didtest", "internal/liveheap", "internal/netns", "internal/pipenet", "internal/poll", "internal/testhost", "td/tdtest"}
+var forTests = []string{"bridge/bridgetest", "interact/bindingtest", "interact/coap/coaptest", "interact/interacttest", "did/didtest", "internal/liveheap", "internal/netns", "internal/pipenet", "internal/poll", "internal/testhost", "interop/testmesh", "td/tdtest"}
 
 // sharedModules modules are the vocabulary that libp2p packages share: allowed in packages that handle peers and addresses.
 var sharedModules = []string{

@@ -1,4 +1,4 @@
-package interop
+package conformance
 
 import (
 	"context"
@@ -20,15 +20,16 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp"
 	"github.com/lmosd/lmosd/expose"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
 )
 
 // Third-party MCP servers from npm are Things of the mesh: their tools, resources and prompts are called and read over HTTP at another node
 // than the one to which `lmosd expose mcp:…` attaches them.
 func TestMCPServers(t *testing.T) {
-	modules(t)
+	testmesh.Modules(t)
 	t.Parallel()
-	m := newMesh(t)
+	m := testmesh.Start(t)
 	folder := t.TempDir()
 	if err := os.WriteFile(filepath.Join(folder, "note.txt"), []byte("Hello from a file."), 0o600); err != nil {
 		t.Fatal(err)
@@ -59,22 +60,22 @@ func TestMCPServers(t *testing.T) {
 			{"actions/read_graph", `{}`, `tall`},
 		}},
 	} {
-		line := "mcp:node node_modules/@modelcontextprotocol/server-" + name + "/dist/index.js " + test.args
-		x, err := expose.Open(t.Context(), expose.Spec{Target: line, Name: name, Env: test.env}, []bridge.Bridge{mcp.New(mcp.Options{Log: logger()})}, logger())
+		line := "mcp:node ../node_modules/@modelcontextprotocol/server-" + name + "/dist/index.js " + test.args
+		x, err := expose.Open(t.Context(), expose.Spec{Target: line, Name: name, Env: test.env}, []bridge.Bridge{mcp.New(mcp.Options{Log: testmesh.Logger()})}, testmesh.Logger())
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			done <- agent.AttachChanging(ctx, m.wsHost, m.token, func() ([]byte, <-chan struct{}) { return x.TD, nil }, x.Thing, nil, logger())
+			done <- agent.AttachChanging(ctx, m.Socket, m.Token, func() ([]byte, <-chan struct{}) { return x.TD, nil }, x.Thing, nil, testmesh.Logger())
 		}()
-		d := m.known(t, name)
+		d := m.Known(t, name)
 		if len(d.Thing.Actions) < test.least {
 			t.Errorf("%s: %d actions", name, len(d.Thing.Actions))
 		}
 		for _, ask := range test.asks {
-			if got := askHTTP(t, m.api+"/things/"+name+"/"+ask[0], ask[1]); !strings.Contains(got, ask[2]) {
+			if got := askHTTP(t, m.API+"/things/"+name+"/"+ask[0], ask[1]); !strings.Contains(got, ask[2]) {
 				t.Errorf("%s: %s %s: %s", name, ask[0], ask[1], interact.Clip(got, 500))
 			}
 		}
@@ -116,8 +117,8 @@ func askHTTP(t *testing.T, at, input string) string {
 // A new tool of a server reaches clients of the other node: they are notified, and the description changes there.
 func TestMCPListChanges(t *testing.T) {
 	t.Parallel()
-	imports := []bridge.Bridge{mcp.New(mcp.Options{Log: logger()})}
-	m := newMesh(t, func(o *node.Options) { o.Bridges = []bridge.Bridge{mcp.New(mcp.Options{Log: o.Log})} })
+	imports := []bridge.Bridge{mcp.New(mcp.Options{Log: testmesh.Logger()})}
+	m := testmesh.Start(t, func(o *node.Options) { o.Bridges = []bridge.Bridge{mcp.New(mcp.Options{Log: o.Log})} })
 	server := sdk.NewServer(&sdk.Implementation{Name: "changing", Version: "1"}, nil)
 	add := func(name string) {
 		server.AddTool(&sdk.Tool{Name: name, InputSchema: map[string]any{"type": "object"}},
@@ -134,7 +135,7 @@ func TestMCPListChanges(t *testing.T) {
 		}
 		site.Close()
 	})
-	x, err := expose.Open(t.Context(), expose.Spec{Target: "mcp:" + site.URL, Name: "changing"}, imports, logger())
+	x, err := expose.Open(t.Context(), expose.Spec{Target: "mcp:" + site.URL, Name: "changing"}, imports, testmesh.Logger())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,18 +160,18 @@ func TestMCPListChanges(t *testing.T) {
 			defer mu.Unlock()
 			return latest, next
 		}
-		if err := agent.AttachChanging(ctx, m.wsHost, m.token, now, x.Thing, nil, logger()); err != nil {
+		if err := agent.AttachChanging(ctx, m.Socket, m.Token, now, x.Thing, nil, testmesh.Logger()); err != nil {
 			t.Error(err)
 		}
 	})
-	before := m.known(t, "changing")
+	before := m.Known(t, "changing")
 
 	told := make(chan struct{}, 16)
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, &sdk.ClientOptions{
 		ToolListChangedHandler: func(context.Context, *sdk.ToolListChangedRequest) { told <- struct{}{} }})
-	s, err := client.Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: m.api + "/mcp/things/changing",
+	s, err := client.Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: m.API + "/mcp/things/changing",
 		HTTPClient: &http.Client{Transport: transport}}, &sdk.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +198,7 @@ func TestMCPListChanges(t *testing.T) {
 	}
 	t.Logf("the client had the list after %v", time.Since(begun))
 	for has := false; !has; {
-		d := m.known(t, "changing")
+		d := m.Known(t, "changing")
 		if _, has = d.Thing.Actions["second"]; has && (d.Record.Hash == before.Record.Hash || d.Ref() != before.Ref()) {
 			t.Errorf("the description is %+v, it was %+v", d.Record, before.Record)
 		}

