@@ -421,7 +421,7 @@ func TestCancelledCallGetsAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.opts.drainFor = 20 * time.Millisecond
+	n.opts.Drain = 20 * time.Millisecond
 	host, caller, agent := run(t, n), start(t, quiet()), newGated()
 	connect(t, caller, host)
 	p, err := host.Offer(t.Context(), tool("Echo", ""), agent.thing())

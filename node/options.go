@@ -97,12 +97,13 @@ type Options struct {
 	// Host is an existing libp2p host, for simulations. Its key is Key. The node closes it.
 	Host host.Host
 	Log  *slog.Logger
+	// Drain limits the time that running calls have to finish when the node stops. 0 is 8 s.
+	Drain time.Duration
 
 	probePause      time.Duration                           // publication.Options.ProbePause
 	introducer      func(dnssd.Options) (introducer, error) // nil is dnssd.New
 	now             func() time.Time                        // reconcile.Options.Now
 	introducerPause time.Duration                           // explore.Options.Pause
-	drainFor        time.Duration                           // limits the wait for running calls when the node stops; 0 is drainFor
 }
 
 // HTTP configures the API.
@@ -127,7 +128,7 @@ type HTTP struct {
 // DefaultNetwork is the network of a node without [Options.Network].
 const DefaultNetwork = "lmos"
 
-// drainFor is the default of Options.drainFor.
+// drainFor is the default of [Options.Drain].
 const drainFor = 8 * time.Second
 
 var networkName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
@@ -141,7 +142,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.Lifetime = or(o.Lifetime, 24*time.Hour)
 	o.DHTMode = or(o.DHTMode, "server")
 	o.Direct = or(o.Direct, servient.DirectSecure)
-	o.drainFor = or(o.drainFor, drainFor)
+	o.Drain = or(o.Drain, drainFor)
 	o.Limits = o.Limits.WithDefaults()
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -22,7 +22,7 @@ func (n *Node) serve(ctx, parts context.Context) error {
 	})
 	<-until.Done()
 	idle := n.gate.Close()
-	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.opts.drainFor)
+	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.opts.Drain)
 	defer cancel()
 	g.Go(func() error { n.servient.Drain(patient); return nil })
 	n.mesh.streams.Drain(patient)
