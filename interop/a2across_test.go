@@ -70,7 +70,7 @@ func answerThroughNodes(t *testing.T, m *testmesh.Mesh) {
 	d := m.Known(t, "helper")
 	var states []string
 	var output string
-	for r, err := range asker(m.Consumer).Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: "talk", ID: interact.NewID(), Data: []byte(`"ask"`)}) {
+	for r, err := range testmesh.InProcess(m.Consumer).Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: "talk", ID: interact.NewID(), Data: []byte(`"ask"`)}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +86,7 @@ func answerThroughNodes(t *testing.T, m *testmesh.Mesh) {
 		output = ""
 		answers, _ := json.Marshal(interact.Answers{"message": {Action: interact.Accept, Content: []byte(`"Bonn"`)}})
 		go func() {
-			if _, err := interact.Call(context.Background(), asker(m.Consumer), &interact.Message{Type: interact.ContinueAction, Thing: d.Ref(), Name: "talk",
+			if _, err := interact.Call(context.Background(), testmesh.InProcess(m.Consumer), &interact.Message{Type: interact.ContinueAction, Thing: d.Ref(), Name: "talk",
 				ActionID: r.ActionID, Data: answers}); err != nil {
 				t.Error(err)
 			}

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lmosd/lmosd/bridge"
-	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interop/testmesh"
 )
@@ -55,7 +53,7 @@ func openGo(_ *testing.T, m *testmesh.Mesh, thing string) *consumer {
 	do := func(ctx context.Context, of *interact.Message) iter.Seq2[*interact.Message, error] {
 		asked := *of
 		asked.Thing, asked.Accept = thing, ""
-		return asker(m.Consumer).Do(ctx, &asked)
+		return testmesh.InProcess(m.Consumer).Do(ctx, &asked)
 	}
 	return &consumer{interact.Func(do), func() {}}
 }
@@ -169,9 +167,4 @@ func next[T any](ctx context.Context, came <-chan T) (T, error) {
 		var none T
 		return none, fmt.Errorf("nothing came: %w", ctx.Err())
 	}
-}
-
-// asker returns the mesh of n for a program in its process.
-func asker(n interface{ Mesh() bridge.Mesh }) interact.Thing {
-	return interact.Chain(n.Mesh(), interact.As(did.Consumer(did.Process, "")))
 }

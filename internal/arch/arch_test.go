@@ -60,6 +60,7 @@ var standalone = map[string][]string{
 	"examples/weather/agent":         {"examples/weather", "cmd/lmosd/internal/localnet", "testnet"}, // an agent without lmosd, run by the demo and by tests
 	"examples/weather":               nil,
 	"interop":                        nil, // tests only: programs of other projects
+	"interop/avahi":                  nil, // tests only: the Avahi daemon
 	"interop/conformance":            nil, // tests only: the conformance suite of MCP
 	"interop/conformance/taskserver": nil, // a program that the tests run: a server of MCP with tasks
 	"sdk":                            nil, // tests only: the libraries of other languages

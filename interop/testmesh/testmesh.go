@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/servient"
 	"github.com/lmosd/lmosd/node"
@@ -123,6 +124,11 @@ func (m *Mesh) Offer(t *testing.T, raw []byte, thing interact.Thing) {
 	if err != nil {
 		t.Fatalf("offer: %v\n%s", err, raw)
 	}
+}
+
+// InProcess returns the mesh of a node for a program in its process.
+func InProcess(n *node.Node) interact.Thing {
+	return interact.Chain(n.Mesh(), interact.As(did.Consumer(did.Process, "")))
 }
 
 // Tool returns the path of a program, or skips the test; .ci/run installs all of them.

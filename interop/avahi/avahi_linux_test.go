@@ -1,4 +1,4 @@
-package interop
+package avahi
 
 import (
 	"bufio"
@@ -17,6 +17,7 @@ import (
 	"github.com/lmosd/lmosd/discovery/dnssd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/netns"
+	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
 )
 
@@ -133,7 +134,7 @@ cd / && (cd /run/www; exec python3 -m http.server 8080 >/dev/null 2>&1) &`)
 	other.until(t, "python3 -c 'import urllib.request as u; u.urlopen(\"http://10.9.0.2:8080/td.json\")' 2>&1 && echo served", "served")
 	other.do(t, "avahi-publish -s Lamp _wot._tcp 8080 td=/td.json >/dev/null 2>&1 & lamp=$!")
 	ask := func() (string, error) {
-		m, err := interact.Call(t.Context(), asker(n), &interact.Message{Type: interact.ReadProperty, Thing: "urn:dev:lamp", Name: "state"})
+		m, err := interact.Call(t.Context(), testmesh.InProcess(n), &interact.Message{Type: interact.ReadProperty, Thing: "urn:dev:lamp", Name: "state"})
 		if err != nil {
 			return "", err
 		}
