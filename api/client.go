@@ -401,4 +401,4 @@ func (c *Client) lost(ctx context.Context, err error) error {
 }
 
 // clip shortens received text and makes it printable.
-func clip(s string) string { return interact.Clip(interact.Readable(s), 200) }
+func clip(s string) string { return interact.Excerpt(s, 200) }

@@ -38,7 +38,7 @@ const maxReason = 300
 // MarkUnknown makes the state of t unknown and keeps its last status.
 func (t *Task) MarkUnknown(why error) {
 	t.LastStatus, t.Status = t.Status, UnknownTask
-	t.Reason = interact.Clip(interact.Readable(why.Error()), maxReason)
+	t.Reason = interact.Excerpt(why.Error(), maxReason)
 	if interact.AsError(why).Code == interact.NoTask {
 		t.Reason = "its host does not know it: it ended 10 minutes ago or more, or the host was restarted"
 	}

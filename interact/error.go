@@ -191,7 +191,7 @@ func Errorf(c Code, hint, format string, args ...any) *Error {
 
 // NoAgent returns the error for a reference that names no agent.
 func NoAgent(ref string) *Error {
-	return Errorf(NotFound, "", "no agent matches %q", Clip(Readable(ref), 200)).Then(StepFind)
+	return Errorf(NotFound, "", "no agent matches %q", Excerpt(ref, 200)).Then(StepFind)
 }
 
 // TooManySubscriptions returns the error for a caller that has n subscriptions, as many as interact.subscriptions permits.

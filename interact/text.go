@@ -28,3 +28,6 @@ func Clip(text string, n int) string {
 	}
 	return text[:n] + "…"
 }
+
+// Excerpt returns untrusted text for display: on one line, cut to n bytes. See [Readable] and [Clip].
+func Excerpt(text string, n int) string { return Clip(Readable(text), n) }

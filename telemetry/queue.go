@@ -124,7 +124,7 @@ func (l *losses) note(why string, n int) {
 		if l.spans == 0 {
 			what = "collector warning"
 		}
-		l.log.Warn(what, "spans", l.spans, "why", interact.Clip(interact.Readable(why), maxWhy))
+		l.log.Warn(what, "spans", l.spans, "why", interact.Excerpt(why, maxWhy))
 		l.logged, l.spans = now, 0
 	}
 }

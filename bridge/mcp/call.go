@@ -214,7 +214,7 @@ func (t *task) end(m *interact.Message) (*protocol.Message, error) {
 			return nil, t.Error
 		}
 		return nil, &interact.Error{Code: interact.AgentFailed, Remote: true, Started: true, Hint: hints[interact.AgentFailed],
-			Title: interact.Clip(interact.Readable(m.Name+" failed: "+t.Message), maxFailureText)}
+			Title: interact.Excerpt(m.Name+" failed: "+t.Message, maxFailureText)}
 	case interact.StatusCancelled:
 		return nil, &interact.Error{Code: interact.Cancelled, Title: "the server cancelled " + m.Name, Remote: true, Started: true}
 	}

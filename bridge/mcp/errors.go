@@ -44,7 +44,7 @@ func interactError(err error, m *interact.Message) error {
 	if code == interact.Invalid && m.Type != interact.InvokeAction {
 		code = interact.NoAffordance // unknown URI
 	}
-	ours := &interact.Error{Code: code, Title: interact.Clip(interact.Readable(e.Error()), maxFailureText), Hint: hints[code], Remote: true, Started: true}
+	ours := &interact.Error{Code: code, Title: interact.Excerpt(e.Error(), maxFailureText), Hint: hints[code], Remote: true, Started: true}
 	if code != interact.InputNeeded && code != interact.AgentFailed {
 		ours = ours.Then(interact.StepShow, m.Thing)
 	}

@@ -238,7 +238,7 @@ func (r *Router) byModel(ctx context.Context, f *candidateSet, q Request, why st
 	if err := json.Unmarshal([]byte(objectIn(reply)), &answer); err != nil {
 		return f.byWords("the reply of the model is invalid, lexical match used"), nil
 	}
-	reason := interact.Clip(interact.Readable(answer.Reason), 500)
+	reason := interact.Excerpt(answer.Reason, 500)
 	if why != "" {
 		reason = why + "; the model: " + reason
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // clipped returns an untrusted text, shortened for display.
-func clipped(s string) string { return interact.Clip(interact.Readable(s), 300) }
+func clipped(s string) string { return interact.Excerpt(s, 300) }
 
 // byVector decides by vector similarity.
 func (r *Router) byVector(ctx context.Context, f *candidateSet) (*Decision, error) {

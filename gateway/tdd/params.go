@@ -73,4 +73,4 @@ func NotAllowed(w http.ResponseWriter, r *http.Request, allow string) error {
 }
 
 // Clip shortens text of a caller for an error, and removes control characters, which would command a terminal.
-func Clip(s string) string { return interact.Clip(interact.Readable(s), 200) }
+func Clip(s string) string { return interact.Excerpt(s, 200) }

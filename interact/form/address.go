@@ -19,7 +19,7 @@ func Plain(href string) string {
 		authority, path, _ := strings.Cut(rest, "/")
 		href = scheme + "://" + authority[strings.LastIndexByte(authority, '@')+1:] + "/" + path
 	}
-	return interact.Clip(interact.Readable(href), 200)
+	return interact.Excerpt(href, 200)
 }
 
 // Bad is the error of a form that cannot be used as it is written.
@@ -47,7 +47,7 @@ func Reason(err error, hasSecrets bool) string {
 	case errors.As(err, &refused):
 		return refused.Error()
 	case errors.As(err, &dns):
-		return "the name " + interact.Clip(interact.Readable(dns.Name), 100) + " is unknown"
+		return "the name " + interact.Excerpt(dns.Name, 100) + " is unknown"
 	case errors.As(err, &errno):
 		return errno.Error()
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.Is(err, io.ErrClosedPipe):
@@ -55,7 +55,7 @@ func Reason(err error, hasSecrets bool) string {
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return "nothing answered in time"
 	case !hasSecrets:
-		return interact.Clip(interact.Readable(err.Error()), 200)
+		return interact.Excerpt(err.Error(), 200)
 	case errors.As(err, &op):
 		return op.Op + " failed"
 	case strings.Contains(err.Error(), "tls:"), strings.Contains(err.Error(), "x509:"):

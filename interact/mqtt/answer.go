@@ -151,7 +151,7 @@ func (r *request) serve() {
 	ctx, cancel := context.WithTimeout(life, r.wait)
 	defer cancel()
 	if err := r.broker.safely("a request", func() error { return r.carryOut(ctx) }); err != nil {
-		thing, name := interact.Clip(interact.Readable(r.thing), 200), interact.Clip(interact.Readable(r.name), 200)
+		thing, name := interact.Excerpt(r.thing, 200), interact.Excerpt(r.name, 200)
 		r.broker.o.Log.Info("mqtt request failed", "thing", thing, "name", name, "err", err)
 		r.fail(err)
 	}

@@ -69,7 +69,7 @@ func readForm(f *td.Form) (*plan, error) {
 	}
 	if f.ContentCoding != "" && !strings.EqualFold(f.ContentCoding, "identity") {
 		return nil, interact.Errorf(interact.NotAllowed, "offer a form without contentCoding", "the coding %q is not used over MQTT",
-			interact.Clip(interact.Readable(f.ContentCoding), 40))
+			interact.Excerpt(f.ContentCoding, 40))
 	}
 	p := &plan{form: f}
 	path, err := p.readHref()

@@ -30,4 +30,4 @@ func isProperty(s string) bool {
 	return len(s) <= maxProperty && utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0
 }
 
-func quoted(s string) string { return strconv.Quote(interact.Clip(interact.Readable(s), 200)) }
+func quoted(s string) string { return strconv.Quote(interact.Excerpt(s, 200)) }

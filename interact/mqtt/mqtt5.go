@@ -78,7 +78,7 @@ func refused5(ctx context.Context, conn *packet.Conn, ack *paho.Connack, err err
 	case ack != nil && ack.ReasonCode >= 0x80:
 		r := &refusal{code: ack.ReasonCode}
 		if ack.Properties != nil {
-			r.reason = interact.Clip(interact.Readable(ack.Properties.ReasonString), 200)
+			r.reason = interact.Excerpt(ack.Properties.ReasonString, 200)
 		}
 		return r
 	case ctx.Err() != nil:
@@ -139,13 +139,13 @@ func (w *wire5) publish(ctx context.Context, p *publication) error {
 	case resp != nil && resp.ReasonCode >= 0x80:
 		r := &refusal{code: resp.ReasonCode}
 		if resp.Properties != nil {
-			r.reason = interact.Clip(interact.Readable(resp.Properties.ReasonString), 200)
+			r.reason = interact.Excerpt(resp.Properties.ReasonString, 200)
 		}
 		return r
 	case err == nil && resp != nil && resp.ReasonCode == 0x10: // MQTT 5 §3.4.2.1: no matching subscribers
 		return errNoSubscriber
 	case errors.Is(err, paho.ErrInvalidArguments):
-		return &refusal{code: 0x9b, reason: interact.Clip(interact.Readable(err.Error()), 200)}
+		return &refusal{code: 0x9b, reason: interact.Excerpt(err.Error(), 200)}
 	}
 	return w.failed(ctx, inner, err)
 }
@@ -160,7 +160,7 @@ func (w *wire5) subscribe(ctx context.Context, filter string, qos byte) error {
 	case ack != nil && ack.Reasons[0] >= 0x80:
 		r := &refusal{code: ack.Reasons[0]}
 		if ack.Properties != nil {
-			r.reason = interact.Clip(interact.Readable(ack.Properties.ReasonString), 200)
+			r.reason = interact.Excerpt(ack.Properties.ReasonString, 200)
 		}
 		return r
 	case errors.Is(err, paho.ErrInvalidArguments):

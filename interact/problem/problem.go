@@ -214,7 +214,7 @@ func Read(resp *http.Response, body []byte) *interact.Error {
 
 // foreign returns the error of a response that is not a problem document.
 func foreign(status int, body []byte) *interact.Error {
-	text := interact.Clip(interact.Readable(string(body[:min(len(body), maxBody)])), MaxText)
+	text := interact.Excerpt(string(body[:min(len(body), maxBody)]), MaxText)
 	return interact.Errorf(CodeOf("", status), "the response is not from lmosd: check the proxies in front of the node",
 		"%s", strings.TrimSpace(fmt.Sprintf("status %d %s", status, text)))
 }
@@ -242,13 +242,13 @@ func Decode(status int, doc []byte) *interact.Error {
 
 // ErrorOf returns the error that p describes, with a code. Its texts have one line of at most [MaxText] bytes.
 func (p *Document) ErrorOf(c interact.Code) *interact.Error {
-	e := &interact.Error{Code: c, Hint: interact.Clip(interact.Readable(p.Hint), MaxText), Next: p.Next, Remote: p.Remote}
+	e := &interact.Error{Code: c, Hint: interact.Excerpt(p.Hint, MaxText), Next: p.Next, Remote: p.Remote}
 	for _, i := range p.Issues[:min(len(p.Issues), maxIssues)] {
-		i.Pointer, i.Reason = interact.Clip(interact.Readable(i.Pointer), MaxText), interact.Clip(interact.Readable(i.Reason), MaxText)
+		i.Pointer, i.Reason = interact.Excerpt(i.Pointer, MaxText), interact.Excerpt(i.Reason, MaxText)
 		e.Issues = append(e.Issues, i)
 	}
-	if e.Title = interact.Clip(interact.Readable(p.Detail), MaxText); e.Title == "" && p.Title != e.Code.Title() {
-		e.Title = interact.Clip(interact.Readable(p.Title), MaxText)
+	if e.Title = interact.Excerpt(p.Detail, MaxText); e.Title == "" && p.Title != e.Code.Title() {
+		e.Title = interact.Excerpt(p.Title, MaxText)
 	}
 	return e
 }

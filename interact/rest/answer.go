@@ -176,7 +176,7 @@ func (c *Client) source(ctx context.Context, r *request, resp *http.Response) (i
 	case ctx.Err() != nil:
 		return nil, r.lost(ctx, err)
 	}
-	return nil, form.Broken(r.What(), "what it calls "+interact.Clip(interact.Readable(coding), 40)+" is not")
+	return nil, form.Broken(r.What(), "what it calls "+interact.Excerpt(coding, 40)+" is not")
 }
 
 func decoded(coding string, body io.Reader) (io.Reader, error) {
@@ -235,7 +235,7 @@ func sample(media string, data []byte, s *form.Secrets) string {
 	if len(data) == 0 {
 		return "nothing"
 	}
-	return fmt.Sprintf("%s %q", interact.Clip(interact.Readable(media), 60), interact.Clip(quote(s, string(data[:min(len(data), maxRefusal)])), 200))
+	return fmt.Sprintf("%s %q", interact.Excerpt(media, 60), interact.Clip(quote(s, string(data[:min(len(data), maxRefusal)])), 200))
 }
 
 // refused returns the error of a response with an error status, with bounded text of the agent.
@@ -285,7 +285,7 @@ func words(contentType string, raw []byte) string {
 
 // quote prepares the text of an agent for display: no secrets, one line, bounded.
 func quote(s *form.Secrets, text string) string {
-	return interact.Clip(interact.Readable(s.Scrub(text)), maxText)
+	return interact.Excerpt(s.Scrub(text), maxText)
 }
 
 // lost returns the error of a missing or incomplete response. The agent may have started.

@@ -134,7 +134,7 @@ func (l *listener) accepts(resp *http.Response) error {
 	case !l.r.expected(resp.StatusCode):
 		return l.refuses(resp)
 	case resp.StatusCode == http.StatusNoContent || media != "" && interact.MediaType(media) != eventsType:
-		return form.Broken(l.r.What(), "an event stream is promised, it sent "+interact.Clip(interact.Readable(media), 60))
+		return form.Broken(l.r.What(), "an event stream is promised, it sent "+interact.Excerpt(media, 60))
 	}
 	return nil
 }

@@ -177,7 +177,7 @@ func (o *observation) observes(name string) bool {
 func (o *observation) puzzle(n notice) {
 	if !o.puzzled {
 		o.client.log.Warn("an agent sends what it does not describe", "thing", o.r.Thing.ID, "op", o.r.op,
-			"affordance", o.r.Message.Name, "name", interact.Clip(interact.Readable(n.name), 100))
+			"affordance", o.r.Message.Name, "name", interact.Excerpt(n.name, 100))
 	}
 	o.puzzled = true
 }

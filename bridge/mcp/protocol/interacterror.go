@@ -68,8 +68,8 @@ func InteractError(e *Error) *interact.Error {
 	}
 	for _, code := range interact.Codes() {
 		if data.Code == code.String() {
-			return &interact.Error{Code: code, Title: interact.Clip(interact.Readable(e.Message), maxTitle),
-				Hint: interact.Clip(interact.Readable(data.Hint), maxTitle), Next: data.Next, Remote: true}
+			return &interact.Error{Code: code, Title: interact.Excerpt(e.Message, maxTitle),
+				Hint: interact.Excerpt(data.Hint, maxTitle), Next: data.Next, Remote: true}
 		}
 	}
 	return nil

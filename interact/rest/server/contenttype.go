@@ -17,11 +17,11 @@ func CheckContentType(r *http.Request, want ...string) error {
 	charset := params["charset"]
 	if err != nil || !slices.Contains(want, media) || charset != "" && !strings.EqualFold(charset, "utf-8") {
 		return interact.Errorf(interact.UnsupportedType, "send Content-Type: "+want[0],
-			"the content type %q is not %s", interact.Clip(interact.Readable(value), 200), strings.Join(want, ", "))
+			"the content type %q is not %s", interact.Excerpt(value, 200), strings.Join(want, ", "))
 	}
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return interact.Errorf(interact.UnsupportedType, "send the body without Content-Encoding",
-			"the content encoding %q is not read here", interact.Clip(interact.Readable(coding), 200))
+			"the content encoding %q is not read here", interact.Excerpt(coding, 200))
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func (v *visit) message(t interact.Type) (*interact.Message, error) {
 		n, err := strconv.ParseUint(hops, 10, 8)
 		if err != nil || n > interact.MaxHops { // not a small number
 			return nil, interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %s nodes",
-				interact.Clip(interact.Readable(hops), 20))
+				interact.Excerpt(hops, 20))
 		}
 		m.Hops = uint8(n)
 	}
@@ -270,7 +270,7 @@ func inputType(r *http.Request, a *td.Affordance) (string, error) {
 		return interact.MediaType(contentType), nil
 	}
 	return "", interact.Errorf(interact.UnsupportedType, "Content-Type: "+interact.JSON,
-		"a body of type %q is not taken here", interact.Clip(interact.Readable(contentType), 100))
+		"a body of type %q is not taken here", interact.Excerpt(contentType, 100))
 }
 
 // unasked are the media types that a browser sends for any web page (Fetch §2.2.2).

@@ -228,7 +228,7 @@ func (v *visit) serve(below string) error {
 	if v.at = at; offered == nil {
 		return interact.Errorf(interact.NotFound,
 			"things have /things/{id}/td, /properties, /actions and /events, and names below these",
-			"nothing is served at %s", interact.Clip(interact.Readable(v.r.URL.Path), 200))
+			"nothing is served at %s", interact.Excerpt(v.r.URL.Path, 200))
 	}
 	method := v.r.Method
 	if method == http.MethodHead {
@@ -238,7 +238,7 @@ func (v *visit) serve(below string) error {
 	if do == nil {
 		allow := offered.allow()
 		v.w.Header().Set("Allow", allow) // RFC 9110 §10.2.1
-		return interact.Errorf(interact.NotAllowed, "use "+allow, "%s is not offered here", interact.Clip(interact.Readable(v.r.Method), 20))
+		return interact.Errorf(interact.NotAllowed, "use "+allow, "%s is not offered here", interact.Excerpt(v.r.Method, 20))
 	}
 	if at.kind != "subscriptions" { // a webhook can be ended after its Thing was removed
 		if err := v.find(); err != nil {

@@ -265,7 +265,7 @@ func (k *hook) endLocked(why error) {
 }
 
 // textOf returns an error as GET shows it.
-func textOf(err error) string { return interact.Clip(interact.Readable(err.Error()), 200) }
+func textOf(err error) string { return interact.Excerpt(err.Error(), 200) }
 
 // hook returns the webhook of the path, which may have ended.
 func (v *visit) hook() (*hook, error) {

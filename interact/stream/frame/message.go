@@ -184,7 +184,7 @@ func ReadRequest(b []byte, now time.Time) (*interact.Message, Extra, error) {
 		err = errCBOR // AppendRequest counts this hop
 	case x.As != "" && !did.ValidPrincipalName(x.As):
 		err = interact.Errorf(interact.Invalid, "1 to 64 of a-z, 0-9, dot, underscore and hyphen",
-			"the calling node calls for %q, which is not the name of a consumer", interact.Clip(interact.Readable(x.As), 80))
+			"the calling node calls for %q, which is not the name of a consumer", interact.Excerpt(x.As, 80))
 	}
 	return m, x, err
 }

@@ -114,5 +114,5 @@ func appendText(b []byte, s string) []byte {
 
 // Clip returns the text of a peer for display: one line of at most n bytes, cut between characters.
 func Clip(text string, n int) string {
-	return interact.Clip(interact.Readable(text[:min(len(text), 4*n)]), n)
+	return interact.Excerpt(text[:min(len(text), 4*n)], n)
 }
