@@ -233,14 +233,14 @@ func (s *statement) readKey(p map[string]any) (err error) {
 }
 
 func (s *statement) readTimes(p map[string]any) (err error) {
-	if s.created, err = dateTime(p["created"]); err != nil {
+	if s.created, err = DateTime(p["created"]); err != nil {
 		return fmt.Errorf("created: %w", err)
 	}
 	v, ok := p["expires"]
 	if !ok {
 		return nil
 	}
-	if s.expires, err = dateTime(v); err != nil {
+	if s.expires, err = DateTime(v); err != nil {
 		return fmt.Errorf("expires: %w", err)
 	}
 	if s.expires.Before(s.created) {
@@ -299,8 +299,8 @@ func (c Check) times(s *statement) error {
 	return nil
 }
 
-// dateTime reads an XSD dateTime with a time zone, the form of created and expires (Data Integrity §2.1).
-func dateTime(v any) (time.Time, error) {
+// DateTime reads an XSD dateTime with a time zone, the form of created and expires (Data Integrity §2.1).
+func DateTime(v any) (time.Time, error) {
 	s, ok := v.(string)
 	if !ok {
 		return time.Time{}, errors.New("expected a time such as 2026-11-20T12:00:00Z")

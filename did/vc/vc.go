@@ -254,12 +254,11 @@ func times(doc map[string]any) (from, until time.Time, err error) {
 
 // readTime reads an XSD dateTimeStamp.
 func readTime(doc map[string]any, name string) (time.Time, error) {
-	text, _ := doc[name].(string)
-	t, err := time.Parse(time.RFC3339Nano, text)
+	t, err := proof.DateTime(doc[name])
 	if err != nil {
-		return t, fmt.Errorf("%s is not a time such as 2026-11-20T12:00:00Z", name)
+		return t, fmt.Errorf("%s: %w", name, err)
 	}
-	return t.UTC(), nil
+	return t, nil
 }
 
 func (c *Credential) readSubject(v any) (err error) {

@@ -126,7 +126,7 @@ func (l *Log) add(line []byte, now time.Time) error {
 // setTime reads versionTime: UTC, later than that of the version before, and at most [Skew] in the future.
 func (e *entry) setTime(v any, previous *entry, now time.Time) error {
 	text, _ := v.(string)
-	t, err := time.Parse(time.RFC3339Nano, text)
+	t, err := proof.DateTime(text)
 	if err != nil || !strings.HasSuffix(text, "Z") && !strings.HasSuffix(text, "+00:00") {
 		return fmt.Errorf("versionTime %q is not a time in UTC", text)
 	}
@@ -136,7 +136,7 @@ func (e *entry) setTime(v any, previous *entry, now time.Time) error {
 	if t.After(now.Add(Skew)) {
 		return fmt.Errorf("versionTime %s is in the future", text)
 	}
-	e.time = t.UTC()
+	e.time = t
 	return nil
 }
 
