@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/httpbody"
 	"github.com/lmosd/lmosd/internal/weblocation"
 )
 
@@ -65,6 +66,9 @@ func (r *Resolver) fetch(ctx context.Context, id did.DID) ([]byte, error) {
 	raw, err := r.client.Fetch(ctx, address, "application/did+json, application/did+ld+json;q=0.9, application/json;q=0.8", did.MaxDocument)
 	if errors.Is(err, weblocation.ErrNotFound) {
 		return nil, fmt.Errorf("%w: %w", did.ErrNotFound, err)
+	}
+	if errors.Is(err, httpbody.ErrTooLarge) {
+		return nil, fmt.Errorf("%w: %w", did.ErrInvalid, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("resolve %s: %w", id.Short(), err)

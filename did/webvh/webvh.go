@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/httpbody"
 	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/internal/weblocation"
 )
@@ -141,6 +142,9 @@ func (r *Resolver) fetch(ctx context.Context, id did.DID, file string) ([]byte, 
 	raw, err := r.client.Fetch(ctx, address, "text/jsonl, application/json;q=0.9", MaxLog)
 	if errors.Is(err, weblocation.ErrNotFound) {
 		return nil, fmt.Errorf("%w: %w", did.ErrNotFound, err)
+	}
+	if errors.Is(err, httpbody.ErrTooLarge) {
+		return nil, fmt.Errorf("%w: %w", did.ErrInvalid, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("resolve %s: %w", id.Short(), err)

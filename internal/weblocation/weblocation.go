@@ -9,13 +9,14 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/lmosd/lmosd/internal/httpbody"
 )
 
 // fetchTimeout limits the time of one request.
@@ -96,8 +97,8 @@ func NewClient(o Options) *Client {
 	}}
 }
 
-// Fetch returns the file at url, in at most 10 s. Of a file beyond max bytes it returns max+1, which the parser rejects. The error wraps
-// [ErrNotFound] if the server has no such file.
+// Fetch returns the file at url, in at most 10 s. The error wraps [ErrNotFound] if the server has no such file, and
+// [httpbody.ErrTooLarge] if the file has more than max bytes.
 func (c *Client) Fetch(ctx context.Context, url, accept string, max int64) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
@@ -118,5 +119,9 @@ func (c *Client) Fetch(ctx context.Context, url, accept string, max int64) ([]by
 	default:
 		return nil, fmt.Errorf("%s responded with %s", url, resp.Status)
 	}
-	return io.ReadAll(io.LimitReader(resp.Body, max+1))
+	body, err := httpbody.ReadAll(resp.Body, resp.ContentLength, max)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", url, err)
+	}
+	return body, nil
 }
