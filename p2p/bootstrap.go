@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/backoff"
 )
 
 const (
@@ -97,8 +98,8 @@ func (b *Bootstrap) RunMDNS(ctx context.Context, network string) error {
 
 // Run dials the peers that are found and keeps the snapshot, until ctx ends.
 func (b *Bootstrap) Run(ctx context.Context) error {
-	pause := snapshotFirst
-	timer := time.NewTimer(pause)
+	pauses := backoff.Backoff{First: snapshotFirst, Max: snapshotInterval}
+	timer := time.NewTimer(pauses.Next())
 	defer timer.Stop()
 	var dials errgroup.Group
 	dials.SetLimit(maxFoundDials)
@@ -110,8 +111,7 @@ func (b *Bootstrap) Run(ctx context.Context) error {
 			return ctx.Err()
 		case <-timer.C:
 			b.save(ctx)
-			pause = min(2*pause, snapshotInterval)
-			timer.Reset(pause)
+			timer.Reset(pauses.Next())
 		case p := <-b.queue:
 			dials.Go(func() error { b.dial(ctx, p); return nil })
 		}
