@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -442,11 +443,11 @@ func TestCrossing(t *testing.T) {
 	columns := []string{"go-sdk, 2026-07-28", "go-sdk, 2025-11-25", "sdk (npm)", "client (npm)", "client (npm), 2026-07-28"}
 	clients := []func(*testing.T, []plan) []seen{c.goMCP("2026-07-28"), c.goMCP("2025-11-25"), c.npm("cross-mcp.mjs", "v1"), c.npm("cross-mcp.mjs", "v2"),
 		c.npm("cross-mcp.mjs", "v2-modern")}
-	ofMCP := c.table(t, mcpCells(), columns, clients, [2]string{"/mcp/things/", ""}, [2]string{"/mcp", "__"})
+	ofMCP := c.table(t, "MCP", mcpCells(), columns, clients, [2]string{"/mcp/things/", ""}, [2]string{"/mcp", "__"})
 	columns = []string{"a2a-go, JSON-RPC", "a2a-go, REST", "a2a-js, JSON-RPC", "a2a-js, REST"}
 	clients = []func(*testing.T, []plan) []seen{c.goA2A(a2asdk.TransportProtocolJSONRPC), c.goA2A(a2asdk.TransportProtocolHTTPJSON), c.npm("cross-a2a.mjs", "JSONRPC"),
 		c.npm("cross-a2a.mjs", "HTTP+JSON")}
-	ofA2A := c.table(t, a2aCells(), columns, clients, [2]string{"/a2a/", ""})
+	ofA2A := c.table(t, "A2A", a2aCells(), columns, clients, [2]string{"/a2a/", ""})
 	var asTasks []string
 	t.Run("tasks", func(t *testing.T) { asTasks = c.asTask(t) })
 	if !t.Failed() {
@@ -459,35 +460,24 @@ func TestCrossing(t *testing.T) {
 	}
 }
 
-// table fills the cells of a table: each client calls at each node. A place with a prefix has all agents.
-func (c *crossing) table(t *testing.T, cells []cell, columns []string, clients []func(*testing.T, []plan) []seen, places ...[2]string) string {
+// table fills the cells of a table: the clients of a protocol call at each place, at the same time. A place with a prefix has all agents.
+func (c *crossing) table(t *testing.T, protocol string, cells []cell, columns []string, clients []func(*testing.T, []plan) []seen, places ...[2]string) string {
 	passed := map[[2]int]int{} // places at which a cell of a client passed
-	for i, client := range clients {
-		for _, place := range places {
-			var plans []plan
-			for _, one := range cells {
-				p := plan{URL: c.API + place[0] + one.agent}
-				prefix := ""
-				if place[1] != "" {
-					p.URL, prefix = c.API+place[0], one.agent+place[1]
-				}
-				for _, each := range one.calls {
-					copied := call{}
-					for k, v := range each {
-						copied[k] = v
-					}
-					if name, is := each["tool"].(string); is && !strings.HasPrefix(name, "ask_") { // which is the same everywhere
-						copied["tool"] = prefix + name
-					}
-					p.Calls = append(p.Calls, copied)
-				}
-				plans = append(plans, p)
+	var mu sync.Mutex          // owns passed
+	t.Run(protocol, func(t *testing.T) {
+		for i, client := range clients {
+			for _, place := range places {
+				t.Run(columns[i]+place[0], func(t *testing.T) {
+					t.Parallel()
+					c.fill(t, cells, c.plans(cells, place), client, func(cell int) {
+						mu.Lock()
+						defer mu.Unlock()
+						passed[[2]int{i, cell}]++
+					})
+				})
 			}
-			t.Run(columns[i]+place[0], func(t *testing.T) {
-				c.fill(t, cells, plans, client, func(cell int) { passed[[2]int{i, cell}]++ })
-			})
 		}
-	}
+	})
 	var b strings.Builder
 	b.WriteString(header("agent", append([]string{"what"}, columns...)))
 	for n, one := range cells {
@@ -498,6 +488,26 @@ func (c *crossing) table(t *testing.T, cells []cell, columns []string, clients [
 		b.WriteByte('\n')
 	}
 	return b.String()
+}
+
+// plans returns the calls of the cells at a place.
+func (c *crossing) plans(cells []cell, place [2]string) (all []plan) {
+	for _, one := range cells {
+		p := plan{URL: c.API + place[0] + one.agent}
+		prefix := ""
+		if place[1] != "" {
+			p.URL, prefix = c.API+place[0], one.agent+place[1]
+		}
+		for _, each := range one.calls {
+			copied := maps.Clone(each)
+			if name, is := each["tool"].(string); is && !strings.HasPrefix(name, "ask_") { // which is the same everywhere
+				copied["tool"] = prefix + name
+			}
+			p.Calls = append(p.Calls, copied)
+		}
+		all = append(all, p)
+	}
+	return all
 }
 
 // agentNames returns the agents in the table.

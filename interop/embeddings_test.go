@@ -17,6 +17,7 @@ import (
 // A node with an endpoint for embeddings, another process with OpenAI's protocol, finds a Thing without any word of the query; when the
 // process has ended, lexical search decides, and the result reports it.
 func TestEmbeddingsOfAnotherProcess(t *testing.T) {
+	t.Parallel()
 	stub := exec.CommandContext(t.Context(), testmesh.Tool(t, "node"), "embeddings.mjs")
 	in, err := stub.StdinPipe()
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/lmosd/lmosd/interact"
@@ -54,14 +55,18 @@ func TestLimitsOfTheHost(t *testing.T) {
 			go call()
 			<-came
 			full(t, m, c.wait, first, call)
+			var calls sync.WaitGroup
 			for _, b := range consumerBindings {
 				k := b.open(t, m, "slow")
-				_, err := send(k, query(interact.InvokeAction, "work", ""))
-				k.hangUp()
-				if !errors.Is(err, errNot) && (!coded(err, c.code) || b.name == "CoAP" && !strings.Contains(err.Error(), c.coap)) {
-					t.Errorf("%s: got %v, want %v", b.name, err, c.code)
-				}
+				calls.Go(func() {
+					_, err := send(k, query(interact.InvokeAction, "work", ""))
+					k.hangUp()
+					if !errors.Is(err, errNot) && (!coded(err, c.code) || b.name == "CoAP" && !strings.Contains(err.Error(), c.coap)) {
+						t.Errorf("%s: got %v, want %v", b.name, err, c.code)
+					}
+				})
 			}
+			calls.Wait()
 			h := newHTTPTalk(m, "slow")
 			defer h.client.CloseIdleConnections()
 			resp, err := h.client.Post(m.API+"/things/slow/actions/work", interact.JSON, strings.NewReader(""))
