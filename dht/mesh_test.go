@@ -28,7 +28,7 @@ func newSimulated(t *testing.T) *simulated {
 	return &simulated{t: t, net: testhost.NewNetwork(t, 10*time.Millisecond)}
 }
 
-// close stops the nodes. A bubble ends only after its last goroutine.
+// close stops the nodes.
 func (s *simulated) close() {
 	for _, n := range s.nodes {
 		n.stop()

@@ -455,7 +455,7 @@ func TestCrossing(t *testing.T) {
 		for _, what := range asTasks {
 			table += "| a2a-go | " + what + " | ✓ |\n"
 		}
-		between(t, "../docs/interop.md", "crossing", "TestCrossing", "MCP clients, each at `/mcp/things/NAME` and at `/mcp`:\n\n"+ofMCP+
+		testmesh.Section(t, "../docs/interop.md", "crossing", *update, "MCP clients, each at `/mcp/things/NAME` and at `/mcp`:\n\n"+ofMCP+
 			"\nAn MCP client that knows the extension \"Tasks\", which neither library does:\n\n"+table+"\nA2A clients:\n\n"+ofA2A)
 	}
 }
@@ -808,27 +808,4 @@ func (c *crossing) asTask(t *testing.T) (passed []string) {
 		}
 	}
 	return passed
-}
-
-// between compares the part of a page that a test generates, or writes it.
-func between(t *testing.T, page, name, test, text string) {
-	t.Helper()
-	begin, end := "<!-- "+name+": written by "+test+" -->\n", "<!-- end of "+name+" -->\n"
-	raw, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, ok := strings.Cut(string(raw), begin)
-	was, after, ok2 := strings.Cut(rest, end)
-	switch {
-	case !ok || !ok2:
-		t.Fatalf("%s has no place for the results of %s", page, test)
-	case was == text:
-	case !*update:
-		t.Errorf("%s says something else than what was found: go test ./interop -run %s -update\n%s", page, test, text)
-	default:
-		if err := os.WriteFile(page, []byte(before+begin+text+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
 }

@@ -290,9 +290,6 @@ func checks(t *testing.T, name, file string, may bool) (s score) {
 	return s
 }
 
-// pages is locked while docs/interop.md is written.
-var pages sync.Mutex
-
 // requirementsOf has the lists of the suite, of each revision.
 var requirementsOf = map[string]func() ([]byte, error){"2025-11-25": list("2025-11-25"), "2026-07-28": list("2026-07-28")}
 
@@ -325,10 +322,6 @@ func requirements(t *testing.T, revision, of string) (names []string) {
 // writeConformance compares a table of docs/interop.md with the results, or writes it.
 func writeConformance[S any](t *testing.T, table string, columns []string, results map[string]map[string]S) {
 	t.Helper()
-	pages.Lock()
-	defer pages.Unlock()
-	const page = "../../docs/interop.md"
-	begin, end := "<!-- "+table+": written by "+t.Name()+" -->\n", "<!-- end of "+table+" -->\n"
 	names := map[string]bool{}
 	for _, scores := range results {
 		for name := range scores {
@@ -350,23 +343,7 @@ func writeConformance[S any](t *testing.T, table string, columns []string, resul
 		}
 		rows.WriteString("\n")
 	}
-	raw, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, ok := strings.Cut(string(raw), begin)
-	was, after, ok2 := strings.Cut(rest, end)
-	switch {
-	case !ok || !ok2:
-		t.Fatalf("%s has no place for the results", page)
-	case was == rows.String():
-	case !*update:
-		t.Errorf("%s says something else than what was found: go test ./interop/conformance -run '^%s$' -update\n%s", page, t.Name(), rows.String())
-	default:
-		if err := os.WriteFile(page, []byte(before+begin+rows.String()+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	testmesh.Section(t, "../../docs/interop.md", table, *update, rows.String())
 }
 
 // column returns the first column with a scenario.

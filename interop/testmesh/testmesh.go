@@ -1,4 +1,4 @@
-// Package testmesh starts two connected nodes for tests with programs of other projects, and finds these programs.
+// Package testmesh starts two connected nodes for tests with programs of other projects, finds these programs, and holds the pages with the results.
 package testmesh
 
 import (
@@ -146,18 +146,45 @@ func Tool(t *testing.T, names ...string) string {
 	return ""
 }
 
-// Modules returns the folder with the packages that npm ci installs in interop. It skips the test if there is none.
-func Modules(t *testing.T) string {
+// Modules skips the test unless npm ci was run in interop.
+func Modules(t *testing.T) {
 	t.Helper()
 	Tool(t, "node")
 	for _, dir := range []string{"node_modules", "../node_modules"} {
 		if _, err := os.Stat(dir); err == nil {
-			return dir
+			return
 		}
 	}
 	if os.Getenv("CI") != "" {
 		t.Fatal("run npm ci in interop first")
 	}
 	t.Skip("run npm ci in interop first")
-	return ""
+}
+
+// pages is locked while a page is written.
+var pages sync.Mutex
+
+// Section compares the section of a page that the test generates with text, or writes it if update is set.
+func Section(t *testing.T, page, name string, update bool, text string) {
+	t.Helper()
+	pages.Lock()
+	defer pages.Unlock()
+	begin, end := "<!-- "+name+": written by "+t.Name()+" -->\n", "<!-- end of "+name+" -->\n"
+	raw, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(raw), begin)
+	was, after, ok2 := strings.Cut(rest, end)
+	switch {
+	case !ok || !ok2:
+		t.Fatalf("%s has no section for the results of %s", page, t.Name())
+	case was == text:
+	case !update:
+		t.Errorf("%s differs from the results: go test -run '^%s$' -update in the folder of the test\n%s", page, t.Name(), text)
+	default:
+		if err := os.WriteFile(page, []byte(before+begin+text+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
