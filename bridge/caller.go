@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// A Caller is what the host of a [Handler] knows of the sender of a request. The zero value is an anonymous caller.
+// A Caller describes the sender of a request to a [Handler]. The host of the handler sets it. The zero value is an anonymous caller.
 type Caller struct {
 	// Operator reports that the caller is authorized to administer the host.
 	Operator bool

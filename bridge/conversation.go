@@ -2,8 +2,8 @@ package bridge
 
 import "encoding/json"
 
-// TurnAction is the @type of an action that takes one turn of a conversation: its input may be a [Turn], of the content type
-// [TurnType]; then its output is an [Outcome] of the same type. Inputs of other content types have outputs as of any action.
+// TurnAction is the @type of an action that takes one turn of a conversation. If its input is a [Turn], of the content type [TurnType],
+// its output is an [Outcome] of the same type. Other inputs have outputs as of any action.
 const TurnAction = "a2a:Turn"
 
 // TurnType is the media type of a [Turn] and of an [Outcome].
@@ -14,7 +14,8 @@ type Turn struct {
 	// Message and Data are the content; either may be empty.
 	Message string          `json:"message,omitempty"`
 	Data    json.RawMessage `json:"data,omitempty"`
-	// Context continues a conversation, and Task a task, as an [Outcome] named them. A finished task is only referred to.
+	// Context continues a conversation, and Task a task: the ids of an earlier [Outcome]. If the task has ended, the turn starts another
+	// task, which refers to it.
 	Context string `json:"contextId,omitempty"`
 	Task    string `json:"taskId,omitempty"`
 	// Kinds are the kinds of input (package interact) that the consumer can provide; nil means all of them. If the agent requires
@@ -26,7 +27,7 @@ type Turn struct {
 const (
 	TurnCompleted     = "completed"
 	TurnInputRequired = "input-required" // the next turn of the task provides the input
-	TurnAuthRequired  = "auth-required"  // the user must authenticate at the address in the message
+	TurnAuthRequired  = "auth-required"  // the user must authenticate at the URL in the message
 )
 
 // An Outcome is the result of a turn.

@@ -10,11 +10,12 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// MoreTools is the @type of the action of an agent that has more tools than fit into its description. Its input is an object: with
-// the members tool and arguments, it calls that tool and returns its output; otherwise it returns a [ToolPage], the one after cursor.
+// MoreTools is the @type of an action that lists the tools of an agent, if they do not all fit into its description. Its input is an
+// object. With the members tool and arguments, the action calls that tool and returns its output. Otherwise it returns a [ToolPage]: the
+// first one, or the one at the member cursor.
 const MoreTools = "mcp:More"
 
-// A ToolPage is a page of the list of tools. Next is the cursor of the next page; nil: this is the last.
+// A ToolPage is a page of the list of tools. Next is the cursor of the next page; nil on the last page.
 type ToolPage struct {
 	Tools []Tool  `json:"tools"`
 	Next  *string `json:"nextCursor,omitempty"`
@@ -44,11 +45,12 @@ const (
 	maxMorePages = 64
 )
 
-// ListMoreTools returns all tools: it invokes the action once per page, with ask.
-func ListMoreTools(ctx context.Context, ask func(ctx context.Context, input []byte) (output []byte, err error)) (all []Tool, err error) {
+// ListMoreTools returns all tools, at most 2,000. It calls invoke, which invokes the action, once per page. The error is that of invoke, or
+// an [*interact.Error] for invalid output.
+func ListMoreTools(ctx context.Context, invoke func(ctx context.Context, input []byte) (output []byte, err error)) (all []Tool, err error) {
 	input := []byte("{}")
 	for range maxMorePages {
-		output, err := ask(ctx, input)
+		output, err := invoke(ctx, input)
 		if err != nil {
 			return nil, err
 		}

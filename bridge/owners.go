@@ -28,11 +28,10 @@ type nameHash [sha256.Size]byte
 // An owner is the principal of a claim.
 type owner struct {
 	principal string
-	again     bool // nameHash more than once: releasing the first claim does not end the ownership
+	again     bool // claimed more than once: releasing the first claim does not end the ownership
 }
 
-// claim records principal as the owner of name, unless the name has another owner. It reports whether principal owns the name, and
-// whether the claim is new. An empty name is free for all callers.
+// claim implements [AgentOwners.Claim].
 func (c *Owners) claim(name, principal string) (own, fresh bool) {
 	if name == "" {
 		return true, false
@@ -76,8 +75,8 @@ func (c *Owners) dropLocked(principal string, i int) {
 	}
 }
 
-// Release removes a fresh claim of a principal. A claim that was repeated in between stays.
-func (c *Owners) Release(name, principal string) {
+// release implements [AgentOwners.Release].
+func (c *Owners) release(name, principal string) {
 	key := nameHash(sha256.Sum256([]byte(name)))
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,13 +91,13 @@ func (c *Owners) Release(name, principal string) {
 	}
 }
 
-// allows reports whether a principal may use a name: it owns the name, or the name has no owner.
+// allows implements [AgentOwners.Allows].
 func (c *Owners) allows(name, principal string) bool {
 	owner, known := c.owner(name)
 	return !known || owner.principal == principal
 }
 
-// owns reports whether a principal owns a name.
+// owns implements [AgentOwners.Owns].
 func (c *Owners) owns(name, principal string) bool {
 	owner, known := c.owner(name)
 	return known && owner.principal == principal
@@ -127,20 +126,21 @@ func (n AgentOwners) qualify(name string) string {
 	return n.agent + "\x00" + name
 }
 
-// Claim is [Owners.claim].
+// Claim records principal as the owner of name, unless the name has another owner. It reports whether principal owns the name, and whether
+// the claim is new. An empty name is free for all callers.
 func (n AgentOwners) Claim(name, principal string) (own, fresh bool) {
 	return n.all.claim(n.qualify(name), principal)
 }
 
-// Release is [Owners.Release].
-func (n AgentOwners) Release(name, principal string) { n.all.Release(n.qualify(name), principal) }
+// Release removes a new claim of a principal. A claim that was repeated in between stays.
+func (n AgentOwners) Release(name, principal string) { n.all.release(n.qualify(name), principal) }
 
-// Allows is [Owners.allows].
+// Allows reports whether a principal may use a name: it owns the name, or the name has no owner.
 func (n AgentOwners) Allows(name, principal string) bool {
 	return n.all.allows(n.qualify(name), principal)
 }
 
-// Owns is [Owners.owns].
+// Owns reports whether a principal owns a name.
 func (n AgentOwners) Owns(name, principal string) bool { return n.all.owns(n.qualify(name), principal) }
 
 // Refused reports whether an agent rejected a request without starting it, so that a claim made for it may be released.

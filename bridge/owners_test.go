@@ -26,12 +26,12 @@ func TestClaims(t *testing.T) {
 	if c.allows("a", "eve") || c.owns("a", "eve") || !c.allows("a", "ada") || !c.owns("a", "ada") {
 		t.Error("a has another owner than ada")
 	}
-	c.Release("a", "ada")
+	c.release("a", "ada")
 	claim("a", "eve", false, false) // ada claimed it twice
 	claim("c", "ada", true, true)
-	c.Release("c", "eve")
+	c.release("c", "eve")
 	claim("c", "eve", false, false)
-	c.Release("c", "ada")
+	c.release("c", "ada")
 	claim("c", "eve", true, true)
 	claim("b", "ada", true, true)
 	for i := range 100 {

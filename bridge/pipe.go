@@ -12,8 +12,8 @@ type pipe struct {
 	mu      sync.Mutex
 	changed sync.Cond // on mu: signals a write, a read or the end
 	buffer  []byte
-	read    int   // number of bytes of kept that were read
-	end     error // cause the stream ended; nil: it has not
+	read    int   // number of bytes of buffer that were read
+	end     error // reason why the stream ended; nil while it has not
 	closed  bool  // the reader has closed the pipe
 }
 
@@ -23,8 +23,7 @@ func newPipe() *pipe {
 	return p
 }
 
-// Read returns the bytes in order, and then the reason of the end: io.EOF or the error of [pipe.finish], or io.ErrClosedPipe after
-// [pipe.Close].
+// Read returns the bytes in order. At the end the error is that of [pipe.finish], after [pipe.Close] io.ErrClosedPipe.
 func (p *pipe) Read(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

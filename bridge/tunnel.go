@@ -33,7 +33,7 @@ const octets = "application/octet-stream"
 // closeTimeout is how long a Thing may continue after its request stream has ended, for example a program that reads its input.
 const closeTimeout = time.Second
 
-// Dial opens a tunnel through the action that m names of t: a stream of bytes in both directions, which carries a foreign protocol
+// Dial opens a tunnel through the action of t that m names: a stream of bytes in both directions, which carries a foreign protocol
 // verbatim. Writes become the action's request stream, and reads return its output. The first Read or Write invokes the action. The
 // tunnel ends with ctx, with Close, or when the Thing ends it: then Read returns io.EOF or the error of the Thing, and so does Write.
 //
@@ -52,7 +52,7 @@ func Dial(ctx context.Context, t interact.Thing, m *interact.Message) io.ReadWri
 			if err != nil {
 				d.cause.Store(&err)
 			}
-			cancel() // before the reader sees the end: what it writes then is refused
+			cancel() // first, so that a Write after the end of the output fails
 			in.finish(err)
 		}()
 	}

@@ -1,9 +1,9 @@
 // Package a2a imports A2A agents as Things and serves Things to A2A clients.
 //
-// An imported agent has an action, "a2a", that carries A2A verbatim: its input is an operation of the JSON-RPC binding, its output are
-// the results (package protocol). A2A clients of such a Thing use it, and nothing is converted. For all other consumers the agent's
-// skills are actions (thing.go), which also take turns of a conversation (bridge.Turn, result.go). Things that are not A2A agents are
-// served to A2A clients as agents (package executor).
+// An imported agent has an action, "a2a", that carries A2A verbatim: its input is an operation of the JSON-RPC binding, and its output
+// are the results (package protocol). A2A clients use this action, and nothing is converted. For all other consumers the agent's skills
+// are actions (thing.go), which also take turns of a conversation (bridge.Turn, result.go). Things that are not A2A agents are served to
+// A2A clients as agents (package executor).
 //
 // The packages below: protocol has the data types and encodings; card the Agent Cards; v03 the conversion from and to A2A 0.3; server
 // the HTTP server; client the HTTP client; executor the tasks of Things; push the webhooks.

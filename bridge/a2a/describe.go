@@ -47,7 +47,7 @@ func describeThing(t *td.Thing) *card.Card {
 // where objects lose empty members and numbers lose digits.
 const schemasExtension = "https://lmosd.dev/a2a/extensions/skill-schemas/v1"
 
-// maxSchemas is the size limit of the schemas in a card, in bytes. The message that asks for the skill has the others.
+// maxSchemas is the size limit of the schemas in a card, in bytes. The extended card has all of them.
 const maxSchemas = 64 << 10
 
 // schemas returns the extension with the schemas of the skills of t, of at most room bytes; nil if there are none.
@@ -153,8 +153,8 @@ func relayedCard(t *td.Thing) *card.Card {
 }
 
 const (
-	maxFound = 20
-	findFor  = 3 * time.Second
+	maxFound    = 20
+	findTimeout = 3 * time.Second
 )
 
 // directoryAgent returns the agent of the node itself, which searches the mesh.
@@ -163,12 +163,12 @@ func directoryAgent(m bridge.Mesh) executor.Agent {
 	schema := td.ParseSchema(map[string]any{"type": "object", "required": []any{"query"},
 		"properties": map[string]any{"query": map[string]any{"type": "string", "description": "capability or words to search for"}}})
 	t := &td.Thing{ID: string(m.Signer().DID()), Title: "Mesh directory",
-		Description: "Finds agents of the mesh by what they can do.",
+		Description: "Finds agents of the mesh by their capabilities.",
 		Actions: map[string]*td.Action{"find": {Input: schema, Safe: true, Idempotent: true, Synchronous: &sync,
 			Affordance: td.Affordance{Title: "Find agents", Types: []string{"directory"},
 				Description: "Finds agents by capability or words, and returns the paths of their cards."}}}}
-	find := func(ctx context.Context, ask *interact.Message) (*interact.Message, error) {
-		return findAgents(ctx, m, ask)
+	find := func(ctx context.Context, call *interact.Message) (*interact.Message, error) {
+		return findAgents(ctx, m, call)
 	}
 	return executor.Agent{Ref: string(m.Signer().DID()), Desc: t, Thing: interact.Unary(find)}
 }
@@ -187,11 +187,11 @@ type hit struct {
 	LastSeen time.Time          `json:"last_seen"`
 }
 
-func findAgents(ctx context.Context, m bridge.Mesh, ask *interact.Message) (*interact.Message, error) {
+func findAgents(ctx context.Context, m bridge.Mesh, call *interact.Message) (*interact.Message, error) {
 	var in struct {
 		Query string `json:"query"`
 	}
-	if ask.Type != interact.InvokeAction || json.Unmarshal(ask.Data, &in) != nil || strings.TrimSpace(in.Query) == "" {
+	if call.Type != interact.InvokeAction || json.Unmarshal(call.Data, &in) != nil || strings.TrimSpace(in.Query) == "" {
 		return nil, interact.Errorf(interact.Invalid, `for example {"query": "weather"}`, "the query is missing")
 	}
 	q, err := querytext.Parse(in.Query, td.Query{})
@@ -200,7 +200,7 @@ func findAgents(ctx context.Context, m bridge.Mesh, ask *interact.Message) (*int
 			"invalid query: %v", err)
 	}
 	q.Limit = maxFound
-	ctx, cancel := context.WithTimeout(ctx, findFor)
+	ctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
 	var found []*td.Description
 	for d, err := range m.Find(ctx, q) {
@@ -213,10 +213,11 @@ func findAgents(ctx context.Context, m bridge.Mesh, ask *interact.Message) (*int
 	hits := []hit{}
 	for _, r := range m.Rank(ctx, q, found) {
 		p := m.Presence(r.Description)
-		hits = append(hits, hit{Resembles: m.Resembles(r.Record), State: p.State, LastSeen: p.LastSeen.UTC().Truncate(time.Second), Name: r.Thing.Title, Ref: r.Ref(), Description: r.Thing.Description, Score: r.Score,
-			Card: "/a2a/" + url.PathEscape(r.Ref()) + "/.well-known/agent-card.json"})
+		hits = append(hits, hit{Name: r.Thing.Title, Ref: r.Ref(), Description: r.Thing.Description, Score: r.Score,
+			Card:      "/a2a/" + url.PathEscape(r.Ref()) + "/.well-known/agent-card.json",
+			Resembles: m.Resembles(r.Record), State: p.State, LastSeen: p.LastSeen.UTC().Truncate(time.Second)})
 	}
-	r := ask.Reply(interact.ActionStatus, interact.JSON, protocol.Encode(map[string]any{"agents": hits}))
+	r := call.Reply(interact.ActionStatus, interact.JSON, protocol.Encode(map[string]any{"agents": hits}))
 	r.Status = interact.StatusCompleted
 	return r, nil
 }

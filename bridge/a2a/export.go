@@ -199,19 +199,19 @@ type relay struct {
 
 // Time limits of operations.
 const (
-	streamFor = 24 * time.Hour
-	sendFor   = time.Hour
-	askFor    = time.Minute
+	streamTimeout  = 24 * time.Hour
+	sendTimeout    = time.Hour
+	defaultTimeout = time.Minute
 )
 
 func operationTimeout(method string) time.Duration {
 	switch {
 	case protocol.Streams(method):
-		return streamFor
+		return streamTimeout
 	case method == protocol.SendMessage:
-		return sendFor
+		return sendTimeout
 	}
-	return askFor
+	return defaultTimeout
 }
 
 // Do implements [protocol.Agent].
@@ -265,21 +265,20 @@ func (e *exporter) nameOf(principal, agent string) string {
 }
 
 // sign sets the interfaces of a card, and signs it. Interfaces of 1.0 come first, then those of 0.3, and last the custom libp2p binding.
-func (e *exporter) sign(c *card.Card, place server.Endpoint) (*card.Card, error) {
-	base, name := place.Base, place.Name
-	at := base
-	if name != "" {
-		at += "/" + url.PathEscape(name)
+func (e *exporter) sign(c *card.Card, at server.Endpoint) (*card.Card, error) {
+	address, path := at.Base, url.PathEscape(at.Name)
+	if at.Name != "" {
+		address += "/" + path
 	}
 	c.Interfaces = []card.Interface{
-		{URL: at, Binding: card.JSONRPC, Version: "1.0"}, {URL: at, Binding: card.REST, Version: "1.0"},
-		{URL: at, Binding: card.JSONRPC, Version: "0.3"}, {URL: at, Binding: card.REST, Version: "0.3"},
+		{URL: address, Binding: card.JSONRPC, Version: "1.0"}, {URL: address, Binding: card.REST, Version: "1.0"},
+		{URL: address, Binding: card.JSONRPC, Version: "0.3"}, {URL: address, Binding: card.REST, Version: "0.3"},
 	}
 	signer := e.mesh.Signer()
-	if name != "" {
-		c.Interfaces = slices.Insert(c.Interfaces, 2, card.Interface{URL: base, Binding: card.JSONRPC, Version: "1.0", Tenant: name})
-		c.Interfaces = append(c.Interfaces, card.Interface{URL: "libp2p://" + signer.DID().PeerText() + "/a2a/" + url.PathEscape(name),
-			Binding: libp2pBinding, Version: "1.0", Tenant: name})
+	if at.Name != "" {
+		c.Interfaces = slices.Insert(c.Interfaces, 2, card.Interface{URL: at.Base, Binding: card.JSONRPC, Version: "1.0", Tenant: at.Name})
+		c.Interfaces = append(c.Interfaces, card.Interface{URL: "libp2p://" + signer.DID().PeerText() + "/a2a/" + path,
+			Binding: libp2pBinding, Version: "1.0", Tenant: at.Name})
 	}
 	c.Signatures = nil
 	if err := card.Sign(c, signer); err != nil {

@@ -20,13 +20,10 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Extensions in cards of a node (A2A 1.0 §4.6). None is required. Their params have non-empty strings only, because verifiers treat other
-// values differently (see card.canonical).
-const (
-	// descriptionExtension identifies the Thing Description of a card: {"thing": its id, "owner": the DID that signed it, "sha256": of
-	// its bytes, "href": its URL}.
-	descriptionExtension = "https://lmosd.dev/a2a/extensions/description/v1"
-)
+// descriptionExtension is the URI of the A2A extension that identifies the Thing Description of a card (A2A 1.0 §4.6): {"thing": its id,
+// "owner": the DID that signed it, "sha256": of its bytes, "href": its URL}. All are non-empty strings, because verifiers treat other values
+// differently (see card.canonical).
+const descriptionExtension = "https://lmosd.dev/a2a/extensions/description/v1"
 
 // provenance adds the descriptionExtension to a card, in place of that of another node.
 func provenance(c *card.Card, d *td.Description, at server.Endpoint) {
@@ -60,8 +57,8 @@ func extendedFor(a protocol.Agent, c server.Caller, get func(context.Context, *p
 	})
 }
 
-// within rejects what the card of an imported agent excludes (A2A 1.0 §3.3.4): streams of an agent without them, and messages of clients
-// that do not declare a required extension.
+// within rejects operations that the card of an imported agent excludes (A2A 1.0 §3.3.4): streams of an agent without streaming, and messages
+// of clients that do not declare a required extension.
 func within(a protocol.Agent, can card.Capabilities) protocol.Agent {
 	return protocol.Func(func(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 		if protocol.Streams(op.Method) && !card.Supported(can.Streaming) {
@@ -81,7 +78,7 @@ func within(a protocol.Agent, can card.Capabilities) protocol.Agent {
 	})
 }
 
-// extend adds what the public card omits: all schemas, and the properties as skills.
+// extend adds the members that the public card omits: all schemas, and the properties as skills.
 func extend(c *card.Card, t *td.Thing) {
 	all := withProperties(t)
 	for _, name := range executor.Actions(all) {
@@ -126,7 +123,7 @@ func withProperties(t *td.Thing) *td.Thing {
 	return &c
 }
 
-// served returns the agent of a Thing: only messages that name the skill of a property can use it.
+// served returns the agent of a Thing. Only messages that name the skill of a property use it: all others select an action.
 func (e *exporter) served(s executor.Agent, principal string) protocol.Agent {
 	plain := e.executor.Agent(s, principal)
 	if len(s.Desc.Properties) == 0 {
@@ -173,19 +170,19 @@ type properties struct {
 
 // Do implements [interact.Thing].
 func (p *properties) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-	ask := *m
+	access := *m
 	read, isRead := strings.CutPrefix(m.Name, getPrefix)
 	write, isWrite := strings.CutPrefix(m.Name, setPrefix)
 	switch {
 	case m.Type != interact.InvokeAction || p.desc.Actions[m.Name] != nil:
 		return p.Thing.Do(ctx, m)
 	case isRead && p.desc.Properties[read] != nil:
-		ask.Type, ask.Name, ask.Data = interact.ReadProperty, read, nil
+		access.Type, access.Name, access.Data = interact.ReadProperty, read, nil
 	case isWrite && p.desc.Properties[write] != nil:
-		ask.Type, ask.Name = interact.WriteProperty, write
+		access.Type, access.Name = interact.WriteProperty, write
 	}
 	return func(yield func(*interact.Message, error) bool) {
-		r, err := interact.Call(ctx, p.Thing, &ask)
+		r, err := interact.Call(ctx, p.Thing, &access)
 		if err != nil {
 			yield(nil, err)
 			return

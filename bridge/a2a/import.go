@@ -115,7 +115,7 @@ func (i *imported) load(ctx context.Context) (changed bool, err error) {
 }
 
 func (i *imported) verify(ctx context.Context, raw []byte) (*card.Verification, error) {
-	ctx, cancel := context.WithTimeout(ctx, keysFor)
+	ctx, cancel := context.WithTimeout(ctx, keysTimeout)
 	defer cancel()
 	return card.Verify(ctx, raw, i.keys)
 }
@@ -149,8 +149,8 @@ func isStale(err error) bool {
 	return errors.As(err, &remote) && slices.Contains(staleCodes, remote.Code) || errors.As(err, &here) && here.Code == interact.Unreachable
 }
 
-// closeFor is how long close waits for open calls: for cancellation at the agent, and for slow consumers.
-const closeFor = 10 * time.Second
+// closeTimeout bounds the wait of close for open calls: for cancellation at the agent, and for slow consumers.
+const closeTimeout = 10 * time.Second
 
 // close cancels open calls, and waits for them.
 func (i *imported) close() {
@@ -158,7 +158,7 @@ func (i *imported) close() {
 	i.closed = true
 	all := slices.Collect(maps.Keys(i.busy))
 	i.mu.Unlock()
-	late := time.NewTimer(closeFor)
+	late := time.NewTimer(closeTimeout)
 	defer late.Stop()
 	for _, one := range all {
 		one.cancel()

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// keysFor is the time limit for fetching the keys of a card.
-	keysFor = 30 * time.Second
+	// keysTimeout is the time limit for fetching the keys of a card.
+	keysTimeout = 30 * time.Second
 	// maxKeySet is the size limit of a key set, in bytes.
 	maxKeySet = 64 << 10
 )

@@ -31,13 +31,13 @@ const (
 // Do implements [interact.Thing].
 func (i *imported) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
-		asking, end, err := i.begin(ctx, m)
+		callCtx, end, err := i.begin(ctx, m)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
 		defer end()
-		i.do(asking, m)(func(r *interact.Message, err error) bool {
+		i.do(callCtx, m)(func(r *interact.Message, err error) bool {
 			if errors.Is(err, context.Canceled) && ctx.Err() == nil {
 				err = closedError()
 			}
@@ -59,10 +59,7 @@ func (i *imported) do(ctx context.Context, m *interact.Message) iter.Seq2[*inter
 	case m.Type == interact.InvokeAction:
 		return (&invocation{imported: i, cachedCard: k, agent: agent, m: m, skill: k.skills[m.Name]}).run(ctx)
 	case m.Type == interact.ContinueAction:
-		return interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message,
-			error) {
-			return i.waiting.Continue(m)
-		}).Do(ctx, m)
+		return func(yield func(*interact.Message, error) bool) { yield(i.waiting.Continue(m)) }
 	case m.Type == interact.ReadProperty && m.Name == tasksProperty:
 		return readTasks(ctx, agent, m)
 	}
@@ -122,7 +119,7 @@ func callerOf(m *interact.Message, op *protocol.Operation) string {
 	return m.From.ID() + "#" + name[:min(len(name), maxPrincipal)]
 }
 
-// verbatim carries an operation, and yields its results unchanged (protocol.Outcome). An A2A error is a result, too.
+// verbatim calls the operation of an A2A client, and yields its results unchanged (protocol.Outcome). An A2A error is a result, too.
 func (i *imported) verbatim(ctx context.Context, agent protocol.Agent, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		op, err := protocol.ParseOperation(m.Data)
@@ -225,7 +222,8 @@ func (v *invocation) cancel(ctx context.Context) {
 	}
 }
 
-// message converts the input to a message: a message of A2A stays, a string is text, other JSON is data, and the rest bytes.
+// message converts the input to a message. An A2A message stays unchanged; a string becomes a text part, other JSON a data part, and other
+// media types a raw part.
 func (v *invocation) message() (*protocol.Message, error) {
 	m := v.empty()
 	data, media, err := interact.Transcode(v.m.Data, v.m.Media(), interact.JSON)
@@ -234,12 +232,12 @@ func (v *invocation) message() (*protocol.Message, error) {
 	}
 	var text string
 	var given protocol.Message
-	switch {
+	switch trimmed := bytes.TrimSpace(data); {
 	case !td.IsJSON(media):
 		m.Parts = []protocol.Part{protocol.RawPart(data, media)}
-	case len(bytes.TrimSpace(data)) == 0:
+	case len(trimmed) == 0:
 		m.Parts = []protocol.Part{protocol.TextPart("")}
-	case bytes.TrimSpace(data)[0] == '"' && json.Unmarshal(data, &text) == nil:
+	case trimmed[0] == '"' && json.Unmarshal(data, &text) == nil:
 		m.Parts = []protocol.Part{protocol.TextPart(text)}
 	case json.Unmarshal(protocol.Normal(data), &given) == nil && len(given.Parts) > 0:
 		given.ID, given.Role = cmp.Or(given.ID, m.ID), protocol.User
@@ -297,7 +295,7 @@ func (v *invocation) refer(ctx context.Context, m *protocol.Message) error {
 		m.TaskID, m.References = "", []string{v.turn.Task}
 		return nil
 	}
-	for _, a := range t.Artifacts { // the turn before has sent these parts
+	for _, a := range t.Artifacts { // the previous turn has sent these parts
 		v.parts[a.ID] = len(a.Parts)
 	}
 	return nil
@@ -312,22 +310,22 @@ func (v *invocation) send(m *protocol.Message) *protocol.Operation {
 	return &protocol.Operation{Method: method, Params: protocol.Encode(protocol.Send{Message: m})}
 }
 
-// leaveFor is how long to wait for the id of a task after the consumer has disconnected. It is needed to cancel the task.
-const leaveFor = 2 * time.Second
+// taskIDTimeout bounds the wait for the id of a task after the consumer has disconnected. The id is needed to cancel the task.
+const taskIDTimeout = 2 * time.Second
 
 // round calls an operation and processes its results.
 func (v *invocation) round(ctx context.Context, op *protocol.Operation) error {
-	asking, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	callCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() {
-		t := time.AfterFunc(leaveFor, cancel)
-		context.AfterFunc(asking, func() { t.Stop() })
+		t := time.AfterFunc(taskIDTimeout, cancel)
+		context.AfterFunc(callCtx, func() { t.Stop() })
 	})()
 	watched := v.task != ""
 	if watched {
 		defer context.AfterFunc(ctx, cancel)()
 	}
-	for result, err := range v.agent.Do(asking, op) {
+	for result, err := range v.agent.Do(callCtx, op) {
 		var refused *protocol.Error
 		if errors.As(err, &refused) && op.Method == protocol.SubscribeToTask && ctx.Err() == nil {
 			if err := v.poll(ctx); err != nil || v.left { // some agents refuse to subscribe to a task that does not run

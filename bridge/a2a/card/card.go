@@ -4,6 +4,7 @@
 package card
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 
@@ -137,6 +138,15 @@ type Signature struct {
 	Protected string          `json:"protected"`
 	Signature string          `json:"signature"`
 	Header    json.RawMessage `json:"header,omitempty"`
+}
+
+// Bytes encodes a card as JSON.
+func (c *Card) Bytes() ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(c)
+	return bytes.TrimSpace(b.Bytes()), err
 }
 
 // Parse decodes a card of 1.0, of 0.3, or of both. It ignores unknown members and accepts proto names. The error states why the card

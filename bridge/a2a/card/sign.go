@@ -1,7 +1,6 @@
 package card
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/base64"
@@ -219,12 +218,12 @@ func verifyOne(ctx context.Context, v any, payloads []payload, r did.Resolver) (
 	return nil, fmt.Errorf("%w: it was not made by %s", ErrSignature, name)
 }
 
-// A shape describes the 1.0 members of an object: its fields, and those that are always written. A nil shape has all members.
+// A shape describes the 1.0 members of an object. A nil shape has all members.
 type shape struct {
 	fields   map[string]*shape // shapes of the values, or of their elements
-	required []string
-	entries  *shape // the shape of the values of a map, in place of fields
-	kept     []string
+	required []string          // fields that are always written
+	entries  *shape            // the shape of the values of a map, in place of fields
+	kept     []string          // optional fields with presence, which are written if they are set
 }
 
 func fields(required []string, kept []string, more map[string]*shape, plain ...string) *shape {
@@ -238,7 +237,7 @@ func fields(required []string, kept []string, more map[string]*shape, plain ...s
 
 func list(names ...string) []string { return names }
 
-// message is the AgentCard of a2a.proto. "kept" has the optional fields with presence: they are written if they are set.
+// message is the AgentCard of a2a.proto.
 var message = func() *shape {
 	requirement := fields(nil, nil, map[string]*shape{"schemes": {entries: fields(nil, nil, nil, "list")}})
 	flows := map[string]*shape{}
@@ -337,13 +336,4 @@ func isDefault(v any) bool {
 		return false // a message that is set is present
 	}
 	return empty(v)
-}
-
-// Bytes encodes a card as JSON.
-func (c *Card) Bytes() ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(c)
-	return bytes.TrimSpace(b.Bytes()), err
 }

@@ -67,10 +67,10 @@ func Fetch(ctx context.Context, client *http.Client, target *url.URL, auth func(
 	return Found{}, first
 }
 
-func fetch(asks context.Context, client *http.Client, address string, auth func(*http.Request) error, known Found) (Found, error) {
-	ctx, cancel := context.WithTimeout(asks, 30*time.Second)
+func fetch(ctx context.Context, client *http.Client, address string, auth func(*http.Request) error, known Found) (Found, error) {
+	limited, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	q, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	q, err := http.NewRequestWithContext(limited, http.MethodGet, address, nil)
 	if err != nil {
 		return Found{}, interact.Errorf(interact.Usage, "", "invalid URL %q", address).Then(interact.StepExpose, "a2a:https://agent.example")
 	}
@@ -83,8 +83,8 @@ func fetch(asks context.Context, client *http.Client, address string, auth func(
 		return Found{}, err
 	}
 	answer, err := client.Do(q)
-	if asks.Err() != nil {
-		return Found{}, interact.AsError(asks.Err()) // the caller left; the state of the agent is unknown
+	if ctx.Err() != nil {
+		return Found{}, interact.AsError(ctx.Err()) // the caller has disconnected; the state of the agent is unknown
 	}
 	if err != nil {
 		return Found{}, &interact.Error{Code: interact.Unreachable, Title: "no server responds at " + address, Hint: "is the agent running?",

@@ -77,15 +77,15 @@ func contents(data []byte) (parts []protocol.Part, meta json.RawMessage, ok bool
 	}
 	delete(members, contentMember)
 	delete(members, metaMember)
-	words := false
+	hasText := false
 	for _, raw := range blocks {
-		few := blockParts(raw)
-		words = words || few[0].Text != nil
-		parts = append(parts, few...)
+		converted := blockParts(raw)
+		hasText = hasText || converted[0].Text != nil
+		parts = append(parts, converted...)
 	}
 	if len(members) > 0 { // the structured content comes first
 		all := []protocol.Part{protocol.DataPart(protocol.Encode(members))}
-		if text := string(all[0].Data); !words && len(text) <= maxPart {
+		if text := string(all[0].Data); !hasText && len(text) <= maxPart {
 			all = append(all, protocol.TextPart(text))
 		}
 		parts = append(all, parts...)
@@ -125,9 +125,8 @@ func blockParts(raw json.RawMessage) []protocol.Part {
 		parts = as(protocol.Part{URL: &b.URI, MediaType: b.MimeType, Filename: cmp.Or(b.Name, filename(b.URI))})
 	case b.Type == "resource" && b.Resource != nil && b.Resource.Text != nil:
 		parts = textParts(*b.Resource.Text, cmp.Or(b.Resource.MimeType, "text/plain"))
-		name(parts, filename(b.Resource.URI))
 		for i := range parts {
-			parts[i].MediaType = b.Resource.MimeType
+			parts[i].Filename, parts[i].MediaType = filename(b.Resource.URI), b.Resource.MimeType
 		}
 	case b.Type == "resource" && b.Resource != nil && b.Resource.Blob != nil:
 		parts = bytesParts(*b.Resource.Blob, b.Resource.MimeType, filename(b.Resource.URI))
@@ -137,12 +136,6 @@ func blockParts(raw json.RawMessage) []protocol.Part {
 	}
 	parts[0].Metadata = b.metadata(raw)
 	return parts
-}
-
-func name(parts []protocol.Part, filename string) {
-	for i := range parts {
-		parts[i].Filename = filename
-	}
 }
 
 // bytesParts decodes base64 into parts that do not exceed maxPart; nil if it is invalid.
@@ -157,7 +150,9 @@ func bytesParts(text, media, filename string) (parts []protocol.Part) {
 	if parts == nil {
 		parts = []protocol.Part{protocol.RawPart(nil, media)}
 	}
-	name(parts, filename)
+	for i := range parts {
+		parts[i].Filename = filename
+	}
 	return parts
 }
 
@@ -230,7 +225,7 @@ func (s Schema) schema(described *td.Schema) *td.Schema {
 	return td.ParseSchema(v)
 }
 
-// InputModes returns the media types that an action accepts: JSON, and text if text alone can be its input (see spoken).
+// InputModes returns the media types that an action accepts: JSON, and text if text alone can be its input (see inputFromText).
 func InputModes(a *td.Action) []string {
 	modes := []string{interact.JSON}
 	if s := a.Input; s == nil || s.Type() == "" || s.Type() == "string" || s.Property("messages").Type() == "array" || textMember(s) != "" ||

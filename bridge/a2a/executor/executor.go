@@ -55,7 +55,7 @@ type Executor struct {
 	mu     sync.Mutex
 	tasks  map[string]*task
 	sent   map[sentKey]*task // by the first message
-	held   int64
+	held   int64             // size of all tasks, in bytes
 	closed bool
 }
 

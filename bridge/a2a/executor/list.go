@@ -64,7 +64,7 @@ func newestFirst(x, y *task) int {
 	return cmp.Or(y.at.Compare(x.at), strings.Compare(x.id, y.id))
 }
 
-// A position is a position in a list of tasks.
+// A position is the content of a page token: the last task of a page.
 type position struct {
 	At time.Time `json:"at"`
 	ID string    `json:"id"`

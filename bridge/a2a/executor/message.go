@@ -77,7 +77,7 @@ type invocation struct {
 }
 
 // invocation selects the action of a message: the one that it names, the only one, the only one whose schema its data match, or for
-// text the one that takes free text. It never guesses.
+// text the one that takes free text. If none of these exists, it returns nil.
 func (a *agent) invocation(m *protocol.Message) (*invocation, error) {
 	names := Actions(a.thing.Desc)
 	name, err := named(m)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 )
 
 // states maps the status of an action to the state of its task (A2A 1.0 §4.1.3). The first of several rows with one status is the
-// default: the required input decides between the rows of input-required (see asks), and the error between those of failed (see
+// default: the required input decides between the rows of input-required (see inputParts), and the error between those of failed (see
 // failure).
 var states = []struct {
 	status interact.Status
@@ -62,7 +63,7 @@ func failure(e *interact.Error) protocol.State {
 	return protocol.Failed
 }
 
-// accept decodes a message, and returns the task that it creates or continues.
+// accept decodes a message, and returns the task that it creates or continues. For a created task it calls follow, as begin does.
 func (a *agent) accept(op *protocol.Operation, follow func(*task, *protocol.Send)) (*task, *protocol.Send, error) {
 	p := &protocol.Send{}
 	if e := protocol.Read(op.Params, p); e != nil {
@@ -147,28 +148,24 @@ func (a *agent) resume(m *protocol.Message) (*task, error) {
 		defer a.mu.Unlock()
 		return t, a.decideLocked(t, m)
 	}
-	open, ask := t.open, &interact.Message{Type: interact.ContinueAction, Thing: a.thing.Ref, Name: t.action, ActionID: t.run,
+	open, input := t.open, &interact.Message{Type: interact.ContinueAction, Thing: a.thing.Ref, Name: t.action, ActionID: t.run,
 		ID: interact.NewID(), From: a.thing.From}
 	a.mu.Unlock()
 	answers, e := answersOf(m, open)
 	if e != nil {
 		return nil, e
 	}
-	ask.Data = protocol.Encode(answers)
-	return t, a.answer(t, m, ask)
+	input.Data = protocol.Encode(answers)
+	return t, a.answer(t, m, input)
 }
 
 func (a *agent) hasMessageLocked(t *task, message string) bool {
-	for _, m := range t.shown.History {
-		if m.ID == message {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.shown.History, func(m *protocol.Message) bool { return m.ID == message })
 }
 
-// answer sends the input that a run requires. The task is WORKING before that, because the input may end the run at once.
-func (a *agent) answer(t *task, m *protocol.Message, ask *interact.Message) error {
+// answer sends the input of message m to the run that requires it. The task is WORKING before that, because the input may end the run at
+// once.
+func (a *agent) answer(t *task, m *protocol.Message, input *interact.Message) error {
 	a.mu.Lock()
 	before := t.shown.Status
 	t.open = nil
@@ -177,15 +174,14 @@ func (a *agent) answer(t *task, m *protocol.Message, ask *interact.Message) erro
 	a.mu.Unlock()
 	ctx, cancel := context.WithTimeout(a.ctx, 30*time.Second)
 	defer cancel()
-	_, err := interact.Call(ctx, a.thing.Thing, ask)
+	_, err := interact.Call(ctx, a.thing.Thing, input)
 	if err == nil {
 		return nil
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if t.shown.Status.State == protocol.Working && t.open == nil && interact.AsError(err).Code == interact.Invalid {
-		parts := []protocol.Part{protocol.TextPart(errorText(interact.AsError(err)))}
-		a.setLocked(t, before.State, parts...)
+		a.setLocked(t, before.State, protocol.TextPart(errorText(interact.AsError(err))))
 	}
 	return err
 }
@@ -232,7 +228,7 @@ func (a *agent) startLocked(t *task, in *invocation) {
 		defer cancel()
 		defer func() {
 			if p := recover(); p != nil {
-				a.o.Log.Error("a run panicked", "thing", a.thing.Ref, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				a.o.Log.Error("A2A task panicked", "thing", a.thing.Ref, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 				a.fail(t, interact.Errorf(interact.Internal, "see the log of the node", "the node failed while it called %s", m.Name))
 			}
 		}()
@@ -372,7 +368,7 @@ func reply(r *interact.Message) []protocol.Part {
 	return parts
 }
 
-// errorText returns an error as text.
+// errorText returns the title of an error, its issues and its hint, one per line.
 func errorText(e *interact.Error) string {
 	title := cmp.Or(e.Title, e.Code.Title())
 	for _, i := range e.Issues {
@@ -391,9 +387,8 @@ func (a *agent) fail(t *task, e *interact.Error) {
 	if t.canceled && e.Code == interact.Cancelled {
 		return // end has set the state
 	}
-	meta := protocol.Encode(map[string]any{"lmosCode": e.Code.String(), "retryable": e.Code.Retryable()})
 	part := protocol.TextPart(errorText(e))
-	part.Metadata = meta
+	part.Metadata = protocol.Encode(map[string]any{"lmosCode": e.Code.String(), "retryable": e.Code.Retryable()})
 	a.setLocked(t, failure(e), part)
 }
 
@@ -417,8 +412,7 @@ func (a *agent) end(ctx context.Context, t *task) error {
 	if run != "" { // a detached run continues when its consumer disconnects
 		ctx, stop := context.WithTimeout(ctx, 10*time.Second)
 		defer stop()
-		_, err := interact.Call(ctx, a.thing.Thing, &interact.Message{Type: interact.CancelAction, Thing: a.thing.Ref,
-			Name:     t.action,
+		_, err := interact.Call(ctx, a.thing.Thing, &interact.Message{Type: interact.CancelAction, Thing: a.thing.Ref, Name: t.action,
 			ActionID: run, ID: interact.NewID(), From: a.thing.From})
 		if err != nil {
 			a.o.Log.Debug("action cancellation failed", "thing", a.thing.Ref, "action", t.action, "err", err)

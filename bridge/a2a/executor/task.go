@@ -22,7 +22,6 @@ type task struct {
 	key              sentKey
 	id               string
 	cancel           context.CancelFunc // of the run; nil before it starts
-	done             chan struct{}      // closed at the end
 
 	// The rest is owned by Executor.mu.
 	shown     protocol.Task    // artifacts and history only grow; elements change only in the parts of an artifact
@@ -157,7 +156,6 @@ func (d *Executor) setLocked(t *task, s protocol.State, parts ...protocol.Part) 
 	d.setStatusLocked(t, s, m)
 	if s.Terminal() {
 		t.open, t.undecided = nil, nil
-		close(t.done)
 	}
 }
 
@@ -292,7 +290,7 @@ func (a *agent) createLocked(m *protocol.Message) (*task, error) {
 		return nil, interact.Errorf(interact.Overloaded, "try again later", "%d tasks are running already", a.o.MaxTasks)
 	}
 	t := &task{principal: a.principal, thing: a.thing.Ref, key: sentKey{a.principal, a.thing.Ref, m.ID}, id: rand.Text(),
-		done: make(chan struct{}), readers: map[*reader]bool{}, at: time.Now()}
+		readers: map[*reader]bool{}, at: time.Now()}
 	if m.ContextID == "" {
 		m.ContextID = rand.Text()
 	}
