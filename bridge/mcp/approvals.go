@@ -326,23 +326,17 @@ func (g *filteredServer) Call(ctx context.Context, m *protocol.Message, notify f
 	return r, err
 }
 
-// Methods whose results contain definitions.
-const (
-	listTools   = "tools/list"
-	listPrompts = "prompts/list"
-)
-
 // isFiltered reports whether the results of a method are filtered.
 func isFiltered(method string) bool {
-	return method == listTools || method == listPrompts || method == protocol.Discover || method == protocol.Initialize
+	return method == protocol.ListTools || method == protocol.ListPrompts || method == protocol.Discover || method == protocol.Initialize
 }
 
 // filter removes held definitions from a result. Other results stay unchanged.
 func (p *approvals) filter(method string, r *protocol.Message) *protocol.Message {
 	switch method {
-	case listTools:
+	case protocol.ListTools:
 		return p.filterList(toolPins, "tools", r)
-	case listPrompts:
+	case protocol.ListPrompts:
 		return p.filterList(promptPins, "prompts", r)
 	case protocol.Discover, protocol.Initialize:
 		var text string

@@ -27,7 +27,7 @@ func changingServer(t *testing.T, revision string, is *atomic.Pointer[string]) f
 			say(protocol.Respond(m.ID(), json.RawMessage(text)))
 		case protocol.Initialize:
 			say(protocol.Respond(m.ID(), json.RawMessage(`{"protocolVersion":"2025-11-25",`+caps+`,"serverInfo":{"name":"t"}}`)))
-		case listTools:
+		case protocol.ListTools:
 			say(protocol.Respond(m.ID(), json.RawMessage(`{"tools":[{"name":"pay","description":"`+*is.Load()+
 				`","inputSchema":{"type":"object","properties":{"to":{"type":"string"}}}},{"name":"other", "x":1}]}`)))
 		case protocol.CallTool:
@@ -73,7 +73,7 @@ func throughTunnel(t *testing.T, thing interact.Thing, revision string) (list, c
 	conn := protocol.Lines(bridge.Dial(t.Context(), thing, &interact.Message{Name: tunnelAction}))
 	defer conn.Close()
 	ask := requester(t, conn, revision)
-	return ask("2", listTools, map[string]any{}), ask("3", protocol.CallTool, map[string]any{"name": "pay", "arguments": struct{}{}})
+	return ask("2", protocol.ListTools, map[string]any{}), ask("3", protocol.CallTool, map[string]any{"name": "pay", "arguments": struct{}{}})
 }
 
 // requester returns a function that sends requests of a revision over a tunnel, after starting a session if there is one.

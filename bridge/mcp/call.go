@@ -45,7 +45,7 @@ func (c *call) run(ctx context.Context) (*protocol.Message, error) {
 		if err != nil {
 			return nil, err
 		}
-		switch resultType(r) {
+		switch r.ResultType() {
 		case "", "complete":
 			return r, nil
 		case "task":
@@ -54,19 +54,13 @@ func (c *call) run(ctx context.Context) (*protocol.Message, error) {
 			err = c.nextRound(ctx, r)
 		default:
 			err = interact.Errorf(interact.AgentFailed, "use an MCP client that knows it", "unknown resultType %q",
-				interact.Clip(resultType(r), maxShort))
+				interact.Clip(r.ResultType(), maxShort))
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
 	return nil, interact.Errorf(interact.AgentFailed, "the server is at fault", "%s still requires input after %d rounds", c.m.Name, maxRounds)
-}
-
-func resultType(r *protocol.Message) (kind string) {
-	raw, _ := r.InResult("resultType")
-	_ = json.Unmarshal(raw, &kind)
-	return kind
 }
 
 // capabilities returns the client capabilities of the consumer. Consumers of actions support forms, URLs and sampling. Roots are not
@@ -135,7 +129,7 @@ func (c *call) follow(ctx context.Context, r *protocol.Message) (_ *protocol.Mes
 		if err != nil && (ctx.Err() != nil || errors.Is(err, errDisconnected)) {
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 			defer cancel()
-			_, _ = c.s.send(last, "tasks/cancel", params(), c.m, c.capabilities(), nil) // best effort
+			_, _ = c.s.send(last, protocol.CancelTask, params(), c.m, c.capabilities(), nil) // best effort
 		}
 	}()
 	for lastMessage := ""; ; {
@@ -161,7 +155,7 @@ func (c *call) follow(ctx context.Context, r *protocol.Message) (_ *protocol.Mes
 				return nil, err
 			}
 		}
-		if r, err = c.s.send(ctx, "tasks/get", params(), c.m, c.capabilities(), nil); err != nil {
+		if r, err = c.s.send(ctx, protocol.GetTask, params(), c.m, c.capabilities(), nil); err != nil {
 			return nil, err
 		}
 	}
@@ -182,7 +176,7 @@ func (c *call) update(ctx context.Context, r *protocol.Message, id string) error
 	if err != nil {
 		return err
 	}
-	_, err = c.s.send(ctx, "tasks/update", map[string]any{"taskId": id, "inputResponses": answers}, c.m, c.capabilities(), nil)
+	_, err = c.s.send(ctx, protocol.UpdateTask, map[string]any{"taskId": id, "inputResponses": answers}, c.m, c.capabilities(), nil)
 	return err
 }
 

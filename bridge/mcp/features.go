@@ -92,15 +92,15 @@ func readFeatures(ctx context.Context, s *server) (*serverFeatures, error) {
 	}
 	c := &serverFeatures{info: info, caps: capabilitiesOf(info)}
 	if c.caps.Tools != nil {
-		c.tools, err = list[tool](ctx, s, c, "tools/list", "tools")
+		c.tools, err = list[tool](ctx, s, c, protocol.ListTools, "tools")
 	}
 	if err == nil && c.caps.Resources != nil {
-		if c.resources, err = list[resource](ctx, s, c, "resources/list", "resources"); err == nil {
-			c.templates, err = list[resource](ctx, s, c, "resources/templates/list", "resourceTemplates")
+		if c.resources, err = list[resource](ctx, s, c, protocol.ListResources, "resources"); err == nil {
+			c.templates, err = list[resource](ctx, s, c, protocol.ListTemplates, "resourceTemplates")
 		}
 	}
 	if err == nil && c.caps.Prompts != nil {
-		c.prompts, err = list[prompt](ctx, s, c, "prompts/list", "prompts")
+		c.prompts, err = list[prompt](ctx, s, c, protocol.ListPrompts, "prompts")
 	}
 	return c, err
 }

@@ -179,14 +179,14 @@ func TestAmbiguousRequestsAreRejected(t *testing.T) {
 		"a list of a tool":            {protocol.CallTool, `{"name":["x"]}`, -1},
 		"no tool":                     {protocol.CallTool, `{}`, -1},
 		"a prompt as an object":       {protocol.GetPrompt, `{"name":{"toString":"x"}}`, -1},
-		"a list of a resource":        {protocol.ReadRes, `{"uri":["x:1"]}`, -1},
+		"a list of a resource":        {protocol.ReadResource, `{"uri":["x:1"]}`, -1},
 		"listens to one":              {protocol.Listen, `{"notifications":{"resourceSubscriptions":["x:1"]}}`, 1},
 		"listens to lists":            {protocol.Listen, `{"notifications":{"toolsListChanged":true}}`, 0},
 		"listens to a text":           {protocol.Listen, `{"notifications":{"resourceSubscriptions":"x:1"}}`, -1},
 		"listens to a list in a list": {protocol.Listen, `{"notifications":{"resourceSubscriptions":[["x:1"]]}}`, -1},
 		"listens to too many":         {protocol.Listen, `{"notifications":{"resourceSubscriptions":` + string(raw(many)) + `}}`, -1},
-		"subscribes to a list":        {subscribe, `{"uri":["x:1"]}`, -1},
-		"subscribes":                  {subscribe, `{"uri":"x:1"}`, 1},
+		"subscribes to a list":        {protocol.Subscribe, `{"uri":["x:1"]}`, -1},
+		"subscribes":                  {protocol.Subscribe, `{"uri":"x:1"}`, 1},
 		"lists":                       {"tools/list", `{}`, 0},
 	} {
 		asks, bad := g.messagesOf(protocol.Request("1", c.method, json.RawMessage(c.params)))

@@ -10,13 +10,6 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Requests of a server to its client (MCP 2026-07-28, "Client features").
-const (
-	elicit = "elicitation/create"
-	sample = "sampling/createMessage"
-	roots  = "roots/list"
-)
-
 // maxRequests bounds the concurrent input requests.
 const maxRequests = 32
 
@@ -34,7 +27,7 @@ func requests(r *protocol.Message) (map[string]request, error) {
 		return nil, interact.Errorf(interact.AgentFailed, "the server is at fault", "malformed input requests, or more than %d", maxRequests)
 	}
 	for key, one := range asks {
-		if one.Method != elicit && one.Method != sample && one.Method != roots {
+		if one.Method != protocol.Elicit && one.Method != protocol.Sample && one.Method != protocol.ListRoots {
 			return nil, interact.Errorf(interact.AgentFailed, "use an MCP client that knows it", "unknown input request %q with the method %q",
 				interact.Clip(key, maxShort), interact.Clip(one.Method, maxShort))
 		}
@@ -54,7 +47,7 @@ func addresses(err error) map[string]request {
 	}
 	asks := map[string]request{}
 	for i, params := range data.Elicitations {
-		asks[fmt.Sprint(i+1)] = request{elicit, params}
+		asks[fmt.Sprint(i+1)] = request{protocol.Elicit, params}
 	}
 	if len(asks) == 0 {
 		return nil
@@ -96,9 +89,9 @@ func (r request) input() interact.Input {
 	_ = json.Unmarshal(r.Params, &p) // malformed params are empty, and passed on verbatim
 	in := interact.Input{Message: clip(p.Message, maxText), Params: r.Params}
 	switch {
-	case r.Method == sample:
+	case r.Method == protocol.Sample:
 		in.Kind = interact.InputModel
-	case r.Method == roots:
+	case r.Method == protocol.ListRoots:
 		in.Kind = interact.InputRoots
 	case p.Mode == "url":
 		in.Kind, in.URL = interact.InputURL, p.URL
@@ -115,15 +108,15 @@ func (r request) response(a interact.Answer) (any, error) {
 		content = json.RawMessage("{}")
 	}
 	switch {
-	case r.Method == elicit && a.Action == interact.Accept && len(a.Content) > 0:
+	case r.Method == protocol.Elicit && a.Action == interact.Accept && len(a.Content) > 0:
 		return map[string]any{"action": a.Action, "content": a.Content}, nil
-	case r.Method == elicit:
+	case r.Method == protocol.Elicit:
 		return map[string]any{"action": a.Action}, nil
 	case a.Action == interact.Accept && content[0] == '{':
 		return content, nil
 	case a.Action == interact.Accept:
 		return nil, interact.Errorf(interact.Invalid, "the content is the result of "+r.Method, "expected an object as the answer")
-	case r.Method == roots:
+	case r.Method == protocol.ListRoots:
 		return map[string]any{"roots": []any{}}, nil
 	}
 	return nil, interact.Errorf(interact.Cancelled, "call it again, and let a model answer", "the sampling request of the server was declined")

@@ -34,9 +34,6 @@ var (
 	readLimit     = ratelimit.Every(32, 100*time.Millisecond)
 )
 
-// acknowledged is the first notification of a subscription (MCP 2026-07-28, "Subscriptions").
-const acknowledged = "notifications/subscriptions/acknowledged"
-
 // listen yields the notifications of a subscription until it ends, and then the reason. Of several pending changes it yields the first.
 func (s *server) listen(ctx context.Context, m *interact.Message, want map[string]any) iter.Seq2[*protocol.Message, error] {
 	return func(yield func(*protocol.Message, error) bool) {
@@ -48,7 +45,7 @@ func (s *server) listen(ctx context.Context, m *interact.Message, want map[strin
 		work.Go(func() {
 			_, err := s.send(ctx, protocol.Listen, map[string]any{"notifications": want}, m, map[string]any{}, func(n *protocol.Message) error {
 				to := changes
-				if n.Method() == acknowledged {
+				if n.Method() == protocol.Acknowledged {
 					to = acks
 				}
 				select {
@@ -96,10 +93,10 @@ func (s *server) observe(ctx context.Context, m *interact.Message, yield func(*i
 				return
 			case err != nil || n == nil:
 				continue // ended
-			case n.Method() == acknowledged && !acknowledges(n, uri):
+			case n.Method() == protocol.Acknowledged && !acknowledges(n, uri):
 				yield(nil, interact.Errorf(interact.NotAllowed, "read it now and then", "%s is not observable: the server sends no notifications", m.Name))
 				return
-			case n.Method() == acknowledged && !again:
+			case n.Method() == protocol.Acknowledged && !again:
 				continue
 			}
 			pauses.Reset()

@@ -56,14 +56,14 @@ func (s *server) more(ctx context.Context, m *interact.Message, yield func(*inte
 	if w.Cursor != nil {
 		params["cursor"] = *w.Cursor
 	}
-	r, err := s.send(ctx, listTools, params, m, map[string]any{}, nil)
+	r, err := s.send(ctx, protocol.ListTools, params, m, map[string]any{}, nil)
 	if err != nil {
 		return nil, err
 	}
 	page := bridge.ToolPage{Tools: []bridge.Tool{}}
 	c := &serverFeatures{info: s.info.Load()}
 	raw, _ := r.InResult("tools")
-	for _, t := range readAll[tool](c, listTools, raw) {
+	for _, t := range readAll[tool](c, protocol.ListTools, raw) {
 		if badTool(t) == nil {
 			page.Tools = append(page.Tools, bridge.Tool{Name: t.Name, Title: title(t.Title), Description: clip(t.Description, maxText), Input: dataSchema(t.Input)})
 		}

@@ -34,9 +34,9 @@ func declaringServer(t *testing.T, revision string, is *atomic.Pointer[declarati
 			say(protocol.Respond(m.ID(), json.RawMessage(`{"supportedVersions":["2026-07-28"],`+head+`}`)))
 		case protocol.Initialize:
 			say(protocol.Respond(m.ID(), json.RawMessage(`{"protocolVersion":"2025-11-25",`+head+`,"serverInfo":{"name":"t"}}`)))
-		case listTools:
+		case protocol.ListTools:
 			say(protocol.Respond(m.ID(), json.RawMessage(now.tools)))
-		case listPrompts:
+		case protocol.ListPrompts:
 			say(protocol.Respond(m.ID(), json.RawMessage(now.prompts)))
 		case protocol.CallTool, protocol.GetPrompt:
 			say(protocol.Respond(m.ID(), json.RawMessage(`{"content":[],"messages":[]}`)))
@@ -92,7 +92,7 @@ func TestHeldDefinitions(t *testing.T) {
 			if revision == "stateless" {
 				shows += ask("2", protocol.Discover, map[string]any{})
 			}
-			shows += ask("3", listTools, map[string]any{}) + ask("4", listPrompts, map[string]any{})
+			shows += ask("3", protocol.ListTools, map[string]any{}) + ask("4", protocol.ListPrompts, map[string]any{})
 			refused := ask("5", protocol.CallTool, map[string]any{"name": "pay"}) + ask("6", protocol.GetPrompt, map[string]any{"name": "ask"})
 			for _, what := range []string{"pay", "ask", "Be kind"} {
 				held := what == c.held
@@ -138,7 +138,7 @@ func TestApprovalsCannotBeBypassed(t *testing.T) {
 		}
 		p.check(toolPins, []json.RawMessage{[]byte(`{"name":"pay","description":"Pays."}`)})
 		c := &filteredConn{Conn: &one{text: answer}, approvals: p, pending: map[protocol.ID]string{}}
-		if err := c.Write(t.Context(), protocol.Request(`"x"`, listTools, nil)); err != nil {
+		if err := c.Write(t.Context(), protocol.Request(`"x"`, protocol.ListTools, nil)); err != nil {
 			t.Fatal(err)
 		}
 		if m, err := c.Read(t.Context()); err == nil && strings.Contains(string(m.Bytes()), "Evil") {

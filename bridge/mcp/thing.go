@@ -312,7 +312,7 @@ func (s *server) read(ctx context.Context, m *interact.Message) (*interact.Messa
 }
 
 func (s *server) reading(ctx context.Context, m *interact.Message, uri string) (*interact.Message, error) {
-	c := &call{s: s, m: m, method: protocol.ReadRes, params: map[string]any{"uri": uri}}
+	c := &call{s: s, m: m, method: protocol.ReadResource, params: map[string]any{"uri": uri}}
 	r, err := c.run(ctx)
 	if err != nil {
 		return nil, err

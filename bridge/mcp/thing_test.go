@@ -222,7 +222,7 @@ func TestTasks(t *testing.T) {
 			switch m.Method() {
 			case protocol.Discover:
 				say(protocol.Respond(m.ID(), json.RawMessage(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"extensions":{"`+protocol.Tasks+`":{}}}}`)))
-			case listTools:
+			case protocol.ListTools:
 				say(protocol.Respond(m.ID(), json.RawMessage(`{"tools":[{"name":"t","inputSchema":{"type":"object"}}]}`)))
 			case protocol.CallTool:
 				if raw, _ := m.Param("_meta", protocol.MetaCapabilities, "extensions", protocol.Tasks); raw == nil {
@@ -269,7 +269,7 @@ func TestDisconnectCancelsATask(t *testing.T) {
 		switch m.Method() {
 		case protocol.Discover:
 			say(protocol.Respond(m.ID(), json.RawMessage(`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}`)))
-		case listTools:
+		case protocol.ListTools:
 			say(protocol.Respond(m.ID(), json.RawMessage(`{"tools":[{"name":"t"}]}`)))
 		case protocol.CallTool:
 			say(protocol.Respond(m.ID(), json.RawMessage(`{"resultType":"task","taskId":"x","status":"working","statusMessage":"now","pollIntervalMs":60000}`)))
@@ -315,7 +315,7 @@ func TestHostileAnswers(t *testing.T) {
 			switch {
 			case m.Method() == protocol.Discover:
 				text = `"result":{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}`
-			case m.Method() == listTools:
+			case m.Method() == protocol.ListTools:
 				text = `"result":{"tools":[{"name":"bad"},{"name":"good"}]}`
 			case m.Text("name") == "good":
 				text = `"result":{"content":[{"type":"text","text":"ok"}]}`

@@ -176,7 +176,7 @@ func (g *tunnelPolicy) messagesOf(q *protocol.Message) ([]*interact.Message, *pr
 	if !q.IsRequest() {
 		return nil, nil
 	}
-	if subject, named := q.TargetName(); subject == "" && (named || q.Method() == subscribe && q.Text("uri") == "") {
+	if subject, named := q.TargetName(); subject == "" && (named || q.Method() == protocol.Subscribe && q.Text("uri") == "") {
 		return nil, protocol.Errorf(protocol.InvalidParams, "missing name in %s", q.Method())
 	}
 	switch q.Method() {
@@ -184,9 +184,9 @@ func (g *tunnelPolicy) messagesOf(q *protocol.Message) ([]*interact.Message, *pr
 		return []*interact.Message{{Type: interact.InvokeAction, Name: or(g.tools, q.Text("name"))}}, nil
 	case protocol.GetPrompt:
 		return []*interact.Message{{Type: interact.InvokeAction, Name: or(g.prompts, q.Text("name"))}}, nil
-	case protocol.ReadRes:
+	case protocol.ReadResource:
 		return []*interact.Message{{Type: interact.ReadProperty, Name: g.property(q.Text("uri"))}}, nil
-	case subscribe:
+	case protocol.Subscribe:
 		return []*interact.Message{{Type: interact.ObserveProperty, Name: g.property(q.Text("uri"))}}, nil
 	case protocol.Listen:
 		raw, _ := q.Param("notifications", "resourceSubscriptions")
@@ -202,8 +202,6 @@ func (g *tunnelPolicy) messagesOf(q *protocol.Message) ([]*interact.Message, *pr
 	}
 	return nil, nil
 }
-
-const subscribe = "resources/subscribe"
 
 func or(names map[string]string, name string) string {
 	if key, ok := names[name]; ok {

@@ -39,10 +39,10 @@ func TestGuard(t *testing.T) {
 		for i, test := range []struct{ method, key, value, says string }{
 			{protocol.CallTool, "name", "say", `"result"`},
 			{protocol.GetPrompt, "name", "greet", "not greet"},
-			{protocol.ReadRes, "uri", "test://note", `"result"`},
-			{protocol.ReadRes, "uri", "test://pages/2", "not page"},
+			{protocol.ReadResource, "uri", "test://note", `"result"`},
+			{protocol.ReadResource, "uri", "test://pages/2", "not page"},
 			{protocol.CallTool, "name", "unknown", `"error"`},
-			{listTools, "cursor", "", `"say"`},
+			{protocol.ListTools, "cursor", "", `"say"`},
 		} {
 			if got := ask(protocol.ID(fmt.Sprint(10+i)), test.method, map[string]any{test.key: test.value}); !strings.Contains(got, test.says) {
 				t.Errorf("%s: %s %s: %s", revision, test.method, test.value, got)

@@ -195,7 +195,7 @@ func TestDescriptionsAreData(t *testing.T) {
 		}
 	}
 	for _, uri := range []string{web.URL + "/r", "file:///etc/passwd", "file:///etc/../etc/passwd", "lmos://x/../../etc/passwd", "lmos:///etc/passwd"} {
-		if r := post(t, url+"/mcp", "", protocol.ReadRes, `{"uri":"`+uri+`"}`, `{}`); r.Error() == nil {
+		if r := post(t, url+"/mcp", "", protocol.ReadResource, `{"uri":"`+uri+`"}`, `{}`); r.Error() == nil {
 			t.Errorf("%s gives %s", uri, r.Bytes())
 		}
 	}

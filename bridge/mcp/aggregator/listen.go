@@ -17,8 +17,6 @@ import (
 )
 
 const (
-	// maxURIs bounds the resources, and the tasks, of one subscription.
-	maxURIs = 256
 	// resubscribeDelay is the first delay before an ended subscription is renewed. It grows up to maxResubscribeDelay.
 	resubscribeDelay    = time.Second
 	maxResubscribeDelay = time.Minute
@@ -26,24 +24,13 @@ const (
 	debounce = 200 * time.Millisecond
 )
 
-// A filter is the content of a subscription (MCP 2026-07-28, "Subscriptions").
-type filter struct {
-	Tools     bool     `json:"toolsListChanged,omitempty"`
-	Prompts   bool     `json:"promptsListChanged,omitempty"`
-	Resources bool     `json:"resourcesListChanged,omitempty"`
-	URIs      []string `json:"resourceSubscriptions,omitempty"`
-	Tasks     []string `json:"taskIds,omitempty"`
-}
-
-func filterOf(m *protocol.Message) (f filter, _ *protocol.Error) {
-	raw, err := m.Param("notifications")
-	if err != nil || raw == nil || json.Unmarshal(raw, &f) != nil || len(f.URIs) > maxURIs || len(f.Tasks) > maxURIs {
-		return f, protocol.Errorf(protocol.InvalidParams, "expected an object as notifications, with at most %d resources and tasks each", maxURIs)
+// filterOf returns the filter of a listen request. Tasks in it require that the client supports tasks.
+func filterOf(m *protocol.Message) (protocol.Filter, *protocol.Error) {
+	f, e := m.Filter()
+	if e == nil && len(f.Tasks) > 0 {
+		e = features.NeedTasks(m)
 	}
-	if len(f.Tasks) > 0 {
-		return f, features.NeedTasks(m)
-	}
-	return f, nil
+	return f, e
 }
 
 // A listener is one subscriptions/listen request. Its messages come from several goroutines and are sent by one.
@@ -51,13 +38,12 @@ type listener struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	m      *protocol.Message
-	tag    json.RawMessage
 	out    chan *protocol.Message
 	work   sync.WaitGroup
 }
 
 func newListener(ctx context.Context, m *protocol.Message) *listener {
-	l := &listener{m: m, tag: json.RawMessage(m.ID()), out: make(chan *protocol.Message)}
+	l := &listener{m: m, out: make(chan *protocol.Message)}
 	l.ctx, l.cancel = context.WithCancel(ctx)
 	return l
 }
@@ -67,7 +53,7 @@ func (l *listener) notify(method string, params map[string]any) {
 	if params == nil {
 		params = map[string]any{}
 	}
-	l.send(about(l.m, method, params))
+	l.send(l.m.Notification(method, params))
 }
 
 func (l *listener) send(n *protocol.Message) {
@@ -78,10 +64,10 @@ func (l *listener) send(n *protocol.Message) {
 }
 
 // run acknowledges the subscription and sends its messages until the client disconnects or end is closed.
-func (l *listener) run(notify func(*protocol.Message) error, acknowledged filter, end <-chan struct{}) (*protocol.Message, error) {
+func (l *listener) run(notify func(*protocol.Message) error, acknowledged protocol.Filter, end <-chan struct{}) (*protocol.Message, error) {
 	defer l.work.Wait()
 	defer l.cancel()
-	if err := notify(about(l.m, protocol.Acknowledged, map[string]any{"notifications": acknowledged})); err != nil {
+	if err := notify(l.m.Acknowledgment(acknowledged)); err != nil {
 		return nil, err
 	}
 	for {
@@ -91,8 +77,7 @@ func (l *listener) run(notify func(*protocol.Message) error, acknowledged filter
 				return nil, err
 			}
 		case <-end:
-			return protocol.Respond(l.m.ID(), map[string]any{"resultType": "complete",
-				"_meta": map[string]any{protocol.MetaSubscription: l.tag}}), nil
+			return l.m.EndSubscription(), nil
 		case <-l.ctx.Done():
 			return nil, l.ctx.Err()
 		}
@@ -173,7 +158,7 @@ func (t *thing) watchTask(l *listener, token string, id taskID) {
 			last = string(text)
 			var params map[string]any
 			_ = json.Unmarshal(text, &params) // cannot fail: text was encoded above
-			l.notify("notifications/tasks", params)
+			l.notify(protocol.TaskUpdated, params)
 		}
 		if s.Ended() {
 			return
@@ -185,7 +170,7 @@ func (t *thing) watchTask(l *listener, token string, id taskID) {
 }
 
 // watchLists sends the changes of the lists after a change of the description.
-func (t *thing) watchLists(l *listener, o *features.Features, want filter) {
+func (t *thing) watchLists(l *listener, o *features.Features, want protocol.Filter) {
 	q := td.Query{ID: o.Desc.Thing.ID, Owner: o.Desc.Record.Owner}
 	watch(l, t.h, q, func() {
 		now, err := t.features(l.ctx)
@@ -203,7 +188,7 @@ type lists struct{ tools, prompts, resources, templates any }
 func listsOf(o *features.Features) lists { return lists{o.Tools, o.Prompts, o.Resources, o.Templates} }
 
 // changed sends a notification for each list that differs.
-func (l *listener) changed(want filter, was, is lists) {
+func (l *listener) changed(want protocol.Filter, was, is lists) {
 	differ := func(a, b any) bool { return !bytes.Equal(written(a), written(b)) }
 	if want.Tools && differ(was.tools, is.tools) {
 		l.notify(protocol.ToolsChanged, nil)

@@ -74,18 +74,18 @@ func (s *mesh) Call(ctx context.Context, m *protocol.Message, notify func(*proto
 		self := protocol.Self(s.h.o.Version)
 		self.Title = "The mesh"
 		return discovered(m, self, instructions), nil
-	case "tools/list":
+	case protocol.ListTools:
 		v := s.pinned.view(ctx)
 		r := paged(ctx, s.h.sealer, m, "tools", v.tools, nameOf)
 		if len(v.partly) > 0 {
 			r = r.WithResult(written(v.partly), "_meta", metaPartly)
 		}
 		return r, nil
-	case "prompts/list":
+	case protocol.ListPrompts:
 		return paged(ctx, s.h.sealer, m, "prompts", s.pinned.view(ctx).prompts, nameOf), nil
-	case "resources/list":
+	case protocol.ListResources:
 		return paged(ctx, s.h.sealer, m, "resources", s.pinned.view(ctx).resources, nameOf), nil
-	case "resources/templates/list":
+	case protocol.ListTemplates:
 		return paged(ctx, s.h.sealer, m, "resourceTemplates", s.pinned.view(ctx).templates, nameOf), nil
 	case protocol.CallTool:
 		return s.callTool(ctx, m, notify)
@@ -95,13 +95,13 @@ func (s *mesh) Call(ctx context.Context, m *protocol.Message, notify func(*proto
 			return protocol.RespondError(m.ID(), notFound("prompt", m.Text("name"))), nil
 		}
 		return s.forwardOrError(ctx, p.ref, m.WithParam(written(p.name), "name"), notify)
-	case protocol.ReadRes:
+	case protocol.ReadResource:
 		return s.readResource(ctx, m, notify)
-	case "completion/complete":
+	case protocol.Complete:
 		return s.complete(ctx, m, notify)
 	case protocol.Listen:
 		return s.listen(ctx, m, notify)
-	case "tasks/get", "tasks/update", "tasks/cancel":
+	case protocol.GetTask, protocol.UpdateTask, protocol.CancelTask:
 		return s.task(ctx, m, notify)
 	}
 	return protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "unknown method %s", m.Method())), nil
@@ -249,7 +249,7 @@ func (s *mesh) readOther(ctx context.Context, m *protocol.Message, notify func(*
 			params[name] = raw
 		}
 	}
-	r, err := s.forward(ctx, d.Ref(), protocol.Request(m.ID(), protocol.ReadRes, params), notify)
+	r, err := s.forward(ctx, d.Ref(), protocol.Request(m.ID(), protocol.ReadResource, params), notify)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ type thingFilter struct {
 	ref   string
 	uris  map[string]string // by URI at the Thing: the URI in the mesh
 	tasks map[string]string
-	acked chan filter // receives the filter that the Thing acknowledges, once
+	acked chan protocol.Filter // receives the filter that the Thing acknowledges, once
 }
 
 // listen handles subscriptions/listen. The mesh reports changes of lists; Things report changes of resources and tasks.
@@ -71,12 +71,12 @@ func (s *mesh) listen(ctx context.Context, m *protocol.Message, notify func(*pro
 func (v *view) lists() lists { return lists{v.tools, v.prompts, v.resources, v.templates} }
 
 // byThing splits a filter by Thing.
-func (s *mesh) byThing(ctx context.Context, v *view, want filter) []*thingFilter {
+func (s *mesh) byThing(ctx context.Context, v *view, want protocol.Filter) []*thingFilter {
 	var all []*thingFilter
 	of := func(ref string) *thingFilter {
 		i := slices.IndexFunc(all, func(one *thingFilter) bool { return one.ref == ref })
 		if i < 0 {
-			i, all = len(all), append(all, &thingFilter{ref, map[string]string{}, map[string]string{}, make(chan filter, 1)})
+			i, all = len(all), append(all, &thingFilter{ref, map[string]string{}, map[string]string{}, make(chan protocol.Filter, 1)})
 		}
 		return all[i]
 	}
@@ -97,7 +97,7 @@ func (s *mesh) byThing(ctx context.Context, v *view, want filter) []*thingFilter
 // listenTo subscribes to one Thing, and renews an ended subscription until the client disconnects. After a renewal it reports all
 // resources as changed.
 func (s *mesh) listenTo(l *listener, one *thingFilter) {
-	f := filter{}
+	f := protocol.Filter{}
 	for inner := range one.uris {
 		f.URIs = append(f.URIs, inner)
 	}
@@ -124,7 +124,7 @@ func (s *mesh) listenTo(l *listener, one *thingFilter) {
 			return nil
 		})
 		if first && !acknowledged { // listen is not supported, or the Thing is unreachable: nothing is acknowledged
-			one.acked <- filter{}
+			one.acked <- protocol.Filter{}
 			return
 		}
 		if pauses.Sleep(l.ctx) != nil {
@@ -136,7 +136,7 @@ func (s *mesh) listenTo(l *listener, one *thingFilter) {
 // acknowledge reports the filter that the Thing acknowledged, with the URIs and ids of the mesh.
 func (one *thingFilter) acknowledge(n *protocol.Message) {
 	raw, _ := n.Param("notifications")
-	var f filter
+	var f protocol.Filter
 	_ = json.Unmarshal(raw, &f) // a malformed filter is empty
 	for i, inner := range f.URIs {
 		f.URIs[i] = one.uris[inner]
@@ -170,7 +170,7 @@ func (one *thingFilter) pass(l *listener, n *protocol.Message) {
 				return
 			}
 		}
-	case "notifications/tasks":
+	case protocol.TaskUpdated:
 		if outer, ok := one.tasks[n.Text("taskId")]; ok {
 			l.send(n.WithParam(written(outer), "taskId"))
 		}

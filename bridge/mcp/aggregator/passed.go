@@ -2,7 +2,6 @@ package aggregator
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -38,7 +37,7 @@ func (p *remoteServer) Call(ctx context.Context, m *protocol.Message, notify fun
 		return r, err
 	}
 	switch m.Method() {
-	case protocol.Discover, "tools/list", "prompts/list", "resources/list", "resources/templates/list":
+	case protocol.Discover, protocol.ListTools, protocol.ListPrompts, protocol.ListResources, protocol.ListTemplates:
 		o, gone := p.described.features(ctx)
 		if gone != nil {
 			return r, err
@@ -98,12 +97,12 @@ func (p *remoteServer) fromTD(ctx context.Context, o *features.Features, m *prot
 	switch m.Method() {
 	case protocol.Discover:
 		r = discovered(m, selfOf(o, p.h.o.Version), o.Desc.Thing.Description)
-	case "prompts/list":
+	case protocol.ListPrompts:
 		r = paged(ctx, p.h.sealer, m, "prompts", o.Prompts, func(p *features.Prompt) string { return p.Name })
-	case "resources/list":
+	case protocol.ListResources:
 		resources, _ := o.Own()
 		r = paged(ctx, p.h.sealer, m, "resources", resources, func(r features.Resource) string { return r.URI })
-	case "resources/templates/list":
+	case protocol.ListTemplates:
 		_, templates := o.Own()
 		r = paged(ctx, p.h.sealer, m, "resourceTemplates", templates, func(r features.Resource) string { return r.Template })
 	default:
@@ -128,12 +127,12 @@ func (p *remoteServer) listen(ctx context.Context, m *protocol.Message, notify f
 		if err := notify(n); err != nil || !stale || n.Method() != protocol.Acknowledged {
 			return err
 		}
-		return want.all(m, notify)
+		return allChanged(want, m, notify)
 	})
 	if acknowledged || unavailable(r, err) == nil || ctx.Err() != nil || bad != nil {
 		return r, err
 	}
-	if err := notify(about(m, protocol.Acknowledged, map[string]any{"notifications": want})); err != nil {
+	if err := notify(m.Acknowledgment(want)); err != nil {
 		return nil, err
 	}
 	for pauses := (backoff.Backoff{First: backAfter, Max: maxBackAfter}); !acknowledged && unavailable(r, err) != nil; {
@@ -148,31 +147,25 @@ func (p *remoteServer) listen(ctx context.Context, m *protocol.Message, notify f
 			if acknowledged = true; n.Method() != protocol.Acknowledged {
 				return notify(n)
 			}
-			return want.all(m, notify)
+			return allChanged(want, m, notify)
 		})
 	}
 	return r, err
 }
 
-// all reports everything in the filter as changed.
-func (f filter) all(m *protocol.Message, notify func(*protocol.Message) error) (err error) {
+// allChanged reports everything in the filter of the listen request m as changed.
+func allChanged(f protocol.Filter, m *protocol.Message, notify func(*protocol.Message) error) (err error) {
 	for method, wanted := range map[string]bool{protocol.ToolsChanged: f.Tools, protocol.PromptsChanged: f.Prompts, protocol.ResourcesChanged: f.Resources} {
 		if wanted && err == nil {
-			err = notify(about(m, method, map[string]any{}))
+			err = notify(m.Notification(method, map[string]any{}))
 		}
 	}
 	for _, uri := range f.URIs {
 		if err == nil {
-			err = notify(about(m, protocol.ResourceUpdated, map[string]any{"uri": uri}))
+			err = notify(m.Notification(protocol.ResourceUpdated, map[string]any{"uri": uri}))
 		}
 	}
 	return err
-}
-
-// about returns a notification for the listen request m.
-func about(m *protocol.Message, method string, params map[string]any) *protocol.Message {
-	params["_meta"] = map[string]any{protocol.MetaSubscription: json.RawMessage(m.ID())}
-	return protocol.Request("", method, params)
 }
 
 // Session implements [protocol.Server].

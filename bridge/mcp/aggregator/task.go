@@ -49,9 +49,9 @@ func (t *thing) task(ctx context.Context, m *protocol.Message) *protocol.Message
 	state, in, e := t.state(ctx, m, token, id)
 	if e == nil {
 		switch m.Method() {
-		case "tasks/update":
+		case protocol.UpdateTask:
 			e = t.update(ctx, m, id, in)
-		case "tasks/cancel":
+		case protocol.CancelTask:
 			e = t.cancelTask(ctx, id, state)
 		default:
 			state.Type = "complete"

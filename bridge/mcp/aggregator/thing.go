@@ -72,25 +72,25 @@ func (t *thing) Call(ctx context.Context, m *protocol.Message, notify func(*prot
 	switch m.Method() {
 	case protocol.Discover:
 		return discovered(m, selfOf(o, t.h.o.Version), o.Desc.Thing.Description), nil
-	case "tools/list":
+	case protocol.ListTools:
 		return paged(ctx, t.h.sealer, m, "tools", o.Tools, func(t *features.Tool) string { return t.Name }), nil
-	case "prompts/list":
+	case protocol.ListPrompts:
 		return paged(ctx, t.h.sealer, m, "prompts", o.Prompts, func(p *features.Prompt) string { return p.Name }), nil
-	case "resources/list":
+	case protocol.ListResources:
 		return paged(ctx, t.h.sealer, m, "resources", o.Resources, func(r *features.Resource) string { return r.URI }), nil
-	case "resources/templates/list":
+	case protocol.ListTemplates:
 		return paged(ctx, t.h.sealer, m, "resourceTemplates", o.Templates, func(r *features.Resource) string { return r.Template }), nil
 	case protocol.CallTool:
 		return t.callTool(ctx, o, m, notify)
 	case protocol.GetPrompt:
 		return t.getPrompt(ctx, o, m, notify)
-	case protocol.ReadRes:
+	case protocol.ReadResource:
 		return t.readResource(ctx, o, m), nil
 	case protocol.Listen:
 		return t.listen(ctx, o, m, notify)
-	case "completion/complete":
+	case protocol.Complete:
 		return o.Complete(m), nil
-	case "tasks/get", "tasks/update", "tasks/cancel":
+	case protocol.GetTask, protocol.UpdateTask, protocol.CancelTask:
 		return t.task(ctx, m), nil
 	}
 	return protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "unknown method %s", m.Method())), nil

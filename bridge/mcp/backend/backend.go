@@ -282,7 +282,7 @@ func (b *Backend) call(ctx context.Context, m *protocol.Message, notify func(*pr
 			continue
 		}
 		defer leave()
-		if want, ok := known(m); m.Method() == protocol.Listen && ok && !b.o.Relay {
+		if want, ok := supported(m); m.Method() == protocol.Listen && ok && !b.o.Relay {
 			return l.hub.listen(ctx, m, want, notify)
 		}
 		if b.o.Relay || b.o.Own {
@@ -475,7 +475,7 @@ const maxTask = time.Hour
 
 // keep keeps a connection open while the server runs the task that r created (2026-07-28, extension "Tasks").
 func (b *Backend) keep(l *sharedConn, r *protocol.Message) {
-	if kind(r) != "task" {
+	if r.ResultType() != "task" {
 		return
 	}
 	ttl := maxTask
@@ -490,12 +490,4 @@ func (b *Backend) keep(l *sharedConn, r *protocol.Message) {
 	if end := time.Now().Add(ttl); end.After(l.until) {
 		l.until = end
 	}
-}
-
-// kind returns the resultType of a response.
-func kind(r *protocol.Message) (kind string) {
-	if raw, _ := r.InResult("resultType"); raw != nil {
-		_ = json.Unmarshal(raw, &kind)
-	}
-	return kind
 }

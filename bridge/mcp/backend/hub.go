@@ -30,7 +30,7 @@ type topic struct {
 	cancel      context.CancelFunc
 	acked       chan struct{} // closed when the server has acknowledged or refused; got and err are read after that
 	once        sync.Once     // closes acked
-	got         filter
+	got         protocol.Filter
 	err         *protocol.Error
 	over        chan struct{} // closed when the request has ended
 }
@@ -39,11 +39,11 @@ func newHub(b *Backend, l *sharedConn) *hub {
 	return &hub{b: b, l: l, subscribers: map[*subscriber]bool{}, topics: map[string]*topic{}}
 }
 
-// known returns the filter of a listen request, and whether the hub supports all of it.
-func known(m *protocol.Message) (want filter, ok bool) {
-	raw, err := m.Param("notifications")
+// supported returns the filter of a listen request, and whether the hub supports all of it.
+func supported(m *protocol.Message) (want protocol.Filter, ok bool) {
+	want, bad := m.Filter()
 	var all map[string]json.RawMessage
-	if err != nil || raw == nil || json.Unmarshal(raw, &all) != nil || json.Unmarshal(raw, &want) != nil || len(want.URIs) > maxURIs {
+	if raw, _ := m.Param("notifications"); bad != nil || json.Unmarshal(raw, &all) != nil {
 		return want, false
 	}
 	for name := range all {
@@ -57,7 +57,7 @@ func known(m *protocol.Message) (want filter, ok bool) {
 }
 
 // listen handles a listen request until the caller disconnects or the server ends it.
-func (h *hub) listen(ctx context.Context, m *protocol.Message, want filter, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (h *hub) listen(ctx context.Context, m *protocol.Message, want protocol.Filter, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	topics := h.enter(want)
 	defer h.leave(topics)
 	e := newSubscriber(want)
@@ -74,7 +74,7 @@ func (h *hub) listen(ctx context.Context, m *protocol.Message, want filter, noti
 }
 
 // enter subscribes to the topics of a filter.
-func (h *hub) enter(want filter) map[string]*topic {
+func (h *hub) enter(want protocol.Filter) map[string]*topic {
 	keys := slices.Clone(want.URIs)
 	if want.Tools || want.Prompts || want.Resources {
 		keys = append(keys, "")
@@ -114,9 +114,9 @@ func (h *hub) beginLocked(key string) *topic {
 	var ctx context.Context
 	ctx, t.cancel = context.WithCancel(h.b.ctx)
 	h.topics[key] = t
-	want := filter{Tools: true, Prompts: true, Resources: true}
+	want := protocol.Filter{Tools: true, Prompts: true, Resources: true}
 	if key != "" {
-		want = filter{URIs: []string{key}}
+		want = protocol.Filter{URIs: []string{key}}
 	}
 	m := protocol.Request(`"lmosd"`, protocol.Listen, map[string]any{"notifications": want, "_meta": ownMeta(protocol.Self(h.b.o.Version))})
 	err := h.b.start(func() {
@@ -190,7 +190,7 @@ func (h *hub) attach(e *subscriber, on bool) {
 }
 
 // acknowledgedPart waits for the acknowledgments and returns the acknowledged part of a filter, or the error if all topics were refused.
-func acknowledgedPart(ctx context.Context, topics map[string]*topic, want filter) (got filter, refused *protocol.Error) {
+func acknowledgedPart(ctx context.Context, topics map[string]*topic, want protocol.Filter) (got protocol.Filter, refused *protocol.Error) {
 	late := time.NewTimer(sendTimeout)
 	defer late.Stop()
 	granted := len(topics) == 0

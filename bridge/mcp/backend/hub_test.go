@@ -21,7 +21,7 @@ func TestDisconnectBeforeAcknowledgment(t *testing.T) {
 			one.fail(protocol.Errorf(protocol.InternalError, "no"))
 			close(one.over)
 		})
-		if got, refused := acknowledgedPart(ctx, topics, filter{Tools: true}); got.Tools || refused != nil && refused != one.err {
+		if got, refused := acknowledgedPart(ctx, topics, protocol.Filter{Tools: true}); got.Tools || refused != nil && refused != one.err {
 			t.Errorf("got %v, %v", got, refused)
 		}
 		_, stop := anyOver(topics)

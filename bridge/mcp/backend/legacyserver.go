@@ -193,7 +193,7 @@ func ignore(*protocol.Message) error { return nil }
 func (u *upstream) take(m *protocol.Message) {
 	u.o.publish(m)
 	switch {
-	case m.Method() == "ping" && m.IsRequest():
+	case m.Method() == protocol.Ping && m.IsRequest():
 		u.send(protocol.Respond(m.ID(), struct{}{}))
 	case m.IsRequest():
 		u.asks(m)
@@ -304,7 +304,7 @@ func (o *legacyServer) call(ctx context.Context, m *protocol.Message, notify fun
 }
 
 // rounds are the methods with multiple rounds.
-var rounds = map[string]bool{protocol.CallTool: true, protocol.GetPrompt: true, protocol.ReadRes: true}
+var rounds = map[string]bool{protocol.CallTool: true, protocol.GetPrompt: true, protocol.ReadResource: true}
 
 // Common are the capabilities of consumers of the mesh: they have no folders, hence no roots.
 const Common = `{"elicitation":{"form":{},"url":{}},"sampling":{}}`
@@ -350,8 +350,8 @@ func toLegacy(m *protocol.Message) *protocol.Message {
 }
 
 // cacheable are the methods whose results have caching hints.
-var cacheable = map[string]bool{"tools/list": true, "resources/list": true, "resources/templates/list": true, "prompts/list": true,
-	protocol.ReadRes: true}
+var cacheable = map[string]bool{protocol.ListTools: true, protocol.ListResources: true, protocol.ListTemplates: true, protocol.ListPrompts: true,
+	protocol.ReadResource: true}
 
 // toModern adds the required members of 2026-07-28 to a response. Values that the legacy server does not provide get the most restrictive
 // value.

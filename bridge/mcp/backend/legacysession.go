@@ -174,9 +174,9 @@ func (y *legacySession) notified(m *protocol.Message) {
 // answer handles a request.
 func (y *legacySession) answer(ctx context.Context, m *protocol.Message) *protocol.Message {
 	switch m.Method() {
-	case "ping":
+	case protocol.Ping:
 		return protocol.Respond(m.ID(), struct{}{})
-	case "logging/setLevel":
+	case protocol.SetLevel:
 		y.mu.Lock()
 		defer y.mu.Unlock()
 		if !slices.Contains(levels, m.Text("level")) {
@@ -184,7 +184,7 @@ func (y *legacySession) answer(ctx context.Context, m *protocol.Message) *protoc
 		}
 		y.level = m.Text("level")
 		return protocol.Respond(m.ID(), struct{}{})
-	case "resources/subscribe", "resources/unsubscribe":
+	case protocol.Subscribe, protocol.Unsubscribe:
 		return y.subscribe(ctx, m)
 	case protocol.Discover, protocol.Listen:
 		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "method %s does not exist in %s", m.Method(), protocol.Legacy))
@@ -264,7 +264,7 @@ func (y *legacySession) call(ctx context.Context, m *protocol.Message) (*protoco
 		if err != nil {
 			return nil, err
 		}
-		if kind(r) != "input_required" {
+		if r.ResultType() != "input_required" {
 			return toLegacyResult(m, r), nil
 		}
 		if request, err = y.nextRound(ctx, m, r); err != nil {
@@ -333,7 +333,7 @@ func answerTo(method string, a *protocol.Message) (json.RawMessage, error) {
 	switch e := a.Error(); {
 	case e == nil:
 		return a.Result(), nil
-	case method == "elicitation/create":
+	case method == protocol.Elicit:
 		return json.RawMessage(`{"action":"cancel"}`), nil
 	default:
 		return nil, protocol.Errorf(e.Code, "client error for %s: %s", method, e.Message)
@@ -359,7 +359,7 @@ func (y *legacySession) forget(id protocol.ID) {
 // toLegacyResult removes the members of a response that earlier revisions do not have.
 func toLegacyResult(m, r *protocol.Message) *protocol.Message {
 	if e := r.Error(); e != nil {
-		if m.Method() == protocol.ReadRes && e.Code == protocol.InvalidParams && e.Data != nil {
+		if m.Method() == protocol.ReadResource && e.Code == protocol.InvalidParams && e.Data != nil {
 			return protocol.RespondError(r.ID(), &protocol.Error{Code: protocol.ResourceNotFound, Message: e.Message, Data: e.Data})
 		}
 		return r
@@ -372,7 +372,7 @@ func toLegacyResult(m, r *protocol.Message) *protocol.Message {
 
 // subscribe subscribes to a resource or unsubscribes.
 func (y *legacySession) subscribe(ctx context.Context, m *protocol.Message) *protocol.Message {
-	w := subscription{uri: m.Text("uri"), on: m.Method() == "resources/subscribe", done: make(chan bool, 1)}
+	w := subscription{uri: m.Text("uri"), on: m.Method() == protocol.Subscribe, done: make(chan bool, 1)}
 	select {
 	case y.subscriptions <- w:
 	case <-ctx.Done():
@@ -409,7 +409,7 @@ func (y *legacySession) runListen() {
 	for {
 		select {
 		case w := <-y.subscriptions:
-			if len(uris) >= maxURIs && w.on && !uris[w.uri] {
+			if len(uris) >= protocol.MaxURIs && w.on && !uris[w.uri] {
 				w.done <- false
 				continue
 			}

@@ -11,20 +11,8 @@ import (
 	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
-// A filter is the content of a listen request (2026-07-28, "subscriptions/listen").
-type filter struct {
-	Tools     bool     `json:"toolsListChanged,omitempty"`
-	Prompts   bool     `json:"promptsListChanged,omitempty"`
-	Resources bool     `json:"resourcesListChanged,omitempty"`
-	URIs      []string `json:"resourceSubscriptions,omitempty"`
-}
-
-const (
-	// maxURIs bounds the resources of one listen request.
-	maxURIs = 256
-	// sendTimeout bounds messages to a server that no caller waits for.
-	sendTimeout = 10 * time.Second
-)
+// sendTimeout bounds messages to a server that no caller waits for.
+const sendTimeout = 10 * time.Second
 
 // notifyLimit is the rate of notifications to one subscriber. Changes in between are combined.
 var notifyLimit = ratelimit.Every(64, 20*time.Millisecond)
@@ -37,12 +25,12 @@ type subscriber struct {
 	changed chan struct{} // signals a new message
 
 	mu     sync.Mutex
-	want   filter
+	want   protocol.Filter
 	queue  []*protocol.Message
 	queued map[string]bool // the content of queue, by method and URI
 }
 
-func newSubscriber(want filter) *subscriber {
+func newSubscriber(want protocol.Filter) *subscriber {
 	return &subscriber{want: want, changed: make(chan struct{}, 1), queued: map[string]bool{}}
 }
 
@@ -54,7 +42,7 @@ func (e *subscriber) receive(n *protocol.Message) {
 	key := n.Method() + " " + n.Text("uri")
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.want.wants(n) || e.queued[key] || len(e.queue) >= maxNotes {
+	if !e.want.Matches(n) || e.queued[key] || len(e.queue) >= maxNotes {
 		return // dropped: the next read of the caller shows the change
 	}
 	e.queued[key] = true
@@ -66,11 +54,11 @@ func (e *subscriber) receive(n *protocol.Message) {
 }
 
 // narrow reduces the filter to the acknowledged part and drops queued notifications that do not match.
-func (e *subscriber) narrow(want filter) {
+func (e *subscriber) narrow(want protocol.Filter) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.want = want
-	e.queue = slices.DeleteFunc(e.queue, func(n *protocol.Message) bool { return !want.wants(n) })
+	e.queue = slices.DeleteFunc(e.queue, func(n *protocol.Message) bool { return !want.Matches(n) })
 }
 
 // next returns the next notification; nil if there is none.
@@ -88,10 +76,9 @@ func (e *subscriber) next() *protocol.Message {
 
 // listen passes the notifications of a legacy server to the caller until it disconnects.
 func (o *legacyServer) listen(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
-	raw, err := m.Param("notifications")
-	var want filter
-	if err != nil || raw == nil || json.Unmarshal(raw, &want) != nil || len(want.URIs) > maxURIs {
-		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "expected an object as notifications, with at most %d resources", maxURIs)), nil
+	want, bad := m.Filter()
+	if bad != nil {
+		return protocol.RespondError(m.ID(), bad), nil
 	}
 	u, err := o.shared(ctx, capabilities(m))
 	if err != nil {
@@ -111,9 +98,7 @@ func (o *legacyServer) listen(ctx context.Context, m *protocol.Message, notify f
 // serve acknowledges the request and sends the queued notifications, until the caller disconnects or over is closed; then it returns the
 // response.
 func (e *subscriber) serve(ctx context.Context, m *protocol.Message, over <-chan struct{}, notify func(*protocol.Message) error) (*protocol.Message, error) {
-	tag := json.RawMessage(m.ID())
-	ack := protocol.Request("", protocol.Acknowledged, map[string]any{"notifications": e.want, "_meta": map[string]any{protocol.MetaSubscription: tag}})
-	if err := notify(ack); err != nil {
+	if err := notify(m.Acknowledgment(e.want)); err != nil {
 		return nil, err
 	}
 	var rate ratelimit.Bucket
@@ -129,12 +114,12 @@ func (e *subscriber) serve(ctx context.Context, m *protocol.Message, over <-chan
 				continue
 			}
 			rate.Take(notifyLimit, 1, time.Now())
-			if err := notify(n.WithParam(tag, "_meta", protocol.MetaSubscription)); err != nil {
+			if err := notify(n.WithParam(json.RawMessage(m.ID()), "_meta", protocol.MetaSubscription)); err != nil {
 				return nil, err
 			}
 			timer.Reset(rate.Wait(notifyLimit, 1, time.Now()))
 		case <-over:
-			return protocol.Respond(m.ID(), map[string]any{"resultType": "complete", "_meta": map[string]any{protocol.MetaSubscription: tag}}), nil
+			return m.EndSubscription(), nil
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -149,8 +134,8 @@ func (u *upstream) attach(e *subscriber, on bool) {
 	}
 }
 
-// can returns the part of a filter that the server supports.
-func (u *upstream) can(want filter) filter {
+// can returns the part of a filter that the server supports. A legacy server has no tasks.
+func (u *upstream) can(want protocol.Filter) protocol.Filter {
 	type changes struct {
 		ListChanged bool `json:"listChanged"`
 		Subscribe   bool `json:"subscribe"`
@@ -163,6 +148,7 @@ func (u *upstream) can(want filter) filter {
 	want.Tools = want.Tools && c.Tools.ListChanged
 	want.Prompts = want.Prompts && c.Prompts.ListChanged
 	want.Resources = want.Resources && c.Resources.ListChanged
+	want.Tasks = nil
 	if !c.Resources.Subscribe {
 		want.URIs = nil
 	}
@@ -185,7 +171,7 @@ func (u *upstream) subscribe(ctx context.Context, uris []string) []string {
 	defer cancel()
 	slices.Sort(uris)
 	return slices.DeleteFunc(slices.Compact(uris), func(uri string) bool {
-		if u.uris[uri] == 0 && !u.ask(ctx, "resources/subscribe", uri) {
+		if u.uris[uri] == 0 && !u.ask(ctx, protocol.Subscribe, uri) {
 			return true
 		}
 		u.uris[uri]++
@@ -208,7 +194,7 @@ func (u *upstream) unsubscribe(uris []string) {
 		for _, uri := range uris {
 			if u.uris[uri]--; u.uris[uri] == 0 {
 				delete(u.uris, uri)
-				u.ask(u.o.b.ctx, "resources/unsubscribe", uri)
+				u.ask(u.o.b.ctx, protocol.Unsubscribe, uri)
 			}
 		}
 	})
@@ -219,18 +205,4 @@ func (u *upstream) ask(ctx context.Context, method, uri string) bool {
 	defer cancel()
 	r, err := u.Call(ctx, protocol.Request(`"lmosd"`, method, map[string]string{"uri": uri}), ignore)
 	return err == nil && r.Error() == nil
-}
-
-func (f *filter) wants(n *protocol.Message) bool {
-	switch n.Method() {
-	case protocol.ToolsChanged:
-		return f.Tools
-	case protocol.PromptsChanged:
-		return f.Prompts
-	case protocol.ResourcesChanged:
-		return f.Resources
-	case protocol.ResourceUpdated:
-		return slices.Contains(f.URIs, n.Text("uri"))
-	}
-	return false
 }

@@ -119,7 +119,7 @@ func (o *owners) note(ctx context.Context, m, r *protocol.Message) {
 		return
 	}
 	what, member := aTask, "taskId"
-	switch kind(r) {
+	switch r.ResultType() {
 	case "task":
 	case "input_required":
 		what, member = aState, "requestState"

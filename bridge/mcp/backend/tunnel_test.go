@@ -210,7 +210,7 @@ func TestSessionsOfStatelessServers(t *testing.T) {
 			}
 			return []string{`{"jsonrpc":"2.0","method":"` + protocol.Acknowledged + `","params":{"notifications":` + string(raw) +
 				`,"_meta":{"` + protocol.MetaSubscription + `":$ID}}}`}
-		case protocol.ReadRes:
+		case protocol.ReadResource:
 			return []string{`{"jsonrpc":"2.0","id":$ID,"error":{"code":-32602,"message":"no","data":{"uri":"x:"}}}`}
 		case "level":
 			return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"complete","ttlMs":1,"cacheScope":"public","level":"` +
@@ -240,7 +240,7 @@ func TestSessionsOfStatelessServers(t *testing.T) {
 	if got := ask("4", "level", "{}"); got != `{"jsonrpc":"2.0","id":4,"result":{"level":"error"}}` {
 		t.Errorf("got %s", got)
 	}
-	want(t, ask("5", protocol.ReadRes, `{"uri":"x:"}`), "-32002", `"uri":"x:"`)
+	want(t, ask("5", protocol.ReadResource, `{"uri":"x:"}`), "-32002", `"uri":"x:"`)
 	want(t, ask("6", protocol.Discover, `{}`), "-32601")
 	want(t, ask("7", "resources/subscribe", `{"uri":"yes:"}`), `"result":{}`)
 	want(t, wait(t, "a listen", listens), "yes:")

@@ -147,8 +147,8 @@ func TestResponsesOfLegacyServers(t *testing.T) {
 		"input":              {request("1", protocol.CallTool, "{}", map[string]any{"name": "elicit"}), []string{"does not support elicitation"}},
 		"discover":           {request("1", protocol.Discover, "{}", nil), []string{protocol.Modern, protocol.Legacy, `"tools"`, "ttlMs", "fixture"}},
 		"list":               {request("1", "tools/list", "{}", nil), []string{`"complete"`, `"ttlMs":0`, `"cacheScope"`}},
-		"read":               {request("1", protocol.ReadRes, "{}", map[string]any{"uri": watched}), []string{`"complete"`, `"ttlMs":0`}},
-		"read nothing":       {request("1", protocol.ReadRes, "{}", map[string]any{"uri": "no:"}), []string{"-32602", `"uri":"no:"`}},
+		"read":               {request("1", protocol.ReadResource, "{}", map[string]any{"uri": watched}), []string{`"complete"`, `"ttlMs":0`}},
+		"read nothing":       {request("1", protocol.ReadResource, "{}", map[string]any{"uri": "no:"}), []string{"-32602", `"uri":"no:"`}},
 		"tasks":              {request("1", "tasks/get", "{}", map[string]any{"taskId": "x"}), []string{"-32601"}},
 		"listen to nonsense": {request("1", protocol.Listen, "{}", map[string]any{"notifications": 7}), []string{"-32602"}},
 	} {

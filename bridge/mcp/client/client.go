@@ -168,7 +168,7 @@ func (c *conn) request(ctx context.Context, m *protocol.Message) {
 			r = protocol.RespondError(m.ID(), r.Error()) // the server could not read the id
 		}
 		answered = answered || r.IsResponse() && r.ID() == m.ID()
-		if m.Method() == "tools/list" && m.IsModern() {
+		if m.Method() == protocol.ListTools && m.IsModern() {
 			r = c.dropInvalidTools(r)
 		}
 		c.pass(r)
@@ -342,10 +342,10 @@ func (c *conn) answer(ctx context.Context, m *protocol.Message, resp *http.Respo
 
 // legacyMethods are the methods of sessions. Some servers respond to unknown methods with a bare HTTP status.
 var (
-	legacyMethods = map[string]bool{protocol.Initialize: true, protocol.Initialized: true, "ping": true, "logging/setLevel": true,
-		"completion/complete": true, "tools/list": true, "tools/call": true, "prompts/list": true, "prompts/get": true,
-		"resources/list": true, "resources/templates/list": true, "resources/read": true, "resources/subscribe": true,
-		"resources/unsubscribe": true}
+	legacyMethods = map[string]bool{protocol.Initialize: true, protocol.Initialized: true, protocol.Ping: true, protocol.SetLevel: true,
+		protocol.Complete: true, protocol.ListTools: true, protocol.CallTool: true, protocol.ListPrompts: true, protocol.GetPrompt: true,
+		protocol.ListResources: true, protocol.ListTemplates: true, protocol.ReadResource: true, protocol.Subscribe: true,
+		protocol.Unsubscribe: true}
 	unknownMethodStatus = map[int]bool{http.StatusBadRequest: true, http.StatusNotFound: true, http.StatusNotImplemented: true}
 )
 

@@ -75,17 +75,17 @@ func requestFor(in interact.Input, can capabilities) (r InputRequest, ok bool, l
 	none := struct{}{}
 	switch in.Kind {
 	case interact.InputModel:
-		return InputRequest{"sampling/createMessage", orEmpty(in.Params)}, can.Sampling != nil, map[string]any{"sampling": none}
+		return InputRequest{protocol.Sample, orEmpty(in.Params)}, can.Sampling != nil, map[string]any{"sampling": none}
 	case interact.InputRoots:
-		return InputRequest{"roots/list", in.Params}, can.Roots != nil, map[string]any{"roots": none}
+		return InputRequest{protocol.ListRoots, in.Params}, can.Roots != nil, map[string]any{"roots": none}
 	case interact.InputURL:
-		r = InputRequest{"elicitation/create", in.Params}
+		r = InputRequest{protocol.Elicit, in.Params}
 		if !isElicitation(in.Params, "url") {
 			r.Params = written(map[string]any{"mode": "url", "message": in.Message, "url": in.URL})
 		}
 		return r, can.url(), map[string]any{"elicitation": map[string]any{"url": none}}
 	}
-	r = InputRequest{"elicitation/create", in.Params}
+	r = InputRequest{protocol.Elicit, in.Params}
 	if in.Kind != interact.InputForm || !isElicitation(in.Params, "form") {
 		r.Params = written(map[string]any{"mode": "form", "message": in.Message, "requestedSchema": formOf(in)})
 	}

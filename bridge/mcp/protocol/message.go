@@ -269,6 +269,13 @@ func (m *Message) InResult(path ...string) (json.RawMessage, error) {
 	return m.value(m.at(m.result), path)
 }
 
+// ResultType returns the resultType of a response; empty if it has none, as in earlier revisions.
+func (m *Message) ResultType() (kind string) {
+	raw, _ := m.InResult("resultType")
+	_ = json.Unmarshal(raw, &kind) // other types count as missing
+	return kind
+}
+
 // value returns the value at path in text, which is the params or the result.
 func (m *Message) value(text []byte, path []string) (json.RawMessage, error) {
 	if len(path) > 0 {

@@ -32,24 +32,46 @@ const (
 // Tasks is the identifier of the Tasks extension.
 const Tasks = "io.modelcontextprotocol/tasks"
 
-// Methods that relays handle.
+// Methods.
 const (
-	Discover    = "server/discover"
-	Listen      = "subscriptions/listen"
-	Initialize  = "initialize"
-	Initialized = "notifications/initialized"
-	Cancelled   = "notifications/cancelled"
-	Progress    = "notifications/progress"
-	LogMessage  = "notifications/message"
-	CallTool    = "tools/call"
-	GetPrompt   = "prompts/get"
-	ReadRes     = "resources/read"
+	Discover     = "server/discover"
+	Listen       = "subscriptions/listen"
+	Initialize   = "initialize"
+	Initialized  = "notifications/initialized"
+	Cancelled    = "notifications/cancelled"
+	Progress     = "notifications/progress"
+	LogMessage   = "notifications/message"
+	CallTool     = "tools/call"
+	GetPrompt    = "prompts/get"
+	ReadResource = "resources/read"
+	Complete     = "completion/complete"
+
+	ListTools     = "tools/list"
+	ListPrompts   = "prompts/list"
+	ListResources = "resources/list"
+	ListTemplates = "resources/templates/list"
+
+	GetTask    = "tasks/get"
+	UpdateTask = "tasks/update"
+	CancelTask = "tasks/cancel"
 
 	Acknowledged     = "notifications/subscriptions/acknowledged"
 	ToolsChanged     = "notifications/tools/list_changed"
 	PromptsChanged   = "notifications/prompts/list_changed"
 	ResourcesChanged = "notifications/resources/list_changed"
 	ResourceUpdated  = "notifications/resources/updated"
+	TaskUpdated      = "notifications/tasks"
+
+	// Input requests of servers.
+	Elicit    = "elicitation/create"
+	Sample    = "sampling/createMessage"
+	ListRoots = "roots/list"
+
+	// Methods of sessions only (2025-11-25).
+	Ping        = "ping"
+	SetLevel    = "logging/setLevel"
+	Subscribe   = "resources/subscribe"
+	Unsubscribe = "resources/unsubscribe"
 )
 
 // An Implementation is the self-reported name of a client or server (2026-07-28 and 2025-11-25, "Implementation"). It is for display
@@ -121,7 +143,7 @@ func (m *Message) TargetName() (name string, named bool) {
 	switch {
 	case m.method == CallTool, m.method == GetPrompt:
 		return m.Text("name"), true
-	case m.method == ReadRes:
+	case m.method == ReadResource:
 		return m.Text("uri"), true
 	case strings.HasPrefix(m.method, "tasks/"):
 		return m.Text("taskId"), true

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"sync"
@@ -12,8 +11,8 @@ import (
 )
 
 // removed are the methods that 2026-07-28 removed.
-var removed = map[string]bool{protocol.Initialize: true, protocol.Initialized: true, "ping": true, "logging/setLevel": true,
-	"resources/subscribe": true, "resources/unsubscribe": true, "tasks/result": true, "tasks/list": true}
+var removed = map[string]bool{protocol.Initialize: true, protocol.Initialized: true, protocol.Ping: true, protocol.SetLevel: true,
+	protocol.Subscribe: true, protocol.Unsubscribe: true, "tasks/result": true, "tasks/list": true}
 
 // serveStateless handles one request of 2026-07-28: the response is JSON if it is the first message of the server, otherwise an event
 // stream.
@@ -103,8 +102,7 @@ func cancelledBy(m *protocol.Message) *protocol.Message {
 	if m.Method() != protocol.Listen {
 		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InternalError, "request cancelled by the server"))
 	}
-	return protocol.Respond(m.ID(), map[string]any{"resultType": "complete",
-		"_meta": map[string]any{protocol.MetaSubscription: json.RawMessage(m.ID())}})
+	return m.EndSubscription()
 }
 
 // A stream is the HTTP response to a request: JSON, or an event stream if a message precedes the response.
