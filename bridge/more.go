@@ -3,8 +3,6 @@ package bridge
 import (
 	"context"
 	"encoding/json"
-	"maps"
-	"slices"
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -30,14 +28,7 @@ type Tool struct {
 }
 
 // MoreAction returns the name of the action of type [MoreTools] of a Thing; empty if the description has all tools.
-func MoreAction(t *td.Thing) string {
-	for _, name := range slices.Sorted(maps.Keys(t.Actions)) {
-		if slices.Contains(t.Actions[name].Types, MoreTools) {
-			return name
-		}
-	}
-	return ""
-}
+func MoreAction(t *td.Thing) string { return ActionOfType(t, MoreTools) }
 
 // Limits of the tools of one agent.
 const (

@@ -4,12 +4,14 @@ import (
 	"context"
 	"io"
 	"iter"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
 )
 
 // maxChunk is the size limit of one chunk of a tunnel, and of one part of an output, in bytes.
@@ -25,6 +27,16 @@ const (
 // protocols are not offered it.
 func IsTunnel(types []string) bool {
 	return slices.Contains(types, MCPSession) || slices.Contains(types, A2AOperation) || slices.Contains(types, MoreTools)
+}
+
+// ActionOfType returns the name of the action with an @type, the first by name; empty if there is none.
+func ActionOfType(t *td.Thing, typ string) string {
+	for _, name := range slices.Sorted(maps.Keys(t.Actions)) {
+		if slices.Contains(t.Actions[name].Types, typ) {
+			return name
+		}
+	}
+	return ""
 }
 
 // octets is the media type of tunnel bytes.

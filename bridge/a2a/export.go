@@ -73,10 +73,8 @@ func (e *exporter) find(ctx context.Context, name string) (*server.Agent, error)
 	if err != nil {
 		return nil, err
 	}
-	for action, a := range d.Thing.Actions {
-		if slices.Contains(a.Types, bridge.A2AOperation) {
-			return e.relayed(d, action), nil
-		}
+	if action := bridge.ActionOfType(d.Thing, bridge.A2AOperation); action != "" {
+		return e.relayed(d, action), nil
 	}
 	return e.plain(d), nil
 }

@@ -92,7 +92,7 @@ func openApprovals(path string, approve bool, log *slog.Logger) (*approvals, err
 	}
 	if err != nil || p.all == nil {
 		return nil, &interact.Error{Code: interact.ConfigFile, Title: "malformed approvals file " + path, Err: err,
-			Hint: "see what it is; without the file, the tools are approved as they are now"}
+			Hint: "repair it, or remove it to approve the current tools"}
 	}
 	for name, pin := range p.all {
 		var text bytes.Buffer
@@ -146,8 +146,8 @@ func hashOf(text []byte) json.RawMessage {
 	return out
 }
 
-// check records the tools or prompts of a list and reports which of them are held back: changed ones, different ones with the same name,
-// and malformed ones.
+// check records the tools or prompts of a list and reports for each whether it is held back: because it is changed, malformed, or another
+// item has the same name.
 func (p *approvals) check(kind string, items []json.RawMessage) (held []bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -302,7 +302,7 @@ func (p *approvals) authorize(_ context.Context, m *protocol.Message) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, held := p.held[key]; held {
-		return interact.Errorf(interact.Forbidden, "the operator of its host approves it",
+		return interact.Errorf(interact.Forbidden, "the operator of its host can approve it",
 			"%s was changed by its server and is held back", interact.Readable(keyText(key))).Then(interact.StepExpose, "TARGET", "approve")
 	}
 	return nil

@@ -14,7 +14,7 @@ import (
 
 const (
 	maxRounds = 32 // bounds the rounds of input requests
-	// Bounds and default of the poll interval that a server sets for a task.
+	// A server sets the poll interval of a task, within these bounds.
 	shortestPoll = 100 * time.Millisecond
 	longestPoll  = time.Minute
 	defaultPoll  = time.Second
@@ -37,8 +37,8 @@ type call struct {
 func (c *call) run(ctx context.Context) (*protocol.Message, error) {
 	for range maxRounds {
 		r, err := c.s.send(ctx, c.method, c.params, c.m, c.capabilities(), c.progress)
-		if asks := addresses(err); asks != nil {
-			if _, err = c.answers(ctx, asks); err == nil {
+		if urls := urlRequests(err); len(urls) > 0 {
+			if _, err = c.answers(ctx, urls); err == nil {
 				continue
 			}
 		}
@@ -106,11 +106,11 @@ func (c *call) nextRound(ctx context.Context, r *protocol.Message) error {
 	if state, _ := r.InResult("requestState"); state != nil {
 		c.params["requestState"] = state
 	}
-	asks, err := requests(r)
-	if err != nil || len(asks) == 0 {
+	required, err := requests(r)
+	if err != nil || len(required) == 0 {
 		return err
 	}
-	answers, err := c.answers(ctx, asks)
+	answers, err := c.answers(ctx, required)
 	if err == nil {
 		c.params["inputResponses"] = answers
 	}
@@ -165,14 +165,14 @@ const cancelTimeout = 5 * time.Second
 
 // update provides the input that a task requires.
 func (c *call) update(ctx context.Context, r *protocol.Message, id string) error {
-	asks, err := requests(r)
+	required, err := requests(r)
 	if err != nil {
 		return err
 	}
-	if len(asks) == 0 {
+	if len(required) == 0 {
 		return backoff.Sleep(ctx, defaultPoll) // the response is still being processed
 	}
-	answers, err := c.answers(ctx, asks)
+	answers, err := c.answers(ctx, required)
 	if err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (c *call) update(ctx context.Context, r *protocol.Message, id string) error
 	return err
 }
 
-// A task is the state of a task.
+// A task is the state of a task at the server (MCP extension "Tasks").
 type task struct {
 	Status  string          `json:"status"`
 	Message string          `json:"statusMessage"`

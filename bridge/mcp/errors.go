@@ -20,12 +20,13 @@ var codes = map[int]interact.Code{
 	urlNeeded:                  interact.InputNeeded,
 }
 
+// hints are the hints of errors that a server reported.
 var hints = map[interact.Code]string{
-	interact.NotAllowed:   "the server offers less than it says; see what it says",
-	interact.Invalid:      "its own words are above; see what it takes",
-	interact.NoAffordance: "it may have gone: read the list again",
+	interact.NotAllowed:   "the server does not support this: see its description",
+	interact.Invalid:      "see the input schema in its description",
+	interact.NoAffordance: "it may have been removed: see its description",
 	interact.InputNeeded:  "use an MCP client, through its own node",
-	interact.AgentFailed:  "the MCP server reports it; see its log",
+	interact.AgentFailed:  "the MCP server reported this failure: see its log",
 }
 
 // interactError converts the error of a call.

@@ -129,7 +129,7 @@ func list[T any](ctx context.Context, s *server, c *serverFeatures, method, memb
 		if cursor != nil {
 			params["cursor"] = cursor
 		}
-		r, err := s.ask(ctx, method, params)
+		r, err := s.request(ctx, method, params)
 		if refusal := (*protocol.Error)(nil); errors.As(err, &refusal) {
 			if refusal.Code != protocol.UnknownMethod {
 				c.warn("%s failed: %v", method, err)

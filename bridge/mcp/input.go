@@ -20,23 +20,22 @@ type request struct {
 }
 
 // requests parses the input requests in a result.
-func requests(r *protocol.Message) (map[string]request, error) {
+func requests(r *protocol.Message) (all map[string]request, _ error) {
 	raw, _ := r.InResult("inputRequests")
-	var asks map[string]request
-	if raw != nil && json.Unmarshal(raw, &asks) != nil || len(asks) > maxRequests {
+	if raw != nil && json.Unmarshal(raw, &all) != nil || len(all) > maxRequests {
 		return nil, interact.Errorf(interact.AgentFailed, "the server is at fault", "malformed input requests, or more than %d", maxRequests)
 	}
-	for key, one := range asks {
+	for key, one := range all {
 		if one.Method != protocol.Elicit && one.Method != protocol.Sample && one.Method != protocol.ListRoots {
 			return nil, interact.Errorf(interact.AgentFailed, "use an MCP client that knows it", "unknown input request %q with the method %q",
 				interact.Clip(key, maxShort), interact.Clip(one.Method, maxShort))
 		}
 	}
-	return asks, nil
+	return all, nil
 }
 
-// addresses returns the URL elicitations in an error of a legacy server (2025-11-25, "URL elicitation required").
-func addresses(err error) map[string]request {
+// urlRequests returns the URL elicitations in an error of a legacy server (2025-11-25, "URL elicitation required").
+func urlRequests(err error) map[string]request {
 	var e *protocol.Error
 	if !errors.As(err, &e) || e.Code != urlNeeded {
 		return nil
@@ -45,23 +44,20 @@ func addresses(err error) map[string]request {
 	if json.Unmarshal(e.Data, &data) != nil || len(data.Elicitations) > maxRequests {
 		return nil
 	}
-	asks := map[string]request{}
+	all := map[string]request{}
 	for i, params := range data.Elicitations {
-		asks[fmt.Sprint(i+1)] = request{protocol.Elicit, params}
+		all[fmt.Sprint(i+1)] = request{protocol.Elicit, params}
 	}
-	if len(asks) == 0 {
-		return nil
-	}
-	return asks
+	return all
 }
 
 // answers passes input requests to the consumer and returns the responses for the server, by key.
-func (c *call) answers(ctx context.Context, asks map[string]request) (map[string]any, error) {
+func (c *call) answers(ctx context.Context, requests map[string]request) (map[string]any, error) {
 	if c.yield == nil {
 		return nil, interact.NeedsInput(c.m.Name)
 	}
 	in := interact.Inputs{}
-	for key, one := range asks {
+	for key, one := range requests {
 		in[key] = one.input()
 	}
 	given, left, err := c.s.waiting.Ask(ctx, c.m, in, c.yield)
@@ -71,8 +67,8 @@ func (c *call) answers(ctx context.Context, asks map[string]request) (map[string
 	if err != nil {
 		return nil, err
 	}
-	out := make(map[string]any, len(asks))
-	for key, one := range asks {
+	out := make(map[string]any, len(requests))
+	for key, one := range requests {
 		if out[key], err = one.response(given[key]); err != nil {
 			return nil, err
 		}
@@ -119,5 +115,5 @@ func (r request) response(a interact.Answer) (any, error) {
 	case r.Method == protocol.ListRoots:
 		return map[string]any{"roots": []any{}}, nil
 	}
-	return nil, interact.Errorf(interact.Cancelled, "call it again, and let a model answer", "the sampling request of the server was declined")
+	return nil, interact.Errorf(interact.Cancelled, "call it again, and accept the request", "the sampling request of the server was declined")
 }

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// An ended subscription is renewed with increasing delay.
+	// firstPause is the first delay before an ended subscription is renewed. It doubles up to maxPause.
 	firstPause = 500 * time.Millisecond
 	maxPause   = 30 * time.Second
 	// debounce is the delay after a change in which further changes are combined.
@@ -94,7 +94,7 @@ func (s *server) observe(ctx context.Context, m *interact.Message, yield func(*i
 			case err != nil || n == nil:
 				continue // ended
 			case n.Method() == protocol.Acknowledged && !acknowledges(n, uri):
-				yield(nil, interact.Errorf(interact.NotAllowed, "read it now and then", "%s is not observable: the server sends no notifications", m.Name))
+				yield(nil, interact.Errorf(interact.NotAllowed, "read it periodically", "%s is not observable: the server sends no notifications", m.Name))
 				return
 			case n.Method() == protocol.Acknowledged && !again:
 				continue

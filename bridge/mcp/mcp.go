@@ -58,7 +58,7 @@ func (b *Bridge) Name() string { return "mcp" }
 // Import implements [bridge.Bridge]. The target is the URL of a Streamable HTTP server, or the command line of a program that uses
 // standard input and output. The program is started at once to list its features, and stopped when idle.
 func (b *Bridge) Import(ctx context.Context, target string, o bridge.Import) (*bridge.Agent, error) {
-	pins, err := openApprovals(o.Approvals, o.Approve, b.o.Log)
+	approved, err := openApprovals(o.Approvals, o.Approve, b.o.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (b *Bridge) Import(ctx context.Context, target string, o bridge.Import) (*b
 	if from.persistent {
 		to.Silent = webTimeout
 	}
-	return imported(ctx, shortName(target), o, to, pins, from)
+	return imported(ctx, shortName(target), o, to, approved, from)
 }
 
 // shortName returns the host of a URL, or the program of a command line. The rest may contain secrets.
@@ -89,14 +89,14 @@ func shortName(target string) string {
 }
 
 // imported returns the agent of a server. The target is its name if it has none.
-func imported(ctx context.Context, target string, o bridge.Import, to backend.Options, pins *approvals, from *source) (*bridge.Agent, error) {
+func imported(ctx context.Context, target string, o bridge.Import, to backend.Options, approved *approvals, from *source) (*bridge.Agent, error) {
 	to.Dial = from.dial
 	back := backend.New(to)
 	closing := func() {
 		back.Close()
 		from.close()
 	}
-	s := &server{Server: &filteredServer{back, pins}, back: back, approvals: pins, source: from, self: protocol.Self(to.Version), log: pins.log}
+	s := &server{Server: &filteredServer{back, approved}, back: back, approvals: approved, source: from, self: protocol.Self(to.Version), log: approved.log}
 	draft, warnings, err := s.describe(ctx, target, o)
 	if err != nil {
 		closing()
@@ -135,7 +135,7 @@ func environment(given []string) ([]string, error) {
 		if !strings.Contains(v, "=") {
 			value, there := os.LookupEnv(v)
 			if !there {
-				return nil, interact.Errorf(interact.Usage, "export "+interact.Quote(v)+"=…, or give it as NAME=value", "environment variable %s is not set", v)
+				return nil, interact.Errorf(interact.Usage, "export "+interact.Quote(v)+"=…, or use NAME=value", "environment variable %s is not set", v)
 			}
 			v += "=" + value
 		}

@@ -22,7 +22,6 @@ var moreAction = json.RawMessage(`{"@type":"` + bridge.MoreTools + `","title":"M
  "description":"Lists all tools of the server, page by page, or calls the one that is named: the description has no room for all.",
  "input":{"type":"object","properties":{"tool":{"type":"string"},"arguments":{"type":"object"},"cursor":{"type":"string"}}},"output":{}}`)
 
-// moreInput is the input of the action.
 type moreInput struct {
 	Tool      string          `json:"tool"`
 	Arguments json.RawMessage `json:"arguments"`
@@ -35,7 +34,8 @@ func moreInputOf(m *interact.Message) (w moreInput, err error) {
 		return w, err
 	}
 	if json.Unmarshal(data, &w) != nil || len(w.Arguments) > 0 && w.Arguments[0] != '{' {
-		return w, interact.Errorf(interact.Invalid, `for example {"tool":"name","arguments":{}}`, "expected a tool with its arguments, or a cursor, as the input of %s", moreTools)
+		return w, interact.Errorf(interact.Invalid, `for example {"tool":"name","arguments":{}}`,
+			"expected a tool with its arguments, or a cursor, as the input of %s", moreTools)
 	}
 	return w, nil
 }
@@ -50,7 +50,7 @@ func (s *server) more(ctx context.Context, m *interact.Message, yield func(*inte
 		if len(w.Arguments) == 0 {
 			w.Arguments = json.RawMessage("{}")
 		}
-		return s.runs(ctx, m, callTarget{name: w.Tool}, w.Arguments, yield)
+		return s.callFeature(ctx, m, callTarget{name: w.Tool}, w.Arguments, yield)
 	}
 	params := map[string]any{}
 	if w.Cursor != nil {
@@ -65,7 +65,8 @@ func (s *server) more(ctx context.Context, m *interact.Message, yield func(*inte
 	raw, _ := r.InResult("tools")
 	for _, t := range readAll[tool](c, protocol.ListTools, raw) {
 		if badTool(t) == nil {
-			page.Tools = append(page.Tools, bridge.Tool{Name: t.Name, Title: title(t.Title), Description: clip(t.Description, maxText), Input: dataSchema(t.Input)})
+			page.Tools = append(page.Tools, bridge.Tool{Name: t.Name, Title: title(t.Title), Description: clip(t.Description, maxText),
+				Input: dataSchema(t.Input)})
 		}
 	}
 	if raw, _ := r.InResult("nextCursor"); raw != nil && string(raw) != "null" {

@@ -15,7 +15,7 @@ import (
 type source struct {
 	dial       func(context.Context) (protocol.Conn, error)
 	close      func()
-	persistent bool // the server runs independently, so that it can be subscribed at all times
+	persistent bool // the server is not a process of this node, so a subscription may stay open while there are no calls
 	// headers are the arguments of tools that headers repeat, from the last list.
 	headers atomic.Pointer[map[string][]protocol.Param]
 }
@@ -28,7 +28,8 @@ const maxIdle = 64
 func (b *Bridge) remote(target string) (*source, error) {
 	at, err := url.Parse(target)
 	if err != nil || at.Host == "" {
-		return nil, interact.Errorf(interact.Usage, "for example mcp:https://mcp.example/mcp", "expected the URL of a web server, got %s", interact.Clip(target, maxTitle))
+		return nil, interact.Errorf(interact.Usage, "for example mcp:https://mcp.example/mcp", "expected the URL of a web server, got %s",
+			interact.Clip(target, maxTitle))
 	}
 	if at.User != nil {
 		return nil, interact.Errorf(interact.Usage, "put them into credentials.json: docs/agents.md", "unexpected user name or password in the URL")

@@ -53,7 +53,7 @@ func (s *server) describe(ctx context.Context, target string, o bridge.Import) (
 	defer cancel()
 	c, err := readFeatures(limited, s)
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		return nil, nil, interact.Errorf(interact.Timeout, "ask it with another client", "the server did not list its features within %v", listTimeout)
+		return nil, nil, interact.Errorf(interact.Timeout, "try another MCP client", "the server did not list its features within %v", listTimeout)
 	}
 	if err != nil {
 		return nil, nil, interactError(err, &interact.Message{})
@@ -80,16 +80,16 @@ func (s *server) about(ctx context.Context) (*backend.Info, error) {
 	return info, nil
 }
 
-// common are the client capabilities of all requests to a legacy server.
-var common = func() (able map[string]any) {
-	if err := json.Unmarshal([]byte(backend.Common), &able); err != nil {
+// commonCapabilities are the client capabilities of all requests to a legacy server.
+var commonCapabilities = func() (all map[string]any) {
+	if err := json.Unmarshal([]byte(backend.CommonCapabilities), &all); err != nil {
 		panic(err) // a constant
 	}
-	return able
+	return all
 }()
 
-// ask sends a request of lmosd itself. An error response is returned as an error.
-func (s *server) ask(ctx context.Context, method string, params map[string]any) (*protocol.Message, error) {
+// request sends a request of lmosd itself. An error response is returned as an error.
+func (s *server) request(ctx context.Context, method string, params map[string]any) (*protocol.Message, error) {
 	return s.send(ctx, method, params, &interact.Message{}, map[string]any{}, nil)
 }
 
@@ -98,7 +98,7 @@ func (s *server) ask(ctx context.Context, method string, params map[string]any) 
 func (s *server) send(ctx context.Context, method string, params map[string]any, m *interact.Message, capabilities map[string]any,
 	notify func(*protocol.Message) error) (*protocol.Message, error) {
 	if info := s.info.Load(); info != nil && !info.Modern {
-		capabilities = common // the same for all requests: then the node needs only one process
+		capabilities = commonCapabilities // the same for all requests: then the node needs only one process
 	}
 	meta := map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: capabilities,
 		protocol.MetaClient: s.self}
@@ -136,12 +136,13 @@ func withCaller(ctx context.Context, m *interact.Message) context.Context {
 	return did.WithPrincipal(protocol.WithCaller(ctx, m.From.ID()), m.From)
 }
 
-// Do implements [interact.Thing]. It handles
+// Do implements [interact.Thing]. It handles InvokeAction of a tool, a prompt or the tunnel, ContinueAction of an action that requires input,
+// and ReadProperty and ObserveProperty of a resource or a template.
 //
-//   - InvokeAction of a tool or a prompt, with an object of arguments. Progress is a running state with the type [interact.Progress], and required input is an input-required state. The output is that of [output] or messages. A tool with isError fails with AgentFailed, Remote and its text; its other content is a part of the output before. Leaving the loop cancels the request or its task.
-//   - InvokeAction of the tunnel, with a request stream.
-//   - ReadProperty and ObserveProperty of a resource, or of a template with an object of its variables. An observed resource is read after each change notification.
-//   - ContinueAction of an action that requires input.
+// The input of a tool or a prompt is an object of arguments, and that of a template an object of its variables. Progress of the server
+// becomes a running state with the type [interact.Progress], and an input request an input-required state. The output is that of [output] or
+// messages. A tool with isError fails with AgentFailed, Remote and its text; its other content is a part of the output before. Leaving the
+// loop cancels the request or its task. An observed resource is read after each change notification.
 func (s *server) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		defer s.use()()
@@ -192,17 +193,22 @@ func (s *server) run(ctx context.Context, m *interact.Message, yield func(*inter
 	}
 	target, ok := s.index.Load().actions[m.Name]
 	if !ok {
-		return nil, interact.Errorf(interact.NoAffordance, "it had more before", "the server has no %s now", m.Name).Then(interact.StepShow, m.Thing)
+		return nil, unknownFeature(m)
 	}
 	args, err := arguments(m)
 	if err != nil {
 		return nil, err
 	}
-	return s.runs(ctx, m, target, args, yield)
+	return s.callFeature(ctx, m, target, args, yield)
 }
 
-// runs calls a tool or a prompt with arguments.
-func (s *server) runs(ctx context.Context, m *interact.Message, target callTarget, args json.RawMessage,
+// unknownFeature is the error for a tool, prompt or resource that the server does not list, or no longer lists.
+func unknownFeature(m *interact.Message) error {
+	return interact.Errorf(interact.NoAffordance, "it may have been removed", "the server has no %s now", m.Name).Then(interact.StepShow, m.Thing)
+}
+
+// callFeature calls a tool or a prompt with arguments.
+func (s *server) callFeature(ctx context.Context, m *interact.Message, target callTarget, args json.RawMessage,
 	yield func(*interact.Message, error) bool) (*interact.Message, error) {
 	c := &call{s: s, m: m, method: protocol.CallTool, params: map[string]any{"name": target.name, "arguments": args}, yield: yield}
 	if target.prompt {
@@ -232,7 +238,8 @@ func (s *server) failed(m *interact.Message, r *protocol.Message, yield func(*in
 		}
 	}
 	text = cmp.Or(text, m.Name+" failed without a reason")
-	return &interact.Error{Code: interact.AgentFailed, Title: text, Hint: "the tool reports it: see its description", Next: interact.Next(interact.StepShow, m.Thing), Remote: true, Started: true}
+	return &interact.Error{Code: interact.AgentFailed, Title: text, Hint: "the tool reported this failure: see its description",
+		Next: interact.Next(interact.StepShow, m.Thing), Remote: true, Started: true}
 }
 
 func completed(m *interact.Message, v value) *interact.Message {
@@ -249,7 +256,7 @@ func arguments(m *interact.Message) (json.RawMessage, error) {
 	case err != nil:
 		return nil, err
 	case m.Chunks != nil:
-		return nil, interact.Errorf(interact.Invalid, "send its input at once", "%s does not support request streams", m.Name)
+		return nil, interact.Errorf(interact.Invalid, "send the input in one message", "%s does not support request streams", m.Name)
 	case len(data) == 0:
 		return json.RawMessage("{}"), nil
 	case json.Unmarshal(data, &object) != nil || object == nil:
@@ -262,7 +269,7 @@ func arguments(m *interact.Message) (json.RawMessage, error) {
 func (s *server) address(m *interact.Message) (string, error) {
 	r, ok := s.index.Load().properties[m.Name]
 	if !ok {
-		return "", interact.Errorf(interact.NoAffordance, "it had more before", "the server has no %s now", m.Name).Then(interact.StepShow, m.Thing)
+		return "", unknownFeature(m)
 	}
 	if r.Template == "" {
 		return r.URI, nil
@@ -293,7 +300,7 @@ func (s *server) address(m *interact.Message) (string, error) {
 	uri, err := t.Expand(values)
 	if err != nil {
 		return "", &interact.Error{Code: interact.Invalid, Title: "invalid variables for " + interact.Clip(r.Template, maxTitle), Err: err,
-			Hint: "see what they are", Next: interact.Next(interact.StepShow, m.Thing)}
+			Hint: "see the variables in its description", Next: interact.Next(interact.StepShow, m.Thing)}
 	}
 	return uri, nil
 }

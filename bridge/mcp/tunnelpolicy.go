@@ -146,11 +146,11 @@ func (g *tunnelPolicy) relay(ctx context.Context, m *interact.Message, client, s
 
 // pass sends q to the server, or an error to the client.
 func (g *tunnelPolicy) pass(ctx context.Context, m *interact.Message, q *protocol.Message, client, server protocol.Conn) error {
-	asks, bad := g.messagesOf(q)
+	all, bad := g.messagesOf(q)
 	if bad != nil {
 		return client.Write(ctx, protocol.RespondError(q.ID(), bad))
 	}
-	for _, one := range asks {
+	for _, one := range all {
 		one.Thing, one.From, one.ID, one.TraceParent, one.TraceState = m.Thing, userOf(m, q), m.ID, m.TraceParent, m.TraceState
 		if err := g.check(ctx, one); err != nil {
 			return client.Write(ctx, protocol.RespondError(q.ID(), protocol.FromError(err)))
@@ -203,6 +203,7 @@ func (g *tunnelPolicy) messagesOf(q *protocol.Message) ([]*interact.Message, *pr
 	return nil, nil
 }
 
+// or returns the name in the description for a name at the server, or that name if the description has none.
 func or(names map[string]string, name string) string {
 	if key, ok := names[name]; ok {
 		return key

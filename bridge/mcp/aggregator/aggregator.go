@@ -68,7 +68,7 @@ type Handler struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	sealer *opaque.Sealer
-	pages  *paging.Pages // described mesh_search
+	pages  *paging.Pages // of the results of mesh_search
 	// listens limits the subscriptions of all clients to the mesh and to Things that are not MCP servers.
 	listens *ratelimit.Inflight[string]
 	mesh    *endpoint
@@ -86,8 +86,8 @@ type Handler struct {
 func New(o Options) *Handler {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.Mesh = recovering{o.Mesh, o.Log}
-	h := &Handler{o: o, sealer: opaque.New(string(o.Mesh.Signer().DID())), pages: paging.New(), listens: ratelimit.NewInflight[string](maxListens, allListens),
-		endpoints: map[string]*endpoint{}}
+	h := &Handler{o: o, sealer: opaque.New(string(o.Mesh.Signer().DID())), pages: paging.New(), endpoints: map[string]*endpoint{},
+		listens: ratelimit.NewInflight[string](maxListens, allListens)}
 	// Requests on behalf of all clients have the principal of the node.
 	h.ctx, h.cancel = context.WithCancel(did.WithPrincipal(context.Background(), did.Consumer(did.Process, "")))
 	m := newMesh(h)

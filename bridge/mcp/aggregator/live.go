@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// liveFor is the validity of the live tools.
-	liveFor = 30 * time.Second
+	// liveTTL is the time for which the live tools are cached.
+	liveTTL = 30 * time.Second
 	// listTimeout bounds the request for the live tools.
 	listTimeout = 10 * time.Second
 	// maxLivePages and maxLiveBytes bound the live tools.
@@ -42,7 +42,7 @@ func (h *Handler) allFeatures(ctx context.Context, d *td.Description) (*features
 	if o.Omitted == 0 || f.tunnel == "" {
 		return o, nil
 	}
-	if have := f.live.Load(); have != nil && have.described == o && time.Since(have.when) < liveFor {
+	if have := f.live.Load(); have != nil && have.described == o && time.Since(have.when) < liveTTL {
 		return have.all, nil
 	}
 	// All callers see this list, so the request has the principal of the node: a server may have tools for single callers.

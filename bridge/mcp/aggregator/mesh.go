@@ -200,7 +200,7 @@ func (s *mesh) callOther(ctx context.Context, m *protocol.Message, notify func(*
 	case e == nil, e.Code != protocol.InvalidParams && e.Code != protocol.InternalError: // the request itself was valid
 		return r, nil
 	default:
-		return nil, callError(e, "mesh_describe shows its tools and what they take")
+		return nil, callError(e, "mesh_describe shows its tools with the schemas of their input")
 	}
 }
 
@@ -270,11 +270,11 @@ func (s *mesh) readResource(ctx context.Context, m *protocol.Message, notify fun
 	if err != nil || inner == uri {
 		return r, err
 	}
-	return outward(r, strings.TrimSuffix(uri, inner)), nil
+	return withURIPrefix(r, strings.TrimSuffix(uri, inner)), nil
 }
 
-// outward adds the prefix of the mesh to the URIs of the contents.
-func outward(r *protocol.Message, before string) *protocol.Message {
+// withURIPrefix adds a prefix, which identifies the Thing in the mesh, to the URIs of the contents.
+func withURIPrefix(r *protocol.Message, prefix string) *protocol.Message {
 	raw, _ := r.InResult("contents")
 	var all []map[string]json.RawMessage
 	if raw == nil || json.Unmarshal(raw, &all) != nil {
@@ -283,7 +283,7 @@ func outward(r *protocol.Message, before string) *protocol.Message {
 	for _, one := range all {
 		var uri string
 		if json.Unmarshal(one["uri"], &uri) == nil {
-			one["uri"] = written(before + uri)
+			one["uri"] = written(prefix + uri)
 		}
 	}
 	return r.WithResult(written(all), "contents")

@@ -72,7 +72,7 @@ func TestReasonsOfMeshCall(t *testing.T) {
 		thing      interact.Thing
 		code, hint string
 	}{
-		"away": {nil, "LMOS-1503", "its host is away"},
+		"away": {nil, "LMOS-1503", "its host is unreachable"},
 		"crashed": {fails(&interact.Error{Code: interact.AgentFailed, Title: "it ended before it answered", Hint: "try again: it is started anew", Started: true}),
 			"LMOS-1502", "started anew"},
 		"held": {fails(interact.Errorf(interact.Forbidden, "the operator of its host approves it", "it was changed by its server").Then(interact.StepExpose, "TARGET", "approve")),

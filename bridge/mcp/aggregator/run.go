@@ -270,7 +270,7 @@ func (one *run) follow(ctx context.Context, m *protocol.Message, notify func(*pr
 		case r, ok := <-one.replies:
 			switch {
 			case !ok && one.t.runs.ctx.Err() != nil: // cancelled, not complete
-				return failed(interact.Errorf(interact.ShuttingDown, "ask again in a moment", "the node is shutting down")), nil
+				return failed(interact.Errorf(interact.ShuttingDown, "try again in a moment", "the node is shutting down")), nil
 			case !ok:
 				return protocol.Respond(m.ID(), one.finish(one.parts)), nil
 			case r.err != nil:
@@ -333,7 +333,7 @@ func (one *run) handle(ctx context.Context, m *protocol.Message, r *interact.Mes
 		fallthrough
 	case len(r.Data) > 0:
 		if one.size += len(r.Data); one.size > maxOutput {
-			return nil, interact.Errorf(interact.TooLarge, "ask for less", "the output of %s exceeds %d bytes", one.msg.Name, maxOutput)
+			return nil, interact.Errorf(interact.TooLarge, "request less", "the output of %s exceeds %d bytes", one.msg.Name, maxOutput)
 		}
 		one.parts = append(one.parts, interact.Part{Data: slices.Clone(r.Data), ContentType: r.ContentType})
 	}

@@ -183,7 +183,7 @@ func (s *mesh) describe(ctx context.Context, m *protocol.Message) (*protocol.Mes
 		return nil, unreachable // the server may have it, but is unreachable
 	}
 	if only != "" && len(tools) == 0 {
-		return nil, interact.Errorf(interact.NoAffordance, "leave tool out, and see all", "%s has no tool %q", thing, interact.Clip(only, features.MaxName))
+		return nil, interact.Errorf(interact.NoAffordance, "omit tool to list all tools", "%s has no tool %q", thing, interact.Clip(only, features.MaxName))
 	}
 	doc := map[string]any{"thing": thing, "title": d.Thing.Title, "description": d.Thing.Description, "tools": tools}
 	if only == "" {

@@ -11,7 +11,8 @@
 // A process can keep state between requests, so the package assigns processes as follows:
 //
 //   - Each session has a process of its own.
-//   - Stateless callers share one process of a stateless server. Of a legacy server, each caller that supports input requests has its own process, and all others share one (legacyserver.go).
+//   - Stateless callers share one process of a stateless server.
+//   - Each stateless caller of a legacy server that supports input requests has a process of its own. All others share one (legacyserver.go).
 //
 // A process is started on demand, stopped when idle, and restarted with exponential back-off after a crash. State that it keeps in memory
 // is lost with it.
@@ -107,7 +108,8 @@ func New(o Options) *Backend {
 	o.Start = cmp.Or(max(o.Start, 0), time.Minute)
 	o.Silent = cmp.Or(max(o.Silent, 0), probeTimeout)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	b := &Backend{o: o, secret: []byte(rand.Text()), probing: make(chan struct{}, 1), owners: newOwners(), listens: ratelimit.NewInflight[string](maxListens, allListens)}
+	b := &Backend{o: o, secret: []byte(rand.Text()), probing: make(chan struct{}, 1), owners: newOwners(),
+		listens: ratelimit.NewInflight[string](maxListens, allListens)}
 	b.legacy = newLegacyServer(b)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	return b
@@ -126,7 +128,7 @@ func (b *Backend) Close() {
 // Info returns the description of the server. The first caller probes the server; after a failure the next caller retries. A restarted
 // server is probed again.
 func (b *Backend) Info(ctx context.Context) (*Info, error) {
-	return b.infoFor(ctx, func() string { return Common })
+	return b.infoFor(ctx, func() string { return CommonCapabilities })
 }
 
 // infoFor is Info for a caller with the capabilities caps. A legacy server is then probed in the process that the caller will use.
@@ -152,6 +154,9 @@ func (b *Backend) knownInfo() *Info {
 	return b.info
 }
 
+// startHint is the hint for a server that does not start as an MCP server.
+const startHint = "start it by hand and check its output"
+
 // find connects to the server and probes it. The connection is then shared by the callers.
 func (b *Backend) find(ctx context.Context, caps string) (*Info, error) {
 	conn, err := b.dial(b.ctx)
@@ -168,7 +173,7 @@ func (b *Backend) find(ctx context.Context, caps string) (*Info, error) {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case limited.Err() != nil:
-			return nil, interact.Errorf(interact.Timeout, "start it by hand and see what it waits for", "%s did not respond within %v", b.o.Name, b.o.Start)
+			return nil, interact.Errorf(interact.Timeout, startHint, "%s did not respond within %v", b.o.Name, b.o.Start)
 		}
 		if e, ok := errors.AsType[*protocol.Error](err); ok {
 			if ours := Relayed(e); ours != nil {
@@ -176,7 +181,7 @@ func (b *Backend) find(ctx context.Context, caps string) (*Info, error) {
 			}
 		}
 		return nil, &interact.Error{Code: interact.AgentFailed, Title: b.o.Name + " is not an MCP server", Err: err,
-			Hint: "start it by hand and see what it says"}
+			Hint: startHint}
 	}
 	if info.Modern {
 		_, err = b.share(conn, info, 0)
@@ -378,7 +383,7 @@ type sharedConn struct {
 func (b *Backend) run(conn protocol.Conn, asked func(*protocol.Message), ended func(*sharedConn)) (*sharedConn, error) {
 	l := &sharedConn{Multiplexer: protocol.Multiplex(conn, asked), ended: ended}
 	l.hub = newHub(b, l)
-	l.idle = time.AfterFunc(b.o.Idle, func() { b.rest(l) })
+	l.idle = time.AfterFunc(b.o.Idle, func() { b.closeIdle(l) })
 	err := b.start(func() {
 		defer context.AfterFunc(b.ctx, func() { l.Close() })()
 		err := l.Run(b.ctx)
@@ -458,8 +463,8 @@ func (b *Backend) leave(l *sharedConn) {
 	}
 }
 
-// rest closes an unused connection.
-func (b *Backend) rest(l *sharedConn) {
+// closeIdle closes a connection unless it is in use.
+func (b *Backend) closeIdle(l *sharedConn) {
 	b.mu.Lock()
 	if l.calls > 0 || l.gone {
 		b.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 const (
 	// minUptime is the life of a connection after which its end is not counted as a crash.
 	minUptime = 10 * time.Second
-	// The first restart is immediate; then the delay doubles.
+	// The first restart is immediate. The second waits firstPause; then the delay doubles up to maxPause.
 	firstPause = 500 * time.Millisecond
 	maxPause   = 30 * time.Second
 )
@@ -128,5 +128,6 @@ func Relayed(e *protocol.Error) *interact.Error {
 	return ours
 }
 
+// relayed are the codes of transport errors.
 var relayed = []interact.Code{interact.Unreachable, interact.Unauthenticated, interact.Forbidden, interact.Overloaded, interact.Timeout,
 	interact.RateLimited, interact.TooLarge}

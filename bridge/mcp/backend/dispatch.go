@@ -9,10 +9,10 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
-// asks dispatches a request of the server, which does not name the client request that it belongs to. All runs of a process with input
-// requests have the same caller, so any of them reaches the right one. The latest run that is not waiting for input is the most likely
-// origin.
-func (u *upstream) asks(m *protocol.Message) {
+// dispatch passes a request of the server to a run. The request does not name the client request that it belongs to. All runs of a process
+// with input requests have the same caller, so any of them reaches the right one. The latest run that is not waiting for input is the most
+// likely origin.
+func (u *upstream) dispatch(m *protocol.Message) {
 	if !declared(u.caps, m) {
 		u.send(protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "the client does not support %s", m.Method())))
 		return
@@ -79,7 +79,7 @@ func (u *upstream) decline(m *protocol.Message) {
 	}
 }
 
-// levelOf returns the minimum log level that a request asks for.
+// levelOf returns the minimum log level that a request sets.
 func levelOf(m *protocol.Message) int {
 	if i := slices.Index(levels, m.Text("_meta", protocol.MetaLogLevel)); i >= 0 {
 		return i
@@ -98,8 +98,8 @@ func (u *upstream) verbose(ctx context.Context, level int) {
 	}
 }
 
-// logs passes on a log message, which does not name its request either: to the first run that asked for it. It is dropped if runs of
-// several callers or users are active.
+// logs passes a log message to the first run with this log level: the message does not name its request. It is dropped if runs of several
+// callers or users are active.
 func (u *upstream) logs(m *protocol.Message) {
 	level := slices.Index(levels, m.Text("level"))
 	u.mu.Lock()

@@ -196,7 +196,7 @@ func (u *upstream) take(m *protocol.Message) {
 	case m.Method() == protocol.Ping && m.IsRequest():
 		u.send(protocol.Respond(m.ID(), struct{}{}))
 	case m.IsRequest():
-		u.asks(m)
+		u.dispatch(m)
 	case m.Method() == protocol.LogMessage:
 		u.logs(m)
 	}
@@ -243,7 +243,7 @@ func (u *upstream) send(m *protocol.Message) {
 // shared returns the upstream of a caller with the capabilities caps, a JSON object. It opens one if necessary. The caller must leave it.
 func (o *legacyServer) shared(ctx context.Context, caps string) (*upstream, error) {
 	of := ownerOf(ctx, caps)
-	if u := o.there(of); u != nil {
+	if u := o.reserved(of); u != nil {
 		return u, nil
 	}
 	select {
@@ -252,14 +252,14 @@ func (o *legacyServer) shared(ctx context.Context, caps string) (*upstream, erro
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if u := o.there(of); u != nil { // a concurrent caller was faster
+	if u := o.reserved(of); u != nil { // a concurrent caller was faster
 		return u, nil
 	}
 	return o.open(ctx, of)
 }
 
-// there reserves the upstream of an owner; nil if there is none.
-func (o *legacyServer) there(of owner) *upstream {
+// reserved reserves and returns the upstream of an owner; nil if there is none.
+func (o *legacyServer) reserved(of owner) *upstream {
 	o.mu.Lock()
 	u := o.ups[of]
 	o.mu.Unlock()
@@ -306,8 +306,8 @@ func (o *legacyServer) call(ctx context.Context, m *protocol.Message, notify fun
 // rounds are the methods with multiple rounds.
 var rounds = map[string]bool{protocol.CallTool: true, protocol.GetPrompt: true, protocol.ReadResource: true}
 
-// Common are the capabilities of consumers of the mesh: they have no folders, hence no roots.
-const Common = `{"elicitation":{"form":{},"url":{}},"sampling":{}}`
+// CommonCapabilities are the client capabilities of all consumers of the mesh. They have no folders, hence no roots.
+const CommonCapabilities = `{"elicitation":{"form":{},"url":{}},"sampling":{}}`
 
 // capabilities returns the capabilities of the caller in the format of initialize. The encoding is canonical.
 func capabilities(m *protocol.Message) string {

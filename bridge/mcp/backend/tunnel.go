@@ -32,7 +32,7 @@ func Serve(ctx context.Context, s protocol.Server, conn protocol.Conn, authorize
 	for {
 		m, err := conn.Read(ctx)
 		if bad, ok := err.(*protocol.Error); ok {
-			if err := conn.Write(ctx, protocol.RespondError(idOf(m), bad)); err != nil {
+			if err := conn.Write(ctx, protocol.RespondError(protocol.IDOfInvalid(m), bad)); err != nil {
 				return err
 			}
 			continue
@@ -47,14 +47,6 @@ func Serve(ctx context.Context, s protocol.Server, conn protocol.Conn, authorize
 		}
 		t.take(ctx, m)
 	}
-}
-
-// idOf returns the id of a malformed message; empty if it has none.
-func idOf(m *protocol.Message) protocol.ID {
-	if m == nil {
-		return ""
-	}
-	return m.ID()
 }
 
 // A tunnel is the host's end of a tunnel.
@@ -182,7 +174,7 @@ func (t *tunnel) session(ctx context.Context, first *protocol.Message) error {
 	})
 	err = copyAll(ctx, up, t.conn,
 		func(m *protocol.Message, bad *protocol.Error) error {
-			return t.conn.Write(ctx, protocol.RespondError(idOf(m), bad))
+			return t.conn.Write(ctx, protocol.RespondError(protocol.IDOfInvalid(m), bad))
 		},
 		func(m *protocol.Message) (*protocol.Message, error) {
 			err := t.authorize(ctx, m)

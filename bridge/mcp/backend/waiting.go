@@ -20,8 +20,8 @@ const (
 	// maxSuspended bounds the suspended requests, and maxSuspendedEach those of one caller.
 	maxSuspended     = 128
 	maxSuspendedEach = 16
-	// maxNotes and maxNoteBytes bound the queued messages of the server for a request. Messages beyond them are dropped, as notifications
-	// may be.
+	// maxNotes and maxNoteBytes bound the queued messages of the server for a request. Messages beyond them are dropped: notifications may
+	// be lost, and input requests are declined.
 	maxNotes     = 256
 	maxNoteBytes = 32 << 20
 	// maxInputs bounds the concurrent input requests of a server.
@@ -172,7 +172,7 @@ func (r *run) ended() bool {
 // pass redirects input requests of an ended run to another run: they did not belong to this one.
 func (r *run) pass(asked []*protocol.Message) {
 	for _, one := range asked {
-		r.up.asks(one)
+		r.up.dispatch(one)
 	}
 }
 
@@ -245,7 +245,7 @@ func (o *legacyServer) suspend(r *run, m *protocol.Message, asked []*protocol.Me
 
 // bindingOf returns the binding of a requestState: the caller and the request, which a retry must repeat.
 func bindingOf(caller string, m *protocol.Message) opaque.For {
-	return opaque.For{Purpose: "parked", Caller: caller, Request: digest(m)}
+	return opaque.For{Purpose: "suspended", Caller: caller, Request: digest(m)}
 }
 
 // keep registers a suspended run within the bounds.

@@ -65,7 +65,7 @@ func (l *Login) challenge(ctx context.Context) (challenge, error) {
 	resp, err := l.http.Do(req)
 	if err != nil {
 		return challenge{}, &interact.Error{Code: interact.Unreachable, Title: "MCP server unreachable", Err: withoutServerText(err),
-			Hint: "see that it runs, and that the address is right"}
+			Hint: unreachableHint}
 	}
 	drain(resp)
 	return challengeOf(resp.Header), nil
@@ -222,7 +222,7 @@ func (d *redirectListener) wait(ctx context.Context) (url.Values, error) {
 	case params := <-d.redirect:
 		return params, nil
 	case <-ctx.Done():
-		return nil, interact.Errorf(interact.Timeout, "begin again, and open the address that is shown", "login timed out")
+		return nil, interact.Errorf(interact.Timeout, "log in again, and open the address that is shown", "login timed out")
 	}
 }
 

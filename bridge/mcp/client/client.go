@@ -177,7 +177,7 @@ func (c *conn) request(ctx context.Context, m *protocol.Message) {
 	delete(c.posts, m.ID())
 	c.mu.Unlock()
 	if e == nil && !answered {
-		e = newError(interact.Unreachable, "ask again; it may have been done", "the server closed the connection before the response")
+		e = newError(interact.Unreachable, "try again; the server may have executed it", "the server closed the connection before the response")
 	}
 	switch {
 	case answered:
@@ -291,6 +291,12 @@ func (c *conn) post(ctx context.Context, m *protocol.Message) (_ *http.Response,
 	return resp, session, e
 }
 
+// Hints of errors.
+const (
+	unreachableHint = "check that it runs, and its address"
+	notMCPHint      = "is this the address of an MCP server?"
+)
+
 // do sends an authenticated request.
 func (c *conn) do(req *http.Request) (*http.Response, *protocol.Error) {
 	if c.o.Login != nil {
@@ -299,7 +305,7 @@ func (c *conn) do(req *http.Request) (*http.Response, *protocol.Error) {
 	resp, err := c.http.Do(req)
 	if err != nil {
 		why := oauth.Plain(err) // without the URL, which may contain a secret
-		return nil, newError(interact.Unreachable, "see that it runs, and that the address is right", "MCP server unreachable: %v", why)
+		return nil, newError(interact.Unreachable, unreachableHint, "MCP server unreachable: %v", why)
 	}
 	return resp, nil
 }
@@ -317,18 +323,18 @@ func (c *conn) answer(ctx context.Context, m *protocol.Message, resp *http.Respo
 	body, err := httpbody.ReadAll(resp.Body, resp.ContentLength, protocol.MaxMessage)
 	isTooLarge := errors.Is(err, httpbody.ErrTooLarge)
 	if err != nil && !isTooLarge {
-		return newError(interact.Unreachable, "ask again", "connection broken during the response")
+		return newError(interact.Unreachable, "try again", "connection broken during the response")
 	}
 	r, bad := protocol.Parse(bytes.TrimSpace(body))
 	switch {
 	case ok && isTooLarge:
-		return newError(interact.TooLarge, "ask for less", "the response of the server is too large")
+		return newError(interact.TooLarge, "request less", "the response of the server is too large")
 	case r != nil && bad == nil && r.IsResponse() && receive != nil:
 		c.noteSession(m, resp.Header, r)
 		receive(r)
 		return nil
 	case ok:
-		return newError(interact.AgentFailed, "is this the address of an MCP server?", "the response of the server is not an MCP message")
+		return newError(interact.AgentFailed, notMCPHint, "the response of the server is not an MCP message")
 	}
 	if m.Method() == protocol.Initialize && isLegacyStatus(resp.StatusCode) {
 		return c.older(ctx, m, resp, receive)
@@ -407,7 +413,7 @@ func (c *conn) stream(ctx context.Context, m *protocol.Message, resp *http.Respo
 		case done:
 			return nil
 		case errors.As(err, new(*protocol.Error)):
-			return newError(interact.TooLarge, "ask for less", "an event of the server is too large")
+			return newError(interact.TooLarge, "request less", "an event of the server is too large")
 		case s.id == "" || m.IsModern() || ctx.Err() != nil:
 			return nil
 		case s.id != last:
@@ -546,14 +552,15 @@ var statuses = map[int]interact.Code{
 	http.StatusGatewayTimeout: interact.Timeout, http.StatusRequestTimeout: interact.Timeout,
 }
 
+// status returns the error for an HTTP status without an MCP message.
 func status(resp *http.Response) *protocol.Error {
-	hint := "is this the address of an MCP server?"
+	hint := notMCPHint
 	code, known := statuses[resp.StatusCode]
 	if !known {
 		code = interact.AgentFailed
 	}
 	if code == interact.Unauthenticated || code == interact.Forbidden {
-		hint = "the operator of the host adds what it needs to its credentials file; see docs/agents.md"
+		hint = "the operator of the host must add its credentials to the credentials file: docs/agents.md"
 	}
 	return newError(code, hint, "MCP server responded %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 }

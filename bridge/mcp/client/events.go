@@ -23,7 +23,7 @@ type events struct {
 
 var errLarge = &protocol.Error{Code: protocol.InvalidRequest, Message: "an event is too large"}
 
-// read passes each message of a stream to take, and returns the error that ended the stream: nil at its end. Events that are not
+// read passes each message of a stream to receive, and returns the error that ended the stream: nil at its end. Events that are not
 // messages are skipped.
 func (s *events) read(r io.Reader, receive func(*protocol.Message)) error {
 	in := sse.NewReader(r, maxEvent)

@@ -74,7 +74,7 @@ func (c *conn) openSSE(ctx context.Context) (_ *httpSSE, e *protocol.Error) {
 	case <-time.After(endpointTimeout):
 	case <-ctx.Done():
 	}
-	return nil, newError(interact.AgentFailed, "is this the address of an MCP server?", "no endpoint event from the server")
+	return nil, newError(interact.AgentFailed, notMCPHint, "no endpoint event from the server")
 }
 
 // listen reads the stream until it ends.
@@ -148,8 +148,7 @@ func (p *httpSSE) send(ctx context.Context, c *conn, m *protocol.Message, receiv
 	if e != nil {
 		return e
 	}
-	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10)
-	resp.Body.Close()
+	drain(resp)
 	if resp.StatusCode < 200 || resp.StatusCode >= 300 {
 		return status(resp)
 	}

@@ -74,7 +74,7 @@ type Login struct {
 	o    LoginOptions
 	http *http.Client // for authorization servers and metadata
 
-	turn chan struct{} // holds a token while a grant is being obtained
+	obtaining chan struct{} // holds a token while a grant is being obtained
 
 	// mu guards the following fields.
 	mu        sync.Mutex
@@ -89,7 +89,7 @@ type Login struct {
 // NewLogin returns a login.
 func NewLogin(o LoginOptions) *Login {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	l := &Login{o: o, turn: make(chan struct{}, 1), requested: map[string]time.Time{}}
+	l := &Login{o: o, obtaining: make(chan struct{}, 1), requested: map[string]time.Time{}}
 	l.http = &http.Client{Transport: newSSRFFilter(l), CheckRedirect: checkRedirects, Timeout: authTimeout}
 	return l
 }
@@ -161,7 +161,7 @@ func (l *Login) renewed(ctx context.Context, h *activeGrant) *activeGrant {
 	}
 	fresh, err := *h, error(nil)
 	if h.target != nil {
-		fresh, err = l.alone(ctx, h.target, h.Scopes)
+		fresh, err = l.clientCredentials(ctx, h.target, h.Scopes)
 	} else {
 		fresh.Grant, err = l.refresh(ctx, h.Grant)
 	}
@@ -176,14 +176,14 @@ func (l *Login) renewed(ctx context.Context, h *activeGrant) *activeGrant {
 
 func (l *Login) enter(ctx context.Context) bool {
 	select {
-	case l.turn <- struct{}{}:
+	case l.obtaining <- struct{}{}:
 		return true
 	case <-ctx.Done():
 		return false
 	}
 }
 
-func (l *Login) leave() { <-l.turn }
+func (l *Login) leave() { <-l.obtaining }
 
 // reauthorize obtains a grant after a denied request and reports whether to repeat the request. The error is an [*interact.Error] with
 // the code Unauthenticated or Forbidden. False without an error means that no login would change the response.
@@ -298,7 +298,7 @@ func (l *Login) find(ctx context.Context, status int, ch challenge, used string)
 	if interactive {
 		h.Grant, err = l.consent(ctx, w, own, scopes)
 	} else {
-		h, err = l.alone(ctx, w, scopes)
+		h, err = l.clientCredentials(ctx, w, scopes)
 	}
 	if err != nil {
 		return h, l.loginError(w, "the authorization server issued no token", ch.scopes, withoutServerText(err))
@@ -313,7 +313,7 @@ func (l *Login) once(issuer string, scopes []string) error {
 	defer l.mu.Unlock()
 	if time.Since(l.requested[key]) < retryInterval {
 		return &interact.Error{Code: interact.Forbidden, Title: "the MCP server rejects the token of its authorization server",
-			Hint: "ask those who run it what it needs"}
+			Hint: "ask its operator which authorization it requires"}
 	}
 	clear(l.requested) // one entry suffices to detect a loop
 	l.requested[key] = time.Now()
@@ -333,9 +333,9 @@ func (l *Login) kept(w *authTarget) activeGrant {
 	return activeGrant{}
 }
 
-// alone obtains a grant for this host with the client secret or key in the credentials file (RFC 6749 §4.4; SEP-1046). It is kept in
-// memory only.
-func (l *Login) alone(ctx context.Context, w *authTarget, scopes []string) (activeGrant, error) {
+// clientCredentials obtains a grant for this host with the client secret or key in the credentials file (RFC 6749 §4.4; SEP-1046). It is
+// kept in memory only.
+func (l *Login) clientCredentials(ctx context.Context, w *authTarget, scopes []string) (activeGrant, error) {
 	own, err := l.o.Credentials.Lookup(l.o.Server, client, w.as.TokenEndpoint)
 	if err != nil {
 		return activeGrant{}, fmt.Errorf("%s: %w", l.o.Credentials.Name(), err)
@@ -446,7 +446,7 @@ func (l *Login) advice(w *authTarget, scopes []string) (hint string, next []inte
 // discoveryError returns the error of a server without usable metadata.
 func discoveryError(err error) error {
 	return &interact.Error{Code: interact.Unauthenticated, Title: "the MCP server requires a login but names no authorization server", Err: err,
-		Hint: "if it wants a token, put it into the credentials file of its host: docs/agents.md"}
+		Hint: "if it requires a token, add the token to the credentials file of its host: docs/agents.md"}
 }
 
 // redacted returns an address without the parts that may contain secrets.

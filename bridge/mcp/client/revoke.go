@@ -15,8 +15,8 @@ type RevokedGrant struct {
 	Err error
 }
 
-// Logout removes the grants of the server and has each issuer revoke its tokens, as far as it supports it (RFC 7009). No grants is no
-// error. The error is one of [credentials.Store.Forget]: then nothing was removed.
+// Logout removes the grants of the server and requests their revocation from each issuer that supports it (RFC 7009). Without grants it
+// returns nothing. The error is that of [credentials.Store.Forget]: then nothing was removed.
 func (l *Login) Logout(ctx context.Context) ([]RevokedGrant, error) {
 	forgotten, err := oauth.GrantsOf(l.o.Credentials).Forget(ctx, l.o.Server)
 	if err != nil {

@@ -2,8 +2,10 @@ package features
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -97,17 +99,13 @@ func (t *Tool) structured(value json.RawMessage) json.RawMessage {
 
 // sameType reports whether all parts have the same media type, so that they form one output.
 func sameType(parts []interact.Part) bool {
-	for _, p := range parts[1:] {
-		if interact.MediaType(p.ContentType) != interact.MediaType(parts[0].ContentType) {
-			return false
-		}
-	}
-	return true
+	first := interact.MediaType(parts[0].ContentType)
+	return !slices.ContainsFunc(parts, func(p interact.Part) bool { return interact.MediaType(p.ContentType) != first })
 }
 
 // blockOf converts a part to a content block. The value is the part as JSON; nil if it has no JSON form.
 func blockOf(p interact.Part, uri string) (b block, value json.RawMessage) {
-	data, media, err := interact.Transcode(p.Data, orJSON(p.ContentType), interact.JSON)
+	data, media, err := interact.Transcode(p.Data, cmp.Or(p.ContentType, interact.JSON), interact.JSON)
 	kind := interact.MediaType(media)
 	major, _, _ := strings.Cut(kind, "/")
 	switch {
@@ -125,13 +123,6 @@ func blockOf(p interact.Part, uri string) (b block, value json.RawMessage) {
 		return block{Type: major, Data: p.Data, Media: kind}, nil
 	}
 	return block{Type: "resource", Resource: contentsOf(p.Data, kind, uri)}, nil
-}
-
-func orJSON(media string) string {
-	if media == "" {
-		return interact.JSON
-	}
-	return media
 }
 
 // contentsOf returns data as the contents of a resource, as text if possible.

@@ -1,6 +1,7 @@
 package features
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
@@ -13,12 +14,13 @@ const metaError = "dev.lmosd/error"
 // Failed returns the result of a failed tool, with a text for the model.
 func Failed(err error) Result {
 	e := interact.AsError(err)
-	return Result{Type: "complete", IsError: true, Content: []block{textBlock(errorText(e))}, Meta: map[string]any{metaError: protocol.ErrorData(e)}}
+	return Result{Type: "complete", IsError: true, Content: []block{textBlock(errorText(e))},
+		Meta: map[string]any{metaError: protocol.ErrorData(e)}}
 }
 
 // errorText returns the title, the issues and the hint of an error. It omits the cause, which may contain internal addresses.
 func errorText(e *interact.Error) string {
-	text := titleOf(e)
+	text := cmp.Or(e.Title, e.Code.Title())
 	for _, i := range e.Issues {
 		text += "\n" + strings.TrimPrefix(i.Pointer+" ", " ") + i.Reason
 	}
@@ -31,13 +33,6 @@ func errorText(e *interact.Error) string {
 // MaxText bounds the text of an error or of a progress message, in bytes.
 const MaxText = 8 << 10
 
-func titleOf(e *interact.Error) string {
-	if e.Title != "" {
-		return e.Title
-	}
-	return e.Code.Title()
-}
-
 // Error converts an error of a request to a protocol error. Failures of a tool are results instead, see [Failed].
 func Error(err error) *protocol.Error {
 	e := interact.AsError(err)
@@ -46,7 +41,7 @@ func Error(err error) *protocol.Error {
 	case interact.Invalid, interact.NoAffordance, interact.NoTask, interact.NotAllowed:
 		code = protocol.InvalidParams
 	}
-	return protocol.Errorf(code, "%s", interact.Clip(titleOf(e), MaxText)).With(protocol.ErrorData(e))
+	return protocol.Errorf(code, "%s", interact.Clip(cmp.Or(e.Title, e.Code.Title()), MaxText)).With(protocol.ErrorData(e))
 }
 
 // ReadError is [Error] for resources/read.

@@ -74,7 +74,7 @@ func Of(d *td.Description) *Features {
 		}
 		o.addAction(key, d.Thing.Actions[key], v)
 	}
-	isAgent := isA2AAgent(d.Thing)
+	isAgent := bridge.ActionOfType(d.Thing, bridge.A2AOperation) != ""
 	for _, key := range slices.Sorted(maps.Keys(d.Thing.Properties)) {
 		switch {
 		case server:
@@ -131,21 +131,4 @@ func (o *Features) Params() map[string][]protocol.Param {
 }
 
 // Tunnel returns the action that carries MCP messages; empty if the Thing is not an MCP server.
-func Tunnel(t *td.Thing) string {
-	for _, key := range slices.Sorted(maps.Keys(t.Actions)) {
-		if slices.Contains(t.Actions[key].Types, bridge.MCPSession) {
-			return key
-		}
-	}
-	return ""
-}
-
-// isA2AAgent reports whether a Thing is an A2A agent.
-func isA2AAgent(t *td.Thing) bool {
-	for _, a := range t.Actions {
-		if slices.Contains(a.Types, bridge.A2AOperation) {
-			return true
-		}
-	}
-	return false
-}
+func Tunnel(t *td.Thing) string { return bridge.ActionOfType(t, bridge.MCPSession) }

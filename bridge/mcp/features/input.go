@@ -28,7 +28,7 @@ func capabilitiesOf(m *protocol.Message) (c capabilities) {
 
 func (c *capabilities) tasks() bool { return c.Extensions[protocol.Tasks] != nil }
 
-// form and url: an elicitation capability without members means forms.
+// form reports whether the client supports forms. An elicitation capability without members means forms.
 func (c *capabilities) form() bool {
 	return c.Elicitation != nil && (c.Elicitation.Form != nil || c.Elicitation.URL == nil)
 }

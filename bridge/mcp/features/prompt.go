@@ -38,8 +38,8 @@ func (o *Features) addPrompt(key string, a *td.Action, v verbatim) {
 	for _, name := range a.Input.Properties() {
 		member := object(a.Input.Property(name).Value())
 		title, _ := member["title"].(string)
-		words, _ := member["description"].(string)
-		p.Arguments = append(p.Arguments, Argument{name, title, words, slices.Contains(required, name)})
+		description, _ := member["description"].(string)
+		p.Arguments = append(p.Arguments, Argument{name, title, description, slices.Contains(required, name)})
 	}
 	if o.byPrompt[p.Name] == nil {
 		o.byPrompt[p.Name] = p

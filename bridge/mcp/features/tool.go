@@ -71,7 +71,7 @@ func (o *Features) addAction(key string, a *td.Action, v verbatim) {
 	case t.turns:
 		t.shape = shape{schema: json.RawMessage(turnInput)}
 	case t.asks:
-		t.shape = asking(a)
+		t.shape = askShape(a)
 	default:
 		t.shape = shapeOf(a.Input, &a.Affordance, valueMember)
 	}
@@ -95,8 +95,8 @@ func (o *Features) addAction(key string, a *td.Action, v verbatim) {
 	o.addTool(t, name)
 }
 
-// asking returns the shape of a tool that sends a message to an agent: text, if the action has no input schema.
-func asking(a *td.Action) shape {
+// askShape returns the shape of a tool that sends a message to an agent: text, if the action has no input schema.
+func askShape(a *td.Action) shape {
 	if a.Input.Type() == "" && len(a.URIVariables) == 0 {
 		return shape{member: "message", schema: json.RawMessage(`{"type":"object","properties":{"message":{"type":"string",` +
 			`"description":"the message to the agent"}},"required":["message"],"additionalProperties":false}`)}
@@ -129,7 +129,7 @@ func (t *Tool) Under(alias string) string {
 }
 
 // Message converts a tools/call request to a message to the Thing. The sender sets the Thing, the id and the deadline. The second result
-// is the turn of a conversation; nil if the call is none. The error is a malformed request.
+// is the turn of a conversation; nil if the tool takes none. The error describes a malformed request.
 func (t *Tool) Message(m *protocol.Message) (_ *interact.Message, turnOf *bridge.Turn, _ *protocol.Error) {
 	data, e := t.shape.input(m)
 	if e != nil {

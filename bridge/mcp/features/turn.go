@@ -33,7 +33,7 @@ const (
 	metaTask     = "dev.lmosd/metadata" // metadata of a task or message
 )
 
-// turn parses the arguments of a turn. It adds the kinds of input that the client supports.
+// turn parses the arguments of a turn. It sets the kinds of input that the client supports.
 func turn(m *protocol.Message, can capabilities) (*bridge.Turn, *protocol.Error) {
 	raw, err := m.Param("arguments")
 	t := &bridge.Turn{}

@@ -13,23 +13,22 @@ import (
 // maxTitle bounds the message of an error, in bytes.
 const maxTitle = 2 << 10
 
-// steps are what a model, or the program around it, can do about an error whose hint is a command for people: it has the tools of the
-// mesh, and no shell.
+// steps are hints for models, in place of hints that are commands: a model has the tools of the mesh, but no shell.
 var steps = map[interact.Code]string{
 	interact.Invalid:         "compare the arguments with the inputSchema of the tool, which tools/list and mesh_describe show",
-	interact.Unauthenticated: "ask the user: the host of the server has to log in at it before it can be used",
+	interact.Unauthenticated: "ask the user to log in to the server, on its host",
 	interact.Forbidden:       "ask the user: a policy forbids it, and only an operator can change that",
-	interact.NotFound:        "search for it with mesh_search: it may have another name, or be gone",
-	interact.NoAffordance:    "list the tools again, or look with mesh_describe: they may have changed",
-	interact.NotAllowed:      "look with mesh_describe what can be done with it",
-	interact.Ambiguous:       "several have this name: use the exact name that mesh_search gives",
-	interact.NoTask:          "the task is over or unknown: call the tool again",
-	interact.Withdrawn:       "search for another with mesh_search: its owner took it back",
-	interact.TooLarge:        "ask for less at once",
-	interact.InputNeeded:     "it asks the user something that this client cannot show",
+	interact.NotFound:        "search for it with mesh_search: it may have another name, or it was removed",
+	interact.NoAffordance:    "list the tools again, or call mesh_describe: they may have changed",
+	interact.NotAllowed:      "call mesh_describe to see what it supports",
+	interact.Ambiguous:       "several have this name: use the exact name that mesh_search returns",
+	interact.NoTask:          "the task has ended or is unknown: call the tool again",
+	interact.Withdrawn:       "its owner withdrew it: search for another with mesh_search",
+	interact.TooLarge:        "request less at once",
+	interact.InputNeeded:     "it requires input from the user that this client cannot request",
 	interact.AgentFailed:     "the tool itself failed: change the arguments, or use another tool",
-	interact.Unreachable:     "its host is away: try again later, or search for another with mesh_search",
-	interact.Timeout:         "it took too long: try again later, or ask for less",
+	interact.Unreachable:     "its host is unreachable: try again later, or search for another with mesh_search",
+	interact.Timeout:         "it timed out: try again later, or request less",
 	interact.NotRunning:      "ask the user to start the node of this machine",
 	interact.NodeLost:        "ask the user whether the node of this machine still runs, and try again",
 	interact.ShuttingDown:    "try again in a moment",

@@ -66,6 +66,14 @@ func Parse(line []byte) (*Message, error) {
 	return parse(line)
 }
 
+// IDOfInvalid returns the id of an invalid message, which [Parse] returned with an error; empty if m is nil.
+func IDOfInvalid(m *Message) ID {
+	if m == nil {
+		return ""
+	}
+	return m.id
+}
+
 func tooLong() *Error { return Errorf(InvalidRequest, "message exceeds %d bytes", MaxMessage) }
 
 // parse is [Parse] without the size limit: the additions of a relay may exceed it.

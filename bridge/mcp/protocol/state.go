@@ -12,7 +12,8 @@ func StateError(err error) *Error {
 	elsewhere := new(opaque.ElsewhereError)
 	switch {
 	case errors.As(err, &elsewhere):
-		return Errorf(InvalidParams, "the requestState was issued by another node, which holds the call: send it there, or repeat the request without it").With(map[string]string{"node": elsewhere.Node})
+		return Errorf(InvalidParams, "the requestState was issued by another node, which holds the call: send it there, or repeat the request "+
+			"without it").With(map[string]string{"node": elsewhere.Node})
 	case errors.Is(err, opaque.ErrExpired):
 		return Errorf(InvalidParams, "the requestState has expired: repeat the request without it")
 	}

@@ -20,8 +20,8 @@ const (
 
 // An eventQueue holds the messages of one stream to the client.
 type eventQueue struct {
-	number  int
-	request protocol.ID     // request the request that owns the stream; empty if none
+	number  int             // of the stream in its session; 0 for the stream of no request
+	request protocol.ID     // the request that owns the stream; empty if none
 	token   json.RawMessage // progress token of the request
 
 	mu      sync.Mutex

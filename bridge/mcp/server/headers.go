@@ -41,7 +41,7 @@ func compare(r *http.Request, name, want string) *protocol.Error {
 	case !ok:
 		return protocol.Errorf(protocol.HeaderMismatch, "missing header %s: expected %q, as in the body", name, want)
 	case got != want:
-		return protocol.Errorf(protocol.HeaderMismatch, "header %s: expected %q, as in the body, got %q", name, got, want)
+		return protocol.Errorf(protocol.HeaderMismatch, "header %s: expected %q, as in the body, got %q", name, want, got)
 	}
 	return nil
 }

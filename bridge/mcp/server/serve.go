@@ -98,11 +98,7 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) {
 	r = r.WithContext(protocol.WithCaller(r.Context(), h.o.Caller(r)))
 	m, err := protocol.Parse(body)
 	if bad, ok := err.(*protocol.Error); ok {
-		var id protocol.ID
-		if m != nil {
-			id = m.ID()
-		}
-		respondError(w, http.StatusBadRequest, id, bad)
+		respondError(w, http.StatusBadRequest, protocol.IDOfInvalid(m), bad)
 		return
 	}
 	if m.IsModern() || modern(r) {
