@@ -86,7 +86,7 @@ func (e *exporter) directory() *server.Agent {
 		For: func(c server.Caller, _ server.Endpoint) protocol.Agent {
 			own := e.own
 			own.From = c.From
-			return e.pusher.Wrap(e.executor.Agent(own, c.Principal), own.Ref, c.Principal)
+			return e.pusher.Agent(e.executor.Agent(own, c.Principal), own.Ref, c.Principal)
 		},
 	}
 }
@@ -105,7 +105,7 @@ func (e *exporter) plain(d *td.Description) *server.Agent {
 		For: func(c server.Caller, at server.Endpoint) protocol.Agent {
 			s := s
 			s.From = c.From
-			return extendedFor(e.pusher.Wrap(e.served(s, c.Principal), s.Ref, c.Principal), c,
+			return extendedFor(e.pusher.Agent(e.served(s, c.Principal), s.Ref, c.Principal), c,
 				func(context.Context, *protocol.Operation) (json.RawMessage, error) {
 					more := whole(at)
 					extend(more, d.Thing)
@@ -130,7 +130,7 @@ func (e *exporter) relayed(d *td.Description, action string) *server.Agent {
 		},
 		For: func(c server.Caller, at server.Endpoint) protocol.Agent {
 			far := &relay{e, ref, action, c.From, e.nameOf(c.Principal, ref)}
-			a := e.pusher.Wrap(within(owners{e.tasks.OfAgent(ref), e.contexts.OfAgent(ref)}.guard(far, c.Principal), can), ref, c.Principal)
+			a := e.pusher.Agent(within(owners{e.tasks.OfAgent(ref), e.contexts.OfAgent(ref)}.guard(far, c.Principal), can), ref, c.Principal)
 			if !more {
 				return extendedFor(a, c, nil)
 			}

@@ -133,33 +133,16 @@ func (e *exporter) served(s executor.Agent, principal string) protocol.Agent {
 	all.Desc, all.Thing = withProperties(s.Desc), &properties{s.Thing, s.Desc}
 	more := e.executor.Agent(all, principal)
 	return protocol.Func(func(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
-		name := skillOf(op)
+		var p protocol.Send
+		if op.Method != protocol.SendMessage && op.Method != protocol.SendStreamingMessage || protocol.Read(op.Params, &p) != nil || p.Message == nil {
+			return plain.Do(ctx, op)
+		}
+		name, _ := executor.SkillOf(p.Message) // Do reports the error
 		if strings.HasPrefix(name, getPrefix) || strings.HasPrefix(name, setPrefix) {
 			return more.Do(ctx, op)
 		}
 		return plain.Do(ctx, op)
 	})
-}
-
-// skillOf returns the first skill that a message names.
-func skillOf(op *protocol.Operation) string {
-	type meta struct {
-		Skill string `json:"skillId"`
-	}
-	var p struct {
-		Message struct {
-			Metadata meta
-			Parts    []struct{ Metadata meta }
-		}
-	}
-	if op.Method != protocol.SendMessage && op.Method != protocol.SendStreamingMessage || protocol.Read(op.Params, &p) != nil {
-		return ""
-	}
-	name := p.Message.Metadata.Skill
-	for _, part := range p.Message.Parts {
-		name = cmp.Or(name, part.Metadata.Skill)
-	}
-	return name
 }
 
 // properties is a Thing with actions for its properties.

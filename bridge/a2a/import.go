@@ -242,48 +242,14 @@ func (i *imported) changes(ctx context.Context) iter.Seq[[]byte] {
 func (i *imported) describe() ([]byte, error) {
 	k := i.cached.Load()
 	c := k.card
-	actions := map[string]any{
-		verbatim: map[string]any{"@type": bridge.A2AOperation, "title": "A2A", "synchronous": true,
-			"description": "Carries the Agent2Agent protocol: an operation {method, params, serviceParameters}. " +
-				"A2A clients use it through their own node."},
-		sendAction: map[string]any{"@type": bridge.TurnAction, "title": "Send a message", "synchronous": true, "input": map[string]any{},
-			"output":      map[string]any{},
-			"description": "Sends a message to the agent: text, data, or an A2A message."},
-	}
-	var capabilities []any
-	for name, id := range k.skills {
-		s := c.Skills[slices.IndexFunc(c.Skills, func(s card.Skill) bool { return s.ID == id })]
-		a := map[string]any{"@type": bridge.TurnAction, "title": cmp.Or(s.Name, s.ID), "synchronous": true, "input": map[string]any{}, "output": map[string]any{},
-			"a2a:skill": s.ID}
-		add(a, "description", s.Description)
-		add(a, "a2a:tags", s.Tags)
-		add(a, "a2a:examples", s.Examples)
-		add(a, "a2a:inputModes", s.InputModes)
-		add(a, "a2a:outputModes", s.OutputModes)
-		actions[name] = a
-		if id, ok := td.Normal(s.ID); ok && len(capabilities) < td.MaxCaps/2 {
-			capability := map[string]any{"id": id, "name": cmp.Or(s.Name, s.ID)}
-			add(capability, "description", s.Description)
-			add(capability, "examples", s.Examples)
-			capabilities = append(capabilities, capability)
-		}
-	}
-	for _, id := range i.as.Capabilities {
-		capabilities = append(capabilities, map[string]any{"id": id, "name": id})
-	}
-	sum := sha256.Sum256(k.found.Raw)
-	source := map[string]any{"protocol": "a2a", "card": "sha256:" + hex.EncodeToString(sum[:]), "verified": k.signature != nil}
-	if k.signature != nil {
-		source["key"], source["payload"] = k.signature.Key, k.signature.Form
-	}
 	doc := map[string]any{
 		"@context": []any{td.Context10, td.Context11, map[string]any{"lmos": td.ContextLMOS, "a2a": namespace}},
-		"@type":    "lmos:Agent", "title": cmp.Or(i.as.Name, c.Name), "actions": actions, "lmosd:source": source,
+		"@type":    "lmos:Agent", "title": cmp.Or(i.as.Name, c.Name), "actions": k.actions(), "lmosd:source": k.source(),
 		"properties": map[string]any{tasksProperty: map[string]any{"title": "Tasks", "readOnly": true, "type": "object",
 			"description": "The tasks of the caller (ListTasks of A2A)."}},
 	}
 	add(doc, "description", cmp.Or(i.as.Description, c.Description))
-	add(doc, "lmos:capabilities", capabilities)
+	add(doc, "lmos:capabilities", i.capabilities(c))
 	if c.Version != "" {
 		doc["version"] = map[string]any{"instance": c.Version}
 	}
@@ -296,6 +262,56 @@ func (i *imported) describe() ([]byte, error) {
 		doc["a2a:card"] = json.RawMessage(public)
 	}
 	return json.Marshal(doc)
+}
+
+// actions returns the actions of the description: one per skill, and those of the agent itself.
+func (k *cachedCard) actions() map[string]any {
+	actions := map[string]any{
+		verbatim: map[string]any{"@type": bridge.A2AOperation, "title": "A2A", "synchronous": true,
+			"description": "Carries the Agent2Agent protocol: an operation {method, params, serviceParameters}. " +
+				"A2A clients use it through their own node."},
+		sendAction: map[string]any{"@type": bridge.TurnAction, "title": "Send a message", "synchronous": true,
+			"input": map[string]any{}, "output": map[string]any{},
+			"description": "Sends a message to the agent: text, data, or an A2A message."},
+	}
+	for name, id := range k.skills {
+		s := k.card.Skills[slices.IndexFunc(k.card.Skills, func(s card.Skill) bool { return s.ID == id })]
+		a := map[string]any{"@type": bridge.TurnAction, "title": cmp.Or(s.Name, s.ID), "synchronous": true,
+			"input": map[string]any{}, "output": map[string]any{}, "a2a:skill": s.ID}
+		add(a, "description", s.Description)
+		add(a, "a2a:tags", s.Tags)
+		add(a, "a2a:examples", s.Examples)
+		add(a, "a2a:inputModes", s.InputModes)
+		add(a, "a2a:outputModes", s.OutputModes)
+		actions[name] = a
+	}
+	return actions
+}
+
+// source returns the origin of the description: the hash of the card, and its signer if the signature is verified.
+func (k *cachedCard) source() map[string]any {
+	sum := sha256.Sum256(k.found.Raw)
+	source := map[string]any{"protocol": "a2a", "card": "sha256:" + hex.EncodeToString(sum[:]), "verified": k.signature != nil}
+	if k.signature != nil {
+		source["key"], source["payload"] = k.signature.Key, k.signature.Form
+	}
+	return source
+}
+
+// capabilities returns those of the skills, and those that the import adds.
+func (i *imported) capabilities(c *card.Card) (all []any) {
+	for _, s := range c.Skills {
+		if id, ok := td.Normal(s.ID); ok && len(all) < td.MaxCaps/2 {
+			capability := map[string]any{"id": id, "name": cmp.Or(s.Name, s.ID)}
+			add(capability, "description", s.Description)
+			add(capability, "examples", s.Examples)
+			all = append(all, capability)
+		}
+	}
+	for _, id := range i.as.Capabilities {
+		all = append(all, map[string]any{"id": id, "name": id})
+	}
+	return all
 }
 
 func (i *imported) addLinks(doc map[string]any, c *card.Card) {

@@ -430,7 +430,7 @@ func TestUnsupportedImports(t *testing.T) {
 	signed.card = strings.Replace(string(raw), `"name":"F"`, `"name":"E"`, 1)
 	grpc := newForeign(t, "")
 	grpc.card = strings.Replace(grpc.card, "JSONRPC", "GRPC", 1)
-	large := newForeign(t, `,"x":"`+strings.Repeat("x", protocol.MaxCard)+`"`)
+	large := newForeign(t, `,"x":"`+strings.Repeat("x", card.MaxCard)+`"`)
 	page := newForeign(t, "")
 	page.card = "<html>"
 	for target, want := range map[string]interact.Code{

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lmosd/lmosd/bridge/a2a/card"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/web"
 	"github.com/lmosd/lmosd/interact/credentials"
@@ -17,12 +18,8 @@ import (
 	"github.com/lmosd/lmosd/internal/weblocation"
 )
 
-const (
-	// keysTimeout is the time limit for fetching the keys of a card.
-	keysTimeout = 30 * time.Second
-	// maxKeySet is the size limit of a key set, in bytes.
-	maxKeySet = 64 << 10
-)
+// keysTimeout is the time limit for fetching the keys of a card.
+const keysTimeout = 30 * time.Second
 
 // A keyring resolves the keys of card signatures: those of did:key and did:web, and those in key sets (card.SetFinder) at the origin of
 // the card, or at a trusted origin. Addresses are checked when they are dialed.
@@ -49,7 +46,7 @@ func (k *keyring) KeySet(ctx context.Context, jku string) ([]byte, error) {
 		return nil, fmt.Errorf("invalid URL of a key set: %q", jku)
 	}
 	if origin := credentials.Origin(u); origin != k.site && (u.Scheme != "https" || !slices.Contains(k.trusted, origin)) {
-		return nil, fmt.Errorf("the origin of the keys, %s, is neither that of the card nor one of a2a.key_origins", origin)
+		return nil, fmt.Errorf("the origin of the keys, %s, is neither that of the card nor in a2a.key_origins", origin)
 	}
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, jku, nil)
 	if err != nil {
@@ -64,9 +61,9 @@ func (k *keyring) KeySet(ctx context.Context, jku string) ([]byte, error) {
 	if answer.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s responds with %d", jku, answer.StatusCode)
 	}
-	raw, err := httpbody.ReadAll(answer.Body, answer.ContentLength, maxKeySet)
+	raw, err := httpbody.ReadAll(answer.Body, answer.ContentLength, card.MaxKeySet)
 	if errors.Is(err, httpbody.ErrTooLarge) {
-		return nil, fmt.Errorf("the key set at %s exceeds %d bytes", jku, maxKeySet)
+		return nil, fmt.Errorf("the key set at %s exceeds %d bytes", jku, card.MaxKeySet)
 	}
 	return raw, err
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/a2a/protocol"
-	"github.com/lmosd/lmosd/interact"
 )
 
 // owners records which principals own the tasks and contexts of an agent. A message to a context may reveal earlier messages in it, so a
@@ -20,19 +19,12 @@ func newOwners() owners {
 	return owners{new(bridge.Owners).OfAgent(""), new(bridge.Owners).OfAgent("")}
 }
 
-// notFound is the error for an unknown task and for a task of another principal, so that callers cannot distinguish them (A2A 1.0
-// §13.1).
-func notFound(task string) *protocol.Error {
-	task = interact.Clip(task, 64)
-	return protocol.Errorf(protocol.TaskNotFound, "task %q not found", task).With(map[string]string{"taskId": task})
-}
-
 // guard restricts a principal to its own tasks and contexts: those that it created here, and those without an owner whose id it knows.
 func (c owners) guard(a protocol.Agent, principal string) protocol.Agent {
 	return protocol.Func(func(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 		task, e := taskOf(op)
 		if e == nil && task != "" && !c.tasks.Allows(task, principal) {
-			e = notFound(task)
+			e = protocol.NoSuchTask(task)
 		}
 		if e == nil {
 			e = c.checkReferences(op, principal)
@@ -51,7 +43,7 @@ func (c owners) guard(a protocol.Agent, principal string) protocol.Agent {
 				case err == nil:
 					result, fresh = c.record(op, task, in, result, principal), false
 				case errors.As(err, &remote) && remote.Code == protocol.TaskNotFound:
-					err = notFound(task)
+					err = protocol.NoSuchTask(task)
 				}
 				unread := errors.As(err, &remote) && remote.Code == protocol.InvalidAgentResponse // the agent has accepted the message
 				if fresh && !unread && bridge.Refused(err) {                                      // the context was not used
@@ -100,7 +92,7 @@ func (c owners) checkReferences(op *protocol.Operation, principal string) *proto
 	}
 	for _, task := range tasks {
 		if !c.tasks.Allows(task, principal) {
-			return notFound(task)
+			return protocol.NoSuchTask(task)
 		}
 	}
 	return nil

@@ -147,7 +147,7 @@ func TestCardIsFetchedAgain(t *testing.T) {
 func TestTrustedKeyOrigins(t *testing.T) {
 	t.Parallel()
 	mux := http.NewServeMux()
-	for path, text := range map[string]string{"/jwks.json": `{"keys":[]}`, "/large": strings.Repeat(" ", maxKeySet+1)} {
+	for path, text := range map[string]string{"/jwks.json": `{"keys":[]}`, "/large": strings.Repeat(" ", card.MaxKeySet+1)} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) })
 	}
 	s := httptest.NewServer(mux)

@@ -17,8 +17,8 @@ const (
 	REST    = "HTTP+JSON"
 )
 
-// maxCard is the size limit of a card, in bytes.
-const maxCard = 256 << 10
+// MaxCard is the size limit of a card, in bytes.
+const MaxCard = 256 << 10
 
 // A Card is an Agent Card of 1.0.
 type Card struct {
@@ -152,7 +152,7 @@ func (c *Card) Bytes() ([]byte, error) {
 // Parse decodes a card of 1.0, of 0.3, or of both. It ignores unknown members and accepts proto names. The error states why the card
 // cannot be used.
 func Parse(raw []byte) (*Card, error) {
-	doc, err := jcs.Object(raw, maxCard)
+	doc, err := jcs.Object(raw, MaxCard)
 	if err != nil {
 		return nil, fmt.Errorf("the card is not a JSON object: %w", err)
 	}

@@ -138,7 +138,7 @@ func TestVerify(t *testing.T) {
 
 func canonicalText(t *testing.T, text string) string {
 	t.Helper()
-	v, err := jcs.Decode([]byte(text), maxCard)
+	v, err := jcs.Decode([]byte(text), MaxCard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestSnakeCase(t *testing.T) {
 func TestUnusableCards(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{``, `[]`, `{}`, `{"name":"x"}`, `{"name":"x","supportedInterfaces":[]}`, `{"name":7,"url":"https://x"}`,
-		strings.Repeat("[", 100), `{"name":"` + strings.Repeat("x", maxCard) + `"}`} {
+		strings.Repeat("[", 100), `{"name":"` + strings.Repeat("x", MaxCard) + `"}`} {
 		if c, err := Parse([]byte(text)); err == nil {
 			t.Errorf("%.40s is %+v", text, c)
 		}
@@ -231,7 +231,7 @@ func TestSignNormalizesEmptyValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc, err := jcs.Object(raw, maxCard)
+	doc, err := jcs.Object(raw, MaxCard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +274,7 @@ func FuzzCard(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(union) > maxCard {
+		if len(union) > MaxCard {
 			return
 		}
 		c.Signatures = c.Signatures[len(c.Signatures)-1:]

@@ -27,9 +27,9 @@ type SetFinder interface {
 
 // Limits of a key set.
 const (
-	maxSet  = 64 << 10 // bytes
-	maxKeys = 100
-	maxRSA  = 8192 // bits
+	MaxKeySet = 64 << 10 // bytes
+	maxKeys   = 100
+	maxRSA    = 8192 // bits
 )
 
 // verifies reports whether signature is valid for text under the algorithm (RFC 7518 §3, RFC 8037 §3.1). A key of another type
@@ -157,7 +157,7 @@ type jwk struct {
 // keyInSet returns the key of a header: the one with its id, or the only one.
 func keyInSet(raw []byte, c jwsHeader) (crypto.PublicKey, error) {
 	var set struct{ Keys []json.RawMessage }
-	if len(raw) > maxSet || json.Unmarshal(raw, &set) != nil || len(set.Keys) > maxKeys {
+	if len(raw) > MaxKeySet || json.Unmarshal(raw, &set) != nil || len(set.Keys) > maxKeys {
 		return nil, errors.New("invalid key set")
 	}
 	for _, text := range set.Keys {

@@ -128,7 +128,7 @@ func TestAlgorithms(t *testing.T) {
 		"no such key":                   {signedWith(es, header("ES256", named)), ring{at: set(with(es, `,"kid":"k2"`), `7`, `{"kty":7}`)}, "unknown"},
 		"no id, and two keys":           {signedWith(es, header("ES256", `,"jku":"`+at+`"`)), ring{at: set(with(es, ""), with(ed, ""))}, "unknown"},
 		"a set that is none":            {signedWith(es, header("ES256", named)), ring{at: "<html>"}, "unknown"},
-		"a set that is too large":       {signedWith(es, header("ES256", named)), ring{at: set(with(es, `,"kid":"k1"`)) + strings.Repeat(" ", maxSet)}, "unknown"},
+		"a set that is too large":       {signedWith(es, header("ES256", named)), ring{at: set(with(es, `,"kid":"k1"`)) + strings.Repeat(" ", MaxKeySet)}, "unknown"},
 		"too many keys":                 {signedWith(es, header("ES256", named)), ring{at: set(strings.TrimSuffix(strings.Repeat("1,", maxKeys+1), ","))}, "unknown"},
 		"a point off the curve":         {signedWith(es, header("ES256", named)), ring{at: set(fmt.Sprintf(`{"kid":"k1","kty":"EC","crv":"P-256","x":%q,"y":%[1]q}`, b64.EncodeToString(make([]byte, 32))))}, "unknown"},
 		"a short RSA key":               {signedWith(rs, header("RS256", named)), ring{at: set(`{"kid":"k1","kty":"RSA","n":"AQAB","e":"AQAB"}`)}, "unknown"},

@@ -25,7 +25,7 @@ func canonical(c *Card) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := jcs.Decode(raw, 2*maxCard)
+	v, err := jcs.Decode(raw, 2*MaxCard)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (c *Card) tidy() {
 	c.Capabilities.Extensions = slices.Clone(c.Capabilities.Extensions)
 	for i := range c.Capabilities.Extensions {
 		x := &c.Capabilities.Extensions[i]
-		v, err := jcs.Decode(x.Params, maxCard)
+		v, err := jcs.Decode(x.Params, MaxCard)
 		if v = clean(v, true); err != nil || empty(v) {
 			x.Params = nil
 		} else if text, err := jcs.Append(nil, v); err == nil {
@@ -142,7 +142,7 @@ const maxSignatures = 8
 // [SetFinder]. One valid signature is sufficient. An invalid signature is [ErrSignature] even if others are valid, because the card
 // was modified.
 func Verify(ctx context.Context, raw []byte, r did.Resolver) (*Verification, error) {
-	doc, err := jcs.Object(raw, maxCard)
+	doc, err := jcs.Object(raw, MaxCard)
 	if err != nil {
 		return nil, fmt.Errorf("the card is not a JSON object: %w", err)
 	}

@@ -169,7 +169,7 @@ func Union(c *Card) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	doc, err := jcs.Object(raw, 2*maxCard)
+	doc, err := jcs.Object(raw, 2*MaxCard)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lmosd/lmosd/bridge/a2a/card"
 	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/httpbody"
@@ -99,7 +100,7 @@ func fetch(ctx context.Context, client *http.Client, address string, auth func(*
 			"use the URL below which it has /.well-known/agent-card.json, or the URL of its card",
 			"%s responds with %d", address, answer.StatusCode)
 	}
-	raw, err := httpbody.ReadAll(answer.Body, answer.ContentLength, protocol.MaxCard)
+	raw, err := httpbody.ReadAll(answer.Body, answer.ContentLength, card.MaxCard)
 	switch {
 	case errors.Is(err, httpbody.ErrTooLarge):
 		return Found{}, interact.Errorf(interact.TooLarge, "a card has at most 256 KiB", "the card at %s is too large", address)

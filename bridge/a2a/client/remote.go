@@ -16,7 +16,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge/a2a/card"
 	"github.com/lmosd/lmosd/bridge/a2a/protocol"
-	"github.com/lmosd/lmosd/bridge/a2a/v03"
+	v03 "github.com/lmosd/lmosd/bridge/a2a/v03"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/httpbody"
 	"github.com/lmosd/lmosd/internal/sse"
@@ -141,7 +141,7 @@ func (c *call) overREST() *protocol.Error {
 	c.answer = func(status int, body []byte) (json.RawMessage, error) {
 		switch {
 		case status < 200 || status > 299:
-			return nil, refusal(status, body)
+			return nil, restError(status, body)
 		case len(bytes.TrimSpace(body)) == 0:
 			return json.RawMessage("{}"), nil
 		case !json.Valid(body):
@@ -157,9 +157,8 @@ func (c *call) overREST() *protocol.Error {
 		if err := json.Unmarshal(e.Data, &failed); err != nil {
 			return nil, protocol.Errorf(protocol.InvalidAgentResponse, "an event of the agent is not JSON")
 		}
-		switch {
-		case failed.Code < 0, e.Name == "error", failed.Error != nil:
-			return nil, refusal(http.StatusInternalServerError, e.Data)
+		if failed.Code < 0 || e.Name == "error" || failed.Error != nil {
+			return nil, restError(http.StatusInternalServerError, e.Data)
 		}
 		return e.Data, nil
 	}
@@ -169,8 +168,8 @@ func (c *call) overREST() *protocol.Error {
 	return nil
 }
 
-// refusal decodes an error of REST, or one in the form of JSON-RPC, which servers of 0.3 send.
-func refusal(status int, body []byte) *protocol.Error {
+// restError decodes an error of REST, or one in the form of JSON-RPC, which servers of 0.3 send.
+func restError(status int, body []byte) *protocol.Error {
 	remote := &protocol.Error{}
 	if json.Unmarshal(body, remote) == nil && remote.Code < 0 {
 		return remote
@@ -194,7 +193,8 @@ func (c *call) overOldREST() {
 func (c *call) request(ctx context.Context) (*http.Request, error) {
 	q, err := http.NewRequestWithContext(ctx, c.verb, c.url, bytes.NewReader(c.body))
 	if err != nil {
-		return nil, interact.Errorf(interact.AgentFailed, "the agent card is invalid: report it to its operator", "invalid URL %q", interact.Clip(c.url, 128))
+		return nil, interact.Errorf(interact.AgentFailed, "the agent card is invalid: report it to its operator", "invalid URL %q",
+			interact.Clip(c.url, 128))
 	}
 	if c.body != nil {
 		q.Header.Set("Content-Type", "application/json")

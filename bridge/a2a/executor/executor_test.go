@@ -92,7 +92,7 @@ func TestLimits(t *testing.T) {
 		t.Errorf("cancel: %s", got)
 	}
 	taskIn(t, ask(t, you, protocol.SendMessage, say("2", "x"))) // replaces the task that ended
-	if got := ask(t, me, protocol.GetTask, `{"id":"`+first.ID+`"}`); !strings.Contains(got, "unknown task") {
+	if got := ask(t, me, protocol.GetTask, `{"id":"`+first.ID+`"}`); !strings.Contains(got, "not found") {
 		t.Errorf("the replaced task: %s", got)
 	}
 	for _, method := range []string{protocol.CreatePush, protocol.ExtendedCard, "tasks/get"} {
@@ -136,7 +136,7 @@ func TestExpiry(t *testing.T) {
 			t.Errorf("the task that requests input is %+v", open.Status)
 		}
 		time.Sleep(61 * time.Second)
-		if got := ask(t, a, protocol.GetTask, `{"id":"`+task.ID+`"}`); !strings.Contains(got, "unknown task") {
+		if got := ask(t, a, protocol.GetTask, `{"id":"`+task.ID+`"}`); !strings.Contains(got, "not found") {
 			t.Errorf("after a minute: %s", got)
 		}
 		if got := ask(t, asks, protocol.GetTask, `{"id":"`+open.ID+`"}`); !strings.Contains(got, "timed out waiting for the client") {

@@ -80,7 +80,7 @@ type invocation struct {
 // text the one that takes free text. If none of these exists, it returns nil.
 func (a *agent) invocation(m *protocol.Message) (*invocation, error) {
 	names := Actions(a.thing.Desc)
-	name, err := named(m)
+	name, err := SkillOf(m)
 	if err == nil && name == "" {
 		name, err = a.matchAction(m, names)
 	}
@@ -98,8 +98,8 @@ func (a *agent) invocation(m *protocol.Message) (*invocation, error) {
 	return inputOf(a.thing.Desc.Actions[name], name, m)
 }
 
-// named returns the skill that the metadata of a message or of its parts name.
-func named(m *protocol.Message) (string, error) {
+// SkillOf returns the skill that the metadata of a message or of its parts name; empty if they name none. Two different names are an error.
+func SkillOf(m *protocol.Message) (string, error) {
 	all := []json.RawMessage{m.Metadata}
 	for _, p := range m.Parts {
 		all = append(all, p.Metadata)

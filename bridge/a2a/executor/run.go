@@ -193,7 +193,7 @@ func (a *agent) decideLocked(t *task, m *protocol.Message) error {
 		named := *first
 		named.Metadata = protocol.Encode(map[string]string{"skillId": name})
 		first = &named
-	} else if name, _ := named(m); name != "" && textOf(m) == "" && dataOf(m) == nil {
+	} else if name, _ := SkillOf(m); name != "" && textOf(m) == "" && dataOf(m) == nil {
 		named := *first
 		named.Metadata = m.Metadata
 		first = &named

@@ -256,7 +256,7 @@ func (d *Executor) ended(t *task) bool {
 	return t.shown.Status.State.Terminal()
 }
 
-// find returns a task of the principal at this Thing. Tasks of others are not found.
+// find returns a task of the principal at this Thing. The error is [protocol.NoSuchTask], also for tasks of others.
 func (a *agent) find(id string) (*task, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -267,8 +267,7 @@ func (a *agent) findLocked(id string) (*task, error) {
 	a.sweepLocked(time.Now())
 	t := a.tasks[id]
 	if t == nil || t.principal != a.principal || t.thing != a.thing.Ref {
-		id = interact.Clip(id, 64)
-		return nil, protocol.Errorf(protocol.TaskNotFound, "unknown task %q", id).With(map[string]string{"taskId": id})
+		return nil, protocol.NoSuchTask(id)
 	}
 	return t, nil
 }

@@ -120,6 +120,13 @@ func (e *Error) bytes() []byte {
 	return append(b, '}')
 }
 
+// NoSuchTask returns the error for an unknown task. It is also the error for a task of another principal, so that callers cannot distinguish
+// them (A2A 1.0 §13.1).
+func NoSuchTask(id string) *Error {
+	id = interact.Clip(id, 64)
+	return Errorf(TaskNotFound, "task %q not found", id).With(map[string]string{"taskId": id})
+}
+
 // Status returns the HTTP status of the REST binding.
 func (e *Error) Status() int { return kindOf(e.Code).http }
 

@@ -3,6 +3,8 @@ package protocol
 import (
 	"encoding/json"
 	"strings"
+
+	"github.com/lmosd/lmosd/internal/jsonedit"
 )
 
 // camel returns the ProtoJSON name of a field: "taskId" for "task_id".
@@ -67,8 +69,7 @@ func hasSnake(text []byte) bool {
 		}
 		i = end
 		if end < len(text) && text[end] == '"' {
-			rest := text[end+1:]
-			if at := firstByte(rest); at < len(rest) && rest[at] == ':' {
+			if at := jsonedit.SkipSpace(text, end+1); at < len(text) && text[at] == ':' {
 				return true
 			}
 		}
@@ -77,7 +78,7 @@ func hasSnake(text []byte) bool {
 }
 
 func normal(v json.RawMessage, depth int) json.RawMessage {
-	i := firstByte(v)
+	i := jsonedit.SkipSpace(v, 0)
 	if depth > maxDepth || i >= len(v) {
 		return v
 	}

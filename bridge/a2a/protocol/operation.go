@@ -47,13 +47,8 @@ const (
 	PrincipalParam = "Lmosd-Principal"
 )
 
-// Limits, in bytes.
-const (
-	// MaxMessage bounds a request, a response and an event.
-	MaxMessage = 10 << 20
-	// MaxCard bounds an agent card.
-	MaxCard = 256 << 10
-)
+// MaxMessage bounds a request, a response and an event, in bytes.
+const MaxMessage = 10 << 20
 
 // An Operation is a request, independent of the binding. Its JSON is the input of a tunnel action.
 type Operation struct {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/lmosd/lmosd/internal/jsonedit"
 )
 
 // A Route is the request of an operation in the REST binding (A2A 1.0 §11.3).
@@ -18,7 +20,7 @@ type Route struct {
 	Body  json.RawMessage // nil: none
 }
 
-// queryNames are the query parameters with their types: string, enum, number, boolean.
+// queryNames are the query parameters with their types: string, enum, number or boolean, by the first letter.
 var queryNames = map[string]byte{"contextId": 's', "status": 'e', "pageSize": 'n', "pageToken": 's', "historyLength": 'n',
 	"statusTimestampAfter": 's', "includeArtifacts": 'b', "tenant": 's'}
 
@@ -118,7 +120,7 @@ func (p RESTMatch) Params(query url.Values, body []byte) (json.RawMessage, *Erro
 	if len(strings.TrimSpace(string(body))) == 0 {
 		body = nil
 	}
-	if body != nil && (!json.Valid(body) || body[firstByte(body)] != '{') {
+	if body != nil && (!json.Valid(body) || body[jsonedit.SkipSpace(body, 0)] != '{') {
 		return nil, Errorf(ParseError, "the body is not a JSON object")
 	}
 	members := map[string]json.RawMessage{}
@@ -170,16 +172,6 @@ func object(members map[string]json.RawMessage) json.RawMessage {
 		b = append(append(append(b, Encode(name)...), ':'), members[name]...)
 	}
 	return append(b, '}')
-}
-
-// firstByte returns the index of the first byte that is not space; the length of b if there is none.
-func firstByte(b []byte) int {
-	for i, c := range b {
-		if c != ' ' && c != '\t' && c != '\n' && c != '\r' {
-			return i
-		}
-	}
-	return len(b)
 }
 
 func queryValue(name string, kind byte, text string) (json.RawMessage, *Error) {

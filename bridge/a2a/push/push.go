@@ -31,7 +31,7 @@ import (
 
 // Options configure a [Pusher]. The zero value works.
 type Options struct {
-	// Private allows webhooks at addresses outside of the public internet.
+	// Private allows webhooks at addresses that are not on the public internet.
 	Private bool
 	// Timeout limits one delivery; 0 means 15 s. Tries is the number of tries per event; 0 means 5. Wait is the pause before the second
 	// try, and doubles for each further one; 0 means 1 s.
@@ -143,9 +143,9 @@ func (p *Pusher) Close() {
 	p.client.CloseIdleConnections()
 }
 
-// Wrap adds push notifications to an agent: it handles the operations on webhooks, and the webhook of a message. ref identifies the
-// agent.
-func (p *Pusher) Wrap(a protocol.Agent, ref, principal string) protocol.Agent {
+// Agent returns a with push notifications for a principal: it handles the operations on webhooks, and the webhook of a message. ref
+// identifies the agent.
+func (p *Pusher) Agent(a protocol.Agent, ref, principal string) protocol.Agent {
 	return &pushAgent{p, a, ref, principal}
 }
 
@@ -335,11 +335,13 @@ func inline(op *protocol.Operation) (*config, *protocol.Operation, *protocol.Err
 func (p *pushAgent) sendWith(ctx context.Context, op *protocol.Operation, c *config) iter.Seq2[json.RawMessage, error] {
 	streamed := *op
 	streamed.Method = protocol.SendStreamingMessage
+	var params protocol.Send
+	_ = protocol.Read(op.Params, &params) // the agent reports the error
 	return func(yield func(json.RawMessage, error) bool) {
 		last, added := json.RawMessage(nil), false
 		for event, err := range p.agent.Do(ctx, &streamed) {
-			unstreamed := &protocol.Error{}
-			if errors.As(err, &unstreamed) && unstreamed.Code == protocol.UnsupportedOperation && last == nil && op.Method == protocol.SendMessage {
+			noStreams := &protocol.Error{Code: protocol.UnsupportedOperation}
+			if errors.Is(err, noStreams) && last == nil && op.Method == protocol.SendMessage {
 				p.sendOnce(ctx, op, c, yield)
 				return
 			}
@@ -351,7 +353,7 @@ func (p *pushAgent) sendWith(ctx context.Context, op *protocol.Operation, c *con
 				yield(nil, err)
 				return
 			}
-			if last = event; op.Method == protocol.SendMessage && (!added || immediately(op)) {
+			if last = event; op.Method == protocol.SendMessage && (!added || params.Configuration.Immediately) {
 				break
 			}
 			if op.Method == protocol.SendStreamingMessage && !yield(event, nil) {
@@ -362,10 +364,8 @@ func (p *pushAgent) sendWith(ctx context.Context, op *protocol.Operation, c *con
 			return
 		}
 		if added {
-			var history protocol.Send
-			_ = protocol.Read(op.Params, &history) // the agent has accepted it
 			task, err := protocol.Call(ctx, p.agent, &protocol.Operation{Method: protocol.GetTask, Service: op.Service,
-				Params: protocol.Encode(protocol.Get{ID: c.TaskID, HistoryLength: history.Configuration.HistoryLength})})
+				Params: protocol.Encode(protocol.Get{ID: c.TaskID, HistoryLength: params.Configuration.HistoryLength})})
 			last = append(append([]byte(`{"task":`), task...), '}')
 			if err != nil {
 				yield(nil, err)
@@ -374,11 +374,6 @@ func (p *pushAgent) sendWith(ctx context.Context, op *protocol.Operation, c *con
 		}
 		yield(last, nil)
 	}
-}
-
-func immediately(op *protocol.Operation) bool {
-	var s protocol.Send
-	return protocol.Read(op.Params, &s) == nil && s.Configuration.Immediately
 }
 
 // sendOnce is sendWith for an agent without streams.

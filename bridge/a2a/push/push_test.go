@@ -128,7 +128,7 @@ func TestDelivery(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newHook(t, test.statuses...)
-			a := newPusher(t, Options{Private: true}).Wrap(test.agent, "x", "")
+			a := newPusher(t, Options{Private: true}).Agent(test.agent, "x", "")
 			for result, err := range a.Do(t.Context(), send(test.method, h.URL)) {
 				if id, _ := protocol.TaskOf(result); err != nil || id != "t" {
 					t.Errorf("the result is %s, %v", result, err)
@@ -209,7 +209,7 @@ func TestConfigs(t *testing.T) {
 	}
 	defer hold.Close()
 	p := newPusher(t, Options{Private: true, MaxConfigs: 2})
-	a := p.Wrap(&tasker{states: []protocol.State{protocol.Working}, streams: true}, "x", "me")
+	a := p.Agent(&tasker{states: []protocol.State{protocol.Working}, streams: true}, "x", "me")
 	ask := func(method, params string) string {
 		t.Helper()
 		r, err := protocol.Call(t.Context(), a, &protocol.Operation{Method: method, Params: json.RawMessage(params)})
@@ -241,7 +241,7 @@ func TestConfigs(t *testing.T) {
 			t.Errorf("%s %s gives %s, want %s", step.method, step.params, got, step.want)
 		}
 	}
-	other := p.Wrap(&tasker{states: []protocol.State{protocol.Working}}, "x", "other")
+	other := p.Agent(&tasker{states: []protocol.State{protocol.Working}}, "x", "other")
 	if r, err := protocol.Call(t.Context(), other, &protocol.Operation{Method: protocol.ListPush, Params: json.RawMessage(`{"taskId":"t"}`)}); err != nil || string(r) != `{"configs":[],"nextPageToken":""}` {
 		t.Errorf("the webhooks of another principal are %s, %v", r, err)
 	}

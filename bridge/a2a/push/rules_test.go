@@ -105,7 +105,7 @@ func TestRetryPauses(t *testing.T) {
 				defer p.Close()
 				p.client.Transport = l
 				agent := &stepper{make(chan protocol.State)}
-				a := p.Wrap(agent, "x", "me")
+				a := p.Agent(agent, "x", "me")
 				for _, host := range []string{"a", "b"} {
 					if _, err := protocol.Call(t.Context(), a, &protocol.Operation{Method: protocol.CreatePush, Params: json.RawMessage(`{"taskId":"t","id":"` + host + `","url":"https://` + host + `/"}`)}); err != nil {
 						t.Fatal(err)
@@ -178,7 +178,7 @@ func TestTaskWithoutEvents(t *testing.T) {
 				p.client.Transport = l
 				agent := test.agent
 				agent.began = time.Now()
-				a := p.Wrap(&agent, "x", "me")
+				a := p.Agent(&agent, "x", "me")
 				if _, err := protocol.Call(t.Context(), a, &protocol.Operation{Method: protocol.CreatePush, Params: json.RawMessage(`{"taskId":"t","url":"https://a/"}`)}); err != nil {
 					t.Fatal(err)
 				}
@@ -208,7 +208,7 @@ func TestChanges(t *testing.T) {
 		defer p.Close()
 		p.client.Transport = l
 		agent := &stepper{make(chan protocol.State)}
-		a := p.Wrap(agent, "x", "me")
+		a := p.Agent(agent, "x", "me")
 		change := func(method, id string) {
 			t.Helper()
 			if _, err := protocol.Call(t.Context(), a, &protocol.Operation{Method: method, Params: json.RawMessage(`{"taskId":"t","id":"` + id + `","url":"https://` + id + `/"}`)}); err != nil {
@@ -305,7 +305,7 @@ func TestTasksOfOnePrincipalAreBounded(t *testing.T) {
 	p := newPusher(t, Options{Private: true, MaxTasks: 8})
 	asks := func(principal, agent string) error {
 		working := &tasker{states: []protocol.State{protocol.Working}}
-		_, err := protocol.Call(t.Context(), p.Wrap(working, agent, principal), &protocol.Operation{Method: protocol.CreatePush,
+		_, err := protocol.Call(t.Context(), p.Agent(working, agent, principal), &protocol.Operation{Method: protocol.CreatePush,
 			Params: json.RawMessage(`{"taskId":"t","id":"h","url":"http://127.0.0.1:1/"}`)})
 		return err
 	}

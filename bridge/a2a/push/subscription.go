@@ -83,8 +83,8 @@ func (p *pushAgent) subscribe(ctx context.Context, at taskKey, seen *[sha256.Siz
 	for event, err := range p.agent.Do(ctx, &protocol.Operation{Method: protocol.SubscribeToTask, Service: version,
 		Params: protocol.Encode(protocol.Get{ID: at.task})}) {
 		if err != nil {
-			asked := p.poll(ctx, at, seen, err)
-			return round{asked.ended, r.reached || asked.reached, r.changed || asked.changed}
+			polled := p.poll(ctx, at, seen, err)
+			return round{polled.ended, r.reached || polled.reached, r.changed || polled.changed}
 		}
 		if isFresh := isNew(event, seen); isFresh || r.reached {
 			r.changed = true
@@ -116,12 +116,12 @@ func isNew(event json.RawMessage, seen *[sha256.Size]byte) bool {
 // version has the service parameters of the node's own requests.
 var version = map[string]string{protocol.VersionParam: "1.0"}
 
-// poll gets a task to which it cannot subscribe: it may have ended, or its agent has no streams. Changes are delivered.
+// poll gets a task that cannot be subscribed, for the reason why: the task may have ended, or its agent has no streams. A change is
+// delivered.
 func (p *pushAgent) poll(ctx context.Context, at taskKey, seen *[sha256.Size]byte, why error) round {
 	task, err := protocol.Call(ctx, p.agent, &protocol.Operation{Method: protocol.GetTask, Service: version,
 		Params: protocol.Encode(protocol.Get{ID: at.task})})
-	gone := &protocol.Error{}
-	if errors.As(err, &gone) && gone.Code == protocol.TaskNotFound {
+	if errors.Is(err, &protocol.Error{Code: protocol.TaskNotFound}) {
 		return round{ended: true}
 	}
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/bridge/a2a/protocol"
-	"github.com/lmosd/lmosd/bridge/a2a/v03"
+	v03 "github.com/lmosd/lmosd/bridge/a2a/v03"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -24,11 +24,8 @@ func mediaOf(r *http.Request) string {
 	return a2aType
 }
 
-// refuse writes an error of the REST binding.
-func refuse(w http.ResponseWriter, r *http.Request, e *protocol.Error) {
-	challenge(w, e)
-	answer(w, e.Status(), mediaOf(r), e.REST())
-}
+// refuse writes an error of the REST binding of 1.0.
+func refuse(w http.ResponseWriter, r *http.Request, e *protocol.Error) { (&restCall{}).refuse(w, r, e) }
 
 // challenge sets the authentication challenge of an unauthenticated response (RFC 9110 §11.6.1).
 func challenge(w http.ResponseWriter, e *protocol.Error) {
@@ -39,12 +36,8 @@ func challenge(w http.ResponseWriter, e *protocol.Error) {
 
 // refuse writes an error in the client's version.
 func (c *restCall) refuse(w http.ResponseWriter, r *http.Request, e *protocol.Error) {
-	if c.v03 {
-		challenge(w, e)
-		answer(w, e.Status(), mediaOf(r), v03.RESTError(e))
-		return
-	}
-	refuse(w, r, e)
+	challenge(w, e)
+	answer(w, e.Status(), mediaOf(r), c.failure(e))
 }
 
 // rest handles a request of the REST binding.
@@ -70,10 +63,10 @@ func (h *Handler) rest(w http.ResponseWriter, r *http.Request, p protocol.RESTMa
 	}
 	out, stop := h.results(r.Context(), agent, op)
 	defer stop()
-	first, waits := h.first(out)
+	first, more := h.first(out)
 	switch {
-	case first == nil && !waits && r.Context().Err() != nil: // the client has disconnected
-	case first == nil && !waits:
+	case first == nil && !more && r.Context().Err() != nil: // the client has disconnected
+	case first == nil && !more:
 		c.refuse(w, r, noResult.err)
 	case first != nil && first.err != nil:
 		c.refuse(w, r, first.err)
@@ -132,7 +125,7 @@ func (c *restCall) operation(w http.ResponseWriter, r *http.Request) (op *protoc
 	return op, name, nil
 }
 
-// failure encodes an error of a stream.
+// failure encodes an error in the client's version.
 func (c *restCall) failure(e *protocol.Error) []byte {
 	if c.v03 {
 		return v03.RESTError(e)

@@ -30,9 +30,9 @@ import (
 
 // An Agent is an agent that is served under a name.
 type Agent struct {
-	// Card builds and signs the card for clients at a place, which has its interfaces.
+	// Card returns the signed card, whose interfaces are at the endpoint.
 	Card func(at Endpoint) (*card.Card, error)
-	// For returns the agent for a caller at a place.
+	// For returns the agent for a caller at an endpoint.
 	For func(c Caller, at Endpoint) protocol.Agent
 }
 
@@ -110,8 +110,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.card(w, r, of)
 		return
 	}
-	if place, ok := protocol.FindREST(r.Method, path); ok {
-		h.rest(w, r, place)
+	if match, ok := protocol.FindREST(r.Method, path); ok {
+		h.rest(w, r, match)
 		return
 	}
 	name := strings.Trim(path, "/")
@@ -151,8 +151,8 @@ func cardPath(path string) (of cardRequest, ok bool) {
 // noCard rejects a request for a card directly below the root. A client sends it if it resolves the card relative to /a2a/NAME without a
 // trailing slash (RFC 3986 §5.2). The card of another agent there would receive that client's messages.
 func noCard(w http.ResponseWriter, r *http.Request) {
-	refuse(w, r, protocol.Errorf(protocol.UnknownMethod, "no card at this path: the card of an agent is at %s/NAME%sagent-card.json, so use the URL "+
-		"%s/NAME/ with a trailing slash; the card of the node is at %sagent-card.json", root, wellKnownPath, root, wellKnownPath))
+	refuse(w, r, protocol.Errorf(protocol.UnknownMethod, "no card at this path: the card of an agent is at %s/NAME%sagent-card.json, so use the "+
+		"URL %s/NAME/ with a trailing slash; the card of the node is at %sagent-card.json", root, wellKnownPath, root, wellKnownPath))
 }
 
 // base returns the URL of the root for clients.
@@ -332,7 +332,7 @@ func one(ctx context.Context, a protocol.Agent, op *protocol.Operation) result {
 func (h *Handler) results(ctx context.Context, a protocol.Agent, op *protocol.Operation) (<-chan result, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	out := make(chan result)
-	give := func(r result) bool {
+	send := func(r result) bool {
 		select {
 		case out <- r:
 			return true
@@ -345,8 +345,8 @@ func (h *Handler) results(ctx context.Context, a protocol.Agent, op *protocol.Op
 		defer close(out)
 		defer func() { // net/http recovers panics of its own goroutines only
 			if p := recover(); p != nil {
-				h.o.Log.Error("an operation panicked", "method", op.Method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-				give(result{err: protocol.Errorf(protocol.InternalError, "the operation failed")})
+				h.o.Log.Error("A2A operation panicked", "method", op.Method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				send(result{err: protocol.Errorf(protocol.InternalError, "the operation failed")})
 			}
 		}()
 		for raw, err := range a.Do(ctx, op) {
@@ -354,7 +354,7 @@ func (h *Handler) results(ctx context.Context, a protocol.Agent, op *protocol.Op
 			if err != nil {
 				r.err = protocol.AsError(err)
 			}
-			if !give(r) {
+			if !send(r) {
 				return
 			}
 		}
@@ -372,7 +372,8 @@ var noResult = result{err: protocol.Errorf(protocol.InvalidAgentResponse, "the a
 
 // events writes results as server-sent events: first, if it is not nil, and then the others. The stream has at least one event unless
 // the client disconnects. The function encode returns the name and the data of an event.
-func (h *Handler) events(w http.ResponseWriter, r *http.Request, first *result, from <-chan result, encode func(result) (name string, data []byte)) {
+func (h *Handler) events(w http.ResponseWriter, r *http.Request, first *result, from <-chan result,
+	encode func(result) (name string, data []byte)) {
 	out := sse.NewWriter(w, 0)
 	send := func(e result) bool {
 		name, data := encode(e)
@@ -394,7 +395,7 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, first *result, 
 			}
 			first = &e
 		case <-alive.C:
-			if out.Comment("still here") != nil {
+			if out.Comment("keep-alive") != nil {
 				return
 			}
 		case <-r.Context().Done():
@@ -411,14 +412,14 @@ func oneLine(text []byte) []byte {
 	return bytes.ReplaceAll(bytes.ReplaceAll(text, []byte("\r"), []byte(" ")), []byte("\n"), []byte(" "))
 }
 
-// first returns the first result within the keep-alive interval, so that an early error can have an HTTP status. waits reports that it is
-// still to come.
-func (h *Handler) first(out <-chan result) (first *result, waits bool) {
+// first returns the first result within the keep-alive interval, so that an early error can have an HTTP status. It reports whether further
+// results may follow.
+func (h *Handler) first(out <-chan result) (first *result, more bool) {
 	late := time.NewTimer(h.o.KeepAlive)
 	defer late.Stop()
 	select {
-	case r, some := <-out:
-		if !some {
+	case r, ok := <-out:
+		if !ok {
 			return nil, false
 		}
 		return &r, true

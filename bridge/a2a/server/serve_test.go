@@ -248,7 +248,7 @@ func TestEventStreams(t *testing.T) {
 	}
 	defer r.Body.Close()
 	received := make([]byte, 1<<10)
-	for text := ""; !strings.Contains(text, ": still here\n\n"); {
+	for text := ""; !strings.Contains(text, ": keep-alive\n\n"); {
 		n, err := r.Body.Read(received)
 		if err != nil {
 			t.Fatal(err)

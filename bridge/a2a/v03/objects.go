@@ -219,15 +219,23 @@ func (d Dialect) newEvent(e object) object {
 	case "message":
 		return object{"message": d.newMessage(e)}
 	case "status-update":
-		out := keep(e, "taskId", "contextId", "metadata")
-		out["status"] = d.newStatus(asObject(e["status"]))
-		return object{"statusUpdate": out}
+		return d.newStatusUpdate(e)
 	case "artifact-update":
-		out := keep(e, "taskId", "contextId", "metadata", "append", "lastChunk")
-		out["artifact"] = d.newArtifact(asObject(e["artifact"]))
-		return object{"artifactUpdate": out}
+		return d.newArtifactUpdate(e)
 	}
 	return nil
+}
+
+func (d Dialect) newStatusUpdate(u object) object {
+	out := keep(u, "taskId", "contextId", "metadata")
+	out["status"] = d.newStatus(asObject(u["status"]))
+	return object{"statusUpdate": out}
+}
+
+func (d Dialect) newArtifactUpdate(u object) object {
+	out := keep(u, "taskId", "contextId", "metadata", "append", "lastChunk")
+	out["artifact"] = d.newArtifact(asObject(u["artifact"]))
+	return object{"artifactUpdate": out}
 }
 
 func oldPush(p object) object {

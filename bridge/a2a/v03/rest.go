@@ -77,15 +77,9 @@ func (d Dialect) newProtoEvent(e object) object {
 	case asObject(e["message"]) != nil:
 		return object{"message": d.newMessage(asObject(e["message"]))}
 	case asObject(e["statusUpdate"]) != nil:
-		u := asObject(e["statusUpdate"])
-		out := keep(u, "taskId", "contextId", "metadata")
-		out["status"] = d.newStatus(asObject(u["status"]))
-		return object{"statusUpdate": out}
+		return d.newStatusUpdate(asObject(e["statusUpdate"]))
 	case asObject(e["artifactUpdate"]) != nil:
-		u := asObject(e["artifactUpdate"])
-		out := keep(u, "taskId", "contextId", "metadata", "append", "lastChunk")
-		out["artifact"] = d.newArtifact(asObject(u["artifact"]))
-		return object{"artifactUpdate": out}
+		return d.newArtifactUpdate(asObject(e["artifactUpdate"]))
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"strings"
 
 	"github.com/lmosd/lmosd/bridge/a2a/card"
@@ -183,9 +184,7 @@ func (d Dialect) newParams(method string, p object) object {
 		out["configuration"] = to
 	case protocol.CreatePush:
 		set(out, "taskId", p["taskId"])
-		for k, v := range newPush(asObject(p["pushNotificationConfig"])) {
-			out[k] = v
-		}
+		maps.Copy(out, newPush(asObject(p["pushNotificationConfig"])))
 		if asText(out["id"]) == "" { // the default config of a task has the task's id (A2A 0.3.0 §6.9, as its libraries implement it)
 			set(out, "id", out["taskId"])
 		}
@@ -273,7 +272,8 @@ func NewResult(method string, result json.RawMessage) (json.RawMessage, error) {
 	case protocol.SendMessage, protocol.SendStreamingMessage, protocol.SubscribeToTask:
 		event := RPC.newEvent(m)
 		if event == nil {
-			return nil, protocol.Errorf(protocol.InvalidAgentResponse, "the agent's result has the kind %q, which A2A 0.3 does not define", asText(m["kind"]))
+			return nil, protocol.Errorf(protocol.InvalidAgentResponse, "the agent's result has the kind %q, which A2A 0.3 does not define",
+				asText(m["kind"]))
 		}
 		return protocol.Encode(event), nil
 	case protocol.GetTask, protocol.CancelTask:
@@ -303,11 +303,11 @@ func RESTError(e *protocol.Error) []byte {
 	return protocol.Encode(struct {
 		*protocol.Error
 		REST json.RawMessage `json:"error"`
-	}{e, asObjectOf(e.REST())})
+	}{e, errorMember(e.REST())})
 }
 
-// asObjectOf returns the error member of the body of an error.
-func asObjectOf(body []byte) json.RawMessage {
+// errorMember returns the error member of the body of an error.
+func errorMember(body []byte) json.RawMessage {
 	var b struct {
 		Error json.RawMessage `json:"error"`
 	}
