@@ -52,15 +52,15 @@ type approvals struct {
 
 // Keys of approvals: a kind, and the name at the server.
 const (
-	toolPins     = "tools/"
-	promptPins   = "prompts/"
+	toolKeys     = "tools/"
+	promptKeys   = "prompts/"
 	instructions = "instructions"
 )
 
 // approvedMembers are the members of a tool or prompt that models see.
 var approvedMembers = map[string][]string{
-	toolPins:   {"title", "description", "inputSchema", "outputSchema", "annotations"},
-	promptPins: {"title", "description", "arguments"},
+	toolKeys:   {"title", "description", "inputSchema", "outputSchema", "annotations"},
+	promptKeys: {"title", "description", "arguments"},
 }
 
 // keyText returns a key as text.
@@ -94,9 +94,9 @@ func openApprovals(path string, approve bool, log *slog.Logger) (*approvals, err
 		return nil, &interact.Error{Code: interact.ConfigFile, Title: "malformed approvals file " + path, Err: err,
 			Hint: "repair it, or remove it to approve the current tools"}
 	}
-	for name, pin := range p.all {
+	for name, definition := range p.all {
 		var text bytes.Buffer
-		_ = json.Compact(&text, pin) // cannot fail: it was parsed
+		_ = json.Compact(&text, definition) // cannot fail: it was parsed
 		p.all[name] = text.Bytes()
 		p.size += text.Len()
 	}
@@ -105,7 +105,7 @@ func openApprovals(path string, approve bool, log *slog.Logger) (*approvals, err
 
 // approvedForm returns the approved members of a tool or prompt in canonical form. A definition without a canonical form, for example
 // with duplicate members, or a very large one, counts as a whole.
-func approvedForm(kind string, raw json.RawMessage) (key string, pin json.RawMessage) {
+func approvedForm(kind string, raw json.RawMessage) (key string, definition json.RawMessage) {
 	var name string
 	var t map[string]json.RawMessage
 	if json.Unmarshal(raw, &t) != nil || json.Unmarshal(t["name"], &name) != nil || caseVariant(t, "name") != "" {
@@ -155,20 +155,20 @@ func (p *approvals) check(kind string, items []json.RawMessage) (held []bool) {
 	keys, first := make([]string, len(items)), map[string]json.RawMessage{}
 	twice := map[string]bool{}
 	for i, raw := range items {
-		key, pin := approvedForm(kind, raw)
-		if pin == nil {
+		key, definition := approvedForm(kind, raw)
+		if definition == nil {
 			continue
 		}
 		if was, there := first[key]; !there {
-			first[key] = pin
-		} else if !bytes.Equal(was, pin) {
+			first[key] = definition
+		} else if !bytes.Equal(was, definition) {
 			twice[key] = true
 		}
 		keys[i] = key
 	}
 	fresh := false
-	for key, pin := range first {
-		fresh = p.compareLocked(key, pin, twice[key]) || fresh
+	for key, definition := range first {
+		fresh = p.compareLocked(key, definition, twice[key]) || fresh
 	}
 	for i, key := range keys {
 		_, held[i] = p.held[key]
@@ -182,16 +182,16 @@ func (p *approvals) check(kind string, items []json.RawMessage) (held []bool) {
 
 // checkInstructions records the instructions of a server and reports whether they are held back.
 func (p *approvals) checkInstructions(text string) (held bool) {
-	pin, _ := json.Marshal(text) // cannot fail
-	if len(pin) > maxApproval {
-		pin = hashOf(pin)
+	definition, _ := json.Marshal(text) // cannot fail
+	if len(definition) > maxApproval {
+		definition = hashOf(definition)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if text == "" && p.all[instructions] != nil {
 		return false // removing the instructions is harmless
 	}
-	if p.compareLocked(instructions, pin, false) {
+	if p.compareLocked(instructions, definition, false) {
 		p.saveLocked()
 	}
 	_, held = p.held[instructions]
@@ -199,31 +199,31 @@ func (p *approvals) checkInstructions(text string) (held bool) {
 }
 
 // compareLocked compares a definition with the approved one and reports whether it is new.
-func (p *approvals) compareLocked(key string, pin json.RawMessage, twice bool) (fresh bool) {
+func (p *approvals) compareLocked(key string, definition json.RawMessage, twice bool) (fresh bool) {
 	was, known := p.all[key]
 	switch {
 	case twice:
 		p.holdLocked(key, "different definitions with the same name")
 		return false
-	case known && (bytes.Equal(was, pin) || bytes.Equal(was, hashOf(pin))):
+	case known && (bytes.Equal(was, definition) || bytes.Equal(was, hashOf(definition))):
 		delete(p.held, key)
 		return false
 	case known && !p.approve:
-		p.holdLocked(key, strings.Join(differences(was, pin), "; "))
+		p.holdLocked(key, strings.Join(differences(was, definition), "; "))
 		return false
 	case known:
-		p.log.Warn("tool definition changed, approved automatically", "of", keyText(key), "changes", differences(was, pin))
+		p.log.Warn("tool definition changed, approved automatically", "of", keyText(key), "changes", differences(was, definition))
 	case len(p.all) >= maxApprovals:
 		p.holdLocked(key, "too many definitions of this server")
 		return false
 	}
 	delete(p.held, key)
-	if p.size += len(pin) - len(was); p.size > maxApprovalsBytes {
-		p.size -= len(pin)
-		pin = hashOf(pin)
-		p.size += len(pin)
+	if p.size += len(definition) - len(was); p.size > maxApprovalsBytes {
+		p.size -= len(definition)
+		definition = hashOf(definition)
+		p.size += len(definition)
 	}
-	p.all[key] = pin
+	p.all[key] = definition
 	return true
 }
 
@@ -290,9 +290,9 @@ func (p *approvals) authorize(_ context.Context, m *protocol.Message) error {
 	key := ""
 	switch m.Method() {
 	case protocol.CallTool:
-		key = toolPins + m.Text("name")
+		key = toolKeys + m.Text("name")
 	case protocol.GetPrompt:
-		key = promptPins + m.Text("name")
+		key = promptKeys + m.Text("name")
 	default:
 		return nil
 	}
@@ -335,9 +335,9 @@ func isFiltered(method string) bool {
 func (p *approvals) filter(method string, r *protocol.Message) *protocol.Message {
 	switch method {
 	case protocol.ListTools:
-		return p.filterList(toolPins, "tools", r)
+		return p.filterList(toolKeys, "tools", r)
 	case protocol.ListPrompts:
-		return p.filterList(promptPins, "prompts", r)
+		return p.filterList(promptKeys, "prompts", r)
 	case protocol.Discover, protocol.Initialize:
 		var text string
 		if raw, _ := r.InResult(instructions); raw != nil {

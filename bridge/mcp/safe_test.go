@@ -136,7 +136,7 @@ func TestApprovalsCannotBeBypassed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.check(toolPins, []json.RawMessage{[]byte(`{"name":"pay","description":"Pays."}`)})
+		p.check(toolKeys, []json.RawMessage{[]byte(`{"name":"pay","description":"Pays."}`)})
 		c := &filteredConn{Conn: &one{text: answer}, approvals: p, pending: map[protocol.ID]string{}}
 		if err := c.Write(t.Context(), protocol.Request(`"x"`, protocol.ListTools, nil)); err != nil {
 			t.Fatal(err)
@@ -167,11 +167,11 @@ func TestApprovalsAreBounded(t *testing.T) {
 	}
 	deep := `{"name":"deep","inputSchema":` + strings.Repeat(`{"a":`, 4000) + `1` + strings.Repeat(`}`, 4000) + `}`
 	huge := `{"name":"huge","description":"` + strings.Repeat("x", maxApproval) + `"}`
-	held := p.check(toolPins, []json.RawMessage{[]byte(deep), []byte(huge)})
+	held := p.check(toolKeys, []json.RawMessage{[]byte(deep), []byte(huge)})
 	if held[0] || held[1] {
 		t.Errorf("held: %v", held)
 	}
-	if held := p.check(toolPins, []json.RawMessage{[]byte(strings.Replace(huge, "xx", "xy", 1))}); !held[0] {
+	if held := p.check(toolKeys, []json.RawMessage{[]byte(strings.Replace(huge, "xx", "xy", 1))}); !held[0] {
 		t.Error("a change of a huge tool is not detected")
 	}
 	p.path = "" // the rest need not be written each time
@@ -181,7 +181,7 @@ func TestApprovalsAreBounded(t *testing.T) {
 		if i == 10 {
 			text = "y"
 		}
-		held := p.check(toolPins, []json.RawMessage{[]byte(`{"name":"` + string(raw(i)) + `","description":"` + text + `"}`)})
+		held := p.check(toolKeys, []json.RawMessage{[]byte(`{"name":"` + string(raw(i)) + `","description":"` + text + `"}`)})
 		if held[0] != (i >= maxApprovals-2) {
 			t.Fatalf("%d: held %v", i, held)
 		}

@@ -68,18 +68,18 @@ func New(o Options) *Executor {
 	o.MaxTasks, o.MaxRunning = cmp.Or(o.MaxTasks, 2000), cmp.Or(o.MaxRunning, 100)
 	o.MaxBytes, o.MaxTotal = cmp.Or(o.MaxBytes, 16<<20), cmp.Or(o.MaxTotal, 128<<20)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	d := &Executor{o: o, tasks: map[string]*task{}, sent: map[sentKey]*task{}, tokens: opaque.New("")}
-	d.ctx, d.stop = context.WithCancel(context.Background())
-	return d
+	x := &Executor{o: o, tasks: map[string]*task{}, sent: map[sentKey]*task{}, tokens: opaque.New("")}
+	x.ctx, x.stop = context.WithCancel(context.Background())
+	return x
 }
 
 // Close cancels all runs, and waits for them.
-func (d *Executor) Close() {
-	d.mu.Lock()
-	d.closed = true
-	d.mu.Unlock()
-	d.stop()
-	d.work.Wait()
+func (x *Executor) Close() {
+	x.mu.Lock()
+	x.closed = true
+	x.mu.Unlock()
+	x.stop()
+	x.work.Wait()
 }
 
 // An Agent is a Thing served as an agent.
@@ -94,8 +94,8 @@ type Agent struct {
 }
 
 // Agent returns the agent of s for a principal.
-func (d *Executor) Agent(s Agent, principal string) protocol.Agent {
-	return &agent{d, s, principal}
+func (x *Executor) Agent(s Agent, principal string) protocol.Agent {
+	return &agent{x, s, principal}
 }
 
 type agent struct {

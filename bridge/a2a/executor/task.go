@@ -96,21 +96,21 @@ func (r *reader) wakeLocked() {
 	r.changed = make(chan struct{})
 }
 
-func (d *Executor) follow(t *task) *reader {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.followLocked(t)
+func (x *Executor) follow(t *task) *reader {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.followLocked(t)
 }
 
 // followWith returns a reader and the task at the time when it started.
-func (d *Executor) followWith(t *task, history *int) (*reader, *protocol.Task) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.followLocked(t), t.viewLocked(history, true)
+func (x *Executor) followWith(t *task, history *int) (*reader, *protocol.Task) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.followLocked(t), t.viewLocked(history, true)
 }
 
-func (d *Executor) followLocked(t *task) *reader {
-	r := &reader{executor: d, changed: make(chan struct{}), ended: t.shown.Status.State.Terminal()}
+func (x *Executor) followLocked(t *task) *reader {
+	r := &reader{executor: x, changed: make(chan struct{}), ended: t.shown.Status.State.Terminal()}
 	if len(t.readers) >= maxReaders {
 		r.err = interact.Errorf(interact.Overloaded, "use GetTask instead", "the task has %d subscribers already", maxReaders)
 	} else {
@@ -119,9 +119,9 @@ func (d *Executor) followLocked(t *task) *reader {
 	return r
 }
 
-func (d *Executor) removeReader(t *task, r *reader) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (x *Executor) removeReader(t *task, r *reader) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	delete(t.readers, r)
 }
 
@@ -145,15 +145,15 @@ func (t *task) notifyLocked(v protocol.StreamResponse, s protocol.State) {
 }
 
 // setLocked changes the state of t, unless it has ended. A message is added to the history, too.
-func (d *Executor) setLocked(t *task, s protocol.State, parts ...protocol.Part) {
+func (x *Executor) setLocked(t *task, s protocol.State, parts ...protocol.Part) {
 	if t.shown.Status.State.Terminal() {
 		return
 	}
 	m := t.agentMessage(parts...)
 	if m != nil {
-		d.appendHistoryLocked(t, m)
+		x.appendHistoryLocked(t, m)
 	}
-	d.setStatusLocked(t, s, m)
+	x.setStatusLocked(t, s, m)
 	if s.Terminal() {
 		t.open, t.undecided = nil, nil
 	}
@@ -168,7 +168,7 @@ func (t *task) agentMessage(parts ...protocol.Part) *protocol.Message {
 }
 
 // setStatusLocked changes the status of t, and notifies its readers.
-func (d *Executor) setStatusLocked(t *task, s protocol.State, m *protocol.Message) {
+func (x *Executor) setStatusLocked(t *task, s protocol.State, m *protocol.Message) {
 	t.at = time.Now()
 	t.shown.Status = protocol.Status{State: s, Message: m, Timestamp: protocol.Time(t.at)}
 	t.notifyLocked(protocol.StreamResponse{StatusUpdate: &protocol.StatusUpdate{TaskID: t.id, ContextID: t.shown.ContextID,
@@ -176,34 +176,34 @@ func (d *Executor) setStatusLocked(t *task, s protocol.State, m *protocol.Messag
 }
 
 // appendHistoryLocked adds a message to the history. When it is full, the oldest message but the first is dropped.
-func (d *Executor) appendHistoryLocked(t *task, m *protocol.Message) {
+func (x *Executor) appendHistoryLocked(t *task, m *protocol.Message) {
 	if len(t.shown.History) >= maxHistory {
 		t.shown.History = append(t.shown.History[:1:1], t.shown.History[2:]...)
 	}
 	t.shown.History = append(t.shown.History, m)
-	d.reserveLocked(t, len(protocol.Encode(m)))
+	x.reserveLocked(t, len(protocol.Encode(m)))
 }
 
 // reserveLocked reserves n bytes, and reports whether the limits allow it.
-func (d *Executor) reserveLocked(t *task, n int) bool {
-	if t.bytes+int64(n) > int64(d.o.MaxBytes) {
+func (x *Executor) reserveLocked(t *task, n int) bool {
+	if t.bytes+int64(n) > int64(x.o.MaxBytes) {
 		return false
 	}
-	for d.held+int64(n) > d.o.MaxTotal {
-		if !d.evictLocked() {
+	for x.held+int64(n) > x.o.MaxTotal {
+		if !x.evictLocked() {
 			return false
 		}
 	}
-	t.bytes, d.held = t.bytes+int64(n), d.held+int64(n)
+	t.bytes, x.held = t.bytes+int64(n), x.held+int64(n)
 	return true
 }
 
 // addArtifactLocked adds parts to an artifact of t, or adds the artifact.
-func (d *Executor) addArtifactLocked(t *task, given *protocol.Artifact, last bool) bool {
+func (x *Executor) addArtifactLocked(t *task, given *protocol.Artifact, last bool) bool {
 	if t.shown.Status.State.Terminal() {
 		return true
 	}
-	if !d.reserveLocked(t, len(protocol.Encode(given))) {
+	if !x.reserveLocked(t, len(protocol.Encode(given))) {
 		return false
 	}
 	u := &protocol.ArtifactUpdate{TaskID: t.id, ContextID: t.shown.ContextID, LastChunk: last, Artifact: given}
@@ -237,22 +237,22 @@ func (t *task) viewLocked(history *int, artifacts bool) *protocol.Task {
 	return &s
 }
 
-func (d *Executor) snapshot(t *task, history *int) *protocol.Task {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (x *Executor) snapshot(t *task, history *int) *protocol.Task {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	return t.viewLocked(history, true)
 }
 
 // settled reports whether t has ended or waits for its client.
-func (d *Executor) settled(t *task) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (x *Executor) settled(t *task) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	return t.shown.Status.State.Terminal() || t.shown.Status.State.Waits()
 }
 
-func (d *Executor) ended(t *task) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (x *Executor) ended(t *task) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	return t.shown.Status.State.Terminal()
 }
 
@@ -304,42 +304,42 @@ func (a *agent) createLocked(m *protocol.Message) (*task, error) {
 }
 
 // sweepLocked drops expired tasks, and fails those that have waited too long for their client.
-func (d *Executor) sweepLocked(now time.Time) {
-	for _, t := range d.tasks {
-		if now.Sub(t.at) < d.o.Keep {
+func (x *Executor) sweepLocked(now time.Time) {
+	for _, t := range x.tasks {
+		if now.Sub(t.at) < x.o.Keep {
 			continue
 		}
 		switch s := t.shown.Status.State; {
 		case s.Terminal():
-			d.dropLocked(t)
+			x.dropLocked(t)
 		case s.Waits():
 			if t.cancel != nil {
 				t.cancel()
 			}
-			d.setLocked(t, protocol.Failed, protocol.TextPart("timed out waiting for the client"))
+			x.setLocked(t, protocol.Failed, protocol.TextPart("timed out waiting for the client"))
 		}
 	}
 }
 
 // evictLocked drops the task that ended first, and reports whether there was one.
-func (d *Executor) evictLocked() bool {
+func (x *Executor) evictLocked() bool {
 	var oldest *task
-	for _, t := range d.tasks {
+	for _, t := range x.tasks {
 		if t.shown.Status.State.Terminal() && (oldest == nil || t.at.Before(oldest.at)) {
 			oldest = t
 		}
 	}
 	if oldest != nil {
-		d.dropLocked(oldest)
+		x.dropLocked(oldest)
 	}
 	return oldest != nil
 }
 
-func (d *Executor) dropLocked(t *task) {
-	delete(d.tasks, t.id)
-	if d.sent[t.key] == t {
-		delete(d.sent, t.key)
+func (x *Executor) dropLocked(t *task) {
+	delete(x.tasks, t.id)
+	if x.sent[t.key] == t {
+		delete(x.sent, t.key)
 	}
-	d.held -= t.bytes
+	x.held -= t.bytes
 	t.bytes = 0
 }

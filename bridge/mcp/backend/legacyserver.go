@@ -32,10 +32,10 @@ type legacyServer struct {
 // An upstream is a session at the server, with a process of its own.
 type upstream struct {
 	*sharedConn
-	o    *legacyServer
-	caps string // declared client capabilities
-	of   owner
-	info *Info
+	legacy *legacyServer
+	caps   string // declared client capabilities
+	of     owner
+	info   *Info
 
 	subscribing chan struct{}  // holds a token during changes of uris and of the subscriptions at the server
 	uris        map[string]int // number of subscribers by URI
@@ -69,70 +69,70 @@ func newLegacyServer(b *Backend) *legacyServer {
 }
 
 // session returns the upstream of a connection whose client has the capabilities of its owner.
-func (o *legacyServer) session(conn protocol.Conn, of owner, info *Info) (*upstream, error) {
-	u := &upstream{o: o, caps: of.caps, of: of, info: info, uris: map[string]int{}, subscribers: map[*subscriber]bool{}, level: len(levels),
+func (s *legacyServer) session(conn protocol.Conn, of owner, info *Info) (*upstream, error) {
+	u := &upstream{legacy: s, caps: of.caps, of: of, info: info, uris: map[string]int{}, subscribers: map[*subscriber]bool{}, level: len(levels),
 		subscribing: make(chan struct{}, 1), responding: make(chan struct{}, maxResponding)}
 	var err error
-	u.sharedConn, err = o.b.run(conn, u.take, func(*sharedConn) { o.ended(u) })
+	u.sharedConn, err = s.b.run(conn, u.take, func(*sharedConn) { s.ended(u) })
 	return u, err
 }
 
 // ended removes an upstream; with the last one, the info becomes invalid. The backend is locked.
-func (o *legacyServer) ended(u *upstream) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.ups[u.of] == u {
-		delete(o.ups, u.of)
+func (s *legacyServer) ended(u *upstream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ups[u.of] == u {
+		delete(s.ups, u.of)
 	}
-	if len(o.ups) == 0 {
-		o.b.info = nil
+	if len(s.ups) == 0 {
+		s.b.info = nil
 	}
 }
 
 // enter makes an upstream available to callers, unless it has ended.
-func (o *legacyServer) enter(u *upstream, info *Info) {
-	o.b.mu.Lock()
-	defer o.b.mu.Unlock()
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (s *legacyServer) enter(u *upstream, info *Info) {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if !u.gone {
-		o.ups[u.of], o.b.info = u, info
+		s.ups[u.of], s.b.info = u, info
 	}
 }
 
 // adopt completes the session that the probe started.
-func (o *legacyServer) adopt(conn protocol.Conn, of owner, info *Info) error {
-	u, err := o.session(conn, of, info)
+func (s *legacyServer) adopt(conn protocol.Conn, of owner, info *Info) error {
+	u, err := s.session(conn, of, info)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(o.b.ctx, o.b.o.Start)
+	ctx, cancel := context.WithTimeout(s.b.ctx, s.b.o.Start)
 	defer cancel()
 	if err := u.Write(ctx, protocol.Request("", protocol.Initialized, nil)); err != nil {
 		u.Close()
 		return err
 	}
-	o.enter(u, info)
+	s.enter(u, info)
 	return nil
 }
 
 // open starts a session and reserves it.
-func (o *legacyServer) open(ctx context.Context, of owner) (*upstream, error) {
-	if err := o.room(of); err != nil {
+func (s *legacyServer) open(ctx context.Context, of owner) (*upstream, error) {
+	if err := s.room(of); err != nil {
 		return nil, err
 	}
-	conn, err := o.b.dial(o.b.ctx)
+	conn, err := s.b.dial(s.b.ctx)
 	if err != nil {
 		return nil, err
 	}
-	u, err := o.session(conn, of, nil)
+	u, err := s.session(conn, of, nil)
 	if err != nil {
 		return nil, err
 	}
-	limited, cancel := context.WithTimeout(ctx, o.b.o.Start)
+	limited, cancel := context.WithTimeout(ctx, s.b.o.Start)
 	defer cancel()
 	r, err := u.Call(limited, protocol.Request(initializeID, protocol.Initialize, map[string]any{
-		"protocolVersion": protocol.Legacy, "capabilities": json.RawMessage(of.caps), "clientInfo": protocol.Self(o.b.o.Version)}), ignore)
+		"protocolVersion": protocol.Legacy, "capabilities": json.RawMessage(of.caps), "clientInfo": protocol.Self(s.b.o.Version)}), ignore)
 	if err == nil && r.Error() != nil {
 		err = r.Error()
 	}
@@ -142,42 +142,42 @@ func (o *legacyServer) open(ctx context.Context, of owner) (*upstream, error) {
 	if err == nil {
 		err = u.Write(limited, protocol.Request("", protocol.Initialized, nil))
 	}
-	if err == nil && !o.b.use(u.sharedConn) {
+	if err == nil && !s.b.use(u.sharedConn) {
 		err = errEnds
 	}
 	if err != nil {
 		u.Close()
-		return nil, o.b.broken(ctx, fmt.Errorf("start session: %w", err))
+		return nil, s.b.broken(ctx, fmt.Errorf("start session: %w", err))
 	}
-	o.enter(u, u.info)
+	s.enter(u, u.info)
 	return u, nil
 }
 
 // room ensures room for another upstream. It ends an unused one if necessary.
-func (o *legacyServer) room(of owner) error {
+func (s *legacyServer) room(of owner) error {
 	if of.caps == "{}" {
 		return nil
 	}
 	var idle *upstream
-	o.b.mu.Lock()
-	o.mu.Lock()
+	s.b.mu.Lock()
+	s.mu.Lock()
 	own := 0
-	for _, u := range o.ups {
+	for _, u := range s.ups {
 		if u.of.caller == of.caller {
 			own++
 		}
 	}
-	full := len(o.ups) >= maxUps || own >= maxUpsEach
-	for _, u := range o.ups {
+	full := len(s.ups) >= maxUps || own >= maxUpsEach
+	for _, u := range s.ups {
 		if u.calls == 0 && (own < maxUpsEach || u.of.caller == of.caller) {
 			idle = u
 		}
 	}
-	o.mu.Unlock()
+	s.mu.Unlock()
 	if full && idle != nil {
 		idle.endLocked()
 	}
-	o.b.mu.Unlock()
+	s.b.mu.Unlock()
 	switch {
 	case !full:
 		return nil
@@ -191,7 +191,7 @@ func ignore(*protocol.Message) error { return nil }
 
 // take handles a message that belongs to no call. It must not block: its own responses are sent in other goroutines.
 func (u *upstream) take(m *protocol.Message) {
-	u.o.publish(m)
+	u.legacy.publish(m)
 	switch {
 	case m.Method() == protocol.Ping && m.IsRequest():
 		u.send(protocol.Respond(m.ID(), struct{}{}))
@@ -203,13 +203,13 @@ func (u *upstream) take(m *protocol.Message) {
 }
 
 // publish passes a notification to the subscribers of all upstreams, since the changed state may be common to all of them.
-func (o *legacyServer) publish(m *protocol.Message) {
+func (s *legacyServer) publish(m *protocol.Message) {
 	if !m.IsNotification() {
 		return
 	}
-	o.mu.Lock()
-	all := slices.Collect(maps.Values(o.ups))
-	o.mu.Unlock()
+	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.ups))
+	s.mu.Unlock()
 	for _, u := range all {
 		u.mu.Lock()
 		for e := range u.subscribers {
@@ -229,9 +229,9 @@ func (u *upstream) send(m *protocol.Message) {
 	default:
 		return
 	}
-	err := u.o.b.start(func() {
+	err := u.legacy.b.start(func() {
 		defer func() { <-u.responding }()
-		ctx, cancel := context.WithTimeout(u.o.b.ctx, sendTimeout)
+		ctx, cancel := context.WithTimeout(u.legacy.b.ctx, sendTimeout)
 		defer cancel()
 		_ = u.Write(ctx, m)
 	})
@@ -241,64 +241,64 @@ func (u *upstream) send(m *protocol.Message) {
 }
 
 // shared returns the upstream of a caller with the capabilities caps, a JSON object. It opens one if necessary. The caller must leave it.
-func (o *legacyServer) shared(ctx context.Context, caps string) (*upstream, error) {
+func (s *legacyServer) shared(ctx context.Context, caps string) (*upstream, error) {
 	of := ownerOf(ctx, caps)
-	if u := o.reserved(of); u != nil {
+	if u := s.reserved(of); u != nil {
 		return u, nil
 	}
 	select {
-	case o.opening <- struct{}{}:
-		defer func() { <-o.opening }()
+	case s.opening <- struct{}{}:
+		defer func() { <-s.opening }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if u := o.reserved(of); u != nil { // a concurrent caller was faster
+	if u := s.reserved(of); u != nil { // a concurrent caller was faster
 		return u, nil
 	}
-	return o.open(ctx, of)
+	return s.open(ctx, of)
 }
 
 // reserved reserves and returns the upstream of an owner; nil if there is none.
-func (o *legacyServer) reserved(of owner) *upstream {
-	o.mu.Lock()
-	u := o.ups[of]
-	o.mu.Unlock()
-	if u == nil || !o.b.use(u.sharedConn) {
+func (s *legacyServer) reserved(of owner) *upstream {
+	s.mu.Lock()
+	u := s.ups[of]
+	s.mu.Unlock()
+	if u == nil || !s.b.use(u.sharedConn) {
 		return nil
 	}
 	return u
 }
 
 // call handles a stateless request.
-func (o *legacyServer) call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (s *legacyServer) call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	switch m.Method() {
 	case protocol.Discover:
-		u, err := o.shared(ctx, capabilities(m))
+		u, err := s.shared(ctx, capabilities(m))
 		if err != nil {
 			return nil, err
 		}
-		defer o.b.leave(u.sharedConn)
+		defer s.b.leave(u.sharedConn)
 		return protocol.Respond(m.ID(), u.info.Discovered), nil
 	case protocol.Listen:
-		return o.listen(ctx, m, notify)
+		return s.listen(ctx, m, notify)
 	}
 	if strings.HasPrefix(m.Method(), "tasks/") {
 		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "the server does not support tasks")), nil
 	}
 	if state := m.Text("requestState"); state != "" && rounds[m.Method()] {
-		return o.resume(ctx, m, state, notify)
+		return s.resume(ctx, m, state, notify)
 	}
-	u, err := o.shared(ctx, capabilities(m))
+	u, err := s.shared(ctx, capabilities(m))
 	if err != nil {
 		return nil, err
 	}
 	if rounds[m.Method()] {
-		return o.begin(ctx, u, m, notify)
+		return s.begin(ctx, u, m, notify)
 	}
-	defer o.b.leave(u.sharedConn)
+	defer s.b.leave(u.sharedConn)
 	r, err := u.Call(ctx, toLegacy(m), notify)
 	if err != nil {
-		return nil, o.b.broken(ctx, err)
+		return nil, s.b.broken(ctx, err)
 	}
 	return toModern(m, r), nil
 }

@@ -57,29 +57,29 @@ type subscription struct {
 
 // legacySession starts a session. It ends with ctx and with the backend.
 func (b *Backend) legacySession(ctx context.Context, info *Info) protocol.Conn {
-	y := &legacySession{b: b, info: info, out: make(chan *protocol.Message), room: make(chan struct{}, maxPending), subscriptions: make(chan subscription),
+	s := &legacySession{b: b, info: info, out: make(chan *protocol.Message), room: make(chan struct{}, maxPending), subscriptions: make(chan subscription),
 		meta: map[string]json.RawMessage{}, calls: map[protocol.ID]context.CancelFunc{}, pending: map[protocol.ID]chan *protocol.Message{}}
-	y.ctx, y.cancel = context.WithCancel(ctx)
-	forget := context.AfterFunc(b.ctx, y.cancel)
-	context.AfterFunc(y.ctx, func() { forget() })
-	return y
+	s.ctx, s.cancel = context.WithCancel(ctx)
+	forget := context.AfterFunc(b.ctx, s.cancel)
+	context.AfterFunc(s.ctx, func() { forget() })
+	return s
 }
 
-func (y *legacySession) Read(ctx context.Context) (*protocol.Message, error) {
-	return protocol.Receive(ctx, y.out, y.ctx)
+func (s *legacySession) Read(ctx context.Context) (*protocol.Message, error) {
+	return protocol.Receive(ctx, s.out, s.ctx)
 }
 
-func (y *legacySession) Close() error {
-	y.cancel()
+func (s *legacySession) Close() error {
+	s.cancel()
 	return nil
 }
 
 // send sends a message to the client.
-func (y *legacySession) send(ctx context.Context, m *protocol.Message) error {
+func (s *legacySession) send(ctx context.Context, m *protocol.Message) error {
 	select {
-	case y.out <- m:
+	case s.out <- m:
 		return nil
-	case <-y.ctx.Done():
+	case <-s.ctx.Done():
 		return io.ErrClosedPipe
 	case <-ctx.Done():
 		return ctx.Err()
@@ -87,109 +87,109 @@ func (y *legacySession) send(ctx context.Context, m *protocol.Message) error {
 }
 
 // Write implements [protocol.Conn]. It handles a message of the client.
-func (y *legacySession) Write(_ context.Context, m *protocol.Message) error {
-	if y.ctx.Err() != nil {
+func (s *legacySession) Write(_ context.Context, m *protocol.Message) error {
+	if s.ctx.Err() != nil {
 		return io.ErrClosedPipe
 	}
 	switch {
 	case m.IsResponse():
-		y.mu.Lock()
-		waits := y.pending[m.ID()]
-		delete(y.pending, m.ID())
-		y.mu.Unlock()
+		s.mu.Lock()
+		waits := s.pending[m.ID()]
+		delete(s.pending, m.ID())
+		s.mu.Unlock()
 		if waits != nil {
 			waits <- m
 		}
 		return nil
 	case m.IsNotification():
-		y.notified(m)
+		s.notified(m)
 		return nil
 	}
-	ctx, cancel := context.WithCancel(y.ctx)
-	if e := y.enter(m, cancel); e != nil {
+	ctx, cancel := context.WithCancel(s.ctx)
+	if e := s.enter(m, cancel); e != nil {
 		cancel()
-		return y.send(y.ctx, protocol.RespondError(m.ID(), e))
+		return s.send(s.ctx, protocol.RespondError(m.ID(), e))
 	}
-	answer := func() *protocol.Message { return y.answer(ctx, m) }
+	answer := func() *protocol.Message { return s.answer(ctx, m) }
 	if m.Method() == protocol.Initialize { // before later messages: a client may not wait for the response
-		response := y.initialize(m)
+		response := s.initialize(m)
 		answer = func() *protocol.Message { return response }
 	}
-	err := y.b.start(func() {
-		defer func() { <-y.room }()
+	err := s.b.start(func() {
+		defer func() { <-s.room }()
 		r := answer()
 		cancelled := ctx.Err() != nil
-		y.leave(m, cancel) // before the response: then the client may reuse the id
+		s.leave(m, cancel) // before the response: then the client may reuse the id
 		if !cancelled {    // a cancelled request gets no response
-			_ = y.send(y.ctx, r)
+			_ = s.send(s.ctx, r)
 		}
 	})
 	if err != nil {
-		y.leave(m, cancel)
-		<-y.room
+		s.leave(m, cancel)
+		<-s.room
 	}
 	return err
 }
 
-func (y *legacySession) enter(m *protocol.Message, cancel context.CancelFunc) *protocol.Error {
+func (s *legacySession) enter(m *protocol.Message, cancel context.CancelFunc) *protocol.Error {
 	select {
-	case y.room <- struct{}{}:
+	case s.room <- struct{}{}:
 	default:
 		return protocol.Errorf(protocol.InternalError, "%d requests are pending", maxPending)
 	}
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	if y.calls[m.ID()] != nil {
-		<-y.room
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.calls[m.ID()] != nil {
+		<-s.room
 		return protocol.Errorf(protocol.InvalidRequest, "request id %s is already in use", m.ID())
 	}
-	y.calls[m.ID()] = cancel
+	s.calls[m.ID()] = cancel
 	return nil
 }
 
-func (y *legacySession) leave(m *protocol.Message, cancel context.CancelFunc) {
+func (s *legacySession) leave(m *protocol.Message, cancel context.CancelFunc) {
 	cancel()
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	delete(y.calls, m.ID())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.calls, m.ID())
 }
 
 // notified handles a notification of the client.
-func (y *legacySession) notified(m *protocol.Message) {
-	y.mu.Lock()
-	defer y.mu.Unlock()
+func (s *legacySession) notified(m *protocol.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch m.Method() {
 	case protocol.Cancelled:
 		raw, _ := m.Param("requestId")
-		if cancel := y.calls[protocol.IDOf(raw)]; cancel != nil {
+		if cancel := s.calls[protocol.IDOf(raw)]; cancel != nil {
 			cancel()
 		}
 	case protocol.Initialized:
-		if !y.listening {
-			y.listening = y.b.start(y.runListen) == nil
+		if !s.listening {
+			s.listening = s.b.start(s.runListen) == nil
 		}
 	}
 }
 
 // answer handles a request.
-func (y *legacySession) answer(ctx context.Context, m *protocol.Message) *protocol.Message {
+func (s *legacySession) answer(ctx context.Context, m *protocol.Message) *protocol.Message {
 	switch m.Method() {
 	case protocol.Ping:
 		return protocol.Respond(m.ID(), struct{}{})
 	case protocol.SetLevel:
-		y.mu.Lock()
-		defer y.mu.Unlock()
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		if !slices.Contains(levels, m.Text("level")) {
 			return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "unknown log level %q", m.Text("level")))
 		}
-		y.level = m.Text("level")
+		s.level = m.Text("level")
 		return protocol.Respond(m.ID(), struct{}{})
 	case protocol.Subscribe, protocol.Unsubscribe:
-		return y.subscribe(ctx, m)
+		return s.subscribe(ctx, m)
 	case protocol.Discover, protocol.Listen:
 		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "method %s does not exist in %s", m.Method(), protocol.Legacy))
 	}
-	r, err := y.call(ctx, m)
+	r, err := s.call(ctx, m)
 	if err != nil {
 		return protocol.RespondError(m.ID(), protocol.FromError(err))
 	}
@@ -200,7 +200,7 @@ func (y *legacySession) answer(ctx context.Context, m *protocol.Message) *protoc
 var levels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
 // initialize responds to initialize.
-func (y *legacySession) initialize(m *protocol.Message) *protocol.Message {
+func (s *legacySession) initialize(m *protocol.Message) *protocol.Message {
 	version := protocol.Legacy
 	if v := m.Text("protocolVersion"); slices.Contains(protocol.LegacyRevisions, v) {
 		version = v
@@ -210,15 +210,15 @@ func (y *legacySession) initialize(m *protocol.Message) *protocol.Message {
 		Instructions string                     `json:"instructions,omitempty"`
 		Meta         map[string]json.RawMessage `json:"_meta"`
 	}
-	_ = json.Unmarshal(y.info.Discovered, &discovered)
+	_ = json.Unmarshal(s.info.Discovered, &discovered)
 	caps, _ := m.Param("capabilities")
 	client, _ := m.Param("clientInfo")
-	y.mu.Lock()
-	defer y.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	revision, _ := json.Marshal(protocol.Modern)
-	y.meta[protocol.MetaVersion], y.meta[protocol.MetaCapabilities] = revision, orEmpty(caps)
+	s.meta[protocol.MetaVersion], s.meta[protocol.MetaCapabilities] = revision, orEmpty(caps)
 	if client != nil {
-		y.meta[protocol.MetaClient] = client
+		s.meta[protocol.MetaClient] = client
 	}
 	server := cmp.Or(string(discovered.Meta[protocol.MetaServer]), `{"name":"mcp","version":"0"}`)
 	result := map[string]any{"protocolVersion": version, "capabilities": orEmpty(discovered.Capabilities), "serverInfo": json.RawMessage(server)}
@@ -236,38 +236,38 @@ func orEmpty(object json.RawMessage) json.RawMessage {
 }
 
 // withMeta adds the required _meta members to a request.
-func (y *legacySession) withMeta(m *protocol.Message) (*protocol.Message, error) {
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	if len(y.meta) == 0 {
+func (s *legacySession) withMeta(m *protocol.Message) (*protocol.Message, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.meta) == 0 {
 		return nil, protocol.Errorf(protocol.InvalidRequest, "the first request of a session must be initialize")
 	}
-	for name, value := range y.meta {
+	for name, value := range s.meta {
 		m = m.WithParam(value, "_meta", name)
 	}
-	if y.level != "" && m.Method() != protocol.Listen {
-		level, _ := json.Marshal(y.level)
+	if s.level != "" && m.Method() != protocol.Listen {
+		level, _ := json.Marshal(s.level)
 		m = m.WithParam(level, "_meta", protocol.MetaLogLevel)
 	}
 	return m, nil
 }
 
 // call sends a request to the server, and repeats it while the server requires input.
-func (y *legacySession) call(ctx context.Context, m *protocol.Message) (*protocol.Message, error) {
-	m, err := y.withMeta(m)
+func (s *legacySession) call(ctx context.Context, m *protocol.Message) (*protocol.Message, error) {
+	m, err := s.withMeta(m)
 	if err != nil {
 		return nil, err
 	}
 	request := m
 	for range maxRounds {
-		r, err := y.b.Call(ctx, request, func(n *protocol.Message) error { return y.send(ctx, n) })
+		r, err := s.b.Call(ctx, request, func(n *protocol.Message) error { return s.send(ctx, n) })
 		if err != nil {
 			return nil, err
 		}
 		if r.ResultType() != "input_required" {
 			return toLegacyResult(m, r), nil
 		}
-		if request, err = y.nextRound(ctx, m, r); err != nil {
+		if request, err = s.nextRound(ctx, m, r); err != nil {
 			return nil, err
 		}
 	}
@@ -275,7 +275,7 @@ func (y *legacySession) call(ctx context.Context, m *protocol.Message) (*protoco
 }
 
 // nextRound sends the input requests in r to the client and returns m with the responses.
-func (y *legacySession) nextRound(ctx context.Context, m, r *protocol.Message) (*protocol.Message, error) {
+func (s *legacySession) nextRound(ctx context.Context, m, r *protocol.Message) (*protocol.Message, error) {
 	var input struct {
 		Requests map[string]struct {
 			Method string          `json:"method"`
@@ -288,8 +288,8 @@ func (y *legacySession) nextRound(ctx context.Context, m, r *protocol.Message) (
 	}
 	waits := map[string]chan *protocol.Message{}
 	for key, one := range input.Requests {
-		id, answered := y.await()
-		defer y.forget(id)
+		id, answered := s.await()
+		defer s.forget(id)
 		waits[key] = answered
 		var params any
 		if one.Params != nil {
@@ -299,7 +299,7 @@ func (y *legacySession) nextRound(ctx context.Context, m, r *protocol.Message) (
 		if q.Text("mode") == "url" && q.Text("elicitationId") == "" { // not in 2026-07-28, required in 2025-11-25 ("URL mode elicitation")
 			q = q.WithParam(json.RawMessage(strconv.Quote(rand.Text())), "elicitationId")
 		}
-		if err := y.send(ctx, q); err != nil {
+		if err := s.send(ctx, q); err != nil {
 			return nil, err
 		}
 	}
@@ -341,19 +341,19 @@ func answerTo(method string, a *protocol.Message) (json.RawMessage, error) {
 }
 
 // await registers a request to the client and returns its id and the channel for its response.
-func (y *legacySession) await() (protocol.ID, chan *protocol.Message) {
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	y.last++
-	id := protocol.ID(strconv.Quote("lmosd-" + strconv.Itoa(y.last)))
-	y.pending[id] = make(chan *protocol.Message, 1)
-	return id, y.pending[id]
+func (s *legacySession) await() (protocol.ID, chan *protocol.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last++
+	id := protocol.ID(strconv.Quote("lmosd-" + strconv.Itoa(s.last)))
+	s.pending[id] = make(chan *protocol.Message, 1)
+	return id, s.pending[id]
 }
 
-func (y *legacySession) forget(id protocol.ID) {
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	delete(y.pending, id)
+func (s *legacySession) forget(id protocol.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.pending, id)
 }
 
 // toLegacyResult removes the members of a response that earlier revisions do not have.
@@ -371,10 +371,10 @@ func toLegacyResult(m, r *protocol.Message) *protocol.Message {
 }
 
 // subscribe subscribes to a resource or unsubscribes.
-func (y *legacySession) subscribe(ctx context.Context, m *protocol.Message) *protocol.Message {
+func (s *legacySession) subscribe(ctx context.Context, m *protocol.Message) *protocol.Message {
 	w := subscription{uri: m.Text("uri"), on: m.Method() == protocol.Subscribe, done: make(chan bool, 1)}
 	select {
-	case y.subscriptions <- w:
+	case s.subscriptions <- w:
 	case <-ctx.Done():
 		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InternalError, "cancelled"))
 	}
@@ -391,13 +391,13 @@ func (y *legacySession) subscribe(ctx context.Context, m *protocol.Message) *pro
 
 // runListen keeps one listen request at the server during the session, for the lists and the subscribed resources. A change of the filter
 // sends a new request before it ends the old one.
-func (y *legacySession) runListen() {
+func (s *legacySession) runListen() {
 	uris := map[string]bool{}
 	var now *activeListen
 	var over <-chan struct{} // nil after a refusal, until the next subscription
 	defer func() { now.stop() }()
 	begin := func() bool {
-		next := y.listen(uris)
+		next := s.listen(uris)
 		ok := next.awaitAcknowledgment()
 		now.stop()
 		if now, over = next, nil; ok {
@@ -408,7 +408,7 @@ func (y *legacySession) runListen() {
 	begin()
 	for {
 		select {
-		case w := <-y.subscriptions:
+		case w := <-s.subscriptions:
 			if len(uris) >= protocol.MaxURIs && w.on && !uris[w.uri] {
 				w.done <- false
 				continue
@@ -423,11 +423,11 @@ func (y *legacySession) runListen() {
 			}
 			w.done <- ok || !w.on
 		case <-over:
-			if backoff.Sleep(y.ctx, relistenDelay) != nil {
+			if backoff.Sleep(s.ctx, relistenDelay) != nil {
 				return
 			}
 			begin()
-		case <-y.ctx.Done():
+		case <-s.ctx.Done():
 			return
 		}
 	}
@@ -442,10 +442,10 @@ type activeListen struct {
 }
 
 // listen sends a listen request. Its notifications go to the client.
-func (y *legacySession) listen(uris map[string]bool) *activeListen {
+func (s *legacySession) listen(uris map[string]bool) *activeListen {
 	l := &activeListen{ack: make(chan struct{}), over: make(chan struct{})}
 	var ctx context.Context
-	ctx, l.cancel = context.WithCancel(y.ctx)
+	ctx, l.cancel = context.WithCancel(s.ctx)
 	want := map[string]any{"toolsListChanged": true, "promptsListChanged": true, "resourcesListChanged": true}
 	if len(uris) > 0 {
 		all := make([]string, 0, len(uris))
@@ -454,11 +454,11 @@ func (y *legacySession) listen(uris map[string]bool) *activeListen {
 		}
 		want["resourceSubscriptions"] = all
 	}
-	m, err := y.withMeta(protocol.Request(`"lmosd-listen"`, protocol.Listen, map[string]any{"notifications": want}))
+	m, err := s.withMeta(protocol.Request(`"lmosd-listen"`, protocol.Listen, map[string]any{"notifications": want}))
 	if err == nil {
-		err = y.b.start(func() {
+		err = s.b.start(func() {
 			defer close(l.over)
-			_, _ = y.b.Call(ctx, m, func(n *protocol.Message) error { return l.receive(ctx, y, n) })
+			_, _ = s.b.Call(ctx, m, func(n *protocol.Message) error { return l.receive(ctx, s, n) })
 		})
 	}
 	if err != nil {
@@ -467,7 +467,7 @@ func (y *legacySession) listen(uris map[string]bool) *activeListen {
 	return l
 }
 
-func (l *activeListen) receive(ctx context.Context, y *legacySession, n *protocol.Message) error {
+func (l *activeListen) receive(ctx context.Context, s *legacySession, n *protocol.Message) error {
 	switch n.Method() {
 	case protocol.Acknowledged:
 		if l.uris != nil {
@@ -482,7 +482,7 @@ func (l *activeListen) receive(ctx context.Context, y *legacySession, n *protoco
 		if raw, _ := n.Param("_meta"); string(raw) == "{}" {
 			n = n.WithParam(nil, "_meta")
 		}
-		return y.send(ctx, n)
+		return s.send(ctx, n)
 	}
 	return nil
 }

@@ -75,16 +75,16 @@ func (e *subscriber) next() *protocol.Message {
 }
 
 // listen passes the notifications of a legacy server to the caller until it disconnects.
-func (o *legacyServer) listen(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (s *legacyServer) listen(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	want, bad := m.Filter()
 	if bad != nil {
 		return protocol.RespondError(m.ID(), bad), nil
 	}
-	u, err := o.shared(ctx, capabilities(m))
+	u, err := s.shared(ctx, capabilities(m))
 	if err != nil {
 		return nil, err
 	}
-	defer o.b.leave(u.sharedConn)
+	defer s.b.leave(u.sharedConn)
 	want = u.can(want)
 	e := newSubscriber(want)
 	u.attach(e, true) // before the request to the server: later changes are not missed
@@ -184,17 +184,17 @@ func (u *upstream) unsubscribe(uris []string) {
 	if len(uris) == 0 {
 		return
 	}
-	_ = u.o.b.start(func() {
+	_ = u.legacy.b.start(func() {
 		select {
 		case u.subscribing <- struct{}{}:
 			defer func() { <-u.subscribing }()
-		case <-u.o.b.ctx.Done():
+		case <-u.legacy.b.ctx.Done():
 			return
 		}
 		for _, uri := range uris {
 			if u.uris[uri]--; u.uris[uri] == 0 {
 				delete(u.uris, uri)
-				u.ask(u.o.b.ctx, protocol.Unsubscribe, uri)
+				u.ask(u.legacy.b.ctx, protocol.Unsubscribe, uri)
 			}
 		}
 	})

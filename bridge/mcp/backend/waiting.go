@@ -54,19 +54,19 @@ type run struct {
 }
 
 // begin starts a run in a reserved upstream, and releases the upstream at its end.
-func (o *legacyServer) begin(ctx context.Context, u *upstream, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (s *legacyServer) begin(ctx context.Context, u *upstream, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	r := &run{up: u, caller: protocol.CallerOf(ctx), user: protocol.UserOf(ctx), level: levelOf(m), notes: make(chan *protocol.Message, maxNotes),
 		done: make(chan struct{}), waiting: map[string]*protocol.Message{}}
 	u.verbose(ctx, r.level)
 	var running context.Context
-	running, r.cancel = context.WithCancel(o.b.ctx)
+	running, r.cancel = context.WithCancel(s.b.ctx)
 	u.enter(r)
 	end := func() {
 		u.exit(r)
 		r.cancel()
-		o.b.leave(u.sharedConn)
+		s.b.leave(u.sharedConn)
 	}
-	err := o.b.start(func() {
+	err := s.b.start(func() {
 		defer close(r.done)
 		defer end()
 		r.resp, r.err = u.Call(running, toLegacy(m), func(n *protocol.Message) error { r.add(n); return nil })
@@ -75,7 +75,7 @@ func (o *legacyServer) begin(ctx context.Context, u *upstream, m *protocol.Messa
 		end()
 		return nil, err
 	}
-	return o.follow(ctx, r, m, notify)
+	return s.follow(ctx, r, m, notify)
 }
 
 // add queues a message of the server.
@@ -120,14 +120,14 @@ func (r *run) abandon() {
 }
 
 // follow passes on the messages of the server until the response or an input request.
-func (o *legacyServer) follow(ctx context.Context, r *run, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (s *legacyServer) follow(ctx context.Context, r *run, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	for {
 		select {
 		case n := <-r.notes:
 			if r.took(n).IsRequest() {
 				asked := r.gather(n)
 				if !r.ended() {
-					return o.suspend(r, m, asked)
+					return s.suspend(r, m, asked)
 				}
 				r.pass(asked)
 				continue
@@ -149,7 +149,7 @@ func (o *legacyServer) follow(ctx context.Context, r *run, m *protocol.Message, 
 				}
 			}
 			if r.err != nil {
-				return nil, o.b.broken(ctx, r.err)
+				return nil, s.b.broken(ctx, r.err)
 			}
 			return toModern(m, r.resp.WithID(m.ID())), nil
 		case <-ctx.Done():
@@ -211,17 +211,17 @@ func (r *run) gather(first *protocol.Message) (asked []*protocol.Message) {
 }
 
 // suspend suspends the run and returns its pending input requests to the caller.
-func (o *legacyServer) suspend(r *run, m *protocol.Message, asked []*protocol.Message) (*protocol.Message, error) {
+func (s *legacyServer) suspend(r *run, m *protocol.Message, asked []*protocol.Message) (*protocol.Message, error) {
 	r.up.pause(r, true)
 	id := rand.Text()
-	if !o.keep(id, r) {
+	if !s.keep(id, r) {
 		for _, one := range asked {
 			r.up.decline(one)
 		}
 		r.abandon()
 		return nil, overloaded("too many requests are waiting for input")
 	}
-	state := o.sealer.Seal(bindingOf(r.caller, m), suspendTimeout, id)
+	state := s.sealer.Seal(bindingOf(r.caller, m), suspendTimeout, id)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, one := range asked {
@@ -249,21 +249,21 @@ func bindingOf(caller string, m *protocol.Message) opaque.For {
 }
 
 // keep registers a suspended run within the bounds.
-func (o *legacyServer) keep(id string, r *run) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (s *legacyServer) keep(id string, r *run) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	own := 0
-	for _, one := range o.suspended {
+	for _, one := range s.suspended {
 		if one.caller == r.caller {
 			own++
 		}
 	}
-	if len(o.suspended) >= maxSuspended || own >= maxSuspendedEach || o.b.ctx.Err() != nil {
+	if len(s.suspended) >= maxSuspended || own >= maxSuspendedEach || s.b.ctx.Err() != nil {
 		return false
 	}
-	o.suspended[id] = r
+	s.suspended[id] = r
 	r.expiry = time.AfterFunc(suspendTimeout, func() {
-		if o.takeSuspended(id) != nil {
+		if s.takeSuspended(id) != nil {
 			r.abandon()
 		}
 	})
@@ -271,41 +271,41 @@ func (o *legacyServer) keep(id string, r *run) bool {
 }
 
 // takeSuspended removes and returns a suspended run; nil if there is none.
-func (o *legacyServer) takeSuspended(id string) *run {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	r := o.suspended[id]
+func (s *legacyServer) takeSuspended(id string) *run {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.suspended[id]
 	if r != nil {
-		delete(o.suspended, id)
+		delete(s.suspended, id)
 		r.expiry.Stop()
 	}
 	return r
 }
 
 // forget removes all suspended runs; their upstreams end with the backend.
-func (o *legacyServer) forget() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for id, r := range o.suspended {
-		delete(o.suspended, id)
+func (s *legacyServer) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, r := range s.suspended {
+		delete(s.suspended, id)
 		r.expiry.Stop()
 	}
 }
 
 // resume passes the responses of the caller to the server and continues the run. A requestState is valid once, for a limited time, for
 // the same request of the same caller, and in this process only.
-func (o *legacyServer) resume(ctx context.Context, m *protocol.Message, state string, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (s *legacyServer) resume(ctx context.Context, m *protocol.Message, state string, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	var id string
-	if err := o.sealer.Open(bindingOf(protocol.CallerOf(ctx), m), state, &id); err != nil {
+	if err := s.sealer.Open(bindingOf(protocol.CallerOf(ctx), m), state, &id); err != nil {
 		return protocol.RespondError(m.ID(), protocol.StateError(err)), nil
 	}
-	r := o.takeSuspended(id)
+	r := s.takeSuspended(id)
 	if r == nil {
 		return protocol.RespondError(m.ID(), protocol.UsedStateError()), nil
 	}
 	answers, bad := inputs(m)
 	if bad != nil {
-		if !o.keep(id, r) {
+		if !s.keep(id, r) {
 			r.abandon()
 		}
 		return protocol.RespondError(m.ID(), bad), nil
@@ -314,12 +314,12 @@ func (o *legacyServer) resume(ctx context.Context, m *protocol.Message, state st
 	missing, err := r.answer(ctx, answers)
 	if err != nil {
 		r.abandon()
-		return nil, o.b.broken(ctx, err)
+		return nil, s.b.broken(ctx, err)
 	}
 	if missing {
-		return o.suspend(r, m, nil)
+		return s.suspend(r, m, nil)
 	}
-	return o.follow(ctx, r, m, notify)
+	return s.follow(ctx, r, m, notify)
 }
 
 // answer sends the responses of the caller to the server and reports whether more are missing. Unknown keys are ignored. It holds no lock

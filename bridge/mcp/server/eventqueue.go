@@ -41,7 +41,7 @@ type event struct {
 }
 
 // id returns the event id, with which a client resumes the stream after e.
-func (e event) id(o *eventQueue) string { return fmt.Sprintf("%d-%d", o.number, e.n) }
+func (e event) id(q *eventQueue) string { return fmt.Sprintf("%d-%d", q.number, e.n) }
 
 func newEventQueue(number int) *eventQueue {
 	return &eventQueue{number: number, sent: -1, last: -1, changed: make(chan struct{})}
@@ -49,105 +49,105 @@ func newEventQueue(number int) *eventQueue {
 
 // add adds a message. Beyond maxReplayBytes it drops messages that were sent, and those of the stream of no request while it has no
 // reader: clients need not open that stream.
-func (o *eventQueue) add(m *protocol.Message) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.closed {
+func (q *eventQueue) add(m *protocol.Message) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
 		return // the request has ended
 	}
-	o.last++
-	o.events = append(o.events, event{o.last, m})
-	o.size += len(m.Bytes())
-	for o.size > maxReplayBytes && len(o.events) > 1 && (o.events[0].n <= o.sent || o.number == 0 && o.reader == nil) {
-		o.size -= len(o.events[0].m.Bytes())
-		o.events[0], o.events = event{}, o.events[1:]
+	q.last++
+	q.events = append(q.events, event{q.last, m})
+	q.size += len(m.Bytes())
+	for q.size > maxReplayBytes && len(q.events) > 1 && (q.events[0].n <= q.sent || q.number == 0 && q.reader == nil) {
+		q.size -= len(q.events[0].m.Bytes())
+		q.events[0], q.events = event{}, q.events[1:]
 	}
-	o.closed = o.final
-	o.signalLocked()
+	q.closed = q.final
+	q.signalLocked()
 }
 
-func (o *eventQueue) bytes() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.size
+func (q *eventQueue) bytes() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.size
 }
 
-func (o *eventQueue) signalLocked() {
-	close(o.changed)
-	o.changed = make(chan struct{})
+func (q *eventQueue) signalLocked() {
+	close(q.changed)
+	q.changed = make(chan struct{})
 }
 
 // finish marks the next message as the last.
-func (o *eventQueue) finish() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.final = true
+func (q *eventQueue) finish() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.final = true
 }
 
 // end closes the queue.
-func (o *eventQueue) end() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.closed {
-		o.closed = true
-		o.signalLocked()
+func (q *eventQueue) end() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.closed {
+		q.closed = true
+		q.signalLocked()
 	}
 }
 
-func (o *eventQueue) ended() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.closed
+func (q *eventQueue) ended() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.closed
 }
 
 // attach makes the caller the reader of the queue. The returned channel is closed when another reader takes over.
-func (o *eventQueue) attach() chan struct{} {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.reader != nil {
-		close(o.reader)
+func (q *eventQueue) attach() chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.reader != nil {
+		close(q.reader)
 	}
-	o.reader = make(chan struct{})
-	return o.reader
+	q.reader = make(chan struct{})
+	return q.reader
 }
 
-func (o *eventQueue) detach(reader chan struct{}) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.reader == reader {
-		o.reader = nil
+func (q *eventQueue) detach(reader chan struct{}) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.reader == reader {
+		q.reader = nil
 	}
 }
 
 // hasReader reports whether the queue has a reader.
-func (o *eventQueue) hasReader() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.reader != nil
+func (q *eventQueue) hasReader() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.reader != nil
 }
 
 // lastSent returns the number of the latest event that was sent.
-func (o *eventQueue) lastSent() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.sent
+func (q *eventQueue) lastSent() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.sent
 }
 
 // after returns the events after n, marks them as sent, and reports whether the queue is complete. The channel is closed when the queue
 // changes. A replaced reader gets no events.
-func (o *eventQueue) after(reader chan struct{}, n int) (events []event, done bool, changed <-chan struct{}) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.reader != reader {
-		return nil, false, o.changed
+func (q *eventQueue) after(reader chan struct{}, n int) (events []event, done bool, changed <-chan struct{}) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.reader != reader {
+		return nil, false, q.changed
 	}
-	for _, e := range o.events {
+	for _, e := range q.events {
 		if e.n > n {
 			events = append(events, e)
 		}
 	}
-	o.sent = max(o.sent, o.last)
-	return events, o.closed, o.changed
+	q.sent = max(q.sent, q.last)
+	return events, q.closed, q.changed
 }
 
 // resume returns the queue and the event number of an event id; nil if the session no longer has the queue.
@@ -160,9 +160,9 @@ func (s *session) resume(id string) (*eventQueue, int) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, o := range s.queues {
-		if o.number == stream {
-			return o, n
+	for _, q := range s.queues {
+		if q.number == stream {
+			return q, n
 		}
 	}
 	return nil, 0

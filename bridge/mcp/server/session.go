@@ -187,8 +187,8 @@ func (s *session) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.idle.Stop()
-	for _, o := range s.queues {
-		o.end()
+	for _, q := range s.queues {
+		q.end()
 	}
 }
 
@@ -232,7 +232,7 @@ func (s *session) forward(w http.ResponseWriter, r *http.Request, m *protocol.Me
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}
-	o, e := s.newQueue(m)
+	q, e := s.newQueue(m)
 	if e != nil {
 		respondError(w, http.StatusBadRequest, m.ID(), e)
 		return
@@ -240,7 +240,7 @@ func (s *session) forward(w http.ResponseWriter, r *http.Request, m *protocol.Me
 	if err := s.conn.Write(r.Context(), m); err != nil {
 		s.enqueue(protocol.RespondError(m.ID(), protocol.FromError(err)))
 	}
-	s.respond(w, r, m, o)
+	s.respond(w, r, m, q)
 }
 
 // maxQueues bounds the streams of a session. Beyond it the oldest ended stream is removed.
@@ -256,11 +256,11 @@ func (s *session) newQueue(m *protocol.Message) (*eventQueue, *protocol.Error) {
 	if len(s.queues) >= maxQueues && !s.dropLocked() {
 		return nil, protocol.Errorf(protocol.InvalidRequest, "the session already has %d pending requests", maxQueues)
 	}
-	o := newEventQueue(s.queues[len(s.queues)-1].number + 1)
-	o.request, o.token = m.ID(), m.ProgressToken()
-	s.queues = append(s.queues, o)
-	s.open[m.ID()] = o
-	return o, nil
+	q := newEventQueue(s.queues[len(s.queues)-1].number + 1)
+	q.request, q.token = m.ID(), m.ProgressToken()
+	s.queues = append(s.queues, q)
+	s.open[m.ID()] = q
+	return q, nil
 }
 
 // dropLocked removes the queue of the oldest ended request, and reports whether there was one.
@@ -278,9 +278,9 @@ func (s *session) cancelled(m *protocol.Message) {
 	id := protocol.IDOf(raw)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o := s.open[id]; o != nil {
+	if q := s.open[id]; q != nil {
 		delete(s.open, id)
-		o.end()
+		q.end()
 	}
 }
 
@@ -292,13 +292,13 @@ var errShutdown = interact.Errorf(interact.ShuttingDown, "try again later", "the
 func (s *session) enqueue(m *protocol.Message) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o := s.queueLocked(m); o != nil {
-		o.add(m)
+	if q := s.queueLocked(m); q != nil {
+		q.add(m)
 	}
 	for {
 		size := 0
-		for _, o := range s.queues {
-			size += o.bytes()
+		for _, q := range s.queues {
+			size += q.bytes()
 		}
 		if size <= maxReplayBytes {
 			return true
@@ -315,21 +315,21 @@ func (s *session) enqueue(m *protocol.Message) bool {
 func (s *session) queueLocked(m *protocol.Message) *eventQueue {
 	common := s.queues[0]
 	if m.IsResponse() {
-		o := s.open[m.ID()]
-		if o != nil {
+		q := s.open[m.ID()]
+		if q != nil {
 			delete(s.open, m.ID())
-			o.finish()
+			q.finish()
 		}
-		return o
+		return q
 	}
 	var latest *eventQueue
 	token := m.ProgressToken()
-	for _, o := range s.open {
-		if token != nil && string(o.token) == string(token) {
-			return o
+	for _, q := range s.open {
+		if token != nil && string(q.token) == string(token) {
+			return q
 		}
-		if latest == nil || o.hasReader() && !latest.hasReader() || o.hasReader() == latest.hasReader() && o.number > latest.number {
-			latest = o
+		if latest == nil || q.hasReader() && !latest.hasReader() || q.hasReader() == latest.hasReader() && q.number > latest.number {
+			latest = q
 		}
 	}
 	switch {
@@ -345,27 +345,27 @@ func (s *session) queueLocked(m *protocol.Message) *eventQueue {
 var isUnrelated = map[string]bool{protocol.ToolsChanged: true, protocol.PromptsChanged: true, protocol.ResourcesChanged: true, protocol.ResourceUpdated: true}
 
 // respond sends the messages of a request to the client: a response alone as JSON, otherwise a stream.
-func (s *session) respond(w http.ResponseWriter, r *http.Request, m *protocol.Message, o *eventQueue) {
+func (s *session) respond(w http.ResponseWriter, r *http.Request, m *protocol.Message, q *eventQueue) {
 	out := newStream(w, r)
-	if !s.follow(&out, o, o.attach(), -1) && !out.Started() {
+	if !s.follow(&out, q, q.attach(), -1) && !out.Started() {
 		respondError(w, http.StatusOK, m.ID(), protocol.Errorf(protocol.InternalError, "no response: the request was cancelled, or its session ended"))
 	}
 }
 
 // follow sends the events of q after event n, until q or the HTTP request ends, or another reader takes over. It reports whether anything
 // was sent.
-func (s *session) follow(out *stream, o *eventQueue, reader chan struct{}, n int) (sent bool) {
-	defer o.detach(reader)
+func (s *session) follow(out *stream, q *eventQueue, reader chan struct{}, n int) (sent bool) {
+	defer q.detach(reader)
 	alive := time.NewTicker(keepAlive)
 	defer alive.Stop()
 	for {
-		events, done, changed := o.after(reader, n)
-		if !out.Started() && n < 0 && done && len(events) == 1 && o.number > 0 {
+		events, done, changed := q.after(reader, n)
+		if !out.Started() && n < 0 && done && len(events) == 1 && q.number > 0 {
 			writeJSON(out.w, http.StatusOK, events[0].m)
 			return true
 		}
 		for _, e := range events {
-			out.send(e.id(o), e.m)
+			out.send(e.id(q), e.m)
 			sent, n = true, e.n
 		}
 		if done {
@@ -378,8 +378,8 @@ func (s *session) follow(out *stream, o *eventQueue, reader chan struct{}, n int
 		case <-alive.C:
 			_ = out.Comment("") // a failed write has ended the context of the request
 		case <-out.r.Context().Done():
-			if o.request != "" { // the client has disconnected, and this write has no effect, or the node shuts down
-				out.last(protocol.RespondError(o.request, protocol.FromError(errShutdown)))
+			if q.request != "" { // the client has disconnected, and this write has no effect, or the node shuts down
+				out.last(protocol.RespondError(q.request, protocol.FromError(errShutdown)))
 				sent = true
 			}
 			return sent
@@ -405,18 +405,18 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.leave()
 	s.mu.Lock()
-	o := s.queues[0]
+	q := s.queues[0]
 	s.mu.Unlock()
-	n := o.lastSent()
+	n := q.lastSent()
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
-		if o, n = s.resume(last); o == nil {
+		if q, n = s.resume(last); q == nil {
 			http.Error(w, "no events after "+interact.Clip(last, 64)+": the session no longer has them", http.StatusNotFound)
 			return
 		}
 	}
-	out, reader := newStream(w, r), o.attach() // attached before the header is sent: later messages go to this stream
+	out, reader := newStream(w, r), q.attach() // attached before the header is sent: later messages go to this stream
 	_ = out.Begin()                            // as in send
-	s.follow(&out, o, reader, n)
+	s.follow(&out, q, reader, n)
 }
 
 // delete ends a session.
