@@ -47,7 +47,8 @@ func ListMoreTools(ctx context.Context, invoke func(ctx context.Context, input [
 		}
 		var page ToolPage
 		if err := json.Unmarshal(output, &page); err != nil {
-			return nil, &interact.Error{Code: interact.AgentFailed, Title: "invalid list of tools", Hint: "report it to the operator of its host", Err: err}
+			return nil, &interact.Error{Code: interact.AgentFailed, Title: "invalid list of tools", Err: err,
+				Hint: "report it to the operator of its host"}
 		}
 		if all = append(all, page.Tools...); page.Next == nil || len(all) >= maxMore {
 			return all[:min(len(all), maxMore)], nil

@@ -173,7 +173,8 @@ func send(ctx context.Context, closed <-chan struct{}, to chan<- []byte, p []byt
 // Accept serves the invocation m of a tunnel: serve reads the request stream and writes the output. The tunnel ends when serve
 // returns. When the consumer disconnects, ctx ends, and Read and Write return an error, as they do after Close. The goroutine that
 // reads the request stream ends with the first chunk after the end of the tunnel.
-func Accept(ctx context.Context, m *interact.Message, serve func(context.Context, io.ReadWriteCloser) error) iter.Seq2[*interact.Message, error] {
+func Accept(ctx context.Context, m *interact.Message,
+	serve func(context.Context, io.ReadWriteCloser) error) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		if m.Chunks == nil {
 			yield(nil, interact.Errorf(interact.Invalid, "tunnels are for clients of the protocol that they carry; call the other actions",

@@ -315,7 +315,7 @@ type filteredServer struct {
 }
 
 // Call implements [protocol.Server].
-func (g *filteredServer) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (g *filteredServer) Call(ctx context.Context, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
 	if err := g.approvals.authorize(ctx, m); err != nil {
 		return nil, err
 	}

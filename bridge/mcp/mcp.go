@@ -89,14 +89,16 @@ func shortName(target string) string {
 }
 
 // imported returns the agent of a server. The target is its name if it has none.
-func imported(ctx context.Context, target string, o bridge.Import, to backend.Options, approved *approvals, from *source) (*bridge.Agent, error) {
+func imported(ctx context.Context, target string, o bridge.Import, to backend.Options, approved *approvals,
+	from *source) (*bridge.Agent, error) {
 	to.Dial = from.dial
 	back := backend.New(to)
 	closing := func() {
 		back.Close()
 		from.close()
 	}
-	s := &server{Server: &filteredServer{back, approved}, back: back, approvals: approved, source: from, self: protocol.Self(to.Version), log: approved.log}
+	s := &server{Server: &filteredServer{back, approved}, back: back, approvals: approved, source: from, self: protocol.Self(to.Version),
+		log: approved.log}
 	draft, warnings, err := s.describe(ctx, target, o)
 	if err != nil {
 		closing()

@@ -96,7 +96,7 @@ func (s *server) request(ctx context.Context, method string, params map[string]a
 // send sends a request for the consumer of m with the given client capabilities. Notifications of the server go to notify, which may be
 // nil.
 func (s *server) send(ctx context.Context, method string, params map[string]any, m *interact.Message, capabilities map[string]any,
-	notify func(*protocol.Message) error) (*protocol.Message, error) {
+	notify protocol.Notify) (*protocol.Message, error) {
 	if info := s.info.Load(); info != nil && !info.Modern {
 		capabilities = commonCapabilities // the same for all requests: then the node needs only one process
 	}
@@ -111,7 +111,7 @@ func (s *server) send(ctx context.Context, method string, params map[string]any,
 	if notify != nil {
 		meta["progressToken"] = 1 // the connection replaces it
 	} else {
-		notify = func(*protocol.Message) error { return nil }
+		notify = protocol.Ignore
 	}
 	params["_meta"] = meta
 	q := protocol.Request("1", method, params)

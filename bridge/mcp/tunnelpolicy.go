@@ -120,7 +120,7 @@ func (g *tunnelPolicy) relay(ctx context.Context, m *interact.Message, client, s
 				if r == nil {
 					continue
 				}
-				r, err = protocol.RespondError(r.ID(), protocol.Errorf(protocol.InternalError, "malformed response of the server: %s", bad.Message)), nil
+				r, err = protocol.RespondMalformed(r.ID(), bad), nil
 			}
 			if err != nil || client.Write(ctx, r) != nil {
 				return
@@ -131,10 +131,8 @@ func (g *tunnelPolicy) relay(ctx context.Context, m *interact.Message, client, s
 		q, err := client.Read(ctx)
 		bad := (*protocol.Error)(nil)
 		switch {
-		case errors.As(err, &bad) && q != nil:
-			err = client.Write(ctx, protocol.RespondError(q.ID(), bad))
 		case errors.As(err, &bad):
-			err = client.Write(ctx, protocol.RespondError("", bad))
+			err = client.Write(ctx, protocol.RespondError(protocol.IDOfInvalid(q), bad))
 		case err == nil:
 			err = g.pass(ctx, m, q, client, server)
 		}

@@ -78,7 +78,7 @@ func (h *Handler) withSessions(name string, m statelessServer) *endpoint {
 
 // A statelessServer handles requests of 2026-07-28.
 type statelessServer interface {
-	Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error)
+	Call(ctx context.Context, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error)
 	close()
 }
 
@@ -95,7 +95,7 @@ func (d *sessionServer) Session(ctx context.Context) (protocol.Conn, error) {
 // statelessOnly adapts a stateless server to [protocol.Server], for package backend. The user of a session is its caller.
 type statelessOnly struct{ statelessServer }
 
-func (l statelessOnly) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (l statelessOnly) Call(ctx context.Context, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
 	user := protocol.UserOf(ctx)
 	return l.statelessServer.Call(did.WithPrincipal(protocol.WithCaller(ctx, user), principalOf(user)), m, notify)
 }

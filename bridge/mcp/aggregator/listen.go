@@ -64,7 +64,7 @@ func (l *listener) send(n *protocol.Message) {
 }
 
 // run acknowledges the subscription and sends its messages until the client disconnects or end is closed.
-func (l *listener) run(notify func(*protocol.Message) error, acknowledged protocol.Filter, end <-chan struct{}) (*protocol.Message, error) {
+func (l *listener) run(notify protocol.Notify, acknowledged protocol.Filter, end <-chan struct{}) (*protocol.Message, error) {
 	defer l.work.Wait()
 	defer l.cancel()
 	if err := notify(l.m.Acknowledgment(acknowledged)); err != nil {
@@ -93,7 +93,7 @@ const (
 var errListens = interact.Errorf(interact.Overloaded, "end a subscription", "too many subscriptions of this caller or of all callers")
 
 // listen handles subscriptions/listen.
-func (t *thing) listen(ctx context.Context, o *features.Features, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (t *thing) listen(ctx context.Context, o *features.Features, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
 	want, e := filterOf(m)
 	if e != nil {
 		return protocol.RespondError(m.ID(), e), nil

@@ -62,7 +62,7 @@ func list(ctx context.Context, s protocol.Server) (all []json.RawMessage, err er
 	params := map[string]any{"_meta": map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: struct{}{}}}
 	size := 0
 	for range maxLivePages {
-		r, err := s.Call(ctx, protocol.Request(`"lmosd-list"`, protocol.ListTools, params), func(*protocol.Message) error { return nil })
+		r, err := s.Call(ctx, protocol.Request(`"lmosd-list"`, protocol.ListTools, params), protocol.Ignore)
 		if err != nil {
 			return nil, err
 		}

@@ -23,7 +23,8 @@ var ownTools = []features.Tool{
 		Description: "Calls a tool of an agent of the mesh, as mesh_describe lists it.",
 		Input: json.RawMessage(`{"type":"object","properties":{"thing":{"type":"string","description":"the agent, as mesh_search names it"},` +
 			`"tool":{"type":"string","description":"the tool, as mesh_describe names it"},` +
-			`"arguments":{"type":"object","description":"an object that matches its inputSchema"}},"required":["thing","tool"],"additionalProperties":false}`)},
+			`"arguments":{"type":"object","description":"an object that matches its inputSchema"}},` +
+			`"required":["thing","tool"],"additionalProperties":false}`)},
 	{Name: "mesh_describe", Title: "Describe an agent",
 		Description: "Lists the tools, resources and prompts of an agent of the mesh, with the schemas of their input.",
 		Annotations: &features.Hints{ReadOnly: true},
@@ -36,7 +37,8 @@ var ownTools = []features.Tool{
 			`"uri":{"type":"string","description":"the resource, as mesh_describe names it: its URI, or the name of a property"}},` +
 			`"required":["thing","uri"],"additionalProperties":false}`)},
 	{Name: "mesh_search", Title: "Search the mesh",
-		Description: "Finds agents and tools of the mesh by what they can do. Returns the number of matches; nextCursor, if present, requests the next page.",
+		Description: "Finds agents and tools of the mesh by what they can do. Returns the number of matches; nextCursor, if present, " +
+			"requests the next page.",
 		Annotations: &features.Hints{ReadOnly: true},
 		Input: json.RawMessage(`{"type":"object","properties":{"query":{"type":"string","description":"the task, in natural language"},` +
 			`"limit":{"type":"integer","minimum":1,"maximum":20,"default":10},` +
@@ -68,7 +70,7 @@ func (s *mesh) headers(tool string) []protocol.Param {
 }
 
 // Call implements [statelessServer].
-func (s *mesh) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (s *mesh) Call(ctx context.Context, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
 	switch m.Method() {
 	case protocol.Discover:
 		self := protocol.Self(s.h.o.Version)
@@ -108,7 +110,7 @@ func (s *mesh) Call(ctx context.Context, m *protocol.Message, notify func(*proto
 }
 
 // forward sends a request to a Thing.
-func (s *mesh) forward(ctx context.Context, ref string, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (s *mesh) forward(ctx context.Context, ref string, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
 	f, leave, err := s.h.enter(ctx, ref)
 	if err != nil {
 		return nil, err
@@ -126,7 +128,7 @@ func (s *mesh) forward(ctx context.Context, ref string, m *protocol.Message, not
 }
 
 // forwardOrError is forward with an error response instead of an error.
-func (s *mesh) forwardOrError(ctx context.Context, ref string, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (s *mesh) forwardOrError(ctx context.Context, ref string, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
 	r, err := s.forward(ctx, ref, m, notify)
 	if err != nil && ctx.Err() == nil {
 		return protocol.RespondError(m.ID(), targetError(err)), nil
@@ -135,7 +137,7 @@ func (s *mesh) forwardOrError(ctx context.Context, ref string, m *protocol.Messa
 }
 
 // callTool handles tools/call. An unreachable Thing affects only its own tools.
-func (s *mesh) callTool(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (s *mesh) callTool(ctx context.Context, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
 	var r *protocol.Message
 	var err error
 	switch name := m.Text("name"); name {
@@ -169,7 +171,7 @@ func argument(m *protocol.Message, name string) (string, error) {
 }
 
 // callOther implements mesh_call.
-func (s *mesh) callOther(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (s *mesh) callOther(ctx context.Context, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
 	thing, err := argument(m, "thing")
 	if err != nil {
 		return nil, err
@@ -230,7 +232,7 @@ func (s *mesh) toolOf(d *td.Description, name string) (string, error) {
 }
 
 // readOther implements mesh_read.
-func (s *mesh) readOther(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (s *mesh) readOther(ctx context.Context, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
 	thing, err := argument(m, "thing")
 	if err != nil {
 		return nil, err
@@ -260,7 +262,7 @@ func (s *mesh) readOther(ctx context.Context, m *protocol.Message, notify func(*
 }
 
 // readResource handles resources/read.
-func (s *mesh) readResource(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (s *mesh) readResource(ctx context.Context, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
 	uri := m.Text("uri")
 	ref, inner, ok := s.pinned.view(ctx).thingOf(uri)
 	if !ok {
@@ -290,7 +292,7 @@ func withURIPrefix(r *protocol.Message, prefix string) *protocol.Message {
 }
 
 // complete forwards completion/complete to the server with the prompt or template.
-func (s *mesh) complete(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (s *mesh) complete(ctx context.Context, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
 	v := s.pinned.view(ctx)
 	if p, ok := v.byPrompt[m.Text("ref", "name")]; ok {
 		return s.forwardOrError(ctx, p.ref, m.WithParam(written(p.name), "ref", "name"), notify)
@@ -315,7 +317,7 @@ type foreignTask struct {
 }
 
 // task forwards a request about a task.
-func (s *mesh) task(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (s *mesh) task(ctx context.Context, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
 	if e := features.NeedTasks(m); e != nil {
 		return protocol.RespondError(m.ID(), e), nil
 	}

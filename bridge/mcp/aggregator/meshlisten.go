@@ -26,7 +26,7 @@ type thingFilter struct {
 }
 
 // listen handles subscriptions/listen. The mesh reports changes of lists; Things report changes of resources and tasks.
-func (s *mesh) listen(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (s *mesh) listen(ctx context.Context, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
 	want, e := filterOf(m)
 	if e != nil {
 		return protocol.RespondError(m.ID(), e), nil

@@ -32,7 +32,7 @@ func targetError(err error) *protocol.Error {
 // A failingServer responds to each request with an error.
 type failingServer struct{ err *protocol.Error }
 
-func (s failingServer) Call(_ context.Context, m *protocol.Message, _ func(*protocol.Message) error) (*protocol.Message, error) {
+func (s failingServer) Call(_ context.Context, m *protocol.Message, _ protocol.Notify) (*protocol.Message, error) {
 	return protocol.RespondError(m.ID(), s.err), nil
 }
 

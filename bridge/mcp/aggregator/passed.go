@@ -27,7 +27,7 @@ type remoteServer struct {
 func (p *remoteServer) close() { p.back.Close() }
 
 // Call implements [statelessServer].
-func (p *remoteServer) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (p *remoteServer) Call(ctx context.Context, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
 	if m.Method() == protocol.Listen {
 		return p.listen(ctx, m, notify, false)
 	}
@@ -55,7 +55,7 @@ func (p *remoteServer) Call(ctx context.Context, m *protocol.Message, notify fun
 type offlineServer struct{ *remoteServer }
 
 // Call implements [statelessServer].
-func (s offlineServer) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (s offlineServer) Call(ctx context.Context, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
 	switch m.Method() {
 	case protocol.Listen:
 		return s.listen(ctx, m, notify, true)
@@ -112,14 +112,14 @@ func (p *remoteServer) fromTD(ctx context.Context, o *features.Features, m *prot
 }
 
 const (
-	// backAfter is the first delay before a subscription at an unreachable host is retried. It doubles up to maxBackAfter.
-	backAfter    = time.Second
-	maxBackAfter = 30 * time.Second
+	// retryDelay is the first delay before a subscription at an unreachable host is retried. It doubles up to maxRetryDelay.
+	retryDelay    = time.Second
+	maxRetryDelay = 30 * time.Second
 )
 
 // listen handles subscriptions/listen. While the host is unreachable nothing is sent; when it is back, all is reported as changed. With
 // stale, the client has lists of the TD, and everything is reported as changed at once if the host is back already.
-func (p *remoteServer) listen(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error, stale bool) (*protocol.Message, error) {
+func (p *remoteServer) listen(ctx context.Context, m *protocol.Message, notify protocol.Notify, stale bool) (*protocol.Message, error) {
 	acknowledged := false
 	want, bad := filterOf(m)
 	r, err := p.back.Call(ctx, m, func(n *protocol.Message) error {
@@ -135,7 +135,7 @@ func (p *remoteServer) listen(ctx context.Context, m *protocol.Message, notify f
 	if err := notify(m.Acknowledgment(want)); err != nil {
 		return nil, err
 	}
-	for pauses := (backoff.Backoff{First: backAfter, Max: maxBackAfter}); !acknowledged && unavailable(r, err) != nil; {
+	for pauses := (backoff.Backoff{First: retryDelay, Max: maxRetryDelay}); !acknowledged && unavailable(r, err) != nil; {
 		select {
 		case <-time.After(pauses.Next()):
 		case <-p.h.ctx.Done():
@@ -154,8 +154,9 @@ func (p *remoteServer) listen(ctx context.Context, m *protocol.Message, notify f
 }
 
 // allChanged reports everything in the filter of the listen request m as changed.
-func allChanged(f protocol.Filter, m *protocol.Message, notify func(*protocol.Message) error) (err error) {
-	for method, wanted := range map[string]bool{protocol.ToolsChanged: f.Tools, protocol.PromptsChanged: f.Prompts, protocol.ResourcesChanged: f.Resources} {
+func allChanged(f protocol.Filter, m *protocol.Message, notify protocol.Notify) (err error) {
+	for method, wanted := range map[string]bool{protocol.ToolsChanged: f.Tools, protocol.PromptsChanged: f.Prompts,
+		protocol.ResourcesChanged: f.Resources} {
 		if wanted && err == nil {
 			err = notify(m.Notification(method, map[string]any{}))
 		}
@@ -292,7 +293,8 @@ func readUntilResponse(ctx context.Context, conn protocol.Conn, m *protocol.Mess
 			return received, nil
 		}
 	}
-	return nil, interact.Errorf(interact.AgentFailed, "the server is at fault", "the server sent too many messages before the response to initialize")
+	return nil, interact.Errorf(interact.AgentFailed, "the server is at fault",
+		"the server sent too many messages before the response to initialize")
 }
 
 func (s *startingSession) Close() error {

@@ -64,8 +64,12 @@ func (p *pin) find(ctx context.Context, h *Handler) {
 	ref := cmp.Or(p.exact, p.ref)
 	d, err := h.o.Mesh.Get(limited, ref)
 	if err != nil {
-		if code := interact.AsError(err).Code; p.features == nil || code == interact.NotFound || code == interact.Withdrawn || code == interact.Expired {
-			p.features, p.missed = nil, time.Now()
+		switch interact.AsError(err).Code {
+		case interact.NotFound, interact.Withdrawn, interact.Expired:
+			p.features = nil
+		}
+		if p.features == nil {
+			p.missed = time.Now()
 		}
 		return
 	}

@@ -167,7 +167,7 @@ func (one *run) abandon() {
 }
 
 // callTool handles tools/call.
-func (t *thing) callTool(ctx context.Context, o *features.Features, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (t *thing) callTool(ctx context.Context, o *features.Features, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
 	one, e := t.tool(ctx, o, m)
 	if e != nil {
 		return protocol.RespondError(m.ID(), e), nil
@@ -260,7 +260,7 @@ func (t *thing) answer(ctx context.Context, action, id string, answers interact.
 }
 
 // follow passes on the replies of a run until it ends, requires input, or becomes a task.
-func (one *run) follow(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error,
+func (one *run) follow(ctx context.Context, m *protocol.Message, notify protocol.Notify,
 	failed func(error) *protocol.Message) (*protocol.Message, error) {
 	if len(one.open) > 0 { // some input is still missing
 		return one.requestInput(ctx, m), nil
@@ -302,7 +302,7 @@ func (one *run) follow(ctx context.Context, m *protocol.Message, notify func(*pr
 }
 
 // handle handles one reply. A non-nil response ends the request.
-func (one *run) handle(ctx context.Context, m *protocol.Message, r *interact.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (one *run) handle(ctx context.Context, m *protocol.Message, r *interact.Message, notify protocol.Notify) (*protocol.Message, error) {
 	switch {
 	case r.Status == interact.StatusInputRequired:
 		var in interact.Inputs
@@ -344,7 +344,7 @@ func (one *run) handle(ctx context.Context, m *protocol.Message, r *interact.Mes
 }
 
 // progress sends a progress notification, unless there are too many. A textual reply is its message.
-func (one *run) progress(m *protocol.Message, r *interact.Message, notify func(*protocol.Message) error) error {
+func (one *run) progress(m *protocol.Message, r *interact.Message, notify protocol.Notify) error {
 	token := m.ProgressToken()
 	if token == nil || !one.rate.Take(protocol.ProgressLimit, 1, time.Now()) {
 		return nil
@@ -400,7 +400,7 @@ func (one *run) requestInput(ctx context.Context, m *protocol.Message) *protocol
 }
 
 // getPrompt handles prompts/get.
-func (t *thing) getPrompt(ctx context.Context, o *features.Features, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (t *thing) getPrompt(ctx context.Context, o *features.Features, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
 	p := o.Prompt(m.Text("name"))
 	if p == nil {
 		return protocol.RespondError(m.ID(), notFound("prompt", m.Text("name"))), nil

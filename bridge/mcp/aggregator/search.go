@@ -183,12 +183,14 @@ func (s *mesh) describe(ctx context.Context, m *protocol.Message) (*protocol.Mes
 		return nil, unreachable // the server may have it, but is unreachable
 	}
 	if only != "" && len(tools) == 0 {
-		return nil, interact.Errorf(interact.NoAffordance, "omit tool to list all tools", "%s has no tool %q", thing, interact.Clip(only, features.MaxName))
+		return nil, interact.Errorf(interact.NoAffordance, "omit tool to list all tools", "%s has no tool %q", thing,
+			interact.Clip(only, features.MaxName))
 	}
 	doc := map[string]any{"thing": thing, "title": d.Thing.Title, "description": d.Thing.Description, "tools": tools}
 	if only == "" {
 		resources, templates := o.Own()
-		doc["resources"], doc["prompts"] = append(append([]features.Resource{}, resources...), templates...), append([]*features.Prompt{}, o.Prompts...)
+		doc["resources"] = append(append([]features.Resource{}, resources...), templates...) // never null
+		doc["prompts"] = append([]*features.Prompt{}, o.Prompts...)
 		if len(o.Tools) > fewTools {
 			doc["note"] = "many tools: pass tool to get the schema of its input"
 		}

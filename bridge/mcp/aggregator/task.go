@@ -33,7 +33,8 @@ type taskID struct {
 func (t *thing) started(ctx context.Context, m *protocol.Message, one *run) *protocol.Message {
 	now := time.Now().UTC()
 	id := t.h.sealer.Seal(tasksOf(ctx), 0, taskID{t.ref, m.Text("name"), one.msg.Name, one.task, now})
-	return protocol.Respond(m.ID(), features.Task{Type: "task", ID: id, Status: "working", Created: now, Updated: now, Poll: pollInterval.Milliseconds()})
+	return protocol.Respond(m.ID(), features.Task{Type: "task", ID: id, Status: "working", Created: now, Updated: now,
+		Poll: pollInterval.Milliseconds()})
 }
 
 // task handles tasks/get, tasks/update and tasks/cancel.
@@ -77,7 +78,8 @@ func (t *thing) state(ctx context.Context, m *protocol.Message, token string, id
 	case err != nil:
 		return nil, nil, features.Error(err)
 	}
-	s := &features.Task{ID: token, Status: features.StateOf(r.Status, false), Created: id.Began, Updated: id.Began, Poll: pollInterval.Milliseconds()}
+	s := &features.Task{ID: token, Status: features.StateOf(r.Status, false), Created: id.Began, Updated: id.Began,
+		Poll: pollInterval.Milliseconds()}
 	if !r.Time.IsZero() {
 		s.Updated = r.Time.UTC()
 	}
@@ -131,6 +133,7 @@ func (t *thing) output(ctx context.Context, id taskID, r *interact.Message) json
 	return written(t.claimed(tool.TaskResult(parts), protocol.CallerOf(ctx)))
 }
 
+// about returns a message about the invocation behind a task.
 func (t *thing) about(ctx context.Context, kind interact.Type, id taskID) *interact.Message {
 	return &interact.Message{Type: kind, Thing: t.ref, Name: id.Action, ActionID: id.ID, ID: interact.NewID(), From: did.PrincipalOf(ctx),
 		Deadline: time.Now().Add(readTimeout)}
@@ -156,7 +159,8 @@ func (t *thing) cancelTask(ctx context.Context, id taskID, s *features.Task) *pr
 	if s.Ended() {
 		return nil
 	}
-	if _, err := interact.Call(ctx, t.h.o.Mesh, t.about(ctx, interact.CancelAction, id)); err != nil && interact.AsError(err).Code != interact.NoTask {
+	_, err := interact.Call(ctx, t.h.o.Mesh, t.about(ctx, interact.CancelAction, id))
+	if err != nil && interact.AsError(err).Code != interact.NoTask {
 		return features.Error(err)
 	}
 	return nil

@@ -64,7 +64,7 @@ func (t *thing) features(ctx context.Context) (*features.Features, error) {
 }
 
 // Call implements [statelessServer].
-func (t *thing) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (t *thing) Call(ctx context.Context, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
 	o, err := t.features(ctx)
 	if err != nil {
 		return protocol.RespondError(m.ID(), targetError(err)), nil

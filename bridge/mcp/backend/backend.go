@@ -234,7 +234,7 @@ func (b *Backend) tunnel(logs bool) (*sharedConn, error) {
 }
 
 // Call implements [protocol.Server].
-func (b *Backend) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (b *Backend) Call(ctx context.Context, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
 	m, bad := b.owners.check(ctx, m)
 	if bad != nil {
 		return protocol.RespondError(m.ID(), bad), nil
@@ -255,7 +255,7 @@ const (
 // maxTries bounds the attempts to find a live connection for a call.
 const maxTries = 3
 
-func (b *Backend) call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (b *Backend) call(ctx context.Context, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
 	if m.Method() == protocol.Listen {
 		caller := protocol.CallerOf(ctx)
 		if b.listens.Enter(caller) != ratelimit.Entered {

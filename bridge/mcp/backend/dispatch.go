@@ -94,7 +94,7 @@ func (u *upstream) verbose(ctx context.Context, level int) {
 	u.level = min(u.level, level)
 	u.mu.Unlock()
 	if more { // a server without logging returns an error, which is ignored
-		_, _ = u.Call(ctx, protocol.Request(`"lmosd"`, protocol.SetLevel, map[string]string{"level": levels[level]}), ignore)
+		_, _ = u.Call(ctx, protocol.Request(`"lmosd"`, protocol.SetLevel, map[string]string{"level": levels[level]}), protocol.Ignore)
 	}
 }
 

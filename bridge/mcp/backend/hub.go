@@ -57,7 +57,7 @@ func supported(m *protocol.Message) (want protocol.Filter, ok bool) {
 }
 
 // listen handles a listen request until the caller disconnects or the server ends it.
-func (h *hub) listen(ctx context.Context, m *protocol.Message, want protocol.Filter, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (h *hub) listen(ctx context.Context, m *protocol.Message, want protocol.Filter, notify protocol.Notify) (*protocol.Message, error) {
 	topics := h.enter(want)
 	defer h.leave(topics)
 	e := newSubscriber(want)

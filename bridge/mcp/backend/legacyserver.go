@@ -132,7 +132,7 @@ func (s *legacyServer) open(ctx context.Context, of owner) (*upstream, error) {
 	limited, cancel := context.WithTimeout(ctx, s.b.o.Start)
 	defer cancel()
 	r, err := u.Call(limited, protocol.Request(initializeID, protocol.Initialize, map[string]any{
-		"protocolVersion": protocol.Legacy, "capabilities": json.RawMessage(of.caps), "clientInfo": protocol.Self(s.b.o.Version)}), ignore)
+		"protocolVersion": protocol.Legacy, "capabilities": json.RawMessage(of.caps), "clientInfo": protocol.Self(s.b.o.Version)}), protocol.Ignore)
 	if err == nil && r.Error() != nil {
 		err = r.Error()
 	}
@@ -186,8 +186,6 @@ func (s *legacyServer) room(of owner) error {
 	}
 	return idle.Close()
 }
-
-func ignore(*protocol.Message) error { return nil }
 
 // take handles a message that belongs to no call. It must not block: its own responses are sent in other goroutines.
 func (u *upstream) take(m *protocol.Message) {
@@ -270,7 +268,7 @@ func (s *legacyServer) reserved(of owner) *upstream {
 }
 
 // call handles a stateless request.
-func (s *legacyServer) call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (s *legacyServer) call(ctx context.Context, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
 	switch m.Method() {
 	case protocol.Discover:
 		u, err := s.shared(ctx, capabilities(m))

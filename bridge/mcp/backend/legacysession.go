@@ -36,16 +36,16 @@ type legacySession struct {
 	ctx           context.Context
 	cancel        context.CancelFunc
 	out           chan *protocol.Message // to the client
-	room          chan struct{}
-	subscriptions chan subscription // to runListen
+	room          chan struct{}          // holds a token per pending request
+	subscriptions chan subscription      // to runListen
 
 	mu        sync.Mutex
 	meta      map[string]json.RawMessage // of each request: capabilities and clientInfo of the client
 	level     string
 	calls     map[protocol.ID]context.CancelFunc
 	pending   map[protocol.ID]chan *protocol.Message // pending requests to the client, by their id
-	last      int
-	listening bool // runListen is running
+	last      int                                    // number in the latest id of a request to the client
+	listening bool                                   // runListen is running
 }
 
 // A subscription is a request to subscribe to a resource or unsubscribe. done receives whether it is subscribed.
@@ -57,8 +57,9 @@ type subscription struct {
 
 // legacySession starts a session. It ends with ctx and with the backend.
 func (b *Backend) legacySession(ctx context.Context, info *Info) protocol.Conn {
-	s := &legacySession{b: b, info: info, out: make(chan *protocol.Message), room: make(chan struct{}, maxPending), subscriptions: make(chan subscription),
-		meta: map[string]json.RawMessage{}, calls: map[protocol.ID]context.CancelFunc{}, pending: map[protocol.ID]chan *protocol.Message{}}
+	s := &legacySession{b: b, info: info, out: make(chan *protocol.Message), room: make(chan struct{}, maxPending),
+		subscriptions: make(chan subscription), meta: map[string]json.RawMessage{}, calls: map[protocol.ID]context.CancelFunc{},
+		pending: map[protocol.ID]chan *protocol.Message{}}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	forget := context.AfterFunc(b.ctx, s.cancel)
 	context.AfterFunc(s.ctx, func() { forget() })

@@ -75,7 +75,7 @@ func (e *subscriber) next() *protocol.Message {
 }
 
 // listen passes the notifications of a legacy server to the caller until it disconnects.
-func (s *legacyServer) listen(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (s *legacyServer) listen(ctx context.Context, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
 	want, bad := m.Filter()
 	if bad != nil {
 		return protocol.RespondError(m.ID(), bad), nil
@@ -97,7 +97,7 @@ func (s *legacyServer) listen(ctx context.Context, m *protocol.Message, notify f
 
 // serve acknowledges the request and sends the queued notifications, until the caller disconnects or over is closed; then it returns the
 // response.
-func (e *subscriber) serve(ctx context.Context, m *protocol.Message, over <-chan struct{}, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (e *subscriber) serve(ctx context.Context, m *protocol.Message, over <-chan struct{}, notify protocol.Notify) (*protocol.Message, error) {
 	if err := notify(m.Acknowledgment(e.want)); err != nil {
 		return nil, err
 	}
@@ -203,6 +203,6 @@ func (u *upstream) unsubscribe(uris []string) {
 func (u *upstream) ask(ctx context.Context, method, uri string) bool {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
-	r, err := u.Call(ctx, protocol.Request(`"lmosd"`, method, map[string]string{"uri": uri}), ignore)
+	r, err := u.Call(ctx, protocol.Request(`"lmosd"`, method, map[string]string{"uri": uri}), protocol.Ignore)
 	return err == nil && r.Error() == nil
 }

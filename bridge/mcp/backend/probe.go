@@ -89,7 +89,8 @@ func listsModern(m *protocol.Message) bool {
 		Supported []string `json:"supported"`
 	}
 	e := m.Error()
-	return e != nil && e.Code == protocol.UnsupportedVersion && json.Unmarshal(e.Data, &data) == nil && slices.Contains(data.Supported, protocol.Modern)
+	return e != nil && e.Code == protocol.UnsupportedVersion && json.Unmarshal(e.Data, &data) == nil &&
+		slices.Contains(data.Supported, protocol.Modern)
 }
 
 var (

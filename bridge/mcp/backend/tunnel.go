@@ -207,7 +207,7 @@ func (t *tunnel) malformed(ctx context.Context) func(*protocol.Message, *protoco
 		if m == nil {
 			return nil
 		}
-		return t.conn.Write(ctx, protocol.RespondError(m.ID(), protocol.Errorf(protocol.InternalError, "malformed response of the server: %s", bad.Message)))
+		return t.conn.Write(ctx, protocol.RespondMalformed(m.ID(), bad))
 	}
 }
 

@@ -54,7 +54,7 @@ type run struct {
 }
 
 // begin starts a run in a reserved upstream, and releases the upstream at its end.
-func (s *legacyServer) begin(ctx context.Context, u *upstream, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (s *legacyServer) begin(ctx context.Context, u *upstream, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
 	r := &run{up: u, caller: protocol.CallerOf(ctx), user: protocol.UserOf(ctx), level: levelOf(m), notes: make(chan *protocol.Message, maxNotes),
 		done: make(chan struct{}), waiting: map[string]*protocol.Message{}}
 	u.verbose(ctx, r.level)
@@ -120,7 +120,7 @@ func (r *run) abandon() {
 }
 
 // follow passes on the messages of the server until the response or an input request.
-func (s *legacyServer) follow(ctx context.Context, r *run, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (s *legacyServer) follow(ctx context.Context, r *run, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
 	for {
 		select {
 		case n := <-r.notes:
@@ -178,7 +178,7 @@ func (r *run) pass(asked []*protocol.Message) {
 
 // pass passes a progress or log message to the caller of m, which may be a retry with another token. Other notifications go to
 // subscribers.
-func pass(m, n *protocol.Message, notify func(*protocol.Message) error) error {
+func pass(m, n *protocol.Message, notify protocol.Notify) error {
 	switch token := m.ProgressToken(); {
 	case n.Method() == protocol.Progress && token != nil:
 		return notify(n.WithParam(token, "progressToken"))
@@ -294,7 +294,7 @@ func (s *legacyServer) forget() {
 
 // resume passes the responses of the caller to the server and continues the run. A requestState is valid once, for a limited time, for
 // the same request of the same caller, and in this process only.
-func (s *legacyServer) resume(ctx context.Context, m *protocol.Message, state string, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (s *legacyServer) resume(ctx context.Context, m *protocol.Message, state string, notify protocol.Notify) (*protocol.Message, error) {
 	var id string
 	if err := s.sealer.Open(bindingOf(protocol.CallerOf(ctx), m), state, &id); err != nil {
 		return protocol.RespondError(m.ID(), protocol.StateError(err)), nil

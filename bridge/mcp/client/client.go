@@ -75,7 +75,7 @@ type conn struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	in     chan *protocol.Message
-	room   chan struct{}
+	room   chan struct{} // holds a token per pending request
 	work   sync.WaitGroup
 
 	renewing sync.Mutex // serializes the renewal of a session
@@ -259,7 +259,8 @@ func (c *conn) authorized(ctx context.Context, send func() (*http.Response, *pro
 		if err != nil {
 			drain(resp)
 			e := interact.AsError(err)
-			return nil, protocol.Errorf(protocol.InternalError, "%s", e.Error()).With(map[string]any{"code": e.Code.String(), "hint": e.Hint, "next": e.Next})
+			return nil, protocol.Errorf(protocol.InternalError, "%s", e.Error()).
+				With(map[string]any{"code": e.Code.String(), "hint": e.Hint, "next": e.Next})
 		}
 		if !again {
 			return resp, nil
@@ -547,8 +548,9 @@ func (c *conn) Close() error {
 
 // statuses maps HTTP errors to codes. All others are AgentFailed.
 var statuses = map[int]interact.Code{
-	http.StatusUnauthorized: interact.Unauthenticated, http.StatusForbidden: interact.Forbidden, http.StatusRequestEntityTooLarge: interact.TooLarge,
-	http.StatusTooManyRequests: interact.RateLimited, http.StatusBadGateway: interact.Unreachable, http.StatusServiceUnavailable: interact.Unreachable,
+	http.StatusUnauthorized: interact.Unauthenticated, http.StatusForbidden: interact.Forbidden,
+	http.StatusRequestEntityTooLarge: interact.TooLarge, http.StatusTooManyRequests: interact.RateLimited,
+	http.StatusBadGateway: interact.Unreachable, http.StatusServiceUnavailable: interact.Unreachable,
 	http.StatusGatewayTimeout: interact.Timeout, http.StatusRequestTimeout: interact.Timeout,
 }
 

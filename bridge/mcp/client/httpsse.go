@@ -68,7 +68,8 @@ func (c *conn) openSSE(ctx context.Context) (_ *httpSSE, e *protocol.Error) {
 	select {
 	case at := <-endpoint:
 		if p.endpoint = c.resolve(at); p.endpoint == "" {
-			return nil, newError(interact.AgentFailed, "", "the endpoint has another origin than the server: %s", interact.Readable(interact.Clip(at, 200)))
+			return nil, newError(interact.AgentFailed, "", "the endpoint has another origin than the server: %s",
+				interact.Readable(interact.Clip(at, 200)))
 		}
 		return p, nil
 	case <-time.After(endpointTimeout):

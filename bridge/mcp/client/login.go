@@ -218,10 +218,13 @@ func (l *Login) recent(used string) error {
 	l.mu.Lock()
 	failed, when := l.lastErr, l.failedAt
 	l.mu.Unlock()
-	if failed == nil || time.Since(when) >= retryInterval || slices.ContainsFunc(oauth.GrantsOf(l.o.Credentials).Of(l.o.Server), func(g oauth.Grant) bool {
-		return g.Access != used && g.Granted.Add(time.Second).After(when)
-	}) {
+	if failed == nil || time.Since(when) >= retryInterval {
 		return nil
+	}
+	for _, g := range oauth.GrantsOf(l.o.Credentials).Of(l.o.Server) {
+		if g.Access != used && g.Granted.Add(time.Second).After(when) {
+			return nil
+		}
 	}
 	return failed
 }

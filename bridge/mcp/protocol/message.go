@@ -404,6 +404,11 @@ func RespondError(id ID, e *Error) *Message {
 	}{"2.0", json.RawMessage(id), e})
 }
 
+// RespondMalformed returns the response for a client whose server sent an invalid response.
+func RespondMalformed(id ID, bad *Error) *Message {
+	return RespondError(id, Errorf(InternalError, "malformed response of the server: %s", bad.Message))
+}
+
 func encode(v any) *Message {
 	text, err := json.Marshal(v)
 	if err != nil {

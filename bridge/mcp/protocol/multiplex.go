@@ -12,13 +12,19 @@ import (
 	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
+// Notify receives the notifications of a request. An error cancels the request.
+type Notify = func(*Message) error
+
+// Ignore is a [Notify] that drops the notifications.
+func Ignore(*Message) error { return nil }
+
 // A Server is a local or remote MCP server. It supports stateless requests and sessions; the implementation converts between both if the
 // server supports only one of them.
 type Server interface {
 	// Call sends a request of 2026-07-28 and returns its response. It passes the notifications of the request to notify, in the goroutine
 	// of the caller. An error of notify, or the end of ctx, cancels the request. An error response is returned as a response; the error
 	// of Call means that there is no response.
-	Call(ctx context.Context, m *Message, notify func(*Message) error) (*Message, error)
+	Call(ctx context.Context, m *Message, notify Notify) (*Message, error)
 	// Session starts a session of 2025-11-25 or earlier. The first message of the client is initialize. The session ends when the Conn is
 	// closed or ctx ends. The Conn returns a response to each request, as [EnsureResponses] does.
 	Session(ctx context.Context) (Conn, error)
@@ -146,7 +152,7 @@ func (s *Multiplexer) failCall(m *Message, bad *Error) {
 	p := s.calls[m.id]
 	s.mu.Unlock()
 	if p != nil {
-		p.add(RespondError(m.id, Errorf(InternalError, "malformed response of the server: %s", bad.Message)))
+		p.add(RespondMalformed(m.id, bad))
 	}
 }
 
@@ -248,7 +254,7 @@ func (p *pending) next(ctx context.Context) (*Message, error) {
 func (s *Multiplexer) Logging() bool { return len(s.logs) > 0 }
 
 // Call implements [Server] for one connection.
-func (s *Multiplexer) Call(ctx context.Context, m *Message, notify func(*Message) error) (*Message, error) {
+func (s *Multiplexer) Call(ctx context.Context, m *Message, notify Notify) (*Message, error) {
 	p := newPending(m.id, m.ProgressToken())
 	logs := m.Text("_meta", MetaLogLevel) != ""
 	if logs {

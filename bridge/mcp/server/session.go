@@ -165,7 +165,7 @@ func (s *session) pump(ctx context.Context) {
 			if m == nil {
 				continue
 			}
-			m, err = protocol.RespondError(m.ID(), protocol.Errorf(protocol.InternalError, "malformed response of the server: %s", bad.Message)), nil
+			m, err = protocol.RespondMalformed(m.ID(), bad), nil
 		}
 		if err != nil {
 			s.h.o.Log.Debug("MCP session ended", "err", err)
@@ -342,7 +342,8 @@ func (s *session) queueLocked(m *protocol.Message) *eventQueue {
 }
 
 // isUnrelated has the methods of the notifications that belong to no request.
-var isUnrelated = map[string]bool{protocol.ToolsChanged: true, protocol.PromptsChanged: true, protocol.ResourcesChanged: true, protocol.ResourceUpdated: true}
+var isUnrelated = map[string]bool{protocol.ToolsChanged: true, protocol.PromptsChanged: true, protocol.ResourcesChanged: true,
+	protocol.ResourceUpdated: true}
 
 // respond sends the messages of a request to the client: a response alone as JSON, otherwise a stream.
 func (s *session) respond(w http.ResponseWriter, r *http.Request, m *protocol.Message, q *eventQueue) {

@@ -19,13 +19,15 @@ var removed = map[string]bool{protocol.Initialize: true, protocol.Initialized: t
 func (h *Handler) serveStateless(w http.ResponseWriter, r *http.Request, m *protocol.Message) {
 	switch {
 	case m.IsResponse():
-		respondError(w, http.StatusBadRequest, m.ID(), protocol.Errorf(protocol.InvalidRequest, "unexpected response: clients send only requests and notifications"))
+		respondError(w, http.StatusBadRequest, m.ID(), protocol.Errorf(protocol.InvalidRequest,
+			"unexpected response: clients send only requests and notifications"))
 		return
 	case m.IsNotification():
 		w.WriteHeader(http.StatusAccepted) // no notification has an effect over HTTP: closing the response cancels the request
 		return
 	case removed[m.Method()]:
-		respondError(w, http.StatusNotFound, m.ID(), protocol.Errorf(protocol.UnknownMethod, "method %s does not exist in %s", m.Method(), protocol.Modern))
+		respondError(w, http.StatusNotFound, m.ID(), protocol.Errorf(protocol.UnknownMethod, "method %s does not exist in %s",
+			m.Method(), protocol.Modern))
 		return
 	}
 	if e := h.check(r, m); e != nil {
