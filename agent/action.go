@@ -86,9 +86,7 @@ func (a *action[In, Out]) do(ctx context.Context, m *interact.Message, parking *
 		if asks.left {
 			return
 		}
-		last := m.Reply(interact.ActionStatus, "", nil)
-		last.Status = interact.StatusCompleted
-		yield(last, nil)
+		yield(m.ReplyStatus(interact.StatusCompleted, "", nil), nil)
 	}
 }
 
@@ -153,17 +151,13 @@ func decode(m *interact.Message, v any) error {
 // status returns a state of an action with v as its data.
 func status(m *interact.Message, s interact.Status, v any) (*interact.Message, error) {
 	if d, ok := v.(Data); ok {
-		r := m.Reply(interact.ActionStatus, cmp.Or(d.ContentType, octets), d.Bytes)
-		r.Status = s
-		return r, nil
+		return m.ReplyStatus(s, cmp.Or(d.ContentType, octets), d.Bytes), nil
 	}
 	data, err := encode(m.Name, v)
 	if err != nil {
 		return nil, err
 	}
-	r := m.Reply(interact.ActionStatus, interact.JSON, data)
-	r.Status = s
-	return r, nil
+	return m.ReplyStatus(s, interact.JSON, data), nil
 }
 
 // encode returns v as JSON; [None] is empty. A nil list or map is an empty one, because null does not match its schema.

@@ -50,9 +50,7 @@ func (a *agent) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact
 }
 
 func completed(m *interact.Message, data []byte) *interact.Message {
-	r := m.Reply(interact.ActionStatus, interact.JSON, data)
-	r.Status = interact.StatusCompleted
-	return r
+	return m.ReplyStatus(interact.StatusCompleted, interact.JSON, data)
 }
 
 func (a *agent) subscribe(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
@@ -140,9 +138,7 @@ func download(m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		chunk := make([]byte, chunkSize)
 		for {
-			r := m.Reply(interact.ActionStatus, "application/octet-stream", chunk)
-			r.Status = interact.StatusRunning
-			if !yield(r, nil) {
+			if !yield(m.ReplyStatus(interact.StatusRunning, "application/octet-stream", chunk), nil) {
 				return
 			}
 		}

@@ -194,9 +194,7 @@ func Accept(ctx context.Context, m *interact.Message,
 		for {
 			select {
 			case b := <-a.out:
-				r := m.Reply(interact.ActionStatus, octets, b)
-				r.Status = interact.StatusRunning
-				if !yield(r, nil) {
+				if !yield(m.ReplyStatus(interact.StatusRunning, octets, b), nil) {
 					return
 				}
 			case err := <-served:
@@ -204,9 +202,7 @@ func Accept(ctx context.Context, m *interact.Message,
 					yield(nil, err)
 					return
 				}
-				last := m.Reply(interact.ActionStatus, "", nil)
-				last.Status = interact.StatusCompleted
-				yield(last, nil)
+				yield(m.ReplyStatus(interact.StatusCompleted, "", nil), nil)
 				return
 			case <-ctx.Done():
 				yield(nil, ctx.Err())

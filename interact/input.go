@@ -82,8 +82,7 @@ func (p *InputWaiter) Ask(ctx context.Context, m *Message, in Inputs, yield func
 	}
 	w := &parked{from: m.From.ID(), open: Inputs{}, answers: Answers{}, whole: make(chan struct{})}
 	maps.Copy(w.open, in)
-	r := m.Reply(ActionStatus, JSON, data)
-	r.Status = StatusInputRequired
+	r := m.ReplyStatus(StatusInputRequired, JSON, data)
 	if r.ActionID, err = p.enter(m.ActionID, w); err != nil {
 		return nil, false, err
 	}

@@ -197,6 +197,13 @@ func (m *Message) Reply(t Type, contentType string, data []byte) *Message {
 		ActionID: m.ActionID, TraceParent: m.TraceParent, TraceState: m.TraceState}
 }
 
+// ReplyStatus returns a reply with status s to an invocation m, or to another message about it.
+func (m *Message) ReplyStatus(s Status, contentType string, data []byte) *Message {
+	r := m.Reply(ActionStatus, contentType, data)
+	r.Status = s
+	return r
+}
+
 // Media returns the content type of m, or the default.
 func (m *Message) Media() string {
 	if m.ContentType == "" {

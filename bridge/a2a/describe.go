@@ -217,7 +217,5 @@ func findAgents(ctx context.Context, m bridge.Mesh, call *interact.Message) (*in
 			Card:      "/a2a/" + url.PathEscape(r.Ref()) + "/.well-known/agent-card.json",
 			Resembles: m.Resembles(r.Record), State: p.State, LastSeen: p.LastSeen.UTC().Truncate(time.Second)})
 	}
-	r := call.Reply(interact.ActionStatus, interact.JSON, protocol.Encode(map[string]any{"agents": hits}))
-	r.Status = interact.StatusCompleted
-	return r, nil
+	return call.ReplyStatus(interact.StatusCompleted, interact.JSON, protocol.Encode(map[string]any{"agents": hits})), nil
 }

@@ -170,8 +170,6 @@ func (p *properties) Do(ctx context.Context, m *interact.Message) iter.Seq2[*int
 			yield(nil, err)
 			return
 		}
-		done := m.Reply(interact.ActionStatus, r.ContentType, r.Data)
-		done.Status = interact.StatusCompleted
-		yield(done, nil)
+		yield(m.ReplyStatus(interact.StatusCompleted, r.ContentType, r.Data), nil)
 	}
 }

@@ -134,8 +134,7 @@ func (i *imported) verbatim(ctx context.Context, agent protocol.Agent, m *intera
 				yield(nil, err)
 				return
 			}
-			part := m.Reply(interact.ActionStatus, interact.JSON, protocol.Outcome(result, e))
-			part.Status = interact.StatusRunning
+			part := m.ReplyStatus(interact.StatusRunning, interact.JSON, protocol.Outcome(result, e))
 			if !protocol.Streams(op.Method) { // the only result
 				part.Status = interact.StatusCompleted
 				yield(part, nil)
@@ -145,9 +144,7 @@ func (i *imported) verbatim(ctx context.Context, agent protocol.Agent, m *intera
 				return
 			}
 		}
-		last := m.Reply(interact.ActionStatus, "", nil)
-		last.Status = interact.StatusCompleted
-		yield(last, nil)
+		yield(m.ReplyStatus(interact.StatusCompleted, "", nil), nil)
 	}
 }
 
@@ -444,9 +441,8 @@ func (v *invocation) progress(text string) {
 	if v.left {
 		return
 	}
-	r := v.m.Reply(interact.ActionStatus, interact.Progress, protocol.Encode(map[string]string{"message": interact.Clip(text, maxProgressText)}))
-	r.Status = interact.StatusRunning
-	v.left = !v.yield(r, nil)
+	data := protocol.Encode(map[string]string{"message": interact.Clip(text, maxProgressText)})
+	v.left = !v.yield(v.m.ReplyStatus(interact.StatusRunning, interact.Progress, data), nil)
 }
 
 // maxProgressText is the size limit of a progress text, in bytes.
@@ -465,10 +461,8 @@ func (v *invocation) sendParts(parts []protocol.Part) {
 		if v.left || data == nil {
 			continue
 		}
-		r := v.m.Reply(interact.ActionStatus, media, data)
-		r.Status = interact.StatusRunning
 		v.sent = true
-		v.left = !v.yield(r, nil)
+		v.left = !v.yield(v.m.ReplyStatus(interact.StatusRunning, media, data), nil)
 	}
 }
 
@@ -638,10 +632,10 @@ func (v *invocation) end(err error) {
 			return
 		}
 	}
-	r := v.m.Reply(interact.ActionStatus, "", nil)
-	if v.turn != nil {
-		r.ContentType, r.Data = bridge.TurnType, protocol.Encode(v.outcome.end(v.task, v.context, v.status))
+	if v.turn == nil {
+		v.yield(v.m.ReplyStatus(interact.StatusCompleted, "", nil), nil)
+		return
 	}
-	r.Status = interact.StatusCompleted
-	v.yield(r, nil)
+	outcome := protocol.Encode(v.outcome.end(v.task, v.context, v.status))
+	v.yield(v.m.ReplyStatus(interact.StatusCompleted, bridge.TurnType, outcome), nil)
 }

@@ -169,33 +169,27 @@ func (s *stage) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact
 	}
 }
 
-func status(m *interact.Message, state interact.Status, media string, data []byte) *interact.Message {
-	r := m.Reply(interact.ActionStatus, media, data)
-	r.Status = state
-	return r
-}
-
 // act does one act and returns the error of the sequence.
 func (s *stage) act(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) error {
 	in := Read(m.Data)
-	give := func(text string) { yield(status(m, interact.StatusCompleted, "text/plain", []byte(text)), nil) }
+	give := func(text string) { yield(m.ReplyStatus(interact.StatusCompleted, "text/plain", []byte(text)), nil) }
 	switch m.Name {
 	case Echo:
 		give(in.Text)
 	case Fail:
 		return interact.Errorf(interact.AgentFailed, troubleHint, Trouble)
 	case Slow:
-		if yield(status(m, interact.StatusRunning, "", nil), nil) {
+		if yield(m.ReplyStatus(interact.StatusRunning, "", nil), nil) {
 			s.Wait(ctx, in.Word)
 			return ctx.Err()
 		}
 	case Count:
 		for i := range in.N {
-			if !yield(status(m, interact.StatusRunning, "text/plain", []byte(s.Step(ctx, i, in.Bytes))), nil) {
+			if !yield(m.ReplyStatus(interact.StatusRunning, "text/plain", []byte(s.Step(ctx, i, in.Bytes))), nil) {
 				return nil
 			}
 		}
-		yield(status(m, interact.StatusCompleted, "", nil), nil)
+		yield(m.ReplyStatus(interact.StatusCompleted, "", nil), nil)
 	case Ask:
 		answers, left, err := s.inputs.Ask(ctx, m, interact.Inputs{"where": {Kind: interact.InputForm, Message: Question,
 			Schema: object(`"city":{"type":"string"}`, "city")}}, yield)

@@ -119,7 +119,7 @@ func approvedForm(kind string, raw json.RawMessage) (key string, definition json
 				of[member] = v
 			}
 		}
-		text, _ = json.Marshal(of) // cannot fail: parsed above
+		text = protocol.Encode(of)
 		if v, bad := jcs.Decode(text, len(text)); bad == nil {
 			text, _ = jcs.Append(nil, v) // cannot fail: decoded above
 		}
@@ -142,8 +142,7 @@ func caseVariant(object map[string]json.RawMessage, name string) string {
 
 func hashOf(text []byte) json.RawMessage {
 	sum := sha256.Sum256(text)
-	out, _ := json.Marshal(map[string]string{"sha256": hex.EncodeToString(sum[:])}) // cannot fail
-	return out
+	return protocol.Encode(map[string]string{"sha256": hex.EncodeToString(sum[:])})
 }
 
 // check records the tools or prompts of a list and reports for each whether it is held back: because it is changed, malformed, or another
@@ -182,7 +181,7 @@ func (p *approvals) check(kind string, items []json.RawMessage) (held []bool) {
 
 // checkInstructions records the instructions of a server and reports whether they are held back.
 func (p *approvals) checkInstructions(text string) (held bool) {
-	definition, _ := json.Marshal(text) // cannot fail
+	definition := protocol.Encode(text)
 	if len(definition) > maxApproval {
 		definition = hashOf(definition)
 	}
@@ -247,9 +246,8 @@ func (p *approvals) saveLocked() {
 	var text bytes.Buffer
 	separator := "{\n"
 	for _, key := range slices.Sorted(maps.Keys(p.all)) {
-		name, _ := json.Marshal(key) // cannot fail
 		text.WriteString(separator)
-		text.Write(name)
+		text.Write(protocol.Encode(key))
 		text.WriteString(": ")
 		text.Write(p.all[key])
 		separator = ",\n"

@@ -92,8 +92,7 @@ func (c *call) progress(n *protocol.Message) error {
 }
 
 func (c *call) notify(progress []byte) error {
-	r := c.m.Reply(interact.ActionStatus, interact.Progress, progress)
-	if r.Status = interact.StatusRunning; !c.yield(r, nil) {
+	if !c.yield(c.m.ReplyStatus(interact.StatusRunning, interact.Progress, progress), nil) {
 		return errDisconnected
 	}
 	return nil
@@ -136,8 +135,7 @@ func (c *call) follow(ctx context.Context, r *protocol.Message) (_ *protocol.Mes
 		t := taskOf(r)
 		if t.Message != lastMessage && t.Message != "" {
 			lastMessage = t.Message
-			text, _ := json.Marshal(map[string]string{"message": t.Message}) // cannot fail
-			if err := c.notify(text); err != nil {
+			if err := c.notify(protocol.Encode(map[string]string{"message": t.Message})); err != nil {
 				return nil, err
 			}
 		}

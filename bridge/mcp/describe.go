@@ -359,8 +359,7 @@ func (d *draft) add(p part, bad error) {
 		return
 	}
 	for i, one := range []map[string]any{p.full, p.lean} {
-		raw, _ := json.Marshal(one) // cannot fail: it was validated
-		p.size[i] = len(raw) + 2*len(p.key) + formRoom
+		p.size[i] = len(protocol.Encode(one)) + 2*len(p.key) + formRoom
 	}
 	if p.size[0] > maxAffordance {
 		p.full, p.size[0] = p.lean, p.size[1]

@@ -232,8 +232,7 @@ func (s *server) failed(m *interact.Message, r *protocol.Message, yield func(*in
 	text, whole := failureText(r)
 	if !whole {
 		v := output(r)
-		part := m.Reply(interact.ActionStatus, v.media, v.data)
-		if part.Status = interact.StatusRunning; !yield(part, nil) {
+		if !yield(m.ReplyStatus(interact.StatusRunning, v.media, v.data), nil) {
 			return errDisconnected
 		}
 	}
@@ -243,9 +242,7 @@ func (s *server) failed(m *interact.Message, r *protocol.Message, yield func(*in
 }
 
 func completed(m *interact.Message, v value) *interact.Message {
-	r := m.Reply(interact.ActionStatus, v.media, v.data)
-	r.Status = interact.StatusCompleted
-	return r
+	return m.ReplyStatus(interact.StatusCompleted, v.media, v.data)
 }
 
 // arguments returns the data of m, which must be an object.
@@ -293,8 +290,7 @@ func (s *server) address(m *interact.Message) (string, error) {
 		case string:
 			values.Set(name, uritemplate.String(v))
 		default:
-			text, _ := json.Marshal(v) // cannot fail: decoded from JSON
-			values.Set(name, uritemplate.String(string(text)))
+			values.Set(name, uritemplate.String(string(protocol.Encode(v))))
 		}
 	}
 	uri, err := t.Expand(values)

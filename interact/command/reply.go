@@ -69,9 +69,7 @@ func (p *process) parts(yield consumer, next func() (media string, data []byte, 
 }
 
 func (p *process) status(s interact.Status, media string, data []byte) *interact.Message {
-	r := p.m.Reply(interact.ActionStatus, media, data)
-	r.Status = s
-	return r
+	return p.m.ReplyStatus(s, media, data)
 }
 
 // end waits until the process has ended, and returns its error. An err that is not the end of the output ends the process.

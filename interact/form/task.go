@@ -65,8 +65,7 @@ func (t *Task) Follow(ctx context.Context, yield func(*interact.Message) bool) e
 			return err
 		}
 		if s != last {
-			m := t.Message.Reply(interact.ActionStatus, "", nil)
-			if m.Status = s; !yield(m) {
+			if !yield(t.Message.ReplyStatus(s, "", nil)) {
 				t.abandon(ctx)
 				return ErrLeft
 			}
@@ -111,8 +110,7 @@ func (t *Task) end(s interact.Status) (*interact.Message, error) {
 
 // Completed is the last message of an action that succeeded.
 func Completed(m *interact.Message, media string, output []byte) *interact.Message {
-	reply := m.Reply(interact.ActionStatus, media, output)
-	reply.Status = interact.StatusCompleted
+	reply := m.ReplyStatus(interact.StatusCompleted, media, output)
 	return reply
 }
 

@@ -163,8 +163,7 @@ func (q *call) invoke(ctx context.Context, yield func(*interact.Message) bool) e
 		if err := q.publish(ctx); err != nil {
 			return err
 		}
-		done := q.Message.Reply(interact.ActionStatus, "", nil)
-		done.Status = interact.StatusCompleted
+		done := q.Message.ReplyStatus(interact.StatusCompleted, "", nil)
 		return orLeft(yield(done))
 	}
 	return q.exchange(ctx, func(d *delivery) error {

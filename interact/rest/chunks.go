@@ -135,8 +135,7 @@ func (c *Client) pass(ctx context.Context, r *request, resp *http.Response, yiel
 		n, err := src.Read(buf)
 		total += int64(n)
 		if n > 0 {
-			part := r.Message.Reply(interact.ActionStatus, media, bytes.Clone(buf[:n]))
-			if part.Status = interact.StatusRunning; !yield(part) {
+			if !yield(r.Message.ReplyStatus(interact.StatusRunning, media, bytes.Clone(buf[:n]))) {
 				return form.ErrLeft
 			}
 		}

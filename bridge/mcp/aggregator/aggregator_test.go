@@ -326,7 +326,7 @@ func TestTasks(t *testing.T) {
 func post(t *testing.T, url, auth, method, params, caps string) *protocol.Message {
 	t.Helper()
 	m := protocol.Request(`1`, method, json.RawMessage(params))
-	m = m.WithParam(written(protocol.Modern), "_meta", protocol.MetaVersion).WithParam(json.RawMessage(caps), "_meta", protocol.MetaCapabilities)
+	m = m.WithParam(protocol.Encode(protocol.Modern), "_meta", protocol.MetaVersion).WithParam(json.RawMessage(caps), "_meta", protocol.MetaCapabilities)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(string(m.Bytes())))
 	if err != nil {
 		t.Fatal(err)

@@ -147,7 +147,7 @@ func (d *scriptedThing) Do(ctx context.Context, m *interact.Message) iter.Seq2[*
 				d.leave(m.Name)
 				return
 			}
-			done(string(written(answers["sure"].Action + " " + string(answers["sure"].Content))))
+			done(string(protocol.Encode(answers["sure"].Action + " " + string(answers["sure"].Content))))
 		case "invokeaction dig":
 			select {
 			case <-d.dig:
@@ -159,7 +159,7 @@ func (d *scriptedThing) Do(ctx context.Context, m *interact.Message) iter.Seq2[*
 		case "invokeaction break":
 			yield(nil, &interact.Error{Code: interact.AgentFailed, Title: "the drawer is stuck", Hint: "pull harder", Remote: true})
 		case "invokeaction brief":
-			done(`{"messages":[{"role":"user","content":{"type":"text","text":` + string(written(string(m.Data))) + `}}]}`)
+			done(`{"messages":[{"role":"user","content":{"type":"text","text":` + string(protocol.Encode(string(m.Data))) + `}}]}`)
 		case "readproperty level":
 			d.mu.Lock()
 			defer d.mu.Unlock()
@@ -188,7 +188,7 @@ func (d *scriptedThing) Do(ctx context.Context, m *interact.Message) iter.Seq2[*
 			for {
 				select {
 				case who := <-d.bell:
-					if !yield(m.Reply(interact.Event, "", written(who)), nil) {
+					if !yield(m.Reply(interact.Event, "", protocol.Encode(who)), nil) {
 						return
 					}
 				case <-ctx.Done():

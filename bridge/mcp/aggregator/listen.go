@@ -153,7 +153,7 @@ func (t *thing) watchTask(l *listener, token string, id taskID) {
 		if e != nil {
 			return
 		}
-		text := written(s)
+		text := protocol.Encode(s)
 		if string(text) != last {
 			last = string(text)
 			var params map[string]any
@@ -189,7 +189,7 @@ func listsOf(o *features.Features) lists { return lists{o.Tools, o.Prompts, o.Re
 
 // changed sends a notification for each list that differs.
 func (l *listener) changed(want protocol.Filter, was, is lists) {
-	differ := func(a, b any) bool { return !bytes.Equal(written(a), written(b)) }
+	differ := func(a, b any) bool { return !bytes.Equal(protocol.Encode(a), protocol.Encode(b)) }
 	if want.Tools && differ(was.tools, is.tools) {
 		l.notify(protocol.ToolsChanged, nil)
 	}

@@ -55,7 +55,7 @@ type mesh struct {
 func newMesh(h *Handler) *mesh {
 	var fixed []item
 	for _, t := range ownTools {
-		fixed = append(fixed, item{t.Name, written(t)})
+		fixed = append(fixed, item{t.Name, protocol.Encode(t)})
 	}
 	return &mesh{h, newPinned(h, fixed)}
 }
@@ -80,7 +80,7 @@ func (s *mesh) Call(ctx context.Context, m *protocol.Message, notify protocol.No
 		v := s.pinned.view(ctx)
 		r := paged(ctx, s.h.sealer, m, "tools", v.tools, nameOf)
 		if len(v.partly) > 0 {
-			r = r.WithResult(written(v.partly), "_meta", metaPartly)
+			r = r.WithResult(protocol.Encode(v.partly), "_meta", metaPartly)
 		}
 		return r, nil
 	case protocol.ListPrompts:
@@ -96,7 +96,7 @@ func (s *mesh) Call(ctx context.Context, m *protocol.Message, notify protocol.No
 		if !ok {
 			return protocol.RespondError(m.ID(), notFound("prompt", m.Text("name"))), nil
 		}
-		return s.forwardOrError(ctx, p.ref, m.WithParam(written(p.name), "name"), notify)
+		return s.forwardOrError(ctx, p.ref, m.WithParam(protocol.Encode(p.name), "name"), notify)
 	case protocol.ReadResource:
 		return s.readResource(ctx, m, notify)
 	case protocol.Complete:
@@ -122,7 +122,7 @@ func (s *mesh) forward(ctx context.Context, ref string, m *protocol.Message, not
 	}
 	var id string
 	if raw, _ := r.InResult("taskId"); raw != nil && json.Unmarshal(raw, &id) == nil {
-		r = r.WithResult(written(s.h.sealer.Seal(meshTaskOf(ctx), 0, foreignTask{ref, id})), "taskId")
+		r = r.WithResult(protocol.Encode(s.h.sealer.Seal(meshTaskOf(ctx), 0, foreignTask{ref, id})), "taskId")
 	}
 	return r, nil
 }
@@ -154,7 +154,7 @@ func (s *mesh) callTool(ctx context.Context, m *protocol.Message, notify protoco
 		if !ok {
 			return protocol.RespondError(m.ID(), notFound("tool", name)), nil
 		}
-		r, err = s.forward(ctx, t.ref, m.WithParam(written(t.name), "name"), notify)
+		r, err = s.forward(ctx, t.ref, m.WithParam(protocol.Encode(t.name), "name"), notify)
 	}
 	if err != nil && ctx.Err() == nil {
 		return protocol.Respond(m.ID(), features.Failed(err)), nil
@@ -194,7 +194,7 @@ func (s *mesh) callOther(ctx context.Context, m *protocol.Message, notify protoc
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.forward(ctx, d.Ref(), m.WithParam(written(name), "name").WithParam(args, "arguments"), notify)
+	r, err := s.forward(ctx, d.Ref(), m.WithParam(protocol.Encode(name), "name").WithParam(args, "arguments"), notify)
 	if err != nil {
 		return nil, err
 	}
@@ -268,7 +268,7 @@ func (s *mesh) readResource(ctx context.Context, m *protocol.Message, notify pro
 	if !ok {
 		return protocol.RespondError(m.ID(), noResource(uri)), nil
 	}
-	r, err := s.forwardOrError(ctx, ref, m.WithParam(written(inner), "uri"), notify)
+	r, err := s.forwardOrError(ctx, ref, m.WithParam(protocol.Encode(inner), "uri"), notify)
 	if err != nil || inner == uri {
 		return r, err
 	}
@@ -285,20 +285,20 @@ func withURIPrefix(r *protocol.Message, prefix string) *protocol.Message {
 	for _, one := range all {
 		var uri string
 		if json.Unmarshal(one["uri"], &uri) == nil {
-			one["uri"] = written(prefix + uri)
+			one["uri"] = protocol.Encode(prefix + uri)
 		}
 	}
-	return r.WithResult(written(all), "contents")
+	return r.WithResult(protocol.Encode(all), "contents")
 }
 
 // complete forwards completion/complete to the server with the prompt or template.
 func (s *mesh) complete(ctx context.Context, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
 	v := s.pinned.view(ctx)
 	if p, ok := v.byPrompt[m.Text("ref", "name")]; ok {
-		return s.forwardOrError(ctx, p.ref, m.WithParam(written(p.name), "ref", "name"), notify)
+		return s.forwardOrError(ctx, p.ref, m.WithParam(protocol.Encode(p.name), "ref", "name"), notify)
 	}
 	if ref, inner, ok := v.thingOf(m.Text("ref", "uri")); ok {
-		return s.forwardOrError(ctx, ref, m.WithParam(written(inner), "ref", "uri"), notify)
+		return s.forwardOrError(ctx, ref, m.WithParam(protocol.Encode(inner), "ref", "uri"), notify)
 	}
 	return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "unknown prompt or resource template")), nil
 }
@@ -326,7 +326,7 @@ func (s *mesh) task(ctx context.Context, m *protocol.Message, notify protocol.No
 		return protocol.RespondError(m.ID(), noTask()), nil
 	}
 	token, _ := m.Param("taskId")
-	r, err := s.forwardOrError(ctx, id.Ref, m.WithParam(written(id.ID), "taskId"), notify)
+	r, err := s.forwardOrError(ctx, id.Ref, m.WithParam(protocol.Encode(id.ID), "taskId"), notify)
 	if err != nil {
 		return nil, err
 	}

@@ -104,7 +104,7 @@ func (s *mesh) listenTo(l *listener, one *thingFilter) {
 	for inner := range one.tasks {
 		f.Tasks = append(f.Tasks, inner)
 	}
-	m := l.m.WithParam(written(f), "notifications")
+	m := l.m.WithParam(protocol.Encode(f), "notifications")
 	pauses, acknowledged := backoff.Backoff{First: resubscribeDelay, Max: maxResubscribeDelay}, false
 	for first := true; ; first = false {
 		_, _ = s.forward(l.ctx, one.ref, m, func(n *protocol.Message) error {
@@ -161,18 +161,18 @@ func (one *thingFilter) pass(l *listener, n *protocol.Message) {
 	case protocol.ResourceUpdated:
 		uri := n.Text("uri")
 		if outer, ok := one.uris[uri]; ok {
-			l.send(n.WithParam(written(outer), "uri"))
+			l.send(n.WithParam(protocol.Encode(outer), "uri"))
 			return
 		}
 		for inner, outer := range one.uris { // the URI of a sub-resource
 			if strings.HasPrefix(uri, inner) {
-				l.send(n.WithParam(written(strings.TrimSuffix(outer, inner)+uri), "uri"))
+				l.send(n.WithParam(protocol.Encode(strings.TrimSuffix(outer, inner)+uri), "uri"))
 				return
 			}
 		}
 	case protocol.TaskUpdated:
 		if outer, ok := one.tasks[n.Text("taskId")]; ok {
-			l.send(n.WithParam(written(outer), "taskId"))
+			l.send(n.WithParam(protocol.Encode(outer), "taskId"))
 		}
 	}
 }

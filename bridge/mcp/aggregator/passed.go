@@ -108,7 +108,7 @@ func (p *remoteServer) fromTD(ctx context.Context, o *features.Features, m *prot
 	default:
 		r = paged(ctx, p.h.sealer, m, "tools", o.Tools, func(t *features.Tool) string { return t.Name })
 	}
-	return r.WithResult(written(protocol.ErrorData(why)), "_meta", metaStale)
+	return r.WithResult(protocol.Encode(protocol.ErrorData(why)), "_meta", metaStale)
 }
 
 const (

@@ -207,7 +207,7 @@ func (v *view) add(p *pin, seen map[string]bool) {
 		}
 		c := *t
 		c.Name, c.Meta = name, map[string]any{metaOrigin: map[string]string{"thing": p.exact, "name": t.Name}}
-		v.tools = append(v.tools, item{name, written(c)})
+		v.tools = append(v.tools, item{name, protocol.Encode(c)})
 	}
 	for _, one := range o.Prompts {
 		name := one.Under(p.alias)
@@ -217,13 +217,13 @@ func (v *view) add(p *pin, seen map[string]bool) {
 		v.byPrompt[name] = target{p.exact, one.Name}
 		c := *one
 		c.Name = name
-		v.prompts = append(v.prompts, item{name, written(c)})
+		v.prompts = append(v.prompts, item{name, protocol.Encode(c)})
 	}
 	for list, all := range map[*[]item][]*features.Resource{&v.resources: o.Resources, &v.templates: o.Templates} {
 		for _, r := range all {
 			if uri := r.URI + r.Template; !seen[uri] && p.matches(r.Key, r.Name) {
 				seen[uri] = true
-				*list = append(*list, item{uri, written(r)})
+				*list = append(*list, item{uri, protocol.Encode(r)})
 			}
 		}
 	}

@@ -255,7 +255,7 @@ func (t *thing) resume(ctx context.Context, m *protocol.Message, state string) (
 // answer sends input to a running action.
 func (t *thing) answer(ctx context.Context, action, id string, answers interact.Answers) error {
 	_, err := interact.Call(ctx, t.h.o.Mesh, &interact.Message{Type: interact.ContinueAction, Thing: t.ref, Name: action, ActionID: id,
-		ID: interact.NewID(), From: did.PrincipalOf(ctx), Data: written(answers), Deadline: time.Now().Add(readTimeout)})
+		ID: interact.NewID(), From: did.PrincipalOf(ctx), Data: protocol.Encode(answers), Deadline: time.Now().Add(readTimeout)})
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/mcp/features"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/backoff"
@@ -127,7 +128,7 @@ func (f *feeds) latest(key string) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if one := f.all[feedName(key, true)]; one != nil && len(one.events) > 0 {
-		return written(one.events)
+		return protocol.Encode(one.events)
 	}
 	return []byte("[]")
 }

@@ -130,7 +130,7 @@ func (t *thing) output(ctx context.Context, id taskID, r *interact.Message) json
 	if len(r.Data) > 0 {
 		parts = []interact.Part{{Data: r.Data, ContentType: r.ContentType}}
 	}
-	return written(t.claimed(tool.TaskResult(parts), protocol.CallerOf(ctx)))
+	return protocol.Encode(t.claimed(tool.TaskResult(parts), protocol.CallerOf(ctx)))
 }
 
 // about returns a message about the invocation behind a task.

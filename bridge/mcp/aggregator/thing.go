@@ -181,11 +181,3 @@ func (t *thing) readResource(ctx context.Context, o *features.Features, m *proto
 	}
 	return protocol.Respond(m.ID(), features.Contents(reading.Data, reading.Media(), uri))
 }
-
-func written(v any) json.RawMessage {
-	raw, err := json.Marshal(v)
-	if err != nil { // cannot happen: v consists of encodable types
-		panic(err)
-	}
-	return raw
-}

@@ -103,7 +103,7 @@ func (k *conversationalAgent) Do(ctx context.Context, m *interact.Message) iter.
 			}
 		}
 		out.Artifacts = []bridge.Artifact{{ID: "a", Name: "A", Parts: []bridge.Part{{Text: &text}}}}
-		r := m.Reply(interact.ActionStatus, bridge.TurnType, written(out))
+		r := m.Reply(interact.ActionStatus, bridge.TurnType, protocol.Encode(out))
 		r.Status = interact.StatusCompleted
 		yield(r, nil)
 	}

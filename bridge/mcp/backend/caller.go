@@ -18,11 +18,7 @@ func withCallerMeta(ctx context.Context, m *protocol.Message) *protocol.Message 
 	if p == nil || m.Method() == protocol.Listen { // serves many callers
 		return withoutCallerMeta(m)
 	}
-	text, err := json.Marshal(p)
-	if err != nil {
-		panic(err) // cannot happen: four strings
-	}
-	return m.WithParam(text, "_meta", protocol.MetaCaller)
+	return m.WithParam(protocol.Encode(p), "_meta", protocol.MetaCaller)
 }
 
 // withoutCallerMeta removes the principal from a message.

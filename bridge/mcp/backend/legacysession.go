@@ -216,8 +216,7 @@ func (s *legacySession) initialize(m *protocol.Message) *protocol.Message {
 	client, _ := m.Param("clientInfo")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	revision, _ := json.Marshal(protocol.Modern)
-	s.meta[protocol.MetaVersion], s.meta[protocol.MetaCapabilities] = revision, orEmpty(caps)
+	s.meta[protocol.MetaVersion], s.meta[protocol.MetaCapabilities] = protocol.Encode(protocol.Modern), orEmpty(caps)
 	if client != nil {
 		s.meta[protocol.MetaClient] = client
 	}
@@ -247,8 +246,7 @@ func (s *legacySession) withMeta(m *protocol.Message) (*protocol.Message, error)
 		m = m.WithParam(value, "_meta", name)
 	}
 	if s.level != "" && m.Method() != protocol.Listen {
-		level, _ := json.Marshal(s.level)
-		m = m.WithParam(level, "_meta", protocol.MetaLogLevel)
+		m = m.WithParam(protocol.Encode(s.level), "_meta", protocol.MetaLogLevel)
 	}
 	return m, nil
 }
@@ -317,11 +315,7 @@ func (s *legacySession) nextRound(ctx context.Context, m, r *protocol.Message) (
 		}
 	}
 	if len(answers) > 0 {
-		text, err := json.Marshal(answers)
-		if err != nil {
-			return nil, err
-		}
-		m = m.WithParam(text, "inputResponses")
+		m = m.WithParam(protocol.Encode(answers), "inputResponses")
 	}
 	if input.State != nil {
 		m = m.WithParam(input.State, "requestState")

@@ -108,9 +108,8 @@ func (o *owners) ownTasks(ctx context.Context, m *protocol.Message) *protocol.Me
 	if len(own) == len(ids) {
 		return m
 	}
-	want["taskIds"], _ = json.Marshal(own)
-	changed, _ := json.Marshal(want)
-	return m.WithParam(changed, "notifications")
+	want["taskIds"] = protocol.Encode(own)
+	return m.WithParam(protocol.Encode(want), "notifications")
 }
 
 // note records the task id or request state in r for the caller of m.

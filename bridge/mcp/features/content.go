@@ -90,7 +90,7 @@ func (t *Tool) structured(value json.RawMessage) json.RawMessage {
 	case value == nil:
 		return nil
 	case t.wraps:
-		return written(map[string]json.RawMessage{valueMember: value})
+		return protocol.Encode(map[string]json.RawMessage{valueMember: value})
 	case value[0] == '{':
 		return value
 	}
@@ -118,7 +118,7 @@ func blockOf(p interact.Part, uri string) (b block, value json.RawMessage) {
 		}
 		return textBlock(text), value
 	case major == "text" && utf8.Valid(p.Data):
-		return textBlock(string(p.Data)), written(string(p.Data))
+		return textBlock(string(p.Data)), protocol.Encode(string(p.Data))
 	case major == "image" || major == "audio":
 		return block{Type: major, Data: p.Data, Media: kind}, nil
 	}
@@ -191,7 +191,7 @@ func Event(n *interact.Message, now time.Time) json.RawMessage {
 			out["data"] = b
 		}
 	}
-	return written(out)
+	return protocol.Encode(out)
 }
 
 // Text returns a reply as text of at most [MaxText] bytes; empty if it has no textual form.

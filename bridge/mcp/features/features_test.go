@@ -150,7 +150,7 @@ func TestResults(t *testing.T) {
 		"an error of a request": {Error(&interact.Error{Code: interact.Invalid, Title: "no number"}), `{"code":-32602,"message":"no number","data":{"code":"LMOS-1400","hint":"","retryable":false}}`},
 		"one of a resource":     {ReadError(&interact.Error{Code: interact.Unreachable, Title: "away"}, "u"), `{"code":-32603,"message":"away","data":{"code":"LMOS-1503","hint":"","retryable":true,"uri":"u"}}`},
 	} {
-		if got := string(written(c.got)); got != c.want {
+		if got := string(protocol.Encode(c.got)); got != c.want {
 			t.Errorf("%s: got  %s\nwant %s", name, got, c.want)
 		}
 	}
@@ -272,7 +272,7 @@ func sorted(t *testing.T, raw json.RawMessage) string {
 	if err := json.Unmarshal(raw, &v); err != nil {
 		t.Fatal(err)
 	}
-	return string(written(v))
+	return string(protocol.Encode(v))
 }
 
 // For every description the features are valid MCP, have valid names, and are found by name.
@@ -293,8 +293,8 @@ func FuzzOf(f *testing.F) {
 		o := Of(d)
 		server := Tunnel(d.Thing) != ""
 		for _, one := range o.Tools {
-			if !usable(one.Input) || !json.Valid(written(one)) || o.Tool(one.Name) != one {
-				t.Errorf("the tool %q cannot be used: %s", one.Name, written(one))
+			if !usable(one.Input) || !json.Valid(protocol.Encode(one)) || o.Tool(one.Name) != one {
+				t.Errorf("the tool %q cannot be used: %s", one.Name, protocol.Encode(one))
 			}
 			if !server && (len(one.Name) > MaxName || !isPlain(one.Name)) {
 				t.Errorf("a tool has the name %q", one.Name)
@@ -313,7 +313,7 @@ func FuzzOf(f *testing.F) {
 		}
 		o.Params()
 		own, templates := o.Own()
-		_ = written([]any{o.Resources, o.Templates, own, templates})
+		_ = protocol.Encode([]any{o.Resources, o.Templates, own, templates})
 	})
 }
 

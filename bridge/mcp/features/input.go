@@ -81,13 +81,13 @@ func requestFor(in interact.Input, can capabilities) (r InputRequest, ok bool, l
 	case interact.InputURL:
 		r = InputRequest{protocol.Elicit, in.Params}
 		if !isElicitation(in.Params, "url") {
-			r.Params = written(map[string]any{"mode": "url", "message": in.Message, "url": in.URL})
+			r.Params = protocol.Encode(map[string]any{"mode": "url", "message": in.Message, "url": in.URL})
 		}
 		return r, can.url(), map[string]any{"elicitation": map[string]any{"url": none}}
 	}
 	r = InputRequest{protocol.Elicit, in.Params}
 	if in.Kind != interact.InputForm || !isElicitation(in.Params, "form") {
-		r.Params = written(map[string]any{"mode": "form", "message": in.Message, "requestedSchema": formOf(in)})
+		r.Params = protocol.Encode(map[string]any{"mode": "form", "message": in.Message, "requestedSchema": formOf(in)})
 	}
 	return r, can.form(), map[string]any{"elicitation": map[string]any{"form": none}}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/td"
@@ -73,7 +74,7 @@ func (o *Features) addProperty(key string, p *td.Property) {
 	if !p.ReadOnly {
 		t := &Tool{Title: "Set " + title, Description: p.Description, kind: interact.WriteProperty, Key: key,
 			Annotations: &Hints{Idempotent: true}}
-		if t.shape = (shape{schema: written(wrapped(p.Schema, valueMember, true)), member: valueMember}); len(p.URIVariables) > 0 {
+		if t.shape = (shape{schema: protocol.Encode(wrapped(p.Schema, valueMember, true)), member: valueMember}); len(p.URIVariables) > 0 {
 			t.shape = shapeOf(p.Schema, &p.Affordance, valueMember)
 		}
 		t.Input = t.shape.schema

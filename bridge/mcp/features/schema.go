@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/schema"
 )
@@ -31,13 +32,13 @@ func shapeOf(s *td.Schema, a *td.Affordance, member string) shape {
 	case s == nil && len(a.URIVariables) == 0:
 		return shape{schema: noInput, none: true}
 	case len(a.URIVariables) > 0:
-		return shape{schema: written(translate(a.WithVariables(s).Value(), "#"))}
+		return shape{schema: protocol.Encode(translate(a.WithVariables(s).Value(), "#"))}
 	case s.Type() == "object":
 		root := object(translate(s.Value(), "#"))
 		root["type"] = "object"
-		return shape{schema: written(root)}
+		return shape{schema: protocol.Encode(root)}
 	}
-	return shape{schema: written(wrapped(s, member, s.Type() != "")), member: member}
+	return shape{schema: protocol.Encode(wrapped(s, member, s.Type() != "")), member: member}
 }
 
 // wrapped returns the schema of an object with a value of s as member.
@@ -59,9 +60,9 @@ func outputOf(s *td.Schema) (schema json.RawMessage, wraps bool) {
 	case "object":
 		root := object(translate(s.Value(), "#"))
 		root["type"] = "object"
-		return written(root), false
+		return protocol.Encode(root), false
 	}
-	return written(wrapped(s, valueMember, true)), true
+	return protocol.Encode(wrapped(s, valueMember, true)), true
 }
 
 // dropped are TD terms without meaning for JSON Schema and models.
@@ -101,14 +102,6 @@ func isLocal(ref any) bool {
 func object(v any) map[string]any {
 	m, _ := v.(map[string]any)
 	return m
-}
-
-func written(v any) json.RawMessage {
-	raw, err := json.Marshal(v)
-	if err != nil { // cannot happen: v was decoded from JSON, or consists of encodable types
-		panic(err)
-	}
-	return raw
 }
 
 // usable reports whether a JSON Schema in a TD can be the schema of a tool: it must describe an object.

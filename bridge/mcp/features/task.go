@@ -36,7 +36,7 @@ func (t *Task) Fail(problem []byte) {
 	text := cmp.Or(p.Detail, p.Title)
 	byAgent := p.Code == "" || p.Code == interact.AgentFailed.String()
 	if t.Status = StateOf(interact.StatusFailed, byAgent); byAgent {
-		t.Result = written(Failed(&interact.Error{Code: interact.AgentFailed, Title: text, Hint: p.Hint}))
+		t.Result = protocol.Encode(Failed(&interact.Error{Code: interact.AgentFailed, Title: text, Hint: p.Hint}))
 		return
 	}
 	t.Message = interact.Clip(text, MaxText)

@@ -50,8 +50,8 @@ func TestInputRequests(t *testing.T) {
 			}
 			continue
 		}
-		if bad != nil || !strings.Contains(string(written(asks)), c.asks) {
-			t.Errorf("%s: requests %s, %v", name, written(asks), bad)
+		if bad != nil || !strings.Contains(string(protocol.Encode(asks)), c.asks) {
+			t.Errorf("%s: requests %s, %v", name, protocol.Encode(asks), bad)
 		}
 		answers, open, bad := Answers(interact.Inputs{"k": c.in, "more": {}},
 			request.WithParam(json.RawMessage(`{"k":`+c.said+`,"other":{}}`), "inputResponses"))
@@ -59,7 +59,7 @@ func TestInputRequests(t *testing.T) {
 			t.Errorf("%s: got %v", name, bad)
 		}
 		if bad == nil && (string(answers["k"].Content) != c.content || len(answers) != 1 || len(open) != 1) {
-			t.Errorf("%s: answers %s, open %v", name, written(answers), open)
+			t.Errorf("%s: answers %s, open %v", name, protocol.Encode(answers), open)
 		}
 	}
 }

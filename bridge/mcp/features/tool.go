@@ -141,7 +141,7 @@ func (t *Tool) Message(m *protocol.Message) (_ *interact.Message, turnOf *bridge
 		if turnOf, e = turn(m, can); e != nil {
 			return nil, nil, e
 		}
-		msg.ContentType, msg.Data = bridge.TurnType, written(turnOf)
+		msg.ContentType, msg.Data = bridge.TurnType, protocol.Encode(turnOf)
 	}
 	return msg, turnOf, nil
 }

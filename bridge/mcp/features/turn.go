@@ -95,7 +95,7 @@ func outcomeOf(raw []byte, uri string) Result {
 		}
 	}
 	if len(next) > 1 { // also as text, since many clients do not show structured content to models
-		b := textBlock(string(written(next)))
+		b := textBlock(string(protocol.Encode(next)))
 		b.Annotations = json.RawMessage(`{"audience":["assistant"]}`)
 		r.Content = append(r.Content, b)
 	}
@@ -104,7 +104,7 @@ func outcomeOf(raw []byte, uri string) Result {
 	} else if len(data) > 1 {
 		next["data"] = data
 	}
-	r.Structured = written(next)
+	r.Structured = protocol.Encode(next)
 	return r
 }
 
@@ -170,7 +170,7 @@ func (b *block) restore(metadata json.RawMessage, more map[string]any) {
 		}
 		metadata = nil
 		if len(known) > 0 {
-			metadata = written(known)
+			metadata = protocol.Encode(known)
 		}
 	}
 	if len(bytes.TrimSpace(metadata)) > 0 {

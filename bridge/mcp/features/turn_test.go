@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
 // TestParts converts parts to content blocks; values without a member of the block are in its _meta.
@@ -27,7 +28,7 @@ func TestParts(t *testing.T) {
 		if err := json.Unmarshal([]byte(test.part), &p); err != nil {
 			t.Fatal(err)
 		}
-		if got := string(written(partBlock(p, "u"))); got != test.want {
+		if got := string(protocol.Encode(partBlock(p, "u"))); got != test.want {
 			t.Errorf("%s: got  %s\nwant %s", name, got, test.want)
 		}
 	}

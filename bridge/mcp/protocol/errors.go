@@ -51,6 +51,6 @@ func Errorf(code int, format string, args ...any) *Error {
 // With returns a copy of e with data, which must be encodable as JSON.
 func (e *Error) With(data any) *Error {
 	c := *e
-	c.Data, _ = json.Marshal(data)
+	c.Data = Encode(data)
 	return &c
 }

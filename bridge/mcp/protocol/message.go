@@ -409,10 +409,13 @@ func RespondMalformed(id ID, bad *Error) *Message {
 	return RespondError(id, Errorf(InternalError, "malformed response of the server: %s", bad.Message))
 }
 
-func encode(v any) *Message {
+func encode(v any) *Message { return mustParse(Encode(v)) }
+
+// Encode returns the JSON of v. It panics if v has no JSON form.
+func Encode(v any) json.RawMessage {
 	text, err := json.Marshal(v)
 	if err != nil {
 		panic(err)
 	}
-	return mustParse(text)
+	return text
 }
