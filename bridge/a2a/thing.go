@@ -365,7 +365,7 @@ func (v *invocation) settle(ctx context.Context) error {
 			return nil
 		case state == protocol.AuthRequired: // the user authenticates elsewhere
 		case state != "" && executor.StatusOf(state) == interact.StatusNone:
-			return interact.Errorf(interact.AgentFailed, "ask its operator, or use an A2A client",
+			return interact.Errorf(interact.AgentFailed, "use an A2A client, or report it to the operator of the agent",
 				"the agent returned an unknown task state: %s", interact.Clip(string(state), 64))
 		case v.task == "":
 			return &interact.Error{Code: interact.Unreachable, Title: "the agent's stream broke off", Hint: "try again in a moment", Started: true}

@@ -59,7 +59,7 @@ func Choose(c *card.Card) (card.Interface, error) {
 		has = append(has, i.Binding+" "+i.Version)
 	}
 	return card.Interface{}, interact.Errorf(interact.NotAllowed,
-		"ask its operator for an interface JSONRPC or HTTP+JSON of A2A 1.0",
+		"it needs an interface JSONRPC or HTTP+JSON of A2A 1.0",
 		"%s has no supported interface, only %s", c.Name, interact.Clip(strings.Join(has, ", "), 128))
 }
 

@@ -103,8 +103,10 @@ type Part struct {
 	Metadata  json.RawMessage `json:"metadata,omitempty"`
 }
 
-// TextPart and DataPart return parts of text and of JSON.
-func TextPart(text string) Part          { return Part{Text: &text} }
+// TextPart returns a part of text.
+func TextPart(text string) Part { return Part{Text: &text} }
+
+// DataPart returns a part of JSON.
 func DataPart(data json.RawMessage) Part { return Part{Data: data, MediaType: "application/json"} }
 
 // RawPart returns a part of bytes.
@@ -177,7 +179,7 @@ type Task struct {
 	Metadata  json.RawMessage `json:"metadata,omitempty"`
 }
 
-// A StatusUpdate and an ArtifactUpdate are events of a task.
+// A StatusUpdate is an event with the new status of a task.
 type StatusUpdate struct {
 	TaskID    string          `json:"taskId"`
 	ContextID string          `json:"contextId"`
@@ -185,7 +187,7 @@ type StatusUpdate struct {
 	Metadata  json.RawMessage `json:"metadata,omitempty"`
 }
 
-// An ArtifactUpdate has an artifact, or with Append further parts of it.
+// An ArtifactUpdate is an event with an artifact of a task, or with further parts of one if Append is set.
 type ArtifactUpdate struct {
 	TaskID    string          `json:"taskId"`
 	ContextID string          `json:"contextId"`

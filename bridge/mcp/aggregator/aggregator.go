@@ -130,19 +130,20 @@ func (s recovering) Do(ctx context.Context, m *interact.Message) iter.Seq2[*inte
 // Paths returns the patterns of [http.ServeMux] that the handler serves.
 func (h *Handler) Paths() []string { return []string{"/mcp", "/mcp/things/{name}"} }
 
+// ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	if name == "" {
 		h.mesh.serve(h, w, r)
 		return
 	}
-	f, leave, err := h.enter(r.Context(), name)
+	e, leave, err := h.enter(r.Context(), name)
 	if err != nil {
 		h.serveNotFound(w, r, err)
 		return
 	}
 	defer leave()
-	f.serve(h, w, r)
+	e.serve(h, w, r)
 }
 
 // serve returns the HTTP handler of a server.
@@ -168,26 +169,26 @@ func (h *Handler) use(d *td.Description) (*endpoint, func(), error) {
 		return nil, nil, interact.Errorf(interact.ShuttingDown, "try again later", "the node is shutting down")
 	}
 	h.sweepLocked(now)
-	f := h.endpoints[ref]
-	if f != nil && !f.describes(d) && f.tunnel != features.Tunnel(d.Thing) { // the Thing became an MCP server, or is one no longer
+	e := h.endpoints[ref]
+	if e != nil && !e.describes(d) && e.tunnel != features.Tunnel(d.Thing) { // the Thing became an MCP server, or is one no longer
 		h.dropLocked(ref)
-		f = nil
+		e = nil
 	}
-	if f == nil {
+	if e == nil {
 		if len(h.endpoints) >= maxEndpoints && !h.roomLocked() {
 			return nil, nil, interact.Errorf(interact.Overloaded, "try again later", "%d Things are in use over MCP", maxEndpoints)
 		}
-		f = h.newEndpoint(d, ref, features.Tunnel(d.Thing))
-		h.endpoints[ref] = f
+		e = h.newEndpoint(d, ref, features.Tunnel(d.Thing))
+		h.endpoints[ref] = e
 	}
-	f.describe(d)
-	f.busy++
-	f.used = now
-	return f, func() {
+	e.describe(d)
+	e.busy++
+	e.used = now
+	return e, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		f.busy--
-		f.used = time.Now()
+		e.busy--
+		e.used = time.Now()
 	}, nil
 }
 
@@ -197,8 +198,8 @@ func (h *Handler) sweepLocked(now time.Time) {
 		return
 	}
 	h.swept = now
-	for ref, f := range h.endpoints {
-		if f.busy == 0 && now.Sub(f.used) > endpointIdle {
+	for ref, e := range h.endpoints {
+		if e.busy == 0 && now.Sub(e.used) > endpointIdle {
 			h.dropLocked(ref)
 		}
 	}
@@ -207,8 +208,8 @@ func (h *Handler) sweepLocked(now time.Time) {
 // roomLocked closes the endpoint that is idle the longest, and reports whether there was one.
 func (h *Handler) roomLocked() bool {
 	oldest := ""
-	for ref, f := range h.endpoints {
-		if f.busy == 0 && (oldest == "" || f.used.Before(h.endpoints[oldest].used)) {
+	for ref, e := range h.endpoints {
+		if e.busy == 0 && (oldest == "" || e.used.Before(h.endpoints[oldest].used)) {
 			oldest = ref
 		}
 	}
@@ -220,9 +221,9 @@ func (h *Handler) roomLocked() bool {
 }
 
 func (h *Handler) dropLocked(ref string) {
-	f := h.endpoints[ref]
+	e := h.endpoints[ref]
 	delete(h.endpoints, ref)
-	h.closes.Go(f.end)
+	h.closes.Go(e.end)
 }
 
 // Close ends all sessions and calls, and waits for them.

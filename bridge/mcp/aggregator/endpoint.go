@@ -37,7 +37,7 @@ type endpoint struct {
 
 // newEndpoint creates the endpoint of a Thing.
 func (h *Handler) newEndpoint(d *td.Description, ref, tunnel string) *endpoint {
-	var f *endpoint
+	var e *endpoint
 	if tunnel != "" {
 		here := h.o.Mesh.Signer().DID()
 		// A record with another host may lead to that host.
@@ -52,13 +52,13 @@ func (h *Handler) newEndpoint(d *td.Description, ref, tunnel string) *endpoint {
 					From: from, ID: interact.NewID(), Deadline: time.Now().Add(tunnelTimeout)})), nil
 			}})
 		p := &remoteServer{h: h, back: back, described: &thing{h: h, ref: ref}}
-		f = h.withSessions(d.Thing.Name(), offlineServer{p})
-		p.sessions, f.server, f.tunnel = f.server, p, tunnel
+		e = h.withSessions(d.Thing.Name(), offlineServer{p})
+		p.sessions, e.server, e.tunnel = e.server, p, tunnel
 	} else {
-		f = h.withSessions(d.Thing.Name(), newThing(h, ref))
+		e = h.withSessions(d.Thing.Name(), newThing(h, ref))
 	}
-	f.Handler = h.serve(f.server, func(tool string) []protocol.Param { return (*f.params.Load())[tool] })
-	return f
+	e.Handler = h.serve(e.server, func(tool string) []protocol.Param { return (*e.params.Load())[tool] })
+	return e
 }
 
 // withSessions adds sessions of earlier revisions to a stateless server.
@@ -105,32 +105,32 @@ func (statelessOnly) Session(context.Context) (protocol.Conn, error) {
 }
 
 // describes reports whether the features of the endpoint are those of d.
-func (f *endpoint) describes(d *td.Description) bool {
-	o := f.features.Load()
-	return o != nil && o.Desc.Record.Hash == d.Record.Hash
+func (e *endpoint) describes(d *td.Description) bool {
+	f := e.features.Load()
+	return f != nil && f.Desc.Record.Hash == d.Record.Hash
 }
 
 // describe updates the features.
-func (f *endpoint) describe(d *td.Description) {
-	old := f.features.Load()
+func (e *endpoint) describe(d *td.Description) {
+	old := e.features.Load()
 	if now := old.Renewed(d); now != old {
 		params := now.Params()
-		f.features.Store(now)
-		f.params.Store(&params)
+		e.features.Store(now)
+		e.params.Store(&params)
 	}
 }
 
 // serve handles a request, or a body of lines.
-func (f *endpoint) serve(h *Handler, w http.ResponseWriter, r *http.Request) {
+func (e *endpoint) serve(h *Handler, w http.ResponseWriter, r *http.Request) {
 	if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media == LinesType && r.Method == http.MethodPost {
-		h.lines(f.server, w, r)
+		h.lines(e.server, w, r)
 		return
 	}
-	f.ServeHTTP(w, r)
+	e.ServeHTTP(w, r)
 }
 
 // end closes the sessions, and then the server.
-func (f *endpoint) end() {
-	f.Handler.Close()
-	f.close()
+func (e *endpoint) end() {
+	e.Handler.Close()
+	e.close()
 }

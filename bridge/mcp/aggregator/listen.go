@@ -24,6 +24,18 @@ const (
 	debounce = 200 * time.Millisecond
 )
 
+// enterListen returns the filter of a listen request, and counts the request until leave is called.
+func (h *Handler) enterListen(ctx context.Context, m *protocol.Message) (want protocol.Filter, leave func(), e *protocol.Error) {
+	if want, e = filterOf(m); e != nil {
+		return want, nil, e
+	}
+	caller := protocol.CallerOf(ctx)
+	if h.listens.Enter(caller) != ratelimit.Entered {
+		return want, nil, features.Error(errListens)
+	}
+	return want, func() { h.listens.Leave(caller) }, nil
+}
+
 // filterOf returns the filter of a listen request. Tasks in it require that the client supports tasks.
 func filterOf(m *protocol.Message) (protocol.Filter, *protocol.Error) {
 	f, e := m.Filter()
@@ -93,20 +105,16 @@ const (
 var errListens = interact.Errorf(interact.Overloaded, "end a subscription", "too many subscriptions of this caller or of all callers")
 
 // listen handles subscriptions/listen.
-func (t *thing) listen(ctx context.Context, o *features.Features, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
-	want, e := filterOf(m)
+func (t *thing) listen(ctx context.Context, f *features.Features, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
+	want, leave, e := t.h.enterListen(ctx, m)
 	if e != nil {
 		return protocol.RespondError(m.ID(), e), nil
 	}
-	caller := protocol.CallerOf(ctx)
-	if t.h.listens.Enter(caller) != ratelimit.Entered {
-		return protocol.RespondError(m.ID(), features.Error(errListens)), nil
-	}
-	defer t.h.listens.Leave(caller)
+	defer leave()
 	l := newListener(ctx, m)
 	tasks := map[string]taskID{}
 	want.URIs = slices.DeleteFunc(want.URIs, func(uri string) bool {
-		r := o.Resource(uri)
+		r := f.Resource(uri)
 		return r == nil || !r.Observable
 	})
 	want.Tasks = slices.DeleteFunc(want.Tasks, func(token string) bool {
@@ -118,7 +126,7 @@ func (t *thing) listen(ctx context.Context, o *features.Features, m *protocol.Me
 		return false
 	})
 	for _, uri := range want.URIs {
-		changed, leave := t.feeds.join(o.Resource(uri))
+		changed, leave := t.feeds.join(f.Resource(uri))
 		l.work.Go(func() {
 			defer leave()
 			l.updates(uri, changed)
@@ -128,7 +136,7 @@ func (t *thing) listen(ctx context.Context, o *features.Features, m *protocol.Me
 		l.work.Go(func() { t.watchTask(l, token, id) })
 	}
 	if want.Tools || want.Prompts || want.Resources {
-		l.work.Go(func() { t.watchLists(l, o, want) })
+		l.work.Go(func() { t.watchLists(l, f, want) })
 	}
 	return l.run(notify, want, t.runs.ctx.Done())
 }
@@ -170,22 +178,22 @@ func (t *thing) watchTask(l *listener, token string, id taskID) {
 }
 
 // watchLists sends the changes of the lists after a change of the description.
-func (t *thing) watchLists(l *listener, o *features.Features, want protocol.Filter) {
-	q := td.Query{ID: o.Desc.Thing.ID, Owner: o.Desc.Record.Owner}
+func (t *thing) watchLists(l *listener, f *features.Features, want protocol.Filter) {
+	q := td.Query{ID: f.Desc.Thing.ID, Owner: f.Desc.Record.Owner}
 	watch(l, t.h, q, func() {
 		now, err := t.features(l.ctx)
 		if err != nil {
 			now = &features.Features{} // the Thing was removed
 		}
-		l.changed(want, listsOf(o), listsOf(now))
-		o = now
+		l.changed(want, listsOf(f), listsOf(now))
+		f = now
 	})
 }
 
 // lists are the features of a server, for comparison.
 type lists struct{ tools, prompts, resources, templates any }
 
-func listsOf(o *features.Features) lists { return lists{o.Tools, o.Prompts, o.Resources, o.Templates} }
+func listsOf(f *features.Features) lists { return lists{f.Tools, f.Prompts, f.Resources, f.Templates} }
 
 // changed sends a notification for each list that differs.
 func (l *listener) changed(want protocol.Filter, was, is lists) {

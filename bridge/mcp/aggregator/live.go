@@ -33,27 +33,27 @@ type liveFeatures struct {
 // allFeatures returns the features of a Thing. If the TD omits some, it requests the list of tools from the server. With an error it
 // returns the features of the TD.
 func (h *Handler) allFeatures(ctx context.Context, d *td.Description) (*features.Features, error) {
-	f, leave, err := h.use(d)
+	e, leave, err := h.use(d)
 	if err != nil {
 		return features.Of(d), err
 	}
 	defer leave()
-	o := f.features.Load()
-	if o.Omitted == 0 || f.tunnel == "" {
-		return o, nil
+	f := e.features.Load()
+	if f.Omitted == 0 || e.tunnel == "" {
+		return f, nil
 	}
-	if have := f.live.Load(); have != nil && have.described == o && time.Since(have.when) < liveTTL {
+	if have := e.live.Load(); have != nil && have.described == f && time.Since(have.when) < liveTTL {
 		return have.all, nil
 	}
 	// All callers see this list, so the request has the principal of the node: a server may have tools for single callers.
 	ctx, cancel := context.WithTimeout(did.WithPrincipal(protocol.WithCaller(ctx, ""), did.PrincipalOf(h.ctx)), listTimeout)
 	defer cancel()
-	tools, err := list(ctx, f.server)
+	tools, err := list(ctx, e.server)
 	if err != nil {
-		return o, err
+		return f, err
 	}
-	now := &liveFeatures{o, o.With(tools), time.Now()}
-	f.live.Store(now)
+	now := &liveFeatures{f, f.With(tools), time.Now()}
+	e.live.Store(now)
 	return now.all, nil
 }
 

@@ -109,14 +109,14 @@ func (s *mesh) Call(ctx context.Context, m *protocol.Message, notify protocol.No
 	return protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "unknown method %s", m.Method())), nil
 }
 
-// forward sends a request to a Thing.
+// forward sends a request to a Thing. It replaces a task id in the response by an opaque one, which names the Thing.
 func (s *mesh) forward(ctx context.Context, ref string, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
-	f, leave, err := s.h.enter(ctx, ref)
+	e, leave, err := s.h.enter(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	r, err := f.server.Call(ctx, m, notify)
+	r, err := e.server.Call(ctx, m, notify)
 	if err != nil {
 		return nil, err
 	}
@@ -216,16 +216,16 @@ func callError(e *protocol.Error, hint string) error {
 
 // toolOf returns the tool name for a tool or action name, since a search shows action names.
 func (s *mesh) toolOf(d *td.Description, name string) (string, error) {
-	f, leave, err := s.h.use(d)
+	e, leave, err := s.h.use(d)
 	if err != nil {
 		return "", err
 	}
 	defer leave()
-	o := f.features.Load()
-	if o.Tool(name) != nil {
+	f := e.features.Load()
+	if f.Tool(name) != nil {
 		return name, nil
 	}
-	if t := o.ToolOf(name); t != nil {
+	if t := f.ToolOf(name); t != nil {
 		return t.Name, nil
 	}
 	return name, nil // the server may have tools that the TD omits

@@ -7,10 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lmosd/lmosd/bridge/mcp/features"
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/internal/backoff"
-	"github.com/lmosd/lmosd/internal/ratelimit"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -27,15 +25,11 @@ type thingFilter struct {
 
 // listen handles subscriptions/listen. The mesh reports changes of lists; Things report changes of resources and tasks.
 func (s *mesh) listen(ctx context.Context, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
-	want, e := filterOf(m)
+	want, leave, e := s.h.enterListen(ctx, m)
 	if e != nil {
 		return protocol.RespondError(m.ID(), e), nil
 	}
-	caller := protocol.CallerOf(ctx)
-	if s.h.listens.Enter(caller) != ratelimit.Entered {
-		return protocol.RespondError(m.ID(), features.Error(errListens)), nil
-	}
-	defer s.h.listens.Leave(caller)
+	defer leave()
 	l := newListener(ctx, m)
 	v := s.pinned.view(ctx)
 	parts := s.byThing(ctx, v, want)

@@ -14,9 +14,9 @@ import (
 // the reason.
 func (h *Handler) serveNotFound(w http.ResponseWriter, r *http.Request, err error) {
 	s := failingServer{targetError(err)}
-	f := &endpoint{server: s, Handler: h.serve(s, nil)}
-	defer f.Handler.Close()
-	f.serve(h, w, r)
+	e := &endpoint{server: s, Handler: h.serve(s, nil)}
+	defer e.Handler.Close()
+	e.serve(h, w, r)
 }
 
 // targetError returns the error of a request to an unknown or ambiguous Thing.

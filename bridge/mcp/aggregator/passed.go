@@ -38,11 +38,11 @@ func (p *remoteServer) Call(ctx context.Context, m *protocol.Message, notify pro
 	}
 	switch m.Method() {
 	case protocol.Discover, protocol.ListTools, protocol.ListPrompts, protocol.ListResources, protocol.ListTemplates:
-		o, gone := p.described.features(ctx)
+		f, gone := p.described.features(ctx)
 		if gone != nil {
 			return r, err
 		}
-		return p.fromTD(ctx, o, m, why), nil
+		return p.fromTD(ctx, f, m, why), nil
 	case protocol.CallTool:
 		if !why.Started {
 			return protocol.Respond(m.ID(), features.Failed(why)), nil
@@ -63,11 +63,11 @@ func (s offlineServer) Call(ctx context.Context, m *protocol.Message, notify pro
 	default:
 		return s.remoteServer.Call(ctx, m, notify)
 	}
-	o, err := s.described.features(ctx)
+	f, err := s.described.features(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return discovered(m, selfOf(o, s.h.o.Version), o.Desc.Thing.Description), nil
+	return discovered(m, selfOf(f, s.h.o.Version), f.Desc.Thing.Description), nil
 }
 
 // unavailable returns the reason of a failed request if it is retryable; otherwise nil.
@@ -92,21 +92,21 @@ func retryable(e *interact.Error) *interact.Error {
 const metaStale = "dev.lmosd/away"
 
 // fromTD responds from the TD instead of an unreachable server.
-func (p *remoteServer) fromTD(ctx context.Context, o *features.Features, m *protocol.Message, why *interact.Error) *protocol.Message {
+func (p *remoteServer) fromTD(ctx context.Context, f *features.Features, m *protocol.Message, why *interact.Error) *protocol.Message {
 	var r *protocol.Message
 	switch m.Method() {
 	case protocol.Discover:
-		r = discovered(m, selfOf(o, p.h.o.Version), o.Desc.Thing.Description)
+		r = discovered(m, selfOf(f, p.h.o.Version), f.Desc.Thing.Description)
 	case protocol.ListPrompts:
-		r = paged(ctx, p.h.sealer, m, "prompts", o.Prompts, func(p *features.Prompt) string { return p.Name })
+		r = paged(ctx, p.h.sealer, m, "prompts", f.Prompts, func(p *features.Prompt) string { return p.Name })
 	case protocol.ListResources:
-		resources, _ := o.Own()
+		resources, _ := f.Own()
 		r = paged(ctx, p.h.sealer, m, "resources", resources, func(r features.Resource) string { return r.URI })
 	case protocol.ListTemplates:
-		_, templates := o.Own()
+		_, templates := f.Own()
 		r = paged(ctx, p.h.sealer, m, "resourceTemplates", templates, func(r features.Resource) string { return r.Template })
 	default:
-		r = paged(ctx, p.h.sealer, m, "tools", o.Tools, func(t *features.Tool) string { return t.Name })
+		r = paged(ctx, p.h.sealer, m, "tools", f.Tools, func(t *features.Tool) string { return t.Name })
 	}
 	return r.WithResult(protocol.Encode(protocol.ErrorData(why)), "_meta", metaStale)
 }

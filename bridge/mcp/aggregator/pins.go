@@ -78,9 +78,9 @@ func (p *pin) find(ctx context.Context, h *Handler) {
 		p.features, p.partly = p.described, false
 		return
 	}
-	o, err := h.allFeatures(ctx, d)
+	f, err := h.allFeatures(ctx, d)
 	if p.partly = err != nil; err == nil || p.features == nil || p.features.Desc.Record.Hash != d.Record.Hash {
-		p.features = o // otherwise the previous list is more complete
+		p.features = f // otherwise the previous list is more complete
 	}
 }
 
@@ -93,6 +93,7 @@ type item struct {
 	raw  json.RawMessage
 }
 
+// MarshalJSON implements [json.Marshaler].
 func (i item) MarshalJSON() ([]byte, error) { return i.raw, nil }
 
 func nameOf(i item) string { return i.name }
@@ -194,9 +195,9 @@ func (s *pinned) make() *view {
 
 // add adds the features of a pin. Duplicates are listed once.
 func (v *view) add(p *pin, seen map[string]bool) {
-	o := p.features
-	headers := o.Params()
-	for _, t := range o.Tools {
+	f := p.features
+	headers := f.Params()
+	for _, t := range f.Tools {
 		name := t.Under(p.alias)
 		if _, there := v.byTool[name]; there || !p.matches(t.Key, t.Name) {
 			continue
@@ -209,7 +210,7 @@ func (v *view) add(p *pin, seen map[string]bool) {
 		c.Name, c.Meta = name, map[string]any{metaOrigin: map[string]string{"thing": p.exact, "name": t.Name}}
 		v.tools = append(v.tools, item{name, protocol.Encode(c)})
 	}
-	for _, one := range o.Prompts {
+	for _, one := range f.Prompts {
 		name := one.Under(p.alias)
 		if _, there := v.byPrompt[name]; there || !p.matches(one.Key, one.Name) {
 			continue
@@ -219,7 +220,7 @@ func (v *view) add(p *pin, seen map[string]bool) {
 		c.Name = name
 		v.prompts = append(v.prompts, item{name, protocol.Encode(c)})
 	}
-	for list, all := range map[*[]item][]*features.Resource{&v.resources: o.Resources, &v.templates: o.Templates} {
+	for list, all := range map[*[]item][]*features.Resource{&v.resources: f.Resources, &v.templates: f.Templates} {
 		for _, r := range all {
 			if uri := r.URI + r.Template; !seen[uri] && p.matches(r.Key, r.Name) {
 				seen[uri] = true

@@ -167,8 +167,8 @@ func (one *run) abandon() {
 }
 
 // callTool handles tools/call.
-func (t *thing) callTool(ctx context.Context, o *features.Features, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
-	one, e := t.tool(ctx, o, m)
+func (t *thing) callTool(ctx context.Context, f *features.Features, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
+	one, e := t.tool(ctx, f, m)
 	if e != nil {
 		return protocol.RespondError(m.ID(), e), nil
 	}
@@ -181,8 +181,8 @@ func (t *thing) callTool(ctx context.Context, o *features.Features, m *protocol.
 }
 
 // tool starts a call, or resumes a suspended one.
-func (t *thing) tool(ctx context.Context, o *features.Features, m *protocol.Message) (*run, *protocol.Error) {
-	tool := o.Tool(m.Text("name"))
+func (t *thing) tool(ctx context.Context, f *features.Features, m *protocol.Message) (*run, *protocol.Error) {
+	tool := f.Tool(m.Text("name"))
 	if tool == nil {
 		return nil, notFound("tool", m.Text("name"))
 	}
@@ -400,8 +400,8 @@ func (one *run) requestInput(ctx context.Context, m *protocol.Message) *protocol
 }
 
 // getPrompt handles prompts/get.
-func (t *thing) getPrompt(ctx context.Context, o *features.Features, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
-	p := o.Prompt(m.Text("name"))
+func (t *thing) getPrompt(ctx context.Context, f *features.Features, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
+	p := f.Prompt(m.Text("name"))
 	if p == nil {
 		return protocol.RespondError(m.ID(), notFound("prompt", m.Text("name"))), nil
 	}

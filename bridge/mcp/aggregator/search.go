@@ -164,16 +164,16 @@ func (s *mesh) describe(ctx context.Context, m *protocol.Message) (*protocol.Mes
 	if err != nil {
 		return nil, err
 	}
-	o, only := features.Of(d), m.Text("arguments", "tool")
+	f, only := features.Of(d), m.Text("arguments", "tool")
 	var unreachable error
-	if o.Omitted > 0 && (only == "" || o.Tool(only) == nil && o.ToolOf(only) == nil) {
-		o, unreachable = s.h.allFeatures(ctx, d)
+	if f.Omitted > 0 && (only == "" || f.Tool(only) == nil && f.ToolOf(only) == nil) {
+		f, unreachable = s.h.allFeatures(ctx, d)
 	}
 	tools := []any{}
-	for _, t := range o.Tools {
+	for _, t := range f.Tools {
 		switch {
 		case only != "" && only != t.Name && only != t.Key:
-		case only == "" && len(o.Tools) > fewTools:
+		case only == "" && len(f.Tools) > fewTools:
 			tools = append(tools, brief{t.Name, interact.Clip(cmp.Or(t.Description, t.Title), 200)})
 		default:
 			tools = append(tools, t)
@@ -188,15 +188,15 @@ func (s *mesh) describe(ctx context.Context, m *protocol.Message) (*protocol.Mes
 	}
 	doc := map[string]any{"thing": thing, "title": d.Thing.Title, "description": d.Thing.Description, "tools": tools}
 	if only == "" {
-		resources, templates := o.Own()
+		resources, templates := f.Own()
 		doc["resources"] = append(append([]features.Resource{}, resources...), templates...) // never null
-		doc["prompts"] = append([]*features.Prompt{}, o.Prompts...)
-		if len(o.Tools) > fewTools {
+		doc["prompts"] = append([]*features.Prompt{}, f.Prompts...)
+		if len(f.Tools) > fewTools {
 			doc["note"] = "many tools: pass tool to get the schema of its input"
 		}
 		if unreachable != nil {
 			doc["incomplete"] = fmt.Sprintf("%d more tools, prompts or resources are not in its description, and its server is unreachable: %s",
-				o.Omitted, protocol.FromError(unreachable).Message)
+				f.Omitted, protocol.FromError(unreachable).Message)
 		}
 	}
 	return protocol.Respond(m.ID(), features.Document(doc)), nil

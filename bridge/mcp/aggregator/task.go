@@ -123,8 +123,8 @@ type taskInput struct {
 // output returns the result of a completed task.
 func (t *thing) output(ctx context.Context, id taskID, r *interact.Message) json.RawMessage {
 	var tool *features.Tool
-	if o, err := t.features(ctx); err == nil {
-		tool = o.Tool(id.Tool)
+	if f, err := t.features(ctx); err == nil {
+		tool = f.Tool(id.Tool)
 	}
 	var parts []interact.Part
 	if len(r.Data) > 0 {

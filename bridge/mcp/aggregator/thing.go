@@ -65,31 +65,31 @@ func (t *thing) features(ctx context.Context) (*features.Features, error) {
 
 // Call implements [statelessServer].
 func (t *thing) Call(ctx context.Context, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
-	o, err := t.features(ctx)
+	f, err := t.features(ctx)
 	if err != nil {
 		return protocol.RespondError(m.ID(), targetError(err)), nil
 	}
 	switch m.Method() {
 	case protocol.Discover:
-		return discovered(m, selfOf(o, t.h.o.Version), o.Desc.Thing.Description), nil
+		return discovered(m, selfOf(f, t.h.o.Version), f.Desc.Thing.Description), nil
 	case protocol.ListTools:
-		return paged(ctx, t.h.sealer, m, "tools", o.Tools, func(t *features.Tool) string { return t.Name }), nil
+		return paged(ctx, t.h.sealer, m, "tools", f.Tools, func(t *features.Tool) string { return t.Name }), nil
 	case protocol.ListPrompts:
-		return paged(ctx, t.h.sealer, m, "prompts", o.Prompts, func(p *features.Prompt) string { return p.Name }), nil
+		return paged(ctx, t.h.sealer, m, "prompts", f.Prompts, func(p *features.Prompt) string { return p.Name }), nil
 	case protocol.ListResources:
-		return paged(ctx, t.h.sealer, m, "resources", o.Resources, func(r *features.Resource) string { return r.URI }), nil
+		return paged(ctx, t.h.sealer, m, "resources", f.Resources, func(r *features.Resource) string { return r.URI }), nil
 	case protocol.ListTemplates:
-		return paged(ctx, t.h.sealer, m, "resourceTemplates", o.Templates, func(r *features.Resource) string { return r.Template }), nil
+		return paged(ctx, t.h.sealer, m, "resourceTemplates", f.Templates, func(r *features.Resource) string { return r.Template }), nil
 	case protocol.CallTool:
-		return t.callTool(ctx, o, m, notify)
+		return t.callTool(ctx, f, m, notify)
 	case protocol.GetPrompt:
-		return t.getPrompt(ctx, o, m, notify)
+		return t.getPrompt(ctx, f, m, notify)
 	case protocol.ReadResource:
-		return t.readResource(ctx, o, m), nil
+		return t.readResource(ctx, f, m), nil
 	case protocol.Listen:
-		return t.listen(ctx, o, m, notify)
+		return t.listen(ctx, f, m, notify)
 	case protocol.Complete:
-		return o.Complete(m), nil
+		return f.Complete(m), nil
 	case protocol.GetTask, protocol.UpdateTask, protocol.CancelTask:
 		return t.task(ctx, m), nil
 	}
@@ -97,8 +97,8 @@ func (t *thing) Call(ctx context.Context, m *protocol.Message, notify protocol.N
 }
 
 // selfOf returns the Implementation of a Thing. A Thing without a version gets that of lmosd.
-func selfOf(o *features.Features, version string) protocol.Implementation {
-	return protocol.Implementation{Name: o.Alias, Title: o.Desc.Thing.Title, Version: cmp.Or(o.Desc.Thing.Version, protocol.Self(version).Version)}
+func selfOf(f *features.Features, version string) protocol.Implementation {
+	return protocol.Implementation{Name: f.Alias, Title: f.Desc.Thing.Title, Version: cmp.Or(f.Desc.Thing.Version, protocol.Self(version).Version)}
 }
 
 // discovered responds to server/discover.
@@ -163,9 +163,9 @@ func (t *thing) address(msg *interact.Message, m *protocol.Message, timeout time
 }
 
 // readResource reads a property, or the stored events.
-func (t *thing) readResource(ctx context.Context, o *features.Features, m *protocol.Message) *protocol.Message {
+func (t *thing) readResource(ctx context.Context, f *features.Features, m *protocol.Message) *protocol.Message {
 	uri := m.Text("uri")
-	r := o.Resource(uri)
+	r := f.Resource(uri)
 	switch {
 	case r == nil:
 		return protocol.RespondError(m.ID(), noResource(uri))

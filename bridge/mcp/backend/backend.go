@@ -379,9 +379,9 @@ type sharedConn struct {
 	ended func(*sharedConn) // called once when gone is set, with the backend locked
 }
 
-// run reads a connection in its own goroutine until it ends.
-func (b *Backend) run(conn protocol.Conn, asked func(*protocol.Message), ended func(*sharedConn)) (*sharedConn, error) {
-	l := &sharedConn{Multiplexer: protocol.Multiplex(conn, asked), ended: ended}
+// run reads a connection in its own goroutine until it ends. It passes messages of no call to unsolicited ([protocol.Multiplex]).
+func (b *Backend) run(conn protocol.Conn, unsolicited func(*protocol.Message), ended func(*sharedConn)) (*sharedConn, error) {
+	l := &sharedConn{Multiplexer: protocol.Multiplex(conn, unsolicited), ended: ended}
 	l.hub = newHub(b, l)
 	l.idle = time.AfterFunc(b.o.Idle, func() { b.closeIdle(l) })
 	err := b.start(func() {

@@ -108,8 +108,8 @@ func (r *run) abandon() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.over = true
-	for _, asked := range r.waiting {
-		r.up.decline(asked)
+	for _, one := range r.waiting {
+		r.up.decline(one)
 	}
 	clear(r.waiting)
 	for len(r.notes) > 0 {
@@ -125,11 +125,11 @@ func (s *legacyServer) follow(ctx context.Context, r *run, m *protocol.Message, 
 		select {
 		case n := <-r.notes:
 			if r.took(n).IsRequest() {
-				asked := r.gather(n)
+				input := r.gather(n)
 				if !r.ended() {
-					return s.suspend(r, m, asked)
+					return s.suspend(r, m, input)
 				}
-				r.pass(asked)
+				r.redirect(input)
 				continue
 			}
 			if err := pass(m, n, notify); err != nil {
@@ -140,7 +140,7 @@ func (s *legacyServer) follow(ctx context.Context, r *run, m *protocol.Message, 
 			for len(r.notes) > 0 { // messages before the response
 				n := r.took(<-r.notes)
 				if n.IsRequest() {
-					r.pass([]*protocol.Message{n})
+					r.redirect([]*protocol.Message{n})
 					continue
 				}
 				if err := pass(m, n, notify); err != nil {
@@ -169,9 +169,9 @@ func (r *run) ended() bool {
 	}
 }
 
-// pass redirects input requests of an ended run to another run: they did not belong to this one.
-func (r *run) pass(asked []*protocol.Message) {
-	for _, one := range asked {
+// redirect passes the input requests of an ended run to another run: they did not belong to this one.
+func (r *run) redirect(input []*protocol.Message) {
+	for _, one := range input {
 		r.up.dispatch(one)
 	}
 }
@@ -192,8 +192,8 @@ func pass(m, n *protocol.Message, notify protocol.Notify) error {
 const gatherDelay = 10 * time.Millisecond
 
 // gather returns first and the input requests that follow within gatherDelay.
-func (r *run) gather(first *protocol.Message) (asked []*protocol.Message) {
-	asked = append(asked, first)
+func (r *run) gather(first *protocol.Message) (input []*protocol.Message) {
+	input = append(input, first)
 	late := time.NewTimer(gatherDelay)
 	defer late.Stop()
 	for {
@@ -201,21 +201,21 @@ func (r *run) gather(first *protocol.Message) (asked []*protocol.Message) {
 		case n := <-r.notes:
 			if !r.took(n).IsRequest() {
 				r.add(n) // for the next round
-				return asked
+				return input
 			}
-			asked = append(asked, n)
+			input = append(input, n)
 		case <-late.C:
-			return asked
+			return input
 		}
 	}
 }
 
-// suspend suspends the run and returns its pending input requests to the caller.
-func (s *legacyServer) suspend(r *run, m *protocol.Message, asked []*protocol.Message) (*protocol.Message, error) {
+// suspend suspends the run. It returns the response for the caller, with the new input requests and those without a response yet.
+func (s *legacyServer) suspend(r *run, m *protocol.Message, input []*protocol.Message) (*protocol.Message, error) {
 	r.up.pause(r, true)
 	id := rand.Text()
 	if !s.keep(id, r) {
-		for _, one := range asked {
+		for _, one := range input {
 			r.up.decline(one)
 		}
 		r.abandon()
@@ -224,7 +224,7 @@ func (s *legacyServer) suspend(r *run, m *protocol.Message, asked []*protocol.Me
 	state := s.sealer.Seal(bindingOf(r.caller, m), suspendTimeout, id)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, one := range asked {
+	for _, one := range input {
 		if len(r.waiting) >= maxInputs {
 			r.up.decline(one)
 			continue
@@ -233,12 +233,12 @@ func (s *legacyServer) suspend(r *run, m *protocol.Message, asked []*protocol.Me
 		r.waiting[fmt.Sprintf("r%d", r.keys)] = one
 	}
 	requests := map[string]any{}
-	for key, asked := range r.waiting {
-		one := map[string]any{"method": asked.Method()}
-		if p := asked.Params(); p != nil {
-			one["params"] = p
+	for key, one := range r.waiting {
+		request := map[string]any{"method": one.Method()}
+		if p := one.Params(); p != nil {
+			request["params"] = p
 		}
-		requests[key] = one
+		requests[key] = request
 	}
 	return protocol.Respond(m.ID(), map[string]any{"resultType": "input_required", "inputRequests": requests, "requestState": state}), nil
 }
@@ -325,17 +325,17 @@ func (s *legacyServer) resume(ctx context.Context, m *protocol.Message, state st
 // answer sends the responses of the caller to the server and reports whether more are missing. Unknown keys are ignored. It holds no lock
 // during writes, because a server that does not read must not block the reader of its messages.
 func (r *run) answer(ctx context.Context, answers map[string]json.RawMessage) (missing bool, err error) {
-	asked := map[string]*protocol.Message{}
+	answered := map[string]*protocol.Message{}
 	r.mu.Lock()
 	for key := range answers {
 		if r.waiting[key] != nil {
-			asked[key] = r.waiting[key]
+			answered[key] = r.waiting[key]
 			delete(r.waiting, key)
 		}
 	}
 	missing = len(r.waiting) > 0
 	r.mu.Unlock()
-	for key, one := range asked {
+	for key, one := range answered {
 		if err != nil {
 			r.up.decline(one)
 			continue

@@ -426,7 +426,7 @@ func (l *Login) loginError(w *authTarget, title string, scopes []string, err err
 func (l *Login) advice(w *authTarget, scopes []string) (hint string, next []interact.Step) {
 	const user = "log in on the host of the server"
 	file := l.o.Credentials.Name() + " of its host: docs/agents.md"
-	scopes = scopes[:min(len(scopes), interact.MaxStepArgs-1)] // a login also requests those that the server asks for
+	scopes = scopes[:min(len(scopes), interact.MaxStepArgs-1)] // a login also requests those that the server requires
 	login := interact.Next(interact.StepLogin, append([]string{"mcp:" + redacted(l.o.Server)}, scopes...)...)
 	if w == nil {
 		return user, login

@@ -13,18 +13,18 @@ const maxCompleted = 100
 
 // Complete responds to completion/complete with the values that the TD allows for an argument of a prompt or a variable of a resource
 // template. Tools have no completion in MCP.
-func (o *Features) Complete(m *protocol.Message) *protocol.Message {
+func (f *Features) Complete(m *protocol.Message) *protocol.Message {
 	name := m.Text("argument", "name")
 	var schema *td.Schema
 	switch m.Text("ref", "type") {
 	case "ref/prompt":
-		p := o.byPrompt[m.Text("ref", "name")]
+		p := f.byPrompt[m.Text("ref", "name")]
 		if p == nil {
 			return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "unknown prompt"))
 		}
-		schema = o.Desc.Thing.Actions[p.Key].Input.Property(name)
+		schema = f.Desc.Thing.Actions[p.Key].Input.Property(name)
 	case "ref/resource":
-		r := o.templateOf(m.Text("ref", "uri"))
+		r := f.templateOf(m.Text("ref", "uri"))
 		if r == nil {
 			return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "unknown resource template"))
 		}
@@ -39,13 +39,13 @@ func (o *Features) Complete(m *protocol.Message) *protocol.Message {
 }
 
 // templateOf returns the resource template with the URI template or a matching URI.
-func (o *Features) templateOf(uri string) *Resource {
-	for _, r := range o.Templates {
+func (f *Features) templateOf(uri string) *Resource {
+	for _, r := range f.Templates {
 		if r.Template == uri {
 			return r
 		}
 	}
-	if r := o.Resource(uri); r != nil && r.Template != "" {
+	if r := f.Resource(uri); r != nil && r.Template != "" {
 		return r
 	}
 	return nil
@@ -67,11 +67,11 @@ func valuesOf(s *td.Schema) (all []string) {
 
 // withPrefix returns the values that begin with a prefix, without regard to case.
 func withPrefix(all []string, prefix string) []string {
-	some := []string{}
+	matching := []string{} // never null
 	for _, v := range all {
 		if len(v) >= len(prefix) && strings.EqualFold(v[:len(prefix)], prefix) {
-			some = append(some, v)
+			matching = append(matching, v)
 		}
 	}
-	return some
+	return matching
 }

@@ -62,56 +62,56 @@ func Of(d *td.Description) *Features {
 		Omitted    any                 `json:"mcp:omitted"`
 	}
 	_ = json.Unmarshal(d.Thing.Raw, &doc) // terms of another type are ignored
-	o := &Features{Desc: d, Alias: aliasOf(d), byTool: map[string]*Tool{}, byPrompt: map[string]*Prompt{}}
+	f := &Features{Desc: d, Alias: aliasOf(d), byTool: map[string]*Tool{}, byPrompt: map[string]*Prompt{}}
 	server := Tunnel(d.Thing) != ""
 	if server {
-		o.Omitted = omitted(doc.Omitted)
+		f.Omitted = omitted(doc.Omitted)
 	}
 	for _, key := range slices.Sorted(maps.Keys(d.Thing.Actions)) {
 		v := doc.Actions[key]
 		if !server || interact.Readable(v.Name) != v.Name {
 			v.Name = ""
 		}
-		o.addAction(key, d.Thing.Actions[key], v)
+		f.addAction(key, d.Thing.Actions[key], v)
 	}
 	isAgent := bridge.ActionOfType(d.Thing, bridge.A2AOperation) != ""
 	for _, key := range slices.Sorted(maps.Keys(d.Thing.Properties)) {
 		switch {
 		case server:
-			o.addResource(key, d.Thing.Properties[key], doc.Properties[key])
+			f.addResource(key, d.Thing.Properties[key], doc.Properties[key])
 		case isAgent: // its properties list the tasks of all callers
 		default:
-			o.addProperty(key, d.Thing.Properties[key])
+			f.addProperty(key, d.Thing.Properties[key])
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(d.Thing.Events)) {
-		o.addEvent(key, d.Thing.Events[key])
+		f.addEvent(key, d.Thing.Events[key])
 	}
-	slices.SortFunc(o.Tools, func(a, b *Tool) int { return strings.Compare(a.Name, b.Name) })
-	slices.SortFunc(o.Prompts, func(a, b *Prompt) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(f.Tools, func(a, b *Tool) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(f.Prompts, func(a, b *Prompt) int { return strings.Compare(a.Name, b.Name) })
 	byURI := func(a, b *Resource) int { return strings.Compare(a.URI+a.Template, b.URI+b.Template) }
-	slices.SortFunc(o.Resources, byURI)
-	slices.SortFunc(o.Templates, byURI)
-	return o
+	slices.SortFunc(f.Resources, byURI)
+	slices.SortFunc(f.Templates, byURI)
+	return f
 }
 
-// Renewed returns the features of d: o if the description is the same. o may be nil.
-func (o *Features) Renewed(d *td.Description) *Features {
-	if o != nil && o.Desc.Record.Hash == d.Record.Hash {
-		return o
+// Renewed returns the features of d: f itself if the description is the same. The receiver may be nil.
+func (f *Features) Renewed(d *td.Description) *Features {
+	if f != nil && f.Desc.Record.Hash == d.Record.Hash {
+		return f
 	}
 	return Of(d)
 }
 
 // Tool returns a tool by name; nil if there is none.
-func (o *Features) Tool(name string) *Tool { return o.byTool[name] }
+func (f *Features) Tool(name string) *Tool { return f.byTool[name] }
 
 // Prompt returns a prompt by name; nil if there is none.
-func (o *Features) Prompt(name string) *Prompt { return o.byPrompt[name] }
+func (f *Features) Prompt(name string) *Prompt { return f.byPrompt[name] }
 
 // ToolOf returns the tool of an action; nil if there is none.
-func (o *Features) ToolOf(action string) *Tool {
-	for _, t := range o.Tools {
+func (f *Features) ToolOf(action string) *Tool {
+	for _, t := range f.Tools {
 		if t.Key == action && t.kind == interact.InvokeAction {
 			return t
 		}
@@ -120,9 +120,9 @@ func (o *Features) ToolOf(action string) *Tool {
 }
 
 // Params returns the arguments that headers repeat, by tool. Tools with invalid annotations have none: clients drop them.
-func (o *Features) Params() map[string][]protocol.Param {
+func (f *Features) Params() map[string][]protocol.Param {
 	all := map[string][]protocol.Param{}
-	for _, t := range o.Tools {
+	for _, t := range f.Tools {
 		if params, err := protocol.Params(t.Input); err == nil && len(params) > 0 {
 			all[t.Name] = params
 		}

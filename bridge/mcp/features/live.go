@@ -32,9 +32,9 @@ func omitted(v any) int {
 
 // With returns the features with the tools that the server lists now, for a TD that omits some ([Features.Omitted]). Tools with an
 // invalid name or without a schema are left out.
-func (o *Features) With(listed []json.RawMessage) *Features {
-	c := *o
-	c.Tools, c.byTool = slices.Clone(o.Tools), map[string]*Tool{}
+func (f *Features) With(listed []json.RawMessage) *Features {
+	c := *f
+	c.Tools, c.byTool = slices.Clone(f.Tools), map[string]*Tool{}
 	at := map[string]int{}
 	for i, t := range c.Tools {
 		at[t.Name], c.byTool[t.Name] = i, t

@@ -32,7 +32,7 @@ type Argument struct {
 	Required    bool   `json:"required,omitempty"`
 }
 
-func (o *Features) addPrompt(key string, a *td.Action, v verbatim) {
+func (f *Features) addPrompt(key string, a *td.Action, v verbatim) {
 	p := &Prompt{Name: cmp.Or(v.Name, plain(key, MaxName)), Title: a.Title, Description: a.Description, Key: key}
 	required := a.Input.Required()
 	for _, name := range a.Input.Properties() {
@@ -41,9 +41,9 @@ func (o *Features) addPrompt(key string, a *td.Action, v verbatim) {
 		description, _ := member["description"].(string)
 		p.Arguments = append(p.Arguments, Argument{name, title, description, slices.Contains(required, name)})
 	}
-	if o.byPrompt[p.Name] == nil {
-		o.byPrompt[p.Name] = p
-		o.Prompts = append(o.Prompts, p)
+	if f.byPrompt[p.Name] == nil {
+		f.byPrompt[p.Name] = p
+		f.Prompts = append(f.Prompts, p)
 	}
 }
 

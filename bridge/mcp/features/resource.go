@@ -38,30 +38,30 @@ type Resource struct {
 }
 
 // addResource adds a resource of an MCP server.
-func (o *Features) addResource(key string, p *td.Property, v verbatim) {
+func (f *Features) addResource(key string, p *td.Property, v verbatim) {
 	r := &Resource{Name: key, Title: p.Title, Description: p.Description, Media: mediaOf(p.Forms)}
 	switch {
 	case v.URI != "":
-		r.raw, r.URI, r.Observable = v.URI, scheme+o.Alias+served+v.URI, p.Observable
-		o.Resources = append(o.Resources, r)
+		r.raw, r.URI, r.Observable = v.URI, scheme+f.Alias+served+v.URI, p.Observable
+		f.Resources = append(f.Resources, r)
 	case v.Template != "":
-		r.raw, r.Template = v.Template, scheme+o.Alias+served+v.Template
-		o.Templates = append(o.Templates, r)
+		r.raw, r.Template = v.Template, scheme+f.Alias+served+v.Template
+		f.Templates = append(f.Templates, r)
 	}
 }
 
 // addProperty adds a resource, and tools, since many clients do not show resources to models.
-func (o *Features) addProperty(key string, p *td.Property) {
-	uri := scheme + o.Alias + "/properties/" + url.PathEscape(key)
+func (f *Features) addProperty(key string, p *td.Property) {
+	uri := scheme + f.Alias + "/properties/" + url.PathEscape(key)
 	r := &Resource{Name: key, Title: p.Title, Description: p.Description, Media: mediaOf(p.Forms), Key: key, vars: p.URIVariables}
 	switch {
 	case p.WriteOnly:
 	case len(p.URIVariables) > 0:
 		r.Template = uri + "{?" + strings.Join(slices.Sorted(maps.Keys(p.URIVariables)), ",") + "}"
-		o.Templates = append(o.Templates, r)
+		f.Templates = append(f.Templates, r)
 	default:
 		r.URI, r.Observable = uri, p.Observable
-		o.Resources = append(o.Resources, r)
+		f.Resources = append(f.Resources, r)
 	}
 	title := cmp.Or(p.Title, key)
 	if !p.WriteOnly {
@@ -69,7 +69,7 @@ func (o *Features) addProperty(key string, p *td.Property) {
 			Annotations: &Hints{ReadOnly: true}, shape: shapeOf(nil, &p.Affordance, valueMember)}
 		t.Input = t.shape.schema
 		t.Output, t.wraps = outputOf(p.Schema)
-		o.addTool(t, plain("get_"+key, MaxName))
+		f.addTool(t, plain("get_"+key, MaxName))
 	}
 	if !p.ReadOnly {
 		t := &Tool{Title: "Set " + title, Description: p.Description, kind: interact.WriteProperty, Key: key,
@@ -78,7 +78,7 @@ func (o *Features) addProperty(key string, p *td.Property) {
 			t.shape = shapeOf(p.Schema, &p.Affordance, valueMember)
 		}
 		t.Input = t.shape.schema
-		o.addTool(t, plain("set_"+key, MaxName))
+		f.addTool(t, plain("set_"+key, MaxName))
 	}
 }
 
@@ -92,22 +92,22 @@ func mediaOf(forms []td.Form) string {
 	return "application/json"
 }
 
-func (o *Features) addEvent(key string, e *td.Event) {
-	o.Resources = append(o.Resources, &Resource{URI: scheme + o.Alias + "/events/" + url.PathEscape(key), Name: key, Title: e.Title,
+func (f *Features) addEvent(key string, e *td.Event) {
+	f.Resources = append(f.Resources, &Resource{URI: scheme + f.Alias + "/events/" + url.PathEscape(key), Name: key, Title: e.Title,
 		Description: strings.TrimSpace(e.Description + " (The latest events, while a client is subscribed.)"), Media: "application/json",
 		Key: key, Event: true, Observable: true})
 }
 
 // Resource returns the resource with a URI, or the template that matches it; nil if there is none. Templates of an MCP server are left to
 // the server.
-func (o *Features) Resource(uri string) *Resource {
-	for _, r := range o.Resources {
+func (f *Features) Resource(uri string) *Resource {
+	for _, r := range f.Resources {
 		if r.URI == uri {
 			return r
 		}
 	}
 	head, query, _ := strings.Cut(uri, "?")
-	for _, r := range o.Templates {
+	for _, r := range f.Templates {
 		if before, _, _ := strings.Cut(r.Template, "{?"); r.raw == "" && before == head {
 			if _, err := url.ParseQuery(query); err == nil {
 				return r
@@ -142,13 +142,13 @@ func Split(uri string) (alias, inner string) {
 }
 
 // Own returns the resources and templates with their URIs at the Thing.
-func (o *Features) Own() (resources, templates []Resource) {
-	for _, r := range o.Resources {
+func (f *Features) Own() (resources, templates []Resource) {
+	for _, r := range f.Resources {
 		c := *r
 		c.URI = cmp.Or(c.raw, c.URI)
 		resources = append(resources, c)
 	}
-	for _, r := range o.Templates {
+	for _, r := range f.Templates {
 		c := *r
 		c.Template = cmp.Or(c.raw, c.Template)
 		templates = append(templates, c)
@@ -157,8 +157,8 @@ func (o *Features) Own() (resources, templates []Resource) {
 }
 
 // OwnURI returns the URI at the Thing of a resource, which is given by name or by its URI here. Other values stay unchanged.
-func (o *Features) OwnURI(name string) string {
-	for _, r := range o.Resources {
+func (f *Features) OwnURI(name string) string {
+	for _, r := range f.Resources {
 		if r.Name == name || r.raw != "" && r.URI == name {
 			return cmp.Or(r.raw, r.URI)
 		}

@@ -47,18 +47,18 @@ func IsTool(a *td.Action) bool {
 	return !bridge.IsTunnel(a.Types) && !slices.Contains(a.Types, promptType)
 }
 
-func (o *Features) addAction(key string, a *td.Action, v verbatim) {
+func (f *Features) addAction(key string, a *td.Action, v verbatim) {
 	switch {
 	case bridge.IsTunnel(a.Types):
 		return
 	case slices.Contains(a.Types, promptType):
-		o.addPrompt(key, a, v)
+		f.addPrompt(key, a, v)
 		return
 	}
 	t := &Tool{Title: a.Title, Description: a.Description, Key: key, kind: interact.InvokeAction,
 		long:        a.Synchronous != nil && !*a.Synchronous,
 		Annotations: &Hints{ReadOnly: a.Safe, Idempotent: a.Idempotent, Destructive: v.Destructive, OpenWorld: v.OpenWorld}}
-	thing := o.Desc.Thing
+	thing := f.Desc.Thing
 	t.asks = (key == "ask" || key == "chat") && (slices.Contains(thing.Types, "lmos:Agent") || slices.Contains(thing.Types, "Agent"))
 	if t.turns = slices.Contains(a.Types, bridge.TurnAction); t.turns {
 		t.asks = v.Skill == "" // a message to the agent itself, not to one of its skills
@@ -90,9 +90,9 @@ func (o *Features) addAction(key string, a *td.Action, v verbatim) {
 	case v.Name != "":
 		name = v.Name // the name at the MCP server
 	case t.asks:
-		name = plain("ask_"+cmp.Or(ascii(thing.Name()), o.Alias), MaxName)
+		name = plain("ask_"+cmp.Or(ascii(thing.Name()), f.Alias), MaxName)
 	}
-	o.addTool(t, name)
+	f.addTool(t, name)
 }
 
 // askShape returns the shape of a tool that sends a message to an agent: text, if the action has no input schema.
@@ -105,19 +105,19 @@ func askShape(a *td.Action) shape {
 }
 
 // addTool adds a tool. If the name is taken, a hash is appended; if that is taken too, the tool is left out.
-func (o *Features) addTool(t *Tool, name string) {
-	if o.byTool[name] != nil {
+func (f *Features) addTool(t *Tool, name string) {
+	if f.byTool[name] != nil {
 		name = hashed(name, "\x00"+t.Key, MaxName)
 	}
-	if o.byTool[name] != nil {
+	if f.byTool[name] != nil {
 		return
 	}
 	if t.Name = name; t.Title == "" && t.Key != name {
 		t.Title = t.Key
 	}
-	t.uri = scheme + o.Alias + "/actions/" + t.Key + "/output"
-	o.byTool[name] = t
-	o.Tools = append(o.Tools, t)
+	t.uri = scheme + f.Alias + "/actions/" + t.Key + "/output"
+	f.byTool[name] = t
+	f.Tools = append(f.Tools, t)
 }
 
 // Under returns the name of the tool in the aggregate, under the alias of its Thing.

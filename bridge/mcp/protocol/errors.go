@@ -30,6 +30,7 @@ type Error struct {
 	Data    json.RawMessage `json:"data,omitempty"`
 }
 
+// Error returns the message and the code.
 func (e *Error) Error() string { return fmt.Sprintf("%s (%d)", e.Message, e.Code) }
 
 // Status returns the HTTP status of a response with e to a client of 2026-07-28 ("Streamable HTTP", "Sending messages").

@@ -388,4 +388,5 @@ func (s *Multiplexer) Ended() bool {
 // Write sends a message of no call: a notification, or a response to a request of the server.
 func (s *Multiplexer) Write(ctx context.Context, m *Message) error { return s.conn.Write(ctx, m) }
 
+// Close closes the connection.
 func (s *Multiplexer) Close() error { return s.conn.Close() }

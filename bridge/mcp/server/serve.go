@@ -64,6 +64,7 @@ func New(o Options) *Handler {
 	return &Handler{o: o, sessions: map[string]*session{}}
 }
 
+// ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.Method {
 	case http.MethodPost:
