@@ -20,11 +20,11 @@ const (
 	perHost      = 4    // concurrent fetches from one host
 	perHostQueue = 64   // running and waiting fetches of one host, so that a dead host does not fill the queue
 	timeout      = 5 * time.Second
-	maxTries     = 5 // failures until a TD is not fetched for forgiveAfter
-	retryAfter   = 5 * time.Second
-	forgiveAfter = time.Hour
 	maxFailures  = 4096
 )
+
+// pauses are the pauses after failures in a row. After the last one the failures are forgotten.
+var pauses = [...]time.Duration{5 * time.Second, 20 * time.Second, 80 * time.Second, 320 * time.Second, time.Hour}
 
 // ErrBusy is the error of a fetch that exceeds a limit of concurrent fetches.
 var ErrBusy = errors.New("too many fetches")
@@ -173,14 +173,10 @@ func (f *Fetcher) Failed(r *td.Record) {
 	f.failLocked(targetOf(r))
 }
 
-// failLocked counts a failure: the next try is allowed after 5 s, 20 s, 80 s, 320 s, and then after an hour.
+// failLocked counts a failure: the next try is allowed after a pause.
 func (f *Fetcher) failLocked(t target) {
 	now := time.Now()
-	was := f.failures[t]
-	was.tries++
-	was.next = now.Add(retryAfter << (2 * (was.tries - 1)))
-	if was.tries >= maxTries {
-		was = failure{next: now.Add(forgiveAfter)}
-	}
-	boundedmap.Put(&f.failures, t, was, maxFailures, func(was failure) bool { return !now.Before(was.next) })
+	tries := f.failures[t].tries
+	is := failure{(tries + 1) % len(pauses), now.Add(pauses[tries])}
+	boundedmap.Put(&f.failures, t, is, maxFailures, func(was failure) bool { return !now.Before(was.next) })
 }

@@ -59,9 +59,9 @@ func (t *Tracker) probe(ctx context.Context, node did.DID) {
 	t.SetReachable(node, true)
 }
 
-// probeAfter returns the pause after a number of failed probes: it doubles, with a random part that spreads nodes which went down together.
-func probeAfter(tries int) time.Duration {
-	wait := min(probeFirst<<min(tries, 10), probeLast) * 4 / 5
+// pause returns the pause until the next probe, less up to a fifth at random, which spreads nodes that went down together.
+func (o *outage) pause() time.Duration {
+	wait := o.pauses.Next() * 4 / 5
 	return wait + rand.N(wait/4)
 }
 
@@ -88,8 +88,8 @@ func (t *Tracker) Retry() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, o := range t.down {
-		o.tries = 0
-		if soon := now.Add(rand.N(probeFirst)); soon.Before(o.next) {
+		o.pauses.Reset()
+		if soon := now.Add(rand.N(o.pauses.Next())); soon.Before(o.next) {
 			o.next = soon
 		}
 	}
@@ -101,8 +101,7 @@ func (t *Tracker) probeFailed(node did.DID, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if o := t.down[node]; o != nil {
-		o.tries++
-		o.probing, o.next = false, now.Add(probeAfter(o.tries))
+		o.probing, o.next = false, now.Add(o.pause())
 		t.prober.Wake()
 	}
 }

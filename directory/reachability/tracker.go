@@ -65,7 +65,7 @@ type outage struct {
 	until          time.Time // end without probes
 	next           time.Time // next probe
 	broughtForward time.Time // when a new record brought a probe forward
-	tries          int       // failed probes
+	pauses         backoff.Backoff
 	probing        bool
 }
 
@@ -122,7 +122,8 @@ func (t *Tracker) setReachable(node did.DID, ok bool, now time.Time) (changed bo
 		return was
 	}
 	if o == nil {
-		o = &outage{since: now, next: now.Add(probeAfter(0))}
+		o = &outage{since: now, pauses: backoff.Backoff{First: probeFirst, Max: probeLast}}
+		o.next = now.Add(o.pause())
 		// A node whose outage is dropped at the limit counts as up until the next failure.
 		boundedmap.Put(&t.down, node, o, maxDown, func(o *outage) bool { return !t.isDown(o, now) })
 		t.prober.Wake()
