@@ -11,11 +11,11 @@ import (
 )
 
 // A DID is a decentralized identifier in its canonical spelling, for example
-// "did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH". Values come from [Parse], [FromKey], [FromPeer] or
-// [ParsePeer]; equal DIDs are equal strings, so that they can be compared with == and be keys of maps. A value
-// converted from any other string has not been checked: [DID.Key] and [DID.Peer] check again, the other methods do not.
+// "did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH". Values come from [Parse], [FromKey] or [FromPeer];
+// equal DIDs are equal strings, so that they can be compared with == and be keys of maps. A value converted from any other string has not
+// been checked: [DID.Key] and [DID.Peer] check again, the other methods do not.
 //
-// These four accept only did:keys of Ed25519 keys that can sign (see [CheckKey]), in their canonical spelling. [ParseForeign] also accepts
+// These three accept only did:keys of Ed25519 keys that can sign (see [CheckKey]), in their canonical spelling. [ParseForeign] also accepts
 // did:keys of other algorithms, which occur in foreign documents and are never the DID of a node or an owner. The zero value identifies no
 // subject.
 type DID string

@@ -8,15 +8,13 @@ import (
 
 // A did:key and a PeerID are two spellings of one key.
 func Example() {
-	d, err := did.ParsePeer("12D3KooWA4Xop1JaT3MHxwYMkCepYsv4iPVopMXwCz5iHYdBfeSB")
+	d, err := did.Parse("did:key:z6MkehRgf7yJbgaGfYsdoAsKdBPE3dj2CYhowQdcjqSJgvVd")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(d)
 	fmt.Println(d.PeerText())
 	// Output:
-	// did:key:z6MkehRgf7yJbgaGfYsdoAsKdBPE3dj2CYhowQdcjqSJgvVd
 	// 12D3KooWA4Xop1JaT3MHxwYMkCepYsv4iPVopMXwCz5iHYdBfeSB
 }
 

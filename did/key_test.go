@@ -54,8 +54,6 @@ func rejectEverywhere(t *testing.T, key []byte) {
 		"Key":       second(d.Key()),
 		"Peer":      second(d.Peer()),
 		"FromPeer":  second(FromPeer(peer)),
-		"ParsePeer": second(ParsePeer(EncodeBase58(peer)[1:])),
-		"base32":    second(ParsePeer("b" + base32Lower.EncodeToString(append([]byte(cidPrefix), peer...)))),
 		"ParseURL":  second(ParseURL(string(d) + "#" + multibase)),
 		"Agreement": second(Agreement(key)),
 		"Multikey": second(ParseDocument([]byte(`{"id":"did:web:a.example","verificationMethod":[{"id":"#k","type":"Multikey",`+

@@ -81,9 +81,6 @@ func TestVectors(t *testing.T) {
 			if got := d.PeerText(); got != v.peer {
 				t.Errorf("PeerText = %s, want %s", got, v.peer)
 			}
-			if p, err := did.ParsePeer(v.peer); err != nil || p != d {
-				t.Errorf("ParsePeer = %q, %v", p, err)
-			}
 			x, err := did.Agreement(pub)
 			if got := did.EncodeBase58(append([]byte{0xec, 1}, x...)); err != nil || got != v.x {
 				t.Errorf("Agreement = %s, %v; want %s", got, err, v.x)
@@ -135,9 +132,6 @@ func TestRoundTripsOfRandomKeys(t *testing.T) {
 		back, err := d.Key()
 		if err != nil || !bytes.Equal(back, pub) {
 			t.Fatalf("Key of %s = %x, %v; want %x", d, back, err, pub)
-		}
-		if p, err := did.ParsePeer(d.PeerText()); err != nil || p != d {
-			t.Fatalf("ParsePeer(%s) = %s, %v; want %s", d.PeerText(), p, err, d)
 		}
 	}
 }
