@@ -160,10 +160,11 @@ func newTrace() (id, parent string) {
 // traceTable returns the parts of the time of a call. They do not overlap; a part that was not measured is included in the part around
 // it. The node reports its times when the answer begins.
 func traceTable(r *callResult) *terminal.Table {
-	t := &terminal.Table{Header: []string{"PART", "TIME", ""}, Keep: []int{0, 1, 2}}
+	type measure struct{ name, time, what string }
+	var parts []measure
 	part := func(name string, ms float64, what string) {
 		if ms > 0 {
-			t.Add(terminal.Texts(name, terminal.Millis(ms), what)...)
+			parts = append(parts, measure{name, terminal.Millis(ms), what})
 		}
 	}
 	m := r.Timings
@@ -177,5 +178,9 @@ func traceTable(r *callResult) *terminal.Table {
 	part("agent", m.Agent, "")
 	part("total", m.Total, "until the answer began to come")
 	part("took", r.Took, "with this command: "+r.Status+", "+terminal.Size(len(r.Output))+" of output")
-	return t
+	return terminal.TableOf(parts, false, []terminal.Column[measure]{
+		{Name: "PART", Keep: true, Cell: terminal.TextOf(func(m measure) string { return m.name })},
+		{Name: "TIME", Keep: true, Cell: terminal.TextOf(func(m measure) string { return m.time })},
+		{Keep: true, Cell: terminal.TextOf(func(m measure) string { return m.what })},
+	})
 }

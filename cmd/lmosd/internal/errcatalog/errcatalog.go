@@ -94,14 +94,19 @@ func errorCodes() []errorCode {
 
 func (a *app) listErrors() error {
 	list := errorCodes()
-	t := &terminal.Table{Header: []string{"CODE", "EXIT", "HTTP", "RETRY", "NAME", "MEANING"}, Keep: []int{0, 1, 2, 3, 4}}
-	for _, e := range list {
-		retry := "no"
-		if e.Retryable {
-			retry = "yes"
-		}
-		t.Add(terminal.Texts(e.Code, strconv.Itoa(e.Exit), strconv.Itoa(e.Status), retry, e.Slug, e.Meaning)...)
-	}
+	t := terminal.TableOf(list, false, []terminal.Column[errorCode]{
+		{Name: "CODE", Keep: true, Cell: terminal.TextOf(func(e errorCode) string { return e.Code })},
+		{Name: "EXIT", Keep: true, Cell: terminal.TextOf(func(e errorCode) string { return strconv.Itoa(e.Exit) })},
+		{Name: "HTTP", Keep: true, Cell: terminal.TextOf(func(e errorCode) string { return strconv.Itoa(e.Status) })},
+		{Name: "RETRY", Keep: true, Cell: terminal.TextOf(func(e errorCode) string {
+			if e.Retryable {
+				return "yes"
+			}
+			return "no"
+		})},
+		{Name: "NAME", Keep: true, Cell: terminal.TextOf(func(e errorCode) string { return e.Slug })},
+		{Name: "MEANING", Cell: terminal.TextOf(func(e errorCode) string { return e.Meaning })},
+	})
 	return a.Show(cli.View{Doc: cli.List[errorCode]{Head: cli.NewHead("ErrorCodeList"), Items: list},
 		Names: cli.Each(list, func(e errorCode) string { return e.Code }), People: cli.Body(t)})
 }

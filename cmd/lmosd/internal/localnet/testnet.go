@@ -271,16 +271,22 @@ func memoryOf(pid int) int {
 
 func (b *bed) showNet(ctx context.Context, s *testnet.State) error {
 	doc := look(ctx, s)
-	t := terminal.Table{Header: []string{"NODE", "STATE", "PEERS", "AGENTS", "RSS", "PID", "API", "DID"}, Keep: []int{0, 1, 2, 3, 4, 5, 6}}
-	for _, n := range doc.Nodes {
-		rss := "-"
-		if n.RSS > 0 {
-			rss = fmt.Sprintf("%d MB", n.RSS/1_000_000)
-		}
-		row := terminal.Texts(strconv.Itoa(n.N), n.State, strconv.Itoa(n.Peers), strconv.Itoa(n.Agents), rss, strconv.Itoa(n.PID), n.API)
-		t.Add(append(row, terminal.Short(n.DID.Short(), string(n.DID)))...)
-	}
-	return b.Show(cli.View{Doc: doc, Names: cli.Each(doc.Nodes, func(n netNode) string { return strconv.Itoa(n.N) }), People: cli.Body(&t)})
+	t := terminal.TableOf(doc.Nodes, false, []terminal.Column[netNode]{
+		{Name: "NODE", Keep: true, Cell: terminal.TextOf(func(n netNode) string { return strconv.Itoa(n.N) })},
+		{Name: "STATE", Keep: true, Cell: terminal.TextOf(func(n netNode) string { return n.State })},
+		{Name: "PEERS", Keep: true, Cell: terminal.TextOf(func(n netNode) string { return strconv.Itoa(n.Peers) })},
+		{Name: "AGENTS", Keep: true, Cell: terminal.TextOf(func(n netNode) string { return strconv.Itoa(n.Agents) })},
+		{Name: "RSS", Keep: true, Cell: terminal.TextOf(func(n netNode) string {
+			if n.RSS > 0 {
+				return fmt.Sprintf("%d MB", n.RSS/1_000_000)
+			}
+			return "-"
+		})},
+		{Name: "PID", Keep: true, Cell: terminal.TextOf(func(n netNode) string { return strconv.Itoa(n.PID) })},
+		{Name: "API", Keep: true, Cell: terminal.TextOf(func(n netNode) string { return n.API })},
+		{Name: "DID", Cell: func(n netNode) terminal.Cell { return terminal.Short(n.DID.Short(), string(n.DID)) }},
+	})
+	return b.Show(cli.View{Doc: doc, Names: cli.Each(doc.Nodes, func(n netNode) string { return strconv.Itoa(n.N) }), People: cli.Body(t)})
 }
 
 func newTestnetExec(b *bed) *cobra.Command {

@@ -189,14 +189,17 @@ func list(c *cli.Console) error {
 		return err
 	}
 	doc := cli.List[account]{Head: cli.NewHead("LoginList"), Items: []account{}}
-	t := &terminal.Table{Header: []string{"SERVER", "ISSUER", "ENDS", "SCOPES"}, Keep: []int{0, 2}}
 	for _, server := range slices.Sorted(maps.Keys(all)) {
 		for _, g := range all[server] {
-			l := newAccount(server, g, secrets)
-			doc.Items = append(doc.Items, l)
-			t.Add(terminal.Texts("mcp:"+l.Server, l.Issuer, cmp.Or(l.ends(), "-"), strings.Join(l.Scopes, " "))...)
+			doc.Items = append(doc.Items, newAccount(server, g, secrets))
 		}
 	}
+	t := terminal.TableOf(doc.Items, false, []terminal.Column[account]{
+		{Name: "SERVER", Keep: true, Cell: terminal.TextOf(func(l account) string { return "mcp:" + l.Server })},
+		{Name: "ISSUER", Cell: terminal.TextOf(func(l account) string { return l.Issuer })},
+		{Name: "ENDS", Keep: true, Cell: terminal.TextOf(func(l account) string { return cmp.Or(l.ends(), "-") })},
+		{Name: "SCOPES", Cell: terminal.TextOf(func(l account) string { return strings.Join(l.Scopes, " ") })},
+	})
 	if err := c.Show(cli.View{Doc: doc, Names: servers(secrets), People: cli.Body(t)}); err != nil {
 		return err
 	}

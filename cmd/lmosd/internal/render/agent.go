@@ -85,20 +85,33 @@ func access(p *td.Property) string {
 
 // Tasks returns the table of tasks.
 func Tasks(items []api.Task, now time.Time) *terminal.Table {
-	t := &terminal.Table{Header: []string{"TASK", "AGENT", "ACTION", "STATUS", "BEGAN", "TOOK"}, Keep: []int{0, 3, 4, 5}}
-	for _, i := range items {
-		end := i.Ended
-		if end.IsZero() {
-			end = now
-		}
-		took, status := terminal.Short(terminal.Span(end.Sub(i.Requested)), end.Sub(i.Requested).Round(time.Millisecond).String()), i.Status
-		if status == api.UnknownTask { // its duration is unknown, too
-			took, status = terminal.Text("–"), fmt.Sprintf("%s (%s %s ago)", status, i.LastStatus, terminal.Ago(i.LastSeen, now))
-		}
-		t.Add(terminal.Short(i.ID[:min(len(i.ID), shortTask)], i.ID), terminal.Short(i.Name, i.Thing), terminal.Text(i.Action),
-			terminal.Text(status), terminal.Short(terminal.Ago(i.Requested, now), i.Requested.Format(time.RFC3339)), took)
+	return terminal.TableOf(items, false, []terminal.Column[api.Task]{
+		{Name: "TASK", Keep: true, Cell: func(i api.Task) terminal.Cell { return terminal.Short(i.ID[:min(len(i.ID), shortTask)], i.ID) }},
+		{Name: "AGENT", Cell: func(i api.Task) terminal.Cell { return terminal.Short(i.Name, i.Thing) }},
+		{Name: "ACTION", Cell: terminal.TextOf(func(i api.Task) string { return i.Action })},
+		{Name: "STATUS", Keep: true, Cell: terminal.TextOf(func(i api.Task) string {
+			if i.Status == api.UnknownTask {
+				return fmt.Sprintf("%s (%s %s ago)", i.Status, i.LastStatus, terminal.Ago(i.LastSeen, now))
+			}
+			return i.Status
+		})},
+		{Name: "BEGAN", Keep: true, Cell: func(i api.Task) terminal.Cell {
+			return terminal.Short(terminal.Ago(i.Requested, now), i.Requested.Format(time.RFC3339))
+		}},
+		{Name: "TOOK", Keep: true, Cell: func(i api.Task) terminal.Cell { return duration(i, now) }},
+	})
+}
+
+// duration returns how long a task took, or has taken until now.
+func duration(i api.Task, now time.Time) terminal.Cell {
+	if i.Status == api.UnknownTask {
+		return terminal.Text("–")
 	}
-	return t
+	if !i.Ended.IsZero() {
+		now = i.Ended
+	}
+	took := now.Sub(i.Requested)
+	return terminal.Short(terminal.Span(took), took.Round(time.Millisecond).String())
 }
 
 // shortTask is the length of an id on a terminal: a UUID up to its first hyphen.
@@ -106,15 +119,17 @@ const shortTask = 8
 
 // Paths returns the table of the paths to an agent.
 func Paths(items []api.Path) *terminal.Table {
-	t := &terminal.Table{Header: []string{"WAY", "STATE", "TOOK", "ADDRESS"}, Keep: []int{0, 1, 2}}
-	for _, p := range items {
-		state := "up"
-		if p.Down {
-			state = "down"
-		}
-		t.Add(terminal.Texts(p.Name, state, measured(p.Took), p.Href)...)
-	}
-	return t
+	return terminal.TableOf(items, false, []terminal.Column[api.Path]{
+		{Name: "WAY", Keep: true, Cell: terminal.TextOf(func(p api.Path) string { return p.Name })},
+		{Name: "STATE", Keep: true, Cell: terminal.TextOf(func(p api.Path) string {
+			if p.Down {
+				return "down"
+			}
+			return "up"
+		})},
+		{Name: "TOOK", Keep: true, Cell: terminal.TextOf(func(p api.Path) string { return measured(p.Took) })},
+		{Name: "ADDRESS", Cell: terminal.TextOf(func(p api.Path) string { return p.Href })},
+	})
 }
 
 // Ping returns the sheet of a measurement.

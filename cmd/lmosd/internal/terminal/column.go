@@ -4,7 +4,7 @@ package terminal
 type Column[T any] struct {
 	Name string
 	Cell func(item T) Cell
-	// Keep means that it is never cut, because it is copied into commands.
+	// Keep means that it is never cut, because it is copied into commands. A wide table is never cut.
 	Keep bool
 	// Wide means that only a wide table has it.
 	Wide bool
@@ -12,23 +12,15 @@ type Column[T any] struct {
 
 // TableOf returns a table with a row for each item.
 func TableOf[T any](items []T, wide bool, columns []Column[T]) *Table {
-	t := &Table{Wide: wide}
-	var shown []Column[T]
+	t := &Table{wide: wide, rows: make([][]Cell, len(items))}
 	for _, c := range columns {
 		if c.Wide && !wide {
 			continue
 		}
-		if c.Keep {
-			t.Keep = append(t.Keep, len(shown))
+		t.header, t.keep = append(t.header, c.Name), append(t.keep, c.Keep)
+		for i, item := range items {
+			t.rows[i] = append(t.rows[i], c.Cell(item))
 		}
-		t.Header, shown = append(t.Header, c.Name), append(shown, c)
-	}
-	for _, item := range items {
-		row := make([]Cell, len(shown))
-		for i, c := range shown {
-			row[i] = c.Cell(item)
-		}
-		t.Add(row...)
 	}
 	return t
 }

@@ -77,16 +77,16 @@ func TestTableFitsTheTerminal(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		width := rapid.IntRange(20, 200).Draw(t, "width")
-		tab := &Table{Header: []string{"A", "B", "C"}, Keep: []int{0}}
-		id := rapid.StringMatching(`[a-z]{1,8}`).Draw(t, "id")
+		id, items := rapid.StringMatching(`[a-z]{1,8}`).Draw(t, "id"), [][3]string(nil)
 		for range rapid.IntRange(1, 4).Draw(t, "rows") {
-			tab.Add(Text(id), Text(rapid.String().Draw(t, "b")), Text(rapid.StringMatching(`[ -~äöü漢]{0,80}`).Draw(t, "c")))
+			items = append(items, [3]string{id, rapid.String().Draw(t, "b"), rapid.StringMatching(`[ -~äöü漢]{0,80}`).Draw(t, "c")})
 		}
+		tab := TableOf(items, false, []Column[[3]string]{{Name: "A", Keep: true, Cell: nth(0)}, {Name: "B", Cell: nth(1)}, {Name: "C", Cell: nth(2)}})
 		var b bytes.Buffer
 		tab.Write(&Screen{Writer: &b, TTY: true, Width: width})
 		lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
-		if len(lines) != len(tab.rows)+1 {
-			t.Fatalf("%d lines for %d rows: %q", len(lines), len(tab.rows), b.String())
+		if len(lines) != len(items)+1 {
+			t.Fatalf("%d lines for %d rows: %q", len(lines), len(items), b.String())
 		}
 		for _, line := range lines {
 			if w := runewidth.StringWidth(line); w > width && w > 8+2*(gap+minWidth) {
@@ -99,10 +99,13 @@ func TestTableFitsTheTerminal(t *testing.T) {
 	})
 }
 
+// nth returns the function of the column i.
+func nth(i int) func([3]string) Cell { return TextOf(func(item [3]string) string { return item[i] }) }
+
 func TestTableInAPipeHasFullValues(t *testing.T) {
 	t.Parallel()
-	tab := &Table{Header: []string{"A", "B"}}
-	tab.Add(Short("short", "the whole value"), Text("two\twords\n"))
+	tab := TableOf([]string{"two\twords\n"}, false, []Column[string]{
+		{Name: "A", Cell: func(string) Cell { return Short("short", "the whole value") }}, {Name: "B", Cell: Text}})
 	var b bytes.Buffer
 	tab.Write(&Screen{Writer: &b, Width: 5})
 	if got, want := b.String(), "A\tB\nthe whole value\ttwo words\n"; got != want {
@@ -112,8 +115,7 @@ func TestTableInAPipeHasFullValues(t *testing.T) {
 
 func TestWideTableIsNotCut(t *testing.T) {
 	t.Parallel()
-	tab := &Table{Header: []string{"A", "B"}, Wide: true}
-	tab.Add(Text(strings.Repeat("a", 30)), Text(strings.Repeat("b", 30)))
+	tab := TableOf([]string{strings.Repeat("a", 30)}, true, []Column[string]{{Name: "A", Cell: Text}, {Name: "B", Cell: Text}})
 	var b bytes.Buffer
 	tab.Write(&Screen{Writer: &b, TTY: true, Width: 20})
 	if strings.Contains(b.String(), "…") {

@@ -1,19 +1,17 @@
 package terminal
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/mattn/go-runewidth"
 )
 
-// A Table has rows of cells below a header.
+// A Table has rows of cells below a header. Create it with [TableOf].
 type Table struct {
-	Header []string
-	// Keep are the columns, from 0, that are never cut, because they are copied into commands. A wide table is never cut.
-	Keep []int
-	Wide bool
-	rows [][]Cell
+	header []string
+	keep   []bool // the columns that are never cut
+	wide   bool   // no column is cut
+	rows   [][]Cell
 }
 
 // A Cell is one value of a table: short on a terminal, full in a pipe.
@@ -22,20 +20,8 @@ type Cell struct{ short, full string }
 // Text returns a cell with the same text everywhere.
 func Text(s string) Cell { return Cell{s, s} }
 
-// Texts returns cells with the same text everywhere.
-func Texts(all ...string) []Cell {
-	cells := make([]Cell, len(all))
-	for i, s := range all {
-		cells[i] = Text(s)
-	}
-	return cells
-}
-
 // Short returns a cell that is shorter on a terminal.
 func Short(onTerminal, full string) Cell { return Cell{onTerminal, full} }
-
-// Add adds a row: a cell for each column of the header.
-func (t *Table) Add(cells ...Cell) { t.rows = append(t.rows, cells) }
 
 // Write prints t: aligned and cut to the width on a terminal, else as lines of full values separated by tabs. An empty table prints nothing
 // on a terminal, else its header.
@@ -44,7 +30,7 @@ func (t *Table) Write(s *Screen) {
 		return
 	}
 	if !s.TTY {
-		s.Line(strings.Join(t.Header, "\t"))
+		s.Line(strings.Join(t.header, "\t"))
 		for _, row := range t.rows {
 			s.Line(tabbed(row))
 		}
@@ -72,7 +58,7 @@ func tabbed(row []Cell) string {
 
 // short returns the header and the rows for a terminal.
 func (t *Table) short() [][]string {
-	lines := [][]string{t.Header}
+	lines := [][]string{t.header}
 	for _, row := range t.rows {
 		line := make([]string, len(row))
 		for i, c := range row {
@@ -90,7 +76,7 @@ const (
 
 // fit returns the widths of the columns, so that a line has at most width columns if possible: it narrows the widest one that may be cut.
 func (t *Table) fit(lines [][]string, width int) []int {
-	widths := make([]int, len(t.Header))
+	widths := make([]int, len(t.header))
 	total := gap * (len(widths) - 1)
 	for i := range widths {
 		for _, line := range lines {
@@ -98,10 +84,10 @@ func (t *Table) fit(lines [][]string, width int) []int {
 		}
 		total += widths[i]
 	}
-	for ; total > width && !t.Wide; total-- {
+	for ; total > width && !t.wide; total-- {
 		widest := -1
 		for i, w := range widths {
-			if w > minWidth && !slices.Contains(t.Keep, i) && (widest < 0 || w > widths[widest]) {
+			if w > minWidth && !t.keep[i] && (widest < 0 || w > widths[widest]) {
 				widest = i
 			}
 		}
