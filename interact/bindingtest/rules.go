@@ -142,11 +142,14 @@ var rules = []rule{
 	{"deadline: the interaction ends with Timeout", "", func(b *fixture) {
 		t := b.start()
 		b.must(t, message(interact.ReadProperty, "level", "")) // the connection is open
-		m := message(interact.InvokeAction, "stuck", `{}`)
-		m.Deadline = time.Now().Add(max(300*time.Millisecond, b.kit.Silence))
-		_, err := b.call(t, m)
-		if e := b.want("a stuck agent", err, interact.Timeout); !e.Started {
-			b.Error("the agent may have started, and the error denies it")
+		for wait, arrived := max(10*time.Millisecond, b.kit.Silence), false; !arrived; wait *= 2 {
+			m := message(interact.InvokeAction, "stuck", fmt.Sprintf("%q", wait))
+			m.Deadline = time.Now().Add(wait)
+			_, err := b.call(t, m)
+			arrived = slices.ContainsFunc(b.agent.Seen(), func(seen interact.Message) bool { return string(seen.Data) == string(m.Data) })
+			if e := b.want("a stuck agent", err, interact.Timeout); arrived && !e.Started {
+				b.Error("the agent has started, and the error denies it")
+			}
 		}
 	}},
 	{"cancel: the interaction ends", "", func(b *fixture) { b.cancel() }},
