@@ -1,8 +1,12 @@
 package node
 
 import (
+	"context"
 	"fmt"
+	"iter"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +14,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
 )
 
 func TestListeners(t *testing.T) {
@@ -52,6 +57,69 @@ func TestListeners(t *testing.T) {
 			if e := interact.AsError(err); e == nil || e.Code != c.code || e.Hint == "" && e.Next == nil || !strings.Contains(fmt.Sprint(e.Next), c.hint) {
 				t.Errorf("got %v", err)
 			}
+		})
+	}
+}
+
+// The drain of a node waits until its listeners have sent their responses, also after the interaction has left the mesh.
+func TestListenersHoldTheGate(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []string{"ws", "mqtt", "coap"} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			n, err := New(quiet())
+			if err != nil {
+				t.Fatal(err)
+			}
+			// This mesh has no middleware that holds the gate.
+			asked, answer, reply := make(chan struct{}), make(chan struct{}), says("late")
+			n.exported.Thing = interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+				close(asked)
+				<-answer
+				return reply.Do(ctx, m)
+			})
+			n.opts.MQTT, n.opts.CoAP = "127.0.0.1:0", "127.0.0.1:0"
+			if err := n.openListeners(); err != nil {
+				t.Fatal(err)
+			}
+			r := run(t, n)
+			sockets := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { n.listeners.sockets.Serve(w, r, false) }))
+			t.Cleanup(sockets.Close)
+			ref := publish(t, r, tool("Late", "urn:x:late"))
+			base := map[string]string{"ws": "ws" + strings.TrimPrefix(sockets.URL, "http"), "mqtt": "mqtt://" + n.MQTT() + "/urn:x:late/actions",
+				"coap": "coap://" + n.CoAP() + "/things/urn:x:late/actions"}[protocol]
+			d, err := n.view.Get(t.Context(), ref)
+			if err != nil {
+				t.Fatal(err)
+			}
+			far := *d
+			if far.Thing, err = td.Parse(toolAt("Late", "urn:x:late", base)); err != nil {
+				t.Fatal(err)
+			}
+			clients := n.servient.Connect(new(net.Dialer).DialContext, false)
+			t.Cleanup(func() { clients.Close() })
+			done := make(chan error, 1)
+			go func() {
+				_, err := interact.Call(t.Context(), clients.Agent(&far), &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo",
+					Data: []byte(`"x"`)})
+				done <- err
+			}()
+			select {
+			case <-asked:
+			case err := <-done:
+				t.Fatal(err)
+			}
+			idle := n.gate.Close()
+			select {
+			case <-idle:
+				t.Error("the gate is idle before the response")
+			default:
+			}
+			close(answer)
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			<-idle
 		})
 	}
 }
