@@ -181,6 +181,12 @@ func described(thing *td.Thing) *td.Description {
 // startServer runs a server for the things, which are found by id, until the test ends.
 func startServer(t testing.TB, o ServerOptions, things ...*td.Thing) netip.AddrPort {
 	t.Helper()
+	return startServerWith(t, o, defaultAckDelay, things...)
+}
+
+// startServerWith is startServer with another delay of acknowledgements.
+func startServerWith(t testing.TB, o ServerOptions, ackDelay time.Duration, things ...*td.Thing) netip.AddrPort {
+	t.Helper()
 	o.Find = func(_ context.Context, ref string) (*td.Description, error) {
 		for _, thing := range things {
 			if thing.ID == ref {
@@ -196,6 +202,7 @@ func startServer(t testing.TB, o ServerOptions, things ...*td.Thing) netip.AddrP
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.ackDelay = ackDelay
 	serve(t, func() error { return s.Run(context.Background()) }, func() { _ = s.Close() })
 	return s.Addr()
 }
