@@ -189,6 +189,11 @@ func Errorf(c Code, hint, format string, args ...any) *Error {
 	return &Error{Code: c, Title: fmt.Sprintf(format, args...), Hint: hint}
 }
 
+// ShutdownError returns the error for a request that a node rejects because it is shutting down.
+func ShutdownError() *Error {
+	return Errorf(ShuttingDown, "try again in a moment", "the node is shutting down")
+}
+
 // NoAgent returns the error for a reference that names no agent.
 func NoAgent(ref string) *Error {
 	return Errorf(NotFound, "", "no agent matches %q", Excerpt(ref, 200)).Then(StepFind)

@@ -441,12 +441,9 @@ func (v *invocation) progress(text string) {
 	if v.left {
 		return
 	}
-	data := protocol.Encode(map[string]string{"message": interact.Clip(text, maxProgressText)})
+	data := protocol.Encode(map[string]string{"message": interact.Clip(text, protocol.MaxProgress)})
 	v.left = !v.yield(v.m.ReplyStatus(interact.StatusRunning, interact.Progress, data), nil)
 }
-
-// maxProgressText is the size limit of a progress text, in bytes.
-const maxProgressText = 8 << 10
 
 // sendParts yields parts of the output. Parts of a turn are in its outcome; until then their text is progress.
 func (v *invocation) sendParts(parts []protocol.Part) {

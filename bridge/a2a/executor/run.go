@@ -312,16 +312,13 @@ func (a *agent) progressLocked(t *task, data []byte) {
 	if text == "" {
 		return
 	}
-	part := protocol.TextPart(interact.Clip(text, maxProgressText))
+	part := protocol.TextPart(interact.Clip(text, protocol.MaxProgress))
 	if json.Valid(data) {
 		part.Metadata = protocol.Encode(map[string]json.RawMessage{progressTerm: data})
 	}
 	t.open = nil
 	a.setStatusLocked(t, protocol.Working, t.agentMessage(part))
 }
-
-// maxProgressText is the size limit of a progress text, in bytes.
-const maxProgressText = 8 << 10
 
 // addOutputLocked adds the data of r to the output of the task. Data of the final reply is the whole output.
 func (a *agent) addOutputLocked(t *task, r *interact.Message) bool {

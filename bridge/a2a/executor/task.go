@@ -282,7 +282,7 @@ func (a *agent) createLocked(m *protocol.Message) (*task, error) {
 	}
 	switch {
 	case a.closed:
-		return nil, interact.Errorf(interact.ShuttingDown, "try again in a moment", "the node is shutting down")
+		return nil, interact.ShutdownError()
 	case running >= a.o.MaxRunning:
 		return nil, interact.Errorf(interact.Overloaded, "wait until one has ended, or cancel one", "%d tasks are running already", running)
 	case len(a.tasks) >= a.o.MaxTasks && !a.evictLocked():

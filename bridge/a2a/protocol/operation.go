@@ -47,8 +47,13 @@ const (
 	PrincipalParam = "Lmosd-Principal"
 )
 
-// MaxMessage bounds a request, a response and an event, in bytes.
-const MaxMessage = 10 << 20
+// Limits, in bytes.
+const (
+	// MaxMessage bounds a request, a response and an event.
+	MaxMessage = 10 << 20
+	// MaxProgress bounds the text of a progress update.
+	MaxProgress = 8 << 10
+)
 
 // An Operation is a request, independent of the binding. Its JSON is the input of a tunnel action.
 type Operation struct {

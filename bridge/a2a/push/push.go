@@ -277,7 +277,7 @@ func (p *pushAgent) add(c *config) error {
 	f.hooks = slices.DeleteFunc(f.hooks, func(have *webhook) bool { return have.ID == c.ID })
 	switch {
 	case p.closed:
-		return interact.Errorf(interact.ShuttingDown, "try again in a moment", "the node is shutting down")
+		return interact.ShutdownError()
 	case len(f.hooks) >= p.o.MaxConfigs:
 		return interact.Errorf(interact.Overloaded, "delete one", "a task has at most %d webhooks", p.o.MaxConfigs)
 	case p.all[at] == nil && len(p.all) >= p.o.MaxTasks:

@@ -166,7 +166,7 @@ func (h *Handler) use(d *td.Description) (*endpoint, func(), error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
-		return nil, nil, interact.Errorf(interact.ShuttingDown, "try again later", "the node is shutting down")
+		return nil, nil, interact.ShutdownError()
 	}
 	h.sweepLocked(now)
 	e := h.endpoints[ref]

@@ -323,7 +323,7 @@ func (s *mesh) task(ctx context.Context, m *protocol.Message, notify protocol.No
 	}
 	var id foreignTask
 	if s.h.sealer.Open(meshTaskOf(ctx), m.Text("taskId"), &id) != nil {
-		return protocol.RespondError(m.ID(), noTask()), nil
+		return protocol.RespondError(m.ID(), protocol.UnknownTask()), nil
 	}
 	token, _ := m.Param("taskId")
 	r, err := s.forwardOrError(ctx, id.Ref, m.WithParam(protocol.Encode(id.ID), "taskId"), notify)

@@ -208,7 +208,7 @@ func (t *thing) tool(ctx context.Context, f *features.Features, m *protocol.Mess
 // from their later owners.
 func (t *thing) checkTurn(turn *bridge.Turn, caller string) (fresh string, e *protocol.Error) {
 	if !t.tasks.Allows(turn.Task, caller) {
-		return "", noTask()
+		return "", protocol.UnknownTask()
 	}
 	switch own, first := t.contexts.Claim(turn.Context, caller); {
 	case !own:
@@ -270,7 +270,7 @@ func (one *run) follow(ctx context.Context, m *protocol.Message, notify protocol
 		case r, ok := <-one.replies:
 			switch {
 			case !ok && one.t.runs.ctx.Err() != nil: // cancelled, not complete
-				return failed(interact.Errorf(interact.ShuttingDown, "try again in a moment", "the node is shutting down")), nil
+				return failed(interact.ShutdownError()), nil
 			case !ok:
 				return protocol.Respond(m.ID(), one.finish(one.parts)), nil
 			case r.err != nil:

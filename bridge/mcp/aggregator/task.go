@@ -45,7 +45,7 @@ func (t *thing) task(ctx context.Context, m *protocol.Message) *protocol.Message
 	var id taskID
 	token := m.Text("taskId")
 	if t.h.sealer.Open(tasksOf(ctx), token, &id) != nil || id.Ref != t.ref {
-		return protocol.RespondError(m.ID(), noTask())
+		return protocol.RespondError(m.ID(), protocol.UnknownTask())
 	}
 	state, in, e := t.state(ctx, m, token, id)
 	if e == nil {
@@ -65,16 +65,12 @@ func (t *thing) task(ctx context.Context, m *protocol.Message) *protocol.Message
 	return protocol.Respond(m.ID(), map[string]string{"resultType": "complete"})
 }
 
-func noTask() *protocol.Error {
-	return protocol.Errorf(protocol.InvalidParams, "unknown or expired task")
-}
-
 // state requests the state of a task, with its input requests for the client of m.
 func (t *thing) state(ctx context.Context, m *protocol.Message, token string, id taskID) (*features.Task, *taskInput, *protocol.Error) {
 	r, err := t.query(ctx, id)
 	switch {
 	case err != nil && interact.AsError(err).Code == interact.NoTask:
-		return nil, nil, noTask()
+		return nil, nil, protocol.UnknownTask()
 	case err != nil:
 		return nil, nil, features.Error(err)
 	}

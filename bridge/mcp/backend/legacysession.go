@@ -142,7 +142,7 @@ func (s *legacySession) enter(m *protocol.Message, cancel context.CancelFunc) *p
 	defer s.mu.Unlock()
 	if s.calls[m.ID()] != nil {
 		<-s.room
-		return protocol.Errorf(protocol.InvalidRequest, "request id %s is already in use", m.ID())
+		return protocol.DuplicateID(m.ID())
 	}
 	s.calls[m.ID()] = cancel
 	return nil

@@ -81,10 +81,10 @@ const (
 func (o *owners) check(ctx context.Context, m *protocol.Message) (*protocol.Message, *protocol.Error) {
 	switch {
 	case strings.HasPrefix(m.Method(), "tasks/") && o.foreign(ctx, aTask, m.Text("taskId")):
-		return m, protocol.Errorf(protocol.InvalidParams, "unknown or expired task")
+		return m, protocol.UnknownTask()
 	case rounds[m.Method()]:
 		if state := m.Text("requestState"); state != "" && o.foreign(ctx, aState, state) {
-			return m, protocol.Errorf(protocol.InvalidParams, "the requestState does not belong to this request: repeat the request without it")
+			return m, protocol.ForeignStateError()
 		}
 	case m.Method() == protocol.Listen:
 		return o.ownTasks(ctx, m), nil

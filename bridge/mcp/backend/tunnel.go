@@ -86,7 +86,7 @@ func (t *tunnel) take(ctx context.Context, m *protocol.Message) {
 	if twice {
 		<-t.room
 		cancel()
-		_ = t.conn.Write(all, protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidRequest, "request id %s is already in use", m.ID())))
+		_ = t.conn.Write(all, protocol.RespondError(m.ID(), protocol.DuplicateID(m.ID())))
 		return
 	}
 	t.work.Go(func() {

@@ -49,6 +49,12 @@ func Errorf(code int, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
+// DuplicateID returns the error for a request with the id of a pending request.
+func DuplicateID(id ID) *Error { return Errorf(InvalidRequest, "request id %s is already in use", id) }
+
+// UnknownTask returns the error for a task that does not exist, has expired, or belongs to another caller.
+func UnknownTask() *Error { return Errorf(InvalidParams, "unknown or expired task") }
+
 // With returns a copy of e with data, which must be encodable as JSON.
 func (e *Error) With(data any) *Error {
 	c := *e

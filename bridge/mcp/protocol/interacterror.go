@@ -74,6 +74,9 @@ func InteractError(e *Error) *interact.Error {
 	return nil
 }
 
+// ErrShutdown is the error of a request that the node ends before the response, because it shuts down.
+var ErrShutdown = interact.Errorf(interact.ShuttingDown, "try again later", "the node shut down before the response")
+
 type streamContext struct{}
 
 // WithStream returns a context for a session on one stream of messages. It ends early only if the node shuts down: a client that
@@ -85,7 +88,7 @@ func WithStream(ctx context.Context) context.Context {
 // SessionEnd returns the error of a request whose session ended before the response; ctx is that of the session.
 func SessionEnd(ctx context.Context) error {
 	if ctx.Value(streamContext{}) != nil {
-		return interact.Errorf(interact.ShuttingDown, "try again later", "the node shut down before the response")
+		return ErrShutdown
 	}
 	return interact.Errorf(interact.Cancelled, "begin another session", "the session ended before the response")
 }

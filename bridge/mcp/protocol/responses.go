@@ -107,7 +107,7 @@ func (a *responseTracker) register(id ID) error {
 		return io.ErrClosedPipe
 	}
 	if _, twice := a.pending[id]; twice {
-		return Errorf(InvalidRequest, "request id %s is already in use", id)
+		return DuplicateID(id)
 	}
 	a.last++
 	a.pending[id] = a.last

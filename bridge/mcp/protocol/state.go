@@ -17,6 +17,11 @@ func StateError(err error) *Error {
 	case errors.Is(err, opaque.ErrExpired):
 		return Errorf(InvalidParams, "the requestState has expired: repeat the request without it")
 	}
+	return ForeignStateError()
+}
+
+// ForeignStateError returns the error for the request state of another request or another caller.
+func ForeignStateError() *Error {
 	return Errorf(InvalidParams, "the requestState does not belong to this request: repeat the request without it")
 }
 

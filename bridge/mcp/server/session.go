@@ -251,7 +251,7 @@ func (s *session) newQueue(m *protocol.Message) (*eventQueue, *protocol.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open[m.ID()] != nil {
-		return nil, protocol.Errorf(protocol.InvalidRequest, "request id %s is already in use", m.ID())
+		return nil, protocol.DuplicateID(m.ID())
 	}
 	if len(s.queues) >= maxQueues && !s.dropLocked() {
 		return nil, protocol.Errorf(protocol.InvalidRequest, "the session already has %d pending requests", maxQueues)
@@ -283,9 +283,6 @@ func (s *session) cancelled(m *protocol.Message) {
 		q.end()
 	}
 }
-
-// errShutdown is the error of a request whose HTTP exchange the node ends before a response.
-var errShutdown = interact.Errorf(interact.ShuttingDown, "try again later", "the node shut down before the response")
 
 // enqueue adds a message to its stream, and reports whether the session is within its bounds. Beyond maxReplayBytes it removes ended
 // streams.
@@ -380,7 +377,7 @@ func (s *session) follow(out *stream, q *eventQueue, reader chan struct{}, n int
 			_ = out.Comment("") // a failed write has ended the context of the request
 		case <-out.r.Context().Done():
 			if q.request != "" { // the client has disconnected, and this write has no effect, or the node shuts down
-				out.last(protocol.RespondError(q.request, protocol.FromError(errShutdown)))
+				out.last(protocol.RespondError(q.request, protocol.FromError(protocol.ErrShutdown)))
 				sent = true
 			}
 			return sent

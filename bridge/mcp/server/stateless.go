@@ -50,7 +50,7 @@ func (h *Handler) serveStateless(w http.ResponseWriter, r *http.Request, m *prot
 	case ended:
 		response = cancelledBy(m)
 	case err != nil && r.Context().Err() != nil: // the client has disconnected, and this write has no effect, or the node shuts down
-		response = protocol.RespondError(m.ID(), protocol.FromError(errShutdown))
+		response = protocol.RespondError(m.ID(), protocol.FromError(protocol.ErrShutdown))
 	case err != nil:
 		h.o.Log.Debug("no response from MCP server", "err", err)
 		response = protocol.RespondError(m.ID(), protocol.FromError(err))
