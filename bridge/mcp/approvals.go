@@ -74,13 +74,13 @@ func keyText(key string) string {
 
 // openApprovals reads the file at path; a missing file is empty.
 func openApprovals(path string, approve bool, log *slog.Logger) (*approvals, error) {
-	p := &approvals{path: path, approve: approve, log: log, all: map[string]json.RawMessage{}, held: map[string]string{}}
+	a := &approvals{path: path, approve: approve, log: log, all: map[string]json.RawMessage{}, held: map[string]string{}}
 	if path == "" {
-		return p, nil
+		return a, nil
 	}
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return p, nil
+		return a, nil
 	}
 	var raw []byte
 	if err == nil {
@@ -88,19 +88,19 @@ func openApprovals(path string, approve bool, log *slog.Logger) (*approvals, err
 		raw, err = io.ReadAll(io.LimitReader(f, maxApprovalsFile))
 	}
 	if err == nil {
-		err = json.Unmarshal(raw, &p.all)
+		err = json.Unmarshal(raw, &a.all)
 	}
-	if err != nil || p.all == nil {
+	if err != nil || a.all == nil {
 		return nil, &interact.Error{Code: interact.ConfigFile, Title: "malformed approvals file " + path, Err: err,
 			Hint: "repair it, or remove it to approve the current tools"}
 	}
-	for name, definition := range p.all {
+	for name, definition := range a.all {
 		var text bytes.Buffer
 		_ = json.Compact(&text, definition) // cannot fail: it was parsed
-		p.all[name] = text.Bytes()
-		p.size += text.Len()
+		a.all[name] = text.Bytes()
+		a.size += text.Len()
 	}
-	return p, nil
+	return a, nil
 }
 
 // approvedForm returns the approved members of a tool or prompt in canonical form. A definition without a canonical form, for example
@@ -147,9 +147,9 @@ func hashOf(text []byte) json.RawMessage {
 
 // check records the tools or prompts of a list and reports for each whether it is held back: because it is changed, malformed, or another
 // item has the same name.
-func (p *approvals) check(kind string, items []json.RawMessage) (held []bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (a *approvals) check(kind string, items []json.RawMessage) (held []bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	held = make([]bool, len(items))
 	keys, first := make([]string, len(items)), map[string]json.RawMessage{}
 	twice := map[string]bool{}
@@ -167,94 +167,94 @@ func (p *approvals) check(kind string, items []json.RawMessage) (held []bool) {
 	}
 	fresh := false
 	for key, definition := range first {
-		fresh = p.compareLocked(key, definition, twice[key]) || fresh
+		fresh = a.compareLocked(key, definition, twice[key]) || fresh
 	}
 	for i, key := range keys {
-		_, held[i] = p.held[key]
+		_, held[i] = a.held[key]
 		held[i] = held[i] || key == ""
 	}
 	if fresh {
-		p.saveLocked()
+		a.saveLocked()
 	}
 	return held
 }
 
 // checkInstructions records the instructions of a server and reports whether they are held back.
-func (p *approvals) checkInstructions(text string) (held bool) {
+func (a *approvals) checkInstructions(text string) (held bool) {
 	definition := protocol.Encode(text)
 	if len(definition) > maxApproval {
 		definition = hashOf(definition)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if text == "" && p.all[instructions] != nil {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if text == "" && a.all[instructions] != nil {
 		return false // removing the instructions is harmless
 	}
-	if p.compareLocked(instructions, definition, false) {
-		p.saveLocked()
+	if a.compareLocked(instructions, definition, false) {
+		a.saveLocked()
 	}
-	_, held = p.held[instructions]
+	_, held = a.held[instructions]
 	return held
 }
 
 // compareLocked compares a definition with the approved one and reports whether it is new.
-func (p *approvals) compareLocked(key string, definition json.RawMessage, twice bool) (fresh bool) {
-	was, known := p.all[key]
+func (a *approvals) compareLocked(key string, definition json.RawMessage, twice bool) (fresh bool) {
+	was, known := a.all[key]
 	switch {
 	case twice:
-		p.holdLocked(key, "different definitions with the same name")
+		a.holdLocked(key, "different definitions with the same name")
 		return false
 	case known && (bytes.Equal(was, definition) || bytes.Equal(was, hashOf(definition))):
-		delete(p.held, key)
+		delete(a.held, key)
 		return false
-	case known && !p.approve:
-		p.holdLocked(key, strings.Join(differences(was, definition), "; "))
+	case known && !a.approve:
+		a.holdLocked(key, strings.Join(differences(was, definition), "; "))
 		return false
 	case known:
-		p.log.Warn("tool definition changed, approved automatically", "of", keyText(key), "changes", differences(was, definition))
-	case len(p.all) >= maxApprovals:
-		p.holdLocked(key, "too many definitions of this server")
+		a.log.Warn("tool definition changed, approved automatically", "of", keyText(key), "changes", differences(was, definition))
+	case len(a.all) >= maxApprovals:
+		a.holdLocked(key, "too many definitions of this server")
 		return false
 	}
-	delete(p.held, key)
-	if p.size += len(definition) - len(was); p.size > maxApprovalsBytes {
-		p.size -= len(definition)
+	delete(a.held, key)
+	if a.size += len(definition) - len(was); a.size > maxApprovalsBytes {
+		a.size -= len(definition)
 		definition = hashOf(definition)
-		p.size += len(definition)
+		a.size += len(definition)
 	}
-	p.all[key] = definition
+	a.all[key] = definition
 	return true
 }
 
 // maxHeld bounds the entries of held.
 const maxHeld = 2 * maxApprovals
 
-func (p *approvals) holdLocked(key, what string) {
-	before, held := p.held[key]
-	if held && before == what || len(p.held) >= maxHeld {
+func (a *approvals) holdLocked(key, what string) {
+	before, held := a.held[key]
+	if held && before == what || len(a.held) >= maxHeld {
 		return
 	}
-	p.held[key] = what
-	p.log.Warn("tool definition changed, approval required", "of", keyText(key), "changes", what)
+	a.held[key] = what
+	a.log.Warn("tool definition changed, approval required", "of", keyText(key), "changes", what)
 }
 
 // saveLocked writes the file, one definition per line. After a failure the next change tries again.
-func (p *approvals) saveLocked() {
-	if p.path == "" {
+func (a *approvals) saveLocked() {
+	if a.path == "" {
 		return
 	}
 	var text bytes.Buffer
 	separator := "{\n"
-	for _, key := range slices.Sorted(maps.Keys(p.all)) {
+	for _, key := range slices.Sorted(maps.Keys(a.all)) {
 		text.WriteString(separator)
 		text.Write(protocol.Encode(key))
 		text.WriteString(": ")
-		text.Write(p.all[key])
+		text.Write(a.all[key])
 		separator = ",\n"
 	}
 	text.WriteString("\n}\n")
-	if err := replace(p.path, text.Bytes()); err != nil {
-		p.log.Error("approvals not saved", "file", p.path, "err", err)
+	if err := replace(a.path, text.Bytes()); err != nil {
+		a.log.Error("approvals not saved", "file", a.path, "err", err)
 	}
 }
 
@@ -270,21 +270,21 @@ func replace(path string, data []byte) error {
 const maxWarned = 50
 
 // warnings describes the held definitions.
-func (p *approvals) warnings() (all []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, key := range slices.Sorted(maps.Keys(p.held)) {
+func (a *approvals) warnings() (all []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, key := range slices.Sorted(maps.Keys(a.held)) {
 		if len(all) == maxWarned {
-			return append(all, fmt.Sprintf("%d more are held back", len(p.held)-maxWarned))
+			return append(all, fmt.Sprintf("%d more are held back", len(a.held)-maxWarned))
 		}
 		all = append(all, interact.Readable(fmt.Sprintf("%s was changed by the server and is held back until it is approved (--approve): %s",
-			keyText(key), p.held[key])))
+			keyText(key), a.held[key])))
 	}
 	return all
 }
 
 // authorize rejects calls of held tools and prompts.
-func (p *approvals) authorize(_ context.Context, m *protocol.Message) error {
+func (a *approvals) authorize(_ context.Context, m *protocol.Message) error {
 	key := ""
 	switch m.Method() {
 	case protocol.CallTool:
@@ -297,9 +297,9 @@ func (p *approvals) authorize(_ context.Context, m *protocol.Message) error {
 	if m.Text("name") == "" { // some servers accept ["x"] for "x"
 		return protocol.Errorf(protocol.InvalidParams, "missing name in %s", m.Method())
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, held := p.held[key]; held {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, held := a.held[key]; held {
 		return interact.Errorf(interact.Forbidden, "the operator of its host can approve it",
 			"%s was changed by its server and is held back", interact.Readable(keyText(key))).Then(interact.StepExpose, "TARGET", "approve")
 	}
@@ -313,13 +313,13 @@ type filteredServer struct {
 }
 
 // Call implements [protocol.Server].
-func (g *filteredServer) Call(ctx context.Context, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
-	if err := g.approvals.authorize(ctx, m); err != nil {
+func (s *filteredServer) Call(ctx context.Context, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
+	if err := s.approvals.authorize(ctx, m); err != nil {
 		return nil, err
 	}
-	r, err := g.Backend.Call(ctx, m, notify)
+	r, err := s.Backend.Call(ctx, m, notify)
 	if err == nil {
-		r = g.approvals.filter(m.Method(), r)
+		r = s.approvals.filter(m.Method(), r)
 	}
 	return r, err
 }
@@ -330,25 +330,25 @@ func isFiltered(method string) bool {
 }
 
 // filter removes held definitions from a result. Other results stay unchanged.
-func (p *approvals) filter(method string, r *protocol.Message) *protocol.Message {
+func (a *approvals) filter(method string, r *protocol.Message) *protocol.Message {
 	switch method {
 	case protocol.ListTools:
-		return p.filterList(toolKeys, "tools", r)
+		return a.filterList(toolKeys, "tools", r)
 	case protocol.ListPrompts:
-		return p.filterList(promptKeys, "prompts", r)
+		return a.filterList(promptKeys, "prompts", r)
 	case protocol.Discover, protocol.Initialize:
 		var text string
 		if raw, _ := r.InResult(instructions); raw != nil {
 			_ = json.Unmarshal(raw, &text) // other types count as missing
 		}
-		if r.Error() == nil && p.checkInstructions(text) {
+		if r.Error() == nil && a.checkInstructions(text) {
 			return r.WithResult(nil, instructions)
 		}
 	}
 	return r
 }
 
-func (p *approvals) filterList(kind, member string, r *protocol.Message) *protocol.Message {
+func (a *approvals) filterList(kind, member string, r *protocol.Message) *protocol.Message {
 	var result map[string]json.RawMessage
 	var all []json.RawMessage
 	if json.Unmarshal(r.Result(), &result) != nil {
@@ -364,7 +364,7 @@ func (p *approvals) filterList(kind, member string, r *protocol.Message) *protoc
 	case json.Unmarshal(result[member], &all) != nil:
 		return r.WithResult(json.RawMessage("[]"), member)
 	}
-	held := p.check(kind, all)
+	held := a.check(kind, all)
 	if !slices.Contains(held, true) {
 		return r
 	}
@@ -382,12 +382,12 @@ func (p *approvals) filterList(kind, member string, r *protocol.Message) *protoc
 }
 
 // Session implements [protocol.Server].
-func (g *filteredServer) Session(ctx context.Context) (protocol.Conn, error) {
-	conn, err := g.Backend.Session(ctx)
+func (s *filteredServer) Session(ctx context.Context) (protocol.Conn, error) {
+	conn, err := s.Backend.Session(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &filteredConn{Conn: conn, approvals: g.approvals, pending: map[protocol.ID]string{}}, nil
+	return &filteredConn{Conn: conn, approvals: s.approvals, pending: map[protocol.ID]string{}}, nil
 }
 
 // A filteredConn is a session with filtered responses. [backend.Serve] authorizes the calls before.

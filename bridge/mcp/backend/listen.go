@@ -35,42 +35,42 @@ func newSubscriber(want protocol.Filter) *subscriber {
 }
 
 // receive queues a notification that matches the filter, unless an equal one is queued.
-func (e *subscriber) receive(n *protocol.Message) {
+func (s *subscriber) receive(n *protocol.Message) {
 	if !n.IsNotification() || len(n.Bytes()) > maxNotification {
 		return
 	}
 	key := n.Method() + " " + n.Text("uri")
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.want.Matches(n) || e.queued[key] || len(e.queue) >= maxNotes {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.want.Matches(n) || s.queued[key] || len(s.queue) >= maxNotes {
 		return // dropped: the next read of the caller shows the change
 	}
-	e.queued[key] = true
-	e.queue = append(e.queue, n)
+	s.queued[key] = true
+	s.queue = append(s.queue, n)
 	select {
-	case e.changed <- struct{}{}:
+	case s.changed <- struct{}{}:
 	default:
 	}
 }
 
 // narrow reduces the filter to the acknowledged part and drops queued notifications that do not match.
-func (e *subscriber) narrow(want protocol.Filter) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.want = want
-	e.queue = slices.DeleteFunc(e.queue, func(n *protocol.Message) bool { return !want.Matches(n) })
+func (s *subscriber) narrow(want protocol.Filter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.want = want
+	s.queue = slices.DeleteFunc(s.queue, func(n *protocol.Message) bool { return !want.Matches(n) })
 }
 
 // next returns the next notification; nil if there is none.
-func (e *subscriber) next() *protocol.Message {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.queue) == 0 {
+func (s *subscriber) next() *protocol.Message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) == 0 {
 		return nil
 	}
-	n := e.queue[0]
-	e.queue[0], e.queue = nil, e.queue[1:]
-	delete(e.queued, n.Method()+" "+n.Text("uri"))
+	n := s.queue[0]
+	s.queue[0], s.queue = nil, s.queue[1:]
+	delete(s.queued, n.Method()+" "+n.Text("uri"))
 	return n
 }
 
@@ -97,8 +97,8 @@ func (s *legacyServer) listen(ctx context.Context, m *protocol.Message, notify p
 
 // serve acknowledges the request and sends the queued notifications, until the caller disconnects or over is closed; then it returns the
 // response.
-func (e *subscriber) serve(ctx context.Context, m *protocol.Message, over <-chan struct{}, notify protocol.Notify) (*protocol.Message, error) {
-	if err := notify(m.Acknowledgment(e.want)); err != nil {
+func (s *subscriber) serve(ctx context.Context, m *protocol.Message, over <-chan struct{}, notify protocol.Notify) (*protocol.Message, error) {
+	if err := notify(m.Acknowledgment(s.want)); err != nil {
 		return nil, err
 	}
 	var rate ratelimit.Bucket
@@ -106,10 +106,10 @@ func (e *subscriber) serve(ctx context.Context, m *protocol.Message, over <-chan
 	defer timer.Stop()
 	for {
 		select {
-		case <-e.changed:
+		case <-s.changed:
 			timer.Reset(rate.Wait(notifyLimit, 1, time.Now()))
 		case <-timer.C:
-			n := e.next()
+			n := s.next()
 			if n == nil {
 				continue
 			}

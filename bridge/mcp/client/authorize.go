@@ -37,17 +37,17 @@ func (l *Login) Authorize(ctx context.Context, scopes []string) (oauth.Grant, er
 	if err != nil {
 		return oauth.Grant{}, err
 	}
-	w, err := l.discover(ctx, ch)
+	target, err := l.discover(ctx, ch)
 	if err != nil {
 		return oauth.Grant{}, discoveryError(err)
 	}
-	own, _ := l.o.Credentials.Lookup(l.o.Server, client, w.as.TokenEndpoint)
-	g, err := l.consent(ctx, w, own, union(w.scopes, scopes))
+	own, _ := l.o.Credentials.Lookup(l.o.Server, client, target.as.TokenEndpoint)
+	g, err := l.consent(ctx, target, own, union(target.scopes, scopes))
 	if err != nil {
 		if ctx.Err() != nil {
 			return g, ctx.Err()
 		}
-		return g, l.loginError(w, "authorization failed at "+interact.Clip(w.as.Issuer, 200), nil, withoutServerText(err))
+		return g, l.loginError(target, "authorization failed at "+interact.Clip(target.as.Issuer, 200), nil, withoutServerText(err))
 	}
 	return g, oauth.GrantsOf(l.o.Credentials).Keep(ctx, l.o.Server, g)
 }
@@ -72,53 +72,53 @@ func (l *Login) challenge(ctx context.Context) (challenge, error) {
 }
 
 // consent obtains a grant with the authorization code flow in a browser (RFC 6749 §4.1, RFC 7636, RFC 8252).
-func (l *Login) consent(ctx context.Context, w *authTarget, own credentials.Credential, scopes []string) (oauth.Grant, error) {
-	if err := w.checkCodeFlow(); err != nil {
+func (l *Login) consent(ctx context.Context, target *authTarget, own credentials.Credential, scopes []string) (oauth.Grant, error) {
+	if err := target.checkCodeFlow(); err != nil {
 		return oauth.Grant{}, err
 	}
-	if err := l.checkURL(w.as.AuthorizationEndpoint); err != nil {
+	if err := l.checkURL(target.as.AuthorizationEndpoint); err != nil {
 		return oauth.Grant{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, loginTimeout)
 	defer cancel()
-	if slices.Contains(w.as.ScopesSupported, "offline_access") {
+	if slices.Contains(target.as.ScopesSupported, "offline_access") {
 		scopes = union(scopes, []string{"offline_access"}) // needed for a refresh token (OpenID Connect Core §11)
 	}
-	d, err := newRedirectListener(l.o.Port)
+	redirect, err := newRedirectListener(l.o.Port)
 	if err != nil {
 		return oauth.Grant{}, err
 	}
-	defer d.close()
-	g, err := l.register(ctx, w, own, d.url)
+	defer redirect.close()
+	g, err := l.register(ctx, target, own, redirect.url)
 	if err != nil {
 		return g, err
 	}
 	g.Scopes = scopes
 	verifier := oauth2.GenerateVerifier()
-	o := oauth2.Config{ClientID: g.ClientID, RedirectURL: d.url, Scopes: scopes,
-		Endpoint: oauth2.Endpoint{AuthURL: w.as.AuthorizationEndpoint}}
-	at := o.AuthCodeURL(d.state, oauth2.S256ChallengeOption(verifier), oauth2.SetAuthURLParam("resource", g.Resource))
+	o := oauth2.Config{ClientID: g.ClientID, RedirectURL: redirect.url, Scopes: scopes,
+		Endpoint: oauth2.Endpoint{AuthURL: target.as.AuthorizationEndpoint}}
+	at := o.AuthCodeURL(redirect.state, oauth2.S256ChallengeOption(verifier), oauth2.SetAuthURLParam("resource", g.Resource))
 	if err := l.o.Show(ctx, at); err != nil {
 		return g, err
 	}
-	params, err := d.wait(ctx)
+	params, err := redirect.wait(ctx)
 	if err != nil {
 		return g, err
 	}
-	if err := checkRedirect(params, w.as); err != nil {
+	if err := checkRedirect(params, target.as); err != nil {
 		return g, err
 	}
-	return l.request(ctx, g, url.Values{"grant_type": {"authorization_code"}, "code": {params.Get("code")}, "redirect_uri": {d.url},
+	return l.request(ctx, g, url.Values{"grant_type": {"authorization_code"}, "code": {params.Get("code")}, "redirect_uri": {redirect.url},
 		"code_verifier": {verifier}})
 }
 
 // checkCodeFlow returns an error if the authorization server does not support the authorization code flow, or not with PKCE (MCP
 // 2026-07-28, "Authorization code protection").
-func (w *authTarget) checkCodeFlow() error {
+func (t *authTarget) checkCodeFlow() error {
 	switch {
-	case !w.supports("authorization_code") || w.as.AuthorizationEndpoint == "":
+	case !t.supports("authorization_code") || t.as.AuthorizationEndpoint == "":
 		return errors.New("the authorization server does not support the authorization code flow")
-	case !slices.Contains(w.as.CodeChallengeMethodsSupported, "S256"):
+	case !slices.Contains(t.as.CodeChallengeMethodsSupported, "S256"):
 		return errors.New("the authorization server does not support PKCE with S256")
 	}
 	return nil
@@ -144,24 +144,24 @@ func checkRedirect(params url.Values, as *oauthex.AuthServerMeta) error {
 
 // register returns a grant without a token, for the client of this host at an authorization server: the preregistered client, the client
 // of a metadata document, or a newly registered one (MCP 2026-07-28, "Client registration").
-func (l *Login) register(ctx context.Context, w *authTarget, own credentials.Credential, redirect string) (oauth.Grant, error) {
+func (l *Login) register(ctx context.Context, target *authTarget, own credentials.Credential, redirect string) (oauth.Grant, error) {
 	document := strings.HasPrefix(l.o.ClientID, "https://")
 	switch {
 	case own.Username != "":
-		return w.known(own)
-	case l.o.ClientID != "" && (!document || w.as.ClientIDMetadataDocumentSupported):
-		return w.grant(oauth.Client{ID: l.o.ClientID, Method: oauth.Public}), nil
-	case w.as.RegistrationEndpoint == "":
+		return target.known(own)
+	case l.o.ClientID != "" && (!document || target.as.ClientIDMetadataDocumentSupported):
+		return target.grant(oauth.Client{ID: l.o.ClientID, Method: oauth.Public}), nil
+	case target.as.RegistrationEndpoint == "":
 		return oauth.Grant{}, errors.New("the authorization server does not register clients: register one there, and give its client id")
 	}
-	if err := l.checkURL(w.as.RegistrationEndpoint); err != nil {
+	if err := l.checkURL(target.as.RegistrationEndpoint); err != nil {
 		return oauth.Grant{}, err
 	}
 	method := oauth.Public // a native application cannot keep a secret (RFC 8252 §8.5)
-	if !slices.Contains(w.as.TokenEndpointAuthMethodsSupported, oauth.Public) {
-		method = w.server().Method("some")
+	if !slices.Contains(target.as.TokenEndpointAuthMethodsSupported, oauth.Public) {
+		method = target.server().Method("some")
 	}
-	r, err := oauthex.RegisterClient(ctx, w.as.RegistrationEndpoint, &oauthex.ClientRegistrationMetadata{
+	r, err := oauthex.RegisterClient(ctx, target.as.RegistrationEndpoint, &oauthex.ClientRegistrationMetadata{
 		RedirectURIs: []string{redirect}, TokenEndpointAuthMethod: method, GrantTypes: []string{"authorization_code", "refresh_token"},
 		ResponseTypes: []string{"code"}, ClientName: "lmosd", SoftwareID: "lmosd", ApplicationType: "native"}, l.http)
 	if err != nil {
@@ -170,11 +170,11 @@ func (l *Login) register(ctx context.Context, w *authTarget, own credentials.Cre
 		}
 		return oauth.Grant{}, errors.New("client registration failed: " + interact.Readable(interact.Clip(withoutServerText(err).Error(), 200)))
 	}
-	c := oauth.Client{ID: r.ClientID, Secret: r.ClientSecret, Method: w.server().Method(r.ClientSecret)}
+	c := oauth.Client{ID: r.ClientID, Secret: r.ClientSecret, Method: target.server().Method(r.ClientSecret)}
 	if m := r.TokenEndpointAuthMethod; m == oauth.SecretBasic || m == oauth.SecretPost || m == oauth.Public {
 		c.Method = m
 	}
-	return w.grant(c), nil
+	return target.grant(c), nil
 }
 
 // A redirectListener is the loopback server that receives the redirect of the browser (RFC 8252 §7.3).
@@ -191,20 +191,20 @@ func newRedirectListener(port int) (*redirectListener, error) {
 		return nil, &interact.Error{Code: interact.Usage, Title: "no port for the redirect of the browser", Err: err,
 			Hint: "choose another port", Next: interact.Next(interact.StepOption, "port", "0")}
 	}
-	d := &redirectListener{url: "http://" + l.Addr().String() + "/callback", state: rand.Text(),
+	r := &redirectListener{url: "http://" + l.Addr().String() + "/callback", state: rand.Text(),
 		redirect: make(chan url.Values, 1), done: make(chan struct{})}
-	d.server = &http.Server{Handler: d, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
+	r.server = &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
 	go func() {
-		defer close(d.done)
-		_ = d.server.Serve(l)
+		defer close(r.done)
+		_ = r.server.Serve(l)
 	}()
-	return d, nil
+	return r, nil
 }
 
 // ServeHTTP accepts one redirect with the state of this login and rejects all other requests.
-func (d *redirectListener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (l *redirectListener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	params := r.URL.Query()
-	if r.Method != http.MethodGet || r.URL.Path != "/callback" || params.Get("state") != d.state {
+	if r.Method != http.MethodGet || r.URL.Path != "/callback" || params.Get("state") != l.state {
 		http.Error(w, "Unknown login state.", http.StatusBadRequest)
 		return
 	}
@@ -212,14 +212,14 @@ func (d *redirectListener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	_, _ = io.WriteString(w, "Login complete. You can close this window.\n")
 	select {
-	case d.redirect <- params:
+	case l.redirect <- params:
 	default: // duplicate
 	}
 }
 
-func (d *redirectListener) wait(ctx context.Context) (url.Values, error) {
+func (l *redirectListener) wait(ctx context.Context) (url.Values, error) {
 	select {
-	case params := <-d.redirect:
+	case params := <-l.redirect:
 		return params, nil
 	case <-ctx.Done():
 		return nil, interact.Errorf(interact.Timeout, "log in again, and open the address that is shown", "login timed out")
@@ -227,11 +227,11 @@ func (d *redirectListener) wait(ctx context.Context) (url.Values, error) {
 }
 
 // close shuts the server down after the response to the browser.
-func (d *redirectListener) close() {
+func (l *redirectListener) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	if d.server.Shutdown(ctx) != nil {
-		_ = d.server.Close()
+	if l.server.Shutdown(ctx) != nil {
+		_ = l.server.Close()
 	}
-	<-d.done
+	<-l.done
 }

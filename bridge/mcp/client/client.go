@@ -198,10 +198,10 @@ func (c *conn) abandon(m *protocol.Message) {
 	defer cancel()
 	n := protocol.Request("", protocol.Cancelled, map[string]any{"requestId": json.RawMessage(m.ID()), "reason": "connection closed"})
 	c.mu.Lock()
-	pair := c.sse
+	p := c.sse
 	c.mu.Unlock()
-	if pair != nil {
-		_ = pair.send(ctx, c, n, nil)
+	if p != nil {
+		_ = p.send(ctx, c, n, nil)
 		return
 	}
 	if resp, _, e := c.post(ctx, n); e == nil {
@@ -220,10 +220,10 @@ func (c *conn) pass(m *protocol.Message) {
 // session that the server no longer has.
 func (c *conn) exchange(ctx context.Context, m *protocol.Message, receive func(*protocol.Message)) *protocol.Error {
 	c.mu.Lock()
-	pair := c.sse
+	p := c.sse
 	c.mu.Unlock()
-	if pair != nil {
-		return pair.send(ctx, c, m, receive)
+	if p != nil {
+		return p.send(ctx, c, m, receive)
 	}
 	for renewed := false; ; renewed = true {
 		session := ""
@@ -338,7 +338,7 @@ func (c *conn) answer(ctx context.Context, m *protocol.Message, resp *http.Respo
 		return newError(interact.AgentFailed, notMCPHint, "the response of the server is not an MCP message")
 	}
 	if m.Method() == protocol.Initialize && isLegacyStatus(resp.StatusCode) {
-		return c.older(ctx, m, resp, receive)
+		return c.openLegacy(ctx, m, resp, receive)
 	}
 	if unknownMethodStatus[resp.StatusCode] && !m.IsModern() && !legacyMethods[m.Method()] {
 		name := interact.Readable(interact.Clip(m.Method(), 128))
@@ -361,8 +361,8 @@ func isLegacyStatus(code int) bool {
 	return code == http.StatusBadRequest || code == http.StatusNotFound || code == http.StatusMethodNotAllowed
 }
 
-// older connects to a server of 2024-11-05, which does not accept m as POST. If that fails, it returns the error of the first response.
-func (c *conn) older(ctx context.Context, m *protocol.Message, resp *http.Response, receive func(*protocol.Message)) *protocol.Error {
+// openLegacy connects to a server of 2024-11-05, which does not accept m as POST. If that fails, it returns the error of the first response.
+func (c *conn) openLegacy(ctx context.Context, m *protocol.Message, resp *http.Response, receive func(*protocol.Message)) *protocol.Error {
 	p, e := c.openSSE(ctx)
 	if e != nil {
 		return status(resp)

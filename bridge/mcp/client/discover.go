@@ -59,29 +59,29 @@ type authTarget struct {
 }
 
 // supports reports whether the server supports a grant type (RFC 8414 §2).
-func (w *authTarget) supports(grant string) bool {
-	if w.as.GrantTypesSupported == nil {
+func (t *authTarget) supports(grant string) bool {
+	if t.as.GrantTypesSupported == nil {
 		return grant == "authorization_code"
 	}
-	return slices.Contains(w.as.GrantTypesSupported, grant)
+	return slices.Contains(t.as.GrantTypesSupported, grant)
 }
 
 // server returns the token endpoint and its authentication methods.
-func (w *authTarget) server() oauth.Server {
-	return oauth.Server{Issuer: w.as.Issuer, TokenEndpoint: w.as.TokenEndpoint, Methods: w.as.TokenEndpointAuthMethodsSupported,
-		Algorithms: w.as.TokenEndpointAuthSigningAlgValuesSupported}
+func (t *authTarget) server() oauth.Server {
+	return oauth.Server{Issuer: t.as.Issuer, TokenEndpoint: t.as.TokenEndpoint, Methods: t.as.TokenEndpointAuthMethodsSupported,
+		Algorithms: t.as.TokenEndpointAuthSigningAlgValuesSupported}
 }
 
 // grant returns a grant without a token, for a client.
-func (w *authTarget) grant(c oauth.Client) oauth.Grant {
-	return oauth.Grant{Issuer: w.as.Issuer, TokenEndpoint: w.as.TokenEndpoint, Resource: w.resource,
+func (t *authTarget) grant(c oauth.Client) oauth.Grant {
+	return oauth.Grant{Issuer: t.as.Issuer, TokenEndpoint: t.as.TokenEndpoint, Resource: t.resource,
 		ClientID: c.ID, ClientSecret: c.Secret, Method: c.Method, Algorithm: c.Algorithm()}
 }
 
 // known returns a grant without a token, for the client in the credentials file.
-func (w *authTarget) known(own credentials.Credential) (oauth.Grant, error) {
-	c, err := w.server().Client(own)
-	return w.grant(c), err
+func (t *authTarget) known(own credentials.Credential) (oauth.Grant, error) {
+	c, err := t.server().Client(own)
+	return t.grant(c), err
 }
 
 const wellKnown = "/.well-known/oauth-protected-resource"
@@ -96,7 +96,7 @@ func (l *Login) discover(ctx context.Context, ch challenge) (*authTarget, error)
 	}
 	root := at.Scheme + "://" + at.Host
 	self := &url.URL{Scheme: at.Scheme, Host: at.Host, Path: at.Path, RawPath: at.RawPath}
-	w := &authTarget{scopes: ch.scopes}
+	target := &authTarget{scopes: ch.scopes}
 	var first error
 	for _, place := range []struct{ at, resource string }{
 		{ch.metadata, l.o.Server},
@@ -111,19 +111,19 @@ func (l *Login) discover(ctx context.Context, ch challenge) (*authTarget, error)
 		if meta == nil {
 			continue
 		}
-		if len(w.scopes) == 0 {
-			w.scopes = meta.ScopesSupported[:min(len(meta.ScopesSupported), maxScopes)]
+		if len(target.scopes) == 0 {
+			target.scopes = meta.ScopesSupported[:min(len(meta.ScopesSupported), maxScopes)]
 		}
-		w.resource = meta.Resource
-		w.as, err = l.authority(ctx, l.choose(meta.AuthorizationServers))
-		return w, err
+		target.resource = meta.Resource
+		target.as, err = l.authority(ctx, l.choose(meta.AuthorizationServers))
+		return target, err
 	}
 	if first != nil {
 		return nil, first
 	}
-	w.resource = l.o.Server
-	w.as, err = l.authority(ctx, root)
-	return w, err
+	target.resource = l.o.Server
+	target.as, err = l.authority(ctx, root)
+	return target, err
 }
 
 // choose returns the first issuer with credentials in the file, else the first issuer (RFC 9728 §7.6).

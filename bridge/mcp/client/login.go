@@ -263,18 +263,18 @@ func (l *Login) adopt(ctx context.Context, h activeGrant) {
 
 // find returns another grant than the used one: one that another process stored, a refreshed one, or a new one.
 func (l *Login) find(ctx context.Context, status int, ch challenge, used string) (activeGrant, error) {
-	w, err := l.discover(ctx, ch)
+	target, err := l.discover(ctx, ch)
 	if err != nil {
 		return activeGrant{}, discoveryError(err)
 	}
-	kept := l.kept(w)
+	kept := l.kept(target)
 	helps := status == http.StatusUnauthorized || covers(kept.Scopes, ch.scopes)
 	if helps && kept.Access != used && kept.Access != "" && !stale(kept.Grant) {
 		return kept, nil
 	}
-	own, missing := l.o.Credentials.Lookup(l.o.Server, client, w.as.TokenEndpoint)
+	own, missing := l.o.Credentials.Lookup(l.o.Server, client, target.as.TokenEndpoint)
 	if own.Token != "" && kept.Refresh == "" {
-		if kept.Grant, missing = w.known(own); missing == nil {
+		if kept.Grant, missing = target.known(own); missing == nil {
 			kept.Refresh = own.Token
 		}
 	}
@@ -286,25 +286,25 @@ func (l *Login) find(ctx context.Context, status int, ch challenge, used string)
 		missing = err
 	}
 	// The request for more scopes includes the granted ones (2026-07-28, "Step-up").
-	scopes := union(kept.Scopes, w.scopes)
-	interactive := l.o.Show != nil && (w.checkCodeFlow() == nil || !own.Confidential())
+	scopes := union(kept.Scopes, target.scopes)
+	interactive := l.o.Show != nil && (target.checkCodeFlow() == nil || !own.Confidential())
 	if !interactive && !own.Confidential() {
 		if own == (credentials.Credential{}) && kept.Refresh == "" {
 			missing = fmt.Errorf("%s: %w", l.o.Credentials.Name(), missing)
 		}
-		return activeGrant{}, l.loginError(w, "the MCP server requires a login at "+interact.Clip(w.as.Issuer, 200), ch.scopes, missing)
+		return activeGrant{}, l.loginError(target, "the MCP server requires a login at "+interact.Clip(target.as.Issuer, 200), ch.scopes, missing)
 	}
-	if err := l.once(w.as.Issuer, scopes); err != nil {
+	if err := l.once(target.as.Issuer, scopes); err != nil {
 		return activeGrant{}, err
 	}
 	h := activeGrant{unsaved: true}
 	if interactive {
-		h.Grant, err = l.consent(ctx, w, own, scopes)
+		h.Grant, err = l.consent(ctx, target, own, scopes)
 	} else {
-		h, err = l.clientCredentials(ctx, w, scopes)
+		h, err = l.clientCredentials(ctx, target, scopes)
 	}
 	if err != nil {
-		return h, l.loginError(w, "the authorization server issued no token", ch.scopes, withoutServerText(err))
+		return h, l.loginError(target, "the authorization server issued no token", ch.scopes, withoutServerText(err))
 	}
 	return h, nil
 }
@@ -324,13 +324,13 @@ func (l *Login) once(issuer string, scopes []string) error {
 }
 
 // kept returns the grant of an issuer, if there is one.
-func (l *Login) kept(w *authTarget) activeGrant {
+func (l *Login) kept(target *authTarget) activeGrant {
 	for _, g := range oauth.GrantsOf(l.o.Credentials).Of(l.o.Server) {
-		if g.Issuer == w.as.Issuer {
+		if g.Issuer == target.as.Issuer {
 			return activeGrant{Grant: g, stored: true}
 		}
 	}
-	if now := l.current(0); now != nil && now.Issuer == w.as.Issuer {
+	if now := l.current(0); now != nil && now.Issuer == target.as.Issuer {
 		return *now
 	}
 	return activeGrant{}
@@ -338,16 +338,16 @@ func (l *Login) kept(w *authTarget) activeGrant {
 
 // clientCredentials obtains a grant for this host with the client secret or key in the credentials file (RFC 6749 §4.4; SEP-1046). It is
 // kept in memory only.
-func (l *Login) clientCredentials(ctx context.Context, w *authTarget, scopes []string) (activeGrant, error) {
-	own, err := l.o.Credentials.Lookup(l.o.Server, client, w.as.TokenEndpoint)
+func (l *Login) clientCredentials(ctx context.Context, target *authTarget, scopes []string) (activeGrant, error) {
+	own, err := l.o.Credentials.Lookup(l.o.Server, client, target.as.TokenEndpoint)
 	if err != nil {
 		return activeGrant{}, fmt.Errorf("%s: %w", l.o.Credentials.Name(), err)
 	}
-	g, err := w.known(own)
+	g, err := target.known(own)
 	if err != nil {
 		// The path of the key file goes to the log only.
 		l.o.Log.Warn("client key unusable", "server", redacted(l.o.Server), "private_key_file", own.PrivateKeyFile, "err", err)
-		return activeGrant{}, l.loginError(w, "invalid client credentials for the MCP server", nil, err)
+		return activeGrant{}, l.loginError(target, "invalid client credentials for the MCP server", nil, err)
 	}
 	g.Scopes = scopes
 	params := url.Values{}
@@ -356,7 +356,7 @@ func (l *Login) clientCredentials(ctx context.Context, w *authTarget, scopes []s
 	}
 	g, err = l.request(ctx, g, params)
 	g.Refresh = "" // not allowed (RFC 6749 §4.4.3), and it would outlive the secret
-	return activeGrant{Grant: g, target: w}, err
+	return activeGrant{Grant: g, target: target}, err
 }
 
 // refresh renews a grant (RFC 6749 §6).
@@ -414,33 +414,33 @@ func withoutServerText(err error) error {
 }
 
 // loginError returns the error of a missing login, with a hint.
-func (l *Login) loginError(w *authTarget, title string, scopes []string, err error) error {
+func (l *Login) loginError(target *authTarget, title string, scopes []string, err error) error {
 	if already, ok := errors.AsType[*interact.Error](err); ok {
 		return already
 	}
-	hint, next := l.advice(w, scopes)
+	hint, next := l.advice(target, scopes)
 	return &interact.Error{Code: interact.Unauthenticated, Title: title, Err: err, Hint: interact.Readable(interact.Clip(hint, 500)), Next: next}
 }
 
 // advice describes how the host can be authenticated: by a user, or with a client secret or key. The target is nil for a grant of a user.
-func (l *Login) advice(w *authTarget, scopes []string) (hint string, next []interact.Step) {
+func (l *Login) advice(target *authTarget, scopes []string) (hint string, next []interact.Step) {
 	const user = "log in on the host of the server"
 	file := l.o.Credentials.Name() + " of its host: docs/agents.md"
 	scopes = scopes[:min(len(scopes), interact.MaxStepArgs-1)] // a login also requests those that the server requires
 	login := interact.Next(interact.StepLogin, append([]string{"mcp:" + redacted(l.o.Server)}, scopes...)...)
-	if w == nil {
+	if target == nil {
 		return user, login
 	}
-	own, err := l.o.Credentials.Lookup(l.o.Server, client, w.as.TokenEndpoint)
+	own, err := l.o.Credentials.Lookup(l.o.Server, client, target.as.TokenEndpoint)
 	switch {
 	case err == nil && own.Confidential():
 		return `see "oauth" of this server in ` + file, nil
-	case w.checkCodeFlow() != nil:
+	case target.checkCodeFlow() != nil:
 		return fmt.Sprintf(`add {%q: {"oauth": {"origin": %q, "username": …, "password": …}}}, or with a "private_key_file", to %s`,
-			redacted(l.o.Server), credentials.OriginOf(w.as.TokenEndpoint), file), nil
+			redacted(l.o.Server), credentials.OriginOf(target.as.TokenEndpoint), file), nil
 	case l.o.Show != nil:
 		return `see "oauth" of this server in ` + file, nil
-	case w.supports("client_credentials"):
+	case target.supports("client_credentials"):
 		return "a host without a user needs a client in " + file + "; a user can " + user, login
 	}
 	return user, login

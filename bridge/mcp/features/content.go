@@ -89,7 +89,7 @@ func (t *Tool) structured(value json.RawMessage) json.RawMessage {
 	switch {
 	case value == nil:
 		return nil
-	case t.wraps:
+	case t.isWrapped:
 		return protocol.Encode(map[string]json.RawMessage{valueMember: value})
 	case value[0] == '{':
 		return value

@@ -68,7 +68,7 @@ func (f *Features) addProperty(key string, p *td.Property) {
 		t := &Tool{Title: "Read " + title, Description: p.Description, kind: interact.ReadProperty, Key: key,
 			Annotations: &Hints{ReadOnly: true}, shape: shapeOf(nil, &p.Affordance, valueMember)}
 		t.Input = t.shape.schema
-		t.Output, t.wraps = outputOf(p.Schema)
+		t.Output, t.isWrapped = outputOf(p.Schema)
 		f.addTool(t, plain("get_"+key, MaxName))
 	}
 	if !p.ReadOnly {

@@ -51,9 +51,9 @@ func wrapped(s *td.Schema, member string, required bool) map[string]any {
 	return out
 }
 
-// outputOf returns the schema of the structured content for an output; nil if it is unknown. wraps reports whether the output is a member
+// outputOf returns the schema of the structured content for an output; nil if it is unknown. isWrapped reports whether the output is a member
 // of an object, because clients of 2025-11-25 accept only objects.
-func outputOf(s *td.Schema) (schema json.RawMessage, wraps bool) {
+func outputOf(s *td.Schema) (schema json.RawMessage, isWrapped bool) {
 	switch s.Type() {
 	case "":
 		return nil, false

@@ -25,13 +25,13 @@ type Tool struct {
 	// Key is the name of the action or property.
 	Key string `json:"-"`
 
-	kind  interact.Type // of the message of a call
-	shape shape
-	wraps bool   // the structured content contains the output as a member
-	long  bool   // a call is a task if the client supports tasks
-	asks  bool   // the tool sends a message to an agent
-	turns bool   // a call is a turn of a conversation (bridge.Turn)
-	uri   string // of output other than text, image or audio
+	kind      interact.Type // of the message of a call
+	shape     shape
+	isWrapped bool   // the structured content contains the output as a member
+	isLong    bool   // a call is a task if the client supports tasks
+	isChat    bool   // the tool sends a message to an agent
+	isTurn    bool   // a call is a turn of a conversation (bridge.Turn)
+	uri       string // of output other than text, image or audio
 }
 
 // Hints are the annotations of a tool.
@@ -56,40 +56,40 @@ func (f *Features) addAction(key string, a *td.Action, v verbatim) {
 		return
 	}
 	t := &Tool{Title: a.Title, Description: a.Description, Key: key, kind: interact.InvokeAction,
-		long:        a.Synchronous != nil && !*a.Synchronous,
+		isLong:      a.Synchronous != nil && !*a.Synchronous,
 		Annotations: &Hints{ReadOnly: a.Safe, Idempotent: a.Idempotent, Destructive: v.Destructive, OpenWorld: v.OpenWorld}}
 	thing := f.Desc.Thing
-	t.asks = (key == "ask" || key == "chat") && (slices.Contains(thing.Types, "lmos:Agent") || slices.Contains(thing.Types, "Agent"))
-	if t.turns = slices.Contains(a.Types, bridge.TurnAction); t.turns {
-		t.asks = v.Skill == "" // a message to the agent itself, not to one of its skills
+	t.isChat = (key == "ask" || key == "chat") && (slices.Contains(thing.Types, "lmos:Agent") || slices.Contains(thing.Types, "Agent"))
+	if t.isTurn = slices.Contains(a.Types, bridge.TurnAction); t.isTurn {
+		t.isChat = v.Skill == "" // a message to the agent itself, not to one of its skills
 	}
 	switch {
-	case t.turns && t.asks:
+	case t.isTurn && t.isChat:
 		t.shape = shape{schema: json.RawMessage(askInput)}
 		t.Title = "Ask " + thing.Name()
 		t.Description = strings.TrimSpace("Sends a message to " + thing.Name() + " and returns its response. " + thing.Description)
-	case t.turns:
+	case t.isTurn:
 		t.shape = shape{schema: json.RawMessage(turnInput)}
-	case t.asks:
+	case t.isChat:
 		t.shape = askShape(a)
 	default:
 		t.shape = shapeOf(a.Input, &a.Affordance, valueMember)
 	}
 	t.Input = t.shape.schema
-	if t.Output, t.wraps = outputOf(a.Output); t.turns {
-		t.Output, t.wraps = json.RawMessage(turnOutput), false
+	if t.Output, t.isWrapped = outputOf(a.Output); t.isTurn {
+		t.Output, t.isWrapped = json.RawMessage(turnOutput), false
 	}
 	if usable(v.Input) {
 		t.Input, t.shape = v.Input, shape{schema: v.Input}
 	}
 	if usable(v.Output) {
-		t.Output, t.wraps = v.Output, false
+		t.Output, t.isWrapped = v.Output, false
 	}
 	name := plain(key, MaxName)
 	switch {
 	case v.Name != "":
 		name = v.Name // the name at the MCP server
-	case t.asks:
+	case t.isChat:
 		name = plain("ask_"+cmp.Or(ascii(thing.Name()), f.Alias), MaxName)
 	}
 	f.addTool(t, name)
@@ -122,7 +122,7 @@ func (f *Features) addTool(t *Tool, name string) {
 
 // Under returns the name of the tool in the aggregate, under the alias of its Thing.
 func (t *Tool) Under(alias string) string {
-	if t.asks {
+	if t.isChat {
 		return plain("ask_"+alias, MaxName)
 	}
 	return joined(alias, t.Name)
@@ -136,8 +136,8 @@ func (t *Tool) Message(m *protocol.Message) (_ *interact.Message, turnOf *bridge
 		return nil, nil, e
 	}
 	can := capabilitiesOf(m)
-	msg := &interact.Message{Type: t.kind, Name: t.Key, Data: data, Detach: (t.long || t.turns) && can.tasks()}
-	if t.turns {
+	msg := &interact.Message{Type: t.kind, Name: t.Key, Data: data, Detach: (t.isLong || t.isTurn) && can.tasks()}
+	if t.isTurn {
 		if turnOf, e = turn(m, can); e != nil {
 			return nil, nil, e
 		}
