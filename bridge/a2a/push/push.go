@@ -227,8 +227,8 @@ func (p *pushAgent) remove(ctx context.Context, op *protocol.Operation) (json.Ra
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if f := p.all[taskKey{p.ref, p.principal, c.TaskID}]; f != nil {
-		f.hooks = slices.DeleteFunc(f.hooks, func(have *webhook) bool { return have.ID == c.ID })
+	if s := p.all[taskKey{p.ref, p.principal, c.TaskID}]; s != nil {
+		s.hooks = slices.DeleteFunc(s.hooks, func(have *webhook) bool { return have.ID == c.ID })
 	}
 	return json.RawMessage("{}"), nil
 }
@@ -237,8 +237,8 @@ func (p *pushAgent) configs(task string) []config {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := []config{}
-	if f := p.all[taskKey{p.ref, p.principal, task}]; f != nil {
-		for _, h := range f.hooks {
+	if s := p.all[taskKey{p.ref, p.principal, task}]; s != nil {
+		for _, h := range s.hooks {
 			all = append(all, h.config)
 		}
 	}
@@ -270,15 +270,15 @@ func (p *pushAgent) add(c *config) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at := taskKey{p.ref, p.principal, c.TaskID}
-	f := p.all[at]
-	if f == nil {
-		f = &subscription{}
+	s := p.all[at]
+	if s == nil {
+		s = &subscription{}
 	}
-	f.hooks = slices.DeleteFunc(f.hooks, func(have *webhook) bool { return have.ID == c.ID })
+	s.hooks = slices.DeleteFunc(s.hooks, func(have *webhook) bool { return have.ID == c.ID })
 	switch {
 	case p.closed:
 		return interact.ShutdownError()
-	case len(f.hooks) >= p.o.MaxConfigs:
+	case len(s.hooks) >= p.o.MaxConfigs:
 		return interact.Errorf(interact.Overloaded, "delete one", "a task has at most %d webhooks", p.o.MaxConfigs)
 	case p.all[at] == nil && len(p.all) >= p.o.MaxTasks:
 		return interact.Errorf(interact.Overloaded, "try again later", "%d tasks have webhooks already", p.o.MaxTasks)
@@ -286,11 +286,11 @@ func (p *pushAgent) add(c *config) error {
 		return interact.Errorf(interact.Overloaded, "wait until a task has ended, or delete the webhooks of one",
 			"%d tasks of this caller have webhooks already: as many must remain free for others", p.ownLocked())
 	}
-	f.hooks = append(f.hooks, &webhook{config: *c})
-	p.all[at] = f
-	if !f.running {
-		f.running = true
-		p.work.Go(func() { p.follow(at, f) })
+	s.hooks = append(s.hooks, &webhook{config: *c})
+	p.all[at] = s
+	if !s.running {
+		s.running = true
+		p.work.Go(func() { p.follow(at, s) })
 	}
 	return nil
 }

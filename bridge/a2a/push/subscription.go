@@ -29,17 +29,17 @@ const (
 )
 
 // follow delivers the events of a task until it ends, and then removes its webhooks.
-func (p *pushAgent) follow(at taskKey, f *subscription) {
+func (p *pushAgent) follow(at taskKey, s *subscription) {
 	ctx, cancel := context.WithTimeout(p.ctx, maxFollow)
 	defer cancel()
 	defer func() {
 		if broken := recover(); broken != nil {
 			p.o.Log.Error("task subscription panicked", "agent", at.agent, "panic", fmt.Sprint(broken), "stack", string(debug.Stack()))
 		}
-		f.work.Wait()
+		s.work.Wait()
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.all[at] == f {
+		if p.all[at] == s {
 			delete(p.all, at)
 		}
 	}()
@@ -47,7 +47,7 @@ func (p *pushAgent) follow(at taskKey, f *subscription) {
 	for broken, idleRounds := 0, 0; broken < maxBroken && ctx.Err() == nil; {
 		r := p.subscribe(ctx, at, &seen)
 		if r.ended {
-			if f.work.Wait(); p.forget(at, f) {
+			if s.work.Wait(); p.forget(at, s) {
 				return
 			}
 			clear(seen[:]) // a webhook was added after the last event: deliver that again
@@ -67,10 +67,10 @@ func (p *pushAgent) follow(at taskKey, f *subscription) {
 type round struct{ ended, reached, changed bool }
 
 // forget removes a task that has ended, unless a webhook has received no event yet.
-func (p *pushAgent) forget(at taskKey, f *subscription) bool {
+func (p *pushAgent) forget(at taskKey, s *subscription) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if slices.ContainsFunc(f.hooks, func(h *webhook) bool { return !h.notified }) {
+	if slices.ContainsFunc(s.hooks, func(h *webhook) bool { return !h.notified }) {
 		return false
 	}
 	delete(p.all, at)
@@ -143,27 +143,27 @@ func (p *pushAgent) poll(ctx context.Context, at taskKey, seen *[sha256.Size]byt
 func (p *pushAgent) deliverAll(ctx context.Context, at taskKey, event json.RawMessage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f := p.all[at]
-	if f == nil {
+	s := p.all[at]
+	if s == nil {
 		return
 	}
-	for _, h := range slices.Clone(f.hooks) {
+	for _, h := range slices.Clone(s.hooks) {
 		h.notified = true
 		if h.size += len(event); h.size > maxQueue {
-			p.dropLocked(f, h, "it accepts events too slowly")
+			p.dropLocked(s, h, "it accepts events too slowly")
 			continue
 		}
 		if h.queue = append(h.queue, event); !h.busy {
 			h.busy = true
-			f.work.Go(func() { p.drain(ctx, f, h) })
+			s.work.Go(func() { p.drain(ctx, s, h) })
 		}
 	}
 }
 
 // drain delivers the queued events of a webhook.
-func (p *pushAgent) drain(ctx context.Context, f *subscription, h *webhook) {
+func (p *pushAgent) drain(ctx context.Context, s *subscription, h *webhook) {
 	for {
-		event, more := p.take(f, h)
+		event, more := p.take(s, h)
 		if !more {
 			return
 		}
@@ -175,7 +175,7 @@ func (p *pushAgent) drain(ctx context.Context, f *subscription, h *webhook) {
 		switch {
 		case err == nil || ctx.Err() != nil:
 		case h.failed >= p.o.MaxFailed:
-			p.dropLocked(f, h, "too many failed events in a row")
+			p.dropLocked(s, h, "too many failed events in a row")
 		default:
 			p.o.Log.Warn("push notification dropped", "agent", p.ref, "host", hostOf(h.URL), "err", redacted(err))
 		}
@@ -184,10 +184,10 @@ func (p *pushAgent) drain(ctx context.Context, f *subscription, h *webhook) {
 }
 
 // take returns the next event of a webhook, unless the webhook was removed.
-func (p *pushAgent) take(f *subscription, h *webhook) (event json.RawMessage, more bool) {
+func (p *pushAgent) take(s *subscription, h *webhook) (event json.RawMessage, more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if h.busy = len(h.queue) > 0 && slices.Contains(f.hooks, h) && !p.closed; !h.busy {
+	if h.busy = len(h.queue) > 0 && slices.Contains(s.hooks, h) && !p.closed; !h.busy {
 		return nil, false
 	}
 	event, h.queue = h.queue[0], h.queue[1:]
@@ -196,8 +196,8 @@ func (p *pushAgent) take(f *subscription, h *webhook) (event json.RawMessage, mo
 }
 
 // dropLocked removes a webhook and logs the reason.
-func (p *pushAgent) dropLocked(f *subscription, h *webhook, why string) {
-	f.hooks = slices.DeleteFunc(f.hooks, func(have *webhook) bool { return have == h })
+func (p *pushAgent) dropLocked(s *subscription, h *webhook, why string) {
+	s.hooks = slices.DeleteFunc(s.hooks, func(have *webhook) bool { return have == h })
 	p.o.Log.Warn("webhook removed", "agent", p.ref, "host", hostOf(h.URL), "reason", why)
 }
 

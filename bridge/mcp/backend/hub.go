@@ -19,9 +19,10 @@ type hub struct {
 	b *Backend
 	l *sharedConn
 
-	mu          sync.Mutex
-	subscribers map[*subscriber]bool
-	topics      map[string]*topic // by URI; "" for the lists
+	subscribers subscribers
+
+	mu     sync.Mutex
+	topics map[string]*topic // by URI; "" for the lists
 }
 
 // A topic is one listen request to the server. hub.mu guards its count.
@@ -36,7 +37,7 @@ type topic struct {
 }
 
 func newHub(b *Backend, l *sharedConn) *hub {
-	return &hub{b: b, l: l, subscribers: map[*subscriber]bool{}, topics: map[string]*topic{}}
+	return &hub{b: b, l: l, topics: map[string]*topic{}}
 }
 
 // supported returns the filter of a listen request, and whether the hub supports all of it.
@@ -60,17 +61,16 @@ func supported(m *protocol.Message) (want protocol.Filter, ok bool) {
 func (h *hub) listen(ctx context.Context, m *protocol.Message, want protocol.Filter, notify protocol.Notify) (*protocol.Message, error) {
 	topics := h.enter(want)
 	defer h.leave(topics)
-	e := newSubscriber(want)
-	h.attach(e, true) // before the request to the server: later changes are not missed
-	defer h.attach(e, false)
+	sub := h.subscribers.add(want) // before the request to the server: later changes are not missed
+	defer h.subscribers.remove(sub)
 	got, refused := acknowledgedPart(ctx, topics, want)
 	if refused != nil {
 		return protocol.RespondError(m.ID(), refused), nil
 	}
-	e.narrow(got)
+	sub.narrow(got)
 	over, stop := anyOver(topics)
 	defer stop()
-	return e.serve(ctx, m, over, notify)
+	return sub.serve(ctx, m, over, notify)
 }
 
 // enter subscribes to the topics of a filter.
@@ -174,19 +174,7 @@ func (h *hub) receive(t *topic, n *protocol.Message) {
 		})
 		return
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for e := range h.subscribers {
-		e.receive(n)
-	}
-}
-
-func (h *hub) attach(e *subscriber, on bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.subscribers[e] = on; !on {
-		delete(h.subscribers, e)
-	}
+	h.subscribers.publish(n)
 }
 
 // acknowledgedPart waits for the acknowledgments and returns the acknowledged part of a filter, or the error if all topics were refused.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 
@@ -23,6 +21,8 @@ type legacyServer struct {
 	b       *Backend
 	sealer  *opaque.Sealer
 	opening chan struct{} // holds a token while a session is opened
+	// subscribers get the notifications of all upstreams, since the changed state may be common to all of them.
+	subscribers subscribers
 
 	mu        sync.Mutex          // taken after Backend.mu
 	ups       map[owner]*upstream // by owner
@@ -42,10 +42,9 @@ type upstream struct {
 
 	responding chan struct{} // holds a token per response in progress
 
-	mu          sync.Mutex
-	level       int    // log level at the server, an index of levels
-	runs        []*run // in the order of their start
-	subscribers map[*subscriber]bool
+	mu    sync.Mutex
+	level int    // log level at the server, an index of levels
+	runs  []*run // in the order of their start
 }
 
 // An owner identifies the callers of an upstream: by capabilities and, if there are any, by caller and user.
@@ -70,7 +69,7 @@ func newLegacyServer(b *Backend) *legacyServer {
 
 // session returns the upstream of a connection whose client has the capabilities of its owner.
 func (s *legacyServer) session(conn protocol.Conn, of owner, info *Info) (*upstream, error) {
-	u := &upstream{legacy: s, caps: of.caps, of: of, info: info, uris: map[string]int{}, subscribers: map[*subscriber]bool{}, level: len(levels),
+	u := &upstream{legacy: s, caps: of.caps, of: of, info: info, uris: map[string]int{}, level: len(levels),
 		subscribing: make(chan struct{}, 1), responding: make(chan struct{}, maxResponding)}
 	var err error
 	u.sharedConn, err = s.b.run(conn, u.take, func(*sharedConn) { s.ended(u) })
@@ -189,7 +188,7 @@ func (s *legacyServer) room(of owner) error {
 
 // take handles a message that belongs to no call. It must not block: its own responses are sent in other goroutines.
 func (u *upstream) take(m *protocol.Message) {
-	u.legacy.publish(m)
+	u.legacy.subscribers.publish(m)
 	switch {
 	case m.Method() == protocol.Ping && m.IsRequest():
 		u.send(protocol.Respond(m.ID(), struct{}{}))
@@ -197,23 +196,6 @@ func (u *upstream) take(m *protocol.Message) {
 		u.dispatch(m)
 	case m.Method() == protocol.LogMessage:
 		u.logs(m)
-	}
-}
-
-// publish passes a notification to the subscribers of all upstreams, since the changed state may be common to all of them.
-func (s *legacyServer) publish(m *protocol.Message) {
-	if !m.IsNotification() {
-		return
-	}
-	s.mu.Lock()
-	all := slices.Collect(maps.Values(s.ups))
-	s.mu.Unlock()
-	for _, u := range all {
-		u.mu.Lock()
-		for e := range u.subscribers {
-			e.receive(m)
-		}
-		u.mu.Unlock()
 	}
 }
 

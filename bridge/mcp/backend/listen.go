@@ -30,8 +30,36 @@ type subscriber struct {
 	queued map[string]bool // the content of queue, by method and URI
 }
 
-func newSubscriber(want protocol.Filter) *subscriber {
-	return &subscriber{want: want, changed: make(chan struct{}, 1), queued: map[string]bool{}}
+// subscribers are the listen requests of all callers. It is safe for concurrent use.
+type subscribers struct {
+	mu  sync.Mutex
+	all map[*subscriber]bool
+}
+
+func (s *subscribers) add(want protocol.Filter) *subscriber {
+	sub := &subscriber{want: want, changed: make(chan struct{}, 1), queued: map[string]bool{}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[*subscriber]bool{}
+	}
+	s.all[sub] = true
+	return sub
+}
+
+func (s *subscribers) remove(sub *subscriber) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, sub)
+}
+
+// publish passes a notification to all subscribers.
+func (s *subscribers) publish(n *protocol.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for sub := range s.all {
+		sub.receive(n)
+	}
 }
 
 // receive queues a notification that matches the filter, unless an equal one is queued.
@@ -86,13 +114,12 @@ func (s *legacyServer) listen(ctx context.Context, m *protocol.Message, notify p
 	}
 	defer s.b.leave(u.sharedConn)
 	want = u.can(want)
-	e := newSubscriber(want)
-	u.attach(e, true) // before the request to the server: later changes are not missed
-	defer u.attach(e, false)
+	sub := s.subscribers.add(want) // before the request to the server: later changes are not missed
+	defer s.subscribers.remove(sub)
 	want.URIs = u.subscribe(ctx, slices.Clone(want.URIs))
 	defer u.unsubscribe(want.URIs)
-	e.narrow(want)
-	return e.serve(ctx, m, u.Done(), notify)
+	sub.narrow(want)
+	return sub.serve(ctx, m, u.Done(), notify)
 }
 
 // serve acknowledges the request and sends the queued notifications, until the caller disconnects or over is closed; then it returns the
@@ -123,14 +150,6 @@ func (s *subscriber) serve(ctx context.Context, m *protocol.Message, over <-chan
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-	}
-}
-
-func (u *upstream) attach(e *subscriber, on bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.subscribers[e] = on; !on {
-		delete(u.subscribers, e)
 	}
 }
 
