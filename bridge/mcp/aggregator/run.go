@@ -3,11 +3,9 @@ package aggregator
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/lmosd/lmosd/bridge"
@@ -40,23 +38,18 @@ type runs struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	mu        sync.Mutex
-	suspended map[string]*run // by the id in the requestState
+	suspended protocol.Suspended[*run]
 }
 
 func newRuns(t *thing) *runs {
-	r := &runs{t: t, suspended: map[string]*run{}}
+	r := &runs{t: t, suspended: protocol.Suspended[*run]{Sealer: t.h.sealer, Timeout: suspendTimeout, Expired: (*run).abandon,
+		Max: maxSuspended, MaxEach: maxSuspendedEach}}
 	r.ctx, r.cancel = context.WithCancel(t.h.ctx)
 	return r
 }
 
 func (r *runs) close() {
-	r.mu.Lock()
-	for id, one := range r.suspended {
-		one.expiry.Stop()
-		delete(r.suspended, id)
-	}
-	r.mu.Unlock()
+	r.suspended.Close()
 	r.cancel()
 }
 
@@ -74,7 +67,6 @@ type run struct {
 	binding opaque.For // caller and request, for the requestState
 	open    interact.Inputs
 	inputID string // the ActionID of the input
-	expiry  *time.Timer
 
 	parts    []interact.Part
 	size     int
@@ -117,41 +109,6 @@ func (t *thing) bindingOf(ctx context.Context, m *protocol.Message) opaque.For {
 		sum.Write([]byte{0})
 	}
 	return opaque.For{Purpose: "run", Caller: protocol.CallerOf(ctx), Request: [sha256.Size]byte(sum.Sum(nil))}
-}
-
-// suspend keeps a run until its caller responds, and returns the requestState.
-func (r *runs) suspend(one *run) (string, error) {
-	id := rand.Text()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	own := 0
-	for _, other := range r.suspended {
-		if other.binding.Caller == one.binding.Caller {
-			own++
-		}
-	}
-	if len(r.suspended) >= maxSuspended || own >= maxSuspendedEach || r.ctx.Err() != nil {
-		return "", interact.Errorf(interact.Overloaded, "try again later", "%d calls are waiting for input", own)
-	}
-	one.expiry = time.AfterFunc(suspendTimeout, func() {
-		if r.take(id) != nil {
-			one.abandon()
-		}
-	})
-	r.suspended[id] = one
-	return r.t.h.sealer.Seal(one.binding, suspendTimeout, id), nil
-}
-
-// take returns a suspended run and removes it; nil if there is none.
-func (r *runs) take(id string) *run {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	one := r.suspended[id]
-	if one != nil {
-		one.expiry.Stop()
-		delete(r.suspended, id)
-	}
-	return one
 }
 
 // abandon ends a run without a caller.
@@ -228,13 +185,9 @@ func (t *thing) claimed(r features.Result, caller string) features.Result {
 
 // resume passes the responses of the client to a suspended run.
 func (t *thing) resume(ctx context.Context, m *protocol.Message, state string) (*run, *protocol.Error) {
-	var id string
-	if err := t.h.sealer.Open(t.bindingOf(ctx, m), state, &id); err != nil {
-		return nil, protocol.StateError(err)
-	}
-	one := t.runs.take(id)
-	if one == nil {
-		return nil, protocol.UsedStateError()
+	one, e := t.runs.suspended.Resume(t.bindingOf(ctx, m), state)
+	if e != nil {
+		return nil, e
 	}
 	answers, open, e := features.Answers(one.open, m)
 	if e == nil && len(answers) > 0 {
@@ -391,7 +344,7 @@ func (one *run) requestInput(ctx context.Context, m *protocol.Message) *protocol
 		return protocol.RespondError(m.ID(), e)
 	}
 	one.binding = one.t.bindingOf(ctx, m)
-	state, err := one.t.runs.suspend(one)
+	state, err := one.t.runs.suspended.Suspend(one.binding, one)
 	if err != nil {
 		one.abandon()
 		return protocol.RespondError(m.ID(), features.Error(err))

@@ -121,7 +121,7 @@ func (b *Backend) Close() {
 	b.closed = true
 	b.mu.Unlock()
 	b.cancel()
-	b.legacy.forget()
+	b.legacy.suspended.Close()
 	b.work.Wait()
 }
 

@@ -19,14 +19,13 @@ import (
 // Sources: MCP 2026-07-28, "Multi round-trip requests", "Subscriptions"; MCP 2025-11-25, "Client features".
 type legacyServer struct {
 	b       *Backend
-	sealer  *opaque.Sealer
 	opening chan struct{} // holds a token while a session is opened
 	// subscribers get the notifications of all upstreams, since the changed state may be common to all of them.
 	subscribers subscribers
+	suspended   protocol.Suspended[*run]
 
-	mu        sync.Mutex          // taken after Backend.mu
-	ups       map[owner]*upstream // by owner
-	suspended map[string]*run     // by the id in the requestState
+	mu  sync.Mutex          // taken after Backend.mu
+	ups map[owner]*upstream // by owner
 }
 
 // An upstream is a session at the server, with a process of its own.
@@ -64,7 +63,8 @@ const (
 )
 
 func newLegacyServer(b *Backend) *legacyServer {
-	return &legacyServer{b: b, sealer: opaque.New(""), opening: make(chan struct{}, 1), ups: map[owner]*upstream{}, suspended: map[string]*run{}}
+	return &legacyServer{b: b, opening: make(chan struct{}, 1), ups: map[owner]*upstream{}, suspended: protocol.Suspended[*run]{
+		Sealer: opaque.New(""), Timeout: suspendTimeout, Expired: (*run).abandon, Max: maxSuspended, MaxEach: maxSuspendedEach}}
 }
 
 // session returns the upstream of a connection whose client has the capabilities of its owner.

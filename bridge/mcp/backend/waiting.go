@@ -2,7 +2,6 @@ package backend
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -49,8 +48,6 @@ type run struct {
 	waiting map[string]*protocol.Message // pending input requests by their key for the caller
 	keys    int
 	over    bool // abandoned
-
-	expiry *time.Timer // guarded by legacyServer.mu
 }
 
 // begin starts a run in a reserved upstream, and releases the upstream at its end.
@@ -213,15 +210,14 @@ func (r *run) gather(first *protocol.Message) (input []*protocol.Message) {
 // suspend suspends the run. It returns the response for the caller, with the new input requests and those without a response yet.
 func (s *legacyServer) suspend(r *run, m *protocol.Message, input []*protocol.Message) (*protocol.Message, error) {
 	r.up.pause(r, true)
-	id := rand.Text()
-	if !s.keep(id, r) {
+	state, err := s.suspended.Suspend(bindingOf(r.caller, m), r)
+	if err != nil {
 		for _, one := range input {
 			r.up.decline(one)
 		}
 		r.abandon()
-		return nil, overloaded("too many requests are waiting for input")
+		return nil, err
 	}
-	state := s.sealer.Seal(bindingOf(r.caller, m), suspendTimeout, id)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, one := range input {
@@ -248,64 +244,16 @@ func bindingOf(caller string, m *protocol.Message) opaque.For {
 	return opaque.For{Purpose: "suspended", Caller: caller, Request: digest(m)}
 }
 
-// keep registers a suspended run within the bounds.
-func (s *legacyServer) keep(id string, r *run) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	own := 0
-	for _, one := range s.suspended {
-		if one.caller == r.caller {
-			own++
-		}
-	}
-	if len(s.suspended) >= maxSuspended || own >= maxSuspendedEach || s.b.ctx.Err() != nil {
-		return false
-	}
-	s.suspended[id] = r
-	r.expiry = time.AfterFunc(suspendTimeout, func() {
-		if s.takeSuspended(id) != nil {
-			r.abandon()
-		}
-	})
-	return true
-}
-
-// takeSuspended removes and returns a suspended run; nil if there is none.
-func (s *legacyServer) takeSuspended(id string) *run {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.suspended[id]
-	if r != nil {
-		delete(s.suspended, id)
-		r.expiry.Stop()
-	}
-	return r
-}
-
-// forget removes all suspended runs; their upstreams end with the backend.
-func (s *legacyServer) forget() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, r := range s.suspended {
-		delete(s.suspended, id)
-		r.expiry.Stop()
-	}
-}
-
-// resume passes the responses of the caller to the server and continues the run. A requestState is valid once, for a limited time, for
-// the same request of the same caller, and in this process only.
+// resume passes the responses of the caller to the server and continues the run. After malformed responses the caller can repeat the request.
 func (s *legacyServer) resume(ctx context.Context, m *protocol.Message, state string, notify protocol.Notify) (*protocol.Message, error) {
-	var id string
-	if err := s.sealer.Open(bindingOf(protocol.CallerOf(ctx), m), state, &id); err != nil {
-		return protocol.RespondError(m.ID(), protocol.StateError(err)), nil
-	}
-	r := s.takeSuspended(id)
-	if r == nil {
-		return protocol.RespondError(m.ID(), protocol.UsedStateError()), nil
+	binding := bindingOf(protocol.CallerOf(ctx), m)
+	r, bad := s.suspended.Resume(binding, state)
+	if bad != nil {
+		return protocol.RespondError(m.ID(), bad), nil
 	}
 	answers, bad := inputs(m)
 	if bad != nil {
-		if !s.keep(id, r) {
+		if s.suspended.Restore(binding, state, r) != nil {
 			r.abandon()
 		}
 		return protocol.RespondError(m.ID(), bad), nil
