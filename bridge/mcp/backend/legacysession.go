@@ -36,13 +36,12 @@ type legacySession struct {
 	ctx           context.Context
 	cancel        context.CancelFunc
 	out           chan *protocol.Message // to the client
-	room          chan struct{}          // holds a token per pending request
-	subscriptions chan subscription      // to runListen
+	calls         *pendingCalls
+	subscriptions chan subscription // to runListen
 
 	mu        sync.Mutex
 	meta      map[string]json.RawMessage // of each request: capabilities and clientInfo of the client
 	level     string
-	calls     map[protocol.ID]context.CancelFunc
 	pending   map[protocol.ID]chan *protocol.Message // pending requests to the client, by their id
 	last      int                                    // number in the latest id of a request to the client
 	listening bool                                   // runListen is running
@@ -57,9 +56,8 @@ type subscription struct {
 
 // legacySession starts a session. It ends with ctx and with the backend.
 func (b *Backend) legacySession(ctx context.Context, info *Info) protocol.Conn {
-	s := &legacySession{b: b, info: info, out: make(chan *protocol.Message), room: make(chan struct{}, maxPending),
-		subscriptions: make(chan subscription), meta: map[string]json.RawMessage{}, calls: map[protocol.ID]context.CancelFunc{},
-		pending: map[protocol.ID]chan *protocol.Message{}}
+	s := &legacySession{b: b, info: info, out: make(chan *protocol.Message), calls: newPendingCalls(maxPending),
+		subscriptions: make(chan subscription), meta: map[string]json.RawMessage{}, pending: map[protocol.ID]chan *protocol.Message{}}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	forget := context.AfterFunc(b.ctx, s.cancel)
 	context.AfterFunc(s.ctx, func() { forget() })
@@ -106,9 +104,8 @@ func (s *legacySession) Write(_ context.Context, m *protocol.Message) error {
 		s.notified(m)
 		return nil
 	}
-	ctx, cancel := context.WithCancel(s.ctx)
-	if e := s.enter(m, cancel); e != nil {
-		cancel()
+	ctx, e := s.calls.enter(s.ctx, m.ID())
+	if e != nil {
 		return s.send(s.ctx, protocol.RespondError(m.ID(), e))
 	}
 	answer := func() *protocol.Message { return s.answer(ctx, m) }
@@ -117,55 +114,27 @@ func (s *legacySession) Write(_ context.Context, m *protocol.Message) error {
 		answer = func() *protocol.Message { return response }
 	}
 	err := s.b.start(func() {
-		defer func() { <-s.room }()
+		defer s.calls.release()
 		r := answer()
-		cancelled := ctx.Err() != nil
-		s.leave(m, cancel) // before the response: then the client may reuse the id
-		if !cancelled {    // a cancelled request gets no response
+		if !s.calls.complete(ctx, m.ID()) {
 			_ = s.send(s.ctx, r)
 		}
 	})
 	if err != nil {
-		s.leave(m, cancel)
-		<-s.room
+		s.calls.complete(ctx, m.ID())
+		s.calls.release()
 	}
 	return err
 }
 
-func (s *legacySession) enter(m *protocol.Message, cancel context.CancelFunc) *protocol.Error {
-	select {
-	case s.room <- struct{}{}:
-	default:
-		return protocol.Errorf(protocol.InternalError, "%d requests are pending", maxPending)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.calls[m.ID()] != nil {
-		<-s.room
-		return protocol.DuplicateID(m.ID())
-	}
-	s.calls[m.ID()] = cancel
-	return nil
-}
-
-func (s *legacySession) leave(m *protocol.Message, cancel context.CancelFunc) {
-	cancel()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.calls, m.ID())
-}
-
 // notified handles a notification of the client.
 func (s *legacySession) notified(m *protocol.Message) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	switch m.Method() {
 	case protocol.Cancelled:
-		raw, _ := m.Param("requestId")
-		if cancel := s.calls[protocol.IDOf(raw)]; cancel != nil {
-			cancel()
-		}
+		s.calls.cancel(m)
 	case protocol.Initialized:
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		if !s.listening {
 			s.listening = s.b.start(s.runListen) == nil
 		}

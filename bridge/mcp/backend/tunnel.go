@@ -24,7 +24,7 @@ type Authorizer func(ctx context.Context, m *protocol.Message) error
 // if initialize comes first. It closes conn.
 func Serve(ctx context.Context, s protocol.Server, conn protocol.Conn, authorizer Authorizer) error {
 	ctx, cancel := context.WithCancel(ctx)
-	t := &tunnel{server: s, conn: conn, authorizer: authorizer, calls: map[protocol.ID]context.CancelFunc{}, room: make(chan struct{}, maxCalls)}
+	t := &tunnel{server: s, conn: conn, authorizer: authorizer, calls: newPendingCalls(maxCalls)}
 	defer conn.Close()
 	defer t.work.Wait()
 	defer cancel()
@@ -55,60 +55,29 @@ type tunnel struct {
 	conn       protocol.Conn
 	authorizer Authorizer
 	work       sync.WaitGroup
-	room       chan struct{}
-
-	mu    sync.Mutex
-	calls map[protocol.ID]context.CancelFunc
+	calls      *pendingCalls
 }
 
 // take handles a stateless request in its own goroutine.
 func (t *tunnel) take(ctx context.Context, m *protocol.Message) {
 	if !m.IsRequest() {
 		if m.Method() == protocol.Cancelled {
-			t.cancel(m)
+			t.calls.cancel(m)
 		}
 		return
 	}
-	select {
-	case t.room <- struct{}{}:
-	default:
-		_ = t.conn.Write(ctx, protocol.RespondError(m.ID(), protocol.Errorf(protocol.InternalError, "%d requests are pending", maxCalls)))
-		return
-	}
-	all := ctx
-	ctx, cancel := context.WithCancel(all)
-	t.mu.Lock()
-	_, twice := t.calls[m.ID()]
-	if !twice {
-		t.calls[m.ID()] = cancel
-	}
-	t.mu.Unlock()
-	if twice {
-		<-t.room
-		cancel()
-		_ = t.conn.Write(all, protocol.RespondError(m.ID(), protocol.DuplicateID(m.ID())))
+	callCtx, bad := t.calls.enter(ctx, m.ID())
+	if bad != nil {
+		_ = t.conn.Write(ctx, protocol.RespondError(m.ID(), bad))
 		return
 	}
 	t.work.Go(func() {
-		defer func() { <-t.room }()
-		defer cancel()
-		r := t.call(ctx, m)
-		t.mu.Lock()
-		delete(t.calls, m.ID())
-		t.mu.Unlock()
-		if ctx.Err() == nil {
+		defer t.calls.release()
+		r := t.call(callCtx, m)
+		if !t.calls.complete(callCtx, m.ID()) {
 			_ = t.conn.Write(ctx, r)
 		}
 	})
-}
-
-func (t *tunnel) cancel(m *protocol.Message) {
-	raw, _ := m.Param("requestId")
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if cancel := t.calls[protocol.IDOf(raw)]; cancel != nil {
-		cancel()
-	}
 }
 
 func (t *tunnel) call(ctx context.Context, m *protocol.Message) *protocol.Message {
