@@ -2,7 +2,7 @@
 // Each package below implements one protocol.
 //
 // Operations that exist in one protocol only go through a tunnel: an action that carries the foreign protocol verbatim ([Dial],
-// [Accept]). Between a client and an agent of the same protocol nothing is translated, so nothing is lost.
+// [Accept]). Messages between a client and an agent of the same protocol are not translated, so nothing is lost.
 //
 // Between protocols a conversation with an agent is a sequence of a [Turn] and its [Outcome]. An agent sees all callers as one, this
 // node; [Owners] records which caller owns which task or conversation.
@@ -72,15 +72,15 @@ type Agent struct {
 	TD []byte
 	// Thing handles its messages.
 	Thing interact.Thing
-	// Warnings list what could not be imported.
+	// Warnings are about parts of the agent that could not be imported, one per line.
 	Warnings []string
 	// Changes yields a new draft after each change that the agent reports, until ctx ends. Nil: the agent reports no changes.
 	Changes func(ctx context.Context) iter.Seq[[]byte]
-	// Close ends what runs for the agent, and waits for it.
+	// Close ends the connections, processes and calls of the agent, and waits for them.
 	Close func()
 }
 
-// A Mesh is what a bridge serves to its clients: a node with its policy.
+// A Mesh is the node that a bridge serves to its clients, with the policy of the node.
 type Mesh interface {
 	// Do handles messages to all Things, local and remote. The bridge sets the principal of each message to the caller that the
 	// node authenticated (did.PrincipalOf of the request context); a message without a principal is refused.

@@ -210,8 +210,8 @@ func (i *imported) warnings() (all []string) {
 	return append(all, i.secrets.missing(k.card)...)
 }
 
-// changes yields a new draft when the card has changed. It fetches the card periodically, and when the card is stale. A card that cannot
-// be fetched, or has an invalid signature, changes nothing.
+// changes yields a new draft when the card has changed. It fetches the card periodically, and when the card may be outdated. If the card
+// cannot be fetched, or has an invalid signature, the previous card stays in use.
 func (i *imported) changes(ctx context.Context) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for next := time.NewTimer(i.o.CardRefresh); ; next.Reset(i.o.CardRefresh) {

@@ -352,7 +352,7 @@ func (v *invocation) round(ctx context.Context, op *protocol.Operation) error {
 }
 
 const (
-	// Pauses between polls of a task whose stream broke off, or whose agent responded before its end.
+	// Pauses between polls of a task whose stream broke off, or whose agent responded before the task ended.
 	shortestPoll = 250 * time.Millisecond
 	longestPoll  = 5 * time.Second
 )

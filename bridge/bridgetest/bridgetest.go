@@ -21,7 +21,7 @@ import (
 
 // A Kit adapts the suite to a protocol. A field is required unless its comment says otherwise.
 type Kit struct {
-	// Bridge makes the bridge as its host would, with short intervals for what it does periodically.
+	// Bridge returns the bridge as its host configures it, with short intervals for periodic work.
 	Bridge func(t testing.TB) bridge.Bridge
 	// Start starts an agent that follows the script until the test ends.
 	Start func(t testing.TB, s *Script) *Foreign

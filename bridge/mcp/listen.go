@@ -262,7 +262,7 @@ func (s *server) whileInUse(ctx context.Context) (_ context.Context, stop func()
 	}
 }
 
-// waitForCall waits for the next call if there was none for a while.
+// waitForCall waits for the next call while the server is idle.
 func (s *server) waitForCall(ctx context.Context) {
 	s.mu.Lock()
 	sleeps := s.sleeping

@@ -32,8 +32,8 @@ const (
 	maxRSA    = 8192 // bits
 )
 
-// verifies reports whether signature is valid for text under the algorithm (RFC 7518 §3, RFC 8037 §3.1). A key of another type
-// verifies nothing.
+// verifies reports whether signature is valid for text under the algorithm (RFC 7518 §3, RFC 8037 §3.1). It is false if the algorithm
+// requires another type of key.
 func verifies(alg string, key crypto.PublicKey, text, signature []byte) bool {
 	sum := sha256.Sum256(text)
 	switch key := key.(type) {

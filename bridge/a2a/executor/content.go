@@ -18,7 +18,7 @@ import (
 const (
 	// progressTerm is the progress of an action: "progress", "total", "message".
 	progressTerm = "lmosd:progress"
-	// The others are what an MCP content block has besides its data, as the server sent it.
+	// The others are members of an MCP content block, verbatim.
 	annotationsTerm = "mcp:annotations"
 	metaTerm        = "mcp:meta"
 	blockTerm       = "mcp:block" // the block without its data, if more than that remains

@@ -51,7 +51,7 @@ type Executor struct {
 	// tokens encrypts page tokens.
 	tokens *opaque.Sealer
 
-	// mu owns what follows, and the fields of tasks that refer to it.
+	// mu owns the following fields, and the fields of tasks that refer to it.
 	mu     sync.Mutex
 	tasks  map[string]*task
 	sent   map[sentKey]*task // by the first message

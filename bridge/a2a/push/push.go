@@ -40,8 +40,8 @@ type Options struct {
 	Wait    time.Duration
 	// MaxFailed is the number of failed events in a row after which a webhook is removed; 0 means 5.
 	MaxFailed int
-	// MaxTasks limits the tasks with webhooks, MaxConfigs the webhooks of a task; 0 means 500 and 8. A principal may use as many tasks
-	// as remain free for others, so one alone uses half of them.
+	// MaxTasks limits the tasks with webhooks, MaxConfigs the webhooks of a task; 0 means 500 and 8. A principal may have as many tasks
+	// with webhooks as remain free for others: a single principal, half of MaxTasks.
 	MaxTasks, MaxConfigs int
 	Log                  *slog.Logger
 }
@@ -330,8 +330,8 @@ func inline(op *protocol.Operation) (*config, *protocol.Operation, *protocol.Err
 	return c, &without, c.check()
 }
 
-// sendWith sends a message whose task gets a webhook. It sends it as a stream, which has the task at its start; for SendMessage it
-// returns the task at the end.
+// sendWith sends a message whose task gets a webhook. It always requests a stream, because its first event has the task. For SendMessage
+// it returns the task at the end of the stream.
 func (p *pushAgent) sendWith(ctx context.Context, op *protocol.Operation, c *config) iter.Seq2[json.RawMessage, error] {
 	streamed := *op
 	streamed.Method = protocol.SendStreamingMessage

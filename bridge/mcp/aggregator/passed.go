@@ -117,7 +117,7 @@ const (
 	maxRetryDelay = 30 * time.Second
 )
 
-// listen handles subscriptions/listen. While the host is unreachable nothing is sent; when it is back, all is reported as changed. With
+// listen handles subscriptions/listen. While the host is unreachable, it sends no notifications; then it reports everything as changed. With
 // stale, the client has lists of the TD, and everything is reported as changed at once if the host is back already.
 func (p *remoteServer) listen(ctx context.Context, m *protocol.Message, notify protocol.Notify, stale bool) (*protocol.Message, error) {
 	acknowledged := false

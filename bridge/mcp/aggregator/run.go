@@ -316,8 +316,8 @@ func (one *run) progress(m *protocol.Message, r *interact.Message, notify protoc
 	return notify(protocol.Request("", protocol.Progress, params))
 }
 
-// setProgress applies the progress that the agent reports. Progress must increase, whatever the agent reports (MCP 2026-07-28,
-// "Progress").
+// setProgress applies the progress that the agent reports. Each notification must have a greater value than the one before (MCP 2026-07-28,
+// "Progress"), so a value that does not increase is replaced.
 func (one *run) setProgress(data []byte, params map[string]any) {
 	var p struct {
 		Progress, Total *float64

@@ -34,8 +34,8 @@ func probe(ctx context.Context, conn protocol.Conn, self protocol.Implementation
 	}
 	silent := time.AfterFunc(timeout, func() { _ = initialize() })
 	defer silent.Stop()
-	var again, unmodern bool // discover was sent twice; the server is not stateless
-	var refusal error        // error of initialize
+	var again, notStateless bool // again: server/discover was sent twice
+	var refusal error            // error of initialize
 	for invalid := 0; invalid < maxInvalid; {
 		m, err := conn.Read(ctx)
 		if _, bad := err.(*protocol.Error); bad {
@@ -56,7 +56,7 @@ func probe(ctx context.Context, conn protocol.Conn, self protocol.Implementation
 			again = true
 			err = conn.Write(ctx, discover)
 		case m.ID() == discoverID:
-			unmodern = true
+			notStateless = true
 			if silent.Stop() { // initialize was not sent yet
 				err = initialize()
 			}
@@ -68,7 +68,7 @@ func probe(ctx context.Context, conn protocol.Conn, self protocol.Implementation
 		if err != nil {
 			return nil, err
 		}
-		if unmodern && refusal != nil {
+		if notStateless && refusal != nil {
 			return nil, refusal
 		}
 	}

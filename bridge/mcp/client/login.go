@@ -30,8 +30,8 @@ import (
 //	  "oauth":  {"origin": "https://login.example", "username": "client id", "token": "refresh token"}
 //	}}
 //
-// Each request contains the first two. The third is used after a denied request (RFC 9728, RFC 8414). It is sent only to its origin, the
-// origin of the token endpoint, whatever the metadata of the server name.
+// Each request contains the bearer token and the header. The oauth credentials, of one of these three kinds, are used after a denied request
+// (RFC 9728, RFC 8414). They are sent only to a token endpoint at their origin, whichever endpoint the metadata of the server names.
 const (
 	bearer = "bearer"
 	header = "header"

@@ -79,7 +79,7 @@ func Of(d *td.Description) *Features {
 		switch {
 		case server:
 			f.addResource(key, d.Thing.Properties[key], doc.Properties[key])
-		case isAgent: // its properties list the tasks of all callers
+		case isAgent: // its property lists the tasks of this node, which are those of all callers
 		default:
 			f.addProperty(key, d.Thing.Properties[key])
 		}

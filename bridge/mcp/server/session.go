@@ -307,8 +307,8 @@ func (s *session) enqueue(m *protocol.Message) bool {
 }
 
 // queueLocked returns the stream of a message; nil if there is none. A response belongs to its request, and progress to the request with
-// its token. Other messages do not name a request: they belong to the only pending request; with several, to the stream of no request if
-// the client reads it, else to the latest request, preferably one with a reader.
+// its token. Other messages do not name a request. If one request is pending, they belong to it. If several are pending, they belong to the
+// stream of no request if the client reads it, and otherwise to the latest request, preferably one with a reader.
 func (s *session) queueLocked(m *protocol.Message) *eventQueue {
 	common := s.queues[0]
 	if m.IsResponse() {
