@@ -92,6 +92,9 @@ func (r *runs) start(ctx context.Context, m *protocol.Message, msg *interact.Mes
 			select {
 			case one.replies <- reply{m, err}:
 			case <-runs.Done():
+				if err == nil && m.Status == interact.StatusPending && m.ActionID != "" { // the caller has disconnected before it received the id
+					one.cancelAction(m.ActionID)
+				}
 				return
 			}
 		}
@@ -113,14 +116,17 @@ func (t *thing) bindingOf(ctx context.Context, m *protocol.Message) opaque.For {
 
 // abandon ends a run without a caller.
 func (one *run) abandon() {
-	one.cancel()
-	if one.task == "" {
-		return
+	if one.cancel(); one.task != "" {
+		one.cancelAction(one.task)
 	}
+}
+
+// cancelAction cancels a detached action, which may have ended.
+func (one *run) cancelAction(id string) {
 	ctx, done := context.WithTimeout(one.t.h.ctx, cancelTimeout)
 	defer done()
 	_, _ = interact.Call(ctx, one.t.h.o.Mesh, &interact.Message{Type: interact.CancelAction, Thing: one.msg.Thing, Name: one.msg.Name,
-		ActionID: one.task, ID: interact.NewID(), From: one.msg.From, Deadline: time.Now().Add(cancelTimeout)}) // it may have ended
+		ActionID: id, ID: interact.NewID(), From: one.msg.From, Deadline: time.Now().Add(cancelTimeout)})
 }
 
 // callTool handles tools/call.
