@@ -62,6 +62,7 @@ var standalone = map[string][]string{
 	"interop":                        nil, // tests only: programs of other projects
 	"interop/avahi":                  nil, // tests only: the Avahi daemon
 	"interop/conformance":            nil, // tests only: the conformance suite of MCP
+	"interop/tdschema":               nil, // tests only: the official JSON Schema of TD 1.1
 	"interop/conformance/taskserver": nil, // a program that the tests run: a server of MCP with tasks
 	"sdk":                            nil, // tests only: the libraries of other languages
 	"internal/arch":                  nil,
