@@ -90,24 +90,25 @@ func (a *action[In, Out]) do(ctx context.Context, m *interact.Message, parking *
 	}
 }
 
-// guard yields the outputs of run. A panic in it becomes an error of this call.
+// guard yields the outputs of run. A panic in it becomes an error of this call; after the consumer left, it is dropped.
 func guard[Out any](run func() iter.Seq2[Out, error]) iter.Seq2[Out, error] {
 	return func(yield func(Out, error) bool) {
-		left := false
+		inConsumer, ended := false, false
 		defer func() {
-			if p := recover(); p != nil {
-				if left {
-					panic(p) // a panic of the caller's loop
-				}
+			p := recover()
+			switch {
+			case p != nil && inConsumer:
+				panic(p) // of the consumer's loop
+			case p != nil && !ended:
 				var none Out
 				yield(none, fmt.Errorf("panic: %v", p))
 			}
 		}()
 		for out, err := range run() {
-			left = true
-			ok := yield(out, err)
-			left = false
-			if !ok || err != nil {
+			inConsumer = true
+			ended = !yield(out, err) || err != nil
+			inConsumer = false
+			if ended {
 				return
 			}
 		}

@@ -443,3 +443,23 @@ func TestLocal(t *testing.T) {
 		t.Errorf("got %q %q", node, token)
 	}
 }
+
+// A panic after the consumer left ends the stream and not the process.
+func TestPanicAfterTheConsumerLeft(t *testing.T) {
+	t.Parallel()
+	_, thing, err := New(Agent{Name: "parrot"}, Stream("talk", func(context.Context, None) iter.Seq2[string, error] {
+		return func(yield func(string, error) bool) {
+			defer panic("in the cleanup")
+			yield("hello", nil)
+		}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range thing.Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Name: "talk"}) {
+		if err != nil {
+			t.Error(err)
+		}
+		break
+	}
+}
