@@ -316,17 +316,18 @@ func (c *Client) do(ctx context.Context, method, path, contentType string, body 
 // send sends one request and returns the response, whose body the caller closes. A body that is not in memory is read by a goroutine,
 // which ends with the next bytes after the end of the request.
 func (c *Client) send(ctx context.Context, method, path string, header http.Header, body io.Reader) (*http.Response, error) {
-	to := ctx
+	reqCtx, cancel := context.WithCancel(ctx)
 	if _, inMemory := body.(*bytes.Reader); body != nil && !inMemory {
 		r, w := io.Pipe()
 		go func(source io.Reader) {
 			_, err := io.Copy(w, source)
 			w.CloseWithError(err)
 		}(body)
-		body, to = r, httpbody.Bind(ctx, func() { r.Close() })
+		body, reqCtx = r, httpbody.Bind(reqCtx, func() { r.Close() })
 	}
-	req, err := http.NewRequestWithContext(to, method, c.base+path, body)
+	req, err := http.NewRequestWithContext(reqCtx, method, c.base+path, body)
 	if err != nil {
+		cancel()
 		return nil, interact.AsError(err)
 	}
 	req.Header = header
@@ -335,9 +336,23 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
+		cancel()
 		return nil, c.lost(ctx, err)
 	}
+	resp.Body = &responseBody{resp.Body, cancel}
 	return resp, nil
+}
+
+// A responseBody releases the context of its request when it is closed.
+type responseBody struct {
+	io.ReadCloser
+	release context.CancelFunc
+}
+
+// Close implements [io.Closer].
+func (b *responseBody) Close() error {
+	defer b.release()
+	return b.ReadCloser.Close()
 }
 
 // Stream posts body to a path of the node while it is read, and returns the response, which may start before body ends; the caller

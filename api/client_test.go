@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -17,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/poll"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -170,4 +172,34 @@ func TestStreamToALostNode(t *testing.T) {
 	if e := interact.AsError(err); e == nil || e.Code != interact.NodeLost {
 		t.Errorf("got %v", err)
 	}
+}
+
+// A countingContext does not end, and counts the functions that wait for its end.
+type countingContext struct {
+	context.Context
+	done    chan struct{}
+	waiting atomic.Int32
+}
+
+func (c *countingContext) Done() <-chan struct{} { return c.done }
+
+// AfterFunc implements the optional method of [context.AfterFunc].
+func (c *countingContext) AfterFunc(func()) (stop func() bool) {
+	c.waiting.Add(1)
+	return func() bool {
+		c.waiting.Add(-1)
+		return true
+	}
+}
+
+// A request that has ended leaves nothing behind in a context that continues.
+func TestStreamReleasesItsContext(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	defer s.Close()
+	ctx := &countingContext{Context: t.Context(), done: make(chan struct{})}
+	if _, err := dial(t, s.URL, "").Invoke(ctx, "voice", "talk", CallOptions{Stream: strings.NewReader("hello")}); err != nil {
+		t.Fatal(err)
+	}
+	poll.Until(t, "the end of the request", func() bool { return ctx.waiting.Load() == 0 })
 }
