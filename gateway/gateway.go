@@ -344,13 +344,14 @@ func (g *Gateway) Close() error {
 	for _, s := range g.servers {
 		s.Server.Close() // the listener is closed below
 	}
+	var errs []error
 	for _, l := range []net.Listener{g.tcp, g.socket} {
 		if l == nil {
 			continue
 		}
-		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-			return err
+		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }

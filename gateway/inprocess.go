@@ -24,6 +24,9 @@ type inside struct{ g *Gateway }
 // Closing the gateway cancels its context.
 func (t inside) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := req.Context().Err(); err != nil {
+		if req.Body != nil {
+			req.Body.Close()
+		}
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(req.Context())
@@ -55,6 +58,12 @@ func (t inside) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp.ContentLength = n
 	}
 	return resp, nil
+}
+
+// isInProcess reports whether r is from a client of [Gateway.Inside].
+func isInProcess(r *http.Request) bool {
+	p := did.PrincipalOf(r.Context())
+	return p != nil && p.Via == did.Process
 }
 
 // A clientBody is the body of a request. It ends when its client leaves, as it does over a connection.

@@ -324,3 +324,26 @@ func TestLargeHeaders(t *testing.T) {
 		t.Errorf("got %q, %v", line, err)
 	}
 }
+
+// A failingListener fails to close.
+type failingListener struct{ net.Listener }
+
+func (failingListener) Close() error { return errors.New("it does not close") }
+
+// Close closes all listeners, even if one fails.
+func TestCloseClosesAllListeners(t *testing.T) {
+	t.Parallel()
+	path := socketFile(t)
+	g, err := New(serving(newFake(), Options{Listen: "127.0.0.1:0", Socket: path}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.tcp.Close()
+	g.tcp = failingListener{g.tcp}
+	if err := g.Close(); err == nil {
+		t.Error("no error")
+	}
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket stays: %v", err)
+	}
+}

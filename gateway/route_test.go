@@ -52,6 +52,7 @@ func TestRoute(t *testing.T) {
 		"no JSON":           {`show my bill`, "application/json", "LMOS-1400"},
 		"something else":    {`{"message":"x","agent":"y"}`, "application/json", "LMOS-1400"},
 		"two":               {`{"message":"x"}{}`, "application/json", "LMOS-1400"},
+		"a further bracket": {`{"message":"x"}}`, "application/json", "LMOS-1400"},
 		"a bad question":    {`{"message":"x","among":"a OR"}`, "application/json", "LMOS-2000"},
 		"another type":      {`x`, "text/plain", "LMOS-1415"},
 		"more than a MiB":   {`{"message":"` + strings.Repeat("x", maxRoute) + `"}`, "application/json", "LMOS-1413"},

@@ -43,7 +43,9 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	body := g.timed(w, r)
 	r.Body = body
 	g.routes.ServeHTTP(rec, r)
-	finish(body)
+	if !isInProcess(r) {
+		finish(body)
+	}
 }
 
 // routeOf returns the path of the pattern that r matched, without the values in it; "none" without a match.
