@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -75,9 +76,7 @@ func (r entry) appendTo(dst []byte, retrieved time.Time) []byte {
 // enrich appends a TD with its registration. It changes nothing else, but adds the discovery context to @context if it is missing
 // (tdd-context-injection).
 func (s *Server) enrich(dst, raw []byte, r entry, retrieved time.Time) []byte {
-	if !bytes.Contains(raw, []byte(td.ContextDiscovery)) {
-		raw = inject(raw)
-	}
+	raw = withContext(raw)
 	end := bytes.LastIndexByte(raw, '}') // a TD is a JSON object
 	body := bytes.TrimRight(raw[:end], " \t\r\n")
 	dst = append(dst, body...)
@@ -88,8 +87,11 @@ func (s *Server) enrich(dst, raw []byte, r entry, retrieved time.Time) []byte {
 	return append(r.appendTo(dst, retrieved), '}')
 }
 
-// inject adds the discovery context to a TD.
-func inject(raw []byte) []byte {
+// discoveryContext is the discovery context as JSON.
+const discoveryContext = `"` + td.ContextDiscovery + `"`
+
+// withContext returns a TD with the discovery context, which it adds if it is missing.
+func withContext(raw []byte) []byte {
 	members, err := jcs.Members(raw)
 	if err != nil { // verified TDs are valid
 		return raw
@@ -98,17 +100,19 @@ func inject(raw []byte) []byte {
 		if m.Name != "@context" {
 			continue
 		}
-		list := []json.RawMessage{m.Raw}
-		if m.Raw[0] == '[' {
-			_ = json.Unmarshal(m.Raw, &list) // it was parsed before
+		var list []json.RawMessage
+		if json.Unmarshal(m.Raw, &list) != nil { // one context
+			list = []json.RawMessage{m.Raw}
+		}
+		if slices.ContainsFunc(list, func(c json.RawMessage) bool { return string(c) == discoveryContext }) {
+			return raw
 		}
 		// After the contexts of TDs and before the maps, whose terms take precedence.
 		at := 0
 		for at < len(list) && list[at][0] == '"' {
 			at++
 		}
-		list = append(list[:at:at], append([]json.RawMessage{json.RawMessage(`"` + td.ContextDiscovery + `"`)}, list[at:]...)...)
-		members[i].Raw, _ = json.Marshal(list) // it was parsed before
+		members[i].Raw, _ = json.Marshal(slices.Insert(list, at, json.RawMessage(discoveryContext))) // it was parsed before
 		return jcs.Join(members)
 	}
 	return raw

@@ -290,9 +290,17 @@ func TestEnrichedVerifies(t *testing.T) {
 		`{"@context":"u"}`:              `{"@context":["u","` + td.ContextDiscovery + `"],"registration":{"ttl":1}}`,
 		`{"@context":["u",{"a":"b"}] }`: `{"@context":["u","` + td.ContextDiscovery + `",{"a":"b"}],"registration":{"ttl":1}}`,
 		`{}`:                            `{"registration":{"ttl":1}}`,
+		`{"@context":"u","description":"` + td.ContextDiscovery + `"}`: `{"@context":["u","` + td.ContextDiscovery + `"],` +
+			`"description":"` + td.ContextDiscovery + `","registration":{"ttl":1}}`,
+		`{"@context":["` + td.ContextDiscovery + `", "u"]}`: `{"@context":["` + td.ContextDiscovery + `", "u"],"registration":{"ttl":1}}`,
+		`{"@context":"` + td.ContextDiscovery + `"}`:        `{"@context":"` + td.ContextDiscovery + `","registration":{"ttl":1}}`,
 	} {
-		if got := string(w.enrich(nil, []byte(in), entry{Registration: publication.Registration{TTL: 1}}, time.Time{})); got != want {
+		raw := []byte(in)
+		if got := string(w.enrich(nil, raw, entry{Registration: publication.Registration{TTL: 1}}, time.Time{})); got != want {
 			t.Errorf("%s: %s, want %s", in, got, want)
+		}
+		if string(raw) != in {
+			t.Errorf("%s was changed to %s", in, raw)
 		}
 	}
 }
