@@ -221,6 +221,11 @@ func TestFile(t *testing.T) {
 func TestInvalidTargets(t *testing.T) {
 	t.Parallel()
 	url := site(t, map[string]string{"/": "hello", "/td": lamp, "/big": strings.Repeat(" ", openapi.MaxDocument+1)})
+	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		_, _ = w.Write([]byte("{"))
+	}))
+	t.Cleanup(broken.Close)
 	script := write(t, "agent.py", "#!/usr/bin/python3\n", 0o600)
 	file := write(t, "lamp.td.json", lamp, 0o600)
 	noTD := write(t, "no.json", `{"title": 1}`, 0o600)
@@ -250,7 +255,8 @@ func TestInvalidTargets(t *testing.T) {
 		"a server that cannot be told": {Spec{Target: "openapi:" + yaml + "/openapi.yaml"}, interact.BadTD, "is not an OpenAPI document"},
 		"a site without a description": {Spec{Target: url}, interact.BadTD, "has no Thing Description"},
 		"too much":                     {Spec{Target: "openapi:" + url + "/big"}, interact.TooLarge, "has more than"},
-		"a page that is not there":     {Spec{Target: "openapi:" + url + "/none"}, interact.AgentFailed, "answers 404"},
+		"a page that is not there":     {Spec{Target: "openapi:" + url + "/none"}, interact.AgentFailed, "responded with 404"},
+		"a connection that breaks":     {Spec{Target: "openapi:" + broken.URL}, interact.AgentFailed, "is incomplete"},
 		"no server":                    {Spec{Target: "http://127.0.0.1:1"}, interact.Unreachable, "no server responds at"},
 		"no address":                   {Spec{Target: "http://"}, interact.Usage, "expected the URL"},
 		"an address with spaces":       {Spec{Target: "openapi:http://127.0.0.1:1/%zz"}, interact.Usage, "is not a URL"},

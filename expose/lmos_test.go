@@ -1,6 +1,9 @@
 package expose
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -58,10 +61,26 @@ func TestMessagesOfLMOSAgents(t *testing.T) {
 // A server cannot make this node send requests to other hosts.
 func TestLMOSAgentsStayAtTheirOrigin(t *testing.T) {
 	t.Parallel()
-	other := site(t, map[string]string{"/td": strings.Replace(lmosAgent, "LINKS", "", 1)})
-	here := site(t, map[string]string{"/.well-known/did.json": strings.Replace(lmosDID, "ENDPOINT", other+"/td", 1)})
-	if a, err := Open(t.Context(), Spec{Target: here}, nil, nil); err == nil {
-		a.Close()
-		t.Error("a document led to another host")
+	agent := strings.Replace(lmosAgent, "LINKS", "", 1)
+	other := site(t, map[string]string{"/td": agent, "/.well-known/capabilities.json": lmosCapabilities})
+	document := func(endpoint string) string { return strings.Replace(lmosDID, "ENDPOINT", endpoint, 1) }
+	redirecting := http.NewServeMux()
+	redirecting.HandleFunc("/.well-known/did.json", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, document("http://"+r.Host+"/td"))
+	})
+	redirecting.Handle("/td", http.RedirectHandler(other+"/td", http.StatusFound))
+	redirecting.HandleFunc("/agent", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, agent) })
+	redirecting.Handle("/.well-known/capabilities.json", http.RedirectHandler(other+"/.well-known/capabilities.json", http.StatusFound))
+	server := httptest.NewServer(redirecting)
+	t.Cleanup(server.Close)
+	for name, address := range map[string]string{"by an endpoint": site(t, map[string]string{"/.well-known/did.json": document(other + "/td")}),
+		"by a redirect": server.URL} {
+		if a, err := Open(t.Context(), Spec{Target: address}, nil, nil); err == nil {
+			a.Close()
+			t.Errorf("%s, a document led to another host", name)
+		}
+	}
+	if got := capabilities(complete(t, open(t, Spec{Target: server.URL + "/agent"}))); got != nil {
+		t.Errorf("by a redirect, another host added the capabilities %v", got)
 	}
 }
