@@ -143,7 +143,7 @@ func TestHostIsTheLocalAddress(t *testing.T) {
 		req.Host = host
 		ctx := contextWith(t, http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 7), Port: 4668})
 		g := newGuard(Options{}, nil)
-		if got := g.hostAllowed(req.WithContext(ctx)); got != want {
+		if got := g.isHostAllowed(req.WithContext(ctx)); got != want {
 			t.Errorf("%q: %v, want %v", host, got, want)
 		}
 	}

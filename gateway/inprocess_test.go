@@ -22,7 +22,7 @@ func TestInprocessWithoutListeners(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Close()
-	c := g.Inside()
+	c := g.InProcess()
 	if _, err := c.Status(t.Context()); err != nil {
 		t.Errorf("status: %v", err)
 	}
@@ -47,7 +47,7 @@ func TestInprocessEndsWithTheGateway(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, _, err := g.Inside().Call(t.Context(), "urn:x:weather", "ask", interact.JSON, []byte(`{"held":1}`))
+		_, _, err := g.InProcess().Call(t.Context(), "urn:x:weather", "ask", interact.JSON, []byte(`{"held":1}`))
 		done <- err
 	}()
 	<-mesh.started
@@ -76,7 +76,7 @@ func TestInprocessSilentStream(t *testing.T) {
 	defer in.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	_, err = g.Inside().Invoke(ctx, "urn:x:station", "listen", api.CallOptions{ContentType: "audio/wav", Stream: silent})
+	_, err = g.InProcess().Invoke(ctx, "urn:x:station", "listen", api.CallOptions{ContentType: "audio/wav", Stream: silent})
 	if interact.AsError(err).Code != interact.AgentFailed || ctx.Err() != nil {
 		t.Errorf("got %v, want %v; the context: %v", err, interact.AgentFailed, ctx.Err())
 	}
@@ -108,7 +108,7 @@ func TestInprocessClosesTheBody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (inside{g}).RoundTrip(req); !errors.Is(err, context.Canceled) || !body.closed {
+	if _, err := (inProcess{g}).RoundTrip(req); !errors.Is(err, context.Canceled) || !body.closed {
 		t.Errorf("got %v, want %v; closed: %v", err, context.Canceled, body.closed)
 	}
 }

@@ -50,7 +50,7 @@ func TestInvoke(t *testing.T) {
 		asked <- m
 		echoInParts(ctx, m, yield)
 	}), Options{}))
-	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "inside": r.Inside()} {
+	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "inside": r.InProcess()} {
 		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 		got, err := c.Invoke(ctx, "urn:x:station", "scan", api.CallOptions{Body: []byte(`{"a":1}`), Key: "k", Via: "mesh", Timing: true,
 			Accept: "application/cbor", TraceParent: inTrace})
@@ -122,7 +122,7 @@ func TestInvokeReportsTheTypeFirst(t *testing.T) {
 		{`"json"`, "audio/ogg", "audio/ogg", `application/json {"a": 1}`},
 		{`"none"`, "", "", ""},
 	} {
-		for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "inside": r.Inside()} {
+		for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "inside": r.InProcess()} {
 			var got strings.Builder
 			_, err := c.Invoke(t.Context(), "urn:x:station", "scan", api.CallOptions{Body: []byte(tt.input), Accept: tt.accept, Output: &got,
 				Began: func(media string) { got.WriteString(media + " ") }})
@@ -155,7 +155,7 @@ func TestInvokeWithAStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "socket": dial(t, r.o.Socket, ""), "inside": r.Inside()} {
+	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "socket": dial(t, r.o.Socket, ""), "inside": r.InProcess()} {
 		var out bytes.Buffer
 		got, err := c.Invoke(t.Context(), "urn:x:station", "listen", api.CallOptions{ContentType: "audio/wav", Stream: pattern(size), Output: &out})
 		if err != nil || got.Media != "audio/wav" || len(got.Output) > 0 || !bytes.Equal(out.Bytes(), want) {
@@ -183,7 +183,7 @@ func TestInvokeWithABrokenOutput(t *testing.T) {
 		r.Status = interact.StatusRunning
 		_ = yield(r, nil) && yield(nil, interact.Errorf(interact.AgentFailed, "see its log", "it broke"))
 	}), Options{}))
-	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "inside": r.Inside()} {
+	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "inside": r.InProcess()} {
 		var out bytes.Buffer
 		if _, err := c.Invoke(t.Context(), "urn:x:station", "scan", api.CallOptions{Output: &out}); interact.AsError(err).Code != interact.NodeLost ||
 			out.String() != "half" {
@@ -238,7 +238,7 @@ func TestInprocessStreams(t *testing.T) {
 	}
 	defer g.Close()
 	go func() { next <- "one" }()
-	resp, err := inside{g}.RoundTrip(httptest.NewRequestWithContext(t.Context(), "POST", "/things/urn:x:station/actions/scan", nil))
+	resp, err := inProcess{g}.RoundTrip(httptest.NewRequestWithContext(t.Context(), "POST", "/things/urn:x:station/actions/scan", nil))
 	if err != nil || resp.StatusCode != 200 || resp.ContentLength != -1 {
 		t.Fatalf("got %+v, %v", resp, err)
 	}
@@ -253,7 +253,7 @@ func TestInprocessStreams(t *testing.T) {
 	close(next)
 	resp.Body.Close() // this cancels the handler and waits for it
 	<-left
-	head, err := inside{g}.RoundTrip(httptest.NewRequestWithContext(t.Context(), "HEAD", "/things/urn:x:station", nil))
+	head, err := inProcess{g}.RoundTrip(httptest.NewRequestWithContext(t.Context(), "HEAD", "/things/urn:x:station", nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -255,7 +255,7 @@ func FuzzListening(f *testing.F) {
 	f.Add([]byte("0: :zz 1 0A 4 5 6 7 8 9"), uint16(0))
 	f.Add([]byte("0: x:12 1 0A 4 5 6 7 8 9"), uint16(18))
 	f.Fuzz(func(t *testing.T, table []byte, port uint16) {
-		for _, inode := range listening(table, port) {
+		for _, inode := range listeningInodes(table, port) {
 			if inode == "" || strings.ContainsAny(inode, " \n") {
 				t.Errorf("inode %q", inode)
 			}
@@ -270,7 +270,7 @@ func TestConnectionBound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bound := limit(l, 1, time.Second)
+	bound := limitListener(l, 1, time.Second)
 	accepted := make(chan net.Conn)
 	ended := make(chan error, 1)
 	go func() {

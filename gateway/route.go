@@ -74,7 +74,7 @@ func (g *Gateway) readRoute(w http.ResponseWriter, r *http.Request) (q route.Req
 		err = errors.New("expected one JSON value")
 	}
 	if err != nil {
-		return q, &interact.Error{Code: interact.Invalid, Title: "the body is not a task", Hint: example, Err: err}
+		return q, &interact.Error{Code: interact.Invalid, Title: "the body is not a route request", Hint: example, Err: err}
 	}
 	q = route.Request{Message: body.Message, Method: route.Method(body.Method)}
 	for _, t := range body.History {

@@ -33,7 +33,7 @@ func inBubble(t *testing.T, o Options, prepare func(*Gateway), test func(t *test
 			prepare(g)
 		}
 		p := pipenet.Listen()
-		g.serveOn(p, who(true))
+		g.addServer(p, listenerPrincipal(true))
 		transport := &http.Transport{DialContext: p.Dial}
 		r := &running{Gateway: g, t: t, url: "http://localhost", done: make(chan error, 1), http: &http.Client{Transport: transport}}
 		ctx, stop := context.WithCancel(t.Context())
@@ -195,7 +195,7 @@ func TestClientTimesOut(t *testing.T) {
 			inBubble(t, serving(node, Options{}), nil, func(t *testing.T, r *running, _ *pipenet.Listener) {
 				c := api.NewClient(r.url, token, r.http.Transport)
 				if inside {
-					c = r.Inside()
+					c = r.InProcess()
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 				defer cancel()

@@ -223,7 +223,7 @@ func TestTokenDoesNotReachAgents(t *testing.T) {
 		for name, value := range tt.headers {
 			req.Header.Set(name, value)
 		}
-		r.guard.tokenOfQuery(req)
+		r.guard.moveQueryToken(req)
 		if req.URL.RawQuery != tt.left || req.Header.Get("Authorization") != tt.authorization {
 			t.Errorf("%s: query %q, header %v", tt.name, req.URL.RawQuery, req.Header)
 		}

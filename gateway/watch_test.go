@@ -68,7 +68,7 @@ func counting(end int) func(context.Context, *interact.Message, func(*interact.M
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	r := start(t, serving(stationNode(t, counting(3)), Options{}))
-	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "socket": dial(t, r.o.Socket, ""), "inside": r.Inside()} {
+	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "socket": dial(t, r.o.Socket, ""), "inside": r.InProcess()} {
 		for _, tt := range []struct {
 			kind, name, after string
 			want              []api.Event
@@ -222,7 +222,7 @@ func TestWatchOfARemovedThing(t *testing.T) {
 				}
 				defer g.Close()
 				begin, n := time.Now(), 0
-				for _, err = range g.Inside().Watch(t.Context(), "urn:x:station", "events", "storm", "") {
+				for _, err = range g.InProcess().Watch(t.Context(), "urn:x:station", "events", "storm", "") {
 					if err == nil {
 						n++
 					}
@@ -240,7 +240,7 @@ func TestWatchOfARemovedThing(t *testing.T) {
 func TestWatchEndsWithTheCaller(t *testing.T) {
 	t.Parallel()
 	r := start(t, serving(stationNode(t, counting(1)), Options{}))
-	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "inside": r.Inside()} {
+	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "inside": r.InProcess()} {
 		ctx, cancel := context.WithCancel(t.Context())
 		var last error
 		for _, err := range c.Watch(ctx, "urn:x:station", "events", "storm", "") {

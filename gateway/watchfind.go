@@ -18,11 +18,11 @@ import (
 
 // Limits of the streams of search results.
 const (
-	maxFinders    = 128
-	findKeepAlive = 15 * time.Second
+	maxSearchStreams = 128
+	findKeepAlive    = 15 * time.Second
 )
 
-// wantsEvents reports whether r asks for server-sent events and nothing else.
+// wantsEvents reports whether r accepts server-sent events and no JSON.
 func wantsEvents(r *http.Request) bool {
 	if r.Method == http.MethodHead {
 		return false
@@ -32,18 +32,18 @@ func wantsEvents(r *http.Request) bool {
 }
 
 // watchFind sends events: the known results, then changes. Last-Event-ID resumes after an earlier event.
-func (g *Gateway) watchFind(w http.ResponseWriter, r *http.Request, f finding) error {
+func (g *Gateway) watchFind(w http.ResponseWriter, r *http.Request, f findRequest) error {
 	if f.strategy != "" {
-		return interact.Errorf(interact.Usage, "leave the strategy out", "a stream of changes has no order of versions")
+		return interact.Errorf(interact.Usage, "leave the strategy out", "a stream of changes cannot be ordered by version")
 	}
-	if g.finders.Add(1) > maxFinders {
-		g.finders.Add(-1)
-		return interact.Errorf(interact.Overloaded, "try again when others have left", "%d streams of search results are open", maxFinders)
+	if g.searchStreams.Add(1) > maxSearchStreams {
+		g.searchStreams.Add(-1)
+		return interact.Errorf(interact.Overloaded, "try again later", "%d streams of search results are open", maxSearchStreams)
 	}
-	defer g.finders.Add(-1)
+	defer g.searchStreams.Add(-1)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer context.AfterFunc(g.ending, cancel)()
+	defer context.AfterFunc(g.streamCtx, cancel)()
 	e := sse.NewWriter(w, g.o.timeouts.write)
 	defer e.End()
 	latest := g.o.Directory.Latest()
@@ -60,7 +60,7 @@ func (g *Gateway) watchFind(w http.ResponseWriter, r *http.Request, f finding) e
 		select {
 		case c, more := <-changes:
 			if !more {
-				if g.ending.Err() != nil {
+				if g.streamCtx.Err() != nil {
 					problem.Send(e, interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down"))
 				}
 				return nil
@@ -96,7 +96,7 @@ func (g *Gateway) changes(ctx context.Context, q td.Query, after uint64) <-chan 
 }
 
 // sendKnown sends the agents that match now, and the coverage.
-func (g *Gateway) sendKnown(r *http.Request, e *sse.Writer, f finding, at uint64) error {
+func (g *Gateway) sendKnown(r *http.Request, e *sse.Writer, f findRequest, at uint64) error {
 	list, err := g.search(r, f, nil)
 	if err != nil {
 		problem.Send(e, err)

@@ -123,13 +123,13 @@ func TestWatchFindEnds(t *testing.T) {
 	var g *Gateway
 	r := start(t, serving(newFake(), Options{}), func(made *Gateway) { g = made })
 	c := dial(t, r.url, "")
-	g.finders.Store(maxFinders)
+	g.searchStreams.Store(maxSearchStreams)
 	for _, err := range c.WatchFind(t.Context(), td.Query{}) {
 		if e := interact.AsError(err); e == nil || e.Code != interact.Overloaded {
 			t.Errorf("too many: got %v", err)
 		}
 	}
-	g.finders.Store(0)
+	g.searchStreams.Store(0)
 	ended := make(chan error, 1)
 	ready := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -145,7 +145,7 @@ func TestWatchFindEnds(t *testing.T) {
 		}
 	}()
 	<-ready
-	g.end()
+	g.cancelStreams()
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) && interact.AsError(err).Code != interact.ShuttingDown && interact.AsError(err).Code != interact.Cancelled {
 		t.Errorf("got %v", err)
