@@ -71,7 +71,8 @@ func TestDescriptionOfTheNode(t *testing.T) {
 		}
 	}
 	r.check(t, exchange{path: "/things/none/td", status: 404, code: "LMOS-1404"})
-	r.check(t, exchange{method: "DELETE", path: "/things/urn:x:station/td", header: asAdmin, status: 405, want: map[string]string{"Allow": "GET, HEAD"}})
+	r.check(t, exchange{method: "DELETE", path: "/things/urn:x:station/td", header: asAdmin, status: 405,
+		want: map[string]string{"Allow": "GET, HEAD"}})
 	r.check(t, exchange{method: "HEAD", path: "/things/urn:x:station/td", status: 200})
 	beyond.check(t, exchange{path: "/things/urn:x:station/td", status: 401})
 }
@@ -227,23 +228,24 @@ func TestSlowRequestStream(t *testing.T) {
 	quick := defaultTimeouts
 	quick.body = time.Millisecond
 	r := start(t, serving(stationNode(t, echoInParts), Options{timeouts: quick}))
-	body, voice := io.Pipe()
-	heard, out := io.Pipe()
+	body, input := io.Pipe()
+	output, out := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		_, err := dial(t, r.url, "").Invoke(t.Context(), "urn:x:station", "listen", api.CallOptions{ContentType: "audio/wav", Stream: body, Output: out})
+		_, err := dial(t, r.url, "").Invoke(t.Context(), "urn:x:station", "listen",
+			api.CallOptions{ContentType: "audio/wav", Stream: body, Output: out})
 		done <- err
 	}()
 	word := make([]byte, 4)
 	for range 50 { // each goes to the agent and back before the next
-		if _, err := voice.Write([]byte("word")); err != nil {
+		if _, err := input.Write([]byte("word")); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.ReadFull(heard, word); err != nil || string(word) != "word" {
+		if _, err := io.ReadFull(output, word); err != nil || string(word) != "word" {
 			t.Fatalf("received %q, %v", word, err)
 		}
 	}
-	voice.Close()
+	input.Close()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
@@ -267,7 +269,8 @@ func TestCallbacks(t *testing.T) {
 	if got, want := <-took, r.url+callbacksPath; got != want {
 		t.Errorf("listens below %s, want %s", got, want)
 	}
-	post := exchange{method: "POST", path: callbacksPath + "x1", body: "1", header: map[string]string{"Content-Type": "application/json"}, status: 200}
+	post := exchange{method: "POST", path: callbacksPath + "x1", body: "1", status: 200,
+		header: map[string]string{"Content-Type": "application/json"}}
 	r.check(t, post)
 	if got := <-took; got != "/callbacks/x1" {
 		t.Errorf("took %s", got)

@@ -88,7 +88,7 @@ func TestDrainCompletesCalls(t *testing.T) {
 		t.Errorf("the call ended with %v", err)
 	}
 	if _, err := r.http.Get(r.url + "/healthz"); err == nil {
-		t.Error("somebody answers after the end")
+		t.Error("the gateway responds after the end")
 	}
 }
 

@@ -29,10 +29,12 @@ func TestInprocessWithoutListeners(t *testing.T) {
 	if _, err := c.Find(t.Context(), td.Query{}, 0); err != nil {
 		t.Errorf("find: %v", err)
 	}
-	if _, err := c.Agent(t.Context(), "nobody-of-that-name"); interact.AsError(err) == nil || interact.AsError(err).Code != interact.NotFound {
-		t.Errorf("an unknown agent gave %v, want %v", err, interact.NotFound)
+	_, err = c.Agent(t.Context(), "unknown-agent")
+	if e := interact.AsError(err); e == nil || e.Code != interact.NotFound {
+		t.Errorf("an unknown agent: %v, want %v", err, interact.NotFound)
 	}
-	if _, err := c.Unpublish(t.Context(), "nobody-of-that-name"); interact.AsError(err) == nil || interact.AsError(err).Code == interact.Unauthenticated {
+	_, err = c.Unpublish(t.Context(), "unknown-agent")
+	if e := interact.AsError(err); e == nil || e.Code == interact.Unauthenticated {
 		t.Errorf("Unpublish: %v, want the rights of an administrator", err)
 	}
 }

@@ -82,8 +82,8 @@ func TestRefusedAddresses(t *testing.T) {
 		code interact.Code
 	}{
 		{"no port", Options{Listen: "127.0.0.1"}, interact.ConfigInvalid},
-		{"no number", Options{Listen: "127.0.0.1:http-nothing"}, interact.ConfigInvalid},
-		{"not ours", Options{Listen: "192.0.2.1:0"}, interact.ConfigInvalid},
+		{"port that is not a number", Options{Listen: "127.0.0.1:http-nothing"}, interact.ConfigInvalid},
+		{"address of another host", Options{Listen: "192.0.2.1:0"}, interact.ConfigInvalid},
 		{"wildcard without a token", Options{Listen: "0.0.0.0:0"}, interact.WildcardBind},
 		{"no host without a token", Options{Listen: ":0"}, interact.WildcardBind},
 		{"wildcard with no auth", Options{Listen: "0.0.0.0:0", Token: token, NoAuth: true}, interact.WildcardBind},
