@@ -144,7 +144,7 @@ func TestEventRules(t *testing.T) {
 		for _, last := range []string{"1", "0", "x", "99999999999999999999",
 			strconv.FormatInt(time.Now().Add(24*time.Hour).UnixMicro(), 10)} {
 			lines := again(t, client, "/events/thing_created", last)
-			if e := nextEvent(t, lines); e.name != missed || e.id == "" {
+			if e := nextEvent(t, lines); e.name != overflow || e.id == "" {
 				t.Errorf("after %s: %+v", last, e)
 			}
 			if e := nextEvent(t, lines); e.name != created || e.id != ids[0] {

@@ -64,7 +64,7 @@ func TestQueryMemoryIsLimited(t *testing.T) {
 func (w *world) spend(t testing.TB, endpoint, query string, most int) *budget {
 	t.Helper()
 	var spent *budget
-	w.began = func(b *budget) { b.most, spent = min(b.most, most), b }
+	w.onQuery = func(b *budget) { b.stepLimit, spent = min(b.stepLimit, most), b }
 	client, end := w.client()
 	defer end()
 	resp, err := client.Get("http://node/search/" + endpoint + "?query=" + url.QueryEscape(query))
@@ -93,7 +93,7 @@ func BenchmarkHostileQueries(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					var spent *budget
-					w.began = func(s *budget) { spent = s }
+					w.onQuery = func(s *budget) { spent = s }
 					peak := watchHeap()
 					rec := httptest.NewRecorder()
 					w.ServeHTTP(rec, httptest.NewRequestWithContext(b.Context(), "GET", "/search/"+endpoint+"?query="+url.QueryEscape(query), nil))

@@ -27,8 +27,8 @@ type entry struct {
 // resembles is the JSON name of entry.resembles, an extension of WoT Discovery.
 const resembles = "lmosd:resembles"
 
-// of returns the entry of a Thing. The registration of a Thing of another node ends with its record.
-func (s *Server) of(r *td.Record) (e entry) {
+// entryOf returns the entry of a Thing. The registration of a Thing of another node ends with its record.
+func (s *Server) entryOf(r *td.Record) (e entry) {
 	ours := false
 	if s.o.Publisher != nil {
 		e.Registration, ours = s.o.Publisher.Registered(r)
@@ -118,7 +118,8 @@ func withContext(raw []byte) []byte {
 	return raw
 }
 
-// takeRegistration removes the member registration from the TD of a client. All its members but expires and ttl are read-only or computed.
+// takeRegistration removes the member registration from the TD of a client. It ignores the members of the registration that are read-only
+// or computed: all but expires and ttl.
 func takeRegistration(raw []byte) (rest []byte, r publication.Registration, err error) {
 	if !bytes.Contains(raw, []byte("registration")) {
 		return raw, r, nil
@@ -139,14 +140,14 @@ func takeRegistration(raw []byte) (rest []byte, r publication.Registration, err 
 	return raw, r, nil
 }
 
-// readRegistration merges the registration of a client into was; null removes.
+// readRegistration merges the registration of a client into was; null removes a member.
 func readRegistration(v any, was publication.Registration, now time.Time) (publication.Registration, error) {
 	fields, ok := v.(map[string]any)
 	if v == nil {
 		return publication.Registration{Created: was.Created}, nil
 	}
 	if !ok {
-		return was, badRegistration("", "is an object")
+		return was, badRegistration("", "expected an object")
 	}
 	for _, name := range []string{"created", "modified", "expires", "retrieved"} {
 		text, isText := fields[name].(string)
@@ -157,7 +158,7 @@ func readRegistration(v any, was publication.Registration, now time.Time) (publi
 			was.Expires, was.TTL = time.Time{}, 0
 		case value == nil:
 		case !isText || err != nil:
-			return was, badRegistration("/"+name, "is a time with its offset (RFC 3339)")
+			return was, badRegistration("/"+name, "expected a time with its offset (RFC 3339)")
 		case name == "expires":
 			was.Expires, was.TTL = at, 0
 		}
@@ -169,12 +170,12 @@ func readRegistration(v any, was publication.Registration, now time.Time) (publi
 	default:
 		n, isNumber := ttl.(float64)
 		if !isNumber || n <= 0 || n > maxTTL || math.IsNaN(n) {
-			return was, badRegistration("/ttl", "is a number of seconds above 0, at most "+strconv.Itoa(maxTTL))
+			return was, badRegistration("/ttl", "expected a number of seconds above 0, at most "+strconv.Itoa(maxTTL))
 		}
 		was.TTL, was.Expires = n, time.Time{}
 	}
 	if was.TTL == 0 && was.HasExpired(now) {
-		return was, badRegistration("/expires", "is over")
+		return was, badRegistration("/expires", "expected a time in the future")
 	}
 	return was, nil
 }
@@ -184,10 +185,10 @@ func badRegistration(pointer, reason string) error {
 		Issues: []td.Issue{{Pointer: "/registration" + pointer, Reason: reason}}}
 }
 
-// Limits of the sleep of Run.
+// Limits of a pause of Run.
 const (
-	leastSleep = time.Second
-	mostSleep  = time.Hour
+	minSleep = time.Second
+	maxSleep = time.Hour
 )
 
 // Run withdraws Things of this node when their registrations end, until ctx ends (tdd-registrationinfo-expiry-purge). The directory drops
@@ -199,26 +200,26 @@ func (s *Server) Run(ctx context.Context) {
 	s.waker.Loop(ctx, func() time.Duration { return s.purge(ctx, time.Now()) })
 }
 
-// purge withdraws expired Things and returns the time until the next call. It visits all Things of this node, but is called only when one
-// of them expires or changes.
+// purge withdraws expired Things and returns the time until the next call. It visits all Things of this node. Run calls it only when one of
+// them expires or changes.
 func (s *Server) purge(ctx context.Context, now time.Time) time.Duration {
-	sleep := mostSleep
+	sleep := maxSleep
 	for _, d := range s.o.Things.Page(Local, 0, 0).Items {
 		r, ok := s.o.Publisher.Registered(d.Record)
 		switch {
 		case !ok || r.Expires.IsZero():
 		case !r.HasExpired(now):
 			sleep = min(sleep, r.Expires.Sub(now))
-		case s.end(ctx, d.Record, now) != nil:
-			sleep = leastSleep
+		case s.withdrawExpired(ctx, d.Record, now) != nil:
+			sleep = minSleep
 		}
 	}
 	return sleep
 }
 
-// end withdraws a Thing whose registration has expired, unless it was just extended.
-func (s *Server) end(ctx context.Context, record *td.Record, now time.Time) error {
-	defer s.hold(record.Thing)()
+// withdrawExpired withdraws a Thing whose registration has expired, unless it was just extended.
+func (s *Server) withdrawExpired(ctx context.Context, record *td.Record, now time.Time) error {
+	defer s.lock(record.Thing)()
 	if r, ok := s.o.Publisher.Registered(record); !ok || !r.HasExpired(now) {
 		return nil
 	}
@@ -230,6 +231,3 @@ func (s *Server) end(ctx context.Context, record *td.Record, now time.Time) erro
 	s.o.Log.Info("expired thing withdrawn", "thing", record.Thing)
 	return nil
 }
-
-// changed wakes Run.
-func (s *Server) changed() { s.waker.Wake() }
