@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"iter"
 	"net/http"
 	"strconv"
 	"strings"
@@ -13,7 +14,6 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/internal/sse"
-	"github.com/lmosd/lmosd/td"
 )
 
 // Limits of the streams of search results.
@@ -53,46 +53,13 @@ func (g *Gateway) watchFind(w http.ResponseWriter, r *http.Request, f findReques
 			return nil // the client disconnected
 		}
 	}
-	changes := g.changes(ctx, f.query, after)
-	alive := time.NewTicker(findKeepAlive)
-	defer alive.Stop()
-	for err = e.Begin(); err == nil; {
-		select {
-		case c, more := <-changes:
-			if !more {
-				if g.streamCtx.Err() != nil {
-					problem.Send(e, interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down"))
-				}
-				return nil
-			}
-			err = g.sendChange(e, c)
-		case <-alive.C:
-			err = e.Comment("")
-		}
-	}
-	cancel()
-	for range changes { // until its goroutine has ended
+	sse.Follow(ctx, e, findKeepAlive, func(ctx context.Context) iter.Seq2[directory.Change, error] {
+		return g.o.Directory.Watch(ctx, f.query, after)
+	}, func(c directory.Change) error { return g.sendChange(e, c) })
+	if g.streamCtx.Err() != nil {
+		problem.Send(e, errShuttingDown())
 	}
 	return nil
-}
-
-// changes yields the changes of the directory until ctx ends.
-func (g *Gateway) changes(ctx context.Context, q td.Query, after uint64) <-chan directory.Change {
-	changes := make(chan directory.Change)
-	go func() {
-		defer close(changes)
-		for c, err := range g.o.Directory.Watch(ctx, q, after) {
-			if err != nil {
-				return
-			}
-			select {
-			case changes <- c:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return changes
 }
 
 // sendKnown sends the agents that match now, and the coverage.

@@ -30,7 +30,7 @@ func (s Self) TD(more map[string]any) ([]byte, error) {
 		"@type":               []any{"ThingDirectory", "lmos:Agent"},
 		"id":                  string(s.Signer.DID()),
 		"title":               s.Name,
-		"description":         "A node of the " + s.Network + " mesh: a directory of what it offers and knows.",
+		"description":         "A node of the " + s.Network + " mesh, with a directory of its Things and those of other nodes.",
 		"version":             map[string]any{"instance": s.Version},
 		"securityDefinitions": map[string]any{"nosec_sc": map[string]any{"scheme": "nosec"}},
 		"security":            []any{"nosec_sc"},

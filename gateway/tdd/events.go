@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"iter"
 	"net/http"
 	"strconv"
 	"time"
@@ -39,10 +40,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if r.Method == http.MethodHead {
-		for name, value := range map[string]string{"Content-Type": sse.MediaType, "Cache-Control": "no-store",
-			"X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff"} { // as sse.Writer has it
-			w.Header().Set(name, value)
-		}
+		sse.SetHeader(w.Header())
 		w.WriteHeader(http.StatusOK)
 		return nil
 	}
@@ -56,7 +54,8 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	}
 	st := &stream{Writer: sse.NewWriter(w, s.o.write), only: only, diff: diff}
 	st.Plain = true
-	return s.follow(r.Context(), st, changeAfter(after, time.Now()))
+	s.follow(r.Context(), st, changeAfter(after, time.Now()))
+	return nil
 }
 
 // addWatcher counts a client of events, within the limit.
@@ -94,45 +93,14 @@ func changeAfter(id string, now time.Time) uint64 {
 }
 
 // follow writes the changes after a number to st until the client disconnects, ctx ends, or the server drains.
-func (s *Server) follow(ctx context.Context, st *stream, after uint64) error {
+func (s *Server) follow(ctx context.Context, st *stream, after uint64) {
 	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	defer context.AfterFunc(s.drainCtx, cancel)()
-	changes := make(chan directory.Change)
-	go func() {
-		defer close(changes)
-		for c, err := range s.o.Things.Watch(ctx, td.Query{}, after) {
-			if err != nil {
-				return
-			}
-			select {
-			case changes <- c:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	// The watch has ended before follow returns.
-	defer func() {
-		cancel()
-		for range changes {
-		}
-		st.End()
-	}()
-	beat := time.NewTicker(s.o.beat)
-	defer beat.Stop()
-	err := st.Begin()
-	for err == nil {
-		select {
-		case c, more := <-changes:
-			if !more {
-				return nil
-			}
-			err = st.change(c)
-		case <-beat.C:
-			err = st.Comment("")
-		}
-	}
-	return nil // the response has begun
+	defer st.End()
+	sse.Follow(ctx, st.Writer, s.o.beat, func(ctx context.Context) iter.Seq2[directory.Change, error] {
+		return s.o.Things.Watch(ctx, td.Query{}, after)
+	}, st.change)
 }
 
 // A stream writes changes to one client.

@@ -177,8 +177,8 @@ type position struct {
 	names  []string       // member names of the container, if it is an object
 	in     map[string]any // that object
 	at     int            // index of the element, member or Thing
-	value  any            // of a Thing nil until used: see navigator.current
-	text   bool           // the text of the value above
+	value  any            // nil for a Thing until it is used: see navigator.current
+	text   bool           // a text node: the text of the value of parent
 }
 
 // A navigator walks through all Things for the library and counts steps and memory. Its root is the array of all Things. Copies are
