@@ -21,21 +21,21 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-func (w *world) search(t *testing.T, endpoint, query string, status int) []byte {
+func (w *fixture) search(t *testing.T, endpoint, query string, status int) []byte {
 	t.Helper()
 	return w.do(t, exchange{path: "/search/" + endpoint + "?query=" + url.QueryEscape(query), status: status}).Body.Bytes()
 }
 
-// lamps returns a world with n Things.
-func lamps(t testing.TB, n int) *world {
-	w := newWorld(t)
+// lamps returns a fixture with n Things.
+func lamps(t testing.TB, n int) *fixture {
+	w := newFixture(t)
 	for i := range n {
 		id := fmt.Sprintf("urn:x:%04d", i)
 		members := []string{fmt.Sprintf(`"version":{"instance":"1.%d"}`, i%7), `"@type":["x:Lamp"]`, `"x:rooms":["a","b",{"n":1.5}]`}
-		if w.shop.dir != nil && i%5 == 0 {
+		if w.publisher.dir != nil && i%5 == 0 {
 			w.add(id, fmt.Sprintf("Lamp %d", i), members...)
 		} else {
-			w.learn(id, fmt.Sprintf("Lamp %d", i), members...)
+			w.addForeign(id, fmt.Sprintf("Lamp %d", i), members...)
 		}
 	}
 	return w
@@ -130,8 +130,8 @@ func TestXPathRules(t *testing.T) {
 		{method: "HEAD", path: "/search/xpath?query=count(/*)", want: map[string]string{"Content-Length": "5"}}})
 }
 
-// ask runs a query with a limit of steps and none of time.
-func (w *world) ask(endpoint, query string, most int) (out queryResult, steps int, err error) {
+// query runs a query with a limit of steps and without a limit of time.
+func (w *fixture) query(endpoint, query string, most int) (out queryResult, steps int, err error) {
 	b := newBudget(context.Background(), time.Hour)
 	b.stepLimit = most
 	lang, run := inJSONPath, w.evalJSONPath
@@ -149,10 +149,10 @@ func (w *world) ask(endpoint, query string, most int) (out queryResult, steps in
 func TestPathologicalQueries(t *testing.T) {
 	t.Parallel()
 	w := lamps(t, 100)
-	w.learn("urn:x:deep", "Deep", `"x:deep":`+strings.Repeat(`{"a":[`, 20)+`1`+strings.Repeat(`]}`, 20))
-	w.learn("urn:x:wide", "Wide", `"x:wide":[`+strings.Repeat(`{"a":"`+strings.Repeat("a", 30)+`"},`, 2000)+`1]`)
-	w.learn("urn:x:long", "Long", `"x:long":"`+strings.Repeat("a", 100_000)+`"`)
-	w.learn("urn:x:same", "Same", `"x:a":[`+strings.Repeat("1,", 20_000)+`1],"x:b":[`+strings.Repeat("1,", 20_000)+`1]`)
+	w.addForeign("urn:x:deep", "Deep", `"x:deep":`+strings.Repeat(`{"a":[`, 20)+`1`+strings.Repeat(`]}`, 20))
+	w.addForeign("urn:x:wide", "Wide", `"x:wide":[`+strings.Repeat(`{"a":"`+strings.Repeat("a", 30)+`"},`, 2000)+`1]`)
+	w.addForeign("urn:x:long", "Long", `"x:long":"`+strings.Repeat("a", 100_000)+`"`)
+	w.addForeign("urn:x:same", "Same", `"x:a":[`+strings.Repeat("1,", 20_000)+`1],"x:b":[`+strings.Repeat("1,", 20_000)+`1]`)
 	const most = 100_000
 	again, long := strings.Repeat, `/*[title='Long']/*[name()='x:long']`
 	for endpoint, queries := range map[string][]string{
@@ -182,7 +182,7 @@ func TestPathologicalQueries(t *testing.T) {
 			`//*[` + again(`.='a' or `, 450) + `.//*//*]`, `/*[` + again("(", 40) + `1` + again(")", 40) + `]`, again("//*", 4<<10)},
 	} {
 		for _, query := range queries {
-			out, steps, err := w.ask(endpoint, query, most)
+			out, steps, err := w.query(endpoint, query, most)
 			code := interact.Usage
 			if err != nil {
 				code = interact.AsError(err).Code
@@ -193,7 +193,7 @@ func TestPathologicalQueries(t *testing.T) {
 			}
 		}
 	}
-	w.o.QueryTime = 0 // the clock stops what the steps would not
+	w.o.QueryTime = 0 // the clock stops these queries before the steps
 	w.search(t, "xpath", `//*//*`, 503)
 	w.search(t, "jsonpath", `$..*..*..*`, 503)
 	w.run(t, []exchange{
@@ -214,14 +214,14 @@ func TestOrdinaryQueriesAreCheap(t *testing.T) {
 		{"xpath", `/*[title='Lamp 3']/id`, 100}, {"xpath", `/*[matches(title,'^Lamp 1[23]$')]/id`, 150},
 		{"xpath", `//title[contains(concat(., '\'), 'Lamp 3\')]`, 600}, {"xpath", `/*[matches(., 'boolean.*Lamp')]/title`, 1500},
 	} {
-		if out, steps, err := w.ask(x.endpoint, x.query, maxSteps); err != nil || steps > 1000*x.steps || steps < 1000 {
+		if out, steps, err := w.query(x.endpoint, x.query, maxSteps); err != nil || steps > 1000*x.steps || steps < 1000 {
 			t.Errorf("%s: %d steps, want up to %d: %v %.100s", x.query, steps, 1000*x.steps, err, out.body)
 		}
 	}
 }
 
 // A query that needs all Things in memory is limited, and runs alone; other queries do not wait for it.
-func TestQueriesTakeTurns(t *testing.T) {
+func TestQueriesOverAllThingsRunAlone(t *testing.T) {
 	t.Parallel()
 	w := lamps(t, 20)
 	w.o.Cache, w.o.QueryTime = 1000, 20*time.Millisecond // not all Things fit
@@ -308,7 +308,7 @@ func TestQueriesOfOneHostAreLimited(t *testing.T) {
 			_, late := q.acquire(from(t.Context(), "[::ffff:192.0.2.1]:9"), time.Now().Add(time.Millisecond))
 			if _, err := q.acquire(from(over, "192.0.2.1:4711"), time.Now().Add(time.Hour)); !errors.Is(err, context.Canceled) ||
 				interact.AsError(late).Code != interact.Overloaded {
-				t.Errorf("what does not come to its turn: %v, %v", late, err)
+				t.Errorf("queries that did not run: %v, %v", late, err)
 			}
 			if g.Wait(); len(q.callers) != 0 || len(q.slots) != 0 {
 				t.Errorf("%d callers and %d slots are left", len(q.callers), len(q.slots))
@@ -356,7 +356,7 @@ func TestDecodedIsBounded(t *testing.T) {
 // WoT Discovery §7.3.3: SPARQL is optional.
 func TestSPARQLIsNotSupported(t *testing.T) {
 	t.Parallel()
-	newWorld(t).run(t, []exchange{
+	newFixture(t).run(t, []exchange{
 		{rule: "GET", path: "/search/sparql?query=x", status: 404, contain: []string{"/search/jsonpath"}},
 		{rule: "POST", method: "POST", path: "/search/sparql", body: "ASK {}", status: 404},
 		{rule: "another method", method: "PUT", path: "/search/sparql", status: 405},
