@@ -100,7 +100,7 @@ type pathRun struct {
 	segments  []*spec.Segment
 	roots     int // number of $
 	testSteps int // steps of one test of a filter
-	weight    int // how often one test of a filter may visit each value below; 0: only few of them
+	weight    int // how often one test of a filter may visit each value below; 0: it visits few
 	patterns  map[string]pattern
 	root      any
 }
@@ -355,7 +355,8 @@ func children(v any) func(yield func(any) bool) {
 	}
 }
 
-// maxWeight limits how often one test of a filter visits the values of a Thing. descendantFactor is the assumed factor of a ".." within a filter.
+// maxWeight limits how often one test of a filter visits the values of a Thing. descendantFactor is the assumed factor of a ".." within a
+// filter.
 const (
 	maxWeight        = 256
 	descendantFactor = 16
