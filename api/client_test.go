@@ -68,20 +68,20 @@ func TestClientOfAnotherServer(t *testing.T) {
 		w.Header().Set("Content-Length", "100")
 		w.Write([]byte("{"))
 	})
-	mux.HandleFunc("/version", func(w http.ResponseWriter, _ *http.Request) { w.Write(make([]byte, maxAnswer+1)) })
+	mux.HandleFunc("/version", func(w http.ResponseWriter, _ *http.Request) { w.Write(make([]byte, maxResponse+1)) })
 	server := httptest.NewServer(mux)
 	defer server.Close()
 	c := dial(t, server.URL, "")
-	ask := map[string]func() error{
-		"no JSON":    func() error { _, err := c.Status(t.Context()); return err },
-		"broken off": func() error { _, err := c.Identity(t.Context()); return err },
+	calls := map[string]func() error{
+		"not JSON":   func() error { _, err := c.Status(t.Context()); return err },
+		"incomplete": func() error { _, err := c.Identity(t.Context()); return err },
 		"endless":    func() error { _, err := c.Version(t.Context()); return err },
 		"redirect":   func() error { _, err := c.Peers(t.Context()); return err },
 		"not found":  func() error { _, err := c.Agent(t.Context(), "x"); return err },
 	}
-	for name, want := range map[string]interact.Code{"no JSON": interact.NodeLost, "broken off": interact.NodeLost,
+	for name, want := range map[string]interact.Code{"not JSON": interact.NodeLost, "incomplete": interact.NodeLost,
 		"endless": interact.TooLarge, "redirect": interact.Internal, "not found": interact.NotFound} {
-		if e := interact.AsError(ask[name]()); e == nil || e.Code != want || e.Hint == "" && e.Next == nil {
+		if e := interact.AsError(calls[name]()); e == nil || e.Code != want || e.Hint == "" && e.Next == nil {
 			t.Errorf("%s: %v, want code %v", name, e, want)
 		}
 	}
@@ -114,7 +114,7 @@ func TestWatchReconnects(t *testing.T) {
 		got = append(got, e.ID)
 	}
 	if !slices.Equal(got, []string{"1", "2", "3"}) || !slices.Equal(after, []string{"0", "1", "2"}) {
-		t.Errorf("got %v, asked after %v", got, after)
+		t.Errorf("got %v, resumed after %v", got, after)
 	}
 }
 
@@ -125,7 +125,7 @@ func TestWatchOfAnotherServer(t *testing.T) {
 	mux.HandleFunc("/things/nonsense/events", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "data: {\n\n") })
 	mux.HandleFunc("/things/empty/events", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) })
 	mux.HandleFunc("/things/large/events", func(w http.ResponseWriter, _ *http.Request) {
-		for range maxAnswer>>10 + 2 {
+		for range maxResponse>>10 + 2 {
 			fmt.Fprintf(w, "data: %s\n", bytes.Repeat([]byte("x"), 1<<10))
 		}
 	})

@@ -284,7 +284,7 @@ func TestInvokeWithRequiredInput(t *testing.T) {
 		}
 	}), Options{}))
 	c := dial(t, r.url, "")
-	got, err := c.Invoke(t.Context(), "urn:x:station", "scan", api.CallOptions{Asks: true})
+	got, err := c.Invoke(t.Context(), "urn:x:station", "scan", api.CallOptions{Interactive: true})
 	if err != nil || got.Task == nil || got.Task.Status != "input-required" || got.Task.Inputs["q"].Message != "Who?" {
 		t.Fatalf("got %+v, %v", got, err)
 	}
