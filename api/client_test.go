@@ -44,7 +44,8 @@ func TestClientWithoutANode(t *testing.T) {
 	for _, target := range []string{"http://" + free, filepath.Join(t.TempDir(), "socket")} {
 		_, err := dial(t, target, "").Status(t.Context())
 		e := interact.AsError(err)
-		if e == nil || e.Code != interact.NotRunning || !strings.Contains(e.Error(), target) || len(e.Next) != 1 || e.Next[0].Kind != interact.StepRun {
+		if e == nil || e.Code != interact.NotRunning || !strings.Contains(e.Error(), target) || len(e.Next) != 1 ||
+			e.Next[0].Kind != interact.StepRun {
 			t.Errorf("%s: %v", target, err)
 		}
 	}
@@ -133,10 +134,11 @@ func TestWatchOfAnotherServer(t *testing.T) {
 	defer server.Close()
 	c := dial(t, server.URL, "")
 	c.http.Transport.(*http.Transport).DisableKeepAlives = true
-	for _, thing := range []string{"nonsense", "empty"} {
+	for thing, want := range map[string]interact.Code{"nonsense": interact.NodeLost, "empty": interact.NodeLost, "large": interact.TooLarge} {
+		start := time.Now()
 		for _, err := range c.Watch(t.Context(), thing, "events", "", "") {
-			if e := interact.AsError(err); e == nil || e.Code != interact.NodeLost {
-				t.Errorf("%s: %v", thing, err)
+			if e := interact.AsError(err); e == nil || e.Code != want || time.Since(start) > 30*time.Second {
+				t.Errorf("%s: %v after %v, want %v", thing, err, time.Since(start), want)
 			}
 			break
 		}

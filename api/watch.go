@@ -140,6 +140,8 @@ func (w *watcher) connect(ctx context.Context) error {
 		switch {
 		case errors.As(err, &reported):
 			return reported
+		case errors.Is(err, sse.ErrTooLarge):
+			return interact.Errorf(interact.TooLarge, "send smaller events", "an event has more than %d bytes", maxResponse)
 		case err != nil:
 			return w.lost(ctx, err)
 		}
