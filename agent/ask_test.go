@@ -51,10 +51,11 @@ func TestAsk(t *testing.T) {
 		second, err := ask(ctx, None{})
 		return first.Name + second.Name, err
 	}
-	raw, thing, err := New(Agent{Name: "a"}, Action("ask", ask, RequiresInput()), Action("twice", twice), Action("site", func(ctx context.Context, _ None) (string, error) {
+	site := func(ctx context.Context, _ None) (string, error) {
 		answers, err := AskFor(ctx, interact.Inputs{"u": {Kind: interact.InputURL, URL: "https://a.example"}})
 		return answers["u"].Action, err
-	}))
+	}
+	raw, thing, err := New(Agent{Name: "a"}, Action("ask", ask, RequiresInput()), Action("twice", twice), Action("site", site))
 	if err != nil || !strings.Contains(string(raw), `"lmosd:requiresInput":true`) {
 		t.Fatalf("got %s, %v", raw, err)
 	}

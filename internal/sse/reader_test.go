@@ -248,7 +248,8 @@ func TestPartialEvent(t *testing.T) {
 	t.Parallel()
 	for stream, want := range map[string]string{"data: 1\n\ndata: last": "|1|last", "data: 1\n\ndata: 2\n": "|1|2", "data: 1\n\nid: 7": "|1",
 		"data: 1\n\n": "|1", "": ""} {
-		for kind, src := range map[string]io.Reader{"at once": strings.NewReader(stream), "byte by byte": iotest.OneByteReader(strings.NewReader(stream))} {
+		for kind, src := range map[string]io.Reader{"at once": strings.NewReader(stream),
+			"byte by byte": iotest.OneByteReader(strings.NewReader(stream))} {
 			r, got := NewReader(src, 100), ""
 			r.Partial = true
 			for ev, err := range r.all {
