@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"testing"
@@ -141,7 +142,7 @@ func TestHostIsTheLocalAddress(t *testing.T) {
 			t.Fatal(err)
 		}
 		req.Host = host
-		ctx := contextWith(t, http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 7), Port: 4668})
+		ctx := context.WithValue(t.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 7), Port: 4668})
 		g := newGuard(Options{}, nil)
 		if got := g.isHostAllowed(req.WithContext(ctx)); got != want {
 			t.Errorf("%q: %v, want %v", host, got, want)

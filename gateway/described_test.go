@@ -11,6 +11,7 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/poll"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -130,7 +131,7 @@ func TestRoutesBelowThings(t *testing.T) {
 		break
 	}
 	r.check(t, exchange{path: "/things/urn:x:station/events/storm", status: 200, contain: "10", want: map[string]string{"Lmos-Event-Id": "1"}})
-	until(t, "the counts", func() bool {
+	poll.Until(t, "the counts", func() bool {
 		got := scrape(t, m)
 		return got[`lmosd_events_total{dropped="false",kind="sse"}`] == "1" && got[`lmosd_events_total{dropped="false",kind="longpoll"}`] == "1" &&
 			got[`lmosd_http_requests_total{code="200",route="/things/{id}/events/{name}"}`] == "2"
@@ -177,10 +178,10 @@ func TestWebhooksOfTheGateway(t *testing.T) {
 	if link := <-got; link != `<https://node.example/things/urn:x:station/events/storm>; rel="self"` {
 		t.Errorf("Link %s", link)
 	}
-	until(t, "the count", func() bool { return scrape(t, m)[`lmosd_events_total{dropped="false",kind="webhook"}`] == "1" })
+	poll.Until(t, "the count", func() bool { return scrape(t, m)[`lmosd_events_total{dropped="false",kind="webhook"}`] == "1" })
 	guarded := NewMetrics()
 	start(t, serving(stationNode(t, counting(1)), Options{Metrics: guarded})).check(t, hook)
-	until(t, "the refusal", func() bool { return scrape(t, guarded)[`lmosd_events_total{dropped="true",kind="webhook"}`] == "1" })
+	poll.Until(t, "the refusal", func() bool { return scrape(t, guarded)[`lmosd_events_total{dropped="true",kind="webhook"}`] == "1" })
 }
 
 func TestStages(t *testing.T) {

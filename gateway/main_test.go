@@ -515,10 +515,6 @@ func thingTD(id, title string) string {
 		`"actions":{"getWeather":{"forms":[{"href":"http://127.0.0.1:9/weather"}]}}}`
 }
 
-func contextWith(t *testing.T, key, value any) context.Context {
-	return context.WithValue(t.Context(), key, value)
-}
-
 // afterTime echoes after d, unless the call is cancelled.
 func afterTime(d time.Duration) interact.Func {
 	return func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/poll"
 )
 
 // A plainSocket switches protocols without WebSocket frames, reports its caller, and holds the connection until its end.
@@ -120,7 +121,7 @@ func TestWebSocketIsCounted(t *testing.T) {
 	<-ws.mayRegister
 	r.end() // a drain does not wait for open sockets
 	<-ws.ended
-	until(t, "the count", func() bool { return scrape(t, m)[`lmosd_http_requests_total{code="101",route="/ws"}`] == "1" })
+	poll.Until(t, "the count", func() bool { return scrape(t, m)[`lmosd_http_requests_total{code="101",route="/ws"}`] == "1" })
 }
 
 // Beyond loopback, consumers need the token, too.
@@ -138,17 +139,14 @@ func TestWebSocketBeyondLoopback(t *testing.T) {
 
 func TestWebSocketWhileDraining(t *testing.T) {
 	t.Parallel()
-	mesh := newBlockingMesh()
-	node := newFake(describe("urn:x:weather", "Weather", owner1))
-	node.mesh = mesh.Do
 	ws := newPlainSocket()
-	r := start(t, serving(node, Options{WS: ws}))
+	r, mesh := startBlocking(t, Options{WS: ws})
 	r.upgrade(t, "tcp", "/ws")
 	<-ws.mayRegister
 	call := r.asynchronously(t, blockedCall)
 	<-mesh.started
 	r.stop()
-	until(t, "the drain", r.gate.Closed)
+	poll.Until(t, "the drain", r.gate.Closed)
 	if resp := r.upgrade(t, "tcp", "/ws"); resp.StatusCode != 503 {
 		t.Errorf("a new socket: %d", resp.StatusCode)
 	}
