@@ -28,7 +28,7 @@ import (
 type Agent struct {
 	// Name is the title, by which other agents refer to it.
 	Name string
-	// ID is a URI; empty lets the node generate one from its DID and the name.
+	// ID is a URI; empty means that the node generates one from its DID and the name.
 	ID          string
 	Description string
 	// Version is the version of the agent, "1.0.0".
@@ -61,7 +61,7 @@ func Safe() Option {
 // Idempotent declares that repeated calls with the same input have the effect of one call (TD 1.1 "idempotent").
 func Idempotent() Option { return func(about map[string]any) { about["idempotent"] = true } }
 
-// Async declares that an action takes long: the node runs it as a task that outlives its caller (TD 1.1 "synchronous": false).
+// Async declares a long action: the node runs it as a task that continues without its caller (TD 1.1 "synchronous": false).
 func Async() Option { return func(about map[string]any) { about["synchronous"] = false } }
 
 // Serve publishes the parts as one agent until ctx ends; then the agent is withdrawn and the result is nil. It reconnects, with pauses of

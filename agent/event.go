@@ -20,7 +20,7 @@ func NewEvent[T any](name string, options ...Option) *Event[T] {
 	return &Event[T]{newTopic(name), options}
 }
 
-// Emit sends v to all subscribers. It does not block: a subscriber that is too slow gets an error.
+// Emit sends v to all subscribers. It does not block: a subscriber that is too slow receives an error.
 func (e *Event[T]) Emit(v T) { e.topic.deliver(updateOf(e.topic.name, v)) }
 
 func (e *Event[T]) add(s *server) error {

@@ -98,7 +98,7 @@ func (c *Client) Peers(ctx context.Context) (*PeerList, error) {
 	return get[PeerList](ctx, c, "/v1/peers")
 }
 
-// Connect connects the node to the peer at addr, a multiaddr that ends in /p2p/…. It needs the token or the socket.
+// Connect connects the node to the peer at addr, a multiaddr that ends in /p2p/…. It requires the token or the socket.
 func (c *Client) Connect(ctx context.Context, addr string) error {
 	body, err := json.Marshal(ConnectRequest{Addr: addr})
 	if err != nil {
@@ -194,7 +194,7 @@ func (c *Client) Thing(ctx context.Context, ref string) ([]byte, error) {
 	return raw, err
 }
 
-// Publish signs, stores and announces a TD, with or without an id. It needs the token or the socket, as do Unpublish and Move.
+// Publish signs, stores and announces a TD, with or without an id. It requires the token or the socket, as do Unpublish and Move.
 func (c *Client) Publish(ctx context.Context, raw []byte) (*Publication, error) {
 	return request[Publication](ctx, c, http.MethodPost, "/v1/publish", "application/td+json", raw)
 }
@@ -255,7 +255,7 @@ func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
 	return get[Task](ctx, c, "/v1/tasks/"+url.PathEscape(id))
 }
 
-// CancelTask cancels a task and returns its state. It needs the token or the socket.
+// CancelTask cancels a task and returns its state. It requires the token or the socket.
 func (c *Client) CancelTask(ctx context.Context, id string) (*Task, error) {
 	return request[Task](ctx, c, http.MethodDelete, "/v1/tasks/"+url.PathEscape(id), "", nil)
 }

@@ -38,8 +38,8 @@ type CallOptions struct {
 	Async bool
 	// Key makes the call repeatable: calls with one key run the action once (see interact.Message).
 	Key string
-	// Interactive declares that the caller can provide input: an action that requires input continues as a Task that is input-required. It needs a
-	// Key; an empty one is generated. An action that reads a Stream cannot require input.
+	// Interactive declares that the caller can provide input: an action that requires input continues as a Task that is input-required. It
+	// requires a Key; an empty one is generated. An action that reads a Stream cannot require input.
 	Interactive bool
 	// Via selects the path to the Thing: the name of a [Path], a scheme or a URL.
 	Via string

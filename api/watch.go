@@ -68,7 +68,8 @@ func (c *Client) WaitTask(ctx context.Context, t *Task) (*Task, error) {
 func (c *Client) AnswerTask(ctx context.Context, t *Task, answers interact.Answers) error {
 	body, err := json.Marshal(answers)
 	if err != nil {
-		return &interact.Error{Code: interact.Invalid, Title: "the answers are not JSON", Err: err, Hint: "the content of each is JSON"}
+		return &interact.Error{Code: interact.Invalid, Title: "the answers cannot be encoded as JSON", Err: err,
+			Hint: "use JSON as the content of each answer"}
 	}
 	_, _, err = c.do(ctx, http.MethodPost, runPath(t), interact.JSON, body)
 	return err
@@ -149,7 +150,7 @@ func (w *watcher) connect(ctx context.Context) error {
 			return err
 		}
 	}
-	if ctx.Err() != nil { // in-process, the end of ctx looks like any other
+	if ctx.Err() != nil { // in-process, a stream that ctx ended has no error
 		return w.lost(ctx, ctx.Err())
 	}
 	return nil

@@ -340,7 +340,7 @@ func checkTerms(q td.Query) error {
 	}
 	for _, c := range q.Capability {
 		if _, ok := td.Normal(c); !ok {
-			return interact.Errorf(interact.Usage, "a capability looks like urn:example:weather:forecast",
+			return interact.Errorf(interact.Usage, "for example urn:example:weather:forecast",
 				"the capability %q is empty or has more than %d bytes", tdd.Clip(c), td.MaxCapability)
 		}
 	}

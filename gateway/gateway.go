@@ -77,9 +77,9 @@ type Options struct {
 	Token string
 	// TokenFile is the file that holds Token, for hints.
 	TokenFile string
-	// NoAuth lets every caller over TCP change the node. It is rejected beyond loopback.
+	// NoAuth permits every caller over TCP to change the node. It is rejected beyond loopback.
 	NoAuth bool
-	// OpenDirectory lets callers on other hosts read the directory without the token: lists, searches, events and TDs.
+	// OpenDirectory permits callers on other hosts to read the directory without the token: lists, searches, events and TDs.
 	OpenDirectory bool
 	// Hosts are the names, besides IP addresses and localhost, that a request may have as its Host (against DNS rebinding). Origins are the
 	// web origins ("https://console.example"), besides the gateway's own, from which browsers may send other methods than GET and HEAD, and
@@ -154,7 +154,7 @@ type Gateway struct {
 	// requestCtx is the parent of the contexts of all requests. It ends when running requests must end.
 	requestCtx     context.Context
 	cancelRequests context.CancelFunc
-	// lifeCtx ends with Close. WebSockets live until then: attached agents answer calls of peers while the node drains.
+	// lifeCtx ends with Close. WebSockets live until then: attached agents reply to calls of peers while the node drains.
 	lifeCtx context.Context
 	endLife context.CancelFunc
 	// streamCtx ends when the streams of changes must end, before requestCtx.

@@ -121,7 +121,7 @@ func errShuttingDown() error {
 	return interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down")
 }
 
-// newRoutes returns the routes of the gateway. The mux gets only paths that it would not redirect: some clients fail on redirects, and an
+// newRoutes returns the routes of the gateway. The mux handles only paths that it does not redirect: some clients fail on redirects, and an
 // id may contain "//" (WoT Discovery §7.3; RFC 3986 §3.3).
 func (g *Gateway) newRoutes() http.Handler {
 	mux := http.NewServeMux()

@@ -94,7 +94,7 @@ func (b *budget) addMatch(program, text int) {
 	b.addSteps(program * text / 64)
 }
 
-// A resultArray is the JSON array of the results of a query. Values are encoded at once, and need not stay in memory.
+// A resultArray is the JSON array of the results of a query. Values are encoded immediately, so that they need not stay in memory.
 type resultArray struct {
 	*budget
 	n    int

@@ -154,7 +154,7 @@ type Options struct {
 	RewriteForms func(r *http.Request, d *td.Description) ([]byte, error)
 	// MaxTD limits a TD, in bytes; zero or more than td.MaxTD means td.MaxTD.
 	MaxTD int
-	// QueryTime limits a query, and its wait for one of the cores; zero means 5 s. A higher value lets one caller occupy a core for longer.
+	// QueryTime limits a query with its wait for a core; zero means 5 s. With a higher value, one caller can occupy a core for longer.
 	QueryTime time.Duration
 	// Cache limits the memory of decoded TDs, in bytes; zero means 128 MiB. Other TDs are decoded for each query.
 	Cache int

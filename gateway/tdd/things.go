@@ -57,7 +57,7 @@ func (s *Server) get(ctx context.Context, ref string) (*td.Description, error) {
 	return d, err
 }
 
-// create publishes a TD without an id (tdd-things-create-anonymous-td). It gets a random id: two equal TDs are two Things
+// create publishes a TD without an id (tdd-things-create-anonymous-td). It adds a random id: two equal TDs are two Things
 // (tdd-anonymous-td-local-uuid).
 func (s *Server) create(w http.ResponseWriter, r *http.Request) error {
 	raw, t, reg, err := s.readTD(w, r)
@@ -278,7 +278,7 @@ func ThingPath(id string) string { return "/things/" + url.PathEscape(id) }
 
 func etag(r *td.Record) string { return `"` + hex.EncodeToString(r.Hash[:]) + `"` }
 
-// A preconditionError reports that a Thing is not in the state that the client named. Only HTTP needs it, so it has no error code.
+// A preconditionError reports that a Thing is not in the state that the client named. Only HTTP uses it, so it has no error code.
 type preconditionError struct {
 	id  string
 	tag string // of the current state; "" without a Thing

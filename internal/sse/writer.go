@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A Writer writes server-sent events (HTML §9.2.5) as the response to a request, each at once.
+// A Writer writes server-sent events (HTML §9.2.5) as the response to a request. It flushes each event.
 type Writer struct {
 	// Plain omits the blank line after a comment, which some consumers parse as an event without data.
 	Plain bool
@@ -21,7 +21,7 @@ type Writer struct {
 	buf     []byte
 }
 
-// NewWriter responds with events. A write that takes longer than the timeout fails; 0 means no timeout.
+// NewWriter returns a writer of the response w. A write that takes longer than the timeout fails; 0 means no timeout.
 func NewWriter(w http.ResponseWriter, timeout time.Duration) *Writer {
 	return &Writer{w: w, control: http.NewResponseController(w), timeout: timeout}
 }
