@@ -52,8 +52,9 @@ func (t inProcess) RoundTrip(req *http.Request) (*http.Response, error) {
 		t.g.serve(w, r)
 	}()
 	<-w.started
-	resp := &http.Response{Status: http.StatusText(w.status), StatusCode: w.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: w.sent, ContentLength: -1, Body: &inProcessBody{PipeReader: body, cancel: cancel, done: done}, Request: req}
+	resp := &http.Response{Status: strconv.Itoa(w.status) + " " + http.StatusText(w.status), StatusCode: w.status,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: w.sent, ContentLength: -1,
+		Body: &inProcessBody{PipeReader: body, cancel: cancel, done: done}, Request: req}
 	if n, err := strconv.ParseInt(w.sent.Get("Content-Length"), 10, 64); err == nil {
 		resp.ContentLength = n
 	}

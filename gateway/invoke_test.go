@@ -239,7 +239,7 @@ func TestInprocessStreams(t *testing.T) {
 	defer g.Close()
 	go func() { next <- "one" }()
 	resp, err := inProcess{g}.RoundTrip(httptest.NewRequestWithContext(t.Context(), "POST", "/things/urn:x:station/actions/scan", nil))
-	if err != nil || resp.StatusCode != 200 || resp.ContentLength != -1 {
+	if err != nil || resp.StatusCode != 200 || resp.Status != "200 OK" || resp.ContentLength != -1 {
 		t.Fatalf("got %+v, %v", resp, err)
 	}
 	buf := make([]byte, 3)

@@ -106,7 +106,8 @@ func (l LedgerTasks) Cancel(ctx context.Context, id string) (*api.Task, error) {
 func (l LedgerTasks) request(ctx context.Context, typ interact.Type, id string) (*api.Task, error) {
 	e, ok := l.Ledger.Get(id)
 	if !ok {
-		return nil, interact.Errorf(interact.NoTask, "see the tasks of this node", "this node has not started a task %q", id).Then(interact.StepTasks)
+		return nil, interact.Errorf(interact.NoTask, "see the tasks of this node", "this node has not started a task %q", id).
+			Then(interact.StepTasks)
 	}
 	r, err := interact.Call(ctx, l.Mesh, &interact.Message{Type: typ, From: e.By, Thing: e.Thing, Name: e.Action, ActionID: id})
 	if err != nil {

@@ -62,7 +62,7 @@ func portBusy(listen, by string) *interact.Error {
 	return interact.Errorf(interact.PortBusy, "", "%s is in use%s", listen, by).Then(interact.StepRun, "http.listen", "127.0.0.1:0")
 }
 
-// processName returns the process that listens on a port, "process 4711 (lmosd)", or returns "" if it is unknown.
+// processName returns the process that listens on a port, "process 4711 (lmosd)", or "" if it is unknown.
 func processName(port string) string {
 	if n, err := strconv.ParseUint(port, 10, 16); err == nil {
 		if pid, name := portHolder("/proc", uint16(n)); pid != 0 {
@@ -188,8 +188,8 @@ func removeStaleSocket(path string) error {
 	return nil
 }
 
-// limitListener limits the open connections of l; further ones wait in the accept queue. It also limits the time that a peer takes to receive a
-// part of a response.
+// limitListener limits the open connections of l; further connections wait in the accept queue. It also limits the time for a peer to receive
+// a part of a response.
 func limitListener(l net.Listener, conns int, write time.Duration) net.Listener {
 	return &limitedListener{Listener: l, write: write, slots: make(chan struct{}, conns), done: make(chan struct{})}
 }
