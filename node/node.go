@@ -317,7 +317,7 @@ func (n *Node) Known() iter.Seq[*td.Description] { return n.view.Known() }
 func (n *Node) DID() did.DID { return n.key.DID() }
 
 // Client returns a client of the node's own API in this process, with all rights.
-func (n *Node) Client() *api.Client { return n.gateway.Inside() }
+func (n *Node) Client() *api.Client { return n.gateway.InProcess() }
 
 // API returns the URL of the HTTP API, or "".
 func (n *Node) API() string { return n.gateway.URL() }

@@ -189,7 +189,7 @@ func (c *conversation) call(ctx context.Context, f callFlags, name string, words
 			return err
 		}
 	}
-	o.Asks = !f.async && o.Stream == nil && c.mayAsk(name)
+	o.Interactive = !f.async && o.Stream == nil && c.mayAsk(name)
 	var parts *printer.Parts
 	if f.stream {
 		parts = &printer.Parts{To: c.Out}
