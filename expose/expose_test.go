@@ -242,7 +242,7 @@ func TestInvalidTargets(t *testing.T) {
 		"no command":                       {Spec{Target: "exec: "}, interact.Usage, "requires a command"},
 		"a missing script":                 {Spec{Target: "exec:./weather.sh", Dir: t.TempDir()}, interact.ConfigInvalid, "does not exist"},
 		"a script without an execute bit":  {Spec{Target: "exec:" + script + " --fast"}, interact.ConfigInvalid, "is not executable"},
-		"a folder that is a file":          {Spec{Target: "exec:cat", Dir: file}, interact.ConfigInvalid, "is no directory"},
+		"a folder that is a file":          {Spec{Target: "exec:cat", Dir: file}, interact.ConfigInvalid, "expected a directory"},
 		"unknown bridge":                   {Spec{Target: "mcp:./server"}, interact.Usage, "mcp: is not supported"},
 		"approval of a command":            {Spec{Target: "exec:cat", Approve: true}, interact.Usage, "--approve is for mcp"},
 		"missing file":                     {Spec{Target: "nothing.td.json"}, interact.Usage, "cannot be read"},
