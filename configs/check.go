@@ -137,20 +137,20 @@ func (c *Config) checkHTTP(ps *problems) {
 
 // checkListeners checks the listeners of other protocols. CoAP callers are never authenticated, and MQTT callers only with a token.
 func (c *Config) checkListeners(ps *problems) {
-	for _, door := range []struct {
+	for _, listener := range []struct {
 		key, listen, example string
 		open                 bool
 	}{{"mqtt.listen", c.MQTT.Listen, "127.0.0.1:1883", c.HTTP.Auth == "none"}, {"coap.listen", c.CoAP.Listen, "127.0.0.1:5683", true}} {
-		if door.listen == "" {
+		if listener.listen == "" {
 			continue
 		}
-		addr, err := netip.ParseAddrPort(door.listen)
+		addr, err := netip.ParseAddrPort(listener.listen)
 		switch {
 		case err != nil:
-			c.bad(ps, door.key, "for example "+door.example, "expected an address and port, got %q", door.listen)
-		case door.open && !addr.Addr().IsLoopback():
-			ps.add(interact.WildcardBind, c.places[door.key], door.key, door.key+": "+door.example, "with %s, every host that can reach %s could call agents as this node",
-				door.key, door.listen)
+			c.bad(ps, listener.key, "for example "+listener.example, "expected an address and port, got %q", listener.listen)
+		case listener.open && !addr.Addr().IsLoopback():
+			ps.add(interact.WildcardBind, c.places[listener.key], listener.key, listener.key+": "+listener.example, "with %s, every host that can reach %s could call agents as this node",
+				listener.key, listener.listen)
 		}
 	}
 }

@@ -28,6 +28,16 @@ var retired = map[string]string{
 	"era": "revision", "rehost": "rewrite forms", "fork": "equivocation", "forks": "equivocation", "nearby": "local discovery", "moment": "timestamp",
 }
 
+// identifiers returns those of the expressions that are identifiers.
+func identifiers(of ...ast.Expr) (ids []*ast.Ident) {
+	for _, e := range of {
+		if id, ok := e.(*ast.Ident); ok {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
 // retiredWords returns the identifiers of a file that contain a retired word.
 func retiredWords(f *ast.File) (found []string) {
 	seen := map[string]bool{}
@@ -44,11 +54,11 @@ func retiredWords(f *ast.File) (found []string) {
 			names = n.Names
 		case *ast.AssignStmt:
 			if n.Tok == token.DEFINE {
-				for _, l := range n.Lhs {
-					if id, ok := l.(*ast.Ident); ok {
-						names = append(names, id)
-					}
-				}
+				names = identifiers(n.Lhs...)
+			}
+		case *ast.RangeStmt:
+			if n.Tok == token.DEFINE {
+				names = identifiers(n.Key, n.Value)
 			}
 		}
 		for _, id := range names {
