@@ -36,7 +36,7 @@ import (
 const (
 	maxPause         = time.Minute            // the longest pause
 	firstPause       = 2 * time.Second        // after the first sessions; doubles, because the first peers may be new, too
-	peerPollInterval = 200 * time.Millisecond // between checks for a first peer
+	peerPollInterval = 200 * time.Millisecond // between checks for the first peer
 	sessionTime      = time.Minute            // limit of a session
 	stallTime        = 10 * time.Second       // without a frame
 	maxPeers         = 2                      // between two pauses
@@ -88,12 +88,12 @@ type Reconciler struct {
 	clocks clocks
 }
 
-// Stats counts since [New].
+// Stats are counters since [New].
 type Stats struct {
-	Sessions   uint64 // that this node began
-	Failed     uint64 // of these, those that failed
-	Served     uint64 // that others began
-	Refused    uint64 // rejected requests of others
+	Sessions   uint64 // sessions that this node began
+	Failed     uint64 // of these, the failed ones
+	Served     uint64 // sessions that other nodes began
+	Refused    uint64 // rejected requests of other nodes
 	Violations uint64 // sessions in which a peer violated the protocol
 	Received   uint64 // records
 	Sent       uint64 // records
@@ -143,7 +143,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 }
 
-// syncNeighbors syncs with a few random neighbors, and returns their number.
+// syncNeighbors syncs with a few random neighbors, and returns the number of successful syncs.
 func (r *Reconciler) syncNeighbors(ctx context.Context) (done int) {
 	all := r.neighbors()
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -169,7 +169,7 @@ func (r *Reconciler) syncAll(ctx context.Context, p peer.ID) error {
 	return nil
 }
 
-// neighbors returns the connected peers that speak the protocol and are not avoided. Relayed connections are too slow.
+// neighbors returns the connected peers that support the protocol and are not avoided. Relayed connections are too slow.
 func (r *Reconciler) neighbors() []peer.ID {
 	var ps []peer.ID
 	now := time.Now()
@@ -185,8 +185,8 @@ func (r *Reconciler) neighbors() []peer.ID {
 }
 
 // Sync runs one session with a connected peer. Afterwards each end has the newest version of all records of both, unless Report.More is
-// set. A session takes one minute at most, and ends after ten seconds without a frame. The report is also valid with an error.
-// [Reconciler.Run] avoids a peer that failed for some seconds, and one that violated the protocol for ten minutes.
+// set. A session takes at most 1 minute, and ends after 10 s without a frame. The report is also valid with an error. After a failed
+// session [Reconciler.Run] avoids the peer for 5 s, and after a violation of the protocol for 10 minutes.
 func (r *Reconciler) Sync(ctx context.Context, p peer.ID) (Report, error) {
 	start := time.Now()
 	r.counts.sessions.Add(1)
@@ -212,7 +212,7 @@ func (r *Reconciler) Sync(ctx context.Context, p peer.ID) (Report, error) {
 func (r *Reconciler) sync(ctx context.Context, p peer.ID) (Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, sessionTime)
 	defer cancel()
-	// The context limits the negotiation only; the session has its own deadline.
+	// The context limits the negotiation; the AfterFunc below ends the session.
 	st, err := r.host.NewStream(network.WithNoDial(ctx, "lmos sync"), p, r.proto)
 	if err != nil {
 		return Report{}, err
