@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// A Document is a DID document: its raw JSON and a typed view of what lmosd uses (DID Core §5).
+// A Document is a DID document: its raw JSON, and a typed view of the members that lmosd uses (DID Core §5).
 type Document struct {
 	Raw                json.RawMessage // as received or computed
 	ID                 DID

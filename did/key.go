@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 
 	"filippo.io/edwards25519"
 	"github.com/mr-tron/base58"
+
+	"github.com/lmosd/lmosd/internal/boundedmap"
 )
 
 const keyPrefix = "did:key:"
@@ -40,7 +41,7 @@ func (d DID) Key() (ed25519.PublicKey, error) {
 // isEd25519 reports whether s looks like the did:key of an Ed25519 key: ed 01 and 32 bytes always begin with z6Mk.
 func isEd25519(s string) bool { return strings.HasPrefix(s, keyPrefix+"z6Mk") }
 
-// keyOf reads a text that begins with did:key:, in the canonical spelling.
+// keyOf returns the key of a text that begins with did:key:. It accepts only the canonical spelling.
 func keyOf(s string) (ed25519.PublicKey, error) {
 	body := s[len(keyPrefix):]
 	if err := checkKeyBody(body); err != nil {
@@ -89,13 +90,13 @@ func CheckKey(pub ed25519.PublicKey) error {
 		return fmt.Errorf("%w: expected an Ed25519 key of 32 bytes, got %d", ErrInvalid, len(pub))
 	}
 	key := [32]byte(pub)
-	if checkedKeys.has(key) {
+	if _, ok := validKeys.Get(key); ok {
 		return nil
 	}
 	if err := checkPoint(pub); err != nil {
 		return err
 	}
-	checkedKeys.add(key)
+	validKeys.Put(key, struct{}{})
 	return nil
 }
 
@@ -113,43 +114,8 @@ func checkPoint(pub []byte) error {
 	return nil
 }
 
-// checkedKeys caches the results of checkPoint.
-var checkedKeys keyCache
-
-// keyCache has two generations of at most generationSize keys. When the recent one is full it becomes the older one. A hit in the older one
-// is added to the recent one, so that keys in use stay.
-type keyCache struct {
-	mu            sync.Mutex
-	recent, older map[[32]byte]struct{} // owned by mu
-}
-
-const generationSize = 4096
-
-func (v *keyCache) has(key [32]byte) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if _, ok := v.recent[key]; ok {
-		return true
-	}
-	_, ok := v.older[key]
-	if ok {
-		v.addLocked(key)
-	}
-	return ok
-}
-
-func (v *keyCache) add(key [32]byte) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.addLocked(key)
-}
-
-func (v *keyCache) addLocked(key [32]byte) {
-	if v.recent == nil || len(v.recent) >= generationSize {
-		v.recent, v.older = make(map[[32]byte]struct{}), v.recent
-	}
-	v.recent[key] = struct{}{}
-}
+// validKeys are keys that passed checkPoint.
+var validKeys = boundedmap.Recent[[32]byte, struct{}]{Size: 4096}
 
 // Agreement returns the X25519 public key derived from an Ed25519 key (RFC 7748 §4.1): the keyAgreement key of its
 // did:key document. The error wraps [ErrInvalid].
@@ -164,14 +130,8 @@ func Agreement(pub ed25519.PublicKey) ([]byte, error) {
 	return p.BytesMontgomery(), nil
 }
 
-// agreementMultibase returns "z6LS…" for a key that was checked.
-func agreementMultibase(pub ed25519.PublicKey) string {
-	x, err := Agreement(pub)
-	if err != nil {
-		return ""
-	}
-	return EncodeBase58(append([]byte{0xec, 0x01}, x...))
-}
+// agreementMultibase returns the multikey "z6LS…" of an X25519 key.
+func agreementMultibase(x []byte) string { return EncodeBase58(append([]byte{0xec, 0x01}, x...)) }
 
 // EncodeBase58 returns the multibase form of b in base58btc: 'z' and the digits.
 func EncodeBase58(b []byte) string { return "z" + base58.Encode(b) }

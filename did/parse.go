@@ -135,8 +135,10 @@ func (u URL) checkKeyURL(s string) error {
 	if u.Fragment == "" || u.Fragment == body {
 		return nil
 	}
-	if pub, err := u.DID.Key(); err == nil && u.Fragment == agreementMultibase(pub) {
-		return nil
+	if pub, err := u.DID.Key(); err == nil {
+		if x, err := Agreement(pub); err == nil && u.Fragment == agreementMultibase(x) {
+			return nil
+		}
 	}
 	return invalid(s, "the fragment is not a key of this did:key")
 }
@@ -151,9 +153,9 @@ func checkSyntax(s string) error {
 	case len(s) > MaxLength:
 		return fmt.Errorf("%d bytes, the limit is %d", len(s), MaxLength)
 	case !found || method == "" || strings.Trim(method, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
-		return fmt.Errorf("a DID is did:METHOD:ID with a method of lower-case letters and digits")
+		return errors.New("a DID is did:METHOD:ID with a method of lower-case letters and digits")
 	case id == "" || strings.HasSuffix(id, ":"):
-		return fmt.Errorf("the part after the method is empty or ends in a colon")
+		return errors.New("the part after the method is empty or ends in a colon")
 	}
 	return checkIDChars(id)
 }
@@ -194,9 +196,9 @@ func isHex(c byte) bool {
 }
 
 // invalid returns an error that wraps [ErrInvalid] and quotes s, cut to a length that fits a line.
-func invalid(s, why string) error {
+func invalid(s, reason string) error {
 	if len(s) > 80 {
 		s = s[:80] + "…"
 	}
-	return fmt.Errorf("%w %q: %s", ErrInvalid, s, why)
+	return fmt.Errorf("%w %q: %s", ErrInvalid, s, reason)
 }

@@ -14,13 +14,13 @@ type Via string
 const (
 	// Process is code of the node's own process: an embedder, or the node itself.
 	Process Via = "process"
-	// Socket is the node's unix socket, which its file mode protects.
+	// Socket is the node's Unix socket, which its file mode protects.
 	Socket Via = "socket"
 	// Loopback is a TCP or UDP port that only this machine reaches. The user is not authenticated.
 	Loopback Via = "loopback"
 	// Token is an access token of the node, on any listener.
 	Token Via = "token"
-	// Peer is another node, whose key the connection proved.
+	// Peer is another node, whose key the connection has proved.
 	Peer Via = "peer"
 	// Unproven is a request without a token that may come from another machine: not over loopback, or through a proxy on this
 	// machine.
@@ -97,7 +97,7 @@ func NodePrincipal(node DID, name string) *Principal {
 	return &Principal{DID: node, Node: node, Name: name, Via: Peer}
 }
 
-// ID is the key of the state of a caller: limits, tasks, registrations, subscriptions, opaque tokens. It is "did:key:z6Mk…" for a node,
+// ID returns the key of the state of a caller: limits, tasks, registrations, subscriptions, opaque tokens. It is "did:key:z6Mk…" for a node,
 // "did:key:z6Mk…#name" for a consumer behind one, "local" and "local#name" for consumers of this node, and "unproven" for
 // unauthenticated callers. It is empty for nil, for which no state may be stored.
 func (p *Principal) ID() string {
@@ -111,7 +111,7 @@ func (p *Principal) ID() string {
 	return id
 }
 
-// Base is [Principal.ID] without the name, so that a node cannot exceed its limits with invented names. It does not allocate.
+// Base returns the [Principal.ID] without the name, so that a node cannot exceed its limits with invented names. It does not allocate.
 func (p *Principal) Base() string {
 	switch {
 	case p == nil:

@@ -5,10 +5,10 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/boundedmap"
 )
 
 // Errors of records. The gossip validators ignore records about which honest nodes may disagree, and reject the others.
@@ -30,17 +30,15 @@ const maxCached = 16 << 10
 // A Verifier verifies records and descriptions and caches the results. It is safe for concurrent use.
 type Verifier struct {
 	keys did.Resolver
-	// recent and older have the SHA-256 of all bytes of the encoded records whose signature and inline TD are valid. The result depends on
-	// nothing else, because the owner's key is in the record. Times are checked at each call. Invalid records are not cached, so that
-	// they cannot evict valid ones.
-	mu            sync.Mutex
-	recent, older map[[32]byte]bool // owned by mu
+	// valid has the SHA-256 of all bytes of the encoded records whose signature and inline TD are valid. The result depends on no other
+	// data, because the owner's key is in the record. Times are checked at each call. Invalid records are not cached, so that they cannot
+	// evict valid ones.
+	valid boundedmap.Recent[[32]byte, struct{}]
 }
 
-// NewVerifier returns a verifier that resolves the keys of proofs with r. Records need no resolver: their owners are
-// did:keys.
+// NewVerifier returns a verifier that resolves the keys of proofs with r. Records need no resolver, because their owners are did:keys.
 func NewVerifier(r did.Resolver) *Verifier {
-	return &Verifier{keys: r, recent: map[[32]byte]bool{}}
+	return &Verifier{keys: r, valid: boundedmap.Recent[[32]byte, struct{}]{Size: maxCached / 2}}
 }
 
 // Record decodes and verifies an encoded record at the time now: size, strict deterministic CBOR, bounds, signature, the TD inside if there
@@ -67,26 +65,16 @@ func (v *Verifier) record(raw []byte, now time.Time) (*Record, []byte, error) {
 	return r, td, nil
 }
 
-// cached calls check unless it succeeded before for raw.
+// cached calls check, unless check has succeeded for raw before.
 func (v *Verifier) cached(raw []byte, check func() ([]byte, error)) (td []byte, err error) {
 	key := sha256.Sum256(raw)
-	v.mu.Lock()
-	recent, older := v.recent[key], v.older[key]
-	v.mu.Unlock()
-	if recent {
+	if _, ok := v.valid.Get(key); ok {
 		return nil, nil
 	}
-	if !older {
-		if td, err = check(); err != nil {
-			return td, err
-		}
+	if td, err = check(); err != nil {
+		return td, err
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if len(v.recent) >= maxCached/2 {
-		v.recent, v.older = map[[32]byte]bool{}, v.recent
-	}
-	v.recent[key] = true
+	v.valid.Put(key, struct{}{})
 	return td, nil
 }
 

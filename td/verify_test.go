@@ -233,8 +233,8 @@ func TestVerifierCachesResults(t *testing.T) {
 			t.Fatalf("got %v", err)
 		}
 	}
-	if n := len(v.recent); n != 1 {
-		t.Errorf("%d verdicts, want that on the good one", n)
+	if n := v.valid.Len(); n != 1 {
+		t.Errorf("%d records are cached, want only the valid one", n)
 	}
 	// The cache key covers all bytes: a valid record with an invalid inline TD is another record.
 	spoiled := forge(t, k, func(w *wireRecord) { w.Inline = []byte("x") })
@@ -248,7 +248,8 @@ func TestVerifierCacheIsBounded(t *testing.T) {
 	v := NewVerifier(did.Keys())
 	checks := 0
 	check := func(i int) {
-		if _, err := v.cached(strconv.AppendInt(nil, int64(i), 10), func() ([]byte, error) { checks++; return nil, nil }); err != nil {
+		key := strconv.AppendInt(nil, int64(i), 10)
+		if _, err := v.cached(key, func() ([]byte, error) { checks++; return nil, nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -256,8 +257,9 @@ func TestVerifierCacheIsBounded(t *testing.T) {
 		check(i)
 		check(0)
 	}
-	if n := len(v.recent) + len(v.older); n > maxCached || checks != 2*maxCached {
-		t.Errorf("%d records are cached after %d checks; want at most %d after %d, because the first stays in use", n, checks, maxCached, 2*maxCached)
+	if n := v.valid.Len(); n > maxCached || checks != 2*maxCached {
+		t.Errorf("%d records are cached after %d checks; want at most %d after %d, because the first stays in use", n, checks,
+			maxCached, 2*maxCached)
 	}
 }
 

@@ -92,7 +92,7 @@ func translate(doc *legacy.Doc, top map[string]any, id did.DID) (*did.Document, 
 // A translator converts verification methods of the module to members of a document. err has all failures.
 type translator struct {
 	controllers map[string]string
-	known       map[string]*legacy.VerificationMethod // by id: those written in full
+	known       map[string]*legacy.VerificationMethod // by id: methods that are in the result in full
 	err         error
 }
 

@@ -87,7 +87,7 @@ func configure(signer did.DID, o Options) (map[string]any, error) {
 	}
 	if !o.Expires.IsZero() {
 		if !o.Expires.After(o.Created) {
-			return nil, errors.New("sign: the proof would expire before it is created")
+			return nil, errors.New("sign: the proof expires before it is created")
 		}
 		config["expires"] = stamp(o.Expires)
 	}
@@ -108,7 +108,7 @@ func hashData(config, doc map[string]any) ([]byte, error) {
 	return append(first[:], second[:]...), nil
 }
 
-// without returns a shallow copy of m that lacks names.
+// without returns a shallow copy of m without the names.
 func without(m map[string]any, names ...string) map[string]any {
 	m = maps.Clone(m)
 	for _, name := range names {
