@@ -134,7 +134,7 @@ func (t *Thing) makeTerms() []string {
 }
 
 func isGeneric(typ string) bool {
-	switch typeKey(typ) {
+	switch TypeKey(typ) {
 	case "agent", "tool", "thing":
 		return true
 	}

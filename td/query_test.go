@@ -1,6 +1,7 @@
 package td
 
 import (
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -152,5 +153,23 @@ func TestNilCoverageCounter(t *testing.T) {
 	tally.NoteIssued(epoch)
 	if got := tally.Coverage(); got != (Coverage{}) {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// A relative href has no scheme, even if its path has a colon.
+func TestProtocolsOfRelativeForms(t *testing.T) {
+	t.Parallel()
+	thing := &Thing{Forms: []Form{{Href: "/things/a:b"}, {Href: "HTTPS://x/a"}, {Href: "a/b:c"}}}
+	if got := slices.Collect(thing.Protocols()); !slices.Equal(got, []string{"https"}) {
+		t.Errorf("got %q, want https only", got)
+	}
+}
+
+// The text of an exclusion has all its fields, also if it has several words.
+func TestQueryStringHasAllExclusions(t *testing.T) {
+	t.Parallel()
+	q := Query{Text: "rain", Not: []Query{{Text: "heavy snow", Type: "tool"}, {Text: "hail", Action: "ask"}}}
+	if got, want := q.String(), `rain NOT "heavy snow" NOT type:tool NOT action:ask NOT hail`; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }

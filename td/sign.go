@@ -21,7 +21,7 @@ type Lease struct {
 	// Seq is higher than that of all earlier records of the Thing. The publisher stores it before it publishes.
 	Seq      uint64
 	Now      time.Time     // truncated to seconds
-	Lifetime time.Duration // whole seconds; at most 24 h, 30 days of a tombstone or a moved thing
+	Lifetime time.Duration // whole seconds; at most 24 h, and 30 days of a tombstone or a move
 	Hosts    []Host        // at most MaxHosts; ignored for tombstones and moves
 }
 
@@ -185,18 +185,13 @@ func (r *Record) SuccessorRef() Ref {
 	return Ref{Name: id, Owner: string(r.Successor)}
 }
 
-// WithoutTD returns the record of s without its inline TD, the form of refreshes. The signature covers both forms.
+// WithoutTD returns the record of s without its inline TD, the form of refreshes. The signature is valid for both forms.
 func (s *Signed) WithoutTD() (*Signed, error) {
-	_, w, err := decodeRecord(s.Record)
+	r, _, err := decodeRecord(s.Record)
 	if err != nil {
 		return nil, err
 	}
-	w.Inline = nil
-	raw, err := cbor.Marshal(w)
-	if err != nil {
-		return nil, err
-	}
-	return &Signed{Record: raw, TD: s.TD}, nil
+	return &Signed{Record: r.WithoutTD(), TD: s.TD}, nil
 }
 
 // WithInlineTD returns the record of s with its TD inside, if there is one and it fits.
