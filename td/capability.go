@@ -102,8 +102,8 @@ func hasLevels(id, prefix string) bool {
 }
 
 // Terms returns the terms that a capability query matches: the ids of lmos:capabilities, the names of actions and the types; normalized,
-// sorted, unique, at most [MaxCaps], types being dropped first. Types that every agent or tool has are omitted, because all Things would
-// share one key of the DHT; [Query.Type] matches them.
+// sorted, unique, at most [MaxCaps]. Beyond the limit, types are dropped first, then actions. Types that every agent or tool has are
+// omitted, because all Things would share one key of the DHT; [Query.Type] matches them.
 func (t *Thing) Terms() []string {
 	if t.terms != nil {
 		return t.terms
