@@ -51,7 +51,7 @@ func TestRange(t *testing.T) {
 	}
 	for _, bad := range []string{"", "latest", ">=", "[1.0", "[1.0,2.0", "[1.0;2.0]", "1.0.0.0.0", strings.Repeat("1 || ", 100) + "1"} {
 		if r, err := ParseRange(bad); err == nil || r.Has("1.0.0") {
-			t.Errorf("%q is taken for a range", bad)
+			t.Errorf("%q was parsed as a range", bad)
 		}
 	}
 }
@@ -79,7 +79,7 @@ func FuzzRange(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, version string) {
 		r, err := ParseRange(text)
 		if in := r.Has(version); err != nil && in {
-			t.Fatal("an error that has versions")
+			t.Fatal("an invalid range has versions")
 		}
 	})
 }
