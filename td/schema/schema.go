@@ -1,8 +1,8 @@
 // Package schema checks JSON values against data schemas (TD 1.1 §5.3.2), and Thing Descriptions against the JSON Schema of TD 1.1.
 //
-// A data schema may come from an untrusted author. It is interpreted as it is, without compilation: it costs nothing before the
-// first check, no reference leads out of it, and each check has a bound. Schemas and values are decoded JSON: nil, bool, float64,
-// string, []any and map[string]any.
+// A data schema may come from an untrusted author. It is interpreted without compilation: it takes no time before the first check, no
+// reference leads out of it, and the time of each check is bounded. Schemas and values are decoded JSON: nil, bool, float64, string, []any
+// and map[string]any.
 package schema
 
 import (
@@ -97,7 +97,7 @@ func (s *Schema) Property(name string) *Schema {
 	return s.part(object(s.Keyword("properties"))[name])
 }
 
-// Items returns the schema of the elements, or nil without "items", or if "items" has one schema for each element.
+// Items returns the schema of the elements, or nil if "items" is missing or has one schema for each element.
 func (s *Schema) Items() *Schema { return s.part(s.Keyword("items")) }
 
 func (s *Schema) part(v any) *Schema {
@@ -143,7 +143,7 @@ func (s *Schema) Elements() *Schema {
 	return nil
 }
 
-// FromText returns the JSON value that a text in a URI stands for: a string if that fits s, else the number or boolean that it spells.
+// FromText returns the JSON value of a text in a URI: a string if that fits s, else the number or boolean with this spelling if that fits.
 func (s *Schema) FromText(text string) []byte {
 	if len(s.Check(text)) > 0 {
 		raw := []byte(text)
