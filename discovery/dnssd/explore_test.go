@@ -364,7 +364,7 @@ func TestLocal(t *testing.T) {
 		{"192.168.1.9", "169.254.169.254", "a cloud"}, {"192.168.1.9", "224.0.0.251", "not a host address"}, {"192.168.1.9", "0.0.0.0", "not a host address"},
 		{"192.168.1.9", "::ffff:192.168.1.9", "not a host address"}, {"192.168.1.9", "ff02::fb%lan0", "not a host address"},
 	} {
-		if got := local(links, netip.MustParseAddr(c.from), netip.MustParseAddr(c.addr)); !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
+		if got := checkLocal(links, netip.MustParseAddr(c.from), netip.MustParseAddr(c.addr)); !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%s, by %s: got %q, want %q", c.addr, c.from, got, c.want)
 		}
 	}
