@@ -1,8 +1,8 @@
-// Package explore follows WoT Discovery introductions and serves what it finds as discovered Things.
+// Package explore follows WoT Discovery introductions and serves the discovered Things.
 //
 // It explores introductions by DNS-SD (package dnssd) and configured DID documents and URLs (configured.go), at once and every 10 minutes.
-// This node signs the TDs of discovered Things with a key that ends with the process; their owners have not signed them. They are separate
-// from the directory, so they are not stored, announced, reconciled or sent to peers.
+// This node signs the TDs of discovered Things with a key that exists only in this process; their owners have not signed them. Discovered
+// Things are separate from the directory, so that they are not stored, announced, reconciled or sent to peers.
 //
 // Sources: WoT Discovery §6 (introductions) and §7.1 (exploration).
 package explore
@@ -108,7 +108,7 @@ func (d *Discoveries) idOf(f dnssd.Found) (string, error) {
 	var doc struct {
 		Title string `json:"title"`
 	}
-	_ = json.Unmarshal(f.Raw, &doc) // without a title the URL distinguishes them
+	_ = json.Unmarshal(f.Raw, &doc) // without a title, the URL and the id distinguish Things
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", f.From, f.ID, doc.Title))
 	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80 // RFC 9562 §5.8
 	return fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16]), nil
