@@ -70,8 +70,8 @@ func (d *Document) Method(id string) *VerificationMethod {
 	return nil
 }
 
-// Allows reports whether d lists the method with the absolute id under the relationship, for example
-// [PurposeAssertion]. An unknown relationship allows nothing.
+// Allows reports whether d lists the method with the absolute id under the relationship, for example [PurposeAssertion]. It returns false for
+// an unknown relationship.
 func (d *Document) Allows(relationship, id string) bool {
 	ids := d.relationship(relationship)
 	return ids != nil && slices.Contains(*ids, id)

@@ -82,8 +82,8 @@ func checkKeyBody(body string) error {
 	return nil
 }
 
-// CheckKey rejects public keys whose signatures prove nothing: those that are not points of the curve, those in a second encoding, and
-// those of small order, for which signatures can be forged. crypto/ed25519 and libp2p accept them. About 8,192 valid keys are cached. It is
+// CheckKey rejects weak public keys: those that are not points of the curve, those in a second encoding, and those of small order, for which
+// signatures can be forged. crypto/ed25519 and libp2p accept them. About 8,192 valid keys are cached. It is
 // safe for concurrent use. The error wraps [ErrInvalid].
 func CheckKey(pub ed25519.PublicKey) error {
 	if len(pub) != ed25519.PublicKeySize {

@@ -63,8 +63,8 @@ func splitMultikey(b []byte) (material, error) {
 	return m, m.check()
 }
 
-// check rejects Ed25519 keys whose signatures prove nothing, X25519 keys with which every agreement gives zero, and points that are not on
-// their curve. secp256k1, BLS and RSA are not checked, because they are not used here.
+// check rejects weak Ed25519 keys ([CheckKey]), X25519 keys with which every agreement results in zero, and points that are not on their
+// curve. secp256k1, BLS and RSA are not checked, because they are not used here.
 func (m material) check() error {
 	switch m.keyType {
 	case Ed25519:
@@ -81,7 +81,7 @@ func (m material) check() error {
 
 var curves = map[string]elliptic.Curve{P256: elliptic.P256(), P384: elliptic.P384(), P521: elliptic.P521()}
 
-// anyX25519 is a fixed private key, used only to test whether the agreement with a public key gives zero.
+// anyX25519 is a fixed private key, used only to test whether the agreement with a public key results in zero.
 var anyX25519 = func() *ecdh.PrivateKey {
 	k, err := ecdh.X25519().NewPrivateKey(make([]byte, 32)) // clamped: 2^254
 	if err != nil {

@@ -84,9 +84,9 @@ type URL struct {
 	Fragment string // without the hash sign
 }
 
-// ParseURL reads an absolute DID URL, such as the id of a verification method. In the URL of an Ed25519 did:key there
-// is no path and no query, and the fragment, if there is one, names one of the two keys of its document: the key
-// itself, or the X25519 key derived from it. The error wraps [ErrInvalid].
+// ParseURL reads an absolute DID URL, such as the id of a verification method. The URL of an Ed25519 did:key has neither path nor query, and
+// its fragment, if it has one, names one of the two keys of its document: the key itself, or the X25519 key derived from it. The error wraps
+// [ErrInvalid].
 func ParseURL(s string) (URL, error) {
 	if len(s) > 2*MaxLength {
 		return URL{}, invalid(s, "too long for a DID URL")
@@ -123,7 +123,7 @@ func (u URL) String() string {
 	return s
 }
 
-// checkKeyURL applies the rules of did:key: its document has two keys and nothing else.
+// checkKeyURL applies the rules of did:key, whose document has only two keys.
 func (u URL) checkKeyURL(s string) error {
 	body := u.DID.Multibase()
 	if !isEd25519(string(u.DID)) {

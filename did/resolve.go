@@ -59,8 +59,8 @@ func keyDocument(id, key, agree string) json.RawMessage {
 		`,"keyAgreement":[` + method(agree) + `]}`)
 }
 
-// Resolvers returns a resolver that uses the one of the DID's method. A method that is not in the map gives an error that wraps
-// [ErrMethod]. The map must not change afterwards.
+// Resolvers returns a resolver that uses the resolver of the DID's method. The error for a method that is not in the map wraps [ErrMethod].
+// The map must not change afterwards.
 func Resolvers(byMethod map[string]Resolver) Resolver { return dispatch(byMethod) }
 
 type dispatch map[string]Resolver

@@ -23,7 +23,7 @@ type Coverage struct {
 func (c Coverage) Complete() bool { return c.Asked == c.Answered && !c.Truncated }
 
 // A CoverageCounter collects a [Coverage] while a query runs. It is safe for concurrent use. The zero value is ready, and a nil
-// CoverageCounter counts nothing.
+// CoverageCounter ignores all calls.
 type CoverageCounter struct {
 	mu       sync.Mutex
 	coverage Coverage // owned by mu

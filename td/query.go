@@ -37,7 +37,7 @@ type Query struct {
 	// Except has the Things of earlier pages, by [Key]. The answer omits them. Other nodes do not receive Except, and it is ignored in Or
 	// and Not.
 	Except map[[32]byte]bool
-	// Counter counts the queried and answering peers; nil counts nothing.
+	// Counter counts the queried and answering peers; nil counts none.
 	Counter *CoverageCounter
 }
 
@@ -77,7 +77,7 @@ func (q *Query) Branches() iter.Seq[*Query] {
 }
 
 // Match reports whether d matches q. A description without a Thing, such as that of a tombstone, never matches. A capability without a
-// normal form and an invalid range of versions match nothing.
+// normal form and an invalid range of versions match no Thing.
 func (q *Query) Match(d *Description) bool { return q.match(d, true) }
 
 // MatchFields is [Query.Match] without Text, for callers that have matched the text.

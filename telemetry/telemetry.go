@@ -72,7 +72,7 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// A Tracer records spans and sends them. It is safe for concurrent use. A nil *Tracer records nothing.
+// A Tracer records spans and sends them. It is safe for concurrent use. A nil *Tracer records no spans.
 type Tracer struct {
 	sample float64
 	spans  trace.Tracer

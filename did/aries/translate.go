@@ -96,8 +96,8 @@ type translator struct {
 	err         error
 }
 
-// relationship returns references, and methods in full where they are embedded and not listed elsewhere: documents
-// of the module contain one method in both ways.
+// relationship returns references, and in full the embedded methods that are not yet in the result: documents of the module may have a method
+// both in verificationMethod and embedded.
 func (t *translator) relationship(vs []legacy.Verification) []any {
 	out := []any{}
 	for i := range vs {

@@ -21,8 +21,8 @@ type Key struct {
 
 var _ did.Signer = (*Key)(nil)
 
-// FromSeed returns the key of a seed (RFC 8032 §5.1.5). It is for testnets, whose keys are reproducible; a key
-// from a known seed protects nothing.
+// FromSeed returns the key of a seed (RFC 8032 §5.1.5). It is for testnets, whose keys are reproducible. A key from a known seed is not
+// secret.
 func FromSeed(seed [32]byte) (*Key, error) { return fromPrivate(ed25519.NewKeyFromSeed(seed[:])) }
 
 // New returns a new key, which is not stored.

@@ -19,7 +19,7 @@ const (
 	wellKnown     = "/.well-known/wot" // WoT Discovery §6.2
 )
 
-// Options configure a [Service]. The zero value announces nothing.
+// Options configure a [Service]. The zero value is valid.
 type Options struct {
 	// Name is the instance name, at most 63 bytes of UTF-8. Longer names are truncated, and a name in use on the network gets a number:
 	// "lab (2)". Empty means "lmosd".
@@ -204,7 +204,7 @@ func (s *Service) Introductions() []Introduction {
 	return slices.Collect(maps.Values(s.known))
 }
 
-// Watch yields the current introductions and then each change, until ctx or the service ends. A slow reader gets only the newest state of
+// Watch yields the current introductions and then each change, until ctx or the service ends. A slow reader receives only the newest state of
 // each introduction. The node's own introduction is not included.
 func (s *Service) Watch(ctx context.Context) iter.Seq[Change] {
 	return func(yield func(Change) bool) {

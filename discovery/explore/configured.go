@@ -75,7 +75,7 @@ func (d *Discoveries) watchConfigured(ctx context.Context, where string, changes
 	}
 }
 
-// differences updates known to found, and returns the changes. If failed is not nil, it removes nothing.
+// differences updates known to found, and returns the changes. If failed is not nil, it removes no introduction.
 func differences(known map[string]dnssd.Introduction, found []dnssd.Introduction, failed error) (all []dnssd.Change) {
 	for _, in := range found {
 		if old, ok := known[in.Name]; !ok || old.Type != in.Type || !slices.Equal(old.Addrs, in.Addrs) {

@@ -114,7 +114,7 @@ func (d *Discoveries) idOf(f dnssd.Found) (string, error) {
 	return fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16]), nil
 }
 
-// rewrite returns a TD in the form that this node signs: with the given id, a link to its source and the member of discovered Things,
+// rewrite returns a TD in the form that this node signs: with the id, a link to its source and the member of discovered Things,
 // without proof and registration. The default base is the source (RFC 3986 §5.1.3).
 func rewrite(f dnssd.Found, id string) ([]byte, error) {
 	members, err := jcs.Members(f.Raw)
@@ -124,13 +124,13 @@ func rewrite(f dnssd.Found, id string) ([]byte, error) {
 	link := map[string]any{"rel": "describedby", "href": f.From, "type": "application/td+json"}
 	links, base := []any{link}, f.From
 	for _, m := range members {
-		var given []any
+		var original []any
 		switch m.Name {
 		case "links":
-			if err := json.Unmarshal(m.Raw, &given); err != nil {
+			if err := json.Unmarshal(m.Raw, &original); err != nil {
 				return nil, fmt.Errorf("links: %w", err)
 			}
-			links = append(given, link)
+			links = append(original, link)
 		case "base":
 			base = ""
 		}

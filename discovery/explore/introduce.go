@@ -174,7 +174,7 @@ func (d *Discoveries) Run(ctx context.Context) error {
 			return ctx.Err()
 		case c := <-changes:
 			d.drop(c.Name, &work)
-			if !c.Gone && (c.Network == "" || c.Network != d.o.Network) { // Things of our mesh arrive through the mesh
+			if !c.Gone && (c.Network == "" || c.Network != d.o.Network) { // the mesh has the Things of its nodes
 				d.all[c.Name] = &introduction{Introduction: c.Introduction, configuredHost: c.configuredHost, due: time.Now(),
 					conn: d.connect(c)}
 			}

@@ -49,7 +49,8 @@ func TestMain(m *testing.M) {
 // lamp returns a TD of a host on the local network.
 func lamp(id string, more ...string) string {
 	return `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "id": "` + id + `", "title": "Lamp",
-		"securityDefinitions": {"n": {"scheme": "nosec"}}, "security": "n", "properties": {"on": {"type": "boolean", "forms": [{"href": "http://127.0.0.1:1/on"}]}}` + strings.Join(more, "") + `}`
+		"securityDefinitions": {"n": {"scheme": "nosec"}}, "security": "n",
+		"properties": {"on": {"type": "boolean", "forms": [{"href": "http://127.0.0.1:1/on"}]}}` + strings.Join(more, "") + `}`
 }
 
 func newDiscoveries(t testing.TB, o Options) *Discoveries {
@@ -358,7 +359,8 @@ func TestOverCoAP(t *testing.T) {
 	t.Parallel()
 	long := lamp("urn:dev:coap", `, "description": "`+strings.Repeat("x", 3000)+`"`)
 	elsewhere := `{"@type": "ThingLink", "title": "L", "links": [
-		{"rel": "describedby", "type": "application/td+json", "href": "coap://192.0.2.1/td"}, {"rel": "describedby", "href": "coap://localhost/td"}]}`
+		{"rel": "describedby", "type": "application/td+json", "href": "coap://192.0.2.1/td"},
+		{"rel": "describedby", "href": "coap://localhost/td"}]}`
 	for _, c := range []struct {
 		name, network, doc string
 		change             func(url string) string

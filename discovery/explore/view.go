@@ -19,7 +19,7 @@ type View struct {
 	*directory.Directory
 	Discoveries *Discoveries
 	Self        did.DID // the node
-	// Explain adds the cause to an error of Get or Locate, if the node knows it.
+	// Explain adds the cause to an error of Get or Locate, if it is known.
 	Explain func(error) error
 }
 

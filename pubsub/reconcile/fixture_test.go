@@ -77,9 +77,9 @@ type node struct {
 	host host.Host
 	set  *Set
 
-	mu      sync.Mutex
-	records map[[32]byte]*td.Signed // owned by mu
-	offered int                     // records that Offer received and n stored
+	mu       sync.Mutex
+	records  map[[32]byte]*td.Signed // owned by mu
+	ingested int                     // records that Ingest received and n stored
 }
 
 // store stores a valid and newer record, as the directory does.
@@ -106,11 +106,11 @@ func (n *node) get(key [32]byte) *td.Signed {
 	return n.records[key]
 }
 
-func (n *node) offer(s *td.Signed) {
+func (n *node) ingest(s *td.Signed) {
 	if n.store(s) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		n.offered++
+		n.ingested++
 	}
 }
 
@@ -148,7 +148,7 @@ func newNode() *node {
 }
 
 func (n *node) options() Options {
-	return Options{Network: "test", Set: n.set, Get: n.get, Offer: n.offer, Verifier: verifier, maxRequests: maxRequests,
+	return Options{Network: "test", Set: n.set, Get: n.get, Ingest: n.ingest, Verifier: verifier, maxRequests: maxRequests,
 		Room: func() int { return math.MaxInt }}
 }
 

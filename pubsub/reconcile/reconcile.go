@@ -54,9 +54,9 @@ type Options struct {
 	// Get returns the newest record under a key, with its TD if it has one, or nil. The result is not changed. Get must not block.
 	// Required.
 	Get func(key [32]byte) *td.Signed
-	// Offer receives each record, perhaps with its TD, and verifies it in full. The session and the peer wait until it returns, so that no
+	// Ingest receives each record, perhaps with its TD, and verifies it in full. The session and the peer wait until it returns, so that no
 	// record is lost. Sessions call it concurrently. Required.
-	Offer func(*td.Signed)
+	Ingest func(*td.Signed)
 	// Room returns how many Things that are not in Set would be accepted. A full node requests only newer records of known
 	// Things; otherwise it would receive the same records repeatedly. Nil means no limit.
 	Room func() int
@@ -117,8 +117,8 @@ func New(h host.Host, o Options) (*Reconciler, error) {
 	}
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.maxRequests = cmp.Or(o.maxRequests, maxRequests)
-	if o.Network == "" || o.Set == nil || o.Get == nil || o.Offer == nil {
-		return nil, errors.New("reconcile: Network, Set, Get and Offer are required")
+	if o.Network == "" || o.Set == nil || o.Get == nil || o.Ingest == nil {
+		return nil, errors.New("reconcile: Network, Set, Get and Ingest are required")
 	}
 	r := &Reconciler{o: o, host: h, proto: Protocol(o.Network), log: o.Log}
 	r.server = r.newServer()
@@ -285,7 +285,7 @@ func (r *Reconciler) outgoing(key [32]byte, withTD bool) recordMessage {
 	return recordMessage{Record: s.Record}
 }
 
-// accept verifies a requested record and passes it to Options.Offer. An error means that the peer violated the protocol.
+// accept verifies a requested record and passes it to Options.Ingest. An error means that the peer violated the protocol.
 func (r *Reconciler) accept(requested item, s *td.Signed) (accepted bool, err error) {
 	now := time.Now()
 	rec, err := r.o.Verifier.Record(s.Record, now)
@@ -303,7 +303,7 @@ func (r *Reconciler) accept(requested item, s *td.Signed) (accepted bool, err er
 	if r.o.Admits != nil && r.o.Admits(rec.Owner) != nil {
 		return false, nil
 	}
-	r.o.Offer(s)
+	r.o.Ingest(s)
 	return true, nil
 }
 

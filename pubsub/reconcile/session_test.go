@@ -189,40 +189,45 @@ func TestViolatingPeer(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := simulate(t, 10*time.Millisecond)
-				victim, violator := s.node(), s.Add()
-				victim.fill(0, map[bool]int{false: 100, true: 5}[c.few])
-				sent := c.sent(t)
-				violator.SetStreamHandler(victim.proto, func(st network.Stream) {
-					_, _ = st.Write(sent)
-					_ = st.CloseWrite()
-					_, _ = io.Copy(io.Discard, st)
-				})
-				s.Connect(victim.host, violator)
-				r, err := victim.Sync(t.Context(), violator.ID())
-				if !errors.Is(err, c.want) {
-					t.Fatalf("got %+v, %v; want %v", r, err, c.want)
-				}
-				violated := errors.Is(c.want, streamserver.ErrViolation)
-				if got := victim.Stats().Violations == 1; got != violated || len(victim.neighbors()) != 0 {
-					t.Errorf("counted as a violation: %v; %d neighbors", got, len(victim.neighbors()))
-				}
-				time.Sleep(failurePause)
-				if n := len(victim.neighbors()); (n == 0) != violated {
-					t.Errorf("after failurePause: %d neighbors", n)
-				}
-				if st, err := violator.NewStream(t.Context(), victim.host.ID(), victim.proto); violated && err == nil {
-					_, _ = st.Write(frames(t, &round{Root: emptyFingerprint.append(nil)}))
-					if _, err := io.ReadAll(st); err == nil || victim.Stats().Refused != 1 {
-						t.Error("a banned peer is served")
-					}
-				}
-				time.Sleep(violationPause)
-				if len(victim.neighbors()) != 1 || victim.offered != 0 {
-					t.Errorf("after violationPause: %d neighbors, %d records accepted", len(victim.neighbors()), victim.offered)
-				}
+				checkViolation(t, map[bool]int{false: 100, true: 5}[c.few], c.sent(t), c.want)
 			})
 		})
+	}
+}
+
+// checkViolation runs a session of a node with items against a peer that answers with the bytes sent. The session must fail with want, and
+// the node must avoid the peer, for failurePause, or for violationPause if want is a violation.
+func checkViolation(t *testing.T, items int, sent []byte, want error) {
+	s := simulate(t, 10*time.Millisecond)
+	victim, violator := s.node(), s.Add()
+	victim.fill(0, items)
+	violator.SetStreamHandler(victim.proto, func(st network.Stream) {
+		_, _ = st.Write(sent)
+		_ = st.CloseWrite()
+		_, _ = io.Copy(io.Discard, st)
+	})
+	s.Connect(victim.host, violator)
+	r, err := victim.Sync(t.Context(), violator.ID())
+	if !errors.Is(err, want) {
+		t.Fatalf("got %+v, %v; want %v", r, err, want)
+	}
+	violated := errors.Is(want, streamserver.ErrViolation)
+	if got := victim.Stats().Violations == 1; got != violated || len(victim.neighbors()) != 0 {
+		t.Errorf("counted as a violation: %v; %d neighbors", got, len(victim.neighbors()))
+	}
+	time.Sleep(failurePause)
+	if n := len(victim.neighbors()); (n == 0) != violated {
+		t.Errorf("after failurePause: %d neighbors", n)
+	}
+	if st, err := violator.NewStream(t.Context(), victim.host.ID(), victim.proto); violated && err == nil {
+		_, _ = st.Write(frames(t, &round{Root: emptyFingerprint.append(nil)}))
+		if _, err := io.ReadAll(st); err == nil || victim.Stats().Refused != 1 {
+			t.Error("a banned peer is served")
+		}
+	}
+	time.Sleep(violationPause)
+	if len(victim.neighbors()) != 1 || victim.ingested != 0 {
+		t.Errorf("after violationPause: %d neighbors, %d records accepted", len(victim.neighbors()), victim.ingested)
 	}
 }
 

@@ -194,7 +194,7 @@ func TestRefusedRecordsAreNotRequestedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := simulate(t, 10*time.Millisecond)
 		b := s.node()
-		full := s.node(func(o *Options) { o.Offer = func(*td.Signed) {} })
+		full := s.node(func(o *Options) { o.Ingest = func(*td.Signed) {} })
 		restricted := s.node(func(o *Options) {
 			o.Admits = func(id did.DID) error {
 				if id == first.DID() {
@@ -299,8 +299,8 @@ func TestSessionsAreBounded(t *testing.T) {
 		same(t, n, late, 1)
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		if n.offered != 1 || n.Stats().Panics != 0 {
-			t.Errorf("got %d", n.offered)
+		if n.ingested != 1 || n.Stats().Panics != 0 {
+			t.Errorf("got %d", n.ingested)
 		}
 		served := 0
 		for range 2 * maxConsecutive {
@@ -340,11 +340,11 @@ func TestUntrustedPeersAreRejected(t *testing.T) {
 	})
 }
 
-func TestPanicInOfferEndsTheSession(t *testing.T) {
+func TestPanicInIngestEndsTheSession(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := simulate(t, 10*time.Millisecond)
-		a, b := s.node(), s.node(func(o *Options) { o.Offer = func(*td.Signed) { panic("a bug") } })
+		a, b := s.node(), s.node(func(o *Options) { o.Ingest = func(*td.Signed) { panic("a bug") } })
 		s.Connect(a.host, b.host)
 		a.add(t, signed(t, 1, 1))
 		if r, err := a.Sync(t.Context(), b.host.ID()); err == nil && r.Sent == 0 {

@@ -12,7 +12,8 @@ import (
 )
 
 const agent = `{"@context": ["https://www.w3.org/2022/wot/td/v1.1", {"lmos": "https://eclipse.dev/lmos/protocol/v1"}],
-	"@type": "lmos:Agent", "title": "Billing", "securityDefinitions": {"n": {"scheme": "nosec"}}, "security": "n", "actions": {"chat": {"forms": [{"href": "/chat"}]}}}`
+	"@type": "lmos:Agent", "title": "Billing", "securityDefinitions": {"n": {"scheme": "nosec"}}, "security": "n",
+	"actions": {"chat": {"forms": [{"href": "/chat"}]}}}`
 
 const capabilities = `{"capabilities": [{"id": "urn:x:view-bill", "name": "view-bill", "version": "1.0.0"}]}`
 

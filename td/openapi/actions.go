@@ -165,9 +165,9 @@ func (op *operation) server() string {
 }
 
 // serverOf returns the address of an API without a slash at its end.
-func serverOf(servers openapi3.Servers, given string) (string, error) {
-	const hint = "; give the address of the server"
-	text := given
+func serverOf(servers openapi3.Servers, explicit string) (string, error) {
+	const hint = "; set the address of the server"
+	text := explicit
 	if text == "" {
 		if len(servers) == 0 || servers[0] == nil {
 			return "", invalid("/servers", "is missing"+hint)
@@ -267,8 +267,8 @@ func (op *operation) pathVariable(p *openapi3.Parameter) string {
 	}
 	schema, as := op.variable(p)
 	if schema == nil {
-		op.warn(op.where(), "the variable %s of its path is not a single value: it becomes a string, which is inserted into the address as it is",
-			p.Name)
+		op.warn(op.where(), "the variable %s of its path is not a single value: it becomes a string, "+
+			"which is inserted into the address as it is", p.Name)
 		schema = map[string]any{"type": "string"}
 	}
 	if op.variables[name] = schema; as == exploded {

@@ -20,7 +20,7 @@ import (
 
 // A Schema is a data schema of TD 1.1 §5.3.2, with more keywords of JSON Schema: local $ref, anyOf, allOf, not, if, then, else,
 // additionalProperties, propertyNames, prefixItems, contains, uniqueItems, minProperties, maxProperties. Other keywords are ignored.
-// A nil *Schema accepts everything. It is read-only and safe for concurrent use.
+// A nil *Schema accepts all values. It is read-only and safe for concurrent use.
 type Schema struct {
 	node any // object or boolean
 	root *root
@@ -47,7 +47,7 @@ const (
 	maxProgram  = 1024 // instructions of a compiled pattern
 )
 
-// Parse returns the data schema v: an object, or a boolean that accepts everything or nothing. It returns nil for other values.
+// Parse returns the data schema v: an object, or a boolean that accepts all values or none. It returns nil for other values.
 // The caller must not change v afterwards.
 func Parse(v any) *Schema { return (&root{doc: v}).part(v) }
 
