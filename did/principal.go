@@ -171,13 +171,13 @@ func (p *Principal) Short() string {
 	return id
 }
 
-// MaxPrincipalName limits the name of a consumer behind another node, in bytes.
-const MaxPrincipalName = 64
+// maxPrincipalName limits the name of a consumer behind another node, in bytes.
+const maxPrincipalName = 64
 
 // ValidPrincipalName reports whether a node may send name to other nodes: one to 64 of [a-z0-9._-]. Other names of consumers, such as
 // "uid:1000", stay on the node.
 func ValidPrincipalName(name string) bool {
-	return name != "" && len(name) <= MaxPrincipalName &&
+	return name != "" && len(name) <= maxPrincipalName &&
 		strings.IndexFunc(name, func(c rune) bool {
 			return !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-')
 		}) < 0
