@@ -9,10 +9,9 @@ import (
 // MaxLength limits a DID, in bytes. DID Core sets no limit.
 const MaxLength = 1024
 
-// Parse reads a DID in its canonical spelling. A did:key is exactly "did:key:z6Mk…" with 48 characters after
-// "did:key:", the one spelling of an Ed25519 key that can sign; the base64url form, a version, and keys of other
-// algorithms are rejected. Other methods are checked only against the syntax of DID Core §3.1. The error wraps
-// [ErrInvalid].
+// Parse reads a DID in its canonical spelling. A did:key must be "did:key:z6Mk…" with 48 characters after "did:key:", the only spelling of an
+// Ed25519 key that can sign. Parse rejects the base64url form, a version, and keys of other algorithms. It checks other methods only against
+// the syntax of DID Core §3.1. The error wraps [ErrInvalid].
 func Parse(s string) (DID, error) {
 	if strings.HasPrefix(s, keyPrefix) {
 		if _, err := keyOf(s); err != nil {

@@ -38,7 +38,7 @@ const (
 //
 // The name of a consumer behind another node ([Principal.Name]) is a claim of that node. It only distinguishes the consumers of that node.
 type Principal struct {
-	// DID is the DID of the caller: today that of the node; empty for consumers of this node.
+	// DID is the DID of the caller, at present the DID of its node; empty for consumers of this node.
 	DID DID
 	// Node is the node whose key the connection proved; empty: a consumer of this node.
 	Node DID
@@ -46,7 +46,7 @@ type Principal struct {
 	Name string
 	// Via is the method of authentication.
 	Via Via
-	// Org is the organization of which a credential proves the membership; empty: none. Roles are those that the credential states, or fewer.
+	// Org is the organization in which a credential proves the membership; empty: none. Roles are roles that the credential states.
 	Org   DID
 	Roles []string
 	// Relation is the relation of the organization of this node to the caller. Consumers of this node are Local, or Untrusted if their

@@ -66,7 +66,7 @@ func (w *formRewriter) root() {
 	}
 }
 
-// contexts returns the two TD contexts, that of discovery, and those of the owner, without that of the removed proof.
+// contexts returns the two TD contexts, the discovery context, and the contexts of the owner, without the context of the removed proof.
 func (w *formRewriter) contexts() []any {
 	all := []any{Context10, Context11, ContextDiscovery}
 	for _, c := range contexts(w.doc) {

@@ -159,8 +159,8 @@ func Renew(d *Description, s did.Signer, l Lease) (*Signed, error) {
 	return w.sign(s, l, d.Signed.TD)
 }
 
-// SignTombstone signs the tombstone of a Thing. With final its seq is 2^64-1 instead of that of the lease, so that no later record is
-// accepted. The capabilities, in normal form, are those of the withdrawn record: they determine the gossip topics.
+// SignTombstone signs the tombstone of a Thing. With final its seq is 2^64-1 instead of the Seq of the lease, so that no later record is
+// accepted. The capabilities are those of the withdrawn record, in normal form. They determine the gossip topics.
 func SignTombstone(owner did.Signer, thing string, l Lease, final bool, capabilities ...string) (*Signed, error) {
 	w := &wireRecord{Kind: uint64(KindTombstone), Thing: thing, Capabilities: capabilities}
 	if final {
@@ -169,7 +169,7 @@ func SignTombstone(owner did.Signer, thing string, l Lease, final bool, capabili
 	return w.sign(owner, l, nil)
 }
 
-// Move signs the record of the move of a Thing to another owner; see [Record.SuccessorRef]. The capabilities are those of [SignTombstone].
+// Move signs the record of the move of a Thing to another owner; see [Record.SuccessorRef]. For the capabilities see [SignTombstone].
 func Move(owner did.Signer, thing string, successor did.DID, l Lease, capabilities ...string) (*Signed, error) {
 	w := &wireRecord{Kind: uint64(KindMoved), Thing: thing, Successor: string(successor), Capabilities: capabilities}
 	return w.sign(owner, l, nil)

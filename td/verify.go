@@ -11,7 +11,7 @@ import (
 	"github.com/lmosd/lmosd/internal/boundedmap"
 )
 
-// Errors of records. The gossip validators ignore records about which honest nodes may disagree, and reject the others.
+// Errors of records. The gossip validators ignore a record if correct nodes may disagree about the error; otherwise they reject it.
 var (
 	ErrTooLarge  = errors.New("too large")
 	ErrMalformed = errors.New("malformed")

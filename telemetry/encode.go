@@ -59,7 +59,7 @@ func flags(own trace.TraceFlags, parent trace.SpanContext) uint32 {
 	return f
 }
 
-// The kinds and outcomes of the spans of this package. The numbers of the API differ from those of the wire.
+// The kinds and statuses of the spans of this package. The numbers of the API differ from the numbers in OTLP.
 var (
 	kinds = map[trace.SpanKind]otlp.Span_SpanKind{
 		trace.SpanKindInternal: otlp.Span_SPAN_KIND_INTERNAL,

@@ -89,7 +89,7 @@ func (k Key) String() string { return string(k.id) }
 // GoString returns the DID, for %#v.
 func (k Key) GoString() string { return "keystore.Key(" + string(k.id) + ")" }
 
-// Format prints the DID for every verb, also those that would print fields or bytes.
+// Format prints the DID for every verb, including the verbs that print fields or bytes of other types.
 func (k Key) Format(f fmt.State, verb rune) {
 	text := k.String()
 	if verb == 'v' && f.Flag('#') {

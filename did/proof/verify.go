@@ -192,7 +192,7 @@ func (c Check) verifyProof(ctx context.Context, doc, p map[string]any) (*stateme
 	return s, nil
 }
 
-// read reads the members of p and rejects those that this cryptosuite does not support.
+// read reads the members of p and rejects values that this cryptosuite does not support.
 func (c Check) read(p map[string]any) (*statement, error) {
 	for name, want := range map[string]string{"type": proofType, "cryptosuite": cryptosuite, "proofPurpose": c.Purpose} {
 		if got, _ := p[name].(string); got != want {

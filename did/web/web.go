@@ -91,7 +91,7 @@ const (
 	WotDirectory = "WotDirectory" // its endpoint is the TD of the directory
 )
 
-// contexts are those of [Document]: the last one is required for services of the Web of Things (WoT Discovery §6.5).
+// contexts are the contexts of [Document]. The last one is required for services of the Web of Things (WoT Discovery §6.5).
 var contexts = []string{"https://www.w3.org/ns/did/v1", "https://w3id.org/security/multikey/v1", "https://www.w3.org/2022/wot/discovery-did"}
 
 // Document returns the document of a node: id is its did:web, key its did:key, and td the URL of its TD, which describes a Thing

@@ -176,7 +176,7 @@ func TestTwoSenderAddresses(t *testing.T) {
 		c.receive(entryOf(t, overTCP, "x", "h.local.", "10.0.0.9", "80", `"td=/"`), netip.MustParseAddr(from), lan, epoch)
 		all = append(all, c.changes(epoch)...)
 	}
-	if len(all) != 3 || !all[0].same(all[1].Introduction) || !all[1].same(all[2].Introduction) ||
+	if len(all) != 3 || !all[0].isSame(all[1].Introduction) || !all[1].isSame(all[2].Introduction) ||
 		all[2].From != netip.MustParseAddr("10.0.0.9") {
 		t.Errorf("got %+v", all)
 	}

@@ -27,8 +27,8 @@ type Introduction struct {
 	Expires  time.Time    // introductions are renewed long before
 }
 
-// same reports whether two introductions with one name have the same location.
-func (in Introduction) same(other Introduction) bool {
+// isSame reports whether two introductions with one name have the same location.
+func (in Introduction) isSame(other Introduction) bool {
 	return in.URL == other.URL && in.Type == other.Type && in.Network == other.Network && in.Host == other.Host &&
 		in.From == other.From && slices.Equal(in.Addrs, other.Addrs)
 }

@@ -214,7 +214,7 @@ func (s *Service) Watch(ctx context.Context) iter.Seq[Change] {
 			now, changed := maps.Clone(s.known), s.changed
 			s.mu.Unlock()
 			for name, in := range now {
-				if old, ok := seen[name]; (!ok || !old.same(in)) && !yield(Change{Introduction: in}) {
+				if old, ok := seen[name]; (!ok || !old.isSame(in)) && !yield(Change{Introduction: in}) {
 					return
 				}
 			}

@@ -72,7 +72,7 @@ func describedBy(links any) []string {
 	return all
 }
 
-// listOf returns the URL of a directory's list: that of a form of its property things, without URI template variables, or /things.
+// listOf returns the URL of a directory's list, without URI template variables: the href of a form of the property things, or /things.
 func listOf(doc map[string]any) string {
 	properties, _ := doc["properties"].(map[string]any)
 	things, _ := properties["things"].(map[string]any)

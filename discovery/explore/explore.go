@@ -95,8 +95,8 @@ func (d *Discoveries) add(ctx context.Context, in *introduction, f dnssd.Found, 
 	return id, d.things.put(ctx, &Discovered{Description: desc, Agent: in.agent(desc), in: in, sum: sum})
 }
 
-// idOf returns the id of a discovered Thing: that of its TD, or a new one if the TD has none or one with the key of another owner, for which
-// this node cannot sign. An id with this node's key is rejected, because the Thing would look like one of this node.
+// idOf returns the id of a discovered Thing: the id of its TD, or a new id if the TD has none, or has an id with the key of another owner,
+// for which this node cannot sign. An id with this node's key is rejected, because the Thing would look like one of this node.
 func (d *Discoveries) idOf(f dnssd.Found) (string, error) {
 	ref := td.ParseRef(f.ID)
 	switch {

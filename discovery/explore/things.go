@@ -114,7 +114,7 @@ func (s *store) put(ctx context.Context, t *Discovered) error {
 	return nil
 }
 
-// removeExcept removes all Things of an introduction but those with the ids, and returns the number of removed ones.
+// removeExcept removes the Things of an introduction, except the Things with the ids, and returns the number of removed Things.
 func (s *store) removeExcept(in *introduction, ids map[string]bool) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

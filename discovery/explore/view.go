@@ -13,7 +13,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A View contains the Things that consumers of a node find: those of the mesh, and the discovered ones. It implements [interact.Finder] and
+// A View contains the Things that consumers of a node find: the Things of the mesh, and the discovered Things. It implements [interact.Finder] and
 // [tdd.Things]. All fields are required.
 type View struct {
 	*directory.Directory

@@ -223,7 +223,7 @@ func listFingerprint(items []byte) fingerprint {
 
 var emptyFingerprint = newFingerprint(0, total{})
 
-// isConsistent reports whether the hash is that of an empty range exactly if the count is 0.
+// isConsistent reports whether count and hash agree on whether the range is empty.
 func (f fingerprint) isConsistent() bool { return (f.count == 0) == (f == emptyFingerprint) }
 
 // answer returns the next round.
@@ -259,7 +259,7 @@ func (s *session) resume(out *round) {
 // reportRest sets Report.More if ranges are left for the next session.
 func (s *session) reportRest() { s.report.More = s.report.More || len(s.waiting) > 0 }
 
-// closeRange removes a range from those that the peer may answer: each once, in the next round or a later one.
+// closeRange removes a range that the peer has answered. The peer may answer each range once, in the next round or a later one.
 func (s *session) closeRange(at []byte) error {
 	if len(at) == 0 {
 		was := s.openRoot

@@ -109,7 +109,7 @@ func setText(out map[string]any, name, text string) {
 	}
 }
 
-// jsonTypes are those of JSON Schema.
+// jsonTypes are the types of JSON Schema, without null.
 var jsonTypes = []string{"object", "array", "string", "number", "integer", "boolean"}
 
 // types adds the type. Several types become a oneOf, because a schema of TD 1.1 has one type.
@@ -240,10 +240,10 @@ func (c *converter) parts(s *openapi3.Schema, w walk, out map[string]any) {
 	c.others(s.AdditionalProperties, w, out)
 }
 
-// names returns the names in all without duplicates and without those in without.
-func names(all []string, without map[string]bool) []any {
+// names returns the names in all, without duplicates and without the excluded ones.
+func names(all []string, excluded map[string]bool) []any {
 	var list []any
-	seen := maps.Clone(without)
+	seen := maps.Clone(excluded)
 	for _, name := range all {
 		if !seen[name] {
 			seen[name] = true
@@ -465,7 +465,7 @@ func listingOf(p *openapi3.Parameter) listing {
 	return joined
 }
 
-// isSingle reports whether neither the type of a schema nor that of one of its parts allows objects or arrays.
+// isSingle reports whether a schema and its parts have no type that allows objects or arrays.
 func isSingle(s map[string]any) bool {
 	if t := s["type"]; t == "object" || t == "array" || s["properties"] != nil || s["items"] != nil {
 		return false

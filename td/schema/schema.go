@@ -113,7 +113,7 @@ func (s *Schema) Properties() []string { return sortedKeys(object(s.Keyword("pro
 // Required returns the names of the required members, in the order of the schema.
 func (s *Schema) Required() []string { return slices.Collect(texts(s.Keyword("required"))) }
 
-// Enum returns the allowed values, or nil if there are others.
+// Enum returns the allowed values, or nil if the schema does not list them.
 func (s *Schema) Enum() []any {
 	m := s.object()
 	if v, ok := m["const"]; ok {
