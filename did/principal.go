@@ -46,7 +46,7 @@ type Principal struct {
 	Name string
 	// Via is the method of authentication.
 	Via Via
-	// Org is the organization in which a credential proves the membership; empty: none. Roles are roles that the credential states.
+	// Org is the organization in which a credential proves the membership; empty: none. Roles is a subset of the roles in the credential.
 	Org   DID
 	Roles []string
 	// Relation is the relation of the organization of this node to the caller. Consumers of this node are Local, or Untrusted if their
