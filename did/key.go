@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"filippo.io/edwards25519"
 	"github.com/mr-tron/base58"
-
-	"github.com/lmosd/lmosd/internal/boundedmap"
 )
 
 const keyPrefix = "did:key:"
@@ -90,13 +89,13 @@ func CheckKey(pub ed25519.PublicKey) error {
 		return fmt.Errorf("%w: expected an Ed25519 key of 32 bytes, got %d", ErrInvalid, len(pub))
 	}
 	key := [32]byte(pub)
-	if _, ok := validKeys.Get(key); ok {
+	if validKeys.has(key) {
 		return nil
 	}
 	if err := checkPoint(pub); err != nil {
 		return err
 	}
-	validKeys.Put(key, struct{}{})
+	validKeys.add(key)
 	return nil
 }
 
@@ -114,8 +113,43 @@ func checkPoint(pub []byte) error {
 	return nil
 }
 
-// validKeys are keys that passed checkPoint.
-var validKeys = boundedmap.Recent[[32]byte, struct{}]{Size: 4096}
+// validKeys caches keys that passed checkPoint.
+var validKeys keyCache
+
+// A keyCache has two generations of at most generationSize keys. When the recent one is full it becomes the older one. A key that is found
+// in the older one is added to the recent one, so that keys in use stay.
+type keyCache struct {
+	mu            sync.Mutex
+	recent, older map[[32]byte]struct{} // owned by mu
+}
+
+const generationSize = 4096
+
+func (c *keyCache) has(key [32]byte) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.recent[key]; ok {
+		return true
+	}
+	_, ok := c.older[key]
+	if ok {
+		c.addLocked(key)
+	}
+	return ok
+}
+
+func (c *keyCache) add(key [32]byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.addLocked(key)
+}
+
+func (c *keyCache) addLocked(key [32]byte) {
+	if c.recent == nil || len(c.recent) >= generationSize {
+		c.recent, c.older = make(map[[32]byte]struct{}), c.recent
+	}
+	c.recent[key] = struct{}{}
+}
 
 // Agreement returns the X25519 public key derived from an Ed25519 key (RFC 7748 §4.1): the keyAgreement key of its
 // did:key document. The error wraps [ErrInvalid].

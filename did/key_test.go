@@ -2,6 +2,7 @@ package did
 
 import (
 	"crypto/ed25519"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"strings"
@@ -96,6 +97,27 @@ func TestKeyOfOtherMethods(t *testing.T) {
 	}
 }
 
+func TestKeyCacheIsBounded(t *testing.T) {
+	t.Parallel()
+	var cache keyCache
+	key := func(n int) (k [32]byte) {
+		binary.BigEndian.PutUint64(k[:], uint64(n))
+		return k
+	}
+	for n := range 10 * generationSize {
+		cache.add(key(n))
+		if !cache.has(key(0)) {
+			t.Fatalf("the key in use was dropped after %d others", n)
+		}
+		if size := len(cache.recent) + len(cache.older); size > 2*generationSize {
+			t.Fatalf("%d keys are cached", size)
+		}
+	}
+	if cache.has(key(1)) {
+		t.Error("an unused key is still cached")
+	}
+}
+
 func TestWeakKeysAreNotCached(t *testing.T) {
 	t.Parallel()
 	weak := [32]byte{1}
@@ -104,7 +126,7 @@ func TestWeakKeysAreNotCached(t *testing.T) {
 			t.Fatal("accepted")
 		}
 	}
-	if _, ok := validKeys.Get(weak); ok {
+	if validKeys.has(weak) {
 		t.Error("a weak key is cached as valid")
 	}
 }

@@ -5,10 +5,10 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/internal/boundedmap"
 )
 
 // Errors of records. The gossip validators ignore a record if correct nodes may disagree about the error; otherwise they reject it.
@@ -30,15 +30,16 @@ const maxCached = 16 << 10
 // A Verifier verifies records and descriptions and caches the results. It is safe for concurrent use.
 type Verifier struct {
 	keys did.Resolver
-	// valid has the SHA-256 of all bytes of the encoded records whose signature and inline TD are valid. The result depends on no other
-	// data, because the owner's key is in the record. Times are checked at each call. Invalid records are not cached, so that they cannot
-	// evict valid ones.
-	valid boundedmap.Recent[[32]byte, struct{}]
+	// recent and older have the SHA-256 of all bytes of the encoded records whose signature and inline TD are valid. The result depends on
+	// no other data, because the owner's key is in the record. Times are checked at each call. Invalid records are not cached, so that they
+	// cannot evict valid ones.
+	mu            sync.Mutex
+	recent, older map[[32]byte]bool // owned by mu
 }
 
 // NewVerifier returns a verifier that resolves the keys of proofs with r. Records need no resolver, because their owners are did:keys.
 func NewVerifier(r did.Resolver) *Verifier {
-	return &Verifier{keys: r, valid: boundedmap.Recent[[32]byte, struct{}]{Size: maxCached / 2}}
+	return &Verifier{keys: r, recent: map[[32]byte]bool{}}
 }
 
 // Record decodes and verifies an encoded record at the time now: size, strict deterministic CBOR, bounds, signature, the TD inside if there
@@ -68,13 +69,23 @@ func (v *Verifier) record(raw []byte, now time.Time) (*Record, []byte, error) {
 // cached calls check, unless check has succeeded for raw before.
 func (v *Verifier) cached(raw []byte, check func() ([]byte, error)) (td []byte, err error) {
 	key := sha256.Sum256(raw)
-	if _, ok := v.valid.Get(key); ok {
+	v.mu.Lock()
+	recent, older := v.recent[key], v.older[key]
+	v.mu.Unlock()
+	if recent {
 		return nil, nil
 	}
-	if td, err = check(); err != nil {
-		return td, err
+	if !older {
+		if td, err = check(); err != nil {
+			return td, err
+		}
 	}
-	v.valid.Put(key, struct{}{})
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.recent) >= maxCached/2 {
+		v.recent, v.older = map[[32]byte]bool{}, v.recent
+	}
+	v.recent[key] = true
 	return td, nil
 }
 

@@ -234,7 +234,7 @@ func TestVerifierCachesResults(t *testing.T) {
 			t.Fatalf("got %v", err)
 		}
 	}
-	if n := v.valid.Len(); n != 1 {
+	if n := len(v.recent); n != 1 {
 		t.Errorf("%d records are cached, want only the valid one", n)
 	}
 	// The cache key covers all bytes: a valid record with an invalid inline TD is another record.
@@ -258,7 +258,7 @@ func TestVerifierCacheIsBounded(t *testing.T) {
 		check(i)
 		check(0)
 	}
-	if n := v.valid.Len(); n > maxCached || checks != 2*maxCached {
+	if n := len(v.recent) + len(v.older); n > maxCached || checks != 2*maxCached {
 		t.Errorf("%d records are cached after %d checks; want at most %d after %d, because the first stays in use", n, checks,
 			maxCached, 2*maxCached)
 	}

@@ -24,12 +24,11 @@ const protobuf = "application/x-protobuf"
 // A client posts spans to a collector over OTLP/HTTP (OTLP 1.x, "OTLP/HTTP"). It replaces the client of the library, which imports gRPC.
 // Its headers are sent only to the collector.
 type client struct {
-	url       string
-	header    http.Header // of each request
-	gzip      bool
-	transport *http.Transport
-	closing   context.Context // ends when the tracer is closed: then an unreachable collector is not retried
-
+	url        string
+	header     http.Header // of each request
+	gzip       bool
+	transport  *http.Transport
+	closing    context.Context    // ends when the tracer is closed: then an unreachable collector is not retried
 	endRetries context.CancelFunc // ends closing
 }
 
