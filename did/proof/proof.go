@@ -29,7 +29,8 @@ const Skew = 5 * time.Minute
 type Options struct {
 	Created time.Time // zero: now
 	Expires time.Time // zero: the proof does not expire by itself
-	// Method is the DID URL under which a document lists the key of the signer, such as "did:webvh:…#i1". Empty: the DID URL in its did:key document.
+	// Method is the DID URL under which a document lists the key of the signer, such as "did:webvh:…#i1". Empty: the DID URL in its did:key
+	// document.
 	Method string
 }
 

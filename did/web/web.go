@@ -32,8 +32,8 @@ func URL(id did.DID) (string, error) {
 	return address, nil
 }
 
-// A Resolver fetches the documents of did:web over HTTPS. It follows no redirects, takes at most 10 s, reads at most [did.MaxDocument], and has no
-// cache. It implements [did.Resolver] and is safe for concurrent use.
+// A Resolver fetches the documents of did:web over HTTPS. It follows no redirects, takes at most 10 s, reads at most [did.MaxDocument], and
+// has no cache. It implements [did.Resolver] and is safe for concurrent use.
 type Resolver struct{ client *weblocation.Client }
 
 // New returns a resolver.

@@ -13,8 +13,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A View contains the Things that consumers of a node find: the Things of the mesh, and the discovered Things. It implements [interact.Finder] and
-// [tdd.Things]. All fields are required.
+// A View contains the Things that consumers of a node find: the Things of the mesh, and the discovered Things. It implements
+// [interact.Finder] and [tdd.Things]. All fields are required.
 type View struct {
 	*directory.Directory
 	Discoveries *Discoveries
