@@ -13,7 +13,7 @@ import (
 // A DID is a decentralized identifier in its canonical spelling, for example
 // "did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH". Values come from [Parse], [FromKey] or [FromPeer];
 // equal DIDs are equal strings, so that they can be compared with == and be keys of maps. A value converted from any other string has not
-// been checked: [DID.Key] and [DID.Peer] check again, the other methods do not.
+// been checked: [DID.Key] and [DID.Peer] check it, the other methods do not.
 //
 // These three accept only did:keys of Ed25519 keys that can sign (see [CheckKey]), in their canonical spelling. [ParseForeign] also accepts
 // did:keys of other algorithms, which occur in foreign documents and are never the DID of a node or an owner. The zero value identifies no
@@ -41,8 +41,8 @@ const (
 	// PurposeAssertion signs a Data Integrity proof with proofPurpose assertionMethod. The message is exactly the 64
 	// bytes of hashData (Data Integrity EdDSA §3.3.4), which cover the purpose.
 	PurposeAssertion Purpose = "assertionMethod"
-	// PurposeRecord signs the record of a description: the signed bytes are "lmos-td-v1:" and the message. Its v1 is that of the purpose, not
-	// of the record.
+	// PurposeRecord signs the record of a description: the signed bytes are "lmos-td-v1:" and the message. "v1" is the version of the
+	// purpose, not of the record.
 	PurposeRecord Purpose = "lmos-td-v1:"
 	// PurposeCard signs an A2A agent card as a JWS. The message is its signing input (RFC 7515 §5.1) with the header
 	// {"alg":"EdDSA","typ":"JOSE","kid":…}.

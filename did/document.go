@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// A Document is a DID document: its raw JSON and a typed view of what lmosd uses (DID Core §5).
+// A Document is a DID document: its raw JSON, and a typed view of the members that lmosd uses (DID Core §5).
 type Document struct {
 	Raw                json.RawMessage // as received or computed
 	ID                 DID
@@ -70,8 +70,8 @@ func (d *Document) Method(id string) *VerificationMethod {
 	return nil
 }
 
-// Allows reports whether d lists the method with the absolute id under the relationship, for example
-// [PurposeAssertion]. An unknown relationship allows nothing.
+// Allows reports whether d lists the method with the absolute id under the relationship, for example [PurposeAssertion]. It returns false for
+// an unknown relationship.
 func (d *Document) Allows(relationship, id string) bool {
 	ids := d.relationship(relationship)
 	return ids != nil && slices.Contains(*ids, id)

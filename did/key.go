@@ -40,7 +40,7 @@ func (d DID) Key() (ed25519.PublicKey, error) {
 // isEd25519 reports whether s looks like the did:key of an Ed25519 key: ed 01 and 32 bytes always begin with z6Mk.
 func isEd25519(s string) bool { return strings.HasPrefix(s, keyPrefix+"z6Mk") }
 
-// keyOf reads a text that begins with did:key:, in the canonical spelling.
+// keyOf returns the key of a text that begins with did:key:. It accepts only the canonical spelling.
 func keyOf(s string) (ed25519.PublicKey, error) {
 	body := s[len(keyPrefix):]
 	if err := checkKeyBody(body); err != nil {
@@ -81,21 +81,21 @@ func checkKeyBody(body string) error {
 	return nil
 }
 
-// CheckKey rejects public keys whose signatures prove nothing: those that are not points of the curve, those in a second encoding, and
-// those of small order, for which signatures can be forged. crypto/ed25519 and libp2p accept them. About 8,192 valid keys are cached. It is
+// CheckKey rejects weak public keys: those that are not points of the curve, those in a second encoding, and those of small order, for which
+// signatures can be forged. crypto/ed25519 and libp2p accept them. About 8,192 valid keys are cached. It is
 // safe for concurrent use. The error wraps [ErrInvalid].
 func CheckKey(pub ed25519.PublicKey) error {
 	if len(pub) != ed25519.PublicKeySize {
 		return fmt.Errorf("%w: expected an Ed25519 key of 32 bytes, got %d", ErrInvalid, len(pub))
 	}
 	key := [32]byte(pub)
-	if checkedKeys.has(key) {
+	if validKeys.has(key) {
 		return nil
 	}
 	if err := checkPoint(pub); err != nil {
 		return err
 	}
-	checkedKeys.add(key)
+	validKeys.add(key)
 	return nil
 }
 
@@ -113,11 +113,11 @@ func checkPoint(pub []byte) error {
 	return nil
 }
 
-// checkedKeys caches the results of checkPoint.
-var checkedKeys keyCache
+// validKeys caches keys that passed checkPoint.
+var validKeys keyCache
 
-// keyCache has two generations of at most generationSize keys. When the recent one is full it becomes the older one. A hit in the older one
-// is added to the recent one, so that keys in use stay.
+// A keyCache has two generations of at most generationSize keys. When the recent one is full it becomes the older one. A key that is found
+// in the older one is added to the recent one, so that keys in use stay.
 type keyCache struct {
 	mu            sync.Mutex
 	recent, older map[[32]byte]struct{} // owned by mu
@@ -125,30 +125,30 @@ type keyCache struct {
 
 const generationSize = 4096
 
-func (v *keyCache) has(key [32]byte) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if _, ok := v.recent[key]; ok {
+func (c *keyCache) has(key [32]byte) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.recent[key]; ok {
 		return true
 	}
-	_, ok := v.older[key]
+	_, ok := c.older[key]
 	if ok {
-		v.addLocked(key)
+		c.addLocked(key)
 	}
 	return ok
 }
 
-func (v *keyCache) add(key [32]byte) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.addLocked(key)
+func (c *keyCache) add(key [32]byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.addLocked(key)
 }
 
-func (v *keyCache) addLocked(key [32]byte) {
-	if v.recent == nil || len(v.recent) >= generationSize {
-		v.recent, v.older = make(map[[32]byte]struct{}), v.recent
+func (c *keyCache) addLocked(key [32]byte) {
+	if c.recent == nil || len(c.recent) >= generationSize {
+		c.recent, c.older = make(map[[32]byte]struct{}), c.recent
 	}
-	v.recent[key] = struct{}{}
+	c.recent[key] = struct{}{}
 }
 
 // Agreement returns the X25519 public key derived from an Ed25519 key (RFC 7748 §4.1): the keyAgreement key of its
@@ -164,14 +164,8 @@ func Agreement(pub ed25519.PublicKey) ([]byte, error) {
 	return p.BytesMontgomery(), nil
 }
 
-// agreementMultibase returns "z6LS…" for a key that was checked.
-func agreementMultibase(pub ed25519.PublicKey) string {
-	x, err := Agreement(pub)
-	if err != nil {
-		return ""
-	}
-	return EncodeBase58(append([]byte{0xec, 0x01}, x...))
-}
+// agreementMultibase returns the multikey "z6LS…" of an X25519 key.
+func agreementMultibase(x []byte) string { return EncodeBase58(append([]byte{0xec, 0x01}, x...)) }
 
 // EncodeBase58 returns the multibase form of b in base58btc: 'z' and the digits.
 func EncodeBase58(b []byte) string { return "z" + base58.Encode(b) }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// weakKeys are all 14 encodings of the eight points of small order, by order.
+// weakKeys are the 14 encodings of the eight points of small order, by order.
 var weakKeys = map[string]string{
 	"order 1":                         "01" + strings.Repeat("00", 31),
 	"order 1, sign bit":               "01" + strings.Repeat("00", 30) + "80",
@@ -69,7 +69,7 @@ func second[T any](_ T, err error) error { return err }
 
 func TestMalformedKeysAreRejected(t *testing.T) {
 	t.Parallel()
-	// 2 is not a square coordinate of a point on the curve.
+	// No point of the curve has the y-coordinate 2.
 	undecodable := append([]byte{2}, make([]byte, 31)...)
 	rejectEverywhere(t, undecodable)
 	for _, n := range []int{0, 31, 33} {
@@ -99,21 +99,21 @@ func TestKeyOfOtherMethods(t *testing.T) {
 
 func TestKeyCacheIsBounded(t *testing.T) {
 	t.Parallel()
-	var v keyCache
+	var cache keyCache
 	key := func(n int) (k [32]byte) {
 		binary.BigEndian.PutUint64(k[:], uint64(n))
 		return k
 	}
 	for n := range 10 * generationSize {
-		v.add(key(n))
-		if !v.has(key(0)) {
+		cache.add(key(n))
+		if !cache.has(key(0)) {
 			t.Fatalf("the key in use was dropped after %d others", n)
 		}
-		if size := len(v.recent) + len(v.older); size > 2*generationSize {
+		if size := len(cache.recent) + len(cache.older); size > 2*generationSize {
 			t.Fatalf("%d keys are cached", size)
 		}
 	}
-	if v.has(key(1)) {
+	if cache.has(key(1)) {
 		t.Error("an unused key is still cached")
 	}
 }
@@ -126,8 +126,8 @@ func TestWeakKeysAreNotCached(t *testing.T) {
 			t.Fatal("accepted")
 		}
 	}
-	if checkedKeys.has(weak) {
-		t.Error("a weak key is among the good ones")
+	if validKeys.has(weak) {
+		t.Error("a weak key is cached as valid")
 	}
 }
 

@@ -24,7 +24,7 @@ const (
 	Secp256k1 = "secp256k1"
 )
 
-// A material is a public key as read from any of its forms. keyType is empty if the algorithm is unknown here.
+// A material is a public key, read from any of its forms. keyType is empty if the algorithm is unknown.
 type material struct {
 	keyType string
 	key     []byte
@@ -49,7 +49,7 @@ var codecs = map[uint64]struct {
 // splitMultikey reads a multicodec code and the key after it (Controlled Identifiers §2.2.2), and checks the key.
 func splitMultikey(b []byte) (material, error) {
 	code, n := binary.Uvarint(b)
-	if n <= 0 || n > 1 && b[n-1] == 0 { // a last byte of zero is a longer encoding of a smaller number
+	if n <= 0 || n > 1 && b[n-1] == 0 { // a last byte of zero: not the shortest encoding of the number
 		return material{}, errors.New("no multicodec code before the key")
 	}
 	c, ok := codecs[code]
@@ -63,8 +63,8 @@ func splitMultikey(b []byte) (material, error) {
 	return m, m.check()
 }
 
-// check rejects Ed25519 keys whose signatures prove nothing, X25519 keys with which every agreement gives zero, and points that are not on
-// their curve. secp256k1, BLS and RSA are not checked, because they are not used here.
+// check rejects weak Ed25519 keys ([CheckKey]), X25519 keys with which every agreement results in zero, and points that are not on their
+// curve. secp256k1, BLS and RSA are not checked, because they are not used here.
 func (m material) check() error {
 	switch m.keyType {
 	case Ed25519:
@@ -81,7 +81,7 @@ func (m material) check() error {
 
 var curves = map[string]elliptic.Curve{P256: elliptic.P256(), P384: elliptic.P384(), P521: elliptic.P521()}
 
-// anyX25519 is a fixed private key, used only to test whether the agreement with a public key gives zero.
+// anyX25519 is a fixed private key, used only to test whether the agreement with a public key results in zero.
 var anyX25519 = func() *ecdh.PrivateKey {
 	k, err := ecdh.X25519().NewPrivateKey(make([]byte, 32)) // clamped: 2^254
 	if err != nil {
@@ -135,7 +135,7 @@ func readBase58(s, typ string) (material, error) {
 	return m, m.check()
 }
 
-// readJWK reads publicKeyJwk (RFC 7517, RFC 8037). Curves that are not listed here give an unknown material.
+// readJWK reads publicKeyJwk (RFC 7517, RFC 8037). The material of other curves than those below is unknown.
 func readJWK(jwk map[string]any) (material, error) {
 	for name := range jwk {
 		if isPrivateJWK(name) {

@@ -9,10 +9,9 @@ import (
 // MaxLength limits a DID, in bytes. DID Core sets no limit.
 const MaxLength = 1024
 
-// Parse reads a DID in its canonical spelling. A did:key is exactly "did:key:z6Mk…" with 48 characters after
-// "did:key:", the one spelling of an Ed25519 key that can sign; the base64url form, a version, and keys of other
-// algorithms are rejected. Other methods are checked only against the syntax of DID Core §3.1. The error wraps
-// [ErrInvalid].
+// Parse reads a DID in its canonical spelling. A did:key must be "did:key:z6Mk…" with 48 characters after "did:key:", the only spelling of an
+// Ed25519 key that can sign. Parse rejects the base64url form, a version, and keys of other algorithms. It checks other methods only against
+// the syntax of DID Core §3.1. The error wraps [ErrInvalid].
 func Parse(s string) (DID, error) {
 	if strings.HasPrefix(s, keyPrefix) {
 		if _, err := keyOf(s); err != nil {
@@ -84,9 +83,9 @@ type URL struct {
 	Fragment string // without the hash sign
 }
 
-// ParseURL reads an absolute DID URL, such as the id of a verification method. In the URL of an Ed25519 did:key there
-// is no path and no query, and the fragment, if there is one, names one of the two keys of its document: the key
-// itself, or the X25519 key derived from it. The error wraps [ErrInvalid].
+// ParseURL reads an absolute DID URL, such as the id of a verification method. The URL of an Ed25519 did:key has neither path nor query, and
+// its fragment, if it has one, names one of the two keys of its document: the key itself, or the X25519 key derived from it. The error wraps
+// [ErrInvalid].
 func ParseURL(s string) (URL, error) {
 	if len(s) > 2*MaxLength {
 		return URL{}, invalid(s, "too long for a DID URL")
@@ -123,7 +122,7 @@ func (u URL) String() string {
 	return s
 }
 
-// checkKeyURL applies the rules of did:key: its document has two keys and nothing else.
+// checkKeyURL applies the rules of did:key, whose document has only two keys.
 func (u URL) checkKeyURL(s string) error {
 	body := u.DID.Multibase()
 	if !isEd25519(string(u.DID)) {
@@ -135,8 +134,10 @@ func (u URL) checkKeyURL(s string) error {
 	if u.Fragment == "" || u.Fragment == body {
 		return nil
 	}
-	if pub, err := u.DID.Key(); err == nil && u.Fragment == agreementMultibase(pub) {
-		return nil
+	if pub, err := u.DID.Key(); err == nil {
+		if x, err := Agreement(pub); err == nil && u.Fragment == agreementMultibase(x) {
+			return nil
+		}
 	}
 	return invalid(s, "the fragment is not a key of this did:key")
 }
@@ -151,9 +152,9 @@ func checkSyntax(s string) error {
 	case len(s) > MaxLength:
 		return fmt.Errorf("%d bytes, the limit is %d", len(s), MaxLength)
 	case !found || method == "" || strings.Trim(method, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
-		return fmt.Errorf("a DID is did:METHOD:ID with a method of lower-case letters and digits")
+		return errors.New("a DID is did:METHOD:ID with a method of lower-case letters and digits")
 	case id == "" || strings.HasSuffix(id, ":"):
-		return fmt.Errorf("the part after the method is empty or ends in a colon")
+		return errors.New("the part after the method is empty or ends in a colon")
 	}
 	return checkIDChars(id)
 }
@@ -194,9 +195,9 @@ func isHex(c byte) bool {
 }
 
 // invalid returns an error that wraps [ErrInvalid] and quotes s, cut to a length that fits a line.
-func invalid(s, why string) error {
+func invalid(s, reason string) error {
 	if len(s) > 80 {
 		s = s[:80] + "…"
 	}
-	return fmt.Errorf("%w %q: %s", ErrInvalid, s, why)
+	return fmt.Errorf("%w %q: %s", ErrInvalid, s, reason)
 }

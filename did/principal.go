@@ -14,13 +14,13 @@ type Via string
 const (
 	// Process is code of the node's own process: an embedder, or the node itself.
 	Process Via = "process"
-	// Socket is the node's unix socket, which its file mode protects.
+	// Socket is the node's Unix socket, which its file mode protects.
 	Socket Via = "socket"
 	// Loopback is a TCP or UDP port that only this machine reaches. The user is not authenticated.
 	Loopback Via = "loopback"
 	// Token is an access token of the node, on any listener.
 	Token Via = "token"
-	// Peer is another node, whose key the connection proved.
+	// Peer is another node, whose key the connection has proved.
 	Peer Via = "peer"
 	// Unproven is a request without a token that may come from another machine: not over loopback, or through a proxy on this
 	// machine.
@@ -38,7 +38,7 @@ const (
 //
 // The name of a consumer behind another node ([Principal.Name]) is a claim of that node. It only distinguishes the consumers of that node.
 type Principal struct {
-	// DID is the DID of the caller: today that of the node; empty for consumers of this node.
+	// DID is the DID of the caller, at present the DID of its node; empty for consumers of this node.
 	DID DID
 	// Node is the node whose key the connection proved; empty: a consumer of this node.
 	Node DID
@@ -46,7 +46,7 @@ type Principal struct {
 	Name string
 	// Via is the method of authentication.
 	Via Via
-	// Org is the organization of which a credential proves the membership; empty: none. Roles are those that the credential states, or fewer.
+	// Org is the organization in which a credential proves the membership; empty: none. Roles is a subset of the roles in the credential.
 	Org   DID
 	Roles []string
 	// Relation is the relation of the organization of this node to the caller. Consumers of this node are Local, or Untrusted if their
@@ -97,7 +97,7 @@ func NodePrincipal(node DID, name string) *Principal {
 	return &Principal{DID: node, Node: node, Name: name, Via: Peer}
 }
 
-// ID is the key of the state of a caller: limits, tasks, registrations, subscriptions, opaque tokens. It is "did:key:z6Mk…" for a node,
+// ID returns the key of the state of a caller: limits, tasks, registrations, subscriptions, opaque tokens. It is "did:key:z6Mk…" for a node,
 // "did:key:z6Mk…#name" for a consumer behind one, "local" and "local#name" for consumers of this node, and "unproven" for
 // unauthenticated callers. It is empty for nil, for which no state may be stored.
 func (p *Principal) ID() string {
@@ -111,7 +111,7 @@ func (p *Principal) ID() string {
 	return id
 }
 
-// Base is [Principal.ID] without the name, so that a node cannot exceed its limits with invented names. It does not allocate.
+// Base returns the [Principal.ID] without the name, so that a node cannot exceed its limits with invented names. It does not allocate.
 func (p *Principal) Base() string {
 	switch {
 	case p == nil:
@@ -171,13 +171,13 @@ func (p *Principal) Short() string {
 	return id
 }
 
-// MaxPrincipalName limits the name of a consumer behind another node, in bytes.
-const MaxPrincipalName = 64
+// maxPrincipalName limits the name of a consumer behind another node, in bytes.
+const maxPrincipalName = 64
 
 // ValidPrincipalName reports whether a node may send name to other nodes: one to 64 of [a-z0-9._-]. Other names of consumers, such as
 // "uid:1000", stay on the node.
 func ValidPrincipalName(name string) bool {
-	return name != "" && len(name) <= MaxPrincipalName &&
+	return name != "" && len(name) <= maxPrincipalName &&
 		strings.IndexFunc(name, func(c rune) bool {
 			return !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-')
 		}) < 0

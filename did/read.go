@@ -149,7 +149,7 @@ func (r *reader) method(m map[string]any) (string, error) {
 	return id, nil
 }
 
-// readMaterial reads the one member that holds the key.
+// readMaterial reads the member that holds the key.
 func readMaterial(m map[string]any, typ string) (material, error) {
 	var found []material
 	for name, v := range m {
@@ -176,7 +176,7 @@ func readMaterial(m map[string]any, typ string) (material, error) {
 	}
 	switch {
 	case len(found) > 1: // DID Core §5.2: at most one form of the key
-		return material{}, errors.New("the key is given in more than one form")
+		return material{}, errors.New("the method has the key in more than one form")
 	case len(found) == 0: // blockchainAccountId, publicKeyHex and others
 		return material{}, nil
 	}
@@ -281,7 +281,7 @@ func items(v any) ([]any, error) {
 	return nil, errors.New("not an array")
 }
 
-// texts is items for strings.
+// texts returns the strings of a member that may be absent, one string, or an array.
 func texts(v any) ([]string, error) {
 	list, err := items(v)
 	if err != nil {

@@ -31,7 +31,7 @@ func (keys) Resolve(_ context.Context, id DID) (*Document, error) {
 		PublicKey:  pub,
 	}
 	agree := own
-	multibase := EncodeBase58(append([]byte{0xec, 0x01}, x...))
+	multibase := agreementMultibase(x)
 	agree.ID, agree.KeyType, agree.PublicKey = string(id)+"#"+multibase, X25519, x
 	return &Document{
 		Raw:                  keyDocument(string(id), id.Multibase(), multibase),
@@ -59,8 +59,8 @@ func keyDocument(id, key, agree string) json.RawMessage {
 		`,"keyAgreement":[` + method(agree) + `]}`)
 }
 
-// Resolvers returns a resolver that uses the one of the DID's method. A method that is not in the map gives an error that wraps
-// [ErrMethod]. The map must not change afterwards.
+// Resolvers returns a resolver that uses the resolver of the DID's method. The error for a method that is not in the map wraps [ErrMethod].
+// The map must not change afterwards.
 func Resolvers(byMethod map[string]Resolver) Resolver { return dispatch(byMethod) }
 
 type dispatch map[string]Resolver
@@ -74,8 +74,8 @@ func (d dispatch) Resolve(ctx context.Context, id DID) (*Document, error) {
 	return r.Resolve(ctx, id)
 }
 
-// Fallback returns a resolver that uses rs in order. Only an error that wraps [ErrMethod] leads to the next; all other results are final,
-// so that a fallback never overrules a rejection.
+// Fallback returns a resolver that uses rs in order, the next only after an error that wraps [ErrMethod]. All other results are final, so
+// that a fallback never overrules a rejection.
 func Fallback(rs ...Resolver) Resolver { return fallback(rs) }
 
 type fallback []Resolver

@@ -57,18 +57,18 @@ func TestKeysResolveDIDKeyOnly(t *testing.T) {
 	}
 }
 
-// answer is a resolver with a fixed result.
-type answer struct {
+// A fixedResolver has a fixed result.
+type fixedResolver struct {
 	doc *did.Document
 	err error
 }
 
-func (a answer) Resolve(context.Context, did.DID) (*did.Document, error) { return a.doc, a.err }
+func (a fixedResolver) Resolve(context.Context, did.DID) (*did.Document, error) { return a.doc, a.err }
 
 func TestResolversDispatchByMethod(t *testing.T) {
 	t.Parallel()
 	web := &did.Document{ID: "did:web:example.com"}
-	r := did.Resolvers(map[string]did.Resolver{"key": did.Keys(), "web": answer{doc: web}})
+	r := did.Resolvers(map[string]did.Resolver{"key": did.Keys(), "web": fixedResolver{doc: web}})
 	if doc, err := r.Resolve(t.Context(), web.ID); err != nil || doc != web {
 		t.Errorf("did:web: %v, %v", doc, err)
 	}
@@ -85,16 +85,16 @@ func TestResolversDispatchByMethod(t *testing.T) {
 func TestFallbackUsesTheNextOnlyForOtherMethods(t *testing.T) {
 	t.Parallel()
 	found := &did.Document{ID: "did:key:x"}
-	unknown, missing := answer{err: did.ErrMethod}, answer{err: did.ErrNotFound}
+	unknown, missing := fixedResolver{err: did.ErrMethod}, fixedResolver{err: did.ErrNotFound}
 	for _, c := range []struct {
 		name string
 		rs   []did.Resolver
 		doc  *did.Document
 		err  error
 	}{
-		{"first answers", []did.Resolver{answer{doc: found}, missing}, found, nil},
-		{"second answers", []did.Resolver{unknown, answer{doc: found}}, found, nil},
-		{"a refusal is final", []did.Resolver{missing, answer{doc: found}}, nil, did.ErrNotFound},
+		{"the first has the document", []did.Resolver{fixedResolver{doc: found}, missing}, found, nil},
+		{"the second has the document", []did.Resolver{unknown, fixedResolver{doc: found}}, found, nil},
+		{"a rejection is final", []did.Resolver{missing, fixedResolver{doc: found}}, nil, did.ErrNotFound},
 		{"unknown method", []did.Resolver{unknown, unknown}, nil, did.ErrMethod},
 		{"no resolvers", nil, nil, did.ErrMethod},
 	} {

@@ -107,7 +107,7 @@ func (n *Node) openCarriers(m *mesh) (err error) {
 // openSync opens reconciliation and failure detection.
 func (n *Node) openSync(m *mesh) (err error) {
 	m.sync, err = reconcile.New(n.network.Host, reconcile.Options{Network: n.opts.Network, Set: &m.records, Get: m.directory.Signed,
-		Offer: func(s *td.Signed) { m.directory.Ingest(n.life.ctx, s) }, Verifier: m.verifier, Admits: n.policy.Admits, Room: m.directory.Room,
+		Ingest: func(s *td.Signed) { m.directory.Ingest(n.life.ctx, s) }, Verifier: m.verifier, Admits: n.policy.Admits, Room: m.directory.Room,
 		Now: n.opts.now, Log: n.opts.Log})
 	if err != nil {
 		return fmt.Errorf("open reconciliation: %w", err)

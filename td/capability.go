@@ -74,9 +74,9 @@ func split(capability string) []string {
 // maxLevels is the number of prefixes of a capability that have a key in the DHT.
 const maxLevels = 4
 
-// Levels returns the prefixes of a normal capability id by levels, at most four, shortest first, joined by ":". Levels
-// end at ":" and "/"; a leading "urn:" is dropped: "urn:telekom:capability:billing" gives "telekom",
-// "telekom:capability", "telekom:capability:billing".
+// Levels returns the prefixes of a normal capability id by levels, at most four, shortest first, joined by ":". Levels end at ":" and "/", and
+// a leading "urn:" is dropped: the levels of "urn:telekom:capability:billing" are "telekom", "telekom:capability",
+// "telekom:capability:billing".
 func Levels(capability string) []string {
 	parts := split(capability)
 	parts = parts[:min(len(parts), maxLevels)]
@@ -87,8 +87,8 @@ func Levels(capability string) []string {
 	return prefixes
 }
 
-// Shard returns the capability shard of a normal id, 0 to 15: the low four bits of the first byte of SHA-256 of its
-// first level. All levels of a capability are in one shard.
+// Shard returns the capability shard of a normal id, 0 to 15: the low four bits of the first byte of SHA-256 of its first level. All levels
+// of a capability are in one shard.
 func Shard(capability string) byte {
 	first := append(split(capability), "")[0]
 	sum := sha256.Sum256([]byte(first))
@@ -102,8 +102,8 @@ func hasLevels(id, prefix string) bool {
 }
 
 // Terms returns the terms that a capability query matches: the ids of lmos:capabilities, the names of actions and the types; normalized,
-// sorted, unique, at most [MaxCaps], types being dropped first. Types that every agent or tool has are omitted, because all Things would
-// share one key of the DHT; [Query.Type] matches them.
+// sorted, unique, at most [MaxCaps]. Beyond the limit, types are dropped first, then actions. Types that every agent or tool has are
+// omitted, because all Things would share one key of the DHT; [Query.Type] matches them.
 func (t *Thing) Terms() []string {
 	if t.terms != nil {
 		return t.terms
@@ -134,7 +134,7 @@ func (t *Thing) makeTerms() []string {
 }
 
 func isGeneric(typ string) bool {
-	switch typeKey(typ) {
+	switch TypeKey(typ) {
 	case "agent", "tool", "thing":
 		return true
 	}

@@ -59,7 +59,7 @@ func checkNormal(fatalf func(string, ...any), s string) {
 	}
 	for _, level := range Levels(id) {
 		if Shard(level) != Shard(id) || !hasLevels(id, level) {
-			fatalf("level %q of %q is elsewhere", level, id)
+			fatalf("level %q of %q is in another shard, or not a prefix", level, id)
 		}
 	}
 }
@@ -80,7 +80,7 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// Shards travel between nodes: they must never change. All levels of a capability are in one.
+// Shards are part of the protocol between nodes and must never change. All levels of a capability are in one shard.
 func TestShard(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]byte{
@@ -100,7 +100,7 @@ func TestShard(t *testing.T) {
 		seen[s] = true
 	}
 	if n := slices.Index(seen[:], false); n >= 0 {
-		t.Errorf("nothing in shard %d", n)
+		t.Errorf("no capability is in shard %d", n)
 	}
 }
 

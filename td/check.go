@@ -11,7 +11,7 @@ import (
 // A checker collects the issues of a TD.
 type checker struct {
 	doc    map[string]any
-	inURI  map[string]bool // names under which a security scheme puts its key into the URI
+	inURI  map[string]bool // names of URI variables for the keys of security schemes
 	errors []Issue
 }
 
@@ -19,13 +19,13 @@ func (c *checker) fail(pointer, format string, args ...any) {
 	c.errors = append(c.errors, Issue{Pointer: pointer, Reason: fmt.Sprintf(format, args...)})
 }
 
-// violation is fail for a rule that the official JSON Schema of TD 1.1 does not have (Issue.Rule).
+// violation adds an issue of a rule that the official JSON Schema of TD 1.1 does not have (Issue.Rule).
 func (c *checker) violation(rule, pointer, format string, args ...any) {
 	c.fail(pointer, format, args...)
 	c.errors[len(c.errors)-1].Rule = rule
 }
 
-// wrongType is violation for an LMOS member of a wrong type.
+// wrongType adds an issue of an LMOS member of a wrong type.
 func (c *checker) wrongType(pointer string, v any, want ...string) {
 	c.violation("LMOS, description", pointer, "%s", schema.WrongType(pointer, v, want...).Reason)
 }
@@ -33,8 +33,8 @@ func (c *checker) wrongType(pointer string, v any, want ...string) {
 // ownLimit is the rule of limits that no standard defines.
 const ownLimit = "a limit of lmosd"
 
-// check validates against the schema, then checks rules that a schema cannot express: references to names, rules between members, limits
-// in bytes. They tolerate wrong types, so that one run reports all issues.
+// check validates against the schema, and then checks rules that a schema cannot express: references to names, rules between members, and
+// limits in bytes. These checks tolerate wrong types, so that one run reports all issues.
 func (c *checker) check() {
 	c.errors = append(c.errors, schema.CheckThing(c.doc)...)
 	c.checkContext()
@@ -70,8 +70,8 @@ func (c *checker) checkID() {
 	}
 }
 
-// checkBase limits the variables of the base, and its size times the number of relative hrefs: a record of 500 bytes could otherwise
-// contain a TD that takes 20 MB when its addresses are resolved.
+// checkBase limits the variables of the base, and its size times the number of relative hrefs. Without the limit, the resolved addresses of
+// a TD in a record of 500 bytes could take 20 MB.
 func (c *checker) checkBase() {
 	const most = 16
 	base := text(c.doc["base"])
@@ -80,21 +80,21 @@ func (c *checker) checkBase() {
 		c.violation("RFC 6570 §2", "/base", "an unmatched brace: %s is not a URI template", schema.Show(base))
 	case len(names) > most:
 		c.violation(ownLimit, "/base", "may have %d variables, has %d", most, len(names))
-	case base != "" && len(base)*c.relatives() > 4*MaxTD:
+	case base != "" && len(base)*c.countRelative() > 4*MaxTD:
 		c.violation(ownLimit, "/base", "has %d bytes, too many for so many relative addresses; make it shorter, or the addresses absolute",
 			len(base))
 	}
 }
 
-// relatives counts the references that are resolved against the base.
-func (c *checker) relatives() int {
+// countRelative returns the number of references that are resolved against the base.
+func (c *checker) countRelative() int {
 	n := 0
 	count := func(v any) {
 		if !hasScheme(text(object(v)["href"])) {
 			n++
 		}
 	}
-	c.eachForm(func(p formPlace) { count(p.form) })
+	c.eachForm(func(p formEntry) { count(p.form) })
 	for _, link := range array(c.doc["links"]) {
 		count(link)
 	}
@@ -115,7 +115,8 @@ func (c *checker) checkSecurity() {
 		if variable := text(s["name"]); text(s["in"]) == "uri" && variable != "" {
 			c.inURI[variable] = true
 			if _, both := variables[variable]; both {
-				c.violation("td-security-uri-variables-distinct", schema.Pointer("uriVariables", variable), "has the name of a variable of the security scheme %s", schema.Show(name))
+				c.violation("td-security-uri-variables-distinct", schema.Pointer("uriVariables", variable),
+					"has the name of a variable of the security scheme %s", schema.Show(name))
 			}
 		}
 	}
@@ -125,15 +126,16 @@ func (c *checker) checkNames(pointer string, v any, defs map[string]any) {
 	if len(defs) == 0 { // the schema reports it once
 		return
 	}
+	_, isList := v.([]any)
 	for i, name := range texts(v) {
 		if _, ok := defs[name]; ok {
 			continue
 		}
-		if _, isList := v.([]any); isList {
-			c.violation("td-security", pointer+schema.Pointer(i), "%s is not in securityDefinitions", schema.Show(name))
-		} else {
-			c.violation("td-security", pointer, "%s is not in securityDefinitions", schema.Show(name))
+		at := pointer
+		if isList {
+			at += schema.Pointer(i)
 		}
+		c.violation("td-security", at, "%s is not in securityDefinitions", schema.Show(name))
 	}
 }
 
@@ -154,31 +156,31 @@ func (c *checker) checkLinks() {
 	}
 }
 
-// A formPlace is a form with its position in the TD.
-type formPlace struct {
+// A formEntry is a form with its position in the TD.
+type formEntry struct {
 	pointer    string
-	kind       string // properties, actions, events, or "" for a form of the thing
+	kind       string // properties, actions, events, or "" for a form of the Thing
 	form       map[string]any
-	affordance map[string]any // nil for a form of the thing
+	affordance map[string]any // nil for a form of the Thing
 }
 
 // eachForm calls f with each form, those of affordances in the order of their names.
-func (c *checker) eachForm(f func(p formPlace)) {
+func (c *checker) eachForm(f func(p formEntry)) {
 	for i, v := range array(c.doc["forms"]) {
-		f(formPlace{schema.Pointer("forms", i), "", object(v), nil})
+		f(formEntry{schema.Pointer("forms", i), "", object(v), nil})
 	}
 	for _, kind := range []string{"properties", "actions", "events"} {
 		all := object(c.doc[kind])
 		for _, name := range sortedKeys(all) {
 			a := object(all[name])
 			for i, v := range array(a["forms"]) {
-				f(formPlace{schema.Pointer(kind, name, "forms", i), kind, object(v), a})
+				f(formEntry{schema.Pointer(kind, name, "forms", i), kind, object(v), a})
 			}
 		}
 	}
 }
 
-func (c *checker) checkForm(p formPlace) {
+func (c *checker) checkForm(p formEntry) {
 	c.checkNames(p.pointer+"/security", p.form["security"], object(c.doc["securityDefinitions"]))
 	c.checkResponses(p)
 	c.checkTemplate(p)
@@ -187,17 +189,18 @@ func (c *checker) checkForm(p formPlace) {
 	}
 }
 
-func (c *checker) checkResponses(p formPlace) {
+func (c *checker) checkResponses(p formEntry) {
 	for i, v := range array(p.form["additionalResponses"]) {
 		name, ok := object(v)["schema"].(string)
 		if _, defined := object(c.doc["schemaDefinitions"])[name]; ok && !defined {
-			c.violation("TD 1.1 §5.3.4.2, schema", p.pointer+schema.Pointer("additionalResponses", i, "schema"), "%s is not in schemaDefinitions", schema.Show(name))
+			c.violation("TD 1.1 §5.3.4.2, schema", p.pointer+schema.Pointer("additionalResponses", i, "schema"),
+				"%s is not in schemaDefinitions", schema.Show(name))
 		}
 	}
 }
 
 // checkTemplate checks that the variables of a URI template are declared (TD 1.1 §5.3.4.2).
-func (c *checker) checkTemplate(p formPlace) {
+func (c *checker) checkTemplate(p formEntry) {
 	href := text(p.form["href"])
 	if !strings.ContainsAny(href, "{}") {
 		return
@@ -214,14 +217,14 @@ func (c *checker) checkTemplate(p formPlace) {
 	}
 }
 
-func (c *checker) declares(p formPlace, name string) bool {
+func (c *checker) declares(p formEntry, name string) bool {
 	_, own := object(p.affordance["uriVariables"])[name]
 	_, thing := object(c.doc["uriVariables"])[name]
 	return own || thing || c.inURI[name]
 }
 
 // checkAccess checks the operations of a property's form against readOnly and writeOnly.
-func (c *checker) checkAccess(p formPlace) {
+func (c *checker) checkAccess(p formEntry) {
 	ops := texts(p.form["op"])
 	if flag(p.affordance["readOnly"]) && slices.Contains(ops, "writeproperty") {
 		c.violation("TD 1.1 §5.4, op", p.pointer+"/op", `"writeproperty" on a property that is readOnly`)

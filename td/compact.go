@@ -17,9 +17,9 @@ type Compact struct {
 	expires time.Time
 }
 
-// Compact returns the compact form of d, or false if [Signed.Verify] did not build its typed view from its bytes, so that it cannot be
-// built again. The bytes of the TD are shared with d, unless their slice has much spare capacity; the record is a copy without the TD
-// inside.
+// Compact returns the compact form of d. It returns false if [Signed.Verify] did not build the typed view from the bytes, because the view
+// then cannot be built again. The bytes of the TD are shared with d, unless their slice has much spare capacity; the record is a copy
+// without the TD inside.
 func (d *Description) Compact() (Compact, bool) {
 	if d.Thing == nil || d.terms == nil || d.doc != nil || !sameMemory(d.Raw, d.Signed.TD) || d.ProofMethod == "" {
 		return Compact{}, false
@@ -80,8 +80,8 @@ func compactBytes(b []byte) []byte {
 // sameMemory reports whether a and b are the same memory.
 func sameMemory(a, b []byte) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
 
-// Description builds the description again, with a new typed view of its TD. All results share one record, without the TD inside. It costs
-// as much as decoding the JSON.
+// Description returns the description again, with a new typed view of its TD. All results share one record, without the TD inside. The cost
+// is that of decoding the JSON.
 func (p *Compact) Description() *Description {
 	doc, err := decode(p.td)
 	if err != nil {
@@ -98,6 +98,3 @@ func (p *Compact) Record() *Record { return p.record }
 
 // TD returns the TD of the description. The caller must not change it.
 func (p *Compact) TD() []byte { return p.td }
-
-// TypeKey returns the form of an @type that [Thing.HasType] compares. All spellings of an LMOS type have the same.
-func TypeKey(typ string) string { return typeKey(typ) }

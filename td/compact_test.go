@@ -13,7 +13,7 @@ func TestCompact(t *testing.T) {
 	d := verified(t, published(t, readFile(t, "weather.td.json"), signer(t, 1), 7))
 	p, ok := d.Compact()
 	if !ok {
-		t.Fatal("a verified description is not packed")
+		t.Fatal("a verified description has no compact form")
 	}
 	bare, err := d.Signed.WithoutTD()
 	if err != nil {
@@ -30,18 +30,18 @@ func TestCompact(t *testing.T) {
 		t.Error("it takes more memory than it needs")
 	}
 	if p, ok = want.Compact(); !ok || !sameMemory(p.TD(), want.Raw) {
-		t.Error("a copy was made without need")
+		t.Error("an unnecessary copy was made")
 	}
 	other := *d.Thing
 	for name, d := range map[string]*Description{
-		"a tombstone":           {Record: d.Record, Signed: &Signed{}},
-		"not verified":          {Thing: mustParse(t, string(d.Raw)), Record: d.Record, Signed: &Signed{TD: d.Raw}},
-		"of other bytes":        {Thing: d.Thing, Record: d.Record, Signed: &Signed{TD: []byte(string(d.Raw))}, ProofMethod: "x"},
-		"a view of its own":     {Thing: &Thing{Raw: other.Raw, ID: other.ID}, Record: d.Record, Signed: d.Signed, ProofMethod: "x"},
-		"what its author wrote": {Thing: mustParse(t, string(d.Raw)), Record: d.Record, Signed: d.Signed, ProofMethod: "x"},
+		"a tombstone":          {Record: d.Record, Signed: &Signed{}},
+		"not verified":         {Thing: mustParse(t, string(d.Raw)), Record: d.Record, Signed: &Signed{TD: d.Raw}},
+		"of other bytes":       {Thing: d.Thing, Record: d.Record, Signed: &Signed{TD: []byte(string(d.Raw))}, ProofMethod: "x"},
+		"a view of its own":    {Thing: &Thing{Raw: other.Raw, ID: other.ID}, Record: d.Record, Signed: d.Signed, ProofMethod: "x"},
+		"parsed by its author": {Thing: mustParse(t, string(d.Raw)), Record: d.Record, Signed: d.Signed, ProofMethod: "x"},
 	} {
 		if _, ok := d.Compact(); ok {
-			t.Errorf("%s: it is packed", name)
+			t.Errorf("%s: has a compact form", name)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package td
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,10 +13,10 @@ import (
 	"github.com/lmosd/lmosd/internal/jsonedit"
 )
 
-// Complete prepares a TD for signing by owner. It adds the contexts of a signed TD: those of TD 1.0 and 1.1 in this order, which all
-// known clients accept; that of WoT Discovery, so that a directory need not add it later; that of Data Integrity; and the prefixes "lmos"
-// and "lmosd", if their terms are used. A TD without an id gets "urn:lmos:<owner>:<slug of the title>". All other bytes are unchanged, and
-// a complete TD is returned as it is.
+// Complete prepares a TD for signing by owner. It adds the contexts of a signed TD: those of TD 1.0 and 1.1 in this order, which all known
+// clients accept; that of WoT Discovery, because a directory cannot add it to a signed TD; that of Data Integrity; and the prefixes "lmos"
+// and "lmosd", if their terms are used. A TD without an id gets "urn:lmos:<owner>:<slug of the title>". All other bytes are unchanged. A
+// complete TD is returned unchanged.
 //
 // A signed TD is never changed: its proof must verify with did:key alone, and [Sign] accepts it only from its owner. A member
 // "registration" is rejected, because only a directory adds it. The error is a [*ValidationError], or wraps [ErrOwner] for an id that
@@ -49,7 +48,7 @@ func invalid(pointer, reason string) error {
 	return &ValidationError{Issues: []Issue{{Pointer: pointer, Reason: reason}}}
 }
 
-// checkSigned rejects a signed TD that every receiver would reject.
+// checkSigned returns an error for a signed TD that every receiver rejects.
 func checkSigned(t *Thing) error {
 	if t.ID == "" {
 		return invalid("", `the TD is signed and "id" is missing: remove "proof" to have both added`)
@@ -91,7 +90,7 @@ func completeContext(t *Thing, v span) []edit {
 	}
 	all := parts(t.Raw, v.from)
 	sep := separator(t.Raw, v.from, all)
-	if len(all) == 1 && !bytes.Contains([]byte(sep), []byte("\n")) {
+	if len(all) == 1 && !strings.Contains(sep, "\n") {
 		sep = ", "
 	}
 	var edits []edit

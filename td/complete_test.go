@@ -123,14 +123,14 @@ func TestCompleteRejects(t *testing.T) {
 	signed := string(published(t, []byte(weather), k, 7).TD)
 	tests := []struct{ name, raw, want string }{
 		{"an invalid TD", `{}`, `"@context" is missing`},
-		{"what is no JSON", `{`, "not JSON at line 1, column 2"},
+		{"not JSON", `{`, "not JSON at line 1, column 2"},
 		{"a registration", tdWith(`"registration": {}`),
 			"/registration: is added by directories; remove it before the TD is signed"},
-		{"the id of another", tdWith(`"id": "` + string(other.DID()) + `"`),
+		{"the id of another owner", tdWith(`"id": "` + string(other.DID()) + `"`),
 			"signed by another key than the owner's: the id "},
-		{"a name under another", tdWith(`"id": "urn:lmos:` + string(other.DID()) + `:x"`),
+		{"an id with another owner", tdWith(`"id": "urn:lmos:` + string(other.DID()) + `:x"`),
 			"signed by another key than the owner's: the id "},
-		{"a proof that is none", tdWith(`"id": "urn:x"`, `"proof": {}`), "signature does not verify"},
+		{"an empty proof", tdWith(`"id": "urn:x"`, `"proof": {}`), "signature does not verify"},
 		{"a proof without id", tdWith(`"proof": {}`), `the TD is signed and "id" is missing`},
 		{"a TD that was changed after signing", strings.Replace(signed, "Europe", "Asia", 1),
 			`remove "proof" to have the TD signed again`},
@@ -157,7 +157,8 @@ func TestCompleteKeepsSignedMembers(t *testing.T) {
 	}
 }
 
-func TestCompleteReplacesProofOfAnotherOwner(t *testing.T) {
+// Complete accepts a TD that another owner has signed, and Sign rejects it.
+func TestCompleteKeepsTheProofOfAnotherOwner(t *testing.T) {
 	t.Parallel()
 	k, other := signer(t, 1), signer(t, 2)
 	thing, err := Complete(published(t, readFile(t, "weather.td.json"), k, 7).TD, other.DID())
@@ -173,7 +174,7 @@ func TestCompleteReplacesProofOfAnotherOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(again.TD, thing.Raw) {
-		t.Error("a TD that was signed is signed again")
+		t.Error("a signed TD was signed again")
 	}
 }
 
@@ -211,7 +212,7 @@ func TestCompleteKeepsTheRest(t *testing.T) {
 	})
 }
 
-// drawTD writes a valid TD with LMOS terms in some order and spacing.
+// drawTD returns a valid TD with LMOS terms in any order and spacing.
 func drawTD(t *rapid.T) []byte {
 	gap := rapid.SampledFrom([]string{"", " ", "\n", "\r\n\t", "\n    "})
 	contexts := rapid.SampledFrom([]string{

@@ -23,65 +23,63 @@ type Coverage struct {
 func (c Coverage) Complete() bool { return c.Asked == c.Answered && !c.Truncated }
 
 // A CoverageCounter collects a [Coverage] while a query runs. It is safe for concurrent use. The zero value is ready, and a nil
-// CoverageCounter counts nothing.
+// CoverageCounter ignores all calls.
 type CoverageCounter struct {
-	mu sync.Mutex
-	c  Coverage // owned by mu, as total
-	// total is the number of matches; negative: unknown.
-	total int
+	mu       sync.Mutex
+	coverage Coverage // owned by mu
+	total    int      // the number of matches; negative: unknown; owned by mu
 }
 
-func (t *CoverageCounter) update(f func(c *Coverage)) {
-	if t == nil {
+func (c *CoverageCounter) update(f func(c *Coverage)) {
+	if c == nil {
 		return
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	f(&t.c)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(&c.coverage)
 }
 
 // CountAsked counts n queried peers.
-func (t *CoverageCounter) CountAsked(n int) { t.update(func(c *Coverage) { c.Asked += n }) }
+func (c *CoverageCounter) CountAsked(n int) { c.update(func(v *Coverage) { v.Asked += n }) }
 
 // CountAnswer counts a peer that returned a valid answer in time.
-func (t *CoverageCounter) CountAnswer() { t.update(func(c *Coverage) { c.Answered++ }) }
+func (c *CoverageCounter) CountAnswer() { c.update(func(v *Coverage) { v.Answered++ }) }
 
 // CountUnreachable counts a peer that could not be reached, did not answer in time, or returned an invalid answer.
-func (t *CoverageCounter) CountUnreachable() { t.update(func(c *Coverage) { c.Unreachable++ }) }
+func (c *CoverageCounter) CountUnreachable() { c.update(func(v *Coverage) { v.Unreachable++ }) }
 
 // SetMore records that the answer ended at the limit of the query and that there are more matches.
-func (t *CoverageCounter) SetMore() { t.update(func(c *Coverage) { c.More = true }) }
+func (c *CoverageCounter) SetMore() { c.update(func(v *Coverage) { v.More = true }) }
 
 // CountMatches counts n further matches, in the answer or not; a negative n means that the number is unknown.
-func (t *CoverageCounter) CountMatches(n int) {
-	t.update(func(*Coverage) {
-		if t.total += n; n < 0 || t.total < 0 {
-			t.total = -1 << 31
+func (c *CoverageCounter) CountMatches(n int) {
+	c.update(func(*Coverage) {
+		if c.total += n; n < 0 || c.total < 0 {
+			c.total = -1 << 31
 		}
 	})
 }
 
-// Total returns the number of known matches; false if they were not counted.
-func (t *CoverageCounter) Total() (n int, ok bool) {
-	t.update(func(*Coverage) { n = t.total })
+// Total returns the number of matches; ok is false if the number is unknown.
+func (c *CoverageCounter) Total() (n int, ok bool) {
+	c.update(func(*Coverage) { n = c.total })
 	return max(n, 0), n >= 0
 }
 
 // SetTruncated records that a deadline, or a bound other than the limit of the query, truncated the answer.
-func (t *CoverageCounter) SetTruncated() { t.update(func(c *Coverage) { c.Truncated = true }) }
+func (c *CoverageCounter) SetTruncated() { c.update(func(v *Coverage) { v.Truncated = true }) }
 
 // NoteIssued records the issue time of a record in the answer.
-func (t *CoverageCounter) NoteIssued(issued time.Time) {
-	t.update(func(c *Coverage) {
-		if c.Oldest.IsZero() || issued.Before(c.Oldest) {
-			c.Oldest = issued
+func (c *CoverageCounter) NoteIssued(issued time.Time) {
+	c.update(func(v *Coverage) {
+		if v.Oldest.IsZero() || issued.Before(v.Oldest) {
+			v.Oldest = issued
 		}
 	})
 }
 
 // Coverage returns the current counts.
-func (t *CoverageCounter) Coverage() Coverage {
-	var now Coverage
-	t.update(func(c *Coverage) { now = *c })
+func (c *CoverageCounter) Coverage() (now Coverage) {
+	c.update(func(v *Coverage) { now = *v })
 	return now
 }

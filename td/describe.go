@@ -12,8 +12,8 @@ import (
 	"github.com/lmosd/lmosd/td/schema"
 )
 
-// Verify verifies s at the time now and returns the description. For a tombstone or a moved record it returns a Description whose Thing
-// is nil. The TD is s.TD, or else the one inside the record; without either, the error wraps [ErrNoTD].
+// Verify verifies s at the time now and returns the description. For a tombstone or a moved record it returns a Description whose Thing is
+// nil. The TD is s.TD, or else that inside the record; without both, the error wraps [ErrNoTD].
 //
 // The order is: the record ([Verifier.Record]); size and hash of the TD; strict JSON; the proof, which must be of the owner of the
 // record; the owner in the id, if there is one; the id, which must be that of the record; the rules of [Parse]. The error wraps one of the
@@ -120,7 +120,7 @@ func (d *Description) Refresh(v *Verifier, record []byte, now time.Time) (*Descr
 	}
 	old := d.Record
 	if d.Thing == nil || r.Kind != KindTD || r.Owner != old.Owner || r.Thing != old.Thing || r.Hash != old.Hash {
-		return nil, fmt.Errorf("record of %s: %w that is known", r.Thing, ErrHash)
+		return nil, fmt.Errorf("record of %s: %w", r.Thing, ErrHash)
 	}
 	if !d.ProofExpires.IsZero() && now.After(d.ProofExpires.Add(proof.Skew)) {
 		return nil, fmt.Errorf("TD of %s: %w: its proof ended %s", r.Thing, ErrExpired, d.ProofExpires.Format(time.RFC3339))

@@ -7,14 +7,14 @@ import (
 	"net/url"
 )
 
-// MeshHref is the prefix of the href of a form that leads through the mesh: the affordance has no address of its own and is reached
-// through the node that publishes the Thing. The path of the affordance in the TD follows.
+// MeshHref is the prefix of the href of a form without an address of its own: the node that publishes the Thing forwards the interaction.
+// The path of the affordance in the TD follows.
 const MeshHref = "lmos:"
 
-// Draft completes the description that an agent gives of itself, so that [Complete] accepts it: an agent behind its node needs no address,
-// security or boilerplate. It adds missing members: @context, @type "lmos:Agent", security nosec, and for each affordance without forms a
-// form such as "lmos:/actions/ask", which leads through the mesh. Existing members are unchanged; the order of added members is not
-// defined. The error is a [*ValidationError] if raw is not a JSON object.
+// Draft completes the description of an agent that its node calls, which needs no address and no security, so that [Complete] accepts it. It
+// adds missing members: @context, @type "lmos:Agent", security nosec, and for each affordance without forms a form with [MeshHref], such as
+// "lmos:/actions/ask". Existing members are unchanged; the order of members is not defined. The error is a [*ValidationError] if raw is not
+// a JSON object.
 func Draft(raw []byte) ([]byte, error) {
 	var doc map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &doc); err != nil || doc == nil {
@@ -42,7 +42,7 @@ func Draft(raw []byte) ([]byte, error) {
 	return json.Marshal(doc)
 }
 
-// draftForms adds a form of the mesh to each affordance without forms.
+// draftForms adds a form with MeshHref to each affordance without forms.
 func draftForms(doc map[string]json.RawMessage, kind string) error {
 	if doc[kind] == nil {
 		return nil
@@ -61,7 +61,8 @@ func draftForms(doc map[string]json.RawMessage, kind string) error {
 		}
 		form := map[string]any{"href": MeshHref + "/" + kind + "/" + url.PathEscape(name), "contentType": "application/json"}
 		if kind == "properties" {
-			form["op"] = meshOps(a)
+			is := func(name string) bool { return string(a[name]) == "true" }
+			form["op"] = accessOps(is("readOnly"), is("writeOnly"), is("observable"))
 		}
 		b, err := json.Marshal([]any{form})
 		if err != nil {
@@ -75,20 +76,4 @@ func draftForms(doc map[string]json.RawMessage, kind string) error {
 	}
 	doc[kind] = b
 	return nil
-}
-
-// meshOps returns the operations of a property without an address: the default ones, and those of observation.
-func meshOps(property map[string]json.RawMessage) []string {
-	is := func(name string) bool { return string(property[name]) == "true" }
-	var ops []string
-	if !is("writeOnly") {
-		ops = append(ops, "readproperty")
-	}
-	if !is("readOnly") {
-		ops = append(ops, "writeproperty")
-	}
-	if is("observable") {
-		ops = append(ops, "observeproperty", "unobserveproperty")
-	}
-	return ops
 }

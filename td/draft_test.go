@@ -7,7 +7,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-const anybody = did.DID("did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH")
+const anOwner = did.DID("did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH")
 
 func TestDraftCompletesTheDescription(t *testing.T) {
 	t.Parallel()
@@ -17,7 +17,7 @@ func TestDraftCompletesTheDescription(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := Complete(raw, anybody)
+	d, err := Complete(raw, anOwner)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,7 +62,8 @@ func TestAddMemberKeepsTheRest(t *testing.T) {
 		doc := map[string]any{}
 		for _, name := range rapid.SliceOf(rapid.String()).Draw(t, "names") {
 			if name != "x" {
-				doc[name] = rapid.OneOf(rapid.String().AsAny(), rapid.SliceOf(rapid.String()).AsAny(), rapid.MapOf(rapid.String(), rapid.SliceOf(rapid.Bool())).AsAny(),
+				doc[name] = rapid.OneOf(rapid.String().AsAny(), rapid.SliceOf(rapid.String()).AsAny(),
+					rapid.MapOf(rapid.String(), rapid.SliceOf(rapid.Bool())).AsAny(),
 					rapid.SampledFrom([]any{nil, true, -0.5, "", "]\"}\\", []any{}, []any{"a,", []any{1.0}},
 						map[string]any{}, map[string]any{"a": map[string]any{"x": nil}, "{": []any{false}}})).Draw(t, "value")
 			}

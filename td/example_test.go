@@ -26,7 +26,7 @@ const billing = `{
   }
 }`
 
-// A TD is completed and signed by its owner, travels as bytes, and is a description again only when it was verified.
+// The owner of a TD completes and signs it. The bytes from the network become a description only by verification.
 func Example() {
 	owner, err := keystore.FromSeed([32]byte{31: 1})
 	if err != nil {

@@ -14,6 +14,21 @@ var (
 	eventOps    = []string{"subscribeevent", "unsubscribeevent"}
 )
 
+// accessOps returns the operations that a property supports.
+func accessOps(readOnly, writeOnly, observable bool) []string {
+	var ops []string
+	if !writeOnly {
+		ops = append(ops, "readproperty")
+	}
+	if !readOnly {
+		ops = append(ops, "writeproperty")
+	}
+	if observable {
+		ops = append(ops, "observeproperty", "unobserveproperty")
+	}
+	return ops
+}
+
 // Scheme returns the scheme of the form's href in lower case, or "" if the href is relative.
 func (f *Form) Scheme() string { return schemeOf(f.Href) }
 
@@ -25,7 +40,7 @@ func IsJSON(contentType string) bool {
 	return media == "" || media == "application/json" || strings.HasSuffix(media, "+json")
 }
 
-// schemeOf returns the scheme of a URI in lower case, or "" (RFC 3986 §3.1).
+// schemeOf returns the scheme of a URI in lower case, or "" if it has none (RFC 3986 §3.1).
 func schemeOf(uri string) string {
 	for i := 0; i < len(uri); i++ {
 		switch c := uri[i]; {
@@ -51,45 +66,45 @@ type base struct {
 
 // newBase returns the base s, or nil if it is empty or not a URI.
 func newBase(s string) *base {
-	hidden, aside := hideTemplates(s, "base")
+	hidden, replaced := hideTemplates(s, "base")
 	u, err := url.Parse(hidden)
 	if s == "" || err != nil {
 		return nil
 	}
-	return &base{u, strings.NewReplacer(aside...)}
+	return &base{u, strings.NewReplacer(replaced...)}
 }
 
-// resolve returns href as an absolute reference (RFC 3986 §5.2). Placeholders replace the expressions of a URI template. An href
-// that is not a URI is returned unchanged.
+// resolve returns href as an absolute reference (RFC 3986 §5.2). While it resolves, placeholders replace the expressions of a URI template.
+// An href that is not a URI is returned unchanged.
 func (b *base) resolve(href string) string {
 	if b == nil || hasScheme(href) {
 		return href
 	}
-	hidden, aside := hideTemplates(href, "href")
+	hidden, replaced := hideTemplates(href, "href")
 	ref, err := url.Parse(hidden)
 	if err != nil {
 		return href
 	}
 	s := b.restore.Replace(b.url.ResolveReference(ref).String())
-	if len(aside) > 0 {
-		s = strings.NewReplacer(aside...).Replace(s)
+	if len(replaced) > 0 {
+		s = strings.NewReplacer(replaced...).Replace(s)
 	}
 	return s
 }
 
 // hideTemplates replaces each {expression} of s by a placeholder that is valid in a URI, and returns pairs of placeholder and expression.
-func hideTemplates(s, mark string) (hidden string, aside []string) {
+func hideTemplates(s, prefix string) (hidden string, replaced []string) {
 	var b strings.Builder
 	for {
 		open := strings.IndexByte(s, '{')
 		end := strings.IndexByte(s[max(open, 0):], '}') + open
 		if open < 0 || end < open {
 			b.WriteString(s)
-			return b.String(), aside
+			return b.String(), replaced
 		}
-		word := mark + "-" + strconv.Itoa(len(aside)/2) + "-template"
-		aside = append(aside, word, s[open:end+1])
-		b.WriteString(s[:open] + word)
+		placeholder := prefix + "-" + strconv.Itoa(len(replaced)/2) + "-template"
+		replaced = append(replaced, placeholder, s[open:end+1])
+		b.WriteString(s[:open] + placeholder)
 		s = s[end+1:]
 	}
 }
@@ -159,7 +174,8 @@ func (b *builder) form(m map[string]any, ops []string) Form {
 	return f
 }
 
-// httpTerms returns the terms of the HTTP vocabulary (WoT HTTP Binding §Vocabulary). kotlin-wot writes them into "optionalProperties".
+// httpTerms returns the terms of the HTTP vocabulary (WoT HTTP Binding §Vocabulary), in the form or in the member "optionalProperties" of
+// kotlin-wot.
 func httpTerms(m map[string]any) (method string, headers []HTTPHeader) {
 	get := func(name string) any {
 		if v, ok := m["htv:"+name]; ok {

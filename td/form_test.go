@@ -10,7 +10,7 @@ func TestResolve(t *testing.T) {
 	tests := []struct{ name, base, href, want string }{
 		{"no base", "", "a", "a"},
 		{"an absolute href", "http://x/", "coap://y/a", "coap://y/a"},
-		{"beside", "http://x/a/b", "c", "http://x/a/c"},
+		{"a sibling", "http://x/a/b", "c", "http://x/a/c"},
 		{"below", "http://x/a/b/", "c", "http://x/a/b/c"},
 		{"from the root", "http://x/a/b", "/c", "http://x/c"},
 		{"upwards", "http://x/a/b/", "../c", "http://x/a/c"},
@@ -23,8 +23,8 @@ func TestResolve(t *testing.T) {
 		{"half a template", "http://x/", "a{b", "http://x/a%7Bb"},
 		{"two slashes stay", "http://x/", "a//b", "http://x/a//b"},
 		{"a topic", "mqtt://broker:1883/", "things/a", "mqtt://broker:1883/things/a"},
-		{"a base that is none", "http://[", "a", "a"},
-		{"an href that is none", "http://x/", "%zz", "%zz"},
+		{"an invalid base", "http://[", "a", "a"},
+		{"an invalid href", "http://x/", "%zz", "%zz"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

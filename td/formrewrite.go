@@ -10,9 +10,9 @@ import (
 // A FormRewrite configures [Thing.RewriteForms]: a node serves the Things of other nodes to consumers that only support HTTP and WebSocket.
 type FormRewrite struct {
 	// Forms returns the forms of an affordance, best first. kind is "properties", "actions" or "events", and name is that of the
-	// affordance; both are empty for the Thing itself. The forms together should have each of the operations ops (TD 1.1 §5.3.4.2), over
-	// each of their schemes. The TD has Href (absolute), ContentType, Subprotocol, Ops, ResponseType and HTTPMethod of a form, if they are
-	// set. An affordance without forms is omitted.
+	// affordance; both are empty for the Thing itself. For each scheme of the forms, its forms together should have all operations ops
+	// (TD 1.1 §5.3.4.2). The result has Href (absolute), ContentType, Subprotocol, Ops, ResponseType and HTTPMethod of each form, if they
+	// are set. An affordance without forms is omitted.
 	Forms func(kind, name string, ops []string) []Form
 	// Original is the address of the TD as its owner signed it, for a link "alternate". Empty: no link.
 	Original string
@@ -20,24 +20,24 @@ type FormRewrite struct {
 	Bearer bool
 }
 
-// RewriteForms returns the TD of t with other forms, as canonical JSON, without proof and registration. The result follows all rules of the
-// universally consumable TD, each of which a known client needs: both TD contexts, no base, absolute hrefs, one simple security scheme,
-// arrays instead of single strings, a type for each property, synchronous for each action, and in links, version and actions only members
-// that all clients support. The title, capabilities, metadata, schemas and URI variables of the owner stay. An action without
+// RewriteForms returns the TD of t with other forms, as canonical JSON, without proof and registration. The result follows the rules of the
+// universally consumable TD: both TD contexts, no base, absolute hrefs, one simple security scheme, arrays instead of single strings, a type
+// for each property, synchronous for each action, and in links, version and actions only members that all clients support. Each rule is
+// required by a known client. The title, capabilities, metadata, schemas and URI variables of the owner stay. An action without
 // "synchronous" becomes synchronous.
 //
 // The result may be larger than [MaxTD]. The error is a [*ValidationError]; it is nil for a result of [Parse].
 func (t *Thing) RewriteForms(r FormRewrite) ([]byte, error) {
-	// The document is changed below, and a Thing from the mesh has no decoded document.
+	// decode returns a new document, which is changed below.
 	doc, err := decode(t.Raw)
 	if err != nil {
 		return nil, err
 	}
-	h := &formRewriter{FormRewrite: r, doc: doc, base: newBase(text(doc["base"]))}
-	h.root()
-	h.links()
-	all := h.affordances()
-	if forms := h.forms("", "", h.thingOps(all)); len(forms) > 0 {
+	w := &formRewriter{FormRewrite: r, doc: doc, base: newBase(text(doc["base"]))}
+	w.root()
+	w.links()
+	all := w.affordances()
+	if forms := w.forms("", "", w.thingOps(all)); len(forms) > 0 {
 		doc["forms"] = forms
 	}
 	return bytesOf(doc), nil
@@ -51,27 +51,26 @@ type formRewriter struct {
 }
 
 // root sets the members of the Thing itself. The owner's profile and schemaDefinitions apply to the owner's forms only.
-func (h *formRewriter) root() {
+func (w *formRewriter) root() {
 	for _, name := range []string{"proof", "registration", "base", "forms", "profile", "schemaDefinitions"} {
-		delete(h.doc, name)
+		delete(w.doc, name)
 	}
-	h.doc["@context"] = h.contexts()
+	w.doc["@context"] = w.contexts()
 	scheme, name := map[string]any{"scheme": "nosec"}, "nosec_sc"
-	if h.Bearer {
+	if w.Bearer {
 		scheme, name = map[string]any{"scheme": "bearer", "in": "header"}, "bearer_sc"
 	}
-	h.doc["securityDefinitions"], h.doc["security"] = map[string]any{name: scheme}, []any{name}
-	if version := object(h.doc["version"]); version != nil {
+	w.doc["securityDefinitions"], w.doc["security"] = map[string]any{name: scheme}, []any{name}
+	if version := object(w.doc["version"]); version != nil {
 		only(version, versionMembers)
 	}
 }
 
-// contexts returns the two TD contexts, that of discovery, and the owner's own. The data integrity context goes with the proof.
-func (h *formRewriter) contexts() []any {
-	first := []string{Context10, Context11, ContextDiscovery}
+// contexts returns the two TD contexts, the discovery context, and the contexts of the owner, without the context of the removed proof.
+func (w *formRewriter) contexts() []any {
 	all := []any{Context10, Context11, ContextDiscovery}
-	for _, c := range contexts(h.doc) {
-		if uri, isText := c.(string); !isText || uri != ContextProof && !slices.Contains(first, uri) {
+	for _, c := range contexts(w.doc) {
+		if _, isText := c.(string); !isText || c != ContextProof && !slices.Contains(all[:3], c) {
 			all = append(all, c)
 		}
 	}
@@ -84,37 +83,37 @@ func (h *formRewriter) contexts() []any {
 	return all
 }
 
-func (h *formRewriter) links() {
+func (w *formRewriter) links() {
 	var all []any
-	for _, v := range array(h.doc["links"]) {
+	for _, v := range array(w.doc["links"]) {
 		link := object(v)
 		only(link, linkMembers)
-		link["href"] = h.base.resolve(text(link["href"]))
+		link["href"] = w.base.resolve(text(link["href"]))
 		if lang, isText := link["hreflang"].(string); isText {
 			link["hreflang"] = []any{lang}
 		}
 		all = append(all, link)
 	}
-	if h.Original != "" {
-		all = append(all, map[string]any{"rel": "alternate", "type": "application/td+json", "href": h.Original})
+	if w.Original != "" {
+		all = append(all, map[string]any{"rel": "alternate", "type": "application/td+json", "href": w.Original})
 	}
-	delete(h.doc, "links")
+	delete(w.doc, "links")
 	if len(all) > 0 {
-		h.doc["links"] = all
+		w.doc["links"] = all
 	}
 }
 
 // affordances sets the forms of each affordance, and returns the operations of all affordances together.
-func (h *formRewriter) affordances() map[string]bool {
+func (w *formRewriter) affordances() map[string]bool {
 	provided := map[string]bool{}
 	for kind, prepare := range map[string]func(map[string]any) []string{
 		"properties": rewriteProperty, "actions": rewriteAction, "events": rewriteEvent,
 	} {
-		all := object(h.doc[kind])
+		all := object(w.doc[kind])
 		for _, name := range sortedKeys(all) {
 			a := object(all[name])
 			ops := prepare(a)
-			if a["forms"] = h.forms(kind, name, ops); len(array(a["forms"])) == 0 {
+			if a["forms"] = w.forms(kind, name, ops); len(array(a["forms"])) == 0 {
 				delete(all, name)
 				continue
 			}
@@ -130,21 +129,11 @@ func rewriteProperty(p map[string]any) []string {
 	if _, ok := p["type"]; !ok {
 		p["type"] = guessType(p)
 	}
-	var ops []string
-	if !flag(p["writeOnly"]) {
-		ops = append(ops, "readproperty")
-	}
-	if !flag(p["readOnly"]) {
-		ops = append(ops, "writeproperty")
-	}
-	if flag(p["observable"]) {
-		ops = append(ops, "observeproperty", "unobserveproperty")
-	}
-	return ops
+	return accessOps(flag(p["readOnly"]), flag(p["writeOnly"]), flag(p["observable"]))
 }
 
-// guessType returns a type for a property without one, because a client rejects the whole TD otherwise. The default is object, or string if
-// a form has another content type than JSON.
+// guessType returns a type for a property without one, because a known client rejects a TD with such a property. The default is object, or
+// string if a form has another content type than JSON.
 func guessType(p map[string]any) string {
 	if typ := parseSchema(p).Type(); typ != "" {
 		return typ
@@ -178,7 +167,7 @@ func rewriteAction(a map[string]any) []string {
 func rewriteEvent(map[string]any) []string { return slices.Clone(eventOps) }
 
 // thingOps returns the operations on the Thing as a whole that have a corresponding operation of an affordance.
-func (h *formRewriter) thingOps(provided map[string]bool) []string {
+func (w *formRewriter) thingOps(provided map[string]bool) []string {
 	var ops []string
 	for _, of := range []struct {
 		one string
@@ -198,12 +187,12 @@ func (h *formRewriter) thingOps(provided map[string]bool) []string {
 }
 
 // forms returns the result of Forms as decoded JSON.
-func (h *formRewriter) forms(kind, name string, ops []string) []any {
+func (w *formRewriter) forms(kind, name string, ops []string) []any {
 	if len(ops) == 0 {
 		return nil
 	}
 	var all []any
-	for _, f := range h.Forms(kind, name, ops) {
+	for _, f := range w.Forms(kind, name, ops) {
 		m := map[string]any{"href": f.Href}
 		for member, value := range map[string]string{
 			"contentType": f.ContentType, "subprotocol": f.Subprotocol, "htv:methodName": f.HTTPMethod,

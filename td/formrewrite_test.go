@@ -59,7 +59,7 @@ func rewriteForms(t *testing.T, raw string, r FormRewrite) (*Thing, map[string]a
 	}
 	thing, err := Parse(out)
 	if err != nil {
-		t.Fatalf("the result is no TD: %v\n%s", err, out)
+		t.Fatalf("the result is not a valid TD: %v\n%s", err, out)
 	}
 	if len(thing.Warnings) > 0 {
 		t.Errorf("warnings: %v", thing.Warnings)
@@ -73,11 +73,10 @@ func rewriteForms(t *testing.T, raw string, r FormRewrite) (*Thing, map[string]a
 
 func TestRewriteFormsRepairsTDs(t *testing.T) {
 	t.Parallel()
-	offered := formRecorder{}
-	thing, doc := rewriteForms(t, nonconforming, FormRewrite{Forms: offered.forms, Original: "http://node.example/things/odd"})
-	for _, gone := range []string{"proof", "registration", "base", "profile", "schemaDefinitions"} {
-		if _, ok := doc[gone]; ok {
-			t.Errorf("%s is still there", gone)
+	thing, doc := rewriteForms(t, nonconforming, FormRewrite{Forms: formRecorder{}.forms, Original: "http://node.example/things/odd"})
+	for _, name := range []string{"proof", "registration", "base", "profile", "schemaDefinitions"} {
+		if _, ok := doc[name]; ok {
+			t.Errorf("%s was not removed", name)
 		}
 	}
 	for pointer, want := range map[string]any{
@@ -98,27 +97,28 @@ func TestRewriteFormsRepairsTDs(t *testing.T) {
 	for name, p := range thing.Properties {
 		types[name] = p.Type()
 	}
-	if d := cmp.Diff(map[string]string{"level": "integer", "serial": "string", "pin": "number", "photo": "string", "blob": "object"}, types); d != "" {
+	want := map[string]string{"level": "integer", "serial": "string", "pin": "number", "photo": "string", "blob": "object"}
+	if d := cmp.Diff(want, types); d != "" {
 		t.Error(d)
 	}
 	if len(thing.Properties["level"].URIVariables) != 2 {
-		t.Error("the variables of the address are gone")
+		t.Error("the URI variables are missing")
 	}
 	if a := thing.Actions["go"]; a.Synchronous == nil || !*a.Synchronous {
-		t.Error("an action of which nothing is known is not synchronous")
+		t.Error(`an action without "synchronous" did not become synchronous`)
 	}
 	if a := thing.Actions["slow"]; *a.Synchronous {
-		t.Error("an action that is not synchronous became so")
+		t.Error("an asynchronous action became synchronous")
 	}
 	if strings.Contains(string(thing.Raw), "lmos:cost") || !strings.Contains(string(thing.Raw), "saref:x") {
-		t.Error("members of actions stay, or those of properties do not")
+		t.Error("a member of an action was kept, or one of a property removed")
 	}
 }
 
 func TestRewriteFormsRequestsTheOperations(t *testing.T) {
 	t.Parallel()
-	offered := formRecorder{}
-	rewriteForms(t, nonconforming, FormRewrite{Forms: offered.forms})
+	requested := formRecorder{}
+	rewriteForms(t, nonconforming, FormRewrite{Forms: requested.forms})
 	want := formRecorder{
 		"properties/level":  {"readproperty", "writeproperty", "observeproperty", "unobserveproperty"},
 		"properties/serial": {"readproperty"},
@@ -131,7 +131,7 @@ func TestRewriteFormsRequestsTheOperations(t *testing.T) {
 		"/": {"readallproperties", "readmultipleproperties", "writeallproperties", "writemultipleproperties",
 			"observeallproperties", "unobserveallproperties", "queryallactions", "subscribeallevents", "unsubscribeallevents"},
 	}
-	if d := cmp.Diff(want, offered); d != "" {
+	if d := cmp.Diff(want, requested); d != "" {
 		t.Error(d)
 	}
 }
@@ -180,7 +180,7 @@ func TestRewriteFormsKeepsTheThing(t *testing.T) {
 	}
 	again, err := thing.RewriteForms(FormRewrite{Forms: formRecorder{}.forms})
 	if err != nil || string(first) != string(again) || string(thing.Raw) != string(raw) || thing.doc["proof"] == nil {
-		t.Errorf("a second time gives another TD, or the thing was changed: %v", err)
+		t.Errorf("the second result differs, or the Thing was changed: %v", err)
 	}
 	if strings.Contains(string(first), "proofValue") || !strings.Contains(string(first), `"lmos:capabilities"`) {
 		t.Errorf("got %s", first)

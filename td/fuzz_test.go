@@ -63,7 +63,7 @@ func FuzzRecord(f *testing.F) {
 		r, w, err := decodeRecord(raw)
 		if err != nil {
 			if _, err := v.Record(raw, epoch); err == nil {
-				t.Fatal("what cannot be decoded verifies")
+				t.Fatal("a record that cannot be decoded verifies")
 			}
 			return
 		}

@@ -10,8 +10,8 @@ import (
 )
 
 // A TD inside a record is one zstd frame (RFC 8878) with this dictionary of common TD text, which reduces the size by a third. The
-// dictionary is raw content, has the id 1, and is a part of the record format: it never changes. A later one gets another id. Frames
-// without a dictionary are accepted, too.
+// dictionary is raw content, has the id 1, and is a part of the record format: it never changes, and a new dictionary needs another id.
+// Frames without a dictionary are accepted, too.
 //
 //go:embed record-1.dict
 var dictionary []byte

@@ -18,7 +18,8 @@ func TestIssueText(t *testing.T) {
 		{ValidationError{}, "invalid"},
 		{ValidationError{Issues: []Issue{{Pointer: "", Reason: "is empty"}}}, "is empty"},
 		{ValidationError{Issues: []Issue{{Pointer: "/a", Reason: "is empty"}}}, "/a: is empty"},
-		{ValidationError{Issues: []Issue{{Pointer: "/a", Reason: "x"}, {Pointer: "/b", Reason: "y"}, {Pointer: "/c", Reason: "z"}}}, "/a: x (and 2 more)"},
+		{ValidationError{Issues: []Issue{{Pointer: "/a", Reason: "x"}, {Pointer: "/b", Reason: "y"}, {Pointer: "/c", Reason: "z"}}},
+			"/a: x (and 2 more)"},
 	} {
 		if got := tt.err.Error(); got != tt.want {
 			t.Errorf("got %q, want %q", got, tt.want)
@@ -41,8 +42,8 @@ func TestHostileTDsAreCheap(t *testing.T) {
 		name, raw string
 		issues    int
 	}{
-		{"forms that are none", tdWith(fill(`"actions": {"a": {"forms": [`, `#`, `]}}`)), maxIssues},
-		{"titles that are none", tdWith(fill(`"titles": {`, `"#": 1`, `}`)), maxIssues},
+		{"invalid forms", tdWith(fill(`"actions": {"a": {"forms": [`, `#`, `]}}`)), maxIssues},
+		{"invalid titles", tdWith(fill(`"titles": {`, `"#": 1`, `}`)), maxIssues},
 		{"a long base for many forms", tdWith(base, `"uriVariables": {"b": {}}`,
 			fill(`"properties": {`, `"#": {"forms": [{"href": "a"}]}`, `}`)), 1},
 		{"many slow numbers", tdWith(fill(`"x": [`, `5e-324`, `]`)), 1},

@@ -12,7 +12,7 @@ import (
 // if there are maps, each text should have one (td-titles-descriptions); and a text equals its translation in the default language,
 // "@language" of the context (td-title-description).
 func (l *linter) lintLanguages() {
-	w := &languages{linter: l, main: defaultLanguage(l.doc), tags: map[string]string{}}
+	w := &languageLinter{linter: l, main: defaultLanguage(l.doc), tags: map[string]string{}}
 	w.walk("", l.doc)
 	for _, pointer := range slices.Sorted(maps.Keys(w.tags)) {
 		if set := w.tags[pointer]; set != w.first {
@@ -28,13 +28,13 @@ func (l *linter) lintLanguages() {
 	}
 }
 
-// languages are the texts of a TD.
-type languages struct {
+// A languageLinter collects the languages of the texts of a TD.
+type languageLinter struct {
 	*linter
 	main         string            // the default language; "" if there is none
 	tags         map[string]string // languages of each map, by its pointer
 	first, where string            // those of the first map, and its pointer
-	untranslated []string          // pointers of texts without a map
+	untranslated []string          // pointers of texts without translations
 }
 
 // translations maps a text to the member with its translations.
@@ -44,7 +44,7 @@ var translations = map[string]string{"title": "titles", "description": "descript
 var dataMembers = map[string]bool{"const": true, "default": true, "enum": true, "proof": true, "registration": true, "@context": true}
 
 // walk checks the texts of the object or array v and of its parts, in the order of their names.
-func (w *languages) walk(pointer string, v any) {
+func (w *languageLinter) walk(pointer string, v any) {
 	for i, e := range array(v) {
 		w.walk(pointer+schema.Pointer(i), e)
 	}
@@ -53,15 +53,15 @@ func (w *languages) walk(pointer string, v any) {
 		switch _, isText := m[name].(string); {
 		case dataMembers[name] || strings.Contains(name, ":"):
 		case isText && translations[name] != "":
-			w.pair(pointer, m, name)
+			w.compare(pointer, m, name)
 		case !isText:
 			w.walk(pointer+schema.Pointer(name), m[name])
 		}
 	}
 }
 
-// pair compares a text with its translations.
-func (w *languages) pair(pointer string, m map[string]any, name string) {
+// compare compares a text with its translations.
+func (w *languageLinter) compare(pointer string, m map[string]any, name string) {
 	all, ok := m[translations[name]].(map[string]any)
 	if !ok {
 		w.untranslated = append(w.untranslated, pointer+schema.Pointer(name))
@@ -74,7 +74,8 @@ func (w *languages) pair(pointer string, m map[string]any, name string) {
 	}
 	for _, tag := range tags {
 		if strings.EqualFold(tag, w.main) && all[tag] != m[name] {
-			w.warn(pointer+schema.Pointer(name), "is %s, and %s is %s in the default language %s (td-title-description)", schema.Show(m[name]), here, schema.Show(all[tag]), tag)
+			w.warn(pointer+schema.Pointer(name), "is %s, and %s is %s in the default language %s (td-title-description)",
+				schema.Show(m[name]), here, schema.Show(all[tag]), tag)
 		}
 	}
 }

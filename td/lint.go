@@ -8,15 +8,15 @@ import (
 	"github.com/lmosd/lmosd/td/schema"
 )
 
-// A linter collects features that are valid but break a known client. Each rule names the client (docs: "Universally consumable Thing
-// Descriptions").
+// A linter collects features of a valid TD that a known client does not support. Each rule names the client (docs: "Universally consumable
+// Thing Descriptions").
 type linter struct {
 	doc   map[string]any
 	t     *Thing
 	found []Issue
 }
 
-// warnings returns the deviations of a valid TD.
+// warnings returns the warnings about a valid TD.
 func warnings(doc map[string]any, t *Thing) []Issue {
 	l := &linter{doc: doc, t: t}
 	l.lintRoot()
@@ -55,7 +55,7 @@ func (l *linter) lintRoot() {
 	}
 }
 
-// Members that kotlin-wot supports here; it rejects a TD with others.
+// The members of links, actions and version that kotlin-wot supports. It rejects a TD with others.
 var (
 	linkMembers   = []string{"href", "type", "rel", "anchor", "sizes", "hreflang"}
 	actionMembers = []string{"@type", "title", "titles", "description", "descriptions", "forms", "uriVariables", "input",
@@ -138,7 +138,7 @@ func (l *linter) lintAction(pointer string, a map[string]any) {
 	}
 }
 
-func (l *linter) lintForm(p formPlace) {
+func (l *linter) lintForm(p formEntry) {
 	if href := text(p.form["href"]); !hasScheme(href) {
 		l.warn(p.pointer+"/href", "is relative: some clients do not resolve it")
 	}

@@ -34,7 +34,7 @@ func TestLint(t *testing.T) {
 		{"security as text", `"security": ["n"]`, `"security": "n"`, `/security: kotlin-wot expects an array`},
 		{"several securities", `"security": ["n"]`, `"security": ["n", "n"]`,
 			`/security: several names are deprecated in TD 1.1, and kotlin-wot does not support combo, their replacement`},
-		{"a scheme that Kotlin does not know", `"nosec"`, `"auto"`,
+		{"a scheme that kotlin-wot does not support", `"nosec"`, `"auto"`,
 			`/securityDefinitions/n/scheme: kotlin-wot does not support the scheme "auto"`},
 		{"lmos terms without prefix", `"title"`, `"lmos:capabilities": [], "title"`,
 			`/@context: {"lmos": "https://eclipse.dev/lmos/protocol/v1"} is missing, and lmos: terms are used`},
@@ -47,7 +47,7 @@ func TestLint(t *testing.T) {
 		{"a language as text", `["en"]`, `"en"`, `/links/0/hreflang: kotlin-wot expects an array`},
 		{"a property without type", `"type": "number", `, ``,
 			`/properties/p: "type" is missing: kotlin-wot cannot read a property without it`},
-		{"an action that may be anything", `"synchronous": true, `, ``,
+		{"an action without synchronous", `"synchronous": true, `, ``,
 			`/actions/a: "synchronous" is missing: the HTTP Basic Profile requires it`},
 		{"op as text", `["invokeaction"]},`, `"invokeaction"},`, `/actions/a/forms/0/op: kotlin-wot expects an array`},
 		{"a relative href", `"http://x/p"`, `"p"`,
@@ -93,6 +93,6 @@ func TestVerifiedThingHasNoWarnings(t *testing.T) {
 		t.Errorf("got %v, want one warning", w)
 	}
 	if w := verified(t, published(t, raw, signer(t, 1), 7)).Warnings; w != nil {
-		t.Errorf("the mesh sees %v", w)
+		t.Errorf("a verified TD has the warnings %v", w)
 	}
 }

@@ -8,31 +8,19 @@ import (
 	"github.com/lmosd/lmosd/td/schema"
 )
 
-// typeKey returns the name of a type for comparison: lower case, and for the LMOS types without prefix and namespace.
-// The namespace does not end in "/" or "#", so JSON-LD does not expand the prefix, and "Agent", "lmos:Agent", "…/v1Agent",
-// "…/v1#Agent" and "…/v1/Agent" are all in use (LMOS "Description").
-func typeKey(typ string) string {
-	bare := typ
-	if rest, ok := cutLMOS(typ); ok {
-		bare = rest
+// TypeKey returns the name of a type as [Thing.HasType] compares it: in lower case, and for the LMOS types without prefix and namespace. The
+// namespace does not end in "/" or "#", so JSON-LD does not expand the prefix, and "Agent", "lmos:Agent", "…/v1Agent", "…/v1#Agent" and
+// "…/v1/Agent" are all in use (LMOS "Description").
+func TypeKey(typ string) string {
+	bare, ok := strings.CutPrefix(typ, "lmos:")
+	if rest, isAbsolute := strings.CutPrefix(typ, ContextLMOS); !ok && isAbsolute {
+		bare = strings.TrimLeft(rest, "#/")
 	}
 	return strings.ToLower(bare)
 }
 
-// cutLMOS removes the LMOS prefix or namespace from a term.
-func cutLMOS(term string) (bare string, ok bool) {
-	if rest, ok := strings.CutPrefix(term, "lmos:"); ok {
-		return rest, true
-	}
-	rest, ok := strings.CutPrefix(term, ContextLMOS)
-	if !ok {
-		return term, false
-	}
-	return strings.TrimLeft(rest, "#/"), true
-}
-
-// lmosTerm returns the member of m that is an LMOS term in any spelling; key is the spelling. The prefixed form has precedence. bare accepts
-// the name alone, too.
+// lmosTerm returns the member of m that is an LMOS term in any spelling; key is the spelling. The prefixed form has precedence. With bare,
+// the name alone is a spelling, too.
 func lmosTerm(m map[string]any, name string, bare bool) (key string, value any) {
 	spellings := [...]string{"lmos:" + name, ContextLMOS + name, ContextLMOS + "#" + name, ContextLMOS + "/" + name, name}
 	n := len(spellings)

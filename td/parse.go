@@ -52,7 +52,7 @@ func Parse(raw []byte) (*Thing, error) {
 	return parse(raw, doc, true)
 }
 
-// decode decodes the JSON of a TD. All later steps use the decoded value.
+// decode decodes the JSON of a TD. All later steps use the result.
 func decode(raw []byte) (map[string]any, error) {
 	if len(raw) > MaxTD {
 		reason := fmt.Sprintf("has %d bytes; a Thing Description may have %d", len(raw), MaxTD)
@@ -76,7 +76,7 @@ func notJSON(raw []byte, err error) *ValidationError {
 		reason = fmt.Sprintf("not JSON at line %d, column %d: %s", syntax.Line, syntax.Column, syntax.Msg)
 	}
 	i := Issue{Reason: reason}
-	if json.Valid(raw) { // ambiguous JSON, which cannot be signed
+	if json.Valid(raw) { // ambiguous JSON, such as duplicate names, which cannot be signed
 		i.Rule = "RFC 7493 §2"
 	}
 	return &ValidationError{NotJSON: true, Issues: []Issue{i}}

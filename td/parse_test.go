@@ -18,7 +18,7 @@ func TestParseKeepsRaw(t *testing.T) {
 		t.Error("Raw differs")
 	}
 	if len(thing.Warnings) != 0 {
-		t.Errorf("a TD that every client reads has warnings: %v", thing.Warnings)
+		t.Errorf("a TD that every client supports has warnings: %v", thing.Warnings)
 	}
 	bom := mustParse(t, "\ufeff"+string(raw))
 	if string(bom.Raw) != string(raw) {
@@ -158,7 +158,7 @@ func TestParseRejects(t *testing.T) {
 		return strings.Replace(tdWith(), `"https://www.w3.org/2022/wot/td/v1.1"`, c, 1)
 	}
 	const form = `"forms": [{"href": "http://x"}]`
-	const wantContext = `is no context of a Thing Description: it must be, or contain, "https://www.w3.org/2022/wot/td/v1.1"`
+	const wantContext = `is not a context of a Thing Description: it must be, or contain, "https://www.w3.org/2022/wot/td/v1.1"`
 	tests := []struct{ name, raw, pointer, reason string }{
 		{"an array", `[]`, "", "expected object, got array"},
 		{"an empty object", `{}`, "", `"@context" is missing`},
@@ -175,7 +175,7 @@ func TestParseRejects(t *testing.T) {
 		{"a context of a number", context(`5`), "/@context", "expected string or array, got number"},
 		{"a number in a context", context(`["https://www.w3.org/2022/wot/td/v1.1", 5]`), "/@context/1",
 			"expected string or object, got number"},
-		{"a term definition that is no string", context(`["https://www.w3.org/2022/wot/td/v1.1", {"x": {"@id": "y"}}]`),
+		{"a term definition that is an object", context(`["https://www.w3.org/2022/wot/td/v1.1", {"x": {"@id": "y"}}]`),
 			"/@context/1/x", "expected string, got object"},
 		{"1.1 before 1.0", context(`["https://www.w3.org/2022/wot/td/v1.1", "https://www.w3.org/2019/wot/td/v1"]`),
 			"/@context/1", "the context of TD 1.0 must come first"},
@@ -188,17 +188,17 @@ func TestParseRejects(t *testing.T) {
 			"is that of a Thing Model, a template; only a Thing Description can be used"},
 		{"a Thing Model among others", tdWith(`"@type": ["x", "tm:ThingModel"]`), "/@type",
 			"is that of a Thing Model, a template; only a Thing Description can be used"},
-		{"a type that is no text", tdWith(`"@type": [1]`), "/@type/0", "expected string, got number"},
+		{"a type that is a number", tdWith(`"@type": [1]`), "/@type/0", "expected string, got number"},
 		{"an id without scheme", tdWith(`"id": "chatagent"`), "/id",
 			`is not a URI: an id needs a scheme, for example "urn:example:weather"`},
 		{"an id with a space", tdWith(`"id": "urn:a b"`), "/id",
 			`is not a URI: an id needs a scheme, for example "urn:example:weather"`},
 		{"an id of 2 kB", tdWith(`"id": "urn:` + strings.Repeat("x", 2000) + `"`), "/id",
 			"has 2004 bytes; an id may have 1024"},
-		{"a time that is none", tdWith(`"created": "yesterday"`), "/created",
+		{"an invalid time", tdWith(`"created": "yesterday"`), "/created",
 			`is not a date and time like "2026-01-31T12:00:00Z"`},
 		{"a version without instance", tdWith(`"version": {}`), "/version", `"instance" is missing`},
-		{"a title in a language that is no text", tdWith(`"titles": {"de": 1}`), "/titles/de",
+		{"a title in a language that is a number", tdWith(`"titles": {"de": 1}`), "/titles/de",
 			"expected string, got number"},
 		{"a base of 3 kB", tdWith(`"base": "http://` + strings.Repeat("x", 3000) + `"`), "/base",
 			"may have 2048 characters, has 3007"},
@@ -216,9 +216,10 @@ func TestParseRejects(t *testing.T) {
 		{"empty forms", action(`"forms": []`), "/actions/a/forms", "must not be empty"},
 		{"a form that is a text", action(`"forms": ["http://x"]`), "/actions/a/forms/0", "expected object, got string"},
 		{"a form without href", action(`"forms": [{}]`), "/actions/a/forms/0", `"href" is missing`},
-		{"an enum with one value twice", property(`"type": "string", "enum": ["a", "b", "a"], "forms": [{"href": ""}]`), "/properties/p/enum",
-			"must not be empty, and no value may be there twice"},
-		{"a title of no language", tdWith(`"titles": {"en": "x", "not one": "y"}`), "/titles", `has a name that is no language tag like "en" or "de-DE"`},
+		{"an enum with one value twice", property(`"type": "string", "enum": ["a", "b", "a"], "forms": [{"href": ""}]`),
+			"/properties/p/enum", "must not be empty, and its values must be unique"},
+		{"a title of an invalid language tag", tdWith(`"titles": {"en": "x", "not one": "y"}`), "/titles",
+			`has a name that is not a language tag like "en" or "de-DE"`},
 		{"an unknown op", action(`"forms": [{"href": "http://x", "op": ["invoke"]}]`), "/actions/a/forms/0/op/0",
 			`must be one of "invokeaction", "queryaction", "cancelaction"`},
 		{"an unknown op as text", event(`"forms": [{"href": "http://x", "op": "invokeaction"}]`),
@@ -245,10 +246,10 @@ func TestParseRejects(t *testing.T) {
 		{"a variable that is an object", action(form + `, "uriVariables": {"v": {"type": "object"}}`),
 			"/actions/a/uriVariables/v/type",
 			"a variable of a URI cannot be an object or an array"},
-		{"writes what is readOnly",
+		{"writing a property that is readOnly",
 			property(`"readOnly": true, "forms": [{"href": "http://x", "op": ["writeproperty"]}]`),
 			"/properties/p/forms/0/op", `"writeproperty" on a property that is readOnly`},
-		{"reads what is writeOnly",
+		{"reading a property that is writeOnly",
 			property(`"writeOnly": true, "forms": [{"href": "http://x", "op": "readproperty"}]`),
 			"/properties/p/forms/0/op", `"readproperty" on a property that is writeOnly`},
 		{"readOnly and writeOnly", property(`"readOnly": true, "writeOnly": true, ` + form), "/properties/p",
@@ -267,7 +268,7 @@ func TestParseRejects(t *testing.T) {
 			"expected integer, got number"},
 		{"a multiple of nothing", property(`"multipleOf": 0, ` + form), "/properties/p/multipleOf",
 			"must be more than 0"},
-		{"required that is no list", property(`"required": "x", ` + form), "/properties/p/required",
+		{"required that is a text", property(`"required": "x", ` + form), "/properties/p/required",
 			"expected array, got string"},
 
 		{"undefined security", strings.Replace(tdWith(), `["n"]`, `["m"]`, 1), "/security/0",
@@ -276,8 +277,9 @@ func TestParseRejects(t *testing.T) {
 			`"m" is not in securityDefinitions`},
 		{"a scheme without scheme", scheme(`{}`), "/securityDefinitions/n", `"scheme" is missing`},
 		{"an unknown scheme", scheme(`{"scheme": "magic"}`), "/securityDefinitions/n/scheme",
-			`is no known scheme: use nosec, basic, digest, apikey, bearer, psk, oauth2, combo or auto; an extension has a prefix, such as "ace:ACESecurityScheme"`},
-		{"a key in a wrong place", scheme(`{"scheme": "apikey", "in": "hat"}`), "/securityDefinitions/n/in",
+			`is no known scheme: use nosec, basic, digest, apikey, bearer, psk, oauth2, combo or auto; ` +
+				`an extension has a prefix, such as "ace:ACESecurityScheme"`},
+		{"a key in an unknown location", scheme(`{"scheme": "apikey", "in": "hat"}`), "/securityDefinitions/n/in",
 			`must be one of "header", "query", "body", "cookie", "uri", "auto"`},
 		{"a password in the URI", scheme(`{"scheme": "basic", "in": "uri"}`), "/securityDefinitions/n/in",
 			`must be one of "header", "query", "body", "cookie", "auto"`},
@@ -297,21 +299,21 @@ func TestParseRejects(t *testing.T) {
 			"/securityDefinitions/n/allOf/1", `"m" is not in securityDefinitions`},
 		{"auto with a name", scheme(`{"scheme": "auto", "name": "x"}`), "/securityDefinitions/n/name",
 			`a scheme "auto" has no name`},
-		{"a variable of two masters",
+		{"a variable that is also the key of a security scheme",
 			strings.Replace(tdWith(`"uriVariables": {"k": {}}`), `{"scheme": "nosec"}`,
 				`{"scheme": "apikey", "in": "uri", "name": "k"}`, 1),
 			"/uriVariables/k", `has the name of a variable of the security scheme "n"`},
 
 		{"a link without href", tdWith(`"links": [{}]`), "/links/0", `"href" is missing`},
-		{"sizes of what is no icon", tdWith(`"links": [{"href": "x", "rel": "item", "sizes": "16x16"}]`),
+		{"sizes without the relation icon", tdWith(`"links": [{"href": "x", "rel": "item", "sizes": "16x16"}]`),
 			"/links/0/rel", `must be "icon", because the link has "sizes"`},
-		{"sizes that are none", tdWith(`"links": [{"href": "x", "rel": "icon", "sizes": "small"}]`), "/links/0/sizes",
-			`is no icon size like "16x16" or "16x16 32x32"`},
-		{"a language that is none", tdWith(`"links": [{"href": "x", "hreflang": ["en", "in english"]}]`),
+		{"invalid sizes", tdWith(`"links": [{"href": "x", "rel": "icon", "sizes": "small"}]`), "/links/0/sizes",
+			`is not an icon size like "16x16" or "16x16 32x32"`},
+		{"an invalid language tag", tdWith(`"links": [{"href": "x", "hreflang": ["en", "in english"]}]`),
 			"/links/0/hreflang/1", `is no language tag like "en" or "de-DE"`},
-		{"a link of a model", tdWith(`"links": [{"href": "x", "rel": "tm:extends"}]`), "/links/0/rel",
+		{"a relation of Thing Models", tdWith(`"links": [{"href": "x", "rel": "tm:extends"}]`), "/links/0/rel",
 			`"tm:extends" is for Thing Models only`},
-		{"a part of a model", tdWith(`"links": [{"href": "x", "rel": "tm:submodel"}]`), "/links/0/rel",
+		{"a submodel of a Thing Model", tdWith(`"links": [{"href": "x", "rel": "tm:submodel"}]`), "/links/0/rel",
 			`"tm:submodel" is for Thing Models only`},
 		{"two collections", tdWith(`"links": [{"href": "x", "rel": "collection"}, {"href": "y", "rel": "collection"}]`),
 			"/links/1/rel",
@@ -358,7 +360,7 @@ func TestParseRejectsInvalidJSON(t *testing.T) {
 		{"a comment", "{\n// x\n}", "not JSON at line 2, column 1"},
 		{"a duplicate name", `{"title": "T", "title": "U"}`, `duplicate member name "title"`},
 		{"a duplicate name in disguise", `{"title": "T", "\u0074itle": "U"}`, `duplicate member name "title"`},
-		{"bytes that are no text", "{\"title\": \"\xff\"}", "UTF-8"},
+		{"invalid UTF-8", "{\"title\": \"\xff\"}", "UTF-8"},
 		{"a byte order mark in the middle", "{} \ufeff", "not JSON"},
 		{"two documents", "{}{}", "after the end of the value"},
 		{"65 levels", strings.Repeat("[", 65) + strings.Repeat("]", 65), "nested deeper"},
@@ -428,7 +430,7 @@ func TestParseBoundsIssues(t *testing.T) {
 	}
 	for i, issue := range issues[:31] {
 		if want := fmt.Sprintf("/actions/a/forms/%d", i); issue.Pointer != want {
-			t.Errorf("got %v, want the place %s", issue, want)
+			t.Errorf("got %v, want the pointer %s", issue, want)
 		}
 	}
 	if last := (Issue{Reason: "and 9969 more"}); issues[31] != last {
@@ -452,12 +454,12 @@ func TestLMOSSpellings(t *testing.T) {
 		for _, form := range []string{`"@type": "%s"`, `"@type": ["saref:Sensor", "%s"]`} {
 			thing := mustParse(t, tdWith(fmt.Sprintf(form, typ)))
 			if !thing.HasType("agent") || !thing.HasType("lmos:Agent") || thing.HasType("tool") {
-				t.Errorf("%s is not taken for an agent", typ)
+				t.Errorf("%s does not match the type agent", typ)
 			}
 		}
 	}
 	if mustParse(t, tdWith(`"@type": "Agents"`)).HasType("agent") {
-		t.Error("Agents are no Agent")
+		t.Error(`"Agents" matches the type agent`)
 	}
 }
 

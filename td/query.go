@@ -15,8 +15,8 @@ import (
 // matches one of Not is excluded.
 type Query struct {
 	Capability []string // each an id or a level prefix of one
-	// Version is a range, see [ParseRange]. The capabilities of the query must have such a version; without any, one of the Thing's
-	// capabilities must.
+	// Version is a range, see [ParseRange]. Each capability of the query must have a version in it. If the query has no capability, any
+	// capability of the Thing must.
 	Version      string
 	ID           string
 	Name         string // one of [Record.Names]
@@ -25,19 +25,19 @@ type Query struct {
 	Host         did.DID // a host of the Thing
 	Protocol     string  // of a form: a scheme, see [scheme.Matching]: "http" finds "https" too
 	Action       string  // the name of an action, in any case
-	Property     string  // the same of a property
-	Event        string  // the same of an event
+	Property     string  // the name of a property, in any case
+	Event        string  // the name of an event, in any case
 	Type         string  // "agent", "tool", or any @type
 	// Text is free text. A Thing matches if one content word of it is similar (package textmatch) to a word of the Thing's title,
 	// description, capabilities with their examples, or actions with their descriptions. The directory ranks the matches.
 	Text  string
 	Or    []Query // at most [MaxBranches]; their own Or, Not, Limit and Counter are ignored
-	Not   []Query // the same
+	Not   []Query // at most [MaxBranches]; their own Or, Not, Limit and Counter are ignored
 	Limit int     // 0 means 32
-	// Except has the Things of earlier pages, by [Key], which the answer omits. Other nodes do not receive it, and it is ignored in Or
+	// Except has the Things of earlier pages, by [Key]. The answer omits them. Other nodes do not receive Except, and it is ignored in Or
 	// and Not.
 	Except map[[32]byte]bool
-	// Counter counts the queried and answering peers; nil counts nothing.
+	// Counter counts the queried and answering peers; nil counts none.
 	Counter *CoverageCounter
 }
 
@@ -58,8 +58,8 @@ func (q *Query) HasCriteria() bool {
 		q.Protocol != "" || q.Action != "" || q.Property != "" || q.Event != "" || q.Type != "" || q.Text != ""
 }
 
-// Branches yields the alternatives of q: q itself, unless it has no criteria but Or, and those of Or. None has an Or; each has the Not of
-// q.
+// Branches yields the alternatives of q: q itself, unless Or is its only criterion, and those of Or. An alternative has no Or, and the Not
+// of q.
 func (q *Query) Branches() iter.Seq[*Query] {
 	return func(yield func(*Query) bool) {
 		one := *q
@@ -77,7 +77,7 @@ func (q *Query) Branches() iter.Seq[*Query] {
 }
 
 // Match reports whether d matches q. A description without a Thing, such as that of a tombstone, never matches. A capability without a
-// normal form and an invalid range of versions match nothing.
+// normal form and an invalid range of versions match no Thing.
 func (q *Query) Match(d *Description) bool { return q.match(d, true) }
 
 // MatchFields is [Query.Match] without Text, for callers that have matched the text.
@@ -164,12 +164,12 @@ func (q *Query) holdsOrganization(t *Thing) bool {
 	return q.Organization == "" || t.Metadata != nil && textmatch.Fold(t.Metadata.VendorName) == textmatch.Fold(q.Organization)
 }
 
-// Protocols yields the schemes of all forms of t, in lower case, with duplicates.
+// Protocols yields the schemes of all absolute forms of t, in lower case, with duplicates.
 func (t *Thing) Protocols() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for forms := range t.allForms() {
 			for i := range forms {
-				if scheme, _, ok := strings.Cut(forms[i].Href, ":"); ok && !yield(strings.ToLower(scheme)) {
+				if scheme := forms[i].Scheme(); scheme != "" && !yield(scheme) {
 					return
 				}
 			}
@@ -276,7 +276,7 @@ type Text struct {
 // Texts yields the searched texts of t, in a stable order.
 func (t *Thing) Texts() iter.Seq[Text] {
 	return func(yield func(Text) bool) {
-		give := func(f Field, texts ...string) bool {
+		yieldAll := func(f Field, texts ...string) bool {
 			for _, text := range texts {
 				if text != "" && !yield(Text{f, text}) {
 					return false
@@ -284,27 +284,28 @@ func (t *Thing) Texts() iter.Seq[Text] {
 			}
 			return true
 		}
-		if !give(FieldTitle, t.Title) || !give(FieldDescription, t.Description) {
+		if !yieldAll(FieldTitle, t.Title) || !yieldAll(FieldDescription, t.Description) {
 			return
 		}
 		for _, c := range t.Capabilities {
-			if !give(FieldCapability, c.ID, c.Name) || !give(FieldExample, c.Examples...) || !give(FieldDetail, c.Description) {
+			if !yieldAll(FieldCapability, c.ID, c.Name) || !yieldAll(FieldExample, c.Examples...) ||
+				!yieldAll(FieldDetail, c.Description) {
 				return
 			}
 		}
 		for _, name := range sortedKeys(t.Actions) {
-			if a := t.Actions[name]; !give(FieldAction, name, a.Title) || !give(FieldDetail, a.Description) {
+			if a := t.Actions[name]; !yieldAll(FieldAction, name, a.Title) || !yieldAll(FieldDetail, a.Description) {
 				return
 			}
 		}
 	}
 }
 
-// HasType reports whether the thing has the @type typ, case-insensitively. "agent" and "tool" match all spellings of
-// the LMOS types (see [ContextLMOS]).
+// HasType reports whether the Thing has the @type typ, case-insensitively. "agent" and "tool" match all spellings of the LMOS types (see
+// [ContextLMOS]).
 func (t *Thing) HasType(typ string) bool {
-	want := typeKey(typ)
-	return slices.ContainsFunc(t.Types, func(has string) bool { return typeKey(has) == want })
+	want := TypeKey(typ)
+	return slices.ContainsFunc(t.Types, func(has string) bool { return TypeKey(has) == want })
 }
 
 // String formats q in the syntax of package querytext, without Limit, Counter and Except. It drops quotes in values, and writes each field
@@ -320,13 +321,13 @@ func (q *Query) String() string {
 		}
 		q.Or[i].write(&b)
 	}
-	for i := range q.Not {
-		if not := &q.Not[i]; strings.Contains(not.Text, " ") {
+	for _, not := range q.Not {
+		if strings.Contains(not.Text, " ") {
 			b.WriteString(` NOT "` + strings.ReplaceAll(not.Text, `"`, "") + `"`)
-		} else {
-			for part := range not.parts() {
-				b.WriteString(" NOT " + part)
-			}
+			not.Text = ""
+		}
+		for part := range not.parts() {
+			b.WriteString(" NOT " + part)
 		}
 	}
 	return strings.TrimSpace(b.String())
@@ -344,8 +345,9 @@ func (q *Query) write(b *strings.Builder) {
 func (q *Query) parts() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, f := range [...]struct{ name, value string }{
-			{"version", q.Version}, {"id", q.ID}, {"name", q.Name}, {"owner", string(q.Owner)}, {"organization", q.Organization}, {"host", string(q.Host)},
-			{"protocol", q.Protocol}, {"action", q.Action}, {"property", q.Property}, {"event", q.Event}, {"type", q.Type},
+			{"version", q.Version}, {"id", q.ID}, {"name", q.Name}, {"owner", string(q.Owner)}, {"organization", q.Organization},
+			{"host", string(q.Host)}, {"protocol", q.Protocol}, {"action", q.Action}, {"property", q.Property}, {"event", q.Event},
+			{"type", q.Type},
 		} {
 			if f.value != "" && !yield(f.name+":"+quoteValue(f.value)) {
 				return

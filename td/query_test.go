@@ -1,6 +1,7 @@
 package td
 
 import (
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -51,8 +52,8 @@ func TestMatch(t *testing.T) {
 		{"no range", Query{Version: "newest"}, false},
 		{"the host", Query{Host: signer(t, 1).DID()}, true},
 		{"another host", Query{Host: signer(t, 2).DID()}, false},
-		{"the organisation", Query{Organization: "EXAMPLE weather Service"}, true},
-		{"another organisation", Query{Organization: "Example"}, false},
+		{"the organization", Query{Organization: "EXAMPLE weather Service"}, true},
+		{"another organization", Query{Organization: "Example"}, false},
 		{"a property", Query{Property: "modelconfiguration"}, true},
 		{"another property", Query{Property: "model"}, false},
 		{"an event", Query{Event: "nothing"}, false},
@@ -61,9 +62,9 @@ func TestMatch(t *testing.T) {
 		{"one of two queries", Query{ID: "urn:nothing", Or: []Query{{Owner: signer(t, 2).DID()}, {Type: "agent"}}}, true},
 		{"none of two queries", Query{ID: "urn:nothing", Or: []Query{{Type: "tool"}}}, false},
 		{"alternatives only", Query{Or: []Query{{Type: "tool"}}}, false},
-		{"but not this", Query{Text: "weather", Not: []Query{{Type: "agent"}}}, false},
-		{"but not that", Query{Text: "weather", Not: []Query{{Type: "tool"}, {}}}, true},
-		{"not in an alternative either", Query{Type: "tool", Or: []Query{{Type: "agent"}}, Not: []Query{{Text: "wether"}}}, false},
+		{"excluded", Query{Text: "weather", Not: []Query{{Type: "agent"}}}, false},
+		{"not excluded", Query{Text: "weather", Not: []Query{{Type: "tool"}, {}}}, true},
+		{"excluded from an alternative", Query{Type: "tool", Or: []Query{{Type: "agent"}}, Not: []Query{{Text: "wether"}}}, false},
 		{"signs only", Query{Text: "?!"}, true},
 		{"all of it",
 			Query{Capability: []string{"example"}, Action: "getWeather", Type: "lmos:Agent", Text: "weather",
@@ -86,7 +87,7 @@ func TestMatchWithoutAThing(t *testing.T) {
 			t.Errorf("%v matches", d)
 		}
 	}
-	// Things that other packages made are used unchanged.
+	// Things that other packages create have no cached terms.
 	d := &Description{Thing: &Thing{Title: "Köln"}, Record: &Record{}}
 	if !(&Query{Text: "ko\u0308ln"}).Match(d) {
 		t.Error("composed and decomposed letters differ")
@@ -105,52 +106,70 @@ func TestMax(t *testing.T) {
 
 func TestCoverageCounter(t *testing.T) {
 	t.Parallel()
-	var tally CoverageCounter
+	var counter CoverageCounter
 	var wg sync.WaitGroup
 	for i := range 100 {
 		wg.Go(func() {
-			tally.CountAsked(2)
-			tally.CountAnswer()
-			tally.CountUnreachable()
-			tally.NoteIssued(epoch.Add(time.Duration(i) * time.Second))
+			counter.CountAsked(2)
+			counter.CountAnswer()
+			counter.CountUnreachable()
+			counter.NoteIssued(epoch.Add(time.Duration(i) * time.Second))
 		})
 	}
 	wg.Wait()
 	want := Coverage{Asked: 200, Answered: 100, Unreachable: 100, Oldest: epoch}
-	if got := tally.Coverage(); got != want {
+	if got := counter.Coverage(); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if tally.Coverage().Complete() {
+	if counter.Coverage().Complete() {
 		t.Error("half of the answers are complete")
 	}
 }
 
 func TestCoverageComplete(t *testing.T) {
 	t.Parallel()
-	var tally CoverageCounter
-	if !tally.Coverage().Complete() {
+	var counter CoverageCounter
+	if !counter.Coverage().Complete() {
 		t.Error("incomplete without a query")
 	}
-	tally.CountAsked(1)
-	tally.CountAnswer()
-	if !tally.Coverage().Complete() {
-		t.Error("everybody answered, and it is incomplete")
+	counter.CountAsked(1)
+	counter.CountAnswer()
+	if !counter.Coverage().Complete() {
+		t.Error("all peers have answered, and it is incomplete")
 	}
-	tally.SetTruncated()
-	if tally.Coverage().Complete() {
+	counter.SetTruncated()
+	if counter.Coverage().Complete() {
 		t.Error("a truncated answer is complete")
 	}
 }
 
 func TestNilCoverageCounter(t *testing.T) {
 	t.Parallel()
-	var tally *CoverageCounter
-	tally.CountAsked(1)
-	tally.CountAnswer()
-	tally.CountUnreachable()
-	tally.SetTruncated()
-	tally.NoteIssued(epoch)
-	if got := tally.Coverage(); got != (Coverage{}) {
+	var counter *CoverageCounter
+	counter.CountAsked(1)
+	counter.CountAnswer()
+	counter.CountUnreachable()
+	counter.SetTruncated()
+	counter.NoteIssued(epoch)
+	if got := counter.Coverage(); got != (Coverage{}) {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// A relative href has no scheme, even if its path has a colon.
+func TestProtocolsOfRelativeForms(t *testing.T) {
+	t.Parallel()
+	thing := &Thing{Forms: []Form{{Href: "/things/a:b"}, {Href: "HTTPS://x/a"}, {Href: "a/b:c"}}}
+	if got := slices.Collect(thing.Protocols()); !slices.Equal(got, []string{"https"}) {
+		t.Errorf("got %q, want https only", got)
+	}
+}
+
+// The text of an exclusion has all its fields, also if it has several words.
+func TestQueryStringHasAllExclusions(t *testing.T) {
+	t.Parallel()
+	q := Query{Text: "rain", Not: []Query{{Text: "heavy snow", Type: "tool"}, {Text: "hail", Action: "ask"}}}
+	if got, want := q.String(), `rain NOT "heavy snow" NOT type:tool NOT action:ask NOT hail`; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -26,7 +26,7 @@ const recordVersion = 1
 //
 //	 0  version      uint, 1
 //	 1  owner        text, a did:key of an Ed25519 key
-//	 2  thing        text, the thing id, 1 to 1024 bytes
+//	 2  thing        text, the Thing id, 1 to 1024 bytes
 //	 3  seq          uint, strictly increasing; 2^64-1 only in a final tombstone
 //	 4  issued       uint, Unix seconds
 //	 5  expires      uint, Unix seconds; at most 24 h after issued, 30 d in a tombstone
@@ -141,7 +141,7 @@ func (w *wireRecord) record(raw []byte) (*Record, error) {
 	return r, nil
 }
 
-// owner returns the owner, whose key can be checked without a request.
+// owner returns the owner, a did:key, whose key can be checked without a request.
 func (w *wireRecord) owner() (did.DID, error) {
 	if w.Version != recordVersion {
 		return "", malformed("version %d", w.Version)

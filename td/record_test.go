@@ -58,7 +58,7 @@ func TestRecordAccepts(t *testing.T) {
 			func(w *wireRecord) { w.Hosts, w.Capabilities, w.Title, w.Summary = nil, nil, "", "" }},
 		{"a host without addresses", func(w *wireRecord) { w.Hosts[0].Addrs = nil }},
 		{"an id that is the owner", func(w *wireRecord) { w.Thing = string(k.DID()) }},
-		{"an id that carries the owner", func(w *wireRecord) { w.Thing = "urn:lmos:" + string(k.DID()) + ":weather" }},
+		{"an id that contains the owner", func(w *wireRecord) { w.Thing = "urn:lmos:" + string(k.DID()) + ":weather" }},
 		{"the longest id", func(w *wireRecord) { w.Thing = "urn:" + strings.Repeat("x", MaxID-4) }},
 		{"the longest life", func(w *wireRecord) { w.Expires = w.Issued + 24*3600 }},
 		{"a tombstone of 30 days", func(w *wireRecord) { makeTombstone(w); w.Expires = w.Issued + 30*24*3600 }},
@@ -124,9 +124,9 @@ func TestRecordRejects(t *testing.T) {
 		{"another owner", ErrSignature, func(w *wireRecord) { w.Owner = string(other.DID()) }},
 		{"an id that is another owner", ErrOwner, func(w *wireRecord) { w.Thing = string(other.DID()) }},
 		{"a path under another owner", ErrOwner, func(w *wireRecord) { w.Thing = string(other.DID()) + "/weather" }},
-		{"an id that carries another owner", ErrOwner,
+		{"an id that contains another owner", ErrOwner,
 			func(w *wireRecord) { w.Thing = "urn:lmos:" + string(other.DID()) + ":w" }},
-		{"the same in capitals", ErrOwner, func(w *wireRecord) { w.Thing = "URN:LMOS:" + string(other.DID()) + ":w" }},
+		{"an id that contains another owner, in capitals", ErrOwner, func(w *wireRecord) { w.Thing = "URN:LMOS:" + string(other.DID()) + ":w" }},
 		{"no id", ErrMalformed, func(w *wireRecord) { w.Thing = "" }},
 		{"an id of 1025 bytes", ErrMalformed, func(w *wireRecord) { w.Thing = strings.Repeat("x", MaxID+1) }},
 		{"a line break in the id", ErrMalformed, func(w *wireRecord) { w.Thing = "urn:a\nb" }},
@@ -145,7 +145,7 @@ func TestRecordRejects(t *testing.T) {
 		{"a tombstone with a TD inside", ErrMalformed, func(w *wireRecord) { makeTombstone(w); w.Inline = []byte{1} }},
 		{"moved without a successor", ErrMalformed, func(w *wireRecord) { makeTombstone(w); w.Kind = 2 }},
 		{"moved to nonsense", ErrMalformed, func(w *wireRecord) { makeTombstone(w); w.Kind, w.Successor = 2, "somewhere" }},
-		{"a successor of what did not move", ErrMalformed, func(w *wireRecord) { w.Successor = string(other.DID()) }},
+		{"a successor in a record of another kind", ErrMalformed, func(w *wireRecord) { w.Successor = string(other.DID()) }},
 		{"the last seq without a tombstone", ErrMalformed, func(w *wireRecord) { w.Seq = finalSeq }},
 		{"65 capabilities", ErrMalformed, func(w *wireRecord) { w.Capabilities = manyCapabilities(65) }},
 		{"a capability of 257 bytes", ErrMalformed,
@@ -156,9 +156,9 @@ func TestRecordRejects(t *testing.T) {
 		{"five hosts", ErrMalformed, func(w *wireRecord) { w.Hosts = manyHosts(t, 5, 1) }},
 		{"five addresses", ErrMalformed, func(w *wireRecord) { w.Hosts = manyHosts(t, 1, 5) }},
 		{"a host twice", ErrMalformed, func(w *wireRecord) { w.Hosts = append(w.Hosts, w.Hosts[0]) }},
-		{"a host that is no key", ErrMalformed, func(w *wireRecord) { w.Hosts[0].Node = "did:web:example.com" }},
+		{"a host that is not a did:key", ErrMalformed, func(w *wireRecord) { w.Hosts[0].Node = "did:web:example.com" }},
 		{"an empty address", ErrMalformed, func(w *wireRecord) { w.Hosts[0].Addrs = []string{""} }},
-		{"an address that is none", ErrMalformed, func(w *wireRecord) { w.Hosts[0].Addrs = []string{"http://x"} }},
+		{"an invalid address", ErrMalformed, func(w *wireRecord) { w.Hosts[0].Addrs = []string{"http://x"} }},
 		{"an address with a space", ErrMalformed, func(w *wireRecord) { w.Hosts[0].Addrs = []string{"/dns/a b"} }},
 		{"an address of 257 bytes", ErrMalformed,
 			func(w *wireRecord) { w.Hosts[0].Addrs = []string{"/" + strings.Repeat("x", 256)} }},
@@ -167,7 +167,7 @@ func TestRecordRejects(t *testing.T) {
 		{"a summary of 401 letters", ErrMalformed,
 			func(w *wireRecord) { w.Summary = strings.Repeat("x", MaxDescription+1) }},
 		{"a TD inside over the limit", ErrMalformed, func(w *wireRecord) { w.Inline = make([]byte, MaxInline+1) }},
-		{"a TD inside that is no zstd", ErrHash, func(w *wireRecord) { w.Inline = []byte("td") }},
+		{"a TD inside that is not a zstd frame", ErrHash, func(w *wireRecord) { w.Inline = []byte("td") }},
 		{"another TD inside", ErrHash, func(w *wireRecord) { w.Inline = compressTD([]byte("xx")) }},
 		{"a longer TD inside", ErrHash, func(w *wireRecord) { w.Inline = compressTD(bytes.Repeat([]byte("td"), 50_000)) }},
 		{"a signature of 63 bytes", ErrMalformed, func(w *wireRecord) { w.Signature = make([]byte, 63) }},
@@ -243,7 +243,7 @@ func TestRecordRejectsOtherEncodings(t *testing.T) {
 				t.Errorf("got %v, want %v", err, tt.want)
 			}
 			if _, err := Select([][]byte{tt.raw}); err == nil {
-				t.Error("Select took it")
+				t.Error("Select accepted it")
 			}
 		})
 	}
@@ -304,16 +304,16 @@ func TestKey(t *testing.T) {
 		t.Errorf("got %x, want %x", got, want)
 	}
 	if Key("did:key:a", "b") == Key("did:key:", "ab") {
-		t.Error("owner and id run into each other")
+		t.Error("the key does not separate owner and id")
 	}
 	r := &Record{Owner: "did:key:a", Thing: "urn:b"}
 	if r.Key() != got {
-		t.Error("the key of the record is another")
+		t.Error("the key of the record differs")
 	}
 }
 
-// TestGolden holds the wire format: the bytes of a record with every field, and of a tombstone, for a fixed key. A
-// change of these files is a change that other nodes cannot read, and needs a new version.
+// TestGolden checks the wire format: the bytes of a record with every field, and of a tombstone, for a fixed key. Other nodes cannot read a
+// changed format, so a change of these files needs a new version.
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	k := signer(t, 1)
@@ -344,8 +344,7 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// TestGoldenInline reads a compressed TD of an earlier version: an encoder may change, but every decoder must
-// read this.
+// TestGoldenInline reads a compressed TD of an earlier version. The encoder may change, but each later decoder must read it.
 func TestGoldenInline(t *testing.T) {
 	t.Parallel()
 	raw, err := hex.DecodeString(strings.TrimSpace(string(readFile(t, "inline.hex"))))
@@ -354,7 +353,7 @@ func TestGoldenInline(t *testing.T) {
 	}
 	d := verified(t, &Signed{Record: raw})
 	if !bytes.Equal(d.Raw, readFile(t, "weather.signed.td.json")) {
-		t.Error("the TD inside is another")
+		t.Error("the TD inside differs")
 	}
 }
 
@@ -407,7 +406,7 @@ func TestSizes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(s.TD) < 4000 || len(s.Record) > 1536 || len(bare.Record) > 600 {
-		t.Errorf("a TD of %d bytes makes a record of %d, an advert of %d; want at most 1536 and 600",
+		t.Errorf("a TD of %d bytes makes a record of %d with it, and of %d without it; want at most 1536 and 600",
 			len(s.TD), len(s.Record), len(bare.Record))
 	}
 }

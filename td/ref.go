@@ -94,7 +94,7 @@ func ExactRef(id string, owner did.DID) string {
 	return id + "@" + string(owner)
 }
 
-// Name returns the short name of the thing: the slug of its title, else of the last part of its id.
+// Name returns the short name of the Thing: the slug of its title, else of the last part of its id.
 func (t *Thing) Name() string {
 	if name := Slug(t.Title); name != "" {
 		return name
@@ -182,5 +182,5 @@ func (r *Record) Names() []string {
 	return names
 }
 
-// HasName reports whether a name is one of [Record.Names].
+// HasName reports whether the key of a name is one of [Record.Names].
 func (r *Record) HasName(name string) bool { return slices.Contains(r.Names(), NameKey(name)) }

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// drawRecords makes records of one thing, some of them equal, some garbage.
+// drawRecords returns records of one Thing, some of them equal, and some garbage.
 func drawRecords(t *rapid.T, tb testing.TB) [][]byte {
 	k := signer(tb, 1)
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) []byte {
@@ -41,7 +41,7 @@ func TestSelectIsATotalOrder(t *testing.T) {
 		if err != nil {
 			for _, raw := range records {
 				if _, _, err := decodeRecord(raw); err == nil {
-					rt.Fatal("a record was passed over")
+					rt.Fatal("a valid record was skipped")
 				}
 			}
 			return
@@ -72,7 +72,7 @@ func TestSelectIsATotalOrder(t *testing.T) {
 			}
 		}
 		if i, err := Select([][]byte{records[best], records[best]}); err != nil || i != 0 {
-			rt.Fatalf("of equals %d wins (%v)", i, err)
+			rt.Fatalf("of equal records %d was selected (%v)", i, err)
 		}
 	})
 }
@@ -101,9 +101,9 @@ func TestSelect(t *testing.T) {
 		{"the later expiry", [][]byte{with(), with(later)}, 1},
 		{"the one with its TD", [][]byte{with(), with(inline)}, 1},
 		{"not the one with its TD, but the higher", [][]byte{with(inline), with(seq(6))}, 1},
-		{"a tombstone is no more than its seq", [][]byte{with(makeTombstone, seq(4)), with()}, 1},
+		{"a tombstone with a lower seq", [][]byte{with(makeTombstone, seq(4)), with()}, 1},
 		{"a final tombstone", [][]byte{with(seq(finalSeq - 1)), with(makeTombstone, seq(finalSeq))}, 1},
-		{"garbage is passed over", [][]byte{nil, []byte("x"), with()}, 2},
+		{"garbage is skipped", [][]byte{nil, []byte("x"), with()}, 2},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

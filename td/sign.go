@@ -21,7 +21,7 @@ type Lease struct {
 	// Seq is higher than that of all earlier records of the Thing. The publisher stores it before it publishes.
 	Seq      uint64
 	Now      time.Time     // truncated to seconds
-	Lifetime time.Duration // whole seconds; at most 24 h, 30 days of a tombstone or a moved thing
+	Lifetime time.Duration // whole seconds; at most 24 h, and 30 days of a tombstone or a move
 	Hosts    []Host        // at most MaxHosts; ignored for tombstones and moves
 }
 
@@ -159,8 +159,8 @@ func Renew(d *Description, s did.Signer, l Lease) (*Signed, error) {
 	return w.sign(s, l, d.Signed.TD)
 }
 
-// SignTombstone signs the tombstone of a Thing. With final its seq is 2^64-1 instead of that of the lease, so that no later record is
-// accepted. The capabilities, in normal form, are those of the withdrawn record: they determine the gossip topics.
+// SignTombstone signs the tombstone of a Thing. With final its seq is 2^64-1 instead of the Seq of the lease, so that no later record is
+// accepted. The capabilities are those of the withdrawn record, in normal form. They determine the gossip topics.
 func SignTombstone(owner did.Signer, thing string, l Lease, final bool, capabilities ...string) (*Signed, error) {
 	w := &wireRecord{Kind: uint64(KindTombstone), Thing: thing, Capabilities: capabilities}
 	if final {
@@ -169,7 +169,7 @@ func SignTombstone(owner did.Signer, thing string, l Lease, final bool, capabili
 	return w.sign(owner, l, nil)
 }
 
-// Move signs the record of the move of a Thing to another owner; see [Record.SuccessorRef]. The capabilities are those of [SignTombstone].
+// Move signs the record of the move of a Thing to another owner; see [Record.SuccessorRef]. For the capabilities see [SignTombstone].
 func Move(owner did.Signer, thing string, successor did.DID, l Lease, capabilities ...string) (*Signed, error) {
 	w := &wireRecord{Kind: uint64(KindMoved), Thing: thing, Successor: string(successor), Capabilities: capabilities}
 	return w.sign(owner, l, nil)
@@ -185,18 +185,13 @@ func (r *Record) SuccessorRef() Ref {
 	return Ref{Name: id, Owner: string(r.Successor)}
 }
 
-// WithoutTD returns the record of s without its inline TD, the form of refreshes. The signature covers both forms.
+// WithoutTD returns the record of s without its inline TD, the form of refreshes. The signature is valid for both forms.
 func (s *Signed) WithoutTD() (*Signed, error) {
-	_, w, err := decodeRecord(s.Record)
+	r, _, err := decodeRecord(s.Record)
 	if err != nil {
 		return nil, err
 	}
-	w.Inline = nil
-	raw, err := cbor.Marshal(w)
-	if err != nil {
-		return nil, err
-	}
-	return &Signed{Record: raw, TD: s.TD}, nil
+	return &Signed{Record: r.WithoutTD(), TD: s.TD}, nil
 }
 
 // WithInlineTD returns the record of s with its TD inside, if there is one and it fits.

@@ -71,7 +71,7 @@ func TestSignRejects(t *testing.T) {
 			"valid for 90000 s, the limit is 24h0m0s"},
 		{"the last seq", plain(), k, Lease{Seq: math.MaxUint64, Now: epoch, Lifetime: time.Hour},
 			"only a tombstone may have the last seq"},
-		{"the id of another", complete(tdWith(`"id": "` + string(k.DID()) + `"`)), other, lease(1), "belongs to"},
+		{"the id of another owner", complete(tdWith(`"id": "` + string(k.DID()) + `"`)), other, lease(1), "belongs to"},
 		{"five hosts", plain(), k,
 			lease(1, k.DID(), other.DID(), signer(t, 3).DID(), signer(t, 4).DID(), signer(t, 5).DID()),
 			"5 hosts, 4 are allowed"},
@@ -79,7 +79,7 @@ func TestSignRejects(t *testing.T) {
 		{"more capabilities than a record holds",
 			complete(tdWith(`"id": "urn:x"`, `"lmos:capabilities": [`+strings.Join(wide, ",")+`]`)), k, lease(1),
 			"use fewer or shorter capability ids"},
-		{"a signer that fails", plain(), failingSigner{k.DID()}, lease(1), "no key today"},
+		{"a signer that fails", plain(), failingSigner{k.DID()}, lease(1), "key unavailable"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestSignRejects(t *testing.T) {
 type failingSigner struct{ id did.DID }
 
 func (f failingSigner) DID() did.DID                      { return f.id }
-func (failingSigner) Sign(string, []byte) ([]byte, error) { return nil, errors.New("no key today") }
+func (failingSigner) Sign(string, []byte) ([]byte, error) { return nil, errors.New("key unavailable") }
 
 // A TD that does not fit into the record when compressed is separate.
 func TestLargeTDIsNotInline(t *testing.T) {
@@ -172,23 +172,24 @@ func TestSignTombstone(t *testing.T) {
 
 func TestMove(t *testing.T) {
 	t.Parallel()
-	k, heir := signer(t, 1), signer(t, 2).DID()
+	k, successor := signer(t, 1), signer(t, 2).DID()
 	minted := "urn:lmos:" + string(k.DID()) + ":weather"
-	for id, want := range map[string]string{"urn:x": "urn:x", minted: "urn:lmos:" + string(heir) + ":weather", string(k.DID()): string(heir)} {
-		s, err := Move(k, id, heir, Lease{Seq: 7, Now: epoch, Lifetime: 30 * 24 * time.Hour}, "urn:a")
+	for id, want := range map[string]string{"urn:x": "urn:x", minted: "urn:lmos:" + string(successor) + ":weather",
+		string(k.DID()): string(successor)} {
+		s, err := Move(k, id, successor, Lease{Seq: 7, Now: epoch, Lifetime: 30 * 24 * time.Hour}, "urn:a")
 		if err != nil {
 			t.Fatal(err)
 		}
 		r, err := NewVerifier(nil).Record(s.Record, epoch)
-		if err != nil || r.Kind != KindMoved || r.Successor != heir || r.Seq != 7 || len(r.Hosts) != 0 || len(r.Capabilities) != 1 {
+		if err != nil || r.Kind != KindMoved || r.Successor != successor || r.Seq != 7 || len(r.Hosts) != 0 || len(r.Capabilities) != 1 {
 			t.Fatalf("got %+v, %v", r, err)
 		}
-		if got := r.SuccessorRef(); got != (Ref{want, string(heir)}) {
+		if got := r.SuccessorRef(); got != (Ref{want, string(successor)}) {
 			t.Errorf("%s becomes %+v, want %s", id, got, want)
 		}
 	}
-	if _, err := Move(k, "urn:x", "nobody", Lease{Seq: 7, Now: epoch, Lifetime: time.Hour}); !errors.Is(err, ErrMalformed) {
-		t.Errorf("a successor that is no DID gives %v", err)
+	if _, err := Move(k, "urn:x", "not a DID", Lease{Seq: 7, Now: epoch, Lifetime: time.Hour}); !errors.Is(err, ErrMalformed) {
+		t.Errorf("an invalid successor: %v", err)
 	}
 }
 
@@ -223,7 +224,7 @@ func TestWithoutTD(t *testing.T) {
 		t.Errorf("of garbage: %v", err)
 	}
 	if i, err := Select([][]byte{bare.Record, s.Record}); err != nil || i != 1 {
-		t.Errorf("the one with its TD inside loses: %d %v", i, err)
+		t.Errorf("the record with its TD inside was not selected: %d %v", i, err)
 	}
 }
 
@@ -250,7 +251,7 @@ func TestRefresh(t *testing.T) {
 	}
 	copied := published(t, readFile(t, "weather.td.json"), signer(t, 2), 9).Record
 	if _, err := d.Refresh(v, copied, epoch); !errors.Is(err, ErrHash) {
-		t.Errorf("with the TD of another: %v", err)
+		t.Errorf("with the TD of another owner: %v", err)
 	}
 	if _, err := d.Refresh(v, renewed.Record, epoch.Add(24*time.Hour)); !errors.Is(err, ErrExpired) {
 		t.Errorf("with an old record: %v", err)
@@ -271,7 +272,7 @@ func TestSignAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(s.TD, d.Raw) || verified(t, s).Record.Seq != 8 {
-		t.Error("the TD is another")
+		t.Error("the TD differs")
 	}
 	if _, err := Sign(d.Thing, signer(t, 2), lease(8)); !errors.Is(err, ErrOwner) {
 		t.Errorf("by another: %v", err)
@@ -285,7 +286,7 @@ func TestSignAgain(t *testing.T) {
 	}
 }
 
-// A record with the invalid signature of a signer is not returned.
+// Sign returns no record if the signature of the signer has an invalid length. A receiver rejects a wrong signature of 64 bytes.
 func TestSignerWithInvalidResult(t *testing.T) {
 	t.Parallel()
 	k := signer(t, 1)

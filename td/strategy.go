@@ -47,9 +47,9 @@ func (r Requirement) matchesID(c *Capability) bool {
 // Compare orders versions by preference: -1 if the strategy prefers a to b.
 func (s Strategy) Compare(a, b string) int {
 	if s == MostSimilar {
-		return CompareVersions(a, b)
+		return compareVersions(a, b)
 	}
-	return CompareVersions(b, a)
+	return compareVersions(b, a)
 }
 
 // prefers reports whether the strategy prefers version a to b.

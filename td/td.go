@@ -1,8 +1,9 @@
 // Package td parses, validates, signs and verifies W3C Thing Descriptions and their records.
 //
-// Three types separate trust. A [Thing] is a parsed and valid TD whose signature is not verified. A [Signed] is
-// bytes from the network. Only [Signed.Verify] returns a [Description], and the rest of the program indexes, shows and
-// invokes only descriptions. Sources: WoT Thing Description 1.1; LMOS protocol, "Description"; VC Data Integrity.
+// Three types separate levels of trust. A [Thing] is a parsed and valid TD whose signature is not verified. A [Signed] has bytes from the
+// network. Only [Signed.Verify] returns a [Description], and the rest of the program indexes, shows and invokes only descriptions.
+//
+// Sources: WoT Thing Description 1.1; LMOS protocol, "Description"; VC Data Integrity.
 package td
 
 import (
@@ -18,8 +19,8 @@ const (
 	MaxRecord      = 8 << 10   // an encoded record
 	MaxInline      = 6 << 10   // a compressed TD inside a record
 	MaxCapability  = 256       // a capability id
-	MaxID          = 1024      // a thing id
-	MaxCaps        = 64        // capabilities of a thing
+	MaxID          = 1024      // a Thing id
+	MaxCaps        = 64        // capabilities of a Thing
 	MaxHosts       = 4         // hosts of a record
 	MaxAddrs       = 4         // addresses of a host
 	MaxAddr        = 256       // a multiaddr in text form
@@ -37,8 +38,7 @@ const (
 	NamespaceLMOSD   = "https://lmosd.dev/ns/lmosd#" // of the prefix "lmosd": terms that LMOS does not define
 )
 
-// A Thing is a valid TD: its bytes as they were written, and a typed view with the defaults of TD 1.1 applied. It is
-// not verified. It is read-only after [Parse].
+// A Thing is a valid TD: its bytes, and a typed view with the defaults of TD 1.1 applied. It is not verified. It is read-only after [Parse].
 type Thing struct {
 	Raw          []byte // byte for byte as parsed; at most [MaxTD]
 	ID           string // empty if the TD is anonymous
@@ -60,8 +60,8 @@ type Thing struct {
 	// Concurrency is the maximum number of concurrent interactions (lmosd:concurrency); 0 if the TD does not limit them.
 	Concurrency int
 	Links       []Link
-	// Warnings are tolerated deviations, and features that break a known client. Only [Parse] and [Complete] set them: a Thing from
-	// the mesh has none.
+	// Warnings are tolerated deviations, and features that a known client does not support. Only [Parse] and [Complete] set them: a Thing
+	// from the mesh has none.
 	Warnings []Issue
 
 	doc   map[string]any // Raw, decoded; nil for a Thing from the mesh
@@ -92,7 +92,7 @@ type Action struct {
 	Synchronous      *bool
 }
 
-// An Event is a notification of a thing.
+// An Event is a notification of a Thing.
 type Event struct {
 	Affordance
 	Subscription, Data, DataResponse, Cancellation *Schema
@@ -104,8 +104,8 @@ type Form struct {
 	ContentType     string // default application/json
 	ContentCoding   string
 	Subprotocol     string
-	Ops             []string // defaults of TD 1.1 §5.4 applied
-	Security        []string // the form's own, else the thing's
+	Ops             []string // without any, the defaults of TD 1.1 §5.4
+	Security        []string // the form's own, else the Thing's
 	Scopes          []string
 	ResponseType    string // response.contentType, else ContentType
 	HTTPMethod      string // htv:methodName, else ""
@@ -149,22 +149,21 @@ type Kind uint8
 
 // Kinds of records.
 const (
-	KindTD        Kind = 0 // the thing is described by the TD of Hash
-	KindTombstone Kind = 1 // the thing is withdrawn
-	KindMoved     Kind = 2 // Successor is the new owner of the thing
+	KindTD        Kind = 0 // the Thing is described by the TD of Hash
+	KindTombstone Kind = 1 // the Thing is withdrawn
+	KindMoved     Kind = 2 // Successor is the new owner of the Thing
 )
 
-// A Host is a node through which a thing is reached.
+// A Host is a node that hosts a Thing.
 type Host struct {
 	Node  did.DID  // a did:key; the node's PeerID is the same key
 	Addrs []string // multiaddrs without /p2p
 }
 
-// A Record is the small signed statement about a TD that travels by DHT, gossip and stream. Times are UTC in whole
-// seconds.
+// A Record is the small signed statement about a TD that the DHT, gossip and streams carry. Times are UTC in whole seconds.
 type Record struct {
 	Owner        did.DID
-	Thing        string // thing id
+	Thing        string // Thing id
 	Seq          uint64
 	Issued       time.Time
 	Expires      time.Time
@@ -190,12 +189,11 @@ type Signed struct {
 	From did.DID
 }
 
-// A Description is a thing whose record and proof were verified. It is the only form that may be indexed, shown or
-// invoked. It is read-only.
+// A Description is a Thing whose record and proof were verified. It is the only form that may be indexed, shown or invoked. It is read-only.
 type Description struct {
 	*Thing
 	Record *Record
-	Signed *Signed // the verified bytes; TD is never nil
+	Signed *Signed // the verified bytes; TD is nil only if Thing is
 	// ProofMethod is the DID URL of the key that signed the TD; ProofCreated its time.
 	ProofMethod  string
 	ProofCreated time.Time

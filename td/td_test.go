@@ -13,7 +13,7 @@ import (
 	"github.com/lmosd/lmosd/internal/jcs"
 )
 
-// epoch is the time of the tests: all of them choose their clock.
+// epoch is the current time of the tests.
 var epoch = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // signer returns the key of a fixed seed.
@@ -53,7 +53,7 @@ func decodeJSON(t testing.TB, s string) any {
 	return v
 }
 
-// tdWith returns a minimal valid TD with members more.
+// tdWith returns a minimal valid TD with additional members.
 func tdWith(members ...string) string {
 	return `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "title": "T", ` +
 		`"security": ["n"], "securityDefinitions": {"n": {"scheme": "nosec"}}` +
@@ -95,7 +95,7 @@ func issuesOf(err error) []Issue {
 	if v, ok := err.(*ValidationError); ok {
 		issues := slices.Clone(v.Issues)
 		for i := range issues {
-			issues[i].Rule = "" // TestStricterRules of interop has those
+			issues[i].Rule = "" // TestStricterRules of interop checks the rules
 		}
 		return issues
 	}

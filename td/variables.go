@@ -19,8 +19,8 @@ func (a *Affordance) WithVariables(input *Schema) *Schema {
 // InputWithVariables returns the schema of a consumer's input to invoke a; see [Affordance.WithVariables].
 func (a *Action) InputWithVariables() *Schema { return a.WithVariables(a.Input) }
 
-// RequiredVariables returns the names of the variables that each form of a needs, sorted: those outside of the query and the fragment
-// in all forms, and those whose schema has "lmosd:required", a term of lmosd: TD 1.1 has none for it.
+// RequiredVariables returns the names of the variables that each form of a needs, sorted. These are the variables that all forms have outside
+// of query and fragment, and the variables whose schema has "lmosd:required". TD 1.1 has no term for the latter.
 func (a *Affordance) RequiredVariables() (names []string) {
 	for _, name := range sortedKeys(a.URIVariables) {
 		needed := len(a.Forms) > 0 && !slices.ContainsFunc(a.Forms, func(f Form) bool { return !needs(f.Href, name) })

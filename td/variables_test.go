@@ -21,25 +21,37 @@ func TestInputWithVariables(t *testing.T) {
 	}{
 		"no input": {`null`, "[id limit]", []string{`{"id":1,"limit":2}`, `{"id":1,"limit":2,"tag":"a"}`},
 			[]string{`{"id":1}`, `{"limit":1}`, `{"id":"x","limit":1}`, `{"id":1,"limit":1,"tag":"c"}`, `5`}},
-		"an object": {`{"type":"object","properties":{"text":{"type":"string"},"id":{"type":"integer","minimum":5}},"required":["text","id"],"additionalProperties":false}`,
-			"[text id limit]", []string{`{"text":"x","id":7,"limit":1}`}, []string{`{"id":7,"limit":1}`, `{"text":"x","id":1,"limit":1}`, `{"text":"x","id":7,"limit":1,"z":1}`}},
-		"an object whose members are counted": {`{"type":"object","properties":{"a":{"type":"string"}},"minProperties":1,"maxProperties":1}`, "[id limit]",
+		"an object": {`{"type":"object","properties":{"text":{"type":"string"},"id":{"type":"integer","minimum":5}},
+			"required":["text","id"],"additionalProperties":false}`, "[text id limit]",
+			[]string{`{"text":"x","id":7,"limit":1}`},
+			[]string{`{"id":7,"limit":1}`, `{"text":"x","id":1,"limit":1}`, `{"text":"x","id":7,"limit":1,"z":1}`}},
+		"an object whose members are counted": {
+			`{"type":"object","properties":{"a":{"type":"string"}},"minProperties":1,"maxProperties":1}`, "[id limit]",
 			[]string{`{"a":"x","id":1,"limit":1}`}, []string{`{"a":5,"id":1,"limit":1}`}},
-		"one object":   {`{"type":"object","const":{"a":"x"}}`, "[id limit]", []string{`{"a":"x","id":1,"limit":1}`}, []string{`{"a":"x","id":1}`}},
-		"some objects": {`{"type":"object","enum":[{"a":"x"},{}]}`, "[id limit]", []string{`{"a":"x","id":1,"limit":1}`}, []string{`{"a":"x","id":1}`}},
-		"closed parts": {`{"type":"object","oneOf":[{"properties":{"a":{}},"additionalProperties":false},{"allOf":[{"maxProperties":1}]}]}`, "[id limit]",
+		"one object": {`{"type":"object","const":{"a":"x"}}`, "[id limit]",
 			[]string{`{"a":"x","id":1,"limit":1}`}, []string{`{"a":"x","id":1}`}},
-		"a closed part by reference": {`{"type":"object","allOf":[{"$ref":"#/definitions/p"}],"definitions":{"p":{"additionalProperties":false}}}`, "[id limit]",
+		"some objects": {`{"type":"object","enum":[{"a":"x"},{}]}`, "[id limit]",
+			[]string{`{"a":"x","id":1,"limit":1}`}, []string{`{"a":"x","id":1}`}},
+		"closed parts": {
+			`{"type":"object","oneOf":[{"properties":{"a":{}},"additionalProperties":false},{"allOf":[{"maxProperties":1}]}]}`,
+			"[id limit]", []string{`{"a":"x","id":1,"limit":1}`}, []string{`{"a":"x","id":1}`}},
+		"a closed part by reference": {
+			`{"type":"object","allOf":[{"$ref":"#/definitions/p"}],"definitions":{"p":{"additionalProperties":false}}}`,
+			"[id limit]", []string{`{"id":1,"limit":1}`}, []string{`{"id":1}`}},
+		"a part that contains itself": {`{"type":"object","allOf":[{"$ref":"#"}]}`, "[id limit]",
 			[]string{`{"id":1,"limit":1}`}, []string{`{"id":1}`}},
-		"a part that contains itself": {`{"type":"object","allOf":[{"$ref":"#"}]}`, "[id limit]", []string{`{"id":1,"limit":1}`}, []string{`{"id":1}`}},
-		"open parts": {`{"type":"object","oneOf":[{"required":["a"]},{"required":["b"]}]}`, "[id limit]", []string{`{"a":"x","id":1,"limit":1}`},
-			[]string{`{"id":1,"limit":1}`}},
+		"open parts": {`{"type":"object","oneOf":[{"required":["a"]},{"required":["b"]}]}`, "[id limit]",
+			[]string{`{"a":"x","id":1,"limit":1}`}, []string{`{"id":1,"limit":1}`}},
 		"a text": {`{"type":"string","minLength":2}`, "[value id limit]", []string{`{"value":"ab","id":1,"limit":1}`},
 			[]string{`{"id":1,"limit":1}`, `{"value":"a","id":1,"limit":1}`}},
 		"anything": {`{}`, "[id limit]", []string{`{"id":1,"limit":2,"more":[1]}`}, []string{`{"limit":2}`}},
 	} {
-		thing, err := Parse([]byte(`{"@context": "https://www.w3.org/2022/wot/td/v1.1", "title": "x", "securityDefinitions": {"n": {"scheme": "nosec"}},
-			"security": "n", "actions": {"a": {` + map[bool]string{true: "", false: `"input": ` + c.input + `,`}[c.input == "null"] + vars + `}}}`))
+		input := `"input": ` + c.input + `,`
+		if c.input == "null" {
+			input = ""
+		}
+		thing, err := Parse([]byte(`{"@context": "https://www.w3.org/2022/wot/td/v1.1", "title": "x", "security": "n",
+			"securityDefinitions": {"n": {"scheme": "nosec"}}, "actions": {"a": {` + input + vars + `}}}`))
 		if err != nil {
 			t.Fatal(err)
 		}

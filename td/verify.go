@@ -11,7 +11,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// Errors of records. The gossip validators ignore records about which honest nodes may disagree, and reject the others.
+// Errors of records. The gossip validators ignore a record if correct nodes may disagree about the error; otherwise they reject it.
 var (
 	ErrTooLarge  = errors.New("too large")
 	ErrMalformed = errors.New("malformed")
@@ -31,14 +31,13 @@ const maxCached = 16 << 10
 type Verifier struct {
 	keys did.Resolver
 	// recent and older have the SHA-256 of all bytes of the encoded records whose signature and inline TD are valid. The result depends on
-	// nothing else, because the owner's key is in the record. Times are checked at each call. Invalid records are not cached, so that
-	// they cannot evict valid ones.
+	// no other data, because the owner's key is in the record. Times are checked at each call. Invalid records are not cached, so that they
+	// cannot evict valid ones.
 	mu            sync.Mutex
 	recent, older map[[32]byte]bool // owned by mu
 }
 
-// NewVerifier returns a verifier that resolves the keys of proofs with r. Records need no resolver: their owners are
-// did:keys.
+// NewVerifier returns a verifier that resolves the keys of proofs with r. Records need no resolver, because their owners are did:keys.
 func NewVerifier(r did.Resolver) *Verifier {
 	return &Verifier{keys: r, recent: map[[32]byte]bool{}}
 }
@@ -67,7 +66,7 @@ func (v *Verifier) record(raw []byte, now time.Time) (*Record, []byte, error) {
 	return r, td, nil
 }
 
-// cached calls check unless it succeeded before for raw.
+// cached calls check, unless check has succeeded for raw before.
 func (v *Verifier) cached(raw []byte, check func() ([]byte, error)) (td []byte, err error) {
 	key := sha256.Sum256(raw)
 	v.mu.Lock()

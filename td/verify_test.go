@@ -59,7 +59,7 @@ func TestVerifyFindsTheTD(t *testing.T) {
 		}
 	}
 	if _, err := (&Signed{Record: bare.Record}).Verify(context.Background(), v, epoch); !errors.Is(err, ErrNoTD) {
-		t.Errorf("nowhere: %v", err)
+		t.Errorf("without a TD: %v", err)
 	}
 }
 
@@ -86,8 +86,8 @@ func TestVerifyRejects(t *testing.T) {
 		{"a byte order mark", attested(t, k, "urn:x", append([]byte("\ufeff"), good...)), ErrMalformed},
 		{"no object", attested(t, k, "urn:x", []byte("[]")), ErrMalformed},
 		{"no proof", attested(t, k, "urn:x", []byte(tdWith(`"id": "urn:x"`))), ErrOwner},
-		{"the proof of another", attested(t, k, "urn:x", withProof(t, other, tdWith(`"id": "urn:x"`), now)), ErrOwner},
-		{"a copy, the record of another", attested(t, other, "urn:x", good), ErrOwner},
+		{"the proof of another owner", attested(t, k, "urn:x", withProof(t, other, tdWith(`"id": "urn:x"`), now)), ErrOwner},
+		{"a copy in the record of another owner", attested(t, other, "urn:x", good), ErrOwner},
 		{"a registration", attested(t, k, "urn:x", addMember(good, "registration", []byte("{}"))), ErrMalformed},
 		{"a TD changed after signing", attested(t, k, "urn:x", bytes.Replace(good, []byte(`"T"`), []byte(`"U"`), 1)),
 			ErrSignature},
@@ -115,7 +115,7 @@ func TestVerifyRejects(t *testing.T) {
 		})
 	}
 	if _, err := attested(t, k, "urn:x", good).Verify(context.Background(), NewVerifier(did.Keys()), epoch); err != nil {
-		t.Errorf("the good one: %v", err)
+		t.Errorf("the valid TD: %v", err)
 	}
 }
 
@@ -142,23 +142,24 @@ func TestVerifyErrorsCarryTheCause(t *testing.T) {
 func TestVerifySendsNoRequest(t *testing.T) {
 	t.Parallel()
 	k := signer(t, 1)
-	asked := &counting{Resolver: did.Keys()}
+	resolver := &countingResolver{Resolver: did.Keys()}
 	raw := bytes.Replace(withProof(t, k, tdWith(`"id": "urn:x"`), proof.Options{Created: epoch}),
 		[]byte(`"verificationMethod":"`+string(k.DID())), []byte(`"verificationMethod":"did:web:evil.example`), 1)
-	if _, err := attested(t, k, "urn:x", raw).Verify(context.Background(), NewVerifier(asked), epoch); !errors.Is(err, ErrOwner) {
+	if _, err := attested(t, k, "urn:x", raw).Verify(context.Background(), NewVerifier(resolver), epoch); !errors.Is(err, ErrOwner) {
 		t.Errorf("got %v, want %v", err, ErrOwner)
 	}
-	if asked.n != 0 {
-		t.Errorf("%d requests", asked.n)
+	if resolver.n != 0 {
+		t.Errorf("%d requests", resolver.n)
 	}
 }
 
-type counting struct {
+// A countingResolver counts its calls.
+type countingResolver struct {
 	did.Resolver
 	n int
 }
 
-func (c *counting) Resolve(ctx context.Context, id did.DID) (*did.Document, error) {
+func (c *countingResolver) Resolve(ctx context.Context, id did.DID) (*did.Document, error) {
 	c.n++
 	return c.Resolver.Resolve(ctx, id)
 }
@@ -189,7 +190,7 @@ func TestEveryByteOfATD(t *testing.T) {
 		}
 		same++
 	}
-	t.Logf("%d of %d changes keep the meaning", same, len(raw))
+	t.Logf("%d of %d changes keep the content", same, len(raw))
 }
 
 // A foreign proof may list the signed contexts. Contexts that are appended later do not invalidate it, and are ignored: here the LMOS
@@ -210,8 +211,8 @@ func TestForeignProofWithContext(t *testing.T) {
 	}
 	config["proofValue"] = did.EncodeBase58(signature)
 	appended := strings.Replace(raw, c11, "["+c11+`, "`+ContextLMOS+`"]`, 1)
-	if claims := mustParse(t, appended).Capabilities; len(claims) != 1 {
-		t.Fatalf("unverified: %v", claims)
+	if unverified := mustParse(t, appended).Capabilities; len(unverified) != 1 {
+		t.Fatalf("unverified: %v", unverified)
 	}
 	d := verified(t, attested(t, k, "urn:x", addMember([]byte(appended), "proof", bytesOf(config))))
 	if len(d.Capabilities) != 0 {
@@ -234,11 +235,11 @@ func TestVerifierCachesResults(t *testing.T) {
 		}
 	}
 	if n := len(v.recent); n != 1 {
-		t.Errorf("%d verdicts, want that on the good one", n)
+		t.Errorf("%d records are cached, want only the valid one", n)
 	}
 	// The cache key covers all bytes: a valid record with an invalid inline TD is another record.
-	spoiled := forge(t, k, func(w *wireRecord) { w.Inline = []byte("x") })
-	if _, err := v.Record(spoiled, epoch); !errors.Is(err, ErrHash) {
+	invalid := forge(t, k, func(w *wireRecord) { w.Inline = []byte("x") })
+	if _, err := v.Record(invalid, epoch); !errors.Is(err, ErrHash) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -248,7 +249,8 @@ func TestVerifierCacheIsBounded(t *testing.T) {
 	v := NewVerifier(did.Keys())
 	checks := 0
 	check := func(i int) {
-		if _, err := v.cached(strconv.AppendInt(nil, int64(i), 10), func() ([]byte, error) { checks++; return nil, nil }); err != nil {
+		key := strconv.AppendInt(nil, int64(i), 10)
+		if _, err := v.cached(key, func() ([]byte, error) { checks++; return nil, nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -257,7 +259,8 @@ func TestVerifierCacheIsBounded(t *testing.T) {
 		check(0)
 	}
 	if n := len(v.recent) + len(v.older); n > maxCached || checks != 2*maxCached {
-		t.Errorf("%d records are cached after %d checks; want at most %d after %d, because the first stays in use", n, checks, maxCached, 2*maxCached)
+		t.Errorf("%d records are cached after %d checks; want at most %d after %d, because the first stays in use", n, checks,
+			maxCached, 2*maxCached)
 	}
 }
 
@@ -270,7 +273,8 @@ func TestVerifierIsSafeForConcurrentUse(t *testing.T) {
 		wg.Go(func() {
 			for range 5 {
 				d, err := s.Verify(context.Background(), v, epoch)
-				if err != nil || d.Actions["getWeather"].Input.Check(map[string]any{}) == nil || !(&Query{Text: "weather"}).Match(d) {
+				if err != nil || d.Actions["getWeather"].Input.Check(map[string]any{}) == nil ||
+					!(&Query{Text: "weather"}).Match(d) {
 					t.Errorf("got %v", err)
 					return
 				}
@@ -280,7 +284,7 @@ func TestVerifierIsSafeForConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
-// A known record is decoded and looked up, and costs no signature: the hot path of gossip.
+// A known record is decoded and looked up in the cache, without a check of the signature: the hot path of gossip.
 func TestKnownRecordAllocations(t *testing.T) {
 	s, err := published(t, readFile(t, "weather.td.json"), signer(t, 1), 7).WithoutTD()
 	if err != nil {

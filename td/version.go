@@ -78,8 +78,8 @@ func (r Range) Has(version string) bool {
 	return err == nil && r.constraints != nil && r.constraints.Check(v)
 }
 
-// CompareVersions orders versions: -1 if a is lower than b. Invalid versions are equal to each other and lower than all valid ones.
-func CompareVersions(a, b string) int {
+// compareVersions orders versions: -1 if a is lower than b. Invalid versions are equal to each other and lower than all valid ones.
+func compareVersions(a, b string) int {
 	va, errA := semver.NewVersion(strings.TrimSpace(a))
 	vb, errB := semver.NewVersion(strings.TrimSpace(b))
 	switch {

@@ -51,7 +51,7 @@ func TestRange(t *testing.T) {
 	}
 	for _, bad := range []string{"", "latest", ">=", "[1.0", "[1.0,2.0", "[1.0;2.0]", "1.0.0.0.0", strings.Repeat("1 || ", 100) + "1"} {
 		if r, err := ParseRange(bad); err == nil || r.Has("1.0.0") {
-			t.Errorf("%q is taken for a range", bad)
+			t.Errorf("%q was parsed as a range", bad)
 		}
 	}
 }
@@ -61,12 +61,12 @@ func TestCompareVersions(t *testing.T) {
 	order := []string{"none", "0.9", "1.0.0-alpha", "1.0.0-beta", "1.0", "1.10", "2.0.0"}
 	for i, a := range order {
 		for j, b := range order {
-			if got, want := CompareVersions(a, b), sign(i-j); got != want {
+			if got, want := compareVersions(a, b), sign(i-j); got != want {
 				t.Errorf("%s and %s: got %d, want %d", a, b, got, want)
 			}
 		}
 	}
-	if CompareVersions("", "none") != 0 || CompareVersions("1.0", "v1.0.0") != 0 {
+	if compareVersions("", "none") != 0 || compareVersions("1.0", "v1.0.0") != 0 {
 		t.Error("equal versions differ")
 	}
 }
@@ -79,7 +79,7 @@ func FuzzRange(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, version string) {
 		r, err := ParseRange(text)
 		if in := r.Has(version); err != nil && in {
-			t.Fatal("an error that has versions")
+			t.Fatal("an invalid range has versions")
 		}
 	})
 }

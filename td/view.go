@@ -12,7 +12,7 @@ type builder struct {
 	doc  map[string]any
 	t    *Thing
 	base *base
-	vars map[string]*Schema // the uriVariables of the thing itself, shared by all affordances
+	vars map[string]*Schema // the uriVariables of the Thing itself, shared by all affordances
 }
 
 // schemaOf returns the data schema v, or nil if v is not an object.

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// encode returns spans as the body of a request. TracesData has the same wire form as ExportTraceServiceRequest, whose package imports
-// gRPC. All spans are of one [Tracer]: they have one resource and one scope, and neither events nor links.
+// encode returns spans as the body of a request. TracesData has the same wire form as ExportTraceServiceRequest, whose package imports gRPC.
+// All spans are of one [Tracer], with one resource and one scope, and have neither events nor links.
 func encode(spans []sdk.ReadOnlySpan) ([]byte, error) {
 	scope := spans[0].InstrumentationScope()
 	list := make([]*otlp.Span, len(spans))
@@ -59,7 +59,7 @@ func flags(own trace.TraceFlags, parent trace.SpanContext) uint32 {
 	return f
 }
 
-// The kinds and outcomes of the spans of this package. The numbers of the API differ from those of the wire.
+// The kinds and statuses of the spans of this package. The numbers of the API differ from the numbers in OTLP.
 var (
 	kinds = map[trace.SpanKind]otlp.Span_SpanKind{
 		trace.SpanKindInternal: otlp.Span_SPAN_KIND_INTERNAL,
@@ -80,7 +80,7 @@ func attributes(list []attribute.KeyValue) []*common.KeyValue {
 	return out
 }
 
-// value returns a number as a number, and a list, which no span here has, as JSON text.
+// value converts a value of an attribute. A list, which no span of this package has, becomes JSON text.
 func value(v attribute.Value) *common.AnyValue {
 	switch v.Type() {
 	case attribute.BOOL:

@@ -6,22 +6,22 @@ import (
 	"strings"
 )
 
-// A setting is the configuration of a collector in the environment.
-type setting struct {
+// An environment is the configuration of a collector in environment variables.
+type environment struct {
 	headers map[string]string
 	gzip    bool
 }
 
 // readEnv reads the supported variables (OpenTelemetry "Protocol Exporter"); those of traces take precedence. An invalid header is ignored
 // and logged.
-func readEnv(getenv func(string) string, log *slog.Logger) setting {
+func readEnv(getenv func(string) string, log *slog.Logger) environment {
 	lookup := func(name string) string {
 		if s := strings.TrimSpace(getenv("OTEL_EXPORTER_OTLP_TRACES_" + name)); s != "" {
 			return s
 		}
 		return strings.TrimSpace(getenv("OTEL_EXPORTER_OTLP_" + name))
 	}
-	s := setting{headers: map[string]string{}, gzip: lookup("COMPRESSION") == "gzip"}
+	env := environment{headers: map[string]string{}, gzip: lookup("COMPRESSION") == "gzip"}
 	for i, pair := range strings.Split(lookup("HEADERS"), ",") {
 		if strings.TrimSpace(pair) == "" {
 			continue
@@ -34,9 +34,9 @@ func readEnv(getenv func(string) string, log *slog.Logger) setting {
 			log.Warn("header ignored", "variable", "OTEL_EXPORTER_OTLP_HEADERS", "number", i+1, "want", "name=value, percent-encoded")
 			continue
 		}
-		s.headers[name] = value
+		env.headers[name] = value
 	}
-	return s
+	return env
 }
 
 // validHeader reports whether HTTP permits a header (RFC 9110 §5.1, §5.5).

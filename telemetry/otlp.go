@@ -24,25 +24,25 @@ const protobuf = "application/x-protobuf"
 // A client posts spans to a collector over OTLP/HTTP (OTLP 1.x, "OTLP/HTTP"). It replaces the client of the library, which imports gRPC.
 // Its headers are sent only to the collector.
 type client struct {
-	url       string
-	header    http.Header // of each request
-	gzip      bool
-	transport *http.Transport
-	closing   context.Context // ends when the tracer is closed: then an unreachable collector is not retried
-	leave     context.CancelFunc
+	url        string
+	header     http.Header // of each request
+	gzip       bool
+	transport  *http.Transport
+	closing    context.Context    // ends when the tracer is closed: then an unreachable collector is not retried
+	endRetries context.CancelFunc // ends closing
 }
 
 func newClient(url string, o Options, getenv func(string) string) (*client, error) {
-	set := readEnv(getenv, o.Log)
+	env := readEnv(getenv, o.Log)
 	if len(o.Headers) > 0 {
-		set.headers = o.Headers
+		env.headers = o.Headers
 	}
-	c := &client{url: url, header: http.Header{}, gzip: set.gzip, transport: newTransport()}
+	c := &client{url: url, header: http.Header{}, gzip: env.gzip, transport: newTransport()}
 	c.header.Set("User-Agent", "lmosd")
-	for name, value := range set.headers {
+	for name, value := range env.headers {
 		if !validHeader(name, value) {
 			return nil, interact.Errorf(interact.ConfigInvalid, `for example {"Authorization": "Bearer …"}`,
-				"a header for the collector is not valid in HTTP") // not shown: the name may contain a secret by mistake
+				"a header for the collector is not valid in HTTP") // without the name, which may contain a secret by mistake
 		}
 		c.header.Set(name, value)
 	}
@@ -50,7 +50,7 @@ func newClient(url string, o Options, getenv func(string) string) (*client, erro
 	if c.gzip {
 		c.header.Set("Content-Encoding", "gzip")
 	}
-	c.closing, c.leave = context.WithCancel(context.Background())
+	c.closing, c.endRetries = context.WithCancel(context.Background())
 	return c, nil
 }
 
@@ -68,13 +68,13 @@ func newTransport() *http.Transport {
 
 // A failure is the reason why a collector did not accept a batch.
 type failure struct {
-	why        string
-	refused    bool          // permanently rejected; else it may be retried
-	noResponse bool          // no response
-	after      time.Duration // requested pause
+	reason     string
+	permanent  bool          // the batch must not be retried
+	noResponse bool          // the collector sent no response
+	after      time.Duration // the requested pause
 }
 
-func (f *failure) Error() string { return f.why }
+func (f *failure) Error() string { return f.reason }
 
 // send posts a batch and retries while the collector is busy or unreachable, for at most [retryTimeout] and until ctx ends. The pauses
 // grow, with jitter.
@@ -82,7 +82,7 @@ func (c *client) send(ctx context.Context, body []byte) (partial, error) {
 	if c.gzip {
 		body = compress(body)
 	}
-	began := time.Now()
+	start := time.Now()
 	for pauses := (backoff.Backoff{First: firstPause, Max: maxPause, Jitter: 0.5}); ; {
 		p, fail := c.post(ctx, body)
 		switch {
@@ -90,20 +90,20 @@ func (c *client) send(ctx context.Context, body []byte) (partial, error) {
 			return p, nil
 		case ctx.Err() != nil:
 			return partial{}, ctx.Err()
-		case fail.refused:
+		case fail.permanent:
 			return partial{}, fail
 		}
 		wait := max(fail.after, pauses.Next())
-		if wait > retryTimeout-time.Since(began) || !c.sleep(ctx, wait, fail.noResponse) {
+		if wait > retryTimeout-time.Since(start) || !c.sleep(ctx, wait, fail.noResponse) {
 			return partial{}, fail
 		}
 	}
 }
 
-// sleep reports whether to retry.
+// sleep pauses for d, and reports whether to retry.
 func (c *client) sleep(ctx context.Context, d time.Duration, noResponse bool) bool {
 	var closing <-chan struct{}
-	if noResponse { // one that is busy is retried until the end
+	if noResponse { // a busy collector is retried until ctx ends
 		closing = c.closing.Done()
 	}
 	timer := time.NewTimer(d)
@@ -120,58 +120,59 @@ func (c *client) sleep(ctx context.Context, d time.Duration, noResponse bool) bo
 func compress(body []byte) []byte {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
-	_, _ = z.Write(body) // a buffer accepts all
+	_, _ = z.Write(body) // writing to a buffer never fails
 	_ = z.Close()
 	return b.Bytes()
 }
 
-// post sends one request. It uses the transport instead of a client, because following a redirect would send the headers, which may be
-// secret, to another server.
+// post sends one request. It uses the transport, because an http.Client follows redirects and would send the headers, which may be secret, to
+// another server.
 func (c *client) post(ctx context.Context, body []byte) (partial, *failure) {
 	ctx, cancel := context.WithTimeout(ctx, postTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
 	if err != nil {
-		return partial{}, &failure{why: err.Error(), refused: true}
+		return partial{}, &failure{reason: err.Error(), permanent: true}
 	}
 	req.Header = c.header.Clone()
 	resp, err := c.transport.RoundTrip(req)
 	if err != nil {
-		return partial{}, unanswered(err)
+		return partial{}, noResponse(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // the status is sufficient
+	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // without the body, the status is sufficient
 	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != protobuf {
 		return partial{}, checkResponse(resp, string(answer))
 	}
 	if resp.StatusCode/100 != 2 {
-		_, why := readPair(answer) // google.rpc.Status: int32 code = 1, string message = 2
-		return partial{}, checkResponse(resp, why)
+		_, reason := readPair(answer) // google.rpc.Status: int32 code = 1, string message = 2
+		return partial{}, checkResponse(resp, reason)
 	}
 	return readPartial(answer), nil
 }
 
-// unanswered returns the failure of a request without a response. The collector may have received the spans; it then gets them twice (OTLP
-// 1.x, "Duplicate Data").
-func unanswered(err error) *failure {
+// noResponse returns the failure of a request without a response. If the collector has received the spans, it receives them twice (OTLP 1.x,
+// "Duplicate Data").
+func noResponse(err error) *failure {
+	f := &failure{reason: err.Error(), noResponse: true}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return &failure{why: "no response within " + postTimeout.String(), noResponse: true}
+		f.reason = "no response within " + postTimeout.String()
 	}
-	return &failure{why: err.Error(), noResponse: true}
+	return f
 }
 
-// checkResponse implements OTLP 1.x, "Failures" and "Retryable Response Codes".
-func checkResponse(resp *http.Response, why string) *failure {
+// checkResponse returns the failure in a response, or nil (OTLP 1.x, "Failures" and "Retryable Response Codes").
+func checkResponse(resp *http.Response, reason string) *failure {
 	if resp.StatusCode/100 == 2 {
 		return nil
 	}
-	f := &failure{why: resp.Status, refused: true}
-	if why = interact.Readable(why); why != "" {
-		f.why += ": " + why
+	f := &failure{reason: resp.Status, permanent: true}
+	if reason = interact.Readable(reason); reason != "" {
+		f.reason += ": " + reason
 	}
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		f.refused, f.after = false, retryAfter(resp.Header.Get("Retry-After"), time.Now())
+		f.permanent, f.after = false, retryAfter(resp.Header.Get("Retry-After"), time.Now())
 	}
 	return f
 }

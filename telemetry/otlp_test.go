@@ -89,11 +89,11 @@ func TestRetries(t *testing.T) {
 	for name, c := range map[string]struct {
 		statuses    []int // the last one repeats
 		after       string
-		asked       int
+		requests    int           // -1: any number
 		least, most time.Duration // limits of the duration
-		why         string        // "": the batch is accepted
+		reason      string        // "": the batch is accepted
 	}{
-		"taken":                  {[]int{200}, "", 1, 0, 0, ""},
+		"accepted":               {[]int{200}, "", 1, 0, 0, ""},
 		"another success":        {[]int{202}, "", 1, 0, 0, ""},
 		"too many requests":      {[]int{429, 200}, "", 2, 500 * time.Millisecond, 1500 * time.Millisecond, ""},
 		"bad gateway":            {[]int{502, 200}, "", 2, 500 * time.Millisecond, 1500 * time.Millisecond, ""},
@@ -103,9 +103,9 @@ func TestRetries(t *testing.T) {
 		"no answer, then one":    {[]int{hang, 200}, "", 2, postTimeout, postTimeout + 1500*time.Millisecond, ""},
 		"no answer":              {[]int{hang}, "", 2, 2 * postTimeout, 2*postTimeout + 1500*time.Millisecond, "within 10s"},
 		"busy for long":          {[]int{503}, "", -1, retryTimeout - 7500*time.Millisecond, retryTimeout, "503"},
-		"it says when":           {[]int{429, 200}, "7", 2, 7 * time.Second, 7 * time.Second, ""},
-		"it says a date":         {[]int{503, 200}, "Sat, 01 Jan 2000 00:00:09 GMT", 2, 9 * time.Second, 9 * time.Second, ""},
-		"an unknown Retry-After": {[]int{503, 200}, "soon", 2, 500 * time.Millisecond, 1500 * time.Millisecond, ""},
+		"Retry-After in seconds": {[]int{429, 200}, "7", 2, 7 * time.Second, 7 * time.Second, ""},
+		"Retry-After as a date":  {[]int{503, 200}, "Sat, 01 Jan 2000 00:00:09 GMT", 2, 9 * time.Second, 9 * time.Second, ""},
+		"an invalid Retry-After": {[]int{503, 200}, "soon", 2, 500 * time.Millisecond, 1500 * time.Millisecond, ""},
 		"an hour is too long":    {[]int{429}, "3600", 1, 0, 0, "429"},
 		"the year 9999 too":      {[]int{503}, "Fri, 31 Dec 9999 23:59:59 GMT", 1, 0, 0, "503"},
 		"bad request":            {[]int{400}, "1", 1, 0, 0, "400 Bad Request: sorry"},
@@ -134,14 +134,14 @@ func TestRetries(t *testing.T) {
 						_, _ = io.WriteString(w, "sorry")
 					}
 				})
-				began := time.Now()
+				start := time.Now()
 				_, err := client.send(t.Context(), []byte("spans"))
-				took, asked := time.Since(began), int(n.Load())
-				if c.why == "" && err != nil || c.why != "" && (err == nil || !strings.Contains(err.Error(), c.why)) {
-					t.Errorf("got %v, want %q", err, c.why)
+				took, requests := time.Since(start), int(n.Load())
+				if c.reason == "" && err != nil || c.reason != "" && (err == nil || !strings.Contains(err.Error(), c.reason)) {
+					t.Errorf("got %v, want %q", err, c.reason)
 				}
-				if c.asked >= 0 && asked != c.asked || asked > 20 || took < c.least || took > c.most {
-					t.Errorf("asked %d times in %v, want %d in %v to %v", asked, took, c.asked, c.least, c.most)
+				if c.requests >= 0 && requests != c.requests || requests > 20 || took < c.least || took > c.most {
+					t.Errorf("%d requests in %v, want %d in %v to %v", requests, took, c.requests, c.least, c.most)
 				}
 			})
 		})
@@ -155,9 +155,9 @@ func TestCloseEndsRetries(t *testing.T) {
 		handler http.HandlerFunc
 		want    time.Duration
 	}{
-		"away": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 100 * time.Millisecond},
-		"busy": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }, 2 * time.Second},
-		"slow": {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, 2 * time.Second},
+		"unreachable": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 100 * time.Millisecond},
+		"busy":        {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }, 2 * time.Second},
+		"slow":        {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, 2 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			client := newBubble(t, func(w http.ResponseWriter, r *http.Request) {
@@ -166,16 +166,16 @@ func TestCloseEndsRetries(t *testing.T) {
 			})
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
-			began := time.Now()
-			time.AfterFunc(100*time.Millisecond, client.leave)
-			if _, err := client.send(ctx, []byte("x")); err == nil || time.Since(began) != c.want {
-				t.Errorf("%s: got %v after %v, want it after %v", name, err, time.Since(began), c.want)
+			start := time.Now()
+			time.AfterFunc(100*time.Millisecond, client.endRetries)
+			if _, err := client.send(ctx, []byte("x")); err == nil || time.Since(start) != c.want {
+				t.Errorf("%s: got %v after %v, want it after %v", name, err, time.Since(start), c.want)
 			}
 		})
 	}
 }
 
-// message writes fields 1 (a number) and 2 (a text).
+// message returns a message with a number in field 1 and a text in field 2.
 func message(n int64, text string) []byte {
 	b := protowire.AppendTag(nil, 1, protowire.VarintType)
 	b = protowire.AppendVarint(b, uint64(n))
@@ -183,6 +183,7 @@ func message(n int64, text string) []byte {
 	return protowire.AppendString(b, text)
 }
 
+// inner returns a message with the message b in field 1.
 func inner(b []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), b)
 }
@@ -194,25 +195,25 @@ func TestCollectorResponses(t *testing.T) {
 		answer []byte
 		want   []string // of one line of the log; nil: no line
 	}{
-		"all is well":           {0, nil, nil},
-		"success":               {0, inner(message(0, "")), nil},
+		"an empty response":     {0, nil, nil},
+		"an empty message":      {0, inner(message(0, "")), nil},
 		"two of three rejected": {0, inner(message(2, "too\nold")), []string{"spans lost", "spans=2", "rejected: too old"}},
 		"no reason":             {0, inner(message(1, "")), []string{"spans=1", "no reason given"}},
 		"more than were sent":   {0, inner(message(math.MaxInt64, "x")), []string{"spans=3"}},
-		"less than none":        {0, inner(message(-1, "odd")), []string{"collector warning", "spans=0", "odd"}},
+		"a negative number":     {0, inner(message(-1, "odd")), []string{"collector warning", "spans=0", "odd"}},
 		"a warning":             {0, inner(message(0, "slow down")), []string{"collector warning", "spans=0", "slow down"}},
-		"of the future": {0, append(protowire.AppendFixed32(protowire.AppendTag(nil, 9, protowire.Fixed32Type), 1),
+		"an unknown field": {0, append(protowire.AppendFixed32(protowire.AppendTag(nil, 9, protowire.Fixed32Type), 1),
 			inner(message(2, "x"))...), []string{"spans=2"}},
-		"no message at all": {0, []byte("\xff\xff\xff"), nil},
-		"endless":           {0, append(inner(message(2, "x")), make([]byte, 2*maxAnswer)...), []string{"spans=2"}},
-		"refused":           {400, message(3, "no\x1b[2J such tenant"), []string{"spans=3", "400 Bad Request: no [2J such tenant"}},
-		"refused at length": {400, message(3, strings.Repeat("n", 9000)), []string{"spans=3", "nn…"}},
+		"an invalid message": {0, []byte("\xff\xff\xff"), nil},
+		"endless":            {0, append(inner(message(2, "x")), make([]byte, 2*maxAnswer)...), []string{"spans=2"}},
+		"refused":            {400, message(3, "no\x1b[2J such tenant"), []string{"spans=3", "400 Bad Request: no [2J such tenant"}},
+		"refused at length":  {400, message(3, strings.Repeat("n", 9000)), []string{"spans=3", "nn…"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var asked atomic.Int32
+			var requests atomic.Int32
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				asked.Add(1)
+				requests.Add(1)
 				_, _ = io.Copy(io.Discard, r.Body)
 				w.Header().Set("Content-Type", "application/x-protobuf")
 				if c.status != 0 {
@@ -221,7 +222,7 @@ func TestCollectorResponses(t *testing.T) {
 				_, _ = w.Write(c.answer)
 			}))
 			t.Cleanup(s.Close)
-			var log logged
+			var log logBuffer
 			tr := newTracer(t, Options{Endpoint: s.URL, Log: log.logger()})
 			for range 3 {
 				_, end := tr.Start("mesh", request())
@@ -229,8 +230,8 @@ func TestCollectorResponses(t *testing.T) {
 			}
 			flush(t, tr)
 			lines := log.lines()
-			if asked.Load() != 1 || len(lines) != 1 || (lines[0] == "") != (c.want == nil) || len(lines[0]) > 700 {
-				t.Fatalf("asked %d times, log %q", asked.Load(), lines)
+			if requests.Load() != 1 || len(lines) != 1 || (lines[0] == "") != (c.want == nil) || len(lines[0]) > 700 {
+				t.Fatalf("%d requests, log %q", requests.Load(), lines)
 			}
 			for _, want := range c.want {
 				if !strings.Contains(lines[0], want) {
@@ -241,7 +242,7 @@ func TestCollectorResponses(t *testing.T) {
 	}
 }
 
-// The body equals the text form of the same message, by the schema.
+// The body is the encoding of the message in text form below.
 func TestEncoding(t *testing.T) {
 	t.Parallel()
 	id, state := trace.TraceID{1, 15: 2}, trace.TraceState{}
@@ -327,7 +328,7 @@ func TestEnvironment(t *testing.T) {
 		"none for traces": {env: map[string]string{"OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
 			"OTEL_EXPORTER_OTLP_TRACES_COMPRESSION": "none"}},
 	} {
-		var log logged
+		var log logBuffer
 		got := readEnv(func(name string) string { return c.env[name] }, log.logger())
 		if c.headers == nil {
 			c.headers = map[string]string{}
@@ -341,7 +342,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestEnvironmentIsRead also sends compressed. It is not parallel, because it changes the environment of the process.
+// The environment is read, and batches are compressed. The test is not parallel, because it changes the environment of the process.
 func TestEnvironmentIsRead(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "X-Tenant=a,Content-Type=text/plain")
@@ -382,7 +383,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// schema is that of ExportTraceServiceResponse (opentelemetry/proto/collector/trace/v1).
+// schema returns the schema of ExportTraceServiceResponse (opentelemetry/proto/collector/trace/v1).
 func schema(t testing.TB) protoreflect.MessageDescriptor {
 	var d descriptorpb.FileDescriptorProto
 	if err := prototext.Unmarshal([]byte(`name: "response" syntax: "proto3"

@@ -22,7 +22,7 @@ func parseParent(s string) (c trace.SpanContextConfig, ok bool) {
 	switch {
 	case !digits, !c.TraceID.IsValid(), !c.SpanID.IsValid(),
 		version[0] == 0xff, version[0] == 0 && len(s) != parentLen, len(s) > parentLen && s[parentLen] != '-':
-		return trace.SpanContextConfig{}, false // without a valid parent id the trace id is not used either
+		return trace.SpanContextConfig{}, false // a trace id is used only with a valid parent id
 	}
 	c.TraceFlags, c.Remote = trace.TraceFlags(flags[0]), true
 	return c, true
@@ -37,7 +37,7 @@ func lowerHex(dst []byte, s string) bool {
 	return err == nil
 }
 
-// format returns the traceparent of a recorded span: sampled, and random if that of the trace is (Level 2 §3.2.2.5.2).
+// format returns the traceparent of a recorded span: sampled, and with the random flag of the parent (Level 2 §3.2.2.5.2).
 func format(c trace.SpanContext, parent trace.TraceFlags) string {
 	flags := trace.FlagsSampled | parent&trace.FlagsRandom
 	id, span := c.TraceID(), c.SpanID()

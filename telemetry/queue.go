@@ -14,22 +14,21 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A queue holds ended spans until they are sent. It precedes that of the library, which drops silently.
+// A queue limits the ended spans that wait in the queue of the library. The library drops spans without a report.
 type queue struct {
 	sdk.SpanProcessor
-	out     *exporter
-	waiting *atomic.Int64
+	out *exporter
 }
 
 func newQueue(e *exporter) *queue {
-	return &queue{out: e, waiting: &e.waiting, SpanProcessor: sdk.NewBatchSpanProcessor(e, sdk.WithMaxQueueSize(maxQueue),
+	return &queue{out: e, SpanProcessor: sdk.NewBatchSpanProcessor(e, sdk.WithMaxQueueSize(maxQueue),
 		sdk.WithMaxExportBatchSize(maxBatch), sdk.WithBatchTimeout(batchEvery), sdk.WithExportTimeout(exportTimeout))}
 }
 
 // OnEnd queues a span, or drops it if the queue is full.
 func (q *queue) OnEnd(s sdk.ReadOnlySpan) {
-	if q.waiting.Add(1) > maxQueue {
-		q.waiting.Add(-1)
+	if q.out.waiting.Add(1) > maxQueue {
+		q.out.waiting.Add(-1)
 		q.out.lost.note("the queue is full", 1)
 		return
 	}
@@ -38,7 +37,7 @@ func (q *queue) OnEnd(s sdk.ReadOnlySpan) {
 
 // close sends the queue until ctx ends, and waits for the goroutine of the library.
 func (q *queue) close(ctx context.Context) error {
-	q.out.client.leave()
+	q.out.client.endRetries()
 	defer context.AfterFunc(ctx, q.out.abort)()
 	err := q.Shutdown(ctx)
 	if <-q.out.done; err == nil {
@@ -50,7 +49,7 @@ func (q *queue) close(ctx context.Context) error {
 // An exporter sends batches. It logs losses itself and returns no errors, because the library would write them to standard error.
 type exporter struct {
 	client  *client
-	waiting atomic.Int64
+	waiting atomic.Int64 // spans that ended and were not sent
 	lost    losses
 	stop    context.Context // ends running requests
 	abort   context.CancelFunc
@@ -98,7 +97,7 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) er
 func (e *exporter) Shutdown(context.Context) error {
 	e.once.Do(func() {
 		e.client.transport.CloseIdleConnections()
-		e.client.leave()
+		e.client.endRetries()
 		e.abort()
 		close(e.done)
 	})
@@ -114,17 +113,17 @@ type losses struct {
 	spans  int
 }
 
-// note counts n lost spans; a warning of the collector has none.
-func (l *losses) note(why string, n int) {
+// note counts n lost spans; 0 for a warning of the collector.
+func (l *losses) note(reason string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.spans += n
 	if now := time.Now(); l.logged.IsZero() || now.Sub(l.logged) >= time.Minute {
-		what := "spans lost"
+		message := "spans lost"
 		if l.spans == 0 {
-			what = "collector warning"
+			message = "collector warning"
 		}
-		l.log.Warn(what, "spans", l.spans, "why", interact.Excerpt(why, maxWhy))
+		l.log.Warn(message, "spans", l.spans, "reason", interact.Excerpt(reason, maxReason))
 		l.logged, l.spans = now, 0
 	}
 }

@@ -40,19 +40,19 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Limits of what is kept and sent.
+// Limits of the queue, of requests and of their attempts.
 const (
 	maxQueue      = 4096            // spans that wait; more are dropped
 	maxBatch      = 512             // spans in a request
 	maxText       = 1024            // characters of an attribute
-	batchEvery    = 5 * time.Second // how long a span may wait for others
+	batchEvery    = 5 * time.Second // the time for which a span may wait for others
 	exportTimeout = 30 * time.Second
 	postTimeout   = 10 * time.Second // of one attempt
-	retryTimeout  = 20 * time.Second // after the first attempt, no other begins later
-	firstPause    = time.Second      // between attempts, give or take the half; each is twice the last
+	retryTimeout  = 20 * time.Second // the last attempt begins at most this long after the first
+	firstPause    = time.Second      // between attempts, jittered by a half; doubles after each attempt
 	maxPause      = 5 * time.Second
-	maxAnswer     = 64 << 10 // bytes of a collector's answer; what is longer is not read
-	maxWhy        = 300      // bytes of an answer in the log: it may be a whole page
+	maxAnswer     = 64 << 10 // bytes of a response that are read
+	maxReason     = 300      // bytes of a response in the log
 )
 
 // Options are the settings of a [Tracer]. Endpoint is required.
@@ -72,7 +72,7 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// A Tracer records spans and sends them. It is safe for concurrent use. A nil *Tracer records nothing.
+// A Tracer records spans and sends them. It is safe for concurrent use. A nil *Tracer records no spans.
 type Tracer struct {
 	sample float64
 	spans  trace.Tracer
@@ -80,9 +80,9 @@ type Tracer struct {
 	closed atomic.Bool
 }
 
-// New returns a tracer for a collector, which need not run yet. The error is an [*interact.Error] of code [interact.ConfigInvalid], or that
-// of ctx. It also reads two OpenTelemetry variables: OTEL_EXPORTER_OTLP_HEADERS ("name=value,…"), unless the options have headers, and
-// OTEL_EXPORTER_OTLP_COMPRESSION ("gzip"). Those with _TRACES before the last word take precedence.
+// New returns a tracer for a collector, which need not run yet. It also reads two OpenTelemetry variables: OTEL_EXPORTER_OTLP_HEADERS
+// ("name=value,…"), unless the options have headers, and OTEL_EXPORTER_OTLP_COMPRESSION ("gzip"). The variables with _TRACES before the last
+// word take precedence. The error is an [*interact.Error] of code [interact.ConfigInvalid], or that of ctx.
 func New(ctx context.Context, o Options) (*Tracer, error) {
 	endpoint, err := target(o.Endpoint)
 	if err != nil {
@@ -120,7 +120,7 @@ func target(endpoint string) (string, error) {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
 		return "", interact.Errorf(interact.ConfigInvalid, hint, "the URL of the collector is not http or https")
 	case u.User != nil:
-		return "", interact.Errorf(interact.ConfigInvalid, "give it as a header: Authorization: Basic …",
+		return "", interact.Errorf(interact.ConfigInvalid, "configure it as a header: Authorization: Basic …",
 			"the URL of the collector contains a secret")
 	case u.RawQuery != "" || u.Fragment != "":
 		return "", interact.Errorf(interact.ConfigInvalid, hint, "the URL of the collector has a query or a fragment")
@@ -143,8 +143,8 @@ func describe(o Options) *resource.Resource {
 	return resource.NewSchemaless(list...)
 }
 
-// Close sends the queue until ctx ends, and returns when all goroutines have ended. The error wraps that of ctx if spans were left. Later
-// spans are dropped.
+// Close sends the queued spans until ctx ends, and returns when all goroutines have ended. The error wraps that of ctx if not all spans were
+// sent. Later spans are dropped.
 func (t *Tracer) Close(ctx context.Context) error {
 	if t == nil {
 		return nil
@@ -157,18 +157,19 @@ func (t *Tracer) Close(ctx context.Context) error {
 }
 
 // Start starts the span of a stage of m; see [interact.Tracer]. The returned message has the span as its parent in TraceParent, with the
-// sampled flag, and an ID. TraceState is unchanged. Without a valid TraceParent in m a trace starts, so this precedes [interact.Trace],
-// which sets one. Messages of unrecorded traces are unchanged, or get a TraceParent that is not sampled if the trace starts here.
+// sampled flag, and an ID. TraceState is unchanged. If m has no valid TraceParent, a new trace starts; so Start must precede
+// [interact.Trace], which sets a TraceParent. Messages of unrecorded traces are unchanged, or get a TraceParent that is not sampled if the
+// trace starts here.
 func (t *Tracer) Start(stage string, m *interact.Message) (next *interact.Message, end func(err error)) {
 	if t == nil || t.closed.Load() {
-		return m, nothing
+		return m, endNone
 	}
 	parent, ok := parseParent(m.TraceParent)
 	switch {
 	case ok && !parent.TraceFlags.IsSampled():
-		return m, nothing
+		return m, endNone
 	case !ok && (t.sample < 0 || rand.Float64() >= t.sample):
-		return unrecorded(m), nothing
+		return unrecorded(m), endNone
 	case ok:
 		parent.TraceState, _ = trace.ParseTraceState(m.TraceState) // invalid state is passed on anyway
 	}
@@ -184,9 +185,10 @@ func (t *Tracer) Start(stage string, m *interact.Message) (next *interact.Messag
 	return &c, func(err error) { finish(span, err) }
 }
 
-func nothing(error) {}
+// endNone is the end of a span that is not recorded.
+func endNone(error) {}
 
-// unrecorded starts a trace that is not recorded.
+// unrecorded returns m with a new trace that is not recorded.
 func unrecorded(m *interact.Message) *interact.Message {
 	c := *m
 	c.TraceParent, c.TraceState = newParent(), ""
@@ -211,7 +213,7 @@ func (t *Tracer) begin(stage string, m *interact.Message, parent trace.SpanConte
 	return span
 }
 
-// kind is the table of the package comment.
+// kind returns the kind of the span of a stage, see the package comment.
 func kind(stage string) trace.SpanKind {
 	switch stage {
 	case "mesh", "stream":
@@ -222,7 +224,7 @@ func kind(stage string) trace.SpanKind {
 	return trace.SpanKindInternal
 }
 
-// finish ends a span with the outcome. If the consumer left, the code is recorded, and the status is unset.
+// finish ends a span with the outcome. If the consumer has canceled, the code is recorded, and the status is unset.
 func finish(span trace.Span, err error) {
 	if err != nil {
 		e := interact.AsError(err)

@@ -94,7 +94,7 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(c.answer)
 }
 
-// texts are attributes as a map; those that are not text as they print.
+// texts returns text and boolean attributes as a map.
 func texts(list []*common.KeyValue) map[string]string {
 	m := map[string]string{}
 	for _, a := range list {
@@ -174,11 +174,11 @@ func TestTwoNodesMakeOneTrace(t *testing.T) {
 		parent = s.SpanId
 	}
 	if want := fmt.Sprintf("00-%x-%x-01", c.spans["mesh"].TraceId, parent); seen.TraceParent != want {
-		t.Errorf("the agent saw %s, want %s", seen.TraceParent, want)
+		t.Errorf("the agent received %s, want %s", seen.TraceParent, want)
 	}
 	if c.resource["service.name"] != "lmosd" || c.resource["service.version"] != "1.2.3" ||
 		c.resource["service.instance.id"] != "did:key:z6Mkhere" {
-		t.Errorf("the sender is %v", c.resource)
+		t.Errorf("the resource is %v", c.resource)
 	}
 }
 
@@ -224,10 +224,10 @@ func TestFailures(t *testing.T) {
 			"LMOS-1502 agent-failed true", "LMOS-1502 agent-failed"},
 		"ours": {interact.Errorf(interact.Unreachable, "", "x"), "LMOS-1503 agent-unreachable false",
 			"LMOS-1503 agent-unreachable"},
-		"deadline":  {fmt.Errorf("wait: %w", context.DeadlineExceeded), "LMOS-1504 timeout false", "LMOS-1504 timeout"},
-		"any":       {errors.New("disk hunter2"), "LMOS-1500 internal false", "LMOS-1500 internal"},
-		"left":      {context.Canceled, "LMOS-1499 cancelled false", ""},
-		"cancelled": {&interact.Error{Code: interact.Cancelled, Remote: true}, "LMOS-1499 cancelled true", "LMOS-1499 cancelled"},
+		"deadline":              {fmt.Errorf("wait: %w", context.DeadlineExceeded), "LMOS-1504 timeout false", "LMOS-1504 timeout"},
+		"any":                   {errors.New("disk hunter2"), "LMOS-1500 internal false", "LMOS-1500 internal"},
+		"canceled":              {context.Canceled, "LMOS-1499 cancelled false", ""},
+		"canceled by the agent": {&interact.Error{Code: interact.Cancelled, Remote: true}, "LMOS-1499 cancelled true", "LMOS-1499 cancelled"},
 	}
 	for stage, want := range cases {
 		if _, err := interact.Call(t.Context(), interact.Chain(failing(want.err), interact.Spans(tr, stage)),
@@ -251,31 +251,31 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-func TestTheParentDecides(t *testing.T) {
+func TestParentDeterminesSampling(t *testing.T) {
 	t.Parallel()
 	const trace, span, state = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", "vendor=a,other=b"
 	for name, c := range map[string]struct {
 		parent   string
 		sample   float64
 		recorded bool
-		kept     bool // the trace and its state go on
+		kept     bool // the trace and its state continue
 		flags    string
 	}{
-		"sampled":                     {"00-" + trace + "-" + span + "-01", -1, true, true, "01"},
-		"sampled and random":          {"00-" + trace + "-" + span + "-03", -1, true, true, "03"},
-		"flags of the future":         {"00-" + trace + "-" + span + "-f1", -1, true, true, "01"},
-		"a version of the future":     {"cc-" + trace + "-" + span + "-01-what-else", -1, true, true, "01"},
-		"not sampled":                 {"00-" + trace + "-" + span + "-00", 1, false, true, "00"},
-		"none, and all are recorded":  {"", 0, true, false, "01"},
-		"none, and none is recorded":  {"", -1, false, false, "00"},
-		"zero trace id":               {"00-00000000000000000000000000000000-" + span + "-01", 1, true, false, "01"},
-		"zero span id":                {"00-" + trace + "-0000000000000000-01", 1, true, false, "01"},
-		"capitals":                    {"00-" + strings.ToUpper(trace) + "-" + span + "-01", 1, true, false, "01"},
-		"version ff":                  {"ff-" + trace + "-" + span + "-01", -1, false, false, "00"},
-		"version 00, and more behind": {"00-" + trace + "-" + span + "-01-x", -1, false, false, "00"},
-		"later version without dash":  {"01-" + trace + "-" + span + "-01x", -1, false, false, "00"},
-		"too short":                   {"00-" + trace + "-" + span, -1, false, false, "00"},
-		"no hex":                      {"00-" + trace[1:] + "g-" + span + "-01", -1, false, false, "00"},
+		"sampled":                    {"00-" + trace + "-" + span + "-01", -1, true, true, "01"},
+		"sampled and random":         {"00-" + trace + "-" + span + "-03", -1, true, true, "03"},
+		"unknown flags":              {"00-" + trace + "-" + span + "-f1", -1, true, true, "01"},
+		"a later version":            {"cc-" + trace + "-" + span + "-01-what-else", -1, true, true, "01"},
+		"not sampled":                {"00-" + trace + "-" + span + "-00", 1, false, true, "00"},
+		"no parent, sample all":      {"", 0, true, false, "01"},
+		"no parent, sample none":     {"", -1, false, false, "00"},
+		"zero trace id":              {"00-00000000000000000000000000000000-" + span + "-01", 1, true, false, "01"},
+		"zero span id":               {"00-" + trace + "-0000000000000000-01", 1, true, false, "01"},
+		"capitals":                   {"00-" + strings.ToUpper(trace) + "-" + span + "-01", 1, true, false, "01"},
+		"version ff":                 {"ff-" + trace + "-" + span + "-01", -1, false, false, "00"},
+		"version 00, with a suffix":  {"00-" + trace + "-" + span + "-01-x", -1, false, false, "00"},
+		"later version without dash": {"01-" + trace + "-" + span + "-01x", -1, false, false, "00"},
+		"too short":                  {"00-" + trace + "-" + span, -1, false, false, "00"},
+		"a digit that is not hex":    {"00-" + trace[1:] + "g-" + span + "-01", -1, false, false, "00"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -340,7 +340,7 @@ func TestSamplingRatio(t *testing.T) {
 	}
 	flush(t, tr)
 	if flagged < n/5 || flagged > n*3/10 || c.count != 2*flagged { // 0.25 ± 5 standard deviations
-		t.Errorf("%d of %d traces are flagged, and %d spans came", flagged, n, c.count)
+		t.Errorf("%d of %d traces are flagged, and %d spans were received", flagged, n, c.count)
 	}
 }
 
@@ -407,8 +407,8 @@ func TestEndpoint(t *testing.T) {
 			t.Errorf("%s: got %q, %v; want %q", in, got, err, want)
 		}
 		var e *interact.Error
-		if err != nil && (!errors.As(err, &e) || e.Code != interact.ConfigInvalid || e.Hint == "" && e.Next == nil || strings.Contains(err.Error(),
-			"hunter2")) {
+		if err != nil && (!errors.As(err, &e) || e.Code != interact.ConfigInvalid || e.Hint == "" && e.Next == nil ||
+			strings.Contains(err.Error(), "hunter2")) {
 			t.Errorf("%s: got %v", in, err)
 		}
 	}
@@ -440,31 +440,31 @@ func TestHeadersAndPath(t *testing.T) {
 	}
 }
 
-// A logged collects records.
-type logged struct {
+// A logBuffer collects the lines of a log.
+type logBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (l *logged) Write(p []byte) (int, error) {
+func (l *logBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.Write(p)
 }
 
-func (l *logged) lines() []string {
+func (l *logBuffer) lines() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Split(strings.TrimSuffix(l.b.String(), "\n"), "\n")
 }
 
-func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+func (l *logBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
 func TestCollectorRefusal(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)
 	c.status = http.StatusForbidden
-	var log logged
+	var log logBuffer
 	tr := newTracer(t, Options{Endpoint: c.URL, Log: log.logger(), Headers: map[string]string{"Authorization": "hunter2"}})
 	for range 3 {
 		for range maxBatch {
@@ -485,18 +485,18 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 		other := newCollector(t)
 		s := httptest.NewServer(http.RedirectHandler(other.URL+"/v1/traces", code))
 		t.Cleanup(s.Close)
-		var log logged
+		var log logBuffer
 		tr := newTracer(t, Options{Endpoint: s.URL, Log: log.logger(), Headers: map[string]string{"Authorization": "hunter2"}})
 		_, end := tr.Start("mesh", request())
 		end(nil)
 		flush(t, tr)
 		if len(other.paths) != 0 || !strings.Contains(log.lines()[0], fmt.Sprint(code)) {
-			t.Errorf("%d: the other server was asked for %v; log %q", code, other.paths, log.lines())
+			t.Errorf("%d: the other server received requests for %v; log %q", code, other.paths, log.lines())
 		}
 	}
 }
 
-// With a hanging collector the queue fills, and Close returns at the end of its context.
+// If the collector hangs, the queue fills, and Close returns at the end of its context.
 func TestHangingCollector(t *testing.T) {
 	t.Parallel()
 	entered, release := make(chan struct{}, 100), make(chan struct{})
@@ -506,7 +506,7 @@ func TestHangingCollector(t *testing.T) {
 		<-release
 	}))
 	t.Cleanup(func() { close(release); s.Close() })
-	var log logged
+	var log logBuffer
 	tr, err := New(t.Context(), Options{Endpoint: s.URL, Log: log.logger()})
 	if err != nil {
 		t.Fatal(err)
@@ -518,13 +518,13 @@ func TestHangingCollector(t *testing.T) {
 		}
 	}
 	begin(maxBatch)
-	<-entered // one request is running, and hangs
+	<-entered // one request hangs
 	begin(maxQueue - maxBatch)
-	if got := tr.queue.waiting.Load(); got != maxQueue {
+	if got := tr.queue.out.waiting.Load(); got != maxQueue {
 		t.Errorf("%d spans wait, want %d", got, maxQueue)
 	}
 	begin(100)
-	if got := tr.queue.waiting.Load(); got != maxQueue {
+	if got := tr.queue.out.waiting.Load(); got != maxQueue {
 		t.Errorf("%d spans wait, want no more than %d", got, maxQueue)
 	}
 	if lines := log.lines(); len(lines) != 1 || !strings.Contains(lines[0], "full") {
@@ -541,7 +541,7 @@ func TestUnreachableCollector(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewServer(nil)
 	s.Close()
-	var log logged
+	var log logBuffer
 	tr := newTracer(t, Options{Endpoint: s.URL, Log: log.logger()})
 	_, end := tr.Start("mesh", request())
 	end(nil)
@@ -551,16 +551,16 @@ func TestUnreachableCollector(t *testing.T) {
 	}
 }
 
-// A busy collector is retried later, and Close ends the wait.
+// A busy collector is retried, and the end of the context ends Close.
 func TestBusyCollector(t *testing.T) {
 	t.Parallel()
-	asked := make(chan struct{}, 10)
+	requested := make(chan struct{}, 10)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
-		asked <- struct{}{}
+		requested <- struct{}{}
 	}))
 	t.Cleanup(s.Close)
-	var log logged
+	var log logBuffer
 	tr, err := New(t.Context(), Options{Endpoint: s.URL, Log: log.logger()})
 	if err != nil {
 		t.Fatal(err)
@@ -568,7 +568,7 @@ func TestBusyCollector(t *testing.T) {
 	_, end := tr.Start("mesh", request())
 	end(nil)
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { <-asked; cancel() }()
+	go func() { <-requested; cancel() }()
 	if err := tr.Close(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the context's error", err)
 	}
@@ -593,9 +593,8 @@ func TestAfterClose(t *testing.T) {
 	}
 }
 
-// TestSpansComeBeforeTrace is how a tracer is to be chained: the other way round every trace that begins here has begun already,
-// and is not recorded.
-func TestSpansComeBeforeTrace(t *testing.T) {
+// The middleware Spans must precede Trace. In the other order, Trace starts each trace before the tracer, which then does not record it.
+func TestSpansPrecedeTrace(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)
 	tr := newTracer(t, Options{Endpoint: c.URL})
@@ -612,7 +611,7 @@ func TestSpansComeBeforeTrace(t *testing.T) {
 			flush(t, tr)
 		}
 		if flags := fmt.Sprintf("-%02d", want); !strings.HasSuffix(seen.TraceParent, flags) || seen.ID == "" || seen.Deadline.IsZero() {
-			t.Errorf("the agent saw %+v, want flags %s", seen, flags)
+			t.Errorf("the agent received %+v, want flags %s", seen, flags)
 		}
 	}
 	if c.count != 1 {
@@ -627,14 +626,14 @@ func TestNilTracer(t *testing.T) {
 	next, end := tr.Start("mesh", m)
 	end(errors.New("x"))
 	if next != m || tr.Close(t.Context()) != nil {
-		t.Error("a nil tracer does something")
+		t.Error("a nil tracer changed the message or failed to close")
 	}
 }
 
 func TestLossesAreLoggedOnceAMinute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var log logged
+		var log logBuffer
 		l := losses{log: log.logger()}
 		for range 100 { // 99 seconds
 			l.note("no", 2)
@@ -668,7 +667,7 @@ func TestConcurrentSpans(t *testing.T) {
 	}
 }
 
-// FuzzParent holds the reader of parents against that of the OpenTelemetry library.
+// FuzzParent compares parseParent with the parser of the OpenTelemetry library.
 func FuzzParent(f *testing.F) {
 	for _, s := range []string{"", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 		"cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-x",
@@ -681,7 +680,7 @@ func FuzzParent(f *testing.F) {
 		want := trace.SpanContextFromContext(ctx)
 		// The library's parser requires dashes only at their positions, and rejects unknown flags in version 00; ours is stricter.
 		if want.IsValid() && !ok && len(s) > parentLen && s[parentLen] == '-' {
-			t.Fatalf("%q is refused", s)
+			t.Fatalf("%q is rejected", s)
 		}
 		if !ok {
 			return
@@ -691,7 +690,7 @@ func FuzzParent(f *testing.F) {
 			t.Fatalf("%q: got %v, want %v", s, got, want)
 		}
 		if !want.IsValid() && got.TraceFlags&^(trace.FlagsSampled|trace.FlagsRandom) == 0 {
-			t.Fatalf("%q is taken, and the library refuses it", s)
+			t.Fatalf("%q is accepted, and the library rejects it", s)
 		}
 		again, ok := parseParent(format(trace.NewSpanContext(got), got.TraceFlags))
 		if !ok || again.TraceID != got.TraceID || again.SpanID != got.SpanID {

@@ -48,16 +48,15 @@ func (resolver) Resolve(ctx context.Context, id did.DID) (*did.Document, error) 
 	switch {
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return nil, fmt.Errorf("resolve %q: %w", id.Short(), err)
-	case err != nil: // the text is valid, so the module does not support its algorithm
+	case err != nil: // the DID is valid, so the module does not support its algorithm
 		return nil, fmt.Errorf("%w: resolve %q: %w", did.ErrMethod, id.Short(), err)
 	}
 	return translate(doc, nil, id)
 }
 
-// ReadDocument reads a DID document of DID Core 1.0 or older: the contexts v0.11 and w3id.org/did/v1, publicKey lists,
-// keys in hex. (The module rejects the contexts 2019/did/v1 and v1.1.)
-// The document must be strict JSON of at most [did.MaxDocument] bytes. The result is that of [did.ParseDocument]
-// for the same document in the current form; Raw is raw itself. The error wraps [did.ErrInvalid].
+// ReadDocument reads a DID document of DID Core 1.0 or older: the contexts v0.11 and w3id.org/did/v1, publicKey lists, keys in hex. The
+// module rejects the contexts 2019/did/v1 and v1.1. The document must be strict JSON of at most [did.MaxDocument] bytes. The result is that
+// of [did.ParseDocument] for the same document in the current form; Raw is raw itself. The error wraps [did.ErrInvalid].
 func ReadDocument(raw []byte) (*did.Document, error) {
 	top, err := jcs.Object(raw, did.MaxDocument)
 	if err == nil {
@@ -82,9 +81,9 @@ func ReadDocument(raw []byte) (*did.Document, error) {
 	return d, nil
 }
 
-// recovered runs call and returns its result, or an error if it panics or takes longer than timeout or ctx. The module takes no context:
-// an abandoned call continues and keeps its slot until it ends.
-// It is not generic: a type argument would have the linker keep each method of a document, and with them 7 MB of unused code.
+// recovered runs call and returns its result, or an error if call panics or takes longer than timeout or ctx. The module takes no context:
+// an abandoned call continues and keeps its slot until it ends. recovered is not generic, because the linker would then keep each method of
+// a document, and with them 7 MB of unused code.
 func recovered(ctx context.Context, call func() (*legacy.Doc, error)) (*legacy.Doc, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -77,7 +77,7 @@ func TestBothResolversAgreeOnEd25519(t *testing.T) {
 	}
 }
 
-// multikey returns the did:key of a key behind a multicodec code.
+// multikey returns the did:key of a key with a multicodec code.
 func multikey(code uint64, key []byte) did.DID {
 	return did.DID("did:key:" + did.EncodeBase58(append(binary.AppendUvarint(nil, code), key...)))
 }
@@ -134,7 +134,7 @@ func TestResolverSupportsOtherAlgorithms(t *testing.T) {
 
 func TestResolverRejects(t *testing.T) {
 	t.Parallel()
-	gone, cancel := context.WithCancel(t.Context())
+	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, c := range []struct {
 		name string
@@ -150,7 +150,7 @@ func TestResolverRejects(t *testing.T) {
 		{"weak Ed25519 key", t.Context(), multikey(0xed, make([]byte, 32)), did.ErrInvalid},
 		{"point off its curve", t.Context(), multikey(0x1200, append([]byte{9}, make([]byte, 32)...)), did.ErrInvalid},
 		{"base64url form", t.Context(), "did:key:u7QEDoQe", did.ErrInvalid},
-		{"context that has ended", gone, counting, context.Canceled},
+		{"context that has ended", ended, counting, context.Canceled},
 	} {
 		if doc, err := Resolver().Resolve(c.ctx, c.id); !errors.Is(err, c.want) {
 			t.Errorf("%s: %+v, %v; want %v", c.name, doc, err, c.want)
@@ -187,8 +187,8 @@ func fixtures(t testing.TB) map[string][]byte {
 	return out
 }
 
-// Both readers return the same for every document that both support.
-func TestFixturesReadTheSame(t *testing.T) {
+// Both readers return the same result for every document that both support.
+func TestReadersAgreeOnFixtures(t *testing.T) {
 	t.Parallel()
 	for name, raw := range fixtures(t) {
 		if strings.HasPrefix(name, "legacy-") {
@@ -274,7 +274,8 @@ func TestReadDocumentRejects(t *testing.T) {
 		{"key without form", head + `"verificationMethod":[` + method(`"x":"y"`) + `]}`},
 		{"very long key", head + `"verificationMethod":[` + method(`"publicKeyBase58":"`+strings.Repeat("2", 9000)+`"`) + `]}`},
 		{"private key", head + `"verificationMethod":[` + method(`"publicKeyBase58":"`+good+`","privateKeyBase58":"2345"`) + `]}`},
-		{"private JSON Web Key", head + `"verificationMethod":[` + method(`"publicKeyJwk":{"kty":"OKP","crv":"Ed25519","x":"AA","d":"AA"}`) + `]}`},
+		{"private JSON Web Key", head + `"verificationMethod":[` +
+			method(`"publicKeyJwk":{"kty":"OKP","crv":"Ed25519","x":"AA","d":"AA"}`) + `]}`},
 		{"two methods with one id", head + `"authentication":[` + method(`"publicKeyHex":"`+
 			hexKey("a")+`"`) + `],"assertionMethod":[` + method(`"publicKeyHex":"`+hexKey("b")+`"`) + `]}`},
 		{"reference to no key", head + `"authentication":["#other"]}`},
@@ -283,7 +284,7 @@ func TestReadDocumentRejects(t *testing.T) {
 		if doc, err := ReadDocument([]byte(c.raw)); !errors.Is(err, did.ErrInvalid) {
 			t.Errorf("%s: %+v, %v; want ErrInvalid", c.name, doc, err)
 		} else if text := err.Error(); len(text) > 600 || strings.Contains(text, "\n") {
-			t.Errorf("%s: the message is no line for people: %s", c.name, text)
+			t.Errorf("%s: the message is not one short line: %s", c.name, text)
 		}
 	}
 }

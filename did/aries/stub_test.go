@@ -11,7 +11,8 @@ import (
 
 func TestStubReportsTheMissingBuildTag(t *testing.T) {
 	t.Parallel()
-	if _, err := Resolver().Resolve(t.Context(), "did:key:zDnaerDaTF5BXEavCrfRZEk316dpbLsfPDZ3WJ5hRTPFU2169"); !errors.Is(err, did.ErrLegacyUnsupported) {
+	const id = "did:key:zDnaerDaTF5BXEavCrfRZEk316dpbLsfPDZ3WJ5hRTPFU2169"
+	if _, err := Resolver().Resolve(t.Context(), id); !errors.Is(err, did.ErrLegacyUnsupported) {
 		t.Error(err)
 	}
 	if _, err := ReadDocument([]byte("{}")); !errors.Is(err, did.ErrLegacyUnsupported) {

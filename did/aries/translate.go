@@ -92,12 +92,12 @@ func translate(doc *legacy.Doc, top map[string]any, id did.DID) (*did.Document, 
 // A translator converts verification methods of the module to members of a document. err has all failures.
 type translator struct {
 	controllers map[string]string
-	known       map[string]*legacy.VerificationMethod // by id: those written in full
+	known       map[string]*legacy.VerificationMethod // by id: methods that are in the result in full
 	err         error
 }
 
-// relationship returns references, and methods in full where they are embedded and not listed elsewhere: documents
-// of the module contain one method in both ways.
+// relationship returns references, and in full the embedded methods that are not yet in the result: documents of the module may have a method
+// both in verificationMethod and embedded.
 func (t *translator) relationship(vs []legacy.Verification) []any {
 	out := []any{}
 	for i := range vs {

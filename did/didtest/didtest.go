@@ -24,9 +24,10 @@ func Serve(t testing.TB, h http.Handler) (o weblocation.Options, port string) {
 	roots.AddCert(s.Certificate())
 	addr := s.Listener.Addr().String()
 	_, port, _ = net.SplitHostPort(addr)
-	return weblocation.Options{TLS: &tls.Config{RootCAs: roots, ServerName: "example.com"}, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, addr)
-	}}, port
+	}
+	return weblocation.Options{TLS: &tls.Config{RootCAs: roots, ServerName: "example.com"}, Dial: dial}, port
 }
 
 // Key returns the nth test key, which is the same in every run.

@@ -18,7 +18,7 @@ import (
 // ErrPermissions means that other users could read or replace the key file. The error is a [*PermissionError].
 var ErrPermissions = errors.New("key file permissions")
 
-// A PermissionError has the file or directory with too wide permissions, and the remedy.
+// A PermissionError reports a file or directory with too wide permissions, and the remedy.
 type PermissionError struct {
 	Path   string
 	Reason string // "mode 0644 lets other users read the key"
@@ -41,8 +41,8 @@ const blockType = "PRIVATE KEY"
 // directory with mode 0700, and returns after both are durable. An existing file is never changed: of several processes that start at the
 // same time, one creates the key and all use it.
 //
-// The file must be regular, belong to this user or to root, and be inaccessible for other users. Other users must not be able to write to its
-// directory, because they could replace the key. Otherwise the error wraps [ErrPermissions].
+// The file must be regular, belong to this user or to root, and be inaccessible to other users. Other users must not be able to write to
+// its directory, because they could replace the key. Otherwise the error wraps [ErrPermissions].
 func Open(path string) (*Key, error) {
 	k, err := load(path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -55,7 +55,7 @@ func Open(path string) (*Key, error) {
 	if err := fresh.Save(path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	// Also after Save, so that the key is the one that the next start loads.
+	// Also after Save, so that this start and the next one have the same key.
 	return load(path)
 }
 
@@ -138,7 +138,7 @@ func quote(path string) string {
 	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
-// parse reads one PEM block with an Ed25519 key and nothing around it but space. Messages never quote the text.
+// parse reads one PEM block with an Ed25519 key, with only space around it. Errors never quote the text.
 func parse(text []byte) (ed25519.PrivateKey, error) {
 	if len(text) > maxFile {
 		return nil, fmt.Errorf("the file is larger than %d bytes", maxFile)

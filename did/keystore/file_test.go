@@ -166,7 +166,7 @@ func TestPermissiveModesAreRejected(t *testing.T) {
 		{"others execute the file", 0o601, 0o700, "chmod 600"},
 		{"the group writes the directory", 0o600, 0o770, "chmod 700"},
 		{"others write the directory", 0o600, 0o702, "chmod 700"},
-		{"a directory for everybody", 0o600, 0o777 | fs.ModeSticky, "mkdir -m 700"},
+		{"a directory for all users", 0o600, 0o777 | fs.ModeSticky, "mkdir -m 700"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -203,7 +203,7 @@ func chmod(t *testing.T, path string, mode fs.FileMode) {
 	t.Cleanup(func() { _ = os.Chmod(path, 0o700) })
 }
 
-func TestOpenRejectsWorldWritableFolder(t *testing.T) {
+func TestOpenRejectsWorldWritableDirectory(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "it's open")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -270,7 +270,7 @@ func TestDiskErrors(t *testing.T) {
 		t.Error("a file was taken for a directory")
 	}
 	if os.Geteuid() == 0 || runtime.GOOS == "windows" {
-		return // root may write everywhere
+		return // root may write to every directory
 	}
 	closed := filepath.Join(root, "closed")
 	if err := os.Mkdir(closed, 0o500); err != nil {

@@ -31,7 +31,7 @@ var domains = []string{
 	"libp2p-relay-rsvp",
 }
 
-// hashData accepts 64 bytes that can only be hashes. It rejects a real hash with a probability of about 2^-88.
+// hashData returns msg if its 64 bytes cannot be another input. It rejects real hashes with a probability of about 2^-88.
 func hashData(msg []byte) ([]byte, error) {
 	if len(msg) != hashSize {
 		return nil, fmt.Errorf("expected hash data of %d bytes, got %d", hashSize, len(msg))
@@ -60,8 +60,8 @@ func record(msg []byte) ([]byte, error) {
 // cardHeader is the beginning of the header of a card's JWS: its type differs from that of a JWT and of other uses of JWS.
 const cardHeader = `{"alg":"EdDSA","typ":"JOSE","kid":"`
 
-// card accepts the signing input of a card: the base64url of the header, a dot, and the base64url of an object. No record and no libp2p
-// input begins like this, and hash data is never text.
+// card returns msg if it is the signing input of a card: the base64url of the header, a dot, and the base64url of an object. No record and
+// no libp2p input begins like this, and hash data is never text.
 func card(msg []byte) ([]byte, error) {
 	first, second, both := bytes.Cut(msg, []byte("."))
 	header, err := base64.RawURLEncoding.Strict().DecodeString(string(first))

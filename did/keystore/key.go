@@ -15,14 +15,14 @@ import (
 type Key struct {
 	id  did.DID
 	pub ed25519.PublicKey
-	// private is a function, so that code that walks values, such as fmt or the diff of a test, does not find the key.
+	// private is a function, so that code that traverses values, such as fmt or the diff of a test, does not find the key.
 	private func() ed25519.PrivateKey
 }
 
 var _ did.Signer = (*Key)(nil)
 
-// FromSeed returns the key of a seed (RFC 8032 §5.1.5). It is for testnets, whose keys are reproducible; a key
-// from a known seed protects nothing.
+// FromSeed returns the key of a seed (RFC 8032 §5.1.5). It is for testnets, whose keys are reproducible. A key from a known seed is not
+// secret.
 func FromSeed(seed [32]byte) (*Key, error) { return fromPrivate(ed25519.NewKeyFromSeed(seed[:])) }
 
 // New returns a new key, which is not stored.
@@ -59,8 +59,8 @@ func (k Key) Peer() []byte {
 }
 
 // Libp2p returns the private key in libp2p's protobuf form, 68 bytes: 08 01 12 40, seed, public key. Only this method returns the private
-// key: the libp2p host needs it for the handshakes of Noise and TLS, whose signed bytes begin with their own names and are never an input
-// of [Key.Sign]. The result must not be used elsewhere.
+// key. The libp2p host needs it for the handshakes of Noise and TLS, whose signed bytes begin with their own names and are never an input
+// of [Key.Sign]. No other code may use the result.
 func (k Key) Libp2p() []byte { return append([]byte{0x08, 0x01, 0x12, 0x40}, k.private()...) }
 
 // Sign signs msg for purpose and returns 64 bytes. There are three purposes; others are rejected:
@@ -89,7 +89,7 @@ func (k Key) String() string { return string(k.id) }
 // GoString returns the DID, for %#v.
 func (k Key) GoString() string { return "keystore.Key(" + string(k.id) + ")" }
 
-// Format prints the DID for every verb, also those that would print fields or bytes.
+// Format prints the DID for every verb, including the verbs that print fields or bytes of other types.
 func (k Key) Format(f fmt.State, verb rune) {
 	text := k.String()
 	if verb == 'v' && f.Flag('#') {

@@ -23,7 +23,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// seed is the seed of the key of the tests; none of its spellings may be printed.
+// seed is the seed of the test key. No output may contain one of its spellings.
 var seed = sha256.Sum256([]byte("a seed for tests"))
 
 func newKey(t testing.TB) *Key {
@@ -107,7 +107,7 @@ func TestNoFormatPrintsTheKey(t *testing.T) {
 	fmt.Fprintln(&out, fmt.Errorf("wrapped: %v, %w", k, fmt.Errorf("%#v", *k)))
 	checkHidesKey(t, out.String())
 	if !strings.Contains(out.String(), string(k.DID())) {
-		t.Error("nothing shows the DID: the test shows nothing")
+		t.Error("the output does not have the DID: the test has no effect")
 	}
 }
 
@@ -128,7 +128,7 @@ func checkHidesKey(t *testing.T, text string) {
 		"Go syntax": goSyntax,
 	} {
 		if strings.Contains(text, form) {
-			t.Errorf("the text shows the seed as %s", name)
+			t.Errorf("the text has the seed as %s", name)
 		}
 	}
 }
@@ -171,7 +171,7 @@ func TestSignaturesByPurpose(t *testing.T) {
 		signed  []byte
 	}{
 		{"hash data as it is", did.PurposeAssertion, hashes("x"), hashes("x")},
-		{"record behind its domain", did.PurposeRecord, []byte("\xa1\x01\x02"), []byte("lmos-td-v1:\xa1\x01\x02")},
+		{"record after its domain", did.PurposeRecord, []byte("\xa1\x01\x02"), []byte("lmos-td-v1:\xa1\x01\x02")},
 		{"record of 64 bytes", did.PurposeRecord, hashes("x"), append([]byte("lmos-td-v1:"), hashes("x")...)},
 	} {
 		msg := bytes.Clone(c.msg)
@@ -212,7 +212,7 @@ func TestSignRejects(t *testing.T) {
 		{"hash data that is an HTTP signature", did.PurposeAssertion, []byte(strings.Repeat("\"@method\": GET\n\"@path\": /\n", 3))[:64]},
 		{"a card that is a JWT", did.PurposeCard, []byte("eyJhbGciOiJFZERTQSIsInR5cCI6IkpXVCJ9.e30")},
 		{"a card of one part", did.PurposeCard, []byte(base64.RawURLEncoding.EncodeToString([]byte(cardHeader + `"}`)))},
-		{"a card that is no object", did.PurposeCard, []byte(base64.RawURLEncoding.EncodeToString([]byte(cardHeader+`"}`)) + ".MQ")},
+		{"a card that is not an object", did.PurposeCard, []byte(base64.RawURLEncoding.EncodeToString([]byte(cardHeader+`"}`)) + ".MQ")},
 		{"empty record", did.PurposeRecord, nil},
 		{"record as long as hash data", did.PurposeRecord, make([]byte, 64-len("lmos-td-v1:"))},
 	} {
@@ -226,7 +226,7 @@ func TestSignRejects(t *testing.T) {
 func TestFormsCannotCollide(t *testing.T) {
 	t.Parallel()
 	if len(inputs) != 3 {
-		t.Fatalf("there are %d forms; show here that the new one collides with none", len(inputs))
+		t.Fatalf("there are %d forms; this test must check the new one, too", len(inputs))
 	}
 	for n := range 200 {
 		msg := bytes.Repeat([]byte{0xa5}, n)
@@ -253,9 +253,10 @@ func TestFormsCannotCollide(t *testing.T) {
 	// The input of a card is text, which is rejected as hash data, and begins with its header in base64url, like no other input.
 	begin := base64.RawURLEncoding.EncodeToString([]byte(cardHeader[:33]))
 	for n := range 2 * hashSize {
-		input := []byte(base64.RawURLEncoding.EncodeToString([]byte(cardHeader+`"}`)) + "." + base64.RawURLEncoding.EncodeToString(append([]byte("{"), make([]byte, n)...)))
+		header, body := []byte(cardHeader+`"}`), append([]byte("{"), make([]byte, n)...)
+		input := []byte(base64.RawURLEncoding.EncodeToString(header) + "." + base64.RawURLEncoding.EncodeToString(body))
 		if signed, err := card(input); err != nil || !strings.HasPrefix(string(signed), begin) {
-			t.Fatalf("%s is no input of a card: %v", input, err)
+			t.Fatalf("%s is not the input of a card: %v", input, err)
 		}
 		if len(input) < hashSize {
 			continue
@@ -277,8 +278,8 @@ func TestFormsCannotCollide(t *testing.T) {
 	}
 }
 
-// The test lists the exported methods, so that it fails for a new one, which could sign chosen bytes.
-func TestOnlyKnownMethodsSign(t *testing.T) {
+// The test lists the exported methods, so that it fails for a new one, which could sign arbitrary bytes.
+func TestExportedMethods(t *testing.T) {
 	t.Parallel()
 	typ := reflect.TypeFor[*Key]()
 	var got []string

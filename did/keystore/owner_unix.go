@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// checkOwner rejects files of other users, because their owner can make them readable again. Root is accepted.
+// checkOwner rejects files of other users, because a file's owner can make it readable for others. It accepts files of root.
 func checkOwner(path string, info fs.FileInfo) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if me := os.Geteuid(); ok && int(st.Uid) != me && st.Uid != 0 {

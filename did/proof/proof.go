@@ -29,7 +29,8 @@ const Skew = 5 * time.Minute
 type Options struct {
 	Created time.Time // zero: now
 	Expires time.Time // zero: the proof does not expire by itself
-	// Method is the DID URL under which a document lists the key of the signer, such as "did:webvh:…#i1". Empty: that of its did:key.
+	// Method is the DID URL under which a document lists the key of the signer, such as "did:webvh:…#i1". Empty: the DID URL in its did:key
+	// document.
 	Method string
 }
 
@@ -87,7 +88,7 @@ func configure(signer did.DID, o Options) (map[string]any, error) {
 	}
 	if !o.Expires.IsZero() {
 		if !o.Expires.After(o.Created) {
-			return nil, errors.New("sign: the proof would expire before it is created")
+			return nil, errors.New("sign: the proof expires before it is created")
 		}
 		config["expires"] = stamp(o.Expires)
 	}
@@ -108,7 +109,7 @@ func hashData(config, doc map[string]any) ([]byte, error) {
 	return append(first[:], second[:]...), nil
 }
 
-// without returns a shallow copy of m that lacks names.
+// without returns a shallow copy of m without the names.
 func without(m map[string]any, names ...string) map[string]any {
 	m = maps.Clone(m)
 	for _, name := range names {

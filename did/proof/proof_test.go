@@ -17,7 +17,7 @@ import (
 	"github.com/lmosd/lmosd/internal/jcs"
 )
 
-// signer signs with a key in memory. purposes, if not nil, records the purposes.
+// A signer signs with a key in memory, and returns err.
 type signer struct {
 	key ed25519.PrivateKey
 	id  did.DID
@@ -33,7 +33,7 @@ func (s signer) Sign(purpose did.Purpose, msg []byte) ([]byte, error) {
 	return ed25519.Sign(s.key, msg), s.err
 }
 
-// newSigner returns the signer whose seed counts up from first.
+// newSigner returns the signer with the seed first, first+1, ….
 func newSigner(t testing.TB, first byte) signer {
 	t.Helper()
 	seed := make([]byte, 32)
@@ -286,7 +286,7 @@ func TestVerifyRejects(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		doc  map[string]any
-		say  string // part of the message
+		want string // part of the message
 	}{
 		{"no proof", golden, "no proof"},
 		{"proof that is text", proof("x"), "neither an object"},
@@ -336,8 +336,8 @@ func TestVerifyRejects(t *testing.T) {
 			t.Parallel()
 			v, err := Verify(t.Context(), c.doc, Check{Now: noon})
 			e, ok := errors.AsType[*Error](err)
-			if !ok || v != nil || !errors.Is(err, ErrProof) || !strings.Contains(err.Error(), c.say) {
-				t.Fatalf("%+v, %v; want an error with %q", v, err, c.say)
+			if !ok || v != nil || !errors.Is(err, ErrProof) || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("%+v, %v; want an error with %q", v, err, c.want)
 			}
 			if got := e.Type(); got != "https://w3id.org/security#PROOF_VERIFICATION_ERROR" {
 				t.Errorf("type %s", got)
@@ -398,10 +398,10 @@ func TestAudience(t *testing.T) {
 	}
 	const other, badDomain, badChallenge = "x", "INVALID_DOMAIN_ERROR", "INVALID_CHALLENGE_ERROR"
 	for _, c := range []struct {
-		name   string
-		doc    map[string]any
-		c      Check
-		refuse string
+		name string
+		doc  map[string]any
+		c    Check
+		kind string // of the error; empty: verified
 	}{
 		{"no requirement", doc("a.example", "1"), Check{}, ""},
 		{"both fit", doc("a.example", "1"), Check{Domain: "a.example", Challenge: "1"}, ""},
@@ -416,11 +416,11 @@ func TestAudience(t *testing.T) {
 	} {
 		c.c.Now = noon
 		_, err := Verify(t.Context(), c.doc, c.c)
-		if c.refuse == "" && err != nil {
+		if c.kind == "" && err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
-		if e, ok := errors.AsType[*Error](err); c.refuse != "" && (!ok || e.Type() != "https://w3id.org/security#"+c.refuse) {
-			t.Errorf("%s: %v, want %s", c.name, err, c.refuse)
+		if e, ok := errors.AsType[*Error](err); c.kind != "" && (!ok || e.Type() != "https://w3id.org/security#"+c.kind) {
+			t.Errorf("%s: %v, want %s", c.name, err, c.kind)
 		}
 	}
 }
@@ -445,7 +445,7 @@ func TestProofContext(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		proof, doc    any // @context of each when it was signed
-		arrived, want any // @context of the document as it arrived, and as it is returned; want nil: refused
+		arrived, want any // @context of the document as it arrived, and as it is returned; want nil: rejected
 	}{
 		{"the same text", td, td, td, td},
 		{"the same array", []any{td, lang}, []any{td, lang}, []any{td, lang}, []any{td, lang}},
@@ -506,7 +506,7 @@ func TestProofSets(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		proofs []any
-		owners []did.DID // nil: refused
+		owners []did.DID // nil: rejected
 	}{
 		{"one", []any{by(a, plain)}, []did.DID{a.id}},
 		{"two signers", []any{by(b, plain), by(a, plain)}, []did.DID{b.id, a.id}},

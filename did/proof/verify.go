@@ -29,7 +29,7 @@ type Check struct {
 	Domain, Challenge string
 }
 
-// A Verified is a verified document. Document shares memory with the input.
+// A Verified is the result of a verification. Document shares memory with the input.
 type Verified struct {
 	// Document is the document without "proof" and "registration". If the proof has an @context, Document has that one, without contexts
 	// that were appended after signing.
@@ -49,8 +49,8 @@ type Verified struct {
 // key must be an Ed25519 key that the signer's document lists under the purpose and controls. A proof must have a time of creation, and may
 // be [Skew] in the future or past its expiry.
 //
-// Errors are [*Error] and wrap [ErrProof]. An error that wraps [ErrTime] is about the time, not the signature; one of the resolver leaves
-// the signature unchecked.
+// Errors are [*Error] and wrap [ErrProof]. An error that wraps [ErrTime] means that the time is wrong, not the signature. After an error of
+// the resolver the signature is unchecked.
 func Verify(ctx context.Context, doc map[string]any, c Check) (*Verified, error) {
 	v, err := c.withDefaults().document(ctx, doc)
 	if err == nil {
@@ -192,7 +192,7 @@ func (c Check) verifyProof(ctx context.Context, doc, p map[string]any) (*stateme
 	return s, nil
 }
 
-// read reads the members of p and rejects those that this cryptosuite does not support.
+// read reads the members of p and rejects values that this cryptosuite does not support.
 func (c Check) read(p map[string]any) (*statement, error) {
 	for name, want := range map[string]string{"type": proofType, "cryptosuite": cryptosuite, "proofPurpose": c.Purpose} {
 		if got, _ := p[name].(string); got != want {

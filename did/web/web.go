@@ -18,9 +18,8 @@ import (
 	"github.com/lmosd/lmosd/internal/weblocation"
 )
 
-// URL returns the URL of the document of a did:web. It rejects what could lead to another host: IP addresses, user
-// names, escaped characters except the colon before the port, and dot segments. The error wraps [did.ErrInvalid], or
-// [did.ErrMethod] for other methods.
+// URL returns the URL of the document of a did:web. It rejects parts that could lead to another host: IP addresses, user names, escaped
+// characters except the colon before the port, and dot segments. The error wraps [did.ErrInvalid], or [did.ErrMethod] for other methods.
 func URL(id did.DID) (string, error) {
 	location, ok := strings.CutPrefix(string(id), "did:web:")
 	if !ok {
@@ -33,8 +32,8 @@ func URL(id did.DID) (string, error) {
 	return address, nil
 }
 
-// A Resolver fetches the documents of did:web over HTTPS. It follows no redirects, takes at most 10 s and [did.MaxDocument], and caches
-// nothing. It implements [did.Resolver] and is safe for concurrent use.
+// A Resolver fetches the documents of did:web over HTTPS. It follows no redirects, takes at most 10 s, reads at most [did.MaxDocument], and
+// has no cache. It implements [did.Resolver] and is safe for concurrent use.
 type Resolver struct{ client *weblocation.Client }
 
 // New returns a resolver.
@@ -49,7 +48,7 @@ func (r *Resolver) Resolve(ctx context.Context, id did.DID) (*did.Document, erro
 	return did.ParseDocument(raw, id)
 }
 
-// Services is like Resolve, but parses only the services of the document (see [did.ParseServices]).
+// Services is [Resolver.Resolve] for the id and the services only; see [did.ParseServices].
 func (r *Resolver) Services(ctx context.Context, id did.DID) (*did.Document, error) {
 	raw, err := r.fetch(ctx, id)
 	if err != nil {
@@ -64,16 +63,15 @@ func (r *Resolver) fetch(ctx context.Context, id did.DID) ([]byte, error) {
 		return nil, err
 	}
 	raw, err := r.client.Fetch(ctx, address, "application/did+json, application/did+ld+json;q=0.9, application/json;q=0.8", did.MaxDocument)
-	if errors.Is(err, weblocation.ErrNotFound) {
+	switch {
+	case err == nil:
+		return raw, nil
+	case errors.Is(err, weblocation.ErrNotFound):
 		return nil, fmt.Errorf("%w: %w", did.ErrNotFound, err)
-	}
-	if errors.Is(err, httpbody.ErrTooLarge) {
+	case errors.Is(err, httpbody.ErrTooLarge):
 		return nil, fmt.Errorf("%w: %w", did.ErrInvalid, err)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("resolve %s: %w", id.Short(), err)
-	}
-	return raw, nil
+	return nil, fmt.Errorf("resolve %s: %w", id.Short(), err)
 }
 
 // Of returns the did:web of an https URL without a path, or false for other URLs.
@@ -93,7 +91,7 @@ const (
 	WotDirectory = "WotDirectory" // its endpoint is the TD of the directory
 )
 
-// contexts are those of [Document]: the last one is required for services of the Web of Things (WoT Discovery §6.5).
+// contexts are the contexts of [Document]. The last one is required for services of the Web of Things (WoT Discovery §6.5).
 var contexts = []string{"https://www.w3.org/ns/did/v1", "https://w3id.org/security/multikey/v1", "https://www.w3.org/2022/wot/discovery-did"}
 
 // Document returns the document of a node: id is its did:web, key its did:key, and td the URL of its TD, which describes a Thing

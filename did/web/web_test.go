@@ -76,7 +76,8 @@ func TestNodeDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(doc.Raw), `"https://www.w3.org/2022/wot/discovery-did"`) || !slices.Equal(doc.AlsoKnownAs, []string{string(key)}) ||
+	if !strings.Contains(string(doc.Raw), `"https://www.w3.org/2022/wot/discovery-did"`) ||
+		!slices.Equal(doc.AlsoKnownAs, []string{string(key)}) ||
 		len(doc.VerificationMethod) != 1 || doc.VerificationMethod[0].KeyType != did.Ed25519 || len(doc.AssertionMethod) != 1 {
 		t.Errorf("the document is %s", doc.Raw)
 	}
@@ -88,8 +89,10 @@ func TestNodeDocument(t *testing.T) {
 	if _, err := r.Resolve(t.Context(), id+":agents"); !errors.Is(err, did.ErrNotFound) {
 		t.Errorf("another DID: %v", err)
 	}
-	for address, want := range map[string]did.DID{"https://node.example": "did:web:node.example", "https://node.example:8443/": "did:web:node.example%3A8443",
-		"http://node.example": "", "https://node.example/x": "", "https://192.0.2.1": "", "": ""} {
+	for address, want := range map[string]did.DID{
+		"https://node.example": "did:web:node.example", "https://node.example:8443/": "did:web:node.example%3A8443",
+		"http://node.example": "", "https://node.example/x": "", "https://192.0.2.1": "", "": "",
+	} {
 		if got, ok := Of(address); got != want && ok || ok != (want != "") {
 			t.Errorf("%s has %q, want %q", address, got, want)
 		}

@@ -25,7 +25,7 @@ const (
 	ttlOther = 4500 // s, of other records
 	flush    = 1 << 15
 
-	renamesMax = 15 // after this many conflicts the name is kept
+	renamesMax = 15 // conflicts after which the name is kept
 )
 
 // An announcedService is the service to announce; port 0 means none.
@@ -37,11 +37,11 @@ type announcedService struct {
 // A responder announces one instance: it finds a free name (RFC 6762 §8.1), announces it (§8.3), and answers queries (§6).
 //
 //	idle ──set──▶ probing ──3 probes unanswered──▶ announcing ──3 times──▶ announced
-//	                 ▲  └─taken: next name─┘            ▲                      │
+//	                 ▲  └─in use: next name┘            ▲                      │
 //	                 └────────── conflict, lost ────────┴── conflict, won ─────┘
 type responder struct {
-	displayName string // display name
-	instance    string // display name, with a number if needed
+	displayName string
+	instance    string // the display name, with a number if it is in use
 	name        string // DNS name in the syntax of package dns
 	host        string
 	network     string
@@ -64,12 +64,12 @@ const (
 	announced
 )
 
-// A reply is delayed on its link, so that one packet answers many queries: by the random delay for shared records, and to at most one per
-// second (RFC 6762 §6).
+// A reply is delayed on its link, so that one packet answers many queries: by the random delay for shared records, and to at most one packet
+// per second (RFC 6762 §6).
 type reply struct {
 	answer []dns.RR
-	at     time.Time // when it is sent; unused while answer is empty
-	last   time.Time // when the last one was sent
+	at     time.Time // the time to send it; unused while answer is empty
+	last   time.Time // the time of the previous reply
 }
 
 func newResponder(name, host, network string, log *slog.Logger) *responder {
@@ -94,7 +94,7 @@ func cut(s string, n int) string {
 	return s
 }
 
-// announce sets the service. It returns the goodbye of a withdrawn one.
+// announce sets the service. It returns the goodbye of a withdrawn service.
 func (r *responder) announce(o announcedService, links map[int]link, now time.Time) []outgoing {
 	if o == r.service {
 		return nil
@@ -123,7 +123,7 @@ func (r *responder) restart(now time.Time) {
 	}
 }
 
-// enter starts a phase. Pending answers of the old one are dropped.
+// enter starts a phase. Pending answers are dropped.
 func (r *responder) enter(p phase, next time.Time) {
 	r.phase, r.sent, r.next = p, 0, next
 	for _, d := range r.due {
@@ -144,7 +144,7 @@ func (r *responder) deadline() time.Time {
 	return at
 }
 
-// never is the deadline for nothing.
+// never is the deadline if no packet is pending.
 var never = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // tick returns the messages that are due.
@@ -156,10 +156,10 @@ func (r *responder) tick(links map[int]link, now time.Time) []outgoing {
 			r.enter(announcing, now)
 			continue
 		case r.phase == probing:
-			out = append(out, r.everywhere(links, r.probe)...)
+			out = append(out, onEach(links, r.probe)...)
 			r.next = now.Add(250 * time.Millisecond)
 		default:
-			out = append(out, r.everywhere(links, r.announcement)...)
+			out = append(out, onEach(links, r.announcement)...)
 			r.next = now.Add(time.Second << r.sent)
 			if r.sent == 2 {
 				r.phase = announced
@@ -179,10 +179,11 @@ func (r *responder) tick(links map[int]link, now time.Time) []outgoing {
 	return out
 }
 
-func (r *responder) everywhere(links map[int]link, of func(link) *dns.Msg) []outgoing {
+// onEach returns a message for each link.
+func onEach(links map[int]link, message func(link) *dns.Msg) []outgoing {
 	var out []outgoing
 	for index, l := range links {
-		out = append(out, outgoing{msg: of(l), link: index})
+		out = append(out, outgoing{msg: message(l), link: index})
 	}
 	return out
 }
@@ -200,7 +201,7 @@ func (r *responder) goodbye(links map[int]link) []outgoing {
 	if r.phase != announcing && r.phase != announced {
 		return nil
 	}
-	return r.everywhere(links, func(l link) *dns.Msg {
+	return onEach(links, func(l link) *dns.Msg {
 		msg := answerOf(r.records(l)[1:], nil) // without the service type, which other hosts announce, too
 		for _, rr := range msg.Answer {
 			rr.Header().Ttl = 0
@@ -286,7 +287,7 @@ func (r *responder) response(answer []dns.RR, l link) *dns.Msg {
 // answerOf returns a response; unique records have the cache-flush bit (RFC 6762 §10.2).
 func answerOf(answer, extra []dns.RR) *dns.Msg {
 	msg := &dns.Msg{MsgHdr: dns.MsgHdr{Response: true, Authoritative: true}, Compress: true}
-	own := func(in []dns.RR) (out []dns.RR) {
+	withFlush := func(in []dns.RR) (out []dns.RR) {
 		for _, rr := range in {
 			rr = dns.Copy(rr)
 			if rr.Header().Rrtype != dns.TypePTR {
@@ -296,7 +297,7 @@ func answerOf(answer, extra []dns.RR) *dns.Msg {
 		}
 		return out
 	}
-	msg.Answer, msg.Extra = own(answer), own(extra)
+	msg.Answer, msg.Extra = withFlush(answer), withFlush(extra)
 	return msg
 }
 
@@ -305,9 +306,9 @@ func (r *responder) checkConflict(msg *dns.Msg, now time.Time) {
 	r.resolveConflict(slices.Concat(msg.Answer, msg.Extra), false, now)
 }
 
-// resolveConflict resolves a conflict with records of another host for the name; isProbe means that the other host probes. While probing,
-// this node yields to a host that has the name. Two hosts that probe, or that have the name, compare their records, and the greater one
-// keeps the name (RFC 6762 §8.2, §9) and announces it again.
+// resolveConflict resolves a conflict with records of another host for the name; isProbe means that the other host probes. If this node
+// probes and the other host has the name, this node chooses another name. If both probe, or both have the name, the host with the greater
+// record keeps the name (RFC 6762 §8.2, §9) and announces it again.
 func (r *responder) resolveConflict(records []dns.RR, isProbe bool, now time.Time) {
 	if r.phase == idle || r.renames >= renamesMax {
 		return
@@ -327,7 +328,7 @@ func (r *responder) resolveConflict(records []dns.RR, isProbe bool, now time.Tim
 		}
 		r.renames++
 		r.setName(numbered(r.displayName, r.renames))
-		r.log.Info("instance name in use by another host", "taken", srv.Hdr.Name, "now", r.instance)
+		r.log.Info("instance name in use by another host", "name", srv.Hdr.Name, "new_name", r.instance)
 		r.enter(probing, now.Add(rand.N(250*time.Millisecond)))
 		return
 	}
@@ -365,7 +366,7 @@ func (r *responder) srv() *dns.SRV {
 	return &dns.SRV{Hdr: header(r.name, dns.TypeSRV, ttlHost), Port: r.service.port, Target: r.host}
 }
 
-// txt has the keys of WoT Discovery §6.3 in their order, the scheme only if it is not the default, and then networkKey.
+// txt returns the TXT record: the keys of WoT Discovery §6.3 in their order, the scheme only if it is not the default, and then networkKey.
 func (r *responder) txt() *dns.TXT {
 	text := []string{"td=" + wellKnown, "type=Directory"}
 	if r.service.https {

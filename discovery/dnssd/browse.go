@@ -23,7 +23,7 @@ const (
 
 // A cache has the announcements of other hosts. Only PTR records create entries.
 type cache struct {
-	self    string // the own host, whose announcements are ignored
+	self    string // the host name of this node, whose announcements are ignored
 	entries map[string]*entry
 	pause   time.Duration // between the next two queries
 	next    time.Time     // time of the next query
@@ -74,7 +74,7 @@ func (c *cache) deadline() time.Time {
 
 func (e *entry) complete() bool { return !e.srv.IsZero() && !e.txt.IsZero() && len(e.addrs) > 0 }
 
-// ends returns when the entry expires: with its first record, or when records are missing for too long.
+// ends returns the time when the entry expires: with its first record, or when records are missing for too long.
 func (e *entry) ends() time.Time {
 	if !e.complete() {
 		return earliest(e.ptr, e.since.Add(completeTimeout))
@@ -117,33 +117,30 @@ func (c *cache) tick(links map[int]link, now time.Time) []outgoing {
 			add(e.host, dns.TypeAAAA)
 		}
 		if e.complete() {
-			add(service(e), dns.TypePTR)
+			add(e.service(), dns.TypePTR)
 		}
 	}
 	if len(msg.Question) == 0 {
 		return nil
 	}
-	var out []outgoing
-	for index := range links {
-		out = append(out, outgoing{msg: msg, link: index})
-	}
-	return out
+	return onEach(links, func(link) *dns.Msg { return msg })
 }
 
-func service(e *entry) string {
+// service returns the service type of the entry.
+func (e *entry) service() string {
 	if e.udp {
 		return overUDP
 	}
 	return overTCP
 }
 
-// known returns the PTR records that need no answer (RFC 6762 §7.1).
+// known returns the known answers of a query (RFC 6762 §7.1).
 func (c *cache) known(now time.Time) []dns.RR {
 	var all []dns.RR
 	for _, e := range c.entries {
 		left := e.ptr.Sub(now) / time.Second
 		if e.complete() && left > ttlOther/2 && len(all) < answersMax {
-			all = append(all, &dns.PTR{Hdr: header(service(e), dns.TypePTR, uint32(left)), Ptr: e.name})
+			all = append(all, &dns.PTR{Hdr: header(e.service(), dns.TypePTR, uint32(left)), Ptr: e.name})
 		}
 	}
 	return all
@@ -181,7 +178,7 @@ func (c *cache) receive(msg *dns.Msg, from netip.Addr, l link, now time.Time) {
 	}
 }
 
-// until returns when rr expires. A goodbye expires in 1 s (RFC 6762 §10.1); the TTL is limited to the usual one.
+// until returns the time when rr expires. A goodbye expires in 1 s (RFC 6762 §10.1); the TTL is at most ttlOther.
 func until(rr dns.RR, now time.Time) time.Time {
 	return now.Add(time.Duration(max(1, min(rr.Header().Ttl, ttlOther))) * time.Second)
 }
@@ -194,18 +191,18 @@ func size(all []string) (n int) {
 }
 
 func (c *cache) addPointer(ptr *dns.PTR, from netip.Addr, now time.Time) {
-	var of string
+	var service string
 	switch strings.ToLower(ptr.Hdr.Name) {
 	case overTCP, directory:
-		of = overTCP
+		service = overTCP
 	case overUDP, "_directory._sub." + overUDP:
-		of = overUDP
+		service = overUDP
 	default:
 		return
 	}
 	key := strings.ToLower(ptr.Ptr)
-	label, isInstance := strings.CutSuffix(key, "."+of)
-	if !isInstance || dns.CountLabel(key) != dns.CountLabel(of)+1 || label == "" {
+	label, isInstance := strings.CutSuffix(key, "."+service)
+	if !isInstance || dns.CountLabel(key) != dns.CountLabel(service)+1 || label == "" {
 		return
 	}
 	e := c.entries[key]
@@ -213,7 +210,8 @@ func (c *cache) addPointer(ptr *dns.PTR, from netip.Addr, now time.Time) {
 		if ptr.Hdr.Ttl == 0 || len(c.entries) >= entriesMax || c.entriesOf(from) >= perSource {
 			return
 		}
-		e = &entry{key: key, name: ptr.Ptr, udp: of == overUDP, source: from, since: now, queryAt: now, addrs: map[netip.Addr]time.Time{}}
+		e = &entry{key: key, name: ptr.Ptr, udp: service == overUDP, source: from, since: now, queryAt: now,
+			addrs: map[netip.Addr]time.Time{}}
 		c.entries[key] = e
 	}
 	e.ptr, e.fresh = until(ptr, now), true
@@ -238,14 +236,14 @@ func (e *entry) setService(srv *dns.SRV, from netip.Addr, l link, now time.Time)
 	if host != e.host {
 		e.addrs = map[netip.Addr]time.Time{}
 	}
-	if host != e.host || srv.Port != e.port { // otherwise the same record over IPv4 and IPv6 would alternate from
+	if host != e.host || srv.Port != e.port { // otherwise copies of the record over IPv4 and IPv6 would alternate the sender
 		e.host, e.port, e.sender, e.link = host, srv.Port, from, l.index
 	}
 	e.srv, e.fresh = until(srv, now), true
 }
 
-// setAddrs processes addresses of the host on its link: others are unusable there (RFC 6762 §6.2), or unreachable for the sender. A record
-// with the cache-flush bit (§10.2) replaces those of its type.
+// setAddrs processes addresses of the host on its link. Addresses of other links are unusable there (RFC 6762 §6.2), or unreachable for the
+// sender. A record with the cache-flush bit (§10.2) replaces the addresses of its type.
 func (e *entry) setAddrs(records []dns.RR, l link, now time.Time) {
 	e.fresh = true
 	maps.DeleteFunc(e.addrs, func(_ netip.Addr, until time.Time) bool { return !now.Before(until) })
@@ -270,8 +268,8 @@ func (e *entry) setAddrs(records []dns.RR, l link, now time.Time) {
 	}
 }
 
-// scheduleRenewal schedules the query that renews the records at 80 % of their lifetime (RFC 6762 §5.2). Only a new expiration postpones it:
-// on a busy network it would otherwise never be due.
+// scheduleRenewal schedules the query that renews the records at 80 % of their lifetime (RFC 6762 §5.2). Only a new expiration postpones the
+// query; otherwise it would never be due on a busy network.
 func (e *entry) scheduleRenewal(now time.Time) {
 	if end := e.ends(); e.complete() && end != e.planned {
 		left := end.Sub(now)

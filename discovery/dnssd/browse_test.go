@@ -97,11 +97,15 @@ func TestReceive(t *testing.T) {
 		{"without a PTR record", []string{srv, txt, a}, ""},
 		{"withdrawn", []string{ptr, srv, txt, a, strings.Replace(ptr, "4500", "0", 1)}, ""},
 		{"by its subtype", []string{"_directory._sub." + ptr, srv, txt, a}, lamp},
-		{"another port", []string{ptr, srv, txt, a, strings.Replace(srv, " 80 ", " 81 ", 1)}, "lamp._wot._tcp.local. http://10.0.0.9:81/td [10.0.0.9]"},
+		{"another port", []string{ptr, srv, txt, a, strings.Replace(srv, " 80 ", " 81 ", 1)},
+			"lamp._wot._tcp.local. http://10.0.0.9:81/td [10.0.0.9]"},
 		{"another host", []string{ptr, srv, txt, a, strings.Replace(srv, "l.local", "m.local", 1)}, ""},
-		{"one more address", []string{ptr, srv, txt, a, "l.local. 120 IN AAAA fe80::9"}, "lamp._wot._tcp.local. http://10.0.0.9:80/td [10.0.0.9 fe80::9%lan0]"},
-		{"IPv6 only", []string{ptr, srv, txt, "l.local. 120 IN AAAA fe80::9"}, "lamp._wot._tcp.local. http://[fe80::9%25lan0]:80/td [fe80::9%lan0]"},
-		{"a replaced address", []string{ptr, srv, txt, a, "l.local. 120 CLASS32769 A 10.0.0.8"}, "lamp._wot._tcp.local. http://10.0.0.8:80/td [10.0.0.8]"},
+		{"one more address", []string{ptr, srv, txt, a, "l.local. 120 IN AAAA fe80::9"},
+			"lamp._wot._tcp.local. http://10.0.0.9:80/td [10.0.0.9 fe80::9%lan0]"},
+		{"IPv6 only", []string{ptr, srv, txt, "l.local. 120 IN AAAA fe80::9"},
+			"lamp._wot._tcp.local. http://[fe80::9%25lan0]:80/td [fe80::9%lan0]"},
+		{"a replaced address", []string{ptr, srv, txt, a, "l.local. 120 CLASS32769 A 10.0.0.8"},
+			"lamp._wot._tcp.local. http://10.0.0.8:80/td [10.0.0.8]"},
 		{"an address of another network", []string{ptr, srv, txt, "l.local. 120 IN A 192.168.7.9\nl.local. 120 IN AAAA fd00::9"}, ""},
 		{"an additional address of another network", []string{ptr, srv, txt, a + "\nl.local. 120 IN A 192.168.7.9"}, lamp},
 		{"the address of another host", []string{ptr, srv, txt, "m.local. 120 IN A 10.0.0.9"}, ""},
@@ -145,7 +149,7 @@ func TestReceive(t *testing.T) {
 	}
 }
 
-// A host on two networks of this machine has the addresses of the network where it was received first.
+// An introduction of a host on two networks of this machine has only addresses of the network where it was received first.
 func TestTwoNetworks(t *testing.T) {
 	t.Parallel()
 	c, other := newCache("self.local."), link{index: 8, name: "lan1", nets: []netip.Prefix{netip.MustParsePrefix("192.168.7.1/24")}}
@@ -155,7 +159,7 @@ func TestTwoNetworks(t *testing.T) {
 	if len(all) != 1 || fmt.Sprint(all[0].Addrs, all[0].From) != "[10.0.0.9] 10.0.0.9" {
 		t.Fatalf("got %+v", all)
 	}
-	later := epoch.Add(200 * time.Second) // it has left the first network
+	later := epoch.Add(200 * time.Second) // its records of the first network have expired
 	c.changes(later)
 	c.receive(entryOf(t, overTCP, "lamp", "l.local.", "192.168.7.9", "80", `"td=/"`), netip.MustParseAddr("192.168.7.9"), other, later)
 	if all = c.changes(later); len(all) != 1 || fmt.Sprint(all[0].Addrs, all[0].From) != "[192.168.7.9] 192.168.7.9" {
@@ -172,7 +176,8 @@ func TestTwoSenderAddresses(t *testing.T) {
 		c.receive(entryOf(t, overTCP, "x", "h.local.", "10.0.0.9", "80", `"td=/"`), netip.MustParseAddr(from), lan, epoch)
 		all = append(all, c.changes(epoch)...)
 	}
-	if len(all) != 3 || !all[0].same(all[1].Introduction) || !all[1].same(all[2].Introduction) || all[2].From != netip.MustParseAddr("10.0.0.9") {
+	if len(all) != 3 || !all[0].isSame(all[1].Introduction) || !all[1].isSame(all[2].Introduction) ||
+		all[2].From != netip.MustParseAddr("10.0.0.9") {
 		t.Errorf("got %+v", all)
 	}
 }
@@ -202,7 +207,8 @@ func TestParseText(t *testing.T) {
 	}{
 		{"empty", nil, false, text{"/.well-known/wot", "Thing", "http", ""}},
 		{"empty, over UDP", []string{""}, true, text{"/.well-known/wot", "Thing", "coap", ""}},
-		{"all, in any order and case", []string{"SCHEME=HTTPS", "x", "Type=directory", "lmos=net", "TD=/td"}, false, text{"/td", "Directory", "https", "net"}},
+		{"all, in any order and case", []string{"SCHEME=HTTPS", "x", "Type=directory", "lmos=net", "TD=/td"}, false,
+			text{"/td", "Directory", "https", "net"}},
 		{"the first of duplicates", []string{"td=/a", "td=/b", "=", "=c"}, false, text{"/a", "Thing", "http", ""}},
 		{"without a slash", []string{"td=things/1?x=y"}, false, text{"/things/1?x=y", "Thing", "http", ""}},
 		{"escapes", []string{`td=/\"\195\164`}, false, text{`/"ä`, "Thing", "http", ""}},
@@ -224,7 +230,7 @@ func TestParseText(t *testing.T) {
 	}
 }
 
-// Package dns returns a name as it was escaped, so that names can be compared.
+// Package dns returns names with the same escapes, so that names can be compared.
 func TestEscape(t *testing.T) {
 	t.Parallel()
 	for _, s := range []string{"lab", "my lab", "v1.2", `a\b"c`, "ä (2)", "\x00\x1f\x7f\xff", "a@b;c'd$e", `\046`} {
@@ -260,7 +266,8 @@ func FuzzText(f *testing.F) {
 func FuzzPacket(f *testing.F) {
 	for _, m := range []*dns.Msg{
 		entryOf(f, overTCP, `Lamp\ 1`, "l.local.", "10.0.0.9", "80", `"td=/td" "type=Directory"`), question(overTCP, dns.TypePTR),
-		{Question: question(`lab._wot._tcp.local.`, dns.TypeANY).Question, Ns: []dns.RR{rr(f, `lab._wot._tcp.local. 120 IN SRV 0 0 1 x.local.`)}},
+		{Question: question(`lab._wot._tcp.local.`, dns.TypeANY).Question,
+			Ns: []dns.RR{rr(f, `lab._wot._tcp.local. 120 IN SRV 0 0 1 x.local.`)}},
 	} {
 		b, err := m.Pack()
 		if err != nil {

@@ -10,7 +10,8 @@ import (
 
 // A node announces its directory and explores the introductions of others, each with a new Explorer, because its Things can have changed.
 func Example() {
-	discover := func(ctx context.Context, log *slog.Logger, known func(id string) bool, add func(dnssd.Found), drop func(introduction string)) error {
+	discover := func(ctx context.Context, log *slog.Logger, known func(id string) bool, add func(dnssd.Found),
+		drop func(introduction string)) error {
 		s, err := dnssd.New(dnssd.Options{Name: "kitchen", Network: "home", Log: log})
 		if err != nil {
 			return err
@@ -28,7 +29,7 @@ func Example() {
 				x := dnssd.NewExplorer(dnssd.ExplorerOptions{Network: "home", Known: known})
 				for f, err := range x.Explore(ctx, c.Introduction) {
 					if err != nil {
-						log.Debug("not all of it was found", "err", err)
+						log.Debug("exploration incomplete", "err", err)
 						continue
 					}
 					add(f)

@@ -32,13 +32,13 @@ const (
 	failuresMax  = 8                // failures in an error
 )
 
-// ExplorerOptions configure an [Explorer]. The zero value uses HTTP and HTTPS on the networks of this machine.
+// ExplorerOptions configure an [Explorer]. With the zero value it uses HTTP and HTTPS on the networks of this machine.
 type ExplorerOptions struct {
-	// Network is this node's mesh. Introductions of nodes of the same mesh are skipped, because the mesh has their Things, verified.
-	// Empty skips none.
+	// Network is this node's mesh. Introductions of nodes of this mesh are skipped, because the mesh has their verified Things. If it is
+	// empty, no introduction is skipped.
 	Network string
-	// Known reports whether the mesh has the Thing with this id. Such Things are not yielded, and the list of such a directory is not
-	// read. Nil means that the mesh has none.
+	// Known reports whether the mesh has the Thing with this id. The Explorer does not yield such Things, and does not read the list of
+	// such a directory. Nil means that the mesh has no Things.
 	Known func(id string) bool
 	// Allow checks each address before a connection; nil means [Local].
 	Allow func(Introduction, netip.Addr) error
@@ -46,8 +46,8 @@ type ExplorerOptions struct {
 	TLS *tls.Config
 	// Secure restricts all fetches to https.
 	Secure bool
-	// Fetch fetches TDs of the schemes of CoAP (td/scheme) from a URL whose host is an address that Allow has
-	// allowed; it must respect ctx and read td.MaxTD bytes at most. Nil skips them: [ErrScheme].
+	// Fetch fetches a TD from a URL with a scheme of CoAP (td/scheme), whose host is an address that Allow has allowed. It must respect ctx
+	// and read at most td.MaxTD bytes. If it is nil, such URLs are errors: [ErrScheme].
 	Fetch func(ctx context.Context, url string) ([]byte, error)
 }
 
@@ -164,8 +164,8 @@ func (v *visit) isNewDocument(raw []byte) bool {
 	return ok
 }
 
-// ended reports whether the visit has ended.
-func (v *visit) ended() bool { return v.stopped || v.things > thingsMax || v.ctx.Err() != nil }
+// hasEnded reports whether the visit has ended.
+func (v *visit) hasEnded() bool { return v.stopped || v.things > thingsMax || v.ctx.Err() != nil }
 
 // fetchTD fetches a TD, depth links away from the introduction.
 func (v *visit) fetchTD(address string, depth int) {
@@ -175,7 +175,7 @@ func (v *visit) fetchTD(address string, depth int) {
 		return
 	}
 	u.Fragment, u.User = "", nil
-	if v.ended() || !v.isNewURL(u) {
+	if v.hasEnded() || !v.isNewURL(u) {
 		return
 	}
 	raw, err := v.read(u)
@@ -186,6 +186,7 @@ func (v *visit) fetchTD(address string, depth int) {
 	v.process(raw, u, depth, false)
 }
 
+// read fetches a TD over HTTP, or over CoAP with Fetch.
 func (v *visit) read(u *url.URL) ([]byte, error) {
 	if !strings.HasPrefix(u.Scheme, "coap") || v.x.o.Fetch == nil || v.x.o.Secure {
 		raw, _, err := v.get(u, td.MaxTD)
@@ -195,7 +196,7 @@ func (v *visit) read(u *url.URL) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := *u // with the address, because a name would be resolved again
+	at := *u // with the address instead of the name, which Fetch would resolve again
 	if at.Host = addrs[0].String(); addrs[0].Is6() {
 		at.Host = "[" + strings.ReplaceAll(at.Host, "%", "%25") + "]" // RFC 6874
 	}
@@ -209,9 +210,9 @@ func (v *visit) read(u *url.URL) ([]byte, error) {
 	return raw, err
 }
 
-// process yields a TD and follows it: links for two steps, and the list of a directory that was introduced or linked, but not of one in a
-// list. It follows the services of a DID document, and adds the separate capabilities of LMOS agents (package lmos), except for members of
-// a list.
+// process yields a TD and follows it: up to two consecutive links, and the list of a directory that was introduced or linked, but not of a
+// directory in a list. Except for members of a list, it follows the services of a DID document, and adds the separate capabilities of LMOS
+// agents (package lmos).
 func (v *visit) process(raw []byte, from *url.URL, depth int, listed bool) {
 	if !listed && depth < depthMax {
 		endpoints := lmos.Endpoints(raw, from, web.WotThing, web.WotDirectory)
@@ -222,12 +223,12 @@ func (v *visit) process(raw []byte, from *url.URL, depth int, listed bool) {
 			return
 		}
 	}
-	c, err := readSummary(raw)
+	s, err := readSummary(raw)
 	if err != nil {
 		v.fail(fmt.Errorf("%s: %w", from, err))
 		return
 	}
-	if c.id != "" && v.x.o.Known(c.id) || v.ended() || !v.isNewDocument(raw) {
+	if s.id != "" && v.x.o.Known(s.id) || v.hasEnded() || !v.isNewDocument(raw) {
 		return
 	}
 	if v.things++; v.things > thingsMax {
@@ -237,16 +238,16 @@ func (v *visit) process(raw []byte, from *url.URL, depth int, listed bool) {
 	if !listed {
 		raw = lmos.WithCapabilities(v.ctx, raw, from, func(_ context.Context, at *url.URL) ([]byte, error) { return v.read(at) })
 	}
-	if !v.yield(Found{Raw: raw, ID: c.id, Kind: c.kind, From: from.String()}, nil) {
+	if !v.yield(Found{Raw: raw, ID: s.id, Kind: s.kind, From: from.String()}, nil) {
 		v.stopped = true
 		return
 	}
-	base := resolve(from, c.base)
+	base := resolve(from, s.base)
 	switch {
-	case c.kind == KindDirectory && !listed:
-		v.list(resolve(base, c.things))
-	case c.kind == KindLink && depth < depthMax:
-		for _, href := range c.describedBy {
+	case s.kind == KindDirectory && !listed:
+		v.list(resolve(base, s.things))
+	case s.kind == KindLink && depth < depthMax:
+		for _, href := range s.describedBy {
 			v.fetchTD(resolve(base, href).String(), depth+1)
 		}
 	}
@@ -254,7 +255,7 @@ func (v *visit) process(raw []byte, from *url.URL, depth int, listed bool) {
 
 // list reads the pages of a directory's list, which must have one origin.
 func (v *visit) list(page *url.URL) {
-	for n := 0; page != nil && !v.ended(); n++ {
+	for n := 0; page != nil && !v.hasEnded(); n++ {
 		if n == pagesMax {
 			v.fail(fmt.Errorf("%s: more than %d pages; the rest is omitted", page, pagesMax))
 			return
@@ -273,7 +274,7 @@ func (v *visit) list(page *url.URL) {
 			return
 		}
 		for _, raw := range members {
-			if v.ended() {
+			if v.hasEnded() {
 				break
 			}
 			v.process(raw, page, depthMax, true)
@@ -300,7 +301,7 @@ func nextPage(page *url.URL, next string) (*url.URL, error) {
 	return u, nil
 }
 
-// resolve resolves href relative to base; an invalid href is base.
+// resolve resolves href relative to base. It returns base for an invalid href.
 func resolve(base *url.URL, href string) *url.URL {
 	u, err := base.Parse(href)
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 // A site has the documents of an HTTP server by path.
 type site map[string]string
 
-// serve starts a server. Each response is JSON, unless the document begins with a status or a type: "404 ", "text/html ". %s is the server's
-// URL.
+// serve starts a server. A response is JSON, unless the document begins with "302 " and a URL, "text/html ", or a Link header "<…> ". "%s" in
+// a document is the URL of the server.
 func (s site) serve(t *testing.T) (base string, in Introduction) {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -76,13 +76,14 @@ const (
 	thing = `{"title":"thing"}`
 )
 
-// WoT Discovery §5: directories and links are recognized by their type and followed, each URL once, also without ids. discoverer-must-support-intros discoverer-must-support-fetching discoverer-td-identify
-// discoverer-fetch-tdd discoverer-fetch-links discoverer-fetch-iteration discoverer-any-order discoverer-track
-// exploration-link-description-link
+// WoT Discovery §5: directories and links are recognized by their type and followed, each URL once, also without ids.
+// discoverer-must-support-intros discoverer-must-support-fetching discoverer-td-identify discoverer-fetch-tdd discoverer-fetch-links
+// discoverer-fetch-iteration discoverer-any-order discoverer-track exploration-link-description-link
 func TestExplore(t *testing.T) {
 	t.Parallel()
 	link := func(title, href string) string {
-		return `{"@type":"https://www.w3.org/2022/wot/discovery#ThingLink","title":"` + title + `","links":[{"rel":"icon","href":"/i"},{"rel":"describedby","href":"` + href + `"}]}`
+		return `{"@type":"https://www.w3.org/2022/wot/discovery#ThingLink","title":"` + title + `","links":[{"rel":"icon","href":"/i"},` +
+			`{"rel":"describedby","href":"` + href + `"}]}`
 	}
 	plainDir := strings.ReplaceAll(dir, "{?offset,limit}", "")
 	for _, c := range []struct {
@@ -140,7 +141,8 @@ func TestExplore(t *testing.T) {
 		{"an oversized entry of a list",
 			site{wellKnown: plainDir, "/.well-known/things": `[{"title":"` + strings.Repeat("x", td.MaxTD) + `"},` + thing + `]`},
 			"dir thing", "exceeds 131072 bytes"},
-		{"the form of readproperty", site{wellKnown: `{"@type":"ThingDirectory","title":"dir","properties":{"things":{"uriVariables":{"limit":{}},"forms":[
+		{"the form of readproperty", site{wellKnown: `{"@type":"ThingDirectory","title":"dir",
+			"properties":{"things":{"uriVariables":{"limit":{}},"forms":[
 			{"href":"/no","op":"observeproperty"},{"href":"/no","op":["writeproperty"]},{"href":"/all{?limit}","op":["readproperty"]}]}}}`,
 			"/all?limit=100": `[` + thing + `]`}, "dir thing", ""},
 		{"not a list", site{wellKnown: plainDir, "/.well-known/things": `7`}, "dir", "invalid list of TDs"},
@@ -183,7 +185,8 @@ func TestKinds(t *testing.T) {
 // discoverer-merge-intros discoverer-may-multiple-intro discoverer-track
 func TestExplorerMergesIntroductions(t *testing.T) {
 	t.Parallel()
-	base, in := site{wellKnown: strings.ReplaceAll(dir, "{?offset,limit}", ""), "/.well-known/things": `[{"title":"a"}]`, "/other": `{"title":"a"}`}.serve(t)
+	base, in := site{wellKnown: strings.ReplaceAll(dir, "{?offset,limit}", ""), "/.well-known/things": `[{"title":"a"}]`,
+		"/other": `{"title":"a"}`}.serve(t)
 	other := in
 	other.URL = base + "/other"
 	x := NewExplorer(ExplorerOptions{})
@@ -197,7 +200,8 @@ func TestExplorerMergesIntroductions(t *testing.T) {
 
 func TestThingsOfTheMeshAreSkipped(t *testing.T) {
 	t.Parallel()
-	_, in := site{wellKnown: `{"@type":"ThingDirectory","id":"did:node","title":"dir"}`, "/things": `[{"id":"urn:a","title":"a"},{"id":"urn:b","title":"b"}]`}.serve(t)
+	_, in := site{wellKnown: `{"@type":"ThingDirectory","id":"did:node","title":"dir"}`,
+		"/things": `[{"id":"urn:a","title":"a"},{"id":"urn:b","title":"b"}]`}.serve(t)
 	known := func(ids ...string) ExplorerOptions {
 		return ExplorerOptions{Network: "home", Known: func(id string) bool { return slices.Contains(ids, id) }}
 	}
@@ -206,11 +210,11 @@ func TestThingsOfTheMeshAreSkipped(t *testing.T) {
 	node, err2 := explore(t, NewExplorer(known("did:node")), in)
 	want(t, node)
 	in.Network = "home"
-	mine, err3 := explore(t, NewExplorer(known()), in)
-	want(t, mine)
+	own, err3 := explore(t, NewExplorer(known()), in)
+	want(t, own)
 	in.Network = "other"
-	theirs, err4 := explore(t, NewExplorer(known()), in)
-	want(t, theirs, "dir", "a", "b")
+	others, err4 := explore(t, NewExplorer(known()), in)
+	want(t, others, "dir", "a", "b")
 	if err := errors.Join(err, err2, err3, err4); err != nil {
 		t.Error(err)
 	}
@@ -280,7 +284,7 @@ func TestHTTPS(t *testing.T) {
 	for host, trusted := range map[string]*tls.Config{"example.com": {RootCAs: pool}, "site.local": {RootCAs: pool}, "a.example.com": nil} {
 		in := Introduction{URL: server.URL, Host: host, Addrs: []netip.Addr{lo}, From: lo}
 		got, err := explore(t, NewExplorer(ExplorerOptions{TLS: trusted}), in)
-		if fine := host == "example.com"; fine != (err == nil) || fine != (len(got) == 1) {
+		if valid := host == "example.com"; valid != (err == nil) || valid != (len(got) == 1) {
 			t.Errorf("%s: got %q, %v", host, got, err)
 		}
 	}
@@ -356,15 +360,18 @@ func TestLocal(t *testing.T) {
 		{"192.168.1.9", "fe80::9%lan0", ""}, {"198.51.100.7", "198.51.100.9", ""}, {"192.168.1.5", "198.51.100.9", ""},
 		{"192.168.1.9", "198.51.100.9", "not on the network of 192.168.1.9"}, {"fe80::9%lan1", "192.168.1.9", "not on the network"},
 		{"fe80::9%lan0", "192.168.1.9", ""}, {"10.0.0.1", "192.168.1.9", "not on the network"}, {"192.168.1.9", "169.254.3.3", ""},
-		{"192.168.1.9", "192.168.2.9", "not on a network"}, {"192.168.1.9", "10.0.0.1", "not on a network"}, {"192.168.1.9", "8.8.8.8", "not on a network"},
+		{"192.168.1.9", "192.168.2.9", "not on a network"}, {"192.168.1.9", "10.0.0.1", "not on a network"},
+		{"192.168.1.9", "8.8.8.8", "not on a network"},
 		{"192.168.1.9", "fd00:0:0:1::9", "not on a network"}, {"192.168.1.9", "fe80::9%eth9", "not on a network"},
 		{"192.168.1.9", "127.0.0.1", "this machine"}, {"192.168.1.9", "127.9.9.9", "this machine"}, {"192.168.1.9", "::1", "this machine"},
 		{"192.168.1.9", "192.168.1.5", "this machine"}, {"192.168.1.9", "fe80::5%lan0", "this machine"},
 		{"192.168.1.5", "127.0.0.1", ""}, {"fe80::5%lan0", "192.168.1.5", ""}, {"127.0.0.1", "::1", ""},
-		{"192.168.1.9", "169.254.169.254", "a cloud"}, {"192.168.1.9", "224.0.0.251", "not a host address"}, {"192.168.1.9", "0.0.0.0", "not a host address"},
+		{"192.168.1.9", "169.254.169.254", "a cloud"}, {"192.168.1.9", "224.0.0.251", "not a host address"},
+		{"192.168.1.9", "0.0.0.0", "not a host address"},
 		{"192.168.1.9", "::ffff:192.168.1.9", "not a host address"}, {"192.168.1.9", "ff02::fb%lan0", "not a host address"},
 	} {
-		if got := local(links, netip.MustParseAddr(c.from), netip.MustParseAddr(c.addr)); !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
+		got := checkLocal(links, netip.MustParseAddr(c.from), netip.MustParseAddr(c.addr))
+		if !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%s, by %s: got %q, want %q", c.addr, c.from, got, c.want)
 		}
 	}
@@ -376,8 +383,9 @@ func TestLocal(t *testing.T) {
 func TestNextLink(t *testing.T) {
 	t.Parallel()
 	for header, target := range map[string]string{
-		`</a>; rel="next"`: "/a", `</a>;rel=next`: "/a", `</a>; title="x"; REL = "prev NEXT"`: "/a", `</c>; rel="canonical"; etag="e", </a>; rel=next; x`: "/a",
-		`</a>; rel="prev"; rel="next"`: "", `</a>; rel=nextish`: "", `</a>; anchor="rel=next"`: "", `/a; rel=next`: "", ``: "", `<`: "", `</a>`: "",
+		`</a>; rel="next"`: "/a", `</a>;rel=next`: "/a", `</a>; title="x"; REL = "prev NEXT"`: "/a",
+		`</c>; rel="canonical"; etag="e", </a>; rel=next; x`: "/a", `</a>; rel="prev"; rel="next"`: "", `</a>; rel=nextish`: "",
+		`</a>; anchor="rel=next"`: "", `/a; rel=next`: "", ``: "", `<`: "", `</a>`: "",
 	} {
 		if got := nextLink([]string{header}); got != target {
 			t.Errorf("%s: got %q, want %q", header, got, target)

@@ -102,7 +102,7 @@ func (v *visit) dial(ctx context.Context, network, hostport string) (net.Conn, e
 }
 
 // allowed returns the allowed addresses of host, at least one. The host must be the name or an address of the introduction, or its sender.
-// No name is resolved, so that none can lead to another host.
+// No name is resolved, because it could have the address of another host.
 func (v *visit) allowed(host string) ([]netip.Addr, error) {
 	named := append(slices.Clone(v.in.Addrs), v.in.From)
 	addrs := v.in.Addrs
@@ -135,9 +135,9 @@ var metadataServices = []netip.Addr{
 }
 
 // Local allows addr if it is on the same network of this machine as the sender of the introduction, and neither a multicast address nor a
-// cloud metadata service: a host on one network must not cause connections to another. An address of this machine is allowed only for its
-// own introductions, because other hosts could otherwise reach its local services. Its own introductions may have an address on any of its
-// networks.
+// cloud metadata service: a host on one network must not cause connections to another. An address of this machine is allowed only for
+// introductions of this machine, because other hosts could otherwise reach its local services. These introductions may have an address on
+// any network of this machine.
 func Local(in Introduction, addr netip.Addr) error {
 	interfaces, err := net.Interfaces()
 	if err != nil {
@@ -149,13 +149,14 @@ func Local(in Introduction, addr netip.Addr) error {
 			all = append(all, link{index: i.Index, name: i.Name, nets: prefixes(i)})
 		}
 	}
-	if why := local(all, in.From, addr); why != "" {
-		return fmt.Errorf("connection to %s not allowed: %s", addr, why)
+	if reason := checkLocal(all, in.From, addr); reason != "" {
+		return fmt.Errorf("connection to %s not allowed: %s", addr, reason)
 	}
 	return nil
 }
 
-func local(links []link, from, addr netip.Addr) string {
+// checkLocal returns the reason why Local does not allow addr, or "".
+func checkLocal(links []link, from, addr netip.Addr) string {
 	own := func(a netip.Addr) bool {
 		return a.IsLoopback() || slices.ContainsFunc(links, func(l link) bool {
 			return slices.ContainsFunc(l.nets, func(p netip.Prefix) bool { return p.Addr() == a.WithZone("") })

@@ -20,15 +20,15 @@ type Introduction struct {
 	Instance string       // the display name
 	URL      string       // of the TD, with a scheme of HTTP or CoAP (td/scheme); the host is the first of Addrs
 	Type     string       // "Thing" or "Directory", as announced
-	Network  string       // the mesh that an lmosd node declares; empty for others
+	Network  string       // the mesh of an lmosd node; empty for other hosts
 	Host     string       // the name in .local, without the last dot
-	Addrs    []netip.Addr // of Host, 1 to 8: IPv4 first, link-local ones last, those of IPv6 with their zone
+	Addrs    []netip.Addr // of Host, 1 to 8: IPv4 first, link-local IPv6 last and with its zone
 	From     netip.Addr   // the first sender
 	Expires  time.Time    // introductions are renewed long before
 }
 
-// same reports whether two introductions with one name have the same location.
-func (in Introduction) same(other Introduction) bool {
+// isSame reports whether two introductions with one name have the same location.
+func (in Introduction) isSame(other Introduction) bool {
 	return in.URL == other.URL && in.Type == other.Type && in.Network == other.Network && in.Host == other.Host &&
 		in.From == other.From && slices.Equal(in.Addrs, other.Addrs)
 }
@@ -36,7 +36,7 @@ func (in Introduction) same(other Introduction) bool {
 // networkKey is the only TXT key that WoT Discovery does not define. Readers ignore unknown keys (RFC 6763 §6.4).
 const networkKey = "lmos"
 
-// A text is a TXT record of WoT Discovery §6.3 with its defaults.
+// A text has the values of a TXT record, or their defaults (WoT Discovery §6.3).
 type text struct{ td, kind, scheme, network string }
 
 // parseText decodes the strings of a TXT record (RFC 6763 §6): in any order, keys in any case, the first of duplicates, unknown keys
@@ -71,7 +71,7 @@ func parseText(strs []string, udp bool) (text, error) {
 	if s := scheme.Lookup(t.scheme); s.Network != network || s.Protocol != "http" && s.Protocol != "coap" { // WoT Discovery §6.3.1
 		return t, fmt.Errorf("expected an HTTP or CoAP scheme over %s, got %q", network, t.scheme)
 	}
-	// Below an empty authority a path cannot become a host: "//evil" stays a path.
+	// td must stay a path: "//evil" must not become a host.
 	if u, err := url.Parse("x://h" + t.td); err != nil || u.Host != "h" || u.User != nil {
 		return t, fmt.Errorf("td=%q is not a path", t.td)
 	}
@@ -94,7 +94,7 @@ func readable(b []byte) string {
 	}, strings.ToValidUTF8(string(b), "\ufffd"))
 }
 
-// escape encodes s in the form of labels and strings in package dns; unescape decodes it.
+// escape encodes s like labels and strings in package dns. unescape decodes it.
 func escape(s string) string {
 	var b strings.Builder
 	for i := range len(s) {

@@ -22,7 +22,7 @@ const (
 	port       = 5353
 	packetMax  = 9000 // bytes, RFC 6762 §17
 	linksMax   = 32
-	sourcesMax = 256  // sources that are counted separately
+	sourcesMax = 256  // sources with a rate of their own
 	perSecond  = 100  // packets per second of one source
 	allPackets = 2000 // packets per second of all sources
 )
@@ -77,11 +77,11 @@ type carrier interface {
 
 // multicast is the carrier of the system: one socket per IP version.
 type multicast struct {
-	only    []string // names of interfaces; empty: all suitable ones
+	only    []string // names of interfaces; empty: all suitable interfaces
 	sockets []socket
 }
 
-// A socket hides the IP version.
+// A socket is a multicast socket of one IP version.
 type socket struct {
 	net.PacketConn
 	group netip.Addr
@@ -93,8 +93,8 @@ type socket struct {
 func openMulticast(only []string) (*multicast, error) {
 	m := &multicast{only: only}
 	var failed []error
-	for _, open := range []func() (socket, error){open4, open6} {
-		s, err := open()
+	for group, configure := range map[netip.Addr]func(net.PacketConn) (socket, error){group4: socket4, group6: socket6} {
+		s, err := openSocket(group, configure)
 		if err != nil {
 			failed = append(failed, err)
 			continue
@@ -107,12 +107,26 @@ func openMulticast(only []string) (*multicast, error) {
 	return m, nil
 }
 
-func open4() (socket, error) {
+// openSocket opens a socket for an IP version.
+func openSocket(group netip.Addr, configure func(net.PacketConn) (socket, error)) (socket, error) {
+	network := "udp4"
+	if group.Is6() {
+		network = "udp6"
+	}
 	// For a group address, package net opens a socket on all addresses that other programs can share.
-	c, err := net.ListenPacket("udp4", netip.AddrPortFrom(group4, port).String())
+	c, err := net.ListenPacket(network, netip.AddrPortFrom(group, port).String())
 	if err != nil {
 		return socket{}, err
 	}
+	s, err := configure(c)
+	if err != nil {
+		_ = c.Close()
+		return socket{}, err
+	}
+	return s, nil
+}
+
+func socket4(c net.PacketConn) (socket, error) {
 	p := ipv4.NewPacketConn(c)
 	read := func(b []byte) (int, int, net.IP, net.Addr, error) {
 		n, cm, from, err := p.ReadFrom(b)
@@ -125,15 +139,11 @@ func open4() (socket, error) {
 		_, err := p.WriteTo(b, &ipv4.ControlMessage{IfIndex: link}, to)
 		return err
 	}
-	err = errors.Join(p.SetControlMessage(ipv4.FlagInterface|ipv4.FlagDst, true), p.SetMulticastTTL(255))
+	err := errors.Join(p.SetControlMessage(ipv4.FlagInterface|ipv4.FlagDst, true), p.SetMulticastTTL(255))
 	return socket{c, group4, p.JoinGroup, read, send}, err
 }
 
-func open6() (socket, error) {
-	c, err := net.ListenPacket("udp6", netip.AddrPortFrom(group6, port).String())
-	if err != nil {
-		return socket{}, err
-	}
+func socket6(c net.PacketConn) (socket, error) {
 	p := ipv6.NewPacketConn(c)
 	read := func(b []byte) (int, int, net.IP, net.Addr, error) {
 		n, cm, from, err := p.ReadFrom(b)
@@ -146,7 +156,7 @@ func open6() (socket, error) {
 		_, err := p.WriteTo(b, &ipv6.ControlMessage{IfIndex: link}, to)
 		return err
 	}
-	err = errors.Join(p.SetControlMessage(ipv6.FlagInterface|ipv6.FlagDst, true), p.SetMulticastHopLimit(255))
+	err := errors.Join(p.SetControlMessage(ipv6.FlagInterface|ipv6.FlagDst, true), p.SetMulticastHopLimit(255))
 	return socket{c, group6, p.JoinGroup, read, send}, err
 }
 
@@ -234,9 +244,10 @@ func addrPort(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
 }
 
-// write sends b on a link, to the group over both IP versions. It fails if both fail.
+// write sends b on a link: to the address to, or, if to is not set, to the group over both IP versions. It fails if no socket sent b.
 func (m *multicast) write(b []byte, l link, to netip.AddrPort) error {
 	var failed []error
+	sent := false
 	for _, s := range m.sockets {
 		dst := netip.AddrPortFrom(s.group, port)
 		if s.group.Is6() {
@@ -248,17 +259,19 @@ func (m *multicast) write(b []byte, l link, to netip.AddrPort) error {
 		if dst.Addr().Is4() != s.group.Is4() {
 			continue
 		}
-		if err := s.send(b, l.index, net.UDPAddrFromAddrPort(dst)); err != nil {
+		err := s.send(b, l.index, net.UDPAddrFromAddrPort(dst))
+		if err != nil {
 			failed = append(failed, err)
 		}
+		sent = sent || err == nil
 	}
-	if len(failed) < len(m.sockets) {
+	if sent {
 		return nil
 	}
 	return errors.Join(failed...)
 }
 
-// rates limits the packets of each source, and of all. Sources beyond sourcesMax share one rate.
+// rates limits the packets of each source, and of all sources together. Sources beyond sourcesMax share one rate.
 type rates struct {
 	each *ratelimit.Limiter[netip.Addr]
 	all  ratelimit.Bucket
@@ -272,7 +285,7 @@ func (r *rates) allow(from netip.Addr, now time.Time) bool {
 	return r.each.Take(from, 1, now) == 0 && r.all.Take(ratelimit.Limit{Rate: allPackets, Burst: allPackets}, 1, now)
 }
 
-// unpack decodes a DNS message. Other opcodes and response codes than 0 are not multicast DNS (RFC 6762 §18.3, §18.11).
+// unpack decodes a multicast DNS message, whose opcode and response code are 0 (RFC 6762 §18.3, §18.11).
 func unpack(b []byte) (*dns.Msg, error) {
 	msg := new(dns.Msg)
 	if err := msg.Unpack(b); err != nil {

@@ -13,48 +13,48 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// An ether is a simulated network, 10.0.0.0/24.
+// A testNetwork is a simulated network, 10.0.0.0/24.
 type testNetwork struct {
 	mu    sync.Mutex
-	plugs []*testHost
+	hosts []*testHost // owned by mu
 }
 
-// A plug connects a host to an ether. The link of each host has the index 7.
+// A testHost is a host on a testNetwork. Its link has the index testLink.
 type testHost struct {
-	ether *testNetwork
-	from  netip.AddrPort
-	in    chan packet
-	mu    sync.Mutex
-	nets  []netip.Prefix
+	network *testNetwork
+	from    netip.AddrPort
+	in      chan packet
+	mu      sync.Mutex
+	nets    []netip.Prefix // owned by mu
 }
 
 const testLink = 7
 
 // connect connects a host with an address, such as "10.0.0.1".
-func (e *testNetwork) connect(addr string) *testHost {
-	p := &testHost{ether: e, from: netip.AddrPortFrom(netip.MustParseAddr(addr), port), in: make(chan packet, 4096)}
-	p.nets = []netip.Prefix{netip.PrefixFrom(p.from.Addr(), 24)}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.plugs = append(e.plugs, p)
-	return p
+func (n *testNetwork) connect(addr string) *testHost {
+	h := &testHost{network: n, from: netip.AddrPortFrom(netip.MustParseAddr(addr), port), in: make(chan packet, 4096)}
+	h.nets = []netip.Prefix{netip.PrefixFrom(h.from.Addr(), 24)}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.hosts = append(n.hosts, h)
+	return h
 }
 
-func (p *testHost) links() map[int]link {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.nets) == 0 {
+func (h *testHost) links() map[int]link {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.nets) == 0 {
 		return nil
 	}
-	return map[int]link{testLink: {index: testLink, name: "lan0", nets: p.nets}}
+	return map[int]link{testLink: {index: testLink, name: "lan0", nets: h.nets}}
 }
 
-func (p *testHost) listen(ctx context.Context, out chan<- packet) {
+func (h *testHost) listen(ctx context.Context, out chan<- packet) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case got := <-p.in:
+		case got := <-h.in:
 			select {
 			case out <- got:
 			case <-ctx.Done():
@@ -64,16 +64,16 @@ func (p *testHost) listen(ctx context.Context, out chan<- packet) {
 	}
 }
 
-func (p *testHost) write(b []byte, _ link, to netip.AddrPort) error {
-	p.put(packet{data: b, link: testLink, from: p.from, group: !to.IsValid()}, to)
+func (h *testHost) write(b []byte, _ link, to netip.AddrPort) error {
+	h.put(packet{data: b, link: testLink, from: h.from, group: !to.IsValid()}, to)
 	return nil
 }
 
 // put sends a packet with any source, to all hosts including the sender, or to one.
-func (p *testHost) put(got packet, to netip.AddrPort) {
-	p.ether.mu.Lock()
-	defer p.ether.mu.Unlock()
-	for _, other := range p.ether.plugs {
+func (h *testHost) put(got packet, to netip.AddrPort) {
+	h.network.mu.Lock()
+	defer h.network.mu.Unlock()
+	for _, other := range h.network.hosts {
 		if !to.IsValid() || to.Addr() == other.from.Addr() {
 			select {
 			case other.in <- got:
@@ -83,29 +83,29 @@ func (p *testHost) put(got packet, to netip.AddrPort) {
 	}
 }
 
-func (p *testHost) close() error { return nil }
+func (h *testHost) close() error { return nil }
 
-func (p *testHost) send(t testing.TB, msg *dns.Msg) {
+func (h *testHost) send(t testing.TB, msg *dns.Msg) {
 	t.Helper()
 	b, err := msg.Pack()
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = p.write(b, link{}, netip.AddrPort{})
+	_ = h.write(b, link{}, netip.AddrPort{})
 }
 
 // received returns the messages of other hosts within d, in order.
-func (p *testHost) received(t testing.TB, d time.Duration) []*dns.Msg {
+func (h *testHost) received(t testing.TB, d time.Duration) []*dns.Msg {
 	t.Helper()
 	var all []*dns.Msg
 	for time.Sleep(d); ; {
 		select {
-		case got := <-p.in:
+		case got := <-h.in:
 			msg, err := unpack(got.data)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.from != p.from {
+			if got.from != h.from {
 				all = append(all, msg)
 			}
 		default:
@@ -115,9 +115,9 @@ func (p *testHost) received(t testing.TB, d time.Duration) []*dns.Msg {
 }
 
 // answers returns the responses that arrived within d.
-func (p *testHost) answers(t testing.TB, d time.Duration) []*dns.Msg {
+func (h *testHost) answers(t testing.TB, d time.Duration) []*dns.Msg {
 	var all []*dns.Msg
-	for _, msg := range p.received(t, d) {
+	for _, msg := range h.received(t, d) {
 		if msg.Response {
 			all = append(all, msg)
 		}
@@ -125,10 +125,10 @@ func (p *testHost) answers(t testing.TB, d time.Duration) []*dns.Msg {
 	return all
 }
 
-// start runs a service at a plug until the test ends, or the returned function is called.
-func start(t *testing.T, p *testHost, o Options) (*Service, func()) {
+// start runs a service on a host until the test ends, or the returned function is called.
+func start(t *testing.T, h *testHost, o Options) (*Service, func()) {
 	t.Helper()
-	o.net = p
+	o.net = h
 	return run(t, o)
 }
 
@@ -157,7 +157,7 @@ func question(name string, rrtype uint16) *dns.Msg {
 	return &dns.Msg{Question: []dns.Question{{Name: name, Qtype: rrtype, Qclass: dns.ClassINET}}}
 }
 
-// rr parses a record in the format of master files.
+// rr parses a record in the format of zone files.
 func rr(t testing.TB, text string) dns.RR {
 	t.Helper()
 	r, err := dns.NewRR(text)

@@ -19,13 +19,13 @@ const (
 	wellKnown     = "/.well-known/wot" // WoT Discovery §6.2
 )
 
-// Options configure a [Service]. The zero value announces nothing.
+// Options configure a [Service]. The zero value is valid.
 type Options struct {
-	// Name is the instance name, at most 63 bytes of UTF-8; longer names are truncated, and a name in use on the network gets a
-	// number: "lab (2)". Empty means "lmosd".
+	// Name is the instance name, at most 63 bytes of UTF-8. Longer names are truncated, and a name in use on the network gets a number:
+	// "lab (2)". Empty means "lmosd".
 	Name string
-	// Network is the mesh of the node. It is announced, so that nodes of one mesh do not explore each other (see
-	// [ExplorerOptions]); empty announces none.
+	// Network is the mesh of the node. It is announced, so that nodes of one mesh do not explore each other (see [ExplorerOptions]). If it
+	// is empty, it is not announced.
 	Network string
 	// Interfaces are names of network interfaces, at most 32; empty means all that are up and support multicast, without loopback and
 	// point-to-point links.
@@ -75,8 +75,9 @@ func New(o Options) (*Service, error) {
 	rand.Read(id[:])
 	host := "lmosd-" + hex.EncodeToString(id[:]) + "." + domain
 	return &Service{
-		net: o.net, log: o.Log, self: newResponder(o.Name, host, o.Network, o.Log), cache: newCache(host), links: map[int]link{}, rates: newRates(),
-		known: map[string]Introduction{}, changed: make(chan struct{}), reannounce: make(chan struct{}, 1), closed: make(chan struct{}),
+		net: o.net, log: o.Log, self: newResponder(o.Name, host, o.Network, o.Log), cache: newCache(host), links: map[int]link{},
+		rates: newRates(), known: map[string]Introduction{}, changed: make(chan struct{}), reannounce: make(chan struct{}, 1),
+		closed: make(chan struct{}),
 	}, nil
 }
 
@@ -98,8 +99,7 @@ func (s *Service) Name() string {
 	return s.name
 }
 
-// Host returns the .local host name of the announcement, which differs after each start. Clients that follow the introduction may send
-// it as the Host.
+// Host returns the .local host name of the announcement, which differs after each start. Clients may send it in the Host header.
 func (s *Service) Host() string { return strings.TrimSuffix(s.self.host, ".") }
 
 // Run announces, answers and browses until ctx ends, and then sends a goodbye. It is called once.
@@ -204,7 +204,7 @@ func (s *Service) Introductions() []Introduction {
 	return slices.Collect(maps.Values(s.known))
 }
 
-// Watch yields the current introductions and then each change, until ctx or the service ends. A slow reader gets only the newest state of
+// Watch yields the current introductions and then each change, until ctx or the service ends. A slow reader receives only the newest state of
 // each introduction. The node's own introduction is not included.
 func (s *Service) Watch(ctx context.Context) iter.Seq[Change] {
 	return func(yield func(Change) bool) {
@@ -214,7 +214,7 @@ func (s *Service) Watch(ctx context.Context) iter.Seq[Change] {
 			now, changed := maps.Clone(s.known), s.changed
 			s.mu.Unlock()
 			for name, in := range now {
-				if old, ok := seen[name]; (!ok || !old.same(in)) && !yield(Change{Introduction: in}) {
+				if old, ok := seen[name]; (!ok || !old.isSame(in)) && !yield(Change{Introduction: in}) {
 					return
 				}
 			}

@@ -14,7 +14,7 @@ import (
 )
 
 // inBubble runs a test in simulated time.
-func inBubble(t *testing.T, f func(t *testing.T, e *testNetwork)) {
+func inBubble(t *testing.T, f func(t *testing.T, n *testNetwork)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { f(t, &testNetwork{}) })
@@ -37,16 +37,17 @@ func want(t *testing.T, got []string, want ...string) {
 }
 
 func TestNodesFindEachOther(t *testing.T) {
-	inBubble(t, func(t *testing.T, e *testNetwork) {
-		a, _ := start(t, e.connect("10.0.0.1"), Options{Name: "lab α.1", Network: "home"})
-		b, stop := start(t, e.connect("10.0.0.2"), Options{})
+	inBubble(t, func(t *testing.T, n *testNetwork) {
+		a, _ := start(t, n.connect("10.0.0.1"), Options{Name: "lab α.1", Network: "home"})
+		b, stop := start(t, n.connect("10.0.0.2"), Options{})
 		a.Announce(4680, false)
 		b.Announce(4681, true)
 		time.Sleep(5 * time.Second)
 		want(t, urls(a), "lmosd https://10.0.0.2:4681/.well-known/wot")
 		want(t, urls(b), "lab α.1 http://10.0.0.1:4680/.well-known/wot")
 		in := b.Introductions()[0]
-		if in.Type != "Directory" || in.Network != "home" || in.From != netip.MustParseAddr("10.0.0.1") || in.Host != a.Host() || !strings.HasSuffix(in.Host, ".local") {
+		if in.Type != "Directory" || in.Network != "home" || in.From != netip.MustParseAddr("10.0.0.1") || in.Host != a.Host() ||
+			!strings.HasSuffix(in.Host, ".local") {
 			t.Errorf("got %+v", in)
 		}
 
@@ -63,9 +64,9 @@ func TestNodesFindEachOther(t *testing.T) {
 }
 
 func TestIntroductionsAreRenewedForHours(t *testing.T) {
-	inBubble(t, func(t *testing.T, e *testNetwork) {
-		a, _ := start(t, e.connect("10.0.0.1"), Options{})
-		b, _ := start(t, e.connect("10.0.0.2"), Options{})
+	inBubble(t, func(t *testing.T, n *testNetwork) {
+		a, _ := start(t, n.connect("10.0.0.1"), Options{})
+		b, _ := start(t, n.connect("10.0.0.2"), Options{})
 		a.Announce(1, false)
 		count := 0
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Hour)
@@ -80,8 +81,8 @@ func TestIntroductionsAreRenewedForHours(t *testing.T) {
 }
 
 func TestSilentHostsExpire(t *testing.T) {
-	inBubble(t, func(t *testing.T, e *testNetwork) {
-		p, peer := e.connect("10.0.0.1"), e.connect("10.0.0.9")
+	inBubble(t, func(t *testing.T, n *testNetwork) {
+		p, peer := n.connect("10.0.0.1"), n.connect("10.0.0.9")
 		s, _ := start(t, p, Options{})
 		changes := make(chan Change, 16)
 		go func() {
@@ -93,29 +94,29 @@ func TestSilentHostsExpire(t *testing.T) {
 		if c := <-changes; c.Gone || c.Instance != "Lamp 1" || c.URL != "http://10.0.0.9:80/td" || c.Type != "Thing" {
 			t.Errorf("got %+v", c)
 		}
-		asked := 0
-		begun := time.Now()
+		queries := 0
+		start := time.Now()
 		c := <-changes
-		if after := time.Since(begun); !c.Gone || c.Instance != "Lamp 1" || after != 120*time.Second {
+		if after := time.Since(start); !c.Gone || c.Instance != "Lamp 1" || after != 120*time.Second {
 			t.Errorf("after %v: got %+v, want it removed", after, c)
 		}
 		for _, m := range peer.received(t, 0) {
 			if slices.ContainsFunc(m.Question, func(q dns.Question) bool { return q.Name == "lamp.local." && q.Qtype == dns.TypeA }) {
-				asked++
+				queries++
 			}
 		}
-		if asked < 2 || asked > 6 {
-			t.Errorf("%d queries for its address", asked)
+		if queries < 2 || queries > 6 {
+			t.Errorf("%d queries for its address", queries)
 		}
 	})
 }
 
 func TestNameConflicts(t *testing.T) {
-	inBubble(t, func(t *testing.T, e *testNetwork) {
+	inBubble(t, func(t *testing.T, n *testNetwork) {
 		var all []*Service
 		for i := range 3 {
-			s, _ := start(t, e.connect(fmt.Sprintf("10.0.0.%d", i+1)), Options{Name: "lab"})
-			s.Announce(4680, false) // two start together, the third later
+			s, _ := start(t, n.connect(fmt.Sprintf("10.0.0.%d", i+1)), Options{Name: "lab"})
+			s.Announce(4680, false) // two start at the same time, the third later
 			if all = append(all, s); i > 0 {
 				time.Sleep(20 * time.Second)
 			}
@@ -128,16 +129,16 @@ func TestNameConflicts(t *testing.T) {
 			t.Errorf("got %q, want three names, one of them lab", names)
 		}
 		if got := urls(all[0]); len(got) != 2 {
-			t.Errorf("the first sees %q", got)
+			t.Errorf("the first has the introductions %q", got)
 		}
 	})
 }
 
 // The owner of a name answers probes at once, and announces again after a conflict that it wins. RFC 6762 §8.1, §9.
 func TestConflictsForAnOwnedName(t *testing.T) {
-	inBubble(t, func(t *testing.T, e *testNetwork) {
-		s, _ := start(t, e.connect("10.0.0.1"), Options{Name: "lab"})
-		peer := e.connect("10.0.0.9")
+	inBubble(t, func(t *testing.T, n *testNetwork) {
+		s, _ := start(t, n.connect("10.0.0.1"), Options{Name: "lab"})
+		peer := n.connect("10.0.0.9")
 		s.Announce(4680, false)
 		time.Sleep(10 * time.Second)
 		peer.received(t, 0)
@@ -149,29 +150,29 @@ func TestConflictsForAnOwnedName(t *testing.T) {
 		}
 		peer.send(t, entryOf(t, overTCP, "lab", "zz.local.", "10.0.0.9", "1", `""`))
 		if m := peer.answers(t, 5*time.Second); len(m) < 3 || s.Name() != "lab" {
-			t.Errorf("%d answers to a lost claim, and the name is %q", len(m), s.Name())
+			t.Errorf("%d announcements after a won conflict, and the name is %q", len(m), s.Name())
 		}
 		peer.send(t, entryOf(t, overTCP, "lab", "zz.local.", "10.0.0.9", "65535", `""`))
 		if time.Sleep(5 * time.Second); s.Name() != "lab (2)" {
-			t.Errorf("the other host wins the conflict, and the name is %q", s.Name())
+			t.Errorf("after a lost conflict the name is %q", s.Name())
 		}
 	})
 }
 
 func TestRenamesAreBounded(t *testing.T) {
-	inBubble(t, func(t *testing.T, e *testNetwork) {
-		bully := e.connect("10.0.0.9")
-		s, _ := start(t, e.connect("10.0.0.1"), Options{Name: strings.Repeat("ä", 40)})
+	inBubble(t, func(t *testing.T, n *testNetwork) {
+		rival := n.connect("10.0.0.9")
+		s, _ := start(t, n.connect("10.0.0.1"), Options{Name: strings.Repeat("ä", 40)})
 		s.Announce(4680, false)
 		for range 200 {
 			time.Sleep(100 * time.Millisecond)
 			if s.Name() != "" {
-				bully.send(t, entryOf(t, overTCP, escape(s.Name()), "zz.local.", "10.0.0.9", "65535", `""`))
+				rival.send(t, entryOf(t, overTCP, escape(s.Name()), "zz.local.", "10.0.0.9", "65535", `""`))
 			}
 		}
 		time.Sleep(5 * time.Second)
 		if got := len(s.Name()); got > 63 || s.self.phase != announced {
-			t.Errorf("a name of %d bytes, phase %d, want phase standing", got, s.self.phase)
+			t.Errorf("a name of %d bytes, phase %d, want phase announced", got, s.self.phase)
 		}
 	})
 }
@@ -179,12 +180,12 @@ func TestRenamesAreBounded(t *testing.T) {
 // Queries and their answers: RFC 6762 §5.4, §6, §6.7, §7.1, §11; RFC 6763 §4, §7.1, §9. introduction-dns-sd-service-name
 // introduction-dns-sd-service-name-directory sec-tdd-intro-no-ext
 func TestQueriesAreAnswered(t *testing.T) {
-	inBubble(t, func(t *testing.T, e *testNetwork) {
-		p := e.connect("10.0.0.1")
+	inBubble(t, func(t *testing.T, n *testNetwork) {
+		p := n.connect("10.0.0.1")
 		s, _ := start(t, p, Options{Name: "my lab"})
 		s.Announce(4680, false)
 		time.Sleep(10 * time.Second)
-		peer := e.connect("10.0.0.9")
+		peer := n.connect("10.0.0.9")
 		const full = `my\ lab._wot._tcp.local.`
 		known := question(overTCP, dns.TypePTR)
 		known.Answer = []dns.RR{rr(t, overTCP+" 3000 IN PTR "+full)}
@@ -246,7 +247,7 @@ func TestQueriesAreAnswered(t *testing.T) {
 		p.in <- packet{data: packed(resolver), link: testLink, from: netip.AddrPortFrom(near.Addr(), 4000), group: true}
 		if m := peer.answers(t, time.Second); len(m) != 1 || m[0].Id != 77 || len(m[0].Question) != 1 || m[0].Answer[0].Header().Ttl != 10 ||
 			m[0].Extra[0].Header().Class != dns.ClassINET {
-			t.Errorf("a unicast resolver gets %v", m)
+			t.Errorf("a unicast resolver received %v", m)
 		}
 		for range 500 {
 			p.in <- packet{data: packed(question(overTCP, dns.TypePTR)), link: testLink, from: near, group: true}
@@ -285,12 +286,12 @@ func TestAnnouncedText(t *testing.T) {
 }
 
 func TestInterfaceChanges(t *testing.T) {
-	inBubble(t, func(t *testing.T, e *testNetwork) {
-		p := e.connect("10.0.0.1")
+	inBubble(t, func(t *testing.T, n *testNetwork) {
+		p := n.connect("10.0.0.1")
 		nets := p.nets
 		p.nets = nil
 		a, _ := start(t, p, Options{})
-		b, _ := start(t, e.connect("10.0.0.2"), Options{})
+		b, _ := start(t, n.connect("10.0.0.2"), Options{})
 		a.Announce(80, false)
 		time.Sleep(20 * time.Second)
 		want(t, urls(b))

@@ -21,8 +21,8 @@ import (
 func connectLAN(t *testing.T) {
 	t.Helper()
 	// Both hosts are this machine: it accepts its own packets, and IPv6 addresses are used without duplicate detection.
-	for name, value := range map[string]string{"ipv4/conf/all/accept_local": "1", "ipv4/conf/all/rp_filter": "0", "ipv4/conf/default/rp_filter": "0",
-		"ipv6/conf/all/accept_dad": "0", "ipv6/conf/default/accept_dad": "0"} {
+	for name, value := range map[string]string{"ipv4/conf/all/accept_local": "1", "ipv4/conf/all/rp_filter": "0",
+		"ipv4/conf/default/rp_filter": "0", "ipv6/conf/all/accept_dad": "0", "ipv6/conf/default/accept_dad": "0"} {
 		if err := os.WriteFile("/proc/sys/net/"+name, []byte(value), 0); err != nil {
 			t.Skip(err)
 		}
@@ -31,7 +31,7 @@ func connectLAN(t *testing.T) {
 		"addr add 10.9.0.1/24 dev lan0", "addr add 10.9.0.2/24 dev lan1")
 }
 
-// Two nodes on a real network find each other over IPv4 and IPv6, and one explores the introduction of the other.
+// Two nodes on a real network discover each other over IPv4 and IPv6, and one explores the introduction of the other.
 func TestOnARealNetwork(t *testing.T) {
 	t.Parallel()
 	if netns.Role(t) == "" {
@@ -43,10 +43,11 @@ func TestOnARealNetwork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/td+json")
 		_, _ = w.Write([]byte(thing))
-	})}}
+	})
+	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: handler}}
 	server.Start()
 	defer server.Close()
 	at := listener.Addr().(*net.TCPAddr).AddrPort()
@@ -58,15 +59,15 @@ func TestOnARealNetwork(t *testing.T) {
 	defer stopB()
 	a.Announce(at.Port(), false)
 	b.Announce(1, false)
-	asks, err := net.ListenPacket("udp4", "10.9.0.1:0")
+	resolver, err := net.ListenPacket("udp4", "10.9.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer asks.Close()
-	var seen, left bool
+	defer resolver.Close()
+	var seen, removed bool
 	for c := range b.Watch(ctx) {
 		if c.Gone {
-			left = c.Instance == "a"
+			removed = c.Instance == "a"
 			break
 		}
 		if seen { // another address was received
@@ -87,18 +88,18 @@ func TestOnARealNetwork(t *testing.T) {
 		if got, err := explore(t, NewExplorer(ExplorerOptions{}), six); err != nil || len(got) != 1 || !six.Addrs[0].IsLinkLocalUnicast() {
 			t.Errorf("explored %q over IPv6, %v: %+v", got, err, six)
 		}
-		if m := resolve1(t, asks); len(m.Answer) != 1 || !strings.HasSuffix(m.Answer[0].(*dns.PTR).Ptr, "._wot._tcp.local.") {
-			t.Errorf("a unicast resolver gets %v", m)
+		if m := queryOnce(t, resolver); len(m.Answer) != 1 || !strings.HasSuffix(m.Answer[0].(*dns.PTR).Ptr, "._wot._tcp.local.") {
+			t.Errorf("a unicast resolver received %v", m)
 		}
 		stopA()
 	}
-	if !left {
+	if !removed {
 		t.Error("a stopped node is still introduced")
 	}
 }
 
-// resolve1 queries the group for directories from its own port, like a unicast resolver.
-func resolve1(t *testing.T, c net.PacketConn) *dns.Msg {
+// queryOnce queries the group for directories from its own port, like a unicast resolver.
+func queryOnce(t *testing.T, c net.PacketConn) *dns.Msg {
 	t.Helper()
 	b, err := question(directory, dns.TypePTR).Pack()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// namespaces are those of the discovery terms: the context file has 2021, the specification text 2022.
+// namespaces are the prefixes of the discovery terms: the context file has 2021, the text of the specification 2022.
 var namespaces = []string{"https://www.w3.org/2021/wot/discovery#", "https://www.w3.org/2022/wot/discovery#", "discovery:"}
 
 // A summary is the part of a TD that an explorer needs. The rest is not validated.
@@ -33,19 +33,19 @@ func readSummary(raw []byte) (summary, error) {
 	if err != nil {
 		return summary{}, fmt.Errorf("invalid TD: %w", err)
 	}
-	c := summary{kind: KindThing}
-	c.id, _ = doc["id"].(string)
-	c.base, _ = doc["base"].(string)
-	if len(c.id) > td.MaxID {
+	s := summary{kind: KindThing}
+	s.id, _ = doc["id"].(string)
+	s.base, _ = doc["base"].(string)
+	if len(s.id) > td.MaxID {
 		return summary{}, errors.New("the id is too long")
 	}
 	switch {
 	case hasType(doc["@type"], string(KindDirectory)):
-		c.kind, c.things = KindDirectory, listOf(doc)
+		s.kind, s.things = KindDirectory, listOf(doc)
 	case hasType(doc["@type"], string(KindLink)):
-		c.kind, c.describedBy = KindLink, describedBy(doc["links"])
+		s.kind, s.describedBy = KindLink, describedBy(doc["links"])
 	}
-	return c, nil
+	return s, nil
 }
 
 func hasType(v any, term string) bool {
@@ -72,7 +72,7 @@ func describedBy(links any) []string {
 	return all
 }
 
-// listOf returns the URL of a directory's list: the form of its property things, without URI template variables, or /things.
+// listOf returns the URL of a directory's list, without URI template variables: the href of a form of the property things, or /things.
 func listOf(doc map[string]any) string {
 	properties, _ := doc["properties"].(map[string]any)
 	things, _ := properties["things"].(map[string]any)
@@ -127,8 +127,8 @@ var (
 	relOf  = regexp.MustCompile(`(?i);\s*rel\s*=\s*(?:"([^"]*)"|([^\s";,]+))`)
 )
 
-// nextLink returns the target of the first Link header (RFC 8288 §3) with the rel "next"; "" if there is none. An angle bracket in a quoted
-// parameter is not supported: at worst the next page is not found.
+// nextLink returns the target of the first Link header (RFC 8288 §3) with the rel "next", or "". It does not support an angle bracket in a
+// quoted parameter: the next page may then not be found.
 func nextLink(headers []string) string {
 	for _, link := range linkOf.FindAllStringSubmatch(strings.Join(headers, ","), linksMax) {
 		rel := relOf.FindStringSubmatch(link[2])

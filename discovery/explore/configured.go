@@ -38,7 +38,7 @@ func CheckConfigured(where string) error {
 	return err
 }
 
-// hostOf returns the host of an entry.
+// hostOf returns the host of an entry of Options.Configured.
 func hostOf(where string) (host string, err error) {
 	address := where
 	if strings.HasPrefix(where, "did:") {
@@ -59,7 +59,7 @@ func (d *Discoveries) watchConfigured(ctx context.Context, where string, changes
 	for {
 		found, err := d.introductions(ctx, where)
 		if err != nil && ctx.Err() == nil {
-			d.o.Log.Warn("configured introduction failed", "by", where, "err", err)
+			d.o.Log.Warn("configured introduction failed", "introduction", where, "err", err)
 		}
 		host, _ := hostOf(where) // checked by CheckConfigured
 		for _, c := range differences(known, found, err) {
@@ -75,7 +75,7 @@ func (d *Discoveries) watchConfigured(ctx context.Context, where string, changes
 	}
 }
 
-// differences updates known to found, and returns the changes. If failed is not nil, it removes nothing.
+// differences updates known to found, and returns the changes. If failed is not nil, it removes no introduction.
 func differences(known map[string]dnssd.Introduction, found []dnssd.Introduction, failed error) (all []dnssd.Change) {
 	for _, in := range found {
 		if old, ok := known[in.Name]; !ok || old.Type != in.Type || !slices.Equal(old.Addrs, in.Addrs) {

@@ -3,21 +3,18 @@ package explore
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/did/web"
 	"github.com/lmosd/lmosd/discovery/dnssd"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/internal/weblocation"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -30,7 +27,7 @@ type site struct {
 func newSite(t *testing.T, docs map[string]string) *site {
 	t.Helper()
 	s := &site{}
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	o, port := didtest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		doc, ok := docs[r.URL.Path]
 		if !ok {
 			http.NotFound(w, r)
@@ -39,14 +36,8 @@ func newSite(t *testing.T, docs map[string]string) *site {
 		w.Header().Set("Content-Type", "application/td+json")
 		_, _ = w.Write([]byte(strings.ReplaceAll(doc, "PORT", s.port)))
 	}))
-	t.Cleanup(server.Close)
-	_, s.port, _ = net.SplitHostPort(server.Listener.Addr().String())
-	roots := x509.NewCertPool()
-	roots.AddCert(server.Certificate())
-	s.TLS = &tls.Config{RootCAs: roots}
-	s.Resolver = web.New(weblocation.Options{TLS: s.TLS, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, server.Listener.Addr().String())
-	}})
+	s.port, s.Resolver = port, web.New(o)
+	s.TLS = &tls.Config{RootCAs: o.TLS.RootCAs}
 	s.Lookup = func(_ context.Context, _, host string) ([]netip.Addr, error) {
 		if !strings.HasSuffix(host, "example.com") {
 			return nil, fmt.Errorf("unknown host %s", host)
@@ -84,8 +75,8 @@ func TestByDID(t *testing.T) {
 			"did:web:example.com%3APORT", []string{"urn:dev:lamp", "urn:dev:listed", "urn:uuid:"}},
 		{"another service", document(service("x", "LinkedDomains", base+"/lamp")), "did:web:example.com%3APORT", nil},
 		{"no TLS", document(service("td", "WotThing", "http://example.com:PORT/lamp")), "did:web:example.com%3APORT", nil},
-		{"on a host that is not public", document(service("td", "WotThing", "https://inside.example.com:PORT/lamp"), service("td2", "WotThing", base+"/lamp")),
-			"did:web:example.com%3APORT", []string{"urn:dev:lamp"}},
+		{"on a host that is not public", document(service("td", "WotThing", "https://inside.example.com:PORT/lamp"),
+			service("td2", "WotThing", base+"/lamp")), "did:web:example.com%3APORT", []string{"urn:dev:lamp"}},
 		{"by its URL", document(), base + "/lamp", []string{"urn:dev:lamp"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -114,7 +105,8 @@ func TestByDID(t *testing.T) {
 func TestConfiguredThingsChange(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, map[string]string{"/lamp": lamp("urn:dev:lamp"),
-		"/.well-known/did.json": `{"id": "did:web:example.com%3APORT", "service": {"id": "#td", "type": "WotThing", "serviceEndpoint": "https://example.com:PORT/lamp"}}`})
+		"/.well-known/did.json": `{"id": "did:web:example.com%3APORT",
+			"service": {"id": "#td", "type": "WotThing", "serviceEndpoint": "https://example.com:PORT/lamp"}}`})
 	o := s.Options
 	o.Configured = []string{"did:web:example.com%3A" + s.port, "did:web:nowhere.example"}
 	d := newDiscoveries(t, o)
@@ -170,7 +162,7 @@ func TestSeparateLimits(t *testing.T) {
 	if err := d.things.checkLimits(&introduction{configuredHost: "example.com"}, "x"); err != nil {
 		t.Errorf("a configured Thing does not fit: %v", err)
 	}
-	here, inside := netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("10.0.0.1")
+	public, private := netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("10.0.0.1")
 	d.o.Public = func(a netip.Addr) error {
 		if a.IsPrivate() {
 			return fmt.Errorf("%s is private", a)
@@ -183,10 +175,10 @@ func TestSeparateLimits(t *testing.T) {
 		addr netip.Addr
 		ok   bool
 	}{
-		{dnssd.Introduction{Host: "Example.com", Addrs: []netip.Addr{inside}}, inside, true},
-		{dnssd.Introduction{Host: "example.com", Addrs: []netip.Addr{here}}, inside, false},
-		{dnssd.Introduction{Host: "other.example", Addrs: []netip.Addr{inside}}, inside, false},
-		{dnssd.Introduction{Host: "other.example", Addrs: []netip.Addr{here}}, here, true},
+		{dnssd.Introduction{Host: "Example.com", Addrs: []netip.Addr{private}}, private, true},
+		{dnssd.Introduction{Host: "example.com", Addrs: []netip.Addr{public}}, private, false},
+		{dnssd.Introduction{Host: "other.example", Addrs: []netip.Addr{private}}, private, false},
+		{dnssd.Introduction{Host: "other.example", Addrs: []netip.Addr{public}}, public, true},
 	} {
 		if err := allow(c.in, c.addr); (err == nil) != c.ok {
 			t.Errorf("%s at %s: %v", c.in.Host, c.addr, err)
@@ -204,14 +196,15 @@ func TestSeparateLimits(t *testing.T) {
 // TD with a link to its capabilities, and capabilities.json.
 var lmosDocs = map[string]string{
 	"/.well-known/did.json": `{"id": "did:web:example.com%3APORT", "controller": "did:web:example.com%3APORT",
-		"verificationMethod": [{"id": "did:web:example.com%3APORT#key-1", "type": "Ed25519VerificationKey2018", "controller": "did:web:example.com%3APORT",
-			"publicKeyBase58": "3M5RCDjPTWPkKSN3sxUmmMqHbmRPegYP1tjcKyrDbt9J..."}],
+		"verificationMethod": [{"id": "did:web:example.com%3APORT#key-1", "type": "Ed25519VerificationKey2018",
+			"controller": "did:web:example.com%3APORT", "publicKeyBase58": "3M5RCDjPTWPkKSN3sxUmmMqHbmRPegYP1tjcKyrDbt9J..."}],
 		"authentication": ["did:web:example.com%3APORT#key-1"],
 		"service": [{"id": "did:web:example.com%3APORT#td", "type": "WotThing", "serviceEndpoint": "BASE/billing"},
 			{"id": "did:web:example.com%3APORT#vc", "type": "VerifiableCredentialService", "serviceEndpoint": "BASE/agent/vc"}]}`,
 	"/billing": `{"@context": ["https://www.w3.org/2022/wot/td/v1.1", {"lmos": "https://eclipse.dev/lmos/protocol/v1"}], "@type": "lmos:Agent",
 		"id": "urn:x:billing", "title": "Billing", "securityDefinitions": {"n": {"scheme": "nosec"}}, "security": "n",
-		"links": [{"rel": "service-meta", "href": "lmos/capabilities", "type": "application/json"}], "actions": {"chat": {"forms": [{"href": "/chat"}]}}}`,
+		"links": [{"rel": "service-meta", "href": "lmos/capabilities", "type": "application/json"}],
+		"actions": {"chat": {"forms": [{"href": "/chat"}]}}}`,
 	"/lmos/capabilities": `{"id": "billing", "capabilities": [{"id": "urn:x:capability:view-bill", "name": "view-bill", "version": "1.0.0",
 		"description": "Capability to view a bill", "examples": ["show my bill"]}]}`,
 	"/link": `{"@type": "ThingLink", "title": "L", "links": [{"rel": "describedby", "href": "http://example.com:PORT/billing"}]}`,

@@ -16,7 +16,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A Dialer connects: network is "tcp" or "udp", or a variant of them, addr a host and a port.
+// A Dialer connects to addr, a host and a port. network is "tcp", "udp", or a variant of them.
 type Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // connect returns the Connection of an introduction, restricted to its addresses; nil if its Things cannot be called.
@@ -42,7 +42,7 @@ func (in *introduction) agent(d *td.Description) interact.Thing {
 
 const connectTimeout = 5 * time.Second
 
-// dialTo connects to addresses that allow permits, and to the host of the introduction by its name. No other name is resolved.
+// dialTo returns a Dialer for the addresses that allow permits, and for the name of the introduction's host. It resolves no other name.
 func dialTo(in dnssd.Introduction, allow func(dnssd.Introduction, netip.Addr) error) Dialer {
 	return func(ctx context.Context, network, hostport string) (net.Conn, error) {
 		host, port, err := net.SplitHostPort(hostport)
@@ -61,8 +61,8 @@ func dialTo(in dnssd.Introduction, allow func(dnssd.Introduction, netip.Addr) er
 		failed := []error{errors.New("no address")}
 		for _, addr := range addrs {
 			if err := allow(in, addr); err != nil {
-				failed = append(failed, interact.Errorf(interact.Unreachable, "introduced Things are called at the address of their introduction only",
-					"%v", err))
+				failed = append(failed, interact.Errorf(interact.Unreachable,
+					"introduced Things are called at the address of their introduction only", "%v", err))
 				continue
 			}
 			c, err := (&net.Dialer{Timeout: connectTimeout}).DialContext(ctx, network, net.JoinHostPort(addr.String(), port))

@@ -1,8 +1,8 @@
-// Package explore follows WoT Discovery introductions and serves what it finds as discovered Things.
+// Package explore follows WoT Discovery introductions and serves the discovered Things.
 //
 // It explores introductions by DNS-SD (package dnssd) and configured DID documents and URLs (configured.go), at once and every 10 minutes.
-// This node signs the TDs of discovered Things with a key that ends with the process; their owners have not signed them. They are separate
-// from the directory, so they are not stored, announced, reconciled or sent to peers.
+// This node signs the TDs of discovered Things with a key that exists only in this process; their owners have not signed them. Discovered
+// Things are separate from the directory, so that they are not stored, announced, reconciled or sent to peers.
 //
 // Sources: WoT Discovery §6 (introductions) and §7.1 (exploration).
 package explore
@@ -95,8 +95,8 @@ func (d *Discoveries) add(ctx context.Context, in *introduction, f dnssd.Found, 
 	return id, d.things.put(ctx, &Discovered{Description: desc, Agent: in.agent(desc), in: in, sum: sum})
 }
 
-// idOf returns the id of a discovered Thing: that of its TD, or a new one if the TD has none or one with the key of another owner, for which
-// this node cannot sign. An id with this node's key is rejected, because the Thing would look like one of this node.
+// idOf returns the id of a discovered Thing: the id of its TD, or a new id if the TD has none, or has an id with the key of another owner,
+// for which this node cannot sign. An id with this node's key is rejected, because the Thing would look like one of this node.
 func (d *Discoveries) idOf(f dnssd.Found) (string, error) {
 	ref := td.ParseRef(f.ID)
 	switch {
@@ -108,13 +108,13 @@ func (d *Discoveries) idOf(f dnssd.Found) (string, error) {
 	var doc struct {
 		Title string `json:"title"`
 	}
-	_ = json.Unmarshal(f.Raw, &doc) // without a title the URL distinguishes them
+	_ = json.Unmarshal(f.Raw, &doc) // without a title, the URL and the id distinguish Things
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", f.From, f.ID, doc.Title))
 	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80 // RFC 9562 §5.8
 	return fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16]), nil
 }
 
-// rewrite returns a TD in the form that this node signs: with the given id, a link to its source and the member of discovered Things,
+// rewrite returns a TD in the form that this node signs: with the id, a link to its source and the member of discovered Things,
 // without proof and registration. The default base is the source (RFC 3986 §5.1.3).
 func rewrite(f dnssd.Found, id string) ([]byte, error) {
 	members, err := jcs.Members(f.Raw)
@@ -124,13 +124,13 @@ func rewrite(f dnssd.Found, id string) ([]byte, error) {
 	link := map[string]any{"rel": "describedby", "href": f.From, "type": "application/td+json"}
 	links, base := []any{link}, f.From
 	for _, m := range members {
-		var given []any
+		var original []any
 		switch m.Name {
 		case "links":
-			if err := json.Unmarshal(m.Raw, &given); err != nil {
+			if err := json.Unmarshal(m.Raw, &original); err != nil {
 				return nil, fmt.Errorf("links: %w", err)
 			}
-			links = append(given, link)
+			links = append(original, link)
 		case "base":
 			base = ""
 		}

@@ -28,8 +28,8 @@ import (
 
 // Limits, because any host of the local network can introduce Things.
 const (
-	maxThings           = 256 // discovered things of the local network
-	maxPerSource        = 16  // discovered things of one host
+	maxThings           = 256 // discovered Things of the local network
+	maxPerSource        = 16  // discovered Things of one host
 	triesPerVisit       = 64  // TDs that are processed per exploration
 	maxConcurrentVisits = 4   // concurrent explorations; at most one per host, with a pause after it
 	visitPause          = time.Second
@@ -67,17 +67,17 @@ type Options struct {
 	// Configured are the configured introductions: did:web DIDs, whose documents list Things and directories, and https URLs of TDs. See
 	// [CheckConfigured].
 	Configured []string
-	// Resolver resolves their DID documents, Lookup their host names; nil TLS uses the system's certificates. Public checks the addresses
-	// of other hosts in a document; nil rejects all of them.
+	// Resolver resolves their DID documents, Lookup their host names. If TLS is nil, the system's certificates are used. Public checks the
+	// addresses of other hosts in a document; nil rejects all of them.
 	Resolver *web.Resolver
 	Lookup   func(ctx context.Context, network, host string) ([]netip.Addr, error)
 	TLS      *tls.Config
 	Public   func(netip.Addr) error
-	// Connect returns the Connection for an introduction; it must connect through dial only, and with TLS if secure. Nil: discovered Things
-	// cannot be called.
+	// Connect returns the Connection for an introduction. It must connect through dial only, and with TLS if secure is set. If Connect is
+	// nil, discovered Things cannot be called.
 	Connect func(dial Dialer, secure bool) Connection
-	// OnChange is called for each change. It must be quick. Nil notifies the watchers of Directory.
-	OnChange func(kind directory.ChangeKind, why directory.Reason, thing, was *td.Description)
+	// OnChange is called for each change. It must not block. Nil notifies the watchers of Directory.
+	OnChange func(kind directory.ChangeKind, reason directory.Reason, thing, was *td.Description)
 	// Pause is the shortest interval between explorations of one host; zero means 1 s.
 	Pause time.Duration
 	// Log may be nil.
@@ -133,7 +133,7 @@ func New(o Options) (*Discoveries, error) {
 }
 
 // isInMesh reports whether the mesh has the Thing with an id: a Thing of this node, or a node or Thing of the mesh whose id contains its
-// key. Other ids prove nothing.
+// key. Another Thing may have an id without a key.
 func (d *Discoveries) isInMesh(id string) bool {
 	owner := did.DID(td.ParseRef(id).Owner)
 	if d.o.Publishes(id) || owner == d.o.Self {
@@ -158,12 +158,12 @@ func (d *Discoveries) Run(ctx context.Context) error {
 		work.Go(func() { d.watchConfigured(ctx, where, changes) })
 	}
 	if d.o.Source != nil {
-		d.listen(ctx, &work, changes)
+		d.watchSource(ctx, &work, changes)
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		if next := d.begin(ctx, &work, done, time.Now()); !next.IsZero() {
+		if next := d.startDue(ctx, &work, done, time.Now()); !next.IsZero() {
 			timer.Reset(time.Until(next))
 		}
 		select {
@@ -174,8 +174,9 @@ func (d *Discoveries) Run(ctx context.Context) error {
 			return ctx.Err()
 		case c := <-changes:
 			d.drop(c.Name, &work)
-			if !c.Gone && (c.Network == "" || c.Network != d.o.Network) { // Things of our mesh arrive through the mesh
-				d.all[c.Name] = &introduction{Introduction: c.Introduction, configuredHost: c.configuredHost, due: time.Now(), conn: d.connect(c)}
+			if !c.Gone && (c.Network == "" || c.Network != d.o.Network) { // the mesh has the Things of its nodes
+				d.all[c.Name] = &introduction{Introduction: c.Introduction, configuredHost: c.configuredHost, due: time.Now(),
+					conn: d.connect(c)}
 			}
 		case in := <-done:
 			delete(d.busy, in.From)
@@ -184,8 +185,8 @@ func (d *Discoveries) Run(ctx context.Context) error {
 	}
 }
 
-// listen forwards the introductions of the local network, until ctx ends.
-func (d *Discoveries) listen(ctx context.Context, work *sync.WaitGroup, changes chan<- change) {
+// watchSource forwards the introductions of the local network, until ctx ends.
+func (d *Discoveries) watchSource(ctx context.Context, work *sync.WaitGroup, changes chan<- change) {
 	work.Go(func() {
 		if err := d.o.Source.Run(ctx); err != nil && ctx.Err() == nil {
 			d.o.Log.Warn("DNS-SD introductions unavailable", "err", err)
@@ -202,8 +203,8 @@ func (d *Discoveries) listen(ctx context.Context, work *sync.WaitGroup, changes 
 	})
 }
 
-// begin starts the explorations that are due, and returns the time of the next one if it is known; done signals a free slot.
-func (d *Discoveries) begin(ctx context.Context, work *sync.WaitGroup, done chan<- *introduction, now time.Time) (next time.Time) {
+// startDue starts the explorations that are due, and returns the time of the next one if it is known; done signals a free slot.
+func (d *Discoveries) startDue(ctx context.Context, work *sync.WaitGroup, done chan<- *introduction, now time.Time) (next time.Time) {
 	all := slices.SortedFunc(maps.Values(d.all), func(a, b *introduction) int {
 		return cmp.Or(a.due.Compare(b.due), strings.Compare(a.Name, b.Name))
 	})
@@ -237,7 +238,7 @@ func (d *Discoveries) drop(name string, work *sync.WaitGroup) {
 	}
 	delete(d.all, name)
 	if in.cancel != nil {
-		in.cancel() // first, so that it adds no more Things
+		in.cancel() // before the removal, so that the exploration adds no more Things
 	}
 	if k := d.things.removeExcept(in, nil); k > 0 {
 		d.o.Log.Debug("introduction removed", "introduction", in.Instance, "things", k)

@@ -37,7 +37,8 @@ func TestMain(m *testing.M) {
 	// The codec of TDs creates channels at its first use, which must be outside of the bubble of a test.
 	d, err := New(Options{Self: "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK", Verifier: td.NewVerifier(did.Keys())})
 	if err == nil {
-		_, err = d.add(context.Background(), &introduction{}, dnssd.Found{Raw: []byte(lamp("urn:dev:warm")), ID: "urn:dev:warm", From: "http://x/"}, time.Now())
+		found := dnssd.Found{Raw: []byte(lamp("urn:dev:warm")), ID: "urn:dev:warm", From: "http://x/"}
+		_, err = d.add(context.Background(), &introduction{}, found, time.Now())
 	}
 	if err != nil {
 		panic(err)
@@ -47,8 +48,9 @@ func TestMain(m *testing.M) {
 
 // lamp returns a TD of a host on the local network.
 func lamp(id string, more ...string) string {
-	return `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "id": "` + id + `", "title": "Lamp", "securityDefinitions": {"n": {"scheme": "nosec"}},
-		"security": "n", "properties": {"on": {"type": "boolean", "forms": [{"href": "http://127.0.0.1:1/on"}]}}` + strings.Join(more, "") + `}`
+	return `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "id": "` + id + `", "title": "Lamp",
+		"securityDefinitions": {"n": {"scheme": "nosec"}}, "security": "n",
+		"properties": {"on": {"type": "boolean", "forms": [{"href": "http://127.0.0.1:1/on"}]}}` + strings.Join(more, "") + `}`
 }
 
 func newDiscoveries(t testing.TB, o Options) *Discoveries {
@@ -142,13 +144,11 @@ func (l *lan) introduction(path string) dnssd.Introduction {
 	return dnssd.Introduction{Name: path, Instance: path, URL: url, Host: "lamp.local", Addrs: []netip.Addr{here}, From: here}
 }
 
-var until = poll.Until
-
 // has waits for a number of discovered Things.
 func (d *Discoveries) has(t testing.TB, n int) []*Discovered {
 	t.Helper()
 	var all []*Discovered
-	until(t, fmt.Sprintf("%d things are known", n), func() bool { all, _ = d.All(); return len(all) == n })
+	poll.Until(t, fmt.Sprintf("%d Things are discovered", n), func() bool { all, _ = d.All(); return len(all) == n })
 	return all
 }
 
@@ -160,10 +160,12 @@ func TestOnChange(t *testing.T) {
 	_, before := d.All()
 	l.introduce("/lamp")
 	one := d.has(t, 1)[0]
-	if one.ID != "urn:dev:lamp" || one.Record.Owner != d.Owner() || !strings.Contains(string(one.Raw), `"`+discoveredMember+`":"`+l.URL+`/lamp"`) {
+	if one.ID != "urn:dev:lamp" || one.Record.Owner != d.Owner() ||
+		!strings.Contains(string(one.Raw), `"`+discoveredMember+`":"`+l.URL+`/lamp"`) {
 		t.Errorf("found %s of %s: %s", one.ID, one.Record.Owner, one.Raw)
 	}
-	if _, err := interact.Call(t.Context(), one.Agent, &interact.Message{Type: interact.ReadProperty, Thing: one.Ref(), Name: "on"}); interact.AsError(err).Code != interact.Unreachable {
+	_, err := interact.Call(t.Context(), one.Agent, &interact.Message{Type: interact.ReadProperty, Thing: one.Ref(), Name: "on"})
+	if interact.AsError(err).Code != interact.Unreachable {
 		t.Errorf("without Connect: %v", err)
 	}
 	l.withdraw("/lamp")
@@ -196,7 +198,7 @@ func TestLimitPerHost(t *testing.T) {
 	l.withdraw("/dir")
 	l.serve("/things", "["+list[0]+"]")
 	l.introduce("/dir")
-	until(t, "the rest is gone", func() bool { all, _ := d.All(); return len(all) <= 2 })
+	poll.Until(t, "the other Things are removed", func() bool { all, _ := d.All(); return len(all) <= 2 })
 
 	s := &store{publishes: func(string) bool { return false }, all: map[string]*Discovered{}}
 	for i := range maxThings {
@@ -211,24 +213,25 @@ func TestLimitPerHost(t *testing.T) {
 // Explorations start in the order in which they are due, one per host and 4 in all.
 func TestOrderOfExplorations(t *testing.T) {
 	t.Parallel()
-	is := newDiscoveries(t, Options{})
+	d := newDiscoveries(t, Options{})
 	now := time.Now()
 	for i := range 8 { // two of each of 4 hosts, and one that is not due
 		name := fmt.Sprint(i)
-		is.all[name] = &introduction{due: now, Introduction: dnssd.Introduction{Name: name, From: netip.AddrFrom4([4]byte{127, 0, 0, byte(i / 2)})}}
+		from := netip.AddrFrom4([4]byte{127, 0, 0, byte(i / 2)})
+		d.all[name] = &introduction{due: now, Introduction: dnssd.Introduction{Name: name, From: from}}
 	}
 	later := now.Add(time.Minute)
-	is.all["later"] = &introduction{due: later}
+	d.all["later"] = &introduction{due: later}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // fetches fail
 	var work sync.WaitGroup
-	is.begin(ctx, &work, nil, now)
+	d.startDue(ctx, &work, nil, now)
 	work.Wait()
-	if len(is.busy) != maxConcurrentVisits || !is.all["0"].due.Equal(now.Add(visitInterval)) || !is.all["1"].due.Equal(now) {
-		t.Errorf("%d explorations; the first is due at %v, the second at %v", len(is.busy), is.all["0"].due, is.all["1"].due)
+	if len(d.busy) != maxConcurrentVisits || !d.all["0"].due.Equal(now.Add(visitInterval)) || !d.all["1"].due.Equal(now) {
+		t.Errorf("%d explorations; the first is due at %v, the second at %v", len(d.busy), d.all["0"].due, d.all["1"].due)
 	}
-	clear(is.busy)
-	next := is.begin(ctx, &work, nil, now)
+	clear(d.busy)
+	next := d.startDue(ctx, &work, nil, now)
 	work.Wait()
 	if !next.Equal(later) {
 		t.Errorf("the next is due at %v, want %v", next, later)
@@ -243,7 +246,7 @@ func TestThingsExpire(t *testing.T) {
 		d := newDiscoveries(t, Options{OnChange: l.onChange})
 		f := dnssd.Found{Raw: []byte(lamp("urn:dev:lamp")), ID: "urn:dev:lamp", From: "http://192.0.2.1/"}
 		in := &introduction{}
-		for range 4 { // found again: its validity is extended
+		for range 4 { // each addition extends the validity
 			if _, err := d.add(t.Context(), in, f, time.Now()); err != nil {
 				t.Fatal(err)
 			}
@@ -274,15 +277,16 @@ func TestNames(t *testing.T) {
 	d := newDiscoveries(t, Options{})
 	for _, id := range []string{"urn:dev:lamp", "urn:dev:both"} {
 		raw := strings.Replace(lamp(id), "Lamp", strings.ToUpper(id[8:9])+id[9:], 1)
-		if _, err := d.add(t.Context(), &introduction{}, dnssd.Found{Raw: []byte(raw), ID: id, From: "http://192.0.2.1/"}, time.Now()); err != nil {
+		found := dnssd.Found{Raw: []byte(raw), ID: id, From: "http://192.0.2.1/"}
+		if _, err := d.add(t.Context(), &introduction{}, found, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	meshed := &td.Description{Record: &td.Record{Thing: "urn:dev:both", Owner: d.o.Self}}
+	ofMesh := &td.Description{Record: &td.Record{Thing: "urn:dev:both", Owner: d.o.Self}}
 	get := func(_ context.Context, ref string) (*td.Description, error) {
 		switch ref {
 		case "both", "urn:dev:both":
-			return meshed, nil
+			return ofMesh, nil
 		case "urn:dev:gone":
 			return nil, interact.Errorf(interact.Withdrawn, "-", "gone")
 		}
@@ -313,8 +317,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// coapAt serves a document over CoAP with the servers of go-coap. It returns the address of the TD.
-func coapAt(t testing.TB, network, doc string) string {
+// serveCoAP serves a document over CoAP with the servers of go-coap. It returns the URL of the TD.
+func serveCoAP(t testing.TB, network, doc string) string {
 	t.Helper()
 	handle := options.WithMux(mux.HandlerFunc(func(w mux.ResponseWriter, r *mux.Message) {
 		if path, _ := r.Path(); path != "/td" {
@@ -354,7 +358,8 @@ func coapAt(t testing.TB, network, doc string) string {
 func TestOverCoAP(t *testing.T) {
 	t.Parallel()
 	long := lamp("urn:dev:coap", `, "description": "`+strings.Repeat("x", 3000)+`"`)
-	elsewhere := `{"@type": "ThingLink", "title": "L", "links": [{"rel": "describedby", "type": "application/td+json", "href": "coap://192.0.2.1/td"},
+	elsewhere := `{"@type": "ThingLink", "title": "L", "links": [
+		{"rel": "describedby", "type": "application/td+json", "href": "coap://192.0.2.1/td"},
 		{"rel": "describedby", "href": "coap://localhost/td"}]}`
 	for _, c := range []struct {
 		name, network, doc string
@@ -373,7 +378,7 @@ func TestOverCoAP(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			d := newDiscoveries(t, Options{})
-			url := coapAt(t, c.network, c.doc)
+			url := serveCoAP(t, c.network, c.doc)
 			if c.change != nil {
 				url = c.change(url)
 			}

@@ -28,8 +28,8 @@ type Discovered struct {
 // A store has the discovered Things.
 type store struct {
 	publishes func(id string) bool
-	onChange  func(kind directory.ChangeKind, why directory.Reason, thing, was *td.Description)
-	signer    did.Signer // key of this process
+	onChange  func(kind directory.ChangeKind, reason directory.Reason, thing, was *td.Description)
+	signer    did.Signer // a key of this process
 
 	mu sync.RWMutex
 	// The following fields are owned by mu.
@@ -37,13 +37,13 @@ type store struct {
 	state uint64                 // counts changes
 }
 
-// isSigner reports whether owner is the key of the discovered things.
+// isSigner reports whether owner is the key of the discovered Things.
 func (s *store) isSigner(owner string) bool {
 	id := s.signer.DID()
 	return owner == string(id) || owner == id.Multibase()
 }
 
-// limit returns the limit of Things of one host.
+// limit returns the maximum number of Things of the host.
 func (in *introduction) limit() int {
 	if in.configuredHost != "" {
 		return maxThings
@@ -55,8 +55,8 @@ func (in *introduction) limit() int {
 func (s *store) unchanged(in *introduction, id string, sum [sha256.Size]byte, now time.Time) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	h := s.all[id]
-	return h != nil && h.in == in && h.sum == sum && h.Record.Expires.After(now.Add(visitInterval+time.Minute))
+	t := s.all[id]
+	return t != nil && t.in == in && t.sum == sum && t.Record.Expires.After(now.Add(visitInterval+time.Minute))
 }
 
 // checkLimits returns the reason to reject a Thing of an introduction, or nil. The first introduction with an id keeps it.
@@ -68,11 +68,11 @@ func (s *store) checkLimits(in *introduction, id string) error {
 
 func (s *store) checkLimitsLocked(in *introduction, id string) error {
 	old, same, all := s.all[id], 0, 0
-	for _, h := range s.all {
-		if (h.in.configuredHost == "") != (in.configuredHost == "") {
+	for _, t := range s.all {
+		if (t.in.configuredHost == "") != (in.configuredHost == "") {
 			continue // separate limits for the local network and for configured introductions
 		}
-		if all++; h.in.From == in.From {
+		if all++; t.in.From == in.From {
 			same++
 		}
 	}
@@ -92,35 +92,35 @@ func (s *store) checkLimitsLocked(in *introduction, id string) error {
 }
 
 // put stores a Thing, unless its exploration has ended.
-func (s *store) put(ctx context.Context, h *Discovered) error {
+func (s *store) put(ctx context.Context, t *Discovered) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	id := h.Record.Thing
+	id := t.Record.Thing
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := s.checkLimitsLocked(h.in, id); err != nil {
+	if err := s.checkLimitsLocked(t.in, id); err != nil {
 		return err
 	}
 	old := s.all[id]
-	s.all[id] = h
+	s.all[id] = t
 	s.state++
 	switch {
 	case old == nil:
-		s.onChange(directory.Added, directory.Discovered, h.Description, nil)
-	case old.sum != h.sum: // otherwise only its validity is extended
-		s.onChange(directory.Changed, directory.Discovered, h.Description, old.Description)
+		s.onChange(directory.Added, directory.Discovered, t.Description, nil)
+	case old.sum != t.sum: // otherwise only its validity is extended
+		s.onChange(directory.Changed, directory.Discovered, t.Description, old.Description)
 	}
 	return nil
 }
 
-// removeExcept removes all Things of an introduction but those with the ids, and returns the number of removed ones.
+// removeExcept removes the Things of an introduction, except the Things with the ids, and returns the number of removed Things.
 func (s *store) removeExcept(in *introduction, ids map[string]bool) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := len(s.all)
-	for id, h := range s.all {
-		if h.in == in && !ids[id] {
+	for id, t := range s.all {
+		if t.in == in && !ids[id] {
 			s.removeLocked(id)
 		}
 	}
@@ -131,18 +131,18 @@ func (s *store) removeExcept(in *introduction, ids map[string]bool) int {
 func (s *store) removeExpired(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, h := range s.all {
-		if !h.Record.Expires.After(now) {
+	for id, t := range s.all {
+		if !t.Record.Expires.After(now) {
 			s.removeLocked(id)
 		}
 	}
 }
 
 func (s *store) removeLocked(id string) {
-	h := s.all[id]
+	t := s.all[id]
 	delete(s.all, id)
 	s.state++
-	s.onChange(directory.Removed, directory.Vanished, h.Description, nil)
+	s.onChange(directory.Removed, directory.Vanished, t.Description, nil)
 }
 
 // matching returns the valid Things that fits accepts, sorted by id.
@@ -151,9 +151,9 @@ func (s *store) matching(fits func(d *td.Description) bool) []*Discovered {
 	defer s.mu.RUnlock()
 	now := time.Now()
 	var found []*Discovered
-	for id, h := range s.all {
-		if h.Record.Expires.After(now) && !s.publishes(id) && fits(h.Description) {
-			found = append(found, h)
+	for id, t := range s.all {
+		if t.Record.Expires.After(now) && !s.publishes(id) && fits(t.Description) {
+			found = append(found, t)
 		}
 	}
 	slices.SortFunc(found, func(a, b *Discovered) int { return strings.Compare(a.Record.Thing, b.Record.Thing) })
@@ -173,8 +173,8 @@ func (d *Discoveries) After(found iter.Seq2[*td.Description, error], q td.Query)
 				return
 			}
 		}
-		for _, h := range d.things.matching(q.Match) {
-			if q.Except[h.Record.Key()] {
+		for _, t := range d.things.matching(q.Match) {
+			if q.Except[t.Record.Key()] {
 				continue
 			}
 			q.Counter.CountMatches(1)
@@ -182,8 +182,8 @@ func (d *Discoveries) After(found iter.Seq2[*td.Description, error], q td.Query)
 				q.Counter.SetMore()
 				continue
 			}
-			q.Counter.NoteIssued(h.Record.Issued)
-			if !yield(h.Description, nil) {
+			q.Counter.NoteIssued(t.Record.Issued)
+			if !yield(t.Description, nil) {
 				return
 			}
 		}
@@ -193,17 +193,17 @@ func (d *Discoveries) After(found iter.Seq2[*td.Description, error], q td.Query)
 	}
 }
 
-// All returns the discovered Things, sorted by id, and a number that changes whenever they do.
+// All returns the discovered Things, sorted by id, and a number that changes with them.
 func (d *Discoveries) All() (all []*Discovered, state uint64) {
 	d.things.mu.RLock()
 	state = d.things.state
 	d.things.mu.RUnlock()
 	all = d.things.matching(func(*td.Description) bool { return true })
-	return all, state + uint64(len(all))<<32 // Things that this node publishes itself are hidden without a change of state
+	return all, state + uint64(len(all))<<32 // a Thing that this node publishes is hidden without a change of state
 }
 
 // named returns the discovered Thing that ref names, or nil if the result of get, that of the directory, applies. A Thing of the mesh takes
-// precedence over a discovered one with the same id, and over one with the same name if it is established; otherwise a name of both is
+// precedence over a discovered Thing with the same id, and, if it is established, over one with the same name. Otherwise a name of both is
 // [interact.Ambiguous].
 func (d *Discoveries) named(ctx context.Context, ref string,
 	get func(context.Context, string) (*td.Description, error), established func(*td.Record) bool) (*Discovered, error) {
@@ -227,8 +227,8 @@ func (d *Discoveries) named(ctx context.Context, ref string,
 	if known != nil {
 		refs = append(refs, known.Ref())
 	}
-	for _, h := range found[:min(len(found), 8)] {
-		refs = append(refs, h.Ref())
+	for _, t := range found[:min(len(found), 8)] {
+		refs = append(refs, t.Ref())
 	}
 	e := interact.Errorf(interact.Ambiguous, "use an exact reference", "%q names an introduced Thing and another one", ref)
 	e.Next = interact.UseOne(refs)

@@ -13,13 +13,13 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A View contains the Things that consumers of a node find: those of the mesh, and the discovered ones. It implements [interact.Finder] and
-// [tdd.Things]. All fields are required.
+// A View contains the Things that consumers of a node find: the Things of the mesh, and the discovered Things. It implements
+// [interact.Finder] and [tdd.Things]. All fields are required.
 type View struct {
 	*directory.Directory
 	Discoveries *Discoveries
 	Self        did.DID // the node
-	// Explain adds the cause to an error of Get or Locate, if the node knows it.
+	// Explain adds the cause to an error of Get or Locate, if it is known.
 	Explain func(error) error
 }
 
@@ -32,12 +32,12 @@ func (v View) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, e
 // Get returns the Thing that ref names. An id without an owner names the Thing of the mesh, if the mesh has it. A name of a Thing of the mesh
 // and of a discovered one is [interact.Ambiguous], see [Discoveries.named].
 func (v View) Get(ctx context.Context, ref string) (*td.Description, error) {
-	h, err := v.named(ctx, ref)
+	found, err := v.named(ctx, ref)
 	switch {
 	case err != nil:
 		return nil, v.Explain(err)
-	case h != nil:
-		return h.Description, nil
+	case found != nil:
+		return found.Description, nil
 	}
 	d, err := v.Directory.Get(ctx, ref)
 	return d, v.Explain(err)
@@ -45,12 +45,12 @@ func (v View) Get(ctx context.Context, ref string) (*td.Description, error) {
 
 // Locate implements [interact.Finder].
 func (v View) Locate(ctx context.Context, ref string) (interact.Thing, error) {
-	h, err := v.named(ctx, ref)
+	found, err := v.named(ctx, ref)
 	switch {
 	case err != nil:
 		return nil, v.Explain(err)
-	case h != nil:
-		return h.Agent, nil
+	case found != nil:
+		return found.Agent, nil
 	}
 	t, err := v.Directory.Locate(ctx, ref)
 	return t, v.Explain(err)
@@ -64,7 +64,7 @@ func (v View) named(ctx context.Context, ref string) (*Discovered, error) {
 	return v.Discoveries.named(ctx, ref, get, v.Established)
 }
 
-// Known yields the Things in the directory; it sends no request.
+// Known yields the Things in the directory. It sends no request.
 func (v View) Known() iter.Seq[*td.Description] { return v.FindLocal(td.Query{Limit: math.MaxInt}) }
 
 // Page implements [tdd.Things]. Discovered Things have a separate list, so that a node that explores this directory does not mistake them for

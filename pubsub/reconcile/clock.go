@@ -12,7 +12,7 @@ import (
 
 const (
 	maxClockVotes     = 64               // peers whose clocks are remembered
-	minClockVotes     = 3                // peers that can show that this node's clock is wrong
+	minClockVotes     = 3                // with fewer it is undecided which clock is wrong
 	clockVoteLifetime = 10 * time.Minute // after the last session with the peer
 )
 
@@ -65,18 +65,18 @@ func (c *clocks) skew(now time.Time) Skew {
 // A Skew is the difference between the clock of this node and those of its peers.
 type Skew struct {
 	Ahead time.Duration // of this node's clock before the median of the peers'; negative: it is behind
-	Peers int           // that were compared
+	Peers int           // the number of compared peers
 }
 
-// Skew returns the skew by the sessions of the last ten minutes that this node began.
+// Skew returns the skew by the sessions that this node began in the last 10 minutes.
 func (r *Reconciler) Skew() Skew { return r.clocks.skew(time.Now()) }
 
-// IsOurs reports whether enough peers agree that this node's clock is the wrong one, by more than a tolerance.
+// IsOurs reports whether this node's clock differs from those of enough peers by more than a tolerance.
 func (s Skew) IsOurs(tolerance time.Duration) bool {
 	return s.Peers >= minClockVotes && s.Ahead.Abs() > tolerance
 }
 
-// IsUndecided reports whether a clock is wrong by more than a tolerance, and too few peers were compared to decide which one.
+// IsUndecided reports whether the clocks differ by more than a tolerance, and too few peers were compared to decide which clock is wrong.
 func (s Skew) IsUndecided(tolerance time.Duration) bool {
 	return s.Peers < minClockVotes && s.Ahead.Abs() > tolerance
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// The initiator of a session learns the clock of the peer, without the round-trip time. The responder does not: untrusted peers that begin
+// The initiator of a session measures the clock of the peer, without the round-trip time. The responder does not: untrusted peers that begin
 // sessions have no vote.
 func TestPeerClocksAreCompared(t *testing.T) {
 	t.Parallel()
@@ -42,7 +42,7 @@ func TestPeerClocksAreCompared(t *testing.T) {
 	})
 }
 
-// A peer of an older version sends no time, which is not a clock at zero.
+// A peer of an older version sends no time. Its clock is unknown, not zero.
 func TestOlderPeerSendsNoTime(t *testing.T) {
 	t.Parallel()
 	s := newNode().session()

@@ -29,10 +29,10 @@ func TestMain(m *testing.M) {
 // verifier is shared by all nodes, so that a record is verified once.
 var verifier = td.NewVerifier(did.Keys())
 
-// first is the key of most things.
+// first is the key of most Things.
 var first = didtest.Key(0)
 
-// signed returns a record of the nth thing of the first key, for an hour from now.
+// signed returns a record of the nth Thing of the first key, valid for an hour.
 func signed(t testing.TB, n int, seq uint64) *td.Signed {
 	t.Helper()
 	return signedBy(t, first, n, seq)
@@ -54,7 +54,7 @@ func signedBy(t testing.TB, k *keystore.Key, n int, seq uint64) *td.Signed {
 	return s
 }
 
-// tombstone returns a tombstone of the nth thing of the first key.
+// tombstone returns a tombstone of the nth Thing of the first key.
 func tombstone(t testing.TB, n int, seq uint64) *td.Signed {
 	t.Helper()
 	s, err := td.SignTombstone(first, fmt.Sprint("urn:x:", n), td.Lease{Seq: seq, Now: time.Now(), Lifetime: 48 * time.Hour}, false)
@@ -71,31 +71,31 @@ func filler(n int) item {
 	return item{sha256.Sum256(b[:]), 1}
 }
 
-// A node is a Reconciler with its set and the records in it.
+// A node is a Reconciler with its set and its records.
 type node struct {
 	*Reconciler
 	host host.Host
 	set  *Set
 
-	mu      sync.Mutex
-	known   map[[32]byte]*td.Signed // owned by mu
-	offered int                     // the number of records from Offer
+	mu       sync.Mutex
+	records  map[[32]byte]*td.Signed // owned by mu
+	ingested int                     // records that Ingest received and n stored
 }
 
-// learn stores valid and newer records, as the directory does.
-func (n *node) learn(s *td.Signed) bool {
+// store stores a valid and newer record, as the directory does.
+func (n *node) store(s *td.Signed) bool {
 	r, err := verifier.Record(s.Record, time.Now())
 	if err != nil {
 		return false
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if old := n.known[r.Key()]; old != nil {
+	if old := n.records[r.Key()]; old != nil {
 		if last, err := verifier.Record(old.Record, time.Now()); err == nil && last.Seq >= r.Seq {
 			return false
 		}
 	}
-	n.known[r.Key()] = s
+	n.records[r.Key()] = s
 	n.set.Put(r.Key(), r.Seq)
 	return true
 }
@@ -103,14 +103,14 @@ func (n *node) learn(s *td.Signed) bool {
 func (n *node) get(key [32]byte) *td.Signed {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.known[key]
+	return n.records[key]
 }
 
-func (n *node) offer(s *td.Signed) {
-	if n.learn(s) {
+func (n *node) ingest(s *td.Signed) {
+	if n.store(s) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		n.offered++
+		n.ingested++
 	}
 }
 
@@ -118,7 +118,7 @@ func (n *node) offer(s *td.Signed) {
 func (n *node) drop(key [32]byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.known, key)
+	delete(n.records, key)
 	n.set.Delete(key)
 }
 
@@ -126,7 +126,7 @@ func (n *node) drop(key [32]byte) {
 func (n *node) add(t testing.TB, all ...*td.Signed) {
 	t.Helper()
 	for _, s := range all {
-		if !n.learn(s) {
+		if !n.store(s) {
 			t.Fatal("a record was not stored")
 		}
 	}
@@ -142,20 +142,20 @@ func (n *node) fill(from, to int) {
 
 // newNode returns a node without a host.
 func newNode() *node {
-	n := &node{set: new(Set), known: map[[32]byte]*td.Signed{}}
+	n := &node{set: new(Set), records: map[[32]byte]*td.Signed{}}
 	n.Reconciler = &Reconciler{o: n.options(), log: slog.New(slog.DiscardHandler)}
 	return n
 }
 
 func (n *node) options() Options {
-	return Options{Network: "test", Set: n.set, Get: n.get, Offer: n.offer, Verifier: verifier, maxRequests: maxRequests,
+	return Options{Network: "test", Set: n.set, Get: n.get, Ingest: n.ingest, Verifier: verifier, maxRequests: maxRequests,
 		Room: func() int { return math.MaxInt }}
 }
 
 // A sim is a simulated network.
 type sim struct{ *testhost.Network }
 
-// simulate returns a network with a latency. All of it ends with the test.
+// simulate returns a network with a latency. It ends with the test.
 func simulate(t *testing.T, latency time.Duration) *sim {
 	t.Helper()
 	return &sim{testhost.NewNetwork(t, latency)}

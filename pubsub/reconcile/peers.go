@@ -21,7 +21,7 @@ const (
 // sessionLimit is the rate of the sessions that one peer begins.
 var sessionLimit = ratelimit.Every(maxConsecutive+1, sessionInterval)
 
-// peers records which peers to avoid, and which begin too many sessions. It is safe for concurrent use; the zero value is ready.
+// peers records the peers to avoid and the sessions that each peer began. It is safe for concurrent use; the zero value is ready.
 type peers struct {
 	mu          sync.Mutex
 	avoidUntil  map[peer.ID]time.Time // these maps are owned by mu; a past time has no effect
@@ -69,15 +69,15 @@ func (p *peers) allow(id peer.ID, now time.Time) bool {
 	return true
 }
 
-// setEnd sets the end of a pause. A peer that the bound removes is only tried again early.
+// setEnd sets the end of a pause. If the bound removes a peer, its pause ends early.
 func setEnd(m *map[peer.ID]time.Time, id peer.ID, end, now time.Time) {
 	boundedmap.Put(m, id, end, maxKnown, func(end time.Time) bool { return !now.Before(end) })
 }
 
 // Limits of recent.
 const (
-	recentTime = 2 * time.Minute
-	maxRecent  = 1 << 15 // items of a generation, about 100 bytes each
+	recentTime = 2 * time.Minute // of a generation
+	maxRecent  = 1 << 15         // items of a generation, about 100 bytes each
 )
 
 // recent records received items, because some never reach the set: a TD may still be loading, or the directory is full. An item is

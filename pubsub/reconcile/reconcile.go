@@ -36,7 +36,7 @@ import (
 const (
 	maxPause         = time.Minute            // the longest pause
 	firstPause       = 2 * time.Second        // after the first sessions; doubles, because the first peers may be new, too
-	peerPollInterval = 200 * time.Millisecond // between checks for a first peer
+	peerPollInterval = 200 * time.Millisecond // between checks for the first peer
 	sessionTime      = time.Minute            // limit of a session
 	stallTime        = 10 * time.Second       // without a frame
 	maxPeers         = 2                      // between two pauses
@@ -54,9 +54,9 @@ type Options struct {
 	// Get returns the newest record under a key, with its TD if it has one, or nil. The result is not changed. Get must not block.
 	// Required.
 	Get func(key [32]byte) *td.Signed
-	// Offer receives each record, perhaps with its TD, and verifies it in full. The session and the peer wait until it returns, so that no
+	// Ingest receives each record, perhaps with its TD, and verifies it in full. The session and the peer wait until it returns, so that no
 	// record is lost. Sessions call it concurrently. Required.
-	Offer func(*td.Signed)
+	Ingest func(*td.Signed)
 	// Room returns how many Things that are not in Set would be accepted. A full node requests only newer records of known
 	// Things; otherwise it would receive the same records repeatedly. Nil means no limit.
 	Room func() int
@@ -88,12 +88,12 @@ type Reconciler struct {
 	clocks clocks
 }
 
-// Stats counts since [New].
+// Stats are counters since [New].
 type Stats struct {
-	Sessions   uint64 // that this node began
-	Failed     uint64 // of these, those that failed
-	Served     uint64 // that others began
-	Refused    uint64 // rejected requests of others
+	Sessions   uint64 // sessions that this node began
+	Failed     uint64 // of these, the failed ones
+	Served     uint64 // sessions that other nodes began
+	Refused    uint64 // rejected requests of other nodes
 	Violations uint64 // sessions in which a peer violated the protocol
 	Received   uint64 // records
 	Sent       uint64 // records
@@ -117,8 +117,8 @@ func New(h host.Host, o Options) (*Reconciler, error) {
 	}
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.maxRequests = cmp.Or(o.maxRequests, maxRequests)
-	if o.Network == "" || o.Set == nil || o.Get == nil || o.Offer == nil {
-		return nil, errors.New("reconcile: Network, Set, Get and Offer are required")
+	if o.Network == "" || o.Set == nil || o.Get == nil || o.Ingest == nil {
+		return nil, errors.New("reconcile: Network, Set, Get and Ingest are required")
 	}
 	r := &Reconciler{o: o, host: h, proto: Protocol(o.Network), log: o.Log}
 	r.server = r.newServer()
@@ -143,7 +143,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 }
 
-// syncNeighbors syncs with a few random neighbors, and returns their number.
+// syncNeighbors syncs with a few random neighbors, and returns the number of successful syncs.
 func (r *Reconciler) syncNeighbors(ctx context.Context) (done int) {
 	all := r.neighbors()
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -169,7 +169,7 @@ func (r *Reconciler) syncAll(ctx context.Context, p peer.ID) error {
 	return nil
 }
 
-// neighbors returns the connected peers that speak the protocol and are not avoided. Relayed connections are too slow.
+// neighbors returns the connected peers that support the protocol and are not avoided. Relayed connections are too slow.
 func (r *Reconciler) neighbors() []peer.ID {
 	var ps []peer.ID
 	now := time.Now()
@@ -185,8 +185,8 @@ func (r *Reconciler) neighbors() []peer.ID {
 }
 
 // Sync runs one session with a connected peer. Afterwards each end has the newest version of all records of both, unless Report.More is
-// set. A session takes one minute at most, and ends after ten seconds without a frame. The report is also valid with an error.
-// [Reconciler.Run] avoids a peer that failed for some seconds, and one that violated the protocol for ten minutes.
+// set. A session takes at most 1 minute, and ends after 10 s without a frame. The report is also valid with an error. After a failed
+// session [Reconciler.Run] avoids the peer for 5 s, and after a violation of the protocol for 10 minutes.
 func (r *Reconciler) Sync(ctx context.Context, p peer.ID) (Report, error) {
 	start := time.Now()
 	r.counts.sessions.Add(1)
@@ -212,7 +212,7 @@ func (r *Reconciler) Sync(ctx context.Context, p peer.ID) (Report, error) {
 func (r *Reconciler) sync(ctx context.Context, p peer.ID) (Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, sessionTime)
 	defer cancel()
-	// The context limits the negotiation only; the session has its own deadline.
+	// The context limits the negotiation; the AfterFunc below ends the session.
 	st, err := r.host.NewStream(network.WithNoDial(ctx, "lmos sync"), p, r.proto)
 	if err != nil {
 		return Report{}, err
@@ -285,7 +285,7 @@ func (r *Reconciler) outgoing(key [32]byte, withTD bool) recordMessage {
 	return recordMessage{Record: s.Record}
 }
 
-// accept verifies a requested record and passes it to Options.Offer. An error means that the peer violated the protocol.
+// accept verifies a requested record and passes it to Options.Ingest. An error means that the peer violated the protocol.
 func (r *Reconciler) accept(requested item, s *td.Signed) (accepted bool, err error) {
 	now := time.Now()
 	rec, err := r.o.Verifier.Record(s.Record, now)
@@ -303,7 +303,7 @@ func (r *Reconciler) accept(requested item, s *td.Signed) (accepted bool, err er
 	if r.o.Admits != nil && r.o.Admits(rec.Owner) != nil {
 		return false, nil
 	}
-	r.o.Offer(s)
+	r.o.Ingest(s)
 	return true, nil
 }
 

@@ -37,9 +37,9 @@ const (
 // A Report is the result of a session.
 type Report struct {
 	Peer did.DID
-	// Received is the number of accepted records, Sent that of the records sent to the peer.
+	// Received is the number of accepted records, Sent the number of records sent to the peer.
 	Received, Sent int
-	// Refused is the number of received records that are unusable here: their owner is not admitted, or they are expired or of another
+	// Refused is the number of received records that this node rejected: their owner is not admitted, or they are expired or of another
 	// version.
 	Refused int
 	// Missing is the number of records that the peer announced and did not send.
@@ -51,7 +51,7 @@ type Report struct {
 	Clock time.Duration
 	Timed bool
 	Took  time.Duration
-	// More means that a limit ended the session, and another one should follow.
+	// More means that a limit ended the session, and that another session should follow.
 	More bool
 }
 
@@ -64,8 +64,8 @@ type session struct {
 	out   *bufio.Writer
 	alive func() // called after each frame in either direction
 
-	view        *tree               // our set at the start, against which fingerprints of the peer are checked
-	first       int                 // the part that is compared first; random, so that a limit cuts different parts
+	view        *tree               // our set at the start, compared with the fingerprints of the peer
+	first       int                 // the part that is compared first; random, so that a limit omits different parts each time
 	openRoot    bool                // the peer may answer our fingerprint of the whole set
 	openParts   map[string]uint16   // like openRoot, for the parts of a range, a bit each
 	waiting     []pending           // ranges that differ and did not fit into our last round
@@ -111,7 +111,7 @@ func (s *session) initiate() error {
 			s.compareClocks(in, sent)
 		}
 		if err != nil || in.isLast() {
-			s.noteRest()
+			s.reportRest()
 			return err
 		}
 		if len(in.Root) > 0 {
@@ -138,7 +138,7 @@ func (s *session) respond() error {
 	for i := range maxRounds {
 		in, err := s.receive()
 		if err != nil || in.isLast() {
-			s.noteRest()
+			s.reportRest()
 			return err
 		}
 		if (len(in.Root) > 0) != (i == 0) {
@@ -223,8 +223,8 @@ func listFingerprint(items []byte) fingerprint {
 
 var emptyFingerprint = newFingerprint(0, total{})
 
-// isConsistent reports whether count and fingerprint agree on whether the range is empty.
-func (c fingerprint) isConsistent() bool { return (c.count == 0) == (c == emptyFingerprint) }
+// isConsistent reports whether count and hash agree on whether the range is empty.
+func (f fingerprint) isConsistent() bool { return (f.count == 0) == (f == emptyFingerprint) }
 
 // answer returns the next round.
 func (s *session) answer(in *round) (*round, error) {
@@ -256,10 +256,10 @@ func (s *session) resume(out *round) {
 	}
 }
 
-// noteRest sets Report.More if ranges are left to the next session.
-func (s *session) noteRest() { s.report.More = s.report.More || len(s.waiting) > 0 }
+// reportRest sets Report.More if ranges are left for the next session.
+func (s *session) reportRest() { s.report.More = s.report.More || len(s.waiting) > 0 }
 
-// closeRange removes a range from those that the peer may answer: each once, in the next round or a later one.
+// closeRange removes a range that the peer has answered. The peer may answer each range once, in the next round or a later one.
 func (s *session) closeRange(at []byte) error {
 	if len(at) == 0 {
 		was := s.openRoot

@@ -56,25 +56,24 @@ func runBoth(t testing.TB, initiator, responder *session) []*session {
 	return []*session{responder, initiator}
 }
 
-// large is a thing whose TD does not fit into its record.
+// large returns the record of a Thing whose TD does not fit into it.
 func large(t testing.TB, n int) *td.Signed {
 	t.Helper()
 	noise := make([]byte, 8<<10)
 	_, _ = rand.NewChaCha8([32]byte{byte(n)}).Read(noise)
-	k := first
 	thing, err := td.Complete([]byte(fmt.Sprintf(`{"@context":"https://www.w3.org/2022/wot/td/v1.1","title":"Big","id":"urn:big:%d",
-		"description":%q,"securityDefinitions":{"none":{"scheme":"nosec"}},"security":"none"}`, n, hex.EncodeToString(noise))), k.DID())
+		"description":%q,"securityDefinitions":{"none":{"scheme":"nosec"}},"security":"none"}`, n, hex.EncodeToString(noise))), first.DID())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := td.Sign(thing, k, td.Lease{Seq: 1, Now: time.Now(), Lifetime: time.Hour})
+	s, err := td.Sign(thing, first, td.Lease{Seq: 1, Now: time.Now(), Lifetime: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// frames are the messages of a misbehaving peer.
+// frames returns the encoded messages of a misbehaving peer.
 func frames(t testing.TB, all ...any) []byte {
 	t.Helper()
 	var b []byte
@@ -119,8 +118,8 @@ func itemOf(t testing.TB, s *td.Signed) item {
 	return item{r.Key(), r.Seq}
 }
 
-// TestContradictingPeer has a peer that answers the first round with contradictions. The session fails, and the peer is avoided.
-func TestContradictingPeer(t *testing.T) {
+// A session with a peer that answers the first round with contradictions fails, and the peer is avoided.
+func TestViolatingPeer(t *testing.T) {
 	t.Parallel()
 	same, few := newNode(), newNode() // the sets of the victims
 	same.fill(0, 100)
@@ -132,7 +131,7 @@ func TestContradictingPeer(t *testing.T) {
 		none = append(none, &recordMessage{})
 	}
 	many := append([]any{&round{Announced: pack(announced...)}, &round{Records: 40}}, none...)
-	// sends announces a Thing, and then sends the result of make.
+	// sends returns the frames that announce a Thing and then send the result of make.
 	sends := func(make func(t *testing.T, good *td.Signed) *recordMessage) func(t *testing.T) []byte {
 		return func(t *testing.T) []byte {
 			good := signed(t, 1, 5)
@@ -170,7 +169,8 @@ func TestContradictingPeer(t *testing.T) {
 		{"all announced records are missing", true, all(many...), errViolation},
 		{"fewer records without more", true, all(&round{Announced: pack(filler(9))}, &round{}), errViolation},
 		{"a record that was not requested", false, all(&round{Records: 1}, &recordMessage{}), errViolation},
-		{"garbage as a record", true, all(&round{Announced: pack(filler(9))}, &round{Records: 1}, &recordMessage{Record: []byte("garbage")}), errViolation},
+		{"garbage as a record", true, all(&round{Announced: pack(filler(9))}, &round{Records: 1},
+			&recordMessage{Record: []byte("garbage")}), errViolation},
 		{"a record of another Thing", true, sends(func(t *testing.T, _ *td.Signed) *recordMessage {
 			return &recordMessage{Record: signed(t, 2, 5).Record}
 		}), errViolation},
@@ -189,40 +189,45 @@ func TestContradictingPeer(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := simulate(t, 10*time.Millisecond)
-				victim, violator := s.node(), s.Add()
-				victim.fill(0, map[bool]int{false: 100, true: 5}[c.few])
-				sent := c.sent(t)
-				violator.SetStreamHandler(victim.proto, func(st network.Stream) {
-					_, _ = st.Write(sent)
-					_ = st.CloseWrite()
-					_, _ = io.Copy(io.Discard, st)
-				})
-				s.Connect(victim.host, violator)
-				r, err := victim.Sync(t.Context(), violator.ID())
-				if !errors.Is(err, c.want) {
-					t.Fatalf("got %+v, %v; want %v", r, err, c.want)
-				}
-				violated := errors.Is(c.want, streamserver.ErrViolation)
-				if got := victim.Stats().Violations == 1; got != violated || len(victim.neighbors()) != 0 {
-					t.Errorf("counted as a violation: %v; %d neighbors", got, len(victim.neighbors()))
-				}
-				time.Sleep(failurePause)
-				if n := len(victim.neighbors()); (n == 0) != violated {
-					t.Errorf("after failurePause: %d neighbors", n)
-				}
-				if st, err := violator.NewStream(t.Context(), victim.host.ID(), victim.proto); violated && err == nil {
-					_, _ = st.Write(frames(t, &round{Root: emptyFingerprint.append(nil)}))
-					if _, err := io.ReadAll(st); err == nil || victim.Stats().Refused != 1 {
-						t.Error("a banned peer is served")
-					}
-				}
-				time.Sleep(violationPause)
-				if len(victim.neighbors()) != 1 || victim.offered != 0 {
-					t.Errorf("after violationPause: %d neighbors, %d records accepted", len(victim.neighbors()), victim.offered)
-				}
+				checkViolation(t, map[bool]int{false: 100, true: 5}[c.few], c.sent(t), c.want)
 			})
 		})
+	}
+}
+
+// checkViolation runs a session of a node with items against a peer that answers with the bytes sent. The session must fail with want, and
+// the node must avoid the peer, for failurePause, or for violationPause if want is a violation.
+func checkViolation(t *testing.T, items int, sent []byte, want error) {
+	s := simulate(t, 10*time.Millisecond)
+	victim, violator := s.node(), s.Add()
+	victim.fill(0, items)
+	violator.SetStreamHandler(victim.proto, func(st network.Stream) {
+		_, _ = st.Write(sent)
+		_ = st.CloseWrite()
+		_, _ = io.Copy(io.Discard, st)
+	})
+	s.Connect(victim.host, violator)
+	r, err := victim.Sync(t.Context(), violator.ID())
+	if !errors.Is(err, want) {
+		t.Fatalf("got %+v, %v; want %v", r, err, want)
+	}
+	violated := errors.Is(want, streamserver.ErrViolation)
+	if got := victim.Stats().Violations == 1; got != violated || len(victim.neighbors()) != 0 {
+		t.Errorf("counted as a violation: %v; %d neighbors", got, len(victim.neighbors()))
+	}
+	time.Sleep(failurePause)
+	if n := len(victim.neighbors()); (n == 0) != violated {
+		t.Errorf("after failurePause: %d neighbors", n)
+	}
+	if st, err := violator.NewStream(t.Context(), victim.host.ID(), victim.proto); violated && err == nil {
+		_, _ = st.Write(frames(t, &round{Root: emptyFingerprint.append(nil)}))
+		if _, err := io.ReadAll(st); err == nil || victim.Stats().Refused != 1 {
+			t.Error("a banned peer is served")
+		}
+	}
+	time.Sleep(violationPause)
+	if len(victim.neighbors()) != 1 || victim.ingested != 0 {
+		t.Errorf("after violationPause: %d neighbors, %d records accepted", len(victim.neighbors()), victim.ingested)
 	}
 }
 
@@ -260,7 +265,7 @@ func TestInvalidFirstFrames(t *testing.T) {
 	}
 }
 
-// TestRandomSets reconciles random sets: nothing is sent twice, and all items are exchanged.
+// TestRandomSets reconciles random sets: no record is sent twice, and all items are exchanged.
 func TestRandomSets(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(7, 8))
@@ -275,10 +280,10 @@ func TestRandomSets(t *testing.T) {
 		b.fill(0, common)
 		for _, s := range things {
 			if rnd.IntN(30) < i {
-				a.learn(s)
+				a.store(s)
 			}
 			if rnd.IntN(100) < 50 {
-				b.learn(s)
+				b.store(s)
 			}
 		}
 		ends := runBoth(t, a.session(), b.session())

@@ -115,7 +115,7 @@ func TestBothEndsReceiveRecords(t *testing.T) {
 	})
 }
 
-// TestNextSessionContinues has more differences than one session exchanges.
+// TestNextSessionContinues reconciles sets with more differences than one session exchanges.
 func TestNextSessionContinues(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -172,14 +172,14 @@ func TestLateJoinerSyncsWithinSeconds(t *testing.T) {
 		if st := late.Stats(); st.Received != 2000 || st.Failed != 0 || st.Sessions < 8 || st.Sessions > 20 {
 			t.Errorf("got %+v; want each record once, and 8 to 20 sessions", st)
 		}
-		learned := 0
+		complete := 0
 		for _, n := range nodes {
 			if n.set.Len() == 2002 {
-				learned++
+				complete++
 			}
 		}
-		if learned < 2 {
-			t.Errorf("%d of 3 nodes have the Things of the joiner", learned)
+		if complete < 2 {
+			t.Errorf("%d of 3 nodes have the Things of the joiner", complete)
 		}
 		cancel()
 		if err := <-done; err != nil {
@@ -188,14 +188,14 @@ func TestLateJoinerSyncsWithinSeconds(t *testing.T) {
 	})
 }
 
-// TestRefusedRecordsAreNotRequestedAgain has a node that stores no record, like a full directory.
+// A node that stores no record, like a full directory, and one that rejects an owner do not request the same records again at once.
 func TestRefusedRecordsAreNotRequestedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := simulate(t, 10*time.Millisecond)
 		b := s.node()
-		full := s.node(func(o *Options) { o.Offer = func(*td.Signed) {} })
-		choosy := s.node(func(o *Options) {
+		full := s.node(func(o *Options) { o.Ingest = func(*td.Signed) {} })
+		restricted := s.node(func(o *Options) {
 			o.Admits = func(id did.DID) error {
 				if id == first.DID() {
 					return errors.New("not a member")
@@ -211,24 +211,24 @@ func TestRefusedRecordsAreNotRequestedAgain(t *testing.T) {
 			name              string
 			n                 *node
 			received, refused int
-			learned           int
-		}{{"full", full, 51, 0, 0}, {"choosy", choosy, 1, 50, 1}} {
+			stored            int
+		}{{"full", full, 51, 0, 0}, {"restricted", restricted, 1, 50, 1}} {
 			s.Connect(c.n.host, b.host)
-			if r := c.n.sync(t, b); r.Received != c.received || r.Refused != c.refused || c.n.set.Len() != c.learned {
-				t.Errorf("%s: %+v, %d learned", c.name, r, c.n.set.Len())
+			if r := c.n.sync(t, b); r.Received != c.received || r.Refused != c.refused || c.n.set.Len() != c.stored {
+				t.Errorf("%s: %+v, %d stored", c.name, r, c.n.set.Len())
 			}
 			if r := c.n.sync(t, b); r.Received+r.Refused != 0 {
 				t.Errorf("%s, immediately after: %+v", c.name, r)
 			}
 			time.Sleep(2 * recentTime)
-			if r := c.n.sync(t, b); r.Received+r.Refused != c.received+c.refused-c.learned {
+			if r := c.n.sync(t, b); r.Received+r.Refused != c.received+c.refused-c.stored {
 				t.Errorf("%s, later: %+v", c.name, r)
 			}
 		}
 	})
 }
 
-// TestFullNodeRequestsKnownRecords has room for ten of fifty Things. It receives newer records of these only.
+// A node with room for 10 of 50 Things receives newer records of these 10 only.
 func TestFullNodeRequestsKnownRecords(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -251,7 +251,7 @@ func TestFullNodeRequestsKnownRecords(t *testing.T) {
 	})
 }
 
-// TestLargeThings has TDs that do not fit into their records.
+// TestLargeThings reconciles TDs that do not fit into their records.
 func TestLargeThings(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -262,7 +262,7 @@ func TestLargeThings(t *testing.T) {
 		if r := a.sync(t, b); r.Received != 20 || r.BytesIn < 20*8<<10 {
 			t.Errorf("got %+v", r)
 		}
-		for k, s := range a.known {
+		for k, s := range a.records {
 			if string(s.TD) != string(b.get(k).TD) || len(s.TD) == 0 {
 				t.Error("a TD is missing")
 			}
@@ -299,8 +299,8 @@ func TestSessionsAreBounded(t *testing.T) {
 		same(t, n, late, 1)
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		if n.offered != 1 || n.Stats().Panics != 0 {
-			t.Errorf("got %d", n.offered)
+		if n.ingested != 1 || n.Stats().Panics != 0 {
+			t.Errorf("got %d", n.ingested)
 		}
 		served := 0
 		for range 2 * maxConsecutive {
@@ -340,11 +340,11 @@ func TestUntrustedPeersAreRejected(t *testing.T) {
 	})
 }
 
-func TestPanicInOfferEndsTheSession(t *testing.T) {
+func TestPanicInIngestEndsTheSession(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := simulate(t, 10*time.Millisecond)
-		a, b := s.node(), s.node(func(o *Options) { o.Offer = func(*td.Signed) { panic("a bug") } })
+		a, b := s.node(), s.node(func(o *Options) { o.Ingest = func(*td.Signed) { panic("a bug") } })
 		s.Connect(a.host, b.host)
 		a.add(t, signed(t, 1, 1))
 		if r, err := a.Sync(t.Context(), b.host.ID()); err == nil && r.Sent == 0 {
@@ -406,11 +406,11 @@ func TestMeshUnderChurn(t *testing.T) {
 			nodes = append(nodes, n)
 			running.Go(func() { _ = n.Run(ctx) })
 		}
-		for step := range steps { // every quarter of a second one Thing is added, one renewed, and one removed here
+		for step := range steps { // every 250 ms each node adds one Thing, renews one, and removes one
 			for i, n := range nodes {
 				n.add(t, tombstone(t, 1000*i+step, 1))
 				if step >= 10 {
-					n.learn(tombstone(t, 1000*i+step-10, uint64(step)))
+					n.store(tombstone(t, 1000*i+step-10, uint64(step)))
 				}
 				n.drop(itemOf(t, tombstone(t, 1000*((i+1)%size)+step/2, 1)).key)
 				if step%4 == 0 {
@@ -422,7 +422,7 @@ func TestMeshUnderChurn(t *testing.T) {
 		time.Sleep(recentTime * 5)
 		for i, n := range nodes {
 			if st := n.Stats(); st.Violations != 0 || st.Panics != 0 || n.set.Len() != size*steps {
-				t.Errorf("node %d knows %d of %d things: %+v", i, n.set.Len(), size*steps, st)
+				t.Errorf("node %d has %d of %d Things: %+v", i, n.set.Len(), size*steps, st)
 			}
 		}
 		cancel()

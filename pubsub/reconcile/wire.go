@@ -18,11 +18,11 @@ import (
 //	        give: n, more: true, time: ms}
 //	record {record: h'…', td: h'…'}, or {} for a removed record
 //
-// A fingerprint has 20 bytes: a count of 4 and a hash of 16. An item has 40 bytes: the key of a Thing (32) and a seq of 8. A byte string
-// may contain several of them. A range is written as the nibbles, a byte each, with which its keys begin.
+// A fingerprint has 20 bytes: a count of 4 and a hash of 16. An item has 40 bytes: the key of a Thing (32) and a seq (8). A byte string
+// may contain several of them. A range is the common prefix of its keys, in nibbles, one nibble a byte.
 //
-// The first round has the fingerprint of the whole set, and lists a small set. Each later round answers the previous one, and fingerprints
-// of earlier rounds for which it has room:
+// The first round has the fingerprint of the whole set, and the items of a small set. Each later round answers the previous one, and, if it
+// has room, fingerprints of earlier rounds:
 //
 //   - a different fingerprint of a range: the 16 fingerprints of its parts (split), all its items if they are few (list), or, if
 //     the peer has no items in it, the items to announce (news);
@@ -33,7 +33,7 @@ import (
 // The first answer has the clock of the responder, in milliseconds of Unix time, so that nodes detect wrong clocks. The protocol does not
 // depend on it, and older versions omit it.
 //
-// A round without fingerprints, items and keys is the last one. "more" means that the sender left items to the next session.
+// A round without fingerprints, items and keys is the last one. "more" means that the sender left items for the next session.
 const (
 	maxRoundSize     = 256 << 10                       // bytes of a round
 	maxRecordMessage = td.MaxRecord + td.MaxTD + 1<<10 // bytes of a record with its TD
@@ -44,10 +44,11 @@ const (
 	maxTime = 1 << 48 // milliseconds: the year 10889
 )
 
-// errWire means malformed messages, errViolation contradictory ones. Both end the session and ban the peer; see peers.
+// errWire is the error of malformed messages, errViolation that of messages that contradict earlier ones or exceed a limit. Both end the
+// session and ban the peer; see peers.
 const (
 	errWire      = streamserver.Violation("malformed message of the sync protocol")
-	errViolation = streamserver.Violation("the peer contradicts itself")
+	errViolation = streamserver.Violation("violation of the sync protocol")
 )
 
 // A round is one message of an end, without its records.
@@ -147,8 +148,8 @@ func decode(b []byte, v any) error {
 	return nil
 }
 
-func (c fingerprint) append(b []byte) []byte {
-	return append(binary.BigEndian.AppendUint32(b, c.count), c.hash[:]...)
+func (f fingerprint) append(b []byte) []byte {
+	return append(binary.BigEndian.AppendUint32(b, f.count), f.hash[:]...)
 }
 
 // fingerprintAt returns the i-th fingerprint in b.

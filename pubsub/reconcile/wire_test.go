@@ -159,8 +159,8 @@ func FuzzSession(f *testing.F) {
 			end = s.initiate
 		}
 		_ = end()
-		if m := s.mem.(*memory); m.held != 0 || m.peak > maxRoundSize || s.report.BytesOut > maxRounds*maxRoundSize || n.offered != 0 {
-			t.Errorf("%d bytes held, %d at the peak, %d sent, %d accepted", m.held, m.peak, s.report.BytesOut, n.offered)
+		if m := s.mem.(*memory); m.held != 0 || m.peak > maxRoundSize || s.report.BytesOut > maxRounds*maxRoundSize || n.ingested != 0 {
+			t.Errorf("%d bytes held, %d at the peak, %d sent, %d accepted", m.held, m.peak, s.report.BytesOut, n.ingested)
 		}
 	})
 }

@@ -27,7 +27,7 @@ const maxEndpoints = 4
 type Fetch func(ctx context.Context, at *url.URL) ([]byte, error)
 
 // Endpoints returns the URLs of Thing Descriptions in raw, a DID document at the address from: the endpoints of its services of the types.
-// It returns none if raw is another document. It does not read the keys, which sign nothing here.
+// It returns none if raw is another document. It does not read the keys, because lmosd verifies no signature with them.
 func Endpoints(raw []byte, from *url.URL, types ...string) (all []*url.URL) {
 	doc, err := did.ParseServices(raw, "")
 	if err != nil {

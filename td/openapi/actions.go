@@ -33,8 +33,8 @@ type operation struct {
 // where returns the name of the operation in warnings.
 func (op *operation) where() string { return op.method + " " + clip(op.path, 100) }
 
-// count returns the number of operations in the document.
-func count(api *openapi3.T) int {
+// countOperations returns the number of operations in the document.
+func countOperations(api *openapi3.T) int {
 	n := 0
 	for _, item := range api.Paths.Map() {
 		if item != nil {
@@ -150,14 +150,14 @@ func (op *operation) action() map[string]any {
 
 // server returns the address of the innermost server of the operation.
 func (op *operation) server() string {
-	near := op.item.Servers
+	servers := op.item.Servers
 	if op.Servers != nil && len(*op.Servers) > 0 {
-		near = *op.Servers
+		servers = *op.Servers
 	}
-	if len(near) == 0 || op.o.Server != "" {
+	if len(servers) == 0 || op.o.Server != "" {
 		return op.base
 	}
-	base, err := serverOf(near, "")
+	base, err := serverOf(servers, "")
 	if err != nil {
 		op.warn(op.where(), "left out: the address of its own server is invalid")
 	}
@@ -165,14 +165,14 @@ func (op *operation) server() string {
 }
 
 // serverOf returns the address of an API without a slash at its end.
-func serverOf(servers openapi3.Servers, given string) (string, error) {
-	const hint = "; give the address of the server"
-	text := given
+func serverOf(servers openapi3.Servers, explicit string) (string, error) {
+	const hint = "; set the address of the server"
+	text := explicit
 	if text == "" {
 		if len(servers) == 0 || servers[0] == nil {
 			return "", invalid("/servers", "is missing"+hint)
 		}
-		text = filled(servers[0])
+		text = expandServer(servers[0])
 	}
 	u, err := url.Parse(text)
 	switch {
@@ -187,8 +187,8 @@ func serverOf(servers openapi3.Servers, given string) (string, error) {
 	return strings.TrimRight(u.String(), "/"), nil
 }
 
-// filled returns the address of a server with the defaults of its variables, or a text that exceeds the limit of addresses.
-func filled(s *openapi3.Server) string {
+// expandServer returns the address of a server with the defaults of its variables, or a text that exceeds the limit of addresses.
+func expandServer(s *openapi3.Server) string {
 	text := s.URL
 	for _, name := range slices.Sorted(maps.Keys(s.Variables)) {
 		v := s.Variables[name]
@@ -267,7 +267,8 @@ func (op *operation) pathVariable(p *openapi3.Parameter) string {
 	}
 	schema, as := op.variable(p)
 	if schema == nil {
-		op.warn(op.where(), "the variable %s of its path is not a single value: it becomes a string, which is inserted into the address as it is", p.Name)
+		op.warn(op.where(), "the variable %s of its path is not a single value: it becomes a string, "+
+			"which is inserted into the address as it is", p.Name)
 		schema = map[string]any{"type": "string"}
 	}
 	if op.variables[name] = schema; as == exploded {
@@ -330,7 +331,7 @@ func (op *operation) query(params []*openapi3.Parameter, started bool) string {
 	return "{?" + strings.Join(names, ",") + "}"
 }
 
-// addHeaders adds the headers with a single possible value to the form, and warns of the others.
+// addHeaders adds the headers with a single possible value to the form, and a warning for each other header.
 func (op *operation) addHeaders(params []*openapi3.Parameter) {
 	for _, p := range params {
 		switch {
@@ -340,11 +341,11 @@ func (op *operation) addHeaders(params []*openapi3.Parameter) {
 		case p.In == openapi3.ParameterInHeader && p.Required && onlyValue(p) != "":
 			op.headers = append(op.headers, map[string]any{"htv:fieldName": p.Name, "htv:fieldValue": onlyValue(p)})
 		case p.In == openapi3.ParameterInHeader || p.In == openapi3.ParameterInCookie:
-			need := ""
+			addition := ""
 			if p.Required {
-				need = ", though it is required"
+				addition = ", though it is required"
 			}
-			op.warn(op.where(), "the %s %s is not sent%s", p.In, p.Name, need)
+			op.warn(op.where(), "the %s %s is not sent%s", p.In, p.Name, addition)
 		}
 	}
 }
@@ -358,7 +359,7 @@ func onlyValue(p *openapi3.Parameter) string {
 	if list := p.Schema.Value.Enum; len(list) == 1 {
 		value = list[0]
 	}
-	text, _ := value.(string)
+	text, _ := value.(string) // an unprintable header is not sent
 	if strings.ContainsFunc(text+p.Name, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return ""
 	}
@@ -367,8 +368,8 @@ func onlyValue(p *openapi3.Parameter) string {
 
 // describe adds title and description.
 func (op *operation) describe(action map[string]any) {
-	title, text := strings.TrimSpace(cmp.Or(op.Summary, op.item.Summary)), strings.TrimSpace(cmp.Or(op.Description,
-		op.item.Description))
+	title := strings.TrimSpace(cmp.Or(op.Summary, op.item.Summary))
+	text := strings.TrimSpace(cmp.Or(op.Description, op.item.Description))
 	if title != "" && !op.bare {
 		action["title"] = clip(title, 100)
 	}
@@ -426,8 +427,8 @@ func chooseBody(content openapi3.Content) (b body, ok bool) {
 			return 3
 		case name == "text/plain":
 			return 4
-		case strings.Contains(name, "*"), strings.HasPrefix(name,
-			"multipart/"), name == "application/x-www-form-urlencoded", !strings.Contains(name, "/"):
+		case strings.Contains(name, "*"), strings.HasPrefix(name, "multipart/"), name == "application/x-www-form-urlencoded",
+			!strings.Contains(name, "/"):
 			return 9
 		case strings.HasPrefix(name, "text/"):
 			return 5

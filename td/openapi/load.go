@@ -10,9 +10,8 @@ import (
 	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
-	"github.com/oasdiff/yaml3"
-
 	"github.com/lmosd/lmosd/td"
+	"github.com/oasdiff/yaml3"
 )
 
 // Limits of documents. The library decodes each part of a document once per level of its depth, so its work is the sum of the depths of all
@@ -23,7 +22,7 @@ const (
 	maxWork   = 64 << 20 // bytes times their depths
 )
 
-// load reads a document: size, JSON or YAML, shape, limits, and then the library.
+// load reads a document: it checks the size, decodes JSON or YAML, checks version and limits, and parses the result with the library.
 func load(doc []byte) (*openapi3.T, error) {
 	if len(doc) > MaxDocument {
 		return nil, &td.ValidationError{TooLarge: true,
@@ -61,8 +60,8 @@ func load(doc []byte) (*openapi3.T, error) {
 // decode reads JSON, or YAML.
 func decode(doc []byte) (any, error) {
 	var tree any
-	if d := json.NewDecoder(bytes.NewReader(doc)); len(bytes.TrimLeft(doc, " \t\r\n")) > 0 && bytes.TrimLeft(doc,
-		" \t\r\n")[0] == '{' {
+	if bytes.HasPrefix(bytes.TrimLeft(doc, " \t\r\n"), []byte("{")) {
+		d := json.NewDecoder(bytes.NewReader(doc))
 		d.UseNumber()
 		if err := d.Decode(&tree); err == nil {
 			return tree, nil
@@ -95,7 +94,7 @@ func (e *expansion) of(n *yaml.Node, depth int) int {
 	}
 	e.known[n] = maxValues + 1 // in a cycle
 	size := 1
-	if n.Kind == yaml.MappingNode { // the library compares each pair of names: more than 10,000 names are too many
+	if n.Kind == yaml.MappingNode { // the library compares each pair of names, so more than 10,000 names are rejected
 		pairs := len(n.Content) / 2
 		size += pairs * pairs / 100
 	}
@@ -141,7 +140,7 @@ type normalizer struct {
 	deep   bool
 }
 
-// data are the members whose values are not schemas; they are unchanged.
+// data are the members whose values are not schemas. They stay unchanged.
 var data = map[string]bool{"default": true, "enum": true, "const": true, "example": true, "examples": true}
 
 // named are the members with schemas, or objects with schemas, by name: a response may have the name "default".

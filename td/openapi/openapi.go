@@ -2,7 +2,7 @@
 //
 // The result follows the WoT HTTP binding, and the rules by which interact/form fills it:
 //
-//   - name: the operationId; without one the method and the path, "getPetsPetId".
+//   - name: the operationId, or without one the method and the path: "getPetsPetId".
 //   - form: the server and the path with its parameters as a URI template, and the method (htv:methodName).
 //   - uriVariables: the parameters of path and query, with their schemas. A list becomes one or several values (TD 1.1 has single values
 //     only). Required parameters of the query have lmosd:required. A consumer provides the variables as members of the input, next to those
@@ -12,7 +12,7 @@
 //   - security: basic, bearer, API keys. OAuth 2 becomes bearer: the user obtains the token.
 //
 // References are expanded, and cycles are cut at the second repetition. Features that a description does not support are omitted with a
-// warning. Nothing is fetched: a document that refers to other files must be bundled first.
+// warning. The package sends no requests: a document that refers to other files must be bundled first.
 //
 // Sources: OpenAPI 3.0.4 and 3.1.1; WoT Thing Description 1.1; WoT Binding Templates, HTTP.
 package openapi
@@ -39,7 +39,7 @@ const (
 	maxParameters = 200  // of an operation
 	maxName       = 256  // bytes of a parameter's name
 	maxAddress    = 2048 // bytes of a server's address
-	maxWarnings   = 100  // reported ones
+	maxWarnings   = 100  // in the result
 	maxText       = 500  // characters of a description
 )
 
@@ -47,7 +47,7 @@ const (
 type Options struct {
 	// Server is the address of the API, "https://api.example/v1"; empty means the first one in the document.
 	Server string
-	// Name is the title of the thing; empty means the document's.
+	// Name is the title of the Thing; empty means that of the document.
 	Name string
 }
 
@@ -64,7 +64,7 @@ func Convert(doc []byte, o Options) (thing []byte, warnings []string, err error)
 	if err != nil {
 		return nil, nil, err
 	}
-	if count(api) > maxOperations {
+	if countOperations(api) > maxOperations {
 		return nil, nil, tooMany(api)
 	}
 	// The levels of detail, by decreasing size.
@@ -92,7 +92,7 @@ func Convert(doc []byte, o Options) (thing []byte, warnings []string, err error)
 
 func tooMany(api *openapi3.T) error {
 	const reason = "has %d operations: too many for the %d bytes of a Thing Description; use a document with fewer operations"
-	return &td.ValidationError{TooLarge: true, Issues: []td.Issue{{Reason: fmt.Sprintf(reason, count(api), td.MaxTD)}}}
+	return &td.ValidationError{TooLarge: true, Issues: []td.Issue{{Reason: fmt.Sprintf(reason, countOperations(api), td.MaxTD)}}}
 }
 
 // errInvalidResult marks an invalid result: a bug of this package. The fuzz test checks for it.

@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// convert converts and reads the result back.
+// convert converts a document and parses the result.
 func convert(t *testing.T, doc string, o Options) (*td.Thing, []string) {
 	t.Helper()
 	raw, warnings, err := Convert([]byte(doc), o)
@@ -70,7 +70,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// doc is a document with one operation at path; members are those of the operation, in YAML.
+// doc returns a document with one operation at path; members are those of the operation, in YAML.
 func doc(method, path, members string) string {
 	return "openapi: 3.0.3\ninfo: {title: X, version: '1'}\nservers: [{url: 'https://api.example/v1/'}]\npaths:\n" +
 		"  '" + path + "':\n    " + method +
@@ -101,18 +101,19 @@ func TestAddresses(t *testing.T) {
 			"id integer"},
 		"two in a segment": {"/{a}.{b}",
 			"{name: a, in: path, schema: {type: string}}, {name: b, in: path, schema: {type: string}}", "/{a}.{b}", "a string, b string"},
-		"a name that is no variable": {"/{the id}", "{name: the id, in: path, schema: {type: string}}", "/{the_id}", "the_id string"},
-		"an undeclared variable":     {"/{id}", "", "/{id}", "id string"},
+		"a name with a space":    {"/{the id}", "{name: the id, in: path, schema: {type: string}}", "/{the_id}", "the_id string"},
+		"an undeclared variable": {"/{id}", "", "/{id}", "id string"},
 		"a list in the path": {"/{ids}", "{name: ids, in: path, schema: {type: array, items: {type: integer}}}",
 			"/{ids}", "ids of integer"},
-		"a list in matrix style": {"/{ids}", "{name: ids, in: path, style: matrix, explode: true, schema: {type: array, items: {type: integer}}}",
+		"a list in matrix style": {"/{ids}",
+			"{name: ids, in: path, style: matrix, explode: true, schema: {type: array, items: {type: integer}}}",
 			"/{;ids*}", "ids of integer"},
 		"a list in the query": {"/a", "{name: n, in: query, schema: {type: array, items: {type: string, enum: [a, b]}}}",
 			"/a{?n*}", "n of string"},
 		"a list with commas": {"/a", "{name: n, in: query, explode: false, schema: {type: array, items: {type: number}}}",
 			"/a{?n}", "n of number"},
-		"a list with pipes": {"/a", "{name: n, in: query, style: pipeDelimited, explode: false, schema: {type: array, items: {type: number}}}",
-			"/a{?n}", "n number"},
+		"a list with pipes": {"/a",
+			"{name: n, in: query, style: pipeDelimited, explode: false, schema: {type: array, items: {type: number}}}", "/a{?n}", "n number"},
 		"a list of anything":    {"/a", "{name: n, in: query, schema: {type: array}}", "/a{?n*}", "n of string"},
 		"a list of objects":     {"/a", "{name: n, in: query, schema: {type: array, items: {type: object}}}", "/a", ""},
 		"required in the query": {"/a", "{name: n, in: query, required: true, schema: {type: boolean}}", "/a{?n}", "n boolean!"},
@@ -121,17 +122,17 @@ func TestAddresses(t *testing.T) {
 		"a query": {"/a",
 			"{name: q, in: query, schema: {type: string}}, {name: n, in: query, schema: {type: number}}",
 			"/a{?q,n}", "n number, q string"},
-		"a query that began": {"/a?op=x", "{name: q, in: query, schema: {type: string}}", "/a?op=x{&q}", "q string"},
+		"a path with a query": {"/a?op=x", "{name: q, in: query, schema: {type: string}}", "/a?op=x{&q}", "q string"},
 		"signs in a query's name": {"/a", "{name: 'a[b c]', in: query, schema: {type: string}}", "/a{?a%5Bb%20c%5D}",
 			"a%5Bb%20c%5D string"},
 		"one name twice": {"/{a}",
 			"{name: a, in: path, schema: {type: string}}, {name: a, in: query, schema: {type: integer}}", "/{a}", "a string"},
 		"JSON in the query": {"/a", "{name: f, in: query, content: {application/json: {schema: {type: object}}}}",
 			"/a{?f}", "f string"},
-		"an object in the query":      {"/a", "{name: f, in: query, schema: {type: object}}", "/a", ""},
-		"one of several, one is none": {"/a", "{name: f, in: query, schema: {oneOf: [{type: string}, {type: array}]}}", "/a", ""},
-		"a parameter without schema":  {"/a", "{name: f, in: query}", "/a{?f}", "f string"},
-		"a header":                    {"/a", "{name: H, in: header, schema: {type: string}}", "/a", ""},
+		"an object in the query":     {"/a", "{name: f, in: query, schema: {type: object}}", "/a", ""},
+		"alternatives with an array": {"/a", "{name: f, in: query, schema: {oneOf: [{type: string}, {type: array}]}}", "/a", ""},
+		"a parameter without schema": {"/a", "{name: f, in: query}", "/a{?f}", "f string"},
+		"a header":                   {"/a", "{name: H, in: header, schema: {type: string}}", "/a", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -327,7 +328,7 @@ func TestNullableMeansNull(t *testing.T) {
 		}
 		for _, value := range []any{nil, "x"} {
 			if issues := td.ParseSchema(v).Check(value); len(issues) > 0 {
-				t.Errorf("%s became %s, which refuses %v: %v", in, text, value, issues)
+				t.Errorf("%s became %s, which rejects %v: %v", in, text, value, issues)
 			}
 		}
 	}
@@ -340,7 +341,7 @@ func TestBodies(t *testing.T) {
 			"content: {text/plain: {}, application/json: {schema: {type: number}}, application/xml: {}}", "application/json",
 			`{"type":"number"}`, ""},
 		"any type is JSON": {"post", "content: {'*/*': {schema: {type: number}}}", "application/json", `{"type":"number"}`, ""},
-		"a kind of JSON": {"post", "content: {application/vnd.x+json: {schema: {type: number}}}",
+		"a type with the suffix +json": {"post", "content: {application/vnd.x+json: {schema: {type: number}}}",
 			"application/vnd.x+json", `{"type":"number"}`, ""},
 		"no schema": {"post", "content: {application/json: {}}", "application/json", `{}`, ""},
 		"text":      {"post", "content: {text/csv: {}}", "text/csv", `{"type":"string"}`, ""},
@@ -457,14 +458,14 @@ func TestServers(t *testing.T) {
 		"an explicit server": {`[{url: 'https://a.example'}]`, "http://[::1]:80/y/", "http://[::1]:80/y/do"},
 		"variables": {`[{url: 'https://{h}.example/{v}', variables: {h: {default: a}, v: {default: ''}}}]`, "",
 			"https://a.example/do"},
-		"a path is given":     {`[{url: /v1}]`, "http://a.example/v1", "http://a.example/v1/do"},
+		"an explicit address": {`[{url: /v1}]`, "http://a.example/v1", "http://a.example/v1/do"},
 		"a path":              {`[{url: /v1}]`, "", ""},
 		"none":                {`[]`, "", ""},
 		"a variable too many": {`[{url: 'https://{h}.example'}]`, "", ""},
 		"another scheme":      {`[{url: 'ftp://a.example'}]`, "", ""},
 		"a secret":            {`[{url: 'https://u:hunter2@a.example'}]`, "", ""},
 		"a query":             {`[{url: 'https://a.example?x'}]`, "", ""},
-		"nonsense is given":   {`[{url: 'https://a.example'}]`, "::", ""},
+		"an invalid address":  {`[{url: 'https://a.example'}]`, "::", ""},
 		"an expanding variable": {`[{url: 'https://a.example/` + strings.Repeat("{v}", 600) + `', variables: {v: {default: ` +
 			strings.Repeat("x", 2000) + `}}}]`, "", ""},
 	} {
@@ -501,10 +502,11 @@ func TestInvalidDocuments(t *testing.T) {
 		doc, want         string
 		notJSON, tooLarge bool
 	}{
-		"nothing":               {"", "openapi", false, false},
-		"no YAML":               {"a: [", "neither", true, false},
-		"no object":             {"[1]", "openapi", false, false},
-		"JSON that breaks off":  {`{"openapi": `, "neither", true, false},
+		"nothing":         {"", "openapi", false, false},
+		"no YAML":         {"a: [", "neither", true, false},
+		"no object":       {"[1]", "openapi", false, false},
+		"incomplete JSON": {`{"openapi": `, "neither", true, false},
+
 		"Swagger 2":             {`{"swagger": "2.0"}`, "OpenAPI 3", false, false},
 		"no version":            {`{"info": {}}`, "/openapi", false, false},
 		"version 4":             {`{"openapi": "4.0"}`, "/openapi", false, false},
@@ -512,7 +514,7 @@ func TestInvalidDocuments(t *testing.T) {
 		"no operations":         {head + "paths: {}", "no operation", false, false},
 		"no paths":              {head, "no operation", false, false},
 		"an external reference": {head + "paths: {/a: {$ref: 'other.yaml'}}", "bundle", false, false},
-		"one over the network": {head + "paths: {/a: {get: {responses: {'200': {$ref: 'http://127.0.0.1:1/x'}}}}}", "bundle",
+		"a remote reference": {head + "paths: {/a: {get: {responses: {'200': {$ref: 'http://127.0.0.1:1/x'}}}}}", "bundle",
 			false, false},
 		"a file": {head + "components: {schemas: {A: {$ref: 'file:///etc/passwd'}}}", "bundle", false, false},
 		"an unresolvable reference": {head + "components: {schemas: {A: {$ref: '#/components/schemas/B'}}}", "cannot be read", false,
@@ -576,7 +578,7 @@ func TestExpansionIsLimited(t *testing.T) {
 	}
 }
 
-// large is a document of n operations with schemas and descriptions.
+// large returns a document of n operations with schemas and descriptions.
 func large(n int) string {
 	var b strings.Builder
 	b.WriteString(`{"openapi":"3.0.0","info":{"title":"Large","version":"1"},"servers":[{"url":"https://large.example"}],"paths":{`)
@@ -695,7 +697,7 @@ func TestFixedHeaders(t *testing.T) {
 	}
 }
 
-func TestLibraryThatPanics(t *testing.T) {
+func TestPanicsOfTheLibraryAreRecovered(t *testing.T) {
 	t.Parallel()
 	for name, doc := range map[string]string{
 		"callbacks without end": `{"openapi":"3.0.0","components":{"callbacks":{"c":{"$ref":"#/components/callbacks/c"}}}}`,

@@ -19,7 +19,7 @@ func TestWork(t *testing.T) {
 	for in, want := range map[string]int{
 		``:       0,
 		`1`:      1,
-		`{}`:     2 + 1, // a brace that opens is inside, one that closes is not
+		`{}`:     2 + 1, // the opening brace counts as inside, the closing one as outside
 		`[1]`:    2 + 2 + 1,
 		`[[1]]`:  2 + 3 + 3 + 2 + 1,
 		`"[[["`:  5, // text has no depth
@@ -37,26 +37,26 @@ func TestExpansion(t *testing.T) {
 		text string
 		ok   bool
 	}{
-		"plain":                    {"a: [1, 2]", true},
-		"an alias":                 {"a: &x [1, 2]\nb: *x\nc: *x", true},
-		"an alias of itself":       {"a: &x [*x]", false},
-		"two of each other":        {"a: &x {b: &y [*x]}\nc: *y", false},
-		"too deep":                 {strings.Repeat("[", maxDepth+3) + strings.Repeat("]", maxDepth+3), false},
-		"deep enough":              {strings.Repeat("[", maxDepth-3) + strings.Repeat("]", maxDepth-3), true},
-		"a thousand names":         {manyNames(1000), true},
-		"as many names as is work": {manyNames(12000), false},
+		"plain":              {"a: [1, 2]", true},
+		"an alias":           {"a: &x [1, 2]\nb: *x\nc: *x", true},
+		"an alias of itself": {"a: &x [*x]", false},
+		"two of each other":  {"a: &x {b: &y [*x]}\nc: *y", false},
+		"too deep":           {strings.Repeat("[", maxDepth+3) + strings.Repeat("]", maxDepth+3), false},
+		"deep enough":        {strings.Repeat("[", maxDepth-3) + strings.Repeat("]", maxDepth-3), true},
+		"a thousand names":   {manyNames(1000), true},
+		"too many names":     {manyNames(12000), false},
 	} {
 		var node yaml.Node
 		if err := yaml.Unmarshal([]byte(c.text), &node); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if n := (&expansion{known: map[*yaml.Node]int{}}).of(&node, 0); (n <= maxValues) != c.ok {
-			t.Errorf("%s: comes to %d values", name, n)
+			t.Errorf("%s: expands to %d values", name, n)
 		}
 	}
 }
 
-// manyNames is a mapping of n names.
+// manyNames returns a mapping of n names.
 func manyNames(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -93,7 +93,7 @@ func TestNormalizer(t *testing.T) {
 	}
 }
 
-// decoded is JSON as a document is read.
+// decoded returns JSON, decoded like a document.
 func decoded(t *testing.T, text string) any {
 	t.Helper()
 	v, err := decode([]byte(text))
@@ -139,13 +139,13 @@ func TestMerge(t *testing.T) {
 		into, from, want object // nil: they are not merged
 	}{
 		"empty": {object{}, object{}, object{}},
-		"members": {object{"properties": members("a")}, object{"properties": members("b")}, object{"properties": members("a",
-			"b")}},
+		"members": {object{"properties": members("a")}, object{"properties": members("b")},
+			object{"properties": members("a", "b")}},
 		"a member of both": {object{"properties": members("a")}, object{"properties": members("a")}, nil},
-		"what is required": {object{"required": []any{"a"}}, object{"required": []any{"b", "a"}}, object{"required": []any{"a",
-			"b"}}},
-		"titles": {object{"title": "A"}, object{"title": "B", "description": "d"}, object{"title": "A",
-			"description": "d"}},
+		"required members": {object{"required": []any{"a"}}, object{"required": []any{"b", "a"}},
+			object{"required": []any{"a", "b"}}},
+		"titles": {object{"title": "A"}, object{"title": "B", "description": "d"},
+			object{"title": "A", "description": "d"}},
 		"a type":          {object{}, object{"type": "object"}, object{"type": "object"}},
 		"no object":       {object{}, object{"type": "string"}, nil},
 		"onto no object":  {object{"type": "array"}, object{}, nil},

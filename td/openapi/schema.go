@@ -15,7 +15,7 @@ import (
 type walk struct {
 	op    *operation
 	input bool // of an action; else its output
-	exact bool // inside of oneOf, in which a branch that accepts more could be a second match
+	exact bool // inside of oneOf: a branch that accepts more values could be a second match
 	above []*openapi3.Schema
 }
 
@@ -28,7 +28,8 @@ func (c *converter) schema(ref *openapi3.SchemaRef, w walk) map[string]any {
 	}
 	s := ref.Value
 	if slices.Contains(w.above, s) {
-		c.warn("schemas", "%s contains itself: its second occurrence accepts all values", clip(strings.TrimPrefix(ref.Ref, "#/components/schemas/"), 100))
+		c.warn("schemas", "%s contains itself: its second occurrence accepts all values",
+			clip(strings.TrimPrefix(ref.Ref, "#/components/schemas/"), 100))
 		return map[string]any{}
 	}
 	w.above = append(slices.Clip(w.above), s)
@@ -83,7 +84,7 @@ func admitsNull(s map[string]any) bool {
 	return s["not"] == nil
 }
 
-// keywords returns s without regard to null.
+// keywords returns the converted s without null.
 func (c *converter) keywords(s *openapi3.Schema, w walk) map[string]any {
 	out := map[string]any{}
 	c.types(s, out)
@@ -108,10 +109,10 @@ func setText(out map[string]any, name, text string) {
 	}
 }
 
-// jsonTypes are those of JSON Schema.
+// jsonTypes are the types of JSON Schema, without null.
 var jsonTypes = []string{"object", "array", "string", "number", "integer", "boolean"}
 
-// types adds the type; several are a oneOf (TD 1.1 has one).
+// types adds the type. Several types become a oneOf, because a schema of TD 1.1 has one type.
 func (c *converter) types(s *openapi3.Schema, out map[string]any) {
 	var types []string
 	for _, t := range s.Type.Slice() {
@@ -239,10 +240,10 @@ func (c *converter) parts(s *openapi3.Schema, w walk, out map[string]any) {
 	c.others(s.AdditionalProperties, w, out)
 }
 
-// names returns the names in all without duplicates and without those in without.
-func names(all []string, without map[string]bool) []any {
+// names returns the names in all, without duplicates and without the excluded ones.
+func names(all []string, excluded map[string]bool) []any {
 	var list []any
-	seen := maps.Clone(without)
+	seen := maps.Clone(excluded)
 	for _, name := range all {
 		if !seen[name] {
 			seen[name] = true
@@ -313,7 +314,7 @@ func combine(out map[string]any, all []any) {
 	maps.Copy(out, merged)
 }
 
-// merge adds the members of one object to another. It returns false if one of them has other keywords, and leaves a half-merged object.
+// merge adds the members of one object to another. It returns false, with into partly changed, if one of them has other keywords.
 func merge(into, from map[string]any) bool {
 	for _, m := range []map[string]any{into, from} {
 		for name := range m {
@@ -409,9 +410,9 @@ func (op *operation) variable(p *openapi3.Parameter) (schema map[string]any, as 
 		schema = map[string]any{"type": "string"}
 	}
 	if schema["type"] == "array" {
-		schema, as = op.list(schema, listed(p))
+		schema, as = op.list(schema, listingOf(p))
 	}
-	if schema == nil || as < joined && !single(schema) {
+	if schema == nil || as < joined && !isSingle(schema) {
 		return nil, as
 	}
 	text := p.Description
@@ -433,7 +434,7 @@ func (op *operation) list(array map[string]any, as listing) (map[string]any, lis
 		one = map[string]any{"type": "string"}
 	}
 	switch {
-	case !single(one):
+	case !isSingle(one):
 		return nil, as
 	case as == oneOf:
 		return one, as
@@ -449,8 +450,8 @@ func (op *operation) list(array map[string]any, as listing) (map[string]any, lis
 	return map[string]any{"oneOf": []any{one, several}}, as
 }
 
-// listed returns how a list is encoded in the URL (OpenAPI 3.0.4 §4.7.12.2, style and explode; RFC 6570 §3.2).
-func listed(p *openapi3.Parameter) listing {
+// listingOf returns the encoding of a list in the URL (OpenAPI 3.0.4 §4.7.12.2, style and explode; RFC 6570 §3.2).
+func listingOf(p *openapi3.Parameter) listing {
 	style, explode := p.Style, p.In == openapi3.ParameterInQuery // the defaults: form exploded, simple not
 	if p.Explode != nil {
 		explode = *p.Explode
@@ -464,15 +465,15 @@ func listed(p *openapi3.Parameter) listing {
 	return joined
 }
 
-// single reports whether a schema allows no object and no array by its type, nor by that of a part.
-func single(s map[string]any) bool {
+// isSingle reports whether a schema and its parts have no type that allows objects or arrays.
+func isSingle(s map[string]any) bool {
 	if t := s["type"]; t == "object" || t == "array" || s["properties"] != nil || s["items"] != nil {
 		return false
 	}
 	for _, name := range []string{"oneOf", "anyOf", "allOf"} {
 		branches, _ := s[name].([]any)
 		for _, b := range branches {
-			if m, ok := b.(map[string]any); ok && !single(m) {
+			if m, ok := b.(map[string]any); ok && !isSingle(m) {
 				return false
 			}
 		}

@@ -4,6 +4,7 @@ package querytext
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -18,11 +19,11 @@ const (
 	maxParts  = 64      // words and fields
 )
 
-// Parse parses a query: words, and fields such as "capability:urn:example:weather" or "type:agent". All of them must match. "OR"
-// separates alternatives. "NOT" or "-" precedes a word or field that must not match. "AND" has no effect. Quotes keep words together as
-// one value: organization:"Example Corp". A word with a colon whose prefix is not a field name is a plain word.
+// Parse parses a query: words, and fields such as "capability:urn:example:weather" or "type:agent". All of them must match. "OR" separates
+// alternatives. "NOT" or "-" precedes a word or field that must not match. "AND" has no effect. Quotes make several words one value:
+// organization:"Example Corp". A word with a colon whose prefix is not a field name is a plain word.
 //
-// The fields that are set in common apply to each alternative.
+// The fields of common apply to each alternative.
 func Parse(text string, common td.Query) (td.Query, error) {
 	if len(text) > MaxLength {
 		return td.Query{}, fmt.Errorf("the query has %d bytes, the limit is %d", len(text), MaxLength)
@@ -49,11 +50,11 @@ func Parse(text string, common td.Query) (td.Query, error) {
 // branch returns a query with the fields of common, without those that apply to all branches together.
 func branch(common td.Query) td.Query {
 	common.Or, common.Not, common.Limit, common.Counter = nil, nil, 0, nil
-	common.Capability = append([]string(nil), common.Capability...)
+	common.Capability = slices.Clone(common.Capability)
 	return common
 }
 
-// A part is a word or a field of a query. A part that begins with a quote is words.
+// A part is a word or a field of a query. A part that begins with a quote has words, not a field.
 type part struct {
 	text   string
 	quoted bool
@@ -81,7 +82,7 @@ func split(text string) (parts []part, err error) {
 		}
 	}
 	if end(); open {
-		return nil, fmt.Errorf("the query ends inside a quote")
+		return nil, errors.New("the query ends inside a quote")
 	}
 	return parts, nil
 }
@@ -101,7 +102,7 @@ func (p *parser) parsePart(part part) error {
 		return nil
 	case !part.quoted && (part.text == "OR" || part.text == "|"):
 		if p.parts == 0 || p.negate {
-			return fmt.Errorf("expected a word or a field before OR")
+			return errors.New("expected a word or a field before OR")
 		}
 		p.branches, p.parts = append(p.branches, branch(p.common)), 0
 		return nil
@@ -125,23 +126,21 @@ func (p *parser) parsePart(part part) error {
 }
 
 func (p *parser) query() (td.Query, error) {
-	q := p.common
-	q.Not = p.not
 	switch {
 	case p.negate:
-		return td.Query{}, fmt.Errorf("expected a word or a field after NOT")
+		return td.Query{}, errors.New("expected a word or a field after NOT")
 	case len(p.branches) > 1 && p.parts == 0:
-		return td.Query{}, fmt.Errorf("expected a word or a field after OR")
-	case len(p.branches) > td.MaxBranches, len(q.Not) > td.MaxBranches:
+		return td.Query{}, errors.New("expected a word or a field after OR")
+	case len(p.branches) > td.MaxBranches, len(p.not) > td.MaxBranches:
 		return td.Query{}, fmt.Errorf("the query has too many alternatives or exclusions, the limit is %d of each", td.MaxBranches)
 	}
-	q = p.branches[0]
+	q := p.branches[0]
 	q.Or, q.Not, q.Limit, q.Counter = p.branches[1:], p.not, p.common.Limit, p.common.Counter
 	if len(q.Or) == 0 {
 		q.Or = p.common.Or
 	}
 	if len(q.Not) > 0 && !q.HasCriteria() && len(q.Or) == 0 {
-		return td.Query{}, fmt.Errorf("the query has exclusions only; add a word or a field that must match")
+		return td.Query{}, errors.New("the query has exclusions only; add a word or a field that must match")
 	}
 	return q, nil
 }

@@ -15,7 +15,7 @@ import (
 const (
 	maxSteps   = 1 << 20  // pairs of a schema part and a value part, and work of the same cost
 	maxNesting = 256      // nested schema parts, references included
-	maxMatched = 16 << 10 // bytes of a string that is matched with a pattern; a longer one is not
+	maxMatched = 16 << 10 // bytes of a string; patterns of longer ones are not checked
 )
 
 // Check returns the issues of value, at most 32, in the order of the value. Pointers are relative to value. The value fits if there
@@ -33,7 +33,7 @@ func (s *Schema) Check(value any) []Issue {
 	return SortIssues(w.issues)
 }
 
-// fits reports whether value surely fits: it is false, too, if a bound left a keyword unchecked. It is faster than Check.
+// fits reports whether value fits. It returns false, too, if a bound left a keyword unchecked. It is faster than Check.
 func (s *Schema) fits(value any) bool {
 	w := &walk{root: s.root, quick: true, strict: true}
 	w.value(s.node, value)
@@ -55,14 +55,13 @@ type walk struct {
 
 func (w *walk) done() bool { return w.failed || w.steps > maxSteps || len(w.issues) > maxIssues }
 
-// canSpend spends n and reports whether the walk may continue.
+// canSpend counts n units of work, see spend, and reports whether the walk may continue.
 func (w *walk) canSpend(n int) bool {
 	w.spend(n)
 	return !w.done()
 }
 
-// spend counts n small units of work, such as bytes or names: a list in a schema may be as long as the schema, and may be read at each
-// step.
+// spend counts n small units of work, such as bytes or names. A step may read a list that is as long as the schema.
 func (w *walk) spend(n int) { w.steps += n / 8 }
 
 // skip marks a keyword as unchecked because of a bound.
@@ -81,20 +80,16 @@ func (w *walk) fail(reason func() string) {
 	}
 }
 
-// because is the reason of fail for a fixed text.
-func because(text string) func() string { return func() string { return text } }
+// fixed returns the argument of fail for a fixed reason.
+func fixed(reason string) func() string { return func() string { return reason } }
 
-// try checks v against a branch and returns its issues.
-func (w *walk) try(schema, v any) (fits bool, issues []Issue) {
-	return w.branch(schema, v, w.quick)
-}
-
-// matches is try without issues.
+// matches reports whether v fits a branch.
 func (w *walk) matches(schema, v any) bool {
 	fits, _ := w.branch(schema, v, true)
 	return fits
 }
 
+// branch checks v against a branch and returns its issues, or none if quick is set.
 func (w *walk) branch(schema, v any, quick bool) (fits bool, issues []Issue) {
 	outer := *w
 	w.issues, w.failed, w.quick = nil, false, quick
@@ -110,7 +105,7 @@ func (w *walk) value(schema, v any) {
 	switch s := schema.(type) {
 	case bool:
 		if !s {
-			w.fail(because("is not allowed here"))
+			w.fail(fixed("is not allowed here"))
 		}
 	case map[string]any:
 		w.node(node{raw: s}, v)
@@ -187,7 +182,7 @@ func (w *walk) keywords(s node, v any) {
 	}
 }
 
-// hasType reports whether v has one of types, or there are none.
+// hasType reports whether v has one of types, or types is empty.
 func (w *walk) hasType(types, v any) bool {
 	w.spend(4 * max(1, len(array(types))))
 	none := true
@@ -228,8 +223,8 @@ func (w *walk) equal(a, b any) bool {
 	return a == b
 }
 
-// in checks a part of the value.
-func in[T string | int](w *walk, step T, schema, v any) {
+// descend checks a part of the value.
+func descend[T string | int](w *walk, step T, schema, v any) {
 	if w.quick {
 		w.value(schema, v)
 		return
@@ -259,12 +254,12 @@ func (w *walk) object(s node, v map[string]any) {
 			w.fail(func() string { return Show(name) + " is not allowed as a name here" })
 		}
 		if p, ok := properties[name]; ok {
-			in(w, name, p, v[name])
+			descend(w, name, p, v[name])
 		} else if limited && rest == false {
 			w.spend(8 * len(properties))
 			w.fail(func() string { return Show(name) + " is not allowed" + closest(name, properties) })
 		} else if limited {
-			in(w, name, rest, v[name])
+			descend(w, name, rest, v[name])
 		}
 	}
 	if w.quick { // in any order
@@ -326,7 +321,7 @@ func (w *walk) array(s node, v []any) {
 	}
 	if some, ok := s.get(kwContains); ok && s.value(kwMinContains) == nil &&
 		!slices.ContainsFunc(v, func(e any) bool { return w.done() || w.matches(some, e) }) {
-		w.fail(because("has no element of a kind that is required"))
+		w.fail(fixed("has no element of a kind that is required"))
 	}
 	// "items" with a list is the tuple of draft 7, which TD 1.1 uses; "prefixItems" is that of later drafts.
 	tuple, rest := array(s.value(kwPrefixItems)), s.value(kwItems)
@@ -341,9 +336,9 @@ func (w *walk) array(s node, v []any) {
 			return
 		}
 		if i < len(tuple) {
-			in(w, i, tuple[i], e)
+			descend(w, i, tuple[i], e)
 		} else if rest != nil {
-			in(w, i, rest, e)
+			descend(w, i, rest, e)
 		}
 	}
 }
@@ -374,7 +369,7 @@ func (w *walk) text(s node, v string) {
 	}
 	if name, ok := s.value(kwFormat).(string); ok {
 		if f, known := formats[name]; known && w.canSpend(len(v)/4) && !f.valid(v) {
-			w.fail(because("is not " + f.name))
+			w.fail(fixed("is not " + f.name))
 		}
 	}
 }
@@ -421,7 +416,7 @@ func (w *walk) branches(s node, v any) {
 		w.value(branch, v)
 	}
 	if not, ok := s.get(kwNot); ok && w.matches(not, v) {
-		w.fail(because("has a form that is not allowed"))
+		w.fail(fixed("has a form that is not allowed"))
 	}
 	if condition, ok := s.get(kwIf); ok {
 		if w.matches(condition, v) {
@@ -445,7 +440,7 @@ func (w *walk) alternatives(branches []any, v any, exactly bool) {
 		if w.done() {
 			return
 		}
-		fits, issues := w.try(branch, v)
+		fits, issues := w.branch(branch, v, w.quick)
 		if !fits {
 			failed = append(failed, issues)
 			continue
@@ -454,7 +449,7 @@ func (w *walk) alternatives(branches []any, v any, exactly bool) {
 			return
 		}
 		if i+1-len(failed) > 1 {
-			w.fail(because("fits more than one of the alternatives, where exactly one is allowed"))
+			w.fail(fixed("fits more than one of the alternatives, where exactly one is allowed"))
 			return
 		}
 	}
@@ -467,8 +462,7 @@ func (w *walk) alternatives(branches []any, v any, exactly bool) {
 	}
 }
 
-// explain reports why no branch fits: the issues of the only branch of the right type; else the types, or the values, that are
-// allowed.
+// explain adds the reason why no branch fits: the issues of the only branch of the right type, or else the allowed types or values.
 func (w *walk) explain(branches []any, failed [][]Issue, v any) {
 	var types []string
 	var values []any
@@ -496,6 +490,6 @@ func (w *walk) explain(branches []any, failed [][]Issue, v any) {
 	case len(values) >= count:
 		w.fail(func() string { return wantOneOf(values) })
 	default:
-		w.fail(because("fits none of the " + strconv.Itoa(len(branches)) + " alternatives"))
+		w.fail(fixed("fits none of the " + strconv.Itoa(len(branches)) + " alternatives"))
 	}
 }

@@ -94,15 +94,17 @@ func TestCheck(t *testing.T) {
 			`"username" is not allowed; did you mean "userName"?`},
 		{"the rest", `{"properties": {"a": {}}, "additionalProperties": {"type": "number"}}`, `{"a": "x", "b": "x"}`,
 			`/b: expected number, got string`},
-		{"members by pattern are left alone", `{"patternProperties": {"^x": {}}, "additionalProperties": false}`,
+		{"members by pattern are not checked", `{"patternProperties": {"^x": {}}, "additionalProperties": false}`,
 			`{"xy": 1}`, ``},
 		{"nothing is allowed", `{"properties": {"a": false}}`, `{"a": 1}`, `/a: is not allowed here`},
 		{"a name with a slash", `{"properties": {"a/b~c": {"type": "string"}}}`, `{"a/b~c": 1}`,
 			`/a~1b~0c: expected string, got number`},
 
 		{"all of them", `{"allOf": [{"minimum": 1}, {"maximum": 2}]}`, `3`, `must be at most 2, is 3`},
-		{"a condition that holds", `{"if": {"type": "string"}, "then": {"minLength": 2}, "else": false}`, `"x"`, `must have at least 2 characters, has 1`},
-		{"a condition that does not hold", `{"if": {"type": "string"}, "then": false, "else": {"minimum": 2}}`, `1`, `must be at least 2, is 1`},
+		{"a condition that holds", `{"if": {"type": "string"}, "then": {"minLength": 2}, "else": false}`, `"x"`,
+			`must have at least 2 characters, has 1`},
+		{"a condition that does not hold", `{"if": {"type": "string"}, "then": false, "else": {"minimum": 2}}`, `1`,
+			`must be at least 2, is 1`},
 		{"a condition of nothing", `{"if": false}`, `1`, ``},
 		{"an element is there", `{"contains": {"type": "string"}}`, `[1, "a"]`, ``},
 		{"an element is not there", `{"contains": {"type": "string"}}`, `[1]`, `has no element of a kind that is required`},
@@ -147,7 +149,7 @@ func TestCheck(t *testing.T) {
 		{"a relative URI", `{"format": "uri-reference"}`, `"/relative"`, ``},
 		{"a UUID", `{"format": "uuid"}`, `"6f1d3a7a-1f97-4e6b-b45f-f3c2e1c84c7"`, `is not a UUID`},
 		{"an unknown format", `{"format": "colour"}`, `"x"`, ``},
-		{"a format of what is no string", `{"format": "date"}`, `5`, ``},
+		{"a format of a number", `{"format": "date"}`, `5`, ``},
 		{"true", `true`, `1`, ``},
 		{"false", `false`, `1`, `is not allowed here`},
 	}
@@ -174,7 +176,7 @@ func TestNilSchemaAcceptsEverything(t *testing.T) {
 	}
 	if s.Type() != "" || s.Property("a") != nil || s.Properties() != nil && len(s.Properties()) > 0 || s.Required() != nil ||
 		s.Items() != nil || s.Enum() != nil || s.Value() != nil {
-		t.Error("a nil schema reports issues")
+		t.Error("a nil schema has keywords")
 	}
 	if Parse("x") != nil || Parse(nil) != nil {
 		t.Error("a string is a schema")
@@ -261,7 +263,8 @@ func TestHostileSchemasAreCheap(t *testing.T) {
 		{"a long reference, often", expensiveSchema(`{"$ref": "#/x` + strings.Repeat("~1", 10_000) + `"}`), `1`, tooComplex},
 		{"a long constant, often", expensiveSchema(`{"const": ` + ones[:80_000] + `1]}`), ones[:80_000] + "1]", tooComplex},
 		{"a wide value, often", expensiveSchema(`{"minProperties": 1}`), `{"a":1` + names(10_000) + `}`, tooComplex},
-		{"a slow pattern, often", expensiveSchema(`{"pattern": "(a|aa|[a-z]{1,100}){1,3}$"}`), `"` + strings.Repeat("a", 16_000) + `"`, tooComplex},
+		{"a slow pattern, often", expensiveSchema(`{"pattern": "(a|aa|[a-z]{1,100}){1,3}$"}`),
+			`"` + strings.Repeat("a", 16_000) + `"`, tooComplex},
 		{"a slow division, often", expensiveSchema(`{"multipleOf": 5e-324}`), `1.7e308`, tooComplex},
 		{"a long reported value, often", expensiveSchema(`{"anyOf": [{"const": ` + ones[:80_000] + `1]}, {}]}`), `1`, tooComplex},
 	}
@@ -398,7 +401,7 @@ func drawValue(t *rapid.T, depth int) any {
 	return m
 }
 
-// The walk agrees with a JSON Schema library on whether a value fits.
+// The walk and a JSON Schema library accept the same values.
 func TestCheckAgreesWithTheLibrary(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -435,7 +438,7 @@ func toJSON(v any) []byte {
 	return b
 }
 
-// The embedded schema compiles, accepts what the rules accept, and loads nothing.
+// The embedded schema compiles, accepts a valid TD, and loads no other schema.
 func TestEmbeddedSchema(t *testing.T) {
 	t.Parallel()
 	if err := ofThings().compiled.Validate(decodeJSON(t, weather(t))); err != nil {
@@ -449,6 +452,6 @@ func TestEmbeddedSchema(t *testing.T) {
 		t.Errorf("an empty object: %v", err)
 	}
 	if got := ofThings().reason("urn:x#/no/such/place"); got != "" {
-		t.Errorf("a reason from nowhere: %q", got)
+		t.Errorf("a missing location has the reason %q", got)
 	}
 }

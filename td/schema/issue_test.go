@@ -32,8 +32,11 @@ func TestPointer(t *testing.T) {
 // Issues are in document order: the whole before its parts, the second element before the tenth.
 func TestSortIssues(t *testing.T) {
 	t.Parallel()
-	in := []Issue{{Pointer: "/b", Reason: "2"}, {Pointer: "/a/10", Reason: "x"}, {Pointer: "/a/2", Reason: "x"}, {Pointer: "/a", Reason: "x"}, {Pointer: "/b", Reason: "1"}, {Pointer: "/b", Reason: "2"}, {Pointer: "", Reason: "x"}, {Pointer: "/a/2/c", Reason: "x"}}
-	want := []Issue{{Pointer: "", Reason: "x"}, {Pointer: "/a", Reason: "x"}, {Pointer: "/a/2", Reason: "x"}, {Pointer: "/a/2/c", Reason: "x"}, {Pointer: "/a/10", Reason: "x"}, {Pointer: "/b", Reason: "1"}, {Pointer: "/b", Reason: "2"}}
+	in := []Issue{{Pointer: "/b", Reason: "2"}, {Pointer: "/a/10", Reason: "x"}, {Pointer: "/a/2", Reason: "x"},
+		{Pointer: "/a", Reason: "x"}, {Pointer: "/b", Reason: "1"}, {Pointer: "/b", Reason: "2"}, {Pointer: "", Reason: "x"},
+		{Pointer: "/a/2/c", Reason: "x"}}
+	want := []Issue{{Pointer: "", Reason: "x"}, {Pointer: "/a", Reason: "x"}, {Pointer: "/a/2", Reason: "x"},
+		{Pointer: "/a/2/c", Reason: "x"}, {Pointer: "/a/10", Reason: "x"}, {Pointer: "/b", Reason: "1"}, {Pointer: "/b", Reason: "2"}}
 	if got := SortIssues(in); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -111,7 +114,7 @@ func TestTypeOf(t *testing.T) {
 	}
 }
 
-// Issues of the library have texts of this package, unknown ones included.
+// All issues of the library have texts of this package, also unknown ones.
 func TestPlain(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

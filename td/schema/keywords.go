@@ -86,7 +86,7 @@ type node struct {
 	compiled *compiled
 }
 
-// compiled is an object of a schema that lmosd itself provides. Reading a keyword costs no map access.
+// A compiled is an object of a schema of lmosd. Reading a keyword takes no map access.
 type compiled struct {
 	values [keywordCount]any
 	has    uint64 // bit set of the keywords

@@ -35,19 +35,19 @@ func Rewrite(v any, edit func(part any) any) any {
 	out := make(map[string]any, len(m))
 	for keyword, value := range m {
 		all, isList := value.([]any)
-		by := object(value)
-		switch how := schemaForms[keyword]; {
-		case how == one, how == either && !isList:
+		byName := object(value)
+		switch form := schemaForms[keyword]; {
+		case form == one, form == either && !isList:
 			value = Rewrite(value, edit)
-		case (how == list || how == either) && isList:
+		case (form == list || form == either) && isList:
 			parts := make([]any, len(all))
 			for i, part := range all {
 				parts[i] = Rewrite(part, edit)
 			}
 			value = parts
-		case how == named && by != nil:
-			parts := make(map[string]any, len(by))
-			for name, part := range by {
+		case form == named && byName != nil:
+			parts := make(map[string]any, len(byName))
+			for name, part := range byName {
 				parts[name] = Rewrite(part, edit)
 			}
 			value = parts
@@ -73,9 +73,9 @@ func IsLocal(ref string) bool { return ref == "#" || strings.HasPrefix(ref, "#/"
 // ValueMember holds an input that is not an object, next to URI variables.
 const ValueMember = "value"
 
-// WithVariables returns the schema of an object that has the members of input and one for each of variables. An input that is not an
-// object becomes the member "value". A member of input takes precedence over a variable of the same name. The members of required are required,
-// in addition to those of input.
+// WithVariables returns the schema of an object that has the members of input and one for each of variables. An input that is not an object
+// becomes the member "value". A member of input takes precedence over a variable of the same name. The members in required are required in
+// addition to those of input.
 func WithVariables(input *Schema, variables map[string]*Schema, required []string) *Schema {
 	doc, members, names := map[string]any{}, map[string]any{}, []any{}
 	inMember := func(name string, s *Schema) {
@@ -112,11 +112,11 @@ func WithVariables(input *Schema, variables map[string]*Schema, required []strin
 	return Parse(doc)
 }
 
-// maxBranches bounds the nested alternatives that closes reads.
+// maxBranches limits the depth of nested alternatives in restrictsMembers.
 const maxBranches = 8
 
-// restrictsMembers reports whether a keyword of s, itself or in a part, restricts all members of an object together, so that URI variables
-// next to them would violate it. The host checks the input without them later.
+// restrictsMembers reports whether a keyword of s, itself or in a part, restricts all members of an object together, so that additional URI
+// variables would violate it. The host later checks the input without the variables.
 func (s *Schema) restrictsMembers(keyword string, depth int) bool {
 	var parts []any
 	switch v := s.Keyword(keyword); keyword {

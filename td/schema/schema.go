@@ -1,8 +1,8 @@
 // Package schema checks JSON values against data schemas (TD 1.1 §5.3.2), and Thing Descriptions against the JSON Schema of TD 1.1.
 //
-// A data schema may come from an untrusted author. It is interpreted as it is, without compilation: it costs nothing before the
-// first check, no reference leads out of it, and each check has a bound. Schemas and values are decoded JSON: nil, bool, float64,
-// string, []any and map[string]any.
+// A data schema may come from an untrusted author. It is interpreted without compilation: it takes no time before the first check, no
+// reference leads out of it, and the time of each check is bounded. Schemas and values are decoded JSON: nil, bool, float64, string, []any
+// and map[string]any.
 package schema
 
 import (
@@ -20,7 +20,7 @@ import (
 
 // A Schema is a data schema of TD 1.1 §5.3.2, with more keywords of JSON Schema: local $ref, anyOf, allOf, not, if, then, else,
 // additionalProperties, propertyNames, prefixItems, contains, uniqueItems, minProperties, maxProperties. Other keywords are ignored.
-// A nil *Schema accepts everything. It is read-only and safe for concurrent use.
+// A nil *Schema accepts all values. It is read-only and safe for concurrent use.
 type Schema struct {
 	node any // object or boolean
 	root *root
@@ -47,7 +47,7 @@ const (
 	maxProgram  = 1024 // instructions of a compiled pattern
 )
 
-// Parse returns the data schema v: an object, or a boolean that accepts everything or nothing. It returns nil for other values.
+// Parse returns the data schema v: an object, or a boolean that accepts all values or none. It returns nil for other values.
 // The caller must not change v afterwards.
 func Parse(v any) *Schema { return (&root{doc: v}).part(v) }
 
@@ -97,7 +97,7 @@ func (s *Schema) Property(name string) *Schema {
 	return s.part(object(s.Keyword("properties"))[name])
 }
 
-// Items returns the schema of the elements, or nil without "items", or if "items" has one schema for each element.
+// Items returns the schema of the elements, or nil if "items" is missing or has one schema for each element.
 func (s *Schema) Items() *Schema { return s.part(s.Keyword("items")) }
 
 func (s *Schema) part(v any) *Schema {
@@ -113,7 +113,7 @@ func (s *Schema) Properties() []string { return sortedKeys(object(s.Keyword("pro
 // Required returns the names of the required members, in the order of the schema.
 func (s *Schema) Required() []string { return slices.Collect(texts(s.Keyword("required"))) }
 
-// Enum returns the allowed values, or nil if there are others.
+// Enum returns the allowed values, or nil if the schema does not list them.
 func (s *Schema) Enum() []any {
 	m := s.object()
 	if v, ok := m["const"]; ok {
@@ -143,7 +143,7 @@ func (s *Schema) Elements() *Schema {
 	return nil
 }
 
-// FromText returns the JSON value that a text in a URI stands for: a string if that fits s, else the number or boolean that it spells.
+// FromText returns the JSON value of a text in a URI: a string if that fits s, else the number or boolean with this spelling if that fits.
 func (s *Schema) FromText(text string) []byte {
 	if len(s.Check(text)) > 0 {
 		raw := []byte(text)

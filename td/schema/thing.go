@@ -173,7 +173,7 @@ func (s *thingSchema) rule(location string) (name string) {
 	return name
 }
 
-// parts returns the schema and its parts on the path to location, or nil if there is no such location.
+// parts returns the schema and its parts on the path to location, or nil if the schema does not have the location.
 func (s *thingSchema) parts(location string) []any {
 	_, fragment, _ := strings.Cut(location, "#")
 	all := []any{s.text}

@@ -27,13 +27,13 @@ const everything = `{
 		"forms": [{"href": "x", "op": "invokeaction"}]}},
 	"events": {"e": {"data": {"items": {"type": "number"}}, "forms": [{"href": "x", "op": ["subscribeevent"]}]}}}`
 
-// The fast check of a TD agrees with the library about a TD that is changed in one place.
+// The fast check and the library accept the same changed TDs.
 func TestFitsAgreesWithTheLibrary(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{everything, weather(t)} {
 		doc := decodeJSON(t, text)
 		if err := ofThings().compiled.Validate(doc); err != nil {
-			t.Fatal("nothing is wrong yet:", err)
+			t.Fatal("the unchanged TD:", err)
 		}
 		n, bad := 0, 0
 		mutate(doc, func(what string) {
@@ -47,7 +47,7 @@ func TestFitsAgreesWithTheLibrary(t *testing.T) {
 			}
 		})
 		if n < 200 || bad < n/5 || bad == n {
-			t.Errorf("%d of %d changes are bad: that shows little", bad, n)
+			t.Errorf("%d of %d changes are invalid: the test has too little effect", bad, n)
 		}
 	}
 }
@@ -55,7 +55,8 @@ func TestFitsAgreesWithTheLibrary(t *testing.T) {
 // mutate calls check after each of many small changes of v, and reverts each.
 func mutate(v any, check func(what string)) {
 	strange := []any{nil, true, 0.0, -1.0, 1.5, "", "x", "tm:ThingModel", "tm:extends", "oauth2", "combo", "device",
-		[]any{}, []any{"object"}, []any{1.0}, []any{nil}, map[string]any{}, map[string]any{"type": "array", "scheme": "digest", "href": "", "forms": []any{}}}
+		[]any{}, []any{"object"}, []any{1.0}, []any{nil}, map[string]any{},
+		map[string]any{"type": "array", "scheme": "digest", "href": "", "forms": []any{}}}
 	switch v := v.(type) {
 	case map[string]any:
 		for name, was := range v {
@@ -80,8 +81,8 @@ func mutate(v any, check func(what string)) {
 	}
 }
 
-// The walker ignores keywords that it does not know, so the fast check would accept what a new one in the schema of TDs rejects.
-func TestWalkerHasTheKeywordsOfTheThingSchema(t *testing.T) {
+// The walk supports all keywords of the schema of TDs. It ignores others, so the fast check would accept TDs that a new keyword rejects.
+func TestWalkHasTheKeywordsOfTheThingSchema(t *testing.T) {
 	t.Parallel()
 	known := []string{"$ref", "$defs", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "type", "enum", "const", "format",
 		"required", "properties", "additionalProperties", "minProperties", "maxProperties", "propertyNames", "items", "contains",

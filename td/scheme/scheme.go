@@ -11,7 +11,7 @@ type Scheme struct {
 	Name     string // in lower case: "coaps+tcp"
 	Protocol string // the name of the plain variant: "coap"
 	Port     string // the default port
-	Network  string // "tcp" or "udp", which the binding dials
+	Network  string // the network that the binding dials: "tcp" or "udp"
 	IsSecure bool   // over TLS or DTLS
 	IsBroker bool   // the host is that of a broker, not of the agent
 }
@@ -32,9 +32,9 @@ var All = []Scheme{
 
 // Lookup returns the scheme with a name in lower case, or the zero value if no binding has it.
 func Lookup(name string) Scheme {
-	for i := range All {
-		if All[i].Name == name {
-			return All[i]
+	for _, s := range All {
+		if s.Name == name {
+			return s
 		}
 	}
 	return Scheme{}
@@ -51,8 +51,8 @@ func Protocols() string {
 	return strings.Join(names, ", ")
 }
 
-// Matching yields the protocols by which a search finds a scheme, also one that no binding has: "coaps+tcp" is found by itself, by
-// "coaps" and by "coap".
+// Matching yields the protocols of a query that match a scheme, for a scheme without a binding, too: "coaps+tcp", "coaps" and "coap" match
+// "coaps+tcp".
 func Matching(name string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		both := func(p string) bool { return yield(p) && (!strings.HasSuffix(p, "s") || yield(p[:len(p)-1])) }
