@@ -575,3 +575,23 @@ func TestADescriptionChanges(t *testing.T) {
 		t.Errorf("taken back: %v, %v", err, r.agent(id))
 	}
 }
+
+// TestUnregisterAfterTake: a Thing can be unregistered, and registered again, as soon as the connection has it.
+func TestUnregisterAfterTake(t *testing.T) {
+	t.Parallel()
+	c := unrun(t)
+	first, second := &registered{peer: peer{c: c}}, &registered{peer: peer{c: c}}
+	for _, r := range []*registered{first, second} {
+		if !c.serving.reserve() {
+			t.Fatal("no slot is free")
+		}
+		old := c.serving.take("x", r)
+		if (r == first) != (old == nil) || r.gone == nil || r.gone.Err() != nil {
+			t.Fatalf("got %v, %v", old, r.gone)
+		}
+	}
+	second.end(true)
+	if first.gone.Err() == nil || second.gone.Err() == nil {
+		t.Error("a registration is open after the end of the Thing")
+	}
+}

@@ -71,7 +71,8 @@ func (c *conn) begin(ctx context.Context, p *peer, m *interact.Message, o *outfl
 	}
 	k := &call{m: m, id: f.ID, bell: make(chan struct{}, 1)}
 	if o != nil {
-		f.Stream, o.k = o.number, k
+		f.Stream = o.number
+		o.bind(k)
 	}
 	a := &c.asking
 	if m.Type.Long() {

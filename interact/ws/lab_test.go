@@ -18,6 +18,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/interacttest"
 	"github.com/lmosd/lmosd/interact/problem"
+	"github.com/lmosd/lmosd/interact/ws/frame"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -431,3 +432,15 @@ func (w *wire) quiet() {
 }
 
 var wantError = interacttest.WantError
+
+// unrun returns a connection whose goroutines are not started.
+func unrun(t *testing.T) *conn {
+	t.Helper()
+	_, url := serve(t, newLab(), ServerOptions{})
+	k, _, err := dialer{}.open(t.Context(), url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = k.ws.CloseNow() })
+	return newConn(t.Context(), k, "agent", settings{}.withDefaults(), frame.Doc, nil)
+}

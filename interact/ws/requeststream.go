@@ -190,12 +190,12 @@ func (i *inflow) stop(why string) {
 type outflow struct {
 	c      *conn
 	number uint32
-	k      *call         // its call
 	bell   chan struct{} // has an element when something changed
 
 	mu     sync.Mutex // guards the rest
+	k      *call      // its call; nil before the request is sent
 	credit int64
-	over   bool // the peer has stopped the stream, or has all of it
+	over   bool // the peer has stopped the stream, or has received all of it
 }
 
 // offer starts the stream of m, if m has one; else it returns nil. end ends it.
@@ -290,14 +290,23 @@ func (o *outflow) spend(ctx context.Context, n int) error {
 	}
 }
 
-// take handles a packet of the reader, which may end the interaction.
+// bind sets the call of the stream. Packets of the peer are ignored before that.
+func (o *outflow) bind(k *call) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.k = k
+}
+
+// take handles a packet of the peer, which may end the interaction. The reader of the connection calls it.
 func (o *outflow) take(p frame.Packet) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.k == nil || o.over {
+		return
+	}
 	defer poke(o.bell)
 	o.credit += int64(p.Credit)
 	switch {
-	case o.over:
 	case o.credit > maxCredit:
 		o.over = true
 		o.k.fail(interact.Errorf(interact.AgentFailed, "grant less at once", "%s granted more than %d bytes of credit", o.c.name,

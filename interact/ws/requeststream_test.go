@@ -574,3 +574,22 @@ func gather(hold chan struct{}) interact.Thing {
 		return r, err
 	})
 }
+
+// TestPacketsBeforeTheirStream: a peer sends packets for a stream whose request it has not received yet. They are ignored.
+func TestPacketsBeforeTheirStream(t *testing.T) {
+	t.Parallel()
+	for name, p := range map[string]frame.Packet{
+		"a stop":          {Kind: frame.KindStop, Stream: 1, Body: []byte("no")},
+		"too much credit": {Kind: frame.KindCredit, Stream: 1, Credit: maxCredit + 1},
+	} {
+		c := unrun(t)
+		o, err := c.offer(streamed(newSource(t).all))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.packet(p.Encode())
+		if o.over || o.credit != 0 {
+			t.Errorf("%s: got %+v", name, o)
+		}
+	}
+}
