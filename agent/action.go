@@ -143,7 +143,7 @@ func decode(m *interact.Message, v any) error {
 	}
 	if err != nil {
 		return &interact.Error{Code: interact.Invalid, Title: "the input of " + m.Name + " does not have the type of the action",
-			Hint: "see what it takes", Next: interact.Next(interact.StepShow), Err: err}
+			Hint: "see its input schema", Next: interact.Next(interact.StepShow), Err: err}
 	}
 	return nil
 }

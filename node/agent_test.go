@@ -119,7 +119,7 @@ var failures = map[string]failure{
 		if c, _, err := http.NewResponseController(w).Hijack(); err == nil {
 			_ = c.Close()
 		}
-	}, interact.Unreachable, false, "closed the connection"},
+	}, interact.Unreachable, false, "connection was closed"},
 }
 
 func TestErrorsOfAgentsReachTheConsumer(t *testing.T) {

@@ -108,7 +108,7 @@ func (r *request) invoke(ctx context.Context, yield func(*interact.Message) bool
 	}
 	data, media, err := r.settle(p)
 	if err == nil {
-		yield(form.Completed(r.Message, media, data))
+		yield(r.Message.ReplyStatus(interact.StatusCompleted, media, data))
 	}
 	return err
 }

@@ -181,9 +181,9 @@ func TestWhyABrokerIsNotReached(t *testing.T) {
 	own := interact.Errorf(interact.Forbidden, "x", "10.0.0.1 is a private address")
 	for says, err := range map[string]error{
 		"is unknown": &net.DNSError{Name: "h\x1b[31m"}, "10.0.0.1 is a private address": own,
-		"nothing answered in time": context.DeadlineExceeded,
-		"odd":                      errors.New("odd\nthing"),
-		"not an MQTT broker":       packet.ErrProtocol, "banned (moon)": &refusal{code: 0x8a, reason: "moon"},
+		"no response in time": context.DeadlineExceeded,
+		"odd":                 errors.New("odd\nthing"),
+		"not an MQTT broker":  packet.ErrProtocol, "banned (moon)": &refusal{code: 0x8a, reason: "moon"},
 	} {
 		e := interact.AsError(s.connectError(err))
 		if e.Code != interact.Unreachable || e.Started || !strings.Contains(e.Title, says) || strings.ContainsAny(e.Title, "\x1b\n") {

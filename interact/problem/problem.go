@@ -189,14 +189,7 @@ func detail(e *interact.Error) string {
 	if e.Title != "" || len(e.Issues) == 0 {
 		return e.Title
 	}
-	text := e.Issues[0].Reason
-	if p := e.Issues[0].Pointer; p != "" {
-		text = p + ": " + text
-	}
-	if n := len(e.Issues) - 1; n > 0 {
-		text += fmt.Sprintf(" (and %d more)", n)
-	}
-	return text
+	return interact.FirstIssue(e.Issues)
 }
 
 // Read returns the error of an HTTP response: the inverse of [Write]. For a body that is not a problem document, such as that of a

@@ -67,7 +67,7 @@ func TestAnswersThatFail(t *testing.T) {
 			_, _ = io.WriteString(w, `"abc`)
 		}, interact.AgentFailed, false, []string{"broke off after 4 bytes"}},
 		{"closed without an answer", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-			interact.Unreachable, false, []string{"closed the connection"}},
+			interact.Unreachable, false, []string{"connection was closed"}},
 		{"not gzip", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
 			_, _ = io.WriteString(w, "plain")

@@ -141,7 +141,7 @@ func (c *Client) pass(ctx context.Context, r *request, resp *http.Response, yiel
 		}
 		switch {
 		case err == io.EOF:
-			yield(form.Completed(r.Message, "", nil))
+			yield(r.Message.ReplyStatus(interact.StatusCompleted, "", nil))
 			return nil
 		case err != nil && ctx.Err() != nil:
 			return r.lost(ctx, err)

@@ -196,6 +196,6 @@ func (r *request) invoke(ctx context.Context, yield func(*interact.Message) bool
 	if t := ans.task(r); t != nil {
 		return t.follow(ctx, yield)
 	}
-	yield(form.Completed(r.Message, ans.media, ans.data))
+	yield(r.Message.ReplyStatus(interact.StatusCompleted, ans.media, ans.data))
 	return nil
 }

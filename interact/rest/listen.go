@@ -33,9 +33,9 @@ func mendable(err error) error {
 	return err
 }
 
-// refusal returns the error of a response with an error status. It reads the text of the agent for at most [form.Farewell].
+// refusal returns the error of a response with an error status. It reads the text of the agent for at most [form.CancelTimeout].
 func (o *observation) refusal(resp *http.Response) error {
-	defer time.AfterFunc(form.Farewell, o.drop).Stop()
+	defer time.AfterFunc(form.CancelTimeout, o.drop).Stop()
 	return o.client.refused(o.r, resp)
 }
 

@@ -56,7 +56,7 @@ func (a *answer) task(r *request) *task {
 // follow yields the states of the task until the final one.
 func (t *task) follow(ctx context.Context, yield func(*interact.Message) bool) error {
 	whole := form.Task{Poller: t, Message: t.r.Message, What: t.r.What(), State: t.state, Pause: t.client.pause, KeepsNull: t.r.isPromised,
-		Words: func(e json.RawMessage) string { return quote(&t.r.Secrets, words(interact.JSON, e)) }, Log: t.client.log}
+		ErrorText: func(e json.RawMessage) string { return quote(&t.r.Secrets, words(interact.JSON, e)) }, Log: t.client.log}
 	return whole.Follow(ctx, yield)
 }
 

@@ -125,7 +125,7 @@ func TestBackgroundActionsThatEnd(t *testing.T) {
 		{"no status", []string{`[1]`}, interact.AgentFailed, false, "its status is"},
 		{"the status is gone", []string{`{"status":"running"}`, "500"}, interact.AgentFailed, true, "lost it"},
 		{"the agent is gone", []string{`{"status":"running"}`, "down"}, interact.Unreachable, false,
-			"closed the connection"},
+			"connection was closed"},
 		{"moves to another origin", []string{`{"status":"running","href":"http://evil.example/"}`},
 			interact.AgentFailed, false, "another origin"},
 	}

@@ -153,7 +153,7 @@ func (o *observation) leave(ctx context.Context, resp *http.Response) func() {
 
 // delete ends a subscription, after ctx has ended.
 func (o *observation) delete(ctx context.Context, to *url.URL) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), form.Farewell)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), form.CancelTimeout)
 	defer cancel()
 	req, err := newRequest(ctx, o.r, http.MethodDelete, to, nil)
 	if err != nil {

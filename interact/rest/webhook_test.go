@@ -222,7 +222,7 @@ func TestAgentThatIgnoresDelete(t *testing.T) {
 		subscribe("hot"), 1); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(begun); took < form.Farewell || took > form.Farewell+5*time.Second {
+	if took := time.Since(begun); took < form.CancelTimeout || took > form.CancelTimeout+5*time.Second {
 		t.Errorf("it took %v", took)
 	}
 	close(hold)

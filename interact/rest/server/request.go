@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
 	"maps"
@@ -363,11 +362,7 @@ func (v *visit) explained(m *interact.Message, err error) error {
 			e.Issues = []td.Issue{{Reason: syntax.Error()}}
 		}
 		if len(e.Issues) > 0 {
-			title := cmp.Or(m.Name, "the input") + " does not take this: " + e.Issues[0].String()
-			if n := len(e.Issues) - 1; n > 0 {
-				title += fmt.Sprintf(" (and %d more)", n)
-			}
-			e.Title = title
+			e.Title = form.InvalidTitle(m, e.Issues)
 		}
 	}
 	return &e

@@ -283,9 +283,9 @@ func TestExplained(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{}, answers(interact.ActionStatus, "", "1"))
 	for _, tt := range []struct{ name, method, path, body, title, hint string }{
-		{"a member", "POST", "/actions/fade", `{"to":"up"}`, `fade does not take this: /to: expected integer, got string`, ""},
-		{"no input", "POST", "/actions/fade", ``, `fade does not take this: "to" is missing`, ""},
-		{"no JSON", "POST", "/actions/fade", "{\n x", `fade does not take this: `, ""},
+		{"a member", "POST", "/actions/fade", `{"to":"up"}`, `fade does not accept this: /to: expected integer, got string`, ""},
+		{"no input", "POST", "/actions/fade", ``, `fade does not accept this: "to" is missing`, ""},
+		{"no JSON", "POST", "/actions/fade", "{\n x", `fade does not accept this: `, ""},
 		{"a name that was meant", "POST", "/actions/fad", ``, `thing has no action "fad"`, "did you mean fade?"},
 		{"an event that was meant", "GET", "/events/hott", ``, `thing has no event "hott"`, "did you mean hot?"},
 		{"a property that was meant", "GET", "/properties/unit", ``, `thing has no property "unit"`, "did you mean units?"},
