@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -115,6 +116,14 @@ var catalog = map[Code]struct{ slug, title string }{
 
 // String returns the written form, "LMOS-1404".
 func (c Code) String() string { return fmt.Sprintf("LMOS-%04d", uint16(c)) }
+
+// ParseCode returns the code whose written form is text. ok is false for other texts and for unknown codes.
+func ParseCode(text string) (c Code, ok bool) {
+	n, err := strconv.ParseUint(strings.TrimPrefix(text, "LMOS-"), 10, 16)
+	c = Code(n)
+	_, known := catalog[c]
+	return c, err == nil && known && c.String() == text
+}
 
 // Slug returns the stable name of c, for example "agent-not-found"; an unknown code has the slug of [Internal].
 func (c Code) Slug() string {

@@ -48,15 +48,15 @@ func (r *request) task(p *messaging.Packet) *task {
 
 // follow yields the states of the task until the final one.
 func (t *task) follow(ctx context.Context, yield func(*interact.Message) bool) error {
-	whole := form.Task{Poller: t, Message: t.r.Message, What: t.r.What(), State: t.state, Pause: firstPause, ErrorText: wordsIn, Log: t.r.client.log}
+	whole := form.Task{Poller: t, Message: t.r.Message, What: t.r.What(), State: t.state, Pause: firstPause, ErrorText: errorText, Log: t.r.client.log}
 	return whole.Follow(ctx, yield)
 }
 
-// wordsIn returns the text of the error in a state (RFC 9457 §3.1), or "" for another format.
-func wordsIn(e json.RawMessage) string {
+// errorText returns the text of the error in a state (RFC 9457 §3.1), or "" for another format.
+func errorText(e json.RawMessage) string {
 	var problem struct{ Title, Detail string }
 	_ = json.Unmarshal(e, &problem)
-	return clip(interact.Readable(strings.Trim(problem.Title+": "+problem.Detail, ": ")), maxWords)
+	return clip(interact.Readable(strings.Trim(problem.Title+": "+problem.Detail, ": ")), maxText)
 }
 
 // Poll implements [form.Poller].

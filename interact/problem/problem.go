@@ -248,8 +248,7 @@ func (p *Document) ErrorOf(c interact.Code) *interact.Error {
 
 // CodeOf parses a code such as "LMOS-1404"; an unknown code is replaced by that of the HTTP status.
 func CodeOf(text string, status int) interact.Code {
-	n, err := strconv.ParseUint(strings.TrimPrefix(text, "LMOS-"), 10, 16)
-	if c := interact.Code(n); err == nil && c.String() == text && statuses[c] != 0 {
+	if c, ok := interact.ParseCode(text); ok {
 		return c
 	}
 	if c, ok := codes[status]; ok {

@@ -74,16 +74,7 @@ var codes = map[string]interact.Code{
 	"loop-detected":         interact.Loop,
 }
 
-// known are the codes that are accepted from a peer.
-var known = knownCodes()
 
-func knownCodes() map[interact.Code]bool {
-	all := map[interact.Code]bool{}
-	for _, c := range interact.Codes() {
-		all[c] = true
-	}
-	return all
-}
 
 func classOf(e *interact.Error) class {
 	if errors.Is(e, errUnsupported) {
@@ -218,11 +209,8 @@ func ReadProblem(raw []byte) *interact.Error {
 
 // codeOf returns the code in an error, else that of its type, else that of its status.
 func codeOf(p *problem.Document) interact.Code {
-	if digits, ok := strings.CutPrefix(p.Code, "LMOS-"); ok {
-		n, err := strconv.ParseUint(digits, 10, 16)
-		if err == nil && known[interact.Code(n)] {
-			return interact.Code(n)
-		}
+	if c, ok := interact.ParseCode(p.Code); ok {
+		return c
 	}
 	if fragment, ok := strings.CutPrefix(p.Type, errorBase); ok && codes[fragment] != 0 {
 		return codes[fragment]
