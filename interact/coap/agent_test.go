@@ -310,7 +310,7 @@ func TestTasksOfAgents(t *testing.T) {
 				}
 				for _, q := range a.asked()[1:] {
 					if !strings.HasSuffix(q, " 0.01 /runs/7") {
-						t.Errorf("asked %s", q)
+						t.Errorf("received %s", q)
 					}
 				}
 			})

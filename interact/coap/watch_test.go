@@ -310,7 +310,7 @@ func TestDisconnectedObservers(t *testing.T) {
 			time.Sleep(5*time.Minute + time.Second)
 			for _, p := range b.taken(there) { // the answer to a ping is a Reset
 				if p.Code != codes.Empty {
-					t.Errorf("asked by %+v", p)
+					t.Errorf("received %+v", p)
 				}
 				b.post(there, &messaging.Packet{Kind: message.Reset, Mid: p.Mid})
 			}

@@ -199,7 +199,7 @@ func TestOneObservationForAll(t *testing.T) {
 		want(t, "the first", l1.texts(), "a b c")
 		want(t, "the second", l2.texts(), "b c")
 		if n, _ := a.counts(); n != 1 {
-			t.Errorf("the agent was asked %d times, want once", n)
+			t.Errorf("the agent received %d requests, want once", n)
 		}
 		if topics, subs := h.Count(); topics != 1 || subs != 2 {
 			t.Errorf("%d topics and %d subscribers, want 1 and 2", topics, subs)
@@ -237,7 +237,7 @@ func TestSharedSubscriptions(t *testing.T) {
 			before, _ := a.counts()
 			l := listen(t, thing, change)
 			if n, _ := a.counts(); n != before+1 {
-				t.Errorf("%s: the agent was asked %d times more, want once", name, n-before)
+				t.Errorf("%s: the agent received %d requests more, want once", name, n-before)
 			}
 			l2 := listen(t, thing, change)
 			if n, _ := a.counts(); n != before+1 {
@@ -333,7 +333,7 @@ func TestAfter(t *testing.T) {
 				gone := listen(t, thing, after("never heard of"))
 				kept := "0 1 2 3 4 "
 				if asked, _ := a.counts(); ids[0] == "" && asked != 1 || ids[0] != "" && asked != 2 {
-					t.Errorf("the agent was asked %d times: it may know what was before the ring if it gives IDs", asked)
+					t.Errorf("the agent received %d requests: it may know what was before the ring if it gives IDs", asked)
 				}
 				if ids[0] != "" {
 					kept = ""
@@ -391,7 +391,7 @@ func TestReplayBelongsToItsSubscriber(t *testing.T) {
 			listen(t, thing, after(fmt.Sprint("x", i))).leave()
 		}
 		if asked, _ := a.counts(); asked > 5+maxReplays {
-			t.Errorf("the agent was asked %d times for one event", asked)
+			t.Errorf("the agent received %d requests for one event", asked)
 		}
 		for _, l := range []*listener{back, twin, later, other, fresh, again} {
 			l.leave()
@@ -437,7 +437,7 @@ func TestLinger(t *testing.T) {
 			t.Errorf("%d topics after the time to linger", topics)
 		}
 		if asked, running := a.counts(); asked != 1 || running != 0 {
-			t.Errorf("asked %d times and %d run, want 1 and 0", asked, running)
+			t.Errorf("received %d times and %d run, want 1 and 0", asked, running)
 		}
 		l = listen(t, thing, after(id))
 		if m := a.asked[1]; m.After != id {
@@ -506,7 +506,7 @@ func TestAgentCrashes(t *testing.T) {
 		l := listen(t, thing, after("e0"))
 		want(t, "one that returns", l.texts(), "1")
 		if asked, _ := a.counts(); asked != 2 {
-			t.Errorf("the agent was asked %d times, want 2", asked)
+			t.Errorf("the agent received %d requests, want 2", asked)
 		}
 		if m := a.asked[1]; m.After != "e1" {
 			t.Errorf("the agent was asked after %q, want e1: the hub has what came before", m.After)

@@ -346,7 +346,7 @@ func TestRequestPropertiesAtTheBroker(t *testing.T) {
 	asked := m.last(t)
 	if asked.Accept != "application/cbor" || asked.ContentType != "application/json" || asked.TraceParent != trace ||
 		asked.TraceState != "a=b" || asked.Key != "once" || !asked.Detach {
-		t.Errorf("asked %+v", asked)
+		t.Errorf("received %+v", asked)
 	}
 	p.exchange(t, "lamp/actions/echo", "nonsense;;", `1`, "accept", ";", "traceparent", "00-XX", "lmos-key",
 		strings.Repeat("k", 300))

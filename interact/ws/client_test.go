@@ -215,7 +215,7 @@ func watch(t *testing.T, l *lab, thing interact.Thing, typ interact.Type) {
 		}
 	}
 	if asked != 1 {
-		t.Errorf("the agent was asked %d times, want once", asked)
+		t.Errorf("the agent received %d requests, want once", asked)
 	}
 }
 

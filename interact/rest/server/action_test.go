@@ -63,7 +63,7 @@ func TestAsynchronousAction(t *testing.T) {
 				t.Errorf("got %s, want %s", body, want)
 			}
 			if m := receive(t, w.asked); !m.Detach || m.Type != interact.InvokeAction {
-				t.Errorf("asked %+v", m)
+				t.Errorf("received %+v", m)
 			}
 		})
 	}
@@ -167,7 +167,7 @@ func TestCancelTask(t *testing.T) {
 			t.Errorf("got %d %s", resp.StatusCode, body)
 		}
 		if m := receive(t, w.asked); m.Type != interact.CancelAction || m.ActionID != id || m.Name != "clean" {
-			t.Errorf("asked %+v", m)
+			t.Errorf("received %+v", m)
 		}
 	}
 }
@@ -188,7 +188,7 @@ func TestAllActions(t *testing.T) {
 		t.Errorf("got %d %s: %s", resp.StatusCode, body, d)
 	}
 	if m := receive(t, w.asked); m.Type != interact.QueryAllActions || m.Name != "" {
-		t.Errorf("asked %+v", m)
+		t.Errorf("received %+v", m)
 	}
 	if resp, body := send(t, "GET", w.url+"/actions", "", "Accept", "application/cbor"); resp.Header.Get("Content-Type") != "application/cbor" ||
 		!strings.HasPrefix(body, "\xa2") {
@@ -493,7 +493,7 @@ func TestRequestStreamInBothDirections(t *testing.T) {
 	}
 	m := receive(t, w.asked)
 	if m.ContentType != "audio/wav" || len(m.Data) > 0 {
-		t.Errorf("asked %+v", m)
+		t.Errorf("received %+v", m)
 	}
 	if left := time.Until(m.Deadline); left < 9*time.Minute {
 		t.Errorf("a stream has %v", left)

@@ -106,7 +106,7 @@ func TestVariableWithTheNameOfAParameter(t *testing.T) {
 		t.Fatalf("got %d %s", resp.StatusCode, body)
 	}
 	if m := receive(t, w.asked); string(m.Data) != `{"via":"hall"}` || m.Via != "" || m.Timing == nil {
-		t.Errorf("asked %+v with %s", m, m.Data)
+		t.Errorf("received %+v with %s", m, m.Data)
 	}
 	// Beside a body in CBOR.
 	resp, body := send(t, "PUT", w.url+"/properties/room?via=hall", "\x15", "Content-Type", "application/cbor")
@@ -114,7 +114,7 @@ func TestVariableWithTheNameOfAParameter(t *testing.T) {
 		t.Fatalf("got %d %s", resp.StatusCode, body)
 	}
 	if m := receive(t, w.asked); string(m.Data) != `{"value":21,"via":"hall"}` || m.Media() != interact.JSON {
-		t.Errorf("asked %q with %s", m.ContentType, m.Data)
+		t.Errorf("received %q with %s", m.ContentType, m.Data)
 	}
 	resp, body = send(t, "PUT", w.url+"/properties/room?via=hall", "\xff", "Content-Type", "application/cbor")
 	wantProblem(t, resp, body, 400, interact.Invalid)
@@ -157,7 +157,7 @@ func TestCBOR(t *testing.T) {
 		t.Errorf("got %d %q %v", resp.StatusCode, body, resp.Header)
 	}
 	if m := receive(t, w.asked); m.ContentType != "application/cbor" || string(m.Data) != "\xa1\x62to\x05" {
-		t.Errorf("asked %q with %q", m.ContentType, m.Data)
+		t.Errorf("received %q with %q", m.ContentType, m.Data)
 	}
 	resp, body = send(t, "POST", w.url+"/actions/fade", "\xa1\x62to\x61x", "Content-Type", "application/cbor")
 	if e := wantProblem(t, resp, body, 400, interact.Invalid); len(e.Issues) != 1 || e.Issues[0].Pointer != "/to" {

@@ -151,11 +151,11 @@ func TestHandlerRoutes(t *testing.T) {
 			}
 			got := <-m.asked
 			if got.Type != tt.typ || got.Name != tt.affordance || string(got.Data) != tt.data {
-				t.Errorf("asked %+v with %s", got, got.Data)
+				t.Errorf("received %+v with %s", got, got.Data)
 			}
 			if got.Thing != "urn:example:thing@z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH" || got.ID == "" ||
 				got.From.ID() != "" {
-				t.Errorf("asked %+v", got)
+				t.Errorf("received %+v", got)
 			}
 			if left := time.Until(got.Deadline); left < 25*time.Second || left > 30*time.Second {
 				t.Errorf("%v left", left)
@@ -294,7 +294,7 @@ func TestHandlerTrace(t *testing.T) {
 	resp, _ := send(t, "GET", base+"/things/thing/properties/power", "", "Traceparent", parent, "Tracestate", "a=1")
 	if got := <-m.asked; got.TraceParent != parent || got.TraceState != "a=1" ||
 		resp.Header.Get("Traceparent") != parent {
-		t.Errorf("asked %+v, answered %v", got, resp.Header)
+		t.Errorf("received %+v, answered %v", got, resp.Header)
 	}
 	for _, bad := range []string{"x", strings.Repeat("0", 55), strings.ToUpper(parent),
 		parent + strings.Repeat("0", 300)} {

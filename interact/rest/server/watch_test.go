@@ -49,7 +49,7 @@ func TestServerSentEvents(t *testing.T) {
 	}
 	m := receive(t, w.asked)
 	if m.Type != interact.ObserveProperty || m.Name != "temperature" || m.After != "" || !m.Deadline.IsZero() || m.Thing == "" {
-		t.Errorf("asked %+v", m)
+		t.Errorf("received %+v", m)
 	}
 	// The consumer closes the connection.
 	in.resp.Body.Close()
@@ -92,7 +92,7 @@ func TestServerSentEventsOfEveryResource(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.event)
 			}
 			if m := receive(t, w.asked); m.Type != tt.typ || m.After != tt.after || string(m.Data) != tt.data || m.Accept != "text/html" {
-				t.Errorf("asked %+v with %s", m, m.Data)
+				t.Errorf("received %+v with %s", m, m.Data)
 			}
 		})
 	}

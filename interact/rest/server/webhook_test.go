@@ -110,7 +110,7 @@ func TestWebhook(t *testing.T) {
 				}
 			}
 			if m := receive(t, w.asked); m.Type != tt.typ || m.Name != tt.affordance || !m.Deadline.IsZero() || m.Accept != interact.JSON {
-				t.Errorf("asked %+v", m)
+				t.Errorf("received %+v", m)
 			}
 			for w.state(at).Delivered != 2 { // it is counted after the answer
 			}
