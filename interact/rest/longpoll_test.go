@@ -241,7 +241,7 @@ func TestLongpollsThatEnd(t *testing.T) {
 		"a redirect": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/x", http.StatusTemporaryRedirect) },
 			interact.AgentFailed, "redirect"},
 		"no JSON": {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<p>") },
-			interact.AgentFailed, "promises"},
+			interact.AgentFailed, "expected application/json"},
 		"too large": {responds(`"` + strings.Repeat("x", 2000) + `"`), interact.TooLarge, "1000 bytes"},
 	} {
 		var n atomic.Int32

@@ -66,7 +66,7 @@ func FuzzAccept(f *testing.F) {
 	})
 }
 
-// What the header and the query say becomes the message.
+// Headers and query become members of the message.
 func TestMessageOfARequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{}, answers(interact.ActionStatus, "", "1"))
@@ -89,7 +89,7 @@ func TestMessageOfARequest(t *testing.T) {
 	} {
 		resp, body := send(t, "POST", w.url+"/actions/toggle"+tt.query, "", tt.headers...)
 		if m := receive(t, w.asked); !tt.check(m) || resp.StatusCode != 200 {
-			t.Errorf("%s: asked %+v, answered %d %s", tt.name, m, resp.StatusCode, body)
+			t.Errorf("%s: asked %+v, got %d %s", tt.name, m, resp.StatusCode, body)
 		}
 	}
 	for _, header := range []string{"Idempotency-Key", "Lmos-Via"} {
@@ -173,7 +173,7 @@ func TestCBOR(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", accept, body, want)
 		}
 	}
-	// What cannot be converted stays what it is.
+	// Data that cannot be converted is unchanged.
 	odd := newWorld(t, Options{}, answers(interact.PropertyReading, "", "{"))
 	if resp, body := send(t, "GET", odd.url+"/properties/serial", "", "Accept", "application/cbor"); body != "{" ||
 		resp.Header.Get("Content-Type") != jsonType {
@@ -220,7 +220,7 @@ func TestReadSome(t *testing.T) {
 		wantProblem(t, resp, body, tt.status, tt.code)
 	}
 	if len(w.asked) > 0 {
-		t.Errorf("the mesh was asked: %+v", <-w.asked)
+		t.Errorf("the mesh received %+v", <-w.asked)
 	}
 }
 
@@ -303,7 +303,7 @@ func TestExplained(t *testing.T) {
 // The paths of a server.
 func TestParseSpot(t *testing.T) {
 	t.Parallel()
-	for rest, want := range map[string]spot{
+	for rest, want := range map[string]resource{
 		"td":                       {kind: "td"},
 		"properties":               {kind: "properties"},
 		"properties/a%2Fb":         {kind: "properties", name: "a/b"},
@@ -318,8 +318,8 @@ func TestParseSpot(t *testing.T) {
 		"properties/x/observable/": {}, "properties/a/b": {}, "td/x": {}, "subscriptions": {}, "events/a/b": {}, "": {}, "forms": {},
 		"actions/a/b/c": {}, "actions//b": {}, "subscriptions/": {},
 	} {
-		got, offered := parseSpot(rest)
-		if want == (spot{}) {
+		got, offered := parseResource(rest)
+		if want == (resource{}) {
 			if offered != nil {
 				t.Errorf("%q is taken for %+v", rest, got)
 			}
