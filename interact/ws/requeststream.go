@@ -154,7 +154,7 @@ func (i *inflow) take(p frame.Packet) {
 		i.over = true
 	case p.Kind == frame.KindAbort:
 		i.queue, i.err = nil, &interact.Error{Code: interact.Cancelled, Remote: true, Hint: "send it again",
-			Title: "the request stream was broken off: " + frame.Clip(string(p.Body), frame.MaxWords)}
+			Title: "the request stream was broken off: " + frame.Clip(string(p.Body), frame.MaxReason)}
 	case i.credit <= 0:
 		i.queue, i.err = nil, interact.Errorf(interact.Invalid, "wait for credit", "more of the request stream came than was let")
 		i.c.work.Go(func() { i.stop("more came than there was credit for") })
@@ -182,7 +182,7 @@ func (i *inflow) end(err error, why string) {
 }
 
 func (i *inflow) stop(why string) {
-	p := frame.Packet{Kind: frame.KindStop, Stream: i.number, Body: frame.Phrase(why)}
+	p := frame.Packet{Kind: frame.KindStop, Stream: i.number, Body: frame.Reason(why)}
 	_ = i.c.post(i.c.ctx, p) // it fails with the connection
 }
 
@@ -234,7 +234,7 @@ func (o *outflow) feed(ctx context.Context, k *call) {
 	last := frame.Packet{Kind: frame.KindEnd, Stream: o.number}
 	if err != nil {
 		k.fail(interact.AsError(err))
-		last.Kind, last.Body = frame.KindAbort, frame.Phrase(err.Error())
+		last.Kind, last.Body = frame.KindAbort, frame.Reason(err.Error())
 	}
 	_ = o.c.post(ctx, last) // it fails with the connection, and so does k
 }
@@ -315,7 +315,7 @@ func (o *outflow) take(p frame.Packet) {
 		o.over = true
 		if len(p.Body) > 0 {
 			o.k.fail(&interact.Error{Code: interact.AgentFailed, Remote: true, Hint: "see the agent's log",
-				Title: "the agent broke the request stream off: " + frame.Clip(string(p.Body), frame.MaxWords)})
+				Title: "the agent broke the request stream off: " + frame.Clip(string(p.Body), frame.MaxReason)})
 		}
 	}
 }
@@ -333,7 +333,7 @@ func (o *outflow) end() {
 	delete(o.c.flows.out, o.number)
 	o.c.flows.mu.Unlock()
 	if !wasOver {
-		p := frame.Packet{Kind: frame.KindAbort, Stream: o.number, Body: frame.Phrase("the interaction is over")}
+		p := frame.Packet{Kind: frame.KindAbort, Stream: o.number, Body: frame.Reason("the interaction is over")}
 		_ = o.c.post(o.c.ctx, p) // as in feed
 	}
 }

@@ -115,7 +115,7 @@ func TestConversations(t *testing.T) {
 			> not JSON
 			< {"messageType":"error","thingId":"","correlationId":null,"type":"https://eclipse.dev/lmos/protocol/v1/errors#bad-request","status":"400"}
 			> {"messageType":"readProperty","thingId":"urn:x","messageId":"m9","property":"level","property":"on"}
-			< {"messageType":"error","thingId":"urn:x","correlationId":"m9","status":"400","detail":"the frame cannot be read: it has a member twice, and they differ"}
+			< {"messageType":"error","thingId":"urn:x","correlationId":"m9","status":"400","detail":"invalid frame: it has a member twice, with different values"}
 			> {"messageType":"readProperty","messageId":"m10","property":"level"}
 			< {"messageType":"error","thingId":"","correlationId":"m10","status":"400","code":"LMOS-1400","detail":"the request has no thingID"}
 			> {"messageType":"readProperty","thingId":"urn:x","messageId":"m11"}

@@ -153,7 +153,7 @@ func TestMandatoryDataIsThere(t *testing.T) {
 // TestBothSpellings writes the first requests to a peer with each id and name in both ways, and reads them as one.
 func TestBothSpellings(t *testing.T) {
 	t.Parallel()
-	for _, w := range words {
+	for _, w := range messageTypes {
 		if w.typ.Op() == "" {
 			continue
 		}

@@ -30,7 +30,7 @@ func FuzzFrame(f *testing.F) {
 		if meaning(second) != meaning(third) {
 			t.Fatalf("%q:\n%s\n%s", b, meaning(second), meaning(third))
 		}
-		if first.Asks() && meaning(first) != meaning(second) {
+		if first.IsRequest() && meaning(first) != meaning(second) {
 			t.Fatalf("%q:\n%s\n%s", b, meaning(first), meaning(second))
 		}
 	})

@@ -54,7 +54,7 @@ func goldens(t testing.TB) (intro string, all []entry) {
 // meaning is what a frame says, without its spelling.
 func meaning(f *Frame) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "= %s", wordOf(f.Type).lmos)
+	fmt.Fprintf(&b, "= %s", infoOf(f.Type).lmos)
 	for _, p := range []struct{ name, value string }{
 		{"of", f.op.Op()}, {"thing", f.Thing}, {"id", f.ID}, {"correlation", f.Correlation}, {"name", f.Name},
 		{"status", f.Status.String()}, {"actionID", f.ActionID}, {"after", f.After}, {"key", f.Key},
@@ -234,7 +234,7 @@ func TestUnfitDataIsNotWritten(t *testing.T) {
 // TestEveryDialectHasEveryMessage writes each request and reply in each dialect and reads it again.
 func TestEveryDialectHasEveryMessage(t *testing.T) {
 	t.Parallel()
-	for _, w := range words {
+	for _, w := range messageTypes {
 		for _, d := range []Dialect{Undecided, Doc, Kotlin, WTP} {
 			if d == WTP && w.typ.Op() == "" {
 				continue // replies of wtp are made from operations: below
@@ -269,7 +269,7 @@ func TestEveryDialectHasEveryMessage(t *testing.T) {
 				f.part = notification
 			}
 			f.Type, f.Thing, f.ID, f.Name, f.Status = typ, "urn:x", "m1", "level", interact.StatusCompleted
-			if len(wordByType[typ].data) > 0 {
+			if len(byType[typ].data) > 0 {
 				f.Data = []byte(`1`)
 			}
 			b, err := f.Encode()
