@@ -202,10 +202,10 @@ func (c *conn) leave(p *peer, k *call, final bool, actionID string) {
 	}
 	var f *frame.Frame
 	switch {
-	case last && p.style.Knows(endOf(k.m.Type, idle)):
+	case last && p.style.Supports(endOf(k.m.Type, idle)):
 		f = frame.Request(p.style, p.thing, endOf(k.m.Type, idle), k.m)
 		f.Name = idle.name
-	case k.m.Type == interact.InvokeAction && !k.m.Detach && p.style.Knows(interact.CancelAction):
+	case k.m.Type == interact.InvokeAction && !k.m.Detach && p.style.Supports(interact.CancelAction):
 		f = frame.Request(p.style, p.thing, interact.CancelAction, k.m)
 		f.Correlation, f.ActionID = k.id, actionID
 	default:

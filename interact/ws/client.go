@@ -145,7 +145,7 @@ func (r *request) send(ctx context.Context, yield func(*interact.Message) bool) 
 		if err != nil {
 			return err
 		}
-		err = p.ask(ctx, m, seen)
+		err = p.call(ctx, m, seen)
 		if fresh || answered || try == 3 || !r.stale(err) {
 			return l.scrub(err)
 		}

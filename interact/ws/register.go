@@ -26,10 +26,10 @@ func (c *conn) register(f *frame.Frame) error {
 		return s.host.refusal
 	}
 	if len(f.Data) == 0 {
-		return interact.Errorf(interact.Invalid, `send the description as the member "data"`, "there is no description")
+		return interact.Errorf(interact.Invalid, `send the description as the member "data"`, "expected a description, got none")
 	}
 	if !s.reserve() {
-		return interact.Errorf(interact.RateLimited, "open another connection", "this connection has %d things already", maxThings)
+		return interact.Errorf(interact.RateLimited, "open another connection", "this connection has %d Things", maxThings)
 	}
 	r := &registered{peer: peer{c: c, style: frame.Style{Dialect: frame.Doc, Capital: f.Capital}, streams: f.Streams},
 		ready: make(chan struct{})}
@@ -78,7 +78,7 @@ func (s *serving) take(id string, r *registered) (old *registered) {
 	return old
 }
 
-// end releases a Thing that is no longer registered; over means that the agent unregistered it.
+// end releases a Thing after its registration; over means that the agent unregistered it.
 func (r *registered) end(over bool) {
 	r.cancel()
 	if r.release != nil {
@@ -126,7 +126,7 @@ func (r *registered) Do(ctx context.Context, m *interact.Message) iter.Seq2[*int
 			yield(nil, interact.Errorf(interact.Unreachable, "start the agent again", "the agent is not connected"))
 			return
 		}
-		if err := r.ask(ctx, m, yield); err != nil {
+		if err := r.call(ctx, m, yield); err != nil {
 			yield(nil, err)
 		}
 	}

@@ -69,8 +69,8 @@ func (s Style) WantsAck() bool { return s.Dialect != Doc || !s.Proven }
 // Thing Protocol has one response.
 func (s Style) WantsSteps() bool { return s.Dialect == Doc }
 
-// Knows reports whether this style has a message for t. kotlin-wot closes the connection (1003) on messages without a class.
-func (s Style) Knows(t interact.Type) bool {
+// Supports reports whether this style has a message for t. kotlin-wot closes the connection (1003) on messages without a class.
+func (s Style) Supports(t interact.Type) bool {
 	switch t {
 	case interact.QueryAction, interact.CancelAction, interact.QueryAllActions, interact.SubscribeAllEvents,
 		interact.UnsubscribeAllEvents, interact.ObserveAllProperties, interact.UnobserveAllProperties:
