@@ -98,7 +98,7 @@ func TestConversations(t *testing.T) {
 			< {"messageType":"actionStatus","output":"iVBORw==","base64":true,"contentType":"image/png"}`},
 		{"errors of lmos", "", `
 			> {"messageType":"readProperty","thingId":"urn:unknown","messageId":"m1","property":"level"}
-			< {"messageType":"error","thingId":"urn:unknown","correlationId":"m1","type":"https://eclipse.dev/lmos/protocol/v1/errors#not-found","title":"Thing Not Found","status":"404","code":"LMOS-1404","hint":"see what there is","next":[{"kind":"find"}]}
+			< {"messageType":"error","thingId":"urn:unknown","correlationId":"m1","type":"https://eclipse.dev/lmos/protocol/v1/errors#not-found","title":"Thing Not Found","status":"404","code":"LMOS-1404","hint":"list the agents","next":[{"kind":"find"}]}
 			> {"messageType":"readProperty","thingId":"urn:x","messageId":"m2","property":"nothing"}
 			< {"messageType":"error","correlationId":"m2","title":"Property Not Found","status":"404","detail":"no property \"nothing\""}
 			> {"messageType":"writeProperty","thingId":"urn:x","messageId":"m3","property":"serial","data":1}
