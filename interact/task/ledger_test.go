@@ -302,7 +302,7 @@ func TestLedgerClockJumps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk()
 		e := Entry{ActionID: "1", Thing: "t", Action: "a", Began: time.Now().Add(365 * 24 * time.Hour), State: interact.StatusRunning}
-		if err := d.Put(t.Context(), place("1"), e.append(nil)); err != nil {
+		if err := d.Put(t.Context(), keyOf("1"), e.append(nil)); err != nil {
 			t.Fatal(err)
 		}
 		l := open(t, d, LedgerOptions{})
@@ -337,7 +337,7 @@ func TestLedgerOverABrokenStore(t *testing.T) {
 	d.err = nil
 	for k, v := range map[string]string{"/x": "{",
 		"/y":                `{"v":1,"actionID":"1","thing":"t","action":"a","began":"2026-01-02T03:04:05Z","state":"pending"}`,
-		place("2").String(): strings.Repeat(" ", maxEntry+1)} {
+		keyOf("2").String(): strings.Repeat(" ", maxEntry+1)} {
 		if err := d.Put(t.Context(), ds.RawKey(k), []byte(v)); err != nil {
 			t.Fatal(err)
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A consumer is a node with tasks here, or this machine: a node chooses the names of its consumers freely, so they share its
-// limits. The owner of a task is in the task. Runner.mu guards the fields.
+// A consumer is a node with tasks here, or this machine. The consumers of a node share its limits, because the node chooses their names.
+// The owner of a task is in the task. Runner.mu guards the fields.
 type consumer struct {
 	base    string // [did.Principal.Base]
 	local   bool
@@ -38,6 +38,7 @@ func (r *Runner) admitLocked(t *task) error {
 			"%d tasks of the consumer run already", c.running)
 	case !c.local && len(r.tasks) >= r.o.MaxTasks-min(r.o.MaxPerConsumer, r.o.MaxTasks/4) && !r.forgetLocked(c, keptTasks),
 		len(r.tasks) >= r.o.MaxTasks && !r.forgetLocked(c, keptTasks): // the last slots are for consumers on this machine
+	
 		return interact.Errorf(interact.Overloaded, "retry later", "%d tasks are running", r.o.MaxTasks)
 	case !r.holdLocked(t, int64(len(t.m.Data))):
 		return interact.Errorf(interact.Overloaded, "retry later, or send less",
