@@ -801,8 +801,8 @@ func TestShares(t *testing.T) {
 		for _, l := range all {
 			l.leave()
 		}
-		if len(h.callers) > 0 || h.taken != [2]taken{} {
-			t.Errorf("%v and %v are counted when all have left", h.callers, h.taken)
+		if len(h.callers) > 0 || h.used != [2]usage{} {
+			t.Errorf("%v and %v are counted when all have left", h.callers, h.used)
 		}
 	})
 }
@@ -827,7 +827,7 @@ func TestCallerWithMostTopicsIsEvicted(t *testing.T) {
 	})
 }
 
-// TestStuckHoldsLittle: what a consumer has taken and does not read is small, and what it has read is let go.
+// TestStuckHoldsLittle: the batch of a consumer that does not read is small, and read events are released.
 func TestStuckHoldsLittle(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
 		topic := &topic{hub: h}

@@ -38,7 +38,6 @@ func (r *Runner) admitLocked(t *task) error {
 			"%d tasks of the consumer run already", c.running)
 	case !c.local && len(r.tasks) >= r.o.MaxTasks-min(r.o.MaxPerConsumer, r.o.MaxTasks/4) && !r.forgetLocked(c, keptTasks),
 		len(r.tasks) >= r.o.MaxTasks && !r.forgetLocked(c, keptTasks): // the last slots are for consumers on this machine
-	
 		return interact.Errorf(interact.Overloaded, "retry later", "%d tasks are running", r.o.MaxTasks)
 	case !r.holdLocked(t, int64(len(t.m.Data))):
 		return interact.Errorf(interact.Overloaded, "retry later, or send less",
