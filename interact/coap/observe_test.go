@@ -318,7 +318,7 @@ func TestNotificationsInAnyOrder(t *testing.T) {
 					a.notifies(101, 4, "4")
 					a.notifies(102, 7, "7")
 					a.notifies(102, 7, "7")
-					a.notifies(103, 7+1<<23, "wrapped") // so far ahead that it is behind
+					a.notifies(103, 7+1<<23, "wrapped") // so far ahead that it is maxBehind
 				})
 				defer a.end(client)
 				got, err := first(t.Context(), client.Thing(describe(t, "", strings.ReplaceAll(pipeTD, `"href": "coap://10.0.0.1/`,

@@ -61,12 +61,12 @@ func errorText(e json.RawMessage) string {
 
 // Poll implements [form.Poller].
 func (t *task) Poll(ctx context.Context) (s form.State, _ time.Duration, err error) {
-	p, err := t.r.ask(ctx)
+	p, err := t.r.call(ctx)
 	if err != nil {
 		return s, 0, err
 	}
 	if json.Unmarshal(p.Payload, &s) != nil || s.Of() == interact.StatusNone {
-		return s, 0, t.r.broken("it runs in the background, and its state cannot be read")
+		return s, 0, t.r.broken("the action runs in the background, and its state is invalid")
 	}
 	return s, 0, nil
 }
