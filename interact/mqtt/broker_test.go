@@ -262,10 +262,10 @@ func runBroker(t testing.TB, o BrokerOptions) *Broker {
 // exchange sends a request to the broker and returns the response.
 func (p *peer) exchange(t testing.TB, topic, media, data string, props ...string) *paho.Publish {
 	t.Helper()
-	answerTo := topic + "/reply/" + interact.NewID()
-	p.sub(t, answerTo)
+	responseTopic := topic + "/reply/" + interact.NewID()
+	p.sub(t, responseTopic)
 	m := &paho.Publish{Topic: topic, QoS: 1, Payload: []byte(data), Properties: &paho.PublishProperties{ContentType: media,
-		ResponseTopic: answerTo, CorrelationData: []byte(answerTo)}}
+		ResponseTopic: responseTopic, CorrelationData: []byte(responseTopic)}}
 	for i := 0; i < len(props); i += 2 {
 		m.Properties.User.Add(props[i], props[i+1])
 	}
@@ -273,7 +273,7 @@ func (p *peer) exchange(t testing.TB, topic, media, data string, props ...string
 		t.Fatalf("%s was refused: %#x", topic, code)
 	}
 	got := p.next(t)
-	if got.Topic != answerTo || string(got.Properties.CorrelationData) != answerTo || got.QoS != 1 || got.Retain {
+	if got.Topic != responseTopic || string(got.Properties.CorrelationData) != responseTopic || got.QoS != 1 || got.Retain {
 		t.Errorf("%s: answered on %s with %q, QoS %d", topic, got.Topic, got.Properties.CorrelationData, got.QoS)
 	}
 	return got
@@ -355,9 +355,9 @@ func TestRequestPropertiesAtTheBroker(t *testing.T) {
 		t.Errorf("nonsense was taken over: %+v", asked)
 	}
 	expiry := uint32(2)
-	answerTo := "lamp/actions/echo/reply/x"
-	p.sub(t, answerTo)
-	p.pub(t, &paho.Publish{Topic: "lamp/actions/echo", QoS: 1, Properties: &paho.PublishProperties{ResponseTopic: answerTo,
+	responseTopic := "lamp/actions/echo/reply/x"
+	p.sub(t, responseTopic)
+	p.pub(t, &paho.Publish{Topic: "lamp/actions/echo", QoS: 1, Properties: &paho.PublishProperties{ResponseTopic: responseTopic,
 		MessageExpiry: &expiry}})
 	p.next(t)
 	if left := time.Until(m.last(t).Deadline); left > 2*time.Second {
@@ -404,7 +404,7 @@ func TestBrokerProblems(t *testing.T) {
 		{"lamp/actions/refuse", "", "", interact.Forbidden, "not for you"},
 		{"lamp/actions/panic", "", "", interact.Internal, "the node failed"},
 		{"lamp/actions/long/cancel", "", "unknown", interact.NoTask, "no such run"},
-		{"lamp/actions/long/query", "", strings.Repeat("x", 300), interact.Invalid, "300 bytes"},
+		{"lamp/actions/long/query", "", strings.Repeat("x", 300), interact.Invalid, "got 300"},
 		{"lamp/properties", "application/json", "7", interact.Invalid, "object of values"},
 		{"lamp/properties", "application/json", "{", interact.Invalid, "object of values"},
 		{"lamp/properties", "image/png", "x", interact.Invalid, "object of values"},
@@ -430,9 +430,9 @@ func TestBrokerProblems(t *testing.T) {
 	}
 	// A deadline passes: the consumer receives an error, and the mesh got the deadline.
 	expiry := uint32(1)
-	answerTo := "lamp/actions/wait/reply/1"
-	p.sub(t, answerTo)
-	p.pub(t, &paho.Publish{Topic: "lamp/actions/wait", QoS: 1, Properties: &paho.PublishProperties{ResponseTopic: answerTo,
+	responseTopic := "lamp/actions/wait/reply/1"
+	p.sub(t, responseTopic)
+	p.pub(t, &paho.Publish{Topic: "lamp/actions/wait", QoS: 1, Properties: &paho.PublishProperties{ResponseTopic: responseTopic,
 		MessageExpiry: &expiry}})
 	if got := p.next(t); got.Properties.User.Get("lmos-code") != "LMOS-1504" {
 		t.Errorf("got %q", got.Payload)
@@ -619,11 +619,11 @@ func TestUnsupportedFeatures(t *testing.T) {
 		}
 	}
 	// Responses go only to topics below that of the request, and only to its client.
-	for _, answerTo := range []string{"chat", "lamp/events/broken", "lamp/actions/wait/reply/1", "lamp/actions/echo/reply/",
+	for _, responseTopic := range []string{"chat", "lamp/events/broken", "lamp/actions/wait/reply/1", "lamp/actions/echo/reply/",
 		"lamp/actions/echo/reply/a/b"} {
 		if code := p.pub(t, &paho.Publish{Topic: "lamp/actions/echo", QoS: 1, Payload: []byte("1"),
-			Properties: &paho.PublishProperties{ResponseTopic: answerTo}}); code != 0x90 {
-			t.Errorf("an answer to %s: %#x", answerTo, code)
+			Properties: &paho.PublishProperties{ResponseTopic: responseTopic}}); code != 0x90 {
+			t.Errorf("an answer to %s: %#x", responseTopic, code)
 		}
 	}
 	if code := p.pub(t, &paho.Publish{Topic: "lamp/actions/echo", QoS: 1, Payload: []byte("1"),
@@ -717,9 +717,9 @@ func TestBrokerLimits(t *testing.T) {
 	addr := b.Addr().String()
 	p := newPeer(t, addr, nil)
 	for i := range 3 {
-		answerTo := "lamp/actions/wait/reply/" + strconv.Itoa(i)
-		p.sub(t, answerTo)
-		p.pub(t, &paho.Publish{Topic: "lamp/actions/wait", QoS: 1, Properties: &paho.PublishProperties{ResponseTopic: answerTo}})
+		responseTopic := "lamp/actions/wait/reply/" + strconv.Itoa(i)
+		p.sub(t, responseTopic)
+		p.pub(t, &paho.Publish{Topic: "lamp/actions/wait", QoS: 1, Properties: &paho.PublishProperties{ResponseTopic: responseTopic}})
 	}
 	if got := p.exchange(t, "lamp/properties/level", "", ""); got.Properties.User.Get("lmos-code") != "LMOS-1529" {
 		t.Errorf("a fourth request is answered %q", got.Payload)

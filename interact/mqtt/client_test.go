@@ -391,7 +391,7 @@ func TestFeaturesOfMQTT5(t *testing.T) {
 	c, thing := newClient(t, Options{}), describe(t, "mqtt://"+b.addr, kotlin)
 	for _, m := range []*interact.Message{read("level"), invoke("fade", "{}")} {
 		_, err := ask(t, c, thing, m)
-		if e := wantError(t, err, interact.NotAllowed); !strings.Contains(e.Title, "needs MQTT 5") {
+		if e := wantError(t, err, interact.NotAllowed); !strings.Contains(e.Title, "requires MQTT 5") {
 			t.Errorf("%s: %s", m.Name, e)
 		}
 	}

@@ -159,7 +159,7 @@ func TestSentAndUnsentRequests(t *testing.T) {
 		}
 	}
 	for name, want := range map[error]interact.Code{errLost: interact.Unreachable, shuttingDown(): interact.ShuttingDown} {
-		if e := interact.AsError(open.unanswered(running, stub{why: packet.ErrTooLarge}, name, true)); e.Code != want || !e.Started {
+		if e := interact.AsError(open.noResponse(running, stub{why: packet.ErrTooLarge}, name, true)); e.Code != want || !e.Started {
 			t.Errorf("%v: %+v", name, e)
 		}
 	}
@@ -343,12 +343,12 @@ func TestRoomForRequests(t *testing.T) {
 		}
 		defer again.leave()
 	}
-	if waits := (&request{broker: b, consumer: &consumer{}, answerTo: "x"}); small.reserve() || !waits.reserve() {
+	if waits := (&request{broker: b, consumer: &consumer{}, responseTopic: "x"}); small.reserve() || !waits.reserve() {
 		t.Error("requests without a waiting client take the room of others")
 	} else {
 		waits.leave()
 	}
-	small.answerTo = "x"
+	small.responseTopic = "x"
 	if !b.room.TryAcquire(maxRequests/2) || small.reserve() {
 		t.Error("the requests of all clients are not counted")
 	}

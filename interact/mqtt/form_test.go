@@ -51,7 +51,7 @@ func TestForms(t *testing.T) {
 			continue
 		}
 		if p.host != tt.host || p.topic != tt.topic || !slices.Equal(p.filters, tt.filters) || p.qos != tt.qos ||
-			p.retain != tt.retain || p.asks != tt.asks ||
+			p.retain != tt.retain || p.hasResponses != tt.asks ||
 			p.secure != strings.HasPrefix(tt.form, `{"href":"mqtts`) {
 			t.Errorf("%s: got %+v", tt.name, p)
 		}

@@ -216,7 +216,7 @@ func TestObservationEndsAfterRetries(t *testing.T) {
 		_, err := interact.Call(t.Context(), c.Thing(thing), &interact.Message{Type: interact.ObserveProperty, Name: "level"})
 		e := wantError(t, err, interact.Unreachable)
 		took := time.Since(begun)
-		if took < reconnectTime || took > reconnectTime+2*maxPause || !strings.Contains(e.Title, "did not come back") {
+		if took < reconnectTime || took > reconnectTime+2*maxPause || !strings.Contains(e.Title, "could not be opened again") {
 			t.Errorf("after %v: %s", took, e)
 		}
 		if n := dials.Load(); n < 10 || n > 40 {
@@ -325,7 +325,7 @@ func TestQueueCountsBytes(t *testing.T) {
 		ContentType: long, ResponseTopic: long, CorrelationData: []byte(long)}}}); err != nil {
 		t.Fatal(err)
 	}
-	kept := len(got.media) + len(got.answerTo) + cap(got.correlation)
+	kept := len(got.media) + len(got.responseTopic) + cap(got.correlation)
 	if len(got.props) != 1 || got.prop(propID) != "7" || kept > 3*packet.MaxTopic {
 		t.Errorf("%d bytes and the properties %v of a message are kept", kept, got.props)
 	}
@@ -605,7 +605,7 @@ func lampAgentTLS(t testing.TB, addr string, pool *x509.CertPool) {
 			if err != nil {
 				return
 			}
-			_ = w.publish(ctx, &publication{topic: d.answerTo, qos: 1, data: []byte("42")})
+			_ = w.publish(ctx, &publication{topic: d.responseTopic, qos: 1, data: []byte("42")})
 		}
 	})
 	t.Cleanup(func() {

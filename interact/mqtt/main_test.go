@@ -226,7 +226,7 @@ func newPeer(t testing.TB, addr string, handle func(p *peer, m *paho.Publish), c
 	}
 	p := &peer{messages: make(chan *paho.Publish, 4096)}
 	var work sync.WaitGroup
-	p.Client = paho.NewClient(paho.ClientConfig{Conn: packet.NewConn(conn, packet.FromBroker, 8<<20), Session: &calm{State: newState()},
+	p.Client = paho.NewClient(paho.ClientConfig{Conn: packet.NewConn(conn, packet.FromBroker, 8<<20), Session: &safeSession{State: newState()},
 		OnPublishReceived: []func(paho.PublishReceived) (bool, error){
 			func(r paho.PublishReceived) (bool, error) {
 				if handle == nil {

@@ -113,7 +113,7 @@ func TestBrokerUnderStress(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				c := paho.NewClient(paho.ClientConfig{Conn: packet.NewConn(conn, packet.FromBroker, 1<<20), Session: &calm{State: newState()},
+				c := paho.NewClient(paho.ClientConfig{Conn: packet.NewConn(conn, packet.FromBroker, 1<<20), Session: &safeSession{State: newState()},
 					OnPublishReceived: []func(paho.PublishReceived) (bool, error){func(paho.PublishReceived) (bool, error) {
 						return true,
 							nil
@@ -276,8 +276,8 @@ func (r *recorder) acknowledge(conn net.Conn, first byte, body []byte) {
 	id := string(body[2+topic : 4+topic])
 	_, _ = conn.Write(packetOf(map[byte]byte{1: 0x40, 2: 0x50}[first>>1&3], id))
 	if i := bytes.Index(body, []byte("/reply/")); i > 0 {
-		answerTo := string(body[2:2+topic]) + string(body[i:i+len("/reply/")+36])
-		_, _ = conn.Write(packetOf(0x30, string([]byte{0, byte(len(answerTo))})+answerTo+"\x00"+`"done"`))
+		responseTopic := string(body[2:2+topic]) + string(body[i:i+len("/reply/")+36])
+		_, _ = conn.Write(packetOf(0x30, string([]byte{0, byte(len(responseTopic))})+responseTopic+"\x00"+`"done"`))
 	}
 }
 
