@@ -45,34 +45,34 @@ func (a *action[In, Out]) add(s *server) error {
 	if out := schemaFor[Out](); out != nil && a.one {
 		about["output"] = out
 	}
-	if err := s.put("actions", a.name, about, a.options); err != nil {
+	if err := s.addAffordance("actions", a.name, about, a.options); err != nil {
 		return err
 	}
 	s.actions[a.name] = func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-		return a.do(ctx, m, &s.parking)
+		return a.do(ctx, m, &s.inputs)
 	}
 	return nil
 }
 
 // do runs the action for one call.
-func (a *action[In, Out]) do(ctx context.Context, m *interact.Message, parking *interact.InputWaiter) iter.Seq2[*interact.Message, error] {
+func (a *action[In, Out]) do(ctx context.Context, m *interact.Message, inputs *interact.InputWaiter) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
-		asks := &asker{parking: parking, m: m, yield: yield}
-		ctx := withAsker(ctx, asks)
+		run := &actionRun{inputs: inputs, m: m, yield: yield}
+		ctx := withRun(ctx, run)
 		var in In
 		if err := decode(m, &in); err != nil {
 			yield(nil, err)
 			return
 		}
 		if c, ok := any(&in).(*Chunks); ok {
-			defer c.pull.close()
+			defer c.reader.close()
 		}
 		for out, err := range guard(func() iter.Seq2[Out, error] { return a.run(ctx, in) }) {
 			switch {
-			case asks.left:
+			case run.left:
 				return
 			case err != nil:
-				yield(nil, failed(m.Name, err))
+				yield(nil, callError(m.Name, err))
 				return
 			}
 			r, err := status(m, interact.StatusRunning, out)
@@ -83,39 +83,40 @@ func (a *action[In, Out]) do(ctx context.Context, m *interact.Message, parking *
 				return
 			}
 		}
-		if asks.left {
+		if run.left {
 			return
 		}
 		yield(m.ReplyStatus(interact.StatusCompleted, "", nil), nil)
 	}
 }
 
-// guard yields the outputs of run. A panic in it becomes an error of this call.
+// guard yields the outputs of run. A panic in it becomes an error of this call; after the consumer left, it is dropped.
 func guard[Out any](run func() iter.Seq2[Out, error]) iter.Seq2[Out, error] {
 	return func(yield func(Out, error) bool) {
-		left := false
+		inConsumer, ended := false, false
 		defer func() {
-			if p := recover(); p != nil {
-				if left {
-					panic(p) // a panic of the caller's loop
-				}
+			p := recover()
+			switch {
+			case p != nil && inConsumer:
+				panic(p) // of the consumer's loop
+			case p != nil && !ended:
 				var none Out
 				yield(none, fmt.Errorf("panic: %v", p))
 			}
 		}()
 		for out, err := range run() {
-			left = true
-			ok := yield(out, err)
-			left = false
-			if !ok || err != nil {
+			inConsumer = true
+			ended = !yield(out, err) || err != nil
+			inConsumer = false
+			if ended {
 				return
 			}
 		}
 	}
 }
 
-// failed returns the error that the caller receives for an error of f.
-func failed(name string, err error) error {
+// callError returns the error that the caller receives for an error of f.
+func callError(name string, err error) error {
 	if e, ok := errors.AsType[*interact.Error](err); ok {
 		return e
 	}
@@ -143,7 +144,7 @@ func decode(m *interact.Message, v any) error {
 	}
 	if err != nil {
 		return &interact.Error{Code: interact.Invalid, Title: "the input of " + m.Name + " does not have the type of the action",
-			Hint: "see its input schema", Next: interact.Next(interact.StepShow), Err: err}
+			Hint: "see the schema of its input", Next: interact.Next(interact.StepShow), Err: err}
 	}
 	return nil
 }
@@ -151,7 +152,7 @@ func decode(m *interact.Message, v any) error {
 // status returns a state of an action with v as its data.
 func status(m *interact.Message, s interact.Status, v any) (*interact.Message, error) {
 	if d, ok := v.(Data); ok {
-		return m.ReplyStatus(s, cmp.Or(d.ContentType, octets), d.Bytes), nil
+		return m.ReplyStatus(s, cmp.Or(d.ContentType, octetStream), d.Bytes), nil
 	}
 	data, err := encode(m.Name, v)
 	if err != nil {
@@ -160,7 +161,7 @@ func status(m *interact.Message, s interact.Status, v any) (*interact.Message, e
 	return m.ReplyStatus(s, interact.JSON, data), nil
 }
 
-// encode returns v as JSON; [None] is empty. A nil list or map is an empty one, because null does not match its schema.
+// encode returns v as JSON; [None] is empty. A nil slice or map becomes an empty one, because null does not match its schema.
 func encode(name string, v any) ([]byte, error) {
 	if _, none := v.(None); none {
 		return nil, nil

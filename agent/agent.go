@@ -4,9 +4,9 @@
 //	err := agent.Serve(ctx, agent.Agent{Name: "weather"},
 //		agent.Action("getWeather", func(ctx context.Context, in Question) (string, error) { … }))
 //
-// The agent connects to the node (one WebSocket, see interact/ws), so that it needs no port and no address; if the connection breaks it
-// reconnects, and the node keeps the agent registered for a while. The Thing Description follows from the Go types: inputs are validated
-// before a function gets them.
+// The agent connects to the node with one WebSocket (see interact/ws), so that it needs no port and no address. If the connection breaks, the
+// agent reconnects; in between, the node keeps it registered for a while. The Thing Description follows from the Go types: inputs are
+// validated before a function receives them.
 package agent
 
 import (
@@ -28,7 +28,7 @@ import (
 type Agent struct {
 	// Name is the title, by which other agents refer to it.
 	Name string
-	// ID is a URI; empty lets the node generate one from its DID and the name.
+	// ID is a URI; empty means that the node generates one from its DID and the name.
 	ID          string
 	Description string
 	// Version is the version of the agent, "1.0.0".
@@ -53,7 +53,7 @@ type Option func(about map[string]any)
 // Doc sets the description of a part.
 func Doc(text string) Option { return func(about map[string]any) { about["description"] = text } }
 
-// Safe declares that an action changes nothing, so that it may be repeated (TD 1.1 "safe").
+// Safe declares that an action changes no state, so that it may be repeated (TD 1.1 "safe").
 func Safe() Option {
 	return func(about map[string]any) { about["safe"], about["idempotent"] = true, true }
 }
@@ -61,7 +61,7 @@ func Safe() Option {
 // Idempotent declares that repeated calls with the same input have the effect of one call (TD 1.1 "idempotent").
 func Idempotent() Option { return func(about map[string]any) { about["idempotent"] = true } }
 
-// Async declares that an action takes long: the node runs it as a task that outlives its caller (TD 1.1 "synchronous": false).
+// Async declares a long action: the node runs it as a task that continues without its caller (TD 1.1 "synchronous": false).
 func Async() Option { return func(about map[string]any) { about["synchronous"] = false } }
 
 // Serve publishes the parts as one agent until ctx ends; then the agent is withdrawn and the result is nil. It reconnects, with pauses of
@@ -86,10 +86,10 @@ func Attach(ctx context.Context, node, token string, td []byte, thing interact.T
 		return err
 	}
 	o.Token, o.TD, o.Thing, o.Log = token, td, thing, log
-	return keep(ctx, o, ready)
+	return reattach(ctx, o, ready)
 }
 
-// AttachChanging is [Attach] for a Thing whose TD changes: now returns it, and a channel that is closed when it has changed.
+// AttachChanging is [Attach] for a Thing whose TD changes: now returns the TD, and a channel that is closed when the TD has changed.
 func AttachChanging(ctx context.Context, node, token string, now func() (td []byte, changed <-chan struct{}), thing interact.Thing,
 	ready func(id string), log *slog.Logger) error {
 	o, err := socketOf(node)
@@ -97,7 +97,7 @@ func AttachChanging(ctx context.Context, node, token string, now func() (td []by
 		return err
 	}
 	o.Token, o.Changing, o.Thing, o.Log = token, now, thing, log
-	return keep(ctx, o, ready)
+	return reattach(ctx, o, ready)
 }
 
 // New returns the draft of the TD and the Thing of an agent, for programs that publish it themselves: to a node in the same process
@@ -110,15 +110,15 @@ func New(a Agent, parts ...Part) (td []byte, thing interact.Thing, err error) {
 	return s.td, s, nil
 }
 
-// longestPause is the longest pause between two attempts to connect.
-const longestPause = 5 * time.Second
+// maxPause is the longest pause between two attempts to connect.
+const maxPause = 5 * time.Second
 
-// keep attaches again when the connection breaks after the first success.
-func keep(ctx context.Context, o ws.AttachOptions, ready func(id string)) error {
-	known := false
-	pauses := backoff.Backoff{First: longestPause / 64, Max: longestPause}
+// reattach attaches again when the connection breaks after the first success.
+func reattach(ctx context.Context, o ws.AttachOptions, ready func(id string)) error {
+	registered := false
+	pauses := backoff.Backoff{First: maxPause / 64, Max: maxPause}
 	o.Registered = func(id string) {
-		known = true
+		registered = true
 		pauses.Reset()
 		if ready != nil {
 			ready(id)
@@ -129,7 +129,7 @@ func keep(ctx context.Context, o ws.AttachOptions, ready func(id string)) error 
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case !known, !passing(err):
+		case !registered, !isTemporary(err):
 			return err
 		}
 		if pauses.Sleep(ctx) != nil {
@@ -138,8 +138,8 @@ func keep(ctx context.Context, o ws.AttachOptions, ready func(id string)) error 
 	}
 }
 
-// passing reports whether err is a connection error, which is retried.
-func passing(err error) bool {
+// isTemporary reports whether err is a connection error, which is retried.
+func isTemporary(err error) bool {
 	e, ok := errors.AsType[*interact.Error](err)
 	return !ok || e.Code.Retryable() || e.Code == interact.Cancelled
 }
@@ -151,7 +151,7 @@ type server struct {
 	actions    map[string]interact.Func
 	properties map[string]*property
 	events     map[string]*topic
-	parking    interact.InputWaiter // of actions that require input
+	inputs     interact.InputWaiter // the inputs that running actions require
 }
 
 func newServer(a Agent, parts []Part) (*server, error) {
@@ -193,8 +193,8 @@ func describe(a Agent) map[string]any {
 	return about
 }
 
-// put adds an affordance to the TD. Its name must be unique.
-func (s *server) put(kind, name string, about map[string]any, options []Option) error {
+// addAffordance adds an affordance to the TD. Its name must be unique.
+func (s *server) addAffordance(kind, name string, about map[string]any, options []Option) error {
 	all, _ := s.about[kind].(map[string]any)
 	if all == nil {
 		all = map[string]any{}
@@ -228,7 +228,7 @@ func (s *server) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 		return interact.Unary(s.writeSome).Do(ctx, m)
 	case interact.ContinueAction:
 		return interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
-			return s.parking.Continue(m)
+			return s.inputs.Continue(m)
 		}).Do(ctx, m)
 	case interact.SubscribeEvent:
 		if t := s.events[m.Name]; t != nil {
@@ -242,12 +242,12 @@ func (s *server) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 		return interact.Fail(interact.Errorf(interact.NotAllowed, "the node handles this operation",
 			"agents do not support %s", m.Type.Op()))
 	}
-	return interact.Fail(interact.Errorf(interact.NoAffordance, "see what it has", "unknown affordance %q", m.Name).Then(interact.StepShow))
+	return interact.Fail(interact.Errorf(interact.NoAffordance, "see its affordances", "unknown affordance %q", m.Name).Then(interact.StepShow))
 }
 
-// CallerOf returns the caller to a function that has the context of a call; nil outside of a call, for events and observations, which have
-// many receivers, and if the node does not send it. It is read-only. Its ID is the key for data of the caller; the part after # is a claim
-// of the caller's node.
+// CallerOf returns the caller of the call with the context ctx. It is nil outside of a call, for events and observations, which have many
+// receivers, and if the node does not send it. The result is read-only. Its ID is the key for data of the caller; the part after # is a
+// claim of the caller's node.
 func CallerOf(ctx context.Context) *did.Principal { return did.PrincipalOf(ctx) }
 
 // Local returns the address of the node on this host, and the token: LMOSD_NODE and LMOSD_TOKEN if they are set, else the socket in the
@@ -277,7 +277,7 @@ func Call[Out any](ctx context.Context, agent, action string, input any) (Out, e
 	}
 	if err := json.Unmarshal(raw, &out); err != nil {
 		return out, &interact.Error{Code: interact.AgentFailed, Title: "the output of " + action + " is not of type " + typeName[Out](),
-			Hint: "see what it gives", Next: interact.Next(interact.StepShow, agent), Err: err}
+			Hint: "see the schema of its output", Next: interact.Next(interact.StepShow, agent), Err: err}
 	}
 	return out, nil
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,7 +43,7 @@ func testParts() (*State[string], *Event[int], []Part) {
 		Action("say", func(_ context.Context, q question) (string, error) {
 			count += len(q.Text)
 			said.Emit(count)
-			return strings.Repeat(q.Text, max(1, *or(q.Times))), nil
+			return strings.Repeat(q.Text, max(1, *cmp.Or(q.Times, new(int)))), nil
 		}, Doc("Says it again."), Safe()),
 		Stream("spell", func(_ context.Context, word string) iter.Seq2[string, error] {
 			return func(yield func(string, error) bool) {
@@ -63,13 +64,6 @@ func testParts() (*State[string], *Event[int], []Part) {
 		Property("name", func(context.Context) (string, error) { return "Polly", nil },
 			func(context.Context, string) error { return nil }),
 	}
-}
-
-func or(n *int) *int {
-	if n == nil {
-		n = new(int)
-	}
-	return n
 }
 
 const owner = did.DID("did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH")
@@ -168,7 +162,7 @@ func TestSchemas(t *testing.T) {
 		}
 	}
 	if b, err := json.Marshal(schemaFor[tree]()); err != nil || len(b) > 2000 {
-		t.Errorf("a type in itself: %d bytes, %v", len(b), err)
+		t.Errorf("a recursive type: %d bytes, %v", len(b), err)
 	}
 	names := schemaFor[embedded]()["properties"].(members).names
 	if !slices.Equal(names, []string{"text", "times", "tags", "named", "Plain"}) {
@@ -189,7 +183,7 @@ func TestRepliesAreChecked(t *testing.T) {
 		m    interact.Message
 		want string
 		code interact.Code
-		says string
+		text string
 	}{
 		"an action": {interact.Message{Type: interact.InvokeAction, Name: "say",
 			Data: []byte(`{"text":"ho","times":2}`)}, `"hoho"`, 0, ""},
@@ -202,16 +196,16 @@ func TestRepliesAreChecked(t *testing.T) {
 		"a writing": {interact.Message{Type: interact.WriteProperty, Name: "name", Data: []byte(`"Jack"`)}, ``, 0, ""},
 		"a refused writing": {interact.Message{Type: interact.WriteProperty, Name: "mood",
 			Data: []byte(`"dead"`)}, "", interact.AgentFailed, "resting"},
-		"all":              {interact.Message{Type: interact.ReadAllProperties}, `{"age":7,"mood":"calm","name":"Polly"}`, 0, ""},
-		"some":             {interact.Message{Type: interact.ReadMultipleProperties, Data: []byte(`["age"]`)}, `{"age":7}`, 0, ""},
-		"writing some":     {interact.Message{Type: interact.WriteMultipleProperties, Data: []byte(`{"name":"Jack"}`)}, ``, 0, ""},
-		"nothing there":    {interact.Message{Type: interact.ReadProperty, Name: "x"}, "", interact.NoAffordance, "x"},
-		"what a host does": {interact.Message{Type: interact.QueryAction, Name: "say"}, "", interact.NotAllowed, ""},
+		"all":                      {interact.Message{Type: interact.ReadAllProperties}, `{"age":7,"mood":"calm","name":"Polly"}`, 0, ""},
+		"some":                     {interact.Message{Type: interact.ReadMultipleProperties, Data: []byte(`["age"]`)}, `{"age":7}`, 0, ""},
+		"writing some":             {interact.Message{Type: interact.WriteMultipleProperties, Data: []byte(`{"name":"Jack"}`)}, ``, 0, ""},
+		"unknown property":         {interact.Message{Type: interact.ReadProperty, Name: "x"}, "", interact.NoAffordance, "x"},
+		"an operation of the host": {interact.Message{Type: interact.QueryAction, Name: "say"}, "", interact.NotAllowed, ""},
 	} {
 		r, err := interact.Call(t.Context(), thing, &c.m)
 		if c.code != 0 {
-			if e := interact.AsError(err); e == nil || e.Code != c.code || !strings.Contains(e.Error(), c.says) {
-				t.Errorf("%s: got %v, want %v that says %q", name, err, c.code, c.says)
+			if e := interact.AsError(err); e == nil || e.Code != c.code || !strings.Contains(e.Error(), c.text) {
+				t.Errorf("%s: got %v, want %v with %q", name, err, c.code, c.text)
 			}
 			continue
 		}
@@ -222,7 +216,7 @@ func TestRepliesAreChecked(t *testing.T) {
 }
 
 // The schema of a Go type accepts the nil and zero values of the type.
-func TestNilFitsTheSchema(t *testing.T) {
+func TestSchemaAcceptsNil(t *testing.T) {
 	t.Parallel()
 	type found struct {
 		Names []string          `json:"names"`
@@ -262,28 +256,28 @@ func TestStreamRepliesInParts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spell := func(word string, enough int) (heard string, last error) {
+	spell := func(word string, enough int) (states string, last error) {
 		data, _ := json.Marshal(word)
 		n := 0
 		for r, err := range thing.Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Name: "spell", Data: data}) {
 			if err != nil {
-				return heard, err
+				return states, err
 			}
-			heard += fmt.Sprintf("%s %s;", r.Status, r.Data)
+			states += fmt.Sprintf("%s %s;", r.Status, r.Data)
 			if n++; n == enough {
 				break
 			}
 		}
-		return heard, nil
+		return states, nil
 	}
-	if heard, err := spell("ab", -1); err != nil || heard != `running "a";running "b";completed ;` {
-		t.Errorf("got %q, %v", heard, err)
+	if states, err := spell("ab", -1); err != nil || states != `running "a";running "b";completed ;` {
+		t.Errorf("got %q, %v", states, err)
 	}
-	if heard, err := spell("a!", -1); interact.AsError(err).Code != interact.AgentFailed || heard != `running "a";` {
-		t.Errorf("got %q, %v", heard, err)
+	if states, err := spell("a!", -1); interact.AsError(err).Code != interact.AgentFailed || states != `running "a";` {
+		t.Errorf("got %q, %v", states, err)
 	}
-	if heard, err := spell("abc", 1); err != nil || heard != `running "a";` {
-		t.Errorf("a caller that leaves: got %q, %v", heard, err)
+	if states, err := spell("abc", 1); err != nil || states != `running "a";` {
+		t.Errorf("a caller that leaves: got %q, %v", states, err)
 	}
 }
 
@@ -345,10 +339,10 @@ func TestObservationContinuesAReading(t *testing.T) {
 	}
 	observe := func(after string, begun func()) *interact.Message {
 		t.Helper()
-		over, caused := make(chan struct{}), make(chan struct{})
-		defer func() { close(over); <-caused }()
+		over, done := make(chan struct{}), make(chan struct{})
+		defer func() { close(over); <-done }()
 		go func() {
-			defer close(caused)
+			defer close(done)
 			for len(mood.changes.listening()) == 0 {
 				select {
 				case <-over:
@@ -375,7 +369,7 @@ func TestObservationContinuesAReading(t *testing.T) {
 		t.Errorf("after the last value: got %s", r.Data)
 	}
 	if r := observe("", func() { mood.Set("sad") }); string(r.Data) != `"sad"` {
-		t.Errorf("from now on: got %s", r.Data)
+		t.Errorf("from now: got %s", r.Data)
 	}
 }
 
@@ -394,7 +388,7 @@ func TestSlowListenersAreDropped(t *testing.T) {
 		var last error
 		for _, err := range thing.Do(t.Context(), &interact.Message{Type: interact.SubscribeEvent, Name: "said"}) {
 			if last = err; err == nil {
-				for i := 0; len(said.topic.listening()) > 0 && i < 2*waiting+2; i++ {
+				for i := 0; len(said.topic.listening()) > 0 && i < 2*queueLength+2; i++ {
 					said.Emit(i)
 				}
 			}
@@ -405,7 +399,7 @@ func TestSlowListenersAreDropped(t *testing.T) {
 	})
 }
 
-// listening are the listeners of t.
+// listening returns the listeners of t.
 func (t *topic) listening() []*listener {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -441,5 +435,25 @@ func TestLocal(t *testing.T) {
 	t.Setenv("LMOSD_TOKEN", "x")
 	if node, token := Local(); node != "http://127.0.0.1:1" || token != "x" {
 		t.Errorf("got %q %q", node, token)
+	}
+}
+
+// A panic after the consumer left ends the stream and not the process.
+func TestPanicAfterTheConsumerLeft(t *testing.T) {
+	t.Parallel()
+	_, thing, err := New(Agent{Name: "parrot"}, Stream("talk", func(context.Context, None) iter.Seq2[string, error] {
+		return func(yield func(string, error) bool) {
+			defer panic("in the cleanup")
+			yield("hello", nil)
+		}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range thing.Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Name: "talk"}) {
+		if err != nil {
+			t.Error(err)
+		}
+		break
 	}
 }

@@ -21,25 +21,25 @@ func RequiresInput() Option {
 	return func(about map[string]any) { about["lmosd:requiresInput"] = true }
 }
 
-type askerKey struct{}
+type runKey struct{}
 
-// An asker is the run of an action that may require input. Only the goroutine of the run uses it.
-type asker struct {
-	parking *interact.InputWaiter
-	m       *interact.Message
-	yield   func(*interact.Message, error) bool
-	left    bool // the consumer left: yield must not be called
+// An actionRun is a run of an action, which may require input. Only the goroutine of the run uses it.
+type actionRun struct {
+	inputs *interact.InputWaiter
+	m      *interact.Message
+	yield  func(*interact.Message, error) bool
+	left   bool // the consumer left: yield must not be called
 }
 
-// withAsker returns the context of an action that may require input.
-func withAsker(ctx context.Context, a *asker) context.Context {
-	return context.WithValue(ctx, askerKey{}, a)
+// withRun returns the context of a run.
+func withRun(ctx context.Context, r *actionRun) context.Context {
+	return context.WithValue(ctx, runKey{}, r)
 }
 
-// Ask requests a T from the caller of the action of ctx, with a message, and waits for it, at most 1 h, the maximal duration of a run. A
-// struct of strings, numbers and booleans is what most clients can show as a form. Input that does not match T is requested again. The
-// error is [ErrDeclined], that of ctx, or an [*interact.Error]: NotAllowed outside of an action, Invalid after 8 invalid answers. It must
-// be called in the goroutine of the action.
+// Ask requests a T from the caller of the action of ctx, with a message, and waits for it, at most 1 h, the maximal duration of a run. Most
+// clients can show a struct of strings, numbers and booleans as a form. Ask requests input that does not match T again. The error is
+// [ErrDeclined], that of ctx, or an [*interact.Error]: NotAllowed outside of an action, Invalid after 8 invalid answers. Ask must be called
+// in the goroutine of the action.
 func Ask[T any](ctx context.Context, message string) (T, error) {
 	var v T
 	schema, err := json.Marshal(schemaFor[T]())
@@ -83,13 +83,13 @@ func fill(ctx context.Context, in interact.Input, v any) (wrong string, err erro
 // AskFor requests several inputs of any kind from the caller, such as a URL to open or the output of a model. It is like [Ask], but does
 // not check the content of the answers.
 func AskFor(ctx context.Context, in interact.Inputs) (interact.Answers, error) {
-	a, ok := ctx.Value(askerKey{}).(*asker)
-	if !ok || a.left {
+	r, ok := ctx.Value(runKey{}).(*actionRun)
+	if !ok || r.left {
 		return nil, interact.Errorf(interact.NotAllowed, "call it with the context of an action", "no caller is available to provide input")
 	}
-	answers, left, err := a.parking.Ask(ctx, a.m, in, a.yield)
+	answers, left, err := r.inputs.Ask(ctx, r.m, in, r.yield)
 	if left {
-		a.left = true
+		r.left = true
 		return nil, context.Canceled
 	}
 	return answers, err

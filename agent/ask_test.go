@@ -43,44 +43,46 @@ func TestAsk(t *testing.T) {
 		Days int    `json:"days,omitempty"`
 	}
 	ask := func(ctx context.Context, _ None) (town, error) { return Ask[town](ctx, "Where?") }
-	raw, thing, err := New(Agent{Name: "a"}, Action("ask", ask, RequiresInput()), Action("twice", func(ctx context.Context, _ None) (string, error) {
+	twice := func(ctx context.Context, _ None) (string, error) {
 		first, err := ask(ctx, None{})
 		if err != nil {
 			return "", err
 		}
 		second, err := ask(ctx, None{})
 		return first.Name + second.Name, err
-	}), Action("site", func(ctx context.Context, _ None) (string, error) {
+	}
+	site := func(ctx context.Context, _ None) (string, error) {
 		answers, err := AskFor(ctx, interact.Inputs{"u": {Kind: interact.InputURL, URL: "https://a.example"}})
 		return answers["u"].Action, err
-	}))
+	}
+	raw, thing, err := New(Agent{Name: "a"}, Action("ask", ask, RequiresInput()), Action("twice", twice), Action("site", site))
 	if err != nil || !strings.Contains(string(raw), `"lmosd:requiresInput":true`) {
 		t.Fatalf("got %s, %v", raw, err)
 	}
 	accept := func(content string) string { return `{"answer":{"action":"accept","content":` + content + `}}` }
 	for name, c := range map[string]struct {
-		action  string
-		answers []string
-		want    string
-		asked   int
-		failed  interact.Code
+		action   string
+		answers  []string
+		want     string
+		requests int
+		failed   interact.Code
 	}{
 		"answered": {"ask", []string{accept(`{"name":"Bonn"}`)}, `{"name":"Bonn"}`, 1, 0},
 		"twice":    {"twice", []string{accept(`{"name":"a"}`), accept(`{"name":"b"}`)}, `"ab"`, 2, 0},
-		"does not fit": {"ask", []string{accept(`{"name":7}`), accept(`7`), accept(`{"name":"Bonn","days":2}`)},
+		"answers that do not match": {"ask", []string{accept(`{"name":7}`), accept(`7`), accept(`{"name":"Bonn","days":2}`)},
 			`{"name":"Bonn","days":2}`, 3, 0},
-		"never fits": {"ask", strings.Split(strings.Repeat(accept(`{}`)+"\n", maxTries), "\n"), "", maxTries, interact.Invalid},
-		"declined":   {"ask", []string{`{"answer":{"action":"decline"}}`}, "", 1, interact.AgentFailed},
-		"an address": {"site", []string{`{"u":{"action":"accept"}}`}, `"accept"`, 1, 0},
-		"left":       {"ask", nil, "", 0, 0},
+		"only invalid answers": {"ask", strings.Split(strings.Repeat(accept(`{}`)+"\n", maxTries), "\n"), "", maxTries, interact.Invalid},
+		"declined":             {"ask", []string{`{"answer":{"action":"decline"}}`}, "", 1, interact.AgentFailed},
+		"an address":           {"site", []string{`{"u":{"action":"accept"}}`}, `"accept"`, 1, 0},
+		"left":                 {"ask", nil, "", 0, 0},
 	} {
 		messages, output, err := callWithAnswers(t, thing, c.action, c.answers...)
-		if output != c.want || len(messages) != c.asked || (err != nil) != (c.failed != 0) || err != nil && interact.AsError(err).Code != c.failed {
-			t.Errorf("%s: got %s, asked %v, %v", name, output, messages, err)
+		if output != c.want || len(messages) != c.requests || (err != nil) != (c.failed != 0) || err != nil && interact.AsError(err).Code != c.failed {
+			t.Errorf("%s: got %s, requests %v, %v", name, output, messages, err)
 		}
 		if len(messages) > 1 && c.action == "ask" && !strings.Contains(messages[1], `Where?\n/name expected string`) &&
 			!strings.Contains(messages[1], "is missing") {
-			t.Errorf("%s: asked again without a reason: %s", name, messages[1])
+			t.Errorf("%s: requested again without a reason: %s", name, messages[1])
 		}
 	}
 	if _, err := Ask[town](t.Context(), "Where?"); interact.AsError(err).Code != interact.NotAllowed {

@@ -19,22 +19,22 @@ func call(ctx context.Context, mesh *api.Client, agent, action string, input any
 	o := api.CallOptions{Accept: "text/event-stream"}
 	switch body, streams := input.(io.Reader); {
 	case streams:
-		o.Stream, o.ContentType = body, octets
+		o.Stream, o.ContentType = body, octetStream
 		if u, ok := input.(Upload); ok {
-			o.ContentType = cmp.Or(u.ContentType, octets)
+			o.ContentType = cmp.Or(u.ContentType, octetStream)
 		}
 	case input != nil:
 		var err error
 		if o.Body, err = json.Marshal(input); err != nil {
 			return nil, &interact.Error{Code: interact.Invalid, Title: "the input cannot be encoded as JSON",
-				Hint: "see its type", Err: err}
+				Hint: "use a type that encoding/json encodes", Err: err}
 		}
 	}
 	r, err := mesh.Invoke(ctx, agent, action, o)
 	if err != nil {
 		return nil, err
 	}
-	return outcome(action, r.Output)
+	return readOutput(action, r.Output)
 }
 
 // A state is one state of a run (docs/api.md, "Events and changes").
@@ -44,8 +44,8 @@ type state struct {
 	Error  json.RawMessage `json:"error"`
 }
 
-// outcome returns the output of a stream of states.
-func outcome(action string, stream []byte) ([]byte, error) {
+// readOutput returns the output of a stream of states.
+func readOutput(action string, stream []byte) ([]byte, error) {
 	var parts []interact.Part
 	for e, err := range problem.Events(bytes.NewReader(stream), len(stream)+1) {
 		if err != nil {

@@ -20,21 +20,21 @@ func TestOutcome(t *testing.T) {
 		"none":      {done, "", 0},
 		"a long action": {event("a", `{"status":"pending","href":"/x"}`) + event("a", `{"status":"completed","output":2}`),
 			"2", 0},
-		"texts in parts":       {running(`"x"`) + running(`"y"`) + done, `"xy"`, 0},
-		"values in parts":      {running(`1`) + running(`2`) + done, "[1,2]", 0},
-		"the whole at the end": {running(`1`) + event("a", `{"status":"completed","output":[1,2]}`), "[1,2]", 0},
-		"lines that end in CR": {"event: a\r\ndata: {\"status\":\"completed\",\"output\":1}\r\n\r\n", "1", 0},
+		"texts in parts":              {running(`"x"`) + running(`"y"`) + done, `"xy"`, 0},
+		"values in parts":             {running(`1`) + running(`2`) + done, "[1,2]", 0},
+		"the whole output at the end": {running(`1`) + event("a", `{"status":"completed","output":[1,2]}`), "[1,2]", 0},
+		"lines that end in CR":        {"event: a\r\ndata: {\"status\":\"completed\",\"output\":1}\r\n\r\n", "1", 0},
 		"a failure": {event("a", `{"status":"failed","error":{"code":"LMOS-1529","title":"Overloaded","detail":"no time"}}`),
 			"", interact.Overloaded},
-		"a failure, no words": {event("a", `{"status":"failed"}`), "", interact.Internal},
-		"cancelled":           {event("a", `{"status":"cancelled"}`), "", interact.Cancelled},
+		"a failure without an error": {event("a", `{"status":"failed"}`), "", interact.Internal},
+		"cancelled":                  {event("a", `{"status":"cancelled"}`), "", interact.Cancelled},
 		"a problem after parts": {running(`1`) + event("lmosd:problem", `{"code":"LMOS-1503","title":"Agent unreachable"}`),
 			"", interact.Unreachable},
-		"broken off": {running(`1`), "", interact.NodeLost},
-		"nothing":    {"", "", interact.NodeLost},
-		"no state":   {event("a", `[`), "", interact.NodeLost},
+		"incomplete stream": {running(`1`), "", interact.NodeLost},
+		"empty stream":      {"", "", interact.NodeLost},
+		"invalid state":     {event("a", `[`), "", interact.NodeLost},
 	} {
-		got, err := outcome("a", []byte(c.stream))
+		got, err := readOutput("a", []byte(c.stream))
 		switch {
 		case c.code != 0:
 			if e := interact.AsError(err); e == nil || e.Code != c.code {
@@ -51,7 +51,7 @@ func FuzzOutcome(f *testing.F) {
 	f.Add("event: lmosd:problem\ndata: {\"title\":\"x\"}\n\n")
 	f.Add("data: " + strings.Repeat("[", 100))
 	f.Fuzz(func(t *testing.T, stream string) {
-		if _, err := outcome("a", []byte(stream)); err != nil && interact.AsError(err).Code == 0 {
+		if _, err := readOutput("a", []byte(stream)); err != nil && interact.AsError(err).Code == 0 {
 			t.Errorf("an error without a code: %v", err)
 		}
 	})

@@ -13,7 +13,7 @@ type Chunks struct {
 	// ContentType is the media type that the caller sent, "audio/wav".
 	ContentType string
 	all         iter.Seq2[[]byte, error]
-	pull        *pull
+	reader      *chunkReader
 }
 
 // All returns the chunks as the caller sent them, at most 64 KiB each. A chunk is valid until the next one. The sequence ends with an error
@@ -27,10 +27,10 @@ func (c Chunks) All() iter.Seq2[[]byte, error] {
 
 // Reader returns the concatenated chunks. Each call returns the same Reader.
 func (c Chunks) Reader() io.Reader {
-	if c.pull == nil {
+	if c.reader == nil {
 		return io.MultiReader() // at its end
 	}
-	return c.pull
+	return c.reader
 }
 
 // Data is an output, or a part of one, that is not JSON, such as audio or an image. Use it as the Out of [Action] or [Stream].
@@ -40,10 +40,10 @@ type Data struct {
 	Bytes       []byte
 }
 
-// octets is the default media type of bytes.
-const octets = "application/octet-stream"
+// octetStream is the default media type of bytes.
+const octetStream = "application/octet-stream"
 
-// chunksOf returns the input of m. The caller closes its pull.
+// chunksOf returns the input of m. The caller closes its reader.
 func chunksOf(m *interact.Message) Chunks {
 	c := Chunks{ContentType: m.Media(), all: m.Chunks}
 	if c.all == nil {
@@ -53,14 +53,14 @@ func chunksOf(m *interact.Message) Chunks {
 			}
 		}
 	}
-	if c.pull = (&pull{all: c.all}); m.Chunks != nil && m.ContentType == "" {
-		c.ContentType = octets
+	if c.reader = (&chunkReader{all: c.all}); m.Chunks != nil && m.ContentType == "" {
+		c.ContentType = octetStream
 	}
 	return c
 }
 
-// A pull reads chunks on demand.
-type pull struct {
+// A chunkReader reads chunks on demand.
+type chunkReader struct {
 	all  iter.Seq2[[]byte, error]
 	next func() ([]byte, error, bool)
 	stop func()
@@ -69,37 +69,37 @@ type pull struct {
 }
 
 // Read implements [io.Reader].
-func (p *pull) Read(b []byte) (int, error) {
-	if p.next == nil && p.err == nil {
-		p.next, p.stop = iter.Pull2(p.all)
+func (r *chunkReader) Read(b []byte) (int, error) {
+	if r.next == nil && r.err == nil {
+		r.next, r.stop = iter.Pull2(r.all)
 	}
-	for len(p.rest) == 0 && p.err == nil {
-		chunk, err, ok := p.next()
-		if p.rest, p.err = chunk, err; !ok {
-			p.err = io.EOF
+	for len(r.rest) == 0 && r.err == nil {
+		chunk, err, ok := r.next()
+		if r.rest, r.err = chunk, err; !ok {
+			r.err = io.EOF
 		}
 	}
-	n := copy(b, p.rest)
-	if p.rest = p.rest[n:]; n > 0 || len(b) == 0 {
+	n := copy(b, r.rest)
+	if r.rest = r.rest[n:]; n > 0 || len(b) == 0 {
 		return n, nil
 	}
-	return 0, p.err
+	return 0, r.err
 }
 
 // close ends the iteration. Read then returns an error.
-func (p *pull) close() {
-	if p == nil {
+func (r *chunkReader) close() {
+	if r == nil {
 		return
 	}
-	if p.stop != nil {
-		p.stop()
+	if r.stop != nil {
+		r.stop()
 	}
-	p.rest, p.err = nil, interact.Errorf(interact.Cancelled, "read it before the function returns", "the call has ended")
+	r.rest, r.err = nil, interact.Errorf(interact.Cancelled, "read it before the function returns", "the call has ended")
 }
 
 // Upload is an input for [Call] that is sent while Reader is read, for an action whose In is [Chunks].
 type Upload struct {
-	// ContentType is its media type, neither JSON nor CBOR; empty means "application/octet-stream".
+	// ContentType is the media type, neither JSON nor CBOR; empty means "application/octet-stream".
 	ContentType string
 	io.Reader
 }

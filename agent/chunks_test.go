@@ -65,7 +65,7 @@ func TestChunks(t *testing.T) {
 		}
 	}
 	thing = interact.Chain(thing, interact.Checked(d), interact.CheckedReplies(d))
-	broken := errors.New("the microphone fell")
+	broken := errors.New("the microphone failed")
 	for name, c := range map[string]struct {
 		action, media, data string // of a whole input
 		chunks              []string
@@ -73,19 +73,19 @@ func TestChunks(t *testing.T) {
 		want                string
 		code                interact.Code
 	}{
-		"in chunks":           {"count", "audio/wav", "", []string{"one", " ", "two"}, nil, `"7 of audio/wav"`, 0},
-		"of no type":          {"count", "", "", []string{"one"}, nil, `"3 of application/octet-stream"`, 0},
-		"none":                {"count", "audio/wav", "", []string{}, nil, `"0 of audio/wav"`, 0},
-		"whole":               {"count", "audio/wav", "one", nil, nil, `"3 of audio/wav"`, 0},
-		"nothing":             {"count", "", "", nil, nil, `"0 of application/json"`, 0},
-		"as a reader":         {"read", "text/plain", "", []string{"one", "", " ", "two"}, nil, `"text/plain"`, 0},
-		"a whole as a reader": {"read", "text/plain", "one two", nil, nil, `"text/plain"`, 0},
-		"not all is read":     {"head", "", "", []string{"o", "ne", "more"}, nil, "audio/wav: on", 0},
-		"too little":          {"head", "", "", []string{"o"}, nil, "", interact.AgentFailed},
-		"both ways":           {"echo", "", "", []string{"one", "two"}, nil, "application/octet-stream: onetwo", 0},
-		"it breaks":           {"count", "", "", []string{"one"}, broken, "", interact.AgentFailed},
-		"the reader breaks":   {"head", "", "", []string{"o"}, broken, "", interact.AgentFailed},
-		"not taken":           {"text", "audio/wav", "", []string{"one"}, nil, "", interact.NotAllowed},
+		"in chunks":                {"count", "audio/wav", "", []string{"one", " ", "two"}, nil, `"7 of audio/wav"`, 0},
+		"without a type":           {"count", "", "", []string{"one"}, nil, `"3 of application/octet-stream"`, 0},
+		"none":                     {"count", "audio/wav", "", []string{}, nil, `"0 of audio/wav"`, 0},
+		"whole":                    {"count", "audio/wav", "one", nil, nil, `"3 of audio/wav"`, 0},
+		"nothing":                  {"count", "", "", nil, nil, `"0 of application/json"`, 0},
+		"as a reader":              {"read", "text/plain", "", []string{"one", "", " ", "two"}, nil, `"text/plain"`, 0},
+		"a whole as a reader":      {"read", "text/plain", "one two", nil, nil, `"text/plain"`, 0},
+		"partly read":              {"head", "", "", []string{"o", "ne", "more"}, nil, "audio/wav: on", 0},
+		"too short":                {"head", "", "", []string{"o"}, nil, "", interact.AgentFailed},
+		"both ways":                {"echo", "", "", []string{"one", "two"}, nil, "application/octet-stream: onetwo", 0},
+		"the source fails":         {"count", "", "", []string{"one"}, broken, "", interact.AgentFailed},
+		"the source fails, reader": {"head", "", "", []string{"o"}, broken, "", interact.AgentFailed},
+		"not accepted":             {"text", "audio/wav", "", []string{"one"}, nil, "", interact.NotAllowed},
 	} {
 		m := &interact.Message{Type: interact.InvokeAction, ID: "m", Name: c.action, ContentType: c.media, Data: []byte(c.data)}
 		left := c.chunks == nil || c.action == "text"
@@ -105,7 +105,7 @@ func TestChunks(t *testing.T) {
 		r, err := interact.Call(t.Context(), thing, m)
 		switch {
 		case !left:
-			t.Errorf("%s: the source is not left", name)
+			t.Errorf("%s: the source has not ended", name)
 		case c.code != 0:
 			if e := interact.AsError(err); e == nil || e.Code != c.code {
 				t.Errorf("%s: got %v, want %v", name, err, c.code)
@@ -119,10 +119,10 @@ func TestChunks(t *testing.T) {
 		}
 	}
 	if n, err := (Chunks{}).Reader().Read(make([]byte, 1)); n != 0 || err != io.EOF {
-		t.Errorf("of no call: got %d, %v", n, err)
+		t.Errorf("outside of a call: got %d, %v", n, err)
 	}
 	for range (Chunks{}).All() {
-		t.Error("of no call: a chunk")
+		t.Error("outside of a call: a chunk")
 	}
 }
 

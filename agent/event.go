@@ -20,28 +20,28 @@ func NewEvent[T any](name string, options ...Option) *Event[T] {
 	return &Event[T]{newTopic(name), options}
 }
 
-// Emit sends v to all subscribers. It does not block: a subscriber that is too slow gets an error.
-func (e *Event[T]) Emit(v T) { e.topic.deliver(e.topic.happens(v)) }
+// Emit sends v to all subscribers. It does not block: a subscriber that is too slow receives an error.
+func (e *Event[T]) Emit(v T) { e.topic.deliver(updateOf(e.topic.name, v)) }
 
 func (e *Event[T]) add(s *server) error {
 	about := map[string]any{}
 	if data := schemaFor[T](); data != nil {
 		about["data"] = data
 	}
-	if err := s.put("events", e.topic.name, about, e.options); err != nil {
+	if err := s.addAffordance("events", e.topic.name, about, e.options); err != nil {
 		return err
 	}
 	s.events[e.topic.name] = e.topic
 	return nil
 }
 
-// waiting is the queue length of a listener. The node listens once for all of its subscribers.
-const waiting = 1024
+// queueLength is the number of updates that a listener may have queued. The node subscribes once for all of its consumers.
+const queueLength = 1024
 
-// A source can be subscribed to. Join sends later values to l, and if possible those after the reading or event with the id after.
+// A source sends updates to its listeners. subscribe sends later updates to l, and if possible those after the one with the id after.
 type source interface {
-	join(l *listener, after string)
-	leave(l *listener)
+	subscribe(l *listener, after string)
+	unsubscribe(l *listener)
 }
 
 // A topic has listeners.
@@ -52,11 +52,11 @@ type topic struct {
 	listeners map[*listener]struct{} // owned by mu
 }
 
-// A listener receives values. The channel is closed if it is too slow.
-type listener struct{ values chan happening }
+// A listener receives updates. The channel is closed if the listener is too slow.
+type listener struct{ values chan update }
 
-// A happening is a value to send, or an error instead.
-type happening struct {
+// An update is a value to send, or an error instead.
+type update struct {
 	name, id string
 	data     []byte
 	err      error
@@ -64,29 +64,29 @@ type happening struct {
 }
 
 // reply returns the reply to m; nil with an error.
-func (h *happening) reply(m *interact.Message, typ interact.Type) *interact.Message {
-	if h.err != nil {
+func (u *update) reply(m *interact.Message, typ interact.Type) *interact.Message {
+	if u.err != nil {
 		return nil
 	}
-	r := m.Reply(typ, interact.JSON, h.data)
-	r.Name, r.ID, r.Time = h.name, h.id, h.at
+	r := m.Reply(typ, interact.JSON, u.data)
+	r.Name, r.ID, r.Time = u.name, u.id, u.at
 	return r
 }
 
 func newTopic(name string) *topic { return &topic{name: name, listeners: map[*listener]struct{}{}} }
 
-// happens encodes v.
-func (t *topic) happens(v any) happening {
-	data, err := encode(t.name, v)
-	return happening{name: t.name, data: data, err: err, at: time.Now()}
+// updateOf returns the update of an event or a property to v.
+func updateOf(name string, v any) update {
+	data, err := encode(name, v)
+	return update{name: name, data: data, err: err, at: time.Now()}
 }
 
-func (t *topic) deliver(h happening) {
+func (t *topic) deliver(u update) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for l := range t.listeners {
 		select {
-		case l.values <- h:
+		case l.values <- u:
 		default:
 			delete(t.listeners, l)
 			close(l.values)
@@ -94,13 +94,13 @@ func (t *topic) deliver(h happening) {
 	}
 }
 
-func (t *topic) join(l *listener, _ string) {
+func (t *topic) subscribe(l *listener, _ string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.listeners[l] = struct{}{}
 }
 
-func (t *topic) leave(l *listener) {
+func (t *topic) unsubscribe(l *listener) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.listeners, l)
@@ -124,25 +124,25 @@ func (s *server) observeAll(ctx context.Context, m *interact.Message) iter.Seq2[
 	return listenTo(ctx, m, interact.PropertyReading, all)
 }
 
-// listenTo yields the values of the sources until the listener leaves.
+// listenTo yields the updates of the sources until the consumer leaves.
 func listenTo(ctx context.Context, m *interact.Message, typ interact.Type, sources []source) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		l := make([]*listener, len(sources))
-		all := make(chan happening)
+		all := make(chan update)
 		ctx, cancel := context.WithCancel(ctx)
 		var forwards sync.WaitGroup
 		defer forwards.Wait()
 		defer cancel()
 		for i, s := range sources {
-			l[i] = &listener{make(chan happening, waiting)}
-			s.join(l[i], m.After)
-			defer s.leave(l[i])
+			l[i] = &listener{make(chan update, queueLength)}
+			s.subscribe(l[i], m.After)
+			defer s.unsubscribe(l[i])
 			forwards.Go(func() { forward(ctx, l[i].values, all) })
 		}
 		for {
 			select {
-			case h := <-all:
-				if !deliver(m, typ, h, yield) {
+			case u := <-all:
+				if !deliver(m, typ, u, yield) {
 					return
 				}
 			case <-ctx.Done():
@@ -153,22 +153,22 @@ func listenTo(ctx context.Context, m *interact.Message, typ interact.Type, sourc
 	}
 }
 
-// forward passes on the values of one source, and an error if it is cut.
-func forward(ctx context.Context, from <-chan happening, to chan<- happening) {
+// forward forwards the updates of one source, and an error if the source dropped the listener.
+func forward(ctx context.Context, from <-chan update, to chan<- update) {
 	for {
-		var h happening
+		var u update
 		select {
 		case next, ok := <-from:
-			if h = next; !ok {
-				h.err = interact.Errorf(interact.Overloaded, "subscribe again, and read faster",
-					"the subscriber is too slow: %d values are queued", waiting)
+			if u = next; !ok {
+				u.err = interact.Errorf(interact.Overloaded, "subscribe again, and read faster",
+					"the subscriber is too slow: %d values are queued", queueLength)
 			}
 		case <-ctx.Done():
 			return
 		}
 		select {
-		case to <- h:
-			if h.err != nil {
+		case to <- u:
+			if u.err != nil {
 				return
 			}
 		case <-ctx.Done():
@@ -177,10 +177,11 @@ func forward(ctx context.Context, from <-chan happening, to chan<- happening) {
 	}
 }
 
-func deliver(m *interact.Message, typ interact.Type, h happening, yield func(*interact.Message, error) bool) bool {
-	if h.err != nil {
-		yield(nil, h.err)
+// deliver yields an update. It returns false after the last one.
+func deliver(m *interact.Message, typ interact.Type, u update, yield func(*interact.Message, error) bool) bool {
+	if u.err != nil {
+		yield(nil, u.err)
 		return false
 	}
-	return yield(h.reply(m, typ), nil)
+	return yield(u.reply(m, typ), nil)
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/ws"
 )
@@ -27,7 +28,7 @@ func local() (node, token string) {
 			token = strings.TrimSpace(string(raw))
 		}
 	}
-	return "http://127.0.0.1:4668", token
+	return api.DefaultURL, token
 }
 
 // dataDir returns the default data folder.
@@ -47,14 +48,14 @@ func dataDir() string {
 
 // socketOf returns the WebSocket address of a node: node is a URL, or the path of a socket, with or without "unix:".
 func socketOf(node string) (ws.AttachOptions, error) {
-	if path, ok := strings.CutPrefix(node, "unix:"); ok || strings.HasPrefix(node, "/") {
+	if path, ok := api.SocketPath(node); ok {
 		return ws.AttachOptions{URL: "ws://localhost/ws", Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
 		}}, nil
 	}
 	rest, ok := strings.CutPrefix(node, "http")
 	if !ok {
-		return ws.AttachOptions{}, interact.Errorf(interact.Usage, "for example http://127.0.0.1:4668",
+		return ws.AttachOptions{}, interact.Errorf(interact.Usage, "for example "+api.DefaultURL,
 			"expected the URL or the socket of a node, got %q", node)
 	}
 	return ws.AttachOptions{URL: "ws" + strings.TrimSuffix(rest, "/") + "/ws"}, nil

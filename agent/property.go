@@ -13,17 +13,17 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Property returns a property of two functions; a nil write makes it read-only, a nil read write-only.
+// Property returns a property that read and write access; a nil write makes it read-only, a nil read write-only.
 func Property[T any](name string, read func(ctx context.Context) (T, error), write func(ctx context.Context, v T) error,
 	options ...Option) Part {
 	p := &property{name: name, about: propertyAbout[T](read == nil, write == nil, false), options: options}
 	if read != nil {
-		p.read = func(ctx context.Context) happening {
+		p.read = func(ctx context.Context) update {
 			v, err := read(ctx)
 			if err != nil {
-				return happening{err: failed(name, err)}
+				return update{err: callError(name, err)}
 			}
-			return newTopic(name).happens(v)
+			return updateOf(name, v)
 		}
 	}
 	if write != nil {
@@ -87,27 +87,27 @@ func (s *State[T]) Set(v T) {
 	s.changes.deliver(s.nowLocked())
 }
 
-// nowLocked returns the current value as a happening.
-func (s *State[T]) nowLocked() happening {
-	h := s.changes.happens(s.value)
-	h.id = s.start + strconv.FormatInt(s.version, 36)
-	return h
+// nowLocked returns the current value as an update.
+func (s *State[T]) nowLocked() update {
+	u := updateOf(s.name, s.value)
+	u.id = s.start + strconv.FormatInt(s.version, 36)
+	return u
 }
 
-// join subscribes l. It receives the current value if after is the id of an earlier one, so that it misses no change.
-func (s *State[T]) join(l *listener, after string) {
+// subscribe adds l. It receives the current value if after is the id of an earlier one, so that it misses no change.
+func (s *State[T]) subscribe(l *listener, after string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.changes.join(l, "")
+	s.changes.subscribe(l, "")
 	if now := s.nowLocked(); after != "" && after != now.id {
 		l.values <- now // l is new and has room
 	}
 }
 
-func (s *State[T]) leave(l *listener) { s.changes.leave(l) }
+func (s *State[T]) unsubscribe(l *listener) { s.changes.unsubscribe(l) }
 
-// now returns the current value as a happening.
-func (s *State[T]) now(context.Context) happening {
+// now returns the current value as an update.
+func (s *State[T]) now(context.Context) update {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.nowLocked()
@@ -131,18 +131,18 @@ func (s *State[T]) add(to *server) error {
 	return p.add(to)
 }
 
-// A property is the untyped part of a property.
+// A property is a property of the agent, without its Go type.
 type property struct {
 	name    string
 	about   map[string]any
 	options []Option
-	read    func(ctx context.Context) happening                  // nil: write-only
+	read    func(ctx context.Context) update                     // nil: write-only
 	write   func(ctx context.Context, m *interact.Message) error // nil: read-only
 	changes source                                               // nil: cannot be observed
 }
 
 func (p *property) add(s *server) error {
-	if err := s.put("properties", p.name, p.about, p.options); err != nil {
+	if err := s.addAffordance("properties", p.name, p.about, p.options); err != nil {
 		return err
 	}
 	s.properties[p.name] = p
@@ -153,13 +153,13 @@ func (p *property) do(ctx context.Context, m *interact.Message) iter.Seq2[*inter
 	switch {
 	case m.Type == interact.ReadProperty && p.read != nil:
 		return interact.Unary(func(ctx context.Context, m *interact.Message) (*interact.Message, error) {
-			h := p.read(ctx)
-			return h.reply(m, interact.PropertyReading), h.err
+			u := p.read(ctx)
+			return u.reply(m, interact.PropertyReading), u.err
 		}).Do(ctx, m)
 	case m.Type == interact.WriteProperty && p.write != nil:
 		return interact.Unary(func(ctx context.Context, m *interact.Message) (*interact.Message, error) {
 			if err := p.write(ctx, m); err != nil {
-				return nil, failed(p.name, err)
+				return nil, callError(p.name, err)
 			}
 			return m.Reply(interact.Acknowledgement, "", nil), nil
 		}).Do(ctx, m)
@@ -170,7 +170,7 @@ func (p *property) do(ctx context.Context, m *interact.Message) iter.Seq2[*inter
 		"%s is not supported by %s", m.Type.Op(), p.name).Then(interact.StepShow))
 }
 
-// readSome reads the properties that m names, or all that can be read.
+// readSome reads the properties that m names, or all readable properties.
 func (s *server) readSome(ctx context.Context, m *interact.Message) (*interact.Message, error) {
 	names := slices.Sorted(maps.Keys(s.properties))
 	if m.Type == interact.ReadMultipleProperties {

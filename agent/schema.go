@@ -14,8 +14,8 @@ import (
 const maxDepth = 12
 
 // schemaFor returns the data schema of T (TD 1.1 §5.3.2), as far as its Go type determines it; nil for [None] and non-JSON types, an empty
-// one for any value. Struct fields have the names of their json tags; those with omitempty, omitzero or a pointer are optional; those that
-// encoding/json writes as null if they are nil may be null; the tag desc is the description.
+// schema for any value. Struct fields have the names of their json tags. Fields with omitempty, omitzero or a pointer are optional. Fields
+// that encoding/json writes as null if they are nil may be null. The tag desc is the description.
 func schemaFor[T any]() map[string]any {
 	t := reflect.TypeFor[T]()
 	switch t {
@@ -68,7 +68,7 @@ func schemaOf(t reflect.Type, depth int) map[string]any {
 	return map[string]any{}
 }
 
-// orNull is s, or null.
+// orNull returns a schema of the values of s and null.
 func orNull(s map[string]any) map[string]any {
 	if s["type"] == nil { // any type, or null already
 		return s
@@ -91,7 +91,7 @@ func structSchema(t reflect.Type, depth int) map[string]any {
 	properties, required := members{of: map[string]any{}}, []any{}
 	for _, f := range reflect.VisibleFields(t) {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if !f.IsExported() || name == "-" && options == "" || f.Anonymous && name == "" || inUnexported(t, f) {
+		if !f.IsExported() || name == "-" && options == "" || f.Anonymous && name == "" || inNamed(t, f) {
 			continue
 		}
 		name = cmp.Or(name, f.Name)
@@ -155,8 +155,8 @@ func fieldSchema(t reflect.Type, optional bool, depth int) map[string]any {
 	return schemaOf(t, depth)
 }
 
-// inUnexported reports whether f is in an embedded struct that has its own name in JSON, so that it is not a member of t.
-func inUnexported(t reflect.Type, f reflect.StructField) bool {
+// inNamed reports whether f is in an embedded struct that has its own name in JSON, so that it is not a member of t.
+func inNamed(t reflect.Type, f reflect.StructField) bool {
 	for i := 1; i < len(f.Index); i++ {
 		outer := t.FieldByIndex(f.Index[:i])
 		if name, _, _ := strings.Cut(outer.Tag.Get("json"), ","); name != "" {

@@ -70,7 +70,7 @@ type Equivocation struct {
 	Records [][]byte `json:"records,omitempty"`
 }
 
-// A Warning is a state of the node that users should know about.
+// A Warning is a state of the node that requires attention.
 type Warning struct {
 	Code     string         `json:"code"` // LMOS-W…
 	Title    string         `json:"title"`
@@ -122,14 +122,14 @@ type Agent struct {
 	Seen         time.Time     `json:"seen"` // the issue of the record; the column SEEN of `lmosd find` is LastSeen
 	Expires      time.Time     `json:"expires"`
 	Score        float64       `json:"score,omitempty"` // 0 to 1: the match with the query
-	// ScoreFactors are the parts of the score, if the request asked for them (explain=true).
+	// ScoreFactors are the parts of the score, if requested (explain=true).
 	ScoreFactors []ScoreFactor `json:"score_factors,omitempty"`
 }
 
 // A State is the reachability of an agent.
 type State string
 
-// The states of an agent, as known to the node.
+// The states of an agent, as observed by the node.
 const (
 	StateReachable   State = "reachable"
 	StateUnknown     State = "unknown"
@@ -162,7 +162,7 @@ type AgentList struct {
 	Kind       string      `json:"kind"` // AgentList
 	Items      []Agent     `json:"items"`
 	Coverage   td.Coverage `json:"coverage"`
-	// Total is the number of matching Things on all pages; absent if it is unknown.
+	// Total is the number of matching Things on all pages; absent if unknown.
 	Total *int `json:"total,omitempty"`
 	// Next is the cursor of the next page (GET /v1/find?page=); absent on the last.
 	Next string  `json:"next,omitempty"`
@@ -284,14 +284,14 @@ type Version struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"` // Version
 	Version    string `json:"version"`
-	Commit     string `json:"commit,omitempty"` // of the source, if the build knows it
+	Commit     string `json:"commit,omitempty"` // of the source, if the build recorded it
 	Go         string `json:"go"`
 	Platform   string `json:"platform"` // for example linux/amd64
 }
 
 // MoveRequest is the body of POST /v1/move/{ref}.
 type MoveRequest struct {
-	To string `json:"to"` // a DID, or the name of the thing at its new owner
+	To string `json:"to"` // a DID, or the reference of the Thing at its new owner
 }
 
 // ConnectRequest is the body of POST /v1/peers.

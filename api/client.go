@@ -23,8 +23,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// maxAnswer is the limit of a response, in bytes.
-const maxAnswer = 16 << 20
+// maxResponse is the limit of a response, in bytes.
+const maxResponse = 16 << 20
 
 // A Client calls the HTTP API of a running node. Every error is an [*interact.Error] or wraps a context error: an error of the node
 // keeps its code, hint and issues; [interact.NotRunning] means that no node listens at the address, and [interact.NodeLost] that the
@@ -42,7 +42,7 @@ func Dial(target, token string) (*Client, error) {
 	c := &Client{target: target, token: token}
 	transport := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: 30 * time.Second, DisableCompression: true}
 	c.http = &http.Client{Transport: transport, CheckRedirect: noRedirect}
-	if path, ok := socketPath(target); ok {
+	if path, ok := SocketPath(target); ok {
 		c.base = "http://localhost"
 		transport.DialContext = httpbody.Dial(func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
@@ -53,13 +53,14 @@ func Dial(target, token string) (*Client, error) {
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 		return nil, interact.Errorf(interact.Usage, "", "expected the URL or the socket of a node, got %q", target).
-			Then(interact.StepStatus, defaultURL)
+			Then(interact.StepStatus, DefaultURL)
 	}
 	c.base = u.Scheme + "://" + u.Host + strings.TrimSuffix(u.EscapedPath(), "/")
 	return c, nil
 }
 
-func socketPath(target string) (path string, ok bool) {
+// SocketPath returns the path of a target that is a unix socket (see [Dial]).
+func SocketPath(target string) (path string, ok bool) {
 	if path, ok = strings.CutPrefix(target, "unix:"); ok {
 		return strings.TrimPrefix(path, "//"), true
 	}
@@ -77,6 +78,7 @@ func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastRe
 // Close closes idle connections. Running requests continue.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
+// Status returns the state of the node.
 func (c *Client) Status(ctx context.Context) (*Status, error) {
 	return get[Status](ctx, c, "/v1/status")
 }
@@ -96,7 +98,7 @@ func (c *Client) Peers(ctx context.Context) (*PeerList, error) {
 	return get[PeerList](ctx, c, "/v1/peers")
 }
 
-// Connect connects the node to the peer at addr, a multiaddr that ends in /p2p/…. It needs the token or the socket.
+// Connect connects the node to the peer at addr, a multiaddr that ends in /p2p/…. It requires the token or the socket.
 func (c *Client) Connect(ctx context.Context, addr string) error {
 	body, err := json.Marshal(ConnectRequest{Addr: addr})
 	if err != nil {
@@ -157,20 +159,20 @@ func (c *Client) WatchFind(ctx context.Context, q td.Query) iter.Seq2[AgentChang
 	}
 }
 
-// Route lets the node select an agent for a task.
+// Route returns the agent that the node selects for a task.
 func (c *Client) Route(ctx context.Context, q RouteRequest) (*RouteAnswer, error) {
 	body, err := json.Marshal(q)
 	if err != nil {
 		return nil, err
 	}
-	return ask[RouteAnswer](ctx, c, http.MethodPost, "/v1/route", interact.JSON, body)
+	return request[RouteAnswer](ctx, c, http.MethodPost, "/v1/route", interact.JSON, body)
 }
 
 // findValues writes q as the parameters of GET /v1/find.
 func findValues(q td.Query, timeout time.Duration) url.Values {
 	v := url.Values{}
-	if question := q.String(); question != "" {
-		v.Set("q", question)
+	if text := q.String(); text != "" {
+		v.Set("q", text)
 	}
 	if q.Limit != 0 {
 		v.Set("limit", strconv.Itoa(q.Limit))
@@ -192,14 +194,14 @@ func (c *Client) Thing(ctx context.Context, ref string) ([]byte, error) {
 	return raw, err
 }
 
-// Publish signs, stores and announces a TD, with or without an id. It needs the token or the socket, as do Unpublish and Move.
+// Publish signs, stores and announces a TD, with or without an id. It requires the token or the socket, as do Unpublish and Move.
 func (c *Client) Publish(ctx context.Context, raw []byte) (*Publication, error) {
-	return ask[Publication](ctx, c, http.MethodPost, "/v1/publish", "application/td+json", raw)
+	return request[Publication](ctx, c, http.MethodPost, "/v1/publish", "application/td+json", raw)
 }
 
 // Unpublish withdraws a Thing.
 func (c *Client) Unpublish(ctx context.Context, ref string) (*Publication, error) {
-	return ask[Publication](ctx, c, http.MethodDelete, "/v1/agents/"+url.PathEscape(ref), "", nil)
+	return request[Publication](ctx, c, http.MethodDelete, "/v1/agents/"+url.PathEscape(ref), "", nil)
 }
 
 // Move withdraws a Thing and publishes its new owner: to is the DID of the owner, or the reference of the Thing there.
@@ -208,7 +210,7 @@ func (c *Client) Move(ctx context.Context, ref, to string) (*Publication, error)
 	if err != nil {
 		return nil, err
 	}
-	return ask[Publication](ctx, c, http.MethodPost, "/v1/move/"+url.PathEscape(ref), interact.JSON, body)
+	return request[Publication](ctx, c, http.MethodPost, "/v1/move/"+url.PathEscape(ref), interact.JSON, body)
 }
 
 // Call invokes an action and returns its output with the content type, both empty without an output. A nil body sends no input; an empty
@@ -243,19 +245,19 @@ func (c *Client) KnownTasks(ctx context.Context) (*TaskList, error) {
 	return get[TaskList](ctx, c, "/v1/tasks?known=true")
 }
 
-// Tasks returns the tasks that the node knows, newest first, with their current states.
+// Tasks returns the tasks of the node, newest first, with their current states.
 func (c *Client) Tasks(ctx context.Context) (*TaskList, error) {
 	return get[TaskList](ctx, c, "/v1/tasks")
 }
 
-// Task returns the state of a task. The error is [interact.NoTask] if the node and the host do not know it.
+// Task returns the state of a task. The error is [interact.NoTask] if the node or the host has no such task.
 func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
 	return get[Task](ctx, c, "/v1/tasks/"+url.PathEscape(id))
 }
 
-// CancelTask cancels a task and returns its state. It needs the token or the socket.
+// CancelTask cancels a task and returns its state. It requires the token or the socket.
 func (c *Client) CancelTask(ctx context.Context, id string) (*Task, error) {
-	return ask[Task](ctx, c, http.MethodDelete, "/v1/tasks/"+url.PathEscape(id), "", nil)
+	return request[Task](ctx, c, http.MethodDelete, "/v1/tasks/"+url.PathEscape(id), "", nil)
 }
 
 // Paths returns the paths to the Thing that ref names, the best first.
@@ -265,7 +267,7 @@ func (c *Client) Paths(ctx context.Context, ref string) (*PathList, error) {
 
 // Ping measures the round-trip time to the host of the Thing that ref names n times, from 1 to 100.
 func (c *Client) Ping(ctx context.Context, ref string, n int) (*Ping, error) {
-	return ask[Ping](ctx, c, http.MethodPost, "/v1/ping/"+url.PathEscape(ref)+"?n="+strconv.Itoa(n), "", nil)
+	return request[Ping](ctx, c, http.MethodPost, "/v1/ping/"+url.PathEscape(ref)+"?n="+strconv.Itoa(n), "", nil)
 }
 
 func affordance(ref, kind, name string) string {
@@ -277,17 +279,17 @@ func affordance(ref, kind, name string) string {
 }
 
 func get[T any](ctx context.Context, c *Client, path string) (*T, error) {
-	return ask[T](ctx, c, http.MethodGet, path, "", nil)
+	return request[T](ctx, c, http.MethodGet, path, "", nil)
 }
 
-// ask sends a request whose response is one JSON document of type T.
-func ask[T any](ctx context.Context, c *Client, method, path, contentType string, body []byte) (*T, error) {
-	answer, _, err := c.do(ctx, method, path, contentType, body)
+// request sends a request whose response is one JSON document of type T.
+func request[T any](ctx context.Context, c *Client, method, path, contentType string, body []byte) (*T, error) {
+	raw, _, err := c.do(ctx, method, path, contentType, body)
 	if err != nil {
 		return nil, err
 	}
 	v := new(T)
-	if err := json.Unmarshal(answer, v); err != nil {
+	if err := json.Unmarshal(raw, v); err != nil {
 		return nil, c.notANode(err)
 	}
 	return v, nil
@@ -301,10 +303,7 @@ func (c *Client) do(ctx context.Context, method, path, contentType string, body 
 		reader = bytes.NewReader(body)
 		header.Set("Content-Type", contentType)
 	}
-	// Ask the node to wait as long as ctx, not 30 s (RFC 7240 §4.3).
-	if deadline, ok := ctx.Deadline(); ok {
-		header.Set("Prefer", fmt.Sprintf("wait=%d", int(math.Ceil(max(time.Until(deadline).Seconds(), 1)))))
-	}
+	preferWait(ctx, header)
 	resp, err := c.send(ctx, method, path, header, reader)
 	if err != nil {
 		return nil, "", err
@@ -313,20 +312,28 @@ func (c *Client) do(ctx context.Context, method, path, contentType string, body 
 	return c.read(ctx, resp)
 }
 
+// preferWait makes the node wait as long as ctx, not 30 s (RFC 7240 §4.3).
+func preferWait(ctx context.Context, h http.Header) {
+	if deadline, ok := ctx.Deadline(); ok {
+		h.Add("Prefer", fmt.Sprintf("wait=%d", int(math.Ceil(max(time.Until(deadline).Seconds(), 1)))))
+	}
+}
+
 // send sends one request and returns the response, whose body the caller closes. A body that is not in memory is read by a goroutine,
 // which ends with the next bytes after the end of the request.
 func (c *Client) send(ctx context.Context, method, path string, header http.Header, body io.Reader) (*http.Response, error) {
-	to := ctx
+	reqCtx, cancel := context.WithCancel(ctx)
 	if _, inMemory := body.(*bytes.Reader); body != nil && !inMemory {
 		r, w := io.Pipe()
 		go func(source io.Reader) {
 			_, err := io.Copy(w, source)
 			w.CloseWithError(err)
 		}(body)
-		body, to = r, httpbody.Bind(ctx, func() { r.Close() })
+		body, reqCtx = r, httpbody.Bind(reqCtx, func() { r.Close() })
 	}
-	req, err := http.NewRequestWithContext(to, method, c.base+path, body)
+	req, err := http.NewRequestWithContext(reqCtx, method, c.base+path, body)
 	if err != nil {
+		cancel()
 		return nil, interact.AsError(err)
 	}
 	req.Header = header
@@ -335,9 +342,23 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
+		cancel()
 		return nil, c.lost(ctx, err)
 	}
+	resp.Body = &responseBody{resp.Body, cancel}
 	return resp, nil
+}
+
+// A responseBody releases the context of its request when it is closed.
+type responseBody struct {
+	io.ReadCloser
+	release context.CancelFunc
+}
+
+// Close implements [io.Closer].
+func (b *responseBody) Close() error {
+	defer b.release()
+	return b.ReadCloser.Close()
 }
 
 // Stream posts body to a path of the node while it is read, and returns the response, which may start before body ends; the caller
@@ -356,10 +377,10 @@ func (c *Client) Stream(ctx context.Context, path, contentType string, body io.R
 }
 
 func (c *Client) read(ctx context.Context, resp *http.Response) ([]byte, string, error) {
-	body, err := httpbody.ReadAll(resp.Body, resp.ContentLength, maxAnswer)
+	body, err := httpbody.ReadAll(resp.Body, resp.ContentLength, maxResponse)
 	switch {
 	case errors.Is(err, httpbody.ErrTooLarge):
-		return nil, "", interact.Errorf(interact.TooLarge, "request fewer results", "the response has more than %d bytes", maxAnswer).
+		return nil, "", interact.Errorf(interact.TooLarge, "request fewer results", "the response has more than %d bytes", maxResponse).
 			Then(interact.StepOption, "limit", "20")
 	case err != nil:
 		return nil, "", c.lost(ctx, err)
@@ -369,16 +390,16 @@ func (c *Client) read(ctx context.Context, resp *http.Response) ([]byte, string,
 	return body, resp.Header.Get("Content-Type"), nil
 }
 
-// defaultURL is the API of a node with the default configuration.
-const defaultURL = "http://127.0.0.1:4668"
+// DefaultURL is the API of a node with the default configuration.
+const DefaultURL = "http://127.0.0.1:4668"
 
 // notANode returns the error of a response that a node would not send.
 func (c *Client) notANode(err error) error {
 	return &interact.Error{Code: interact.NodeLost, Title: c.target + " is not a node of lmosd",
-		Next: interact.Next(interact.StepStatus, defaultURL), Err: foreignError{err}}
+		Next: interact.Next(interact.StepStatus, DefaultURL), Err: foreignError{err}}
 }
 
-// A foreignError is the defect of a response that a node would not send.
+// A foreignError is an error in a response that a node would not send.
 type foreignError struct{ error }
 
 // lost returns the error of a request without a response: the context ended, no node listens, or the connection broke.

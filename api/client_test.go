@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -17,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/poll"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -42,7 +44,8 @@ func TestClientWithoutANode(t *testing.T) {
 	for _, target := range []string{"http://" + free, filepath.Join(t.TempDir(), "socket")} {
 		_, err := dial(t, target, "").Status(t.Context())
 		e := interact.AsError(err)
-		if e == nil || e.Code != interact.NotRunning || !strings.Contains(e.Error(), target) || len(e.Next) != 1 || e.Next[0].Kind != interact.StepRun {
+		if e == nil || e.Code != interact.NotRunning || !strings.Contains(e.Error(), target) || len(e.Next) != 1 ||
+			e.Next[0].Kind != interact.StepRun {
 			t.Errorf("%s: %v", target, err)
 		}
 	}
@@ -66,20 +69,20 @@ func TestClientOfAnotherServer(t *testing.T) {
 		w.Header().Set("Content-Length", "100")
 		w.Write([]byte("{"))
 	})
-	mux.HandleFunc("/version", func(w http.ResponseWriter, _ *http.Request) { w.Write(make([]byte, maxAnswer+1)) })
+	mux.HandleFunc("/version", func(w http.ResponseWriter, _ *http.Request) { w.Write(make([]byte, maxResponse+1)) })
 	server := httptest.NewServer(mux)
 	defer server.Close()
 	c := dial(t, server.URL, "")
-	ask := map[string]func() error{
-		"no JSON":    func() error { _, err := c.Status(t.Context()); return err },
-		"broken off": func() error { _, err := c.Identity(t.Context()); return err },
+	calls := map[string]func() error{
+		"not JSON":   func() error { _, err := c.Status(t.Context()); return err },
+		"incomplete": func() error { _, err := c.Identity(t.Context()); return err },
 		"endless":    func() error { _, err := c.Version(t.Context()); return err },
 		"redirect":   func() error { _, err := c.Peers(t.Context()); return err },
 		"not found":  func() error { _, err := c.Agent(t.Context(), "x"); return err },
 	}
-	for name, want := range map[string]interact.Code{"no JSON": interact.NodeLost, "broken off": interact.NodeLost,
+	for name, want := range map[string]interact.Code{"not JSON": interact.NodeLost, "incomplete": interact.NodeLost,
 		"endless": interact.TooLarge, "redirect": interact.Internal, "not found": interact.NotFound} {
-		if e := interact.AsError(ask[name]()); e == nil || e.Code != want || e.Hint == "" && e.Next == nil {
+		if e := interact.AsError(calls[name]()); e == nil || e.Code != want || e.Hint == "" && e.Next == nil {
 			t.Errorf("%s: %v, want code %v", name, e, want)
 		}
 	}
@@ -112,7 +115,7 @@ func TestWatchReconnects(t *testing.T) {
 		got = append(got, e.ID)
 	}
 	if !slices.Equal(got, []string{"1", "2", "3"}) || !slices.Equal(after, []string{"0", "1", "2"}) {
-		t.Errorf("got %v, asked after %v", got, after)
+		t.Errorf("got %v, resumed after %v", got, after)
 	}
 }
 
@@ -123,7 +126,7 @@ func TestWatchOfAnotherServer(t *testing.T) {
 	mux.HandleFunc("/things/nonsense/events", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "data: {\n\n") })
 	mux.HandleFunc("/things/empty/events", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) })
 	mux.HandleFunc("/things/large/events", func(w http.ResponseWriter, _ *http.Request) {
-		for range maxAnswer>>10 + 2 {
+		for range maxResponse>>10 + 2 {
 			fmt.Fprintf(w, "data: %s\n", bytes.Repeat([]byte("x"), 1<<10))
 		}
 	})
@@ -131,10 +134,11 @@ func TestWatchOfAnotherServer(t *testing.T) {
 	defer server.Close()
 	c := dial(t, server.URL, "")
 	c.http.Transport.(*http.Transport).DisableKeepAlives = true
-	for _, thing := range []string{"nonsense", "empty"} {
+	for thing, want := range map[string]interact.Code{"nonsense": interact.NodeLost, "empty": interact.NodeLost, "large": interact.TooLarge} {
+		start := time.Now()
 		for _, err := range c.Watch(t.Context(), thing, "events", "", "") {
-			if e := interact.AsError(err); e == nil || e.Code != interact.NodeLost {
-				t.Errorf("%s: %v", thing, err)
+			if e := interact.AsError(err); e == nil || e.Code != want || time.Since(start) > 30*time.Second {
+				t.Errorf("%s: %v after %v, want %v", thing, err, time.Since(start), want)
 			}
 			break
 		}
@@ -170,4 +174,34 @@ func TestStreamToALostNode(t *testing.T) {
 	if e := interact.AsError(err); e == nil || e.Code != interact.NodeLost {
 		t.Errorf("got %v", err)
 	}
+}
+
+// A countingContext does not end, and counts the functions that wait for its end.
+type countingContext struct {
+	context.Context
+	done    chan struct{}
+	waiting atomic.Int32
+}
+
+func (c *countingContext) Done() <-chan struct{} { return c.done }
+
+// AfterFunc implements the optional method of [context.AfterFunc].
+func (c *countingContext) AfterFunc(func()) (stop func() bool) {
+	c.waiting.Add(1)
+	return func() bool {
+		c.waiting.Add(-1)
+		return true
+	}
+}
+
+// A request that has ended leaves nothing behind in a context that continues.
+func TestStreamReleasesItsContext(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	defer s.Close()
+	ctx := &countingContext{Context: t.Context(), done: make(chan struct{})}
+	if _, err := dial(t, s.URL, "").Invoke(ctx, "voice", "talk", CallOptions{Stream: strings.NewReader("hello")}); err != nil {
+		t.Fatal(err)
+	}
+	poll.Until(t, "the end of the request", func() bool { return ctx.waiting.Load() == 0 })
 }

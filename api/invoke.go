@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
+
 	"net/http"
 	"net/url"
 	"regexp"
@@ -29,7 +29,7 @@ type CallOptions struct {
 	Stream io.Reader
 	// Accept is the requested media type of the output; empty means any.
 	Accept string
-	// Output receives the output as it arrives, of any length; the result then has none. Partial JSON outputs are on one line each
+	// Output receives the output as it arrives, of any length; the result then has no output. Partial JSON outputs are on one line each
 	// (application/x-ndjson), unless Accept is another type than JSON. If Output is nil, the result has the output, at most 16 MiB.
 	Output io.Writer
 	// Began is called with the media type of the data for Output, once, before its first byte. It may be nil.
@@ -38,9 +38,9 @@ type CallOptions struct {
 	Async bool
 	// Key makes the call repeatable: calls with one key run the action once (see interact.Message).
 	Key string
-	// Asks declares that the caller can provide input: an action that requires input continues as a Task that is input-required. It needs a
-	// Key; an empty one is generated. An action that reads a Stream cannot require input.
-	Asks bool
+	// Interactive declares that the caller can provide input: an action that requires input continues as a Task that is input-required. It
+	// requires a Key; an empty one is generated. An action that reads a Stream cannot require input.
+	Interactive bool
 	// Via selects the path to the Thing: the name of a [Path], a scheme or a URL.
 	Via string
 	// Timing requests the durations of the stages.
@@ -50,7 +50,7 @@ type CallOptions struct {
 	TraceParent string
 }
 
-// A CallResult is what [Client.Invoke] returns.
+// A CallResult is the result of [Client.Invoke].
 type CallResult struct {
 	// Output is the output of the action, of the media type Media; both are empty without one.
 	Output []byte
@@ -69,7 +69,7 @@ func (c *Client) Invoke(ctx context.Context, ref, action string, o CallOptions) 
 		return nil, interact.Errorf(interact.Usage, "for example 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 			"%q is not a traceparent", clip(o.TraceParent))
 	}
-	if o.Asks && o.Key == "" {
+	if o.Interactive && o.Key == "" {
 		o.Key = interact.NewID()
 	}
 	body := o.Stream
@@ -124,13 +124,13 @@ func (o *CallOptions) header(ctx context.Context, body bool) http.Header {
 	if o.Timing {
 		h.Set("Lmos-Timing", "1")
 	}
-	if o.Asks {
+	if o.Interactive {
 		h.Add("Prefer", "lmos-input")
 	}
 	if o.Async {
 		h.Add("Prefer", "respond-async") // RFC 7240 §4.1
-	} else if deadline, ok := ctx.Deadline(); ok {
-		h.Add("Prefer", fmt.Sprintf("wait=%d", int(math.Ceil(max(time.Until(deadline).Seconds(), 1)))))
+	} else {
+		preferWait(ctx, h)
 	}
 	return h
 }
@@ -138,7 +138,7 @@ func (o *CallOptions) header(ctx context.Context, body bool) http.Header {
 // traceParent matches version 00. All-zero ids are invalid (Trace Context §3.2.2.3, §3.2.2.4).
 var traceParent = regexp.MustCompile(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
 
-// isTraceParent reports whether a node uses text; it would replace others silently.
+// isTraceParent reports whether text is valid; a node would silently replace an invalid one.
 func isTraceParent(text string) bool {
 	return traceParent.MatchString(text) && strings.Trim(text[3:35], "0") != "" && strings.Trim(text[36:52], "0") != ""
 }

@@ -11,7 +11,7 @@ import (
 // Task is one run of an action: GET /v1/tasks/{id}.
 type Task struct {
 	APIVersion string `json:"apiVersion,omitempty"`
-	Kind       string `json:"kind,omitempty"` // Task; both are left out in lists
+	Kind       string `json:"kind,omitempty"` // Task; lists omit both
 	ID         string `json:"id"`             // the actionID
 	Thing      string `json:"thing"`          // exact reference
 	Name       string `json:"name"`           // of the Thing
@@ -36,11 +36,11 @@ const UnknownTask = "unknown"
 const maxReason = 300
 
 // MarkUnknown makes the state of t unknown and keeps its last status.
-func (t *Task) MarkUnknown(why error) {
+func (t *Task) MarkUnknown(cause error) {
 	t.LastStatus, t.Status = t.Status, UnknownTask
-	t.Reason = interact.Excerpt(why.Error(), maxReason)
-	if interact.AsError(why).Code == interact.NoTask {
-		t.Reason = "its host does not know it: it ended 10 minutes ago or more, or the host was restarted"
+	t.Reason = interact.Excerpt(cause.Error(), maxReason)
+	if interact.AsError(cause).Code == interact.NoTask {
+		t.Reason = "its host has no such task: it ended 10 minutes ago or more, or the host was restarted"
 	}
 }
 

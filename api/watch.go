@@ -20,22 +20,22 @@ import (
 type Event struct {
 	// Name is the event or the property.
 	Name string
-	// ID is the position to resume after; empty if the host of the Thing keeps no events.
+	// ID is the position to resume after; empty if the host of the Thing stores no events.
 	ID string
-	// Data is the value in JSON; null if there is none.
+	// Data is the value in JSON; null for an event without data.
 	Data json.RawMessage
 }
 
 // Reconnection of a watcher.
 const (
-	firstPause = 100 * time.Millisecond
-	mostPause  = 5 * time.Second
-	maxAbsence = time.Minute // of a node, or of the Thing, after which the watcher fails
+	minPause   = 100 * time.Millisecond
+	maxPause   = 5 * time.Second
+	maxAbsence = time.Minute // of the node or the Thing; then the watcher fails
 )
 
 // Watch yields the events or property changes of a Thing: kind is "events" or "properties", name the event or the property; empty means
 // all. It begins after the event with the ID after, if the host still has it; empty means now. It reconnects for up to 1 min and continues
-// after the last event. During this time [interact.NotFound] is temporary, because a restarted node answers before its agents are
+// after the last event. During this time [interact.NotFound] is temporary, because a restarted node accepts requests before its agents are
 // registered. The sequence ends with an error, with ctx, or when the stream of the Thing ends.
 func (c *Client) Watch(ctx context.Context, ref, kind, name, after string) iter.Seq2[Event, error] {
 	return c.watch(ctx, affordance(ref, kind, name), after)
@@ -68,7 +68,8 @@ func (c *Client) WaitTask(ctx context.Context, t *Task) (*Task, error) {
 func (c *Client) AnswerTask(ctx context.Context, t *Task, answers interact.Answers) error {
 	body, err := json.Marshal(answers)
 	if err != nil {
-		return &interact.Error{Code: interact.Invalid, Title: "the answers are not JSON", Err: err, Hint: "the content of each is JSON"}
+		return &interact.Error{Code: interact.Invalid, Title: "the answers cannot be encoded as JSON", Err: err,
+			Hint: "use JSON as the content of each answer"}
 	}
 	_, _, err = c.do(ctx, http.MethodPost, runPath(t), interact.JSON, body)
 	return err
@@ -78,12 +79,12 @@ func (c *Client) AnswerTask(ctx context.Context, t *Task, answers interact.Answe
 func (c *Client) watch(ctx context.Context, path, after string) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		w := &watcher{Client: c, path: path, after: after, yield: yield}
-		pauses, since := backoff.Backoff{First: firstPause, Max: mostPause}, time.Now()
+		pauses, since := backoff.Backoff{First: minPause, Max: maxPause}, time.Now()
 		for {
 			before, start := w.seen, time.Now()
 			err := w.connect(ctx)
 			// A stream that ends at once with an error of the node counts as a failed connection.
-			if w.seen > before || !w.opened.Before(start) && time.Since(w.opened) > mostPause {
+			if w.seen > before || !w.opened.Before(start) && time.Since(w.opened) > maxPause {
 				pauses.Reset()
 				since = time.Now()
 			}
@@ -135,11 +136,13 @@ func (w *watcher) connect(ctx context.Context) error {
 		return err
 	}
 	w.opened = time.Now()
-	for e, err := range problem.Events(resp.Body, maxAnswer) {
+	for e, err := range problem.Events(resp.Body, maxResponse) {
 		var reported *interact.Error
 		switch {
 		case errors.As(err, &reported):
 			return reported
+		case errors.Is(err, sse.ErrTooLarge):
+			return interact.Errorf(interact.TooLarge, "send smaller events", "an event has more than %d bytes", maxResponse)
 		case err != nil:
 			return w.lost(ctx, err)
 		}
@@ -147,13 +150,13 @@ func (w *watcher) connect(ctx context.Context) error {
 			return err
 		}
 	}
-	if ctx.Err() != nil { // in-process, the end of ctx looks like any other
+	if ctx.Err() != nil { // in-process, a stream that ctx ended has no error
 		return w.lost(ctx, ctx.Err())
 	}
 	return nil
 }
 
-// event yields an event. The error reports an invalid one.
+// event yields an event. An invalid event is an error.
 func (w *watcher) event(e sse.Event) error {
 	if !json.Valid(e.Data) {
 		return w.notANode(errors.New("an event that is not JSON"))

@@ -90,7 +90,7 @@ func against(ctx context.Context, p plan, systems []system, counts []int) error 
 	}
 	few, most := counts[0], counts[len(counts)-1]
 	direct := all.of(systems[0].name, few)
-	fmt.Printf("| way | 1 caller p50 | p99 | p50 / direct | %d callers calls/s |\n|---|---|---|---|---|\n", most)
+	fmt.Printf("| path | 1 caller p50 | p99 | p50 / direct | %d callers calls/s |\n|---|---|---|---|---|\n", most)
 	for _, s := range systems {
 		if all[s.name] == nil {
 			continue

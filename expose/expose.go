@@ -23,14 +23,15 @@ import (
 	"github.com/lmosd/lmosd/td/openapi"
 )
 
-// A Spec describes what is exposed. Target is required:
+// A Spec is a target to expose, with its settings. Target is required:
 //
 //	exec:COMMAND     a process for each call (package interact/command)
-//	a2a:URL          an A2A agent, by its address or that of its card; other protocols by the names of their bridges
 //	openapi:FILE     a web server that an OpenAPI document describes; FILE may be a URL
-//	http(s)://…      a web server that answers with a TD or with an OpenAPI document, there or at a well-known place
+//	http(s)://…      a web server that has a TD or an OpenAPI document, at this URL or at a well-known path
 //	FILE             a Thing Description
-//	mcp:COMMAND      an MCP server that runs here; mcp:https://… one that is elsewhere; and so on, for each bridge
+//	mcp:COMMAND      an MCP server as a local process; mcp:https://… a remote one
+//	a2a:URL          an A2A agent, by its address or that of its card
+//	NAME:…           a target of the bridge with this name
 type Spec struct {
 	Target string
 	// Name is the title. Empty means that of the document, or the name of the command's file. A TD has its own name, description and
@@ -71,14 +72,14 @@ type Agent struct {
 	close func()
 }
 
-// Close stops the programs of the agent, and waits for them.
+// Close stops the processes of the agent and waits for them.
 func (a *Agent) Close() {
 	if a.close != nil {
 		a.close()
 	}
 }
 
-// Open returns the agent of s, which the caller closes. Programs run only when it is called, but web servers are probed. The error is an
+// Open returns the agent of s, which the caller closes. Web servers are probed at once; processes start with a call. The error is an
 // [*interact.Error]: Usage for a wrong target or setting, ConfigInvalid for a wrong command or folder, BadTD, NotJSON and TooLarge for
 // documents, Unreachable and AgentFailed for web servers; or it wraps the error of ctx. A nil log discards.
 func Open(ctx context.Context, s Spec, bridges []bridge.Bridge, log *slog.Logger) (*Agent, error) {
@@ -86,7 +87,7 @@ func Open(ctx context.Context, s Spec, bridges []bridge.Bridge, log *slog.Logger
 	if !found {
 		kind, rest = "file", s.Target
 	}
-	if err := s.fits(kind); err != nil {
+	if err := s.check(kind); err != nil {
 		return nil, err
 	}
 	switch kind {
@@ -103,21 +104,22 @@ func Open(ctx context.Context, s Spec, bridges []bridge.Bridge, log *slog.Logger
 	}
 	for _, b := range bridges {
 		if b.Name() == kind {
-			return bridged(ctx, s, rest, b)
+			return openBridged(ctx, s, rest, b)
 		}
 	}
 	if kind == "mcp" || kind == "a2a" {
-		return nil, interact.Errorf(interact.Usage, "expose it as a command or an HTTP server", "the protocol %s: is not supported", kind).Then(interact.StepHelp, "expose")
+		return nil, interact.Errorf(interact.Usage, "expose it as a command or an HTTP server", "the protocol %s: is not supported", kind).
+			Then(interact.StepHelp, "expose")
 	}
 	raw, err := load(ctx, s.Target)
 	if err != nil {
 		return nil, err
 	}
-	return described(s, raw)
+	return openTD(s, raw)
 }
 
-// fits returns an error for a setting that does not apply to a kind of target.
-func (s Spec) fits(kind string) error {
+// check returns an error for a setting that does not apply to a kind of target.
+func (s Spec) check(kind string) error {
 	if strings.TrimSpace(s.Target) == "" {
 		return interact.Errorf(interact.Usage, "", "the target is missing").
 			Then(interact.StepExpose, "exec:./agent.sh", "name", "weather")
@@ -140,8 +142,8 @@ func (s Spec) fits(kind string) error {
 	return nil
 }
 
-// bridged returns an agent of another protocol.
-func bridged(ctx context.Context, s Spec, target string, b bridge.Bridge) (*Agent, error) {
+// openBridged returns the agent of another protocol.
+func openBridged(ctx context.Context, s Spec, target string, b bridge.Bridge) (*Agent, error) {
 	a, err := b.Import(ctx, target, bridge.Import{Name: s.Name, Description: s.Description, Capabilities: s.Capabilities, Dir: s.Dir,
 		Env: s.Env, Approvals: s.Approvals, Approve: s.Approve, PublishPrivate: s.PublishPrivate})
 	if err != nil {
@@ -156,7 +158,7 @@ func openCommand(s Spec, line string, log *slog.Logger) (*Agent, error) {
 		return nil, interact.Errorf(interact.Usage, "", "exec: requires a command").
 			Then(interact.StepExpose, "exec:./agent.sh --fast", "name", "weather")
 	}
-	if err := runnable(words[0], s.Dir); err != nil {
+	if err := checkProgram(words[0], s.Dir); err != nil {
 		return nil, err
 	}
 	file := filepath.Base(words[0])
@@ -165,7 +167,7 @@ func openCommand(s Spec, line string, log *slog.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	thing, err := parsed(raw)
+	thing, err := parseDraft(raw)
 	if err != nil {
 		return nil, err
 	}
@@ -176,8 +178,8 @@ func openCommand(s Spec, line string, log *slog.Logger) (*Agent, error) {
 	return &Agent{TD: raw, Thing: agent, close: agent.Close}, nil
 }
 
-// parsed reads a draft.
-func parsed(raw []byte) (*td.Thing, error) {
+// parseDraft parses a draft.
+func parseDraft(raw []byte) (*td.Thing, error) {
 	draft, err := td.Draft(raw)
 	if err != nil {
 		return nil, err
@@ -185,8 +187,8 @@ func parsed(raw []byte) (*td.Thing, error) {
 	return td.Parse(draft)
 }
 
-// runnable detects two common mistakes: a missing script, and one without an execute bit. Other lookups are left to the shell.
-func runnable(program, dir string) error {
+// checkProgram detects two common mistakes: a missing script, and one without an execute bit. The shell finds other programs.
+func checkProgram(program, dir string) error {
 	if !strings.ContainsRune(program, '/') || strings.ContainsAny(program, "$`'\"\\*?[~=") {
 		return nil
 	}
@@ -196,7 +198,8 @@ func runnable(program, dir string) error {
 	}
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
-		return interact.Errorf(interact.ConfigInvalid, "set the folder in which the command runs", "%s does not exist", path).Then(interact.StepOption, "dir", "DIR")
+		return interact.Errorf(interact.ConfigInvalid, "set the folder in which the command runs", "%s does not exist", path).
+			Then(interact.StepOption, "dir", "DIR")
 	case err == nil && info.Mode()&0o111 == 0:
 		return interact.Errorf(interact.ConfigInvalid, "chmod +x "+interact.Quote(path), "%s is not executable", path)
 	}
@@ -214,8 +217,8 @@ func openDocument(s Spec, raw []byte, from string) (*Agent, error) {
 	}
 	if err != nil {
 		bad := *interact.AsError(err)
-		bad.Title, bad.Hint, bad.Next = from+" is not an OpenAPI document that can be exposed", "use a document of version 3, and set its server if it has none",
-			interact.Next(interact.StepOption, "server", "URL")
+		bad.Title = from + " is not an OpenAPI document that can be exposed"
+		bad.Hint, bad.Next = "use a document of version 3, and set its server if it has none", interact.Next(interact.StepOption, "server", "URL")
 		return nil, &bad
 	}
 	return &Agent{TD: thing, Warnings: warnings}, nil
@@ -247,8 +250,8 @@ func serverFor(raw []byte, from string) string {
 	return at.String()
 }
 
-// described returns the agent of a TD.
-func described(s Spec, raw []byte) (*Agent, error) {
+// openTD returns the agent of a TD.
+func openTD(s Spec, raw []byte) (*Agent, error) {
 	if _, err := td.Parse(raw); err != nil {
 		return nil, interact.AsError(err)
 	}

@@ -81,18 +81,19 @@ func capabilities(thing *td.Thing) (ids []string) {
 
 func TestCommand(t *testing.T) {
 	t.Parallel()
-	a := open(t, Spec{Target: `exec:printf '%s %s %s' "$LMOSD_AGENT" "$LMOSD_ACTION" "$(cat)"`, Name: "Weather", Description: "Says <it>.",
-		Capabilities: []string{"urn:x:weather", "urn:x:geo"}, Actions: []string{"ask", "tell"}})
+	a := open(t, Spec{Target: `exec:printf '%s %s %s' "$LMOSD_AGENT" "$LMOSD_ACTION" "$(cat)"`, Name: "Weather", Description: "Reports <it>.",
+		Capabilities: []string{"urn:x:weather", "urn:x:geo"}, Actions: []string{"ask", "report"}})
 	thing := complete(t, a)
-	if thing.Title != "Weather" || thing.Name() != "weather" || thing.Description != "Says <it>." || len(thing.Actions) != 2 {
+	if thing.Title != "Weather" || thing.Name() != "weather" || thing.Description != "Reports <it>." || len(thing.Actions) != 2 {
 		t.Errorf("the description is %s", thing.Raw)
 	}
 	if got := capabilities(thing); !slices.Equal(got, []string{"urn:x:weather", "urn:x:geo"}) {
 		t.Errorf("capabilities %v", got)
 	}
-	r, err := interact.Call(t.Context(), a.Thing, &interact.Message{Type: interact.InvokeAction, Thing: thing.ID, Name: "tell", Data: []byte(`"Bonn"`)})
-	if err != nil || string(r.Data) != `"Weather tell Bonn"` {
-		t.Errorf("the answer is %v, %v", r, err)
+	r, err := interact.Call(t.Context(), a.Thing, &interact.Message{Type: interact.InvokeAction, Thing: thing.ID, Name: "report",
+		Data: []byte(`"Bonn"`)})
+	if err != nil || string(r.Data) != `"Weather report Bonn"` {
+		t.Errorf("got %v, %v", r, err)
 	}
 }
 
@@ -125,15 +126,16 @@ func TestClosedCommand(t *testing.T) {
 	a.Close()
 	_, err = interact.Call(t.Context(), a.Thing, &interact.Message{Type: interact.InvokeAction, Name: "run"})
 	if interact.AsError(err).Code != interact.Unreachable {
-		t.Errorf("a closed agent says %v", err)
+		t.Errorf("a closed agent returned %v", err)
 	}
 	new(Agent).Close() // without a program
 }
 
 const petsDocument = `{"openapi": "3.1.0", "info": {"title": "Pets", "version": "1"},
 	"servers": [{"url": "SERVER"}],
-	"paths": {"/pets/{id}": {"get": {"operationId": "getPet", "parameters": [{"name": "id", "in": "path", "required": true,
-	"schema": {"type": "string"}}], "responses": {"200": {"description": "ok", "content": {"application/json": {"schema": {"type": "object"}}}}}}}}}`
+	"paths": {"/pets/{id}": {"get": {"operationId": "getPet",
+		"parameters": [{"name": "id", "in": "path", "required": true, "schema": {"type": "string"}}],
+		"responses": {"200": {"description": "ok", "content": {"application/json": {"schema": {"type": "object"}}}}}}}}}`
 
 func pets(server string) string { return strings.Replace(petsDocument, "SERVER", server, 1) }
 
@@ -181,10 +183,10 @@ func TestWebServer(t *testing.T) {
 		path        string
 		title, href string // of the first form, below the site
 	}{
-		"a TD at the address":            {map[string]string{"/td": lamp, "/.well-known/wot": "{}"}, "/td", "Lamp", "/toggle"},
-		"a TD at its well-known place":   {map[string]string{"/": "<html>", "/.well-known/wot": lamp}, "/some/page", "Lamp", "/toggle"},
-		"OpenAPI at the address":         {map[string]string{"/api": pets("https://pets.example/v1")}, "/api", "Pets", ""},
-		"OpenAPI where servers have it":  {map[string]string{"/openapi.json": pets("HERE/v1")}, "", "Pets", "/v1/pets/{id}"},
+		"a TD at the URL":                {map[string]string{"/td": lamp, "/.well-known/wot": "{}"}, "/td", "Lamp", "/toggle"},
+		"a TD at its well-known path":    {map[string]string{"/": "<html>", "/.well-known/wot": lamp}, "/some/page", "Lamp", "/toggle"},
+		"OpenAPI at the URL":             {map[string]string{"/api": pets("https://pets.example/v1")}, "/api", "Pets", ""},
+		"OpenAPI at a common path":       {map[string]string{"/openapi.json": pets("HERE/v1")}, "", "Pets", "/v1/pets/{id}"},
 		"a server without a host":        {map[string]string{"/docs/openapi.json": pets("/v3")}, "/docs/openapi.json", "Pets", "/v3/pets/{id}"},
 		"a server relative to its place": {map[string]string{"/docs/openapi.json": pets("v3")}, "/docs/openapi.json", "Pets", "/docs/v3/pets/{id}"},
 		"no server at all":               {map[string]string{"/openapi.json": petsWithoutServer}, "/", "Pets", "/pets/{id}"},
@@ -221,57 +223,64 @@ func TestFile(t *testing.T) {
 func TestInvalidTargets(t *testing.T) {
 	t.Parallel()
 	url := site(t, map[string]string{"/": "hello", "/td": lamp, "/big": strings.Repeat(" ", openapi.MaxDocument+1)})
+	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		_, _ = w.Write([]byte("{"))
+	}))
+	t.Cleanup(broken.Close)
 	script := write(t, "agent.py", "#!/usr/bin/python3\n", 0o600)
 	file := write(t, "lamp.td.json", lamp, 0o600)
 	noTD := write(t, "no.json", `{"title": 1}`, 0o600)
-	yaml := site(t, map[string]string{"/openapi.yaml": "openapi: 3.0.3\ninfo: {title: Pets, version: '1'}\nservers: [{url: /v1}]\npaths: {/x: {get: {responses: {}}}}\n"})
+	yaml := site(t, map[string]string{"/openapi.yaml": "openapi: 3.0.3\ninfo: {title: Pets, version: '1'}\nservers: [{url: /v1}]\n" +
+		"paths: {/x: {get: {responses: {}}}}\n"})
 	for name, test := range map[string]struct {
 		spec Spec
 		code interact.Code
-		says string
+		text string
 	}{
-		"nothing":                      {Spec{}, interact.Usage, "the target is missing"},
-		"no command":                   {Spec{Target: "exec: "}, interact.Usage, "requires a command"},
-		"a script that is not there":   {Spec{Target: "exec:./weather.sh", Dir: t.TempDir()}, interact.ConfigInvalid, "does not exist"},
-		"a script that cannot be run":  {Spec{Target: "exec:" + script + " --fast"}, interact.ConfigInvalid, "is not executable"},
-		"a folder that is none":        {Spec{Target: "exec:cat", Dir: file}, interact.ConfigInvalid, "is no directory"},
-		"no bridge":                    {Spec{Target: "mcp:./server"}, interact.Usage, "mcp: is not supported"},
-		"approval of a command":        {Spec{Target: "exec:cat", Approve: true}, interact.Usage, "--approve is for mcp"},
-		"no file":                      {Spec{Target: "nothing.td.json"}, interact.Usage, "cannot be read"},
-		"a folder":                     {Spec{Target: t.TempDir()}, interact.Usage, "cannot be read"},
-		"no TD":                        {Spec{Target: noTD}, interact.BadTD, ""},
-		"a TD with another name":       {Spec{Target: file, Name: "x"}, interact.Usage, "has its own name"},
-		"a server of a TD":             {Spec{Target: file, Server: "http://x"}, interact.Usage, "--server is for openapi: only"},
-		"an action of a TD":            {Spec{Target: url + "/td", Actions: []string{"x"}}, interact.Usage, "--action is for exec: only"},
-		"chunks of OpenAPI":            {Spec{Target: "openapi:" + file, Delimiter: "x"}, interact.Usage, "--delimiter is for exec: only"},
-		"a found TD with another name": {Spec{Target: url + "/td", Name: "x"}, interact.Usage, "has its own name"},
-		"no OpenAPI":                   {Spec{Target: "openapi:" + file}, interact.BadTD, "is not an OpenAPI document that can be exposed"},
-		"no OpenAPI file":              {Spec{Target: "openapi:nothing.yaml"}, interact.Usage, "cannot be read"},
-		"a server that cannot be told": {Spec{Target: "openapi:" + yaml + "/openapi.yaml"}, interact.BadTD, "is not an OpenAPI document"},
-		"a site without a description": {Spec{Target: url}, interact.BadTD, "has no Thing Description"},
-		"too much":                     {Spec{Target: "openapi:" + url + "/big"}, interact.TooLarge, "has more than"},
-		"a page that is not there":     {Spec{Target: "openapi:" + url + "/none"}, interact.AgentFailed, "answers 404"},
-		"no server":                    {Spec{Target: "http://127.0.0.1:1"}, interact.Unreachable, "no server responds at"},
-		"no address":                   {Spec{Target: "http://"}, interact.Usage, "expected the URL"},
-		"an address with spaces":       {Spec{Target: "openapi:http://127.0.0.1:1/%zz"}, interact.Usage, "is not a URL"},
+		"no target":                        {Spec{}, interact.Usage, "the target is missing"},
+		"no command":                       {Spec{Target: "exec: "}, interact.Usage, "requires a command"},
+		"a missing script":                 {Spec{Target: "exec:./weather.sh", Dir: t.TempDir()}, interact.ConfigInvalid, "does not exist"},
+		"a script without an execute bit":  {Spec{Target: "exec:" + script + " --fast"}, interact.ConfigInvalid, "is not executable"},
+		"a folder that is a file":          {Spec{Target: "exec:cat", Dir: file}, interact.ConfigInvalid, "expected a directory"},
+		"unknown bridge":                   {Spec{Target: "mcp:./server"}, interact.Usage, "mcp: is not supported"},
+		"approval of a command":            {Spec{Target: "exec:cat", Approve: true}, interact.Usage, "--approve is for mcp"},
+		"missing file":                     {Spec{Target: "nothing.td.json"}, interact.Usage, "cannot be read"},
+		"a folder":                         {Spec{Target: t.TempDir()}, interact.Usage, "cannot be read"},
+		"invalid TD":                       {Spec{Target: noTD}, interact.BadTD, ""},
+		"a TD with another name":           {Spec{Target: file, Name: "x"}, interact.Usage, "has its own name"},
+		"a server of a TD":                 {Spec{Target: file, Server: "http://x"}, interact.Usage, "--server is for openapi: only"},
+		"an action of a TD":                {Spec{Target: url + "/td", Actions: []string{"x"}}, interact.Usage, "--action is for exec: only"},
+		"chunks of OpenAPI":                {Spec{Target: "openapi:" + file, Delimiter: "x"}, interact.Usage, "--delimiter is for exec: only"},
+		"a found TD with another name":     {Spec{Target: url + "/td", Name: "x"}, interact.Usage, "has its own name"},
+		"not OpenAPI":                      {Spec{Target: "openapi:" + file}, interact.BadTD, "is not an OpenAPI document that can be exposed"},
+		"missing OpenAPI file":             {Spec{Target: "openapi:nothing.yaml"}, interact.Usage, "cannot be read"},
+		"a YAML document without a server": {Spec{Target: "openapi:" + yaml + "/openapi.yaml"}, interact.BadTD, "is not an OpenAPI document"},
+		"a site without a description":     {Spec{Target: url}, interact.BadTD, "has no Thing Description"},
+		"too large":                        {Spec{Target: "openapi:" + url + "/big"}, interact.TooLarge, "has more than"},
+		"a missing page":                   {Spec{Target: "openapi:" + url + "/none"}, interact.AgentFailed, "responded with 404"},
+		"a connection that breaks":         {Spec{Target: "openapi:" + broken.URL}, interact.AgentFailed, "is incomplete"},
+		"no server":                        {Spec{Target: "http://127.0.0.1:1"}, interact.Unreachable, "no server responds at"},
+		"no host":                          {Spec{Target: "http://"}, interact.Usage, "expected the URL"},
+		"malformed address":                {Spec{Target: "openapi:http://127.0.0.1:1/%zz"}, interact.Usage, "is not a URL"},
 	} {
-		if e := openError(t, test.spec); e.Code != test.code || !strings.Contains(e.Title, test.says) {
-			t.Errorf("%s: %v %q, want %v with %q", name, e.Code, e.Title, test.code, test.says)
+		if e := openError(t, test.spec); e.Code != test.code || !strings.Contains(e.Title, test.text) {
+			t.Errorf("%s: %v %q, want %v with %q", name, e.Code, e.Title, test.code, test.text)
 		}
 	}
 }
 
 func TestOpenIsCancelled(t *testing.T) {
 	t.Parallel()
-	asked := make(chan struct{})
+	started := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		close(asked)
+		close(started)
 		<-r.Context().Done()
 	}))
 	defer s.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		<-asked
+		<-started
 		cancel()
 	}()
 	if _, err := Open(ctx, Spec{Target: s.URL}, nil, nil); !errors.Is(err, context.Canceled) {
@@ -287,10 +296,11 @@ func TestDescribeAdds(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got bytes.Buffer
-	if err := json.Compact(&got, raw); err != nil || got.String() != `{"lmos:capabilities":[{"id":"urn:x:a"},{"id":"urn:x:b","name":"urn:x:b"}],"title":"x"}` {
-		t.Errorf("%v in %s", err, raw)
+	const want = `{"lmos:capabilities":[{"id":"urn:x:a"},{"id":"urn:x:b","name":"urn:x:b"}],"title":"x"}`
+	if err := json.Compact(&got, raw); err != nil || got.String() != want {
+		t.Errorf("%v in %s, want %s", err, raw, want)
 	}
 	if _, err := (Spec{Description: "x"}).describe([]byte("["), nil); err == nil {
-		t.Error("what is no JSON was taken")
+		t.Error("text that is not JSON was accepted")
 	}
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Flags defines the settings of a Spec as flags: text adds one with a value, list one that may repeat, flag one without a value.
-func Flags(s *Spec, text func(to *string, name, usage string), list func(to *[]string, name, usage string), flag func(to *bool, name, usage string)) {
+// Flags defines the settings of a Spec as flags: text adds a flag with a value, list a flag that may repeat, flag one without a value.
+func Flags(s *Spec, text func(to *string, name, usage string), list func(to *[]string, name, usage string),
+	flag func(to *bool, name, usage string)) {
 	text(&s.Name, "name", "the name of the agent")
 	text(&s.Description, "description", "a description of one sentence")
 	list(&s.Capabilities, "capability", "`ID` under which others find it; may repeat")
@@ -23,8 +24,8 @@ func Flags(s *Spec, text func(to *string, name, usage string), list func(to *[]s
 	text(&s.Server, "server", "`URL` of the server that an OpenAPI document describes")
 }
 
-// ParseLine reads a Spec from a line with a target and flags, as `lmosd expose` accepts them. Words are split as in a shell, with quotes
-// and backslashes; nothing is expanded. The error is an [*interact.Error] of code ConfigInvalid.
+// ParseLine reads a Spec from a line with a target and flags, as `lmosd expose` accepts them. The line is split into words as in a shell,
+// with quotes and backslashes, but without expansions. The error is an [*interact.Error] of code ConfigInvalid.
 func ParseLine(line string) (Spec, error) {
 	words, ok := split(line)
 	if !ok {
@@ -43,17 +44,17 @@ func ParseLine(line string) (Spec, error) {
 			continue
 		}
 		if err := fs.Parse(words); err != nil || len(fs.Args()) == len(words) {
-			return Spec{}, unreadable(line, err)
+			return Spec{}, lineError(line, err)
 		}
 		words = fs.Args()
 	}
 	if s.Target == "" {
-		return Spec{}, unreadable(line, nil)
+		return Spec{}, lineError(line, nil)
 	}
 	return s, nil
 }
 
-func unreadable(line string, err error) error {
+func lineError(line string, err error) error {
 	return &interact.Error{Code: interact.ConfigInvalid, Title: "expected a target with flags, got: " + line, Err: err,
 		Hint: "use the arguments of expose", Next: interact.Next(interact.StepExpose, "exec:./weather.sh --fast", "name", "weather")}
 }

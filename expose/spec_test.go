@@ -14,7 +14,7 @@ func TestParseLine(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]Spec{
 		"exec:./weather.sh --name weather":                            {Target: "exec:./weather.sh", Name: "weather"},
-		"--name=weather exec:./weather.sh -description 'Says it.'":    {Target: "exec:./weather.sh", Name: "weather", Description: "Says it."},
+		"--name=weather exec:./weather.sh -description 'Reports it.'": {Target: "exec:./weather.sh", Name: "weather", Description: "Reports it."},
 		`'exec:./weather.sh --fast "x y"' --delimiter '\n'`:           {Target: `exec:./weather.sh --fast "x y"`, Delimiter: `\n`},
 		"exec:cat --capability a --action x --capability b":           {Target: "exec:cat", Capabilities: []string{"a", "b"}, Actions: []string{"x"}},
 		"openapi:pets.yaml\n  --server http://127.0.0.1:9 --dir \"\"": {Target: "openapi:pets.yaml", Server: "http://127.0.0.1:9"},
@@ -28,14 +28,15 @@ func TestParseLine(t *testing.T) {
 
 func TestInvalidLines(t *testing.T) {
 	t.Parallel()
-	for line, says := range map[string]string{
-		"": "expected a target", "--name x": "expected a target", "exec:./a --fast": "-fast", "exec:a exec:b": "expected a target", "exec:'a": "a quote is not closed",
+	for line, text := range map[string]string{
+		"": "expected a target", "--name x": "expected a target", "exec:./a --fast": "-fast", "exec:a exec:b": "expected a target",
+		"exec:'a": "a quote is not closed",
 		`exec:a\`: "a quote is not closed", "exec:a --name": "needs an argument", "exec:a --help": "help",
 	} {
 		_, err := ParseLine(line)
 		var e *interact.Error
-		if !errors.As(err, &e) || e.Code != interact.ConfigInvalid || e.Hint == "" && e.Next == nil || !strings.Contains(e.Error(), says) {
-			t.Errorf("%q: got %v, want %q", line, err, says)
+		if !errors.As(err, &e) || e.Code != interact.ConfigInvalid || e.Hint == "" && e.Next == nil || !strings.Contains(e.Error(), text) {
+			t.Errorf("%q: got %v, want %q", line, err, text)
 		}
 	}
 }

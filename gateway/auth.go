@@ -18,7 +18,7 @@ import (
 	"github.com/lmosd/lmosd/interact/rest/server"
 )
 
-// access is what a route requires of its caller. Callers of the unix socket may use every route.
+// access is the right that a route requires of its caller. Callers of the unix socket may use every route.
 //
 //	         loopback   beyond loopback
 //	open     anyone     anyone
@@ -26,8 +26,8 @@ import (
 //	call     anyone     token
 //	admin    token      token
 //
-// Reads of the directory are open with Options.OpenDirectory. While the node drains, reads are answered; calls and administration are not.
-// [guard.identified] says which principal a caller is.
+// Reads of the directory are open with Options.OpenDirectory. While the node drains, it accepts reads and rejects calls and administration.
+// [guard.identify] returns the principal of a caller.
 type access uint8
 
 const (
@@ -37,21 +37,21 @@ const (
 	admin
 )
 
-// trusted reports whether r came over the unix socket, or from this process.
-func trusted(r *http.Request) bool {
+// isTrusted reports whether r came over the unix socket, or from this process.
+func isTrusted(r *http.Request) bool {
 	p := did.PrincipalOf(r.Context())
 	return p != nil && (p.Via == did.Socket || p.Via == did.Process)
 }
 
-// identified returns r with the principal that its listener or the token proves. A request that a proxy forwarded looks local but is not:
+// identify returns r with the principal that its listener or the token proves. A request that a proxy forwarded looks local but is not:
 // without a token its sender is unproven.
-func (g *guard) identified(r *http.Request) *http.Request {
-	switch token, ok := bearer(r.Header.Get("Authorization")); {
-	case trusted(r):
+func (g *guard) identify(r *http.Request) *http.Request {
+	switch token, ok := bearerToken(r.Header.Get("Authorization")); {
+	case isTrusted(r):
 		return r
 	case ok && g.isToken(token):
 		return r.WithContext(did.WithPrincipal(r.Context(), operator))
-	case g.proxied || forwarded(r.Header):
+	case g.proxied || isForwarded(r.Header):
 		return r.WithContext(did.WithPrincipal(r.Context(), did.Consumer(did.Unproven, "")))
 	}
 	return r
@@ -62,8 +62,8 @@ const Operator = "operator"
 
 var operator = did.Consumer(did.Token, Operator)
 
-// forwarded reports whether a proxy forwarded a request, by its headers (RFC 7239 and its predecessors).
-func forwarded(h http.Header) bool {
+// isForwarded reports whether a proxy forwarded a request, by its headers (RFC 7239 and its predecessors).
+func isForwarded(h http.Header) bool {
 	for _, name := range [...]string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if h[name] != nil {
 			return true
@@ -95,14 +95,14 @@ func newGuard(o Options, l net.Listener) guard {
 	return g
 }
 
-// browser rejects requests that a foreign web page may have sent: a Host that is not of this node (DNS rebinding), and all but GET and HEAD
-// from a foreign origin. Opening a WebSocket and reading from an agent are GETs, but are rejected too: the first is a channel for calls,
-// the second makes the agent work and its timing is visible to the page.
-func (g *guard) browser(r *http.Request) error {
-	if trusted(r) {
+// checkBrowser rejects requests that a foreign web page may have sent: a Host that is not of this node (DNS rebinding), and all but GET and HEAD
+// from a foreign origin. It also rejects GETs that open a WebSocket, which is a channel for calls, and GETs that read from an agent, which
+// works for them and whose timing is visible to the page.
+func (g *guard) checkBrowser(r *http.Request) error {
+	if isTrusted(r) {
 		return nil // browsers do not open unix sockets
 	}
-	if !g.hostAllowed(r) {
+	if !g.isHostAllowed(r) {
 		return interact.Errorf(interact.Forbidden, "use http://127.0.0.1, or add the name to http.hosts",
 			"the name %q is not one of this node's", tdd.Clip(r.Host))
 	}
@@ -110,7 +110,7 @@ func (g *guard) browser(r *http.Request) error {
 	if isCard(r) && (reads || r.Method == http.MethodOptions) {
 		return nil // any page may read it (A2A 1.0 §8.2)
 	}
-	if reads && !isInteraction(r) || g.originAllowed(r) {
+	if reads && !isInteraction(r) || g.isOriginAllowed(r) {
 		return nil
 	}
 	return interact.Errorf(interact.Forbidden, "send the request from the page of the node, or from a program",
@@ -140,17 +140,17 @@ func isCard(r *http.Request) bool {
 	return false
 }
 
-// tokenOfQuery moves the token of the node from the query to the Authorization header, for EventSource and WebSocket in browsers, which
+// moveQueryToken moves the token of the node from the query to the Authorization header, for EventSource and WebSocket in browsers, which
 // cannot set headers. Other requests may not use it, because URLs are logged and stored. The token of the node is removed from the query of
 // every request, so that it does not reach an agent as a URI variable.
-func (g *guard) tokenOfQuery(r *http.Request) {
+func (g *guard) moveQueryToken(r *http.Request) {
 	if !strings.Contains(r.URL.RawQuery, "token") && !strings.Contains(r.URL.RawQuery, "%") {
 		return
 	}
 	query := r.URL.Query()
 	given := query["token"]
-	// A client that sends Authorization means a URI variable by token; callers of the unix socket need no token.
-	forNode := !trusted(r) && r.Header.Get("Authorization") == "" && r.Method == http.MethodGet &&
+	// With Authorization, token is a URI variable; callers of the unix socket need no token.
+	forNode := !isTrusted(r) && r.Header.Get("Authorization") == "" && r.Method == http.MethodGet &&
 		(r.URL.Path == socketRoute || strings.Contains(r.Header.Get("Accept"), "text/event-stream"))
 	left := slices.DeleteFunc(slices.Clone(given), func(token string) bool { return forNode || g.isToken(token) })
 	if len(left) == len(given) {
@@ -170,9 +170,9 @@ func (g *guard) isToken(token string) bool {
 	return g.hasToken && subtle.ConstantTimeCompare(sum[:], g.token[:]) == 1
 }
 
-func (g *guard) hostAllowed(r *http.Request) bool {
+func (g *guard) isHostAllowed(r *http.Request) bool {
 	host := hostName(r.Host)
-	if !portOK(r.Host) {
+	if !isPortValid(r.Host) {
 		return false
 	}
 	// Only clients older than browsers send no Host (HTTP/1.0).
@@ -205,19 +205,19 @@ func hostName(host string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"), ".")
 }
 
-// portOK reports whether host has no port, or one that is a number (RFC 3986 §3.2.3).
-func portOK(host string) bool {
+// isPortValid reports whether host has no port, or one that is a number (RFC 3986 §3.2.3).
+func isPortValid(host string) bool {
 	_, port, err := net.SplitHostPort(host)
 	if err != nil || port == "" {
-		return true // hostAllowed rejects a malformed host as a name
+		return true // isHostAllowed rejects a malformed host as a name
 	}
 	_, err = strconv.ParseUint(port, 10, 16)
 	return err == nil
 }
 
-// originAllowed reports whether r has the node's own or an allowed origin, or is not from a browser. Without Origin, Sec-Fetch-Site decides
+// isOriginAllowed reports whether r has the node's own or an allowed origin, or is not from a browser. Without Origin, Sec-Fetch-Site decides
 // (Fetch Metadata §2.4).
-func (g *guard) originAllowed(r *http.Request) bool {
+func (g *guard) isOriginAllowed(r *http.Request) bool {
 	switch origins := r.Header.Values("Origin"); {
 	case len(origins) == 0:
 		site := r.Header.Get("Sec-Fetch-Site")
@@ -232,12 +232,12 @@ func (g *guard) originAllowed(r *http.Request) bool {
 	}
 }
 
-// authorize returns why r may not use a route that requires a.
+// authorize returns an error if r may not use a route that requires a.
 func (g *guard) authorize(r *http.Request, a access) error {
-	if a == open || trusted(r) || g.loopback && (a < admin || g.noAuth) {
+	if a == open || isTrusted(r) || g.loopback && (a < admin || g.noAuth) {
 		return nil
 	}
-	token, ok := bearer(r.Header.Get("Authorization"))
+	token, ok := bearerToken(r.Header.Get("Authorization"))
 	if !ok {
 		return interact.Errorf(interact.Unauthenticated, g.tokenHint(), "%s %s needs the token of the node", tdd.Clip(r.Method),
 			tdd.Clip(r.URL.Path))
@@ -248,18 +248,17 @@ func (g *guard) authorize(r *http.Request, a access) error {
 	return nil
 }
 
-// caller returns the sender of r as bridges see it.
+// caller returns the sender of r for a bridge.
 func (g *guard) caller(r *http.Request) bridge.Caller {
-	shown := r.Header.Get("Authorization")
-	if token, ok := bearer(shown); ok && g.isToken(token) {
+	authorization := r.Header.Get("Authorization")
+	if token, ok := bearerToken(authorization); ok && g.isToken(token) {
 		return bridge.Caller{Operator: true}
 	}
-	return bridge.Caller{Operator: trusted(r), Authorization: shown}
+	return bridge.Caller{Operator: isTrusted(r), Authorization: authorization}
 }
 
-// Introducible returns the TCP port at which other hosts can read the directory without a token, which may be announced to them; 0 if they
-// cannot.
-func (g *Gateway) Introducible() uint16 {
+// AnnouncedPort returns the TCP port at which other hosts can read the directory without a token, for announcements; 0 if they cannot.
+func (g *Gateway) AnnouncedPort() uint16 {
 	addr, ok := g.Addr().(*net.TCPAddr)
 	if !ok || g.guard.loopback || g.directoryAccess() != open {
 		return 0
@@ -278,7 +277,7 @@ func (g *Gateway) directoryAccess() access {
 func (g *guard) tokenHint() string {
 	switch {
 	case !g.hasToken:
-		return "the node takes changes over its unix socket only"
+		return "the node accepts changes only over its unix socket"
 	case g.tokenFile == "":
 		return "send Authorization: Bearer and the token, or use the unix socket"
 	default:
@@ -286,8 +285,8 @@ func (g *guard) tokenHint() string {
 	}
 }
 
-// bearer returns the token of an Authorization header (RFC 6750 §2.1). Other values, such as the "null" of some clients, mean anonymous.
-func bearer(header string) (token string, ok bool) {
+// bearerToken returns the token of an Authorization header (RFC 6750 §2.1). Other values, such as the "null" of some clients, mean anonymous.
+func bearerToken(header string) (token string, ok bool) {
 	scheme, token, _ := strings.Cut(strings.TrimSpace(header), " ")
 	token = strings.TrimSpace(token)
 	return token, strings.EqualFold(scheme, "Bearer") && token != ""

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"testing"
@@ -141,9 +142,9 @@ func TestHostIsTheLocalAddress(t *testing.T) {
 			t.Fatal(err)
 		}
 		req.Host = host
-		ctx := contextWith(t, http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 7), Port: 4668})
+		ctx := context.WithValue(t.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 7), Port: 4668})
 		g := newGuard(Options{}, nil)
-		if got := g.hostAllowed(req.WithContext(ctx)); got != want {
+		if got := g.isHostAllowed(req.WithContext(ctx)); got != want {
 			t.Errorf("%q: %v, want %v", host, got, want)
 		}
 	}
@@ -164,7 +165,7 @@ func TestOrigins(t *testing.T) {
 		x      exchange
 		status int
 	}{
-		{"no browser", call(), 204},
+		{"not a browser", call(), 204},
 		{"own page", call("Origin", own), 204},
 		{"own page by another name", call("Origin", "http://localhost:9", "Host", "localhost:9"), 204},
 		{"configured page", call("Origin", "https://console.example"), 204},
@@ -173,21 +174,21 @@ func TestOrigins(t *testing.T) {
 		{"other scheme", call("Origin", "https://"+r.Addr().String()), 403},
 		{"sandboxed page", call("Origin", "null"), 403},
 		{"empty origin", call("Origin", ""), 403},
-		{"nonsense", call("Origin", "::"), 403},
-		{"browser that names no page", call("Sec-Fetch-Site", "cross-site"), 403},
+		{"malformed origin", call("Origin", "::"), 403},
+		{"browser without Origin", call("Sec-Fetch-Site", "cross-site"), 403},
 		{"page of another port", call("Sec-Fetch-Site", "same-site"), 403},
-		{"own page that is not named", call("Sec-Fetch-Site", "same-origin"), 204},
+		{"own page without Origin", call("Sec-Fetch-Site", "same-origin"), 204},
 		{"own page with the token of another", exchange{method: "POST", path: "/v1/publish", header: merge(tdBody,
 			"Origin", "http://evil.example")}, 403},
 		{"preflight", exchange{method: "OPTIONS", path: "/v1/publish",
 			header: map[string]string{"Origin": "http://evil.example",
 				"Access-Control-Request-Method": "POST"}}, 403},
-		{"reading from anywhere", exchange{path: "/v1/status",
+		{"status for any page", exchange{path: "/v1/status",
 			header: map[string]string{"Origin": "http://evil.example"}}, 200},
 		// Requests that cause work at the mesh or the node are not allowed from other pages.
 		{"a search", exchange{path: "/v1/find?q=x", header: map[string]string{"Origin": "http://evil.example"}}, 403},
 		{"an A2A agent", exchange{path: "/a2a/x/tasks", header: map[string]string{"Origin": "http://evil.example"}}, 403},
-		{"a search in a language", exchange{path: "/search/jsonpath?query=$", header: map[string]string{"Sec-Fetch-Site": "cross-site"}}, 403},
+		{"a search with a query language", exchange{path: "/search/jsonpath?query=$", header: map[string]string{"Sec-Fetch-Site": "cross-site"}}, 403},
 		{"changes of the directory", exchange{path: "/events", header: map[string]string{"Sec-Fetch-Site": "cross-site"}}, 403},
 		// Requests to agents are not allowed from other pages either.
 		{"a description", ask("", "Origin", "http://evil.example"), 200},
@@ -195,7 +196,7 @@ func TestOrigins(t *testing.T) {
 		{"a property, no browser", ask("/properties/unit"), 200},
 		{"a property, own page", ask("/properties/unit", "Sec-Fetch-Site", "same-origin"), 200},
 		{"a property, address bar", ask("/properties/unit", "Sec-Fetch-Site", "none"), 200},
-		{"a property, own page that is named", ask("/properties/unit", "Origin", own), 200},
+		{"a property, own page with Origin", ask("/properties/unit", "Origin", own), 200},
 		{"a property, configured page", ask("/properties/unit", "Origin", "https://console.example"), 200},
 		{"a property, other page", ask("/properties/unit", "Origin", "http://evil.example"), 403},
 		{"a property, image of another page", ask("/properties/unit", "Sec-Fetch-Site", "cross-site"), 403},

@@ -21,39 +21,39 @@ func (callerBridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func TestCallers(t *testing.T) {
 	t.Parallel()
 	const page, card = "https://page.example", "/a2a/x/.well-known/agent-card.json"
-	none, wrong, right := "", "Bearer wrong", "Bearer "+token
-	near := Options{}
-	far, opened := Options{Listen: "0.0.0.0:0"}, Options{Listen: "0.0.0.0:0", OpenDirectory: true}
+	none, wrong, valid := "", "Bearer wrong", "Bearer "+token
+	local := Options{}
+	remote, remoteOpen := Options{Listen: "0.0.0.0:0"}, Options{Listen: "0.0.0.0:0", OpenDirectory: true}
 	for name, test := range map[string]struct {
-		o                    Options
-		verb, path, auth     string
-		origin               string
-		unix                 bool
-		status               int
-		operator, shownAgain bool
+		o                   Options
+		verb, path, auth    string
+		origin              string
+		unix                bool
+		status              int
+		operator, forwarded bool
 	}{
-		"no token":                    {near, "POST", "/a2a/x", none, "", false, 200, false, false},
-		"another token":               {near, "POST", "/a2a/x", wrong, "", false, 200, false, true},
-		"the token":                   {near, "POST", "/a2a/x", right, "", false, 200, true, false},
-		"the socket":                  {near, "POST", "/a2a/x", none, "", true, 200, true, false},
-		"a header over the socket":    {near, "POST", "/a2a/x", wrong, "", true, 200, true, true},
-		"the token over the socket":   {near, "POST", "/a2a/x", right, "", true, 200, true, false},
-		"no token from afar":          {far, "POST", "/a2a/x", none, "", false, 401, false, false},
-		"the token from afar":         {far, "POST", "/a2a/x", right, "", false, 200, true, false},
-		"a page":                      {near, "POST", "/a2a/x", none, page, false, 403, false, false},
-		"a preflight of a page":       {near, "OPTIONS", "/a2a/x", none, page, false, 403, false, false},
-		"a page lists tasks":          {near, "GET", "/a2a/x/tasks", none, page, false, 403, false, false},
-		"a card":                      {near, "GET", card, none, page, false, 200, false, false},
-		"the node's card":             {near, "GET", "/.well-known/agent-card.json", none, page, false, 200, false, false},
-		"a card by its old name":      {near, "GET", "/a2a/x/.well-known/agent.json", none, page, false, 200, false, false},
-		"preflight of a card":         {near, "OPTIONS", card, none, page, false, 200, false, false},
-		"a page changes a card":       {near, "PUT", card, none, page, false, 403, false, false},
-		"a card from afar":            {far, "GET", card, none, page, false, 401, false, false},
-		"a card with the token":       {far, "GET", card, right, page, false, 200, true, false},
-		"preflight from afar":         {far, "OPTIONS", card, none, page, false, 200, false, false},
-		"a card of an open directory": {opened, "GET", card, none, page, false, 200, false, false},
-		"a call at an open directory": {opened, "POST", "/a2a/x", none, "", false, 401, false, false},
-		"a file of the same name":     {near, "GET", "/things/.well-known/agent-card.json", none, page, false, 404, false, false},
+		"no token":                    {local, "POST", "/a2a/x", none, "", false, 200, false, false},
+		"another token":               {local, "POST", "/a2a/x", wrong, "", false, 200, false, true},
+		"the token":                   {local, "POST", "/a2a/x", valid, "", false, 200, true, false},
+		"the socket":                  {local, "POST", "/a2a/x", none, "", true, 200, true, false},
+		"a header over the socket":    {local, "POST", "/a2a/x", wrong, "", true, 200, true, true},
+		"the token over the socket":   {local, "POST", "/a2a/x", valid, "", true, 200, true, false},
+		"no token from another host":  {remote, "POST", "/a2a/x", none, "", false, 401, false, false},
+		"the token from another host": {remote, "POST", "/a2a/x", valid, "", false, 200, true, false},
+		"a page":                      {local, "POST", "/a2a/x", none, page, false, 403, false, false},
+		"a preflight of a page":       {local, "OPTIONS", "/a2a/x", none, page, false, 403, false, false},
+		"a page lists tasks":          {local, "GET", "/a2a/x/tasks", none, page, false, 403, false, false},
+		"a card":                      {local, "GET", card, none, page, false, 200, false, false},
+		"the node's card":             {local, "GET", "/.well-known/agent-card.json", none, page, false, 200, false, false},
+		"a card at its previous path": {local, "GET", "/a2a/x/.well-known/agent.json", none, page, false, 200, false, false},
+		"preflight of a card":         {local, "OPTIONS", card, none, page, false, 200, false, false},
+		"a page changes a card":       {local, "PUT", card, none, page, false, 403, false, false},
+		"a card from another host":    {remote, "GET", card, none, page, false, 401, false, false},
+		"a card with the token":       {remote, "GET", card, valid, page, false, 200, true, false},
+		"preflight from another host": {remote, "OPTIONS", card, none, page, false, 200, false, false},
+		"a card of an open directory": {remoteOpen, "GET", card, none, page, false, 200, false, false},
+		"a call at an open directory": {remoteOpen, "POST", "/a2a/x", none, "", false, 401, false, false},
+		"a file of the same name":     {local, "GET", "/things/.well-known/agent-card.json", none, page, false, 404, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -80,7 +80,7 @@ func TestCallers(t *testing.T) {
 			want := ""
 			if test.status == http.StatusOK {
 				want = fmt.Sprintf("%+v", bridge.Caller{Operator: test.operator})
-				if test.shownAgain {
+				if test.forwarded {
 					want = fmt.Sprintf("%+v", bridge.Caller{Operator: test.operator, Authorization: test.auth})
 				}
 			}

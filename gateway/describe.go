@@ -9,9 +9,9 @@ import (
 	"github.com/lmosd/lmosd/gateway/tdd"
 )
 
-// describe signs the TD of the node. With a listener it describes the directory (WoT Discovery §7.3.4) and what its readers need: on loopback,
-// and with an open directory, the token for changes only; otherwise for everything.
-func (g *Gateway) describe() (err error) {
+// signDescription signs the TD of the node. With a listener, the TD describes the directory (WoT Discovery §7.3.4) and its security: on
+// loopback, and with an open directory, only changes require the token; otherwise all operations do.
+func (g *Gateway) signDescription() (err error) {
 	var more map[string]any
 	if g.URL() != "" {
 		change := "bearer_sc"
@@ -23,7 +23,8 @@ func (g *Gateway) describe() (err error) {
 			base = g.localURL()
 		}
 		more = tdd.Affordances(strings.TrimSuffix(base, "/"), change, true)
-		more["securityDefinitions"] = map[string]any{"nosec_sc": map[string]any{"scheme": "nosec"}, "bearer_sc": map[string]any{"scheme": "bearer", "in": "header"}}
+		more["securityDefinitions"] = map[string]any{"nosec_sc": map[string]any{"scheme": "nosec"},
+			"bearer_sc": map[string]any{"scheme": "bearer", "in": "header"}}
 		if !g.guard.loopback && !g.o.OpenDirectory {
 			more["security"] = []any{"bearer_sc"}
 		}
@@ -38,7 +39,7 @@ func (g *Gateway) Self() []byte { return g.self }
 // localURL returns the URL of the API for the TD of the node. If the API is announced on the local network, a loopback address is replaced by
 // the announced name.
 func (g *Gateway) localURL() string {
-	port := g.Introducible()
+	port := g.AnnouncedPort()
 	if u, err := url.Parse(g.URL()); g.o.LocalName == "" || port == 0 || err != nil || !net.ParseIP(u.Hostname()).IsLoopback() {
 		return g.URL()
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/poll"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -71,7 +72,8 @@ func TestDescriptionOfTheNode(t *testing.T) {
 		}
 	}
 	r.check(t, exchange{path: "/things/none/td", status: 404, code: "LMOS-1404"})
-	r.check(t, exchange{method: "DELETE", path: "/things/urn:x:station/td", header: asAdmin, status: 405, want: map[string]string{"Allow": "GET, HEAD"}})
+	r.check(t, exchange{method: "DELETE", path: "/things/urn:x:station/td", header: asAdmin, status: 405,
+		want: map[string]string{"Allow": "GET, HEAD"}})
 	r.check(t, exchange{method: "HEAD", path: "/things/urn:x:station/td", status: 200})
 	beyond.check(t, exchange{path: "/things/urn:x:station/td", status: 401})
 }
@@ -129,7 +131,7 @@ func TestRoutesBelowThings(t *testing.T) {
 		break
 	}
 	r.check(t, exchange{path: "/things/urn:x:station/events/storm", status: 200, contain: "10", want: map[string]string{"Lmos-Event-Id": "1"}})
-	until(t, "the counts", func() bool {
+	poll.Until(t, "the counts", func() bool {
 		got := scrape(t, m)
 		return got[`lmosd_events_total{dropped="false",kind="sse"}`] == "1" && got[`lmosd_events_total{dropped="false",kind="longpoll"}`] == "1" &&
 			got[`lmosd_http_requests_total{code="200",route="/things/{id}/events/{name}"}`] == "2"
@@ -176,10 +178,10 @@ func TestWebhooksOfTheGateway(t *testing.T) {
 	if link := <-got; link != `<https://node.example/things/urn:x:station/events/storm>; rel="self"` {
 		t.Errorf("Link %s", link)
 	}
-	until(t, "the count", func() bool { return scrape(t, m)[`lmosd_events_total{dropped="false",kind="webhook"}`] == "1" })
+	poll.Until(t, "the count", func() bool { return scrape(t, m)[`lmosd_events_total{dropped="false",kind="webhook"}`] == "1" })
 	guarded := NewMetrics()
 	start(t, serving(stationNode(t, counting(1)), Options{Metrics: guarded})).check(t, hook)
-	until(t, "the refusal", func() bool { return scrape(t, guarded)[`lmosd_events_total{dropped="true",kind="webhook"}`] == "1" })
+	poll.Until(t, "the refusal", func() bool { return scrape(t, guarded)[`lmosd_events_total{dropped="true",kind="webhook"}`] == "1" })
 }
 
 func TestStages(t *testing.T) {
@@ -227,23 +229,24 @@ func TestSlowRequestStream(t *testing.T) {
 	quick := defaultTimeouts
 	quick.body = time.Millisecond
 	r := start(t, serving(stationNode(t, echoInParts), Options{timeouts: quick}))
-	body, voice := io.Pipe()
-	heard, out := io.Pipe()
+	body, input := io.Pipe()
+	output, out := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		_, err := dial(t, r.url, "").Invoke(t.Context(), "urn:x:station", "listen", api.CallOptions{ContentType: "audio/wav", Stream: body, Output: out})
+		_, err := dial(t, r.url, "").Invoke(t.Context(), "urn:x:station", "listen",
+			api.CallOptions{ContentType: "audio/wav", Stream: body, Output: out})
 		done <- err
 	}()
 	word := make([]byte, 4)
 	for range 50 { // each goes to the agent and back before the next
-		if _, err := voice.Write([]byte("word")); err != nil {
+		if _, err := input.Write([]byte("word")); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.ReadFull(heard, word); err != nil || string(word) != "word" {
+		if _, err := io.ReadFull(output, word); err != nil || string(word) != "word" {
 			t.Fatalf("received %q, %v", word, err)
 		}
 	}
-	voice.Close()
+	input.Close()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
@@ -267,7 +270,8 @@ func TestCallbacks(t *testing.T) {
 	if got, want := <-took, r.url+callbacksPath; got != want {
 		t.Errorf("listens below %s, want %s", got, want)
 	}
-	post := exchange{method: "POST", path: callbacksPath + "x1", body: "1", header: map[string]string{"Content-Type": "application/json"}, status: 200}
+	post := exchange{method: "POST", path: callbacksPath + "x1", body: "1", status: 200,
+		header: map[string]string{"Content-Type": "application/json"}}
 	r.check(t, post)
 	if got := <-took; got != "/callbacks/x1" {
 		t.Errorf("took %s", got)

@@ -60,15 +60,13 @@ func (r *running) asynchronously(t *testing.T, x exchange) <-chan struct{} {
 	return done
 }
 
-var until = poll.Until
-
 func TestDrainCompletesCalls(t *testing.T) {
 	t.Parallel()
 	r, mesh := startBlocking(t, Options{})
 	call := r.asynchronously(t, blockedCall)
 	<-mesh.started
 	r.stop()
-	until(t, "the drain", r.gate.Closed)
+	poll.Until(t, "the drain", r.gate.Closed)
 
 	r.check(t, exchange{path: "/healthz", status: 503, code: "LMOS-3030"})
 	r.check(t, exchange{path: "/readyz", status: 503})
@@ -88,7 +86,7 @@ func TestDrainCompletesCalls(t *testing.T) {
 		t.Errorf("the call ended with %v", err)
 	}
 	if _, err := r.http.Get(r.url + "/healthz"); err == nil {
-		t.Error("somebody answers after the end")
+		t.Error("the gateway responds after the end")
 	}
 }
 

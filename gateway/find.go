@@ -36,8 +36,8 @@ const (
 // agentMethods are the methods of /v1/agents/{ref}.
 func (g *Gateway) agentMethods() map[string]http.Handler {
 	return map[string]http.Handler{
-		http.MethodGet:    g.guarded(read, g.getAgent),
-		http.MethodDelete: g.guarded(admin, g.deleteAgent),
+		http.MethodGet:    g.protect(read, g.getAgent),
+		http.MethodDelete: g.protect(admin, g.deleteAgent),
 	}
 }
 
@@ -70,7 +70,7 @@ func (g *Gateway) nextPage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	f, _ := s.With.(finding) // of search
+	f, _ := s.With.(findRequest) // of search
 	if f.timeout, err = duration(v, "timeout", maxFindTime, f.timeout); err != nil {
 		return err
 	}
@@ -82,9 +82,9 @@ func (g *Gateway) nextPage(w http.ResponseWriter, r *http.Request) error {
 }
 
 // search queries the directory and the mesh for one page within the timeout of f; a nil page is the first.
-func (g *Gateway) search(r *http.Request, f finding, page *paging.Search) (*api.AgentList, error) {
+func (g *Gateway) search(r *http.Request, f findRequest, page *paging.Search) (*api.AgentList, error) {
 	start := time.Now()
-	if f.strategy != "" { // the strategy chooses among all
+	if f.strategy != "" { // it selects among all Things
 		f.limit, f.query.Limit = f.query.Max(), maxFind
 	}
 	if page == nil {
@@ -99,14 +99,14 @@ func (g *Gateway) search(r *http.Request, f finding, page *paging.Search) (*api.
 		case err == nil:
 			found = append(found, d)
 		case r.Context().Err() == nil && interact.AsError(err).Code == interact.Timeout:
-			f.query.Counter.SetTruncated() // own deadline: the response has what came in time
+			f.query.Counter.SetTruncated() // the deadline of the search
 		default:
 			return nil, err
 		}
 	}
 	list := &api.AgentList{APIVersion: api.APIVersion, Kind: "AgentList"}
-	list.Items, list.Next = g.ranked(r.Context(), f, found, page)
-	list.Coverage, list.Took, list.Warnings = f.query.Counter.Coverage(), milliseconds(time.Since(start)), g.o.Status.Doubts()
+	list.Items, list.Next = g.rankPage(r.Context(), f, found, page)
+	list.Coverage, list.Took, list.Warnings = f.query.Counter.Coverage(), milliseconds(time.Since(start)), g.o.Status.ResultWarnings()
 	for i := range list.Items {
 		if list.Items[i].State == api.StateRefused {
 			list.Coverage.Refused++
@@ -120,8 +120,8 @@ func (g *Gateway) search(r *http.Request, f finding, page *paging.Search) (*api.
 	return list, nil
 }
 
-// ranked returns the Things of a page, ranked if the query has criteria, and the cursor of the next page.
-func (g *Gateway) ranked(ctx context.Context, f finding, found []*td.Description, page *paging.Search) (items []api.Agent, next string) {
+// rankPage returns the Things of a page, ranked if the query has criteria, and the cursor of the next page.
+func (g *Gateway) rankPage(ctx context.Context, f findRequest, found []*td.Description, page *paging.Search) (items []api.Agent, next string) {
 	items = make([]api.Agent, 0, len(found))
 	g.o.Presence.Look(ctx, found...)
 	if !f.explain && !f.query.HasCriteria() && len(f.query.Or) == 0 {
@@ -133,7 +133,7 @@ func (g *Gateway) ranked(ctx context.Context, f finding, found []*td.Description
 	}
 	all := g.o.Directory.Rank(ctx, f.query, found)
 	if f.strategy != "" {
-		all = f.resolve(all)
+		all = f.applyStrategy(all)
 	} else {
 		all, next = paging.Cut(page, all, func(one directory.Ranked) *td.Description { return one.Description })
 	}
@@ -147,13 +147,13 @@ func (g *Gateway) ranked(ctx context.Context, f finding, found []*td.Description
 	return items, next
 }
 
-// resolve keeps the Things that provide the capability itself, not one below it, and orders them by version as the strategy prescribes
+// applyStrategy keeps the Things that provide the capability itself, not one below it, and orders them by version as the strategy prescribes
 // (LMOS platform, CapabilityResolver); Things of equal version keep their order.
-func (f *finding) resolve(all []directory.Ranked) []directory.Ranked {
-	asked := td.Requirement{ID: f.query.Capability[0], Name: f.query.Capability[0], Version: f.query.Version}
+func (f *findRequest) applyStrategy(all []directory.Ranked) []directory.Ranked {
+	required := td.Requirement{ID: f.query.Capability[0], Name: f.query.Capability[0], Version: f.query.Version}
 	versions := map[*td.Description]string{}
 	all = slices.DeleteFunc(all, func(one directory.Ranked) bool {
-		by, ok := asked.Match(one.Thing, f.strategy)
+		by, ok := required.Match(one.Thing, f.strategy)
 		versions[one.Description] = by.Version
 		return !ok
 	})
@@ -183,7 +183,7 @@ func scoreFactors(one directory.Ranked) []api.ScoreFactor {
 	return factors
 }
 
-// agent returns d as lists show it.
+// agent returns d for a list.
 func (g *Gateway) agent(d *td.Description) api.Agent {
 	a := api.Agent{
 		ID: d.ID, Ref: d.Ref(), Name: d.Name(), Title: d.Title, Description: d.Thing.Description, Owner: d.Record.Owner,
@@ -191,8 +191,8 @@ func (g *Gateway) agent(d *td.Description) api.Agent {
 		Actions: names(d.Actions), Properties: names(d.Properties),
 		Local: g.o.Presence.Hosted(d), Seen: d.Record.Issued.UTC(), Expires: d.Record.Expires.UTC(),
 	}
-	if f, ok := g.o.Status.Equivocation(d.Record); ok {
-		a.Equivocation = &api.Equivocation{ID: f.Thing, Owner: f.Owner, Seq: f.Seq, Seen: f.Seen.UTC()}
+	if e, ok := g.o.Status.Equivocation(d.Record); ok {
+		a.Equivocation = equivocation(e)
 	}
 	p := g.o.Presence.Presence(d)
 	a.Resembles = g.o.Directory.Resembles(d.Record)
@@ -204,6 +204,10 @@ func (g *Gateway) agent(d *td.Description) api.Agent {
 		a.Capabilities = append(a.Capabilities, c.ID)
 	}
 	return a
+}
+
+func equivocation(e directory.Equivocation) *api.Equivocation {
+	return &api.Equivocation{ID: e.Thing, Owner: e.Owner, Seq: e.Seq, Seen: e.Seen.UTC()}
 }
 
 // names returns the sorted names of affordances, never nil.
@@ -222,15 +226,17 @@ func (g *Gateway) getAgent(w http.ResponseWriter, r *http.Request) error {
 	if whole, err := d.Signed.WithInlineTD(); err == nil { // the directory stores records without the TD
 		record = whole.Record
 	}
-	detail := api.AgentDetail{APIVersion: api.APIVersion, Kind: "Agent", Agent: g.agent(d), MovedFrom: movedFrom(ref, d), Namesakes: g.o.Directory.Namesakes(ref, d, maxNamesakes), TD: d.Raw, Record: record, Warnings: g.o.Status.Doubts(),
+	detail := api.AgentDetail{APIVersion: api.APIVersion, Kind: "Agent", Agent: g.agent(d), MovedFrom: movedFrom(ref, d),
+		Namesakes: g.o.Directory.Namesakes(ref, d, maxNamesakes), TD: d.Raw, Record: record, Warnings: g.o.Status.ResultWarnings(),
 		Signature: api.Signature{
 			// A Description exists only after its record and proof were verified.
 			Verified: true,
 			Method:   d.ProofMethod, Suite: "eddsa-jcs-2022", Created: d.ProofCreated.UTC(),
 			Seq: d.Record.Seq, Hash: hex.EncodeToString(d.Record.Hash[:]), Size: len(d.Raw),
 		}}
-	if f, ok := g.o.Status.Equivocation(d.Record); ok {
-		detail.Agent.Equivocation = &api.Equivocation{ID: f.Thing, Owner: f.Owner, Seq: f.Seq, Seen: f.Seen.UTC(), Records: f.Records[:]}
+	if e, ok := g.o.Status.Equivocation(d.Record); ok {
+		detail.Agent.Equivocation = equivocation(e)
+		detail.Agent.Equivocation.Records = e.Records[:]
 	}
 	return writeJSON(w, http.StatusOK, detail)
 }
@@ -259,7 +265,6 @@ func (g *Gateway) postMove(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p.APIVersion, p.Kind = api.APIVersion, "Publication"
 	return writeJSON(w, http.StatusOK, p)
 }
 
@@ -268,22 +273,21 @@ func (g *Gateway) deleteAgent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p.APIVersion, p.Kind, p.Withdrawn = api.APIVersion, "Publication", true
 	return writeJSON(w, http.StatusOK, p)
 }
 
-// A finding is a parsed GET /v1/find.
-type finding struct {
+// A findRequest is a parsed GET /v1/find.
+type findRequest struct {
 	query   td.Query
 	timeout time.Duration
 	explain bool
 
 	strategy td.Strategy // empty: ranked
-	limit    int         // of the response, if a strategy chooses among more
+	limit    int         // of the response, if a strategy selects among more Things
 }
 
 // parseFind reads the query of GET /v1/find. Parameter q is free text ([querytext.Parse]); the others apply to all of its alternatives.
-func parseFind(r *http.Request) (f finding, err error) {
+func parseFind(r *http.Request) (f findRequest, err error) {
 	v, err := tdd.Params(r, "capability", "version", "type", "action", "property", "event", "owner", "organization", "host", "protocol",
 		"id", "name", "q", "limit", "timeout", "explain", "strategy")
 	if err != nil {
@@ -321,7 +325,7 @@ func strategyOf(name string, q td.Query) (td.Strategy, error) {
 	s := td.Strategy(strings.ToUpper(name))
 	switch {
 	case s != "" && s != td.Highest && s != td.MostSimilar:
-		return "", interact.Errorf(interact.Usage, "strategy=HIGHEST or strategy=MOST_SIMILAR", "%q is not a strategy", tdd.Clip(name))
+		return "", interact.Errorf(interact.Usage, "strategy=HIGHEST or strategy=MOST_SIMILAR", "unknown strategy %q", tdd.Clip(name))
 	case s != "" && (len(q.Capability) != 1 || len(q.Or) > 0):
 		return "", interact.Errorf(interact.Usage, "for example capability=urn:example:weather&version=^1&strategy=HIGHEST",
 			"a strategy requires exactly one capability")
@@ -336,18 +340,17 @@ func checkTerms(q td.Query) error {
 	}
 	for _, c := range q.Capability {
 		if _, ok := td.Normal(c); !ok {
-			return interact.Errorf(interact.Usage, "a capability looks like urn:example:weather:forecast",
-				"%q is not a capability: it is empty or has more than %d bytes", tdd.Clip(c), td.MaxCapability)
+			return interact.Errorf(interact.Usage, "for example urn:example:weather:forecast",
+				"the capability %q is empty or has more than %d bytes", tdd.Clip(c), td.MaxCapability)
 		}
 	}
 	if _, err := td.ParseRange(q.Version); q.Version != "" && err != nil {
 		return interact.Errorf(interact.Usage, "version=^1.2", "version: %v", err)
 	}
-	for name, value := range map[string]string{"id": q.ID, "name": q.Name, "action": q.Action, "property": q.Property, "event": q.Event, "type": q.Type,
-		"organization": q.Organization, "protocol": q.Protocol} {
+	for name, value := range map[string]string{"id": q.ID, "name": q.Name, "action": q.Action, "property": q.Property, "event": q.Event,
+		"type": q.Type, "organization": q.Organization, "protocol": q.Protocol} {
 		if len(value) > td.MaxID {
-			return interact.Errorf(interact.Usage, "shorten it", "%s has %d bytes, the limit is %d", name,
-				len(value), td.MaxID)
+			return interact.Errorf(interact.Usage, "shorten it", "%s has %d bytes, the limit is %d", name, len(value), td.MaxID)
 		}
 	}
 	return nil
@@ -369,15 +372,14 @@ func parseDID(v url.Values, name string) (did.DID, error) {
 	return id, nil
 }
 
-// duration reads a positive duration of at most high; an absent one is otherwise.
-func duration(q url.Values, name string, high, otherwise time.Duration) (time.Duration, error) {
+// duration reads a positive duration of at most high; fallback if it is absent.
+func duration(q url.Values, name string, high, fallback time.Duration) (time.Duration, error) {
 	if !q.Has(name) {
-		return otherwise, nil
+		return fallback, nil
 	}
 	d, err := time.ParseDuration(q.Get(name))
 	if err != nil || d <= 0 || d > high {
-		return 0, interact.Errorf(interact.Usage, name+"="+otherwise.String(),
-			"%s is %q; expected a duration with a unit, up to %s",
+		return 0, interact.Errorf(interact.Usage, name+"="+fallback.String(), "%s is %q; expected a duration with a unit, up to %s",
 			name, tdd.Clip(q.Get(name)), high)
 	}
 	return d, nil

@@ -52,8 +52,8 @@ var defaultTimeouts = timeouts{header: 5 * time.Second, body: time.Minute, write
 
 // Options are the settings of a gateway.
 type Options struct {
-	// Mesh is the Thing that reaches all Things, here or at other hosts, through tracing, policy and limits. Messages of authorized callers
-	// have no From, which policy takes as local. This and the following parts of the node are required.
+	// Mesh is the Thing that reaches all Things, here or at other hosts, through tracing, policy and limits. This and the following parts of
+	// the node are required.
 	Mesh      interact.Thing
 	Directory Directory
 	Router    Router
@@ -63,7 +63,7 @@ type Options struct {
 	Peers     Peers
 	// Describe returns the signed TD of the node, with more members: those of the directory, if the gateway listens (tdd.Self).
 	Describe func(more map[string]any) ([]byte, error)
-	// Tasks are the tasks of the node; nil: it has none.
+	// Tasks are the tasks of the node; nil for a node without tasks.
 	Tasks Tasks
 	// Listen is the TCP address and port. Empty means [defaultListen]; [None] serves only the socket. An address beyond loopback requires
 	// Token.
@@ -71,15 +71,15 @@ type Options struct {
 	// Explicit makes New fail if the port of Listen is busy. Otherwise New uses a free port.
 	Explicit bool
 	// Socket is the path of the unix socket, at most 100 bytes, in a folder that only the user can enter. Its callers have all rights.
-	// Empty or [None] creates no socket.
+	// Empty or [None]: no socket.
 	Socket string
 	// Token authorizes callers over TCP to change the node (RFC 6750). Empty: no caller over TCP may.
 	Token string
 	// TokenFile is the file that holds Token, for hints.
 	TokenFile string
-	// NoAuth lets every caller over TCP change the node. It is rejected beyond loopback.
+	// NoAuth permits every caller over TCP to change the node. It is rejected beyond loopback.
 	NoAuth bool
-	// OpenDirectory lets callers on other hosts read the directory without the token: lists, searches, events and TDs.
+	// OpenDirectory permits callers on other hosts to read the directory without the token: lists, searches, events and TDs.
 	OpenDirectory bool
 	// Hosts are the names, besides IP addresses and localhost, that a request may have as its Host (against DNS rebinding). Origins are the
 	// web origins ("https://console.example"), besides the gateway's own, from which browsers may send other methods than GET and HEAD, and
@@ -88,12 +88,12 @@ type Options struct {
 	// PublicURL is the URL of the API as consumers reach it, "https://node.example", for the forms in TDs. Empty means the scheme and Host
 	// of each request.
 	PublicURL string
-	// WS serves GET /ws; nil serves none. Run does not wait for its sockets: their owner closes WS after Run, because agents attached to
-	// them may still answer calls of peers.
+	// WS serves GET /ws; nil: no WebSocket endpoint. Run does not wait for its sockets: their owner closes WS after Run, because agents
+	// attached to them may still reply to calls of peers.
 	WS WebSocket
 	// LocalName is the host name by which other hosts find the API on the local network; empty means none.
 	LocalName string
-	// Callbacks receives the webhook events below callbacksPath (rest.Callbacks); nil receives none.
+	// Callbacks receives the webhook events below callbacksPath (rest.Callbacks); nil: no webhooks.
 	Callbacks Callbacks
 	// PrivateCallbacks permits webhook URLs of consumers with addresses that are not public.
 	PrivateCallbacks bool
@@ -124,7 +124,7 @@ type Callbacks interface {
 // A WebSocket serves the WebSocket endpoint (interact/ws).
 type WebSocket interface {
 	// Serve upgrades r and serves its socket until that ends; it rejects other requests. mayRegister permits the caller to attach agents.
-	// Policy in the mesh decides what it may do as a consumer.
+	// Policy in the mesh authorizes its calls as a consumer.
 	Serve(w http.ResponseWriter, r *http.Request, mayRegister bool)
 }
 
@@ -151,19 +151,19 @@ type Gateway struct {
 	tcp       net.Listener // nil: none
 	socket    net.Listener // nil: none
 	servers   []httpServer
-	// alive is the parent of the contexts of all requests. It ends when running requests must end.
-	alive context.Context
-	kill  context.CancelFunc
-	// opened ends with Close. WebSockets live until then: attached agents answer calls of peers while the node drains.
-	opened context.Context
-	close  context.CancelFunc
-	// ending ends when the streams of changes must end, before alive.
-	ending  context.Context
-	end     context.CancelFunc
-	finders atomic.Int64 // open streams of search results
+	// requestCtx is the parent of the contexts of all requests. It ends when running requests must end.
+	requestCtx     context.Context
+	cancelRequests context.CancelFunc
+	// lifeCtx ends with Close. WebSockets live until then: attached agents reply to calls of peers while the node drains.
+	lifeCtx context.Context
+	endLife context.CancelFunc
+	// streamCtx ends when the streams of changes must end, before requestCtx.
+	streamCtx     context.Context
+	cancelStreams context.CancelFunc
+	searchStreams atomic.Int64 // open streams of search results
 }
 
-// A httpServer serves one listener.
+// An httpServer serves one listener.
 type httpServer struct {
 	*http.Server
 	listener net.Listener
@@ -174,14 +174,14 @@ type httpServer struct {
 func New(o Options) (*Gateway, error) {
 	o = o.withDefaults()
 	g := &Gateway{o: o, log: o.Log, metrics: o.Metrics, pages: paging.New()}
-	g.opened, g.close = context.WithCancel(context.Background())
-	g.alive, g.kill = context.WithCancel(g.opened)
-	g.ending, g.end = context.WithCancel(g.alive)
+	g.lifeCtx, g.endLife = context.WithCancel(context.Background())
+	g.requestCtx, g.cancelRequests = context.WithCancel(g.lifeCtx)
+	g.streamCtx, g.cancelStreams = context.WithCancel(g.requestCtx)
 	if err := g.open(); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
 	g.guard = newGuard(o, g.tcp)
-	if err := g.describe(); err != nil {
+	if err := g.signDescription(); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
 	if g.o.Callbacks != nil && g.URL() != "" {
@@ -191,10 +191,10 @@ func New(o Options) (*Gateway, error) {
 	g.directory = g.newDirectory()
 	g.routes = g.newRoutes()
 	if g.tcp != nil {
-		g.serveOn(g.tcp, who(g.guard.loopback))
+		g.addServer(g.tcp, listenerPrincipal(g.guard.loopback))
 	}
 	if g.socket != nil {
-		g.serveOn(g.socket, did.Consumer(did.Socket, ""))
+		g.addServer(g.socket, did.Consumer(did.Socket, ""))
 	}
 	return g, nil
 }
@@ -232,21 +232,21 @@ func (g *Gateway) open() (err error) {
 	return nil
 }
 
-// who returns the principal of the clients of a TCP listener.
-func who(loopback bool) *did.Principal {
+// listenerPrincipal returns the principal of the clients of a TCP listener.
+func listenerPrincipal(loopback bool) *did.Principal {
 	if loopback {
 		return did.Consumer(did.Loopback, "")
 	}
 	return did.Consumer(did.Unproven, "")
 }
 
-// serveOn prepares a server for l, whose callers are p.
-func (g *Gateway) serveOn(l net.Listener, p *did.Principal) {
-	base := did.WithPrincipal(g.alive, p)
-	g.servers = append(g.servers, httpServer{listener: limit(l, g.o.MaxConns, g.o.timeouts.write), Server: &http.Server{
+// addServer adds a server for l, whose callers have the principal p.
+func (g *Gateway) addServer(l net.Listener, p *did.Principal) {
+	base := did.WithPrincipal(g.requestCtx, p)
+	g.servers = append(g.servers, httpServer{listener: limitListener(l, g.o.MaxConns, g.o.timeouts.write), Server: &http.Server{
 		Handler:           http.HandlerFunc(g.serve),
 		BaseContext:       func(net.Listener) context.Context { return base },
-		ConnContext:       named,
+		ConnContext:       connContext,
 		ReadHeaderTimeout: g.o.timeouts.header,
 		IdleTimeout:       g.o.timeouts.idle,
 		MaxHeaderBytes:    maxHeader,
@@ -255,8 +255,8 @@ func (g *Gateway) serveOn(l net.Listener, p *did.Principal) {
 	}})
 }
 
-// named returns the context of a connection; for the unix socket it has the user of the peer.
-func named(ctx context.Context, c net.Conn) context.Context {
+// connContext returns the context of a connection; for the unix socket it has the user of the peer.
+func connContext(ctx context.Context, c net.Conn) context.Context {
 	l, ok := c.(*limitedConn)
 	if !ok || did.PrincipalOf(ctx).Via != did.Socket {
 		return ctx
@@ -316,13 +316,13 @@ func (g *Gateway) drain() {
 	start, idle := time.Now(), g.gate.Close()
 	g.things.Drain() // streams do not end by themselves
 	g.directory.Drain()
-	g.end()
+	g.cancelStreams()
 	select {
 	case <-idle:
 	case <-time.After(g.o.timeouts.drain):
 		g.log.Warn("cancelled calls that did not finish", "after", g.o.timeouts.drain)
 	}
-	g.kill()
+	g.cancelRequests()
 	ctx, cancel := context.WithTimeout(context.Background(), g.o.timeouts.close)
 	defer cancel()
 	for _, s := range g.servers {
@@ -336,7 +336,7 @@ func (g *Gateway) drain() {
 
 // Close closes the listeners and all connections at once.
 func (g *Gateway) Close() error {
-	g.close()
+	g.endLife()
 	if g.things != nil {
 		g.things.Close()
 		g.directory.Drain()
@@ -344,13 +344,14 @@ func (g *Gateway) Close() error {
 	for _, s := range g.servers {
 		s.Server.Close() // the listener is closed below
 	}
+	var errs []error
 	for _, l := range []net.Listener{g.tcp, g.socket} {
 		if l == nil {
 			continue
 		}
-		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-			return err
+		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }

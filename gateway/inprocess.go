@@ -11,19 +11,22 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// Inside returns a client of g in this process, without a connection and with the rights of the unix socket. It works after New, with or
+// InProcess returns a client of g in this process, without a connection and with the rights of the unix socket. It works after New, with or
 // without listeners; embedders and simulations use it.
-func (g *Gateway) Inside() *api.Client {
-	return api.NewClient("inside", "", inside{g})
+func (g *Gateway) InProcess() *api.Client {
+	return api.NewClient("the node in this process", "", inProcess{g})
 }
 
-// inside carries requests to a gateway as function calls.
-type inside struct{ g *Gateway }
+// An inProcess transport sends requests to a gateway by function calls.
+type inProcess struct{ g *Gateway }
 
 // RoundTrip returns when the handler begins its response. The handler runs until it returns or the body is closed, which waits for it.
 // Closing the gateway cancels its context.
-func (t inside) RoundTrip(req *http.Request) (*http.Response, error) {
+func (t inProcess) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := req.Context().Err(); err != nil {
+		if req.Body != nil {
+			req.Body.Close()
+		}
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(req.Context())
@@ -38,23 +41,30 @@ func (t inside) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	r.Body = &clientBody{r.Body, req.Context()}
 	body, out := io.Pipe()
-	w := &written{header: http.Header{}, out: out, head: req.Method == http.MethodHead, started: make(chan struct{})}
+	w := &pipeWriter{header: http.Header{}, out: out, head: req.Method == http.MethodHead, started: make(chan struct{})}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		defer cancel()
-		defer context.AfterFunc(t.g.alive, cancel)() // as a drain ends requests over connections
+		defer context.AfterFunc(t.g.requestCtx, cancel)() // as a drain ends requests over connections
 		defer r.Body.Close()
 		defer w.close()
 		t.g.serve(w, r)
 	}()
 	<-w.started
-	resp := &http.Response{Status: http.StatusText(w.status), StatusCode: w.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: w.sent, ContentLength: -1, Body: &insideBody{PipeReader: body, cancel: cancel, done: done}, Request: req}
+	resp := &http.Response{Status: strconv.Itoa(w.status) + " " + http.StatusText(w.status), StatusCode: w.status,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: w.sent, ContentLength: -1,
+		Body: &inProcessBody{PipeReader: body, cancel: cancel, done: done}, Request: req}
 	if n, err := strconv.ParseInt(w.sent.Get("Content-Length"), 10, 64); err == nil {
 		resp.ContentLength = n
 	}
 	return resp, nil
+}
+
+// isInProcess reports whether r is from a client of [Gateway.InProcess].
+func isInProcess(r *http.Request) bool {
+	p := did.PrincipalOf(r.Context())
+	return p != nil && p.Via == did.Process
 }
 
 // A clientBody is the body of a request. It ends when its client leaves, as it does over a connection.
@@ -71,24 +81,24 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// An insideBody ends its handler when it is closed.
-type insideBody struct {
+// An inProcessBody ends its handler when it is closed.
+type inProcessBody struct {
 	*io.PipeReader
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
 // Close implements [io.Closer].
-func (b *insideBody) Close() error {
+func (b *inProcessBody) Close() error {
 	b.cancel()
 	err := b.PipeReader.Close()
 	<-b.done
 	return err
 }
 
-// written is an http.ResponseWriter into a pipe. Only the goroutine of the handler calls its methods; status and sent may be read after
+// A pipeWriter is an http.ResponseWriter into a pipe. Only the goroutine of the handler calls its methods; status and sent may be read after
 // started is closed.
-type written struct {
+type pipeWriter struct {
 	header  http.Header
 	out     *io.PipeWriter
 	head    bool // the response has no body
@@ -98,9 +108,9 @@ type written struct {
 	once    sync.Once
 }
 
-func (w *written) Header() http.Header { return w.header }
+func (w *pipeWriter) Header() http.Header { return w.header }
 
-func (w *written) WriteHeader(status int) {
+func (w *pipeWriter) WriteHeader(status int) {
 	if status < 200 {
 		return
 	}
@@ -110,7 +120,7 @@ func (w *written) WriteHeader(status int) {
 	})
 }
 
-func (w *written) Write(b []byte) (int, error) {
+func (w *pipeWriter) Write(b []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
 	if w.head {
 		return len(b), nil
@@ -119,10 +129,10 @@ func (w *written) Write(b []byte) (int, error) {
 }
 
 // Flush implements [http.Flusher].
-func (w *written) Flush() { w.WriteHeader(http.StatusOK) }
+func (w *pipeWriter) Flush() { w.WriteHeader(http.StatusOK) }
 
 // close ends the response after the handler has returned. An aborted handler is an error for the reader.
-func (w *written) close() {
+func (w *pipeWriter) close() {
 	v := recover()
 	w.WriteHeader(http.StatusOK)
 	switch v {

@@ -32,12 +32,12 @@ type Router interface {
 	Route(ctx context.Context, q route.Request) (*route.Decision, error)
 }
 
-// A Presence knows how Things are reached.
+// A Presence reports the reachability of Things and the paths to them.
 type Presence interface {
 	// Presence returns the state of a Thing, as far as it is known; Look determines it, within some 100 ms.
 	Presence(d *td.Description) reachability.Presence
 	Look(ctx context.Context, things ...*td.Description)
-	// Hosted reports whether this node offers the Thing.
+	// Hosted reports whether this node hosts the Thing.
 	Hosted(d *td.Description) bool
 	// Paths returns the paths to a Thing, best first. The error is that of Directory.Get.
 	Paths(ctx context.Context, ref string) ([]api.Path, error)
@@ -45,7 +45,7 @@ type Presence interface {
 	Ping(ctx context.Context, ref string, n int) (*api.Ping, error)
 }
 
-// A Publisher publishes and withdraws Things.
+// A Publisher publishes and withdraws Things. The results have an APIVersion and a Kind.
 type Publisher interface {
 	// Enter signs, stores and announces a TD, with a registration; Unpublish withdraws it. Both return when the change is durable and either
 	// announced or 2 s have passed.
@@ -65,8 +65,8 @@ type Status interface {
 	Status() *api.Status
 	// Ready returns nil if the node serves, else the reason.
 	Ready() error
-	// Doubts returns the warnings of Status about results that may be wrong or incomplete; it sends no request.
-	Doubts() []api.Warning
+	// ResultWarnings returns the warnings of Status about results that may be wrong or incomplete; it sends no request.
+	ResultWarnings() []api.Warning
 	// Equivocation returns the latest equivocation about a Thing, as long as it is reported.
 	Equivocation(r *td.Record) (directory.Equivocation, bool)
 }

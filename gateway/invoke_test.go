@@ -45,12 +45,12 @@ const inTrace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 func TestInvoke(t *testing.T) {
 	t.Parallel()
-	asked := make(chan *interact.Message, 100)
+	received := make(chan *interact.Message, 100)
 	r := start(t, serving(stationNode(t, func(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
-		asked <- m
+		received <- m
 		echoInParts(ctx, m, yield)
 	}), Options{}))
-	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "inside": r.Inside()} {
+	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "inside": r.InProcess()} {
 		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 		got, err := c.Invoke(ctx, "urn:x:station", "scan", api.CallOptions{Body: []byte(`{"a":1}`), Key: "k", Via: "mesh", Timing: true,
 			Accept: "application/cbor", TraceParent: inTrace})
@@ -60,14 +60,14 @@ func TestInvoke(t *testing.T) {
 		if d := cmp.Diff(want, got); err != nil || d != "" {
 			t.Errorf("%s: %v %s", name, err, d)
 		}
-		if m := <-asked; m.Key != "k" || m.Via != "mesh" || m.TraceParent != inTrace || time.Until(m.Deadline) < 80*time.Second {
+		if m := <-received; m.Key != "k" || m.Via != "mesh" || m.TraceParent != inTrace || time.Until(m.Deadline) < 80*time.Second {
 			t.Errorf("%s: request %+v", name, m)
 		}
 		if got, err := c.Invoke(t.Context(), "urn:x:station", "scan", api.CallOptions{}); err != nil || len(got.Output) > 0 ||
 			got.Media != "" || got.Timing != nil || got.Task != nil {
 			t.Errorf("%s: without input: %+v, %v", name, got, err)
 		}
-		if m := <-asked; m.ContentType != "" || len(m.Data) > 0 || m.TraceParent != "" {
+		if m := <-received; m.ContentType != "" || len(m.Data) > 0 || m.TraceParent != "" {
 			t.Errorf("%s: request %+v", name, m)
 		}
 		// If an agent cannot run an action in the background, an asynchronous call is synchronous.
@@ -75,7 +75,7 @@ func TestInvoke(t *testing.T) {
 			got.Task != nil || string(got.Output) != "1" {
 			t.Errorf("%s: asynchronous: %+v, %v", name, got, err)
 		}
-		if m := <-asked; !m.Detach {
+		if m := <-received; !m.Detach {
 			t.Errorf("%s: request %+v", name, m)
 		}
 		if _, err := c.Invoke(t.Context(), "urn:x:station", "scam", api.CallOptions{}); interact.AsError(err).Code != interact.NoAffordance {
@@ -98,7 +98,7 @@ func TestInvokeRejectsInvalidTraces(t *testing.T) {
 }
 
 // A streamed output has its type before its first byte, and is not requested as JSON lines.
-func TestInvokeReportsTheTypeFirst(t *testing.T) {
+func TestInvokeReportsTheTypeBeforeOutput(t *testing.T) {
 	t.Parallel()
 	accepts := make(chan string, 100)
 	r := start(t, serving(stationNode(t, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
@@ -115,19 +115,19 @@ func TestInvokeReportsTheTypeFirst(t *testing.T) {
 		end.Status = interact.StatusCompleted
 		yield(end, nil)
 	}), Options{}))
-	for _, tt := range []struct{ input, accept, asked, told string }{
+	for _, tt := range []struct{ input, accept, requested, want string }{
 		{`"text"`, "", "", "text/plain one"},
 		{`"json"`, "", "", "application/x-ndjson {\"a\":1}\n"},
 		{`"json"`, "application/json", "application/json", "application/x-ndjson {\"a\":1}\n"},
 		{`"json"`, "audio/ogg", "audio/ogg", `application/json {"a": 1}`},
 		{`"none"`, "", "", ""},
 	} {
-		for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "inside": r.Inside()} {
+		for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "inside": r.InProcess()} {
 			var got strings.Builder
 			_, err := c.Invoke(t.Context(), "urn:x:station", "scan", api.CallOptions{Body: []byte(tt.input), Accept: tt.accept, Output: &got,
 				Began: func(media string) { got.WriteString(media + " ") }})
-			if asked := <-accepts; err != nil || got.String() != tt.told || asked != tt.asked {
-				t.Errorf("%s: %+v: got %q, asked for %q, %v", name, tt, got.String(), asked, err)
+			if requested := <-accepts; err != nil || got.String() != tt.want || requested != tt.requested {
+				t.Errorf("%s: %+v: got %q, requested %q, %v", name, tt, got.String(), requested, err)
 			}
 		}
 	}
@@ -155,7 +155,7 @@ func TestInvokeWithAStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "socket": dial(t, r.o.Socket, ""), "inside": r.Inside()} {
+	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "socket": dial(t, r.o.Socket, ""), "inside": r.InProcess()} {
 		var out bytes.Buffer
 		got, err := c.Invoke(t.Context(), "urn:x:station", "listen", api.CallOptions{ContentType: "audio/wav", Stream: pattern(size), Output: &out})
 		if err != nil || got.Media != "audio/wav" || len(got.Output) > 0 || !bytes.Equal(out.Bytes(), want) {
@@ -183,7 +183,7 @@ func TestInvokeWithABrokenOutput(t *testing.T) {
 		r.Status = interact.StatusRunning
 		_ = yield(r, nil) && yield(nil, interact.Errorf(interact.AgentFailed, "see its log", "it broke"))
 	}), Options{}))
-	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "inside": r.Inside()} {
+	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "inside": r.InProcess()} {
 		var out bytes.Buffer
 		if _, err := c.Invoke(t.Context(), "urn:x:station", "scan", api.CallOptions{Output: &out}); interact.AsError(err).Code != interact.NodeLost ||
 			out.String() != "half" {
@@ -201,7 +201,7 @@ func TestInvokeWithABrokenOutput(t *testing.T) {
 // The server may be another program.
 func TestInvokeOfAnotherServer(t *testing.T) {
 	t.Parallel()
-	for name, body := range map[string]string{"no JSON": "<html>", "no state": `{"href":"/x"}`, "no id": `{"status":"odd","href":"/%zz"}`} {
+	for name, body := range map[string]string{"not JSON": "<html>", "no state": `{"href":"/x"}`, "no id": `{"status":"odd","href":"/%zz"}`} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(201)
 			_, _ = io.WriteString(w, body)
@@ -238,8 +238,8 @@ func TestInprocessStreams(t *testing.T) {
 	}
 	defer g.Close()
 	go func() { next <- "one" }()
-	resp, err := inside{g}.RoundTrip(httptest.NewRequestWithContext(t.Context(), "POST", "/things/urn:x:station/actions/scan", nil))
-	if err != nil || resp.StatusCode != 200 || resp.ContentLength != -1 {
+	resp, err := inProcess{g}.RoundTrip(httptest.NewRequestWithContext(t.Context(), "POST", "/things/urn:x:station/actions/scan", nil))
+	if err != nil || resp.StatusCode != 200 || resp.Status != "200 OK" || resp.ContentLength != -1 {
 		t.Fatalf("got %+v, %v", resp, err)
 	}
 	buf := make([]byte, 3)
@@ -253,7 +253,7 @@ func TestInprocessStreams(t *testing.T) {
 	close(next)
 	resp.Body.Close() // this cancels the handler and waits for it
 	<-left
-	head, err := inside{g}.RoundTrip(httptest.NewRequestWithContext(t.Context(), "HEAD", "/things/urn:x:station", nil))
+	head, err := inProcess{g}.RoundTrip(httptest.NewRequestWithContext(t.Context(), "HEAD", "/things/urn:x:station", nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,15 +266,15 @@ func TestInprocessStreams(t *testing.T) {
 // An action that requires input becomes a task, which receives the input.
 func TestInvokeWithRequiredInput(t *testing.T) {
 	t.Parallel()
-	told := make(chan string, 1)
+	received := make(chan string, 1)
 	r := start(t, serving(stationNode(t, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		s := m.Reply(interact.ActionStatus, interact.JSON, []byte(`{"q":{"kind":"form","message":"Who?"}}`))
 		s.ActionID, s.Status = "run", interact.StatusInputRequired
 		switch {
 		case m.Type == interact.ContinueAction:
-			told <- m.ActionID + string(m.Data)
+			received <- m.ActionID + string(m.Data)
 			yield(m.Reply(interact.Acknowledgement, "", nil), nil)
-		case m.Type == interact.QueryAction && len(told) > 0:
+		case m.Type == interact.QueryAction && len(received) > 0:
 			s.Status, s.Data = interact.StatusCompleted, []byte(`"done"`)
 			yield(s, nil)
 		case m.Type == interact.InvokeAction && m.Key == "":
@@ -284,7 +284,7 @@ func TestInvokeWithRequiredInput(t *testing.T) {
 		}
 	}), Options{}))
 	c := dial(t, r.url, "")
-	got, err := c.Invoke(t.Context(), "urn:x:station", "scan", api.CallOptions{Asks: true})
+	got, err := c.Invoke(t.Context(), "urn:x:station", "scan", api.CallOptions{Interactive: true})
 	if err != nil || got.Task == nil || got.Task.Status != "input-required" || got.Task.Inputs["q"].Message != "Who?" {
 		t.Fatalf("got %+v, %v", got, err)
 	}
@@ -297,7 +297,7 @@ func TestInvokeWithRequiredInput(t *testing.T) {
 	if now, err := c.WaitTask(t.Context(), got.Task); err != nil || now.Status != "completed" || string(now.Output) != `"done"` {
 		t.Errorf("after: got %+v, %v", now, err)
 	}
-	if got := <-told; got != `run{"q":{"action":"accept","content":{"a":1}}}` {
+	if got := <-received; got != `run{"q":{"action":"accept","content":{"a":1}}}` {
 		t.Errorf("the action received %s", got)
 	}
 }

@@ -33,7 +33,7 @@ type LedgerTasks struct {
 func (l LedgerTasks) Known() []api.Task {
 	var all []api.Task
 	for _, e := range l.Ledger.List() {
-		all = append(all, l.task(e))
+		all = append(all, l.taskOf(e))
 	}
 	return all
 }
@@ -52,12 +52,12 @@ func (l LedgerTasks) List(ctx context.Context) []api.Task {
 	defer cancel()
 	var g sync.WaitGroup
 	defer g.Wait()
-	slots, open := make(chan struct{}, maxConcurrent), 0
+	slots, unfinished := make(chan struct{}, maxConcurrent), 0
 	for i := range all {
 		if all[i].Final() {
 			continue
 		}
-		if open++; open > maxListed {
+		if unfinished++; unfinished > maxListed {
 			all[i].MarkUnknown(errors.New("too many tasks: no request was sent to its host"))
 			continue
 		}
@@ -95,24 +95,25 @@ func (l LedgerTasks) update(ctx context.Context, t *api.Task) {
 
 // Get requests the state of a task from its host.
 func (l LedgerTasks) Get(ctx context.Context, id string) (*api.Task, error) {
-	return l.ask(ctx, interact.QueryAction, id)
+	return l.request(ctx, interact.QueryAction, id)
 }
 
 // Cancel has the host cancel a task.
 func (l LedgerTasks) Cancel(ctx context.Context, id string) (*api.Task, error) {
-	return l.ask(ctx, interact.CancelAction, id)
+	return l.request(ctx, interact.CancelAction, id)
 }
 
-func (l LedgerTasks) ask(ctx context.Context, typ interact.Type, id string) (*api.Task, error) {
+func (l LedgerTasks) request(ctx context.Context, typ interact.Type, id string) (*api.Task, error) {
 	e, ok := l.Ledger.Get(id)
 	if !ok {
-		return nil, interact.Errorf(interact.NoTask, "see the tasks of this node", "no task %q was started here", id).Then(interact.StepTasks)
+		return nil, interact.Errorf(interact.NoTask, "see the tasks of this node", "this node has not started a task %q", id).
+			Then(interact.StepTasks)
 	}
 	r, err := interact.Call(ctx, l.Mesh, &interact.Message{Type: typ, From: e.By, Thing: e.Thing, Name: e.Action, ActionID: id})
 	if err != nil {
 		return nil, err
 	}
-	t := l.task(e)
+	t := l.taskOf(e)
 	t.LastSeen = time.Time{}
 	if t.Status = r.Status.String(); !r.Began.IsZero() {
 		t.Requested = r.Began
@@ -146,12 +147,12 @@ func outputOf(r *interact.Message) json.RawMessage {
 	if err == nil && td.IsJSON(media) && json.Valid(data) {
 		return data
 	}
-	text, _ := json.Marshal(string(r.Data)) // a string always has a JSON form
+	text, _ := json.Marshal(string(r.Data)) // strings always encode
 	return text
 }
 
-// task returns an entry of the ledger.
-func (l LedgerTasks) task(e task.Entry) api.Task {
+// taskOf returns the task of an entry of the ledger.
+func (l LedgerTasks) taskOf(e task.Entry) api.Task {
 	t := api.Task{ID: e.ActionID, Thing: e.Thing, Name: e.Thing, Action: e.Action, Status: e.State.String(), Requested: e.Began, Ended: e.Ended}
 	if !e.State.Final() {
 		t.LastSeen = e.LastSeen

@@ -31,7 +31,8 @@ func TestTaskErrorIsJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for data, want := range map[string]string{`{"detail":"no water"}`: `{"detail":"no water"}`, "no water": `"no water"`, `{"detail":`: `"{\"detail\":"`} {
+	for data, want := range map[string]string{`{"detail":"no water"}`: `{"detail":"no water"}`, "no water": `"no water"`,
+		`{"detail":`: `"{\"detail\":"`} {
 		mesh := interact.Func(func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 			r := &interact.Message{ActionID: "1", Status: interact.StatusRunning, Time: time.Now()}
 			if m.Type == interact.QueryAction {

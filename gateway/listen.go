@@ -21,7 +21,7 @@ import (
 // maxSocketPath is below the smallest limit of the systems (104 bytes with the final zero).
 const maxSocketPath = 100
 
-// listenTCP listens as o says, or on a free port if that one is busy and not explicit.
+// listenTCP listens on o.Listen, or on a free port if that one is busy and not explicit.
 func listenTCP(o Options) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(o.Listen)
 	if err != nil {
@@ -30,7 +30,7 @@ func listenTCP(o Options) (net.Listener, error) {
 	}
 	l, err := net.Listen("tcp", o.Listen)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		by := holder(port)
+		by := processName(port)
 		if o.Explicit {
 			return nil, portBusy(o.Listen, by)
 		}
@@ -62,8 +62,8 @@ func portBusy(listen, by string) *interact.Error {
 	return interact.Errorf(interact.PortBusy, "", "%s is in use%s", listen, by).Then(interact.StepRun, "http.listen", "127.0.0.1:0")
 }
 
-// holder names the process that listens on a port, "process 4711 (lmosd)", or returns "" if it is unknown.
-func holder(port string) string {
+// processName returns the process that listens on a port, "process 4711 (lmosd)", or "" if it is unknown.
+func processName(port string) string {
 	if n, err := strconv.ParseUint(port, 10, 16); err == nil {
 		if pid, name := portHolder("/proc", uint16(n)); pid != 0 {
 			return fmt.Sprintf("process %d (%s)", pid, name)
@@ -79,7 +79,7 @@ func portHolder(root string, port uint16) (pid int, name string) {
 	for _, table := range []string{"/net/tcp", "/net/tcp6"} {
 		// The table is missing on systems without /proc.
 		if text, err := os.ReadFile(root + table); err == nil {
-			inodes = append(inodes, listening(text, port)...)
+			inodes = append(inodes, listeningInodes(text, port)...)
 		}
 	}
 	if len(inodes) == 0 {
@@ -99,9 +99,9 @@ func portHolder(root string, port uint16) (pid int, name string) {
 	return 0, ""
 }
 
-// listening returns the inodes of the sockets that listen on port, from a table in the form of /proc/net/tcp:
+// listeningInodes returns the inodes of the sockets that listen on port, from a table in the form of /proc/net/tcp:
 // "sl local_address rem_address st … inode …", addresses as hexadecimal IP:PORT, st 0A for listening (proc(5)).
-func listening(table []byte, port uint16) (inodes []string) {
+func listeningInodes(table []byte, port uint16) (inodes []string) {
 	for line := range bytes.Lines(table) {
 		f := strings.Fields(string(line))
 		if len(f) < 10 || f[3] != "0A" {
@@ -138,19 +138,18 @@ func hasSocket(dir string, inodes []string) bool {
 // listenUnix listens on a unix socket that only the user can open. It replaces the socket of a process that has ended.
 func listenUnix(path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
-		return nil, interact.Errorf(interact.ConfigInvalid,
-			"choose a shorter path, or a shorter data directory",
+		return nil, interact.Errorf(interact.ConfigInvalid, "choose a shorter path, or a shorter data directory",
 			"the path of the socket has %d bytes, the limit is %d: %s", len(path), maxSocketPath, path).
 			Then(interact.StepRun, "http.socket", "/run/user/1000/lmosd.sock")
 	}
-	if err := removeStale(path); err != nil {
+	if err := removeStaleSocket(path); err != nil {
 		return nil, err
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		return nil, socketError("cannot listen on the socket "+path, err)
 	}
-	// Between these two calls only the folder guards the socket; the data folder has mode 0700.
+	// Between these two calls only the folder protects the socket; the data folder has mode 0700.
 	if err := os.Chmod(path, 0o600); err != nil {
 		l.Close()
 		return nil, socketError("cannot protect the socket "+path, err)
@@ -162,8 +161,8 @@ func socketError(title string, err error) *interact.Error {
 	return &interact.Error{Code: interact.ConfigInvalid, Title: title, Next: interact.Next(interact.StepRun, "http.socket", "none"), Err: err}
 }
 
-// removeStale removes the socket at path if no process listens on it. It keeps other files.
-func removeStale(path string) error {
+// removeStaleSocket removes the socket at path if no process listens on it. It keeps other files.
+func removeStaleSocket(path string) error {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -178,7 +177,7 @@ func removeStale(path string) error {
 	switch {
 	case err == nil:
 		conn.Close()
-		return interact.Errorf(interact.PortBusy, "", "another process answers on the socket %s", path).
+		return interact.Errorf(interact.PortBusy, "", "another process listens on the socket %s", path).
 			Then(interact.StepStatus, "unix:"+path)
 	case !errors.Is(err, syscall.ECONNREFUSED):
 		return socketError("cannot determine whether another process uses the socket "+path, err)
@@ -189,35 +188,35 @@ func removeStale(path string) error {
 	return nil
 }
 
-// limit limits the open connections of l; further ones wait in the accept queue. It also limits the time that a peer takes to receive a
-// part of a response.
-func limit(l net.Listener, conns int, write time.Duration) net.Listener {
-	return &limited{Listener: l, write: write, places: make(chan struct{}, conns), done: make(chan struct{})}
+// limitListener limits the open connections of l; further connections wait in the accept queue. It also limits the time for a peer to receive
+// a part of a response.
+func limitListener(l net.Listener, conns int, write time.Duration) net.Listener {
+	return &limitedListener{Listener: l, write: write, slots: make(chan struct{}, conns), done: make(chan struct{})}
 }
 
-type limited struct {
+type limitedListener struct {
 	net.Listener
-	write  time.Duration
-	places chan struct{} // holds one for each open connection
-	done   chan struct{}
-	once   sync.Once
+	write time.Duration
+	slots chan struct{} // one for each open connection
+	done  chan struct{}
+	once  sync.Once
 }
 
-func (l *limited) Accept() (net.Conn, error) {
+func (l *limitedListener) Accept() (net.Conn, error) {
 	select {
-	case l.places <- struct{}{}:
+	case l.slots <- struct{}{}:
 	case <-l.done:
 		return nil, net.ErrClosed
 	}
 	c, err := l.Listener.Accept()
 	if err != nil {
-		<-l.places
+		<-l.slots
 		return nil, err
 	}
-	return &limitedConn{Conn: c, writeTimeout: l.write, leave: sync.OnceFunc(func() { <-l.places })}, nil
+	return &limitedConn{Conn: c, writeTimeout: l.write, release: sync.OnceFunc(func() { <-l.slots })}, nil
 }
 
-func (l *limited) Close() error {
+func (l *limitedListener) Close() error {
 	l.once.Do(func() { close(l.done) })
 	return l.Listener.Close()
 }
@@ -226,7 +225,7 @@ type limitedConn struct {
 	net.Conn
 	writeTimeout time.Duration
 	own          atomic.Bool // the caller set a write deadline
-	leave        func()
+	release      func()
 }
 
 // writeBlock is the number of bytes that a peer must receive within the write timeout.
@@ -247,7 +246,7 @@ func (c *limitedConn) Write(b []byte) (n int, err error) {
 	}
 }
 
-// SetWriteDeadline sets a deadline in place of that of Write; zero removes it.
+// SetWriteDeadline replaces the deadlines that Write sets; zero restores them.
 func (c *limitedConn) SetWriteDeadline(t time.Time) error {
 	c.own.Store(!t.IsZero())
 	return c.Conn.SetWriteDeadline(t)
@@ -260,6 +259,6 @@ func (c *limitedConn) SetDeadline(t time.Time) error {
 }
 
 func (c *limitedConn) Close() error {
-	defer c.leave()
+	defer c.release()
 	return c.Conn.Close()
 }

@@ -82,8 +82,8 @@ func TestRefusedAddresses(t *testing.T) {
 		code interact.Code
 	}{
 		{"no port", Options{Listen: "127.0.0.1"}, interact.ConfigInvalid},
-		{"no number", Options{Listen: "127.0.0.1:http-nothing"}, interact.ConfigInvalid},
-		{"not ours", Options{Listen: "192.0.2.1:0"}, interact.ConfigInvalid},
+		{"port that is not a number", Options{Listen: "127.0.0.1:http-nothing"}, interact.ConfigInvalid},
+		{"address of another host", Options{Listen: "192.0.2.1:0"}, interact.ConfigInvalid},
 		{"wildcard without a token", Options{Listen: "0.0.0.0:0"}, interact.WildcardBind},
 		{"no host without a token", Options{Listen: ":0"}, interact.WildcardBind},
 		{"wildcard with no auth", Options{Listen: "0.0.0.0:0", Token: token, NoAuth: true}, interact.WildcardBind},
@@ -255,7 +255,7 @@ func FuzzListening(f *testing.F) {
 	f.Add([]byte("0: :zz 1 0A 4 5 6 7 8 9"), uint16(0))
 	f.Add([]byte("0: x:12 1 0A 4 5 6 7 8 9"), uint16(18))
 	f.Fuzz(func(t *testing.T, table []byte, port uint16) {
-		for _, inode := range listening(table, port) {
+		for _, inode := range listeningInodes(table, port) {
 			if inode == "" || strings.ContainsAny(inode, " \n") {
 				t.Errorf("inode %q", inode)
 			}
@@ -270,7 +270,7 @@ func TestConnectionBound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bound := limit(l, 1, time.Second)
+	bound := limitListener(l, 1, time.Second)
 	accepted := make(chan net.Conn)
 	ended := make(chan error, 1)
 	go func() {
@@ -322,5 +322,28 @@ func TestLargeHeaders(t *testing.T) {
 	line, err := bufio.NewReader(c).ReadString('\n')
 	if err != nil || !strings.Contains(line, "431") {
 		t.Errorf("got %q, %v", line, err)
+	}
+}
+
+// A failingListener fails to close.
+type failingListener struct{ net.Listener }
+
+func (failingListener) Close() error { return errors.New("it does not close") }
+
+// Close closes all listeners, even if one fails.
+func TestCloseClosesAllListeners(t *testing.T) {
+	t.Parallel()
+	path := socketFile(t)
+	g, err := New(serving(newFake(), Options{Listen: "127.0.0.1:0", Socket: path}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.tcp.Close()
+	g.tcp = failingListener{g.tcp}
+	if err := g.Close(); err == nil {
+		t.Error("no error")
+	}
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket stays: %v", err)
 	}
 }

@@ -55,7 +55,7 @@ type fakeNode struct {
 	connect  func(ctx context.Context, addr string) error
 	status   func() *api.Status
 	peers    []api.Peer
-	doubts   []api.Warning
+	warnings []api.Warning
 	notReady error
 	changes  []directory.Change
 }
@@ -226,7 +226,8 @@ func (n *fakeNode) Look(context.Context, ...*td.Description) {}
 func (n *fakeNode) Rank(_ context.Context, _ td.Query, found []*td.Description) (all []directory.Ranked) {
 	for _, d := range found {
 		all = append(all, directory.Ranked{Description: d, Score: 0.5, Factors: []directory.Factor{
-			{Signal: directory.SignalWord, Amount: 0.4, Asked: "asked", Found: "found", Field: td.FieldTitle}, {Signal: directory.SignalReach, Amount: 0.1}}})
+			{Signal: directory.SignalWord, Amount: 0.4, Asked: "asked", Found: "found", Field: td.FieldTitle},
+			{Signal: directory.SignalReach, Amount: 0.1}}})
 	}
 	slices.SortFunc(all, func(a, b directory.Ranked) int { return strings.Compare(b.Title, a.Title) })
 	return all
@@ -260,14 +261,14 @@ func (n *fakeNode) Publish(ctx context.Context, raw []byte) (*api.Publication, e
 	defer n.mu.Unlock()
 	_, known := n.things[id]
 	n.things[id] = d
-	return &api.Publication{ID: id, Ref: id, Name: t.Name(), Owner: owner1, Seq: 1, Created: !known, Replicas: 2, Wanted: 3,
-		GossipPeers: 2, RecordSize: 700, TDSize: len(raw)}, nil
+	return &api.Publication{APIVersion: api.APIVersion, Kind: "Publication", ID: id, Ref: id, Name: t.Name(), Owner: owner1, Seq: 1,
+		Created: !known, Replicas: 2, Wanted: 3, GossipPeers: 2, RecordSize: 700, TDSize: len(raw)}, nil
 }
 
 func (n *fakeNode) Move(ctx context.Context, ref, to string) (*api.Publication, error) {
 	p, err := n.Unpublish(ctx, ref)
 	if err == nil {
-		p.MovedTo = did.DID(to)
+		p.Withdrawn, p.MovedTo = false, did.DID(to)
 	}
 	return p, err
 }
@@ -280,7 +281,8 @@ func (n *fakeNode) Unpublish(ctx context.Context, ref string) (*api.Publication,
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.things, ref)
-	return &api.Publication{ID: d.ID, Ref: d.ID, Owner: d.Record.Owner, Seq: 2}, nil
+	return &api.Publication{APIVersion: api.APIVersion, Kind: "Publication", ID: d.ID, Ref: d.ID, Owner: d.Record.Owner, Seq: 2,
+		Withdrawn: true}, nil
 }
 
 func (n *fakeNode) Status() *api.Status {
@@ -290,7 +292,7 @@ func (n *fakeNode) Status() *api.Status {
 	return &api.Status{State: "ready", DID: owner1, PeerID: "12D3KooW", Version: "0.1.0"}
 }
 
-func (n *fakeNode) Doubts() []api.Warning { return n.doubts }
+func (n *fakeNode) ResultWarnings() []api.Warning { return n.warnings }
 
 func (n *fakeNode) List() []api.Peer { return n.peers }
 
@@ -511,10 +513,6 @@ func thingTD(id, title string) string {
 	return `{"@context":"https://www.w3.org/2022/wot/td/v1.1",` + member + `"title":"` + title + `",` +
 		`"securityDefinitions":{"nosec_sc":{"scheme":"nosec"}},"security":["nosec_sc"],` +
 		`"actions":{"getWeather":{"forms":[{"href":"http://127.0.0.1:9/weather"}]}}}`
-}
-
-func contextWith(t *testing.T, key, value any) context.Context {
-	return context.WithValue(t.Context(), key, value)
 }
 
 // afterTime echoes after d, unless the call is cancelled.

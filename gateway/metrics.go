@@ -43,18 +43,18 @@ var buckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05,
 func NewMetrics() *Metrics {
 	m := &Metrics{
 		registry:       prometheus.NewRegistry(),
-		calls:          counter("calls_total", "Interactions, by how they ended.", "op", "protocol", "result"),
-		callSeconds:    histogram("call_seconds", "Time of interactions that end by themselves.", "op", "protocol", "stage"),
+		calls:          counter("calls_total", "Interactions, by result.", "op", "protocol", "result"),
+		callSeconds:    histogram("call_seconds", "Duration of interactions without observations and subscriptions.", "op", "protocol", "stage"),
 		requests:       counter("http_requests_total", "HTTP requests.", "route", "code"),
-		requestSeconds: histogram("http_request_seconds", "Time of HTTP requests.", "route"),
-		publishes:      counter("td_publish_total", "Publications asked for, by how they ended.", "result"),
-		events: counter("events_total", "Events and readings for HTTP consumers, by how they were sent, or could not be.",
+		requestSeconds: histogram("http_request_seconds", "Duration of HTTP requests.", "route"),
+		publishes:      counter("td_publish_total", "Requests for a publication, by result.", "result"),
+		events: counter("events_total", "Events and readings for HTTP consumers, by the kind of delivery, sent or dropped.",
 			"kind", "dropped"),
 		findSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lmosd_find_seconds",
-			Help: "Time of searches.", Buckets: buckets}),
+			Help: "Duration of searches.", Buckets: buckets}),
 	}
 	inFlight := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lmosd_calls_in_flight",
-		Help: "Interactions that run now."},
+		Help: "Running interactions."},
 		func() float64 { return float64(m.inFlight.Load()) })
 	for _, kind := range []string{"sse", "longpoll", "webhook"} {
 		for _, dropped := range []string{"false", "true"} {
@@ -75,7 +75,7 @@ func histogram(name, help string, labels ...string) *prometheus.HistogramVec {
 		labels)
 }
 
-// Registerer is where libp2p puts its own metrics.
+// Registerer returns the registry for the metrics of libp2p.
 func (m *Metrics) Registerer() prometheus.Registerer { return m.registry }
 
 // stageTotal is the stage of an interaction as a whole.
@@ -93,7 +93,7 @@ func (m *Metrics) Stage(stage, protocol string) interact.Middleware {
 	return m.wrap(stage, protocol, false)
 }
 
-// wrap times, and counts if count is set.
+// wrap times interactions, and counts them if count is set.
 func (m *Metrics) wrap(stage, protocol string, count bool) interact.Middleware {
 	s := &series{metrics: m, protocol: protocol, stage: stage, counts: count}
 	return func(next interact.Thing) interact.Thing {
@@ -110,7 +110,7 @@ func (m *Metrics) wrap(stage, protocol string, count bool) interact.Middleware {
 	}
 }
 
-// An interaction is being counted.
+// An interaction is the measurement of a running interaction.
 type interaction struct {
 	*series
 	op    int
@@ -282,7 +282,7 @@ func (m *Metrics) found(took time.Duration) { m.findSeconds.Observe(took.Seconds
 type Counter struct {
 	// Name is the name without "lmosd_": "gossip_messages_total".
 	Name string
-	// Label and Value are one label and its value, of few; both may be empty.
+	// Label and Value are one label and its value; both may be empty. A label must have few values.
 	Label, Value string
 	Count        float64
 }
@@ -292,7 +292,7 @@ func (m *Metrics) handler(g *Gateway) http.Handler {
 	state := prometheus.NewRegistry()
 	state.MustRegister(&collector{g: g})
 	if g.o.Counters != nil {
-		state.MustRegister(counted(g.o.Counters))
+		state.MustRegister(counterCollector(g.o.Counters))
 	}
 	return promhttp.HandlerFor(prometheus.Gatherers{m.registry, state}, promhttp.HandlerOpts{
 		// A part with invalid metrics does not hide the others.
@@ -308,7 +308,7 @@ var (
 	readyDesc = desc("ready", "1 while the node serves.")
 	peersDesc = desc("peers", "Connected nodes.", "direction", "transport")
 	agentDesc = desc("agents", "Descriptions in the index.", "source")
-	fillDesc  = desc("directory_fill", "How full the index is of what others publish; 1 is full.")
+	fillDesc  = desc("directory_fill", "Fraction of the index that records of other nodes occupy.")
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -346,20 +346,20 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// counted exports the Counters of the options. It describes no metric, so that the registry accepts all.
-type counted func() []Counter
+// A counterCollector exports the Counters of the options. It describes no metric, so that the registry accepts all.
+type counterCollector func() []Counter
 
 // Describe implements [prometheus.Collector].
-func (counted) Describe(chan<- *prometheus.Desc) {}
+func (counterCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements [prometheus.Collector].
-func (f counted) Collect(ch chan<- prometheus.Metric) {
+func (f counterCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, c := range f() {
 		var labels, values []string
 		if c.Label != "" {
 			labels, values = []string{c.Label}, []string{c.Value}
 		}
-		d := desc(c.Name, "Counted by the node's parts.", labels...)
+		d := desc(c.Name, "A counter of a component of the node.", labels...)
 		metric, err := prometheus.NewConstMetric(d, prometheus.CounterValue, c.Count, values...)
 		if err != nil {
 			metric = prometheus.NewInvalidMetric(d, err)

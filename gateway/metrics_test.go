@@ -232,7 +232,7 @@ func TestRecent(t *testing.T) {
 func TestResults(t *testing.T) {
 	t.Parallel()
 	if n := len(results); n > len(series{}.counters[0]) {
-		t.Errorf("%d results, the table has %d places", n, len(series{}.counters[0]))
+		t.Errorf("%d results, the table has %d slots", n, len(series{}.counters[0]))
 	}
 	for _, c := range interact.Codes() {
 		if got := results[resultOf(&interact.Error{Code: c})]; got != c.Slug() {

@@ -18,38 +18,39 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/interact/rest/server"
+	"github.com/lmosd/lmosd/publication"
 )
 
-// fixed returns the routes without parameters, by pattern of the mux.
-func (g *Gateway) fixed() map[string]http.Handler {
+// fixedRoutes returns the routes without parameters, by pattern of the mux.
+func (g *Gateway) fixedRoutes() map[string]http.Handler {
 	routes := map[string]http.Handler{
-		"GET /v1/status":   g.guarded(read, g.status),
-		"GET /v1/id":       g.guarded(read, g.identity),
-		"GET /v1/peers":    g.guarded(read, g.peers),
-		"POST /v1/peers":   g.guarded(admin, g.connect),
-		"GET /v1/find":     g.guarded(read, g.find),
-		"POST /v1/route":   g.guarded(call, g.route),
-		"POST /v1/publish": g.guarded(admin, g.postPublish),
-		"GET /v1/tasks":    g.guarded(read, g.listTasks),
-		"GET /healthz":     g.guarded(open, g.healthy),
-		"GET /readyz":      g.guarded(open, g.ready),
-		"GET /version":     g.guarded(read, g.version),
+		"GET /v1/status":   g.protect(read, g.status),
+		"GET /v1/id":       g.protect(read, g.identity),
+		"GET /v1/peers":    g.protect(read, g.peers),
+		"POST /v1/peers":   g.protect(admin, g.connect),
+		"GET /v1/find":     g.protect(read, g.find),
+		"POST /v1/route":   g.protect(call, g.route),
+		"POST /v1/publish": g.protect(admin, g.postPublish),
+		"GET /v1/tasks":    g.protect(read, g.listTasks),
+		"GET /healthz":     g.protect(open, g.healthy),
+		"GET /readyz":      g.protect(open, g.ready),
+		"GET /version":     g.protect(read, g.version),
 	}
 	if id, ok := web.Of(g.o.PublicURL); ok {
-		routes["GET /.well-known/did.json"] = g.guarded(open, func(w http.ResponseWriter, _ *http.Request) error {
+		routes["GET /.well-known/did.json"] = g.protect(open, func(w http.ResponseWriter, _ *http.Request) error {
 			td := strings.TrimSuffix(g.o.PublicURL, "/") + "/.well-known/wot"
 			tdd.WriteBytes(w, http.StatusOK, "application/did+json", web.Document(id, g.o.Status.Status().DID, td))
 			return nil
 		})
 	}
 	if g.o.Callbacks != nil {
-		routes["POST "+callbacksPath+"{callback}"] = g.guarded(open, func(w http.ResponseWriter, r *http.Request) error {
+		routes["POST "+callbacksPath+"{callback}"] = g.protect(open, func(w http.ResponseWriter, r *http.Request) error {
 			g.o.Callbacks.ServeHTTP(w, r)
 			return nil
 		})
 	}
 	if g.o.WS != nil {
-		routes["GET "+socketRoute] = g.guarded(open, g.serveSocket) // it checks the rights of the caller itself
+		routes["GET "+socketRoute] = g.protect(open, g.serveSocket) // serveSocket authorizes the caller
 	}
 	for _, b := range g.o.Bridges {
 		for _, path := range b.Paths() {
@@ -58,7 +59,7 @@ func (g *Gateway) fixed() map[string]http.Handler {
 	}
 	if !g.o.HideMetrics {
 		scrape := g.metrics.handler(g)
-		routes["GET /metrics"] = g.guarded(read, func(w http.ResponseWriter, r *http.Request) error {
+		routes["GET /metrics"] = g.protect(read, func(w http.ResponseWriter, r *http.Request) error {
 			scrape.ServeHTTP(w, r)
 			return nil
 		})
@@ -66,9 +67,9 @@ func (g *Gateway) fixed() map[string]http.Handler {
 	return routes
 }
 
-// bridge serves a bridge. Agent Cards require the rights of reading the directory; CORS preflights of cards are open.
+// bridge returns the handler of a bridge. Agent Cards require the rights of reading the directory; CORS preflights of cards are open.
 func (g *Gateway) bridge(b Bridge) http.Handler {
-	calls, cards, preflights := g.guarded(call, g.bridged(b)), g.guarded(g.directoryAccess(), g.bridged(b)), g.guarded(open, g.bridged(b))
+	calls, cards, preflights := g.protect(call, g.bridged(b)), g.protect(g.directoryAccess(), g.bridged(b)), g.protect(open, g.bridged(b))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case isCard(r) && r.Method == http.MethodOptions:
@@ -81,12 +82,12 @@ func (g *Gateway) bridge(b Bridge) http.Handler {
 	})
 }
 
-// bridged serves a bridge until the gateway ends, which ends its streams.
+// bridged serves a bridge until the gateway ends. The end of the gateway ends the streams of the bridge.
 func (g *Gateway) bridged(b Bridge) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		ctx, cancel := context.WithCancel(bridge.WithCaller(r.Context(), g.guard.caller(r)))
 		defer cancel()
-		defer context.AfterFunc(g.ending, cancel)()
+		defer context.AfterFunc(g.streamCtx, cancel)()
 		b.ServeHTTP(w, r.WithContext(ctx))
 		return nil
 	}
@@ -151,7 +152,7 @@ func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p, err := g.publish(r.Context(), raw)
+	p, err := g.publish(r.Context(), raw, publication.Registration{})
 	if err != nil {
 		return err
 	}
@@ -166,7 +167,7 @@ func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
 // healthy succeeds while the process serves, and fails when it begins to stop.
 func (g *Gateway) healthy(w http.ResponseWriter, _ *http.Request) error {
 	if g.gate.Closed() {
-		return interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down")
+		return errShuttingDown()
 	}
 	return writeJSON(w, http.StatusOK, map[string]string{"status": "pass"})
 }
@@ -188,7 +189,7 @@ func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) error {
 	err = g.o.Status.Ready()
 	elapsed := milliseconds(time.Since(start))
 	if g.gate.Closed() {
-		err = interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down")
+		err = errShuttingDown()
 	}
 	if q.Has("verbose") {
 		return writeChecks(w, check{Name: "node", Elapsed: elapsed}, err, g.o.Status.Status().Warnings)
@@ -223,7 +224,7 @@ func (g *Gateway) version(w http.ResponseWriter, _ *http.Request) error {
 		Commit:  commit(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH})
 }
 
-// commit returns the revision that the program was built from, or "" if the build did not note it.
+// commit returns the revision of the program, or "" if the build did not record it.
 var commit = sync.OnceValue(func() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -39,7 +39,7 @@ func TestPrincipals(t *testing.T) {
 		for key, value := range c.headers {
 			r.Header.Set(key, value)
 		}
-		if p := did.PrincipalOf(g.identified(r).Context()); p == nil || p.Via != c.want {
+		if p := did.PrincipalOf(g.identify(r).Context()); p == nil || p.Via != c.want {
 			t.Errorf("%s: got %+v, want %s", name, p, c.want)
 		}
 	}

@@ -49,13 +49,13 @@ func (p Publications) result(r *publication.Result, err error) (*api.Publication
 		RecordSize: len(r.Signed.Record), TDSize: len(r.Signed.TD), Took: float64(r.Took.Microseconds()) / 1000, Warnings: r.Warnings}
 	if !shown.Withdrawn {
 		shown.Callers = p.Callers()
-		shown.Capability, shown.Action = first(r.Description)
+		shown.Capability, shown.Action = examplesOf(r.Description)
 	}
 	return shown, nil
 }
 
-// first returns a capability and an action of d, for the commands that a user tries next.
-func first(d *td.Description) (capability, action string) {
+// examplesOf returns a capability and an action of d, for the commands that a user tries next.
+func examplesOf(d *td.Description) (capability, action string) {
 	if len(d.Capabilities) > 0 {
 		capability = d.Capabilities[0].ID
 	}

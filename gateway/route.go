@@ -3,6 +3,8 @@ package gateway
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -67,8 +69,12 @@ func (g *Gateway) readRoute(w http.ResponseWriter, r *http.Request) (q route.Req
 	var body api.RouteRequest
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&body); err != nil || d.More() {
-		return q, &interact.Error{Code: interact.Invalid, Title: "the body is not a task", Hint: example, Err: err}
+	err = d.Decode(&body)
+	if _, end := d.Token(); err == nil && end != io.EOF {
+		err = errors.New("expected one JSON value")
+	}
+	if err != nil {
+		return q, &interact.Error{Code: interact.Invalid, Title: "the body is not a route request", Hint: example, Err: err}
 	}
 	q = route.Request{Message: body.Message, Method: route.Method(body.Method)}
 	for _, t := range body.History {

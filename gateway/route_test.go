@@ -48,15 +48,16 @@ func TestRoute(t *testing.T) {
 		body, media string
 		code        string
 	}{
-		"no task":           {`{}`, "application/json", "LMOS-2000"},
-		"no JSON":           {`show my bill`, "application/json", "LMOS-1400"},
-		"something else":    {`{"message":"x","agent":"y"}`, "application/json", "LMOS-1400"},
-		"two":               {`{"message":"x"}{}`, "application/json", "LMOS-1400"},
-		"a bad question":    {`{"message":"x","among":"a OR"}`, "application/json", "LMOS-2000"},
+		"no message":        {`{}`, "application/json", "LMOS-2000"},
+		"not JSON":          {`show my bill`, "application/json", "LMOS-1400"},
+		"unknown member":    {`{"message":"x","agent":"y"}`, "application/json", "LMOS-1400"},
+		"two values":        {`{"message":"x"}{}`, "application/json", "LMOS-1400"},
+		"a further bracket": {`{"message":"x"}}`, "application/json", "LMOS-1400"},
+		"invalid filter":    {`{"message":"x","among":"a OR"}`, "application/json", "LMOS-2000"},
 		"another type":      {`x`, "text/plain", "LMOS-1415"},
 		"more than a MiB":   {`{"message":"` + strings.Repeat("x", maxRoute) + `"}`, "application/json", "LMOS-1413"},
-		"nothing at all":    {``, "application/json", "LMOS-1400"},
-		"a list of nothing": {`[]`, "application/json", "LMOS-1400"},
+		"empty body":        {``, "application/json", "LMOS-1400"},
+		"an array":          {`[]`, "application/json", "LMOS-1400"},
 	} {
 		resp, err := http.Post(r.url+"/v1/route", q.media, bytes.NewReader([]byte(q.body)))
 		if err != nil {

@@ -32,7 +32,7 @@ func TestRoutes(t *testing.T) {
 		{name: "version", path: "/version", status: 200, contain: `"version":"0.1.0"`},
 		{name: "health", path: "/healthz", status: 200, contain: "pass"},
 		{name: "readiness", path: "/readyz", status: 200, contain: "pass"},
-		{name: "readiness in full", path: "/readyz?verbose", status: 200,
+		{name: "readiness with checks", path: "/readyz?verbose", status: 200,
 			contain: `"checks":[{"name":"node","status":"pass"`},
 		{name: "metrics", path: "/metrics", status: 200, contain: "lmosd_ready 1"},
 		{name: "search", path: "/v1/find?capability=urn:example:weather", status: 200,
@@ -79,7 +79,7 @@ func TestRoutes(t *testing.T) {
 		{name: "metrics are read-only", method: "POST", path: "/metrics", status: 405},
 		{name: "connect", method: "POST", path: "/v1/peers", header: merge(asAdmin, "Content-Type",
 			"application/json"), body: `{"addr":"/ip4/1.2.3.4"}`, status: 204},
-		{name: "connect nowhere", method: "POST", path: "/v1/peers", header: merge(asAdmin, "Content-Type",
+		{name: "connect without an address", method: "POST", path: "/v1/peers", header: merge(asAdmin, "Content-Type",
 			"application/json"), body: `{}`, status: 400, code: "LMOS-1400"},
 		{name: "connect by a form", method: "POST", path: "/v1/peers", header: asAdmin, body: `addr=x`, status: 415,
 			code: "LMOS-1415"},
@@ -314,7 +314,8 @@ func TestDIDDocument(t *testing.T) {
 	for _, want := range []string{`"https://www.w3.org/2022/wot/discovery-did"`, `"id":"did:web:node.example",`,
 		`"id":"did:web:node.example#td","type":"WotThing","serviceEndpoint":"https://node.example/.well-known/wot"`,
 		`"id":"did:web:node.example#tdd","type":"WotDirectory","serviceEndpoint":"https://node.example/.well-known/wot"`} {
-		r.check(t, exchange{path: "/.well-known/did.json", status: 200, contain: want, want: map[string]string{"Content-Type": "application/did+json"}})
+		r.check(t, exchange{path: "/.well-known/did.json", status: 200, contain: want,
+			want: map[string]string{"Content-Type": "application/did+json"}})
 	}
 	for _, address := range []string{"", "http://node.example", "https://node.example/below"} {
 		start(t, serving(newFake(), Options{PublicURL: address})).check(t, exchange{path: "/.well-known/did.json", status: 404})

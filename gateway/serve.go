@@ -28,22 +28,24 @@ import (
 // tdJSON is the media type of a Thing Description (TD 1.1 §9).
 const tdJSON = "application/td+json"
 
-// serve answers one request: checks of browsers, then the route. Errors become problem documents.
+// serve responds to one request: checks for requests of browsers, then the route. Errors become problem documents.
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	start, rec := time.Now(), &recorder{ResponseWriter: w}
-	g.guard.tokenOfQuery(r)
-	r = g.guard.identified(r)
+	g.guard.moveQueryToken(r)
+	r = g.guard.identify(r)
 	defer func() { g.metrics.request(routeOf(r), rec.status, time.Since(start)) }()
-	defer g.recovered(rec, r)
+	defer g.recoverPanic(rec, r)
 	rec.Header().Set("X-Content-Type-Options", "nosniff")
-	if err := g.guard.browser(r); err != nil {
+	if err := g.guard.checkBrowser(r); err != nil {
 		g.fail(rec, r, err)
 		return
 	}
-	body := g.timed(w, r)
+	body := g.limitBodyTime(w, r)
 	r.Body = body
 	g.routes.ServeHTTP(rec, r)
-	finish(body)
+	if !isInProcess(r) {
+		discardBody(body)
+	}
 }
 
 // routeOf returns the path of the pattern that r matched, without the values in it; "none" without a match.
@@ -59,8 +61,8 @@ func routeOf(r *http.Request) string {
 	}
 }
 
-// recovered answers for a handler that panicked.
-func (g *Gateway) recovered(w *recorder, r *http.Request) {
+// recoverPanic responds in place of a handler that panicked.
+func (g *Gateway) recoverPanic(w *recorder, r *http.Request) {
 	v := recover()
 	switch {
 	case v == nil:
@@ -72,8 +74,7 @@ func (g *Gateway) recovered(w *recorder, r *http.Request) {
 	if w.status != 0 {
 		panic(http.ErrAbortHandler) // the client must see that the response is incomplete
 	}
-	g.fail(w, r, interact.Errorf(interact.Internal, "see the log of the node, and report it",
-		"the request failed in the node"))
+	g.fail(w, r, interact.Errorf(interact.Internal, "see the log of the node, and report it", "the request failed in the node"))
 }
 
 // fail writes err as a problem document (RFC 9457).
@@ -84,15 +85,15 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	problem.Write(w, r, err)
 }
 
-// A handler answers a request, or returns an error before it wrote anything.
+// A handler responds to a request, or returns an error before it wrote anything.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
-// guarded runs h for authorized callers and, except for reads, only until the gateway drains.
-func (g *Gateway) guarded(a access, h handler) http.Handler {
+// protect runs h for authorized callers and, except for reads, only until the gateway drains.
+func (g *Gateway) protect(a access, h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := g.guard.authorize(r, a)
 		if err == nil {
-			err = g.counted(a, func() error { return h(w, r) })
+			err = g.runUnlessDraining(a, func() error { return h(w, r) })
 		}
 		if err != nil {
 			g.fail(w, r, err)
@@ -100,8 +101,8 @@ func (g *Gateway) guarded(a access, h handler) http.Handler {
 	})
 }
 
-// counted runs f so that a drain waits for it.
-func (g *Gateway) counted(a access, f func() error) error {
+// runUnlessDraining runs f so that a drain waits for it.
+func (g *Gateway) runUnlessDraining(a access, f func() error) error {
 	if a == open {
 		return f()
 	}
@@ -109,21 +110,26 @@ func (g *Gateway) counted(a access, f func() error) error {
 		if a == read {
 			return f()
 		}
-		return interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down")
+		return errShuttingDown()
 	}
 	defer g.gate.Leave()
 	return f()
 }
 
-// newRoutes returns the routes of the gateway. The mux gets only paths that it would not redirect: some clients fail on redirects, and an
+// errShuttingDown returns the error of a request to a node that drains.
+func errShuttingDown() error {
+	return interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down")
+}
+
+// newRoutes returns the routes of the gateway. The mux handles only paths that it does not redirect: some clients fail on redirects, and an
 // id may contain "//" (WoT Discovery §7.3; RFC 3986 §3.3).
 func (g *Gateway) newRoutes() http.Handler {
 	mux := http.NewServeMux()
-	for pattern, h := range g.fixed() {
+	for pattern, h := range g.fixedRoutes() {
 		mux.Handle(pattern, h)
 	}
 	interactions, description := g.interactions(call), g.interactions(g.directoryAccess())
-	named := g.named()
+	named := g.refRoutes()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := r.URL.EscapedPath()
 		if r.Pattern = tdd.Pattern(r); r.Pattern != "" {
@@ -140,7 +146,7 @@ func (g *Gateway) newRoutes() http.Handler {
 			return
 		}
 		for prefix, methods := range named {
-			if ref := tail(p, prefix); ref != "" {
+			if ref := refAfter(p, prefix); ref != "" {
 				r.SetPathValue("ref", ref)
 				r.Pattern = prefix + "{ref}"
 				g.dispatch(methods, w, r)
@@ -174,8 +180,8 @@ func isClean(p string) bool {
 	return strings.HasPrefix(p, "/") && (c == p || c+"/" == p)
 }
 
-// tail returns the rest of an escaped path after prefix, unescaped once; or "".
-func tail(escaped, prefix string) string {
+// refAfter returns the rest of an escaped path after prefix, unescaped once; or "".
+func refAfter(escaped, prefix string) string {
 	ref, ok := strings.CutPrefix(escaped, prefix)
 	if !ok {
 		return ""
@@ -186,18 +192,17 @@ func tail(escaped, prefix string) string {
 	return ref
 }
 
-// muxError returns the problem of the response that the mux would send: unknown path, or method not allowed.
+// muxError returns the error for the response that the mux would send: unknown path, or method not allowed.
 func muxError(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) error {
 	if p := r.URL.EscapedPath(); isClean(p) {
 		h, _ := mux.Handler(r)
-		rec := &recorder{ResponseWriter: discard{http.Header{}}}
+		rec := &recorder{ResponseWriter: headerOnly{http.Header{}}}
 		h.ServeHTTP(rec, r)
 		if rec.status == http.StatusMethodNotAllowed {
 			return tdd.NotAllowed(w, r, rec.Header().Get("Allow"))
 		}
 	}
-	return interact.Errorf(interact.NoAffordance,
-		"GET /.well-known/wot describes the node, GET /things lists its directory",
+	return interact.Errorf(interact.NoAffordance, "GET /.well-known/wot describes the node, GET /things lists its directory",
 		"nothing is served at %s", tdd.Clip(r.URL.Path))
 }
 
@@ -246,15 +251,15 @@ func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap implements the method of [http.ResponseController].
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// discard is a ResponseWriter that keeps only the header.
-type discard struct{ header http.Header }
+// headerOnly is a ResponseWriter that keeps only the header.
+type headerOnly struct{ header http.Header }
 
-func (d discard) Header() http.Header         { return d.header }
-func (d discard) Write(b []byte) (int, error) { return len(b), nil }
-func (d discard) WriteHeader(int)             {}
+func (d headerOnly) Header() http.Header         { return d.header }
+func (d headerOnly) Write(b []byte) (int, error) { return len(b), nil }
+func (d headerOnly) WriteHeader(int)             {}
 
-// timed limits the time for the body of r to arrive.
-func (g *Gateway) timed(w http.ResponseWriter, r *http.Request) *timedBody {
+// limitBodyTime limits the time for the body of r to arrive.
+func (g *Gateway) limitBodyTime(w http.ResponseWriter, r *http.Request) *timedBody {
 	body := &timedBody{ReadCloser: r.Body, control: http.NewResponseController(w)}
 	if body.arrived.Store(r.ContentLength == 0); !body.arrived.Load() {
 		body.deadline(time.Now().Add(g.o.timeouts.body))
@@ -262,18 +267,18 @@ func (g *Gateway) timed(w http.ResponseWriter, r *http.Request) *timedBody {
 	return body
 }
 
-// A timedBody is a request body with a deadline, which is removed at its end: then the server reads to detect a disconnect of the client,
-// which a deadline would look like.
+// A timedBody is a request body with a deadline. The deadline is removed at the end of the body: then the server reads to detect a
+// disconnect of the client, and cannot distinguish it from a deadline.
 type timedBody struct {
 	io.ReadCloser
 	control *http.ResponseController
-	arrived atomic.Bool // completely; the reader may be another goroutine than the handler
-	turn    sync.Mutex  // held during a read: finish may read concurrently with the handler
+	arrived atomic.Bool // completely; the handler may read in another goroutine
+	mu      sync.Mutex  // held during a read: discardBody may read concurrently with the handler
 }
 
 func (b *timedBody) Read(p []byte) (int, error) {
-	b.turn.Lock()
-	defer b.turn.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
 		b.arrived.Store(true)
@@ -283,13 +288,12 @@ func (b *timedBody) Read(p []byte) (int, error) {
 }
 
 func (b *timedBody) deadline(t time.Time) {
-	// Connections without deadlines need none.
-	_ = b.control.SetReadDeadline(t)
+	_ = b.control.SetReadDeadline(t) // in-process, there are no deadlines
 }
 
-// finish sends the response, then discards the rest of the body. If the connection were closed at once, a client that is still sending
-// would see a broken connection instead of the response.
-func finish(body *timedBody) {
+// discardBody sends the response, then discards the rest of the body. If the connection were closed at once, a client that still sends would
+// get a broken connection instead of the response.
+func discardBody(body *timedBody) {
 	if body.arrived.Load() {
 		return
 	}
@@ -304,7 +308,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		return fmt.Errorf("encode the answer: %w", err)
+		return fmt.Errorf("encode the response: %w", err)
 	}
 	tdd.WriteBytes(w, status, interact.JSON, b.Bytes())
 	return nil

@@ -33,7 +33,7 @@ func inBubble(t *testing.T, o Options, prepare func(*Gateway), test func(t *test
 			prepare(g)
 		}
 		p := pipenet.Listen()
-		g.serveOn(p, who(true))
+		g.addServer(p, listenerPrincipal(true))
 		transport := &http.Transport{DialContext: p.Dial}
 		r := &running{Gateway: g, t: t, url: "http://localhost", done: make(chan error, 1), http: &http.Client{Transport: transport}}
 		ctx, stop := context.WithCancel(t.Context())
@@ -75,7 +75,7 @@ func TestSlowClients(t *testing.T) {
 					t.Fatal(err)
 				}
 				r.check(t, exchange{path: "/healthz", status: 200})
-				_, _ = io.Copy(io.Discard, c) // the server decides how it ends
+				_, _ = io.Copy(io.Discard, c) // the server may respond or reset the connection
 				if took := time.Since(begin); took < tt.most || took > tt.most+time.Second {
 					t.Errorf("cut off after %v, want %v", took, tt.most)
 				}
@@ -158,10 +158,10 @@ func TestSlowReceivers(t *testing.T) {
 // The timeout of the client applies at the node, too.
 func TestClientSendsItsTimeout(t *testing.T) {
 	t.Parallel()
-	asked := make(chan time.Duration, 1)
+	received := make(chan time.Duration, 1)
 	node := newFake(describe("urn:x:weather", "Weather", owner1))
 	node.mesh = func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-		asked <- time.Until(m.Deadline)
+		received <- time.Until(m.Deadline)
 		return interact.Unary(echo).Do(ctx, m)
 	}
 	for timeout, want := range map[time.Duration]time.Duration{100 * time.Millisecond: time.Second, 90*time.Second - 1: 90 * time.Second,
@@ -173,7 +173,7 @@ func TestClientSendsItsTimeout(t *testing.T) {
 			if _, _, err := c.Read(ctx, "urn:x:weather", "unit"); err != nil {
 				t.Error(err)
 			}
-			if got := <-asked; got != want {
+			if got := <-received; got != want {
 				t.Errorf("with %v, the node waits %v, want %v", timeout, got, want)
 			}
 		})
@@ -195,7 +195,7 @@ func TestClientTimesOut(t *testing.T) {
 			inBubble(t, serving(node, Options{}), nil, func(t *testing.T, r *running, _ *pipenet.Listener) {
 				c := api.NewClient(r.url, token, r.http.Transport)
 				if inside {
-					c = r.Inside()
+					c = r.InProcess()
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 				defer cancel()

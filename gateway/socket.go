@@ -3,8 +3,6 @@ package gateway
 import (
 	"context"
 	"net/http"
-
-	"github.com/lmosd/lmosd/interact"
 )
 
 // socketRoute is the path of the WebSocket endpoint.
@@ -17,11 +15,11 @@ func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if g.gate.Closed() {
-		return interact.Errorf(interact.ShuttingDown, "connect again when the node is back", "the node is shutting down")
+		return errShuttingDown()
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	defer cancel()
-	defer context.AfterFunc(g.opened, cancel)()
+	defer context.AfterFunc(g.lifeCtx, cancel)()
 	g.o.WS.Serve(w, r.WithContext(ctx), g.guard.authorize(r, admin) == nil)
 	return nil
 }

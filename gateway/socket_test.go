@@ -11,11 +11,12 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/poll"
 )
 
 // A plainSocket switches protocols without WebSocket frames, reports its caller, and holds the connection until its end.
 type plainSocket struct {
-	mayRegister chan bool // mayRegister
+	mayRegister chan bool // receives the argument of Serve
 	ended       chan error
 }
 
@@ -120,7 +121,7 @@ func TestWebSocketIsCounted(t *testing.T) {
 	<-ws.mayRegister
 	r.end() // a drain does not wait for open sockets
 	<-ws.ended
-	until(t, "the count", func() bool { return scrape(t, m)[`lmosd_http_requests_total{code="101",route="/ws"}`] == "1" })
+	poll.Until(t, "the count", func() bool { return scrape(t, m)[`lmosd_http_requests_total{code="101",route="/ws"}`] == "1" })
 }
 
 // Beyond loopback, consumers need the token, too.
@@ -138,17 +139,14 @@ func TestWebSocketBeyondLoopback(t *testing.T) {
 
 func TestWebSocketWhileDraining(t *testing.T) {
 	t.Parallel()
-	mesh := newBlockingMesh()
-	node := newFake(describe("urn:x:weather", "Weather", owner1))
-	node.mesh = mesh.Do
 	ws := newPlainSocket()
-	r := start(t, serving(node, Options{WS: ws}))
+	r, mesh := startBlocking(t, Options{WS: ws})
 	r.upgrade(t, "tcp", "/ws")
 	<-ws.mayRegister
 	call := r.asynchronously(t, blockedCall)
 	<-mesh.started
 	r.stop()
-	until(t, "the drain", r.gate.Closed)
+	poll.Until(t, "the drain", r.gate.Closed)
 	if resp := r.upgrade(t, "tcp", "/ws"); resp.StatusCode != 503 {
 		t.Errorf("a new socket: %d", resp.StatusCode)
 	}
@@ -180,9 +178,9 @@ func TestNoWebSocket(t *testing.T) {
 func TestTokenInTheQuery(t *testing.T) {
 	t.Parallel()
 	node := newFake(describe("urn:x:weather", "Weather", owner1))
-	var asked *interact.Message
+	var received *interact.Message
 	node.mesh = interact.Unary(func(ctx context.Context, m *interact.Message) (*interact.Message, error) {
-		asked = m
+		received = m
 		return echo(ctx, m)
 	}).Do
 	r := start(t, serving(node, Options{Listen: "0.0.0.0:0"}))
@@ -191,8 +189,8 @@ func TestTokenInTheQuery(t *testing.T) {
 	r.check(t, exchange{method: "POST", path: "/v1/publish?token=" + token, header: map[string]string{"Accept": "text/event-stream"}, status: 401})
 	r.check(t, exchange{path: path, header: events(""), status: 405, code: "LMOS-1406"}) // not observable, but authorized
 	r.check(t, exchange{path: "/things/urn:x:weather/properties/unit?token=x", header: events(""), status: 401})
-	if asked != nil {
-		t.Errorf("request %+v", asked)
+	if received != nil {
+		t.Errorf("request %+v", received)
 	}
 }
 
@@ -219,11 +217,15 @@ func TestTokenDoesNotReachAgents(t *testing.T) {
 		{"a call, the token behind a variable", "POST", "/x", "token=mine&token=" + token, false, nil, "token=mine", ""},
 		{"a call over the socket", "POST", "/x", "token=" + token, true, nil, "", ""},
 	} {
-		req, _ := http.NewRequestWithContext(did.WithPrincipal(t.Context(), map[bool]*did.Principal{false: did.Consumer(did.Loopback, ""), true: did.Consumer(did.Socket, "")}[tt.socket]), tt.method, tt.path+"?"+tt.query, nil)
+		caller := did.Consumer(map[bool]did.Via{false: did.Loopback, true: did.Socket}[tt.socket], "")
+		req, err := http.NewRequestWithContext(did.WithPrincipal(t.Context(), caller), tt.method, tt.path+"?"+tt.query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
 		for name, value := range tt.headers {
 			req.Header.Set(name, value)
 		}
-		r.guard.tokenOfQuery(req)
+		r.guard.moveQueryToken(req)
 		if req.URL.RawQuery != tt.left || req.Header.Get("Authorization") != tt.authorization {
 			t.Errorf("%s: query %q, header %v", tt.name, req.URL.RawQuery, req.Header)
 		}

@@ -10,10 +10,10 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Tasks are the runs of actions of this node's agents or consumers: the running ones and those that ended last.
+// Tasks are the runs of actions of this node's agents or consumers: those that run and those that ended recently.
 type Tasks interface {
-	// List returns them, newest first, with the states that their hosts report within some seconds; a state that is not reported is
-	// unknown. Known returns the last reported states and sends no request.
+	// List returns the tasks, newest first, with the states that their hosts report within some seconds; a state that is not reported is
+	// unknown. Known returns the tasks with the last reported states and sends no request.
 	List(ctx context.Context) []api.Task
 	Known() []api.Task
 	// Get returns the current state of a task. Cancel cancels one and returns its state. The error of both is an [*interact.Error] of code
@@ -27,14 +27,14 @@ const (
 	pingTime = time.Minute // for all pings of a request
 )
 
-// named returns the methods of the routes that end with a name, by the prefix of the name.
-func (g *Gateway) named() map[string]map[string]http.Handler {
+// refRoutes returns the methods of the routes that end with a reference or an id, by the prefix of the path.
+func (g *Gateway) refRoutes() map[string]map[string]http.Handler {
 	return map[string]map[string]http.Handler{
 		"/v1/agents/": g.agentMethods(),
-		"/v1/tasks/":  {http.MethodGet: g.guarded(read, g.getTask), http.MethodDelete: g.guarded(admin, g.cancelTask)},
-		"/v1/move/":   {http.MethodPost: g.guarded(admin, g.postMove)},
-		"/v1/paths/":  {http.MethodGet: g.guarded(read, g.paths)},
-		"/v1/ping/":   {http.MethodPost: g.guarded(call, g.ping)},
+		"/v1/tasks/":  {http.MethodGet: g.protect(read, g.getTask), http.MethodDelete: g.protect(admin, g.cancelTask)},
+		"/v1/move/":   {http.MethodPost: g.protect(admin, g.postMove)},
+		"/v1/paths/":  {http.MethodGet: g.protect(read, g.paths)},
+		"/v1/ping/":   {http.MethodPost: g.protect(call, g.ping)},
 	}
 }
 

@@ -21,8 +21,9 @@ var tdTypes = []string{tdJSON, "application/json", "application/ld+json"}
 func (g *Gateway) newDirectory() *tdd.Server {
 	needs := map[tdd.Access]access{tdd.Open: open, tdd.Read: g.directoryAccess(), tdd.Change: admin}
 	return tdd.New(tdd.Options{
-		Things: meshOnly{g.o.Directory}, Publisher: registrar{g}, Describe: g.Self, Resembles: g.o.Directory.Resembles, RewriteForms: g.things.Describe, MaxTD: g.o.MaxTD, Log: g.log,
-		Guard: func(a tdd.Access, h tdd.Handler) http.Handler { return g.guarded(needs[a], handler(h)) },
+		Things: meshOnly{g.o.Directory}, Publisher: registrar{g}, Describe: g.Self, Resembles: g.o.Directory.Resembles,
+		RewriteForms: g.things.Describe, MaxTD: g.o.MaxTD, Log: g.log,
+		Guard: func(a tdd.Access, h tdd.Handler) http.Handler { return g.protect(needs[a], handler(h)) },
 	})
 }
 
@@ -43,14 +44,14 @@ func (m meshOnly) Watch(ctx context.Context, q td.Query, after uint64) iter.Seq2
 // A registrar publishes the TDs that the directory receives.
 type registrar struct{ *Gateway }
 
+// Registered implements [tdd.Publisher].
 func (r registrar) Registered(record *td.Record) (publication.Registration, bool) {
 	return r.o.Publisher.Registered(record)
 }
 
 // Enter implements [tdd.Publisher].
 func (r registrar) Enter(ctx context.Context, raw []byte, reg publication.Registration) (id string, created bool, err error) {
-	p, err := r.o.Publisher.Enter(ctx, raw, reg)
-	r.metrics.published(p, err)
+	p, err := r.publish(ctx, raw, reg)
 	if err != nil {
 		return "", false, err
 	}
@@ -70,7 +71,7 @@ func (r registrar) Withdraw(ctx context.Context, id string) error {
 
 // newThings creates the server of the paths below /things/{id}.
 func (g *Gateway) newThings() *server.Server {
-	o := server.Options{Mesh: g.o.Mesh, Find: g.o.Directory.Get, Log: g.log, Base: g.base, Count: g.metrics.event,
+	o := server.Options{Mesh: g.o.Mesh, Find: g.o.Directory.Get, Log: g.log, Base: g.baseURL, Count: g.metrics.event,
 		Bearer: g.tcp != nil && !g.guard.loopback, PrivateCallbacks: g.o.PrivateCallbacks}
 	if g.o.WS != nil {
 		o.Socket = socketRoute
@@ -78,12 +79,12 @@ func (g *Gateway) newThings() *server.Server {
 	return server.New(o)
 }
 
-// base returns the URL of the API for the caller of r. Callers of the unix socket get the TCP one, if there is one.
-func (g *Gateway) base(r *http.Request) string {
+// baseURL returns the URL of the API for the caller of r. Callers of the unix socket get the TCP one, if there is one.
+func (g *Gateway) baseURL(r *http.Request) string {
 	switch url := g.URL(); {
 	case g.o.PublicURL != "":
 		return strings.TrimSuffix(g.o.PublicURL, "/")
-	case trusted(r) && url != "":
+	case isTrusted(r) && url != "":
 		return url
 	}
 	return "http://" + r.Host
@@ -91,18 +92,14 @@ func (g *Gateway) base(r *http.Request) string {
 
 // interactions serves the affordances of Things, and their TDs with forms of this node, to callers with access a.
 func (g *Gateway) interactions(a access) http.Handler {
-	return g.guarded(a, func(w http.ResponseWriter, r *http.Request) error {
+	return g.protect(a, func(w http.ResponseWriter, r *http.Request) error {
 		g.things.ServeHTTP(w, r)
 		return nil
 	})
 }
 
-func (g *Gateway) publish(ctx context.Context, raw []byte) (*api.Publication, error) {
-	p, err := g.o.Publisher.Enter(ctx, raw, publication.Registration{})
+func (g *Gateway) publish(ctx context.Context, raw []byte, reg publication.Registration) (*api.Publication, error) {
+	p, err := g.o.Publisher.Enter(ctx, raw, reg)
 	g.metrics.published(p, err)
-	if err != nil {
-		return nil, err
-	}
-	p.APIVersion, p.Kind = api.APIVersion, "Publication"
-	return p, nil
+	return p, err
 }

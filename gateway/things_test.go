@@ -135,8 +135,10 @@ func TestDirectoryIsServed(t *testing.T) {
 		{path: "/.well-known/core", status: 200, contain: "wot.directory"},
 		{method: "HEAD", path: "/events", status: 200},
 		{path: "/events/none", status: 404, code: "LMOS-1405"},
-		{method: "PATCH", path: "/things/urn:x:weather", header: merge(asAdmin, "Content-Type", "application/merge-patch+json"), body: "{}", status: 204},
-		{method: "PATCH", path: "/things/urn:x:weather", header: map[string]string{"Content-Type": "application/merge-patch+json"}, body: "{}", status: 401},
+		{method: "PATCH", path: "/things/urn:x:weather", header: merge(asAdmin, "Content-Type", "application/merge-patch+json"),
+			body: "{}", status: 204},
+		{method: "PATCH", path: "/things/urn:x:weather", header: map[string]string{"Content-Type": "application/merge-patch+json"},
+			body: "{}", status: 401},
 		{method: "POST", path: "/search/sparql", header: map[string]string{"Origin": "http://evil.example"}, status: 403},
 	} {
 		r.check(t, x)

@@ -13,7 +13,7 @@ import (
 	"github.com/lmosd/lmosd/internal/atomicfile"
 )
 
-// TokenPath returns the file of the API token in a data directory, or "" without one.
+// TokenPath returns the file of the API token in a data directory, or "" without a data directory.
 func TokenPath(dir string) string {
 	if dir == "" {
 		return ""

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -67,15 +66,18 @@ func counting(end int) func(context.Context, *interact.Message, func(*interact.M
 
 func TestWatch(t *testing.T) {
 	t.Parallel()
+	event := func(name string, n int) api.Event {
+		return api.Event{Name: name, ID: fmt.Sprint(n), Data: fmt.Append(nil, n*10)}
+	}
 	r := start(t, serving(stationNode(t, counting(3)), Options{}))
-	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "socket": dial(t, r.o.Socket, ""), "inside": r.Inside()} {
+	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "socket": dial(t, r.o.Socket, ""), "inside": r.InProcess()} {
 		for _, tt := range []struct {
 			kind, name, after string
 			want              []api.Event
 		}{
-			{"events", "storm", "", []api.Event{{Name: "storm", ID: "1", Data: json.RawMessage("10")}, {Name: "storm", ID: "2", Data: json.RawMessage("20")}}},
-			{"events", "", "1", []api.Event{{Name: "storm", ID: "2", Data: json.RawMessage("20")}, {Name: "storm", ID: "3", Data: json.RawMessage("30")}}},
-			{"properties", "wind", "2", []api.Event{{Name: "wind", ID: "3", Data: json.RawMessage("30")}}},
+			{"events", "storm", "", []api.Event{event("storm", 1), event("storm", 2)}},
+			{"events", "", "1", []api.Event{event("storm", 2), event("storm", 3)}},
+			{"properties", "wind", "2", []api.Event{event("wind", 3)}},
 		} {
 			t.Run(name+" "+tt.kind+tt.name, func(t *testing.T) {
 				t.Parallel()
@@ -109,7 +111,7 @@ func TestWatchErrors(t *testing.T) {
 	}{
 		{"urn:x:station", "events", "storm", 1, interact.Withdrawn},
 		{"urn:x:station", "events", "sun", 0, interact.NoAffordance},
-		{"urn:x:nobody", "events", "storm", 0, interact.NotFound},
+		{"urn:x:unknown", "events", "storm", 0, interact.NotFound},
 		{"urn:x:station", "nonsense", "x", 0, interact.NotFound},
 	} {
 		n := 0
@@ -137,10 +139,11 @@ func TestWatchAfterNodeRestart(t *testing.T) {
 	t.Parallel()
 	first := start(t, serving(stationNode(t, counting(1)), Options{}))
 	addr := first.Addr().String()
-	c := api.NewClient("the node", "", &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	dialer := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", addr)
-	}})
-	asked := make(chan string, 1)
+	}
+	c := api.NewClient("the node", "", &http.Transport{DisableKeepAlives: true, DialContext: dialer})
+	requests := make(chan string, 1)
 	var second *running
 	var got []string
 	for e, err := range c.Watch(t.Context(), "urn:x:station", "events", "storm", "0") {
@@ -153,10 +156,10 @@ func TestWatchAfterNodeRestart(t *testing.T) {
 		first.end()
 		node := stationNode(t, counting(2))
 		all := node.things
-		node.things, node.unknownRefs = map[string]*td.Description{}, asked
+		node.things, node.unknownRefs = map[string]*td.Description{}, requests
 		second = start(t, serving(node, Options{Listen: addr, Explicit: true}))
 		go func() {
-			<-asked // the agent is unknown
+			<-requests // the agent is unknown
 			node.mu.Lock()
 			defer node.mu.Unlock()
 			node.things = all
@@ -179,12 +182,12 @@ func TestWatchOfARemovedThing(t *testing.T) {
 		most   time.Duration // maximal duration
 		events int
 	}{
-		"it comes back": {back: 50 * time.Second, code: interact.Withdrawn, most: 56 * time.Second, events: 2,
+		"it returns": {back: 50 * time.Second, code: interact.Withdrawn, most: 56 * time.Second, events: 2,
 			then: interact.Errorf(interact.Withdrawn, "", "gone")},
-		"it does not": {code: interact.NotFound, most: 66 * time.Second, events: 1},
-		"its host does not know it": {back: time.Nanosecond, code: interact.NotFound, most: 66 * time.Second, events: 1,
+		"it does not return": {code: interact.NotFound, most: 66 * time.Second, events: 1},
+		"its host has no such Thing": {back: time.Nanosecond, code: interact.NotFound, most: 66 * time.Second, events: 1,
 			then: interact.Errorf(interact.NotFound, "", "no")},
-		"its host does not serve": {back: time.Nanosecond, code: interact.Overloaded, most: 66 * time.Second, events: 1,
+		"its host is overloaded": {back: time.Nanosecond, code: interact.Overloaded, most: 66 * time.Second, events: 1,
 			then: interact.Errorf(interact.Overloaded, "", "no")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -222,7 +225,7 @@ func TestWatchOfARemovedThing(t *testing.T) {
 				}
 				defer g.Close()
 				begin, n := time.Now(), 0
-				for _, err = range g.Inside().Watch(t.Context(), "urn:x:station", "events", "storm", "") {
+				for _, err = range g.InProcess().Watch(t.Context(), "urn:x:station", "events", "storm", "") {
 					if err == nil {
 						n++
 					}
@@ -240,7 +243,7 @@ func TestWatchOfARemovedThing(t *testing.T) {
 func TestWatchEndsWithTheCaller(t *testing.T) {
 	t.Parallel()
 	r := start(t, serving(stationNode(t, counting(1)), Options{}))
-	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "inside": r.Inside()} {
+	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "inside": r.InProcess()} {
 		ctx, cancel := context.WithCancel(t.Context())
 		var last error
 		for _, err := range c.Watch(ctx, "urn:x:station", "events", "storm", "") {
@@ -254,7 +257,7 @@ func TestWatchEndsWithTheCaller(t *testing.T) {
 	}
 }
 
-// A drain ends streams and polls at once, and the watcher learns that the node restarts.
+// A drain ends streams and polls at once, and the watcher receives the reason.
 func TestDrainEndsWatchers(t *testing.T) {
 	t.Parallel()
 	r := start(t, serving(stationNode(t, counting(1)), Options{}))
@@ -317,7 +320,8 @@ func TestWaitTask(t *testing.T) {
 	if err != nil || !task.Final() || string(task.Output) != "7" || !task.Ended.Equal(requested.Add(time.Minute)) || task.ID != "run/1" {
 		t.Errorf("WaitTask: %+v, %v", task, err)
 	}
-	if _, err := c.WaitTask(t.Context(), &api.Task{Thing: "urn:x:station", Action: "scan", ID: "2"}); interact.AsError(err).Code != interact.NoTask {
-		t.Errorf("WaitTask of nothing: %v", err)
+	_, err = c.WaitTask(t.Context(), &api.Task{Thing: "urn:x:station", Action: "scan", ID: "2"})
+	if interact.AsError(err).Code != interact.NoTask {
+		t.Errorf("WaitTask of an unknown task: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"iter"
 	"net/http"
 	"strconv"
 	"strings"
@@ -13,16 +14,15 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/internal/sse"
-	"github.com/lmosd/lmosd/td"
 )
 
 // Limits of the streams of search results.
 const (
-	maxFinders    = 128
-	findKeepAlive = 15 * time.Second
+	maxSearchStreams = 128
+	findKeepAlive    = 15 * time.Second
 )
 
-// wantsEvents reports whether r asks for server-sent events and nothing else.
+// wantsEvents reports whether r accepts server-sent events and no JSON.
 func wantsEvents(r *http.Request) bool {
 	if r.Method == http.MethodHead {
 		return false
@@ -32,18 +32,18 @@ func wantsEvents(r *http.Request) bool {
 }
 
 // watchFind sends events: the known results, then changes. Last-Event-ID resumes after an earlier event.
-func (g *Gateway) watchFind(w http.ResponseWriter, r *http.Request, f finding) error {
+func (g *Gateway) watchFind(w http.ResponseWriter, r *http.Request, f findRequest) error {
 	if f.strategy != "" {
-		return interact.Errorf(interact.Usage, "leave the strategy out", "a stream of changes has no order of versions")
+		return interact.Errorf(interact.Usage, "leave the strategy out", "a stream of changes cannot be ordered by version")
 	}
-	if g.finders.Add(1) > maxFinders {
-		g.finders.Add(-1)
-		return interact.Errorf(interact.Overloaded, "try again when others have left", "%d streams of search results are open", maxFinders)
+	if g.searchStreams.Add(1) > maxSearchStreams {
+		g.searchStreams.Add(-1)
+		return interact.Errorf(interact.Overloaded, "try again later", "%d streams of search results are open", maxSearchStreams)
 	}
-	defer g.finders.Add(-1)
+	defer g.searchStreams.Add(-1)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer context.AfterFunc(g.ending, cancel)()
+	defer context.AfterFunc(g.streamCtx, cancel)()
 	e := sse.NewWriter(w, g.o.timeouts.write)
 	defer e.End()
 	latest := g.o.Directory.Latest()
@@ -53,50 +53,17 @@ func (g *Gateway) watchFind(w http.ResponseWriter, r *http.Request, f finding) e
 			return nil // the client disconnected
 		}
 	}
-	changes := g.changes(ctx, f.query, after)
-	alive := time.NewTicker(findKeepAlive)
-	defer alive.Stop()
-	for err = e.Begin(); err == nil; {
-		select {
-		case c, more := <-changes:
-			if !more {
-				if g.ending.Err() != nil {
-					problem.Send(e, interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down"))
-				}
-				return nil
-			}
-			err = g.sendChange(e, c)
-		case <-alive.C:
-			err = e.Comment("")
-		}
-	}
-	cancel()
-	for range changes { // until its goroutine has ended
+	sse.Follow(ctx, e, findKeepAlive, func(ctx context.Context) iter.Seq2[directory.Change, error] {
+		return g.o.Directory.Watch(ctx, f.query, after)
+	}, func(c directory.Change) error { return g.sendChange(e, c) })
+	if g.streamCtx.Err() != nil {
+		problem.Send(e, errShuttingDown())
 	}
 	return nil
 }
 
-// changes yields the changes of the directory until ctx ends.
-func (g *Gateway) changes(ctx context.Context, q td.Query, after uint64) <-chan directory.Change {
-	changes := make(chan directory.Change)
-	go func() {
-		defer close(changes)
-		for c, err := range g.o.Directory.Watch(ctx, q, after) {
-			if err != nil {
-				return
-			}
-			select {
-			case changes <- c:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return changes
-}
-
 // sendKnown sends the agents that match now, and the coverage.
-func (g *Gateway) sendKnown(r *http.Request, e *sse.Writer, f finding, at uint64) error {
+func (g *Gateway) sendKnown(r *http.Request, e *sse.Writer, f findRequest, at uint64) error {
 	list, err := g.search(r, f, nil)
 	if err != nil {
 		problem.Send(e, err)

@@ -15,8 +15,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// watched is a node with a weather Thing that changed.
-func watched(*testing.T) *fakeNode {
+// watchedNode returns a node with a weather Thing that changed.
+func watchedNode() *fakeNode {
 	weather := describe("urn:x:weather", "Weather", owner1)
 	n := newFake(weather)
 	n.changes = []directory.Change{
@@ -30,27 +30,27 @@ func watched(*testing.T) *fakeNode {
 
 func TestWatchFind(t *testing.T) {
 	t.Parallel()
-	r := start(t, serving(watched(t), Options{}))
+	r := start(t, serving(watchedNode(), Options{}))
 	for _, path := range []string{r.url, r.o.Socket} {
 		c := dial(t, path, "")
-		var told []string
+		var events []string
 		for change, err := range c.WatchFind(t.Context(), td.Query{Text: "weather", Limit: 3}) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			word := change.Change + " " + change.Reason
+			text := change.Change + " " + change.Reason
 			if change.Agent != nil {
-				word += " " + change.Agent.ID
+				text += " " + change.Agent.ID
 			}
 			if change.Coverage != nil && change.Coverage.Complete() {
-				word += " complete"
+				text += " complete"
 			}
-			if told = append(told, word); change.Change == "overflow" {
+			if events = append(events, text); change.Change == "overflow" {
 				break
 			}
 		}
 		want := "known  urn:x:weather|ready  complete|changed unreachable urn:x:weather|removed expired urn:x:weather|overflow "
-		if got := strings.Join(told, "|"); got != want {
+		if got := strings.Join(events, "|"); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
@@ -59,7 +59,7 @@ func TestWatchFind(t *testing.T) {
 // Last-Event-ID resumes after that event.
 func TestWatchFindResumes(t *testing.T) {
 	t.Parallel()
-	r := start(t, serving(watched(t), Options{}))
+	r := start(t, serving(watchedNode(), Options{}))
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url+"/v1/find", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestWatchFindResumes(t *testing.T) {
 // A client without the number of an event, or with one of another node, gets all known results again.
 func TestWatchFindStartsAgain(t *testing.T) {
 	t.Parallel()
-	r := start(t, serving(watched(t), Options{}))
+	r := start(t, serving(watchedNode(), Options{}))
 	for _, last := range []string{"", "0", "999", "x"} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url+"/v1/find", nil)
 		if err != nil {
@@ -101,17 +101,17 @@ func TestWatchFindStartsAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var told []string
+		var events []string
 		for e, err := range problem.Events(resp.Body, 1<<20) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if told = append(told, e.Name+e.ID); e.Name == "ready" {
+			if events = append(events, e.Name+e.ID); e.Name == "ready" {
 				break
 			}
 		}
 		resp.Body.Close()
-		if got := strings.Join(told, " "); got != "known ready7" {
+		if got := strings.Join(events, " "); got != "known ready7" {
 			t.Errorf("after %q: got %s", last, got)
 		}
 	}
@@ -123,13 +123,13 @@ func TestWatchFindEnds(t *testing.T) {
 	var g *Gateway
 	r := start(t, serving(newFake(), Options{}), func(made *Gateway) { g = made })
 	c := dial(t, r.url, "")
-	g.finders.Store(maxFinders)
+	g.searchStreams.Store(maxSearchStreams)
 	for _, err := range c.WatchFind(t.Context(), td.Query{}) {
 		if e := interact.AsError(err); e == nil || e.Code != interact.Overloaded {
 			t.Errorf("too many: got %v", err)
 		}
 	}
-	g.finders.Store(0)
+	g.searchStreams.Store(0)
 	ended := make(chan error, 1)
 	ready := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -145,9 +145,10 @@ func TestWatchFindEnds(t *testing.T) {
 		}
 	}()
 	<-ready
-	g.end()
+	g.cancelStreams()
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) && interact.AsError(err).Code != interact.ShuttingDown && interact.AsError(err).Code != interact.Cancelled {
+	err := <-ended
+	if code := interact.AsError(err).Code; !errors.Is(err, context.Canceled) && code != interact.ShuttingDown && code != interact.Cancelled {
 		t.Errorf("got %v", err)
 	}
 }

@@ -221,7 +221,7 @@ func checkInput(d *td.Thing, a *td.Affordance, s *td.Schema, m *Message) error {
 	}
 	if issues := s.Check(v); len(issues) > 0 {
 		return &Error{Code: Invalid, Title: "the input does not fit the schema of " + m.Name,
-			Hint: "see its input schema", Next: Next(StepShow, m.Thing), Issues: issues}
+			Hint: "see the schema of its input", Next: Next(StepShow, m.Thing), Issues: issues}
 	}
 	return nil
 }
@@ -232,7 +232,7 @@ func checkAbsent(s *td.Schema, m *Message) error {
 	if m.Type == InvokeAction && (s.Type() == "" || s.Type() == "object" && len(s.Check(map[string]any{})) == 0) {
 		return nil
 	}
-	return &Error{Code: Invalid, Title: "the input is missing", Hint: "see its input schema", Next: Next(StepShow, m.Thing),
+	return &Error{Code: Invalid, Title: "the input is missing", Hint: "see the schema of its input", Next: Next(StepShow, m.Thing),
 		Issues: []td.Issue{{Reason: "expected a value"}}}
 }
 

@@ -46,7 +46,7 @@ func (n *Node) openLocal() error {
 	n.view = explore.View{Directory: n.mesh.directory, Discoveries: found, Self: n.DID(), Explain: n.reporter.WithClock}
 	n.life.onRun(func(ctx context.Context) error {
 		if n.local != nil { // announced if other hosts may read the directory
-			n.local.Announce(n.gateway.Introducible(), false)
+			n.local.Announce(n.gateway.AnnouncedPort(), false)
 		}
 		return found.Run(ctx)
 	})

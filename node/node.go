@@ -4,7 +4,8 @@
 //
 //  1. A consumer sends a request to its own node: by HTTP (gateway, interact/rest/server), WebSocket, MQTT, CoAP, MCP or A2A, or by `lmosd call`.
 //  2. The binding decodes it to an interact.Message and sets From, the principal that it authenticated.
-//  3. The message passes the chain of openCalls: trace, spans, metrics, policy, limits and ledger. The chain ends at the router.
+//  3. The message passes the chain of openCalls: spans, trace, times, metrics, the gate that closes at shutdown, policy, limits
+//     and the ledger of tasks. The chain ends at the router.
 //  4. The router calls explore.View.Locate, which asks the directory. A Thing that this node offers is a local Thing. For any other, the paths
 //     are tried, best first: the hosts of the verified description, then its forms, as far as Options.Direct permits (interact/servient).
 //  5. interact/stream takes a session to the host, writes the frame and yields the replies.
@@ -316,7 +317,7 @@ func (n *Node) Known() iter.Seq[*td.Description] { return n.view.Known() }
 func (n *Node) DID() did.DID { return n.key.DID() }
 
 // Client returns a client of the node's own API in this process, with all rights.
-func (n *Node) Client() *api.Client { return n.gateway.Inside() }
+func (n *Node) Client() *api.Client { return n.gateway.InProcess() }
 
 // API returns the URL of the HTTP API, or "".
 func (n *Node) API() string { return n.gateway.URL() }

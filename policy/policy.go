@@ -5,6 +5,9 @@
 // were authorized by the gateway: no mode rejects them and no rate limits them, since they could use the agents directly; the limits of
 // concurrency apply, but they are served first. The messages of consumers behind another node count for that node, because it chooses their
 // names. Within the limits of the node each of its consumers has its own part.
+//
+// The files: accounts.go has the state of each caller, acquaintance.go the callers that are known, admission.go the slots for calls, rate.go
+// and meter.go the rates, limit.go the middleware that combines them.
 package policy
 
 import (

@@ -1,7 +1,8 @@
 // Package publication manages the Things that a node offers: sequence numbers, tombstones, storage and announcements.
 //
 // The [Publisher] is the only writer of the sequence numbers of the node. It stores each change durably before it announces it. The
-// [Index] finds publications; the DHT, the directory and the chain of incoming calls read it.
+// [Index] finds publications; the DHT, the directory and the chain of incoming calls read it. Agents that attach themselves to the node are
+// in attached.go; liveness.go probes the agents that are called over forms.
 package publication
 
 import (

@@ -44,7 +44,7 @@ func TestActionsThatRequireInput(t *testing.T) {
 
 func asking(t *testing.T, h *host, l *lamp) *api.Task {
 	t.Helper()
-	r, err := h.client.Invoke(t.Context(), l.id, "place", api.CallOptions{Asks: true})
+	r, err := h.client.Invoke(t.Context(), l.id, "place", api.CallOptions{Interactive: true})
 	if err != nil || r.Task == nil {
 		t.Fatalf("got %+v, %v", r, err)
 	}

@@ -70,5 +70,5 @@ func (a *app) warnOfToken(t *nodeaddr.Target) {
 	}
 	a.warned = true
 	a.Warn("LMOS-W071 token-in-the-clear: the token goes to " + terminal.OneLine(t.Addr) +
-		" over plain HTTP, and who is on the way can read it; use https://, or a tunnel (ssh -L) to an address of this host")
+		" over plain HTTP, and every host between can read it; use https://, or a tunnel (ssh -L) to an address of this host")
 }

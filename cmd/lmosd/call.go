@@ -63,9 +63,9 @@ func newCallCommand(a *app) *cobra.Command {
 	addTimeout(cmd, &f.timeout)
 	flags := cmd.Flags()
 	flags.BoolVar(&f.async, "async", false, "do not wait: print the id of the run (lmosd task)")
-	flags.BoolVar(&f.stream, "stream", false, "print the output as it comes: each part of JSON on a line, other types as they are")
+	flags.BoolVar(&f.stream, "stream", false, "print the output as it arrives: each part of JSON on a line, other types unchanged")
 	flags.StringVar(&f.accept, "accept", "", "media `TYPE` that the output should have")
-	flags.StringVar(&f.mediaType, "content-type", "", "media `TYPE` of @file or -; standard input, and what is large, is sent while it is read")
+	flags.StringVar(&f.mediaType, "content-type", "", "media `TYPE` of @file or -; standard input and large files are sent while they are read")
 	flags.StringVar(&f.key, "idempotency-key", "", "`KEY` that makes the call repeatable: with one key the action runs once")
 	addVia(cmd, &f.via)
 	f.ask.add(cmd)
@@ -73,7 +73,7 @@ func newCallCommand(a *app) *cobra.Command {
 }
 
 func addVia(cmd *cobra.Command, via *string) {
-	cmd.Flags().StringVar(via, "via", "", "`WAY` to the agent: one that lmosd trace lists, a scheme, or an address")
+	cmd.Flags().StringVar(via, "via", "", "`PATH` to the agent: one that lmosd trace lists, a scheme, or an address")
 }
 
 func addTimeout(cmd *cobra.Command, timeout *time.Duration) {
@@ -189,7 +189,7 @@ func (c *conversation) call(ctx context.Context, f callFlags, name string, words
 			return err
 		}
 	}
-	o.Asks = !f.async && o.Stream == nil && c.mayAsk(name)
+	o.Interactive = !f.async && o.Stream == nil && c.mayAsk(name)
 	var parts *printer.Parts
 	if f.stream {
 		parts = &printer.Parts{To: c.Out}
@@ -201,7 +201,7 @@ func (c *conversation) call(ctx context.Context, f callFlags, name string, words
 	r, err := c.client.Invoke(ctx, c.agent.Ref, by, o)
 	if err == nil && r.Task != nil && !f.async {
 		if r.Task.Name = c.agent.Name; c.ForPeople() && c.Talk.TTY && len(r.Task.Inputs) == 0 {
-			c.Talk.Line(c.Talk.Paint(terminal.Dim, "it goes on as a task, with or without this command: ") +
+			c.Talk.Line(c.Talk.Paint(terminal.Dim, "it continues as a task, with or without this command: ") +
 				"lmosd task wait " + r.Task.ID + c.Same())
 		}
 		return c.outlast(ctx, r.Task, f.ask, func(t *api.Task) error { return c.showOutput(name, t.Output, interact.JSON, r.Timing) })
@@ -281,7 +281,7 @@ func (c *conversation) outlast(ctx context.Context, t *api.Task, f askFlags, sho
 		}
 		now, err := c.client.WaitTask(ctx, t)
 		if err != nil {
-			return goesOn(ctx, err, "the action goes on; the wait for it ended", "lmosd task wait "+t.ID)
+			return goesOn(ctx, err, "the action continues; the wait for it ended", "lmosd task wait "+t.ID)
 		}
 		if t = now; len(t.Inputs) > 0 {
 			continue

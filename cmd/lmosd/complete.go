@@ -111,7 +111,7 @@ func newCompletionCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion <shell>",
 		Short: "print the completion script of a shell",
-		Long: "Prints what makes a shell complete commands, flags, and the names of agents, actions and properties.\n" +
+		Long: "Prints the script with which a shell completes commands, flags, and the names of agents, actions and properties.\n" +
 			"Shells: " + strings.Join(names, ", ") + ".",
 		Example: `  lmosd completion bash > ~/.local/share/bash-completion/completions/lmosd
   lmosd completion fish > ~/.config/fish/completions/lmosd.fish`,

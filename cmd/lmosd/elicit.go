@@ -22,7 +22,7 @@ type askFlags struct {
 }
 
 func (f *askFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&f.roots, "root", nil, "`DIR` that the agent may work in, if it asks; again for more")
+	cmd.Flags().StringArrayVar(&f.roots, "root", nil, "`DIR` that the agent may use, if it requests roots; may repeat")
 	cmd.Flags().BoolVar(&f.noInput, "no-input", false, "do not prompt: if the action requires input, print the request and exit with 10")
 }
 
@@ -98,7 +98,7 @@ func newTaskAnswer(a *app) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&w.Decline, "decline", false, "decline the request: the task continues without the input")
 	cmd.Flags().BoolVar(&w.Cancel, "cancel", false, "cancel the request")
-	cmd.Flags().StringArrayVar(&w.Roots, "root", nil, "`DIR` that the agent may work in; again for more")
+	cmd.Flags().StringArrayVar(&w.Roots, "root", nil, "`DIR` that the agent may use; may repeat")
 	cmd.Flags().BoolVar(&noInput, "no-input", false, "do not prompt, even on a terminal")
 	return cmd
 }
@@ -110,7 +110,7 @@ func (a *app) answerTask(ctx context.Context, c *api.Client, t *api.Task, w prom
 		return err
 	}
 	if len(now.Inputs) == 0 {
-		return interact.Errorf(interact.NoTask, "", "the task is %s, and asks for nothing", now.Status).
+		return interact.Errorf(interact.NoTask, "", "the task is %s and requires no input", now.Status).
 			Then(cli.StepCommand, "lmosd task show "+terminal.Shell(t.ID))
 	}
 	var answers interact.Answers

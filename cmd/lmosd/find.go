@@ -127,7 +127,7 @@ func (a *app) found(ctx context.Context, f findFlags, find func(context.Context)
 // findPage prints the next page of an earlier answer.
 func (a *app) findPage(ctx context.Context, f findFlags, words []string) error {
 	if len(words) > 0 || f.query.HasCriteria() || f.owner+f.host+f.strategy != "" || f.query.Limit != 0 || f.explain || f.watch {
-		return cli.Usage("", "--page goes on with its own question: leave the words and other flags out").
+		return cli.Usage("", "expected --page without words and other flags: the cursor contains the query").
 			Then(cli.StepCommand, "lmosd find --page CURSOR")
 	}
 	client, err := a.client()

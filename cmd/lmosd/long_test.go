@@ -22,7 +22,7 @@ func TestTasksOfANode(t *testing.T) {
 	}
 	contains(t, x.ok("task", "ls"), id+"\turn:lmos:did:key:", "\trun\t", other)
 	contains(t, x.ok("task", "show", other[:13]), "status\trunning\n")
-	contains(t, x.fails(cli.ExitTimeout, "task", "wait", id, "--timeout", "100ms"), "the action goes on", "hint   lmosd task wait "+id)
+	contains(t, x.fails(cli.ExitTimeout, "task", "wait", id, "--timeout", "100ms"), "the action continues", "hint   lmosd task wait "+id)
 
 	if out := x.ok("task", "cancel", other[:13]); out != "cancelled "+other+"\n" {
 		t.Errorf("cancel prints %q", out)

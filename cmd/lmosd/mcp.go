@@ -76,7 +76,7 @@ func (a *app) knows(ctx context.Context, thing string) error {
 func (a *app) logConnection(err error) {
 	e := interact.AsError(err)
 	if e == nil {
-		a.Talk.Line("the node is there")
+		a.Talk.Line("connected to the node")
 		return
 	}
 	a.Talk.Line(terminal.OneLine(e.Error() + "; it is waited for. hint: " + a.Advice(e.Hint, e.Next, false)))

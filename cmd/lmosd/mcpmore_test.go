@@ -156,5 +156,5 @@ func TestAServerWithMoreToolsThanItsDescription(t *testing.T) {
 
 	a.signal(syscall.SIGKILL)
 	a.wait()
-	contains(t, at.ok("show", "crowd"), "incomplete\tit has more tools")
+	contains(t, at.ok("show", "crowd"), "incomplete\tthe agent has more tools")
 }

@@ -42,7 +42,7 @@ func newReadCommand(a *app) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&watch, "watch", false, "print each new value as it comes, until Ctrl-C or --timeout")
+	cmd.Flags().BoolVar(&watch, "watch", false, "print each new value as it arrives, until Ctrl-C or --timeout")
 	addTimeout(cmd, &timeout)
 	return cmd
 }

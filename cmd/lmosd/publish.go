@@ -66,7 +66,7 @@ func newMoveCommand(a *app) *cobra.Command {
 		ValidArgsFunction: a.completeAgent,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to == "" {
-				return cli.Usage("", "--to says whose the agent is now").
+				return cli.Usage("", "--to is missing: it names the new owner").
 					Then(cli.StepCommand, "lmosd move "+terminal.Shell(args[0])+" --to DID   # that lmosd id prints on the other node")
 			}
 			return a.withdraw(cmd.Context(), args, func(c *api.Client, ctx context.Context, ref string) (*api.Publication, error) {

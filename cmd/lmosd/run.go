@@ -54,7 +54,7 @@ After the first signal, running calls finish; a second signal ends the process.`
 		},
 	}
 	configcmd.AddKeyFlags(cmd)
-	cmd.Flags().StringVar(&ready, "ready-file", "", "write where the node is reached to this `FILE`, once it serves; remove it at the end")
+	cmd.Flags().StringVar(&ready, "ready-file", "", "write the addresses of the node to this `FILE` when it serves; remove the file at the end")
 	return cmd
 }
 

@@ -55,7 +55,7 @@ func newTaskLs(a *app) *cobra.Command {
 
 func newTaskShow(a *app) *cobra.Command {
 	return a.taskCommand("show", "show the state of a task", cli.ReadOnly,
-		"Asks the agent's host for the state of a task: with the output of one that is completed, and the reason of one that failed.",
+		"Shows the state of a task from the agent's host, with the output if it is completed, or the reason if it failed.",
 		"  lmosd task show 3f2a\n  lmosd task show 3f2a --jq .status",
 		func(ctx context.Context, c *api.Client, t *api.Task) error {
 			now, err := c.Task(ctx, t.ID)
@@ -70,7 +70,7 @@ func newTaskWait(a *app) *cobra.Command {
 	var timeout time.Duration
 	var f askFlags
 	cmd := a.taskCommand("wait", "wait until a task ends, and print its output", cli.ReadOnly,
-		"Waits until a task has ended, prints the output as lmosd call does, and ends as it would: with 0 only if the task is\n"+
+		"Waits until a task has ended and prints the output as lmosd call does. The exit code is that of the call: 0 only if the task is\n"+
 			"completed. Stopping the wait does not stop the task. Required input is requested on a terminal; elsewhere it is\n"+
 			"printed, and the exit code is 10.",
 		"  lmosd task wait 3f2a --timeout 10m\n  lmosd task wait \"$(lmosd call weather getReport year=2026 --async)\"",

@@ -57,7 +57,7 @@ func TestTestnet(t *testing.T) {
 		t.Errorf("the document is %+v", doc)
 	}
 	contains(t, x.fails(cli.ExitConflict, "testnet", "up", "--dir", dir), "a testnet already runs in "+dir, "hint   lmosd testnet down --dir "+dir)
-	contains(t, x.fails(cli.ExitUsage, "testnet", "exec", "4", "--dir", dir, "--", "status"), "it has 1 to 3")
+	contains(t, x.fails(cli.ExitUsage, "testnet", "exec", "4", "--dir", dir, "--", "status"), "expected a node of the testnet, 1 to 3")
 
 	testnetExec(t, x, dir)
 	testnetLogs(t, x, dir)

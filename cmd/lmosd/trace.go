@@ -69,7 +69,7 @@ func newTraceCommand(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.interact(cmd.Context(), f.timeout, "trace", args, func(ctx context.Context, c *conversation) error {
 				if len(args) == 1 {
-					return c.ways(ctx)
+					return c.paths(ctx)
 				}
 				return c.trace(ctx, f, args[1], args[2:])
 			})
@@ -86,8 +86,8 @@ type waysDocument struct {
 	Ping *api.Ping `json:"ping,omitempty"` // of the path through the mesh; absent without an answer
 }
 
-// ways shows the paths to the agent. A host that does not answer the ping is a result, not a failure.
-func (c *conversation) ways(ctx context.Context) error {
+// paths shows the paths to the agent. A host that does not answer the ping is a result, not a failure.
+func (c *conversation) paths(ctx context.Context) error {
 	paths, err := c.client.Paths(ctx, c.agent.Ref)
 	if err != nil {
 		return err
@@ -168,15 +168,15 @@ func traceTable(r *callResult) *terminal.Table {
 		}
 	}
 	m := r.Timings
-	part("resolve", m.Resolve, "until the agent was known")
+	part("resolve", m.Resolve, "until the agent was resolved")
 	if m.Host > 0 {
 		part("network", m.Total-m.Resolve-m.Host, r.Path)
 		part("host", m.Host-m.Agent, "checks, limits and queues of the agent's node")
 	} else {
-		part("way", m.Total-m.Resolve-m.Agent, r.Path)
+		part("path", m.Total-m.Resolve-m.Agent, r.Path)
 	}
 	part("agent", m.Agent, "")
-	part("total", m.Total, "until the answer began to come")
+	part("total", m.Total, "until the response began")
 	part("took", r.Took, "with this command: "+r.Status+", "+terminal.Size(len(r.Output))+" of output")
 	return terminal.TableOf(parts, false, []terminal.Column[measure]{
 		{Name: "PART", Keep: true, Cell: terminal.TextOf(func(m measure) string { return m.name })},

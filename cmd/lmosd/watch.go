@@ -52,9 +52,9 @@ func newWatchCommand(a *app) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&f.all, "all", false, "without a name: all observable properties, too")
-	flags.StringVar(&f.since, "since", "", "begin after the event with this `ID`, as far as the host keeps them")
-	flags.IntVar(&f.limit, "limit", 0, "end after so many")
+	flags.BoolVar(&f.all, "all", false, "without a name: also all observable properties")
+	flags.StringVar(&f.since, "since", "", "start after the event with this `ID`, if the host still stores it")
+	flags.IntVar(&f.limit, "limit", 0, "end after this number of events")
 	flags.DurationVar(&f.timeout, "timeout", 0, "end after this time")
 	return cmd
 }
@@ -163,7 +163,7 @@ func (c *conversation) watch(ctx context.Context, topics []topic, f watchFlags) 
 	case err != nil && wait.Err() == nil:
 		return err
 	case n < f.limit:
-		return interact.Errorf(interact.Timeout, "raise --timeout, or see whether the agent is there", "%s of %d came from %s",
+		return interact.Errorf(interact.Timeout, "raise --timeout, or check that the agent runs", "%s of %d came from %s",
 			terminal.Count(n, "event", "events"), f.limit, c.asked).Then(interact.StepShow, c.asked)
 	}
 	if last != "" {

@@ -1,6 +1,7 @@
-// Package presence finds out which hosts and agents can be reached, from connections, requests to hosts and failed calls.
+// Package presence watches the connections of a node, dials lost hosts once, and requests the state of agents from their hosts.
 //
-// It reports to the directory, which has the state of each Thing, and to the failure detector (package suspicion), which informs peers.
+// It reports what it finds to package reachability, which has the state of each Thing and uses no network, and to the failure detector
+// (package suspicion), which informs peers. It also measures the round trip to a host (ping.go).
 package presence
 
 import (

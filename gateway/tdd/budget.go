@@ -28,43 +28,43 @@ const (
 	maxWhole   = 32 << 20  // bytes of TDs, if a query needs all in memory
 )
 
-// A budget limits the cost of a query. Exceeding it panics with a *stop, which search recovers, because the libraries that run queries
-// cannot be stopped otherwise.
+// A budget limits the cost of a query. Exceeding it panics with an *abort, which runQuery recovers: the libraries that run queries cannot be
+// stopped in another way.
 type budget struct {
-	ctx   context.Context
-	until time.Time
-	limit time.Duration
-	most  int // maximal number of steps
-	steps int
-	look  int // steps until the next check of the clock
-	bytes int // of memory that a library may still reference
+	ctx        context.Context
+	deadline   time.Time
+	timeout    time.Duration
+	stepLimit  int // maximal number of steps
+	steps      int
+	untilCheck int // steps until the next check of the clock
+	bytes      int // of memory that a library may still reference
 }
 
-type stop struct{ err error }
+type abort struct{ err error }
 
 func (b *budget) fail(code interact.Code, format string, args ...any) {
-	panic(&stop{interact.Errorf(code, "select less: use members and conditions that fewer Things have", format, args...)})
+	panic(&abort{interact.Errorf(code, "select less: use members and conditions that fewer Things have", format, args...)})
 }
 
-// step counts n steps.
-func (b *budget) step(n int) {
+// addSteps counts n steps.
+func (b *budget) addSteps(n int) {
 	b.steps += n
-	if b.look -= n; b.look > 0 {
+	if b.untilCheck -= n; b.untilCheck > 0 {
 		return
 	}
-	b.look = 1024
+	b.untilCheck = 1024
 	b.check()
 }
 
-// hold counts n bytes that a library may reference until the query ends. They are never subtracted, because libraries do not report what
+// addBytes counts n bytes that a library may reference until the query ends. They are never subtracted, because libraries do not report what
 // they release.
-func (b *budget) hold(n int) {
+func (b *budget) addBytes(n int) {
 	b.bytes += n
-	b.room(0)
+	b.checkBytes(0)
 }
 
-// room ends a query that temporarily needs n bytes more than the limit permits.
-func (b *budget) room(n int) {
+// checkBytes ends a query that temporarily needs n bytes more than the limit permits.
+func (b *budget) checkBytes(n int) {
 	if b.bytes+n > maxBytes {
 		b.fail(interact.Overloaded, "the query requires more than %d MiB of memory and was stopped", maxBytes>>20)
 	}
@@ -74,35 +74,35 @@ func (b *budget) room(n int) {
 func (b *budget) check() {
 	switch {
 	case b.ctx.Err() != nil:
-		panic(&stop{b.ctx.Err()})
-	case time.Now().After(b.until):
-		b.fail(interact.Overloaded, "the query took longer than %s and was stopped", b.limit)
-	case b.steps > b.most:
-		b.fail(interact.Overloaded, "the query requires more than %d steps and was stopped", b.most)
+		panic(&abort{b.ctx.Err()})
+	case time.Now().After(b.deadline):
+		b.fail(interact.Overloaded, "the query took longer than %s and was stopped", b.timeout)
+	case b.steps > b.stepLimit:
+		b.fail(interact.Overloaded, "the query requires more than %d steps and was stopped", b.stepLimit)
 	}
 }
 
-func newBudget(ctx context.Context, limit time.Duration) *budget {
-	return &budget{ctx: ctx, until: time.Now().Add(limit), limit: limit, most: maxSteps}
+func newBudget(ctx context.Context, timeout time.Duration) *budget {
+	return &budget{ctx: ctx, deadline: time.Now().Add(timeout), timeout: timeout, stepLimit: maxSteps}
 }
 
-// match counts one match of a regular expression with program instructions against text bytes.
-func (b *budget) match(program, text int) {
+// addMatch counts one match of a regular expression with program instructions against text bytes.
+func (b *budget) addMatch(program, text int) {
 	if program*text > maxMatch {
 		b.fail(interact.Overloaded, "a regular expression of the query is too large for a text of %d bytes", text)
 	}
-	b.step(program * text / 64)
+	b.addSteps(program * text / 64)
 }
 
-// An answer is the JSON array of the results of a query. Values are encoded at once, and need not stay in memory.
-type answer struct {
+// A resultArray is the JSON array of the results of a query. Values are encoded immediately, so that they need not stay in memory.
+type resultArray struct {
 	*budget
 	n    int
 	body []byte
 }
 
 // add appends values.
-func (a *answer) add(values []any) error {
+func (a *resultArray) add(values []any) error {
 	for _, v := range values {
 		if a.n++; a.n > maxFound {
 			a.fail(interact.Overloaded, "the query finds more than %d values", maxFound)
@@ -113,7 +113,7 @@ func (a *answer) add(values []any) error {
 		if a.body, err = jcs.Append(a.body, v); err != nil { // XPath can produce values that are not numbers, and invalid UTF-8
 			return interact.Errorf(interact.Usage, "change the query", "a result of the query has no JSON form: %v", err)
 		}
-		if a.step(1 + (len(a.body)-before)/64); len(a.body) > maxAnswer {
+		if a.addSteps(1 + (len(a.body)-before)/64); len(a.body) > maxAnswer {
 			a.fail(interact.Overloaded, "the query finds more than %d bytes", maxAnswer)
 		}
 	}
@@ -121,15 +121,15 @@ func (a *answer) add(values []any) error {
 }
 
 // end returns the array.
-func (a *answer) end() found {
+func (a *resultArray) end() queryResult {
 	if len(a.body) == 0 {
-		return found{typeJSON, []byte("[]\n")}
+		return queryResult{typeJSON, []byte("[]\n")}
 	}
 	a.body[0] = '['
-	return found{typeJSON, append(a.body, ']', '\n')}
+	return queryResult{typeJSON, append(a.body, ']', '\n')}
 }
 
-// A language is a query language, as the limits need to know it.
+// A language is the syntax of a query language, as far as the limits depend on it.
 type language struct {
 	escapes bool // a backslash in a string escapes the next character
 }
@@ -151,7 +151,7 @@ func checkQuery(lang language, query string) error {
 		return interact.Errorf(interact.Usage, "percent-encode it as UTF-8", "the query is not UTF-8")
 	}
 	depth := 0
-	for _, c := range lang.outside(query) {
+	for _, c := range lang.withoutStrings(query) {
 		switch c {
 		case '(', '[', '{':
 			depth++
@@ -165,8 +165,8 @@ func checkQuery(lang language, query string) error {
 	return nil
 }
 
-// pieces yields the parts of a query; strings include their quotes.
-func (l language) pieces(query string) iter.Seq2[string, bool] {
+// parts yields the parts of a query; strings include their quotes.
+func (l language) parts(query string) iter.Seq2[string, bool] {
 	return func(yield func(part string, quoted bool) bool) {
 		for query != "" {
 			at := strings.IndexAny(query, `'"`)
@@ -195,10 +195,10 @@ func (l language) pieces(query string) iter.Seq2[string, bool] {
 	}
 }
 
-// outside returns a query without its strings.
-func (l language) outside(query string) string {
+// withoutStrings returns a query without its strings.
+func (l language) withoutStrings(query string) string {
 	var b strings.Builder
-	for part, quoted := range l.pieces(query) {
+	for part, quoted := range l.parts(query) {
 		if !quoted {
 			b.WriteString(part)
 		}
@@ -206,7 +206,7 @@ func (l language) outside(query string) string {
 	return b.String()
 }
 
-// checkPattern returns the number of instructions of a regular expression. It rejects large ones.
+// checkPattern returns the number of instructions of a regular expression, 0 for an invalid one. It rejects large expressions.
 func checkPattern(pattern string) (program int, err error) {
 	if len(pattern) > maxPattern {
 		return 0, interact.Errorf(interact.Usage, "shorten it", "a regular expression has %d bytes, the limit is %d", len(pattern),

@@ -1,12 +1,14 @@
 package tdd
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/internal/sse"
 	"github.com/lmosd/lmosd/td"
 )
@@ -19,15 +21,16 @@ type Self struct {
 	Hosts                  []td.Host     // how the node is reached
 }
 
-// TD returns the signed TD of the node: a ThingDirectory and an lmos:Agent (WoT Discovery §6.2). More are members beside those that all nodes
-// have: the [Affordances] of a node that serves HTTP, and their security.
+// TD returns the signed TD of the node: a ThingDirectory and an lmos:Agent (WoT Discovery §6.2). More are further members: the [Affordances]
+// of a node that serves HTTP, and their security.
 func (s Self) TD(more map[string]any) ([]byte, error) {
 	doc := map[string]any{
-		"@context":            []any{td.Context10, td.Context11, td.ContextDiscovery, td.ContextProof, map[string]any{"lmos": td.ContextLMOS, "@language": "en"}},
+		"@context": []any{td.Context10, td.Context11, td.ContextDiscovery, td.ContextProof,
+			map[string]any{"lmos": td.ContextLMOS, "@language": "en"}},
 		"@type":               []any{"ThingDirectory", "lmos:Agent"},
 		"id":                  string(s.Signer.DID()),
 		"title":               s.Name,
-		"description":         "A node of the " + s.Network + " mesh: a directory of what it offers and knows.",
+		"description":         "A node of the " + s.Network + " mesh, with a directory of its Things and those of other nodes.",
 		"version":             map[string]any{"instance": s.Version},
 		"securityDefinitions": map[string]any{"nosec_sc": map[string]any{"scheme": "nosec"}},
 		"security":            []any{"nosec_sc"},
@@ -52,7 +55,7 @@ func (s Self) TD(more map[string]any) ([]byte, error) {
 // Affordances returns the members "properties", "actions" and "events" of the TD of a directory whose API is at api, an absolute URL
 // without a trailing slash. They follow the Thing Model of directories (WoT Discovery §7.3.4); their forms are complete: absolute URLs,
 // operations, methods and content types of responses, also of empty ones. change is the security definition of actions that change Things,
-// if it differs. Without changes these actions are left out.
+// if it differs. Without changes, these actions are omitted.
 func Affordances(api, change string, changes bool) map[string]any {
 	m := model{api: api, change: change}
 	whole, list := object{"type": "object"}, object{"type": "array"}
@@ -128,38 +131,21 @@ func (m model) action(description string, variables, input, output, form object)
 	return a
 }
 
-// form returns the form of an action. takes and gives are the media types of both bodies, "" without one; fails are statuses of errors.
-func (m model) form(method, path, takes string, status int, gives string, fails ...int) object {
+// form returns the form of an action. request and response are the media types of both bodies, "" without one. A response must have a type
+// even without a body (TD 1.1 §5.3.4.2). failures are the statuses of errors.
+func (m model) form(method, path, request string, status int, response string, failures ...int) object {
 	f := object{"href": m.api + path, "op": []any{"invokeaction"}, "htv:methodName": method,
-		"response": object{"contentType": orEmpty(gives), "htv:statusCodeValue": status}}
-	f["contentType"] = takes
-	if takes == "" {
-		f["contentType"] = orJSON(gives)
-	}
+		"contentType": cmp.Or(request, response, typeJSON),
+		"response":    object{"contentType": cmp.Or(response, "application/x-empty"), "htv:statusCodeValue": status}}
 	var more []any
-	for _, fail := range fails {
-		more = append(more, object{"success": false, "contentType": "application/problem+json", "htv:statusCodeValue": fail})
+	for _, failure := range failures {
+		more = append(more, object{"success": false, "contentType": problem.MediaType, "htv:statusCodeValue": failure})
 	}
 	f["additionalResponses"] = more
 	if m.change != "" && method != "GET" {
 		f["security"] = []any{m.change}
 	}
 	return f
-}
-
-// orEmpty returns the media type of a response, which must have one even without a body (TD 1.1 §5.3.4.2).
-func orEmpty(media string) string {
-	if media == "" {
-		return "application/x-empty"
-	}
-	return media
-}
-
-func orJSON(media string) string {
-	if media == "" {
-		return typeJSON
-	}
-	return media
 }
 
 func (m model) event(description, name string, diff bool) object {

@@ -60,7 +60,7 @@ func TestAffordances(t *testing.T) {
 		t.Errorf("read only: %v", less.Actions)
 	}
 	// The server supports all its forms.
-	w := newWorld(t)
+	w := newFixture(t)
 	w.add("urn:x:a", "A")
 	for name, a := range d.Actions {
 		f := a.Forms[0]

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"iter"
 	"net/http"
 	"strconv"
 	"time"
@@ -14,12 +15,12 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Events of a directory (tdd-notification-event-types), and lmosd's event for clients that missed changes.
+// Events of a directory (tdd-notification-event-types), and the event of lmosd for clients that missed changes.
 const (
-	created = "thing_created"
-	updated = "thing_updated"
-	deleted = "thing_deleted"
-	missed  = "lmosd:missed"
+	created  = "thing_created"
+	updated  = "thing_updated"
+	deleted  = "thing_deleted"
+	overflow = "lmosd:missed"
 )
 
 // events serves changes as server-sent events (tdd-notification-sse): all, or those of one type (tdd-notification-filter-type). The id of
@@ -39,31 +40,29 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if r.Method == http.MethodHead {
-		for name, value := range map[string]string{"Content-Type": sse.MediaType, "Cache-Control": "no-store",
-			"X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff"} { // as sse.Writer has it
-			w.Header().Set(name, value)
-		}
+		sse.SetHeader(w.Header())
 		w.WriteHeader(http.StatusOK)
 		return nil
 	}
-	if err := s.enterWatch(); err != nil {
+	if err := s.addWatcher(); err != nil {
 		return err
 	}
-	defer s.leaveWatch()
+	defer s.removeWatcher()
 	after := r.Header.Get("Last-Event-Id")
 	if after == "" {
 		after = q.Get("lastEventId")
 	}
 	st := &stream{Writer: sse.NewWriter(w, s.o.write), only: only, diff: diff}
 	st.Plain = true
-	return s.follow(r.Context(), st, position(after, time.Now()))
+	s.follow(r.Context(), st, changeAfter(after, time.Now()))
+	return nil
 }
 
-// enterWatch counts a client of events, within the limit.
-func (s *Server) enterWatch() error {
+// addWatcher counts a client of events, within the limit.
+func (s *Server) addWatcher() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.life.Err() != nil {
+	if s.drainCtx.Err() != nil {
 		return interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down")
 	}
 	if s.watchers >= s.o.Watchers {
@@ -74,15 +73,15 @@ func (s *Server) enterWatch() error {
 	return nil
 }
 
-func (s *Server) leaveWatch() {
+func (s *Server) removeWatcher() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.watchers--
 }
 
-// position returns the number of the change to resume after; 0 means now. Other ids, and numbers too far in the future (see
-// directory.Change.Seq), are those of another directory: the client gets an event of missed changes, then all changes in memory.
-func position(id string, now time.Time) uint64 {
+// changeAfter returns the number of the change to resume after; 0 means now. Invalid ids, and numbers too far in the future (see
+// directory.Change.Seq), are from another directory: the client receives an event of missed changes, then all changes in memory.
+func changeAfter(id string, now time.Time) uint64 {
 	if id == "" {
 		return 0
 	}
@@ -93,46 +92,15 @@ func position(id string, now time.Time) uint64 {
 	return n
 }
 
-// follow writes the changes after a number to st until the client, ctx or the server ends.
-func (s *Server) follow(ctx context.Context, st *stream, after uint64) error {
+// follow writes the changes after a number to st until the client disconnects, ctx ends, or the server drains.
+func (s *Server) follow(ctx context.Context, st *stream, after uint64) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer context.AfterFunc(s.life, cancel)()
-	changes := make(chan directory.Change)
-	go func() {
-		defer close(changes)
-		for c, err := range s.o.Things.Watch(ctx, td.Query{}, after) {
-			if err != nil {
-				return
-			}
-			select {
-			case changes <- c:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	// The watch has ended before follow returns.
-	defer func() {
-		cancel()
-		for range changes {
-		}
-		st.End()
-	}()
-	beat := time.NewTicker(s.o.beat)
-	defer beat.Stop()
-	err := st.Begin()
-	for err == nil {
-		select {
-		case c, more := <-changes:
-			if !more {
-				return nil
-			}
-			err = st.change(c)
-		case <-beat.C:
-			err = st.Comment("")
-		}
-	}
-	return nil // the response has begun
+	defer cancel()
+	defer context.AfterFunc(s.drainCtx, cancel)()
+	defer st.End()
+	sse.Follow(ctx, st.Writer, s.o.beat, func(ctx context.Context) iter.Seq2[directory.Change, error] {
+		return s.o.Things.Watch(ctx, td.Query{}, after)
+	}, st.change)
 }
 
 // A stream writes changes to one client.
@@ -147,22 +115,22 @@ func (st *stream) change(c directory.Change) error {
 	name, data := "", []byte(nil)
 	switch {
 	case c.Kind == directory.Overflow:
-		name, data = missed, []byte(`{"hint":"read /things again: changes before this one were missed"}`)
+		name, data = overflow, []byte(`{"hint":"read /things again: changes before this one were missed"}`)
 	case c.Kind == directory.Added:
-		name, data = created, st.whole(c.Thing)
+		name, data = created, st.createdData(c.Thing)
 	case c.Kind == directory.Changed && c.Reason == directory.Published:
-		name, data = updated, st.patch(c)
+		name, data = updated, st.updatedData(c)
 	case c.Kind == directory.Removed:
 		name, data = deleted, onlyID(c.Thing.ID) // without a TD (tdd-notification-data-delete-diff)
 	}
-	if name == "" || st.only != "" && name != st.only && name != missed {
+	if name == "" || st.only != "" && name != st.only && name != overflow {
 		return nil
 	}
 	return st.Send(name, strconv.FormatUint(c.Seq, 10), data)
 }
 
-// whole returns the data of a created Thing: the signed TD (tdd-notification-data-create-full).
-func (st *stream) whole(d *td.Description) []byte {
+// createdData returns the data of a created Thing: the signed TD (tdd-notification-data-create-full).
+func (st *stream) createdData(d *td.Description) []byte {
 	var b bytes.Buffer
 	if !st.diff || json.Compact(&b, d.Raw) != nil {
 		return onlyID(d.ID)
@@ -170,9 +138,9 @@ func (st *stream) whole(d *td.Description) []byte {
 	return b.Bytes()
 }
 
-// patch returns the data of an updated Thing (tdd-notification-data-update-diff). If only its hosts changed, the patch contains only the
+// updatedData returns the data of an updated Thing (tdd-notification-data-update-diff). If only its hosts changed, the patch contains only the
 // id.
-func (st *stream) patch(c directory.Change) []byte {
+func (st *stream) updatedData(c directory.Change) []byte {
 	if st.diff && c.Was != nil {
 		if patch, err := diffTD(c.Was.Raw, c.Thing.Raw, c.Thing.ID); err == nil {
 			return patch

@@ -81,7 +81,7 @@ func listen(t *testing.T, c *http.Client, path, last string) (lines *bufio.Scann
 func TestEventRules(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		client, end := w.client()
 		defer end()
 		streams := map[string]*bufio.Scanner{}
@@ -144,7 +144,7 @@ func TestEventRules(t *testing.T) {
 		for _, last := range []string{"1", "0", "x", "99999999999999999999",
 			strconv.FormatInt(time.Now().Add(24*time.Hour).UnixMicro(), 10)} {
 			lines := again(t, client, "/events/thing_created", last)
-			if e := nextEvent(t, lines); e.name != missed || e.id == "" {
+			if e := nextEvent(t, lines); e.name != overflow || e.id == "" {
 				t.Errorf("after %s: %+v", last, e)
 			}
 			if e := nextEvent(t, lines); e.name != created || e.id != ids[0] {
@@ -162,7 +162,7 @@ func again(t *testing.T, c *http.Client, path, last string) *bufio.Scanner {
 
 func TestEventsRefuse(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.run(t, []exchange{
 		{rule: "tdd-notification-filter-type: unknown", path: "/events/thing_moved", status: 404},
 		{path: "/events/thing_created/x", status: 404}, {path: "/events?diff=2", status: 400}, {path: "/events?x=1", status: 400},
@@ -178,19 +178,19 @@ func TestEventsRefuse(t *testing.T) {
 func TestEventStreamsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, func(o *Options) { o.Watchers = 2 })
+		w := newFixture(t, func(o *Options) { o.Watchers = 2 })
 		client, end := w.client()
 		defer end()
 		lines, _ := listen(t, client, "/events", "")
 		_, leave := listen(t, client, "/events", "")
 		w.do(t, exchange{path: "/events", status: 503})
-		begun, beats := time.Now(), 0
+		began, beats := time.Now(), 0
 		for beats < 3 && lines.Scan() {
 			if lines.Text() == ": " {
 				beats++
 			}
 		}
-		if passed := time.Since(begun); passed != 45*time.Second {
+		if passed := time.Since(began); passed != 45*time.Second {
 			t.Errorf("three keep-alives in %s", passed)
 		}
 		leave()

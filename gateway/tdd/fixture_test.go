@@ -51,8 +51,8 @@ func lamp(id, title string, members ...string) string {
 		members...), ",") + `}`
 }
 
-// A shop publishes as a node does: it signs, and stores registrations.
-type shop struct {
+// A testPublisher signs TDs and stores registrations, as a node does.
+type testPublisher struct {
 	dir  *directory.Directory
 	key  *keystore.Key
 	mu   sync.Mutex
@@ -60,14 +60,14 @@ type shop struct {
 	regs map[string]publication.Registration // by thing; owned by mu
 }
 
-func (s *shop) Registered(r *td.Record) (publication.Registration, bool) {
+func (s *testPublisher) Registered(r *td.Record) (publication.Registration, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	reg, ok := s.regs[r.Thing]
 	return reg, ok && r.Owner == s.key.DID()
 }
 
-func (s *shop) Enter(ctx context.Context, raw []byte, reg publication.Registration) (string, bool, error) {
+func (s *testPublisher) Enter(ctx context.Context, raw []byte, reg publication.Registration) (string, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seq++
@@ -85,14 +85,14 @@ func (s *shop) Enter(ctx context.Context, raw []byte, reg publication.Registrati
 	return d.ID, !known, err
 }
 
-func (s *shop) Register(_ context.Context, id string, reg publication.Registration) error {
+func (s *testPublisher) Register(_ context.Context, id string, reg publication.Registration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.regs[id] = reg.Renewed(time.Now(), s.regs[id])
 	return nil
 }
 
-func (s *shop) Withdraw(ctx context.Context, id string) error {
+func (s *testPublisher) Withdraw(ctx context.Context, id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seq++
@@ -108,24 +108,24 @@ func (s *shop) Withdraw(ctx context.Context, id string) error {
 	return err
 }
 
-// A world is a directory with a server.
-type world struct {
+// A fixture is a directory with a server.
+type fixture struct {
 	*Server
-	t    testing.TB
-	shop *shop
-	next uint64 // of other owners
+	t         testing.TB
+	publisher *testPublisher
+	next      uint64 // of other owners
 }
 
-// newWorld returns a directory with some lamps; prepare changes the options.
-func newWorld(t testing.TB, prepare ...func(*Options)) *world {
+// newFixture returns a directory with some lamps; prepare changes the options.
+func newFixture(t testing.TB, prepare ...func(*Options)) *fixture {
 	t.Helper()
 	k := didtest.Key(7)
 	dir, err := directory.New(directory.Options{Self: k.DID(), Timeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, shop: &shop{dir: dir, key: k, regs: map[string]publication.Registration{}}}
-	o := Options{Things: Index{dir, k.DID()}, Publisher: w.shop, Describe: func() []byte { return []byte(`{"title":"self"}`) }}
+	w := &fixture{t: t, publisher: &testPublisher{dir: dir, key: k, regs: map[string]publication.Registration{}}}
+	o := Options{Things: Index{dir, k.DID()}, Publisher: w.publisher, Describe: func() []byte { return []byte(`{"title":"self"}`) }}
 	for _, p := range prepare {
 		p(&o)
 	}
@@ -140,15 +140,15 @@ func newWorld(t testing.TB, prepare ...func(*Options)) *world {
 }
 
 // add publishes a lamp of this node.
-func (w *world) add(id, title string, members ...string) {
+func (w *fixture) add(id, title string, members ...string) {
 	w.t.Helper()
-	if _, _, err := w.shop.Enter(w.t.Context(), []byte(lamp(id, title, members...)), publication.Registration{}); err != nil {
+	if _, _, err := w.publisher.Enter(w.t.Context(), []byte(lamp(id, title, members...)), publication.Registration{}); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-// learn adds a lamp of another owner.
-func (w *world) learn(id, title string, members ...string) {
+// addForeign adds a lamp of another owner.
+func (w *fixture) addForeign(id, title string, members ...string) {
 	w.t.Helper()
 	k := didtest.Key(9)
 	w.next++
@@ -158,7 +158,7 @@ func (w *world) learn(id, title string, members ...string) {
 	}
 	d, err := signed.Verify(w.t.Context(), td.NewVerifier(did.Keys()), time.Now())
 	if err == nil {
-		_, err = w.shop.dir.Add(d)
+		_, err = w.publisher.dir.Add(d)
 	}
 	if err != nil {
 		w.t.Fatal(err)
@@ -184,7 +184,7 @@ var (
 )
 
 // do sends x, and checks the rules of all responses: errors are problem documents, HEAD has no body.
-func (w *world) do(t *testing.T, x exchange) *httptest.ResponseRecorder {
+func (w *fixture) do(t *testing.T, x exchange) *httptest.ResponseRecorder {
 	t.Helper()
 	if x.method == "" {
 		x.method = http.MethodGet
@@ -241,7 +241,7 @@ func checkProblem(t *testing.T, name string, rec *httptest.ResponseRecorder) {
 }
 
 // run runs exchanges in order.
-func (w *world) run(t *testing.T, all []exchange) {
+func (w *fixture) run(t *testing.T, all []exchange) {
 	t.Helper()
 	for _, x := range all {
 		w.do(t, x)
@@ -275,7 +275,7 @@ func idsOf(all []map[string]any) string {
 }
 
 // client serves w over in-memory connections; end closes both.
-func (w *world) client() (c *http.Client, end func()) {
+func (w *fixture) client() (c *http.Client, end func()) {
 	p := pipenet.Listen()
 	server := &http.Server{Handler: w}
 	var g sync.WaitGroup

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"runtime"
 	"runtime/metrics"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,13 +30,13 @@ var hostile = map[string][]string{
 func TestHostileQueriesAreBounded(t *testing.T) {
 	t.Parallel()
 	w := lamps(t, 150)
-	w.learn("urn:x:wide", "Wide", `"x:wide":[`+strings.Repeat(`{"a":"`+strings.Repeat("a", 30)+`"},`, 1000)+`1]`)
-	w.learn("urn:x:long", "Long", `"x:long":"`+strings.Repeat("a", 100_000)+`"`)
+	w.addForeign("urn:x:wide", "Wide", `"x:wide":[`+strings.Repeat(`{"a":"`+strings.Repeat("a", 30)+`"},`, 1000)+`1]`)
+	w.addForeign("urn:x:long", "Long", `"x:long":"`+strings.Repeat("a", 100_000)+`"`)
 	w.o.QueryTime = time.Hour
 	const most = 200_000
 	for endpoint, queries := range hostile {
 		for _, query := range queries {
-			b := w.spend(t, endpoint, query, most)
+			b := w.cost(t, endpoint, query, most)
 			if b.steps > most+maxMatch/64+100_000 || b.bytes > maxBytes+1<<20 {
 				t.Errorf("%s %.60s: %d steps, %d bytes", endpoint, query, b.steps, b.bytes)
 			}
@@ -50,21 +51,21 @@ func TestHostileQueriesAreBounded(t *testing.T) {
 func TestQueryMemoryIsLimited(t *testing.T) {
 	t.Parallel()
 	w := lamps(t, 100)
-	w.learn("urn:x:long", "Long", `"x:long":"`+strings.Repeat("a", 100_000)+`"`)
+	w.addForeign("urn:x:long", "Long", `"x:long":"`+strings.Repeat("a", 100_000)+`"`)
 	w.o.QueryTime = time.Hour
 	for _, query := range []string{`count(//*[count(//*[count(//*)=0])=0])`, `//*[concat(` + strings.Repeat(`/*[101],`, 300) + `.)='x']`} {
-		b := w.spend(t, "xpath", query, 1<<40)
+		b := w.cost(t, "xpath", query, 1<<40)
 		if b.bytes <= maxBytes || b.bytes > maxBytes+1<<20 {
 			t.Errorf("%.60s: %d bytes were counted, want just more than %d", query, b.bytes, maxBytes)
 		}
 	}
 }
 
-// spend runs a query over HTTP and returns its cost.
-func (w *world) spend(t testing.TB, endpoint, query string, most int) *budget {
+// cost runs a query over HTTP and returns its cost.
+func (w *fixture) cost(t testing.TB, endpoint, query string, most int) *budget {
 	t.Helper()
-	var spent *budget
-	w.began = func(b *budget) { b.most, spent = min(b.most, most), b }
+	var spentBudget *budget
+	w.onQuery = func(b *budget) { b.stepLimit, spentBudget = min(b.stepLimit, most), b }
 	client, end := w.client()
 	defer end()
 	resp, err := client.Get("http://node/search/" + endpoint + "?query=" + url.QueryEscape(query))
@@ -73,13 +74,14 @@ func (w *world) spend(t testing.TB, endpoint, query string, most int) *budget {
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
-	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusBadRequest && resp.StatusCode != http.StatusServiceUnavailable || err != nil {
+	allowed := []int{http.StatusOK, http.StatusBadRequest, http.StatusServiceUnavailable}
+	if !slices.Contains(allowed, resp.StatusCode) || err != nil {
 		t.Errorf("%.60s: status %d, %v: %.200s", query, resp.StatusCode, err, answer)
 	}
-	if spent == nil { // rejected before it started
-		spent = &budget{}
+	if spentBudget == nil { // rejected before it started
+		spentBudget = &budget{}
 	}
-	return spent
+	return spentBudget
 }
 
 // BenchmarkHostileQueries measures hostile queries over 2,000 Things: time, allocations, steps, counted bytes, and growth of the heap.
@@ -92,16 +94,16 @@ func BenchmarkHostileQueries(b *testing.B) {
 			b.Run(endpoint+" "+query[:min(len(query), 40)], func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					var spent *budget
-					w.began = func(s *budget) { spent = s }
+					var spentBudget *budget
+					w.onQuery = func(s *budget) { spentBudget = s }
 					peak := watchHeap()
 					rec := httptest.NewRecorder()
 					w.ServeHTTP(rec, httptest.NewRequestWithContext(b.Context(), "GET", "/search/"+endpoint+"?query="+url.QueryEscape(query), nil))
 					b.ReportMetric(float64(peak()>>20), "heap-MiB")
 					b.ReportMetric(float64(rec.Code), "status")
-					if spent != nil {
-						b.ReportMetric(float64(spent.steps), "steps")
-						b.ReportMetric(float64(spent.bytes>>20), "held-MiB")
+					if spentBudget != nil {
+						b.ReportMetric(float64(spentBudget.steps), "steps")
+						b.ReportMetric(float64(spentBudget.bytes>>20), "held-MiB")
 					}
 				}
 			})

@@ -16,51 +16,51 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// jsonpath answers a JSONPath query (RFC 9535) over the array of Enriched TDs (WoT Discovery §7.3.3.2).
+// jsonpath serves a JSONPath query (RFC 9535) over the array of Enriched TDs (WoT Discovery §7.3.3.2).
 //
-// The library parses the query and evaluates filters; the segments are walked here, where each step is counted. A filter cannot be
-// interrupted, so its cost is limited before (see weigh).
+// The library parses the query and evaluates filters. This package walks the segments and counts each step. A filter cannot be interrupted,
+// so its cost is limited before it runs (see weigh).
 func (s *Server) jsonpath(w http.ResponseWriter, r *http.Request) error {
 	query, err := queryOf(r)
 	if err != nil {
 		return err
 	}
-	return s.search(w, r, inJSONPath, query, s.byJSONPath)
+	return s.search(w, r, inJSONPath, query, s.evalJSONPath)
 }
 
-func (s *Server) byJSONPath(b *budget, query string) (found, error) {
+func (s *Server) evalJSONPath(b *budget, query string) (queryResult, error) {
 	p := &pathRun{budget: b}
-	if err := p.read(query); err != nil {
-		return found{}, err
+	if err := p.parse(query); err != nil {
+		return queryResult{}, err
 	}
-	return s.selected(p)
+	return s.runJSONPath(p)
 }
 
-// atOnce is the number of Things that a query over single Things gets at a time; other queries need all in memory.
-const atOnce = 256
+// batchSize is the number of Things in memory for a query over single Things; other queries need all Things in memory.
+const batchSize = 256
 
-// selected runs p over all Things.
-func (s *Server) selected(p *pathRun) (found, error) {
-	all, out := s.everything(), &answer{budget: p.budget}
-	part := atOnce
-	if !p.alone() {
-		release, err := s.whole(p.budget, all)
+// runJSONPath runs p over all Things.
+func (s *Server) runJSONPath(p *pathRun) (queryResult, error) {
+	all, out := s.allThings(), &resultArray{budget: p.budget}
+	part := batchSize
+	if !p.isPerThing() {
+		release, err := s.admitWhole(p.budget, all)
 		if err != nil {
-			return found{}, err
+			return queryResult{}, err
 		}
 		defer release()
 		part = max(len(all), 1)
 	}
 	for begin := 0; begin == 0 || begin < len(all); begin += part {
 		if err := out.add(p.run(s.values(p.budget, all[begin:min(begin+part, len(all))]))); err != nil {
-			return found{}, err
+			return queryResult{}, err
 		}
 	}
 	return out.end(), nil
 }
 
-// whole admits a query that needs all Things in memory: one at a time, if they are not too large.
-func (s *Server) whole(b *budget, all []Item) (release func(), err error) {
+// admitWhole waits until a query may have all Things in memory: one query at a time. It rejects the query if they are too large.
+func (s *Server) admitWhole(b *budget, all []Item) (release func(), err error) {
 	size := 0
 	for _, d := range all {
 		if size += len(d.TD); size > maxWhole {
@@ -72,11 +72,11 @@ func (s *Server) whole(b *budget, all []Item) (release func(), err error) {
 	if size*decodedPart <= s.o.Cache {
 		return func() {}, nil
 	}
-	timer := time.NewTimer(time.Until(b.until))
+	timer := time.NewTimer(time.Until(b.deadline))
 	defer timer.Stop()
 	select {
-	case s.large <- struct{}{}:
-		return func() { <-s.large }, nil
+	case s.wholeSlot <- struct{}{}:
+		return func() { <-s.wholeSlot }, nil
 	case <-timer.C:
 		b.check()
 		return nil, interact.Errorf(interact.Overloaded, "try again in a moment", "another query holds all Things in memory")
@@ -88,7 +88,7 @@ func (s *Server) whole(b *budget, all []Item) (release func(), err error) {
 func (s *Server) values(b *budget, things []Item) []any {
 	values := make([]any, len(things))
 	for i, d := range things {
-		b.step(1)
+		b.addSteps(1)
 		values[i] = s.value(d)
 	}
 	return values
@@ -97,12 +97,12 @@ func (s *Server) values(b *budget, things []Item) []any {
 // A pathRun is one query.
 type pathRun struct {
 	*budget
-	segments []*spec.Segment
-	roots    int // number of $
-	price    int // steps of one test of a filter
-	weight   int // how often one test of a filter may visit each value below; 0: only few of them
-	patterns map[string]pattern
-	root     any
+	segments  []*spec.Segment
+	roots     int // number of $
+	testSteps int // steps of one test of a filter
+	weight    int // how often one test of a filter may visit each value below; 0: it visits few
+	patterns  map[string]pattern
+	root      any
 }
 
 // A pattern is a regular expression with its number of instructions; nil matches nothing.
@@ -111,17 +111,17 @@ type pattern struct {
 	program int
 }
 
-// read parses the query. It renames match and search to replace the functions of the library, which compiles a regular expression on each
+// parse parses the query. It renames match and search to replace the functions of the library, which compiles a regular expression on each
 // call.
-func (p *pathRun) read(query string) error {
+func (p *pathRun) parse(query string) error {
 	var err error
-	bare := inJSONPath.outside(query)
+	bare := inJSONPath.withoutStrings(query)
 	if p.weight, err = weigh(bare); err != nil {
 		return err
 	}
-	p.roots, p.price = strings.Count(bare, "$"), 1+len(query)/64
+	p.roots, p.testSteps = strings.Count(bare, "$"), 1+len(query)/64
 	var renamed strings.Builder
-	for part, quoted := range inJSONPath.pieces(query) {
+	for part, quoted := range inJSONPath.parts(query) {
 		if !quoted {
 			part = call.ReplaceAllString(part, "${1}_(")
 		}
@@ -161,12 +161,12 @@ func (p *pathRun) matcher(whole bool) spec.Evaluator {
 		if !ok || !isText {
 			return spec.LogicalFalse
 		}
-		p.step(1 + (len(text)+len(wanted))/16)
-		re := p.compiled(wanted, whole)
+		p.addSteps(1 + (len(text)+len(wanted))/16)
+		re := p.compile(wanted, whole)
 		if re.Regexp == nil {
 			return spec.LogicalFalse
 		}
-		p.match(re.program, len(text))
+		p.addMatch(re.program, len(text))
 		return spec.Logical(re.MatchString(text))
 	}
 }
@@ -183,8 +183,8 @@ func valueOf(arg spec.PathValue) (string, bool) {
 // maxPatterns limits the cached regular expressions of a query, which may come from the searched values.
 const maxPatterns = 64
 
-// compiled returns a compiled regular expression.
-func (p *pathRun) compiled(text string, whole bool) pattern {
+// compile returns a compiled regular expression.
+func (p *pathRun) compile(text string, whole bool) pattern {
 	key := text
 	if whole {
 		key = `\A(?:` + text + `)\z`
@@ -194,18 +194,18 @@ func (p *pathRun) compiled(text string, whole bool) pattern {
 	}
 	program, err := checkPattern(text)
 	if err != nil {
-		panic(&stop{err})
+		panic(&abort{err})
 	}
-	if p.step(1024 + 16*program); p.patterns == nil || len(p.patterns) == maxPatterns {
+	if p.addSteps(1024 + 16*program); p.patterns == nil || len(p.patterns) == maxPatterns {
 		p.patterns = map[string]pattern{}
 	}
-	re, _ := regexp.Compile(dots(key)) // nil if it is invalid: see pattern
+	re, _ := regexp.Compile(translateDots(key)) // nil if it is invalid: see pattern
 	p.patterns[key] = pattern{re, program}
 	return p.patterns[key]
 }
 
-// dots replaces "." by its meaning in an I-Regexp: all but line ends (RFC 9485 §5.3).
-func dots(pattern string) string {
+// translateDots replaces "." by its meaning in an I-Regexp: all but line ends (RFC 9485 §5.3).
+func translateDots(pattern string) string {
 	var b strings.Builder
 	class := false
 	for i := 0; i < len(pattern); i++ {
@@ -227,8 +227,8 @@ func dots(pattern string) string {
 	return b.String()
 }
 
-// alone reports whether the query visits each Thing by itself, so that it may run over parts of the array.
-func (p *pathRun) alone() bool {
+// isPerThing reports whether the query visits each Thing independently, so that it may run over parts of the array.
+func (p *pathRun) isPerThing() bool {
 	if len(p.segments) == 0 || p.roots > 1 {
 		return false
 	}
@@ -262,12 +262,12 @@ func (p *pathRun) run(root []any) []any {
 
 // visit appends the results of a segment for a value (RFC 9535 §2.5).
 func (p *pathRun) visit(out []any, v any, seg *spec.Segment) []any {
-	p.step(1)
+	p.addSteps(1)
 	for _, sel := range seg.Selectors() {
-		out = p.choose(out, v, sel)
+		out = p.selectValues(out, v, sel)
 	}
 	if seg.IsDescendant() {
-		p.step(parts(v))
+		p.addSteps(childCount(v))
 		for child := range children(v) {
 			out = p.visit(out, child, seg)
 		}
@@ -275,16 +275,16 @@ func (p *pathRun) visit(out []any, v any, seg *spec.Segment) []any {
 	return out
 }
 
-// choose appends the results of a selector for a value (RFC 9535 §2.3).
-func (p *pathRun) choose(out []any, v any, sel spec.Selector) []any {
+// selectValues appends the results of a selector for a value (RFC 9535 §2.3).
+func (p *pathRun) selectValues(out []any, v any, sel spec.Selector) []any {
 	before := len(out)
 	switch sel := sel.(type) {
 	case *spec.FilterSelector:
 		for child := range children(v) {
-			if p.step(p.price); p.weight > 0 {
-				looked := p.weight * p.count(child)
-				p.step(looked)
-				p.room(looked * valueBytes)
+			if p.addSteps(p.testSteps); p.weight > 0 {
+				looked := p.weight * p.countValues(child)
+				p.addSteps(looked)
+				p.checkBytes(looked * valueBytes)
 			}
 			if sel.Eval(child, p.root) {
 				out = append(out, child)
@@ -297,35 +297,35 @@ func (p *pathRun) choose(out []any, v any, sel spec.Selector) []any {
 	default: // a name, an index, a slice
 		out = append(out, sel.Select(v, p.root)...)
 	}
-	p.hold((len(out) - before) * valueBytes)
-	if p.step(1 + (len(out)-before)/4); len(out) > maxFound {
+	p.addBytes((len(out) - before) * valueBytes)
+	if p.addSteps(1 + (len(out)-before)/4); len(out) > maxFound {
 		p.fail(interact.Overloaded, "the query finds more than %d values", maxFound)
 	}
 	return out
 }
 
-// valueBytes is the size of a value in a list that has grown.
+// valueBytes is the memory for a value in a list that grows.
 const valueBytes = 32
 
-// count returns the number of values in v, including v, and counts a step for each.
-func (p *pathRun) count(v any) int {
-	p.step(1)
+// countValues returns the number of values in v, including v, and counts a step for each.
+func (p *pathRun) countValues(v any) int {
+	p.addSteps(1)
 	n := 1
 	switch v := v.(type) {
 	case []any:
 		for _, e := range v {
-			n += p.count(e)
+			n += p.countValues(e)
 		}
 	case map[string]any:
 		for _, e := range v {
-			n += p.count(e)
+			n += p.countValues(e)
 		}
 	}
 	return n
 }
 
-// parts returns the number of elements or members of v.
-func parts(v any) int {
+// childCount returns the number of elements or members of v.
+func childCount(v any) int {
 	switch v := v.(type) {
 	case []any:
 		return len(v)
@@ -355,17 +355,17 @@ func children(v any) func(yield func(any) bool) {
 	}
 }
 
-// maxWeight limits how often one test of a filter visits the values of a Thing. descent is the assumed factor of a ".." within a filter.
+// maxWeight limits how often one test of a filter visits the values of a Thing. descendantFactor is the assumed factor of a ".." within a
+// filter.
 const (
-	maxWeight = 256
-	descent   = 16
+	maxWeight        = 256
+	descendantFactor = 16
 )
 
-// bothFound matches a comparison whose right side is not a literal: both sides may be large.
-var bothFound = regexp.MustCompile(`[=!<>]\s*(?:[@$]|[a-z_]+\()`)
+// valueComparison matches a comparison whose right side is not a literal: both sides may be large.
+var valueComparison = regexp.MustCompile(`[=!<>]\s*(?:[@$]|[a-z_]+\()`)
 
-// weigh rejects queries whose filters could run for long, and returns how often a test may visit each value below, 0 for few of them. text
-// is the query without its strings.
+// weigh rejects queries whose filters could run for long, and returns the weight of pathRun. text is the query without its strings.
 func weigh(text string) (weight int, err error) {
 	w := weighFilters(text)
 	switch {
@@ -375,7 +375,7 @@ func weigh(text string) (weight int, err error) {
 	case w.weight > maxWeight:
 		return 0, interact.Errorf(interact.Usage, "use fewer .. and , in filters", "a filter of the query visits too many values")
 	}
-	compared := len(bothFound.FindAllStringIndex(text, -1))
+	compared := len(valueComparison.FindAllStringIndex(text, -1))
 	if w.weight > 1 || w.many || compared > 0 {
 		return w.weight * max(compared, 1), nil
 	}
@@ -397,7 +397,7 @@ func weighFilters(text string) filterWeight {
 		selectors int
 	}
 	var open []bracket
-	filters := 0 // open filters; in has their brackets
+	filters := 0 // open filters; in has the depths of their brackets
 	in := []int{}
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; c {
@@ -426,7 +426,7 @@ func weighFilters(text string) filterWeight {
 			w.root = w.root || filters > 0
 		case '.':
 			if filters > 0 && i+1 < len(text) && text[i+1] == '.' {
-				w.multiply(descent)
+				w.multiply(descendantFactor)
 				i++
 			}
 		}

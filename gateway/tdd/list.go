@@ -23,8 +23,8 @@ import (
 // maxFields limits the selected members of the TDs of a list.
 const maxFields = 32
 
-// A listing is a parsed request for a list.
-type listing struct {
+// A listRequest is a parsed request for a list.
+type listRequest struct {
 	scope      Scope
 	offset     int
 	limit      int // 0: all
@@ -35,7 +35,7 @@ type listing struct {
 	query      url.Values
 }
 
-func readListing(r *http.Request) (l listing, err error) {
+func readList(r *http.Request) (l listRequest, err error) {
 	q, err := Params(r, "limit", "offset", "format", "forms", "scope", "fields", "enriched")
 	if err != nil {
 		return l, err
@@ -73,9 +73,9 @@ func readListing(r *http.Request) (l listing, err error) {
 	return l, nil
 }
 
-// page returns the URL of the part of the list that begins at offset, with the other parameters
+// pageURL returns the URL of the part of the list that begins at offset, with the other parameters
 // (tdd-things-list-pagination-header-nextlink-attr).
-func (l *listing) page(offset int) string {
+func (l *listRequest) pageURL(offset int) string {
 	address := "/things"
 	separator := "?"
 	add := func(name, value string) {
@@ -98,7 +98,7 @@ func (l *listing) page(offset int) string {
 
 // list writes the Things ordered by id (tdd-things-list-pagination-order-default), all without a limit (tdd-things-list-only).
 func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
-	l, err := readListing(r)
+	l, err := readList(r)
 	if err != nil {
 		return err
 	}
@@ -108,17 +108,17 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	p := s.o.Things.Page(l.scope, l.offset, l.limit)
 	next := ""
 	if l.limit > 0 && l.offset+len(p.Items) < p.Total {
-		next = l.page(l.offset + len(p.Items))
+		next = l.pageURL(l.offset + len(p.Items))
 		w.Header().Add("Link", "<"+next+`>; rel="next"`)
 	}
 	if l.limit > 0 || l.query.Has("offset") {
 		w.Header().Add("Link", fmt.Sprintf(`</things>; rel="canonical"; etag=%q`, p.Tag))
 	}
 	w.Header().Add("Vary", "Accept, Accept-Encoding")
-	if accepted(r, typeLD, typeJSON, typeLinks) == typeLinks {
+	if acceptedType(r, typeLD, typeJSON, typeLinks) == typeLinks {
 		return s.listLinks(w, r, p.Items)
 	}
-	w.Header().Set("Content-Type", accepted(r, typeLD, typeJSON))
+	w.Header().Set("Content-Type", acceptedType(r, typeLD, typeJSON))
 	body, done := compressed(w, r)
 	defer done()
 	if r.Method == http.MethodHead {
@@ -126,14 +126,14 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	open, end := "[", "]\n"
 	if l.collection { // tdd-things-list-pagination-collection
-		open, end = collection(p.Total, l.page(l.offset), next), "]}\n"
+		open, end = collection(p.Total, l.pageURL(l.offset), next), "]}\n"
 	}
-	return s.writeAll(body, r, &l, p.Items, open, end)
+	return s.writeItems(body, r, &l, p.Items, open, end)
 }
 
 // collection returns the beginning of a ThingCollection, up to its first member.
 func collection(total int, id, next string) string {
-	head, _ := json.Marshal(struct { // strings and a number always have a JSON form
+	head, _ := json.Marshal(struct { // strings and numbers always encode
 		Context string `json:"@context"`
 		Type    string `json:"@type"`
 		ID      string `json:"@id"`
@@ -143,15 +143,15 @@ func collection(total int, id, next string) string {
 	return string(head[:len(head)-1]) + `,"members":[`
 }
 
-// writeAll writes TDs one after another. It ignores errors of writing: the client disconnected.
-func (s *Server) writeAll(w io.Writer, r *http.Request, l *listing, page []Item, open, end string) error {
+// writeItems writes TDs one after another. It ignores errors of writing: the client disconnected.
+func (s *Server) writeItems(w io.Writer, r *http.Request, l *listRequest, page []Item, open, end string) error {
 	now := time.Now()
 	buf := []byte(open)
 	for i, d := range page {
 		if i > 0 {
 			buf = append(buf, ',')
 		}
-		buf = s.one(buf, r, l, d, now)
+		buf = s.appendItem(buf, r, l, d, now)
 		if len(buf) > 32<<10 {
 			if _, err := w.Write(buf); err != nil {
 				return nil
@@ -163,8 +163,8 @@ func (s *Server) writeAll(w io.Writer, r *http.Request, l *listing, page []Item,
 	return nil
 }
 
-// one appends d as l requires.
-func (s *Server) one(dst []byte, r *http.Request, l *listing, d Item, now time.Time) []byte {
+// appendItem appends d as l requires.
+func (s *Server) appendItem(dst []byte, r *http.Request, l *listRequest, d Item, now time.Time) []byte {
 	raw := d.TD
 	if l.forms != "" {
 		described, err := s.o.RewriteForms(r, d.Describe())
@@ -176,7 +176,7 @@ func (s *Server) one(dst []byte, r *http.Request, l *listing, d Item, now time.T
 	}
 	at := len(dst)
 	if l.enriched {
-		dst = s.enrich(dst, raw, s.of(d.Record), now)
+		dst = s.enrich(dst, raw, s.entryOf(d.Record), now)
 	} else {
 		dst = append(dst, raw...)
 	}
@@ -196,18 +196,22 @@ func (s *Server) listLinks(w http.ResponseWriter, r *http.Request, page []Item) 
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	var buf []byte
-	for i, d := range page {
-		if i > 0 {
-			buf = append(buf, ',')
-		}
-		buf = appendLink(buf, ThingPath(refOf(d.Record)), coreThing, d.Record.Title)
-	}
-	_, _ = body.Write(buf)
+	_, _ = body.Write(links(page)) // the client may have disconnected
 	return nil
 }
 
-// refOf returns the exact reference of a thing.
+// links returns links to Things.
+func links(things []Item) (body []byte) {
+	for _, d := range things {
+		if len(body) > 0 {
+			body = append(body, ',')
+		}
+		body = appendLink(body, ThingPath(refOf(d.Record)), coreThing, d.Record.Title)
+	}
+	return body
+}
+
+// refOf returns the exact reference of a Thing.
 func refOf(r *td.Record) string { return (&td.Description{Record: r}).Ref() }
 
 // appendLink appends a link to a TD; ct is the content format of application/td+json.
@@ -248,14 +252,7 @@ func (s *Server) core() http.Handler {
 const coreThing = "wot.thing" // WoT Discovery §6.4
 
 func (s *Server) coreThings(w http.ResponseWriter, _ *http.Request) error {
-	var body []byte
-	for _, d := range s.o.Things.Page(Local, 0, 0).Items {
-		if len(body) > 0 {
-			body = append(body, ',')
-		}
-		body = appendLink(body, ThingPath(refOf(d.Record)), coreThing, d.Record.Title)
-	}
-	WriteBytes(w, http.StatusOK, typeLinks, body)
+	WriteBytes(w, http.StatusOK, typeLinks, links(s.o.Things.Page(Local, 0, 0).Items))
 	return nil
 }
 
@@ -263,14 +260,14 @@ func (s *Server) coreThings(w http.ResponseWriter, _ *http.Request) error {
 func (s *Server) self(w http.ResponseWriter, r *http.Request) error {
 	raw := s.o.Describe()
 	sum := sha256.Sum256(raw)
-	writeTagged(w, r, `"`+hex.EncodeToString(sum[:])+`"`, accepted(r, typeTD, typeJSON), raw)
+	writeTagged(w, r, `"`+hex.EncodeToString(sum[:])+`"`, acceptedType(r, typeTD, typeJSON), raw)
 	return nil
 }
 
 // compressed returns a writer of the response body, with gzip if the client accepts it (tdd-http-representation-alternate-output). done
 // ends the body.
 func compressed(w http.ResponseWriter, r *http.Request) (body io.Writer, done func()) {
-	if !takesGzip(r) {
+	if !acceptsGzip(r) {
 		return w, func() {}
 	}
 	w.Header().Set("Content-Encoding", "gzip")
@@ -281,8 +278,8 @@ func compressed(w http.ResponseWriter, r *http.Request) (body io.Writer, done fu
 	return z, func() { _ = z.Close() }             // the client may have disconnected
 }
 
-// takesGzip reports whether the client accepts gzip (RFC 9110 §12.5.3).
-func takesGzip(r *http.Request) bool {
+// acceptsGzip reports whether the client accepts gzip (RFC 9110 §12.5.3).
+func acceptsGzip(r *http.Request) bool {
 	for part := range strings.SplitSeq(strings.Join(r.Header.Values("Accept-Encoding"), ","), ",") {
 		coding, weight, _ := strings.Cut(strings.ReplaceAll(part, " ", ""), ";")
 		if coding = strings.ToLower(coding); coding == "gzip" || coding == "x-gzip" || coding == "*" {

@@ -12,11 +12,11 @@ import (
 // Listing: WoT Discovery §7.3.2.1.5.
 func TestListRules(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	for _, id := range []string{"urn:x:3", "urn:x:1", "urn:x:ä", "urn:x:Z", "urn:x:\U0001F600", "urn:x:\uFFFD"} {
 		w.add(id, "T")
 	}
-	w.learn("urn:x:2", "Theirs")
+	w.addForeign("urn:x:2", "Theirs")
 	all := "urn:x:1 urn:x:2 urn:x:3 urn:x:Z urn:x:ä urn:x:\uFFFD urn:x:\U0001F600" // tdd-things-list-pagination-order-default
 	next := func(address string) string { return "<" + address + `>; rel="next"` }
 	for _, x := range []struct{ rule, query, ids, next string }{
@@ -55,8 +55,8 @@ func TestListRules(t *testing.T) {
 		{path: "/things?limit=0", status: 400}, {path: "/things?limit=x", status: 400}, {path: "/things?offset=-1", status: 400},
 		{path: "/things?limit=99999999999", status: 400}, {path: "/things?format=xml", status: 400}, {path: "/things?scope=world",
 			status: 400},
-		{path: "/things?fields=", status: 400}, {path: "/things?enriched=maybe", status: 400}, {path: "/things?enriched=", status: 400}, {path: "/things?limit=1&limit=2",
-			status: 400},
+		{path: "/things?fields=", status: 400}, {path: "/things?enriched=maybe", status: 400}, {path: "/things?enriched=", status: 400},
+		{path: "/things?limit=1&limit=2", status: 400},
 		{path: "/things?limit=%zz", status: 400}, {rule: "no forms of a node", path: "/things?forms=node", status: 400},
 	})
 }
@@ -64,7 +64,7 @@ func TestListRules(t *testing.T) {
 // tdd-things-list-pagination-header-canonicallink: the tag changes with the list.
 func TestListTag(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	form, seen := regexp.MustCompile(`etag="([^"]+)"`), map[string]bool{}
 	look := func(what string, fresh bool) {
 		t.Helper()
@@ -78,8 +78,8 @@ func TestListTag(t *testing.T) {
 	w.add("urn:x:a", "A")
 	look("created", true)
 	look("read again", false)
-	w.learn("urn:x:b", "B")
-	look("learned", true)
+	w.addForeign("urn:x:b", "B")
+	look("foreign Thing added", true)
 	w.do(t, exchange{method: "DELETE", path: "/things/urn:x:a", status: 204})
 	look("deleted", true)
 }
@@ -87,7 +87,7 @@ func TestListTag(t *testing.T) {
 // tdd-things-list-pagination-collection.
 func TestCollection(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	for i := range 3 {
 		w.add(fmt.Sprintf("urn:x:%d", i), "T")
 	}
@@ -118,9 +118,9 @@ func TestCollection(t *testing.T) {
 // A list without a limit is complete, streamed, and compressed on request.
 func TestLargeList(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	for i := range 300 {
-		w.learn(fmt.Sprintf("urn:x:%03d", i), "T", `"description":"`+strings.Repeat("long ", 100)+`"`)
+		w.addForeign(fmt.Sprintf("urn:x:%03d", i), "T", `"description":"`+strings.Repeat("long ", 100)+`"`)
 	}
 	plain := w.do(t, exchange{path: "/things"})
 	zipped := w.do(t, exchange{rule: "tdd-http-representation-alternate-output", path: "/things",
@@ -150,10 +150,10 @@ func TestLargeList(t *testing.T) {
 // introduction-core-rd-resource-type-directory
 func TestLinks(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.add("urn:x:a", `The \"A\"`)
-	w.learn("urn:x:b", "B")
-	own, theirs := w.shop.key.DID().Multibase(), ""
+	w.addForeign("urn:x:b", "B")
+	own, theirs := w.publisher.key.DID().Multibase(), ""
 	for _, item := range w.o.Things.Lookup("urn:x:b") {
 		theirs = item.Record.Owner.Multibase()
 	}
@@ -186,7 +186,7 @@ func TestLinks(t *testing.T) {
 // introduction-well-known-path introduction-well-known-thing-description exploration-server-http-alternate-content
 func TestSelf(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	tag := w.do(t, exchange{path: "/.well-known/wot", want: map[string]string{"Content-Type": typeTD},
 		contain: []string{"self"}}).Header().Get("ETag")
 	w.run(t, []exchange{{method: "HEAD", path: "/.well-known/wot", want: map[string]string{"Content-Length": "16"}},
@@ -197,9 +197,9 @@ func TestSelf(t *testing.T) {
 // A name that resembles that of a Thing of this node is marked in the registration; the signed TD is unchanged.
 func TestSimilarNamesAreMarked(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(o *Options) { o.Resembles = o.Things.(Index).Resembles })
+	w := newFixture(t, func(o *Options) { o.Resembles = o.Things.(Index).Resembles })
 	w.add("urn:x:echo", "Echo")
-	w.learn("urn:x:fake", "\u0415cho")
+	w.addForeign("urn:x:fake", "\u0415cho")
 	const mark = `"lmosd:resembles":"echo"`
 	for path, marks := range map[string]int{"/things": 1, "/things/urn:x:fake?enriched=true": 1, "/things/urn:x:echo?enriched=true": 0,
 		"/things/urn:x:fake": 0, "/things?enriched=false": 0, "/search/jsonpath?query=$[*]": 1} {

@@ -111,7 +111,7 @@ func diffTD(before, after []byte, id string) ([]byte, error) {
 
 // onlyID returns event data with only an id.
 func onlyID(id string) []byte {
-	b, _ := json.Marshal(struct { // a string always has a JSON form
+	b, _ := json.Marshal(struct { // strings always encode
 		ID string `json:"id"`
 	}{id})
 	return b

@@ -10,8 +10,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Params reads the query of r. An unknown parameter is 400 (tdd-http-unsupported-feature), because ignoring it would answer another
-// query. Only capability may repeat.
+// Params reads the query of r. An unknown parameter is an error (tdd-http-unsupported-feature), because without it the query is a different
+// one. Only capability may repeat.
 func Params(r *http.Request, known ...string) (url.Values, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -29,10 +29,10 @@ func Params(r *http.Request, known ...string) (url.Values, error) {
 	return q, nil
 }
 
-// Integer reads an integer from low to high; an absent one is otherwise.
-func Integer(q url.Values, name string, low, high, otherwise int) (int, error) {
+// Integer reads an integer from low to high; fallback if it is absent.
+func Integer(q url.Values, name string, low, high, fallback int) (int, error) {
 	if !q.Has(name) {
-		return otherwise, nil
+		return fallback, nil
 	}
 	n, err := strconv.Atoi(q.Get(name))
 	if err != nil || n < low || n > high {
@@ -43,10 +43,10 @@ func Integer(q url.Values, name string, low, high, otherwise int) (int, error) {
 }
 
 // Flag reads a boolean: true, false, 1 or 0. An absent one is otherwise.
-func Flag(q url.Values, name string, otherwise bool) (bool, error) {
+func Flag(q url.Values, name string, fallback bool) (bool, error) {
 	switch s := q.Get(name); {
 	case !q.Has(name):
-		return otherwise, nil
+		return fallback, nil
 	case s == "true" || s == "1":
 		return true, nil
 	case s == "false" || s == "0":
@@ -56,21 +56,21 @@ func Flag(q url.Values, name string, otherwise bool) (bool, error) {
 	}
 }
 
-// oneOf reads one of some words; absent is "".
-func oneOf(q url.Values, name string, words ...string) (string, error) {
-	word := q.Get(name)
-	if word != "" && !slices.Contains(words, word) {
-		return "", interact.Errorf(interact.Usage, name+"="+strings.Join(words, " or ")+", or leave it out", "unknown %s %q",
-			name, Clip(word))
+// oneOf reads one of some values; "" if it is absent.
+func oneOf(q url.Values, name string, values ...string) (string, error) {
+	value := q.Get(name)
+	if value != "" && !slices.Contains(values, value) {
+		return "", interact.Errorf(interact.Usage, name+"="+strings.Join(values, " or ")+", or leave it out", "unknown %s %q",
+			name, Clip(value))
 	}
-	return word, nil
+	return value, nil
 }
 
-// NotAllowed sets the methods of a path.
+// NotAllowed sets the header Allow and returns the error of a method that a path does not support.
 func NotAllowed(w http.ResponseWriter, r *http.Request, allow string) error {
 	w.Header().Set("Allow", allow)
 	return interact.Errorf(interact.NotAllowed, "use "+allow, "method %s is not supported at %s", Clip(r.Method), Clip(r.URL.Path))
 }
 
-// Clip shortens text of a caller for an error, and removes control characters, which would command a terminal.
+// Clip shortens text of a caller for an error, and removes control characters, which a terminal would execute.
 func Clip(s string) string { return interact.Excerpt(s, 200) }

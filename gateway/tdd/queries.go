@@ -9,33 +9,33 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// queries limits the concurrent queries: in total, and per caller to one less. Further queries of a caller wait in its own queue, so that
-// they do not delay other callers.
+// queries limits the concurrent queries: in total, and per caller to one less than in total. Further queries of a caller wait in the queue
+// of the caller, so that they do not delay other callers.
 type queries struct {
-	slots chan struct{} // one for each query that runs
-	mu    sync.Mutex
-	lines map[string]*line // of callers with a running or waiting query; owned by mu
+	slots   chan struct{} // one for each query that runs
+	mu      sync.Mutex
+	callers map[string]*callerQueue // those with a running or waiting query; owned by mu
 }
 
-type line struct {
+type callerQueue struct {
 	slots chan struct{} // one for each query that runs or waits for queries.slots
 	users int           // owned by queries.mu
 }
 
 func newQueries(most int) *queries {
-	return &queries{slots: make(chan struct{}, most), lines: map[string]*line{}}
+	return &queries{slots: make(chan struct{}, most), callers: map[string]*callerQueue{}}
 }
 
-// take waits until r may run a query; done ends it.
-func (q *queries) take(r *http.Request, until time.Time) (done func(), err error) {
+// acquire waits until r may run a query; done ends it.
+func (q *queries) acquire(r *http.Request, until time.Time) (done func(), err error) {
 	caller := callerOf(r)
-	own := q.join(caller)
+	own := q.addQuery(caller)
 	var held []chan struct{}
 	done = func() {
 		for _, slots := range held {
 			<-slots
 		}
-		q.leave(caller)
+		q.removeQuery(caller)
 	}
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
@@ -55,30 +55,30 @@ func (q *queries) take(r *http.Request, until time.Time) (done func(), err error
 	return done, nil
 }
 
-func (q *queries) join(caller string) chan struct{} {
+func (q *queries) addQuery(caller string) chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	l := q.lines[caller]
+	l := q.callers[caller]
 	if l == nil {
-		l = &line{slots: make(chan struct{}, max(cap(q.slots)-1, 1))}
-		q.lines[caller] = l
+		l = &callerQueue{slots: make(chan struct{}, max(cap(q.slots)-1, 1))}
+		q.callers[caller] = l
 	}
 	l.users++
 	return l.slots
 }
 
-func (q *queries) leave(caller string) {
+func (q *queries) removeQuery(caller string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if l := q.lines[caller]; l.users > 1 {
+	if l := q.callers[caller]; l.users > 1 {
 		l.users--
 		return
 	}
-	delete(q.lines, caller)
+	delete(q.callers, caller)
 }
 
-// callerOf returns the address of the caller, or its /64 network for IPv6, of which a host may have all addresses. The callers over the
-// unix socket count as one, as do those behind a proxy.
+// callerOf returns the address of the caller; for IPv6 its /64 network, because a host may have all addresses of it. All callers over the
+// unix socket count as one, and so do all callers behind a proxy.
 func callerOf(r *http.Request) string {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -26,8 +27,8 @@ type entry struct {
 // resembles is the JSON name of entry.resembles, an extension of WoT Discovery.
 const resembles = "lmosd:resembles"
 
-// of returns the entry of a Thing. The registration of a Thing of another node ends with its record.
-func (s *Server) of(r *td.Record) (e entry) {
+// entryOf returns the entry of a Thing. The registration of a Thing of another node ends with its record.
+func (s *Server) entryOf(r *td.Record) (e entry) {
 	ours := false
 	if s.o.Publisher != nil {
 		e.Registration, ours = s.o.Publisher.Registered(r)
@@ -75,9 +76,7 @@ func (r entry) appendTo(dst []byte, retrieved time.Time) []byte {
 // enrich appends a TD with its registration. It changes nothing else, but adds the discovery context to @context if it is missing
 // (tdd-context-injection).
 func (s *Server) enrich(dst, raw []byte, r entry, retrieved time.Time) []byte {
-	if !bytes.Contains(raw, []byte(td.ContextDiscovery)) {
-		raw = inject(raw)
-	}
+	raw = withContext(raw)
 	end := bytes.LastIndexByte(raw, '}') // a TD is a JSON object
 	body := bytes.TrimRight(raw[:end], " \t\r\n")
 	dst = append(dst, body...)
@@ -88,8 +87,11 @@ func (s *Server) enrich(dst, raw []byte, r entry, retrieved time.Time) []byte {
 	return append(r.appendTo(dst, retrieved), '}')
 }
 
-// inject adds the discovery context to a TD.
-func inject(raw []byte) []byte {
+// discoveryContext is the discovery context as JSON.
+const discoveryContext = `"` + td.ContextDiscovery + `"`
+
+// withContext returns a TD with the discovery context, which it adds if it is missing.
+func withContext(raw []byte) []byte {
 	members, err := jcs.Members(raw)
 	if err != nil { // verified TDs are valid
 		return raw
@@ -98,23 +100,26 @@ func inject(raw []byte) []byte {
 		if m.Name != "@context" {
 			continue
 		}
-		list := []json.RawMessage{m.Raw}
-		if m.Raw[0] == '[' {
-			_ = json.Unmarshal(m.Raw, &list) // it was parsed before
+		var list []json.RawMessage
+		if json.Unmarshal(m.Raw, &list) != nil { // one context
+			list = []json.RawMessage{m.Raw}
+		}
+		if slices.ContainsFunc(list, func(c json.RawMessage) bool { return string(c) == discoveryContext }) {
+			return raw
 		}
 		// After the contexts of TDs and before the maps, whose terms take precedence.
 		at := 0
 		for at < len(list) && list[at][0] == '"' {
 			at++
 		}
-		list = append(list[:at:at], append([]json.RawMessage{json.RawMessage(`"` + td.ContextDiscovery + `"`)}, list[at:]...)...)
-		members[i].Raw, _ = json.Marshal(list) // it was parsed before
+		members[i].Raw, _ = json.Marshal(slices.Insert(list, at, json.RawMessage(discoveryContext))) // it was parsed before
 		return jcs.Join(members)
 	}
 	return raw
 }
 
-// takeRegistration removes the member registration from the TD of a client. All its members but expires and ttl are read-only or computed.
+// takeRegistration removes the member registration from the TD of a client. It ignores the members of the registration that are read-only
+// or computed: all but expires and ttl.
 func takeRegistration(raw []byte) (rest []byte, r publication.Registration, err error) {
 	if !bytes.Contains(raw, []byte("registration")) {
 		return raw, r, nil
@@ -135,14 +140,14 @@ func takeRegistration(raw []byte) (rest []byte, r publication.Registration, err 
 	return raw, r, nil
 }
 
-// readRegistration merges the registration of a client into was; null removes.
+// readRegistration merges the registration of a client into was; null removes a member.
 func readRegistration(v any, was publication.Registration, now time.Time) (publication.Registration, error) {
 	fields, ok := v.(map[string]any)
 	if v == nil {
 		return publication.Registration{Created: was.Created}, nil
 	}
 	if !ok {
-		return was, badRegistration("", "is an object")
+		return was, badRegistration("", "expected an object")
 	}
 	for _, name := range []string{"created", "modified", "expires", "retrieved"} {
 		text, isText := fields[name].(string)
@@ -153,7 +158,7 @@ func readRegistration(v any, was publication.Registration, now time.Time) (publi
 			was.Expires, was.TTL = time.Time{}, 0
 		case value == nil:
 		case !isText || err != nil:
-			return was, badRegistration("/"+name, "is a time with its offset (RFC 3339)")
+			return was, badRegistration("/"+name, "expected a time with its offset (RFC 3339)")
 		case name == "expires":
 			was.Expires, was.TTL = at, 0
 		}
@@ -165,12 +170,12 @@ func readRegistration(v any, was publication.Registration, now time.Time) (publi
 	default:
 		n, isNumber := ttl.(float64)
 		if !isNumber || n <= 0 || n > maxTTL || math.IsNaN(n) {
-			return was, badRegistration("/ttl", "is a number of seconds above 0, at most "+strconv.Itoa(maxTTL))
+			return was, badRegistration("/ttl", "expected a number of seconds above 0, at most "+strconv.Itoa(maxTTL))
 		}
 		was.TTL, was.Expires = n, time.Time{}
 	}
 	if was.TTL == 0 && was.HasExpired(now) {
-		return was, badRegistration("/expires", "is over")
+		return was, badRegistration("/expires", "expected a time in the future")
 	}
 	return was, nil
 }
@@ -180,10 +185,10 @@ func badRegistration(pointer, reason string) error {
 		Issues: []td.Issue{{Pointer: "/registration" + pointer, Reason: reason}}}
 }
 
-// Limits of the sleep of Run.
+// Limits of a pause of Run.
 const (
-	leastSleep = time.Second
-	mostSleep  = time.Hour
+	minSleep = time.Second
+	maxSleep = time.Hour
 )
 
 // Run withdraws Things of this node when their registrations end, until ctx ends (tdd-registrationinfo-expiry-purge). The directory drops
@@ -195,26 +200,26 @@ func (s *Server) Run(ctx context.Context) {
 	s.waker.Loop(ctx, func() time.Duration { return s.purge(ctx, time.Now()) })
 }
 
-// purge withdraws expired Things and returns the time until the next call. It visits all Things of this node, but is called only when one
-// of them expires or changes.
+// purge withdraws expired Things and returns the time until the next call. It visits all Things of this node. Run calls it only when one of
+// them expires or changes.
 func (s *Server) purge(ctx context.Context, now time.Time) time.Duration {
-	sleep := mostSleep
+	sleep := maxSleep
 	for _, d := range s.o.Things.Page(Local, 0, 0).Items {
 		r, ok := s.o.Publisher.Registered(d.Record)
 		switch {
 		case !ok || r.Expires.IsZero():
 		case !r.HasExpired(now):
 			sleep = min(sleep, r.Expires.Sub(now))
-		case s.end(ctx, d.Record, now) != nil:
-			sleep = leastSleep
+		case s.withdrawExpired(ctx, d.Record, now) != nil:
+			sleep = minSleep
 		}
 	}
 	return sleep
 }
 
-// end withdraws a Thing whose registration has expired, unless it was just extended.
-func (s *Server) end(ctx context.Context, record *td.Record, now time.Time) error {
-	defer s.hold(record.Thing)()
+// withdrawExpired withdraws a Thing whose registration has expired, unless it was just extended.
+func (s *Server) withdrawExpired(ctx context.Context, record *td.Record, now time.Time) error {
+	defer s.lock(record.Thing)()
 	if r, ok := s.o.Publisher.Registered(record); !ok || !r.HasExpired(now) {
 		return nil
 	}
@@ -226,6 +231,3 @@ func (s *Server) end(ctx context.Context, record *td.Record, now time.Time) erro
 	s.o.Log.Info("expired thing withdrawn", "thing", record.Thing)
 	return nil
 }
-
-// changed wakes Run.
-func (s *Server) changed() { s.waker.Wake() }

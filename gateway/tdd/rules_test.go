@@ -21,7 +21,7 @@ import (
 // and no body.
 func TestHeadIsGetWithoutBody(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.add("urn:x:a", "A")
 	server := httptest.NewServer(w)
 	defer server.Close()
@@ -76,13 +76,13 @@ func TestHeadIsGetWithoutBody(t *testing.T) {
 // tdd-things-list-pagination-header-nextlink: the links lead to each Thing once, in order, and end.
 func TestPagesContainAllThings(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	var want []string
 	for _, id := range []string{"urn:x:1", "urn:x:2", "urn:x:3", "urn:x:4", "urn:x:5"} {
 		w.add(id, "T")
 		want = append(want, id)
 	}
-	w.learn("urn:x:3", "of somebody else")
+	w.addForeign("urn:x:3", "of another owner")
 	next := regexp.MustCompile(`<([^>]+)>; rel="next"`)
 	for _, start := range []string{"/things?limit=1", "/things?limit=2&format=array&enriched=false",
 		"/things?limit=4", "/things?limit=6"} {
@@ -107,7 +107,7 @@ func TestPagesContainAllThings(t *testing.T) {
 // its path.
 func TestValidationErrors(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	for _, x := range []struct {
 		name, old, new string
 		fields         []string // "": 201
@@ -141,17 +141,17 @@ func TestValidationErrors(t *testing.T) {
 		if err := json.Unmarshal(rec.Body.Bytes(), &p); err != nil || rec.Code != 400 || len(p.ValidationErrors) == 0 {
 			t.Errorf("%s: %d %v %s", x.name, rec.Code, err, rec.Body)
 		}
-		said := ""
+		fields := ""
 		for _, e := range p.ValidationErrors {
 			// A field is a JSON pointer, or "(root)".
-			if said += e.Field + " " + e.Description + "\n"; !strings.HasPrefix(e.Field+"/", "(root)/") && e.Field[:1] != "/" ||
+			if fields += e.Field + " " + e.Description + "\n"; !strings.HasPrefix(e.Field+"/", "(root)/") && e.Field[:1] != "/" ||
 				e.Description == "" {
 				t.Errorf("%s: %+v", x.name, e)
 			}
 		}
 		for _, field := range x.fields {
-			if !strings.Contains(said, field) {
-				t.Errorf("%s: %q, want %q in it", x.name, said, field)
+			if !strings.Contains(fields, field) {
+				t.Errorf("%s: %q, want %q in it", x.name, fields, field)
 			}
 		}
 	}
@@ -163,7 +163,7 @@ func TestValidationErrors(t *testing.T) {
 func TestEveryUpdateComputesExpires(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		expires := func() any {
 			t.Helper()
 			var doc struct{ Registration map[string]any }

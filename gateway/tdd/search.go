@@ -11,33 +11,33 @@ import (
 	"github.com/lmosd/lmosd/internal/jcs"
 )
 
-// A found is the result of a query.
-type found struct {
+// A queryResult is the result of a query.
+type queryResult struct {
 	media string
 	body  []byte
 }
 
-// search answers a query by run, within the limits (tdd-search-large-tdds).
+// search responds with the result of run, within the limits (tdd-search-large-tdds).
 func (s *Server) search(w http.ResponseWriter, r *http.Request, lang language, query string,
-	run func(b *budget, query string) (found, error)) (err error) {
+	run func(b *budget, query string) (queryResult, error)) (err error) {
 	if err := checkQuery(lang, query); err != nil {
 		return err
 	}
 	b := newBudget(r.Context(), s.o.QueryTime)
-	if s.began != nil {
-		s.began(b)
+	if s.onQuery != nil {
+		s.onQuery(b)
 	}
-	done, err := s.queries.take(r, b.until)
+	done, err := s.queries.acquire(r, b.deadline)
 	if err != nil {
 		return err
 	}
 	defer done()
-	out, err := attempt(b, query, run)
+	out, err := runQuery(b, query, run)
 	if err != nil {
 		return err
 	}
 	w.Header().Add("Vary", "Accept-Encoding")
-	if len(out.body) < 1<<10 || !takesGzip(r) {
+	if len(out.body) < 1<<10 || !acceptsGzip(r) {
 		WriteBytes(w, http.StatusOK, out.media, out.body)
 		return nil
 	}
@@ -50,12 +50,12 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request, lang language, q
 	return nil
 }
 
-// attempt runs a query. Its panics are exceeded budgets, or errors of the library.
-func attempt(b *budget, query string, run func(b *budget, query string) (found, error)) (out found, err error) {
+// runQuery runs a query. Its panics are exceeded budgets, or errors of the library.
+func runQuery(b *budget, query string, run func(b *budget, query string) (queryResult, error)) (out queryResult, err error) {
 	defer func() {
 		switch v := recover().(type) {
 		case nil:
-		case *stop:
+		case *abort:
 			err = v.err
 		case runtime.Error:
 			err = interact.Errorf(interact.Usage, "rewrite it", "the query cannot be evaluated")
@@ -79,7 +79,7 @@ func (s *Server) sparql(http.ResponseWriter, *http.Request) error {
 
 // decoded caches TDs as values, up to a size. It is safe for concurrent use.
 type decoded struct {
-	most  int // limit in bytes
+	limit int // in bytes
 	mu    sync.Mutex
 	docs  map[[32]byte]*doc // by the hash of the TD; owned by mu
 	bytes int               // in total; owned by mu
@@ -96,7 +96,7 @@ const decodedPart = 8
 
 // value returns the Enriched TD of d.
 func (s *Server) value(d Item) any {
-	c, reg := &s.decoded, s.of(d.Record)
+	c, reg := &s.decoded, s.entryOf(d.Record)
 	c.mu.Lock()
 	known := c.docs[d.Record.Hash]
 	c.mu.Unlock()
@@ -118,35 +118,35 @@ func (s *Server) value(d Item) any {
 		c.bytes -= old.bytes
 		delete(c.docs, d.Record.Hash)
 	}
-	if c.bytes+fresh.bytes <= c.most {
+	if c.bytes+fresh.bytes <= c.limit {
 		c.docs[d.Record.Hash] = fresh
 		c.bytes += fresh.bytes
 	}
 	return v
 }
 
-// forget drops the values of Things that are not in all.
-func (c *decoded) forget(all []Item) {
+// prune drops the values of Things that are not in all.
+func (c *decoded) prune(all []Item) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.docs) <= len(all) {
 		return
 	}
-	there := make(map[[32]byte]bool, len(all))
+	present := make(map[[32]byte]bool, len(all))
 	for _, d := range all {
-		there[d.Record.Hash] = true
+		present[d.Record.Hash] = true
 	}
 	for hash, d := range c.docs {
-		if !there[hash] {
+		if !present[hash] {
 			c.bytes -= d.bytes
 			delete(c.docs, hash)
 		}
 	}
 }
 
-// everything returns all Things.
-func (s *Server) everything() []Item {
+// allThings returns all Things.
+func (s *Server) allThings() []Item {
 	all := s.o.Things.Page(All, 0, 0).Items
-	s.decoded.forget(all)
+	s.decoded.prune(all)
 	return all
 }

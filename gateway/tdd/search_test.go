@@ -21,21 +21,21 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-func (w *world) search(t *testing.T, endpoint, query string, status int) []byte {
+func (w *fixture) search(t *testing.T, endpoint, query string, status int) []byte {
 	t.Helper()
 	return w.do(t, exchange{path: "/search/" + endpoint + "?query=" + url.QueryEscape(query), status: status}).Body.Bytes()
 }
 
-// lamps returns a world with n Things.
-func lamps(t testing.TB, n int) *world {
-	w := newWorld(t)
+// lamps returns a fixture with n Things.
+func lamps(t testing.TB, n int) *fixture {
+	w := newFixture(t)
 	for i := range n {
 		id := fmt.Sprintf("urn:x:%04d", i)
 		members := []string{fmt.Sprintf(`"version":{"instance":"1.%d"}`, i%7), `"@type":["x:Lamp"]`, `"x:rooms":["a","b",{"n":1.5}]`}
-		if w.shop.dir != nil && i%5 == 0 {
+		if w.publisher.dir != nil && i%5 == 0 {
 			w.add(id, fmt.Sprintf("Lamp %d", i), members...)
 		} else {
-			w.learn(id, fmt.Sprintf("Lamp %d", i), members...)
+			w.addForeign(id, fmt.Sprintf("Lamp %d", i), members...)
 		}
 	}
 	return w
@@ -47,7 +47,7 @@ func TestJSONPathRules(t *testing.T) {
 	w := lamps(t, 300) // more than one part
 	w.do(t, exchange{method: "POST", path: "/things", header: asTD, body: lamp("", "Anonymous"), status: 201})
 	all := make([]any, 0, 301)
-	for _, item := range w.everything() {
+	for _, item := range w.allThings() {
 		all = append(all, w.value(item))
 	}
 	for _, query := range []string{
@@ -130,18 +130,18 @@ func TestXPathRules(t *testing.T) {
 		{method: "HEAD", path: "/search/xpath?query=count(/*)", want: map[string]string{"Content-Length": "5"}}})
 }
 
-// ask runs a query with a limit of steps and none of time.
-func (w *world) ask(endpoint, query string, most int) (out found, steps int, err error) {
+// query runs a query with a limit of steps and without a limit of time.
+func (w *fixture) query(endpoint, query string, most int) (out queryResult, steps int, err error) {
 	b := newBudget(context.Background(), time.Hour)
-	b.most = most
-	lang, run := inJSONPath, w.byJSONPath
+	b.stepLimit = most
+	lang, run := inJSONPath, w.evalJSONPath
 	if endpoint == "xpath" {
-		lang, run = inXPath, w.byXPath
+		lang, run = inXPath, w.evalXPath
 	}
 	if err := checkQuery(lang, query); err != nil {
 		return out, 0, err
 	}
-	out, err = attempt(b, query, run)
+	out, err = runQuery(b, query, run)
 	return out, b.steps, err
 }
 
@@ -149,10 +149,10 @@ func (w *world) ask(endpoint, query string, most int) (out found, steps int, err
 func TestPathologicalQueries(t *testing.T) {
 	t.Parallel()
 	w := lamps(t, 100)
-	w.learn("urn:x:deep", "Deep", `"x:deep":`+strings.Repeat(`{"a":[`, 20)+`1`+strings.Repeat(`]}`, 20))
-	w.learn("urn:x:wide", "Wide", `"x:wide":[`+strings.Repeat(`{"a":"`+strings.Repeat("a", 30)+`"},`, 2000)+`1]`)
-	w.learn("urn:x:long", "Long", `"x:long":"`+strings.Repeat("a", 100_000)+`"`)
-	w.learn("urn:x:same", "Same", `"x:a":[`+strings.Repeat("1,", 20_000)+`1],"x:b":[`+strings.Repeat("1,", 20_000)+`1]`)
+	w.addForeign("urn:x:deep", "Deep", `"x:deep":`+strings.Repeat(`{"a":[`, 20)+`1`+strings.Repeat(`]}`, 20))
+	w.addForeign("urn:x:wide", "Wide", `"x:wide":[`+strings.Repeat(`{"a":"`+strings.Repeat("a", 30)+`"},`, 2000)+`1]`)
+	w.addForeign("urn:x:long", "Long", `"x:long":"`+strings.Repeat("a", 100_000)+`"`)
+	w.addForeign("urn:x:same", "Same", `"x:a":[`+strings.Repeat("1,", 20_000)+`1],"x:b":[`+strings.Repeat("1,", 20_000)+`1]`)
 	const most = 100_000
 	again, long := strings.Repeat, `/*[title='Long']/*[name()='x:long']`
 	for endpoint, queries := range map[string][]string{
@@ -182,7 +182,7 @@ func TestPathologicalQueries(t *testing.T) {
 			`//*[` + again(`.='a' or `, 450) + `.//*//*]`, `/*[` + again("(", 40) + `1` + again(")", 40) + `]`, again("//*", 4<<10)},
 	} {
 		for _, query := range queries {
-			out, steps, err := w.ask(endpoint, query, most)
+			out, steps, err := w.query(endpoint, query, most)
 			code := interact.Usage
 			if err != nil {
 				code = interact.AsError(err).Code
@@ -193,7 +193,7 @@ func TestPathologicalQueries(t *testing.T) {
 			}
 		}
 	}
-	w.o.QueryTime = 0 // the clock stops what the steps would not
+	w.o.QueryTime = 0 // the clock stops these queries before the steps
 	w.search(t, "xpath", `//*//*`, 503)
 	w.search(t, "jsonpath", `$..*..*..*`, 503)
 	w.run(t, []exchange{
@@ -214,32 +214,32 @@ func TestOrdinaryQueriesAreCheap(t *testing.T) {
 		{"xpath", `/*[title='Lamp 3']/id`, 100}, {"xpath", `/*[matches(title,'^Lamp 1[23]$')]/id`, 150},
 		{"xpath", `//title[contains(concat(., '\'), 'Lamp 3\')]`, 600}, {"xpath", `/*[matches(., 'boolean.*Lamp')]/title`, 1500},
 	} {
-		if out, steps, err := w.ask(x.endpoint, x.query, maxSteps); err != nil || steps > 1000*x.steps || steps < 1000 {
+		if out, steps, err := w.query(x.endpoint, x.query, maxSteps); err != nil || steps > 1000*x.steps || steps < 1000 {
 			t.Errorf("%s: %d steps, want up to %d: %v %.100s", x.query, steps, 1000*x.steps, err, out.body)
 		}
 	}
 }
 
 // A query that needs all Things in memory is limited, and runs alone; other queries do not wait for it.
-func TestQueriesTakeTurns(t *testing.T) {
+func TestQueriesOverAllThingsRunAlone(t *testing.T) {
 	t.Parallel()
 	w := lamps(t, 20)
 	w.o.Cache, w.o.QueryTime = 1000, 20*time.Millisecond // not all Things fit
-	w.decoded.most = 1000
-	w.large <- struct{}{}
+	w.decoded.limit = 1000
+	w.wholeSlot <- struct{}{}
 	w.search(t, "jsonpath", "$[0].title", 503)
 	w.search(t, "xpath", "//title", 503)
 	w.o.QueryTime = time.Minute
 	w.search(t, "jsonpath", "$[?@.title=='Lamp 1']", 200)
 	w.search(t, "jsonpath", "$..href", 200)
-	<-w.large
+	<-w.wholeSlot
 	w.search(t, "jsonpath", "$[0].title", 200)
 	w.search(t, "xpath", "//title", 200)
 	all := make([]Item, maxWhole/td.MaxTD+1)
 	for i := range all {
 		all[i].TD = make([]byte, td.MaxTD)
 	}
-	if _, err := w.whole(newBudget(t.Context(), time.Minute), all); err == nil || interact.AsError(err).Code != interact.Usage {
+	if _, err := w.admitWhole(newBudget(t.Context(), time.Minute), all); err == nil || interact.AsError(err).Code != interact.Usage {
 		t.Errorf("more than %d bytes: %v", maxWhole, err)
 	}
 }
@@ -251,15 +251,15 @@ func TestQueriesAreBounded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	b := newBudget(ctx, time.Hour)
-	if _, err := attempt(b, "", func(b *budget, _ string) (found, error) { b.check(); return found{}, nil }); err == nil {
+	if _, err := runQuery(b, "", func(b *budget, _ string) (queryResult, error) { b.check(); return queryResult{}, nil }); err == nil {
 		t.Error("a query continues without its caller")
 	}
 	b.ctx = t.Context()
-	_, err := attempt(b, "", func(b *budget, _ string) (found, error) { b.step(maxSteps + 1); return found{}, nil })
+	_, err := runQuery(b, "", func(b *budget, _ string) (queryResult, error) { b.addSteps(maxSteps + 1); return queryResult{}, nil })
 	if interact.AsError(err).Code != interact.Overloaded {
 		t.Errorf("after too many steps: %v", err)
 	}
-	_, err = attempt(b, "", func(*budget, string) (found, error) { panic([]int{}[len(b.ctx.Err().Error())]) })
+	_, err = runQuery(b, "", func(*budget, string) (queryResult, error) { panic([]int{}[len(b.ctx.Err().Error())]) })
 	if interact.AsError(err).Code != interact.Usage {
 		t.Errorf("after a panic: %v", err)
 	}
@@ -284,7 +284,7 @@ func TestQueriesOfOneHostAreLimited(t *testing.T) {
 			var g sync.WaitGroup
 			for range 20 { // of a second each
 				g.Go(func() {
-					done, err := q.take(from(t.Context(), "192.0.2.1:4711"), time.Now().Add(time.Hour))
+					done, err := q.acquire(from(t.Context(), "192.0.2.1:4711"), time.Now().Add(time.Hour))
 					if err != nil {
 						t.Error(err)
 						return
@@ -298,20 +298,20 @@ func TestQueriesOfOneHostAreLimited(t *testing.T) {
 				t.Errorf("%d of one host run, want %d of %d", got, want, slots)
 			}
 			start := time.Now()
-			done, err := q.take(from(t.Context(), "192.0.2.2:4711"), start.Add(time.Minute))
+			done, err := q.acquire(from(t.Context(), "192.0.2.2:4711"), start.Add(time.Minute))
 			if waited := time.Since(start); err != nil || waited > time.Second || waited > 0 && slots > 1 {
 				t.Fatalf("another host of %d slots waited for %v: %v", slots, waited, err)
 			}
 			done()
 			over, cancel := context.WithCancel(t.Context())
 			cancel()
-			_, late := q.take(from(t.Context(), "[::ffff:192.0.2.1]:9"), time.Now().Add(time.Millisecond))
-			if _, err := q.take(from(over, "192.0.2.1:4711"), time.Now().Add(time.Hour)); !errors.Is(err, context.Canceled) ||
+			_, late := q.acquire(from(t.Context(), "[::ffff:192.0.2.1]:9"), time.Now().Add(time.Millisecond))
+			if _, err := q.acquire(from(over, "192.0.2.1:4711"), time.Now().Add(time.Hour)); !errors.Is(err, context.Canceled) ||
 				interact.AsError(late).Code != interact.Overloaded {
-				t.Errorf("what does not come to its turn: %v, %v", late, err)
+				t.Errorf("queries that did not run: %v, %v", late, err)
 			}
-			if g.Wait(); len(q.lines) != 0 || len(q.slots) != 0 {
-				t.Errorf("%d lines and %d slots are left", len(q.lines), len(q.slots))
+			if g.Wait(); len(q.callers) != 0 || len(q.slots) != 0 {
+				t.Errorf("%d callers and %d slots are left", len(q.callers), len(q.slots))
 			}
 		}
 	})
@@ -346,7 +346,7 @@ func TestDecodedIsBounded(t *testing.T) {
 	if len(c.docs) != 29 || sum != c.bytes {
 		t.Errorf("%d docs of %d bytes, %d counted", len(c.docs), sum, c.bytes)
 	}
-	w.decoded = decoded{most: 20_000}
+	w.decoded = decoded{limit: 20_000}
 	w.search(t, "jsonpath", "$[*].id", 200)
 	if c.bytes > 20_000 || len(c.docs) == 0 {
 		t.Errorf("%d docs, %d bytes", len(c.docs), c.bytes)
@@ -356,7 +356,7 @@ func TestDecodedIsBounded(t *testing.T) {
 // WoT Discovery §7.3.3: SPARQL is optional.
 func TestSPARQLIsNotSupported(t *testing.T) {
 	t.Parallel()
-	newWorld(t).run(t, []exchange{
+	newFixture(t).run(t, []exchange{
 		{rule: "GET", path: "/search/sparql?query=x", status: 404, contain: []string{"/search/jsonpath"}},
 		{rule: "POST", method: "POST", path: "/search/sparql", body: "ASK {}", status: 404},
 		{rule: "another method", method: "PUT", path: "/search/sparql", status: 405},

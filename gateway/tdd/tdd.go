@@ -49,7 +49,7 @@ const (
 	All   Scope = ""
 	Local Scope = "local" // published by this node
 	Mesh  Scope = "mesh"  // published by other nodes
-	// Discovered Things were introduced to this node; no other list has them.
+	// Discovered Things were introduced to this node. They are in no other list.
 	Discovered Scope = "discovered"
 )
 
@@ -115,13 +115,13 @@ func items(p directory.Page) []Item {
 	return all
 }
 
-// A Publisher changes the publications of this node. Clients get its errors.
+// A Publisher changes the publications of this node. Its errors are sent to clients.
 type Publisher interface {
-	// Registered returns the registration of a Thing that this node owns; false for others, which clients may not change.
+	// Registered returns the registration of a Thing that this node owns; false for other Things, which clients may not change.
 	Registered(r *td.Record) (publication.Registration, bool)
 	// Enter signs, stores and announces a TD, with or without a proof. It uses TTL and Expires of r.
 	Enter(ctx context.Context, raw []byte, r publication.Registration) (id string, created bool, err error)
-	// Register changes TTL and Expires of a thing of this node, by its id, and nothing else.
+	// Register changes only TTL and Expires of a Thing of this node, by its id.
 	Register(ctx context.Context, id string, r publication.Registration) error
 	// Withdraw withdraws a Thing of this node.
 	Withdraw(ctx context.Context, id string) error
@@ -131,12 +131,12 @@ type Publisher interface {
 type Access uint8
 
 const (
-	Open   Access = iota // nothing
-	Read                 // read the directory
-	Change               // administer the node
+	Open   Access = iota // no right
+	Read                 // to read the directory
+	Change               // to administer the node
 )
 
-// A Handler answers a request, or returns an error before it wrote anything.
+// A Handler responds to a request, or returns an error before it wrote anything.
 type Handler func(w http.ResponseWriter, r *http.Request) error
 
 // Options are the settings of a [Server]. Things and Describe are required.
@@ -154,7 +154,7 @@ type Options struct {
 	RewriteForms func(r *http.Request, d *td.Description) ([]byte, error)
 	// MaxTD limits a TD, in bytes; zero or more than td.MaxTD means td.MaxTD.
 	MaxTD int
-	// QueryTime limits a query, and its wait for one of the cores; zero means 5 s. A higher value lets one caller occupy a core for longer.
+	// QueryTime limits a query with its wait for a core; zero means 5 s. With a higher value, one caller can occupy a core for longer.
 	QueryTime time.Duration
 	// Cache limits the memory of decoded TDs, in bytes; zero means 128 MiB. Other TDs are decoded for each query.
 	Cache int
@@ -189,20 +189,20 @@ func (o Options) withDefaults() Options {
 
 // A Server serves the API. Its methods are safe for concurrent use.
 type Server struct {
-	o       Options
-	routes  map[string]map[string]http.Handler // by pattern and method
-	decoded decoded
-	queries *queries
-	large   chan struct{} // one for the query that holds all Things in memory
-	began   func(*budget) // called at the start of a query, in tests
-	waker   backoff.Waker // wakes Run, because a registration may end earlier
+	o         Options
+	routes    map[string]map[string]http.Handler // by pattern and method
+	decoded   decoded
+	queries   *queries
+	wholeSlot chan struct{} // holds one while a query needs all Things in memory
+	onQuery   func(*budget) // called at the start of a query, in tests
+	waker     backoff.Waker // wakes Run when a registration may end earlier
 
-	// turns are held during changes of a Thing, by the hash of its id, so that its state is that of the condition and the patch.
-	turns [64]sync.Mutex
+	// locks are held during changes of a Thing, by the hash of its id, so that its state stays the one that the condition and the patch read.
+	locks [64]sync.Mutex
 	seed  maphash.Seed
 
-	life context.Context // ends with Drain
-	stop context.CancelFunc
+	drainCtx context.Context // ends with Drain
+	drain    context.CancelFunc
 
 	mu       sync.Mutex
 	watchers int // owned by mu
@@ -211,9 +211,9 @@ type Server struct {
 // New returns a server. [Server.Run] withdraws expired Things; [Server.Drain] ends the streams.
 func New(o Options) *Server {
 	o = o.withDefaults()
-	s := &Server{o: o, queries: newQueries(runtime.GOMAXPROCS(0)), large: make(chan struct{}, 1), waker: backoff.NewWaker(),
-		decoded: decoded{most: o.Cache}, seed: maphash.MakeSeed()}
-	s.life, s.stop = context.WithCancel(context.Background())
+	s := &Server{o: o, queries: newQueries(runtime.GOMAXPROCS(0)), wholeSlot: make(chan struct{}, 1), waker: backoff.NewWaker(),
+		decoded: decoded{limit: o.Cache}, seed: maphash.MakeSeed()}
+	s.drainCtx, s.drain = context.WithCancel(context.Background())
 	s.routes = map[string]map[string]http.Handler{
 		"/.well-known/wot":  {"GET": s.guard(Open, s.self)},
 		"/.well-known/core": {"GET": s.core()},
@@ -247,7 +247,7 @@ func (s *Server) guard(a Access, h Handler) http.Handler {
 }
 
 // rooted sets the pointer of issues about the whole TD to "(root)", as in WoT Discovery §7.3.2.1.7. Other APIs use an empty JSON pointer,
-// which directory clients take for a missing one.
+// which clients of a directory read as a missing one.
 func rooted(err error) error {
 	if err == nil {
 		return nil
@@ -266,15 +266,15 @@ func rooted(err error) error {
 	return &rooted
 }
 
-// hold serializes the changes of a Thing until it is released.
-func (s *Server) hold(id string) (release func()) {
-	turn := &s.turns[maphash.String(s.seed, id)%uint64(len(s.turns))]
-	turn.Lock()
-	return turn.Unlock
+// lock serializes the changes of a Thing until release is called.
+func (s *Server) lock(id string) (release func()) {
+	mu := &s.locks[maphash.String(s.seed, id)%uint64(len(s.locks))]
+	mu.Lock()
+	return mu.Unlock
 }
 
 // Drain ends the event streams. It may be called again.
-func (s *Server) Drain() { s.stop() }
+func (s *Server) Drain() { s.drain() }
 
 // Pattern returns the route of a request without the values in it, or "" if this server has none, such as for paths below a Thing.
 func Pattern(r *http.Request) string {

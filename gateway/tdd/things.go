@@ -38,13 +38,13 @@ func (s *Server) retrieve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	media := accepted(r, typeTD, typeJSON)
+	media := acceptedType(r, typeTD, typeJSON)
 	if !enriched {
 		writeTagged(w, r, etag(d.Record), media, d.Raw)
 		return nil
 	}
 	w.Header().Set("ETag", etag(d.Record))
-	WriteBytes(w, http.StatusOK, media, s.enrich(nil, d.Raw, s.of(d.Record), time.Now()))
+	WriteBytes(w, http.StatusOK, media, s.enrich(nil, d.Raw, s.entryOf(d.Record), time.Now()))
 	return nil
 }
 
@@ -57,7 +57,7 @@ func (s *Server) get(ctx context.Context, ref string) (*td.Description, error) {
 	return d, err
 }
 
-// create publishes a TD without an id (tdd-things-create-anonymous-td). It gets a random id: two equal TDs are two Things
+// create publishes a TD without an id (tdd-things-create-anonymous-td). It adds a random id: two equal TDs are two Things
 // (tdd-anonymous-td-local-uuid).
 func (s *Server) create(w http.ResponseWriter, r *http.Request) error {
 	raw, t, reg, err := s.readTD(w, r)
@@ -65,7 +65,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if t.ID != "" {
-		return interact.Errorf(interact.Invalid, "PUT "+ThingPath(t.ID), "the TD has the id %q; POST is for TDs without", Clip(t.ID))
+		return interact.Errorf(interact.Invalid, "PUT "+ThingPath(t.ID), "the TD has the id %q; POST is for TDs without an id", Clip(t.ID))
 	}
 	open := bytes.IndexByte(raw, '{') + 1 // a parsed object with members
 	raw = slices.Concat(raw[:open], []byte(`"id":"urn:uuid:`+interact.NewID()+`",`), raw[open:])
@@ -89,8 +89,8 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request) error {
 		return interact.Errorf(interact.Invalid, "PUT it to the path of its id, or POST /things without one",
 			"the path has the id %q, the TD %q", Clip(id), Clip(t.ID))
 	}
-	defer s.hold(id)()
-	known, err := s.mine(id)
+	defer s.lock(id)()
+	known, err := s.ownRecord(id)
 	if err != nil {
 		return err
 	}
@@ -110,8 +110,8 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// mine returns this node's Thing of an id, or nil if there is none of any owner. The error is Forbidden if only others have one.
-func (s *Server) mine(id string) (*td.Record, error) {
+// ownRecord returns the record of this node's Thing with an id, or nil if no owner has one. The error is Forbidden if only others have one.
+func (s *Server) ownRecord(id string) (*td.Record, error) {
 	var other *td.Record
 	for _, item := range s.o.Things.Lookup(id) {
 		if _, ok := s.o.Publisher.Registered(item.Record); ok {
@@ -120,31 +120,30 @@ func (s *Server) mine(id string) (*td.Record, error) {
 		other = item.Record
 	}
 	if other != nil {
-		return nil, notMine(other)
+		return nil, otherOwner(other)
 	}
 	return nil, nil
 }
 
-// notMine is the error of changing a Thing of another owner.
-func notMine(r *td.Record) error {
-	return interact.Errorf(interact.Forbidden, "its owner is "+string(r.Owner)+"; change it at its node", "%s has another owner",
-		Clip(r.Thing))
+// otherOwner returns the error for a change of another owner's Thing.
+func otherOwner(r *td.Record) error {
+	return interact.Errorf(interact.Forbidden, "change it at the node of its owner, "+string(r.Owner), "%s has another owner", Clip(r.Thing))
 }
 
-// own returns this node's Thing of a reference and holds it. The caller must call release unless there is an error.
-func (s *Server) own(ctx context.Context, ref string) (d *td.Description, r publication.Registration, release func(), err error) {
+// lockOwn returns this node's Thing of a reference and locks it. The caller must call release unless there is an error.
+func (s *Server) lockOwn(ctx context.Context, ref string) (d *td.Description, r publication.Registration, release func(), err error) {
 	if d, err = s.get(ctx, ref); err != nil {
 		return nil, r, nil, err
 	}
 	if _, ok := s.o.Publisher.Registered(d.Record); !ok {
-		return nil, r, nil, notMine(d.Record)
+		return nil, r, nil, otherOwner(d.Record)
 	}
-	release = s.hold(d.ID)
+	release = s.lock(d.ID)
 	d, err = s.get(ctx, d.ID) // its state after concurrent changes
 	if err == nil {
 		var mine bool
 		if r, mine = s.o.Publisher.Registered(d.Record); !mine {
-			err = notMine(d.Record)
+			err = otherOwner(d.Record)
 		}
 	}
 	if err != nil {
@@ -168,7 +167,7 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	d, reg, release, err := s.own(r.Context(), r.PathValue("id"))
+	d, reg, release, err := s.lockOwn(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -184,7 +183,7 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request) error {
 	}
 	if len(patch) == 0 {
 		err = s.o.Publisher.Register(r.Context(), d.ID, reg)
-		s.changed()
+		s.waker.Wake()
 	} else {
 		err = s.patchTD(r.Context(), d, reg, patch)
 	}
@@ -232,7 +231,7 @@ func (s *Server) patchTD(ctx context.Context, d *td.Description, reg publication
 
 // remove withdraws a Thing (tdd-things-delete).
 func (s *Server) remove(w http.ResponseWriter, r *http.Request) error {
-	d, _, release, err := s.own(r.Context(), r.PathValue("id"))
+	d, _, release, err := s.lockOwn(r.Context(), r.PathValue("id"))
 	if err != nil {
 		if len(r.Header.Values("If-Match")) > 0 && interact.AsError(err).Code == interact.NotFound {
 			return &preconditionError{id: r.PathValue("id")}
@@ -252,7 +251,7 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Server) enter(ctx context.Context, raw []byte, reg publication.Registration) (id string, created bool, err error) {
 	id, created, err = s.o.Publisher.Enter(ctx, raw, reg)
-	s.changed()
+	s.waker.Wake()
 	return id, created, err
 }
 
@@ -279,7 +278,7 @@ func ThingPath(id string) string { return "/things/" + url.PathEscape(id) }
 
 func etag(r *td.Record) string { return `"` + hex.EncodeToString(r.Hash[:]) + `"` }
 
-// A preconditionError reports that a Thing is not in the state that the client named. Only HTTP needs it, so it has no error code.
+// A preconditionError reports that a Thing is not in the state that the client named. Only HTTP uses it, so it has no error code.
 type preconditionError struct {
 	id  string
 	tag string // of the current state; "" without a Thing
@@ -301,27 +300,27 @@ func (e *preconditionError) write(w http.ResponseWriter) {
 	if e.tag == "" {
 		hint = "repeat the change without If-Match"
 	}
-	body, _ := json.Marshal(problem.Document{ // it always encodes
+	body, _ := json.Marshal(problem.Document{ // strings and numbers always encode
 		Type: "about:blank", Title: "Precondition Failed", Status: http.StatusPreconditionFailed, Detail: e.Error(), Hint: hint})
 	WriteBytes(w, http.StatusPreconditionFailed, problem.MediaType, body)
 }
 
-// precondition rejects a change to a Thing that is not in the state that the client knows (RFC 9110 §13.1); now is nil if there is none.
-// The caller holds the Thing.
+// precondition rejects a change to a Thing that is not in the state that the client named (RFC 9110 §13.1); now is nil without a Thing. The
+// caller holds the lock of the Thing.
 func precondition(r *http.Request, id string, now *td.Record) error {
 	match, none := r.Header.Values("If-Match"), r.Header.Values("If-None-Match")
 	tag := ""
 	if now != nil {
 		tag = etag(now)
 	}
-	if len(match) > 0 && (tag == "" || !lists(match, tag)) || tag != "" && lists(none, tag) {
+	if len(match) > 0 && (tag == "" || !hasTag(match, tag)) || tag != "" && hasTag(none, tag) {
 		return &preconditionError{id: id, tag: tag}
 	}
 	return nil
 }
 
-// lists reports whether a conditional header contains tag. A weak tag means the same TD.
-func lists(values []string, tag string) bool {
+// hasTag reports whether a conditional header contains tag. A weak tag means the same TD.
+func hasTag(values []string, tag string) bool {
 	for v := range strings.SplitSeq(strings.Join(values, ","), ",") {
 		if v = strings.TrimSpace(v); v == "*" || strings.TrimPrefix(v, "W/") == tag {
 			return true
@@ -333,7 +332,7 @@ func lists(values []string, tag string) bool {
 // writeTagged writes body, or 304 if the client has it (RFC 9110 §13.1.2).
 func writeTagged(w http.ResponseWriter, r *http.Request, tag, contentType string, body []byte) {
 	w.Header().Set("ETag", tag)
-	if lists(r.Header.Values("If-None-Match"), tag) {
+	if hasTag(r.Header.Values("If-None-Match"), tag) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
@@ -348,9 +347,9 @@ func WriteBytes(w http.ResponseWriter, status int, contentType string, body []by
 	_, _ = w.Write(body) // the client may have disconnected
 }
 
-// accepted returns the first of types that Accept contains, or types[0]. It does not negotiate further
+// acceptedType returns the first of types that Accept contains, or types[0]. It does not negotiate further
 // (tdd-http-representation-alternate-output is a MAY).
-func accepted(r *http.Request, types ...string) string {
+func acceptedType(r *http.Request, types ...string) string {
 	accept := strings.Join(r.Header.Values("Accept"), ",")
 	for _, t := range types {
 		if strings.Contains(accept, t) {

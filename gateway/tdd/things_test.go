@@ -20,7 +20,7 @@ import (
 // The Things API: WoT Discovery §7.3.1, §7.3.2.1: tdd-things-crud, tdd-things-crudl.
 func TestThingsRules(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	long := `"` + strings.Repeat("x", td.MaxTD) + `"`
 	w.run(t, []exchange{
 		{rule: "tdd-things-create-known-td tdd-things-create-known-td-resp tdd-things-create-known-contenttype", method: "PUT",
@@ -57,8 +57,8 @@ func TestThingsRules(t *testing.T) {
 			header: asPatch,
 			body:   `{"security":null}`, status: 400, contain: []string{`"validationErrors":[{"field":`}},
 		{rule: "a patch of the id", method: "PATCH", path: "/things/urn:x:a", header: asPatch, body: `{"id":"urn:x:z"}`, status: 400},
-		{rule: "a patch that is no object", method: "PATCH", path: "/things/urn:x:a", header: asPatch, body: `[]`, status: 400},
-		{rule: "a patch that is no JSON", method: "PATCH", path: "/things/urn:x:a", header: asPatch, body: `{`, status: 400},
+		{rule: "a patch that is not an object", method: "PATCH", path: "/things/urn:x:a", header: asPatch, body: `[]`, status: 400},
+		{rule: "a patch that is not JSON", method: "PATCH", path: "/things/urn:x:a", header: asPatch, body: `{`, status: 400},
 		{rule: "tdd-things-update-partial-contenttype", method: "PATCH", path: "/things/urn:x:a", header: asTD, body: `{}`,
 			status: 415},
 		{rule: "tdd-http-head", method: "HEAD", path: "/things/urn:x:a", want: map[string]string{"Content-Type": typeTD}},
@@ -72,7 +72,7 @@ func TestThingsRules(t *testing.T) {
 		{rule: "tdd-validation-syntactic tdd-validation-jsonschema tdd-validation-result tdd-validation-response", method: "PUT",
 			path:   "/things/urn:x:c",
 			header: asTD, body: `{"id":"urn:x:c"}`, status: 400, contain: []string{`"validationErrors":[{"field":`, `"description":`}},
-		{rule: "tdd-validation-result: no JSON", method: "POST", path: "/things", header: asTD, body: `{`, status: 400,
+		{rule: "tdd-validation-result: not JSON", method: "POST", path: "/things", header: asTD, body: `{`, status: 400,
 			contain: []string{`"validationErrors"`}},
 		{rule: "a member twice", method: "PUT", path: "/things/urn:x:c", header: asTD, body: `{"id":"urn:x:c","id":"urn:x:c"}`,
 			status: 400},
@@ -96,7 +96,7 @@ func TestThingsRules(t *testing.T) {
 // Things without an id: tdd-things-create-anonymous-id, tdd-anonymous-td-local-uuid.
 func TestAnonymousThings(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	form := regexp.MustCompile(`^/things/(urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})$`)
 	seen := map[string]bool{}
 	for range 2 { // two equal TDs are two Things
@@ -116,7 +116,7 @@ func TestAnonymousThings(t *testing.T) {
 // An id may be any URI, with every escaping of clients.
 func TestIDsInPaths(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	for id, paths := range map[string][]string{
 		"urn:x:1": {"/things/urn:x:1", "/things/urn%3Ax%3A1"},
 		"https://x.example//a": {"/things/https://x.example//a", "/things/https%3A%2F%2Fx.example%2F%2Fa",
@@ -134,8 +134,8 @@ func TestIDsInPaths(t *testing.T) {
 // tdd-things-read-only-auth; only the owner can change a Thing.
 func TestOnlyOwnersChangeThings(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.learn("urn:x:other", "Other")
+	w := newFixture(t)
+	w.addForeign("urn:x:other", "Other")
 	w.run(t, []exchange{
 		{path: "/things/urn:x:other", contain: []string{`"title":"Other"`}},
 		{method: "PUT", path: "/things/urn:x:other", header: asTD, body: lamp("urn:x:other", "Mine"), status: 403},
@@ -144,13 +144,13 @@ func TestOnlyOwnersChangeThings(t *testing.T) {
 		{path: "/things/urn:x:other", contain: []string{`"title":"Other"`}},
 	})
 	w.add("urn:x:both", "Mine")
-	w.learn("urn:x:both", "Theirs")
+	w.addForeign("urn:x:both", "Theirs")
 	w.run(t, []exchange{ // two owners of one id: both are listed, and each changes its own
 		{path: "/things", contain: []string{`"title":"Mine"`, `"title":"Theirs"`}},
 		{method: "PUT", path: "/things/urn:x:both", header: asTD, body: lamp("urn:x:both", "Mine 2"), status: 204},
 		{path: "/things/urn:x:both", contain: []string{`"Mine 2"`}},
 	})
-	reader := newWorld(t, func(o *Options) { o.Publisher = nil })
+	reader := newFixture(t, func(o *Options) { o.Publisher = nil })
 	reader.do(t, exchange{method: "POST", path: "/things", header: asTD, body: lamp("", "L"), status: 405,
 		want: map[string]string{"Allow": "GET, HEAD"}})
 }
@@ -158,9 +158,9 @@ func TestOnlyOwnersChangeThings(t *testing.T) {
 // Conditions (RFC 9110 §13.1), and the signed bytes.
 func TestSignedBytesAndConditions(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.add("urn:x:a", "A")
-	d, err := w.shop.dir.Get(t.Context(), "urn:x:a")
+	d, err := w.publisher.dir.Get(t.Context(), "urn:x:a")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestSignedBytesAndConditions(t *testing.T) {
 func TestRegistrationRules(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		client, end := w.client()
 		defer end()
 		registration := func(id string) map[string]any {
@@ -214,13 +214,13 @@ func TestRegistrationRules(t *testing.T) {
 		if r["ttl"] != 60.0 || r["expires"] != at(time.Minute) || r["created"] != at(0) || r["retrieved"] != at(0) {
 			t.Errorf("the server computes expires from ttl: %v", r)
 		}
-		born := r["created"]
+		firstCreated := r["created"]
 		before := w.do(t, exchange{path: "/things/urn:x:a", lack: []string{"registration"}}).Header().Get("ETag")
 		time.Sleep(30 * time.Second)
 		w.do(t, exchange{rule: "an empty patch computes expires again", method: "PATCH", path: "/things/urn:x:a", header: asPatch,
 			body: "{}", status: 204})
 		r = registration("urn:x:a")
-		if r["expires"] != at(time.Minute) || r["created"] != born || r["modified"] != born {
+		if r["expires"] != at(time.Minute) || r["created"] != firstCreated || r["modified"] != firstCreated {
 			t.Errorf("after {}: %v", r)
 		}
 		if after := w.do(t, exchange{path: "/things/urn:x:a"}).Header().Get("ETag"); after != before {
@@ -264,7 +264,7 @@ func TestRegistrationRules(t *testing.T) {
 		if r := registration("urn:x:c"); r["expires"] != nil || r["ttl"] != nil {
 			t.Errorf("without ttl: %v", r)
 		}
-		w.learn("urn:x:m", "M")
+		w.addForeign("urn:x:m", "M")
 		if r := registration("urn:x:m"); r["expires"] != at(time.Hour) {
 			t.Errorf("of another owner: %v", r)
 		}
@@ -274,7 +274,7 @@ func TestRegistrationRules(t *testing.T) {
 // The additions of a directory do not break the proof of a TD.
 func TestEnrichedVerifies(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.add("urn:x:a", "A")
 	rec := w.do(t, exchange{path: "/things?limit=1"})
 	one := things(t, rec.Body.Bytes())[0]
@@ -283,16 +283,24 @@ func TestEnrichedVerifies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := td.Complete(raw, w.shop.key.DID()); err != nil {
+	if _, err := td.Complete(raw, w.publisher.key.DID()); err != nil {
 		t.Errorf("the rest does not verify: %v", err)
 	}
 	for in, want := range map[string]string{
 		`{"@context":"u"}`:              `{"@context":["u","` + td.ContextDiscovery + `"],"registration":{"ttl":1}}`,
 		`{"@context":["u",{"a":"b"}] }`: `{"@context":["u","` + td.ContextDiscovery + `",{"a":"b"}],"registration":{"ttl":1}}`,
 		`{}`:                            `{"registration":{"ttl":1}}`,
+		`{"@context":"u","description":"` + td.ContextDiscovery + `"}`: `{"@context":["u","` + td.ContextDiscovery + `"],` +
+			`"description":"` + td.ContextDiscovery + `","registration":{"ttl":1}}`,
+		`{"@context":["` + td.ContextDiscovery + `", "u"]}`: `{"@context":["` + td.ContextDiscovery + `", "u"],"registration":{"ttl":1}}`,
+		`{"@context":"` + td.ContextDiscovery + `"}`:        `{"@context":"` + td.ContextDiscovery + `","registration":{"ttl":1}}`,
 	} {
-		if got := string(w.enrich(nil, []byte(in), entry{Registration: publication.Registration{TTL: 1}}, time.Time{})); got != want {
+		raw := []byte(in)
+		if got := string(w.enrich(nil, raw, entry{Registration: publication.Registration{TTL: 1}}, time.Time{})); got != want {
 			t.Errorf("%s: %s, want %s", in, got, want)
+		}
+		if string(raw) != in {
+			t.Errorf("%s was changed to %s", in, raw)
 		}
 	}
 }
@@ -301,11 +309,11 @@ func TestEnrichedVerifies(t *testing.T) {
 // exploration-secboot-401 priv-loc-priv-dir-access
 func TestGuard(t *testing.T) {
 	t.Parallel()
-	var asked []Access
-	w := newWorld(t, func(o *Options) {
+	var required []Access
+	w := newFixture(t, func(o *Options) {
 		o.Guard = func(a Access, h Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				asked = append(asked, a)
+				required = append(required, a)
 				if a > Open {
 					w.Header().Set("WWW-Authenticate", `Bearer realm="x"`)
 					w.Header().Set("Content-Type", "application/problem+json")
@@ -324,19 +332,19 @@ func TestGuard(t *testing.T) {
 		"/search/jsonpath?query=$": 401, "/search/xpath?query=/": 401, "/search/sparql?query=x": 401} {
 		w.do(t, exchange{path: path, status: status})
 	}
-	asked = nil
+	required = nil
 	for method, path := range map[string]string{"PUT": "/things/x", "PATCH": "/things/x", "DELETE": "/things/x", "POST": "/things"} {
 		w.do(t, exchange{rule: "tdd-things-read-only-auth", method: method, path: path, status: 401})
 	}
-	if !slices.Equal(asked, []Access{Change, Change, Change, Change}) {
-		t.Errorf("asked for %v", asked)
+	if !slices.Equal(required, []Access{Change, Change, Change, Change}) {
+		t.Errorf("required %v", required)
 	}
 }
 
 // Concurrent changes of one Thing are serialized: none is lost, and of those with one condition one succeeds.
-func TestChangesAtOnce(t *testing.T) {
+func TestConcurrentChanges(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.add("urn:x:a", "A")
 	var g sync.WaitGroup
 	for i := range 20 {

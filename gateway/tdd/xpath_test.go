@@ -13,7 +13,7 @@ func TestXPathLikeJSONQuery(t *testing.T) {
 	t.Parallel()
 	w := lamps(t, 12)
 	var all []any
-	for _, item := range w.everything() {
+	for _, item := range w.allThings() {
 		all = append(all, w.value(item))
 	}
 	raw, err := json.Marshal(all)

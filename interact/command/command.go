@@ -113,7 +113,7 @@ func New(o Options) (*Agent, error) {
 	}
 	if o.Dir != "" {
 		if info, err := os.Stat(o.Dir); err != nil || !info.IsDir() {
-			return nil, &interact.Error{Code: interact.ConfigInvalid, Title: fmt.Sprintf("%s is not a directory", o.Dir),
+			return nil, &interact.Error{Code: interact.ConfigInvalid, Title: fmt.Sprintf("expected a directory, got %s", o.Dir),
 				Hint: "set an existing directory", Err: err}
 		}
 	}

@@ -170,7 +170,7 @@ func (r *Request) WithoutBody(method, hint string) error {
 
 func invalid(m *interact.Message, issues []td.Issue) error {
 	return &interact.Error{Code: interact.Invalid, Title: InvalidTitle(m, issues), Issues: issues,
-		Hint: "see its input schema", Next: interact.Next(interact.StepShow, m.Thing)}
+		Hint: "see the schema of its input", Next: interact.Next(interact.StepShow, m.Thing)}
 }
 
 // InvalidTitle returns the title of the error of an invalid input.

@@ -186,7 +186,7 @@ func CheckVariables(t *td.Thing, m *interact.Message) error {
 	}
 	if len(issues) > 0 {
 		return &interact.Error{Code: interact.Invalid, Title: "the variables do not fit the address of " + m.Name,
-			Hint: "see its input schema", Next: interact.Next(interact.StepShow, m.Thing), Issues: issues}
+			Hint: "see the schema of its input", Next: interact.Next(interact.StepShow, m.Thing), Issues: issues}
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ func Send(w *sse.Writer, err error) {
 	}
 }
 
-// Events is [sse.Events] of a stream of a node: it ends with the [*interact.Error] of an event [EventName].
+// Events is [sse.Events] for a stream of a node. The sequence ends with the [*interact.Error] of an event [EventName].
 func Events(src io.Reader, limit int) iter.Seq2[sse.Event, error] {
 	return func(yield func(sse.Event, error) bool) {
 		for e, err := range sse.Events(src, limit) {

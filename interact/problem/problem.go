@@ -18,8 +18,8 @@ import (
 // MediaType is the media type of a problem document (RFC 9457 §3).
 const MediaType = "application/problem+json"
 
-// EventName is the name of the last event of an event stream that ends with an error; its data is the problem document. It is
-// unlikely to be the name of an affordance, and EventSource dispatches it to a listener of that name, unlike "error".
+// EventName is the name of the last event of an event stream that ends with an error; its data is the problem document. The name is
+// unlikely to be that of an affordance. EventSource dispatches it to a listener of this name, unlike "error".
 const EventName = "lmosd:problem"
 
 // Limits of a received problem.
@@ -29,8 +29,8 @@ const (
 	maxBody   = 64 << 10 // bytes of a body that is not a problem document
 )
 
-// TypePrefix precedes the slug of a code in the type of a problem.
-const TypePrefix = "urn:lmosd:error:"
+// typePrefix precedes the slug of a code in the type of a problem.
+const typePrefix = "urn:lmosd:error:"
 
 // A Document is an error in its form of RFC 9457 §3.1, with the extension members of lmosd.
 type Document struct {
@@ -135,7 +135,7 @@ func Status(c interact.Code) int {
 // sets the header Allow first.
 func Write(w http.ResponseWriter, r *http.Request, err error) {
 	p := New(err)
-	body, _ := json.Marshal(p) // strings, a number and booleans always have a JSON form
+	body, _ := json.Marshal(p) // strings, numbers and booleans always encode
 	h := w.Header()
 	h.Set("Content-Type", MediaType)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
@@ -154,7 +154,7 @@ func Write(w http.ResponseWriter, r *http.Request, err error) {
 		h.Set("Retry-After", strconv.Itoa(max(int(math.Ceil(asError(err).RetryAfter.Seconds())), 1)))
 	}
 	w.WriteHeader(int(p.Status))
-	if r == nil || r.Method != http.MethodHead {
+	if r.Method != http.MethodHead {
 		_, _ = w.Write(body) // a write fails only if the client disconnected
 	}
 }
@@ -162,7 +162,7 @@ func Write(w http.ResponseWriter, r *http.Request, err error) {
 // Marshal returns the problem document of err, and its detail, which may be empty.
 func Marshal(err error) (doc []byte, detail string) {
 	p := New(err)
-	doc, _ = json.Marshal(p) // strings, a number and booleans always have a JSON form
+	doc, _ = json.Marshal(p) // strings, numbers and booleans always encode
 	return doc, p.Detail
 }
 
@@ -170,13 +170,13 @@ func Marshal(err error) (doc []byte, detail string) {
 func New(err error) Document {
 	e := asError(err)
 	return Document{
-		Type: TypePrefix + e.Code.Slug(), Code: e.Code.String(), Title: e.Code.Title(), Status: StatusCode(Status(e.Code)),
+		Type: typePrefix + e.Code.Slug(), Code: e.Code.String(), Title: e.Code.Title(), Status: StatusCode(Status(e.Code)),
 		Detail: detail(e), Hint: e.Hint, Next: e.Next, Instance: "urn:uuid:" + interact.NewID(),
 		Retryable: e.Code.Retryable(), Remote: e.Remote, Issues: e.Issues,
 	}
 }
 
-// asError is [interact.AsError] with an error even for nil.
+// asError is [interact.AsError], but returns an error of code Internal for nil.
 func asError(err error) *interact.Error {
 	if e := interact.AsError(err); e != nil {
 		return e
@@ -184,7 +184,7 @@ func asError(err error) *interact.Error {
 	return &interact.Error{Code: interact.Internal}
 }
 
-// detail is the title of an error, or its first issue if it has no title.
+// detail returns the title of an error, or its first issue if it has no title.
 func detail(e *interact.Error) string {
 	if e.Title != "" || len(e.Issues) == 0 {
 		return e.Title
@@ -193,7 +193,7 @@ func detail(e *interact.Error) string {
 }
 
 // Read returns the error of an HTTP response: the inverse of [Write]. For a body that is not a problem document, such as that of a
-// proxy, it returns an error of the code of its status with the start of the body. The result is never nil; its Err is.
+// proxy, the error has the code for the status and the start of the body. The result is never nil and wraps no error.
 func Read(resp *http.Response, body []byte) *interact.Error {
 	if !td.IsJSON(interact.MediaType(resp.Header.Get("Content-Type"))) {
 		return foreign(resp.StatusCode, body)
@@ -212,8 +212,8 @@ func foreign(status int, body []byte) *interact.Error {
 		"%s", strings.TrimSpace(fmt.Sprintf("status %d %s", status, text)))
 }
 
-// Unmarshal returns the error of a problem document that came without a response of its own: in an event, or as the error of a task.
-// The status decides the code of a document without a code of lmosd. The result is never nil.
+// Unmarshal returns the error of a problem document in an event or in the state of a task. A document without a code of lmosd has the code
+// for the status. The result is never nil.
 func Unmarshal(status int, doc []byte) *interact.Error {
 	if e := Decode(status, doc); e != nil {
 		return e
@@ -233,7 +233,7 @@ func Decode(status int, doc []byte) *interact.Error {
 	return p.ErrorOf(CodeOf(p.Code, status))
 }
 
-// ErrorOf returns the error that p describes, with a code. Its texts have one line of at most [MaxText] bytes.
+// ErrorOf returns the error of a document, with a code. Each of its texts is one line of at most [MaxText] bytes.
 func (p *Document) ErrorOf(c interact.Code) *interact.Error {
 	e := &interact.Error{Code: c, Hint: interact.Excerpt(p.Hint, MaxText), Next: p.Next, Remote: p.Remote}
 	for _, i := range p.Issues[:min(len(p.Issues), maxIssues)] {

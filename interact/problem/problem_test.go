@@ -18,7 +18,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-func answerOf(t *testing.T, method string, err error) (*http.Response, []byte) {
+func respond(t *testing.T, method string, err error) (*http.Response, []byte) {
 	t.Helper()
 	w := httptest.NewRecorder()
 	Write(w, httptest.NewRequestWithContext(t.Context(), method, "/x", nil), err)
@@ -29,7 +29,7 @@ var version4 = regexp.MustCompile(`^urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3
 
 func TestProblem(t *testing.T) {
 	t.Parallel()
-	resp, body := answerOf(t, "GET", interact.Errorf(interact.NotFound, "search for it", "no agent matches %q",
+	resp, body := respond(t, "GET", interact.Errorf(interact.NotFound, "search for it", "no agent matches %q",
 		"weathr"))
 	if resp.StatusCode != 404 || resp.Header.Get("Content-Type") != "application/problem+json" ||
 		resp.Header.Get("X-Content-Type-Options") != "nosniff" {
@@ -59,7 +59,7 @@ func TestProblemNeverSendsTheCause(t *testing.T) {
 		&interact.Error{Code: interact.Unreachable, Title: "down", Err: errors.New("hunter2")},
 		&interact.Error{Code: interact.Internal, Err: errors.New("hunter2")},
 	} {
-		if _, body := answerOf(t, "GET", err); bytes.Contains(body, []byte("hunter2")) {
+		if _, body := respond(t, "GET", err); bytes.Contains(body, []byte("hunter2")) {
 			t.Errorf("%v: sent %s", err, body)
 		}
 	}
@@ -69,17 +69,17 @@ func TestProblemHeaders(t *testing.T) {
 	t.Parallel()
 	for code, field := range map[interact.Code]string{interact.Unauthenticated: "Www-Authenticate",
 		interact.RateLimited: "Retry-After", interact.Overloaded: "Retry-After", interact.NotAllowed: "Allow"} {
-		resp, _ := answerOf(t, "GET", &interact.Error{Code: code})
+		resp, _ := respond(t, "GET", &interact.Error{Code: code})
 		if _, ok := resp.Header[field]; !ok {
 			t.Errorf("%s has no %s", code, field)
 		}
 	}
-	resp, body := answerOf(t, "GET", &interact.Error{Code: interact.RateLimited, RetryAfter: 2100 * time.Millisecond})
+	resp, body := respond(t, "GET", &interact.Error{Code: interact.RateLimited, RetryAfter: 2100 * time.Millisecond})
 	if got := resp.Header.Get("Retry-After"); got != "3" {
-		t.Errorf("to be tried again after %s, want it rounded up", got)
+		t.Errorf("Retry-After is %s, want it rounded up", got)
 	}
 	if e := Read(resp, body); e.RetryAfter != 3*time.Second {
-		t.Errorf("a client reads that it has to wait %v", e.RetryAfter)
+		t.Errorf("RetryAfter of the client is %v", e.RetryAfter)
 	}
 	w := httptest.NewRecorder()
 	w.Header().Set("Allow", "GET")
@@ -87,11 +87,11 @@ func TestProblemHeaders(t *testing.T) {
 	if got := w.Header().Get("Allow"); got != "GET" {
 		t.Errorf("Allow is %q", got)
 	}
-	if resp, body := answerOf(t, "HEAD", &interact.Error{Code: interact.NotFound}); len(body) != 0 ||
+	if resp, body := respond(t, "HEAD", &interact.Error{Code: interact.NotFound}); len(body) != 0 ||
 		resp.Header.Get("Content-Length") == "" {
 		t.Errorf("HEAD has %q, %v", body, resp.Header)
 	}
-	if resp, _ := answerOf(t, "GET", nil); resp.StatusCode != 500 {
+	if resp, _ := respond(t, "GET", nil); resp.StatusCode != 500 {
 		t.Errorf("no error is %d", resp.StatusCode)
 	}
 }
@@ -100,7 +100,7 @@ func TestEveryCodeHasAStatus(t *testing.T) {
 	t.Parallel()
 	for _, c := range interact.Codes() {
 		if _, ok := statuses[c]; !ok {
-			t.Errorf("%s has none", c)
+			t.Errorf("%s has no status", c)
 		}
 		if s := Status(c); s < 400 || s > 599 || c.Retryable() && s != 429 && s < 500 {
 			t.Errorf("%s is %d", c, s)
@@ -122,7 +122,7 @@ func TestRoundTrip(t *testing.T) {
 			{Code: code, Title: "what happened", Hint: "what to do", Next: interact.Next(interact.StepShow, "urn:a"), Remote: true},
 			{Code: code, Title: "bad", Issues: []td.Issue{{Pointer: "/a~1b", Reason: "expected string"}}},
 		} {
-			resp, body := answerOf(t, "GET", want)
+			resp, body := respond(t, "GET", want)
 			if resp.Header.Get("Retry-After") != "" {
 				want.RetryAfter = time.Second // the default
 			}
@@ -135,7 +135,7 @@ func TestRoundTrip(t *testing.T) {
 
 func TestIssueAsDetail(t *testing.T) {
 	t.Parallel()
-	resp, body := answerOf(t, "POST", &interact.Error{Code: interact.BadTD,
+	resp, body := respond(t, "POST", &interact.Error{Code: interact.BadTD,
 		Issues: []td.Issue{{Pointer: "/title", Reason: "is needed"}, {}, {}}})
 	if got := Read(resp, body).Title; got != "/title: is needed (and 2 more)" {
 		t.Errorf("got %q", got)
@@ -152,14 +152,14 @@ func TestResponsesThatAreNotProblems(t *testing.T) {
 	}{
 		{"text of a proxy", "text/html", "<h1>Bad\nGateway</h1>\x1b", 502, interact.AgentFailed,
 			"status 502 <h1>Bad Gateway</h1>"},
-		{"nothing", "", "", 404, interact.NotFound, "status 404"},
+		{"an empty body", "", "", 404, interact.NotFound, "status 404"},
 		{"JSON of another kind", "application/json", `{"error":"x"}`, 400, interact.Invalid, `status 400 {"error":"x"}`},
-		{"half", "application/problem+json", `{"title":`, 418, interact.Internal, `status 418 {"title":`},
+		{"incomplete JSON", "application/problem+json", `{"title":`, 418, interact.Internal, `status 418 {"title":`},
 		{"a problem of another server", "application/problem+json; charset=utf-8", `{"title":"Teapot","status":418}`,
 			418, interact.Internal, "Teapot"},
-		{"a code from the future", "application/problem+json",
+		{"an unknown code", "application/problem+json",
 			`{"type":"urn:x","code":"LMOS-9999","title":"New","detail":"what"}`, 429, interact.RateLimited, "what"},
-		{"a code that is none", "application/problem+json", `{"type":"urn:x","code":"LMOS-x","title":"New"}`, 504,
+		{"an invalid code", "application/problem+json", `{"type":"urn:x","code":"LMOS-x","title":"New"}`, 504,
 			interact.Timeout, "New"},
 	}
 	for _, tt := range tests {

@@ -19,7 +19,7 @@ const module = "github.com/lmosd/lmosd"
 // other.
 var rows = [][]string{
 	// Helpers that know no type of lmosd.
-	{"interact/coap/coaptest", "internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/opaque", "internal/backoff", "internal/boundedmap", "internal/cbor", "internal/heap", "internal/poll", "internal/netns", "internal/liveheap", "internal/netguard", "internal/pipenet", "internal/httpbody", "internal/sse", "internal/textmatch", "internal/yamltext",
+	{"interact/coap/coaptest", "internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/opaque", "internal/backoff", "internal/boundedmap", "internal/cbor", "internal/heap", "internal/poll", "internal/netns", "internal/liveheap", "internal/testmain", "internal/netguard", "internal/pipenet", "internal/httpbody", "internal/sse", "internal/textmatch", "internal/yamltext",
 		"cmd/lmosd/internal/terminal"},
 	{"internal/confusable", "internal/storage", "internal/streamserver", "internal/openai", "internal/weblocation", "testnet/simnet"}, // use internal/textmatch, atomicfile, ratelimit, backoff, httpbody
 	{"did"},
@@ -62,13 +62,14 @@ var standalone = map[string][]string{
 	"interop":                        nil, // tests only: programs of other projects
 	"interop/avahi":                  nil, // tests only: the Avahi daemon
 	"interop/conformance":            nil, // tests only: the conformance suite of MCP
+	"interop/tdschema":               nil, // tests only: the official JSON Schema of TD 1.1
 	"interop/conformance/taskserver": nil, // a program that the tests run: a server of MCP with tasks
 	"sdk":                            nil, // tests only: the libraries of other languages
 	"internal/arch":                  nil,
 }
 
 // forTests are packages that only tests, and each other, import.
-var forTests = []string{"bridge/bridgetest", "interact/bindingtest", "interact/coap/coaptest", "interact/interacttest", "did/didtest", "internal/liveheap", "internal/netns", "internal/pipenet", "internal/poll", "internal/testhost", "interop/testmesh", "td/tdtest"}
+var forTests = []string{"bridge/bridgetest", "interact/bindingtest", "interact/coap/coaptest", "interact/interacttest", "did/didtest", "internal/liveheap", "internal/netns", "internal/pipenet", "internal/poll", "internal/testhost", "internal/testmain", "interop/testmesh", "td/tdtest"}
 
 // sharedModules modules are the vocabulary that libp2p packages share: allowed in packages that handle peers and addresses.
 var sharedModules = []string{
@@ -129,7 +130,7 @@ var moduleHomes = []struct {
 		"clients and servers of MCP, in tests: production code forwards messages verbatim; and OAuth metadata documents"},
 	{"golang.org/x/oauth2", []string{"interact/oauth", "bridge/mcp/client"}, "tokens and authorization URLs"},
 	{"github.com/yosida95/uritemplate/v3", []string{"bridge/mcp"}, "addresses of MCP resources (RFC 6570)"},
-	{"go.uber.org/goleak", []string{"bridge/bridgetest", "interact/bindingtest"}, "the contracts of bridges and bindings count goroutines; all others are tests"},
+	{"go.uber.org/goleak", []string{"bridge/bridgetest", "interact/bindingtest", "internal/testmain"}, "packages for tests: goroutines that outlive a test"},
 	{"github.com/google/jsonschema-go", []string{"bridge/mcp/backend", "bridge/mcp"}, "schemas of the go-sdk's servers, in tests"},
 	{"go.opentelemetry.io/otel", []string{"telemetry"}, "spans"},
 	{"go.opentelemetry.io/proto/otlp", []string{"telemetry"}, "messages of OTLP; its collector packages bring gRPC along"},

@@ -45,6 +45,6 @@ func TestWrite(t *testing.T) {
 		t.Errorf("a reader of the old file sees %q", old[:n])
 	}
 	if err := Write(filepath.Join(dir, "absent", "a"), nil, 0o600); err == nil {
-		t.Error("a missing folder is no error")
+		t.Error("a missing folder is not an error")
 	}
 }

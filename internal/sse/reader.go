@@ -14,7 +14,7 @@ const MediaType = "text/event-stream"
 
 const (
 	maxID   = 1024     // bytes of an id
-	maxName = 256      // bytes of a name that are read; a longer name is cut
+	maxName = 256      // bytes of a name
 	maxLine = 64 << 10 // bytes of the line buffer that are kept for the next line
 )
 
@@ -36,7 +36,7 @@ type Reader struct {
 	ID string
 	// Retry is the reconnection time that the server set; 0 if it set none.
 	Retry time.Duration
-	// Partial returns an event that the end of the source cuts off. By default it is dropped, as the standard requires.
+	// Partial makes Next return an event that the end of the source truncates. By default it is dropped, as the standard requires.
 	Partial bool
 
 	src   io.Reader
@@ -45,8 +45,8 @@ type Reader struct {
 	buf        []byte
 	start, end int
 	long       []byte // a line that does not fit into buf
-	afterCR    bool   // a LF that comes next belongs to the line before
-	started    bool   // the first line was read, which may begin with a byte order mark
+	afterCR    bool   // a CR ended the last line; a LF belongs to it
+	started    bool   // the first line, which may begin with a byte order mark, was read
 }
 
 // NewReader returns a reader of src that reads lines, and data of events, of at most limit bytes.

@@ -35,26 +35,26 @@ func TestEventStream(t *testing.T) {
 	}{
 		{"an event", "data: 1\n\n", []string{"||1"}, ""},
 		{"without the space", "data:1\n\n", []string{"||1"}, ""},
-		{"only one space is taken away", "data:  1\n\n", []string{"|| 1"}, ""},
+		{"only one space is removed", "data:  1\n\n", []string{"|| 1"}, ""},
 		{"several lines of data", "data: a\ndata: b\ndata\ndata: c\n\n", []string{"||a\nb\n\nc"}, ""},
 		{"all fields", "id: 7\nevent: hot\ndata: {}\nretry: 100\n\n", []string{"7|hot|{}"}, "7"},
 		{"CR, LF and both", "data: 1\r\rdata: 2\n\ndata: 3\r\n\r\n", []string{"||1", "||2", "||3"}, ""},
 		{"CR before LF ends one line", "data: 1\r\n\r\ndata: 2\r\n\r\n", []string{"||1", "||2"}, ""},
 		{"a byte order mark", "\xef\xbb\xbfdata: 1\n\n", []string{"||1"}, ""},
-		{"half a byte order mark is a name", "\xef\xbbdata: 1\n\n", nil, ""},
+		{"a partial byte order mark is a name", "\xef\xbbdata: 1\n\n", nil, ""},
 		{"a second byte order mark is a name", "data: 1\n\n\xef\xbb\xbfdata: 2\n\n", []string{"||1"}, ""},
 		{"comments", ": hello\n:\ndata: 1\n: in between\n\n", []string{"||1"}, ""},
 		{"unknown fields", "date: x\nDATA: x\ndata x: y\ndata: 1\n\n", []string{"||1"}, ""},
-		{"a name without data is forgotten", "event: a\n\ndata: 1\n\n", []string{"||1"}, ""},
+		{"a name without data is dropped", "event: a\n\ndata: 1\n\n", []string{"||1"}, ""},
 		{"the last name counts", "event: a\nevent: b\ndata: 1\n\n", []string{"|b|1"}, ""},
 		{"empty data is data", "data\n\ndata:\n\n", []string{"||", "||"}, ""},
 		{"an id stays", "id: 1\ndata: a\n\ndata: b\n\n", []string{"1||a", "1||b"}, "1"},
-		{"an empty id takes it back", "id: 1\ndata: a\n\nid\ndata: b\n\n", []string{"1||a", "||b"}, ""},
-		{"an id with NUL is none", "id: 1\ndata: a\n\nid: \x00\ndata: b\n\n", []string{"1||a", "1||b"}, "1"},
-		{"an id alone counts", "id: 5\n\n", nil, "5"},
-		{"half an event is dropped, and its id", "id: 1\ndata: a\n\nid: 2\ndata: b\n", []string{"1||a"}, "1"},
-		{"half a line is dropped", "data: a\n\ndata: b", []string{"||a"}, ""},
-		{"a long id cannot be given back", "id: " + strings.Repeat("x", 1025) + "\ndata: a\n\n", []string{"||a"}, ""},
+		{"an empty id resets it", "id: 1\ndata: a\n\nid\ndata: b\n\n", []string{"1||a", "||b"}, ""},
+		{"an id with NUL is ignored", "id: 1\ndata: a\n\nid: \x00\ndata: b\n\n", []string{"1||a", "1||b"}, "1"},
+		{"an id without data counts", "id: 5\n\n", nil, "5"},
+		{"a partial event is dropped with its id", "id: 1\ndata: a\n\nid: 2\ndata: b\n", []string{"1||a"}, "1"},
+		{"a partial line is dropped", "data: a\n\ndata: b", []string{"||a"}, ""},
+		{"a long id is replaced by an empty one", "id: " + strings.Repeat("x", 1025) + "\ndata: a\n\n", []string{"||a"}, ""},
 		{"nothing", "", nil, ""},
 		{"only blank lines", "\n\r\n\r\r\n", nil, ""},
 	}
@@ -135,20 +135,20 @@ func TestEventStreamAtItsLimit(t *testing.T) {
 	}
 }
 
-// A source that returns no bytes and no error must not keep a goroutine busy.
+// A source that returns no bytes and no error is an error, not an endless loop.
 func TestEmptyEventStream(t *testing.T) {
 	t.Parallel()
 	if _, _, err := readEvents(iotest.ErrReader(io.ErrClosedPipe), 100); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("got %v", err)
 	}
-	if _, _, err := readEvents(lazy{}, 100); !errors.Is(err, io.ErrNoProgress) {
+	if _, _, err := readEvents(emptyReader{}, 100); !errors.Is(err, io.ErrNoProgress) {
 		t.Errorf("got %v", err)
 	}
 }
 
-type lazy struct{}
+type emptyReader struct{}
 
-func (lazy) Read([]byte) (int, error) { return 0, nil }
+func (emptyReader) Read([]byte) (int, error) { return 0, nil }
 
 // The memory of a long line is released when shorter lines follow.
 func TestBufferOfLongLineIsReleased(t *testing.T) {
@@ -164,8 +164,8 @@ func TestBufferOfLongLineIsReleased(t *testing.T) {
 	}
 }
 
-// plainly is a reference implementation of HTML §9.2.6 that reads the whole stream at once.
-func plainly(stream string) []string {
+// referenceEvents is a reference implementation of HTML §9.2.6 that reads the whole stream at once.
+func referenceEvents(stream string) []string {
 	var got []string
 	stream = strings.TrimPrefix(stream, "\xef\xbb\xbf")
 	stream = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(stream)
@@ -208,7 +208,7 @@ func FuzzEventStream(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := plainly(string(stream))
+		want := referenceEvents(string(stream))
 		for i := range want { // a name that is too long is cut
 			if parts := strings.SplitN(want[i], "|", 3); len(parts[1]) > maxName {
 				return
@@ -248,7 +248,8 @@ func TestPartialEvent(t *testing.T) {
 	t.Parallel()
 	for stream, want := range map[string]string{"data: 1\n\ndata: last": "|1|last", "data: 1\n\ndata: 2\n": "|1|2", "data: 1\n\nid: 7": "|1",
 		"data: 1\n\n": "|1", "": ""} {
-		for kind, src := range map[string]io.Reader{"at once": strings.NewReader(stream), "byte by byte": iotest.OneByteReader(strings.NewReader(stream))} {
+		for kind, src := range map[string]io.Reader{"at once": strings.NewReader(stream),
+			"byte by byte": iotest.OneByteReader(strings.NewReader(stream))} {
 			r, got := NewReader(src, 100), ""
 			r.Partial = true
 			for ev, err := range r.all {

@@ -2,14 +2,16 @@ package sse
 
 import (
 	"bytes"
+	"context"
+	"iter"
 	"net/http"
 	"strings"
 	"time"
 )
 
-// A Writer writes server-sent events (HTML §9.2.5) as the response to a request, each at once.
+// A Writer writes server-sent events (HTML §9.2.5) as the response to a request. It flushes each event.
 type Writer struct {
-	// Plain leaves out the blank line after a comment, which some consumers parse as an event without data.
+	// Plain omits the blank line after a comment, which some consumers parse as an event without data.
 	Plain bool
 
 	w       http.ResponseWriter
@@ -19,16 +21,16 @@ type Writer struct {
 	buf     []byte
 }
 
-// NewWriter responds with events. A write that takes longer than the timeout fails; 0 means no timeout.
+// NewWriter returns a writer of the response w. A write that takes longer than the timeout fails; 0 means no timeout.
 func NewWriter(w http.ResponseWriter, timeout time.Duration) *Writer {
 	return &Writer{w: w, control: http.NewResponseController(w), timeout: timeout}
 }
 
-// Started reports whether the header was sent; from then on an error can only be reported by an event.
+// Started reports whether the header was sent; afterwards only an event can report an error.
 func (e *Writer) Started() bool { return e.started }
 
-// Begin sends the header once, with a comment, so that the consumer knows that its request was accepted. A [Writer.Send] or
-// [Writer.Comment] before it sends the header itself.
+// Begin sends the header once, with a comment, so that the consumer receives the response before the first event. [Writer.Send] and
+// [Writer.Comment] also send the header if it is missing.
 func (e *Writer) Begin() error {
 	if e.started {
 		return nil
@@ -38,15 +40,19 @@ func (e *Writer) Begin() error {
 
 func (e *Writer) writeHeader() {
 	e.started = true
-	h := e.w.Header()
+	SetHeader(e.w.Header())
+	e.w.WriteHeader(http.StatusOK)
+}
+
+// SetHeader sets the header of a response with events; a [Writer] sets it itself.
+func SetHeader(h http.Header) {
 	h.Set("Content-Type", MediaType)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // proxies buffer slow responses by default
 	h.Set("X-Content-Type-Options", "nosniff")
-	e.w.WriteHeader(http.StatusOK)
 }
 
-// Send sends one event. An empty name or id is left out. After an error the consumer is disconnected or too slow.
+// Send sends one event. An empty name or id is omitted. An error means that the consumer disconnected or is too slow.
 func (e *Writer) Send(name, id string, data []byte) error {
 	e.buf = appendEvent(e.buf[:0], name, id, data)
 	return e.flush()
@@ -78,8 +84,47 @@ func (e *Writer) flush() error {
 // End removes the write deadline, so that the connection can be used for the next request.
 func (e *Writer) End() { _ = e.control.SetWriteDeadline(time.Time{}) }
 
-// appendEvent appends an event. Each line of data is a field of its own; line ends in the name become spaces; an id that the format
-// cannot express is left out.
+// Follow calls send for each value of a sequence, and sends a comment each keepAlive, until the sequence ends, ctx ends, or a write fails.
+// The sequence runs in a goroutine, which has ended when Follow returns; values ends with its context.
+func Follow[T any](ctx context.Context, e *Writer, keepAlive time.Duration, values func(ctx context.Context) iter.Seq2[T, error],
+	send func(T) error) {
+	ctx, cancel := context.WithCancel(ctx)
+	queue := make(chan T)
+	go func() {
+		defer close(queue)
+		for v, err := range values(ctx) {
+			if err != nil {
+				return
+			}
+			select {
+			case queue <- v:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	defer func() {
+		cancel()
+		for range queue { // until it is closed
+		}
+	}()
+	alive := time.NewTicker(keepAlive)
+	defer alive.Stop()
+	for err := e.Begin(); err == nil; {
+		select {
+		case v, more := <-queue:
+			if !more {
+				return
+			}
+			err = send(v)
+		case <-alive.C:
+			err = e.Comment("")
+		}
+	}
+}
+
+// appendEvent appends an event. Each line of data is a separate field; line ends in the name become spaces; an id that the format
+// cannot express is omitted.
 func appendEvent(dst []byte, name, id string, data []byte) []byte {
 	if name != "" {
 		dst = append(append(append(dst, "event: "...), oneLine(name)...), '\n')

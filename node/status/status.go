@@ -98,8 +98,8 @@ func (r *Reporter) warner(ws *[]api.Warning) warner {
 	}
 }
 
-// Doubts returns the warnings that explain wrong or incomplete answers of the directory: a wrong clock. It sends no request.
-func (r *Reporter) Doubts() (ws []api.Warning) {
+// ResultWarnings returns the warnings that explain wrong or incomplete answers of the directory: a wrong clock. It sends no request.
+func (r *Reporter) ResultWarnings() (ws []api.Warning) {
 	r.warnOfClock(r.warner(&ws))
 	return ws
 }

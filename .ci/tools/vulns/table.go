@@ -61,7 +61,7 @@ func parseTable(text string) (all []entry, err error) {
 		for s := range strings.SplitSeq(cells[2], ",") {
 			from, fixed, ok := strings.Cut(s, "..")
 			if !ok || from != "" && !semver.IsValid(from) || fixed != "" && !semver.IsValid(fixed) {
-				return nil, fmt.Errorf("table.tsv: line %d: %q is no range of versions", n, s)
+				return nil, fmt.Errorf("table.tsv: line %d: expected a range of versions, got %q", n, s)
 			}
 			e.spans = append(e.spans, span{from, fixed})
 		}

@@ -191,7 +191,7 @@ func TestBakers(t *testing.T) {
 			end := begin(t, agent(t, "baker"), env)
 			c := n.Client()
 			bake := func(a interact.Answer) (string, error) {
-				r, err := c.Invoke(t.Context(), "baker", "bake", api.CallOptions{Asks: true})
+				r, err := c.Invoke(t.Context(), "baker", "bake", api.CallOptions{Interactive: true})
 				if err != nil {
 					return "", err
 				}

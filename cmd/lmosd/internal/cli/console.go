@@ -56,10 +56,10 @@ type Flags struct {
 func (f *Flags) Register(set *pflag.FlagSet) {
 	set.StringVarP(&f.Config, "config", "c", "", "configuration `FILE`")
 	set.StringVar(&f.DataDir, "data-dir", "", "folder `DIR` of the node's key, store and socket")
-	set.StringVar(&f.Node, "node", "", "node to ask: `URL`, socket, or name of a context")
-	set.StringVarP(&f.Output, "output", "o", "table", "`FORM` of what is printed: "+strings.Join(outputs, "|"))
-	set.StringVar(&f.jq, "jq", "", "print what the jq `EXPR` gives; implies -o json")
-	set.BoolVarP(&f.Verbose, "verbose", "v", false, "say more on standard error")
+	set.StringVar(&f.Node, "node", "", "node to connect to: `URL`, socket, or name of a context")
+	set.StringVarP(&f.Output, "output", "o", "table", "`FORMAT` of the output: "+strings.Join(outputs, "|"))
+	set.StringVar(&f.jq, "jq", "", "print the result of the jq `EXPR`; implies -o json")
+	set.BoolVarP(&f.Verbose, "verbose", "v", false, "print more on standard error")
 }
 
 // Check checks the flags of every command before the command runs. It is a hook of cobra; the error is of code [interact.Usage].

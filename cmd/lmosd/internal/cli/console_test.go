@@ -46,7 +46,7 @@ func TestFormsOfAView(t *testing.T) {
 		{[]string{"--jq", ".kind, halt"}, "L\n"},
 		{[]string{"--jq", "empty"}, ""},
 		{[]string{"--jq", ".kind.x"}, "error: --jq failed: expected an object but got: string (\"L\")"},
-		{[]string{"--jq", "$x"}, "error: --jq is no jq expression: variable not defined: $x"},
+		{[]string{"--jq", "$x"}, "error: expected a jq expression after --jq: variable not defined: $x"},
 	} {
 		if got := printed(t, list, test.args...); got != test.want {
 			t.Errorf("%v: got %q, want %q", test.args, got, test.want)

@@ -147,7 +147,7 @@ func (c *Console) query() (*gojq.Code, error) {
 			return code, nil
 		}
 	}
-	return nil, &interact.Error{Code: interact.Usage, Title: "--jq is no jq expression", Hint: "for example --jq '.items[].name'", Err: err}
+	return nil, &interact.Error{Code: interact.Usage, Title: "expected a jq expression after --jq", Hint: "for example --jq '.items[].name'", Err: err}
 }
 
 // filter prints the results of the --jq expression for doc, one per line, strings unquoted.

@@ -51,7 +51,7 @@ func newConfigShowCommand(c *cli.Console) *cobra.Command {
 			return showConfig(c, conf, origin)
 		},
 	}
-	cmd.Flags().BoolVar(&origin, "origin", false, "say behind each value where it was written")
+	cmd.Flags().BoolVar(&origin, "origin", false, "print the source of each value")
 	AddKeyFlags(cmd)
 	hideKeyFlags(cmd)
 	return cmd
@@ -76,7 +76,7 @@ func newConfigGetCommand(c *cli.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get <key>",
 		Short: "print one value",
-		Long:  "Prints the value of one key as it is, a list with one element on a line. Of a section, all keys below it.",
+		Long:  "Prints the value of one key, a list with one element per line. For a section, prints all keys below it.",
 		Example: `  lmosd config get http.listen
   lmosd config get mesh.bootstrap`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly),
@@ -156,8 +156,8 @@ func newConfigValidateCommand(c *cli.Console) *cobra.Command {
 	return &cobra.Command{
 		Use:   "validate [file]",
 		Short: "check a configuration",
-		Long: "Checks a file with the environment and flags over it, without a file the one that a start would read.\n" +
-			"Every problem is printed with its place. Exit code 2 if there is one.",
+		Long: "Checks a file together with the environment and the flags. Without a file, checks the one that a start would read.\n" +
+			"Every problem is printed with its place. The exit code is then 2.",
 		Example: `  lmosd config validate
   lmosd config validate lmosd.yaml`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly),
@@ -210,8 +210,8 @@ func newConfigDescribeCommand(c *cli.Console) *cobra.Command {
 	return &cobra.Command{
 		Use:   "describe",
 		Short: "print a file with every key, its default and its meaning",
-		Long: "Prints a configuration file that has every key at its default, and above each what it means and what raising or\n" +
-			"lowering it does.",
+		Long: "Prints a configuration file with every key at its default. The comment above a key explains it, and what a\n" +
+			"higher or lower value does.",
 		Example: `  lmosd config describe
   lmosd config describe > ~/.config/lmosd/lmosd.yaml`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly),

@@ -109,19 +109,19 @@ func rootPage(b *strings.Builder, root *cobra.Command) {
 func onFirstPage(c *cobra.Command) (name, short string) {
 	switch c.Name() {
 	case "expose":
-		return "expose|login", "offer a command, an MCP server or a web server as an agent; log in at it"
+		return "expose|login", "expose a command, an MCP server or a web server; log in to it"
 	case "find":
-		return "find|route", "find agents by what they can do, or pick one for a task"
+		return "find|route", "find agents by capability, or select one for a task"
 	case "read":
-		return "read|write", "read or set a property of an agent"
+		return "read|write", "read or write a property of an agent"
 	case "ping":
-		return "ping|trace", "how far away an agent is, and where the time of a call goes"
+		return "ping|trace", "measure the round trip to an agent, or the stages of one call"
 	case "publish":
-		return "publish|unpublish", "offer an agent by its description; withdraw it"
+		return "publish|unpublish", "publish an agent by its Thing Description; withdraw it"
 	case "install":
-		return "install|mcp", "let a client of MCP use the mesh; what it then starts"
+		return "install|mcp", "add the mesh to an MCP client; the command that the client starts"
 	case "demo":
-		return "demo|testnet", "see the whole way work, or run many nodes, on this machine"
+		return "demo|testnet", "run a scripted demo, or a local test network"
 	case "login", "logout", "route", "write", "trace", "unpublish", "mcp", "testnet", "move":
 		return "", ""
 	}

@@ -114,7 +114,7 @@ func objectOf(s *td.Schema, words []string) ([]byte, error) {
 	for _, word := range words {
 		name, text, isJSON, ok := pair(word)
 		if !ok {
-			return nil, interact.Errorf(interact.Invalid, "give the input as "+cmp.Or(Sample(s), "name=value"), "%q is no k=v", word)
+			return nil, interact.Errorf(interact.Invalid, "give the input as "+cmp.Or(Sample(s), "name=value"), "expected k=v, got %q", word)
 		}
 		schema := s.Property(name)
 		if elements := schema.Elements(); elements != nil && times(words, name) > 1 {

@@ -81,8 +81,8 @@ func TestWrongInput(t *testing.T) {
 		says   string
 	}{
 		"a word":                  {weatherInput, []string{"Rain?"}, "question=…"},
-		"no name":                 {weatherInput, []string{"=x"}, "is no k=v"},
-		"only a colon":            {weatherInput, []string{":=1", "a=b"}, "is no k=v"},
+		"no name":                 {weatherInput, []string{"=x"}, "expected k=v"},
+		"only a colon":            {weatherInput, []string{":=1", "a=b"}, "expected k=v"},
 		"the same name twice":     {weatherInput, []string{"question=a", "question=b"}, "twice"},
 		"no number":               {weatherInput, []string{"days=three"}, `days is an integer, and "three" is none`},
 		"no bool":                 {weatherInput, []string{"exact=yes"}, "exact is a boolean"},

@@ -61,7 +61,7 @@ func NewCommand(c *cli.Console) *cobra.Command {
 	cmd.Flags().StringVar(&f.thing, "thing", "", "only this `AGENT`, with its own names")
 	cmd.Flags().StringVar(&f.file, "file", "", "the client's configuration, if it is another `FILE`")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "show what would change, and write nothing")
-	cmd.Flags().BoolVar(&f.remove, "remove", false, "take it out again")
+	cmd.Flags().BoolVar(&f.remove, "remove", false, "remove the entry")
 	return cmd
 }
 
@@ -196,7 +196,7 @@ func keep(file string, content []byte, mode fs.FileMode) (string, error) {
 			return backup, nil
 		}
 	}
-	return "", fmt.Errorf("there are %d backups beside it", maxBackups)
+	return "", fmt.Errorf("there are %d backups next to it", maxBackups)
 }
 
 // create writes a new file. The error is [fs.ErrExist] if it exists.

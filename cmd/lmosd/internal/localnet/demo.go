@@ -26,9 +26,9 @@ func NewDemoCommand(c *cli.Console) *cobra.Command {
 	var keep bool
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "see the whole way work on this machine, offline",
+		Short: "run a scripted demo on this machine, offline",
 		Long: `Starts three nodes and a weather agent as separate processes on 127.0.0.1, publishes, finds, calls, forges, withdraws
-and kills, checks each step, and removes everything again. Exit code 0 means that every step was as it must be.`,
+and kills, checks each step, and removes everything again. Exit code 0 means that every step passed.`,
 		Example: `  lmosd demo
   lmosd demo -o json
   lmosd demo --keep`,
@@ -235,7 +235,7 @@ func (d *demo) call(ctx context.Context) (string, error) {
 	}
 	var answer string
 	if err := json.Unmarshal(out, &answer); err != nil || answer == "" {
-		return "", fmt.Errorf("the answer is no text: %s", out)
+		return "", fmt.Errorf("expected text as the output, got %s", out)
 	}
 	return fmt.Sprintf("%s %s", question, answer), nil
 }
@@ -247,7 +247,7 @@ func (d *demo) read(ctx context.Context) (string, error) {
 	}
 	var model struct{ ModelName string }
 	if err := json.Unmarshal(out, &model); err != nil || model.ModelName == "" {
-		return "", fmt.Errorf("the value is no model configuration: %s", out)
+		return "", fmt.Errorf("expected a model configuration, got %s", out)
 	}
 	return "modelConfiguration " + string(out), nil
 }

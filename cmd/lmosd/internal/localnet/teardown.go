@@ -26,7 +26,7 @@ func newTestnetLogs(b *bed) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs [node]",
 		Short: "print the end of the nodes' logs",
-		Long:  `Prints what the nodes said last, each line behind the number of its node.`,
+		Long:  `Prints the last lines of the logs, each after the number of its node.`,
 		Example: `  lmosd testnet logs
   lmosd testnet logs 2 --lines 100`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly),

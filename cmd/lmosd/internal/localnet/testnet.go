@@ -35,7 +35,7 @@ func NewTestnetCommand(c *cli.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "testnet",
 		Short: "run a mesh of nodes on this machine",
-		Long: `Starts real lmosd processes on 127.0.0.1 with free ports and a network name of their own, so that they never meet a
+		Long: `Starts real lmosd processes on 127.0.0.1 with free ports and a separate network name, so that they never join a
 real mesh. Keys are made from a seed: the same seed gives the same DIDs.`,
 		Example: `  lmosd testnet up -n 5 --demo-agents
   lmosd testnet exec 3 -- find weather
@@ -43,7 +43,7 @@ real mesh. Keys are made from a seed: the same seed gives the same DIDs.`,
 		Args: cli.Subcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().StringVar(&b.dir, "dir", "", "folder `DIR` of the testnet (default: lmosd-testnet beside the data folder)")
+	cmd.PersistentFlags().StringVar(&b.dir, "dir", "", "folder `DIR` of the testnet (default: lmosd-testnet next to the data folder)")
 	cmd.AddCommand(newTestnetUp(b), newTestnetLs(b), newTestnetExec(b), newTestnetLogs(b), newTestnetDown(b))
 	return cmd
 }
@@ -91,7 +91,7 @@ func newTestnetUp(b *bed) *cobra.Command {
 		Use:   "up",
 		Short: "start a testnet and leave it running",
 		Long: `Starts the nodes, connects them, and returns when they are meshed. In any topology but full the nodes keep their addresses
-to themselves, so that who is not connected to whom stays so until one calls the other's agent.`,
+to themselves, so that two nodes without a connection stay apart until one calls an agent of the other.`,
 		Example: `  lmosd testnet up -n 5
   lmosd testnet up -n 8 --topology random:3 --seed 7 --demo-agents`,
 		Args: cli.Takes(0, 0),
@@ -99,7 +99,7 @@ to themselves, so that who is not connected to whom stays so until one calls the
 	}
 	cmd.Flags().IntVarP(&o.n, "nodes", "n", 5, "number of nodes, at most 100")
 	cmd.Flags().Int64Var(&o.seed, "seed", 1, "seed of the keys")
-	cmd.Flags().StringVar(&o.topology, "topology", "full", "who is connected to whom: full, ring, line, star, two-orgs, random:K")
+	cmd.Flags().StringVar(&o.topology, "topology", "full", "the connections: full, ring, line, star, two-orgs, random:K")
 	cmd.Flags().BoolVar(&o.agents, "demo-agents", false, "run the weather agent and publish it on node 1")
 	return cmd
 }
@@ -324,7 +324,7 @@ func newTestnetExec(b *bed) *cobra.Command {
 func (b *bed) pick(s *testnet.State, word string) (*testnet.NodeState, error) {
 	n, err := strconv.Atoi(strings.TrimPrefix(word, "node-"))
 	if err != nil || n < 1 || n > len(s.Nodes) {
-		return nil, cli.Usage(b.line("ls"), "%q is no node of the testnet: it has 1 to %d", word, len(s.Nodes))
+		return nil, cli.Usage(b.line("ls"), "expected a node of the testnet, 1 to %d, got %q", len(s.Nodes), word)
 	}
 	return &s.Nodes[n-1], nil
 }

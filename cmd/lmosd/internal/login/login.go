@@ -59,8 +59,8 @@ func NewCommand(c *cli.Console) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&f.clientID, "client-id", "", "the `ID` of this host, where hosts do not register by themselves")
-	cmd.Flags().StringArrayVar(&f.scopes, "scope", nil, "a `SCOPE` beside those that the server asks for")
-	cmd.Flags().IntVar(&f.port, "port", 0, "where the browser comes back to on 127.0.0.1; 0: any free `PORT`")
+	cmd.Flags().StringArrayVar(&f.scopes, "scope", nil, "a `SCOPE` in addition to those that the server requires")
+	cmd.Flags().IntVar(&f.port, "port", 0, "the `PORT` on 127.0.0.1 that the browser is redirected to; 0: any free port")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 5*time.Minute, "time limit of the approval in the browser")
 	cmd.Flags().BoolVar(&f.noBrowser, "no-browser", false, "only print the address")
 	return cmd

@@ -123,7 +123,7 @@ func Find(name string) (*Client, error) {
 	i := slices.IndexFunc(all, func(c *Client) bool { return c.Name == name })
 	if i < 0 {
 		return nil, interact.Errorf(interact.Usage, "one of "+strings.Join(Names(), ", ")+"; any other starts the command lmosd mcp",
-			"%q is no client that is known", name)
+			"expected the name of an MCP client, got %q", name)
 	}
 	return all[i], nil
 }

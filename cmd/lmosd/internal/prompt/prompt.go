@@ -166,7 +166,7 @@ func (p *Person) address(ctx context.Context, in interact.Input) error {
 
 // model shows a request to a model. The person answers it.
 func (p *Person) model(ctx context.Context, in interact.Input) (json.RawMessage, error) {
-	p.heading("asks a model; you answer in its place", in.Message)
+	p.heading("requests a model completion; you answer in its place", in.Message)
 	for _, m := range conversation(in.Params) {
 		p.to.Line(p.to.Paint(terminal.Bold, "  "+terminal.OneLine(m.role)))
 		p.text(m.text)

@@ -87,7 +87,7 @@ func (w *Words) whole(c *cli.Console, in interact.Inputs, open []string, answers
 	for _, key := range open {
 		a, ok := given[key]
 		if !ok || !slices.Contains([]string{interact.Accept, interact.Decline, interact.Dismiss}, a.Action) {
-			return nil, cli.Usage(Sample(in), "there is no answer to %s", key)
+			return nil, cli.Usage(Sample(in), "expected an answer to %s", key)
 		}
 		answers[key] = a
 	}
@@ -128,7 +128,7 @@ func fits(in interact.Input, content json.RawMessage) error {
 		return nil
 	}
 	if issues := misfits(schemaOf(in.Schema), content); len(issues) > 0 {
-		return &interact.Error{Code: interact.Invalid, Title: "the answer is not what is asked for: " + cli.Place(issues[0]),
+		return &interact.Error{Code: interact.Invalid, Title: "the answer does not fit the request: " + cli.Place(issues[0]),
 			Hint: "give " + sampleOf(in), Issues: issues}
 	}
 	return nil

@@ -105,7 +105,7 @@ func (v *verification) proof(ctx context.Context, owner did.DID, content []byte)
 	doc, err := jcs.Decode(content, td.MaxTD)
 	object, ok := doc.(map[string]any)
 	if err == nil && !ok {
-		err = errors.New("the description is no object")
+		err = errors.New("expected an object as the description")
 	}
 	if !v.step("json", "strict JSON, one meaning for every reader", err) {
 		return false

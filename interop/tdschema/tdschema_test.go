@@ -1,4 +1,4 @@
-package interop
+package tdschema
 
 import (
 	"bytes"
@@ -22,7 +22,7 @@ import (
 func officialSchema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	testmesh.Modules(t)
-	f, err := os.Open("node_modules/wot-thing-description-types/schema/td-json-schema-validation.json")
+	f, err := os.Open("../node_modules/wot-thing-description-types/schema/td-json-schema-validation.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestOfficialSchema(t *testing.T) {
 func documents(t *testing.T) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{"whole": []byte(wholeTD)}
-	files, err := filepath.Glob("../examples/*/*/*.td.json")
+	files, err := filepath.Glob("../../examples/*/*/*.td.json")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no examples", err)
 	}

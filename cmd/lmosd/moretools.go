@@ -69,7 +69,7 @@ func (a *app) addMore(ctx context.Context, s *terminal.Sheet, ref string, t *td.
 		all, err = moreTools(ctx, client, ref, t)
 	}
 	if err != nil {
-		s.Add("incomplete", fmt.Sprintf("it has more tools, which are not in its description, and cannot be asked for them now: %s", interact.AsError(err).Error()))
+		s.Add("incomplete", fmt.Sprintf("the agent has more tools than its description lists, and the list failed: %s", interact.AsError(err).Error()))
 	}
 	for _, m := range all {
 		s.Add("action", render.Join(" · ", strings.TrimSpace(m.Name+" "+input.Sample(m.Schema())), m.Description))
