@@ -202,7 +202,7 @@ func TestAgentsAnswersToCancel(t *testing.T) {
 				a.eager = func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 					return func(yield func(*interact.Message, error) bool) {
 						<-ctx.Done()
-						c.replying(m, yield)
+						c.says(m, yield)
 					}
 				}
 				begin(t, thing, detached).leave()
