@@ -48,7 +48,8 @@ func (r *request) task(p *messaging.Packet) *task {
 
 // follow yields the states of the task until the final one.
 func (t *task) follow(ctx context.Context, yield func(*interact.Message) bool) error {
-	whole := form.Task{Poller: t, Message: t.r.Message, What: t.r.What(), State: t.state, Pause: firstPause, ErrorText: errorText, Log: t.r.client.log}
+	whole := form.Task{Poller: t, Message: t.r.Message, What: t.r.What(), State: t.state, Pause: firstPause,
+		ErrorText: errorText, Log: t.r.client.log}
 	return whole.Follow(ctx, yield)
 }
 

@@ -114,7 +114,8 @@ func (c *Callbacks) serve(w http.ResponseWriter, r *http.Request) error {
 	case r.Method != http.MethodPost:
 		return interact.Errorf(interact.NotAllowed, "use POST", "a callback accepts POST only")
 	case r.Header.Get("Content-Encoding") != "":
-		return interact.Errorf(interact.UnsupportedType, "send the body without Content-Encoding", "deliveries with Content-Encoding are not supported")
+		return interact.Errorf(interact.UnsupportedType, "send the body without Content-Encoding",
+			"deliveries with Content-Encoding are not supported")
 	}
 	for _, busy := range []chan struct{}{one.busy, c.busy} {
 		select {

@@ -391,7 +391,8 @@ type storedEntry struct {
 
 // append appends the encoded entry.
 func (e *Entry) append(dst []byte) []byte {
-	l := storedEntry{V: 1, ActionID: e.ActionID, Thing: e.Thing, Action: e.Action, Began: e.Began.UTC(), State: e.State.String(), By: callerText(e.By)}
+	l := storedEntry{V: 1, ActionID: e.ActionID, Thing: e.Thing, Action: e.Action, Began: e.Began.UTC(), State: e.State.String(),
+		By: callerText(e.By)}
 	for _, t := range []struct {
 		at time.Time
 		to **time.Time

@@ -34,8 +34,9 @@ const (
 
 // message returns the message of type t for the request, without its data.
 func (v *visit) message(t interact.Type) (*interact.Message, error) {
-	m := &interact.Message{Type: t, From: did.PrincipalOf(v.r.Context()), ID: interact.NewID(), Thing: v.desc.Ref(), Name: v.at.name, ActionID: v.at.id,
-		Accept: wanted(v.r.Header)}
+	m := &interact.Message{Type: t, From: did.PrincipalOf(v.r.Context()), ID: interact.NewID(), Thing: v.desc.Ref(), Name: v.at.name,
+		ActionID: v.at.id,
+		Accept:   wanted(v.r.Header)}
 	m.TraceParent, m.TraceState = interact.TraceContext(v.r.Header.Get("Traceparent"), strings.Join(v.r.Header.Values("Tracestate"), ","))
 	m.Via = cmp.Or(v.r.Header.Get("Lmos-Via"), v.param("via"))
 	// The draft of the header writes a string of Structured Fields, with quotes; most clients leave them out.
