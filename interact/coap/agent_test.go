@@ -184,7 +184,7 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-// TestSmallerBlocks: the agent may ask for them, in its first answer or in any (RFC 7959 §2.3, §2.9.3).
+// TestSmallerBlocks: the agent may request them, in each of its responses (RFC 7959 §2.3, §2.9.3).
 func TestSmallerBlocks(t *testing.T) {
 	t.Parallel()
 	text := big(5000)

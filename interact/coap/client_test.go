@@ -255,7 +255,7 @@ func TestBodiesAreLimited(t *testing.T) {
 			"actions": {"go": {"forms": [{"href": "BASE/go"}]}}`))
 		_, err := ask(t, thing, read("p"))
 		var e *interact.Error
-		// Over a stream the message itself is larger than what this side said that it takes.
+		// Over a stream the message itself exceeds the announced limit of this side.
 		if !errors.As(err, &e) || e.Code != interact.TooLarge && transport == "udp" {
 			t.Errorf("%s: got %v", transport, err)
 		}

@@ -23,7 +23,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A hub is a socket of a server in a bubble: what is sent to an address waits there until it is taken.
+// A hub is a socket of a server in a bubble: datagrams to an address wait until they are read.
 type hub struct {
 	in   chan letter
 	done chan struct{}
@@ -122,7 +122,7 @@ func (b *bench) post(from netip.AddrPort, p *messaging.Packet) {
 	b.in <- letter{data, messaging.Remote{Addr: from}}
 }
 
-// taken returns what the server has sent to an address.
+// taken returns the datagrams of the server to an address.
 func (b *bench) taken(to netip.AddrPort) []*messaging.Packet {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -150,7 +150,7 @@ func (b *bench) request(code codes.Code, path string, more ...func(*messaging.Pa
 	return q
 }
 
-// ask sends a request and returns the one message that answers it, once the server is at rest.
+// ask sends a request and returns the only response, when the server is idle.
 func (b *bench) ask(q *messaging.Packet) *messaging.Packet {
 	b.t.Helper()
 	b.post(me, q)
@@ -178,7 +178,7 @@ func block(id message.OptionID, num uint32, more bool, szx uint8) func(*messagin
 	return option(id, messaging.Block{Num: num, More: more, SZX: szx}.Value())
 }
 
-// told returns a message as "CODE [format] body".
+// told returns a message as text: "CODE [format] body".
 func told(p *messaging.Packet) string {
 	said := messaging.Dotted(p.Code)
 	if f, ok := p.Uint(message.ContentFormat); ok {
@@ -200,7 +200,7 @@ const serveTD = `"properties": {"p": {"type": "integer", "observable": true, "fo
 
 const at = "/things/urn:example:thing"
 
-// echoMesh answers with what it was asked: OP NAME [action id] type data.
+// echoMesh replies with the message: OP NAME [action id] type data.
 func echoMesh(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 	said := fmt.Sprintf("%s %s %s %s %s detach=%v", m.Type.Op(), m.Name, m.ActionID, m.Media(), m.Data, m.Detach)
 	text, _ := json.Marshal(said)
@@ -640,7 +640,7 @@ func TestPanicEndsOneRequest(t *testing.T) {
 	})
 }
 
-// TestDatagramsThatAreNoRequests are answered as RFC 7252 §4.2 and §4.3 say, or not at all.
+// TestDatagramsThatAreNoRequests: the responses follow RFC 7252 §4.2 and §4.3.
 func TestDatagramsThatAreNoRequests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/lmosd/lmosd/interact/coap/messaging"
 )
 
-// A radio is a mesh that delivers what is sent into it to all observers.
+// A radio is a mesh that delivers readings and events to all observers.
 type radio struct {
 	listening, listened atomic.Int32
 	send                chan *interact.Message
@@ -50,12 +50,12 @@ func (r *radio) mesh(ctx context.Context, m *interact.Message, yield func(*inter
 	}
 }
 
-// tell sends a reading or event.
+// tell delivers a reading or event.
 func (r *radio) tell(name, data string) {
 	r.send <- &interact.Message{Type: interact.PropertyReading, Name: name, Data: []byte(data)}
 }
 
-// hear returns what an observer got since it was last asked, acknowledges it, and goes on until nothing comes.
+// hear returns and acknowledges the new notifications of an observer, until there are no more.
 func (b *bench) hear(who netip.AddrPort, acknowledge bool) (said []string) {
 	b.t.Helper()
 	for {
@@ -269,7 +269,7 @@ func TestSlowObservers(t *testing.T) {
 	})
 }
 
-// TestTooManyObservers: those beyond the limit get the value alone, or an error where there is no value. One host may have half.
+// TestTooManyObservers: observers above the limit get only the value, or an error if there is no value. One host may have half.
 func TestTooManyObservers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -294,7 +294,7 @@ func TestTooManyObservers(t *testing.T) {
 	})
 }
 
-// TestDisconnectedObservers are found out although nothing is to be told.
+// TestDisconnectedObservers are detected without notifications.
 func TestDisconnectedObservers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -25,7 +25,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A mesh is what the broker's clients ask: one lamp.
+// A mesh has one lamp, for the clients of the broker.
 type mesh struct {
 	lamp *td.Description
 
@@ -33,14 +33,14 @@ type mesh struct {
 	asked []*interact.Message
 	gone  []error                                // how requests that waited have ended
 	watch map[string]map[*func(reading)]struct{} // the observers of each name
-	begun map[string]int                         // observations that were ever begun
+	begun map[string]int                         // started observations
 	over  chan struct{}                          // closed to end all observations
 	why   error                                  // why they ended
 }
 
 type reading struct{ id, data string }
 
-// meshForms are not used: the mesh answers whatever the forms say.
+// meshForms are not used: the mesh replies without them.
 const meshForms = `
 	"properties": {
 		"level": {"type": "integer", "observable": true, "forms": [{"href": "lmos:/properties/level"}]},
@@ -189,7 +189,7 @@ func (m *mesh) end(why error) {
 	m.over = make(chan struct{})
 }
 
-// tell gives a reading to all observers of name, and returns their number.
+// tell delivers a reading to all observers of name, and returns their number.
 func (m *mesh) tell(name, id, data string) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -205,7 +205,7 @@ func (m *mesh) observers(name string) int {
 	return len(m.watch[name])
 }
 
-// last returns the newest message that was asked.
+// last returns the newest message.
 func (m *mesh) last(t testing.TB) *interact.Message {
 	t.Helper()
 	m.mu.Lock()
@@ -655,7 +655,7 @@ func TestRefusalsIn311(t *testing.T) {
 		t.Errorf("# is answered %v", token.(*paho3.SubscribeToken).Result())
 	}
 	done(t, c.Publish("chat/room", 0, false, "x")) // dropped
-	c.Publish("chat/room", 1, false, "x")          // MQTT 3.1.1 §3.3.5: the connection is ended, there is no other No
+	c.Publish("chat/room", 1, false, "x")          // MQTT 3.1.1 §3.3.5: only the end of the connection rejects it
 	until(t, "disconnected", func() bool { return !c.IsConnected() })
 	if m.count() != 0 {
 		t.Error("the mesh was asked")
@@ -768,7 +768,7 @@ func TestBrokerLimits(t *testing.T) {
 	}
 }
 
-// TestOneClientDoesNotWatchAll: it may observe as much as a quarter of what all may.
+// TestOneClientDoesNotWatchAll: its limit is a quarter of the total limit.
 func TestOneClientDoesNotWatchAll(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
@@ -869,7 +869,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	read.Wait()
 }
 
-// members returns how many clients hear of the event broken.
+// members returns the number of subscribers of the event broken.
 func (b *Broker) members() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -1027,7 +1027,7 @@ func TestClientAsksBroker(t *testing.T) {
 	}
 }
 
-// What a broker says it does not take is not sent to it, and the connection lives on.
+// A packet above the limit of a broker is not sent, and the connection continues.
 func TestRequestAboveTheLimitOfTheBroker(t *testing.T) {
 	t.Parallel()
 	b := serve(t, newMesh(t), func(o *BrokerOptions) { o.MaxPacket = 10_000 })
@@ -1112,7 +1112,7 @@ func TestPanicOfTheLibraryEndsOneConnection(t *testing.T) {
 	until(t, "it is logged", func() bool { return strings.Contains(log.String(), "panic") })
 }
 
-// Whatever a client sends, the broker goes on for others.
+// The broker serves other clients after any input of a client.
 func FuzzBrokerInput(f *testing.F) {
 	m := newMesh(f)
 	b := serve(f, m, func(o *BrokerOptions) { o.MaxConnections = 1000 })

@@ -91,13 +91,13 @@ func TestSubscriptionThatIsRefusedTheSecondTime(t *testing.T) {
 		if err := b.Publish("lamp/told/broken", []byte("2"), false, 1); err != nil {
 			t.Fatal(err)
 		}
-		if got := told.next(t); string(got.Data) != "2" { // the TD knows of no event "out"
+		if got := told.next(t); string(got.Data) != "2" { // the TD has no event "out"
 			t.Errorf("version %d: %s", version, got.Data)
 		}
 	}
 }
 
-// A stub is a wire that has ended as its error says.
+// A stub is a wire that has ended with its error.
 type stub struct {
 	wire
 	why error
