@@ -2,7 +2,6 @@ package interact
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"iter"
 	"maps"
@@ -10,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/schema"
 )
 
 // Checked passes only messages that fit the description d: a known affordance, a supported operation, and input within its schema
@@ -97,8 +97,7 @@ func Check(d *td.Thing, m *Message) error {
 		return Errorf(NotAllowed, "", "%s has no observable properties", d.Name()).Then(StepShow, d.Name())
 	case ReadAllProperties, QueryAllActions:
 	default:
-		return Errorf(NotAllowed, "ask for one of the operations of TD 1.1 §5.3.4.2; to end a subscription, leave it",
-			"%s is not asked like this (message type %d)", d.Name(), m.Type)
+		return NoOperation(d.Name(), m.Type)
 	}
 	return nil
 }
@@ -106,6 +105,12 @@ func Check(d *td.Thing, m *Message) error {
 // noData rejects data in an observation: subscriptions with different data are different observations of the agent.
 func noData(m *Message) error {
 	return Errorf(Invalid, "remove the data", "%s %s takes no data", m.Type.Op(), m.Name)
+}
+
+// NoOperation returns the error for a message whose type is not an operation of a Thing. The name of the Thing is for the text.
+func NoOperation(name string, t Type) *Error {
+	return Errorf(NotAllowed, "use an operation of TD 1.1 §5.3.4.2; to end a subscription, leave the loop",
+		"%s does not support messages of type %d", name, t)
 }
 
 func checkProperty(d *td.Thing, m *Message) error {
@@ -148,7 +153,7 @@ func Names(d *td.Thing, m *Message) ([]string, error) {
 		names = append(names, name)
 	}
 	if !ok || len(names) == 0 {
-		return nil, Errorf(Invalid, hint, "an array of at least one property's name is needed")
+		return nil, Errorf(Invalid, hint, "expected an array with at least one property name")
 	}
 	return names, nil
 }
@@ -162,7 +167,7 @@ func checkValues(d *td.Thing, m *Message) error {
 	}
 	values, _ := v.(map[string]any)
 	if !ok || len(values) == 0 {
-		return Errorf(Invalid, `for example {"units":"celsius"}`, "an object of at least one property's value is needed")
+		return Errorf(Invalid, hintValues, "expected an object with the value of at least one property")
 	}
 	var issues []td.Issue
 	for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -177,29 +182,30 @@ func checkValues(d *td.Thing, m *Message) error {
 	if m.Type == WriteAllProperties {
 		for _, name := range slices.Sorted(maps.Keys(d.Properties)) {
 			if _, ok := values[name]; !ok && !d.Properties[name].ReadOnly {
-				issues = append(issues, td.Issue{Pointer: "/" + pointerEscape.Replace(name), Reason: "is missing: all that can be written is to be written"})
+				issues = append(issues, td.Issue{Pointer: schema.Pointer(name), Reason: "is missing: all writable properties are required"})
 			}
 		}
 	}
 	if len(issues) > 0 {
-		return &Error{Code: Invalid, Title: "the values do not fit the properties", Hint: "see the schemas of the properties", Next: Next(StepShow, m.Thing), Issues: issues}
+		return &Error{Code: Invalid, Title: "the values do not fit the properties", Hint: "see the schemas of the properties",
+			Next: Next(StepShow, m.Thing), Issues: issues}
 	}
 	return nil
 }
 
+// hintValues is the hint for an object of values by name.
+const hintValues = `for example {"units":"celsius"}`
+
 // below prefixes the pointers of issues with the member name.
 func below(name string, issues []td.Issue) []td.Issue {
 	for i := range issues {
-		issues[i].Pointer = "/" + pointerEscape.Replace(name) + issues[i].Pointer
+		issues[i].Pointer = schema.Pointer(name) + issues[i].Pointer
 	}
 	return issues
 }
 
-// pointerEscape escapes a name in a JSON pointer (RFC 6901 §3).
-var pointerEscape = strings.NewReplacer("~", "~0", "/", "~1")
-
 // checkInput checks JSON or CBOR against a schema. Data of other media types has no schema, and chunks are not checked. If the
-// address has variables, or the body a secret, the binding to the agent splits or completes the input, and checks the parts.
+// address has variables or the body has a secret, the binding to the agent checks the input.
 func checkInput(d *td.Thing, a *td.Affordance, s *td.Schema, m *Message) error {
 	if s == nil || len(a.URIVariables) > 0 || m.Chunks != nil || hidesMember(d, a) {
 		return nil
@@ -215,19 +221,19 @@ func checkInput(d *td.Thing, a *td.Affordance, s *td.Schema, m *Message) error {
 	}
 	if issues := s.Check(v); len(issues) > 0 {
 		return &Error{Code: Invalid, Title: "the input does not fit the schema of " + m.Name,
-			Hint: "see what it takes", Next: Next(StepShow, m.Thing), Issues: issues}
+			Hint: "see the schema of its input", Next: Next(StepShow, m.Thing), Issues: issues}
 	}
 	return nil
 }
 
-// checkAbsent returns an error if data is required. An action needs no input if the schema allows anything, or an object whose
+// checkAbsent returns an error if data is required. An action requires no input if its schema allows any value, or an object whose
 // members are all optional.
 func checkAbsent(s *td.Schema, m *Message) error {
 	if m.Type == InvokeAction && (s.Type() == "" || s.Type() == "object" && len(s.Check(map[string]any{})) == 0) {
 		return nil
 	}
-	return &Error{Code: Invalid, Title: "the input is missing", Hint: "see what it takes", Next: Next(StepShow, m.Thing),
-		Issues: []td.Issue{{Reason: "a value is needed here"}}}
+	return &Error{Code: Invalid, Title: "the input is missing", Hint: "see the schema of its input", Next: Next(StepShow, m.Thing),
+		Issues: []td.Issue{{Reason: "expected a value"}}}
 }
 
 // CheckReply returns the first violation of the description d in the reply r. The error is an [*Error] of code [AgentFailed].
@@ -255,7 +261,7 @@ func checkReadings(d *td.Thing, r *Message) error {
 	v, ok, err := Value(r.Data, r.Media())
 	values, isObject := v.(map[string]any)
 	if err != nil || ok && len(r.Data) > 0 && !isObject {
-		return outside(d, r, []td.Issue{{Reason: "an object of values by name is needed"}})
+		return violation(d, r, []td.Issue{{Reason: "expected an object of values by name"}})
 	}
 	var issues []td.Issue
 	for name, value := range values {
@@ -264,7 +270,7 @@ func checkReadings(d *td.Thing, r *Message) error {
 		}
 	}
 	if len(issues) > 0 {
-		return outside(d, r, issues)
+		return violation(d, r, issues)
 	}
 	return nil
 }
@@ -276,18 +282,19 @@ func checkOutput(d *td.Thing, s *td.Schema, r *Message) error {
 	v, ok, err := Value(r.Data, r.Media())
 	switch {
 	case err != nil:
-		return outside(d, r, []td.Issue{{Reason: err.Error()}})
+		return violation(d, r, []td.Issue{{Reason: err.Error()}})
 	case !ok:
 		return nil
 	}
 	if issues := s.Check(v); len(issues) > 0 {
-		return outside(d, r, issues)
+		return violation(d, r, issues)
 	}
 	return nil
 }
 
-func outside(d *td.Thing, r *Message, issues []td.Issue) error {
-	return &Error{Code: AgentFailed, Title: fmt.Sprintf("%s sent something outside its own schema of %s", d.Name(), r.Name),
+// violation returns the error of a reply that violates its schema.
+func violation(d *td.Thing, r *Message, issues []td.Issue) error {
+	return &Error{Code: AgentFailed, Title: fmt.Sprintf("the reply of %s violates its schema of %s", d.Name(), r.Name),
 		Hint: "correct the agent or its description; a node that trusts its agents can run with interact.validate: false", Issues: issues}
 }
 
@@ -321,15 +328,4 @@ func plural(kind string) string {
 		return before + "ies"
 	}
 	return kind + "s"
-}
-
-// A Task is the JSON of the state of a run (Web Thing Protocol, ActionStatus): an element of the arrays in the data of
-// ActionStatuses.
-type Task struct {
-	ActionID  string          `json:"actionID"`
-	State     string          `json:"state"` // of [Status]
-	Output    json.RawMessage `json:"output,omitempty"`
-	Error     json.RawMessage `json:"error,omitempty"`         // RFC 9457
-	Requested string          `json:"timeRequested,omitempty"` // RFC 3339
-	Ended     string          `json:"timeEnded,omitempty"`
 }

@@ -35,7 +35,7 @@ func TestCheckOfSeveral(t *testing.T) {
 	for name, c := range map[string]struct {
 		m    Message
 		code Code
-		says string
+		text string
 	}{
 		"two names":                      {Message{Type: ReadMultipleProperties, Data: []byte(`["level","power"]`)}, 0, ""},
 		"no names":                       {Message{Type: ReadMultipleProperties, Data: []byte(`[]`)}, Invalid, ""},
@@ -43,34 +43,34 @@ func TestCheckOfSeveral(t *testing.T) {
 		"a number as a name":             {Message{Type: ReadMultipleProperties, Data: []byte(`[1]`)}, Invalid, ""},
 		"an unknown name":                {Message{Type: ReadMultipleProperties, Data: []byte(`["level","x"]`)}, NoAffordance, "x"},
 		"a name that is write-only":      {Message{Type: ReadMultipleProperties, Data: []byte(`["pin"]`)}, NotAllowed, "write-only"},
-		"names in another language":      {Message{Type: ReadMultipleProperties, ContentType: "text/plain", Data: []byte(`level`)}, Invalid, ""},
+		"names as text":                  {Message{Type: ReadMultipleProperties, ContentType: "text/plain", Data: []byte(`level`)}, Invalid, ""},
 		"names in CBOR":                  {Message{Type: ReadMultipleProperties, ContentType: CBOR, Data: []byte("\x81\x65level")}, 0, ""},
 		"write some":                     {Message{Type: WriteMultipleProperties, Data: []byte(`{"level":1}`)}, 0, ""},
 		"write nothing":                  {Message{Type: WriteMultipleProperties, Data: []byte(`{}`)}, Invalid, ""},
-		"write what is read-only":        {Message{Type: WriteMultipleProperties, Data: []byte(`{"power":1}`)}, NotAllowed, "read-only"},
-		"write what is not there":        {Message{Type: WriteMultipleProperties, Data: []byte(`{"x":1}`)}, NoAffordance, "x"},
+		"write a read-only property":     {Message{Type: WriteMultipleProperties, Data: []byte(`{"power":1}`)}, NotAllowed, "read-only"},
+		"write an unknown property":      {Message{Type: WriteMultipleProperties, Data: []byte(`{"x":1}`)}, NoAffordance, "x"},
 		"write too much, and a text":     {Message{Type: WriteMultipleProperties, Data: []byte(`{"level":101,"a/b":1}`)}, Invalid, "/a~1b /level"},
 		"write all":                      {Message{Type: WriteAllProperties, Data: []byte(`{"level":1,"pin":"1","a/b":"c"}`)}, 0, ""},
 		"write all but one":              {Message{Type: WriteAllProperties, Data: []byte(`{"level":1,"pin":"1"}`)}, Invalid, "/a~1b"},
 		"read all":                       {Message{Type: ReadAllProperties}, 0, ""},
 		"observe all":                    {Message{Type: ObserveAllProperties}, 0, ""},
 		"subscribe":                      {Message{Type: SubscribeEvent, Name: "hot"}, 0, ""},
-		"subscribe with what it takes":   {Message{Type: SubscribeEvent, Name: "hot", Data: []byte(`{"above":5}`)}, 0, ""},
-		"subscribe with something else":  {Message{Type: SubscribeEvent, Name: "hot", Data: []byte(`{}`)}, Invalid, ""},
-		"subscribe to what is not there": {Message{Type: SubscribeEvent, Name: "warm"}, NoAffordance, "warm"},
+		"subscribe with valid data":      {Message{Type: SubscribeEvent, Name: "hot", Data: []byte(`{"above":5}`)}, 0, ""},
+		"subscribe with invalid data":    {Message{Type: SubscribeEvent, Name: "hot", Data: []byte(`{}`)}, Invalid, ""},
+		"subscribe to an unknown event":  {Message{Type: SubscribeEvent, Name: "warm"}, NoAffordance, "warm"},
 		"subscribe to all":               {Message{Type: SubscribeAllEvents}, 0, ""},
 		"subscribe to all with data":     {Message{Type: SubscribeAllEvents, Data: []byte(`1`)}, Invalid, "no data"},
-		"subscribe with data for none":   {Message{Type: SubscribeEvent, Name: "cold", Data: []byte(`1`)}, Invalid, "no data"},
+		"subscribe with unexpected data": {Message{Type: SubscribeEvent, Name: "cold", Data: []byte(`1`)}, Invalid, "no data"},
 		"observe with data":              {Message{Type: ObserveProperty, Name: "level", Data: []byte(`1`)}, Invalid, "no data"},
 		"observe all with data":          {Message{Type: ObserveAllProperties, Data: []byte(`1`)}, Invalid, "no data"},
 		"query":                          {Message{Type: QueryAction, ActionID: "1"}, 0, ""},
 		"query an action":                {Message{Type: QueryAction, Name: "fade"}, 0, ""},
-		"query what is not there":        {Message{Type: QueryAction, Name: "x"}, NoAffordance, "x"},
-		"cancel what is not there":       {Message{Type: CancelAction, Name: "x"}, NoAffordance, "x"},
+		"query an unknown action":        {Message{Type: QueryAction, Name: "x"}, NoAffordance, "x"},
+		"cancel an unknown action":       {Message{Type: CancelAction, Name: "x"}, NoAffordance, "x"},
 		"query all":                      {Message{Type: QueryAllActions}, 0, ""},
 		"unobserve":                      {Message{Type: UnobserveProperty, Name: "level"}, NotAllowed, "leave"},
 		"a reply":                        {Message{Type: PropertyReading, Name: "level"}, NotAllowed, ""},
-		"a stream is not looked into":    {Message{Type: InvokeAction, Name: "fade", ContentType: "audio/wav", Chunks: func(func([]byte, error) bool) {}}, 0, ""},
+		"a stream is not checked":        {Message{Type: InvokeAction, Name: "fade", ContentType: "audio/wav", Chunks: func(func([]byte, error) bool) {}}, 0, ""},
 		"broken CBOR":                    {Message{Type: InvokeAction, Name: "fade", ContentType: CBOR, Data: []byte{0xff}}, Invalid, "CBOR"},
 		"CBOR outside the schema":        {Message{Type: InvokeAction, Name: "fade", ContentType: CBOR, Data: []byte("\x61x")}, Invalid, ""},
 	} {
@@ -86,8 +86,8 @@ func TestCheckOfSeveral(t *testing.T) {
 		for _, i := range e.Issues {
 			text += " " + i.Pointer
 		}
-		if !strings.Contains(text, c.says) {
-			t.Errorf("%s: %q does not say %q", name, text, c.says)
+		if !strings.Contains(text, c.text) {
+			t.Errorf("%s: %q does not contain %q", name, text, c.text)
 		}
 	}
 	for _, all := range []Type{SubscribeAllEvents, ObserveAllProperties} {
@@ -102,31 +102,31 @@ func TestCheckReply(t *testing.T) {
 	d := dimmer(t)
 	for name, c := range map[string]struct {
 		r       Message
-		pointer string // "-": nothing is wrong
+		pointer string // "-": no error
 	}{
-		"a reading":                {Message{Type: PropertyReading, Name: "level", Data: []byte(`7`)}, "-"},
-		"a reading too high":       {Message{Type: PropertyReading, Name: "level", Data: []byte(`101`)}, ""},
-		"what is no JSON":          {Message{Type: PropertyReading, Name: "level", Data: []byte(`{`)}, ""},
-		"of what is not described": {Message{Type: PropertyReading, Name: "x", Data: []byte(`1`)}, "-"},
-		"readings":                 {Message{Type: PropertyReadings, Data: []byte(`{"level":1,"power":2.5,"new":{}}`)}, "-"},
-		"one of the readings":      {Message{Type: PropertyReadings, Data: []byte(`{"level":"x","a/b":"y"}`)}, "/level"},
-		"readings in an array":     {Message{Type: PropertyReadings, Data: []byte(`[]`)}, ""},
-		"an output":                {Message{Type: ActionStatus, Name: "fade", Status: StatusCompleted, Data: []byte(`"done"`)}, "-"},
-		"another output":           {Message{Type: ActionStatus, Name: "fade", Status: StatusCompleted, Data: []byte(`1`)}, ""},
-		"a part of an output":      {Message{Type: ActionStatus, Name: "fade", Status: StatusRunning, Data: []byte(`1`)}, "-"},
-		"no output":                {Message{Type: ActionStatus, Name: "fade", Status: StatusCompleted}, "-"},
-		"a picture":                {Message{Type: ActionStatus, Name: "fade", Status: StatusCompleted, ContentType: "image/png", Data: []byte(`1`)}, "-"},
-		"an event":                 {Message{Type: Event, Name: "hot", Data: []byte(`80.5`)}, "-"},
-		"another event":            {Message{Type: Event, Name: "hot", Data: []byte(`"hot"`)}, ""},
+		"a reading":              {Message{Type: PropertyReading, Name: "level", Data: []byte(`7`)}, "-"},
+		"a reading too high":     {Message{Type: PropertyReading, Name: "level", Data: []byte(`101`)}, ""},
+		"invalid JSON":           {Message{Type: PropertyReading, Name: "level", Data: []byte(`{`)}, ""},
+		"of an unknown property": {Message{Type: PropertyReading, Name: "x", Data: []byte(`1`)}, "-"},
+		"readings":               {Message{Type: PropertyReadings, Data: []byte(`{"level":1,"power":2.5,"new":{}}`)}, "-"},
+		"one of the readings":    {Message{Type: PropertyReadings, Data: []byte(`{"level":"x","a/b":"y"}`)}, "/level"},
+		"readings in an array":   {Message{Type: PropertyReadings, Data: []byte(`[]`)}, ""},
+		"an output":              {Message{Type: ActionStatus, Name: "fade", Status: StatusCompleted, Data: []byte(`"done"`)}, "-"},
+		"another output":         {Message{Type: ActionStatus, Name: "fade", Status: StatusCompleted, Data: []byte(`1`)}, ""},
+		"a part of an output":    {Message{Type: ActionStatus, Name: "fade", Status: StatusRunning, Data: []byte(`1`)}, "-"},
+		"no output":              {Message{Type: ActionStatus, Name: "fade", Status: StatusCompleted}, "-"},
+		"a picture":              {Message{Type: ActionStatus, Name: "fade", Status: StatusCompleted, ContentType: "image/png", Data: []byte(`1`)}, "-"},
+		"an event":               {Message{Type: Event, Name: "hot", Data: []byte(`80.5`)}, "-"},
+		"another event":          {Message{Type: Event, Name: "hot", Data: []byte(`"hot"`)}, ""},
 	} {
 		e := AsError(CheckReply(d, &c.r))
 		if e == nil && c.pointer != "-" || e != nil && (e.Code != AgentFailed || len(e.Issues) == 0 || e.Issues[0].Pointer != c.pointer) {
-			t.Errorf("%s: got %+v, want a complaint at %q", name, e, c.pointer)
+			t.Errorf("%s: got %+v, want an issue at %q", name, e, c.pointer)
 		}
 	}
 }
 
-func TestWrongRepliesEndTheInteraction(t *testing.T) {
+func TestInvalidReplyEndsTheInteraction(t *testing.T) {
 	t.Parallel()
 	m := &Message{Type: ObserveProperty, Name: "level"}
 	left := false
@@ -152,7 +152,7 @@ func TestWrongRepliesEndTheInteraction(t *testing.T) {
 	}
 }
 
-// tracer notes the spans.
+// A tracer records the spans.
 type tracer struct{ log []string }
 
 func (tr *tracer) Start(stage string, m *Message) (*Message, func(error)) {

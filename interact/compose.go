@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-
 	"fmt"
 	"iter"
 	"maps"
@@ -107,7 +106,7 @@ func member(r *Message) (json.RawMessage, error) {
 	case strings.HasPrefix(media, "text/"):
 		return json.Marshal(string(data))
 	}
-	return nil, Errorf(NotAllowed, "read it alone", "property %s is %s, which cannot be a member of a JSON object", r.Name, media)
+	return nil, Errorf(NotAllowed, "read it alone", "property %s has the type %s, which cannot be a member of a JSON object", r.Name, media)
 }
 
 func writeEach(ctx context.Context, d *td.Thing, t Thing, m *Message) iter.Seq2[*Message, error] {
@@ -118,7 +117,7 @@ func writeEach(ctx context.Context, d *td.Thing, t Thing, m *Message) iter.Seq2[
 		}
 		var values map[string]json.RawMessage
 		if err := json.Unmarshal(data, &values); err != nil {
-			return nil, &Error{Code: Invalid, Title: "an object of values by name is needed", Hint: `for example {"units":"celsius"}`, Err: err}
+			return nil, &Error{Code: Invalid, Title: "expected an object of values by name", Hint: hintValues, Err: err}
 		}
 		var written []string
 		for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -150,7 +149,7 @@ func observeEach(ctx context.Context, d *td.Thing, t Thing, m *Message) iter.Seq
 			parts = append(parts, part(m, ObserveProperty, name))
 		}
 	}
-	return merged(ctx, d, t, parts, "property that can be observed")
+	return merged(ctx, d, t, parts, "observable property")
 }
 
 func subscribeEach(ctx context.Context, d *td.Thing, t Thing, m *Message) iter.Seq2[*Message, error] {

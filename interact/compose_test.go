@@ -11,7 +11,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// single answers what concerns one affordance, and notes it.
+// single returns a Thing that handles and logs messages about one affordance.
 func single(log *[]string, refuse string) Thing {
 	return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
 		if log != nil {
@@ -83,7 +83,7 @@ func TestComposedKeepsForms(t *testing.T) {
 		return m.Reply(PropertyReadings, "", nil), nil
 	})
 	if _, err := Call(t.Context(), Chain(all, Composed(d)), &Message{Type: ReadAllProperties}); err != nil || asked != "readallproperties" {
-		t.Errorf("the agent was asked for %q: %v", asked, err)
+		t.Errorf("the agent received %q: %v", asked, err)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestComposedMergesSubscriptions(t *testing.T) {
 		last = err
 	}
 	if AsError(last).Code != AgentFailed {
-		t.Errorf("one that fails ends all: got %v", last)
+		t.Errorf("the first error does not end all: got %v", last)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -122,7 +122,7 @@ func TestComposedMergesSubscriptions(t *testing.T) {
 		cancel()
 	}
 	if AsError(last).Code != Cancelled {
-		t.Errorf("a consumer that is gone: got %v", last)
+		t.Errorf("a consumer that has left: got %v", last)
 	}
 	if _, err := Call(t.Context(), Chain(single(nil, ""), Composed(&td.Thing{})), &Message{Type: SubscribeAllEvents}); AsError(err).Code != NotAllowed {
 		t.Errorf("no events: got %v", err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -65,8 +66,8 @@ const (
 	NotReady       Code = 3031
 )
 
-// catalogue holds the slug and the title of each code.
-var catalogue = map[Code]struct{ slug, title string }{
+// catalog holds the slug and the title of each code.
+var catalog = map[Code]struct{ slug, title string }{
 	Invalid:         {"invalid-message", "Invalid message"},
 	Unauthenticated: {"unauthenticated", "Authentication needed"},
 	Forbidden:       {"forbidden-by-policy", "Forbidden by policy"},
@@ -116,20 +117,28 @@ var catalogue = map[Code]struct{ slug, title string }{
 // String returns the written form, "LMOS-1404".
 func (c Code) String() string { return fmt.Sprintf("LMOS-%04d", uint16(c)) }
 
+// ParseCode returns the code whose written form is text. ok is false for other texts and for unknown codes.
+func ParseCode(text string) (c Code, ok bool) {
+	n, err := strconv.ParseUint(strings.TrimPrefix(text, "LMOS-"), 10, 16)
+	c = Code(n)
+	_, known := catalog[c]
+	return c, err == nil && known && c.String() == text
+}
+
 // Slug returns the stable name of c, for example "agent-not-found"; an unknown code has the slug of [Internal].
 func (c Code) Slug() string {
-	if e, ok := catalogue[c]; ok {
+	if e, ok := catalog[c]; ok {
 		return e.slug
 	}
-	return catalogue[Internal].slug
+	return catalog[Internal].slug
 }
 
 // Title returns the short text of c.
 func (c Code) Title() string {
-	if e, ok := catalogue[c]; ok {
+	if e, ok := catalog[c]; ok {
 		return e.title
 	}
-	return catalogue[Internal].title
+	return catalog[Internal].title
 }
 
 // Retryable reports whether the same request may succeed later without a change.
@@ -141,10 +150,10 @@ func (c Code) Retryable() bool {
 	return false
 }
 
-// Codes returns every code of the catalogue, in no order.
+// Codes returns every code of the catalog, in no order.
 func Codes() []Code {
-	cs := make([]Code, 0, len(catalogue))
-	for c := range catalogue {
+	cs := make([]Code, 0, len(catalog))
+	for c := range catalog {
 		cs = append(cs, c)
 	}
 	return cs
@@ -202,6 +211,24 @@ func NoAgent(ref string) *Error {
 // TooManySubscriptions returns the error for a caller that has n subscriptions, as many as interact.subscriptions permits.
 func TooManySubscriptions(caller string, n int) *Error {
 	return Errorf(Overloaded, "end one; or request a higher interact.subscriptions from the operator", "%s has %d subscriptions already", caller, n)
+}
+
+// HintFor returns the hint for a reader that does not render steps, such as a model that uses tools: if e has steps, the text of the
+// reader's own table for the code, if there is one.
+func (e *Error) HintFor(instead map[Code]string) string {
+	if len(e.Next) > 0 {
+		return cmp.Or(instead[e.Code], e.Hint)
+	}
+	return e.Hint
+}
+
+// FirstIssue returns the first of several issues and the number of the others, on one line.
+func FirstIssue(issues []td.Issue) string {
+	text := issues[0].String()
+	if n := len(issues) - 1; n > 0 {
+		text += fmt.Sprintf(" (and %d more)", n)
+	}
+	return text
 }
 
 // Quote returns text as one word of a shell command: an id from an untrusted peer may be "urn:x;reboot".

@@ -15,7 +15,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// declared returns the codes that error.go declares, by name, as they stand in the source.
+// declared returns the codes that error.go declares, by name, as in the source.
 func declared(t *testing.T) map[string]Code {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "error.go", nil, 0)
@@ -40,17 +40,17 @@ func declared(t *testing.T) map[string]Code {
 	return codes
 }
 
-func TestCatalogueIsComplete(t *testing.T) {
+func TestCatalogIsComplete(t *testing.T) {
 	t.Parallel()
 	codes := declared(t)
 	if len(codes) < 30 || len(codes) != len(Codes()) {
-		t.Errorf("%d codes are declared, %d are in the catalogue", len(codes), len(Codes()))
+		t.Errorf("%d codes are declared, %d are in the catalog", len(codes), len(Codes()))
 	}
 	kebab := regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
 	seen := map[string]Code{}
 	for name, c := range codes {
-		if _, ok := catalogue[c]; !ok {
-			t.Errorf("%s %s is not in the catalogue", name, c)
+		if _, ok := catalog[c]; !ok {
+			t.Errorf("%s %s is not in the catalog", name, c)
 			continue
 		}
 		if !kebab.MatchString(c.Slug()) {
@@ -66,8 +66,8 @@ func TestCatalogueIsComplete(t *testing.T) {
 	}
 }
 
-// TestNumbersAreForEver: other nodes know these numbers and words. A line may be added, none changed.
-func TestNumbersAreForEver(t *testing.T) {
+// TestCodesAreStable: nodes exchange these numbers and names. Lines may be added and not changed.
+func TestCodesAreStable(t *testing.T) {
 	t.Parallel()
 	for slug, c := range map[string]Code{
 		"invalid-message": 1400, "unauthenticated": 1401, "forbidden-by-policy": 1403, "agent-not-found": 1404,
@@ -102,7 +102,7 @@ func TestNumbersAreForEver(t *testing.T) {
 	}
 }
 
-func TestCodesInWords(t *testing.T) {
+func TestCodeTexts(t *testing.T) {
 	t.Parallel()
 	if got := NotFound.String(); got != "LMOS-1404" {
 		t.Errorf("got %s", got)
@@ -167,7 +167,7 @@ func TestAsError(t *testing.T) {
 		"a context that was left":  {fmt.Errorf("x: %w", context.Canceled), Cancelled, 0},
 		"a deadline":               {context.DeadlineExceeded, Timeout, 0},
 		"a TD with issues":         {fmt.Errorf("publish: %w", invalid), BadTD, 1},
-		"a TD that is no JSON":     {&td.ValidationError{NotJSON: true, Issues: invalid.Issues}, NotJSON, 1},
+		"a TD that is not JSON":    {&td.ValidationError{NotJSON: true, Issues: invalid.Issues}, NotJSON, 1},
 		"a TD that is too large":   {&td.ValidationError{TooLarge: true}, TooLarge, 0},
 		"anything else":            {errors.New("disk on fire"), Internal, 0},
 		"an Error inside of joins": {errors.Join(errors.New("a"), own), Loop, 0},

@@ -37,8 +37,8 @@ func (g *Gate) Leave() {
 	}
 }
 
-// Hold counts a request until release is called, so that a drain waits until its response is sent. A closed gate and a nil one count
-// nothing: [Gate.Middleware] rejects the interaction of the request.
+// Hold counts a request until release is called, so that a drain waits until its response is sent. A closed gate does not count the
+// request, because [Gate.Middleware] rejects its interaction. A nil gate counts nothing.
 func (g *Gate) Hold() (release func()) {
 	if g == nil || !g.Enter() {
 		return func() {}
@@ -46,7 +46,7 @@ func (g *Gate) Hold() (release func()) {
 	return g.Leave
 }
 
-// Close refuses new interactions and returns a channel that is closed when none runs. It is called once.
+// Close rejects new interactions and returns a channel that is closed when none runs. It is called once.
 func (g *Gate) Close() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -66,7 +66,7 @@ func (g *Gate) Closed() bool {
 
 // Middleware counts the interactions of a Thing and rejects them with [ShuttingDown] after g is closed. Subscriptions and
 // observations are rejected, too, but not counted: they have no end of their own. Queries, cancellations and inputs of a running
-// action pass, because the action may need them to end.
+// action pass, because the action may require them to end.
 func (g *Gate) Middleware() Middleware {
 	return func(t Thing) Thing {
 		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {

@@ -54,7 +54,7 @@ func NeedsInput(action string) *Error {
 }
 
 const (
-	maxWaiting = 1024    // runs of one Parking
+	maxWaiting = 1024    // runs of one InputWaiter
 	maxAnswers = 64      // inputs of one run
 	maxAnswer  = 1 << 20 // bytes of the answers to one run
 )
@@ -62,15 +62,15 @@ const (
 // An InputWaiter suspends runs of actions that wait for input. The zero value is ready. It is safe for concurrent use.
 type InputWaiter struct {
 	mu   sync.Mutex
-	runs map[string]*parked // by ActionID
+	runs map[string]*waitingRun // by ActionID
 }
 
-// A parked run waits for answers.
-type parked struct {
+// A waitingRun is a run that waits for answers.
+type waitingRun struct {
 	from    string // [did.Principal.ID]
 	open    Inputs
 	answers Answers
-	whole   chan struct{} // closed with the last answer
+	done    chan struct{} // closed with the last answer
 }
 
 // Ask yields the required input of the run of m, and waits for all answers, or the end of ctx. It is called from the loop of Do,
@@ -80,8 +80,7 @@ func (p *InputWaiter) Ask(ctx context.Context, m *Message, in Inputs, yield func
 	if err != nil || len(in) == 0 || len(in) > maxAnswers {
 		return nil, false, &Error{Code: Internal, Title: "the required input cannot be encoded", Err: err, Hint: "see the agent's log"}
 	}
-	w := &parked{from: m.From.ID(), open: Inputs{}, answers: Answers{}, whole: make(chan struct{})}
-	maps.Copy(w.open, in)
+	w := &waitingRun{from: m.From.ID(), open: maps.Clone(in), answers: Answers{}, done: make(chan struct{})}
 	r := m.ReplyStatus(StatusInputRequired, JSON, data)
 	if r.ActionID, err = p.enter(m.ActionID, w); err != nil {
 		return nil, false, err
@@ -91,30 +90,30 @@ func (p *InputWaiter) Ask(ctx context.Context, m *Message, in Inputs, yield func
 		return nil, true, nil
 	}
 	select {
-	case <-w.whole:
+	case <-w.done:
 		return w.answers, false, nil
 	case <-ctx.Done():
 		return nil, false, ctx.Err()
 	}
 }
 
-func (p *InputWaiter) enter(id string, w *parked) (string, error) {
+func (p *InputWaiter) enter(id string, w *waitingRun) (string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.runs) >= maxWaiting {
 		return "", Errorf(Overloaded, "try again later", "%d runs wait for input", maxWaiting)
 	}
 	if p.runs == nil {
-		p.runs = map[string]*parked{}
+		p.runs = map[string]*waitingRun{}
 	}
 	if id == "" || p.runs[id] != nil {
-		id = rand.Text() // secret of the consumer
+		id = rand.Text() // only the consumer knows it
 	}
 	p.runs[id] = w
 	return id, nil
 }
 
-func (p *InputWaiter) leave(id string, w *parked) {
+func (p *InputWaiter) leave(id string, w *waitingRun) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.runs[id] == w {
@@ -151,7 +150,7 @@ func (p *InputWaiter) Continue(m *Message) (*Message, error) {
 	}
 	if len(w.open) == 0 {
 		delete(p.runs, m.ActionID)
-		close(w.whole)
+		close(w.done)
 	}
 	return m.Reply(Acknowledgement, "", nil), nil
 }

@@ -46,7 +46,8 @@ func Value(data []byte, contentType string) (v any, ok bool, err error) {
 	case IsCBOR(contentType):
 		v, err := fromCBOR(data)
 		if err != nil {
-			return nil, true, &Error{Code: Invalid, Title: "unsupported CBOR input", Hint: "send one item with text keys, definite lengths and no tags", Err: err}
+			return nil, true, &Error{Code: Invalid, Title: "unsupported CBOR input",
+				Hint: "send one item with text keys, definite lengths and no tags", Err: err}
 		}
 		return v, true, nil
 	}

@@ -3,6 +3,7 @@ package interact
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"iter"
 	"time"
 
@@ -78,13 +79,13 @@ const (
 	StatusInputRequired
 )
 
-// statusWords are the spellings of the Web Thing Protocol and WoT Profiles; the last two are those of LMOS and lmosd.
-var statusWords = [...]string{"", "pending", "running", "completed", "failed", "cancelled", "input-required"}
+// statusNames are the spellings of the Web Thing Protocol and of the WoT Profile; "input-required" is from LMOS.
+var statusNames = [...]string{"", "pending", "running", "completed", "failed", "cancelled", "input-required"}
 
 // String returns the name of s; empty for [StatusNone].
 func (s Status) String() string {
-	if int(s) < len(statusWords) {
-		return statusWords[s]
+	if int(s) < len(statusNames) {
+		return statusNames[s]
 	}
 	return ""
 }
@@ -101,8 +102,8 @@ func (s Status) Standard() Status {
 }
 
 // StatusOf returns the state of a name in any spelling of LMOS and WoT; [StatusNone] for other names.
-func StatusOf(word string) Status {
-	switch word {
+func StatusOf(name string) Status {
+	switch name {
 	case "pending":
 		return StatusPending
 	case "running", "in progress", "in_progress", "inProgress":
@@ -128,6 +129,17 @@ const Progress = "application/vnd.lmosd.progress+json"
 
 // MaxHops limits the nodes that a message passes; more is a loop.
 const MaxHops = 8
+
+// A Task is the JSON of the state of a run (Web Thing Protocol, ActionStatus): an element of the arrays in the data of
+// ActionStatuses.
+type Task struct {
+	ActionID  string          `json:"actionID"`
+	State     string          `json:"state"` // of [Status]
+	Output    json.RawMessage `json:"output,omitempty"`
+	Error     json.RawMessage `json:"error,omitempty"`         // RFC 9457
+	Requested string          `json:"timeRequested,omitempty"` // RFC 3339
+	Ended     string          `json:"timeEnded,omitempty"`
+}
 
 // A Message is one LMOS message, independent of its encoding. Receivers must not change it or its Data; [Message.Reply] returns a
 // reply.
@@ -280,8 +292,8 @@ func Unary(f func(ctx context.Context, m *Message) (*Message, error)) Thing {
 // maxJoined limits the response stream that [Call] holds, in bytes.
 const maxJoined = 16 << 20
 
-// An answer collects the replies for [Call].
-type answer struct {
+// A collector collects the replies for [Call].
+type collector struct {
 	request, last *Message
 	parts         []Part
 	size          int
@@ -289,23 +301,24 @@ type answer struct {
 }
 
 // take adds a yielded reply or error. It is not called after an error.
-func (a *answer) take(r *Message, err error) bool {
-	if a.err = err; err != nil {
+func (c *collector) take(r *Message, err error) bool {
+	if c.err = err; err != nil {
 		return false
 	}
-	if r != nil && r.Status == StatusInputRequired && a.request.Type == InvokeAction {
-		a.err = NeedsInput(a.request.Name)
+	if r != nil && r.Status == StatusInputRequired && c.request.Type == InvokeAction {
+		c.err = NeedsInput(c.request.Name)
 		return false
 	}
-	a.last = r
+	c.last = r
 	if r == nil || r.Type != ActionStatus || r.Status != StatusRunning || len(r.Data) == 0 || r.ContentType == Progress {
 		return true
 	}
-	if a.size += len(r.Data); a.size > maxJoined {
-		a.err = Errorf(TooLarge, "read the output as a stream", "the output of %s has more than %d bytes", a.request.Name, maxJoined).Then(StepOption, "stream")
+	if c.size += len(r.Data); c.size > maxJoined {
+		c.err = Errorf(TooLarge, "read the output as a stream", "the output of %s has more than %d bytes", c.request.Name, maxJoined).
+			Then(StepOption, "stream")
 		return false
 	}
-	a.parts = append(a.parts, Part{r.Data, r.ContentType})
+	c.parts = append(c.parts, Part{r.Data, r.ContentType})
 	return true
 }
 
@@ -313,14 +326,14 @@ func (a *answer) take(r *Message, err error) bool {
 // output (see [Join]; more than 16 MiB is the error [TooLarge]). If an action requires input, the code of the error is
 // [InputNeeded]. Without a reply it is [Internal].
 func Call(ctx context.Context, t Thing, m *Message) (*Message, error) {
-	a := answer{request: m}
-	t.Do(ctx, m)(a.take) // not a loop: its body would allocate each captured variable
-	last, parts := a.last, a.parts
-	if a.err != nil {
-		return nil, a.err
+	all := collector{request: m}
+	t.Do(ctx, m)(all.take) // not a loop: its body would allocate each captured variable
+	last, parts := all.last, all.parts
+	if all.err != nil {
+		return nil, all.err
 	}
 	if last == nil {
-		return nil, &Error{Code: Internal, Title: "no answer", Hint: "the agent ended the interaction without a reply; see its log"}
+		return nil, &Error{Code: Internal, Title: "the agent ended the interaction without a reply", Hint: "see the agent's log"}
 	}
 	if len(parts) > 0 && last.Status == StatusCompleted && len(last.Data) == 0 {
 		c := *last

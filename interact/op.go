@@ -129,11 +129,8 @@ func Forms(d *td.Thing, m *Message) []td.Form {
 	}
 	var fit []td.Form
 	for _, f := range forms {
-		for _, op := range f.Ops {
-			if op == m.Type.Op() {
-				fit = append(fit, f)
-				break
-			}
+		if slices.Contains(f.Ops, m.Type.Op()) {
+			fit = append(fit, f)
 		}
 	}
 	return fit

@@ -90,7 +90,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-func TestStatusWords(t *testing.T) {
+func TestStatusNames(t *testing.T) {
 	t.Parallel()
 	for s := StatusPending; s <= StatusCancelled; s++ {
 		if StatusOf(s.String()) != s || s.Final() != (s >= StatusCompleted) {
@@ -103,6 +103,6 @@ func TestStatusWords(t *testing.T) {
 		}
 	}
 	if StatusOf("") != StatusNone || StatusOf("done") != StatusNone || Status(99).String() != "" {
-		t.Error("an unknown word is a state, or an unknown state a word")
+		t.Error("an unknown name is a state, or an unknown state has a name")
 	}
 }

@@ -19,17 +19,17 @@ type Path struct {
 	Name string
 	// Thing sends messages over the path.
 	Thing Thing
-	// Offers reports whether the path supports m; nil means that it supports all.
-	Offers func(m *Message) bool
-	// Leads reports whether via, as in [Message.Via], is an address of the path; nil means that it has none.
-	Leads func(via string) bool
+	// Supports reports whether the path supports m; nil means that it supports all messages.
+	Supports func(m *Message) bool
+	// HasAddress reports whether via, as in [Message.Via], is an address of the path; nil means that it has none.
+	HasAddress func(via string) bool
 	// Rank orders paths without measurements: lower is better.
 	Rank int
 }
 
 const (
-	downFor  = 30 * time.Second // a path that failed is tried last
-	muchWins = 2                // factor by which a path must be faster than one of a lower rank
+	downFor     = 30 * time.Second // a path that failed is tried last
+	speedFactor = 2                // a path that is faster by this factor precedes one of a lower rank
 )
 
 // Paths is a Thing with several paths. It uses the best path: no recent failure, not much slower than another, and the lowest rank.
@@ -75,7 +75,7 @@ func (p *Paths) States(now time.Time) []PathState {
 
 // Do implements [Thing].
 func (p *Paths) Do(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
-	if len(p.all) == 1 && p.all[0].Offers == nil && m.Via == "" && m.Timing == nil {
+	if len(p.all) == 1 && p.all[0].Supports == nil && m.Via == "" && m.Timing == nil {
 		return p.all[0].Thing.Do(ctx, m) // a single path, and no timing
 	}
 	return func(yield func(*Message, error) bool) {
@@ -87,7 +87,7 @@ func (p *Paths) Do(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
 		again := Repeatable(p.desc, m)
 		var failed []error
 		for _, one := range p.order(usable, time.Now()) {
-			err := one.ask(ctx, m, yield)
+			err := one.send(ctx, m, yield)
 			if err == nil {
 				return
 			}
@@ -104,7 +104,7 @@ func (p *Paths) Do(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
 func (p *Paths) usable(m *Message) ([]*path, error) {
 	var fit []*path
 	for _, one := range p.all {
-		if one.Offers != nil && !one.Offers(m) || m.Via != "" && !one.is(m.Via) {
+		if one.Supports != nil && !one.Supports(m) || m.Via != "" && !one.is(m.Via) {
 			continue
 		}
 		fit = append(fit, one)
@@ -117,13 +117,14 @@ func (p *Paths) usable(m *Message) ([]*path, error) {
 		names = append(names, one.Name)
 	}
 	if m.Via != "" {
-		return nil, Errorf(Unreachable, "its paths are "+strings.Join(names, ", "), "%s does not support %s over %q", p.desc.Name(), m.Type.Op(), m.Via)
+		return nil, Errorf(Unreachable, "its paths are "+strings.Join(names, ", "), "%s does not support %s over %q", p.desc.Name(),
+			m.Type.Op(), m.Via)
 	}
 	return nil, Errorf(NotAllowed, "its paths are "+strings.Join(names, ", "), "no path to %s supports %s", p.desc.Name(), m.Type.Op())
 }
 
 // is reports whether via selects the path.
-func (p *path) is(via string) bool { return via == p.Name || p.Leads != nil && p.Leads(via) }
+func (p *path) is(via string) bool { return via == p.Name || p.HasAddress != nil && p.HasAddress(via) }
 
 // order returns paths in the order of use.
 func (p *Paths) order(paths []*path, now time.Time) []*path {
@@ -142,9 +143,9 @@ func (p *Paths) order(paths []*path, now time.Time) []*path {
 			return 1
 		case sa.Down != sb.Down:
 			return -1
-		case sa.Took > 0 && sb.Took > muchWins*sa.Took:
+		case sa.Took > 0 && sb.Took > speedFactor*sa.Took:
 			return -1
-		case sb.Took > 0 && sa.Took > muchWins*sb.Took:
+		case sb.Took > 0 && sa.Took > speedFactor*sb.Took:
 			return 1
 		}
 		return cmp.Compare(a.Rank, b.Rank)
@@ -158,20 +159,20 @@ func (p *path) state(now time.Time) PathState {
 	return PathState{Name: p.Name, Took: p.took, Down: !p.failed.IsZero() && now.Sub(p.failed) < downFor}
 }
 
-// ask sends m over the path. It returns an error only without a yielded reply.
-func (p *path) ask(ctx context.Context, m *Message, yield func(*Message, error) bool) error {
+// send sends m over the path. It returns an error only without a yielded reply.
+func (p *path) send(ctx context.Context, m *Message, yield func(*Message, error) bool) error {
 	started := time.Now()
-	answered := false
+	replied := false
 	for r, err := range p.Thing.Do(ctx, m) {
 		if err != nil {
-			p.note(err, 0)
-			if !answered {
+			p.record(err, 0)
+			if !replied {
 				return err
 			}
 			yield(nil, err)
 			return nil
 		}
-		answered = true
+		replied = true
 		if m.Timing != nil && (r.Timing == nil || r.Timing.Path == "") {
 			r = r.timed(func(t *Timing) { t.Path = p.Name })
 		}
@@ -180,13 +181,13 @@ func (p *path) ask(ctx context.Context, m *Message, yield func(*Message, error) 
 		}
 	}
 	if !m.Type.Long() {
-		p.note(nil, time.Since(started))
+		p.record(nil, time.Since(started))
 	}
 	return nil
 }
 
-// note records the result of an interaction. A remote error means that the path works.
-func (p *path) note(err error, took time.Duration) {
+// record stores the result of an interaction. A remote error means that the path works.
+func (p *path) record(err error, took time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var e *Error
@@ -223,6 +224,6 @@ func joinFailures(failed []error) error {
 	}
 	e := *AsError(last)
 	e.Err = errors.Join(failed...)
-	e.Title = AsError(last).Error() + "; other ways failed before"
+	e.Title = AsError(last).Error() + "; other paths failed before"
 	return &e
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A road is a thing that fails with err, or answers with its name.
+// A road is a Thing that fails with err, or replies with its name.
 type road struct {
 	name  string
 	err   error
@@ -35,7 +35,7 @@ func roads(rs ...*road) *Paths {
 	d := &td.Thing{Title: "lamp", Actions: map[string]*td.Action{"get": {Safe: true}, "add": {}}}
 	var all []Path
 	for i, r := range rs {
-		all = append(all, Path{Name: r.name, Leads: func(via string) bool { return via == r.name+"://x" }, Thing: r, Rank: i})
+		all = append(all, Path{Name: r.name, HasAddress: func(via string) bool { return via == r.name+"://x" }, Thing: r, Rank: i})
 	}
 	return NewPaths(d, all...)
 }
@@ -49,18 +49,18 @@ func TestNextPathIsTriedBeforeTheStart(t *testing.T) {
 			action string
 			want   string // "" : the error
 		}{
-			"unreachable":             {gone, "add", "second"},
-			"it may have begun":       {&Error{Code: Unreachable, Started: true}, "add", ""},
-			"it may have begun twice": {&Error{Code: Unreachable, Started: true}, "get", "second"},
-			"the far end said so":     {&Error{Code: Unreachable, Remote: true}, "get", ""},
-			"no credentials here":     {&Error{Code: Unauthenticated}, "add", "second"},
-			"the agent failed":        {&Error{Code: AgentFailed, Remote: true}, "get", ""},
-			"the input is wrong":      {&Error{Code: Invalid}, "get", ""},
+			"unreachable":            {gone, "add", "second"},
+			"it may have started":    {&Error{Code: Unreachable, Started: true}, "add", ""},
+			"it may be repeated":     {&Error{Code: Unreachable, Started: true}, "get", "second"},
+			"the remote side failed": {&Error{Code: Unreachable, Remote: true}, "get", ""},
+			"no credentials here":    {&Error{Code: Unauthenticated}, "add", "second"},
+			"the agent failed":       {&Error{Code: AgentFailed, Remote: true}, "get", ""},
+			"the input is wrong":     {&Error{Code: Invalid}, "get", ""},
 		} {
 			second := &road{name: "second"}
 			r, err := Call(t.Context(), roads(&road{name: "first", err: c.err}, second), &Message{Type: InvokeAction, Name: c.action})
 			if c.want == "" && (err == nil || second.asked != 0) || c.want != "" && (err != nil || string(r.Data) != c.want) {
-				t.Errorf("%s: got %v, %v, second was asked %d times", name, r, err, second.asked)
+				t.Errorf("%s: got %v, %v, second was called %d times", name, r, err, second.asked)
 			}
 		}
 	})
@@ -91,7 +91,7 @@ func TestPathsRememberFailures(t *testing.T) {
 		ask()
 		ask()
 		if first.asked != 1 || !p.States(time.Now())[1].Down {
-			t.Errorf("the path that is down was asked %d times: %+v", first.asked, p.States(time.Now()))
+			t.Errorf("the failed path was called %d times: %+v", first.asked, p.States(time.Now()))
 		}
 		first.err = nil
 		time.Sleep(downFor)
@@ -118,7 +118,7 @@ func TestPathsPreferMuchFasterOnes(t *testing.T) {
 	})
 }
 
-func TestPathsObey(t *testing.T) {
+func TestPathsByVia(t *testing.T) {
 	t.Parallel()
 	p := roads(&road{name: "ws"}, &road{name: "http"})
 	for _, via := range []string{"http", "http://x"} {
@@ -131,17 +131,17 @@ func TestPathsObey(t *testing.T) {
 		t.Errorf("ws: got %v, %v", r, err)
 	}
 	if _, err := Call(t.Context(), p, &Message{Type: InvokeAction, Via: "coap"}); AsError(err).Code != Unreachable || !strings.Contains(AsError(err).Hint, "http") {
-		t.Errorf("a way that there is not: got %v", err)
+		t.Errorf("an unknown path: got %v", err)
 	}
-	p.all[0].Offers = func(*Message) bool { return false }
-	p.all[1].Offers = p.all[0].Offers
+	p.all[0].Supports = func(*Message) bool { return false }
+	p.all[1].Supports = p.all[0].Supports
 	if _, err := Call(t.Context(), p, &Message{Type: ReadProperty}); AsError(err).Code != NotAllowed {
-		t.Errorf("nothing offers it: got %v", err)
+		t.Errorf("no path supports it: got %v", err)
 	}
 }
 
-// TestPathsDoNotTurnBack: once something was yielded there is no other way.
-func TestPathsDoNotTurnBack(t *testing.T) {
+// TestNoOtherPathAfterAReply: after the first reply no other path is tried.
+func TestNoOtherPathAfterAReply(t *testing.T) {
 	t.Parallel()
 	half := Func(func(_ context.Context, m *Message) iter.Seq2[*Message, error] {
 		return func(yield func(*Message, error) bool) {
@@ -153,6 +153,6 @@ func TestPathsDoNotTurnBack(t *testing.T) {
 	second := &road{name: "second"}
 	p := NewPaths(&td.Thing{}, Path{Name: "half", Thing: half}, Path{Name: "second", Thing: second, Rank: 1})
 	if _, err := Call(t.Context(), p, &Message{Type: ReadProperty}); AsError(err).Code != Unreachable || second.asked != 0 {
-		t.Errorf("got %v, second was asked %d times", err, second.asked)
+		t.Errorf("got %v, second was called %d times", err, second.asked)
 	}
 }

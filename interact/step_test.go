@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Received steps are bounded, and what is unknown or no step is ignored.
+// Received steps are limited. Unknown and invalid steps are ignored.
 func TestSteps(t *testing.T) {
 	t.Parallel()
 	show := `{"kind":"show","args":["a b"]}`

@@ -18,8 +18,8 @@ func Trace(timeout time.Duration) Middleware {
 	return func(t Thing) Thing {
 		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
 			now := time.Now()
-			patient := m.Deadline.Sub(now) > MaxWait && !m.Type.Long()
-			if m.ID != "" && m.TraceParent != "" && !m.Deadline.IsZero() && !patient {
+			tooLong := m.Deadline.Sub(now) > MaxWait && !m.Type.Long()
+			if m.ID != "" && m.TraceParent != "" && !m.Deadline.IsZero() && !tooLong {
 				return t.Do(ctx, m)
 			}
 			c := *m
@@ -32,7 +32,7 @@ func Trace(timeout time.Duration) Middleware {
 			if c.Deadline.IsZero() && !c.Type.Long() {
 				c.Deadline = now.Add(timeout)
 			}
-			if patient {
+			if tooLong {
 				c.Deadline = now.Add(MaxWait)
 			}
 			return t.Do(ctx, &c)

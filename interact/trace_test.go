@@ -12,7 +12,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// keeping returns a thing that keeps what it is asked.
+// keeping returns a Thing that stores the last message.
 func keeping(got **Message) Thing {
 	return Func(func(_ context.Context, m *Message) iter.Seq2[*Message, error] {
 		*got = m
@@ -43,11 +43,11 @@ func TestTrace(t *testing.T) {
 
 	whole := &Message{Type: InvokeAction, ID: "mine", TraceParent: "mine", Deadline: time.Now().Add(time.Minute)}
 	if _, err := Call(t.Context(), thing, whole); err != nil || got != whole {
-		t.Errorf("a message that lacks nothing was copied (%v)", err)
+		t.Errorf("a complete message was copied (%v)", err)
 	}
 	patient := &Message{Type: InvokeAction, ID: "mine", TraceParent: "mine", Deadline: time.Now().Add(365 * 24 * time.Hour)}
 	if _, err := Call(t.Context(), thing, patient); err != nil || time.Until(got.Deadline) > MaxWait {
-		t.Errorf("a year's patience left %v (%v), want %v at most", time.Until(got.Deadline), err, MaxWait)
+		t.Errorf("a timeout of one year left %v (%v), want %v at most", time.Until(got.Deadline), err, MaxWait)
 	}
 	if _, err := Call(t.Context(), thing, &Message{Type: ObserveProperty, ID: "mine"}); err != nil || !got.Deadline.IsZero() || got.ID != "mine" {
 		t.Errorf("an observation got %+v (%v), want its own id and no deadline", got, err)
@@ -89,7 +89,7 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// lamp has an affordance of each kind that Check tells apart.
+// lamp has an affordance of each kind that Check distinguishes.
 const lamp = `{
 	"@context": "https://www.w3.org/2022/wot/td/v1.1", "id": "urn:example:lamp", "title": "Lamp",
 	"securityDefinitions": {"nosec": {"scheme": "nosec"}, "pin_sc": {"scheme": "apikey", "in": "body", "name": "pin"}},
@@ -124,34 +124,34 @@ func TestCheck(t *testing.T) {
 		media string
 		data  string
 		want  Code   // 0: it may be sent
-		says  string // in the error or its hint
+		text  string // in the error or its hint
 	}{
-		"input that fits":                  {InvokeAction, "fade", "", `{"to": 5}`, 0, ""},
-		"input of another type":            {InvokeAction, "fade", "", `{"to": "five"}`, Invalid, "schema"},
-		"a member is missing":              {InvokeAction, "fade", "", `{}`, Invalid, "fade"},
-		"no input where some is needed":    {InvokeAction, "fade", "", "", Invalid, "missing"},
-		"no input where none is needed":    {InvokeAction, "blink", "", "", 0, ""},
-		"no schema":                        {InvokeAction, "reset", "", `"anything"`, 0, ""},
-		"input that is no JSON":            {InvokeAction, "fade", "", "to five", Invalid, "quotes"},
-		"JSON with a name twice":           {InvokeAction, "fade", "", `{"to":1,"to":2}`, Invalid, "JSON"},
-		"another media type has no schema": {InvokeAction, "fade", "text/plain", "to five", 0, ""},
-		"JSON by another name":             {InvokeAction, "fade", "application/ld+json", `{}`, Invalid, ""},
-		"variables are checked elsewhere":  {InvokeAction, "find", "", `{"q": "x"}`, 0, ""},
-		"no such action":                   {InvokeAction, "explode", "", "", NoAffordance, "blink, fade, find, reset"},
-		"a secret that the host adds":      {InvokeAction, "unlock", "", `{}`, 0, ""},
-		"no input that may be anything":    {InvokeAction, "scene", "", "", 0, ""},
-		"lines of JSON are no JSON":        {InvokeAction, "fade", "application/x-ndjson", "1\n2", 0, ""},
-		"write nothing":                    {WriteProperty, "mode", "", "", Invalid, "missing"},
-		"no such property":                 {ReadProperty, "levels", "", "", NoAffordance, "properties level, mode, pin, power"},
-		"read":                             {ReadProperty, "level", "", "", 0, ""},
-		"observe":                          {ObserveProperty, "mode", "", "", 0, ""},
-		"observe what only tells if asked": {ObserveProperty, "level", "", "", NotAllowed, "{read [lamp level]}"},
-		"write":                            {WriteProperty, "level", "", "50", 0, ""},
-		"write too much":                   {WriteProperty, "level", "", "101", Invalid, ""},
-		"write what is read-only":          {WriteProperty, "power", "", "5", NotAllowed, "{read [lamp power]}"},
-		"read what is write-only":          {ReadProperty, "pin", "", "", NotAllowed, "{write [lamp pin]}"},
-		"observe what is write-only":       {ObserveProperty, "pin", "", "", NotAllowed, "write-only"},
-		"what has no affordance":           {ReadAllProperties, "", "", "", 0, ""},
+		"input that fits":                           {InvokeAction, "fade", "", `{"to": 5}`, 0, ""},
+		"input of another type":                     {InvokeAction, "fade", "", `{"to": "five"}`, Invalid, "schema"},
+		"a member is missing":                       {InvokeAction, "fade", "", `{}`, Invalid, "fade"},
+		"no input where some is needed":             {InvokeAction, "fade", "", "", Invalid, "missing"},
+		"no input where none is needed":             {InvokeAction, "blink", "", "", 0, ""},
+		"no schema":                                 {InvokeAction, "reset", "", `"anything"`, 0, ""},
+		"input that is no JSON":                     {InvokeAction, "fade", "", "to five", Invalid, "quotes"},
+		"JSON with a name twice":                    {InvokeAction, "fade", "", `{"to":1,"to":2}`, Invalid, "JSON"},
+		"another media type has no schema":          {InvokeAction, "fade", "text/plain", "to five", 0, ""},
+		"JSON by another name":                      {InvokeAction, "fade", "application/ld+json", `{}`, Invalid, ""},
+		"variables are checked elsewhere":           {InvokeAction, "find", "", `{"q": "x"}`, 0, ""},
+		"no such action":                            {InvokeAction, "explode", "", "", NoAffordance, "blink, fade, find, reset"},
+		"a secret that the host adds":               {InvokeAction, "unlock", "", `{}`, 0, ""},
+		"no input that may be anything":             {InvokeAction, "scene", "", "", 0, ""},
+		"lines of JSON are no JSON":                 {InvokeAction, "fade", "application/x-ndjson", "1\n2", 0, ""},
+		"write nothing":                             {WriteProperty, "mode", "", "", Invalid, "missing"},
+		"no such property":                          {ReadProperty, "levels", "", "", NoAffordance, "properties level, mode, pin, power"},
+		"read":                                      {ReadProperty, "level", "", "", 0, ""},
+		"observe":                                   {ObserveProperty, "mode", "", "", 0, ""},
+		"observe a property that is not observable": {ObserveProperty, "level", "", "", NotAllowed, "{read [lamp level]}"},
+		"write":                         {WriteProperty, "level", "", "50", 0, ""},
+		"write too much":                {WriteProperty, "level", "", "101", Invalid, ""},
+		"write a read-only property":    {WriteProperty, "power", "", "5", NotAllowed, "{read [lamp power]}"},
+		"read a write-only property":    {ReadProperty, "pin", "", "", NotAllowed, "{write [lamp pin]}"},
+		"observe a write-only property": {ObserveProperty, "pin", "", "", NotAllowed, "write-only"},
+		"all properties":                {ReadAllProperties, "", "", "", 0, ""},
 	} {
 		m := &Message{Type: c.typ, Thing: "lamp", Name: c.name, ContentType: c.media, Data: []byte(c.data)}
 		var got *Message
@@ -162,8 +162,8 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: refused: %v", name, err)
 		case c.want != 0 && (err == nil || got != nil):
 			t.Errorf("%s: it was sent", name)
-		case c.want != 0 && (e.Code != c.want || !strings.Contains(fmt.Sprint(e, e.Hint, e.Next), c.says)):
-			t.Errorf("%s: got %v %q, hint %q, steps %v, want %v and %q", name, e.Code, e, e.Hint, e.Next, c.want, c.says)
+		case c.want != 0 && (e.Code != c.want || !strings.Contains(fmt.Sprint(e, e.Hint, e.Next), c.text)):
+			t.Errorf("%s: got %v %q, hint %q, steps %v, want %v and %q", name, e.Code, e, e.Hint, e.Next, c.want, c.text)
 		}
 	}
 }
@@ -181,7 +181,7 @@ func TestCheckOfAnEmptyThing(t *testing.T) {
 	}
 }
 
-// What is no trace context is not passed on, and a parent without its state is.
+// An invalid trace context is dropped. A parent without a state is forwarded.
 func TestTraceContext(t *testing.T) {
 	t.Parallel()
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

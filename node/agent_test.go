@@ -90,7 +90,7 @@ var failures = map[string]failure{
 	"not JSON": {func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = io.WriteString(w, "<html>welcome</html>")
-	}, interact.AgentFailed, false, "cannot be used"},
+	}, interact.AgentFailed, false, "unusable response"},
 	"half an answer": {func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "100")
 		_, _ = io.WriteString(w, `"half`)
@@ -119,7 +119,7 @@ var failures = map[string]failure{
 		if c, _, err := http.NewResponseController(w).Hijack(); err == nil {
 			_ = c.Close()
 		}
-	}, interact.Unreachable, false, "closed the connection"},
+	}, interact.Unreachable, false, "connection was closed"},
 }
 
 func TestErrorsOfAgentsReachTheConsumer(t *testing.T) {

@@ -58,13 +58,13 @@ func TestOpenAPIParameters(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		"getPet":                             "lmosd call shop getPet limit=… petId=…",
-		"getPet petId=7":                     "/limit: is needed",
-		"getPet limit=7":                     "/petId: is needed",
+		"getPet petId=7":                     "/limit: is required",
+		"getPet limit=7":                     "/petId: is required",
 		"getPet petId=x limit=1":             "petId is an integer, and \"x\" is none",
 		"getPet petId=7 limit=0":             "/limit: must be at least 1",
 		"getPet petId=7 limit=1 status=lost": "/status",
 		"getPet petId=7 limit=1 ids=a":       "ids expected",
-		"rename petId=7":                     "input is needed",
+		"rename petId=7":                     "expected an input",
 	} {
 		if r := x.typed("lmosd call shop " + line); r.code == 0 || !strings.Contains(r.errors, want) {
 			t.Errorf("%s: exit code %d: %s%s, want %s", line, r.code, r.out, r.errors, want)

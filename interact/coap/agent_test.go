@@ -184,7 +184,7 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-// TestSmallerBlocks: the agent may ask for them, in its first answer or in any (RFC 7959 §2.3, §2.9.3).
+// TestSmallerBlocks: the agent may request them, in each of its responses (RFC 7959 §2.3, §2.9.3).
 func TestSmallerBlocks(t *testing.T) {
 	t.Parallel()
 	text := big(5000)
@@ -310,7 +310,7 @@ func TestTasksOfAgents(t *testing.T) {
 				}
 				for _, q := range a.asked()[1:] {
 					if !strings.HasSuffix(q, " 0.01 /runs/7") {
-						t.Errorf("asked %s", q)
+						t.Errorf("received %s", q)
 					}
 				}
 			})

@@ -14,7 +14,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// maxBody is the limit of the body of a request or an answer in bytes, all blocks together, unless Options say otherwise.
+// maxBody is the limit of the body of a request or a response in bytes, with all blocks.
 const maxBody = 4 << 20
 
 // Options are the settings of a [Client]. The zero value works.
@@ -27,7 +27,7 @@ type Options struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Log receives log records; nil discards them.
 	Log *slog.Logger
-	// MaxBody is the limit of an answer in bytes, and of an input that comes in chunks; 0 means 4 MiB.
+	// MaxBody is the limit of a response in bytes, and of an input in chunks; 0 means 4 MiB.
 	MaxBody int
 }
 
@@ -57,12 +57,12 @@ func NewClient(o Options) *Client {
 // Close closes all connections and waits for their goroutines. Interactions that still run end with an error.
 func (c *Client) Close() { c.pool.Close() }
 
-// Thing returns the agent that t describes. It answers ReadProperty, WriteProperty, InvokeAction, ObserveProperty and
+// Thing returns the agent that t describes. It supports ReadProperty, WriteProperty, InvokeAction, ObserveProperty and
 // SubscribeEvent over the forms of t that it [Supports], and operations on all or several affordances: over a form of the Thing if one
-// can be used, else one by one. Other messages are [interact.NotAllowed].
+// can be used, else for each affordance. Other messages are [interact.NotAllowed].
 //
 // An observation uses the Observe option. A resource that cannot be observed is polled, at most once in its cov:minPollingInterval
-// (default: 1 s), and only changes are yielded. An answer without payload to a
+// (default: 1 s), and only changes are yielded. A response without payload to a
 // subscription confirms it; one with payload is an event. Notifications over an unconfirmed or broken path may be lost:
 // readings have no ID.
 //
@@ -73,7 +73,7 @@ func (c *Client) Thing(t *td.Thing) interact.Thing { return c.consumer.Thing(t) 
 
 // unary executes readings and writings.
 func (r *request) unary(ctx context.Context, yield func(*interact.Message) bool) error {
-	p, err := r.ask(ctx)
+	p, err := r.call(ctx)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (r *request) unary(ctx context.Context, yield func(*interact.Message) bool)
 
 // invoke runs an action and yields its states; the last one is final.
 func (r *request) invoke(ctx context.Context, yield func(*interact.Message) bool) error {
-	p, err := r.ask(ctx)
+	p, err := r.call(ctx)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (r *request) invoke(ctx context.Context, yield func(*interact.Message) bool
 	}
 	data, media, err := r.settle(p)
 	if err == nil {
-		yield(form.Completed(r.Message, media, data))
+		yield(r.Message.ReplyStatus(interact.StatusCompleted, media, data))
 	}
 	return err
 }

@@ -191,7 +191,7 @@ func TestRefusalsBecomeErrors(t *testing.T) {
 	}
 }
 
-func TestWordsOfAgents(t *testing.T) {
+func TestTextsOfErrorResponses(t *testing.T) {
 	t.Parallel()
 	format := func(n uint32, body string) *messaging.Packet {
 		p := &messaging.Packet{Code: codes.NotFound, Payload: []byte(body)}
@@ -208,6 +208,8 @@ func TestWordsOfAgents(t *testing.T) {
 			"x: the agent answered 4.04: LMOS-1410 no such task"},
 		{"a code that does not fit the response", &messaging.Packet{Code: codes.NotFound, Payload: []byte("LMOS-1400 x")},
 			interact.NoAffordance, "x: the agent answered 4.04: LMOS-1400 x"},
+		{"a code that does not exist", &messaging.Packet{Code: codes.InternalServerError, Payload: []byte("LMOS-9999 x")}, interact.AgentFailed,
+			"x: the agent answered 5.00: LMOS-9999 x"},
 		{"no code", &messaging.Packet{Code: codes.NotFound, Payload: []byte("LMOS-x")}, interact.NoAffordance,
 			"x: the agent answered 4.04: LMOS-x"},
 		{"problem details", format(257, "\xa2\x20\x62no\x21\x64gone"), interact.NoAffordance, "x: the agent answered 4.04: no: gone"},
@@ -222,7 +224,7 @@ func TestWordsOfAgents(t *testing.T) {
 		}
 	}
 	long := refused("x", &messaging.Packet{Code: codes.BadRequest, Payload: []byte(strings.Repeat("ü", 5000))})
-	if len(long.Title) > maxWords+50 {
+	if len(long.Title) > maxText+50 {
 		t.Errorf("a title of %d bytes", len(long.Title))
 	}
 }
@@ -253,7 +255,7 @@ func TestBodiesAreLimited(t *testing.T) {
 			"actions": {"go": {"forms": [{"href": "BASE/go"}]}}`))
 		_, err := ask(t, thing, read("p"))
 		var e *interact.Error
-		// Over a stream the message itself is larger than what this side said that it takes.
+		// Over a stream the message itself exceeds the announced limit of this side.
 		if !errors.As(err, &e) || e.Code != interact.TooLarge && transport == "udp" {
 			t.Errorf("%s: got %v", transport, err)
 		}

@@ -172,7 +172,7 @@ func TestBothSides(t *testing.T) {
 	}
 }
 
-// TestAServerUnderFire answers a peer while another sends what is no CoAP, or no good CoAP.
+// TestAServerUnderFire: a server responds to a peer while another peer sends invalid messages.
 func TestAServerUnderFire(t *testing.T) {
 	t.Parallel()
 	thing := describe(t, "coap://127.0.0.1", lampTD)

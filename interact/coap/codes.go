@@ -3,7 +3,6 @@ package coap
 import (
 	"cmp"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/plgd-dev/go-coap/v3/message"
@@ -22,7 +21,7 @@ const (
 	hopLimitReached codes.Code = 5<<5 | 8  // RFC 8768 §3
 )
 
-// meanings maps the response codes of agents to error codes.
+// meanings maps the response codes of agents to error codes and hints.
 var meanings = map[codes.Code]struct {
 	code interact.Code
 	hint string
@@ -40,23 +39,23 @@ var meanings = map[codes.Code]struct {
 	codes.RequestEntityTooLarge:   {interact.TooLarge, "send less"},              // RFC 7252 §5.9.2.9, RFC 7959 §2.9.3
 	codes.UnsupportedMediaType:    {interact.UnsupportedType, hintFormat},        // RFC 7252 §5.9.2.10
 	unprocessable:                 {interact.Invalid, hintRequest},               // RFC 8132 §2.3.1
-	codes.TooManyRequests:         {interact.RateLimited, "ask less often"},      // RFC 8516 §3
+	codes.TooManyRequests:         {interact.RateLimited, "send fewer requests"}, // RFC 8516 §3
 	codes.InternalServerError:     {interact.AgentFailed, hintLog},               // RFC 7252 §5.9.3.1
 	codes.NotImplemented:          {interact.NotAllowed, hintForm},               // RFC 7252 §5.9.3.2
 	codes.BadGateway:              {interact.AgentFailed, hintLog},               // RFC 7252 §5.9.3.3
 	codes.ServiceUnavailable:      {interact.Overloaded, "try again in a while"}, // RFC 7252 §5.9.3.4
 	codes.GatewayTimeout:          {interact.Timeout, hintLog},                   // RFC 7252 §5.9.3.5
 	codes.ProxyingNotSupported:    {interact.NotAllowed, hintForm},               // RFC 7252 §5.9.3.6
-	hopLimitReached:               {interact.Loop, "see which proxies are on the way, and cov:hopLimit"},
+	hopLimitReached:               {interact.Loop, "check the proxies on the path, and cov:hopLimit"},
 }
 
 const (
-	hintRequest     = "the agent did not like the request; its own words are in the error"
+	hintRequest     = "the agent rejected the request; the error has its reason"
 	hintCredentials = "the agent refused this node: see its security scheme and the credentials file on the agent's node"
 	hintForm        = "the form of the description may be wrong: compare its href and cov:method with the agent"
-	hintOption      = "the form of the description may be wrong: the agent does not know an option that it asks for"
-	hintAccept      = "the form of the description may be wrong: compare cov:accept with what the agent sends"
-	hintFormat      = "the form of the description may be wrong: compare contentType and cov:contentFormat with what the agent takes"
+	hintOption      = "the form of the description may be wrong: it has an option that the agent does not support"
+	hintAccept      = "the form of the description may be wrong: compare cov:accept with the content formats of the agent"
+	hintFormat      = "the form of the description may be wrong: compare contentType and cov:contentFormat with the agent"
 	hintLog         = "see the agent's log"
 )
 
@@ -107,15 +106,15 @@ func responseOf(c interact.Code) codes.Code {
 
 const (
 	maxDiagnostic = 512 // bytes of a diagnostic payload that is sent
-	maxWords      = 400 // bytes of the agent's text in an error
+	maxText       = 400 // bytes of the agent's text in an error
 )
 
-// diagnostic is the diagnostic payload for err (RFC 7252 §5.5.2): "LMOS-1404 no agent matches "x" (see what there is)". It does not
-// contain the errors that err wraps.
+// diagnostic returns the diagnostic payload for e (RFC 7252 §5.5.2): "LMOS-1404 no agent matches "x" (list the agents)". It does not
+// contain the errors that e wraps.
 func diagnostic(e *interact.Error) []byte {
 	title := cmp.Or(e.Title, e.Code.Title())
 	if len(e.Issues) > 0 {
-		title += ": " + strings.TrimPrefix(e.Issues[0].Pointer+": "+e.Issues[0].Reason, ": ")
+		title += ": " + e.Issues[0].String()
 	}
 	if e.Hint != "" {
 		title += " (" + e.Hint + ")"
@@ -123,35 +122,23 @@ func diagnostic(e *interact.Error) []byte {
 	return []byte(clip(e.Code.String()+" "+interact.Readable(title), maxDiagnostic))
 }
 
-// refused is the error for a response of class 4 or 5. The diagnostic payload of another lmosd contains the exact code.
+// refused returns the error of a response of class 4 or 5. The diagnostic payload of another lmosd begins with the exact code.
 func refused(what string, p *messaging.Packet) *interact.Error {
 	meaning, ok := meanings[p.Code]
 	if !ok {
 		meaning.code, meaning.hint = interact.AgentFailed, hintLog
 	}
-	words := clip(interact.Readable(string(textOf(p))), maxWords)
+	text := clip(interact.Readable(string(textOf(p))), maxText)
 	title := fmt.Sprintf("%s: the agent answered %s", what, messaging.Dotted(p.Code))
-	if words != "" {
-		title += ": " + words
+	if text != "" {
+		title += ": " + text
 	}
 	e := &interact.Error{Code: meaning.code, Title: title, Hint: meaning.hint, Remote: true}
-	if code := codeIn(words); code != 0 && responseOf(code) == p.Code {
+	first, _, _ := strings.Cut(text, " ")
+	if code, ok := interact.ParseCode(first); ok && responseOf(code) == p.Code {
 		e.Code = code
 	}
 	return e
-}
-
-// codeIn reads the code at the beginning of a diagnostic of lmosd.
-func codeIn(words string) interact.Code {
-	digits, ok := strings.CutPrefix(words, "LMOS-")
-	if !ok || len(digits) < 4 {
-		return 0
-	}
-	n, err := strconv.ParseUint(digits[:4], 10, 16)
-	if err != nil {
-		return 0
-	}
-	return interact.Code(n)
 }
 
 // textOf returns the text in the payload of an error response: a diagnostic text, or title and detail of problem details.

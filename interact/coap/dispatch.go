@@ -19,8 +19,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// carry sends m to the mesh and returns the response.
-func (x *exchange) carry(ctx context.Context, d *td.Description, p resource, m *interact.Message) (*messaging.Packet, error) {
+// dispatch sends m to the mesh and returns the response.
+func (x *exchange) dispatch(ctx context.Context, d *td.Description, p resource, m *interact.Message) (*messaging.Packet, error) {
 	observe, observing := x.q.Uint(message.Observe)
 	if observing && observe == 1 { // RFC 7641 §2: deregister
 		x.server.watches.leave(observerKey{x.from.Addr, x.q.Token})
@@ -35,7 +35,7 @@ func (x *exchange) carry(ctx context.Context, d *td.Description, p resource, m *
 		if observing {
 			return &messaging.Packet{Code: codes.Content}, nil
 		}
-		return nil, interact.Errorf(interact.NotAllowed, "ask with the option Observe: 0", "there is no last event to get")
+		return nil, interact.Errorf(interact.NotAllowed, "send the option Observe: 0", "events have no current value")
 	}
 	r, err := interact.Call(ctx, x.server.o.Mesh, m)
 	if err != nil {
@@ -96,18 +96,18 @@ func (x *exchange) invoke(ctx context.Context, t *td.Thing, m *interact.Message)
 		case len(r.Data) > 0:
 			parts = append(parts, interact.Part{Data: r.Data, ContentType: r.Media()})
 			if size += len(r.Data); size > x.server.o.MaxBody {
-				return nil, answerTooLarge(x.server.o.MaxBody)
+				return nil, responseTooLarge(x.server.o.MaxBody)
 			}
 		}
 	}
 	return nil, &interact.Error{Code: interact.AgentFailed, Title: "the action ended without a result", Hint: hintLog}
 }
 
-func answerTooLarge(limit int) error {
-	return interact.Errorf(interact.TooLarge, "ask for less", "the answer is larger than %d bytes", limit)
+func responseTooLarge(limit int) error {
+	return interact.Errorf(interact.TooLarge, "request less", "the response is larger than %d bytes", limit)
 }
 
-// output is the response to a completed action.
+// output returns the response to a completed action.
 func output(r, m *interact.Message) (*messaging.Packet, error) {
 	if len(r.Data) == 0 {
 		return &messaging.Packet{Code: codes.Changed}, nil // RFC 7252 §5.8.2
@@ -115,14 +115,14 @@ func output(r, m *interact.Message) (*messaging.Packet, error) {
 	return present(&messaging.Packet{Code: codes.Content}, r, m)
 }
 
-// created is the response to an action that runs in the background. It contains the path of the state (RFC 7252 §5.8.2, §5.10.7).
+// created returns the response to an action that runs in the background. It has the path of the state (RFC 7252 §5.8.2, §5.10.7).
 func (x *exchange) created(m, r *interact.Message) (*messaging.Packet, error) {
 	a := &messaging.Packet{Code: codes.Created}
 	for _, s := range append(x.q.Texts(message.URIPath), r.ActionID) {
 		a.Add(message.LocationPath, []byte(s))
 	}
 	if len(r.ActionID) > 255 {
-		return nil, interact.Errorf(interact.Internal, "ask over HTTP", "the id of the run is too long for CoAP")
+		return nil, interact.Errorf(interact.Internal, "use HTTP", "the id of the run is too long for CoAP")
 	}
 	return present(a, stateOf(m, r), m)
 }
@@ -195,7 +195,7 @@ func (x *exchange) describe(d *td.Description) (*messaging.Packet, error) {
 	format := uint32(messaging.FormatTD)
 	if f, ok := x.q.Uint(message.Accept); ok {
 		if format = f; f != messaging.FormatTD && f != messaging.FormatJSON {
-			return nil, messaging.Rejected(codes.NotAcceptable, "a description is 432 (application/td+json) or 50 (application/json)")
+			return nil, messaging.Rejected(codes.NotAcceptable, "expected 432 (application/td+json) or 50 (application/json)")
 		}
 	}
 	a := &messaging.Packet{Code: codes.Content, Payload: d.Raw}
@@ -209,7 +209,7 @@ const thingType = "wot.thing"
 // known responds with the links to all Things (RFC 6690 §4), or to those that match the query (§4.1).
 func (x *exchange) known() (*messaging.Packet, error) {
 	if f, ok := x.q.Uint(message.Accept); ok && f != messaging.FormatLinks {
-		return nil, messaging.Rejected(codes.NotAcceptable, "links are 40 (application/link-format)")
+		return nil, messaging.Rejected(codes.NotAcceptable, "expected 40 (application/link-format)")
 	}
 	var b strings.Builder
 	if x.server.o.Known != nil && x.wants(thingType) {
@@ -219,7 +219,7 @@ func (x *exchange) known() (*messaging.Packet, error) {
 				link = "," + link
 			}
 			if b.Len()+len(link) > x.server.o.MaxBody {
-				return nil, answerTooLarge(x.server.o.MaxBody)
+				return nil, responseTooLarge(x.server.o.MaxBody)
 			}
 			b.WriteString(link)
 		}

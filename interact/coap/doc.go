@@ -3,9 +3,9 @@
 //
 // # To agents
 //
-// Package form chooses a form, fills its variables, converts the input and polls actions that run in the background. Here, the CoAP
-// vocabulary of the form is read (vocabulary.go), bodies are sent in blocks (transfer.go), the response is checked (codes.go, form.go),
-// and resources are observed (observe.go). Package messaging implements CoAP.
+// Package form selects a form, expands its variables, converts the input and polls actions that run in the background. Package coap reads
+// the CoAP vocabulary of the form (vocabulary.go), sends bodies in blocks (transfer.go), checks the response (codes.go, form.go) and
+// observes resources (observe.go). Package messaging implements CoAP.
 //
 // # To consumers
 //

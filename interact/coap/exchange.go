@@ -23,7 +23,7 @@ import (
 
 const (
 	maxWait = 10 * time.Minute // the longest timeout that a consumer can request
-	comeMax = 60               // seconds: the longest Max-Age of 4.29 and 5.03
+	ageMax  = 60               // seconds: the longest Max-Age of 4.29
 )
 
 // An exchange is one request to the server and its response.
@@ -39,7 +39,7 @@ type exchange struct {
 	acked bool       // in an empty message; the response follows in a separate one
 }
 
-// failure is the response for err, with a diagnostic payload (RFC 7252 §5.5.2).
+// failure returns the response for err, with a diagnostic payload (RFC 7252 §5.5.2).
 func failure(err error) *messaging.Packet {
 	if r, ok := err.(*messaging.Reject); ok {
 		return &messaging.Packet{Code: r.Code, Payload: []byte(r.Text)}
@@ -100,7 +100,7 @@ func (x *exchange) respond(ctx context.Context, a *messaging.Packet) {
 		a.Kind, a.Mid = message.Acknowledgement, x.q.Mid
 		b, err := a.Datagram()
 		if err != nil {
-			s.o.Log.Error("coap answer", "err", err)
+			s.o.Log.Error("coap response failed", "err", err)
 			return
 		}
 		if x.q.Code != codes.GET {
@@ -117,7 +117,7 @@ func (x *exchange) respond(ctx context.Context, a *messaging.Packet) {
 			err = peer.Fire(a)
 		}
 		if err != nil {
-			s.o.Log.Debug("coap answer", "to", x.from.Addr, "err", err)
+			s.o.Log.Debug("coap response failed", "to", x.from.Addr, "err", err)
 		}
 	}
 	if x.q.Code == codes.GET { // GET is idempotent (RFC 7252 §4.5)
@@ -129,9 +129,9 @@ func (x *exchange) respond(ctx context.Context, a *messaging.Packet) {
 func (x *exchange) handle(ctx context.Context) (*messaging.Packet, error) {
 	if id, bad := x.q.Faulty(); bad {
 		if id == message.ProxyURI || id == message.ProxyScheme {
-			return nil, messaging.Rejected(codes.ProxyingNotSupported, "no proxy is here") // RFC 7252 §5.7.2
+			return nil, messaging.Rejected(codes.ProxyingNotSupported, "this server is not a proxy") // RFC 7252 §5.7.2
 		}
-		return nil, messaging.Rejected(codes.BadOption, fmt.Sprintf("option %d is not known here, or has a value that it cannot have", id))
+		return nil, messaging.Rejected(codes.BadOption, fmt.Sprintf("unknown option %d, or invalid value", id))
 	}
 	p, t, err := parseResource(x.q)
 	if err != nil {
@@ -139,7 +139,7 @@ func (x *exchange) handle(ctx context.Context) (*messaging.Packet, error) {
 	}
 	want, wanted := x.q.Block(message.Block2)
 	if wanted && want.SZX > messaging.SZX1024 {
-		return nil, messaging.Rejected(codes.BadRequest, "the size of its blocks is reserved (RFC 7959 §2.2)")
+		return nil, messaging.Rejected(codes.BadRequest, "the block size is reserved (RFC 7959 §2.2)")
 	}
 	key := messaging.TransferKey(x.from.Addr, x.q)
 	now := time.Now()
@@ -192,9 +192,9 @@ func (x *exchange) tooLarge() error {
 func (x *exchange) execute(ctx context.Context, p resource, t interact.Type, body []byte) (*messaging.Packet, error) {
 	s := x.server
 	if wait := s.rate.Take(x.host, 1, time.Now()); wait > 0 {
-		a := failure(interact.Errorf(interact.RateLimited, "ask less often", "more than %.0f requests in a second", s.o.Rate))
+		a := failure(interact.Errorf(interact.RateLimited, "send fewer requests", "more than %.0f requests in one second", s.o.Rate))
 		a.Options = nil
-		a.AddUint(message.MaxAge, uint32(min(wait.Seconds()+1, comeMax))) // RFC 8516 §3
+		a.AddUint(message.MaxAge, uint32(min(wait.Seconds()+1, ageMax))) // RFC 8516 §3
 		return a, nil
 	}
 	if p.kind == wellKnown {
@@ -216,7 +216,7 @@ func (x *exchange) execute(ctx context.Context, p resource, t interact.Type, bod
 	if err != nil {
 		return nil, err
 	}
-	return x.carry(ctx, d, p, m)
+	return x.dispatch(ctx, d, p, m)
 }
 
 // find resolves the Thing. An id with escapes is tried with and without them.
@@ -238,14 +238,14 @@ func (x *exchange) find(ctx context.Context, p resource) (*td.Description, error
 	return nil, first
 }
 
-// within is how long the consumer waits.
+// within returns ctx with the timeout of the consumer.
 func (x *exchange) within(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	wait := form.DefaultTimeout
 	if text, ok := x.query("timeout"); ok {
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 || d > maxWait {
 			return nil, nil, interact.Errorf(interact.Invalid, "for example ?timeout=5s",
-				"timeout must be a duration of at most %v", maxWait)
+				"expected as timeout a duration of at most %v", maxWait)
 		}
 		wait = d
 	}
@@ -269,7 +269,7 @@ func (x *exchange) message(ctx context.Context, p resource, t interact.Type, d *
 	m := &interact.Message{Type: t, From: x.server.o.From, Thing: d.Ref(), ID: rand.Text(), Name: p.name, ActionID: p.action, Data: body}
 	m.Deadline, _ = ctx.Deadline()
 	if left, ok := x.q.Uint(messaging.HopLimit); ok && left == 0 {
-		return nil, messaging.Rejected(codes.BadRequest, "a Hop-Limit of 0") // RFC 8768 §3
+		return nil, messaging.Rejected(codes.BadRequest, "the Hop-Limit is 0") // RFC 8768 §3
 	} else if ok && left <= interact.MaxHops {
 		m.Hops = uint8(interact.MaxHops + 1 - left)
 	}
@@ -278,7 +278,7 @@ func (x *exchange) message(ctx context.Context, p resource, t interact.Type, d *
 		if format, ok := x.q.Uint(message.ContentFormat); ok {
 			if m.ContentType = messaging.Media(format); m.ContentType == "" {
 				return nil, interact.Errorf(interact.UnsupportedType, "50 is JSON, 60 is CBOR",
-					"the content format %d is not known here", format)
+					"unknown content format %d", format)
 			}
 		}
 	}
@@ -287,7 +287,7 @@ func (x *exchange) message(ctx context.Context, p resource, t interact.Type, d *
 	}
 	if format, ok := x.q.Uint(message.Accept); ok {
 		if m.Accept = messaging.Media(format); m.Accept == "" {
-			return nil, messaging.Rejected(codes.NotAcceptable, "this content format is not known here; 50 is JSON, 60 is CBOR")
+			return nil, messaging.Rejected(codes.NotAcceptable, "unknown content format; 50 is JSON, 60 is CBOR")
 		}
 	}
 	return m, x.variables(d.Thing, m)
@@ -320,7 +320,7 @@ func present(a *messaging.Packet, r, m *interact.Message) (*messaging.Packet, er
 	return a, nil
 }
 
-// tag is the ETag of a body (RFC 7252 §5.10.6).
+// tag returns the ETag of a body (RFC 7252 §5.10.6).
 func tag(body []byte) []byte {
 	sum := sha256.Sum256(body)
 	return sum[:8]
@@ -334,7 +334,7 @@ func (x *exchange) cut(a *messaging.Packet, key string) (*messaging.Packet, erro
 	}
 	want.More = false
 	if len(a.Payload) > x.server.o.MaxBody {
-		return nil, answerTooLarge(x.server.o.MaxBody)
+		return nil, responseTooLarge(x.server.o.MaxBody)
 	}
 	if x.q.Code == codes.GET && a.Code == codes.Content {
 		if _, ok := a.Option(message.ETag); !ok && len(a.Payload) > 0 {
@@ -348,7 +348,7 @@ func (x *exchange) cut(a *messaging.Packet, key string) (*messaging.Packet, erro
 	}
 	part, is, ok := want.Cut(a.Payload)
 	if !ok {
-		return nil, messaging.Rejected(codes.BadRequest, "the answer has no such block")
+		return nil, messaging.Rejected(codes.BadRequest, "the response has no such block")
 	}
 	if is.Num == 0 && !is.More {
 		if _, ok := x.q.Option(message.Size2); ok && a.Good() {
@@ -374,7 +374,7 @@ func (s *Server) keep(key string, host netip.Addr, a *messaging.Packet) {
 	}
 }
 
-// parted is one block of the response a.
+// parted returns one block of the response a.
 func parted(a *messaging.Packet, part []byte, is messaging.Block) *messaging.Packet {
 	b := *a
 	b.Options = copied(a.Options)
@@ -394,7 +394,7 @@ func withoutBlocks(o message.Options) message.Options {
 	return copied(o).Remove(message.Block1).Remove(message.Observe)
 }
 
-// has reports whether the request contains the ETag of a: the consumer has the value.
+// has reports whether the request has the ETag of a, because the consumer has the value.
 func (x *exchange) has(a *messaging.Packet) bool {
 	mine, ok := a.Option(message.ETag)
 	for _, o := range x.q.Options {

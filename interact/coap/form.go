@@ -64,10 +64,11 @@ func (r *request) convert() error {
 	return r.Convert()
 }
 
-// target is the connection for the request.
+// target returns the connection for the request.
 func (r *request) target() messaging.Target {
 	login := r.Secrets.Login
-	return messaging.Target{Scheme: r.address.scheme, Hostport: r.address.hostport(), Host: r.address.host, Identity: login.Username, Key: login.Key}
+	return messaging.Target{Scheme: r.address.scheme, Hostport: r.address.hostport(), Host: r.address.host,
+		Identity: login.Username, Key: login.Key}
 }
 
 // packet returns the request as a message without its body.
@@ -90,8 +91,8 @@ func (r *request) packet() *messaging.Packet {
 	return p
 }
 
-// ask sends the request and returns the complete response. A response of class 4 or 5 is an error.
-func (r *request) ask(ctx context.Context) (*messaging.Packet, error) {
+// call sends the request and returns the complete response. A response of class 4 or 5 is an error.
+func (r *request) call(ctx context.Context) (*messaging.Packet, error) {
 	p, err := r.exchange(ctx, r.packet(), r.Body)
 	if err != nil {
 		return nil, err
@@ -113,13 +114,13 @@ func (r *request) exchange(ctx context.Context, p *messaging.Packet, body []byte
 	defer k.End()
 	a, err := r.transfer(k).do(ctx, p, body)
 	if err != nil {
-		return nil, r.gone(ctx, e, err)
+		return nil, r.lostOn(ctx, e, err)
 	}
 	return a, nil
 }
 
-// gone is lost; it also drops the connection to an agent that does not respond.
-func (r *request) gone(ctx context.Context, e *messaging.Lease, err error) error {
+// lostOn is lost; it also drops the connection to an agent that does not respond.
+func (r *request) lostOn(ctx context.Context, e *messaging.Lease, err error) error {
 	var l *messaging.Loss
 	if errors.As(err, &l) && !l.Acked && !errors.Is(l.Cause, context.Canceled) {
 		e.Drop()
@@ -143,9 +144,10 @@ func (r *request) lost(ctx context.Context, err error) error {
 	switch {
 	case e != nil && (e.Code == interact.Cancelled || l.Acked):
 	case errors.As(err, &shake):
-		e = interact.Errorf(interact.Unauthenticated, hintCredentials, "%s: no secure connection to %s: %s", what, where, reason(shake.Err))
+		e = interact.Errorf(interact.Unauthenticated, hintCredentials, "%s: no secure connection to %s: %s", what, where,
+			reason(shake.Err))
 	case errors.Is(err, messaging.ErrReset):
-		e = interact.Errorf(interact.AgentFailed, "see what serves that address", "%s: what is at %s rejected the message", what, where)
+		e = interact.Errorf(interact.AgentFailed, "check the server at that address", "%s: the server at %s rejected the message", what, where)
 		e.Remote = true
 	default:
 		e = form.Unreachable(what, r.Form.Href, reason(err))
@@ -161,14 +163,14 @@ func reason(err error) string {
 	case errors.As(err, &dns):
 		return "the name " + clip(interact.Readable(dns.Name), 100) + " is unknown"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, messaging.ErrSilent), messaging.IsTimeout(err):
-		return "nothing answered in time"
+		return "no response in time"
 	case messaging.IsRefused(err):
 		return messaging.ErrRefused.Error()
 	}
 	return clip(interact.Readable(err.Error()), 200)
 }
 
-// broken is the error of an invalid response.
+// broken returns the error of an invalid response.
 func (r *request) broken(format string, args ...any) error {
 	return form.Broken(r.What(), fmt.Sprintf(format, args...))
 }
@@ -181,18 +183,18 @@ func (r *request) settle(p *messaging.Packet) (data []byte, is string, err error
 		return nil, "", nil
 	}
 	if format, ok := p.Uint(message.ContentFormat); ok {
-		promised := r.terms.answered != nil && *r.terms.answered == format || r.terms.accept != nil && *r.terms.accept == format
+		declared := r.terms.answered != nil && *r.terms.answered == format || r.terms.accept != nil && *r.terms.accept == format
 		switch m := messaging.Media(format); {
 		case m == "text/plain" && td.IsJSON(is) && json.Valid(data):
 		case m != "":
 			is = m
-		case !promised:
+		case !declared:
 			is = messaging.Octets
 		}
 	}
 	if td.IsJSON(is) && !(json.Valid(data) && utf8.Valid(data)) {
 		begin := clip(interact.Readable(string(data[:min(len(data), 200)])), 100)
-		return nil, "", r.broken("its type is %s, and it begins with %q", interact.MediaType(is), begin)
+		return nil, "", r.broken("expected %s, got %q", interact.MediaType(is), begin)
 	}
 	return data, is, nil
 }

@@ -186,7 +186,7 @@ func FuzzPlace(f *testing.F) {
 	})
 }
 
-// FuzzServer has a server handle two datagrams of a stranger. What it answers is CoAP, and not much larger than a block.
+// FuzzServer makes a server handle two untrusted datagrams. Its responses are CoAP, and not much larger than a block.
 func FuzzServer(f *testing.F) {
 	seed := func(code codes.Code, path string, more ...func(*messaging.Packet)) {
 		q := &messaging.Packet{Kind: message.Confirmable, Mid: 7, Code: code, Token: "t"}
@@ -229,7 +229,7 @@ func FuzzServer(f *testing.F) {
 	})
 }
 
-// FuzzAnswer has a client judge an answer of a stranger.
+// FuzzAnswer makes a client check an untrusted response.
 func FuzzAnswer(f *testing.F) {
 	add := func(code codes.Code, more ...func(*messaging.Packet)) {
 		p := &messaging.Packet{Kind: message.Acknowledgement, Code: code}

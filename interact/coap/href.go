@@ -36,13 +36,10 @@ func expand(href string, vars map[string][]string) (address, error) {
 	if err != nil {
 		return address{}, err
 	}
-	if u.User != nil || u.Fragment != "" {
-		return address{}, form.Bad(href, "is no absolute address of a CoAP resource")
-	}
 	s := scheme.Lookup(u.Scheme)
 	a := address{scheme: s.Name, host: strings.ToLower(u.Hostname()), port: cmp.Or(u.Port(), s.Port)}
-	if a.host == "" || len(a.host) > 255 || s.Protocol != "coap" {
-		return address{}, form.Bad(href, "is no absolute address of a CoAP resource")
+	if u.User != nil || u.Fragment != "" || a.host == "" || len(a.host) > 255 || s.Protocol != "coap" {
+		return address{}, form.Bad(href, "is not an absolute address of a CoAP resource")
 	}
 	if path := u.EscapedPath(); path != "" && path != "/" {
 		a.path = strings.Split(strings.TrimPrefix(path, "/"), "/")
@@ -53,7 +50,7 @@ func expand(href string, vars map[string][]string) (address, error) {
 	for _, list := range [][]string{a.path, a.query} {
 		for i, text := range list {
 			if list[i], err = url.PathUnescape(text); err != nil || len(list[i]) > 255 {
-				return address{}, form.Bad(href, "has a part that cannot be a CoAP option: too long, or badly escaped")
+				return address{}, form.Bad(href, "has a part that is too long for a CoAP option, or has an invalid escape")
 			}
 		}
 	}
@@ -73,5 +70,5 @@ func (a address) options(p *messaging.Packet) {
 	}
 }
 
-// hostport is the address to dial.
+// hostport returns the address to dial.
 func (a address) hostport() string { return net.JoinHostPort(a.host, a.port) }

@@ -46,7 +46,7 @@ func libcoap(t *testing.T, what string) string {
 	return ""
 }
 
-// A store is a mesh of one thing that keeps what is written and tells observers.
+// A store is a mesh of one Thing that stores written values and notifies observers.
 type store struct {
 	mu      sync.Mutex
 	values  map[string][]byte
@@ -117,7 +117,7 @@ func (s *store) isWatched() bool {
 
 func newStore() *store { return &store{values: map[string][]byte{}, changed: make(chan struct{})} }
 
-// lampTD describes what store is asked in these tests.
+// lampTD describes the Thing of store.
 const lampTD = `"properties": {"level": {"type": "integer", "observable": true, "forms": [{"href": "BASE/level"}]},
 	"text": {"type": "string", "forms": [{"href": "BASE/text"}]}},
 	"actions": {"echo": {"input": {}, "output": {}, "forms": [{"href": "BASE/echo"}]}}`

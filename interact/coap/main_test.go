@@ -44,7 +44,7 @@ func newClient(t testing.TB, o Options) *Client {
 	return c
 }
 
-// ask sends one message and returns the last reply, within a time that no test needs.
+// ask sends one message and returns the last reply, within a time that is long for each test.
 func ask(t testing.TB, thing interact.Thing, m *interact.Message) (*interact.Message, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -62,7 +62,7 @@ func must(t testing.TB, thing interact.Thing, m *interact.Message) *interact.Mes
 	return r
 }
 
-// ticking runs what go-coap repeats every now and then, until the test ends.
+// ticking runs the periodic functions of go-coap until the end of the test.
 func ticking(t testing.TB) options.PeriodicRunnerOpt {
 	stop := make(chan struct{})
 	var work sync.WaitGroup
@@ -120,18 +120,18 @@ func serve(t testing.TB, run func() error, stop func()) {
 	})
 }
 
-// says answers with a payload.
+// says responds with a payload.
 func says(w mux.ResponseWriter, code codes.Code, format message.MediaType, text string, opts ...message.Option) {
 	_ = w.SetResponse(code, format, strings.NewReader(text), opts...)
 }
 
-// bodyOf reads what a message of go-coap carries.
+// bodyOf returns the body of a message of go-coap.
 func bodyOf(m *pool.Message) string {
 	b, _ := m.ReadBody()
 	return string(b)
 }
 
-// A puppet is an agent that is a bare socket: the test says what it answers to each message.
+// A puppet is an agent that is a bare socket: the test sets its response to each message.
 type puppet struct {
 	net.PacketConn
 	base string

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// backlog is how many notifications may wait for a slow consumer. Beyond it, the oldest value of a property is dropped, and a
+	// backlog limits the notifications that wait for a slow consumer. Above it, the oldest value of a property is dropped, and a
 	// subscription to an event ends.
 	backlog = 64
 	// defaultAge is the Max-Age of a response without one (RFC 7252 §5.10.5).
@@ -58,9 +58,9 @@ func (r *request) watch(ctx context.Context, yield func(*interact.Message) bool)
 }
 
 // errPoll means that the resource cannot be observed.
-var errPoll = errors.New("the agent does not observe it")
+var errPoll = errors.New("the agent does not support observation")
 
-// event reports whether events are observed. No event may be lost; of a property only the newest value matters.
+// event reports whether events are observed. Each event is delivered; of a property only the newest value is.
 func (w *watcher) event() bool {
 	return w.r.Message.Type == interact.SubscribeEvent || w.r.Message.Type == interact.SubscribeAllEvents
 }
@@ -86,17 +86,17 @@ func (w *watcher) observe(ctx context.Context) error {
 			w.deregister(k)
 		}
 	}()
-	asked := true
+	isResponse := true
 	for {
-		if err := w.notification(ctx, e, answer, asked); err != nil {
+		if err := w.notification(ctx, e, answer, isResponse); err != nil {
 			return err
 		}
 		late := time.NewTimer(age(answer) + grace + rand.N(2*grace))
-		asked = false
+		isResponse = false
 		select {
 		case answer = <-k.Answers:
 		case <-late.C:
-			asked = true
+			isResponse = true
 			answer, err = w.register(ctx, e, k)
 		case <-k.Over:
 			err = interact.Errorf(interact.Overloaded, "read faster, or subscribe to less",
@@ -120,7 +120,7 @@ func (w *watcher) register(ctx context.Context, e *messaging.Lease, k *messaging
 	p.AddUint(message.Observe, 0) // RFC 7641 §2: register
 	a, err := w.r.transfer(k).upload(within, p, w.r.Body)
 	if err != nil {
-		return nil, w.r.gone(within, e, err)
+		return nil, w.r.lostOn(within, e, err)
 	}
 	return a, nil
 }
@@ -139,7 +139,7 @@ func (w *watcher) deregister(k *messaging.Call) {
 	w.r.client.log.Debug("observation ended", "thing", w.r.Thing.ID, "name", w.r.Message.Name, "err", err)
 }
 
-// age is how long the value in p is fresh.
+// age returns the time in which the value in p is fresh.
 func age(p *messaging.Packet) time.Duration {
 	if seconds, ok := p.Uint(message.MaxAge); ok {
 		return min(time.Duration(seconds)*time.Second, maxPoll)
@@ -147,8 +147,8 @@ func age(p *messaging.Packet) time.Duration {
 	return defaultAge
 }
 
-// notification handles one message of an observation. asked means that the message is the response to a registration.
-func (w *watcher) notification(ctx context.Context, c *messaging.Lease, p *messaging.Packet, asked bool) error {
+// notification handles one message of an observation. isResponse means that the message is the response to a registration.
+func (w *watcher) notification(ctx context.Context, c *messaging.Lease, p *messaging.Packet, isResponse bool) error {
 	if !p.Good() {
 		return refused(w.r.What(), p) // RFC 7641 §3.2: it ends the observation
 	}
@@ -156,10 +156,10 @@ func (w *watcher) notification(ctx context.Context, c *messaging.Lease, p *messa
 	now := time.Now()
 	w.registered = observed
 	stale := w.hasValue && !c.Stream() && !newer(w.seq, seq, now.Sub(w.at))
-	if observed && stale && !w.event() && !asked {
+	if observed && stale && !w.event() && !isResponse {
 		return nil
 	}
-	asked = asked || !c.Stream() && p.Kind == message.Acknowledgement // a notification can arrive before it
+	isResponse = isResponse || !c.Stream() && p.Kind == message.Acknowledgement // a notification can arrive before it
 	w.seq, w.at = seq, now
 	whole, err := w.whole(ctx, c, p)
 	if err != nil {
@@ -169,11 +169,11 @@ func (w *watcher) notification(ctx context.Context, c *messaging.Lease, p *messa
 	case !observed && w.event():
 		w.note(whole) // a value before the subscription is not an event
 		return errPoll
-	case asked && w.event() && len(whole.Payload) == 0:
+	case isResponse && w.event() && len(whole.Payload) == 0:
 		w.hasValue = true
 		return nil // the subscription is confirmed
 	}
-	if !asked || w.changed(whole) {
+	if !isResponse || w.changed(whole) {
 		err = w.yieldValue(whole)
 	}
 	if err == nil && !observed {
@@ -187,8 +187,7 @@ func newer(last, seq uint32, since time.Duration) bool {
 	return last < seq && seq-last < wrap || last > seq && last-seq > wrap || since > old
 }
 
-// whole fetches the rest of a notification, which has only its first block (RFC 7959 §3.4). A token of its own keeps the two
-// apart.
+// whole fetches the rest of a notification, which has only its first block (RFC 7959 §3.4). The requests have a separate token.
 func (w *watcher) whole(ctx context.Context, c *messaging.Lease, p *messaging.Packet) (*messaging.Packet, error) {
 	if b, ok := p.Block(message.Block2); !ok || !b.More {
 		if len(p.Payload) > w.r.client.limit {
@@ -236,7 +235,7 @@ func (w *watcher) yieldValue(p *messaging.Packet) error {
 	v, ok, err := interact.Value(data, media)
 	values, object := v.(map[string]any)
 	if err != nil || !ok || !object {
-		return w.r.broken("an object of values by name is needed where all are watched")
+		return w.r.broken("expected an object of values by name for an observation of all")
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		one, err := json.Marshal(values[name])
@@ -273,7 +272,7 @@ func (w *watcher) poll(ctx context.Context) error {
 		if err := backoff.Sleep(ctx, pause); err != nil {
 			return w.r.lost(ctx, err)
 		}
-		p, err := w.look(ctx)
+		p, err := w.request(ctx)
 		if err != nil {
 			return err
 		}
@@ -292,8 +291,8 @@ func (w *watcher) poll(ctx context.Context) error {
 	}
 }
 
-// look requests the resource once, with the ETag of the latest value (RFC 7252 §5.10.6.2).
-func (w *watcher) look(ctx context.Context) (*messaging.Packet, error) {
+// request requests the resource once, with the ETag of the latest value (RFC 7252 §5.10.6.2).
+func (w *watcher) request(ctx context.Context) (*messaging.Packet, error) {
 	within, cancel := context.WithTimeout(ctx, form.DefaultTimeout)
 	defer cancel()
 	p := w.r.packet()

@@ -33,7 +33,7 @@ func subscribe(name string) *interact.Message {
 	return &interact.Message{Type: interact.SubscribeEvent, ID: "1", Name: name}
 }
 
-// first returns what the first n replies say, as NAME=DATA, and the error if there was one.
+// first returns the first n replies, as NAME=DATA, and the error, if any.
 func first(ctx context.Context, thing interact.Thing, m *interact.Message, n int) (said []string, err error) {
 	for r, err := range thing.Do(ctx, m) {
 		if err != nil {
@@ -116,7 +116,7 @@ func TestObserve(t *testing.T) {
 			if err != nil || !slices.Equal(got, tt.want) {
 				t.Errorf("%s: %s: got %q, %v, want %q", transport, tt.m.Type.Op(), got, err, tt.want)
 			}
-			<-gone // it learned that there are no observers
+			<-gone // it has no observers any more
 		}
 	}
 }
@@ -129,11 +129,11 @@ type agentPipe struct {
 
 	mu   sync.Mutex // guards the rest
 	ends []*coaptest.Conn
-	got  []string // what was asked: KIND CODE PATH [observe]
+	got  []string // requests: KIND CODE PATH [observe]
 	last *messaging.Packet
 }
 
-// piped returns a client whose agent calls react with each message it gets. Both end with the bubble's test.
+// piped returns a client whose agent calls react with each message. Both end with the test.
 func piped(t *testing.T, react func(a *agentPipe, q *messaging.Packet)) (*Client, *agentPipe) {
 	a := &agentPipe{t: t, react: react}
 	client := NewClient(Options{Dial: func(context.Context, string, string) (net.Conn, error) {
@@ -201,7 +201,7 @@ func (a *agentPipe) send(m *messaging.Packet) {
 	}
 }
 
-// says answers q, piggybacked or as it came.
+// says responds to q, piggybacked or with the type of q.
 func (a *agentPipe) says(q *messaging.Packet, code codes.Code, body string, more ...func(*messaging.Packet)) {
 	m := &messaging.Packet{Kind: message.Acknowledgement, Mid: q.Mid, Code: code, Token: q.Token, Payload: []byte(body)}
 	if q.Kind == message.NonConfirmable {
@@ -236,7 +236,7 @@ const pipeTD = `"properties": {"p": {"observable": true, "forms": [{"href": "coa
 	"actions": {"go": {"forms": [{"href": "coap://10.0.0.1/go"}]},
 	"non": {"forms": [{"href": "coap://10.0.0.1/non", "cov:confirmable": false}]}}`
 
-// TestPolling reads a resource that is not observed, not faster than its form says, and yields changes only.
+// TestPolling reads a resource that is not observable, at most at the rate of its form, and yields only changes.
 func TestPolling(t *testing.T) {
 	t.Parallel()
 	for _, m := range []*interact.Message{observe("p"), subscribe("e")} {
@@ -263,7 +263,7 @@ func TestPolling(t *testing.T) {
 			})
 			want, every := []string{"p=1", "p=2", "p=3"}, 2*time.Second
 			if m.Name == "e" {
-				want, every = []string{"e=2", "e=3"}, 3*time.Second // what was there before is no event
+				want, every = []string{"e=2", "e=3"}, 3*time.Second // an earlier value is not an event
 			}
 			got, err := first(t.Context(), client.Thing(describe(t, "", pipeTD)), m, len(want))
 			a.end(client)
@@ -273,7 +273,7 @@ func TestPolling(t *testing.T) {
 			for i := 1; i < len(at); i++ {
 				pause := every
 				if i == 4 {
-					pause = 10 * time.Second // as the agent said
+					pause = 10 * time.Second // as the agent requires
 				}
 				if at[i]-at[i-1] != pause {
 					t.Errorf("question %d came %v after the one before, want %v", i, at[i]-at[i-1], pause)
@@ -283,8 +283,8 @@ func TestPolling(t *testing.T) {
 	}
 }
 
-// TestNotificationsInAnyOrder is RFC 7641 §3.4: what is older than what is known is passed over; a copy is acknowledged and not
-// told again. Of events everyone counts.
+// TestNotificationsInAnyOrder is RFC 7641 §3.4: older notifications are ignored; a copy is acknowledged and not
+// delivered again. Each event is delivered.
 func TestNotificationsInAnyOrder(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -318,7 +318,7 @@ func TestNotificationsInAnyOrder(t *testing.T) {
 					a.notifies(101, 4, "4")
 					a.notifies(102, 7, "7")
 					a.notifies(102, 7, "7")
-					a.notifies(103, 7+1<<23, "wrapped") // so far ahead that it is behind
+					a.notifies(103, 7+1<<23, "wrapped") // so far ahead that it is maxBehind
 				})
 				defer a.end(client)
 				got, err := first(t.Context(), client.Thing(describe(t, "", strings.ReplaceAll(pipeTD, `"href": "coap://10.0.0.1/`,
@@ -330,7 +330,7 @@ func TestNotificationsInAnyOrder(t *testing.T) {
 				acks := 0
 				for _, said := range a.asked() {
 					if strings.HasPrefix(said, "2 0.00") || strings.HasPrefix(said, "3 0.00") {
-						acks++ // or a reset: what comes after the consumer left is not wanted any more
+						acks++ // or a reset: notifications after the end of the consumer are rejected
 					}
 				}
 				if acks != 5 {
@@ -341,7 +341,7 @@ func TestNotificationsInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestDisconnectCancelsAtTheAgent: the agent gets a deregistration, and a Reset for what it sends in spite of it.
+// TestDisconnectCancelsAtTheAgent: the agent gets a deregistration, and a Reset for later notifications.
 func TestDisconnectCancelsAtTheAgent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -364,7 +364,7 @@ func TestDisconnectCancelsAtTheAgent(t *testing.T) {
 	})
 }
 
-// TestCrashedAgent is found out: when nothing came for as long as the last value was good, it is asked again.
+// TestCrashedAgent: after the Max-Age of the last value without a notification, the client registers again.
 func TestCrashedAgent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -15,9 +15,9 @@ import (
 // pingAgain is the time after which a ping without a response is repeated.
 const pingAgain = 300 * time.Millisecond
 
-// Ping reports that a CoAP server answers at addr, a host and a port of UDP: an Empty message gets a Reset (RFC 7252 §4.3), or an
-// acknowledgement by some servers. It repeats the message until ctx ends. The error is that of the network, for example that no program
-// listens there, or that of ctx.
+// Ping returns nil if a CoAP server responds at addr, a host and a UDP port: the response to an Empty message is a Reset (RFC 7252 §4.3),
+// or an acknowledgement of some servers. It repeats the message until ctx ends. The error is that of the network, for example for a port
+// without a listener, or that of ctx.
 func Ping(ctx context.Context, addr string) error {
 	c, err := new(net.Dialer).DialContext(ctx, "udp", addr)
 	if err != nil {

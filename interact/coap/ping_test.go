@@ -10,7 +10,7 @@ import (
 	"github.com/lmosd/lmosd/interact/coap/messaging"
 )
 
-// TestPing: a server that answers an Empty message is there, also if the first was lost; a port where nothing listens is known at once.
+// TestPing: a server responds to an Empty message, also if the first one was lost; a port without a listener is an immediate error.
 func TestPing(t *testing.T) {
 	t.Parallel()
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -36,15 +36,15 @@ const (
 	event
 )
 
-// words are the names of resources below a Thing, with the number of segments behind them.
-var words = map[string][]kind{
+// kinds are the resources below a Thing by name, for each number of segments after the name.
+var kinds = map[string][]kind{
 	"properties": {properties, property},
 	"actions":    {actions, action, run},
 	"events":     {events, event},
 }
 
-// resourceAt parses the segments of a path. The id is the part before the first matching word: its slashes separate segments unless they
-// are escaped.
+// resourceAt parses the segments of a path. The id is the part before the first matching name of kinds: its slashes separate segments
+// unless they are escaped.
 func resourceAt(path []string) resource {
 	if len(path) == 2 && path[0] == ".well-known" && path[1] == "core" {
 		return resource{kind: wellKnown}
@@ -54,11 +54,11 @@ func resourceAt(path []string) resource {
 	}
 	for i := 2; i < len(path); i++ {
 		names := path[i+1:]
-		kinds := words[path[i]]
-		if len(names) >= len(kinds) || slices.Contains(names, "") {
+		byLength := kinds[path[i]]
+		if len(names) >= len(byLength) || slices.Contains(names, "") {
 			continue
 		}
-		p := resource{kind: kinds[len(names)], id: strings.Join(path[1:i], "/")}
+		p := resource{kind: byLength[len(names)], id: strings.Join(path[1:i], "/")}
 		if len(names) > 0 {
 			p.name = names[0]
 		}
@@ -99,11 +99,11 @@ func parseResource(q *messaging.Packet) (resource, interact.Type, error) {
 	methods, ok := operations[p.kind]
 	if !ok {
 		return p, 0, interact.Errorf(interact.NotFound, "things have /things/{id}, and below it properties, actions and events",
-			"nothing is served at this path")
+			"no resource at this path")
 	}
 	t, ok := methods[q.Code]
 	if !ok {
-		return p, 0, interact.Errorf(interact.NotAllowed, "see the package's table of methods", "this method is not offered here")
+		return p, 0, interact.Errorf(interact.NotAllowed, "see the table of coap.Server", "this method is not supported here")
 	}
 	return p, t, nil
 }

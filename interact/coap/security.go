@@ -11,7 +11,7 @@ import (
 // credentials, else that of the description.
 func addKey(all *form.Secrets, s *form.Scheme) error {
 	if by := s.Form.Scheme(); by != "coaps" {
-		return s.Errorf("offer a form whose href begins with coaps:", "wants a pre-shared key over %s, which lmosd has over coaps only", by)
+		return s.Errorf("add a form with an href that begins with coaps:", "requires a pre-shared key over %s, expected coaps", by)
 	}
 	err := all.AddLogin(s)
 	var own struct{ Identity string }

@@ -26,7 +26,7 @@ import (
 	"github.com/lmosd/lmosd/interact/credentials"
 )
 
-// dtlsAgent is an agent of go-coap that knows one identity and key.
+// dtlsAgent is an agent of go-coap with one identity and key.
 func dtlsAgent(t *testing.T, identity, key string, handle func(w mux.ResponseWriter, r *mux.Message)) string {
 	t.Helper()
 	//lint:ignore SA1019 go-coap takes no other
@@ -100,7 +100,7 @@ func TestPreSharedKeys(t *testing.T) {
 				}
 				return
 			}
-			// What does not fit the key is dropped by some without a word.
+			// Some servers drop messages of another key without a response.
 			e := interact.AsError(err)
 			if e == nil || e.Code != tt.code && e.Code != interact.Unreachable || e.Started {
 				t.Errorf("got %v %+v", err, e)
@@ -112,7 +112,7 @@ func TestPreSharedKeys(t *testing.T) {
 	}
 }
 
-// TestThingsWithOtherKeysHaveOtherConnections: one thing does not speak with what another was given.
+// TestThingsWithOtherKeysHaveOtherConnections: Things with different keys do not share a connection.
 func TestThingsWithOtherKeysHaveOtherConnections(t *testing.T) {
 	t.Parallel()
 	base := dtlsAgent(t, "me", "hunter2hunter2", func(w mux.ResponseWriter, _ *mux.Message) {
@@ -178,7 +178,7 @@ func coapServer(t *testing.T, args ...string) (port int) {
 			t.Cleanup(stop)
 			return port
 		}
-		stop() // somebody else was faster
+		stop() // another consumer was faster
 	}
 	t.Fatal("libcoap's coap-server does not start")
 	return 0

@@ -30,17 +30,17 @@ const (
 	// defaultAckDelay is the processing time after which a request is acknowledged separately and the response is a message of its own
 	// (RFC 7252 §5.2.2). A consumer retransmits after 2 s without acknowledgement.
 	defaultAckDelay = time.Second
-	// stubborn is how many consecutive reads may fail.
-	stubborn = 100
+	// maxFailedReads is the number of consecutive failed reads after which the server ends.
+	maxFailedReads = 100
 )
 
-// ServerOptions are the settings of a [Server]. Mesh and Find are needed; for the rest zero is a default.
+// ServerOptions are the settings of a [Server]. Mesh and Find are required; the other zero values are defaults.
 type ServerOptions struct {
 	// Listen is the UDP address to listen on; empty means 127.0.0.1:5683.
 	Listen string
 	// Anyone allows an address that is not of loopback. All peers that can reach it are served: the server does not authenticate callers.
 	Anyone bool
-	// Mesh answers the messages.
+	// Mesh handles the messages.
 	Mesh interact.Thing
 	// From is the principal of all consumers: datagrams prove no identity.
 	From *did.Principal
@@ -55,15 +55,15 @@ type ServerOptions struct {
 	Log *slog.Logger
 	// MaxBody is the limit of a body in bytes, all blocks together, both ways; 0 means 4 MiB.
 	MaxBody int
-	// MaxObservers is how many observations are kept, of which one host may have half; 0 means 1000.
+	// MaxObservers limits the observations; one host may have half of them; 0 means 1000.
 	MaxObservers int
-	// MaxRequests is how many requests are answered at once, of which one host may have half; 0 means 256.
+	// MaxRequests limits the concurrent requests; one host may have half of them; 0 means 256.
 	MaxRequests int
-	// Rate is how many requests of one host may start in a second; the burst is twice as many. 0 means 500; less than 0 means no limit.
+	// Rate limits the requests of one host per second; the burst is twice as large. 0 means 500; a negative value means no limit.
 	Rate float64
 }
 
-// A Server offers the things of the mesh to CoAP consumers, over UDP:
+// A Server serves the Things of the mesh to CoAP consumers, over UDP:
 //
 //	GET                 /.well-known/core                                2.05 link format (RFC 6690): things, rt=wot.thing
 //	GET                 /things/{id}                                     2.05 TD, content format 432, or 50 by Accept
@@ -100,8 +100,8 @@ type Server struct {
 	ackDelay time.Duration
 	quiet    time.Duration // after which an observer is pinged
 
-	rate    *ratelimit.Limiter[netip.Addr]  // requests that begin, of each host
-	busy    *ratelimit.Inflight[netip.Addr] // requests that are answered
+	rate    *ratelimit.Limiter[netip.Addr]  // new requests of each host
+	busy    *ratelimit.Inflight[netip.Addr] // running requests
 	seen    messaging.Replays
 	coming  messaging.BlockStore
 	going   messaging.BlockStore
@@ -117,18 +117,18 @@ type Server struct {
 // for an address that is not of loopback, unless ServerOptions.Anyone is set.
 func NewServer(o ServerOptions) (*Server, error) {
 	if o.Mesh == nil || o.Find == nil {
-		return nil, interact.Errorf(interact.ConfigInvalid, "give both", "a CoAP server needs a mesh and a way to find things in it")
+		return nil, interact.Errorf(interact.ConfigInvalid, "set both", "expected Mesh and Find in the options of a CoAP server")
 	}
 	o.Listen = cmp.Or(o.Listen, defaultListen)
 	l, err := messaging.Listen(o.Listen)
 	if err != nil {
-		return nil, &interact.Error{Code: interact.PortBusy, Title: "no CoAP server on udp " + o.Listen,
-			Hint: "see who has the port, or choose another: ss -ulpn", Err: err}
+		return nil, &interact.Error{Code: interact.PortBusy, Title: "cannot listen for CoAP on udp " + o.Listen,
+			Hint: "list the owner of the port with ss -ulpn, or use another port", Err: err}
 	}
 	if at := l.Addr().Addr().Unmap(); !o.Anyone && !at.IsLoopback() {
-		_ = l.Close() // nothing was read
+		_ = l.Close() // its error does not matter
 		return nil, interact.Errorf(interact.WildcardBind, "listen on 127.0.0.1, or set coap.ServerOptions.Anyone",
-			"other hosts would reach the CoAP server on udp %s, and nothing authenticates them", o.Listen)
+			"the CoAP server on udp %s is reachable from other hosts and has no authentication", o.Listen)
 	}
 	return newServer(o, l), nil
 }
@@ -139,8 +139,8 @@ func newServer(o ServerOptions, l messaging.Socket) *Server {
 	o.MaxObservers = positive(o.MaxObservers, defaultObservers)
 	o.MaxRequests = positive(o.MaxRequests, defaultRequests)
 	o.Rate = cmp.Or(o.Rate, defaultRate)
-	s := &Server{o: o, socket: l, timing: messaging.Usual, ackDelay: defaultAckDelay, quiet: 5 * time.Minute, going: messaging.BlockStore{Evict: true},
-		rate: ratelimit.NewLimiter[netip.Addr](ratelimit.Limit{Rate: o.Rate, Burst: 2 * o.Rate}, maxHosts),
+	s := &Server{o: o, socket: l, timing: messaging.Usual, ackDelay: defaultAckDelay, quiet: 5 * time.Minute,
+		going: messaging.BlockStore{Evict: true}, rate: ratelimit.NewLimiter[netip.Addr](ratelimit.Limit{Rate: o.Rate, Burst: 2 * o.Rate}, maxHosts),
 		busy: ratelimit.NewInflight[netip.Addr](max(1, o.MaxRequests/2), o.MaxRequests)}
 	s.ctx, s.halt = context.WithCancel(context.Background())
 	s.watches = watches{server: s, limit: o.MaxObservers, sources: map[sourceKey]*source{}, observers: map[observerKey]*observer{}}
@@ -191,7 +191,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// listen reads datagrams. Nothing that it calls waits for a peer.
+// listen reads datagrams. It does not wait for peers.
 func (s *Server) listen(ctx context.Context) error {
 	buf := make([]byte, messaging.MaxDatagram)
 	for failed := 0; ; {
@@ -200,7 +200,7 @@ func (s *Server) listen(ctx context.Context) error {
 		case ctx.Err() != nil, err != nil && messaging.IsStopped(err):
 			return nil
 		case err != nil:
-			if failed++; failed > stubborn {
+			if failed++; failed > maxFailedReads {
 				return err
 			}
 			s.o.Log.Warn("coap read", "err", err)
@@ -255,9 +255,9 @@ func (s *Server) request(ctx context.Context, q *messaging.Packet, from messagin
 func busy(o ratelimit.Outcome) error {
 	switch o {
 	case ratelimit.KeyFull:
-		return interact.Errorf(interact.RateLimited, "wait for the answers", "this host has half of the requests that are answered at once")
+		return interact.Errorf(interact.RateLimited, "wait for the responses", "this host has too many concurrent requests")
 	case ratelimit.AllFull:
-		return interact.Errorf(interact.Overloaded, "try again in a while", "too many requests are being answered")
+		return interact.Errorf(interact.Overloaded, "try again later", "the server has too many concurrent requests")
 	}
 	return nil
 }

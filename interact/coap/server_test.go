@@ -23,7 +23,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A hub is a socket of a server in a bubble: what is sent to an address waits there until it is taken.
+// A hub is a socket of a server in a bubble: datagrams to an address wait until they are read.
 type hub struct {
 	in   chan letter
 	done chan struct{}
@@ -122,7 +122,7 @@ func (b *bench) post(from netip.AddrPort, p *messaging.Packet) {
 	b.in <- letter{data, messaging.Remote{Addr: from}}
 }
 
-// taken returns what the server has sent to an address.
+// taken returns the datagrams of the server to an address.
 func (b *bench) taken(to netip.AddrPort) []*messaging.Packet {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -150,7 +150,7 @@ func (b *bench) request(code codes.Code, path string, more ...func(*messaging.Pa
 	return q
 }
 
-// ask sends a request and returns the one message that answers it, once the server is at rest.
+// ask sends a request and returns the only response, when the server is idle.
 func (b *bench) ask(q *messaging.Packet) *messaging.Packet {
 	b.t.Helper()
 	b.post(me, q)
@@ -178,7 +178,7 @@ func block(id message.OptionID, num uint32, more bool, szx uint8) func(*messagin
 	return option(id, messaging.Block{Num: num, More: more, SZX: szx}.Value())
 }
 
-// told returns a message as "CODE [format] body".
+// told returns a message as text: "CODE [format] body".
 func told(p *messaging.Packet) string {
 	said := messaging.Dotted(p.Code)
 	if f, ok := p.Uint(message.ContentFormat); ok {
@@ -200,7 +200,7 @@ const serveTD = `"properties": {"p": {"type": "integer", "observable": true, "fo
 
 const at = "/things/urn:example:thing"
 
-// echoMesh answers with what it was asked: OP NAME [action id] type data.
+// echoMesh replies with the message: OP NAME [action id] type data.
 func echoMesh(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 	said := fmt.Sprintf("%s %s %s %s %s detach=%v", m.Type.Op(), m.Name, m.ActionID, m.Media(), m.Data, m.Detach)
 	text, _ := json.Marshal(said)
@@ -310,14 +310,14 @@ func TestRequestsThatAreRefused(t *testing.T) {
 			{"a method of another resource", b.request(codes.DELETE, at+"/properties/p"), "4.05 LMOS-1406"},
 			{"an unknown method", b.request(31, at+"/properties/p"), "4.05 LMOS-1406"},
 			{"an event without Observe", b.request(codes.GET, at+"/events/e"),
-				"4.05 LMOS-1406 there is no last event to get (ask with the option Observe: 0)"},
+				"4.05 LMOS-1406 events have no current value (send the option Observe: 0)"},
 			{"an unknown content format", b.request(codes.PUT, at+"/properties/p", payload("x", 64999)), "4.15 LMOS-1415"},
 			{"an unknown type to accept", b.request(codes.GET, at+"/properties/p", option(message.Accept, 64999)), "4.06"},
 			{"a type that it has not", b.request(codes.GET, at+"/properties/png", option(message.Accept, 50)), "4.06 it is image/png"},
 			{"a TD as CBOR", b.request(codes.GET, at, option(message.Accept, 60)), "4.06"},
 			{"links as JSON", b.request(codes.GET, "/.well-known/core", option(message.Accept, 50)), "4.06"},
-			{"an unknown critical option", b.request(codes.GET, at, option(65001, 1)), "4.02 option 65001"},
-			{"If-None-Match", b.request(codes.PUT, at, option(message.IfNoneMatch, 0)), "4.02 option 5"},
+			{"an unknown critical option", b.request(codes.GET, at, option(65001, 1)), "4.02 unknown option 65001"},
+			{"If-None-Match", b.request(codes.PUT, at, option(message.IfNoneMatch, 0)), "4.02 unknown option 5"},
 			{"a proxy", b.request(codes.GET, at, func(p *messaging.Packet) { p.Add(message.ProxyURI, []byte("coap://h")) }), "5.05"},
 			{"blocks of a reserved size", b.request(codes.GET, at, option(message.Block2, 7)), "4.00"},
 			{"a block beyond the end", b.request(codes.GET, at+"/properties/p", block(message.Block2, 9, false, 6)), "4.00"},
@@ -640,7 +640,7 @@ func TestPanicEndsOneRequest(t *testing.T) {
 	})
 }
 
-// TestDatagramsThatAreNoRequests are answered as RFC 7252 §4.2 and §4.3 say, or not at all.
+// TestDatagramsThatAreNoRequests: the responses follow RFC 7252 §4.2 and §4.3.
 func TestDatagramsThatAreNoRequests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -48,25 +48,26 @@ func (r *request) task(p *messaging.Packet) *task {
 
 // follow yields the states of the task until the final one.
 func (t *task) follow(ctx context.Context, yield func(*interact.Message) bool) error {
-	whole := form.Task{Poller: t, Message: t.r.Message, What: t.r.What(), State: t.state, Pause: firstPause, Words: wordsIn, Log: t.r.client.log}
+	whole := form.Task{Poller: t, Message: t.r.Message, What: t.r.What(), State: t.state, Pause: firstPause,
+		ErrorText: errorText, Log: t.r.client.log}
 	return whole.Follow(ctx, yield)
 }
 
-// wordsIn returns the text of the error in a state (RFC 9457 §3.1), or "" for another format.
-func wordsIn(e json.RawMessage) string {
+// errorText returns the text of the error in a state (RFC 9457 §3.1), or "" for another format.
+func errorText(e json.RawMessage) string {
 	var problem struct{ Title, Detail string }
 	_ = json.Unmarshal(e, &problem)
-	return clip(interact.Readable(strings.Trim(problem.Title+": "+problem.Detail, ": ")), maxWords)
+	return clip(interact.Readable(strings.Trim(problem.Title+": "+problem.Detail, ": ")), maxText)
 }
 
 // Poll implements [form.Poller].
 func (t *task) Poll(ctx context.Context) (s form.State, _ time.Duration, err error) {
-	p, err := t.r.ask(ctx)
+	p, err := t.r.call(ctx)
 	if err != nil {
 		return s, 0, err
 	}
 	if json.Unmarshal(p.Payload, &s) != nil || s.Of() == interact.StatusNone {
-		return s, 0, t.r.broken("it runs in the background, and its state cannot be read")
+		return s, 0, t.r.broken("the action runs in the background, and its state is invalid")
 	}
 	return s, 0, nil
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/lmosd/lmosd/interact/coap/messaging"
 )
 
-// fresh is how often a response that changed between its blocks is fetched again.
-const fresh = 3
+// maxRefetch limits the fetches of a response that changes between its blocks.
+const maxRefetch = 3
 
 // A transfer is one request and its response, each in one or more blocks (RFC 7959). All its messages have the same token, by which
 // some servers distinguish transfers.
@@ -34,14 +34,14 @@ func (t transfer) do(ctx context.Context, p *messaging.Packet, body []byte) (*me
 	return t.complete(ctx, p, a)
 }
 
-// ask sends p and checks the response, which is invalid with an unknown critical option.
-func (t transfer) ask(ctx context.Context, p *messaging.Packet) (*messaging.Packet, error) {
+// exchange sends p and checks the response, which is invalid with an unknown critical option.
+func (t transfer) exchange(ctx context.Context, p *messaging.Packet) (*messaging.Packet, error) {
 	a, err := t.k.Ask(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	if id, bad := a.Faulty(); bad {
-		return nil, t.r.broken("its option %d is not known here, or has a value that it cannot have", id)
+		return nil, t.r.broken("unknown option %d, or invalid value", id)
 	}
 	return a, nil
 }
@@ -58,9 +58,9 @@ func (t transfer) upload(ctx context.Context, p *messaging.Packet, body []byte) 
 	}
 	if len(body) <= room {
 		p.Payload = body
-		a, err := t.ask(ctx, p)
+		a, err := t.exchange(ctx, p)
 		if err == nil && a.Code == codes.Continue {
-			return nil, t.r.broken("it asks for more blocks of a request that has one")
+			return nil, t.r.broken("it requests more blocks than the request has")
 		}
 		return a, err
 	}
@@ -73,7 +73,7 @@ func (t transfer) upload(ctx context.Context, p *messaging.Packet, body []byte) 
 			q.AddUint(message.Size1, uint32(len(body)))
 		}
 		q.Payload = part
-		a, err := t.ask(ctx, &q)
+		a, err := t.exchange(ctx, &q)
 		if err != nil {
 			return nil, markStarted(err, b.Num > 0)
 		}
@@ -97,8 +97,8 @@ func markStarted(err error, arrived bool) error {
 	return err
 }
 
-// next returns the block to send after the response a to block b. The agent may ask for smaller ones (RFC 7959 §2.3,
-// §2.9.3). more is false if a is the response to the complete body.
+// next returns the block to send after the response a to block b. The agent may request smaller blocks (RFC 7959 §2.3, §2.9.3). more is
+// false if a is the response to the complete body.
 func (t transfer) next(b messaging.Block, a *messaging.Packet) (next messaging.Block, more bool, err error) {
 	answered, ok := a.Block(message.Block1)
 	smaller := ok && answered.SZX < b.SZX
@@ -122,11 +122,11 @@ func (t transfer) complete(ctx context.Context, p, a *messaging.Packet) (*messag
 		if err != nil || !changed {
 			return whole, err
 		}
-		if p.Code != codes.GET || try == fresh {
+		if p.Code != codes.GET || try == maxRefetch {
 			return nil, t.r.broken("it changed while it was read, block by block")
 		}
 		b, _ := a.Block(message.Block2)
-		if a, err = t.ask(ctx, t.follow(p, messaging.Block{SZX: b.SZX})); err != nil {
+		if a, err = t.exchange(ctx, t.follow(p, messaging.Block{SZX: b.SZX})); err != nil {
 			return nil, err
 		}
 	}
@@ -151,7 +151,7 @@ func (t transfer) gather(ctx context.Context, p, a *messaging.Packet) (whole *me
 			return nil, false, t.r.broken("a block of %d bytes has %d", b.Size(), len(last.Payload))
 		}
 		want := messaging.Block{Num: uint32(len(body) / b.Size()), SZX: b.SZX}
-		if last, err = t.ask(ctx, t.follow(p, want)); err != nil {
+		if last, err = t.exchange(ctx, t.follow(p, want)); err != nil {
 			return nil, false, markStarted(err, true)
 		}
 		if !last.Good() {
@@ -173,8 +173,8 @@ func (t transfer) gather(ctx context.Context, p, a *messaging.Packet) (whole *me
 }
 
 func (t transfer) tooLarge() error {
-	return interact.Errorf(interact.TooLarge, "ask for less, or let the agent answer in parts",
-		"the answer of %s is larger than %d bytes; it was dropped", t.r.What(), t.r.client.limit)
+	return interact.Errorf(interact.TooLarge, "request less, or let the agent send the output in parts",
+		"the response of %s is larger than %d bytes", t.r.What(), t.r.client.limit)
 }
 
 // follow requests a block of the response to p (RFC 7959 §2.4, §3.3). Only FETCH repeats the body (RFC 8132 §2).

@@ -19,10 +19,10 @@ import (
 	"github.com/lmosd/lmosd/interact/coap/messaging"
 )
 
-// behind is how many events may wait for an observer, and behindBytes their size in bytes; one event may be larger.
+// Limits of the events that wait for an observer; one event may be larger.
 const (
-	behind      = 32
-	behindBytes = 1 << 20
+	maxBehind      = 32
+	maxBehindBytes = 1 << 20
 )
 
 // watches are the observations of the server's consumers. All observers of one affordance share a source: one observation of
@@ -66,14 +66,14 @@ type observer struct {
 	remote      messaging.Remote
 	host        netip.Addr
 	ask         *interact.Message // the request, with the accepted media type
-	transferKey string            // of the stored answers that are sent in blocks
+	transferKey string            // of the stored responses that are sent in blocks
 	newest      bool              // a new value replaces waiting ones
 	cancel      context.CancelFunc
 	ctx         context.Context // ends when it is removed
 	wake        chan struct{}   // holds one element: there is a notification to send
 
 	queue []*interact.Message // guarded by watches.mu
-	end   error               // guarded by watches.mu: what to send last; nil while the observation goes on
+	end   error               // guarded by watches.mu: the last notification; nil during the observation
 
 	seq atomic.Uint32 // of the last notification
 }
@@ -81,7 +81,7 @@ type observer struct {
 // next is the number of a notification, greater than all before (RFC 7641 §4.4).
 func (o *observer) next() uint32 { return o.seq.Add(1) & (1<<24 - 1) }
 
-// observed returns the message that observes what m reads.
+// observed are the types of the observations by the types of the requests.
 var observed = map[interact.Type]interact.Type{interact.ReadProperty: interact.ObserveProperty,
 	interact.ReadAllProperties: interact.ObserveAllProperties, interact.SubscribeEvent: interact.SubscribeEvent,
 	interact.SubscribeAllEvents: interact.SubscribeAllEvents}
@@ -100,15 +100,15 @@ func (x *exchange) observe(ctx context.Context, m *interact.Message) (*messaging
 		if o != nil {
 			<-o.source.started // an earlier read could miss a change
 		}
-		r, asked := interact.Call(ctx, s.o.Mesh, m)
-		if asked == nil {
-			a, asked = present(a, r, m)
+		r, err := interact.Call(ctx, s.o.Mesh, m)
+		if err == nil {
+			a, err = present(a, r, m)
 		}
-		if asked != nil {
+		if err != nil {
 			if o != nil {
 				s.watches.remove(o)
 			}
-			return nil, asked
+			return nil, err
 		}
 	}
 	if o != nil {
@@ -143,11 +143,10 @@ func (w *watches) join(x *exchange, m *interact.Message) (o *observer, fresh boo
 		}
 	}
 	if len(w.observers) >= w.limit || mine >= max(1, w.limit/2) {
-		return nil, false, interact.Errorf(interact.Overloaded, "end other observations, or ask now and then",
-			"there are too many observers")
+		return nil, false, interact.Errorf(interact.Overloaded, "end other observations, or poll", "the server has too many observers")
 	}
 	if w.closed {
-		return nil, false, interact.Errorf(interact.ShuttingDown, "try again in a while", "the server leaves")
+		return nil, false, errShutdown()
 	}
 	if o.source = w.sources[key]; o.source == nil {
 		o.source = &source{key: key, observers: map[*observer]bool{}, started: make(chan struct{})}
@@ -193,7 +192,7 @@ func (w *watches) publish(s *source, r *interact.Message) {
 		switch {
 		case o.newest:
 			o.queue = append(o.queue[:0], r)
-		case len(o.queue) >= behind, len(o.queue) > 0 && o.waitingLocked()+len(r.Data) > behindBytes:
+		case len(o.queue) >= maxBehind, len(o.queue) > 0 && o.waitingLocked()+len(r.Data) > maxBehindBytes:
 			o.finishLocked(interact.Errorf(interact.Overloaded, "acknowledge faster, and observe again",
 				"the observer is %d events behind", len(o.queue)))
 			continue
@@ -204,7 +203,7 @@ func (w *watches) publish(s *source, r *interact.Message) {
 	}
 }
 
-// waitingLocked is how many bytes wait for the observer.
+// waitingLocked returns the number of bytes that wait for the observer.
 func (o *observer) waitingLocked() (n int) {
 	for _, r := range o.queue {
 		n += len(r.Data)
@@ -328,7 +327,7 @@ func (w *watches) take(o *observer) (*interact.Message, error) {
 func (w *watches) notify(o *observer, p *peer, r *interact.Message) error {
 	a, err := present(&messaging.Packet{Code: codes.Content}, named(o.ask, r), o.ask)
 	if err == nil && len(a.Payload) > w.server.o.MaxBody {
-		err = answerTooLarge(w.server.o.MaxBody)
+		err = responseTooLarge(w.server.o.MaxBody)
 	}
 	if err != nil {
 		a = failure(err)
@@ -375,7 +374,7 @@ func (w *watches) farewell() {
 	}
 	w.mu.Unlock()
 	for _, o := range all {
-		last := failure(interact.Errorf(interact.ShuttingDown, "observe again in a while", "the server leaves"))
+		last := failure(errShutdown())
 		last.Token = o.key.token
 		p := w.server.peers.get(o.remote)
 		if err := p.Fire(last); err != nil {
@@ -383,6 +382,10 @@ func (w *watches) farewell() {
 		}
 		w.server.peers.release(p)
 	}
+}
+
+func errShutdown() error {
+	return interact.Errorf(interact.ShuttingDown, "observe again later", "the server is shutting down")
 }
 
 // isDone reports whether err is the end of the server or of an observer.

@@ -17,7 +17,7 @@ import (
 	"github.com/lmosd/lmosd/interact/coap/messaging"
 )
 
-// A radio is a mesh that delivers what is sent into it to all observers.
+// A radio is a mesh that delivers readings and events to all observers.
 type radio struct {
 	listening, listened atomic.Int32
 	send                chan *interact.Message
@@ -50,12 +50,12 @@ func (r *radio) mesh(ctx context.Context, m *interact.Message, yield func(*inter
 	}
 }
 
-// tell sends a reading or event.
+// tell delivers a reading or event.
 func (r *radio) tell(name, data string) {
 	r.send <- &interact.Message{Type: interact.PropertyReading, Name: name, Data: []byte(data)}
 }
 
-// hear returns what an observer got since it was last asked, acknowledges it, and goes on until nothing comes.
+// hear returns and acknowledges the new notifications of an observer, until there are no more.
 func (b *bench) hear(who netip.AddrPort, acknowledge bool) (said []string) {
 	b.t.Helper()
 	for {
@@ -208,11 +208,11 @@ func TestEndsOfSources(t *testing.T) {
 		}
 		b.cancel()
 		synctest.Wait()
-		equal(t, "the server leaves", b.hear(me, false), "5.03 LMOS-3030 the server leaves (observe again in a while)")
+		equal(t, "the server leaves", b.hear(me, false), "5.03 LMOS-3030 the server is shutting down (observe again later)")
 	})
 }
 
-// TestSlowObservers: one that is slow gets the newest value of a property, and of events an end when it is too far behind.
+// TestSlowObservers: one that is slow gets the newest value of a property, and of events an end when it is too far maxBehind.
 // Neither holds up another.
 func TestSlowObservers(t *testing.T) {
 	t.Parallel()
@@ -238,16 +238,16 @@ func TestSlowObservers(t *testing.T) {
 		synctest.Wait()
 		waiting := b.taken(slow)
 		received := len(b.hear(quick, true))
-		for n := 1; n <= behind+1; n++ {
+		for n := 1; n <= maxBehind+1; n++ {
 			r.tell("e", fmt.Sprint(n))
 			received += len(b.hear(quick, true))
 		}
-		if received != behind+2 {
+		if received != maxBehind+2 {
 			t.Errorf("the quick one received %d events", received)
 		}
 		b.post(slow, &messaging.Packet{Kind: message.Acknowledgement, Mid: waiting[0].Mid})
 		got := b.hear(slow, true)
-		if len(got) != behind+1 || !strings.HasPrefix(got[behind], "5.03 LMOS-1529") {
+		if len(got) != maxBehind+1 || !strings.HasPrefix(got[maxBehind], "5.03 LMOS-1529") {
 			t.Errorf("the slow one received %q", got)
 		}
 
@@ -255,21 +255,21 @@ func TestSlowObservers(t *testing.T) {
 		b.register(large, at+"/events/e")
 		b.hear(large, true)
 		for range 4 {
-			r.tell("e", big(behindBytes/2))
+			r.tell("e", big(maxBehindBytes/2))
 			synctest.Wait()
 			b.hear(quick, true)
 		}
 		b.server.watches.mu.Lock()
 		defer b.server.watches.mu.Unlock()
 		for _, o := range b.server.watches.observers {
-			if waits := o.waitingLocked(); o.remote.Addr == large && (waits > behindBytes || o.end == nil) {
+			if waits := o.waitingLocked(); o.remote.Addr == large && (waits > maxBehindBytes || o.end == nil) {
 				t.Errorf("%d bytes wait for one that does not acknowledge, and its end is %v", waits, o.end)
 			}
 		}
 	})
 }
 
-// TestTooManyObservers: those beyond the limit get the value alone, or an error where there is no value. One host may have half.
+// TestTooManyObservers: observers above the limit get only the value, or an error if there is no value. One host may have half.
 func TestTooManyObservers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -294,7 +294,7 @@ func TestTooManyObservers(t *testing.T) {
 	})
 }
 
-// TestDisconnectedObservers are found out although nothing is to be told.
+// TestDisconnectedObservers are detected without notifications.
 func TestDisconnectedObservers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -310,7 +310,7 @@ func TestDisconnectedObservers(t *testing.T) {
 			time.Sleep(5*time.Minute + time.Second)
 			for _, p := range b.taken(there) { // the answer to a ping is a Reset
 				if p.Code != codes.Empty {
-					t.Errorf("asked by %+v", p)
+					t.Errorf("received %+v", p)
 				}
 				b.post(there, &messaging.Packet{Kind: message.Reset, Mid: p.Mid})
 			}
@@ -376,7 +376,7 @@ func TestRefusedRegistrationIsRemoved(t *testing.T) {
 		b.register(me, at+"/properties/p", option(message.Accept, 0))
 		equal(t, "a type that it has not", b.hear(me, true), "4.06 it is application/json")
 		b.register(me, at+"/properties/p", block(message.Block2, 9, false, 6))
-		equal(t, "a block that it has not", b.hear(me, true), "4.00 the answer has no such block")
+		equal(t, "a block that it has not", b.hear(me, true), "4.00 the response has no such block")
 		fails = true
 		b.register(me, at+"/properties/p")
 		equal(t, "no reading", b.hear(me, true), "4.03 LMOS-1403 no (ask)")
@@ -403,7 +403,7 @@ func TestATokenThatIsUsedAgain(t *testing.T) {
 		r.tell("p", "7")
 		equal(t, "a change", b.hear(me, true), "2: 2.05 [50] 7")
 		r.tell("p", big(3000))
-		equal(t, "a value beyond the limit", b.hear(me, true), "4.13 LMOS-1413 the answer is larger than 2000 bytes (ask for less)")
+		equal(t, "a value beyond the limit", b.hear(me, true), "4.13 LMOS-1413 the response is larger than 2000 bytes (request less)")
 		if b.observers() != 0 {
 			t.Error("an observer is left that was told an error")
 		}

@@ -1,24 +1,24 @@
 // Package command exposes a command line as a Thing whose actions start one process per call.
 //
-//	stdin        the input as JSON; an input that is one JSON string comes as bare text; a request stream as it arrives
-//	stdout       the output: JSON if it is one JSON value, else text, of which one line end at the end is dropped
-//	environment  that of this process without its LMOSD_ variables, or what Options.Inherit names of it, Options.Env, and
-//	             LMOSD_AGENT     the agent's name
-//	             LMOSD_ACTION    the action that is called
-//	             LMOSD_CALLER    the caller ([did.Principal.ID]): a node's DID, with #NAME for a consumer behind it; "local" on this machine
-//	             LMOSD_CALLER_VIA  how that was proven: peer, socket, token, loopback, process, unproven
+//	stdin        the input as JSON; an input that is one JSON string as text without quotes; a request stream as it arrives
+//	stdout       the output: JSON if it is one JSON value, else text without the line end at its end
+//	environment  that of this process without its LMOSD_ variables, or only the variables in Options.Inherit; Options.Env; and
+//	             LMOSD_AGENT     the name of the agent
+//	             LMOSD_ACTION    the name of the action
+//	             LMOSD_CALLER    the caller ([did.Principal.ID]): the DID of a node, with #NAME for its consumer; "local" on this machine
+//	             LMOSD_CALLER_VIA  the proof of the caller: peer, socket, token, loopback, process, unproven
 //	             LMOSD_DEADLINE  the deadline of the call, RFC 3339 in UTC; empty without one
 //	             TRACEPARENT, TRACESTATE  the W3C trace context, if any
-//	exit 0       completed; anything else failed, with the last 4 KiB of stderr; stderr alone is no failure
+//	exit 0       completed; any other exit code means failed, with the last 4 KiB of stderr; output on stderr is not a failure
 //
-// When the caller leaves or the deadline passes, the process group gets SIGTERM, and after a grace SIGKILL. The same ends what a
-// command leaves behind: its background processes have the grace to finish, then they are killed. A call returns after the
-// process is gone. On Linux the process also dies with lmosd in any case. Its children do not: a command that only
-// starts another program should use "exec".
+// When the caller leaves or the deadline passes, the process group receives SIGTERM, and SIGKILL after a grace period. Background
+// processes that outlive the command have the grace period to finish and are then killed. A call returns after the end of the process.
+// On Linux the process is also killed when lmosd dies. This does not apply to its children: a command that only starts another program
+// should use "exec".
 //
 // # Streams
 //
-// Output comes in parts, while the process runs, in three cases: Options.Chunk splits it; the caller accepts a type that is not
+// The output is yielded in parts, while the process runs, in three cases: Options.Chunk splits it; the caller accepts a type that is not
 // JSON; or the caller sends a stream without accepted types. A slow caller delays only its own process.
 package command
 
@@ -47,7 +47,7 @@ const (
 	maxOutput = 4 << 20
 	// grace is the time between SIGTERM and SIGKILL.
 	grace = 2 * time.Second
-	// maxConcurrent is how many processes run at once.
+	// maxConcurrent is the number of concurrent processes.
 	maxConcurrent = 16
 
 	maxWaiting = 1024     // calls that wait for a process
@@ -55,7 +55,7 @@ const (
 	maxPiece   = 64 << 10 // bytes of a part of a raw output
 )
 
-// Options are the settings of an [Agent]. Either Command or Args is needed.
+// Options are the settings of an [Agent]. Either Command or Args is required.
 type Options struct {
 	// Agent is the name in LMOSD_AGENT; empty means the name in the call.
 	Agent string
@@ -63,21 +63,21 @@ type Options struct {
 	Command string
 	// Args is a program and its arguments, run without a shell.
 	Args []string
-	// Dir is where it runs; empty means where this process does.
+	// Dir is the working directory; empty means that of this process.
 	Dir string
-	// Env are variables beside those of this process, "NAME=value".
+	// Env are additional variables, "NAME=value".
 	Env []string
-	// Inherit names the variables of this process that it gets; a name that ends with * stands for all that begin so. Nil gives all.
+	// Inherit lists the inherited variables of this process; a name with * at its end is a prefix. Nil inherits all.
 	Inherit []string
-	// Chunk is the delimiter that ends the parts of the output, for example "\n"; empty means the output is one.
+	// Chunk is the delimiter at the end of each part of the output, for example "\n"; empty means that the output has one part.
 	Chunk string
 	// MaxOutput is the limit of an output, or of one part between delimiters, in bytes; 0 means 4 MiB. A raw stream has none.
 	MaxOutput int64
 	// Grace is the time between SIGTERM and SIGKILL; 0 means 2 s.
 	Grace time.Duration
-	// MaxConcurrent is how many processes run at once; 0 means 16. More calls wait until their deadline.
+	// MaxConcurrent limits the concurrent processes; 0 means 16. Further calls wait until their deadline.
 	MaxConcurrent int
-	// Thing is the description, if there is one: an output whose schema says string is a string, even if it reads 42 or true.
+	// Thing is the description, if any: an output with the schema type string is a string, also if it is 42 or true.
 	Thing *td.Thing
 	// Log receives log records; nil discards them.
 	Log *slog.Logger
@@ -87,7 +87,7 @@ type Options struct {
 type Agent struct {
 	o       Options
 	argv    []string
-	slots   chan struct{} // one for each process that runs
+	slots   chan struct{} // has an element for each running process
 	waiting atomic.Int64
 	stop    context.Context
 	cancel  context.CancelCauseFunc
@@ -97,10 +97,10 @@ type Agent struct {
 	running sync.WaitGroup // processes; Add only under mu, and not after closed
 }
 
-// errClosed is why calls end when the agent is closed.
+// errClosed is the cause of the end of calls when the agent is closed.
 var errClosed = errors.New("the agent was closed")
 
-// New checks o and returns its agent. Nothing is run yet. The error is an [*interact.Error] of code [interact.ConfigInvalid].
+// New checks o and returns its agent. It starts no process. The error is an [*interact.Error] of code [interact.ConfigInvalid].
 func New(o Options) (*Agent, error) {
 	argv, err := o.argv()
 	if err != nil {
@@ -114,7 +114,7 @@ func New(o Options) (*Agent, error) {
 	if o.Dir != "" {
 		if info, err := os.Stat(o.Dir); err != nil || !info.IsDir() {
 			return nil, &interact.Error{Code: interact.ConfigInvalid, Title: fmt.Sprintf("expected a directory, got %s", o.Dir),
-				Hint: "name one that exists", Err: err}
+				Hint: "set an existing directory", Err: err}
 		}
 	}
 	o.MaxOutput = cmp.Or(max(o.MaxOutput, 0), maxOutput)
@@ -127,7 +127,7 @@ func New(o Options) (*Agent, error) {
 	return a, nil
 }
 
-// argv is the command line of the process.
+// argv returns the command line of the process.
 func (o *Options) argv() ([]string, error) {
 	argv := slices.Clone(o.Args)
 	switch {
@@ -142,29 +142,29 @@ func (o *Options) argv() ([]string, error) {
 		return nil, interact.Errorf(interact.ConfigInvalid, "remove it", "the command has a NUL byte in it")
 	}
 	_, err := exec.LookPath(argv[0])
-	if inDir := o.Dir != "" && strings.Contains(argv[0], "/"); err != nil && !inDir { // that is for the start to find out
-		return nil, &interact.Error{Code: interact.ConfigInvalid, Title: fmt.Sprintf("the program %s is not here", argv[0]),
-			Hint: "see that it is installed, executable and in the PATH", Err: err}
+	if inDir := o.Dir != "" && strings.Contains(argv[0], "/"); err != nil && !inDir { // a path in o.Dir is checked at the start
+		return nil, &interact.Error{Code: interact.ConfigInvalid, Title: fmt.Sprintf("program %s not found", argv[0]),
+			Hint: "check that it is installed, executable and in the PATH", Err: err}
 	}
 	return argv, nil
 }
 
-// Do implements [interact.Thing]. It supports InvokeAction; other messages are [interact.NotAllowed]. An output in one part is one
-// ActionStatus that is completed and has it: JSON, or octets (application/octet-stream) where it is neither JSON nor text; none
-// for an empty output. An output in parts is an ActionStatus that is running for each, and one that is completed without data.
-// A part that a delimiter ends is the value, if it is one of JSON, else text or octets, with the delimiter: put together
-// ([interact.Join]) the parts of a text are what the command wrote. Those of a raw stream have at most 64 KiB, and the type that
-// the caller accepts, else application/octet-stream. A caller that sends a stream and accepts JSON gets one output.
+// Do implements [interact.Thing]. It supports InvokeAction; other messages are [interact.NotAllowed]. An output in one part is the data of
+// one completed ActionStatus: JSON, or application/octet-stream for output that is neither JSON nor text; no data for an empty output. An
+// output in parts has a running ActionStatus for each part, and a completed one without data. A part with a delimiter is a JSON value, or
+// text or octets with the delimiter: the joined parts of a text ([interact.Join]) are the whole output. The parts of a raw stream have at
+// most 64 KiB, and the type that the caller accepts, else application/octet-stream. A caller that sends a stream and accepts JSON gets one
+// output.
 //
 // Errors are an [*interact.Error]:
-//   - AgentFailed, Remote: the process ended otherwise than with 0; the title has the end of stderr, on one line.
-//   - TooLarge: the output passed the limit, and the process was killed.
-//   - Timeout, Cancelled, Unreachable with Begun: the deadline passed, the caller left, or the agent was closed, and the process
+//   - AgentFailed, Remote: the exit code is not 0; the title has the end of stderr, on one line.
+//   - TooLarge: the output exceeded the limit, and the process was killed.
+//   - Timeout, Cancelled, Unreachable with Started: the deadline passed, the caller left, or the agent was closed, and the process
 //     was ended.
-//   - Overloaded: no process was free before the deadline. Unreachable: it could not be started. Nothing was started.
-//   - Invalid: input and a stream together, or an input with a JSON type that is not JSON.
+//   - Overloaded: no slot was free before the deadline. Unreachable: the process could not be started. No process was started.
+//   - Invalid: an input and a stream, or invalid JSON as input with a JSON type.
 //
-// The goroutine that reads a message's Chunks ends with the chunk that comes after the interaction's end.
+// The goroutine that reads the Chunks of a message ends with the next chunk after the end of the interaction.
 func (a *Agent) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		if err := a.call(ctx, m, yield); err != nil {
@@ -173,7 +173,7 @@ func (a *Agent) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact
 	}
 }
 
-// call runs one process. It returns nil when all was yielded, or the consumer has left.
+// call runs one process. It returns nil after the last reply, or if the consumer has left.
 func (a *Agent) call(ctx context.Context, m *interact.Message, yield consumer) error {
 	if m.Type != interact.InvokeAction {
 		return interact.Errorf(interact.NotAllowed, "call one of its actions", "a command has no properties and no events (%s)",
@@ -208,7 +208,7 @@ func (a *Agent) call(ctx context.Context, m *interact.Message, yield consumer) e
 	return p.whole(yield)
 }
 
-// enter waits for a free process.
+// enter waits for a free slot.
 func (a *Agent) enter(ctx context.Context, m *interact.Message) error {
 	if ctx.Err() != nil {
 		return ended(ctx, m, false)
@@ -220,7 +220,7 @@ func (a *Agent) enter(ctx context.Context, m *interact.Message) error {
 	}
 	defer a.waiting.Add(-1)
 	if a.waiting.Add(1) > maxWaiting {
-		return interact.Errorf(interact.Overloaded, "try again later", "%s is busy, and %d calls wait already", m.Name, maxWaiting)
+		return interact.Errorf(interact.Overloaded, "try again later", "%s is busy, and %d calls wait", m.Name, maxWaiting)
 	}
 	select {
 	case a.slots <- struct{}{}:
@@ -228,7 +228,7 @@ func (a *Agent) enter(ctx context.Context, m *interact.Message) error {
 	case <-ctx.Done():
 	}
 	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-		return interact.Errorf(interact.Overloaded, "try again later, or let more of it run at once",
+		return interact.Errorf(interact.Overloaded, "try again later, or raise the number of concurrent calls",
 			"%s was busy until the deadline: %d calls run", m.Name, cap(a.slots))
 	}
 	return ended(ctx, m, false)
@@ -242,9 +242,11 @@ func ended(ctx context.Context, m *interact.Message, hasStarted bool) error {
 	case errors.As(cause, new(*interact.Error)):
 		return cause
 	case errors.Is(cause, errClosed):
-		e.Code, e.Title, e.Hint, e.Next = interact.Unreachable, m.Name+" was ended", "see whether it is offered again", interact.Next(interact.StepFind)
+		e.Code, e.Title, e.Hint = interact.Unreachable, m.Name+" was ended", "check whether it is published again"
+		e.Next = interact.Next(interact.StepFind)
 	case errors.Is(cause, context.DeadlineExceeded):
-		e.Code, e.Title, e.Hint, e.Next = interact.Timeout, m.Name+" did not end in time", "call it as a task, or allow more time", interact.MoreTime()
+		e.Code, e.Title, e.Hint = interact.Timeout, m.Name+" did not end in time", "call it as a task, or allow more time"
+		e.Next = interact.MoreTime()
 	}
 	return e
 }

@@ -47,7 +47,7 @@ func invoke(data string) *interact.Message {
 	return &interact.Message{Type: interact.InvokeAction, Thing: "urn:x:a", ID: "m1", Name: "run", Data: []byte(data)}
 }
 
-// ask returns the last reply as "media data".
+// ask calls the agent and returns the last reply as "media data".
 func ask(t *testing.T, a *Agent, m *interact.Message) string {
 	t.Helper()
 	r, err := interact.Call(t.Context(), a, m)
@@ -100,14 +100,14 @@ func TestInputAndOutput(t *testing.T) {
 		"an empty line":                 {"echo", "", ``, js + `""`},
 		"octets":                        {`printf '\377\376\n'`, "", ``, oct + "\xff\xfe\n"},
 		"no input is an empty stdin":    {"wc -c | tr -d ' '", "", ``, js + `0`},
-		"an empty string is no input":   {"wc -c | tr -d ' '", "", `""`, js + `0`},
+		"an empty string as input":      {"wc -c | tr -d ' '", "", `""`, js + `0`},
 		"input that is not read":        {"echo x", "", `"` + strings.Repeat("y", 300<<10) + `"`, js + `"x"`},
 		"more input than a pipe holds":  {"wc -c | tr -d ' '", "", `"` + strings.Repeat("y", 300<<10) + `"`, js + `307200`},
 		"other types come as they are":  {"cat", "text/plain", `"quoted"`, js + `"quoted"`},
 		"octets in":                     {"cat", octets, "\x00\xff", oct + "\x00\xff"},
 		"CBOR comes as JSON":            {"cat", "application/cbor", "\xa1\x61a\x01", js + `{"a":1}`},
 		"a CBOR string comes as text":   {"od -An -tx1 | tr -d ' '", "application/cbor", "\x62ab", js + `6162`},
-		"stderr alone is no failure":    {"echo warning >&2; echo 1", "", ``, js + `1`},
+		"output only on stderr":         {"echo warning >&2; echo 1", "", ``, js + `1`},
 		"a pipeline":                    {"echo b a | tr ' ' '\n' | sort | head -n 1", "", ``, js + `"a"`},
 		"the end of a background job":   {"(echo late; exit 3) & echo early; wait $!; true", "", ``, js},
 		"a nul byte":                    {`printf 'a\000b'`, "", ``, js + `"a\u0000b"`},
@@ -233,7 +233,7 @@ func TestEnvironment(t *testing.T) {
 	}
 	a.o.Agent = ""
 	if got := env(invoke(""))["LMOSD_AGENT"]; got != "urn:x:a" {
-		t.Errorf("an agent without name is %q, want what it was called", got)
+		t.Errorf("an agent without name is %q, want the name in the call", got)
 	}
 }
 
@@ -278,7 +278,7 @@ func TestOnlyActions(t *testing.T) {
 func TestFailure(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ command, want string }{
-		"a code and words":          {`echo out; echo "no  such	city" >&2; exit 3`, "run failed: exit status 3: no such city"},
+		"a code and stderr":         {`echo out; echo "no  such	city" >&2; exit 3`, "run failed: exit status 3: no such city"},
 		"a code alone":              {`exit 7`, "run failed: exit status 7"},
 		"lines, and a terminal's":   {`printf 'a\nb\033[31mc\r' >&2; exit 1`, "run failed: exit status 1: a b [31mc"},
 		"a signal":                  {`kill -SEGV $$`, "run failed: signal: segmentation fault"},

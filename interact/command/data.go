@@ -6,7 +6,6 @@ import (
 	"io"
 	"mime"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/lmosd/lmosd/interact"
@@ -18,7 +17,7 @@ import (
 // octets is the media type of output that is neither JSON nor text.
 const octets = "application/octet-stream"
 
-// input returns what the process reads: JSON as it came, CBOR as JSON, one JSON string as its text, other types as they are.
+// input returns the input of the process: JSON unchanged, CBOR as JSON, one JSON string as its text, other types unchanged.
 func input(m *interact.Message) ([]byte, error) {
 	if m.Chunks != nil && len(m.Data) > 0 {
 		return nil, interact.Errorf(interact.Invalid, "send one of them",
@@ -39,7 +38,7 @@ func input(m *interact.Message) ([]byte, error) {
 	return data, nil
 }
 
-// raw returns the media type with which stdout is passed on unchanged, or "" if it must be parsed.
+// raw returns the media type of an unparsed output, or "" if the output is parsed.
 func (a *Agent) raw(m *interact.Message) string {
 	media, _, err := mime.ParseMediaType(m.Accept)
 	switch {
@@ -48,7 +47,7 @@ func (a *Agent) raw(m *interact.Message) string {
 			return ""
 		}
 		return octets
-	case td.IsJSON(media), interact.IsCBOR(media), media == "text/event-stream": // events are a binding's way to send JSON
+	case td.IsJSON(media), interact.IsCBOR(media), media == "text/event-stream": // bindings send JSON in events
 		return ""
 	case strings.HasSuffix(media, "/*"):
 		return octets
@@ -56,7 +55,7 @@ func (a *Agent) raw(m *interact.Message) string {
 	return m.Accept
 }
 
-// output returns what a process wrote, as JSON if it is that or text, and its media type.
+// output returns the output of a process and its media type: JSON for JSON and for text.
 func (a *Agent) output(m *interact.Message, out []byte) (media string, data []byte) {
 	if data, ok := a.value(m, out); ok {
 		return "", data
@@ -67,8 +66,8 @@ func (a *Agent) output(m *interact.Message, out []byte) (media string, data []by
 	return text(out, cutLine(out))
 }
 
-// part is output for one of many, which ended with the delimiter end unless it was the last. A value of JSON is itself; text has
-// its end, so that the parts of a text put together ([interact.Join]) are what the process wrote.
+// part returns one of several parts of the output, which ended with the delimiter end, which is empty after the last part. A JSON value is
+// unchanged. Text includes its delimiter, so that the joined parts of a text ([interact.Join]) are the whole text.
 func (a *Agent) part(m *interact.Message, out, end []byte) (media string, data []byte) {
 	if data, ok := a.value(m, out); ok {
 		return "", data
@@ -77,7 +76,7 @@ func (a *Agent) part(m *interact.Message, out, end []byte) (media string, data [
 	return text(out, out)
 }
 
-// value returns the value of JSON that out is, unless the description says that it is text.
+// value returns out as a JSON value, unless the description declares text.
 func (a *Agent) value(m *interact.Message, out []byte) ([]byte, bool) {
 	v, _, err := interact.Value(out, interact.JSON)
 	if _, isText := v.(string); err != nil || len(out) == 0 || !isText && a.wantsText(m.Name) {
@@ -86,7 +85,7 @@ func (a *Agent) value(m *interact.Message, out []byte) ([]byte, bool) {
 	return trimJSON(out), true
 }
 
-// text returns text as a string of JSON; where it is none, out as octets.
+// text returns text as a JSON string. If text is not valid, it returns out as octets.
 func text(out, text []byte) (media string, data []byte) {
 	if data, err := jcs.Append(nil, string(text)); err == nil {
 		return "", data
@@ -102,12 +101,12 @@ func (a *Agent) wantsText(action string) bool {
 	return a.o.Thing.Actions[action].Output.Type() == "string"
 }
 
-// cutLine drops the line end with which most programs end their output.
+// cutLine removes the line end at the end of the output.
 func cutLine(out []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(out, []byte("\n")), []byte("\r"))
 }
 
-// trimJSON cuts the space that JSON allows around a value (RFC 8259 §2).
+// trimJSON removes the space that JSON allows around a value (RFC 8259 §2).
 func trimJSON(data []byte) []byte { return bytes.Trim(data, " \t\r\n") }
 
 // A splitter reads the parts between delimiters.
@@ -117,12 +116,12 @@ type splitter struct {
 	limit int64 // of a part
 
 	buf      []byte // read and not yet returned
-	searched int    // how much of buf has no delimiter that begins in it
+	searched int    // no delimiter begins in these bytes of buf
 	err      error
 }
 
-// next returns the next part, which belongs to the caller, and the delimiter that ends it. The last part is what follows the last
-// delimiter, if that is anything; it has none. ErrTooLarge is the error for a part beyond the limit, [io.EOF] that of the end.
+// next returns the next part, which the caller owns, and its delimiter. The last part is the rest after the last delimiter, if it is not
+// empty; it has no delimiter. The error is httpbody.ErrTooLarge for a part beyond the limit, and [io.EOF] at the end.
 func (s *splitter) next() (part, end []byte, err error) {
 	for {
 		if i := bytes.Index(s.buf[s.searched:], s.delim); i >= 0 {
@@ -153,7 +152,7 @@ func (s *splitter) check(part []byte) error {
 }
 
 func (s *splitter) fill() {
-	if cap(s.buf)-len(s.buf) < 4096 { // the parts were cloned: what is in front of buf goes
+	if cap(s.buf)-len(s.buf) < 4096 { // releases the bytes before buf: the parts were cloned
 		s.buf = append(make([]byte, 0, 2*len(s.buf)+maxPiece), s.buf...)
 	}
 	n, err := s.from.Read(s.buf[len(s.buf):cap(s.buf)])
@@ -182,19 +181,13 @@ func (t *tail) Write(p []byte) (int, error) {
 	return size, nil
 }
 
-// String returns what was kept on one line: what could move a terminal's cursor is a space.
+// String returns the kept bytes as text on one line (see [interact.Readable]).
 func (t *tail) String() string {
 	kept := t.b[:t.n]
 	for t.cut && len(kept) > 0 && !utf8.RuneStart(kept[0]) {
 		kept = kept[1:]
 	}
-	text := strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == utf8.RuneError || unicode.Is(unicode.Bidi_Control, r) {
-			return ' '
-		}
-		return r
-	}, string(kept))
-	text = strings.Join(strings.Fields(text), " ")
+	text := interact.Readable(string(kept))
 	if t.cut && text != "" {
 		text = "…" + text
 	}

@@ -8,9 +8,8 @@ import (
 )
 
 // Describe returns the draft of a Thing Description for an agent of this package, for [td.Draft]: its title, its capabilities,
-// and its actions with open input and output; without actions there is one called "run". An empty title is name. The short name
-// of a thing comes of its title or its id: who knows the owner, and wants another name than that of the title, adds an id that
-// ends with it.
+// and its actions with any input and output. The default action is "run". The default title is name. The short name of a Thing is made
+// from its title or its id: for a name that differs from the title, the caller adds an id that ends with the name.
 func Describe(name, title string, caps []string, actions []string) []byte {
 	title = cmp.Or(title, name)
 	doc := map[string]any{"title": title}
@@ -19,12 +18,12 @@ func Describe(name, title string, caps []string, actions []string) []byte {
 	}
 	all := map[string]any{}
 	for _, action := range actions {
-		// An empty schema is any value. The profiles want synchronous to be said: the call ends with the process.
+		// An empty schema is any value. The WoT Profile requires synchronous. The call ends with the process.
 		all[action] = map[string]any{"input": map[string]any{}, "output": map[string]any{}, "safe": false, "idempotent": false,
 			"synchronous": true}
 	}
 	doc["actions"] = all
-	doc["lmosd:concurrency"] = maxConcurrent // further calls wait in the queue of the node, which is fair
+	doc["lmosd:concurrency"] = maxConcurrent // further calls wait in the fair queue of the node
 	if len(caps) > 0 {
 		list := make([]any, 0, len(caps))
 		for _, id := range caps {
@@ -33,7 +32,7 @@ func Describe(name, title string, caps []string, actions []string) []byte {
 		doc["lmos:capabilities"] = list
 	}
 	b, err := jcs.Append(nil, doc)
-	if err != nil { // text that is not UTF-8: the decoder's replacement is better than none
+	if err != nil { // invalid UTF-8: json.Marshal replaces it
 		b, _ = json.Marshal(doc)
 	}
 	return b

@@ -12,8 +12,7 @@ import (
 
 // environment returns the environment of the process (package comment).
 func (a *Agent) environment(ctx context.Context, m *interact.Message) ([]string, error) {
-	agent, deadline := a.o.Agent, ""
-	agent = cmp.Or(agent, m.Thing)
+	agent, deadline := cmp.Or(a.o.Agent, m.Thing), ""
 	if end, ok := ctx.Deadline(); ok {
 		deadline = end.UTC().Format("2006-01-02T15:04:05.000Z")
 	}
@@ -36,11 +35,12 @@ func (a *Agent) environment(ctx context.Context, m *interact.Message) ([]string,
 				"%s cannot be passed to the command", name)
 		}
 	}
-	// The last of a name counts: ours, then the user's.
+	// The last variable of a name applies: first ours, then those of the options.
 	return append(append(inherited(os.Environ(), a.o.Inherit), a.o.Env...), own...), nil
 }
 
-// inherited leaves out the settings of the node, which may be secrets, the trace of its own start, and what only does not list.
+// inherited returns the inherited variables: those that only lists, without the settings of the node, which may be secrets, and without
+// the trace context of its start.
 func inherited(all, only []string) []string {
 	var env []string
 	for _, v := range all {

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// dieWithParent has the kernel kill the process when lmosd dies, even of SIGKILL.
+// dieWithParent makes the kernel kill the process when lmosd dies, also by SIGKILL.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
 // waitid(2)
@@ -15,7 +15,7 @@ const (
 	wNoWait = 0x01000000
 )
 
-// awaitExit returns when the process has exited, and leaves it a zombie. The function that it returns reaps it.
+// awaitExit returns when the process has exited and is a zombie. The returned function reaps it.
 func awaitExit(cmd *exec.Cmd) (wait func() error) {
 	for {
 		_, _, err := syscall.Syscall6(syscall.SYS_WAITID, pPID, uintptr(cmd.Process.Pid), 0, wExited|wNoWait, 0, 0)
@@ -23,7 +23,7 @@ func awaitExit(cmd *exec.Cmd) (wait func() error) {
 		case 0:
 			return cmd.Wait
 		case syscall.EINTR:
-		default: // a sandbox may not allow it
+		default: // a sandbox may forbid it
 			exit := cmd.Wait()
 			return func() error { return exit }
 		}

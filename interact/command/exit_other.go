@@ -4,8 +4,8 @@ package command
 
 import "os/exec"
 
-// awaitExit returns when the process has exited. Without Linux's way to look at it first it is reaped here, and for the moment
-// until what is left of its group is killed the number of an empty group could be given to another.
+// awaitExit returns when the process has exited. Only Linux can wait without reaping it. Here the process is reaped first: until its group
+// is killed, another process may get the id of an empty group.
 func awaitExit(cmd *exec.Cmd) (wait func() error) {
 	exit := cmd.Wait()
 	return func() error { return exit }

@@ -7,7 +7,7 @@ import (
 	"os/exec"
 )
 
-// Without process groups a command is ended alone, and at once.
+// Without process groups only the command itself is killed, without a grace period.
 
 func isolate(*exec.Cmd) {}
 

@@ -18,8 +18,8 @@ import (
 //	started ── exits by itself ──────────────── dead ── output at its end, or grace ── the rest is killed ── reaped
 //	        └─ context ends: SIGTERM ── grace: SIGKILL ─┘
 //
-// Between dead and reaped the process is a zombie: its id, which is that of the group, cannot become another's, so that a signal
-// to the group never reaches another process.
+// Between dead and reaped the process is a zombie: its id, which is that of the group, is not reused, so that a signal to the group does
+// not reach other processes.
 type process struct {
 	agent  *Agent
 	m      *interact.Message
@@ -27,19 +27,20 @@ type process struct {
 	cancel context.CancelCauseFunc
 	cmd    *exec.Cmd
 
-	stdin        *os.File // nil without input; this and those are our ends
+	// Our ends of the pipes. stdin is nil without input.
+	stdin        *os.File
 	stdout, errs *os.File
 
 	dead    chan struct{} // the process has exited
-	reap    chan struct{} // it may be waited for
-	done    chan struct{} // it was, and nothing of its group is left
+	reap    chan struct{} // the process may be reaped
+	done    chan struct{} // the process is reaped, and its group is killed
 	drained chan struct{} // stdout and stderr are at their ends
-	open    atomic.Int32  // how many of the two are not
+	open    atomic.Int32  // how many of the two are not at their ends
 
-	outRead, errRead sync.Once // their ends are counted
+	outRead, errRead sync.Once // count the ends
 
 	pipes sync.WaitGroup
-	gone  chan struct{} // all goroutines of the process have ended, but for the one that reads Chunks
+	gone  chan struct{} // all goroutines of the process have ended, except the reader of Chunks
 
 	// Owned by the reader of stdout.
 	eof, cut bool
@@ -51,14 +52,14 @@ type process struct {
 	stderr  tail
 }
 
-// What holds a pipe open when the group was killed has left the group on purpose (setsid). It gets no more time than this for a
-// write, and no more output than a pipe can hold.
+// Limits for processes that have left the group (setsid) and keep a pipe open after the group was killed: the time for a write, and the
+// bytes of output, as many as a pipe can hold.
 const (
 	afterwards = 250 * time.Millisecond
 	pipeSize   = 1 << 20
 )
 
-// start runs the command for m. It returns when it runs, or could not be started. Who gets the process calls end.
+// start starts the command for m. The caller calls end.
 func (a *Agent) start(ctx context.Context, cancel context.CancelCauseFunc, m *interact.Message, in []byte) (*process, error) {
 	env, err := a.environment(ctx, m)
 	if err != nil {
@@ -82,7 +83,7 @@ func (a *Agent) start(ctx context.Context, cancel context.CancelCauseFunc, m *in
 	p.pipes.Go(p.readOutput)
 	switch {
 	case m.Chunks != nil:
-		go p.feedChunks() // ends with the chunk that comes after the end: nothing else can end it
+		go p.feedChunks() // ends with the next chunk after the end of the call
 	case len(in) > 0:
 		p.pipes.Go(func() { p.feed(in) })
 	}
@@ -90,12 +91,12 @@ func (a *Agent) start(ctx context.Context, cancel context.CancelCauseFunc, m *in
 	return p, nil
 }
 
-// unstarted is the error for a process that is none. Nothing of it ran.
+// unstarted returns the error of a process that could not be started.
 func unstarted(m *interact.Message, err error) error {
 	e := &interact.Error{Code: interact.Unreachable, Title: m.Name + " could not be started", Err: err,
-		Hint: "see that the command and its directory are there"}
+		Hint: "check that the command and its directory exist"}
 	if scarce(err) {
-		e.Code, e.Hint = interact.Overloaded, "the machine has no room for more processes: ulimit -a"
+		e.Code, e.Hint = interact.Overloaded, "check the limits of processes, memory and files: ulimit -a"
 	}
 	return e
 }
@@ -119,7 +120,7 @@ func (p *process) begin(input bool) (err error) {
 	p.stdout, p.errs, theirs = stdout, stderr, append(theirs, out, errs)
 	defer func() {
 		for _, f := range theirs {
-			_ = f.Close() // of nil, too
+			_ = f.Close() // also nil
 		}
 		if err != nil {
 			p.close()
@@ -128,7 +129,7 @@ func (p *process) begin(input bool) (err error) {
 	if err != nil {
 		return err
 	}
-	if p.cmd.Stdout, p.cmd.Stderr = out, errs; in != nil { // a nil *os.File is no nil reader
+	if p.cmd.Stdout, p.cmd.Stderr = out, errs; in != nil { // a nil *os.File is not a nil io.Reader
 		p.cmd.Stdin = in
 	}
 	started := make(chan error)
@@ -136,8 +137,8 @@ func (p *process) begin(input bool) (err error) {
 	return <-started
 }
 
-// own starts the process and waits for it. The signal at a parent's death comes when the thread dies that started the process
-// (prctl(2), PR_SET_PDEATHSIG), so this goroutine keeps its thread as long as the process lives.
+// own starts the process and waits for it. The kernel sends the signal of dieWithParent at the end of the thread that has started the
+// process (prctl(2), PR_SET_PDEATHSIG): this goroutine keeps its thread until the end of the process.
 func (p *process) own(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -152,7 +153,7 @@ func (p *process) own(started chan<- error) {
 	close(p.done)
 }
 
-// supervise ends the process when the context ends, and ends what it leaves behind.
+// supervise ends the process when the context ends, and then the remaining processes of its group.
 func (p *process) supervise() {
 	defer p.agent.running.Done()
 	defer close(p.gone)
@@ -184,17 +185,17 @@ func (p *process) supervise() {
 	p.pipes.Wait()
 }
 
-// lastly bounds what waits for a pipe whose other end has left the group.
+// lastly limits the waits for a pipe that a process outside the group keeps open.
 func (p *process) lastly() {
 	end := time.Now().Add(afterwards)
-	_ = p.stdout.SetReadDeadline(end) // moved on by each Read
+	_ = p.stdout.SetReadDeadline(end) // extended by each Read
 	_ = p.errs.SetReadDeadline(end)
 	if p.stdin != nil {
 		_ = p.stdin.SetWriteDeadline(end)
 	}
 }
 
-// Read reads stdout. The error is [io.EOF] always: also when the call was ended, whose output is of no use to anybody.
+// Read reads stdout. The error is always [io.EOF], also if the call was ended, whose output is not used.
 func (p *process) Read(b []byte) (n int, err error) {
 	if p.isDone() {
 		_ = p.stdout.SetReadDeadline(time.Now().Add(afterwards))
@@ -207,7 +208,7 @@ func (p *process) Read(b []byte) (n int, err error) {
 		p.late += n
 	}
 	if err != nil || p.late > pipeSize {
-		p.eof, err = true, io.EOF // a pipe has no other errors but that its time is over
+		p.eof, err = true, io.EOF // the other error of a pipe is its deadline
 		p.drain(&p.outRead)
 	}
 	if p.isCut() {
@@ -216,7 +217,7 @@ func (p *process) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// isCut remembers that the call was ended before its output.
+// isCut reports whether the call was ended before the end of its output.
 func (p *process) isCut() bool {
 	p.cut = p.cut || p.ctx.Err() != nil
 	return p.cut
@@ -258,7 +259,7 @@ func (p *process) feed(in []byte) {
 	_ = p.stdin.Close()
 }
 
-// feedChunks writes the request stream as it comes. If it breaks, so does the call.
+// feedChunks writes the request stream as it arrives. An error of the stream ends the call.
 func (p *process) feedChunks() {
 	defer func() { _ = p.stdin.Close() }()
 	for chunk, err := range p.m.Chunks {
@@ -267,7 +268,7 @@ func (p *process) feedChunks() {
 			return
 		}
 		if _, err := p.stdin.Write(chunk); err != nil {
-			return // it was closed by the process, or by us at the end
+			return // closed by the process, or by close
 		}
 	}
 }
@@ -275,6 +276,6 @@ func (p *process) feedChunks() {
 // close closes our ends.
 func (p *process) close() {
 	for _, f := range []*os.File{p.stdin, p.stdout, p.errs} {
-		_ = f.Close() // of nil, too
+		_ = f.Close() // also nil
 	}
 }

@@ -16,7 +16,7 @@ type consumer = func(*interact.Message, error) bool
 // errLeft means that the consumer has left the loop.
 var errLeft = errors.New("the caller left")
 
-// whole yields the output as one.
+// whole yields the output in one part.
 func (p *process) whole(yield consumer) error {
 	out, err := httpbody.ReadAll(p, -1, p.agent.o.MaxOutput)
 	if err := p.end(err); err != nil {
@@ -27,7 +27,7 @@ func (p *process) whole(yield consumer) error {
 	return nil
 }
 
-// stream yields the output as it comes.
+// stream yields the output as it arrives.
 func (p *process) stream(media string, yield consumer) error {
 	buf := make([]byte, maxPiece)
 	return p.parts(yield, func() (string, []byte, error) {
@@ -49,7 +49,7 @@ func (p *process) pieces(yield consumer) error {
 	})
 }
 
-// parts yields what next returns, until its error, and then the end. Data may come with the error.
+// parts yields the parts that next returns, until its error, and then the end. next may return data with the error.
 func (p *process) parts(yield consumer, next func() (media string, data []byte, err error)) error {
 	for {
 		media, data, err := next()
@@ -98,7 +98,7 @@ func (p *process) end(err error) error {
 // failed returns the error of a failed process, with its stderr if any.
 func (p *process) failed() error {
 	e := &interact.Error{Code: interact.AgentFailed, Remote: true, Title: p.m.Name + " failed: " + p.exit.Error(),
-		Hint: "see what the command says by itself, in a shell"}
+		Hint: "run the command in a shell to see its output"}
 	if x := (*exec.ExitError)(nil); !errors.As(p.exit, &x) {
 		e.Remote, e.Title, e.Err = false, p.m.Name+" failed", p.exit
 	}
@@ -113,7 +113,7 @@ func (p *process) tooLarge() error {
 	if p.agent.o.Chunk != "" {
 		what = "part of the output"
 	}
-	return &interact.Error{Code: interact.TooLarge, Started: true, Hint: "raise the limit, or have it sent in parts",
+	return &interact.Error{Code: interact.TooLarge, Started: true, Hint: "raise the limit, or send the output in parts",
 		Next:  interact.Next(interact.StepExpose, "TARGET", "delimiter", `\n`),
 		Title: fmt.Sprintf("the %s of %s has more than %d bytes, and the command was ended", what, p.m.Name, limit)}
 }

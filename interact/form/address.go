@@ -22,7 +22,7 @@ func Plain(href string) string {
 	return interact.Excerpt(href, 200)
 }
 
-// Bad is the error of a form that cannot be used as it is written.
+// Bad returns the error of an invalid form.
 func Bad(href, why string) error {
 	return interact.Errorf(interact.BadTD, "correct the form and publish the description again", "the form's href %s %s", Plain(href), why)
 }
@@ -33,7 +33,7 @@ type refusal interface {
 	Refused() bool
 }
 
-// Reason returns a short cause of a failed connection. hasSecrets means that the text of err can contain an address with secrets.
+// Reason returns a short cause of a failed connection. hasSecrets means that the text of err may contain an address with secrets.
 func Reason(err error, hasSecrets bool) string {
 	var guarded *interact.Error
 	var refused refusal
@@ -51,15 +51,15 @@ func Reason(err error, hasSecrets bool) string {
 	case errors.As(err, &errno):
 		return errno.Error()
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.Is(err, io.ErrClosedPipe):
-		return "it closed the connection"
+		return "the connection was closed"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		return "nothing answered in time"
+		return "no response in time"
 	case !hasSecrets:
 		return interact.Excerpt(err.Error(), 200)
 	case errors.As(err, &op):
 		return op.Op + " failed"
 	case strings.Contains(err.Error(), "tls:"), strings.Contains(err.Error(), "x509:"):
-		return "its certificate is not trusted, or it speaks no TLS"
+		return "its certificate is not trusted, or it does not support TLS"
 	}
 	return "the connection failed"
 }

@@ -13,19 +13,20 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/schema"
 )
 
 // A Transport is the part of a binding that depends on its protocol. It is safe for concurrent use.
 type Transport interface {
-	// Fits reports whether the binding can use a form for an operation, whatever its media types and its security are.
+	// Fits reports whether the binding can use a form for an operation, regardless of its media types and security.
 	Fits(f *td.Form, op string) bool
-	// Prepare reads the terms of the protocol in r.Form, without network access. An error means that the form cannot
-	// carry the message; another one may. Credentials are collected later: the Exchange finds them in r.
+	// Prepare reads the terms of the protocol in r.Form, without network access. After an error another form is tried. The
+	// credentials are collected later: the Exchange finds them in r.
 	Prepare(r *Request) (Exchange, error)
 }
 
 // An Exchange sends a request and yields the replies in order. It returns nil after the last one, and [ErrLeft] if yield returns
-// false. It has released everything when it returns. Another form is tried after an error of [Next], unless there was a reply.
+// false. It has released all resources when it returns. After an error of [Next] another form is tried, unless there was a reply.
 type Exchange func(ctx context.Context, yield func(*interact.Message) bool) error
 
 // ErrLeft means that the consumer has left the loop over the replies.
@@ -43,11 +44,11 @@ func Next(err error) error { return nextError{err} }
 type Consumer struct {
 	Security
 	Transport Transport
-	// GatherUpTo makes one body of an input that comes in chunks, of at most so many bytes; 0 leaves the chunks to the transport.
+	// GatherUpTo is the limit in bytes of an input in chunks, which is joined to one body; 0 passes the chunks to the transport.
 	GatherUpTo int
 	// LongActions means that an action without a deadline has no time limit, because a lost connection ends it.
 	LongActions bool
-	// NoVariables means that the addresses have no variables: the input stays whole.
+	// NoVariables means that the addresses have no variables: the input is not split.
 	NoVariables bool
 }
 
@@ -119,7 +120,7 @@ func (c *Consumer) do(ctx context.Context, t *td.Thing, m *interact.Message, yie
 	return first
 }
 
-// CheckHops refuses a message that has passed too many nodes: the agent may be a Thing of another mesh.
+// CheckHops rejects a message that has passed too many nodes: the agent may be a Thing of another mesh.
 func CheckHops(m *interact.Message) error {
 	if m.Hops >= interact.MaxHops {
 		return interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %d nodes", m.Hops)
@@ -141,7 +142,7 @@ func isWhole(t interact.Type) bool {
 	return false
 }
 
-// checkParts checks all values of a writing before the first is sent.
+// checkParts checks all values of a write before the first is sent.
 func (c *Consumer) checkParts(t *td.Thing, m *interact.Message) error {
 	if m.Type != interact.WriteAllProperties && m.Type != interact.WriteMultipleProperties {
 		return nil
@@ -152,7 +153,7 @@ func (c *Consumer) checkParts(t *td.Thing, m *interact.Message) error {
 	}
 	values, err := jcs.Members(data)
 	if err != nil {
-		return invalid(m, []td.Issue{{Reason: "an object of values by property name is needed"}})
+		return invalid(m, []td.Issue{{Reason: "expected an object of values by property name"}})
 	}
 	var issues []td.Issue
 	for _, v := range values {
@@ -162,7 +163,7 @@ func (c *Consumer) checkParts(t *td.Thing, m *interact.Message) error {
 		case len(e.Issues) == 0:
 			return err
 		default:
-			issues = append(issues, below("/"+escapePointer.Replace(v.Name), e.Issues)...)
+			issues = append(issues, below(schema.Pointer(v.Name), e.Issues)...)
 		}
 	}
 	if len(issues) > 0 {
@@ -171,8 +172,8 @@ func (c *Consumer) checkParts(t *td.Thing, m *interact.Message) error {
 	return nil
 }
 
-// parts returns t without forms of its own. For a reading of all properties it has those that the binding can read and that can be part
-// of a JSON object.
+// parts returns t without forms of its own. To read all properties, it has those that the binding can read and that can be members of a
+// JSON object.
 func (c *Consumer) parts(t *td.Thing, of interact.Type) *td.Thing {
 	parts := *t
 	if parts.Forms = nil; of == interact.ReadAllProperties {

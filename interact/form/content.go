@@ -18,7 +18,7 @@ func Alike(a, b string) bool {
 // IsStructured reports whether data of a media type can be converted to JSON.
 func IsStructured(media string) bool { return td.IsJSON(media) || interact.IsCBOR(media) }
 
-// rankOf is lower the better the media types of a form fit: the type that the consumer accepts counts more than that of the body.
+// rankOf returns a lower number for better media types of a form: the type that the consumer accepts counts more than that of the body.
 func rankOf(contentType, responseType string, hasBody bool, media, accept string) int {
 	rank := 0
 	if accept != "" && !strings.Contains(accept, "*") && !Alike(responseType, accept) {
@@ -31,7 +31,7 @@ func rankOf(contentType, responseType string, hasBody bool, media, accept string
 }
 
 // convert returns body, of media type have, as the media type want: JSON as CBOR and the reverse, and a JSON string, number or
-// boolean as text. The error is an [*interact.Error] of code UnsupportedType or Invalid; what names the recipient.
+// boolean as text. The error is an [*interact.Error] of code UnsupportedType or Invalid, with what as the name of the recipient.
 func convert(body []byte, have, want, what string) ([]byte, error) {
 	switch {
 	case len(body) == 0, Alike(have, want):
@@ -51,13 +51,13 @@ func convert(body []byte, have, want, what string) ([]byte, error) {
 	return nil, unsupported(have, want, what)
 }
 
-// unsupported is the error of a body of media type have for a recipient that takes the media type want.
+// unsupported returns the error of a body of media type have for a recipient that accepts the media type want.
 func unsupported(have, want, what string) error {
 	want = interact.MediaType(want)
-	return interact.Errorf(interact.UnsupportedType, "send "+want, "%s takes %s, not %s", what, want, interact.MediaType(have))
+	return interact.Errorf(interact.UnsupportedType, "send "+want, "%s accepts %s, got %s", what, want, interact.MediaType(have))
 }
 
-// textOf returns the string, number or boolean that data is as JSON, as text. ok is false for other JSON.
+// textOf returns a JSON string, number or boolean as text. ok is false for other JSON.
 func textOf(data []byte) (text []byte, ok bool) {
 	var v any
 	if json.Unmarshal(data, &v) != nil {

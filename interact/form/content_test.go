@@ -31,12 +31,12 @@ func TestConvertBody(t *testing.T) {
 		{"a string as text", `"a\nb"`, "", "text/plain", "a\nb", "text/plain", 0},
 		{"a number as text", " 21.50 ", "", "text/plain", "21.50", "text/plain", 0},
 		{"a boolean as text", "true", "", "text/csv", "true", "text/csv", 0},
-		{"an object is no text", "{}", "", "text/plain", "", "", interact.UnsupportedType},
-		{"what is no JSON is no text", "{", "", "text/plain", "", "", interact.UnsupportedType},
+		{"an object as text", "{}", "", "text/plain", "", "", interact.UnsupportedType},
+		{"invalid JSON as text", "{", "", "text/plain", "", "", interact.UnsupportedType},
 		{"JSON to CBOR", "[1]", "", "application/cbor", "\x81\x01", "application/cbor", 0},
 		{"CBOR to JSON", "\x81\x01", "application/cbor", "application/json", "[1]", "application/json", 0},
-		{"what is no JSON is no CBOR", "{", "", "application/cbor", "", "", interact.Invalid},
-		{"a picture is no JSON", "x", "image/png", "application/json", "", "", interact.UnsupportedType},
+		{"invalid JSON as CBOR", "{", "", "application/cbor", "", "", interact.Invalid},
+		{"a picture as JSON", "x", "image/png", "application/json", "", "", interact.UnsupportedType},
 		{"nothing is of every type", "", "", "image/png", "", "image/png", 0},
 	}
 	for _, tt := range tests {

@@ -7,9 +7,9 @@
 // # Variables of an address
 //
 // The href of a form may be a URI template (RFC 6570). The values of its uriVariables are the members with the same names in the
-// input: in the input object of an action, in the value that is written, in the data of a reading. They are removed from the body,
-// unless the schema of the input has a member with that name too. If the input is not an object, for example a string, the object
-// holds it as the member "value": {"room": "kitchen", "value": 21}. A variable in the path is required; one in the query is optional.
+// input: in the input object of an action, in the written value, in the data of a read. They are removed from the body, unless the
+// schema of the input has a member with that name too. An input that is not an object, for example a string, is the member "value" of
+// one: {"room": "kitchen", "value": 21}. A variable in the path is required; one in the query is optional.
 //
 // Sources: WoT Thing Description 1.1; RFC 6570 (URI templates).
 package form
@@ -39,10 +39,10 @@ func Within(ctx context.Context, m *interact.Message) (context.Context, context.
 	return context.WithTimeout(ctx, DefaultTimeout)
 }
 
-// label names a Thing in errors.
+// label returns the name of a Thing in errors.
 func label(t *td.Thing) string { return cmp.Or(t.Title, t.ID) }
 
-// what names the affordance and the Thing of an operation in errors.
+// what returns the name of the affordance and the Thing in errors.
 func what(t *td.Thing, m *interact.Message) string {
 	return cmp.Or(m.Name, m.Type.Op()) + " of " + label(t)
 }
@@ -55,9 +55,9 @@ func noForm(protocol, what, op string, forms []td.Form) error {
 	hint := "it has no forms"
 	switch t := interact.TypeOf(op); {
 	case t == interact.QueryAction, t == interact.CancelAction, t == interact.QueryAllActions, t == interact.ContinueAction:
-		hint = "ask the node that offers it: it keeps the states of actions"
+		hint = "send it to the node of the agent, which stores the states of actions"
 	case len(offered) > 0:
-		hint = "its forms offer: " + strings.Join(slices.Compact(offered), ", ")
+		hint = "its forms have: " + strings.Join(slices.Compact(offered), ", ")
 	}
-	return interact.Errorf(interact.NotAllowed, hint, "%s offers no %s over %s", what, op, protocol)
+	return interact.Errorf(interact.NotAllowed, hint, "%s has no form for %s over %s", what, op, protocol)
 }

@@ -8,12 +8,10 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// escapePointer writes a name as a part of a JSON pointer (RFC 6901 §3).
-var escapePointer = strings.NewReplacer("~", "~0", "/", "~1")
-
+// unescapePointer decodes a part of a JSON pointer (RFC 6901 §4).
 var unescapePointer = strings.NewReplacer("~1", "/", "~0", "~")
 
-// below returns issues under a pointer.
+// below returns issues with pointer before their pointers.
 func below(pointer string, issues []td.Issue) []td.Issue {
 	moved := slices.Clone(issues)
 	for i := range moved {
@@ -22,7 +20,7 @@ func below(pointer string, issues []td.Issue) []td.Issue {
 	return moved
 }
 
-// decode reads JSON strictly: a name that occurs twice could have one value here and another at the agent. No data is nil.
+// decode reads JSON strictly: parsers differ in the value of a duplicate name. Empty data is nil.
 func decode(data []byte) (any, error) {
 	if len(data) == 0 {
 		return nil, nil
@@ -30,7 +28,8 @@ func decode(data []byte) (any, error) {
 	return jcs.Decode(data, len(data))
 }
 
-// bodyPointers are the JSON pointers of the members of a body that security schemes of the forms fill (TD 1.1 §5.3.3, in: body).
+// bodyPointers returns the JSON pointers of the body members with credentials, from the security schemes of the forms (TD 1.1 §5.3.3,
+// in: body).
 func bodyPointers(t *td.Thing, forms []td.Form) []string {
 	var pointers []string
 	for _, f := range forms {
@@ -43,7 +42,7 @@ func bodyPointers(t *td.Thing, forms []td.Form) []string {
 	return pointers
 }
 
-// place sets the member at a JSON pointer and makes the objects above it. It reports whether value has room for the member.
+// place sets the member at a JSON pointer and creates missing objects above it. It reports false if value cannot have the member.
 func place(value any, pointer, member string) bool {
 	o, ok := value.(map[string]any)
 	steps := strings.Split(strings.TrimPrefix(pointer, "/"), "/")

@@ -3,7 +3,6 @@ package form
 import (
 	"bytes"
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/lmosd/lmosd/interact"
@@ -22,18 +21,17 @@ type Request struct {
 	Rank    int                 // lower is better; Prepare may add to it
 }
 
-// What names the affordance and the Thing in errors.
+// What returns the name of the affordance and the Thing in errors.
 func (r *Request) What() string { return what(r.Thing, r.Message) }
 
-// request splits m into variables and body. It checks what [interact.Check] leaves to the binding: an input of which some members are
-// variables of the address, or secrets of this node.
+// request splits m into variables and body. It checks an input with members that are variables of the address or secrets of this node,
+// which [interact.Check] skips.
 func (c *Consumer) request(t *td.Thing, m *interact.Message) (*Request, error) {
 	r := &Request{Thing: t, Message: m, Body: m.Data, Media: m.Media()}
 	a := interact.Affordance(t, m)
 	switch {
 	case !isRequest(m.Type):
-		return nil, interact.Errorf(interact.NotAllowed, "ask for one of the operations of TD 1.1 §5.3.4.2; to end a subscription, leave it",
-			"%s is not asked like this (message type %d)", label(t), m.Type)
+		return nil, interact.NoOperation(label(t), m.Type)
 	case m.Type == interact.ReadMultipleProperties:
 		_, err := interact.Names(t, m)
 		return r, err
@@ -62,7 +60,7 @@ func isRequest(t interact.Type) bool {
 	return t.Op() != ""
 }
 
-// gather makes one body of an input that comes in chunks.
+// gather joins an input in chunks to one body.
 func (c *Consumer) gather(r *Request) error {
 	if r.Message.Chunks == nil || c.GatherUpTo == 0 {
 		return nil
@@ -70,7 +68,7 @@ func (c *Consumer) gather(r *Request) error {
 	data := slices.Clone(r.Message.Data)
 	for chunk, err := range r.Message.Chunks {
 		if err != nil {
-			return &interact.Error{Code: interact.Invalid, Title: "the input broke off", Hint: "send it again", Err: err}
+			return &interact.Error{Code: interact.Invalid, Title: "incomplete input", Hint: "send it again", Err: err}
 		}
 		if data = append(data, chunk...); len(data) > c.GatherUpTo {
 			return interact.Errorf(interact.TooLarge, "send less", "the input is larger than %d bytes", c.GatherUpTo)
@@ -93,7 +91,7 @@ func (r *Request) split(a *td.Affordance) (issues []td.Issue, err error) {
 		var rest []byte
 		r.Vars, rest, issues = split(TrimJSON(r.Body), a.URIVariables, nil)
 		if len(issues) == 0 && len(rest) > 0 && string(rest) != "{}" {
-			issues = []td.Issue{{Reason: "beside a stream there may be variables of the address only"}}
+			issues = []td.Issue{{Reason: "expected only variables of the address next to a stream"}}
 		}
 		r.Body = nil
 		return issues, nil
@@ -118,8 +116,8 @@ func (r *Request) split(a *td.Affordance) (issues []td.Issue, err error) {
 	return issues, nil
 }
 
-// check checks the body as the agent will see it: the credentials of this node fill the members at the pointers (in: body, TD 1.1
-// §5.3.3).
+// check checks the body as the agent receives it, with the members at the pointers that the credentials of this node fill (in: body,
+// TD 1.1 §5.3.3).
 func (r *Request) check(schema *td.Schema, pointers []string) []td.Issue {
 	if len(r.Body) == 0 && r.Message.Type == interact.InvokeAction && schema.Type() == "object" {
 		r.Body = []byte("{}")
@@ -134,11 +132,11 @@ func (r *Request) check(schema *td.Schema, pointers []string) []td.Issue {
 		}
 		return slices.DeleteFunc(schema.Check(value), func(i td.Issue) bool { return slices.Contains(pointers, i.Pointer) })
 	case r.Message.Type == interact.WriteProperty:
-		return []td.Issue{{Reason: "a value is needed"}}
+		return []td.Issue{{Reason: "expected a value"}}
 	case r.Message.Type == interact.SubscribeEvent, schema.Type() == "":
 		return nil
 	}
-	return []td.Issue{{Reason: "an input is needed: " + schema.Type()}}
+	return []td.Issue{{Reason: "expected an input: " + schema.Type()}}
 }
 
 // Convert converts the body to the media type of the form. Chunks are not converted.
@@ -160,27 +158,24 @@ func (r *Request) Convert() error {
 	return nil
 }
 
-// WithoutBody reports an error if the request has a body, which its method cannot carry. An empty object is left out.
+// WithoutBody returns an error if the request has a body, which its method does not allow. It removes an empty object.
 func (r *Request) WithoutBody(method, hint string) error {
 	if r.Message.Chunks == nil && (len(r.Body) == 0 || string(r.Body) == "{}") {
 		r.Body = nil
 		return nil
 	}
 	return interact.Errorf(interact.NotAllowed, "declare the members of the input as uriVariables, or "+hint,
-		"%s is asked with %s, which has no body for the input", r.What(), method)
+		"%s uses %s, which has no body for the input", r.What(), method)
 }
 
 func invalid(m *interact.Message, issues []td.Issue) error {
-	what := cmp.Or(m.Name, "the input")
-	first := issues[0].Reason
-	if p := issues[0].Pointer; p != "" {
-		first = p + ": " + first
-	}
-	if n := len(issues) - 1; n > 0 {
-		first += fmt.Sprintf(" (and %d more)", n)
-	}
-	return &interact.Error{Code: interact.Invalid, Title: what + " does not take this: " + first, Issues: issues,
-		Hint: "see what it takes", Next: interact.Next(interact.StepShow, m.Thing)}
+	return &interact.Error{Code: interact.Invalid, Title: InvalidTitle(m, issues), Issues: issues,
+		Hint: "see the schema of its input", Next: interact.Next(interact.StepShow, m.Thing)}
+}
+
+// InvalidTitle returns the title of the error of an invalid input.
+func InvalidTitle(m *interact.Message, issues []td.Issue) string {
+	return cmp.Or(m.Name, "the input") + " does not accept this: " + interact.FirstIssue(issues)
 }
 
 // TrimJSON removes the space that JSON allows around a value (RFC 8259 §2).

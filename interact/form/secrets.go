@@ -15,6 +15,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/td/schema"
 )
 
 // A secret is a value that a security scheme puts into an HTTP request.
@@ -25,14 +26,14 @@ type Secrets struct {
 	// Login is a user name with a password or a pre-shared key, for a protocol that has them in its own messages ([Security.Add]).
 	Login credentials.Credential
 	list  []secret
-	// hidden are the texts that must not appear in an error, whatever the agent echoes.
+	// hidden are the texts that must not appear in an error, even if the agent echoes them.
 	hidden []string
 }
 
 // Sum distinguishes secrets without revealing them.
 func (s *Secrets) Sum() [sha256.Size]byte { return sha256.Sum256(fmt.Append(nil, s.list)) }
 
-// Add adds the credential of a scheme at the place that the scheme declares. The error is an [*interact.Error].
+// Add adds the credential of a scheme at the position that the scheme declares. The error is an [*interact.Error].
 func (s *Secrets) Add(by *Scheme) error {
 	found, err := by.credential()
 	if err != nil {
@@ -72,7 +73,7 @@ func (s *Secrets) put(by *Scheme, found credentials.Credential) error {
 	}
 	if !add.isPossible(by) {
 		return interact.Errorf(interact.BadTD,
-			`name a place in securityDefinitions, e.g. "in": "header", "name": "X-API-Key"`,
+			`set a position in securityDefinitions, e.g. "in": "header", "name": "X-API-Key"`,
 			"%s: the value of the security scheme %q cannot go to in %q, name %q", by.what, interact.Clip(by.Ref, 100),
 			interact.Clip(add.in, 40), interact.Clip(add.name, 100))
 	}
@@ -80,7 +81,7 @@ func (s *Secrets) put(by *Scheme, found credentials.Credential) error {
 	return nil
 }
 
-// isPossible reports whether the binding can fill the place.
+// isPossible reports whether the binding can send the secret at its position.
 func (s secret) isPossible(by *Scheme) bool {
 	if slices.Contains(by.by.NotIn, s.in) {
 		return false
@@ -133,7 +134,7 @@ func (s *Secrets) InBody() bool {
 	return slices.ContainsFunc(s.list, func(x secret) bool { return x.in == "body" })
 }
 
-// Fill puts the secrets that are members of the body into it, which is JSON.
+// Fill adds the secrets that are members of the body to body, which is JSON.
 func (s *Secrets) Fill(body []byte) ([]byte, error) {
 	for _, x := range s.list {
 		if x.in != "body" {
@@ -149,7 +150,7 @@ func (s *Secrets) Fill(body []byte) ([]byte, error) {
 		}
 		if !place(v, bodyPointer(x.name), x.value) {
 			return nil, interact.Errorf(interact.Invalid, "send an object",
-				"the security scheme needs a body with room for its member %s", x.name)
+				"the security scheme requires an object as body, for its member %s", x.name)
 		}
 		var err error
 		if body, err = json.Marshal(v); err != nil {
@@ -159,24 +160,27 @@ func (s *Secrets) Fill(body []byte) ([]byte, error) {
 	return body, nil
 }
 
-// bodyPointer returns the JSON pointer of a name with in: body; a bare word is a member of the body.
+// bodyPointer returns the JSON pointer of a name with in: body; a name that is not a pointer is a member of the body.
 func bodyPointer(name string) string {
 	name = strings.TrimPrefix(name, "#")
 	if !strings.HasPrefix(name, "/") {
-		return "/" + escapePointer.Replace(name)
+		return schema.Pointer(name)
 	}
 	return name
 }
 
-// Scrub drops a text that an agent sent if it repeats a secret. To cut out the secret alone would show where it was.
+// Scrubbed replaces a text that repeats a secret.
+const Scrubbed = "(text removed: it repeats a secret)"
+
+// Scrub returns the text of an agent, or [Scrubbed] if it repeats a secret: to remove only the secret would show its position.
 func (s *Secrets) Scrub(text string) string {
 	if s.isRepeatedIn(text) {
-		return "(its words repeat a secret and were dropped)"
+		return Scrubbed
 	}
 	return text
 }
 
-// IsRepeatedIn reports whether an error repeats a secret.
+// IsRepeatedIn reports whether an error contains a secret.
 func (s *Secrets) IsRepeatedIn(e *interact.Error) bool {
 	return s.isRepeatedIn(fmt.Sprint(e.Error(), e.Hint, e.Next, e.Issues))
 }
@@ -192,7 +196,7 @@ func (s *Secrets) isRepeatedIn(text string) bool {
 	return false
 }
 
-// HeaderOK reports whether a field may go into a header (RFC 9110 §5.1, §5.5).
+// HeaderOK reports whether a header field is valid (RFC 9110 §5.1, §5.5).
 func HeaderOK(name, value string) bool {
 	token := func(r rune) bool {
 		return r > ' ' && r < 0x7f && !strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)

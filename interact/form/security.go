@@ -11,16 +11,17 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/schema"
 )
 
-// maxNesting limits how deep combo schemes refer to each other.
+// maxNesting limits the nesting of combo schemes.
 const maxNesting = 4
 
 // Security are the security schemes that a binding supports, and the credentials of this node for them.
 type Security struct {
 	Protocol    string   // for errors: "HTTP"
-	Schemes     []string // beside nosec and combo: "psk"
-	NotIn       []string // where the binding cannot put [Secrets]: "body"
+	Schemes     []string // in addition to nosec and combo: "psk"
+	NotIn       []string // unsupported positions of [Secrets]: "body"
 	Credentials credentials.Store
 	Log         *slog.Logger
 	// Add adds the credential of a scheme to s; nil means [Secrets.Add].
@@ -39,7 +40,7 @@ type Scheme struct {
 }
 
 // collect returns the credentials of all security schemes of f (TD 1.1 §5.3.3: every name of the array applies). The error is an
-// [*interact.Error]; what names the affordance in it.
+// [*interact.Error], with what as the name of the affordance.
 func (by *Security) collect(t *td.Thing, f *td.Form, what string) (all Secrets, err error) {
 	for _, name := range f.Security {
 		if err := collectOne(&Scheme{Ref: name, by: by, thing: t, Form: f, what: what}, &all, 0); err != nil {
@@ -63,7 +64,7 @@ func collectOne(s *Scheme, all *Secrets, depth int) error {
 		last := len(s.by.Schemes) - 1
 		return interact.Errorf(interact.Unauthenticated,
 			"offer a form with "+strings.Join(append([]string{"nosec"}, s.by.Schemes[:last]...), ", ")+" or "+s.by.Schemes[last],
-			"%s wants the security scheme %q, which lmosd does not have over %s", s.what, interact.Clip(s.Scheme, 100), s.by.Protocol)
+			"%s requires the security scheme %q, which lmosd does not support over %s", s.what, interact.Clip(s.Scheme, 100), s.by.Protocol)
 	}
 	if s.by.Add != nil {
 		return s.by.Add(all, s)
@@ -96,13 +97,13 @@ func combine(s *Scheme, all *Secrets, depth int) error {
 	return first
 }
 
-// Errorf returns an error of code Unauthenticated that begins with the name of the affordance.
+// Errorf returns an error of code Unauthenticated whose title begins with the name of the affordance.
 func (s *Scheme) Errorf(hint, format string, args ...any) error {
 	return interact.Errorf(interact.Unauthenticated, hint, "%s "+format, append([]any{s.what}, args...)...)
 }
 
-// wanted are the members of a credential by scheme.
-var wanted = map[string]string{"basic": `"username" and "password"`, "bearer": `"token"`, "apikey": `"key"`,
+// credentialMembers are the members of a credential by scheme.
+var credentialMembers = map[string]string{"basic": `"username" and "password"`, "bearer": `"token"`, "apikey": `"key"`,
 	"psk": `"username" (the identity) and "key"`}
 
 // credential returns the credential of this node for the scheme. The error names the missing member of the credentials file. The
@@ -111,14 +112,14 @@ func (s *Scheme) credential() (credentials.Credential, error) {
 	store := s.by.Credentials
 	found, err := store.Lookup(s.thing.ID, s.Ref, s.Form.Href)
 	if err == nil && s.Scheme == "psk" && found.Key == "" {
-		err = errors.New("those there are have no key")
+		err = errors.New("the credentials have no key")
 	}
 	if err == nil {
 		return found, nil
 	}
-	s.by.Log.Warn("credentials", "thing", s.thing.ID, "scheme", s.Ref, "file", store.Path(), "err", err)
-	hint := fmt.Sprintf("on the agent's node add /%s/%s with \"origin\": %q, %s to %s", escapePointer.Replace(s.thing.ID),
-		escapePointer.Replace(s.Ref), credentials.OriginOf(s.Form.Href), wanted[s.Scheme], store.Name())
-	return found, interact.Errorf(interact.Unauthenticated, hint, "%s needs credentials for its security scheme %s: %s", s.what,
+	s.by.Log.Warn("credentials missing", "thing", s.thing.ID, "scheme", s.Ref, "file", store.Path(), "err", err)
+	hint := fmt.Sprintf("on the agent's node add %s with \"origin\": %q, %s to %s", schema.Pointer(s.thing.ID, s.Ref),
+		credentials.OriginOf(s.Form.Href), credentialMembers[s.Scheme], store.Name())
+	return found, interact.Errorf(interact.Unauthenticated, hint, "%s requires credentials for its security scheme %s: %s", s.what,
 		interact.Clip(s.Ref, 100), err)
 }

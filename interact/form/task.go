@@ -14,8 +14,8 @@ import (
 // maxPause limits the pauses between two polls of a task, unless the agent requires a longer one.
 const maxPause = 2 * time.Second
 
-// Farewell limits the cancellation of an interaction that its consumer has left.
-const Farewell = 2 * time.Second
+// CancelTimeout limits the cancellation of an interaction that its consumer has left.
+const CancelTimeout = 2 * time.Second
 
 // A State is the state of a task, in the terms of the WoT Profile (status) or of the Web Thing Protocol (state).
 type State struct {
@@ -42,13 +42,13 @@ type Poller interface {
 type Task struct {
 	Poller
 	Message   *interact.Message
-	What      string        // names the action in errors
-	State     State         // as the agent announced it
+	What      string        // the name of the action in errors
+	State     State         // the first state
 	Pause     time.Duration // before the first poll; it doubles up to maxPause
 	KeepsNull bool          // an output of null is a value
-	// Words returns the text of the error of a failed task, without secrets and bounded.
-	Words func(error json.RawMessage) string
-	Log   *slog.Logger
+	// ErrorText returns the text of the error of a failed task, without secrets and bounded.
+	ErrorText func(error json.RawMessage) string
+	Log       *slog.Logger
 }
 
 // Follow yields each new state until the final one. If the consumer leaves the loop, or ctx ends, the action is cancelled at the agent.
@@ -82,7 +82,7 @@ func (t *Task) Follow(ctx context.Context, yield func(*interact.Message) bool) e
 				t.abandon(ctx)
 			}
 			e := *interact.AsError(err)
-			e.Started = true // whatever the poll met
+			e.Started = true // also if the poll did not reach the agent
 			return &e
 		}
 	}
@@ -96,27 +96,21 @@ func (t *Task) end(s interact.Status) (*interact.Message, error) {
 		if string(output) == "null" && !t.KeepsNull {
 			output = nil
 		}
-		return Completed(t.Message, interact.JSON, output), nil
+		return t.Message.ReplyStatus(interact.StatusCompleted, interact.JSON, output), nil
 	case interact.StatusCancelled:
-		return nil, &interact.Error{Code: interact.Cancelled, Remote: true, Hint: "see who else can cancel it",
+		return nil, &interact.Error{Code: interact.Cancelled, Remote: true, Hint: "check which other consumers can cancel it",
 			Title: t.What + " was cancelled at the agent"}
 	}
 	title := t.What + " failed"
-	if why := t.Words(t.State.Error); why != "" && why != "null" {
+	if why := t.ErrorText(t.State.Error); why != "" && why != "null" {
 		title += ": " + why
 	}
 	return nil, &interact.Error{Code: interact.AgentFailed, Remote: true, Title: title, Hint: "see the agent's log"}
 }
 
-// Completed is the last message of an action that succeeded.
-func Completed(m *interact.Message, media string, output []byte) *interact.Message {
-	reply := m.ReplyStatus(interact.StatusCompleted, media, output)
-	return reply
-}
-
 // abandon cancels the action at the agent, after ctx has ended.
 func (t *Task) abandon(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Farewell)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), CancelTimeout)
 	defer cancel()
 	err := t.Cancel(ctx)
 	t.Log.Debug("action cancelled", "thing", t.Message.Thing, "action", t.Message.Name, "err", err)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// A template is a URI template of RFC 6570 whose variables are strings, or lists of them ([td.Schema.Elements]). The known Go
-// module for templates writes characters beyond ASCII by code point and not as UTF-8 (RFC 6570 §1.6); hence this one.
+// A template is a URI template of RFC 6570 whose variables are strings or lists of strings ([td.Schema.Elements]). The known Go module
+// for templates is not used, because it escapes the code points of characters beyond ASCII and not their UTF-8 (RFC 6570 §1.6).
 type template []piece
 
 // A piece is literal text, or an expression if it has variables.
@@ -17,8 +17,8 @@ type piece struct {
 	vars []variable
 }
 
-// A variable is one name in an expression; prefix is how many of its characters are used, 0 for all. One that explodes names each
-// value of a list.
+// A variable is one name in an expression. prefix is the number of characters to use; 0 means all. An exploded variable repeats its name
+// for each value of a list.
 type variable struct {
 	name     string
 	prefix   int
@@ -29,7 +29,7 @@ type variable struct {
 type operator struct {
 	first, sep string
 	named      bool
-	empty      string // behind a name without a value
+	empty      string // after a name without a value
 	reserved   bool   // reserved characters and escapes stay
 }
 
@@ -43,7 +43,7 @@ var operators = map[byte]operator{
 	'&': {first: "&", sep: "&", named: true, empty: "="},
 }
 
-var errTemplate = errors.New("is no URI template (RFC 6570)")
+var errTemplate = errors.New("is not a URI template (RFC 6570)")
 
 // parseTemplate reads a template.
 func parseTemplate(text string) (template, error) {
@@ -102,8 +102,8 @@ func isVariableName(name string) bool {
 	return name != "" && strings.IndexFunc(name, odd) < 0
 }
 
-// expand fills values in; a variable without one leaves nothing (RFC 6570 §3.2.1). A list is joined by commas, or each of its values
-// stands as if it were alone if the variable explodes.
+// expand returns the template with values. A variable without a value expands to nothing (RFC 6570 §3.2.1). A list is joined by commas;
+// an exploded variable expands each value of a list separately.
 func (t template) expand(values map[string][]string) string {
 	var b strings.Builder
 	for _, p := range t {
@@ -129,7 +129,7 @@ func (t template) expand(values map[string][]string) string {
 	return b.String()
 }
 
-// begin writes the name before a value, where the operator has names.
+// begin writes the name before a value, if the operator has names.
 func (o operator) begin(b *strings.Builder, name string, empty bool) {
 	switch {
 	case !o.named:
@@ -140,7 +140,7 @@ func (o operator) begin(b *strings.Builder, name string, empty bool) {
 	}
 }
 
-// required lists the variables that must be given: those outside query and fragment. Without them the path has a hole.
+// required lists the required variables: those outside query and fragment, because a path is incomplete without them.
 func (t template) required() []string {
 	var names []string
 	for _, p := range t {
@@ -168,8 +168,8 @@ func (v variable) cut(value string) string {
 	return value
 }
 
-// escapeValue writes value with everything escaped but unreserved characters (RFC 3986 §2.3) and, if reserved is set,
-// reserved ones and escapes (RFC 6570 §3.2.3).
+// escapeValue writes value and escapes all characters except the unreserved ones (RFC 3986 §2.3) and, if reserved is set, the reserved
+// ones and escapes (RFC 6570 §3.2.3).
 func escapeValue(b *strings.Builder, value string, reserved bool) {
 	const hex = "0123456789ABCDEF"
 	for i := range len(value) {

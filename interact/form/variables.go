@@ -10,10 +10,11 @@ import (
 	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/schema"
 )
 
-// split removes the variables of the address from data, which is JSON, and returns them and the rest, the body for input. The rest
-// has the bytes of data: the same digits of numbers, the same order of members.
+// split removes the variables of the address from data, which is JSON, and returns them and the rest, the body for input. The bytes of
+// the rest are unchanged: the digits of numbers and the order of members stay.
 func split(data []byte, schemas map[string]*td.Schema, input *td.Schema) (vars map[string][]string, rest []byte, issues []td.Issue) {
 	if len(schemas) == 0 {
 		return nil, data, nil
@@ -47,10 +48,10 @@ func split(data []byte, schemas map[string]*td.Schema, input *td.Schema) (vars m
 	return vars, jcs.Join(left), issues
 }
 
-// scalarMember holds an input that is not an object, beside the variables of its address.
+// scalarMember is the member with an input that is not an object, next to the variables of its address.
 const scalarMember = "value"
 
-// isScalar reports whether input allows no object.
+// isScalar reports whether the schema input excludes objects.
 func isScalar(input *td.Schema) bool {
 	t := input.Type()
 	return t != "" && t != "object"
@@ -65,29 +66,29 @@ func valueOf(fields []jcs.Member) []byte {
 	return nil
 }
 
-// variableOf checks the value of a variable and returns it as text: never an object, and an array of single values only if the
-// schema takes a list ([td.Schema.Elements]). A null is a variable that was not given.
-func variableOf(f jcs.Member, schema *td.Schema) ([]string, []td.Issue) {
-	pointer := "/" + escapePointer.Replace(f.Name)
+// variableOf checks the value of a variable and returns it as text. Objects are invalid, and arrays are valid only if the schema accepts
+// a list ([td.Schema.Elements]). Null is an absent variable.
+func variableOf(f jcs.Member, s *td.Schema) ([]string, []td.Issue) {
+	pointer := schema.Pointer(f.Name)
 	value, err := decode(f.Raw)
 	if err != nil || value == nil {
 		return nil, nil
 	}
 	var texts []string
 	var ok bool
-	if list, is := value.([]any); is && schema.Elements() != nil {
+	if list, is := value.([]any); is && s.Elements() != nil {
 		texts, ok = spellings(f.Raw, len(list))
 	} else {
 		texts, ok = spellings(append(append([]byte{'['}, f.Raw...), ']'), 1)
 	}
 	if !ok {
-		return nil, []td.Issue{{Pointer: pointer, Reason: "a variable of the address is a string, a number or a boolean"}}
+		return nil, []td.Issue{{Pointer: pointer, Reason: "expected a string, a number or a boolean, for a variable of the address"}}
 	}
-	return texts, below(pointer, schema.Check(value))
+	return texts, below(pointer, s.Check(value))
 }
 
-// spellings are the n elements of the JSON array raw as an address has them: texts without quotes, the rest as it was written. ok is
-// false if any is an object or array.
+// spellings returns the n elements of the JSON array raw as texts for an address: strings without quotes, other values unchanged. ok is
+// false if an element is an object or array.
 func spellings(raw []byte, n int) (texts []string, ok bool) {
 	elements := make([]json.RawMessage, 0, n)
 	if json.Unmarshal(raw, &elements) != nil {
@@ -108,19 +109,23 @@ func spellings(raw []byte, n int) (texts []string, ok bool) {
 	return texts, true
 }
 
-// missing are the variables that every address of a requires and that vars lacks.
+// missing returns an issue for each variable that all addresses of a require and vars does not have.
 func missing(a *td.Affordance, vars map[string][]string) (issues []td.Issue) {
 	for _, name := range a.RequiredVariables() {
 		if len(vars[name]) == 0 {
-			issues = append(issues, td.Issue{Pointer: "/" + escapePointer.Replace(name), Reason: "is needed"})
+			issues = append(issues, missingVariable(name))
 		}
 	}
 	return issues
 }
 
-// AddVariables adds variables of an address, as the query of a consumer spells them, to the input in JSON: the inverse of [split].
-// The members of the input have precedence. An input that is not an object becomes the member "value" of one (see the
-// package comment). An input that is wrong stays as it is.
+func missingVariable(name string) td.Issue {
+	return td.Issue{Pointer: schema.Pointer(name), Reason: "is required"}
+}
+
+// AddVariables adds the variables of an address in the query of a consumer to the input in JSON: the inverse of [split]. The members of
+// the input have precedence. An input that is not an object becomes the member "value" of one (see the package comment). An invalid
+// input is unchanged.
 func AddVariables(data []byte, query url.Values, schemas map[string]*td.Schema, input *td.Schema) []byte {
 	fields, err := jcs.Members(data)
 	if err != nil && len(data) > 0 {
@@ -142,7 +147,8 @@ func AddVariables(data []byte, query url.Values, schemas map[string]*td.Schema, 
 	return jcs.Join(fields)
 }
 
-// encodeValues writes the values of a variable as the JSON that its schema wants: several as a list, where it takes one; else the first.
+// encodeValues returns the values of a variable as JSON of its schema: a list for several values, if the schema accepts one; else the
+// first value.
 func encodeValues(values []string, schema *td.Schema) []byte {
 	elements := schema.Elements()
 	if len(values) == 1 || elements == nil {
@@ -158,8 +164,8 @@ func encodeValues(values []string, schema *td.Schema) []byte {
 	return append(b, ']')
 }
 
-// CheckVariables checks the values of the address's variables in the data of m, a request for t. The rest is checked where the
-// input is taken apart, at the agent's node. The error is an [*interact.Error] of code Invalid with issues.
+// CheckVariables checks the values of the variables of an address in the data of m, a request for t. The node of the agent splits the
+// input and checks the rest. The error is an [*interact.Error] of code Invalid with issues.
 func CheckVariables(t *td.Thing, m *interact.Message) error {
 	a := interact.Affordance(t, m)
 	if a == nil || len(a.URIVariables) == 0 || !td.IsJSON(m.ContentType) {
@@ -171,24 +177,22 @@ func CheckVariables(t *td.Thing, m *interact.Message) error {
 	}
 	var issues []td.Issue
 	for _, f := range fields {
-		schema := a.URIVariables[f.Name]
+		variable := a.URIVariables[f.Name]
 		value, err := decode(f.Raw)
-		if schema == nil || err != nil || value == nil {
+		if variable == nil || err != nil || value == nil {
 			continue
 		}
-		for _, i := range schema.Check(value) {
-			issues = append(issues, td.Issue{Pointer: "/" + escapePointer.Replace(f.Name) + i.Pointer, Reason: i.Reason})
-		}
+		issues = append(issues, below(schema.Pointer(f.Name), variable.Check(value))...)
 	}
 	if len(issues) > 0 {
 		return &interact.Error{Code: interact.Invalid, Title: "the variables do not fit the address of " + m.Name,
-			Hint: "see what it takes", Next: interact.Next(interact.StepShow, m.Thing), Issues: issues}
+			Hint: "see the schema of its input", Next: interact.Next(interact.StepShow, m.Thing), Issues: issues}
 	}
 	return nil
 }
 
-// Expand fills the variables into href and parses the address. A value cannot change the recipient of the request: the origin is that
-// of the template, and a variable adds no dot segment. The error is an [*interact.Error].
+// Expand expands href with the variables and parses the address. A value cannot change the recipient of the request: the origin is that
+// of the template, and variables do not add dot segments. The error is an [*interact.Error].
 func Expand(href string, vars map[string][]string) (*url.URL, error) {
 	if !strings.ContainsAny(href, "{}") {
 		return parseAddress(href, href)
@@ -199,9 +203,8 @@ func Expand(href string, vars map[string][]string) (*url.URL, error) {
 	}
 	for _, name := range t.required() {
 		if strings.Join(vars[name], "") == "" {
-			issue := td.Issue{Pointer: "/" + escapePointer.Replace(name), Reason: "is needed"}
-			return nil, &interact.Error{Code: interact.Invalid, Title: "the address needs the variable " + name,
-				Hint: "give it as a member of the input", Issues: []td.Issue{issue}}
+			return nil, &interact.Error{Code: interact.Invalid, Title: "the address requires the variable " + name,
+				Hint: "send it as a member of the input", Issues: []td.Issue{missingVariable(name)}}
 		}
 	}
 	return within(href, t.expand(nil), t.expand(vars))
@@ -221,7 +224,8 @@ func within(href, bare, full string) (*url.URL, error) {
 	}
 	u, err := url.Parse(full)
 	if err != nil || credentials.Origin(u) != credentials.Origin(home) || u.User.String() != home.User.String() || dots(u.Path) > dots(home.Path) {
-		return nil, interact.Errorf(interact.Invalid, "a variable may not hold dot segments or a host", "the variables lead out of %s", Plain(href))
+		return nil, interact.Errorf(interact.Invalid, "remove dot segments and hosts from the variables",
+			"the variables lead out of %s", Plain(href))
 	}
 	return u, nil
 }
@@ -230,7 +234,7 @@ func within(href, bare, full string) (*url.URL, error) {
 func parseAddress(href, text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" {
-		return nil, Bad(href, "is no absolute address")
+		return nil, Bad(href, "is not an absolute address")
 	}
 	return u, nil
 }

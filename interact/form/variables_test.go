@@ -30,7 +30,7 @@ func rooms(t testing.TB) *td.Thing {
 	return thing
 }
 
-// TestVariablesOfAQuery reads what a consumer's query says into the input, by the schemas.
+// TestVariablesOfAQuery adds the query of a consumer to the input, by the schemas.
 func TestVariablesOfAQuery(t *testing.T) {
 	t.Parallel()
 	pick := rooms(t).Actions["pick"]

@@ -1,7 +1,7 @@
 // Package hub shares one observation among many subscribers and replays the events that a subscriber missed.
 //
 // A [Hub] is middleware at the host of a Thing. The first consumer that observes a property or subscribes to an event starts one
-// observation of the agent; further consumers join it. Events go into a ring (topic.go), which each consumer reads at its own speed
+// observation of the agent; further consumers join it. Events are stored in a ring (topic.go), which each consumer reads at its own speed
 // (subscriber.go): a slow consumer delays neither the agent nor other consumers. A consumer that reconnects names the last event
 // that it received (After) and gets the later ones that the ring or the agent still has; other consumers do not receive them again.
 // replay.go limits the rings, quota.go the share of each consumer.
@@ -77,14 +77,14 @@ type Hub struct {
 	mu      sync.Mutex
 	topics  map[key][]*topic
 	all     int            // topics
-	taken   [2]taken       // by callers on this machine, and by others
+	used    [2]usage       // by callers on this machine, and by others
 	callers map[string]int // subscriptions by caller
 	started int64          // start of the last topic, in Unix milliseconds
 	closed  bool
 }
 
-// A key identifies an observation. A consumer that asks for an event that no ring has starts another observation with the same key,
-// which begins in the past.
+// A key identifies an observation. A consumer that continues after an event without a ring starts another observation with the same key,
+// which begins after that event.
 type key struct {
 	source    *source
 	name, via string
@@ -287,7 +287,7 @@ func (h *Hub) Close() {
 func (h *Hub) Count() (topics, subscribers int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.all, h.taken[0].subscriptions + h.taken[1].subscriptions
+	return h.all, h.used[0].subscriptions + h.used[1].subscriptions
 }
 
 func shuttingDown() *interact.Error {

@@ -17,7 +17,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// An agent is one that says what a test gives it.
+// An agent yields the events of a test.
 type agent struct {
 	mu    sync.Mutex
 	asked []*interact.Message
@@ -63,7 +63,7 @@ func (a *agent) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact
 
 var errBroken = interact.Errorf(interact.AgentFailed, "look at it", "the sensor broke")
 
-// say has the latest observation say texts.
+// say makes the latest observation yield texts.
 func (a *agent) say(texts ...string) {
 	for _, text := range texts {
 		a.give(&interact.Message{Type: interact.Event, Thing: "urn:clock", Name: "tick", Data: []byte(text)})
@@ -77,7 +77,7 @@ func (a *agent) give(m *interact.Message) {
 	a.giveTo(last, m)
 }
 
-// giveTo has the observation number run say m.
+// giveTo makes the observation with the number run yield m.
 func (a *agent) giveTo(run int, m *interact.Message) {
 	a.mu.Lock()
 	says := a.runs[run]
@@ -101,7 +101,7 @@ type listener struct {
 	done chan struct{}
 }
 
-// listen subscribes to tick of thing, as change says.
+// listen subscribes to tick of thing, with change applied to the message.
 func listen(t *testing.T, thing interact.Thing, change ...func(*interact.Message)) *listener {
 	m := &interact.Message{Type: interact.SubscribeEvent, Thing: "urn:clock", Name: "tick"}
 	for _, c := range change {
@@ -199,7 +199,7 @@ func TestOneObservationForAll(t *testing.T) {
 		want(t, "the first", l1.texts(), "a b c")
 		want(t, "the second", l2.texts(), "b c")
 		if n, _ := a.counts(); n != 1 {
-			t.Errorf("the agent was asked %d times, want once", n)
+			t.Errorf("the agent received %d requests, want once", n)
 		}
 		if topics, subs := h.Count(); topics != 1 || subs != 2 {
 			t.Errorf("%d topics and %d subscribers, want 1 and 2", topics, subs)
@@ -207,7 +207,7 @@ func TestOneObservationForAll(t *testing.T) {
 		r1, r2 := l1.got[1], l2.got[0]
 		if r1.Correlation != "m1" || r1.TraceParent != "00-1" || r2.Correlation != "c2" || r2.TraceParent != "" ||
 			r2.TraceState != "x=y" {
-			t.Errorf("got %+v and %+v, want each with what its consumer asked", r1, r2)
+			t.Errorf("got %+v and %+v, want each with the members of its request", r1, r2)
 		}
 		if r1 == r2 || r1.ID != r2.ID || r1.ID == "" || r1.Name != "tick" || &r1.Data[0] != &r2.Data[0] {
 			t.Errorf("got %+v and %+v, want two messages of one event", r1, r2)
@@ -237,11 +237,11 @@ func TestSharedSubscriptions(t *testing.T) {
 			before, _ := a.counts()
 			l := listen(t, thing, change)
 			if n, _ := a.counts(); n != before+1 {
-				t.Errorf("%s: the agent was asked %d times more, want once", name, n-before)
+				t.Errorf("%s: the agent received %d requests more, want once", name, n-before)
 			}
 			l2 := listen(t, thing, change)
 			if n, _ := a.counts(); n != before+1 {
-				t.Errorf("%s: the agent was asked again for a second consumer", name)
+				t.Errorf("%s: the agent received a request for a second consumer", name)
 			}
 			l.leave()
 			l2.leave()
@@ -270,10 +270,10 @@ func TestSubscriptionAtTheAgent(t *testing.T) {
 		})
 		m := a.asked[0]
 		if m.From.ID() != "did:key:x" || m.TraceParent != "00-1" || m.Hops != 2 || m.After != "e7" {
-			t.Errorf("got %+v, want what the first consumer asked", m)
+			t.Errorf("got %+v, want the request of the first consumer", m)
 		}
 		if m.Accept != "" || !m.Deadline.IsZero() || m.Timing != nil {
-			t.Errorf("got %+v, want nothing that is of one consumer only", m)
+			t.Errorf("got %+v, want no members of one consumer", m)
 		}
 		l.leave()
 	})
@@ -333,7 +333,7 @@ func TestAfter(t *testing.T) {
 				gone := listen(t, thing, after("never heard of"))
 				kept := "0 1 2 3 4 "
 				if asked, _ := a.counts(); ids[0] == "" && asked != 1 || ids[0] != "" && asked != 2 {
-					t.Errorf("the agent was asked %d times: it may know what was before the ring if it gives IDs", asked)
+					t.Errorf("the agent received %d requests: it may know what was before the ring if it gives IDs", asked)
 				}
 				if ids[0] != "" {
 					kept = ""
@@ -348,7 +348,7 @@ func TestAfter(t *testing.T) {
 	}
 }
 
-// TestReplayBelongsToItsSubscriber: what an agent tells again reaches those only that asked for it, and each of them once.
+// TestReplayBelongsToItsSubscriber: replayed events reach only the consumers that requested them, once each.
 func TestReplayBelongsToItsSubscriber(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
 		give := func(run int, ids ...string) {
@@ -391,7 +391,7 @@ func TestReplayBelongsToItsSubscriber(t *testing.T) {
 			listen(t, thing, after(fmt.Sprint("x", i))).leave()
 		}
 		if asked, _ := a.counts(); asked > 5+maxReplays {
-			t.Errorf("the agent was asked %d times for one event", asked)
+			t.Errorf("the agent received %d requests for one event", asked)
 		}
 		for _, l := range []*listener{back, twin, later, other, fresh, again} {
 			l.leave()
@@ -437,7 +437,7 @@ func TestLinger(t *testing.T) {
 			t.Errorf("%d topics after the time to linger", topics)
 		}
 		if asked, running := a.counts(); asked != 1 || running != 0 {
-			t.Errorf("asked %d times and %d run, want 1 and 0", asked, running)
+			t.Errorf("received %d times and %d run, want 1 and 0", asked, running)
 		}
 		l = listen(t, thing, after(id))
 		if m := a.asked[1]; m.After != id {
@@ -470,11 +470,11 @@ func TestNoLinger(t *testing.T) {
 	})
 }
 
-// TestFailureAtOnce: what the agent refuses reaches the one that asked, and nothing is left.
+// TestFailureAtOnce: the error of the agent reaches the consumer, and no observation is left.
 func TestFailureAtOnce(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
 		for range 3 {
-			a.fail = interact.Errorf(interact.NoAffordance, "", "there is no event tick")
+			a.fail = interact.Errorf(interact.NoAffordance, "", "unknown event tick")
 			l := listen(t, thing)
 			if err, over := l.ended(); !over || interact.AsError(err).Code != interact.NoAffordance {
 				t.Errorf("got %v, %t, want the agent's NoAffordance", err, over)
@@ -506,10 +506,10 @@ func TestAgentCrashes(t *testing.T) {
 		l := listen(t, thing, after("e0"))
 		want(t, "one that returns", l.texts(), "1")
 		if asked, _ := a.counts(); asked != 2 {
-			t.Errorf("the agent was asked %d times, want 2", asked)
+			t.Errorf("the agent received %d requests, want 2", asked)
 		}
 		if m := a.asked[1]; m.After != "e1" {
-			t.Errorf("the agent was asked after %q, want e1: the hub has what came before", m.After)
+			t.Errorf("the After is %q, want e1: the hub has the earlier events", m.After)
 		}
 		a.say("2")
 		want(t, "and goes on", l.texts(), "1 2")
@@ -548,7 +548,7 @@ func TestAgentPanicsOrReturnsNothing(t *testing.T) {
 	}
 }
 
-// TestSlowConsumer: one that does not read is sent away, alone, and gets what it missed when it comes back.
+// TestSlowConsumer: only the consumer that does not read is disconnected, and it receives the missed events when it reconnects.
 func TestSlowConsumer(t *testing.T) {
 	bubble(t, Options{Queue: 4, Ring: 4}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
 		quick := listen(t, thing)
@@ -599,7 +599,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 			a.say("x")
 		}
 		if n := len(l.ids()); n != 1000 {
-			t.Errorf("%d of 1000 events beside one that does not read", n)
+			t.Errorf("%d of 1000 events next to a consumer that does not read", n)
 		}
 		for topic := range h.eachLocked {
 			if n := len(topic.events); n > 266 {
@@ -801,8 +801,8 @@ func TestShares(t *testing.T) {
 		for _, l := range all {
 			l.leave()
 		}
-		if len(h.callers) > 0 || h.taken != [2]taken{} {
-			t.Errorf("%v and %v are counted when all have left", h.callers, h.taken)
+		if len(h.callers) > 0 || h.used != [2]usage{} {
+			t.Errorf("%v and %v are counted when all have left", h.callers, h.used)
 		}
 	})
 }
@@ -827,7 +827,7 @@ func TestCallerWithMostTopicsIsEvicted(t *testing.T) {
 	})
 }
 
-// TestStuckHoldsLittle: what a consumer has taken and does not read is small, and what it has read is let go.
+// TestStuckHoldsLittle: the batch of a consumer that does not read is small, and read events are released.
 func TestStuckHoldsLittle(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
 		topic := &topic{hub: h}
@@ -975,7 +975,7 @@ func TestOrder(t *testing.T) {
 	wg.Wait()
 }
 
-// who is the principal of a node, or of this machine.
+// who returns the principal of a node, or of this machine.
 func who(node did.DID) *did.Principal {
 	if node == "" {
 		return did.Consumer(did.Loopback, "")

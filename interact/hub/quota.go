@@ -7,14 +7,14 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// taken counts the use by one kind of callers: those on this machine, or others. Neither kind can use up all, and no other caller
-// has more than Options.SubscriptionsPerCaller.
-type taken struct {
+// A usage counts the subscriptions and topics of one kind of callers: those on this machine, or others. Each kind has a limit below the
+// total, and each of the others has at most Options.SubscriptionsPerCaller.
+type usage struct {
 	subscriptions int
 	topics        int // with a reader of this kind
 }
 
-// kind is the index of the counter of a caller.
+// kind returns the index of the counter of a caller.
 func kind(from *did.Principal) int {
 	if from.Local() {
 		return 0
@@ -25,7 +25,7 @@ func kind(from *did.Principal) int {
 // here is the reader of all callers on this machine.
 const here = ""
 
-// reader is the caller that is charged: the node, because it can choose the names of its consumers freely.
+// reader returns the caller that is charged: the node, because it chooses the names of its consumers.
 func reader(from *did.Principal) string {
 	if from.Local() {
 		return here
@@ -33,50 +33,50 @@ func reader(from *did.Principal) string {
 	return from.Base()
 }
 
-// portion is the limit of one kind: three quarters of n, rounded up.
+// portion returns the limit of one kind: three quarters of n, rounded up.
 func portion(n int) int { return n - n/4 }
 
 // mayJoinLocked returns an error if a caller has no subscription left.
 func (h *Hub) mayJoinLocked(from *did.Principal) error {
-	all, mine := h.taken[0].subscriptions+h.taken[1].subscriptions, h.taken[kind(from)].subscriptions
+	all, mine := h.used[0].subscriptions+h.used[1].subscriptions, h.used[kind(from)].subscriptions
 	switch {
 	case !from.Local() && h.callers[reader(from)] >= h.o.SubscriptionsPerCaller:
 		return interact.TooManySubscriptions(from.Short(), h.callers[reader(from)])
 	case all >= h.o.MaxSubscribers, mine >= portion(h.o.MaxSubscribers):
 		return interact.Errorf(interact.Overloaded, "retry later, or subscribe at another host of the Thing",
-			"%d subscriptions are served already", all)
+			"the host has %d subscriptions", all)
 	}
 	return nil
 }
 
 // mayObserveLocked returns an error if a caller may not start an observation, and makes room for a new one.
 func (h *Hub) mayObserveLocked(from *did.Principal, fresh bool) error {
-	if h.taken[kind(from)].topics < portion(h.o.MaxTopics) && (!fresh || h.all < h.o.MaxTopics || h.evictLocked()) {
+	if h.used[kind(from)].topics < portion(h.o.MaxTopics) && (!fresh || h.all < h.o.MaxTopics || h.evictLocked()) {
 		return nil
 	}
 	return interact.Errorf(interact.Overloaded, "retry later, or subscribe to an affordance with subscribers",
-		"%d affordances are observed already", h.all)
+		"the host has %d observations", h.all)
 }
 
 // countLocked adds (1) or removes (-1) a subscription of a caller to t.
 func (h *Hub) countLocked(t *topic, from *did.Principal, n int) {
-	h.takenLocked(t, -1)
+	h.countTopicLocked(t, -1)
 	if t.readers == nil {
 		t.readers = map[string]int{}
 	}
 	count(t.readers, reader(from), n)
 	count(h.callers, reader(from), n)
-	h.taken[kind(from)].subscriptions += n
-	h.takenLocked(t, 1)
+	h.used[kind(from)].subscriptions += n
+	h.countTopicLocked(t, 1)
 }
 
-// takenLocked counts a topic for the kind of its readers.
-func (h *Hub) takenLocked(t *topic, n int) {
+// countTopicLocked counts a topic for the kind of its readers.
+func (h *Hub) countTopicLocked(t *topic, n int) {
 	switch {
 	case t.readers[here] > 0:
-		h.taken[0].topics += n
+		h.used[0].topics += n
 	case len(t.readers) > 0:
-		h.taken[1].topics += n
+		h.used[1].topics += n
 	}
 }
 

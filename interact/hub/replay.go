@@ -39,21 +39,21 @@ func (h *Hub) reclaim(spared *topic) {
 	}
 	most := h.o.Memory - h.o.Memory/8
 	share := most / int64(max(h.all, 1))
-	var fat []ring
+	var large []ring
 	for t := range h.eachLocked {
 		t.mu.Lock()
 		if t.bytes > share {
-			fat = append(fat, ring{t, t.users == 0, t.lastID})
+			large = append(large, ring{t, t.users == 0, t.lastID})
 		}
 		t.mu.Unlock()
 	}
-	slices.SortFunc(fat, func(a, b ring) int {
+	slices.SortFunc(large, func(a, b ring) int {
 		if a.idle != b.idle {
 			return map[bool]int{true: -1, false: 1}[a.idle]
 		}
 		return cmp.Compare(a.sequence, b.sequence)
 	})
-	for _, r := range fat {
+	for _, r := range large {
 		r.shrink(share, most, r.topic == spared)
 	}
 }

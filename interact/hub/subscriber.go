@@ -95,11 +95,11 @@ func (s *subscriber) take() (wait <-chan struct{}, over bool, err error) {
 	return nil, false, nil
 }
 
-// slow is the error of a consumer that is too slow.
+// slow returns the error of a consumer that is too slow.
 func (s *subscriber) slow(waiting uint64) error {
 	hint := "read faster, and subscribe again"
 	if s.seen != "" {
-		hint = fmt.Sprintf("read faster, and subscribe again with After %q, to get what is kept of what was missed", s.seen)
+		hint = fmt.Sprintf("read faster, and subscribe again with After %q to receive the kept events", s.seen)
 	}
 	return interact.Errorf(interact.Overloaded, hint, "the consumer reads too slowly: %d events waited", waiting)
 }

@@ -148,8 +148,7 @@ func (t *topic) observe(ctx context.Context, m *interact.Message) (err error) {
 			return err
 		}
 		if r == nil {
-			return interact.Errorf(interact.Internal, "this is a bug in the agent's binding", "the agent of %s yielded an empty event",
-				m.Name)
+			return interact.Errorf(interact.Internal, "this is a bug of the binding of the agent", "empty event of the agent of %s", m.Name)
 		}
 		t.publish(r)
 	}

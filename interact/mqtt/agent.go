@@ -38,7 +38,7 @@ func (c *Client) Prepare(r *form.Request) (form.Exchange, error) {
 	}
 	q := &call{Request: r, plan: p, client: c}
 	if r.Message.Chunks != nil {
-		return nil, interact.Errorf(interact.NotAllowed, "send the input in one message", "%s takes no stream over MQTT", r.What())
+		return nil, interact.Errorf(interact.NotAllowed, "send the input in one message", "%s does not accept a stream over MQTT", r.What())
 	}
 	if r.Message.Type == interact.WriteProperty || r.Message.Type == interact.InvokeAction {
 		if p.topic == "" {
@@ -51,7 +51,7 @@ func (c *Client) Prepare(r *form.Request) (form.Exchange, error) {
 	return q.send, err
 }
 
-// send carries out the request. Another form is tried if nothing has started.
+// send executes the request. Another form is tried if the request has not started.
 func (q *call) send(ctx context.Context, yield func(*interact.Message) bool) error {
 	q.login = login{q.Secrets.Login.Username, q.Secrets.Login.Password}
 	replied := false
@@ -70,7 +70,7 @@ func (q *call) send(ctx context.Context, yield func(*interact.Message) bool) err
 	return err
 }
 
-// A worker carries a request out and yields each reply.
+// A worker executes a request and yields each reply.
 type worker func(q *call, ctx context.Context, yield func(*interact.Message) bool) error
 
 var workers = map[interact.Type]worker{
@@ -79,7 +79,7 @@ var workers = map[interact.Type]worker{
 	interact.SubscribeEvent: (*call).observe, interact.SubscribeAllEvents: (*call).observe,
 }
 
-// mayTryNextForm reports whether another form can be tried, because nothing has started.
+// mayTryNextForm reports whether another form can be tried, because the request has not started.
 func mayTryNextForm(err error) bool {
 	var e *interact.Error
 	if !errors.As(err, &e) || e.Remote || e.Started {
@@ -90,7 +90,7 @@ func mayTryNextForm(err error) bool {
 
 // read receives the retained message, or sends a request.
 func (q *call) read(ctx context.Context, yield func(*interact.Message) bool) error {
-	if q.asks {
+	if q.hasResponses {
 		return q.exchange(ctx, func(d *delivery) error { return orLeft(yield(q.reading(d))) })
 	}
 	l := newInbox(q.client.o.Queue)
@@ -102,7 +102,7 @@ func (q *call) read(ctx context.Context, yield func(*interact.Message) bool) err
 	}
 	defer q.client.stopListening(s, filter, l)
 	d, err := l.next(ctx, w.ended())
-	for err == nil && d.answerTo != "" { // a request to the agent
+	for err == nil && d.responseTopic != "" { // a request to the agent
 		d, err = l.next(ctx, w.ended())
 	}
 	switch {
@@ -111,11 +111,11 @@ func (q *call) read(ctx context.Context, yield func(*interact.Message) bool) err
 	case err == nil:
 		return orLeft(yield(q.reading(d)))
 	case errors.Is(err, context.DeadlineExceeded):
-		return &interact.Error{Code: interact.Timeout, Title: "no value of " + q.What() +
-			" is retained at the broker, and none came in time",
+		return &interact.Error{Code: interact.Timeout, Title: "the broker has no retained value of " + q.What() +
+			", and received none in time",
 			Hint: "observe it, or let the agent retain its values (mqv:retain)", Err: err}
 	}
-	return s.unanswered(ctx, w, err, false)
+	return s.noResponse(ctx, w, err, false)
 }
 
 func orLeft(more bool) error {
@@ -126,7 +126,7 @@ func orLeft(more bool) error {
 }
 
 func (q *call) cut() error {
-	return interact.Errorf(interact.TooLarge, "let the agent send less", "a message of %s is larger than %d bytes and was dropped",
+	return interact.Errorf(interact.TooLarge, "let the agent send less", "message of %s larger than %d bytes dropped",
 		q.What(), q.client.o.MaxPacket)
 }
 
@@ -157,8 +157,8 @@ func (q *call) invoke(ctx context.Context, yield func(*interact.Message) bool) e
 	switch {
 	case err != nil:
 		return err
-	case !answers && q.asks && action != nil && action.Output != nil:
-		return q.needs5()
+	case !answers && q.hasResponses && action != nil && action.Output != nil:
+		return q.errVersion()
 	case !answers:
 		if err := q.publish(ctx); err != nil {
 			return err
@@ -192,7 +192,7 @@ var errMore = errors.New("more follows")
 
 // answers reports whether the agent sends responses: the form has that style, and the broker supports MQTT 5.
 func (q *call) answers(ctx context.Context) (bool, error) {
-	if !q.asks {
+	if !q.hasResponses {
 		return false, nil
 	}
 	s, err := q.client.acquire(q.plan, 0)
@@ -204,9 +204,9 @@ func (q *call) answers(ctx context.Context) (bool, error) {
 	return err == nil && w.version() == 5, err
 }
 
-func (q *call) needs5() error {
-	return interact.Errorf(interact.NotAllowed, "use a broker that speaks MQTT 5, or a form with mqv:topic",
-		"%s needs MQTT 5 for its answer, and the broker at %s speaks 3.1.1", q.What(), q.host)
+func (q *call) errVersion() error {
+	return interact.Errorf(interact.NotAllowed, "use a broker with MQTT 5, or a form with mqv:topic",
+		"%s requires MQTT 5 for its response, and the broker at %s supports 3.1.1", q.What(), q.host)
 }
 
 // publish publishes the body and waits for the acknowledgement of the broker.
@@ -238,11 +238,11 @@ func (q *call) publication() (*publication, error) {
 		pub.data, pub.media = q.Body, q.Media
 	}
 	if len(pub.data)+len(pub.topic)+packet.MaxControl > 256<<20 {
-		return nil, interact.Errorf(interact.TooLarge, "send less", "MQTT has no room for %d bytes", len(pub.data))
+		return nil, interact.Errorf(interact.TooLarge, "send less", "%d bytes are too large for an MQTT packet", len(pub.data))
 	}
 	if !isProperty(pub.media) {
 		return nil, interact.Errorf(interact.Invalid, "send a content type such as application/json",
-			"the content type is no media type")
+			"expected a media type as content type")
 	}
 	pub.add(propHops, strconv.Itoa(int(q.Message.Hops)+1)) // the agent may be another thing of a mesh
 	pub.add(propTraceParent, q.Message.TraceParent)        // W3C Trace Context, MQTT
@@ -251,25 +251,25 @@ func (q *call) publication() (*publication, error) {
 	return pub, nil
 }
 
-// exchange sends a request and calls take for each response, until take returns nil or an error other than errMore.
-func (q *call) exchange(ctx context.Context, take func(*delivery) error) error {
+// exchange sends a request and calls handle for each response, until handle returns nil or an error other than errMore.
+func (q *call) exchange(ctx context.Context, handle func(*delivery) error) error {
 	pub, err := q.publication()
 	if err != nil {
 		return err
 	}
-	q.ask(ctx, pub)
-	if q.topic == "" || !packet.IsTopic(pub.answerTo) {
-		return form.Bad(q.Form.Href, "has no topic that can be asked")
+	q.addResponseTopic(ctx, pub)
+	if q.topic == "" || !packet.IsTopic(pub.responseTopic) {
+		return form.Bad(q.Form.Href, "has no topic for requests")
 	}
 	l := newInbox(q.client.o.Queue)
 	l.once = true
-	s, w, err := q.client.listen(ctx, q.plan, pub.answerTo, 1, l, false)
+	s, w, err := q.client.listen(ctx, q.plan, pub.responseTopic, 1, l, false)
 	if err != nil {
 		return err
 	}
-	defer q.client.stopListening(s, pub.answerTo, l)
+	defer q.client.stopListening(s, pub.responseTopic, l)
 	if w.version() != 5 {
-		return q.needs5()
+		return q.errVersion()
 	}
 	if err := w.publish(ctx, pub); err != nil {
 		return s.publishError(ctx, w, q.topic, err)
@@ -277,7 +277,7 @@ func (q *call) exchange(ctx context.Context, take func(*delivery) error) error {
 	for {
 		d, err := l.next(ctx, w.ended())
 		if err != nil {
-			return q.silent(s.unanswered(ctx, w, err, true))
+			return q.silent(s.noResponse(ctx, w, err, true))
 		}
 		if len(d.correlation) > 0 && string(d.correlation) != string(pub.correlation) {
 			continue // a response to another request
@@ -285,15 +285,15 @@ func (q *call) exchange(ctx context.Context, take func(*delivery) error) error {
 		if interact.MediaType(d.media) == problem.MediaType && interact.MediaType(q.Form.ResponseType) != problem.MediaType {
 			return q.refused(d)
 		}
-		if err := take(d); err != errMore {
+		if err := handle(d); err != errMore {
 			return err
 		}
 	}
 }
 
-// ask adds the response topic, the expiry and the preferences of a request.
-func (q *call) ask(ctx context.Context, pub *publication) {
-	pub.answerTo = q.topic + "/reply/" + interact.NewID() // kotlin-wot, MqttProtocolClient
+// addResponseTopic adds the response topic, the expiry and the preferences of a request.
+func (q *call) addResponseTopic(ctx context.Context, pub *publication) {
+	pub.responseTopic = q.topic + "/reply/" + interact.NewID() // kotlin-wot, MqttProtocolClient
 	pub.correlation = []byte(rand.Text())
 	if until, ok := ctx.Deadline(); ok {
 		pub.expiry = max(time.Until(until), time.Second)
@@ -311,20 +311,20 @@ func (q *call) ask(ctx context.Context, pub *publication) {
 	pub.add(propKey, q.Message.Key)
 }
 
-// silent names the agent in a timeout.
+// silent returns err with the name of the agent, if it is a timeout.
 func (q *call) silent(err error) error {
 	e := interact.AsError(err)
 	if e.Code != interact.Timeout {
 		return err
 	}
 	silent := *e
-	silent.Title = q.What() + " gave no answer in time"
-	silent.Hint = "see whether the agent runs: over MQTT there is no response to an unknown or failed request"
+	silent.Title = q.What() + ": no response in time"
+	silent.Hint = "check that the agent runs: MQTT has no response to an unknown or failed request"
 	return &silent
 }
 
-// unanswered returns the error of a missing message.
-func (s *session) unanswered(ctx context.Context, w wire, err error, started bool) error {
+// noResponse returns the error of a missing message.
+func (s *session) noResponse(ctx context.Context, w wire, err error, started bool) error {
 	var e *interact.Error
 	switch {
 	case errors.As(err, &e):
@@ -339,8 +339,8 @@ func (s *session) unanswered(ctx context.Context, w wire, err error, started boo
 		return shuttingDown()
 	}
 	return &interact.Error{Code: interact.Unreachable, Started: started, Title: "the connection to the broker at " + s.key.host +
-		" broke before an answer came",
-		Hint: "see whether the agent did it before you ask again", Err: lostTo(w, err)}
+		" was lost before a response",
+		Hint: "check whether the agent has executed it before you repeat it", Err: lostTo(w, err)}
 }
 
 // listen subscribes to a filter at the broker of p, on a connection without overlapping filters.
@@ -392,7 +392,7 @@ func (q *call) observe(ctx context.Context, yield func(*interact.Message) bool) 
 			return err
 		case d.cut:
 			return q.cut()
-		case d.answerTo != "":
+		case d.responseTopic != "":
 			continue // a request to the agent
 		}
 		if r := q.news(d, property); r != nil && !yield(r) {
@@ -438,8 +438,8 @@ func (q *call) reading(d *delivery) *interact.Message {
 	return r
 }
 
-// nameIn finds the affordance in a topic that one of the filters covers: the first level from the wildcard on that is one of
-// names, escaped or not. It returns "" without a match.
+// nameIn returns the affordance in a topic that one of the filters covers: the first level of names, escaped or not, at or after the
+// wildcard; "" without a match.
 func nameIn(topic string, filters []string, names iter.Seq[string]) string {
 	levels := strings.Split(topic, "/")
 	known := slices.Collect(names)

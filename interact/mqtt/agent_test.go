@@ -21,7 +21,7 @@ func ExampleTopic() {
 	// https:%2F%2Fexample.com%2Flamp/events/on%2Foff
 }
 
-// Agents answer at any QoS, retain what they should not, and call their data what they like.
+// Agents respond with any QoS, retained messages and any content type.
 func TestUnusualAnswers(t *testing.T) {
 	t.Parallel()
 	b := startBroker(t, "127.0.0.1:0")
@@ -54,7 +54,7 @@ func TestUnusualAnswers(t *testing.T) {
 	}
 }
 
-// A value that was deleted is no value; an event without data is an event.
+// A deleted value is not a reading. An event without data is an event.
 func TestEmptyMessages(t *testing.T) {
 	t.Parallel()
 	b := startBroker(t, "127.0.0.1:0")
@@ -83,7 +83,7 @@ func TestEmptyMessages(t *testing.T) {
 	}
 }
 
-// A retained event is one from before the subscription, unless the form says that events are retained.
+// A retained event is older than the subscription, unless the form declares retained events.
 func TestRetainedEvents(t *testing.T) {
 	t.Parallel()
 	b := startBroker(t, "127.0.0.1:0")

@@ -22,16 +22,16 @@ import (
 // A request is a message of a client for a Thing.
 type request struct {
 	target
-	broker      *Broker
-	consumer    *consumer
-	topic       string
-	answerTo    string // "": no response is expected
-	correlation []byte
-	accept      string
-	follow      bool // each state of an action is a response
-	data        []byte
-	message     *interact.Message // without type and data, which the target sets
-	wait        time.Duration
+	broker        *Broker
+	consumer      *consumer
+	topic         string
+	responseTopic string // "": no response is expected
+	correlation   []byte
+	accept        string
+	follow        bool // each state of an action is a response
+	data          []byte
+	message       *interact.Message // without type and data, which the target sets
+	wait          time.Duration
 }
 
 // accept starts a request. It returns the code of the acknowledgement.
@@ -42,17 +42,17 @@ func (b *Broker) accept(c *consumer, pk packets.Packet) packets.Code {
 	}
 	r := newRequest(b, c, to, pk)
 	switch {
-	case r.answerTo != "" && !r.mayAnswer():
+	case r.responseTopic != "" && !r.hasOwnResponseTopic():
 		return packets.ErrTopicNameInvalid
-	case r.answerTo == "" && r.kind == "":
+	case r.responseTopic == "" && r.kind == "":
 		return packets.ErrNotAuthorized // clients cannot send messages to other clients
 	}
 	if !r.reserve() {
-		if r.answerTo == "" || c.crowded() {
-			b.busy.warn(b.o.Log, "mqtt request refused: too many run", "remote", c.client.Net.Remote)
+		if r.responseTopic == "" || c.isHalfFull() {
+			b.busy.warn(b.o.Log, "mqtt request rejected: too many", "remote", c.client.Net.Remote)
 			return packets.ErrQuotaExceeded
 		}
-		r.fail(interact.Errorf(interact.Overloaded, "wait for answers before you ask more", "too many requests run"))
+		r.fail(interact.Errorf(interact.Overloaded, "wait for responses", "the client has too many running requests"))
 		return packets.CodeSuccess
 	}
 	release := b.o.Gate.Hold()
@@ -70,7 +70,7 @@ func (b *Broker) accept(c *consumer, pk packets.Packet) packets.Code {
 
 func newRequest(b *Broker, c *consumer, to target, pk packets.Packet) *request {
 	p := &pk.Properties
-	r := &request{target: to, broker: b, consumer: c, topic: pk.TopicName, answerTo: p.ResponseTopic, data: pk.Payload,
+	r := &request{target: to, broker: b, consumer: c, topic: pk.TopicName, responseTopic: p.ResponseTopic, data: pk.Payload,
 		correlation: p.CorrelationData, wait: form.DefaultTimeout, message: &interact.Message{ID: interact.NewID(), From: b.o.From}}
 	if p.MessageExpiryInterval > 0 {
 		r.wait = min(time.Duration(p.MessageExpiryInterval)*time.Second, requestTime)
@@ -110,10 +110,10 @@ func newRequest(b *Broker, c *consumer, to target, pk packets.Packet) *request {
 	return r
 }
 
-// mayAnswer reports whether the response topic is below the topic of the request: a client cannot send messages to other clients.
-func (r *request) mayAnswer() bool {
-	id, ok := strings.CutPrefix(r.answerTo, r.topic+"/reply/")
-	return ok && id != "" && !strings.Contains(id, "/") && packet.IsTopic(r.answerTo)
+// hasOwnResponseTopic reports whether the response topic is below the topic of the request: a client cannot send messages to other clients.
+func (r *request) hasOwnResponseTopic() bool {
+	id, ok := strings.CutPrefix(r.responseTopic, r.topic+"/reply/")
+	return ok && id != "" && !strings.Contains(id, "/") && packet.IsTopic(r.responseTopic)
 }
 
 // reserve counts the request against the limits, and reports whether they allow it.
@@ -121,7 +121,7 @@ func (r *request) reserve() bool {
 	b := r.broker
 	if r.consumer.requests.Add(1) <= int64(b.o.MaxRequests) && b.room.TryAcquire(1) {
 		if b.bytes.TryAcquire(int64(len(r.data))) {
-			if r.answerTo != "" || b.deaf.TryAcquire(1) {
+			if r.responseTopic != "" || b.deaf.TryAcquire(1) {
 				return true
 			}
 			b.bytes.Release(int64(len(r.data)))
@@ -133,7 +133,7 @@ func (r *request) reserve() bool {
 }
 
 func (r *request) leave() {
-	if r.answerTo == "" {
+	if r.responseTopic == "" {
 		r.broker.deaf.Release(1)
 	}
 	r.broker.bytes.Release(int64(len(r.data)))
@@ -141,16 +141,16 @@ func (r *request) leave() {
 	r.consumer.requests.Add(-1)
 }
 
-// serve carries the request out and responds to a failure with a problem. The end of the connection cancels only requests with a
-// response topic.
+// serve executes the request and responds to a failure with a problem. The end of the connection cancels only requests with a response
+// topic.
 func (r *request) serve() {
 	life := r.consumer.life
-	if r.answerTo == "" {
+	if r.responseTopic == "" {
 		life = r.broker.life
 	}
 	ctx, cancel := context.WithTimeout(life, r.wait)
 	defer cancel()
-	if err := r.broker.safely("a request", func() error { return r.carryOut(ctx) }); err != nil {
+	if err := r.broker.safely("a request", func() error { return r.execute(ctx) }); err != nil {
 		thing, name := interact.Excerpt(r.thing, 200), interact.Excerpt(r.name, 200)
 		r.broker.o.Log.Info("mqtt request failed", "thing", thing, "name", name, "err", err)
 		r.fail(err)
@@ -168,7 +168,7 @@ func (b *Broker) safely(what string, f func() error) (err error) {
 	return f()
 }
 
-// find resolves a thing.
+// find resolves a Thing.
 func (b *Broker) find(ctx context.Context, ref string) (*td.Description, error) {
 	d, err := b.o.Find(ctx, ref)
 	if err != nil {
@@ -180,13 +180,13 @@ func (b *Broker) find(ctx context.Context, ref string) (*td.Description, error) 
 	return d, nil
 }
 
-func (r *request) carryOut(ctx context.Context) error {
+func (r *request) execute(ctx context.Context) error {
 	d, err := r.broker.find(ctx, r.thing)
 	if err != nil {
 		return err
 	}
 	if r.kind == "" {
-		r.answer(&outgoing{data: d.Raw, media: "application/td+json"})
+		r.respond(&outgoing{data: d.Raw, media: "application/td+json"})
 		return nil
 	}
 	m := r.message
@@ -195,11 +195,11 @@ func (r *request) carryOut(ctx context.Context) error {
 	}
 	m.Thing, m.Name = d.Ref(), r.name
 	m.Deadline, _ = ctx.Deadline()
-	if err := r.direct(m); err != nil {
+	if err := r.setType(m); err != nil {
 		return err
 	}
 	switch {
-	case r.answerTo == "" && m.Type.Reads():
+	case r.responseTopic == "" && m.Type.Reads():
 		return nil // no response is expected
 	case m.Type == interact.InvokeAction:
 		return r.invoke(ctx, d.Actions[m.Name], m)
@@ -213,12 +213,12 @@ func (r *request) carryOut(ctx context.Context) error {
 		p = &outgoing{data: taskJSON(reply), media: interact.JSON}
 		stateOf(p, reply)
 	}
-	r.answer(p)
+	r.respond(p)
 	return nil
 }
 
-// direct sets type and data of m by the target.
-func (r *request) direct(m *interact.Message) error {
+// setType sets type and data of m by the target.
+func (r *request) setType(m *interact.Message) error {
 	if m.Data = r.data; len(m.Data) == 0 {
 		m.ContentType = ""
 	}
@@ -229,14 +229,15 @@ func (r *request) direct(m *interact.Message) error {
 		}
 		m.ActionID, m.Data, m.ContentType = string(r.data), nil, ""
 		if len(m.ActionID) > 256 {
-			return interact.Errorf(interact.Invalid, "send the id of the run, or nothing", "an id of %d bytes", len(m.ActionID))
+			return interact.Errorf(interact.Invalid, "send the id of the run, or no payload", "expected at most 256 bytes as id, got %d",
+				len(m.ActionID))
 		}
 	case r.kind == "actions" && r.name == "":
 		m.Type, m.Data, m.ContentType = interact.QueryAllActions, nil, ""
 	case r.kind == "actions":
 		m.Type = interact.InvokeAction
 	case r.name == "":
-		return r.directAll(m)
+		return r.setTypeOfAll(m)
 	case len(r.data) == 0:
 		m.Type = interact.ReadProperty
 	default:
@@ -245,8 +246,8 @@ func (r *request) direct(m *interact.Message) error {
 	return nil
 }
 
-// directAll sets the type of m for {thing}/properties: by the payload.
-func (r *request) directAll(m *interact.Message) error {
+// setTypeOfAll sets the type of m for {thing}/properties by the payload.
+func (r *request) setTypeOfAll(m *interact.Message) error {
 	v, ok, err := interact.Value(r.data, m.Media())
 	switch v.(type) {
 	case map[string]any:
@@ -255,7 +256,7 @@ func (r *request) directAll(m *interact.Message) error {
 		m.Type = interact.ReadMultipleProperties
 	default:
 		if m.Type = interact.ReadAllProperties; len(r.data) > 0 {
-			return &interact.Error{Code: interact.Invalid, Title: "an object of values, an array of names, or nothing is needed",
+			return &interact.Error{Code: interact.Invalid, Title: "expected an object of values, an array of names, or no payload",
 				Hint: `for example {"units":"celsius"}, or ["units"]`, Err: err}
 		}
 	}
@@ -278,17 +279,17 @@ func (r *request) invoke(ctx context.Context, action *td.Action, m *interact.Mes
 		switch {
 		case s.Status == interact.StatusCancelled:
 			return &interact.Error{Code: interact.Cancelled, Remote: true, Title: "the action was cancelled",
-				Hint: "see who else can cancel it"}
+				Hint: "check which other consumers can cancel it"}
 		case r.follow:
 			p := newOutgoing("", s, r.accept)
 			stateOf(p, s)
-			r.answer(p)
+			r.respond(p)
 		case final:
-			r.answer(newOutgoing("", whole.with(s), r.accept))
+			r.respond(newOutgoing("", whole.with(s), r.accept))
 		case background && s.ActionID != "":
 			p := &outgoing{data: taskJSON(s), media: interact.JSON}
 			stateOf(p, s)
-			r.answer(p)
+			r.respond(p)
 			return nil // it continues in the background
 		default:
 			if err := whole.add(s, r.broker.o.MaxPacket); err != nil {
@@ -317,7 +318,7 @@ func (g *gathered) add(s *interact.Message, limit int) error {
 		return nil
 	}
 	if g.size += len(s.Data); g.size > limit || len(g.parts) == maxParts {
-		return interact.Errorf(interact.TooLarge, "ask with the user property lmos-follow: true, and take the parts as they come",
+		return interact.Errorf(interact.TooLarge, "send the user property lmos-follow: true, to receive the parts",
 			"the output is larger than %d bytes, or has more than %d parts", limit, maxParts)
 	}
 	g.parts = append(g.parts, interact.Part{Data: s.Data, ContentType: s.Media()})
@@ -373,27 +374,27 @@ func (r *request) fail(err error) {
 	data, _ := problem.Marshal(err)
 	p := &outgoing{data: data, media: problem.MediaType}
 	p.add(propCode, interact.AsError(err).Code.String())
-	r.answer(p)
+	r.respond(p)
 }
 
-// answer sends p to the client if the request has a response topic to which the client is subscribed.
-func (r *request) answer(p *outgoing) {
+// respond sends p to the client if the request has a response topic to which the client is subscribed.
+func (r *request) respond(p *outgoing) {
 	b, c := r.broker, r.consumer
-	if r.answerTo == "" {
+	if r.responseTopic == "" {
 		return
 	}
 	limit := int(c.client.Properties.Props.MaximumPacketSize)
 	if limit > 0 && p.weight()+2*len(r.topic) > limit && p.media != problem.MediaType {
-		r.fail(interact.Errorf(interact.TooLarge, "raise the client's Maximum Packet Size",
-			"the answer has %d bytes, the client takes %d", len(p.data), limit))
+		r.fail(interact.Errorf(interact.TooLarge, "raise the Maximum Packet Size of the client",
+			"the response has %d bytes, the limit of the client is %d", len(p.data), limit))
 		return
 	}
-	p.topic, p.correlation = r.answerTo, r.correlation
+	p.topic, p.correlation = r.responseTopic, r.correlation
 	b.mu.Lock()
-	to := c.filters[r.answerTo]
+	to := c.filters[r.responseTopic]
 	b.mu.Unlock()
 	if to == nil {
-		b.o.Log.Debug("mqtt answer dropped: the client is not subscribed to its response topic", "remote", c.client.Net.Remote)
+		b.o.Log.Debug("mqtt response dropped: no subscription to the response topic", "remote", c.client.Net.Remote)
 		return
 	}
 	if c.send(p, to.qos) {

@@ -37,13 +37,13 @@ const (
 	requestTime        = interact.MaxWait // limit of a request
 )
 
-// BrokerOptions are the settings of a [Broker]. Mesh and Find are needed; the zero value of everything else works.
+// BrokerOptions are the settings of a [Broker]. Mesh and Find are required; the other zero values are defaults.
 type BrokerOptions struct {
 	// Listen is host and port of the TCP socket; port 0 takes a free one.
 	Listen string
 	// TLS makes it a broker for mqtts; nil uses no TLS.
 	TLS *tls.Config
-	// Mesh authorizes and serves the requests.
+	// Mesh authorizes and handles the requests.
 	Mesh interact.Thing
 	// From is the principal of all clients, as the listener or Auth proves it.
 	From *did.Principal
@@ -66,8 +66,8 @@ type BrokerOptions struct {
 // A Broker serves the Things of a mesh to MQTT clients, in MQTT 5 and 3.1.1. It is not a general broker: clients publish requests and
 // subscribe to changes and events of Things, and receive no messages of other clients.
 //
-// {thing} is an id, a name or an exact reference; what a topic cannot hold is percent-encoded ([Topic]). Requests are published
-// with the response topic {topic}/reply/{id}, to which the client subscribes before; only that client receives the response:
+// {thing} is an id, a name or an exact reference, percent-encoded for topics ([packet.Topic]). Requests are published with the
+// response topic {topic}/reply/{id}, to which the client subscribes before; only that client receives the response:
 //
 //	{thing}                        the description
 //	{thing}/properties             all readable values; with an object they are written; with an array of names these are read
@@ -77,19 +77,19 @@ type BrokerOptions struct {
 //	{thing}/actions/{a}/query      the state of the run whose id is the payload, without one of the latest
 //	{thing}/actions/{a}/cancel     that run is cancelled
 //
-// and these are subscribed to, also with + for the name, or # at the end:
+// and these are subscribed to, also with + as name, or # at the end:
 //
 //	{thing}/properties/{p}/observable
 //	{thing}/events/{e}
 //
 // The first subscriber of an affordance starts one observation at the mesh; the last one ends it. A failed observation is started
-// again, with the events in between as far as the mesh has them.
+// again, with the events in between if the mesh has them.
 //
-// A response is one message, with the correlation data of the request: output, value or description, nothing after a write,
+// A response is one message, with the correlation data of the request: output, value or description, no data after a write,
 // or an RFC 9457 problem with its code in the user property lmos-code. With the user property lmos-follow the states of an
-// action are sent as they come, each with lmos-status; without it the response is the whole response stream, or the state of an
-// action that runs in the background (Web Thing Protocol, ActionStatus). Without a response topic a request is carried
-// out without a response, as always in MQTT 3.1.1. The message expiry interval is the timeout of the consumer; default 30 s.
+// action are sent as they arrive, each with lmos-status; without it the response is the whole response stream, or the state of an
+// action that runs in the background (Web Thing Protocol, ActionStatus). A request without a response topic gets no response, as in
+// MQTT 3.1.1. The message expiry interval is the timeout of the consumer; the default is 30 s.
 //
 // Messages have QoS 1 at most. Nothing is retained, wills are dropped, and sessions end with their connections. A client that
 // does not read is disconnected when 256 messages or 8 MiB wait for it.
@@ -168,7 +168,7 @@ func listen(o BrokerOptions) (net.Listener, error) {
 	if a, ok := l.Addr().(*net.TCPAddr); o.Auth == nil && (!ok || !a.IP.IsLoopback()) {
 		l.Close() // it has served no client
 		return nil, interact.Errorf(interact.WildcardBind, "listen on 127.0.0.1, or set http.auth: token",
-			"other hosts would reach the MQTT broker at %s, and nothing authenticates them", o.Listen)
+			"the MQTT broker at %s is reachable from other hosts and has no authentication", o.Listen)
 	}
 	if o.TLS != nil {
 		l = tls.NewListener(l, o.TLS)
@@ -226,7 +226,7 @@ func (b *Broker) goodbye() {
 	var work sync.WaitGroup
 	b.mu.Lock()
 	for _, c := range b.consumers {
-		work.Go(func() { b.farewell(c, packets.ErrServerShuttingDown) })
+		work.Go(func() { b.disconnect(c, packets.ErrServerShuttingDown) })
 	}
 	b.mu.Unlock()
 	work.Wait()
@@ -283,7 +283,7 @@ func (h *hooks) OnPacketRead(cl *mochi.Client, pk packets.Packet) (packets.Packe
 
 // OnConnect implements [mochi.Hook].
 func (h *hooks) OnConnect(cl *mochi.Client, _ packets.Packet) error {
-	// Mochi never gets an identifier twice: it would lock a read lock twice, and hang if the other client is busy (see admit).
+	// Mochi must not receive an identifier twice: it would lock a read lock twice, and hang if the other client is busy (see admit).
 	// Without a quota it does not search for messages to send, which has the same defect.
 	cl.ID = strconv.Quote(string(cl.Properties.Username)) + cl.ID + "\x00" + interact.NewID()
 	cl.State.Inflight.ResetSendQuota(0)

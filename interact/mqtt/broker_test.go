@@ -25,7 +25,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A mesh is what the broker's clients ask: one lamp.
+// A mesh has one lamp, for the clients of the broker.
 type mesh struct {
 	lamp *td.Description
 
@@ -33,14 +33,14 @@ type mesh struct {
 	asked []*interact.Message
 	gone  []error                                // how requests that waited have ended
 	watch map[string]map[*func(reading)]struct{} // the observers of each name
-	begun map[string]int                         // observations that were ever begun
+	begun map[string]int                         // started observations
 	over  chan struct{}                          // closed to end all observations
 	why   error                                  // why they ended
 }
 
 type reading struct{ id, data string }
 
-// meshForms are not used: the mesh answers whatever the forms say.
+// meshForms are not used: the mesh replies without them.
 const meshForms = `
 	"properties": {
 		"level": {"type": "integer", "observable": true, "forms": [{"href": "lmos:/properties/level"}]},
@@ -189,7 +189,7 @@ func (m *mesh) end(why error) {
 	m.over = make(chan struct{})
 }
 
-// tell gives a reading to all observers of name, and returns their number.
+// tell delivers a reading to all observers of name, and returns their number.
 func (m *mesh) tell(name, id, data string) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -205,7 +205,7 @@ func (m *mesh) observers(name string) int {
 	return len(m.watch[name])
 }
 
-// last returns the newest message that was asked.
+// last returns the newest message.
 func (m *mesh) last(t testing.TB) *interact.Message {
 	t.Helper()
 	m.mu.Lock()
@@ -262,10 +262,10 @@ func runBroker(t testing.TB, o BrokerOptions) *Broker {
 // exchange sends a request to the broker and returns the response.
 func (p *peer) exchange(t testing.TB, topic, media, data string, props ...string) *paho.Publish {
 	t.Helper()
-	answerTo := topic + "/reply/" + interact.NewID()
-	p.sub(t, answerTo)
+	responseTopic := topic + "/reply/" + interact.NewID()
+	p.sub(t, responseTopic)
 	m := &paho.Publish{Topic: topic, QoS: 1, Payload: []byte(data), Properties: &paho.PublishProperties{ContentType: media,
-		ResponseTopic: answerTo, CorrelationData: []byte(answerTo)}}
+		ResponseTopic: responseTopic, CorrelationData: []byte(responseTopic)}}
 	for i := 0; i < len(props); i += 2 {
 		m.Properties.User.Add(props[i], props[i+1])
 	}
@@ -273,7 +273,7 @@ func (p *peer) exchange(t testing.TB, topic, media, data string, props ...string
 		t.Fatalf("%s was refused: %#x", topic, code)
 	}
 	got := p.next(t)
-	if got.Topic != answerTo || string(got.Properties.CorrelationData) != answerTo || got.QoS != 1 || got.Retain {
+	if got.Topic != responseTopic || string(got.Properties.CorrelationData) != responseTopic || got.QoS != 1 || got.Retain {
 		t.Errorf("%s: answered on %s with %q, QoS %d", topic, got.Topic, got.Properties.CorrelationData, got.QoS)
 	}
 	return got
@@ -346,7 +346,7 @@ func TestRequestPropertiesAtTheBroker(t *testing.T) {
 	asked := m.last(t)
 	if asked.Accept != "application/cbor" || asked.ContentType != "application/json" || asked.TraceParent != trace ||
 		asked.TraceState != "a=b" || asked.Key != "once" || !asked.Detach {
-		t.Errorf("asked %+v", asked)
+		t.Errorf("received %+v", asked)
 	}
 	p.exchange(t, "lamp/actions/echo", "nonsense;;", `1`, "accept", ";", "traceparent", "00-XX", "lmos-key",
 		strings.Repeat("k", 300))
@@ -355,9 +355,9 @@ func TestRequestPropertiesAtTheBroker(t *testing.T) {
 		t.Errorf("nonsense was taken over: %+v", asked)
 	}
 	expiry := uint32(2)
-	answerTo := "lamp/actions/echo/reply/x"
-	p.sub(t, answerTo)
-	p.pub(t, &paho.Publish{Topic: "lamp/actions/echo", QoS: 1, Properties: &paho.PublishProperties{ResponseTopic: answerTo,
+	responseTopic := "lamp/actions/echo/reply/x"
+	p.sub(t, responseTopic)
+	p.pub(t, &paho.Publish{Topic: "lamp/actions/echo", QoS: 1, Properties: &paho.PublishProperties{ResponseTopic: responseTopic,
 		MessageExpiry: &expiry}})
 	p.next(t)
 	if left := time.Until(m.last(t).Deadline); left > 2*time.Second {
@@ -404,7 +404,7 @@ func TestBrokerProblems(t *testing.T) {
 		{"lamp/actions/refuse", "", "", interact.Forbidden, "not for you"},
 		{"lamp/actions/panic", "", "", interact.Internal, "the node failed"},
 		{"lamp/actions/long/cancel", "", "unknown", interact.NoTask, "no such run"},
-		{"lamp/actions/long/query", "", strings.Repeat("x", 300), interact.Invalid, "300 bytes"},
+		{"lamp/actions/long/query", "", strings.Repeat("x", 300), interact.Invalid, "got 300"},
 		{"lamp/properties", "application/json", "7", interact.Invalid, "object of values"},
 		{"lamp/properties", "application/json", "{", interact.Invalid, "object of values"},
 		{"lamp/properties", "image/png", "x", interact.Invalid, "object of values"},
@@ -430,9 +430,9 @@ func TestBrokerProblems(t *testing.T) {
 	}
 	// A deadline passes: the consumer receives an error, and the mesh got the deadline.
 	expiry := uint32(1)
-	answerTo := "lamp/actions/wait/reply/1"
-	p.sub(t, answerTo)
-	p.pub(t, &paho.Publish{Topic: "lamp/actions/wait", QoS: 1, Properties: &paho.PublishProperties{ResponseTopic: answerTo,
+	responseTopic := "lamp/actions/wait/reply/1"
+	p.sub(t, responseTopic)
+	p.pub(t, &paho.Publish{Topic: "lamp/actions/wait", QoS: 1, Properties: &paho.PublishProperties{ResponseTopic: responseTopic,
 		MessageExpiry: &expiry}})
 	if got := p.next(t); got.Properties.User.Get("lmos-code") != "LMOS-1504" {
 		t.Errorf("got %q", got.Payload)
@@ -619,11 +619,11 @@ func TestUnsupportedFeatures(t *testing.T) {
 		}
 	}
 	// Responses go only to topics below that of the request, and only to its client.
-	for _, answerTo := range []string{"chat", "lamp/events/broken", "lamp/actions/wait/reply/1", "lamp/actions/echo/reply/",
+	for _, responseTopic := range []string{"chat", "lamp/events/broken", "lamp/actions/wait/reply/1", "lamp/actions/echo/reply/",
 		"lamp/actions/echo/reply/a/b"} {
 		if code := p.pub(t, &paho.Publish{Topic: "lamp/actions/echo", QoS: 1, Payload: []byte("1"),
-			Properties: &paho.PublishProperties{ResponseTopic: answerTo}}); code != 0x90 {
-			t.Errorf("an answer to %s: %#x", answerTo, code)
+			Properties: &paho.PublishProperties{ResponseTopic: responseTopic}}); code != 0x90 {
+			t.Errorf("an answer to %s: %#x", responseTopic, code)
 		}
 	}
 	if code := p.pub(t, &paho.Publish{Topic: "lamp/actions/echo", QoS: 1, Payload: []byte("1"),
@@ -655,7 +655,7 @@ func TestRefusalsIn311(t *testing.T) {
 		t.Errorf("# is answered %v", token.(*paho3.SubscribeToken).Result())
 	}
 	done(t, c.Publish("chat/room", 0, false, "x")) // dropped
-	c.Publish("chat/room", 1, false, "x")          // MQTT 3.1.1 §3.3.5: the connection is ended, there is no other No
+	c.Publish("chat/room", 1, false, "x")          // MQTT 3.1.1 §3.3.5: only the end of the connection rejects it
 	until(t, "disconnected", func() bool { return !c.IsConnected() })
 	if m.count() != 0 {
 		t.Error("the mesh was asked")
@@ -717,9 +717,9 @@ func TestBrokerLimits(t *testing.T) {
 	addr := b.Addr().String()
 	p := newPeer(t, addr, nil)
 	for i := range 3 {
-		answerTo := "lamp/actions/wait/reply/" + strconv.Itoa(i)
-		p.sub(t, answerTo)
-		p.pub(t, &paho.Publish{Topic: "lamp/actions/wait", QoS: 1, Properties: &paho.PublishProperties{ResponseTopic: answerTo}})
+		responseTopic := "lamp/actions/wait/reply/" + strconv.Itoa(i)
+		p.sub(t, responseTopic)
+		p.pub(t, &paho.Publish{Topic: "lamp/actions/wait", QoS: 1, Properties: &paho.PublishProperties{ResponseTopic: responseTopic}})
 	}
 	if got := p.exchange(t, "lamp/properties/level", "", ""); got.Properties.User.Get("lmos-code") != "LMOS-1529" {
 		t.Errorf("a fourth request is answered %q", got.Payload)
@@ -768,7 +768,7 @@ func TestBrokerLimits(t *testing.T) {
 	}
 }
 
-// TestOneClientDoesNotWatchAll: it may observe as much as a quarter of what all may.
+// TestOneClientDoesNotWatchAll: its limit is a quarter of the total limit.
 func TestOneClientDoesNotWatchAll(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
@@ -869,7 +869,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	read.Wait()
 }
 
-// members returns how many clients hear of the event broken.
+// members returns the number of subscribers of the event broken.
 func (b *Broker) members() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -1027,7 +1027,7 @@ func TestClientAsksBroker(t *testing.T) {
 	}
 }
 
-// What a broker says it does not take is not sent to it, and the connection lives on.
+// A packet above the limit of a broker is not sent, and the connection continues.
 func TestRequestAboveTheLimitOfTheBroker(t *testing.T) {
 	t.Parallel()
 	b := serve(t, newMesh(t), func(o *BrokerOptions) { o.MaxPacket = 10_000 })
@@ -1112,7 +1112,7 @@ func TestPanicOfTheLibraryEndsOneConnection(t *testing.T) {
 	until(t, "it is logged", func() bool { return strings.Contains(log.String(), "panic") })
 }
 
-// Whatever a client sends, the broker goes on for others.
+// The broker serves other clients after any input of a client.
 func FuzzBrokerInput(f *testing.F) {
 	m := newMesh(f)
 	b := serve(f, m, func(o *BrokerOptions) { o.MaxConnections = 1000 })

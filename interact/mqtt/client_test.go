@@ -91,7 +91,7 @@ func TestRequestAndReply(t *testing.T) {
 		{"invoke", invoke("fade", `{"to":1}`), interact.ActionStatus, "application/json", `"faded by {'to':1}"`},
 		{"invoke without output", invoke("reset", ""), interact.ActionStatus, "", ""},
 	}
-	for range 2 { // again: the second answer of fade does not disturb what follows
+	for range 2 { // the second response of fade does not affect later requests
 		for _, tt := range tests {
 			got, err := ask(t, c, thing, tt.m)
 			if err != nil {
@@ -123,7 +123,7 @@ func TestRequestHeaders(t *testing.T) {
 		seen <- m
 		ctx, cancel := context.WithTimeout(context.Background(), soon)
 		defer cancel()
-		// An answer to somebody else comes first.
+		// A response to another request arrives first.
 		for _, correlation := range [][]byte{[]byte("another"), m.Properties.CorrelationData} {
 			_, _ = p.Publish(ctx, &paho.Publish{Topic: m.Properties.ResponseTopic, QoS: 1, Payload: correlation,
 				Properties: &paho.PublishProperties{CorrelationData: correlation, ContentType: "text/plain"}})
@@ -287,7 +287,7 @@ func TestReadingAnUnretainedTopicTimesOut(t *testing.T) {
 		t.Errorf("got %+v", e)
 	}
 	until(t, "unsubscribed", func() bool { return b.filters() == 0 })
-	// A value that comes while somebody waits is a value, too.
+	// A value that arrives during the wait is a reading, too.
 	r := observe(t, c.Thing(thing), read("level"))
 	until(t, "subscribed", func() bool { return b.filters() > 0 })
 	if err := b.Publish("lamp/level", []byte("5"), false, 1); err != nil {
@@ -352,7 +352,7 @@ func TestObservations(t *testing.T) {
 			r.leave()
 			wantError(t, r.err(t), interact.Cancelled)
 		}
-		if version == 5 { // an UNSUBACK of 3.1.1 does not say that it failed, and this broker's may (see insist)
+		if version == 5 { // an UNSUBACK of 3.1.1 has no failure code, and this broker may fail (see insist)
 			until(t, "unsubscribed", func() bool { return b.filters() == 0 })
 		}
 	}
@@ -366,7 +366,7 @@ func TestObservationsInTheStyleOfKotlin(t *testing.T) {
 	level := observe(t, c.Thing(thing), &interact.Message{Type: interact.ObserveProperty, Name: "level"})
 	broken := observe(t, c.Thing(thing), &interact.Message{Type: interact.SubscribeEvent, Name: "broken"})
 	until(t, "subscribed", func() bool { return b.filters() == 2 })
-	// A request on the topic is none of the agent's words.
+	// A request on the topic is not a message of the agent.
 	p.pub(t, &paho.Publish{Topic: "urn:example:lamp/properties/level/observable", QoS: 1,
 		Properties: &paho.PublishProperties{ResponseTopic: "x"}})
 	props := &paho.PublishProperties{}
@@ -391,7 +391,7 @@ func TestFeaturesOfMQTT5(t *testing.T) {
 	c, thing := newClient(t, Options{}), describe(t, "mqtt://"+b.addr, kotlin)
 	for _, m := range []*interact.Message{read("level"), invoke("fade", "{}")} {
 		_, err := ask(t, c, thing, m)
-		if e := wantError(t, err, interact.NotAllowed); !strings.Contains(e.Title, "needs MQTT 5") {
+		if e := wantError(t, err, interact.NotAllowed); !strings.Contains(e.Title, "requires MQTT 5") {
 			t.Errorf("%s: %s", m.Name, e)
 		}
 	}

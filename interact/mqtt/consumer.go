@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	maxOutgoing = 256 // that wait for a client, or for its acknowledgement
-	maxPending  = 32  // that may be unacknowledged
+	maxOutgoing = 256 // messages that wait for a client, or for its acknowledgement
+	maxPending  = 32  // unacknowledged messages
 )
 
 // A consumer is a client of the broker. It has its own queue of outgoing messages: that of mochi does not count bytes, and confuses the
@@ -77,7 +77,7 @@ func (b *Broker) admit(cl *mochi.Client) {
 	defer b.mu.Unlock()
 	for _, other := range b.consumers {
 		if other.name == c.name {
-			b.spawnLocked(func() { b.farewell(other, packets.ErrSessionTakenOver) })
+			b.spawnLocked(func() { b.disconnect(other, packets.ErrSessionTakenOver) })
 		}
 	}
 	c.life, c.end = context.WithCancel(b.life)
@@ -88,8 +88,8 @@ func (b *Broker) admit(cl *mochi.Client) {
 	b.consumers[cl.Net.Conn] = c
 }
 
-// farewell ends a connection, with a reason where the protocol has one. It takes [packet.WriteTimeout] at most.
-func (b *Broker) farewell(c *consumer, why packets.Code) {
+// disconnect ends a connection, with a reason if the protocol supports it, within [packet.WriteTimeout].
+func (b *Broker) disconnect(c *consumer, why packets.Code) {
 	if c.client.Properties.ProtocolVersion == 5 {
 		_ = b.server.DisconnectClient(c.client, why) // the connection ends either way
 	}
@@ -116,8 +116,8 @@ func (c *consumer) run(b *Broker) {
 			}
 			continue
 		case over:
-			b.o.Log.Warn("mqtt client is too slow", "remote", c.client.Net.Remote)
-			b.farewell(c, packets.ErrQuotaExceeded)
+			b.o.Log.Warn("mqtt client too slow", "remote", c.client.Net.Remote)
+			b.disconnect(c, packets.ErrQuotaExceeded)
 			<-c.life.Done()
 			return
 		}
@@ -180,9 +180,9 @@ func (c *consumer) send(p *outgoing, qos byte) (stuck bool) {
 	return c.over && c.writing
 }
 
-// crowded reports whether the queue is half full. Then refusals of requests are not sent as separate messages: they would end the
-// connection of a client that reads.
-func (c *consumer) crowded() bool {
+// isHalfFull reports whether the queue is half full. Errors of rejected requests are then not sent as separate messages, which would end
+// the connection of a client that reads.
+func (c *consumer) isHalfFull() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.queue)+len(c.pending) >= maxOutgoing/2 || c.size >= maxQueued/2

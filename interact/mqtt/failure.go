@@ -36,7 +36,7 @@ func (s *session) timeoutError(ctx context.Context, what string) error {
 		return &interact.Error{Code: interact.Cancelled, Err: ctx.Err()}
 	}
 	return &interact.Error{Code: interact.Timeout, Title: "the broker at " + s.key.host + " " + what,
-		Hint: "see whether the broker is busy, or allow more time", Next: interact.MoreTime(), Err: ctx.Err()}
+		Hint: "check whether the broker is busy, or allow more time", Next: interact.MoreTime(), Err: ctx.Err()}
 }
 
 // subscribeError returns the error of a failed subscription, or nil.
@@ -48,12 +48,12 @@ func (s *session) subscribeError(ctx context.Context, w wire, filter string, err
 	case s.life.Err() != nil:
 		return shuttingDown()
 	case errors.As(err, &r):
-		return interact.Errorf(interact.NotAllowed, "let this node's user read that topic at the broker, or offer another form",
+		return interact.Errorf(interact.NotAllowed, "let this node's user read that topic at the broker, or add another form",
 			"the broker at %s refused the subscription to %s: %s", s.key.host, quoted(filter), r)
 	case ctx.Err() != nil:
-		return s.timeoutError(ctx, "did not take a subscription in time")
+		return s.timeoutError(ctx, "did not accept a subscription in time")
 	}
-	return &interact.Error{Code: interact.Unreachable, Title: "the broker at " + s.key.host + " did not take a subscription",
+	return &interact.Error{Code: interact.Unreachable, Title: "the broker at " + s.key.host + " did not accept a subscription",
 		Hint: "see the broker's log", Err: lostTo(w, err)}
 }
 
@@ -66,7 +66,7 @@ func (s *session) publishError(ctx context.Context, w wire, topic string, err er
 		return nil
 	case errors.Is(err, errUnsent):
 		return &interact.Error{Code: interact.Unreachable, Title: "the connection to the broker at " + where + " is lost",
-			Hint: "ask again", Err: errUnsent}
+			Hint: "send it again", Err: errUnsent}
 	case errors.Is(err, errNoSubscriber):
 		return interact.Errorf(interact.Unreachable, "start the agent", "no subscriber for topic %s at the broker %s", quoted(topic), where)
 	case errors.As(err, &r):
@@ -90,7 +90,7 @@ func (s *session) publishError(ctx context.Context, w wire, topic string, err er
 	}
 	return &interact.Error{Code: interact.Unreachable, Started: true, Title: "the connection to the broker at " + where +
 		" broke after the message was sent",
-		Hint: "see whether the agent did it before you ask again", Err: lostTo(w, err)}
+		Hint: "check whether the agent has executed it before you repeat it", Err: lostTo(w, err)}
 }
 
 // lostTo adds the cause that the packet check recorded to err.

@@ -91,13 +91,13 @@ func TestSubscriptionThatIsRefusedTheSecondTime(t *testing.T) {
 		if err := b.Publish("lamp/told/broken", []byte("2"), false, 1); err != nil {
 			t.Fatal(err)
 		}
-		if got := told.next(t); string(got.Data) != "2" { // the TD knows of no event "out"
+		if got := told.next(t); string(got.Data) != "2" { // the TD has no event "out"
 			t.Errorf("version %d: %s", version, got.Data)
 		}
 	}
 }
 
-// A stub is a wire that has ended as its error says.
+// A stub is a wire that has ended with its error.
 type stub struct {
 	wire
 	why error
@@ -159,7 +159,7 @@ func TestSentAndUnsentRequests(t *testing.T) {
 		}
 	}
 	for name, want := range map[error]interact.Code{errLost: interact.Unreachable, shuttingDown(): interact.ShuttingDown} {
-		if e := interact.AsError(open.unanswered(running, stub{why: packet.ErrTooLarge}, name, true)); e.Code != want || !e.Started {
+		if e := interact.AsError(open.noResponse(running, stub{why: packet.ErrTooLarge}, name, true)); e.Code != want || !e.Started {
 			t.Errorf("%v: %+v", name, e)
 		}
 	}
@@ -181,9 +181,9 @@ func TestWhyABrokerIsNotReached(t *testing.T) {
 	own := interact.Errorf(interact.Forbidden, "x", "10.0.0.1 is a private address")
 	for says, err := range map[string]error{
 		"is unknown": &net.DNSError{Name: "h\x1b[31m"}, "10.0.0.1 is a private address": own,
-		"nothing answered in time": context.DeadlineExceeded,
-		"odd":                      errors.New("odd\nthing"),
-		"not an MQTT broker":       packet.ErrProtocol, "banned (moon)": &refusal{code: 0x8a, reason: "moon"},
+		"no response in time": context.DeadlineExceeded,
+		"odd":                 errors.New("odd\nthing"),
+		"not an MQTT broker":  packet.ErrProtocol, "banned (moon)": &refusal{code: 0x8a, reason: "moon"},
 	} {
 		e := interact.AsError(s.connectError(err))
 		if e.Code != interact.Unreachable || e.Started || !strings.Contains(e.Title, says) || strings.ContainsAny(e.Title, "\x1b\n") {
@@ -343,12 +343,12 @@ func TestRoomForRequests(t *testing.T) {
 		}
 		defer again.leave()
 	}
-	if waits := (&request{broker: b, consumer: &consumer{}, answerTo: "x"}); small.reserve() || !waits.reserve() {
+	if waits := (&request{broker: b, consumer: &consumer{}, responseTopic: "x"}); small.reserve() || !waits.reserve() {
 		t.Error("requests without a waiting client take the room of others")
 	} else {
 		waits.leave()
 	}
-	small.answerTo = "x"
+	small.responseTopic = "x"
 	if !b.room.TryAcquire(maxRequests/2) || small.reserve() {
 		t.Error("the requests of all clients are not counted")
 	}

@@ -23,8 +23,8 @@ type plan struct {
 	filters []string // to subscribe to; empty if the form has none
 	qos     byte
 	retain  bool
-	// asks means that responses come on a response topic (kotlin-wot), unlike in the style of the W3C.
-	asks bool
+	// hasResponses means that the agent sends responses to a response topic (kotlin-wot), unlike in the style of the W3C.
+	hasResponses bool
 
 	login login
 }
@@ -64,11 +64,11 @@ func readTerms(raw []byte) (terms, error) {
 // readForm makes a plan of f. The error is an [*interact.Error] of code BadTD, or NotAllowed for unsupported features.
 func readForm(f *td.Form) (*plan, error) {
 	if strings.ContainsAny(f.Href, "{}") {
-		return nil, interact.Errorf(interact.NotAllowed, "offer a form without variables",
-			"the address %s has variables, which MQTT forms cannot have here", form.Plain(f.Href))
+		return nil, interact.Errorf(interact.NotAllowed, "add a form without variables",
+			"the address %s has variables, which lmosd does not support over MQTT", form.Plain(f.Href))
 	}
 	if f.ContentCoding != "" && !strings.EqualFold(f.ContentCoding, "identity") {
-		return nil, interact.Errorf(interact.NotAllowed, "offer a form without contentCoding", "the coding %q is not used over MQTT",
+		return nil, interact.Errorf(interact.NotAllowed, "add a form without contentCoding", "the coding %q is not supported over MQTT",
 			interact.Excerpt(f.ContentCoding, 40))
 	}
 	p := &plan{form: f}
@@ -91,8 +91,8 @@ func readForm(f *td.Form) (*plan, error) {
 		return nil, form.Bad(f.Href, "has an mqv:retain that is neither true nor false")
 	}
 	p.retain = p.retain || string(t.retain) == `"true"`
-	// A retained message is no request: later consumers would receive responses to earlier requests.
-	p.asks = t.topic == nil && t.filter == nil && t.packet == nil && !p.retain
+	// A retained message is not a request: later consumers would receive responses to earlier requests.
+	p.hasResponses = t.topic == nil && t.filter == nil && t.packet == nil && !p.retain
 	return p, nil
 }
 
@@ -110,7 +110,7 @@ func (p *plan) readHref() (path string, err error) {
 	authority = authority[strings.LastIndex(authority, "@")+1:] // secrets come from the credentials file, never from a description
 	u, err := url.Parse("mqtt://" + authority)
 	if !ok || err != nil || u.Hostname() == "" || u.Path+u.RawQuery+u.Fragment != "" {
-		return "", form.Bad(p.form.Href, "is no address of a broker")
+		return "", form.Bad(p.form.Href, "is not the address of a broker")
 	}
 	p.host = net.JoinHostPort(strings.ToLower(u.Hostname()), cmp.Or(u.Port(), s.Port))
 	return path, nil

@@ -38,7 +38,7 @@ func TestForms(t *testing.T) {
 			false},
 		{"path and control packet", `{"href":"mqtt://h/a/b","mqv:controlPacket":"publish"}`, "h:1883", "a/b", []string{"a/b"}, 1,
 			false, false},
-		{"a path that retains is no request", `{"href":"mqtt://h/a/b","mqv:retain":true}`, "h:1883", "a/b", []string{"a/b"}, 1, true,
+		{"a path that retains is not a request", `{"href":"mqtt://h/a/b","mqv:retain":true}`, "h:1883", "a/b", []string{"a/b"}, 1, true,
 			false},
 		{"a wildcard at the end of the path", `{"href":"mqtt://h/a/#"}`, "h:1883", "", []string{"a/#"}, 1, false, true},
 		{"the user of the address is not used", `{"href":"mqtt://user:secret@h/a"}`, "h:1883", "a", []string{"a"}, 1, false, true},
@@ -51,7 +51,7 @@ func TestForms(t *testing.T) {
 			continue
 		}
 		if p.host != tt.host || p.topic != tt.topic || !slices.Equal(p.filters, tt.filters) || p.qos != tt.qos ||
-			p.retain != tt.retain || p.asks != tt.asks ||
+			p.retain != tt.retain || p.hasResponses != tt.asks ||
 			p.secure != strings.HasPrefix(tt.form, `{"href":"mqtts`) {
 			t.Errorf("%s: got %+v", tt.name, p)
 		}
@@ -78,13 +78,13 @@ func TestBadForms(t *testing.T) {
 		{"QoS of another kind", `{"href":"mqtt://h/a","mqv:qos":{"a":1}}`, interact.BadTD, "mqv:qos"},
 		{"retain of another kind", `{"href":"mqtt://h/a","mqv:retain":"maybe"}`, interact.BadTD, "mqv:retain"},
 		{"a topic with a wildcard", `{"href":"mqtt://h","mqv:topic":"a/+"}`, interact.BadTD, "topic"},
-		{"a topic that is no text", `{"href":"mqtt://h","mqv:topic":["a"]}`, interact.BadTD, "topic"},
+		{"a topic that is not a text", `{"href":"mqtt://h","mqv:topic":["a"]}`, interact.BadTD, "topic"},
 		{"an empty topic", `{"href":"mqtt://h","mqv:topic":""}`, interact.BadTD, "topic"},
 		{"a bad filter", `{"href":"mqtt://h","mqv:filter":"a/#/b"}`, interact.BadTD, "filter"},
 		{"a filter with a control character", `{"href":"mqtt://h","mqv:filter":["a","b\u0000"]}`, interact.BadTD, "filter"},
 		{"a filter of another kind", `{"href":"mqtt://h","mqv:filter":7}`, interact.BadTD, "filter"},
 		{"too many filters", `{"href":"mqtt://h","mqv:filter":["a"` + strings.Repeat(`,"b"`, 64) + `]}`, interact.BadTD, "64"},
-		{"nothing to speak of", `{"href":"mqtt://h"}`, interact.BadTD, "topic"},
+		{"without a topic", `{"href":"mqtt://h"}`, interact.BadTD, "topic"},
 		{"a long topic", `{"href":"mqtt://h/` + strings.Repeat("a", 5000) + `"}`, interact.BadTD, "MQTT does not allow"},
 		{"no host", `{"href":"mqtt:///a"}`, interact.BadTD, "broker"},
 		{"no address", `{"href":"mqtt:a"}`, interact.BadTD, "broker"},
@@ -123,7 +123,7 @@ func TestNameInATopic(t *testing.T) {
 	}
 }
 
-// Whatever a form says, it is a plan that can be carried out, or an error that can be shown.
+// Each form is a usable plan or a readable error.
 func FuzzForm(f *testing.F) {
 	f.Add("mqtt://h:1884/urn:x/actions/a", `{"optionalProperties":{"mqtt:qos":0}}`)
 	f.Add("mqtts://h", `{"mqv:topic":"a","mqv:filter":["a/#"],"mqv:qos":"2","mqv:retain":true,"mqv:controlPacket":"subscribe"}`)

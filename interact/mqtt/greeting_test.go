@@ -11,8 +11,8 @@ import (
 	"github.com/lmosd/lmosd/internal/pipenet"
 )
 
-// TestClientWithoutHello has clients connect that never say a whole CONNECT: they lose their connection after ten seconds, not later
-// because they say a little of it now and then.
+// TestClientWithoutHello: clients that do not send a complete CONNECT are disconnected after 10 s, also if they
+// send single bytes of it.
 func TestClientWithoutHello(t *testing.T) {
 	t.Parallel()
 	hello := packetOf(0x10, "\x00\x04MQTT\x04\x02\x00\x3c\x00\x01f")
@@ -46,7 +46,7 @@ func TestClientWithoutHello(t *testing.T) {
 	}
 }
 
-// drip writes b, with a pause after each byte, as long as somebody takes it.
+// drip writes b, with a pause after each byte, until the connection ends.
 func drip(c net.Conn, b []byte, pause time.Duration) {
 	for i := range b {
 		if _, err := c.Write(b[i : i+1]); err != nil {

@@ -24,7 +24,7 @@ var (
 	connect3 = packetOf(0x10, "\x00\x04MQTT\x04\x02\x00\x3c\x00\x05first")
 )
 
-// Nothing that a broker says ends the process, or leaves something running: in both libraries, from the CONNACK on or after a
+// No input of a broker ends the process or leaves a goroutine: in both libraries, from the CONNACK on or after a
 // good one.
 func FuzzHostileBroker(f *testing.F) {
 	for mode, seeds := range [][][]byte{

@@ -216,7 +216,7 @@ func TestObservationEndsAfterRetries(t *testing.T) {
 		_, err := interact.Call(t.Context(), c.Thing(thing), &interact.Message{Type: interact.ObserveProperty, Name: "level"})
 		e := wantError(t, err, interact.Unreachable)
 		took := time.Since(begun)
-		if took < reconnectTime || took > reconnectTime+2*maxPause || !strings.Contains(e.Title, "did not come back") {
+		if took < reconnectTime || took > reconnectTime+2*maxPause || !strings.Contains(e.Title, "could not be opened again") {
 			t.Errorf("after %v: %s", took, e)
 		}
 		if n := dials.Load(); n < 10 || n > 40 {
@@ -325,7 +325,7 @@ func TestQueueCountsBytes(t *testing.T) {
 		ContentType: long, ResponseTopic: long, CorrelationData: []byte(long)}}}); err != nil {
 		t.Fatal(err)
 	}
-	kept := len(got.media) + len(got.answerTo) + cap(got.correlation)
+	kept := len(got.media) + len(got.responseTopic) + cap(got.correlation)
 	if len(got.props) != 1 || got.prop(propID) != "7" || kept > 3*packet.MaxTopic {
 		t.Errorf("%d bytes and the properties %v of a message are kept", kept, got.props)
 	}
@@ -416,7 +416,7 @@ func TestLargeMessages(t *testing.T) {
 		other := observe(t, c.Thing(thing), &interact.Message{Type: interact.SubscribeAllEvents})
 		until(t, "subscribed", func() bool { return b.filters() == 1 })
 		_, err := ask(t, c, thing, within1(read("level"), 300*time.Millisecond))
-		// A broker of MQTT 5 knows the limit and sends nothing.
+		// A broker of MQTT 5 has received the limit and sends nothing.
 		wantError(t, err, map[byte]interact.Code{5: interact.Timeout, 4: interact.TooLarge}[version])
 		if err := b.Publish("lamp/told/broken", []byte("1"), false, 1); err != nil {
 			t.Fatal(err)
@@ -463,7 +463,7 @@ func TestCloseEndsRunningCalls(t *testing.T) {
 	}
 }
 
-// secured is a lamp that wants a user's name and password.
+// secured is a lamp that requires a user name and a password.
 const secured = `"securityDefinitions": {"basic_sc": {"scheme": "basic"}, "nosec_sc": {"scheme": "nosec"},
 	"psk_sc": {"scheme": "psk"},
 	"either": {"scheme": "combo", "oneOf": ["psk_sc", "basic_sc"]}, "both": {"scheme": "combo",
@@ -605,7 +605,7 @@ func lampAgentTLS(t testing.TB, addr string, pool *x509.CertPool) {
 			if err != nil {
 				return
 			}
-			_ = w.publish(ctx, &publication{topic: d.answerTo, qos: 1, data: []byte("42")})
+			_ = w.publish(ctx, &publication{topic: d.responseTopic, qos: 1, data: []byte("42")})
 		}
 	})
 	t.Cleanup(func() {
@@ -643,7 +643,7 @@ func certificate(t testing.TB) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-// Many ask at once over one connection, and each gets its own answer.
+// Concurrent requests over one connection get their own responses.
 func TestManyRequestsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := startBroker(t, "127.0.0.1:0")

@@ -40,7 +40,7 @@ type plainBroker struct {
 	listener net.Listener
 
 	mu      sync.Mutex
-	refuse5 func(c net.Conn) // what is done to an MQTT 5 CONNECT; nil: it is taken
+	refuse5 func(c net.Conn) // rejects an MQTT 5 CONNECT; nil accepts it
 	logins  []string         // user:password of each CONNECT
 	conns   map[string]net.Conn
 }
@@ -59,7 +59,7 @@ func (h *brokerHook) OnPacketRead(cl *mochi.Client, pk packets.Packet) (packets.
 	defer h.b.mu.Unlock()
 	if pk.FixedHeader.Type == packets.Connect && pk.ProtocolVersion == 5 && h.b.refuse5 != nil {
 		h.b.refuse5(cl.Net.Conn)
-		cl.Stop(errors.New("no MQTT 5 here")) // mochi goes on whatever a hook says
+		cl.Stop(errors.New("no MQTT 5 here")) // mochi ignores the error of a hook
 	}
 	return pk, nil
 }
@@ -132,7 +132,7 @@ func (b *plainBroker) stop() {
 	}
 }
 
-// cut breaks the connections of all clients whose id begins with prefix, without a word.
+// cut closes the connections of all clients whose id begins with prefix, without DISCONNECT.
 func (b *plainBroker) cut(prefix string) (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -146,7 +146,7 @@ func (b *plainBroker) cut(prefix string) (n int) {
 	return n
 }
 
-// connects returns how often somebody has connected.
+// connects returns the number of connections.
 func (b *plainBroker) connects() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -226,7 +226,7 @@ func newPeer(t testing.TB, addr string, handle func(p *peer, m *paho.Publish), c
 	}
 	p := &peer{messages: make(chan *paho.Publish, 4096)}
 	var work sync.WaitGroup
-	p.Client = paho.NewClient(paho.ClientConfig{Conn: packet.NewConn(conn, packet.FromBroker, 8<<20), Session: &calm{State: newState()},
+	p.Client = paho.NewClient(paho.ClientConfig{Conn: packet.NewConn(conn, packet.FromBroker, 8<<20), Session: &safeSession{State: newState()},
 		OnPublishReceived: []func(paho.PublishReceived) (bool, error){
 			func(r paho.PublishReceived) (bool, error) {
 				if handle == nil {
@@ -295,7 +295,7 @@ func (p *peer) next(t testing.TB) *paho.Publish {
 	}
 }
 
-// answer is what an agent of kotlin-wot does: the answer to the response topic, without correlation data.
+// answer responds like an agent of kotlin-wot: to the response topic, without correlation data.
 func (p *peer) answer(m *paho.Publish, media, data string) {
 	if m.Properties == nil || m.Properties.ResponseTopic == "" {
 		return
@@ -341,7 +341,7 @@ func newClient(t testing.TB, o Options) *Client {
 	return c
 }
 
-// ask sends one message and returns the last reply, within a time that no test needs.
+// ask sends one message and returns the last reply, within a time that is long for each test.
 func ask(t testing.TB, c *Client, thing *td.Thing, m *interact.Message) (*interact.Message, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
@@ -354,7 +354,7 @@ func within1(m *interact.Message, d time.Duration) *interact.Message {
 	return m
 }
 
-// A reader is an observation that runs beside the test.
+// A reader is an observation that runs concurrently with the test.
 type reader struct {
 	replies chan *interact.Message
 	failed  chan error

@@ -41,7 +41,7 @@ func startMosquitto(t testing.TB, lines ...string) *mosquitto {
 	t.Helper()
 	installed(t, "mosquitto", "mosquitto")
 	for range 20 { // another process may take the port first
-		// Below the ports that the system gives away: a test beside this one would get it before Mosquitto does.
+		// Below the ephemeral ports: a concurrent test could get such a port before Mosquitto.
 		l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(20_000+rand.N(10_000)))
 		if err != nil {
 			continue
@@ -93,7 +93,7 @@ func (m *mosquitto) start(t testing.TB) bool {
 	return false
 }
 
-// stop ends the process at once.
+// stop kills the process.
 func (m *mosquitto) stop() {
 	if m.process != nil {
 		_ = m.process.Process.Kill()
@@ -106,7 +106,7 @@ func TestMosquittoRequestAndReply(t *testing.T) {
 	t.Parallel()
 	m := startMosquitto(t)
 	c, thing := newClient(t, Options{}), describe(t, "mqtt://"+m.addr, kotlin)
-	// Before the agent is there, the broker reports that there is no subscriber.
+	// Before the agent subscribes, the broker reports that there is no subscriber.
 	for _, q := range []*interact.Message{invoke("fade", "{}"), read("level"), write("level", "1")} {
 		_, err := ask(t, c, thing, q)
 		if e := wantError(t, err, interact.Unreachable); e.Started || !strings.Contains(e.Title, "no subscriber") {
@@ -159,7 +159,7 @@ func TestMosquittoPublishAndObserve(t *testing.T) {
 		if got := level.next(t); string(got.Data) != "2" {
 			t.Errorf("version %d: %s: the reading of another was taken for news", version, got.Data)
 		}
-		// The broker is killed and comes back: what is observed is observed again.
+		// The broker is killed and restarted: observations continue.
 		m.stop()
 		if !m.start(t) {
 			t.Fatal("another process has taken the port")
@@ -238,7 +238,7 @@ func TestMosquittoCredentials(t *testing.T) {
 	}
 }
 
-// A consumer that is no Go program: Mosquitto's own tools against the broker of this package.
+// The tools of Mosquitto are consumers of the broker of this package.
 func TestMosquittoToolsAskTheBroker(t *testing.T) {
 	t.Parallel()
 	installed(t, "mosquitto_rr", "mosquitto-clients")

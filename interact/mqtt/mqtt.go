@@ -120,11 +120,11 @@ type Client struct {
 	mu       sync.Mutex // guards the rest
 	closed   bool
 	sessions map[sessionKey]*session
-	versions map[string]known
+	versions map[string]brokerVersion
 }
 
-// known is the MQTT version of a broker that was used before.
-type known struct {
+// A brokerVersion is the known MQTT version of a broker.
+type brokerVersion struct {
 	version byte
 	until   time.Time
 }
@@ -138,7 +138,7 @@ func NewClient(o Options) *Client {
 	o.MaxPacket = cmp.Or(max(o.MaxPacket, 0), maxPacket)
 	o.Queue = cmp.Or(max(o.Queue, 0), maxQueue)
 	o.Idle = cmp.Or(max(o.Idle, 0), idleTime)
-	c := &Client{o: o, sessions: map[sessionKey]*session{}, versions: map[string]known{}}
+	c := &Client{o: o, sessions: map[sessionKey]*session{}, versions: map[string]brokerVersion{}}
 	c.consumer = form.Consumer{Transport: c, NoVariables: true, Security: form.Security{Protocol: "MQTT", Schemes: []string{"basic"},
 		Credentials: o.Credentials, Log: o.Log, Add: (*form.Secrets).AddLogin}}
 	return c
@@ -164,7 +164,7 @@ func Supports(f *td.Form) bool {
 	return scheme.Lookup(f.Scheme()).Protocol == "mqtt" && f.Subprotocol == ""
 }
 
-// Thing returns the agent that t describes. Over the MQTT forms of t it answers ReadProperty, WriteProperty,
+// Thing returns the agent that t describes. Over the MQTT forms of t it supports ReadProperty, WriteProperty,
 // ObserveProperty, ObserveAllProperties, InvokeAction, SubscribeEvent and SubscribeAllEvents; other messages are
 // [interact.NotAllowed]. It uses the first form with the content type of the message or an accepted one, else the first form to
 // whose type the data can be converted.
@@ -194,6 +194,6 @@ func (c *Client) version(host string, now time.Time) byte {
 func (c *Client) learn(host string, version byte, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	boundedmap.Put(&c.versions, host, known{version: version, until: now.Add(versionKnown)}, maxVersions,
-		func(k known) bool { return !now.Before(k.until) })
+	boundedmap.Put(&c.versions, host, brokerVersion{version: version, until: now.Add(versionKnown)}, maxVersions,
+		func(k brokerVersion) bool { return !now.Before(k.until) })
 }

@@ -41,7 +41,7 @@ func dial5(ctx context.Context, conn *packet.Conn, id string, l login, limit int
 	w := &wire5{conn: conn, state: state.NewInMemory()}
 	w.life, w.end = context.WithCancel(context.Background())
 	w.paho = paho.NewClient(paho.ClientConfig{
-		Conn: conn, Session: &calm{State: w.state}, AuthHandler: noAuth{}, PacketTimeout: ackTimeout,
+		Conn: conn, Session: &safeSession{State: w.state}, AuthHandler: noAuth{}, PacketTimeout: ackTimeout,
 		OnPublishReceived:  []func(paho.PublishReceived) (bool, error){received(deliver)},
 		OnServerDisconnect: func(*paho.Disconnect) {}, // the end of the connection follows
 	})
@@ -95,7 +95,7 @@ func received(deliver func(*delivery)) func(paho.PublishReceived) (bool, error) 
 		d := &delivery{topic: r.Packet.Topic, retained: r.Packet.Retain, data: r.Packet.Payload}
 		if p := r.Packet.Properties; p != nil {
 			// A queued message keeps only the used properties, within bounds: its weight is that of topic and payload.
-			d.media, d.answerTo = interact.Clip(p.ContentType, maxProperty+1), interact.Clip(p.ResponseTopic, packet.MaxTopic)
+			d.media, d.responseTopic = interact.Clip(p.ContentType, maxProperty+1), interact.Clip(p.ResponseTopic, packet.MaxTopic)
 			d.correlation = slices.Clone(p.CorrelationData[:min(len(p.CorrelationData), 64)]) // that of this node is shorter
 			for _, u := range p.User {
 				if known := slices.Contains(answerProps[:], u.Key); known && len(u.Value) <= maxProperty && d.prop(u.Key) == "" {
@@ -120,11 +120,11 @@ func (w *wire5) within(ctx context.Context) (context.Context, context.CancelFunc
 }
 
 func (w *wire5) publish(ctx context.Context, p *publication) error {
-	if w.limit > 0 && len(p.data)+len(p.topic)+len(p.answerTo)+overhead > w.limit {
+	if w.limit > 0 && len(p.data)+len(p.topic)+len(p.responseTopic)+overhead > w.limit {
 		return &refusal{code: 0x95} // the broker would end the connection
 	}
 	packet := &paho.Publish{Topic: p.topic, QoS: p.qos, Retain: p.retain, Payload: p.data, Properties: &paho.PublishProperties{
-		ContentType: p.media, ResponseTopic: p.answerTo, CorrelationData: p.correlation}}
+		ContentType: p.media, ResponseTopic: p.responseTopic, CorrelationData: p.correlation}}
 	if p.expiry > 0 {
 		seconds := uint32(min((p.expiry+time.Second-1)/time.Second, math.MaxUint32))
 		packet.Properties.MessageExpiry = &seconds
@@ -201,14 +201,14 @@ func (w *wire5) close() {
 	w.end()
 }
 
-// calm is a session that survives a race of paho 0.23: it answers a PUBREC on a connection that it forgets at the same time.
-type calm struct {
+// A safeSession handles a race of paho 0.23, which responds to a PUBREC on a connection that it removes at the same time.
+type safeSession struct {
 	*state.State
-	mu sync.Mutex // held where paho reads or forgets the connection, and holds no lock
+	mu sync.Mutex // held while paho reads or removes the connection, because paho holds no lock
 }
 
 // PacketReceived implements the SessionManager of paho.
-func (c *calm) PacketReceived(p *packets.ControlPacket, out chan<- *packets.Publish) (err error) {
+func (c *safeSession) PacketReceived(p *packets.ControlPacket, out chan<- *packets.Publish) (err error) {
 	if p.Type != packets.PUBREC {
 		return c.State.PacketReceived(p, out)
 	}
@@ -223,7 +223,7 @@ func (c *calm) PacketReceived(p *packets.ControlPacket, out chan<- *packets.Publ
 }
 
 // ConnectionLost implements the SessionManager of paho.
-func (c *calm) ConnectionLost(p *packets.Disconnect) error {
+func (c *safeSession) ConnectionLost(p *packets.Disconnect) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.State.ConnectionLost(p)

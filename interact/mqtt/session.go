@@ -74,7 +74,7 @@ func (c *Client) acquire(p *plan, index int) (*session, error) {
 	s := c.sessions[key]
 	if s == nil {
 		if len(c.sessions) >= maxSessions && !c.evictLocked() {
-			return nil, interact.Errorf(interact.Overloaded, "ask again when others have ended",
+			return nil, interact.Errorf(interact.Overloaded, "send it again when others have ended",
 				"%d connections to MQTT brokers are in use", maxSessions)
 		}
 		s = &session{client: c, key: key, login: p.login, subs: map[string]*subscription{}}
@@ -90,7 +90,7 @@ func (c *Client) acquire(p *plan, index int) (*session, error) {
 }
 
 func shuttingDown() error {
-	return interact.Errorf(interact.ShuttingDown, "ask again when the node runs", "the connection to the broker was closed")
+	return interact.Errorf(interact.ShuttingDown, "send it again when the node runs", "the connection to the broker was closed")
 }
 
 // evictLocked retires a session without users.
@@ -146,7 +146,7 @@ func (s *session) close() {
 func (s *session) connect(ctx context.Context) (wire, error) {
 	s.mu.Lock()
 	for s.wire == nil || isDone(s.wire) {
-		s.wire = nil // watch does the rest
+		s.wire = nil // watch continues
 		if s.life.Err() != nil {
 			s.mu.Unlock()
 			return nil, shuttingDown()
@@ -265,7 +265,7 @@ func (s *session) watch(w wire) {
 	select {
 	case <-w.ended():
 	case <-s.life.Done():
-		return // close does the rest
+		return // close continues
 	}
 	s.mu.Lock()
 	if s.wire == w {
@@ -295,7 +295,7 @@ func (s *session) revive() {
 		}
 		if time.Now().After(until) {
 			s.fail(&interact.Error{Code: interact.Unreachable, Title: "the connection to the broker at " + s.key.host +
-				" was lost and did not come back",
+				" was lost and could not be opened again",
 				Hint: "see whether the broker runs", Err: err})
 			return
 		}
@@ -383,8 +383,8 @@ func (s *session) listen(ctx context.Context, filter string, qos byte, l *inbox,
 // roomLocked reports whether a filter can be added.
 func (s *session) roomLocked(filter string) error {
 	if len(s.subs) >= maxFilters {
-		return interact.Errorf(interact.Overloaded, "ask again when others have ended",
-			"%d topics of the broker at %s are listened to", maxFilters, s.key.host)
+		return interact.Errorf(interact.Overloaded, "send it again when others have ended",
+			"%d subscriptions at the broker %s", maxFilters, s.key.host)
 	}
 	if s.wild == 0 && !packet.IsPattern(filter) {
 		return nil
@@ -414,7 +414,7 @@ func (s *session) ensure(ctx context.Context, sub *subscription, again bool) (wi
 			case <-busy:
 			case <-s.life.Done():
 			case <-ctx.Done():
-				return nil, s.timeoutError(ctx, "did not take a subscription in time")
+				return nil, s.timeoutError(ctx, "did not accept a subscription in time")
 			}
 			continue
 		case s.wire != w: // lost in between
@@ -506,7 +506,7 @@ func (s *session) settleLocked(sub *subscription) {
 		sub.busy, sub.on = nil, nil
 		s.settleLocked(sub)
 		if err != nil && s.life.Err() == nil && !isDone(w) {
-			s.client.o.Log.Warn("unsubscribe", "broker", s.key.host, "err", err)
+			s.client.o.Log.Warn("unsubscription failed", "broker", s.key.host, "err", err)
 		}
 	})
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/lmosd/lmosd/interact/mqtt/packet"
 )
 
-// Consumers come and go, ask and observe, while the connection breaks now and then. In the end nothing is left.
+// Consumers send requests and observe, while the connection is lost at random. At the end no goroutine is left.
 func TestClientUnderStress(t *testing.T) {
 	t.Parallel()
 	for _, version := range []byte{5, 4} {
@@ -96,7 +96,7 @@ func subscriptions(c *Client) (n int) {
 	return n
 }
 
-// Clients of the broker subscribe, ask, leave and break off at random. In the end nothing is observed.
+// Clients of the broker subscribe, send requests and disconnect at random. At the end there are no observations.
 func TestBrokerUnderStress(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
@@ -113,7 +113,7 @@ func TestBrokerUnderStress(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				c := paho.NewClient(paho.ClientConfig{Conn: packet.NewConn(conn, packet.FromBroker, 1<<20), Session: &calm{State: newState()},
+				c := paho.NewClient(paho.ClientConfig{Conn: packet.NewConn(conn, packet.FromBroker, 1<<20), Session: &safeSession{State: newState()},
 					OnPublishReceived: []func(paho.PublishReceived) (bool, error){func(paho.PublishReceived) (bool, error) {
 						return true,
 							nil
@@ -196,7 +196,7 @@ func TestWireFormat(t *testing.T) {
 	}
 }
 
-// A recorder is a broker that takes everything, answers requests with an empty message, and notes the packets.
+// A recorder is a broker that accepts all packets, responds to requests with an empty message, and records the packets.
 type recorder struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -212,13 +212,13 @@ var random = []*regexp.Regexp{regexp.MustCompile(`lmosd[0-9a-f]{18}`),
 	regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`),
 	regexp.MustCompile(`[A-Z2-7]{26}`)}
 
-// note writes a packet as text and hexadecimal bytes, without what is random in it.
+// note writes a packet as text and hexadecimal bytes, without its random parts.
 func (r *recorder) note(first byte, body []byte) {
 	for _, re := range random {
 		body = re.ReplaceAllFunc(body, func(b []byte) []byte { return bytes.Repeat([]byte("*"), len(b)) })
 	}
 	if first>>4 == packet.Publish {
-		if i := bytes.Index(body, []byte{2, 0, 0, 0}); i > 0 { // the message expiry, which is what was left
+		if i := bytes.Index(body, []byte{2, 0, 0, 0}); i > 0 { // the message expiry, which is the remaining time
 			body[i+4] = '*'
 		}
 	}
@@ -276,8 +276,8 @@ func (r *recorder) acknowledge(conn net.Conn, first byte, body []byte) {
 	id := string(body[2+topic : 4+topic])
 	_, _ = conn.Write(packetOf(map[byte]byte{1: 0x40, 2: 0x50}[first>>1&3], id))
 	if i := bytes.Index(body, []byte("/reply/")); i > 0 {
-		answerTo := string(body[2:2+topic]) + string(body[i:i+len("/reply/")+36])
-		_, _ = conn.Write(packetOf(0x30, string([]byte{0, byte(len(answerTo))})+answerTo+"\x00"+`"done"`))
+		responseTopic := string(body[2:2+topic]) + string(body[i:i+len("/reply/")+36])
+		_, _ = conn.Write(packetOf(0x30, string([]byte{0, byte(len(responseTopic))})+responseTopic+"\x00"+`"done"`))
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A target is what a topic of the [Broker] addresses.
+// A target is the resource of a topic of the [Broker].
 type target struct {
 	thing string // a reference (td.Ref)
 	kind  string // "properties", "actions", "events"; "" for the thing itself

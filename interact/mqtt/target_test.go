@@ -100,7 +100,7 @@ func TestScopesOfFilters(t *testing.T) {
 	}
 }
 
-// What can be published to, what can be subscribed to, and what is answered on do not mix.
+// Topics of requests, of subscriptions and of responses are disjoint.
 func FuzzRoutes(f *testing.F) {
 	for _, s := range []string{"w", "w/actions/a", "w/actions/reply/query", "w/properties/+/observable", "w/events/e",
 		"w/actions/a/reply/1", "$share/a/b", "w/#", "a%2Fb/events/%2B"} {

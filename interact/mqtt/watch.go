@@ -82,11 +82,11 @@ func (p *proposal) key(s subject) watchKey { return watchKey{p.ref, s.typ, s.nam
 type watch struct {
 	watchKey
 	end     context.CancelFunc
-	members map[*consumer]map[string]hearing // by filter; broker.mu guards it
+	members map[*consumer]map[string]membership // by filter; broker.mu guards it
 }
 
-// A hearing is the delivery by one filter of a client, on a topic in the spelling of the filter.
-type hearing struct {
+// A membership is a subscription by one filter of a client, with the topic in the spelling of the filter.
+type membership struct {
 	topic string
 	qos   byte
 }
@@ -109,10 +109,10 @@ func (b *Broker) subscribe(c *consumer, filter string, p *proposal) {
 			w = b.beginLocked(key)
 		}
 		if w != nil && w.members[c] == nil {
-			w.members[c] = map[string]hearing{}
+			w.members[c] = map[string]membership{}
 		}
 		if w != nil {
-			w.members[c][filter] = hearing{s.topic, p.qos}
+			w.members[c][filter] = membership{s.topic, p.qos}
 		}
 	}
 	if old != nil { // subjects that it no longer covers
@@ -125,7 +125,7 @@ func (b *Broker) subscribe(c *consumer, filter string, p *proposal) {
 // beginLocked starts an observation; nil if the broker has ended.
 func (b *Broker) beginLocked(key watchKey) *watch {
 	ctx, cancel := context.WithCancel(b.life)
-	w := &watch{watchKey: key, end: cancel, members: map[*consumer]map[string]hearing{}}
+	w := &watch{watchKey: key, end: cancel, members: map[*consumer]map[string]membership{}}
 	if !b.spawnLocked(func() { b.observe(ctx, w) }) {
 		cancel()
 		return nil
@@ -183,7 +183,7 @@ func (b *Broker) observe(ctx context.Context, w *watch) {
 					after = r.ID
 				}
 			}
-			return errors.New("it ended")
+			return errors.New("the observation ended")
 		})
 		if ctx.Err() != nil {
 			return

@@ -13,13 +13,13 @@ import (
 type wire interface {
 	// version is the protocol version in CONNECT: 5, or 4 for MQTT 3.1.1.
 	version() byte
-	// publish sends p and waits for the acknowledgement of its QoS. Errors wrap errUnsent, errLost, errNobody or a
+	// publish sends p and waits for the acknowledgement of its QoS. Errors wrap errUnsent, errLost, errNoSubscriber or a
 	// *refusal, or the context's.
 	publish(ctx context.Context, p *publication) error
 	// subscribe adds one filter and waits for the acknowledgement; after a repetition the broker sends retained messages again.
 	subscribe(ctx context.Context, filter string, qos byte) error
 	unsubscribe(ctx context.Context, filter string) error
-	// ended is closed at the end of the connection; cause is its cause then.
+	// ended is closed at the end of the connection; cause then returns its cause.
 	ended() <-chan struct{}
 	cause() error
 	// close ends the connection and waits for its goroutines.
@@ -28,15 +28,15 @@ type wire interface {
 
 // A publication is a message to publish. Fields that MQTT 3.1.1 does not have are not sent there.
 type publication struct {
-	topic       string
-	qos         byte
-	retain      bool
-	data        []byte
-	media       string
-	answerTo    string
-	correlation []byte
-	expiry      time.Duration // 0: never
-	props       []prop
+	topic         string
+	qos           byte
+	retain        bool
+	data          []byte
+	media         string
+	responseTopic string
+	correlation   []byte
+	expiry        time.Duration // 0: never
+	props         []prop
 }
 
 // add adds a user property, unless it is empty or cannot be sent.
@@ -51,14 +51,14 @@ type prop struct{ name, value string }
 
 // A delivery is a received message.
 type delivery struct {
-	topic       string
-	retained    bool // it is older than the subscription
-	data        []byte
-	cut         bool // it was too large, and its payload was dropped
-	media       string
-	answerTo    string
-	correlation []byte
-	props       []prop
+	topic         string
+	retained      bool // it is older than the subscription
+	data          []byte
+	cut           bool // it was too large, and its payload was dropped
+	media         string
+	responseTopic string
+	correlation   []byte
+	props         []prop
 }
 
 // weight is the size of a message for the limit of a queue, in bytes.
@@ -76,8 +76,8 @@ func (d *delivery) prop(name string) string {
 
 // Errors of wires.
 var (
-	errUnsent       = errors.New("the connection was gone before it was sent")
-	errLost         = errors.New("the connection broke")
+	errUnsent       = errors.New("the connection was lost before it was sent")
+	errLost         = errors.New("the connection was lost")
 	errNoSubscriber = errors.New("the topic has no subscriber")
 	errVersion      = errors.New("the broker refuses this version of MQTT")
 	errSlowAck      = errors.New("the broker did not acknowledge it in time")

@@ -189,14 +189,7 @@ func detail(e *interact.Error) string {
 	if e.Title != "" || len(e.Issues) == 0 {
 		return e.Title
 	}
-	text := e.Issues[0].Reason
-	if p := e.Issues[0].Pointer; p != "" {
-		text = p + ": " + text
-	}
-	if n := len(e.Issues) - 1; n > 0 {
-		text += fmt.Sprintf(" (and %d more)", n)
-	}
-	return text
+	return interact.FirstIssue(e.Issues)
 }
 
 // Read returns the error of an HTTP response: the inverse of [Write]. For a body that is not a problem document, such as that of a
@@ -255,8 +248,7 @@ func (p *Document) ErrorOf(c interact.Code) *interact.Error {
 
 // CodeOf parses a code such as "LMOS-1404"; an unknown code is replaced by that of the HTTP status.
 func CodeOf(text string, status int) interact.Code {
-	n, err := strconv.ParseUint(strings.TrimPrefix(text, "LMOS-"), 10, 16)
-	if c := interact.Code(n); err == nil && c.String() == text && statuses[c] != 0 {
+	if c, ok := interact.ParseCode(text); ok {
 		return c
 	}
 	if c, ok := codes[status]; ok {

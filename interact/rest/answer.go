@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"unicode/utf8"
@@ -24,7 +25,7 @@ import (
 // maxText limits the text of an agent in an error, in bytes.
 const maxText = 4 << 10
 
-// maxRefusal is how much of a refusal is read, in bytes: a secret in it must be complete to be recognized.
+// maxRefusal limits the body of an error response, in bytes. It is large, because only a complete secret in the body is recognized.
 const maxRefusal = 64 << 10
 
 // An answer is a checked response.
@@ -37,8 +38,8 @@ type answer struct {
 	data   []byte
 }
 
-// ask sends the request and checks the response.
-func (c *Client) ask(ctx context.Context, r *request) (*answer, error) {
+// roundTrip sends the request and checks the response.
+func (c *Client) roundTrip(ctx context.Context, r *request) (*answer, error) {
 	ctx = r.streams(ctx)
 	defer r.release()
 	resp, err := c.begin(ctx, r)
@@ -46,7 +47,7 @@ func (c *Client) ask(ctx context.Context, r *request) (*answer, error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	return c.judge(ctx, r, resp)
+	return c.read(ctx, r, resp)
 }
 
 // begin sends the request. The caller closes the body of the response.
@@ -60,23 +61,23 @@ func (c *Client) begin(ctx context.Context, r *request) (*http.Response, error) 
 	if err != nil {
 		return nil, err
 	}
-	return carry(ctx, c.transport, r, req)
+	return send(ctx, c.transport, r, req)
 }
 
-// exchange sends a built request, and checks the response.
+// exchange sends req, built for r, and checks the response.
 func (c *Client) exchange(ctx context.Context, r *request, req *http.Request) (*answer, error) {
-	resp, err := carry(ctx, c.transport, r, req)
+	resp, err := send(ctx, c.transport, r, req)
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	return c.judge(ctx, r, resp)
+	return c.read(ctx, r, resp)
 }
 
-// carry sends a request. The error has Started if any of it was written.
-func carry(ctx context.Context, via http.RoundTripper, r *request, req *http.Request) (*http.Response, error) {
+// send sends a request. The error has Started if a part of the request was written.
+func send(ctx context.Context, via http.RoundTripper, r *request, req *http.Request) (*http.Response, error) {
 	var written atomic.Bool
-	trace := &httptrace.ClientTrace{ // the last attempt counts: net/http makes another only if that does no harm
+	trace := &httptrace.ClientTrace{ // of the last attempt: net/http repeats only requests that are safe to repeat
 		GotConn:      func(httptrace.GotConnInfo) { written.Store(false) },
 		WroteHeaders: func() { written.Store(true) },
 	}
@@ -93,8 +94,8 @@ func carry(ctx context.Context, via http.RoundTripper, r *request, req *http.Req
 	return resp, nil
 }
 
-// judge reads a response within the limit and checks it against the description.
-func (c *Client) judge(ctx context.Context, r *request, resp *http.Response) (*answer, error) {
+// read reads a response within the limit and checks it against the description.
+func (c *Client) read(ctx context.Context, r *request, resp *http.Response) (*answer, error) {
 	if !r.expected(resp.StatusCode) {
 		return nil, c.refused(r, resp)
 	}
@@ -109,7 +110,7 @@ func (c *Client) judge(ctx context.Context, r *request, resp *http.Response) (*a
 	return a, a.settle(r, resp.Header.Get("Content-Type"))
 }
 
-// expected reports whether a status means success: htv:statusCodeValue of the form's responses decides, else the class.
+// expected reports whether a status means success: by htv:statusCodeValue in the responses of the form, else by its class.
 func (r *request) expected(status int) bool {
 	if r.Form != nil && bytes.Contains(r.Form.Raw, []byte("htv:statusCodeValue")) {
 		if success, ok := declared(r.Form.Raw, status); ok {
@@ -119,7 +120,7 @@ func (r *request) expected(status int) bool {
 	return status >= 200 && status < 300
 }
 
-// declared looks status up in the responses that a form declares (TD 1.1 §5.3.4.2.2; WoT HTTP binding, §4).
+// declared returns whether a status means success in the declared responses of a form (TD 1.1 §5.3.4.2.2; WoT HTTP binding, §4).
 func declared(form json.RawMessage, status int) (success, ok bool) {
 	var f struct {
 		Response struct {
@@ -141,7 +142,7 @@ func declared(form json.RawMessage, status int) (success, ok bool) {
 	return true, f.Response.Status == status
 }
 
-// body reads the whole body, or fails at the limit without reading on.
+// body reads the whole body, up to the limit.
 func (c *Client) body(ctx context.Context, r *request, resp *http.Response) ([]byte, error) {
 	length := resp.ContentLength
 	if resp.Header.Get("Content-Encoding") != "" {
@@ -161,12 +162,17 @@ func (c *Client) body(ctx context.Context, r *request, resp *http.Response) ([]b
 	case ctx.Err() != nil:
 		return nil, r.lost(ctx, ctx.Err())
 	case err != nil:
-		return nil, form.Broken(r.What(), fmt.Sprintf("it broke off after %d bytes", len(body)))
+		return nil, r.incomplete(int64(len(body)))
 	}
 	return body, nil
 }
 
-// source is the decompressed body of a response.
+// incomplete returns the error of a response whose connection was lost after n bytes.
+func (r *request) incomplete(n int64) error {
+	return form.Broken(r.What(), fmt.Sprintf("it broke off after %d bytes", n))
+}
+
+// source returns the decompressed body of a response.
 func (c *Client) source(ctx context.Context, r *request, resp *http.Response) (io.Reader, error) {
 	coding := strings.ToLower(resp.Header.Get("Content-Encoding"))
 	src, err := decoded(coding, resp.Body)
@@ -176,7 +182,7 @@ func (c *Client) source(ctx context.Context, r *request, resp *http.Response) (i
 	case ctx.Err() != nil:
 		return nil, r.lost(ctx, err)
 	}
-	return nil, form.Broken(r.What(), "what it calls "+interact.Excerpt(coding, 40)+" is not")
+	return nil, form.Broken(r.What(), "invalid content coding "+interact.Excerpt(coding, 40))
 }
 
 func decoded(coding string, body io.Reader) (io.Reader, error) {
@@ -190,12 +196,12 @@ func decoded(coding string, body io.Reader) (io.Reader, error) {
 }
 
 func (c *Client) tooLarge(r *request, size string) error {
-	return interact.Errorf(interact.TooLarge, "ask for less, or let the agent answer in parts",
-		"the answer of %s is larger than %d bytes (%s); it was cut and dropped", r.What(), c.limit, size)
+	return interact.Errorf(interact.TooLarge, "request less, or let the agent send the output in parts",
+		"the response of %s is larger than %d bytes (%s)", r.What(), c.limit, size)
 }
 
-// settle decides the media type of the data and checks it. The body counts, not the label: a JSON value that says it is
-// text is JSON where the description promises JSON, and a missing Content-Type is that of the form.
+// settle determines the media type of the data and checks it. If the description declares JSON, a JSON value is JSON even with another
+// Content-Type. A missing Content-Type is that of the form.
 func (a *answer) settle(r *request, contentType string) error {
 	promised := interact.MediaType(r.Form.ResponseType)
 	a.media = interact.MediaType(contentType)
@@ -214,20 +220,15 @@ func (a *answer) settle(r *request, contentType string) error {
 		}
 	case interact.IsCBOR(a.media) && len(data) > 0:
 	case form.IsStructured(promised) && strings.HasPrefix(r.op, "write"):
-		a.media, a.data = "", nil // the writing went well; no caller waits for its body
+		a.media, a.data = "", nil // the write succeeded; its body is not needed
 	case td.IsJSON(promised):
-		return form.Broken(r.What(), "its description promises "+promised+", it sent "+sample(a.media, data, &r.Secrets))
+		return form.Broken(r.What(), "expected "+promised+" as in its description, got "+sample(a.media, data, &r.Secrets))
 	}
 	return nil
 }
 
 func listed(types []string, media string) bool {
-	for _, t := range types {
-		if interact.MediaType(t) == media {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(types, func(t string) bool { return interact.MediaType(t) == media })
 }
 
 // sample returns the beginning of unexpected data.
@@ -247,19 +248,19 @@ func (c *Client) refused(r *request, resp *http.Response) error {
 		if to, err := resp.Location(); err == nil {
 			title += " to " + quote(&r.Secrets, form.Plain(to.String()))
 		}
-	} else if text := quote(&r.Secrets, words(resp.Header.Get("Content-Type"), raw)); text != "" {
+	} else if text := quote(&r.Secrets, errorText(resp.Header.Get("Content-Type"), raw)); text != "" {
 		title += ": " + text
 	}
-	if resp.StatusCode == http.StatusLoopDetected { // the agent is a thing of a mesh, and it was this node's turn before
+	if resp.StatusCode == http.StatusLoopDetected { // the agent is a Thing of a mesh, and this node has relayed the message before
 		return &interact.Error{Code: interact.Loop, Remote: true, Title: title, Hint: "see which nodes relay to each other"}
 	}
-	return &interact.Error{Code: interact.AgentFailed, Remote: true, Title: title, Hint: adviceFor(resp.StatusCode)}
+	return &interact.Error{Code: interact.AgentFailed, Remote: true, Title: title, Hint: hintFor(resp.StatusCode)}
 }
 
-func adviceFor(status int) string {
+func hintFor(status int) string {
 	switch {
 	case status/100 == 3:
-		return "redirects are not followed: put the final address into the form and publish again"
+		return "redirects are not followed: write the final address into the form and publish again"
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
 		return "the agent refused this node's credentials: see the credentials file on the agent's node"
 	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed:
@@ -267,11 +268,11 @@ func adviceFor(status int) string {
 	case status >= 500:
 		return "see the agent's log"
 	}
-	return "the agent did not like the request; its own words are in the error"
+	return "the agent rejected the request; the error has its reason"
 }
 
-// words returns the text of an error response: title and detail of a problem (RFC 9457 §3.1), else the body.
-func words(contentType string, raw []byte) string {
+// errorText returns the text of an error response: title and detail of a problem (RFC 9457 §3.1), else the body.
+func errorText(contentType string, raw []byte) string {
 	text := string(raw)
 	if td.IsJSON(contentType) && contentType != "" {
 		var p struct{ Title, Detail string }

@@ -50,24 +50,24 @@ func TestAnswersThatFail(t *testing.T) {
 		}, interact.AgentFailed, true, []string{"redirect to http://", "/other", "not followed"}},
 		{"html where JSON is promised", func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "<html>hi</html>")
-		}, interact.AgentFailed, false, []string{"promises application/json", "text/html", "<html>"}},
-		{"half of JSON", says(`{"a":`), interact.AgentFailed, false, []string{`"{\"a\":"`}},
-		{"JSON with bad UTF-8", says("\"\xff\""), interact.AgentFailed, false, []string{"application/json"}},
-		{"nothing", says(``), interact.AgentFailed, false, []string{"nothing"}},
-		{"more than the limit", says(`"` + strings.Repeat("x", 2000) + `"`), interact.TooLarge, false,
+		}, interact.AgentFailed, false, []string{"expected application/json", "text/html", "<html>"}},
+		{"half of JSON", responds(`{"a":`), interact.AgentFailed, false, []string{`"{\"a\":"`}},
+		{"JSON with bad UTF-8", responds("\"\xff\""), interact.AgentFailed, false, []string{"application/json"}},
+		{"nothing", responds(``), interact.AgentFailed, false, []string{"nothing"}},
+		{"more than the limit", responds(`"` + strings.Repeat("x", 2000) + `"`), interact.TooLarge, false,
 			[]string{"1000 bytes"}},
 		{"more than the limit in chunks", func(w http.ResponseWriter, _ *http.Request) {
 			for range 20 {
 				_, _ = io.WriteString(w, strings.Repeat("x", 100))
 				_ = http.NewResponseController(w).Flush()
 			}
-		}, interact.TooLarge, false, []string{"cut"}},
+		}, interact.TooLarge, false, []string{"1000 bytes"}},
 		{"broken off", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			_, _ = io.WriteString(w, `"abc`)
 		}, interact.AgentFailed, false, []string{"broke off after 4 bytes"}},
 		{"closed without an answer", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-			interact.Unreachable, false, []string{"closed the connection"}},
+			interact.Unreachable, false, []string{"connection was closed"}},
 		{"not gzip", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
 			_, _ = io.WriteString(w, "plain")
@@ -93,11 +93,11 @@ func TestAnswersThatFail(t *testing.T) {
 			}
 			for _, want := range tt.says {
 				if !strings.Contains(everything(e), want) {
-					t.Errorf("%q is not said: %s", want, everything(e))
+					t.Errorf("%q is missing in %s", want, everything(e))
 				}
 			}
 			if n := len(agent.requests()); n != 1 {
-				t.Errorf("the agent was asked %d times", n)
+				t.Errorf("the agent received %d requests", n)
 			}
 		})
 	}
@@ -118,7 +118,7 @@ func TestAnswersThatAreFine(t *testing.T) {
 		answer       http.HandlerFunc
 		media, data  string
 	}{
-		{"JSON that says it is text", "act", func(w http.ResponseWriter, _ *http.Request) {
+		{"JSON declared as text", "act", func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, `{"a":1}`)
 		}, "application/json", `{"a":1}`},
 		{"JSON without a type", "act", func(w http.ResponseWriter, _ *http.Request) {
@@ -130,13 +130,13 @@ func TestAnswersThatAreFine(t *testing.T) {
 			_, _ = io.WriteString(w, `[1]`)
 		}, "application/senml+json", `[1]`},
 		{"204", "act", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, "", ""},
-		{"nothing where nothing is promised", "quiet", says(" \n"), "", ""},
-		{"a value where nothing is promised", "quiet", says("7"), "application/json", "7"},
+		{"no value where none is declared", "quiet", responds(" \n"), "", ""},
+		{"a value where none is declared", "quiet", responds("7"), "application/json", "7"},
 		{"gzip", "act", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
 			_, _ = w.Write(zip(`"zipped"`))
 		}, "application/json", `"zipped"`},
-		{"exactly the limit", "act", says(`"` + strings.Repeat("x", 998) + `"`), "application/json",
+		{"exactly the limit", "act", responds(`"` + strings.Repeat("x", 998) + `"`), "application/json",
 			`"` + strings.Repeat("x", 998) + `"`},
 	}
 	for _, tt := range tests {
@@ -393,7 +393,7 @@ func FuzzAnswer(f *testing.F) {
 		resp := &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {contentType},
 			"Content-Encoding": {coding}, "Location": {string(body)}},
 			Body: io.NopCloser(bytes.NewReader(body)), ContentLength: -1, Request: req}
-		ans, err := c.judge(t.Context(), r, resp)
+		ans, err := c.read(t.Context(), r, resp)
 		if err != nil {
 			e := interact.AsError(err)
 			if e.Code == interact.Internal || e.Hint == "" && e.Next == nil || len(e.Error()) > maxText+500 ||
@@ -406,7 +406,7 @@ func FuzzAnswer(f *testing.F) {
 			t.Errorf("%d bytes passed the limit", len(ans.data))
 		}
 		if task := ans.task(r); task != nil {
-			if err := task.aim(); err == nil && credentials.Origin(task.url) != "http://agent.example" {
+			if err := task.resolve(); err == nil && credentials.Origin(task.url) != "http://agent.example" {
 				t.Errorf("the status is looked for at %s", task.url)
 			}
 		}

@@ -14,11 +14,11 @@ import (
 
 // Limits of [Callbacks].
 const (
-	maxCallbacks  = 1024    // addresses that are open at once
+	maxCallbacks  = 1024    // open addresses
 	maxDelivery   = 1 << 20 // bytes of one delivery
-	maxDelivering = 128     // deliveries at once
-	maxEachCalls  = 4       // of them, to one address
-	// deliveryTimeout is how long a delivery waits until it is taken. It is then refused for now.
+	maxDelivering = 128     // concurrent deliveries
+	maxEachCalls  = 4       // concurrent deliveries to one address
+	// callbackTimeout limits the wait of a delivery for its consumer.
 	callbackTimeout = 5 * time.Second
 )
 
@@ -29,10 +29,9 @@ const (
 //	mux.Handle("POST /callbacks/", callbacks)
 //	client := rest.NewClient(rest.Options{Webhook: callbacks})
 //
-// The last segment of an address is random: 128 bits. It is the only proof of an agent, so that only
-// the agent receives the address. A delivery has at most 1 MiB. The response is 200 when the consumer has taken it; with 503 when
-// that did not happen within five seconds, or too many wait; with 404 when the address is closed. At most 1024 addresses are
-// open at once. It is safe for concurrent use.
+// The last segment of an address has 128 random bits. It is the only authentication of an agent: only the agent receives the address.
+// A delivery has at most 1 MiB. The response is 200 when the consumer has received it; 503 after 5 s, or if too many deliveries wait;
+// 404 if the address is closed. At most 1024 addresses are open. It is safe for concurrent use.
 type Callbacks struct {
 	busy chan struct{} // an element per delivery
 
@@ -48,14 +47,14 @@ type callback struct {
 	closed     chan struct{}
 }
 
-// NewCallbacks returns a receiver for [Callbacks.Listen] with base. An empty base is not known yet.
+// NewCallbacks returns a receiver with a base as in [Callbacks.Listen].
 func NewCallbacks(base string) *Callbacks {
 	c := &Callbacks{busy: make(chan struct{}, maxDelivering), open: map[string]*callback{}}
 	c.Listen(base)
 	return c
 }
 
-// Listen sets the beginning of the addresses: an absolute address under which the handler is reached. Empty refuses all receivers.
+// Listen sets the beginning of the addresses: the absolute address of the handler. Empty rejects all receivers.
 func (c *Callbacks) Listen(base string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,7 +70,8 @@ func (c *Callbacks) Receive(context.Context) (callbackURL string, deliveries <-c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.base == "" {
-		return "", nil, nil, interact.Errorf(interact.NotAllowed, "give the agent a form with sse or longpoll", "this node serves no HTTP at which an agent could call back")
+		return "", nil, nil, interact.Errorf(interact.NotAllowed, "add a form with sse or longpoll to the agent",
+			"this node has no HTTP address for callbacks of agents")
 	}
 	if len(c.open) >= maxCallbacks {
 		return "", nil, nil, interact.Errorf(interact.Overloaded, "end some subscriptions",
@@ -90,7 +90,7 @@ func (c *Callbacks) release(key string) {
 	}
 }
 
-// ServeHTTP implements [http.Handler]. It looks at the last segment of the path.
+// ServeHTTP implements [http.Handler]. The last segment of the path selects the address.
 func (c *Callbacks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	err := c.serve(w, r)
 	if err == nil {
@@ -110,18 +110,19 @@ func (c *Callbacks) serve(w http.ResponseWriter, r *http.Request) error {
 	one := c.find(r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:])
 	switch {
 	case one == nil:
-		return closed()
+		return errClosed()
 	case r.Method != http.MethodPost:
 		return interact.Errorf(interact.NotAllowed, "use POST", "a callback accepts POST only")
 	case r.Header.Get("Content-Encoding") != "":
-		return interact.Errorf(interact.UnsupportedType, "send the body as it is", "a delivery with Content-Encoding is not read")
+		return interact.Errorf(interact.UnsupportedType, "send the body without Content-Encoding",
+			"deliveries with Content-Encoding are not supported")
 	}
 	for _, busy := range []chan struct{}{one.busy, c.busy} {
 		select {
 		case busy <- struct{}{}:
 			defer func() { <-busy }()
 		default:
-			return crowded()
+			return errBusy()
 		}
 	}
 	d, err := delivery(w, r)
@@ -140,7 +141,7 @@ func (c *Callbacks) find(key string) *callback {
 // delivery reads the body.
 func delivery(w http.ResponseWriter, r *http.Request) (Delivery, error) {
 	conn := http.NewResponseController(w)
-	_ = conn.SetReadDeadline(time.Now().Add(callbackTimeout)) // a server that has none has other means
+	_ = conn.SetReadDeadline(time.Now().Add(callbackTimeout)) // not all servers support it
 	body, err := problem.ReadBody(w, r, maxDelivery)
 	_ = conn.SetReadDeadline(time.Time{})
 	if err != nil {
@@ -153,7 +154,7 @@ func delivery(w http.ResponseWriter, r *http.Request) (Delivery, error) {
 	return d, nil
 }
 
-// deliver hands d to the consumer.
+// deliver passes d to the consumer.
 func (o *callback) deliver(ctx context.Context, d Delivery) error {
 	timer := time.NewTimer(callbackTimeout)
 	defer timer.Stop()
@@ -161,21 +162,20 @@ func (o *callback) deliver(ctx context.Context, d Delivery) error {
 	case o.deliveries <- d:
 		return nil
 	case <-o.closed:
-		return closed()
+		return errClosed()
 	case <-timer.C:
-		return crowded()
+		return errBusy()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func closed() error {
-	return interact.Errorf(interact.NotFound, "subscribe again to get another address",
-		"this callback address is closed, or never was")
+func errClosed() error {
+	return interact.Errorf(interact.NotFound, "subscribe again to get another address", "this callback address is closed or unknown")
 }
 
-func crowded() error {
-	return interact.Errorf(interact.Overloaded, "deliver again later", "the consumer has not taken what was delivered before")
+func errBusy() error {
+	return interact.Errorf(interact.Overloaded, "deliver again later", "earlier deliveries wait for the consumer")
 }
 
 // selfLink returns the target of the link of relation "self" (RFC 8288 §3), at most 2 KiB; empty if there is none.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -22,11 +21,11 @@ const streamFrom = 1 << 20
 // A streamError is the error of a request stream.
 type streamError struct{ error }
 
-// feed starts to send the message's chunks, with its data before them, as the body of the request. The goroutine is the
-// client's: it ends with the request, at the chunk that comes then.
+// feed starts a goroutine of the client, which sends the data and the chunks of the message as the body of the request. It ends with the
+// next chunk after the end of the request.
 func (c *Client) feed(r *request) error {
 	if !c.enter() {
-		return interact.Errorf(interact.ShuttingDown, "ask again when the node is up", "the node is shutting down and starts no new calls")
+		return interact.ShutdownError()
 	}
 	body, in := io.Pipe()
 	r.feed = body
@@ -37,7 +36,7 @@ func (c *Client) feed(r *request) error {
 	return nil
 }
 
-// pour writes the stream to w. If the consumer's side breaks, the interaction ends: half of a stream must not look whole.
+// pour writes the stream to w. If the source fails, the interaction ends: the agent must not accept an incomplete stream as complete.
 func (r *request) pour(w io.Writer) error {
 	if !r.zipped() {
 		return r.pourTo(w, func() error { return nil })
@@ -49,7 +48,7 @@ func (r *request) pour(w io.Writer) error {
 	return z.Close()
 }
 
-// pourTo writes the stream to w, and flushes after each chunk, so that the agent receives it at once.
+// pourTo writes the stream to w and flushes after each chunk, so that the agent receives it immediately.
 func (r *request) pourTo(w io.Writer, flush func() error) error {
 	if err := writeChunk(w, r.Body, flush); err != nil {
 		return err
@@ -85,7 +84,7 @@ func (r *request) attach(req *http.Request) {
 	}
 }
 
-// streams returns ctx for an interaction whose request may be a stream that breaks. The caller releases the request.
+// streams returns the context of an interaction, which ends if the request stream fails. The caller releases the request.
 func (r *request) streams(ctx context.Context) context.Context {
 	if r.Message.Chunks != nil {
 		ctx, r.abort = context.WithCancelCause(ctx)
@@ -103,8 +102,8 @@ func (r *request) release() {
 	}
 }
 
-// passes reports whether an answer is a stream, which passes in parts: of an unknown or great length, and of a type whose halves
-// mean something. Text where JSON is promised is not: many servers call all text that.
+// passes reports whether a response is passed on in parts: its length is unknown or above streamFrom, and its type is neither JSON nor
+// CBOR. Text is not passed on if the form declares JSON: many servers send JSON as text.
 func (r *request) passes(resp *http.Response) bool {
 	switch resp.StatusCode {
 	case http.StatusCreated, http.StatusAccepted, http.StatusNoContent:
@@ -120,7 +119,7 @@ func (r *request) passes(resp *http.Response) bool {
 		!form.IsStructured(media) && !(form.IsStructured(promised) && unlabelled && !listed(r.Form.AdditionalTypes, media))
 }
 
-// pass yields the parts of a response as they arrive, and then the end. It reads only as far as the consumer has received.
+// pass yields the parts of a response as they arrive, and then the end. It reads no further than the consumer.
 func (c *Client) pass(ctx context.Context, r *request, resp *http.Response, yield func(*interact.Message) bool) error {
 	src, err := c.source(ctx, r, resp)
 	if err != nil {
@@ -141,12 +140,12 @@ func (c *Client) pass(ctx context.Context, r *request, resp *http.Response, yiel
 		}
 		switch {
 		case err == io.EOF:
-			yield(form.Completed(r.Message, "", nil))
+			yield(r.Message.ReplyStatus(interact.StatusCompleted, "", nil))
 			return nil
 		case err != nil && ctx.Err() != nil:
 			return r.lost(ctx, err)
 		case err != nil:
-			return form.Broken(r.What(), fmt.Sprintf("it broke off after %d bytes", total))
+			return r.incomplete(total)
 		}
 	}
 }

@@ -32,8 +32,8 @@ const voice = `
 	"look":   {"forms": [{"href": "BASE/look", "contentType": "audio/wav", "htv:methodName": "GET"}]},
 	"ask":    {"safe": true, "forms": [{"href": "BASE/ask", "contentType": "audio/wav"}]}}`
 
-// speak invokes an action with a request stream.
-func speak(name string, chunks iter.Seq2[[]byte, error]) *interact.Message {
+// streamTo invokes an action with a request stream.
+func streamTo(name string, chunks iter.Seq2[[]byte, error]) *interact.Message {
 	m := invoke(name, "")
 	m.ContentType, m.Chunks = "audio/wav", chunks
 	return m
@@ -59,7 +59,7 @@ func streamed(replies []*interact.Message) string {
 	return b.String()
 }
 
-// echo answers each read of the body at once, while the body still comes.
+// echo responds to each read of the body, while the body arrives.
 func echo(contentType string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		rc := http.NewResponseController(w)
@@ -91,7 +91,7 @@ func TestStreamsOfBothDirections(t *testing.T) {
 		echo("audio/opus; rate=48000")(w, r)
 	})
 	received := make(chan bool)
-	m := speak("talk", func(yield func([]byte, error) bool) {
+	m := streamTo("talk", func(yield func([]byte, error) bool) {
 		for i := range 3 { // each chunk is answered before the next is spoken
 			if !yield([]byte(strconv.Itoa(i)), nil) {
 				return
@@ -114,7 +114,7 @@ func TestStreamsOfBothDirections(t *testing.T) {
 	}
 	if seen.Get("Content-Type") != "audio/wav" || seen.Get("Length") != "-1" || seen.Get("Path") != "/talk" ||
 		seen.Get("Expect") != "" {
-		t.Errorf("asked with %v", seen)
+		t.Errorf("received %v", seen)
 	}
 	if got[0].Correlation != "1" || got[0].Name != "talk" {
 		t.Errorf("not correlated: %+v", got[0])
@@ -139,28 +139,28 @@ func TestRequestStreams(t *testing.T) {
 			fmt.Fprint(w, string(text))
 			return
 		}
-		says(strconv.Quote(string(text)))(w, r)
+		responds(strconv.Quote(string(text)))(w, r)
 	})
 	c, thing := newClient(t, Options{}), describe(t, agent.URL, voice)
 	with := func(m *interact.Message, data string) *interact.Message {
 		m.Data = []byte(data)
 		return m
 	}
-	upload := speak("ringtone", parts("ding", "dong"))
+	upload := streamTo("ringtone", parts("ding", "dong"))
 	upload.Type = interact.WriteProperty
 	for name, tt := range map[string]struct {
 		m    *interact.Message
 		want string
 		path string
 	}{
-		"chunks":                   {speak("talk", parts("a", "", "b", "c")), `"abc"`, "/talk"},
-		"no chunk":                 {speak("talk", parts()), `""`, "/talk"},
-		"data before them":         {with(speak("talk", parts("b")), "a"), `"ab"`, "/talk"},
-		"compressed":               {speak("shout", parts("a", "b")), `ab`, "/shout"},
-		"variables beside":         {with(speak("room", parts("a")), `{"room":"hall"}`), `"a"`, "/rooms/hall"},
-		"what is written":          {upload, `"dingdong"`, "/ringtone"},
-		"a safe action, not again": {speak("ask", parts("a")), `"a"`, "/ask"},
-		"chunks larger than a part": {speak("talk", parts(strings.Repeat("x", 200<<10))), `"` + strings.Repeat("x", 200<<10) +
+		"chunks":              {streamTo("talk", parts("a", "", "b", "c")), `"abc"`, "/talk"},
+		"no chunk":            {streamTo("talk", parts()), `""`, "/talk"},
+		"data before them":    {with(streamTo("talk", parts("b")), "a"), `"ab"`, "/talk"},
+		"compressed":          {streamTo("shout", parts("a", "b")), `ab`, "/shout"},
+		"next to variables":   {with(streamTo("room", parts("a")), `{"room":"hall"}`), `"a"`, "/rooms/hall"},
+		"a write":             {upload, `"dingdong"`, "/ringtone"},
+		"a safe action, once": {streamTo("ask", parts("a")), `"a"`, "/ask"},
+		"chunks larger than a part": {streamTo("talk", parts(strings.Repeat("x", 200<<10))), `"` + strings.Repeat("x", 200<<10) +
 			`"`, "/talk"},
 	} {
 		got, err := ask(t, c, thing, tt.m)
@@ -172,15 +172,15 @@ func TestRequestStreams(t *testing.T) {
 
 func TestRequestStreamsThatDoNotFit(t *testing.T) {
 	t.Parallel()
-	agent := newRecorder(t, says(`1`))
+	agent := newRecorder(t, responds(`1`))
 	c, thing := newClient(t, Options{}), describe(t, agent.URL, voice)
 	typed := func(contentType string) *interact.Message {
-		m := speak("room", parts("x"))
+		m := streamTo("room", parts("x"))
 		m.ContentType = contentType
 		m.Data = []byte(`{"room":"hall"}`)
 		return m
 	}
-	more := speak("room", parts("x"))
+	more := streamTo("room", parts("x"))
 	more.Data = []byte(`{"room":"hall","volume":1}`)
 	for name, tt := range map[string]struct {
 		m    *interact.Message
@@ -188,9 +188,9 @@ func TestRequestStreamsThatDoNotFit(t *testing.T) {
 	}{
 		"another type":              {typed("video/mp4"), interact.UnsupportedType},
 		"JSON":                      {typed(""), interact.UnsupportedType},
-		"a variable is missing":     {speak("room", parts("x")), interact.Invalid},
+		"a variable is missing":     {streamTo("room", parts("x")), interact.Invalid},
 		"more than variables":       {more, interact.Invalid},
-		"a method that has no body": {speak("look", parts("x")), interact.NotAllowed},
+		"a method that has no body": {streamTo("look", parts("x")), interact.NotAllowed},
 	} {
 		_, err := ask(t, c, thing, tt.m)
 		if e := interact.AsError(err); e == nil || e.Code != tt.code {
@@ -198,7 +198,7 @@ func TestRequestStreamsThatDoNotFit(t *testing.T) {
 		}
 	}
 	if n := len(agent.requests()); n != 0 {
-		t.Errorf("the agent was asked %d times", n)
+		t.Errorf("the agent received %d requests", n)
 	}
 }
 
@@ -218,7 +218,7 @@ func TestRequestStreamThatBreaks(t *testing.T) {
 		received <- err
 	})
 	for _, name := range []string{"talk", "ask"} { // while an answer passes, and before there is one
-		m := speak(name, func(yield func([]byte, error) bool) {
+		m := streamTo(name, func(yield func([]byte, error) bool) {
 			_ = yield([]byte("a"), nil) && yield(nil, interact.Errorf(interact.RateLimited, "speak slower", "too fast"))
 		})
 		_, err := ask(t, newClient(t, Options{}), describe(t, agent.URL, voice), m)
@@ -242,13 +242,13 @@ func TestAnswerBeforeTheEndOfTheRequest(t *testing.T) {
 			http.Error(w, "too long", http.StatusRequestEntityTooLarge)
 			return
 		}
-		says(`"enough"`)(w, r)
+		responds(`"enough"`)(w, r)
 	})
 	for name, code := range map[string]interact.Code{"talk": 0, "ask": interact.AgentFailed} {
 		c := newClient(t, Options{})
 		ctx, cancel := context.WithCancel(t.Context())
 		left := make(chan bool)
-		m := speak(name, func(yield func([]byte, error) bool) {
+		m := streamTo(name, func(yield func([]byte, error) bool) {
 			defer close(left)
 			for yield([]byte("a"), nil) {
 				select {
@@ -275,7 +275,7 @@ func TestRequestStreamEndsWithItsConsumer(t *testing.T) {
 	agent.Config.Handler = echo("audio/opus")
 	c := newClient(t, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
-	m := speak("talk", func(yield func([]byte, error) bool) { // a consumer that says one thing, and then nothing any more
+	m := streamTo("talk", func(yield func([]byte, error) bool) { // a consumer that sends one chunk and then nothing
 		if yield([]byte("a"), nil) {
 			<-ctx.Done()
 			yield(nil, ctx.Err())
@@ -289,7 +289,7 @@ func TestRequestStreamEndsWithItsConsumer(t *testing.T) {
 	}
 	cancel()
 	c.Close() // waits for the goroutine
-	_, err := ask(t, c, describe(t, agent.URL, voice), speak("talk", parts("a")))
+	_, err := ask(t, c, describe(t, agent.URL, voice), streamTo("talk", parts("a")))
 	wantError(t, err, interact.ShuttingDown)
 }
 
@@ -329,7 +329,7 @@ func TestStreamedTypes(t *testing.T) {
 		{"JSON in chunks", "export", answer("application/json", 0, "[1,", "2]"), false, "[1,2]"},
 		{"JSON of another kind in chunks", "export", answer("application/senml+json", 0, "[1,", "2]"), false, "[1,2]"},
 		{"JSON without a label in chunks", "export", answer("", 0, "[1,", "2]"), false, "[1,2]"},
-		{"JSON that says it is text", "export", answer("text/plain; charset=utf-8", 0, "[1,", "2]"), false, "[1,2]"},
+		{"JSON declared as text", "export", answer("text/plain; charset=utf-8", 0, "[1,", "2]"), false, "[1,2]"},
 		{"CBOR in chunks", "export", answer("application/cbor", 0, "\x01"), false, "\x01"},
 		{"an empty stream", "text", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain")
@@ -433,7 +433,7 @@ func TestLongStreamsUseLittleMemory(t *testing.T) {
 	block := bytes.Repeat([]byte("0123456789abcdef"), 4<<10)
 	agent := newRecorder(t, nil)
 	agent.Config.Handler = echo("audio/opus")
-	m := speak("talk", func(yield func([]byte, error) bool) {
+	m := streamTo("talk", func(yield func([]byte, error) bool) {
 		for range size / len(block) {
 			if !yield(block, nil) {
 				return
@@ -455,7 +455,7 @@ func TestLongStreamsUseLittleMemory(t *testing.T) {
 		t.Errorf("%d bytes came back", total)
 	}
 	if most > 4<<20 {
-		t.Errorf("%d bytes were held at once", most)
+		t.Errorf("%d bytes were held", most)
 	}
 }
 
@@ -486,7 +486,7 @@ func TestAgentWaitsForTheConsumer(t *testing.T) {
 	}
 }
 
-// The key goes to the agent, which may not look at it: what it swallowed is not asked again.
+// The agent may ignore the key: a request that it received is not repeated.
 func TestKeyOfAnInvocation(t *testing.T) {
 	t.Parallel()
 	agent := newRecorder(t, nil)
@@ -519,9 +519,9 @@ func TestKeyOfAnInvocation(t *testing.T) {
 
 func TestErrorsOfTheRequestStreamWrapTheirCause(t *testing.T) {
 	t.Parallel()
-	agent := newRecorder(t, says(`1`))
+	agent := newRecorder(t, responds(`1`))
 	cause := errors.New("the microphone is gone")
-	m := speak("talk", func(yield func([]byte, error) bool) { yield(nil, cause) })
+	m := streamTo("talk", func(yield func([]byte, error) bool) { yield(nil, cause) })
 	_, err := ask(t, newClient(t, Options{}), describe(t, agent.URL, voice), m)
 	if !errors.Is(err, cause) {
 		t.Errorf("got %v", err)
@@ -538,7 +538,7 @@ func TestAgentThatClosesTheConnection(t *testing.T) {
 		}
 	})
 	silent := make(chan struct{})
-	m := speak("talk", func(yield func([]byte, error) bool) {
+	m := streamTo("talk", func(yield func([]byte, error) bool) {
 		if yield([]byte("one"), nil) {
 			<-silent
 		}

@@ -21,7 +21,7 @@ import (
 // MaxBody is the default limit of the body of a request or response in bytes.
 const MaxBody = 4 << 20
 
-// dialTimeout is how long a connection may take to come up.
+// dialTimeout limits the time to open a connection.
 const dialTimeout = 10 * time.Second
 
 // Options are the settings of a [Client]. The zero value works.
@@ -30,16 +30,15 @@ type Options struct {
 	Credentials credentials.Store
 	// Log receives log records; nil discards them.
 	Log *slog.Logger
-	// MaxBody is the limit in bytes of an answer, a reading or an event, after decompression; 0 means 4 MiB. Answers that pass
-	// as streams have none.
+	// MaxBody is the limit in bytes of a response or an event, after decompression; 0 means 4 MiB. Response streams have no limit.
 	MaxBody int64
-	// Dial opens the connections to agents, each within 10 s; nil means a net.Dialer. An [*interact.Error] that it gives is the
-	// error of the interaction.
+	// Dial opens the connections to agents, each within 10 s; nil means a net.Dialer. An [*interact.Error] that it returns is the error
+	// of the interaction.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Webhook receives deliveries of agents by the subprotocol webhook; nil means that forms with it cannot be used.
 	Webhook Receiver
-	// Transport carries the requests; nil means one of the client's own, which connects by Dial, has at most MaxConns connections
-	// to an agent beside those of observations, and uses no proxy. It must not follow redirects.
+	// Transport sends the requests; nil means a transport of the client, which connects with Dial, has at most MaxConns connections to an
+	// agent in addition to those of observations, and uses no proxy. It must not follow redirects.
 	Transport http.RoundTripper
 	// MaxConns limits the connections to one origin, without those of observations; further requests wait, in no fair order. 0 means
 	// 64; a negative value sets no limit, for a caller with a limit of its own.
@@ -52,9 +51,9 @@ type Client struct {
 	log       *slog.Logger
 	limit     int64
 	transport http.RoundTripper
-	lasting   http.RoundTripper // of observations: each holds a connection, which the others must not wait for
+	lasting   http.RoundTripper // of observations: each occupies a connection
 	webhook   Receiver
-	pause     time.Duration // before the second look at a background action; other pauses are multiples of it
+	pause     time.Duration // before the second poll of a background action; other pauses are multiples of it
 
 	work sync.WaitGroup // goroutines that send request streams
 
@@ -78,7 +77,7 @@ func NewClient(o Options) *Client {
 	return c
 }
 
-// idleConns is how many idle connections to an origin are kept, and the default of [Options.MaxConns].
+// idleConns is the number of idle connections to an origin that are kept, and the default of [Options.MaxConns].
 const idleConns = 64
 
 // newTransport returns a transport with at most most connections to one host; 0 sets no limit.
@@ -97,19 +96,19 @@ func newTransport(o Options, most int) *http.Transport {
 		MaxIdleConns:        256,
 		MaxIdleConnsPerHost: idleConns,
 		MaxConnsPerHost:     most,
-		// Many servers close an idle connection after 5 s. To leave it earlier avoids the race in which a POST is lost.
+		// Many servers close an idle connection after 5 s. Closing it earlier avoids the race in which a POST is lost.
 		IdleConnTimeout:        4 * time.Second,
 		MaxResponseHeaderBytes: 64 << 10,
 		// The form declares whether a response may be compressed (contentCoding).
 		DisableCompression: true,
 		ForceAttemptHTTP2:  true,
-		// Pings detect a lost agent also without requests.
+		// Pings detect lost agents between requests.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second},
 	}
 }
 
-// Close closes connections that are not in use, and waits for the goroutines that still send a request stream: each ends with
-// the chunk that comes after its interaction's end. Interactions that still run end as their contexts say.
+// Close closes idle connections and waits for the goroutines that send request streams: each ends with the next chunk after the end of
+// its interaction. Running interactions continue until their contexts end.
 func (c *Client) Close() {
 	c.mu.Lock()
 	c.closed = true
@@ -122,7 +121,7 @@ func (c *Client) Close() {
 	}
 }
 
-// enter counts a goroutine in, unless the client is closed.
+// enter adds a goroutine to work, unless the client is closed.
 func (c *Client) enter() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,33 +132,33 @@ func (c *Client) enter() bool {
 }
 
 // Thing returns the agent that t describes. It supports all requests over the HTTP and HTTPS forms of t, except
-// QueryAction, CancelAction and QueryAllActions, which the node serves. A message must fit t ([interact.Checked]): only what
-// stands in an address or beside a secret is checked here.
+// QueryAction, CancelAction and QueryAllActions, which the node serves. A message must fit t ([interact.Checked]): only variables of an
+// address and a body with secrets are checked here.
 //
 // Errors are always an [*interact.Error]:
 //   - Invalid with issues, NoAffordance, NotAllowed, UnsupportedType, Unauthenticated, Overloaded: nothing was sent.
-//   - Unreachable, Timeout, Cancelled: no response came. Started means that the agent may have done the work nevertheless.
+//   - Unreachable, Timeout, Cancelled: there is no response. Started means that the agent may have executed the request.
 //   - AgentFailed: the agent returned an error (Remote) or a response that its description does not declare.
 //   - TooLarge: the response exceeded the limit and was cut.
 //
-// Without a form for them that can be used, all or several properties are read and written one by one; to observe all needs a
-// form ([interact.Composed] does without). Reading all gives those that can be read over HTTP, as JSON, CBOR or text, without
-// variables. A message without a deadline has 30 s, unless its type is long.
+// An operation on all or several affordances without a usable form is executed for each affordance ([form.Consumer.Thing]). Reading all
+// properties returns those that can be read over HTTP, as JSON, CBOR or text, without variables. The default deadline is 30 s, except for
+// observations and subscriptions.
 //
-// The output of an action whose media type is neither JSON nor CBOR and whose length is unknown or above 1 MiB is a stream:
-// states that are running have its parts as they arrive, each at most 64 KiB and of the answer's content type, and the
-// completed one has no data. The agent is read as the consumer takes them. A message's Chunks become the body of the request,
-// while the answer is read. They should end with the context of the call.
+// The output of an action whose media type is neither JSON nor CBOR and whose length is unknown or above 1 MiB is a stream: running
+// states have its parts as they arrive, each with at most 64 KiB and the content type of the response, and the completed state has no
+// data. The response is read at the speed of the consumer. The Chunks of a message are the body of the request, and the response is read
+// at the same time. They should end with the context of the call.
 //
-// An observation or a subscription takes server-sent events, else longpoll, else a webhook. It outlives broken connections for
-// up to five minutes; what happens in between is lost, unless the agent repeats it by the ID of the last event. Longpoll loses
-// events between two polls. If an agent responds to a longpoll at once, the polls become rarer, down to one every 30 s; an unchanged
-// reading is then no change.
+// An observation or a subscription uses server-sent events, else longpoll, else a webhook. It continues after lost connections for up
+// to 5 min; events in between are lost, unless the agent sends them again after the ID of the last event. Longpoll loses events between
+// two polls. If an agent responds to a longpoll immediately, the pauses between polls grow up to 30 s, and an unchanged reading is then
+// not a change.
 func (c *Client) Thing(t *td.Thing) interact.Thing { return c.consumer.Thing(t) }
 
-// single sends a request that has one reply. Most agents respond to a write with 204: then the reply has no data.
+// single sends a request that has one reply. Most agents respond to a write with 204; the reply then has no data.
 func (r *request) single(ctx context.Context, yield func(*interact.Message) bool) error {
-	ans, err := r.client.ask(ctx, r)
+	ans, err := r.client.roundTrip(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -189,13 +188,13 @@ func (r *request) invoke(ctx context.Context, yield func(*interact.Message) bool
 	if r.passes(resp) {
 		return r.client.pass(ctx, r, resp, yield)
 	}
-	ans, err := r.client.judge(ctx, r, resp)
+	ans, err := r.client.read(ctx, r, resp)
 	if err != nil {
 		return err
 	}
 	if t := ans.task(r); t != nil {
 		return t.follow(ctx, yield)
 	}
-	yield(form.Completed(r.Message, ans.media, ans.data))
+	yield(r.Message.ReplyStatus(interact.StatusCompleted, ans.media, ans.data))
 	return nil
 }

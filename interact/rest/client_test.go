@@ -34,7 +34,7 @@ const lamp = `
 
 func TestDefaultMethodsOfOperations(t *testing.T) {
 	t.Parallel()
-	agent := newRecorder(t, says(`"done"`))
+	agent := newRecorder(t, responds(`"done"`))
 	c, thing := newClient(t, Options{}), describe(t, agent.URL, lamp)
 	tests := []struct {
 		name         string
@@ -72,7 +72,7 @@ func TestReplies(t *testing.T) {
 		case r.URL.Path == "/toggle", r.Method == http.MethodPut:
 			w.WriteHeader(http.StatusNoContent)
 		default:
-			says(" \"Light rain, 12 °C\"\n")(w, r)
+			responds(" \"Light rain, 12 °C\"\n")(w, r)
 		}
 	})
 	c, thing := newClient(t, Options{}), describe(t, agent.URL, lamp)
@@ -111,7 +111,7 @@ func TestReplies(t *testing.T) {
 
 func TestHTTPVocabulary(t *testing.T) {
 	t.Parallel()
-	agent := newRecorder(t, says(`1`))
+	agent := newRecorder(t, responds(`1`))
 	thing := describe(t, agent.URL, `"properties": {"p": {"type": "number", "forms": [{"href": "BASE/p",
 		"op": ["readproperty"],
 		"contentType": "application/vnd.p+json", "response": {"contentType": "application/senml+json"},
@@ -186,7 +186,7 @@ func TestTextForms(t *testing.T) {
 
 func TestLargeMessagesAreNotSent(t *testing.T) {
 	t.Parallel()
-	agent := newRecorder(t, says(`1`))
+	agent := newRecorder(t, responds(`1`))
 	c, thing := newClient(t, Options{}), describe(t, agent.URL, lamp)
 	chunked := read("power")
 	chunked.Chunks = func(func([]byte, error) bool) {}
@@ -201,14 +201,14 @@ func TestLargeMessagesAreNotSent(t *testing.T) {
 	}{
 		{"no such action", invoke("fad", "{}"), interact.NoAffordance, "fade, toggle", ""},
 		{"no such property, in another case", read("POWER"), interact.NoAffordance, "level, power, secret, serial", ""},
-		{"a property is no action", invoke("power", ""), interact.NoAffordance, "no action", ""},
-		{"an action is no property", read("fade"), interact.NoAffordance, "no property", ""},
-		{"an event is no property", read("broken"), interact.NoAffordance, "no property", ""},
+		{"a property as an action", invoke("power", ""), interact.NoAffordance, "no action", ""},
+		{"an action as a property", read("fade"), interact.NoAffordance, "no property", ""},
+		{"an event as a property", read("broken"), interact.NoAffordance, "no property", ""},
 		{"a property that cannot be observed", &interact.Message{Type: interact.ObserveProperty, Name: "power"},
 			interact.NotAllowed, "cannot be observed", ""},
 		{"no such event", &interact.Message{Type: interact.SubscribeEvent, Name: "fixed"}, interact.NoAffordance, "broken", ""},
-		{"read what can only be written", read("secret"), interact.NotAllowed, "write-only", ""},
-		{"write what can only be read", write("serial", `"x"`), interact.NotAllowed, "read-only", ""},
+		{"read a write-only property", read("secret"), interact.NotAllowed, "write-only", ""},
+		{"write a read-only property", write("serial", `"x"`), interact.NotAllowed, "read-only", ""},
 		{"wrong type", write("power", `"on"`), interact.Invalid, "power", ""},
 		{"out of range", write("level", "101"), interact.Invalid, "100", ""},
 		{"wrong member", invoke("fade", `{"to":"up"}`), interact.Invalid, "/to", "/to"},
@@ -218,20 +218,20 @@ func TestLargeMessagesAreNotSent(t *testing.T) {
 		{"not JSON", invoke("fade", `{"to":1`), interact.Invalid, "line 1", ""},
 		{"a name twice", invoke("fade", `{"to":1,"to":2}`), interact.Invalid, "line 1", ""},
 		{"a query of an action", &interact.Message{Type: interact.QueryAction, Name: "fade", ActionID: "1"}, interact.NotAllowed,
-			"ask the node", ""},
-		{"a query of actions", &interact.Message{Type: interact.QueryAllActions}, interact.NotAllowed, "ask the node", ""},
+			"node of the agent", ""},
+		{"a query of actions", &interact.Message{Type: interact.QueryAllActions}, interact.NotAllowed, "node of the agent", ""},
 		{"the end of an action", &interact.Message{Type: interact.CancelAction, Name: "fade"}, interact.NotAllowed,
-			"ask the node", ""},
-		{"an unsubscription", &interact.Message{Type: interact.UnsubscribeEvent, Name: "broken"}, interact.NotAllowed, "leave it", ""},
+			"node of the agent", ""},
+		{"an unsubscription", &interact.Message{Type: interact.UnsubscribeEvent, Name: "broken"}, interact.NotAllowed, "leave the loop", ""},
 		{"a stream of chunks for a read", chunked, interact.NotAllowed, "one message", ""},
-		{"a key that is no header", long, interact.Invalid, "key", ""},
+		{"a key that is not a header value", long, interact.Invalid, "key", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := ask(t, c, thing, tt.m)
 			e := wantError(t, err, tt.code)
 			if !strings.Contains(everything(e), tt.says) {
-				t.Errorf("%q is not said: %s", tt.says, everything(e))
+				t.Errorf("%q is missing in %s", tt.says, everything(e))
 			}
 			if tt.pointer != "" && e.Issues[0].Pointer != tt.pointer {
 				t.Errorf("got pointer %q, want %q", e.Issues[0].Pointer, tt.pointer)
@@ -239,13 +239,13 @@ func TestLargeMessagesAreNotSent(t *testing.T) {
 		})
 	}
 	if n := len(agent.requests()); n != 0 {
-		t.Errorf("the agent was asked %d times", n)
+		t.Errorf("the agent received %d requests", n)
 	}
 }
 
 func TestFormsThatHTTPCannotUse(t *testing.T) {
 	t.Parallel()
-	agent := newRecorder(t, says(`1`))
+	agent := newRecorder(t, responds(`1`))
 	thing := describe(t, agent.URL, `"properties": {
 		"mqtt":  {"type": "number", "forms": [{"href": "mqtt://broker.example/p", "op": ["readproperty"]}]},
 		"both":  {"type": "number", "forms": [{"href": "ws://agent.example/ws", "op": ["readproperty"],
@@ -270,7 +270,7 @@ func TestFormsThatHTTPCannotUse(t *testing.T) {
 
 func TestTraceTravelsAlong(t *testing.T) {
 	t.Parallel()
-	agent := newRecorder(t, says(`true`))
+	agent := newRecorder(t, responds(`true`))
 	m := read("power")
 	m.TraceParent, m.TraceState = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "a=1"
 	got, err := ask(t, newClient(t, Options{}), describe(t, agent.URL, lamp), m)
@@ -288,7 +288,7 @@ func TestConnectionsAreReused(t *testing.T) {
 	remotes := make(chan string, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		remotes <- r.RemoteAddr
-		says(`true`)(w, r)
+		responds(`true`)(w, r)
 	}))
 	t.Cleanup(server.Close)
 	c, thing := newClient(t, Options{}), describe(t, server.URL, lamp)
@@ -339,7 +339,7 @@ func TestDisconnectCancelsTheRequest(t *testing.T) {
 
 func TestSequenceIsOneReply(t *testing.T) {
 	t.Parallel()
-	agent := newRecorder(t, says(`true`))
+	agent := newRecorder(t, responds(`true`))
 	thing := newClient(t, Options{}).Thing(describe(t, agent.URL, lamp))
 	next, stop := iter.Pull2(thing.Do(t.Context(), read("power")))
 	defer stop()
@@ -353,7 +353,7 @@ func TestSequenceIsOneReply(t *testing.T) {
 
 func TestFormThatAcceptsTheInputIsChosen(t *testing.T) {
 	t.Parallel()
-	agent := newRecorder(t, says(`1`))
+	agent := newRecorder(t, responds(`1`))
 	thing := describe(t, agent.URL, `"actions": {"put": {"input": {}, "forms": [{"href": "BASE/json"},
 		{"href": "BASE/bytes", "contentType": "application/octet-stream",
 			"response": {"contentType": "application/json"}}]}}`)
@@ -370,7 +370,7 @@ func TestFormThatAcceptsTheInputIsChosen(t *testing.T) {
 
 func TestGetHasNoBody(t *testing.T) {
 	t.Parallel()
-	agent := newRecorder(t, says(`1`))
+	agent := newRecorder(t, responds(`1`))
 	thing := describe(t, agent.URL, `"actions": {"look": {"input": {"type": "object"}, "output": {},
 		"forms": [{"href": "BASE/look", "htv:methodName": "GET"}]}}`)
 	c := newClient(t, Options{})
@@ -423,7 +423,7 @@ func TestIdempotentActionIsRepeatedOverANewConnection(t *testing.T) {
 			}
 			return
 		}
-		says(`1`)(w, r)
+		responds(`1`)(w, r)
 	}
 	thing := describe(t, agent.URL, `"actions": {"get": {"idempotent": true, "safe": true, "output": {},
 		"forms": [{"href": "BASE/get"}]}}`)
@@ -434,7 +434,7 @@ func TestIdempotentActionIsRepeatedOverANewConnection(t *testing.T) {
 		}
 	}
 	if n := len(agent.requests()); n != 3 {
-		t.Errorf("the agent was asked %d times, want 3", n)
+		t.Errorf("the agent received %d requests, want 3", n)
 	}
 	if h := agent.last(t).header; len(h["Idempotency-Key"]) > 0 {
 		t.Errorf("a key was sent: %v", h)
@@ -442,7 +442,7 @@ func TestIdempotentActionIsRepeatedOverANewConnection(t *testing.T) {
 }
 
 func BenchmarkRead(b *testing.B) {
-	server := httptest.NewServer(says(`true`))
+	server := httptest.NewServer(responds(`true`))
 	defer server.Close()
 	c, thing := newClient(b, Options{}), describe(b, server.URL, lamp)
 	m := read("power")

@@ -4,14 +4,13 @@ import "strings"
 
 // Names that both sides of the binding share.
 const (
-	// EventIDHeader is, in the response to a long poll and in a delivery, the id of the event, which the consumer sends as ?after= next
-	// time, so that it misses no event between two polls. EventNameHeader is the affordance of the event, if the consumer requested
-	// all of them.
+	// EventIDHeader is the id of the event, in the response to a long poll and in a delivery. The consumer sends it as ?after= in the next
+	// poll, so that no event is lost between two polls. EventNameHeader is the affordance of the event, if the consumer requested all.
 	EventIDHeader   = "Lmos-Event-Id"
 	EventNameHeader = "Lmos-Event-Name"
 )
 
-// maxName is the limit of the id and the name of an event, in bytes (see interact.Message).
+// maxName limits the id and the name of an event, in bytes (see interact.Message).
 const maxName = 256
 
 // boundedID returns id, or "" if it cannot be sent back.

@@ -39,7 +39,7 @@ func Supports(f *td.Form) bool {
 	return false
 }
 
-// subprotocol returns the subprotocol of f. The example of WoT Profile, HTTP Webhook, misspells the member.
+// subprotocol returns the subprotocol of f. An example of the WoT Profile, HTTP Webhook, misspells the member.
 func subprotocol(f *td.Form) string {
 	if f.Subprotocol != "" || !bytes.Contains(f.Raw, []byte(`"suprotocol"`)) {
 		return f.Subprotocol
@@ -49,8 +49,8 @@ func subprotocol(f *td.Form) string {
 	return misspelled.Suprotocol
 }
 
-// offers reports whether the form can be used for op.
-func offers(f *td.Form, op string) bool {
+// fits reports whether the form can be used for op.
+func fits(f *td.Form, op string) bool {
 	of := interact.TypeOf(op)
 	switch of {
 	case interact.QueryAction, interact.CancelAction, interact.QueryAllActions, interact.ContinueAction: // the node keeps the states of actions
@@ -62,15 +62,14 @@ func offers(f *td.Form, op string) bool {
 	switch long := of.Long(); subprotocol(f) {
 	case "":
 		return true
-	case sse, longpoll: // the property's address serves both; Accept decides (WoT Profile §7.2)
+	case sse, longpoll: // the address of the property serves both; Accept selects one (WoT Profile §7.2)
 		return long || strings.HasPrefix(op, "read") && interact.MediaType(f.ResponseType) != eventsType
 	default:
 		return long
 	}
 }
 
-// carrier returns the subprotocol of the changes or events of a form. A form without one responds when there is a new value, as a
-// longpoll.
+// carrier returns the subprotocol for the changes or events of a form. A form without a subprotocol is a longpoll.
 func carrier(f *td.Form) string {
 	switch s := subprotocol(f); {
 	case s != "":
@@ -84,7 +83,7 @@ func carrier(f *td.Form) string {
 // carriers are the subprotocols in order of preference: sse loses no event, a webhook needs a callback address.
 var carriers = []string{sse, longpoll, webhook}
 
-// method is htv:methodName, else the default of the operation (WoT HTTP binding, §4; WoT Profile §7.2, §7.3).
+// method returns htv:methodName, else the default of the operation (WoT HTTP binding, §4; WoT Profile §7.2, §7.3).
 func (r *request) method() string {
 	long := r.Message.Type.Long()
 	switch {
@@ -98,7 +97,7 @@ func (r *request) method() string {
 	return http.MethodPost
 }
 
-// build makes the HTTP request of the chosen form.
+// build returns the HTTP request for the form.
 func (r *request) build(ctx context.Context) (*http.Request, error) {
 	u, err := form.Expand(r.Form.Href, r.Secrets.Variables(r.Vars))
 	if err != nil {
@@ -124,11 +123,11 @@ func (r *request) build(ctx context.Context) (*http.Request, error) {
 	}
 	for _, h := range r.Form.HTTPHeaders {
 		if !form.HeaderOK(h.Name, h.Value) {
-			return nil, form.Bad(r.Form.Href, "has an impossible field in htv:headers")
+			return nil, form.Bad(r.Form.Href, "has an invalid field in htv:headers")
 		}
 		req.Header.Set(h.Name, h.Value)
 	}
-	if err := r.name(req); err != nil {
+	if err := r.setKey(req); err != nil {
 		return nil, err
 	}
 	r.Secrets.Apply(req.Header, req.URL)
@@ -143,18 +142,15 @@ const (
 	callerViaHeader = "Lmos-Caller-Via"
 )
 
-// HopsHeader is the header with the number of nodes that relayed a request, so that a loop ends.
+// HopsHeader is the header with the number of nodes that relayed a request, for the detection of loops.
 const HopsHeader = "Lmos-Hops"
 
-// callerPrefix is the prefix of the headers about the caller.
-const callerPrefix = callerHeader
-
-// setCaller sets the headers of the caller and of its timeout (RFC 7240, §4.3), if the message has them: messages to agents of other
-// owners have no caller, and observations are shared. Headers of a form with these names are removed, because a description may name
-// the address of another agent.
+// setCaller sets the headers of the caller and of its timeout (RFC 7240 §4.3), if the message has them: messages to agents of other
+// owners have no caller, and observations are shared. Headers of a form that begin with callerHeader are removed, because a description
+// may have the address of another agent.
 func setCaller(req *http.Request, m *interact.Message) {
 	for name := range req.Header {
-		if len(name) >= len(callerPrefix) && strings.EqualFold(name[:len(callerPrefix)], callerPrefix) {
+		if len(name) >= len(callerHeader) && strings.EqualFold(name[:len(callerHeader)], callerHeader) {
 			delete(req.Header, name)
 		}
 	}
@@ -173,7 +169,7 @@ func setCaller(req *http.Request, m *interact.Message) {
 }
 
 // countHop sets the number of nodes that the message has passed: the agent may be a Thing of another mesh. It is called after the
-// headers of the form, which cannot change it.
+// headers of the form are set, so that they do not change it.
 func countHop(req *http.Request, r *request) {
 	req.Header.Set(HopsHeader, strconv.Itoa(int(r.Message.Hops)+1))
 }
@@ -181,10 +177,10 @@ func countHop(req *http.Request, r *request) {
 // zipped reports whether the form requires compressed bodies.
 func (r *request) zipped() bool { return strings.EqualFold(r.Form.ContentCoding, "gzip") }
 
-// name sets the idempotency key of an invocation (draft-ietf-httpapi-idempotency-key-header). A nil key is never sent: it permits
-// net/http to repeat the request on a new connection. So would a real key, which the agent may ignore: without GetBody, net/http sends
-// the request once.
-func (r *request) name(req *http.Request) error {
+// setKey sets the idempotency key of an invocation (draft-ietf-httpapi-idempotency-key-header). With a key, net/http may repeat the
+// request on a new connection. An agent may ignore the key: without GetBody, net/http sends the request once. A repeatable request gets a
+// nil key, which is not sent.
+func (r *request) setKey(req *http.Request) error {
 	key := r.Message.Key
 	if r.Message.Type != interact.InvokeAction {
 		key = ""
@@ -210,7 +206,7 @@ func (r *request) name(req *http.Request) error {
 func newRequest(ctx context.Context, r *request, method string, u *url.URL, body []byte) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "", bytes.NewReader(body))
 	if err != nil {
-		return nil, form.Bad(r.Form.Href, "has an impossible htv:methodName")
+		return nil, form.Bad(r.Form.Href, "has an invalid htv:methodName")
 	}
 	req.URL, req.Host = u, u.Host
 	req.URL.User = nil // secrets come from the credentials file, never from a description
@@ -225,7 +221,7 @@ func newRequest(ctx context.Context, r *request, method string, u *url.URL, body
 	return req, nil
 }
 
-// content returns the body with the secrets that are members of it.
+// content returns the body, with the secrets that are members of it.
 func (r *request) content() ([]byte, error) {
 	if !r.Secrets.InBody() {
 		return r.Body, nil

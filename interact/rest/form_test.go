@@ -33,7 +33,7 @@ const both = `
 		"empty": {"input": {"type": "object"}, "output": {}, "forms": [{"href": "BASE/cbor", "contentType": "application/cbor"}]}
 	}`
 
-// mirrors answers with what it was sent; without a body with an object, as the path says.
+// mirrors responds with the body that it received, or with an object without a body, by the path.
 func mirrors(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	cbor := strings.HasPrefix(r.URL.Path, "/cbor")
@@ -76,9 +76,9 @@ func TestTypesOfInputAndAnswer(t *testing.T) {
 			interact.JSON},
 		{"a picture is wanted", typed(invoke("draw", ""), "", "image/png"), "/png", "", "", "image/png"},
 		{"anything is wanted", typed(invoke("draw", ""), "", "*/*"), "/json", "", "", interact.JSON},
-		{"what cannot be had is wanted", typed(invoke("draw", ""), "", "video/mp4"), "/json", "", "", interact.JSON},
+		{"an unsupported type is wanted", typed(invoke("draw", ""), "", "video/mp4"), "/json", "", "", interact.JSON},
 		{"a property in CBOR", typed(read("p"), "", cborType), "/cbor", "", "", cborType},
-		{"a property in what is first", read("p"), "/json", "", "", interact.JSON},
+		{"a property in the first type", read("p"), "/json", "", "", interact.JSON},
 		{"variables in CBOR", typed(invoke("room", "\xa2\x61n\x01\x64room\x61x"), cborType, ""), "/cbor/x", cborType, object, cborType},
 		{"variables in JSON for CBOR", invoke("room", `{"room":"x","n":1}`), "/cbor/x", cborType, object, cborType},
 		{"no input is an empty object", invoke("empty", ""), "/cbor", cborType, "\xa0", cborType},
@@ -91,7 +91,7 @@ func TestTypesOfInputAndAnswer(t *testing.T) {
 		}
 		req := agent.last(t)
 		if req.path != tt.path || req.body != tt.body || req.header.Get("Content-Type") != tt.contentType || got.Media() != tt.media {
-			t.Errorf("%s: asked %s with %q of type %q, got %s", tt.name, req.path, req.body, req.header.Get("Content-Type"), got.Media())
+			t.Errorf("%s: received %s with %q of type %q, got %s", tt.name, req.path, req.body, req.header.Get("Content-Type"), got.Media())
 		}
 	}
 }
@@ -111,7 +111,7 @@ func TestInvalidCBORInput(t *testing.T) {
 		}
 	}
 	if len(agent.requests()) != 0 {
-		t.Error("the agent was asked")
+		t.Error("the agent received a request")
 	}
 }
 
@@ -135,10 +135,10 @@ func TestSecretInABodyOfCBOR(t *testing.T) {
 	}
 }
 
-// A client that is asked without the check before must not send what it does not understand, and never panic.
+// A client without the check before it does not send invalid messages, and does not panic.
 func TestUnknownAffordancesWithoutTheCheckBefore(t *testing.T) {
 	t.Parallel()
-	agent := newRecorder(t, says(`1`))
+	agent := newRecorder(t, responds(`1`))
 	thing := newClient(t, Options{}).Thing(describe(t, agent.URL, sensor))
 	for ty := range interact.Type(64) {
 		_, err := interact.Call(t.Context(), thing, &interact.Message{Type: ty, Name: "nothing", Data: []byte(`["nothing"]`)})
@@ -161,7 +161,7 @@ func TestDialIsTheOnlyWay(t *testing.T) {
 			_, _ = io.WriteString(w, "data: 1\n\n")
 			return
 		}
-		says(`5`)(w, r)
+		responds(`5`)(w, r)
 	})
 	var dialled []string
 	c := newClient(t, Options{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -187,12 +187,12 @@ func TestDialIsTheOnlyWay(t *testing.T) {
 func TestRefusalOfDialIsTheError(t *testing.T) {
 	t.Parallel()
 	c := newClient(t, Options{Dial: func(context.Context, string, string) (net.Conn, error) {
-		return nil, interact.Errorf(interact.Forbidden, "allow it: policy", "this address is not for strangers")
+		return nil, interact.Errorf(interact.Forbidden, "allow it: policy", "this address is not allowed")
 	}})
 	thing := describe(t, "http://10.0.0.1", sensor)
 	for _, m := range []*interact.Message{read("level"), observe("level")} {
 		_, err := ask(t, c, thing, m)
-		if e := wantError(t, err, interact.Forbidden); e.Started || e.Error() != "this address is not for strangers" {
+		if e := wantError(t, err, interact.Forbidden); e.Started || e.Error() != "this address is not allowed" {
 			t.Errorf("got %+v", e)
 		}
 	}
@@ -201,7 +201,7 @@ func TestRefusalOfDialIsTheError(t *testing.T) {
 // closedAddress is an address at which nothing listens. That of a server that was closed may be another test's by now.
 const closedAddress = "http://127.0.0.1:1"
 
-// Begun says whether the agent may have begun, so that another way is tried only if it surely has not.
+// Started reports whether the agent may have started: another path is tried only if it has not.
 func TestErrorIsStarted(t *testing.T) {
 	t.Parallel()
 	hold := make(chan bool)
@@ -219,9 +219,9 @@ func TestErrorIsStarted(t *testing.T) {
 		code  interact.Code
 		begun bool
 	}{
-		"nothing listens":       {closedAddress, Options{}, interact.Unreachable, false},
-		"no answer":             {newRecorder(t, wait).URL, Options{}, interact.Timeout, true},
-		"closed without a word": {silent, Options{}, interact.Unreachable, true},
+		"nothing listens":           {closedAddress, Options{}, interact.Unreachable, false},
+		"no answer":                 {newRecorder(t, wait).URL, Options{}, interact.Timeout, true},
+		"closed without a response": {silent, Options{}, interact.Unreachable, true},
 		"half an answer": {newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, `"`)
 			_ = http.NewResponseController(w).Flush()
@@ -237,7 +237,7 @@ func TestErrorIsStarted(t *testing.T) {
 		m.Deadline = time.Now().Add(150 * time.Millisecond)
 		_, err := interact.Call(t.Context(), newClient(t, tt.o).Thing(describe(t, tt.base, plainActions)), m)
 		if e := wantError(t, err, tt.code); e.Started != tt.begun {
-			t.Errorf("%s: begun is %t", name, e.Started)
+			t.Errorf("%s: Started is %t", name, e.Started)
 		}
 	}
 }
@@ -254,7 +254,7 @@ func TestLostBackgroundActionHasStarted(t *testing.T) {
 func TestAnotherPathIsTriedOnlyBeforeTheStart(t *testing.T) {
 	t.Parallel()
 	broken := newRecorder(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-	good := newRecorder(t, says(`"done"`))
+	good := newRecorder(t, responds(`"done"`))
 	c := newClient(t, Options{})
 	for base, other := range map[string]bool{broken.URL: false, closedAddress: true} {
 		d := describe(t, base, plainActions)

@@ -25,32 +25,32 @@ type lostError struct {
 	after time.Duration // before the next try, as the agent requires
 }
 
-// mendable returns err as a *lostError if the agent was not reached, else err.
-func mendable(err error) error {
+// retryable returns err as a *lostError if the agent was not reached, else err.
+func retryable(err error) error {
 	if e := interact.AsError(err); e.Code == interact.Unreachable && !e.Remote {
 		return &lostError{error: err}
 	}
 	return err
 }
 
-// refusal returns the error of a response with an error status. It reads the text of the agent for at most [form.Farewell].
+// refusal returns the error of a response with an error status. It reads the text of the agent for at most [form.CancelTimeout].
 func (o *observation) refusal(resp *http.Response) error {
-	defer time.AfterFunc(form.Farewell, o.drop).Stop()
+	defer time.AfterFunc(form.CancelTimeout, o.drop).Stop()
 	return o.client.refused(o.r, resp)
 }
 
-// refuses is refusal, as a *lostError if the status may pass.
-func (o *observation) refuses(resp *http.Response) error {
+// refused returns the refusal, as a *lostError if the status is temporary.
+func (o *observation) refused(resp *http.Response) error {
 	err := o.refusal(resp)
-	if passing(resp.StatusCode) {
+	if isTemporary(resp.StatusCode) {
 		return &lostError{err, retryAfter(resp.Header.Get("Retry-After"))}
 	}
 	return err
 }
 
-// mend waits after err before the next try. Its error ends the observation: it is that of the context, or err if that is
-// nothing that passes, or comes before the agent has taken the observation, or for too long.
-func (o *observation) mend(ctx context.Context, err error, out *outage, least time.Duration) error {
+// retry waits after err before the next try. Its error ends the observation: the error of the context, or err if it is permanent, occurs
+// before the agent has accepted the observation, or lasts too long.
+func (o *observation) retry(ctx context.Context, err error, out *outage, least time.Duration) error {
 	lost, ok := err.(*lostError)
 	switch {
 	case err == form.ErrLeft:
@@ -62,7 +62,7 @@ func (o *observation) mend(ctx context.Context, err error, out *outage, least ti
 	case !o.opened || out.late():
 		return lost.error
 	}
-	o.client.log.Debug("observation broke", "thing", o.r.Thing.ID, "op", o.r.op, "affordance", o.r.Message.Name, "err", lost.error)
+	o.client.log.Debug("observation lost", "thing", o.r.Thing.ID, "op", o.r.op, "affordance", o.r.Message.Name, "err", lost.error)
 	if err := backoff.Sleep(ctx, max(least, lost.after)); err != nil {
 		return o.r.lost(ctx, err)
 	}
@@ -73,8 +73,8 @@ func (o *observation) mend(ctx context.Context, err error, out *outage, least ti
 type listener struct {
 	*observation
 	outage
-	last  string        // id of the last event
-	retry time.Duration // pause between two streams that the agent requires; 0 if unset
+	last     string        // id of the last event
+	required time.Duration // pause between two streams, of the agent; 0 if unset
 }
 
 // listen reads one stream after another, until the consumer leaves or the agent ends the observation.
@@ -85,7 +85,7 @@ func (o *observation) listen(ctx context.Context) error {
 		if err == errOver {
 			return nil
 		}
-		if err := o.mend(ctx, err, &l.outage, l.between()); err != nil {
+		if err := o.retry(ctx, err, &l.outage, l.between()); err != nil {
 			return err
 		}
 	}
@@ -93,8 +93,8 @@ func (o *observation) listen(ctx context.Context) error {
 
 // between returns the pause before the next stream: the one that the agent requires, else a growing one.
 func (l *listener) between() time.Duration {
-	if l.retry > 0 && l.since.IsZero() {
-		return min(max(l.retry, 4*l.client.pause), maxBackoff)
+	if l.required > 0 && l.since.IsZero() {
+		return min(max(l.required, 4*l.client.pause), maxBackoff)
 	}
 	return l.next()
 }
@@ -108,12 +108,12 @@ func (l *listener) connect(ctx context.Context) error {
 	})
 	defer l.drop()
 	if err != nil {
-		l.fails()
-		return mendable(err)
+		l.begin()
+		return retryable(err)
 	}
 	defer resp.Body.Close()
 	if err := l.accepts(resp); err != nil {
-		l.fails()
+		l.begin()
 		return err
 	}
 	src, err := l.client.source(ctx, l.r, resp)
@@ -121,7 +121,7 @@ func (l *listener) connect(ctx context.Context) error {
 		return err
 	}
 	l.opened = true
-	l.answers()
+	l.recovers()
 	return l.take(src)
 }
 
@@ -132,9 +132,9 @@ func (l *listener) accepts(resp *http.Response) error {
 	case resp.StatusCode == http.StatusNoContent && l.opened:
 		return errOver
 	case !l.r.expected(resp.StatusCode):
-		return l.refuses(resp)
+		return l.refused(resp)
 	case resp.StatusCode == http.StatusNoContent || media != "" && interact.MediaType(media) != eventsType:
-		return form.Broken(l.r.What(), "an event stream is promised, it sent "+interact.Excerpt(media, 60))
+		return form.Broken(l.r.What(), "expected an event stream, got "+interact.Excerpt(media, 60))
 	}
 	return nil
 }
@@ -148,19 +148,19 @@ func (l *listener) take(src io.Reader) error {
 		ev, err := in.Next()
 		l.last = boundedID(in.ID)
 		if in.Retry > 0 {
-			l.retry = in.Retry
+			l.required = in.Retry
 		}
 		switch {
 		case err == events.ErrTooLarge:
 			return l.client.tooLarge(l.r, "an event")
 		case err != nil:
 			if time.Since(started) > maxBackoff {
-				l.over()
+				l.end()
 			}
 			return &lostError{error: interact.Errorf(interact.Unreachable, "see the agent's log",
 				"%s: its event stream at %s broke off: %s", l.r.What(), form.Plain(l.r.Form.Href), form.Reason(err, true))}
 		}
-		l.over()
+		l.end()
 		if ev.Name == problem.EventName && !l.observes(problem.EventName) {
 			return problemIn(ev.Data)
 		}
@@ -170,7 +170,7 @@ func (l *listener) take(src io.Reader) error {
 	}
 }
 
-// problemIn is the error with which a node ends a stream of events, as a *lostError if it may pass.
+// problemIn returns the error with which a node ends a stream of events, as a *lostError if it is temporary.
 func problemIn(data []byte) error {
 	e := problem.Unmarshal(http.StatusBadGateway, data)
 	if e.Remote = true; e.Code.Retryable() {

@@ -43,8 +43,8 @@ func subscribe(name string) *interact.Message {
 	return &interact.Message{Type: interact.SubscribeEvent, Thing: "thing", ID: "1", Name: name}
 }
 
-// told writes replies as "name id data".
-func told(replies []*interact.Message) string {
+// texts returns replies as "name id data".
+func texts(replies []*interact.Message) string {
 	var b strings.Builder
 	for _, r := range replies {
 		fmt.Fprintf(&b, "%s %s %s\n", r.Name, r.ID, r.Data)
@@ -101,8 +101,8 @@ func TestObserveByEventStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "temp a 20.5\ntemp b 21\ntemp b 22\n"; told(got) != want {
-		t.Errorf("got %s, want %s", told(got), want)
+	if want := "temp a 20.5\ntemp b 21\ntemp b 22\n"; texts(got) != want {
+		t.Errorf("got %s, want %s", texts(got), want)
 	}
 	for _, r := range got {
 		if r.Type != interact.PropertyReading || r.ContentType != "application/json" || r.Correlation != "1" ||
@@ -114,10 +114,10 @@ func TestObserveByEventStream(t *testing.T) {
 	if req.method != "GET" || req.path != "/temp" || req.header.Get("Accept") != "text/event-stream" ||
 		req.header.Get("Last-Event-ID") != "z" || req.header.Get("Traceparent") != m.TraceParent ||
 		req.header.Get("Cache-Control") != "no-store" {
-		t.Errorf("asked by %+v", req)
+		t.Errorf("received %+v", req)
 	}
 	if n := len(agent.requests()); n != 1 {
-		t.Errorf("the agent was asked %d times", n)
+		t.Errorf("the agent received %d requests", n)
 	}
 }
 
@@ -127,14 +127,14 @@ func TestSubscribeByEventStream(t *testing.T) {
 		"event: hot\ndata: {\"at\":\ndata:  90}\n\nevent: bell\ndata: {}\n\nevent: ping\ndata: x\n\nevent: hot\ndata: {}\n\n")
 	c, thing := newClient(t, Options{}), describe(t, agent.URL, sensor)
 	got, err := follow(t, c, thing, subscribe("hot"), 2)
-	if err != nil || told(got) != "hot  {\"at\":\n 90}\nhot  {}\n" || got[0].Type != interact.Event {
-		t.Errorf("got %s, %v", told(got), err)
+	if err != nil || texts(got) != "hot  {\"at\":\n 90}\nhot  {}\n" || got[0].Type != interact.Event {
+		t.Errorf("got %s, %v", texts(got), err)
 	}
 	// What a stream has for other names is not for this one. Neither has an event without data any.
 	agent = newStreamer(t, "event: hot\ndata: {}\n\nid: 1\nevent: bell\ndata\n\nevent: bell\ndata: null\n\n")
 	got, err = follow(t, c, describe(t, agent.URL, sensor), subscribe("bell"), 2)
-	if err != nil || told(got) != "bell 1 \nbell 1 null\n" {
-		t.Errorf("got %s, %v", told(got), err)
+	if err != nil || texts(got) != "bell 1 \nbell 1 null\n" {
+		t.Errorf("got %s, %v", texts(got), err)
 	}
 }
 
@@ -146,16 +146,16 @@ func TestObserveAllByEventStream(t *testing.T) {
 			"id: 4\nevent: temp\ndata: 22\n\n")
 	c, thing := newClient(t, Options{}), describe(t, agent.URL, sensor+forAll)
 	got, err := follow(t, c, thing, &interact.Message{Type: interact.ObserveAllProperties}, 5)
-	if want := "temp 1 20\nlevel 2 5\ntemp 3 21\nlevel 3 6\ntemp 4 22\n"; err != nil || told(got) != want {
-		t.Errorf("got %s, %v, want %s", told(got), err, want)
+	if want := "temp 1 20\nlevel 2 5\ntemp 3 21\nlevel 3 6\ntemp 4 22\n"; err != nil || texts(got) != want {
+		t.Errorf("got %s, %v, want %s", texts(got), err, want)
 	}
 	if agent.last(t).path != "/properties" || got[0].Type != interact.PropertyReading {
 		t.Errorf("got %+v, asked %+v", got[0], agent.last(t))
 	}
 	agent = newStreamer(t, "event: hot\ndata: {}\n\nevent: temp\ndata: 1\n\nevent: bell\ndata:\n\n")
 	got, err = follow(t, c, describe(t, agent.URL, sensor+forAll), &interact.Message{Type: interact.SubscribeAllEvents}, 2)
-	if err != nil || told(got) != "hot  {}\nbell  \n" || got[0].Type != interact.Event {
-		t.Errorf("got %s, %v", told(got), err)
+	if err != nil || texts(got) != "hot  {}\nbell  \n" || got[0].Type != interact.Event {
+		t.Errorf("got %s, %v", texts(got), err)
 	}
 }
 
@@ -163,15 +163,15 @@ func TestEventStreamIsOpenedAgain(t *testing.T) {
 	t.Parallel()
 	agent := newStreamer(t, "retry: 1\n\nid: 1\ndata: 1\n\nid: half\ndata: 9", "id: 2\ndata: 2\n\n", "", "id: 3\ndata: 3\n\n")
 	got, err := follow(t, quick(t, Options{}), describe(t, agent.URL, sensor), observe("level"), 3)
-	if err != nil || told(got) != "level 1 1\nlevel 2 2\nlevel 3 3\n" {
-		t.Fatalf("got %s, %v", told(got), err)
+	if err != nil || texts(got) != "level 1 1\nlevel 2 2\nlevel 3 3\n" {
+		t.Fatalf("got %s, %v", texts(got), err)
 	}
 	var after []string
 	for _, r := range agent.requests() {
 		after = append(after, r.header.Get("Last-Event-Id"))
 	}
 	if fmt.Sprint(after) != "[ 1 2 2]" {
-		t.Errorf("asked after %q", after)
+		t.Errorf("received the id %q", after)
 	}
 }
 
@@ -195,8 +195,8 @@ func TestEventStreamOutlivesAnAgentThatRestarts(t *testing.T) {
 		}
 	})
 	got, err := follow(t, quick(t, Options{}), describe(t, agent.URL, sensor), observe("level"), 3)
-	if err != nil || told(got) != "level  1\nlevel  5\nlevel  6\n" {
-		t.Errorf("got %s, %v", told(got), err)
+	if err != nil || texts(got) != "level  1\nlevel  5\nlevel  6\n" {
+		t.Errorf("got %s, %v", texts(got), err)
 	}
 }
 
@@ -217,11 +217,11 @@ func TestEventStreamsThatEnd(t *testing.T) {
 		{"404", http.NotFound, interact.AgentFailed, "404"},
 		{"a redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/x", http.StatusFound) },
 			interact.AgentFailed, "redirect"},
-		{"another type", says("5"), interact.AgentFailed, "application/json"},
+		{"another type", responds("5"), interact.AgentFailed, "application/json"},
 		{"no JSON", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = io.WriteString(w, "data: {\n\n")
-		}, interact.AgentFailed, "promises application/json"},
+		}, interact.AgentFailed, "expected application/json"},
 		{"a line without end", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			for {
@@ -257,14 +257,14 @@ func TestEventStreamsThatEnd(t *testing.T) {
 				tt.then(w, r)
 			})
 			got, err := follow(t, quick(t, Options{MaxBody: 100000}), describe(t, agent.URL, sensor), observe("level"), 9)
-			if told(got) != "level  1\n" {
-				t.Errorf("got %s", told(got))
+			if texts(got) != "level  1\n" {
+				t.Errorf("got %s", texts(got))
 			}
 			if tt.code == 0 && err == nil {
 				return
 			}
 			if e := wantError(t, err, tt.code); !strings.Contains(everything(e), tt.says) {
-				t.Errorf("%q is not said: %s", tt.says, everything(e))
+				t.Errorf("%q is missing in %s", tt.says, everything(e))
 			}
 		})
 	}
@@ -278,9 +278,9 @@ func TestEventStreamThatCannotBeOpened(t *testing.T) {
 		code   interact.Code
 		says   string
 	}{
-		{"JSON", says("5"), interact.AgentFailed, "an event stream is promised"},
+		{"JSON", responds("5"), interact.AgentFailed, "expected an event stream"},
 		{"nothing", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, interact.AgentFailed,
-			"an event stream is promised"},
+			"expected an event stream"},
 		{"503", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "busy", http.StatusServiceUnavailable) },
 			interact.AgentFailed, "503: busy"},
 		{"no answer", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, interact.Unreachable, "closed"},
@@ -289,16 +289,16 @@ func TestEventStreamThatCannotBeOpened(t *testing.T) {
 		agent := newRecorder(t, tt.answer)
 		_, err := follow(t, quick(t, Options{}), describe(t, agent.URL, sensor), observe("level"), 1)
 		if e := wantError(t, err, tt.code); !strings.Contains(everything(e), tt.says) {
-			t.Errorf("%s: %q is not said: %s", tt.name, tt.says, everything(e))
+			t.Errorf("%s: %q is missing in %s", tt.name, tt.says, everything(e))
 		}
 	}
 	_, err := follow(t, quick(t, Options{}), describe(t, closedAddress, sensor), observe("level"), 1)
 	if e := wantError(t, err, interact.Unreachable); e.Started {
-		t.Error("what was not reached has not begun")
+		t.Error("an unreached agent has started")
 	}
 }
 
-// An agent that refuses and never ends its words must not keep the consumer for ever.
+// An agent that sends an endless error response does not block the consumer.
 func TestRefusalWithoutEnd(t *testing.T) {
 	t.Parallel()
 	agent := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
@@ -323,8 +323,8 @@ func TestEventStreamThatEndsWithAProblem(t *testing.T) {
 	agent := newStreamer(t, "id: 1\ndata: 1\n\n"+problem(interact.ShuttingDown), "id: 2\ndata: 2\n\n"+problem(interact.AgentFailed))
 	got, err := follow(t, quick(t, Options{}), describe(t, agent.URL, sensor), observe("level"), 9)
 	if e := wantError(t, err, interact.AgentFailed); !e.Remote || e.Error() != "the lamp fell" ||
-		told(got) != "level 1 1\nlevel 2 2\n" {
-		t.Errorf("got %s, %+v", told(got), e)
+		texts(got) != "level 1 1\nlevel 2 2\n" {
+		t.Errorf("got %s, %+v", texts(got), e)
 	}
 	if id := agent.last(t).header.Get("Last-Event-Id"); id != "1" {
 		t.Errorf("went on behind %q", id)
@@ -343,8 +343,8 @@ func TestEventStreamWithCompression(t *testing.T) {
 		<-r.Context().Done()
 	})
 	got, err := follow(t, newClient(t, Options{}), describe(t, agent.URL, sensor), observe("level"), 1)
-	if err != nil || told(got) != "level  1\n" {
-		t.Errorf("got %s, %v", told(got), err)
+	if err != nil || texts(got) != "level  1\n" {
+		t.Errorf("got %s, %v", texts(got), err)
 	}
 }
 

@@ -14,9 +14,9 @@ import (
 const (
 	// maxHold is the timeout of one poll, as in node-wot and the Kotlin SDK.
 	maxHold = 60 * time.Minute
-	// atOnce is the limit below which the agent has not held the request.
-	atOnce = 250 * time.Millisecond
-	// maxRow is how many events may come at once, one behind the other, before the next question waits a little.
+	// minHold is the time after which a response counts as held by the agent.
+	minHold = 250 * time.Millisecond
+	// maxRow limits the consecutive events without hold; later polls have a short pause before them.
 	maxRow = 32
 )
 
@@ -24,10 +24,10 @@ const (
 type poller struct {
 	*observation
 	outage         // of the agent
-	repeats outage // grows while the agent responds at once without a change
-	row     int    // events that came at once
-	before  []byte // the reading before
-	last    string // id of the event before, from a node; else empty
+	repeats outage // grows while the agent responds without hold and without a change
+	row     int    // consecutive events without hold
+	before  []byte // the previous reading
+	last    string // id of the previous event, from a node; else empty
 }
 
 // poll repeats the request until the consumer leaves.
@@ -35,33 +35,33 @@ func (o *observation) poll(ctx context.Context) error {
 	p := &poller{observation: o, outage: outage{first: 10 * o.client.pause}, repeats: outage{first: 4 * o.client.pause},
 		last: o.r.Message.After}
 	for {
-		asked := time.Now()
-		ans, err := p.ask(ctx)
-		held := time.Since(asked) >= atOnce
+		started := time.Now()
+		ans, err := p.request(ctx)
+		held := time.Since(started) >= minHold
 		if err == nil {
 			err = p.accept(ctx, ans, held)
 		} else {
-			p.missed(held)
+			p.fail(held)
 		}
 		if err == nil {
 			continue
 		}
-		if err := o.mend(ctx, err, &p.outage, p.next()); err != nil {
+		if err := o.retry(ctx, err, &p.outage, p.next()); err != nil {
 			return err
 		}
 	}
 }
 
-// missed notes a failure. A failure after a longer poll starts a new outage: the timeout of a proxy can be shorter than that of the agent.
-func (p *poller) missed(held bool) {
+// fail records a failure. A failure after a held poll starts a new outage: the timeout of a proxy can be shorter than that of the agent.
+func (p *poller) fail(held bool) {
 	if held && p.opened {
-		p.over()
+		p.end()
 	}
-	p.fails()
+	p.begin()
 }
 
-// ask sends one request. After maxHold the response is empty.
-func (p *poller) ask(ctx context.Context) (*answer, error) {
+// request sends one request. After maxHold the response is empty.
+func (p *poller) request(ctx context.Context) (*answer, error) {
 	held, cancel := context.WithTimeout(ctx, maxHold)
 	defer cancel()
 	resp, err := p.send(held, p.prepare)
@@ -70,11 +70,11 @@ func (p *poller) ask(ctx context.Context) (*answer, error) {
 	case err != nil && held.Err() != nil && ctx.Err() == nil:
 		return &answer{status: http.StatusNoContent}, nil
 	case err != nil:
-		return nil, mendable(err)
+		return nil, retryable(err)
 	}
 	defer resp.Body.Close()
 	if !p.r.expected(resp.StatusCode) {
-		return nil, p.refuses(resp)
+		return nil, p.refused(resp)
 	}
 	data, err := p.client.body(ctx, p.r, resp)
 	if err != nil && interact.AsError(err).Code == interact.AgentFailed {
@@ -89,12 +89,12 @@ func (p *poller) prepare(h http.Header) {
 	after(h, p.last)
 }
 
-// accept handles a response, and waits before the next request if this response came too fast.
+// accept handles a response, and waits before the next request if the agent did not hold this one.
 func (p *poller) accept(ctx context.Context, ans *answer, held bool) error {
 	p.opened = true
-	p.over()
+	p.end()
 	if held {
-		p.repeats.over()
+		p.repeats.end()
 		p.row = 0
 	}
 	if p.empty(ans, held) || p.unchanged(ans, held) {
@@ -103,7 +103,7 @@ func (p *poller) accept(ctx context.Context, ans *answer, held bool) error {
 		}
 		return backoff.Sleep(ctx, p.repeats.next())
 	}
-	p.repeats.over()
+	p.repeats.end()
 	p.last = boundedID(ans.header.Get(EventIDHeader))
 	n := notice{id: p.last, media: ans.header.Get("Content-Type"), data: ans.data}
 	if p.r.Message.Name == "" {

@@ -35,7 +35,7 @@ const polled = `
 const polledAll = `, "forms": [{"href": "BASE/counter/properties", "op": ["readallproperties", "observeallproperties"],
 	"subprotocol": "longpoll"}]`
 
-// A nodeWoT answers as the HTTP server of node-wot does: HEAD at once with 202, GET when something is emitted, the value or
+// A nodeWoT responds like the HTTP server of node-wot: to HEAD immediately with 202, to GET when something is emitted, the value or
 // nothing as the body, without Content-Length; the socket is left alone for an hour.
 type nodeWoT struct{ emitted chan string }
 
@@ -72,15 +72,15 @@ func TestLongpollOfNodeWoT(t *testing.T) {
 	m := observe("count")
 	m.After = "7"
 	got, err := follow(t, c, thing, m, 3)
-	if err != nil || told(got) != "count  1\ncount  2\ncount  3\n" {
-		t.Errorf("got %s, %v", told(got), err)
+	if err != nil || texts(got) != "count  1\ncount  2\ncount  3\n" {
+		t.Errorf("got %s, %v", texts(got), err)
 	}
 	<-done
 	all := agent.requests()
 	if all[0].method != "GET" || all[0].path != "/counter/properties/count/observable" ||
 		all[0].header.Get("Accept") != "application/json" ||
 		all[0].header.Get("Last-Event-Id") != "7" || all[1].header.Get("Last-Event-Id") != "" {
-		t.Errorf("asked by %+v", all)
+		t.Errorf("received %+v", all)
 	}
 }
 
@@ -94,32 +94,32 @@ func TestLongpollOfEvents(t *testing.T) {
 		for range 2 {
 			server.emitted <- `"a"`
 		}
-		time.Sleep(2 * atOnce) // what is held, and has no data, is an event without data
+		time.Sleep(2 * minHold) // a held response without data is an event without data
 		server.emitted <- ""
 	}()
 	c, thing := newClient(t, Options{}), describe(t, agent.URL, polled)
 	got, err := follow(t, c, thing, subscribe("change"), 2)
-	if err != nil || told(got) != "change  \"a\"\nchange  \"a\"\n" || got[0].Type != interact.Event {
-		t.Errorf("got %s, %v", told(got), err)
+	if err != nil || texts(got) != "change  \"a\"\nchange  \"a\"\n" || got[0].Type != interact.Event {
+		t.Errorf("got %s, %v", texts(got), err)
 	}
 	got, err = follow(t, c, thing, subscribe("bell"), 1)
-	if err != nil || told(got) != "bell  \n" {
-		t.Errorf("got %s, %v", told(got), err)
+	if err != nil || texts(got) != "bell  \n" {
+		t.Errorf("got %s, %v", texts(got), err)
 	}
 	<-done
 }
 
 func TestLongpollOfAll(t *testing.T) {
 	t.Parallel()
-	agent := newRecorder(t, func(w http.ResponseWriter, r *http.Request) { says(`{"count": 1, "plain": 2}`)(w, r) })
+	agent := newRecorder(t, func(w http.ResponseWriter, r *http.Request) { responds(`{"count": 1, "plain": 2}`)(w, r) })
 	got, err := follow(t, newClient(t, Options{}), describe(t, agent.URL, polled+polledAll),
 		&interact.Message{Type: interact.ObserveAllProperties}, 2)
-	if err != nil || told(got) != "count  1\nplain  2\n" {
-		t.Errorf("got %s, %v", told(got), err)
+	if err != nil || texts(got) != "count  1\nplain  2\n" {
+		t.Errorf("got %s, %v", texts(got), err)
 	}
 }
 
-// The Kotlin SDK's server may answer at once with nothing: the pauses between requests grow.
+// The server of the Kotlin SDK may respond immediately without data: the pauses between requests grow.
 func TestLongPollWithAnEmptyAnswer(t *testing.T) {
 	t.Parallel()
 	for name, nothing := range map[string]http.HandlerFunc{
@@ -135,19 +135,19 @@ func TestLongPollWithAnEmptyAnswer(t *testing.T) {
 					return
 				}
 				if m.Name == "count" {
-					says("5")(w, r)
+					responds("5")(w, r)
 					return
 				}
-				says(`"5"`)(w, r)
+				responds(`"5"`)(w, r)
 			})
 			begun := time.Now()
 			got, err := follow(t, quick(t, Options{}), describe(t, agent.URL, polled), m, 1)
-			if err != nil || len(got) != 1 || !strings.Contains(told(got), "5") {
-				t.Errorf("%s, %s: got %s, %v", name, m.Name, told(got), err)
+			if err != nil || len(got) != 1 || !strings.Contains(texts(got), "5") {
+				t.Errorf("%s, %s: got %s, %v", name, m.Name, texts(got), err)
 			}
 			// 4 ms and its doubles, less a quarter by chance.
 			if took, want := time.Since(begun), (4+8+16+32+64)*time.Millisecond*3/4; took < want {
-				t.Errorf("%s, %s: asked six times within %v, want %v", name, m.Name, took, want)
+				t.Errorf("%s, %s: six requests within %v, want %v", name, m.Name, took, want)
 			}
 		}
 	}
@@ -176,25 +176,25 @@ func TestPausesOfALongpollGrow(t *testing.T) {
 			}
 		}
 		if took := time.Since(begun); took != 0 {
-			t.Errorf("what the agent held is asked again after %v", took/100)
+			t.Errorf("a held request is repeated after %v", took/100)
 		}
 	})
 }
 
-// A form that is no longpoll at all, but the value: changes come, at the pace of the questions.
+// A form with the value in place of a longpoll: changes arrive with the polls.
 func TestLongpollOfAPlainProperty(t *testing.T) {
 	t.Parallel()
 	var n atomic.Int32
-	agent := newRecorder(t, func(w http.ResponseWriter, r *http.Request) { says(fmt.Sprint(n.Add(1)/4))(w, r) })
+	agent := newRecorder(t, func(w http.ResponseWriter, r *http.Request) { responds(fmt.Sprint(n.Add(1)/4))(w, r) })
 	got, err := follow(t, quick(t, Options{}), describe(t, agent.URL, polled), observe("plain"), 3)
-	if err != nil || told(got) != "plain  0\nplain  1\nplain  2\n" {
-		t.Errorf("got %s, %v", told(got), err)
+	if err != nil || texts(got) != "plain  0\nplain  1\nplain  2\n" {
+		t.Errorf("got %s, %v", texts(got), err)
 	}
 }
 
 func TestEventsInARowAreSlowedDown(t *testing.T) {
 	t.Parallel()
-	agent := newRecorder(t, says(`"again"`))
+	agent := newRecorder(t, responds(`"again"`))
 	begun := time.Now()
 	got, err := follow(t, quick(t, Options{}), describe(t, agent.URL, polled), subscribe("change"), maxRow+11)
 	if err != nil || len(got) != maxRow+11 {
@@ -221,12 +221,12 @@ func TestLongpollOutlivesFailures(t *testing.T) {
 			w.Header().Set("Content-Length", "100")
 			_, _ = io.WriteString(w, `"half`)
 		default:
-			says(fmt.Sprintf(`"%d"`, n.Load()))(w, r)
+			responds(fmt.Sprintf(`"%d"`, n.Load()))(w, r)
 		}
 	})
 	got, err := follow(t, quick(t, Options{}), describe(t, agent.URL, polled), subscribe("change"), 2)
-	if err != nil || told(got) != "change  \"1\"\nchange  \"6\"\n" {
-		t.Errorf("got %s, %v", told(got), err)
+	if err != nil || texts(got) != "change  \"1\"\nchange  \"6\"\n" {
+		t.Errorf("got %s, %v", texts(got), err)
 	}
 }
 
@@ -241,46 +241,46 @@ func TestLongpollsThatEnd(t *testing.T) {
 		"a redirect": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/x", http.StatusTemporaryRedirect) },
 			interact.AgentFailed, "redirect"},
 		"no JSON": {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<p>") },
-			interact.AgentFailed, "promises"},
-		"too large": {says(`"` + strings.Repeat("x", 2000) + `"`), interact.TooLarge, "1000 bytes"},
+			interact.AgentFailed, "expected application/json"},
+		"too large": {responds(`"` + strings.Repeat("x", 2000) + `"`), interact.TooLarge, "1000 bytes"},
 	} {
 		var n atomic.Int32
 		agent := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
 			if n.Add(1) == 1 {
-				says(`"a"`)(w, r)
+				responds(`"a"`)(w, r)
 				return
 			}
 			tt.then(w, r)
 		})
 		got, err := follow(t, quick(t, Options{MaxBody: 1000}), describe(t, agent.URL, polled), subscribe("change"), 9)
 		if e := wantError(t, err, tt.code); len(got) != 1 || !strings.Contains(everything(e), tt.says) {
-			t.Errorf("%s: got %s, %s", name, told(got), everything(e))
+			t.Errorf("%s: got %s, %s", name, texts(got), everything(e))
 		}
 	}
 	_, err := follow(t, newClient(t, Options{}), describe(t, "", polled), subscribe("gone"), 1)
 	wantError(t, err, interact.Unreachable)
 }
 
-// A node says which event an answer was, and goes on behind it.
+// A node names the event of a response and continues after it.
 func TestLongPollReceivesAllEvents(t *testing.T) {
 	t.Parallel()
 	agent := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
 		n := len(r.Header.Get("Last-Event-Id")) + 1
 		w.Header().Set("Lmos-Event-Id", strings.Repeat("i", n))
 		w.Header().Set("Lmos-Event-Name", []string{"count", "plain", "unknown"}[n%3])
-		says(fmt.Sprint(n))(w, r)
+		responds(fmt.Sprint(n))(w, r)
 	})
 	c, thing := newClient(t, Options{}), describe(t, agent.URL, polled+polledAll)
 	got, err := follow(t, c, thing, &interact.Message{Type: interact.ObserveAllProperties, After: "ii"}, 3)
-	if err != nil || told(got) != "count iii 3\nplain iiii 4\ncount iiiiii 6\n" {
-		t.Errorf("got %s, %v", told(got), err)
+	if err != nil || texts(got) != "count iii 3\nplain iiii 4\ncount iiiiii 6\n" {
+		t.Errorf("got %s, %v", texts(got), err)
 	}
 	agent.answer = func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Lmos-Event-Name", "an alias")
-		says(`"a"`)(w, r)
+		responds(`"a"`)(w, r)
 	}
-	if got, err := follow(t, c, thing, subscribe("change"), 1); err != nil || told(got) != "change  \"a\"\n" {
-		t.Errorf("got %s, %v", told(got), err)
+	if got, err := follow(t, c, thing, subscribe("change"), 1); err != nil || texts(got) != "change  \"a\"\n" {
+		t.Errorf("got %s, %v", texts(got), err)
 	}
 }
 
@@ -304,7 +304,7 @@ func TestLongpollInCBOR(t *testing.T) {
 
 func TestSubscriptionWithVariables(t *testing.T) {
 	t.Parallel()
-	agent := newRecorder(t, says(`1`))
+	agent := newRecorder(t, responds(`1`))
 	thing := describe(t, agent.URL, `"events": {"e": {"data": {}, "uriVariables": {"room": {"type": "string"},
 		"above": {"type": "integer"}},
 		"forms": [{"href": "BASE/e/{room}{?above}", "subprotocol": "longpoll"}]}}`)
@@ -313,7 +313,7 @@ func TestSubscriptionWithVariables(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := agent.requests()[0]; got.path != "/e/hall" || got.query != "above=3" {
-		t.Errorf("asked %+v", got)
+		t.Errorf("received %+v", got)
 	}
 	n := len(agent.requests())
 	for data, code := range map[string]interact.Code{``: interact.Invalid, `{"room":"hall","above":"x"}`: interact.Invalid,
@@ -322,6 +322,6 @@ func TestSubscriptionWithVariables(t *testing.T) {
 		wantError(t, err, code)
 	}
 	if len(agent.requests()) != n {
-		t.Error("the agent was asked for what does not fit")
+		t.Error("the agent received an unsuitable request")
 	}
 }

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A recorder is an agent that notes what it was asked and answers with answer.
+// A recorder is an agent that records its requests and responds with answer.
 type recorder struct {
 	*httptest.Server
 	answer http.HandlerFunc
@@ -53,7 +53,7 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.answer(w, req)
 }
 
-// requests returns what was seen so far.
+// requests returns the requests so far.
 func (r *recorder) requests() []seen {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,13 +65,13 @@ func (r *recorder) last(t *testing.T) seen {
 	t.Helper()
 	all := r.requests()
 	if len(all) == 0 {
-		t.Fatal("the agent was not asked")
+		t.Fatal("the agent received no request")
 	}
 	return all[len(all)-1]
 }
 
-// says answers every request with a JSON text.
-func says(text string) http.HandlerFunc {
+// responds returns a handler that responds with a JSON text.
+func responds(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, text)
@@ -88,7 +88,7 @@ func newClient(t testing.TB, o Options) *Client {
 	return c
 }
 
-// ask sends one message and returns the last reply, within a time that no test needs. It checks the message before, as a node
+// ask sends one message and returns the last reply, within a time that is long for each test. It checks the message before, as a node
 // does.
 func ask(t testing.TB, c *Client, thing *td.Thing, m *interact.Message) (*interact.Message, error) {
 	t.Helper()

@@ -18,7 +18,7 @@ import (
 const (
 	// maxObserved limits the observations of one origin.
 	maxObserved = 256
-	// maxOutage is how long an observation of an unreachable agent is retried.
+	// maxOutage limits the time in which an observation of an unreachable agent is retried.
 	maxOutage = 5 * time.Minute
 	// maxBackoff limits the pauses between two tries.
 	maxBackoff = 30 * time.Second
@@ -31,8 +31,8 @@ type observation struct {
 	yield  func(*interact.Message) bool
 	// opened means that the agent accepted the observation: it is retried after a failure.
 	opened bool
-	// puzzled means that an unknown name was logged.
-	puzzled bool
+	// logged means that an unknown name was logged.
+	logged bool
 	// drop ends the latest request.
 	drop context.CancelFunc
 }
@@ -73,8 +73,8 @@ func (o *observation) follow(ctx context.Context) error {
 func (c *Client) admit(r *request, f *td.Form) (leave func(), err error) {
 	origin := credentials.OriginOf(f.Href)
 	if c.observed.Enter(origin) != ratelimit.Entered {
-		return nil, interact.Errorf(interact.Overloaded, "end some, or observe all of the thing at once",
-			"%s: %d observations of %s run already", r.What(), maxObserved, origin)
+		return nil, interact.Errorf(interact.Overloaded, "end some, or observe all affordances of the Thing together",
+			"%s: %d observations of %s are open", r.What(), maxObserved, origin)
 	}
 	return func() { c.observed.Leave(origin) }, nil
 }
@@ -87,24 +87,24 @@ func (o *observation) send(ctx context.Context, prepare func(h http.Header)) (*h
 		return nil, err
 	}
 	prepare(req.Header)
-	return carry(ctx, o.client.lasting, o.r, req)
+	return send(ctx, o.client.lasting, o.r, req)
 }
 
-// after requests what happened since the event id; an id that cannot be a header is left out.
+// after requests the events after the event id. An id that is not a valid header is omitted.
 func after(h http.Header, id string) {
 	if id != "" && form.HeaderOK("Last-Event-Id", id) {
 		h.Set("Last-Event-Id", id)
 	}
 }
 
-// yieldNotice yields the values of a notice. The error is form.ErrLeft if the consumer left, or that of data that contradicts the
+// yieldNotice yields the values of a notice. The error is form.ErrLeft if the consumer left, or that of data that violates the
 // description.
 func (o *observation) yieldNotice(n notice) error {
 	if n.name == "message" && !o.observes(n.name) {
 		n.name = "" // HTML §9.2.6: the name of events without one
 	}
 	if n.name != "" && !o.observes(n.name) {
-		o.puzzle(n)
+		o.logUnknown(n)
 		return nil
 	}
 	f := *o.r.Form
@@ -115,7 +115,7 @@ func (o *observation) yieldNotice(n notice) error {
 	}
 	parts, ok := o.parts(n, data)
 	if !ok {
-		o.puzzle(n)
+		o.logUnknown(n)
 	}
 	for _, one := range parts {
 		if !o.yield(o.reply(n.id, one.Name, data.media, one.Raw)) {
@@ -125,7 +125,8 @@ func (o *observation) yieldNotice(n notice) error {
 	return nil
 }
 
-// promises returns the media type of a change or event. The form may have that of the stream instead; and a stream is text.
+// promises returns the media type of a change or event: JSON if the form has the type of the stream, or CBOR, which a stream of text
+// cannot have.
 func (o *observation) promises() string {
 	media := o.r.Form.ResponseType
 	if interact.MediaType(media) == eventsType || interact.IsCBOR(media) && carrier(o.r.Form) == sse {
@@ -144,8 +145,8 @@ func (o *observation) reply(id, name, media string, data []byte) *interact.Messa
 	return reply
 }
 
-// parts returns the affordances of a notice with their data: the one that it names, or the one that is observed. An object without a
-// name may have several, by name.
+// parts returns the affordances of a notice with their data: the named or the observed one. An object without a name may have several,
+// by name.
 func (o *observation) parts(n notice, data *answer) (parts []jcs.Member, ok bool) {
 	switch name := o.r.Message.Name; {
 	case n.name != "":
@@ -173,20 +174,20 @@ func (o *observation) observes(name string) bool {
 	return name == o.r.Message.Name
 }
 
-// puzzle logs the first notice of an unknown affordance.
-func (o *observation) puzzle(n notice) {
-	if !o.puzzled {
-		o.client.log.Warn("an agent sends what it does not describe", "thing", o.r.Thing.ID, "op", o.r.op,
+// logUnknown logs the first notice of an unknown affordance.
+func (o *observation) logUnknown(n notice) {
+	if !o.logged {
+		o.client.log.Warn("notification of an unknown affordance ignored", "thing", o.r.Thing.ID, "op", o.r.op,
 			"affordance", o.r.Message.Name, "name", interact.Excerpt(n.name, 100))
 	}
-	o.puzzled = true
+	o.logged = true
 }
 
-// An outage is the time in which an agent is unreachable or fails: it has the pause before the next try, and the limit.
+// An outage is the time in which an agent is unreachable or fails. It has the pauses between the tries, and the limit.
 type outage struct {
-	first time.Duration // pause
-	pause time.Duration // before
-	since time.Time     // when the agent was missed first; zero: it is there
+	first time.Duration // first pause
+	pause time.Duration // previous pause
+	since time.Time     // start; zero if there is no outage
 }
 
 // next returns a pause, which is longer each time. A part of it is random, so that the consumers of an agent do not return at the
@@ -196,22 +197,22 @@ func (o *outage) next() time.Duration {
 	return o.pause - rand.N(o.pause/4+1)
 }
 
-// fails records a failed try, answers a response, and over the end of the outage.
-func (o *outage) fails() {
+// begin records a failed try. recovers records a response: the pauses do not start again before end.
+func (o *outage) begin() {
 	if o.since.IsZero() {
 		o.since = time.Now()
 	}
 }
 
-func (o *outage) answers() { o.since = time.Time{} }
+func (o *outage) recovers() { o.since = time.Time{} }
 
-func (o *outage) over() { o.since, o.pause = time.Time{}, 0 }
+func (o *outage) end() { o.since, o.pause = time.Time{}, 0 }
 
 // late reports whether the agent was unreachable for too long.
 func (o *outage) late() bool { return !o.since.IsZero() && time.Since(o.since) > maxOutage }
 
-// passing reports whether an error status is temporary.
-func passing(status int) bool {
+// isTemporary reports whether an error status is temporary.
+func isTemporary(status int) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests, http.StatusInternalServerError,
 		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:

@@ -56,8 +56,8 @@ func TestOrderOfCarriers(t *testing.T) {
 	}{
 		{"sse before longpoll before webhook", []string{hook, poll, stream}, "/sse"},
 		{"longpoll before webhook", []string{hook, poll}, "/poll"},
-		{"nothing said is longpoll", []string{hook, plain, poll}, "/plain"},
-		{"a content type says it too", []string{poll, typed}, "/typed"},
+		{"the default is longpoll", []string{hook, plain, poll}, "/plain"},
+		{"by the content type", []string{poll, typed}, "/typed"},
 		{"webhook", []string{hook}, "/hook"},
 	}
 	for _, tt := range tests {
@@ -70,32 +70,32 @@ func TestOrderOfCarriers(t *testing.T) {
 			asked = append(asked, r.path)
 		}
 		if asked[0] != tt.want || len(asked) != len(tt.forms) {
-			t.Errorf("%s: asked %v", tt.name, asked)
+			t.Errorf("%s: received %v", tt.name, asked)
 		}
 	}
 }
 
-// An agent whose event stream does not work is asked by longpoll.
+// An agent whose event stream fails is polled.
 func TestNextCarrierIfOneFails(t *testing.T) {
 	t.Parallel()
-	agent := newRecorder(t, says(`{"a":1}`)) // it does not look at Accept
+	agent := newRecorder(t, responds(`{"a":1}`)) // it ignores Accept
 	got, err := follow(t, newClient(t, Options{}), describe(t, agent.URL, offering(
 		`{"href": "BASE/hot", "subprotocol": "sse"}`, `{"href": "BASE/hot", "subprotocol": "longpoll"}`)), subscribe("hot"), 1)
-	if err != nil || told(got) != "hot  {\"a\":1}\n" {
-		t.Errorf("got %s, %v", told(got), err)
+	if err != nil || texts(got) != "hot  {\"a\":1}\n" {
+		t.Errorf("got %s, %v", texts(got), err)
 	}
 	var accepted []string
 	for _, r := range agent.requests() {
 		accepted = append(accepted, r.header.Get("Accept"))
 	}
 	if want := []string{"text/event-stream", "application/json"}; !slices.Equal(accepted[:2], want) {
-		t.Errorf("asked for %v", accepted)
+		t.Errorf("accepted %v", accepted)
 	}
 }
 
 func TestFormsThatCannotBeObserved(t *testing.T) {
 	t.Parallel()
-	agent := newRecorder(t, says(`1`))
+	agent := newRecorder(t, responds(`1`))
 	c := newClient(t, Options{})
 	for forms, says := range map[string]string{
 		`{"href": "BASE/x", "subprotocol": "webhook"}`:                    "callbacks",
@@ -106,7 +106,7 @@ func TestFormsThatCannotBeObserved(t *testing.T) {
 	} {
 		_, err := follow(t, c, describe(t, agent.URL, offering(forms)), subscribe("hot"), 1)
 		if e := wantError(t, err, interact.NotAllowed); !strings.Contains(everything(e), says) {
-			t.Errorf("%s: %q is not said: %s", forms, says, everything(e))
+			t.Errorf("%s: %q is missing in %s", forms, says, everything(e))
 		}
 	}
 	// A form for the stream is none for the value.
@@ -116,7 +116,7 @@ func TestFormsThatCannotBeObserved(t *testing.T) {
 	_, err := ask(t, c, thing, read("p"))
 	wantError(t, err, interact.NotAllowed)
 	if n := len(agent.requests()); n != 0 {
-		t.Errorf("the agent was asked %d times", n)
+		t.Errorf("the agent received %d requests", n)
 	}
 }
 
@@ -141,8 +141,8 @@ func TestObserveAllWithoutAForm(t *testing.T) {
 		}
 	}
 	slices.SortFunc(got, func(a, b *interact.Message) int { return strings.Compare(a.Name, b.Name) })
-	if told(got) != "level 7 6\ntemp 7 5\n" || got[0].Correlation != "1" || got[0].Type != interact.PropertyReading {
-		t.Errorf("got %s", told(got))
+	if texts(got) != "level 7 6\ntemp 7 5\n" || got[0].Correlation != "1" || got[0].Type != interact.PropertyReading {
+		t.Errorf("got %s", texts(got))
 	}
 }
 
@@ -183,7 +183,7 @@ func TestObservationsDoNotKeepOthersOut(t *testing.T) {
 	t.Parallel()
 	agent := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Accept") != eventsType {
-			says("5")(w, r)
+			responds("5")(w, r)
 			return
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -222,7 +222,7 @@ func TestOutage(t *testing.T) {
 		o := outage{first: 500 * time.Millisecond}
 		var total time.Duration
 		for i := range 12 {
-			o.fails()
+			o.begin()
 			pause, full := o.next(), min(500*time.Millisecond<<i, maxBackoff)
 			if pause > full || pause < full*3/4 {
 				t.Errorf("pause %d is %v of %v", i, pause, full)
@@ -235,13 +235,13 @@ func TestOutage(t *testing.T) {
 		}
 		time.Sleep(maxOutage)
 		if !o.late() {
-			t.Error("it goes on for ever")
+			t.Error("the outage has no limit")
 		}
-		if o.answers(); o.late() || o.next() < maxBackoff/2 {
-			t.Error("an answer ends the outage, and not the caution")
+		if o.recovers(); o.late() || o.next() < maxBackoff/2 {
+			t.Error("a response ends the outage and not the growth of the pauses")
 		}
-		if o.over(); o.next() > 500*time.Millisecond {
-			t.Error("what is over is forgotten")
+		if o.end(); o.next() > 500*time.Millisecond {
+			t.Error("the pauses do not start again")
 		}
 	})
 }
@@ -254,18 +254,18 @@ func TestMendingEnds(t *testing.T) {
 		r := &request{Request: &form.Request{Thing: thing, Message: observe("level"), Form: &thing.Properties["level"].Forms[1]}}
 		o := &observation{client: NewClient(Options{}), r: r}
 		out := &outage{first: time.Second}
-		if err := o.mend(t.Context(), lost, out, 0); err != lost.error {
+		if err := o.retry(t.Context(), lost, out, 0); err != lost.error {
 			t.Errorf("before the agent took it: %v", err)
 		}
 		o.opened = true
 		begun := time.Now()
-		for out.fails(); o.mend(t.Context(), lost, out, out.next()) == nil; out.fails() {
+		for out.begin(); o.retry(t.Context(), lost, out, out.next()) == nil; out.begin() {
 		}
 		if took := time.Since(begun); took < maxOutage || took > maxOutage+2*maxBackoff {
 			t.Errorf("given up after %v", took)
 		}
-		if err := o.mend(t.Context(), io.EOF, out, 0); err != io.EOF {
-			t.Errorf("what another try does not mend: %v", err)
+		if err := o.retry(t.Context(), io.EOF, out, 0); err != io.EOF {
+			t.Errorf("a permanent error: %v", err)
 		}
 	})
 }

@@ -20,7 +20,7 @@ func writeSeveral(values string) *interact.Message {
 	return &interact.Message{Type: interact.WriteMultipleProperties, Thing: "thing", ID: "1", Data: []byte(values)}
 }
 
-// byPath answers with what stands for the path, and 404 for others.
+// byPath responds with the value for the path, or 404.
 func byPath(values map[string]string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v, ok := values[r.URL.Path]
@@ -33,13 +33,13 @@ func byPath(values map[string]string) http.HandlerFunc {
 			_, _ = w.Write([]byte(text))
 			return
 		}
-		says(v)(w, r)
+		responds(v)(w, r)
 	}
 }
 
 func TestReadAllByTheFormOfTheThing(t *testing.T) {
 	t.Parallel()
-	agent := newRecorder(t, says(`{"a":1}`))
+	agent := newRecorder(t, responds(`{"a":1}`))
 	thing := describe(t, agent.URL, lamp+`, "forms": [{"href": "BASE/all", "op": ["readallproperties"]}]`)
 	got, err := ask(t, newClient(t, Options{}), thing, readAll())
 	if err != nil {
@@ -49,7 +49,7 @@ func TestReadAllByTheFormOfTheThing(t *testing.T) {
 		t.Errorf("got %+v %s", got, got.Data)
 	}
 	if r := agent.last(t); r.method != "GET" || r.path != "/all" || len(agent.requests()) != 1 {
-		t.Errorf("asked %+v", agent.requests())
+		t.Errorf("received %+v", agent.requests())
 	}
 }
 
@@ -97,7 +97,7 @@ func TestReadMultiple(t *testing.T) {
 		t.Error(err)
 	}
 	if n := len(agent.requests()); n != 3 {
-		t.Errorf("one name a thousand times: the agent was asked %d times, want 3 with the two before", n)
+		t.Errorf("one name a thousand times: the agent received %d requests, want 3 with the two before", n)
 	}
 	before := len(agent.requests())
 	for names, code := range map[string]interact.Code{
@@ -112,7 +112,7 @@ func TestReadMultiple(t *testing.T) {
 		wantError(t, err, code)
 	}
 	if after := len(agent.requests()); after != before {
-		t.Errorf("the agent was asked %d times for what does not fit", after-before)
+		t.Errorf("the agent received %d requests for what does not fit", after-before)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestWriteMultiple(t *testing.T) {
 	all := agent.requests()
 	if len(all) != 2 || all[0].path != "/level/set" || all[0].body != "5" || all[1].path != "/power" ||
 		all[1].body != "true" {
-		t.Errorf("asked %+v", all)
+		t.Errorf("received %+v", all)
 	}
 
 	whole := describe(t, agent.URL, lamp+`, "forms": [{"href": "BASE/all", "op": ["writemultipleproperties"]}]`)
@@ -169,13 +169,13 @@ func TestWriteMultiple(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := agent.last(t); r.method != "PUT" || r.path != "/all" || r.body != `{"power":true,"level":5}` {
-		t.Errorf("asked %+v", r)
+		t.Errorf("received %+v", r)
 	}
 }
 
 func TestWriteMultipleChecksAllBeforeTheFirst(t *testing.T) {
 	t.Parallel()
-	agent := newRecorder(t, says(`1`))
+	agent := newRecorder(t, responds(`1`))
 	c, thing := newClient(t, Options{}), describe(t, agent.URL, lamp)
 	for values, code := range map[string]interact.Code{
 		`{"power":true,"level":500}`:  interact.Invalid,
@@ -195,7 +195,7 @@ func TestWriteMultipleChecksAllBeforeTheFirst(t *testing.T) {
 		t.Errorf("issues %v", e.Issues)
 	}
 	if n := len(agent.requests()); n != 0 {
-		t.Errorf("the agent was asked %d times", n)
+		t.Errorf("the agent received %d requests", n)
 	}
 }
 
@@ -210,14 +210,14 @@ func TestWriteMultipleListsWrittenProperties(t *testing.T) {
 	e := wantError(t, err, interact.AgentFailed)
 	for _, want := range []string{"power was not written", "written before: level", "stuck"} {
 		if !strings.Contains(e.Error(), want) {
-			t.Errorf("%q is not said: %v", want, e)
+			t.Errorf("%q is missing in %v", want, e)
 		}
 	}
 }
 
 func TestWriteReturnsTheOutputOfTheAgent(t *testing.T) {
 	t.Parallel()
-	agent := newRecorder(t, says(`42`)) // it took another value than it was given
+	agent := newRecorder(t, responds(`42`)) // it stored another value than it received
 	got, err := ask(t, newClient(t, Options{}), describe(t, agent.URL, lamp), write("level", "41"))
 	if err != nil || string(got.Data) != "42" {
 		t.Errorf("got %v, %v", got, err)
@@ -225,7 +225,7 @@ func TestWriteReturnsTheOutputOfTheAgent(t *testing.T) {
 	agent.answer = func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("OK")) }
 	got, err = ask(t, newClient(t, Options{}), describe(t, agent.URL, lamp), write("level", "41"))
 	if err != nil || len(got.Data) != 0 {
-		t.Errorf("a body that is no JSON: got %v, %v", got, err)
+		t.Errorf("an invalid JSON body: got %v, %v", got, err)
 	}
 }
 
@@ -264,7 +264,7 @@ func TestWriteAll(t *testing.T) {
 			}
 		}
 		if strings.Join(asked, " ") != tt.want {
-			t.Errorf("%s: asked %s", name, asked)
+			t.Errorf("%s: received %s", name, asked)
 		}
 	}
 	_, err := ask(t, c, describe(t, agent.URL, members), &interact.Message{Type: interact.WriteAllProperties,
@@ -275,7 +275,7 @@ func TestWriteAll(t *testing.T) {
 	// Several are not all: the form for all is not theirs.
 	if _, err := ask(t, c, describe(t, agent.URL, form(`"writeallproperties"`)), writeSeveral(`{"a":1}`)); err != nil ||
 		agent.last(t).path != "/a" {
-		t.Errorf("got %v, asked %s", err, agent.last(t).path)
+		t.Errorf("got %v, received %s", err, agent.last(t).path)
 	}
 }
 
@@ -326,7 +326,7 @@ func TestSeveralValuesWithVariables(t *testing.T) {
 		t.Errorf("got %s", everything(e))
 	}
 	if n := len(agent.requests()); n != 1 {
-		t.Errorf("the agent was asked %d times", n)
+		t.Errorf("the agent received %d requests", n)
 	}
 }
 

@@ -24,13 +24,13 @@ type request struct {
 	// synchronous is what the action declares; nil if it declares nothing.
 	synchronous *bool
 
-	// feed is the request stream that is being sent, if any; abort ends the interaction if it breaks.
+	// feed is the request stream, if any; abort ends the interaction if the stream fails.
 	feed  *io.PipeReader
 	abort context.CancelCauseFunc
 }
 
 // Fits implements [form.Transport].
-func (c *Client) Fits(f *td.Form, op string) bool { return offers(f, op) }
+func (c *Client) Fits(f *td.Form, op string) bool { return fits(f, op) }
 
 // Prepare implements [form.Transport].
 func (c *Client) Prepare(of *form.Request) (form.Exchange, error) {
@@ -52,18 +52,18 @@ func (c *Client) request(of *form.Request) (*request, error) {
 	isLong := r.Message.Type.Long()
 	switch {
 	case r.Message.Chunks != nil && r.Message.Type != interact.InvokeAction && r.Message.Type != interact.WriteProperty:
-		return nil, interact.Errorf(interact.NotAllowed, "send the input in one message", "%s takes no stream", r.What())
+		return nil, interact.Errorf(interact.NotAllowed, "send the input in one message", "%s does not accept a stream", r.What())
 	case isLong && carrier(r.Form) == webhook && c.webhook == nil:
-		return nil, interact.Errorf(interact.NotAllowed, "offer it by sse too, or give this node an address for callbacks",
-			"%s comes by webhook, and this node has no address to be called at", r.What())
+		return nil, interact.Errorf(interact.NotAllowed, "add a form with sse, or configure an address for callbacks of this node",
+			"%s uses a webhook, and this node has no address for callbacks", r.What())
 	case isLong:
 		r.Rank += 4 * slices.Index(carriers, carrier(r.Form))
 	}
 	switch strings.ToLower(r.Form.ContentCoding) {
 	case "", "identity", "gzip":
 	default:
-		return nil, interact.Errorf(interact.NotAllowed, "offer a form with gzip or without contentCoding",
-			"%s wants the coding %q, which lmosd does not have", r.What(), r.Form.ContentCoding)
+		return nil, interact.Errorf(interact.NotAllowed, "add a form with gzip or without contentCoding",
+			"%s requires the coding %q, which lmosd does not support", r.What(), r.Form.ContentCoding)
 	}
 	if r.isBodyless() {
 		return r, r.WithoutBody(r.method(), "use POST")
@@ -71,8 +71,8 @@ func (c *Client) request(of *form.Request) (*request, error) {
 	return r, r.Convert()
 }
 
-// readDescription reads what the description declares of the response. An action whose input is an object receives one, also if all
-// members are optional and none is given.
+// readDescription reads the declared response in the description. An action with an object as input receives an empty object if there is
+// no input.
 func (r *request) readDescription() {
 	r.isPromised = r.Message.Name != ""
 	switch m := r.Message; m.Type {

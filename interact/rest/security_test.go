@@ -63,7 +63,7 @@ const secretText = "s3cr&t+Wört"
 
 func TestSecuritySchemes(t *testing.T) {
 	t.Parallel()
-	agent := newRecorder(t, says(`1`))
+	agent := newRecorder(t, responds(`1`))
 	basic := "Basic " + base64.StdEncoding.EncodeToString([]byte("me:"+secretText))
 	key := fmt.Sprintf(`{"origin": %q, "key": %q}`, agent.URL, secretText)
 	token := fmt.Sprintf(`{"origin": %q, "token": %q}`, agent.URL, secretText)
@@ -121,7 +121,7 @@ func TestSecuritySchemes(t *testing.T) {
 
 func TestCombo(t *testing.T) {
 	t.Parallel()
-	agent := newRecorder(t, says(`1`))
+	agent := newRecorder(t, responds(`1`))
 	c := withSecrets(t, Options{}, "urn:example:thing", "other_sc", fmt.Sprintf(`{"origin": %q, "key": "k1"}`, agent.URL))
 	for scheme, ok := range map[string]bool{
 		`{"scheme": "combo", "oneOf": ["oauth_sc", "other_sc"]}`: true,
@@ -145,7 +145,7 @@ func TestCombo(t *testing.T) {
 
 func TestSchemesThatAreMissing(t *testing.T) {
 	t.Parallel()
-	agent := newRecorder(t, says(`1`))
+	agent := newRecorder(t, responds(`1`))
 	for scheme, code := range map[string]interact.Code{
 		`{"scheme": "digest"}`:                               interact.Unauthenticated,
 		`{"scheme": "psk"}`:                                  interact.Unauthenticated,
@@ -160,13 +160,13 @@ func TestSchemesThatAreMissing(t *testing.T) {
 		wantError(t, err, code)
 	}
 	if n := len(agent.requests()); n != 0 {
-		t.Errorf("the agent was asked %d times", n)
+		t.Errorf("the agent received %d requests", n)
 	}
 }
 
 func TestMissingCredentialsNameFileAndMember(t *testing.T) {
 	t.Parallel()
-	agent := newRecorder(t, says(`1`))
+	agent := newRecorder(t, responds(`1`))
 	path := filepath.Join(t.TempDir(), "credentials.json")
 	creds, err := credentials.Load(path)
 	if err != nil {
@@ -199,7 +199,7 @@ func TestMissingCredentialsNameFileAndMember(t *testing.T) {
 
 func TestSecretsGoToTheirOriginOnly(t *testing.T) {
 	t.Parallel()
-	agent, thief := newRecorder(t, says(`1`)), newRecorder(t, says(`1`))
+	agent, thief := newRecorder(t, responds(`1`)), newRecorder(t, responds(`1`))
 	c := withSecrets(t, Options{}, "urn:example:thing", "sc",
 		fmt.Sprintf(`{"origin": %q, "token": %q}`, agent.URL, secretText))
 	_, err := ask(t, c, guarded(t, thief.URL, `{"scheme": "bearer"}`), invoke("act", `{}`))
@@ -273,7 +273,7 @@ func TestSecretInABrokenConnectionIsNotShown(t *testing.T) {
 
 func TestConsumerCannotSetTheBodySecret(t *testing.T) {
 	t.Parallel()
-	agent := newRecorder(t, says(`1`))
+	agent := newRecorder(t, responds(`1`))
 	thing := describe(t, agent.URL, `"securityDefinitions": {"sc": {"scheme": "apikey", "in": "body",
 		"name": "/auth/key"}}, "security": ["sc"],
 		"actions": {"act": {"forms": [{"href": "BASE/act"}], "input": {"type": "object", "required": ["auth", "n"],
@@ -293,7 +293,7 @@ func TestConsumerCannotSetTheBodySecret(t *testing.T) {
 
 func TestBodySecretNeedsAJSONBody(t *testing.T) {
 	t.Parallel()
-	agent := newRecorder(t, says(`1`))
+	agent := newRecorder(t, responds(`1`))
 	thing := describe(t, agent.URL, `"securityDefinitions": {"sc": {"scheme": "apikey", "in": "body", "name": "key"}},
 		"security": ["sc"], "actions": {
 			"get":  {"forms": [{"href": "BASE/get", "htv:methodName": "GET"}]},
@@ -309,7 +309,7 @@ func TestBodySecretNeedsAJSONBody(t *testing.T) {
 		wantError(t, err, code)
 	}
 	if n := len(agent.requests()); n != 0 {
-		t.Errorf("the agent was asked %d times", n)
+		t.Errorf("the agent received %d requests", n)
 	}
 	for _, action := range []string{"none", "need"} {
 		if _, err := ask(t, c, thing, invoke(action, "")); err != nil {

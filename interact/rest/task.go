@@ -18,21 +18,21 @@ import (
 const (
 	// maxRetryAfter limits the pause of a Retry-After header.
 	maxRetryAfter = 30 * time.Second
-	// misses is how many polls in a row may fail before the action is given up.
-	misses = 3
+	// maxFailedPolls is the number of consecutive failed polls after which the action fails.
+	maxFailedPolls = 3
 )
 
 // A task polls an action that the agent runs in the background (WoT Profile, HTTP Basic, asynchronous actions).
 type task struct {
-	client *Client
-	r      *request
-	url    *url.URL // its status resource, once aimed; before that the URL of the request
-	aimed  bool
-	state  form.State
+	client     *Client
+	r          *request
+	url        *url.URL // its status resource if it is resolved, else the URL of the request
+	isResolved bool
+	state      form.State
 }
 
-// task returns the background action that an answer announces: 201 or 202 with an ActionStatus, or without a body and
-// with a Location. Anything else is the output itself; so is every answer of an action that calls itself synchronous.
+// task returns the background action of a response: 201 or 202 with an ActionStatus, or without a body and with a Location. Any other
+// response is the output, and so is each response of an action that is declared synchronous.
 func (a *answer) task(r *request) *task {
 	if a.status != http.StatusCreated && a.status != http.StatusAccepted || r.synchronous != nil && *r.synchronous {
 		return nil
@@ -56,30 +56,30 @@ func (a *answer) task(r *request) *task {
 // follow yields the states of the task until the final one.
 func (t *task) follow(ctx context.Context, yield func(*interact.Message) bool) error {
 	whole := form.Task{Poller: t, Message: t.r.Message, What: t.r.What(), State: t.state, Pause: t.client.pause, KeepsNull: t.r.isPromised,
-		Words: func(e json.RawMessage) string { return quote(&t.r.Secrets, words(interact.JSON, e)) }, Log: t.client.log}
+		ErrorText: func(e json.RawMessage) string { return quote(&t.r.Secrets, errorText(interact.JSON, e)) }, Log: t.client.log}
 	return whole.Follow(ctx, yield)
 }
 
-// aim resolves the address of the status. It must be at the agent's own origin: the credentials go there.
-func (t *task) aim() error {
+// resolve resolves the address of the status. It must be at the origin of the agent, because the credentials are sent there.
+func (t *task) resolve() error {
 	if t.state.Href == "" {
-		if !t.aimed {
-			return form.Broken(t.r.What(), "it runs in the background, and the address of its status is missing")
+		if !t.isResolved {
+			return form.Broken(t.r.What(), "the action runs in the background without the address of its status")
 		}
 		return nil
 	}
 	to, err := t.url.Parse(t.state.Href)
 	if err != nil || credentials.Origin(to) != credentials.Origin(t.url) {
-		return form.Broken(t.r.What(), "it runs in the background, and its status is at another origin")
+		return form.Broken(t.r.What(), "the action runs in the background, and its status is at another origin")
 	}
 	to.User, to.Fragment = nil, ""
-	t.url, t.state.Href, t.aimed = to, "", true
+	t.url, t.state.Href, t.isResolved = to, "", true
 	return nil
 }
 
-// Poll implements [form.Poller]. A poll that fails may be tried again, misses times.
+// Poll implements [form.Poller]. A poll that did not reach the agent is repeated, up to maxFailedPolls times.
 func (t *task) Poll(ctx context.Context) (s form.State, after time.Duration, err error) {
-	if err = t.aim(); err != nil {
+	if err = t.resolve(); err != nil {
 		return s, 0, err
 	}
 	pauses := backoff.Backoff{First: t.client.pause}
@@ -89,7 +89,7 @@ func (t *task) Poll(ctx context.Context) (s form.State, after time.Duration, err
 			s, err = t.update(ans)
 			return s, retryAfter(ans.header.Get("Retry-After")), err
 		}
-		if try == misses || interact.AsError(err).Code != interact.Unreachable {
+		if try == maxFailedPolls || interact.AsError(err).Code != interact.Unreachable {
 			return s, 0, err
 		}
 		if err := pauses.Sleep(ctx); err != nil {
@@ -104,13 +104,13 @@ func (t *task) Lost(ctx context.Context, err error) error { return t.r.lost(ctx,
 func (t *task) update(ans *answer) (form.State, error) {
 	s, ok := stateIn(ans.data)
 	if !ok {
-		return s, form.Broken(t.r.What(), "it runs in the background, and its status is "+sample(ans.media, ans.data, &t.r.Secrets))
+		return s, form.Broken(t.r.What(), "the action runs in the background, and its status is "+sample(ans.media, ans.data, &t.r.Secrets))
 	}
 	t.state = s
 	return s, nil
 }
 
-// stateIn reads a state of the profile, which has no member "state".
+// stateIn reads a state of the WoT Profile, which has no member "state".
 func stateIn(data []byte) (s form.State, ok bool) {
 	ok = json.Unmarshal(data, &s) == nil
 	s.State = ""
@@ -133,7 +133,7 @@ func (t *task) send(ctx context.Context, method string) (*answer, error) {
 
 // Cancel implements [form.Poller].
 func (t *task) Cancel(ctx context.Context) error {
-	if err := t.aim(); err != nil {
+	if err := t.resolve(); err != nil {
 		return err
 	}
 	_, err := t.send(ctx, http.MethodDelete)

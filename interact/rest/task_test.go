@@ -59,7 +59,7 @@ func (w *worker) serve(rw http.ResponseWriter, r *http.Request) {
 			http.Error(rw, "lost it", 500)
 			return
 		}
-		says(state)(rw, r)
+		responds(state)(rw, r)
 	}
 }
 
@@ -119,13 +119,13 @@ func TestBackgroundActionsThatEnd(t *testing.T) {
 	}{
 		{"failed with a problem", []string{`{"status":"failed","error":{"title":"Bulb broken","detail":"buy one"}}`},
 			interact.AgentFailed, true, "Bulb broken: buy one"},
-		{"failed without a word", []string{`{"status":"failed"}`}, interact.AgentFailed, true, "fade of Thing failed"},
-		{"cancelled by somebody", []string{`{"status":"cancelled"}`}, interact.Cancelled, true, "at the agent"},
-		{"unknown word", []string{`{"status":"dreaming"}`}, interact.AgentFailed, false, "dreaming"},
+		{"failed without a text", []string{`{"status":"failed"}`}, interact.AgentFailed, true, "fade of Thing failed"},
+		{"cancelled at the agent", []string{`{"status":"cancelled"}`}, interact.Cancelled, true, "at the agent"},
+		{"unknown status", []string{`{"status":"dreaming"}`}, interact.AgentFailed, false, "dreaming"},
 		{"no status", []string{`[1]`}, interact.AgentFailed, false, "its status is"},
 		{"the status is gone", []string{`{"status":"running"}`, "500"}, interact.AgentFailed, true, "lost it"},
 		{"the agent is gone", []string{`{"status":"running"}`, "down"}, interact.Unreachable, false,
-			"closed the connection"},
+			"connection was closed"},
 		{"moves to another origin", []string{`{"status":"running","href":"http://evil.example/"}`},
 			interact.AgentFailed, false, "another origin"},
 	}
@@ -183,14 +183,14 @@ func TestAnnouncementOfBackgroundActions(t *testing.T) {
 		{"201 with status and href", "fade", answer(201, "", `{"status":"pending","href":"fade/2"}`), `"done"`, 1},
 		{"201 with status and location", "fade", answer(201, "/fade/2", `{"status":"pending"}`), `"done"`, 1},
 		{"202 too", "fade", answer(202, "/fade/2", `{"status":"running"}`), `"done"`, 1},
-		{"the action says nothing of itself", "unsaid", answer(201, "/fade/2", `{"status":"running"}`), `"done"`, 1},
+		{"synchronous is not declared", "unsaid", answer(201, "/fade/2", `{"status":"running"}`), `"done"`, 1},
 		{"already completed", "fade", answer(201, "/fade/2", `{"status":"completed","output":5}`), `5`, 0},
 		{"already failed", "fade", answer(201, "/fade/2", `{"status":"failed","error":"no"}`), `!no`, 0},
 		{"200 is the output", "fade", answer(200, "/fade/2", `{"status":"pending"}`), `{"status":"pending"}`, 0},
 		{"201 with something else is the output", "unsaid", answer(201, "/orders/7", `{"id":7}`), `{"id":7}`, 0},
 		{"a synchronous action has no background", "sync", answer(201, "/fade/2", `{"status":"pending"}`),
 			`{"status":"pending"}`, 0},
-		{"no address", "fade", answer(201, "", `{"status":"pending"}`), `!the address of its status is missing`, 0},
+		{"no address", "fade", answer(201, "", `{"status":"pending"}`), `!without the address of its status`, 0},
 		{"another origin", "fade", answer(201, "", `{"status":"pending","href":"//evil.example/x"}`),
 			`!another origin`, 0},
 		{"bad address", "fade", answer(201, "", `{"status":"pending","href":"http://%zz"}`), `!another origin`, 0},

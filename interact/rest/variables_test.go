@@ -47,7 +47,7 @@ func TestVariables(t *testing.T) {
 		{"in the query may be absent or null", with(read("light"), `{"room":"hall","n":null}`), "/rooms/hall/light",
 			"", ""},
 		{"are escaped", with(read("light"), `{"room":"a/b c?%ü"}`), "/rooms/a%2Fb%20c%3F%25%C3%BC/light", "", ""},
-		{"are taken out of what is written", write("light", `{"room":"hall","a":1.50,"b":12345678901234567890e2}`),
+		{"are removed from the written value", write("light", `{"room":"hall","a":1.50,"b":12345678901234567890e2}`),
 			"/rooms/hall/light", "", `{"a":1.50,"b":12345678901234567890e2}`},
 		{"stay in the body if the schema names them", invoke("say", `{"room":"hall","text":"hi","volume":0.5}`),
 			"/say/hall", "volume=0.5", `{"room":"hall","text":"hi"}`},
@@ -57,8 +57,8 @@ func TestVariables(t *testing.T) {
 		{"of the types of their schemas", invoke("pick", `{"ids":7,"limit":10,"deep":true,"tags":"a b"}`), "/pick/7", "tags=a%20b&limit=10&deep=true", ""},
 		{"that are lists", invoke("pick", `{"ids":[7,8.0],"limit":1,"tags":["a","b,c"]}`), "/pick/7,8.0", "tags=a&tags=b%2Cc&limit=1", ""},
 		{"that are an empty list", invoke("pick", `{"ids":[7],"limit":1,"tags":[]}`), "/pick/7", "limit=1", ""},
-		{"beside a string", invoke("note", `{"room":"hall","value":"milk"}`), "/note/hall", "", `"milk"`},
-		{"beside a number", write("heat", `{"room":"hall","value":21.5}`), "/heat/hall", "", `21.5`},
+		{"next to a string", invoke("note", `{"room":"hall","value":"milk"}`), "/note/hall", "", `"milk"`},
+		{"next to a number", write("heat", `{"room":"hall","value":21.5}`), "/heat/hall", "", `21.5`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -79,30 +79,30 @@ func with(m *interact.Message, data string) *interact.Message {
 
 func TestBadVariables(t *testing.T) {
 	t.Parallel()
-	agent := newRecorder(t, says(`{}`))
+	agent := newRecorder(t, responds(`{}`))
 	c, thing := newClient(t, Options{}), describe(t, agent.URL, rooms)
 	for name, tt := range map[string]struct {
 		m       *interact.Message
 		pointer string
 	}{
-		"missing in the path":   {read("light"), "/room"},
-		"empty in the path":     {invoke("ring", `{"room":""}`), "/room"},
-		"null in the path":      {with(read("light"), `{"room":null}`), "/room"},
-		"wrong type":            {with(read("light"), `{"room":"hall","n":"two"}`), "/n"},
-		"not in the enum":       {with(read("light"), `{"room":"hall","lang":"fr"}`), "/lang"},
-		"an object":             {with(read("light"), `{"room":{"a":1}}`), "/room"},
-		"an array":              {with(read("light"), `{"room":["a"]}`), "/room"},
-		"missing in the query":  {invoke("pick", `{"ids":7}`), "/limit"},
-		"all that is missing":   {invoke("pick", `{}`), "/ids"},
-		"an empty list":         {invoke("pick", `{"ids":[],"limit":1}`), "/ids"},
-		"too long a list":       {invoke("pick", `{"ids":[1,2,3,4],"limit":1}`), "/ids"},
-		"a list of other types": {invoke("pick", `{"ids":[1,"x"],"limit":1}`), "/ids/1"},
-		"lists in a list":       {invoke("pick", `{"ids":[[1]],"limit":1}`), "/ids"},
-		"no value beside":       {invoke("note", `{"room":"hall"}`), ""},
-		"wrong value beside":    {write("heat", `{"room":"hall","value":"hot"}`), ""},
-		"number for a string":   {with(read("light"), `{"room":7}`), "/room"},
-		"dot segment":           {with(read("light"), `{"room":".."}`), ""},
-		"the rest does not fit": {invoke("say", `{"room":"hall","text":5}`), "/text"},
+		"missing in the path":      {read("light"), "/room"},
+		"empty in the path":        {invoke("ring", `{"room":""}`), "/room"},
+		"null in the path":         {with(read("light"), `{"room":null}`), "/room"},
+		"wrong type":               {with(read("light"), `{"room":"hall","n":"two"}`), "/n"},
+		"not in the enum":          {with(read("light"), `{"room":"hall","lang":"fr"}`), "/lang"},
+		"an object":                {with(read("light"), `{"room":{"a":1}}`), "/room"},
+		"an array":                 {with(read("light"), `{"room":["a"]}`), "/room"},
+		"missing in the query":     {invoke("pick", `{"ids":7}`), "/limit"},
+		"all that is missing":      {invoke("pick", `{}`), "/ids"},
+		"an empty list":            {invoke("pick", `{"ids":[],"limit":1}`), "/ids"},
+		"too long a list":          {invoke("pick", `{"ids":[1,2,3,4],"limit":1}`), "/ids"},
+		"a list of other types":    {invoke("pick", `{"ids":[1,"x"],"limit":1}`), "/ids/1"},
+		"lists in a list":          {invoke("pick", `{"ids":[[1]],"limit":1}`), "/ids"},
+		"no value next to it":      {invoke("note", `{"room":"hall"}`), ""},
+		"invalid value next to it": {write("heat", `{"room":"hall","value":"hot"}`), ""},
+		"number for a string":      {with(read("light"), `{"room":7}`), "/room"},
+		"dot segment":              {with(read("light"), `{"room":".."}`), ""},
+		"the rest does not fit":    {invoke("say", `{"room":"hall","text":5}`), "/text"},
 	} {
 		_, err := ask(t, c, thing, tt.m)
 		e := wantError(t, err, interact.Invalid)
@@ -111,6 +111,6 @@ func TestBadVariables(t *testing.T) {
 		}
 	}
 	if n := len(agent.requests()); n != 0 {
-		t.Errorf("the agent was asked %d times", n)
+		t.Errorf("the agent received %d requests", n)
 	}
 }

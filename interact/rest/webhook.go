@@ -16,19 +16,19 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A Receiver makes addresses at which agents call back (WoT Profile §7.3). [Callbacks] is one.
+// A Receiver creates callback addresses for agents (WoT Profile §7.3). [Callbacks] implements it.
 type Receiver interface {
-	// Receive opens an address, absolute and unguessable, and returns what agents send there. An agent hears that its delivery
-	// was taken when it was taken from the channel, which is never closed. The caller calls release once, which closes the
-	// address. The error is an [*interact.Error].
+	// Receive opens an address, absolute and unguessable, and returns the deliveries of agents to it. A delivery is confirmed to the
+	// agent when it is read from the channel, which is never closed. The caller calls release once, which closes the address. The error
+	// is an [*interact.Error].
 	Receive(ctx context.Context) (callbackURL string, deliveries <-chan Delivery, release func(), err error)
 }
 
 // A Delivery is a change or event that an agent sent to a callback address.
 type Delivery struct {
-	ContentType string // empty if there is no data, or the agent did not say
+	ContentType string // empty if the delivery has no data or no content type
 	Data        []byte
-	// ID is that of the event, if it comes from a node; else empty. At most 256 bytes.
+	// ID is the id of the event, if a node sent it; else empty. At most 256 bytes.
 	ID string
 	// Self is the address of the affordance: the link of relation "self". Empty if there is none.
 	Self string
@@ -64,7 +64,7 @@ func (o *observation) receive(ctx context.Context) error {
 			}
 			renew = o.renewal(until)
 		case d := <-deliveries:
-			if err := o.yieldNotice(notice{id: d.ID, name: o.speaksOf(d), media: d.ContentType, data: d.Data}); err != nil {
+			if err := o.yieldNotice(notice{id: d.ID, name: o.affordanceOf(d), media: d.ContentType, data: d.Data}); err != nil {
 				return err
 			}
 		}
@@ -80,7 +80,7 @@ func (o *observation) renewal(until time.Time) <-chan time.Time {
 	return time.After(max(time.Until(until)/2, 20*o.client.pause))
 }
 
-// subscribe sends the address to the agent. The function ends the subscription; it ends by itself at until, unless that is zero.
+// subscribe sends the address to the agent. The function end ends the subscription. The agent ends it at until, unless until is zero.
 func (o *observation) subscribe(ctx context.Context, address, last string) (end func(), until time.Time, err error) {
 	sub, f := *o, *o.r.Form
 	f.ContentType = interact.JSON
@@ -107,8 +107,8 @@ func (o *observation) subscribe(ctx context.Context, address, last string) (end 
 	return o.leave(ctx, resp), expiry(resp), nil
 }
 
-// expiry is until when a node keeps a subscription, which its answer says; zero if it says nothing. An answer without a length
-// may go on for as long as the first delivery takes, and is not waited for.
+// expiry returns the expiry of a subscription at a node, as in its response; zero if the response has none. A response without a length
+// is not read: it may be incomplete until the first delivery.
 func expiry(resp *http.Response) time.Time {
 	var lease struct {
 		Expires time.Time `json:"expires"`
@@ -131,19 +131,18 @@ func subscription(r *request, address string) ([]byte, error) {
 	}
 	fields, err := jcs.Members(data)
 	if len(data) > 0 && err != nil {
-		return nil, interact.Errorf(interact.Invalid, "send an object", "%s comes by webhook, which has room for members only",
-			r.What())
+		return nil, interact.Errorf(interact.Invalid, "send an object", "expected an object as data, because %s uses a webhook", r.What())
 	}
 	value, _ := json.Marshal(address) // a string always has a JSON form
 	return jcs.Join(append(fields, jcs.Member{Name: callbackMember, Raw: value})), nil
 }
 
-// leave returns the function that deletes the subscription at the address in the response. It must be at the agent's own
-// origin: the credentials go there.
+// leave returns the function that deletes the subscription at the address in the response. It must be at the origin of the agent,
+// because the credentials are sent there.
 func (o *observation) leave(ctx context.Context, resp *http.Response) func() {
 	to, err := resp.Location()
 	if err != nil || resp.Request == nil || credentials.Origin(to) != credentials.Origin(resp.Request.URL) {
-		o.client.log.Warn("a subscription by webhook cannot be ended: its address is missing or at another origin",
+		o.client.log.Warn("webhook subscription without a valid address: it cannot be ended",
 			"thing", o.r.Thing.ID, "affordance", o.r.Message.Name)
 		return func() {}
 	}
@@ -153,22 +152,22 @@ func (o *observation) leave(ctx context.Context, resp *http.Response) func() {
 
 // delete ends a subscription, after ctx has ended.
 func (o *observation) delete(ctx context.Context, to *url.URL) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), form.Farewell)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), form.CancelTimeout)
 	defer cancel()
 	req, err := newRequest(ctx, o.r, http.MethodDelete, to, nil)
 	if err != nil {
 		return
 	}
 	o.r.Secrets.Apply(req.Header, req.URL)
-	resp, err := carry(ctx, o.client.transport, o.r, req)
+	resp, err := send(ctx, o.client.transport, o.r, req)
 	if err == nil {
 		err = resp.Body.Close()
 	}
 	o.client.log.Debug("subscription ended", "thing", o.r.Thing.ID, "affordance", o.r.Message.Name, "err", err)
 }
 
-// speaksOf returns the affordance whose forms have the address in a delivery, or "".
-func (o *observation) speaksOf(d Delivery) string {
+// affordanceOf returns the affordance whose forms have the address in a delivery, or "".
+func (o *observation) affordanceOf(d Delivery) string {
 	base, err := url.Parse(o.r.Form.Href)
 	if d.Self == "" || o.r.Message.Name != "" || err != nil {
 		return ""

@@ -15,8 +15,8 @@ import (
 	"github.com/lmosd/lmosd/interact/form"
 )
 
-// tell delivers as an agent does that does not care what becomes of it.
-func tell(url, contentType, body string, header ...string) {
+// deliverTo posts like an agent that ignores the response.
+func deliverTo(url, contentType, body string, header ...string) {
 	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
 		return
@@ -42,7 +42,7 @@ const hooked = `
 	"forms": [{"href": "BASE/properties", "op": ["observeallproperties"], "subprotocol": "webhook"},
 		{"href": "BASE/events", "op": ["subscribeallevents"], "subprotocol": "webhook"}]`
 
-// A hooker is an agent that calls back: each subscription gets what deliver sends.
+// A hooker is an agent that calls back: each subscription gets the deliveries of deliver.
 type hooker struct {
 	deliver func(callbackURL string)
 	deleted chan string
@@ -85,14 +85,14 @@ func TestSubscribeByWebhook(t *testing.T) {
 	t.Parallel()
 	h, agent := newHooker(t, func(url string) {
 		for _, v := range []string{"80", "81.5"} {
-			tell(url, "application/json", v)
+			deliverTo(url, "application/json", v)
 		}
 	})
 	callbacks := newCallbacks(t)
 	c, thing := newClient(t, Options{Webhook: callbacks}), describe(t, agent.URL, hooked)
 	got, err := follow(t, c, thing, subscribe("hot"), 2)
-	if err != nil || told(got) != "hot  80\nhot  81.5\n" || got[0].Type != interact.Event {
-		t.Errorf("got %s, %v", told(got), err)
+	if err != nil || texts(got) != "hot  80\nhot  81.5\n" || got[0].Type != interact.Event {
+		t.Errorf("got %s, %v", texts(got), err)
 	}
 	if gone := <-h.deleted; gone != "/hot/subscriptions/1" {
 		t.Errorf("deleted %s", gone)
@@ -106,20 +106,20 @@ func TestSubscribeByWebhook(t *testing.T) {
 		t.Error("the address is still open")
 	}
 	got, err = follow(t, c, thing, observe("level"), 1)
-	if err != nil || told(got) != "level  80\n" || got[0].Type != interact.PropertyReading {
-		t.Errorf("got %s, %v", told(got), err)
+	if err != nil || texts(got) != "level  80\n" || got[0].Type != interact.PropertyReading {
+		t.Errorf("got %s, %v", texts(got), err)
 	}
 }
 
 func TestWebhookWithInputAndEventsWithoutData(t *testing.T) {
 	t.Parallel()
-	_, agent := newHooker(t, func(url string) { tell(url, "", "") })
+	_, agent := newHooker(t, func(url string) { deliverTo(url, "", "") })
 	c, thing := newClient(t, Options{Webhook: newCallbacks(t)}), describe(t, agent.URL, hooked)
 	m := with(subscribe("bell"), `{"tone":"c"}`)
 	m.After = "7"
 	got, err := follow(t, c, thing, m, 1)
-	if err != nil || told(got) != "bell  \n" {
-		t.Errorf("got %s, %v", told(got), err)
+	if err != nil || texts(got) != "bell  \n" {
+		t.Errorf("got %s, %v", texts(got), err)
 	}
 	first := agent.requests()[0]
 	if !strings.HasPrefix(first.body, `{"tone":"c","callbackURL":"http`) || first.header.Get("Last-Event-Id") != "7" {
@@ -132,17 +132,17 @@ func TestObserveAllByWebhook(t *testing.T) {
 	var base string
 	_, agent := newHooker(t, func(url string) {
 		go func() {
-			tell(url, "application/json", "1", "Link", `<`+base+`/level>; rel="self"`)
-			tell(url, "application/json", "2", "Link", `</level>; rel="self"`)
-			tell(url, "application/json", "3", "Link", `</other>; rel="self"`)
-			tell(url, "application/json", `{"level":4}`)
+			deliverTo(url, "application/json", "1", "Link", `<`+base+`/level>; rel="self"`)
+			deliverTo(url, "application/json", "2", "Link", `</level>; rel="self"`)
+			deliverTo(url, "application/json", "3", "Link", `</other>; rel="self"`)
+			deliverTo(url, "application/json", `{"level":4}`)
 		}()
 	})
 	base = agent.URL
 	c, thing := newClient(t, Options{Webhook: newCallbacks(t)}), describe(t, agent.URL, hooked)
 	got, err := follow(t, c, thing, &interact.Message{Type: interact.ObserveAllProperties}, 3)
-	if err != nil || told(got) != "level  1\nlevel  2\nlevel  4\n" || got[0].Type != interact.PropertyReading {
-		t.Errorf("got %s, %v", told(got), err)
+	if err != nil || texts(got) != "level  1\nlevel  2\nlevel  4\n" || got[0].Type != interact.PropertyReading {
+		t.Errorf("got %s, %v", texts(got), err)
 	}
 }
 
@@ -177,16 +177,16 @@ func TestWebhooksThatFail(t *testing.T) {
 	_, err := follow(t, newClient(t, Options{Webhook: full}), describe(t, agent.URL, hooked), subscribe("hot"), 1)
 	wantError(t, err, interact.Overloaded)
 	if len(agent.requests()) != 0 {
-		t.Error("the agent was asked without an address for it")
+		t.Error("the agent received a request without an address")
 	}
 }
 
 // The credentials go where the subscription is ended: it must be the agent's own origin.
 func TestSubscriptionElsewhereIsNotDeleted(t *testing.T) {
 	t.Parallel()
-	other := newRecorder(t, says(`1`))
+	other := newRecorder(t, responds(`1`))
 	for name, location := range map[string]string{"another origin": other.URL + "/x", "none": "", "nonsense": "http://%zz"} {
-		h, agent := newHooker(t, func(url string) { tell(url, "application/json", "1") })
+		h, agent := newHooker(t, func(url string) { deliverTo(url, "application/json", "1") })
 		h.answer = func(w http.ResponseWriter, _ *http.Request) {
 			if location != "" {
 				w.Header().Set("Location", location)
@@ -205,7 +205,7 @@ func TestSubscriptionElsewhereIsNotDeleted(t *testing.T) {
 
 func TestAgentThatIgnoresDelete(t *testing.T) {
 	t.Parallel()
-	h, agent := newHooker(t, func(url string) { tell(url, "application/json", "1") })
+	h, agent := newHooker(t, func(url string) { deliverTo(url, "application/json", "1") })
 	hold := make(chan bool)
 	agent.answer = func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodDelete {
@@ -222,7 +222,7 @@ func TestAgentThatIgnoresDelete(t *testing.T) {
 		subscribe("hot"), 1); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(begun); took < form.Farewell || took > form.Farewell+5*time.Second {
+	if took := time.Since(begun); took < form.CancelTimeout || took > form.CancelTimeout+5*time.Second {
 		t.Errorf("it took %v", took)
 	}
 	close(hold)
@@ -230,7 +230,7 @@ func TestAgentThatIgnoresDelete(t *testing.T) {
 
 func TestSecretsGoAlongWithASubscription(t *testing.T) {
 	t.Parallel()
-	h, agent := newHooker(t, func(url string) { tell(url, "application/json", "1") })
+	h, agent := newHooker(t, func(url string) { deliverTo(url, "application/json", "1") })
 	thing := describe(t, agent.URL, `"securityDefinitions": {"sc": {"scheme": "bearer"}}, "security": ["sc"],
 		"events": {"hot": {"data": {}, "forms": [{"href": "BASE/hot", "subprotocol": "webhook"}]}}`)
 	c := withSecrets(t, Options{Webhook: newCallbacks(t)}, "urn:example:thing", "sc", fmt.Sprintf(`{"origin": %q,
@@ -246,7 +246,7 @@ func TestSecretsGoAlongWithASubscription(t *testing.T) {
 	}
 }
 
-// A subscription that ends by itself is renewed in time, also when that does not work at once.
+// A subscription that expires is renewed in time, also if the first attempt fails.
 func TestWebhookIsRenewed(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
@@ -269,7 +269,7 @@ func TestWebhookIsRenewed(t *testing.T) {
 	}
 	h.deliver = func(url string) {
 		if asked.Load() == 3 {
-			tell(url, "application/json", "80")
+			deliverTo(url, "application/json", "80")
 		}
 	}
 	c, thing := newClient(t, Options{Webhook: newCallbacks(t)}), describe(t, agent.URL, hooked)
@@ -277,8 +277,8 @@ func TestWebhookIsRenewed(t *testing.T) {
 	m := subscribe("hot")
 	m.After = "e1"
 	got, err := follow(t, c, thing, m, 1)
-	if err != nil || told(got) != "hot  80\n" {
-		t.Errorf("got %s, %v", told(got), err)
+	if err != nil || texts(got) != "hot  80\n" {
+		t.Errorf("got %s, %v", texts(got), err)
 	}
 	if gone := <-h.deleted; gone != "/subscriptions/3" {
 		t.Errorf("deleted %s", gone)

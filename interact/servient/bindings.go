@@ -148,7 +148,7 @@ func (b *bindings) paths(t *td.Thing, rank int) []interact.Path {
 		seen[name] = true
 		fits := func(f *td.Form) bool { return f.Scheme() == name && one.supports(f) }
 		paths = append(paths, interact.Path{Name: name, Rank: rank + len(paths), Thing: one.withVia(t),
-			Offers: func(m *interact.Message) bool { return isOffered(t, m, fits) }, Leads: func(via string) bool { return leads(t, via, fits) }})
+			Supports: func(m *interact.Message) bool { return isOffered(t, m, fits) }, HasAddress: func(via string) bool { return leads(t, via, fits) }})
 	}
 	return paths
 }

@@ -28,11 +28,11 @@ func oven() *td.Thing {
 	}}
 }
 
-// An agent does what a test says: each run takes steps from its channel until it is closed.
+// An agent is controlled by a test: each run executes steps from its channel until it is closed.
 type agent struct {
 	mu    sync.Mutex
 	runs  []*run
-	eager interact.Func // does the next runs at once, if set
+	eager interact.Func // executes the next runs, if set
 }
 
 // A run is one asking of the agent.
@@ -87,7 +87,7 @@ func (a *agent) count() int {
 	return len(a.runs)
 }
 
-// say has the run yield a state.
+// say makes the run yield a state.
 func (r *run) say(status interact.Status, media, data string) {
 	m := r.m.Reply(interact.ActionStatus, media, nil)
 	if data != "" {
@@ -114,7 +114,7 @@ func (r *run) over() bool {
 	}
 }
 
-// completes is an agent that does everything at once, and says back what it was given.
+// completes is an agent that completes immediately with its input as output.
 func completes(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	r := m.Reply(interact.ActionStatus, m.ContentType, m.Data)
 	r.Status = interact.StatusCompleted
@@ -135,7 +135,7 @@ type change = func(*interact.Message)
 
 func from(id did.DID) change { return func(m *interact.Message) { m.From = who(id) } }
 
-// who is the principal of a node, or of this machine.
+// who returns the principal of a node, or of this machine.
 func who(node did.DID) *did.Principal {
 	if node == "" {
 		return did.Consumer(did.Loopback, "")
@@ -190,7 +190,7 @@ func (c *caller) leave() {
 	synctest.Wait()
 }
 
-// states are what it got, as "pending running:data completed:data", and the code of the error.
+// states returns the received states, as "pending running:data completed:data", and the code of the error.
 func (c *caller) states() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -260,7 +260,7 @@ func bubble(t *testing.T, o Options, test func(t *testing.T, r *Runner, a *agent
 		r.Close()
 		for i, one := range a.runs {
 			if !one.over() {
-				t.Errorf("run %d goes on after Close", i)
+				t.Errorf("run %d continues after Close", i)
 			}
 		}
 		r.audit(t)

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// farewell limits the wait of CancelAction for the end of the task.
-	farewell = 5 * time.Second
+	// cancelWait limits the wait of CancelAction for the end of the task.
+	cancelWait = 5 * time.Second
 	// maxListed limits the outputs in a reply to QueryAllActions, in bytes.
 	maxListed = 1 << 20
 )
@@ -24,7 +24,7 @@ const (
 // query handles QueryAction: the state of a task, with its output if completed, or the problem if failed. If the output was not
 // kept, the error is TooLarge.
 func (h *host) query(_ context.Context, m *interact.Message) (*interact.Message, error) {
-	s, err := h.look(m)
+	s, err := h.lookup(m)
 	switch {
 	case err != nil:
 		return nil, err
@@ -36,21 +36,21 @@ func (h *host) query(_ context.Context, m *interact.Message) (*interact.Message,
 
 // cancel handles CancelAction: it waits for the end of the task, at most 5 s.
 func (h *host) cancel(ctx context.Context, m *interact.Message) (*interact.Message, error) {
-	s, err := h.look(m)
+	s, err := h.lookup(m)
 	switch {
 	case err != nil:
 		return nil, err
 	case s.state.Final():
 		return nil, s.ended(m)
 	}
-	s.task.cancel(errAsked)
+	s.task.cancel(errCancelled)
 	if err := s.task.wait(ctx, m.Deadline); err != nil {
 		return nil, err
 	}
 	h.mu.Lock()
 	s = s.task.stateLocked()
 	h.mu.Unlock()
-	if s.state != interact.StatusCancelled { // it ended first, or ignores its context
+	if s.state != interact.StatusCancelled { // the agent had ended before, or ignores its context
 		return nil, s.ended(m)
 	}
 	return s.reply(m), nil
@@ -111,9 +111,9 @@ func decode(m *interact.Message, v any) bool {
 	return err == nil && json.Unmarshal(data, v) == nil
 }
 
-// wait returns after the end of the task, or with the reason why not.
+// wait returns after the end of the task, or with the error that ended the wait.
 func (t *task) wait(ctx context.Context, deadline time.Time) error {
-	ctx, cancel := context.WithTimeout(ctx, farewell)
+	ctx, cancel := context.WithTimeout(ctx, cancelWait)
 	defer cancel()
 	if !deadline.IsZero() {
 		ctx, cancel = context.WithDeadline(ctx, deadline)
@@ -168,8 +168,8 @@ func (h *host) states(from *did.Principal) (all []state) {
 	return all
 }
 
-// look returns the state of the task of m. The error is NoTask, or Invalid if m names none.
-func (h *host) look(m *interact.Message) (state, error) {
+// lookup returns the state of the task of m. The error is NoTask, or Invalid if m identifies no task.
+func (h *host) lookup(m *interact.Message) (state, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sweepLocked(time.Now())
@@ -178,11 +178,11 @@ func (h *host) look(m *interact.Message) (state, error) {
 		return t.stateLocked(), nil
 	case m.ActionID != "":
 		return state{}, interact.Errorf(interact.NoTask,
-			"results are kept for a while, and not over a restart of the host; only who began an action can ask for it",
+			"results are kept for a limited time and not over a restart of the host; only the caller that started an action can query it",
 			"%s has no task %q", h.desc.Name(), m.ActionID)
 	case m.Name == "":
-		return state{}, interact.Errorf(interact.Invalid, "give the actionID of its first state, or the action's name",
-			"no task is named")
+		return state{}, interact.Errorf(interact.Invalid, "send the actionID of its first state, or the name of the action",
+			"expected an actionID or the name of an action")
 	default:
 		return state{}, interact.Errorf(interact.NoTask, "only actions invoked with Detach or a Key are kept for later queries",
 			"%s has no task of %s", h.desc.Name(), m.Name)
@@ -241,7 +241,7 @@ func (s state) reply(m *interact.Message) *interact.Message {
 	return r
 }
 
-// ended is the error of a cancellation after the end of the task.
+// ended returns the error of a cancellation after the end of the task.
 func (s state) ended(m *interact.Message) error {
 	return interact.Errorf(interact.NoTask, "read its result with queryaction", "%s of %s has ended: %s",
 		s.task.name, interact.Quote(m.Thing), s.state)
@@ -273,7 +273,7 @@ func inJSON(m *interact.Message) json.RawMessage {
 	case td.IsJSON(media) && json.Valid(data):
 		return data
 	case strings.HasPrefix(media, "text/") && utf8.Valid(data):
-		text, _ := json.Marshal(string(data)) // a string always can
+		text, _ := json.Marshal(string(data)) // a string always has a JSON form
 		return text
 	}
 	return nil

@@ -25,16 +25,16 @@ func TestQuery(t *testing.T) {
 			changes []change
 			want    string // the id
 		}{
-			"by id":            {[]change{id(first.id())}, first.id()},
-			"by id alone":      {[]change{id(first.id()), named("")}, first.id()},
-			"the latest":       {nil, second.id()},
-			"of another":       {[]change{named("bake")}, baked.id()},
-			"of no such name":  {[]change{named("knock")}, ""},
-			"of no such id":    {[]change{id("x")}, ""},
-			"of another name":  {[]change{id(first.id()), named("bake")}, ""},
-			"by somebody else": {[]change{id(first.id()), from(bob)}, ""},
-			"by this machine":  {[]change{id(first.id()), from("")}, ""},
-			"their latest":     {[]change{from(bob)}, ""},
+			"by id":              {[]change{id(first.id())}, first.id()},
+			"by id alone":        {[]change{id(first.id()), named("")}, first.id()},
+			"the latest":         {nil, second.id()},
+			"of another":         {[]change{named("bake")}, baked.id()},
+			"of an unknown name": {[]change{named("knock")}, ""},
+			"of no such id":      {[]change{id("x")}, ""},
+			"of another name":    {[]change{id(first.id()), named("bake")}, ""},
+			"by another caller":  {[]change{id(first.id()), from(bob)}, ""},
+			"by this machine":    {[]change{id(first.id()), from("")}, ""},
+			"their latest":       {[]change{from(bob)}, ""},
 		} {
 			for _, typ := range []interact.Type{interact.QueryAction, interact.CancelAction} {
 				if c.want != "" && typ == interact.CancelAction {
@@ -58,7 +58,7 @@ func TestQuery(t *testing.T) {
 		_, absent := ask(t, thing, interact.QueryAction, id("no such id"))
 		_, others := ask(t, thing, interact.QueryAction, id(first.id()), from(bob))
 		if strings.ReplaceAll(absent.Error(), "no such id", first.id()) != others.Error() {
-			t.Errorf("%q tells that there is something: %q", others, absent)
+			t.Errorf("%q reveals the task: %q", others, absent)
 		}
 		other := interact.Chain(a, r.Middleware(&td.Thing{ID: "urn:toaster", Title: "Toaster", Actions: oven().Actions}))
 		if _, err := ask(t, other, interact.QueryAction, id(first.id())); interact.AsError(err).Code != interact.NoTask {
@@ -178,7 +178,7 @@ func TestCancelOfAnAgentThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// TestAgentsAnswersToCancel: whatever it says, it was cancelled, unless it was completed.
+// TestAgentsAnswersToCancel: the task is cancelled with each reply of the agent, except completed.
 func TestAgentsAnswersToCancel(t *testing.T) {
 	for name, c := range map[string]struct {
 		says func(m *interact.Message, yield func(*interact.Message, error) bool)
@@ -270,7 +270,7 @@ func TestList(t *testing.T) {
 	})
 }
 
-// What consumers behind one node begin is their own, and what they may have together is the node's: it can name as many as it likes.
+// Consumers of one node own their tasks and share the limits of the node, because the node chooses their names.
 func TestConsumersBehindANode(t *testing.T) {
 	bubble(t, Options{MaxPerConsumer: 2}, func(t *testing.T, r *Runner, a *agent, thing interact.Thing) {
 		behind := func(name string) change {

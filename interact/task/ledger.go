@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -71,16 +72,16 @@ type Entry struct {
 	By *did.Principal
 }
 
-// askedBy returns the principal of a stored caller: the part of [did.Principal.ID] after "local".
-func askedBy(word string) *did.Principal {
-	if unproven := did.Consumer(did.Unproven, ""); word == unproven.ID() {
+// parseCaller returns the principal of a stored caller: the part of [did.Principal.ID] after "local".
+func parseCaller(text string) *did.Principal {
+	if unproven := did.Consumer(did.Unproven, ""); text == unproven.ID() {
 		return unproven
 	}
-	return did.Consumer(did.Process, strings.TrimPrefix(word, "#"))
+	return did.Consumer(did.Process, strings.TrimPrefix(text, "#"))
 }
 
-// wordOf is the inverse of [askedBy].
-func wordOf(p *did.Principal) string {
+// callerText is the inverse of [parseCaller].
+func callerText(p *did.Principal) string {
 	return strings.TrimPrefix(p.ID(), did.Consumer(did.Process, "").ID())
 }
 
@@ -101,7 +102,7 @@ type Ledger struct {
 // A record is an entry with its time by the monotonic clock: a change of the system clock does not expire it.
 type record struct {
 	Entry
-	noted time.Time
+	added time.Time
 }
 
 // NewLedger returns the ledger of the entries in store. Unreadable entries are dropped. The error is that of the store.
@@ -116,7 +117,7 @@ func NewLedger(store Store, o LedgerOptions) (*Ledger, error) {
 	return l, nil
 }
 
-// restore reads the store and deletes useless entries.
+// restore reads the store and deletes old and unreadable entries.
 func (l *Ledger) restore(ctx context.Context, now time.Time) error {
 	res, err := l.store.Query(ctx, query.Query{})
 	if err != nil {
@@ -130,15 +131,15 @@ func (l *Ledger) restore(ctx context.Context, now time.Time) error {
 			return r.Error
 		}
 		e, err := parseEntry(r.Value)
-		if err != nil || place(e.ActionID).String() != r.Key {
+		if err != nil || keyOf(e.ActionID).String() != r.Key {
 			l.o.Log.Warn("task ledger entry unreadable", "error", err)
 			bad = append(bad, r.Key)
 			continue
 		}
-		// An entry from the future gets the age 0: the clock was set back.
+		// An entry from the future has the age 0: the clock was set back.
 		all = append(all, &record{e, now.Add(-max(now.Sub(e.Began), 0))})
 	}
-	slices.SortFunc(all, func(a, b *record) int { return a.noted.Compare(b.noted) })
+	slices.SortFunc(all, func(a, b *record) int { return a.added.Compare(b.added) })
 	for _, r := range all {
 		l.entries[r.ActionID] = l.order.PushBack(r)
 	}
@@ -163,7 +164,7 @@ func (l *Ledger) Middleware() interact.Middleware {
 				case interact.InvokeAction:
 					return l.invoke(ctx, t, m)
 				case interact.QueryAction, interact.CancelAction:
-					return l.ask(ctx, t, m)
+					return l.query(ctx, t, m)
 				}
 			}
 			return t.Do(ctx, m)
@@ -174,13 +175,13 @@ func (l *Ledger) Middleware() interact.Middleware {
 // invoke stores an action that starts.
 func (l *Ledger) invoke(ctx context.Context, t interact.Thing, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
-		f := following{Ledger: l, ctx: ctx, request: m, began: time.Now(), yield: yield}
+		f := invocation{Ledger: l, ctx: ctx, request: m, began: time.Now(), yield: yield}
 		t.Do(ctx, m)(f.reply) // not a loop: its body would allocate each captured variable
 	}
 }
 
-// A following is an invocation whose states are stored.
-type following struct {
+// An invocation stores its states.
+type invocation struct {
 	*Ledger
 	ctx     context.Context
 	request *interact.Message
@@ -189,7 +190,7 @@ type following struct {
 	yield   func(*interact.Message, error) bool
 }
 
-func (f *following) reply(r *interact.Message, err error) bool {
+func (f *invocation) reply(r *interact.Message, err error) bool {
 	switch {
 	case err != nil:
 		if f.id != "" && isKnown(err) {
@@ -200,8 +201,8 @@ func (f *following) reply(r *interact.Message, err error) bool {
 			break // a run of another host
 		}
 		f.id = r.ActionID
-		f.note(f.ctx, Entry{ActionID: f.id, Thing: f.request.Thing, Action: f.request.Name, Began: f.began, State: r.Status, LastSeen: time.Now(),
-			By: askedBy(wordOf(f.request.From))})
+		f.add(f.ctx, Entry{ActionID: f.id, Thing: f.request.Thing, Action: f.request.Name, Began: f.began, State: r.Status, LastSeen: time.Now(),
+			By: parseCaller(callerText(f.request.From))})
 	case f.id != "":
 		f.mark(f.ctx, f.id, r.Status, r.Time)
 	}
@@ -218,8 +219,8 @@ func isKnown(err error) bool {
 	return !e.Started
 }
 
-// ask sends a query and stores the states in the replies.
-func (l *Ledger) ask(ctx context.Context, t interact.Thing, m *interact.Message) iter.Seq2[*interact.Message, error] {
+// query sends a query and stores the states in the replies.
+func (l *Ledger) query(ctx context.Context, t interact.Thing, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		for r, err := range t.Do(ctx, m) {
 			if err == nil && r.Type == interact.ActionStatus && l.of(r.ActionID, m.Thing) {
@@ -245,7 +246,7 @@ func (l *Ledger) List() []Entry {
 	now := time.Now()
 	all := []Entry{}
 	for e := l.order.Back(); e != nil; e = e.Prev() {
-		if r := e.Value.(*record); now.Sub(r.noted) < l.o.Keep {
+		if r := e.Value.(*record); now.Sub(r.added) < l.o.Keep {
 			all = append(all, r.Entry)
 		}
 	}
@@ -256,7 +257,7 @@ func (l *Ledger) List() []Entry {
 func (l *Ledger) Get(id string) (Entry, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.entries[id]; e != nil && time.Since(e.Value.(*record).noted) < l.o.Keep {
+	if e := l.entries[id]; e != nil && time.Since(e.Value.(*record).added) < l.o.Keep {
 		return e.Value.(*record).Entry, true
 	}
 	return Entry{}, false
@@ -266,8 +267,8 @@ func (l *Ledger) dropLocked(e *list.Element) {
 	delete(l.entries, l.order.Remove(e).(*record).ActionID)
 }
 
-// note adds an entry and returns when it is durable. A known id stays with its Thing: another host cannot take it over.
-func (l *Ledger) note(ctx context.Context, e Entry) {
+// add adds an entry and returns when it is durable. An existing entry is not replaced: another host may use the same id.
+func (l *Ledger) add(ctx context.Context, e Entry) {
 	if err := e.check(); err != nil {
 		l.o.Log.Warn("action not stored: invalid entry", "thing", e.Thing, "action", e.Action, "error", err)
 		return
@@ -294,7 +295,7 @@ func (l *Ledger) note(ctx context.Context, e Entry) {
 	}
 }
 
-// mark stores the state of an action at a time by the clock of its host. It need not be durable: the host can be queried again.
+// mark stores the state of an action at a time by the clock of its host. It is not synced, because the host can be queried again.
 func (l *Ledger) mark(ctx context.Context, id string, state interact.Status, at time.Time) {
 	now := time.Now()
 	l.mu.Lock()
@@ -326,7 +327,7 @@ func (l *Ledger) trim(now time.Time) (gone []string) {
 	defer l.mu.Unlock()
 	for e := l.order.Front(); e != nil; e = l.order.Front() {
 		r := e.Value.(*record)
-		if l.order.Len() <= l.o.Max && now.Sub(r.noted) < l.o.Keep {
+		if l.order.Len() <= l.o.Max && now.Sub(r.added) < l.o.Keep {
 			break
 		}
 		gone = append(gone, r.ActionID)
@@ -349,7 +350,7 @@ func (l *Ledger) save(ctx context.Context, id string) error {
 	if e == nil { // dropped in between
 		return nil
 	}
-	return l.store.Put(ctx, place(id), data)
+	return l.store.Put(ctx, keyOf(id), data)
 }
 
 // erase deletes runs from the store, unless they were added again. Entries that cannot be deleted are dropped at the next start.
@@ -363,20 +364,20 @@ func (l *Ledger) erase(ctx context.Context, ids []string) {
 		if back {
 			continue
 		}
-		if err := l.store.Delete(ctx, place(id)); err != nil {
+		if err := l.store.Delete(ctx, keyOf(id)); err != nil {
 			l.o.Log.Warn("task ledger entry not deleted", "id", id, "error", err)
 		}
 	}
 }
 
-// place is the datastore key of the run id: a hash, because a host chooses the id.
-func place(id string) ds.Key {
+// keyOf returns the datastore key of the run id: a hash, because the host chooses the id.
+func keyOf(id string) ds.Key {
 	sum := sha256.Sum256([]byte(id))
 	return ds.NewKey(hex.EncodeToString(sum[:]))
 }
 
-// A line is a stored entry, version 1.
-type line struct {
+// A storedEntry is the JSON of an entry, version 1.
+type storedEntry struct {
 	V        int        `json:"v"`
 	ActionID string     `json:"actionID"`
 	Thing    string     `json:"thing"`
@@ -390,7 +391,8 @@ type line struct {
 
 // append appends the encoded entry.
 func (e *Entry) append(dst []byte) []byte {
-	l := line{V: 1, ActionID: e.ActionID, Thing: e.Thing, Action: e.Action, Began: e.Began.UTC(), State: e.State.String(), By: wordOf(e.By)}
+	l := storedEntry{V: 1, ActionID: e.ActionID, Thing: e.Thing, Action: e.Action, Began: e.Began.UTC(), State: e.State.String(),
+		By: callerText(e.By)}
 	for _, t := range []struct {
 		at time.Time
 		to **time.Time
@@ -411,14 +413,14 @@ func parseEntry(data []byte) (Entry, error) {
 	}
 	d := json.NewDecoder(strings.NewReader(string(data)))
 	d.DisallowUnknownFields()
-	var l line
+	var l storedEntry
 	if err := d.Decode(&l); err != nil {
 		return Entry{}, err
 	}
 	if l.V != 1 || d.More() {
 		return Entry{}, fmt.Errorf("unsupported version %d, or trailing data", l.V)
 	}
-	e := Entry{ActionID: l.ActionID, Thing: l.Thing, Action: l.Action, Began: l.Began, State: interact.StatusOf(l.State), By: askedBy(l.By)}
+	e := Entry{ActionID: l.ActionID, Thing: l.Thing, Action: l.Action, Began: l.Began, State: interact.StatusOf(l.State), By: parseCaller(l.By)}
 	if l.Ended != nil {
 		e.Ended = *l.Ended
 	}
@@ -428,18 +430,18 @@ func parseEntry(data []byte) (Entry, error) {
 	return e, e.check()
 }
 
-// check returns an error if an entry has values that an honest host does not send.
+// check returns an error if a value of the entry is invalid or exceeds its limit.
 func (e *Entry) check() error {
 	for _, text := range []struct {
 		what, text string
 		most       int
 	}{{"actionID", e.ActionID, maxActionID}, {"thing", e.Thing, maxThing}, {"action", e.Action, maxAction}} {
 		if len(text.text) > text.most || !utf8.ValidString(text.text) {
-			return fmt.Errorf("the %s is longer than %d bytes, or invalid text", text.what, text.most)
+			return fmt.Errorf("expected as %s at most %d bytes of valid text", text.what, text.most)
 		}
 	}
 	if e.ActionID == "" {
-		return fmt.Errorf("actionID missing")
+		return errors.New("actionID missing")
 	}
 	for _, t := range []time.Time{e.Began, e.LastSeen, e.Ended} {
 		if y := t.UTC().Year(); y < 1 || y > 9999 {

@@ -22,14 +22,14 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A disk is a store that counts what is durable, and can break.
+// A disk is a store that counts durable writes and can fail.
 type disk struct {
 	ds.Batching
 	mu     sync.Mutex
 	puts   int
 	synced int   // puts before the last Sync
 	err    error // of the next ones
-	full   error // of the next changes: reading goes on
+	full   error // of the next changes; reads succeed
 }
 
 func newDisk() *disk { return &disk{Batching: dssync.MutexWrap(ds.NewMapDatastore())} }
@@ -91,8 +91,8 @@ func open(t *testing.T, d *disk, o LedgerOptions) *Ledger {
 	return l
 }
 
-// says is a mesh that answers with replies and an error.
-func says(err error, replies ...*interact.Message) interact.Thing {
+// replying returns a mesh that yields replies and an error.
+func replying(err error, replies ...*interact.Message) interact.Thing {
 	return interact.Func(func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 		return func(yield func(*interact.Message, error) bool) {
 			for _, r := range replies {
@@ -127,7 +127,7 @@ func TestLedgerSurvivesARestart(t *testing.T) {
 		l := open(t, d, LedgerOptions{})
 		began := time.Now()
 		for i, r := range []*interact.Message{status("id 0", interact.StatusPending), status("id 1", interact.StatusPending)} {
-			for got, err := range interact.Chain(says(nil, r, status(r.ActionID, interact.StatusRunning)), l.Middleware()).Do(t.Context(),
+			for got, err := range interact.Chain(replying(nil, r, status(r.ActionID, interact.StatusRunning)), l.Middleware()).Do(t.Context(),
 				&interact.Message{Type: interact.InvokeAction, From: did.Consumer(did.Token, "operator"), Thing: "urn:oven@z6Mkx", Name: fmt.Sprint("bake", i)}) {
 				if err != nil || got != r {
 					t.Errorf("got %v, %v", got, err)
@@ -154,18 +154,18 @@ func TestLedgerSurvivesARestart(t *testing.T) {
 		if e, ok := l.Get("id 2"); ok {
 			t.Errorf("got %v for an id that is not there", e)
 		}
-		tell(t, l, says(nil, status("id 0", interact.StatusCompleted)), interact.QueryAction)
+		tell(t, l, replying(nil, status("id 0", interact.StatusCompleted)), interact.QueryAction)
 		l = open(t, d, LedgerOptions{})
 		if e, _ := l.Get("id 0"); e.State != interact.StatusCompleted || !e.Ended.Equal(began.Add(2*time.Minute)) {
 			t.Errorf("got %+v, want it completed", e)
 		}
-		ended := time.Now().Add(-30 * time.Second) // the host says when; a time before the beginning, or one to come, is none
+		ended := time.Now().Add(-30 * time.Second) // the time of the host; a time before the start or in the future is ignored
 		for id, at := range map[string]time.Time{"id 1": ended, "id 4": began.Add(-time.Hour), "id 5": time.Now().Add(time.Hour)} {
-			tell(t, l, says(nil, status(id, interact.StatusPending)), interact.InvokeAction)
+			tell(t, l, replying(nil, status(id, interact.StatusPending)), interact.InvokeAction)
 			r := status(id, interact.StatusCompleted)
 			r.Time = at
 			time.Sleep(time.Second)
-			tell(t, l, says(nil, r), interact.QueryAction)
+			tell(t, l, replying(nil, r), interact.QueryAction)
 			want := time.Now()
 			if id == "id 1" {
 				want = ended
@@ -186,25 +186,25 @@ func TestLedgerNotes(t *testing.T) {
 		err     error
 		want    string // the state; empty: no entry
 	}{
-		"what is begun":     {[]*interact.Message{pending}, nil, "pending"},
-		"what runs":         {[]*interact.Message{pending, running}, nil, "running"},
-		"what is completed": {[]*interact.Message{pending, running, completed}, nil, "completed"},
-		"what failed": {[]*interact.Message{pending}, &interact.Error{Code: interact.AgentFailed,
+		"started":   {[]*interact.Message{pending}, nil, "pending"},
+		"running":   {[]*interact.Message{pending, running}, nil, "running"},
+		"completed": {[]*interact.Message{pending, running, completed}, nil, "completed"},
+		"failed": {[]*interact.Message{pending}, &interact.Error{Code: interact.AgentFailed,
 			Remote: true}, "failed"},
-		"what was lost sight of": {[]*interact.Message{pending, running}, &interact.Error{Code: interact.Unreachable},
+		"lost connection": {[]*interact.Message{pending, running}, &interact.Error{Code: interact.Unreachable},
 			"running"},
-		"what took too long for its caller": {[]*interact.Message{pending}, context.DeadlineExceeded, "pending"},
-		"what may go on": {[]*interact.Message{pending}, &interact.Error{Code: interact.Internal, Started: true},
+		"deadline of the caller": {[]*interact.Message{pending}, context.DeadlineExceeded, "pending"},
+		"may continue": {[]*interact.Message{pending}, &interact.Error{Code: interact.Internal, Started: true},
 			"pending"},
-		"what was refused": {nil, &interact.Error{Code: interact.Forbidden}, ""},
-		"what has no id": {[]*interact.Message{status("", interact.StatusPending), status("",
+		"rejected": {nil, &interact.Error{Code: interact.Forbidden}, ""},
+		"without an id": {[]*interact.Message{status("", interact.StatusPending), status("",
 			interact.StatusCompleted)}, nil, ""},
-		"what was done at once":  {[]*interact.Message{completed}, nil, ""},
+		"completed immediately":  {[]*interact.Message{completed}, nil, ""},
 		"an id that is too long": {[]*interact.Message{status(strings.Repeat("x", 257), interact.StatusPending)}, nil, ""},
-		"an id that is no text":  {[]*interact.Message{status("\xff", interact.StatusPending)}, nil, ""},
+		"an invalid id":          {[]*interact.Message{status("\xff", interact.StatusPending)}, nil, ""},
 	} {
 		l := open(t, newDisk(), LedgerOptions{})
-		tell(t, l, says(c.err, c.replies...), interact.InvokeAction)
+		tell(t, l, replying(c.err, c.replies...), interact.InvokeAction)
 		got := ""
 		for _, e := range l.List() {
 			got += e.State.String()
@@ -217,14 +217,14 @@ func TestLedgerLearnsStates(t *testing.T) {
 	t.Parallel()
 	l := open(t, newDisk(), LedgerOptions{})
 	for i := range 4 {
-		tell(t, l, says(nil, status(fmt.Sprint(i), interact.StatusPending)), interact.InvokeAction)
+		tell(t, l, replying(nil, status(fmt.Sprint(i), interact.StatusPending)), interact.InvokeAction)
 	}
-	tell(t, l, says(nil, status("0", interact.StatusFailed)), interact.QueryAction)
-	tell(t, l, says(nil, status("1", interact.StatusCancelled)), interact.CancelAction)
-	tell(t, l, says(nil, status("2", interact.StatusRunning)), interact.QueryAction)
-	tell(t, l, says(&interact.Error{Code: interact.NoTask}), interact.CancelAction, id("3"))
-	tell(t, l, says(nil, status("0", interact.StatusRunning)), interact.QueryAction) // it has ended
-	tell(t, l, says(nil, status("9", interact.StatusCompleted)), interact.QueryAction)
+	tell(t, l, replying(nil, status("0", interact.StatusFailed)), interact.QueryAction)
+	tell(t, l, replying(nil, status("1", interact.StatusCancelled)), interact.CancelAction)
+	tell(t, l, replying(nil, status("2", interact.StatusRunning)), interact.QueryAction)
+	tell(t, l, replying(&interact.Error{Code: interact.NoTask}), interact.CancelAction, id("3"))
+	tell(t, l, replying(nil, status("0", interact.StatusRunning)), interact.QueryAction) // it has ended
+	tell(t, l, replying(nil, status("9", interact.StatusCompleted)), interact.QueryAction)
 	var got []string
 	for _, e := range l.List() {
 		got = append(got, e.ActionID+" "+e.State.String())
@@ -237,13 +237,13 @@ func TestLedgerLearnsStates(t *testing.T) {
 	}
 }
 
-// TestLedgerIsOfThisNode: what others ask through this node, and what begins nothing, is not noted.
+// TestLedgerIsOfThisNode: messages of other nodes, and messages that start no action, are not stored.
 func TestLedgerIsOfThisNode(t *testing.T) {
 	t.Parallel()
 	l := open(t, newDisk(), LedgerOptions{})
-	tell(t, l, says(nil, status("1", interact.StatusPending)), interact.InvokeAction, from(bob))
-	tell(t, l, says(nil, status("1", interact.StatusPending)), interact.QueryAction)
-	tell(t, l, says(nil, status("1", interact.StatusPending)), interact.ReadProperty)
+	tell(t, l, replying(nil, status("1", interact.StatusPending)), interact.InvokeAction, from(bob))
+	tell(t, l, replying(nil, status("1", interact.StatusPending)), interact.QueryAction)
+	tell(t, l, replying(nil, status("1", interact.StatusPending)), interact.ReadProperty)
 	if all := l.List(); len(all) != 0 {
 		t.Errorf("got %v", all)
 	}
@@ -253,8 +253,8 @@ func TestLedgerIsOfThisNode(t *testing.T) {
 func TestLedgerIDsAreOfTheirThing(t *testing.T) {
 	t.Parallel()
 	l := open(t, newDisk(), LedgerOptions{})
-	tell(t, l, says(nil, status("1", interact.StatusPending)), interact.InvokeAction)
-	tell(t, l, says(nil, status("1", interact.StatusPending)), interact.InvokeAction,
+	tell(t, l, replying(nil, status("1", interact.StatusPending)), interact.InvokeAction)
+	tell(t, l, replying(nil, status("1", interact.StatusPending)), interact.InvokeAction,
 		func(m *interact.Message) { m.Thing = "urn:thief" })
 	if e, _ := l.Get("1"); e.Thing != "urn:oven@z6Mkx" || len(l.List()) != 1 {
 		t.Errorf("got %v", l.List())
@@ -267,7 +267,7 @@ func TestLedgerIsBounded(t *testing.T) {
 		d := newDisk()
 		l := open(t, d, LedgerOptions{Max: 10})
 		for i := range 50 {
-			tell(t, l, says(nil, status(fmt.Sprint(i), interact.StatusPending)), interact.InvokeAction)
+			tell(t, l, replying(nil, status(fmt.Sprint(i), interact.StatusPending)), interact.InvokeAction)
 			time.Sleep(time.Second)
 		}
 		if all := l.List(); len(all) > 11 || all[0].ActionID != "49" || d.stored(t) > 11 {
@@ -285,24 +285,24 @@ func TestLedgerIsBounded(t *testing.T) {
 		if _, ok := l.Get("49"); ok || len(l.List()) != 0 {
 			t.Error("entries are older than a day")
 		}
-		tell(t, l, says(nil, status("new", interact.StatusPending)), interact.InvokeAction)
+		tell(t, l, replying(nil, status("new", interact.StatusPending)), interact.InvokeAction)
 		if d.stored(t) != 1 {
 			t.Errorf("%d stored, want the new one", d.stored(t))
 		}
 		time.Sleep(25 * time.Hour)
 		if open(t, d, LedgerOptions{}); d.stored(t) != 0 {
-			t.Error("a restart does not forget what is old")
+			t.Error("a restart keeps old entries")
 		}
 	})
 }
 
-// TestLedgerClockJumps: what seems to be of the future was noted now.
+// TestLedgerClockJumps: an entry from the future has the age 0.
 func TestLedgerClockJumps(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk()
 		e := Entry{ActionID: "1", Thing: "t", Action: "a", Began: time.Now().Add(365 * 24 * time.Hour), State: interact.StatusRunning}
-		if err := d.Put(t.Context(), place("1"), e.append(nil)); err != nil {
+		if err := d.Put(t.Context(), keyOf("1"), e.append(nil)); err != nil {
 			t.Fatal(err)
 		}
 		l := open(t, d, LedgerOptions{})
@@ -322,10 +322,10 @@ func TestLedgerOverABrokenStore(t *testing.T) {
 	l := open(t, d, LedgerOptions{Max: 1})
 	d.err = errors.New("the cable is out")
 	for i := range 3 {
-		r, err := interact.Call(t.Context(), interact.Chain(says(nil, status(fmt.Sprint(i), interact.StatusPending),
+		r, err := interact.Call(t.Context(), interact.Chain(replying(nil, status(fmt.Sprint(i), interact.StatusPending),
 			status(fmt.Sprint(i), interact.StatusCompleted)), l.Middleware()), &interact.Message{Type: interact.InvokeAction, From: who("")})
 		if err != nil || r.Status != interact.StatusCompleted {
-			t.Errorf("got %v, %v: what has begun is to go on", r, err)
+			t.Errorf("got %v, %v: a started action continues", r, err)
 		}
 	}
 	if e, ok := l.Get("2"); !ok || e.State != interact.StatusCompleted {
@@ -337,18 +337,18 @@ func TestLedgerOverABrokenStore(t *testing.T) {
 	d.err = nil
 	for k, v := range map[string]string{"/x": "{",
 		"/y":                `{"v":1,"actionID":"1","thing":"t","action":"a","began":"2026-01-02T03:04:05Z","state":"pending"}`,
-		place("2").String(): strings.Repeat(" ", maxEntry+1)} {
+		keyOf("2").String(): strings.Repeat(" ", maxEntry+1)} {
 		if err := d.Put(t.Context(), ds.RawKey(k), []byte(v)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	d.full = syscall.ENOSPC
 	if l, err := NewLedger(d, LedgerOptions{}); err != nil || len(l.List()) != 0 {
-		t.Errorf("on a full disk: %v; what does not read is to be dropped later", err)
+		t.Errorf("on a full disk: %v; unreadable entries are dropped later", err)
 	}
 	d.full = nil
 	if l = open(t, d, LedgerOptions{}); len(l.List()) != 0 || d.stored(t) != 0 {
-		t.Errorf("got %v, %d stored: what does not read is to be dropped", l.List(), d.stored(t))
+		t.Errorf("got %v, %d stored: unreadable entries are dropped", l.List(), d.stored(t))
 	}
 }
 
@@ -395,7 +395,7 @@ func FuzzEntry(f *testing.F) {
 	})
 }
 
-// TestLedgerManyAtOnce is for the race detector: what is in the store at the end is what is in memory.
+// TestLedgerManyAtOnce is for the race detector: at the end the store matches the memory.
 func TestLedgerManyAtOnce(t *testing.T) {
 	t.Parallel()
 	d := newDisk()
@@ -405,7 +405,7 @@ func TestLedgerManyAtOnce(t *testing.T) {
 		wg.Go(func() {
 			for j := range 50 {
 				one := fmt.Sprint(i%4, j%10)
-				tell(t, l, says(nil, status(one, interact.StatusPending), status(one, interact.StatusCompleted)), interact.InvokeAction)
+				tell(t, l, replying(nil, status(one, interact.StatusPending), status(one, interact.StatusCompleted)), interact.InvokeAction)
 				l.List()
 				l.Get(one)
 			}

@@ -7,8 +7,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A consumer is a node with tasks here, or this machine: a node chooses the names of its consumers freely, so they share its
-// limits. The owner of a task is in the task. Runner.mu guards the fields.
+// A consumer is a node with tasks here, or this machine. The consumers of a node share its limits, because the node chooses their names.
+// The owner of a task is in the task. Runner.mu guards the fields.
 type consumer struct {
 	base    string // [did.Principal.Base]
 	local   bool

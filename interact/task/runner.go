@@ -64,10 +64,10 @@ type Runner struct {
 
 // Causes of the cancellation of a task.
 var (
-	errAsked   = errors.New("a consumer cancelled it")
-	errLeft    = errors.New("its consumer left")
-	errTooLong = errors.New("it ran too long")
-	errClosed  = errors.New("the host is shutting down")
+	errCancelled = errors.New("a consumer cancelled it")
+	errLeft      = errors.New("its consumer left")
+	errTooLong   = errors.New("it ran too long")
+	errClosed    = errors.New("the host is shutting down")
 )
 
 // New returns a runner. The caller must close it.

@@ -60,7 +60,7 @@ type task struct {
 
 // A key identifies a repeatable invocation. The zero key does not.
 type key struct {
-	from, thing, action, word string
+	from, thing, action, name string
 }
 
 // join adds the consumer of m to the task of the same key, or to a new one.
@@ -82,8 +82,7 @@ func (h *host) join(m *interact.Message, detached bool) (*follower, error) {
 		return f, h.beginLocked(f, k, sum, detached, now)
 	case f.task.input != sum:
 		return nil, interact.Errorf(interact.Invalid,
-			"use another key for each invocation; this one can be asked for with the same input only",
-			"the key %q was used with another input of %s", m.Key, m.Name)
+			"use a new key for each invocation", "the key %q was used with another input of %s", m.Key, m.Name)
 	case len(f.task.followers) >= maxFollowers:
 		return nil, interact.Errorf(interact.Overloaded, "read its state (queryaction)", "%d consumers follow %s",
 			maxFollowers, m.Name)
@@ -113,9 +112,9 @@ func (h *host) beginLocked(f *follower, k key, sum [sha256.Size]byte, detached b
 	if m.Chunks != nil {
 		m.Chunks = f.chunks(m.Chunks)
 	}
-	t := &task{id: interact.NewID(), ownerID: m.From.ID(), thing: h.desc.ID, name: m.Name, key: k, input: sum, began: now, done: make(chan struct{}),
-		m: &m, most: most, bound: bound,
-		detached: detached, followers: []*follower{f}, state: interact.StatusPending}
+	t := &task{id: interact.NewID(), ownerID: m.From.ID(), thing: h.desc.ID, name: m.Name, key: k, input: sum, began: now,
+		done: make(chan struct{}), m: &m, most: most, bound: bound, detached: detached, followers: []*follower{f},
+		state: interact.StatusPending}
 	if err := h.admitLocked(t); err != nil {
 		return err
 	}
@@ -144,18 +143,19 @@ func (h *host) run(ctx context.Context, t *task) {
 	h.mu.Lock()
 	t.state = interact.StatusRunning
 	h.mu.Unlock()
-	final, err := h.ask(ctx, t)
+	final, err := h.call(ctx, t)
 	if err != nil {
 		err = h.why(t, context.Cause(ctx), err)
 	}
 	h.finish(t, final, interact.AsError(err))
 }
 
-// ask calls the agent, sends its states to the followers, and returns the completed state.
-func (h *host) ask(ctx context.Context, t *task) (final *interact.Message, err error) {
+// call calls the agent, sends its states to the followers, and returns the completed state.
+func (h *host) call(ctx context.Context, t *task) (final *interact.Message, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			h.o.Log.Error("agent panicked", "thing", t.thing, "action", t.name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			h.o.Log.Error("agent panicked", "thing", t.thing, "action", t.name, "panic", fmt.Sprint(p),
+				"stack", string(debug.Stack()))
 			final, err = nil, interact.Errorf(interact.Internal, "see the log of the host", "the host failed during %s", t.name)
 		}
 	}()
@@ -169,7 +169,7 @@ func (h *host) ask(ctx context.Context, t *task) (final *interact.Message, err e
 			return nil, &interact.Error{Code: interact.Cancelled, Title: "the agent cancelled " + t.name, Remote: true}
 		case r.Status == interact.StatusFailed:
 			return nil, &interact.Error{Code: interact.AgentFailed, Title: "the agent reported the failure of " + t.name, Remote: true}
-		case r.Status != interact.StatusPending || len(r.Data) > 0: // the followers know that it is pending
+		case r.Status != interact.StatusPending || len(r.Data) > 0: // the followers have received pending
 			h.report(ctx, t, r)
 		}
 	}
@@ -183,7 +183,7 @@ func (h *host) why(t *task, cause, err error) error {
 		return &interact.Error{Code: interact.Timeout, Title: fmt.Sprintf("%s ran longer than %v", t.name, t.most),
 			Hint: "the operator of its host can raise " + t.bound, Started: true}
 	case errors.Is(cause, errClosed):
-		return &interact.Error{Code: interact.ShuttingDown, Title: t.name + " was cut: the host is shutting down",
+		return &interact.Error{Code: interact.ShuttingDown, Title: t.name + " was cancelled: the host is shutting down",
 			Hint: "retry later", Started: true}
 	case cause != nil:
 		return &interact.Error{Code: interact.Cancelled, Title: t.name + " was cancelled: " + cause.Error(),
@@ -267,7 +267,7 @@ func (h *host) settleLocked(t *task, final *interact.Message, err *interact.Erro
 		t.state, t.err = interact.StatusCancelled, err
 	default:
 		t.state, t.err = interact.StatusFailed, err
-		if !t.touched && unbegun(err) {
+		if !t.touched && isUnstarted(err) {
 			h.unkeyLocked(t)
 		}
 	}
@@ -277,12 +277,11 @@ func (h *host) settleLocked(t *task, final *interact.Message, err *interact.Erro
 	t.owner.kept += t.held
 }
 
-// unbegun reports whether err means that the agent did not start, so that the key can be used again.
-func unbegun(err *interact.Error) bool {
+// isUnstarted reports whether err means that the agent did not start, so that the key can be used again.
+func isUnstarted(err *interact.Error) bool {
 	switch err.Code {
 	case interact.Unreachable, interact.Overloaded, interact.RateLimited, interact.NotReady, interact.Unauthenticated,
-		interact.Forbidden,
-		interact.NotFound:
+		interact.Forbidden, interact.NotFound:
 		return !err.Started
 	}
 	return false
@@ -292,7 +291,7 @@ func unbegun(err *interact.Error) bool {
 func (t *task) resultLocked() (*interact.Message, *interact.Error) {
 	if t.state == interact.StatusCompleted && t.lost {
 		return nil, interact.Errorf(interact.TooLarge, "follow it while it runs, or request more memory for outputs at its host",
-			"%s is completed, and its output was too large to be kept", t.name)
+			"%s is completed, and its output was too large to keep", t.name)
 	}
 	return t.final, t.err
 }

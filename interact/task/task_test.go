@@ -17,7 +17,7 @@ import (
 
 func TestOutlivesItsConsumer(t *testing.T) {
 	for name, changes := range map[string][]change{
-		"asked to be detached":    {detached},
+		"detached":                {detached},
 		"not synchronous":         {named("bake")},
 		"detached and with a key": {detached, keyed("k")},
 	} {
@@ -26,7 +26,7 @@ func TestOutlivesItsConsumer(t *testing.T) {
 				c := begin(t, thing, changes...)
 				want(t, "at first", c.states(), "pending")
 				run := a.last()
-				run.say(interact.StatusPending, "", "") // the consumer knows
+				run.say(interact.StatusPending, "", "") // already received
 				run.say(interact.StatusRunning, "", "")
 				run.say(interact.StatusRunning, "", "1")
 				want(t, "meanwhile", c.states(), "pending running running:1")
@@ -80,7 +80,7 @@ func TestInvalidTasks(t *testing.T) {
 	chunks := func(m *interact.Message) { m.Chunks = func(func([]byte, error) bool) {} }
 	for name, changes := range map[string][]change{
 		"synchronous":                {named("knock")},
-		"nothing is said":            {},
+		"not declared":               {},
 		"an action that is not":      {named("dance")},
 		"a request stream":           {chunks},
 		"a request stream and a key": {chunks, keyed("k")},
@@ -96,7 +96,7 @@ func TestInvalidTasks(t *testing.T) {
 				}
 				c.leave()
 				if !a.last().over() {
-					t.Error("the action goes on without its consumer")
+					t.Error("the action continues without its consumer")
 				}
 				if running, kept := r.Count(); running+kept != 0 {
 					t.Errorf("%d and %d tasks", running, kept)
@@ -198,7 +198,7 @@ func TestLeavingASharedRun(t *testing.T) {
 		c1, c2 := begin(t, thing, keyed("k")), begin(t, thing, keyed("k"))
 		c1.leave()
 		if a.last().over() {
-			t.Fatal("cancelled while somebody waits")
+			t.Fatal("cancelled while a consumer waits")
 		}
 		c2.leave()
 		if !a.last().over() {
@@ -221,7 +221,7 @@ func TestLeavingASharedRun(t *testing.T) {
 	})
 }
 
-// TestKeyOfAnUnstartedAction: a key is for what ran; what surely did not may be asked for again.
+// TestKeyOfAnUnstartedAction: the key of an action that certainly did not start can be used again.
 func TestKeyOfAnUnstartedAction(t *testing.T) {
 	for name, c := range map[string]struct {
 		err   *interact.Error
@@ -231,7 +231,7 @@ func TestKeyOfAnUnstartedAction(t *testing.T) {
 		"not reached":                {err: &interact.Error{Code: interact.Unreachable}, again: true},
 		"no room":                    {err: &interact.Error{Code: interact.Overloaded}, again: true},
 		"lost on the way":            {err: &interact.Error{Code: interact.Unreachable, Started: true}},
-		"lost after it began":        {err: &interact.Error{Code: interact.Unreachable}, said: true},
+		"lost after its start":       {err: &interact.Error{Code: interact.Unreachable}, said: true},
 		"failed":                     {err: &interact.Error{Code: interact.AgentFailed}},
 		"timeout, unknown result":    {err: &interact.Error{Code: interact.Timeout}},
 		"an error of no known class": {err: &interact.Error{Code: interact.Internal}},
@@ -260,7 +260,7 @@ func TestMaxRun(t *testing.T) {
 			t.Errorf("the agent has %v, want the time of a task", left)
 		}
 		time.Sleep(59 * time.Second)
-		a.last().say(interact.StatusRunning, "", "1") // it talks for ever
+		a.last().say(interact.StatusRunning, "", "1") // without an end
 		time.Sleep(time.Second)
 		<-c.done
 		e := interact.AsError(c.err)
@@ -311,7 +311,7 @@ func TestDeadlineOfAConsumer(t *testing.T) {
 		late := begin(t, thing, detached, func(m *interact.Message) { m.Deadline = time.Now().Add(-time.Second) })
 		want(t, "one that is late already", late.states(), " timeout")
 		if a.count() != 2 {
-			t.Error("a task has begun whose consumer waits no longer")
+			t.Error("a task was started for a consumer that has left")
 		}
 	})
 }
@@ -321,7 +321,7 @@ func TestAgentsThatMisbehave(t *testing.T) {
 		does interact.Func
 		want string
 	}{
-		"says nothing": {func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] {
+		"no replies": {func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] {
 			return func(func(*interact.Message, error) bool) {}
 		}, "pending agent-failed"},
 		"dies in the middle": {func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
@@ -339,16 +339,16 @@ func TestAgentsThatMisbehave(t *testing.T) {
 		}, "pending internal"},
 		"gives nothing": {func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] { return interact.One(nil) },
 			"pending internal"},
-		"says failed": {func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+		"replies failed": {func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 			return interact.One(&interact.Message{Type: interact.ActionStatus, Status: interact.StatusFailed})
 		}, "pending agent-failed"},
-		"says cancelled": {func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+		"replies cancelled": {func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 			return interact.One(&interact.Message{Type: interact.ActionStatus, Status: interact.StatusCancelled})
 		}, "pending cancelled"},
-		"says more after the end": {func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+		"replies after the end": {func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 			return func(yield func(*interact.Message, error) bool) {
 				if yield(&interact.Message{Type: interact.ActionStatus, Status: interact.StatusCompleted, Data: []byte("1")}, nil) {
-					panic("it was asked on")
+					panic("the agent was read further")
 				}
 			}
 		}, "pending completed:1"},
@@ -525,7 +525,7 @@ func TestRequestStream(t *testing.T) {
 		f := &follower{left: make(chan struct{})}
 		for range f.chunks(func(yield func([]byte, error) bool) {
 			if yield([]byte("1"), nil) {
-				t.Error("it was asked on")
+				t.Error("the agent was read further")
 			}
 		}) {
 			break
@@ -713,13 +713,13 @@ func TestDrainAndClose(t *testing.T) {
 		want(t, "what was in time", c1.states(), "pending completed:1")
 		want(t, "what was cut", c2.states(), "pending shutting-down")
 		if e := interact.AsError(c2.err); !e.Started {
-			t.Errorf("%v does not say that it may have begun", e)
+			t.Errorf("%v is not Started", e)
 		}
 		r.Drain(t.Context()) // nothing runs
 	})
 }
 
-// TestAges are differences of the monotonic clock: what is kept does not go as the time of day is set.
+// TestAges are differences of the monotonic clock: a change of the time of day drops no tasks.
 func TestAges(t *testing.T) {
 	t.Parallel()
 	r := New(Options{Keep: time.Minute})
@@ -808,7 +808,7 @@ func TestConcurrentTasks(t *testing.T) {
 	r.audit(t)
 }
 
-// BenchmarkPassing is what the runner adds to an action that is no task.
+// BenchmarkPassing measures the overhead of the runner for an action that is not a task.
 func BenchmarkPassing(b *testing.B) {
 	r := New(Options{})
 	defer r.Close()

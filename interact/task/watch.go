@@ -3,7 +3,6 @@ package task
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -12,7 +11,7 @@ import (
 )
 
 const (
-	// ahead is the number of buffered states of a follower; then the agent waits for it.
+	// ahead is the number of buffered states of a follower; a full buffer delays the agent.
 	ahead = 4
 	// timeout limits the wait for a follower.
 	timeout = 10 * time.Second
@@ -79,19 +78,18 @@ func (f *follower) follow(ctx context.Context, yield func(*interact.Message, err
 				return
 			}
 		case <-ctx.Done():
-			yield(nil, f.tired(ctx.Err()))
+			yield(nil, f.timedOut(ctx.Err()))
 			return
 		}
 	}
 }
 
-// tired is the error of a consumer whose deadline has passed.
-func (f *follower) tired(err error) error {
+// timedOut returns the error of a consumer whose deadline has passed.
+func (f *follower) timedOut(err error) error {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return &interact.Error{Code: interact.Timeout, Title: fmt.Sprintf("%s took longer than the consumer waits", f.m.Name),
-		Err: err, Started: true,
+	return &interact.Error{Code: interact.Timeout, Title: f.m.Name + " exceeded the deadline of the consumer", Err: err, Started: true,
 		Hint: "allow more time, or invoke it detached and query its state (queryaction)"}
 }
 
@@ -103,7 +101,7 @@ func (f *follower) address(r *interact.Message) *interact.Message {
 	return &c
 }
 
-// send sends r to the follower. It waits for a slow follower; the error is the reason for giving up.
+// send sends r to the follower. It waits for a slow follower; the error is the reason to disconnect it.
 func (f *follower) send(ctx context.Context, r *interact.Message) *interact.Error {
 	c := f.address(r)
 	if f.late {
@@ -125,8 +123,7 @@ func (f *follower) send(ctx context.Context, r *interact.Message) *interact.Erro
 		return nil
 	case <-ctx.Done():
 		return &interact.Error{Code: interact.Cancelled, Title: f.task.name + " was cancelled: " + context.Cause(ctx).Error(),
-			Started: true,
-			Hint:    "read its state (queryaction)"}
+			Started: true, Hint: "read its state (queryaction)"}
 	case <-late.C:
 		return interact.Errorf(interact.Overloaded, "read without pauses, or query its state (queryaction)",
 			"the consumer reads too slowly: %s has been waiting for %v", f.task.name, timeout)
@@ -148,7 +145,7 @@ func (h *host) leave(f *follower) {
 	}
 }
 
-// unfollow reports whether the task has no follower left that it runs for.
+// unfollow removes the follower, and reports whether the task must be cancelled: it is not detached, runs, and has no follower.
 func (h *host) unfollow(f *follower) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

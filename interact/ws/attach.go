@@ -15,11 +15,11 @@ import (
 
 // AttachOptions are the settings of [Attach]. URL, TD and Thing are required.
 type AttachOptions struct {
-	// URL is the node's WebSocket endpoint, e.g. "ws://127.0.0.1:4668/ws", and Token the node's token; empty sends none.
+	// URL is the WebSocket endpoint of the node, e.g. "ws://127.0.0.1:4668/ws", and Token the token of the node; empty sends none.
 	URL, Token string
 	// Dial opens the connection; nil means net.Dialer. For a unix socket it ignores the address.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// TD is the thing's description: JSON, complete or a draft without forms.
+	// TD is the description of the Thing: JSON, complete or a draft without forms.
 	TD []byte
 	// Changing, if it is not nil, returns the description in place of TD. It closes the channel when the description changes; the thing
 	// is then registered again, and its interactions continue.
@@ -35,11 +35,10 @@ type AttachOptions struct {
 // attachedDrain limits the wait for running calls before an attached thing is unregistered.
 const attachedDrain = 8 * time.Second
 
-// Attach makes an agent of this process: it dials the node, registers the thing, and serves the requests of the node over the same
-// connection, so that the agent needs no port of its own. It returns nil when ctx has ended: then new calls are refused with
-// ShuttingDown, running ones have eight seconds to finish, and the thing is unregistered. Any
-// other end is an error, an [*interact.Error]: NodeLost if the node cannot be reached or the connection broke, TokenRejected, or
-// the error of the node about the description (Remote). The caller decides whether to attach again.
+// Attach attaches an agent in this process to a node: it dials the node, registers the Thing, and serves the requests of the node over
+// the same connection, so that the agent has no port. When ctx ends, new calls are rejected with ShuttingDown, running calls have 8 s to
+// finish, the Thing is unregistered, and Attach returns nil. Any other end is an error, an [*interact.Error]: NodeLost if the node is not
+// reachable or the connection is lost, TokenRejected, or the error of the node about the description (Remote). Attach does not reconnect.
 //
 //	→ {"messageType":"registerThing","messageId":"m1","streams":true,"data":{"title":"weather","actions":{…}}}
 //	← {"messageType":"thingRegistered","messageId":"n1","correlationId":"m1","thingId":"urn:…","streams":true}
@@ -85,7 +84,7 @@ func (o *AttachOptions) connect(ctx context.Context, gate *interact.Gate) (*conn
 		return nil, interact.Errorf(interact.TokenRejected, "export LMOSD_TOKEN=$(cat FILE), the token file of the node",
 			"%s refused the token", name)
 	case status != 0:
-		return nil, interact.Errorf(interact.NodeLost, "is this the address of a node, ending in /ws?",
+		return nil, interact.Errorf(interact.NodeLost, "check that this is the address of a node, with /ws at its end",
 			"%s answered %d and opened no WebSocket", name, status)
 	default:
 		return nil, interact.Errorf(interact.NodeLost, "", "the node at %s cannot be reached: %s", name, form.Reason(err, true)).Then(interact.StepRun)
@@ -110,7 +109,7 @@ func (o *AttachOptions) attached(ctx context.Context, c *conn, gate *interact.Ga
 				Hint: "see that the node runs", Next: interact.Next(interact.StepStatus)}
 		case <-changed:
 			if _, changed, err = o.register(ctx, p); err != nil {
-				o.Log.Warn("the node does not take what has changed", "thing", id, "err", err)
+				o.Log.Warn("changed description rejected by the node", "thing", id, "err", err)
 			}
 		case <-ctx.Done():
 		}
@@ -118,7 +117,7 @@ func (o *AttachOptions) attached(ctx context.Context, c *conn, gate *interact.Ga
 	select {
 	case <-gate.Close():
 	case <-time.After(attachedDrain):
-		o.Log.Warn("calls cancelled that did not finish", "thing", id, "after", attachedDrain)
+		o.Log.Warn("unfinished calls cancelled", "thing", id, "after", attachedDrain)
 	case <-c.ctx.Done():
 	}
 	p.thing = id

@@ -19,7 +19,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A registry is what a node does with registered things.
+// A registry implements the registration of a node.
 type registry struct {
 	mu       sync.Mutex
 	agents   map[string]interact.Thing
@@ -58,7 +58,7 @@ func (r *registry) agent(id string) interact.Thing {
 	return r.agents[id]
 }
 
-// attach runs Attach until stop is called, which returns what it returned.
+// attach runs Attach until stop is called, which returns the result.
 func attach(t *testing.T, o AttachOptions) (id string, stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -103,15 +103,15 @@ func TestAttach(t *testing.T) {
 		replies, err := ask(t, thing, message(c.typ, c.name, c.data))
 		if c.code != 0 {
 			if e := wantError(t, err, c.code); !e.Remote {
-				t.Errorf("%s: the agent said it: %+v", c.typ.Op(), e)
+				t.Errorf("%s: the error is Remote: %+v", c.typ.Op(), e)
 			}
-		} else if got := said(replies); err != nil || got != c.want {
+		} else if got := texts(replies); err != nil || got != c.want {
 			t.Errorf("%s %s: got %q, %v, want %q", c.typ.Op(), c.name, got, err, c.want)
 		}
 	}
 	for _, m := range l.asked {
 		if m.Thing != id || m.Detach {
-			t.Errorf("the agent was asked %+v", m)
+			t.Errorf("the agent received %+v", m)
 		}
 	}
 	watch(t, l, thing, interact.SubscribeEvent)
@@ -143,7 +143,7 @@ func (l slowLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// An agent that ends unregisters after the answers of its running calls, also of those whose Thing has returned.
+// An agent unregisters after the responses of its running calls, also of those whose Thing has returned.
 func TestAttachEndsAfterItsAnswers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -259,7 +259,7 @@ func TestSeveralThingsOnOneSocket(t *testing.T) {
 	got := make(chan string, 1)
 	go func() {
 		r, err := interact.Call(context.Background(), r.agent("urn:agent:13"), message(interact.InvokeAction, "chat", "1"))
-		got <- fmt.Sprint(said([]*interact.Message{r}), err)
+		got <- fmt.Sprint(texts([]*interact.Message{r}), err)
 	}()
 	m := w.hear()
 	if m["messageType"] != "invokeAction" || m["thingId"] != "urn:agent:13" || m["action"] != "chat" || m["hops"] != 1.0 {
@@ -312,7 +312,7 @@ func TestAgentCrashesDuringAStream(t *testing.T) {
 	}
 }
 
-// TestSharedSubscriptions plays an agent: what it tells already is not asked for again, and what it ends ends for all.
+// TestSharedSubscriptions plays an agent: an existing subscription is not requested again, and its end ends all consumers.
 func TestSharedSubscriptions(t *testing.T) {
 	t.Parallel()
 	w, thing := plays(t, "")
@@ -340,7 +340,7 @@ func TestSharedSubscriptions(t *testing.T) {
 	tell("error", id, `"title":"it is over"`)
 	wantError(t, <-second.err, interact.AgentFailed)
 
-	first = newReader(t, thing, one) // what ended is asked for again
+	first = newReader(t, thing, one) // an ended subscription is requested again
 	id = asked("subscribeEvent", "alarm")
 	all := newReader(t, thing, every)
 	tell("error", asked("subscribeAllEvents", nil), `"title":"what is that?"`)
@@ -362,7 +362,7 @@ func TestSharedSubscriptions(t *testing.T) {
 	first.leave()
 	after := message(interact.SubscribeEvent, "other", "")
 	after.After = "e1"
-	third := newReader(t, thing, after) // it wants what was before
+	third := newReader(t, thing, after) // it continues after an earlier event
 	asked("subscribeEvent", "other")
 	third.leave()
 	second.leave()
@@ -428,7 +428,7 @@ func (w *wire) quietAs(id string) {
 	}
 }
 
-// TestRegistrationIsNotCalledBeforeItIsComplete: the node may try at once.
+// TestRegistrationIsNotCalledBeforeItIsComplete: the node calls the Thing immediately.
 func TestRegistrationIsNotCalledBeforeItIsComplete(t *testing.T) {
 	t.Parallel()
 	asked := make(chan error, 1)
@@ -460,7 +460,7 @@ func TestRegistrationIsNotCalledBeforeItIsComplete(t *testing.T) {
 	wantError(t, <-asked, interact.Unreachable)
 }
 
-// TestAConnectionHasItsShareOfThings, however many of them come at once; a place that is not used is given back.
+// TestAConnectionHasItsShareOfThings also for concurrent registrations. A failed registration frees its slot.
 func TestAConnectionHasItsShareOfThings(t *testing.T) {
 	t.Parallel()
 	gate := make(chan struct{})
@@ -509,7 +509,7 @@ func TestAConnectionHasItsShareOfThings(t *testing.T) {
 		< {"messageType":"error","correlationId":"m3","status":"429"}`)
 }
 
-// TestNodeIsLost tells the agent, which attaches again by itself.
+// TestNodeIsLost returns an error to the agent, which attaches again.
 func TestNodeIsLost(t *testing.T) {
 	t.Parallel()
 	r := newRegistry()
@@ -563,15 +563,35 @@ func TestADescriptionChanges(t *testing.T) {
 	mu.Unlock()
 	close(next)
 	<-r.changed // registered
-	<-r.changed // and the first let go
+	<-r.changed // and the first was released
 	if got := r.raw[id]; got != `{"title":"two"}` || r.agent(id) == thing {
 		t.Errorf("it is %s", got)
 	}
 	close(on)
 	if err := <-answer; err != nil {
-		t.Errorf("what went on: %v", err)
+		t.Errorf("the running interaction: %v", err)
 	}
 	if err := stop(); err != nil || r.agent(id) != nil {
 		t.Errorf("taken back: %v, %v", err, r.agent(id))
+	}
+}
+
+// TestUnregisterAfterTake: a Thing can be unregistered, and registered again, as soon as the connection has it.
+func TestUnregisterAfterTake(t *testing.T) {
+	t.Parallel()
+	c := unrun(t)
+	first, second := &registered{peer: peer{c: c}}, &registered{peer: peer{c: c}}
+	for _, r := range []*registered{first, second} {
+		if !c.serving.reserve() {
+			t.Fatal("no slot is free")
+		}
+		old := c.serving.take("x", r)
+		if (r == first) != (old == nil) || r.gone == nil || r.gone.Err() != nil {
+			t.Fatalf("got %v, %v", old, r.gone)
+		}
+	}
+	second.end(true)
+	if first.gone.Err() == nil || second.gone.Err() == nil {
+		t.Error("a registration is open after the end of the Thing")
 	}
 }

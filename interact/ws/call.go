@@ -20,7 +20,7 @@ type asking struct {
 	mu       sync.Mutex // guards the rest
 	calls    map[string]*call
 	watchers map[subKey][]*call
-	// standing has the requests of the peer's subscriptions. The call of a request may have ended: others share the subscription.
+	// standing has the request of each subscription of the peer. The call of a request may have ended: others share the subscription.
 	standing map[subKey]*call
 	used     time.Time // end of the last call
 }
@@ -33,7 +33,7 @@ type call struct {
 	sent atomic.Bool
 	// isAccepted means that a subscription was not refused. asking.mu guards it.
 	isAccepted bool
-	bell       chan struct{} // has an element when something changed
+	bell       chan struct{} // has an element after a change
 
 	mu    sync.Mutex // guards the rest
 	queue []waiting
@@ -71,7 +71,8 @@ func (c *conn) begin(ctx context.Context, p *peer, m *interact.Message, o *outfl
 	}
 	k := &call{m: m, id: f.ID, bell: make(chan struct{}, 1)}
 	if o != nil {
-		f.Stream, o.k = o.number, k
+		f.Stream = o.number
+		o.bind(k)
 	}
 	a := &c.asking
 	if m.Type.Long() {
@@ -125,9 +126,8 @@ func (a *asking) undo(k, before *call) {
 
 // unsent returns the error of a request that did not reach the writer.
 func (c *conn) unsent(p *peer, k *call, err error) error {
-	var unfit *interact.Error
 	switch {
-	case errors.As(err, &unfit):
+	case errors.As(err, new(*interact.Error)):
 		return err
 	case c.ctx.Err() != nil:
 		return c.broken(k)
@@ -202,10 +202,10 @@ func (c *conn) leave(p *peer, k *call, final bool, actionID string) {
 	}
 	var f *frame.Frame
 	switch {
-	case last && p.style.Knows(endOf(k.m.Type, idle)):
+	case last && p.style.Supports(endOf(k.m.Type, idle)):
 		f = frame.Request(p.style, p.thing, endOf(k.m.Type, idle), k.m)
 		f.Name = idle.name
-	case k.m.Type == interact.InvokeAction && !k.m.Detach && p.style.Knows(interact.CancelAction):
+	case k.m.Type == interact.InvokeAction && !k.m.Detach && p.style.Supports(interact.CancelAction):
 		f = frame.Request(p.style, p.thing, interact.CancelAction, k.m)
 		f.Correlation, f.ActionID = k.id, actionID
 	default:
@@ -288,7 +288,7 @@ func (k *call) put(f *frame.Frame, size int) {
 	case len(k.queue) >= maxQueued || k.held > 0 && k.held+size > maxHeld:
 		k.queue, k.held = nil, 0
 		k.err = interact.Errorf(interact.Overloaded, "read faster, or subscribe to less",
-			"more answers came than were read: %d or %d bytes waited", maxQueued, maxHeld)
+			"the consumer reads too slowly: %d messages or %d bytes waited", maxQueued, maxHeld)
 	default:
 		k.queue, k.held = append(k.queue, waiting{f, size}), k.held+size
 	}
@@ -349,9 +349,9 @@ func (c *conn) next(ctx context.Context, p *peer, k *call) (*frame.Frame, error)
 // broken returns the error of a call whose connection ended.
 func (c *conn) broken(k *call) error {
 	e := &interact.Error{Code: interact.Unreachable, Title: "the connection to " + c.name + " was lost", Err: context.Cause(c.ctx),
-		Hint: "see that the agent runs, and ask again", Started: k.sent.Load()}
+		Hint: "check that the agent runs, and send it again", Started: k.sent.Load()}
 	if e.Started && !k.m.Type.Reads() {
-		e.Hint = "the request may have been carried out; look before you repeat it"
+		e.Hint = "the request may have been executed: check that before you repeat it"
 	}
 	return e
 }

@@ -31,8 +31,7 @@ type Options struct {
 	TLS *tls.Config
 	// Log receives log records; nil discards them.
 	Log *slog.Logger
-	// MaxMessage is the limit of a frame in bytes, in both directions; 0 means 4 MiB. An agent that sends a larger one loses
-	// its connection.
+	// MaxMessage is the limit of a frame in bytes, in both directions; 0 means 4 MiB. A larger frame of an agent ends its connection.
 	MaxMessage int64
 }
 
@@ -85,7 +84,7 @@ func (c *Client) Close() {
 			if l.conn != nil {
 				l.conn.end(goodbye)
 			}
-		default: // keep ends when the client has ended
+		default: // keep ends it after the end of the client
 		}
 	}
 	c.mu.Unlock()
@@ -94,7 +93,7 @@ func (c *Client) Close() {
 }
 
 // Supports reports whether this binding can use f: its scheme is ws or wss with a known subprotocol or none, or http or https with
-// a known subprotocol, and its href is no template.
+// a known subprotocol, and its href is not a template.
 func Supports(f *td.Form) bool {
 	_, known := frame.Subprotocol(f.Subprotocol)
 	protocol := scheme.Lookup(f.Scheme()).Protocol
@@ -146,7 +145,7 @@ func (r *request) send(ctx context.Context, yield func(*interact.Message) bool) 
 		if err != nil {
 			return err
 		}
-		err = p.ask(ctx, m, seen)
+		err = p.call(ctx, m, seen)
 		if fresh || answered || try == 3 || !r.stale(err) {
 			return l.scrub(err)
 		}
@@ -212,7 +211,7 @@ func (c *Client) line(f *td.Form, l login) (n *line, fresh bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, false, interact.Errorf(interact.ShuttingDown, "start it again", "this node is shutting down").Then(interact.StepRun)
+		return nil, false, interact.ShutdownError()
 	}
 	if n := c.lines[key]; n != nil && n.usable() {
 		return n, false, nil
@@ -270,12 +269,11 @@ func (c *Client) open(n *line, f *td.Form, l login) {
 		n.conn = newConn(context.Background(), s, name, c.settings, frame.Undecided, nil)
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		n.err = interact.Errorf(interact.Unauthenticated, "see the credentials file on the agent's node",
-			"%s refused this node: %d", name, status)
+			"%s rejected this node: %d", name, status)
 	case status != 0:
 		n.err = interact.Errorf(interact.Unreachable, "compare the form's href and subprotocol with the agent",
 			"%s answered %d and opened no WebSocket", name, status)
 	default:
-		n.err = interact.Errorf(interact.Unreachable, "start the agent, or publish its new address",
-			"%s cannot be reached: %s", name, form.Reason(err, true)).Then(interact.StepPublish)
+		n.err = form.Unreachable("the agent", f.Href, form.Reason(err, true))
 	}
 }

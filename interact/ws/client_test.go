@@ -120,7 +120,7 @@ func TestClientAsksServer(t *testing.T) {
 					}
 					continue
 				}
-				if got := said(replies); err != nil || got != c.want {
+				if got := texts(replies); err != nil || got != c.want {
 					t.Errorf("%s %s: got %q, %v, want %q", c.typ.Op(), c.name, got, err, c.want)
 				}
 				for _, r := range replies {
@@ -132,14 +132,14 @@ func TestClientAsksServer(t *testing.T) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if len(s.conns) != 1 {
-				t.Errorf("%d connections were opened, want one", len(s.conns))
+				t.Errorf("%d connections, want 1", len(s.conns))
 			}
 		})
 	}
 }
 
-// said is what replies say.
-func said(replies []*interact.Message) string {
+// texts returns replies as text.
+func texts(replies []*interact.Message) string {
 	var all []string
 	for _, r := range replies {
 		text := frame.Name(r.Type) + " "
@@ -151,7 +151,7 @@ func said(replies []*interact.Message) string {
 	return strings.Join(all, ", ")
 }
 
-// TestClientWatches observes and subscribes in each dialect, twice at once, and leaves.
+// TestClientWatches observes and subscribes in each dialect, twice concurrently, and leaves.
 func TestClientWatches(t *testing.T) {
 	t.Parallel()
 	for _, sub := range []string{"", "lmosprotocol", "webthingprotocol"} {
@@ -215,7 +215,7 @@ func watch(t *testing.T, l *lab, thing interact.Thing, typ interact.Type) {
 		}
 	}
 	if asked != 1 {
-		t.Errorf("the agent was asked %d times, want once", asked)
+		t.Errorf("the agent received %d requests, want once", asked)
 	}
 }
 
@@ -309,7 +309,7 @@ func TestLeavingCancels(t *testing.T) {
 	l.until(t, "the action was cancelled", func() bool { return l.state["left hang"] != 0 })
 }
 
-// TestNoHeadOfLineBlocking: requests beside a blocked action are answered.
+// TestNoHeadOfLineBlocking: requests next to a blocked action get responses.
 func TestNoHeadOfLineBlocking(t *testing.T) {
 	t.Parallel()
 	l := newLab()
@@ -363,7 +363,7 @@ func TestClientDialsAgain(t *testing.T) {
 	s.mu.Unlock()
 	for name, r := range map[string]*reader{"watching": watching, "hanging": hanging} {
 		if e := wantError(t, <-r.err, interact.Unreachable); !e.Started || e.Remote || !strings.Contains(e.Error(), "shutting down") {
-			t.Errorf("%s ended with %+v, want one that has begun and the peer's reason", name, e)
+			t.Errorf("%s ended with %+v, want Started and the reason of the peer", name, e)
 		}
 	}
 	if _, err := ask(t, thing, message(interact.ReadProperty, "level", "")); err != nil {
@@ -416,7 +416,7 @@ func TestClientErrors(t *testing.T) {
 			}
 			_, err = ask(t, newClient(t, Options{}).Thing(thing), message(interact.ReadProperty, "level", ""))
 			if e := wantError(t, err, c.code); e.Started || e.Remote {
-				t.Errorf("%+v: nothing was asked, and another way may be tried", e)
+				t.Errorf("%+v: nothing was sent, and another path may be tried", e)
 			}
 		})
 	}
@@ -433,11 +433,11 @@ func TestDialIsGuarded(t *testing.T) {
 	thing := newClient(t, Options{Dial: guard}).Thing(describe(t, formOf("wss://10.0.0.1/ws", "lmos")).Thing)
 	_, err := ask(t, thing, message(interact.ReadProperty, "level", ""))
 	if e := wantError(t, err, interact.Unreachable); asked.Load() != "10.0.0.1:443" || !strings.Contains(e.Title, "the address is blocked") {
-		t.Errorf("%v was asked for, and the error is %v", asked.Load(), err)
+		t.Errorf("received %v, and the error is %v", asked.Load(), err)
 	}
 }
 
-// TestCredentialsGoToTheUpgrade, and what was opened with them is not shared.
+// TestCredentialsGoToTheUpgrade, and a connection with them is not shared.
 func TestCredentialsGoToTheUpgrade(t *testing.T) {
 	t.Parallel()
 	var headers sync.Map
@@ -492,7 +492,7 @@ func TestUpgradeRequest(t *testing.T) {
 	}
 }
 
-// TestReadFramesLeaveTheQueue: a consumer that is always one frame behind may read for ever.
+// TestReadFramesLeaveTheQueue: a consumer that is always one frame behind reads without limit.
 func TestReadFramesLeaveTheQueue(t *testing.T) {
 	t.Parallel()
 	k := &call{bell: make(chan struct{}, 1)}
@@ -533,7 +533,7 @@ func TestSlowConsumerLosesItsCallOnly(t *testing.T) {
 	for range 2*maxQueued + 10 {
 		l.emit(interact.Event, "alarm", "", `"fire"`)
 	}
-	for sent := false; ; { // the reader goes on: an answer that comes after the events is received
+	for sent := false; ; { // the reader continues: a response after the events is received
 		if _, err := ask(t, thing, message(interact.ReadProperty, "level", "")); err != nil {
 			t.Fatal(err)
 		}
@@ -583,12 +583,12 @@ func TestInvalidCalls(t *testing.T) {
 		code interact.Code
 	}{
 		{"a request stream", stream, interact.NotAllowed},
-		{"what was relayed too often", far, interact.Loop},
-		{"what is too large", message(interact.InvokeAction, "chat", `"`+strings.Repeat("x", 1<<10)+`"`), interact.TooLarge},
-		{"what is no JSON", message(interact.InvokeAction, "chat", `{`), interact.Invalid},
+		{"relayed too often", far, interact.Loop},
+		{"too large", message(interact.InvokeAction, "chat", `"`+strings.Repeat("x", 1<<10)+`"`), interact.TooLarge},
+		{"invalid JSON", message(interact.InvokeAction, "chat", `{`), interact.Invalid},
 	} {
 		if _, err := ask(t, thing, c.m); wantError(t, err, c.code).Started {
-			t.Errorf("%s has begun", c.name)
+			t.Errorf("%s has Started", c.name)
 		}
 	}
 	if _, err := ask(t, thing, message(interact.ReadProperty, "level", "")); err != nil {

@@ -38,7 +38,7 @@ func (s settings) withDefaults() settings {
 	return s
 }
 
-// A conn is one connection. It serves the requests of the peer and sends requests to it, whichever side dialed.
+// A conn is one connection. It serves the requests of the peer and sends requests to it, regardless of the side that dialed.
 //
 // It has three goroutines: the reader (run), the writer, and watch, which pings; and one for each served request and subscription.
 // Only the writer writes frames; it receives them over out. The connection ends once, with end: then ctx is cancelled, the writer
@@ -47,7 +47,7 @@ type conn struct {
 	settings
 	socket
 	name     string                // of the peer, for errors and the log
-	dialects frame.DialectDetector // belongs to the reader
+	dialects frame.DialectDetector // owned by the reader
 
 	ctx      context.Context // its cause is a *closing
 	cancel   context.CancelCauseFunc
@@ -55,7 +55,7 @@ type conn struct {
 	last     *time.Timer // until raw is closed; set by end
 	out      chan outgoing
 	pen      chan struct{} // has an element while no frame is being added to out
-	room     chan struct{} // has an element when out has less
+	room     chan struct{} // has an element after a frame has left out
 	waiting  atomic.Int64  // the weight of the frames in out
 	writing  atomic.Bool
 	pinging  atomic.Bool
@@ -95,11 +95,11 @@ func (e *closing) Unwrap() error { return e.err }
 
 // Reasons for which this side closes a connection.
 var (
-	goodbye    = &closing{websocket.StatusNormalClosure, "done", nil}
-	goingAway  = &closing{websocket.StatusGoingAway, "the node is shutting down", nil}
-	readsSlow  = &closing{websocket.StatusTryAgainLater, "you read too slowly: frames waited longer than 10 s", nil}
-	noPong     = &closing{websocket.StatusPolicyViolation, "no answer to a ping", nil}
-	wroteBadly = &closing{websocket.StatusAbnormalClosure, "", errors.New("the connection broke while a frame was written")}
+	goodbye     = &closing{websocket.StatusNormalClosure, "done", nil}
+	goingAway   = &closing{websocket.StatusGoingAway, "the node is shutting down", nil}
+	readsSlow   = &closing{websocket.StatusTryAgainLater, "the peer reads too slowly: frames waited longer than 10 s", nil}
+	noPong      = &closing{websocket.StatusPolicyViolation, "no response to a ping", nil}
+	writeFailed = &closing{websocket.StatusAbnormalClosure, "", errors.New("the connection was lost while a frame was written")}
 )
 
 // newConn returns the connection over k, which serves h; nil serves nothing. run runs it. Served requests have the values
@@ -162,11 +162,11 @@ func lost(err error) *closing {
 	var end websocket.CloseError
 	switch {
 	case errors.As(err, &end):
-		return &closing{websocket.StatusNormalClosure, "", fmt.Errorf("it was closed: %d %s", end.Code, frame.Clip(end.Reason, 130))}
+		return &closing{websocket.StatusNormalClosure, "", fmt.Errorf("closed by the peer: %d %s", end.Code, frame.Clip(end.Reason, 130))}
 	case errors.Is(err, websocket.ErrMessageTooBig):
-		return &closing{websocket.StatusMessageTooBig, "", errors.New("a frame was larger than is allowed")}
+		return &closing{websocket.StatusMessageTooBig, "", errors.New("a frame exceeded the limit")}
 	}
-	return &closing{websocket.StatusAbnormalClosure, "", errors.New("it broke: " + form.Reason(err, true))}
+	return &closing{websocket.StatusAbnormalClosure, "", errors.New("read failed: " + form.Reason(err, true))}
 }
 
 // dispatch handles a frame: a request of the peer, or a reply to a request of this side.
@@ -174,14 +174,14 @@ func (c *conn) dispatch(data []byte) {
 	f, err := frame.Decode(data)
 	f.Style = c.dialects.Style(f)
 	switch {
-	case err != nil && f.Type != 0 && !f.Asks(): // an invalid reply ends its request
+	case err != nil && f.Type != 0 && !f.IsRequest(): // an invalid reply ends its request
 		f.Type = frame.TypeError
-		f.Fault = interact.Errorf(interact.AgentFailed, "see what the agent sends", "a message of the agent: %v", err)
+		f.Fault = interact.Errorf(interact.AgentFailed, "see the agent's log", "invalid message of the agent: %v", err)
 		c.asking.answer(f, len(data))
 	case err != nil:
 		c.serving.bucket.take()
 		c.refuse(f, err)
-	case f.Asks():
+	case f.IsRequest():
 		c.request(f)
 	default:
 		c.asking.answer(f, len(data))
@@ -221,7 +221,7 @@ func (c *conn) writeFrame(o outgoing) {
 		kind = websocket.MessageBinary
 	}
 	if c.ws.Write(ctx, kind, o.data) != nil {
-		c.end(wroteBadly)
+		c.end(writeFailed)
 	}
 }
 
@@ -271,7 +271,7 @@ func (c *conn) send(ctx context.Context, f *frame.Frame, sent *atomic.Bool) erro
 	return c.give(ctx, func() (outgoing, error) {
 		data, err := f.Encode()
 		if err == nil && int64(len(data)) > c.maxMessage {
-			err = interact.Errorf(interact.TooLarge, "send or ask for less", "the frame for %s has %d bytes; %d are allowed",
+			err = interact.Errorf(interact.TooLarge, "send or request less", "the frame for %s has %d bytes; the limit is %d",
 				frame.Clip(f.Name, 100), len(data), c.maxMessage)
 		}
 		return outgoing{data: data, sent: sent}, err
@@ -338,7 +338,8 @@ func (w *waiter) stop() {
 	}
 }
 
-// A bucket is a token bucket for the frames of a peer, with the tokens of one second. The reader owns it.
+// A bucket is a token bucket for the frames of a peer, with the tokens of one second. The reader owns it. Package ratelimit is not used,
+// to keep the dependencies of package agent few.
 type bucket struct {
 	rate, left float64
 	at         time.Time

@@ -9,7 +9,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// FuzzConversation says anything to a server: it must go on to answer.
+// FuzzConversation sends arbitrary frames to a server, which continues to respond.
 func FuzzConversation(f *testing.F) {
 	all, err := os.ReadFile("frame/testdata/frames.txt")
 	if err != nil {

@@ -25,8 +25,8 @@ type run struct {
 }
 
 // runs are the latest invocations of a connection, oldest first: queries and cancellations name an action, an actionID, or the
-// ids of the invocation (LMOS WebSocket subprotocol, tolerance 8). An ended run is kept as long as a task, for queries that its host
-// does not serve, because it was no task. A connection keeps the latest outputs, up to maxKept bytes in total. Other connections
+// ids of the invocation (LMOS WebSocket subprotocol, tolerance 8). An ended run is kept as long as a task, because its host does not
+// serve queries for runs that are not tasks. A connection keeps the latest outputs, up to maxKept bytes in total. Other connections
 // cannot query them, and they are dropped with the connection.
 type runs struct {
 	keep time.Duration
@@ -46,8 +46,8 @@ func (r *runs) add(one *run) {
 	r.list = append(r.list, one)
 }
 
-// end notes that a run has ended at now, with the state last, without its output if that is lost; nil where nothing is known of its
-// end. One that cannot be queried is dropped.
+// end records the end of a run at now, with the state last, without its output if that is lost. last is nil if the end is unknown. A run
+// that cannot be queried is dropped.
 func (r *runs) end(one *run, last *interact.Message, lost bool, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,8 +93,8 @@ func (r *runs) dropLocked(i int) {
 	r.list = slices.Delete(r.list, i, i+1)
 }
 
-// named records the actionID of a run.
-func (r *runs) named(one *run, actionID string) {
+// setActionID stores the actionID of a run.
+func (r *runs) setActionID(one *run, actionID string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(actionID) <= frame.MaxID {
@@ -189,7 +189,7 @@ type reporter struct {
 // report handles one state.
 func (n *reporter) report(ctx context.Context, r *interact.Message) error {
 	if r.ActionID != "" {
-		n.c.serving.runs.named(n.run, r.ActionID)
+		n.c.serving.runs.setActionID(n.run, r.ActionID)
 	}
 	switch {
 	case r.Status.Final() || r.Status == interact.StatusNone:
@@ -227,7 +227,7 @@ func (n *reporter) follow() error {
 	return nil
 }
 
-// close takes back the slot that follow freed.
+// close takes the slot again that follow has freed.
 func (n *reporter) close() {
 	if n.following {
 		n.c.serving.following.Add(-1)
@@ -244,7 +244,7 @@ func (n *reporter) finish(ctx context.Context) error {
 	case interact.StatusFailed:
 		return n.failed(frame.ReadProblem(n.last.Data))
 	case interact.StatusCancelled:
-		return n.failed(&interact.Error{Code: interact.Cancelled, Remote: true, Title: "the action was cancelled", Hint: "ask again"})
+		return n.failed(&interact.Error{Code: interact.Cancelled, Remote: true, Title: "the action was cancelled", Hint: "invoke it again"})
 	}
 	r, err := n.sum.whole(n.last, n.c.maxMessage)
 	if err != nil {
@@ -290,8 +290,8 @@ func (s *sum) add(r *interact.Message, limit int64) error {
 		return nil
 	}
 	if s.size += len(r.Data); int64(s.size) >= limit || len(s.parts) >= maxParts {
-		return interact.Errorf(interact.TooLarge, "ask in the dialect of the LMOS documents, which takes parts",
-			"the answer has %d bytes or %d parts, or more", limit, maxParts)
+		return interact.Errorf(interact.TooLarge, "use the dialect of the LMOS documents, which supports parts",
+			"the output has %d bytes or %d parts, or more", limit, maxParts)
 	}
 	s.parts = append(s.parts, interact.Part{Data: r.Data, ContentType: r.Media()})
 	return nil
@@ -314,8 +314,8 @@ func (s *sum) whole(last *interact.Message, limit int64) (*interact.Message, err
 func (c *conn) inquire(f *frame.Frame, t target, m *interact.Message) error {
 	one, ok := c.serving.runs.find(f)
 	if !ok && f.ActionID == "" {
-		return interact.Errorf(interact.NoTask, "send the actionID that its first status had",
-			"this connection began no %q that is known", frame.Clip(f.Name, 100))
+		return interact.Errorf(interact.NoTask, "send the actionID of its first status",
+			"this connection has no known run of %q", frame.Clip(f.Name, 100))
 	}
 	if ok {
 		m.Name, m.ActionID = one.name, one.actionID
@@ -327,7 +327,7 @@ func (c *conn) inquire(f *frame.Frame, t target, m *interact.Message) error {
 	defer cancel()
 	r, err := interact.Call(ctx, t.thing, m)
 	if err != nil {
-		if one.here() && interact.AsError(err).Code == interact.NoTask { // the id is that of the agent, or its host restarted
+		if one.isHere() && interact.AsError(err).Code == interact.NoTask { // the id is that of the agent, or its host restarted
 			return c.attached(f, &one)
 		}
 		return err
@@ -337,18 +337,18 @@ func (c *conn) inquire(f *frame.Frame, t target, m *interact.Message) error {
 	return c.send(ctx, a, nil)
 }
 
-// here reports whether this connection has the state of the run: it runs here, or was followed until its end.
-func (one *run) here() bool { return one.cancel != nil || one.last != nil }
+// isHere reports whether this connection has the state of the run: the run is attached to it, or was followed until its end.
+func (one *run) isHere() bool { return one.cancel != nil || one.last != nil }
 
 // attached sends the last state of a run that ends with its invocation, or has ended.
 func (c *conn) attached(f *frame.Frame, one *run) error {
 	r := &interact.Message{Status: interact.StatusRunning, Name: one.name, ActionID: one.actionID}
 	cancels := f.Type == interact.CancelAction
 	switch {
-	case !one.here():
-		return interact.Errorf(interact.NoTask, "ask again after its first status", "%s has not begun", frame.Clip(one.name, 100))
+	case !one.isHere():
+		return interact.Errorf(interact.NoTask, "query it after its first status", "%s has not started", frame.Clip(one.name, 100))
 	case one.last != nil && cancels:
-		return interact.Errorf(interact.NoTask, "there is nothing to cancel; queryAction returns the result", "%s has ended: %s",
+		return interact.Errorf(interact.NoTask, "read its result with queryAction", "%s has ended: %s",
 			frame.Clip(one.name, 100), one.last.Status)
 	case one.lost:
 		return interact.Errorf(interact.TooLarge, "invoke it again", "%s is completed, and its output was too large to be kept",

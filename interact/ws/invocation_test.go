@@ -102,7 +102,7 @@ func TestAttachedActionIsCancelledByItsInvocation(t *testing.T) {
 		< {"messageType":"error","correlationID":"k2","code":"LMOS-1410"}`)
 }
 
-// TestLastStateIsKept: a run that has ended, and was no task of its host, is queried like one that goes on.
+// TestLastStateIsKept: an ended run that was not a task of its host can be queried like a running one.
 func TestLastStateIsKept(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{
@@ -170,7 +170,7 @@ func TestTasksOfWTP(t *testing.T) {
 		< {"messageType":"response","operation":"cancelaction","actionID":"a-work","status":null}`)
 }
 
-// TestTasksDoNotCountAsRequests: what outlives the connection is followed beside them, up to a limit.
+// TestTasksDoNotCountAsRequests: runs that outlive the connection are followed separately, up to a limit.
 func TestTasksDoNotCountAsRequests(t *testing.T) {
 	t.Parallel()
 	l := newLab()
@@ -203,7 +203,7 @@ func TestRunsAreBounded(t *testing.T) {
 	for i := range 3 * maxRuns {
 		one := &run{thing: "urn:x", name: "work", id: fmt.Sprint("m", i)}
 		r.add(one)
-		if r.named(one, fmt.Sprint("a", i)); i%3 == 0 {
+		if r.setActionID(one, fmt.Sprint("a", i)); i%3 == 0 {
 			r.end(one, nil, false, now)
 		}
 	}
@@ -265,7 +265,7 @@ func TestLastStatesAreBounded(t *testing.T) {
 	known()
 }
 
-// TestPartsAreJoined for peers that take one output only: the agent says what its input says.
+// TestPartsAreJoined for peers that accept only one output: the output of the agent is its input.
 func TestPartsAreJoined(t *testing.T) {
 	t.Parallel()
 	mesh := interact.Func(func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {

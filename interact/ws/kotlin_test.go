@@ -17,7 +17,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A kotlinServer behaves as the server of kotlin-wot does, by its sources: it agrees to no subprotocol, knows its own classes of
+// A kotlinServer behaves like the server of kotlin-wot, by its sources: it accepts no subprotocol, knows its own classes of
 // messages only and closes the connection (1003) on others, handles one frame after another, writes times as numbers, and
 // correlates the first reading of an observation only.
 type kotlinServer struct {
@@ -27,7 +27,7 @@ type kotlinServer struct {
 	closed chan error
 }
 
-// A kotlinMessage is what its classes have. Members that are there are required.
+// A kotlinMessage has the members of its classes. Present members are required.
 type kotlinMessage struct {
 	MessageType string  `json:"messageType"`
 	ThingID     *string `json:"thingId"`
@@ -68,7 +68,7 @@ func (s *kotlinServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answer returns the frames that answer one; ok is false for what no class reads.
+// answer returns the responses to a frame; ok is false for a frame that no class reads.
 func (s *kotlinServer) answer(data []byte) (frames []string, ok bool) {
 	var m kotlinMessage
 	if json.Unmarshal(data, &m) != nil || m.ThingID == nil || m.MessageID == nil {
@@ -101,7 +101,7 @@ func (s *kotlinServer) answer(data []byte) (frames []string, ok bool) {
 		switch *m.Action {
 		case "hang":
 			s.hung <- true
-			return nil, true // its coroutine waits for ever
+			return nil, true // its coroutine waits without limit
 		case "fail":
 			return []string{say("error", `"type":"https://eclipse.dev/lmos/protocol/v1/errors#internal-server-error","title":"Internal Server Error",`+
 				`"status":"500","detail":"java.lang.NullPointerException","instance":"https://eclipse.dev/lmos/protocol/v1/errors/1"`)}, true
@@ -150,7 +150,7 @@ func TestKotlinServer(t *testing.T) {
 		replies, err := ask(t, thing, message(c.typ, c.name, c.data))
 		if c.code != 0 {
 			wantError(t, err, c.code)
-		} else if got := said(replies); err != nil || got != c.want {
+		} else if got := texts(replies); err != nil || got != c.want {
 			t.Errorf("%s: got %q, %v, want %q", c.typ.Op(), got, err, c.want)
 		}
 	}
@@ -195,7 +195,7 @@ func TestDialectOfAnAgent(t *testing.T) {
 		{"nothing is known", "urn:x", "", "", `{}`, true, frame.Kotlin},
 		{"it agrees to the subprotocol", "urn:x", "lmosprotocol", "lmosprotocol", `{}`, true, frame.Doc},
 		{"it does not", "urn:x", "lmosprotocol", "", `{}`, true, frame.Kotlin},
-		{"an id that is no URI", "chatagent", "lmos", "lmos", `{}`, true, frame.Kotlin},
+		{"an id that is not a URI", "chatagent", "lmos", "lmos", `{}`, true, frame.Kotlin},
 		{"no security", "urn:x", "lmos", "lmos", `{}`, false, frame.Kotlin},
 		{"Kotlin's form", "urn:x", "lmos", "lmos", `{"optionalProperties":{}}`, true, frame.Kotlin},
 		{"the Web Thing Protocol", "urn:x", "webthingprotocol", "", `{}`, true, frame.WTP},

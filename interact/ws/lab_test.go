@@ -18,12 +18,13 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/interacttest"
 	"github.com/lmosd/lmosd/interact/problem"
+	"github.com/lmosd/lmosd/interact/ws/frame"
 	"github.com/lmosd/lmosd/td"
 )
 
 const owner = "z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH"
 
-// labText is the description of the lab. FORM is a form's beginning; Kotlin's own TDs nest what they call optionalProperties.
+// labText is the description of the lab. FORM is the beginning of a form. TDs of Kotlin have the nested member optionalProperties.
 const labText = `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "id": "urn:x", "title": "Lab",
 	"securityDefinitions": {"nosec_sc": {"scheme": "nosec"}, "key": {"scheme": "bearer"}}, "security": ["nosec_sc"],
 	"forms": [{FORM, "op": ["readallproperties", "readmultipleproperties", "writemultipleproperties", "writeallproperties",
@@ -50,7 +51,7 @@ const labText = `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "id": "urn:
 		"other": {"data": {"type": "string"}, "forms": [{FORM}]}
 	}}`
 
-// describe returns the lab's description with forms that begin as form says, e.g. "href": "ws://…".
+// describe returns the description of the lab with forms that begin with form, e.g. "href": "ws://…".
 func describe(t testing.TB, form string) *td.Description {
 	t.Helper()
 	thing, err := td.Parse([]byte(strings.ReplaceAll(labText, "FORM", form)))
@@ -68,7 +69,7 @@ type lab struct {
 	watchers map[chan *interact.Message]*interact.Message
 	changed  chan struct{} // closed and replaced at each change of the above
 	state    map[string]interact.Status
-	release  chan struct{} // lets "hang" and "long" end
+	release  chan struct{} // ends "hang" and "long"
 	unblock  sync.Once
 	late     time.Duration // for until
 }
@@ -179,7 +180,7 @@ func (l *lab) watch(ctx context.Context, m *interact.Message, yield func(*intera
 	}
 }
 
-// one answers what has one answer.
+// one handles messages with one reply.
 func (l *lab) one(m *interact.Message) (*interact.Message, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -209,7 +210,7 @@ func (l *lab) one(m *interact.Message) (*interact.Message, error) {
 	case interact.QueryAction, interact.CancelAction:
 		return l.task(m)
 	}
-	return nil, interact.Errorf(interact.NotAllowed, "ask otherwise", "not asked like this")
+	return nil, interact.Errorf(interact.NotAllowed, "use another operation", "unsupported operation")
 }
 
 func (l *lab) task(m *interact.Message) (*interact.Message, error) {
@@ -231,7 +232,7 @@ func (l *lab) task(m *interact.Message) (*interact.Message, error) {
 	return r, nil
 }
 
-// invoke runs an action. "work", "long" and "break" are tasks if they are asked to be.
+// invoke runs an action. "work", "long" and "break" are tasks if m is detached.
 func (l *lab) invoke(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 	say := func(s interact.Status, media, data string) bool {
 		r := m.Reply(interact.ActionStatus, media, []byte(data))
@@ -285,13 +286,13 @@ func (l *lab) finish(name string) {
 	l.changeLocked()
 }
 
-// find knows the lab by three names.
+// find finds the lab by three names.
 func find(d *td.Description) func(context.Context, string) (*td.Description, error) {
 	return func(_ context.Context, ref string) (*td.Description, error) {
 		if ref == "urn:x" || ref == "chatagent" || ref == "lab" {
 			return d, nil
 		}
-		return nil, interact.Errorf(interact.NotFound, "see what there is", "no agent matches %q", ref).Then(interact.StepFind)
+		return nil, interact.Errorf(interact.NotFound, "list the agents", "no agent matches %q", ref).Then(interact.StepFind)
 	}
 }
 
@@ -377,7 +378,7 @@ func (w *wire) hear() map[string]any {
 	return m
 }
 
-// talk plays a script: "> frame" is said, and after "< members" a frame with these members must come; null is one that must not
+// talk plays a script: "> frame" is sent, and for "< members" a frame with these members must arrive; null is one that must not
 // be there.
 func (w *wire) talk(script string) {
 	w.t.Helper()
@@ -388,7 +389,7 @@ func (w *wire) talk(script string) {
 		} else if want, ok := strings.CutPrefix(line, "< "); ok {
 			w.expect(want)
 		} else if line != "" {
-			w.t.Fatalf("what is %q?", line)
+			w.t.Fatalf("invalid line %q", line)
 		}
 	}
 }
@@ -406,7 +407,7 @@ func (w *wire) expect(want string) {
 	}
 }
 
-// missing says which member of want is another in got.
+// missing returns the member of want that differs in got.
 func missing(want, got map[string]any) string {
 	for name, v := range want {
 		inner, isObject := v.(map[string]any)
@@ -431,3 +432,15 @@ func (w *wire) quiet() {
 }
 
 var wantError = interacttest.WantError
+
+// unrun returns a connection whose goroutines are not started.
+func unrun(t *testing.T) *conn {
+	t.Helper()
+	_, url := serve(t, newLab(), ServerOptions{})
+	k, _, err := dialer{}.open(t.Context(), url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = k.ws.CloseNow() })
+	return newConn(t.Context(), k, "agent", settings{}.withDefaults(), frame.Doc, nil)
+}

@@ -37,6 +37,6 @@ func (l *login) scrub(err error) error {
 	if e == nil || !e.Remote || !l.secrets.IsRepeatedIn(e) {
 		return err
 	}
-	return &interact.Error{Code: e.Code, Remote: true, Title: "the agent failed (its words repeat a secret and were dropped)",
+	return &interact.Error{Code: e.Code, Remote: true, Title: "the agent failed " + form.Scrubbed,
 		Hint: "see the agent's log"}
 }

@@ -29,8 +29,8 @@ type peer struct {
 	streams bool
 }
 
-// ask sends m and yields the replies. It returns the error that ends the interaction, for the caller to yield.
-func (p *peer) ask(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) error {
+// call sends m and yields the replies. It returns the error that ends the interaction, for the caller to yield.
+func (p *peer) call(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) error {
 	if err := form.CheckHops(m); err != nil {
 		return err
 	}
@@ -75,15 +75,13 @@ func (p *peer) ask(ctx context.Context, m *interact.Message, yield func(*interac
 func (p *peer) possible(m *interact.Message) error {
 	switch {
 	case m.Chunks != nil && (!p.streams || m.Type != interact.InvokeAction):
-		return interact.Errorf(interact.NotAllowed, "send the data as one input", "%s takes no request stream here", p.c.name)
+		return interact.Errorf(interact.NotAllowed, "send the data as one input", "%s does not accept a request stream here", p.c.name)
 	case m.Chunks != nil && len(m.Data) > 0:
-		return interact.Errorf(interact.Invalid, "send one of them", "%s takes its input or a stream, and not both", frame.Clip(m.Name, 100))
+		return interact.Errorf(interact.Invalid, "send one of them", "%s accepts an input or a stream, got both", frame.Clip(m.Name, 100))
 	case frame.Name(m.Type) == "" || m.Type.Op() == "" || ends(m.Type):
-		return interact.Errorf(interact.NotAllowed,
-			"ask for one of the operations of TD 1.1 §5.3.4.2; to end a subscription, leave it",
-			"things are not asked like this (message type %d)", m.Type)
-	case !p.style.Knows(m.Type):
-		return interact.Errorf(interact.NotAllowed, "ask for single properties, actions and events", "%s has no message for %s",
+		return interact.NoOperation("a Thing", m.Type)
+	case !p.style.Supports(m.Type):
+		return interact.Errorf(interact.NotAllowed, "use single properties, actions and events", "%s does not support %s",
 			p.c.name, m.Type.Op())
 	}
 	return nil
@@ -100,7 +98,7 @@ func within(ctx context.Context, m *interact.Message) (context.Context, context.
 // expired returns the error of a consumer that left, or of a deadline.
 func (p *peer) expired(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return &interact.Error{Code: interact.Timeout, Title: p.c.name + " gave no answer in time", Started: true, Err: err,
+		return &interact.Error{Code: interact.Timeout, Title: p.c.name + ": no response in time", Started: true, Err: err,
 			Hint: interact.BusyHint, Next: interact.MoreTime()}
 	}
 	return &interact.Error{Code: interact.Cancelled, Err: err}
@@ -121,7 +119,7 @@ func (p *peer) poll(ctx context.Context, a *answers, yield func(*interact.Messag
 			t.Stop()
 		}
 		var seen *interact.Message
-		if err := p.ask(ctx, &q, func(r *interact.Message, _ error) bool { seen = r; return true }); err != nil {
+		if err := p.call(ctx, &q, func(r *interact.Message, _ error) bool { seen = r; return true }); err != nil {
 			return err
 		}
 		r, err := a.state(seen)
@@ -143,7 +141,7 @@ type answers struct {
 	final    bool            // no further frame is needed
 }
 
-// take handles one frame. It returns nil for a frame without news for the consumer.
+// take handles one frame. It returns nil for a frame without a reply for the consumer.
 func (a *answers) take(f *frame.Frame) (*interact.Message, error) {
 	if f.Type == frame.TypeError {
 		a.final = true
@@ -167,16 +165,16 @@ func (a *answers) take(f *frame.Frame) (*interact.Message, error) {
 		return a.written(f)
 	case several && f.Type == interact.Acknowledgement:
 	case f.Type != frame.AnswerTo(a.m.Type):
-		return nil, a.odd(f)
+		return nil, a.unexpected(f)
 	case f.Type == interact.ActionStatuses:
 		f.Data = tasks(f.Data)
 	}
 	return a.reply(f, f.Type), nil
 }
 
-// odd returns the error of a response of the wrong type.
-func (a *answers) odd(f *frame.Frame) error {
-	return interact.Errorf(interact.AgentFailed, "see what the agent sends", "%s was answered with a message of type %s",
+// unexpected returns the error of a response of the wrong type.
+func (a *answers) unexpected(f *frame.Frame) error {
+	return interact.Errorf(interact.AgentFailed, "see the agent's log", "unexpected response to %s: a message of type %s",
 		a.m.Type.Op(), frame.Name(f.Type))
 }
 
@@ -206,7 +204,7 @@ func (a *answers) written(f *frame.Frame) (*interact.Message, error) {
 			return a.reply(f, interact.PropertyReading), nil
 		}
 	case f.Type != interact.Acknowledgement && f.Type != interact.PropertyReading:
-		return nil, a.odd(f)
+		return nil, a.unexpected(f)
 	}
 	return a.m.Reply(interact.Acknowledgement, "", nil), nil
 }
@@ -228,7 +226,7 @@ func (a *answers) state(r *interact.Message) (*interact.Message, error) {
 		return nil, failure(r)
 	case interact.StatusCancelled:
 		a.final = true
-		return nil, &interact.Error{Code: interact.Cancelled, Remote: true, Title: "the agent cancelled the action", Hint: "ask again"}
+		return nil, &interact.Error{Code: interact.Cancelled, Remote: true, Title: "the agent cancelled the action", Hint: "invoke it again"}
 	default:
 		if a.status == r.Status && len(r.Data) == 0 {
 			return nil, nil // unchanged
@@ -255,7 +253,7 @@ func (a *answers) pollable() bool {
 	return a.dialect == frame.WTP && a.m.Type == interact.InvokeAction && !a.final && a.actionID != ""
 }
 
-// tasks corrects states of actions that follow an example of the draft, which has "status" in place of "state".
+// tasks corrects states of actions as in an example of the draft, which has "status" in place of "state".
 func tasks(data []byte) []byte {
 	if !bytes.Contains(data, []byte(`"status"`)) {
 		return data

@@ -21,7 +21,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A script is an agent that answers the n-th request with the frames of one of its lines, and keeps what it was asked. @id
+// A script is an agent that responds to the n-th request with the frames of one of its lines, and stores the requests. @id
 // in a line is the request's.
 type script struct {
 	lines [][]string
@@ -56,7 +56,7 @@ func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *script) said(n int) map[string]any {
+func (s *script) texts(n int) map[string]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n >= len(s.asked) {
@@ -76,7 +76,7 @@ func agentOf(t *testing.T, sub string, lines ...[]string) (*script, interact.Thi
 
 const answerWTP = `{"messageType":"response","thingID":"urn:x","messageID":"r","correlationID":"@id","operation":`
 
-// TestActionsOfWTPAgents are asked about until they end.
+// TestActionsOfWTPAgents: they are queried until they end.
 func TestActionsOfWTPAgents(t *testing.T) {
 	t.Parallel()
 	pending := []string{answerWTP + `"invokeaction","name":"work","status":{"actionID":"a1","state":"pending","timeRequested":"2026-01-01T00:00:00Z"}}`}
@@ -102,7 +102,7 @@ func TestActionsOfWTPAgents(t *testing.T) {
 			replies, err := ask(t, thing, message(interact.InvokeAction, "work", `{"a":1}`))
 			if c.code != 0 {
 				wantError(t, err, c.code)
-			} else if got := said(replies); err != nil || got != c.want {
+			} else if got := texts(replies); err != nil || got != c.want {
 				t.Errorf("got %q, %v, want %q", got, err, c.want)
 			}
 		})
@@ -123,12 +123,12 @@ func TestLeavingAnActionOfAWTPAgent(t *testing.T) {
 	if _, err := ask(t, thing, message(interact.ReadProperty, "level", "")); err != nil {
 		t.Error(err)
 	}
-	if m := s.said(1); m["operation"] != "cancelaction" || m["actionID"] != "a1" || m["name"] != "work" {
-		t.Errorf("it was told %v", m)
+	if m := s.texts(1); m["operation"] != "cancelaction" || m["actionID"] != "a1" || m["name"] != "work" {
+		t.Errorf("it received %v", m)
 	}
 }
 
-// TestRequestsInEachDialect looks at what agents are sent.
+// TestRequestsInEachDialect checks the frames to agents.
 func TestRequestsInEachDialect(t *testing.T) {
 	t.Parallel()
 	m := message(interact.InvokeAction, "chat", `{"a":1}`)
@@ -145,7 +145,7 @@ func TestRequestsInEachDialect(t *testing.T) {
 		if err := json.Unmarshal([]byte(c.want), &want); err != nil {
 			t.Fatal(err)
 		}
-		got := s.said(0)
+		got := s.texts(0)
 		if diff := missing(want, got); diff != "" {
 			t.Errorf("%s: %s is another in %v", c.sub, diff, got)
 		}

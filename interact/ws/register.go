@@ -8,8 +8,8 @@ import (
 	"github.com/lmosd/lmosd/interact/ws/frame"
 )
 
-// A registered is a Thing that the peer registers over its connection. ready is closed after the registration or its failure; then gone
-// and cancel are set.
+// A registered Thing is registered by the peer over its connection. ready is closed after the registration or its failure. serving.take
+// sets gone and cancel; gone is nil after a failure.
 type registered struct {
 	peer
 	ready   chan struct{}
@@ -26,28 +26,22 @@ func (c *conn) register(f *frame.Frame) error {
 		return s.host.refusal
 	}
 	if len(f.Data) == 0 {
-		return interact.Errorf(interact.Invalid, `send the description as the member "data"`, "there is no description")
+		return interact.Errorf(interact.Invalid, `send the description as the member "data"`, "expected a description, got none")
 	}
 	if !s.reserve() {
-		return interact.Errorf(interact.RateLimited, "open another connection", "this connection has %d things already", maxThings)
+		return interact.Errorf(interact.RateLimited, "open another connection", "this connection has %d Things", maxThings)
 	}
 	r := &registered{peer: peer{c: c, style: frame.Style{Dialect: frame.Doc, Capital: f.Capital}, streams: f.Streams},
 		ready: make(chan struct{})}
 	id, release, err := s.host.register(c.ctx, f.Data, r)
 	if err != nil {
-		r.gone, r.cancel = context.WithCancel(c.ctx)
-		r.cancel()
 		s.take("", nil)
 		close(r.ready)
 		return err
 	}
 	r.thing, r.release = id, release
-	old := s.take(id, r)
-	if old != nil {
-		r.gone, r.cancel = old.gone, old.cancel
+	if old := s.take(id, r); old != nil {
 		old.release(false)
-	} else {
-		r.gone, r.cancel = context.WithCancel(c.ctx)
 	}
 	close(r.ready)
 	a := f.Reply(frame.TypeRegistered)
@@ -66,7 +60,8 @@ func (s *serving) reserve() bool {
 	return true
 }
 
-// take stores a Thing in its reserved slot, or frees the slot for nil. It returns the previous Thing of the id, or nil.
+// take stores a Thing in its reserved slot, or frees the slot for nil. It returns the previous Thing of the id, or nil. The interactions
+// of the previous Thing continue until r ends.
 func (s *serving) take(id string, r *registered) (old *registered) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,10 +70,15 @@ func (s *serving) take(id string, r *registered) (old *registered) {
 		return nil
 	}
 	old, s.things[id] = s.things[id], r
+	if old != nil {
+		r.gone, r.cancel = old.gone, old.cancel
+	} else {
+		r.gone, r.cancel = context.WithCancel(r.c.ctx)
+	}
 	return old
 }
 
-// end releases a Thing that is no longer registered; over means that the agent unregistered it.
+// end releases a Thing after its registration; over means that the agent unregistered it.
 func (r *registered) end(over bool) {
 	r.cancel()
 	if r.release != nil {
@@ -118,17 +118,15 @@ func (r *registered) Do(ctx context.Context, m *interact.Message) iter.Seq2[*int
 		select {
 		case <-r.ready:
 		case <-r.c.ctx.Done():
-			yield(nil, interact.Errorf(interact.Unreachable, "start the agent again", "the agent is not connected"))
-			return
 		case <-ctx.Done():
 			yield(nil, ctx.Err())
 			return
 		}
-		if r.gone.Err() != nil {
+		if r.c.ctx.Err() != nil || r.gone == nil || r.gone.Err() != nil {
 			yield(nil, interact.Errorf(interact.Unreachable, "start the agent again", "the agent is not connected"))
 			return
 		}
-		if err := r.ask(ctx, m, yield); err != nil {
+		if err := r.call(ctx, m, yield); err != nil {
 			yield(nil, err)
 		}
 	}

@@ -29,10 +29,10 @@ type host struct {
 	// register registers a Thing of the peer; nil rejects all.
 	register func(ctx context.Context, raw []byte, agent interact.Thing) (id string, release func(over bool), err error)
 	refusal  error
-	// detaches means that the things of find keep actions running: an action that is not synchronous outlives its consumer, if the
-	// dialect has states for that.
+	// detaches means that actions of the Things of find continue without their consumer, if they are not synchronous and the dialect has
+	// states for that.
 	detaches bool
-	// from is the caller. isAgent means that this side is an agent: the peer is its node, and names the caller in each request.
+	// from is the caller. isAgent means that this side is an agent: the peer is its node, which states the caller in each request.
 	from    *did.Principal
 	isAgent bool
 	// gate holds the requests until their responses are with the writer; nil holds none.
@@ -52,7 +52,7 @@ type serving struct {
 	mu     sync.Mutex // guards the rest
 	subs   map[subKey]*sub
 	turns  map[turnKey]chan struct{}
-	known  map[string]knowledge
+	known  map[string]cachedTarget
 	things map[string]*registered
 	coming int // slots of pending registrations
 }
@@ -60,15 +60,15 @@ type serving struct {
 // A turnKey identifies a property: writes to one property run one after another.
 type turnKey struct{ thing, name string }
 
-// knowledge is a cached target.
-type knowledge struct {
+// A cachedTarget is a target with its expiry.
+type cachedTarget struct {
 	target
 	until time.Time
 }
 
 func (s *serving) init(h *host, o settings) {
 	s.host, s.bucket, s.runs.keep = h, bucket{rate: o.rate, left: o.rate}, o.keep
-	s.subs, s.turns, s.known = map[subKey]*sub{}, map[turnKey]chan struct{}{}, map[string]knowledge{}
+	s.subs, s.turns, s.known = map[subKey]*sub{}, map[turnKey]chan struct{}{}, map[string]cachedTarget{}
 	s.things = map[string]*registered{}
 }
 
@@ -77,15 +77,14 @@ func (c *conn) request(f *frame.Frame) {
 	s := &c.serving
 	switch {
 	case s.host == nil:
-		c.refuse(f, interact.Errorf(interact.NotAllowed, "ask a node", "this end of the connection serves nothing"))
+		c.refuse(f, interact.Errorf(interact.NotAllowed, "send it to a node", "this side of the connection serves no requests"))
 	case !s.bucket.take():
-		c.refuse(f, interact.Errorf(interact.RateLimited, "send less in a second", "more than %.0f frames came in a second", c.rate))
+		c.refuse(f, interact.Errorf(interact.RateLimited, "send fewer frames", "more than %.0f frames in one second", c.rate))
 	case f.Type.Long() && !ends(f.Type):
 		c.subscribe(f)
 	case s.pending.Add(1) > int64(c.maxPending):
 		s.pending.Add(-1)
-		c.refuse(f, interact.Errorf(interact.Overloaded, "wait for answers before you ask more",
-			"%d requests of this connection are being answered already", c.maxPending))
+		c.refuse(f, interact.Errorf(interact.Overloaded, "wait for responses", "this connection has %d running requests", c.maxPending))
 	case ends(f.Type):
 		c.unsubscribe(f)
 	default:
@@ -112,7 +111,7 @@ func (c *conn) guarded(f *frame.Frame, serve func() error) {
 	err := func() (err error) {
 		defer func() {
 			if p := recover(); p != nil {
-				c.log.Error("serving a message panicked", "peer", c.name, "type", frame.Name(f.Type), "panic", fmt.Sprint(p),
+				c.log.Error("message handler panicked", "peer", c.name, "type", frame.Name(f.Type), "panic", fmt.Sprint(p),
 					"stack", string(debug.Stack()))
 				err = interact.Errorf(interact.Internal, "see the log of the node", "the node failed while it served the message")
 			}
@@ -179,7 +178,7 @@ func (c *conn) serve(f *frame.Frame, wait <-chan struct{}, flow *inflow) error {
 	return c.send(ctx, f.Answer(r), nil)
 }
 
-// bound returns the deadline of m: that of the consumer, and at most the longest wait. An agent uses the deadline of its node.
+// bound returns the deadline of m: that of the consumer, limited to interact.MaxWait. An agent uses the deadline of its node unchanged.
 func (c *conn) bound(m *interact.Message) time.Time {
 	last := time.Now().Add(interact.MaxWait)
 	if !m.Deadline.IsZero() && (c.serving.host.isAgent || m.Deadline.Before(last)) {
@@ -210,7 +209,7 @@ func (c *conn) find(f *frame.Frame) (target, error) {
 	if len(s.known) >= maxKnown {
 		clear(s.known)
 	}
-	s.known[f.Thing] = knowledge{t, now.Add(knownFor)}
+	s.known[f.Thing] = cachedTarget{t, now.Add(knownFor)}
 	return t, nil
 }
 
@@ -221,7 +220,7 @@ func (c *conn) message(f *frame.Frame, t target) *interact.Message {
 	if h := c.serving.host; !h.isAgent {
 		m.From = h.from
 	}
-	if f.Stream == 0 { // an agent with one value as output would delay it until the stream ends
+	if f.Stream == 0 { // with a type, an agent would send the output as one value after the end of the stream
 		m.Accept = interact.JSON
 	}
 	if m.ID == "" {
@@ -238,7 +237,7 @@ func (c *conn) refuse(f *frame.Frame, err error) {
 	if c.ctx.Err() != nil {
 		return
 	}
-	if c.serving.host == nil { // the peer of a client gets no errors for its requests
+	if c.serving.host == nil { // a client does not respond to requests of its peer
 		c.log.Debug("message ignored", "peer", c.name, "err", err)
 		return
 	}
@@ -249,7 +248,7 @@ func (c *conn) refuse(f *frame.Frame, err error) {
 	a := f.Refusal(e)
 	var unfit *interact.Error
 	if err := c.send(c.ctx, a, nil); errors.As(err, &unfit) { // the issues do not fit into a frame
-		a.Fault = &interact.Error{Code: e.Code, Hint: "ask for less"}
+		a.Fault = &interact.Error{Code: e.Code, Hint: "request less"}
 		_ = c.send(c.ctx, a, nil)
 	}
 }

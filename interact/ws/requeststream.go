@@ -38,8 +38,8 @@ type inflow struct {
 	mu     sync.Mutex // guards the rest
 	queue  [][]byte
 	credit int // bytes that the peer may send
-	owed   int // bytes that were read, or never granted
-	used   int // of owed: what its reader may be using
+	owed   int // bytes that were read, or not granted yet
+	used   int // bytes of the chunk that the reader has; they become owed with its next read
 	read   bool
 	over   bool // the stream has ended
 	err    error
@@ -55,10 +55,10 @@ func (c *conn) accept(f *frame.Frame) (*inflow, error) {
 	defer s.mu.Unlock()
 	switch {
 	case s.in[f.Stream] != nil:
-		return nil, interact.Errorf(interact.Invalid, "give each stream a number of its own", "the stream %d is open already", f.Stream)
+		return nil, interact.Errorf(interact.Invalid, "use a different number for each stream", "the stream %d is open", f.Stream)
 	case len(s.in) >= maxStreams:
 		return nil, interact.Errorf(interact.Overloaded, "wait for the end of one, or open another connection",
-			"this connection has %d request streams already", maxStreams)
+			"this connection has %d request streams", maxStreams)
 	}
 	i := &inflow{c: c, number: f.Stream, bell: make(chan struct{}, 1), owed: window}
 	if s.in == nil {
@@ -73,7 +73,7 @@ func (i *inflow) drop() {
 	if i == nil {
 		return
 	}
-	i.end(interact.Errorf(interact.Cancelled, "read it before you answer", "the interaction is over"), "")
+	i.end(interact.Errorf(interact.Cancelled, "read it before the reply", "the interaction has ended"), "")
 	i.c.flows.mu.Lock()
 	defer i.c.flows.mu.Unlock()
 	delete(i.c.flows.in, i.number)
@@ -87,7 +87,7 @@ func (i *inflow) chunks(ctx context.Context) iter.Seq2[[]byte, error] {
 		i.read = true
 		i.mu.Unlock()
 		if again {
-			yield(nil, interact.Errorf(interact.Internal, "keep what you read", "a request stream is read once"))
+			yield(nil, interact.Errorf(interact.Internal, "store the chunks", "a request stream can be read once"))
 			return
 		}
 		for {
@@ -117,7 +117,7 @@ func (i *inflow) next(ctx context.Context) ([]byte, error) {
 			return nil, interact.AsError(ctx.Err())
 		case <-i.c.ctx.Done():
 			return nil, &interact.Error{Code: interact.Unreachable, Title: "the connection to " + i.c.name + " was lost",
-				Hint: "what came of the stream is not all", Err: context.Cause(i.c.ctx)}
+				Hint: "the stream is incomplete", Err: context.Cause(i.c.ctx)}
 		}
 	}
 }
@@ -154,10 +154,10 @@ func (i *inflow) take(p frame.Packet) {
 		i.over = true
 	case p.Kind == frame.KindAbort:
 		i.queue, i.err = nil, &interact.Error{Code: interact.Cancelled, Remote: true, Hint: "send it again",
-			Title: "the request stream was broken off: " + frame.Clip(string(p.Body), frame.MaxWords)}
+			Title: "incomplete request stream: " + frame.Clip(string(p.Body), frame.MaxReason)}
 	case i.credit <= 0:
-		i.queue, i.err = nil, interact.Errorf(interact.Invalid, "wait for credit", "more of the request stream came than was let")
-		i.c.work.Go(func() { i.stop("more came than there was credit for") })
+		i.queue, i.err = nil, interact.Errorf(interact.Invalid, "wait for credit", "the request stream exceeded its credit")
+		i.c.work.Go(func() { i.stop("the stream exceeded its credit") })
 	default:
 		i.credit -= frame.PacketHead + len(p.Body)
 		if cap(p.Body) > 2*len(p.Body) { // small chunks must not hold large buffers
@@ -182,7 +182,7 @@ func (i *inflow) end(err error, why string) {
 }
 
 func (i *inflow) stop(why string) {
-	p := frame.Packet{Kind: frame.KindStop, Stream: i.number, Body: frame.Phrase(why)}
+	p := frame.Packet{Kind: frame.KindStop, Stream: i.number, Body: frame.Reason(why)}
 	_ = i.c.post(i.c.ctx, p) // it fails with the connection
 }
 
@@ -190,12 +190,12 @@ func (i *inflow) stop(why string) {
 type outflow struct {
 	c      *conn
 	number uint32
-	k      *call         // its call
 	bell   chan struct{} // has an element when something changed
 
 	mu     sync.Mutex // guards the rest
+	k      *call      // its call; nil before the request is sent
 	credit int64
-	over   bool // the peer has stopped the stream, or has all of it
+	over   bool // the peer has stopped the stream, or has received all of it
 }
 
 // offer starts the stream of m, if m has one; else it returns nil. end ends it.
@@ -207,8 +207,7 @@ func (c *conn) offer(m *interact.Message) (*outflow, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.out) >= maxStreams {
-		return nil, interact.Errorf(interact.Overloaded, "wait for the end of one", "%s reads %d request streams already", c.name,
-			maxStreams)
+		return nil, interact.Errorf(interact.Overloaded, "wait for the end of one", "%s reads %d request streams", c.name, maxStreams)
 	}
 	if s.out == nil {
 		s.out = map[uint32]*outflow{}
@@ -220,8 +219,8 @@ func (c *conn) offer(m *interact.Message) (*outflow, error) {
 	return o, nil
 }
 
-// feed sends the stream of k's message, and ends k if it breaks. After the end of the
-// call it returns with the next chunk: only the loop can end the source.
+// feed sends the stream of the message of k, and ends k if the stream fails. After the end of the call it returns with the next chunk:
+// only the loop can end the source.
 func (o *outflow) feed(ctx context.Context, k *call) {
 	err := o.pour(ctx, k.m.Chunks)
 	o.mu.Lock()
@@ -234,7 +233,7 @@ func (o *outflow) feed(ctx context.Context, k *call) {
 	last := frame.Packet{Kind: frame.KindEnd, Stream: o.number}
 	if err != nil {
 		k.fail(interact.AsError(err))
-		last.Kind, last.Body = frame.KindAbort, frame.Phrase(err.Error())
+		last.Kind, last.Body = frame.KindAbort, frame.Reason(err.Error())
 	}
 	_ = o.c.post(ctx, last) // it fails with the connection, and so does k
 }
@@ -243,7 +242,7 @@ func (o *outflow) feed(ctx context.Context, k *call) {
 func (o *outflow) pour(ctx context.Context, chunks iter.Seq2[[]byte, error]) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			o.c.log.Error("a request stream panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			o.c.log.Error("request stream panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			err = interact.Errorf(interact.Internal, "see the log of this node", "the source of the request stream failed")
 		}
 	}()
@@ -265,7 +264,7 @@ func (o *outflow) pour(ctx context.Context, chunks iter.Seq2[[]byte, error]) (er
 	return nil
 }
 
-var errUnwanted = errors.New("the reader wants no more")
+var errUnwanted = errors.New("the reader has stopped the stream")
 
 // spend waits for credit, and takes n of it.
 func (o *outflow) spend(ctx context.Context, n int) error {
@@ -290,14 +289,23 @@ func (o *outflow) spend(ctx context.Context, n int) error {
 	}
 }
 
-// take handles a packet of the reader, which may end the interaction.
+// bind sets the call of the stream. Packets of the peer are ignored before that.
+func (o *outflow) bind(k *call) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.k = k
+}
+
+// take handles a packet of the peer, which may end the interaction. The reader of the connection calls it.
 func (o *outflow) take(p frame.Packet) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.k == nil || o.over {
+		return
+	}
 	defer poke(o.bell)
 	o.credit += int64(p.Credit)
 	switch {
-	case o.over:
 	case o.credit > maxCredit:
 		o.over = true
 		o.k.fail(interact.Errorf(interact.AgentFailed, "grant less at once", "%s granted more than %d bytes of credit", o.c.name,
@@ -306,7 +314,7 @@ func (o *outflow) take(p frame.Packet) {
 		o.over = true
 		if len(p.Body) > 0 {
 			o.k.fail(&interact.Error{Code: interact.AgentFailed, Remote: true, Hint: "see the agent's log",
-				Title: "the agent broke the request stream off: " + frame.Clip(string(p.Body), frame.MaxWords)})
+				Title: "the agent stopped the request stream: " + frame.Clip(string(p.Body), frame.MaxReason)})
 		}
 	}
 }
@@ -324,7 +332,7 @@ func (o *outflow) end() {
 	delete(o.c.flows.out, o.number)
 	o.c.flows.mu.Unlock()
 	if !wasOver {
-		p := frame.Packet{Kind: frame.KindAbort, Stream: o.number, Body: frame.Phrase("the interaction is over")}
+		p := frame.Packet{Kind: frame.KindAbort, Stream: o.number, Body: frame.Reason("the interaction has ended")}
 		_ = o.c.post(o.c.ctx, p) // as in feed
 	}
 }

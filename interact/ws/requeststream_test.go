@@ -33,7 +33,7 @@ func newSource(t *testing.T, chunks ...string) *source {
 	for _, c := range chunks {
 		s.chunks <- []byte(c)
 	}
-	t.Cleanup(func() { // what is open ends
+	t.Cleanup(func() { // ends an open stream
 		select {
 		case <-s.left:
 		default:
@@ -63,8 +63,8 @@ func streamed(chunks iter.Seq2[[]byte, error]) *interact.Message {
 	return m
 }
 
-// hears attaches an agent to a node: its action "hear" is f, all else is that of a lab.
-func hears(t *testing.T, f func(ctx context.Context, m *interact.Message, say func(interact.Status, []byte) bool) error,
+// listening attaches an agent to a node: its action "hear" is f, the rest is a lab.
+func listening(t *testing.T, f func(ctx context.Context, m *interact.Message, say func(interact.Status, []byte) bool) error,
 ) interact.Thing {
 	t.Helper()
 	r, l := newRegistry(), newLab()
@@ -91,7 +91,7 @@ func hears(t *testing.T, f func(ctx context.Context, m *interact.Message, say fu
 // TestStreamBothWays answers each chunk before the next is sent. The borders of chunks stay, but for those that are too large.
 func TestStreamBothWays(t *testing.T) {
 	t.Parallel()
-	thing := hears(t, func(_ context.Context, m *interact.Message, say func(interact.Status, []byte) bool) error {
+	thing := listening(t, func(_ context.Context, m *interact.Message, say func(interact.Status, []byte) bool) error {
 		if m.ContentType != "audio/wav" || len(m.Data) > 0 {
 			return fmt.Errorf("the agent gets %+v", m)
 		}
@@ -135,7 +135,7 @@ func TestStreamBothWays(t *testing.T) {
 	t.Error("it has no end")
 }
 
-// TestPeersThatDoNotReadCostLittle is not parallel: it looks at the heap. Each has asked for more than is written to it.
+// TestPeersThatDoNotReadCostLittle is not parallel, because it measures the heap. Each peer has requested more than is written to it.
 func TestPeersThatDoNotReadCostLittle(t *testing.T) {
 	const peers, events, size = 15, 60, 128 << 10
 	const allowed = maxWait + 2*size // in out, being written, and to be given to out
@@ -151,7 +151,7 @@ func TestPeersThatDoNotReadCostLittle(t *testing.T) {
 			}
 		})})
 	url, before := listen(t, s), liveheap.Bytes()
-	narrow := dialer{dial: func(ctx context.Context, network, addr string) (net.Conn, error) { // what sockets hold is no heap
+	narrow := dialer{dial: func(ctx context.Context, network, addr string) (net.Conn, error) { // the buffers of sockets are not in the heap
 		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 		if err == nil {
 			err = c.(*net.TCPConn).SetReadBuffer(256 << 10)
@@ -188,7 +188,7 @@ func TestPeersThatDoNotReadCostLittle(t *testing.T) {
 func TestStreamInConstantMemory(t *testing.T) {
 	const size, part = 64 << 20, 32 << 10
 	before, most := liveheap.Bytes(), int64(0)
-	thing := hears(t, func(_ context.Context, m *interact.Message, say func(interact.Status, []byte) bool) error {
+	thing := listening(t, func(_ context.Context, m *interact.Message, say func(interact.Status, []byte) bool) error {
 		n := 0
 		for chunk, err := range m.Chunks {
 			if err != nil {
@@ -221,7 +221,7 @@ func TestStreamInConstantMemory(t *testing.T) {
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
-	thing := hears(t, func(_ context.Context, m *interact.Message, say func(interact.Status, []byte) bool) error {
+	thing := listening(t, func(_ context.Context, m *interact.Message, say func(interact.Status, []byte) bool) error {
 		n := 0
 		for chunk, err := range m.Chunks {
 			if err != nil {
@@ -282,7 +282,7 @@ func TestStreamBreaks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			first, received := make(chan struct{}), make(chan error, 1)
-			thing := hears(t, func(_ context.Context, m *interact.Message, say func(interact.Status, []byte) bool) error {
+			thing := listening(t, func(_ context.Context, m *interact.Message, say func(interact.Status, []byte) bool) error {
 				for _, err := range m.Chunks {
 					switch {
 					case err != nil:
@@ -381,7 +381,7 @@ func plays(t *testing.T, about string) (*wire, interact.Thing) {
 	return w, r.agent("urn:agent:13")
 }
 
-// TestPlayedAgent says what an agent should and should not say of a request stream.
+// TestPlayedAgent sends valid and invalid packets of an agent for a request stream.
 func TestPlayedAgent(t *testing.T) {
 	t.Parallel()
 	done := `{"messageType":"actionStatus","messageId":"a","correlationId":"ID","thingId":"urn:agent:13","action":"hear",
@@ -399,7 +399,7 @@ func TestPlayedAgent(t *testing.T) {
 				w.t.Errorf("got %q, %q, %+v", first.Body, second.Body, end)
 			}
 		}, done, 0},
-		"what is unknown": {func(w *wire, n uint32) {
+		"unknown packets": {func(w *wire, n uint32) {
 			for _, k := range []frame.Kind{frame.KindChunk, frame.KindAbort, frame.KindStop, 0, 9} {
 				w.pack(k, n+1, "x")
 			}
@@ -412,7 +412,7 @@ func TestPlayedAgent(t *testing.T) {
 		}, done, 0},
 		"enough":          {func(w *wire, n uint32) { w.pack(frame.KindStop, n, "") }, done, 0},
 		"broken off":      {func(w *wire, n uint32) { w.pack(frame.KindStop, n, "I have a headache") }, "", interact.AgentFailed},
-		"a lot at once":   {func(w *wire, n uint32) { w.credit(n, maxCredit+1) }, "", interact.AgentFailed},
+		"too much credit": {func(w *wire, n uint32) { w.credit(n, maxCredit+1) }, "", interact.AgentFailed},
 		"too much in all": {func(w *wire, n uint32) { w.credit(n, maxCredit); w.credit(n, 1<<31) }, "", interact.AgentFailed},
 		"it dies":         {func(w *wire, n uint32) { w.credit(n, 9); w.unpack(); _ = w.ws.CloseNow() }, "", interact.Unreachable},
 	} {
@@ -437,7 +437,7 @@ func TestPlayedAgent(t *testing.T) {
 			} else {
 				e := wantError(t, <-got.err, c.want)
 				if name == "it dies" && !e.Started {
-					t.Error("it had begun")
+					t.Error("it is Started")
 				}
 				close(s.chunks)
 			}
@@ -446,7 +446,7 @@ func TestPlayedAgent(t *testing.T) {
 	}
 }
 
-// TestStreamsAreRefused where the agent did not say that it takes them, or takes too many.
+// TestStreamsAreRefused if the agent has not declared support, or has too many.
 func TestStreamsAreRefused(t *testing.T) {
 	t.Parallel()
 	_, plain := plays(t, "")
@@ -557,7 +557,7 @@ func TestPlayedConsumer(t *testing.T) {
 	}
 }
 
-// gather answers with all chunks, their type, and what is accepted. It waits for hold after each.
+// gather replies with all chunks, their type and the accepted type. It waits for hold after each.
 func gather(hold chan struct{}) interact.Thing {
 	return interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
 		var all []byte
@@ -573,4 +573,23 @@ func gather(hold chan struct{}) interact.Thing {
 		r.Status = interact.StatusCompleted
 		return r, err
 	})
+}
+
+// TestPacketsBeforeTheirStream: a peer sends packets for a stream whose request it has not received yet. They are ignored.
+func TestPacketsBeforeTheirStream(t *testing.T) {
+	t.Parallel()
+	for name, p := range map[string]frame.Packet{
+		"a stop":          {Kind: frame.KindStop, Stream: 1, Body: []byte("no")},
+		"too much credit": {Kind: frame.KindCredit, Stream: 1, Credit: maxCredit + 1},
+	} {
+		c := unrun(t)
+		o, err := c.offer(streamed(newSource(t).all))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.packet(p.Encode())
+		if o.over || o.credit != 0 {
+			t.Errorf("%s: got %+v", name, o)
+		}
+	}
 }

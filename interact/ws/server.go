@@ -19,9 +19,9 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// ServerOptions are the settings of a [Server]. Mesh and Find are needed.
+// ServerOptions are the settings of a [Server]. Mesh and Find are required.
 type ServerOptions struct {
-	// Mesh serves the messages; their Thing is the exact reference of a description (td.Description.Ref).
+	// Mesh handles the messages; their Thing is the exact reference of a description (td.Description.Ref).
 	Mesh interact.Thing
 	// Find returns the description of ref: an id, a short name or an exact reference. Its error is sent unchanged if it is an
 	// [*interact.Error], else as "internal error".
@@ -44,7 +44,7 @@ type ServerOptions struct {
 	MaxSubscriptions int
 	// Rate limits the frames that a connection may send per second; 0 means 50,000. Further requests are rejected.
 	Rate float64
-	// Keep is how long the final state of an action is kept for queries over the connection that started it, if it is no task of its
+	// Keep is how long the final state of an action is kept for queries over the connection that started it, if it is not a task of its
 	// host; 0 means 10 min. A connection keeps at most 1 MiB of outputs.
 	Keep time.Duration
 }
@@ -52,8 +52,8 @@ type ServerOptions struct {
 // A Server serves the Things of the mesh over WebSockets, in all dialects, and accepts the Things of attached agents. It is
 // safe for concurrent use.
 //
-// Requests of a connection run concurrently; only writes to one property keep their order. A consumer that does not
-// read loses its connection (1013), and with a connection all its subscriptions and its actions that do not outlive it end.
+// Requests of a connection run concurrently; only writes to one property keep their order. A consumer that does not read is disconnected
+// (1013). The end of a connection ends its subscriptions and its attached actions.
 type Server struct {
 	o        ServerOptions
 	settings settings
@@ -97,7 +97,7 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, mayRegister bool)
 	if err != nil {
 		return // the response was written
 	}
-	ctx := context.WithoutCancel(r.Context()) // its end is reported to the peer first
+	ctx := context.WithoutCancel(r.Context()) // the end of r ends the connection below, with a close frame
 	assumed, _ := frame.Subprotocol(offer)
 	c := newConn(ctx, socket{ws, tap.raw}, r.RemoteAddr, s.settings, assumed, s.host(r, mayRegister))
 	if s.add(c) {
@@ -144,10 +144,10 @@ func (s *Server) host(r *http.Request, mayRegister bool) *host {
 	switch {
 	case s.o.Register == nil:
 		h.refusal = interact.Errorf(interact.Forbidden, "publish its description",
-			"this node takes no agents over WebSockets").Then(interact.StepPublish)
+			"this node does not accept agents over WebSockets").Then(interact.StepPublish)
 	case !mayRegister:
 		h.refusal = interact.Errorf(interact.Unauthenticated, "connect with Authorization: Bearer and the node's token",
-			"only who has the token of the node may register agents")
+			"the registration of agents requires the token of the node")
 	default:
 		h.register = s.o.Register
 	}

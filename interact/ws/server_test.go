@@ -12,7 +12,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// TestConversations plays what consumers of each dialect say and hear.
+// TestConversations plays the frames of consumers of each dialect.
 func TestConversations(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -77,7 +77,7 @@ func TestConversations(t *testing.T) {
 			< {"messageType":"actionStatus","correlationId":"m1","status":"pending","actionID":"a-work"}
 			< {"messageType":"actionStatus","state":"running"}
 			< {"messageType":"actionStatus","status":"completed"}`},
-		{"but what kotlin says is answered as kotlin", "lmosprotocol", `
+		{"a Kotlin frame gets a Kotlin response", "lmosprotocol", `
 			> {"messageType":"readProperty","thingId":"urn:x","messageId":"m1","property":"level"}
 			< {"messageType":"propertyReading","correlationId":"m1"}
 			> {"messageType":"invokeAction","thingId":"urn:x","messageId":"m2","action":"work"}
@@ -91,14 +91,14 @@ func TestConversations(t *testing.T) {
 			< {"messageType":"response","operation":"invokeaction","error":{"status":500,"type":"https://w3c.github.io/web-thing-protocol/errors#500"}}
 			> {"messageType":"request","operation":"queryallactions","thingID":"urn:x","messageID":"m4"}
 			< {"messageType":"response","operation":"queryallactions","statuses":{"work":[{"actionID":"a1","state":"running"}]}}`},
-		{"data that is no JSON", "", `
+		{"invalid JSON data", "", `
 			> {"messageType":"readProperty","thingId":"urn:x","messageId":"m1","property":"serial"}
 			< {"messageType":"propertyReading","data":"abc","contentType":null}
 			> {"messageType":"invokeAction","thingId":"urn:x","messageId":"m2","action":"chat","input":"iVBORw==","base64":true,"contentType":"image/png"}
 			< {"messageType":"actionStatus","output":"iVBORw==","base64":true,"contentType":"image/png"}`},
 		{"errors of lmos", "", `
-			> {"messageType":"readProperty","thingId":"urn:nobody","messageId":"m1","property":"level"}
-			< {"messageType":"error","thingId":"urn:nobody","correlationId":"m1","type":"https://eclipse.dev/lmos/protocol/v1/errors#not-found","title":"Thing Not Found","status":"404","code":"LMOS-1404","hint":"see what there is","next":[{"kind":"find"}]}
+			> {"messageType":"readProperty","thingId":"urn:unknown","messageId":"m1","property":"level"}
+			< {"messageType":"error","thingId":"urn:unknown","correlationId":"m1","type":"https://eclipse.dev/lmos/protocol/v1/errors#not-found","title":"Thing Not Found","status":"404","code":"LMOS-1404","hint":"list the agents","next":[{"kind":"find"}]}
 			> {"messageType":"readProperty","thingId":"urn:x","messageId":"m2","property":"nothing"}
 			< {"messageType":"error","correlationId":"m2","title":"Property Not Found","status":"404","detail":"no property \"nothing\""}
 			> {"messageType":"writeProperty","thingId":"urn:x","messageId":"m3","property":"serial","data":1}
@@ -115,7 +115,7 @@ func TestConversations(t *testing.T) {
 			> not JSON
 			< {"messageType":"error","thingId":"","correlationId":null,"type":"https://eclipse.dev/lmos/protocol/v1/errors#bad-request","status":"400"}
 			> {"messageType":"readProperty","thingId":"urn:x","messageId":"m9","property":"level","property":"on"}
-			< {"messageType":"error","thingId":"urn:x","correlationId":"m9","status":"400","detail":"the frame cannot be read: it has a member twice, and they differ"}
+			< {"messageType":"error","thingId":"urn:x","correlationId":"m9","status":"400","detail":"invalid frame: it has a member twice, with different values"}
 			> {"messageType":"readProperty","messageId":"m10","property":"level"}
 			< {"messageType":"error","thingId":"","correlationId":"m10","status":"400","code":"LMOS-1400","detail":"the request has no thingID"}
 			> {"messageType":"readProperty","thingId":"urn:x","messageId":"m11"}
@@ -181,7 +181,7 @@ func TestConversations(t *testing.T) {
 	}
 }
 
-// TestMessageHasTheMembersOfTheFrame looks at what the mesh is asked.
+// TestMessageHasTheMembersOfTheFrame checks the messages to the mesh.
 func TestMessageHasTheMembersOfTheFrame(t *testing.T) {
 	t.Parallel()
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -200,13 +200,13 @@ func TestMessageHasTheMembersOfTheFrame(t *testing.T) {
 	m := l.saw(t, interact.InvokeAction)
 	if m.Thing != "urn:x@"+owner || m.ID != "m1" || m.Key != "k1" || m.Hops != 3 || m.TraceParent != parent || m.TraceState != "a=b" ||
 		m.Accept != interact.JSON || m.From.ID() != "" || m.Detach {
-		t.Errorf("the mesh was asked %+v", m)
+		t.Errorf("the mesh received %+v", m)
 	}
 	w.talk(`
 		> {"messageType":"readProperty","thingId":"lab","correlationId":"c2","property":"level","traceparent":"nonsense"}
 		< {"messageType":"propertyReading","correlationId":"c2"}`)
 	if m := l.saw(t, interact.ReadProperty); m.TraceParent != other || m.ID != "c2" || m.Correlation != "c2" {
-		t.Errorf("the mesh was asked %+v, want the trace of the upgrade", m)
+		t.Errorf("the mesh received %+v, want the trace of the upgrade", m)
 	}
 }
 
@@ -243,7 +243,7 @@ func TestBadFramesDoNotClose(t *testing.T) {
 			t.Errorf("%s was answered %v", frame, m)
 		}
 	}
-	w.say(`{"messageType":"actionStatus","status":7}`) // a bad answer to nothing
+	w.say(`{"messageType":"actionStatus","status":7}`) // an invalid response without a request
 	w.quiet()
 }
 
@@ -265,7 +265,7 @@ func TestLargeFrames(t *testing.T) {
 	if _, err := w.read(); websocket.CloseStatus(err) != websocket.StatusMessageTooBig {
 		t.Errorf("got %v, want the connection closed with 1009", err)
 	}
-	// Frames that are larger than what may wait go alone, one after another, and the small ones between them.
+	// Frames above the limit of waiting bytes are sent separately, with the small ones between them.
 	_, url = serve(t, newLab(), ServerOptions{})
 	w = dial(t, url)
 	for i, size := range []int{maxWait + 1, maxWait * 3, 1, maxWait} {

@@ -53,8 +53,8 @@ type sub struct {
 	f      *frame.Frame
 	cancel context.CancelFunc
 	done   chan struct{} // closed after its last frame
-	// except are the names that a subscription to all leaves out: they have one of their own, or were ended singly. It belongs to
-	// the lock of serving.
+	// except are the names that a subscription to all excludes: they have a subscription of their own, or were ended separately.
+	// serving.mu guards it.
 	except map[string]bool
 }
 
@@ -65,8 +65,8 @@ func (c *conn) subscribe(f *frame.Frame) {
 	replaced, room := c.serving.put(s, c.maxSubscriptions)
 	if !room {
 		cancel()
-		c.refuse(f, interact.Errorf(interact.RateLimited, "end some, or subscribe to all events of a thing",
-			"this connection has %d subscriptions already", c.maxSubscriptions))
+		c.refuse(f, interact.Errorf(interact.RateLimited, "end some, or subscribe to all events of a Thing",
+			"this connection has %d subscriptions", c.maxSubscriptions))
 		return
 	}
 	c.work.Go(func() {
@@ -78,7 +78,7 @@ func (c *conn) subscribe(f *frame.Frame) {
 	})
 }
 
-// put adds s and cancels what it replaces: its equal, and if it is for all of a thing, the single ones. room is false if there
+// put adds one and cancels the subscriptions that it replaces: one with the same key, and those that it covers. room is false if there
 // are limit others.
 func (s *serving) put(one *sub, limit int) (replaced []*sub, room bool) {
 	s.mu.Lock()
@@ -91,7 +91,7 @@ func (s *serving) put(one *sub, limit int) (replaced []*sub, room bool) {
 	return replaced, true
 }
 
-// takeLocked cancels and removes the subscriptions that key stands for. A subscription to all that stays leaves the name out.
+// takeLocked cancels and removes the subscriptions that key covers. A remaining subscription to all then excludes the name of key.
 func (s *serving) takeLocked(key subKey, limit int) (taken []*sub) {
 	if a := s.subs[key.all()]; a != nil && key.name != "" && len(a.except) < limit {
 		if a.except == nil {
@@ -118,8 +118,8 @@ func (s *serving) drop(one *sub) {
 	}
 }
 
-// leavesOut reports whether a subscription to all does not have name.
-func (s *serving) leavesOut(one *sub, name string) bool {
+// excludes reports whether a subscription to all excludes name.
+func (s *serving) excludes(one *sub, name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return one.except[name]
@@ -131,8 +131,8 @@ func wait(subs []*sub) {
 	}
 }
 
-// unsubscribe ends what f names. That there is nothing to end is no error (Web Thing Protocol, unsubscribeevent). It is called by
-// the reader.
+// unsubscribe ends the subscription of f. An unknown subscription is not an error (Web Thing Protocol, unsubscribeevent). The reader calls
+// it.
 func (c *conn) unsubscribe(f *frame.Frame) {
 	c.serving.mu.Lock()
 	taken := c.serving.takeLocked(keyOf(f), c.maxSubscriptions)
@@ -144,7 +144,7 @@ func (c *conn) unsubscribe(f *frame.Frame) {
 	})
 }
 
-// acknowledge answers f without data, if the peer's dialect has that.
+// acknowledge responds to f without data, if the dialect of the peer has acknowledgements.
 func (c *conn) acknowledge(f *frame.Frame) {
 	if f.WantsAck() {
 		_ = c.send(c.ctx, f.Reply(interact.Acknowledgement), nil) // it fails if the connection has ended
@@ -172,7 +172,7 @@ func (c *conn) follow(ctx context.Context, s *sub) error {
 	return c.unless(ctx, c.relay(ctx, s, t, m, ack))
 }
 
-// unless returns nil for an error that the end of ctx caused.
+// unless returns nil after the end of ctx, else err.
 func (c *conn) unless(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -180,8 +180,8 @@ func (c *conn) unless(ctx context.Context, err error) error {
 	return err
 }
 
-// current sends the current reading: in LMOS it is the answer to an observation. Where the property cannot be read, there is
-// none. It returns the acknowledgement that is left to send. What changes from then on is asked for by the reading's id.
+// current sends the current reading: in LMOS it is the response to an observation. A property that cannot be read has none. It returns
+// the function that sends the remaining acknowledgement. The observation continues after the id of the reading.
 func (c *conn) current(ctx context.Context, s *sub, t target, m *interact.Message) (ack func(), err error) {
 	q := *m
 	q.Type, q.ID, q.After, q.Data = interact.ReadProperty, interact.NewID(), "", nil
@@ -196,8 +196,7 @@ func (c *conn) current(ctx context.Context, s *sub, t target, m *interact.Messag
 	return func() {}, c.send(ctx, s.f.Reading(r), nil)
 }
 
-// relay sends a notification for each of the thing. The acknowledgement comes before the first, or when ackDelay has passed
-// without an error.
+// relay sends the notifications of the Thing. The acknowledgement is sent before the first one, or after ackDelay without an error.
 func (c *conn) relay(ctx context.Context, s *sub, t target, m *interact.Message, ack func()) error {
 	var once sync.Once
 	timer := time.AfterFunc(ackDelay, func() { once.Do(ack) })
@@ -210,7 +209,7 @@ func (c *conn) relay(ctx context.Context, s *sub, t target, m *interact.Message,
 		if ctx.Err() != nil {
 			return nil
 		}
-		if c.serving.leavesOut(s, r.Name) {
+		if c.serving.excludes(s, r.Name) {
 			continue
 		}
 		once.Do(ack)
@@ -221,5 +220,5 @@ func (c *conn) relay(ctx context.Context, s *sub, t target, m *interact.Message,
 			return err
 		}
 	}
-	return interact.Errorf(interact.Unreachable, "subscribe again", "the thing ended the subscription")
+	return interact.Errorf(interact.Unreachable, "subscribe again", "the Thing ended the subscription")
 }

@@ -49,7 +49,7 @@ func TestSubscriptionsInEachDialect(t *testing.T) {
 			l.emit(interact.Event, "other", "e0", `"no"`)
 			l.emit(interact.Event, "alarm", "e1", `"fire"`)
 			w.expect(c.event)
-			for range 2 { // to end what has ended is no error
+			for range 2 { // a second end is not an error
 				w.say(c.end)
 				l.watched(t, 0)
 				if c.bye != "" {
@@ -121,7 +121,7 @@ func TestSubscriptionsThatCannotBe(t *testing.T) {
 		< {"messageType":"error","correlationId":"m1","title":"Event Not Found","status":"404"}
 		> {"messageType":"observeProperty","thingId":"urn:x","messageId":"m2","property":"serial"}
 		< {"messageType":"error","correlationId":"m2","status":"405"}
-		> {"messageType":"subscribeevent","thingId":"urn:nobody","messageId":"m3","event":"alarm"}
+		> {"messageType":"subscribeevent","thingId":"urn:unknown","messageId":"m3","event":"alarm"}
 		< {"messageType":"error","correlationId":"m3","status":"404"}
 		> {"messageType":"subscribeevent","thingId":"urn:x","messageId":"m4","event":"alarm"}
 		< {"messageType":"acknowledgement","correlationId":"m4"}
@@ -189,7 +189,7 @@ func TestSubscriptionsToAll(t *testing.T) {
 	emit()
 }
 
-// TestAfterIsPassedOn: what was missed is for the thing to send again.
+// TestAfterIsPassedOn: the Thing sends the missed events again.
 func TestAfterIsPassedOn(t *testing.T) {
 	t.Parallel()
 	l := newLab()
@@ -197,10 +197,10 @@ func TestAfterIsPassedOn(t *testing.T) {
 	w := dial(t, url)
 	w.say(`{"messageType":"request","operation":"subscribeevent","thingID":"urn:x","messageID":"m1","name":"alarm","lastNotificationID":"e7"}`)
 	if m := l.saw(t, interact.SubscribeEvent); m.After != "e7" {
-		t.Errorf("asked after %q, want e7", m.After)
+		t.Errorf("After is %q, want e7", m.After)
 	}
 	w.say(`{"messageType":"observeProperty","thingId":"urn:x","messageId":"m2","property":"level","lastNotificationId":"p7"}`)
 	if m := l.saw(t, interact.ObserveProperty); m.After != "p7" {
-		t.Errorf("asked after %q, want p7", m.After)
+		t.Errorf("After is %q, want p7", m.After)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A tablesAgent is written by one spelling of the LMOS documents, word for word: it knows ids by that spelling only, and closes the
-// connection on a message that lacks one of its members. Members that it does not know it ignores, as the documents say.
+// A tablesAgent is written by one spelling of the LMOS documents: it accepts ids only in that spelling, and closes the
+// connection on a message without one of its members. It ignores unknown members, as in the documents.
 type tablesAgent struct {
 	thing, message, correlation string // the members of ids
 	property                    string // the member of a property's name
@@ -111,7 +111,7 @@ func TestAgentsWrittenByTheTables(t *testing.T) {
 					{interact.InvokeAction, "chat", `{"q":1}`, `actionStatus completed {"q":1}`},
 				} {
 					replies, err := ask(t, thing, message(c.typ, c.name, c.data))
-					if got := said(replies); err != nil || got != c.want {
+					if got := texts(replies); err != nil || got != c.want {
 						t.Fatalf("%s: got %q, %v, want %q", c.typ.Op(), got, err, c.want)
 					}
 				}

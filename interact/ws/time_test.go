@@ -20,7 +20,7 @@ import (
 	"github.com/lmosd/lmosd/internal/pipenet"
 )
 
-// pipes is a network in a synctest bubble: each dial is a net.Pipe, and what is written waits in a buffer, as with TCP.
+// pipes is a network in a synctest bubble: each dial is a net.Pipe, and written data waits in a buffer, as with TCP.
 type pipes struct{ *pipenet.Listener }
 
 func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -73,7 +73,7 @@ func (b *buffered) Write(p []byte) (int, error) {
 	}
 }
 
-// Close lets what was written go out, as TCP does; a read ends at once.
+// Close delivers the written data, like TCP; a read ends immediately.
 func (b *buffered) Close() error {
 	b.once.Do(func() {
 		close(b.done)
@@ -218,7 +218,7 @@ func TestWaitingFramesAreWritten(t *testing.T) {
 	}
 }
 
-// TestHalfOpenConnection: a peer that went away without a word is missed after the ping, at both ends.
+// TestHalfOpenConnection: a silent end of the peer is detected by the ping, on both sides.
 func TestHalfOpenConnection(t *testing.T) {
 	t.Parallel()
 	bubble(t, ServerOptions{}, func(t *testing.T, l *lab, p *pipes, s *Server) {
@@ -328,7 +328,7 @@ func TestUnusedConnectionOfAClientEnds(t *testing.T) {
 	})
 }
 
-// TestTimesOfAnswers: a deadline ends an interaction, and the agent is notified; one without has 30 s, if it is no action.
+// TestTimesOfAnswers: a deadline ends an interaction and notifies the agent. The default is 30 s, except for actions.
 func TestTimesOfAnswers(t *testing.T) {
 	t.Parallel()
 	bubble(t, ServerOptions{}, func(t *testing.T, l *lab, p *pipes, _ *Server) {
@@ -361,8 +361,8 @@ func TestAcknowledgementFollowsTheThing(t *testing.T) {
 		err   error
 		want  string
 	}{
-		{"an error at once", ackDelay / 2, interact.Errorf(interact.Forbidden, "ask", "not you"), "error"},
-		{"an error later", 2 * ackDelay, interact.Errorf(interact.Forbidden, "ask", "not you"), "acknowledgement error"},
+		{"an error at once", ackDelay / 2, interact.Errorf(interact.Forbidden, "contact the owner", "rejected"), "error"},
+		{"an error later", 2 * ackDelay, interact.Errorf(interact.Forbidden, "contact the owner", "rejected"), "acknowledgement error"},
 		{"an event at once", ackDelay / 2, nil, "acknowledgement event error"},
 		{"an event later", 2 * ackDelay, nil, "acknowledgement event error"},
 	} {
@@ -393,7 +393,7 @@ func TestAcknowledgementFollowsTheThing(t *testing.T) {
 	}
 }
 
-// TestBucket lets a second's worth through at once, and then at the rate.
+// TestBucket takes the tokens of one second immediately, and then tokens at the rate.
 func TestBucket(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

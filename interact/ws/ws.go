@@ -1,10 +1,10 @@
 // Package ws implements the WebSocket bindings, client and server: the LMOS subprotocol and the W3C Web Thing Protocol. [Server]
 // serves the Things of the mesh to consumers, [Client] calls agents that are WebSocket servers, and [Attach] is an agent that dials
-// its node and is called over that connection.
+// its node and serves calls over that connection.
 //
 // One codec (interact/ws/frame) reads three dialects, frame by frame, and replies in the same dialect: the LMOS documents (doc), the
 // Kotlin SDK (kotlin), and the Web Thing Protocol (wtp). A connection is symmetric (conn.go): it serves the requests of its peer
-// (requests.go, subscription.go, invocation.go) and sends its own (call.go, peer.go). It does not matter which side dialed.
+// (requests.go, subscription.go, invocation.go) and sends its own (call.go, peer.go), regardless of the side that dialed.
 //
 // # Extensions
 //
@@ -20,7 +20,7 @@
 //	code, hint         in errors: "LMOS-1404", and the next step
 //	caller             in requests to an agent of the node: the caller, {"id", "did", "node", "name", "via"}. Ignored from other peers
 //	timeLeft           in requests: the timeout of the response in milliseconds
-//	hops               in requests: how many nodes relayed it, so that a loop ends
+//	hops               in requests: the number of nodes that relayed it, for the detection of loops
 //	streams            true, in registerThing: the agent accepts request streams; in thingRegistered: the node sends them
 //	stream             in invokeAction: the input follows in binary frames, as the stream of this number (frame.Packet)
 //
@@ -36,8 +36,8 @@ const (
 	maxQueued = 1 << 10 // frames that wait for a consumer
 	maxHeld   = 8 << 20 // bytes of these frames
 	maxThings = 256     // registered over one connection
-	maxKnown  = 256     // descriptions that a connection remembers
-	maxRuns   = 1024    // actions that a connection remembers
+	maxKnown  = 256     // cached descriptions of a connection
+	maxRuns   = 1024    // stored runs of a connection
 	maxKept   = 1 << 20 // bytes of the outputs of ended actions
 	maxParts  = 1 << 16 // of an output that are joined
 	maxWait   = 1 << 20 // bytes of the frames that wait to be written; a larger frame waits alone
@@ -58,8 +58,8 @@ const (
 	dialWait             = 15 * time.Second // for address, connection, TLS and upgrade
 	idle                 = 5 * time.Minute  // after which a client closes an unused connection
 	askWait              = 30 * time.Second // for the response to a request without a deadline, except actions
-	knownFor             = 5 * time.Second  // a description is looked up again after that
-	// ackDelay is the delay of an acknowledgement: an error may come instead, and the thing must have started the observation. The first
+	knownFor             = 5 * time.Second  // a description is cached
+	// ackDelay is the delay of an acknowledgement: the Thing must have started the observation, and may return an error. The first
 	// notification ends the delay.
 	ackDelay = 10 * time.Millisecond
 )

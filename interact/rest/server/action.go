@@ -59,7 +59,7 @@ func rfc3339(t time.Time) string {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
-// thingPath returns the path of something below a thing. Each name is escaped.
+// thingPath returns the path of a resource of a Thing. Each name is escaped.
 func thingPath(ref string, names ...string) string {
 	var b strings.Builder
 	b.WriteString("/things/" + url.PathEscape(ref))
@@ -84,7 +84,7 @@ func (v *visit) postAction() error {
 		async = true
 	}
 	m.Detach = async
-	ctx, cancel, err := v.patient(m)
+	ctx, cancel, err := v.withTimeout(m)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (v *visit) postAction() error {
 	return v.invoke(ctx, m)
 }
 
-// follow sends each state of the run as an event. The agent waits for a slow consumer.
+// follow sends each state of the run as an event. A slow consumer delays the agent.
 func (v *visit) follow(ctx context.Context, m *interact.Message) error {
 	f := v.newFeed(ctx, m, 0)
 	defer f.stop()
@@ -105,8 +105,8 @@ func (v *visit) follow(ctx context.Context, m *interact.Message) error {
 	})
 }
 
-// invoke answers with the output: as a whole, part by part, or, of an action that goes on without the consumer, with the place
-// where its state is.
+// invoke responds with the output, as a whole or in parts; or with the address of the state, if the action continues without the
+// consumer.
 func (v *visit) invoke(ctx context.Context, m *interact.Message) error {
 	var last *interact.Message
 	out := &output{visit: v, m: m}
@@ -119,7 +119,7 @@ func (v *visit) invoke(ctx context.Context, m *interact.Message) error {
 		case m.Detach && r.ActionID != "" && !r.Status.Final():
 			return v.created(m, r)
 		case r.Status == interact.StatusInputRequired && m.Key != "" && !out.started && prefers(v.r.Header, respondInput):
-			return v.parked(ctx, m, r)
+			return v.suspended(ctx, m, r)
 		case r.Status == interact.StatusInputRequired:
 			if out.started {
 				out.abort(interact.NeedsInput(m.Name))
@@ -137,17 +137,17 @@ func (v *visit) invoke(ctx context.Context, m *interact.Message) error {
 		}
 	}
 	if last == nil {
-		return interact.Errorf(interact.Internal, "the agent ended the interaction without a reply; see its log", "no answer")
+		return interact.Errorf(interact.Internal, "see the agent's log", "the agent ended the interaction without a reply")
 	}
 	return out.end(last)
 }
 
-// respondInput is the preference of a consumer that sends required input later. It has started the run with a key.
+// respondInput is the preference of a consumer that sends required input in a later request. It has started the run with a key.
 const respondInput = "lmos-input"
 
-// parked answers with the input request of a run: it goes on without its consumer, for who asks for it detached with the same key
-// does so for all.
-func (v *visit) parked(ctx context.Context, m, asks *interact.Message) error {
+// suspended responds with the input request of a run. The second, detached request with the same key detaches the run, so that it
+// continues without its consumer.
+func (v *visit) suspended(ctx context.Context, m, asks *interact.Message) error {
 	again := *m
 	again.ID, again.Detach = interact.NewID(), true
 	for r, err := range v.o.Mesh.Do(ctx, &again) {
@@ -176,20 +176,20 @@ func (v *visit) created(m, r *interact.Message) error {
 	return v.writeJSON(http.StatusCreated, m, s)
 }
 
-// rowsType is the media type of values of JSON on a line each.
-const rowsType = "application/x-ndjson"
+// linesType is the media type of JSON values, one per line.
+const linesType = "application/x-ndjson"
 
-// maxHeld bounds an output that is held until it is whole, in bytes.
+// maxHeld limits an output that is collected until its end, in bytes.
 const maxHeld = 16 << 20
 
-// An output is the output of an action. Parts that are bytes are sent as they come. Parts that are JSON values are joined at the end
+// An output is the output of an action. Parts that are bytes are sent as they arrive. Parts that are JSON values are joined at the end
 // ([interact.Join]), unless the consumer accepts one value per line.
 type output struct {
 	*visit
 	m       *interact.Message
 	control *http.ResponseController
 	started bool // the status was sent
-	rows    bool // it is sent on a line each
+	lines   bool // each part is sent on a line
 	held    []interact.Part
 	size    int // of held
 }
@@ -200,29 +200,29 @@ func (o *output) part(r *interact.Message) error {
 	switch {
 	case o.started || len(o.held) == 0 && !isValue:
 		return o.send(r)
-	case len(o.held) == 0 && accepts(o.r, rowsType):
-		o.rows = true
+	case len(o.held) == 0 && accepts(o.r, linesType):
+		o.lines = true
 		return o.send(r)
 	}
 	if o.size += len(r.Data); o.size > maxHeld {
-		return interact.Errorf(interact.TooLarge, "take it in parts: Accept: "+rowsType+", or text/event-stream",
+		return interact.Errorf(interact.TooLarge, "accept it in parts: Accept: "+linesType+", or text/event-stream",
 			"the output has more than %d bytes", maxHeld)
 	}
 	o.held = append(o.held, interact.Part{Data: r.Data, ContentType: r.ContentType})
 	return nil
 }
 
-// valueOfPart returns the value of JSON that a part is; ok is false if it is none.
+// valueOfPart returns a part as a JSON value; ok is false for other parts.
 func valueOfPart(r *interact.Message) (value []byte, ok bool) {
 	value, media, err := interact.Transcode(r.Data, r.Media(), interact.JSON)
 	return value, err == nil && td.IsJSON(media) && json.Valid(value)
 }
 
-// send sends one part at once. The first decides about the media type.
+// send sends one part. The first part determines the media type.
 func (o *output) send(r *interact.Message) error {
 	data, media := r.Data, r.Media()
-	if o.rows {
-		data, media = rowOf(r), rowsType
+	if o.lines {
+		data, media = lineOf(r), linesType
 	}
 	if !o.started {
 		o.started, o.control = true, http.NewResponseController(o.w)
@@ -231,7 +231,7 @@ func (o *output) send(r *interact.Message) error {
 		o.w.Header().Set("X-Accel-Buffering", "no") // else proxies buffer the stream
 		o.w.WriteHeader(http.StatusOK)
 	}
-	// A connection without deadlines has no slow readers either.
+	// Not all connections have deadlines.
 	_ = o.control.SetWriteDeadline(time.Now().Add(o.o.pace.write))
 	if _, err := o.w.Write(data); err != nil {
 		return err
@@ -239,8 +239,8 @@ func (o *output) send(r *interact.Message) error {
 	return o.control.Flush()
 }
 
-// rowOf writes a part on a line.
-func rowOf(r *interact.Message) []byte {
+// lineOf returns a part as a line.
+func lineOf(r *interact.Message) []byte {
 	var line bytes.Buffer
 	if json.Compact(&line, jsonOf(r.Data, r.Media())) != nil { // jsonOf returns JSON
 		return nil
@@ -261,7 +261,7 @@ func (o *output) end(last *interact.Message) error {
 	case last.Status != interact.StatusRunning && len(last.Data) > 0:
 		_ = o.send(last) // an error means that the consumer has disconnected
 	}
-	_ = o.control.SetWriteDeadline(time.Time{}) // so that the connection can be used again
+	_ = o.control.SetWriteDeadline(time.Time{}) // for the next request of the connection
 	return nil
 }
 
@@ -278,10 +278,9 @@ func (o *output) whole(last *interact.Message) *interact.Message {
 	return &c
 }
 
-// abort breaks the connection off. A body of HTTP/1.1 has no other way to say that it is not whole, and half an output must not
-// look like one.
+// abort closes the connection. The consumer must not accept an incomplete output as complete, and HTTP/1.1 has no other signal for it.
 func (o *output) abort(err error) {
-	o.o.Log.Info("output broke off", "thing", o.m.Thing, "action", o.m.Name, "code", interact.AsError(err).Code.String(), "err", err)
+	o.o.Log.Info("output incomplete", "thing", o.m.Thing, "action", o.m.Name, "code", interact.AsError(err).Code.String(), "err", err)
 	panic(http.ErrAbortHandler)
 }
 
@@ -302,8 +301,8 @@ func (v *visit) getTask() error {
 	return v.writeJSON(http.StatusOK, m, v.state(r))
 }
 
-// followTask answers with each new state of a run as an event, until one is final. There is no way to be told of states, so the
-// run is looked at again and again, ever less often.
+// followTask sends each new state of a run as an event, until the final one. It polls the run, because the mesh has no notification of
+// states. The pauses grow.
 func (v *visit) followTask(m *interact.Message) error {
 	if err := v.check(m); err != nil {
 		return err
@@ -321,17 +320,17 @@ func (v *visit) followTask(m *interact.Message) error {
 	defer alive.Stop()
 	var sent []byte
 	id := m.ActionID
-	for pause := v.o.pace.look; ; pause = min(pause*3/2, 20*v.o.pace.look) {
-		look := *m
-		look.ID, look.ActionID = interact.NewID(), id
-		r, err := interact.Call(ctx, v.o.Mesh, &look)
+	for pause := v.o.pace.poll; ; pause = min(pause*3/2, 20*v.o.pace.poll) {
+		query := *m
+		query.ID, query.ActionID = interact.NewID(), id
+		r, err := interact.Call(ctx, v.o.Mesh, &query)
 		if err == nil {
 			err = ctx.Err()
 		}
 		if err != nil {
 			return v.taskLost(m, e, err)
 		}
-		id = r.ActionID // "the latest" may be another one next time
+		id = r.ActionID // the latest run may change
 		data, _ := json.Marshal(v.state(r))
 		if !bytes.Equal(data, sent) && e.Send(v.nameOf(r), "", data) != nil || r.Status.Final() {
 			return nil
@@ -343,7 +342,7 @@ func (v *visit) followTask(m *interact.Message) error {
 	}
 }
 
-// pauseWith waits, and shows that the stream lives. It reports whether the consumer is there. It ends early with ctx.
+// pauseWith waits and sends keep-alive comments. It reports whether the consumer is connected. It ends early with ctx.
 func pauseWith(ctx context.Context, e *eventStream, alive <-chan time.Time, pause time.Duration) bool {
 	over := time.NewTimer(pause)
 	defer over.Stop()
@@ -361,7 +360,7 @@ func pauseWith(ctx context.Context, e *eventStream, alive <-chan time.Time, paus
 	}
 }
 
-// taskLost ends the events of a run that cannot be looked at any more.
+// taskLost ends the events of a run whose query failed.
 func (v *visit) taskLost(m *interact.Message, e *eventStream, err error) error {
 	if v.ending.Err() != nil {
 		err = stopping()
@@ -376,7 +375,7 @@ func (v *visit) taskLost(m *interact.Message, e *eventStream, err error) error {
 	return nil
 }
 
-// postAnswers sends required input to a run (interact.Answers), which continues.
+// postAnswers sends required input to a run (interact.Answers), which then continues.
 func (v *visit) postAnswers() error {
 	m, err := v.loaded(interact.ContinueAction)
 	return v.done(m, err)

@@ -21,7 +21,7 @@ import (
 	"github.com/lmosd/lmosd/internal/sse"
 )
 
-// began and ended are when the runs of these tests were asked for and ended.
+// began and ended are the times of the runs in these tests.
 var (
 	began = time.Date(2026, 11, 20, 10, 0, 0, 123e6, time.UTC)
 	ended = began.Add(time.Second)
@@ -40,11 +40,11 @@ func status(m *interact.Message, s interact.Status, id, data string) *interact.M
 	return r
 }
 
-// An action that goes on without its consumer answers where its state is.
+// The response to a detached action has the address of its state.
 func TestAsynchronousAction(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, path, prefer, applied string }{
-		{"asked for", "/actions/toggle", `respond-async, wait=5`, "respond-async"},
+		{"preferred", "/actions/toggle", `respond-async, wait=5`, "respond-async"},
 		{"by its description", "/actions/clean", "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -63,13 +63,13 @@ func TestAsynchronousAction(t *testing.T) {
 				t.Errorf("got %s, want %s", body, want)
 			}
 			if m := receive(t, w.asked); !m.Detach || m.Type != interact.InvokeAction {
-				t.Errorf("asked %+v", m)
+				t.Errorf("received %+v", m)
 			}
 		})
 	}
 }
 
-// A host that cannot let an action go on answers as if it had not been asked to; one that says nothing of the time is helped out.
+// A host that cannot detach an action responds with its result. The server adds a missing time.
 func TestAsynchronousActionThatIsNot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
@@ -144,7 +144,7 @@ func TestTask(t *testing.T) {
 
 func TestUnknownTask(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, Options{}, fails(interact.Errorf(interact.NoTask, "", "there is no run 7").Then(interact.StepTasks)))
+	w := newWorld(t, Options{}, fails(interact.Errorf(interact.NoTask, "", "unknown run 7").Then(interact.StepTasks)))
 	for _, method := range []string{"GET", "DELETE"} {
 		resp, body := send(t, method, w.url+"/actions/clean/7", "")
 		wantProblem(t, resp, body, 404, interact.NoTask)
@@ -167,7 +167,7 @@ func TestCancelTask(t *testing.T) {
 			t.Errorf("got %d %s", resp.StatusCode, body)
 		}
 		if m := receive(t, w.asked); m.Type != interact.CancelAction || m.ActionID != id || m.Name != "clean" {
-			t.Errorf("asked %+v", m)
+			t.Errorf("received %+v", m)
 		}
 	}
 }
@@ -188,7 +188,7 @@ func TestAllActions(t *testing.T) {
 		t.Errorf("got %d %s: %s", resp.StatusCode, body, d)
 	}
 	if m := receive(t, w.asked); m.Type != interact.QueryAllActions || m.Name != "" {
-		t.Errorf("asked %+v", m)
+		t.Errorf("received %+v", m)
 	}
 	if resp, body := send(t, "GET", w.url+"/actions", "", "Accept", "application/cbor"); resp.Header.Get("Content-Type") != "application/cbor" ||
 		!strings.HasPrefix(body, "\xa2") {
@@ -207,7 +207,7 @@ func TestAllActions(t *testing.T) {
 func TestEventsOfATask(t *testing.T) {
 	t.Parallel()
 	p := defaultPace
-	p.look = time.Millisecond
+	p.poll = time.Millisecond
 	var asked atomic.Int32
 	w := newWorld(t, Options{pace: p}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		switch n := asked.Add(1); {
@@ -229,7 +229,7 @@ func TestEventsOfATask(t *testing.T) {
 		t.Errorf("then %q", got)
 	}
 	if first, second := receive(t, w.asked), receive(t, w.asked); first.ActionID != "" || second.ActionID != "7" {
-		t.Errorf("asked for %q, then %q", first.ActionID, second.ActionID)
+		t.Errorf("received %q, then %q", first.ActionID, second.ActionID)
 	}
 }
 
@@ -237,7 +237,7 @@ func TestEventsOfATask(t *testing.T) {
 func TestEventsOfATaskThatIsLost(t *testing.T) {
 	t.Parallel()
 	p := defaultPace
-	p.look, p.keepAlive = 20*time.Millisecond, time.Millisecond
+	p.poll, p.keepAlive = 20*time.Millisecond, time.Millisecond
 	var lost atomic.Bool
 	w := newWorld(t, Options{pace: p}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		if lost.Load() {
@@ -298,7 +298,7 @@ func TestActionAsEvents(t *testing.T) {
 	wantProblem(t, resp, body, 400, interact.Invalid)
 }
 
-// An output that comes in parts goes on part by part, while the agent still works.
+// An output in parts is sent in parts, while the action runs.
 func TestResponseStream(t *testing.T) {
 	t.Parallel()
 	next := make(chan string)
@@ -493,14 +493,14 @@ func TestRequestStreamInBothDirections(t *testing.T) {
 	}
 	m := receive(t, w.asked)
 	if m.ContentType != "audio/wav" || len(m.Data) > 0 {
-		t.Errorf("asked %+v", m)
+		t.Errorf("received %+v", m)
 	}
 	if left := time.Until(m.Deadline); left < 9*time.Minute {
 		t.Errorf("a stream has %v", left)
 	}
 }
 
-// What is a stream, and what a whole.
+// Streams and whole inputs.
 func TestStreamContentTypes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
@@ -531,7 +531,7 @@ func TestStreamContentTypes(t *testing.T) {
 		{"text", "/actions/talk", "text/plain", 100, false, `"stream 100"`},
 		{"text with a length", "/actions/talk", "text/plain; charset=utf-8", 100, true, `"whole 100"`},
 		{"text to an agent that takes sound", "/actions/listen", "text/plain", 100, false, `LMOS-1415`},
-		{"what a browser sends unasked", "/actions/talk", "text/plain", 101, false, `LMOS-1415`},
+		{"a browser without a preflight", "/actions/talk", "text/plain", 101, false, `LMOS-1415`},
 		{"a form", "/actions/talk", "application/x-www-form-urlencoded", 100, false, `LMOS-1415`},
 		{"nothing, without a length", "/actions/talk", "", 0, false, `"whole 0"`},
 	} {
@@ -654,14 +654,14 @@ func TestStreamInConstantMemory(t *testing.T) {
 		}
 	}
 	if !bytes.Equal(want.Sum(nil), got.Sum(nil)) {
-		t.Error("what came out is not what went in")
+		t.Error("the output differs from the input")
 	}
 	if grown := most - first; grown > 16<<20 {
 		t.Errorf("%d MiB were held", grown>>20)
 	}
 }
 
-// A run that wants to know more goes on without its consumer, if that said it would come back; for anybody else it is an error.
+// A run that requires input continues without its consumer, if the consumer prefers that; else it is an error.
 func TestActionThatRequiresInput(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -686,7 +686,7 @@ func TestActionThatRequiresInput(t *testing.T) {
 					t.Error("the consumer stays")
 				}
 				if detached != (tt.status == 201) {
-					t.Errorf("it goes on without its consumer: %t", detached)
+					t.Errorf("detached: %t", detached)
 				}
 			})
 			resp, body := send(t, "POST", w.url+"/actions/toggle", "", "Prefer", tt.prefer, "Idempotency-Key", tt.key)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// resources has the minimum and maximum number of names after the word in a path: /actions/{name}/{run},
+// resources has the minimum and maximum number of names after the kind of resource in a path: /actions/{name}/{run},
 // /properties/{name}/observable, /events/{name}, /subscriptions/{id}, /td.
 var resources = map[string]struct{ least, most int }{
 	"properties": {0, 2}, "actions": {0, 2}, "events": {0, 1}, "subscriptions": {1, 1}, "td": {0, 0},
@@ -15,12 +15,12 @@ var resources = map[string]struct{ least, most int }{
 // observable is the only name that may follow that of a property.
 const observable = "observable"
 
-// ThingID splits the path of r behind prefix ("/things/") into a thing's id and the rest: "", or what begins with properties,
-// actions, events, subscriptions or td. The id is unescaped once; the rest is still escaped, so that a name may hold an escaped
-// slash. The id may be any URI, raw or percent-encoded, also one with slashes and double slashes: clients send both.
+// ThingID splits the path of r after prefix ("/things/") into the id of a Thing and the rest, which is empty or begins with properties,
+// actions, events, subscriptions or td. The id is unescaped once; the rest stays escaped, so that a name may contain an escaped slash.
+// The id may be any URI, raw or percent-encoded, also with slashes and double slashes: clients send both.
 //
-// A raw id that itself ends like such a rest, "urn:x/actions/y" or "https://x.example/td", is taken apart at the first place
-// that fits: escape its slashes to name it. Both results are empty if the path does not begin with prefix.
+// A raw id that ends like such a rest, "urn:x/actions/y" or "https://x.example/td", is split at the first match: its slashes must be
+// escaped. Both results are empty if the path does not begin with prefix.
 func ThingID(r *http.Request, prefix string) (id, rest string) {
 	path, ok := strings.CutPrefix(r.URL.EscapedPath(), prefix)
 	if !ok {
@@ -40,18 +40,18 @@ func ThingID(r *http.Request, prefix string) (id, rest string) {
 	return unescape(path), rest
 }
 
-// isRest reports whether a path is a word of resources with a valid number of names, none of them empty.
+// isRest reports whether a path is a kind of resource with a valid number of names, all not empty.
 func isRest(path string) bool {
-	word, names, more := strings.Cut(path, "/")
-	room, ok := resources[word]
+	kind, names, more := strings.Cut(path, "/")
+	limits, ok := resources[kind]
 	if !ok || !more {
-		return ok && room.least == 0
+		return ok && limits.least == 0
 	}
 	n := strings.Count(names, "/") + 1
-	if n < room.least || n > room.most || strings.Contains("/"+names+"/", "//") {
+	if n < limits.least || n > limits.most || strings.Contains("/"+names+"/", "//") {
 		return false
 	}
-	return word != "properties" || n < 2 || names[strings.IndexByte(names, '/')+1:] == observable
+	return kind != "properties" || n < 2 || names[strings.IndexByte(names, '/')+1:] == observable
 }
 
 // unescape undoes percent-encoding once. An escaped path is always valid.

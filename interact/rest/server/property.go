@@ -18,17 +18,17 @@ func (v *visit) loaded(t interact.Type) (*interact.Message, error) {
 	return m, err
 }
 
-// ask sends an interaction of type t with the body and the query of the request, and responds with its last reply.
-func (v *visit) ask(t interact.Type) error {
+// call sends a message of type t with the body and the query of the request, and responds with the last reply.
+func (v *visit) call(t interact.Type) error {
 	m, err := v.loaded(t)
 	if err != nil {
 		return err
 	}
-	return v.answer(m)
+	return v.callWith(m)
 }
 
-// answer sends m and responds with the last reply.
-func (v *visit) answer(m *interact.Message) error {
+// callWith sends m and responds with the last reply.
+func (v *visit) callWith(m *interact.Message) error {
 	reply, err := v.last(m)
 	if err != nil {
 		return err
@@ -36,12 +36,12 @@ func (v *visit) answer(m *interact.Message) error {
 	return v.respond(m, reply)
 }
 
-// last sends m and returns the last reply, within the time that the consumer has.
+// last sends m and returns the last reply, within the timeout of the consumer.
 func (v *visit) last(m *interact.Message) (*interact.Message, error) {
 	if err := v.check(m); err != nil {
 		return nil, err
 	}
-	ctx, cancel, err := v.patient(m)
+	ctx, cancel, err := v.withTimeout(m)
 	if err != nil {
 		return nil, err
 	}
@@ -60,10 +60,10 @@ func (v *visit) getProperty() error {
 	if wantsEvents(v.r) {
 		return v.watch(interact.ObserveProperty, "sse")
 	}
-	return v.ask(interact.ReadProperty)
+	return v.call(interact.ReadProperty)
 }
 
-func (v *visit) putProperty() error { return v.ask(interact.WriteProperty) }
+func (v *visit) putProperty() error { return v.call(interact.WriteProperty) }
 
 func (v *visit) postProperty() error { return v.subscribe(interact.ObserveProperty) }
 
@@ -86,7 +86,7 @@ func (v *visit) getProperties() error {
 		}
 		return v.readSome(names)
 	}
-	return v.ask(interact.ReadAllProperties)
+	return v.call(interact.ReadAllProperties)
 }
 
 // readSome reads the properties of these names.
@@ -96,18 +96,18 @@ func (v *visit) readSome(names []string) error {
 		return err
 	}
 	m.Data, _ = json.Marshal(names) // strings always have a JSON form
-	return v.answer(m)
+	return v.callWith(m)
 }
 
-// putProperties writes the values in the body, or all that can be written: then none may be missing.
+// putProperties writes the values in the body: several, or all writable properties.
 func (v *visit) putProperties() error {
 	if v.r.URL.Query().Has("all") || prefers(v.r.Header, "all") {
-		return v.ask(interact.WriteAllProperties)
+		return v.call(interact.WriteAllProperties)
 	}
-	return v.ask(interact.WriteMultipleProperties)
+	return v.call(interact.WriteMultipleProperties)
 }
 
-// postProperties reads the properties that an array names (TD 1.1 §5.3.4.2, readmultipleproperties), or subscribes to all.
+// postProperties reads the properties in an array of names (TD 1.1 §5.3.4.2, readmultipleproperties), or subscribes to all.
 func (v *visit) postProperties() error {
 	m, err := v.loaded(interact.ReadMultipleProperties)
 	if err != nil {
@@ -115,13 +115,13 @@ func (v *visit) postProperties() error {
 	}
 	if names, _, err := interact.Value(m.Data, m.Media()); err == nil {
 		if _, isArray := names.([]any); isArray {
-			return v.answer(m)
+			return v.callWith(m)
 		}
 	}
 	return v.subscribeWith(interact.ObserveAllProperties, m.Data, m.Media())
 }
 
-// decodeBody reads the members of a JSON object, or of one in CBOR, into doc.
+// decodeBody decodes a JSON or CBOR object into doc.
 func decodeBody(data []byte, media string, doc any) error {
 	data, _, err := interact.Transcode(data, media, interact.JSON)
 	if err == nil {
@@ -133,7 +133,8 @@ func decodeBody(data []byte, media string, doc any) error {
 	return err
 }
 
-// endWatch responds to the end of a long poll, which has ended with its response (TD 1.1, unobserveproperty and unsubscribeevent).
+// endWatch responds to a request that ends a long poll (TD 1.1, unobserveproperty and unsubscribeevent). The poll has ended with its
+// response.
 func (v *visit) endWatch() error {
 	v.w.WriteHeader(http.StatusNoContent)
 	return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// outcome is the error that a final status stands for.
+// outcome returns the error of a final status.
 func outcome(reply *interact.Message) error {
 	const hint = "see the agent's log"
 	switch reply.Status {
@@ -31,12 +31,19 @@ func outcome(reply *interact.Message) error {
 	return nil
 }
 
-// respond writes the reply of a good interaction: 200 with its data, or 204.
-func (v *visit) respond(m, reply *interact.Message) error {
-	data, media, err := interact.Transcode(reply.Data, reply.Media(), m.Accept)
-	if err != nil { // the agent sent invalid JSON or CBOR, which the consumer may still be able to use
-		data, media = reply.Data, reply.Media()
+// transcoded returns the data of a reply in the media type accept, if it can be converted. Invalid JSON or CBOR of the agent is unchanged:
+// the consumer may be able to use it.
+func transcoded(reply *interact.Message, accept string) (data []byte, media string) {
+	data, media, err := interact.Transcode(reply.Data, reply.Media(), accept)
+	if err != nil {
+		return reply.Data, reply.Media()
 	}
+	return data, media
+}
+
+// respond writes the reply of a successful interaction: 200 with its data, or 204.
+func (v *visit) respond(m, reply *interact.Message) error {
+	data, media := transcoded(reply, m.Accept)
 	v.describeReply(m, reply)
 	switch m.Type {
 	case interact.WriteProperty, interact.WriteMultipleProperties, interact.WriteAllProperties:
@@ -62,7 +69,7 @@ func (v *visit) describeReply(m, reply *interact.Message) {
 	}
 }
 
-// write writes a response of a media type that the agent chose.
+// write writes a response.
 func (v *visit) write(status int, media string, data []byte) {
 	v.describeData(media)
 	v.w.Header().Set("Content-Length", strconv.Itoa(len(data)))
@@ -72,8 +79,8 @@ func (v *visit) write(status int, media string, data []byte) {
 	}
 }
 
-// describeData sets what the header says of an agent's data. The bytes are a stranger's, and the origin is the node's: a browser
-// must not run them.
+// describeData sets the headers of the data of an agent. The data is untrusted, and its origin is that of the node: a browser must not
+// execute it.
 func (v *visit) describeData(media string) {
 	h := v.w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -88,7 +95,7 @@ func (v *visit) describeData(media string) {
 func (v *visit) writeJSON(status int, m *interact.Message, doc any) error {
 	data, err := json.Marshal(doc)
 	if err != nil {
-		return fmt.Errorf("encode the answer: %w", err)
+		return fmt.Errorf("encode the response: %w", err)
 	}
 	media := interact.JSON
 	if packed, packedMedia, err := interact.Transcode(data, media, m.Accept); err == nil {
@@ -99,8 +106,8 @@ func (v *visit) writeJSON(status int, m *interact.Message, doc any) error {
 	return nil
 }
 
-// serverTiming returns the measured times (W3C Server Timing §2; in milliseconds). What was not measured is left out,
-// but for the total, which is took then.
+// serverTiming returns the measured times (W3C Server Timing §2; in milliseconds). Times that were not measured are omitted; the default
+// of the total is took.
 func serverTiming(t *interact.Timing, took time.Duration) string {
 	if t == nil {
 		t = &interact.Timing{}
@@ -120,7 +127,7 @@ func serverTiming(t *interact.Timing, took time.Duration) string {
 	return strings.Join(metrics, ", ")
 }
 
-// jsonOf returns data as JSON: as it is, converted from CBOR, text as a string, anything else as base64url in a string (RFC 8949
+// jsonOf returns data as JSON: JSON unchanged, CBOR converted, text as a string, and other data as base64url in a string (RFC 8949
 // §6.1). It is nil if there is no data.
 func jsonOf(data []byte, media string) json.RawMessage {
 	if len(data) == 0 {
@@ -141,5 +148,5 @@ func jsonOf(data []byte, media string) json.RawMessage {
 	return quoted
 }
 
-// path returns the path of something below the thing, as the consumer spelled the thing. Each name is escaped.
+// path returns the path of a resource of the Thing, with the reference of the consumer. Each name is escaped.
 func (v *visit) path(names ...string) string { return thingPath(v.ref, names...) }

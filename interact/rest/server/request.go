@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
 	"maps"
@@ -28,15 +27,16 @@ import (
 
 const (
 	maxWait   = interact.MaxWait // limits the timeout that a consumer requests
-	maxMember = 256              // bytes of a text that becomes a member of a message (see interact.Message)
-	maxBlock  = 1 << 20          // bytes of a body that is taken as a whole though it could be a stream
-	chunkSize = 64 << 10         // bytes of a part of a stream, at most
+	maxMember = 256              // bytes of a text of a message (see interact.Message)
+	maxBlock  = 1 << 20          // bytes of a body that is read as a whole, even if it can be a stream
+	chunkSize = 64 << 10         // maximum bytes of a chunk of a stream
 )
 
 // message returns the message of type t for the request, without its data.
 func (v *visit) message(t interact.Type) (*interact.Message, error) {
-	m := &interact.Message{Type: t, From: did.PrincipalOf(v.r.Context()), ID: interact.NewID(), Thing: v.desc.Ref(), Name: v.at.name, ActionID: v.at.id,
-		Accept: wanted(v.r.Header)}
+	m := &interact.Message{Type: t, From: did.PrincipalOf(v.r.Context()), ID: interact.NewID(), Thing: v.desc.Ref(), Name: v.at.name,
+		ActionID: v.at.id,
+		Accept:   wanted(v.r.Header)}
 	m.TraceParent, m.TraceState = interact.TraceContext(v.r.Header.Get("Traceparent"), strings.Join(v.r.Header.Values("Tracestate"), ","))
 	m.Via = cmp.Or(v.r.Header.Get("Lmos-Via"), v.param("via"))
 	// The draft of the header writes a string of Structured Fields, with quotes; most clients leave them out.
@@ -59,14 +59,14 @@ func (v *visit) message(t interact.Type) (*interact.Message, error) {
 		{"Lmos-Via", m.Via}, {"Idempotency-Key", m.Key}, {"Last-Event-ID", m.After},
 	} {
 		if len(member.text) > maxMember {
-			return nil, interact.Errorf(interact.Invalid, "shorten it", "%s has %d bytes, %d are possible", member.name,
-				len(member.text), maxMember)
+			return nil, interact.Errorf(interact.Invalid, "shorten it", "expected at most %d bytes in %s, got %d", maxMember, member.name,
+				len(member.text))
 		}
 	}
 	return m, nil
 }
 
-// has reports whether the query has a parameter of this server: not a variable of the affordance's address with that name.
+// has reports whether the query has the parameter name of this server, and the address of the affordance has no variable of that name.
 func (v *visit) has(name string) bool {
 	if v.r.URL.RawQuery == "" || !v.r.URL.Query().Has(name) {
 		return false
@@ -94,8 +94,8 @@ func (v *visit) affordance() *td.Affordance {
 	return interact.Affordance(v.desc.Thing, &interact.Message{Type: t, Name: v.at.name})
 }
 
-// patient sets the deadline of m by the timeout that the consumer requests.
-func (v *visit) patient(m *interact.Message) (context.Context, context.CancelFunc, error) {
+// withTimeout sets the deadline of m by the timeout that the consumer requests.
+func (v *visit) withTimeout(m *interact.Message) (context.Context, context.CancelFunc, error) {
 	wait, err := v.timeout(m)
 	if err != nil {
 		return nil, nil, err
@@ -105,13 +105,13 @@ func (v *visit) patient(m *interact.Message) (context.Context, context.CancelFun
 	return ctx, cancel, nil
 }
 
-// timeout is the timeout of the consumer. A stream has the maximum, because it lasts as long as its source.
+// timeout returns the timeout of the consumer. The default of a stream is the maximum, because it lasts as long as its source.
 func (v *visit) timeout(m *interact.Message) (time.Duration, error) {
 	if text := v.param("timeout"); text != "" {
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 || d > maxWait {
 			return 0, interact.Errorf(interact.Invalid, "for example ?timeout=5s",
-				"timeout must be a duration of at most %v", maxWait)
+				"expected as timeout a duration of at most %v", maxWait)
 		}
 		return d, nil
 	}
@@ -176,11 +176,11 @@ func accepted(h http.Header) (all []mediaRange) {
 }
 
 // wanted returns the media type that the consumer prefers; empty if it accepts any type, or only types that an agent does not have:
-// events and rows are encodings of this server. The server never sends 406, because any response is better than none.
+// events and lines are encodings of this server. The server never sends 406 (Not Acceptable): the consumer may be able to use other types.
 func wanted(h http.Header) string {
 	var best mediaRange
 	for _, r := range accepted(h) {
-		if r.quality > best.quality && r.media != sse.MediaType && r.media != rowsType {
+		if r.quality > best.quality && r.media != sse.MediaType && r.media != linesType {
 			best = r
 		}
 	}
@@ -190,11 +190,10 @@ func wanted(h http.Header) string {
 	return best.media
 }
 
-// wantsEvents reports whether the consumer accepts server-sent events. A resource with both sends them only if the
-// Accept header names them.
+// wantsEvents reports whether the Accept header of the consumer contains server-sent events.
 func wantsEvents(r *http.Request) bool { return accepts(r, sse.MediaType) }
 
-// accepts reports whether the consumer names media.
+// accepts reports whether the Accept header contains media.
 func accepts(r *http.Request, media string) bool {
 	return slices.ContainsFunc(accepted(r.Header), func(m mediaRange) bool { return m.media == media && m.quality > 0 })
 }
@@ -222,7 +221,7 @@ func (v *visit) loadBody(m *interact.Message) (err error) {
 		v.loadStream(m)
 		return nil
 	}
-	wrong := err // a body without a length may be none at all
+	wrong := err // a body without a length may be empty
 	if m.Data, err = problem.ReadBody(v.w, v.r, rest.MaxBody); err != nil {
 		return err
 	}
@@ -233,7 +232,7 @@ func (v *visit) loadBody(m *interact.Message) (err error) {
 	return wrong
 }
 
-// loadVariables adds the variables in the query to the input, which is converted to JSON.
+// loadVariables adds the variables in the query to the input and converts it to JSON.
 func (v *visit) loadVariables(m *interact.Message, a *td.Affordance) (err error) {
 	query := v.r.URL.Query()
 	given := func(name string) bool { return query.Has(name) }
@@ -249,16 +248,14 @@ func (v *visit) loadVariables(m *interact.Message, a *td.Affordance) (err error)
 	return nil
 }
 
-// inputType returns the media type of a body: JSON, CBOR, or one that the affordance's forms name. Behind a form of the mesh,
-// which has no address and so speaks of no media type, the agent decides. The check of the type also rejects requests
-// of other web sites that a browser sends without preflight (text/plain, forms; Fetch §2.2.2): forms are never accepted there, and text
-// only without the Origin that a web page has in each POST (Fetch §3.2), also to its own site.
+// inputType returns the media type of a body: JSON, CBOR, or a type of a form of the affordance. A form of the mesh has no address and no
+// media type: the agent checks the type. The check also rejects requests of other web sites that a browser sends without a preflight
+// (text/plain, HTML forms; Fetch §2.2.2): HTML forms are not accepted there, and text is accepted only without Origin, which a web page
+// sends in each POST, also to its own site (Fetch §3.2).
 func inputType(r *http.Request, a *td.Affordance) (string, error) {
 	contentType := r.Header.Get("Content-Type")
-	coding := r.Header.Get("Content-Encoding")
-	if coding != "" && !strings.EqualFold(coding, "identity") {
-		return "", interact.Errorf(interact.UnsupportedType, "send the body as it is",
-			"a body with Content-Encoding is not read")
+	if err := checkCoding(r); err != nil {
+		return "", err
 	}
 	switch {
 	case contentType == "":
@@ -266,26 +263,28 @@ func inputType(r *http.Request, a *td.Affordance) (string, error) {
 		return interact.JSON, nil
 	case interact.IsCBOR(contentType):
 		return interact.CBOR, nil
-	case a != nil && slices.ContainsFunc(a.Forms, func(f td.Form) bool { return takes(&f, interact.MediaType(contentType), r.Header.Get("Origin") != "") }):
+	case a != nil && slices.ContainsFunc(a.Forms, func(f td.Form) bool {
+		return acceptsBody(&f, interact.MediaType(contentType), r.Header.Get("Origin") != "")
+	}):
 		return interact.MediaType(contentType), nil
 	}
 	return "", interact.Errorf(interact.UnsupportedType, "Content-Type: "+interact.JSON,
-		"a body of type %q is not taken here", interact.Excerpt(contentType, 100))
+		"a body of type %q is not supported here", interact.Excerpt(contentType, 100))
 }
 
-// unasked are the media types that a browser sends for any web page (Fetch §2.2.2).
-var unasked = []string{"text/plain", "multipart/form-data", "application/x-www-form-urlencoded"}
+// simpleTypes are the media types that a browser sends without a preflight (Fetch §2.2.2).
+var simpleTypes = []string{"text/plain", "multipart/form-data", "application/x-www-form-urlencoded"}
 
-// takes reports whether a form accepts a body of a media type; page means that a web page sends it.
-func takes(f *td.Form, media string, page bool) bool {
+// acceptsBody reports whether a form accepts a body of a media type; page means that a web page sends it.
+func acceptsBody(f *td.Form, media string, page bool) bool {
 	if interact.MediaType(f.ContentType) == media {
 		return true
 	}
 	return strings.HasPrefix(f.Href, td.MeshHref) && media != "" && len(media) <= maxMember &&
-		(!slices.Contains(unasked, media) || media == "text/plain" && !page)
+		(!slices.Contains(simpleTypes, media) || media == "text/plain" && !page)
 }
 
-// isStream reports whether the body of the request is passed on while it arrives.
+// isStream reports whether the body of the request is sent to the agent in chunks, as it arrives.
 func (v *visit) isStream(m *interact.Message) bool {
 	return m.Type == interact.InvokeAction && (v.r.ContentLength < 0 || v.r.ContentLength > maxBlock) &&
 		!td.IsJSON(m.ContentType) && !interact.IsCBOR(m.ContentType)
@@ -294,17 +293,17 @@ func (v *visit) isStream(m *interact.Message) bool {
 // loadStream makes the body a sequence of chunks that is read on demand.
 func (v *visit) loadStream(m *interact.Message) {
 	control := http.NewResponseController(v.w)
-	// HTTP/1 would read the rest of the body before the first byte of an answer. A writer that cannot do better still answers.
+	// Else net/http reads the rest of an HTTP/1 body before the first byte of the response. Not all writers support it.
 	_ = control.EnableFullDuplex()
 	m.Chunks = chunksOf(v.r.Body, func(end bool) {
 		if v.r.Context().Err() != nil {
-			return // the response is complete: the connection may have its next request
+			return // the response is complete, and the connection may have its next request
 		}
-		deadline := time.Time{} // at the end the server reads on, to see whether the consumer goes away
+		deadline := time.Time{} // after the end, net/http reads until the consumer disconnects
 		if !end {
 			deadline = time.Now().Add(v.o.pace.read)
 		}
-		_ = control.SetReadDeadline(deadline) // a connection without deadlines has no slow consumers either
+		_ = control.SetReadDeadline(deadline) // not all connections have deadlines
 	})
 }
 
@@ -330,7 +329,7 @@ func chunksOf(body io.Reader, before func(end bool)) iter.Seq2[[]byte, error] {
 	}
 }
 
-// check checks m against the description, with errors in terms of HTTP.
+// check checks m against the description. Its errors are those of explained.
 func (v *visit) check(m *interact.Message) error {
 	c := *m
 	if m.Type == interact.InvokeAction && len(m.Data) == 0 && m.Chunks == nil && interact.InputSchema(v.desc.Thing, m).Type() == "object" {
@@ -343,8 +342,8 @@ func (v *visit) check(m *interact.Message) error {
 	return v.explained(m, err)
 }
 
-// explained adds to a refusal what a consumer over HTTP can use: the methods that there are, a name that was meant, the place of
-// a mistake in the input.
+// explained completes an error for HTTP consumers: with the header Allow, with similar names, or with the position of an error in the
+// input.
 func (v *visit) explained(m *interact.Message, err error) error {
 	if err == nil {
 		return nil
@@ -355,7 +354,7 @@ func (v *visit) explained(m *interact.Message, err error) error {
 	case e.Code == interact.NotAllowed:
 		v.w.Header().Set("Allow", v.allowed(m))
 	case e.Code == interact.NoAffordance && !e.Remote:
-		if names := near(m.Name, v.names()); len(names) > 0 {
+		if names := similar(m.Name, v.names()); len(names) > 0 {
 			e.Hint = "did you mean " + strings.Join(names, " or ") + "?"
 		}
 	case e.Code == interact.Invalid && !e.Remote:
@@ -363,17 +362,13 @@ func (v *visit) explained(m *interact.Message, err error) error {
 			e.Issues = []td.Issue{{Reason: syntax.Error()}}
 		}
 		if len(e.Issues) > 0 {
-			title := cmp.Or(m.Name, "the input") + " does not take this: " + e.Issues[0].String()
-			if n := len(e.Issues) - 1; n > 0 {
-				title += fmt.Sprintf(" (and %d more)", n)
-			}
-			e.Title = title
+			e.Title = form.InvalidTitle(m, e.Issues)
 		}
 	}
 	return &e
 }
 
-// allowed lists the methods of the property of m; nil for other affordances.
+// allowed lists the methods of the property of m; empty for other affordances.
 func (v *visit) allowed(m *interact.Message) string {
 	p := v.desc.Properties[m.Name]
 	if v.at.kind != "properties" || p == nil || v.at.poll {
@@ -392,7 +387,7 @@ func (v *visit) allowed(m *interact.Message) string {
 	return strings.Join(all, ", ")
 }
 
-// names are those of the affordances of the kind that the path names.
+// names returns the names of the affordances of the kind in the path.
 func (v *visit) names() []string {
 	switch v.at.kind {
 	case "properties":

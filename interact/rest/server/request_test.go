@@ -66,7 +66,7 @@ func FuzzAccept(f *testing.F) {
 	})
 }
 
-// What the header and the query say becomes the message.
+// Headers and query become members of the message.
 func TestMessageOfARequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{}, answers(interact.ActionStatus, "", "1"))
@@ -89,7 +89,7 @@ func TestMessageOfARequest(t *testing.T) {
 	} {
 		resp, body := send(t, "POST", w.url+"/actions/toggle"+tt.query, "", tt.headers...)
 		if m := receive(t, w.asked); !tt.check(m) || resp.StatusCode != 200 {
-			t.Errorf("%s: asked %+v, answered %d %s", tt.name, m, resp.StatusCode, body)
+			t.Errorf("%s: asked %+v, got %d %s", tt.name, m, resp.StatusCode, body)
 		}
 	}
 	for _, header := range []string{"Idempotency-Key", "Lmos-Via"} {
@@ -106,7 +106,7 @@ func TestVariableWithTheNameOfAParameter(t *testing.T) {
 		t.Fatalf("got %d %s", resp.StatusCode, body)
 	}
 	if m := receive(t, w.asked); string(m.Data) != `{"via":"hall"}` || m.Via != "" || m.Timing == nil {
-		t.Errorf("asked %+v with %s", m, m.Data)
+		t.Errorf("received %+v with %s", m, m.Data)
 	}
 	// Beside a body in CBOR.
 	resp, body := send(t, "PUT", w.url+"/properties/room?via=hall", "\x15", "Content-Type", "application/cbor")
@@ -114,7 +114,7 @@ func TestVariableWithTheNameOfAParameter(t *testing.T) {
 		t.Fatalf("got %d %s", resp.StatusCode, body)
 	}
 	if m := receive(t, w.asked); string(m.Data) != `{"value":21,"via":"hall"}` || m.Media() != interact.JSON {
-		t.Errorf("asked %q with %s", m.ContentType, m.Data)
+		t.Errorf("received %q with %s", m.ContentType, m.Data)
 	}
 	resp, body = send(t, "PUT", w.url+"/properties/room?via=hall", "\xff", "Content-Type", "application/cbor")
 	wantProblem(t, resp, body, 400, interact.Invalid)
@@ -157,7 +157,7 @@ func TestCBOR(t *testing.T) {
 		t.Errorf("got %d %q %v", resp.StatusCode, body, resp.Header)
 	}
 	if m := receive(t, w.asked); m.ContentType != "application/cbor" || string(m.Data) != "\xa1\x62to\x05" {
-		t.Errorf("asked %q with %q", m.ContentType, m.Data)
+		t.Errorf("received %q with %q", m.ContentType, m.Data)
 	}
 	resp, body = send(t, "POST", w.url+"/actions/fade", "\xa1\x62to\x61x", "Content-Type", "application/cbor")
 	if e := wantProblem(t, resp, body, 400, interact.Invalid); len(e.Issues) != 1 || e.Issues[0].Pointer != "/to" {
@@ -173,7 +173,7 @@ func TestCBOR(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", accept, body, want)
 		}
 	}
-	// What cannot be converted stays what it is.
+	// Data that cannot be converted is unchanged.
 	odd := newWorld(t, Options{}, answers(interact.PropertyReading, "", "{"))
 	if resp, body := send(t, "GET", odd.url+"/properties/serial", "", "Accept", "application/cbor"); body != "{" ||
 		resp.Header.Get("Content-Type") != jsonType {
@@ -220,7 +220,7 @@ func TestReadSome(t *testing.T) {
 		wantProblem(t, resp, body, tt.status, tt.code)
 	}
 	if len(w.asked) > 0 {
-		t.Errorf("the mesh was asked: %+v", <-w.asked)
+		t.Errorf("the mesh received %+v", <-w.asked)
 	}
 }
 
@@ -283,9 +283,9 @@ func TestExplained(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{}, answers(interact.ActionStatus, "", "1"))
 	for _, tt := range []struct{ name, method, path, body, title, hint string }{
-		{"a member", "POST", "/actions/fade", `{"to":"up"}`, `fade does not take this: /to: expected integer, got string`, ""},
-		{"no input", "POST", "/actions/fade", ``, `fade does not take this: "to" is missing`, ""},
-		{"no JSON", "POST", "/actions/fade", "{\n x", `fade does not take this: `, ""},
+		{"a member", "POST", "/actions/fade", `{"to":"up"}`, `fade does not accept this: /to: expected integer, got string`, ""},
+		{"no input", "POST", "/actions/fade", ``, `fade does not accept this: "to" is missing`, ""},
+		{"no JSON", "POST", "/actions/fade", "{\n x", `fade does not accept this: `, ""},
 		{"a name that was meant", "POST", "/actions/fad", ``, `thing has no action "fad"`, "did you mean fade?"},
 		{"an event that was meant", "GET", "/events/hott", ``, `thing has no event "hott"`, "did you mean hot?"},
 		{"a property that was meant", "GET", "/properties/unit", ``, `thing has no property "unit"`, "did you mean units?"},
@@ -303,7 +303,7 @@ func TestExplained(t *testing.T) {
 // The paths of a server.
 func TestParseSpot(t *testing.T) {
 	t.Parallel()
-	for rest, want := range map[string]spot{
+	for rest, want := range map[string]resource{
 		"td":                       {kind: "td"},
 		"properties":               {kind: "properties"},
 		"properties/a%2Fb":         {kind: "properties", name: "a/b"},
@@ -318,8 +318,8 @@ func TestParseSpot(t *testing.T) {
 		"properties/x/observable/": {}, "properties/a/b": {}, "td/x": {}, "subscriptions": {}, "events/a/b": {}, "": {}, "forms": {},
 		"actions/a/b/c": {}, "actions//b": {}, "subscriptions/": {},
 	} {
-		got, offered := parseSpot(rest)
-		if want == (spot{}) {
+		got, offered := parseResource(rest)
+		if want == (resource{}) {
 			if offered != nil {
 				t.Errorf("%q is taken for %+v", rest, got)
 			}

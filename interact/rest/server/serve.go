@@ -19,30 +19,30 @@ import (
 
 // Options are the settings of a [Server]. Mesh and Find are required.
 type Options struct {
-	// Mesh serves the messages. The caller is in the context of a request (did.PrincipalOf); an Authorization header is ignored.
+	// Mesh handles the messages. The caller is in the context of a request (did.PrincipalOf); an Authorization header is ignored.
 	Mesh interact.Thing
-	// Find returns the thing that a path names: by an id, a short name, or an exact reference. Its error is sent unchanged
-	// if it is an [*interact.Error], else as "internal error".
+	// Find returns the Thing of a path: by an id, a short name, or an exact reference. Its error is sent unchanged if it is an
+	// [*interact.Error], else as "internal error".
 	Find func(ctx context.Context, ref string) (*td.Description, error)
 	// Log receives log records; nil discards them.
 	Log *slog.Logger
-	// Base returns the address of the API for the caller of r, "https://node.example", without a slash at its end. It stands
-	// before the addresses in descriptions. Nil means the scheme and the Host of the request.
+	// Base returns the address of the API for the caller of r, "https://node.example", without a slash at its end. It is the prefix of
+	// the addresses in descriptions. Nil means the scheme and the Host of the request.
 	Base func(r *http.Request) string
 	// Socket is the path of the WebSocket endpoint of the same server, "/ws", for descriptions. Empty means none.
 	Socket string
-	// Bearer declares in descriptions that callers need a token.
+	// Bearer declares in descriptions that callers require a token.
 	Bearer bool
-	// CallbackDial connects to the addresses that consumers give for webhooks. Nil connects to addresses of the public internet
-	// only, or to any with PrivateCallbacks.
+	// CallbackDial connects to the webhook addresses of consumers. Nil connects only to addresses of the public internet, or with
+	// PrivateCallbacks to all addresses.
 	CallbackDial     func(ctx context.Context, network, addr string) (net.Conn, error)
 	PrivateCallbacks bool
-	// MaxCallbacks bounds the webhooks; zero means 256, less than zero allows none.
+	// MaxCallbacks limits the webhooks; zero means 256, a negative value none.
 	MaxCallbacks int
-	// MaxWatchers bounds the requests that wait for events; zero means 512.
+	// MaxWatchers limits the requests that wait for events; zero means 512.
 	MaxWatchers int
-	// Count is called for each event that was delivered, or dropped because its consumer was too slow or could not be reached.
-	// The kind is "sse", "longpoll" or "webhook". Nil counts nothing.
+	// Count is called for each event that was delivered, or dropped because its consumer was too slow or not reachable. The kind is
+	// "sse", "longpoll" or "webhook". Nil counts nothing.
 	Count func(kind string, dropped bool)
 
 	pace pace // zero means defaultPace
@@ -53,10 +53,10 @@ type pace struct {
 	hold      time.Duration // a long poll
 	keepAlive time.Duration // between comments in a stream of events
 	commit    time.Duration // until a stream of events starts, also without an event
-	write     time.Duration // for one write, and until a reader that does not keep up is dropped
+	write     time.Duration // for one write, and until a slow consumer is disconnected
 	read      time.Duration // for one read of a request stream
-	look      time.Duration // between the first two looks at a task; later ones are further apart
-	retry     time.Duration // before the second delivery of an event; later ones are further apart
+	poll      time.Duration // between the first two queries of a task; later pauses are longer
+	retry     time.Duration // before the second delivery of an event; later pauses are longer
 	deliver   time.Duration // for one delivery
 	back      time.Duration // before a lost observation is started again; later pauses are longer
 	lease     time.Duration // of a webhook that is not renewed
@@ -64,43 +64,42 @@ type pace struct {
 
 // Known clients hold a long poll for one hour, and treat its end as the end of the subscription.
 var defaultPace = pace{hold: 61 * time.Minute, keepAlive: 15 * time.Second, commit: 150 * time.Millisecond,
-	write: 10 * time.Second, read: time.Minute, look: 50 * time.Millisecond, retry: 500 * time.Millisecond,
+	write: 10 * time.Second, read: time.Minute, poll: 50 * time.Millisecond, retry: 500 * time.Millisecond,
 	deliver: 10 * time.Second, back: time.Second, lease: 24 * time.Hour}
 
-// A Server serves the Things of a mesh to HTTP consumers (WoT Profile: HTTP Basic, HTTP SSE, HTTP Webhook; long poll as
-// the known clients do it). Paths are those of [ThingID], below /things/{id}:
+// A Server serves the Things of a mesh to HTTP consumers (WoT Profile: HTTP Basic, HTTP SSE, HTTP Webhook; long poll as in the known
+// clients). Paths are those of [ThingID], below /things/{id}:
 //
-//	GET /td                                       the thing's TD with forms of this server
+//	GET /td                                       the TD of the Thing with forms of this server
 //	GET PUT /properties/{name}                    200 with the value; 204
 //	GET PUT /properties                           200 with an object of values; ?names=a,b reads some; 204; ?all writes all
-//	POST /properties                              200: reads the properties that an array names
-//	POST /actions/{name}                          200 with the output, 204, or 201 with Location for one that goes on
+//	POST /properties                              200: reads the properties in an array of names
+//	POST /actions/{name}                          200 with the output, 204, or 201 with Location for a detached action
 //	GET DELETE /actions/{name}/{run}              200 with the state (ActionStatus); 204: cancels. Without a run, the latest
 //	GET /actions                                  200 with the states of all runs
 //	GET /properties/{name}/observable             long poll: 200 with one value, when there is one
 //	GET /events/{name}, /events                   long poll: 200 with one event
 //	GET /properties/{name}, /properties, /events… server-sent events, with Accept: text/event-stream
-//	POST with {"callbackURL": …}                  to each of these: 201 with Location; values are posted there for 24 h, from the
-//	                                              last time that the same was asked for; "expires" in the body says until when
-//	GET DELETE /subscriptions/{id}                200 with the state of a webhook, or why it ended; 204: ends it
+//	POST with {"callbackURL": …}                  to each of these: 201 with Location; values are posted to the URL for 24 h after
+//	                                              the last identical request; "expires" in the body is the end
+//	GET DELETE /subscriptions/{id}                200 with the state of a webhook and the reason of its end; 204: ends it
 //
-// HEAD works where GET does, and never waits. Every failure is a problem document, and there are no redirects. Requests are checked
-// against the description before the mesh is called. A body has at most 4 MiB, and its Content-Type must be one that the
-// affordance takes: JSON, CBOR (RFC 8949) instead of JSON, or what the forms name. The body of an action that is neither JSON
-// nor CBOR, and has no length or more than a MiB, is a stream: it goes on while it comes. The output of an action that comes in
-// parts is sent part by part; if it breaks off, so does the connection.
+// HEAD is supported where GET is, and does not wait. Each failure is a problem document. There are no redirects. Requests are checked
+// against the description before the mesh is called. A body has at most 4 MiB. Its Content-Type is JSON, CBOR (RFC 8949) instead of JSON,
+// or a type of a form of the affordance. The body of an action that is neither JSON nor CBOR, and has no length or more than 1 MiB, is a
+// stream, which is forwarded as it arrives. An output in parts is sent in parts; if it is incomplete, the connection is closed.
 //
-// Headers (or members of the query): Prefer wait=SECONDS (timeout=5s) is the timeout of the consumer, 30 s by default and 10
-// min at most, and Prefer respond-async that an action shall go on without it; Idempotency-Key makes an action repeatable;
-// Lmos-Via (via) selects the path to the Thing; Lmos-Timing (timing) requests a Server-Timing header; Last-Event-ID (lastEventId,
-// after) continues after an event that was seen; Lmos-Hops is the number of nodes that relayed the request (more than [interact.MaxHops]
-// are a loop, 508). Variables of an affordance's address may stand in the query, or in the body as
-// for [rest.Client.Thing]. A consumer that disconnects cancels its request.
+// Headers (or parameters of the query): Prefer wait=SECONDS (timeout=5s) is the timeout of the consumer, 30 s by default and at most
+// 10 min; Prefer respond-async detaches an action; Idempotency-Key makes an action repeatable; Lmos-Via (via) selects the path to the
+// Thing; Lmos-Timing (timing) requests a Server-Timing header; Last-Event-ID (lastEventId, after) continues after the last received
+// event; Lmos-Hops is the number of nodes that relayed the request (more than [interact.MaxHops] are a loop, 508). Variables of the
+// address of an affordance may be in the query, or in the body as for [rest.Client.Thing]. A consumer that disconnects cancels its
+// request.
 //
 // A Server is safe for concurrent use.
 type Server struct {
 	o Options
-	// ending ends when the server is drained: subscriptions end, calls do not.
+	// ending ends when the server is drained: it ends subscriptions, but not calls.
 	ending   context.Context
 	end      context.CancelFunc
 	watchers atomic.Int64
@@ -133,7 +132,7 @@ func baseOf(r *http.Request) string {
 	return "http://" + r.Host
 }
 
-// Drain ends event streams, long polls and webhooks with an error of code ShuttingDown, and refuses new ones. Calls go on.
+// Drain ends event streams, long polls and webhooks with an error of code ShuttingDown, and rejects new ones. Calls continue.
 func (s *Server) Drain() { s.end() }
 
 // Close drains the server and waits for its goroutines. Running requests continue.
@@ -157,15 +156,15 @@ type visit struct {
 	w     http.ResponseWriter
 	r     *http.Request
 	began time.Time
-	ref   string // the thing as the consumer named it
-	at    spot
+	ref   string // the reference of the consumer
+	at    resource
 	desc  *td.Description
 }
 
-// A spot is the resource after the id of a Thing in a path.
-type spot struct {
+// A resource is the part of a path after the id of a Thing.
+type resource struct {
 	kind string // td, properties, actions, events or subscriptions
-	name string // of the affordance; empty: all of them
+	name string // of the affordance; empty: all affordances
 	id   string // of a run of an action, or of a webhook
 	poll bool   // observable
 }
@@ -173,7 +172,7 @@ type spot struct {
 // methods are the handlers of a resource by method. HEAD uses that of GET.
 type methods map[string]func(*visit) error
 
-// What each spot offers.
+// The methods of each resource.
 var (
 	tdMethods         = methods{"GET": (*visit).getTD}
 	propertiesMethods = methods{"GET": (*visit).getProperties, "PUT": (*visit).putProperties, "POST": (*visit).postProperties}
@@ -186,10 +185,10 @@ var (
 	hookMethods       = methods{"GET": (*visit).getHook, "DELETE": (*visit).deleteHook}
 )
 
-// parseSpot parses the rest of a path that [ThingID] returns; methods is nil for an unknown resource.
-func parseSpot(below string) (spot, methods) {
+// parseResource parses the rest of a path that [ThingID] returns; methods is nil for an unknown resource.
+func parseResource(below string) (resource, methods) {
 	parts := strings.Split(below, "/")
-	s := spot{kind: parts[0]}
+	s := resource{kind: parts[0]}
 	if len(parts) > 1 {
 		s.name = unescape(parts[1])
 	}
@@ -224,21 +223,21 @@ func parseSpot(below string) (spot, methods) {
 }
 
 func (v *visit) serve(below string) error {
-	at, offered := parseSpot(below)
-	if v.at = at; offered == nil {
+	at, supported := parseResource(below)
+	if v.at = at; supported == nil {
 		return interact.Errorf(interact.NotFound,
 			"things have /things/{id}/td, /properties, /actions and /events, and names below these",
-			"nothing is served at %s", interact.Excerpt(v.r.URL.Path, 200))
+			"no resource at %s", interact.Excerpt(v.r.URL.Path, 200))
 	}
 	method := v.r.Method
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
-	do := offered[method]
+	do := supported[method]
 	if do == nil {
-		allow := offered.allow()
+		allow := supported.allow()
 		v.w.Header().Set("Allow", allow) // RFC 9110 §10.2.1
-		return interact.Errorf(interact.NotAllowed, "use "+allow, "%s is not offered here", interact.Excerpt(v.r.Method, 20))
+		return interact.Errorf(interact.NotAllowed, "use "+allow, "%s is not supported here", interact.Excerpt(v.r.Method, 20))
 	}
 	if at.kind != "subscriptions" { // a webhook can be ended after its Thing was removed
 		if err := v.find(); err != nil {

@@ -40,7 +40,7 @@ const node = `
 		"toggle": {"forms": [{"href": "http://a.example/toggle"}]}
 	}`
 
-// A mesh is a Thing that answers with do and hands out what it was asked.
+// A mesh is a Thing that replies with do and passes on the messages.
 type mesh struct {
 	asked chan *interact.Message
 	do    func(ctx context.Context, m *interact.Message) (*interact.Message, error)
@@ -53,7 +53,7 @@ func (m *mesh) Do(ctx context.Context, msg *interact.Message) iter.Seq2[*interac
 	}
 }
 
-// serve starts a handler over a mesh that answers with the reading data, and a finder that knows one thing by any of names.
+// serve starts a handler over a mesh that replies with the reading data, and a finder that finds one Thing by any of names.
 func serve(t *testing.T, data string, names ...string) (*mesh, string) {
 	t.Helper()
 	thing := describe(t, node)
@@ -74,7 +74,7 @@ func serve(t *testing.T, data string, names ...string) (*mesh, string) {
 				return d, nil
 			}
 		}
-		return nil, interact.Errorf(interact.NotFound, "see what there is", "no agent matches %q", ref).Then(interact.StepFind)
+		return nil, interact.Errorf(interact.NotFound, "list the agents", "no agent matches %q", ref).Then(interact.StepFind)
 	}
 	server := httptest.NewServer(handler(t, m, find))
 	t.Cleanup(server.Close)
@@ -151,11 +151,11 @@ func TestHandlerRoutes(t *testing.T) {
 			}
 			got := <-m.asked
 			if got.Type != tt.typ || got.Name != tt.affordance || string(got.Data) != tt.data {
-				t.Errorf("asked %+v with %s", got, got.Data)
+				t.Errorf("received %+v with %s", got, got.Data)
 			}
 			if got.Thing != "urn:example:thing@z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH" || got.ID == "" ||
 				got.From.ID() != "" {
-				t.Errorf("asked %+v", got)
+				t.Errorf("received %+v", got)
 			}
 			if left := time.Until(got.Deadline); left < 25*time.Second || left > 30*time.Second {
 				t.Errorf("%v left", left)
@@ -196,9 +196,9 @@ func TestHandlerRefusals(t *testing.T) {
 		{"delete a property", "DELETE", "/things/thing/properties/power", "", "", 405, interact.NotAllowed,
 			"GET, HEAD, POST, PUT"},
 		{"options", "OPTIONS", "/things/thing/properties", "", "", 405, interact.NotAllowed, "GET, HEAD, POST, PUT"},
-		{"write what can only be read", "PUT", "/things/thing/properties/serial", `"x"`, jsonType, 405,
+		{"write a read-only property", "PUT", "/things/thing/properties/serial", `"x"`, jsonType, 405,
 			interact.NotAllowed, "GET, HEAD"},
-		{"read what can only be written", "GET", "/things/thing/properties/secret", "", "", 405, interact.NotAllowed,
+		{"read a write-only property", "GET", "/things/thing/properties/secret", "", "", 405, interact.NotAllowed,
 			"PUT"},
 		{"does not fit", "POST", "/things/thing/actions/fade", `{"to":"up"}`, jsonType, 400, interact.Invalid, ""},
 		{"one of several does not fit", "PUT", "/things/thing/properties", `{"power":1}`, jsonType, 400,
@@ -227,7 +227,7 @@ func TestHandlerRefusals(t *testing.T) {
 		})
 	}
 	if n := len(m.asked); n != 0 {
-		t.Errorf("the mesh was asked %d times", n)
+		t.Errorf("the mesh received %d messages", n)
 	}
 }
 
@@ -294,7 +294,7 @@ func TestHandlerTrace(t *testing.T) {
 	resp, _ := send(t, "GET", base+"/things/thing/properties/power", "", "Traceparent", parent, "Tracestate", "a=1")
 	if got := <-m.asked; got.TraceParent != parent || got.TraceState != "a=1" ||
 		resp.Header.Get("Traceparent") != parent {
-		t.Errorf("asked %+v, answered %v", got, resp.Header)
+		t.Errorf("received %+v, answered %v", got, resp.Header)
 	}
 	for _, bad := range []string{"x", strings.Repeat("0", 55), strings.ToUpper(parent),
 		parent + strings.Repeat("0", 300)} {
@@ -403,7 +403,7 @@ func TestHandlerVariablesOfTheQuery(t *testing.T) {
 		{"typed by their schemas", "GET", "light?room=5&n=5&on=true&other=1", "", `{"n":5,"on":true,"room":"5"}`},
 		{"with a body", "PUT", "light?room=hall", `{"x":1}`, `{"x":1,"room":"hall"}`},
 		{"the body holds", "PUT", "light?room=hall", `{"room":"bath"}`, `{"room":"bath"}`},
-		{"beside a number", "PUT", "heat?room=hall", `21.5`, `{"value":21.5,"room":"hall"}`},
+		{"next to a number", "PUT", "heat?room=hall", `21.5`, `{"value":21.5,"room":"hall"}`},
 	} {
 		resp, body := send(t, tt.method, base+"/things/thing/properties/"+tt.path, tt.body, "Content-Type", jsonType)
 		if resp.StatusCode != 204 {

@@ -2,8 +2,9 @@ package server
 
 import "strings"
 
-// near returns the names that are alike: equal but for case, one in the other, or at most a third of the letters apart.
-func near(name string, have []string) []string {
+// similar returns at most three names of have that are similar to name: one contains the other, or at most a third of the bytes differ.
+// The case is ignored.
+func similar(name string, have []string) []string {
 	if len(name) > 256 {
 		return nil
 	}

@@ -18,7 +18,7 @@ func TestNear(t *testing.T) {
 		"":                       "[]",
 		strings.Repeat("a", 1e6): "[]",
 	} {
-		if got := fmt.Sprint(near(name, have)); got != want {
+		if got := fmt.Sprint(similar(name, have)); got != want {
 			t.Errorf("%.20q: got %s, want %s", name, got, want)
 		}
 	}

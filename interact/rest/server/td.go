@@ -18,14 +18,13 @@ func (v *visit) getTD() error {
 	if wanted(v.r.Header) == interact.JSON {
 		media = interact.JSON
 	}
-	v.w.Header().Set("Cache-Control", "no-cache") // it changes with the owner's
+	v.w.Header().Set("Cache-Control", "no-cache") // it changes with the TD of the owner
 	v.write(http.StatusOK, media, raw)
 	return nil
 }
 
-// Describe returns the TD of d with the forms of this server instead of its owner's, for the caller of r: what a consumer that
-// speaks HTTP or WebSocket needs to use a thing, wherever in the mesh it is. It is unsigned; a link leads to the owner's. See
-// [td.Thing.RewriteForms] for the rules it follows.
+// Describe returns the TD of d with the forms of this server in place of those of its owner, for the caller of r: with it, HTTP and
+// WebSocket consumers can use any Thing of the mesh. It is not signed, and links to the TD of the owner. See [td.Thing.RewriteForms].
 func (s *Server) Describe(r *http.Request, d *td.Description) ([]byte, error) {
 	base := s.o.Base(r)
 	f := forms{home: base + thingPath(d.Ref()), thing: d.Thing}
@@ -35,16 +34,16 @@ func (s *Server) Describe(r *http.Request, d *td.Description) ([]byte, error) {
 	return d.Thing.RewriteForms(td.FormRewrite{Forms: f.of, Original: f.home, Bearer: s.o.Bearer})
 }
 
-// forms are where and how this server offers a thing.
+// forms has the addresses of a Thing at this server.
 type forms struct {
 	home   string // the URL of the thing
 	socket string // the URL of the WebSocket endpoint; empty: none
 	thing  *td.Thing
 }
 
-// of returns the forms of an affordance, or of the whole thing. The order is what the known clients need: HTTP before WebSocket,
-// on which one of them hangs; long poll before server-sent events, of which one sees only those without a name, and another
-// takes the first form for a long poll, whatever it says. Every scheme offers every operation.
+// of returns the forms of an affordance, or of the whole Thing, in an order for the known clients: HTTP before WebSocket, on which one
+// client hangs; long poll before server-sent events, because one client handles only events without a name, and another client handles
+// the first form as a long poll. All schemes support all operations.
 func (f *forms) of(kind, name string, ops []string) []td.Form {
 	var all []td.Form
 	switch kind {
@@ -67,8 +66,8 @@ func thingPathOf(home string, names ...string) string {
 	return home + strings.TrimPrefix(thingPath("", names...), "/things/")
 }
 
-// watched are the forms of observing or subscribing: what is "property", "event", "allproperties" or "allevents". Without poll
-// there is no long poll.
+// watched returns the forms of an observation or a subscription; what is "property", "event", "allproperties" or "allevents". Without
+// poll there is no long poll.
 func watched(href, poll, what string) []td.Form {
 	begin, end := "observe"+what, "unobserve"+what
 	if strings.HasSuffix(what, "event") || strings.HasSuffix(what, "events") {
@@ -116,8 +115,8 @@ func (f *forms) action(name string) []td.Form {
 		{Href: href, ContentType: interact.JSON, Ops: []string{"cancelaction"}, HTTPMethod: "DELETE"}}
 }
 
-// carried is a form of the media types that the agent's own forms carry. JSON is first: some clients know nothing else, and this
-// server converts CBOR.
+// carried returns a form with the media types of the forms of the agent. JSON is preferred, because some clients support nothing else and
+// this server converts CBOR.
 func carried(forms []td.Form) td.Form {
 	best := td.Form{ContentType: interact.JSON}
 	for i := range forms {
@@ -140,7 +139,7 @@ func carried(forms []td.Form) td.Form {
 	return best
 }
 
-// whole are the forms of operations on all properties, actions or events.
+// whole returns the forms of operations on all properties, actions or events.
 func (f *forms) whole(ops []string) []td.Form {
 	properties, actions, events := f.home+"/properties", f.home+"/actions", f.home+"/events"
 	var all []td.Form

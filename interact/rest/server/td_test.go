@@ -93,7 +93,7 @@ func TestDescription(t *testing.T) {
 		}
 	}
 	for _, w := range thing.Warnings {
-		if w.Pointer != "/actions/listen/forms/0" { // it takes audio, and there is no JSON to put first
+		if w.Pointer != "/actions/listen/forms/0" { // it accepts only audio
 			t.Errorf("warning: %v", w)
 		}
 	}
@@ -122,7 +122,7 @@ func TestDescriptionLeadsSomewhere(t *testing.T) {
 	for _, f := range all {
 		r := httptest.NewRequest("GET", f.Href, nil)
 		id, rest := ThingID(r, "/things/")
-		if _, offered := parseSpot(rest); offered == nil || "http://node.example:4668/things/"+id != homeOf {
+		if _, offered := parseResource(rest); offered == nil || "http://node.example:4668/things/"+id != homeOf {
 			t.Errorf("%s leads nowhere: %q %q", f.Href, id, rest)
 		} else if f.HTTPMethod != "" && offered[f.HTTPMethod] == nil {
 			t.Errorf("%s has no %s", f.Href, f.HTTPMethod)

@@ -38,7 +38,7 @@ func (v *visit) subscribeType() interact.Type {
 	return interact.SubscribeEvent
 }
 
-// postEvents subscribes with the data that the event takes as subscription: as a stream of events, or a webhook.
+// postEvents subscribes with the subscription data of the event: by a stream of events, or by a webhook.
 func (v *visit) postEvents() error {
 	if wantsEvents(v.r) {
 		return v.watch(v.subscribeType(), "sse")
@@ -75,11 +75,11 @@ func (v *visit) watch(t interact.Type, how string) error {
 		if data := jsonOf(r.Data, r.Media()); data != nil {
 			return data
 		}
-		return []byte("null") // a browser passes no event on that has no data
+		return []byte("null") // a browser does not dispatch events without data
 	})
 }
 
-// startStream responds to a HEAD at once: some clients open a long poll with one, and wait a second for it.
+// startStream responds to HEAD: some clients open a long poll with it, and wait 1 s for the response.
 func (v *visit) startStream(how string) {
 	h := v.w.Header()
 	h.Set("Cache-Control", "no-store")
@@ -97,8 +97,7 @@ func (s *Server) enter() error {
 	}
 	if n := s.watchers.Add(1); n > int64(s.o.MaxWatchers) {
 		s.watchers.Add(-1)
-		return interact.Errorf(interact.Overloaded, "end some of them, or ask another node",
-			"%d consumers wait for events here already", s.o.MaxWatchers)
+		return interact.Errorf(interact.Overloaded, "end some of them, or use another node", "%d consumers wait for events", s.o.MaxWatchers)
 	}
 	return nil
 }
@@ -109,7 +108,7 @@ func stopping() error {
 	return interact.Errorf(interact.ShuttingDown, "continue after the last event when the node is back", "the node is shutting down")
 }
 
-// stream sends the replies of f as events whose data value gives. Nil data sends nothing.
+// stream sends the replies of f as events with the data that value returns. A reply with nil data is not sent.
 func (v *visit) stream(m *interact.Message, f *feed, value func(*interact.Message) []byte) error {
 	e := v.eventStream()
 	defer e.End()
@@ -160,25 +159,24 @@ func (v *visit) streamed(m *interact.Message, e *eventStream, err error) error {
 	return nil
 }
 
-// countSent counts an event, unless the consumer went away.
+// countSent counts an event, unless the consumer has disconnected.
 func (v *visit) countSent(m *interact.Message, err error) {
 	if m.Type.Long() && (err == nil || errors.Is(err, os.ErrDeadlineExceeded)) {
 		v.o.Count("sse", err != nil)
 	}
 }
 
-// poll answers with the next event, as soon as there is one. There is no answer that says "nothing yet": the clients would take
-// it for an event.
+// poll responds with the next event. It does not send an empty response before that, which clients would handle as an event.
 func (v *visit) poll(m *interact.Message, f *feed) error {
 	over := time.NewTimer(v.o.pace.hold)
 	defer over.Stop()
 	select {
 	case r, ok := <-f.replies:
 		if ok {
-			return v.answerPoll(m, r)
+			return v.respondPoll(m, r)
 		}
 	case <-over.C:
-		return interact.Errorf(interact.Timeout, "ask again", "nothing happened for %v", v.o.pace.hold)
+		return interact.Errorf(interact.Timeout, "poll again", "no event within %v", v.o.pace.hold)
 	}
 	switch {
 	case v.r.Context().Err() != nil:
@@ -186,17 +184,14 @@ func (v *visit) poll(m *interact.Message, f *feed) error {
 	case v.ending.Err() != nil:
 		return stopping()
 	case f.err == nil:
-		return interact.Errorf(interact.AgentFailed, "ask again, or see the agent's log", "%s ended the subscription",
+		return interact.Errorf(interact.AgentFailed, "poll again, or see the agent's log", "%s ended the subscription",
 			cmp.Or(v.desc.Thing.Title, v.desc.Thing.ID))
 	}
 	return v.explained(m, f.err)
 }
 
-func (v *visit) answerPoll(m, r *interact.Message) error {
-	data, media, err := interact.Transcode(r.Data, r.Media(), m.Accept)
-	if err != nil {
-		data, media = r.Data, r.Media()
-	}
+func (v *visit) respondPoll(m, r *interact.Message) error {
+	data, media := transcoded(r, m.Accept)
 	v.describeReply(m, r)
 	if h := v.w.Header(); form.HeaderOK(rest.EventIDHeader, r.ID) && r.ID != "" {
 		h.Set(rest.EventIDHeader, r.ID)
@@ -216,7 +211,7 @@ type feed struct {
 	cancel  context.CancelFunc
 	done    chan struct{}
 	ahead   *semaphore.Weighted // bytes of replies
-	// patience is how long a consumer may lag behind before it is dropped; zero means no limit.
+	// timeout limits the time that a consumer may lag behind; zero means no limit.
 	timeout time.Duration
 }
 
@@ -243,7 +238,7 @@ func (f *feed) run(ctx context.Context, mesh interact.Thing, m *interact.Message
 	}
 }
 
-// weight is what r takes of aheadBytes: so much at least that no more than aheadEvents have room.
+// weight returns the share of r in aheadBytes. The minimum limits the number of replies to aheadEvents.
 func weight(r *interact.Message) int64 {
 	return min(max(int64(len(r.Data)), aheadBytes/aheadEvents), aheadBytes)
 }

@@ -49,7 +49,7 @@ func TestServerSentEvents(t *testing.T) {
 	}
 	m := receive(t, w.asked)
 	if m.Type != interact.ObserveProperty || m.Name != "temperature" || m.After != "" || !m.Deadline.IsZero() || m.Thing == "" {
-		t.Errorf("asked %+v", m)
+		t.Errorf("received %+v", m)
 	}
 	// The consumer closes the connection.
 	in.resp.Body.Close()
@@ -58,7 +58,7 @@ func TestServerSentEvents(t *testing.T) {
 	}
 }
 
-// What each resource subscribes to, and what it says.
+// The subscription of each resource, and its events.
 func TestServerSentEventsOfEveryResource(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -92,7 +92,7 @@ func TestServerSentEventsOfEveryResource(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.event)
 			}
 			if m := receive(t, w.asked); m.Type != tt.typ || m.After != tt.after || string(m.Data) != tt.data || m.Accept != "text/html" {
-				t.Errorf("asked %+v with %s", m, m.Data)
+				t.Errorf("received %+v with %s", m, m.Data)
 			}
 		})
 	}
@@ -151,7 +151,7 @@ func TestEventsKeepAlive(t *testing.T) {
 // Before the first event an error is a status, later it is the last event.
 func TestEventsThatFail(t *testing.T) {
 	t.Parallel()
-	refused := interact.Errorf(interact.Forbidden, "ask the owner", "rule 3 says no")
+	refused := interact.Errorf(interact.Forbidden, "contact the owner", "rejected by rule 3")
 	w := newWorld(t, Options{}, fails(refused))
 	for _, accept := range []string{"text/event-stream", "*/*"} {
 		resp, body := send(t, "GET", w.url+"/events/hot", "", "Accept", accept)
@@ -179,7 +179,7 @@ func TestEventsThatFail(t *testing.T) {
 	}
 }
 
-// A thing that ends the subscription at once still gives a stream, which ends.
+// If the Thing ends the subscription immediately, the response is a stream that ends.
 func TestEventsThatEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{}, func(context.Context, *interact.Message, func(*interact.Message, error) bool) {})
@@ -259,7 +259,7 @@ func TestLongPollIsEndedByDelete(t *testing.T) {
 		}
 	}
 	if n := len(w.asked); n > 0 {
-		t.Errorf("the mesh was asked %d times", n)
+		t.Errorf("the mesh received %d messages", n)
 	}
 }
 
@@ -282,7 +282,7 @@ func TestHeadReturnsAtOnce(t *testing.T) {
 		t.Errorf("an unknown event: got %d", resp.StatusCode)
 	}
 	if n := len(w.asked); n > 0 {
-		t.Errorf("the mesh was asked %d times", n)
+		t.Errorf("the mesh received %d messages", n)
 	}
 }
 
@@ -304,7 +304,7 @@ func TestWatchRefusals(t *testing.T) {
 		{"POST", "/events/bid", `{"item":1}`, sse.MediaType, 400, interact.Invalid},
 		{"POST", "/events/bid", `{`, sse.MediaType, 400, interact.Invalid},
 		{"GET", "/properties/room?n=two", "", sse.MediaType, 400, interact.Invalid},
-		{"GET", "/things/nobody/events", "", "", 404, interact.NotFound},
+		{"GET", "/things/unknown/events", "", "", 404, interact.NotFound},
 		{"GET", "/events/", "", "", 404, interact.NotFound},
 	} {
 		url := w.url + tt.path
@@ -317,7 +317,7 @@ func TestWatchRefusals(t *testing.T) {
 		}
 	}
 	if n := len(w.asked); n > 0 {
-		t.Errorf("the mesh was asked %d times", n)
+		t.Errorf("the mesh received %d messages", n)
 	}
 }
 
@@ -336,7 +336,7 @@ func TestTooManyWatchers(t *testing.T) {
 	}
 }
 
-// A drain ends what has no end of its own, and says why.
+// A drain ends subscriptions and sends the reason.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{}, untilLeft("=1"))
@@ -366,7 +366,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// counts notes what was counted.
+// counts records the counted events.
 type counts chan string
 
 func (c counts) count(kind string, dropped bool) { note(c, fmt.Sprint(kind, " ", dropped)) }
@@ -385,7 +385,7 @@ func flood(_ context.Context, m *interact.Message, yield func(*interact.Message,
 	}
 }
 
-// A reader that takes nothing loses its connection, and what waits for it is released.
+// A consumer that does not read is disconnected, and the events that wait for it are released.
 func TestReaderThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	p := defaultPace

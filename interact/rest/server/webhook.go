@@ -24,11 +24,11 @@ import (
 )
 
 const (
-	maxCallback = 2 << 10 // bytes of a callback's URL
-	tries       = 5       // to deliver one event
-	maxMissed   = 5       // events in a row that could not be delivered; then the webhook ends
-	maxEnded    = 256     // webhooks of which it is remembered why they ended
-	maxReply    = 64 << 10
+	maxCallback = 2 << 10  // bytes of the URL of a callback
+	tries       = 5        // to deliver one event
+	maxMissed   = 5        // consecutive undelivered events; then the webhook ends
+	maxEnded    = 256      // ended webhooks whose state is kept
+	maxReply    = 64 << 10 // bytes of a response of the consumer
 )
 
 // A hook posts changes or events to the callback URL of a consumer (WoT Profile, HTTP Webhook).
@@ -41,11 +41,11 @@ type hook struct {
 	message  *interact.Message
 	mesh     interact.Thing
 	cancel   context.CancelFunc
-	after    string // the ID of the last event that was delivered, or given up; run's own
-	missed   int    // events in a row; run's own
+	after    string // the ID of the last event that was delivered or dropped; owned by run
+	missed   int    // consecutive undelivered events; owned by run
 	lease    *time.Timer
 
-	// What GET shows is owned by the mu of hooks.
+	// hooks.mu guards the fields that GET returns.
 	delivered, failed uint64
 	lastError         string
 	expires, ended    time.Time
@@ -59,13 +59,13 @@ type hookState struct {
 	Delivered   uint64 `json:"delivered"`
 	Failed      uint64 `json:"failed"` // events that could not be delivered
 	LastError   string `json:"lastError,omitempty"`
-	Expires     string `json:"expires,omitempty"` // of one that lives
-	Ended       string `json:"ended,omitempty"`   // of one that does not; lastError says why
+	Expires     string `json:"expires,omitempty"` // of an active webhook
+	Ended       string `json:"ended,omitempty"`   // of an ended webhook; lastError is the reason
 }
 
-// hooks are the webhooks of a server. Each lives for a lease, which the same subscription renews: the profile has no duration of
-// a subscription, and a crashed consumer does not unsubscribe. The profile has no message for the end of a subscription either: a
-// consumer queries it.
+// hooks are the webhooks of a server. Each has a lease, which the same subscription renews: the WoT Profile has no duration of a
+// subscription, and a crashed consumer does not unsubscribe. The profile has no message for the end of a subscription: a consumer
+// queries the state.
 type hooks struct {
 	client *http.Client
 	server *Options
@@ -77,10 +77,10 @@ type hooks struct {
 	// mu guards the rest.
 	mu   sync.Mutex
 	all  map[string]*hook
-	past []*hook // that ended by themselves, the last at the end
+	past []*hook // that were not ended by their consumers, oldest first
 }
 
-// open makes h ready. Its hooks end with ctx.
+// open initializes h. Its hooks end with ctx.
 func (h *hooks) open(ctx context.Context, o *Options) {
 	dial := o.CallbackDial
 	switch {
@@ -105,7 +105,7 @@ func (h *hooks) open(ctx context.Context, o *Options) {
 func (h *hooks) close() {
 	h.stop()
 	h.mu.Lock()
-	h.max = -1 // none is added while the others are waited for
+	h.max = -1 // no hook can be added
 	h.mu.Unlock()
 	h.wait.Wait()
 	h.client.CloseIdleConnections()
@@ -124,16 +124,15 @@ func (v *visit) subscribe(t interact.Type) error {
 	return v.subscribeWith(t, body, media)
 }
 
-// subscribeWith makes a webhook. The body is an object with the callbackURL, and the data that an event may want of its
-// subscribers.
+// subscribeWith creates a webhook. The body is an object with the callbackURL and the subscription data of an event.
 func (v *visit) subscribeWith(t interact.Type, body []byte, media string) error {
 	var want struct {
 		CallbackURL string          `json:"callbackURL"`
 		Data        json.RawMessage `json:"data"`
 	}
 	if err := decodeBody(body, media, &want); err != nil || want.CallbackURL == "" {
-		return interact.Errorf(interact.Invalid, `send {"callbackURL":"https://…"}, or ask with Accept: text/event-stream`,
-			"the body is no object with a callbackURL")
+		return interact.Errorf(interact.Invalid, `send {"callbackURL":"https://…"}, or Accept: text/event-stream`,
+			"expected an object with a callbackURL as body")
 	}
 	if err := checkCallback(want.CallbackURL); err != nil {
 		return err
@@ -159,19 +158,19 @@ func (v *visit) subscribeWith(t interact.Type, body []byte, media string) error 
 	return v.writeJSON(http.StatusCreated, &interact.Message{Accept: wanted(v.r.Header)}, k.state())
 }
 
-// checkCallback judges the text of an address. Where it leads is judged when it is connected to, each time.
+// checkCallback checks the text of an address. The dialer checks its IP address for each connection.
 func checkCallback(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || len(text) > maxCallback || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" ||
 		u.User != nil || u.Fragment != "" {
 		return interact.Errorf(interact.Invalid, "for example https://consumer.example/notify",
-			"callbackURL is no http or https URL of at most %d bytes, without a user and a fragment", maxCallback)
+			"expected as callbackURL an http or https URL of at most %d bytes, without user and fragment", maxCallback)
 	}
 	return nil
 }
 
-// addHook makes a webhook, or renews the lease of the one that is the same. A consumer that wants to continue after an event
-// gets a new one, instead of the old.
+// addHook creates a webhook, or renews the lease of the same one. For a consumer that continues after an event, a new webhook replaces the
+// old one.
 func (v *visit) addHook(m *interact.Message, callback string) (*hook, error) {
 	h, kind, base := &v.hooks, v.at.kind, v.o.Base(v.r)
 	ref := v.ref
@@ -183,7 +182,7 @@ func (v *visit) addHook(m *interact.Message, callback string) (*hook, error) {
 	case v.ending.Err() != nil:
 		return nil, stopping()
 	case h.max < 0:
-		return nil, interact.Errorf(interact.NotAllowed, "ask with Accept: text/event-stream", "webhooks are not offered here")
+		return nil, interact.Errorf(interact.NotAllowed, "send Accept: text/event-stream", "webhooks are disabled on this node")
 	}
 	if old := h.sameLocked(k); old != nil && m.After == "" {
 		old.leaseLocked()
@@ -192,8 +191,8 @@ func (v *visit) addHook(m *interact.Message, callback string) (*hook, error) {
 		old.endLocked(nil)
 	}
 	if len(h.all) >= h.max {
-		return nil, interact.Errorf(interact.Overloaded, "end some of them, or ask with Accept: text/event-stream",
-			"there are %d webhooks already", len(h.all))
+		return nil, interact.Errorf(interact.Overloaded, "end some of them, or send Accept: text/event-stream",
+			"the node has %d webhooks", len(h.all))
 	}
 	ctx, cancel := context.WithCancel(h.ctx)
 	k.cancel = cancel
@@ -234,9 +233,9 @@ func (k *hook) expire() {
 	}
 }
 
-var errExpired = errors.New("the lease is over, subscribe again in time to renew it")
+var errExpired = errors.New("the lease has expired: subscribe again to renew it before")
 
-// end removes a hook. It stores the error why, unless it is nil.
+// end removes a hook. It stores the reason why, unless it is nil.
 func (k *hook) end(why error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -281,7 +280,7 @@ func (v *visit) hook() (*hook, error) {
 	}
 	return nil, interact.Errorf(interact.NoTask,
 		"subscribe again: webhooks end with the node, and with a consumer that cannot be reached",
-		"there is no such subscription")
+		"unknown subscription")
 }
 
 func (v *visit) getHook() error {
@@ -302,7 +301,7 @@ func (v *visit) deleteHook() error {
 	return nil
 }
 
-// forget ends a hook, and all memory of it.
+// forget ends a hook and removes its state.
 func (k *hook) forget() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -331,16 +330,16 @@ func (k *hook) run(ctx context.Context) {
 			k.end(err)
 			return
 		case k.state() != before:
-			pauses.Reset() // it worked for a while
+			pauses.Reset() // it has delivered events
 		}
 		_ = pauses.Sleep(ctx) // the loop ends with ctx
 	}
 }
 
-// errGone means that the consumer is not there any more.
-var errGone = errors.New("the consumer does not take events")
+// errGone means that the consumer rejects all events.
+var errGone = errors.New("the consumer does not accept events")
 
-// watch delivers events until the observation ends. The thing waits while one is delivered.
+// watch delivers events until the observation ends. A delivery delays the Thing.
 func (k *hook) watch(ctx context.Context) error {
 	m := *k.message
 	m.ID, m.After = interact.NewID(), k.after
@@ -375,7 +374,7 @@ func (k *hook) note(r *interact.Message, err error) (gone bool) {
 	return k.missed >= maxMissed || errors.Is(err, errGone)
 }
 
-// deliver posts one event, several times if need be.
+// deliver posts one event, and repeats it after a failure.
 func (k *hook) deliver(ctx context.Context, r *interact.Message) (err error) {
 	pauses := backoff.Backoff{First: k.server.pace.retry}
 	for try := 1; ; try++ {
@@ -390,10 +389,7 @@ func (k *hook) deliver(ctx context.Context, r *interact.Message) (err error) {
 
 // post sends one event (WoT Profile §8.3.1.3): the value, its affordance and the time.
 func (k *hook) post(ctx context.Context, r *interact.Message) error {
-	data, media, err := interact.Transcode(r.Data, r.Media(), interact.JSON)
-	if err != nil {
-		data, media = r.Data, r.Media()
-	}
+	data, media := transcoded(r, interact.JSON)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, k.callback, bytes.NewReader(data))
 	if err != nil {
 		return err
@@ -409,10 +405,10 @@ func (k *hook) post(ctx context.Context, r *interact.Message) error {
 	}
 	resp, err := k.client.Do(req)
 	if err != nil {
-		return posted(err)
+		return deliveryError(err)
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxReply)) // so that the connection can be used again
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxReply)) // for the next request of the connection
 	switch {
 	case resp.StatusCode == http.StatusGone:
 		return errGone
@@ -422,9 +418,8 @@ func (k *hook) post(ctx context.Context, r *interact.Message) error {
 	return nil
 }
 
-// posted names what went wrong, without the URL, which the consumer knows. An address that must not be connected to will not be
-// later.
-func posted(err error) error {
+// deliveryError returns the cause of err without the URL, which the consumer knows. A blocked address is errGone: it stays blocked.
+func deliveryError(err error) error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err

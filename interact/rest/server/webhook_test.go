@@ -18,7 +18,7 @@ import (
 	"github.com/lmosd/lmosd/internal/netguard"
 )
 
-// A posting is what a consumer was posted.
+// A posting is a delivery to a consumer.
 type posting struct {
 	header http.Header
 	body   string
@@ -40,7 +40,7 @@ func consumer(t *testing.T, answer func(n int) int) (url string, got chan postin
 
 func always(status int) func(int) int { return func(int) int { return status } }
 
-// hasty is a pace for webhooks without pauses to speak of.
+// hasty is a pace for webhooks with very short pauses.
 func hasty() pace {
 	p := defaultPace
 	p.retry, p.back = time.Millisecond, time.Millisecond
@@ -61,7 +61,7 @@ func (w *world) hooked(path, body string) string {
 	return strings.TrimSuffix(w.url, "/things/house") + at
 }
 
-// state returns what GET says of a webhook; nothing if there is none.
+// state returns the response to GET for a webhook; empty if it is unknown.
 func (w *world) state(url string) (s hookState) {
 	w.t.Helper()
 	resp, body := send(w.t, "GET", url, "")
@@ -110,7 +110,7 @@ func TestWebhook(t *testing.T) {
 				}
 			}
 			if m := receive(t, w.asked); m.Type != tt.typ || m.Name != tt.affordance || !m.Deadline.IsZero() || m.Accept != interact.JSON {
-				t.Errorf("asked %+v", m)
+				t.Errorf("received %+v", m)
 			}
 			for w.state(at).Delivered != 2 { // it is counted after the answer
 			}
@@ -135,7 +135,7 @@ func TestWebhook(t *testing.T) {
 	}
 }
 
-// What the event wants of its subscribers goes with the callback; what the event has no data for has no body.
+// The subscription data is next to the callback. An event without data is posted without a body.
 func TestWebhookWithData(t *testing.T) {
 	t.Parallel()
 	url, got := consumer(t, always(204))
@@ -189,7 +189,7 @@ func TestWebhookRefusals(t *testing.T) {
 		{"too long", "/events/hot", jsonType, callTo("http://a.example/" + strings.Repeat("x", maxCallback)), 400, interact.Invalid},
 		{"a form of a web page", "/events/hot", "text/plain", good, 415, interact.UnsupportedType},
 		{"unknown event", "/events/hott", jsonType, good, 404, interact.NoAffordance},
-		{"what cannot be observed", "/properties/serial", jsonType, good, 405, interact.NotAllowed},
+		{"a property that is not observable", "/properties/serial", jsonType, good, 405, interact.NotAllowed},
 		{"data that does not fit", "/events/bid", jsonType, `{"callbackURL":"http://127.0.0.1:9/x","data":{}}`, 400, interact.Invalid},
 		{"not here", "/properties/units/observable", jsonType, good, 405, interact.NotAllowed},
 	} {
@@ -199,7 +199,7 @@ func TestWebhookRefusals(t *testing.T) {
 		}
 	}
 	if n := len(w.asked); n > 0 {
-		t.Errorf("the mesh was asked %d times", n)
+		t.Errorf("the mesh received %d messages", n)
 	}
 	for _, path := range []string{"/subscriptions/none", "/subscriptions/" + interact.NewID()} {
 		resp, body := send(t, "GET", w.url+path, "")
@@ -207,7 +207,7 @@ func TestWebhookRefusals(t *testing.T) {
 	}
 }
 
-// A webhook belongs to the thing that it was asked of, and its URL to the name.
+// A webhook belongs to one Thing, and its URL to one reference.
 func TestWebhookOfAnotherThing(t *testing.T) {
 	t.Parallel()
 	url, _ := consumer(t, always(200))
@@ -373,7 +373,7 @@ func TestWebhookOverAnotherDial(t *testing.T) {
 	}
 }
 
-// An observation that is lost is begun again after the last event; one that is refused ends the webhook.
+// A lost observation is started again after the last event. A rejected observation ends the webhook.
 func TestWebhookIsRestarted(t *testing.T) {
 	t.Parallel()
 	url, got := consumer(t, always(200))
@@ -427,7 +427,7 @@ func TestWebhookLease(t *testing.T) {
 		}
 		receive(t, w.asked)
 	}
-	// Who saw an event wants the ones since then, and not twice.
+	// A consumer that continues after an event receives the later events once.
 	again := w.hooked("/events/hot?after=e7", callTo(url))
 	if m := receive(t, w.asked); again == at || m.After != "e7" || w.state(at).CallbackURL != "" {
 		t.Errorf("continues after %q as %s, the old one is %+v", m.After, again, w.state(at))
@@ -498,7 +498,7 @@ func FuzzCallback(f *testing.F) {
 		}
 		r, err := http.NewRequest("POST", want.CallbackURL, nil)
 		if err != nil || r.URL.Host == "" || r.URL.User != nil || r.URL.Scheme != "http" && r.URL.Scheme != "https" {
-			t.Errorf("%q is taken: %v", want.CallbackURL, err)
+			t.Errorf("%q is accepted: %v", want.CallbackURL, err)
 		}
 	})
 }

@@ -49,12 +49,12 @@ const house = `
 			"forms": [{"href": "http://a.example/sold{?shop}", "subprotocol": "longpoll"}]}
 	}`
 
-// A world is a server over a mesh of one thing, "house", whose answers a test writes.
+// A world is a server over a mesh with one Thing, "house". The test writes its replies.
 type world struct {
 	*Server
 	t     *testing.T
 	url   string
-	asked chan *interact.Message // what the mesh was asked
+	asked chan *interact.Message // messages to the mesh
 	left  chan error             // how the context was when an interaction was left
 }
 
@@ -83,7 +83,7 @@ func newWorld(t *testing.T, o Options, do func(ctx context.Context, m *interact.
 	return w
 }
 
-// note sends v, unless a test leaves so much unread that there is no room.
+// note sends v, unless the channel is full.
 func note[T any](c chan T, v T) {
 	select {
 	case c <- v:
@@ -93,7 +93,7 @@ func note[T any](c chan T, v T) {
 
 func describe(t testing.TB, members string) *td.Thing { return tdtest.Thing(t, "", members) }
 
-// finds knows one thing by any of names.
+// finds returns a finder of one Thing with these names.
 func finds(t testing.TB, names ...string) func(context.Context, string) (*td.Description, error) {
 	t.Helper()
 	thing := describe(t, house)
@@ -105,7 +105,7 @@ func finds(t testing.TB, names ...string) func(context.Context, string) (*td.Des
 				return d, nil
 			}
 		}
-		return nil, interact.Errorf(interact.NotFound, "see what there is", "no agent matches %q", ref).Then(interact.StepFind)
+		return nil, interact.Errorf(interact.NotFound, "list the agents", "no agent matches %q", ref).Then(interact.StepFind)
 	}
 }
 
@@ -199,7 +199,7 @@ func (in *incoming) next() string {
 	}
 }
 
-// nextEvent returns the next block that is no comment.
+// nextEvent returns the next block that is not a comment.
 func (in *incoming) nextEvent() string {
 	in.t.Helper()
 	for {

@@ -27,12 +27,12 @@ func Decode(b []byte) (*Frame, error) {
 	}
 	f.Capital = m.capital
 	err := f.ids(&m)
-	w, strange := f.kind(&m)
+	w, unknownType := f.kind(&m)
 	switch {
 	case unread != nil:
 		err = unreadable(unread)
 	case err == nil:
-		err = strange
+		err = unknownType
 	}
 	if err == nil {
 		err = f.fill(&m, w, b)
@@ -41,7 +41,7 @@ func Decode(b []byte) (*Frame, error) {
 }
 
 func unreadable(err error) error {
-	return interact.Errorf(interact.Invalid, "send one JSON object in each text frame", "the frame cannot be read: %v", err)
+	return interact.Errorf(interact.Invalid, "send one JSON object in each text frame", "invalid frame: %v", err)
 }
 
 // ids reads the ids of the Thing and of the message.
@@ -59,7 +59,7 @@ func (f *Frame) ids(m *members) error {
 }
 
 // kind reads the type of the message, and in wtp its part and operation.
-func (f *Frame) kind(m *members) (*word, error) {
+func (f *Frame) kind(m *members) (*typeInfo, error) {
 	name, err := m.text(sType, MaxID)
 	if err != nil || name == "" {
 		return nil, interact.Errorf(interact.Invalid, `for example "messageType": "readProperty"`, "the frame has no messageType")
@@ -77,12 +77,12 @@ func (f *Frame) kind(m *members) (*word, error) {
 }
 
 func unknown(what, name, hint string) error {
-	return &interact.Error{Code: interact.NotAllowed, Title: "the " + what + " " + strconv.Quote(Clip(name, 60)) + " is not known",
+	return &interact.Error{Code: interact.NotAllowed, Title: "unknown " + what + " " + strconv.Quote(Clip(name, 60)),
 		Hint: hint, Err: errUnsupported}
 }
 
-// proves returns the LMOS dialect that a message shows, if it does (LMOS WebSocket subprotocol, dialect detection).
-func (w *word) proves(m *members, name string) Dialect {
+// proves returns the LMOS dialect of a message, if the message shows it (LMOS WebSocket subprotocol, dialect detection).
+func (w *typeInfo) proves(m *members, name string) Dialect {
 	switch {
 	case w.about == aboutProperty && m.has(sName) && !m.has(sProperty):
 		return Doc
@@ -101,18 +101,18 @@ func (w *word) proves(m *members, name string) Dialect {
 }
 
 // operation reads the operation of a wtp message.
-func (f *Frame) operation(m *members, p part) (*word, error) {
+func (f *Frame) operation(m *members, p part) (*typeInfo, error) {
 	f.marks, f.Capital, f.part = WTP, true, p
 	op, err := m.text(sOp, MaxID)
 	if err != nil || op == "" {
 		return nil, interact.Errorf(interact.Invalid, `for example "operation": "readproperty"`, "the frame has no operation")
 	}
-	w := wordByOp[strings.ToLower(op)]
+	w := byOp[strings.ToLower(op)]
 	if w == nil {
 		return nil, unknown("operation", op, "see the operations of the Web Thing Protocol")
 	}
 	f.op = w.typ
-	if p == response && w.slip(m) {
+	if p == response && w.isRequest(m) {
 		f.part = request
 	}
 	switch f.part {
@@ -123,18 +123,18 @@ func (f *Frame) operation(m *members, p part) (*word, error) {
 	case notification:
 		if f.Type = w.note; f.Type == 0 {
 			return nil, interact.Errorf(interact.Invalid, "notifications belong to observations and subscriptions",
-				"a notification of %s makes no sense", w.typ.Op())
+				"%s has no notifications", w.typ.Op())
 		}
 	}
 	if m.has(sError) && f.part != request {
 		f.Type = TypeError
 	}
-	return wordByType[f.Type], nil
+	return byType[f.Type], nil
 }
 
-// slip reports whether a response is meant as a request, as in some examples of the draft: it has members of requests, or lacks
+// isRequest reports whether a response is a request, as in some examples of the draft: it has members of requests, or does not have the
 // mandatory members of responses.
-func (w *word) slip(m *members) bool {
+func (w *typeInfo) isRequest(m *members) bool {
 	switch w.typ {
 	case interact.ReadProperty, interact.ReadAllProperties, interact.ReadMultipleProperties:
 		return !m.has(sValue, sValues, sData, sError) && (w.typ != interact.ReadProperty || !m.null[sValue])
@@ -147,14 +147,14 @@ func (w *word) slip(m *members) bool {
 }
 
 // fill reads the rest of the message of type w.
-func (f *Frame) fill(m *members, w *word, b []byte) error {
+func (f *Frame) fill(m *members, w *typeInfo, b []byte) error {
 	if err := f.texts(m, w); err != nil {
 		return err
 	}
 	f.Time, f.Hops = timestamp(m.raw[sTime]), hops(m.raw[sHops])
 	f.Deadline, f.From = deadline(m.raw[sLeft]), caller(m.raw[sCaller])
 	f.TraceParent, f.TraceState = interact.TraceContext(f.TraceParent, f.TraceState)
-	if f.Asks() {
+	if f.IsRequest() {
 		if err := f.complete(w); err != nil {
 			return err
 		}
@@ -178,7 +178,7 @@ func (f *Frame) fill(m *members, w *word, b []byte) error {
 }
 
 // complete checks the mandatory members of a request. An action can be queried by the ids of its invocation.
-func (f *Frame) complete(w *word) error {
+func (f *Frame) complete(w *typeInfo) error {
 	lacks := func(s slot, example string) *interact.Error {
 		return interact.Errorf(interact.Invalid, example, "the request has no %s", names[s][min(1, len(names[s])-1)])
 	}
@@ -197,13 +197,13 @@ func (f *Frame) complete(w *word) error {
 }
 
 // announced reads the number and the content type of a request stream.
-func (f *Frame) announced(m *members, w *word, raw []byte) (err error) {
+func (f *Frame) announced(m *members, w *typeInfo, raw []byte) (err error) {
 	n, err := strconv.ParseUint(string(raw), 10, 32)
 	switch {
 	case err != nil || n == 0:
-		return badMember(sStream, "is no number from 1 to 4294967295")
+		return badMember(sStream, "is not a number from 1 to 4294967295")
 	case m.has(w.data...):
-		return badMember(sStream, "announces that the input follows, and the input is present")
+		return badMember(sStream, "announces a stream as input, and the input is present")
 	}
 	f.Stream = uint32(n)
 	f.ContentType, err = m.text(sMedia, MaxID)
@@ -211,7 +211,7 @@ func (f *Frame) announced(m *members, w *word, raw []byte) (err error) {
 }
 
 // texts reads the name of the affordance, by the best of its names, and the optional texts.
-func (f *Frame) texts(m *members, w *word) error {
+func (f *Frame) texts(m *members, w *typeInfo) error {
 	var err error
 	read := func(to *string, s slot, limit int) {
 		if err == nil && *to == "" {
@@ -246,8 +246,8 @@ func (f *Frame) acked(m *members) error {
 	return err
 }
 
-// data reads the data from the first member that has it. Only a value may be null.
-func (f *Frame) data(m *members, w *word) error {
+// data reads the data from the first member that is present. Only a value may be null.
+func (f *Frame) data(m *members, w *typeInfo) error {
 	for _, s := range w.data {
 		if m.raw[s] != nil {
 			return f.embedded(m, m.raw[s])
@@ -263,8 +263,8 @@ func (f *Frame) data(m *members, w *word) error {
 	return nil
 }
 
-// status reads the state of an action: a string in LMOS, an object in wtp, and none if wtp has the output at once.
-func (f *Frame) status(m *members, w *word) error {
+// status reads the state of an action: a string in LMOS, and an object in wtp, which is absent if the response has the output.
+func (f *Frame) status(m *members, w *typeInfo) error {
 	if raw := m.raw[sStatus]; raw != nil && raw[0] == '{' {
 		return f.statusObject(m, raw)
 	}
@@ -300,7 +300,7 @@ func (f *Frame) statusObject(m *members, raw []byte) error {
 		Output, Error            json.RawMessage
 	}
 	if err := json.Unmarshal(raw, &s); err != nil {
-		return badMember(sStatus, "is no ActionStatus")
+		return badMember(sStatus, "is not an ActionStatus")
 	}
 	s.State = cmp.Or(s.State, s.Status)
 	if s.ActionID != "" {
@@ -355,7 +355,7 @@ func deadline(raw []byte) time.Time {
 // maxCaller limits the member of the caller, in bytes.
 const maxCaller = 4 << 10
 
-// caller reads the caller that the peer names. The receiver decides whether to trust it: an agent trusts its node, and no other peer.
+// caller reads the caller as the peer states it. The receiver decides whether to trust it: an agent trusts only its node.
 func caller(raw []byte) *did.Principal {
 	if raw == nil || len(raw) > maxCaller {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A Dialect is one of the spellings of the messages.
+// A Dialect is a variant of the messages.
 type Dialect uint8
 
 // The dialects. Undecided is LMOS, encoded as for Kotlin, whose reader is the strictest.
@@ -23,8 +23,7 @@ var dialectNames = [...]string{Undecided: "undecided", Doc: "doc", Kotlin: "kotl
 // String returns the name of d in lower case.
 func (d Dialect) String() string { return dialectNames[d] }
 
-// subprotocols are the known names and the dialects that they suggest (LMOS WebSocket subprotocol,
-// handshake; the name was never decided).
+// subprotocols are the known names with the dialects that they suggest (LMOS WebSocket subprotocol, handshake, which has no final name).
 var subprotocols = map[string]Dialect{
 	"lmosprotocol":     Doc,
 	"v1.lmosprotocol":  Doc,
@@ -39,8 +38,8 @@ func Subprotocol(name string) (d Dialect, known bool) {
 	return d, known
 }
 
-// Negotiate returns the first subprotocol of the consumer's list that is known, as the consumer spelled it (RFC 6455 §4.2.2). It
-// is empty if there is none: the Kotlin client offers none.
+// Negotiate returns the first known subprotocol in the list of the consumer, in the spelling of the consumer (RFC 6455 §4.2.2). It is
+// empty if there is none: the Kotlin client sends no list.
 func Negotiate(h http.Header) string {
 	for _, offer := range strings.Split(strings.Join(h.Values("Sec-WebSocket-Protocol"), ","), ",") {
 		offer = strings.TrimSpace(offer)
@@ -63,15 +62,15 @@ type Style struct {
 	Both bool
 }
 
-// WantsAck reports whether the peer waits for acknowledgements: Kotlin does, the documents do not have them.
+// WantsAck reports whether the peer waits for acknowledgements: Kotlin does, and the documents do not have them.
 func (s Style) WantsAck() bool { return s.Dialect != Doc || !s.Proven }
 
-// WantsSteps reports whether the peer takes states of an action before the last: Kotlin takes the first as the result, and the
-// Web Thing Protocol has one response.
+// WantsSteps reports whether the peer accepts states of an action before the last: for Kotlin the first state is the result, and the Web
+// Thing Protocol has one response.
 func (s Style) WantsSteps() bool { return s.Dialect == Doc }
 
-// Knows reports whether this style has a message for t. kotlin-wot closes the connection (1003) on messages without a class.
-func (s Style) Knows(t interact.Type) bool {
+// Supports reports whether this style has a message for t. kotlin-wot closes the connection (1003) on messages without a class.
+func (s Style) Supports(t interact.Type) bool {
 	switch t {
 	case interact.QueryAction, interact.CancelAction, interact.QueryAllActions, interact.SubscribeAllEvents,
 		interact.UnsubscribeAllEvents, interact.ObserveAllProperties, interact.UnobserveAllProperties:
@@ -93,7 +92,7 @@ type DialectDetector struct {
 // previous dialect of the peer (LMOS WebSocket subprotocol, dialect detection). An unreadable frame gets a response in WTP if the peer
 // uses WTP.
 func (t *DialectDetector) Style(f *Frame) Style {
-	if t.learned == Undecided && f.Asks() { // replies have the spelling of our requests
+	if t.learned == Undecided && f.IsRequest() { // replies have the spelling of our requests
 		t.learned = f.marks
 	}
 	s := Style{Dialect: f.marks, Proven: t.learned != Undecided}

@@ -23,7 +23,7 @@ func (w *writer) member(name string) {
 	w.b = append(append(append(w.b, '"'), name...), '"', ':')
 }
 
-// name returns how a slot is spelled to the peer.
+// name returns the name of a slot in the spelling of the peer.
 func (w *writer) name(s slot) string {
 	if all := names[s]; w.style.Capital && (s <= sCorrelation || s == sAfter) {
 		return all[min(1, len(all)-1)]
@@ -52,7 +52,7 @@ func (w *writer) raw(s slot, value []byte) {
 	w.b = append(w.b, value...)
 }
 
-// when writes a time under name, if there is one.
+// when writes a time as the member name, unless it is zero or out of range.
 func (w *writer) when(name string, t time.Time) {
 	if !writable(t) {
 		return
@@ -77,23 +77,23 @@ func (f *Frame) Encode() ([]byte, error) {
 
 // writeLMOS writes f for the documents and for Kotlin.
 func (f *Frame) writeLMOS(w *writer) error {
-	word := wordByType[f.Type]
-	w.text(sType, word.spell(f.Dialect))
+	info := byType[f.Type]
+	w.text(sType, info.spell(f.Dialect))
 	w.text(sThing, f.Thing) // Kotlin fails without it
 	w.text(sID, f.ID)
 	w.maybe(sCorrelation, f.Correlation)
-	f.writeName(w, word)
+	f.writeName(w, info)
 	switch f.Type {
 	case TypeError:
 		f.writeFault(w)
 		return nil
 	case interact.Acknowledgement:
-		w.text(sAcked, wordOf(f.op).spell(f.Dialect))
+		w.text(sAcked, infoOf(f.op).spell(f.Dialect))
 		return nil
 	case interact.ActionStatus:
 		return f.writeStatus(w)
 	}
-	if err := f.writeData(w, word.write); err != nil {
+	if err := f.writeData(w, info.write); err != nil {
 		return err
 	}
 	if f.Streams {
@@ -104,28 +104,28 @@ func (f *Frame) writeLMOS(w *writer) error {
 	return nil
 }
 
-// wordOf returns the word of a type, or an empty one.
-func wordOf(t interact.Type) *word {
-	if w := wordByType[t]; w != nil {
+// infoOf returns the description of a type, or an empty one.
+func infoOf(t interact.Type) *typeInfo {
+	if w := byType[t]; w != nil {
 		return w
 	}
-	return &word{}
+	return &typeInfo{}
 }
 
-// writeName writes the affordance. A reading has both of its names (LMOS WebSocket subprotocol, tolerance 2), and so has a
-// request to a peer that has sent no frame yet.
-func (f *Frame) writeName(w *writer, word *word) {
+// writeName writes the affordance. A reading has it in both members (LMOS WebSocket subprotocol, tolerance 2), and so has a request to a
+// peer that has not sent a frame yet.
+func (f *Frame) writeName(w *writer, info *typeInfo) {
 	switch {
-	case f.Type == interact.PropertyReading, word.about == aboutProperty && w.style.Both:
+	case f.Type == interact.PropertyReading, info.about == aboutProperty && w.style.Both:
 		w.text(sProperty, f.Name)
 		w.text(sName, f.Name)
-	case word.about == aboutProperty && f.Dialect == Doc:
+	case info.about == aboutProperty && f.Dialect == Doc:
 		w.text(sName, f.Name)
-	case word.about == aboutProperty:
+	case info.about == aboutProperty:
 		w.text(sProperty, f.Name)
-	case word.about == aboutAction:
+	case info.about == aboutAction:
 		w.text(sAction, f.Name)
-	case word.about == aboutEvent:
+	case info.about == aboutEvent:
 		w.text(sEvent, f.Name)
 	}
 }
@@ -168,7 +168,7 @@ func (f *Frame) hasData() bool {
 
 // writeRequest writes the members that all requests may have.
 func (f *Frame) writeRequest(w *writer) {
-	if !f.Asks() {
+	if !f.IsRequest() {
 		return
 	}
 	w.maybe(sActionID, f.ActionID)
@@ -212,7 +212,7 @@ func (f *Frame) writeStatus(w *writer) error {
 	if f.Status == interact.StatusFailed && f.ContentType == problem.MediaType {
 		return f.writeFailure(w)
 	}
-	return f.writeData(w, wordByType[f.Type].write)
+	return f.writeData(w, byType[f.Type].write)
 }
 
 // writeFailure writes the problem of a failed action.
@@ -256,9 +256,9 @@ func (f *Frame) writeWTP(w *writer) error {
 // slotsWTP are the members for the data. Notifications of a property carry it twice, since examples of the draft differ.
 func (f *Frame) slotsWTP() []slot {
 	if f.part == notification && f.Type == interact.PropertyReading {
-		return wordByType[f.Type].write
+		return byType[f.Type].write
 	}
-	return wordByType[f.Type].wtp
+	return byType[f.Type].wtp
 }
 
 // writeState writes a state of an action in wtp: only the output, if it is available at once; the actionID of a cancelled action; else
@@ -269,7 +269,7 @@ func (f *Frame) writeState(w *writer, op interact.Type) error {
 		w.maybe(sActionID, f.ActionID)
 		return nil
 	case op == interact.InvokeAction && f.Status == interact.StatusCompleted:
-		return f.writeData(w, wordByType[f.Type].wtp)
+		return f.writeData(w, byType[f.Type].wtp)
 	}
 	status := f.Status.Standard()
 	if status == interact.StatusCancelled { // wtp deletes the state instead
@@ -278,7 +278,7 @@ func (f *Frame) writeState(w *writer, op interact.Type) error {
 	inner := writer{b: []byte{'{'}, style: w.style}
 	inner.maybe(sActionID, f.ActionID)
 	inner.text(sState, status.String())
-	to := wordByType[f.Type].wtp
+	to := byType[f.Type].wtp
 	if f.Status == interact.StatusFailed && f.ContentType == problem.MediaType {
 		to = []slot{sError}
 	}

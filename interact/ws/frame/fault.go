@@ -59,7 +59,7 @@ var classes = map[interact.Code]class{
 	interact.Loop:            {"loop-detected", 508},
 }
 
-// codes maps the other way, for a peer that sends no code. "Not found" means the affordance: the peer itself was reached.
+// codes maps the fragments to error codes, for a peer that sends no code. "Not found" is the affordance: the peer was reached.
 var codes = map[string]interact.Code{
 	unsupported:             interact.NotAllowed,
 	"bad-request":           interact.Invalid,
@@ -74,17 +74,6 @@ var codes = map[string]interact.Code{
 	"loop-detected":         interact.Loop,
 }
 
-// known are the codes that are accepted from a peer.
-var known = knownCodes()
-
-func knownCodes() map[interact.Code]bool {
-	all := map[interact.Code]bool{}
-	for _, c := range interact.Codes() {
-		all[c] = true
-	}
-	return all
-}
-
 func classOf(e *interact.Error) class {
 	if errors.Is(e, errUnsupported) {
 		return class{unsupported, 400}
@@ -95,9 +84,9 @@ func classOf(e *interact.Error) class {
 	return internal
 }
 
-// title returns the short text of an error, that of kotlin-wot if it has one.
+// title returns the short text of an error, as in kotlin-wot if that has one.
 func title(e *interact.Error, op interact.Type) string {
-	about := wordOf(op).about
+	about := infoOf(op).about
 	switch {
 	case errors.Is(e, errUnsupported):
 		return "Unsupported Message Type"
@@ -119,7 +108,7 @@ func title(e *interact.Error, op interact.Type) string {
 	return e.Code.Title()
 }
 
-// detail is the title of an error, in one line. The wrapped cause is not sent.
+// detail returns the title of an error, without the wrapped cause.
 func detail(e *interact.Error) string {
 	switch {
 	case e.Title != "":
@@ -141,7 +130,7 @@ func (f *Frame) writeFault(w *writer) {
 	w.raw(sError, append(inner.b, '}'))
 }
 
-// writeProblem writes the members of an error (RFC 9457 §3.1). All five are there in LMOS, whose status is a string.
+// writeProblem writes the members of an error (RFC 9457 §3.1). LMOS requires all five members, and a string as status.
 func (f *Frame) writeProblem(w *writer, e *interact.Error, status string) {
 	c := classOf(e)
 	typ := errorBase + c.fragment
@@ -186,7 +175,7 @@ func Problem(e *interact.Error, op interact.Type) []byte {
 	return append(w.b, '}')
 }
 
-// readFault reads the error of a frame from its members, or from the one of wtp.
+// readFault reads the error of a frame: from the members of the frame in LMOS, and from the member error in wtp.
 func (f *Frame) readFault(m *members, b []byte) {
 	if f.part != none {
 		b = m.raw[sError]
@@ -194,9 +183,8 @@ func (f *Frame) readFault(m *members, b []byte) {
 	f.Fault = ReadProblem(b)
 }
 
-// ReadProblem reads an error of any dialect, or an RFC 9457 problem: status may be a text or a number. The result is Remote and never
-// nil; an unreadable error is [interact.AgentFailed]. Its texts have one line of at most
-// [problem.MaxText] bytes.
+// ReadProblem reads an error of any dialect, or an RFC 9457 problem; its status may be a text or a number. The result is Remote and
+// never nil; an unreadable error is [interact.AgentFailed]. Its texts have one line of at most [problem.MaxText] bytes.
 func ReadProblem(raw []byte) *interact.Error {
 	var p problem.Document
 	if text, ok := jsonedit.String(raw); ok {
@@ -216,13 +204,10 @@ func ReadProblem(raw []byte) *interact.Error {
 	return e
 }
 
-// codeOf returns the code in an error, else that of its type, else that of its status.
+// codeOf returns the code of an error: its member code, else the code of its type, else that of its status.
 func codeOf(p *problem.Document) interact.Code {
-	if digits, ok := strings.CutPrefix(p.Code, "LMOS-"); ok {
-		n, err := strconv.ParseUint(digits, 10, 16)
-		if err == nil && known[interact.Code(n)] {
-			return interact.Code(n)
-		}
+	if c, ok := interact.ParseCode(p.Code); ok {
+		return c
 	}
 	if fragment, ok := strings.CutPrefix(p.Type, errorBase); ok && codes[fragment] != 0 {
 		return codes[fragment]

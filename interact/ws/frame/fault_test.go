@@ -41,20 +41,20 @@ func TestErrorsOfAllCodes(t *testing.T) {
 			}
 			if d == WTP {
 				if _, isNumber := wire.Error["status"].(float64); !isNumber {
-					t.Errorf("the status of wtp is no number: %s", b)
+					t.Errorf("the status of wtp is not a number: %s", b)
 				}
 				continue
 			}
 			for _, member := range []any{wire.Status, wire.Type, wire.Title, wire.Detail, wire.Instance} {
 				if text, ok := member.(string); !ok || text == "" {
-					t.Errorf("a member of the error is no text: %s", b)
+					t.Errorf("a member of the error is not a text: %s", b)
 				}
 			}
 		}
 	}
 }
 
-// TestProblemsOfOthers reads errors of peers that know no codes of ours.
+// TestProblemsOfOthers reads errors without a code of lmosd.
 func TestProblemsOfOthers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -1,11 +1,12 @@
 // Package frame encodes and decodes WebSocket text frames in three dialects, and the binary frames of lmosd. It has no connections.
 //
 // [Decode] reads a frame of any dialect, and [DialectDetector] selects the style of the response. [Frame.Reply] and similar methods
-// return responses, and [Request] returns requests; [Frame.Encode] writes both in the style of the peer. The table of all messages is in messagetype.go.
+// return responses, and [Request] returns requests; [Frame.Encode] writes both in the style of the peer. The table of all messages is in
+// messagetype.go.
 //
 // Sources: LMOS protocol, "WebSocket subprotocol" (message types, errors, dialect detection, tolerance); kotlin-wot; W3C Web
-// Thing Protocol WebSocket Sub-protocol (operations, ActionStatus, errors); RFC 6455, 9457, 9557. The members that are lmosd's
-// own are listed in the documentation of interact/ws.
+// Thing Protocol WebSocket Sub-protocol (operations, ActionStatus, errors); RFC 6455, 9457, 9557. The documentation of interact/ws lists
+// the members that are extensions of lmosd.
 package frame
 
 import (
@@ -53,8 +54,8 @@ type Frame struct {
 	op    interact.Type // the operation of the request of a reply; 0 if unknown
 }
 
-// Request returns the frame of the request m as a message of type t, in the style s. Its id, which is its correlation as
-// well, is a new one, and it has passed one node more than m.
+// Request returns the frame of the request m as a message of type t, in the style s. Its id and correlation are a new id, and its number of
+// hops is one more than that of m.
 func Request(s Style, thing string, t interact.Type, m *interact.Message) *Frame {
 	f := &Frame{Message: *m, Style: s, Streams: t == TypeRegister}
 	f.Type, f.Thing, f.ID, f.Hops = t, thing, interact.NewID(), m.Hops+1
@@ -65,12 +66,12 @@ func Request(s Style, thing string, t interact.Type, m *interact.Message) *Frame
 	return f
 }
 
-// Asks reports whether f is a request.
-func (f *Frame) Asks() bool {
+// IsRequest reports whether f is a request.
+func (f *Frame) IsRequest() bool {
 	return f.Type.Op() != "" || f.Type == TypeRegister || f.Type == TypeUnregister
 }
 
-// ReplyTo is what the replies to f carry (LMOS: correlationId, else the request's messageId).
+// ReplyTo returns the correlation of the replies to f (LMOS: correlationId, else the messageId of the request).
 func (f *Frame) ReplyTo() string {
 	if f.Correlation != "" {
 		return f.Correlation
@@ -114,8 +115,8 @@ func (f *Frame) Answer(r *interact.Message) *Frame {
 }
 
 // written completes the response to a write. LMOS repeats the written values: Kotlin as a reading, the documents as readings
-// (tolerance 13), also where the thing said only that it was written (HTTP: 204, no body). wtp has a value only if the thing
-// confirmed one.
+// (tolerance 13), also if the Thing has only confirmed the write (HTTP: 204 without a body). wtp has a value only if the Thing has
+// returned one.
 func (f *Frame) written(a *Frame, r *interact.Message) {
 	if len(r.Data) == 0 || r.Type != interact.PropertyReading && r.Type != interact.PropertyReadings {
 		a.Data, a.ContentType = nil, ""
@@ -130,9 +131,9 @@ func (f *Frame) written(a *Frame, r *interact.Message) {
 	}
 }
 
-// Notification returns the frame for r, which the subscription f brought.
+// Notification returns the frame for r, a reading or event of the subscription f.
 func (f *Frame) Notification(r *interact.Message) *Frame {
-	n := f.Reply(wordByType[f.Type].note)
+	n := f.Reply(byType[f.Type].note)
 	if n.part != none {
 		n.part = notification
 	}
@@ -147,8 +148,7 @@ func (f *Frame) Reading(r *interact.Message) *Frame {
 	return a
 }
 
-// carry takes the content of a reading or event over. Its id becomes the message's, so that a consumer can name the last one it
-// has seen.
+// carry sets the content of a reading or event. Its id is the id of the message, so that a consumer can continue after it.
 func (f *Frame) carry(r *interact.Message) {
 	f.Data, f.ContentType, f.Time = r.Data, r.ContentType, r.Time
 	if r.Name != "" {
@@ -160,7 +160,7 @@ func (f *Frame) carry(r *interact.Message) {
 	f.Now()
 }
 
-// Now sets the time of a frame that has none: it is of this moment.
+// Now sets the time of a frame without one to the current time.
 func (f *Frame) Now() {
 	if f.Time.IsZero() {
 		f.Time = time.Now()

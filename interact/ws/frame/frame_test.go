@@ -12,8 +12,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// TestTongue has a peer say some frames, and looks at how the last is answered.
-func TestTongue(t *testing.T) {
+// TestDialectDetector reads frames of a peer and checks the response to the last one.
+func TestDialectDetector(t *testing.T) {
 	t.Parallel()
 	const (
 		neutral = `{"messageType":"invokeAction","thingId":"x","messageId":"m","action":"a"}`
@@ -54,14 +54,14 @@ func TestTongue(t *testing.T) {
 			last, _ = Decode([]byte(text))
 			last.Style = tongue.Style(last)
 		}
-		b, err := last.Refusal(interact.Errorf(interact.Invalid, "say it again", "what?")).Encode()
+		b, err := last.Refusal(interact.Errorf(interact.Invalid, "send it again", "invalid")).Encode()
 		if last.Style != c.want || err != nil || !strings.HasPrefix(string(b), `{"messageType":"`+c.typ+`"`) {
 			t.Errorf("%s: got %+v, want %+v; an error is %s, %v", name, last.Style, c.want, b, err)
 		}
 	}
 }
 
-// TestReplies writes what answers a request: the members of want are in it, null is not there.
+// TestReplies writes responses: they have the members of want, without those that are null.
 func TestReplies(t *testing.T) {
 	t.Parallel()
 	const write, inWTP = `{"messageType":"writeProperty","thingId":"x","messageId":"m","property":"a b","data":7}`,
@@ -83,16 +83,16 @@ func TestReplies(t *testing.T) {
 			`{"messageType":"propertyReadings","correlationId":"m","data":{"a b":7}}`},
 		"kotlin receives its value, from an agent of HTTP without a response body": {write, Kotlin, func(f *Frame) *Frame { return f.Answer(empty) },
 			`{"messageType":"propertyReading","correlationId":"m","property":"a b","data":7,"value":7}`},
-		"doc, to an agent that says nothing": {write, Doc, func(f *Frame) *Frame { return f.Answer(empty) },
+		"doc, to an agent without an output": {write, Doc, func(f *Frame) *Frame { return f.Answer(empty) },
 			`{"messageType":"propertyReadings","correlationId":"m","data":{"a b":7}}`},
-		"wtp, of an agent that says nothing": {inWTP, WTP, func(f *Frame) *Frame { return f.Answer(empty) },
+		"wtp, of an agent without an output": {inWTP, WTP, func(f *Frame) *Frame { return f.Answer(empty) },
 			`{"messageType":"response","operation":"writeproperty","correlationID":"m","value":null}`},
-		"several, to an agent that says nothing": {several, Kotlin, func(f *Frame) *Frame {
+		"several, to an agent without an output": {several, Kotlin, func(f *Frame) *Frame {
 			return f.Answer(&interact.Message{Type: interact.PropertyReadings})
 		}, `{"messageType":"propertyReadings","correlationId":"m","data":{"a b":7}}`},
 		"wtp receives nothing": {inWTP, WTP, func(f *Frame) *Frame { return f.Answer(&interact.Message{}) },
 			`{"messageType":"response","operation":"writeproperty","correlationID":"m","value":null}`},
-		"but what is confirmed": {inWTP, WTP, func(f *Frame) *Frame { return f.Answer(confirmed) },
+		"a confirmed value": {inWTP, WTP, func(f *Frame) *Frame { return f.Answer(confirmed) },
 			`{"messageType":"response","value":8,"timestamp":"1970-01-01T00:00:00Z"}`},
 		"doc, confirmed": {write, Doc, func(f *Frame) *Frame { return f.Answer(confirmed) },
 			`{"messageType":"propertyReadings","data":{"a b":8}}`},
@@ -122,8 +122,8 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// TestMandatoryDataIsThere: what has no data says null, where the table of its dialect wants some. "has" is the member itself.
-func TestMandatoryDataIsThere(t *testing.T) {
+// TestMandatoryDataIsPresent: missing data is null, if the table of the dialect requires data.
+func TestMandatoryDataIsPresent(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		f    Frame
@@ -153,7 +153,7 @@ func TestMandatoryDataIsThere(t *testing.T) {
 // TestBothSpellings writes the first requests to a peer with each id and name in both ways, and reads them as one.
 func TestBothSpellings(t *testing.T) {
 	t.Parallel()
-	for _, w := range words {
+	for _, w := range messageTypes {
 		if w.typ.Op() == "" {
 			continue
 		}

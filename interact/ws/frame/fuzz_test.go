@@ -7,8 +7,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// FuzzFrame reads anything. What can be read can be written in its own dialect: a request means the same then, and what means
-// the same once means the same for ever.
+// FuzzFrame reads arbitrary bytes. A frame that can be read can be written in its dialect, without a change of its meaning. It
+// is stable after the first time.
 func FuzzFrame(f *testing.F) {
 	_, all := goldens(f)
 	for _, e := range all {
@@ -30,7 +30,7 @@ func FuzzFrame(f *testing.F) {
 		if meaning(second) != meaning(third) {
 			t.Fatalf("%q:\n%s\n%s", b, meaning(second), meaning(third))
 		}
-		if first.Asks() && meaning(first) != meaning(second) {
+		if first.IsRequest() && meaning(first) != meaning(second) {
 			t.Fatalf("%q:\n%s\n%s", b, meaning(first), meaning(second))
 		}
 	})

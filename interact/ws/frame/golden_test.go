@@ -51,10 +51,10 @@ func goldens(t testing.TB) (intro string, all []entry) {
 	return intro, all
 }
 
-// meaning is what a frame says, without its spelling.
+// meaning is the content of a frame, without its spelling.
 func meaning(f *Frame) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "= %s", wordOf(f.Type).lmos)
+	fmt.Fprintf(&b, "= %s", infoOf(f.Type).lmos)
 	for _, p := range []struct{ name, value string }{
 		{"of", f.op.Op()}, {"thing", f.Thing}, {"id", f.ID}, {"correlation", f.Correlation}, {"name", f.Name},
 		{"status", f.Status.String()}, {"actionID", f.ActionID}, {"after", f.After}, {"key", f.Key},
@@ -93,7 +93,7 @@ func shown(data []byte) string {
 	return string(data)
 }
 
-// TestGoldenFrames reads each golden frame, compares what it means, and writes it again: each of its members must come back,
+// TestGoldenFrames reads each golden frame, compares its meaning, and writes it again: each of its members must be equal,
 // and no others than those that the tolerance policy adds.
 func TestGoldenFrames(t *testing.T) {
 	t.Parallel()
@@ -111,7 +111,7 @@ func TestGoldenFrames(t *testing.T) {
 		if got != e.meaning && !*update {
 			t.Errorf("%s: got\n%s\nwant\n%s", e.head, got, e.meaning)
 		}
-		// Much of what Kotlin says could be of the documents, too.
+		// Many frames of Kotlin are also frames of the documents.
 		if f.Dialect = e.dialect(); f.marks != f.Dialect && (f.marks != Undecided || f.Dialect != Kotlin) {
 			t.Errorf("%s: it was taken for %s", e.head, f.marks)
 		}
@@ -155,7 +155,7 @@ func sameMembers(t *testing.T, e entry, f *Frame) {
 	}
 }
 
-// TestBadFrames reads frames that cannot be used: each gives an error that tells what to do, and what could be read of it.
+// TestBadFrames reads invalid frames: each has an error with a hint, and the readable members.
 func TestBadFrames(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 257)
@@ -184,7 +184,7 @@ func TestBadFrames(t *testing.T) {
 		{"two ids", `{"messageType":"readProperty","messageId":"m1","messageID":"m2"}`, interact.Invalid, ""},
 		{"two names", `{"messageType":"readProperty","messageId":"m1","name":"a","name":"b"}`, interact.Invalid, "m1"},
 		{"bad base64", `{"messageType":"event","messageId":"m1","data":"?","base64":true}`, interact.Invalid, "m1"},
-		{"base64 that is no JSON", `{"messageType":"event","messageId":"m1","data":"ew==","base64":true,"contentType":"application/json"}`, interact.Invalid, "m1"},
+		{"base64 of invalid JSON", `{"messageType":"event","messageId":"m1","data":"ew==","base64":true,"contentType":"application/json"}`, interact.Invalid, "m1"},
 		{"a picture that is a number", `{"messageType":"event","messageId":"m1","data":1,"contentType":"image/png"}`, interact.Invalid, "m1"},
 		{"a bad status", `{"messageType":"response","operation":"queryaction","messageID":"m1","status":{"state":5}}`, interact.Invalid, "m1"},
 	} {
@@ -199,7 +199,7 @@ func TestBadFrames(t *testing.T) {
 	}
 }
 
-// TestUnfitDataIsNotWritten gives the encoder data that is not what its content type says: it must never break out of a frame.
+// TestUnfitDataIsNotWritten encodes data that does not match its content type: it is never written into a frame.
 func TestUnfitDataIsNotWritten(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -234,7 +234,7 @@ func TestUnfitDataIsNotWritten(t *testing.T) {
 // TestEveryDialectHasEveryMessage writes each request and reply in each dialect and reads it again.
 func TestEveryDialectHasEveryMessage(t *testing.T) {
 	t.Parallel()
-	for _, w := range words {
+	for _, w := range messageTypes {
 		for _, d := range []Dialect{Undecided, Doc, Kotlin, WTP} {
 			if d == WTP && w.typ.Op() == "" {
 				continue // replies of wtp are made from operations: below
@@ -269,7 +269,7 @@ func TestEveryDialectHasEveryMessage(t *testing.T) {
 				f.part = notification
 			}
 			f.Type, f.Thing, f.ID, f.Name, f.Status = typ, "urn:x", "m1", "level", interact.StatusCompleted
-			if len(wordByType[typ].data) > 0 {
+			if len(byType[typ].data) > 0 {
 				f.Data = []byte(`1`)
 			}
 			b, err := f.Encode()
@@ -285,7 +285,7 @@ func TestEveryDialectHasEveryMessage(t *testing.T) {
 	}
 }
 
-// TestSmallInvokeIsCheap bounds what reading and writing a small request costs.
+// TestSmallInvokeIsCheap limits the allocations for reading and writing a small request.
 func TestSmallInvokeIsCheap(t *testing.T) {
 	b := []byte(`{"messageType":"invokeAction","thingID":"urn:x","messageID":"m1","correlationID":"c1","action":"chat","input":{"q":"Bonn"}}`)
 	var f *Frame

@@ -6,7 +6,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Types of messages that no thing sees: errors, and how agents come and go, which is an extension of lmosd's.
+// Types of messages that are not sent to Things: errors, and the registration of agents, which is an extension of lmosd.
 const (
 	TypeError      interact.Type = 240
 	TypeRegister   interact.Type = 241 // registerThing
@@ -52,11 +52,11 @@ const (
 	sStream
 	sCaller
 	sLeft
-	slots // how many there are
+	slots // number of slots
 )
 
-// names are the members by the names that are read (LMOS: both thingID and thingId are in use; the Web Thing Protocol's own
-// examples misspell correlationID). The first of each is the one that is written.
+// names are the accepted names of each member (LMOS: both thingID and thingId are in use; examples of the Web Thing Protocol misspell
+// correlationID). Frames are written with the first one.
 var names = [slots][]string{
 	sType:        {"messageType"},
 	sOp:          {"operation"},
@@ -104,26 +104,26 @@ const (
 	aboutEvent
 )
 
-// slot is the member of LMOS that names the affordance of a message.
+// slot returns the member of LMOS with the name of the affordance.
 func (s subject) slot() slot {
 	return [...]slot{aboutThing: sThing, aboutProperty: sProperty, aboutAction: sAction, aboutEvent: sEvent}[s]
 }
 
-// A word is one type of message in all dialects.
-type word struct {
+// A typeInfo describes one type of message in all dialects.
+type typeInfo struct {
 	typ   interact.Type
 	lmos  string // messageType; wtp has the operation of the type
 	about subject
-	// data are the members that may hold the data, the best first. write and wtp are those that it is written to.
+	// data are the members that may have the data, the best first. write (LMOS) and wtp are the members to which it is written.
 	data, write, wtp []slot
-	// answer is what a response of wtp to it is, and note what a notification about it is.
+	// answer is the type of the response in wtp, and note the type of a notification.
 	answer, note interact.Type
 }
 
 type list = []slot
 
-// words is the table of all messages (LMOS WebSocket subprotocol, message types; Web Thing Protocol, operations).
-var words = []word{
+// messageTypes is the table of all messages (LMOS WebSocket subprotocol, message types; Web Thing Protocol, operations).
+var messageTypes = []typeInfo{
 	{interact.ReadProperty, "readProperty", aboutProperty, list{sData}, list{sData}, list{sData}, interact.PropertyReading, 0}, // of an address
 	{interact.WriteProperty, "writeProperty", aboutProperty, list{sData, sValue}, list{sData}, list{sValue},
 		interact.PropertyReading, 0},
@@ -152,8 +152,7 @@ var words = []word{
 	{interact.SubscribeAllEvents, "subscribeAllEvents", aboutThing, nil, nil, nil, interact.Acknowledgement, interact.Event},
 	{interact.UnsubscribeAllEvents, "unsubscribeAllEvents", aboutThing, nil, nil, nil, interact.Acknowledgement, 0},
 
-	// A reading carries its value twice: the documents call it value, Kotlin data.
-	// The peer that confuses value and values is understood, too.
+	// A reading has its value twice: as "value" in the documents, and as "data" in Kotlin. "values" in place of "value" is accepted.
 	{interact.PropertyReading, "propertyReading", aboutProperty, list{sValue, sData, sValues}, list{sData, sValue},
 		list{sValue}, 0, 0},
 	{interact.PropertyReadings, "propertyReadings", aboutThing, list{sData, sValues, sValue}, list{sData}, list{sValues}, 0, 0},
@@ -167,39 +166,39 @@ var words = []word{
 	{TypeUnregister, "unregisterThing", aboutThing, nil, nil, nil, 0, 0},
 }
 
-// What follows is made from the tables above.
+// Indexes of the tables above.
 var (
-	wordByType = indexTypes()
-	wordByName = indexWords()
-	wordByOp   = indexOps()
+	byType     = indexTypes()
+	byName     = indexNames()
+	byOp       = indexOps()
 	slotByName = indexSlots()
 )
 
-func indexTypes() (all [256]*word) {
-	for i := range words {
-		all[words[i].typ] = &words[i]
+func indexTypes() (all [256]*typeInfo) {
+	for i := range messageTypes {
+		all[messageTypes[i].typ] = &messageTypes[i]
 	}
 	return all
 }
 
-// indexWords has each word as it is spelled, and in lower case: kotlin writes subscribeevent.
-func indexWords() map[string]*word {
-	all := map[string]*word{}
-	for i := range words {
-		all[words[i].lmos] = &words[i]
-		all[strings.ToLower(words[i].lmos)] = &words[i]
+// indexNames returns the types by their names, unchanged and in lower case: Kotlin writes subscribeevent.
+func indexNames() map[string]*typeInfo {
+	all := map[string]*typeInfo{}
+	for i := range messageTypes {
+		all[messageTypes[i].lmos] = &messageTypes[i]
+		all[strings.ToLower(messageTypes[i].lmos)] = &messageTypes[i]
 	}
 	return all
 }
 
-func indexOps() map[string]*word {
-	all := map[string]*word{}
-	for i := range words {
-		if op := words[i].typ.Op(); op != "" {
-			all[op] = &words[i]
+func indexOps() map[string]*typeInfo {
+	all := map[string]*typeInfo{}
+	for i := range messageTypes {
+		if op := messageTypes[i].typ.Op(); op != "" {
+			all[op] = &messageTypes[i]
 		}
 	}
-	all["subscribeproperty"] = all["subscribeevent"] // a slip in an example of the draft
+	all["subscribeproperty"] = all["subscribeevent"] // an error in an example of the draft
 	return all
 }
 
@@ -213,22 +212,22 @@ func indexSlots() map[string]slot {
 	return all
 }
 
-// lookup returns the word of an LMOS messageType in any case, or nil.
-func lookup(name string) *word {
-	if w := wordByName[name]; w != nil {
+// lookup returns the type with an LMOS messageType in any case, or nil.
+func lookup(name string) *typeInfo {
+	if w := byName[name]; w != nil {
 		return w
 	}
-	return wordByName[strings.ToLower(name)]
+	return byName[strings.ToLower(name)]
 }
 
-// Name returns the messageType that t has in LMOS; empty if there is none.
-func Name(t interact.Type) string { return wordOf(t).lmos }
+// Name returns the messageType of t in LMOS; empty if it has none.
+func Name(t interact.Type) string { return infoOf(t).lmos }
 
 // AnswerTo returns the type of the response to a request of type t (Web Thing Protocol, operations); 0 if it has none.
-func AnswerTo(t interact.Type) interact.Type { return wordOf(t).answer }
+func AnswerTo(t interact.Type) interact.Type { return infoOf(t).answer }
 
 // spell returns the messageType of w in a dialect.
-func (w *word) spell(d Dialect) string {
+func (w *typeInfo) spell(d Dialect) string {
 	if w.typ == interact.SubscribeEvent && d == Kotlin {
 		return "subscribeevent"
 	}

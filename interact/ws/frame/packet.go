@@ -22,13 +22,13 @@ const (
 const (
 	PacketHead = 5        // the kind, and the stream's number
 	MaxChunk   = 64 << 10 // of the stream in a frame
-	MaxWords   = 1 << 10  // of a reason
+	MaxReason  = 1 << 10  // of a reason
 )
 
 // A Packet is a binary frame.
 type Packet struct {
 	Kind   Kind
-	Stream uint32 // as the end that sends the chunks calls it; never 0
+	Stream uint32 // the number that the sender of the chunks has chosen; never 0
 	Credit uint32 // of KindCredit; never 0
 	Body   []byte // of the others
 }
@@ -50,7 +50,7 @@ func ReadPacket(b []byte) (Packet, error) {
 	case KindEnd:
 		ok = ok && n == 0
 	case KindAbort, KindStop:
-		ok = ok && n <= MaxWords && utf8.Valid(p.Body)
+		ok = ok && n <= MaxReason && utf8.Valid(p.Body)
 	case KindCredit:
 		if ok = ok && n == 4; ok {
 			p.Credit, p.Body = binary.BigEndian.Uint32(p.Body), nil
@@ -75,5 +75,5 @@ func (p Packet) Encode() []byte {
 	return append(b, p.Body...)
 }
 
-// Phrase is a reason as a packet may have it: on one line, and clipped.
-func Phrase(reason string) []byte { return []byte(Clip(reason, MaxWords)) }
+// Reason returns a reason as a packet may have it: on one line, and clipped.
+func Reason(text string) []byte { return []byte(Clip(text, MaxReason)) }

@@ -12,7 +12,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// embedded takes the data of a frame from the member raw: JSON as it stands, or a string with contentType and base64.
+// embedded reads the data of a frame from the member raw: JSON unchanged, or a string with contentType and base64.
 func (f *Frame) embedded(m *members, raw []byte) error {
 	media, err := m.text(sMedia, MaxID)
 	if err != nil {
@@ -47,13 +47,13 @@ func (f *Frame) embedded(m *members, raw []byte) error {
 		f.ContentType = ""
 	}
 	if td.IsJSON(f.ContentType) && !json.Valid(f.Data) {
-		return badMember(sMedia, "says JSON, and the data is none")
+		return badMember(sMedia, "is JSON, and the data is not")
 	}
 	return nil
 }
 
-// payload returns the data of f as the JSON that a frame holds, with the members contentType and base64 if it needs them. The
-// bytes may be a stranger's: what is not valid never gets into a frame.
+// payload returns the data of f as JSON for a frame, with the members contentType and base64 if necessary. The data is untrusted: invalid
+// JSON is an error.
 func (f *Frame) payload() (raw []byte, media string, coded bool, err error) {
 	raw, media = f.Data, f.ContentType
 	if len(raw) == 0 {
@@ -82,12 +82,12 @@ func (f *Frame) payload() (raw []byte, media string, coded bool, err error) {
 	return append(base64.StdEncoding.AppendEncode(b, raw), '"'), media, true, nil
 }
 
-// unfit is the error for data that is not what its content type says.
+// unfit returns the error of data that does not match its content type.
 func (f *Frame) unfit(cause error) error {
-	e := interact.Errorf(interact.AgentFailed, "see what the agent sends, or name the right content type",
+	e := interact.Errorf(interact.AgentFailed, "check the data of the agent, or declare its content type",
 		"the data of %s is not %s", Clip(f.Name, 100), Clip(f.Media(), 100))
-	if f.Asks() {
-		e.Code, e.Hint = interact.Invalid, "send what the content type says"
+	if f.IsRequest() {
+		e.Code, e.Hint = interact.Invalid, "send data of the content type"
 	}
 	e.Err = cause
 	return e

@@ -8,8 +8,8 @@ import (
 	"github.com/lmosd/lmosd/internal/jsonedit"
 )
 
-// members are the known members of a frame, as they were written. What is null is not there (LMOS, tolerance: null means
-// absent), but null remembers it, for a value may be null.
+// members are the known members of a frame, undecoded. Members that are null are absent (LMOS, tolerance); null has them, because a value
+// may be null.
 type members struct {
 	raw     [slots][]byte
 	null    [slots]bool
@@ -20,10 +20,10 @@ type members struct {
 var (
 	errNotJSON   = errors.New("it is not JSON")
 	errNotObject = errors.New("it is not a JSON object")
-	errTwice     = errors.New("it has a member twice, and they differ")
+	errTwice     = errors.New("it has a member twice, with different values")
 )
 
-// read fills m from the object b. The slices point into b. With errTwice it has all but what is there twice: enough to answer.
+// read fills m from the object b. The slices point into b. After errTwice it has all other members, for the response.
 func (m *members) read(b []byte) (err error) {
 	if !utf8.Valid(b) || !jsonedit.Valid(b) { // RFC 6455 §5.6: text is UTF-8
 		return errNotJSON
@@ -47,7 +47,7 @@ func (m *members) read(b []byte) (err error) {
 	return err
 }
 
-// add takes one member.
+// add adds one member.
 func (m *members) add(quoted, value []byte) error {
 	name := quoted[1 : len(quoted)-1]
 	s, ok := slotByName[string(name)]
@@ -73,7 +73,7 @@ func (m *members) add(quoted, value []byte) error {
 	return nil
 }
 
-// has reports whether any of the members is there.
+// has reports whether one of the members is present.
 func (m *members) has(some ...slot) bool {
 	for _, s := range some {
 		if m.raw[s] != nil {
@@ -92,7 +92,7 @@ func (m *members) text(s slot, limit int) (string, error) {
 	text, ok := jsonedit.String(raw)
 	switch {
 	case !ok:
-		return "", badMember(s, "is no text")
+		return "", badMember(s, "is not a text")
 	case len(text) > limit:
 		return "", badMember(s, "is too long")
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/lmosd/lmosd/internal/jsonedit"
 )
 
-// timestamp reads a time as any dialect writes it: RFC 3339, with the suffix of RFC 9557, or a number of seconds or
-// milliseconds since 1970, as Kotlin does. Zero is what cannot be read.
+// timestamp reads a time of any dialect: RFC 3339, also with the suffix of RFC 9557, or the seconds or milliseconds since 1970 of Kotlin.
+// It is zero for an invalid time.
 func timestamp(raw []byte) time.Time {
 	if len(raw) == 0 {
 		return time.Time{}
@@ -38,7 +38,7 @@ func parseTime(text string) time.Time {
 	return t.UTC()
 }
 
-// appendTime writes t as all readers take it: RFC 3339 in UTC. A time that this cannot say is not written.
+// appendTime appends t in RFC 3339 and UTC, which all readers accept. t must be writable.
 func appendTime(b []byte, t time.Time) []byte { return t.UTC().AppendFormat(b, time.RFC3339Nano) }
 
 func writable(t time.Time) bool { return !t.IsZero() && t.UTC().Year() >= 1 && t.UTC().Year() <= 9999 }
