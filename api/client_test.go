@@ -15,13 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/poll"
+	"github.com/lmosd/lmosd/internal/testmain"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 func dial(t *testing.T, target, token string) *Client {
 	t.Helper()

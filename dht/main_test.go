@@ -9,14 +9,14 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
 	ma "github.com/multiformats/go-multiaddr"
-	"go.uber.org/goleak"
 
+	"github.com/lmosd/lmosd/internal/testmain"
 	"github.com/lmosd/lmosd/td/tdtest"
 )
 
 func TestMain(m *testing.M) {
 	tdtest.WarmUp()
-	goleak.VerifyTestMain(m)
+	testmain.Run(m)
 }
 
 type (

@@ -11,12 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/testmain"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/tdtest"
 )
@@ -29,7 +28,7 @@ var evictionSeed = flag.Uint64("seed", 0, "")
 
 func TestMain(m *testing.M) {
 	tdtest.WarmUp()
-	goleak.VerifyTestMain(m)
+	testmain.Run(m)
 }
 
 // plain returns an unsigned description of owner n with a title and capabilities.

@@ -3,7 +3,7 @@ package interop
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/lmosd/lmosd/internal/testmain"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }

@@ -8,32 +8,24 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 	"testing"
 	"time"
 
 	ds "github.com/ipfs/go-datastore"
-	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/poll"
+	"github.com/lmosd/lmosd/internal/testmain"
 	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/tdtest"
 )
 
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400) // less CPU time; no test of this package bounds the heap
 	tdtest.WarmUp()
-	goleak.VerifyTestMain(m,
-		// A goroutine of QUIC's sockets ends a moment after the last connection on them.
-		goleak.IgnoreTopFunction("github.com/libp2p/go-libp2p/p2p/transport/quicreuse.(*reuse).gc"),
-		// This one waits a second for buffers that LevelDB may return.
-		goleak.IgnoreTopFunction("github.com/syndtr/goleveldb/leveldb.(*DB).mpoolDrain"),
-		// LevelDB leaves it behind where a damaged database does not open at the first attempt.
-		goleak.IgnoreTopFunction("github.com/syndtr/goleveldb/leveldb/util.(*BufferPool).drain"))
+	testmain.Run(m)
 }
 
 // tool returns the TD of an agent without a server; its only action takes and returns a string. An empty id is omitted.

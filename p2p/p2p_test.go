@@ -10,17 +10,17 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/interacttest"
+	"github.com/lmosd/lmosd/internal/testmain"
 )
 
 func TestMain(m *testing.M) {
 	// A goroutine of QUIC's sockets ends a moment after the last connection on them.
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/libp2p/go-libp2p/p2p/transport/quicreuse.(*reuse).gc"))
+	testmain.Run(m)
 }
 
 const (

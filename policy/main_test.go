@@ -3,8 +3,8 @@ package policy
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/lmosd/lmosd/internal/testmain"
 )
 
 // TestMain fails if a goroutine is left.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }

@@ -14,7 +14,6 @@ import (
 	ds "github.com/ipfs/go-datastore"
 	"github.com/ipfs/go-datastore/query"
 	dssync "github.com/ipfs/go-datastore/sync"
-	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/dht"
 	"github.com/lmosd/lmosd/did"
@@ -23,13 +22,14 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/interacttest"
 	"github.com/lmosd/lmosd/internal/storage"
+	"github.com/lmosd/lmosd/internal/testmain"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/tdtest"
 )
 
 func TestMain(m *testing.M) {
 	tdtest.WarmUp()
-	goleak.VerifyTestMain(m)
+	testmain.Run(m)
 }
 
 // tool returns the TD of an agent at an address without a server; its only action has a string as input and output. An empty id omits it.

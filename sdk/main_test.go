@@ -15,14 +15,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact/servient"
+	"github.com/lmosd/lmosd/internal/testmain"
 	"github.com/lmosd/lmosd/node"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 // timeout limits each wait of a test.
 const timeout = 30 * time.Second

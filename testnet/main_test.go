@@ -3,14 +3,12 @@ package testnet
 import (
 	"fmt"
 	"os"
-	"runtime/debug"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/examples/weather/agent"
+	"github.com/lmosd/lmosd/internal/testmain"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/tdtest"
 )
@@ -22,11 +20,8 @@ func TestMain(m *testing.M) {
 	if os.Getenv(runAs) != "" {
 		os.Exit(runNode(os.Args[1:]))
 	}
-	debug.SetGCPercent(400) // less CPU time; no test of this package bounds the heap
 	tdtest.WarmUp()
-	goleak.VerifyTestMain(m,
-		// A goroutine of QUIC's sockets ends a moment after the last connection on them.
-		goleak.IgnoreTopFunction("github.com/libp2p/go-libp2p/p2p/transport/quicreuse.(*reuse).gc"))
+	testmain.Run(m)
 }
 
 func signed(key *keystore.Key, raw []byte, now time.Time) *td.Signed {

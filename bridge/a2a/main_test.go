@@ -14,15 +14,14 @@ import (
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/bridge/bridgetest"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/poll"
+	"github.com/lmosd/lmosd/internal/testmain"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 // scriptedTD describes a Thing with many actions that is not an A2A agent.
 const scriptedTD = `{"title":"Desk","description":"Does this and that.","actions":{

@@ -9,12 +9,12 @@ import (
 	"testing"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/testmain"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		serveCount(version)
 		return
 	}
-	goleak.VerifyTestMain(m)
+	testmain.Run(m)
 }
 
 // revisions are the kinds of protocol revisions, as options of a server of the Go SDK.

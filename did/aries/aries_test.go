@@ -23,12 +23,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	legacy "github.com/hyperledger/aries-framework-go/pkg/doc/did"
 	"github.com/hyperledger/aries-framework-go/pkg/vdr/fingerprint"
-	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/testmain"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 // Two independent implementations give the same did:key to a key, in both directions.
 func TestDIDOfRandomKeysAgreesWithAries(t *testing.T) {

@@ -12,13 +12,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/lmosd/lmosd/internal/backoff"
+	"github.com/lmosd/lmosd/internal/testmain"
 	"github.com/lmosd/lmosd/td"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 // An endpoint is an embedder whose vectors depend on the length of a text. It rejects requests with a text that contains poison.
 type endpoint struct {

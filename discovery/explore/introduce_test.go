@@ -22,7 +22,6 @@ import (
 	"github.com/plgd-dev/go-coap/v3/options"
 	"github.com/plgd-dev/go-coap/v3/tcp"
 	"github.com/plgd-dev/go-coap/v3/udp"
-	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/didtest"
@@ -30,6 +29,7 @@ import (
 	"github.com/lmosd/lmosd/discovery/dnssd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/poll"
+	"github.com/lmosd/lmosd/internal/testmain"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(m)
+	testmain.Run(m)
 }
 
 // lamp returns a TD of a host on the local network.

@@ -14,13 +14,12 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"go.uber.org/goleak"
-
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/internal/pipenet"
+	"github.com/lmosd/lmosd/internal/testmain"
 	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/tdtest"
@@ -28,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) {
 	tdtest.WarmUp()
-	goleak.VerifyTestMain(m)
+	testmain.Run(m)
 }
 
 func sign(k *keystore.Key, raw []byte, seq uint64) (*td.Signed, error) {

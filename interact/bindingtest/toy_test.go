@@ -18,17 +18,16 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/form"
+	"github.com/lmosd/lmosd/internal/testmain"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/scheme"
 )
 
 func TestMain(m *testing.M) {
 	scheme.All = append(scheme.All, scheme.Scheme{Name: "toy+tcp", Protocol: "toy", Port: "7777", Network: "tcp"})
-	goleak.VerifyTestMain(m)
+	testmain.Run(m)
 }
 
 // A toy is the client of a small binding: toy+tcp://host:port/operation/name. A request is a line of JSON on a connection of its own;

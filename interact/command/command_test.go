@@ -18,10 +18,9 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/testmain"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -30,7 +29,7 @@ func TestMain(m *testing.M) {
 		helper()
 		return
 	}
-	goleak.VerifyTestMain(m)
+	testmain.Run(m)
 }
 
 func newAgent(t *testing.T, o Options) *Agent {

@@ -18,17 +18,17 @@ import (
 	mochi "github.com/mochi-mqtt/server/v2"
 	"github.com/mochi-mqtt/server/v2/hooks/auth"
 	"github.com/mochi-mqtt/server/v2/packets"
-	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/interacttest"
 	"github.com/lmosd/lmosd/interact/mqtt/packet"
 	"github.com/lmosd/lmosd/internal/poll"
+	"github.com/lmosd/lmosd/internal/testmain"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/tdtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 // soon is longer than anything takes that works.
 const soon = 20 * time.Second

@@ -25,12 +25,12 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v3/jwt"
-	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/internal/testmain"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 // keyFile writes a private key as a credential needs it.
 func keyFile(t *testing.T, key crypto.Signer) string {

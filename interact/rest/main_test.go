@@ -10,15 +10,14 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/interacttest"
+	"github.com/lmosd/lmosd/internal/testmain"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/tdtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 // A recorder is an agent that records its requests and responds with answer.
 type recorder struct {

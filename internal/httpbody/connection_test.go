@@ -10,10 +10,10 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"go.uber.org/goleak"
+	"github.com/lmosd/lmosd/internal/testmain"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 // TestBodiesEnd: a request whose body is silent ends with its connection, and with its context.
 func TestBodiesEnd(t *testing.T) {

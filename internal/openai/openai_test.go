@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/lmosd/lmosd/internal/testmain"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 // endpoint starts an endpoint and returns a client of it.
 func endpoint(t *testing.T, o Options, answer http.HandlerFunc) *Client {

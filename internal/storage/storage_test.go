@@ -19,11 +19,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	ds "github.com/ipfs/go-datastore"
 	"github.com/ipfs/go-datastore/query"
-	"go.uber.org/goleak"
+
+	"github.com/lmosd/lmosd/internal/testmain"
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/syndtr/goleveldb/leveldb.(*DB).mpoolDrain"))
+	testmain.Run(m)
 }
 
 // A journal is a log that tests can read.

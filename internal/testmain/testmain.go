@@ -21,9 +21,6 @@ var libraries = []goleak.Option{
 
 // Run runs the tests of m and exits: with 1 if a test fails or a goroutine is left.
 func Run(m *testing.M) {
-	Tune()
+	debug.SetGCPercent(gcPercent)
 	goleak.VerifyTestMain(m, libraries...)
 }
-
-// Tune sets the garbage collector, for a TestMain that does not call [Run].
-func Tune() { debug.SetGCPercent(gcPercent) }

@@ -11,19 +11,19 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/host"
-	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/internal/testhost"
+	"github.com/lmosd/lmosd/internal/testmain"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/tdtest"
 )
 
 func TestMain(m *testing.M) {
 	tdtest.WarmUp()
-	goleak.VerifyTestMain(m)
+	testmain.Run(m)
 }
 
 // verifier is shared by all nodes, so that a record is verified once.

@@ -11,15 +11,15 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
-	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/internal/testhost"
+	"github.com/lmosd/lmosd/internal/testmain"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 // failedHost is the nth reported host.
 func failedHost(t testing.TB, n int) did.DID { return didtest.Key(10_000 + n).DID() }

@@ -11,12 +11,11 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/testmain"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 func TestRequests(t *testing.T) {
 	t.Parallel()

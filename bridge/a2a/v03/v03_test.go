@@ -6,12 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/lmosd/lmosd/bridge/a2a/protocol"
+	"github.com/lmosd/lmosd/internal/testmain"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 // checkEqualJSON compares JSON values.
 func checkEqualJSON(t *testing.T, what string, got []byte, want string) {

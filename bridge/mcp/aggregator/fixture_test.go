@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/bridgetest"
@@ -22,10 +21,11 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/features"
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/testmain"
 	"github.com/lmosd/lmosd/td"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 // add publishes a Thing under an id, or publishes it again with changes.
 func add(t testing.TB, m *bridgetest.Mesh, id, doc string, thing interact.Thing) *td.Description {

@@ -18,14 +18,14 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/internal/testmain"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 var object = json.RawMessage(`{"type":"object","properties":{"where":{"type":"string","x-mcp-header":"Where"}}}`)
 

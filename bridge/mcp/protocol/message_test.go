@@ -8,10 +8,10 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"go.uber.org/goleak"
+	"github.com/lmosd/lmosd/internal/testmain"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 func TestParse(t *testing.T) {
 	t.Parallel()

@@ -12,11 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/servient"
+	"github.com/lmosd/lmosd/internal/testmain"
 	"github.com/lmosd/lmosd/node"
 )
 
@@ -28,7 +27,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	goleak.VerifyTestMain(m)
+	testmain.Run(m)
 }
 
 // programs are the programs of these examples in each language.
