@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"maps"
 	"math"
 	"net/http"
@@ -18,8 +17,6 @@ import (
 	"github.com/lmosd/lmosd/directory/paging"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/problem"
-	"github.com/lmosd/lmosd/interact/rest/server"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/querytext"
 )
@@ -32,14 +29,6 @@ const (
 	maxTerms     = 16   // capabilities in a query
 	maxNamesakes = 8    // other Things of a name in a response
 )
-
-// agentMethods are the methods of /v1/agents/{ref}.
-func (g *Gateway) agentMethods() map[string]http.Handler {
-	return map[string]http.Handler{
-		http.MethodGet:    g.protect(read, g.getAgent),
-		http.MethodDelete: g.protect(admin, g.deleteAgent),
-	}
-}
 
 // find returns the Things found in time, best first, with the coverage. Clients that accept events also receive the changes.
 func (g *Gateway) find(w http.ResponseWriter, r *http.Request) error {
@@ -247,33 +236,6 @@ func movedFrom(ref string, d *td.Description) string {
 		return ""
 	}
 	return ref
-}
-
-func (g *Gateway) postMove(w http.ResponseWriter, r *http.Request) error {
-	if err := server.CheckContentType(r, interact.JSON); err != nil {
-		return err
-	}
-	body, err := problem.ReadBody(w, r, 4<<10)
-	if err != nil {
-		return err
-	}
-	var req api.MoveRequest
-	if json.Unmarshal(body, &req) != nil || req.To == "" {
-		return interact.Errorf(interact.Invalid, `send {"to":"did:key:z6Mk…"}`, "expected a JSON object with the member to")
-	}
-	p, err := g.o.Publisher.Move(r.Context(), r.PathValue("ref"), req.To)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, p)
-}
-
-func (g *Gateway) deleteAgent(w http.ResponseWriter, r *http.Request) error {
-	p, err := g.o.Publisher.Unpublish(r.Context(), r.PathValue("ref"))
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, p)
 }
 
 // A findRequest is a parsed GET /v1/find.

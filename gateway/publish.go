@@ -2,10 +2,15 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
+	"net/http"
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/problem"
+	"github.com/lmosd/lmosd/interact/rest/server"
 	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
 )
@@ -65,4 +70,51 @@ func examplesOf(d *td.Description) (capability, action string) {
 		}
 	}
 	return capability, action
+}
+
+func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
+	if err := server.CheckContentType(r, tdTypes...); err != nil {
+		return err
+	}
+	raw, err := problem.ReadBody(w, r, int64(g.o.MaxTD))
+	if err != nil {
+		return err
+	}
+	p, err := g.publish(r.Context(), raw, publication.Registration{})
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if p.Created {
+		status = http.StatusCreated
+		w.Header().Set("Location", tdd.ThingPath(p.ID))
+	}
+	return writeJSON(w, status, p)
+}
+
+func (g *Gateway) postMove(w http.ResponseWriter, r *http.Request) error {
+	if err := server.CheckContentType(r, interact.JSON); err != nil {
+		return err
+	}
+	body, err := problem.ReadBody(w, r, 4<<10)
+	if err != nil {
+		return err
+	}
+	var req api.MoveRequest
+	if json.Unmarshal(body, &req) != nil || req.To == "" {
+		return interact.Errorf(interact.Invalid, `send {"to":"did:key:z6Mk…"}`, "expected a JSON object with the member to")
+	}
+	p, err := g.o.Publisher.Move(r.Context(), r.PathValue("ref"), req.To)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, p)
+}
+
+func (g *Gateway) deleteAgent(w http.ResponseWriter, r *http.Request) error {
+	p, err := g.o.Publisher.Unpublish(r.Context(), r.PathValue("ref"))
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, p)
 }

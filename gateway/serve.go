@@ -7,13 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
-	"net/url"
-	"path"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,7 +18,6 @@ import (
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
-	"github.com/lmosd/lmosd/interact/rest/server"
 )
 
 // tdJSON is the media type of a Thing Description (TD 1.1 §9).
@@ -118,110 +113,7 @@ func (g *Gateway) runUnlessDraining(a access, f func() error) error {
 
 // errShuttingDown returns the error of a request to a node that drains.
 func errShuttingDown() error {
-	return interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down")
-}
-
-// newRoutes returns the routes of the gateway. The mux handles only paths that it does not redirect: some clients fail on redirects, and an
-// id may contain "//" (WoT Discovery §7.3; RFC 3986 §3.3).
-func (g *Gateway) newRoutes() http.Handler {
-	mux := http.NewServeMux()
-	for pattern, h := range g.fixedRoutes() {
-		mux.Handle(pattern, h)
-	}
-	interactions, description := g.interactions(call), g.interactions(g.directoryAccess())
-	named := g.refRoutes()
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p := r.URL.EscapedPath()
-		if r.Pattern = tdd.Pattern(r); r.Pattern != "" {
-			g.directory.ServeHTTP(w, r)
-			return
-		}
-		if id, below := server.ThingID(r, "/things/"); id != "" {
-			r.SetPathValue("id", id)
-			if r.Pattern = interactionPattern(below); below == "td" {
-				description.ServeHTTP(w, r)
-			} else {
-				interactions.ServeHTTP(w, r)
-			}
-			return
-		}
-		for prefix, methods := range named {
-			if ref := refAfter(p, prefix); ref != "" {
-				r.SetPathValue("ref", ref)
-				r.Pattern = prefix + "{ref}"
-				g.dispatch(methods, w, r)
-				return
-			}
-		}
-		if _, pattern := mux.Handler(r); pattern == "" || !isClean(p) {
-			g.fail(w, r, muxError(mux, w, r))
-			return
-		}
-		mux.ServeHTTP(w, r)
-	})
-}
-
-// interactionPattern returns the pattern of a route below a Thing, without the values in it.
-func interactionPattern(below string) string {
-	parts := strings.Split(below, "/")
-	pattern := "/things/{id}/" + parts[0]
-	if len(parts) > 1 {
-		pattern += map[bool]string{false: "/{name}", true: "/{subscription}"}[parts[0] == "subscriptions"]
-	}
-	if len(parts) > 2 {
-		pattern += map[bool]string{false: "/observable", true: "/{run}"}[parts[0] == "actions"]
-	}
-	return pattern
-}
-
-// isClean reports whether the mux accepts p without a redirect.
-func isClean(p string) bool {
-	c := path.Clean(p)
-	return strings.HasPrefix(p, "/") && (c == p || c+"/" == p)
-}
-
-// refAfter returns the rest of an escaped path after prefix, unescaped once; or "".
-func refAfter(escaped, prefix string) string {
-	ref, ok := strings.CutPrefix(escaped, prefix)
-	if !ok {
-		return ""
-	}
-	if u, err := url.PathUnescape(ref); err == nil { // an escaped path is always valid
-		ref = u
-	}
-	return ref
-}
-
-// muxError returns the error for the response that the mux would send: unknown path, or method not allowed.
-func muxError(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) error {
-	if p := r.URL.EscapedPath(); isClean(p) {
-		h, _ := mux.Handler(r)
-		rec := &recorder{ResponseWriter: headerOnly{http.Header{}}}
-		h.ServeHTTP(rec, r)
-		if rec.status == http.StatusMethodNotAllowed {
-			return tdd.NotAllowed(w, r, rec.Header().Get("Allow"))
-		}
-	}
-	return interact.Errorf(interact.NoAffordance, "GET /.well-known/wot describes the node, GET /things lists its directory",
-		"nothing is served at %s", tdd.Clip(r.URL.Path))
-}
-
-// dispatch calls the handler of the method of r; HEAD is that of GET.
-func (g *Gateway) dispatch(methods map[string]http.Handler, w http.ResponseWriter, r *http.Request) {
-	method := r.Method
-	if method == http.MethodHead {
-		method = http.MethodGet
-	}
-	if h := methods[method]; h != nil {
-		h.ServeHTTP(w, r)
-		return
-	}
-	allow := slices.Collect(maps.Keys(methods))
-	if methods[http.MethodGet] != nil {
-		allow = append(allow, http.MethodHead)
-	}
-	slices.Sort(allow)
-	g.fail(w, r, tdd.NotAllowed(w, r, strings.Join(allow, ", ")))
+	return interact.ShutdownError("try again when the node is back")
 }
 
 // A recorder records the status of a response; zero means that nothing was written.

@@ -27,17 +27,6 @@ const (
 	pingTime = time.Minute // for all pings of a request
 )
 
-// refRoutes returns the methods of the routes that end with a reference or an id, by the prefix of the path.
-func (g *Gateway) refRoutes() map[string]map[string]http.Handler {
-	return map[string]map[string]http.Handler{
-		"/v1/agents/": g.agentMethods(),
-		"/v1/tasks/":  {http.MethodGet: g.protect(read, g.getTask), http.MethodDelete: g.protect(admin, g.cancelTask)},
-		"/v1/move/":   {http.MethodPost: g.protect(admin, g.postMove)},
-		"/v1/paths/":  {http.MethodGet: g.protect(read, g.paths)},
-		"/v1/ping/":   {http.MethodPost: g.protect(call, g.ping)},
-	}
-}
-
 func (g *Gateway) tasks() (Tasks, error) {
 	if g.o.Tasks == nil {
 		return nil, interact.Errorf(interact.NoAffordance, "", "this node has no tasks").Then(interact.StepStatus)
@@ -90,45 +79,5 @@ func writeTask(w http.ResponseWriter, task *api.Task, err error) error {
 	}
 	shown := *task
 	shown.APIVersion, shown.Kind = api.APIVersion, "Task"
-	return writeJSON(w, http.StatusOK, shown)
-}
-
-func (g *Gateway) paths(w http.ResponseWriter, r *http.Request) error {
-	ref := r.PathValue("ref")
-	paths, err := g.o.Presence.Paths(r.Context(), ref)
-	if err != nil {
-		return err
-	}
-	list := api.PathList{APIVersion: api.APIVersion, Kind: "PathList", Ref: ref, Items: paths}
-	if list.Items == nil {
-		list.Items = []api.Path{}
-	}
-	return writeJSON(w, http.StatusOK, list)
-}
-
-func (g *Gateway) ping(w http.ResponseWriter, r *http.Request) error {
-	q, err := tdd.Params(r, "n", "timeout")
-	if err != nil {
-		return err
-	}
-	n, err := tdd.Integer(q, "n", 1, maxPings, 1)
-	if err != nil {
-		return err
-	}
-	wait, err := duration(q, "timeout", pingTime, pingTime)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), wait)
-	defer cancel()
-	found, err := g.o.Presence.Ping(ctx, r.PathValue("ref"), n)
-	if err != nil {
-		return err
-	}
-	shown := *found
-	shown.APIVersion, shown.Kind = api.APIVersion, "Ping"
-	if shown.RTT == nil {
-		shown.RTT = []float64{}
-	}
 	return writeJSON(w, http.StatusOK, shown)
 }

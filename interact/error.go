@@ -198,9 +198,14 @@ func Errorf(c Code, hint, format string, args ...any) *Error {
 	return &Error{Code: c, Title: fmt.Sprintf(format, args...), Hint: hint}
 }
 
-// ShutdownError returns the error for a request that a node rejects because it is shutting down.
-func ShutdownError() *Error {
-	return Errorf(ShuttingDown, "try again in a moment", "the node is shutting down")
+// ShutdownError returns the error for a consumer whose own node is shutting down.
+func ShutdownError(hint string) *Error {
+	return Errorf(ShuttingDown, hint, "the node is shutting down")
+}
+
+// HostShutdownError returns the error for a caller of a Thing whose host is shutting down.
+func HostShutdownError(hint string) *Error {
+	return Errorf(ShuttingDown, hint, "the host is shutting down")
 }
 
 // NoAgent returns the error for a reference that names no agent.

@@ -335,3 +335,39 @@ func Select(records [][]byte) (int, error) {
 	}
 	return index, nil
 }
+
+// cutInline returns a verified encoded record without the TD inside, see [Signed.WithoutTD].
+func cutInline(raw, inline []byte) []byte {
+	if len(inline) == 0 {
+		return raw
+	}
+	member := append([]byte{inlineKey, 0x59, byte(len(inline) >> 8), byte(len(inline))}, inline...)
+	switch n := len(inline); {
+	case n < 24:
+		member = append([]byte{inlineKey, 0x40 | byte(n)}, inline...)
+	case n < 256:
+		member = append([]byte{inlineKey, 0x58, byte(n)}, inline...)
+	}
+	before, found := bytes.CutSuffix(raw[:max(len(raw)-signatureBytes, 0)], member) // the signature comes last
+	if !found {
+		return raw
+	}
+	bare := make([]byte, 0, len(before)+signatureBytes)
+	bare = append(append(bare, before...), raw[len(raw)-signatureBytes:]...)
+	bare[0]-- // number of members of the map
+	return bare
+}
+
+// inlineKey is the encoded key of the TD inside a record.
+const inlineKey = 14
+
+// signatureBytes is the size of the last member of an encoded record.
+const signatureBytes = 1 + 2 + ed25519.SignatureSize
+
+// message returns the bytes that the signature covers, for a signed record in canonical form; see [wireRecord.signed].
+func message(raw, inline []byte) []byte {
+	bare := cutInline(raw, inline)
+	m := bytes.Clone(bare[:len(bare)-signatureBytes])
+	m[0]-- // number of members of the map
+	return m
+}

@@ -3,6 +3,11 @@
 // Three types separate levels of trust. A [Thing] is a parsed and valid TD whose signature is not verified. A [Signed] has bytes from the
 // network. Only [Signed.Verify] returns a [Description], and the rest of the program indexes, shows and invokes only descriptions.
 //
+// A TD passes draft.go and complete.go (defaults and the id), parse.go, check.go and language.go (rules), sign.go, and at the receiver
+// verify.go and description.go. record.go encodes the record; compact.go stores a description in little memory. formrewrite.go replaces the
+// forms of a TD by those of a node. query.go, ref.go, versionrange.go, strategy.go and coverage.go select Things: search, references,
+// versions of capabilities, and how complete an answer is.
+//
 // Sources: WoT Thing Description 1.1; LMOS protocol, "Description"; VC Data Integrity.
 package td
 

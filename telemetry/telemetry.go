@@ -1,4 +1,4 @@
-// Package telemetry exports spans of interactions to an OpenTelemetry collector.
+// Package telemetry exports spans of interactions to an OpenTelemetry collector. Metrics are in packages gateway and node/status.
 //
 // A [Tracer] implements [interact.Tracer]: at each stage of an interaction it starts a span, makes it the parent of the next stage, and
 // ends it with the outcome. The spans of one interaction on several nodes are one trace, because each message carries the W3C trace context

@@ -2,7 +2,8 @@
 //
 // It explores introductions by DNS-SD (package dnssd) and configured DID documents and URLs (configured.go), at once and every 10 minutes.
 // This node signs the TDs of discovered Things with a key that exists only in this process; their owners have not signed them. Discovered
-// Things are separate from the directory, so that they are not stored, announced, reconciled or sent to peers.
+// Things are separate from the directory, so that they are not stored, announced, reconciled or sent to peers. [Discoveries] has them, and
+// [View] is the directory together with them, through which the node looks up each Thing.
 //
 // Sources: WoT Discovery §6 (introductions) and §7.1 (exploration).
 package explore

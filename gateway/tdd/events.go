@@ -63,7 +63,7 @@ func (s *Server) addWatcher() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.drainCtx.Err() != nil {
-		return interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down")
+		return interact.ShutdownError("try again when the node is back")
 	}
 	if s.watchers >= s.o.Watchers {
 		return interact.Errorf(interact.Overloaded, "try again later, or share one stream", "%d clients receive events already",

@@ -9,7 +9,8 @@
 //
 // # To consumers
 //
-// See [Server].
+// A [Server] accepts requests (server.go), assigns them to Things and affordances (dispatch.go, resource.go), answers them (exchange.go) and
+// notifies observers (watch.go).
 //
 // Sources: WoT Thing Description 1.1; WoT Binding Templates, CoAP; RFC 7252 (CoAP), 7641 (Observe), 7959 (Block), 8323 (TCP),
 // 8132 (FETCH, PATCH), 8516 (4.29), 8768 (Hop-Limit), 9177 (Q-Block: its sizes only), 9290 (problem details), 6690 (link

@@ -291,5 +291,5 @@ func (h *Hub) Count() (topics, subscribers int) {
 }
 
 func shuttingDown() *interact.Error {
-	return interact.Errorf(interact.ShuttingDown, "subscribe again in a moment", "the host is shutting down")
+	return interact.HostShutdownError("subscribe again in a moment")
 }

@@ -2,6 +2,10 @@
 // behind an MQTT broker, over the forms of their Thing Descriptions. [Broker] is a small broker that serves the Things of the mesh to
 // MQTT clients.
 //
+// Files of the client: call.go (one operation), session.go (a connection to a broker), queue.go (messages that arrived), mqtt3.go and
+// mqtt5.go (the versions). Files of the broker: broker.go, listener.go, login.go, consumer.go (a connected client), target.go (what a topic
+// names), request.go (one request), watch.go (subscriptions).
+//
 // # Two styles of forms
 //
 // A form of the W3C binding names the broker in its href and the topic in terms of the MQTT vocabulary: mqv:topic, mqv:filter,

@@ -25,7 +25,7 @@ type streamError struct{ error }
 // next chunk after the end of the request.
 func (c *Client) feed(r *request) error {
 	if !c.enter() {
-		return interact.ShutdownError()
+		return interact.ShutdownError("try again in a moment")
 	}
 	body, in := io.Pipe()
 	r.feed = body

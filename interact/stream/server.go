@@ -134,7 +134,7 @@ func (l *session) admit(f frame.Frame) error {
 }
 
 func goingDown() error {
-	return interact.Errorf(interact.ShuttingDown, "try again in a moment", "the host is shutting down")
+	return interact.HostShutdownError("try again in a moment")
 }
 
 // A served is the serving end of an interaction.

@@ -23,6 +23,10 @@
 // An interaction is cancelled with a cancel frame on a shared session, and by closing or resetting a dedicated session. The end of a
 // session cancels everything on it. The reset codes are those of libp2p: 0x1002 out of memory, 0x1004 protocol violation, 0x1006
 // idle, 0x1007 shutting down.
+//
+// Files of both ends: session.go, read.go, writer.go (frames on a stream), exchange.go (one interaction), budget.go and bufpool.go (memory),
+// errors.go. Of the calling end: call.go, peer.go (the sessions to one host), pace.go, pseudonym.go. Of the serving end: server.go,
+// callcontext.go.
 package stream
 
 import (

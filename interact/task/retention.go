@@ -25,7 +25,7 @@ func keptBytes(c *consumer) int64 { return c.kept }
 // admitLocked adds t to the tasks of its consumer. The error is Overloaded or ShuttingDown.
 func (r *Runner) admitLocked(t *task) error {
 	if r.closed {
-		return interact.Errorf(interact.ShuttingDown, "retry later", "the host is shutting down")
+		return interact.HostShutdownError("retry later")
 	}
 	c := r.consumers[t.m.From.Base()]
 	if c == nil {

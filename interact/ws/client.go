@@ -211,7 +211,7 @@ func (c *Client) line(f *td.Form, l login) (n *line, fresh bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, false, interact.ShutdownError()
+		return nil, false, interact.ShutdownError("try again in a moment")
 	}
 	if n := c.lines[key]; n != nil && n.usable() {
 		return n, false, nil

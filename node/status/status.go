@@ -83,7 +83,7 @@ func (r *Reporter) Status() *api.Status {
 // Ready returns nil when the node serves, and otherwise the reason. A node without peers is ready: it serves its own agents.
 func (r *Reporter) Ready() error {
 	if r.IsDraining() {
-		return interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down")
+		return interact.ShutdownError("try again when the node is back")
 	}
 	return nil
 }

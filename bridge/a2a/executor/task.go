@@ -86,7 +86,7 @@ func (r *reader) next(ctx context.Context) (event, error) {
 		case <-ctx.Done():
 			return event{}, ctx.Err()
 		case <-r.executor.ctx.Done():
-			return event{}, interact.Errorf(interact.ShuttingDown, "subscribe again in a moment", "the node is shutting down")
+			return event{}, interact.ShutdownError("subscribe again in a moment")
 		}
 	}
 }
@@ -282,7 +282,7 @@ func (a *agent) createLocked(m *protocol.Message) (*task, error) {
 	}
 	switch {
 	case a.closed:
-		return nil, interact.ShutdownError()
+		return nil, interact.ShutdownError("try again in a moment")
 	case running >= a.o.MaxRunning:
 		return nil, interact.Errorf(interact.Overloaded, "wait until one has ended, or cancel one", "%d tasks are running already", running)
 	case len(a.tasks) >= a.o.MaxTasks && !a.evictLocked():

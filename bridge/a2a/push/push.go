@@ -277,7 +277,7 @@ func (p *pushAgent) add(c *config) error {
 	s.hooks = slices.DeleteFunc(s.hooks, func(have *webhook) bool { return have.ID == c.ID })
 	switch {
 	case p.closed:
-		return interact.ShutdownError()
+		return interact.ShutdownError("try again in a moment")
 	case len(s.hooks) >= p.o.MaxConfigs:
 		return interact.Errorf(interact.Overloaded, "delete one", "a task has at most %d webhooks", p.o.MaxConfigs)
 	case p.all[at] == nil && len(p.all) >= p.o.MaxTasks:

@@ -166,7 +166,7 @@ func (h *Handler) use(d *td.Description) (*endpoint, func(), error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
-		return nil, nil, interact.ShutdownError()
+		return nil, nil, interact.ShutdownError("try again in a moment")
 	}
 	h.sweepLocked(now)
 	e := h.endpoints[ref]

@@ -229,7 +229,7 @@ func (one *run) follow(ctx context.Context, m *protocol.Message, notify protocol
 		case r, ok := <-one.replies:
 			switch {
 			case !ok && one.t.runs.ctx.Err() != nil: // cancelled, not complete
-				return failed(interact.ShutdownError()), nil
+				return failed(interact.ShutdownError("try again in a moment")), nil
 			case !ok:
 				return protocol.Respond(m.ID(), one.finish(one.parts)), nil
 			case r.err != nil:

@@ -105,7 +105,7 @@ func (s *Server) enter() error {
 func (s *Server) leave() { s.watchers.Add(-1) }
 
 func stopping() error {
-	return interact.Errorf(interact.ShuttingDown, "continue after the last event when the node is back", "the node is shutting down")
+	return interact.ShutdownError("continue after the last event when the node is back")
 }
 
 // stream sends the replies of f as events with the data that value returns. A reply with nil data is not sent.

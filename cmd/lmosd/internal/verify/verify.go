@@ -1,4 +1,5 @@
-// Package verify checks record, description and proof of an agent without trust in the node that returned them.
+// Package verify implements lmosd show --verify: it checks record, description and proof of an agent without trust in the node that returned
+// them.
 package verify
 
 import (

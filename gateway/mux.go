@@ -1,0 +1,211 @@
+package gateway
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/did/web"
+	"github.com/lmosd/lmosd/gateway/tdd"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest/server"
+)
+
+// newRoutes returns the routes of the gateway. The mux handles only paths that it does not redirect: some clients fail on redirects, and an
+// id may contain "//" (WoT Discovery §7.3; RFC 3986 §3.3).
+func (g *Gateway) newRoutes() http.Handler {
+	mux := http.NewServeMux()
+	for pattern, h := range g.fixedRoutes() {
+		mux.Handle(pattern, h)
+	}
+	interactions, description := g.interactions(call), g.interactions(g.directoryAccess())
+	named := g.refRoutes()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p := r.URL.EscapedPath()
+		if r.Pattern = tdd.Pattern(r); r.Pattern != "" {
+			g.directory.ServeHTTP(w, r)
+			return
+		}
+		if id, below := server.ThingID(r, "/things/"); id != "" {
+			r.SetPathValue("id", id)
+			if r.Pattern = interactionPattern(below); below == "td" {
+				description.ServeHTTP(w, r)
+			} else {
+				interactions.ServeHTTP(w, r)
+			}
+			return
+		}
+		for prefix, methods := range named {
+			if ref := refAfter(p, prefix); ref != "" {
+				r.SetPathValue("ref", ref)
+				r.Pattern = prefix + "{ref}"
+				g.dispatch(methods, w, r)
+				return
+			}
+		}
+		if _, pattern := mux.Handler(r); pattern == "" || !isClean(p) {
+			g.fail(w, r, muxError(mux, w, r))
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// fixedRoutes returns the routes without parameters, by pattern of the mux.
+func (g *Gateway) fixedRoutes() map[string]http.Handler {
+	routes := map[string]http.Handler{
+		"GET /v1/status":   g.protect(read, g.status),
+		"GET /v1/id":       g.protect(read, g.identity),
+		"GET /v1/peers":    g.protect(read, g.peers),
+		"POST /v1/peers":   g.protect(admin, g.connect),
+		"GET /v1/find":     g.protect(read, g.find),
+		"POST /v1/route":   g.protect(call, g.route),
+		"POST /v1/publish": g.protect(admin, g.postPublish),
+		"GET /v1/tasks":    g.protect(read, g.listTasks),
+		"GET /healthz":     g.protect(open, g.healthy),
+		"GET /readyz":      g.protect(open, g.ready),
+		"GET /version":     g.protect(read, g.version),
+	}
+	if id, ok := web.Of(g.o.PublicURL); ok {
+		routes["GET /.well-known/did.json"] = g.protect(open, func(w http.ResponseWriter, _ *http.Request) error {
+			td := strings.TrimSuffix(g.o.PublicURL, "/") + "/.well-known/wot"
+			tdd.WriteBytes(w, http.StatusOK, "application/did+json", web.Document(id, g.o.Status.Status().DID, td))
+			return nil
+		})
+	}
+	if g.o.Callbacks != nil {
+		routes["POST "+callbacksPath+"{callback}"] = g.protect(open, func(w http.ResponseWriter, r *http.Request) error {
+			g.o.Callbacks.ServeHTTP(w, r)
+			return nil
+		})
+	}
+	if g.o.WS != nil {
+		routes["GET "+socketRoute] = g.protect(open, g.serveSocket) // serveSocket authorizes the caller
+	}
+	for _, b := range g.o.Bridges {
+		for _, path := range b.Paths() {
+			routes[path] = g.bridge(b)
+		}
+	}
+	if !g.o.HideMetrics {
+		scrape := g.metrics.handler(g)
+		routes["GET /metrics"] = g.protect(read, func(w http.ResponseWriter, r *http.Request) error {
+			scrape.ServeHTTP(w, r)
+			return nil
+		})
+	}
+	return routes
+}
+
+// refRoutes returns the methods of the routes that end with a reference or an id, by the prefix of the path.
+func (g *Gateway) refRoutes() map[string]map[string]http.Handler {
+	return map[string]map[string]http.Handler{
+		"/v1/agents/": g.agentMethods(),
+		"/v1/tasks/":  {http.MethodGet: g.protect(read, g.getTask), http.MethodDelete: g.protect(admin, g.cancelTask)},
+		"/v1/move/":   {http.MethodPost: g.protect(admin, g.postMove)},
+		"/v1/paths/":  {http.MethodGet: g.protect(read, g.paths)},
+		"/v1/ping/":   {http.MethodPost: g.protect(call, g.ping)},
+	}
+}
+
+// agentMethods are the methods of /v1/agents/{ref}.
+func (g *Gateway) agentMethods() map[string]http.Handler {
+	return map[string]http.Handler{
+		http.MethodGet:    g.protect(read, g.getAgent),
+		http.MethodDelete: g.protect(admin, g.deleteAgent),
+	}
+}
+
+// bridge returns the handler of a bridge. Agent Cards require the rights of reading the directory; CORS preflights of cards are open.
+func (g *Gateway) bridge(b Bridge) http.Handler {
+	calls, cards, preflights := g.protect(call, g.bridged(b)), g.protect(g.directoryAccess(), g.bridged(b)), g.protect(open, g.bridged(b))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case isCard(r) && r.Method == http.MethodOptions:
+			preflights.ServeHTTP(w, r)
+		case isCard(r):
+			cards.ServeHTTP(w, r)
+		default:
+			calls.ServeHTTP(w, r)
+		}
+	})
+}
+
+// bridged serves a bridge until the gateway ends. The end of the gateway ends the streams of the bridge.
+func (g *Gateway) bridged(b Bridge) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		ctx, cancel := context.WithCancel(bridge.WithCaller(r.Context(), g.guard.caller(r)))
+		defer cancel()
+		defer context.AfterFunc(g.streamCtx, cancel)()
+		b.ServeHTTP(w, r.WithContext(ctx))
+		return nil
+	}
+}
+
+// interactionPattern returns the pattern of a route below a Thing, without the values in it.
+func interactionPattern(below string) string {
+	parts := strings.Split(below, "/")
+	pattern := "/things/{id}/" + parts[0]
+	if len(parts) > 1 {
+		pattern += map[bool]string{false: "/{name}", true: "/{subscription}"}[parts[0] == "subscriptions"]
+	}
+	if len(parts) > 2 {
+		pattern += map[bool]string{false: "/observable", true: "/{run}"}[parts[0] == "actions"]
+	}
+	return pattern
+}
+
+// isClean reports whether the mux accepts p without a redirect.
+func isClean(p string) bool {
+	c := path.Clean(p)
+	return strings.HasPrefix(p, "/") && (c == p || c+"/" == p)
+}
+
+// refAfter returns the rest of an escaped path after prefix, unescaped once; or "".
+func refAfter(escaped, prefix string) string {
+	ref, ok := strings.CutPrefix(escaped, prefix)
+	if !ok {
+		return ""
+	}
+	if u, err := url.PathUnescape(ref); err == nil { // an escaped path is always valid
+		ref = u
+	}
+	return ref
+}
+
+// muxError returns the error for the response that the mux would send: unknown path, or method not allowed.
+func muxError(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) error {
+	if p := r.URL.EscapedPath(); isClean(p) {
+		h, _ := mux.Handler(r)
+		rec := &recorder{ResponseWriter: headerOnly{http.Header{}}}
+		h.ServeHTTP(rec, r)
+		if rec.status == http.StatusMethodNotAllowed {
+			return tdd.NotAllowed(w, r, rec.Header().Get("Allow"))
+		}
+	}
+	return interact.Errorf(interact.NoAffordance, "GET /.well-known/wot describes the node, GET /things lists its directory",
+		"nothing is served at %s", tdd.Clip(r.URL.Path))
+}
+
+// dispatch calls the handler of the method of r; HEAD is that of GET.
+func (g *Gateway) dispatch(methods map[string]http.Handler, w http.ResponseWriter, r *http.Request) {
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	if h := methods[method]; h != nil {
+		h.ServeHTTP(w, r)
+		return
+	}
+	allow := slices.Collect(maps.Keys(methods))
+	if methods[http.MethodGet] != nil {
+		allow = append(allow, http.MethodHead)
+	}
+	slices.Sort(allow)
+	g.fail(w, r, tdd.NotAllowed(w, r, strings.Join(allow, ", ")))
+}
