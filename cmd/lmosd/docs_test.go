@@ -230,7 +230,7 @@ func TestCredentialsOfTheDocumentationAreValid(t *testing.T) {
 
 var (
 	routeRow    = regexp.MustCompile("(?m)^\\| (GET|POST|PUT|DELETE) \\| `([^`]+)` \\| (open|read|call|admin) \\|")
-	routeSource = regexp.MustCompile(`"(GET|POST|PUT|DELETE) (/[^"]*)"`)
+	routeSource = regexp.MustCompile(`"(GET|POST|PUT|DELETE) (/[^" ]*)"`)
 )
 
 // TestRoutesOfTheDocumentation holds the table of docs/api.md against the source and a running node.
