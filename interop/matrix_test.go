@@ -58,7 +58,7 @@ var ofAgents = []lack{
 	{[]string{"command"}, []string{"properties", "events"}, "It has actions only; other operations are refused.", refused("")},
 	{[]string{"ws (kotlin)", "coap"}, []string{inPieces}, "A request has one response: at the end, with all parts.", whole},
 	{[]string{"ws (kotlin)", "mqtt"}, []string{upload, bothWays}, "A message has one input; a stream is refused.",
-		refused("no request stream", "over MQTT")},
+		refused("does not accept a request stream", "over MQTT")},
 	{[]string{"coap"}, []string{bothWays},
 		"The node assembles the stream and sends it in blocks; the response follows the last.", whole},
 }
