@@ -34,18 +34,20 @@ type user struct {
 // newUser returns a user with a home of its own, whose path is short enough for sockets below it.
 func newUser(t *testing.T, env ...string) *user {
 	t.Helper()
-	receiveHangups()
+	receiveSignals()
 	dir := folder(t)
 	return &user{t: t, home: dir, env: append([]string{"HOME=" + dir, "TMPDIR=" + dir, "PATH=" + os.Getenv("PATH"),
 		// A program with the race detector sleeps for a second before it exits.
 		"GORACE=atexit_sleep_ms=0"}, env...)}
 }
 
-// receiveHangups lets the programs that tests start receive SIGHUP, also if the tests run under nohup: a program inherits a signal
-// that is ignored, not one that has a handler.
-var receiveHangups = sync.OnceFunc(func() {
-	if signal.Ignored(syscall.SIGHUP) {
-		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+// receiveSignals lets the programs that tests start receive SIGHUP and SIGINT, also if the tests run under nohup or in the background of a
+// script: a program inherits a signal that is ignored, not one that has a handler.
+var receiveSignals = sync.OnceFunc(func() {
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
 	}
 })
 
