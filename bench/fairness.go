@@ -88,7 +88,7 @@ func (b *fairBed) open(ctx context.Context) error {
 	go func() { _ = s.Serve(l) }()
 	b.stops = append(b.stops, func() { _ = s.Close() })
 	o := options("tcp")
-	o.Policy = policy.Rules{Concurrency: 256, ConsumerConcurrency: 64, ThingConcurrency: 64, UntrustedDeadline: 2 * time.Minute}
+	o.Policy = policy.Rules{Concurrency: 256, CallerConcurrency: 64, ThingConcurrency: 64, UntrustedDeadline: 2 * time.Minute}
 	host, err := b.node(ctx, o)
 	if err != nil {
 		return err

@@ -86,7 +86,7 @@ func (c *Config) rules() policy.Rules {
 	return policy.Rules{Mode: c.Trust.Policy, Allow: dids(c.Trust.Allow), Deny: dids(c.Trust.Deny),
 		PerPeer: float64(c.Trust.Rate.PerPeer), ReadsPerPeer: float64(c.Trust.Rate.Reads), Burst: c.Trust.Rate.Burst, PerThing: float64(c.Trust.Rate.PerThing), ThingBurst: c.Trust.Rate.Burst,
 		UntrustedDeadline: time.Duration(c.Interact.UntrustedDeadline), UntrustedRun: time.Duration(c.Interact.Tasks.UntrustedMaxDuration),
-		Concurrency: c.Interact.Concurrency, ConsumerConcurrency: c.Interact.PerCaller, ThingConcurrency: c.Interact.PerThing,
+		Concurrency: c.Interact.Concurrency, CallerConcurrency: c.Interact.PerCaller, ThingConcurrency: c.Interact.PerThing,
 		Subscriptions: c.Interact.Subscriptions}
 }
 

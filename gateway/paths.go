@@ -3,11 +3,18 @@ package gateway
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/gateway/tdd"
 )
 
+const (
+	maxPings = 100
+	pingTime = time.Minute // for all pings of a request
+)
+
+// paths returns the paths to an agent.
 func (g *Gateway) paths(w http.ResponseWriter, r *http.Request) error {
 	ref := r.PathValue("ref")
 	paths, err := g.o.Presence.Paths(r.Context(), ref)
@@ -21,6 +28,7 @@ func (g *Gateway) paths(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, list)
 }
 
+// ping measures the round trip to the host of an agent.
 func (g *Gateway) ping(w http.ResponseWriter, r *http.Request) error {
 	q, err := tdd.Params(r, "n", "timeout")
 	if err != nil {

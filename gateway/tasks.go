@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/gateway/tdd"
@@ -21,11 +20,6 @@ type Tasks interface {
 	Get(ctx context.Context, id string) (*api.Task, error)
 	Cancel(ctx context.Context, id string) (*api.Task, error)
 }
-
-const (
-	maxPings = 100
-	pingTime = time.Minute // for all pings of a request
-)
 
 func (g *Gateway) tasks() (Tasks, error) {
 	if g.o.Tasks == nil {

@@ -27,7 +27,7 @@ func TestLimitsOfTheHost(t *testing.T) {
 		coap   string
 		wait   int // calls that may wait for the first
 	}{
-		"of a caller at once":  {policy.Rules{ConsumerConcurrency: 1}, interact.Overloaded, 503, "ServiceUnavailable", 0},
+		"of a caller at once":  {policy.Rules{CallerConcurrency: 1}, interact.Overloaded, 503, "ServiceUnavailable", 0},
 		"of a thing at once":   {policy.Rules{ThingConcurrency: 1}, interact.Overloaded, 503, "ServiceUnavailable", 2},
 		"of a caller a second": {policy.Rules{PerPeer: 1e-3, Burst: 1}, interact.RateLimited, 429, "TooManyRequests", 0},
 		"of a thing a second":  {policy.Rules{PerThing: 1e-3, ThingBurst: 1}, interact.RateLimited, 429, "TooManyRequests", 0},

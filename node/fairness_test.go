@@ -67,7 +67,7 @@ func TestSlowCallsDoNotBlockOthers(t *testing.T) {
 	for name, rules := range map[string]policy.Rules{
 		"of an agent":   {ThingConcurrency: 64, Concurrency: 1024},
 		"of the node":   {Concurrency: 64, ThingConcurrency: 1024},
-		"as by default": {Concurrency: 256, ConsumerConcurrency: 64, ThingConcurrency: 64, UntrustedDeadline: 2 * time.Minute},
+		"as by default": {Concurrency: 256, CallerConcurrency: 64, ThingConcurrency: 64, UntrustedDeadline: 2 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -233,7 +233,7 @@ func TestWaitingUntrustedCallersDoNotBlockOthers(t *testing.T) {
 	simulate(t, 1, func(t *testing.T, s *sim) {
 		friend := s.nodes[0]
 		host := run(t, s.open(t, 1, func(o *Options) {
-			o.Policy = policy.Rules{Concurrency: 256, ConsumerConcurrency: 64, Allow: []did.DID{friend.DID()}}
+			o.Policy = policy.Rules{Concurrency: 256, CallerConcurrency: 64, Allow: []did.DID{friend.DID()}}
 		}))
 		s.nodes = append(s.nodes, host)
 		p, err := host.Offer(t.Context(), tool("Echo", ""), interact.Unary(func(ctx context.Context, m *interact.Message) (*interact.Message, error) {

@@ -117,9 +117,9 @@ func (p *Policy) admitted(ctx context.Context, t interact.Thing, m *interact.Mes
 	if m.From.Node == "" {
 		all = p.own
 	}
-	if who != nil && !who.running.enter(m.From.Name, p.rules.ConsumerConcurrency) {
+	if who != nil && !who.running.enter(m.From.Name, p.rules.CallerConcurrency) {
 		yield(nil, overloaded(all, "wait for one to end; or request a higher interact.per_caller from the operator",
-			"%s has the maximal number of interactions here; its node may have %d", m.From.Short(), p.rules.ConsumerConcurrency))
+			"%s has the maximal number of interactions here; its node may have %d", m.From.Short(), p.rules.CallerConcurrency))
 		return
 	}
 	if who != nil {

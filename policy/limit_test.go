@@ -61,10 +61,10 @@ func refused(t *testing.T, thing interact.Thing, from did.DID, typ interact.Type
 	}
 }
 
-func TestConsumerConcurrency(t *testing.T) {
+func TestCallerConcurrency(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := New(Rules{ConsumerConcurrency: 2})
+		p := New(Rules{CallerConcurrency: 2})
 		thing := interact.Chain(lasting, p.Limit())
 		for range 2 { // ended ones do not count
 			end := run(t, thing, alice, invoke, read)
@@ -83,7 +83,7 @@ func TestConsumerConcurrency(t *testing.T) {
 func TestSubscriptions(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := New(Rules{Subscriptions: 2, Concurrency: 1, ConsumerConcurrency: 1})
+		p := New(Rules{Subscriptions: 2, Concurrency: 1, CallerConcurrency: 1})
 		thing := interact.Chain(lasting, p.Limit())
 		end := run(t, thing, alice, subscribe, observe)
 		refused(t, thing, alice, subscribe, interact.Overloaded, "interact.subscriptions")
@@ -103,7 +103,7 @@ func TestSubscriptions(t *testing.T) {
 func TestRefusedIsNotCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := New(Rules{Concurrency: 1, ConsumerConcurrency: 2})
+		p := New(Rules{Concurrency: 1, CallerConcurrency: 2})
 		thing := interact.Chain(lasting, p.Limit())
 		end := run(t, thing, bob, invoke)
 		for range 5 {
@@ -196,7 +196,7 @@ func TestThingBurst(t *testing.T) {
 func TestAccountsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := New(Rules{ConsumerConcurrency: 1, Subscriptions: 1})
+		p := New(Rules{CallerConcurrency: 1, Subscriptions: 1})
 		thing := interact.Chain(lasting, p.Limit())
 		end, endSub := run(t, thing, alice, invoke), run(t, thing, bob, subscribe)
 		for i := range maxCallers + 50 {

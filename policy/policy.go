@@ -46,9 +46,9 @@ type Rules struct {
 	// turns (see admission) for at most queueFor. Zero sets no limit. Subscriptions and observations are not included: they are mostly
 	// idle, and last for days.
 	Concurrency int
-	// ConsumerConcurrency limits the running or waiting interactions of one caller. One consumer of a node leaves a quarter to the others.
+	// CallerConcurrency limits the running or waiting interactions of one caller. One consumer of a node leaves a quarter to the others.
 	// Zero sets no limit.
-	ConsumerConcurrency int
+	CallerConcurrency int
 	// Subscriptions limits the subscriptions and observations of one caller; zero sets no limit here, but the hub of the node has one.
 	Subscriptions int
 	// PerThing limits the messages to one agent of this node per second, of all callers with a DID together, and ThingBurst those at once.
@@ -106,7 +106,7 @@ func New(r Rules) *Policy {
 	}
 	p := &Policy{rules: r, allow: set(r.Allow), deny: set(r.Deny)}
 	p.callers, p.things = newAccounts(maxCallers, p.beginCaller), newAccounts(maxThings, p.beginThing)
-	p.free = r.Concurrency <= 0 && r.ConsumerConcurrency <= 0 && r.ThingConcurrency <= 0 && r.UntrustedDeadline <= 0 && r.UntrustedRun <= 0
+	p.free = r.Concurrency <= 0 && r.CallerConcurrency <= 0 && r.ThingConcurrency <= 0 && r.UntrustedDeadline <= 0 && r.UntrustedRun <= 0
 	if r.Concurrency > 0 {
 		p.peers, p.own = newAdmission(r.Concurrency), newAdmission(r.Concurrency)
 	}

@@ -10,7 +10,7 @@ import (
 // account returns the account of id; nil without limits for that caller. The condition names each limit of [Rules] per caller: a limit that it
 // lacks is not enforced.
 func (p *Policy) account(id did.DID) *account {
-	if id == "" || p.rules.PerPeer <= 0 && p.rules.ReadsPerPeer <= 0 && p.rules.ConsumerConcurrency <= 0 && p.rules.Subscriptions <= 0 {
+	if id == "" || p.rules.PerPeer <= 0 && p.rules.ReadsPerPeer <= 0 && p.rules.CallerConcurrency <= 0 && p.rules.Subscriptions <= 0 {
 		return nil
 	}
 	return p.callers.get(id, time.Now())

@@ -274,7 +274,7 @@ func (r *Runner) audit(t *testing.T) {
 	defer r.mu.Unlock()
 	var held int64
 	n := 0
-	for id, c := range r.consumers {
+	for id, c := range r.accounts {
 		var running int
 		var has, kept int64
 		for _, t := range c.tasks {

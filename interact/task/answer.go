@@ -156,7 +156,7 @@ func (h *host) states(from *did.Principal) (all []state) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sweepLocked(time.Now())
-	c, id := h.consumers[from.Base()], from.ID()
+	c, id := h.accounts[from.Base()], from.ID()
 	if c == nil {
 		return nil
 	}
@@ -191,7 +191,7 @@ func (h *host) lookup(m *interact.Message) (state, error) {
 
 // findLocked returns the task of m, or the latest of its action, if it belongs to the consumer.
 func (h *host) findLocked(m *interact.Message) *task {
-	c, id := h.consumers[m.From.Base()], m.From.ID()
+	c, id := h.accounts[m.From.Base()], m.From.ID()
 	if c == nil || m.ActionID == "" && m.Name == "" {
 		return nil
 	}

@@ -272,7 +272,7 @@ func TestList(t *testing.T) {
 
 // Consumers of one node own their tasks and share the limits of the node, because the node chooses their names.
 func TestConsumersBehindANode(t *testing.T) {
-	bubble(t, Options{MaxPerConsumer: 2}, func(t *testing.T, r *Runner, a *agent, thing interact.Thing) {
+	bubble(t, Options{MaxPerCaller: 2}, func(t *testing.T, r *Runner, a *agent, thing interact.Thing) {
 		behind := func(name string) change {
 			return func(m *interact.Message) { m.From = did.NodePrincipal(alice, name) }
 		}

@@ -7,9 +7,10 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A consumer is a node with tasks here, or this machine. The consumers of a node share its limits, because the node chooses their names.
+// An account has the tasks of one caller: a node, or this machine. The consumers of a node share its limits, because the node chooses their
+// names.
 // The owner of a task is in the task. Runner.mu guards the fields.
-type consumer struct {
+type account struct {
 	base    string // [did.Principal.Base]
 	local   bool
 	tasks   []*task // in order of their start
@@ -19,24 +20,24 @@ type consumer struct {
 }
 
 // keptTasks and keptBytes are the resources for which tasks are dropped.
-func keptTasks(c *consumer) int64 { return int64(len(c.tasks) - c.running) }
-func keptBytes(c *consumer) int64 { return c.kept }
+func keptTasks(c *account) int64 { return int64(len(c.tasks) - c.running) }
+func keptBytes(c *account) int64 { return c.kept }
 
 // admitLocked adds t to the tasks of its consumer. The error is Overloaded or ShuttingDown.
 func (r *Runner) admitLocked(t *task) error {
 	if r.closed {
 		return interact.HostShutdownError("retry later")
 	}
-	c := r.consumers[t.m.From.Base()]
+	c := r.accounts[t.m.From.Base()]
 	if c == nil {
-		c = &consumer{base: t.m.From.Base(), local: t.m.From.Local()}
+		c = &account{base: t.m.From.Base(), local: t.m.From.Local()}
 	}
 	t.owner = c
 	switch {
-	case c.running >= r.o.MaxPerConsumer:
+	case c.running >= r.o.MaxPerCaller:
 		return interact.Errorf(interact.Overloaded, "wait until one has ended, or cancel one",
-			"%d tasks of the consumer run already", c.running)
-	case !c.local && len(r.tasks) >= r.o.MaxTasks-min(r.o.MaxPerConsumer, r.o.MaxTasks/4) && !r.forgetLocked(c, keptTasks),
+			"%d tasks of the caller run already", c.running)
+	case !c.local && len(r.tasks) >= r.o.MaxTasks-min(r.o.MaxPerCaller, r.o.MaxTasks/4) && !r.forgetLocked(c, keptTasks),
 		len(r.tasks) >= r.o.MaxTasks && !r.forgetLocked(c, keptTasks): // the last slots are for consumers on this machine
 		return interact.Errorf(interact.Overloaded, "retry later", "%d tasks are running", r.o.MaxTasks)
 	case !r.holdLocked(t, int64(len(t.m.Data))):
@@ -45,7 +46,7 @@ func (r *Runner) admitLocked(t *task) error {
 	}
 	c.tasks = append(c.tasks, t)
 	c.running++
-	r.consumers[c.base], r.tasks[t.id] = c, t
+	r.accounts[c.base], r.tasks[t.id] = c, t
 	if t.key != (key{}) {
 		r.keys[t.key] = t
 	}
@@ -78,9 +79,9 @@ func (r *Runner) releaseLocked(t *task, n int64) {
 
 // forgetLocked drops the oldest ended task of the consumer that uses most of a resource. A consumer that uses as much as any other
 // drops its own.
-func (r *Runner) forgetLocked(newcomer *consumer, scarce func(*consumer) int64) bool {
+func (r *Runner) forgetLocked(newcomer *account, scarce func(*account) int64) bool {
 	most := newcomer
-	for _, c := range r.consumers {
+	for _, c := range r.accounts {
 		if scarce(c) > scarce(most) {
 			most = c
 		}
@@ -89,7 +90,7 @@ func (r *Runner) forgetLocked(newcomer *consumer, scarce func(*consumer) int64) 
 }
 
 // forgetOldestLocked drops the task of c that ended first.
-func (r *Runner) forgetOldestLocked(c *consumer) bool {
+func (r *Runner) forgetOldestLocked(c *account) bool {
 	for e := r.ended.Front(); e != nil; e = e.Next() {
 		if t := e.Value.(*task); t.owner == c {
 			r.dropLocked(t)
@@ -124,7 +125,7 @@ func (r *Runner) dropLocked(t *task) {
 	i := slices.Index(c.tasks, t)
 	c.tasks = slices.Delete(c.tasks, i, i+1)
 	if len(c.tasks) == 0 {
-		delete(r.consumers, c.base)
+		delete(r.accounts, c.base)
 	}
 }
 

@@ -26,8 +26,8 @@ type Options struct {
 	// MaxTasks limits the tasks, running and retained; 0 means 1000. At the limit, a new task replaces the oldest ended task of the
 	// consumer with the most tasks. If all run, the new task is refused.
 	MaxTasks int
-	// MaxPerConsumer limits the running tasks of one consumer; 0 means 100. All callers of this machine are one consumer.
-	MaxPerConsumer int
+	// MaxPerCaller limits the running tasks of one consumer; 0 means 100. All callers of this machine are one consumer.
+	MaxPerCaller int
 	// MaxOutput limits the bytes of input and output of all tasks; 0 means 64 MiB. One consumer may have half of it. Tasks that ended first
 	// are removed first. An output without room goes to the consumers that wait for it; later queries get TooLarge.
 	MaxOutput int64
@@ -39,7 +39,7 @@ func (o Options) withDefaults() Options {
 	o.Keep = cmp.Or(max(o.Keep, 0), 10*time.Minute)
 	o.MaxRun = cmp.Or(max(o.MaxRun, 0), time.Hour)
 	o.MaxTasks = cmp.Or(max(o.MaxTasks, 0), 1000)
-	o.MaxPerConsumer = cmp.Or(max(o.MaxPerConsumer, 0), 100)
+	o.MaxPerCaller = cmp.Or(max(o.MaxPerCaller, 0), 100)
 	o.MaxOutput = cmp.Or(max(o.MaxOutput, 0), 64<<20)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return o
@@ -52,14 +52,14 @@ type Runner struct {
 	stop context.CancelCauseFunc
 	work sync.WaitGroup // running tasks
 
-	// mu guards the fields below, and those of tasks and consumers that are marked.
-	mu        sync.Mutex
-	tasks     map[string]*task     // by id
-	keys      map[key]*task        // by idempotency key
-	consumers map[string]*consumer // by [did.Principal.Base]
-	ended     list.List            // of *task, in order of their end
-	held      int64                // bytes of input and output
-	closed    bool                 // rejects new tasks
+	// mu guards the fields below, and those of tasks and callers that are marked.
+	mu       sync.Mutex
+	tasks    map[string]*task    // by id
+	keys     map[key]*task       // by idempotency key
+	accounts map[string]*account // by [did.Principal.Base]
+	ended    list.List           // of *task, in order of their end
+	held     int64               // bytes of input and output
+	closed   bool                // rejects new tasks
 }
 
 // Causes of the cancellation of a task.
@@ -72,7 +72,7 @@ var (
 
 // New returns a runner. The caller must close it.
 func New(o Options) *Runner {
-	r := &Runner{o: o.withDefaults(), tasks: map[string]*task{}, keys: map[key]*task{}, consumers: map[string]*consumer{}}
+	r := &Runner{o: o.withDefaults(), tasks: map[string]*task{}, keys: map[key]*task{}, accounts: map[string]*account{}}
 	r.ctx, r.stop = context.WithCancelCause(context.Background())
 	return r
 }

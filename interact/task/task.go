@@ -43,7 +43,7 @@ type task struct {
 	parts           []interact.Part   // of a response stream; owned by the goroutine
 
 	// The rest is owned by Runner.mu.
-	owner     *consumer
+	owner     *account
 	detached  bool
 	followers []*follower // copy on write
 	state     interact.Status

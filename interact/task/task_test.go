@@ -542,7 +542,7 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	t.Run("of a consumer", func(t *testing.T) {
-		bubble(t, Options{MaxPerConsumer: 2}, func(t *testing.T, r *Runner, a *agent, thing interact.Thing) {
+		bubble(t, Options{MaxPerCaller: 2}, func(t *testing.T, r *Runner, a *agent, thing interact.Thing) {
 			begin(t, thing, detached)
 			begin(t, thing, detached).leave()
 			refused(t, begin(t, thing, detached), "2 tasks")

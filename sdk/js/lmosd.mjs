@@ -27,6 +27,8 @@ const WINDOW = 256 << 10 // unread bytes of a request stream, with the headers o
 const MAX_CHUNK = 64 << 10 // bytes of a request stream in one frame
 const [CHUNK, END, ABORT, CREDIT, STOP] = [1, 2, 3, 4, 5] // the kinds of binary frames: docs/sdk.md
 const ABSENCE = 60_000 // ms for which watch tries to reach a node that was lost
+const FIRST_PAUSE = 100 // milliseconds before a new connection; the pause doubles
+const MAX_PAUSE = 5000
 const LASTING = 5000 // ms after which a connection without events counts as established
 const RETRYABLE = new Set([1429, 1503, 1504, 1529, 3001, 3002, 3021, 3030, 3031].map((n) => `LMOS-${n}`))
 
@@ -207,7 +209,7 @@ export class Mesh {
    * After a lost connection it reconnects for up to 60 seconds and requests the missed events. */
   async * watch(agent, { event, property, after = '', signal } = {}) {
     const path = property ? affordance(agent, 'properties', property.replace(/^\*$/, '')) : affordance(agent, 'events', event)
-    for (let pause = 100, seen; ; pause = Math.min(5000, 2 * pause)) {
+    for (let pause = FIRST_PAUSE, seen; ; pause = Math.min(MAX_PAUSE, 2 * pause)) {
       let opened
       try {
         const headers = { Accept: 'text/event-stream', ...(after && { 'Last-Event-ID': after }) }
@@ -222,7 +224,7 @@ export class Mesh {
       } catch (e) {
         if (opened !== undefined && (!seen || Date.now() - opened > LASTING)) { // the connection was established until now
           seen = Date.now()
-          pause = 100
+          pause = FIRST_PAUSE
         }
         // A node that has just restarted may not know the agent yet.
         if (!seen || Date.now() - seen > ABSENCE || !(e.retryable || e.code === 'LMOS-1404')) throw e
@@ -427,14 +429,14 @@ export class Agent {
 
   async #keep() {
     const { signal } = this.#stopping
-    for (let pause = 100; !signal.aborted;) {
+    for (let pause = FIRST_PAUSE; !signal.aborted;) {
       try {
         await this.#serve()
       } catch (e) {
         if (signal.aborted) return
         if (!this.id || !e.retryable) throw e
       }
-      pause = this.#known ? 100 : Math.min(5000, 2 * pause)
+      pause = this.#known ? FIRST_PAUSE : Math.min(MAX_PAUSE, 2 * pause)
       this.#known = false
       await sleep(pause * (0.5 + Math.random()), undefined, { signal }).catch(() => {}) // stop ends it
     }

@@ -56,6 +56,7 @@ WINDOW = 256 << 10  # unread bytes of a request stream, with the headers of the 
 MAX_CHUNK = 64 << 10  # bytes of a request stream in one frame
 CHUNK, END, ABORT, CREDIT, STOP = 1, 2, 3, 4, 5  # the kinds of binary frames: docs/sdk.md
 ABSENCE = 60  # seconds for which watch tries to reach a node that was lost
+FIRST_PAUSE, MAX_PAUSE = 0.1, 5  # seconds before a new connection; the pause doubles
 LASTING = 5  # seconds after which a connection without events counts as established
 RETRYABLE = {"LMOS-1429", "LMOS-1503", "LMOS-1504", "LMOS-1529", "LMOS-3001", "LMOS-3002", "LMOS-3021", "LMOS-3030", "LMOS-3031"}
 LISTEN = {"observeProperty": "propertyReading", "subscribeEvent": "event"}  # the messages of each kind of subscription
@@ -308,7 +309,7 @@ class Mesh:
         """Yields (name, value) of an event, of a property, of all events, or of all properties ("*"), until the generator is
         closed. After a lost connection it reconnects for up to 60 seconds and requests the missed events."""
         path = affordance(agent, "properties", property.strip("*")) if property else affordance(agent, "events", event)
-        pause, seen, ever = 0.1, 0, False
+        pause, seen, ever = FIRST_PAUSE, 0, False
         while True:
             headers, opened = {"Accept": "text/event-stream", **({"Last-Event-ID": after} if after else {})}, None
             try:
@@ -321,12 +322,12 @@ class Mesh:
             except Error as e:
                 now = time.monotonic()
                 if opened is not None and (not ever or now - opened > LASTING):  # the connection was established until now
-                    pause, seen, ever = 0.1, now, True
+                    pause, seen, ever = FIRST_PAUSE, now, True
                 # A node that has just restarted may not know the agent yet.
                 if not ever or now - seen > ABSENCE or not (e.retryable or e.code == "LMOS-1404"):
                     raise
             time.sleep(pause)
-            pause = min(5, 2 * pause)
+            pause = min(MAX_PAUSE, 2 * pause)
 
 
 class Upload:
@@ -757,7 +758,7 @@ class Agent:
         s.close()
 
     def _keep(self):
-        pause = 0.1
+        pause = FIRST_PAUSE
         while not self._stop.is_set():
             try:
                 self._serve()
@@ -768,7 +769,7 @@ class Agent:
                     raise
                 log.info("agent reconnects: %s", e)
             finally:
-                pause = 0.1 if self.ready.is_set() else min(5, 2 * pause)
+                pause = FIRST_PAUSE if self.ready.is_set() else min(MAX_PAUSE, 2 * pause)
                 self.ready.clear()
             self._stop.wait(pause * (0.5 + random.random()))
 

@@ -34,10 +34,7 @@ func (h *health) crashed(now time.Time, lasted time.Duration, err error) {
 	if h.crashes++; h.crashes == 1 {
 		return
 	}
-	pause := maxPause
-	if n := h.crashes - 2; n < 6 {
-		pause = firstPause << n
-	}
+	pause := min(firstPause<<min(h.crashes-2, 16), maxPause)
 	h.until, h.err = now.Add(pause-time.Duration(rand.Int64N(int64(pause/4)))), err
 }
 
