@@ -124,6 +124,13 @@ func (c *Config) checkHTTP(ps *problems) {
 		c.bad(ps, "http.listen", "for example 127.0.0.1:4668", "expected an address and port, got %q", c.HTTP.Listen)
 		return
 	}
+	if (c.HTTP.TLS.Cert == "") != (c.HTTP.TLS.Key == "") {
+		missing, given := "http.tls.key", "http.tls.cert"
+		if c.HTTP.TLS.Cert == "" {
+			missing, given = given, missing
+		}
+		c.bad(ps, given, "set both, or neither", "%s is set, but %s is not", given, missing)
+	}
 	addr, err := netip.ParseAddr(host)
 	switch {
 	case host != "" && err != nil:

@@ -192,6 +192,16 @@ type HTTP struct {
 	// The URL under which consumers on other hosts reach the API, if there is a proxy: it is used in the forms of the TDs of this
 	// node. Empty: the address of the request.
 	PublicURL string `yaml:"public_url"`
+	TLS       TLS    `yaml:"tls"`
+}
+
+// TLS sets the certificate of the API over TCP.
+type TLS struct {
+	// The file with the certificate and its chain, in PEM. With it, the API over TCP is served over HTTPS only; the Unix socket
+	// needs no certificate. A changed file is read again at the next connection; until it is valid, the last one stays in use.
+	Cert string `yaml:"cert"`
+	// The file with the private key of the certificate, in PEM. Other users must not have access to it.
+	Key string `yaml:"key"`
 }
 
 // Interact sets how calls are made.

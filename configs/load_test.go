@@ -300,6 +300,7 @@ func TestAllowedFiles(t *testing.T) {
 		"a port without quotes":       {"http: {listen: 127.0.0.1:99}\n", "http.listen", "127.0.0.1:99"},
 		"an empty listen, socket on":  {"http: {listen: \"\"}\n", "http.listen", ""},
 		"wildcard with a token":       {"http: {listen: \"0.0.0.0:1\"}\n", "http.listen", "0.0.0.0:1"},
+		"a certificate and its key":   {"http: {tls: {cert: a.pem, key: b.pem}}\n", "http.tls.key", "b.pem"},
 		"no token on loopback":        {"http: {listen: \"[::1]:1\", auth: none}\n", "http.auth", "none"},
 		"a rate per minute":           {"trust: {rate: {per_peer: 30/m}}\n", "trust.rate.per_peer", "30/m"},
 		"Windows line ends":           {"mesh:\r\n  network: x\r\n", "mesh.network", "x"},

@@ -82,11 +82,12 @@ type guard struct {
 	proxied   bool // a proxy may be in front of the listener
 	hosts     map[string]bool
 	origins   []string
+	scheme    string // of the listener
 }
 
 func newGuard(o Options, l net.Listener) guard {
 	g := guard{token: sha256.Sum256([]byte(o.Token)), hasToken: o.Token != "", tokenFile: o.TokenFile, noAuth: o.NoAuth,
-		hosts: map[string]bool{"localhost": true}, origins: o.Origins}
+		hosts: map[string]bool{"localhost": true}, origins: o.Origins, scheme: o.scheme()}
 	g.loopback = l != nil && isLoopback(l.Addr())
 	g.proxied = o.PublicURL != ""
 	for _, h := range o.Hosts {
@@ -228,7 +229,7 @@ func (g *guard) isOriginAllowed(r *http.Request) bool {
 		return true
 	default:
 		u, err := url.Parse(origins[0])
-		return err == nil && u.Scheme == "http" && u.Host != "" && strings.EqualFold(u.Host, r.Host)
+		return err == nil && u.Scheme == g.scheme && u.Host != "" && strings.EqualFold(u.Host, r.Host)
 	}
 }
 
@@ -257,10 +258,11 @@ func (g *guard) caller(r *http.Request) bridge.Caller {
 	return bridge.Caller{Operator: isTrusted(r), Authorization: authorization}
 }
 
-// AnnouncedPort returns the TCP port at which other hosts can read the directory without a token, for announcements; 0 if they cannot.
+// AnnouncedPort returns the TCP port at which other hosts can read the directory without a token, for announcements; 0 if they cannot. A
+// directory with TLS is not announced: no certificate has the name of a host on the local network.
 func (g *Gateway) AnnouncedPort() uint16 {
 	addr, ok := g.Addr().(*net.TCPAddr)
-	if !ok || g.guard.loopback || g.directoryAccess() != open {
+	if !ok || g.guard.loopback || g.cert != nil || g.directoryAccess() != open {
 		return 0
 	}
 	return addr.AddrPort().Port()

@@ -7,11 +7,13 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -76,6 +78,9 @@ type Options struct {
 	// Socket is the path of the unix socket, at most 100 bytes, in a folder that only the user can enter. Its callers have all rights.
 	// Empty or [None]: no socket.
 	Socket string
+	// CertFile and KeyFile are the certificate with its chain and its private key, in PEM. With them Listen serves HTTPS only. They are read
+	// again when they change.
+	CertFile, KeyFile string
 	// Token authorizes callers over TCP to change the node (RFC 6750). Empty: no caller over TCP may.
 	Token string
 	// TokenFile is the file that holds Token, for hints.
@@ -153,6 +158,7 @@ type Gateway struct {
 	routes    http.Handler
 	tcp       net.Listener // nil: none
 	socket    net.Listener // nil: none
+	cert      *certificate // of tcp; nil: plain HTTP
 	servers   []httpServer
 	// requestCtx is the parent of the contexts of all requests. It ends when running requests must end.
 	requestCtx     context.Context
@@ -188,16 +194,16 @@ func New(o Options) (*Gateway, error) {
 		return nil, errors.Join(err, g.Close())
 	}
 	if g.o.Callbacks != nil && g.URL() != "" {
-		g.o.Callbacks.Listen(g.URL() + callbacksPath)
+		g.o.Callbacks.Listen(g.callbackURL() + callbacksPath)
 	}
 	g.things = g.newThings()
 	g.directory = g.newDirectory()
 	g.routes = g.newRoutes()
 	if g.tcp != nil {
-		g.addServer(g.tcp, listenerPrincipal(g.guard.loopback))
+		g.addServer(g.tcp, listenerPrincipal(g.guard.loopback), g.cert)
 	}
 	if g.socket != nil {
-		g.addServer(g.socket, did.Consumer(did.Socket, ""))
+		g.addServer(g.socket, did.Consumer(did.Socket, ""), nil)
 	}
 	return g, nil
 }
@@ -223,6 +229,11 @@ func (o Options) withDefaults() Options {
 
 func (g *Gateway) open() (err error) {
 	if g.o.Listen != None {
+		if g.o.CertFile != "" || g.o.KeyFile != "" {
+			if g.cert, err = openCertificate(g.o.CertFile, g.o.KeyFile, g.log); err != nil {
+				return err
+			}
+		}
 		if g.tcp, err = listenTCP(g.o); err != nil {
 			return err
 		}
@@ -243,10 +254,14 @@ func listenerPrincipal(loopback bool) *did.Principal {
 	return did.Consumer(did.Unproven, "")
 }
 
-// addServer adds a server for l, whose callers have the principal p.
-func (g *Gateway) addServer(l net.Listener, p *did.Principal) {
+// addServer adds a server for l, whose callers have the principal p. With a certificate it serves HTTPS.
+func (g *Gateway) addServer(l net.Listener, p *did.Principal, cert *certificate) {
+	l = limitListener(l, g.o.MaxConns, g.o.timeouts.write)
+	if cert != nil {
+		l = tls.NewListener(l, cert.config())
+	}
 	base := did.WithPrincipal(g.requestCtx, p)
-	g.servers = append(g.servers, httpServer{listener: limitListener(l, g.o.MaxConns, g.o.timeouts.write), Server: &http.Server{
+	g.servers = append(g.servers, httpServer{listener: l, Server: &http.Server{
 		Handler:           http.HandlerFunc(g.serve),
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ConnContext:       connContext,
@@ -285,7 +300,23 @@ func (g *Gateway) URL() string {
 	if shown.IP.IsUnspecified() {
 		shown.IP = net.IPv4(127, 0, 0, 1)
 	}
-	return "http://" + shown.String()
+	return g.o.scheme() + "://" + shown.String()
+}
+
+// scheme returns the URI scheme of the TCP listener.
+func (o *Options) scheme() string {
+	if o.CertFile != "" {
+		return "https"
+	}
+	return "http"
+}
+
+// callbackURL returns the URL by which agents reach the node: with TLS the public one, because no certificate has a loopback address.
+func (g *Gateway) callbackURL() string {
+	if g.cert != nil && g.o.PublicURL != "" {
+		return strings.TrimSuffix(g.o.PublicURL, "/")
+	}
+	return g.URL()
 }
 
 // Run serves until ctx ends, then drains: /healthz fails at once, new calls get [interact.ShuttingDown], event streams, long polls and

@@ -33,7 +33,7 @@ func inBubble(t *testing.T, o Options, prepare func(*Gateway), test func(t *test
 			prepare(g)
 		}
 		p := pipenet.Listen()
-		g.addServer(p, listenerPrincipal(true))
+		g.addServer(p, listenerPrincipal(true), nil)
 		transport := &http.Transport{DialContext: p.Dial}
 		r := &running{Gateway: g, t: t, url: "http://localhost", done: make(chan error, 1), http: &http.Client{Transport: transport}}
 		ctx, stop := context.WithCancel(t.Context())

@@ -87,7 +87,7 @@ func (g *Gateway) baseURL(r *http.Request) string {
 	case isTrusted(r) && url != "":
 		return url
 	}
-	return "http://" + r.Host
+	return g.o.scheme() + "://" + r.Host
 }
 
 // interactions serves the affordances of Things, and their TDs with forms of this node, to callers with access a.

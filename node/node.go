@@ -262,6 +262,7 @@ func (n *Node) openHTTP() (err error) {
 		}
 		o.TokenFile, o.NoAuth = gateway.TokenPath(n.opts.Dir), h.NoAuth
 		o.Listen, o.Explicit, o.Socket = or(h.Listen, gateway.None), h.Explicit, or(h.Socket, gateway.None)
+		o.CertFile, o.KeyFile = h.CertFile, h.KeyFile
 		o.Hosts, o.HideMetrics, o.PublicURL, o.OpenDirectory = h.Hosts, h.HideMetrics, h.PublicURL, h.OpenDirectory
 		if n.local != nil {
 			o.LocalName = n.local.Host()

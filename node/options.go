@@ -123,6 +123,8 @@ type HTTP struct {
 	Hosts []string
 	// PublicURL is the URL of the API for consumers on other hosts; empty means the URL of the request.
 	PublicURL string
+	// CertFile and KeyFile are a certificate and its key in PEM: with them Listen serves HTTPS only.
+	CertFile, KeyFile string
 }
 
 // DefaultNetwork is the network of a node without [Options.Network].
@@ -184,7 +186,8 @@ func (h *HTTP) publicURL() string {
 
 // inTheClear reports whether other hosts send the token of the API over plain HTTP.
 func (h *HTTP) inTheClear() bool {
-	return h != nil && h.Listen != "" && h.Listen != gateway.None && !h.NoAuth && !onLoopback(h.Listen) && !strings.HasPrefix(strings.ToLower(h.PublicURL), "https://")
+	return h != nil && h.Listen != "" && h.Listen != gateway.None && !h.NoAuth && !onLoopback(h.Listen) && h.CertFile == "" &&
+		!strings.HasPrefix(strings.ToLower(h.PublicURL), "https://")
 }
 
 // onLoopback reports whether only this host reaches a listener at addr.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/internal/tlstest"
 )
 
 // folder returns a data folder whose path is short enough for a socket.
@@ -89,6 +90,24 @@ func TestNodeOfACommand(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A node with a certificate serves HTTPS: commands use it by its URL if they trust the certificate, and by the socket in any case.
+func TestNodeWithACertificate(t *testing.T) {
+	t.Parallel()
+	x := newUser(t)
+	cert, key := filepath.Join(x.home, "cert.pem"), filepath.Join(x.home, "key.pem")
+	tlstest.Write(t, cert, key)
+	n := x.node("n", "--http.tls.cert", cert, "--http.tls.key", key)
+	if !strings.HasPrefix(n.API, "https://127.0.0.1:") {
+		t.Errorf("the API is at %s", n.API)
+	}
+	contains(t, x.ok("status", "--data-dir", n.dir, "-o", "json"), `"state":"ready"`)
+	contains(t, x.fails(cli.ExitNoNode, "status", "--node", n.API), "certificate")
+	x.env = append(x.env, "SSL_CERT_FILE="+cert)
+	contains(t, x.ok("status", "--node", n.API, "-o", "json"), `"state":"ready"`)
+	contains(t, x.fails(cli.ExitUsage, "run", "--profile", "test", "--data-dir", filepath.Join(x.home, "m"), "--http.tls.cert", cert),
+		"http.tls.key")
 }
 
 // A token that goes to another host over plain HTTP is warned of, once.

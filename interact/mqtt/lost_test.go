@@ -2,13 +2,9 @@ package mqtt
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -26,6 +22,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/interact/mqtt/packet"
+	"github.com/lmosd/lmosd/internal/tlstest"
 )
 
 func TestSilenceIsATimeout(t *testing.T) {
@@ -620,27 +617,17 @@ func tlsOf(cert tls.Certificate) *tls.Config {
 
 func trusting(pool *x509.CertPool) *tls.Config { return &tls.Config{RootCAs: pool} }
 
-// certificate makes one for 127.0.0.1 that signs itself.
+// certificate returns a self-signed certificate for 127.0.0.1, and a pool with it.
 func certificate(t testing.TB) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	dir, pool := t.TempDir(), x509.NewCertPool()
+	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	pool.AddCert(tlstest.Write(t, certFile, keyFile))
+	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		IsCA:        true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(parsed)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+	return cert, pool
 }
 
 // Concurrent requests over one connection get their own responses.

@@ -19,7 +19,7 @@ const module = "github.com/lmosd/lmosd"
 // other.
 var rows = [][]string{
 	// Helpers that know no type of lmosd.
-	{"interact/coap/coaptest", "internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/opaque", "internal/backoff", "internal/boundedmap", "internal/cbor", "internal/heap", "internal/poll", "internal/netns", "internal/liveheap", "internal/testmain", "internal/netguard", "internal/pipenet", "internal/httpbody", "internal/sse", "internal/textmatch", "internal/yamltext",
+	{"interact/coap/coaptest", "internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/opaque", "internal/backoff", "internal/boundedmap", "internal/cbor", "internal/heap", "internal/poll", "internal/netns", "internal/liveheap", "internal/testmain", "internal/tlstest", "internal/netguard", "internal/pipenet", "internal/httpbody", "internal/sse", "internal/textmatch", "internal/yamltext",
 		"cmd/lmosd/internal/terminal"},
 	{"internal/confusable", "internal/storage", "internal/streamserver", "internal/openai", "internal/weblocation", "testnet/simnet"}, // use internal/textmatch, atomicfile, ratelimit, backoff, httpbody
 	{"did"},
@@ -69,7 +69,7 @@ var standalone = map[string][]string{
 }
 
 // forTests are packages that only tests, and each other, import.
-var forTests = []string{"bridge/bridgetest", "interact/bindingtest", "interact/coap/coaptest", "interact/interacttest", "did/didtest", "internal/liveheap", "internal/netns", "internal/pipenet", "internal/poll", "internal/testhost", "internal/testmain", "interop/testmesh", "td/tdtest"}
+var forTests = []string{"bridge/bridgetest", "interact/bindingtest", "interact/coap/coaptest", "interact/interacttest", "did/didtest", "internal/liveheap", "internal/netns", "internal/pipenet", "internal/poll", "internal/testhost", "internal/testmain", "internal/tlstest", "interop/testmesh", "td/tdtest"}
 
 // sharedModules modules are the vocabulary that libp2p packages share: allowed in packages that handle peers and addresses.
 var sharedModules = []string{

@@ -149,5 +149,6 @@ const nearlyFull = 0.9
 // ClearText and ClearHint warn of an API token that is sent over plain HTTP.
 const (
 	ClearText = "the API listens beyond loopback over plain HTTP: other hosts on the path can read and use its token"
-	ClearHint = "put a proxy with TLS in front of it and name that in http.public_url: https://…; or listen on 127.0.0.1 only"
+	ClearHint = "set http.tls.cert and http.tls.key; or put a proxy with TLS in front of it and name that in http.public_url: https://…; or " +
+		"listen on 127.0.0.1 only"
 )
