@@ -172,6 +172,12 @@ func (c *Config) checkURLs(ps *problems) {
 			c.bad(ps, at.key, "for example "+at.example, "expected an http URL, got %q", at.url)
 		}
 	}
+	for _, origin := range c.HTTP.Origins {
+		u, err := url.Parse(origin)
+		if err != nil || u.Host == "" || origin != strings.ToLower(u.Scheme+"://"+u.Host) || u.Scheme != "http" && u.Scheme != "https" {
+			c.bad(ps, "http.origins", "for example https://app.example", "expected a web origin in lower case, without a path, got %q", origin)
+		}
+	}
 	for _, origin := range c.A2A.KeyOrigins {
 		u, err := url.Parse(origin)
 		if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {

@@ -186,6 +186,9 @@ type HTTP struct {
 	// The names, in addition to literal addresses, that requests to the API may use as Host. Requests with any other Host are
 	// refused, against DNS rebinding.
 	Hosts []string `yaml:"hosts"`
+	// The origins of web pages, for example https://app.example, that may use the API in a browser, in addition to pages of the
+	// API itself. A page needs the token for the same requests as a program.
+	Origins []string `yaml:"origins"`
 	// Which clients on other hosts may read the directory, its lists, searches, events and TDs, if listen is reachable for them:
 	// token (holders of the token) or open (all). An open directory is announced on the local network if mesh.mdns is on.
 	DirectoryAuth string `yaml:"directory_auth" values:"token open"`
@@ -329,7 +332,7 @@ func Default() *Config {
 		Directory: Directory{MaxThings: 10_000, IPv4Range: 24, IPv6Range: 48},
 		Search:    Search{Method: "lexical"},
 		Trust:     Trust{Policy: "open", Allow: []string{}, Deny: []string{}, Rate: TrustRate{PerPeer: 100, Reads: 1000, Burst: 200}},
-		HTTP:      HTTP{Listen: "127.0.0.1:4668", Socket: "auto", Auth: "token", Hosts: []string{}, DirectoryAuth: "token"},
+		HTTP:      HTTP{Listen: "127.0.0.1:4668", Socket: "auto", Auth: "token", Hosts: []string{}, Origins: []string{}, DirectoryAuth: "token"},
 		Interact: Interact{Timeout: Duration(30 * time.Second), UntrustedDeadline: Duration(2 * time.Minute), Concurrency: 256, PerCaller: 64, PerThing: 64, Subscriptions: 256, Credentials: "auto", Validate: true, Direct: "secure",
 			Tasks: Tasks{MaxDuration: Duration(time.Hour), UntrustedMaxDuration: Duration(10 * time.Minute), Retention: Duration(10 * time.Minute)}},
 		MCP:       MCP{Pin: []string{}},

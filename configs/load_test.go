@@ -239,6 +239,8 @@ var wrongFiles = []struct {
 	{"no multiaddr", "listen: {p2p: [\"0.0.0.0:4667\"]}\n", interact.ConfigInvalid, ":1:15", "multiaddr"},
 	{"a bootstrap without peer", "mesh: {bootstrap: [/ip4/1.2.3.4/tcp/1]}\n", interact.ConfigInvalid, ":1:19", "/p2p/"},
 	{"an introduction over http", "mesh: {introductions: [\"http://things.example/td\"]}\n", interact.ConfigInvalid, ":1:23", "expected a did:web or an https URL"},
+	{"an origin with a path", "http: {origins: [\"https://app.example/\"]}\n", interact.ConfigInvalid, ":1:17", "a web origin"},
+	{"any origin", "http: {origins: [\"*\"]}\n", interact.ConfigInvalid, ":1:17", "a web origin"},
 	{"keys over http", "a2a: {key_origins: [\"http://keys.example\"]}\n", interact.ConfigInvalid, ":1:20", "an https origin"},
 	{"keys at a path", "a2a: {key_origins: [\"https://keys.example/x\"]}\n", interact.ConfigInvalid, ":1:20", "an https origin"},
 	{"cards too often", "a2a: {card_refresh: 1ms}\n", interact.ConfigInvalid, ":1:21", "1s"},

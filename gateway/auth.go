@@ -233,6 +233,32 @@ func (g *guard) isOriginAllowed(r *http.Request) bool {
 	}
 }
 
+// allowOrigin lets the page of an allowed origin read the response (Fetch §3.2, CORS). It returns true if it has answered r, the preflight
+// of such a page. Pages cannot send credentials of the browser: the API has none.
+func (g *guard) allowOrigin(w http.ResponseWriter, r *http.Request) bool {
+	if len(g.origins) == 0 || isCard(r) { // the bridge answers for cards
+		return false
+	}
+	h, origin := w.Header(), r.Header.Get("Origin")
+	h.Add("Vary", "Origin")
+	if !slices.Contains(g.origins, origin) {
+		return false
+	}
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Set("Access-Control-Expose-Headers", "*")
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		return false
+	}
+	h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE")
+	h.Set("Access-Control-Allow-Headers", r.Header.Get("Access-Control-Request-Headers"))
+	h.Set("Access-Control-Max-Age", "600")
+	if r.Header.Get("Access-Control-Request-Private-Network") == "true" {
+		h.Set("Access-Control-Allow-Private-Network", "true")
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return true
+}
+
 // authorize returns an error if r may not use a route that requires a.
 func (g *guard) authorize(r *http.Request, a access) error {
 	if a == open || isTrusted(r) || g.loopback && (a < admin || g.noAuth) {

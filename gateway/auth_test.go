@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 )
 
@@ -147,6 +148,65 @@ func TestHostIsTheLocalAddress(t *testing.T) {
 		if got := g.isHostAllowed(req.WithContext(ctx)); got != want {
 			t.Errorf("%q: %v, want %v", host, got, want)
 		}
+	}
+}
+
+// A page of an allowed origin may read responses and send all requests (Fetch, CORS); others get no such header.
+func TestCORS(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{Origins: []string{"https://app.example"}})
+	send := func(method, path, origin string, headers map[string]string) *http.Response {
+		req, err := http.NewRequestWithContext(t.Context(), method, r.url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if origin != "" {
+			req.Header.Set("Origin", origin)
+		}
+		for name, value := range headers {
+			req.Header.Set(name, value)
+		}
+		resp, err := r.http.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp
+	}
+	preflight := map[string]string{"Access-Control-Request-Method": "PUT", "Access-Control-Request-Headers": "authorization,content-type",
+		"Access-Control-Request-Private-Network": "true"}
+	for _, c := range []struct {
+		name, method, path, origin string
+		headers                    map[string]string
+		status                     int
+		allowed                    bool
+	}{
+		{"a read", "GET", "/things/urn:x:weather/properties/unit", "https://app.example", nil, 200, true},
+		{"an error", "GET", "/things/urn:x:nothing/td", "https://app.example", nil, 404, true},
+		{"a preflight", "OPTIONS", "/things/urn:x:weather/properties/unit", "https://app.example", preflight, 204, true},
+		{"a preflight of another page", "OPTIONS", "/things/urn:x:weather/properties/unit", "https://evil.example", preflight, 403, false},
+		{"a read of another page", "GET", "/v1/status", "https://evil.example", nil, 200, false},
+		{"no browser", "GET", "/v1/status", "", nil, 200, false},
+	} {
+		resp := send(c.method, c.path, c.origin, c.headers)
+		want := ""
+		if c.allowed {
+			want = c.origin
+		}
+		if got := resp.Header.Get("Access-Control-Allow-Origin"); resp.StatusCode != c.status || got != want {
+			t.Errorf("%s: status %d, origin %q, want %d, %q", c.name, resp.StatusCode, got, c.status, want)
+		}
+		if vary := strings.Join(resp.Header.Values("Vary"), ","); c.status != 403 && !strings.Contains(vary, "Origin") {
+			t.Errorf("%s: Vary is %q", c.name, vary)
+		}
+		if resp.Header.Get("Access-Control-Allow-Credentials") != "" {
+			t.Errorf("%s: credentials of the browser are allowed", c.name)
+		}
+	}
+	h := send("OPTIONS", "/v1/publish", "https://app.example", preflight).Header
+	if !strings.Contains(h.Get("Access-Control-Allow-Methods"), "PUT") || h.Get("Access-Control-Allow-Headers") != "authorization,content-type" ||
+		h.Get("Access-Control-Allow-Private-Network") != "true" {
+		t.Errorf("the preflight got %v", h)
 	}
 }
 

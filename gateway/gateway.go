@@ -90,8 +90,7 @@ type Options struct {
 	// OpenDirectory permits callers on other hosts to read the directory without the token: lists, searches, events and TDs.
 	OpenDirectory bool
 	// Hosts are the names, besides IP addresses and localhost, that a request may have as its Host (against DNS rebinding). Origins are the
-	// web origins ("https://console.example"), besides the gateway's own, from which browsers may send other methods than GET and HEAD, and
-	// read from agents.
+	// web origins ("https://console.example"), besides the gateway's own, whose pages may use the API in a browser.
 	Hosts, Origins []string
 	// PublicURL is the URL of the API as consumers reach it, "https://node.example", for the forms in TDs. Empty means the scheme and Host
 	// of each request.

@@ -35,6 +35,9 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 		g.fail(rec, r, err)
 		return
 	}
+	if g.guard.allowOrigin(rec, r) {
+		return
+	}
 	body := g.limitBodyTime(w, r)
 	r.Body = body
 	g.routes.ServeHTTP(rec, r)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interop/testmesh"
+	"github.com/lmosd/lmosd/node"
 )
 
 // run runs a script of this folder and decodes its output.
@@ -269,6 +271,37 @@ func TestChromium(t *testing.T) {
 	})`)
 	if got != "lmosprotocol 42" {
 		t.Errorf("WebSocket saw %q", got)
+	}
+}
+
+// In Chromium, a page of an origin in http.origins calls an agent over HTTP and WebSocket; a page of another origin cannot.
+func TestPagesOfOtherOrigins(t *testing.T) {
+	t.Parallel()
+	path := testmesh.Tool(t, "chromium", "chromium-browser", "google-chrome")
+	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprint(w, "<title>a page</title>")
+	})
+	friend, other := httptest.NewServer(page), httptest.NewServer(page)
+	t.Cleanup(friend.Close)
+	t.Cleanup(other.Close)
+	m := testmesh.Start(t, func(o *node.Options) { o.HTTP.Origins = []string{friend.URL} })
+	_, raw, thing := newLamp(t, "lamp")
+	m.Offer(t, raw, thing)
+	m.Known(t, "lamp")
+	script := fmt.Sprintf(`(async () => {
+		const api = %q, json = {'Content-Type': 'application/json'}
+		const add = await fetch(api + '/things/lamp/actions/add', {method: 'POST', headers: json, body: '{"a":19,"b":23}'})
+		const sum = await add.text()
+		const socket = new WebSocket(api.replace('http', 'ws') + '/ws', ['lmosprotocol'])
+		await new Promise((resolve, reject) => { socket.onopen = resolve; socket.onerror = () => reject(new Error('WebSocket failed')) })
+		socket.close()
+		return sum
+	})().catch((e) => e.name)`, m.API)
+	for name, test := range map[string]struct{ page, want string }{"an allowed page": {friend.URL, "42"}, "another page": {other.URL, "TypeError"}} {
+		if got := startBrowser(t, path, test.page+"/").eval(script); got != test.want {
+			t.Errorf("%s saw %q, want %q", name, got, test.want)
+		}
 	}
 }
 

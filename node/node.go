@@ -4,8 +4,7 @@
 //
 //  1. A consumer sends a request to its own node: by HTTP (gateway, interact/rest/server), WebSocket, MQTT, CoAP, MCP or A2A, or by `lmosd call`.
 //  2. The binding decodes it to an interact.Message and sets From, the principal that it authenticated.
-//  3. The message passes the chain of openCalls: spans, trace, times, metrics, the gate that closes at shutdown, policy, limits
-//     and the ledger of tasks. The chain ends at the router.
+//  3. The message passes the chain of openCalls: spans, trace, times, metrics, shutdown gate, policy, limits, ledger of tasks, router.
 //  4. The router calls explore.View.Locate, which asks the directory. A Thing that this node offers is a local Thing. For any other, the paths
 //     are tried, best first: the hosts of the verified description, then its forms, as far as Options.Direct permits (interact/servient).
 //  5. interact/stream takes a session to the host, writes the frame and yields the replies.
@@ -263,7 +262,7 @@ func (n *Node) openHTTP() (err error) {
 		o.TokenFile, o.NoAuth = gateway.TokenPath(n.opts.Dir), h.NoAuth
 		o.Listen, o.Explicit, o.Socket = or(h.Listen, gateway.None), h.Explicit, or(h.Socket, gateway.None)
 		o.CertFile, o.KeyFile = h.CertFile, h.KeyFile
-		o.Hosts, o.HideMetrics, o.PublicURL, o.OpenDirectory = h.Hosts, h.HideMetrics, h.PublicURL, h.OpenDirectory
+		o.Hosts, o.Origins, o.HideMetrics, o.PublicURL, o.OpenDirectory = h.Hosts, h.Origins, h.HideMetrics, h.PublicURL, h.OpenDirectory
 		if n.local != nil {
 			o.LocalName = n.local.Host()
 		}

@@ -119,12 +119,11 @@ type HTTP struct {
 	HideMetrics bool
 	// OpenDirectory lets hosts that reach Listen read the directory without the token. With Options.MDNS it is announced to them.
 	OpenDirectory bool
-	// Hosts are names besides loopback that browsers may use for the node.
-	Hosts []string
-	// PublicURL is the URL of the API for consumers on other hosts; empty means the URL of the request.
-	PublicURL string
-	// CertFile and KeyFile are a certificate and its key in PEM: with them Listen serves HTTPS only.
-	CertFile, KeyFile string
+	// Hosts are names besides loopback that browsers may use for the node. Origins are the web origins whose pages may use it.
+	Hosts, Origins []string
+	// PublicURL is the URL of the API for consumers on other hosts; empty means the URL of the request. CertFile and KeyFile are a certificate
+	// and its key in PEM: with them Listen serves HTTPS only.
+	PublicURL, CertFile, KeyFile string
 }
 
 // DefaultNetwork is the network of a node without [Options.Network].

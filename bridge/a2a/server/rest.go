@@ -42,7 +42,7 @@ func (c *restCall) refuse(w http.ResponseWriter, r *http.Request, e *protocol.Er
 
 // rest handles a request of the REST binding.
 func (h *Handler) rest(w http.ResponseWriter, r *http.Request, p protocol.RESTMatch) {
-	w.Header().Set("Vary", protocol.VersionParam)
+	w.Header().Add("Vary", protocol.VersionParam)
 	c := &restCall{Handler: h, match: p}
 	op, name, e := c.operation(w, r)
 	var agent protocol.Agent

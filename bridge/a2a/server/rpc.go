@@ -11,7 +11,7 @@ import (
 // rpc handles a request of the JSON-RPC binding. A2A errors have status 200, as usual for JSON-RPC over HTTP; authorization errors have
 // the HTTP status (A2A 1.0 §7.4).
 func (h *Handler) rpc(w http.ResponseWriter, r *http.Request, name string) {
-	w.Header().Set("Vary", protocol.VersionParam)
+	w.Header().Add("Vary", protocol.VersionParam)
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		answer(w, http.StatusMethodNotAllowed, jsonType, protocol.Response(nil, nil, protocol.Errorf(protocol.InvalidRequest,

@@ -176,7 +176,7 @@ func (h *Handler) card(w http.ResponseWriter, r *http.Request, of cardRequest) {
 	header := w.Header()
 	header.Set("Access-Control-Allow-Origin", "*")
 	header.Set("Access-Control-Expose-Headers", "ETag")
-	header.Set("Vary", protocol.VersionParam)
+	header.Add("Vary", protocol.VersionParam)
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
 	case http.MethodOptions: // Fetch §3.3.5
