@@ -112,7 +112,20 @@ func (c *Config) checkHTTP(ps *problems) {
 	if c.HTTP.Socket == "" {
 		c.bad(ps, "http.socket", "auto, none, or a path", "http.socket is empty")
 	}
+	if (c.HTTP.TLS.Cert == "") != (c.HTTP.TLS.Key == "") {
+		missing, given := "http.tls.key", "http.tls.cert"
+		if c.HTTP.TLS.Cert == "" {
+			missing, given = given, missing
+		}
+		c.bad(ps, given, "set both, or neither", "%s is set, but %s is not", given, missing)
+	}
+	if c.HTTP.TLS.Cert != "" && strings.HasPrefix(strings.ToLower(c.HTTP.PublicURL), "http:") {
+		c.bad(ps, "http.public_url", "https://…", "the API is served over HTTPS, but its URL is %q", c.HTTP.PublicURL)
+	}
 	if c.HTTP.Listen == "" {
+		if c.HTTP.TLS.Cert != "" {
+			c.bad(ps, "http.tls.cert", "set http.listen, or remove http.tls", "http.listen is empty: nothing uses the certificate")
+		}
 		if c.HTTP.Socket == "none" {
 			c.bad(ps, "http.listen", "set http.listen or http.socket", "the node would have no API: http.listen is empty and "+
 				"http.socket is none")
@@ -123,13 +136,6 @@ func (c *Config) checkHTTP(ps *problems) {
 	if _, e := strconv.ParseUint(port, 10, 16); err != nil || e != nil {
 		c.bad(ps, "http.listen", "for example 127.0.0.1:4668", "expected an address and port, got %q", c.HTTP.Listen)
 		return
-	}
-	if (c.HTTP.TLS.Cert == "") != (c.HTTP.TLS.Key == "") {
-		missing, given := "http.tls.key", "http.tls.cert"
-		if c.HTTP.TLS.Cert == "" {
-			missing, given = given, missing
-		}
-		c.bad(ps, given, "set both, or neither", "%s is set, but %s is not", given, missing)
 	}
 	addr, err := netip.ParseAddr(host)
 	switch {
@@ -173,9 +179,9 @@ func (c *Config) checkURLs(ps *problems) {
 		}
 	}
 	for _, origin := range c.HTTP.Origins {
-		u, err := url.Parse(origin)
-		if err != nil || u.Host == "" || origin != strings.ToLower(u.Scheme+"://"+u.Host) || u.Scheme != "http" && u.Scheme != "https" {
-			c.bad(ps, "http.origins", "for example https://app.example", "expected a web origin in lower case, without a path, got %q", origin)
+		if !isOrigin(origin) {
+			c.bad(ps, "http.origins", "for example https://app.example", "expected a web origin as browsers send it: in lower case, without "+
+				"wildcard, default port and path, got %q", origin)
 		}
 	}
 	for _, origin := range c.A2A.KeyOrigins {
@@ -201,4 +207,14 @@ func (c *Config) checkSearch(ps *problems) {
 			c.bad(ps, e.key+".url", "for example "+e.key+".model: all-minilm", "%s.model is missing", e.key)
 		}
 	}
+}
+
+// isOrigin reports whether a browser can send text as the origin of a page (RFC 6454 §6.2).
+func isOrigin(text string) bool {
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" || text != strings.ToLower(u.Scheme+"://"+u.Host) || strings.HasSuffix(text, ":") {
+		return false
+	}
+	other := strings.IndexFunc(u.Host, func(r rune) bool { return r == '*' || r >= 0x80 }) < 0
+	return other && (u.Scheme == "http" && u.Port() != "80" || u.Scheme == "https" && u.Port() != "443")
 }

@@ -190,10 +190,11 @@ type HTTP struct {
 	// API itself. A page needs the token for the same requests as a program.
 	Origins []string `yaml:"origins"`
 	// Which clients on other hosts may read the directory, its lists, searches, events and TDs, if listen is reachable for them:
-	// token (holders of the token) or open (all). An open directory is announced on the local network if mesh.mdns is on.
+	// token (holders of the token) or open (all). An open directory is announced on the local network if mesh.mdns is on and there
+	// is no certificate.
 	DirectoryAuth string `yaml:"directory_auth" values:"token open"`
-	// The URL under which consumers on other hosts reach the API, if there is a proxy: it is used in the forms of the TDs of this
-	// node. Empty: the address of the request.
+	// The URL under which consumers on other hosts reach the API, if there is a proxy or a certificate: it is used in the forms of
+	// the TDs of this node. Empty: the address of the request.
 	PublicURL string `yaml:"public_url"`
 	TLS       TLS    `yaml:"tls"`
 }
@@ -201,9 +202,10 @@ type HTTP struct {
 // TLS sets the certificate of the API over TCP.
 type TLS struct {
 	// The file with the certificate and its chain, in PEM. With it, the API over TCP is served over HTTPS only; the Unix socket
-	// needs no certificate. A changed file is read again at the next connection; until it is valid, the last one stays in use.
+	// needs no certificate. A changed file is read again at the next full handshake; until both files can be read and fit together,
+	// the last certificate stays in use.
 	Cert string `yaml:"cert"`
-	// The file with the private key of the certificate, in PEM. Other users must not have access to it.
+	// The file with the private key of the certificate, in PEM. Its mode must give no rights to others.
 	Key string `yaml:"key"`
 }
 

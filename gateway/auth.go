@@ -83,6 +83,7 @@ type guard struct {
 	hosts     map[string]bool
 	origins   []string
 	scheme    string // of the listener
+	public    string // the origin of Options.PublicURL; empty: none
 }
 
 func newGuard(o Options, l net.Listener) guard {
@@ -90,6 +91,9 @@ func newGuard(o Options, l net.Listener) guard {
 		hosts: map[string]bool{"localhost": true}, origins: o.Origins, scheme: o.scheme()}
 	g.loopback = l != nil && isLoopback(l.Addr())
 	g.proxied = o.PublicURL != ""
+	if u, err := url.Parse(o.PublicURL); err == nil && u.Host != "" {
+		g.public = u.Scheme + "://" + u.Host
+	}
 	for _, h := range o.Hosts {
 		g.hosts[strings.ToLower(hostName(h))] = true
 	}
@@ -104,7 +108,7 @@ func (g *guard) checkBrowser(r *http.Request) error {
 		return nil // browsers do not open unix sockets
 	}
 	if !g.isHostAllowed(r) {
-		return interact.Errorf(interact.Forbidden, "use http://127.0.0.1, or add the name to http.hosts",
+		return interact.Errorf(interact.Forbidden, "use "+g.scheme+"://127.0.0.1, or add the name to http.hosts",
 			"the name %q is not one of this node's", tdd.Clip(r.Host))
 	}
 	reads := (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.URL.Path != socketRoute
@@ -225,7 +229,7 @@ func (g *guard) isOriginAllowed(r *http.Request) bool {
 		return site == "" || site == "same-origin" || site == "none"
 	case len(origins) > 1:
 		return false
-	case slices.Contains(g.origins, origins[0]):
+	case slices.Contains(g.origins, origins[0]), g.public != "" && strings.EqualFold(origins[0], g.public):
 		return true
 	default:
 		u, err := url.Parse(origins[0])
@@ -236,7 +240,7 @@ func (g *guard) isOriginAllowed(r *http.Request) bool {
 // allowOrigin lets the page of an allowed origin read the response (Fetch §3.2, CORS). It returns true if it has answered r, the preflight
 // of such a page. Pages cannot send credentials of the browser: the API has none.
 func (g *guard) allowOrigin(w http.ResponseWriter, r *http.Request) bool {
-	if len(g.origins) == 0 || isCard(r) { // the bridge answers for cards
+	if len(g.origins) == 0 {
 		return false
 	}
 	h, origin := w.Header(), r.Header.Get("Origin")

@@ -151,6 +151,15 @@ func TestHostIsTheLocalAddress(t *testing.T) {
 	}
 }
 
+// A page that a proxy serves at the public URL is a page of the node.
+func TestPublicOrigin(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{PublicURL: "https://Node.example/"})
+	for origin, want := range map[string]int{"https://node.example": 401, "http://node.example": 403, "https://node.example:4443": 403} {
+		r.check(t, exchange{method: "POST", path: "/v1/publish", header: map[string]string{"Origin": origin}, status: want})
+	}
+}
+
 // A page of an allowed origin may read responses and send all requests (Fetch, CORS); others get no such header.
 func TestCORS(t *testing.T) {
 	t.Parallel()

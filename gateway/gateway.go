@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -192,8 +193,8 @@ func New(o Options) (*Gateway, error) {
 	if err := g.signDescription(); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
-	if g.o.Callbacks != nil && g.URL() != "" {
-		g.o.Callbacks.Listen(g.callbackURL() + callbacksPath)
+	if url := g.callbackURL(); g.o.Callbacks != nil && url != "" {
+		g.o.Callbacks.Listen(url + callbacksPath)
 	}
 	g.things = g.newThings()
 	g.directory = g.newDirectory()
@@ -304,16 +305,24 @@ func (g *Gateway) URL() string {
 
 // scheme returns the URI scheme of the TCP listener.
 func (o *Options) scheme() string {
-	if o.CertFile != "" {
+	if o.CertFile != "" && o.Listen != None {
 		return "https"
 	}
 	return "http"
 }
 
-// callbackURL returns the URL by which agents reach the node: with TLS the public one, because no certificate has a loopback address.
+// callbackURL returns the URL by which agents send events to the node, or "" if there is none: with TLS, agents must trust the name in it.
 func (g *Gateway) callbackURL() string {
-	if g.cert != nil && g.o.PublicURL != "" {
+	if g.cert == nil || g.URL() == "" {
+		return g.URL()
+	}
+	if g.o.PublicURL != "" {
 		return strings.TrimSuffix(g.o.PublicURL, "/")
+	}
+	u, err := url.Parse(g.URL())
+	if err != nil || g.cert.current.Leaf.VerifyHostname(u.Hostname()) != nil {
+		g.log.Warn("webhooks disabled", "reason", "the address of the API is not in its certificate", "url", g.URL(), "hint", "set http.public_url")
+		return ""
 	}
 	return g.URL()
 }

@@ -31,16 +31,13 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	defer func() { g.metrics.request(routeOf(r), rec.status, time.Since(start)) }()
 	defer g.recoverPanic(rec, r)
 	rec.Header().Set("X-Content-Type-Options", "nosniff")
-	if err := g.guard.checkBrowser(r); err != nil {
-		g.fail(rec, r, err)
-		return
-	}
-	if g.guard.allowOrigin(rec, r) {
-		return
-	}
 	body := g.limitBodyTime(w, r)
 	r.Body = body
-	g.routes.ServeHTTP(rec, r)
+	if err := g.guard.checkBrowser(r); err != nil {
+		g.fail(rec, r, err)
+	} else if !g.guard.allowOrigin(rec, r) {
+		g.routes.ServeHTTP(rec, r)
+	}
 	if !isInProcess(r) {
 		discardBody(body)
 	}

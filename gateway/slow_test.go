@@ -60,11 +60,14 @@ func TestSlowClients(t *testing.T) {
 			"\r\nContent-Length: 1000\r\n\r\n{", defaultTimeouts.body},
 		"body of a call":             {post + "Content-Length: 1000\r\n\r\n{", defaultTimeouts.body},
 		"body that no handler reads": {"POST /v1/publish HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{", defaultTimeouts.body},
-		"chunked body":               {post + "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", defaultTimeouts.body},
+		"body of a rejected request": {"POST /v1/publish HTTP/1.1\r\nHost: evil\r\nContent-Length: 1000\r\n\r\n{", defaultTimeouts.body},
+		"body of a preflight": {"OPTIONS /v1/publish HTTP/1.1\r\nHost: localhost\r\nOrigin: https://app.example\r\n" +
+			"Access-Control-Request-Method: POST\r\nContent-Length: 1000\r\n\r\n{", defaultTimeouts.body},
+		"chunked body": {post + "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", defaultTimeouts.body},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, Options{}, nil, func(t *testing.T, r *running, p *pipenet.Listener) {
+			inBubble(t, Options{Origins: []string{"https://app.example"}}, nil, func(t *testing.T, r *running, p *pipenet.Listener) {
 				c, err := p.Dial(t.Context(), "", "")
 				if err != nil {
 					t.Fatal(err)

@@ -23,7 +23,7 @@ type certificate struct {
 
 	mu       sync.Mutex
 	current  *tls.Certificate
-	files    [2]fs.FileInfo // when they were last read
+	files    [2]fs.FileInfo // of current
 	checked  time.Time
 	reported string // the last error that was logged
 }
@@ -48,12 +48,11 @@ func (c *certificate) load() error {
 		return interact.Errorf(interact.ConfigInvalid, "chmod o= "+c.keyFile, "every user of this host can use the private key in http.tls.key, %s",
 			c.keyFile)
 	}
-	c.files = files
 	loaded, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
 	if err != nil {
-		return c.invalid(err)
+		return c.invalid(err) // read again at the next inspection: a repaired mode does not change the time of a file
 	}
-	c.current = &loaded
+	c.current, c.files = &loaded, files
 	if end := loaded.Leaf.NotAfter; time.Now().After(end) {
 		c.log.Warn("certificate expired", "file", c.certFile, "expired", end)
 	} else {
@@ -72,8 +71,8 @@ func (c *certificate) stat() (files [2]fs.FileInfo, err error) {
 }
 
 func (c *certificate) invalid(err error) error {
-	return &interact.Error{Code: interact.ConfigInvalid, Title: fmt.Sprintf("no certificate can be read from http.tls.cert, %s, and http.tls.key, %s",
-		c.certFile, c.keyFile), Hint: "expected a certificate with its chain and its private key, both in PEM", Err: err}
+	return &interact.Error{Code: interact.ConfigInvalid, Title: fmt.Sprintf("no certificate can be read from http.tls.cert, %s, and "+
+		"http.tls.key, %s", c.certFile, c.keyFile), Hint: "expected a certificate with its chain and its private key, both in PEM", Err: err}
 }
 
 // get returns the certificate for a handshake ([tls.Config].GetCertificate).
@@ -91,6 +90,7 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 func (c *certificate) reload() {
 	files, err := c.stat()
 	if err == nil && isUnchanged(files[0], c.files[0]) && isUnchanged(files[1], c.files[1]) {
+		c.reported = ""
 		return
 	}
 	if err == nil {

@@ -35,6 +35,13 @@ func (p pair) write(t *testing.T) *x509.Certificate {
 	return tlstest.Write(t, p.cert, p.key)
 }
 
+func chmod(t *testing.T, name string, mode os.FileMode) {
+	t.Helper()
+	if err := os.Chmod(name, mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // With a certificate the TCP listener serves HTTPS only, and its URLs say so.
 func TestTLS(t *testing.T) {
 	t.Parallel()
@@ -154,10 +161,14 @@ func TestCertificateIsReadAgain(t *testing.T) {
 			check("without a file", 2)
 		}
 		p.write(t)
+		chmod(t, p.key, 0o604)
+		time.Sleep(recheck)
+		check("with a key that others can read", 2)
+		chmod(t, p.key, 0o600)
 		time.Sleep(recheck)
 		check("after the repair", 1) // the numbers start again without a file
-		if n := strings.Count(log.String(), "certificate not replaced"); n != 2 {
-			t.Errorf("%d warnings, want 2:\n%s", n, log.String())
+		if n := strings.Count(log.String(), "certificate not replaced"); n != 3 {
+			t.Errorf("%d warnings, want 3:\n%s", n, log.String())
 		}
 	})
 }

@@ -185,8 +185,8 @@ func (h *HTTP) publicURL() string {
 
 // inTheClear reports whether other hosts send the token of the API over plain HTTP.
 func (h *HTTP) inTheClear() bool {
-	return h != nil && h.Listen != "" && h.Listen != gateway.None && !h.NoAuth && !onLoopback(h.Listen) && h.CertFile == "" &&
-		!strings.HasPrefix(strings.ToLower(h.PublicURL), "https://")
+	return h != nil && h.Listen != "" && h.Listen != gateway.None && !h.NoAuth && !onLoopback(h.Listen) &&
+		(h.CertFile == "" || h.PublicURL != "") && !strings.HasPrefix(strings.ToLower(h.PublicURL), "https://")
 }
 
 // onLoopback reports whether only this host reaches a listener at addr.

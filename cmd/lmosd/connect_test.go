@@ -106,7 +106,10 @@ func TestNodeWithACertificate(t *testing.T) {
 	contains(t, x.fails(cli.ExitNoNode, "status", "--node", n.API), "certificate")
 	x.env = append(x.env, "SSL_CERT_FILE="+cert)
 	contains(t, x.ok("status", "--node", n.API, "-o", "json"), `"state":"ready"`)
-	contains(t, x.fails(cli.ExitUsage, "run", "--profile", "test", "--data-dir", filepath.Join(x.home, "m"), "--http.tls.cert", cert),
+	plain := strings.TrimPrefix(n.API, "https://") // as in the configuration of a node without a socket
+	x.env = append(x.env, "LMOSD_HTTP__SOCKET=none", "LMOSD_HTTP__LISTEN="+plain, "LMOSD_HTTP__TLS__CERT="+cert, "LMOSD_HTTP__TLS__KEY="+key)
+	contains(t, x.ok("status", "-o", "json"), `"state":"ready"`)
+	contains(t, x.fails(cli.ExitUsage, "run", "--profile", "test", "--data-dir", filepath.Join(x.home, "m"), "--http.tls.key", ""),
 		"http.tls.key")
 }
 

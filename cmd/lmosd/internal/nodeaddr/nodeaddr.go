@@ -113,6 +113,12 @@ func local(c *cli.Console) (*Target, error) {
 		return t, nil
 	}
 	t.Addr, t.Why = "http://"+reachable(listen), "http.listen"
+	if conf.HTTP.TLS.Cert != "" {
+		t.Addr = "https://" + reachable(listen)
+		if strings.HasPrefix(conf.HTTP.PublicURL, "https://") { // its name is in the certificate
+			t.Addr, t.Why = conf.HTTP.PublicURL, "http.public_url"
+		}
+	}
 	return t, nil
 }
 
