@@ -28,7 +28,7 @@ type Status struct {
 	DataDir    string   `json:"data_dir,omitempty"`
 	Addrs      []string `json:"p2p"` // multiaddrs with /p2p
 	API        string   `json:"api,omitempty"`
-	Callers    string   `json:"callers,omitempty"` // peers that may call its agents: anyone, or allowed (trust.allow)
+	Callers    string   `json:"callers,omitempty"` // peers that may call its agents: anyone, or permitted (by the organization and the access rules)
 	Peers      struct {
 		Total   int `json:"total"`
 		Direct  int `json:"direct"`
@@ -265,7 +265,7 @@ type Publication struct {
 	RecordSize  int        `json:"record_bytes"`
 	TDSize      int        `json:"td_bytes"`
 	Took        float64    `json:"took_ms"`
-	Callers     string     `json:"callers,omitempty"` // peers that may call it: anyone, or allowed (trust.allow)
+	Callers     string     `json:"callers,omitempty"` // peers that may call it: anyone, or permitted (by the organization and the access rules)
 	Warnings    []td.Issue `json:"warnings,omitempty"`
 }
 

@@ -10,7 +10,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/discovery/explore"
 	"github.com/lmosd/lmosd/interact"
 )
@@ -20,7 +19,6 @@ func (c *Config) check(ps *problems) {
 	c.checkNode(ps)
 	c.checkAddrs(ps)
 	c.checkMesh(ps)
-	c.checkTrust(ps)
 	c.checkHTTP(ps)
 	c.checkListeners(ps)
 	c.checkSearch(ps)
@@ -95,16 +93,6 @@ func (c *Config) checkMesh(ps *problems) {
 	}
 	if p := c.Mesh.Limits.Peers; p.Low > p.High {
 		c.bad(ps, "mesh.limits.peers.low", "lower it, or raise mesh.limits.peers.high", "low is %d and high is %d", p.Low, p.High)
-	}
-}
-
-func (c *Config) checkTrust(ps *problems) {
-	for _, list := range []named{{"trust.allow", c.Trust.Allow}, {"trust.deny", c.Trust.Deny}} {
-		for _, id := range list.values {
-			if _, err := did.Parse(id); err != nil {
-				c.bad(ps, list.key, "copy the DID from its node", "%q in %s is not a DID: %v", id, list.key, err).Next = interact.Next(interact.StepID)
-			}
-		}
 	}
 }
 

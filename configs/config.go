@@ -149,13 +149,17 @@ type Endpoint struct {
 
 // Trust sets which callers may use this node and its agents.
 type Trust struct {
-	// Which callers are accepted: open (all except deny), verified (callers that proved a DID), allowlist (only allow).
-	Policy string `yaml:"policy" values:"open verified allowlist"`
-	// The DIDs that the policy allowlist accepts.
-	Allow []string `yaml:"allow"`
-	// The DIDs that are refused under every policy.
-	Deny []string  `yaml:"deny"`
-	Rate TrustRate `yaml:"rate"`
+	// What untrusted callers may do without a rule: open (find public agents and call them), find (find public agents), none (not
+	// connect). Nodes of the own organization may always call, and access rules permit more or less.
+	Untrusted string `yaml:"untrusted" values:"open find none"`
+	// The nodes that may connect: anyone, partners (members of the own organization and of its partners), members (of the own
+	// organization only, for a private network).
+	Connect string `yaml:"connect" values:"anyone partners members"`
+	// The file of the access rules: auto (policy.yaml in the data directory, which may be absent) or a path. Policies in Cedar are in
+	// the file with the ending .cedar beside it. A changed file is read again within seconds; if it has an error, the rules
+	// before it stay in force.
+	PolicyFile string    `yaml:"policy_file"`
+	Rate       TrustRate `yaml:"rate"`
 }
 
 // TrustRate limits the requests of one caller.
@@ -168,7 +172,7 @@ type TrustRate struct {
 	Reads Rate `yaml:"reads"`
 	// The number of requests that a caller may send at once before the rate applies. From 1.
 	Burst int `yaml:"burst" min:"1" max:"1000000"`
-	// The sustained rate of requests to one agent of this node, of all callers. Each caller in trust.allow has a part of its own;
+	// The sustained rate of requests to one agent of this node, of all callers. Each node of the own organization and of partners has a part of its own;
 	// all untrusted callers share one. A lower rate protects agents that cost money. 0/s: no limit.
 	PerThing Rate `yaml:"per_thing"`
 }
@@ -214,7 +218,7 @@ type Interact struct {
 	// The timeout of a call if the caller sets none. A longer one waits for slow agents; a shorter one frees slots sooner. From
 	// 100ms to 24h.
 	Timeout Duration `yaml:"timeout" min:"100ms" max:"24h"`
-	// The longest timeout of a call of an untrusted node: one that is not in trust.allow and has made no successful call. A longer
+	// The longest timeout of a call of an untrusted node: one that is of no partner and has made no successful call. A longer
 	// one allows slow agents, and longer use of their slots. 0s: no limit of its own.
 	UntrustedDeadline Duration `yaml:"untrusted_deadline" min:"0s" max:"24h"`
 	// The number of calls of other nodes that may run at once, and the same number for this machine. Further calls wait for at most
@@ -333,7 +337,7 @@ func Default() *Config {
 		},
 		Directory: Directory{MaxThings: 10_000, IPv4Range: 24, IPv6Range: 48},
 		Search:    Search{Method: "lexical"},
-		Trust:     Trust{Policy: "open", Allow: []string{}, Deny: []string{}, Rate: TrustRate{PerPeer: 100, Reads: 1000, Burst: 200}},
+		Trust:     Trust{Untrusted: "open", Connect: "anyone", PolicyFile: "auto", Rate: TrustRate{PerPeer: 100, Reads: 1000, Burst: 200}},
 		HTTP:      HTTP{Listen: "127.0.0.1:4668", Socket: "auto", Auth: "token", Hosts: []string{}, Origins: []string{}, DirectoryAuth: "token"},
 		Interact: Interact{Timeout: Duration(30 * time.Second), UntrustedDeadline: Duration(2 * time.Minute), Concurrency: 256, PerCaller: 64, PerThing: 64, Subscriptions: 256, Credentials: "auto", Validate: true, Direct: "secure",
 			Tasks: Tasks{MaxDuration: Duration(time.Hour), UntrustedMaxDuration: Duration(10 * time.Minute), Retention: Duration(10 * time.Minute)}},

@@ -97,6 +97,8 @@ func (o LoadOptions) env(ps *problems) []setting {
 		switch f, known := shape[key]; {
 		case known && f.value.IsValid():
 			list = append(list, setting{key, elements(f, value), at})
+		case retired[key] != nil:
+			ps.add(interact.ConfigUnknown, at, key, retired[key](strings.Split(value, ",")), "the key %s does not exist any more", key)
 		case strings.Contains(words, "__"):
 			ps.add(interact.ConfigUnknown, at, key, didYouMean(name, envNames(), ""),
 				"no key has this variable")

@@ -61,7 +61,7 @@ func TestLaterLayersWin(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []struct{ key, value, origin string }{
-		{"trust.policy", "open", "default"},
+		{"trust.untrusted", "open", "default"},
 		{"mesh.dht.mode", "client", "profile lean"},
 		{"profile", "lean", path + ":1"},
 		{"http.listen", "127.0.0.1:1020", filepath.Join(filepath.Dir(path), "conf.d", "20.yaml") + ":1"},
@@ -252,7 +252,8 @@ var wrongFiles = []struct {
 	{"an introduction by an address", "mesh: {introductions: [\"did:web:127.0.0.1\"]}\n", interact.ConfigInvalid, ":1:23", "got the address"},
 	{"a network with a slash", "mesh: {network: a/b}\n", interact.ConfigInvalid, ":1:17", "network name"},
 	{"low above high", "mesh: {limits: {peers: {low: 200}}}\n", interact.ConfigInvalid, ":1:30", "low is 200"},
-	{"not a DID", "trust: {allow: [bob]}\n", interact.ConfigInvalid, ":1:16", "not a DID"},
+	{"a retired list", "trust: {deny: [\"did:key:z1\", \"did:key:z2\"]}\n", interact.ConfigUnknown, ":1:9", `{deny: ["did:key:z1", "did:key:z2"], to: "*"}`},
+	{"a retired mode", "trust: {policy: allowlist}\n", interact.ConfigUnknown, ":1:9", "trust: {untrusted: none}"},
 	{"a host name", "http: {listen: \"localhost:4668\"}\n", interact.ConfigInvalid, ":1:16", "localhost"},
 	{"no port", "http: {listen: 127.0.0.1}\n", interact.ConfigInvalid, ":1:16", "port"},
 	{"a port too high", "http: {listen: \"127.0.0.1:65536\"}\n", interact.ConfigInvalid, ":1:16", "port"},

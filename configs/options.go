@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/interact"
@@ -84,20 +83,11 @@ func (c *Config) endpoint(key string, e Endpoint) (node.Endpoint, error) {
 
 // rules returns the rules of callers.
 func (c *Config) rules() policy.Rules {
-	return policy.Rules{Mode: c.Trust.Policy, Allow: dids(c.Trust.Allow), Deny: dids(c.Trust.Deny),
+	return policy.Rules{Untrusted: c.Trust.Untrusted, Connect: c.Trust.Connect, File: c.policyFile(),
 		PerPeer: float64(c.Trust.Rate.PerPeer), ReadsPerPeer: float64(c.Trust.Rate.Reads), Burst: c.Trust.Rate.Burst, PerThing: float64(c.Trust.Rate.PerThing), ThingBurst: c.Trust.Rate.Burst,
 		UntrustedDeadline: time.Duration(c.Interact.UntrustedDeadline), UntrustedRun: time.Duration(c.Interact.Tasks.UntrustedMaxDuration),
 		Concurrency: c.Interact.Concurrency, CallerConcurrency: c.Interact.PerCaller, ThingConcurrency: c.Interact.PerThing,
 		Subscriptions: c.Interact.Subscriptions}
-}
-
-// dids converts DIDs that check has parsed.
-func dids(texts []string) []did.DID {
-	ids := make([]did.DID, len(texts))
-	for i, t := range texts {
-		ids[i] = did.DID(t)
-	}
-	return ids
 }
 
 // share is the fraction of recorded traces; none is negative, because zero means all.

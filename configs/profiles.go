@@ -82,6 +82,7 @@ var profiles = []profile{
 		{"mesh.mdns", "false"},
 		{"mesh.dht.mode", "server"},
 		{"http.listen", "127.0.0.1:0"},
+		{"trust.untrusted", "open"},
 	}},
 }
 

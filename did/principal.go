@@ -52,6 +52,8 @@ type Principal struct {
 	// Relation is the relation of the organization of this node to the caller. Consumers of this node are Local, or Untrusted if their
 	// request is [Unproven].
 	Relation Relation
+	// Barred is why the caller may do nothing, whatever the rules permit: its organization revoked it, for example. Empty: it is not barred.
+	Barred string
 	// Expires is the end of the membership. Zero: it does not end by itself.
 	Expires time.Time
 }
@@ -155,6 +157,18 @@ func (p *Principal) UnmarshalJSON(text []byte) error {
 
 // Local reports whether p is a consumer of this node, proven or not; false for nil.
 func (p *Principal) Local() bool { return p != nil && p.Node == "" }
+
+// Class distinguishes consumers of this node that have different rights at other nodes; empty for other nodes and for those with all rights
+// of this node. Consumers of one class may share an observation.
+func (p *Principal) Class() string {
+	switch {
+	case !p.Local() || p.Via == Process || p.Via == Socket:
+		return ""
+	case p.Via == Token:
+		return "token " + strings.Join(p.Roles, " ")
+	}
+	return string(p.Via)
+}
 
 // Short returns a form for display: "z6MkpTHR…", "z6MkpTHR…#name", "local".
 func (p *Principal) Short() string {

@@ -43,6 +43,11 @@ func (d *Directory) putWith(desc *td.Description, from origin, with arrival) (ch
 		return false, interact.Errorf(interact.Expired, "publish it again",
 			"the description of %s expired at %s", r.Thing, formatTime(r.Expires))
 	}
+	if from == received && d.opts.Admits != nil {
+		if err := d.opts.Admits(r.Owner); err != nil {
+			return false, err
+		}
+	}
 	key := r.Key()
 	own := (from == published || from == restoredOwn) && d.hostedHere(r)
 	in := d.prepare(key, desc)

@@ -18,32 +18,37 @@ type Code uint16
 
 // The codes. Each binding and command maps them to its protocol in one table.
 const (
-	Invalid         Code = 1400 // input violates the schema, or the message is malformed
-	Unauthenticated Code = 1401
-	Forbidden       Code = 1403 // a policy refused; the error names the rule
-	NotFound        Code = 1404 // unknown agent
-	NoAffordance    Code = 1405 // unknown property, action or event
-	NotAllowed      Code = 1406 // unsupported operation, for example a write to a readOnly property
-	Ambiguous       Code = 1407 // a name of several Things
-	NoPeer          Code = 1409
-	NoTask          Code = 1410
-	Withdrawn       Code = 1411 // a tombstone exists
-	TooLarge        Code = 1413
-	UnsupportedType Code = 1415
-	ClockSkew       Code = 1427 // a clock is wrong; the error has the signed difference
-	InputNeeded     Code = 1428 // the action requires input that the consumer cannot give over this protocol
-	RateLimited     Code = 1429
-	BadSignature    Code = 1460
-	Expired         Code = 1461
-	SenderMismatch  Code = 1462
-	RolledBack      Code = 1463
-	Loop            Code = 1464
-	Cancelled       Code = 1499
-	Internal        Code = 1500
-	AgentFailed     Code = 1502 // the agent returned an error
-	Unreachable     Code = 1503 // no path to the agent works now
-	Timeout         Code = 1504
-	Overloaded      Code = 1529
+	Invalid           Code = 1400 // input violates the schema, or the message is malformed
+	Unauthenticated   Code = 1401
+	Forbidden         Code = 1403 // a policy refused
+	NotFound          Code = 1404 // unknown agent
+	NoAffordance      Code = 1405 // unknown property, action or event
+	NotAllowed        Code = 1406 // unsupported operation, for example a write to a readOnly property
+	Ambiguous         Code = 1407 // a name of several Things
+	NoPeer            Code = 1409
+	NoTask            Code = 1410
+	Withdrawn         Code = 1411 // a tombstone exists
+	TooLarge          Code = 1413
+	UnsupportedType   Code = 1415
+	CredentialInvalid Code = 1420 // of a member of an organization
+	CredentialExpired Code = 1421
+	CredentialRevoked Code = 1422
+	StatusUnknown     Code = 1423 // whether a member is revoked; retry
+	IssuerUntrusted   Code = 1424
+	ClockSkew         Code = 1427 // a clock is wrong; the error has the signed difference
+	InputNeeded       Code = 1428 // the action requires input that the consumer cannot give over this protocol
+	RateLimited       Code = 1429
+	BadSignature      Code = 1460
+	Expired           Code = 1461
+	SenderMismatch    Code = 1462
+	RolledBack        Code = 1463
+	Loop              Code = 1464
+	Cancelled         Code = 1499
+	Internal          Code = 1500
+	AgentFailed       Code = 1502 // the agent returned an error
+	Unreachable       Code = 1503 // no path to the agent works now
+	Timeout           Code = 1504
+	Overloaded        Code = 1529
 
 	Usage         Code = 2000
 	ConfigUnknown Code = 2001
@@ -51,6 +56,7 @@ const (
 	ConfigFile    Code = 2003
 	InlineSecret  Code = 2005
 	WildcardBind  Code = 2006
+	PolicyInvalid Code = 2007
 	NotJSON       Code = 2010
 	BadTD         Code = 2011
 
@@ -68,50 +74,56 @@ const (
 
 // catalog holds the slug and the title of each code.
 var catalog = map[Code]struct{ slug, title string }{
-	Invalid:         {"invalid-message", "Invalid message"},
-	Unauthenticated: {"unauthenticated", "Authentication needed"},
-	Forbidden:       {"forbidden-by-policy", "Forbidden by policy"},
-	NotFound:        {"agent-not-found", "Agent not found"},
-	NoAffordance:    {"affordance-not-found", "Affordance not found"},
-	NotAllowed:      {"operation-not-allowed", "Operation not allowed"},
-	Ambiguous:       {"ambiguous-name", "Ambiguous name"},
-	NoPeer:          {"peer-not-found", "Peer not found"},
-	NoTask:          {"task-not-found", "Task not found"},
-	Withdrawn:       {"agent-withdrawn", "Agent withdrawn"},
-	TooLarge:        {"too-large", "Too large"},
-	UnsupportedType: {"unsupported-content-type", "Unsupported content type"},
-	ClockSkew:       {"clock-skew", "Clock skew"},
-	InputNeeded:     {"input-required", "Input required"},
-	RateLimited:     {"rate-limited", "Rate limited"},
-	BadSignature:    {"signature-invalid", "Signature invalid"},
-	Expired:         {"description-expired", "Description expired"},
-	SenderMismatch:  {"sender-mismatch", "Sender mismatch"},
-	RolledBack:      {"description-rolled-back", "Description rolled back"},
-	Loop:            {"loop", "Loop detected"},
-	Cancelled:       {"cancelled", "Cancelled"},
-	Internal:        {"internal", "Internal error"},
-	AgentFailed:     {"agent-failed", "Agent failed"},
-	Unreachable:     {"agent-unreachable", "Agent unreachable"},
-	Timeout:         {"timeout", "Timeout"},
-	Overloaded:      {"overloaded", "Overloaded"},
-	Usage:           {"usage", "Usage"},
-	ConfigUnknown:   {"config-unknown-field", "Unknown configuration key"},
-	ConfigInvalid:   {"config-invalid-value", "Invalid configuration value"},
-	ConfigFile:      {"config-unreadable", "Configuration unreadable"},
-	InlineSecret:    {"config-inline-secret", "Secret in the configuration"},
-	WildcardBind:    {"wildcard-bind-without-auth", "Wildcard bind without authentication"},
-	NotJSON:         {"td-not-json", "Not JSON"},
-	BadTD:           {"td-schema", "Invalid Thing Description"},
-	NotRunning:      {"node-not-running", "Node not running"},
-	NodeLost:        {"node-unreachable", "Node unreachable"},
-	TokenRejected:   {"token-rejected", "Token rejected"},
-	PortBusy:        {"port-busy", "Port busy"},
-	DataDirLocked:   {"data-dir-locked", "Data directory in use"},
-	KeyPermissions:  {"key-permissions", "Key file permissions"},
-	StoreCorrupt:    {"store-corrupt", "Store corrupt"},
-	DiskFull:        {"disk-full", "Disk full"},
-	ShuttingDown:    {"shutting-down", "Shutting down"},
-	NotReady:        {"not-ready", "Not ready"},
+	Invalid:           {"invalid-message", "Invalid message"},
+	Unauthenticated:   {"unauthenticated", "Authentication needed"},
+	Forbidden:         {"forbidden-by-policy", "Forbidden by policy"},
+	NotFound:          {"agent-not-found", "Agent not found"},
+	NoAffordance:      {"affordance-not-found", "Affordance not found"},
+	NotAllowed:        {"operation-not-allowed", "Operation not allowed"},
+	Ambiguous:         {"ambiguous-name", "Ambiguous name"},
+	NoPeer:            {"peer-not-found", "Peer not found"},
+	NoTask:            {"task-not-found", "Task not found"},
+	Withdrawn:         {"agent-withdrawn", "Agent withdrawn"},
+	TooLarge:          {"too-large", "Too large"},
+	UnsupportedType:   {"unsupported-content-type", "Unsupported content type"},
+	CredentialInvalid: {"credential-invalid", "Credential invalid"},
+	CredentialExpired: {"credential-expired", "Credential expired"},
+	CredentialRevoked: {"credential-revoked", "Credential revoked"},
+	StatusUnknown:     {"status-unknown", "Status unknown"},
+	IssuerUntrusted:   {"issuer-untrusted", "Issuer untrusted"},
+	ClockSkew:         {"clock-skew", "Clock skew"},
+	InputNeeded:       {"input-required", "Input required"},
+	RateLimited:       {"rate-limited", "Rate limited"},
+	BadSignature:      {"signature-invalid", "Signature invalid"},
+	Expired:           {"description-expired", "Description expired"},
+	SenderMismatch:    {"sender-mismatch", "Sender mismatch"},
+	RolledBack:        {"description-rolled-back", "Description rolled back"},
+	Loop:              {"loop", "Loop detected"},
+	Cancelled:         {"cancelled", "Cancelled"},
+	Internal:          {"internal", "Internal error"},
+	AgentFailed:       {"agent-failed", "Agent failed"},
+	Unreachable:       {"agent-unreachable", "Agent unreachable"},
+	Timeout:           {"timeout", "Timeout"},
+	Overloaded:        {"overloaded", "Overloaded"},
+	Usage:             {"usage", "Usage"},
+	ConfigUnknown:     {"config-unknown-field", "Unknown configuration key"},
+	ConfigInvalid:     {"config-invalid-value", "Invalid configuration value"},
+	ConfigFile:        {"config-unreadable", "Configuration unreadable"},
+	InlineSecret:      {"config-inline-secret", "Secret in the configuration"},
+	WildcardBind:      {"wildcard-bind-without-auth", "Wildcard bind without authentication"},
+	PolicyInvalid:     {"policy-invalid", "Access rules invalid"},
+	NotJSON:           {"td-not-json", "Not JSON"},
+	BadTD:             {"td-schema", "Invalid Thing Description"},
+	NotRunning:        {"node-not-running", "Node not running"},
+	NodeLost:          {"node-unreachable", "Node unreachable"},
+	TokenRejected:     {"token-rejected", "Token rejected"},
+	PortBusy:          {"port-busy", "Port busy"},
+	DataDirLocked:     {"data-dir-locked", "Data directory in use"},
+	KeyPermissions:    {"key-permissions", "Key file permissions"},
+	StoreCorrupt:      {"store-corrupt", "Store corrupt"},
+	DiskFull:          {"disk-full", "Disk full"},
+	ShuttingDown:      {"shutting-down", "Shutting down"},
+	NotReady:          {"not-ready", "Not ready"},
 }
 
 // String returns the written form, "LMOS-1404".

@@ -34,3 +34,8 @@ func Router(f Finder) Thing {
 		}
 	})
 }
+
+// NotOffered returns the error for a reference that names no Thing of this node. A caller that may not find a Thing gets the same error.
+func NotOffered(ref string) *Error {
+	return Errorf(NotFound, "see where it is now", "this node does not offer %s", ref).Then(StepFind)
+}

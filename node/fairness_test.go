@@ -228,12 +228,12 @@ func TestConsumersOfANodeDoNotSlowEachOther(t *testing.T) {
 	})
 }
 
-// The maximum of waiting calls of untrusted nodes does not use up the concurrent calls of the host: a node of trust.allow still gets its reply.
+// The maximum of waiting calls of untrusted nodes does not use up the concurrent calls of the host: a node of the own organization still gets its reply.
 func TestWaitingUntrustedCallersDoNotBlockOthers(t *testing.T) {
 	simulate(t, 1, func(t *testing.T, s *sim) {
 		friend := s.nodes[0]
 		host := run(t, s.open(t, 1, func(o *Options) {
-			o.Policy = policy.Rules{Concurrency: 256, CallerConcurrency: 64, Allow: []did.DID{friend.DID()}}
+			o.Policy = policy.Rules{Concurrency: 256, CallerConcurrency: 64, Principal: members(friend.DID())}
 		}))
 		s.nodes = append(s.nodes, host)
 		p, err := host.Offer(t.Context(), tool("Echo", ""), interact.Unary(func(ctx context.Context, m *interact.Message) (*interact.Message, error) {

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/api"
-	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -113,7 +112,7 @@ func TestFullDirectoryQueriesTheMesh(t *testing.T) {
 	const most = 16
 	hub := start(t, quiet())
 	o := quiet()
-	o.MaxThings, o.Policy.Allow = most, []did.DID{hub.DID()} // whose things never leave
+	o.MaxThings, o.Policy.Principal = most, members(hub.DID()) // whose things never leave
 	small := start(t, o)
 	connect(t, small, hub)
 	for i := range 3 * most {

@@ -101,7 +101,7 @@ func TestListenersHoldTheGate(t *testing.T) {
 			done := make(chan error, 1)
 			go func() {
 				_, err := interact.Call(t.Context(), clients.Agent(&far), &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo",
-					Data: []byte(`"x"`)})
+					Data: []byte(`"x"`), From: did.Consumer(did.Process, "")})
 				done <- err
 			}()
 			select {

@@ -53,7 +53,7 @@ func (n *Node) openMesh(embedder embedding.Embedder) (*mesh, error) {
 	if m.directory, err = directory.New(directory.Options{Store: n.stores.fast, Verifier: m.verifier, Sources: []directory.Source{m.dht},
 		Fetch: m.dht.Body, Bind: m.bind, Self: n.DID(), Max: n.opts.MaxThings, Log: n.opts.Log,
 		Latency: n.network.peers.Latency, Connected: n.network.peers.IsConnected, Share: n.network.peers.Share, Trust: n.policy.Trust,
-		Embedder: embedder, OnChange: m.changed,
+		Embedder: embedder, OnChange: m.changed, Admits: n.policy.Connects,
 		Probe:  func(ctx context.Context, id did.DID) error { return m.monitor.Dial(ctx, id) },
 		OnDown: func(id did.DID) { m.monitor.OnDown(id) }}); err != nil {
 		return nil, fmt.Errorf("open the directory: %w", err)
@@ -71,7 +71,7 @@ func (n *Node) openMesh(embedder embedding.Embedder) (*mesh, error) {
 // openCarriers opens the carriers of calls and records: streams, the DHT and gossip.
 func (n *Node) openCarriers(m *mesh) (err error) {
 	m.streams = stream.New(n.network.Host, stream.Options{Network: n.opts.Network, As: stream.NewPseudonyms(n.key).Of, Log: n.opts.Log,
-		DialTimeout: n.opts.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams, MaxConcurrent: max(maxServed, n.policy.Most()),
+		Principal: n.policy.Principal, DialTimeout: n.opts.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams, MaxConcurrent: max(maxServed, n.policy.Most()),
 		Refused: n.network.peers.Refusal, Reach: func(id did.DID, ok bool) { m.monitor.SetReachable(id, ok) }})
 	n.life.onClose(m.streams.Close)
 	n.life.onRun(m.streams.Run)
@@ -81,7 +81,7 @@ func (n *Node) openCarriers(m *mesh) (err error) {
 		search = func(q td.Query) []*td.Signed { return m.index.Listed(m.directory.Known(q)) }
 	}
 	m.dht, err = dht.New(n.network.Host, dht.Options{Index: search, Network: n.opts.Network, Mode: dht.Mode(n.opts.DHTMode), PublishPrivate: !n.opts.PublicOnly,
-		Store: n.stores.fast, BootstrapPeers: n.network.bootstrap.Peers, Verifier: m.verifier, Local: m.index, Admits: n.policy.Admits,
+		Store: n.stores.fast, BootstrapPeers: n.network.bootstrap.Peers, Verifier: m.verifier, Local: m.index, Admits: n.policy.Connects,
 		States:    func(ctx context.Context, keys [][32]byte) []dht.AgentState { return m.publisher.States(ctx, keys) },
 		Evidence:  func(s *td.Signed) { m.directory.Enqueue(s) },
 		OnResult:  func(p peer.ID, ok bool) { m.monitor.OnResult(p, ok) },
@@ -94,7 +94,7 @@ func (n *Node) openCarriers(m *mesh) (err error) {
 	n.life.onClose(m.dht.Close)
 	n.life.onRun(m.dht.Run)
 
-	m.gossip, err = pubsub.New(n.network.Host, pubsub.Options{Network: n.opts.Network, Verifier: m.verifier, Admits: n.policy.Admits,
+	m.gossip, err = pubsub.New(n.network.Host, pubsub.Options{Network: n.opts.Network, Verifier: m.verifier, Admits: n.policy.Connects,
 		Degree: n.opts.GossipDegree, Deliver: func(s *td.Signed, _ *td.Record) { m.directory.Enqueue(s) }, Ban: n.network.peers.Ban, Log: n.opts.Log})
 	if err != nil {
 		return fmt.Errorf("open gossip: %w", err)
@@ -107,7 +107,7 @@ func (n *Node) openCarriers(m *mesh) (err error) {
 // openSync opens reconciliation and failure detection.
 func (n *Node) openSync(m *mesh) (err error) {
 	m.sync, err = reconcile.New(n.network.Host, reconcile.Options{Network: n.opts.Network, Set: &m.records, Get: m.directory.Signed,
-		Ingest: func(s *td.Signed) { m.directory.Ingest(n.life.ctx, s) }, Verifier: m.verifier, Admits: n.policy.Admits, Room: m.directory.Room,
+		Ingest: func(s *td.Signed) { m.directory.Ingest(n.life.ctx, s) }, Verifier: m.verifier, Admits: n.policy.Connects, Room: m.directory.Room,
 		Now: n.opts.now, Log: n.opts.Log})
 	if err != nil {
 		return fmt.Errorf("open reconciliation: %w", err)
@@ -117,7 +117,7 @@ func (n *Node) openSync(m *mesh) (err error) {
 
 	m.suspicion, err = suspicion.New(n.network.Host, suspicion.Options{Network: n.opts.Network, Tracks: m.directory.Tracks,
 		Probe:    func(ctx context.Context, id did.DID) (bool, error) { return m.monitor.Probe(ctx, id) },
-		OnFailed: func(id did.DID) { m.monitor.SetReachable(id, false) }, Admits: n.policy.Admits, Log: n.opts.Log})
+		OnFailed: func(id did.DID) { m.monitor.SetReachable(id, false) }, Admits: n.policy.Connects, Log: n.opts.Log})
 	if err != nil {
 		return fmt.Errorf("open failure detection: %w", err)
 	}

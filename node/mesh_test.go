@@ -20,6 +20,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
+	"github.com/lmosd/lmosd/policy/access"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -252,9 +253,9 @@ func TestDeniedPeerIsNotConnected(t *testing.T) {
 	t.Parallel()
 	caller := start(t, quiet())
 	for name, rules := range map[string]policy.Rules{
-		"denied":            {Deny: []did.DID{caller.DID()}},
-		"not on the list":   {Mode: policy.Allowlist},
-		"denied and listed": {Mode: policy.Allowlist, Allow: []did.DID{caller.DID()}, Deny: []did.DID{caller.DID()}},
+		"denied":            denying(caller.DID()),
+		"not on the list":   {Untrusted: access.UntrustedNone},
+		"denied and listed": withRules(access.UntrustedNone, allowed(caller.DID()), denied(caller.DID())),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -271,7 +272,7 @@ func TestDeniedPeerIsNotConnected(t *testing.T) {
 		})
 	}
 	listed := quiet()
-	listed.Policy = policy.Rules{Mode: policy.Allowlist, Allow: []did.DID{caller.DID()}}
+	listed.Policy = withRules(access.UntrustedNone, allowed(caller.DID()))
 	connect(t, caller, start(t, listed))
 }
 
@@ -288,7 +289,7 @@ func TestDeniedPeerIsRefusedByTheGater(t *testing.T) {
 	if err := h.Start(); err != nil {
 		t.Fatal(err)
 	}
-	o.Host, o.Policy = h, policy.Rules{Deny: []did.DID{caller.DID()}}
+	o.Host, o.Policy = h, denying(caller.DID())
 	host := start(t, o)
 	ref := publish(t, host, toolAt("Echo", "", newAgent(t).url))
 	connect(t, caller, host)
@@ -296,8 +297,8 @@ func TestDeniedPeerIsRefusedByTheGater(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = ask(t, caller, ref)
-	if e := wantCode(t, err, interact.Forbidden); !e.Remote || !strings.Contains(e.Error(), "trust.deny") {
-		t.Errorf("%v (remote %v) does not name the rule of the host", e, e.Remote)
+	if e := wantCode(t, err, interact.Forbidden); !e.Remote || !strings.Contains(e.Error(), "refuses this node by its policy") {
+		t.Errorf("%v (remote %v) does not name the policy of the host", e, e.Remote)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
+	"github.com/lmosd/lmosd/policy/access"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -72,7 +73,7 @@ var flaws = map[string]flaw{
 	"a network name with a slash": {func(t *testing.T, o *Options) { o.Network = "a/b" }, interact.ConfigInvalid, "mesh.network"},
 	"a long network name":         {func(t *testing.T, o *Options) { o.Network = strings.Repeat("a", 33) }, interact.ConfigInvalid, "mesh.network"},
 	"an unknown DHT mode":         {func(t *testing.T, o *Options) { o.DHTMode = "maybe" }, interact.ConfigInvalid, "mesh.dht.mode"},
-	"an unknown policy":           {func(t *testing.T, o *Options) { o.Policy.Mode = "friends" }, interact.ConfigInvalid, "trust.policy"},
+	"invalid access rules":        {func(t *testing.T, o *Options) { o.Policy.File = rulesFile(t, "rules: []") }, interact.PolicyInvalid, "policy.yaml:1"},
 	"an unknown engine":           {func(t *testing.T, o *Options) { o.Engine = "sqlite" }, interact.ConfigInvalid, "storage.engine"},
 	"a life of a week":            {func(t *testing.T, o *Options) { o.Lifetime = 168 * time.Hour }, interact.ConfigInvalid, "mesh.dht.ttl"},
 	"a life of a moment":          {func(t *testing.T, o *Options) { o.Lifetime = time.Millisecond }, interact.ConfigInvalid, "mesh.dht.ttl"},
@@ -331,7 +332,7 @@ func TestEveryTransport(t *testing.T) {
 	}
 	lean := quiet()
 	lean.NoNoise, lean.GossipDegree, lean.DHTMode = true, 4, "client"
-	lean.Policy = policy.Rules{Mode: policy.Verified}
+	lean.Policy = policy.Rules{Untrusted: access.UntrustedFind}
 	l := start(t, lean)
 	connect(t, start(t, quiet()), l)
 }

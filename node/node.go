@@ -152,9 +152,10 @@ func (n *Node) openDir(aside string) error {
 func (n *Node) openHost() (err error) {
 	n.opts.Policy.Self = n.DID()
 	n.policy = policy.New(n.opts.Policy)
+	n.life.onRun(func(ctx context.Context) error { return n.policy.Run(ctx, n.opts.Log) })
 	n.metrics = gateway.NewMetrics()
 	n.network, err = n.openNetwork()
-	return err
+	return errors.Join(n.policy.Load(), err)
 }
 
 // openAgents opens the bindings, tasks and shared subscriptions of the agents of this host, and the spans.
@@ -220,10 +221,10 @@ func (n *Node) openDirectory() error {
 func (n *Node) openCalls() error {
 	// Spans precede Trace: the span of a new trace decides whether the trace is recorded.
 	calls := interact.Chain(interact.Router(n.view), interact.Spans(n.tracer, "mesh"), interact.Trace(n.opts.Timeout),
-		interact.Timed(total), n.metrics.Middleware("mesh"), n.gate.Middleware(), n.policy.Gate(), n.policy.Limit(), n.ledger.Middleware())
+		interact.Timed(total), n.metrics.Middleware("mesh"), n.gate.Middleware(), n.policy.Limit(), n.ledger.Middleware())
 	n.exported = exported{calls, n.view, n.mesh.monitor, n.key, n.opts.HTTP.publicURL()}
 	n.mesh.streams.Serve(interact.Chain(interact.Router(n.mesh.index), interact.Spans(n.tracer, "stream"), interact.Trace(n.opts.Timeout),
-		interact.Timed(atHost), n.metrics.Middleware("stream"), n.policy.Gate(), n.policy.Limit()))
+		interact.Timed(atHost), n.metrics.Middleware("stream"), n.policy.Limit()))
 	return nil
 }
 
@@ -238,10 +239,7 @@ func atHost(t *interact.Timing, took time.Duration) { t.Host = took }
 
 // listen opens the ports of the host. A given host listens already.
 func (n *Node) listen() error {
-	if h, ok := n.network.Host.(*p2p.Host); ok && n.opts.Host == nil {
-		return h.Start()
-	}
-	return nil
+	return n.network.own.Start()
 }
 
 // restore publishes the stored publications again.

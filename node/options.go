@@ -167,8 +167,6 @@ func (o *Options) check() error {
 	case o.Lifetime < time.Second || o.Lifetime > 24*time.Hour:
 		return interact.Errorf(interact.ConfigInvalid, "omit it for the maximum of 24h",
 			"expected mesh.dht.ttl between 1s and 24h, got %v", o.Lifetime)
-	case !slices.Contains([]string{"", policy.Open, policy.Verified, policy.Allowlist}, o.Policy.Mode):
-		return interact.Errorf(interact.ConfigInvalid, "open, verified or allowlist", "unknown trust.policy %q", o.Policy.Mode)
 	case !slices.Contains([]string{"", EnginePebble, EngineLevelDB, EngineMemory}, o.Engine):
 		return interact.Errorf(interact.ConfigInvalid, "pebble, leveldb or memory", "unknown storage.engine %q", o.Engine)
 	}

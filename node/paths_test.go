@@ -146,8 +146,10 @@ func TestStartedCallIsNotRepeated(t *testing.T) {
 // A host signs with a wrong clock. The deadline of a call is independent of clocks; only a record more than 5 minutes in the future is refused.
 func TestDifferentClocks(t *testing.T) {
 	t.Parallel()
-	nodes := connected(t, 2)
-	host, consumer := nodes[0], nodes[1]
+	consumer, o := start(t, quiet()), quiet()
+	o.Policy = withRules("", allowed(consumer.DID()))
+	host := start(t, o)
+	connect(t, host, consumer)
 	left := interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
 		r := m.Reply(interact.ActionStatus, "", fmt.Appendf(nil, "%q", time.Until(m.Deadline)))
 		r.Status = interact.StatusCompleted

@@ -6,12 +6,11 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/api"
-	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/policy"
+	"github.com/lmosd/lmosd/policy/access"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -25,7 +24,7 @@ func TestRefusalIsReported(t *testing.T) {
 			o := quiet()
 			o.Listen = []string{listen}
 			caller := start(t, o)
-			o.Policy = policy.Rules{Deny: []did.DID{caller.DID()}}
+			o.Policy = denying(caller.DID())
 			host := start(t, o)
 			ref := publish(t, host, toolAt("Echo", "", newAgent(t).url))
 			d := host.mesh.index.Find(ref).Description
@@ -65,15 +64,15 @@ func TestRefusalIsReported(t *testing.T) {
 	}
 }
 
-// A node that its own allowlist omits publishes, finds and calls its own agents.
-func TestAllowlistWithoutTheNodeItself(t *testing.T) {
+// A node that no rule of its own permits publishes, finds and calls its own agents.
+func TestRulesWithoutTheNodeItself(t *testing.T) {
 	t.Parallel()
 	caller := start(t, quiet())
-	for name, allow := range map[string][]did.DID{"empty": nil, "with another node": {caller.DID()}} {
+	for name, allow := range map[string][]access.Rule{"empty": nil, "with another node": {allowed(caller.DID())}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := quiet()
-			o.Policy = policy.Rules{Mode: policy.Allowlist, Allow: allow}
+			o.Policy = withRules(access.UntrustedNone, allow...)
 			host := start(t, o)
 			ref := publish(t, host, toolAt("Echo", "", newAgent(t).url))
 			if err := ask(t, host, ref); err != nil {
@@ -96,13 +95,13 @@ func TestAllowlistWithoutTheNodeItself(t *testing.T) {
 // TestOneOfTwoHostsRefuses: a thing that another host offers, too, is not refused.
 func TestOneOfTwoHostsRefuses(t *testing.T) {
 	t.Parallel()
-	denied, other := didtest.NewKey().DID(), didtest.NewKey().DID()
+	refused, other := didtest.NewKey().DID(), didtest.NewKey().DID()
 	o := quiet()
-	o.Policy = policy.Rules{Deny: []did.DID{denied}}
+	o.Policy = denying(refused)
 	n := start(t, o)
 	for want, hosts := range map[reachability.State][]td.Host{
-		reachability.Refused: {{Node: denied}},
-		reachability.Unknown: {{Node: denied}, {Node: other}},
+		reachability.Refused: {{Node: refused}},
+		reachability.Unknown: {{Node: refused}, {Node: other}},
 	} {
 		d := &td.Description{Thing: &td.Thing{ID: "urn:x:1"}, Record: &td.Record{Owner: other, Thing: "urn:x:1", Issued: time.Now(), Hosts: hosts}}
 		if p := n.mesh.monitor.Presence(d); p.State != want {

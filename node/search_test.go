@@ -176,7 +176,7 @@ func TestTrustRanks(t *testing.T) {
 	t.Parallel()
 	friend, untrusted := didtest.NewKey(), didtest.NewKey()
 	o := quiet()
-	o.Policy.Allow = []did.DID{friend.DID()}
+	o.Policy.Principal = members(friend.DID())
 	n := start(t, o)
 	own := publish(t, n, toolAt("Echo", "urn:x:echo", newAgent(t).url))
 	refs := []string{own}
@@ -199,7 +199,7 @@ func TestTrustRanks(t *testing.T) {
 			}
 		}
 	}
-	if !slices.Equal(got, refs) || strings.Join(why, ", ") != "this node 0.070, trust.allow 0.070, no rule 0.035" {
+	if !slices.Equal(got, refs) || strings.Join(why, ", ") != "this node 0.070, own organization 0.070, untrusted 0.035" {
 		t.Errorf("got %q for %q, want %q", got, why, refs)
 	}
 }

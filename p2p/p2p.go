@@ -99,9 +99,12 @@ func New(o Options) (_ *Host, err error) {
 	return h, nil
 }
 
-// Start listens and accepts peers. It is called once. A busy port is an [*interact.Error] of code PortBusy if
+// Start listens and accepts peers. It is called once; a nil host does nothing. A busy port is an [*interact.Error] of code PortBusy if
 // Options.ListenExplicit; an address that cannot be listened on is one of code ConfigInvalid.
 func (h *Host) Start() error {
+	if h == nil {
+		return nil
+	}
 	if err := h.listenAll(); err != nil {
 		return err
 	}

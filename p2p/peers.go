@@ -111,7 +111,7 @@ func (p *Peers) Refusal(node did.DID) error {
 	}
 	if id := peerIDOf(node); id != "" && p.own != nil && p.own.Refused(id) {
 		return &interact.Error{Code: interact.Forbidden, Title: "host " + node.Short() + " refuses this node by its policy", Remote: true,
-			Hint: "ask its operator to admit the DID of this node (trust.allow, trust.deny there)", Next: interact.Next(interact.StepID)}
+			Hint: "ask its operator for an invitation, or to remove the rule against the DID of this node", Next: interact.Next(interact.StepID)}
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 func TestAcquaintance(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := New(Rules{Concurrency: 8, Allow: []did.DID{bob}})
+		p := New(Rules{Concurrency: 8})
 		class := func(id did.DID) class { return p.claim(&interact.Message{From: who(id)}).class }
 		failing := interact.Chain(interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] {
 			return interact.Fail(interact.Errorf(interact.AgentFailed, "", "no"))
@@ -27,8 +27,8 @@ func TestAcquaintance(t *testing.T) {
 		if err := ask(t.Context(), thing, alice); err != nil {
 			t.Fatal(err)
 		}
-		if class(alice) != untrusted || class(bob) != allowed || class(local) != owner {
-			t.Errorf("at first: %d, trust.allow: %d, this machine: %d", class(alice), class(bob), class(local))
+		if class(alice) != untrusted || class(friend) != allowed || class(local) != owner {
+			t.Errorf("at first: %d, a partner: %d, this machine: %d", class(alice), class(friend), class(local))
 		}
 		time.Sleep(probation)
 		if class(alice) != known || class("did:key:zFailed") != untrusted {
@@ -51,13 +51,13 @@ func TestAcquaintance(t *testing.T) {
 // The calls of consumers count for their node, by name; unproven callers get none of the places of this host.
 func TestClaims(t *testing.T) {
 	t.Parallel()
-	p := New(Rules{Allow: []did.DID{bob}})
+	p := New(Rules{})
 	for _, c := range []struct {
 		from *did.Principal
 		want claim
 	}{
 		{&did.Principal{DID: alice, Node: alice, Name: "crm", Via: did.Peer}, claim{untrusted, string(alice), "crm"}},
-		{&did.Principal{DID: bob, Node: bob, Via: did.Peer}, claim{allowed, string(bob), ""}},
+		{&did.Principal{DID: bob, Node: bob, Via: did.Peer, Relation: did.Own}, claim{allowed, string(bob), ""}},
 		{did.Consumer(did.Socket, "uid:1000"), claim{owner, "", "uid:1000"}},
 		{did.Consumer(did.Token, ""), claim{owner, "", ""}},
 		{did.Consumer(did.Unproven, ""), claim{untrusted, "unproven", ""}},
@@ -72,7 +72,7 @@ func TestClaims(t *testing.T) {
 func TestUntrustedDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := New(Rules{UntrustedDeadline: time.Second, UntrustedRun: time.Minute, Allow: []did.DID{bob}})
+		p := New(Rules{UntrustedDeadline: time.Second, UntrustedRun: time.Minute})
 		var deadline time.Time
 		thing := interact.Chain(interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 			deadline = m.Deadline
@@ -90,7 +90,7 @@ func TestUntrustedDeadline(t *testing.T) {
 			"shorter":        {interact.Message{From: who(alice)}, time.Millisecond, time.Millisecond, ""},
 			"request stream": {interact.Message{From: who(alice), Chunks: chunks}, 0, time.Minute, "interact.tasks.untrusted_max_duration"},
 			"unproven":       {interact.Message{From: did.Consumer(did.Unproven, "")}, time.Hour, time.Second, "interact.untrusted_deadline"},
-			"trust.allow":    {interact.Message{From: who(bob)}, time.Hour, time.Hour, ""},
+			"a partner":      {interact.Message{From: who(friend)}, time.Hour, time.Hour, ""},
 			"this machine":   {interact.Message{From: who(local)}, time.Hour, time.Hour, ""},
 		} {
 			now := time.Now()
@@ -111,8 +111,8 @@ func TestUntrustedDeadline(t *testing.T) {
 		if most, key := p.Bound(&interact.Message{From: who(alice)}); most != time.Minute || key != "interact.tasks.untrusted_max_duration" {
 			t.Errorf("a long action may run %v, by %s", most, key)
 		}
-		if most, _ := p.Bound(&interact.Message{From: who(bob)}); most != 0 {
-			t.Errorf("a long action of who is in trust.allow may run %v", most)
+		if most, _ := p.Bound(&interact.Message{From: who(friend)}); most != 0 {
+			t.Errorf("a long action of a partner may run %v", most)
 		}
 	})
 }

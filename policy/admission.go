@@ -15,7 +15,7 @@ type class int
 const (
 	untrusted class = iota // an unknown key, of which anyone can create any number
 	known                  // a key whose calls succeeded before
-	allowed                // trust.allow lists it
+	allowed                // of the own organization, or a partner
 	owner                  // a caller on this host
 	classes   int   = iota
 )

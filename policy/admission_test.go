@@ -134,7 +134,7 @@ func TestUnknownKeysLeavePlaces(t *testing.T) {
 			t.Errorf("fresh and known keys have %d places, want three quarters", n)
 		}
 		if n := c.ask(t.Context(), allowed, "chosen", 1); n != 1 {
-			t.Error("a peer of trust.allow has no place")
+			t.Error("a partner has no place")
 		}
 		flood(allowed)
 		if n := c.a.used[untrusted] + c.a.used[known] + c.a.used[allowed]; n != 56 {

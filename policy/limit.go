@@ -8,6 +8,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/policy/access"
 )
 
 // claim returns the claim of m. An unproven consumer of this node may be on another host, so it gets none of the places reserved for this
@@ -19,7 +20,7 @@ func (p *Policy) claim(m *interact.Message) claim {
 		c.node = string(did.Unproven)
 	case m.From.Node == "":
 		c.class = owner
-	case p.allow[m.From.Node]:
+	case m.From.Relation >= did.Partner:
 		c.class = allowed
 	case p.met.has(m.From.Node, time.Now()):
 		c.class = known
@@ -43,10 +44,13 @@ const (
 
 // Limit rejects messages beyond the rate of a caller, with code RateLimited. Interactions beyond the concurrency limits wait for a place,
 // or are rejected with code Overloaded. The error names the limit and when to retry. A deadline beyond the limit of its caller is
-// shortened.
+// shortened. A message without a caller is Forbidden.
 func (p *Policy) Limit() interact.Middleware {
 	return func(t interact.Thing) interact.Thing {
 		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+			if m.From == nil {
+				return interact.Fail(errNoCaller)
+			}
 			who := p.account(m.From.Node)
 			if err := p.paced(m, who); err != nil {
 				return interact.Fail(err)
@@ -64,16 +68,16 @@ func (p *Policy) Limit() interact.Middleware {
 	}
 }
 
-// Allows checks a message inside a tunnel, which needs no place because the tunnel holds places: it checks the caller and the rates as
-// [Policy.Gate], Limit and LimitThing do. id and most are as in LimitThing.
-func (p *Policy) Allows(m *interact.Message, id string, most int) error {
-	if err := p.Admits(m.From.Node); err != nil {
+// Allows checks a message inside a tunnel to the agent t, which needs no place because the tunnel holds places: it checks the caller and
+// the rates as [Policy.Authorize], Limit and LimitThing do. most is as in LimitThing.
+func (p *Policy) Allows(m *interact.Message, t *access.Target, most int) error {
+	if err := p.authorize(m, t, nil); err != nil {
 		return err
 	}
 	if err := p.paced(m, p.account(m.From.Node)); err != nil {
 		return err
 	}
-	return p.pacedThing(m, id, p.things.get(p.thing(id, most), time.Now()))
+	return p.pacedThing(m, t.ID, p.things.get(p.thing(t.ID, most), time.Now()))
 }
 
 // subscribed counts a subscription while its loop runs.
@@ -86,7 +90,7 @@ func (p *Policy) subscribed(ctx context.Context, t interact.Thing, m *interact.M
 		defer who.subscribed.leave()
 		leave, ok := p.leaveSome(p.claim(m).class)
 		if !ok {
-			yield(nil, interact.Errorf(interact.Overloaded, "try again later; or ask the operator of that host for trust (trust.allow)",
+			yield(nil, interact.Errorf(interact.Overloaded, "try again later; or ask the operator of that host for an invitation",
 				"this host has the maximal number of subscriptions of untrusted callers"))
 			return
 		}
@@ -174,7 +178,7 @@ func tooLong(err error, most time.Duration, key string) error {
 	if e.Code != interact.Timeout && e.Code != interact.Cancelled {
 		return err
 	}
-	long := interact.Errorf(interact.Timeout, "ask the operator of that host for trust (trust.allow for a node, a token for a client), or for a higher "+key,
+	long := interact.Errorf(interact.Timeout, "ask the operator of that host for an invitation (or for a token, as a client), or for a higher "+key,
 		"this host limits calls of untrusted callers to %v", most)
 	long.Started, long.Err = e.Started, err
 	return long

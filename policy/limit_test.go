@@ -31,8 +31,8 @@ var lasting = interact.Func(func(ctx context.Context, _ *interact.Message) iter.
 	}
 })
 
-// run runs an interaction of each type in a bubble, until end is called.
-func run(t *testing.T, thing interact.Thing, from did.DID, types ...interact.Type) (end func()) {
+// begin runs an interaction of each type in a bubble, until end is called.
+func begin(t *testing.T, thing interact.Thing, from did.DID, types ...interact.Type) (end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -67,11 +67,11 @@ func TestCallerConcurrency(t *testing.T) {
 		p := New(Rules{CallerConcurrency: 2})
 		thing := interact.Chain(lasting, p.Limit())
 		for range 2 { // ended ones do not count
-			end := run(t, thing, alice, invoke, read)
+			end := begin(t, thing, alice, invoke, read)
 			refused(t, thing, alice, invoke, interact.Overloaded, "interact.per_caller")
 			// Subscriptions of the same caller, other callers, and callers on this host do not count.
-			ends := []func(){run(t, thing, alice, subscribe, observe, observe), run(t, thing, bob, invoke, invoke),
-				run(t, thing, local, invoke, invoke, invoke, invoke)}
+			ends := []func(){begin(t, thing, alice, subscribe, observe, observe), begin(t, thing, bob, invoke, invoke),
+				begin(t, thing, local, invoke, invoke, invoke, invoke)}
 			refused(t, thing, bob, invoke, interact.Overloaded, "interact.per_caller")
 			for _, end := range append(ends, end) {
 				end()
@@ -85,17 +85,17 @@ func TestSubscriptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Rules{Subscriptions: 2, Concurrency: 1, CallerConcurrency: 1})
 		thing := interact.Chain(lasting, p.Limit())
-		end := run(t, thing, alice, subscribe, observe)
+		end := begin(t, thing, alice, subscribe, observe)
 		refused(t, thing, alice, subscribe, interact.Overloaded, "interact.subscriptions")
 		refused(t, thing, alice, observe, interact.Overloaded, "interact.subscriptions")
-		run(t, thing, bob, subscribe)()
-		run(t, thing, local, subscribe, subscribe, subscribe)()
-		other := run(t, thing, alice, invoke) // independent of the subscriptions
+		begin(t, thing, bob, subscribe)()
+		begin(t, thing, local, subscribe, subscribe, subscribe)()
+		other := begin(t, thing, alice, invoke) // independent of the subscriptions
 		refused(t, thing, alice, invoke, interact.Overloaded, "interact.per_caller")
 		refused(t, thing, bob, invoke, interact.Overloaded, "interact.concurrency")
 		other()
 		end()
-		run(t, thing, alice, subscribe, observe)()
+		begin(t, thing, alice, subscribe, observe)()
 	})
 }
 
@@ -105,7 +105,7 @@ func TestRefusedIsNotCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Rules{Concurrency: 1, CallerConcurrency: 2})
 		thing := interact.Chain(lasting, p.Limit())
-		end := run(t, thing, bob, invoke)
+		end := begin(t, thing, bob, invoke)
 		for range 5 {
 			refused(t, thing, alice, invoke, interact.Overloaded, "interact.concurrency")
 		}
@@ -113,7 +113,7 @@ func TestRefusedIsNotCounted(t *testing.T) {
 		if n := p.callers.all[alice].running.all; n != 0 {
 			t.Errorf("%d of alice are counted, want none", n)
 		}
-		run(t, thing, alice, invoke)()
+		begin(t, thing, alice, invoke)()
 		if !p.peers.unused() {
 			t.Errorf("%+v are counted, want none", p.peers.used)
 		}
@@ -126,17 +126,17 @@ func TestThingConcurrency(t *testing.T) {
 		p := New(Rules{ThingConcurrency: 2})
 		lamp, clock := interact.Chain(lasting, p.LimitThing("urn:lamp", 0, nil)), interact.Chain(lasting, p.LimitThing("urn:clock", 0, nil))
 		again := interact.Chain(lasting, p.LimitThing("urn:lamp", 0, nil)) // offered again
-		end := run(t, lamp, alice, invoke)
-		local1 := run(t, again, local, invoke)
+		end := begin(t, lamp, alice, invoke)
+		local1 := begin(t, again, local, invoke)
 		for _, from := range []did.DID{alice, bob, local} {
 			refused(t, lamp, from, read, interact.Overloaded, "interact.per_thing")
 			refused(t, again, from, read, interact.Overloaded, "interact.per_thing")
 		}
-		run(t, lamp, bob, subscribe, observe, subscribe)()
-		run(t, clock, local, invoke, invoke)()
+		begin(t, lamp, bob, subscribe, observe, subscribe)()
+		begin(t, clock, local, invoke, invoke)()
 		end()
 		local1()
-		run(t, lamp, local, invoke, invoke)()
+		begin(t, lamp, local, invoke, invoke)()
 	})
 }
 
@@ -198,15 +198,15 @@ func TestAccountsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Rules{CallerConcurrency: 1, Subscriptions: 1})
 		thing := interact.Chain(lasting, p.Limit())
-		end, endSub := run(t, thing, alice, invoke), run(t, thing, bob, subscribe)
+		end, endSub := begin(t, thing, alice, invoke), begin(t, thing, bob, subscribe)
 		for i := range maxCallers + 50 {
-			run(t, thing, did.DID(fmt.Sprint("did:key:z", i)), invoke)()
+			begin(t, thing, did.DID(fmt.Sprint("did:key:z", i)), invoke)()
 		}
 		if n := len(p.callers.all); n > maxCallers+1 {
 			t.Errorf("%d accounts, want at most %d", n, maxCallers+1)
 		}
 		time.Sleep(time.Hour)
-		run(t, thing, "did:key:zlast", invoke)()
+		begin(t, thing, "did:key:zlast", invoke)()
 		if n := len(p.callers.all); n > 3 {
 			t.Errorf("%d accounts after an hour, want those that have something running", n)
 		}
@@ -265,7 +265,7 @@ func TestPlacesOfAThing(t *testing.T) {
 		p := New(Rules{ThingConcurrency: 64})
 		tunnel := func(name string) bool { return name == "session" }
 		one := interact.Chain(lasting, p.LimitThing("urn:one", 1, tunnel))
-		end := run(t, one, alice, invoke)
+		end := begin(t, one, alice, invoke)
 		refused(t, one, local, read, interact.Overloaded, "interact.per_thing")
 		ctx, cancel := context.WithCancel(t.Context())
 		var tunnels sync.WaitGroup
@@ -400,11 +400,11 @@ func TestConsumersOfANodeRunAtOnce(t *testing.T) {
 	}
 }
 
-// Unknown keys that call an agent continuously leave the part of a node in trust.allow.
+// Unknown keys that call an agent continuously leave the part of a partner.
 func TestAgentsHaveRatesForEach(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		lamp := interact.Chain(answering, New(Rules{PerThing: 10, ThingBurst: 20, Allow: []did.DID{bob}}).LimitThing("urn:lamp", 0, nil))
+		lamp := interact.Chain(answering, New(Rules{PerThing: 10, ThingBurst: 20}).LimitThing("urn:lamp", 0, nil))
 		fresh := 0
 		flood := func() (ok int) {
 			for range 20 {
@@ -414,12 +414,12 @@ func TestAgentsHaveRatesForEach(t *testing.T) {
 			}
 			return ok
 		}
-		_, _ = flood(), ask(t.Context(), lamp, bob)
+		_, _ = flood(), ask(t.Context(), lamp, friend)
 		strangers := 0
 		for i := range 100 {
 			time.Sleep(100 * time.Millisecond)
 			if strangers += flood(); i%4 == 3 {
-				if err := ask(t.Context(), lamp, bob); err != nil {
+				if err := ask(t.Context(), lamp, friend); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -430,27 +430,27 @@ func TestAgentsHaveRatesForEach(t *testing.T) {
 	})
 }
 
-// Subscriptions of unknown keys leave room for those of known callers, and both for those of trust.allow; ended ones do not count.
+// Subscriptions of unknown keys leave room for those of known callers, and both for those of partners; ended ones do not count.
 func TestSubscriptionsOfUntrustedCallers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := New(Rules{Subscriptions: 256, Allow: []did.DID{bob}})
+		p := New(Rules{Subscriptions: 256})
 		thing := interact.Chain(lasting, p.Limit())
 		many := slices.Repeat([]interact.Type{subscribe}, 256)
 		for range 2 {
 			var ends []func()
 			for i := range 4 {
-				ends = append(ends, run(t, thing, did.DID(fmt.Sprint("did:key:zFresh", i)), many...))
+				ends = append(ends, begin(t, thing, did.DID(fmt.Sprint("did:key:zFresh", i)), many...))
 			}
-			refused(t, thing, "did:key:zNext", subscribe, interact.Overloaded, "trust.allow")
+			refused(t, thing, "did:key:zNext", subscribe, interact.Overloaded, "invitation")
 			for i := range 4 {
 				id := did.DID(fmt.Sprint("did:key:zKnown", i))
 				p.met.succeeded(id, time.Now().Add(-probation))
-				ends = append(ends, run(t, thing, id, many...))
+				ends = append(ends, begin(t, thing, id, many...))
 			}
 			p.met.succeeded(alice, time.Now().Add(-probation))
-			refused(t, thing, alice, subscribe, interact.Overloaded, "trust.allow")
-			ends = append(ends, run(t, thing, bob, many...), run(t, thing, local, many...))
+			refused(t, thing, alice, subscribe, interact.Overloaded, "invitation")
+			ends = append(ends, begin(t, thing, friend, many...), begin(t, thing, local, many...))
 			for _, end := range ends {
 				end()
 			}

@@ -1,40 +1,42 @@
 // Package policy authorizes and rate-limits callers: it turns rules into [interact.Middleware].
 //
-// [Policy.Gate] checks the principal that the binding proved (interact.Message.From); [Policy.Limit] limits callers, and
-// [Policy.LimitThing] limits one agent. A message without a principal is rejected. Consumers of this node (whose principal has no Node)
-// were authorized by the gateway: no mode rejects them and no rate limits them, since they could use the agents directly; the limits of
-// concurrency apply, but they are served first. The messages of consumers behind another node count for that node, because it chooses their
-// names. Within the limits of the node each of its consumers has its own part.
+// [Policy.Decide] decides what a caller may do, by the access rules of the operator (package access) and the relation of the caller. It is
+// asked at three points: [Policy.Connects] for the streams of other nodes, [Policy.Authorize] for messages to a Thing, and
+// [Policy.Sees] for descriptions. [Policy.Limit] limits callers, and [Policy.LimitThing] limits one agent. No rate limits the consumers of
+// this node (whose principal has no Node), since they could use the agents directly; the limits of concurrency apply, but they are served
+// first. The messages of consumers behind another node count for that node, because it chooses their names. Within the limits of the node
+// each of its consumers has its own part.
 //
-// The files: accounts.go has the state of each caller, acquaintance.go the callers that are known, admission.go the slots for calls, rate.go
-// and meter.go the rates, limit.go the middleware that combines them.
+// The files: decide.go has the decisions, running.go ends
+// interactions that lose their right, files.go reads the access rules, accounts.go has the state of each caller, acquaintance.go the
+// callers that are known, admission.go the slots for calls, rate.go and meter.go the rates, limit.go the middleware that combines them.
 package policy
 
 import (
-	"context"
-	"fmt"
-	"iter"
+	"cmp"
+	"sync/atomic"
 	"time"
 
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/policy/access"
 )
 
-// Modes of a policy.
-const (
-	Open      = "open"      // all callers that are not denied
-	Verified  = "verified"  // callers that proved a DID and are not denied: every node of the mesh has one
-	Allowlist = "allowlist" // callers that are allowed and not denied
-)
-
-// Rules determine which callers may use this node and its agents. The zero value admits all without a limit.
+// Rules determine which callers may use this node and its agents. The zero value lets all callers use the public agents, without a limit.
 type Rules struct {
-	// Mode is Open, Verified or Allowlist; empty means Open, and any other value admits no caller.
-	Mode string
-	// Self is the node itself, which is always admitted.
+	// Self is the node itself, which may do everything.
 	Self did.DID
-	// Allow lists the callers of the allowlist; Deny lists callers that are rejected in every mode.
-	Allow, Deny []did.DID
+	// Untrusted has the rights of untrusted callers without a rule: access.UntrustedOpen, UntrustedFind or UntrustedNone; empty means
+	// UntrustedOpen. Connect has the nodes that may connect: access.ConnectAnyone, ConnectPartners or ConnectMembers; empty means all.
+	Untrusted, Connect string
+	// File is the path of the access rules, "policy.yaml", and of the policies in Cedar beside it, "policy.cedar". Missing files have no
+	// rules. Empty: no rules.
+	File string
+	// More are sources of access rules besides File, which Load reads again.
+	More []func(*access.Builder) error
+	// Principal returns the current principal of a node, never nil. It must not block. Nil: all nodes are untrusted.
+	Principal func(node did.DID) *did.Principal
+	// Organization returns the organization of a name in rules, and that of this node for "own". Nil knows none.
+	Organization func(name string) (did.DID, bool)
 	// PerPeer limits the messages of one caller per second, Burst those at once; the consumers of a node share both (see meter). Zero
 	// PerPeer sets no limit; a Burst below 1 is 1. Lower values protect agents, and delay legitimate bursts.
 	PerPeer float64
@@ -65,16 +67,18 @@ type Rules struct {
 
 // A Policy applies Rules. It is safe for concurrent use.
 type Policy struct {
-	rules       Rules
-	allow, deny map[did.DID]bool
-	peers       *admission // of callers with a DID; nil: no limit
-	own         *admission // of callers on this host, which other callers cannot take
-	free        bool       // no limit of concurrency or time
-	met         acquaintances
-	untrusted   count // subscriptions of untrusted callers
-	unverified  count // subscriptions of untrusted and known callers
-	callers     accounts[did.DID]
-	things      accounts[thingKey]
+	rules      Rules
+	access     atomic.Pointer[access.Set]
+	files      files
+	running    running
+	peers      *admission // of callers with a DID; nil: no limit
+	own        *admission // of callers on this host, which other callers cannot take
+	free       bool       // no limit of concurrency or time
+	met        acquaintances
+	untrusted  count // subscriptions of untrusted callers
+	unverified count // subscriptions of untrusted and known callers
+	callers    accounts[did.DID]
+	things     accounts[thingKey]
 }
 
 // A thingKey is an agent and its concurrency: a change of it creates new places.
@@ -99,12 +103,15 @@ const (
 	maxThings  = 1 << 16
 )
 
-// New returns a policy with rules r. It copies the lists.
+// New returns a policy with rules r, without those of Rules.File, which [Policy.Load] reads.
 func New(r Rules) *Policy {
 	if r.ThingBurst < 1 {
 		r.ThingBurst = int(min(max(r.PerThing, 1), 1<<30))
 	}
-	p := &Policy{rules: r, allow: set(r.Allow), deny: set(r.Deny)}
+	r.Untrusted = cmp.Or(r.Untrusted, access.UntrustedOpen)
+	p := &Policy{rules: r}
+	p.running.principal = p.Principal
+	p.access.Store(access.NewBuilder(p.options()).Build())
 	p.callers, p.things = newAccounts(maxCallers, p.beginCaller), newAccounts(maxThings, p.beginThing)
 	p.free = r.Concurrency <= 0 && r.CallerConcurrency <= 0 && r.ThingConcurrency <= 0 && r.UntrustedDeadline <= 0 && r.UntrustedRun <= 0
 	if r.Concurrency > 0 {
@@ -120,78 +127,4 @@ func (p *Policy) Most() int {
 		return 0
 	}
 	return p.peers.places * (1 + int(owner)*classWaits)
-}
-
-func set(ids []did.DID) map[did.DID]bool {
-	m := make(map[did.DID]bool, len(ids))
-	for _, id := range ids {
-		m[id] = true
-	}
-	return m
-}
-
-// Admits returns nil if id may take part, else an [*interact.Error] of code Forbidden that names the rule. It applies to each message, and
-// to peers in connections, gossip and the DHT. An empty id is a caller on this host.
-func (p *Policy) Admits(id did.DID) error {
-	switch {
-	case id == "" || id == p.rules.Self:
-		return nil
-	case p.deny[id]:
-		return forbidden(id, "trust.deny lists it")
-	case p.rules.Mode == "" || p.rules.Mode == Open || p.rules.Mode == Verified || p.allow[id] && p.rules.Mode == Allowlist:
-		return nil
-	case p.rules.Mode == Allowlist:
-		return forbidden(id, "trust.policy is allowlist and trust.allow does not list it")
-	}
-	return forbidden(id, fmt.Sprintf("trust.policy %q is unknown", p.rules.Mode))
-}
-
-// The callers that a policy admits, as [Policy.Callers] returns them.
-const (
-	Anyone  = "anyone"  // all peers that are not denied
-	Allowed = "allowed" // peers in Rules.Allow
-)
-
-// Callers returns which callers the rules admit: Anyone or Allowed. Callers on this machine are always admitted.
-func (p *Policy) Callers() string {
-	if p.rules.Mode == Allowlist {
-		return Allowed
-	}
-	return Anyone
-}
-
-// Trust returns the trust in id, 0 to 1, and its rule, for ranking: 1 if trust.allow lists it, 0 if it is not admitted, 0.5 without a rule.
-func (p *Policy) Trust(id did.DID) (amount float64, why string) {
-	switch {
-	case id == p.rules.Self:
-		return 1, "this node"
-	case p.deny[id]:
-		return 0, "trust.deny"
-	case p.allow[id]:
-		return 1, "trust.allow"
-	case p.Admits(id) != nil:
-		return 0, "not in trust.allow"
-	}
-	return 0.5, "no rule"
-}
-
-func forbidden(id did.DID, rule string) error {
-	return interact.Errorf(interact.Forbidden, "ask the operator of that node to change its trust settings",
-		"%s is rejected: %s", id.Short(), rule)
-}
-
-// Gate rejects messages of callers that the policy does not admit.
-func (p *Policy) Gate() interact.Middleware {
-	return func(t interact.Thing) interact.Thing {
-		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-			if m.From == nil {
-				return interact.Fail(interact.Errorf(interact.Forbidden, "report it: the receiver of a message must set its sender",
-					"the message has no caller"))
-			}
-			if err := p.Admits(m.From.Node); err != nil {
-				return interact.Fail(err)
-			}
-			return t.Do(ctx, m)
-		})
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/td"
 )
 
 const (
@@ -30,12 +33,15 @@ func answer(yield func(*interact.Message, error) bool) { yield(&reply, nil) }
 
 var reply = interact.Message{Type: interact.ActionStatus, Status: interact.StatusCompleted}
 
+// friend is a node of a partner.
+const friend = did.DID("did:key:z6MkjchhfUsD6mmvni8mCdXHw216Xrm9bQe2mBH1P5RDjVJG")
+
 // who returns the principal of a node, or of this host.
 func who(node did.DID) *did.Principal {
 	if node == local {
 		return did.Consumer(did.Loopback, "")
 	}
-	return did.NodePrincipal(node, "")
+	return partners(friend)(node)
 }
 
 func ask(ctx context.Context, t interact.Thing, from did.DID) error {
@@ -52,6 +58,38 @@ func code(err error) interact.Code {
 	return 0
 }
 
+// with returns rules with access rules: each is like `deny: anyone, to: "*"`.
+func with(t testing.TB, r Rules, rules ...string) Rules {
+	t.Helper()
+	r.More = append(r.More, func(b *access.Builder) error {
+		return b.AddYAML("policy.yaml", []byte("apiVersion: lmosd/v1\nrules:\n- {"+strings.Join(rules, "}\n- {")+"}\n"))
+	})
+	return r
+}
+
+// loaded returns a policy with its access rules in force.
+func loaded(t testing.TB, r Rules) *Policy {
+	t.Helper()
+	p := New(r)
+	if err := p.Load(); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// partners returns the principals of nodes, of which some are of a partner.
+func partners(ids ...did.DID) func(did.DID) *did.Principal {
+	return func(node did.DID) *did.Principal {
+		p := did.NodePrincipal(node, "")
+		if slices.Contains(ids, node) {
+			p.Relation = did.Partner
+		}
+		return p
+	}
+}
+
+func denied(id did.DID) string { return fmt.Sprintf("deny: %q, to: '*'", id) }
+
 func TestTrust(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -59,66 +97,55 @@ func TestTrust(t *testing.T) {
 		want  float64
 		why   string
 	}{
-		"no rules":         {Rules{}, 0.5, "no rule"},
-		"allowed":          {Rules{Allow: []did.DID{alice}}, 1, "trust.allow"},
-		"another allowed":  {Rules{Allow: []did.DID{bob}}, 0.5, "no rule"},
-		"denied":           {Rules{Deny: []did.DID{alice}}, 0, "trust.deny"},
-		"both":             {Rules{Allow: []did.DID{alice}, Deny: []did.DID{alice}}, 0, "trust.deny"},
-		"on the allowlist": {Rules{Mode: Allowlist, Allow: []did.DID{alice}}, 1, "trust.allow"},
-		"not on it":        {Rules{Mode: Allowlist, Allow: []did.DID{bob}}, 0, "not in trust.allow"},
+		"no rules":      {Rules{}, 0.5, "untrusted"},
+		"this node":     {with(t, Rules{Self: alice}, denied(alice)), 1, "this node"},
+		"a partner":     {Rules{Principal: partners(alice)}, 1, "partner"},
+		"another":       {Rules{Principal: partners(bob)}, 0.5, "untrusted"},
+		"denied":        {with(t, Rules{}, denied(alice)), 0, "denied"},
+		"both":          {with(t, Rules{Principal: partners(alice)}, denied(alice)), 0, "denied"},
+		"not permitted": {Rules{Untrusted: access.UntrustedNone}, 0, "denied"},
+		"members only":  {Rules{Connect: access.ConnectMembers, Principal: partners(alice)}, 0, "denied"},
 	} {
-		if got, why := New(c.rules).Trust(alice); got != c.want || why != c.why {
+		if got, why := loaded(t, c.rules).Trust(alice); got != c.want || why != c.why {
 			t.Errorf("%s: got %g for %q, want %g for %q", name, got, why, c.want, c.why)
 		}
 	}
 }
 
-func TestGate(t *testing.T) {
+func TestConnects(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		rules Rules
-		from  did.DID
-		rule  string // named by the refusal; "" means admitted
+		why   string // of the refusal; "" means admitted
 	}{
-		"no rules":                         {Rules{}, alice, ""},
-		"open":                             {Rules{Mode: Open}, alice, ""},
-		"open to callers on this machine":  {Rules{Mode: Open}, local, ""},
-		"open, denied":                     {Rules{Mode: Open, Deny: []did.DID{alice}}, alice, "trust.deny"},
-		"open, another denied":             {Rules{Mode: Open, Deny: []did.DID{bob}}, alice, ""},
-		"verified":                         {Rules{Mode: Verified}, alice, ""},
-		"verified, denied":                 {Rules{Mode: Verified, Deny: []did.DID{alice}}, alice, "trust.deny"},
-		"verified, on this machine":        {Rules{Mode: Verified}, local, ""},
-		"listed":                           {Rules{Mode: Allowlist, Allow: []did.DID{bob, alice}}, alice, ""},
-		"not listed":                       {Rules{Mode: Allowlist, Allow: []did.DID{bob}}, alice, "trust.allow"},
-		"an empty list":                    {Rules{Mode: Allowlist}, alice, "trust.allow"},
-		"listed and denied":                {Rules{Mode: Allowlist, Allow: []did.DID{alice}, Deny: []did.DID{alice}}, alice, "trust.deny"},
-		"a list, on this machine":          {Rules{Mode: Allowlist}, local, ""},
-		"a list does not matter when open": {Rules{Mode: Open, Allow: []did.DID{bob}}, alice, ""},
-		"an unknown mode":                  {Rules{Mode: "opne"}, alice, `"opne"`},
-		"an unknown mode, allowed":         {Rules{Mode: "opne", Allow: []did.DID{alice}}, alice, `"opne"`},
+		"no rules":                  {Rules{}, ""},
+		"find":                      {Rules{Untrusted: access.UntrustedFind}, ""},
+		"none":                      {Rules{Untrusted: access.UntrustedNone}, "no rule lets untrusted callers connect"},
+		"none, but a rule":          {with(t, Rules{Untrusted: access.UntrustedNone}, fmt.Sprintf("allow: %q, to: connect", alice)), ""},
+		"none, itself":              {Rules{Untrusted: access.UntrustedNone, Self: alice}, ""},
+		"none, a partner":           {Rules{Untrusted: access.UntrustedNone, Principal: partners(alice)}, ""},
+		"partners":                  {Rules{Connect: access.ConnectPartners}, "no rule lets untrusted callers connect"},
+		"partners, a partner":       {Rules{Connect: access.ConnectPartners, Principal: partners(alice)}, ""},
+		"members, a partner":        {Rules{Connect: access.ConnectMembers, Principal: partners(alice)}, "no rule lets partner callers connect"},
+		"denied":                    {with(t, Rules{}, denied(alice)), "a rule denies connect to the caller"},
+		"another denied":            {with(t, Rules{}, denied(bob)), ""},
+		"denied after being let in": {with(t, Rules{}, fmt.Sprintf("allow: %q, to: connect", alice), denied(alice)), "a rule denies connect"},
 	} {
-		err := ask(t.Context(), interact.Chain(answering, New(c.rules).Gate()), c.from)
-		if c.rule == "" {
+		p := loaded(t, c.rules)
+		err := p.Connects(alice)
+		if byRule := strings.Contains(c.why, "denies"); p.Denies(alice) != byRule {
+			t.Errorf("%s: denied by a rule: %v", name, !byRule)
+		}
+		if c.why == "" {
 			if err != nil {
 				t.Errorf("%s: refused: %v", name, err)
 			}
 			continue
 		}
-		e := interact.AsError(err)
-		if e == nil || e.Code != interact.Forbidden || e.Hint == "" && e.Next == nil || !strings.Contains(e.Title, c.rule) ||
-			!strings.Contains(e.Title, c.from.Short()) {
-			t.Errorf("%s: got %v, want Forbidden that names %s and the caller", name, err, c.rule)
+		if e := interact.AsError(err); e == nil || e.Code != interact.Forbidden || e.Hint == "" || !strings.Contains(e.Title, c.why) ||
+			!strings.Contains(e.Title, alice.Short()) {
+			t.Errorf("%s: got %v, want Forbidden that names %s and the node", name, err, c.why)
 		}
-	}
-}
-
-func TestRulesAreCopied(t *testing.T) {
-	t.Parallel()
-	deny := []did.DID{bob}
-	p := New(Rules{Deny: deny})
-	deny[0] = alice
-	if p.Admits(alice) != nil || p.Admits(bob) == nil {
-		t.Error("the policy shares the list of its rules")
 	}
 }
 
@@ -222,10 +249,10 @@ func TestConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Rules{Concurrency: 4})
 		thing := interact.Chain(lasting, p.Limit())
-		end := run(t, thing, alice, invoke)
-		endBob := run(t, thing, bob, invoke)
+		end := begin(t, thing, alice, invoke)
+		endBob := begin(t, thing, bob, invoke)
 		refused(t, thing, alice, invoke, interact.Overloaded, "interact.concurrency")
-		endOwn := run(t, thing, local, invoke, invoke, invoke, invoke)
+		endOwn := begin(t, thing, local, invoke, invoke, invoke, invoke)
 		refused(t, thing, local, invoke, interact.Overloaded, "interact.concurrency")
 		begun := time.Now()
 		if err := ask(t.Context(), thing, bob); code(err) != interact.Overloaded || time.Since(begun) != queueFor {
@@ -271,7 +298,7 @@ func TestRunningInteractionsCount(t *testing.T) {
 func TestManyCallersAtOnce(t *testing.T) {
 	t.Parallel()
 	p := New(Rules{PerPeer: 1, Burst: 5, Concurrency: 100})
-	thing := interact.Chain(answering, p.Gate(), p.Limit())
+	thing := interact.Chain(answering, p.Limit())
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	passed := 0
@@ -295,14 +322,14 @@ func TestManyCallersAtOnce(t *testing.T) {
 // through returns a chain like that of a node.
 func through(r Rules) interact.Thing {
 	p := New(r)
-	return interact.Chain(answering, p.Gate(), p.Limit())
+	return interact.Chain(answering, p.Limit())
 }
 
-var busy = Rules{Mode: Allowlist, Allow: []did.DID{alice}, Deny: []did.DID{bob}, PerPeer: 1e12, Burst: 1 << 30}
+var busy = Rules{PerPeer: 1e12, Burst: 1 << 30}
 
 // An admitted call allocates nothing, or a closure if running interactions are counted.
 func TestAdmissionAllocates(t *testing.T) {
-	m := &interact.Message{Type: interact.InvokeAction, From: who(alice)}
+	m := &interact.Message{Type: interact.InvokeAction, From: who(friend)}
 	counted := busy
 	counted.Concurrency = 1 << 20
 	for name, c := range map[string]struct {
@@ -321,7 +348,7 @@ func TestAdmissionAllocates(t *testing.T) {
 
 // BenchmarkAdmitted measures the overhead of an admitted call.
 func BenchmarkAdmitted(b *testing.B) {
-	m := &interact.Message{Type: interact.InvokeAction, From: who(alice)}
+	m := &interact.Message{Type: interact.InvokeAction, From: who(friend)}
 	counted := busy
 	counted.Concurrency = 1 << 20
 	for name, rules := range map[string]Rules{"none": {}, "rules": busy, "counted": counted} {
@@ -335,14 +362,13 @@ func BenchmarkAdmitted(b *testing.B) {
 	}
 }
 
-// A message without a caller is rejected in every mode.
 func TestMessagesWithoutACallerAreRejected(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []string{Open, Verified, Allowlist} {
-		gate := interact.Chain(answering, New(Rules{Mode: mode}).Gate())
-		_, err := interact.Call(t.Context(), gate, &interact.Message{Type: interact.InvokeAction})
-		if e := interact.AsError(err); e == nil || e.Code != interact.Forbidden || e.Title == "" || e.Hint == "" && e.Next == nil {
-			t.Errorf("%s: got %v", mode, err)
+	p := New(Rules{})
+	for name, chain := range map[string]interact.Middleware{"limit": p.Limit(), "authorize": p.Authorize(&td.Thing{}, &access.Target{}, nil)} {
+		_, err := interact.Call(t.Context(), interact.Chain(answering, chain), &interact.Message{Type: interact.InvokeAction})
+		if e := interact.AsError(err); e == nil || e.Code != interact.Forbidden || e.Title == "" || e.Hint == "" {
+			t.Errorf("%s: got %v", name, err)
 		}
 	}
 }

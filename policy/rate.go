@@ -44,7 +44,7 @@ func (p *Policy) pacedThing(m *interact.Message, id string, what *account) error
 	return nil
 }
 
-// part returns the part of an agent's rate that m uses: each node of trust.allow has its own, and all untrusted callers share one.
+// part returns the part of an agent's rate that m uses: each node of the own organization and of partners has its own, and all untrusted callers share one.
 func (p *Policy) part(m *interact.Message) string {
 	switch c := p.claim(m); c.class {
 	case allowed:

@@ -132,7 +132,7 @@ func (x *Index) missing(ref string) error {
 		return interact.Errorf(interact.Withdrawn, "see what is offered now", "%s was withdrawn at %s",
 			p.Thing, p.Withdrawn.UTC().Format(time.RFC3339)).Then(interact.StepFind)
 	}
-	return interact.Errorf(interact.NotFound, "see where it is now", "this node does not offer %s", ref).Then(interact.StepFind)
+	return interact.NotOffered(ref)
 }
 
 // Of returns the publication that d describes, which may be withdrawn; nil if this node has none. A record that only names this node as

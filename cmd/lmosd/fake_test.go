@@ -194,7 +194,7 @@ func (n *fakeNode) find(w http.ResponseWriter, r *http.Request) {
 		if c := strings.Join(q.Capability, " "); strings.HasPrefix(g.Capabilities[0], c) && strings.Contains(name, q.Text) && !n.bare && name != "curious" {
 			if v.Get("explain") != "" {
 				g.Score, g.ScoreFactors = 0.9, []api.ScoreFactor{{Signal: "word", Amount: 0.8, Asked: "wether", Found: "weather", Field: "title"},
-					{Signal: "trust", Amount: 0.07, Found: "trust.allow"}, {Signal: "reach", Amount: 0.03}, {Signal: "fallback", Found: "no endpoint"}}
+					{Signal: "trust", Amount: 0.07, Found: "partner"}, {Signal: "reach", Amount: 0.03}, {Signal: "fallback", Found: "no endpoint"}}
 			}
 			list.Items = append(list.Items, g)
 		}
@@ -335,7 +335,7 @@ func misbehave(w http.ResponseWriter, r *http.Request, name string) bool {
 	case "failing":
 		err = &interact.Error{Code: interact.AgentFailed, Title: "the agent answered 500: \x1b[31mboom", Remote: true}
 	case "refusing":
-		err = interact.Errorf(interact.Forbidden, "lmosd config get trust.policy", "trust.policy allowlist does not let you in")
+		err = interact.Errorf(interact.Forbidden, "lmosd config get trust.untrusted", "trust.untrusted none does not let you in")
 	case "away":
 		err = interact.Errorf(interact.Unreachable, "try again", "no host of away answers")
 	default:

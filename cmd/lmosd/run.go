@@ -172,7 +172,7 @@ type started struct {
 	Version string   `json:"version"`
 	Network string   `json:"network"`
 	Mesh    string   `json:"mesh"`    // how the node finds peers
-	Callers string   `json:"callers"` // peers that may call its agents: anyone, or allowed (trust.allow)
+	Callers string   `json:"callers"` // peers that may call its agents: anyone, or permitted (by the organization and the access rules)
 	Agents  int      `json:"agents"`
 	Own     []string `json:"own_agents,omitempty"` // names of those of the configuration
 	Took    float64  `json:"took_ms"`
@@ -223,7 +223,7 @@ func (d *started) sheet(brief bool) *terminal.Sheet {
 // warnOpen prints at the publication of an agent that all peers may call it.
 func (a *app) warnOpen(callers string) {
 	if callers == policy.Anyone && a.ForPeople() {
-		a.Talk.Line("open: any peer that reaches the node may call it; trust.policy restricts callers")
+		a.Talk.Line("open: any peer that reaches the node may call it; trust.untrusted restricts callers")
 	}
 }
 

@@ -88,6 +88,7 @@ type Hub struct {
 type key struct {
 	source    *source
 	name, via string
+	class     string // of the consumer, at a remote Thing
 	typ       interact.Type
 	input     [sha256.Size]byte // of the data and its type; zero if there is none
 }
@@ -95,7 +96,8 @@ type key struct {
 // A source is a Thing behind the hub.
 type source struct {
 	*Hub
-	thing interact.Thing
+	thing  interact.Thing
+	remote bool
 }
 
 // New returns a hub. The caller must close it.
@@ -121,7 +123,13 @@ func New(o Options) *Hub {
 // the sequence of the agent ends, or fails, all consumers end after they have read the earlier events; later consumers start a new
 // observation. The data of events is stored without a copy.
 func (h *Hub) Middleware() interact.Middleware {
-	return func(t interact.Thing) interact.Thing { return &source{h, t} }
+	return func(t interact.Thing) interact.Thing { return &source{Hub: h, thing: t} }
+}
+
+// Remote is Middleware for a Thing of another node, which knows the consumers of this node by their class ([did.Principal.Class]): those of
+// one class share.
+func (h *Hub) Remote() interact.Middleware {
+	return func(t interact.Thing) interact.Thing { return &source{h, t, true} }
 }
 
 // Do implements [interact.Thing].
@@ -153,6 +161,9 @@ func (s *source) subscribe(ctx context.Context, m *interact.Message) iter.Seq2[*
 // join makes the consumer of m a subscriber. The error is Overloaded or ShuttingDown.
 func (h *Hub) join(s *source, m *interact.Message) (*subscriber, error) {
 	k := key{source: s, name: m.Name, via: m.Via, typ: m.Type}
+	if s.remote {
+		k.class = m.From.Class()
+	}
 	if len(m.Data) > 0 {
 		k.input = sha256.Sum256(fmt.Appendf(nil, "%d %s %s", len(m.Media()), m.Media(), m.Data))
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/interact/task"
 	"github.com/lmosd/lmosd/policy"
+	"github.com/lmosd/lmosd/policy/access"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -96,7 +97,7 @@ func (s *Servient) Close() {
 }
 
 // Expose returns the Thing of an agent of this node. A nil handler means that the agent is called over the forms of d. A message passes, in
-// this order: the check against d, tasks, the limits of the agent, the shared subscriptions, operations on several affordances, the check
+// this order: the access rules, the check against d, tasks, the limits of the agent, the shared subscriptions, operations on several affordances, the check
 // of replies, the guards of tunnels, timing, spans, and watch.
 func (s *Servient) Expose(d *td.Description, handler interact.Thing, watch interact.Middleware) interact.Thing {
 	if handler == nil {
@@ -108,11 +109,13 @@ func (s *Servient) Expose(d *td.Description, handler interact.Thing, watch inter
 	} else {
 		handler = s.o.Stage("agent", "inside")(handler)
 	}
-	layers := []interact.Middleware{s.checked(d.Thing), s.tasks.Middleware(d.Thing), s.limits(d), s.hub.Middleware(), interact.Composed(d.Thing)}
+	target := policy.TargetOf(d.Thing, d.Name())
+	layers := []interact.Middleware{s.o.Policy.Authorize(d.Thing, target, tunnel(d)), s.checked(d.Thing), s.tasks.Middleware(d.Thing), s.limits(d),
+		s.hub.Middleware(), interact.Composed(d.Thing)}
 	if !s.o.NoValidation {
 		layers = append(layers, interact.CheckedReplies(d.Thing))
 	}
-	layers = append(layers, s.guards(d)...)
+	layers = append(layers, s.guards(d, target)...)
 	return interact.Chain(handler, append(layers, interact.Timed(func(t *interact.Timing, took time.Duration) { t.Agent = took }),
 		interact.Spans(s.o.Tracer, "agent"), watch)...)
 }
@@ -120,21 +123,26 @@ func (s *Servient) Expose(d *td.Description, handler interact.Thing, watch inter
 // limits returns the limit of an agent: that of the policy, or the concurrency that its description declares. An MCP session is long
 // and mostly idle, so it is limited separately.
 func (s *Servient) limits(d *td.Description) interact.Middleware {
-	return s.o.Policy.LimitThing(d.ID, d.Concurrency, func(name string) bool {
+	return s.o.Policy.LimitThing(d.ID, d.Concurrency, tunnel(d))
+}
+
+// tunnel returns whether an action of d is a tunnel, whose messages the guards check.
+func tunnel(d *td.Description) func(action string) bool {
+	return func(name string) bool {
 		a := d.Actions[name]
 		return a != nil && slices.Contains(a.Types, bridge.MCPSession)
-	})
+	}
 }
 
 // guards returns the layers that apply the policy to the messages in the tunnels of d.
-func (s *Servient) guards(d *td.Description) (layers []interact.Middleware) {
+func (s *Servient) guards(d *td.Description, target *access.Target) (layers []interact.Middleware) {
 	for _, b := range s.o.Bridges {
 		g, ok := b.(bridge.TunnelGuard)
 		if !ok {
 			continue
 		}
 		// The tunnel itself counts against the limits of the node and of the agent.
-		if w := g.Guard(d.Thing, func(_ context.Context, m *interact.Message) error { return s.o.Policy.Allows(m, d.ID, d.Concurrency) }); w != nil {
+		if w := g.Guard(d.Thing, func(_ context.Context, m *interact.Message) error { return s.o.Policy.Allows(m, target, d.Concurrency) }); w != nil {
 			layers = append(layers, w)
 		}
 	}
@@ -185,14 +193,15 @@ type Consumed struct {
 }
 
 // Consume returns the Thing of another node. Its first path is mesh, whose far end checks the requests; the others are its forms, as far as
-// Options.Direct permits. Watch sees the results.
+// Options.Direct permits. The access rules apply to the consumers of this node. Watch sees the results.
 func (s *Servient) Consume(d *td.Description, mesh interact.Thing, watch interact.Middleware) *Consumed {
 	paths := []interact.Path{{Name: "mesh", Thing: mesh}}
 	if s.direct != nil {
 		paths = append(paths, s.checkedPaths(s.direct, d, 1)...)
 	}
 	p := interact.NewPaths(d.Thing, paths...)
-	return &Consumed{interact.Chain(p, interact.Named(d.Ref()), s.hub.Middleware(), watch), p}
+	authorize := s.o.Policy.Authorize(d.Thing, policy.TargetOf(d.Thing, d.Name()), nil)
+	return &Consumed{interact.Chain(p, authorize, interact.Named(d.Ref()), s.hub.Remote(), watch), p}
 }
 
 // checkedPaths returns the paths of b to d, which check the requests here.
@@ -225,7 +234,8 @@ func (c *Connection) Agent(d *td.Description) interact.Thing {
 	if len(paths) == 0 {
 		return nil
 	}
-	return interact.Chain(interact.NewPaths(d.Thing, paths...), interact.Named(d.Ref()), c.s.hub.Middleware())
+	return interact.Chain(interact.NewPaths(d.Thing, paths...), c.s.o.Policy.Authorize(d.Thing, policy.TargetOf(d.Thing, d.Name()), nil),
+		interact.Named(d.Ref()), c.s.hub.Middleware())
 }
 
 // Close closes the connections.

@@ -140,6 +140,10 @@ func (b *Binding) askHost(ctx context.Context, h td.Host, q request, yield func(
 			if refusal := b.o.Refused(h.Node); refusal != nil {
 				return &pathError{host: h, err: refusal}
 			}
+			if resetBy(lost.cause, network.StreamGated) {
+				return &pathError{host: h, err: &interact.Error{Code: interact.Forbidden, Remote: true, Hint: "ask its operator for an invitation",
+					Title: "host " + h.Node.Short() + " refuses this node by its policy", Next: interact.Next(interact.StepID)}}
+			}
 		}
 		switch {
 		case !ok:
@@ -156,7 +160,7 @@ func (b *Binding) askHost(ctx context.Context, h td.Host, q request, yield func(
 type request struct {
 	m  *interact.Message
 	by time.Time // zero: none
-	as string    // see Binding.as
+	as frame.As  // see Binding.as
 }
 
 // late returns the error of a context if q has ended at now, else nil.
@@ -287,13 +291,17 @@ func (c *call) start(ctx context.Context) error {
 	return nil
 }
 
-// as returns the consumer for which a message is sent. It is empty for the node itself, for observations, which are shared, and for
-// messages of other nodes: a node names its own consumers only.
-func (b *Binding) as(m *interact.Message) string {
-	if m.Type.Long() || !m.From.Local() {
-		return ""
+// as returns the statement for whom a message is sent: without a name for observations, which consumers of one class share, and the node
+// itself for messages of other nodes, because a node states its own consumers only.
+func (b *Binding) as(m *interact.Message) frame.As {
+	if !m.From.Local() {
+		return frame.As{}
 	}
-	return b.o.As(m.From)
+	as := b.o.As(m.From)
+	if m.Type.Long() {
+		as.Name = ""
+	}
+	return as
 }
 
 // A feedError is an error of the request stream, which ends the session of the call.

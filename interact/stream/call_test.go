@@ -16,6 +16,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/stream/frame"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -617,11 +618,12 @@ func TestConsumersOfANode(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, "tcp", interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
 		return done(m, m.From.ID()+" "+string(m.From.Via)), nil
-	}), Options{As: func(p *did.Principal) string {
+	}), Options{As: func(p *did.Principal) frame.As {
+		as := frame.As{IsConsumer: p.Name != "", Name: p.Name, Relation: did.Own}
 		if p.Name == "uid:1000" {
-			return "u-1"
+			as.Name = "u-1"
 		}
-		return p.Name
+		return as
 	}}, Options{})
 	node := string(at(t, p.callerHost).Node)
 	for name, c := range map[string]struct {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact/stream/frame"
 )
 
 // Bounds of a pacer.
@@ -34,7 +35,7 @@ type pacer struct {
 type paceKey struct {
 	host  did.DID
 	thing string
-	as    string
+	as    frame.As
 	reads bool
 }
 

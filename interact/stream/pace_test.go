@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lmosd/lmosd/interact/stream/frame"
 )
 
 // TestPace: calls that a host refused come again one after the other, new ones behind them, and only what has the time.
@@ -45,7 +47,7 @@ func TestPace(t *testing.T) {
 		if err := p.turn(t.Context(), paceKey{host: "did:key:z1", thing: "urn:y"}, time.Time{}); err != nil || time.Since(begun) != 0 {
 			t.Errorf("another thing waits %v, %v", time.Since(begun), err)
 		}
-		if err := p.turn(t.Context(), paceKey{host: "did:key:z1", thing: "urn:x", as: "crm"}, time.Time{}); err != nil || time.Since(begun) != 0 {
+		if err := p.turn(t.Context(), paceKey{host: "did:key:z1", thing: "urn:x", as: frame.As{Name: "crm"}}, time.Time{}); err != nil || time.Since(begun) != 0 {
 			t.Errorf("another consumer waits %v, %v", time.Since(begun), err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

@@ -6,12 +6,14 @@ import (
 	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/hex"
+	"strings"
 	"sync"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact/stream/frame"
 )
 
-// Pseudonyms are the names of the consumers of a node for other nodes ([Options.As]). The name of a token is sent unchanged. The name of a
+// Pseudonyms state for whom a node calls ([Options.As]). The name of a token is sent unchanged. The name of a
 // user of this machine ("uid:1000") is replaced by a pseudonym, which is stable and derived with the key of the node: hosts distinguish
 // the users of a node and learn nothing about its machine. It is safe for concurrent use.
 type Pseudonyms struct {
@@ -33,24 +35,38 @@ func NewPseudonyms(s did.Signer) *Pseudonyms {
 	return &Pseudonyms{secret: secret, all: map[string]string{}}
 }
 
-// Of returns the name of p for other nodes; empty if it has none. An unproven consumer gets a name, too: without a name, its calls would
-// count as calls of the node itself.
-func (n *Pseudonyms) Of(p *did.Principal) string {
-	switch {
-	case p.Via == did.Unproven:
-		return string(did.Unproven)
-	case p.Name == "", did.ValidPrincipalName(p.Name):
-		return p.Name
+// Of returns the statement for p. A consumer that proved its identity to the operating system, or to nobody because it is code of the node,
+// may use all roles of the node, and a token those that it states. A consumer of a listener that only this machine reaches has none. An
+// unproven consumer is untrusted, and gets a name: without a name, its calls would count as calls of the node itself.
+func (n *Pseudonyms) Of(p *did.Principal) frame.As {
+	as := frame.As{IsConsumer: true, Name: n.name(p.Name), Relation: did.Own}
+	switch p.Via {
+	case did.Unproven:
+		as.Name, as.Relation = string(did.Unproven), did.Untrusted
+	case did.Process, did.Socket:
+		if as.Roles = frame.AllRoles; as.Name == "" {
+			return frame.As{}
+		}
+	case did.Token:
+		as.Roles = strings.Join(p.Roles, " ")
+	}
+	return as
+}
+
+// name returns the name of a consumer for other nodes; empty if it has none.
+func (n *Pseudonyms) name(own string) string {
+	if own == "" || did.ValidPrincipalName(own) {
+		return own
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	name, ok := n.all[p.Name]
+	name, ok := n.all[own]
 	if !ok {
 		mac := hmac.New(sha256.New, n.secret)
-		mac.Write([]byte(p.Name))
+		mac.Write([]byte(own))
 		name = "u-" + hex.EncodeToString(mac.Sum(nil)[:10])
 		if len(n.all) < maxPseudonyms {
-			n.all[p.Name] = name
+			n.all[own] = name
 		}
 	}
 	return name

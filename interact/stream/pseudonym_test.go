@@ -6,6 +6,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/didtest"
+	"github.com/lmosd/lmosd/interact/stream/frame"
 )
 
 // Other nodes receive names, and pseudonyms of the users of this machine: a node keeps them over restarts, and each node has its own.
@@ -14,22 +15,28 @@ func TestPseudonyms(t *testing.T) {
 	key := didtest.NewKey()
 	another := didtest.NewKey()
 	one, again, other := NewPseudonyms(key), NewPseudonyms(key), NewPseudonyms(another)
-	for p, want := range map[*did.Principal]string{
-		did.Consumer(did.Token, "operator"): "operator", did.Consumer(did.Loopback, ""): "", did.Consumer(did.Process, ""): "",
-		did.Consumer(did.Unproven, ""): "unproven", did.Consumer(did.Unproven, "operator"): "unproven",
+	ci := &did.Principal{Name: "ci", Via: did.Token, Relation: did.Local, Roles: []string{"ops", "support"}}
+	for p, want := range map[*did.Principal]frame.As{
+		did.Consumer(did.Token, "operator"):    {IsConsumer: true, Name: "operator", Relation: did.Own},
+		ci:                                     {IsConsumer: true, Name: "ci", Roles: "ops support", Relation: did.Own},
+		did.Consumer(did.Loopback, ""):         {IsConsumer: true, Relation: did.Own},
+		did.Consumer(did.Process, ""):          {},
+		did.Consumer(did.Socket, "ada"):        {IsConsumer: true, Name: "ada", Roles: frame.AllRoles, Relation: did.Own},
+		did.Consumer(did.Unproven, ""):         {IsConsumer: true, Name: "unproven"},
+		did.Consumer(did.Unproven, "operator"): {IsConsumer: true, Name: "unproven"},
 	} {
 		if got := one.Of(p); got != want {
-			t.Errorf("%+v is %q to others, want %q", p, got, want)
+			t.Errorf("%+v is %+v to others, want %+v", p, got, want)
 		}
 	}
 	ada, eve := did.Consumer(did.Socket, "uid:1000"), did.Consumer(did.Socket, "uid:1001")
-	name := one.Of(ada)
+	name := one.Of(ada).Name
 	switch {
 	case !did.ValidPrincipalName(name), strings.Contains(name, "1000"), strings.Contains(name, "uid"):
 		t.Errorf("a user has the pseudonym %q", name)
-	case name != one.Of(ada), name != again.Of(ada):
+	case name != one.Of(ada).Name, name != again.Of(ada).Name:
 		t.Error("a user has two pseudonyms")
-	case name == one.Of(eve), name == other.Of(ada):
+	case name == one.Of(eve).Name, name == other.Of(ada).Name:
 		t.Error("two users, or those of two nodes, have one pseudonym")
 	}
 	for i := range 2 * maxPseudonyms {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
@@ -45,7 +47,7 @@ func (b *Binding) accept(s network.Stream) {
 		b.o.Log.Debug("stream refused", "peer", id, "error", err)
 		return
 	}
-	l.first, l.inbound, l.from = true, b.arrive(id), did.NodePrincipal(node, "")
+	l.first, l.inbound = true, b.arrive(id)
 	defer b.depart(id)
 	l.serve(l.request)
 	b.o.Log.Debug("stream ended", "peer", id, "reason", l.reason())
@@ -278,27 +280,43 @@ func (v *served) serve() (err error) {
 	return v.err
 }
 
-// maxNames bounds the cached consumers of a session.
-const maxNames = 256
+// maxConsumers bounds the cached principals of a session.
+const maxConsumers = 256
 
-// caller returns the principal of a request: the node, or the consumer that it names. A session uses one principal per name.
-func (l *session) caller(name string) *did.Principal {
-	if name == "" {
-		return l.from
+// A consumer is the principal of a consumer of the calling node, derived from that of the node.
+type consumer struct{ node, principal *did.Principal }
+
+// caller returns the principal of a request: the node as it is known now, or the consumer that it states. A session uses one principal per
+// statement.
+func (l *session) caller(as frame.As) *did.Principal {
+	node := l.b.o.Principal(l.node)
+	if !as.IsConsumer {
+		return node
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := l.names[name]
-	if p == nil {
-		p = did.NodePrincipal(l.node, name)
-		if l.names == nil {
-			l.names = map[string]*did.Principal{}
+	c := l.consumers[as]
+	if c.node != node {
+		c = consumer{node, narrowed(node, as)}
+		if l.consumers == nil {
+			l.consumers = map[frame.As]consumer{}
 		}
-		if len(l.names) < maxNames {
-			l.names[name] = p
+		if _, known := l.consumers[as]; known || len(l.consumers) < maxConsumers {
+			l.consumers[as] = c
 		}
 	}
-	return p
+	return c.principal
+}
+
+// narrowed returns the principal of a consumer of a node: at most the relation and the roles of the node.
+func narrowed(node *did.Principal, as frame.As) *did.Principal {
+	p := *node
+	p.Name, p.Relation = as.Name, min(node.Relation, as.Relation)
+	if as.Roles != frame.AllRoles {
+		stated := strings.Fields(as.Roles)
+		p.Roles = slices.DeleteFunc(slices.Clone(node.Roles), func(role string) bool { return !slices.Contains(stated, role) })
+	}
+	return &p
 }
 
 // follow receives the frames after the request: its data, and a stream of chunks.

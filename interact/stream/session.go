@@ -50,13 +50,12 @@ func resetCode(err error) network.StreamErrorCode {
 type session struct {
 	b       *Binding
 	s       network.Stream
-	node    did.DID        // the peer
-	own     bool           // dedicated to one interaction; set before anything runs, or by the first frame of the caller
-	first   bool           // the first frame of the caller has not arrived; only the reading goroutine uses it
-	remote  *remote        // at the calling end
-	inbound *inbound       // at the serving end
-	from    *did.Principal // the caller, at the serving end
-	limited bool           // the connection is relayed, with limits of time and data
+	node    did.DID  // the peer
+	own     bool     // dedicated to one interaction; set before anything runs, or by the first frame of the caller
+	first   bool     // the first frame of the caller has not arrived; only the reading goroutine uses it
+	remote  *remote  // at the calling end
+	inbound *inbound // at the serving end
+	limited bool     // the connection is relayed, with limits of time and data
 	in      *bufio.Reader
 	out     writer
 	memory  budget
@@ -70,12 +69,12 @@ type session struct {
 	reported   bool         // Options.Reach was called; only the reading goroutine uses it
 
 	// mu owns what follows.
-	mu     sync.Mutex
-	open   map[uint64]*exchange
-	number uint64                    // of the newest interaction
-	idled  time.Time                 // since when open is empty
-	names  map[string]*did.Principal // consumers of the calling node, at the serving end
-	err    error                     // reason of the end
+	mu        sync.Mutex
+	open      map[uint64]*exchange
+	number    uint64                // of the newest interaction
+	idled     time.Time             // since when open is empty
+	consumers map[frame.As]consumer // of the calling node, at the serving end
+	err       error                 // reason of the end
 }
 
 // readSize is the size of the read buffer of a session. Larger frames get their own memory.

@@ -12,9 +12,9 @@
 // 256 KiB of it. The initial credit is 256 KiB, 64 KiB for an observation or subscription, and 2 MiB on a dedicated session. Because of
 // credit, both ends always read, and a slow consumer slows down only its own interaction.
 //
-// [Options.As] names the consumer for which a node calls. The host distinguishes consumers by that name and grants them no more than
-// the node. A name that is not valid is Invalid. Invented names have no benefit, because quotas are per node. Observations and
-// subscriptions are shared, so they have no consumer.
+// [Options.As] states for whom a node calls. The host distinguishes consumers by name and grants them no more than the node: the lesser
+// relation, and the roles that both have. A name that is not valid is Invalid. Invented names have no benefit, because quotas are per
+// node. Observations and subscriptions are shared, so they have no name.
 //
 // If a host rejects a call by a rate limit and states the time to wait, the call is repeated after that time, if the deadline allows, in
 // the order of the calls (pace.go): callers see RateLimited only if no time is left or if the request has a stream. If a host is
@@ -44,6 +44,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/stream/frame"
 )
 
 // Service is the name of the resource scope of inbound streams.
@@ -84,9 +85,10 @@ type Options struct {
 	ProbeTimeout time.Duration
 	// Idle is the time until an unused session is closed; the serving end waits 2.5 times as long. 0 means 2 min.
 	Idle time.Duration
-	// As returns the name of a consumer for other nodes, valid by [did.ValidPrincipalName], or empty for none. Nil returns the names of
-	// principals that are valid.
-	As func(*did.Principal) string
+	// As returns the statement for whom this node calls. Nil returns the names of principals that are valid, with all roles of the node.
+	As func(*did.Principal) frame.As
+	// Principal returns the current principal of a node, never nil. It must not block. Nil: all nodes are untrusted.
+	Principal func(node did.DID) *did.Principal
 	// Reach is called with false after a failed dial or probe, and with true after the first response on a new session. It must not block.
 	// Nil is ignored.
 	Reach func(node did.DID, ok bool)
@@ -106,12 +108,15 @@ func (o Options) withDefaults() Options {
 		o.Refused = func(did.DID) error { return nil }
 	}
 	if o.As == nil {
-		o.As = func(p *did.Principal) string {
+		o.As = func(p *did.Principal) frame.As {
 			if !did.ValidPrincipalName(p.Name) {
-				return ""
+				return frame.As{}
 			}
-			return p.Name
+			return frame.As{IsConsumer: true, Name: p.Name, Roles: frame.AllRoles, Relation: did.Own}
 		}
+	}
+	if o.Principal == nil {
+		o.Principal = func(node did.DID) *did.Principal { return did.NodePrincipal(node, "") }
 	}
 	o.MaxConcurrent = or(o.MaxConcurrent, 4096)
 	o.MaxPerPeer = or(o.MaxPerPeer, 1024)

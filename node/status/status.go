@@ -133,7 +133,7 @@ func (r *Reporter) warnings() []api.Warning {
 	}
 	if fill, lacks := r.Directory.Fill(), r.Directory.IsIncomplete(); lacks {
 		s := r.Directory.Stats()
-		add("W050", "directory-full", "medium", "raise directory.max_things, or deny owners with many descriptions (trust.deny)",
+		add("W050", "directory-full", "medium", "raise directory.max_things, or deny owners with many descriptions: lmosd policy deny DID",
 			"the directory is full: %d descriptions of others were not kept since the start; they are requested from the mesh when they are needed",
 			s.Refused+s.Evicted)
 	} else if fill >= nearlyFull {

@@ -104,6 +104,13 @@ const (
 	UntrustedNone = "none" // they may not connect
 )
 
+// The nodes that may connect.
+const (
+	ConnectAnyone   = "anyone"
+	ConnectPartners = "partners" // members of the organization and of its partners
+	ConnectMembers  = "members"  // members of the organization
+)
+
 // Decide decides a request. Without a rule that concerns it:
 //
 //   - consumers of this node may do all that the listener permits,
@@ -111,10 +118,14 @@ const (
 //   - partners may connect, store, and find public Things,
 //   - untrusted callers may do what Options.Untrusted states.
 //
-// A caller without a principal may do nothing. Decide is safe for concurrent use.
+// A caller without a principal, or a barred one, may do nothing. A rule for all Things or for a capability does not extend the audience of
+// a Thing for the organization or for this node: such a Thing must be named. Decide is safe for concurrent use.
 func (s *Set) Decide(p *did.Principal, r Request) Decision {
 	if p == nil {
 		return Decision{Op: r.Op, Problem: "the request has no caller"}
+	}
+	if p.Barred != "" {
+		return Decision{Op: r.Op, Relation: p.Relation, Problem: p.Barred}
 	}
 	if d, decided := s.byRules(p, r); decided {
 		return d
@@ -131,7 +142,7 @@ func (s *Set) byRelation(p *did.Principal, r Request) Decision {
 	var allow bool
 	switch p.Relation {
 	case did.Local:
-		allow = true
+		return Decision{Allow: true, Op: r.Op, Relation: p.Relation}
 	case did.Own:
 		allow = r.Op != Manage && r.Op != Delegate && visibility < Private
 	case did.Partner:
@@ -144,6 +155,9 @@ func (s *Set) byRelation(p *did.Principal, r Request) Decision {
 			allow = r.Op == Connect || r.Op == Store || r.Op == Find && visibility == Public
 		}
 	}
+	if p.Relation < s.connect && (r.Op == Connect || r.Op == Store || r.Op == Relay) {
+		allow = false
+	}
 	return Decision{Allow: allow, Op: r.Op, Relation: p.Relation}
 }
 
@@ -155,6 +169,19 @@ type Options struct {
 	Organization func(name string) (did.DID, bool)
 	// Untrusted is UntrustedOpen, UntrustedFind or UntrustedNone.
 	Untrusted string
+	// Connect has the nodes that may connect and store records: ConnectAnyone, ConnectPartners or ConnectMembers; empty: all.
+	Connect string
+}
+
+// includes reports whether a caller belongs to the audience.
+func (v Visibility) includes(p *did.Principal) bool {
+	switch v {
+	case Public, Partners:
+		return true
+	case Organization:
+		return p.Relation >= did.Own
+	}
+	return p.Relation == did.Local
 }
 
 func isOp(o Op) bool { return slices.Contains(ops, o) }

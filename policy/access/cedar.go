@@ -271,7 +271,8 @@ func (b *Builder) addPolicy(id string, p *cedar.Policy) error {
 // A Set is a compiled set of rules. It is immutable and safe for concurrent use.
 type Set struct {
 	untrusted string
-	named     bool // some rules name single consumers
+	connect   did.Relation // the least that may connect
+	named     bool         // some rules name single consumers
 	// by has the policies by principal and by resource of their scopes.
 	by map[entity]map[entity][]*policy
 }
@@ -279,6 +280,12 @@ type Set struct {
 // Build returns the set of the rules.
 func (b *Builder) Build() *Set {
 	s := &Set{untrusted: b.o.Untrusted, by: map[entity]map[entity][]*policy{}}
+	switch b.o.Connect {
+	case ConnectPartners:
+		s.connect = did.Partner
+	case ConnectMembers:
+		s.connect = did.Own
+	}
 	for _, p := range b.policies {
 		s.named = s.named || p.principal.typ == agentType
 		if s.by[p.principal] == nil {
@@ -376,6 +383,7 @@ func (s *Set) byRules(p *did.Principal, r Request) (Decision, bool) {
 	var room [8]*policy
 	conditional := candidates(room[:0])
 	d := Decision{Op: r.Op, Relation: p.Relation}
+	included := r.Target == nil || r.Target.Visibility.includes(p)
 	for _, caller := range callers {
 		byResource := s.by[caller]
 		if byResource == nil {
@@ -387,6 +395,7 @@ func (s *Set) byRules(p *did.Principal, r Request) (Decision, bool) {
 		for _, resource := range resources {
 			for _, one := range byResource[resource] {
 				switch {
+				case !included && one.effect == permit && isBroad(one.resource):
 				case one.actions == nil:
 					conditional = append(conditional, one)
 				case !one.matches(r):
@@ -403,6 +412,9 @@ func (s *Set) byRules(p *did.Principal, r Request) (Decision, bool) {
 	}
 	return s.evaluate(conditional, callers, resources, p, r, d)
 }
+
+// isBroad reports whether the resource of a policy names no Thing and no audience.
+func isBroad(resource entity) bool { return resource == entity{} || resource.typ == capabilityType }
 
 // matches reports whether a policy without conditions concerns r, whose caller and resource it names.
 func (p *policy) matches(r Request) bool {

@@ -2,6 +2,7 @@ package frame
 
 import (
 	"math"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -41,10 +42,28 @@ func fields(m *interact.Message) [24]*string {
 
 // An Extra describes what accompanies a message.
 type Extra struct {
-	Size   int64  // of the data, if it follows in chunks
-	Stream bool   // a request stream follows
-	As     string // the consumer of the calling node for which it calls; empty: the node itself
+	Size   int64 // of the data, if it follows in chunks
+	Stream bool  // a request stream follows
+	As     As
 }
+
+// An As states for whom a node calls. It can only reduce the rights of the node. The zero value is the node itself.
+type As struct {
+	// IsConsumer is true for a consumer of the node. The other fields are only valid then.
+	IsConsumer bool
+	// Name is the node's name of the consumer, valid by [did.ValidPrincipalName], or empty.
+	Name string
+	// Roles are the roles that the consumer may use, in order, separated by spaces; "*" means all of the node, and empty none.
+	Roles string
+	// Relation is the closest relation that the consumer may have.
+	Relation did.Relation
+}
+
+// AllRoles in [As.Roles] means all roles of the node.
+const AllRoles = "*"
+
+// maxRoles limits the roles of an As.
+const maxRoles = 32
 
 // AppendRequest appends the map of a request that has left milliseconds until its deadline; 0: no deadline. The error is Invalid.
 func AppendRequest(dst []byte, m *interact.Message, x Extra, left uint64) ([]byte, error) {
@@ -103,12 +122,34 @@ func (w *mapWriter) message(k byte, s string) {
 	}
 }
 
-// as appends the statement for which consumer a node calls: a map of a name.
-func (w *mapWriter) as(k byte, name string) {
-	if name != "" {
-		w.bad = w.bad || !did.ValidPrincipalName(name)
-		w.key(k)
-		w.b = appendText(append(w.b, cborMap<<5|1, 1), name)
+// as appends the statement for whom a node calls.
+func (w *mapWriter) as(k byte, as As) {
+	if !as.IsConsumer {
+		return
+	}
+	roles := strings.Fields(as.Roles)
+	w.bad = w.bad || as.Name != "" && !did.ValidPrincipalName(as.Name) || len(roles) > maxRoles
+	hasRoles := len(roles) > 0 || as.Name == "" && as.Relation >= did.Own // the map is not empty
+	n := uint64(0)
+	for _, has := range [...]bool{as.Name != "", hasRoles, as.Relation < did.Own} {
+		if has {
+			n++
+		}
+	}
+	w.key(k)
+	w.b = appendHead(w.b, cborMap, n)
+	if as.Name != "" {
+		w.b = appendText(append(w.b, 1), as.Name)
+	}
+	if hasRoles {
+		w.b = appendHead(append(w.b, 3), cborArray, uint64(len(roles)))
+		for _, role := range roles {
+			w.bad = w.bad || role != AllRoles && !did.ValidPrincipalName(role)
+			w.b = appendText(w.b, role)
+		}
+	}
+	if as.Relation < did.Own {
+		w.b = append(w.b, 4, byte(as.Relation)+1)
 	}
 }
 
@@ -182,9 +223,9 @@ func ReadRequest(b []byte, now time.Time) (*interact.Message, Extra, error) {
 	case err != nil:
 	case m.Hops == 0:
 		err = errCBOR // AppendRequest counts this hop
-	case x.As != "" && !did.ValidPrincipalName(x.As):
+	case x.As.Name != "" && !did.ValidPrincipalName(x.As.Name):
 		err = interact.Errorf(interact.Invalid, "1 to 64 of a-z, 0-9, dot, underscore and hyphen",
-			"the calling node calls for %q, which is not the name of a consumer", interact.Excerpt(x.As, 80))
+			"the calling node calls for %q, which is not the name of a consumer", interact.Excerpt(x.As.Name, 80))
 	}
 	return m, x, err
 }
@@ -301,12 +342,13 @@ func (r *mapReader) timing(k byte, m *interact.Message, s members) {
 	}
 }
 
-// maxAs bounds a text in the place of a name, in bytes. [ReadRequest] checks the name.
+// maxAs bounds a text in the place of a name or a role, in bytes. [ReadRequest] checks the name.
 const maxAs = 1 << 10
 
-// as reads the statement for which consumer a node calls: a map whose member 1 is a name. The other members are ignored: they may
-// only restrict the caller.
-func (r *mapReader) as() (name string) {
+// as reads the statement for whom a node calls. Roles that no credential can have are left out. Unknown members are ignored: they may only
+// restrict the caller.
+func (r *mapReader) as() As {
+	as := As{IsConsumer: true, Relation: did.Own}
 	n := r.head(cborMap, 23)
 	if n == 0 {
 		r.fail()
@@ -317,13 +359,25 @@ func (r *mapReader) as() (name string) {
 		case k <= last:
 			r.fail()
 		case k == 1:
-			name = r.string(r.text(maxAs))
+			if as.Name = r.string(r.text(maxAs)); as.Name == "" {
+				r.fail()
+			}
+		case k == 3:
+			var roles []string
+			for left := r.head(cborArray, maxRoles); left > 0 && r.err == nil; left-- {
+				if role := r.string(r.text(maxAs)); role == AllRoles || did.ValidPrincipalName(role) {
+					roles = append(roles, role)
+				}
+			}
+			as.Roles = strings.Join(roles, " ")
+		case k == 4:
+			as.Relation = min(did.Relation(r.uint(math.MaxUint8)-1), did.Own)
 		default:
 			r.skip(4)
 		}
 		last = k
 	}
-	return name
+	return as
 }
 
 // share sets fields to the texts at the given spans of b. They share one string.

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/cbor"
 	"github.com/lmosd/lmosd/td"
@@ -33,7 +34,32 @@ type wireRequest struct {
 }
 
 type wireAs struct {
-	Name string `cbor:"1,keyasint"`
+	Name     string  `cbor:"1,keyasint,omitempty"`
+	Roles    any     `cbor:"3,keyasint,omitempty"`
+	Relation *uint64 `cbor:"4,keyasint,omitempty"`
+}
+
+func drawAs(t *rapid.T) As {
+	if !rapid.Bool().Draw(t, "consumer") {
+		return As{}
+	}
+	roles := rapid.SliceOfN(rapid.StringMatching(`[a-z0-9._-]{1,64}`), 0, 3).Draw(t, "roles")
+	return As{IsConsumer: true, Name: rapid.StringMatching(`([a-z0-9._-]{1,64})?`).Draw(t, "as"), Roles: strings.Join(roles, " "),
+		Relation: did.Relation(rapid.Uint8Range(0, uint8(did.Own)).Draw(t, "relation"))}
+}
+
+func wireOfAs(as As) *wireAs {
+	if !as.IsConsumer {
+		return nil
+	}
+	w := &wireAs{Name: as.Name}
+	if as.Roles != "" || as.Name == "" && as.Relation == did.Own {
+		w.Roles = strings.Fields(as.Roles)
+	}
+	if n := uint64(as.Relation) + 1; as.Relation < did.Own {
+		w.Relation = &n
+	}
+	return w
 }
 
 type wireReply struct {
@@ -143,11 +169,8 @@ func TestRequestIsCBOR(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawRequest(t)
 		left := rapid.Uint64Range(0, maxLeft).Draw(t, "left")
-		f := Extra{Stream: rapid.Bool().Draw(t, "stream"), As: rapid.StringMatching(`([a-z0-9._-]{1,64})?`).Draw(t, "as")}
-		var as *wireAs
-		if f.As != "" {
-			as = &wireAs{f.As}
-		}
+		f := Extra{Stream: rapid.Bool().Draw(t, "stream"), As: drawAs(t)}
+		as := wireOfAs(f.As)
 		got, err := AppendRequest(nil, m, f, left)
 		if err != nil {
 			t.Fatal(err)
@@ -518,7 +541,7 @@ func FuzzMessage(f *testing.F) {
 			f.Fatal(err)
 		}
 		f.Add(b)
-		if b, err = AppendRequest(nil, m, Extra{As: "crm"}, 100); err != nil {
+		if b, err = AppendRequest(nil, m, Extra{As: As{IsConsumer: true, Name: "crm", Roles: "a b"}}, 100); err != nil {
 			f.Fatal(err)
 		}
 		f.Add(b)
@@ -644,13 +667,21 @@ func TestStatements(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		as   any
-		want string
+		want string        // name, roles and relation
 		code interact.Code // 0: none; Internal: the peer broke the protocol
 	}{
-		"a name":                 {map[int]any{1: "crm-2._x"}, "crm-2._x", 0},
-		"the longest":            {map[int]any{1: long}, long, 0},
-		"and what comes later":   {map[int]any{1: "crm", 2: "did:key:zX", 3: []string{"a", "b"}, 4: 2, 7: map[string]any{"a": nil}}, "crm", 0},
-		"what comes later alone": {map[int]any{2: "did:key:zX"}, "", 0},
+		"a name":                 {map[int]any{1: "crm-2._x"}, "crm-2._x,,own", 0},
+		"the longest":            {map[int]any{1: long}, long + ",,own", 0},
+		"and what comes later":   {map[int]any{1: "crm", 2: "did:key:zX", 3: []string{"a", "b"}, 4: 3, 7: map[string]any{"a": nil}}, "crm,a b,own", 0},
+		"what comes later alone": {map[int]any{2: "did:key:zX"}, ",,own", 0},
+		"untrusted":              {map[int]any{4: 1}, ",,untrusted", 0},
+		"a partner":              {map[int]any{1: "crm", 4: 2}, "crm,,partner", 0},
+		"more than a node":       {map[int]any{1: "crm", 4: 4}, "crm,,own", 0},
+		"all roles":              {map[int]any{3: []string{"*"}}, ",*,own", 0},
+		"no roles":               {map[int]any{3: []string{}}, ",,own", 0},
+		"impossible roles":       {map[int]any{3: []string{"A b", "c"}}, ",c,own", 0},
+		"roles that are a text":  {map[int]any{3: "a"}, "", interact.Internal},
+		"many roles":             {map[int]any{3: slices.Repeat([]string{"a"}, maxRoles+1)}, "", interact.Internal},
 		"too long":               {map[int]any{1: long + "x"}, "", interact.Invalid},
 		"another alphabet":       {map[int]any{1: "CRM"}, "", interact.Invalid},
 		"a user of a machine":    {map[int]any{1: "uid:1000"}, "", interact.Invalid},
@@ -669,8 +700,8 @@ func TestStatements(t *testing.T) {
 		}
 		_, f, err := ReadRequest(b, time.Now())
 		switch e := interact.AsError(err); {
-		case c.code == 0 && (err != nil || f.As != c.want):
-			t.Errorf("%s: read as %q, %v", name, f.As, err)
+		case c.code == 0 && (err != nil || !f.As.IsConsumer || strings.Join([]string{f.As.Name, f.As.Roles, f.As.Relation.String()}, ",") != c.want):
+			t.Errorf("%s: read as %+v, %v", name, f.As, err)
 		case c.code == interact.Internal && !errors.Is(err, ErrProtocol), c.code == interact.Invalid && (e == nil || e.Code != c.code || e.Hint == "" && e.Next == nil):
 			t.Errorf("%s: %v", name, err)
 		}

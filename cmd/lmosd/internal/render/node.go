@@ -101,9 +101,9 @@ func Peers(items []api.Peer, wide bool) *terminal.Table {
 func Callers(callers string) string {
 	switch callers {
 	case policy.Anyone:
-		return "any peer that reaches this node may call its agents (trust.policy)"
-	case policy.Allowed:
-		return "the peers of trust.allow"
+		return "any peer that reaches this node may call its agents (trust.untrusted)"
+	case policy.Permitted:
+		return "nodes of the own organization, and those that access rules permit"
 	}
 	return terminal.OneLine(callers)
 }

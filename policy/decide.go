@@ -1,0 +1,247 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Decide decides a request of a caller by the rules in force.
+func (p *Policy) Decide(who *did.Principal, r access.Request) access.Decision {
+	if r.Now.IsZero() {
+		r.Now = time.Now()
+	}
+	return p.access.Load().Decide(who, r)
+}
+
+// Principal returns the current principal of a node, which is untrusted if nothing else is known.
+func (p *Policy) Principal(node did.DID) *did.Principal {
+	if p.rules.Principal != nil {
+		return p.rules.Principal(node)
+	}
+	return did.NodePrincipal(node, "")
+}
+
+// Connects returns nil if a node may open streams and publish records here, else an [*interact.Error] of code Forbidden.
+func (p *Policy) Connects(node did.DID) error {
+	if node == p.rules.Self {
+		return nil
+	}
+	who := p.Principal(node)
+	if d := p.Decide(who, access.Request{Op: access.Connect}); !d.Allow {
+		return interact.Errorf(interact.Forbidden, "ask the operator of that node for an invitation", "%s is rejected: %s", node.Short(), d.Why())
+	}
+	return nil
+}
+
+// Denies reports whether a rule rejects the connections of a node, whatever its relation turns out to be.
+func (p *Policy) Denies(node did.DID) bool {
+	d := p.Decide(p.Principal(node), access.Request{Op: access.Connect})
+	return node != p.rules.Self && !d.Allow && d.Rule != ""
+}
+
+// Sees reports whether a caller may receive the description of a Thing.
+func (p *Policy) Sees(who *did.Principal, t *access.Target) bool {
+	return p.Decide(who, access.Request{Op: access.Find, Target: t}).Allow
+}
+
+// Trust returns the trust in a node, 0 to 1, and its reason, for ranking: 1 for the own organization and partners, 0 if it may not connect,
+// 0.5 for others.
+func (p *Policy) Trust(node did.DID) (amount float64, why string) {
+	if node == p.rules.Self {
+		return 1, "this node"
+	}
+	who := p.Principal(node)
+	switch {
+	case !p.Decide(who, access.Request{Op: access.Connect}).Allow:
+		return 0, "denied"
+	case who.Relation >= did.Own:
+		return 1, "own organization"
+	case who.Relation == did.Partner:
+		return 1, "partner"
+	}
+	return 0.5, "untrusted"
+}
+
+// The callers of public agents, as [Policy.Callers] returns them.
+const (
+	Anyone    = "anyone"    // all nodes that no rule denies
+	Permitted = "permitted" // nodes of the own organization, and those that a rule permits
+)
+
+// Callers returns which nodes may call the public agents of this node: Anyone or Permitted. Callers on this machine may always.
+func (p *Policy) Callers() string {
+	if p.Decide(&did.Principal{Via: did.Peer}, access.Request{Op: access.Invoke, Target: &access.Target{}}).Allow {
+		return Anyone
+	}
+	return Permitted
+}
+
+// TargetOf returns the target of requests to a Thing.
+func TargetOf(t *td.Thing, name string) *access.Target {
+	target := &access.Target{ID: t.ID}
+	if name != "" {
+		target.Names = []string{name}
+	}
+	if t.Unlisted {
+		target.Visibility = access.Private
+	}
+	for _, c := range t.Capabilities {
+		target.Capabilities = append(target.Capabilities, td.Levels(c.ID)...)
+	}
+	return target
+}
+
+var errNoCaller = interact.Errorf(interact.Forbidden, "report it: the receiver of a message must set its sender", "the message has no caller")
+
+// opOf are the operations of messages.
+var opOf = map[interact.Type]access.Op{
+	interact.ReadProperty: access.Read, interact.ReadAllProperties: access.Read, interact.ReadMultipleProperties: access.Read,
+	interact.ObserveProperty: access.Read, interact.ObserveAllProperties: access.Read,
+	interact.WriteProperty: access.Write, interact.WriteAllProperties: access.Write, interact.WriteMultipleProperties: access.Write,
+	interact.InvokeAction: access.Invoke, interact.QueryAction: access.Invoke, interact.CancelAction: access.Invoke,
+	interact.ContinueAction: access.Invoke, interact.QueryAllActions: access.Invoke,
+	interact.SubscribeEvent: access.Subscribe, interact.SubscribeAllEvents: access.Subscribe,
+}
+
+// Authorize rejects the messages to a Thing that its callers may not send. The error is Forbidden if the caller may receive the description
+// of the Thing, otherwise that of a Thing that does not exist. A message on several affordances needs the right for each of them. Opening a
+// tunnel needs the right to one affordance, because its messages are checked by [Policy.Allows]; tunnel reports whether an action is a
+// tunnel.
+func (p *Policy) Authorize(t *td.Thing, target *access.Target, tunnel func(action string) bool) interact.Middleware {
+	known := sync.OnceValue(func() affordances { return affordancesOf(t) })
+	check := func(m *interact.Message) error {
+		if m.Type == interact.InvokeAction && tunnel != nil && tunnel(m.Name) {
+			return p.authorizeTunnel(m, target, known())
+		}
+		return p.authorize(m, target, known)
+	}
+	return func(next interact.Thing) interact.Thing {
+		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+			if err := check(m); err != nil {
+				return interact.Fail(err)
+			}
+			if m.Type.Long() || m.Chunks != nil {
+				return p.running.while(ctx, next, m, check)
+			}
+			return next.Do(ctx, m)
+		})
+	}
+}
+
+// affordances are the names of the affordances of a Thing by operation.
+type affordances map[access.Op][]string
+
+func affordancesOf(t *td.Thing) affordances {
+	properties := slices.Sorted(maps.Keys(t.Properties))
+	return affordances{access.Read: properties, access.Write: properties, access.Invoke: slices.Sorted(maps.Keys(t.Actions)),
+		access.Subscribe: slices.Sorted(maps.Keys(t.Events))}
+}
+
+// authorize returns the error of a message that its caller may not send.
+func (p *Policy) authorize(m *interact.Message, t *access.Target, known func() affordances) error {
+	if m.From == nil {
+		return errNoCaller
+	}
+	op := opOf[m.Type]
+	if op == "" {
+		return nil // not a request: the Thing rejects it
+	}
+	r := access.Request{Op: op, Target: t, Affordance: m.Name, Hops: int(m.Hops), Input: func() (any, error) { return input(m) }}
+	if m.Name != "" {
+		return p.refusal(m, r)
+	}
+	var names []string
+	if known != nil {
+		names = known()[op]
+	}
+	if m.Type == interact.ReadMultipleProperties || m.Type == interact.WriteMultipleProperties || m.Type == interact.WriteAllProperties {
+		names = namesIn(m, names)
+	}
+	if len(names) == 0 {
+		return p.refusal(m, r)
+	}
+	for _, name := range names {
+		r.Affordance = name
+		if err := p.refusal(m, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// authorizeTunnel returns nil if the caller may use one affordance of the Thing.
+func (p *Policy) authorizeTunnel(m *interact.Message, t *access.Target, known affordances) error {
+	if m.From != nil {
+		for op, names := range known {
+			for _, name := range names {
+				if p.Decide(m.From, access.Request{Op: op, Target: t, Affordance: name, Hops: int(m.Hops)}).Allow {
+					return nil
+				}
+			}
+		}
+	}
+	return p.authorize(m, t, nil)
+}
+
+// refusal returns nil if r is allowed.
+func (p *Policy) refusal(m *interact.Message, r access.Request) error {
+	d := p.Decide(m.From, r)
+	if d.Allow {
+		return nil
+	}
+	if !p.Sees(m.From, r.Target) {
+		return interact.NotOffered(m.Thing)
+	}
+	return interact.Errorf(interact.Forbidden, "ask the operator of that host for the right", "%s may not %s %s: %s", m.From.Short(), r.Op,
+		m.Thing, d.Why())
+}
+
+var errStreamed = errors.New("it is a stream")
+
+// input returns the data of a request as decoded JSON, for conditions of rules.
+func input(m *interact.Message) (v any, err error) {
+	if m.Chunks != nil {
+		return nil, errStreamed
+	}
+	if len(m.Data) == 0 {
+		return nil, nil
+	}
+	v, ok, err := interact.Value(m.Data, m.ContentType)
+	if err == nil && !ok {
+		err = errors.New("it is not JSON or CBOR")
+	}
+	return v, err
+}
+
+// namesIn returns the affordances that a message names, or all if it names none in the expected form: the Thing rejects such a message.
+func namesIn(m *interact.Message, all []string) []string {
+	v, err := input(m)
+	if err != nil {
+		return all
+	}
+	switch v := v.(type) {
+	case []any:
+		names := make([]string, 0, len(v))
+		for _, one := range v {
+			name, ok := one.(string)
+			if !ok {
+				return all
+			}
+			names = append(names, name)
+		}
+		return names
+	case map[string]any:
+		return slices.Sorted(maps.Keys(v))
+	}
+	return all
+}

@@ -1,0 +1,228 @@
+package policy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/td"
+)
+
+// lamp is a Thing with affordances of each kind.
+var lamp = &td.Thing{ID: "urn:x:lamp", Properties: map[string]*td.Property{"on": {}, "secret": {}},
+	Actions: map[string]*td.Action{"blink": {}, "session": {}}, Events: map[string]*td.Event{"broken": {}, "burnt": {}}}
+
+// gated returns the lamp behind its access rules.
+func gated(p *Policy, thing interact.Thing) interact.Thing {
+	return interact.Chain(thing, p.Authorize(lamp, TargetOf(lamp, "lamp"), func(action string) bool { return action == "session" }))
+}
+
+func TestAuthorize(t *testing.T) {
+	t.Parallel()
+	chunks := func(func([]byte, error) bool) {}
+	const find, call = "allow: anyone, to: find, on: lamp", "allow: anyone, to: call, on: lamp"
+	for name, c := range map[string]struct {
+		rules []string
+		m     interact.Message
+		want  interact.Code // 0: allowed
+	}{
+		"an action by its rule":           {[]string{"allow: anyone, to: invoke, on: lamp/blink"}, interact.Message{Type: invoke, Name: "blink"}, 0},
+		"another action":                  {[]string{"allow: anyone, to: [find, invoke], on: lamp/blink"}, interact.Message{Type: invoke, Name: "other"}, interact.NotFound},
+		"that may be found":               {[]string{find}, interact.Message{Type: invoke, Name: "blink"}, interact.Forbidden},
+		"that may not be found":           {nil, interact.Message{Type: invoke, Name: "blink"}, interact.NotFound},
+		"a state of an action":            {[]string{find, "allow: anyone, to: read, on: lamp"}, interact.Message{Type: interact.QueryAction, Name: "blink"}, interact.Forbidden},
+		"a property":                      {[]string{"allow: anyone, to: read, on: lamp"}, interact.Message{Type: interact.ReadProperty, Name: "on"}, 0},
+		"an observation":                  {[]string{"allow: anyone, to: read, on: lamp"}, interact.Message{Type: interact.ObserveProperty, Name: "on"}, 0},
+		"a write":                         {[]string{find, "allow: anyone, to: read, on: lamp"}, interact.Message{Type: interact.WriteProperty, Name: "on"}, interact.Forbidden},
+		"an event":                        {[]string{"allow: anyone, to: subscribe, on: lamp"}, interact.Message{Type: interact.SubscribeEvent, Name: "broken"}, 0},
+		"all properties":                  {[]string{call}, interact.Message{Type: interact.ReadAllProperties}, 0},
+		"all, one of which is denied":     {[]string{find, call, "deny: anyone, to: read, on: lamp/secret"}, interact.Message{Type: interact.ReadAllProperties}, interact.Forbidden},
+		"all, of which one is allowed":    {[]string{find, "allow: anyone, to: read, on: lamp/on"}, interact.Message{Type: interact.ObserveAllProperties}, interact.Forbidden},
+		"several":                         {[]string{find, "allow: anyone, to: read, on: lamp/on"}, interact.Message{Type: interact.ReadMultipleProperties, Data: []byte(`["on"]`)}, 0},
+		"several, one of which is denied": {[]string{find, "allow: anyone, to: read, on: lamp/on"}, interact.Message{Type: interact.ReadMultipleProperties, Data: []byte(`["on","secret"]`)}, interact.Forbidden},
+		"several in another form":         {[]string{find, "allow: anyone, to: read, on: lamp/on"}, interact.Message{Type: interact.ReadMultipleProperties, Data: []byte(`"on"`)}, interact.Forbidden},
+		"writes by name":                  {[]string{find, "allow: anyone, to: write, on: lamp/on"}, interact.Message{Type: interact.WriteMultipleProperties, Data: []byte(`{"on":true}`)}, 0},
+		"writes, one of which is denied":  {[]string{find, "allow: anyone, to: write, on: lamp/on"}, interact.Message{Type: interact.WriteAllProperties, Data: []byte(`{"on":true,"secret":1}`)}, interact.Forbidden},
+		"a write with a stream":           {[]string{find, "allow: anyone, to: write, on: lamp/on"}, interact.Message{Type: interact.WriteAllProperties, Chunks: chunks}, interact.Forbidden},
+		"all events, one of them denied":  {[]string{find, call, "deny: anyone, to: subscribe, on: lamp/burnt"}, interact.Message{Type: interact.SubscribeAllEvents}, interact.Forbidden},
+		"a tunnel with the right to one":  {[]string{"allow: anyone, to: invoke, on: lamp/blink"}, interact.Message{Type: invoke, Name: "session", Chunks: chunks}, 0},
+		"a tunnel without a right":        {[]string{find}, interact.Message{Type: invoke, Name: "session", Chunks: chunks}, interact.Forbidden},
+		"an input within the rule":        {[]string{find, "allow: anyone, to: invoke, on: lamp, when: 'context.input.n < 5'"}, interact.Message{Type: invoke, Name: "blink", Data: []byte(`{"n":4}`)}, 0},
+		"an input beyond it":              {[]string{find, "allow: anyone, to: invoke, on: lamp, when: 'context.input.n < 5'"}, interact.Message{Type: invoke, Name: "blink", Data: []byte(`{"n":6}`)}, interact.Forbidden},
+		"an input that cannot be read":    {[]string{find, "allow: anyone, to: invoke, on: lamp, when: 'context.input.n < 5'"}, interact.Message{Type: invoke, Name: "blink", ContentType: "text/plain", Data: []byte(`x`)}, interact.Forbidden},
+		"too many hops":                   {[]string{find, "allow: anyone, to: invoke, on: lamp, when: 'context.hops < 2'"}, interact.Message{Type: invoke, Name: "blink", Hops: 3}, interact.Forbidden},
+		"a consumer of this node":         {nil, interact.Message{Type: invoke, Name: "blink", From: who(local)}, 0},
+		"a consumer that a rule denies":   {[]string{"deny: local, to: call, on: lamp"}, interact.Message{Type: invoke, Name: "blink", From: who(local)}, interact.Forbidden},
+		"a barred caller":                 {[]string{call}, interact.Message{Type: invoke, Name: "blink", From: &did.Principal{Node: alice, Barred: "revoked"}}, interact.NotFound},
+		"what is not a request":           {nil, interact.Message{Type: interact.Event}, 0},
+	} {
+		p := loaded(t, with(t, Rules{Untrusted: access.UntrustedNone}, append(c.rules, denied(bob))...))
+		m := c.m
+		if m.Thing = "lamp"; m.From == nil {
+			m.From = who(alice)
+		}
+		_, err := interact.Call(t.Context(), gated(p, answering), &m)
+		if got := code(err); got != c.want {
+			t.Errorf("%s: got %v, want %v", name, err, c.want)
+		}
+		if c.want == interact.NotFound && err.Error() != interact.NotOffered("lamp").Error() {
+			t.Errorf("%s: %v differs from a Thing that does not exist", name, err)
+		}
+	}
+}
+
+// An observation ends when its right ends: by a rule, or by the standing of the caller.
+func TestRunningInteractionsEnd(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(p *Policy, rules *string, standing *did.Principal){
+		"a rule": func(p *Policy, rules *string, _ *did.Principal) {
+			*rules = "deny: anyone, to: subscribe, on: lamp"
+			_ = p.Load()
+		},
+		"a standing": func(p *Policy, _ *string, standing *did.Principal) {
+			standing.Barred = "revoked"
+			p.Recheck(alice)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				rules, standing := "allow: anyone, to: call, on: lamp", *who(alice)
+				p := loaded(t, Rules{Principal: func(node did.DID) *did.Principal {
+					if node == alice {
+						now := standing
+						return &now
+					}
+					return who(node)
+				}, More: []func(*access.Builder) error{func(b *access.Builder) error {
+					return b.AddYAML("policy.yaml", []byte("apiVersion: lmosd/v1\nrules: [{"+rules+"}]"))
+				}}})
+				ended := make(chan error, 1)
+				go func() {
+					_, err := interact.Call(t.Context(), gated(p, lasting), &interact.Message{Type: subscribe, Name: "broken", Thing: "lamp",
+						From: &did.Principal{DID: alice, Node: alice, Name: "crm", Via: did.Peer}})
+					ended <- err
+				}()
+				synctest.Wait()
+				p.Recheck(bob)
+				p.Recheck(alice)
+				synctest.Wait()
+				select {
+				case err := <-ended:
+					t.Fatalf("it ended before the change: %v", err)
+				default:
+				}
+				change(p, &rules, &standing)
+				if got := code(<-ended); got != interact.Forbidden && got != interact.NotFound {
+					t.Errorf("it ended with %v", got)
+				}
+				if len(p.running.all) != 0 {
+					t.Errorf("%d are kept", len(p.running.all))
+				}
+			})
+		})
+	}
+}
+
+// A changed file of rules is in force within seconds; one with an error leaves the old rules in force, and is logged once.
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	p := loaded(t, Rules{File: path, Untrusted: access.UntrustedFind})
+	calls := func() bool {
+		return p.Decide(who(alice), access.Request{Op: access.Invoke, Target: &access.Target{ID: "urn:x", Names: []string{"lamp"}}}).Allow
+	}
+	mtime := time.Now().Add(-time.Hour)
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		mtime = mtime.Add(time.Second)
+		if err := os.Chtimes(path, mtime, mtime); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reload := func(want bool, wantErr string) {
+		t.Helper()
+		changed, err := p.reload()
+		if changed != want || (err == nil) != (wantErr == "") || err != nil && !strings.Contains(fmt.Sprint(err), wantErr) {
+			t.Errorf("changed %v, %v; want %v, %q", changed, err, want, wantErr)
+		}
+		if (p.FileError() == nil) != (wantErr == "") && want {
+			t.Errorf("the error of the file is %v", p.FileError())
+		}
+	}
+	reload(false, "")
+	if calls() {
+		t.Error("an untrusted caller may call without a rule")
+	}
+	write(path, "apiVersion: lmosd/v1\nrules:\n- {allow: anyone, to: call, on: lamp}\n")
+	reload(true, "")
+	if !calls() {
+		t.Error("the rule is not in force")
+	}
+	write(path, "apiVersion: lmosd/v1\nrules:\n- {allow: anyone, to: fly, on: lamp}\n")
+	reload(true, "policy.yaml:3:4")
+	reload(false, "")
+	if !calls() {
+		t.Error("a file with an error changes the rules")
+	}
+	cedar := strings.TrimSuffix(path, ".yaml") + ".cedar"
+	write(path, "apiVersion: lmosd/v1\nrules: []\n")
+	write(cedar, `permit (principal, action == Action::"invoke", resource in Name::"lamp");`)
+	reload(true, "")
+	if !calls() {
+		t.Error("the policy in Cedar is not in force")
+	}
+	if err := errors.Join(os.Remove(cedar), os.Remove(path)); err != nil {
+		t.Fatal(err)
+	}
+	reload(true, "")
+	if calls() {
+		t.Error("the rules of removed files are in force")
+	}
+	write(path, "rules: []")
+	if err := New(Rules{File: path}).Load(); code(err) != interact.PolicyInvalid {
+		t.Errorf("a file with an error at the start: %v", err)
+	}
+}
+
+func TestFilesAreWatched(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	synctest.Test(t, func(t *testing.T) {
+		p := loaded(t, Rules{File: path})
+		ctx, cancel := context.WithCancel(t.Context())
+		var text bytes.Buffer
+		done := make(chan error, 1)
+		go func() { done <- p.Run(ctx, slog.New(slog.NewTextHandler(&text, nil))) }()
+		for _, rules := range []string{"apiVersion: lmosd/v1\nrules: [{deny: anyone, to: '*'}]\n", "apiVersion: lmosd/v1\nrules: [7]\n"} {
+			if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(3 * watchEvery)
+		}
+		if p.Connects(alice) == nil {
+			t.Error("the first file is not in force")
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if got := text.String(); strings.Count(got, "access rules read") != 1 || strings.Count(got, "access rules rejected") != 1 {
+			t.Errorf("logged:\n%s", got)
+		}
+	})
+}

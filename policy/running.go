@@ -1,0 +1,109 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// running are the observations, subscriptions and request streams that continue. They are checked again when the rules or the standing of
+// their caller change. Other interactions end within their deadlines, or with the connection of their caller.
+type running struct {
+	principal func(did.DID) *did.Principal
+
+	mu  sync.Mutex
+	all map[*run]struct{} // owned by mu
+}
+
+// A run is one of them.
+type run struct {
+	m     *interact.Message
+	check func(*interact.Message) error
+	end   context.CancelCauseFunc
+}
+
+// while forwards m to next until the loop is left, or until check fails.
+func (r *running) while(ctx context.Context, next interact.Thing, m *interact.Message, check func(*interact.Message) error) iter.Seq2[*interact.Message, error] {
+	return func(yield func(*interact.Message, error) bool) {
+		ctx, end := context.WithCancelCause(ctx)
+		defer end(nil)
+		one := &run{m, check, end}
+		r.add(one)
+		defer r.remove(one)
+		if err := check(m); err != nil { // it changed before one was added
+			yield(nil, err)
+			return
+		}
+		more := true
+		next.Do(ctx, m)(func(reply *interact.Message, err error) bool {
+			if lostRight(ctx) != nil {
+				return false
+			}
+			more = yield(reply, err)
+			return more
+		})
+		if lost := lostRight(ctx); lost != nil && more {
+			yield(nil, lost)
+		}
+	}
+}
+
+// lostRight returns the error with which recheck ended an interaction, or nil.
+func lostRight(ctx context.Context) error {
+	if lost := (*interact.Error)(nil); errors.As(context.Cause(ctx), &lost) {
+		return lost
+	}
+	return nil
+}
+
+func (r *running) add(one *run) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.all == nil {
+		r.all = map[*run]struct{}{}
+	}
+	r.all[one] = struct{}{}
+}
+
+func (r *running) remove(one *run) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.all, one)
+}
+
+// recheck ends the interactions that their callers may not continue: those of the consumers of a node, or all if node is empty.
+func (r *running) recheck(node did.DID) {
+	r.mu.Lock()
+	all := slices.Collect(maps.Keys(r.all))
+	r.mu.Unlock()
+	for _, one := range all {
+		from := one.m.From
+		if node != "" && from.Node != node {
+			continue
+		}
+		m := *one.m
+		if from.Node != "" {
+			m.From = current(r.principal(from.Node), from)
+		}
+		if err := one.check(&m); err != nil {
+			one.end(err)
+		}
+	}
+}
+
+// current returns the principal of a consumer whose node is known as node now: it has no more rights than before.
+func current(node, before *did.Principal) *did.Principal {
+	p := *node
+	p.Name, p.Relation = before.Name, min(node.Relation, before.Relation)
+	p.Roles = slices.DeleteFunc(slices.Clone(node.Roles), func(role string) bool { return !slices.Contains(before.Roles, role) })
+	return &p
+}
+
+// Recheck ends the interactions of a node and its consumers that they may not continue, after its standing has changed.
+func (p *Policy) Recheck(node did.DID) { p.running.recheck(node) }
