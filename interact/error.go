@@ -51,6 +51,7 @@ const (
 	ConfigFile    Code = 2003
 	InlineSecret  Code = 2005
 	WildcardBind  Code = 2006
+	InvalidInvite Code = 2008 // an invitation is used, expired, altered, of another network or for another node; the error says which
 	NotJSON       Code = 2010
 	BadTD         Code = 2011
 
@@ -100,6 +101,7 @@ var catalog = map[Code]struct{ slug, title string }{
 	ConfigFile:      {"config-unreadable", "Configuration unreadable"},
 	InlineSecret:    {"config-inline-secret", "Secret in the configuration"},
 	WildcardBind:    {"wildcard-bind-without-auth", "Wildcard bind without authentication"},
+	InvalidInvite:   {"invitation-invalid", "Invalid invitation"},
 	NotJSON:         {"td-not-json", "Not JSON"},
 	BadTD:           {"td-schema", "Invalid Thing Description"},
 	NotRunning:      {"node-not-running", "Node not running"},

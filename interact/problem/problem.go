@@ -89,6 +89,7 @@ var statuses = map[interact.Code]int{
 	interact.ConfigFile:      400,
 	interact.InlineSecret:    400,
 	interact.WildcardBind:    400,
+	interact.InvalidInvite:   400,
 	interact.NotJSON:         400,
 	interact.BadTD:           400,
 	interact.NotRunning:      503,

@@ -66,6 +66,7 @@ var exits = map[interact.Code]int{
 	interact.ConfigFile:      ExitUsage,
 	interact.InlineSecret:    ExitUsage,
 	interact.WildcardBind:    ExitUsage,
+	interact.InvalidInvite:   ExitUsage,
 	interact.NotJSON:         ExitUsage,
 	interact.BadTD:           ExitUsage,
 	interact.NotRunning:      ExitNoNode,
