@@ -93,7 +93,7 @@ func parseStore(raw []byte) ([]Issued, error) {
 	for n, i := range f.Invitations {
 		id, err := hex.DecodeString(i.ID)
 		badRole := func(r string) bool { return !vc.ValidRole(r) }
-		if err != nil || len(id) != 32 || i.Kind != Node && i.Kind != Partner || i.Uses < 0 || slices.ContainsFunc(i.Roles, badRole) {
+		if err != nil || len(id) != 32 || i.Kind != Node && i.Kind != Partner || i.Uses < 0 || i.Uses == 0 && len(i.Redeemed) == 0 || slices.ContainsFunc(i.Roles, badRole) {
 			return nil, fmt.Errorf("invitation %d is invalid", n+1)
 		}
 	}

@@ -4,7 +4,7 @@
 // An organization has three kinds of keys. The root signs versions of the log. The next root, whose hash is in the log, replaces a stolen or
 // lost root. One to four issuer nodes have an issuing key each, which the newest document lists and which signs credentials and a status list.
 // The log commits to two keys, always in this order: the root and the next root. Only the next root may change the second one: a thief of
-// the root cannot exclude the next root, see [Organization.SetLog].
+// the root cannot exclude the next root, see [CheckLog].
 //
 // The package uses no network. Sources: did:webvh 1.0; Bitstring Status List 1.0.
 package organization
@@ -160,7 +160,7 @@ func Join(dir string, l *webvh.Log, c *vc.Credential, node did.DID, o Options) (
 	if err := replaceable(dir, node, o); err != nil {
 		return nil, err
 	}
-	if err := checkSuccession(l); err != nil {
+	if err := CheckLog(nil, l); err != nil {
 		return nil, err
 	}
 	x := newOrganization(dir+freshSuffix, node, o)
