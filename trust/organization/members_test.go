@@ -289,6 +289,15 @@ func TestTwoIssuers(t *testing.T) {
 		c.at = at
 	}
 
+	agent := didtest.Key(9).DID()
+	noError(t, a.Admit(agent, node(3), "billing"))
+	if got := must(b.Renew(must(a.Issue(agent, nil, 0))(t).Raw, 0))(t); got.Host != node(3) || got.Type != vc.Agent {
+		t.Errorf("agent: %+v", got)
+	}
+	noError(t, a.Admit(node(31), ""))
+	noError(t, a.Admit(node(32), node(31)))
+	wantError(t, second(b.Renew(must(a.Issue(node(32), nil, 0))(t).Raw, 0)), ErrNotMember)
+
 	ofB = must(b.Issue(node(3), nil, 0))(t)
 	must(a.Revoke(node(3)))(t)
 	exchange(t, a, b)

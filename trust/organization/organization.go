@@ -115,7 +115,7 @@ func Create(dir, domain string, node did.DID, o Options) (_ *Organization, err e
 		return nil, recoveryError(err)
 	}
 	defer func() {
-		if err != nil && !o.Auto {
+		if err != nil && !o.Auto && x.dir != dir {
 			err = errors.Join(err, os.Remove(recovery))
 		}
 	}()
@@ -231,6 +231,9 @@ func (o *Organization) DID() did.DID { return o.Log().DID() }
 
 // SCID returns the identifier of the organization, 46 characters.
 func (o *Organization) SCID() string { return o.Log().SCID() }
+
+// Dir returns the folder. Other packages may keep files with other names in it; [Organization.Leave] deletes them, too.
+func (o *Organization) Dir() string { return o.dir }
 
 // Node returns the DID of this node.
 func (o *Organization) Node() did.DID { return o.node }
