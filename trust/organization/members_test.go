@@ -445,15 +445,14 @@ func TestConcurrentUse(t *testing.T) {
 
 func TestWritesThatFail(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() == 0 {
-		t.Skip("root may write to every folder")
-	}
 	c := newClock()
 	o := create(t, c)
 	noError(t, o.Admit(node(3), ""))
 	must(o.List(false))(t)
-	noError(t, os.Chmod(o.dir, 0o500))
-	defer os.Chmod(o.dir, 0o700)
+	for _, name := range []string{bookFile, logFile} { // nothing replaces a folder
+		noError(t, os.Remove(o.path(name)))
+		noError(t, os.MkdirAll(o.path(name)+"/x", 0o700))
+	}
 	for name, err := range map[string]error{"admit": o.Admit(node(4), ""), "issue": second(o.Issue(node(3), nil, 0)), "revoke": second(o.Revoke(node(3))),
 		"log": second(o.AddIssuer(node(7).Multibase())), "rotate": o.RotateRoot()} {
 		if err == nil {
