@@ -221,7 +221,7 @@ func (c *Client) Organization(ctx context.Context) (*Organization, error) {
 // InitOrganization makes an organization whose first member and issuer is the node. It requires the token or the socket, as do all methods
 // for organizations and partners but Organization, Partners and Standing.
 func (c *Client) InitOrganization(ctx context.Context, o OrganizationInit) (*Organization, error) {
-	return send[Organization](ctx, c, http.MethodPost, "/v1/org", o)
+	return sendJSON[Organization](ctx, c, http.MethodPost, "/v1/org", o)
 }
 
 // LeaveOrganization deletes the organization and its keys from the node.
@@ -231,7 +231,7 @@ func (c *Client) LeaveOrganization(ctx context.Context) error {
 
 // Invite makes an invitation. The result has its text.
 func (c *Client) Invite(ctx context.Context, r InvitationRequest) (*Invitation, error) {
-	return send[Invitation](ctx, c, http.MethodPost, "/v1/org/invitations", r)
+	return sendJSON[Invitation](ctx, c, http.MethodPost, "/v1/org/invitations", r)
 }
 
 // Invitations returns the open invitations, without their texts.
@@ -241,7 +241,7 @@ func (c *Client) Invitations(ctx context.Context) (*InvitationList, error) {
 
 // JoinOrganization makes the node a member of the organization that invites it.
 func (c *Client) JoinOrganization(ctx context.Context, a Acceptance) (*Organization, error) {
-	return send[Organization](ctx, c, http.MethodPost, "/v1/org/join", a)
+	return sendJSON[Organization](ctx, c, http.MethodPost, "/v1/org/join", a)
 }
 
 // Revoke ends the membership of a node. Restore permits it again.
@@ -265,7 +265,7 @@ func memberPath(member did.DID, below string) string {
 
 // RenewCredential gets a new credential for the node from an issuer.
 func (c *Client) RenewCredential(ctx context.Context) (*Organization, error) {
-	return send[Organization](ctx, c, http.MethodPost, "/v1/org/renew", nil)
+	return sendJSON[Organization](ctx, c, http.MethodPost, "/v1/org/renew", nil)
 }
 
 // AddIssuer makes a member an issuer. The node must have the root key, as for RemoveIssuer.
@@ -325,12 +325,12 @@ func (c *Client) Partners(ctx context.Context) (*PartnerList, error) {
 
 // AcceptInvitation makes the organization that invites a partner.
 func (c *Client) AcceptInvitation(ctx context.Context, a Acceptance) (*Partner, error) {
-	return send[Partner](ctx, c, http.MethodPost, "/v1/trust/partners", a)
+	return sendJSON[Partner](ctx, c, http.MethodPost, "/v1/trust/partners", a)
 }
 
 // ConfirmPartner confirms that the check words of a partner are the same on both sides.
 func (c *Client) ConfirmPartner(ctx context.Context, name string) (*Partner, error) {
-	return send[Partner](ctx, c, http.MethodPost, "/v1/trust/partners/"+url.PathEscape(name)+"/confirm", nil)
+	return sendJSON[Partner](ctx, c, http.MethodPost, "/v1/trust/partners/"+url.PathEscape(name)+"/confirm", nil)
 }
 
 // RemovePartner ends a partnership.
@@ -352,8 +352,8 @@ func (c *Client) Standing(ctx context.Context, id did.DID) (*Standing, error) {
 	return get[Standing](ctx, c, "/v1/trust/standing/"+url.PathEscape(string(id)))
 }
 
-// send sends v as JSON, or no body for nil. The response is one JSON document of type T.
-func send[T any](ctx context.Context, c *Client, method, path string, v any) (*T, error) {
+// sendJSON sends v as JSON, or no body for nil. The response is one JSON document of type T.
+func sendJSON[T any](ctx context.Context, c *Client, method, path string, v any) (*T, error) {
 	body, err := bodyOf(v)
 	if err != nil {
 		return nil, err
