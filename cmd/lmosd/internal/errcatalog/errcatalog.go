@@ -195,6 +195,7 @@ var explanations = map[interact.Code]explanation{
 	interact.InlineSecret:   {"The configuration contains a secret.", "put it into a file of mode 0600 and write file:PATH"},
 	interact.WildcardBind:   {"The API would be open to other hosts without authentication.", "listen on 127.0.0.1, or set http.auth: token"},
 	interact.PolicyInvalid:  {"The access rules have an error.", "lmosd policy check names the line"},
+	interact.InvalidInvite:  {"An invitation is used, expired, altered, of another network or for another node.", "request a new invitation from the organization"},
 	interact.NotJSON:        {"A description is not JSON, or has a duplicate member.", "lmosd validate FILE names line and column"},
 	interact.BadTD:          {"A description breaks the rules of TD 1.1 or LMOS.", "lmosd validate FILE lists all issues"},
 	interact.NotRunning:     {"No node responds at the address that the command uses.", "lmosd run, or name another one with --node"},
