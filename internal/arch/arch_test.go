@@ -86,6 +86,7 @@ var moduleHomes = []struct {
 	reason string
 }{
 	{"filippo.io/edwards25519", []string{"did"}, "weak keys are refused where keys are read"},
+	{"filippo.io/age", []string{"did/keystore"}, "key files with a passphrase"},
 	{"github.com/mr-tron/base58", []string{"did"}, "multibase encodes keys; other packages call did"},
 	{"github.com/hyperledger/aries-framework-go", []string{"did/aries"}, "archived: isolated, removable by a build tag"},
 	{"github.com/google/renameio/v2", []string{"internal/atomicfile"}, "files are replaced in one way"},
