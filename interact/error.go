@@ -60,6 +60,7 @@ const (
 	PortBusy       Code = 3010
 	DataDirLocked  Code = 3011
 	KeyPermissions Code = 3012
+	KeystoreLocked Code = 3013 // the key file is encrypted, and there is no passphrase, or a wrong one
 	StoreCorrupt   Code = 3020
 	DiskFull       Code = 3021
 	ShuttingDown   Code = 3030
@@ -108,6 +109,7 @@ var catalog = map[Code]struct{ slug, title string }{
 	PortBusy:        {"port-busy", "Port busy"},
 	DataDirLocked:   {"data-dir-locked", "Data directory in use"},
 	KeyPermissions:  {"key-permissions", "Key file permissions"},
+	KeystoreLocked:  {"keystore-locked", "Key locked"},
 	StoreCorrupt:    {"store-corrupt", "Store corrupt"},
 	DiskFull:        {"disk-full", "Disk full"},
 	ShuttingDown:    {"shutting-down", "Shutting down"},

@@ -291,7 +291,7 @@ func parse(text []byte) (ed25519.PrivateKey, error) {
 	case len(bytes.TrimSpace(rest)) != 0:
 		return nil, errors.New("the file has more than one key")
 	case block.Type == "ENCRYPTED PRIVATE KEY":
-		return nil, errors.New("encrypted PKCS#8 is not supported: decrypt it, and set a passphrase with lmosd keys passphrase")
+		return nil, errors.New("encrypted PKCS#8 is not supported: expected PKCS#8, encrypted by age or not at all")
 	case block.Type != blockType || len(block.Headers) != 0:
 		return nil, fmt.Errorf("expected PKCS#8 (%s), got PEM block %q", blockType, block.Type)
 	}

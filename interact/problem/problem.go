@@ -97,6 +97,7 @@ var statuses = map[interact.Code]int{
 	interact.PortBusy:        409,
 	interact.DataDirLocked:   409,
 	interact.KeyPermissions:  500,
+	interact.KeystoreLocked:  500,
 	interact.StoreCorrupt:    500,
 	interact.DiskFull:        507,
 	interact.ShuttingDown:    503,

@@ -74,6 +74,7 @@ var exits = map[interact.Code]int{
 	interact.PortBusy:        ExitConflict,
 	interact.DataDirLocked:   ExitConflict,
 	interact.KeyPermissions:  ExitRefused,
+	interact.KeystoreLocked:  ExitRefused,
 	interact.StoreCorrupt:    ExitInternal,
 	interact.DiskFull:        ExitUnavailable,
 	interact.ShuttingDown:    ExitUnavailable,
