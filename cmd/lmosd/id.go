@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -95,7 +94,7 @@ func (a *app) identify(ctx context.Context) (*identity, error) {
 	}
 	key, keyErr := keys.Existing(ctx, a.Console, conf)
 	switch {
-	case errors.Is(keyErr, fs.ErrNotExist):
+	case errors.Is(keyErr, keys.ErrNoKey):
 		return nil, err
 	case keyErr != nil:
 		return nil, keyErr

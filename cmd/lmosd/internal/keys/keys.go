@@ -145,7 +145,7 @@ func stored(c *cli.Console) (*configs.Config, string, error) {
 
 // noKey returns the error for a missing key file, and explains others.
 func noKey(path string, err error) error {
-	if !errors.Is(err, fs.ErrNotExist) {
+	if !isMissing(err) {
 		return explain(path, err)
 	}
 	return cli.Usage("", "there is no key at %s", path).Then(cli.StepCommand, "lmosd run   # creates it")

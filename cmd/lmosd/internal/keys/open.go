@@ -17,20 +17,29 @@ import (
 func Open(ctx context.Context, c *cli.Console, conf *configs.Config) (*keystore.Key, error) {
 	path, _ := conf.KeyFile()
 	k, err := Existing(ctx, c, conf)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, ErrNoKey) {
 		k, err = keystore.Open(path)
 	}
 	return k, explain(path, err)
 }
 
-// Existing is [Open] for a key that exists. The error wraps fs.ErrNotExist if there is no key.
+// ErrNoKey means that the node has no key yet.
+var ErrNoKey = errors.New("the node has no key")
+
+// Existing is [Open] for a key that exists. If there is none, the error is [ErrNoKey].
 func Existing(ctx context.Context, c *cli.Console, conf *configs.Config) (*keystore.Key, error) {
 	path, credential := conf.KeyFile()
 	k, err := unlock(path, credential, newReader(c, conf).ask(ctx, path))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	if isMissing(err) {
+		return nil, ErrNoKey
 	}
 	return k, explain(path, err)
+}
+
+// isMissing reports whether err means that there is no key file. A missing source of a passphrase has a code.
+func isMissing(err error) bool {
+	_, explained := errors.AsType[*interact.Error](err)
+	return !explained && errors.Is(err, fs.ErrNotExist)
 }
 
 func unlock(path string, credential bool, ask keystore.Ask) (*keystore.Key, error) {
