@@ -305,7 +305,7 @@ func TestExportedMethods(t *testing.T) {
 		got = append(got, typ.Method(i).Name)
 	}
 	slices.Sort(got)
-	want := []string{"DID", "Format", "GoString", "Libp2p", "LogValue", "MarshalJSON", "Peer", "Public", "Save", "Sign", "String"}
+	want := []string{"DID", "Export", "Format", "GoString", "Libp2p", "LogValue", "MarshalJSON", "Peer", "Public", "Replace", "Save", "Sign", "String"}
 	if !slices.Equal(got, want) {
 		t.Errorf("methods %v, want %v", got, want)
 	}
