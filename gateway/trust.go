@@ -63,9 +63,9 @@ func (g *Gateway) trustRoutes() map[string]http.Handler {
 		"DELETE /v1/trust/distrusted/{did}":        g.trust(admin, distrust(false)),
 		"GET /v1/trust/standing/{did}":             g.trust(read, g.standing),
 		"GET /agent/vc":                            g.trust(open, g.credential),
-		"GET " + WellKnown + "did.jsonl":           g.protect(open, g.organizationDocument),
-		"GET " + WellKnown + "lmosd/status/{list}": g.protect(open, g.organizationDocument),
-		"GET " + WellKnown + "did.json":            g.protect(open, g.didDocument),
+		"GET /.well-known/did.jsonl":           g.protect(open, g.organizationDocument),
+		"GET /.well-known/lmosd/status/{list}": g.protect(open, g.organizationDocument),
+		"GET /.well-known/did.json":            g.protect(open, g.didDocument),
 	}
 }
 

@@ -122,7 +122,9 @@ func onFirstPage(c *cobra.Command) (name, short string) {
 		return "install|mcp", "add the mesh to an MCP client; the command that the client starts"
 	case "demo":
 		return "demo|testnet", "run a scripted demo, or a local test network"
-	case "login", "logout", "route", "write", "trace", "unpublish", "mcp", "testnet", "move":
+	case "org":
+		return "org|trust", "organizations: members, partners, invitations, revocation"
+	case "login", "logout", "route", "write", "trace", "trust", "unpublish", "mcp", "testnet", "move":
 		return "", ""
 	}
 	return c.Name(), c.Short
