@@ -30,8 +30,8 @@ func newOrgRoot(a *app) *cobra.Command {
 		Short: "export, import or rotate the root key of the organization",
 		Long: "The root key changes which nodes are issuers, and nothing else: an organization works without it. Keep it off the\n" +
 			"nodes, and import it for a change.",
-		Example: `  lmosd org root export acme.root
-  lmosd org root import acme.root`,
+		Example: `  lmosd org root export root.age --passphrase fd:3 --keep 3< passphrase
+  lmosd org root import acme.root --passphrase fd:3 3< passphrase`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly, "lmosd org issuer, lmosd org recover"),
 		Args:        cli.Subcommand,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -49,9 +49,9 @@ func newOrgRootExport(a *app) *cobra.Command {
 		Long: "Writes the root key to a new file of mode 0600, encrypted with a passphrase (age, scrypt), and then deletes it from\n" +
 			"the node, unless --keep is set. The passphrase is read from the terminal, or from --passphrase. Without the file\n" +
 			"and the passphrase, only the recovery file can change the organization.",
-		Example: `  lmosd org root export acme.root --passphrase fd:3 3< passphrase --yes
+		Example: `  lmosd org root export new.root --passphrase fd:3 3< passphrase
   lmosd org root export copy.root --passphrase fd:3 3< passphrase --keep
-  lmosd org root export copy.pem --plain --keep`,
+  lmosd org root export plain.pem --plain --keep`,
 		Annotations: cli.About(cli.ScopeLocal, cli.Danger, "lmosd org root import"),
 		Args:        cli.Takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -234,7 +234,7 @@ func newOrgRecover(a *app) *cobra.Command {
 			"log that the recovery file signed to one that a thief of the root key extended. The issuing keys stay: remove\n" +
 			"those that a thief added. The old recovery file is worth nothing afterwards.",
 		Example: `  lmosd org recover acme.example.recovery --recovery new.recovery
-  lmosd org recover /media/usb/acme.recovery --recovery /media/usb/acme.recovery-2 --yes`,
+  lmosd org recover - --recovery new.recovery --yes < acme.example.recovery`,
 		Annotations: cli.About(cli.ScopeMesh, cli.Danger, "lmosd org init, lmosd org issuer rm"),
 		Args:        cli.Takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
