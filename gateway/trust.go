@@ -144,9 +144,7 @@ func readBody(w http.ResponseWriter, r *http.Request, v any, example string) err
 		}
 	}
 	if err != nil {
-		e := interact.Errorf(interact.Invalid, "send "+example, "the body is not what this path expects")
-		e.Err = errors.New(strings.TrimPrefix(err.Error(), "json: "))
-		return e
+		return interact.Errorf(interact.Invalid, "send "+example, "the body is not valid: %s", tdd.Clip(strings.TrimPrefix(err.Error(), "json: ")))
 	}
 	return nil
 }
@@ -170,11 +168,11 @@ func checkPath(name, path, example string) error {
 // checkRoles checks the number of roles; their names are checked by the organization.
 func checkRoles(roles []string) error {
 	if len(roles) > maxRoles {
-		return interact.Errorf(interact.Invalid, "", "%d roles, at most %d are possible", len(roles), maxRoles)
+		return interact.Errorf(interact.Invalid, "send fewer", "%d roles, at most %d are possible", len(roles), maxRoles)
 	}
 	for _, role := range roles {
 		if role == "" {
-			return interact.Errorf(interact.Invalid, "", "a role is empty")
+			return interact.Errorf(interact.Invalid, "leave it out", "a role is empty")
 		}
 	}
 	return nil
@@ -268,15 +266,15 @@ func checkInvitation(i *api.InvitationRequest, now time.Time) (err error) {
 	case i.Kind != api.InviteNode && i.Kind != api.InvitePartner:
 		return invalid(`send {"kind":"node"} or {"kind":"partner"}`, "the kind is %q, expected node or partner", tdd.Clip(i.Kind))
 	case i.Uses < 0 || i.Uses > maxUses:
-		return invalid("", "uses is %d, expected 1 to %d", i.Uses, maxUses)
+		return invalid("leave it out for one use", "uses is %d, expected 1 to %d", i.Uses, maxUses)
 	case life < 0 || life > maxInvitationLife:
 		return invalid(`send {"life":"24h"}, or leave it out`, "life is %s, expected up to %s", life, maxInvitationLife)
 	case i.Issuer && i.Kind != api.InviteNode:
-		return invalid("", "only an invitation of kind node has the member issuer")
+		return invalid("leave it out", "only an invitation of kind node has the member issuer")
 	case !i.Until.IsZero() && i.Kind != api.InvitePartner:
-		return invalid("", "only an invitation of kind partner has the member until")
+		return invalid("leave it out", "only an invitation of kind partner has the member until")
 	case !i.Until.IsZero() && !i.Until.After(now):
-		return invalid("", "until is in the past")
+		return invalid("send a later time, or leave it out", "until is in the past")
 	}
 	if i.For != "" {
 		if i.For, err = readDID(string(i.For), "the member for"); err != nil {
