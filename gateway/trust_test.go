@@ -237,7 +237,7 @@ func TestInvalidTrustRequests(t *testing.T) {
 		"an issuer that is a partner":  {method: "POST", path: "/v1/org/invitations", body: `{"kind":"partner","issuer":true}`},
 		"a node until a date":          {method: "POST", path: "/v1/org/invitations", body: `{"kind":"node","until":"2036-01-01T00:00:00Z"}`},
 		"a partner until yesterday":    {method: "POST", path: "/v1/org/invitations", body: `{"kind":"partner","until":"2020-01-01T00:00:00Z"}`, contain: "in the past"},
-		"for nobody":                   {method: "POST", path: "/v1/org/invitations", body: `{"kind":"node","for":"globex"}`},
+		"for a name":                   {method: "POST", path: "/v1/org/invitations", body: `{"kind":"node","for":"globex"}`},
 		"an empty role":                {method: "POST", path: "/v1/org/invitations", body: `{"kind":"node","roles":[""]}`},
 		"many roles":                   {method: "POST", path: "/v1/org/invitations", body: `{"kind":"node","roles":["a"` + strings.Repeat(`,"a"`, maxRoles) + `]}`},
 		"an empty invitation":          {method: "POST", path: "/v1/org/join", body: `{"invitation":" "}`},

@@ -79,8 +79,8 @@ func newOrgInvite(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "invite",
 		Short: "make an invitation for a node to join the organization",
-		Long: "Prints an invitation on standard output, and what it is for on standard error. Whoever has the text can use it,\n" +
-			"once and for 24 hours unless the flags say otherwise: send it by a channel that others do not read, or use --for.\n" +
+		Long: "Prints an invitation on standard output, and what it is for on standard error. Any holder of the text can use it,\n" +
+			"once and for 24 hours unless the flags say otherwise: send it by a private channel, or use --for.\n" +
 			"Only issuers can invite. The new node connects to this one, so both must reach each other once.",
 		Example: `  lmosd org invite
   lmosd org invite --role customer-service --uses 3
@@ -102,8 +102,8 @@ func newTrustInvite(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "invite",
 		Short: "make an invitation for another organization to become a partner",
-		Long: "Prints an invitation on standard output, and what it is for on standard error. Whoever has the text can use it,\n" +
-			"once and for 24 hours unless the flags say otherwise: send it by a channel that others do not read. Without --for,\n" +
+		Long: "Prints an invitation on standard output, and what it is for on standard error. Any holder of the text can use it,\n" +
+			"once and for 24 hours unless the flags say otherwise: send it by a private channel. Without --for,\n" +
 			"the partner is unconfirmed until lmosd trust confirm. Only issuers can invite. An issuer of the other\n" +
 			"organization accepts it, and connects to this node.",
 		Example: `  lmosd trust invite

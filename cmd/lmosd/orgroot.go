@@ -109,7 +109,7 @@ func (a *app) exportRoot(ctx context.Context, file, passphrase string, keep bool
 		return err
 	}
 	if passphrase == "" {
-		a.Warn(file + " has the root key unencrypted: whoever reads it can change the organization")
+		a.Warn(file + " has the root key unencrypted: a program that reads it can change the organization")
 	}
 	a.inform("keep the file off this host; lmosd org root import FILE brings the key back")
 	return nil

@@ -40,7 +40,7 @@ func newTrustLs(a *app) *cobra.Command {
 		Aliases: []string{"list"},
 		Short:   "list the partner organizations, or show one",
 		Long: "Lists the partners of the organization, with their state and the six words by which both sides recognize each\n" +
-			"other. A partner is unconfirmed if the invitation did not name it and nobody has compared the words.",
+			"other. A partner is unconfirmed if the invitation did not name it and its words were not compared.",
 		Example: `  lmosd trust ls
   lmosd trust ls globex
   lmosd trust ls -o json --jq '.items[] | select(.state == "unconfirmed") | .name'`,

@@ -153,7 +153,7 @@ func Invitation(i *api.Invitation, now time.Time) *terminal.Sheet {
 	s.Add("invitation", i.ID+", "+purpose(i))
 	s.Add("scid", i.SCID)
 	if i.For == "" {
-		s.Add("for", "whoever has the text: it is a secret until it was used")
+		s.Add("for", "any holder of the text, which is a secret until it was used")
 	} else {
 		s.Add("for", string(i.For)+" only")
 	}
