@@ -67,6 +67,7 @@ const (
 	PortBusy       Code = 3010
 	DataDirLocked  Code = 3011
 	KeyPermissions Code = 3012
+	KeystoreLocked Code = 3013 // the key file is encrypted, and there is no passphrase, or a wrong one
 	StoreCorrupt   Code = 3020
 	DiskFull       Code = 3021
 	ShuttingDown   Code = 3030
@@ -126,6 +127,7 @@ var catalog = map[Code]struct{ slug, title string }{
 	ShuttingDown:      {"shutting-down", "Shutting down"},
 	NotReady:          {"not-ready", "Not ready"},
 	InvalidInvite:     {"invitation-invalid", "Invalid invitation"},
+	KeystoreLocked:    {"keystore-locked", "Key locked"},
 }
 
 // String returns the written form, "LMOS-1404".

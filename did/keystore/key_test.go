@@ -219,6 +219,7 @@ func TestSignRejects(t *testing.T) {
 		{"record as long as hash data", did.PurposeRecord, make([]byte, 64-len("lmos-td-v1:"))},
 		{"empty invitation", did.PurposeInvitation, nil},
 		{"invitation that is not a map", did.PurposeInvitation, []byte("\x81\x01")},
+		{"invitation with a long map", did.PurposeInvitation, []byte("\xb8\x18")},
 		{"invitation as long as hash data", did.PurposeInvitation, append([]byte{0xa1}, make([]byte, 63-len(did.PurposeInvitation))...)},
 	} {
 		if sig, err := k.Sign(c.purpose, c.msg); err == nil {
@@ -304,7 +305,7 @@ func TestExportedMethods(t *testing.T) {
 		got = append(got, typ.Method(i).Name)
 	}
 	slices.Sort(got)
-	want := []string{"DID", "Format", "GoString", "Libp2p", "LogValue", "MarshalJSON", "Peer", "Public", "Save", "Sign", "String"}
+	want := []string{"DID", "Export", "Format", "GoString", "Libp2p", "LogValue", "MarshalJSON", "Peer", "Public", "Replace", "Save", "Sign", "String"}
 	if !slices.Equal(got, want) {
 		t.Errorf("methods %v, want %v", got, want)
 	}

@@ -62,7 +62,7 @@ func record(msg []byte) ([]byte, error) {
 // invitation returns the message, a CBOR map with less than 24 keys, with its domain.
 func invitation(msg []byte) ([]byte, error) {
 	input := append([]byte(did.PurposeInvitation), msg...)
-	if len(msg) == 0 || msg[0]>>3 != 0b10100 || len(input) == hashSize {
+	if len(msg) == 0 || msg[0] < 0xa0 || msg[0] > 0xb7 || len(input) == hashSize {
 		return nil, fmt.Errorf("expected an invitation in CBOR, got %d bytes", len(msg))
 	}
 	return input, nil

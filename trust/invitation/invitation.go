@@ -129,8 +129,11 @@ func New(i Invitation, s did.Signer, now time.Time) (*Invitation, string, error)
 	if err != nil {
 		return nil, "", err
 	}
+	out, err := decode(raw) // what readers reject is not issued
 	text := Prefix + base64.RawURLEncoding.EncodeToString(raw)
-	out, err := Parse(text) // what readers reject is not issued
+	if err == nil && len(text) > MaxText {
+		err = fmt.Errorf("it has more than %d characters", MaxText)
+	}
 	if err != nil {
 		return nil, "", interact.Errorf(interact.Usage, "", "the invitation cannot be issued: %s", err)
 	}

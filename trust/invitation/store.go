@@ -93,7 +93,7 @@ func parseStore(raw []byte) ([]Issued, error) {
 	for n, i := range f.Invitations {
 		id, err := hex.DecodeString(i.ID)
 		badRole := func(r string) bool { return !vc.ValidRole(r) }
-		if err != nil || len(id) != 32 || i.Kind != Node && i.Kind != Partner || i.Uses < 0 || slices.ContainsFunc(i.Roles, badRole) {
+		if err != nil || len(id) != 32 || i.Kind != Node && i.Kind != Partner || i.Uses < 0 || i.Uses == 0 && len(i.Redeemed) == 0 || slices.ContainsFunc(i.Roles, badRole) {
 			return nil, fmt.Errorf("invitation %d is invalid", n+1)
 		}
 	}
@@ -145,10 +145,11 @@ func (i Issued) clone() Issued {
 	return i
 }
 
-// Redeem uses the invitation with the secret once, for the node or organization by, which has proven that DID. It is atomic, and durable before
+// Redeem uses the invitation with the secret, of the kind that the request is for, once for the node or organization by, which has proven
+// that DID. It is atomic, and durable before
 // it returns. The same DID may redeem it again until it expires, without another use, because the first response may be lost. The error
 // has the code [interact.InvalidInvite] and names the reason.
-func (s *Store) Redeem(secret [secretSize]byte, by did.DID) (Issued, error) {
+func (s *Store) Redeem(secret [secretSize]byte, kind Kind, by did.DID) (Issued, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id, now := idOf(secret), s.now()
@@ -160,6 +161,8 @@ func (s *Store) Redeem(secret [secretSize]byte, by did.DID) (Issued, error) {
 	switch {
 	case now.After(i.Expires.Add(Skew)):
 		return Issued{}, expired(i.Expires, now)
+	case i.Kind != kind:
+		return Issued{}, invalid("use it for that", "the invitation is for a %s, not for a %s", i.Kind, kind)
 	case i.For != "" && i.For != by:
 		return Issued{}, invalid("use it there, or request one for this node", "the invitation is for another node: %s", i.For.Short())
 	case slices.ContainsFunc(i.Redeemed, func(r Redemption) bool { return r.By == by }):

@@ -69,11 +69,11 @@ func (o *Organization) commit(dir string) error {
 			return err
 		}
 	}
-	if err := errors.Join(os.Rename(o.dir, dir), syncDir(filepath.Dir(dir))); err != nil {
+	if err := os.Rename(o.dir, dir); err != nil {
 		return err
 	}
-	o.dir = dir
-	return os.RemoveAll(dir + oldSuffix)
+	o.dir = dir // from here on, the organization exists
+	return errors.Join(syncDir(filepath.Dir(dir)), os.RemoveAll(dir+oldSuffix))
 }
 
 // settle completes a replacement of the folder that a crash interrupted, or undoes one that was not complete.

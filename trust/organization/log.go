@@ -46,29 +46,33 @@ func (e *ForkedError) Error() string {
 // Unwrap returns [ErrForked].
 func (e *ForkedError) Unwrap() error { return ErrForked }
 
-// SetLog stores a verified log that extends the stored one. The same log is no error. A shorter one gives [ErrRollback]; one that contradicts
-// the stored one gives a [*ForkedError] and changes nothing, with one exception: if the first version that differs is signed by the next root
-// key in l, and not in the stored log, l replaces it, because the owner recovered the organization from a thief of the root key. A log that
-// excludes the next root key without its signature gives [ErrSuccession].
+// SetLog stores a verified log that extends the stored one; see [CheckLog] for the errors. The stored log does not change on an error.
 func (o *Organization) SetLog(l *webvh.Log) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	switch {
-	case l.SCID() != o.log.SCID():
-		return fmt.Errorf("%w: it is the log of %s, not of %s", did.ErrInvalid, l.DID().Short(), o.log.DID().Short())
-	case l.Head() == o.log.Head():
-		return nil
-	case l.Forked(o.log):
-		if checkSuccession(l) != nil || !recoveredFrom(l, o.log) {
-			return &ForkedError{o.log, l}
-		}
-	case l.Len() < o.log.Len():
-		return fmt.Errorf("%w: version %d, the stored one is %d", ErrRollback, l.Len(), o.log.Len())
-	}
-	if err := checkSuccession(l); err != nil {
+	if err := CheckLog(o.log, l); err != nil || l.Head() == o.log.Head() {
 		return err
 	}
 	return o.storeLog(l)
+}
+
+// CheckLog checks that l may replace the stored log of an organization, own or partner: it is the same, or extends it. nil as stored log is
+// correct. A shorter one gives [ErrRollback]; one that contradicts the stored one gives a [*ForkedError], with one exception: if the first
+// version that differs is signed by the next root key in l, and not in the stored log, l may replace it, because the owner recovered the
+// organization from a thief of the root key. A log that excludes the next root key without its signature gives [ErrSuccession].
+func CheckLog(stored, l *webvh.Log) error {
+	if err := checkSuccession(l); err != nil || stored == nil {
+		return err
+	}
+	switch {
+	case l.SCID() != stored.SCID():
+		return fmt.Errorf("%w: it is the log of %s, not of %s", did.ErrInvalid, l.DID().Short(), stored.DID().Short())
+	case l.Forked(stored) && !recoveredFrom(l, stored):
+		return &ForkedError{stored, l}
+	case l.Len() < stored.Len() && !l.Forked(stored):
+		return fmt.Errorf("%w: version %d, the stored one is %d", ErrRollback, l.Len(), stored.Len())
+	}
+	return nil
 }
 
 // storeLog makes l durable and uses it. o.mu is held.

@@ -324,7 +324,7 @@ func (o *Organization) Issue(subject did.DID, roles []string, life time.Duration
 }
 
 // Renew issues a credential for the subject of a valid credential of the organization, which may be of another issuer: then this issuer
-// admits the member with the roles of the credential. If the roles were changed here after the credential was issued, the change counts. The
+// admits the member with the roles of the credential. The host of an agent renews its own credential here first. If the roles were changed here after the credential was issued, the change counts. The
 // caller has checked that the subject, or the host of the agent, holds its key. The errors are those of [Organization.Issue] and [vc.Verify].
 func (o *Organization) Renew(raw []byte, life time.Duration) (*vc.Credential, error) {
 	c, err := vc.Verify(context.Background(), raw, vc.Check{Resolver: o, Now: o.now()})

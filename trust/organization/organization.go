@@ -4,7 +4,7 @@
 // An organization has three kinds of keys. The root signs versions of the log. The next root, whose hash is in the log, replaces a stolen or
 // lost root. One to four issuer nodes have an issuing key each, which the newest document lists and which signs credentials and a status list.
 // The log commits to two keys, always in this order: the root and the next root. Only the next root may change the second one: a thief of
-// the root cannot exclude the next root, see [Organization.SetLog].
+// the root cannot exclude the next root, see [CheckLog].
 //
 // The package uses no network. Sources: did:webvh 1.0; Bitstring Status List 1.0.
 package organization
@@ -115,7 +115,7 @@ func Create(dir, domain string, node did.DID, o Options) (_ *Organization, err e
 		return nil, recoveryError(err)
 	}
 	defer func() {
-		if err != nil && !o.Auto {
+		if err != nil && !o.Auto && x.dir != dir {
 			err = errors.Join(err, os.Remove(recovery))
 		}
 	}()
@@ -160,7 +160,7 @@ func Join(dir string, l *webvh.Log, c *vc.Credential, node did.DID, o Options) (
 	if err := replaceable(dir, node, o); err != nil {
 		return nil, err
 	}
-	if err := checkSuccession(l); err != nil {
+	if err := CheckLog(nil, l); err != nil {
 		return nil, err
 	}
 	x := newOrganization(dir+freshSuffix, node, o)
@@ -231,6 +231,9 @@ func (o *Organization) DID() did.DID { return o.Log().DID() }
 
 // SCID returns the identifier of the organization, 46 characters.
 func (o *Organization) SCID() string { return o.Log().SCID() }
+
+// Dir returns the folder. Other packages may keep files with other names in it; [Organization.Leave] deletes them, too.
+func (o *Organization) Dir() string { return o.dir }
 
 // Node returns the DID of this node.
 func (o *Organization) Node() did.DID { return o.node }

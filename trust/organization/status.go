@@ -189,7 +189,8 @@ func (o *Organization) MergeRevocations(l *vc.List) (changed bool, err error) {
 			return false, nil
 		}
 		b.adopt(l)
-	} else if !b.mergeOther(l, o.now()) {
+	} else if !b.mergeOther(l, o.now()) && len(b.Set) == len(o.book.Set) {
+		o.book = b // the version: not worth a write
 		return false, nil
 	}
 	changed = len(b.Set) != len(o.book.Set) || l.Method == o.method
@@ -212,7 +213,7 @@ func (b *book) adopt(l *vc.List) {
 	}
 }
 
-// mergeOther merges a list of another issuer, and reports whether it has something new.
+// mergeOther merges a list of another issuer, and reports whether it revokes more or less than before.
 func (b *book) mergeOther(l *vc.List, now time.Time) bool {
 	old, known := b.Others[l.ID]
 	if !known && len(b.Others) >= maxOthers {
@@ -232,12 +233,9 @@ func (b *book) mergeOther(l *vc.List, now time.Time) bool {
 			b.end(member)
 		}
 	}
-	if known && len(fresh.Set) == len(old.Set) && maps.EqualFunc(fresh.Revoked, old.Revoked, time.Time.Equal) {
-		return false // only the version: not worth a write
-	}
 	if b.Others == nil {
 		b.Others = map[string]other{}
 	}
 	b.Others[l.ID] = fresh
-	return true
+	return len(fresh.Set) != len(old.Set) || !maps.EqualFunc(fresh.Revoked, old.Revoked, time.Time.Equal)
 }

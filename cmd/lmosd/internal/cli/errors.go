@@ -85,6 +85,7 @@ var exits = map[interact.Code]int{
 	interact.DiskFull:          ExitUnavailable,
 	interact.ShuttingDown:      ExitUnavailable,
 	interact.NotReady:          ExitUnavailable,
+	interact.KeystoreLocked:    ExitRefused,
 }
 
 // ExitOf returns the exit code of c; never 0.

@@ -204,6 +204,7 @@ var explanations = map[interact.Code]explanation{
 	interact.PortBusy:       {"Another process uses the port that was configured.", "stop it, or choose another with --http.listen or --listen.p2p"},
 	interact.DataDirLocked:  {"Another node runs on the data folder.", "stop it, or choose another with --data-dir"},
 	interact.KeyPermissions: {"Other users can read the key of the node.", "chmod 600 identity.pem, and 700 for its folder"},
+	interact.KeystoreLocked: {"The key of the node is encrypted, and there is no passphrase, or a wrong one.", "run the command on a terminal, or set node.passphrase to fd:N or credential:NAME"},
 	interact.StoreCorrupt:   {"The store of the node cannot be read.", "restore a backup, or move the folder store away, and publish again"},
 	interact.DiskFull:       {"There is no space, or no permission, to write.", "make space in the data folder"},
 	interact.ShuttingDown:   {"The node is shutting down and accepts no new requests.", "try again when it is back"},
