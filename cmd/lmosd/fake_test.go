@@ -124,6 +124,7 @@ func (n *fakeNode) routes() http.Handler {
 	mux.HandleFunc("GET /things/{ref}/properties/{name}", n.read)
 	mux.HandleFunc("PUT /things/{ref}/properties/{name}", n.write)
 	n.longRoutes(mux)
+	n.trustRoutes(mux)
 	return mux
 }
 
