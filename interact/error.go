@@ -62,6 +62,7 @@ const (
 	KeyPermissions Code = 3012
 	StoreCorrupt   Code = 3020
 	DiskFull       Code = 3021
+	AuditBroken    Code = 3023 // a file of the audit log is missing, cut or changed
 	ShuttingDown   Code = 3030
 	NotReady       Code = 3031
 )
@@ -110,6 +111,7 @@ var catalog = map[Code]struct{ slug, title string }{
 	KeyPermissions:  {"key-permissions", "Key file permissions"},
 	StoreCorrupt:    {"store-corrupt", "Store corrupt"},
 	DiskFull:        {"disk-full", "Disk full"},
+	AuditBroken:     {"audit-broken", "Audit log damaged"},
 	ShuttingDown:    {"shutting-down", "Shutting down"},
 	NotReady:        {"not-ready", "Not ready"},
 }

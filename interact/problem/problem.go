@@ -99,6 +99,7 @@ var statuses = map[interact.Code]int{
 	interact.KeyPermissions:  500,
 	interact.StoreCorrupt:    500,
 	interact.DiskFull:        507,
+	interact.AuditBroken:     500,
 	interact.ShuttingDown:    503,
 	interact.NotReady:        503,
 }

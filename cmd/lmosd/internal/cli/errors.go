@@ -76,6 +76,7 @@ var exits = map[interact.Code]int{
 	interact.KeyPermissions:  ExitRefused,
 	interact.StoreCorrupt:    ExitInternal,
 	interact.DiskFull:        ExitUnavailable,
+	interact.AuditBroken:     ExitRefused,
 	interact.ShuttingDown:    ExitUnavailable,
 	interact.NotReady:        ExitUnavailable,
 }

@@ -198,6 +198,8 @@ var explanations = map[interact.Code]explanation{
 	interact.KeyPermissions: {"Other users can read the key of the node.", "chmod 600 identity.pem, and 700 for its folder"},
 	interact.StoreCorrupt:   {"The store of the node cannot be read.", "restore a backup, or move the folder store away, and publish again"},
 	interact.DiskFull:       {"There is no space, or no permission, to write.", "make space in the data folder"},
-	interact.ShuttingDown:   {"The node is shutting down and accepts no new requests.", "try again when it is back"},
-	interact.NotReady:       {"The node has started but does not serve yet.", "try again in a moment; lmosd status shows what is missing"},
+	interact.AuditBroken: {"A file of the audit log is missing, cut or changed, or a checkpoint in it is not signed by the node.",
+		"keep a copy of the folder audit as evidence; the log of another member has the last good head"},
+	interact.ShuttingDown: {"The node is shutting down and accepts no new requests.", "try again when it is back"},
+	interact.NotReady:     {"The node has started but does not serve yet.", "try again in a moment; lmosd status shows what is missing"},
 }
