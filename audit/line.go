@@ -176,16 +176,11 @@ func shorten(text string, most int) string {
 		return text
 	}
 	if len(text) > most {
-		text = text[:most-len("…")]
-		for len(text) > 0 && !utf8.RuneStart(text[len(text)-1]) {
-			text = text[:len(text)-1]
+		end := most - len("…")
+		for end > 0 && !utf8.RuneStart(text[end]) {
+			end--
 		}
-		if len(text) > 0 {
-			if r, _ := utf8.DecodeLastRuneInString(text); r == utf8.RuneError {
-				text = text[:len(text)-1]
-			}
-		}
-		text += "…"
+		text = text[:end] + "…"
 	}
 	return strings.ToValidUTF8(text, "�")
 }
