@@ -238,7 +238,7 @@ func (l *Log) Change(kind, detail string) {
 	now := l.opts.Now()
 	l.mu.Lock()
 	if len(l.changes) < maxChanges {
-		l.changes = append(l.changes, Line{Time: now, Kind: kind, Detail: shorten(detail, maxDetail)})
+		l.changes = append(l.changes, Line{Time: now, Event: kind, Detail: shorten(detail, maxDetail)})
 	} else {
 		l.lose(0, 1, "too many changes at once")
 	}
@@ -358,7 +358,7 @@ func (l *Log) write(all bool) {
 	l.put(l.denied, denials...)
 	for i, c := range []*chain{l.main, l.denied} {
 		if m := missing[i]; m.times > 0 {
-			l.put(c, Line{Time: now, Kind: KindLost, Times: m.times, Detail: m.why})
+			l.put(c, Line{Time: now, Event: EventLost, Times: m.times, Detail: m.why})
 		}
 	}
 	l.fail(l.sync())
@@ -380,8 +380,8 @@ func (l *Log) put(c *chain, lines ...Line) {
 		if c == l.denied {
 			which = 1
 		}
-		if k := lines[i].Kind; k != "" && k != KindLost {
-			l.opts.Log.Error("audit line lost", "kind", k, "detail", lines[i].Detail, "err", err)
+		if e := lines[i].Event; e != "" && e != EventLost {
+			l.opts.Log.Error("audit line lost", "event", e, "detail", lines[i].Detail, "err", err)
 		}
 		l.mu.Lock()
 		l.lose(which, max(lines[i].Times, 1), shorten("the file was not written: "+err.Error(), maxText))

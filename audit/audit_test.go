@@ -94,8 +94,8 @@ func lines(t testing.TB, dir string) (list []Line) {
 // records returns the decisions and changes in short: "deny invoke weather/getWeather ×3".
 func records(list []Line) (short []string) {
 	for _, l := range list {
-		switch l.Kind {
-		case KindFile, KindCheckpoint:
+		switch l.Event {
+		case EventFile, EventCheckpoint:
 		case "":
 			text := fmt.Sprintf("%s %s %s/%s", l.Verdict, l.Op, l.Thing, l.Name)
 			if l.Times != 1 {
@@ -103,7 +103,7 @@ func records(list []Line) (short []string) {
 			}
 			short = append(short, text)
 		default:
-			text := l.Kind
+			text := l.Event
 			if l.Detail != "" {
 				text += ": " + l.Detail
 			}
@@ -268,7 +268,7 @@ func TestCheckpoints(t *testing.T) {
 		stop := run(t, l)
 		signed := func() (n int) {
 			for _, l := range lines(t, dir) {
-				if l.Kind == KindCheckpoint {
+				if l.Event == EventCheckpoint {
 					n++
 				}
 			}

@@ -103,7 +103,7 @@ func (c *chain) append(l *Line) error {
 // put writes a line to the file.
 func (c *chain) put(l *Line) error {
 	l.N, l.Prev, l.Time, l.Until = c.last.N+1, c.last.Hash, milliseconds(l.Time), milliseconds(l.Until)
-	if l.Kind == KindCheckpoint {
+	if l.Event == EventCheckpoint {
 		if err := l.sign(c.signer); err != nil {
 			return err
 		}
@@ -126,7 +126,7 @@ func (c *chain) put(l *Line) error {
 	c.size += int64(len(c.buf))
 	c.last, c.dirty = Head{l.N, hashOf(line)}, true
 	switch {
-	case l.Kind == KindCheckpoint:
+	case l.Event == EventCheckpoint:
 		c.unsigned = 0
 	case c.unsigned == 0:
 		c.unsignedSince = l.Time
@@ -147,7 +147,7 @@ func milliseconds(t time.Time) time.Time {
 
 // sign writes a checkpoint; denied is the head of the other chain that it contains, if any.
 func (c *chain) sign(denied Head, now time.Time) error {
-	l := &Line{Time: now, Kind: KindCheckpoint, Chain: c.name}
+	l := &Line{Time: now, Event: EventCheckpoint, Chain: c.name}
 	if denied.N > 0 {
 		l.Denied, c.others = &denied, denied
 	}
@@ -189,7 +189,7 @@ func (c *chain) start(number int, now time.Time, broken string) error {
 	}
 	before := *c
 	c.file, c.number, c.size, c.torn, c.first = f, number, 0, false, max(c.first, number-c.keep+1)
-	err = c.put(&Line{Time: now, Kind: KindFile, Chain: c.name, File: number, First: c.first, Broken: shorten(broken, maxDetail)})
+	err = c.put(&Line{Time: now, Event: EventFile, Chain: c.name, File: number, First: c.first, Broken: shorten(broken, maxDetail)})
 	if err == nil {
 		err = c.sync()
 	}

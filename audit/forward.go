@@ -131,11 +131,11 @@ func (f *forwarder) encode(l *Line, line []byte) []byte {
 	if !f.Syslog {
 		return append(append(make([]byte, 0, len(line)+1), line...), '\n')
 	}
-	severity, id := notice, l.Kind
+	severity, id := notice, l.Event
 	switch {
-	case l.Verdict == deny || l.Kind == KindLost:
+	case l.Verdict == deny || l.Event == EventLost:
 		severity = warning
-	case l.Kind == "" || l.Kind == KindCheckpoint || l.Kind == KindFile:
+	case l.Event == "" || l.Event == EventCheckpoint || l.Event == EventFile:
 		severity = informational
 	}
 	if id == "" {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -22,13 +23,13 @@ const (
 	maxLine   = 64 << 10
 )
 
-// Kinds of lines of the log itself. The kinds of changes are ChangeTrust and others; decisions have none.
+// Events of the log itself. Those of changes are ChangeTrust and others; decisions have none.
 const (
-	KindFile       = "file"       // the first line of a file
-	KindCheckpoint = "checkpoint" // a signature of all lines before it
-	KindDenials    = "denials"    // the number of denials beyond the limit of lines, of a node or of all nodes
-	KindLost       = "lost"       // the number of decisions or changes that were not recorded
-	KindRecovered  = "recovered"  // an incomplete line was moved to another file
+	EventFile       = "file"       // the first line of a file
+	EventCheckpoint = "checkpoint" // a signature of all lines before it
+	EventDenials    = "denials"    // the number of denials beyond the limit of lines, of a node or of all nodes
+	EventLost       = "lost"       // the number of decisions or changes that were not recorded
+	EventRecovered  = "recovered"  // an incomplete line was moved to another file
 )
 
 // A Line is one line of a file, a JSON object with the members in this order. Empty members are missing.
@@ -39,11 +40,11 @@ type Line struct {
 	Time time.Time `json:"time"`
 	// Prev is the base64url of the SHA-256 of the line before without its line end; empty in the first line of a chain.
 	Prev string `json:"prev"`
-	// Kind is empty for a decision.
-	Kind   string `json:"kind,omitempty"`
+	// Event is empty for a decision, else ChangeTrust, EventFile or another.
+	Event  string `json:"event,omitempty"`
 	Detail string `json:"detail,omitempty"`
 
-	// Who is the id of the caller ([did.Principal.ID]); in a line of KindDenials the node, or empty for several nodes.
+	// Who is the id of the caller ([did.Principal.ID]); in a line of EventDenials the node, or empty for several nodes.
 	Who     string   `json:"who,omitempty"`
 	Org     did.DID  `json:"org,omitempty"`
 	Roles   []string `json:"roles,omitempty"`
@@ -55,7 +56,7 @@ type Line struct {
 	Rule    string   `json:"rule,omitempty"`
 	Code    string   `json:"code,omitempty"`
 	Trace   string   `json:"trace,omitempty"` // of the first
-	// Times is the number of decisions; 0 in lines of other kinds. Until is the time of the last one in a line of KindDenials.
+	// Times is the number of decisions; 0 in other lines. Until is the time of the last one in a line of EventDenials.
 	Times uint64    `json:"times,omitempty"`
 	Until time.Time `json:"until,omitzero"`
 
@@ -70,7 +71,12 @@ type Line struct {
 	// By is the signer of a checkpoint. Sig is the base64url of the signature of "lmos-audit-v1:" and the line up to this member.
 	By  did.DID `json:"by,omitempty"`
 	Sig string  `json:"sig,omitempty"`
+
+	chain string // set by a Reader
 }
+
+// ID returns the chain and the number of a line that a [Reader] has returned: "audit/12" or "denied/7".
+func (l *Line) ID() string { return l.chain + "/" + strconv.FormatUint(l.N, 10) }
 
 // The verdicts of a decision.
 const (
@@ -110,7 +116,7 @@ func ParseLine(b []byte) (Line, error) {
 		return l, errors.New("prev is not a hash")
 	case l.Denied != nil && !isHash(l.Denied.Hash):
 		return l, errors.New("the head of the denials is not a hash")
-	case l.Kind == KindFile && (l.File < 1 || l.First < 1 || l.First > l.File):
+	case l.Event == EventFile && (l.File < 1 || l.First < 1 || l.First > l.File):
 		return l, errors.New("the numbers of the files are not valid")
 	}
 	return l, nil

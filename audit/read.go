@@ -115,6 +115,7 @@ func (r *Reader) file(c *cursor, yield func(Line, error) bool) bool {
 			r.Unreadable++
 			continue
 		}
+		l.chain = c.chain
 		if !yield(l, nil) {
 			return false
 		}

@@ -40,7 +40,7 @@ func openChain(l *Log, name string, least Head, now time.Time) (*chain, error) {
 	}
 	if err == nil && t.aside != "" {
 		c.log.Warn("incomplete line of the audit log moved aside", "dir", c.dir, "to", t.aside, "bytes", t.rest)
-		err = c.put(&Line{Time: now, Kind: KindRecovered, Detail: fmt.Sprintf("an incomplete line of %d bytes was moved to %s", t.rest, t.aside)})
+		err = c.put(&Line{Time: now, Event: EventRecovered, Detail: fmt.Sprintf("an incomplete line of %d bytes was moved to %s", t.rest, t.aside)})
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.close())
@@ -120,11 +120,11 @@ func (c *chain) scan(before Head) (t tail, err error) {
 		}
 		c.last = Head{max(n, c.last.N), hashOf(line)}
 		if lines == 1 {
-			if l, err := ParseLine(line); err == nil && l.Kind == KindFile {
+			if l, err := ParseLine(line); err == nil && l.Event == EventFile {
 				c.first = l.First
 			}
 		}
-		if bytes.Contains(line, []byte(`"kind":"checkpoint"`)) {
+		if bytes.Contains(line, []byte(`"event":"checkpoint"`)) {
 			checkpoint, c.unsigned = bytes.Clone(line), 0
 		} else if c.unsigned++; c.unsigned == 1 {
 			c.unsignedSince = time.Time{} // due at once

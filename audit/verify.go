@@ -211,7 +211,7 @@ func (v *verifier) line(p *position, raw []byte) {
 		v.problem(p.file, p.line, "the first line has number %d, expected 1: lines before it are missing", l.N)
 	}
 	if err == nil {
-		v.kind(p, &l, raw)
+		v.event(p, &l, raw)
 	}
 	if want := p.heads[l.N]; want != "" && want != hash {
 		v.problem(p.file, p.line, "the hash of line %d differs from that of %s", l.N, p.from)
@@ -220,15 +220,15 @@ func (v *verifier) line(p *position, raw []byte) {
 	p.before.file, p.before.line = p.file, p.line
 }
 
-// kind checks the first line of a file, and checkpoints.
-func (v *verifier) kind(p *position, l *Line, raw []byte) {
-	if first := p.line == 1; first != (l.Kind == KindFile) || first && (l.File != p.number || l.Chain != p.chain) {
+// event checks the first line of a file, and checkpoints.
+func (v *verifier) event(p *position, l *Line, raw []byte) {
+	if first := p.line == 1; first != (l.Event == EventFile) || first && (l.File != p.number || l.Chain != p.chain) {
 		v.problem(p.file, p.line, "the first line of %s is expected in line 1, and only there", p.file)
 	}
-	if l.Kind == KindFile {
+	if l.Event == EventFile {
 		p.first = l.First
 	}
-	if l.Kind != KindCheckpoint {
+	if l.Event != EventCheckpoint {
 		if p.since++; p.since > signLines+1 && !p.tooMany { // and the first line of a file
 			p.tooMany = true
 			v.problem(p.file, p.line, "more than %d lines have no checkpoint", signLines)

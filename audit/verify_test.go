@@ -60,7 +60,7 @@ func forge(t testing.TB, lines [][]byte, signer did.Signer) [][]byte {
 		if i > 0 {
 			l.Prev = prev
 		}
-		if signer != nil && l.Kind == KindCheckpoint {
+		if signer != nil && l.Event == EventCheckpoint {
 			if err := l.sign(signer); err != nil {
 				t.Fatal(err)
 			}
@@ -205,7 +205,7 @@ func TestVerifyWantsCheckpoints(t *testing.T) {
 	}
 	closeLog(t, l)
 	edit(t, filepath.Join(dir, "000001.jsonl"), func(lines [][]byte) [][]byte {
-		lines = slices.DeleteFunc(lines, func(l []byte) bool { return bytes.Contains(l, []byte(KindCheckpoint)) })
+		lines = slices.DeleteFunc(lines, func(l []byte) bool { return bytes.Contains(l, []byte(EventCheckpoint)) })
 		for i := range lines {
 			l, err := ParseLine(lines[i])
 			if err != nil {
@@ -274,7 +274,7 @@ func TestOpenAfterACrash(t *testing.T) {
 			verified(t, dir)
 			recovered := 0
 			for _, l := range lines(t, dir) {
-				if l.Kind == KindRecovered {
+				if l.Event == EventRecovered {
 					recovered++
 					if !strings.Contains(l.Detail, c.want) {
 						t.Errorf("the line says %q, want %s", l.Detail, c.want)

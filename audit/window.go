@@ -96,14 +96,14 @@ func (w *window) count(node string, now time.Time) {
 	switch {
 	case l != nil:
 	case len(w.counts) < w.nodes && w.all.Take(w.total, 1, now):
-		l = &Line{Time: now, Kind: KindDenials, Who: node, Verdict: deny, Detail: "beyond the limit of lines of this caller"}
+		l = &Line{Time: now, Event: EventDenials, Who: node, Verdict: deny, Detail: "beyond the limit of lines of this caller"}
 		w.counts[node] = l
 	case w.others == nil && w.nodes == 0:
-		w.others = &Line{Time: now, Kind: KindLost, Detail: "more than 4096 different requests in a second"}
+		w.others = &Line{Time: now, Event: EventLost, Detail: "more than 4096 different requests in a second"}
 		l = w.others
 	default:
 		if w.others == nil {
-			w.others = &Line{Time: now, Kind: KindDenials, Verdict: deny, Detail: "beyond the limits of lines, of several callers"}
+			w.others = &Line{Time: now, Event: EventDenials, Verdict: deny, Detail: "beyond the limits of lines, of several callers"}
 		}
 		l = w.others
 	}

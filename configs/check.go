@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/lmosd/lmosd/audit"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/discovery/explore"
 	"github.com/lmosd/lmosd/interact"
@@ -99,6 +100,9 @@ func (c *Config) checkMesh(ps *problems) {
 }
 
 func (c *Config) checkTrust(ps *problems) {
+	if _, err := audit.ParseTarget(c.Trust.Audit.Forward); err != nil {
+		c.bad(ps, "trust.audit.forward", "for example syslog+udp://127.0.0.1:514", "%v", err)
+	}
 	for _, list := range []named{{"trust.allow", c.Trust.Allow}, {"trust.deny", c.Trust.Deny}} {
 		for _, id := range list.values {
 			if _, err := did.Parse(id); err != nil {

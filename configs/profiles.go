@@ -55,12 +55,14 @@ var profiles = []profile{
 		{"mesh.dht.mode", "server"},
 	}},
 	{name: "federation", keys: [][]string{
+		{"trust.audit.level", "restricted"},
 		{"mesh.mdns", "false"},
 		{"mesh.dht.mode", "server"},
 	}, traits: func(t *Traits) {
 		t.Relay, t.Loopback = true, false
 	}},
 	{name: "public", keys: [][]string{
+		{"trust.audit.level", "restricted"},
 		{"mesh.mdns", "false"},
 		{"listen.private", "false"},
 	}, traits: func(t *Traits) {
@@ -78,6 +80,7 @@ var profiles = []profile{
 		t.GossipDegree, t.NoNoise = 4, true
 	}},
 	{name: "test", keys: [][]string{
+		{"trust.audit.level", "off"},
 		{"listen.p2p", "/ip4/127.0.0.1/udp/0/quic-v1", "/ip4/127.0.0.1/tcp/0"},
 		{"mesh.mdns", "false"},
 		{"mesh.dht.mode", "server"},

@@ -35,7 +35,7 @@ var rows = [][]string{
 	// Messages and framing of single protocols, below their bindings and bridges.
 	{"interact/form", "interact/bindingtest", "interact/coap/messaging", "interact/stream/frame", "interact/ws/frame", "interact/mqtt/packet", "interact/oauth", "bridge/mcp/protocol"},
 	// Carriers of records, the index, the policy, the bindings: one concern each.
-	{"dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "discovery/dnssd", "directory", "directory/route", "policy", "telemetry",
+	{"dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "discovery/dnssd", "directory", "directory/route", "policy", "audit", "telemetry",
 		"interact/task", "interact/hub", "interact/stream", "interact/rest", "interact/ws", "interact/mqtt", "interact/coap", "interact/command"},
 	{"interact/rest/server", "bridge", "api", "publication"}, // the server of the HTTP binding uses the client's package; the API has the types of the model
 	{"bridge/a2a/protocol", "bridge/a2a/card", "bridge/bridgetest"},
@@ -51,7 +51,7 @@ var rows = [][]string{
 	{"cmd/lmosd/internal/cli", "cmd/lmosd/internal/printer"},
 	{"cmd/lmosd/internal/configcmd", "cmd/lmosd/internal/input", "cmd/lmosd/internal/help", "cmd/lmosd/internal/localnet",
 		"cmd/lmosd/internal/mcpclients", "cmd/lmosd/internal/stdio", "cmd/lmosd/internal/errcatalog"},
-	{"cmd/lmosd/internal/prompt", "cmd/lmosd/internal/validate", "cmd/lmosd/internal/install", "cmd/lmosd/internal/login", "cmd/lmosd/internal/nodeaddr", "cmd/lmosd/internal/render", "cmd/lmosd/internal/verify"},
+	{"cmd/lmosd/internal/prompt", "cmd/lmosd/internal/validate", "cmd/lmosd/internal/auditcmd", "cmd/lmosd/internal/install", "cmd/lmosd/internal/login", "cmd/lmosd/internal/nodeaddr", "cmd/lmosd/internal/render", "cmd/lmosd/internal/verify"},
 	{"cmd/lmosd", "examples/agents/go"},
 }
 
