@@ -385,7 +385,7 @@ func TestLongFlood(t *testing.T) {
 				sum += l.Times
 			}
 		}
-		if most := int(denialLimits.total.Burst) + 3601*8 + 61; sum != sent || count > most {
+		if most := int(denialLimits.total.Burst) + 3601*4 + 61; sum != sent || count > most {
 			t.Errorf("%d of %d denials in %d lines, want at most %d", sum, sent, count, most)
 		}
 	})

@@ -55,16 +55,16 @@ var profiles = []profile{
 		{"mesh.dht.mode", "server"},
 	}},
 	{name: "federation", keys: [][]string{
-		{"trust.audit.level", "restricted"},
 		{"mesh.mdns", "false"},
 		{"mesh.dht.mode", "server"},
+		{"trust.audit.level", "restricted"},
 	}, traits: func(t *Traits) {
 		t.Relay, t.Loopback = true, false
 	}},
 	{name: "public", keys: [][]string{
-		{"trust.audit.level", "restricted"},
 		{"mesh.mdns", "false"},
 		{"listen.private", "false"},
+		{"trust.audit.level", "restricted"},
 	}, traits: func(t *Traits) {
 		t.Diversity, t.Relay, t.AutoNAT, t.PortMap, t.Internet, t.Loopback = true, true, true, true, true, false
 		t.ConnsPerIP, t.ConnRate = 8, 0.2
@@ -80,11 +80,11 @@ var profiles = []profile{
 		t.GossipDegree, t.NoNoise = 4, true
 	}},
 	{name: "test", keys: [][]string{
-		{"trust.audit.level", "off"},
 		{"listen.p2p", "/ip4/127.0.0.1/udp/0/quic-v1", "/ip4/127.0.0.1/tcp/0"},
 		{"mesh.mdns", "false"},
 		{"mesh.dht.mode", "server"},
 		{"http.listen", "127.0.0.1:0"},
+		{"trust.audit.level", "off"},
 	}},
 }
 
