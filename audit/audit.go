@@ -44,7 +44,8 @@ var levels = []Level{Off, Denied, Restricted, All}
 
 // Options of a log.
 type Options struct {
-	// Dir is the folder of the files. Open creates it, with mode 0700. Only one process may write to it.
+	// Dir is the folder of the files. Open creates it, with mode 0700. Only one process may write to it. Empty: Open
+	// returns a nil Log, which records nothing.
 	Dir string
 	// Signer signs the checkpoints.
 	Signer did.Signer
@@ -141,6 +142,9 @@ const maxChanges = 1024
 // this. If the newest file of a chain is damaged, Open logs the place and starts a new file, whose first line names the place. Older files
 // are not read: that is the task of [Verify]. The error is an [*interact.Error] if a user can fix the cause.
 func Open(o Options) (*Log, error) {
+	if o.Dir == "" {
+		return nil, nil
+	}
 	o.Level, o.Keep, o.maxFile = cmp.Or(o.Level, Denied), cmp.Or(o.Keep, defaultKeep), cmp.Or(o.maxFile, maxFile)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -270,6 +274,10 @@ func (l *Log) Head() Head {
 
 // Run writes until ctx ends, and then writes the rest. Only one Run may be active. It returns nil: failures are logged and counted.
 func (l *Log) Run(ctx context.Context) error {
+	if l == nil {
+		<-ctx.Done()
+		return nil
+	}
 	l.writing.Lock()
 	defer l.writing.Unlock()
 	if l.forward != nil {

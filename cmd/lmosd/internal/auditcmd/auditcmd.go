@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -154,7 +153,7 @@ func dirOf(c *cli.Console) (dir, key string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	return filepath.Join(conf.Node.DataDir, "audit"), conf.KeyFile(), nil
+	return conf.AuditDir(), conf.KeyFile(), nil
 }
 
 // read returns the new lines that f selects, the newest limit of them; 0 returns all.
