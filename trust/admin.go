@@ -27,19 +27,19 @@ func userError(err error) error {
 	case err == nil || errors.As(err, &known):
 		return err
 	case errors.Is(err, organization.ErrNotIssuer):
-		return interact.Errorf(interact.Forbidden, "use a node that is an issuer: lmosd org status lists them", "%v", err)
+		return interact.Errorf(interact.Forbidden, "use a node that is an issuer", "%v", err)
 	case errors.Is(err, organization.ErrNoRoot):
-		return interact.Errorf(interact.Forbidden, "use the node with the root key, or bring it here: lmosd org root import FILE", "%v", err)
+		return interact.Errorf(interact.Forbidden, "use the node with the root key, or import the key here", "%v", err)
 	case errors.Is(err, organization.ErrNotMember), errors.Is(err, organization.ErrRoles):
-		return interact.Errorf(interact.Usage, "lmosd org ls lists the members and their roles", "%v", err)
+		return interact.Errorf(interact.Usage, "see the members and their roles in the list of members", "%v", err)
 	case errors.Is(err, organization.ErrRevoked):
-		return interact.Errorf(interact.CredentialRevoked, "lmosd org restore ends the revocation", "%v", err)
+		return interact.Errorf(interact.CredentialRevoked, "restore the member to end the revocation", "%v", err)
 	case errors.Is(err, organization.ErrExists):
-		return interact.Errorf(interact.Usage, "lmosd org leave ends the membership of this node", "%v", err)
+		return interact.Errorf(interact.Usage, "end the membership of this node first", "%v", err)
 	case errors.Is(err, fs.ErrExist):
 		return interact.Errorf(interact.Usage, "name a new file", "%v", err)
 	case errors.Is(err, vc.ErrExpired), errors.Is(err, vc.ErrTime):
-		return interact.Errorf(interact.CredentialExpired, "invite the node again: lmosd org invite", "%v", err)
+		return interact.Errorf(interact.CredentialExpired, "invite the node again", "%v", err)
 	case errors.Is(err, vc.ErrInvalid):
 		return interact.Errorf(interact.CredentialInvalid, "", "%v", err)
 	}
@@ -48,7 +48,8 @@ func userError(err error) error {
 
 // errNone is the error of a node without an organization.
 func errNone() error {
-	return interact.Errorf(interact.NotFound, "make one: lmosd org init DOMAIN; or join one: lmosd org join INVITATION", "this node has no organization")
+	return interact.Errorf(interact.NotFound, "make one, or join one by an invitation", "this node has no organization").
+		Then(interact.StepOrgInit).Then(interact.StepOrgJoin)
 }
 
 // mine returns the organization of this node.
@@ -95,7 +96,7 @@ func (t *Trust) replaceable() error {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if t.org != nil && slices.ContainsFunc(t.book.Partners, func(p *partner) bool { return !p.removed() }) {
-		return interact.Errorf(interact.Usage, "end the partnerships first: lmosd trust rm NAME", "the organization of this node has partners")
+		return interact.Errorf(interact.Usage, "end the partnerships first", "the organization of this node has partners")
 	}
 	return nil
 }
@@ -112,11 +113,11 @@ func (t *Trust) adopt(org *organization.Organization) {
 	t.mu.Unlock()
 	t.o.OnNames()
 	t.update()
-	t.regreet()
+	t.repeatHello()
 }
 
-// regreet greets all connected peers again, after the organizations or the credential of this node have changed.
-func (t *Trust) regreet() {
+// repeatHello repeats the hello with all connected peers, after the organizations or the credential of this node have changed.
+func (t *Trust) repeatHello() {
 	t.mu.RLock()
 	all := t.peersLocked(func(*did.Principal) bool { return true })
 	t.mu.RUnlock()
@@ -124,7 +125,7 @@ func (t *Trust) regreet() {
 		for _, id := range all {
 			if p, err := peerOf(id); err == nil && ctx.Err() == nil {
 				if err := t.hello(ctx, id, p); err != nil {
-					t.o.Log.Debug("greeting failed", "peer", id.Short(), "err", err)
+					t.o.Log.Debug("hello failed", "peer", id.Short(), "err", err)
 				}
 			}
 		}
@@ -199,7 +200,7 @@ func (t *Trust) Organization() (*api.Organization, error) {
 	for _, m := range org.Members() {
 		n := t.nodes[m.DID]
 		out.Members = append(out.Members, api.Member{DID: m.DID, Roles: m.Roles, Until: m.Until, Revoked: m.Revoked,
-			Connected: m.DID == t.self || n != nil && n.greeted != nil})
+			Connected: m.DID == t.self || n != nil && n.hello != nil})
 	}
 	return out, nil
 }
@@ -519,7 +520,7 @@ func (t *Trust) describeLocked(p *partner) *api.Partner {
 		out.State = api.PartnerUnconfirmed
 	}
 	for _, n := range t.nodes {
-		if n.greeted != nil && webvh.SCID(n.principal.Org) == scid {
+		if n.hello != nil && webvh.SCID(n.principal.Org) == scid {
 			out.Connected++
 		}
 	}
@@ -543,7 +544,7 @@ func (t *Trust) Confirm(_ context.Context, name string) (*api.Partner, error) {
 }
 
 func errNoPartner(name string) error {
-	return interact.Errorf(interact.NotFound, "lmosd trust ls lists the partners", "there is no partner %q", interact.Excerpt(name, 64))
+	return interact.Errorf(interact.NotFound, "see the list of partners", "there is no partner %q", interact.Excerpt(name, 64))
 }
 
 // RemovePartner ends a partnership. The name stays that of the organization, so that rules keep their meaning.
@@ -572,13 +573,13 @@ func (t *Trust) afterPartners() {
 	if own != nil {
 		t.announce(own.scid, "")
 	}
-	t.regreet()
+	t.repeatHello()
 }
 
 // Distrust excludes a node, or ends that.
 func (t *Trust) Distrust(_ context.Context, id did.DID, on bool) error {
 	if d, err := did.Parse(string(id)); err != nil || d.Method() != "key" {
-		return interact.Errorf(interact.Usage, "copy the DID from lmosd peers", "expected the did:key of a node, got %q", interact.Excerpt(string(id), 100))
+		return interact.Errorf(interact.Usage, "copy the DID from the list of peers", "expected the did:key of a node, got %q", interact.Excerpt(string(id), 100))
 	}
 	t.mu.Lock()
 	t.book.Distrusted = slices.DeleteFunc(t.book.Distrusted, func(d did.DID) bool { return d == id })

@@ -258,7 +258,7 @@ func (t *Trust) confirmOne(ctx context.Context, scid string) {
 // candidatesLocked returns up to 4 connected nodes that may know the state of an organization.
 func (t *Trust) candidatesLocked(a *authority) (all []did.DID) {
 	for id, n := range t.nodes {
-		if n.greeted == nil || id == t.self || n.credential == nil || n.principal.Barred != "" {
+		if n.hello == nil || id == t.self || n.credential == nil || n.principal.Barred != "" {
 			continue
 		}
 		if _, known := a.evidence[id]; known {

@@ -48,7 +48,7 @@ func (t *Trust) openStream(ctx context.Context, id did.DID, addrs ...string) (ne
 	return s, nil
 }
 
-// meet connects to a node and greets it.
+// meet connects to a node and says hello.
 func (t *Trust) meet(ctx context.Context, id did.DID, addrs ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, exchangeTime)
 	defer cancel()
@@ -94,7 +94,7 @@ func exchange(s network.Stream, q *request) (*response, error) {
 	return r, nil
 }
 
-// hello greets a peer: both learn which organizations they have in common, and show their credentials if the other looks for them.
+// hello introduces two peers: both learn which organizations they have in common, and show their credentials if the other looks for them.
 func (t *Trust) hello(ctx context.Context, id did.DID, p peer.ID) error {
 	s, err := t.o.Host.NewStream(network.WithNoDial(ctx, "trust"), p, Protocol(t.o.Network))
 	if err != nil {
@@ -128,7 +128,7 @@ func (t *Trust) hello(ctx context.Context, id did.DID, p peer.ID) error {
 	}
 	t.show(ctx, id, r.Credential)
 	t.learn(id, r.Known)
-	t.tell(id)
+	t.notify(id)
 	return nil
 }
 
@@ -178,8 +178,8 @@ func (t *Trust) mayGetLocked(p *did.Principal, a *authority) bool {
 	return a.partner == nil || a.scid == theirs || t.org != nil && theirs == t.org.SCID()
 }
 
-// tell sends to a node what it may get, so that it gets what it lacks.
-func (t *Trust) tell(id did.DID) {
+// notify sends to a node what it may get, so that it gets what it lacks.
+func (t *Trust) notify(id did.DID) {
 	t.mu.RLock()
 	var all []known
 	if n := t.nodes[id]; n != nil {
@@ -195,7 +195,7 @@ func (t *Trust) tell(id did.DID) {
 	}
 }
 
-// announce tells all connected nodes that may get a document of an organization, except the one that sent it.
+// announce notifies all connected nodes that may get a document of an organization, except the one that sent it.
 func (t *Trust) announce(scid string, except did.DID) {
 	t.mu.RLock()
 	var to []did.DID
@@ -204,7 +204,7 @@ func (t *Trust) announce(scid string, except did.DID) {
 	}
 	t.mu.RUnlock()
 	for _, id := range to {
-		t.tell(id)
+		t.notify(id)
 	}
 }
 
@@ -312,7 +312,7 @@ func (t *Trust) take(ctx context.Context, from did.DID, k known, raw []byte) (er
 	t.update()
 	t.announce(k.SCID, from)
 	if k.Kind == kindPartners { // peers may be of the new ones
-		t.regreet()
+		t.repeatHello()
 	}
 	return nil
 }
@@ -365,7 +365,7 @@ func (t *Trust) forkedLocked(a *authority, other *webvh.Log) error {
 		}
 		t.background(func(context.Context) { t.update() })
 	}
-	return fmt.Errorf("the organization has two histories: compare with its operator, then: lmosd trust confirm %s", a.partner.Name)
+	return fmt.Errorf("the organization has two histories: compare them with its operator, and confirm %s", a.partner.Name)
 }
 
 func (t *Trust) takeList(ctx context.Context, scid string, raw []byte) (changed bool, err error) {

@@ -121,7 +121,7 @@ func (m *member) federates(other *member) {
 	must(other.Accept(m.t.Context(), api.Acceptance{Invitation: i.Text}))(m.t)
 }
 
-// connect connects two nodes and waits until both have greeted.
+// connect connects two nodes and waits until both have said hello.
 func (m *member) connect(other *member) {
 	m.t.Helper()
 	ctx, cancel := context.WithTimeout(m.t.Context(), time.Minute)
@@ -129,12 +129,12 @@ func (m *member) connect(other *member) {
 	if err := m.host.Connect(ctx, peer.AddrInfo{ID: other.host.ID(), Addrs: other.host.Addrs()}); err != nil {
 		m.t.Fatal(err)
 	}
-	poll.Until(m.t, "the greeting", func() bool {
-		return other.greetedBy(m.did()) && m.greetedBy(other.did())
+	poll.Until(m.t, "the hello", func() bool {
+		return other.helloDone(m.did()) && m.helloDone(other.did())
 	})
 }
 
-func (m *member) greetedBy(id did.DID) bool {
+func (m *member) helloDone(id did.DID) bool {
 	m.Trust.mu.RLock()
 	defer m.Trust.mu.RUnlock()
 	n := m.nodes[id]

@@ -82,9 +82,9 @@ func (t *Trust) readInvitation(text string, want invitation.Kind, readers ...did
 		return nil, err
 	}
 	if i.Kind != want {
-		hint := "use it with: lmosd org join"
+		hint := "it is for a node that joins an organization"
 		if i.Kind == invitation.Partner {
-			hint = "use it with: lmosd trust accept"
+			hint = "it is for another organization, which accepts it as a partner"
 		}
 		return nil, interact.Errorf(interact.InvalidInvite, hint, "the invitation is for a %s", i.Kind)
 	}
@@ -193,7 +193,7 @@ func (t *Trust) Accept(ctx context.Context, a api.Acceptance) (*api.Partner, err
 	}
 	if id, err := peerOf(node); err == nil {
 		if err := t.hello(ctx, node, id); err != nil {
-			t.o.Log.Debug("greeting failed", "peer", node.Short(), "err", err)
+			t.o.Log.Debug("hello failed", "peer", node.Short(), "err", err)
 		}
 	}
 	t.confirmDue(ctx)
@@ -399,19 +399,19 @@ func (t *Trust) renew(ctx context.Context) error {
 		}
 		if err == nil {
 			t.update()
-			t.regreet()
+			t.repeatHello()
 			return nil
 		}
 		t.o.Log.Debug("own credential not issued", "err", err)
 	}
 	old := org.Credential()
 	if old == nil {
-		return interact.Errorf(interact.CredentialExpired, "invite the node again: lmosd org invite", "this node has no credential")
+		return interact.Errorf(interact.CredentialExpired, "invite the node again", "this node has no credential")
 	}
 	t.mu.RLock()
 	var nodes []did.DID
 	for node := range t.issuers {
-		if n := t.nodes[node]; n != nil && n.greeted != nil {
+		if n := t.nodes[node]; n != nil && n.hello != nil {
 			nodes = append(nodes, node)
 		}
 	}
@@ -441,6 +441,6 @@ func (t *Trust) renew(ctx context.Context) error {
 			Hint: "connect this node to an issuer"}
 	}
 	t.update()
-	t.regreet()
+	t.repeatHello()
 	return nil
 }

@@ -97,7 +97,7 @@ func parseBook(text []byte) (*book, error) {
 	return b, nil
 }
 
-// save stores the book durably. Trust.mu is held.
+// saveLocked stores the book durably. Trust.mu is held.
 func (t *Trust) saveLocked() error {
 	if t.o.Dir == "" {
 		return nil
@@ -156,7 +156,7 @@ func (t *Trust) newNameLocked(given string, id did.DID) (string, error) {
 	}
 	taken := t.book.find(name)
 	if taken != nil && webvh.SCID(taken.DID) != webvh.SCID(id) || t.org != nil && nameOf(t.org.DID()) == name && t.org.SCID() != webvh.SCID(id) {
-		return "", interact.Errorf(interact.Usage, "choose another name with --name: rules name organizations by it", "the name %q is taken by another organization", name)
+		return "", interact.Errorf(interact.Usage, "choose another name: rules name organizations by it", "the name %q is taken by another organization", name)
 	}
 	return name, nil
 }

@@ -115,7 +115,7 @@ func (t *Trust) serveSeek(id did.DID, q *request) *response {
 		}
 	}
 	if len(r.Seeks) == 0 { // nothing follows
-		t.greetedLocked(t.nodeLocked(id))
+		t.endHelloLocked(t.nodeLocked(id))
 	}
 	return r
 }
@@ -126,7 +126,7 @@ func (t *Trust) serveHello(ctx context.Context, id did.DID, q *request) *respons
 	r := &response{}
 	t.mu.Lock()
 	n := t.nodeLocked(id)
-	t.greetedLocked(n)
+	t.endHelloLocked(n)
 	if shown {
 		if c := t.credentialLocked(); c != nil {
 			r.Credential = c.Raw

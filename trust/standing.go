@@ -17,8 +17,8 @@ import (
 type node struct {
 	credential *vc.Credential // the newest that it showed; nil: none
 	principal  *did.Principal // never nil
-	greeted    chan struct{}  // closed when it is known who it is, as far as it says; nil: no connection
-	done       bool           // greeted is closed
+	hello      chan struct{}  // closed when it is known who it is, as far as it says; nil: no connection
+	done       bool           // hello is closed
 }
 
 // maxNodes limits the nodes whose credentials are kept. Those without one are kept while they are connected.
@@ -44,18 +44,18 @@ func (t *Trust) Principal(id did.DID) *did.Principal {
 func (t *Trust) Wait(ctx context.Context, id did.DID) {
 	t.mu.RLock()
 	n := t.nodes[id]
-	var greeted chan struct{}
+	var hello chan struct{}
 	if n != nil && !n.done {
-		greeted = n.greeted
+		hello = n.hello
 	}
 	t.mu.RUnlock()
-	if greeted == nil {
+	if hello == nil {
 		return
 	}
 	timer := time.NewTimer(waitFor)
 	defer timer.Stop()
 	select {
-	case <-greeted:
+	case <-hello:
 	case <-timer.C:
 	case <-ctx.Done():
 	}
@@ -82,7 +82,7 @@ func (t *Trust) pruneLocked() {
 			if len(t.nodes) < maxNodes*3/4 {
 				return
 			}
-			if n.greeted == nil && (all || n.credential == nil) {
+			if n.hello == nil && (all || n.credential == nil) {
 				delete(t.nodes, id)
 			}
 		}
@@ -196,7 +196,7 @@ func (t *Trust) update() {
 	}
 }
 
-// connected prepares the greeting of a new peer.
+// connected prepares the hello of a new peer.
 func (t *Trust) connected(_ network.Network, c network.Conn) {
 	id, err := did.FromPeer([]byte(c.RemotePeer()))
 	if err != nil {
@@ -205,15 +205,15 @@ func (t *Trust) connected(_ network.Network, c network.Conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.nodeLocked(id)
-	if n.greeted != nil {
+	if n.hello != nil {
 		return
 	}
-	n.greeted, n.done = make(chan struct{}), false
+	n.hello, n.done = make(chan struct{}), false
 	dialled := c.Stat().Direction == network.DirOutbound
-	t.background(func(ctx context.Context) { t.greet(ctx, id, c.RemotePeer(), dialled) })
+	t.background(func(ctx context.Context) { t.runHello(ctx, id, c.RemotePeer(), dialled) })
 }
 
-// disconnected forgets the greeting of a peer without connections.
+// disconnected forgets the hello of a peer without connections.
 func (t *Trust) disconnected(w network.Network, c network.Conn) {
 	id, err := did.FromPeer([]byte(c.RemotePeer()))
 	if err != nil || w.Connectedness(c.RemotePeer()) == network.Connected || w.Connectedness(c.RemotePeer()) == network.Limited {
@@ -225,26 +225,26 @@ func (t *Trust) disconnected(w network.Network, c network.Conn) {
 	if n == nil {
 		return
 	}
-	t.greetedLocked(n)
-	if n.greeted = nil; n.credential == nil {
+	t.endHelloLocked(n)
+	if n.hello = nil; n.credential == nil {
 		delete(t.nodes, id)
 	}
 }
 
-// greetedLocked ends the waiting for a greeting.
-func (t *Trust) greetedLocked(n *node) {
-	if n.greeted != nil && !n.done {
+// endHelloLocked ends the waiting for a hello.
+func (t *Trust) endHelloLocked(n *node) {
+	if n.hello != nil && !n.done {
 		n.done = true
-		close(n.greeted)
+		close(n.hello)
 	}
 }
 
-// greet exchanges credentials with a new peer: the dialing node begins. Then a peer that may not be connected is disconnected.
-func (t *Trust) greet(ctx context.Context, id did.DID, p peer.ID, dialled bool) {
+// runHello exchanges credentials with a new peer: the dialing node begins. Then a peer that may not be connected is disconnected.
+func (t *Trust) runHello(ctx context.Context, id did.DID, p peer.ID, dialled bool) {
 	if dialled {
 		ctx, cancel := context.WithTimeout(ctx, exchangeTime)
 		if err := t.hello(ctx, id, p); err != nil {
-			t.o.Log.Debug("greeting failed", "peer", id.Short(), "err", err)
+			t.o.Log.Debug("hello failed", "peer", id.Short(), "err", err)
 		}
 		cancel()
 	} else {
@@ -252,11 +252,11 @@ func (t *Trust) greet(ctx context.Context, id did.DID, p peer.ID, dialled bool) 
 	}
 	t.mu.Lock()
 	if n := t.nodes[id]; n != nil {
-		t.greetedLocked(n)
+		t.endHelloLocked(n)
 	}
 	t.mu.Unlock()
 	if ctx.Err() == nil {
-		t.o.OnGreeted(id)
+		t.o.OnHello(id)
 	}
 }
 

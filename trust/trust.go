@@ -50,10 +50,10 @@ type Options struct {
 	// Addrs returns the multiaddrs of this node with /p2p, for invitations.
 	Addrs func() []string
 	// OnChange is called after the standing of a node has changed. OnNames is called after the names of organizations have changed.
-	// OnGreeted is called when a new peer has shown its credential, or has none. They must not block. Nil is ignored.
-	OnChange  func(node did.DID)
-	OnNames   func()
-	OnGreeted func(node did.DID)
+	// OnHello is called when a new peer has shown its credential, or has none. They must not block. Nil is ignored.
+	OnChange func(node did.DID)
+	OnNames  func()
+	OnHello  func(node did.DID)
 	// Now returns the time, without a monotonic reading, so that a machine that slept counts as alone. Nil: the current time.
 	Now func() time.Time
 	Log *slog.Logger
@@ -110,8 +110,8 @@ func (o *Options) complete() {
 	if o.OnNames == nil {
 		o.OnNames = func() {}
 	}
-	if o.OnGreeted == nil {
-		o.OnGreeted = func(did.DID) {}
+	if o.OnHello == nil {
+		o.OnHello = func(did.DID) {}
 	}
 	if o.Addrs == nil {
 		o.Addrs = func() []string { return nil }
@@ -199,7 +199,7 @@ func (t *Trust) refreshOwnListLocked(a *authority) bool {
 	return true
 }
 
-// own returns the own organization as an authority, or nil.
+// ownLocked returns the own organization as an authority, or nil.
 func (t *Trust) ownLocked() *authority {
 	if t.org == nil {
 		return nil
@@ -311,7 +311,7 @@ func (t *Trust) maintain(ctx context.Context) {
 func (t *Trust) contactsLocked(a *authority) (all []did.DID) {
 	for id, n := range t.nodes {
 		_, witness := a.evidence[id]
-		if n.greeted != nil && n.principal.Barred == "" && (witness || n.principal.Relation == did.Own && id != t.self) {
+		if n.hello != nil && n.principal.Barred == "" && (witness || n.principal.Relation == did.Own && id != t.self) {
 			all = append(all, id)
 		}
 	}
@@ -334,7 +334,7 @@ func (t *Trust) Close() error {
 func (t *Trust) peersLocked(want func(*did.Principal) bool) []did.DID {
 	var all []did.DID
 	for id, n := range t.nodes {
-		if n.greeted != nil && id != t.self && want(n.principal) {
+		if n.hello != nil && id != t.self && want(n.principal) {
 			all = append(all, id)
 		}
 	}
@@ -342,7 +342,7 @@ func (t *Trust) peersLocked(want func(*did.Principal) bool) []did.DID {
 	return all
 }
 
-// methodsLocked returns the issuing keys of an organization, sorted.
+// methods returns the issuing keys of an organization, sorted.
 func (a *authority) methods() []string { return slices.Sorted(maps.Keys(a.keys)) }
 
 // peerOf returns the libp2p id of a node.

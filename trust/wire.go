@@ -22,7 +22,7 @@ func Protocol(network string) protocol.ID { return protocol.ID("/lmos/" + networ
 const (
 	maxRequest  = 64 << 10
 	maxResponse = max(webvh.MaxLog, vc.MaxList) + 4<<10
-	maxSeeks    = 64 // organizations of one greeting
+	maxSeeks    = 64 // organizations of one hello
 	maxKnown    = 256
 )
 
@@ -30,7 +30,7 @@ const (
 type op uint8
 
 const (
-	opSeek   op = 1 // the first greeting: for which organizations the caller looks
+	opSeek   op = 1 // the first part of the hello: for which organizations the caller looks
 	opHello  op = 2 // the second: the credential of the caller, and what it knows
 	opGet    op = 3 // a log, a status list or the list of partners
 	opHave   op = 4 // the caller has something newer, which the receiver may get

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -151,7 +152,7 @@ func TestExamples(t *testing.T) {
 		}
 		for line := range strings.SplitSeq(c.Example, "\n") {
 			command, _, _ := strings.Cut(strings.TrimSpace(line), "   #")
-			command = strings.NewReplacer("lmosd run ", "true ", "http://127.0.0.1:4670", "$URL").Replace(command)
+			command = strings.NewReplacer("lmosd run ", "true ", "audit tail ", "audit tail --timeout 1ms ", "http://127.0.0.1:4670", "$URL").Replace(command)
 			if c.Annotations["impact"] == cli.Danger && !strings.Contains(command, "--yes") { // there is no terminal
 				command += " --yes"
 			}
@@ -203,7 +204,9 @@ func exampleFiles(env *testscript.Env) error {
 		}
 	}
 	env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
-	return nil
+	home := filepath.Join(env.WorkDir, "home", ".local", "share", "lmosd")
+	return errors.Join(os.Rename(filepath.Join(env.WorkDir, "data", "audit"), filepath.Join(home, "audit")),
+		os.Rename(filepath.Join(env.WorkDir, "data", "identity.pem"), filepath.Join(home, "identity.pem")))
 }
 
 func TestASecondRunStartsAfresh(t *testing.T) {
