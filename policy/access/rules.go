@@ -76,8 +76,13 @@ func (b *Builder) AddYAML(file string, text []byte) error {
 			return err
 		}
 	}
-	b.policies = append(b.policies, added.policies...)
+	b.addAll(added)
 	return nil
+}
+
+// addAll adds what another builder has.
+func (b *Builder) addAll(added *Builder) {
+	b.policies, b.entries = append(b.policies, added.policies...), append(b.entries, added.entries...)
 }
 
 func (b *Builder) addDocument(file string, body ast.Node) error {
@@ -103,7 +108,7 @@ func (b *Builder) addDocument(file string, body ast.Node) error {
 		if err := yamltext.Decode(n, &r); err != nil {
 			return yamlError(file, err)
 		}
-		if err := b.AddRule(fmt.Sprintf("%s:%d", file, at.Line), r); err != nil {
+		if err := b.addRule(fmt.Sprintf("%s:%d", file, at.Line), r, r.Text()); err != nil {
 			return &Error{File: file, Line: at.Line, Column: at.Column, Msg: err.Error()}
 		}
 	}
@@ -117,7 +122,9 @@ func yamlError(file string, err error) error {
 }
 
 // AddRule adds one rule, which [Decision.Rule] calls id.
-func (b *Builder) AddRule(id string, r Rule) error {
+func (b *Builder) AddRule(id string, r Rule) error { return b.addRule(id, r, r.Text()) }
+
+func (b *Builder) addRule(id string, r Rule, text string) error {
 	who, effect := r.Allow, permit
 	if len(r.Deny) > 0 {
 		who, effect = r.Deny, forbid
@@ -132,18 +139,14 @@ func (b *Builder) AddRule(id string, r Rule) error {
 	}
 	var operations []Op
 	for _, to := range r.To {
-		switch o := Op(to); {
-		case to == "*":
-			operations = append(operations, ops...)
-		case o == Call:
-			operations = append(operations, calls...)
-		case isOp(o):
-			operations = append(operations, o)
-		default:
+		some, ok := CallsOf(to)
+		if !ok {
 			return fmt.Errorf("unknown operation %q; expected some of %s", to, opNames())
 		}
+		operations = append(operations, some...)
 	}
 	slices.Sort(operations)
+	b.entries = append(b.entries, Entry{id, text, r, who})
 	if len(r.On) == 0 {
 		r.On = list{"*"}
 	}
@@ -203,11 +206,23 @@ func (b *Builder) caller(name string) (entity, error) {
 	case !ok && organization == "own":
 		return entity{}, fmt.Errorf("%q: this node has no organization", name)
 	case !ok:
-		return entity{}, fmt.Errorf("unknown caller %q: expected anyone, own, partners, local, untrusted, the name of a partner, NAME/ROLE, own/ROLE, token:NAME or a DID", name)
+		return entity{}, fmt.Errorf("unknown caller %q: expected anyone, own, partners, local, untrusted, the name of a partner%s, NAME/ROLE, own/ROLE, token:NAME or a DID", name, b.knownNames())
 	case hasRole && role == "":
 		return entity{}, fmt.Errorf("%q has an empty role", name)
 	case hasRole:
 		return entity{roleType, organizationID(id), role}, nil
 	}
 	return entity{typ: organizationType, id: organizationID(id)}, nil
+}
+
+// knownNames returns the names of organizations in parentheses, or "" if they are unknown.
+func (b *Builder) knownNames() string {
+	if b.o.Names == nil {
+		return ""
+	}
+	all := slices.Sorted(slices.Values(b.o.Names()))
+	if len(all) == 0 {
+		return " (there is none)"
+	}
+	return " (" + strings.Join(all, ", ") + ")"
 }
