@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml/ast"
-
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/yamltext"
 )
@@ -63,17 +61,16 @@ func (e *Error) Error() string {
 
 // AddYAML adds the rules of a file in the short form. The error is an [*Error]; the set is then unchanged.
 func (b *Builder) AddYAML(file string, text []byte) error {
-	doc, err := yamltext.Parse(text)
+	all, err := parseRules(file, text)
 	if err != nil {
-		return yamlError(file, err)
+		return err
 	}
 	added := &Builder{o: b.o}
-	for _, d := range doc.Docs {
-		if d.Body == nil {
-			continue
-		}
-		if err := added.addDocument(file, d.Body); err != nil {
-			return err
+	for _, d := range all {
+		for _, i := range d.items {
+			if err := added.AddRule(fmt.Sprintf("%s:%d", file, i.at.Line), i.rule); err != nil {
+				return &Error{File: file, Line: i.at.Line, Column: i.at.Column, Msg: err.Error()}
+			}
 		}
 	}
 	b.addAll(added)
@@ -85,36 +82,6 @@ func (b *Builder) addAll(added *Builder) {
 	b.policies, b.entries = append(b.policies, added.policies...), append(b.entries, added.entries...)
 }
 
-func (b *Builder) addDocument(file string, body ast.Node) error {
-	var head struct {
-		APIVersion string     `yaml:"apiVersion"`
-		Rules      []ast.Node `yaml:"rules"`
-	}
-	if err := yamltext.Decode(body, &head); err != nil {
-		return yamlError(file, err)
-	}
-	if head.APIVersion != apiVersion {
-		return &Error{File: file, Line: 1, Msg: fmt.Sprintf("expected apiVersion: %s, got %q", apiVersion, head.APIVersion)}
-	}
-	for _, n := range head.Rules {
-		if n == nil {
-			return &Error{File: file, Msg: "a rule is empty"}
-		}
-		at := n.GetToken().Position
-		if m, ok := n.(*ast.MappingNode); ok && len(m.Values) > 0 {
-			at = m.Values[0].Key.GetToken().Position
-		}
-		var r Rule
-		if err := yamltext.Decode(n, &r); err != nil {
-			return yamlError(file, err)
-		}
-		if err := b.addRule(fmt.Sprintf("%s:%d", file, at.Line), r, r.Text()); err != nil {
-			return &Error{File: file, Line: at.Line, Column: at.Column, Msg: err.Error()}
-		}
-	}
-	return nil
-}
-
 // yamlError returns the place and the first line of an error of the parser.
 func yamlError(file string, err error) error {
 	message, line, column := yamltext.Position(err)
@@ -122,9 +89,7 @@ func yamlError(file string, err error) error {
 }
 
 // AddRule adds one rule, which [Decision.Rule] calls id.
-func (b *Builder) AddRule(id string, r Rule) error { return b.addRule(id, r, r.Text()) }
-
-func (b *Builder) addRule(id string, r Rule, text string) error {
+func (b *Builder) AddRule(id string, r Rule) error {
 	who, effect := r.Allow, permit
 	if len(r.Deny) > 0 {
 		who, effect = r.Deny, forbid
@@ -146,7 +111,7 @@ func (b *Builder) addRule(id string, r Rule, text string) error {
 		operations = append(operations, some...)
 	}
 	slices.Sort(operations)
-	b.entries = append(b.entries, Entry{id, text, r, who})
+	b.entries = append(b.entries, Entry{id, r.Text(), r, who})
 	if len(r.On) == 0 {
 		r.On = list{"*"}
 	}
