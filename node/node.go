@@ -150,7 +150,7 @@ func (n *Node) openDir(aside string) error {
 }
 
 func (n *Node) openHost() (err error) {
-	n.opts.Policy.Self = n.DID()
+	n.opts.Policy.Self, n.opts.Policy.Log = n.DID(), n.opts.Log
 	n.policy = policy.New(n.opts.Policy)
 	n.life.onRun(func(ctx context.Context) error { return n.policy.Run(ctx, n.opts.Log) })
 	n.metrics = gateway.NewMetrics()

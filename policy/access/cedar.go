@@ -85,6 +85,7 @@ type policy struct {
 	compiled  *cedar.Policy
 	input     bool // a condition mentions the input
 	condition bool // it has a condition
+	to        []Op // the operations in its scope; nil: all
 	// Policies without conditions need no evaluation: the index finds those with the caller and the resource, actions has the operations.
 	// Nil: the policy must be evaluated.
 	actions    []Op
@@ -266,12 +267,22 @@ func (b *Builder) addPolicy(id string, p *cedar.Policy) error {
 	}
 	var form struct {
 		Principal, Resource scope
-		Conditions          json.RawMessage
+		Action              struct {
+			Entity   struct{ ID string }
+			Entities []struct{ ID string }
+		}
+		Conditions json.RawMessage
 	}
 	if err := json.Unmarshal(raw, &form); err != nil {
 		return err
 	}
-	b.policies = append(b.policies, &policy{id: id, effect: effect(p.Effect() == cedar.Permit), principal: form.Principal.entity(),
+	var to []Op
+	for _, e := range append(form.Action.Entities, form.Action.Entity) {
+		if e.ID != "" {
+			to = append(to, Op(e.ID))
+		}
+	}
+	b.policies = append(b.policies, &policy{id: id, to: to, effect: effect(p.Effect() == cedar.Permit), principal: form.Principal.entity(),
 		resource: form.Resource.entity(), compiled: p, input: strings.Contains(string(form.Conditions), `"input"`),
 		condition: len(form.Conditions) > 0 && string(form.Conditions) != "[]"})
 	return nil
@@ -405,6 +416,7 @@ func (s *Set) byRules(p *did.Principal, r Request) (Decision, bool) {
 		for _, resource := range resources {
 			for _, one := range byResource[resource] {
 				switch {
+				case one.to != nil && !slices.Contains(one.to, r.Op):
 				case !included && one.effect == permit && isBroad(one.resource):
 				case one.actions == nil:
 					conditional = append(conditional, one)
