@@ -33,11 +33,12 @@ const (
 	StepPublish  StepKind = "publish"  // publish a TD: its file
 	StepValidate StepKind = "validate" // check a TD: its file
 	StepLogin    StepKind = "login"    // log in to a server, on the host of its agent: target, scopes
+	StepPolicy   StepKind = "policy"   // read, check or change the access rules of the node: what, its argument
 	StepHelp     StepKind = "help"     // read the manual: the command
 )
 
 var stepKinds = []StepKind{StepShow, StepFind, StepUse, StepRead, StepWrite, StepOption, StepTasks, StepStatus, StepRun, StepConfig, StepID,
-	StepPeers, StepConnect, StepExpose, StepPublish, StepValidate, StepLogin, StepHelp}
+	StepPeers, StepConnect, StepExpose, StepPublish, StepValidate, StepLogin, StepPolicy, StepHelp}
 
 // Limits of received steps.
 const (

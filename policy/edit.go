@@ -90,7 +90,8 @@ func (p *Policy) find(all []access.Entry, name string) (found []access.Entry, er
 		}
 	}
 	if len(found) == 0 {
-		return nil, interact.Errorf(interact.Invalid, "list the rules", "no rule in %s has the id or the caller %q", p.base(), name)
+		return nil, interact.Errorf(interact.Invalid, "list the rules", "no rule in %s has the id or the caller %q", p.base(), name).
+			Then(interact.StepPolicy, "ls")
 	}
 	return found, nil
 }

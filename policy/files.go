@@ -137,7 +137,7 @@ func (p *Policy) Refresh() error {
 
 // invalid returns the error for rules that do not compile.
 func invalid(err error) error {
-	return interact.Errorf(interact.PolicyInvalid, "correct them; access rules can be checked without a node", "access rules: %v", err)
+	return interact.Errorf(interact.PolicyInvalid, "correct them", "access rules: %v", err).Then(interact.StepPolicy, "check")
 }
 
 func unreadable(path string, err error) error {

@@ -52,6 +52,15 @@ func CallsOf(to string) ([]Op, bool) {
 	return nil, false
 }
 
+// OpNames returns the names of the operations.
+func OpNames() []string {
+	names := make([]string, len(ops))
+	for i, o := range ops {
+		names[i] = string(o)
+	}
+	return names
+}
+
 // OfNode reports whether an operation concerns the node and not one of its Things.
 func (o Op) OfNode() bool { return o == Connect || o == Store || o == Relay || o == Manage }
 

@@ -130,11 +130,7 @@ func (b *Builder) AddRule(id string, r Rule) error {
 }
 
 func opNames() string {
-	var names []string
-	for _, o := range append([]Op{Call}, ops...) {
-		names = append(names, string(o))
-	}
-	return strings.Join(names, ", ") + ` or "*"`
+	return strings.Join(append([]string{string(Call)}, OpNames()...), ", ") + ` or "*"`
 }
 
 // caller returns the entity of a caller in a rule.
