@@ -156,7 +156,7 @@ func (c Code) Title() string {
 // Retryable reports whether the same request may succeed later without a change.
 func (c Code) Retryable() bool {
 	switch c {
-	case RateLimited, Unreachable, Timeout, Overloaded, NotRunning, NodeLost, DiskFull, ShuttingDown, NotReady:
+	case RateLimited, Unreachable, Timeout, Overloaded, NotRunning, NodeLost, DiskFull, ShuttingDown, NotReady, StatusUnknown:
 		return true
 	}
 	return false

@@ -124,7 +124,7 @@ func TestRetryable(t *testing.T) {
 		}
 	}
 	slices.Sort(got)
-	want := []Code{RateLimited, Unreachable, Timeout, Overloaded, NotRunning, NodeLost, DiskFull, ShuttingDown, NotReady}
+	want := []Code{StatusUnknown, RateLimited, Unreachable, Timeout, Overloaded, NotRunning, NodeLost, DiskFull, ShuttingDown, NotReady}
 	if slices.Sort(want); !slices.Equal(got, want) {
 		t.Errorf("retryable are %v, want %v", got, want)
 	}
