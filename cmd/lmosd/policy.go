@@ -486,10 +486,10 @@ func explanation(s *terminal.Screen, e *api.Explanation) {
 func refusalHint(r policy.Refusal) string {
 	on := policy.NameOf(r.Request.Target)
 	switch {
-	case strings.Contains(r.Decision.Rule, ".yaml:"):
-		return "lmosd policy rm " + terminal.Shell(r.Decision.Rule)
-	case r.Decision.Rule != "" || r.Who.Barred != "":
+	case strings.Contains(r.Decision.Rule, ".cedar:") || r.Who.Barred != "":
 		return ""
+	case r.Decision.Rule != "":
+		return "lmosd policy rm " + terminal.Shell(r.Decision.Rule)
 	}
 	who, to := r.Who.Base(), string(r.Request.Op)
 	switch {
