@@ -12,7 +12,7 @@ import (
 	"github.com/lmosd/lmosd/policy/access"
 )
 
-// fakeRules are access rules that know anyone and no organization.
+// fakeRules are access rules of a node without organizations.
 type fakeRules struct {
 	sources []func(*access.Builder) error
 	set     *access.Set

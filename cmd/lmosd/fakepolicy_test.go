@@ -9,8 +9,7 @@ import (
 	"github.com/lmosd/lmosd/gateway"
 )
 
-// policyRoutes adds the routes of the access rules: those of a real gateway would need a node. The fake has two rules, and allows what anyone
-// reads.
+// policyRoutes adds the routes of the access rules: the fake has two rules, and allows all but partners.
 func (n *fakeNode) policyRoutes(mux *http.ServeMux) {
 	rules := []api.Rule{
 		{ID: "policy.yaml:3", Text: "{allow: globex, to: call, on: weather}", RuleRequest: api.RuleRequest{Allow: []string{"globex"}, To: []string{"call"}, On: []string{"weather"}}},
@@ -55,10 +54,10 @@ func (n *fakeNode) policyRoutes(mux *http.ServeMux) {
 			panic(err)
 		}
 		e := api.Explanation{APIVersion: api.APIVersion, Kind: "Explanation", Relation: "partner", Right: api.Right{Who: q.Who, Op: q.Op, Thing: q.On,
-			Allow: q.Op == "read", Why: "no rule lets partner callers " + q.Op},
+			Allow: q.Who != "partners", Why: "no rule lets partner callers " + q.Op},
 			Principal: []api.PrincipalPart{{Name: "relation", Value: "partner", From: "assumed: a member of the organization"}}}
 		if e.Allow {
-			e.Rule, e.Text, e.Why = "policy.yaml:3", "{allow: globex, to: call, on: weather}", "a rule lets the caller read"
+			e.Rule, e.Text, e.Why = "policy.yaml:3", "{allow: globex, to: call, on: weather}", "a rule lets the caller "+q.Op
 		} else {
 			e.Code = "LMOS-1403"
 		}

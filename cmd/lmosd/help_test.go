@@ -178,12 +178,15 @@ func quoteArg(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") +
 func exampleFiles(env *testscript.Env) error {
 	bin := filepath.Join(env.WorkDir, "bin")
 	for name, content := range map[string]string{
-		"bin/curl":                        "#!/bin/sh\ncat '" + filepath.Join(env.WorkDir, "weather.td.json") + "'\n",
-		"bin/ssh":                         "#!/bin/sh\nshift\nexec \"$@\"\n",
-		"agents/weather.td.json":          string(weatherTD),
-		"lmosd.yaml":                      "profile: lan\n",
-		"question.ogg":                    "OggS\x00",
-		"home/.config/fish/completions/x": "",
+		"bin/curl":                            "#!/bin/sh\ncat '" + filepath.Join(env.WorkDir, "weather.td.json") + "'\n",
+		"bin/ssh":                             "#!/bin/sh\nshift\nexec \"$@\"\n",
+		"agents/weather.td.json":              string(weatherTD),
+		"lmosd.yaml":                          "profile: lan\n",
+		"policy.yaml":                         "apiVersion: lmosd/v1\nrules: []\n",
+		"new-policy.yaml":                     "apiVersion: lmosd/v1\nrules: []\n",
+		"home/.local/share/lmosd/policy.yaml": "apiVersion: lmosd/v1\nrules: []\n",
+		"question.ogg":                        "OggS\x00",
+		"home/.config/fish/completions/x":     "",
 		"home/.local/share/bash-completion/completions/x": "",
 	} {
 		path := filepath.Join(env.WorkDir, name)

@@ -405,12 +405,12 @@ func newWhyCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "why <who> <operation> [thing[/affordance]]",
 		Short: "explain whether a caller may do something, and why",
-		Long: "Prints the decision of the node about an operation on one of its agents, the deciding rule, and each part of what the\n" +
-			"node knows of the caller, with its source. The caller is a DID, local, token:NAME, an organization, NAME/ROLE or anyone.\n" +
-			"The node decides and does nothing else. --with decides by a file that is not in force. Exit code 6 if it is denied.",
+		Long: "Prints the decision of the node about an operation on one of its agents, the deciding rule, and each property of the\n" +
+			"caller with its source. The caller is a DID, local, token:NAME, an organization, NAME/ROLE or anyone. The operation is\n" +
+			"not executed. --with decides by a file that is not in force. Exit code 6 if it is denied.",
 		Example: `  lmosd trust why anyone invoke weather/getWeather
   lmosd trust why globex/logistics invoke quote/price --input '{"amount":500}'
-  lmosd trust why globex call weather --with new-policy.yaml`,
+  lmosd trust why globex read weather --with new-policy.yaml`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly, "lmosd policy show"),
 		Args:        cli.Takes(2, 3),
 		RunE: func(cmd *cobra.Command, args []string) error {
