@@ -1,10 +1,7 @@
 package gateway
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -12,8 +9,6 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/problem"
-	"github.com/lmosd/lmosd/interact/rest/server"
 	"github.com/lmosd/lmosd/policy"
 	accessrules "github.com/lmosd/lmosd/policy/access"
 	"github.com/lmosd/lmosd/publication"
@@ -59,7 +54,7 @@ func (g *Gateway) postRule(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var body api.RuleRequest
-	if err := readBody(w, r, maxRule, `{"allow": ["anyone"], "to": ["invoke"], "on": ["weather"]}`, &body); err != nil {
+	if err := readLimited(w, r, maxRule, &body, `{"allow": ["anyone"], "to": ["invoke"], "on": ["weather"]}`); err != nil {
 		return err
 	}
 	added, err := p.AddRule(accessrules.Rule{Allow: body.Allow, Deny: body.Deny, To: body.To, On: body.On, When: body.When})
@@ -75,27 +70,6 @@ func (g *Gateway) postRule(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	return writeJSON(w, http.StatusCreated, change)
-}
-
-// readBody reads a JSON document of a known form.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64, example string, into any) error {
-	if err := server.CheckContentType(r, interact.JSON); err != nil {
-		return err
-	}
-	raw, err := problem.ReadBody(w, r, limit)
-	if err != nil {
-		return err
-	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	err = d.Decode(into)
-	if _, end := d.Token(); err == nil && end != io.EOF {
-		err = errors.New("expected one JSON value")
-	}
-	if err != nil {
-		return &interact.Error{Code: interact.Invalid, Title: "the body has another form", Hint: "for example " + example, Err: err}
-	}
-	return nil
 }
 
 func policyChange(p *policy.Policy) *api.PolicyChange {
@@ -266,7 +240,7 @@ func (g *Gateway) why(w http.ResponseWriter, r *http.Request) error {
 	}
 	var body api.WhyRequest
 	const example = `{"who": "globex", "op": "invoke", "on": "weather/getWeather"}`
-	if err := readBody(w, r, maxRule+2*accessrules.MaxFile, example, &body); err != nil {
+	if err := readLimited(w, r, maxRule+2*accessrules.MaxFile, &body, example); err != nil {
 		return err
 	}
 	c, err := p.Caller(body.Who)

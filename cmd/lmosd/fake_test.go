@@ -125,6 +125,7 @@ func (n *fakeNode) routes() http.Handler {
 	mux.HandleFunc("PUT /things/{ref}/properties/{name}", n.write)
 	n.longRoutes(mux)
 	n.policyRoutes(mux)
+	n.trustRoutes(mux)
 	return mux
 }
 

@@ -146,12 +146,15 @@ func TestExamples(t *testing.T) {
 	var script strings.Builder
 	for _, c := range visible(newTree(&bytes.Buffer{})) {
 		top := strings.Fields(c.CommandPath() + " lmosd")[1]
-		if slices.Contains([]string{"run", "demo", "testnet", "expose", "login", "logout", "mcp", "lmosd"}, top) {
+		if slices.Contains([]string{"run", "demo", "testnet", "expose", "keys", "login", "logout", "mcp", "lmosd"}, top) {
 			continue // they start nodes, do not end, or need other nodes, and have their own tests
 		}
 		for line := range strings.SplitSeq(c.Example, "\n") {
 			command, _, _ := strings.Cut(strings.TrimSpace(line), "   #")
 			command = strings.NewReplacer("lmosd run ", "true ", "http://127.0.0.1:4670", "$URL").Replace(command)
+			if c.Annotations["impact"] == cli.Danger && !strings.Contains(command, "--yes") { // there is no terminal
+				command += " --yes"
+			}
 			if strings.Contains(command, "task answer") { // a task that requires it
 				year := map[bool]string{true: "6", false: "5"}[strings.Contains(command, "--root")]
 				command = "lmosd call curious getReport year=" + year + " || " + strings.ReplaceAll(command, "3f2a", "a5c0")
@@ -182,6 +185,11 @@ func exampleFiles(env *testscript.Env) error {
 		"bin/ssh":                             "#!/bin/sh\nshift\nexec \"$@\"\n",
 		"agents/weather.td.json":              string(weatherTD),
 		"lmosd.yaml":                          "profile: lan\n",
+		"invitation":                          invite + "\n",
+		"passphrase":                          "correct horse\n",
+		"acme.root":                           "-----BEGIN AGE ENCRYPTED FILE-----\ncorrect horse\n",
+		"copy.pem":                            fakeKey,
+		"acme.example.recovery":               fakeKey,
 		"policy.yaml":                         "apiVersion: lmosd/v1\nrules: []\n",
 		"new-policy.yaml":                     "apiVersion: lmosd/v1\nrules: []\n",
 		"home/.local/share/lmosd/policy.yaml": "apiVersion: lmosd/v1\nrules: []\n",

@@ -131,7 +131,7 @@ func asks(args []string) bool {
 		return strings.HasPrefix(arg, "@") || strings.HasPrefix(arg, "--config") || strings.HasPrefix(arg, "--data-dir") || strings.HasPrefix(arg, "--node")
 	}
 	return len(args) > 0 && !slices.ContainsFunc(args, local) &&
-		slices.Contains([]string{"call", "find", "peers", "ping", "read", "show", "task", "trace", "unpublish", "watch", "write"}, args[0])
+		slices.Contains([]string{"call", "find", "peers", "ping", "read", "show", "task", "trace", "trust", "unpublish", "watch", "write"}, args[0])
 }
 
 // A result is what one execution in this process printed and gave.

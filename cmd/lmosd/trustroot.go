@@ -6,18 +6,20 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 )
 
-// newTrustCommand returns `lmosd trust` with its subcommands.
+// newTrustCommand returns lmosd trust. Its subcommands are in trust.go.
 func newTrustCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trust",
-		Short: "explain the decisions of the node about callers",
-		Long:  "Explains which callers may use the agents of the node, and why.",
-		Example: `  lmosd trust why anyone invoke weather
-  lmosd trust why globex/logistics invoke weather/getWeather`,
-		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly, "lmosd policy"),
+		Short: "invite, accept, list and remove partner organizations",
+		Long: "Partners are other organizations, whose nodes may connect and find public agents; more by access rules. A\n" +
+			"partnership starts with one invitation, which the other side accepts.",
+		Example: `  lmosd trust invite
+  lmosd trust accept lmos-invite:…
+  lmosd trust ls`,
+		Annotations: cli.About(cli.ScopeMesh, cli.ReadOnly, "lmosd org"),
 		Args:        cli.Subcommand,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newWhyCommand(a))
+	cmd.AddCommand(newTrustInvite(a), newTrustAccept(a), newTrustLs(a), newTrustRm(a), newTrustConfirm(a), newTrustDistrust(a), newWhyCommand(a))
 	return cmd
 }

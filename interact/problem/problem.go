@@ -70,14 +70,13 @@ var statuses = map[interact.Code]int{
 	interact.TooLarge:          413,
 	interact.UnsupportedType:   415,
 	interact.ClockSkew:         500,
-	interact.InputNeeded:       428,
-	interact.RateLimited:       429,
-	interact.PolicyInvalid:     400,
 	interact.CredentialInvalid: 403,
 	interact.CredentialExpired: 403,
 	interact.CredentialRevoked: 403,
 	interact.StatusUnknown:     503,
 	interact.IssuerUntrusted:   403,
+	interact.InputNeeded:       428,
+	interact.RateLimited:       429,
 	interact.BadSignature:      403,
 	interact.Expired:           410,
 	interact.SenderMismatch:    403,
@@ -95,6 +94,8 @@ var statuses = map[interact.Code]int{
 	interact.ConfigFile:        400,
 	interact.InlineSecret:      400,
 	interact.WildcardBind:      400,
+	interact.InvalidInvite:     400,
+	interact.PolicyInvalid:     400,
 	interact.NotJSON:           400,
 	interact.BadTD:             400,
 	interact.NotRunning:        503,
@@ -107,6 +108,7 @@ var statuses = map[interact.Code]int{
 	interact.DiskFull:          507,
 	interact.ShuttingDown:      503,
 	interact.NotReady:          503,
+	interact.KeystoreLocked:    500,
 }
 
 // codes maps back the status of a response that has no code of lmosd.

@@ -47,6 +47,11 @@ var exits = map[interact.Code]int{
 	interact.TooLarge:          ExitUsage,
 	interact.UnsupportedType:   ExitUsage,
 	interact.ClockSkew:         ExitRefused,
+	interact.CredentialInvalid: ExitRefused,
+	interact.CredentialExpired: ExitRefused,
+	interact.CredentialRevoked: ExitRefused,
+	interact.StatusUnknown:     ExitUnavailable,
+	interact.IssuerUntrusted:   ExitRefused,
 	interact.InputNeeded:       ExitAsks,
 	interact.RateLimited:       ExitUnavailable,
 	interact.BadSignature:      ExitRefused,
@@ -66,12 +71,8 @@ var exits = map[interact.Code]int{
 	interact.ConfigFile:        ExitUsage,
 	interact.InlineSecret:      ExitUsage,
 	interact.WildcardBind:      ExitUsage,
+	interact.InvalidInvite:     ExitUsage,
 	interact.PolicyInvalid:     ExitUsage,
-	interact.CredentialInvalid: ExitRefused,
-	interact.CredentialExpired: ExitRefused,
-	interact.CredentialRevoked: ExitRefused,
-	interact.StatusUnknown:     ExitUnavailable,
-	interact.IssuerUntrusted:   ExitRefused,
 	interact.NotJSON:           ExitUsage,
 	interact.BadTD:             ExitUsage,
 	interact.NotRunning:        ExitNoNode,
@@ -84,6 +85,7 @@ var exits = map[interact.Code]int{
 	interact.DiskFull:          ExitUnavailable,
 	interact.ShuttingDown:      ExitUnavailable,
 	interact.NotReady:          ExitUnavailable,
+	interact.KeystoreLocked:    ExitRefused,
 }
 
 // ExitOf returns the exit code of c; never 0.
