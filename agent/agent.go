@@ -15,6 +15,7 @@ import (
 	"errors"
 	"iter"
 	"log/slog"
+	"net/url"
 	"time"
 
 	"github.com/lmosd/lmosd/api"
@@ -37,6 +38,8 @@ type Agent struct {
 	Capabilities []string
 	// Tool declares a tool instead of an agent (@type lmos:Tool).
 	Tool bool
+	// For are callers that may find and call the agent, in addition to those of the access rules of the node, as these name them.
+	For []string
 	// Node is the URL or the socket of the node, and Token its token; empty means those of this host, see [Local].
 	Node, Token string
 	// Ready, if not nil, is called with the id each time the node has registered the agent.
@@ -74,30 +77,39 @@ func Serve(ctx context.Context, a Agent, parts ...Part) error {
 	if a.Node == "" {
 		a.Node, a.Token = Local()
 	}
-	return Attach(ctx, a.Node, a.Token, td, thing, a.Ready, a.Log)
+	return attach(ctx, Node{a.Node, a.Token, a.For}, ws.AttachOptions{TD: td, Thing: thing, Log: a.Log}, a.Ready)
 }
 
 // Attach publishes any Thing, as [Serve] does: td is its TD, complete or a draft without forms; node is the URL or the socket of the node,
 // and token its token. Ready, if not nil, is called with the id each time the node has registered the Thing. A nil log discards.
 func Attach(ctx context.Context, node, token string, td []byte, thing interact.Thing, ready func(id string),
 	log *slog.Logger) error {
-	o, err := socketOf(node)
+	return attach(ctx, Node{Addr: node, Token: token}, ws.AttachOptions{TD: td, Thing: thing, Log: log}, ready)
+}
+
+// A Node is the node of an agent.
+type Node struct {
+	Addr, Token string   // its URL or its socket
+	For         []string // callers that may find and call the agent ([Agent.For])
+}
+
+// attach attaches the Thing of o.
+func attach(ctx context.Context, to Node, o ws.AttachOptions, ready func(id string)) error {
+	address, err := socketOf(to.Addr)
 	if err != nil {
 		return err
 	}
-	o.Token, o.TD, o.Thing, o.Log = token, td, thing, log
+	o.URL, o.Dial, o.Token = address.URL, address.Dial, to.Token
+	if len(to.For) > 0 {
+		o.URL += "?" + url.Values{"for": to.For}.Encode()
+	}
 	return reattach(ctx, o, ready)
 }
 
 // AttachChanging is [Attach] for a Thing whose TD changes: now returns the TD, and a channel that is closed when the TD has changed.
-func AttachChanging(ctx context.Context, node, token string, now func() (td []byte, changed <-chan struct{}), thing interact.Thing,
+func AttachChanging(ctx context.Context, to Node, now func() (td []byte, changed <-chan struct{}), thing interact.Thing,
 	ready func(id string), log *slog.Logger) error {
-	o, err := socketOf(node)
-	if err != nil {
-		return err
-	}
-	o.Token, o.Changing, o.Thing, o.Log = token, now, thing, log
-	return reattach(ctx, o, ready)
+	return attach(ctx, to, ws.AttachOptions{Changing: now, Thing: thing, Log: log}, ready)
 }
 
 // New returns the draft of the TD and the Thing of an agent, for programs that publish it themselves: to a node in the same process

@@ -266,6 +266,7 @@ type Publication struct {
 	TDSize      int        `json:"td_bytes"`
 	Took        float64    `json:"took_ms"`
 	Callers     string     `json:"callers,omitempty"` // peers that may call it: anyone, or permitted (by the organization and the access rules)
+	For         []string   `json:"for,omitempty"`     // callers that may find and call it in addition to those
 	Warnings    []td.Issue `json:"warnings,omitempty"`
 }
 

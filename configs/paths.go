@@ -97,8 +97,8 @@ func (c *Config) CredentialsFile() string {
 	return c.inDataDir(c.Interact.Credentials, "credentials.json")
 }
 
-// policyFile returns the file of the access rules.
-func (c *Config) policyFile() string { return c.inDataDir(c.Trust.PolicyFile, "policy.yaml") }
+// PolicyFile returns the file of the access rules.
+func (c *Config) PolicyFile() string { return c.inDataDir(c.Trust.PolicyFile, "policy.yaml") }
 
 func (c *Config) inDataDir(value, name string) string {
 	switch value {

@@ -39,6 +39,8 @@ type Spec struct {
 	Name, Description string
 	// Capabilities are added to those of the document.
 	Capabilities []string
+	// For are callers that may find and call the agent, in addition to those of the access rules (publication.WithCallers).
+	For []string
 	// Actions are the names of the actions of a command; none means one, "run".
 	Actions []string
 	// Delimiter ends a part of a command's output; each part is sent at once. \n, \t, \0 and \\ are escapes. Empty sends the whole output

@@ -8,12 +8,16 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
+// ForUsage is the usage of the flag for callers.
+const ForUsage = "`WHO` may find and call it, beside the callers that may already: a caller of access rules, or anyone; may repeat"
+
 // Flags defines the settings of a Spec as flags: text adds a flag with a value, list a flag that may repeat, flag one without a value.
 func Flags(s *Spec, text func(to *string, name, usage string), list func(to *[]string, name, usage string),
 	flag func(to *bool, name, usage string)) {
 	text(&s.Name, "name", "the name of the agent")
 	text(&s.Description, "description", "a description of one sentence")
 	list(&s.Capabilities, "capability", "`ID` under which others find it; may repeat")
+	list(&s.For, "for", ForUsage)
 	list(&s.Actions, "action", "`NAME` of an action of a command, which reads it in $LMOSD_ACTION; may repeat (default: run)")
 	text(&s.Delimiter, "delimiter", `the text that ends a part of a command's output, for example '\n': each part is sent at once`)
 	text(&s.Dir, "dir", "`DIR` in which a command runs")

@@ -17,6 +17,7 @@ func TestParseLine(t *testing.T) {
 		"--name=weather exec:./weather.sh -description 'Reports it.'": {Target: "exec:./weather.sh", Name: "weather", Description: "Reports it."},
 		`'exec:./weather.sh --fast "x y"' --delimiter '\n'`:           {Target: `exec:./weather.sh --fast "x y"`, Delimiter: `\n`},
 		"exec:cat --capability a --action x --capability b":           {Target: "exec:cat", Capabilities: []string{"a", "b"}, Actions: []string{"x"}},
+		"exec:cat --for globex --for own/ops":                         {Target: "exec:cat", For: []string{"globex", "own/ops"}},
 		"openapi:pets.yaml\n  --server http://127.0.0.1:9 --dir \"\"": {Target: "openapi:pets.yaml", Server: "http://127.0.0.1:9"},
 		`lamp\ one.td.json`: {Target: "lamp one.td.json"},
 	} {

@@ -1,7 +1,7 @@
 // Package gateway is the HTTP server of a node: directory, interactions, well-known resources, administration and metrics.
 //
 // mux.go lists the routes, auth.go decides who may use them, and serve.go runs each handler. The handlers are in the files of their
-// resources: node.go, find.go, publish.go, paths.go, tasks.go, route.go (POST /v1/route), things.go (interactions).
+// resources: node.go, find.go, publish.go, policy.go, paths.go, tasks.go, route.go (POST /v1/route), things.go (interactions).
 package gateway
 
 import (
@@ -25,6 +25,7 @@ import (
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest/server"
+	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -67,6 +68,8 @@ type Options struct {
 	Publisher Publisher
 	Status    Status
 	Peers     Peers
+	// Policy are the access rules; nil for a node without.
+	Policy *policy.Policy
 	// Describe returns the signed TD of the node, with more members: those of the directory, if the gateway listens (tdd.Self).
 	Describe func(more map[string]any) ([]byte, error)
 	// Tasks are the tasks of the node; nil for a node without tasks.

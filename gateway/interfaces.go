@@ -48,7 +48,7 @@ type Presence interface {
 
 // A Publisher publishes and withdraws Things. The results have an APIVersion and a Kind.
 type Publisher interface {
-	// Enter signs, stores and announces a TD, with a registration; Unpublish withdraws it. Both return when the change is durable and either
+	// Enter signs, stores and announces a TD, with a registration, for the callers in ctx (publication.WithCallers); Unpublish withdraws it. Both return when the change is durable and either
 	// announced or 2 s have passed.
 	Enter(ctx context.Context, raw []byte, r publication.Registration) (*api.Publication, error)
 	Unpublish(ctx context.Context, ref string) (*api.Publication, error)
@@ -57,6 +57,8 @@ type Publisher interface {
 	// Extend changes the end of a registration, and Registered returns the registration of one of this node's Things (tdd.Publisher).
 	Extend(ctx context.Context, thing string, r publication.Registration) error
 	Registered(r *td.Record) (publication.Registration, bool)
+	// Offered returns the publications in force, sorted by id.
+	Offered() []*publication.Publication
 }
 
 // A Status reports the state of a node.

@@ -173,6 +173,16 @@ func (n *fakeNode) Enter(ctx context.Context, raw []byte, _ publication.Registra
 
 func (n *fakeNode) Extend(context.Context, string, publication.Registration) error { return nil }
 
+func (n *fakeNode) Offered() (all []*publication.Publication) {
+	for d := range n.Known() {
+		if d.Record.Owner == owner1 {
+			all = append(all, &publication.Publication{Thing: d.ID, Description: d})
+		}
+	}
+	slices.SortFunc(all, func(a, b *publication.Publication) int { return cmp.Compare(a.Thing, b.Thing) })
+	return all
+}
+
 func (n *fakeNode) Registered(r *td.Record) (publication.Registration, bool) {
 	return publication.Registration{}, r.Owner == owner1
 }

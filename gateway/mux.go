@@ -58,17 +58,22 @@ func (g *Gateway) newRoutes() http.Handler {
 // fixedRoutes returns the routes without parameters, by pattern of the mux.
 func (g *Gateway) fixedRoutes() map[string]http.Handler {
 	routes := map[string]http.Handler{
-		"GET /v1/status":   g.protect(read, g.status),
-		"GET /v1/id":       g.protect(read, g.identity),
-		"GET /v1/peers":    g.protect(read, g.peers),
-		"POST /v1/peers":   g.protect(admin, g.connect),
-		"GET /v1/find":     g.protect(read, g.find),
-		"POST /v1/route":   g.protect(call, g.route),
-		"POST /v1/publish": g.protect(admin, g.postPublish),
-		"GET /v1/tasks":    g.protect(read, g.listTasks),
-		"GET /healthz":     g.protect(open, g.healthy),
-		"GET /readyz":      g.protect(open, g.ready),
-		"GET /version":     g.protect(read, g.version),
+		"GET /v1/status":          g.protect(read, g.status),
+		"GET /v1/id":              g.protect(read, g.identity),
+		"GET /v1/peers":           g.protect(read, g.peers),
+		"POST /v1/peers":          g.protect(admin, g.connect),
+		"GET /v1/find":            g.protect(read, g.find),
+		"POST /v1/route":          g.protect(call, g.route),
+		"POST /v1/publish":        g.protect(admin, g.postPublish),
+		"GET /v1/tasks":           g.protect(read, g.listTasks),
+		"GET /v1/policy":          g.protect(admin, g.getPolicy),
+		"POST /v1/policy/rules":   g.protect(admin, g.postRule),
+		"DELETE /v1/policy/rules": g.protect(admin, g.deleteRules),
+		"GET /v1/policy/rights":   g.protect(admin, g.rights),
+		"POST /v1/trust/why":      g.protect(admin, g.why),
+		"GET /healthz":            g.protect(open, g.healthy),
+		"GET /readyz":             g.protect(open, g.ready),
+		"GET /version":            g.protect(read, g.version),
 	}
 	maps.Copy(routes, g.trustRoutes())
 	if g.o.Callbacks != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
@@ -53,7 +54,7 @@ func (p Publications) result(r *publication.Result, err error) (*api.Publication
 		Replicas: r.Reach.Replicas, Wanted: r.Reach.Wanted, GossipPeers: r.Reach.GossipPeers, Pending: r.IsPending(),
 		RecordSize: len(r.Signed.Record), TDSize: len(r.Signed.TD), Took: float64(r.Took.Microseconds()) / 1000, Warnings: r.Warnings}
 	if !shown.Withdrawn {
-		shown.Callers = p.Callers()
+		shown.Callers, shown.For = p.Callers(), r.For
 		shown.Capability, shown.Action = examplesOf(r.Description)
 	}
 	return shown, nil
@@ -80,7 +81,15 @@ func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p, err := g.publish(r.Context(), raw, publication.Registration{})
+	q, err := tdd.Params(r, "for")
+	if err != nil {
+		return err
+	}
+	ctx := r.Context()
+	if q.Has("for") {
+		ctx = publication.WithCallers(ctx, slices.DeleteFunc(q["for"], func(name string) bool { return name == "" }))
+	}
+	p, err := g.publish(ctx, raw, publication.Registration{})
 	if err != nil {
 		return err
 	}

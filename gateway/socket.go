@@ -3,6 +3,8 @@ package gateway
 import (
 	"context"
 	"net/http"
+
+	"github.com/lmosd/lmosd/publication"
 )
 
 // socketRoute is the path of the WebSocket endpoint.
@@ -17,7 +19,9 @@ func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request) error {
 	if g.gate.Closed() {
 		return errShuttingDown()
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	// The callers of the agents that the peer attaches. None given replaces those of an earlier connection, too.
+	callers := append([]string{}, r.URL.Query()["for"]...)
+	ctx, cancel := context.WithCancel(publication.WithCallers(context.WithoutCancel(r.Context()), callers))
 	defer cancel()
 	defer context.AfterFunc(g.lifeCtx, cancel)()
 	g.o.WS.Serve(w, r.WithContext(ctx), g.guard.authorize(r, admin) == nil)

@@ -128,10 +128,15 @@ func readDID(text, where string) (did.DID, error) {
 
 // readBody reads the JSON object of a request into v. Unknown members are errors: a misspelled one would change what is permitted.
 func readBody(w http.ResponseWriter, r *http.Request, v any, example string) error {
+	return readLimited(w, r, maxTrustBody, v, example)
+}
+
+// readLimited is readBody with a limit of the body in bytes.
+func readLimited(w http.ResponseWriter, r *http.Request, limit int64, v any, example string) error {
 	if err := server.CheckContentType(r, interact.JSON); err != nil {
 		return err
 	}
-	body, err := problem.ReadBody(w, r, maxTrustBody)
+	body, err := problem.ReadBody(w, r, limit)
 	if err != nil {
 		return err
 	}

@@ -33,6 +33,7 @@ const (
 	StepPublish  StepKind = "publish"  // publish a TD: its file
 	StepValidate StepKind = "validate" // check a TD: its file
 	StepLogin    StepKind = "login"    // log in to a server, on the host of its agent: target, scopes
+	StepPolicy   StepKind = "policy"   // read, check or change the access rules of the node: what, its argument
 	StepHelp     StepKind = "help"     // read the manual: the command
 	StepOrgInit  StepKind = "org-init" // make an organization: its domain
 	StepOrgJoin  StepKind = "org-join" // join an organization: the invitation
@@ -40,7 +41,7 @@ const (
 )
 
 var stepKinds = []StepKind{StepShow, StepFind, StepUse, StepRead, StepWrite, StepOption, StepTasks, StepStatus, StepRun, StepConfig, StepID,
-	StepPeers, StepConnect, StepExpose, StepPublish, StepValidate, StepLogin, StepHelp, StepOrgInit, StepOrgJoin, StepConfirm}
+	StepPeers, StepConnect, StepExpose, StepPublish, StepValidate, StepLogin, StepPolicy, StepHelp, StepOrgInit, StepOrgJoin, StepConfirm}
 
 // Limits of received steps.
 const (

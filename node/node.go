@@ -150,7 +150,7 @@ func (n *Node) openDir(aside string) error {
 }
 
 func (n *Node) openHost() (err error) {
-	n.opts.Policy.Self = n.DID()
+	n.opts.Policy.Self, n.opts.Policy.Log = n.DID(), n.opts.Log
 	n.policy = policy.New(n.opts.Policy)
 	n.life.onRun(func(ctx context.Context) error { return n.policy.Run(ctx, n.opts.Log) })
 	n.metrics = gateway.NewMetrics()
@@ -249,7 +249,7 @@ func (n *Node) restore(ctx context.Context) error { return n.mesh.publisher.Rest
 func (n *Node) openHTTP() (err error) {
 	o := gateway.Options{Mesh: n.exported.Thing, Directory: n.view, Router: n.router, Presence: n.mesh.monitor, Publisher: n.publications(),
 		Status: n.reporter, Peers: n.network.peers, Metrics: n.metrics, Counters: n.reporter.Counters, Log: n.opts.Log,
-		Tasks: n.tasks(),
+		Tasks: n.tasks(), Policy: n.policy,
 		Describe: tdd.Self{Signer: n.key, Name: n.opts.Name, Network: n.opts.Network, Version: n.opts.Version, Lifetime: n.opts.Lifetime,
 			Hosts: n.network.records()}.TD,
 		Listen: gateway.None, Socket: gateway.None}

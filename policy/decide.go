@@ -17,10 +17,16 @@ import (
 
 // Decide decides a request of a caller by the rules in force.
 func (p *Policy) Decide(who *did.Principal, r access.Request) access.Decision {
-	if r.Now.IsZero() {
-		r.Now = time.Now()
-	}
+	r.Now = now(r)
 	return p.access.Load().Decide(who, r)
+}
+
+// now returns the time of a request, which is the current one unless it has another.
+func now(r access.Request) time.Time {
+	if r.Now.IsZero() {
+		return time.Now()
+	}
+	return r.Now
 }
 
 // Principal returns the current principal of a node, which is untrusted if nothing else is known.
@@ -199,7 +205,9 @@ func (p *Policy) refusal(m *interact.Message, r access.Request) error {
 	if d.Allow {
 		return nil
 	}
-	if !p.Sees(m.From, r.Target) {
+	sees := p.Sees(m.From, r.Target)
+	p.logRefusal(Refusal{Who: m.From, Request: r, Decision: d, Hidden: !sees})
+	if !sees {
 		return interact.NotOffered(m.Thing)
 	}
 	return interact.Errorf(interact.Forbidden, "ask the operator of that host for the right", "%s may not %s %s: %s", m.From.Short(), r.Op,

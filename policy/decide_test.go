@@ -15,6 +15,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/atomicfile"
 	"github.com/lmosd/lmosd/policy/access"
 	"github.com/lmosd/lmosd/td"
 )
@@ -209,7 +210,8 @@ func TestFilesAreWatched(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- p.Run(ctx, slog.New(slog.NewTextHandler(&text, nil))) }()
 		for _, rules := range []string{"apiVersion: lmosd/v1\nrules: [{deny: anyone, to: '*'}]\n", "apiVersion: lmosd/v1\nrules: [7]\n"} {
-			if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
+			// The watcher reads at the same time: with a write that is not atomic it may see two changes.
+			if err := atomicfile.Write(path, []byte(rules), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(3 * watchEvery)

@@ -18,9 +18,10 @@ import (
 
 // files are the files of the access rules as they were read last.
 type files struct {
-	mu   sync.Mutex // owns what follows
-	seen [2]stamp
-	err  error // of the files as they are now
+	mu    sync.Mutex // owns what follows, and Rules.More
+	seen  [2]stamp
+	texts [2][]byte // of the rules in force
+	err   error     // of the files as they are now
 }
 
 // A stamp distinguishes the contents of a file.
@@ -35,7 +36,8 @@ const watchEvery = 2 * time.Second
 
 // options returns the options of sets of rules.
 func (p *Policy) options() access.Options {
-	o := access.Options{Untrusted: p.rules.Untrusted, Connect: p.rules.Connect, Organization: p.rules.Organization}
+	o := access.Options{Untrusted: p.rules.Untrusted, Connect: p.rules.Connect, Organization: p.rules.Organization,
+		Names: p.rules.Names}
 	if o.Organization != nil {
 		o.Self, _ = o.Organization("own")
 	}
@@ -56,42 +58,90 @@ func (p *Policy) Load() error {
 }
 
 func (p *Policy) loadLocked() error {
+	texts, path, err := p.readLocked()
+	if err != nil {
+		p.files.err = unreadable(path, err)
+		return p.files.err
+	}
+	set, err := p.compileLocked(texts)
+	if err != nil {
+		p.files.err = invalid(err)
+		return p.files.err
+	}
+	p.putLocked(set, texts)
+	p.files.err = nil
+	return nil
+}
+
+// readLocked reads both files, and notes which contents were read. The path is that of an error.
+func (p *Policy) readLocked() (texts [2][]byte, path string, err error) {
+	if p.rules.File == "" {
+		return texts, "", nil
+	}
+	for i, path := range p.paths() {
+		if texts[i], p.files.seen[i], err = readRules(path); err != nil {
+			return texts, path, err
+		}
+	}
+	return texts, "", nil
+}
+
+// compileLocked compiles the rules in two texts, and those of Rules.More.
+func (p *Policy) compileLocked(texts [2][]byte) (*access.Set, error) {
 	b := access.NewBuilder(p.options())
-	if p.rules.File != "" {
-		for i, path := range p.paths() {
-			text, seen, err := readRules(path)
-			if err != nil {
-				return p.failLocked(path, err)
-			}
-			if p.files.seen[i] = seen; len(text) == 0 {
-				continue
-			}
-			add := b.AddYAML
-			if i == 1 {
-				add = b.AddCedar
-			}
-			if err := add(filepath.Base(path), text); err != nil {
-				return p.failLocked(path, err)
-			}
+	for i, path := range p.paths() {
+		if len(texts[i]) == 0 {
+			continue
+		}
+		add := b.AddYAML
+		if i == 1 {
+			add = b.AddCedar
+		}
+		if err := add(filepath.Base(path), texts[i]); err != nil {
+			return nil, err
 		}
 	}
 	for _, add := range p.rules.More {
 		if err := add(b); err != nil {
-			return p.failLocked(p.rules.File, err)
+			return nil, err
 		}
 	}
-	p.access.Store(b.Build())
-	p.files.err = nil
+	return b.Build(), nil
+}
+
+// putLocked puts rules in force.
+func (p *Policy) putLocked(set *access.Set, texts [2][]byte) {
+	p.files.texts = texts
+	p.access.Store(set)
 	p.running.recheck("")
+}
+
+// AddSource adds a source to Rules.More. Its rules are in force after the next [Policy.Load] or [Policy.Refresh].
+func (p *Policy) AddSource(add func(*access.Builder) error) {
+	p.files.mu.Lock()
+	defer p.files.mu.Unlock()
+	p.rules.More = append(p.rules.More, add)
+}
+
+// Refresh puts the current rules of Rules.More in force. It does not read the files. The error is that of [Policy.Load].
+func (p *Policy) Refresh() error {
+	p.files.mu.Lock()
+	defer p.files.mu.Unlock()
+	set, err := p.compileLocked(p.files.texts)
+	if err != nil {
+		return invalid(err)
+	}
+	p.putLocked(set, p.files.texts)
 	return nil
 }
 
-func (p *Policy) failLocked(path string, err error) error {
-	p.files.err = interact.Errorf(interact.PolicyInvalid, "correct it; check it with: lmosd policy check", "access rules: %v", err)
-	if bad := (*access.Error)(nil); !errors.As(err, &bad) {
-		p.files.err = interact.Errorf(interact.PolicyInvalid, "see the permissions of the file", "read the access rules in %s: %v", path, err)
-	}
-	return p.files.err
+// invalid returns the error for rules that do not compile.
+func invalid(err error) error {
+	return interact.Errorf(interact.PolicyInvalid, "correct them", "access rules: %v", err).Then(interact.StepPolicy, "check")
+}
+
+func unreadable(path string, err error) error {
+	return interact.Errorf(interact.PolicyInvalid, "see the permissions of the file", "read the access rules in %s: %v", path, err)
 }
 
 // readRules reads a file of at most [access.MaxFile] bytes; a missing one is empty.

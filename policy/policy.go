@@ -14,6 +14,7 @@ package policy
 
 import (
 	"cmp"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +38,11 @@ type Rules struct {
 	Principal func(node did.DID) *did.Principal
 	// Organization returns the organization of a name in rules, and that of this node for "own". Nil knows none.
 	Organization func(name string) (did.DID, bool)
+	// Names returns the names of the partners, for errors. Nil: they are unknown.
+	Names func() []string
+	// Log receives the refusals of messages; nil discards. Hint returns what the operator can do about one, for the log; nil: nothing.
+	Log  *slog.Logger
+	Hint func(Refusal) string
 	// PerPeer limits the messages of one caller per second, Burst those at once; the consumers of a node share both (see meter). Zero
 	// PerPeer sets no limit; a Burst below 1 is 1. Lower values protect agents, and delay legitimate bursts.
 	PerPeer float64
@@ -71,6 +77,7 @@ type Policy struct {
 	access     atomic.Pointer[access.Set]
 	files      files
 	running    running
+	refused    refusals
 	peers      *admission // of callers with a DID; nil: no limit
 	own        *admission // of callers on this host, which other callers cannot take
 	free       bool       // no limit of concurrency or time

@@ -33,6 +33,8 @@ type Publication struct {
 	Moved     did.DID    `json:"moved,omitempty"` // the new owner of a Thing that moved
 	// Registration is the Thing's registration in the W3C directory.
 	Registration Registration `json:"registration,omitzero"`
+	// For are the callers that may find and call the Thing in addition to those of the access rules, by their names in rules.
+	For []string `json:"for,omitempty"`
 	// Attached marks a Thing of an agent in another process that is attached to this node. Only the mark and the capabilities of the record
 	// are stored. After a restart the Thing is withdrawn unless the agent attaches again in time ([Publisher.Run]).
 	Attached     bool     `json:"attached,omitempty"`

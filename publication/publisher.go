@@ -45,7 +45,7 @@ type Disk interface {
 	Failed(err error) error
 }
 
-// Options configure a [Publisher]. All but ProbePause and Pings are required.
+// Options configure a [Publisher]. All but Access, ProbePause and Pings are required.
 type Options struct {
 	Signer   did.Signer
 	Verifier *td.Verifier
@@ -60,6 +60,8 @@ type Options struct {
 	Directory Directory
 	Gossip    Gossip
 	DHT       DHT
+	// Access are the access rules, which get those for the callers of publications (see [WithCallers]). Nil: there are none.
+	Access AccessRules
 	// Go runs f in the background with a context that ends when the node closes. It reports false, and runs nothing, once the node closes.
 	Go func(f func(ctx context.Context)) bool
 	// Pings probe a host and port, by scheme, where a TCP connection is not possible. A scheme over UDP without one is not probed.
@@ -84,6 +86,9 @@ type Publisher struct {
 
 // New returns a publisher. [Publisher.Restore] reads what the store has.
 func New(o Options) *Publisher {
+	if o.Access != nil {
+		o.Access.AddSource(o.Index.addRules)
+	}
 	known := func() int { _, known := o.Directory.Len(); return known }
 	return &Publisher{o: o, orphans: map[string]*Publication{}, probes: make(chan struct{}, maxProbes), attached: attached{agents: map[string]*attachedAgent{}},
 		schedule: &schedule{index: o.Index, lifetime: o.Lifetime, known: known, states: map[string]*state{}}}
@@ -106,6 +111,7 @@ func (p *Publisher) Restore(ctx context.Context) error {
 	if err := p.load(ctx, now); err != nil {
 		return err
 	}
+	granted := false
 	for _, pub := range p.o.Index.All() {
 		d, err := pub.describe(ctx, p.o.Verifier, now)
 		if err == nil {
@@ -119,6 +125,10 @@ func (p *Publisher) Restore(ctx context.Context) error {
 		default:
 			return p.o.Disk.Failed(fmt.Errorf("publish %s again: %w", pub.Thing, err))
 		}
+		granted = granted || len(pub.For) > 0
+	}
+	if granted && p.o.Access != nil {
+		return p.o.Access.Refresh()
 	}
 	return nil
 }
@@ -242,6 +252,12 @@ func (p *Publisher) Publish(ctx context.Context, raw []byte, handler interact.Th
 }
 
 func (p *Publisher) publish(ctx context.Context, raw []byte, handler interact.Thing, r Registration) (pub *Publication, created bool, err error) {
+	callers, given := callersOf(ctx)
+	if err := p.checkCallers(callers); err != nil {
+		return nil, false, err
+	}
+	// Place for lmosd:visibility: callers also select the narrowest lmosd:visibility of a TD without one: anyone → public, partners and names →
+	// partners, own and its roles → organization. Set the member in raw here, before the TD is completed and signed.
 	t, err := td.Complete(raw, p.o.Signer.DID())
 	if err != nil {
 		return nil, false, err
@@ -262,7 +278,13 @@ func (p *Publisher) publish(ctx context.Context, raw []byte, handler interact.Th
 		was = old.Registration
 	}
 	pub.Registration = r.At(now, was)
+	if pub.For = callers; !given && !created {
+		pub.For = old.For
+	}
 	if err := p.keep(ctx, pub); err != nil {
+		return nil, false, err
+	}
+	if err := p.grant(old, pub); err != nil {
 		return nil, false, err
 	}
 	p.schedule.reset(t.ID)
@@ -358,6 +380,9 @@ func (p *Publisher) endLocked(ctx context.Context, thing string, moved did.DID) 
 	pub, err := p.signWithdrawal(ctx, old, thing, moved, now)
 	if err != nil {
 		return nil, err
+	}
+	if err := p.grant(old, pub); err != nil {
+		p.o.Log.Warn("callers of a withdrawn Thing not removed", "thing", thing, "err", err)
 	}
 	p.schedule.reset(thing)
 	d, err := pub.describe(ctx, p.o.Verifier, now)
@@ -455,7 +480,7 @@ func (p *Publisher) signAgain(ctx context.Context, pub *Publication, t *td.Thing
 	if err != nil {
 		return nil, err
 	}
-	next.Registration = pub.Registration
+	next.Registration, next.For = pub.Registration, pub.For
 	return next, p.keep(ctx, next)
 }
 

@@ -31,6 +31,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/node"
+	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -48,7 +49,7 @@ func newExposeCommand(a *app) *cobra.Command {
 		Example: `  lmosd expose exec:./weather.sh --name weather --capability urn:example:weather
   lmosd expose 'exec:tr a-z A-Z' --name upper --action shout
   lmosd expose 'exec:tail -n 3 -f log.txt' --name log --delimiter '\n'
-  lmosd expose a2a:https://agent.example --name helper
+  lmosd expose a2a:https://agent.example --name helper --for globex
   lmosd expose openapi:pets.yaml --server http://127.0.0.1:8080
   lmosd expose http://127.0.0.1:8080`,
 		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd publish, lmosd call, lmosd help environment"),
@@ -86,7 +87,7 @@ func (a *app) expose(ctx context.Context, s expose.Spec) error {
 	if x.Thing != nil {
 		return e.attach(ctx, log)
 	}
-	p, err := client.Publish(ctx, x.TD)
+	p, err := client.PublishFor(ctx, x.TD, s.For)
 	if err != nil {
 		return err
 	}
@@ -138,7 +139,7 @@ func (e *exposing) attach(ctx context.Context, log *slog.Logger) error {
 			}
 		})
 	}
-	err := agent.AttachChanging(ctx, e.target.Addr, e.target.Token(), now.get, e.agent.Thing, func(id string) {
+	err := agent.AttachChanging(ctx, agent.Node{Addr: e.target.Addr, Token: e.target.Token(), For: e.spec.For}, now.get, e.agent.Thing, func(id string) {
 		if err := e.offered(ctx, id, "until this command ends"); err != nil {
 			cancel(err)
 		}
@@ -185,7 +186,7 @@ func (e *exposing) offered(ctx context.Context, ref, how string) error {
 	}
 	e.shown = true
 	doc := exposure{cli.NewHead("Exposure"), g.ID, g.Ref, g.Name, g.Owner, e.spec.Target, e.agent.Thing != nil,
-		g.Capabilities, g.Actions, cli.Milliseconds(time.Since(e.began)), e.agent.Warnings}
+		g.Capabilities, g.Actions, e.spec.For, cli.Milliseconds(time.Since(e.began)), e.agent.Warnings}
 	err = e.Show(cli.View{Doc: doc, Names: []string{g.Ref}, People: func(to *terminal.Screen, _ bool) {
 		to.Line(to.Paint(terminal.Green, "exposed") + " " + terminal.OneLine(render.Name(g)) + " · " + how)
 		s := &terminal.Sheet{}
@@ -198,7 +199,7 @@ func (e *exposing) offered(ctx context.Context, ref, how string) error {
 		return err
 	}
 	if s, err := e.client.Status(ctx); err == nil {
-		e.warnOpen(s.Callers)
+		e.printCallers(s.Callers, e.spec.For)
 	}
 	for _, w := range e.agent.Warnings {
 		e.Warn(w)
@@ -227,6 +228,7 @@ type exposure struct {
 	Attached     bool     `json:"attached"` // until the command ends
 	Capabilities []string `json:"capabilities"`
 	Actions      []string `json:"actions"`
+	For          []string `json:"for,omitempty"`
 	Took         float64  `json:"took_ms"`
 	Warnings     []string `json:"warnings,omitempty"`
 }
@@ -279,6 +281,8 @@ func pinsOf(dir string, s expose.Spec) string {
 }
 
 func (set *agentSet) offer(ctx, life context.Context, n *node.Node, s expose.Spec, log *slog.Logger) (name string, err error) {
+	// The line of the configuration names all callers: those of an earlier start end.
+	ctx, life = publication.WithCallers(ctx, append([]string{}, s.For...)), publication.WithCallers(life, append([]string{}, s.For...))
 	x, err := expose.Open(ctx, s, set.bridges, log)
 	if err != nil {
 		return "", err

@@ -124,6 +124,7 @@ func (n *fakeNode) routes() http.Handler {
 	mux.HandleFunc("GET /things/{ref}/properties/{name}", n.read)
 	mux.HandleFunc("PUT /things/{ref}/properties/{name}", n.write)
 	n.longRoutes(mux)
+	n.policyRoutes(mux)
 	n.trustRoutes(mux)
 	return mux
 }
@@ -323,6 +324,7 @@ func (n *fakeNode) publish(w http.ResponseWriter, r *http.Request) {
 	answer(w, api.Publication{APIVersion: api.APIVersion, Kind: "Publication", ID: t.ID, Ref: t.ID + "@" + n.owner.Multibase(),
 		Name: t.Name(), Owner: n.owner, Seq: 1, Created: true, Capability: "urn:example:weather:forecast", Action: "getWeather",
 		Replicas: 20, Wanted: 20, GossipPeers: 6, RecordSize: 900, TDSize: len(raw), Took: 184, Pending: t.Title == "Lonely",
+		Callers: map[bool]string{true: "anyone", false: "permitted"}[t.Title == "Lonely"], For: r.URL.Query()["for"],
 		Warnings: []td.Issue{{Pointer: "/title", Reason: "short"}}})
 }
 

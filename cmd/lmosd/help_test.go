@@ -73,8 +73,8 @@ func TestHelpIsShort(t *testing.T) {
 	if err := root.Help(); err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(out.String(), "\n"); n > 46 {
-		t.Errorf("the help of lmosd has %d lines, want 46 at most", n)
+	if n := strings.Count(out.String(), "\n"); n > 52 {
+		t.Errorf("the help of lmosd has %d lines, want 52 at most", n)
 	}
 	for line := range strings.Lines(out.String()) {
 		if len([]rune(line)) > 101 {
@@ -182,17 +182,20 @@ func quoteArg(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") +
 func exampleFiles(env *testscript.Env) error {
 	bin := filepath.Join(env.WorkDir, "bin")
 	for name, content := range map[string]string{
-		"bin/curl":                        "#!/bin/sh\ncat '" + filepath.Join(env.WorkDir, "weather.td.json") + "'\n",
-		"bin/ssh":                         "#!/bin/sh\nshift\nexec \"$@\"\n",
-		"agents/weather.td.json":          string(weatherTD),
-		"lmosd.yaml":                      "profile: lan\n",
-		"invitation":                      invite + "\n",
-		"passphrase":                      "correct horse\n",
-		"acme.root":                       "-----BEGIN AGE ENCRYPTED FILE-----\ncorrect horse\n",
-		"copy.pem":                        fakeKey,
-		"acme.example.recovery":           fakeKey,
-		"question.ogg":                    "OggS\x00",
-		"home/.config/fish/completions/x": "",
+		"bin/curl":                            "#!/bin/sh\ncat '" + filepath.Join(env.WorkDir, "weather.td.json") + "'\n",
+		"bin/ssh":                             "#!/bin/sh\nshift\nexec \"$@\"\n",
+		"agents/weather.td.json":              string(weatherTD),
+		"lmosd.yaml":                          "profile: lan\n",
+		"invitation":                          invite + "\n",
+		"passphrase":                          "correct horse\n",
+		"acme.root":                           "-----BEGIN AGE ENCRYPTED FILE-----\ncorrect horse\n",
+		"copy.pem":                            fakeKey,
+		"acme.example.recovery":               fakeKey,
+		"policy.yaml":                         "apiVersion: lmosd/v1\nrules: []\n",
+		"new-policy.yaml":                     "apiVersion: lmosd/v1\nrules: []\n",
+		"home/.local/share/lmosd/policy.yaml": "apiVersion: lmosd/v1\nrules: []\n",
+		"question.ogg":                        "OggS\x00",
+		"home/.config/fish/completions/x":     "",
 		"home/.local/share/bash-completion/completions/x": "",
 	} {
 		path := filepath.Join(env.WorkDir, name)

@@ -14,24 +14,30 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/validate"
+	"github.com/lmosd/lmosd/expose"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
 
 func newPublishCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	var callers []string
+	cmd := &cobra.Command{
 		Use:   "publish <file…>",
 		Short: "publish an agent: sign, store and announce its description",
 		Long: "Signs Thing Descriptions with the key of the node, stores them and announces them to the mesh; - reads standard\n" +
 			"input. The forms of a description name the server of the agent. Publishing a changed file updates the agent;\n" +
-			"publishing the same file changes nothing. Without peers, the description is announced later.",
+			"publishing the same file changes nothing. Without peers, the description is announced later. The callers in --for\n" +
+			"may find and call it until it is withdrawn, also when it is published again without --for.",
 		Example: `  lmosd publish weather.td.json
+  lmosd publish weather.td.json --for globex --for own/operators
   lmosd publish agents/*.td.json
   curl -s http://127.0.0.1:8080/td | lmosd publish -`,
 		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd validate, lmosd unpublish"),
 		Args:        cli.Takes(1, -1),
-		RunE:        func(cmd *cobra.Command, args []string) error { return a.runPublish(cmd.Context(), args) },
+		RunE:        func(cmd *cobra.Command, args []string) error { return a.runPublish(cmd.Context(), args, callers) },
 	}
+	cmd.Flags().StringArrayVar(&callers, "for", nil, expose.ForUsage)
+	return cmd
 }
 
 func newUnpublishCommand(a *app) *cobra.Command {
@@ -92,7 +98,7 @@ func (a *app) withdraw(ctx context.Context, names []string, do func(*api.Client,
 }
 
 // runPublish reads all files before it publishes the first: a wrong file name changes nothing.
-func (a *app) runPublish(ctx context.Context, files []string) error {
+func (a *app) runPublish(ctx context.Context, files, callers []string) error {
 	contents := map[string][]byte{}
 	for _, name := range files {
 		b, err := input.Content(a.Console, name, td.MaxTD)
@@ -102,7 +108,7 @@ func (a *app) runPublish(ctx context.Context, files []string) error {
 		contents[name] = b
 	}
 	return a.each(ctx, files, func(ctx context.Context, c *api.Client, name string) (*api.Publication, error) {
-		p, err := c.Publish(ctx, contents[name])
+		p, err := c.PublishFor(ctx, contents[name], callers)
 		if err != nil {
 			return nil, inFile(err, name)
 		}
@@ -166,7 +172,8 @@ func (a *app) each(ctx context.Context, args []string,
 		}
 	}
 	if a.ForPeople() {
-		a.warnOpen(done[len(done)-1].Callers)
+		last := done[len(done)-1]
+		a.printCallers(last.Callers, last.For)
 		a.nextAfterPublish(done[len(done)-1])
 		return nil
 	}

@@ -71,6 +71,7 @@ func (a *app) serve(ctx context.Context, c *configs.Config, ready string, start 
 		return err
 	}
 	o.Version, o.Log = version(), configcmd.Logger(a.Console, c)
+	o.Policy.Hint = refusalHint
 	o.OpenKey = func() (*keystore.Key, error) { return keys.Open(ctx, a.Console, c) }
 	// These bridges serve clients; their only requests go to webhooks, at addresses that direct calls may use.
 	o.Bridges = bridges(credentials.Store{}, mcp.Options{Pins: c.MCP.Pin}, a2a.Options{Push: push.Options{Private: o.Direct == servient.DirectAny}}, o.Log)
@@ -223,10 +224,16 @@ func (d *started) sheet(brief bool) *terminal.Sheet {
 	return s
 }
 
-// warnOpen prints at the publication of an agent that all peers may call it.
-func (a *app) warnOpen(callers string) {
-	if callers == policy.Anyone && a.ForPeople() {
+// printCallers prints at the publication of an agent which nodes may call it. own are its callers (--for).
+func (a *app) printCallers(callers string, own []string) {
+	switch {
+	case !a.ForPeople():
+	case callers == policy.Anyone:
 		a.Talk.Line("open: any peer that reaches the node may call it; trust.untrusted restricts callers")
+	case len(own) > 0:
+		a.Talk.Line("callers: " + terminal.OneLine(strings.Join(own, ", ")) + ", and nodes of the own organization")
+	case callers == policy.Permitted:
+		a.Talk.Line("callers: nodes of the own organization; --for anyone opens it to all")
 	}
 }
 

@@ -10,6 +10,9 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
+// repeated are the parameters that may be repeated.
+var repeated = []string{"capability", "for", "rule"}
+
 // Params reads the query of r. An unknown parameter is an error (tdd-http-unsupported-feature), because without it the query is a different
 // one. Only capability may repeat.
 func Params(r *http.Request, known ...string) (url.Values, error) {
@@ -22,7 +25,7 @@ func Params(r *http.Request, known ...string) (url.Values, error) {
 			return nil, interact.Errorf(interact.Usage, "known parameters: "+strings.Join(known, ", "), "unknown parameter %q",
 				Clip(name))
 		}
-		if len(values) > 1 && name != "capability" {
+		if len(values) > 1 && !slices.Contains(repeated, name) {
 			return nil, interact.Errorf(interact.Usage, "send it once", "the parameter %q is repeated %d times", Clip(name), len(values))
 		}
 	}

@@ -68,7 +68,7 @@ func TestMCPServers(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			done <- agent.AttachChanging(ctx, m.Socket, m.Token, func() ([]byte, <-chan struct{}) { return x.TD, nil }, x.Thing, nil, testmesh.Logger())
+			done <- agent.AttachChanging(ctx, agent.Node{Addr: m.Socket, Token: m.Token}, func() ([]byte, <-chan struct{}) { return x.TD, nil }, x.Thing, nil, testmesh.Logger())
 		}()
 		d := m.Known(t, name)
 		if len(d.Thing.Actions) < test.least {
@@ -160,7 +160,7 @@ func TestMCPListChanges(t *testing.T) {
 			defer mu.Unlock()
 			return latest, next
 		}
-		if err := agent.AttachChanging(ctx, m.Socket, m.Token, now, x.Thing, nil, testmesh.Logger()); err != nil {
+		if err := agent.AttachChanging(ctx, agent.Node{Addr: m.Socket, Token: m.Token}, now, x.Thing, nil, testmesh.Logger()); err != nil {
 			t.Error(err)
 		}
 	})

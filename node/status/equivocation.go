@@ -57,7 +57,7 @@ func (r *Reporter) addEquivocations(s *api.Status) {
 	}
 	warn(own, "high", "a process with this node's key", "let one process have identity.pem: stop the other one, then publish again here", nil)
 	if len(others) > 0 {
-		warn(others, "medium", others[0].Owner.Short(), "ask the owner whether two programs use the key, or deny it (lmosd policy deny DID); its details in JSON have both records",
-			interact.Next(interact.StepShow, td.ExactRef(others[0].Thing, others[0].Owner)))
+		warn(others, "medium", others[0].Owner.Short(), "ask the owner whether two programs use the key, or deny it; its details in JSON have both records",
+			append(interact.Next(interact.StepShow, td.ExactRef(others[0].Thing, others[0].Owner)), interact.Next(interact.StepPolicy, "deny", string(others[0].Owner))...))
 	}
 }

@@ -133,9 +133,9 @@ func (r *Reporter) warnings() []api.Warning {
 	}
 	if fill, lacks := r.Directory.Fill(), r.Directory.IsIncomplete(); lacks {
 		s := r.Directory.Stats()
-		add("W050", "directory-full", "medium", "raise directory.max_things, or deny owners with many descriptions: lmosd policy deny DID",
+		add("W050", "directory-full", "medium", "raise directory.max_things, or deny owners with many descriptions",
 			"the directory is full: %d descriptions of others were not kept since the start; they are requested from the mesh when they are needed",
-			s.Refused+s.Evicted)
+			s.Refused+s.Evicted).Next = interact.Next(interact.StepPolicy, "deny", "DID")
 	} else if fill >= nearlyFull {
 		add("W051", "directory-nearly-full", "low", "raise directory.max_things",
 			"the directory is %.0f%% full; beyond that, what is trusted, used and connected stays", 100*fill)

@@ -80,6 +80,8 @@ type Decision struct {
 	Relation did.Relation
 	// Problem is the reason why a rule that may deny the request could not be evaluated.
 	Problem string
+	// Conditional reports that a rule with a condition concerns the request: another input or another time may change the decision.
+	Conditional bool
 }
 
 // Why returns the reason for a person, without the text of a rule: "no rule lets partner callers invoke".
@@ -127,10 +129,13 @@ func (s *Set) Decide(p *did.Principal, r Request) Decision {
 	if p.Barred != "" {
 		return Decision{Op: r.Op, Relation: p.Relation, Problem: p.Barred}
 	}
-	if d, decided := s.byRules(p, r); decided {
-		return d
+	byRules, decided := s.byRules(p, r)
+	if decided {
+		return byRules
 	}
-	return s.byRelation(p, r)
+	d := s.byRelation(p, r)
+	d.Conditional = byRules.Conditional
+	return d
 }
 
 // byRelation decides a request that no rule concerns.
@@ -167,6 +172,8 @@ type Options struct {
 	Self did.DID
 	// Organization returns the organization that rules call name. It also knows names of former partners.
 	Organization func(name string) (did.DID, bool)
+	// Names returns the names of the partners, for errors. Nil: they are unknown.
+	Names func() []string
 	// Untrusted is UntrustedOpen, UntrustedFind or UntrustedNone.
 	Untrusted string
 	// Connect has the nodes that may connect and store records: ConnectAnyone, ConnectPartners or ConnectMembers; empty: all.

@@ -70,6 +70,7 @@ func organizationID(id did.DID) string {
 type Builder struct {
 	o        Options
 	policies []*policy
+	entries  []Entry
 }
 
 // NewBuilder returns a builder without rules.
@@ -83,6 +84,8 @@ type policy struct {
 	resource  entity
 	compiled  *cedar.Policy
 	input     bool // a condition mentions the input
+	condition bool // it has a condition
+	to        []Op // the operations in its scope; nil: all
 	// Policies without conditions need no evaluation: the index finds those with the caller and the resource, actions has the operations.
 	// Nil: the policy must be evaluated.
 	actions    []Op
@@ -223,11 +226,17 @@ func (b *Builder) AddCedar(file string, text []byte) error {
 	added := &Builder{o: b.o}
 	for _, p := range all {
 		at := p.Position()
-		if err := added.addPolicy(fmt.Sprintf("%s:%d", file, at.Line), p); err != nil {
+		id := fmt.Sprintf("%s:%d", file, at.Line)
+		if err := added.addPolicy(id, p); err != nil {
 			return &Error{File: file, Line: at.Line, Column: at.Column, Msg: err.Error()}
 		}
+		entry := Entry{ID: id, Text: strings.TrimSpace(string(p.MarshalCedar()))}
+		if name := added.policies[len(added.policies)-1].principal.name(); name != "" {
+			entry.Names = []string{name}
+		}
+		added.entries = append(added.entries, entry)
 	}
-	b.policies = append(b.policies, added.policies...)
+	b.addAll(added)
 	return nil
 }
 
@@ -258,13 +267,24 @@ func (b *Builder) addPolicy(id string, p *cedar.Policy) error {
 	}
 	var form struct {
 		Principal, Resource scope
-		Conditions          json.RawMessage
+		Action              struct {
+			Entity   struct{ ID string }
+			Entities []struct{ ID string }
+		}
+		Conditions json.RawMessage
 	}
 	if err := json.Unmarshal(raw, &form); err != nil {
 		return err
 	}
-	b.policies = append(b.policies, &policy{id: id, effect: effect(p.Effect() == cedar.Permit), principal: form.Principal.entity(),
-		resource: form.Resource.entity(), compiled: p, input: strings.Contains(string(form.Conditions), `"input"`)})
+	var to []Op
+	for _, e := range append(form.Action.Entities, form.Action.Entity) {
+		if e.ID != "" {
+			to = append(to, Op(e.ID))
+		}
+	}
+	b.policies = append(b.policies, &policy{id: id, to: to, effect: effect(p.Effect() == cedar.Permit), principal: form.Principal.entity(),
+		resource: form.Resource.entity(), compiled: p, input: strings.Contains(string(form.Conditions), `"input"`),
+		condition: len(form.Conditions) > 0 && string(form.Conditions) != "[]"})
 	return nil
 }
 
@@ -273,13 +293,14 @@ type Set struct {
 	untrusted string
 	connect   did.Relation // the least that may connect
 	named     bool         // some rules name single consumers
+	entries   []Entry
 	// by has the policies by principal and by resource of their scopes.
 	by map[entity]map[entity][]*policy
 }
 
 // Build returns the set of the rules.
 func (b *Builder) Build() *Set {
-	s := &Set{untrusted: b.o.Untrusted, by: map[entity]map[entity][]*policy{}}
+	s := &Set{untrusted: b.o.Untrusted, entries: b.entries, by: map[entity]map[entity][]*policy{}}
 	switch b.o.Connect {
 	case ConnectPartners:
 		s.connect = did.Partner
@@ -395,6 +416,7 @@ func (s *Set) byRules(p *did.Principal, r Request) (Decision, bool) {
 		for _, resource := range resources {
 			for _, one := range byResource[resource] {
 				switch {
+				case one.to != nil && !slices.Contains(one.to, r.Op):
 				case !included && one.effect == permit && isBroad(one.resource):
 				case one.actions == nil:
 					conditional = append(conditional, one)
@@ -410,7 +432,9 @@ func (s *Set) byRules(p *did.Principal, r Request) (Decision, bool) {
 	if len(conditional) == 0 {
 		return d, d.Allow
 	}
-	return s.evaluate(conditional, callers, resources, p, r, d)
+	d, decided := s.evaluate(conditional, callers, resources, p, r, d)
+	d.Conditional = slices.ContainsFunc(conditional, func(one *policy) bool { return one.condition })
+	return d, decided
 }
 
 // isBroad reports whether the resource of a policy names no Thing and no audience.

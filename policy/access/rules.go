@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml/ast"
-
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/yamltext"
 )
@@ -63,51 +61,25 @@ func (e *Error) Error() string {
 
 // AddYAML adds the rules of a file in the short form. The error is an [*Error]; the set is then unchanged.
 func (b *Builder) AddYAML(file string, text []byte) error {
-	doc, err := yamltext.Parse(text)
+	all, err := parseRules(file, text)
 	if err != nil {
-		return yamlError(file, err)
+		return err
 	}
 	added := &Builder{o: b.o}
-	for _, d := range doc.Docs {
-		if d.Body == nil {
-			continue
-		}
-		if err := added.addDocument(file, d.Body); err != nil {
-			return err
+	for _, d := range all {
+		for _, i := range d.items {
+			if err := added.AddRule(fmt.Sprintf("%s:%d", file, i.at.Line), i.rule); err != nil {
+				return &Error{File: file, Line: i.at.Line, Column: i.at.Column, Msg: err.Error()}
+			}
 		}
 	}
-	b.policies = append(b.policies, added.policies...)
+	b.addAll(added)
 	return nil
 }
 
-func (b *Builder) addDocument(file string, body ast.Node) error {
-	var head struct {
-		APIVersion string     `yaml:"apiVersion"`
-		Rules      []ast.Node `yaml:"rules"`
-	}
-	if err := yamltext.Decode(body, &head); err != nil {
-		return yamlError(file, err)
-	}
-	if head.APIVersion != apiVersion {
-		return &Error{File: file, Line: 1, Msg: fmt.Sprintf("expected apiVersion: %s, got %q", apiVersion, head.APIVersion)}
-	}
-	for _, n := range head.Rules {
-		if n == nil {
-			return &Error{File: file, Msg: "a rule is empty"}
-		}
-		at := n.GetToken().Position
-		if m, ok := n.(*ast.MappingNode); ok && len(m.Values) > 0 {
-			at = m.Values[0].Key.GetToken().Position
-		}
-		var r Rule
-		if err := yamltext.Decode(n, &r); err != nil {
-			return yamlError(file, err)
-		}
-		if err := b.AddRule(fmt.Sprintf("%s:%d", file, at.Line), r); err != nil {
-			return &Error{File: file, Line: at.Line, Column: at.Column, Msg: err.Error()}
-		}
-	}
-	return nil
+// addAll adds what another builder has.
+func (b *Builder) addAll(added *Builder) {
+	b.policies, b.entries = append(b.policies, added.policies...), append(b.entries, added.entries...)
 }
 
 // yamlError returns the place and the first line of an error of the parser.
@@ -132,18 +104,14 @@ func (b *Builder) AddRule(id string, r Rule) error {
 	}
 	var operations []Op
 	for _, to := range r.To {
-		switch o := Op(to); {
-		case to == "*":
-			operations = append(operations, ops...)
-		case o == Call:
-			operations = append(operations, calls...)
-		case isOp(o):
-			operations = append(operations, o)
-		default:
+		some, ok := CallsOf(to)
+		if !ok {
 			return fmt.Errorf("unknown operation %q; expected some of %s", to, opNames())
 		}
+		operations = append(operations, some...)
 	}
 	slices.Sort(operations)
+	b.entries = append(b.entries, Entry{id, r.Text(), r, who})
 	if len(r.On) == 0 {
 		r.On = list{"*"}
 	}
@@ -162,11 +130,7 @@ func (b *Builder) AddRule(id string, r Rule) error {
 }
 
 func opNames() string {
-	var names []string
-	for _, o := range append([]Op{Call}, ops...) {
-		names = append(names, string(o))
-	}
-	return strings.Join(names, ", ") + ` or "*"`
+	return strings.Join(append([]string{string(Call)}, OpNames()...), ", ") + ` or "*"`
 }
 
 // caller returns the entity of a caller in a rule.
@@ -203,11 +167,23 @@ func (b *Builder) caller(name string) (entity, error) {
 	case !ok && organization == "own":
 		return entity{}, fmt.Errorf("%q: this node has no organization", name)
 	case !ok:
-		return entity{}, fmt.Errorf("unknown caller %q: expected anyone, own, partners, local, untrusted, the name of a partner, NAME/ROLE, own/ROLE, token:NAME or a DID", name)
+		return entity{}, fmt.Errorf("unknown caller %q: expected anyone, own, partners, local, untrusted, the name of a partner%s, NAME/ROLE, own/ROLE, token:NAME or a DID", name, b.knownNames())
 	case hasRole && role == "":
 		return entity{}, fmt.Errorf("%q has an empty role", name)
 	case hasRole:
 		return entity{roleType, organizationID(id), role}, nil
 	}
 	return entity{typ: organizationType, id: organizationID(id)}, nil
+}
+
+// knownNames returns the names of organizations in parentheses, or "" if they are unknown.
+func (b *Builder) knownNames() string {
+	if b.o.Names == nil {
+		return ""
+	}
+	all := slices.Sorted(slices.Values(b.o.Names()))
+	if len(all) == 0 {
+		return " (there is none)"
+	}
+	return " (" + strings.Join(all, ", ") + ")"
 }

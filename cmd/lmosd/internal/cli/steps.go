@@ -39,6 +39,7 @@ var verbs = map[interact.StepKind]verb{
 	interact.StepPublish:  {"publish", 1, "FILE", ""},
 	interact.StepValidate: {"validate", 1, "FILE", ""},
 	interact.StepLogin:    {"login", 1, "", "--scope"},
+	interact.StepPolicy:   {"policy", 2, "", ""},
 	interact.StepHelp:     {"help", 1, "", ""},
 	interact.StepOrgInit:  {"org init", 1, "DOMAIN", ""},
 	interact.StepOrgJoin:  {"org join", 1, "INVITATION", ""},
@@ -83,7 +84,7 @@ func (c *Console) command(s interact.Step, remote bool) string {
 			return ""
 		}
 		return "--" + strings.Join(args, " ")
-	case !known || remote && (s.Kind == interact.StepRun || s.Kind == interact.StepExpose):
+	case !known || remote && (s.Kind == interact.StepRun || s.Kind == interact.StepExpose || s.Kind == interact.StepPolicy):
 		return ""
 	}
 	named, rest := args[:min(len(args), v.named)], args[min(len(args), v.named):]

@@ -1,0 +1,230 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/td"
+)
+
+// A Part is one property of a principal, and where the node got it from.
+type Part struct{ Name, Value, From string }
+
+// A Caller is a principal for which a decision is explained.
+type Caller struct {
+	Name      string // as it was given
+	Principal *did.Principal
+	Parts     []Part
+}
+
+// assumed is the node of a caller that is only assumed.
+const assumed did.DID = "did:example:caller"
+
+// Caller returns the principal of a caller as rules name it: the current principal of a node for its DID, otherwise the principal of any such
+// caller. The error is Invalid for an unknown name.
+func (p *Policy) Caller(name string) (*Caller, error) {
+	unknown := func() error {
+		return access.NewBuilder(p.options()).CheckCaller(name)
+	}
+	who := &did.Principal{DID: assumed, Node: assumed, Via: did.Peer}
+	organization, role, hasRole := strings.Cut(name, "/")
+	switch {
+	case name == "anyone", name == "untrusted":
+		return described(name, who, "assumed: a node without a known organization"), nil
+	case name == "local":
+		return described(name, did.Consumer(did.Socket, ""), "assumed: a consumer of this node"), nil
+	case name == "partners":
+		who.Relation = did.Partner
+		return described(name, who, "assumed: a member of a partner"), nil
+	case strings.HasPrefix(name, "token:") && len(name) > len("token:"):
+		return described(name, did.Consumer(did.Token, name[len("token:"):]), "assumed: a consumer of this node with the token"), nil
+	case strings.HasPrefix(name, "did:key:"):
+		if err := unknown(); err != nil {
+			return nil, noCaller(err)
+		}
+		return p.known(name), nil
+	}
+	if hasRole {
+		who.Roles = []string{role}
+	}
+	self := p.options().Self
+	switch {
+	case hasRole && role == "":
+		return nil, noCaller(fmt.Errorf("%q has an empty role", name))
+	case strings.HasPrefix(name, "did:"):
+		id, err := did.Parse(organization)
+		if err != nil {
+			return nil, noCaller(err)
+		}
+		who.Org = id
+	case organization == "own" && !hasRole:
+		who.Org = self
+	default:
+		if err := unknown(); err != nil {
+			return nil, noCaller(err)
+		}
+		if who.Org = self; organization != "own" {
+			who.Org, _ = p.rules.Organization(organization)
+		}
+	}
+	who.Relation = did.Partner
+	if organization == "own" || self != "" && who.Org == self {
+		who.Relation = did.Own
+	}
+	return described(name, who, "assumed: a member of the organization"), nil
+}
+
+// known returns the caller with the DID of a node, and the name of a consumer behind it after "#".
+func (p *Policy) known(name string) *Caller {
+	id, consumer, _ := strings.Cut(name, "#")
+	who := p.Principal(did.DID(id))
+	if consumer != "" {
+		named := *who
+		named.Name, who = consumer, &named
+	}
+	from := "no credential of a known organization"
+	if who.Org != "" {
+		from = "the credential that the node has shown"
+	}
+	return described(name, who, from)
+}
+
+// described returns a caller with the parts of its principal; from is where its relation is from.
+func described(name string, who *did.Principal, from string) *Caller {
+	c := &Caller{Name: name, Principal: who}
+	add := func(name, value, from string) {
+		if value != "" {
+			c.Parts = append(c.Parts, Part{name, value, from})
+		}
+	}
+	if who.Node != assumed {
+		add("node", string(who.Node), "the key of its connection")
+		add("name", who.Name, map[bool]string{true: "this node", false: "the statement of its node"}[who.Node == ""])
+	}
+	add("via", string(who.Via), "the listener")
+	add("relation", who.Relation.String(), from)
+	add("organization", string(who.Org), from)
+	add("roles", strings.Join(who.Roles, ", "), from)
+	add("barred", who.Barred, "the standing of the node")
+	return c
+}
+
+func noCaller(err error) error {
+	return interact.Errorf(interact.Invalid, "name a caller as access rules do", "%v", err)
+}
+
+// CheckCallers returns an error of code Invalid for the first name that rules cannot name as a caller, with the known names.
+func (p *Policy) CheckCallers(names []string) error {
+	b := access.NewBuilder(p.options())
+	for _, name := range names {
+		if err := b.CheckCaller(name); err != nil {
+			return noCaller(err)
+		}
+	}
+	return nil
+}
+
+// A File is a file of access rules that is not in force: the ending .cedar means policies in Cedar.
+type File struct {
+	Name string
+	Text []byte
+}
+
+// An Explanation is a decision with its reasons, for the operator of the node.
+type Explanation struct {
+	access.Decision
+	Rule access.Entry // that decided; zero: none
+}
+
+// Explain decides a request by the rules in force, or with a file in place of the one of the same kind. The error is PolicyInvalid for a
+// file that does not compile.
+func (p *Policy) Explain(who *did.Principal, r access.Request, with *File) (Explanation, error) {
+	set := p.access.Load()
+	if with != nil {
+		var err error
+		if set, err = p.with(*with); err != nil {
+			return Explanation{}, err
+		}
+	}
+	r.Now = now(r)
+	d := set.Decide(who, r)
+	rule, _ := set.Entry(d.Rule)
+	return Explanation{d, rule}, nil
+}
+
+// with compiles the rules in force with a file in place of the one of the same kind.
+func (p *Policy) with(f File) (*access.Set, error) {
+	p.files.mu.Lock()
+	defer p.files.mu.Unlock()
+	texts, i := p.files.texts, 0
+	if strings.HasSuffix(f.Name, ".cedar") {
+		i = 1
+	}
+	texts[i] = f.Text
+	set, err := p.compileLocked(texts)
+	if err != nil {
+		return nil, invalid(err)
+	}
+	return set, nil
+}
+
+// A Right is the decision about one operation of a caller.
+type Right struct {
+	Who        string
+	Thing      string // its name, or "node"
+	Affordance string // empty: all of the operation
+	access.Decision
+}
+
+// Kinds are the kinds of callers.
+var Kinds = []string{"local", "own", "partners", "anyone"}
+
+// Named returns the callers that the rules name.
+func (p *Policy) Named() []string { return p.access.Load().Names() }
+
+// WithRoles returns the name of a caller, and those of its roles that the rules name.
+func (p *Policy) WithRoles(name string) []string {
+	all := []string{name}
+	for _, one := range p.Named() {
+		if strings.HasPrefix(one, name+"/") {
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+// NodeRights returns the decisions about the operations of the node itself.
+func (p *Policy) NodeRights(c *Caller) (all []Right) {
+	for _, op := range []access.Op{access.Connect, access.Store, access.Relay} {
+		all = append(all, Right{c.Name, NameOf(nil), "", p.Decide(c.Principal, access.Request{Op: op})})
+	}
+	return all
+}
+
+// ThingRights returns the decisions about the operations of a Thing: one for each operation, or one for each affordance of it if they
+// differ. Operations without an affordance are left out.
+func (p *Policy) ThingRights(c *Caller, t *td.Thing, target *access.Target) []Right {
+	right := func(op access.Op, affordance string) Right {
+		return Right{c.Name, NameOf(target), affordance, p.Decide(c.Principal, access.Request{Op: op, Target: target, Affordance: affordance})}
+	}
+	all := []Right{right(access.Find, "")}
+	known := affordancesOf(t)
+	known[access.Write] = slices.DeleteFunc(slices.Clone(known[access.Write]), func(name string) bool { return t.Properties[name].ReadOnly })
+	for _, op := range []access.Op{access.Read, access.Write, access.Invoke, access.Subscribe} {
+		var rights []Right
+		for _, name := range known[op] {
+			rights = append(rights, right(op, name))
+		}
+		equal := func(r Right) bool { return r.Decision == rights[0].Decision }
+		if len(rights) > 0 && !slices.ContainsFunc(rights, func(r Right) bool { return !equal(r) }) {
+			rights = rights[:1]
+			rights[0].Affordance = ""
+		}
+		all = append(all, rights...)
+	}
+	return all
+}

@@ -1,0 +1,83 @@
+package publication
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/policy/access"
+)
+
+// AccessRules are the access rules of the node (policy.Policy).
+type AccessRules interface {
+	// CheckCallers returns the error for the first name that rules cannot name as a caller.
+	CheckCallers(names []string) error
+	// AddSource adds a source of rules. Refresh puts its current rules in force.
+	AddSource(add func(*access.Builder) error)
+	Refresh() error
+}
+
+// maxCallers limits [Publication.For].
+const maxCallers = 64
+
+type callersKey struct{}
+
+// WithCallers returns a context in which [Publisher.Publish] and [Publisher.Attach] let callers find and call the published Thing, in
+// addition to those of the access rules. The names are those of access rules; they replace the ones of an earlier publication of the Thing.
+// Without such a context a Thing that is published again keeps its callers.
+func WithCallers(ctx context.Context, names []string) context.Context {
+	return context.WithValue(ctx, callersKey{}, names)
+}
+
+// callersOf returns the callers of [WithCallers].
+func callersOf(ctx context.Context) (names []string, given bool) {
+	names, given = ctx.Value(callersKey{}).([]string)
+	return slices.Clone(names), given
+}
+
+// checkCallers validates the callers of a publication.
+func (p *Publisher) checkCallers(names []string) error {
+	switch {
+	case len(names) == 0:
+		return nil
+	case len(names) > maxCallers:
+		return interact.Errorf(interact.Invalid, "write an access rule for an organization or a role", "got %d callers, the limit is %d", len(names), maxCallers)
+	case p.o.Access == nil:
+		return interact.Errorf(interact.Invalid, "publish it without callers", "this node has no access rules")
+	}
+	return p.o.Access.CheckCallers(names)
+}
+
+// grant puts the callers of a publication in force. They end with it.
+func (p *Publisher) grant(before, after *Publication) error {
+	if p.o.Access == nil || before == nil && len(after.For) == 0 || before != nil && slices.Equal(before.For, after.For) {
+		return nil
+	}
+	return p.o.Access.Refresh()
+}
+
+// addRules adds one rule for each publication with callers, which is called "expose NAME". It leaves out callers that have no meaning any
+// longer, such as the name of a former partner: they must not disable the other rules.
+func (x *Index) addRules(b *access.Builder) error {
+	all := slices.DeleteFunc(x.All(), func(p *Publication) bool { return p.Description == nil || len(p.For) == 0 })
+	slices.SortFunc(all, func(a, b *Publication) int { return strings.Compare(a.Thing, b.Thing) })
+	for _, p := range all {
+		names := slices.DeleteFunc(slices.Clone(p.For), func(name string) bool { return b.CheckCaller(name) != nil })
+		if len(names) == 0 {
+			continue
+		}
+		r := access.Rule{Allow: names, To: []string{string(access.Find), string(access.Call)}, On: []string{p.Thing}}
+		if err := b.AddRule("expose "+p.Description.Name(), r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Offered returns the publications in force, sorted by id. The caller must not change them.
+func (p *Publisher) Offered() []*Publication {
+	all := slices.DeleteFunc(p.o.Index.All(), func(p *Publication) bool { return p.Description == nil })
+	slices.SortFunc(all, func(a, b *Publication) int { return strings.Compare(a.Thing, b.Thing) })
+	return all
+}
