@@ -141,7 +141,7 @@ func BenchmarkFind(b *testing.B) {
 					i += 7919
 					query := q.q(i)
 					start := time.Now()
-					for range d.FindLocal(query) {
+					for range d.FindLocal(b.Context(), query) {
 						hits++
 					}
 					times = append(times, time.Since(start))
@@ -175,7 +175,7 @@ func BenchmarkPage(b *testing.B) {
 				for b.Loop() {
 					i += 7919
 					start := time.Now()
-					if p := d.Page(q.q, i%(n-60), 50); len(p.Items) != 50 || p.Total < n-10 {
+					if p := d.Page(b.Context(), q.q, i%(n-60), 50); len(p.Items) != 50 || p.Total < n-10 {
 						b.Fatal(len(p.Items), p.Total)
 					}
 					times = append(times, time.Since(start))

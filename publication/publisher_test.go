@@ -251,7 +251,7 @@ func TestOnlyStoredRecordsAreAnnounced(t *testing.T) {
 			_, _, err := d.Publisher.publish(t.Context(), tool("Echo 2", "urn:x:echo"), nil, Registration{})
 			return err
 		},
-		"a withdrawal": func() error { _, err := d.end(t.Context(), "urn:x:echo", ""); return err },
+		"a withdrawal": func() error { _, err := d.end(t.Context(), "urn:x:echo", 0, ""); return err },
 		"a renewal":    func() error { _, err := d.renew(t.Context(), "urn:x:echo"); return err },
 	} {
 		e := wantCode(t, do(), interact.StoreCorrupt)
@@ -272,7 +272,7 @@ func TestRefusalOfTheDirectoryIsAnError(t *testing.T) {
 	if _, _, err := d.Publisher.publish(t.Context(), tool("Echo", "urn:x:echo"), nil, Registration{}); codeOf(err) != interact.RolledBack {
 		t.Errorf("publish gives %v, want %v", err, interact.RolledBack)
 	}
-	if _, err := d.end(t.Context(), "urn:x:echo", ""); codeOf(err) != interact.RolledBack {
+	if _, err := d.end(t.Context(), "urn:x:echo", 0, ""); codeOf(err) != interact.RolledBack {
 		t.Errorf("withdraw gives %v, want %v", err, interact.RolledBack)
 	}
 }
@@ -312,7 +312,7 @@ func TestSeqsRiseWithConcurrentChanges(t *testing.T) {
 				case 0:
 					_, _, err = d.Publisher.publish(t.Context(), tool(fmt.Sprintf("Echo %d", i), "urn:x:echo"), nil, Registration{})
 				case 1:
-					_, err = d.end(t.Context(), "urn:x:echo", "")
+					_, err = d.end(t.Context(), "urn:x:echo", 0, "")
 				case 2:
 					_, err = d.renew(t.Context(), "urn:x:echo")
 				}
@@ -555,11 +555,11 @@ func TestANewDescriptionKeepsTheAgent(t *testing.T) {
 	}
 }
 
-// A Thing that is restored with its old record, because the disk is full, stays unlisted.
-func TestUnlistedThingStaysUnlistedOnAFullDisk(t *testing.T) {
+// A Thing that is restored with its old record, because the disk is full, stays restricted.
+func TestRestrictedThingStaysRestrictedOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
-	raw := bytes.Replace(tool("Hidden", "urn:x:hidden"), []byte("{"), []byte(`{"lmosd:unlisted":true,`), 1)
+	raw := bytes.Replace(tool("Hidden", "urn:x:hidden"), []byte("{"), []byte(`{"lmosd:visibility":"private",`), 1)
 	pub, _, err := d.Publisher.publish(t.Context(), raw, nil, Registration{})
 	if err != nil {
 		t.Fatal(err)
@@ -569,7 +569,7 @@ func TestUnlistedThingStaysUnlistedOnAFullDisk(t *testing.T) {
 	if err := next.revive(t.Context(), &Publication{Thing: pub.Thing, Seq: pub.Seq, Signed: pub.Signed}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if p := next.Get(pub.Thing); p == nil || p.Seq != pub.Seq || !next.IsUnlisted(pub.Description.Record.Key()) {
-		t.Errorf("got %+v, want it published with its old record, and unlisted", p)
+	if p := next.Get(pub.Thing); p == nil || p.Seq != pub.Seq || !p.isRestricted() {
+		t.Errorf("got %+v, want it published with its old record, and restricted", p)
 	}
 }

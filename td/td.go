@@ -181,8 +181,8 @@ type Record struct {
 	Summary      string
 	Successor    did.DID // only KindMoved
 	Audience     Visibility
-	Inline       []byte  // zstd of the TD, or nil; bound by Hash, not by the signature
-	Raw          []byte  // the encoded record
+	Inline       []byte // zstd of the TD, or nil; bound by Hash, not by the signature
+	Raw          []byte // the encoded record
 
 	digest [32]byte // SHA-256 of the signed bytes
 }

@@ -18,12 +18,12 @@ func restrict(t *testing.T, members string) []byte {
 func TestVisibilityOfATD(t *testing.T) {
 	t.Parallel()
 	for members, want := range map[string]Visibility{
-		`"lmosd:visibility":"public"`:       Public,
-		`"lmosd:visibility":"partners"`:     Partners,
-		`"lmosd:visibility":"organization"`: Organization,
-		`"lmosd:visibility":"private"`:      Private,
-		`"lmosd:unlisted":true`:             Private,
-		`"lmosd:unlisted":false`:            Public,
+		`"lmosd:visibility":"public"`:                       Public,
+		`"lmosd:visibility":"partners"`:                     Partners,
+		`"lmosd:visibility":"organization"`:                 Organization,
+		`"lmosd:visibility":"private"`:                      Private,
+		`"lmosd:unlisted":true`:                             Private,
+		`"lmosd:unlisted":false`:                            Public,
 		`"lmosd:unlisted":true,"lmosd:visibility":"public"`: Private,
 	} {
 		thing, err := Parse(restrict(t, members))
