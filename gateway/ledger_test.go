@@ -18,7 +18,7 @@ import (
 // emptyDirectory has no description.
 type emptyDirectory struct{}
 
-func (emptyDirectory) FindLocal(td.Query) iter.Seq[*td.Description] {
+func (emptyDirectory) FindLocal(context.Context, td.Query) iter.Seq[*td.Description] {
 	return func(func(*td.Description) bool) {}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/web"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
@@ -72,9 +73,9 @@ func (g *Gateway) fixedRoutes() map[string]http.Handler {
 		"GET /version":     g.protect(read, g.version),
 	}
 	if id, ok := web.Of(g.o.PublicURL); ok {
-		routes["GET /.well-known/did.json"] = g.protect(open, func(w http.ResponseWriter, _ *http.Request) error {
+		routes["GET /.well-known/did.json"] = g.protect(open, func(w http.ResponseWriter, r *http.Request) error {
 			td := strings.TrimSuffix(g.o.PublicURL, "/") + "/.well-known/wot"
-			tdd.WriteBytes(w, http.StatusOK, "application/did+json", web.Document(id, g.o.Status.Status().DID, td))
+			tdd.WriteBytes(w, http.StatusOK, "application/did+json", web.Document(id, g.o.Status.Status(r.Context()).DID, td))
 			return nil
 		})
 	}
@@ -95,6 +96,9 @@ func (g *Gateway) fixedRoutes() map[string]http.Handler {
 	if !g.o.HideMetrics {
 		scrape := g.metrics.handler(g)
 		routes["GET /metrics"] = g.protect(read, func(w http.ResponseWriter, r *http.Request) error {
+			if p := did.PrincipalOf(r.Context()); p == nil || p.Relation != did.Local { // metrics count what the caller may not see
+				return interact.Errorf(interact.Unauthenticated, g.guard.tokenHint(), "metrics need the token of the node")
+			}
 			scrape.ServeHTTP(w, r)
 			return nil
 		})

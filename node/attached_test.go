@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/publication"
 )
@@ -161,7 +162,7 @@ func TestTasksSurviveTheConsumersNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	consumer = start(t, o)
-	tasks := consumer.tasks().Known()
+	tasks := consumer.tasks().Known(did.AsProcess(t.Context()))
 	if len(tasks) != 1 || tasks[0].ID != id || tasks[0].Status != "pending" || tasks[0].Action != "sleep" {
 		t.Fatalf("after a restart there are %+v, want %s", tasks, id)
 	}

@@ -140,6 +140,9 @@ func (p *Publisher) announcement(pub *Publication) *td.Signed {
 // announce sends pub to the carriers of a, all at once, and notes which accepted it. The caller has begun the attempt. A restricted
 // description is not sent.
 func (p *Publisher) announce(ctx context.Context, pub *Publication, a attempt, to *progress) {
+	if pub.isRestricted() && p.o.OnRestricted != nil {
+		p.o.OnRestricted(pub.Signed)
+	}
 	signed := p.announcement(pub)
 	if signed == nil {
 		p.schedule.gossiped(pub)

@@ -203,11 +203,25 @@ func (x *Index) things() iter.Seq[string] {
 	}
 }
 
-// Len returns the number of publications in force.
-func (x *Index) Len() int {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	return len(x.refs)
+// Count returns the number of publications in force that the caller of ctx sees.
+func (x *Index) Count(ctx context.Context) (n int) {
+	for _, p := range x.All() {
+		if p.Description != nil && x.isVisible(ctx, p) {
+			n++
+		}
+	}
+	return n
+}
+
+// Restricted returns the records that only their host gives out, of the Things of this node that the caller of ctx may find: with their TDs,
+// and those of withdrawn Things.
+func (x *Index) Restricted(ctx context.Context) (all []*td.Signed) {
+	for _, p := range x.All() {
+		if p.isRestricted() && p.Audience != td.Private && p.Signed != nil && x.isVisible(ctx, p) {
+			all = append(all, p.Signed)
+		}
+	}
+	return all
 }
 
 // Hosted implements dht.Local: it returns the public records that match q and that the caller of ctx may receive, up to its limit.

@@ -48,8 +48,8 @@ func TestNames(t *testing.T) {
 	if d.Find("weather") != nil || d.Find("weather-forecast") == nil {
 		t.Error("a thing with a new title has the old name")
 	}
-	if d.Len() != 2 || len(d.refs) != 2 || len(d.hashes) != 2 || len(d.names) != 2 {
-		t.Errorf("%d offers have %d references, %d hashes and %d names", d.Len(), len(d.refs), len(d.hashes), len(d.names))
+	if d.Count(t.Context()) != 2 || len(d.refs) != 2 || len(d.hashes) != 2 || len(d.names) != 2 {
+		t.Errorf("%d offers have %d references, %d hashes and %d names", d.Count(t.Context()), len(d.refs), len(d.hashes), len(d.names))
 	}
 }
 

@@ -45,7 +45,7 @@ type Disk interface {
 	Failed(err error) error
 }
 
-// Options configure a [Publisher]. All but ProbePause and Pings are required.
+// Options configure a [Publisher]. All but ProbePause, Pings and OnRestricted are required.
 type Options struct {
 	Signer   did.Signer
 	Verifier *td.Verifier
@@ -64,6 +64,9 @@ type Options struct {
 	Go func(f func(ctx context.Context)) bool
 	// Pings probe a host and port, by scheme, where a TCP connection is not possible. A scheme over UDP without one is not probed.
 	Pings map[string]func(ctx context.Context, addr string) error
+	// OnRestricted is called with each new record of a restricted Thing, which [Index.Restricted] returns. It must not block. Nil: nothing is
+	// called.
+	OnRestricted func(s *td.Signed)
 	// ProbePause is the shortest interval between probes of one agent; zero means 5 s.
 	ProbePause time.Duration
 	Log        *slog.Logger

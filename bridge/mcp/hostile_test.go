@@ -18,6 +18,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
 )
 
 // lists is a 2026-07-28 server with fixed lists; it answers done to every call.
