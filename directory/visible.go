@@ -140,7 +140,7 @@ func digestOf(key [32]byte, r *td.Record) uint64 {
 	return binary.LittleEndian.Uint64(key[:]) ^ binary.LittleEndian.Uint64(r.Hash[:])
 }
 
-// visibleName reports whether a visible Thing has a name, for suggestions.
+// visibleNameLocked reports whether a visible Thing has a name, for suggestions.
 func (d *Directory) visibleNameLocked(r *reader, name string) bool {
 	for slot := range d.index.List(index.Name, name).All() {
 		if r.seesView(d.slots[slot].view) {

@@ -44,7 +44,7 @@ func TestTaskErrorIsJSON(t *testing.T) {
 		if _, err := interact.Call(t.Context(), ledger.Middleware()(mesh), start); err != nil {
 			t.Fatal(err)
 		}
-		got, err := LedgerTasks{Ledger: ledger, Mesh: mesh, Directory: emptyDirectory{}}.Get(t.Context(), "1")
+		got, err := LedgerTasks{Ledger: ledger, Mesh: mesh, Directory: emptyDirectory{}}.Get(did.AsProcess(t.Context()), "1")
 		if err != nil {
 			t.Fatal(err)
 		}
