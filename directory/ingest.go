@@ -264,14 +264,3 @@ func (d *Directory) hasNewer(r *td.Record) bool {
 	e := d.entries[r.Key()]
 	return e != nil && r.Seq < e.seq
 }
-
-// Body returns the TD with a hash, if a known Thing has it. The caller must not modify it.
-func (d *Directory) Body(hash [32]byte) ([]byte, bool) {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	e := d.hashes[hash]
-	if e == nil {
-		return nil, false
-	}
-	return e.view.body(), true
-}
