@@ -83,13 +83,13 @@ type Options struct {
 	// returns the record, which is then public. It is called under the directory's lock, so it must be quick and must not call back.
 	OnChange func(key [32]byte, seq uint64, here bool)
 	// Sees reports whether a caller may receive a description; p is nil without a caller. All methods that give descriptions out call it for
-	// the principal of the context (did.PrincipalOf), and treat a Thing that the caller may not see as unknown. It is called for public
-	// descriptions only if SeesPublic returns false. It is called under the directory's lock, so it must be quick and must not call back.
+	// the principal of the context (did.PrincipalOf), and treat a Thing that the caller may not see as unknown. It is not called
+	// for a visibility for which SeesAll returns true. It is called under the directory's lock, so it must be quick and must not call back.
 	// Nil lets all callers receive everything. The principal of this process (did.AsProcess) receives everything.
 	Sees func(p *did.Principal, d *td.Description) bool
-	// SeesPublic reports whether a caller sees all public descriptions. Otherwise reading is slower, because each one is checked. Nil means
-	// that all callers do.
-	SeesPublic func(p *did.Principal) bool
+	// SeesAll reports whether a caller sees all descriptions with a visibility. Otherwise reading is slower, because each one is checked. Nil
+	// means that all callers see all public ones. It must agree with Sees, and is called like it.
+	SeesAll func(p *did.Principal, v td.Visibility) bool
 	// Log may be nil.
 	Log *slog.Logger
 }

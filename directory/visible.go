@@ -22,6 +22,11 @@ func ByRelation(p *did.Principal, d *td.Description) bool {
 	return p.Relation == did.Local || p.Relation == did.Own && d.Visibility < td.Private
 }
 
+// AllByRelation is the [Options.SeesAll] of ByRelation.
+func AllByRelation(p *did.Principal, v td.Visibility) bool {
+	return v == td.Public || p != nil && (p.Relation == did.Local || p.Relation == did.Own && v < td.Private)
+}
+
 // Allows reports whether sees, which may be nil, lets p receive d. This process receives everything.
 func Allows(sees func(p *did.Principal, d *td.Description) bool, p *did.Principal, d *td.Description) bool {
 	return sees == nil || isProcess(p) || sees(p, d)
@@ -45,8 +50,14 @@ func (d *Directory) Sees(ctx context.Context, desc *td.Description) bool {
 type reader struct {
 	ask    func(p *did.Principal, d *td.Description) bool // Options.Sees; nil: everything is visible
 	p      *did.Principal
-	public bool // all public Things are visible
-	peer   bool // another node: restricted Things are not visible
+	all    [td.Private + 1]bool // by visibility: all Things with it are visible
+	public bool                 // all public Things are visible
+	peer   bool                 // another node: restricted Things are not visible
+}
+
+// unlimited is the reader who sees everything.
+func unlimited() reader {
+	return reader{public: true, all: [td.Private + 1]bool{true, true, true, true}}
 }
 
 // reader returns the reader of ctx.
@@ -54,20 +65,30 @@ func (d *Directory) reader(ctx context.Context) reader { return d.readerFor(did.
 
 func (d *Directory) readerFor(p *did.Principal) reader {
 	if d.opts.Sees == nil || isProcess(p) {
-		return reader{public: true}
+		return unlimited()
 	}
-	return reader{ask: d.opts.Sees, p: p, public: d.opts.SeesPublic == nil || d.opts.SeesPublic(p)}
+	r := reader{ask: d.opts.Sees, p: p}
+	for v := range r.all {
+		if d.opts.SeesAll == nil {
+			r.all[v] = td.Visibility(v) == td.Public
+		} else {
+			r.all[v] = d.opts.SeesAll(p, td.Visibility(v))
+		}
+	}
+	r.public = r.all[td.Public]
+	return r
 }
 
 // peerOf returns the reader of ctx, which is another node.
 func (d *Directory) peerOf(ctx context.Context) reader {
 	r := d.reader(ctx)
 	r.peer = true
+	r.all = [td.Private + 1]bool{r.public}
 	return r
 }
 
 // seesAll reports whether everything is visible.
-func (r *reader) seesAll() bool { return r.ask == nil && !r.peer }
+func (r *reader) seesAll() bool { return !slices.Contains(r.all[:], false) }
 
 // sees reports whether a description is visible.
 func (r *reader) sees(desc *td.Description) bool {
@@ -85,12 +106,7 @@ func (r *reader) seesTombstone(rec *td.Record) bool {
 }
 
 // decided reports whether all descriptions with an audience are visible.
-func (r *reader) decided(audience td.Visibility) bool {
-	if audience == td.Public {
-		return r.public
-	}
-	return r.seesAll()
-}
+func (r *reader) decided(audience td.Visibility) bool { return r.all[audience] }
 
 // asks reports whether Options.Sees decides about descriptions with an audience.
 func (r *reader) asks(audience td.Visibility) bool {

@@ -55,7 +55,13 @@ func audiences(t testing.TB, o Options) *Directory {
 
 func TestEachCallerSeesItsAudience(t *testing.T) {
 	t.Parallel()
-	d := audiences(t, Options{})
+	for _, seesAll := range []func(*did.Principal, td.Visibility) bool{nil, AllByRelation} {
+		testAudiences(t, audiences(t, Options{SeesAll: seesAll}))
+	}
+}
+
+func testAudiences(t *testing.T, d *Directory) {
+	t.Helper()
 	for _, c := range []struct {
 		name string
 		ctx  context.Context
@@ -228,7 +234,7 @@ func TestWatchersGetVisibleChanges(t *testing.T) {
 // With a rule that denies public Things, each is checked.
 func TestPublicThingsMayBeDenied(t *testing.T) {
 	t.Parallel()
-	d := audiences(t, Options{SeesPublic: func(p *did.Principal) bool { return p != nil && p.Relation == did.Local },
+	d := audiences(t, Options{SeesAll: func(p *did.Principal, _ td.Visibility) bool { return p != nil && p.Relation == did.Local },
 		Sees: func(p *did.Principal, d *td.Description) bool {
 			return ByRelation(p, d) && (d.ID != "urn:public" || p != nil && p.Relation == did.Local)
 		}})

@@ -53,7 +53,7 @@ func (n *Node) openMesh(embedder embedding.Embedder) (*mesh, error) {
 	if m.directory, err = directory.New(directory.Options{Store: n.stores.fast, Verifier: m.verifier, Sources: []directory.Source{m.dht},
 		Fetch: m.dht.Body, Bind: m.bind, Self: n.DID(), Max: n.opts.MaxThings, Log: n.opts.Log,
 		Latency: n.network.peers.Latency, Connected: n.network.peers.IsConnected, Share: n.network.peers.Share, Trust: n.policy.Trust,
-		Embedder: embedder, OnChange: m.changed, Sees: directory.ByRelation,
+		Embedder: embedder, OnChange: m.changed, Sees: directory.ByRelation, SeesAll: directory.AllByRelation,
 		Probe:  func(ctx context.Context, id did.DID) error { return m.monitor.Dial(ctx, id) },
 		OnDown: func(id did.DID) { m.monitor.OnDown(id) }}); err != nil {
 		return nil, fmt.Errorf("open the directory: %w", err)
