@@ -85,7 +85,9 @@ type Mesh interface {
 	// Do handles messages to all Things, local and remote. The bridge sets the principal of each message to the caller that the
 	// node authenticated (did.PrincipalOf of the request context); a message without a principal is refused.
 	interact.Thing
-	// Get returns the description that ref names, and Find those that match a query (see package directory).
+	// Get returns the description that ref names, and Find those that match a query (see package directory). All methods with a context know
+	// only the Things that its caller may see (did.PrincipalOf); Sees reports whether that is so for a description.
+	Sees(ctx context.Context, d *td.Description) bool
 	Get(ctx context.Context, ref string) (*td.Description, error)
 	Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error]
 	// Rank orders search results by relevance.

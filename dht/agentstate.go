@@ -47,7 +47,7 @@ func (s *recordServer) states(st network.Stream, raw []byte) error {
 	for ; len(raw) > 0; raw = raw[keySize:] {
 		keys = append(keys, [32]byte(raw))
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), recordsTime)
+	ctx, cancel := context.WithTimeout(s.caller(st), recordsTime)
 	defer cancel()
 	a := &recordsResponse{}
 	for _, state := range s.d.o.States(ctx, keys) {

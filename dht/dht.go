@@ -77,12 +77,13 @@ const (
 	ModeClient Mode = "client"
 )
 
-// Local is the data of this node. Both methods are called concurrently and must not block.
+// Local is the data of this node. Both methods are called concurrently and must not block. The context has the principal of the peer that
+// sent the query (did.PrincipalOf, Options.Principal), or that of this process.
 type Local interface {
-	// Body returns the TD with the SHA-256 hash, if stored.
-	Body(hash [32]byte) ([]byte, bool)
-	// Hosted returns at most q.Limit matching records of Things that this node hosts.
-	Hosted(q td.Query) []*td.Signed
+	// Body returns the TD with the SHA-256 hash, if it is stored and the caller may receive it.
+	Body(ctx context.Context, hash [32]byte) ([]byte, bool)
+	// Hosted returns at most q.Limit matching public records of Things that this node hosts and the caller may find.
+	Hosted(ctx context.Context, q td.Query) []*td.Signed
 }
 
 // Options configure a DHT. Only Network is required: the zero value of the others is a public node with records in memory.
@@ -102,8 +103,12 @@ type Options struct {
 	// Local is the data served to other nodes; nil means none.
 	Local Local
 	// Index gives the node the role "index": it answers searches from its whole directory, and is provided as such in the DHT.
-	// Index returns at most q.Limit matching verified records, is called concurrently, and must not block. Nil means no such role.
-	Index func(q td.Query) []*td.Signed
+	// Index returns at most q.Limit matching verified public records that the caller may find, is called concurrently, and must not block.
+	// Nil means no such role.
+	Index func(ctx context.Context, q td.Query) []*td.Signed
+	// Principal returns the principal of a peer, for Local, Index and States. It must be fast. Nil means a principal without an
+	// organization.
+	Principal func(node did.DID) *did.Principal
 	// States returns the states of agents at this node, one per record key, within ctx. It is called concurrently. Nil means that
 	// there are no agents.
 	States func(ctx context.Context, keys [][32]byte) []AgentState
@@ -214,6 +219,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.States == nil {
 		o.States = func(_ context.Context, keys [][32]byte) []AgentState { return make([]AgentState, len(keys)) }
+	}
+	if o.Principal == nil {
+		o.Principal = func(node did.DID) *did.Principal { return did.NodePrincipal(node, "") }
 	}
 	if o.OnTimeout == nil {
 		o.OnTimeout = func(peer.ID) {}
@@ -354,5 +362,5 @@ func (d *DHT) Peers() []peer.ID { return d.kad.RoutingTable().ListPeers() }
 // emptyLocal is the Local of a node without data.
 type emptyLocal struct{}
 
-func (emptyLocal) Body([32]byte) ([]byte, bool) { return nil, false }
-func (emptyLocal) Hosted(td.Query) []*td.Signed { return nil }
+func (emptyLocal) Body(context.Context, [32]byte) ([]byte, bool) { return nil, false }
+func (emptyLocal) Hosted(context.Context, td.Query) []*td.Signed { return nil }

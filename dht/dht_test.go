@@ -262,10 +262,12 @@ func TestBodyOfALargeTD(t *testing.T) {
 // faultyLocal is a Local that answers with records of other nodes.
 type faultyLocal struct{ *held }
 
-func (l faultyLocal) Body([32]byte) ([]byte, bool) { return []byte(`{"title":"another TD"}`), true }
+func (l faultyLocal) Body(context.Context, [32]byte) ([]byte, bool) {
+	return []byte(`{"title":"another TD"}`), true
+}
 
-func (l faultyLocal) Hosted(q td.Query) []*td.Signed {
-	good := l.held.Hosted(q)
+func (l faultyLocal) Hosted(ctx context.Context, q td.Query) []*td.Signed {
+	good := l.held.Hosted(ctx, q)
 	return append([]*td.Signed{{Record: []byte("garbage")}}, good...)
 }
 
@@ -541,7 +543,7 @@ func TestOptions(t *testing.T) {
 	if inDHT != "/lmos/main/kad/1.0.0" || records != "/lmos/main/records/1" {
 		t.Errorf("protocols %s and %s", inDHT, records)
 	}
-	if _, ok := d.o.Local.Body([32]byte{}); ok || len(d.o.Local.Hosted(td.Query{})) != 0 {
+	if _, ok := d.o.Local.Body(t.Context(), [32]byte{}); ok || len(d.o.Local.Hosted(t.Context(), td.Query{})) != 0 {
 		t.Error("a node without Local holds something")
 	}
 }

@@ -1,6 +1,7 @@
 package dht
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -218,7 +219,7 @@ func TestPoisonedProviderRecords(t *testing.T) {
 // allRecords is a Local that answers every query with all its records.
 type allRecords struct{ *held }
 
-func (e allRecords) Hosted(td.Query) []*td.Signed { return e.things }
+func (e allRecords) Hosted(context.Context, td.Query) []*td.Signed { return e.things }
 
 // TestNewClientFindsCapability counts the messages with which a node without an index, that has just joined, finds one thing
 // with a capability: DHT messages of every type, and record requests (as in the costs of the DHT, N = 200, K = 20, warm servers).

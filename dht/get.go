@@ -115,7 +115,7 @@ func (d *DHT) Body(ctx context.Context, r *td.Record) ([]byte, error) {
 	if r.Kind != td.KindTD || r.Size <= 0 || r.Size > td.MaxTD {
 		return nil, fmt.Errorf("fetch %s: the record has no TD", r.Thing)
 	}
-	if b, ok := d.o.Local.Body(r.Hash); ok {
+	if b, ok := d.o.Local.Body(did.AsProcess(ctx), r.Hash); ok {
 		return b, checkBody(r, b)
 	}
 	errs := []error{errors.New("no host is reachable")}

@@ -37,7 +37,7 @@ type held struct {
 	things []*td.Signed
 }
 
-func (h *held) Body(hash [32]byte) ([]byte, bool) {
+func (h *held) Body(_ context.Context, hash [32]byte) ([]byte, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.things {
@@ -48,7 +48,7 @@ func (h *held) Body(hash [32]byte) ([]byte, bool) {
 	return nil, false
 }
 
-func (h *held) Hosted(q td.Query) (found []*td.Signed) {
+func (h *held) Hosted(_ context.Context, q td.Query) (found []*td.Signed) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.things {

@@ -95,6 +95,9 @@ func keysOf(r *td.Record) []provideKey {
 //
 // The error wraps [ErrNoReplicas] if no other node stored a key.
 func (d *DHT) Provide(ctx context.Context, r *td.Record) (Receipt, error) {
+	if r.Audience != td.Public {
+		return Receipt{}, fmt.Errorf("provide %s: %w", r.Thing, errAudience)
+	}
 	keys := keysOf(r)
 	due := d.provided.add(thingName(r.Owner, r.Thing), keys)
 	if len(due) > 0 {

@@ -38,14 +38,17 @@ func (r Receipt) enough() bool { return r.Wanted > 0 && 2*r.Replicas >= r.Wanted
 // Publish stores the record of s on this node and on the nodes closest to its key, and counts the acknowledgements. Missing ones
 // are retried once.
 //
-// The error wraps one of the td errors if the record is not valid, [ErrNewer] if the mesh has a newer record, and [ErrNoReplicas]
-// if no other node stored it; the receipt is valid in that case too, and the record is stored here. A record is kept for 24 h after
-// its last Publish, and no longer than it is valid.
+// A record that is not public is refused. The error wraps one of the td errors if the record is not valid, [ErrNewer] if the mesh has a
+// newer record, and [ErrNoReplicas] if no other node stored it; the receipt is valid in that case too, and the record is stored here. A
+// record is kept for 24 h after its last Publish, and no longer than it is valid.
 func (d *DHT) Publish(ctx context.Context, s *td.Signed) (Receipt, error) {
 	raw := s.Record
 	rec, err := d.o.Verifier.Record(raw, time.Now())
 	if err != nil {
 		return Receipt{}, fmt.Errorf("publish: %w", err)
+	}
+	if rec.Audience != td.Public {
+		return Receipt{}, fmt.Errorf("publish %s: %w", rec.Thing, errAudience)
 	}
 	key := valueKeyOf(rec.Owner, rec.Thing)
 	if err := d.keep(ctx, key, raw); err != nil {

@@ -1,12 +1,14 @@
 package dht
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/ratelimit"
 	"github.com/lmosd/lmosd/internal/streamserver"
 	"github.com/lmosd/lmosd/td"
@@ -82,7 +84,7 @@ func (s *recordServer) serve(st network.Stream) error {
 }
 
 func (s *recordServer) body(st network.Stream, hash [32]byte) error {
-	b, ok := s.d.o.Local.Body(hash)
+	b, ok := s.d.o.Local.Body(s.caller(st), hash)
 	if !ok {
 		return s.send(st, &recordsResponse{Error: "not here"})
 	}
@@ -101,7 +103,7 @@ func (s *recordServer) find(st network.Stream, w *wireQuery) error {
 	limit := q.Limit
 	q.Limit++ // one more shows whether the response is cut; otherwise the counter does
 	q.Counter = new(td.CoverageCounter)
-	found := s.search(q)
+	found := s.search(s.caller(st), q)
 	room := maxBodies
 	for _, f := range found[:min(len(found), limit)] {
 		a := &recordsResponse{Record: f.Record}
@@ -118,11 +120,20 @@ func (s *recordServer) find(st network.Stream, w *wireQuery) error {
 
 // search returns the results of this node for q: with the role index from its whole directory, unless the query is empty, which
 // means all hosted Things.
-func (s *recordServer) search(q td.Query) []*td.Signed {
+func (s *recordServer) search(ctx context.Context, q td.Query) []*td.Signed {
 	if s.d.o.Index != nil && (q.HasCriteria() || len(q.Or) > 0) {
-		return s.d.o.Index(q)
+		return s.d.o.Index(ctx, q)
 	}
-	return s.d.o.Local.Hosted(q)
+	return s.d.o.Local.Hosted(ctx, q)
+}
+
+// caller returns a context with the principal of the peer at the other end of a stream.
+func (s *recordServer) caller(st network.Stream) context.Context {
+	var p *did.Principal
+	if id, err := did.FromPeer([]byte(st.Conn().RemotePeer())); err == nil { // admit has checked the type of the key
+		p = s.d.o.Principal(id)
+	}
+	return did.WithPrincipal(context.Background(), p)
 }
 
 // isInside reports whether the TD of f is inside its record.

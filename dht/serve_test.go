@@ -2,6 +2,7 @@ package dht
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -21,8 +22,8 @@ import (
 // panicky is a Local with a bug.
 type panicky struct{}
 
-func (panicky) Body([32]byte) ([]byte, bool) { panic("a bug") }
-func (panicky) Hosted(td.Query) []*td.Signed { panic("a bug") }
+func (panicky) Body(context.Context, [32]byte) ([]byte, bool) { panic("a bug") }
+func (panicky) Hosted(context.Context, td.Query) []*td.Signed { panic("a bug") }
 
 func TestRecordServerSurvivesPanics(t *testing.T) {
 	t.Parallel()

@@ -19,6 +19,9 @@ const namespaceTD = "lmos-td"
 // errKey means that a record is not stored under the key of its owner and Thing.
 var errKey = errors.New("the record belongs under another key")
 
+// errAudience means that a record is not for all nodes: only its hosts give it out.
+var errAudience = errors.New("the record is not public")
+
 // RecordKey returns the DHT key of the record with a key of [td.Key], with all byte values.
 func RecordKey(k [32]byte) string { return "/" + namespaceTD + "/" + string(k[:]) }
 
@@ -43,6 +46,9 @@ func (v *validator) Validate(key string, value []byte) error {
 	if want := td.Key(r.Owner, r.Thing); raw != string(want[:]) {
 		return errKey
 	}
+	if r.Audience != td.Public {
+		return errAudience
+	}
 	return nil
 }
 
@@ -63,7 +69,7 @@ func (v *validator) compare(a, b []byte) {
 		return
 	}
 	other, err := v.verifier.Record(b, now)
-	if err != nil || one.Seq != other.Seq || one.Key() != other.Key() {
+	if err != nil || one.Seq != other.Seq || one.Key() != other.Key() || one.Audience != td.Public || other.Audience != td.Public {
 		return
 	}
 	bareOne, bareOther := *one, *other

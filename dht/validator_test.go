@@ -35,6 +35,10 @@ func TestValidate(t *testing.T) {
 	key := testSigner(t, 1)
 	s, good := signedBy(t, key, 1, time.Hour)
 	tampered := []byte(strings.Replace(string(s.Record), "Small", "Smell", 1))
+	restricted, err := td.SignTombstone(key, "urn:x", td.Lease{Seq: 1, Now: time.Now(), Lifetime: time.Hour, Audience: td.Organization}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
 	tests := []struct {
 		name  string
 		key   string
@@ -48,6 +52,7 @@ func TestValidate(t *testing.T) {
 		{"cut", good, s.Record[:len(s.Record)-1], td.ErrMalformed},
 		{"with more behind", good, append(s.Record[:len(s.Record):len(s.Record)], 0), td.ErrMalformed},
 		{"tampered", good, tampered, td.ErrSignature},
+		{"restricted", valueKeyOf(key.DID(), "urn:x"), restricted.Record, errAudience},
 		{"another thing's key", valueKeyOf(key.DID(), "urn:other"), s.Record, errKey},
 		{"another owner's key", valueKeyOf(testSigner(t, 2).DID(), "urn:other"), s.Record, errKey},
 		{"a short key", good[:len(good)-1], s.Record, errKey},

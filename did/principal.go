@@ -206,6 +206,9 @@ func WithPrincipal(ctx context.Context, p *Principal) context.Context {
 	return context.WithValue(ctx, principalKey{}, p)
 }
 
+// AsProcess returns a context with the principal of this process, for what the node does itself.
+func AsProcess(ctx context.Context) context.Context { return WithPrincipal(ctx, consumers[Process]) }
+
 // PrincipalOf returns the caller; nil without one.
 func PrincipalOf(ctx context.Context) *Principal {
 	p, _ := ctx.Value(principalKey{}).(*Principal)

@@ -225,7 +225,8 @@ func (d *Directory) setLocked(e *entry, in *arrival, own bool) {
 // notifyLocked calls Options.OnChange for e.
 func (d *Directory) notifyLocked(e *entry) {
 	if d.opts.OnChange != nil {
-		d.opts.OnChange(e.Key, e.seq, e.record() != nil)
+		r := e.record()
+		d.opts.OnChange(e.Key, e.seq, r != nil && r.Audience == td.Public)
 	}
 }
 
@@ -285,6 +286,11 @@ func (d *Directory) addToIndexLocked(e *entry, in *arrival) {
 	}
 	d.slots[e.at.Slot] = e
 	d.shareLocked(e.view)
+	if e.view.record.Audience != td.Public {
+		d.restricted.Add(e.at.Slot)
+	} else {
+		d.publicVersion++
+	}
 }
 
 // initReachableLocked records the reachability with which a new e is reported to watchers.
@@ -302,6 +308,11 @@ func (d *Directory) shareLocked(v *view) {
 // removeFromIndexLocked removes e from the index.
 func (d *Directory) removeFromIndexLocked(e *entry) {
 	d.own.Remove(e.at.Slot)
+	if d.restricted.Has(e.at.Slot) {
+		d.restricted.Remove(e.at.Slot)
+	} else {
+		d.publicVersion++
+	}
 	d.index.Remove(e.at)
 	d.slots[e.at.Slot] = nil
 	e.at = index.Position{}

@@ -99,7 +99,7 @@ func TestTombstoneRemovesAndRemains(t *testing.T) {
 			t.Fatal(changed, err)
 		}
 	}
-	if got := ids(d.FindLocal(td.Query{})); got != "" {
+	if got := ids(d.FindLocal(t.Context(), td.Query{})); got != "" {
 		t.Errorf("still found: %s", got)
 	}
 	for _, ref := range []string{a.id, "weather-agent", "weather", a.id + "@" + a.key.DID().Multibase()} {
@@ -232,12 +232,12 @@ func TestExpiry(t *testing.T) {
 
 		time.Sleep(time.Hour - time.Second)
 		synctest.Wait()
-		if got := ids(d.FindLocal(td.Query{})); got != "urn:long urn:short" {
+		if got := ids(d.FindLocal(t.Context(), td.Query{})); got != "urn:long urn:short" {
 			t.Errorf("a second before: got %q", got)
 		}
 		time.Sleep(time.Second)
 		// Also before Run removes it.
-		if got := ids(d.FindLocal(td.Query{})); got != "urn:long" {
+		if got := ids(d.FindLocal(t.Context(), td.Query{})); got != "urn:long" {
 			t.Errorf("at expiry: got %q", got)
 		}
 		_, err := d.Get(t.Context(), "urn:short")
@@ -272,7 +272,7 @@ func TestRefreshExtendsTheLease(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := ids(d.FindLocal(td.Query{Capability: []string{"a"}})); got != "urn:1" {
+		if got := ids(d.FindLocal(t.Context(), td.Query{Capability: []string{"a"}})); got != "urn:1" {
 			t.Errorf("got %q", got)
 		}
 		time.Sleep(time.Hour)
@@ -316,17 +316,11 @@ func TestChangedTDIsFoundByNewTerms(t *testing.T) {
 	if _, err := d.put(changed, received); err != nil {
 		t.Fatal(err)
 	}
-	if got := ids(d.FindLocal(td.Query{Capability: []string{"old"}})); got != "" {
+	if got := ids(d.FindLocal(t.Context(), td.Query{Capability: []string{"old"}})); got != "" {
 		t.Errorf("found by an old term: %s", got)
 	}
-	if got := ids(d.FindLocal(td.Query{Capability: []string{"new"}})); got != "urn:1" {
+	if got := ids(d.FindLocal(t.Context(), td.Query{Capability: []string{"new"}})); got != "urn:1" {
 		t.Errorf("not found by a new term: %q", got)
-	}
-	if _, ok := d.Body(plain(t, 1, "urn:1", "Old").Record.Hash); ok {
-		t.Error("the old TD is still served")
-	}
-	if body, ok := d.Body(changed.Record.Hash); !ok || string(body) != string(changed.Signed.TD) {
-		t.Errorf("got body %q, %v", body, ok)
 	}
 }
 
@@ -424,14 +418,14 @@ func TestOwnThings(t *testing.T) {
 	if _, err := d.Add(mine); err != nil {
 		t.Fatal(err)
 	}
-	hosted := func() int { return len(d.Hosted(td.Query{Capability: []string{"x"}})) }
+	hosted := func() int { return len(d.Hosted(t.Context(), td.Query{Capability: []string{"x"}})) }
 	if n := hosted(); n != 1 {
 		t.Errorf("got %d hosted things, want 1", n)
 	}
 	if local, known := d.Len(); local != 1 || known != 3 {
 		t.Errorf("got %d local of %d, want 1 of 3", local, known)
 	}
-	if n := len(d.Hosted(td.Query{Capability: []string{"z"}})); n != 0 {
+	if n := len(d.Hosted(t.Context(), td.Query{Capability: []string{"z"}})); n != 0 {
 		t.Errorf("got %d hosted things by another capability", n)
 	}
 	// The gossip of the own refresh has no effect; a move to another host does.

@@ -141,7 +141,7 @@ func BenchmarkFind(b *testing.B) {
 					i += 7919
 					query := q.q(i)
 					start := time.Now()
-					for range d.FindLocal(query) {
+					for range d.FindLocal(b.Context(), query) {
 						hits++
 					}
 					times = append(times, time.Since(start))
@@ -150,6 +150,69 @@ func BenchmarkFind(b *testing.B) {
 				b.ReportMetric(float64(hits)/float64(b.N), "hits")
 			})
 		}
+	}
+}
+
+// BenchmarkFindForCallers measures queries over 10,000 Things for different callers: without Options.Sees, and with it without restricted Things
+// and with one in ten. The callers take turns, so that all have the same load of the machine.
+func BenchmarkFindForCallers(b *testing.B) {
+	const n = 10_000
+	sees := Options{Max: 200_000, Sees: ByRelation, SeesAll: AllByRelation}
+	directories := map[string]*Directory{}
+	for name, o := range map[string]Options{"unlimited": {Max: 200_000}, "public": sees, "restricted": sees} {
+		d, err := New(o)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for i, s := range signAll(b, 0, n) {
+			desc, _, err := d.open(b.Context(), s)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if name == "restricted" && i%10 == 0 {
+				desc.Visibility, desc.Record.Audience = td.Partners, td.Partners
+			}
+			if _, err := d.put(desc, received); err != nil {
+				b.Fatal(err)
+			}
+		}
+		directories[name] = d
+	}
+	local, untrusted := as(b, did.Local), as(b, did.Untrusted)
+	for _, q := range []struct {
+		name string
+		q    func(i int) td.Query
+	}{
+		{"exact", func(i int) td.Query { return td.Query{Capability: []string{directorytest.Capability(i % n)}} }},
+		{"prefix", func(i int) td.Query { return td.Query{Capability: []string{directorytest.Family(i)}} }},
+		{"type", func(int) td.Query { return td.Query{Type: "agent"} }},
+		{"text", func(i int) td.Query {
+			return td.Query{Text: directorytest.Words()[i%1000] + " " + directorytest.Words()[i*7%5000]}
+		}},
+		{"question", func(int) td.Query { return td.Query{Text: "who can check stock levels"} }},
+	} {
+		b.Run(q.name, func(b *testing.B) {
+			callers := []struct {
+				name string
+				d    *Directory
+				ctx  context.Context
+			}{{"unlimited", directories["unlimited"], local}, {"public", directories["public"], untrusted},
+				{"local", directories["restricted"], local}, {"untrusted", directories["restricted"], untrusted}}
+			times := make([][]time.Duration, len(callers))
+			for i := 0; b.Loop(); i += 7919 {
+				query := q.q(i)
+				for c, caller := range callers {
+					start := time.Now()
+					for range caller.d.FindLocal(caller.ctx, query) {
+					}
+					times[c] = append(times[c], time.Since(start))
+				}
+			}
+			for c, caller := range callers {
+				slices.Sort(times[c])
+				b.ReportMetric(float64(times[c][len(times[c])/2].Nanoseconds())/1000, caller.name+"-µs")
+			}
+		})
 	}
 }
 
@@ -175,7 +238,7 @@ func BenchmarkPage(b *testing.B) {
 				for b.Loop() {
 					i += 7919
 					start := time.Now()
-					if p := d.Page(q.q, i%(n-60), 50); len(p.Items) != 50 || p.Total < n-10 {
+					if p := d.Page(b.Context(), q.q, i%(n-60), 50); len(p.Items) != 50 || p.Total < n-10 {
 						b.Fatal(len(p.Items), p.Total)
 					}
 					times = append(times, time.Since(start))

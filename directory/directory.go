@@ -82,8 +82,16 @@ type Options struct {
 	// addition to Bytes. If it has a method Model() string, Store persists the vectors of that model. Nil: lexical search.
 	Embedder embedding.Embedder
 	// OnChange is called when the newest record of a Thing changes, with its key and sequence number, and whether [Directory.Signed]
-	// returns the record. It is called under the directory's lock, so it must be quick and must not call back.
+	// returns the record, which is then public. It is called under the directory's lock, so it must be quick and must not call back.
 	OnChange func(key [32]byte, seq uint64, here bool)
+	// Sees reports whether a caller may receive a description; p is nil without a caller. All methods that give descriptions out call it for
+	// the principal of the context (did.PrincipalOf), and treat a Thing that the caller may not see as unknown. It is not called
+	// for a visibility for which SeesAll returns true. It is called under the directory's lock, so it must be quick and must not call back.
+	// Nil lets all callers receive everything. The principal of this process (did.AsProcess) receives everything.
+	Sees func(p *did.Principal, d *td.Description) bool
+	// SeesAll reports whether a caller sees all descriptions with a visibility. Otherwise reading is slower, because each one is checked. Nil
+	// means that all callers see all public ones. It must agree with Sees, and is called like it.
+	SeesAll func(p *did.Principal, v td.Visibility) bool
 	// Log may be nil.
 	Log *slog.Logger
 }
@@ -124,6 +132,8 @@ type Directory struct {
 	index         index.Index
 	slots         []*entry            // labels slot in index; nil: free
 	own           index.List          // published by this node
+	restricted    index.List          // not public
+	publicVersion uint64              // changes with each addition and removal of a public Thing
 	hashes        map[[32]byte]*entry // live entries by the hash of their TD
 	hosts         map[did.DID]int     // number of live entries per host
 	tombstones    tombstones
@@ -160,6 +170,7 @@ func New(o Options) (*Directory, error) {
 	now := time.Now()
 	d.changed.start(now)
 	d.index.Version = uint64(now.UnixMicro()) // greater than in earlier runs
+	d.publicVersion = d.index.Version
 	d.Tracker = reachability.New(reachability.Options{Self: o.Self, Connected: o.Connected, Probe: o.Probe, Hosts: d.Hosts,
 		ConnectionMatters: d.linkChanged, OnChange: d.reportHost, OnDown: o.OnDown})
 	d.lookalikes = lookalike.New()

@@ -19,7 +19,7 @@ type Equivocation struct {
 	Thing string
 	Seq   uint64
 	Seen  time.Time // when the second one arrived
-	// Records are the two verified records, without inline TDs: evidence that others can verify. On every node the first one has
+	// Records are the two verified public records, without inline TDs: evidence that others can verify. On every node the first one has
 	// precedence.
 	Records [2][]byte
 
@@ -149,6 +149,13 @@ func (d *Directory) Equivocation(owner did.DID, thing string) (Equivocation, boo
 func (d *Directory) equivocationLocked(e *entry, cur, r *td.Record) error {
 	d.count.inc(&d.count.Equivocations)
 	kept := cur.Compare(r) >= 0
+	if r.Audience != td.Public || cur.Audience != td.Public {
+		// Evidence is shown to all callers.
+		if kept {
+			return d.rolledBackLocked(e, r, "another record with the same seq is known; two programs may use one key")
+		}
+		return nil
+	}
 	f := Equivocation{Owner: r.Owner, Thing: r.Thing, Seq: r.Seq, Seen: time.Now(), Records: [2][]byte{r.WithoutTD(), cur.WithoutTD()}}
 	if kept {
 		f.Records = [2][]byte{cur.WithoutTD(), r.WithoutTD()}

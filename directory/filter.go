@@ -34,14 +34,19 @@ func (s *checkLimit) next() bool {
 	return !s.cut
 }
 
-// filter returns the first elements whose description matches q, and whether a limit ended the search.
-func filter[T any](ctx context.Context, q *td.Query, all []T, most int, describe func(T) *td.Description) (fit []T, cut bool) {
+// matches returns the check of a candidate for q: whether it is visible and, unless the index has decided that, whether it matches.
+func (r *reader) matches(q *td.Query, decided bool) func(*td.Description) bool {
+	return func(desc *td.Description) bool { return (decided || fits(q, desc)) && r.sees(desc) }
+}
+
+// filter returns the first elements whose description passes a check, and whether a limit ended the search.
+func filter[T any](ctx context.Context, check func(*td.Description) bool, all []T, most int, describe func(T) *td.Description) (fit []T, cut bool) {
 	s := newCheckLimit(ctx)
 	for _, one := range all {
 		if len(fit) == most || !s.next() {
 			break
 		}
-		if fits(q, describe(one)) {
+		if check(describe(one)) {
 			fit = append(fit, one)
 		}
 	}

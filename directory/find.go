@@ -27,7 +27,7 @@ const maxConcurrent = 8
 // yields.
 func (d *Directory) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error] {
 	return func(yield func(*td.Description, error) bool) {
-		a := answer{q: &q, yielded: map[[32]byte]bool{}, yield: yield, isLocal: true, most: q.Max()}
+		a := answer{q: &q, yielded: map[[32]byte]bool{}, yield: yield, isLocal: true, most: q.Max(), reader: d.reader(ctx)}
 		if more, ok := d.fromIndex(ctx, &a); ok && more && d.IsIncomplete() {
 			// Evicted Things may be better than those in the index: the caller ranks both.
 			a.most *= 2
@@ -39,11 +39,11 @@ func (d *Directory) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Descript
 }
 
 // FindLocal yields the matches of q in the index, up to q.Limit, without querying sources: an empty query yields all Things, by id; one
-// with words yields the best first, see [Directory.Rank]. It uses a snapshot.
-func (d *Directory) FindLocal(q td.Query) iter.Seq[*td.Description] {
+// with words yields the best first, see [Directory.Rank]. It uses a snapshot. The end of ctx does not end it.
+func (d *Directory) FindLocal(ctx context.Context, q td.Query) iter.Seq[*td.Description] {
 	return func(yield func(*td.Description) bool) {
 		yieldOne := func(desc *td.Description, _ error) bool { return yield(desc) }
-		d.fromIndex(context.Background(), &answer{q: &q, yielded: map[[32]byte]bool{}, yield: yieldOne, most: q.Max()})
+		d.fromIndex(context.WithoutCancel(ctx), &answer{q: &q, yielded: map[[32]byte]bool{}, yield: yieldOne, most: q.Max(), reader: d.reader(ctx)})
 	}
 }
 
@@ -54,12 +54,13 @@ type answer struct {
 	most    int
 	yield   func(*td.Description, error) bool
 	isLocal bool // the caller is local
+	reader  reader
 }
 
 // yieldNew yields desc if it was not yielded before. It returns false when the caller has left the loop.
 func (a *answer) yieldNew(desc *td.Description) bool {
 	key := desc.Record.Key()
-	if a.yielded[key] || a.q.Except[key] {
+	if a.yielded[key] || a.q.Except[key] || !a.reader.sees(desc) {
 		return true
 	}
 	a.yielded[key] = true
@@ -72,7 +73,7 @@ func (a *answer) full() bool { return len(a.yielded) >= a.most }
 // fromIndex yields the matches in the index. It reports whether there are more than q.Limit, and false when the caller has left the loop.
 func (d *Directory) fromIndex(ctx context.Context, a *answer) (more, ok bool) {
 	a.q.Counter.CountAsked(1)
-	f := d.lookup(ctx, a.q)
+	f := d.lookup(ctx, &a.reader, a.q)
 	found := f.rest(a.q)
 	a.q.Counter.CountAnswer()
 	a.q.Counter.CountMatches(f.total)
@@ -117,11 +118,11 @@ func (f *findings) rest(q *td.Query) []*view {
 }
 
 // lookup returns the first matches of q.
-func (d *Directory) lookup(ctx context.Context, q *td.Query) findings {
+func (d *Directory) lookup(ctx context.Context, r *reader, q *td.Query) findings {
 	if !ranks(q) {
-		return d.plain(ctx, q)
+		return d.plain(ctx, r, q)
 	}
-	return d.ranked(ctx, q)
+	return d.ranked(ctx, r, q)
 }
 
 // ranks reports whether q has words to rank by.
@@ -133,25 +134,32 @@ func ranks(q *td.Query) bool {
 const fewToKeep = 64
 
 // plain is lookup without ranking.
-func (d *Directory) plain(ctx context.Context, q *td.Query, within ...*index.List) (f findings) {
+func (d *Directory) plain(ctx context.Context, r *reader, q *td.Query, within ...*index.List) (f findings) {
 	now := time.Now()
 	d.dropExpired(now)
 	most := wanted(q)
 	d.mu.RLock()
 	c := d.index.Choose(q, within...)
+	exact, visible := c.Exact && r.public, d.visibleLocked(r)
 	f.total = c.Count()
+	if exact && !visible {
+		f.total -= len(d.hiddenLocked(r, q, within))
+	}
 	for e := range d.liveEntriesLocked(c.All(), d.dueLocked(now)) {
-		if f.views = append(f.views, e.view); c.Exact && len(f.views) == most {
+		if exact && !visible && !r.seesView(e.view) {
+			continue
+		}
+		if f.views = append(f.views, e.view); exact && len(f.views) == most {
 			break
 		}
 	}
 	d.mu.RUnlock()
-	if !c.Exact {
+	if !exact {
 		describe := (*view).peek
 		if len(f.views) <= fewToKeep {
 			describe = d.views.describe
 		}
-		f.views, f.cut = filter(ctx, q, f.views, most, describe)
+		f.views, f.cut = filter(ctx, r.matches(q, c.Exact), f.views, most, describe)
 		if f.total = len(f.views); f.cut || len(f.views) == most {
 			f.total = -1
 		}
@@ -322,14 +330,17 @@ func (d *Directory) viewOf(owner did.DID, thing string) *view {
 }
 
 // Known is [Directory.Hosted] for all known Things, for nodes with the role index.
-func (d *Directory) Known(q td.Query) []*td.Signed { return d.signed(&q) }
+func (d *Directory) Known(ctx context.Context, q td.Query) []*td.Signed { return d.signed(ctx, &q) }
 
-// Hosted returns the matches of q that this node publishes, up to q.Limit, for queries of other nodes: with words the best first. It
-// truncates q.Counter if there may be more.
-func (d *Directory) Hosted(q td.Query) []*td.Signed { return d.signed(&q, &d.own) }
+// Hosted returns the public matches of q that this node publishes and that the caller of ctx may see, up to q.Limit, for queries of other
+// nodes: with words the best first. It truncates q.Counter if there may be more.
+func (d *Directory) Hosted(ctx context.Context, q td.Query) []*td.Signed {
+	return d.signed(ctx, &q, &d.own)
+}
 
-func (d *Directory) signed(q *td.Query, within ...*index.List) []*td.Signed {
-	f := d.forOthers(q, within...)
+func (d *Directory) signed(ctx context.Context, q *td.Query, within ...*index.List) []*td.Signed {
+	r := d.peerOf(ctx)
+	f := d.forOthers(&r, q, within...)
 	if f.cut || len(f.views) > q.Max() {
 		q.Counter.SetTruncated()
 	}
@@ -341,9 +352,9 @@ func (d *Directory) signed(q *td.Query, within ...*index.List) []*td.Signed {
 	return signed
 }
 
-func (d *Directory) forOthers(q *td.Query, within ...*index.List) findings {
+func (d *Directory) forOthers(r *reader, q *td.Query, within ...*index.List) findings {
 	if !ranks(q) {
-		return d.plain(context.Background(), q, within...)
+		return d.plain(context.Background(), r, q, within...)
 	}
-	return d.rankedForOthers(q, within...)
+	return d.rankedForOthers(r, q, within...)
 }

@@ -25,7 +25,8 @@ import (
 // For a moved Thing Get returns the successor (td.Record.SuccessorRef), if its new owner publishes it.
 //
 // The error is an [*interact.Error]: [interact.NotFound] with a suggestion, [interact.Ambiguous] with up to 8 exact references,
-// [interact.Withdrawn] with the time and the successor; or it wraps the error of ctx.
+// [interact.Withdrawn] with the time and the successor; or it wraps the error of ctx. Things that the caller of ctx may not see are unknown,
+// also to the errors.
 func (d *Directory) Get(ctx context.Context, ref string) (*td.Description, error) {
 	desc, err := d.get(ctx, td.ParseRef(ref))
 	for range maxMoves {
@@ -60,14 +61,15 @@ func (e *movedError) Error() string {
 
 // get is Get without following moves. The error wraps a movedError if the Thing has moved.
 func (d *Directory) get(ctx context.Context, r td.Ref) (*td.Description, error) {
-	known := d.named(r)
+	by := d.reader(ctx)
+	known := d.named(&by, r)
 	remote := r.Exact() || d.IsIncomplete() && ctx.Value(withoutUse{}) == nil
 	if len(known) > 0 && (r.Exact() || !remote || d.isFamiliar(known)) {
 		return d.pick(r, known)
 	}
 	if _, full := fullOwner(r); len(known) == 0 && (!remote || full) {
 		// With an owner the tombstone decides. Without one, any owner could have signed it, so the sources are queried first.
-		if err := d.withdrawn(r); err != nil {
+		if err := d.withdrawn(&by, r); err != nil {
 			return nil, err
 		}
 	}
@@ -78,11 +80,11 @@ func (d *Directory) get(ctx context.Context, r td.Ref) (*td.Description, error) 
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("look up %s: %w", r, ctx.Err())
 		}
-		known = d.named(r)
+		known = d.named(&by, r)
 		if len(known) == 0 || !r.Exact() && !d.isFamiliar(known) {
 			// The index is full, but the Thing was found.
 			for _, desc := range more {
-				if !d.hasNewer(desc.Record) && d.viewOf(desc.Record.Owner, desc.Record.Thing) == nil {
+				if by.sees(desc) && !d.hasNewer(desc.Record) && d.viewOf(desc.Record.Owner, desc.Record.Thing) == nil {
 					known = append(known, newView(desc))
 				}
 			}
@@ -91,10 +93,10 @@ func (d *Directory) get(ctx context.Context, r td.Ref) (*td.Description, error) 
 	if len(known) > 0 {
 		return d.pick(r, known)
 	}
-	if err := d.withdrawn(r); err != nil {
+	if err := d.withdrawn(&by, r); err != nil {
 		return nil, err
 	}
-	return nil, d.notFound(r, failed)
+	return nil, d.notFound(&by, r, failed)
 }
 
 // pick returns the only one of found, or an error.
@@ -133,24 +135,24 @@ func (d *Directory) lookalikeNote(found []*view) (text string) {
 // maxMarks limits the names that an error mentions.
 const maxMarks = 3
 
-// named returns the live Things of a reference by the first rule of [Directory.Get] that matches.
-func (d *Directory) named(r td.Ref) []*view {
+// named returns the live Things of a reference by the first rule of [Directory.Get] that matches, of those that are visible.
+func (d *Directory) named(by *reader, r td.Ref) []*view {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	now := time.Now()
-	if found := d.ownedLocked(d.index.Named(r.Name), r, now); len(found) > 0 {
+	if found := d.ownedLocked(by, d.index.Named(r.Name), r, now); len(found) > 0 {
 		return d.preferLocked(found)
 	}
 	if r.Exact() {
 		if strings.HasPrefix(r.Name, "did:") {
-			return d.ownedLocked(d.index.List(index.Owner, r.Name), r, now)
+			return d.ownedLocked(by, d.index.List(index.Owner, r.Name), r, now)
 		}
 		return nil
 	}
-	if found := d.ownedLocked(d.index.List(index.Name, td.NameKey(r.Name)), r, now); len(found) > 0 {
+	if found := d.ownedLocked(by, d.index.List(index.Name, td.NameKey(r.Name)), r, now); len(found) > 0 {
 		return d.preferLocked(found)
 	}
-	return d.byKeyLocked(r.Name, now)
+	return d.byKeyLocked(by, r.Name, now)
 }
 
 // preferLocked returns the preferred ones of found: those of this node, then those of trusted owners, so that an untrusted owner cannot hide
@@ -191,14 +193,15 @@ func (d *Directory) isFamiliar(found []*view) bool {
 }
 
 // Namesakes returns exact references to further Things of a name, at most limit, after desc in precedence.
-func (d *Directory) Namesakes(ref string, desc *td.Description, limit int) (refs []string) {
+func (d *Directory) Namesakes(ctx context.Context, ref string, desc *td.Description, limit int) (refs []string) {
 	r := td.ParseRef(ref)
 	if r.Exact() {
 		return nil
 	}
+	by := d.reader(ctx)
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	for _, v := range d.ownedLocked(d.index.List(index.Name, td.NameKey(r.Name)), r, time.Now()) {
+	for _, v := range d.ownedLocked(&by, d.index.List(index.Name, td.NameKey(r.Name)), r, time.Now()) {
 		if v.record.Key() != desc.Record.Key() && len(refs) < limit {
 			refs = append(refs, exactRef(v.record))
 		}
@@ -217,11 +220,11 @@ func (d *Directory) precedenceLocked(v *view) int {
 	return 0
 }
 
-// ownedLocked returns the members of a list with the owner of a reference.
-func (d *Directory) ownedLocked(l *index.List, r td.Ref, now time.Time) []*view {
+// ownedLocked returns the visible members of a list with the owner of a reference.
+func (d *Directory) ownedLocked(by *reader, l *index.List, r td.Ref, now time.Time) []*view {
 	var found []*view
 	for e := range d.liveEntriesLocked(l.All(), now) {
-		if r.Owns(e.view.record.Owner) {
+		if r.Owns(e.view.record.Owner) && by.seesView(e.view) {
 			found = append(found, e.view)
 		}
 	}
@@ -229,7 +232,7 @@ func (d *Directory) ownedLocked(l *index.List, r td.Ref, now time.Time) []*view 
 }
 
 // byKeyLocked returns the Things of owners whose key begins with text.
-func (d *Directory) byKeyLocked(text string, now time.Time) []*view {
+func (d *Directory) byKeyLocked(by *reader, text string, now time.Time) []*view {
 	prefix := strings.TrimSuffix(text, "…")
 	if !strings.HasPrefix(prefix, "z6Mk") {
 		return nil
@@ -237,14 +240,14 @@ func (d *Directory) byKeyLocked(text string, now time.Time) []*view {
 	var found []*view
 	for owner := range d.index.Texts(index.Owner) {
 		if strings.HasPrefix(did.DID(owner).Multibase(), prefix) {
-			found = append(found, d.ownedLocked(d.index.List(index.Owner, owner), td.Ref{}, now)...)
+			found = append(found, d.ownedLocked(by, d.index.List(index.Owner, owner), td.Ref{}, now)...)
 		}
 	}
 	return found
 }
 
 // withdrawn returns the error for a withdrawn or moved Thing of a reference, or nil.
-func (d *Directory) withdrawn(r td.Ref) error {
+func (d *Directory) withdrawn(by *reader, r td.Ref) error {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	lists := d.tombstones.byID[r.Name]
@@ -255,7 +258,7 @@ func (d *Directory) withdrawn(r td.Ref) error {
 	several := false // owners: the last withdrawal must not determine the successor of others' Things
 	for _, e := range lists {
 		rec := e.tombstone.record
-		if !r.Owns(rec.Owner) {
+		if !r.Owns(rec.Owner) || !by.seesTombstone(rec) {
 			continue
 		}
 		several = several || last != nil && rec.Owner != last.Owner
@@ -356,10 +359,14 @@ func (d *Directory) lookUpOwned(ctx context.Context, owner did.DID, thing string
 }
 
 // notFound returns the error for an unknown reference, with a suggestion. failed is the reason if the result may be incomplete.
-func (d *Directory) notFound(r td.Ref, failed error) error {
+func (d *Directory) notFound(by *reader, r td.Ref, failed error) error {
 	e := interact.NoAgent(r.String())
 	d.mu.RLock()
-	near := d.index.SimilarName(r.Name)
+	var isKnown func(name string) bool
+	if !d.visibleLocked(by) {
+		isKnown = func(name string) bool { return d.visibleNameLocked(by, name) }
+	}
+	near := d.index.SimilarName(r.Name, isKnown)
 	d.mu.RUnlock()
 	if near != "" {
 		e.Next = interact.Next(interact.StepShow, near)
@@ -374,7 +381,7 @@ func (d *Directory) notFound(r td.Ref, failed error) error {
 // Locate returns the Thing that ref names, made by Options.Bind. The errors are those of [Directory.Get], and [interact.Unreachable] if no
 // form is supported. It implements interact.Finder.
 func (d *Directory) Locate(ctx context.Context, ref string) (interact.Thing, error) {
-	if t := d.resolvedThing(ref); t != nil {
+	if t := d.resolvedThing(ctx, ref); t != nil {
 		return t, nil
 	}
 	desc, err := d.Get(ctx, ref)
@@ -404,11 +411,12 @@ func (d *Directory) Locate(ctx context.Context, ref string) (interact.Thing, err
 	return t, nil
 }
 
-// resolvedThing returns the cached Thing of an exact reference, if it is still valid.
-func (d *Directory) resolvedThing(ref string) interact.Thing {
+// resolvedThing returns the cached Thing of an exact reference, if it is still valid and visible.
+func (d *Directory) resolvedThing(ctx context.Context, ref string) interact.Thing {
+	by := d.reader(ctx)
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	if e := d.resolved[ref]; e != nil && e.view != nil && alive(e.view.record, time.Now()) {
+	if e := d.resolved[ref]; e != nil && e.view != nil && alive(e.view.record, time.Now()) && by.seesView(e.view) {
 		if !e.UsedAgain.Load() {
 			e.UsedAgain.Store(true)
 		}

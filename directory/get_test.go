@@ -308,7 +308,7 @@ func TestSimilarName(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if got := d.index.SimilarName(c.ref); got != c.want {
+			if got := d.index.SimilarName(c.ref, nil); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})

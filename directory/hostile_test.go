@@ -46,7 +46,7 @@ func TestManyWordsLeaveTheIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantEmpty(t, d)
-	for range d.FindLocal(td.Query{Text: "action"}) { // a slot without an entry would panic
+	for range d.FindLocal(t.Context(), td.Query{Text: "action"}) { // a slot without an entry would panic
 		t.Error("found a withdrawn Thing")
 	}
 }
@@ -105,7 +105,7 @@ func TestHashOfAnotherOwner(t *testing.T) {
 		}
 		d.Enqueue(bare(t, s))
 		synctest.Wait()
-		if got := ids(d.FindLocal(td.Query{})); got != honest.id {
+		if got := ids(d.FindLocal(t.Context(), td.Query{})); got != honest.id {
 			t.Errorf("got %q, want %q", got, honest.id)
 		}
 	})
@@ -165,7 +165,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	if _, err := d.put(own, published); err != nil {
 		t.Error("a publication of this node is refused:", err)
 	}
-	for desc := range d.FindLocal(td.Query{Limit: 1000}) {
+	for desc := range d.FindLocal(t.Context(), td.Query{Limit: 1000}) {
 		if _, err := d.put(tombstoneOf(desc), received); err != nil {
 			t.Fatal(err)
 		}

@@ -80,7 +80,7 @@ func TestFindLocal(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			d := filled(t, Options{}, corpus(t)...)
-			got := strings.Fields(ids(d.FindLocal(c.q)))
+			got := strings.Fields(ids(d.FindLocal(t.Context(), c.q)))
 			slices.Sort(got)
 			if strings.Join(got, " ") != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
@@ -93,7 +93,7 @@ func TestFindLocalStopsWithTheLoop(t *testing.T) {
 	t.Parallel()
 	d := filled(t, Options{}, corpus(t)...)
 	n := 0
-	for range d.FindLocal(td.Query{}) {
+	for range d.FindLocal(t.Context(), td.Query{}) {
 		if n++; n == 2 {
 			break
 		}
@@ -115,7 +115,7 @@ func TestManyWordsAreBounded(t *testing.T) {
 	if n := d.index.Words(); n != index.MaxWords {
 		t.Errorf("got %d words in the index, want %d", n, index.MaxWords)
 	}
-	if got := ids(d.FindLocal(td.Query{Text: "w0"})); got != "urn:1" {
+	if got := ids(d.FindLocal(t.Context(), td.Query{Text: "w0"})); got != "urn:1" {
 		t.Errorf("got %q by the first word", got)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 var (
 	errKnown     = errors.New("the record is not newer than the known one")
 	errUnfetched = errors.New("the TD could not be fetched")
+	errAudience  = errors.New("the record is not public")
 )
 
 // maxQueued limits the TDs in the queue, in bytes; records are small.
@@ -54,6 +56,39 @@ func (d *Directory) Ingest(ctx context.Context, s *td.Signed) {
 	d.accept(s, desc, err)
 }
 
+// IngestRestricted verifies and adds a restricted record that a node has sent, with or without its TD, for the consumers of this node: no
+// other node receives it. The sender must be the owner or a host of the Thing, and the record not public and not private. A record that is
+// not newer than the known one is no error.
+func (d *Directory) IngestRestricted(ctx context.Context, s *td.Signed, from did.DID) error {
+	s = &td.Signed{Record: s.Record, TD: s.TD, From: from}
+	desc, r, err := d.openIf(ctx, s, func(r *td.Record) error { return d.checkRestricted(r, from) })
+	if errors.Is(err, td.ErrNoTD) {
+		desc, err = d.complete(ctx, s, r)
+	}
+	if err == nil {
+		_, err = d.putWith(desc, received, d.arrivalFrom(s))
+	}
+	if errors.Is(err, errKnown) {
+		return nil
+	}
+	return err
+}
+
+// checkRestricted checks a verified record for IngestRestricted.
+func (d *Directory) checkRestricted(r *td.Record, from did.DID) error {
+	hosts := r.Hosts
+	if known := d.viewOf(r.Owner, r.Thing); known != nil && r.Kind != td.KindTD { // a withdrawal names no hosts
+		hosts = known.record.Hosts
+	}
+	switch {
+	case r.Audience == td.Public || r.Audience == td.Private:
+		return fmt.Errorf("record of %s: expected the audience %s or %s, got %s", r.Thing, td.Partners, td.Organization, r.Audience)
+	case from != r.Owner && !slices.ContainsFunc(hosts, func(h td.Host) bool { return h.Node == from }):
+		return fmt.Errorf("record of %s: %s is neither its owner nor a host", r.Thing, from.Short())
+	}
+	return nil
+}
+
 // Room returns how many further Things of others the index can accept. It is positive even if the index is full, because new Things may be
 // more valuable.
 func (d *Directory) Room() int {
@@ -62,13 +97,17 @@ func (d *Directory) Room() int {
 	return max(d.room.Modest(), d.opts.Max-(len(d.live)-d.own.Len()))
 }
 
-// Signed returns the newest record under a key ([td.Key]) with its TD, also a tombstone, or nil. The caller must not modify it.
+// Signed returns the newest record under a key ([td.Key]) with its TD, also a tombstone, or nil. It returns only public records, which other
+// nodes may receive. The caller must not modify it.
 func (d *Directory) Signed(key [32]byte) *td.Signed {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	e := d.entries[key]
-	switch {
-	case e == nil:
+	if e == nil {
+		return nil
+	}
+	switch r := e.record(); {
+	case r != nil && r.Audience != td.Public:
 		return nil
 	case e.view != nil:
 		return e.view.signed()
@@ -136,19 +175,36 @@ func (d *Directory) arrivalFrom(s *td.Signed) arrival {
 	return arrival{via: d.opts.Share(s.From)}
 }
 
-// open verifies s and returns its description and record. The error is errKnown if the record is not new, and wraps td.ErrNoTD if only the
-// TD is missing; in both cases the record is returned.
+// open verifies s, a public record, and returns its description and record. The error is errKnown if the record is not new, and wraps
+// td.ErrNoTD if only the TD is missing; in both cases the record is returned.
 func (d *Directory) open(ctx context.Context, s *td.Signed) (*td.Description, *td.Record, error) {
+	return d.openIf(ctx, s, func(r *td.Record) error {
+		if r.Audience != td.Public {
+			return fmt.Errorf("record of %s: %w", r.Thing, errAudience)
+		}
+		return nil
+	})
+}
+
+// openIf is open for a record that passes a check.
+func (d *Directory) openIf(ctx context.Context, s *td.Signed, check func(*td.Record) error) (*td.Description, *td.Record, error) {
 	now := time.Now()
 	known := false
 	var fresh *td.Description
+	var refused error
 	desc, r, err := s.VerifyNew(ctx, d.opts.Verifier, now, func(r *td.Record) bool {
+		if refused = check(r); refused != nil {
+			return false
+		}
 		if known = d.isKnown(r); !known {
 			fresh = d.refreshed(s, r, now)
 		}
 		return !known && fresh == nil
 	})
 	switch {
+	case refused != nil:
+		d.count.inc(&d.count.Invalid)
+		return nil, nil, refused
 	case known:
 		return nil, r, errKnown
 	case fresh != nil:
@@ -207,15 +263,4 @@ func (d *Directory) hasNewer(r *td.Record) bool {
 	defer d.mu.RUnlock()
 	e := d.entries[r.Key()]
 	return e != nil && r.Seq < e.seq
-}
-
-// Body returns the TD with a hash, if a known Thing has it. The caller must not modify it.
-func (d *Directory) Body(hash [32]byte) ([]byte, bool) {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	e := d.hashes[hash]
-	if e == nil {
-		return nil, false
-	}
-	return e.view.body(), true
 }

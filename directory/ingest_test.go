@@ -56,7 +56,7 @@ func TestEnqueue(t *testing.T) {
 				d.Enqueue(o)
 				synctest.Wait()
 			}
-			if got := ids(d.FindLocal(td.Query{})); got != c.want {
+			if got := ids(d.FindLocal(t.Context(), td.Query{})); got != c.want {
 				t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 			}
 			got := d.Stats()
@@ -179,7 +179,7 @@ func TestUnreachableHost(t *testing.T) {
 		}
 		d.Enqueue(bare(t, s))
 		synctest.Wait()
-		if got := ids(d.FindLocal(td.Query{})); got != good.id {
+		if got := ids(d.FindLocal(t.Context(), td.Query{})); got != good.id {
 			t.Errorf("got %q, want the Thing of the living host", got)
 		}
 		if n := most.Load(); n != 4 {

@@ -11,10 +11,16 @@ func shownName(r *td.Record) string {
 }
 
 // countNameLocked counts a live e for its name, and no longer for the name of was, which may be nil. The new name is counted first, so that
-// an unchanged name keeps its age.
+// an unchanged name keeps its age. The names of restricted Things are not counted: the name that another one looks like is shown to all callers.
 func (d *Directory) countNameLocked(e *entry, was *td.Record, own, kept bool) {
 	name, c := shownName(e.view.record), d.classOf(e.view.record, own)
 	counted, class := e.nameCounted && was != nil, e.nameClass
+	if e.view.record.Audience != td.Public {
+		if e.nameCounted = false; counted {
+			d.lookalikes.Remove(shownName(was), class)
+		}
+		return
+	}
 	if counted && class == c && shownName(was) == name {
 		return
 	}

@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -38,33 +39,61 @@ func (i Item) Description() *td.Description { return i.d.views.describe(i.view) 
 
 // Page returns the matches of q from offset on, at most limit, ascending by id and then owner, and their total number. It ignores Limit and
 // Counter of q, and does not rank. It queries no sources. A query that the index cannot decide alone, with a capability and a version,
-// costs about 50 µs per candidate.
-func (d *Directory) Page(q td.Query, offset, limit int) Page {
-	return d.page(&q, max(offset, 0), max(limit, 0))
+// costs about 50 µs per candidate. Total and Version are those of the list that the caller of ctx may see.
+func (d *Directory) Page(ctx context.Context, q td.Query, offset, limit int) Page {
+	return d.page(ctx, &q, max(offset, 0), max(limit, 0))
 }
 
 // PageOwn is [Directory.Page] for Things that this node publishes.
-func (d *Directory) PageOwn(q td.Query, offset, limit int) Page {
-	return d.page(&q, max(offset, 0), max(limit, 0), &d.own)
+func (d *Directory) PageOwn(ctx context.Context, q td.Query, offset, limit int) Page {
+	return d.page(ctx, &q, max(offset, 0), max(limit, 0), &d.own)
 }
 
-func (d *Directory) page(q *td.Query, offset, limit int, within ...*index.List) Page {
+func (d *Directory) page(ctx context.Context, q *td.Query, offset, limit int, within ...*index.List) (p Page) {
 	d.dropExpired(time.Now())
+	r := d.reader(ctx)
 	d.mu.RLock()
 	c := d.index.Choose(q, within...)
-	p := Page{Version: d.index.Version}
-	if c.Exact {
-		p.Items, p.Total = d.itemsLocked(c.In(offset, limit))
-		d.mu.RUnlock()
+	if r.public {
+		p.Version = d.versionLocked(&r)
+	}
+	if c.Exact && r.public {
+		defer d.mu.RUnlock()
+		if hidden := d.hiddenLocked(&r, q, within); len(hidden) > 0 {
+			slots := part(d.withoutLocked(&c, hidden), offset, limit)
+			p.Items, p.Total = d.itemsLocked(slots, c.Count()-len(hidden))
+		} else {
+			p.Items, p.Total = d.itemsLocked(c.In(offset, limit))
+		}
 		return p
 	}
 	all, _ := d.itemsLocked(c.In(0, len(d.live)))
 	d.mu.RUnlock()
-	all = slices.DeleteFunc(all, func(i Item) bool { return !fits(q, i.view.peek()) })
-	p.Total = len(all)
-	from := min(offset, p.Total)
-	p.Items = all[from : from+min(limit, p.Total-from)]
+	matches := r.matches(q, c.Exact)
+	all = slices.DeleteFunc(all, func(i Item) bool { return !matches(i.view.peek()) })
+	if !r.public {
+		for _, i := range all {
+			p.Version += digestOf(i.view.record.Key(), i.view.record)
+		}
+	}
+	p.Total, p.Items = len(all), part(all, offset, limit)
 	return p
+}
+
+// part returns at most limit elements from offset on.
+func part[T any](all []T, offset, limit int) []T {
+	from := min(offset, len(all))
+	return all[from : from+min(limit, len(all)-from)]
+}
+
+// withoutLocked returns the slots of a choice by id, without the hidden ones.
+func (d *Directory) withoutLocked(c *index.Choice, hidden []uint32) []uint32 {
+	isHidden := make([]bool, len(d.slots))
+	for _, slot := range hidden {
+		isHidden[slot] = true
+	}
+	slots, _ := c.In(0, len(d.live))
+	return slices.DeleteFunc(slots, func(slot uint32) bool { return isHidden[slot] })
 }
 
 // dropExpired removes expired Things from the index.

@@ -48,16 +48,16 @@ func TestPage(t *testing.T) {
 		{"checked, no match", td.Query{Version: "1.0.0"}, 0, 5, " of 0"},
 		{"checked, after the end", td.Query{Capability: []string{"a:b:c:d:e:f:g:h:i:j:k:l:m"}}, 3, 5, " of 1"},
 	} {
-		if got := paged(d.Page(c.q, c.offset, c.limit)); got != c.want {
+		if got := paged(d.Page(t.Context(), c.q, c.offset, c.limit)); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
 	}
-	own := d.PageOwn(td.Query{}, 0, 10)
+	own := d.PageOwn(t.Context(), td.Query{}, 0, 10)
 	if got := paged(own); got != "w:1 of 1" || !own.Items[0].Own() ||
 		string(own.Items[0].TD()) != string(other.Raw) || own.Items[0].Description() != other {
 		t.Errorf("own things: got %q, %+v", got, own.Items)
 	}
-	if d.Page(td.Query{}, 0, 1).Items[0].Own() {
+	if d.Page(t.Context(), td.Query{}, 0, 1).Items[0].Own() {
 		t.Error("a Thing of another owner is listed as own")
 	}
 }
@@ -76,9 +76,9 @@ func TestPagesOfMany(t *testing.T) {
 	}
 	for _, q := range []td.Query{{Type: "third"}, {Type: "third", Action: "do0"}, {Not: []td.Query{{Type: "third"}}}} {
 		last, n := "", 0
-		total := d.Page(q, 0, 0).Total
+		total := d.Page(t.Context(), q, 0, 0).Total
 		for at := 0; at < total; at += 50 {
-			for _, item := range d.Page(q, at, 50).Items {
+			for _, item := range d.Page(t.Context(), q, at, 50).Items {
 				n++
 				if id := item.Record().Thing; id <= last || !q.Match(item.Description()) {
 					t.Fatalf("%s comes after %s", id, last)
@@ -99,7 +99,7 @@ func TestPageVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := plain(t, 1, "urn:a", "A")
 		d := filled(t, Options{}, a)
-		version := func() uint64 { return d.Page(td.Query{}, 0, 0).Version }
+		version := func() uint64 { return d.Page(t.Context(), td.Query{}, 0, 0).Version }
 		first := version()
 		put := func(desc *td.Description) {
 			t.Helper()
@@ -116,12 +116,12 @@ func TestPageVersion(t *testing.T) {
 		put(tombstoneOf(plain(t, 1, "urn:b", "B")))
 		third := version()
 		time.Sleep(2 * time.Hour) // Run is not called: Page drops expired Things
-		last := d.Page(td.Query{}, 0, 10)
+		last := d.Page(t.Context(), td.Query{}, 0, 10)
 		if seen := map[uint64]bool{first: true, second: true, third: true, last.Version: true}; len(seen) != 4 || last.Total != 0 {
 			t.Errorf("got %v, %+v", seen, last)
 		}
 		time.Sleep(time.Second)
-		if again := filled(t, Options{}, plain(t, 1, "urn:a", "A")); again.Page(td.Query{}, 0, 0).Version <= last.Version {
+		if again := filled(t, Options{}, plain(t, 1, "urn:a", "A")); again.Page(t.Context(), td.Query{}, 0, 0).Version <= last.Version {
 			t.Error("a later run has an earlier version")
 		}
 	})

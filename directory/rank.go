@@ -228,14 +228,14 @@ func pool(limit int) int { return 4*min(limit, 1<<20) + 64 }
 func poolOf(q *td.Query) int { return pool(wanted(q)) }
 
 // ranked is lookup for a query with words.
-func (d *Directory) ranked(ctx context.Context, q *td.Query) findings {
+func (d *Directory) ranked(ctx context.Context, by *reader, q *td.Query) findings {
 	r := d.signalRanker(ctx, q)
-	fit, total, ok := d.byWords(ctx, q, r.now)
+	fit, total, ok := d.byWords(ctx, by, q, r.now)
 	if !ok {
-		return d.plain(ctx, q)
+		return d.plain(ctx, by, q)
 	}
 	if r.queryVector != nil {
-		fit, total = d.byEmbedding(ctx, q, r, fit, total)
+		fit, total = d.byEmbedding(ctx, by, q, r, fit, total)
 	}
 	for i := range fit {
 		c := &fit[i]
@@ -249,10 +249,10 @@ func (d *Directory) ranked(ctx context.Context, q *td.Query) findings {
 
 // rankedForOthers is ranked for a query of another node: by words alone. Trust and reachability are specific to this node, and
 // Options.Embedder is not used for queries of others.
-func (d *Directory) rankedForOthers(q *td.Query, within ...*index.List) findings {
-	fit, total, ok := d.byWords(context.Background(), q, time.Now(), within...)
+func (d *Directory) rankedForOthers(by *reader, q *td.Query, within ...*index.List) findings {
+	fit, total, ok := d.byWords(context.Background(), by, q, time.Now(), within...)
 	if !ok {
-		return d.plain(context.Background(), q, within...)
+		return d.plain(context.Background(), by, q, within...)
 	}
 	return best(q, fit, total)
 }
@@ -271,7 +271,7 @@ func best(q *td.Query, fit []candidate, total int) findings {
 }
 
 // byWords returns the Things with the best word match, and the total; ok is false if the words match nothing.
-func (d *Directory) byWords(ctx context.Context, q *td.Query, now time.Time, within ...*index.List) (
+func (d *Directory) byWords(ctx context.Context, by *reader, q *td.Query, now time.Time, within ...*index.List) (
 	fit []candidate, total int, ok bool) {
 	d.mu.RLock()
 	c := d.index.Choose(q, within...)
@@ -279,23 +279,27 @@ func (d *Directory) byWords(ctx context.Context, q *td.Query, now time.Time, wit
 		d.mu.RUnlock()
 		return nil, 0, false
 	}
-	most := poolOf(q)
-	if !c.Exact {
+	most, exact := poolOf(q), c.Exact && by.public
+	if !exact {
 		most = math.MaxInt
 	}
 	var keep func(uint32) bool
-	if due := d.dueLocked(now); !due.IsZero() {
-		keep = func(slot uint32) bool { return alive(d.slots[slot].view.record, due) }
+	due, check := d.dueLocked(now), exact && !d.visibleLocked(by)
+	if !due.IsZero() || check {
+		keep = func(slot uint32) bool {
+			v := d.slots[slot].view
+			return (due.IsZero() || alive(v.record, due)) && (!check || by.seesView(v))
+		}
 	}
 	top, total := c.Top(most, keep)
 	for _, s := range top {
 		fit = append(fit, candidate{d.slots[s.Slot].view, s.Score})
 	}
 	d.mu.RUnlock()
-	if !c.Exact {
+	if !exact {
 		slices.SortFunc(fit, compareCandidates)
 		var cut bool
-		fit, cut = filter(ctx, q, fit, poolOf(q), candidate.peek)
+		fit, cut = filter(ctx, by.matches(q, c.Exact), fit, poolOf(q), candidate.peek)
 		switch total = len(fit); {
 		case cut:
 			total = math.MaxInt

@@ -44,19 +44,19 @@ func TestFindLocalRanks(t *testing.T) {
 		"count the palets":            "urn:stock", // description of an action
 		"tax":                         "",
 	} {
-		if got := ids(d.FindLocal(td.Query{Text: question})); got != want {
+		if got := ids(d.FindLocal(t.Context(), td.Query{Text: question})); got != want {
 			t.Errorf("%q: got %q, want %q", question, got, want)
 		}
 	}
-	if got := ids(d.FindLocal(td.Query{Text: "check stock levels", Limit: 1})); got != "urn:stock" {
+	if got := ids(d.FindLocal(t.Context(), td.Query{Text: "check stock levels", Limit: 1})); got != "urn:stock" {
 		t.Errorf("the first: got %q", got)
 	}
 	or := td.Query{Text: "rain", Or: []td.Query{{ID: "urn:stock"}, {Text: "desk", Version: "^1"}}, Not: []td.Query{{Text: "snow"}}}
-	if got := ids(d.FindLocal(or)); got != "urn:stock" {
+	if got := ids(d.FindLocal(t.Context(), or)); got != "urn:stock" {
 		t.Errorf("alternatives: got %q", got)
 	}
 	or.Not = nil
-	if got := ids(d.FindLocal(or)); got != "urn:stock urn:weather" {
+	if got := ids(d.FindLocal(t.Context(), or)); got != "urn:stock urn:weather" {
 		t.Errorf("alternatives: got %q", got)
 	}
 }
@@ -85,7 +85,7 @@ func TestRank(t *testing.T) {
 				order = append(order, r.ID)
 			}
 		}
-		if got, want := strings.Join(order, " "), ids(d.FindLocal(q)); got != want {
+		if got, want := strings.Join(order, " "), ids(d.FindLocal(t.Context(), q)); got != want {
 			t.Errorf("%q: got %q, FindLocal gives %q", question, got, want)
 		}
 	}
@@ -133,7 +133,7 @@ func TestRankSignals(t *testing.T) {
 			Latency: func(node did.DID) time.Duration { return map[did.DID]time.Duration{near: 5e6, far: 3e8}[node] },
 		}, c.better, c.worse)
 		d.SetReachable(dead, false)
-		if got, want := ids(d.FindLocal(td.Query{Text: "twin"})), c.better.ID+" "+c.worse.ID; got != want {
+		if got, want := ids(d.FindLocal(t.Context(), td.Query{Text: "twin"})), c.better.ID+" "+c.worse.ID; got != want {
 			t.Errorf("%s: got %q, want %q", c.name, got, want)
 		}
 		if all := d.Rank(t.Context(), td.Query{Text: "twin"}, []*td.Description{c.worse, c.better}); all[0].Description != c.better {
@@ -160,7 +160,7 @@ func TestRankedIsTruncated(t *testing.T) {
 	}
 	for _, q := range []td.Query{{Text: "weather", Limit: 3}, {Text: "weather", Version: "^2"}} {
 		q.Counter = &td.CoverageCounter{}
-		got := strings.Fields(ids(d.FindLocal(q)))
+		got := strings.Fields(ids(d.FindLocal(t.Context(), q)))
 		if got[0] != "urn:321" || len(got) != map[int]int{3: 3, 0: 1}[q.Limit] || q.Counter.Coverage().More != (q.Limit == 3) || !q.Counter.Coverage().Complete() {
 			t.Errorf("got %v, %+v", got, q.Counter.Coverage())
 		}
@@ -195,7 +195,7 @@ func TestHostedReturnsTheBest(t *testing.T) {
 	} {
 		c.q.Counter = &td.CoverageCounter{}
 		got := map[string]bool{}
-		for _, s := range d.Known(c.q) {
+		for _, s := range d.Known(t.Context(), c.q) {
 			got[string(s.Record)] = true // plain descriptions: the id
 		}
 		if s := strings.Join(slices.Sorted(maps.Keys(got)), " "); s != c.want || c.q.Counter.Coverage().Truncated != c.cut {
@@ -261,12 +261,12 @@ func TestSemanticMatch(t *testing.T) {
 		o := &topicEmbedder{}
 		d := filled(t, Options{Embedder: o}, shops(t)...)
 		q := td.Query{Text: "inventory"}
-		if got := ids(d.FindLocal(q)); got != "" {
+		if got := ids(d.FindLocal(t.Context(), q)); got != "" {
 			t.Errorf("before the vectors are computed: got %q", got)
 		}
 		run(t, d)
 		synctest.Wait()
-		if got := ids(d.FindLocal(q)); got != "urn:stock" {
+		if got := ids(d.FindLocal(t.Context(), q)); got != "urn:stock" {
 			t.Errorf("by similarity: got %q", got)
 		}
 		best := d.Rank(t.Context(), q, shops(t))[0]
@@ -276,7 +276,7 @@ func TestSemanticMatch(t *testing.T) {
 		if n := o.requests("inventory"); n != 1 {
 			t.Errorf("the query was embedded %d times", n)
 		}
-		if got := ids(d.FindLocal(td.Query{Text: "inventory", Owner: didtest.Key(3).DID()})); got != "urn:weather" {
+		if got := ids(d.FindLocal(t.Context(), td.Query{Text: "inventory", Owner: didtest.Key(3).DID()})); got != "urn:weather" {
 			t.Errorf("the nearest of an owner: got %q", got)
 		}
 		// A refresh needs no new vector, nor does the same TD of another owner.
@@ -292,7 +292,7 @@ func TestSemanticMatch(t *testing.T) {
 
 		o.fails = errors.New("out of service")
 		sky := td.Query{Text: "snow levels"}
-		if got := ids(d.FindLocal(sky)); got != "urn:weather urn:stock" {
+		if got := ids(d.FindLocal(t.Context(), sky)); got != "urn:weather urn:stock" {
 			t.Errorf("by words: got %q", got)
 		}
 		r := d.Rank(t.Context(), sky, shops(t))[0]
@@ -302,7 +302,7 @@ func TestSemanticMatch(t *testing.T) {
 		time.Sleep(embedding.RetryAfter)
 		o.fails, o.slow = nil, time.Minute
 		start := time.Now()
-		if got := ids(d.FindLocal(sky)); got != "urn:weather urn:stock" || time.Since(start) != embedding.QueryTimeout {
+		if got := ids(d.FindLocal(t.Context(), sky)); got != "urn:weather urn:stock" || time.Since(start) != embedding.QueryTimeout {
 			t.Errorf("a slow endpoint: got %q after %v", got, time.Since(start))
 		}
 		time.Sleep(embedding.RetryAfter)

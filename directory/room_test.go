@@ -318,7 +318,7 @@ func TestNamesOfTrustedOwnersAreNotAmbiguous(t *testing.T) {
 	w.add(w.thing(nodeID("untrusted", 1), "Other"), "")
 	if d, err := w.d.Get(t.Context(), "bank"); err != nil || d.Record.Owner != trusted {
 		t.Errorf("got %v, %v", d, err)
-	} else if also := w.d.Namesakes("bank", d, 8); len(also) != 1 || !strings.Contains(also[0], untrusted.Multibase()) {
+	} else if also := w.d.Namesakes(t.Context(), "bank", d, 8); len(also) != 1 || !strings.Contains(also[0], untrusted.Multibase()) {
 		t.Errorf("the other Thing is not among the namesakes: %v", also)
 	}
 	for _, ref := range []string{"other", "ledger"} { // use does not make a difference
@@ -369,7 +369,7 @@ func TestSmallIndex(t *testing.T) {
 		t.Errorf("%d are known of at most 100", known)
 	}
 	per := map[did.DID]int{}
-	for desc := range d.FindLocal(td.Query{Limit: 1000}) {
+	for desc := range d.FindLocal(t.Context(), td.Query{Limit: 1000}) {
 		if per[desc.Record.Owner]++; !strings.HasPrefix(desc.ID, "urn:example:agents:") || desc.Record.Expires.Before(time.Now()) {
 			t.Error(desc.ID)
 		}

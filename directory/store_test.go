@@ -62,7 +62,7 @@ func TestRestart(t *testing.T) {
 	if err != nil || got.Record.Seq != 5 || got.ProofMethod == "" {
 		t.Errorf("got %v, %v", got, err)
 	}
-	if got := ids(again.FindLocal(td.Query{Capability: []string{"urn:example:weather:forecast"}})); got != kept.id {
+	if got := ids(again.FindLocal(t.Context(), td.Query{Capability: []string{"urn:example:weather:forecast"}})); got != kept.id {
 		t.Errorf("by capability: got %q", got)
 	}
 	_, err = again.Get(t.Context(), "agent-001")
@@ -359,7 +359,7 @@ func FuzzRestore(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for desc := range d.FindLocal(td.Query{}) {
+		for desc := range d.FindLocal(t.Context(), td.Query{}) {
 			if desc.Record.Owner != a.key.DID() || desc.ProofMethod == "" {
 				t.Errorf("loaded %+v", desc.Record)
 			}

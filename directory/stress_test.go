@@ -78,11 +78,11 @@ func callReaders(t *testing.T, d *Directory, rng *rand.Rand, signed []*td.Signed
 				t.Error(err)
 			}
 		}
-		for desc := range d.FindLocal(td.Query{Text: "title"}) {
+		for desc := range d.FindLocal(t.Context(), td.Query{Text: "title"}) {
 			_ = d.IsReachable(desc.Record, time.Now())
 		}
 		_, _ = d.Locate(t.Context(), fmt.Sprintf("title-%d", rng.IntN(5)))
-		_ = d.Hosted(td.Query{})
+		_ = d.Hosted(t.Context(), td.Query{})
 		_ = d.Stats()
 		d.Len()
 		d.Hosts(didtest.Key(rng.IntN(5)).DID())

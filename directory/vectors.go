@@ -94,7 +94,7 @@ func (d *Directory) vectorOf(hash [32]byte) *embedding.Vector {
 
 // byEmbedding scores candidates by semantic similarity, as far as they have vectors, and adds the most similar Things without words of the
 // query.
-func (d *Directory) byEmbedding(ctx context.Context, q *td.Query, r *ranker, fit []candidate, total int) ([]candidate, int) {
+func (d *Directory) byEmbedding(ctx context.Context, by *reader, q *td.Query, r *ranker, fit []candidate, total int) ([]candidate, int) {
 	known := map[*view]bool{}
 	top := 0.0
 	for i := range fit {
@@ -104,7 +104,7 @@ func (d *Directory) byEmbedding(ctx context.Context, q *td.Query, r *ranker, fit
 			top = max(top, fit[i].score)
 		}
 	}
-	near, cut := d.nearest(ctx, q, r)
+	near, cut := d.nearest(ctx, by, q, r)
 	if cut {
 		total = math.MaxInt
 	}
@@ -119,14 +119,17 @@ func (d *Directory) byEmbedding(ctx context.Context, q *td.Query, r *ranker, fit
 }
 
 // nearest returns the most similar Things that match the rest of q, and whether the search was truncated.
-func (d *Directory) nearest(ctx context.Context, q *td.Query, r *ranker) (all []candidate, cut bool) {
+func (d *Directory) nearest(ctx context.Context, by *reader, q *td.Query, r *ranker) (all []candidate, cut bool) {
 	rest := *q
 	rest.Text = ""
 	d.mu.RLock()
 	c := d.index.Choose(&rest)
+	exact, visible := c.Exact && by.public, d.visibleLocked(by)
 	var views []*view
 	for e := range d.liveEntriesLocked(c.All(), d.dueLocked(r.now)) {
-		views = append(views, e.view)
+		if !exact || visible || by.seesView(e.view) {
+			views = append(views, e.view)
+		}
 	}
 	d.mu.RUnlock()
 	for i, v := range views {
@@ -138,9 +141,9 @@ func (d *Directory) nearest(ctx context.Context, q *td.Query, r *ranker) (all []
 		}
 	}
 	slices.SortFunc(all, compareCandidates)
-	if c.Exact {
+	if exact {
 		return all[:min(len(all), maxSemantic)], cut
 	}
-	all, early := filter(ctx, &rest, all, maxSemantic, candidate.peek)
+	all, early := filter(ctx, by.matches(&rest, c.Exact), all, maxSemantic, candidate.peek)
 	return all, cut || early
 }

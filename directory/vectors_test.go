@@ -46,7 +46,7 @@ func TestVectorsAreStored(t *testing.T) {
 			time.Sleep(2 * persist.SaveEvery)
 			synctest.Wait()
 			stop()
-			for desc := range d.FindLocal(td.Query{}) {
+			for desc := range d.FindLocal(t.Context(), td.Query{}) {
 				if d.vectorOf(desc.Record.Hash) == nil {
 					t.Errorf("%s has no vector", desc.ID)
 				}

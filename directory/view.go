@@ -13,16 +13,16 @@ import (
 type view struct {
 	record    *td.Record
 	packed    td.Compact
-	whole     *td.Description // set instead if it cannot be packed
+	whole     *td.Description // set instead if it is not packed
 	open      atomic.Pointer[td.Description]
 	usedAgain atomic.Bool // used since the last eviction
 	shown     atomic.Bool // was a search result of a caller of this node
 	vector    atomic.Pointer[embedding.Vector]
 }
 
-// newView returns the view of a verified description.
+// newView returns the view of a verified description. A restricted one is not packed: each read checks it.
 func newView(desc *td.Description) *view {
-	if packed, ok := desc.Compact(); ok {
+	if packed, ok := desc.Compact(); ok && desc.Record.Audience == td.Public {
 		return &view{record: packed.Record(), packed: packed}
 	}
 	return &view{record: desc.Record, whole: desc}

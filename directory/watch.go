@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -50,11 +51,15 @@ type Change struct {
 }
 
 // as returns the change for watchers of q; false if it does not concern them.
-func (c Change) as(q *td.Query) (Change, bool) {
+func (c Change) as(r *reader, q *td.Query) (Change, bool) {
 	if c.Kind == Overflow {
 		return c, true
 	}
-	now, was := q.Match(c.Thing), c.Was != nil && q.Match(c.Was)
+	visible := r.sees(c.Thing)
+	now, was := visible && q.Match(c.Thing), c.Was != nil && q.Match(c.Was) && r.sees(c.Was)
+	if was && !visible {
+		c.Thing = c.Was // the last description that they may receive
+	}
 	switch {
 	case c.Was == nil || now && was:
 		return c, now
@@ -76,6 +81,7 @@ func (d *Directory) Watch(ctx context.Context, q td.Query, after uint64) iter.Se
 		if after == 0 {
 			after = d.changed.last()
 		}
+		p := did.PrincipalOf(ctx)
 		for {
 			h, next, ok := d.changed.following(after)
 			if !ok {
@@ -88,7 +94,8 @@ func (d *Directory) Watch(ctx context.Context, q td.Query, after uint64) iter.Se
 				}
 			}
 			after = h.seq
-			if c, ok := d.change(h).as(&q); ok && !yield(c, nil) {
+			r := d.readerFor(p) // rules may change
+			if c, ok := d.change(h).as(&r, &q); ok && !yield(c, nil) {
 				return
 			}
 		}

@@ -182,7 +182,7 @@ func TestNotify(t *testing.T) {
 	}
 	want := []string{fmt.Sprintf("%d %d Found", Added, Discovered), fmt.Sprintf("%d %d Meshed", Added, Published),
 		fmt.Sprintf("%d %d Found again", Changed, Discovered), fmt.Sprintf("%d %d Found again", Removed, Vanished)}
-	if !slices.Equal(got, want) || ids(d.FindLocal(td.Query{})) != "urn:meshed" {
-		t.Errorf("got %q, want %q; the index has %q", got, want, ids(d.FindLocal(td.Query{})))
+	if !slices.Equal(got, want) || ids(d.FindLocal(t.Context(), td.Query{})) != "urn:meshed" {
+		t.Errorf("got %q, want %q; the index has %q", got, want, ids(d.FindLocal(t.Context(), td.Query{})))
 	}
 }

@@ -216,7 +216,7 @@ func (g *Gateway) getAgent(w http.ResponseWriter, r *http.Request) error {
 		record = whole.Record
 	}
 	detail := api.AgentDetail{APIVersion: api.APIVersion, Kind: "Agent", Agent: g.agent(d), MovedFrom: movedFrom(ref, d),
-		Namesakes: g.o.Directory.Namesakes(ref, d, maxNamesakes), TD: d.Raw, Record: record, Warnings: g.o.Status.ResultWarnings(),
+		Namesakes: g.o.Directory.Namesakes(r.Context(), ref, d, maxNamesakes), TD: d.Raw, Record: record, Warnings: g.o.Status.ResultWarnings(),
 		Signature: api.Signature{
 			// A Description exists only after its record and proof were verified.
 			Verified: true,

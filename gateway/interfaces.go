@@ -25,7 +25,7 @@ type Directory interface {
 	// Resembles returns the similar name of a Thing that is trusted more or known for longer; or "".
 	Resembles(r *td.Record) string
 	// Namesakes returns up to limit exact references to other Things of the name in ref.
-	Namesakes(ref string, d *td.Description, limit int) []string
+	Namesakes(ctx context.Context, ref string, d *td.Description, limit int) []string
 }
 
 // A Router selects an agent for a task (package route).
@@ -63,9 +63,9 @@ type Publisher interface {
 
 // A Status reports the state of a node.
 type Status interface {
-	// Status returns a value that the caller may change. Metrics.FillCalls fills Calls. The gateway sets APIVersion, Kind and API, and
+	// Status returns a value that the caller may change. It counts the Things that the caller of ctx sees. Metrics.FillCalls fills Calls. The gateway sets APIVersion, Kind and API, and
 	// State while it drains.
-	Status() *api.Status
+	Status(ctx context.Context) *api.Status
 	// Ready returns nil if the node serves, else the reason.
 	Ready() error
 	// ResultWarnings returns the warnings of Status about results that may be wrong or incomplete; it sends no request.

@@ -23,19 +23,42 @@ type LedgerTasks struct {
 	Mesh   interact.Thing
 	// Directory has the descriptions of the Things; no method sends a request.
 	Directory interface {
-		FindLocal(q td.Query) iter.Seq[*td.Description]
+		FindLocal(ctx context.Context, q td.Query) iter.Seq[*td.Description]
 		IsDown(node did.DID) bool
 	}
 	Hosted func(d *td.Description) bool // reports whether this node hosts a Thing
 }
 
 // Known returns the content of the ledger; it sends no request.
-func (l LedgerTasks) Known() []api.Task {
+func (l LedgerTasks) Known(ctx context.Context) []api.Task {
 	var all []api.Task
 	for _, e := range l.Ledger.List() {
-		all = append(all, l.taskOf(e))
+		if l.isVisible(ctx, e.Thing) {
+			all = append(all, l.taskOf(ctx, e))
+		}
 	}
 	return all
+}
+
+// isVisible reports whether the caller of ctx may see the Thing of a task. A Thing that is not known any more is visible to consumers of this
+// node.
+func (l LedgerTasks) isVisible(ctx context.Context, thing string) bool {
+	if l.find(ctx, thing) != nil {
+		return true
+	}
+	p := did.PrincipalOf(ctx)
+	return p != nil && p.Relation == did.Local && l.find(did.AsProcess(ctx), thing) == nil
+}
+
+// find returns the description of a Thing, if the caller of ctx sees it; or nil.
+func (l LedgerTasks) find(ctx context.Context, thing string) (found *td.Description) {
+	ref := td.ParseRef(thing)
+	for d := range l.Directory.FindLocal(ctx, td.Query{ID: ref.Name, Limit: 8}) {
+		if ref.Match(d) {
+			found = d
+		}
+	}
+	return found
 }
 
 // Limits of requests for the states of tasks.
@@ -47,7 +70,7 @@ const (
 
 // List requests the states of tasks that have not ended from their hosts, concurrently.
 func (l LedgerTasks) List(ctx context.Context) []api.Task {
-	all := l.Known()
+	all := l.Known(ctx)
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	var g sync.WaitGroup
@@ -78,7 +101,7 @@ func (l LedgerTasks) List(ctx context.Context) []api.Task {
 // update updates a task of the ledger. It sends no request to a host that is known to be unreachable.
 func (l LedgerTasks) update(ctx context.Context, t *api.Task) {
 	ref := td.ParseRef(t.Thing)
-	for d := range l.Directory.FindLocal(td.Query{ID: ref.Name, Limit: 8}) {
+	for d := range l.Directory.FindLocal(ctx, td.Query{ID: ref.Name, Limit: 8}) {
 		if ref.Match(d) && !l.Hosted(d) && !slices.ContainsFunc(d.Record.Hosts, func(h td.Host) bool { return !l.Directory.IsDown(h.Node) }) {
 			t.MarkUnknown(errors.New("no host of " + t.Name + " can be reached"))
 			return
@@ -105,7 +128,7 @@ func (l LedgerTasks) Cancel(ctx context.Context, id string) (*api.Task, error) {
 
 func (l LedgerTasks) request(ctx context.Context, typ interact.Type, id string) (*api.Task, error) {
 	e, ok := l.Ledger.Get(id)
-	if !ok {
+	if !ok || !l.isVisible(ctx, e.Thing) {
 		return nil, interact.Errorf(interact.NoTask, "see the tasks of this node", "this node has not started a task %q", id).
 			Then(interact.StepTasks)
 	}
@@ -113,7 +136,7 @@ func (l LedgerTasks) request(ctx context.Context, typ interact.Type, id string) 
 	if err != nil {
 		return nil, err
 	}
-	t := l.taskOf(e)
+	t := l.taskOf(ctx, e)
 	t.LastSeen = time.Time{}
 	if t.Status = r.Status.String(); !r.Began.IsZero() {
 		t.Requested = r.Began
@@ -152,16 +175,13 @@ func outputOf(r *interact.Message) json.RawMessage {
 }
 
 // taskOf returns the task of an entry of the ledger.
-func (l LedgerTasks) taskOf(e task.Entry) api.Task {
+func (l LedgerTasks) taskOf(ctx context.Context, e task.Entry) api.Task {
 	t := api.Task{ID: e.ActionID, Thing: e.Thing, Name: e.Thing, Action: e.Action, Status: e.State.String(), Requested: e.Began, Ended: e.Ended}
 	if !e.State.Final() {
 		t.LastSeen = e.LastSeen
 	}
-	ref := td.ParseRef(e.Thing)
-	for d := range l.Directory.FindLocal(td.Query{ID: ref.Name, Limit: 8}) {
-		if ref.Match(d) {
-			t.Name = d.Name()
-		}
+	if d := l.find(ctx, e.Thing); d != nil {
+		t.Name = d.Name()
 	}
 	return t
 }

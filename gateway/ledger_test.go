@@ -18,7 +18,7 @@ import (
 // emptyDirectory has no description.
 type emptyDirectory struct{}
 
-func (emptyDirectory) FindLocal(td.Query) iter.Seq[*td.Description] {
+func (emptyDirectory) FindLocal(context.Context, td.Query) iter.Seq[*td.Description] {
 	return func(func(*td.Description) bool) {}
 }
 
@@ -44,7 +44,7 @@ func TestTaskErrorIsJSON(t *testing.T) {
 		if _, err := interact.Call(t.Context(), ledger.Middleware()(mesh), start); err != nil {
 			t.Fatal(err)
 		}
-		got, err := LedgerTasks{Ledger: ledger, Mesh: mesh, Directory: emptyDirectory{}}.Get(t.Context(), "1")
+		got, err := LedgerTasks{Ledger: ledger, Mesh: mesh, Directory: emptyDirectory{}}.Get(did.AsProcess(t.Context()), "1")
 		if err != nil {
 			t.Fatal(err)
 		}

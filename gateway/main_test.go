@@ -127,7 +127,7 @@ func (n *fakeNode) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Descripti
 	}
 }
 
-func (n *fakeNode) Page(_ tdd.Scope, offset, limit int) tdd.Page {
+func (n *fakeNode) Page(_ context.Context, _ tdd.Scope, offset, limit int) tdd.Page {
 	all := slices.SortedFunc(n.Known(), func(a, b *td.Description) int {
 		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Record.Owner, b.Record.Owner))
 	})
@@ -146,7 +146,7 @@ func itemOf(d *td.Description) tdd.Item {
 	return tdd.Item{Record: d.Record, TD: d.Raw, Describe: func() *td.Description { return d }}
 }
 
-func (n *fakeNode) Lookup(id string) (found []tdd.Item) {
+func (n *fakeNode) Lookup(_ context.Context, id string) (found []tdd.Item) {
 	for d := range n.Known() {
 		if d.ID == id {
 			found = append(found, itemOf(d))
@@ -242,7 +242,7 @@ func (n *fakeNode) Rank(_ context.Context, _ td.Query, found []*td.Description) 
 	return all
 }
 
-func (n *fakeNode) Namesakes(string, *td.Description, int) []string { return nil }
+func (n *fakeNode) Namesakes(context.Context, string, *td.Description, int) []string { return nil }
 
 func (n *fakeNode) Equivocation(r *td.Record) (f directory.Equivocation, ok bool) {
 	f.Owner, f.Thing, f.Seq, f.Records = r.Owner, r.Thing, 7, [2][]byte{{1}, {2}}
@@ -294,7 +294,7 @@ func (n *fakeNode) Unpublish(ctx context.Context, ref string) (*api.Publication,
 		Withdrawn: true}, nil
 }
 
-func (n *fakeNode) Status() *api.Status {
+func (n *fakeNode) Status(context.Context) *api.Status {
 	if n.status != nil {
 		return n.status()
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -327,7 +328,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	s := c.g.o.Status.Status()
+	s := c.g.o.Status.Status(did.AsProcess(context.Background()))
 	gauge(buildInfo, 1, s.Version, runtime.Version(), commit())
 	serves := 0.0
 	if c.g.o.Status.Ready() == nil && !c.g.gate.Closed() {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest/server"
@@ -93,6 +94,9 @@ func (g *Gateway) fixedRoutes() map[string]http.Handler {
 	if !g.o.HideMetrics {
 		scrape := g.metrics.handler(g)
 		routes["GET /metrics"] = g.protect(read, func(w http.ResponseWriter, r *http.Request) error {
+			if p := did.PrincipalOf(r.Context()); p == nil || p.Relation != did.Local { // metrics count what the caller may not see
+				return interact.Errorf(interact.Unauthenticated, g.guard.tokenHint(), "metrics need the token of the node")
+			}
 			scrape.ServeHTTP(w, r)
 			return nil
 		})

@@ -16,8 +16,8 @@ import (
 	"github.com/lmosd/lmosd/interact/rest/server"
 )
 
-func (g *Gateway) status(w http.ResponseWriter, _ *http.Request) error {
-	s := g.o.Status.Status()
+func (g *Gateway) status(w http.ResponseWriter, r *http.Request) error {
+	s := g.o.Status.Status(r.Context())
 	s.APIVersion, s.Kind, s.API = api.APIVersion, "Status", g.URL()
 	if g.gate.Closed() {
 		s.State = "draining"
@@ -29,7 +29,7 @@ func (g *Gateway) status(w http.ResponseWriter, _ *http.Request) error {
 }
 
 func (g *Gateway) identity(w http.ResponseWriter, r *http.Request) error {
-	s := g.o.Status.Status()
+	s := g.o.Status.Status(r.Context())
 	id := api.Identity{APIVersion: api.APIVersion, Kind: "Identity", DID: s.DID, PeerID: s.PeerID, Name: s.Name}
 	doc, err := did.Keys().Resolve(r.Context(), s.DID)
 	if err != nil {
@@ -95,7 +95,7 @@ func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) error {
 		err = errShuttingDown()
 	}
 	if q.Has("verbose") {
-		return writeChecks(w, check{Name: "node", Elapsed: elapsed}, err, g.o.Status.Status().Warnings)
+		return writeChecks(w, check{Name: "node", Elapsed: elapsed}, err, g.o.Status.Status(r.Context()).Warnings)
 	}
 	if err != nil {
 		return interact.Errorf(interact.NotReady, "", "the node is not ready: %v", err).Then(interact.StepStatus)
@@ -121,9 +121,9 @@ func milliseconds(d time.Duration) float64 {
 	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
 }
 
-func (g *Gateway) version(w http.ResponseWriter, _ *http.Request) error {
+func (g *Gateway) version(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, api.Version{APIVersion: api.APIVersion, Kind: "Version",
-		Version: g.o.Status.Status().Version,
+		Version: g.o.Status.Status(r.Context()).Version,
 		Commit:  commit(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH})
 }
 

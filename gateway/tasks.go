@@ -9,12 +9,13 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Tasks are the runs of actions of this node's agents or consumers: those that run and those that ended recently.
+// Tasks are the runs of actions of this node's agents or consumers: those that run and those that ended recently. A task of a Thing that the
+// caller of ctx may not see is unknown.
 type Tasks interface {
 	// List returns the tasks, newest first, with the states that their hosts report within some seconds; a state that is not reported is
 	// unknown. Known returns the tasks with the last reported states and sends no request.
 	List(ctx context.Context) []api.Task
-	Known() []api.Task
+	Known(ctx context.Context) []api.Task
 	// Get returns the current state of a task. Cancel cancels one and returns its state. The error of both is an [*interact.Error] of code
 	// NoTask, or that of the Thing.
 	Get(ctx context.Context, id string) (*api.Task, error)
@@ -42,7 +43,7 @@ func (g *Gateway) listTasks(w http.ResponseWriter, r *http.Request) error {
 	switch t, err := g.tasks(); {
 	case err != nil:
 	case known:
-		list.Items = append(list.Items, t.Known()...)
+		list.Items = append(list.Items, t.Known(r.Context())...)
 	default:
 		list.Items = append(list.Items, t.List(r.Context())...)
 	}

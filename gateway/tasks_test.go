@@ -41,15 +41,15 @@ func (n *busyNode) Ping(ctx context.Context, ref string, times int) (*api.Ping, 
 // fakeTasks are tasks by id.
 type fakeTasks map[string]api.Task
 
-func (f fakeTasks) List(context.Context) []api.Task {
-	all := f.Known()
+func (f fakeTasks) List(ctx context.Context) []api.Task {
+	all := f.Known(ctx)
 	if len(all) > 0 && all[0].Status == "running" { // its host does not answer
 		all[0].Status, all[0].LastStatus, all[0].LastSeen, all[0].Reason = api.UnknownTask, all[0].Status, requested, "away"
 	}
 	return all
 }
 
-func (f fakeTasks) Known() (all []api.Task) {
+func (f fakeTasks) Known(context.Context) (all []api.Task) {
 	for _, id := range []string{"2", "1"} {
 		if t, ok := f[id]; ok {
 			all = append(all, t)

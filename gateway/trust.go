@@ -478,7 +478,7 @@ func (g *Gateway) didDocument(w http.ResponseWriter, r *http.Request) error {
 		return g.organizationDocument(w, r)
 	}
 	td := strings.TrimSuffix(g.o.PublicURL, "/") + "/.well-known/wot"
-	tdd.WriteBytes(w, http.StatusOK, "application/did+json", web.Document(id, g.o.Status.Status().DID, td))
+	tdd.WriteBytes(w, http.StatusOK, "application/did+json", web.Document(id, g.o.Status.Status(r.Context()).DID, td))
 	return nil
 }
 

@@ -4,9 +4,11 @@ import (
 	"context"
 	"iter"
 	"time"
+
+	"github.com/lmosd/lmosd/did"
 )
 
-// A Finder resolves references.
+// A Finder resolves references, for the caller in the context (did.PrincipalOf).
 type Finder interface {
 	// Locate returns the Thing of a reference. The error is an [*Error] of code [NotFound], [Ambiguous], [Withdrawn] or
 	// [Unreachable], or wraps a context error.
@@ -21,7 +23,7 @@ func Router(f Finder) Thing {
 			if m.Timing != nil {
 				started = time.Now()
 			}
-			t, err := f.Locate(ctx, m.Thing)
+			t, err := f.Locate(caller(ctx, m), m.Thing)
 			if err != nil {
 				yield(nil, err)
 				return
@@ -38,4 +40,12 @@ func Router(f Finder) Thing {
 // NotOffered returns the error for a reference that names no Thing of this node. A caller that may not find a Thing gets the same error.
 func NotOffered(ref string) *Error {
 	return Errorf(NotFound, "see where it is now", "this node does not offer %s", ref).Then(StepFind)
+}
+
+// caller returns a context with the caller of m: a finder knows only Things that it may see.
+func caller(ctx context.Context, m *Message) context.Context {
+	if did.PrincipalOf(ctx) == m.From {
+		return ctx
+	}
+	return did.WithPrincipal(ctx, m.From)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/publication"
 )
@@ -161,23 +162,23 @@ func TestTasksSurviveTheConsumersNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	consumer = start(t, o)
-	tasks := consumer.tasks().Known()
+	tasks := consumer.tasks().Known(did.AsProcess(t.Context()))
 	if len(tasks) != 1 || tasks[0].ID != id || tasks[0].Status != "pending" || tasks[0].Action != "sleep" {
 		t.Fatalf("after a restart there are %+v, want %s", tasks, id)
 	}
 	knows(t, consumer, thing)
-	if task, err := consumer.tasks().Get(t.Context(), id); err != nil || task.Status != "running" && task.Status != "pending" {
+	if task, err := consumer.tasks().Get(did.AsProcess(t.Context()), id); err != nil || task.Status != "running" && task.Status != "pending" {
 		t.Errorf("got %+v, %v", task, err)
 	}
 	close(enough)
 	until(t, "it is done", func() bool {
-		task, err := consumer.tasks().Get(t.Context(), id)
+		task, err := consumer.tasks().Get(did.AsProcess(t.Context()), id)
 		return err == nil && task.Status == "completed" && string(task.Output) == `"awake"` && !task.Ended.IsZero() && task.Name == "sleeper"
 	})
-	if _, err := consumer.tasks().Cancel(t.Context(), id); interact.AsError(err).Code != interact.NoTask {
+	if _, err := consumer.tasks().Cancel(did.AsProcess(t.Context()), id); interact.AsError(err).Code != interact.NoTask {
 		t.Errorf("a cancel of what has ended: %v", err)
 	}
-	if _, err := consumer.tasks().Get(t.Context(), "nonsense"); interact.AsError(err).Code != interact.NoTask {
+	if _, err := consumer.tasks().Get(did.AsProcess(t.Context()), "nonsense"); interact.AsError(err).Code != interact.NoTask {
 		t.Errorf("what was never begun: %v", err)
 	}
 	if _, err := interact.Call(t.Context(), asConsumer(host), &interact.Message{Type: interact.QueryAction, Thing: "sleeper", Name: "sleep", ActionID: id}); interact.AsError(err).Code != interact.NoTask {
@@ -195,7 +196,7 @@ func TestTasksAreCancelled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		task, err := host.tasks().Cancel(t.Context(), r.ActionID)
+		task, err := host.tasks().Cancel(did.AsProcess(t.Context()), r.ActionID)
 		if err != nil || task.Status != "cancelled" {
 			t.Errorf("got %+v, %v", task, err)
 		}

@@ -170,7 +170,7 @@ func TestDiscoveredThing(t *testing.T) {
 	ours := publish(t, n, tool("Ours", ""))
 	knows(t, peer, ours)
 	if local, known := n.mesh.directory.Len(); local != 1 || known != 1 || n.mesh.directory.Signed(d.Record.Key()) != nil ||
-		len(n.mesh.index.Hosted(td.Query{})) != 1 || n.mesh.index.Has(d) {
+		len(n.mesh.index.Hosted(t.Context(), td.Query{})) != 1 || n.mesh.index.Has(d) {
 		t.Errorf("it is one of %d things in the directory, %d of them own, or counted as offered", known, local)
 	}
 	for _, id := range []string{"", d.ID} {

@@ -14,6 +14,7 @@ import (
 
 	ds "github.com/ipfs/go-datastore"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/poll"
@@ -167,7 +168,7 @@ func knows(t testing.TB, n *running, ref string) {
 
 // has reports whether a node's directory has the thing; it sends no request.
 func has(n *running, ref string) bool {
-	for d := range n.view.Known() {
+	for d := range n.view.Known(did.AsProcess(context.Background())) {
 		if d.Ref() == ref || d.ID == ref {
 			return true
 		}

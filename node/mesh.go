@@ -45,7 +45,7 @@ type mesh struct {
 func (n *Node) openMesh(embedder embedding.Embedder) (*mesh, error) {
 	m := &mesh{servient: n.servient,
 		verifier: td.NewVerifier(did.Resolvers(map[string]did.Resolver{"key": did.Fallback(did.Keys(), aries.Resolver())})),
-		index:    publication.NewIndex(n.DID())}
+		index:    publication.NewIndex(n.DID(), directory.ByRelation)}
 	if err := n.openCarriers(m); err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (n *Node) openMesh(embedder embedding.Embedder) (*mesh, error) {
 	if m.directory, err = directory.New(directory.Options{Store: n.stores.fast, Verifier: m.verifier, Sources: []directory.Source{m.dht},
 		Fetch: m.dht.Body, Bind: m.bind, Self: n.DID(), Max: n.opts.MaxThings, Log: n.opts.Log,
 		Latency: n.network.peers.Latency, Connected: n.network.peers.IsConnected, Share: n.network.peers.Share, Trust: n.policy.Trust,
-		Embedder: embedder, OnChange: m.changed, Admits: n.policy.Connects,
+		Embedder: embedder, OnChange: m.changed, Admits: n.policy.Connects, Sees: n.policy.Finds, SeesAll: n.policy.FindsAll,
 		Probe:  func(ctx context.Context, id did.DID) error { return m.monitor.Dial(ctx, id) },
 		OnDown: func(id did.DID) { m.monitor.OnDown(id) }}); err != nil {
 		return nil, fmt.Errorf("open the directory: %w", err)
@@ -76,9 +76,9 @@ func (n *Node) openCarriers(m *mesh) (err error) {
 	n.life.onClose(m.streams.Close)
 	n.life.onRun(m.streams.Run)
 
-	var search func(q td.Query) []*td.Signed
+	var search func(ctx context.Context, q td.Query) []*td.Signed
 	if n.opts.Index {
-		search = func(q td.Query) []*td.Signed { return m.index.Listed(m.directory.Known(q)) }
+		search = func(ctx context.Context, q td.Query) []*td.Signed { return m.directory.Known(ctx, q) }
 	}
 	m.dht, err = dht.New(n.network.Host, dht.Options{Index: search, Network: n.opts.Network, Mode: dht.Mode(n.opts.DHTMode), PublishPrivate: !n.opts.PublicOnly,
 		Store: n.stores.fast, BootstrapPeers: n.network.bootstrap.Peers, Verifier: m.verifier, Local: m.index, Admits: n.policy.Connects,
@@ -139,9 +139,9 @@ func (m *mesh) bind(d *td.Description) interact.Thing {
 	return m.servient.Consume(d, m.streams.Thing(d.Record.Hosts), m.monitor.Middleware(d))
 }
 
-// changed updates the records that reconciliation compares (directory.Options.OnChange). Unlisted Things are not among them.
+// changed updates the records that reconciliation compares (directory.Options.OnChange).
 func (m *mesh) changed(key [32]byte, seq uint64, here bool) {
-	if here && !m.index.IsUnlisted(key) {
+	if here {
 		m.records.Put(key, seq)
 	} else {
 		m.records.Delete(key)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/netns"
 	"github.com/lmosd/lmosd/td"
 )
@@ -70,7 +71,7 @@ func meets(t *testing.T, n *running, own, other, addr string) {
 	t.Helper()
 	publish(t, n, toolAt(own, "", newAgent(t).url))
 	until(t, "the other agent is found", func() bool {
-		for d := range n.mesh.directory.FindLocal(td.Query{Name: other}) {
+		for d := range n.mesh.directory.FindLocal(did.AsProcess(t.Context()), td.Query{Name: other}) {
 			return strings.HasPrefix(d.Record.Hosts[0].Addrs[0], "/ip4/"+addr+"/")
 		}
 		return false

@@ -309,7 +309,7 @@ func (e exported) PublicURL() string { return e.publicURL }
 func (n *Node) Mesh() bridge.Mesh { return n.exported }
 
 // Known yields the Things in the directory; it sends no request.
-func (n *Node) Known() iter.Seq[*td.Description] { return n.view.Known() }
+func (n *Node) Known() iter.Seq[*td.Description] { return n.view.Known(did.AsProcess(n.life.ctx)) }
 
 // DID returns the DID of the node: the did:key of its key.
 func (n *Node) DID() did.DID { return n.key.DID() }
@@ -329,7 +329,7 @@ func (n *Node) Addrs() []string { return p2p.FullAddrs(n.network.Host) }
 
 // Status returns the state of the node.
 func (n *Node) Status() *api.Status {
-	s := n.reporter.Status()
+	s := n.reporter.Status(did.AsProcess(n.life.ctx))
 	s.API = n.API()
 	return s
 }

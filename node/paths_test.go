@@ -158,11 +158,11 @@ func TestDifferentClocks(t *testing.T) {
 	for ahead, want := range map[time.Duration]interact.Code{0: 0, time.Minute: 0, -time.Minute: 0, -time.Hour: 0,
 		time.Hour: interact.Expired} {
 		raw := tool("Clock", fmt.Sprint("urn:x:", int(ahead.Minutes())))
-		// The host does not announce it, so that the consumer knows the record of the wrong clock only.
-		if _, err := host.Offer(t.Context(), []byte(strings.Replace(string(raw), "{", `{"lmosd:unlisted":true,`, 1)), left); err != nil {
+		if _, err := host.Offer(t.Context(), raw, left); err != nil {
 			t.Fatal(err)
 		}
-		wrong := signed(t, host.key, raw, td.Lease{Now: time.Now().Add(ahead), Lifetime: 24 * time.Hour, Hosts: host.network.records()})
+		wrong := signed(t, host.key, raw, td.Lease{Now: time.Now().Add(ahead), Lifetime: 24 * time.Hour, Hosts: host.network.records(),
+			Seq: uint64(time.Now().Add(24 * time.Hour).UnixMilli())}) // newer than what the host announces
 		d, err := wrong.Verify(t.Context(), consumer.mesh.verifier, time.Now())
 		if want != 0 {
 			if err == nil || interact.AsError(err).Code != want {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/gateway"
@@ -19,7 +21,7 @@ import (
 
 // stateOf returns the state of the thing that ref names, as n lists it without asking anybody.
 func stateOf(n *running, ref string) reachability.State {
-	for d := range n.view.Known() {
+	for d := range n.view.Known(did.AsProcess(context.Background())) {
 		if d.Ref() == ref {
 			return n.mesh.monitor.Presence(d).State
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 
 	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/interact"
@@ -308,7 +309,7 @@ func TestJoinerReceivesMissedRecords(t *testing.T) {
 
 // lists returns the Things that a node lists as not unreachable, or as unreachable. It sends no request.
 func lists(n *running, reachable bool) (refs []string) {
-	for d := range n.view.Known() {
+	for d := range n.view.Known(did.AsProcess(context.Background())) {
 		if (n.mesh.monitor.Presence(d).State != reachability.Unreachable) == reachable {
 			refs = append(refs, d.Ref())
 		}

@@ -60,6 +60,15 @@ func (p *Policy) Sees(who *did.Principal, t *access.Target) bool {
 	return p.Decide(who, access.Request{Op: access.Find, Target: t}).Allow
 }
 
+// Finds is Sees for a description (directory.Options.Sees), and FindsAll reports whether a caller may find all Things with a visibility.
+func (p *Policy) Finds(who *did.Principal, d *td.Description) bool {
+	return p.Sees(who, TargetOf(d.Thing, d.Name()))
+}
+
+func (p *Policy) FindsAll(who *did.Principal, v td.Visibility) bool {
+	return p.access.Load().FindsAll(who, v)
+}
+
 // Trust returns the trust in a node, 0 to 1, and its reason, for ranking: 1 for the own organization and partners, 0 if it may not connect,
 // 0.5 for others.
 func (p *Policy) Trust(node did.DID) (amount float64, why string) {
@@ -94,12 +103,9 @@ func (p *Policy) Callers() string {
 
 // TargetOf returns the target of requests to a Thing.
 func TargetOf(t *td.Thing, name string) *access.Target {
-	target := &access.Target{ID: t.ID}
+	target := &access.Target{ID: t.ID, Visibility: t.Visibility}
 	if name != "" {
 		target.Names = []string{name}
-	}
-	if t.Unlisted {
-		target.Visibility = access.Private
 	}
 	for _, c := range t.Capabilities {
 		target.Capabilities = append(target.Capabilities, td.Levels(c.ID)...)

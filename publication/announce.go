@@ -123,10 +123,28 @@ func (p *Publisher) announceSoon(ctx context.Context, pub *Publication) Reach {
 	return g.get()
 }
 
-// announce sends pub to the carriers of a, all at once, and notes which accepted it. The caller has begun the attempt. An unlisted Thing
-// is not sent.
+// announcement returns the record of pub for all nodes: its own, or the tombstone of the public description that a restricted one replaced;
+// nil if there is none.
+func (p *Publisher) announcement(pub *Publication) *td.Signed {
+	if !pub.isRestricted() {
+		return pub.Signed
+	}
+	if pub.Public != nil {
+		if _, err := p.o.Verifier.Record(pub.Public.Record, time.Now()); err == nil { // else it has expired
+			return pub.Public
+		}
+	}
+	return nil
+}
+
+// announce sends pub to the carriers of a, all at once, and notes which accepted it. The caller has begun the attempt. A restricted
+// description is not sent.
 func (p *Publisher) announce(ctx context.Context, pub *Publication, a attempt, to *progress) {
-	if pub.isUnlisted() {
+	if pub.isRestricted() && p.o.OnRestricted != nil {
+		p.o.OnRestricted(pub.Signed)
+	}
+	signed := p.announcement(pub)
+	if signed == nil {
 		p.schedule.gossiped(pub)
 		p.schedule.replicated(pub)
 		return
@@ -135,10 +153,10 @@ func (p *Publisher) announce(ctx context.Context, pub *Publication, a attempt, t
 	defer cancel()
 	var g errgroup.Group
 	if a.gossip {
-		g.Go(func() error { return p.gossip(ctx, pub, a.hasTD, to) })
+		g.Go(func() error { return p.gossip(ctx, pub, signed, a.hasTD, to) })
 	}
 	if a.dht {
-		g.Go(func() error { return p.replicate(ctx, pub, to) })
+		g.Go(func() error { return p.replicate(ctx, pub, signed, to) })
 		g.Go(func() error { return p.provide(ctx, pub) })
 	}
 	if err := g.Wait(); err != nil && ctx.Err() == nil && p.o.Index.Get(pub.Thing) == pub {
@@ -147,9 +165,8 @@ func (p *Publisher) announce(ctx context.Context, pub *Publication, a attempt, t
 }
 
 // gossip sends pub without its TD if peers have the TD already: a node that missed it fetches it by its hash.
-func (p *Publisher) gossip(ctx context.Context, pub *Publication, hasTD bool, to *progress) error {
-	signed := pub.Signed
-	if hasTD && pub.Description != nil {
+func (p *Publisher) gossip(ctx context.Context, pub *Publication, signed *td.Signed, hasTD bool, to *progress) error {
+	if hasTD && pub.Description != nil && signed == pub.Signed {
 		signed = &td.Signed{Record: pub.Description.Record.WithoutTD(), TD: pub.Signed.TD}
 	}
 	peers, err := p.o.Gossip.Announce(ctx, signed)
@@ -160,8 +177,8 @@ func (p *Publisher) gossip(ctx context.Context, pub *Publication, hasTD bool, to
 	return err
 }
 
-func (p *Publisher) replicate(ctx context.Context, pub *Publication, to *progress) error {
-	r, err := p.o.DHT.Publish(ctx, pub.Signed)
+func (p *Publisher) replicate(ctx context.Context, pub *Publication, signed *td.Signed, to *progress) error {
+	r, err := p.o.DHT.Publish(ctx, signed)
 	to.replicated(r)
 	if r.Replicas > 0 {
 		p.schedule.replicated(pub)
@@ -174,7 +191,7 @@ func (p *Publisher) provide(ctx context.Context, pub *Publication) error {
 	switch {
 	case p.o.Index.Get(pub.Thing) != pub:
 		return nil // It was withdrawn or replaced in between.
-	case pub.Description == nil:
+	case pub.Description == nil, pub.isRestricted():
 		p.o.DHT.Unprovide(p.o.Signer.DID(), pub.Thing)
 		return nil
 	}

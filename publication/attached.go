@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -159,7 +160,7 @@ func (p *Publisher) expire(ctx context.Context, id string, a *attachedAgent, c *
 	}
 	ctx, cancel := context.WithTimeout(ctx, announceWait)
 	defer cancel()
-	if _, err := p.Withdraw(ctx, td.ExactRef(id, p.o.Signer.DID())); err != nil && ctx.Err() == nil {
+	if _, err := p.Withdraw(did.AsProcess(ctx), td.ExactRef(id, p.o.Signer.DID())); err != nil && ctx.Err() == nil {
 		p.o.Log.Warn("withdrawal of a detached agent failed", "thing", id, "err", err)
 	}
 }
@@ -209,7 +210,7 @@ func (p *Publisher) withdrawOrphan(ctx context.Context, thing string) (*Publicat
 	if p.o.Index.Get(thing) != nil {
 		return nil, nil
 	}
-	return p.endLocked(ctx, thing, "")
+	return p.endLocked(ctx, thing, 0, "")
 }
 
 // revert gives the place of c, whose Attach failed, back to the connection before. It reports whether the agent is disconnected now: that

@@ -1,7 +1,6 @@
 package publication
 
 import (
-	"bytes"
 	"context"
 	"iter"
 	"maps"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -18,10 +18,7 @@ import (
 // peers, and dht.Local. Only a [Publisher] changes it. It is safe for concurrent use.
 type Index struct {
 	owner did.DID
-
-	// unlisted contains the keys of the records of unlisted Things. It is not owned by mu: the directory reads it while it holds its own
-	// lock.
-	unlisted sync.Map
+	sees  func(p *did.Principal, d *td.Description) bool // directory.Options.Sees; nil: everything is visible
 
 	// mu owns what follows.
 	mu     sync.RWMutex
@@ -32,19 +29,14 @@ type Index struct {
 	names  map[string]map[string]*Publication // by name and thing id
 }
 
-// NewIndex returns an empty index of the Things of owner, which is the node.
-func NewIndex(owner did.DID) *Index {
-	return &Index{owner: owner, all: map[string]*Publication{}, refs: map[string]*Publication{}, hashes: map[[32]byte]*Publication{},
+// NewIndex returns an empty index of the Things of owner, which is the node. sees is that of directory.Options, with nil for no limits.
+func NewIndex(owner did.DID, sees func(p *did.Principal, d *td.Description) bool) *Index {
+	return &Index{owner: owner, sees: sees, all: map[string]*Publication{}, refs: map[string]*Publication{}, hashes: map[[32]byte]*Publication{},
 		keys: map[[32]byte]*Publication{}, names: map[string]map[string]*Publication{}}
 }
 
 // set replaces the publication of p's Thing.
 func (x *Index) set(p *Publication) {
-	if key := td.Key(x.owner, p.Thing); p.isUnlisted() {
-		x.unlisted.Store(key, true)
-	} else {
-		x.unlisted.Delete(key)
-	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.removeLocked(p.Thing)
@@ -95,29 +87,54 @@ func (x *Index) Offers(thing string) bool {
 
 // Find returns the publication in force that ref names: by exact reference, id or name. A name of two Things names neither.
 func (x *Index) Find(ref string) *Publication {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	if p := x.refs[ref]; p != nil {
-		return p
-	}
-	if p := x.all[ref]; p != nil && p.Description != nil {
-		return p
-	}
-	if named := x.names[ref]; len(named) == 1 {
-		for _, p := range named {
-			return p
-		}
-	}
-	return nil
+	return x.find(ref, func(*Publication) bool { return true })
 }
 
-// Locate returns the agent of a Thing that this node offers. The calls of peers end here: the node does not relay. The error is an
-// [*interact.Error] of code NotFound or Withdrawn.
-func (x *Index) Locate(_ context.Context, ref string) (interact.Thing, error) {
-	if p := x.Find(ref); p != nil {
+// find is Find among the publications for which visible returns true.
+func (x *Index) find(ref string, visible func(*Publication) bool) *Publication {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if p := x.refs[ref]; p != nil && visible(p) {
+		return p
+	}
+	if p := x.all[ref]; p != nil && p.Description != nil && visible(p) {
+		return p
+	}
+	var found *Publication
+	for _, p := range x.names[ref] {
+		switch {
+		case !visible(p):
+		case found != nil:
+			return nil
+		default:
+			found = p
+		}
+	}
+	return found
+}
+
+// isVisible reports whether the caller of ctx may receive the description of p, or know of its withdrawal.
+func (x *Index) isVisible(ctx context.Context, p *Publication) bool {
+	if x.sees == nil {
+		return true
+	}
+	d := p.Description
+	if d == nil {
+		d = directory.DescribeWithdrawn(x.owner, p.Thing, p.Audience)
+	}
+	return directory.Allows(x.sees, did.PrincipalOf(ctx), d)
+}
+
+// Locate returns the agent of a Thing that this node offers, if the caller of ctx may receive its description. The calls of peers end here:
+// the node does not relay. The error is an [*interact.Error] of code NotFound or Withdrawn.
+func (x *Index) Locate(ctx context.Context, ref string) (interact.Thing, error) {
+	if p := x.find(ref, func(p *Publication) bool { return x.isVisible(ctx, p) }); p != nil {
 		return p.Agent, nil
 	}
-	return nil, x.missing(ref)
+	if p := x.Get(td.ParseRef(ref).Name); p != nil && x.isVisible(ctx, p) {
+		return nil, x.missing(ref)
+	}
+	return nil, interact.NotOffered(ref)
 }
 
 // missing is the error for a Thing that is not offered.
@@ -182,50 +199,48 @@ func (x *Index) things() iter.Seq[string] {
 	}
 }
 
-// Len returns the number of publications in force.
-func (x *Index) Len() int {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	return len(x.refs)
+// Count returns the number of publications in force that the caller of ctx sees.
+func (x *Index) Count(ctx context.Context) (n int) {
+	for _, p := range x.All() {
+		if p.Description != nil && x.isVisible(ctx, p) {
+			n++
+		}
+	}
+	return n
 }
 
-// IsUnlisted reports whether key is that of the record of an unlisted Thing of this node.
-func (x *Index) IsUnlisted(key [32]byte) bool {
-	_, is := x.unlisted.Load(key)
-	return is
+// Restricted returns the records that only their host gives out, of the Things of this node that the caller of ctx may find: with their TDs,
+// and those of withdrawn Things.
+func (x *Index) Restricted(ctx context.Context) (all []*td.Signed) {
+	for _, p := range x.All() {
+		if p.isRestricted() && p.Audience != td.Private && p.Signed != nil && x.isVisible(ctx, p) {
+			all = append(all, p.Signed)
+		}
+	}
+	return all
 }
 
-// Listed removes the unlisted Things of this node from all.
-func (x *Index) Listed(all []*td.Signed) []*td.Signed {
-	unlisted := slices.DeleteFunc(x.All(), func(p *Publication) bool { return !p.isUnlisted() })
-	return slices.DeleteFunc(all, func(s *td.Signed) bool {
-		return slices.ContainsFunc(unlisted, func(p *Publication) bool {
-			return bytes.Equal(s.Record, p.Signed.Record) || bytes.Equal(s.Record, p.Description.Record.WithoutTD())
-		})
-	})
-}
-
-// Hosted implements dht.Local: it returns the records that match q, up to its limit, without unlisted ones.
-func (x *Index) Hosted(q td.Query) []*td.Signed {
+// Hosted implements dht.Local: it returns the public records that match q and that the caller of ctx may receive, up to its limit.
+func (x *Index) Hosted(ctx context.Context, q td.Query) []*td.Signed {
 	candidates := x.All()
 	if q.ID != "" {
 		candidates = []*Publication{x.Get(q.ID)}
 	}
 	var out []*td.Signed
 	for _, p := range candidates {
-		if p != nil && !p.isUnlisted() && q.Match(p.Description) && len(out) < q.Max() {
+		if p != nil && !p.isRestricted() && q.Match(p.Description) && x.isVisible(ctx, p) && len(out) < q.Max() {
 			out = append(out, p.Signed)
 		}
 	}
 	return out
 }
 
-// Body implements dht.Local: it returns the TD with the SHA-256 hash.
-func (x *Index) Body(hash [32]byte) ([]byte, bool) {
+// Body implements dht.Local: it returns the TD with the SHA-256 hash, if the caller of ctx may receive it.
+func (x *Index) Body(ctx context.Context, hash [32]byte) ([]byte, bool) {
 	x.mu.RLock()
-	defer x.mu.RUnlock()
 	p := x.hashes[hash]
-	if p == nil {
+	x.mu.RUnlock()
+	if p == nil || !x.isVisible(ctx, p) {
 		return nil, false
 	}
 	return p.Signed.TD, true

@@ -48,8 +48,8 @@ func TestNames(t *testing.T) {
 	if d.Find("weather") != nil || d.Find("weather-forecast") == nil {
 		t.Error("a thing with a new title has the old name")
 	}
-	if d.Len() != 2 || len(d.refs) != 2 || len(d.hashes) != 2 || len(d.names) != 2 {
-		t.Errorf("%d offers have %d references, %d hashes and %d names", d.Len(), len(d.refs), len(d.hashes), len(d.names))
+	if d.Count(t.Context()) != 2 || len(d.refs) != 2 || len(d.hashes) != 2 || len(d.names) != 2 {
+		t.Errorf("%d offers have %d references, %d hashes and %d names", d.Count(t.Context()), len(d.refs), len(d.hashes), len(d.names))
 	}
 }
 
@@ -122,18 +122,18 @@ func TestOnlyOwnThingsAreAnnounced(t *testing.T) {
 		"by what nobody can do":                {td.Query{Capability: []string{"urn:example:other"}}, 0},
 		"by action and capability":             {td.Query{Action: "echo", Capability: []string{"urn:example:tool:echo"}, Limit: 3}, 3},
 	} {
-		if got := d.Hosted(c.q); len(got) != c.want {
+		if got := d.Hosted(t.Context(), c.q); len(got) != c.want {
 			t.Errorf("%s: got %d records, want %d", name, len(got), c.want)
 		}
 	}
-	if got := d.Hosted(td.Query{ID: "urn:x:tool-8"}); !slices.Equal(got, []*td.Signed{of.Signed}) {
+	if got := d.Hosted(t.Context(), td.Query{ID: "urn:x:tool-8"}); !slices.Equal(got, []*td.Signed{of.Signed}) {
 		t.Errorf("by id: got %v, want its record", got)
 	}
-	if body, ok := d.Body(of.Description.Record.Hash); !ok || string(body) != string(of.Signed.TD) {
+	if body, ok := d.Body(t.Context(), of.Description.Record.Hash); !ok || string(body) != string(of.Signed.TD) {
 		t.Errorf("the TD by its hash: %s, %v", body, ok)
 	}
 	d.withdraw("urn:x:tool-8")
-	if _, ok := d.Body(of.Description.Record.Hash); ok {
+	if _, ok := d.Body(t.Context(), of.Description.Record.Hash); ok {
 		t.Error("the TD of a withdrawn thing is given")
 	}
 }
@@ -141,7 +141,7 @@ func TestOnlyOwnThingsAreAnnounced(t *testing.T) {
 func TestIndexIsQuickWithManyThings(t *testing.T) {
 	t.Parallel()
 	owner := did.DID("did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH")
-	s := NewIndex(owner)
+	s := NewIndex(owner, nil)
 	for i := range 40_000 { // each one twice
 		id := fmt.Sprintf("urn:x:%d", i%20_000)
 		s.set(&Publication{Thing: id, Description: &td.Description{Thing: &td.Thing{ID: id, Title: "Tool"},

@@ -209,12 +209,13 @@ func (p *Publisher) IsUp(ctx context.Context, pub *Publication) bool {
 	return l.isUp(ctx)
 }
 
-// States returns the states of the agents with the keys, for other nodes (dht.Options.States). Unlisted Things count as not hosted here.
+// States returns the states of the agents with the keys, for other nodes (dht.Options.States). Things that the caller of ctx may not know
+// count as not hosted here.
 func (p *Publisher) States(ctx context.Context, keys [][32]byte) []dht.AgentState {
 	states := make([]dht.AgentState, len(keys))
 	var g sync.WaitGroup
 	for i, key := range keys {
-		if pub := p.o.Index.byKey(key); pub != nil && !pub.isUnlisted() {
+		if pub := p.o.Index.byKey(key); pub != nil && p.o.Index.isVisible(ctx, pub) {
 			g.Go(func() {
 				if states[i] = dht.AgentPresent; !p.IsUp(ctx, pub) {
 					states[i] = dht.AgentAway

@@ -123,7 +123,7 @@ func newFixture(t testing.TB) *fixture {
 // fixtureOver is a fixture of a node that starts with what the store has; the test loads it.
 func fixtureOver(t testing.TB, key *keystore.Key, store ds.Batching) *fixture {
 	t.Helper()
-	f := &fixture{t: t, disk: &faultyStore{Batching: store}, Index: NewIndex(key.DID()), sent: &fakeGossip{}, log: new(bytes.Buffer)}
+	f := &fixture{t: t, disk: &faultyStore{Batching: store}, Index: NewIndex(key.DID(), nil), sent: &fakeGossip{}, log: new(bytes.Buffer)}
 	f.dir = &fakeDirectory{fixture: f, seq: func(string) uint64 { return 0 }}
 	life, end := context.WithCancel(context.Background())
 	var work sync.WaitGroup
@@ -152,7 +152,7 @@ func (f *fixture) publish(title, id string) *Publication {
 // withdraw withdraws a Thing and does not announce that.
 func (f *fixture) withdraw(thing string) *Publication {
 	f.t.Helper()
-	p, err := f.end(f.t.Context(), thing, "")
+	p, err := f.end(f.t.Context(), thing, 0, "")
 	if err != nil {
 		f.t.Fatal(err)
 	}

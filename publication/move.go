@@ -14,7 +14,7 @@ import (
 // be moved again. The error is [interact.Invalid] if the Thing that to names cannot be the successor.
 func (p *Publisher) Move(ctx context.Context, ref, to string) (*Result, error) {
 	start := time.Now()
-	thing, name, err := p.movable(ctx, ref)
+	thing, name, audience, err := p.movable(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -22,7 +22,7 @@ func (p *Publisher) Move(ctx context.Context, ref, to string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	pub, err := p.end(ctx, thing, owner)
+	pub, err := p.end(ctx, thing, audience, owner)
 	if err != nil {
 		return nil, interact.AsError(err)
 	}
@@ -39,20 +39,20 @@ func successorOf(thing string, owner did.DID) td.Ref {
 	return (&td.Record{Thing: thing, Successor: owner}).SuccessorRef()
 }
 
-// movable returns the id and the name of a Thing that this node may move: one of its own, or one that it moved before.
-func (p *Publisher) movable(ctx context.Context, ref string) (thing, name string, err error) {
+// movable returns the id, the name and the audience of a Thing that this node may move: one of its own, or one that it moved before.
+func (p *Publisher) movable(ctx context.Context, ref string) (thing, name string, audience td.Visibility, err error) {
 	r := td.ParseRef(ref)
 	if pub := p.o.Index.Get(r.Name); pub != nil && pub.Moved != "" && r.Owns(p.o.Signer.DID()) {
-		return pub.Thing, td.Slug(pub.Thing), nil
+		return pub.Thing, td.Slug(pub.Thing), pub.Audience, nil
 	}
 	d, err := p.o.Directory.Get(ctx, ref)
 	switch {
 	case err != nil:
-		return "", "", err
+		return "", "", 0, err
 	case d.Record.Owner != p.o.Signer.DID():
-		return "", "", notOwned(d)
+		return "", "", 0, notOwned(d)
 	}
-	return d.Record.Thing, d.Name(), nil
+	return d.Record.Thing, d.Name(), d.Record.Audience, nil
 }
 
 // newOwner returns the owner that to names. It has a did:key, because only a did:key signs records.

@@ -39,6 +39,10 @@ type Publication struct {
 	// are stored. After a restart the Thing is withdrawn unless the agent attaches again in time ([Publisher.Run]).
 	Attached     bool     `json:"attached,omitempty"`
 	Capabilities []string `json:"capabilities,omitempty"`
+	// Audience is that of the record. Only public records are announced.
+	Audience td.Visibility `json:"audience,omitempty"`
+	// Public is the public tombstone of a Thing that is restricted now and was public before. It is announced in place of the Thing.
+	Public *td.Signed `json:"public,omitempty"`
 
 	Description *td.Description `json:"-"` // nil when withdrawn
 	Agent       interact.Thing  `json:"-"` // what Options.Bind returned; nil when withdrawn
@@ -48,8 +52,8 @@ type Publication struct {
 	handler interact.Thing // the agent in this process, or an attached one; nil for an agent that is called over the forms of its TD
 }
 
-// isUnlisted reports whether p is never announced, because its TD requests so.
-func (p *Publication) isUnlisted() bool { return p.Description != nil && p.Description.Unlisted }
+// isRestricted reports whether the record of p is not for all nodes, so that it is not announced.
+func (p *Publication) isRestricted() bool { return p.Audience != td.Public }
 
 // describe returns the description for the directory: that of the tombstone for a withdrawn Thing.
 func (p *Publication) describe(ctx context.Context, v *td.Verifier, now time.Time) (*td.Description, error) {

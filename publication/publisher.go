@@ -45,7 +45,7 @@ type Disk interface {
 	Failed(err error) error
 }
 
-// Options configure a [Publisher]. All but Access, ProbePause and Pings are required.
+// Options configure a [Publisher]. All but Access, ProbePause, Pings and OnRestricted are required.
 type Options struct {
 	Signer   did.Signer
 	Verifier *td.Verifier
@@ -66,6 +66,9 @@ type Options struct {
 	Go func(f func(ctx context.Context)) bool
 	// Pings probe a host and port, by scheme, where a TCP connection is not possible. A scheme over UDP without one is not probed.
 	Pings map[string]func(ctx context.Context, addr string) error
+	// OnRestricted is called with each new record of a restricted Thing, which [Index.Restricted] returns. It must not block. Nil: nothing is
+	// called.
+	OnRestricted func(s *td.Signed)
 	// ProbePause is the shortest interval between probes of one agent; zero means 5 s.
 	ProbePause time.Duration
 	Log        *slog.Logger
@@ -214,7 +217,7 @@ func (p *Publisher) keepOld(ctx context.Context, pub *Publication, now time.Time
 	if err != nil {
 		return
 	}
-	pub.Description = d
+	pub.Description, pub.Audience = d, d.Visibility
 	p.bind(pub, nil)
 	p.o.Index.set(pub)
 }
@@ -231,7 +234,7 @@ type Result struct {
 
 // IsPending reports whether no other node had received the record, and some are to receive it.
 func (r *Result) IsPending() bool {
-	return r.Reach.GossipPeers == 0 && r.Reach.Replicas == 0 && !r.isUnlisted()
+	return r.Reach.GossipPeers == 0 && r.Reach.Replicas == 0 && !r.isRestricted()
 }
 
 // Publish completes and signs a TD, stores it durably and announces it. The Thing is withdrawn when its registration expires. Handler
@@ -268,10 +271,19 @@ func (p *Publisher) publish(ctx context.Context, raw []byte, handler interact.Th
 	if handler == nil && old != nil && slices.Contains(slices.Collect(t.Protocols()), strings.TrimSuffix(td.MeshHref, ":")) {
 		handler = old.handler // Forms through the mesh lead to the handler of this process, if there is one.
 	}
-	pub, err = p.sign(ctx, t, handler, p.nextSeq(old, t.ID, now), now)
+	withdrawn, err := p.withdrawPublic(cmp.Or(old, p.orphans[t.ID]), t, now)
 	if err != nil {
 		return nil, false, err
 	}
+	seq := p.nextSeq(old, t.ID, now)
+	if withdrawn != nil {
+		seq++ // after the tombstone
+	}
+	pub, err = p.sign(ctx, t, handler, seq, now)
+	if err != nil {
+		return nil, false, err
+	}
+	pub.Public = withdrawn
 	created = old == nil || old.Description == nil
 	var was Registration
 	if !created {
@@ -290,6 +302,22 @@ func (p *Publisher) publish(ctx context.Context, raw []byte, handler interact.Th
 	p.schedule.reset(t.ID)
 	_, err = p.o.Directory.Add(pub.Description)
 	return pub, created, err
+}
+
+// withdrawPublic returns the public tombstone of a Thing that is published as t, which is restricted, and whose publication old was public.
+// The tombstone has the next sequence number. The result is nil if no other node can have a public record of the Thing.
+func (p *Publisher) withdrawPublic(old *Publication, t *td.Thing, now time.Time) (*td.Signed, error) {
+	switch {
+	case t.Visibility == td.Public || old == nil:
+		return nil, nil
+	case old.isRestricted():
+		return old.Public, nil
+	case !old.Withdrawn.IsZero():
+		return old.Signed, nil
+	}
+	lease := p.lease(p.nextSeq(old, t.ID, now), now)
+	lease.Lifetime = tombstoneLifetime
+	return td.SignTombstone(p.o.Signer, t.ID, lease, false, old.shards()...)
 }
 
 // announced announces pub, logs the change and returns the result.
@@ -347,7 +375,7 @@ func (p *Publisher) Withdraw(ctx context.Context, ref string) (*Result, error) {
 	if d.Record.Owner != p.o.Signer.DID() {
 		return nil, notOwned(d)
 	}
-	pub, err := p.end(ctx, d.Record.Thing, "")
+	pub, err := p.end(ctx, d.Record.Thing, d.Record.Audience, "")
 	if err != nil {
 		return nil, interact.AsError(err)
 	}
@@ -364,20 +392,24 @@ func notOwned(d *td.Description) error {
 	return interact.Errorf(interact.Forbidden, hint, "%s belongs to another node; only its owner can withdraw it", d.Name())
 }
 
-// end withdraws a Thing of this node, or moves it to a new owner. A Thing in that state already is left as it is.
-func (p *Publisher) end(ctx context.Context, thing string, moved did.DID) (*Publication, error) {
+// end withdraws a Thing of this node, or moves it to a new owner. A Thing in that state already is left as it is. audience is that of a Thing
+// that another process published.
+func (p *Publisher) end(ctx context.Context, thing string, audience td.Visibility, moved did.DID) (*Publication, error) {
 	p.turn.Lock()
 	defer p.turn.Unlock()
-	return p.endLocked(ctx, thing, moved)
+	return p.endLocked(ctx, thing, audience, moved)
 }
 
 // endLocked is end for a caller that holds turn.
-func (p *Publisher) endLocked(ctx context.Context, thing string, moved did.DID) (*Publication, error) {
+func (p *Publisher) endLocked(ctx context.Context, thing string, audience td.Visibility, moved did.DID) (*Publication, error) {
 	now, old := time.Now(), cmp.Or(p.o.Index.Get(thing), p.orphans[thing])
 	if old != nil && !old.Withdrawn.IsZero() && old.Moved == moved && old.Seq >= p.known(thing) {
 		return old, nil
 	}
-	pub, err := p.signWithdrawal(ctx, old, thing, moved, now)
+	if old != nil {
+		audience = old.Audience
+	}
+	pub, err := p.signWithdrawal(ctx, old, thing, audience, moved, now)
 	if err != nil {
 		return nil, err
 	}
@@ -394,16 +426,11 @@ func (p *Publisher) endLocked(ctx context.Context, thing string, moved did.DID) 
 }
 
 // signWithdrawal stores the tombstone of a Thing, or the record of its move.
-func (p *Publisher) signWithdrawal(ctx context.Context, old *Publication, thing string, moved did.DID, now time.Time) (*Publication, error) {
+func (p *Publisher) signWithdrawal(ctx context.Context, old *Publication, thing string, audience td.Visibility, moved did.DID, now time.Time) (
+	*Publication, error) {
 	lease := p.lease(p.nextSeq(old, thing, now), now)
-	lease.Lifetime, lease.Hosts = withdrawalLifetime(moved), nil
-	var shards []string // The nodes that follow the capabilities of the Thing must receive it.
-	switch {
-	case old != nil && old.Description != nil:
-		shards = old.Description.Record.Capabilities
-	case old != nil:
-		shards = old.Capabilities
-	}
+	lease.Lifetime, lease.Hosts, lease.Audience = withdrawalLifetime(moved), nil, audience
+	shards := old.shards()
 	var signed *td.Signed
 	var err error
 	if moved == "" {
@@ -414,8 +441,22 @@ func (p *Publisher) signWithdrawal(ctx context.Context, old *Publication, thing 
 	if err != nil {
 		return nil, err
 	}
-	pub := &Publication{Thing: thing, Seq: lease.Seq, Signed: signed, Withdrawn: now, Moved: moved}
+	pub := &Publication{Thing: thing, Seq: lease.Seq, Signed: signed, Withdrawn: now, Moved: moved, Audience: audience}
+	if old != nil {
+		pub.Public = old.Public
+	}
 	return pub, p.keep(ctx, pub)
+}
+
+// shards returns the capabilities of p, which may be nil: the nodes that follow them must receive its tombstone.
+func (p *Publication) shards() []string {
+	switch {
+	case p == nil:
+		return nil
+	case p.Description != nil:
+		return p.Description.Record.Capabilities
+	}
+	return p.Capabilities
 }
 
 // renew gives a publication a new record. A tombstone keeps its record until it expires. The result is nil if there is nothing left to
@@ -480,7 +521,7 @@ func (p *Publisher) signAgain(ctx context.Context, pub *Publication, t *td.Thing
 	if err != nil {
 		return nil, err
 	}
-	next.Registration, next.For = pub.Registration, pub.For
+	next.Registration, next.For, next.Public = pub.Registration, pub.For, pub.Public
 	return next, p.keep(ctx, next)
 }
 
@@ -494,7 +535,7 @@ func (p *Publisher) sign(ctx context.Context, t *td.Thing, handler interact.Thin
 	if err != nil {
 		return nil, fmt.Errorf("verify the new signature: %w", err)
 	}
-	pub := &Publication{Thing: t.ID, Seq: seq, Signed: signed, Description: d, Warnings: t.Warnings, handler: handler}
+	pub := &Publication{Thing: t.ID, Seq: seq, Signed: signed, Description: d, Warnings: t.Warnings, Audience: t.Visibility, handler: handler}
 	p.bind(pub, handler)
 	return pub, nil
 }
@@ -538,8 +579,10 @@ func (p *Publisher) stored(pub *Publication) *Publication {
 	if pub.handler == nil {
 		return pub
 	}
-	mark := &Publication{Thing: pub.Thing, Seq: pub.Seq, Attached: true, Capabilities: pub.Description.Record.Capabilities}
-	if old := p.o.Index.Get(pub.Thing); old != nil && old.handler != nil && slices.Equal(old.Description.Record.Capabilities, mark.Capabilities) {
+	mark := &Publication{Thing: pub.Thing, Seq: pub.Seq, Attached: true, Capabilities: pub.Description.Record.Capabilities, Audience: pub.Audience,
+		Public: pub.Public}
+	if old := p.o.Index.Get(pub.Thing); old != nil && old.handler != nil && slices.Equal(old.Description.Record.Capabilities, mark.Capabilities) &&
+		old.Audience == mark.Audience && old.Public == mark.Public {
 		return nil
 	}
 	return mark

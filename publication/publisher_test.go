@@ -39,8 +39,8 @@ func TestPublishAgainRaisesTheSeq(t *testing.T) {
 	if again.Seq <= first.Seq {
 		t.Errorf("seq went from %d to %d", first.Seq, again.Seq)
 	}
-	if d.Len() != 1 || d.Get("urn:x:echo") != again {
-		t.Errorf("%d offers, the thing's is %+v; want the last one", d.Len(), d.Get("urn:x:echo"))
+	if d.Count(t.Context()) != 1 || d.Get("urn:x:echo") != again {
+		t.Errorf("%d offers, the thing's is %+v; want the last one", d.Count(t.Context()), d.Get("urn:x:echo"))
 	}
 	if n := d.dir.count(); n != 2 {
 		t.Errorf("the directory was told %d times, want 2", n)
@@ -54,7 +54,7 @@ func TestAThingWithoutAnIDGetsOne(t *testing.T) {
 	if want := "urn:lmos:" + string(d.o.Signer.DID()) + ":weather-agent"; of.Thing != want || of.Description.ID != want {
 		t.Errorf("got the id %s, want %s", of.Thing, want)
 	}
-	if again := d.publish("Weather Agent", ""); again.Thing != of.Thing || d.Len() != 1 {
+	if again := d.publish("Weather Agent", ""); again.Thing != of.Thing || d.Count(t.Context()) != 1 {
 		t.Errorf("the same TD again is %s, want the same thing", again.Thing)
 	}
 }
@@ -80,8 +80,8 @@ func TestInvalidPublications(t *testing.T) {
 			d := newFixture(t)
 			_, _, err := d.Publisher.publish(t.Context(), []byte(c.raw), nil, Registration{})
 			wantCode(t, interact.AsError(err), c.want)
-			if d.Len() != 0 || d.dir.count() != 0 {
-				t.Errorf("%d offers, %d announced; want none", d.Len(), d.dir.count())
+			if d.Count(t.Context()) != 0 || d.dir.count() != 0 {
+				t.Errorf("%d offers, %d announced; want none", d.Count(t.Context()), d.dir.count())
 			}
 		})
 	}
@@ -92,8 +92,8 @@ func TestWithdrawalBuriesTheThing(t *testing.T) {
 	d := newFixture(t)
 	of := d.publish("Echo", "urn:x:echo")
 	grave := d.withdraw("urn:x:echo")
-	if grave.Seq <= of.Seq || grave.Withdrawn.IsZero() || d.Len() != 0 {
-		t.Errorf("got %+v with %d offers left, want a newer tombstone and none", grave, d.Len())
+	if grave.Seq <= of.Seq || grave.Withdrawn.IsZero() || d.Count(t.Context()) != 0 {
+		t.Errorf("got %+v with %d offers left, want a newer tombstone and none", grave, d.Count(t.Context()))
 	}
 	r, err := d.o.Verifier.Record(grave.Signed.Record, time.Now())
 	if err != nil || r.Kind != td.KindTombstone || len(r.Capabilities) != len(of.Description.Record.Capabilities) {
@@ -221,8 +221,8 @@ func TestAnAgentInThisProcessIsNotStored(t *testing.T) {
 		t.Errorf("renewed: %+v, %v; want the agent in this process", next, err)
 	}
 	next := d.restart(time.Now())
-	if next.Len() != 0 || next.orphans[of.Thing] == nil {
-		t.Errorf("after a restart %d things are offered and the orphans are %v, want the agent to be one: its process is gone", next.Len(), next.orphans)
+	if next.Count(t.Context()) != 0 || next.orphans[of.Thing] == nil {
+		t.Errorf("after a restart %d things are offered and the orphans are %v, want the agent to be one: its process is gone", next.Count(t.Context()), next.orphans)
 	}
 	if back, err := next.withdrawOrphan(t.Context(), of.Thing); err != nil || back.Description != nil || !slices.Equal(next.dir.added[0].Record.Capabilities, of.Description.Record.Capabilities) {
 		t.Errorf("withdrawn: %+v, %v; want a tombstone in the shards of the agent", back, err)
@@ -251,7 +251,7 @@ func TestOnlyStoredRecordsAreAnnounced(t *testing.T) {
 			_, _, err := d.Publisher.publish(t.Context(), tool("Echo 2", "urn:x:echo"), nil, Registration{})
 			return err
 		},
-		"a withdrawal": func() error { _, err := d.end(t.Context(), "urn:x:echo", ""); return err },
+		"a withdrawal": func() error { _, err := d.end(t.Context(), "urn:x:echo", 0, ""); return err },
 		"a renewal":    func() error { _, err := d.renew(t.Context(), "urn:x:echo"); return err },
 	} {
 		e := wantCode(t, do(), interact.StoreCorrupt)
@@ -259,8 +259,8 @@ func TestOnlyStoredRecordsAreAnnounced(t *testing.T) {
 			t.Errorf("%s: %v does not say what failed where", name, e)
 		}
 	}
-	if d.dir.count() != told || d.Len() != 1 || d.Get("urn:x:echo") != of {
-		t.Errorf("%d more were announced, %d are offered, the thing's is %+v; want what was stored", d.dir.count()-told, d.Len(),
+	if d.dir.count() != told || d.Count(t.Context()) != 1 || d.Get("urn:x:echo") != of {
+		t.Errorf("%d more were announced, %d are offered, the thing's is %+v; want what was stored", d.dir.count()-told, d.Count(t.Context()),
 			d.Get("urn:x:echo"))
 	}
 }
@@ -272,7 +272,7 @@ func TestRefusalOfTheDirectoryIsAnError(t *testing.T) {
 	if _, _, err := d.Publisher.publish(t.Context(), tool("Echo", "urn:x:echo"), nil, Registration{}); codeOf(err) != interact.RolledBack {
 		t.Errorf("publish gives %v, want %v", err, interact.RolledBack)
 	}
-	if _, err := d.end(t.Context(), "urn:x:echo", ""); codeOf(err) != interact.RolledBack {
+	if _, err := d.end(t.Context(), "urn:x:echo", 0, ""); codeOf(err) != interact.RolledBack {
 		t.Errorf("withdraw gives %v, want %v", err, interact.RolledBack)
 	}
 }
@@ -312,7 +312,7 @@ func TestSeqsRiseWithConcurrentChanges(t *testing.T) {
 				case 0:
 					_, _, err = d.Publisher.publish(t.Context(), tool(fmt.Sprintf("Echo %d", i), "urn:x:echo"), nil, Registration{})
 				case 1:
-					_, err = d.end(t.Context(), "urn:x:echo", "")
+					_, err = d.end(t.Context(), "urn:x:echo", 0, "")
 				case 2:
 					_, err = d.renew(t.Context(), "urn:x:echo")
 				}
@@ -555,11 +555,11 @@ func TestANewDescriptionKeepsTheAgent(t *testing.T) {
 	}
 }
 
-// A Thing that is restored with its old record, because the disk is full, stays unlisted.
-func TestUnlistedThingStaysUnlistedOnAFullDisk(t *testing.T) {
+// A Thing that is restored with its old record, because the disk is full, stays restricted.
+func TestRestrictedThingStaysRestrictedOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
-	raw := bytes.Replace(tool("Hidden", "urn:x:hidden"), []byte("{"), []byte(`{"lmosd:unlisted":true,`), 1)
+	raw := bytes.Replace(tool("Hidden", "urn:x:hidden"), []byte("{"), []byte(`{"lmosd:visibility":"private",`), 1)
 	pub, _, err := d.Publisher.publish(t.Context(), raw, nil, Registration{})
 	if err != nil {
 		t.Fatal(err)
@@ -569,7 +569,7 @@ func TestUnlistedThingStaysUnlistedOnAFullDisk(t *testing.T) {
 	if err := next.revive(t.Context(), &Publication{Thing: pub.Thing, Seq: pub.Seq, Signed: pub.Signed}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if p := next.Get(pub.Thing); p == nil || p.Seq != pub.Seq || !next.IsUnlisted(pub.Description.Record.Key()) {
-		t.Errorf("got %+v, want it published with its old record, and unlisted", p)
+	if p := next.Get(pub.Thing); p == nil || p.Seq != pub.Seq || !p.isRestricted() {
+		t.Errorf("got %+v, want it published with its old record, and restricted", p)
 	}
 }

@@ -230,11 +230,14 @@ func (p *PubSub) Close() error {
 // listen there. A tombstone is published on the shards on which the Thing was seen, else on all. Without a listening peer, Announce
 // returns 0 and no error, and the record is published after the first peer connects, unless a newer record of the Thing replaces it
 // or it expires. A repeated announcement of the same bytes within 10 minutes has no effect: a refresh is a new record. The TD is
-// included only if the record contains it; s.TD is not sent. The error wraps one of td's if the record is not valid now.
+// included only if the record contains it; s.TD is not sent. The error wraps one of td's if the record is not valid now. A record that is not public is refused.
 func (p *PubSub) Announce(ctx context.Context, s *td.Signed) (peers int, err error) {
 	r, err := p.opts.Verifier.Record(s.Record, time.Now())
 	if err != nil {
 		return 0, fmt.Errorf("announce: %w", err)
+	}
+	if r.Audience != td.Public {
+		return 0, fmt.Errorf("announce %s: %w", r.Thing, errAudience)
 	}
 	key := r.Key()
 	announced := map[peer.ID]bool{}

@@ -52,19 +52,23 @@ func (p *PubSub) validator(shard byte) gossip.ValidatorEx {
 }
 
 // errNotHere: the record is on a shard of none of its capabilities. errNotAdmitted: its owner is not admitted. errRefused: the
-// forwarder is refused.
+// forwarder is refused. errAudience: the record is not for all nodes, and gossip carries only public ones.
 var (
 	errNotHere     = errors.New("wrong shard")
 	errNotAdmitted = errors.New("owner not admitted")
 	errRefused     = errors.New("peer is banned or graylisted")
+	errAudience    = errors.New("the record is not public")
 )
 
-// verify decodes a message of a shard and verifies its record: size, form, signature, inline TD, times, shard, owner. The signature
+// verify decodes a message of a shard and verifies its record: size, form, signature, inline TD, times, audience, shard, owner. The signature
 // does not cover the inline TD: without its check, a forwarder could replace it, and gossipsub would ignore the valid copy as seen.
 func (p *PubSub) verify(shard byte, data []byte) (*td.Record, error) {
 	r, err := p.opts.Verifier.Record(data, time.Now())
 	if err != nil {
 		return nil, err
+	}
+	if r.Audience != td.Public {
+		return nil, errAudience
 	}
 	if !shardsOf(r).has(shard) {
 		return nil, errNotHere
@@ -78,7 +82,7 @@ func (p *PubSub) verify(shard byte, data []byte) (*td.Record, error) {
 // verdictOf returns the verdict on an invalid record. Reject costs its forwarder score and the connection, so it is limited to
 // errors that every honest node sees. Errors that depend on clock, version, membership or a resolver are ignored.
 func verdictOf(err error) gossip.ValidationResult {
-	never := []error{td.ErrTooLarge, td.ErrMalformed, td.ErrSignature, td.ErrOwner, td.ErrHash, errNotHere}
+	never := []error{td.ErrTooLarge, td.ErrMalformed, td.ErrSignature, td.ErrOwner, td.ErrHash, errNotHere, errAudience}
 	if slices.ContainsFunc(never, func(e error) bool { return errors.Is(err, e) }) {
 		return gossip.ValidationReject
 	}

@@ -50,6 +50,11 @@ func TestVerdicts(t *testing.T) {
 		return b
 	}
 	bareRecord := withoutTD(t, &td.Signed{Record: good}).Record
+	tombstone, err := td.SignTombstone(a.key, a.id, td.Lease{Seq: 9, Now: now, Lifetime: time.Hour, Audience: td.Partners}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restricted := tombstone.Record
 	elsewhere := byte(0)
 	for elsewhere == a.shard(t) || elsewhere == td.Shard("weather") {
 		elsewhere++
@@ -65,6 +70,7 @@ func TestVerdicts(t *testing.T) {
 		{"on the shard of its other capability", good, td.Shard("weather"), accept},
 		{"on a shard where it does not belong", good, elsewhere, reject},
 		{"tombstone, anywhere", a.tombstone(t, 9).Record, elsewhere, accept},
+		{"restricted", restricted, a.shard(t), reject},
 		{"nothing", nil, 0, reject},
 		{"not CBOR", []byte("hello"), 0, reject},
 		{"too large", append(bytes.Clone(good), make([]byte, td.MaxRecord)...), a.shard(t), reject},

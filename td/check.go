@@ -43,6 +43,7 @@ func (c *checker) check() {
 	c.checkSecurity()
 	c.checkLinks()
 	c.checkLMOS()
+	c.checkVisibility()
 	c.eachForm(c.checkForm)
 	for name, v := range object(c.doc["properties"]) {
 		c.checkProperty(schema.Pointer("properties", name), object(v))

@@ -29,9 +29,6 @@ func (d *Description) Compact() (Compact, bool) {
 	return Compact{&r, compactBytes(d.Signed.TD), d.ProofMethod, d.ProofCreated, d.ProofExpires}, true
 }
 
-// WithoutTD returns the encoded record without the TD inside, see [Signed.WithoutTD]. The caller must not change it.
-func (r *Record) WithoutTD() []byte { return cutInline(r.Raw, r.Inline) }
-
 // compactBytes returns b, or a copy if b has much spare capacity.
 func compactBytes(b []byte) []byte {
 	if cap(b)-len(b) > len(b)/5 { // a single allocation has less

@@ -49,9 +49,12 @@ func TestCompact(t *testing.T) {
 // Removing the TD from the bytes equals encoding the record without it, for every length.
 func TestCutInline(t *testing.T) {
 	t.Parallel()
-	for _, n := range []int{0, 1, 23, 24, 255, 256, 6000} {
+	for i, n := range []int{0, 1, 23, 24, 255, 256, 6000, 0, 1, 23, 24, 255, 256, 6000} {
 		w := wireRecord{Version: 1, Owner: "o", Thing: "t", Seq: 7, Inline: bytes.Repeat([]byte{14}, n),
 			Signature: bytes.Repeat([]byte{15}, 64)}
+		if i >= 7 {
+			w.Version, w.Audience = 2, uint64(Partners)
+		}
 		raw, err := cbor.Marshal(w)
 		if err != nil {
 			t.Fatal(err)
@@ -62,10 +65,12 @@ func TestCutInline(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := cutInline(raw, inline); !bytes.Equal(got, want) {
+		r := &Record{Raw: raw, Inline: inline, Audience: Visibility(w.Audience)}
+		if got := r.WithoutTD(); !bytes.Equal(got, want) {
 			t.Errorf("%d bytes: got %x, want %x", n, got, want)
 		}
-		if got := cutInline(raw, []byte("another")); !bytes.Equal(got, raw) {
+		r.Inline = []byte("another")
+		if got := r.WithoutTD(); !bytes.Equal(got, raw) {
 			t.Errorf("%d bytes: a missing TD was cut out", n)
 		}
 	}

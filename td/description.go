@@ -16,7 +16,7 @@ import (
 // nil. The TD is s.TD, or else that inside the record; without both, the error wraps [ErrNoTD].
 //
 // The order is: the record ([Verifier.Record]); size and hash of the TD; strict JSON; the proof, which must be of the owner of the
-// record; the owner in the id, if there is one; the id, which must be that of the record; the rules of [Parse]. The error wraps one of the
+// record; the owner in the id, if there is one; the id, which must be that of the record; the rules of [Parse]; the audience. The error wraps one of the
 // Err values of this package, and also a [*ValidationError] if the TD is invalid, or [proof.ErrProof] if the proof is. The description
 // keeps s, which must not be changed.
 func (s *Signed) Verify(ctx context.Context, v *Verifier, now time.Time) (*Description, error) {
@@ -83,6 +83,9 @@ func (v *Verifier) describe(ctx context.Context, r *Record, td []byte, now time.
 	if err != nil {
 		return nil, fmt.Errorf("TD of %s: %w: %w", r.Thing, ErrMalformed, err)
 	}
+	if t.Visibility != r.Audience {
+		return nil, fmt.Errorf("TD of %s: %w: %s, %s", r.Thing, ErrAudience, r.Audience, t.Visibility)
+	}
 	return &Description{
 		Thing: t, Record: r, Signed: &Signed{Record: r.Raw, TD: td},
 		ProofMethod: verified.Method, ProofCreated: verified.Created, ProofExpires: verified.Expires,
@@ -121,6 +124,9 @@ func (d *Description) Refresh(v *Verifier, record []byte, now time.Time) (*Descr
 	old := d.Record
 	if d.Thing == nil || r.Kind != KindTD || r.Owner != old.Owner || r.Thing != old.Thing || r.Hash != old.Hash {
 		return nil, fmt.Errorf("record of %s: %w", r.Thing, ErrHash)
+	}
+	if r.Audience != old.Audience {
+		return nil, fmt.Errorf("record of %s: %w: %s, %s", r.Thing, ErrAudience, r.Audience, old.Audience)
 	}
 	if !d.ProofExpires.IsZero() && now.After(d.ProofExpires.Add(proof.Skew)) {
 		return nil, fmt.Errorf("TD of %s: %w: its proof ended %s", r.Thing, ErrExpired, d.ProofExpires.Format(time.RFC3339))

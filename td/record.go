@@ -18,13 +18,16 @@ import (
 	"github.com/lmosd/lmosd/td/schema"
 )
 
-// recordVersion is the version of the records that this package encodes.
-const recordVersion = 1
+// Versions of the records that this package encodes. Only the records of restricted descriptions have the second one.
+const (
+	recordVersion     = 1
+	restrictedVersion = 2
+)
 
 // A wireRecord is the encoding of a [Record]: a deterministic CBOR map (RFC 8949 §4.2.1) of at most [MaxRecord] bytes with the keys below.
 // Empty members are absent. A record with other keys is malformed; one with a higher version is rejected as such.
 //
-//	 0  version      uint, 1
+//	 0  version      uint, 1; 2 with an audience
 //	 1  owner        text, a did:key of an Ed25519 key
 //	 2  thing        text, the Thing id, 1 to 1024 bytes
 //	 3  seq          uint, strictly increasing; 2^64-1 only in a final tombstone
@@ -40,9 +43,10 @@ const recordVersion = 1
 //	13  successor    text, a DID; kind 2 only
 //	14  inline       bytes, zstd of the TD with the dictionary of inline.go, at most 6 KiB; kind 0 only
 //	15  signature    64 bytes, Ed25519
+//	16  audience     uint: 1 partners, 2 organization, 3 private; version 2 only
 //
 // The signature covers "lmos-td-v1:" and the encoding of the map without keys 14 and 15. The hash covers the TD inside, so a record may be
-// sent with or without it.
+// sent with or without it. The audience is that of the TD (lmosd:visibility); a record without one is public.
 type wireRecord struct {
 	Version      uint64     `cbor:"0,keyasint"`
 	Owner        string     `cbor:"1,keyasint"`
@@ -60,6 +64,7 @@ type wireRecord struct {
 	Successor    string     `cbor:"13,keyasint,omitempty"`
 	Inline       []byte     `cbor:"14,keyasint,omitempty"`
 	Signature    []byte     `cbor:"15,keyasint,omitempty"`
+	Audience     uint64     `cbor:"16,keyasint,omitempty"`
 }
 
 type wireHost struct {
@@ -98,8 +103,8 @@ func decodeRecord(raw []byte) (*Record, *wireRecord, error) {
 	if err := cbor.Peek(raw, &head); err != nil {
 		return nil, nil, fmt.Errorf("record: %w: %w", ErrMalformed, err)
 	}
-	if head.Version > recordVersion {
-		return nil, nil, fmt.Errorf("record: %w %d; the highest supported version is %d", ErrVersion, head.Version, recordVersion)
+	if head.Version > restrictedVersion {
+		return nil, nil, fmt.Errorf("record: %w %d; the highest supported version is %d", ErrVersion, head.Version, restrictedVersion)
 	}
 	w := new(wireRecord)
 	if err := cbor.Unmarshal(raw, w); err != nil {
@@ -135,16 +140,20 @@ func (w *wireRecord) record(raw []byte) (*Record, error) {
 		Owner: owner, Thing: w.Thing, Seq: w.Seq, Kind: Kind(w.Kind), Size: int(w.Size), Hosts: hosts,
 		Issued: time.Unix(int64(w.Issued), 0).UTC(), Expires: time.Unix(int64(w.Expires), 0).UTC(),
 		Capabilities: w.Capabilities, Title: w.Title, Summary: w.Summary, Successor: did.DID(w.Successor),
-		Inline: w.Inline, Raw: raw, digest: sha256.Sum256(message(raw, w.Inline)),
+		Audience: Visibility(w.Audience), Inline: w.Inline, Raw: raw,
 	}
 	copy(r.Hash[:], w.Hash)
+	r.digest = sha256.Sum256(r.message())
 	return r, nil
 }
 
 // owner returns the owner, a did:key, whose key can be checked without a request.
 func (w *wireRecord) owner() (did.DID, error) {
-	if w.Version != recordVersion {
+	switch {
+	case w.Version != recordVersion && w.Version != restrictedVersion:
 		return "", malformed("version %d", w.Version)
+	case (w.Version == restrictedVersion) != (w.Audience != 0), w.Audience > uint64(Private):
+		return "", malformed("audience %d in version %d", w.Audience, w.Version)
 	}
 	owner, err := did.Parse(w.Owner)
 	if err != nil {
@@ -336,11 +345,12 @@ func Select(records [][]byte) (int, error) {
 	return index, nil
 }
 
-// cutInline returns a verified encoded record without the TD inside, see [Signed.WithoutTD].
-func cutInline(raw, inline []byte) []byte {
-	if len(inline) == 0 {
-		return raw
+// WithoutTD returns the encoded record without the TD inside, see [Signed.WithoutTD]. The caller must not change it.
+func (r *Record) WithoutTD() []byte {
+	if len(r.Inline) == 0 {
+		return r.Raw
 	}
+	inline := r.Inline
 	member := append([]byte{inlineKey, 0x59, byte(len(inline) >> 8), byte(len(inline))}, inline...)
 	switch n := len(inline); {
 	case n < 24:
@@ -348,12 +358,13 @@ func cutInline(raw, inline []byte) []byte {
 	case n < 256:
 		member = append([]byte{inlineKey, 0x58, byte(n)}, inline...)
 	}
-	before, found := bytes.CutSuffix(raw[:max(len(raw)-signatureBytes, 0)], member) // the signature comes last
+	end := max(len(r.Raw)-signatureBytes-r.audienceBytes(), 0)
+	before, found := bytes.CutSuffix(r.Raw[:end], member) // the signature and the audience come last
 	if !found {
-		return raw
+		return r.Raw
 	}
-	bare := make([]byte, 0, len(before)+signatureBytes)
-	bare = append(append(bare, before...), raw[len(raw)-signatureBytes:]...)
+	bare := make([]byte, 0, len(before)+len(r.Raw)-end)
+	bare = append(append(bare, before...), r.Raw[end:]...)
 	bare[0]-- // number of members of the map
 	return bare
 }
@@ -361,13 +372,22 @@ func cutInline(raw, inline []byte) []byte {
 // inlineKey is the encoded key of the TD inside a record.
 const inlineKey = 14
 
-// signatureBytes is the size of the last member of an encoded record.
+// signatureBytes is the size of the signature in an encoded record.
 const signatureBytes = 1 + 2 + ed25519.SignatureSize
 
+// audienceBytes returns the size of the audience in the encoded record, after the signature.
+func (r *Record) audienceBytes() int {
+	if r.Audience == Public {
+		return 0
+	}
+	return 2
+}
+
 // message returns the bytes that the signature covers, for a signed record in canonical form; see [wireRecord.signed].
-func message(raw, inline []byte) []byte {
-	bare := cutInline(raw, inline)
-	m := bytes.Clone(bare[:len(bare)-signatureBytes])
+func (r *Record) message() []byte {
+	bare := r.WithoutTD()
+	after := len(bare) - r.audienceBytes()
+	m := slices.Concat(bare[:after-signatureBytes], bare[after:])
 	m[0]-- // number of members of the map
 	return m
 }

@@ -23,6 +23,8 @@ type Lease struct {
 	Now      time.Time     // truncated to seconds
 	Lifetime time.Duration // whole seconds; at most 24 h, and 30 days of a tombstone or a move
 	Hosts    []Host        // at most MaxHosts; ignored for tombstones and moves
+	// Audience is that of a tombstone or a move. The audience of a TD is its visibility.
+	Audience Visibility
 }
 
 // Sign signs a completed Thing for the mesh. It adds a Data Integrity proof to the TD, unless the TD has a valid one of the same owner, and
@@ -40,7 +42,7 @@ func Sign(t *Thing, s did.Signer, l Lease) (*Signed, error) {
 	hash := sha256.Sum256(raw)
 	w := &wireRecord{
 		Thing: t.ID, Hash: hash[:], Size: uint64(len(raw)), Capabilities: t.Terms(),
-		Title: summarize(t.Title, MaxTitle), Summary: summarize(t.Description, MaxDescription),
+		Title: summarize(t.Title, MaxTitle), Summary: summarize(t.Description, MaxDescription), Audience: uint64(t.Visibility),
 	}
 	return w.sign(s, l, raw)
 }
@@ -99,6 +101,12 @@ func (w *wireRecord) sign(s did.Signer, l Lease, td []byte) (*Signed, error) {
 		return nil, errors.New("sign a record: expected a lease with a time and at least 1 s")
 	}
 	w.Version, w.Owner, w.Seq = recordVersion, string(s.DID()), l.Seq
+	if Kind(w.Kind) != KindTD {
+		w.Audience = uint64(l.Audience)
+	}
+	if w.Audience != uint64(Public) {
+		w.Version = restrictedVersion
+	}
 	w.Issued = uint64(l.Now.Unix())
 	w.Expires = w.Issued + uint64(l.Lifetime/time.Second)
 	w.Hosts = nil
@@ -155,7 +163,7 @@ func Renew(d *Description, s did.Signer, l Lease) (*Signed, error) {
 		return nil, fmt.Errorf("renew %s: it was withdrawn or moved", r.Thing)
 	}
 	w := &wireRecord{Thing: r.Thing, Hash: r.Hash[:], Size: uint64(r.Size), Capabilities: r.Capabilities,
-		Title: r.Title, Summary: r.Summary}
+		Title: r.Title, Summary: r.Summary, Audience: uint64(r.Audience)}
 	return w.sign(s, l, d.Signed.TD)
 }
 

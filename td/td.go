@@ -60,8 +60,8 @@ type Thing struct {
 	SecurityDefs map[string]*SecurityScheme
 	Capabilities []Capability
 	Metadata     *Metadata // nil without lmos:metadata
-	// Unlisted means that the host does not announce the Thing to other nodes (lmosd:unlisted). The API of the host returns it.
-	Unlisted bool
+	// Visibility states who may receive the description (lmosd:visibility).
+	Visibility Visibility
 	// Concurrency is the maximum number of concurrent interactions (lmosd:concurrency); 0 if the TD does not limit them.
 	Concurrency int
 	Links       []Link
@@ -180,8 +180,9 @@ type Record struct {
 	Title        string
 	Summary      string
 	Successor    did.DID // only KindMoved
-	Inline       []byte  // zstd of the TD, or nil; bound by Hash, not by the signature
-	Raw          []byte  // the encoded record
+	Audience     Visibility
+	Inline       []byte // zstd of the TD, or nil; bound by Hash, not by the signature
+	Raw          []byte // the encoded record
 
 	digest [32]byte // SHA-256 of the signed bytes
 }

@@ -22,6 +22,7 @@ var (
 	ErrFuture    = errors.New("issued in the future")
 	ErrHash      = errors.New("the TD does not match the record")
 	ErrNoTD      = errors.New("the TD is missing; fetch it by hash")
+	ErrAudience  = errors.New("the audience of the record is not the visibility of the TD")
 )
 
 // maxCached limits the records that a [Verifier] caches, about 100 bytes each. It keeps at least the most recently used half.
@@ -96,7 +97,7 @@ func (r *Record) authenticate(w *wireRecord) ([]byte, error) {
 		return nil, fmt.Errorf("record: %w: owner: %w", ErrMalformed, err)
 	}
 	// The domain string precedes the signed bytes, so that no other signature of the same key is valid for a record.
-	if !ed25519.Verify(key, append([]byte(did.PurposeRecord), message(r.Raw, r.Inline)...), w.Signature) {
+	if !ed25519.Verify(key, append([]byte(did.PurposeRecord), r.message()...), w.Signature) {
 		return nil, fmt.Errorf("record of %s: %w", r.Thing, ErrSignature)
 	}
 	if len(r.Inline) == 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a/card"
 	"github.com/lmosd/lmosd/bridge/a2a/executor"
 	"github.com/lmosd/lmosd/bridge/a2a/protocol"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -200,7 +201,7 @@ func findAgents(ctx context.Context, m bridge.Mesh, call *interact.Message) (*in
 			"invalid query: %v", err)
 	}
 	q.Limit = maxFound
-	ctx, cancel := context.WithTimeout(ctx, findTimeout)
+	ctx, cancel := context.WithTimeout(did.WithPrincipal(ctx, call.From), findTimeout)
 	defer cancel()
 	var found []*td.Description
 	for d, err := range m.Find(ctx, q) {

@@ -24,7 +24,7 @@ import (
 //	mcp:inputSchema, mcp:outputSchema   schemas of a tool, verbatim; input and output approximate them
 //	mcp:destructive, mcp:openWorld      hints of a tool; readOnlyHint and idempotentHint are safe and idempotent
 //	mcp:uri, mcp:uriTemplate            of a resource, which is a property
-//	lmosd:unlisted                      true for a server with private lists (cacheScope), which is not announced (bridge.Import.PublishPrivate)
+//	lmosd:visibility                    private for a server with private lists (cacheScope), which is not announced (bridge.Import.PublishPrivate)
 //	mcp:omitted                         number of tools, prompts and resources that do not fit ([moreTools] lists the tools)
 //	mcp:icons, mcp:meta                 of any of them, if small
 //	mcp:capabilities, mcp:protocolVersions, mcp:serverInfo   of the server
@@ -123,7 +123,7 @@ func (c *serverFeatures) head(target string, o bridge.Import) map[string]any {
 		doc["description"] = text
 	}
 	if c.private && !o.PublishPrivate {
-		doc["lmosd:unlisted"] = true
+		doc["lmosd:visibility"] = td.Private.String()
 	}
 	var caps []any
 	for _, id := range o.Capabilities {

@@ -18,6 +18,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
 )
 
 // lists is a 2026-07-28 server with fixed lists; it answers done to every call.
@@ -204,17 +205,17 @@ func TestPrivateLists(t *testing.T) {
 		want  bool
 	}{"private": {`,"cacheScope":"private"`, true}, "public": {`,"cacheScope":"public"`, false}, "nothing": {"", false}, "nonsense": {`,"cacheScope":7`, false}} {
 		a := join(t, lists(t, map[string]string{"tools/list": `{"tools":[]}`, "prompts/list": `{"prompts":[]` + c.scope + `}`}), bridge.Import{})
-		if got := described(t, a.TD).Unlisted; got != c.want || strings.Contains(strings.Join(a.Warnings, ""), "is private") != c.want {
-			t.Errorf("%s: unlisted %t, %q", name, got, a.Warnings)
+		if got := described(t, a.TD).Visibility == td.Private; got != c.want || strings.Contains(strings.Join(a.Warnings, ""), "is private") != c.want {
+			t.Errorf("%s: private %t, %q", name, got, a.Warnings)
 		}
 	}
 	published := join(t, lists(t, map[string]string{"tools/list": `{"tools":[],"cacheScope":"private"}`}), bridge.Import{PublishPrivate: true})
-	if described(t, published.TD).Unlisted {
-		t.Error("a server that is imported with PublishPrivate is unlisted")
+	if described(t, published.TD).Visibility != td.Public {
+		t.Error("a server that is imported with PublishPrivate is restricted")
 	}
 	old := join(t, piped(t, newServer([]string{protocol.Legacy}, fill)), bridge.Import{})
-	if described(t, old.TD).Unlisted {
-		t.Error("a legacy server is unlisted")
+	if described(t, old.TD).Visibility != td.Public {
+		t.Error("a legacy server is restricted")
 	}
 }
 

@@ -258,7 +258,8 @@ func TestRoutesOfTheDocumentation(t *testing.T) {
 	for _, r := range rows {
 		path := strings.NewReplacer("{id}", "weather", "{ref}", "weather", "actions/{name}", "actions/getWeather", "properties/{name}", "properties/units").Replace(r[2])
 		code := status(t, r[1], n.API+path)
-		if want := map[bool]int{true: 401, false: 200}[r[3] == "admin"]; code != want && (want == 401 || code == 404 || code == 405 || code == 401) {
+		refuses := r[3] == "admin" || path == "/metrics" // behind a proxy a caller without the token is unproven
+		if want := map[bool]int{true: 401, false: 200}[refuses]; code != want && (want == 401 || code == 404 || code == 405 || code == 401) {
 			t.Errorf("%s %s, for %s, gives %d", r[1], path, r[3], code)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 const maxCompared = 20_000
 
 // SimilarName returns the known name that is most similar to name, or "". At most a third of the letters, and at most 3, may differ, in the
-// whole name or in one of its words.
-func (x *Index) SimilarName(name string) string {
+// whole name or in one of its words. Names for which isKnown returns false are ignored; nil ignores none.
+func (x *Index) SimilarName(name string, isKnown func(name string) bool) string {
 	want := []rune(td.NameKey(name))
 	most := min(len(want)/3, 3)
 	if most == 0 || len(want) > 100 {
@@ -23,7 +23,8 @@ func (x *Index) SimilarName(name string) string {
 		if looked++; looked > maxCompared {
 			break
 		}
-		if at := nameDistance(want, known, most); at < bestAt || at == bestAt && best != "" && known < best {
+		at := nameDistance(want, known, most)
+		if (at < bestAt || at == bestAt && best != "" && known < best) && (isKnown == nil || isKnown(known)) {
 			best, bestAt = known, at
 		}
 	}

@@ -150,7 +150,7 @@ func (m *Monitor) OnDown(id did.DID) {
 // Dial dials a host, also at the addresses in the records of its Things.
 func (m *Monitor) Dial(ctx context.Context, node did.DID) error {
 	var addrs []string
-	for d := range m.o.Directory.FindLocal(td.Query{Host: node, Limit: 1}) {
+	for d := range m.o.Directory.FindLocal(did.AsProcess(ctx), td.Query{Host: node, Limit: 1}) {
 		for _, h := range d.Record.Hosts {
 			if h.Node == node {
 				addrs = h.Addrs

@@ -106,8 +106,8 @@ type Model interface {
 
 // Options configure a [Router].
 type Options struct {
-	// Find yields the matches of a query. It must not block.
-	Find func(q td.Query) iter.Seq[*td.Description]
+	// Find yields the matches of a query that the caller of ctx sees. It must not block.
+	Find func(ctx context.Context, q td.Query) iter.Seq[*td.Description]
 	// State returns the state of an agent; nil means the zero state for all. It must not block.
 	State func(d *td.Description) AgentState
 	// Method is the default method; empty means lexical.
@@ -164,7 +164,7 @@ func (r *Router) Route(ctx context.Context, q Request) (*Decision, error) {
 	if err := q.check(); err != nil {
 		return nil, err
 	}
-	f := newCandidateSet(r.agents(q), q.about(), r.o.State)
+	f := newCandidateSet(r.agents(ctx, q), q.about(), r.o.State)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -208,12 +208,12 @@ func (q *Request) about() string {
 }
 
 // agents returns the agents that the filter of the request matches, by reference.
-func (r *Router) agents(q Request) []*td.Description {
+func (r *Router) agents(ctx context.Context, q Request) []*td.Description {
 	if !q.All && !q.Filter.HasCriteria() && len(q.Filter.Or) == 0 {
 		q.Filter.Type = "agent"
 	}
 	q.Filter.Limit = cmp.Or(q.Filter.Limit, 10_000)
-	return slices.SortedFunc(r.o.Find(q.Filter), func(a, b *td.Description) int { return strings.Compare(a.Ref(), b.Ref()) })
+	return slices.SortedFunc(r.o.Find(ctx, q.Filter), func(a, b *td.Description) int { return strings.Compare(a.Ref(), b.Ref()) })
 }
 
 // byModel decides with the language model.

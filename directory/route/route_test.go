@@ -41,8 +41,8 @@ var platform = []*td.Description{
 	{Thing: &td.Thing{ID: "urn:plug", Title: "Plug", Types: []string{"lmos:Tool"}}, Record: &td.Record{Thing: "urn:plug"}},
 }
 
-func finder(all []*td.Description) func(td.Query) iter.Seq[*td.Description] {
-	return func(q td.Query) iter.Seq[*td.Description] {
+func finder(all []*td.Description) func(context.Context, td.Query) iter.Seq[*td.Description] {
+	return func(_ context.Context, q td.Query) iter.Seq[*td.Description] {
 		return func(yield func(*td.Description) bool) {
 			for _, d := range all {
 				if q.Match(d) && !yield(d) {

@@ -92,7 +92,7 @@ func TestByDID(t *testing.T) {
 			for _, in := range found {
 				d.explore(t.Context(), &introduction{Introduction: in, configuredHost: home})
 			}
-			all, _ := d.All()
+			all, _ := d.All(everything)
 			got := slices.EqualFunc(all, c.want, func(one *Discovered, want string) bool { return strings.HasPrefix(one.ID, want) })
 			if !got {
 				t.Errorf("found %d things by %d introductions, want %q", len(all), len(found), c.want)
@@ -254,7 +254,7 @@ func TestLMOSDocuments(t *testing.T) {
 			for _, in := range found {
 				d.explore(t.Context(), in)
 			}
-			all, _ := d.All()
+			all, _ := d.All(everything)
 			var got []string
 			for _, one := range all {
 				got = append(got, one.ID)

@@ -140,7 +140,7 @@ func (d *Discoveries) isInMesh(id string) bool {
 		return true
 	}
 	return owner != "" && d.o.Directory != nil &&
-		(d.o.Directory.Hosts(owner) || len(tdd.Index{Directory: d.o.Directory, Self: d.o.Self}.Lookup(id)) > 0)
+		(d.o.Directory.Hosts(owner) || len(tdd.Index{Directory: d.o.Directory, Self: d.o.Self}.Lookup(did.AsProcess(context.Background()), id)) > 0)
 }
 
 // Owner returns the owner of the discovered Things: a key of this process.

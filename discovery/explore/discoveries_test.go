@@ -148,7 +148,7 @@ func (l *lan) introduction(path string) dnssd.Introduction {
 func (d *Discoveries) has(t testing.TB, n int) []*Discovered {
 	t.Helper()
 	var all []*Discovered
-	poll.Until(t, fmt.Sprintf("%d Things are discovered", n), func() bool { all, _ = d.All(); return len(all) == n })
+	poll.Until(t, fmt.Sprintf("%d Things are discovered", n), func() bool { all, _ = d.All(everything); return len(all) == n })
 	return all
 }
 
@@ -157,7 +157,7 @@ func TestOnChange(t *testing.T) {
 	t.Parallel()
 	l, d := newLAN(t, Options{})
 	l.serve("/lamp", lamp("urn:dev:lamp"))
-	_, before := d.All()
+	_, before := d.All(everything)
 	l.introduce("/lamp")
 	one := d.has(t, 1)[0]
 	if one.ID != "urn:dev:lamp" || one.Record.Owner != d.Owner() ||
@@ -170,7 +170,7 @@ func TestOnChange(t *testing.T) {
 	}
 	l.withdraw("/lamp")
 	d.has(t, 0)
-	if _, after := d.All(); after == before {
+	if _, after := d.All(everything); after == before {
 		t.Error("the state has not changed")
 	}
 	l.mu.Lock()
@@ -198,7 +198,7 @@ func TestLimitPerHost(t *testing.T) {
 	l.withdraw("/dir")
 	l.serve("/things", "["+list[0]+"]")
 	l.introduce("/dir")
-	poll.Until(t, "the other Things are removed", func() bool { all, _ := d.All(); return len(all) <= 2 })
+	poll.Until(t, "the other Things are removed", func() bool { all, _ := d.All(everything); return len(all) <= 2 })
 
 	s := &store{publishes: func(string) bool { return false }, all: map[string]*Discovered{}}
 	for i := range maxThings {
@@ -261,7 +261,7 @@ func TestThingsExpire(t *testing.T) {
 			t.Errorf("changes %q", l.calls)
 		}
 		time.Sleep(validity)
-		if all, _ := d.All(); len(all) != 0 {
+		if all, _ := d.All(everything); len(all) != 0 {
 			t.Errorf("%d Things are discovered", len(all))
 		}
 		d.things.removeExpired(time.Now())
@@ -305,7 +305,7 @@ func TestNames(t *testing.T) {
 		{"unknown", "", 0},
 		{"urn:dev:gone", "", 0},
 	} {
-		got, err := d.named(t.Context(), c.ref, get, func(*td.Record) bool { return false })
+		got, err := d.named(t.Context(), c.ref, get, func(*td.Record) bool { return false }, everything)
 		switch {
 		case c.code != 0:
 			if e := interact.AsError(err); e == nil || e.Code != c.code || !strings.Contains(fmt.Sprint(e.Next), d.Owner().Multibase()) {
@@ -385,7 +385,7 @@ func TestOverCoAP(t *testing.T) {
 			here := netip.MustParseAddr("127.0.0.1")
 			d.explore(t.Context(), &introduction{Introduction: dnssd.Introduction{Name: "c", Instance: "c", URL: url, Host: "lamp.local",
 				Addrs: []netip.Addr{here}, From: here}})
-			all, _ := d.All()
+			all, _ := d.All(everything)
 			if len(all) != c.things {
 				t.Fatalf("found %d, want %d", len(all), c.things)
 			}
@@ -418,3 +418,6 @@ func ticking(t testing.TB) options.PeriodicRunnerOpt {
 		})
 	})
 }
+
+// everything is visible.
+func everything(*td.Description) bool { return true }

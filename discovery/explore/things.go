@@ -160,8 +160,8 @@ func (s *store) matching(fits func(d *td.Description) bool) []*Discovered {
 	return found
 }
 
-// After yields the results found, and then the discovered Things that match q, within its limit.
-func (d *Discoveries) After(found iter.Seq2[*td.Description, error], q td.Query) iter.Seq2[*td.Description, error] {
+// After yields the results found, and then the discovered Things that match q and are visible, within its limit.
+func (d *Discoveries) After(found iter.Seq2[*td.Description, error], q td.Query, visible func(*td.Description) bool) iter.Seq2[*td.Description, error] {
 	return func(yield func(*td.Description, error) bool) {
 		count := 0
 		var failed error
@@ -173,7 +173,7 @@ func (d *Discoveries) After(found iter.Seq2[*td.Description, error], q td.Query)
 				return
 			}
 		}
-		for _, t := range d.things.matching(q.Match) {
+		for _, t := range d.things.matching(func(d *td.Description) bool { return q.Match(d) && visible(d) }) {
 			if q.Except[t.Record.Key()] {
 				continue
 			}
@@ -193,12 +193,12 @@ func (d *Discoveries) After(found iter.Seq2[*td.Description, error], q td.Query)
 	}
 }
 
-// All returns the discovered Things, sorted by id, and a number that changes with them.
-func (d *Discoveries) All() (all []*Discovered, state uint64) {
+// All returns the visible discovered Things, sorted by id, and a number that changes with them.
+func (d *Discoveries) All(visible func(*td.Description) bool) (all []*Discovered, state uint64) {
 	d.things.mu.RLock()
 	state = d.things.state
 	d.things.mu.RUnlock()
-	all = d.things.matching(func(*td.Description) bool { return true })
+	all = d.things.matching(visible)
 	return all, state + uint64(len(all))<<32 // a Thing that this node publishes is hidden without a change of state
 }
 
@@ -206,9 +206,10 @@ func (d *Discoveries) All() (all []*Discovered, state uint64) {
 // precedence over a discovered Thing with the same id, and, if it is established, over one with the same name. Otherwise a name of both is
 // [interact.Ambiguous].
 func (d *Discoveries) named(ctx context.Context, ref string,
-	get func(context.Context, string) (*td.Description, error), established func(*td.Record) bool) (*Discovered, error) {
+	get func(context.Context, string) (*td.Description, error), established func(*td.Record) bool, visible func(*td.Description) bool) (
+	*Discovered, error) {
 	r := td.ParseRef(ref)
-	found := d.things.matching(r.Match)
+	found := d.things.matching(func(d *td.Description) bool { return r.Match(d) && visible(d) })
 	if len(found) == 0 {
 		return nil, nil
 	}

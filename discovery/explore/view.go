@@ -26,7 +26,7 @@ type View struct {
 // Find yields the matches of the directory and of the mesh (directory.Directory.Find), and then the discovered Things, within the limit of
 // q.
 func (v View) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error] {
-	return v.Discoveries.After(v.Directory.Find(ctx, q), q)
+	return v.Discoveries.After(v.Directory.Find(ctx, q), q, v.visible(ctx))
 }
 
 // Get returns the Thing that ref names. An id without an owner names the Thing of the mesh, if the mesh has it. A name of a Thing of the mesh
@@ -61,19 +61,26 @@ func (v View) named(ctx context.Context, ref string) (*Discovered, error) {
 	get := func(ctx context.Context, ref string) (*td.Description, error) {
 		return v.Directory.Get(directory.WithoutUse(ctx), ref)
 	}
-	return v.Discoveries.named(ctx, ref, get, v.Established)
+	return v.Discoveries.named(ctx, ref, get, v.Established, v.visible(ctx))
+}
+
+// visible returns the check whether the caller of ctx may receive a description.
+func (v View) visible(ctx context.Context) func(*td.Description) bool {
+	return func(d *td.Description) bool { return v.Sees(ctx, d) }
 }
 
 // Known yields the Things in the directory. It sends no request.
-func (v View) Known() iter.Seq[*td.Description] { return v.FindLocal(td.Query{Limit: math.MaxInt}) }
+func (v View) Known(ctx context.Context) iter.Seq[*td.Description] {
+	return v.FindLocal(ctx, td.Query{Limit: math.MaxInt})
+}
 
 // Page implements [tdd.Things]. Discovered Things have a separate list, so that a node that explores this directory does not mistake them for
 // Things of the mesh.
-func (v View) Page(s tdd.Scope, offset, limit int) tdd.Page {
+func (v View) Page(ctx context.Context, s tdd.Scope, offset, limit int) tdd.Page {
 	if s != tdd.Discovered {
-		return v.index().Page(s, offset, limit)
+		return v.index().Page(ctx, s, offset, limit)
 	}
-	all, state := v.Discoveries.All()
+	all, state := v.Discoveries.All(v.visible(ctx))
 	p := tdd.Page{Total: len(all), Tag: "d" + strconv.FormatUint(state, 36)}
 	all = all[min(offset, len(all)):]
 	if limit > 0 {
@@ -86,6 +93,6 @@ func (v View) Page(s tdd.Scope, offset, limit int) tdd.Page {
 }
 
 // Lookup implements [tdd.Things].
-func (v View) Lookup(id string) []tdd.Item { return v.index().Lookup(id) }
+func (v View) Lookup(ctx context.Context, id string) []tdd.Item { return v.index().Lookup(ctx, id) }
 
 func (v View) index() tdd.Index { return tdd.Index{Directory: v.Directory, Self: v.Self} }

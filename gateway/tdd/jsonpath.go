@@ -41,7 +41,7 @@ const batchSize = 256
 
 // runJSONPath runs p over all Things.
 func (s *Server) runJSONPath(p *pathRun) (queryResult, error) {
-	all, out := s.allThings(), &resultArray{budget: p.budget}
+	all, out := s.allThings(p.budget.ctx), &resultArray{budget: p.budget}
 	part := batchSize
 	if !p.isPerThing() {
 		release, err := s.admitWhole(p.budget, all)

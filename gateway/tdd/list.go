@@ -105,7 +105,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	if l.forms != "" && s.o.RewriteForms == nil {
 		return interact.Errorf(interact.Usage, "leave forms out", "unknown forms %q", l.forms)
 	}
-	p := s.o.Things.Page(l.scope, l.offset, l.limit)
+	p := s.o.Things.Page(r.Context(), l.scope, l.offset, l.limit)
 	next := ""
 	if l.limit > 0 && l.offset+len(p.Items) < p.Total {
 		next = l.pageURL(l.offset + len(p.Items))
@@ -251,8 +251,8 @@ func (s *Server) core() http.Handler {
 
 const coreThing = "wot.thing" // WoT Discovery §6.4
 
-func (s *Server) coreThings(w http.ResponseWriter, _ *http.Request) error {
-	WriteBytes(w, http.StatusOK, typeLinks, links(s.o.Things.Page(Local, 0, 0).Items))
+func (s *Server) coreThings(w http.ResponseWriter, r *http.Request) error {
+	WriteBytes(w, http.StatusOK, typeLinks, links(s.o.Things.Page(r.Context(), Local, 0, 0).Items))
 	return nil
 }
 

@@ -154,7 +154,7 @@ func TestLinks(t *testing.T) {
 	w.add("urn:x:a", `The \"A\"`)
 	w.addForeign("urn:x:b", "B")
 	own, theirs := w.publisher.key.DID().Multibase(), ""
-	for _, item := range w.o.Things.Lookup("urn:x:b") {
+	for _, item := range w.o.Things.Lookup(t.Context(), "urn:x:b") {
 		theirs = item.Record.Owner.Multibase()
 	}
 	mine := `</things/urn:x:a@` + own + `>;rt="wot.thing";ct=432;title="The \"A\""`

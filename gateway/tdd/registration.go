@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/publication"
@@ -204,7 +205,7 @@ func (s *Server) Run(ctx context.Context) {
 // them expires or changes.
 func (s *Server) purge(ctx context.Context, now time.Time) time.Duration {
 	sleep := maxSleep
-	for _, d := range s.o.Things.Page(Local, 0, 0).Items {
+	for _, d := range s.o.Things.Page(did.AsProcess(ctx), Local, 0, 0).Items {
 		r, ok := s.o.Publisher.Registered(d.Record)
 		switch {
 		case !ok || r.Expires.IsZero():

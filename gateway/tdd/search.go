@@ -1,6 +1,7 @@
 package tdd
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"runtime"
@@ -144,9 +145,9 @@ func (c *decoded) prune(all []Item) {
 	}
 }
 
-// allThings returns all Things.
-func (s *Server) allThings() []Item {
-	all := s.o.Things.Page(All, 0, 0).Items
+// allThings returns all Things that the caller of a query sees.
+func (s *Server) allThings(ctx context.Context) []Item {
+	all := s.o.Things.Page(ctx, All, 0, 0).Items
 	s.decoded.prune(all)
 	return all
 }

@@ -47,7 +47,7 @@ func TestJSONPathRules(t *testing.T) {
 	w := lamps(t, 300) // more than one part
 	w.do(t, exchange{method: "POST", path: "/things", header: asTD, body: lamp("", "Anonymous"), status: 201})
 	all := make([]any, 0, 301)
-	for _, item := range w.allThings() {
+	for _, item := range w.allThings(t.Context()) {
 		all = append(all, w.value(item))
 	}
 	for _, query := range []string{

@@ -67,12 +67,13 @@ type Page struct {
 	Tag   string // changes with the content or order of the list; without quotes
 }
 
-// Things is the index of the node. Its methods are called concurrently; only Get sends requests.
+// Things is the index of the node, as the caller of the context sees it (directory.Options.Sees). Its methods are called concurrently; only
+// Get sends requests.
 type Things interface {
 	// Page returns up to limit Things of a scope after the first offset ones; 0 means no limit.
-	Page(s Scope, offset, limit int) Page
+	Page(ctx context.Context, s Scope, offset, limit int) Page
 	// Lookup returns the Things of an id: that of this node first, then others, possibly not all.
-	Lookup(id string) []Item
+	Lookup(ctx context.Context, id string) []Item
 	// Get returns the Thing of a reference, also from other hosts (directory.Directory.Get).
 	Get(ctx context.Context, ref string) (*td.Description, error)
 	// Watch yields changes (directory.Directory.Watch).
@@ -87,24 +88,24 @@ type Index struct {
 }
 
 // Page implements [Things].
-func (x Index) Page(s Scope, offset, limit int) Page {
+func (x Index) Page(ctx context.Context, s Scope, offset, limit int) Page {
 	limit = cmp.Or(max(limit, 0), math.MaxInt)
 	var p directory.Page
 	switch s {
 	case Local:
-		p = x.Directory.PageOwn(td.Query{}, offset, limit)
+		p = x.Directory.PageOwn(ctx, td.Query{}, offset, limit)
 	case Mesh:
-		p = x.Directory.Page(td.Query{Not: []td.Query{{Owner: x.Self}}}, offset, limit)
+		p = x.Directory.Page(ctx, td.Query{Not: []td.Query{{Owner: x.Self}}}, offset, limit)
 	default:
-		p = x.Directory.Page(td.Query{}, offset, limit)
+		p = x.Directory.Page(ctx, td.Query{}, offset, limit)
 	}
 	return Page{Items: items(p), Total: p.Total, Tag: strconv.FormatUint(p.Version, 36)}
 }
 
 // Lookup implements [Things].
-func (x Index) Lookup(id string) []Item {
+func (x Index) Lookup(ctx context.Context, id string) []Item {
 	q := td.Query{ID: id}
-	return append(items(x.Directory.PageOwn(q, 0, 1)), items(x.Directory.Page(q, 0, 1))...)
+	return append(items(x.Directory.PageOwn(ctx, q, 0, 1)), items(x.Directory.Page(ctx, q, 0, 1))...)
 }
 
 func items(p directory.Page) []Item {

@@ -90,7 +90,7 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request) error {
 			"the path has the id %q, the TD %q", Clip(id), Clip(t.ID))
 	}
 	defer s.lock(id)()
-	known, err := s.ownRecord(id)
+	known, err := s.ownRecord(r.Context(), id)
 	if err != nil {
 		return err
 	}
@@ -111,9 +111,9 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request) error {
 }
 
 // ownRecord returns the record of this node's Thing with an id, or nil if no owner has one. The error is Forbidden if only others have one.
-func (s *Server) ownRecord(id string) (*td.Record, error) {
+func (s *Server) ownRecord(ctx context.Context, id string) (*td.Record, error) {
 	var other *td.Record
-	for _, item := range s.o.Things.Lookup(id) {
+	for _, item := range s.o.Things.Lookup(ctx, id) {
 		if _, ok := s.o.Publisher.Registered(item.Record); ok {
 			return item.Record, nil
 		}

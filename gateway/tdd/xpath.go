@@ -37,7 +37,7 @@ func (s *Server) evalXPath(b *budget, query string) (queryResult, error) {
 	if err != nil {
 		return queryResult{}, interact.Errorf(interact.Usage, "for example /*[title='Lamp']", "the query is not XPath: %s", Clip(err.Error()))
 	}
-	all := s.allThings()
+	all := s.allThings(b.ctx)
 	release, err := s.admitWhole(b, all) // the library does not report its memory
 	if err != nil {
 		return queryResult{}, err

@@ -13,7 +13,7 @@ func TestXPathLikeJSONQuery(t *testing.T) {
 	t.Parallel()
 	w := lamps(t, 12)
 	var all []any
-	for _, item := range w.allThings() {
+	for _, item := range w.allThings(t.Context()) {
 		all = append(all, w.value(item))
 	}
 	raw, err := json.Marshal(all)

@@ -207,13 +207,13 @@ func (x *exchange) describe(d *td.Description) (*messaging.Packet, error) {
 const thingType = "wot.thing"
 
 // known responds with the links to all Things (RFC 6690 §4), or to those that match the query (§4.1).
-func (x *exchange) known() (*messaging.Packet, error) {
+func (x *exchange) known(ctx context.Context) (*messaging.Packet, error) {
 	if f, ok := x.q.Uint(message.Accept); ok && f != messaging.FormatLinks {
 		return nil, messaging.Rejected(codes.NotAcceptable, "expected 40 (application/link-format)")
 	}
 	var b strings.Builder
 	if x.server.o.Known != nil && x.wants(thingType) {
-		for d := range x.server.o.Known() {
+		for d := range x.server.o.Known(ctx) {
 			link := "</things/" + url.PathEscape(d.Record.Thing) + `>;rt="` + thingType + `";ct=432`
 			if b.Len() > 0 {
 				link = "," + link

@@ -15,6 +15,7 @@ import (
 	"github.com/plgd-dev/go-coap/v3/message"
 	"github.com/plgd-dev/go-coap/v3/message/codes"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/coap/messaging"
 	"github.com/lmosd/lmosd/interact/form"
@@ -197,8 +198,9 @@ func (x *exchange) execute(ctx context.Context, p resource, t interact.Type, bod
 		a.AddUint(message.MaxAge, uint32(min(wait.Seconds()+1, ageMax))) // RFC 8516 §3
 		return a, nil
 	}
+	ctx = did.WithPrincipal(ctx, s.o.From)
 	if p.kind == wellKnown {
-		return x.known()
+		return x.known(ctx)
 	}
 	ctx, cancel, err := x.within(ctx)
 	if err != nil {

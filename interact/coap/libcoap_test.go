@@ -128,7 +128,7 @@ func TestLibcoapClient(t *testing.T) {
 	thing := describe(t, "coap://127.0.0.1", lampTD)
 	mesh := newStore()
 	mesh.set("level", []byte("7"))
-	known := func() iter.Seq[*td.Description] {
+	known := func(context.Context) iter.Seq[*td.Description] {
 		return func(yield func(*td.Description) bool) { yield(described(thing)) }
 	}
 	at := "coap://" + startServer(t, ServerOptions{Mesh: interact.Checked(thing)(mesh), Known: known}, thing).String()

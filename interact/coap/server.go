@@ -48,7 +48,7 @@ type ServerOptions struct {
 	// error is "internal error".
 	Find func(ctx context.Context, ref string) (*td.Description, error)
 	// Known lists the things of /.well-known/core; nil lists none.
-	Known func() iter.Seq[*td.Description]
+	Known func(ctx context.Context) iter.Seq[*td.Description]
 	// Gate holds the requests until their responses are sent; nil holds none.
 	Gate *interact.Gate
 	// Log receives log records; nil discards them.

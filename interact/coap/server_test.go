@@ -368,7 +368,7 @@ func TestDescriptionsAndLinks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		thing := describe(t, "", serveTD+`, "description": "`+strings.Repeat("long ", 500)+`"`)
 		odd := &td.Thing{ID: "http://h/a b;c>?d", Title: "Odd"}
-		known := func() iter.Seq[*td.Description] {
+		known := func(context.Context) iter.Seq[*td.Description] {
 			return func(yield func(*td.Description) bool) { _ = yield(described(thing)) && yield(described(odd)) }
 		}
 		b := newBench(t, ServerOptions{Mesh: fakeMesh(echoMesh), Known: known}, thing, odd)

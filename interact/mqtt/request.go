@@ -12,6 +12,7 @@ import (
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/interact/mqtt/packet"
@@ -170,7 +171,7 @@ func (b *Broker) safely(what string, f func() error) (err error) {
 
 // find resolves a Thing.
 func (b *Broker) find(ctx context.Context, ref string) (*td.Description, error) {
-	d, err := b.o.Find(ctx, ref)
+	d, err := b.o.Find(did.WithPrincipal(ctx, b.o.From), ref)
 	if err != nil {
 		return nil, err
 	}

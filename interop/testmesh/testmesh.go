@@ -98,7 +98,7 @@ func Start(t *testing.T, change ...func(o *node.Options)) *Mesh {
 func (m *Mesh) Known(t *testing.T, name string) *td.Description {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); ; {
-		d, err := m.Consumer.Mesh().Get(t.Context(), name)
+		d, err := m.Consumer.Mesh().Get(did.AsProcess(t.Context()), name)
 		if err == nil {
 			return d
 		}

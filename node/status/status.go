@@ -2,6 +2,7 @@
 package status
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -59,8 +60,8 @@ type Reporter struct {
 	Metrics   *gateway.Metrics
 }
 
-// Status returns the state of the node without the URL of its API.
-func (r *Reporter) Status() *api.Status {
+// Status returns the state of the node without the URL of its API. It counts the Things that the caller of ctx sees.
+func (r *Reporter) Status(ctx context.Context) *api.Status {
 	s := &api.Status{APIVersion: api.APIVersion, Kind: "Status", State: "ready", DID: r.DID, PeerID: r.Host.ID().String(),
 		Name: r.Name, Version: r.Version, Uptime: time.Since(r.Started).Seconds(), Profile: r.Profile,
 		Network: r.Network, DataDir: r.Dir, Addrs: p2p.FullAddrs(r.Host), Callers: r.Policy.Callers(), Warnings: r.warnings()}
@@ -73,8 +74,8 @@ func (r *Reporter) Status() *api.Status {
 	s.Peers.Total, s.Peers.Direct, s.Peers.Relayed = r.Peers.Count()
 	s.DHT.Mode, s.DHT.Table = r.DHTMode, r.DHT.Size()
 	s.Gossip.Topics, s.Gossip.Peers = pubsub.Shards, r.Gossip.Peers()
-	_, known := r.Directory.Len()
-	s.Agents.Local, s.Agents.Known = r.Index.Len(), known
+	_, s.Agents.Known = r.Directory.Count(ctx)
+	s.Agents.Local = r.Index.Count(ctx)
 	s.Agents.Fill = math.Round(1000*r.Directory.Fill()) / 1000
 	r.Metrics.FillCalls(s)
 	return s

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/td"
 )
 
 // An Op is an operation that a caller may be allowed.
@@ -37,28 +38,12 @@ var (
 	ops   = []Op{Connect, Store, Relay, Find, Read, Write, Invoke, Subscribe, Delegate, Manage}
 )
 
-// A Visibility is the audience of a description. The zero value is Public.
-type Visibility uint8
-
-// The audiences, from the largest to the smallest.
-const (
-	Public       Visibility = iota
-	Partners                // members of the organization, and callers that a rule lets find it
-	Organization            // members of the organization
-	Private                 // consumers of this node
-)
-
-// String returns "public", "partners", "organization" or "private".
-func (v Visibility) String() string {
-	return [...]string{"public", "partners", "organization", "private"}[min(v, Private)]
-}
-
 // A Target is what a request concerns: a Thing of this node, or the node itself, which is the zero value.
 type Target struct {
 	ID           string
 	Names        []string // by which rules name the Thing
 	Capabilities []string // with those above them: "urn:example", "urn:example:catalogue"
-	Visibility   Visibility
+	Visibility   td.Visibility
 }
 
 // A Request is an operation that a caller wants to perform.
@@ -140,7 +125,7 @@ func (s *Set) Decide(p *did.Principal, r Request) Decision {
 
 // byRelation decides a request that no rule concerns.
 func (s *Set) byRelation(p *did.Principal, r Request) Decision {
-	visibility := Public
+	visibility := td.Public
 	if r.Target != nil {
 		visibility = r.Target.Visibility
 	}
@@ -149,15 +134,15 @@ func (s *Set) byRelation(p *did.Principal, r Request) Decision {
 	case did.Local:
 		return Decision{Allow: true, Op: r.Op, Relation: p.Relation}
 	case did.Own:
-		allow = r.Op != Manage && r.Op != Delegate && visibility < Private
+		allow = r.Op != Manage && r.Op != Delegate && visibility < td.Private
 	case did.Partner:
-		allow = r.Op == Connect || r.Op == Store || r.Op == Find && visibility == Public
+		allow = r.Op == Connect || r.Op == Store || r.Op == Find && visibility == td.Public
 	default:
 		switch s.untrusted {
 		case UntrustedOpen:
-			allow = r.Op != Manage && r.Op != Delegate && visibility == Public
+			allow = r.Op != Manage && r.Op != Delegate && visibility == td.Public
 		case UntrustedFind:
-			allow = r.Op == Connect || r.Op == Store || r.Op == Find && visibility == Public
+			allow = r.Op == Connect || r.Op == Store || r.Op == Find && visibility == td.Public
 		}
 	}
 	if p.Relation < s.connect && (r.Op == Connect || r.Op == Store || r.Op == Relay) {
@@ -180,12 +165,17 @@ type Options struct {
 	Connect string
 }
 
-// includes reports whether a caller belongs to the audience.
-func (v Visibility) includes(p *did.Principal) bool {
+// FindsAll reports whether a caller may find all Things with a visibility, so that they need not be asked for one by one.
+func (s *Set) FindsAll(p *did.Principal, v td.Visibility) bool {
+	return !s.deniesFind && s.Decide(p, Request{Op: Find, Target: &Target{Visibility: v}}).Allow
+}
+
+// includes reports whether a caller belongs to an audience.
+func includes(v td.Visibility, p *did.Principal) bool {
 	switch v {
-	case Public, Partners:
+	case td.Public, td.Partners:
 		return true
-	case Organization:
+	case td.Organization:
 		return p.Relation >= did.Own
 	}
 	return p.Relation == did.Local

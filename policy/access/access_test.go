@@ -9,6 +9,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/didtest"
+	"github.com/lmosd/lmosd/td"
 )
 
 const (
@@ -25,9 +26,9 @@ var (
 	guest  = &did.Principal{DID: other, Node: other, Via: did.Peer, Org: acme, Roles: []string{"node"}, Relation: did.Partner}
 	alien  = &did.Principal{DID: other, Node: other, Via: did.Peer}
 
-	logistics = &Target{ID: "urn:lmos:did:key:z6Mk:logistics", Names: []string{"logistics"}, Capabilities: []string{"urn:example", "urn:example:catalogue"}, Visibility: Partners}
+	logistics = &Target{ID: "urn:lmos:did:key:z6Mk:logistics", Names: []string{"logistics"}, Capabilities: []string{"urn:example", "urn:example:catalogue"}, Visibility: td.Partners}
 	payout    = &Target{ID: "urn:lmos:did:key:z6Mk:payout", Names: []string{"payout"}}
-	hidden    = &Target{ID: "urn:lmos:did:key:z6Mk:hidden", Names: []string{"hidden"}, Visibility: Private}
+	hidden    = &Target{ID: "urn:lmos:did:key:z6Mk:hidden", Names: []string{"hidden"}, Visibility: td.Private}
 )
 
 func options() Options {

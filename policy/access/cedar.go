@@ -292,6 +292,8 @@ func (b *Builder) addPolicy(id string, p *cedar.Policy) error {
 type Set struct {
 	untrusted string
 	connect   did.Relation // the least that may connect
+	// deniesFind is true if some rule may deny a description.
+	deniesFind bool
 	named     bool         // some rules name single consumers
 	entries   []Entry
 	// by has the policies by principal and by resource of their scopes.
@@ -309,6 +311,7 @@ func (b *Builder) Build() *Set {
 	}
 	for _, p := range b.policies {
 		s.named = s.named || p.principal.typ == agentType
+		s.deniesFind = s.deniesFind || p.effect == forbid && (p.actions == nil || slices.Contains(p.actions, Find))
 		if s.by[p.principal] == nil {
 			s.by[p.principal] = map[entity][]*policy{}
 		}
@@ -404,7 +407,7 @@ func (s *Set) byRules(p *did.Principal, r Request) (Decision, bool) {
 	var room [8]*policy
 	conditional := candidates(room[:0])
 	d := Decision{Op: r.Op, Relation: p.Relation}
-	included := r.Target == nil || r.Target.Visibility.includes(p)
+	included := r.Target == nil || includes(r.Target.Visibility, p)
 	for _, caller := range callers {
 		byResource := s.by[caller]
 		if byResource == nil {

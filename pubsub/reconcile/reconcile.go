@@ -279,6 +279,8 @@ func (r *Reconciler) outgoing(key [32]byte, withTD bool) recordMessage {
 	switch {
 	case err != nil:
 		return recordMessage{} // expired
+	case rec.Audience != td.Public:
+		return recordMessage{} // it has replaced the public record that was announced
 	case withTD && rec.Kind == td.KindTD && len(rec.Inline) == 0:
 		return recordMessage{Record: s.Record, TD: s.TD}
 	}
@@ -294,6 +296,8 @@ func (r *Reconciler) accept(requested item, s *td.Signed) (accepted bool, err er
 		return false, nil // clocks and versions differ; the type is unknown here
 	case err != nil:
 		return false, fmt.Errorf("%w: %w", errViolation, err)
+	case rec.Audience != td.Public:
+		return false, fmt.Errorf("%w: the record is not public", errViolation)
 	case rec.Key() != requested.key || rec.Seq < requested.seq:
 		return false, fmt.Errorf("%w: expected the announced record, got another one", errViolation)
 	case s.TD != nil && !matches(rec, s.TD):

@@ -80,10 +80,13 @@ func New(o Options) *Handler {
 }
 
 // callerOf returns the caller of a request: the one that the node authenticated, distinguished further by the hash of its Authorization
-// header. Callers without credentials share one principal.
+// header. Callers of this machine without credentials share one principal.
 func callerOf(r *http.Request) Caller {
-	c := bridge.CallerOf(r)
+	c, from := bridge.CallerOf(r), did.PrincipalOf(r.Context())
 	var names []string
+	if from != nil && from.Relation != did.Local {
+		names = append(names, from.ID())
+	}
 	if c.Operator {
 		names = append(names, "operator")
 	}
@@ -91,7 +94,7 @@ func callerOf(r *http.Request) Caller {
 		sum := sha256.Sum256([]byte(c.Authorization))
 		names = append(names, hex.EncodeToString(sum[:]))
 	}
-	return Caller{Principal: strings.Join(names, " "), From: did.PrincipalOf(r.Context()), Operator: c.Operator}
+	return Caller{Principal: strings.Join(names, " "), From: from, Operator: c.Operator}
 }
 
 // ServeHTTP implements [http.Handler].

@@ -147,7 +147,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // serve returns the HTTP handler of a server.
-func (h *Handler) serve(s protocol.Server, params func(string) []protocol.Param) *server.Handler {
+func (h *Handler) serve(s protocol.Server, params func(context.Context, string) []protocol.Param) *server.Handler {
 	return server.New(server.Options{Server: s, Params: params, Caller: callerOf, Log: h.o.Log})
 }
 

@@ -57,7 +57,7 @@ func (h *Handler) newEndpoint(d *td.Description, ref, tunnel string) *endpoint {
 	} else {
 		e = h.withSessions(d.Thing.Name(), newThing(h, ref))
 	}
-	e.Handler = h.serve(e.server, func(tool string) []protocol.Param { return (*e.params.Load())[tool] })
+	e.Handler = h.serve(e.server, func(_ context.Context, tool string) []protocol.Param { return (*e.params.Load())[tool] })
 	return e
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge/mcp/features"
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/opaque"
 	"github.com/lmosd/lmosd/td"
@@ -63,8 +64,8 @@ func newMesh(h *Handler) *mesh {
 func (s *mesh) close() {}
 
 // headers returns the arguments of a pinned tool that headers repeat.
-func (s *mesh) headers(tool string) []protocol.Param {
-	ctx, cancel := context.WithTimeout(s.h.ctx, findTimeout)
+func (s *mesh) headers(ctx context.Context, tool string) []protocol.Param {
+	ctx, cancel := context.WithTimeout(did.WithPrincipal(s.h.ctx, did.PrincipalOf(ctx)), findTimeout)
 	defer cancel()
 	return s.pinned.view(ctx).params[tool]
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge/mcp/features"
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -108,6 +109,7 @@ type view struct {
 	byAlias                              map[string]string // references of Things by the alias in their URIs
 	params                               map[string][]protocol.Param
 	partly                               []string // aliases of Things with incomplete tool lists
+	pins                                 []*pin   // with features, as they were
 }
 
 // pinned creates the views. It is safe for concurrent use.
@@ -128,8 +130,23 @@ func newPinned(h *Handler, fixed []item) *pinned {
 	return &pinned{h: h, fixed: fixed, pins: pinsOf(h.o.Pins)}
 }
 
-// view returns the current view. It creates a new one if something changed; concurrent callers get the previous one.
+// view returns the current view of the Things that the caller of ctx may see.
 func (s *pinned) view(ctx context.Context) *view {
+	whole := s.whole(did.AsProcess(ctx))
+	var visible []*pin
+	for _, p := range whole.pins {
+		if s.h.o.Mesh.Sees(ctx, p.features.Desc) {
+			visible = append(visible, p)
+		}
+	}
+	if len(visible) == len(whole.pins) {
+		return whole
+	}
+	return newView(s.fixed, visible)
+}
+
+// whole returns the current view of all pins. It creates a new one if something changed; concurrent callers get the previous one.
+func (s *pinned) whole(ctx context.Context) *view {
 	if !s.mu.TryLock() {
 		if v := s.shown.Load(); v != nil {
 			return v
@@ -156,7 +173,7 @@ func (s *pinned) view(ctx context.Context) *view {
 		s.seq, s.made = seq, time.Now()
 	}
 	if s.now == nil || slices.ContainsFunc(s.pins, func(p *pin) bool { return !slices.Contains(was, p.features) }) || lost(was, partly, s.pins) {
-		s.now = s.make()
+		s.now = newView(s.fixed, s.pins)
 		s.shown.Store(s.now)
 	}
 	return s.now
@@ -172,12 +189,14 @@ func lost(was []*features.Features, partly []bool, pins []*pin) bool {
 	return false
 }
 
-func (s *pinned) make() *view {
+func newView(fixed []item, pins []*pin) *view {
 	v := &view{byTool: map[string]target{}, byPrompt: map[string]target{}, byAlias: map[string]string{}, params: map[string][]protocol.Param{},
-		tools: slices.Clone(s.fixed)}
+		tools: slices.Clone(fixed)}
 	seen := map[string]bool{}
-	for _, p := range s.pins {
+	for _, p := range pins {
 		if p.features != nil {
+			was := *p
+			v.pins = append(v.pins, &was)
 			if _, taken := v.byAlias[p.features.Alias]; !taken {
 				v.byAlias[p.features.Alias] = p.exact
 			}

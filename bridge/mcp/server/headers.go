@@ -29,7 +29,7 @@ func (h *Handler) check(r *http.Request, m *protocol.Message) *protocol.Error {
 	if m.Method() != protocol.CallTool || h.o.Params == nil {
 		return nil
 	}
-	return checkArguments(r, m, h.o.Params(m.Text("name")))
+	return checkArguments(r, m, h.o.Params(r.Context(), m.Text("name")))
 }
 
 // compare checks that the header name has the value want, which is in the body.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"log/slog"
 	"mime"
@@ -19,8 +20,8 @@ import (
 type Options struct {
 	// Server receives the messages. It is required.
 	Server protocol.Server
-	// Params returns the arguments of a tool that headers must repeat ([protocol.Params]); nil disables the check.
-	Params func(tool string) []protocol.Param
+	// Params returns the arguments of a tool that headers must repeat ([protocol.Params]), for the caller of ctx; nil disables the check.
+	Params func(ctx context.Context, tool string) []protocol.Param
 	// MaxBody bounds the body of a request, in bytes; 0 means 16 MiB.
 	MaxBody int64
 	// MaxSessions bounds the concurrent sessions; 0 means 64. At the limit a new session replaces the longest idle session of the caller

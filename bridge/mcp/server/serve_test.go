@@ -18,7 +18,7 @@ import (
 func TestInvalidRequestsAreRejected(t *testing.T) {
 	t.Parallel()
 	params := []protocol.Param{{Header: "Region", Path: []string{"where", "region"}}, {Header: "N", Path: []string{"n"}}}
-	r := newTestServer(t, newFake(), Options{MaxBody: 4 << 10, Params: func(tool string) []protocol.Param {
+	r := newTestServer(t, newFake(), Options{MaxBody: 4 << 10, Params: func(_ context.Context, tool string) []protocol.Param {
 		if tool == "t" {
 			return params
 		}
@@ -209,7 +209,9 @@ func FuzzPost(f *testing.F) {
 	}()
 	f.Cleanup(func() { close(server.begun) })
 	f.Fuzz(func(t *testing.T, body []byte, version, method, name, argument string) {
-		h := New(Options{Server: server, Params: func(string) []protocol.Param { return []protocol.Param{{Header: "N", Path: []string{"n"}}} }})
+		h := New(Options{Server: server, Params: func(context.Context, string) []protocol.Param {
+			return []protocol.Param{{Header: "N", Path: []string{"n"}}}
+		}})
 		defer h.Close()
 		req := httptest.NewRequest("POST", "/", bytes.NewReader(body))
 		req.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"*/*"}, "Mcp-Protocol-Version": {version},

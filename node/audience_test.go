@@ -5,18 +5,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/td"
 )
 
-// An unlisted Thing is not announced by the DHT, gossip, reconciliation or an index, nor returned for its exact reference. After it is listed, it
-// is announced.
-func TestUnlistedThingIsNotAnnounced(t *testing.T) {
+// A restricted Thing is not announced by the DHT, gossip, reconciliation or an index, nor returned for its exact reference. After it is public,
+// it is announced.
+func TestRestrictedThingIsNotAnnounced(t *testing.T) {
 	t.Parallel()
 	o := quiet()
 	o.Index = true
 	a, b := start(t, o), start(t, quiet())
 	connect(t, b, a)
-	hidden := []byte(strings.Replace(string(tool("Hidden", "urn:x:hidden")), "{", `{"lmosd:unlisted":true,`, 1))
+	hidden := []byte(strings.Replace(string(tool("Hidden", "urn:x:hidden")), "{", `{"lmosd:visibility":"private",`, 1))
 	until(t, "they are meshed", func() bool { return a.mesh.gossip.Peers() == 1 && a.mesh.dht.Size() == 1 })
 	p, err := a.Publish(t.Context(), hidden)
 	if err != nil || p.Pending || p.Replicas != 0 || p.GossipPeers != 0 {
@@ -40,13 +41,13 @@ func TestUnlistedThingIsNotAnnounced(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if d, err := s.Verify(t.Context(), n.mesh.verifier, time.Now()); err != nil || d.Unlisted {
+				if d, err := s.Verify(t.Context(), n.mesh.verifier, time.Now()); err != nil || d.Visibility != td.Public {
 					t.Errorf("%s knows it: %v", name, err)
 				}
 			}
 		}
 	}
-	if _, err := a.mesh.directory.Get(t.Context(), "hidden"); err != nil {
+	if _, err := a.mesh.directory.Get(did.AsProcess(t.Context()), "hidden"); err != nil {
 		t.Errorf("its own node does not know it: %v", err)
 	}
 	if n := a.mesh.publisher.Pending(); n != 0 {

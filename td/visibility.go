@@ -1,0 +1,72 @@
+package td
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/lmosd/lmosd/td/schema"
+)
+
+// A Visibility states who may receive a description (lmosd:visibility). It is the audience of its record. The zero value is Public.
+type Visibility uint8
+
+// The visibilities, from the largest audience to the smallest.
+const (
+	Public       Visibility = iota
+	Partners                // members of the organization of the host, and callers that a rule lets find it
+	Organization            // members of the organization of the host
+	Private                 // consumers of the host
+)
+
+var visibilities = []string{"public", "partners", "organization", "private"}
+
+// String returns "public", "partners", "organization" or "private".
+func (v Visibility) String() string { return visibilities[min(v, Private)] }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (v Visibility) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler]. The error lists the values.
+func (v *Visibility) UnmarshalText(text []byte) error {
+	at := slices.Index(visibilities, string(text))
+	if at < 0 {
+		return fmt.Errorf("unknown visibility %s; expected %s", schema.Show(string(text)), visibilityNames())
+	}
+	*v = Visibility(at)
+	return nil
+}
+
+func visibilityNames() string { return strings.Join(visibilities[:3], ", ") + " or " + visibilities[3] }
+
+// The members that restrict a description. lmosd:unlisted is read as the visibility private.
+const (
+	visibilityTerm = "lmosd:visibility"
+	unlistedTerm   = "lmosd:unlisted"
+)
+
+// readVisibility returns the visibility of a TD that was checked.
+func readVisibility(doc map[string]any) (v Visibility) {
+	if flag(doc[unlistedTerm]) {
+		return Private
+	}
+	_ = v.UnmarshalText([]byte(text(doc[visibilityTerm]))) // checkVisibility reports the error; without the member it is public
+	return v
+}
+
+func (c *checker) checkVisibility() {
+	value, there := c.doc[visibilityTerm]
+	if !there {
+		return
+	}
+	name, isText := value.(string)
+	switch {
+	case !isText:
+		c.violation(ownTerm, schema.Pointer(visibilityTerm), "%s", schema.WrongType("", value, "string").Reason)
+	case new(Visibility).UnmarshalText([]byte(name)) != nil:
+		c.violation(ownTerm, schema.Pointer(visibilityTerm), "expected %s, got %s", visibilityNames(), schema.Show(name))
+	}
+}
+
+// ownTerm is the rule of members that lmosd defines.
+const ownTerm = "a term of lmosd"
