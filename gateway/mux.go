@@ -67,10 +67,13 @@ func (g *Gateway) fixedRoutes() map[string]http.Handler {
 		"POST /v1/route":   g.protect(call, g.route),
 		"POST /v1/publish": g.protect(admin, g.postPublish),
 		"GET /v1/tasks":    g.protect(read, g.listTasks),
+		"GET /v1/tokens":   g.protect(admin, g.listTokens),
+		"POST /v1/tokens":  g.protect(admin, g.createToken),
 		"GET /healthz":     g.protect(open, g.healthy),
 		"GET /readyz":      g.protect(open, g.ready),
 		"GET /version":     g.protect(read, g.version),
 	}
+	maps.Copy(routes, g.metadataRoutes())
 	if id, ok := web.Of(g.o.PublicURL); ok {
 		routes["GET /.well-known/did.json"] = g.protect(open, func(w http.ResponseWriter, _ *http.Request) error {
 			td := strings.TrimSuffix(g.o.PublicURL, "/") + "/.well-known/wot"
@@ -107,6 +110,7 @@ func (g *Gateway) refRoutes() map[string]map[string]http.Handler {
 	return map[string]map[string]http.Handler{
 		"/v1/agents/": g.agentMethods(),
 		"/v1/tasks/":  {http.MethodGet: g.protect(read, g.getTask), http.MethodDelete: g.protect(admin, g.cancelTask)},
+		"/v1/tokens/": {http.MethodDelete: g.protect(admin, g.revokeToken)},
 		"/v1/move/":   {http.MethodPost: g.protect(admin, g.postMove)},
 		"/v1/paths/":  {http.MethodGet: g.protect(read, g.paths)},
 		"/v1/ping/":   {http.MethodPost: g.protect(call, g.ping)},

@@ -31,7 +31,7 @@ var rows = [][]string{
 	{"td"},
 	// The interaction model. TDs made from other documents. The parts of the directory that need descriptions only.
 	{"interact", "td/openapi", "td/lmos", "td/querytext", "td/tdtest", "internal/testhost", "directory/index", "directory/embedding", "directory/fetch", "directory/lookalike", "directory/eviction", "directory/reachability", "directory/persist", "directory/directorytest", "policy/access"},
-	{"interact/credentials", "interact/interacttest", "interact/problem", "directory/paging"},
+	{"interact/credentials", "interact/interacttest", "interact/problem", "directory/paging", "gateway/tokens"},
 	// Messages and framing of single protocols, below their bindings and bridges.
 	{"interact/form", "interact/bindingtest", "interact/coap/messaging", "interact/stream/frame", "interact/ws/frame", "interact/mqtt/packet", "interact/oauth", "bridge/mcp/protocol"},
 	// Carriers of records, the index, the policy, the bindings: one concern each.

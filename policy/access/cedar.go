@@ -19,7 +19,7 @@ import (
 const (
 	agentType        = "Agent"    // a caller: did.Principal.ID
 	nodeType         = "Node"     // the DID of a node, of its consumers too; "self" as a resource
-	roleType         = "Role"     // "ORGANIZATION/role"
+	roleType         = "Role"     // "ORGANIZATION/role"; "local/role" of an access token
 	organizationType = "Org"      // the SCID of a did:webvh, otherwise the DID
 	tokenType        = "Token"    // the name of an access token of this node
 	relationType     = "Relation" // "own", "partner", "untrusted", "local"
@@ -29,6 +29,7 @@ const (
 	capabilityType   = "Cap"      // a capability of a Thing, and those above it
 	audienceType     = "Audience" // the visibility of a Thing
 	self             = "self"     // the node as a resource
+	localRoles       = "local"    // in place of an organization, for the roles of access tokens
 )
 
 type effect bool
@@ -314,6 +315,10 @@ func (s *Set) callers(all []entity, p *did.Principal) []entity {
 		for _, role := range p.Roles {
 			all = append(all, entity{roleType, id, role})
 		}
+	} else if p.Scoped() {
+		for _, role := range p.Roles {
+			all = append(all, entity{roleType, localRoles, role})
+		}
 	}
 	return all
 }
@@ -383,7 +388,7 @@ func (s *Set) byRules(p *did.Principal, r Request) (Decision, bool) {
 	var room [8]*policy
 	conditional := candidates(room[:0])
 	d := Decision{Op: r.Op, Relation: p.Relation}
-	included := r.Target == nil || r.Target.Visibility.includes(p)
+	included, scoped := r.Target == nil || r.Target.Visibility.includes(p), p.Scoped()
 	for _, caller := range callers {
 		byResource := s.by[caller]
 		if byResource == nil {
@@ -395,7 +400,7 @@ func (s *Set) byRules(p *did.Principal, r Request) (Decision, bool) {
 		for _, resource := range resources {
 			for _, one := range byResource[resource] {
 				switch {
-				case !included && one.effect == permit && isBroad(one.resource):
+				case one.effect == permit && (!included && isBroad(one.resource) || scoped && caller.typ == relationType):
 				case one.actions == nil:
 					conditional = append(conditional, one)
 				case !one.matches(r):
