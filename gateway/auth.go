@@ -414,15 +414,18 @@ func (e *scopeError) Unwrap() error { return e.err }
 
 // caller returns the sender of r for a bridge. A bridge distinguishes callers by their credentials.
 func (g *guard) caller(r *http.Request) bridge.Caller {
-	authorization := r.Header.Get("Authorization")
-	switch grant := grantOf(r); {
-	case grant == nil:
-		return bridge.Caller{Operator: isTrusted(r), Authorization: authorization}
-	case grant.IsOperator():
-		return bridge.Caller{Operator: true}
-	default:
-		return bridge.Caller{Operator: grant.Allows(accessrules.Manage, nil), Authorization: authorization}
+	c := bridge.Caller{Operator: isTrusted(r), Authorization: r.Header.Get("Authorization")}
+	grant := grantOf(r)
+	if token, ok := bearerToken(c.Authorization); ok && c.Operator {
+		grant, _ = g.find(token) // the token of the operator changes nothing
 	}
+	switch {
+	case grant != nil && grant.IsOperator():
+		return bridge.Caller{Operator: true}
+	case grant != nil:
+		c.Operator = c.Operator || grant.Allows(accessrules.Manage, nil)
+	}
+	return c
 }
 
 // AnnouncedPort returns the TCP port at which other hosts can read the directory without a token, for announcements; 0 if they cannot. A
