@@ -71,7 +71,7 @@ func (a *app) commands() map[string][]*cobra.Command {
 		"offer": {newExposeCommand(a), login.NewCommand(a.Console), login.NewLogoutCommand(a.Console), newPublishCommand(a), newUnpublishCommand(a),
 			newMoveCommand(a), validate.NewCommand(a.Console)},
 		"node":    {annotate(newRunCommand(a), cli.ScopeMesh, cli.ReadWrite), newIDCommand(a), newStatusCommand(a), newPeersCommand(a)},
-		"operate": {configcmd.NewConfigCommand(a.Console)},
+		"operate": {configcmd.NewConfigCommand(a.Console), newTokenCommand(a)},
 		"develop": {annotate(localnet.NewDemoCommand(a.Console), cli.ScopeLocal, cli.ReadOnly),
 			annotate(localnet.NewTestnetCommand(a.Console), cli.ScopeLocal, cli.ReadWrite),
 			errcatalog.NewCommand(a.Console), newVersionCommand(a), newMCPCommand(a), install.NewCommand(a.Console),
