@@ -373,7 +373,7 @@ func (g *guard) checkScopes(r *http.Request, grant *tokens.Grant, a access) erro
 	if op != "" && (grant.Allows(op, nil) || !grant.IsUnlimited() && g.allowsThing(r, grant, op)) {
 		return nil
 	}
-	return &scopeError{interact.Errorf(interact.Forbidden, "create a token with --scope "+a.String(), "the scopes of the token %s do not permit %s %s",
+	return &scopeError{interact.Errorf(interact.Forbidden, "create a token with the scope "+a.String(), "the scopes of the token %s do not permit %s %s",
 		grant.Name, tdd.Clip(r.Method), tdd.Clip(r.URL.Path)), a.String()}
 }
 

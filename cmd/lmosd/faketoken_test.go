@@ -57,7 +57,7 @@ func (n *fakeNode) revokeToken(w http.ResponseWriter, r *http.Request) {
 	before := len(n.tokens.all)
 	n.tokens.all = slices.DeleteFunc(n.tokens.all, func(t api.Token) bool { return t.Name == r.PathValue("name") })
 	if len(n.tokens.all) == before {
-		problem.Write(w, r, interact.Errorf(interact.NotFound, "list them: lmosd token ls", "no token has the name %q", r.PathValue("name")))
+		problem.Write(w, r, interact.Errorf(interact.NotFound, "list the tokens of the node", "no token has the name %q", r.PathValue("name")))
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)

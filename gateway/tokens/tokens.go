@@ -223,7 +223,7 @@ func (s *Store) Create(t Token) (secret string, created Token, err error) {
 	rest := s.entries()
 	if i := slices.IndexFunc(rest, func(e entry) bool { return e.Name == t.Name }); i >= 0 {
 		if t.Created.Before(rest[i].Expires) {
-			return "", t, interact.Errorf(interact.Usage, "choose another name, or revoke it: lmosd token revoke "+t.Name, "a token %s exists", t.Name)
+			return "", t, interact.Errorf(interact.Usage, "choose another name, or revoke it first", "a token %s exists", t.Name)
 		}
 		rest = slices.Delete(rest, i, i+1)
 	}
@@ -259,7 +259,7 @@ func (s *Store) Revoke(name string) error {
 }
 
 func errNoToken(name string) error {
-	return interact.Errorf(interact.NotFound, "list them: lmosd token ls", "no token has the name %q", name)
+	return interact.Errorf(interact.NotFound, "list the tokens of the node", "no token has the name %q", name)
 }
 
 // replace stores the tokens and puts their rules in force. After an error the tokens are those before.
@@ -320,7 +320,22 @@ func (s *Store) addLocked(e entry) error {
 	ctx, stop := context.WithDeadlineCause(ctx, e.Expires, interact.Errorf(interact.TokenRejected, "", "the token %s expired", e.Name))
 	g.ctx, g.end = ctx, func(cause error) { cancel(cause); stop() }
 	s.byDigest[e.Digest], s.digests[e.Name] = g, e.Digest
+	context.AfterFunc(ctx, func() {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			s.expire()
+		}
+	})
 	return nil
+}
+
+// expire puts the rules in force without those of a token that has expired, so that its interactions end.
+func (s *Store) expire() {
+	s.mu.RLock()
+	changed := s.changed
+	s.mu.RUnlock()
+	if changed != nil {
+		_ = changed() // the owner of the rules reports it; the token has no grant
+	}
 }
 
 // compile returns the access rules of one token.
@@ -341,10 +356,14 @@ func (t *Token) addRules(b *access.Builder) error {
 	return nil
 }
 
-// Rules adds the scopes of the tokens as access rules (policy.Rules.More): a scope permits the caller "token:NAME" its operation, and a scope
-// that permits to call a Thing permits to find it.
+// Rules adds the scopes of the valid tokens as access rules (policy.Rules.More): a scope permits the caller "token:NAME" its operation, and a
+// scope that permits to call a Thing permits to find it.
 func (s *Store) Rules(b *access.Builder) error {
+	now := time.Now()
 	for _, t := range s.List() {
+		if !now.Before(t.Expires) {
+			continue
+		}
 		if err := t.addRules(b); err != nil {
 			return err
 		}

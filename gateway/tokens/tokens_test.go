@@ -295,6 +295,13 @@ func TestExpiry(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		var permitted []bool
+		s.OnChange(func() error {
+			b := access.NewBuilder(access.Options{})
+			err := s.Rules(b)
+			permitted = append(permitted, b.Build().Decide(g.Principal(), access.Request{Op: access.Invoke, Target: new(access.Target)}).Allow)
+			return err
+		})
 		time.Sleep(59 * time.Minute)
 		synctest.Wait()
 		if _, err := s.Find(secret); err != nil || g.Context().Err() != nil {
@@ -305,6 +312,9 @@ func TestExpiry(t *testing.T) {
 		_, err = s.Find(secret)
 		if wantCode(t, err, interact.TokenRejected); !strings.Contains(err.Error(), "expired") || g.Context().Err() == nil {
 			t.Errorf("after: %v, %v", err, g.Context().Err())
+		}
+		if !slices.Equal(permitted, []bool{false}) {
+			t.Errorf("the rules after the end permit %v", permitted)
 		}
 		again := create(t, s, "ci", "find")
 		if g, err := s.Find(again); err != nil || len(s.List()) != 1 {
