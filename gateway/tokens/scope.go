@@ -84,17 +84,26 @@ func (s *Scope) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// rule returns the access rule that permits a caller what a scope permits. A caller that may call a Thing may find it.
-func (s Scope) rule(caller string) access.Rule {
-	r := access.Rule{Allow: []string{caller}, To: []string{string(s.Op)}}
+// rules returns the access rules that permit a caller what a scope permits. A caller that may call a part of a Thing may find the Thing.
+func (s Scope) rules(caller string) []access.Rule {
+	rule := func(op access.Op, on string) access.Rule {
+		r := access.Rule{Allow: []string{caller}, To: []string{string(op)}}
+		if on != "" {
+			r.On = []string{on}
+		}
+		return r
+	}
+	thing := s.On
+	if !strings.Contains(thing, ":") { // else an id or a capability
+		thing, _, _ = strings.Cut(thing, "/")
+	}
 	switch s.Op {
-	case access.Read, access.Write, access.Invoke, access.Subscribe, access.Call:
-		r.To = append(r.To, string(access.Find))
+	case access.Find:
+		return []access.Rule{rule(access.Find, thing)}
+	case access.Manage, all:
+		return []access.Rule{rule(s.Op, s.On)}
 	}
-	if s.On != "" {
-		r.On = []string{s.On}
-	}
-	return r
+	return []access.Rule{rule(s.Op, s.On), rule(access.Find, thing)}
 }
 
 // isCall reports whether a scope permits to call a Thing in some way.

@@ -349,8 +349,10 @@ func compile(t Token) (*access.Set, error) {
 
 func (t *Token) addRules(b *access.Builder) error {
 	for _, s := range t.Scopes {
-		if err := b.AddRule("token "+t.Name, s.rule("token:"+t.Name)); err != nil {
-			return scopeError("the scope %q cannot be used: %v", s, err)
+		for _, r := range s.rules("token:" + t.Name) {
+			if err := b.AddRule("token "+t.Name, r); err != nil {
+				return scopeError("the scope %q cannot be used: %v", s, err)
+			}
 		}
 	}
 	return nil

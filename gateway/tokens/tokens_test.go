@@ -133,7 +133,7 @@ func TestGrants(t *testing.T) {
 		"an.id":         {"read:urn:x:weather", "find@weather read@weather", true},
 		"a.capability":  {"find:cap:urn:x", "find@weather", false},
 		"two":           {"find read:lamp", "find@all find@lamp find@weather read@lamp", true},
-		"an.affordance": {"invoke:weather/getWeather", "", true}, // see below
+		"an.affordance": {"invoke:weather/getWeather", "find@weather", true}, // see below
 		"everything": {"*", "find@all find@lamp find@weather invoke@all invoke@lamp invoke@weather manage@all manage@lamp manage@weather " +
 			"read@all read@lamp read@weather", true},
 	} {
