@@ -53,9 +53,19 @@ func (c *Config) checkNode(ps *problems) {
 		c.bad(ps, "node.key", "auto, or file:PATH", "node.key has no file name")
 	default:
 		// Any file may be the key.
-		ps.secret(c.places["node.key"], "node.key")
+		ps.secret(c.places["node.key"], "node.key", `put it into a file of mode 0600 and write "file:PATH"`)
+	}
+	if source := c.Node.Passphrase; source != "" && !IsPassphraseSource(source) {
+		// Any other text may be the passphrase.
+		ps.secret(c.places["node.passphrase"], "node.passphrase", "write prompt, fd:N or credential:NAME")
 	}
 }
+
+// IsPassphraseSource reports whether text is a source of a passphrase, as in node.passphrase: prompt, fd:N or credential:NAME. Standard
+// output and standard error are none.
+func IsPassphraseSource(text string) bool { return passphraseSource.MatchString(text) }
+
+var passphraseSource = regexp.MustCompile(`^(prompt|fd:(0|[3-9]|[1-9][0-9]{1,3})|credential:[A-Za-z0-9_-][A-Za-z0-9._-]{0,127})$`)
 
 // named is a list with its key.
 type named struct {

@@ -34,6 +34,8 @@ type Config struct {
 
 	// places holds the origin of each key that is not a default.
 	places map[string]place
+	// credentials is the directory of systemd credentials; empty without one.
+	credentials string
 }
 
 // Node sets the identity and the data directory of the node.
@@ -43,9 +45,13 @@ type Node struct {
 	// The directory of the key, the store, the socket and the API token; created with mode 0700. Empty:
 	// $XDG_DATA_HOME/lmosd, or ~/.local/share/lmosd. One process at a time may use it.
 	DataDir string `yaml:"data_dir"`
-	// The location of the Ed25519 key of the node: auto (identity.pem in the data directory, created at the first start) or
-	// file:PATH (PKCS#8 in PEM, mode 0600). The value never contains the key itself.
+	// The location of the Ed25519 key of the node: auto (the systemd credential lmosd-identity if the service has it, else identity.pem
+	// in the data directory, created at the first start) or file:PATH (PKCS#8 in PEM, mode 0600, created if missing). The value never
+	// contains the key itself.
 	Key string `yaml:"key"`
+	// The source of the passphrase of an encrypted key: prompt (on the terminal), fd:N (a line of the open file descriptor N) or
+	// credential:NAME (a systemd credential). Empty: prompt if there is a terminal. The value never contains the passphrase itself.
+	Passphrase string `yaml:"passphrase"`
 }
 
 // Listen sets the addresses at which other nodes reach this one.

@@ -96,11 +96,11 @@ func (ps *problems) add(code interact.Code, at place, key, hint, format string, 
 }
 
 // secret adds a problem without its line, which contains a secret.
-func (ps *problems) secret(at place, key string) {
+func (ps *problems) secret(at place, key, hint string) {
 	at.source = nil
 	where := Problem{Code: interact.InlineSecret, Where: at.String(), Key: key,
 		Reason: "the value of " + key + " is written in the configuration itself",
-		Hint:   `put it into a file of mode 0600 and write "file:PATH"`}
+		Hint:   hint}
 	ps.list = append(ps.list, where)
 }
 

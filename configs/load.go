@@ -182,6 +182,7 @@ func (c *Config) apply(list []setting, ps *problems) {
 
 // resolve sets the values that depend on the environment.
 func (c *Config) resolve(env []string) {
+	c.credentials = lookup(env, "CREDENTIALS_DIRECTORY")
 	if c.Node.DataDir != "" {
 		return
 	}

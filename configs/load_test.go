@@ -230,6 +230,9 @@ var wrongFiles = []struct {
 	{"deep nesting", "http: " + strings.Repeat("[", 70) + "\n", interact.ConfigFile, "", "nested"},
 	{"a huge file", strings.Repeat("# nothing here\n", 20_000), interact.ConfigFile, "", "bytes"},
 	{"an inline key", "node: {key: MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v}\n", interact.InlineSecret, ":1:13", "node.key"},
+	{"an inline passphrase", "node: {passphrase: hunter2}\n", interact.InlineSecret, ":1:20", "node.passphrase"},
+	{"standard error as a passphrase", "node: {passphrase: \"fd:2\"}\n", interact.InlineSecret, ":1:20", "node.passphrase"},
+	{"a credential in another folder", "node: {passphrase: \"credential:../x\"}\n", interact.InlineSecret, ":1:20", "node.passphrase"},
 	{"a key file without a name", "node: {key: \"file:\"}\n", interact.ConfigInvalid, ":1:13", "has no file name"},
 	{"a method without its endpoint", "search: {method: hybrid, embeddings: {url: \"http://a/v1\", model: m}}\n", interact.ConfigInvalid, ":1:18", "search.model"},
 	{"an endpoint without a model", "search:\n  embeddings: {url: \"http://a/v1\"}\n", interact.ConfigInvalid, ":2:21", "search.embeddings.model is missing"},
@@ -294,6 +297,45 @@ func TestInlineSecretIsNotShown(t *testing.T) {
 			t.Errorf("%s: %+v", name, p)
 		}
 	}
+}
+
+func TestPassphraseSources(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{"prompt": true, "fd:0": true, "fd:3": true, "fd:12": true, "credential:lmosd-passphrase": true, "credential:a.b_c": true,
+		"": false, "fd:1": false, "fd:2": false, "fd:03": false, "fd:-1": false, "fd:99999": false, "fd:": false, "fd:3 ": false, "credential:": false, "credential:.": false,
+		"credential:..": false, "credential:a/b": false, "file:/x": false, "env:X": false, "Prompt": false, "hunter2": false, "prompt\n": false} {
+		if got := IsPassphraseSource(text); got != want {
+			t.Errorf("%q: got %v", text, got)
+		}
+	}
+}
+
+func TestCredentialIsTheKey(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	load := func(env ...string) *Config {
+		t.Helper()
+		c, err := Load(LoadOptions{Env: append(env, "HOME=/h", "LMOSD_DATA_DIR=/d")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	check := func(name string, c *Config, want string, credential bool) {
+		t.Helper()
+		if got, is := c.KeyFile(); got != want || is != credential {
+			t.Errorf("%s: got %s, %v", name, got, is)
+		}
+	}
+	env := "CREDENTIALS_DIRECTORY=" + dir
+	check("no credentials", load(), "/d/identity.pem", false)
+	check("other credentials", load(env), "/d/identity.pem", false)
+	if err := os.WriteFile(filepath.Join(dir, "lmosd-identity"), nil, 0o400); err != nil {
+		t.Fatal(err)
+	}
+	check("credential", load(env), filepath.Join(dir, "lmosd-identity"), true)
+	check("a file by name", load(env, "LMOSD_NODE__KEY=file:/k"), "/k", false)
+	check("without the variable", load(), "/d/identity.pem", false)
 }
 
 func TestAllowedFiles(t *testing.T) {
@@ -378,13 +420,14 @@ func TestPaths(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := []string{c.KeyFile(), c.Socket(), c.CredentialsFile(), c.engine()}
+	keyFile := func() string { path, _ := c.KeyFile(); return path }
+	got := []string{keyFile(), c.Socket(), c.CredentialsFile(), c.engine()}
 	want := []string{"/d/identity.pem", "/d/lmosd.sock", "/d/credentials.json", "pebble"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	c.Node.Key, c.HTTP.Socket, c.Interact.Credentials, c.Storage.Engine = "file:/k", "none", "/c", "memory"
-	got = []string{c.KeyFile(), c.Socket(), c.CredentialsFile(), c.engine()}
+	got = []string{keyFile(), c.Socket(), c.CredentialsFile(), c.engine()}
 	if want = []string{"/k", "", "/c", "memory"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

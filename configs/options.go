@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/task"
@@ -16,7 +15,7 @@ import (
 	"github.com/lmosd/lmosd/telemetry"
 )
 
-// Options returns the node options of c. It opens the key if it is outside the data folder; node.New opens everything else.
+// Options returns the node options of c. The caller sets Options.OpenKey, because a passphrase may be needed.
 func (c *Config) Options() (node.Options, error) {
 	t := c.Traits()
 	o := node.Options{
@@ -43,13 +42,6 @@ func (c *Config) Options() (node.Options, error) {
 	}
 	if o.Search.Model, err = c.endpoint("search.model", c.Search.Model); err != nil {
 		return o, err
-	}
-	if path, ok := strings.CutPrefix(c.Node.Key, "file:"); ok {
-		key, err := keystore.Open(path)
-		if err != nil {
-			return o, &interact.Error{Code: interact.KeyPermissions, Title: "node.key cannot be used", Err: err, Hint: "chmod 600 " + path}
-		}
-		o.Key = key
 	}
 	return o, nil
 }

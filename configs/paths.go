@@ -1,6 +1,8 @@
 package configs
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,12 +59,26 @@ func base(env []string, variable string, below ...string) string {
 	return filepath.Join(append([]string{home}, below...)...)
 }
 
-// KeyFile returns the file of the node's key.
-func (c *Config) KeyFile() string {
+// identityCredential is the name of the systemd credential with the key of the node.
+const identityCredential = "lmosd-identity"
+
+// KeyFile returns the file of the node's key, and whether it is a systemd credential, which is never created or changed.
+func (c *Config) KeyFile() (path string, credential bool) {
 	if path, ok := strings.CutPrefix(c.Node.Key, "file:"); ok {
-		return path
+		return path, false
 	}
-	return filepath.Join(c.Node.DataDir, "identity.pem")
+	if path, ok := c.Credential(identityCredential); ok {
+		// With another error, the node must not start as identity.pem.
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			return path, true
+		}
+	}
+	return filepath.Join(c.Node.DataDir, "identity.pem"), false
+}
+
+// Credential returns the path of a systemd credential. ok is false if the environment has no credentials.
+func (c *Config) Credential(name string) (path string, ok bool) {
+	return filepath.Join(c.credentials, name), c.credentials != ""
 }
 
 // Socket returns the path of the unix socket, "" if there is none.

@@ -44,6 +44,9 @@ const (
 	// PurposeRecord signs the record of a description: the signed bytes are "lmos-td-v1:" and the message. "v1" is the version of the
 	// purpose, not of the record.
 	PurposeRecord Purpose = "lmos-td-v1:"
+	// PurposeInvitation signs an invitation of an organization with one of its issuing keys: the signed bytes are "lmos-invite-v1:" and
+	// the message, a map in CBOR.
+	PurposeInvitation Purpose = "lmos-invite-v1:"
 	// PurposeCard signs an A2A agent card as a JWS. The message is its signing input (RFC 7515 §5.1) with the header
 	// {"alg":"EdDSA","typ":"JOSE","kid":…}.
 	PurposeCard Purpose = "a2a-agent-card"

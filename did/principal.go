@@ -55,6 +55,8 @@ type Principal struct {
 	Relation Relation
 	// Barred is why the caller may do nothing, whatever the rules permit: its organization revoked it, for example. Empty: it is not barred.
 	Barred string
+	// Pending is why the membership cannot be decided yet; the caller counts as untrusted. Empty: it is decided.
+	Pending string
 	// Expires is the end of the membership, or of the token. Zero: it does not end by itself.
 	Expires time.Time
 }

@@ -71,6 +71,8 @@ type Options struct {
 	Describe func(more map[string]any) ([]byte, error)
 	// Tasks are the tasks of the node; nil for a node without tasks.
 	Tasks Tasks
+	// Trust is the organization of the node with its partners; nil for a node that keeps none, as in simulations.
+	Trust Trust
 	// Listen is the TCP address and port. Empty means [defaultListen]; [None] serves only the socket. An address beyond loopback requires
 	// Tokens, and IsEncrypted or OpenDirectory: without encryption it accepts no tokens.
 	Listen string

@@ -5,6 +5,7 @@ import (
 	"iter"
 
 	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/directory/route"
@@ -76,6 +77,72 @@ type Status interface {
 type Peers interface {
 	List() []api.Peer
 	Connect(ctx context.Context, addr string) error
+}
+
+// A Trust is the organization of the node, its partners, and what the node knows about others. The gateway sets APIVersion and Kind of the
+// results and changes nothing else in them. Errors are those of [interact.Error]; NotFound means that the node has no organization, or
+// that there is no such member, issuer, partner or invitation.
+type Trust interface {
+	Organizations
+	Issuers
+	Roots
+	Partners
+	// Standing returns what the node knows about a node, an agent or an organization.
+	Standing(ctx context.Context, id did.DID) (*api.Standing, error)
+	// Distrust excludes a node or an organization, or ends that.
+	Distrust(ctx context.Context, id did.DID, on bool) error
+	// Credential returns the credential of the node (application/vc).
+	Credential() ([]byte, error)
+	// Document returns the content of a path that starts with [WellKnown]: did.jsonl, did.json, or a status list. It returns false for
+	// other paths, and if the node has no organization.
+	Document(path string) (content []byte, mediaType string, ok bool)
+}
+
+// WellKnown is the prefix of the paths of the public documents of an organization (RFC 8615).
+const WellKnown = "/.well-known/"
+
+// Organizations is the membership of the node in its organization.
+type Organizations interface {
+	Organization() (*api.Organization, error)
+	Init(ctx context.Context, o api.OrganizationInit) (*api.Organization, error)
+	Join(ctx context.Context, a api.Acceptance) (*api.Organization, error)
+	Renew(ctx context.Context) (*api.Organization, error)
+	Leave(ctx context.Context) error
+	// Export writes static files for a web server to a folder at the host of the node; dir is an absolute path.
+	Export(ctx context.Context, dir string) error
+}
+
+// Issuers are the operations for which the node must be an issuer.
+type Issuers interface {
+	// Invite returns an invitation with its text, Invitations the open ones without.
+	Invite(ctx context.Context, r api.InvitationRequest) (*api.Invitation, error)
+	Invitations() []api.Invitation
+	SetRoles(ctx context.Context, member did.DID, roles []string) error
+	Revoke(ctx context.Context, member did.DID) error
+	Restore(ctx context.Context, member did.DID) error
+}
+
+// Roots are the operations for which the node must have the root key, or gets it.
+type Roots interface {
+	AddIssuer(ctx context.Context, node did.DID) error
+	RemoveIssuer(ctx context.Context, method string) error
+	RotateRoot(ctx context.Context) error
+	// ExportRoot returns the root key in PEM, encrypted unless the passphrase is empty. The key stays until RemoveRoot. ImportRoot stores it
+	// again.
+	ExportRoot(ctx context.Context, passphrase string) ([]byte, error)
+	RemoveRoot(ctx context.Context) error
+	ImportRoot(ctx context.Context, key []byte, passphrase string) error
+	// Recover replaces the root key; key is the content of the recovery file, and newFile the absolute path of the next one.
+	Recover(ctx context.Context, key []byte, newFile string) error
+	Deactivate(ctx context.Context) error
+}
+
+// Partners are the partners of the organization, by their local names.
+type Partners interface {
+	Partners() []api.Partner
+	Accept(ctx context.Context, a api.Acceptance) (*api.Partner, error)
+	Confirm(ctx context.Context, name string) (*api.Partner, error)
+	RemovePartner(ctx context.Context, name string) error
 }
 
 // Tokens are the access tokens of the node, with that of the operator (tokens.Store).

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/bridge"
-	"github.com/lmosd/lmosd/did/web"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest/server"
@@ -73,14 +72,8 @@ func (g *Gateway) fixedRoutes() map[string]http.Handler {
 		"GET /readyz":      g.protect(open, g.ready),
 		"GET /version":     g.protect(read, g.version),
 	}
+	maps.Copy(routes, g.trustRoutes())
 	maps.Copy(routes, g.metadataRoutes())
-	if id, ok := web.Of(g.o.PublicURL); ok {
-		routes["GET /.well-known/did.json"] = g.protect(open, func(w http.ResponseWriter, _ *http.Request) error {
-			td := strings.TrimSuffix(g.o.PublicURL, "/") + "/.well-known/wot"
-			tdd.WriteBytes(w, http.StatusOK, "application/did+json", web.Document(id, g.o.Status.Status().DID, td))
-			return nil
-		})
-	}
 	if g.o.Callbacks != nil {
 		routes["POST "+callbacksPath+"{callback}"] = g.protect(open, func(w http.ResponseWriter, r *http.Request) error {
 			g.o.Callbacks.ServeHTTP(w, r)
@@ -192,6 +185,11 @@ func muxError(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) error 
 			return tdd.NotAllowed(w, r, rec.Header().Get("Allow"))
 		}
 	}
+	return errNothing(r)
+}
+
+// errNothing returns the error of an unknown path.
+func errNothing(r *http.Request) error {
 	return interact.Errorf(interact.NoAffordance, "GET /.well-known/wot describes the node, GET /things lists its directory",
 		"nothing is served at %s", tdd.Clip(r.URL.Path))
 }

@@ -57,6 +57,7 @@ const (
 	InlineSecret  Code = 2005
 	WildcardBind  Code = 2006
 	PolicyInvalid Code = 2007
+	InvalidInvite Code = 2008 // an invitation is used, expired, altered, of another network or for another node; the error says which
 	NotJSON       Code = 2010
 	BadTD         Code = 2011
 
@@ -66,6 +67,7 @@ const (
 	PortBusy       Code = 3010
 	DataDirLocked  Code = 3011
 	KeyPermissions Code = 3012
+	KeystoreLocked Code = 3013 // the key file is encrypted, and there is no passphrase, or a wrong one
 	StoreCorrupt   Code = 3020
 	DiskFull       Code = 3021
 	ShuttingDown   Code = 3030
@@ -124,6 +126,8 @@ var catalog = map[Code]struct{ slug, title string }{
 	DiskFull:          {"disk-full", "Disk full"},
 	ShuttingDown:      {"shutting-down", "Shutting down"},
 	NotReady:          {"not-ready", "Not ready"},
+	InvalidInvite:     {"invitation-invalid", "Invalid invitation"},
+	KeystoreLocked:    {"keystore-locked", "Key locked"},
 }
 
 // String returns the written form, "LMOS-1404".
@@ -156,7 +160,7 @@ func (c Code) Title() string {
 // Retryable reports whether the same request may succeed later without a change.
 func (c Code) Retryable() bool {
 	switch c {
-	case RateLimited, Unreachable, Timeout, Overloaded, NotRunning, NodeLost, DiskFull, ShuttingDown, NotReady:
+	case RateLimited, StatusUnknown, Unreachable, Timeout, Overloaded, NotRunning, NodeLost, DiskFull, ShuttingDown, NotReady:
 		return true
 	}
 	return false

@@ -77,7 +77,7 @@ func TestCodesAreStable(t *testing.T) {
 		"description-rolled-back": 1463, "loop": 1464, "cancelled": 1499, "internal": 1500, "agent-failed": 1502,
 		"agent-unreachable": 1503, "timeout": 1504, "overloaded": 1529, "usage": 2000, "config-unknown-field": 2001,
 		"config-invalid-value": 2002, "config-unreadable": 2003, "config-inline-secret": 2005,
-		"wildcard-bind-without-auth": 2006, "td-not-json": 2010, "td-schema": 2011, "node-not-running": 3001,
+		"wildcard-bind-without-auth": 2006, "invitation-invalid": 2008, "td-not-json": 2010, "td-schema": 2011, "node-not-running": 3001,
 		"node-unreachable": 3002, "token-rejected": 3003, "port-busy": 3010, "data-dir-locked": 3011, "key-permissions": 3012,
 		"store-corrupt": 3020, "disk-full": 3021, "shutting-down": 3030, "not-ready": 3031,
 	} {
@@ -124,7 +124,7 @@ func TestRetryable(t *testing.T) {
 		}
 	}
 	slices.Sort(got)
-	want := []Code{RateLimited, Unreachable, Timeout, Overloaded, NotRunning, NodeLost, DiskFull, ShuttingDown, NotReady}
+	want := []Code{RateLimited, StatusUnknown, Unreachable, Timeout, Overloaded, NotRunning, NodeLost, DiskFull, ShuttingDown, NotReady}
 	if slices.Sort(want); !slices.Equal(got, want) {
 		t.Errorf("retryable are %v, want %v", got, want)
 	}

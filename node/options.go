@@ -25,8 +25,10 @@ import (
 // Options of a node. The zero value runs in memory, listens nowhere and serves no HTTP, as tests need it. Package configs makes the options of a
 // daemon from its configuration.
 type Options struct {
-	// Key is the node's identity. Nil opens Dir/identity.pem; without a Dir it creates a temporary key.
-	Key *keystore.Key
+	// Key is the node's identity. If it is nil, OpenKey opens it after the data directory is locked; its error is returned as it is. Without
+	// both, the key is in Dir/identity.pem, unencrypted; without a Dir it is temporary.
+	Key     *keystore.Key
+	OpenKey func() (*keystore.Key, error)
 	// Dir is the data directory; empty keeps everything in memory. Only one process uses it at a time.
 	Dir string
 	// Engine is the storage engine; empty means pebble.

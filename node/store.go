@@ -163,27 +163,22 @@ func unwritable(err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)
 }
 
-// openKey returns the given key, the key in the data directory, or without a directory a new one.
+// openKey returns the key of o.
 func openKey(o *Options) (*keystore.Key, error) {
 	switch {
 	case o.Key != nil:
 		return o.Key, nil
+	case o.OpenKey != nil:
+		return o.OpenKey()
 	case o.Dir == "":
 		return keystore.New()
 	}
-	path := filepath.Join(o.Dir, "identity.pem")
-	k, err := keystore.Open(path)
-	if err == nil {
-		return k, nil
+	k, err := keystore.Open(filepath.Join(o.Dir, "identity.pem"))
+	if err != nil {
+		return nil, &interact.Error{Code: interact.KeyPermissions, Title: "the key of this node cannot be used", Err: err,
+			Hint: "set the mode of the file to 0600, or restore it; with a new key the node has another DID"}
 	}
-	if lax, ok := errors.AsType[*keystore.PermissionError](err); ok {
-		return nil, &interact.Error{Code: interact.KeyPermissions, Err: err, Hint: lax.Hint}
-	}
-	if storage.Full(err) {
-		return nil, diskFull(o.Dir, err) // the key is missing and cannot be created
-	}
-	return nil, &interact.Error{Code: interact.KeyPermissions, Title: "the key of this node cannot be used", Err: err,
-		Hint: "restore " + path + "; with a new key the node has another DID"}
+	return k, nil
 }
 
 // openTokens opens the access tokens, if a listener asks for them.

@@ -2,98 +2,15 @@ package main
 
 import (
 	"context"
-	"errors"
-	"io/fs"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/configcmd"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
-	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/did/keystore"
-	"github.com/lmosd/lmosd/interact"
 )
-
-func newIDCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "id",
-		Short: "show the identity of the node: DID, PeerID, addresses",
-		Long: "Shows the DID and the PeerID of the node, which are two forms of its key, and its addresses. If no node runs,\n" +
-			"the key file is read; it is never created.",
-		Example: `  lmosd id
-  lmosd id -o json --jq .did
-  lmosd run --mesh.bootstrap "$(lmosd id --jq '.p2p[0]')"   # on another host`,
-		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly, "lmosd status"),
-		Args:        cli.Takes(0, 0),
-		RunE:        func(cmd *cobra.Command, _ []string) error { return a.runID(cmd.Context()) },
-	}
-}
-
-// An identity is the document of lmosd id.
-type identity struct {
-	cli.Head
-	DID     did.DID  `json:"did"`
-	PeerID  string   `json:"peer_id"`
-	Name    string   `json:"name,omitempty"`
-	Running bool     `json:"running"`
-	Addrs   []string `json:"p2p"` // multiaddrs with /p2p; empty unless running
-}
-
-func (a *app) runID(ctx context.Context) error {
-	id, err := a.identify(ctx)
-	if err != nil {
-		return err
-	}
-	s := &terminal.Sheet{}
-	s.Add("did", string(id.DID))
-	s.Add("peer", id.PeerID)
-	s.Add("name", id.Name)
-	s.Add("p2p", id.Addrs...)
-	if !id.Running {
-		s.Add("state", "not running")
-	}
-	return a.Show(cli.View{Doc: id, Names: []string{string(id.DID)}, People: cli.Body(s)})
-}
-
-// identify returns the identity of the node; if no node runs, that of the key file.
-func (a *app) identify(ctx context.Context) (*identity, error) {
-	status, err := a.status(ctx)
-	if err == nil {
-		return &identity{cli.NewHead("Identity"), status.DID, status.PeerID, status.Name, true, render.Addresses(status.Addrs)}, nil
-	}
-	if interact.AsError(err).Code != interact.NotRunning || a.target == nil || a.target.DataDir == "" {
-		return nil, err
-	}
-	key, keyErr := a.key()
-	switch {
-	case errors.Is(keyErr, fs.ErrNotExist):
-		return nil, err
-	case keyErr != nil:
-		return nil, keyErr
-	}
-	return &identity{cli.NewHead("Identity"), key.DID(), key.DID().PeerText(), "", false, []string{}}, nil
-}
-
-// key opens the key file. It never creates it.
-func (a *app) key() (*keystore.Key, error) {
-	c, err := configcmd.Load(a.Console, nil)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := os.Stat(c.KeyFile()); err != nil {
-		return nil, err
-	}
-	key, err := keystore.Open(c.KeyFile())
-	if errors.Is(err, keystore.ErrPermissions) {
-		return nil, &interact.Error{Code: interact.KeyPermissions, Title: "the key file is not used", Hint: "chmod 600 " + c.KeyFile(), Err: err}
-	}
-	return key, err
-}
 
 func (a *app) status(ctx context.Context) (*api.Status, error) {
 	client, err := a.client()

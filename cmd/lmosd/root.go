@@ -8,6 +8,7 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/errcatalog"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/help"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/install"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/keys"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/localnet"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/login"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/validate"
@@ -70,7 +71,7 @@ func (a *app) commands() map[string][]*cobra.Command {
 			newTaskCommand(a), newPingCommand(a), newTraceCommand(a)},
 		"offer": {newExposeCommand(a), login.NewCommand(a.Console), login.NewLogoutCommand(a.Console), newPublishCommand(a), newUnpublishCommand(a),
 			newMoveCommand(a), validate.NewCommand(a.Console)},
-		"node":    {annotate(newRunCommand(a), cli.ScopeMesh, cli.ReadWrite), newIDCommand(a), newStatusCommand(a), newPeersCommand(a)},
+		"node":    {annotate(newRunCommand(a), cli.ScopeMesh, cli.ReadWrite), newIDCommand(a), keys.NewCommand(a.Console), newStatusCommand(a), newPeersCommand(a)},
 		"operate": {configcmd.NewConfigCommand(a.Console), newTokenCommand(a)},
 		"develop": {annotate(localnet.NewDemoCommand(a.Console), cli.ScopeLocal, cli.ReadOnly),
 			annotate(localnet.NewTestnetCommand(a.Console), cli.ScopeLocal, cli.ReadWrite),

@@ -3,11 +3,15 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 )
 
 // pseudoTerminal opens a terminal: what its user holds, and what a program has as its standard streams.
@@ -53,5 +57,125 @@ func TestClosedTerminal(t *testing.T) {
 	}
 	if !gone(file) || !gone(filepath.Join(x.home, "n", "lmosd.sock")) {
 		t.Error("the ready file or the socket are left behind")
+	}
+}
+
+// A session is a command on a terminal, whose user reads and types.
+type session struct {
+	t     *testing.T
+	user  *os.File
+	tty   *os.File // the same terminal, for its settings
+	cmd   *exec.Cmd
+	shown buffer // everything that the terminal showed
+}
+
+// onTerminal starts a command whose standard streams are a terminal.
+func (x *user) onTerminal(args ...string) *session {
+	x.t.Helper()
+	s := &session{t: x.t, cmd: x.command(args...)}
+	s.user, s.tty = pseudoTerminal(x.t)
+	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = s.tty, s.tty, s.tty
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := s.cmd.Start(); err != nil {
+		x.t.Fatal(err)
+	}
+	x.t.Cleanup(func() { _ = s.cmd.Process.Kill() }) // it may have ended
+	go func() {
+		b := make([]byte, 4096)
+		for {
+			n, err := s.user.Read(b)
+			if err != nil {
+				return // the terminal is closed at the end of the test
+			}
+			_, _ = s.shown.Write(b[:n]) // a buffer accepts everything
+		}
+	}()
+	return s
+}
+
+// waits waits until the terminal has shown text n times.
+func (s *session) waits(text string, n int) {
+	s.t.Helper()
+	eventually(s.t, fmt.Sprintf("the terminal shows %q", text), func() bool { return strings.Count(s.shown.String(), text) >= n })
+}
+
+// types types a line after a prompt.
+func (s *session) types(text string) {
+	s.t.Helper()
+	if _, err := s.user.WriteString(text); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// ends waits for the end of the command with an exit code, and checks that the terminal shows input again.
+func (s *session) ends(code int) {
+	s.t.Helper()
+	_ = s.cmd.Wait() // its exit code is checked
+	if got := s.cmd.ProcessState.ExitCode(); got != code {
+		s.t.Errorf("exit code %d, want %d\n%s", got, code, s.shown.String())
+	}
+	settings, err := unix.IoctlGetTermios(int(s.tty.Fd()), unix.TCGETS)
+	if err != nil || settings.Lflag&unix.ECHO == 0 {
+		s.t.Errorf("the terminal does not show its input, %v", err)
+	}
+}
+
+// A person sets a passphrase and starts a node with it. The terminal does not show the passphrase.
+func TestPassphraseOnATerminal(t *testing.T) {
+	t.Parallel()
+	x := newUser(t, "TERM=dumb")
+	first := x.node("n")
+	id := first.DID
+	first.stop()
+
+	s := x.onTerminal("keys", "passphrase", "--data-dir", "n")
+	s.waits("new passphrase of ", 1)
+	s.types("horse one\n")
+	s.waits("repeat it: ", 1)
+	s.types("horse two\n")
+	s.waits("the passphrases differ", 1)
+	s.waits("new passphrase of ", 2)
+	s.types("horse one\n")
+	s.waits("repeat it: ", 2)
+	s.types("horse one\n")
+	s.ends(0)
+	contains(t, s.shown.String(), "set the passphrase of ")
+
+	node := x.onTerminal("run", "--profile", "test", "--data-dir", "n")
+	node.waits("passphrase of "+filepath.Join(x.home, "n", "identity.pem")+": ", 1)
+	node.types("horse two\n")
+	node.waits("the passphrase is wrong", 1)
+	node.types("horse one\n")
+	node.waits("ready in ", 1)
+	contains(t, node.shown.String(), string(id))
+	if err := node.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	node.ends(0)
+
+	wrong := x.onTerminal("id", "--data-dir", "n")
+	for i := range 3 {
+		wrong.waits("passphrase of /", i+1)
+		wrong.types("horse three\n")
+	}
+	wrong.ends(cli.ExitRefused)
+	contains(t, wrong.shown.String(), "LMOS-3013")
+
+	interrupted := x.onTerminal("id", "--data-dir", "n")
+	interrupted.waits("passphrase of /", 1)
+	interrupted.types("horse o\x03") // Ctrl-C
+	interrupted.ends(cli.ExitInterrupted)
+
+	ended := x.onTerminal("keys", "export", "x.age", "--data-dir", "n")
+	ended.waits("passphrase of /", 1)
+	ended.types("\x04") // Ctrl-D
+	ended.ends(cli.ExitRefused)
+	if !gone(filepath.Join(x.home, "x.age")) {
+		t.Error("a file was exported")
+	}
+	for _, s := range []*session{s, node, wrong, interrupted, ended} {
+		if strings.Contains(s.shown.String(), "horse") {
+			t.Errorf("the terminal shows the passphrase:\n%s", s.shown.String())
+		}
 	}
 }

@@ -31,7 +31,7 @@ func (e *PermissionError) Error() string { return fmt.Sprintf("%s: %s", e.Path, 
 // Unwrap returns [ErrPermissions].
 func (e *PermissionError) Unwrap() error { return ErrPermissions }
 
-// maxFile limits the size of a key file, which has 119 bytes.
+// maxFile limits the size of a key file, which has 119 bytes, or about 500 if it is encrypted.
 const maxFile = 16 << 10
 
 // blockType is the PEM type of an unencrypted PKCS#8 key.
@@ -42,9 +42,10 @@ const blockType = "PRIVATE KEY"
 // same time, one creates the key and all use it.
 //
 // The file must be regular, belong to this user or to root, and be inaccessible to other users. Other users must not be able to write to
-// its directory, because they could replace the key. Otherwise the error wraps [ErrPermissions].
+// its directory, because they could replace the key. Otherwise the error wraps [ErrPermissions]. If the file is encrypted, it wraps
+// [ErrLocked].
 func Open(path string) (*Key, error) {
-	k, err := load(path)
+	k, err := Unlock(path, nil)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return k, err
 	}
@@ -56,7 +57,53 @@ func Open(path string) (*Key, error) {
 		return nil, err
 	}
 	// Also after Save, so that this start and the next one have the same key.
-	return load(path)
+	return Unlock(path, nil)
+}
+
+// Ask returns the passphrase of an encrypted key file. wrong is the number of passphrases that were wrong before. An error gives up.
+type Ask func(wrong int) (Passphrase, error)
+
+// Unlock is [Open] for a file that exists and may be encrypted (an armored age file for a passphrase, with the PKCS#8 file in it); if it is, Unlock
+// calls ask until the passphrase is right. A nil ask has none. Without a file, the error wraps fs.ErrNotExist.
+func Unlock(path string, ask Ask) (*Key, error) { return unlock(path, ask, checkFile) }
+
+// UnlockCredential is [Unlock] for a credential of systemd. The group may read such a file if it belongs to root: if the service has a
+// user, systemd adds an ACL for it, and the mask of the ACL is in the bits of the group.
+func UnlockCredential(path string, ask Ask) (*Key, error) { return unlock(path, ask, checkCredential) }
+
+func unlock(path string, ask Ask, check func(string, fs.FileInfo) error) (*Key, error) {
+	text, err := read(path, check)
+	if err != nil {
+		return nil, fmt.Errorf("read key file: %w", err)
+	}
+	private, err := decode(text, ask)
+	if err != nil {
+		return nil, fmt.Errorf("key file %s: %w", path, err)
+	}
+	return fromPrivate(private)
+}
+
+// decode returns the key in the text of a file.
+func decode(text []byte, ask Ask) (ed25519.PrivateKey, error) {
+	if !isEncrypted(text) {
+		return parse(text)
+	}
+	if ask == nil {
+		return nil, ErrLocked
+	}
+	for wrong := 0; ; wrong++ {
+		p, err := ask(wrong)
+		if err != nil {
+			return nil, err
+		}
+		plain, err := Decrypt(text, p)
+		if err == nil {
+			return parse(plain)
+		}
+		if !errors.Is(err, ErrPassphrase) {
+			return nil, err
+		}
+	}
 }
 
 // Save writes the key to a new file at path, like [Open], and returns when it is durable. An existing file is not changed; the error then
@@ -68,23 +115,108 @@ func (k Key) Save(path string) error {
 	return nil
 }
 
-// load reads the key file at path.
-func load(path string) (*Key, error) {
-	text, err := read(path)
-	if err != nil {
-		return nil, fmt.Errorf("read key file: %w", err)
+// Export writes the key to a new file at path with mode 0600, encrypted unless p is zero, and returns when it is durable. The directory
+// must exist. An existing file is not changed; the error then wraps fs.ErrExist. A file system that gives other users access to an
+// unencrypted file is an error that wraps [ErrPermissions]; the file is removed.
+func (k Key) Export(path string, p Passphrase) error {
+	text, err := k.encode(p)
+	if err == nil {
+		err = write(path, text)
 	}
-	private, err := parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("key file %s: %w", path, err)
+		return fmt.Errorf("export the key: %w", err)
 	}
-	return fromPrivate(private)
+	if p.IsZero() {
+		info, err := os.Stat(path)
+		if err == nil {
+			err = checkFile(path, info)
+		}
+		if err != nil {
+			return errors.Join(err, remove(path))
+		}
+	}
+	return syncDir(filepath.Dir(path))
 }
 
-// read returns the text of a file that only this user can read and replace.
-func read(path string) ([]byte, error) {
+// replacing begins the names of the temporary files of [Key.Replace].
+const replacing = ".key-replacing-"
+
+// Replace replaces the key file at path by one with this key, encrypted unless p is zero, and returns when it is durable. After a crash or
+// an error, path has the old file or the new one. Only one process at a time may replace a file.
+func (k Key) Replace(path string, p Passphrase) error {
+	text, err := k.encode(p)
+	if err == nil {
+		err = replace(path, text)
+	}
+	if err != nil {
+		return fmt.Errorf("replace key file %s: %w", path, err)
+	}
+	return nil
+}
+
+// encode returns the text of the key file, encrypted unless p is zero. It checks that the text has the key.
+func (k Key) encode(p Passphrase) ([]byte, error) {
+	text, err := encode(k.private())
+	if err != nil || p.IsZero() {
+		return text, err
+	}
+	if text, err = Encrypt(text, p); err != nil {
+		return nil, err
+	}
+	private, err := decode(text, func(int) (Passphrase, error) { return p, nil })
+	if err != nil || !private.Equal(k.private()) {
+		return nil, errors.Join(errors.New("the encrypted key cannot be read again"), err)
+	}
+	return text, nil
+}
+
+// replace replaces the existing file at path, or the file that a link at path leads to.
+func replace(path string, text []byte) error {
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(path)
+	dir := filepath.Dir(path)
+	if err := errors.Join(err, checkDir(dir)); err != nil {
+		return err
+	}
+	if err := checkFile(path, info); err != nil {
+		return err
+	}
+	// A crash leaves the temporary file behind, and its key may be unencrypted.
+	if err := removeReplacing(dir); err != nil {
+		return err
+	}
+	temporary := filepath.Join(dir, replacing+rand.Text())
+	if err = write(temporary, text); err == nil {
+		err = os.Rename(temporary, path)
+	}
+	if err != nil {
+		return errors.Join(err, remove(temporary))
+	}
+	return syncDir(dir)
+}
+
+// removeReplacing removes the temporary files of earlier calls of replace.
+func removeReplacing(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), replacing) {
+			err = errors.Join(err, remove(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
+}
+
+// read returns the text of a file that only this user can read and replace, by check.
+func read(path string, check func(string, fs.FileInfo) error) ([]byte, error) {
 	// Check before opening: opening a pipe would wait for a writer.
-	if err := checkFile(path, func() (fs.FileInfo, error) { return os.Stat(path) }); err != nil {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := check(path, info); err != nil {
 		return nil, err
 	}
 	f, err := os.Open(path)
@@ -93,21 +225,30 @@ func read(path string) ([]byte, error) {
 	}
 	defer f.Close()
 	// Check again: the file may have been replaced.
-	if err := errors.Join(checkFile(path, f.Stat), checkDir(filepath.Dir(path))); err != nil {
+	if info, err = f.Stat(); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(check(path, info), checkDir(filepath.Dir(path))); err != nil {
 		return nil, err
 	}
 	return io.ReadAll(io.LimitReader(f, maxFile+1))
 }
 
-func checkFile(path string, stat func() (fs.FileInfo, error)) error {
-	info, err := stat()
-	if err != nil {
-		return err
+func checkFile(path string, info fs.FileInfo) error { return checkMode(path, info, 0o077) }
+
+func checkCredential(path string, info fs.FileInfo) error {
+	if isRoots(info) {
+		return checkMode(path, info, 0o037)
 	}
+	return checkFile(path, info)
+}
+
+// checkMode checks that path is a file of this user or of root, and has none of the permissions forbidden.
+func checkMode(path string, info fs.FileInfo, forbidden fs.FileMode) error {
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a regular file", path)
 	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+	if mode := info.Mode().Perm(); mode&forbidden != 0 {
 		return &PermissionError{path, fmt.Sprintf("mode %04o lets other users read the key", mode), "chmod 600 " + quote(path)}
 	}
 	return checkOwner(path, info)
@@ -150,7 +291,7 @@ func parse(text []byte) (ed25519.PrivateKey, error) {
 	case len(bytes.TrimSpace(rest)) != 0:
 		return nil, errors.New("the file has more than one key")
 	case block.Type == "ENCRYPTED PRIVATE KEY":
-		return nil, errors.New("the key is encrypted, which is not supported")
+		return nil, errors.New("encrypted PKCS#8 is not supported: expected PKCS#8, encrypted by age or not at all")
 	case block.Type != blockType || len(block.Headers) != 0:
 		return nil, fmt.Errorf("expected PKCS#8 (%s), got PEM block %q", blockType, block.Type)
 	}

@@ -35,6 +35,10 @@ func TestMain(m *testing.M) {
 		fmt.Println(k)
 		return
 	}
+	if path := os.Getenv(replaceForever); path != "" {
+		fmt.Fprintln(os.Stderr, replaceUntilKilled(path))
+		os.Exit(1)
+	}
 	os.Exit(m.Run())
 }
 

@@ -173,6 +173,7 @@ func TestSignaturesByPurpose(t *testing.T) {
 		{"hash data as it is", did.PurposeAssertion, hashes("x"), hashes("x")},
 		{"record after its domain", did.PurposeRecord, []byte("\xa1\x01\x02"), []byte("lmos-td-v1:\xa1\x01\x02")},
 		{"record of 64 bytes", did.PurposeRecord, hashes("x"), append([]byte("lmos-td-v1:"), hashes("x")...)},
+		{"invitation after its domain", did.PurposeInvitation, []byte("\xa1\x01\x02"), []byte("lmos-invite-v1:\xa1\x01\x02")},
 	} {
 		msg := bytes.Clone(c.msg)
 		sig, err := k.Sign(c.purpose, msg)
@@ -204,6 +205,7 @@ func TestSignRejects(t *testing.T) {
 		{"65 bytes of hash data", did.PurposeAssertion, append(hashes("x"), 0)},
 		{"one hash", did.PurposeAssertion, hashes("x")[:32]},
 		{"hash data that is a record", did.PurposeAssertion, pad("lmos-td-v1:")},
+		{"hash data that is an invitation", did.PurposeAssertion, pad(did.PurposeInvitation)},
 		{"hash data that is a Noise handshake", did.PurposeAssertion, pad("noise-libp2p-static-key:")},
 		{"hash data that is a TLS handshake", did.PurposeAssertion, pad("libp2p-tls-handshake:")},
 		{"hash data that is gossip", did.PurposeAssertion, pad("libp2p-pubsub:")},
@@ -215,6 +217,10 @@ func TestSignRejects(t *testing.T) {
 		{"a card that is not an object", did.PurposeCard, []byte(base64.RawURLEncoding.EncodeToString([]byte(cardHeader+`"}`)) + ".MQ")},
 		{"empty record", did.PurposeRecord, nil},
 		{"record as long as hash data", did.PurposeRecord, make([]byte, 64-len("lmos-td-v1:"))},
+		{"empty invitation", did.PurposeInvitation, nil},
+		{"invitation that is not a map", did.PurposeInvitation, []byte("\x81\x01")},
+		{"invitation with a long map", did.PurposeInvitation, []byte("\xb8\x18")},
+		{"invitation as long as hash data", did.PurposeInvitation, append([]byte{0xa1}, make([]byte, 63-len(did.PurposeInvitation))...)},
 	} {
 		if sig, err := k.Sign(c.purpose, c.msg); err == nil {
 			t.Errorf("%s: signed %x", c.name, sig)
@@ -225,7 +231,7 @@ func TestSignRejects(t *testing.T) {
 // No bytes are the input of two purposes.
 func TestFormsCannotCollide(t *testing.T) {
 	t.Parallel()
-	if len(inputs) != 3 {
+	if len(inputs) != 4 {
 		t.Fatalf("there are %d forms; this test must check the new one, too", len(inputs))
 	}
 	for n := range 200 {
@@ -236,6 +242,18 @@ func TestFormsCannotCollide(t *testing.T) {
 		}
 		if again, err := hashData(input); err == nil {
 			t.Errorf("a record of %d bytes is hash data too: %q", n, again)
+		}
+	}
+	for n := range 200 {
+		input, err := invitation(append([]byte{0xa9}, bytes.Repeat([]byte{0xa5}, n)...))
+		if err != nil {
+			continue
+		}
+		if again, err := hashData(input); err == nil {
+			t.Errorf("an invitation of %d bytes is hash data too: %q", n+1, again)
+		}
+		if _, err := card(input); err == nil {
+			t.Errorf("an invitation of %d bytes is a card too", n+1)
 		}
 	}
 	// The inputs that libp2p signs with the same key are rejected as hash data at any length.
@@ -287,7 +305,7 @@ func TestExportedMethods(t *testing.T) {
 		got = append(got, typ.Method(i).Name)
 	}
 	slices.Sort(got)
-	want := []string{"DID", "Format", "GoString", "Libp2p", "LogValue", "MarshalJSON", "Peer", "Public", "Save", "Sign", "String"}
+	want := []string{"DID", "Export", "Format", "GoString", "Libp2p", "LogValue", "MarshalJSON", "Peer", "Public", "Replace", "Save", "Sign", "String"}
 	if !slices.Equal(got, want) {
 		t.Errorf("methods %v, want %v", got, want)
 	}

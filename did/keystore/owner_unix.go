@@ -21,3 +21,9 @@ func checkOwner(path string, info fs.FileInfo) error {
 	}
 	return nil
 }
+
+// isRoots reports whether a file belongs to root.
+func isRoots(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && st.Uid == 0
+}

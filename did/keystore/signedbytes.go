@@ -14,15 +14,17 @@ const hashSize = 64
 
 // inputs converts a message to the signed bytes, by purpose.
 var inputs = map[did.Purpose]func(msg []byte) ([]byte, error){
-	did.PurposeAssertion: hashData,
-	did.PurposeRecord:    record,
-	did.PurposeCard:      card,
+	did.PurposeAssertion:  hashData,
+	did.PurposeRecord:     record,
+	did.PurposeInvitation: invitation,
+	did.PurposeCard:       card,
 }
 
 // domains are the prefixes of the bytes that are signed with the same key for other uses: by libp2p for handshakes, signed envelopes and
-// gossip, and here for records. An envelope has a length before its name, so that the names are also compared at offset 1.
+// gossip, and here for records and invitations. An envelope has a length before its name, so that the names are also compared at offset 1.
 var domains = []string{
 	did.PurposeRecord,
+	did.PurposeInvitation,
 	"noise-libp2p-static-key:",
 	"libp2p-tls-handshake:",
 	"libp2p-pubsub:",
@@ -53,6 +55,15 @@ func record(msg []byte) ([]byte, error) {
 	input := append([]byte(did.PurposeRecord), msg...)
 	if len(msg) == 0 || len(input) == hashSize {
 		return nil, fmt.Errorf("a record cannot have %d bytes", len(msg))
+	}
+	return input, nil
+}
+
+// invitation returns the message, a CBOR map with less than 24 keys, with its domain.
+func invitation(msg []byte) ([]byte, error) {
+	input := append([]byte(did.PurposeInvitation), msg...)
+	if len(msg) == 0 || msg[0] < 0xa0 || msg[0] > 0xb7 || len(input) == hashSize {
+		return nil, fmt.Errorf("expected an invitation in CBOR, got %d bytes", len(msg))
 	}
 	return input, nil
 }

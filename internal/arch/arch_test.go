@@ -32,6 +32,8 @@ var rows = [][]string{
 	// The interaction model. TDs made from other documents. The parts of the directory that need descriptions only.
 	{"interact", "td/openapi", "td/lmos", "td/querytext", "td/tdtest", "internal/testhost", "directory/index", "directory/embedding", "directory/fetch", "directory/lookalike", "directory/eviction", "directory/reachability", "directory/persist", "directory/directorytest", "policy/access"},
 	{"interact/credentials", "interact/interacttest", "interact/problem", "directory/paging", "gateway/tokens"},
+	// The own organization, and the strings that invite others.
+	{"trust/invitation", "trust/organization"},
 	// Messages and framing of single protocols, below their bindings and bridges.
 	{"interact/form", "interact/bindingtest", "interact/coap/messaging", "interact/stream/frame", "interact/ws/frame", "interact/mqtt/packet", "interact/oauth", "bridge/mcp/protocol"},
 	// Carriers of records, the index, the policy, the bindings: one concern each.
@@ -51,7 +53,7 @@ var rows = [][]string{
 	{"cmd/lmosd/internal/cli", "cmd/lmosd/internal/printer"},
 	{"cmd/lmosd/internal/configcmd", "cmd/lmosd/internal/input", "cmd/lmosd/internal/help", "cmd/lmosd/internal/localnet",
 		"cmd/lmosd/internal/mcpclients", "cmd/lmosd/internal/stdio", "cmd/lmosd/internal/errcatalog"},
-	{"cmd/lmosd/internal/prompt", "cmd/lmosd/internal/validate", "cmd/lmosd/internal/install", "cmd/lmosd/internal/login", "cmd/lmosd/internal/nodeaddr", "cmd/lmosd/internal/render", "cmd/lmosd/internal/verify"},
+	{"cmd/lmosd/internal/prompt", "cmd/lmosd/internal/validate", "cmd/lmosd/internal/install", "cmd/lmosd/internal/keys", "cmd/lmosd/internal/login", "cmd/lmosd/internal/nodeaddr", "cmd/lmosd/internal/render", "cmd/lmosd/internal/verify"},
 	{"cmd/lmosd", "examples/agents/go"},
 }
 
@@ -77,7 +79,7 @@ var sharedModules = []string{
 	"github.com/ipfs/go-cid", "github.com/ipfs/go-datastore", "github.com/multiformats/go-multistream",
 }
 
-var sharedModulesFor = []string{"internal/storage", "internal/streamserver", "internal/testhost", "node", "node/status", "p2p", "dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "directory", "directory/persist", "directory/presence", "interact/stream", "interact/task", "publication", "testnet", "testnet/simnet"}
+var sharedModulesFor = []string{"internal/storage", "internal/streamserver", "internal/testhost", "node", "node/status", "p2p", "dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "directory", "directory/persist", "directory/presence", "interact/stream", "interact/task", "publication", "testnet", "testnet/simnet", "trust/invitation"}
 
 // moduleHomes are the packages that may import a foreign module, by import path prefix; the longest prefix decides.
 var moduleHomes = []struct {
@@ -86,6 +88,7 @@ var moduleHomes = []struct {
 	reason string
 }{
 	{"filippo.io/edwards25519", []string{"did"}, "weak keys are refused where keys are read"},
+	{"filippo.io/age", []string{"did/keystore"}, "key files with a passphrase"},
 	{"github.com/mr-tron/base58", []string{"did"}, "multibase encodes keys; other packages call did"},
 	{"github.com/hyperledger/aries-framework-go", []string{"did/aries"}, "archived: isolated, removable by a build tag"},
 	{"github.com/google/renameio/v2", []string{"internal/atomicfile"}, "files are replaced in one way"},
@@ -142,7 +145,7 @@ var moduleHomes = []struct {
 	{"github.com/cedar-policy/cedar-go", []string{"policy/access"}, "conditions of access rules"},
 	{"github.com/spf13/cobra", []string{"cmd/lmosd", "cmd/lmosd/internal/cli", "cmd/lmosd/internal/configcmd",
 		"cmd/lmosd/internal/help", "cmd/lmosd/internal/localnet", "cmd/lmosd/internal/errcatalog", "cmd/lmosd/internal/validate",
-		"cmd/lmosd/internal/install", "cmd/lmosd/internal/login"}, "commands"},
+		"cmd/lmosd/internal/install", "cmd/lmosd/internal/keys", "cmd/lmosd/internal/login"}, "commands"},
 	{"github.com/spf13/pflag", []string{"cmd/lmosd/internal/cli", "cmd/lmosd/internal/configcmd", "cmd/lmosd/internal/help"}, "flags"},
 	{"github.com/itchyny/gojq", []string{"cmd/lmosd/internal/cli"}, "--jq"},
 	{"golang.org/x/sys", []string{"cmd/lmosd/internal/terminal"}, "the width of a terminal"},

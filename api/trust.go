@@ -1,0 +1,379 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// Organization is the organization of a node, as this node knows it: GET /v1/org.
+type Organization struct {
+	APIVersion string  `json:"apiVersion"`
+	Kind       string  `json:"kind"` // Organization
+	DID        did.DID `json:"did"`
+	SCID       string  `json:"scid"`           // the self-certifying identifier of its log
+	Name       string  `json:"name"`           // its domain: a claim of the organization, not proven by DNS
+	Auto       bool    `json:"auto,omitempty"` // the first run of the node made it
+	Head       string  `json:"head"`           // the versionId of the last log entry
+	// State is the state of the membership of this node: one of the Organization constants.
+	State   string    `json:"state"`
+	Roles   []string  `json:"roles"`          // of this node
+	Until   time.Time `json:"until,omitzero"` // the end of the credential of this node
+	Issuer  bool      `json:"issuer"`         // this node has an issuing key that the log lists
+	Root    bool      `json:"root"`           // this node has the root key
+	Issuers []Issuer  `json:"issuers"`
+	Members []Member  `json:"members,omitempty"` // only on issuers: the nodes for which they issued credentials
+}
+
+// The states of an organization. Unconfirmed: since the start of this node, no issuer has confirmed the status of members.
+const (
+	OrganizationConfirmed   = "confirmed"
+	OrganizationUnconfirmed = "unconfirmed"
+	OrganizationExpired     = "expired" // the credential of this node
+)
+
+// An Issuer is a node that issues the credentials of an organization.
+type Issuer struct {
+	Method      string    `json:"method"`         // of its key in the DID document, for example "#i1"
+	Node        did.DID   `json:"node,omitempty"` // if it is known
+	This        bool      `json:"this,omitempty"` // it is this node
+	ListVersion uint64    `json:"list_version"`   // of its newest status list that this node has; 0: none
+	ListFrom    time.Time `json:"list_from,omitzero"`
+}
+
+// A Member is a node for which this node issued a credential.
+type Member struct {
+	DID       did.DID   `json:"did"`
+	Name      string    `json:"name,omitempty"` // of the node, if it is known
+	Roles     []string  `json:"roles"`
+	Until     time.Time `json:"until,omitzero"`
+	Revoked   time.Time `json:"revoked,omitzero"` // zero: not revoked
+	Connected bool      `json:"connected"`
+}
+
+// OrganizationInit is the body of POST /v1/org.
+type OrganizationInit struct {
+	Domain string `json:"domain"`
+	// RecoveryFile is an absolute path on the host of the node, where the node writes the next root key. The file must not exist.
+	RecoveryFile string `json:"recovery_file"`
+}
+
+// The kinds of an invitation.
+const (
+	InviteNode    = "node"    // a node becomes a member of the organization
+	InvitePartner = "partner" // another organization becomes a partner
+)
+
+// InvitationRequest is the body of POST /v1/org/invitations. Zero values mean the defaults of the node.
+type InvitationRequest struct {
+	Kind   string    `json:"kind"`             // InviteNode or InvitePartner
+	Roles  []string  `json:"roles,omitempty"`  // of the new member, or those of the partner's roles that count; empty for partners: all
+	For    did.DID   `json:"for,omitempty"`    // the only node or organization that may use it; empty: whoever has the text
+	Uses   int       `json:"uses,omitempty"`   // default 1
+	Life   Duration  `json:"life,omitempty"`   // of the invitation; default 24 h, at most 30 d
+	Until  time.Time `json:"until,omitzero"`   // the end of the partnership; zero: without limit
+	Issuer bool      `json:"issuer,omitempty"` // the new member becomes an issuer, too
+}
+
+// Invitation is an open invitation. The node stores a hash of its secret, so only the response to its creation has the text.
+type Invitation struct {
+	APIVersion     string    `json:"apiVersion,omitempty"`
+	Kind           string    `json:"kind,omitempty"` // Invitation; lists omit both
+	ID             string    `json:"id"`
+	Text           string    `json:"text,omitempty"` // "lmos-invite:…": a secret, which whoever has it may use
+	InvitationKind string    `json:"invitation_kind"`
+	For            did.DID   `json:"for,omitempty"`
+	Roles          []string  `json:"roles,omitempty"`
+	Issuer         bool      `json:"issuer,omitempty"`
+	Uses           int       `json:"uses"` // that remain
+	Expires        time.Time `json:"expires"`
+	Organization   did.DID   `json:"organization"`
+	SCID           string    `json:"scid"`
+}
+
+// InvitationList is GET /v1/org/invitations.
+type InvitationList struct {
+	APIVersion string       `json:"apiVersion"`
+	Kind       string       `json:"kind"` // InvitationList
+	Items      []Invitation `json:"items"`
+}
+
+// Acceptance is the body of POST /v1/org/join and of POST /v1/trust/partners.
+type Acceptance struct {
+	Invitation string `json:"invitation"`
+	Name       string `json:"name,omitempty"` // the local name of the partner; empty: from its domain
+	// Yes permits to replace an organization of the first run, although access rules name it.
+	Yes bool `json:"yes,omitempty"`
+}
+
+// Partner is another organization that this one trusts, or a list entry of it.
+type Partner struct {
+	APIVersion string    `json:"apiVersion,omitempty"`
+	Kind       string    `json:"kind,omitempty"` // Partner; lists omit both
+	Name       string    `json:"name"`           // the local name
+	DID        did.DID   `json:"did"`
+	SCID       string    `json:"scid"`
+	State      string    `json:"state"`           // one of the Partner constants
+	Roles      []string  `json:"roles,omitempty"` // those of its roles that count; empty: all
+	Since      time.Time `json:"since"`
+	Until      time.Time `json:"until,omitzero"` // zero: without limit
+	Words      []string  `json:"words,omitempty"`
+	Head       string    `json:"head"`      // the versionId of the last log entry
+	Connected  int       `json:"connected"` // connected nodes of the partner
+}
+
+// The states of a partner.
+const (
+	PartnerActive      = "partner"
+	PartnerUnconfirmed = "unconfirmed" // the invitation named no organization, and nobody has confirmed the check words
+	PartnerSuspended   = "suspended"   // its log has two different continuations
+	PartnerExpired     = "expired"     // Until has passed
+)
+
+// PartnerList is GET /v1/trust/partners.
+type PartnerList struct {
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"` // PartnerList
+	Items      []Partner `json:"items"`
+}
+
+// Standing is what this node knows about a node or an agent: GET /v1/trust/standing/{did}.
+type Standing struct {
+	APIVersion   string             `json:"apiVersion"`
+	Kind         string             `json:"kind"` // Standing
+	DID          did.DID            `json:"did"`
+	Relation     string             `json:"relation"` // own, partner, untrusted
+	Organization *OrganizationClaim `json:"organization,omitempty"`
+	Roles        []string           `json:"roles,omitempty"`   // that count here
+	Barred       string             `json:"barred,omitempty"`  // why it may do nothing; empty: it is not barred
+	Pending      string             `json:"pending,omitempty"` // what is missing until its standing counts; empty: nothing
+	Until        time.Time          `json:"until,omitzero"`
+	Credential   json.RawMessage    `json:"credential,omitempty"`
+}
+
+// OrganizationClaim is the organization of a Standing.
+type OrganizationClaim struct {
+	Name  string  `json:"name"`
+	DID   did.DID `json:"did"`
+	State string  `json:"state"` // own, partner, proven or claimed
+}
+
+// RolesRequest is the body of PUT /v1/org/members/{did}/roles.
+type RolesRequest struct {
+	Roles []string `json:"roles"`
+}
+
+// IssuerRequest is the body of POST /v1/org/issuers.
+type IssuerRequest struct {
+	Node did.DID `json:"node"` // a member of the organization
+}
+
+// RootExport is the body of POST /v1/org/root/export. The response is the root key in PEM, encrypted with the passphrase unless that is empty.
+type RootExport struct {
+	Passphrase string `json:"passphrase,omitempty"`
+}
+
+// RootImport is the body of PUT /v1/org/root.
+type RootImport struct {
+	Key        string `json:"key"` // the response of POST /v1/org/root/export
+	Passphrase string `json:"passphrase,omitempty"`
+}
+
+// RootRecovery is the body of POST /v1/org/root/recover.
+type RootRecovery struct {
+	Key string `json:"key"` // the content of the recovery file
+	// RecoveryFile is as in [OrganizationInit].
+	RecoveryFile string `json:"recovery_file"`
+}
+
+// OrganizationExport is the body of POST /v1/org/export.
+type OrganizationExport struct {
+	Dir string `json:"dir"` // an absolute path on the host of the node; the folder is created, and existing files are replaced
+}
+
+// A Duration is a [time.Duration] that is a string in JSON, for example "24h0m0s".
+type Duration time.Duration
+
+// MarshalText implements [encoding.TextMarshaler].
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (d *Duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf("expected a duration such as \"24h\", got %q", clip(string(text)))
+	}
+	*d = Duration(parsed)
+	return nil
+}
+
+// Organization returns the organization of the node. The error is [interact.NotFound] if it has none.
+func (c *Client) Organization(ctx context.Context) (*Organization, error) {
+	return get[Organization](ctx, c, "/v1/org")
+}
+
+// InitOrganization makes an organization whose first member and issuer is the node. It requires the token or the socket, as do all methods
+// for organizations and partners but Organization, Partners and Standing.
+func (c *Client) InitOrganization(ctx context.Context, o OrganizationInit) (*Organization, error) {
+	return sendJSON[Organization](ctx, c, http.MethodPost, "/v1/org", o)
+}
+
+// LeaveOrganization deletes the organization and its keys from the node.
+func (c *Client) LeaveOrganization(ctx context.Context) error {
+	return c.command(ctx, http.MethodDelete, "/v1/org", nil)
+}
+
+// Invite makes an invitation. The result has its text.
+func (c *Client) Invite(ctx context.Context, r InvitationRequest) (*Invitation, error) {
+	return sendJSON[Invitation](ctx, c, http.MethodPost, "/v1/org/invitations", r)
+}
+
+// Invitations returns the open invitations, without their texts.
+func (c *Client) Invitations(ctx context.Context) (*InvitationList, error) {
+	return get[InvitationList](ctx, c, "/v1/org/invitations")
+}
+
+// JoinOrganization makes the node a member of the organization that invites it.
+func (c *Client) JoinOrganization(ctx context.Context, a Acceptance) (*Organization, error) {
+	return sendJSON[Organization](ctx, c, http.MethodPost, "/v1/org/join", a)
+}
+
+// Revoke ends the membership of a node. Restore permits it again.
+func (c *Client) Revoke(ctx context.Context, member did.DID) error {
+	return c.command(ctx, http.MethodPost, memberPath(member, "revoke"), nil)
+}
+
+// Restore ends the exclusion of a revoked member.
+func (c *Client) Restore(ctx context.Context, member did.DID) error {
+	return c.command(ctx, http.MethodPost, memberPath(member, "restore"), nil)
+}
+
+// SetRoles makes a node a member with these roles, or replaces the roles of a member.
+func (c *Client) SetRoles(ctx context.Context, member did.DID, roles []string) error {
+	return c.command(ctx, http.MethodPut, memberPath(member, "roles"), RolesRequest{Roles: roles})
+}
+
+func memberPath(member did.DID, below string) string {
+	return "/v1/org/members/" + url.PathEscape(string(member)) + "/" + below
+}
+
+// RenewCredential gets a new credential for the node from an issuer.
+func (c *Client) RenewCredential(ctx context.Context) (*Organization, error) {
+	return sendJSON[Organization](ctx, c, http.MethodPost, "/v1/org/renew", nil)
+}
+
+// AddIssuer makes a member an issuer. The node must have the root key, as for RemoveIssuer.
+func (c *Client) AddIssuer(ctx context.Context, node did.DID) error {
+	return c.command(ctx, http.MethodPost, "/v1/org/issuers", IssuerRequest{Node: node})
+}
+
+// RemoveIssuer removes an issuing key, for example "#i2": the credentials that it signed are no longer valid.
+func (c *Client) RemoveIssuer(ctx context.Context, method string) error {
+	return c.command(ctx, http.MethodDelete, "/v1/org/issuers/"+url.PathEscape(method), nil)
+}
+
+// RotateRoot replaces the root key of the organization by a new one at the node.
+func (c *Client) RotateRoot(ctx context.Context) error {
+	return c.command(ctx, http.MethodPost, "/v1/org/root/rotate", nil)
+}
+
+// ExportRoot returns the root key in PEM, encrypted with the passphrase unless that is empty. The key stays at the node.
+func (c *Client) ExportRoot(ctx context.Context, passphrase string) ([]byte, error) {
+	body, err := json.Marshal(RootExport{Passphrase: passphrase})
+	if err != nil {
+		return nil, err
+	}
+	key, _, err := c.do(ctx, http.MethodPost, "/v1/org/root/export", interact.JSON, body)
+	return key, err
+}
+
+// RemoveRoot deletes the root key from the node.
+func (c *Client) RemoveRoot(ctx context.Context) error {
+	return c.command(ctx, http.MethodDelete, "/v1/org/root", nil)
+}
+
+// ImportRoot stores an exported root key at the node.
+func (c *Client) ImportRoot(ctx context.Context, r RootImport) error {
+	return c.command(ctx, http.MethodPut, "/v1/org/root", r)
+}
+
+// RecoverOrganization replaces the root key by means of the key of the recovery file.
+func (c *Client) RecoverOrganization(ctx context.Context, r RootRecovery) error {
+	return c.command(ctx, http.MethodPost, "/v1/org/root/recover", r)
+}
+
+// DeactivateOrganization ends the organization, for all its members and partners.
+func (c *Client) DeactivateOrganization(ctx context.Context) error {
+	return c.command(ctx, http.MethodPost, "/v1/org/deactivate", nil)
+}
+
+// ExportOrganization writes the public files of the organization to a folder at the host of the node, for a web server.
+func (c *Client) ExportOrganization(ctx context.Context, dir string) error {
+	return c.command(ctx, http.MethodPost, "/v1/org/export", OrganizationExport{Dir: dir})
+}
+
+// Partners returns the partners of the organization.
+func (c *Client) Partners(ctx context.Context) (*PartnerList, error) {
+	return get[PartnerList](ctx, c, "/v1/trust/partners")
+}
+
+// AcceptInvitation makes the organization that invites a partner.
+func (c *Client) AcceptInvitation(ctx context.Context, a Acceptance) (*Partner, error) {
+	return sendJSON[Partner](ctx, c, http.MethodPost, "/v1/trust/partners", a)
+}
+
+// ConfirmPartner confirms that the check words of a partner are the same on both sides.
+func (c *Client) ConfirmPartner(ctx context.Context, name string) (*Partner, error) {
+	return sendJSON[Partner](ctx, c, http.MethodPost, "/v1/trust/partners/"+url.PathEscape(name)+"/confirm", nil)
+}
+
+// RemovePartner ends a partnership.
+func (c *Client) RemovePartner(ctx context.Context, name string) error {
+	return c.command(ctx, http.MethodDelete, "/v1/trust/partners/"+url.PathEscape(name), nil)
+}
+
+// Distrust excludes a node or an organization, whatever the access rules permit, or ends that if on is false.
+func (c *Client) Distrust(ctx context.Context, id did.DID, on bool) error {
+	method := http.MethodPut
+	if !on {
+		method = http.MethodDelete
+	}
+	return c.command(ctx, method, "/v1/trust/distrusted/"+url.PathEscape(string(id)), nil)
+}
+
+// Standing returns what the node knows about another one.
+func (c *Client) Standing(ctx context.Context, id did.DID) (*Standing, error) {
+	return get[Standing](ctx, c, "/v1/trust/standing/"+url.PathEscape(string(id)))
+}
+
+// sendJSON sends v as JSON, or no body for nil. The response is one JSON document of type T.
+func sendJSON[T any](ctx context.Context, c *Client, method, path string, v any) (*T, error) {
+	body, err := bodyOf(v)
+	if err != nil {
+		return nil, err
+	}
+	return request[T](ctx, c, method, path, interact.JSON, body)
+}
+
+// command sends v as JSON, or no body for nil. The response has no body.
+func (c *Client) command(ctx context.Context, method, path string, v any) error {
+	body, err := bodyOf(v)
+	if err != nil {
+		return err
+	}
+	_, _, err = c.do(ctx, method, path, interact.JSON, body)
+	return err
+}
+
+func bodyOf(v any) ([]byte, error) {
+	if v == nil {
+		return nil, nil
+	}
+	return json.Marshal(v)
+}

@@ -1,0 +1,6 @@
+//go:build !unix
+
+package keys
+
+// closeOnExec does nothing: processes do not inherit file descriptors on this system.
+func closeOnExec(int) {}
