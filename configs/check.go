@@ -145,7 +145,7 @@ func (c *Config) checkHTTP(ps *problems) {
 		ps.add(interact.WildcardBind, c.places["http.auth"], "http.listen", "listen on 127.0.0.1:"+port+", or set http.auth: token",
 			"other hosts can reach %s, but http.auth is none", c.HTTP.Listen)
 	case !addr.IsLoopback() && c.HTTP.DirectoryAuth != "open" && !isEncrypted(&c.HTTP):
-		c.bad(ps, "http.listen", gateway.PlainHint, "plain HTTP at %s: every host between could read the tokens of callers", c.HTTP.Listen)
+		c.bad(ps, "http.listen", gateway.PlainHint, "plain HTTP at %s: hosts on the network path could read the tokens of callers", c.HTTP.Listen)
 	}
 }
 

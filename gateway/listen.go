@@ -49,7 +49,7 @@ func listenTCP(o Options) (net.Listener, error) {
 		err = interact.Errorf(interact.WildcardBind, "listen on 127.0.0.1:"+port+", or set http.auth: token",
 			"other hosts would reach %s, and nothing authenticates them", o.Listen)
 	case !o.IsEncrypted() && !o.OpenDirectory:
-		err = interact.Errorf(interact.ConfigInvalid, PlainHint, "plain HTTP at %s: every host between could read the tokens of callers", o.Listen)
+		err = interact.Errorf(interact.ConfigInvalid, PlainHint, "plain HTTP at %s: hosts on the network path could read the tokens of callers", o.Listen)
 	default:
 		return l, nil
 	}
