@@ -12,6 +12,7 @@ import (
 
 	"github.com/lmosd/lmosd/audit"
 	"github.com/lmosd/lmosd/discovery/explore"
+	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -151,7 +152,15 @@ func (c *Config) checkHTTP(ps *problems) {
 	case !addr.IsLoopback() && c.HTTP.Auth == "none":
 		ps.add(interact.WildcardBind, c.places["http.auth"], "http.listen", "listen on 127.0.0.1:"+port+", or set http.auth: token",
 			"other hosts can reach %s, but http.auth is none", c.HTTP.Listen)
+	case !addr.IsLoopback() && c.HTTP.DirectoryAuth != "open" && !isEncrypted(&c.HTTP):
+		c.bad(ps, "http.listen", gateway.PlainHint, "plain HTTP at %s: hosts on the network path could read the tokens of callers", c.HTTP.Listen)
 	}
+}
+
+// isEncrypted reports whether the connections of other hosts to the API are encrypted.
+func isEncrypted(h *HTTP) bool {
+	o := gateway.Options{CertFile: h.TLS.Cert, Proxy: h.TLS.Mode == "proxy", PublicURL: h.PublicURL}
+	return o.IsEncrypted()
 }
 
 // checkListeners checks the listeners of other protocols. CoAP callers are never authenticated, and MQTT callers only with a token.

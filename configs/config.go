@@ -224,8 +224,13 @@ type HTTP struct {
 	TLS       TLS    `yaml:"tls"`
 }
 
-// TLS sets the certificate of the API over TCP.
+// TLS sets the encryption of the API over TCP.
 type TLS struct {
+	// How connections of other hosts are encrypted. auto: by cert and key, or by a proxy that http.public_url names with https://; without
+	// them, plain HTTP beyond loopback is refused, except for a directory without tokens (http.directory_auth: open). proxy: a proxy, or a
+	// network that only authorized hosts reach, protects plain HTTP; requests without a token have no rights of this machine, on loopback
+	// either.
+	Mode string `yaml:"mode" values:"auto proxy"`
 	// The file with the certificate and its chain, in PEM. With it, the API over TCP is served over HTTPS only; the Unix socket
 	// needs no certificate. A changed file is read again at the next full handshake; until both files can be read and fit together,
 	// the last certificate stays in use.
@@ -360,7 +365,7 @@ func Default() *Config {
 		Search:    Search{Method: "lexical"},
 		Trust: Trust{Untrusted: "open", Connect: "anyone", PolicyFile: "auto", Rate: TrustRate{PerPeer: 100, Reads: 1000, Burst: 200},
 			Audit: TrustAudit{Level: "denied", Keep: 10}},
-		HTTP: HTTP{Listen: "127.0.0.1:4668", Socket: "auto", Auth: "token", Hosts: []string{}, Origins: []string{}, DirectoryAuth: "token"},
+		HTTP: HTTP{Listen: "127.0.0.1:4668", Socket: "auto", Auth: "token", Hosts: []string{}, Origins: []string{}, DirectoryAuth: "token", TLS: TLS{Mode: "auto"}},
 		Interact: Interact{Timeout: Duration(30 * time.Second), UntrustedDeadline: Duration(2 * time.Minute), Concurrency: 256, PerCaller: 64, PerThing: 64, Subscriptions: 256, Credentials: "auto", Validate: true, Direct: "secure",
 			Tasks: Tasks{MaxDuration: Duration(time.Hour), UntrustedMaxDuration: Duration(10 * time.Minute), Retention: Duration(10 * time.Minute)}},
 		MCP:       MCP{Pin: []string{}},

@@ -31,7 +31,7 @@ func (c *Config) Options() (node.Options, error) {
 		MaxThings: c.Directory.MaxThings, Ranges: p2p.Ranges{IPv4: c.Directory.IPv4Range, IPv6: c.Directory.IPv6Range}, Index: c.Directory.Index, Policy: c.rules(), Timeout: time.Duration(c.Interact.Timeout), Credentials: c.CredentialsFile(),
 		HTTP: &node.HTTP{Listen: c.HTTP.Listen, Explicit: c.Explicit("http.listen"), Socket: c.Socket(), NoAuth: c.HTTP.Auth == "none",
 			HideMetrics: !c.Telemetry.Metrics, Hosts: c.HTTP.Hosts, Origins: c.HTTP.Origins, PublicURL: c.HTTP.PublicURL, OpenDirectory: c.HTTP.DirectoryAuth == "open",
-			CertFile: c.HTTP.TLS.Cert, KeyFile: c.HTTP.TLS.Key},
+			CertFile: c.HTTP.TLS.Cert, KeyFile: c.HTTP.TLS.Key, Proxy: c.HTTP.TLS.Mode == "proxy"},
 		NoValidation: !c.Interact.Validate, Direct: c.Interact.Direct, MQTT: c.MQTT.Listen, CoAP: c.CoAP.Listen,
 		Search:    node.Search{Method: route.Method(c.Search.Method)},
 		Tasks:     task.Options{MaxRun: time.Duration(c.Interact.Tasks.MaxDuration), Keep: time.Duration(c.Interact.Tasks.Retention)},

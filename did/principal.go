@@ -46,7 +46,8 @@ type Principal struct {
 	Name string
 	// Via is the method of authentication.
 	Via Via
-	// Org is the organization in which a credential proves the membership; empty: none. Roles is a subset of the roles in the credential.
+	// Org is the organization in which a credential proves the membership; empty: none. Roles is a subset of the roles in the credential. Of an
+	// access token, whose Org is empty, they are words of this node, which other nodes do not receive.
 	Org   DID
 	Roles []string
 	// Relation is the relation of the organization of this node to the caller. Consumers of this node are Local, or Untrusted if their
@@ -56,7 +57,7 @@ type Principal struct {
 	Barred string
 	// Pending is why the membership cannot be decided yet; the caller counts as untrusted. Empty: it is decided.
 	Pending string
-	// Expires is the end of the membership. Zero: it does not end by itself.
+	// Expires is the end of the membership, or of the token. Zero: it does not end by itself.
 	Expires time.Time
 }
 
@@ -95,6 +96,12 @@ func Consumer(via Via, name string) *Principal {
 	}
 	return consumer(via, name)
 }
+
+// Operator is the name of the node's own token, which has all rights.
+const Operator = "operator"
+
+// Scoped reports whether p is a caller with an access token that has only the rights that rules give it.
+func (p *Principal) Scoped() bool { return p != nil && p.Via == Token && p.Name != Operator }
 
 // NodePrincipal returns the principal of another node, or of its consumer name.
 func NodePrincipal(node DID, name string) *Principal {

@@ -1,8 +1,7 @@
 package gateway
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
+	"context"
 	"net"
 	"net/http"
 	"net/netip"
@@ -14,18 +13,24 @@ import (
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway/tdd"
+	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest/server"
+	"github.com/lmosd/lmosd/policy"
+	accessrules "github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/td"
 )
 
-// access is the right that a route requires of its caller. Callers of the unix socket may use every route.
+// access is the right that a route requires of its caller. Callers of the unix socket may use every route. A caller with an access token has
+// the rights of its scopes only, also on loopback.
 //
-//	         loopback   beyond loopback
-//	open     anyone     anyone
-//	read     anyone     token
-//	call     anyone     token
-//	admin    token      token
+//	         loopback   beyond loopback   scope of a token
+//	open     anyone     anyone            any
+//	read     anyone     token             find
+//	call     anyone     token             read, write, invoke, subscribe or call, of any Thing
+//	admin    token      token             manage
 //
+// A route of one Thing needs the scope for that Thing, others for all Things. Policy in the mesh checks each message again.
 // Reads of the directory are open with Options.OpenDirectory. While the node drains, it accepts reads and rejects calls and administration.
 // [guard.identify] returns the principal of a caller.
 type access uint8
@@ -37,30 +42,70 @@ const (
 	admin
 )
 
+// String returns the operation of scopes that permits a route.
+func (a access) String() string { return [...]string{"open", "find", "call", "manage"}[min(a, admin)] }
+
 // isTrusted reports whether r came over the unix socket, or from this process.
 func isTrusted(r *http.Request) bool {
 	p := did.PrincipalOf(r.Context())
 	return p != nil && (p.Via == did.Socket || p.Via == did.Process)
 }
 
-// identify returns r with the principal that its listener or the token proves. A request that a proxy forwarded looks local but is not:
-// without a token its sender is unproven.
-func (g *guard) identify(r *http.Request) *http.Request {
-	switch token, ok := bearerToken(r.Header.Get("Authorization")); {
-	case isTrusted(r):
-		return r
-	case ok && g.isToken(token):
-		return r.WithContext(did.WithPrincipal(r.Context(), operator))
-	case g.proxied || isForwarded(r.Header):
-		return r.WithContext(did.WithPrincipal(r.Context(), did.Consumer(did.Unproven, "")))
+// identify returns r with the principal that its listener or a token proves. A request that a proxy forwarded looks local but is not:
+// without a token its sender is unproven. The context of r ends when its token expires or is revoked. release is called after r.
+func (g *guard) identify(r *http.Request) (_ *http.Request, release func()) {
+	release = func() {}
+	token, ok := bearerToken(r.Header.Get("Authorization"))
+	if isTrusted(r) {
+		return r, release
 	}
-	return r
+	if ok {
+		if grant, err := g.find(token); err == nil {
+			ctx := context.WithValue(did.WithPrincipal(r.Context(), grant.Principal()), grantKey{}, grant)
+			if !grant.IsOperator() {
+				ctx, release = endWith(ctx, grant.Context())
+			}
+			return r.WithContext(ctx), release
+		}
+	}
+	if g.proxied || isForwarded(r.Header) {
+		return r.WithContext(did.WithPrincipal(r.Context(), did.Consumer(did.Unproven, ""))), release
+	}
+	return r, release
 }
 
-// Operator is the name of the node's own token.
-const Operator = "operator"
+// endWith returns ctx that ends with other, too, and with its cause.
+func endWith(ctx, other context.Context) (_ context.Context, release func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(other, func() { cancel(context.Cause(other)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
 
-var operator = did.Consumer(did.Token, Operator)
+type grantKey struct{}
+
+// grantOf returns the grant of the token in a request; nil without a valid one.
+func grantOf(r *http.Request) *tokens.Grant {
+	grant, _ := r.Context().Value(grantKey{}).(*tokens.Grant)
+	return grant
+}
+
+// find returns the grant of a token. The error is an [*interact.Error] without a hint: Unauthenticated if the listener accepts no tokens,
+// otherwise TokenRejected.
+func (g *guard) find(token string) (*tokens.Grant, error) {
+	switch {
+	case g.plain:
+		return nil, errPlain
+	case g.tokens == nil:
+		return nil, interact.Errorf(interact.TokenRejected, "", "this is not a token of the node")
+	}
+	return g.tokens.Find(token)
+}
+
+// errPlain is the error of a token that a network could read.
+var errPlain = interact.Errorf(interact.Unauthenticated, "", "the address serves plain HTTP beyond loopback and accepts no tokens")
 
 // isForwarded reports whether a proxy forwarded a request, by its headers (RFC 7239 and its predecessors).
 func isForwarded(h http.Header) bool {
@@ -74,11 +119,12 @@ func isForwarded(h http.Header) bool {
 
 // A guard decides which callers may use which routes. It is read-only.
 type guard struct {
-	token     [sha256.Size]byte // of Options.Token; comparing hashes hides its length
-	hasToken  bool
+	tokens    Tokens // nil: no caller over TCP is authenticated
 	tokenFile string
+	things    func(ctx context.Context, ref string) (*td.Description, error)
 	noAuth    bool
 	loopback  bool // only this host reaches the listener
+	plain     bool // others can read what is sent to the listener
 	proxied   bool // a proxy may be in front of the listener
 	hosts     map[string]bool
 	origins   []string
@@ -87,10 +133,14 @@ type guard struct {
 }
 
 func newGuard(o Options, l net.Listener) guard {
-	g := guard{token: sha256.Sum256([]byte(o.Token)), hasToken: o.Token != "", tokenFile: o.TokenFile, noAuth: o.NoAuth,
-		hosts: map[string]bool{"localhost": true}, origins: o.Origins, scheme: o.scheme()}
+	g := guard{tokens: o.Tokens, tokenFile: o.TokenFile, noAuth: o.NoAuth, hosts: map[string]bool{"localhost": true}, origins: o.Origins,
+		scheme: o.scheme()}
+	if o.Directory != nil {
+		g.things = o.Directory.Get
+	}
 	g.loopback = l != nil && isLoopback(l.Addr())
-	g.proxied = o.PublicURL != ""
+	g.plain = l != nil && !g.loopback && !o.IsEncrypted()
+	g.proxied = o.PublicURL != "" || o.Proxy
 	if u, err := url.Parse(o.PublicURL); err == nil && u.Host != "" {
 		g.public = u.Scheme + "://" + u.Host
 	}
@@ -145,9 +195,9 @@ func isCard(r *http.Request) bool {
 	return false
 }
 
-// moveQueryToken moves the token of the node from the query to the Authorization header, for EventSource and WebSocket in browsers, which
-// cannot set headers. Other requests may not use it, because URLs are logged and stored. The token of the node is removed from the query of
-// every request, so that it does not reach an agent as a URI variable.
+// moveQueryToken moves a token from the query to the Authorization header, for EventSource and WebSocket in browsers, which
+// cannot set headers. Other requests may not use it, because URLs are logged and stored. Tokens of nodes are removed from the query of
+// every request, so that they do not reach an agent as a URI variable.
 func (g *guard) moveQueryToken(r *http.Request) {
 	if !strings.Contains(r.URL.RawQuery, "token") && !strings.Contains(r.URL.RawQuery, "%") {
 		return
@@ -170,9 +220,16 @@ func (g *guard) moveQueryToken(r *http.Request) {
 	}
 }
 
+// isToken reports whether a text is a token of this node, valid or not, or has the form of one.
 func (g *guard) isToken(token string) bool {
-	sum := sha256.Sum256([]byte(token))
-	return g.hasToken && subtle.ConstantTimeCompare(sum[:], g.token[:]) == 1
+	if tokens.Is(token) {
+		return true
+	}
+	if g.tokens == nil {
+		return false
+	}
+	_, err := g.tokens.Find(token)
+	return err == nil
 }
 
 func (g *guard) isHostAllowed(r *http.Request) bool {
@@ -263,29 +320,112 @@ func (g *guard) allowOrigin(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// authorize returns an error if r may not use a route that requires a.
+// authorize returns an error if r, which has been identified, may not use a route that requires a. A token that is not valid is an error on
+// loopback, too, if it has the form of an access token: its owner relies on it. Other values there are for an agent.
 func (g *guard) authorize(r *http.Request, a access) error {
-	if a == open || isTrusted(r) || g.loopback && (a < admin || g.noAuth) {
+	if a == open || isTrusted(r) {
 		return nil
 	}
+	if grant := grantOf(r); grant != nil {
+		return g.checkScopes(r, grant, a)
+	}
 	token, ok := bearerToken(r.Header.Get("Authorization"))
+	if g.loopback && (a < admin || g.noAuth) && !tokens.Is(token) {
+		return nil
+	}
+	if !ok && g.plain {
+		return interact.Errorf(interact.Unauthenticated, plainHint, "%s %s needs a token, and the address serves plain HTTP beyond loopback and accepts none",
+			tdd.Clip(r.Method), tdd.Clip(r.URL.Path))
+	}
 	if !ok {
 		return interact.Errorf(interact.Unauthenticated, g.tokenHint(), "%s %s needs the token of the node", tdd.Clip(r.Method),
 			tdd.Clip(r.URL.Path))
 	}
-	if !g.isToken(token) {
-		return interact.Errorf(interact.TokenRejected, g.tokenHint(), "this is not the token of the node")
+	_, err := g.find(token)
+	if err == nil { // it was created a moment ago
+		err = errNotIdentified
 	}
-	return nil
+	rejected := *interact.AsError(err)
+	if rejected.Hint = g.tokenHint(); g.plain {
+		rejected.Hint = plainHint
+	}
+	return &rejected
 }
 
-// caller returns the sender of r for a bridge.
-func (g *guard) caller(r *http.Request) bridge.Caller {
-	authorization := r.Header.Get("Authorization")
-	if token, ok := bearerToken(authorization); ok && g.isToken(token) {
-		return bridge.Caller{Operator: true}
+var errNotIdentified = interact.Errorf(interact.TokenRejected, "", "the token was not valid when the request began")
+
+// plainHint is the advice for callers of a listener that accepts no tokens.
+const plainHint = "use the unix socket; or set http.tls.cert and http.tls.key there"
+
+// checkScopes returns a [*scopeError] if the scopes of a token do not permit r a route that requires a.
+func (g *guard) checkScopes(r *http.Request, grant *tokens.Grant, a access) error {
+	var op accessrules.Op
+	switch a {
+	case read:
+		op = accessrules.Find
+	case call:
+		if grant.AllowsCalls() {
+			return nil
+		}
+	case admin:
+		op = accessrules.Manage
 	}
-	return bridge.Caller{Operator: isTrusted(r), Authorization: authorization}
+	if op != "" && (grant.Allows(op, nil) || !grant.IsUnlimited() && g.allowsThing(r, grant, op)) {
+		return nil
+	}
+	return &scopeError{interact.Errorf(interact.Forbidden, "create a token with the scope "+a.String(), "the scopes of the token %s do not permit %s %s",
+		grant.Name, tdd.Clip(r.Method), tdd.Clip(r.URL.Path)), a.String()}
+}
+
+// allowsThing reports whether the scopes of a token permit an operation on the Thing that the path of r names.
+func (g *guard) allowsThing(r *http.Request, grant *tokens.Grant, op accessrules.Op) bool {
+	ref := thingOf(r)
+	if ref == "" || g.things == nil {
+		return false
+	}
+	d, err := g.things(r.Context(), ref)
+	return err == nil && grant.Allows(op, policy.TargetOf(d.Thing, d.Name()))
+}
+
+// thingOf returns the reference of the Thing that the path of r names, or "".
+func thingOf(r *http.Request) string {
+	if id, _ := server.ThingID(r, "/things/"); id != "" {
+		return id
+	}
+	for _, prefix := range [...]string{"/v1/agents/", "/v1/paths/", "/v1/ping/", "/v1/move/"} {
+		if ref := refAfter(r.URL.EscapedPath(), prefix); ref != "" {
+			return ref
+		}
+	}
+	return ""
+}
+
+// A scopeError is the error of a caller whose token has not the scope that a route requires.
+type scopeError struct {
+	err   *interact.Error
+	scope string
+}
+
+// Error implements error.
+func (e *scopeError) Error() string { return e.err.Error() }
+
+// Unwrap returns the [*interact.Error].
+func (e *scopeError) Unwrap() error { return e.err }
+
+// caller returns the sender of r for a bridge. A bridge distinguishes callers by their credentials.
+func (g *guard) caller(r *http.Request) bridge.Caller {
+	c := bridge.Caller{Operator: isTrusted(r), Authorization: r.Header.Get("Authorization")}
+	grant := grantOf(r)
+	if token, ok := bearerToken(c.Authorization); ok && c.Operator {
+		grant, _ = g.find(token) // the token of the operator changes nothing
+	}
+	switch {
+	case grant != nil && grant.IsOperator():
+		return bridge.Caller{Operator: true}
+	case grant != nil:
+		c.Operator = c.Operator || grant.Allows(accessrules.Manage, nil)
+	}
+	return c
 }
 
 // AnnouncedPort returns the TCP port at which other hosts can read the directory without a token, for announcements; 0 if they cannot. A
@@ -308,7 +448,7 @@ func (g *Gateway) directoryAccess() access {
 
 func (g *guard) tokenHint() string {
 	switch {
-	case !g.hasToken:
+	case g.tokens == nil:
 		return "the node accepts changes only over its unix socket"
 	case g.tokenFile == "":
 		return "send Authorization: Bearer and the token, or use the unix socket"

@@ -39,7 +39,12 @@ func TestTokens(t *testing.T) {
 			}
 			x.socket, x.status, x.code = c.socket, c.status, c.code
 			if c.status == 401 {
-				x.want, x.contain = map[string]string{"WWW-Authenticate": `Bearer realm="lmosd"`}, "/data/api.token"
+				reason := ""
+				if c.code == "LMOS-3003" {
+					reason = `error="invalid_token", `
+				}
+				x.want = map[string]string{"WWW-Authenticate": `Bearer realm="lmosd", ` + reason + `resource_metadata="` + r.url + metadataPath + `"`}
+				x.contain = "/data/api.token"
 			}
 			r.check(t, x)
 		})

@@ -77,7 +77,7 @@ type Options struct {
 	// Trust is the organization of the node with its partners; nil for a node that keeps none, as in simulations.
 	Trust Trust
 	// Listen is the TCP address and port. Empty means [defaultListen]; [None] serves only the socket. An address beyond loopback requires
-	// Token.
+	// Tokens, and IsEncrypted or OpenDirectory: without encryption it accepts no tokens.
 	Listen string
 	// Explicit makes New fail if the port of Listen is busy. Otherwise New uses a free port.
 	Explicit bool
@@ -87,9 +87,12 @@ type Options struct {
 	// CertFile and KeyFile are the certificate with its chain and its private key, in PEM. With them Listen serves HTTPS only. They are read
 	// again when they change.
 	CertFile, KeyFile string
-	// Token authorizes callers over TCP to change the node (RFC 6750). Empty: no caller over TCP may.
-	Token string
-	// TokenFile is the file that holds Token, for hints.
+	// Proxy permits plain HTTP beyond loopback: a proxy, or a network that only authorized hosts reach, protects the connections. Requests
+	// without a token are then unproven.
+	Proxy bool
+	// Tokens authorize callers over TCP (RFC 6750). Nil: no caller over TCP may change the node.
+	Tokens Tokens
+	// TokenFile is the file with the token of the operator, for hints.
 	TokenFile string
 	// NoAuth permits every caller over TCP to change the node. It is rejected beyond loopback.
 	NoAuth bool
@@ -306,6 +309,11 @@ func (g *Gateway) URL() string {
 		shown.IP = net.IPv4(127, 0, 0, 1)
 	}
 	return g.o.scheme() + "://" + shown.String()
+}
+
+// IsEncrypted reports whether the connections of consumers on other hosts are encrypted: by a certificate, or by a proxy in front of the node.
+func (o *Options) IsEncrypted() bool {
+	return o.CertFile != "" || o.Proxy || strings.HasPrefix(strings.ToLower(o.PublicURL), "https://")
 }
 
 // scheme returns the URI scheme of the TCP listener.

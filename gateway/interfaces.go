@@ -10,6 +10,7 @@ import (
 	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/gateway/tdd"
+	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
 )
@@ -141,4 +142,15 @@ type Partners interface {
 	Accept(ctx context.Context, a api.Acceptance) (*api.Partner, error)
 	Confirm(ctx context.Context, name string) (*api.Partner, error)
 	RemovePartner(ctx context.Context, name string) error
+}
+
+// Tokens are the access tokens of the node, with that of the operator (tokens.Store).
+type Tokens interface {
+	// Find returns the grant of a token. The error is an [*interact.Error] of code TokenRejected.
+	Find(secret string) (*tokens.Grant, error)
+	// List returns the tokens by name, without that of the operator.
+	List() []tokens.Token
+	// Create creates a token and returns its secret; Revoke ends one. The errors are those of tokens.Store.
+	Create(t tokens.Token) (secret string, created tokens.Token, err error)
+	Revoke(name string) error
 }

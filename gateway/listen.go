@@ -42,13 +42,24 @@ func listenTCP(o Options) (net.Listener, error) {
 		return nil, &interact.Error{Code: interact.ConfigInvalid, Next: interact.Next(interact.StepRun, "http.listen", defaultListen),
 			Title: "cannot listen on " + o.Listen, Err: err}
 	}
-	if !isLoopback(l.Addr()) && (o.Token == "" || o.NoAuth) {
-		l.Close()
-		return nil, interact.Errorf(interact.WildcardBind, "listen on 127.0.0.1:"+port+", or set http.auth: token",
+	switch {
+	case isLoopback(l.Addr()):
+		return l, nil
+	case o.Tokens == nil || o.NoAuth:
+		err = interact.Errorf(interact.WildcardBind, "listen on 127.0.0.1:"+port+", or set http.auth: token",
 			"other hosts would reach %s, and nothing authenticates them", o.Listen)
+	case !o.IsEncrypted() && !o.OpenDirectory:
+		err = interact.Errorf(interact.ConfigInvalid, PlainHint, "plain HTTP at %s: hosts on the network path could read the tokens of callers", o.Listen)
+	default:
+		return l, nil
 	}
-	return l, nil
+	l.Close()
+	return nil, err
 }
+
+// PlainHint lists the remedies for plain HTTP beyond loopback.
+const PlainHint = "set http.tls.cert and http.tls.key; or, if a proxy has the certificate, http.public_url: https://… or http.tls.mode: proxy; or listen " +
+	"on 127.0.0.1. With http.directory_auth: open, plain HTTP serves the directory without tokens"
 
 func isLoopback(a net.Addr) bool {
 	tcp, ok := a.(*net.TCPAddr)

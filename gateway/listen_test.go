@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -86,7 +87,9 @@ func TestRefusedAddresses(t *testing.T) {
 		{"address of another host", Options{Listen: "192.0.2.1:0"}, interact.ConfigInvalid},
 		{"wildcard without a token", Options{Listen: "0.0.0.0:0"}, interact.WildcardBind},
 		{"no host without a token", Options{Listen: ":0"}, interact.WildcardBind},
-		{"wildcard with no auth", Options{Listen: "0.0.0.0:0", Token: token, NoAuth: true}, interact.WildcardBind},
+		{"wildcard with no auth", Options{Listen: "0.0.0.0:0", Tokens: tokens.New(token), NoAuth: true}, interact.WildcardBind},
+		{"plain HTTP", Options{Listen: "0.0.0.0:0", Tokens: tokens.New(token)}, interact.ConfigInvalid},
+		{"plain HTTP behind a plain proxy", Options{Listen: "0.0.0.0:0", Tokens: tokens.New(token), PublicURL: "http://node.example"}, interact.ConfigInvalid},
 		{"long path of a socket", Options{Listen: None, Socket: "/" + strings.Repeat("x", 100)}, interact.ConfigInvalid},
 		{"folder of the socket missing", Options{Listen: None, Socket: filepath.Join(t.TempDir(), "no", "s")},
 			interact.ConfigInvalid},
@@ -104,7 +107,7 @@ func TestRefusedAddresses(t *testing.T) {
 
 func TestWildcardURL(t *testing.T) {
 	t.Parallel()
-	g, err := New(serving(newFake(), Options{Listen: "0.0.0.0:0", Token: token}))
+	g, err := New(serving(newFake(), Options{Listen: "0.0.0.0:0", Tokens: tokens.New(token), Proxy: true}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/gateway/tdd"
+	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/testmain"
 	"github.com/lmosd/lmosd/publication"
@@ -358,8 +359,11 @@ func start(t *testing.T, o Options, prepare ...func(*Gateway)) *running {
 	if o.Socket == "" {
 		o.Socket = socketFile(t)
 	}
-	if o.Token == "" {
-		o.Token, o.TokenFile = token, "/data/api.token"
+	if o.Tokens == nil {
+		o.Tokens, o.TokenFile = tokens.New(token), "/data/api.token"
+	}
+	if strings.HasPrefix(o.Listen, "0.0.0.0:") {
+		o.Proxy = true // tokens over plain HTTP
 	}
 	g, err := New(o)
 	if err != nil {

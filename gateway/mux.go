@@ -72,11 +72,14 @@ func (g *Gateway) fixedRoutes() map[string]http.Handler {
 		"DELETE /v1/policy/rules": g.protect(admin, g.deleteRules),
 		"GET /v1/policy/rights":   g.protect(admin, g.rights),
 		"POST /v1/trust/why":      g.protect(admin, g.why),
+		"GET /v1/tokens":          g.protect(admin, g.listTokens),
+		"POST /v1/tokens":         g.protect(admin, g.createToken),
 		"GET /healthz":            g.protect(open, g.healthy),
 		"GET /readyz":             g.protect(open, g.ready),
 		"GET /version":            g.protect(read, g.version),
 	}
 	maps.Copy(routes, g.trustRoutes())
+	maps.Copy(routes, g.metadataRoutes())
 	if g.o.Callbacks != nil {
 		routes["POST "+callbacksPath+"{callback}"] = g.protect(open, func(w http.ResponseWriter, r *http.Request) error {
 			g.o.Callbacks.ServeHTTP(w, r)
@@ -109,6 +112,7 @@ func (g *Gateway) refRoutes() map[string]map[string]http.Handler {
 	return map[string]map[string]http.Handler{
 		"/v1/agents/": g.agentMethods(),
 		"/v1/tasks/":  {http.MethodGet: g.protect(read, g.getTask), http.MethodDelete: g.protect(admin, g.cancelTask)},
+		"/v1/tokens/": {http.MethodDelete: g.protect(admin, g.revokeToken)},
 		"/v1/move/":   {http.MethodPost: g.protect(admin, g.postMove)},
 		"/v1/paths/":  {http.MethodGet: g.protect(read, g.paths)},
 		"/v1/ping/":   {http.MethodPost: g.protect(call, g.ping)},

@@ -5,12 +5,14 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/gateway/tokens"
 )
 
 // The principal of a request is the proven one; requests that a proxy forwards from loopback are not local.
 func TestPrincipals(t *testing.T) {
 	t.Parallel()
-	token, proxied := Options{Token: "secret"}, Options{Token: "secret", PublicURL: "https://node.example"}
+	token := Options{Tokens: tokens.New("secret")}
+	proxied, by := Options{Tokens: token.Tokens, PublicURL: "https://node.example"}, Options{Tokens: token.Tokens, Proxy: true}
 	for name, c := range map[string]struct {
 		o       Options
 		by      did.Via // of the listener
@@ -24,6 +26,7 @@ func TestPrincipals(t *testing.T) {
 		"beyond loopback":            {token, did.Unproven, nil, did.Unproven},
 		"beyond loopback, the token": {token, did.Unproven, map[string]string{"Authorization": "bearer secret"}, did.Token},
 		"a proxy":                    {proxied, did.Loopback, nil, did.Unproven},
+		"a proxy by its key":         {by, did.Loopback, nil, did.Unproven},
 		"a proxy, the token":         {proxied, did.Loopback, map[string]string{"Authorization": "Bearer secret"}, did.Token},
 		"a proxy with headers":       {token, did.Loopback, map[string]string{"X-Forwarded-For": "192.0.2.1"}, did.Unproven},
 		"a proxy as in RFC 7239":     {token, did.Loopback, map[string]string{"Forwarded": "for=192.0.2.1"}, did.Unproven},
@@ -39,7 +42,9 @@ func TestPrincipals(t *testing.T) {
 		for key, value := range c.headers {
 			r.Header.Set(key, value)
 		}
-		if p := did.PrincipalOf(g.identify(r).Context()); p == nil || p.Via != c.want {
+		r, release := g.identify(r)
+		release()
+		if p := did.PrincipalOf(r.Context()); p == nil || p.Via != c.want {
 			t.Errorf("%s: got %+v, want %s", name, p, c.want)
 		}
 	}

@@ -27,7 +27,8 @@ const tdJSON = "application/td+json"
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	start, rec := time.Now(), &recorder{ResponseWriter: w}
 	g.guard.moveQueryToken(r)
-	r = g.guard.identify(r)
+	r, release := g.guard.identify(r)
+	defer release()
 	defer func() { g.metrics.request(routeOf(r), rec.status, time.Since(start)) }()
 	defer g.recoverPanic(rec, r)
 	rec.Header().Set("X-Content-Type-Options", "nosniff")
@@ -74,8 +75,12 @@ func (g *Gateway) recoverPanic(w *recorder, r *http.Request) {
 
 // fail writes err as a problem document (RFC 9457).
 func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if e := interact.AsError(err); e.Code == interact.Internal {
+	e := interact.AsError(err)
+	if e.Code == interact.Internal {
 		g.log.Error("request failed", "route", routeOf(r), "code", e.Code.String(), "err", err)
+	}
+	if challenge := g.challenge(r, err, e.Code); challenge != "" {
+		w.Header().Set("Www-Authenticate", challenge)
 	}
 	problem.Write(w, r, err)
 }

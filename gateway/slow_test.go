@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/pipenet"
 )
@@ -21,7 +22,7 @@ import (
 // inBubble runs a gateway on pipes in a bubble. prepare may change it first.
 func inBubble(t *testing.T, o Options, prepare func(*Gateway), test func(t *testing.T, r *running, p *pipenet.Listener)) {
 	synctest.Test(t, func(t *testing.T) {
-		o.Listen, o.Token = None, token
+		o.Listen, o.Tokens = None, tokens.New(token)
 		if o.Mesh == nil {
 			o = serving(newFake(describe("urn:x:weather", "Weather", owner1)), o)
 		}

@@ -24,6 +24,9 @@ func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithCancel(publication.WithCallers(context.WithoutCancel(r.Context()), callers))
 	defer cancel()
 	defer context.AfterFunc(g.lifeCtx, cancel)()
+	if grant := grantOf(r); grant != nil {
+		defer context.AfterFunc(grant.Context(), cancel)()
+	}
 	g.o.WS.Serve(w, r.WithContext(ctx), g.guard.authorize(r, admin) == nil)
 	return nil
 }

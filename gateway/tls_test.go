@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/tlstest"
 )
@@ -190,7 +191,7 @@ func TestCertificatesThatAreRejected(t *testing.T) {
 		if err := test.change(p); err != nil {
 			t.Fatal(err)
 		}
-		o := serving(newFake(), Options{CertFile: p.cert, KeyFile: p.key, Listen: "127.0.0.1:0", Token: token})
+		o := serving(newFake(), Options{CertFile: p.cert, KeyFile: p.key, Listen: "127.0.0.1:0", Tokens: tokens.New(token)})
 		g, err := New(o)
 		if err == nil {
 			err = errors.Join(g.Close(), errors.New("it is accepted"))

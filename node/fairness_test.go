@@ -202,7 +202,7 @@ func TestConsumersOfANodeDoNotSlowEachOther(t *testing.T) {
 		knows(t, caller, p.Ref)
 		ask := func(name string, timeout time.Duration) error {
 			_, err := interact.Call(t.Context(), caller.Mesh(), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`"x"`),
-				From: did.Consumer(did.Token, name), Deadline: time.Now().Add(timeout)})
+				From: did.Consumer(did.Socket, name), Deadline: time.Now().Add(timeout)})
 			return err
 		}
 		end := time.Now().Add(20 * time.Second)

@@ -1,11 +1,9 @@
 package node
 
 import (
-	"crypto/subtle"
 	"errors"
 
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/coap"
 	"github.com/lmosd/lmosd/interact/mqtt"
@@ -26,12 +24,12 @@ func (n *Node) openListeners() (err error) {
 		Keep: o.Tasks.Keep})
 	n.life.onClose(func() error { l.sockets.Close(); return nil })
 	if o.MQTT != "" {
-		auth, from, err := o.mqttAuth()
+		anonymous, err := o.anonymous()
 		if err != nil {
 			return err
 		}
-		l.broker, err = mqtt.NewBroker(mqtt.BrokerOptions{Listen: o.MQTT, Mesh: mesh, From: from, Find: n.view.Get, Auth: auth, Gate: &n.gate,
-			Log: o.Log})
+		l.broker, err = mqtt.NewBroker(mqtt.BrokerOptions{Listen: o.MQTT, Mesh: mesh, Auth: n.stores.tokens.Login(anonymous), Find: n.view.Get,
+			Gate: &n.gate, Log: o.Log})
 		if err != nil {
 			return cannotListen("mqtt.listen", o.MQTT, err)
 		}
@@ -83,20 +81,13 @@ func openToAll(key, addr string) error {
 		Then(interact.StepRun, key, "127.0.0.1:0")
 }
 
-// mqttAuth returns the check of passwords, and the principal of the clients. Clients on other hosts need the token of the API. On loopback
-// the check is nil.
-func (o *Options) mqttAuth() (auth func(user, password string) bool, from *did.Principal, err error) {
+// anonymous returns the principal of MQTT clients without a token; nil, and no error, if they need one.
+func (o *Options) anonymous() (*did.Principal, error) {
 	switch {
 	case onLoopback(o.MQTT):
-		return nil, did.Consumer(did.Loopback, ""), nil
+		return did.Consumer(did.Loopback, ""), nil
 	case o.HTTP != nil && o.HTTP.NoAuth:
-		return nil, nil, openToAll("mqtt.listen", o.MQTT)
+		return nil, openToAll("mqtt.listen", o.MQTT)
 	}
-	token, err := apiToken(o.Dir)
-	if err != nil {
-		return nil, nil, err
-	}
-	return func(_, password string) bool {
-		return token != "" && subtle.ConstantTimeCompare([]byte(password), []byte(token)) == 1
-	}, did.Consumer(did.Token, gateway.Operator), nil
+	return nil, nil
 }

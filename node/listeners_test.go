@@ -7,12 +7,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -124,26 +123,20 @@ func TestListenersHoldTheGate(t *testing.T) {
 	}
 }
 
-// Clients on other hosts need the token of the API.
-func TestMQTTPasswordIsTheToken(t *testing.T) {
+// MQTT clients on other hosts need a token; on loopback one gives them its rights only.
+func TestMQTTPasswordIsAToken(t *testing.T) {
 	t.Parallel()
-	n := &Node{opts: Options{MQTT: "127.0.0.1:1", Dir: t.TempDir()}}
-	if auth, from, err := n.opts.mqttAuth(); auth != nil || err != nil || from.Via != did.Loopback {
-		t.Errorf("on loopback: %v, %v", from, err)
-	}
-	n.opts.MQTT = "192.0.2.1:1883"
-	auth, from, err := n.opts.mqttAuth()
-	if err != nil || from.Via != did.Token {
-		t.Fatal(from, err)
-	}
-	token, err := os.ReadFile(filepath.Join(n.opts.Dir, "api.token"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	right := strings.TrimSpace(string(token))
-	for password, want := range map[string]bool{right: true, "": false, right[1:]: false, right + "x": false} {
-		if got := auth("anybody", password); got != want {
-			t.Errorf("%q: %t", password, got)
+	for listen, want := range map[string]*did.Principal{"127.0.0.1:1": did.Consumer(did.Loopback, ""), "192.0.2.1:1883": nil} {
+		o := Options{MQTT: listen}
+		if anonymous, err := o.anonymous(); anonymous != want || err != nil {
+			t.Errorf("%s: %v, %v", listen, anonymous, err)
 		}
+	}
+	n, store := start(t, Options{MQTT: "127.0.0.1:0"}), (*tokens.Store)(nil)
+	if store = n.stores.tokens; store == nil {
+		t.Fatal("a node with a broker has no tokens")
+	}
+	if p, _ := store.Login(nil)("anybody", store.Secret()); p == nil || p.Via != did.Token || p.Scoped() {
+		t.Errorf("the operator is %+v", p)
 	}
 }

@@ -392,7 +392,7 @@ func TestDirectoryIsAnnounced(t *testing.T) {
 			t.Parallel()
 			l, o := newLAN(t), quiet()
 			o.Dir = t.TempDir()
-			o.HTTP = &HTTP{Listen: c.listen, OpenDirectory: c.open}
+			o.HTTP = &HTTP{Listen: c.listen, OpenDirectory: c.open, Proxy: !c.open}
 			n, _ := l.on(t, o)
 			_, text, _ := net.SplitHostPort(strings.TrimPrefix(n.API(), "http://"))
 			if port := <-l.offered; (port != 0) != c.offered || c.offered && fmt.Sprint(port) != text {

@@ -19,7 +19,7 @@ import (
 	ds "github.com/ipfs/go-datastore"
 
 	"github.com/lmosd/lmosd/did/didtest"
-	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
@@ -127,7 +127,7 @@ var flaws = map[string]flaw{
 	"secrets that others can read": {func(t *testing.T, o *Options) { writeFile(t, o.Dir+"/credentials.json", "{}", 0o644) },
 		interact.KeyPermissions, "credentials.json"},
 	"a token that is a directory": {func(t *testing.T, o *Options) {
-		if err := os.Mkdir(gateway.TokenPath(o.Dir), 0o700); err != nil {
+		if err := os.Mkdir(tokens.OperatorPath(o.Dir), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}, interact.ConfigInvalid, "api.token"},

@@ -31,6 +31,7 @@ import (
 	"github.com/lmosd/lmosd/discovery/explore"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/gateway/tdd"
+	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/interact/rest"
@@ -150,8 +151,12 @@ func (n *Node) openDir(aside string) error {
 }
 
 func (n *Node) openHost() (err error) {
+	if err := n.openTokens(); err != nil {
+		return err
+	}
 	n.opts.Policy.Self, n.opts.Policy.Log = n.DID(), n.opts.Log
 	n.policy = policy.New(n.opts.Policy)
+	n.stores.tokens.OnChange(n.policy.Load)
 	n.life.onRun(func(ctx context.Context) error { return n.policy.Run(ctx, n.opts.Log) })
 	n.metrics = gateway.NewMetrics()
 	n.network, err = n.openNetwork()
@@ -211,7 +216,7 @@ func (n *Node) openDirectory() error {
 	}
 	m := n.mesh
 	n.reporter = &status.Reporter{DID: n.DID(), Name: n.opts.Name, Version: n.opts.Version, Profile: n.opts.Profile, Network: n.opts.Network,
-		Dir: n.opts.Dir, DHTMode: n.opts.DHTMode, Started: time.Now(), InTheClear: n.opts.HTTP.inTheClear(), IsDraining: n.gate.Closed,
+		Dir: n.opts.Dir, DHTMode: n.opts.DHTMode, Started: time.Now(), IsDraining: n.gate.Closed,
 		Host: n.network.Host, Peers: n.network.peers, Store: n.stores, Policy: n.policy, Directory: m.directory, DHT: m.dht, Gossip: m.gossip,
 		Sync: m.sync, Suspicion: m.suspicion, Streams: m.streams, Publisher: m.publisher, Index: m.index, Metrics: n.metrics}
 	return nil
@@ -254,10 +259,7 @@ func (n *Node) openHTTP() (err error) {
 			Hosts: n.network.records()}.TD,
 		Listen: gateway.None, Socket: gateway.None}
 	if h := n.opts.HTTP; h != nil {
-		if o.Token, err = apiToken(n.opts.Dir); err != nil {
-			return err
-		}
-		o.TokenFile, o.NoAuth = gateway.TokenPath(n.opts.Dir), h.NoAuth
+		o.Tokens, o.TokenFile, o.NoAuth, o.Proxy = n.stores.tokens, tokens.OperatorPath(n.opts.Dir), h.NoAuth, h.Proxy
 		o.Listen, o.Explicit, o.Socket = or(h.Listen, gateway.None), h.Explicit, or(h.Socket, gateway.None)
 		o.CertFile, o.KeyFile = h.CertFile, h.KeyFile
 		o.Hosts, o.Origins, o.HideMetrics, o.PublicURL, o.OpenDirectory = h.Hosts, h.Origins, h.HideMetrics, h.PublicURL, h.OpenDirectory
@@ -276,9 +278,6 @@ func (n *Node) openHTTP() (err error) {
 		return err
 	}
 	n.life.onClose(n.gateway.Close)
-	if n.opts.HTTP.inTheClear() {
-		n.opts.Log.Warn(status.ClearText, "code", "LMOS-W071", "listen", n.opts.HTTP.Listen, "hint", status.ClearHint)
-	}
 	return nil
 }
 

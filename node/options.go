@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/host"
@@ -15,7 +14,6 @@ import (
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/discovery/dnssd"
-	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/servient"
 	"github.com/lmosd/lmosd/interact/task"
@@ -126,6 +124,8 @@ type HTTP struct {
 	// PublicURL is the URL of the API for consumers on other hosts; empty means the URL of the request. CertFile and KeyFile are a certificate
 	// and its key in PEM: with them Listen serves HTTPS only.
 	PublicURL, CertFile, KeyFile string
+	// Proxy is gateway.Options.Proxy.
+	Proxy bool
 }
 
 // DefaultNetwork is the network of a node without [Options.Network].
@@ -181,12 +181,6 @@ func (h *HTTP) publicURL() string {
 		return ""
 	}
 	return h.PublicURL
-}
-
-// inTheClear reports whether other hosts send the token of the API over plain HTTP.
-func (h *HTTP) inTheClear() bool {
-	return h != nil && h.Listen != "" && h.Listen != gateway.None && !h.NoAuth && !onLoopback(h.Listen) &&
-		(h.CertFile == "" || h.PublicURL != "") && !strings.HasPrefix(strings.ToLower(h.PublicURL), "https://")
 }
 
 // onLoopback reports whether only this host reaches a listener at addr.

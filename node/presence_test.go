@@ -6,7 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -186,29 +186,30 @@ func TestSimilarNamesAreReported(t *testing.T) {
 	}
 }
 
-func TestWarningForATokenInTheClear(t *testing.T) {
+// Plain HTTP beyond loopback is refused where it needs a token.
+func TestTokensInTheClear(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		http *HTTP
-		want bool
+		http    HTTP
+		refused bool
 	}{
-		"none":                {nil, false},
-		"loopback":            {&HTTP{Listen: "127.0.0.1:0"}, false},
-		"a socket only":       {&HTTP{Listen: gateway.None}, false},
-		"all addresses":       {&HTTP{Listen: "0.0.0.0:4668"}, true},
-		"behind TLS":          {&HTTP{Listen: ":4668", PublicURL: "HTTPS://node.example"}, false},
-		"behind a proxy":      {&HTTP{Listen: "192.0.2.1:4668", PublicURL: "http://node.example"}, true},
-		"without any token":   {&HTTP{Listen: "192.0.2.1:4668", NoAuth: true}, false},
-		"all addresses of v6": {&HTTP{Listen: "[::]:4668"}, true},
+		"all addresses":        {HTTP{Listen: "0.0.0.0:0"}, true},
+		"behind a plain proxy": {HTTP{Listen: "0.0.0.0:0", PublicURL: "http://node.example"}, true},
+		"all addresses of v6":  {HTTP{Listen: "[::]:0"}, true},
+		"loopback":             {HTTP{Listen: "127.0.0.1:0"}, false},
+		"a socket only":        {HTTP{Listen: gateway.None}, false},
+		"behind TLS":           {HTTP{Listen: ":0", PublicURL: "HTTPS://node.example"}, false},
+		"behind a proxy":       {HTTP{Listen: "0.0.0.0:0", Proxy: true}, false},
+		"an open directory":    {HTTP{Listen: "0.0.0.0:0", OpenDirectory: true}, false},
 	} {
-		if got := c.http.inTheClear(); got != c.want {
-			t.Errorf("%s: %v", name, got)
+		o := quiet()
+		o.HTTP = &c.http
+		n, err := New(o)
+		if err == nil {
+			err = n.Close()
 		}
-	}
-	o := quiet()
-	o.HTTP = &HTTP{Listen: "0.0.0.0:0"}
-	n := start(t, o)
-	if s := n.Status(); !slices.ContainsFunc(s.Warnings, func(w api.Warning) bool { return w.Code == "LMOS-W071" && w.Hint != "" }) {
-		t.Errorf("warnings %+v", s.Warnings)
+		if e := interact.AsError(err); (e != nil) != c.refused || c.refused && (e.Code != interact.ConfigInvalid || !strings.Contains(e.Hint, "http.tls.mode: proxy")) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/storage"
 )
@@ -159,7 +159,7 @@ func TestOptionsOfTheAPI(t *testing.T) {
 	if info, err := os.Stat(o.HTTP.Socket); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the socket has mode %v, %v; want 0600", info.Mode(), err)
 	}
-	if info, err := os.Stat(gateway.TokenPath(o.Dir)); err != nil || info.Mode().Perm() != 0o600 {
+	if info, err := os.Stat(tokens.OperatorPath(o.Dir)); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the token has mode %v, %v; want 0600", info.Mode(), err)
 	}
 	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(n.API() + "/metrics")

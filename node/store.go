@@ -6,13 +6,14 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	ds "github.com/ipfs/go-datastore"
 	"github.com/ipfs/go-datastore/namespace"
 
 	"github.com/lmosd/lmosd/did/keystore"
-	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/task"
 	"github.com/lmosd/lmosd/internal/storage"
@@ -33,6 +34,7 @@ type stores struct {
 	durable, fast ds.Batching
 	// own has the publications, and ledger the tasks that consumers of this node started. Both are views of durable with copies, see restore.
 	own, ledger ds.Batching
+	tokens      *tokens.Store // nil: no listener asks for them
 }
 
 // openStores opens the database below dir. An empty engine means pebble.
@@ -54,7 +56,7 @@ func (s *stores) of(network string) (part *stores, home string, err error) {
 }
 
 func newStores(s *storage.Store, durable, fast ds.Batching) *stores {
-	return &stores{s, durable, fast, namespace.Wrap(durable, ds.NewKey("/own")), namespace.Wrap(durable, ds.NewKey("/tasks"))}
+	return &stores{s, durable, fast, namespace.Wrap(durable, ds.NewKey("/own")), namespace.Wrap(durable, ds.NewKey("/tasks")), nil}
 }
 
 // peers returns the store of bootstrap peers. The DHT and the directory add their own prefixes (/dht, /directory), so they get the whole
@@ -179,11 +181,19 @@ func openKey(o *Options) (*keystore.Key, error) {
 	return k, nil
 }
 
-// apiToken returns the token of the API.
-func apiToken(dir string) (string, error) {
-	token, err := gateway.OpenToken(dir)
-	if _, explained := errors.AsType[*interact.Error](err); err != nil && !explained {
-		err = dirError(dir, err)
+// openTokens opens the access tokens, if a listener asks for them.
+func (n *Node) openTokens() (err error) {
+	o := &n.opts
+	if o.HTTP == nil && o.MQTT == "" {
+		return nil
 	}
-	return token, err
+	if n.stores.tokens, err = tokens.Open(o.Dir); err != nil {
+		if _, explained := errors.AsType[*interact.Error](err); !explained {
+			err = dirError(o.Dir, err)
+		}
+		return err
+	}
+	n.life.onClose(n.stores.tokens.Close)
+	o.Policy.More = append(slices.Clip(o.Policy.More), n.stores.tokens.Rules)
+	return nil
 }

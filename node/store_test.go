@@ -13,7 +13,7 @@ import (
 
 	ds "github.com/ipfs/go-datastore"
 
-	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/storage"
 )
@@ -214,54 +214,14 @@ func TestInvalidDirectory(t *testing.T) {
 	}
 }
 
-func TestTokenIsCreatedOnce(t *testing.T) {
+func TestTokensOfAnUnusableDirectory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	token, err := apiToken(dir)
-	if err != nil || len(token) < 43 {
-		t.Fatalf("got %q, %v; want 32 random bytes", token, err)
-	}
-	info, err := os.Stat(gateway.TokenPath(dir))
-	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the file has mode %v, %v; want 0600", info.Mode(), err)
-	}
-	if again, err := apiToken(dir); err != nil || again != token {
-		t.Errorf("again: %q, %v; want the same", again, err)
-	}
-	if other, err := apiToken(t.TempDir()); err != nil || other == token {
-		t.Errorf("another directory has %q, %v; want another", other, err)
-	}
-	one, err := apiToken("")
-	two, err2 := apiToken("")
-	if one == two || err != nil || err2 != nil {
-		t.Errorf("without a directory: %q, %q, %v, %v; want one for each start", one, two, err, err2)
-	}
-}
-
-func TestInvalidTokenIsReplaced(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for name, text := range map[string]string{"empty": "", "short": "abc\n", "a crash before it was written": strings.Repeat(" ", 64)} {
-		if err := os.WriteFile(gateway.TokenPath(dir), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		token, err := apiToken(dir)
-		if err != nil || len(token) < 43 {
-			t.Errorf("%s: got %q, %v; want a new one", name, token, err)
-		}
-	}
-	own := strings.Repeat("s3cret", 10)
-	if err := os.WriteFile(gateway.TokenPath(dir), []byte("  "+own+"\n"), 0o600); err != nil {
+	if err := os.Mkdir(tokens.OperatorPath(dir), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if token, err := apiToken(dir); err != nil || token != own {
-		t.Errorf("the user's own: %q, %v", token, err)
+	for _, at := range []string{dir, "/nowhere/at/all"} {
+		n := &Node{opts: Options{Dir: at, MQTT: "127.0.0.1:0"}, stores: new(stores)}
+		wantCode(t, n.openTokens(), interact.ConfigInvalid)
 	}
-	if err := errors.Join(os.Remove(gateway.TokenPath(dir)), os.Mkdir(gateway.TokenPath(dir), 0o700)); err != nil {
-		t.Fatal(err)
-	}
-	_, err := apiToken(dir)
-	wantCode(t, err, interact.ConfigInvalid)
-	_, err = apiToken("/nowhere/at/all")
-	wantCode(t, err, interact.ConfigInvalid)
 }

@@ -48,6 +48,7 @@ type fakeNode struct {
 	values map[string]string           // properties of all agents
 	bare   bool                        // no peers, no agents
 	asking asking                      // the run of curious
+	tokens accessTokens
 }
 
 // newFakeNode serves a fake node until the test ends, and returns its URL.
@@ -123,6 +124,9 @@ func (n *fakeNode) routes() http.Handler {
 	mux.HandleFunc("GET /things/{ref}/properties", n.readAll)
 	mux.HandleFunc("GET /things/{ref}/properties/{name}", n.read)
 	mux.HandleFunc("PUT /things/{ref}/properties/{name}", n.write)
+	mux.HandleFunc("GET /v1/tokens", n.guard(n.listTokens))
+	mux.HandleFunc("POST /v1/tokens", n.guard(n.createToken))
+	mux.HandleFunc("DELETE /v1/tokens/{name}", n.guard(n.revokeToken))
 	n.longRoutes(mux)
 	n.policyRoutes(mux)
 	n.trustRoutes(mux)

@@ -45,12 +45,13 @@ type BrokerOptions struct {
 	TLS *tls.Config
 	// Mesh authorizes and handles the requests.
 	Mesh interact.Thing
-	// From is the principal of all clients, as the listener or Auth proves it.
+	// From is the principal of all clients without Auth, as the listener proves it.
 	From *did.Principal
 	// Find resolves a reference to a thing. Its error is sent unchanged; it should be an [*interact.Error].
 	Find func(ctx context.Context, ref string) (*td.Description, error)
-	// Auth reports whether a user may connect; nil accepts all, and Listen must then be a loopback or private address.
-	Auth func(user, password string) bool
+	// Auth returns the principal of a client, and a context whose end disconnects it; a nil principal refuses the client. A nil Auth accepts
+	// all, and Listen must then be a loopback address.
+	Auth func(user, password string) (*did.Principal, context.Context)
 	// Gate holds the requests until their responses are sent; nil holds none.
 	Gate *interact.Gate
 	// Log receives log records; nil discards them.
@@ -108,6 +109,7 @@ type Broker struct {
 
 	mu        sync.Mutex // guards the rest
 	running   bool
+	admitted  map[net.Conn]admission // of clients whose CONNECT is being accepted
 	consumers map[net.Conn]*consumer
 	watches   map[watchKey]*watch
 
@@ -127,7 +129,7 @@ func NewBroker(o BrokerOptions) (*Broker, error) {
 	}
 	b := &Broker{o: o, room: semaphore.NewWeighted(maxRequests),
 		bytes: semaphore.NewWeighted(max(maxRequestBytes, int64(o.MaxPacket))), deaf: semaphore.NewWeighted(maxRequests / 2),
-		consumers: map[net.Conn]*consumer{}, watches: map[watchKey]*watch{}}
+		admitted: map[net.Conn]admission{}, consumers: map[net.Conn]*consumer{}, watches: map[watchKey]*watch{}}
 	b.life, b.end = context.WithCancel(context.Background())
 	b.listener = newListener(socket, o, b.goodbye, b.dismiss)
 	b.server = mochi.New(&mochi.Options{
@@ -295,11 +297,23 @@ func (h *hooks) OnConnect(cl *mochi.Client, _ packets.Packet) error {
 
 // OnConnectAuthenticate implements [mochi.Hook].
 func (h *hooks) OnConnectAuthenticate(cl *mochi.Client, pk packets.Packet) bool {
-	ok := h.broker.o.Auth == nil || h.broker.o.Auth(string(pk.Connect.Username), string(pk.Connect.Password))
-	if !ok {
-		h.broker.refused.warn(h.broker.o.Log, "mqtt client refused", "remote", cl.Net.Remote)
+	who := admission{h.broker.o.From, context.Background()}
+	if auth := h.broker.o.Auth; auth != nil {
+		if who.from, who.until = auth(string(pk.Connect.Username), string(pk.Connect.Password)); who.from == nil {
+			h.broker.refused.warn(h.broker.o.Log, "mqtt client refused", "remote", cl.Net.Remote)
+			return false
+		}
 	}
-	return ok
+	h.broker.mu.Lock()
+	defer h.broker.mu.Unlock()
+	h.broker.admitted[cl.Net.Conn] = who
+	return true
+}
+
+// An admission is the principal of a client, until the end of a context.
+type admission struct {
+	from  *did.Principal
+	until context.Context
 }
 
 // OnSessionEstablish implements [mochi.Hook].

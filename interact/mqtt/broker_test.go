@@ -19,6 +19,7 @@ import (
 	"github.com/eclipse/paho.golang/paho"
 	paho3 "github.com/eclipse/paho.mqtt.golang"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/interact/mqtt/packet"
@@ -668,8 +669,11 @@ func TestBrokerAuthenticates(t *testing.T) {
 	var log lines
 	b := serve(t, m, func(o *BrokerOptions) {
 		o.Log = logTo(&log)
-		o.Auth = func(user, password string) bool {
-			return user == "me" && password == "geheim-7" || user == "you" && password == "auch"
+		o.Auth = func(user, password string) (*did.Principal, context.Context) {
+			if user == "me" && password == "geheim-7" || user == "you" && password == "auch" {
+				return did.Consumer(did.Token, user), t.Context()
+			}
+			return nil, nil
 		}
 	})
 	as := func(user, password string) func(*paho.Connect) {
@@ -705,6 +709,44 @@ func TestBrokerAuthenticates(t *testing.T) {
 		t.Error("the old connection lives on")
 	}
 	again.exchange(t, "lamp/properties/level", "", "")
+}
+
+// Clients have the principals of their passwords, do not share observations, and are disconnected when their right ends.
+func TestBrokerPrincipals(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	tokens := map[string]*did.Principal{"a": did.Consumer(did.Token, "a"), "b": did.Consumer(did.Token, "b")}
+	ctx, revoke := context.WithCancel(t.Context())
+	b := serve(t, m, func(o *BrokerOptions) {
+		o.Auth = func(_, password string) (*did.Principal, context.Context) {
+			if password == "a" {
+				return tokens["a"], ctx
+			}
+			return tokens[password], t.Context()
+		}
+	})
+	as := func(password string) func(*paho.Connect) {
+		return func(c *paho.Connect) {
+			c.ClientID, c.Username, c.UsernameFlag, c.Password, c.PasswordFlag = "same", "same", true, []byte(password), true
+		}
+	}
+	one, two := newPeer(t, b.Addr().String(), nil, as("a")), newPeer(t, b.Addr().String(), nil, as("b"))
+	for name, p := range map[string]*peer{"a": one, "b": two} { // one principal does not end the session of another
+		p.exchange(t, "lamp/properties/level", "", "")
+		if got := m.last(t).From; got != tokens[name] {
+			t.Errorf("%s asks as %v", name, got)
+		}
+		p.sub(t, "lamp/events/broken")
+	}
+	until(t, "an observation of each", func() bool { return m.observers("broken") == 2 })
+	revoke()
+	select {
+	case <-one.Done():
+	case <-time.After(soon):
+		t.Error("the connection lives on")
+	}
+	until(t, "its observation ended", func() bool { return m.observers("broken") == 1 })
+	two.exchange(t, "lamp/properties/level", "", "")
 }
 
 func TestBrokerLimits(t *testing.T) {

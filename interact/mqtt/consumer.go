@@ -11,6 +11,8 @@ import (
 
 	mochi "github.com/mochi-mqtt/server/v2"
 	"github.com/mochi-mqtt/server/v2/packets"
+
+	"github.com/lmosd/lmosd/did"
 )
 
 const (
@@ -22,7 +24,8 @@ const (
 // packet identifiers of both directions.
 type consumer struct {
 	client   *mochi.Client
-	name     string          // user and client identifier
+	name     string // principal, user and client identifier
+	from     *did.Principal
 	life     context.Context // ends with the connection
 	end      context.CancelFunc
 	requests atomic.Int64 // that run
@@ -68,19 +71,27 @@ type queued struct {
 func (p *outgoing) weight() int { return len(p.data) + overhead }
 
 // admit adds a consumer for a client whose CONNECT was accepted. It ends the connection that the same user has with the same
-// identifier (MQTT 5 §3.1.4); one user cannot end another's.
+// identifier (MQTT 5 §3.1.4); one user cannot end another's, nor one principal. The end of the admission disconnects the client.
 func (b *Broker) admit(cl *mochi.Client) {
 	c := &consumer{client: cl, proposed: map[string]*proposal{}, filters: map[string]*proposal{}, pending: map[uint16]int{},
 		wake: make(chan struct{}, 1)}
-	c.name = cl.ID[:strings.LastIndexByte(cl.ID, 0)]
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	who := b.admitted[cl.Net.Conn]
+	delete(b.admitted, cl.Net.Conn)
+	c.from = who.from
+	c.name = c.from.ID() + " " + cl.ID[:strings.LastIndexByte(cl.ID, 0)]
 	for _, other := range b.consumers {
 		if other.name == c.name {
 			b.spawnLocked(func() { b.disconnect(other, packets.ErrSessionTakenOver) })
 		}
 	}
-	c.life, c.end = context.WithCancel(b.life)
+	life, cancel := context.WithCancel(b.life)
+	stop := context.AfterFunc(who.until, func() { b.spawn(func() { b.disconnect(c, packets.ErrNotAuthorized) }) })
+	c.life, c.end = life, func() {
+		stop()
+		cancel()
+	}
 	if !b.spawnLocked(func() { c.run(b) }) {
 		c.end()
 		return
@@ -212,6 +223,7 @@ func (c *consumer) ring() {
 // dismiss ends the subscriptions of a connection and its requests with a response topic.
 func (b *Broker) dismiss(conn net.Conn) {
 	b.mu.Lock()
+	delete(b.admitted, conn)
 	c := b.consumers[conn]
 	if c == nil {
 		b.mu.Unlock()

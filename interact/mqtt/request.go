@@ -72,7 +72,7 @@ func (b *Broker) accept(c *consumer, pk packets.Packet) packets.Code {
 func newRequest(b *Broker, c *consumer, to target, pk packets.Packet) *request {
 	p := &pk.Properties
 	r := &request{target: to, broker: b, consumer: c, topic: pk.TopicName, responseTopic: p.ResponseTopic, data: pk.Payload,
-		correlation: p.CorrelationData, wait: form.DefaultTimeout, message: &interact.Message{ID: interact.NewID(), From: b.o.From}}
+		correlation: p.CorrelationData, wait: form.DefaultTimeout, message: &interact.Message{ID: interact.NewID(), From: c.from}}
 	if p.MessageExpiryInterval > 0 {
 		r.wait = min(time.Duration(p.MessageExpiryInterval)*time.Second, requestTime)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/backoff"
 )
@@ -19,6 +20,7 @@ const (
 // A proposal is a filter that a client may subscribe to.
 type proposal struct {
 	ref      string // the thing
+	from     *did.Principal
 	qos      byte
 	subjects []subject // nil for a response topic
 }
@@ -55,7 +57,7 @@ func (b *Broker) propose(ctx context.Context, c *consumer, filter string, qos by
 		b.o.Log.Info("mqtt subscription refused", "remote", c.client.Net.Remote, "filter", quoted(filter), "err", err)
 		return nil
 	}
-	p := &proposal{ref: d.Ref(), qos: qos, subjects: s.subjects(d.Thing)}
+	p := &proposal{ref: d.Ref(), from: c.from, qos: qos, subjects: s.subjects(d.Thing)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(p.subjects) == 0 {
@@ -74,9 +76,10 @@ type watchKey struct {
 	ref  string // of the description (td.Description.Ref)
 	typ  interact.Type
 	name string
+	from *did.Principal // clients of one principal share an observation
 }
 
-func (p *proposal) key(s subject) watchKey { return watchKey{p.ref, s.typ, s.name} }
+func (p *proposal) key(s subject) watchKey { return watchKey{p.ref, s.typ, s.name, p.from} }
 
 // A watch is one observation at the mesh, and its subscribed clients.
 type watch struct {
@@ -171,7 +174,7 @@ func (b *Broker) observe(ctx context.Context, w *watch) {
 	after := ""
 	pauses := backoff.Backoff{First: firstRetry, Max: maxRetry}
 	for {
-		m := &interact.Message{Type: w.typ, Thing: w.ref, Name: w.name, From: b.o.From, ID: interact.NewID(), After: after, Accept: interact.JSON}
+		m := &interact.Message{Type: w.typ, Thing: w.ref, Name: w.name, From: w.from, ID: interact.NewID(), After: after, Accept: interact.JSON}
 		err := b.safely("an observation", func() error {
 			for r, err := range b.o.Mesh.Do(ctx, m) {
 				if err != nil {

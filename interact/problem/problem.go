@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -141,7 +142,7 @@ func Status(c interact.Code) int {
 }
 
 // Write responds to r with err as a problem document. The errors that err wraps are not sent. For [interact.NotAllowed], the caller
-// sets the header Allow first.
+// sets the header Allow first. The header WWW-Authenticate is set unless the caller has set it.
 func Write(w http.ResponseWriter, r *http.Request, err error) {
 	p := New(err)
 	body, _ := json.Marshal(p) // strings, numbers and booleans always encode
@@ -154,7 +155,13 @@ func Write(w http.ResponseWriter, r *http.Request, err error) {
 	h.Del("Last-Modified")
 	switch p.Status {
 	case http.StatusUnauthorized: // RFC 9110 §11.6.1
-		h.Set("Www-Authenticate", `Bearer realm="lmosd"`)
+		if h.Get("Www-Authenticate") == "" {
+			h.Set("Www-Authenticate", `Bearer realm="lmosd"`)
+		}
+	case http.StatusForbidden: // RFC 6750 §3.1
+		if h.Get("Www-Authenticate") == "" && p.Code == interact.Forbidden.String() && !p.Remote && did.PrincipalOf(r.Context()).Scoped() {
+			h.Set("Www-Authenticate", `Bearer realm="lmosd", error="insufficient_scope"`)
+		}
 	case http.StatusMethodNotAllowed: // RFC 9110 §15.5.6 requires the field, even if it is empty
 		if h.Values("Allow") == nil {
 			h.Set("Allow", "")

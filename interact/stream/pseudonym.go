@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/hex"
-	"strings"
 	"sync"
 
 	"github.com/lmosd/lmosd/did"
@@ -36,7 +35,8 @@ func NewPseudonyms(s did.Signer) *Pseudonyms {
 }
 
 // Of returns the statement for p. A consumer that proved its identity to the operating system, or to nobody because it is code of the node,
-// may use all roles of the node, and a token those that it states. A consumer of a listener that only this machine reaches has none. An
+// may use all roles of the node. A token has none, because its roles are words of the node and not of its organization; nor has a consumer of a
+// listener that only this machine reaches. An
 // unproven consumer is untrusted, and gets a name: without a name, its calls would count as calls of the node itself.
 func (n *Pseudonyms) Of(p *did.Principal) frame.As {
 	as := frame.As{IsConsumer: true, Name: n.name(p.Name), Relation: did.Own}
@@ -47,8 +47,6 @@ func (n *Pseudonyms) Of(p *did.Principal) frame.As {
 		if as.Roles = frame.AllRoles; as.Name == "" {
 			return frame.As{}
 		}
-	case did.Token:
-		as.Roles = strings.Join(p.Roles, " ")
 	}
 	return as
 }

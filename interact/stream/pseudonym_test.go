@@ -18,7 +18,7 @@ func TestPseudonyms(t *testing.T) {
 	ci := &did.Principal{Name: "ci", Via: did.Token, Relation: did.Local, Roles: []string{"ops", "support"}}
 	for p, want := range map[*did.Principal]frame.As{
 		did.Consumer(did.Token, "operator"):    {IsConsumer: true, Name: "operator", Relation: did.Own},
-		ci:                                     {IsConsumer: true, Name: "ci", Roles: "ops support", Relation: did.Own},
+		ci:                                     {IsConsumer: true, Name: "ci", Relation: did.Own},
 		did.Consumer(did.Loopback, ""):         {IsConsumer: true, Relation: did.Own},
 		did.Consumer(did.Process, ""):          {},
 		did.Consumer(did.Socket, "ada"):        {IsConsumer: true, Name: "ada", Roles: frame.AllRoles, Relation: did.Own},

@@ -31,7 +31,7 @@ var rows = [][]string{
 	{"td"},
 	// The interaction model. TDs made from other documents. The parts of the directory that need descriptions only.
 	{"interact", "td/openapi", "td/lmos", "td/querytext", "td/tdtest", "internal/testhost", "directory/index", "directory/embedding", "directory/fetch", "directory/lookalike", "directory/eviction", "directory/reachability", "directory/persist", "directory/directorytest", "policy/access"},
-	{"interact/credentials", "interact/interacttest", "interact/problem", "directory/paging"},
+	{"interact/credentials", "interact/interacttest", "interact/problem", "directory/paging", "gateway/tokens"},
 	// The own organization, and the strings that invite others.
 	{"trust/invitation", "trust/organization"},
 	// Messages and framing of single protocols, below their bindings and bridges.

@@ -42,7 +42,6 @@ type Reporter struct {
 	Dir                             string // the data directory
 	DHTMode                         string
 	Started                         time.Time
-	InTheClear                      bool // the API token is sent over plain HTTP
 	IsDraining                      func() bool
 
 	Host      host.Host
@@ -120,9 +119,6 @@ func (r *Reporter) warnings() []api.Warning {
 			"peers learn no address of this node but loopback: no other machine reaches it")
 	}
 	r.warnOfClock(add)
-	if r.InTheClear {
-		add("W071", "token-in-the-clear", "low", ClearHint, "%s", ClearText)
-	}
 	if err := r.Store.Room(); err != nil {
 		add("W020", "disk-low", "high", interact.AsError(err).Hint, "%s", err)
 	}
@@ -146,10 +142,3 @@ func (r *Reporter) warnings() []api.Warning {
 
 // nearlyFull is the part of the directory from which on there is a warning.
 const nearlyFull = 0.9
-
-// ClearText and ClearHint warn of an API token that is sent over plain HTTP.
-const (
-	ClearText = "the API listens beyond loopback over plain HTTP: other hosts on the path can read and use its token"
-	ClearHint = "set http.tls.cert and http.tls.key; or put a proxy with TLS in front of it and name that in http.public_url: https://…; or " +
-		"listen on 127.0.0.1 only"
-)

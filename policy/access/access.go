@@ -63,7 +63,7 @@ type Decision struct {
 	Rule     string // "policy.yaml:12", or "" if none concerns the request
 	Op       Op
 	Relation did.Relation
-	// Problem is the reason why a rule that may deny the request could not be evaluated.
+	// Problem is a reason other than the relation of the caller: a rule that may deny the request could not be evaluated, for example.
 	Problem string
 	// Conditional reports that a rule with a condition concerns the request: another input or another time may change the decision.
 	Conditional bool
@@ -100,7 +100,8 @@ const (
 
 // Decide decides a request. Without a rule that concerns it:
 //
-//   - consumers of this node may do all that the listener permits,
+//   - consumers of this node may do all that the listener permits, except callers with an access token: only rules permit them something
+//     (its scopes are such rules), of those that allow all local callers none,
 //   - members of the organization may connect, store, relay, find and call, except private Things,
 //   - partners may connect, store, and find public Things,
 //   - untrusted callers may do what Options.Untrusted states.
@@ -132,6 +133,9 @@ func (s *Set) byRelation(p *did.Principal, r Request) Decision {
 	var allow bool
 	switch p.Relation {
 	case did.Local:
+		if p.Scoped() {
+			return Decision{Op: r.Op, Relation: p.Relation, Problem: fmt.Sprintf("no scope of the token permits %s", r.Op)}
+		}
 		return Decision{Allow: true, Op: r.Op, Relation: p.Relation}
 	case did.Own:
 		allow = r.Op != Manage && r.Op != Delegate && visibility < td.Private

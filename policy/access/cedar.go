@@ -19,7 +19,7 @@ import (
 const (
 	agentType        = "Agent"    // a caller: did.Principal.ID
 	nodeType         = "Node"     // the DID of a node, of its consumers too; "self" as a resource
-	roleType         = "Role"     // "ORGANIZATION/role"
+	roleType         = "Role"     // "ORGANIZATION/role"; "local/role" of an access token
 	organizationType = "Org"      // the SCID of a did:webvh, otherwise the DID
 	tokenType        = "Token"    // the name of an access token of this node
 	relationType     = "Relation" // "own", "partner", "untrusted", "local"
@@ -29,6 +29,7 @@ const (
 	capabilityType   = "Cap"      // a capability of a Thing, and those above it
 	audienceType     = "Audience" // the visibility of a Thing
 	self             = "self"     // the node as a resource
+	localRoles       = "local"    // in place of an organization, for the roles of access tokens
 )
 
 type effect bool
@@ -294,8 +295,8 @@ type Set struct {
 	connect   did.Relation // the least that may connect
 	// deniesFind is true if some rule may deny a description.
 	deniesFind bool
-	named     bool         // some rules name single consumers
-	entries   []Entry
+	named      bool // some rules name single consumers
+	entries    []Entry
 	// by has the policies by principal and by resource of their scopes.
 	by map[entity]map[entity][]*policy
 }
@@ -337,6 +338,10 @@ func (s *Set) callers(all []entity, p *did.Principal) []entity {
 		all = append(all, entity{typ: organizationType, id: id})
 		for _, role := range p.Roles {
 			all = append(all, entity{roleType, id, role})
+		}
+	} else if p.Scoped() {
+		for _, role := range p.Roles {
+			all = append(all, entity{roleType, localRoles, role})
 		}
 	}
 	return all
@@ -407,7 +412,7 @@ func (s *Set) byRules(p *did.Principal, r Request) (Decision, bool) {
 	var room [8]*policy
 	conditional := candidates(room[:0])
 	d := Decision{Op: r.Op, Relation: p.Relation}
-	included := r.Target == nil || includes(r.Target.Visibility, p)
+	included, scoped := r.Target == nil || includes(r.Target.Visibility, p), p.Scoped()
 	for _, caller := range callers {
 		byResource := s.by[caller]
 		if byResource == nil {
@@ -420,7 +425,7 @@ func (s *Set) byRules(p *did.Principal, r Request) (Decision, bool) {
 			for _, one := range byResource[resource] {
 				switch {
 				case one.to != nil && !slices.Contains(one.to, r.Op):
-				case !included && one.effect == permit && isBroad(one.resource):
+				case one.effect == permit && (!included && isBroad(one.resource) || scoped && caller.typ == relationType):
 				case one.actions == nil:
 					conditional = append(conditional, one)
 				case !one.matches(r):

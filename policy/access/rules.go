@@ -16,7 +16,8 @@ const apiVersion = "lmosd/v1"
 
 // A Rule is one line of a file of rules, in its short form.
 type Rule struct {
-	// Allow or Deny are the callers: "anyone", "own", "partners", "local", NAME of an organization, NAME/ROLE, own/ROLE, "token:NAME", a DID.
+	// Allow or Deny are the callers: "anyone", "own", "partners", "local", NAME of an organization, NAME/ROLE, own/ROLE, local/ROLE of access
+	// tokens, "token:NAME", a DID. A rule that allows "local" does not concern callers with an access token.
 	Allow list `yaml:"allow,omitempty"`
 	Deny  list `yaml:"deny,omitempty"`
 	// To are operations; "call" and "*" are several.
@@ -157,7 +158,10 @@ func (b *Builder) caller(name string) (entity, error) {
 		return entity{typ: organizationType, id: organizationID(id)}, err
 	}
 	id, ok := b.o.Self, b.o.Self != ""
-	if organization != "own" {
+	switch {
+	case organization == "local" && role != "":
+		return entity{roleType, localRoles, role}, nil
+	case organization != "own":
 		id, ok = did.DID(""), false
 		if b.o.Organization != nil {
 			id, ok = b.o.Organization(organization)
@@ -167,7 +171,7 @@ func (b *Builder) caller(name string) (entity, error) {
 	case !ok && organization == "own":
 		return entity{}, fmt.Errorf("%q: this node has no organization", name)
 	case !ok:
-		return entity{}, fmt.Errorf("unknown caller %q: expected anyone, own, partners, local, untrusted, the name of a partner%s, NAME/ROLE, own/ROLE, token:NAME or a DID", name, b.knownNames())
+		return entity{}, fmt.Errorf("unknown caller %q: expected anyone, own, partners, local, untrusted, the name of a partner%s, NAME/ROLE, own/ROLE, local/ROLE, token:NAME or a DID", name, b.knownNames())
 	case hasRole && role == "":
 		return entity{}, fmt.Errorf("%q has an empty role", name)
 	case hasRole:

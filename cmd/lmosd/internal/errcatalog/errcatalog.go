@@ -200,7 +200,7 @@ var explanations = map[interact.Code]explanation{
 	interact.BadTD:          {"A description breaks the rules of TD 1.1 or LMOS.", "lmosd validate FILE lists all issues"},
 	interact.NotRunning:     {"No node responds at the address that the command uses.", "lmosd run, or name another one with --node"},
 	interact.NodeLost:       {"The connection to the node broke before the response was complete.", "lmosd status, and the log of the node"},
-	interact.TokenRejected:  {"The token is not the one of the node.", "set LMOSD_TOKEN to the content of api.token in its data folder"},
+	interact.TokenRejected:  {"The token is unknown to the node, expired or revoked.", "set LMOSD_TOKEN to the content of api.token in its data folder, or to an access token: lmosd token create NAME"},
 	interact.PortBusy:       {"Another process uses the port that was configured.", "stop it, or choose another with --http.listen or --listen.p2p"},
 	interact.DataDirLocked:  {"Another node runs on the data folder.", "stop it, or choose another with --data-dir"},
 	interact.KeyPermissions: {"Other users can read the key of the node.", "chmod 600 identity.pem, and 700 for its folder"},

@@ -1,0 +1,396 @@
+// Package tokens keeps the access tokens of a node: secrets with a name, scopes, roles and an expiry, for callers of its HTTP, WebSocket and
+// MQTT listeners.
+//
+// A token is shown once, when it is created; the node stores its SHA-256. The principal of its callers is did.Consumer(did.Token, name). Its
+// scopes are access rules ([Store.Rules]): without a rule such a caller may do nothing. The node's own token, in the file api.token, has the
+// name [did.Operator] and all rights.
+package tokens
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/policy/access"
+)
+
+// The lifetime of a token.
+const (
+	MinLife     = time.Minute
+	DefaultLife = 90 * day
+	MaxLife     = 365 * day
+	day         = 24 * time.Hour
+)
+
+// A Token describes an access token, without its secret.
+type Token struct {
+	Name   string  `json:"name"` // 1 to 64 of [a-z0-9._-]
+	Scopes []Scope `json:"scopes"`
+	// Roles are words of the operator for agents and access rules of this node. They are not roles of an organization, and no other node
+	// receives them.
+	Roles []string `json:"roles,omitempty"`
+	// Created and Expires are UTC in whole seconds. From Expires on the token is not valid.
+	Created time.Time `json:"created"`
+	Expires time.Time `json:"expires"`
+}
+
+// A Grant is the right of a caller that presented a valid token. It is immutable.
+type Grant struct {
+	Token
+	principal *did.Principal
+	rules     *access.Set
+	ctx       context.Context // ends when the token expires or is revoked
+	end       context.CancelCauseFunc
+}
+
+// Principal returns the caller.
+func (g *Grant) Principal() *did.Principal { return g.principal }
+
+// Context returns a context that ends when the token expires or is revoked.
+func (g *Grant) Context() context.Context { return g.ctx }
+
+// IsOperator reports whether the token is that of the operator, which has all rights.
+func (g *Grant) IsOperator() bool { return g.rules == nil }
+
+// IsUnlimited reports whether the token has all rights: that of the operator, or one with the scope "*".
+func (g *Grant) IsUnlimited() bool {
+	return g.IsOperator() || slices.Contains(g.Scopes, Scope{Op: all})
+}
+
+// Allows reports whether the scopes permit an operation on a Thing, or on all Things and the node if t is nil. Other access rules may still
+// deny it.
+func (g *Grant) Allows(op access.Op, t *access.Target) bool {
+	return g.IsOperator() || g.rules.Decide(g.principal, access.Request{Op: op, Target: t}).Allow
+}
+
+// AllowsCalls reports whether the scopes permit to call some Thing in some way.
+func (g *Grant) AllowsCalls() bool {
+	return g.IsOperator() || slices.ContainsFunc(g.Scopes, Scope.isCall)
+}
+
+// A Store has the access tokens of a node. It is safe for concurrent use. The methods of a nil Store find no token.
+type Store struct {
+	dir      string
+	secret   string // of the operator
+	operator *Grant
+
+	writing sync.Mutex // held during a change
+
+	mu       sync.RWMutex
+	changed  func() error      // owned by mu, as are the rest
+	byDigest map[digest]*Grant // valid and expired ones
+	digests  map[string]digest // by name
+}
+
+// New returns a store in memory with the operator's token secret.
+func New(secret string) *Store {
+	s := &Store{secret: secret, byDigest: map[digest]*Grant{}, digests: map[string]digest{}}
+	s.operator = &Grant{Token: Token{Name: did.Operator}, principal: did.Consumer(did.Token, did.Operator), ctx: context.Background()}
+	return s
+}
+
+// Open opens the tokens in a data directory, and creates the token of the operator if it is missing. An empty dir keeps them in memory. The
+// error is an [*interact.Error] of code KeyPermissions or StoreCorrupt, or that of a read or write.
+func Open(dir string) (*Store, error) {
+	secret, err := openOperator(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := New(secret)
+	s.dir = dir
+	all, err := load(dir)
+	for _, e := range all {
+		if err := s.addLocked(e); err != nil {
+			return nil, err
+		}
+	}
+	return s, err
+}
+
+// OnChange sets the function that puts [Store.Rules] in force after a change. A token whose rules it rejects is not created.
+func (s *Store) OnChange(f func() error) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changed = f
+}
+
+// Close ends the contexts of all grants.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range s.byDigest {
+		g.end(context.Canceled)
+	}
+	return nil
+}
+
+// Secret returns the token of the operator.
+func (s *Store) Secret() string { return s.secret }
+
+// isNil reports whether there are no tokens, not even that of the operator.
+func (s *Store) isNil() bool { return s == nil || s.secret == "" }
+
+// Find returns the grant of a token. It compares hashes, so that the time that it takes discloses nothing about a token. The error is an
+// [*interact.Error] of code TokenRejected, without a hint.
+func (s *Store) Find(secret string) (*Grant, error) {
+	if s.isNil() {
+		return nil, errUnknown
+	}
+	given, own := digestOf(secret), digestOf(s.secret)
+	if subtle.ConstantTimeCompare(given[:], own[:]) == 1 {
+		return s.operator, nil
+	}
+	s.mu.RLock()
+	g := s.byDigest[given]
+	s.mu.RUnlock()
+	switch {
+	case g == nil:
+		return nil, errUnknown
+	case !time.Now().Before(g.Expires):
+		return nil, interact.Errorf(interact.TokenRejected, "", "the token %s expired on %s", g.Name, g.Expires.Format(time.DateOnly))
+	}
+	return g, nil
+}
+
+var errUnknown = interact.Errorf(interact.TokenRejected, "", "this is not a token of the node")
+
+// Login returns the authentication of clients by a password, for protocols without an Authorization header. It returns the principal of a
+// client and the context that ends its right; nil refuses the client. The password is a token; the name of the user is not checked. A client
+// without a token is anonymous; nil refuses it.
+func (s *Store) Login(anonymous *did.Principal) func(user, password string) (*did.Principal, context.Context) {
+	return func(_, password string) (*did.Principal, context.Context) {
+		switch g, err := s.Find(password); {
+		case err == nil:
+			return g.principal, g.ctx
+		case anonymous == nil || Is(password): // it was a token
+			return nil, nil
+		}
+		return anonymous, context.Background()
+	}
+}
+
+// List returns the tokens by name, also expired ones, without that of the operator.
+func (s *Store) List() []Token {
+	if s.isNil() {
+		return nil
+	}
+	var list []Token
+	for _, e := range s.entries() {
+		list = append(list, e.Token)
+	}
+	return list
+}
+
+// entries returns the tokens by name.
+func (s *Store) entries() []entry {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	all := make([]entry, 0, len(s.digests))
+	for _, name := range slices.Sorted(maps.Keys(s.digests)) {
+		d := s.digests[name]
+		all = append(all, entry{s.byDigest[d].Token, d})
+	}
+	return all
+}
+
+// Create creates a token and returns its secret. Created is set to now, and Expires if it is zero; the time of both is truncated to seconds.
+// An expired token of the same name is replaced. The error is an [*interact.Error] of code Usage, or that of a write or of [Store.OnChange]; the
+// tokens are then unchanged.
+func (s *Store) Create(t Token) (secret string, created Token, err error) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	t.Created = time.Now().UTC().Truncate(time.Second)
+	if t.Expires.IsZero() {
+		t.Expires = t.Created.Add(DefaultLife)
+	}
+	t.Expires = t.Expires.UTC().Truncate(time.Second)
+	t.Scopes, t.Roles = slices.Clone(t.Scopes), slices.Clone(t.Roles)
+	if err := t.check(); err != nil {
+		return "", t, err
+	}
+	rest := s.entries()
+	if i := slices.IndexFunc(rest, func(e entry) bool { return e.Name == t.Name }); i >= 0 {
+		if t.Created.Before(rest[i].Expires) {
+			return "", t, interact.Errorf(interact.Usage, "choose another name, or revoke it first", "a token %s exists", t.Name)
+		}
+		rest = slices.Delete(rest, i, i+1)
+	}
+	if len(rest) >= maxTokens {
+		return "", t, interact.Errorf(interact.Overloaded, "revoke tokens that are not used", "the node has %d tokens, the maximum", len(rest))
+	}
+	secret = newSecret()
+	if err := s.replace(append(rest, entry{t, digestOf(secret)})); err != nil {
+		return "", t, err
+	}
+	return secret, t, nil
+}
+
+// Revoke removes a token. Its requests, streams and connections end. The error is an [*interact.Error] of code NotFound, or that of a write;
+// the token is then still valid after a restart.
+func (s *Store) Revoke(name string) error {
+	if name == did.Operator {
+		return interact.Errorf(interact.Usage, "stop the node and remove api.token; the next start creates another", "the node's own token cannot be revoked")
+	}
+	if s.isNil() {
+		return errNoToken(name)
+	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	before := s.entries()
+	rest := slices.DeleteFunc(slices.Clone(before), func(e entry) bool { return e.Name == name })
+	if len(rest) == len(before) {
+		return errNoToken(name)
+	}
+	// First here: a full disk must not keep a stolen token valid. Rules that cannot be read do not either: the token has no grant.
+	_ = s.setEntries(rest)
+	return save(s.dir, rest)
+}
+
+func errNoToken(name string) error {
+	return interact.Errorf(interact.NotFound, "list the tokens of the node", "no token has the name %q", name)
+}
+
+// replace stores the tokens and puts their rules in force. After an error the tokens are those before.
+func (s *Store) replace(all []entry) error {
+	before := s.entries()
+	slices.SortFunc(all, func(a, b entry) int { return strings.Compare(a.Name, b.Name) })
+	if err := save(s.dir, all); err != nil {
+		return err
+	}
+	err := s.setEntries(all)
+	if err != nil {
+		return errors.Join(err, save(s.dir, before), s.setEntries(before))
+	}
+	return nil
+}
+
+// setEntries sets the tokens and puts their rules in force. Then it ends the grants of the tokens that were removed: first their running
+// interactions end with an error that gives the reason.
+func (s *Store) setEntries(all []entry) error {
+	kept := map[digest]bool{}
+	var ended []*Grant
+	s.mu.Lock()
+	for _, e := range all {
+		kept[e.Digest] = true
+	}
+	for d, g := range s.byDigest {
+		if !kept[d] {
+			ended = append(ended, g)
+			delete(s.byDigest, d)
+			delete(s.digests, g.Name)
+		}
+	}
+	var errs []error
+	for _, e := range all {
+		if s.byDigest[e.Digest] == nil {
+			errs = append(errs, s.addLocked(e))
+		}
+	}
+	changed := s.changed
+	s.mu.Unlock()
+	if changed != nil {
+		errs = append(errs, changed())
+	}
+	for _, g := range ended {
+		g.end(interact.Errorf(interact.TokenRejected, "", "the token %s was revoked", g.Name))
+	}
+	return errors.Join(errs...)
+}
+
+// addLocked adds a token.
+func (s *Store) addLocked(e entry) error {
+	rule, err := compile(e.Token)
+	if err != nil {
+		return err
+	}
+	g := &Grant{Token: e.Token, rules: rule, principal: &did.Principal{Name: e.Name, Via: did.Token, Relation: did.Local, Roles: e.Roles, Expires: e.Expires}}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, stop := context.WithDeadlineCause(ctx, e.Expires, interact.Errorf(interact.TokenRejected, "", "the token %s expired", e.Name))
+	g.ctx, g.end = ctx, func(cause error) { cancel(cause); stop() }
+	s.byDigest[e.Digest], s.digests[e.Name] = g, e.Digest
+	context.AfterFunc(ctx, func() {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			s.expire()
+		}
+	})
+	return nil
+}
+
+// expire puts the rules in force without those of a token that has expired, so that its interactions end.
+func (s *Store) expire() {
+	s.mu.RLock()
+	changed := s.changed
+	s.mu.RUnlock()
+	if changed != nil {
+		_ = changed() // the owner of the rules reports it; the token has no grant
+	}
+}
+
+// compile returns the access rules of one token.
+func compile(t Token) (*access.Set, error) {
+	b := access.NewBuilder(access.Options{})
+	if err := t.addRules(b); err != nil {
+		return nil, err
+	}
+	return b.Build(), nil
+}
+
+func (t *Token) addRules(b *access.Builder) error {
+	for _, s := range t.Scopes {
+		for _, r := range s.rules("token:" + t.Name) {
+			if err := b.AddRule("token "+t.Name, r); err != nil {
+				return scopeError("the scope %q cannot be used: %v", s, err)
+			}
+		}
+	}
+	return nil
+}
+
+// Rules adds the scopes of the valid tokens as access rules (policy.Rules.More): a scope permits the caller "token:NAME" its operation, and a
+// scope that permits to call a Thing permits to find it.
+func (s *Store) Rules(b *access.Builder) error {
+	now := time.Now()
+	for _, t := range s.List() {
+		if !now.Before(t.Expires) {
+			continue
+		}
+		if err := t.addRules(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ParseLife parses the lifetime of a token: a duration as "12h30m", or days as "90d". The error is an [*interact.Error] of code Usage.
+func ParseLife(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		var n uint64
+		n, err = strconv.ParseUint(days, 10, 16)
+		d = time.Duration(n) * day
+	}
+	if err != nil || d < MinLife || d > MaxLife {
+		return 0, interact.Errorf(interact.Usage, "for example 30d or 12h", "expected a lifetime of %s to %s, got %q", textOf(MinLife), textOf(MaxLife), text)
+	}
+	return d, nil
+}
+
+// textOf returns a lifetime as [ParseLife] reads it.
+func textOf(d time.Duration) string {
+	if d >= day && d%day == 0 {
+		return fmt.Sprintf("%dd", d/day)
+	}
+	return d.String()
+}
