@@ -32,7 +32,8 @@ func TestAccessRules(t *testing.T) {
 	call := []string{"call", "weather", "getWeather", "question=Rain?", "interactionMode=text"}
 	contains(t, x.at(caller).fails(cli.ExitRefused, call...), "LMOS-1403")
 	who := string(caller.DID)
-	contains(t, host.talk.String(), "call refused", "who="+who, `why="no rule lets untrusted callers invoke"`, "lmosd policy allow "+who+" --to invoke --on weather")
+	eventually(t, "the host logs the refusal", func() bool { return strings.Contains(host.talk.String(), "call refused") })
+	contains(t, host.talk.String(), "who="+who, `why="no rule lets untrusted callers invoke"`, "lmosd policy allow "+who+" --to invoke --on weather")
 	why := x.at(host).lmosd("trust", "why", who, "invoke", "weather/getWeather")
 	if why.code != cli.ExitRefused {
 		t.Errorf("exit code %d", why.code)
