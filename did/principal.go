@@ -173,8 +173,8 @@ func (p *Principal) Class() string {
 	switch {
 	case !p.Local() || p.Via == Process || p.Via == Socket:
 		return ""
-	case p.Via == Token:
-		return "token " + strings.Join(p.Roles, " ")
+	case p.Via == Token && !p.Scoped():
+		return ""
 	}
 	return string(p.Via)
 }

@@ -133,7 +133,7 @@ func TestMQTTPasswordIsAToken(t *testing.T) {
 		}
 	}
 	n, store := start(t, Options{MQTT: "127.0.0.1:0"}), (*tokens.Store)(nil)
-	if store = n.stores.tokens; store == nil {
+	if store = n.stores.Tokens; store == nil {
 		t.Fatal("a node with a broker has no tokens")
 	}
 	if p, _ := store.Login(nil)("anybody", store.Secret()); p == nil || p.Via != did.Token || p.Scoped() {

@@ -45,12 +45,12 @@ type mesh struct {
 func (n *Node) openMesh(embedder embedding.Embedder) (*mesh, error) {
 	m := &mesh{servient: n.servient,
 		verifier: td.NewVerifier(did.Resolvers(map[string]did.Resolver{"key": did.Fallback(did.Keys(), aries.Resolver())})),
-		index:    publication.NewIndex(n.DID(), directory.ByRelation)}
+		index:    publication.NewIndex(n.DID(), n.policy.Finds)}
 	if err := n.openCarriers(m); err != nil {
 		return nil, err
 	}
 	var err error
-	if m.directory, err = directory.New(directory.Options{Store: n.stores.fast, Verifier: m.verifier, Sources: []directory.Source{m.dht},
+	if m.directory, err = directory.New(directory.Options{Store: n.stores.Fast, Verifier: m.verifier, Sources: []directory.Source{m.dht},
 		Fetch: m.dht.Body, Bind: m.bind, Self: n.DID(), Max: n.opts.MaxThings, Log: n.opts.Log,
 		Latency: n.network.peers.Latency, Connected: n.network.peers.IsConnected, Share: n.network.peers.Share, Trust: n.policy.Trust,
 		Embedder: embedder, OnChange: m.changed, Admits: n.policy.Connects, Sees: n.policy.Finds, SeesAll: n.policy.FindsAll,
@@ -61,7 +61,7 @@ func (n *Node) openMesh(embedder embedding.Embedder) (*mesh, error) {
 	n.life.onClose(m.directory.Close)
 	n.life.onRun(m.directory.Run)
 
-	m.publisher = publication.New(publication.Options{Signer: n.key, Verifier: m.verifier, Index: m.index, Store: n.stores.own, Disk: n.stores,
+	m.publisher = publication.New(publication.Options{Signer: n.key, Verifier: m.verifier, Index: m.index, Store: n.stores.Own, Disk: n.stores,
 		Lifetime: n.opts.Lifetime, Hosts: n.network.records, Bind: n.servient.Expose, Directory: m.directory, Gossip: m.gossip, DHT: m.dht, Access: n.policy,
 		Go: n.life.background, Pings: servient.Pings, ProbePause: n.opts.probePause, Log: n.opts.Log})
 	n.life.onRun(m.publisher.Run)
@@ -71,7 +71,7 @@ func (n *Node) openMesh(embedder embedding.Embedder) (*mesh, error) {
 // openCarriers opens the carriers of calls and records: streams, the DHT and gossip.
 func (n *Node) openCarriers(m *mesh) (err error) {
 	m.streams = stream.New(n.network.Host, stream.Options{Network: n.opts.Network, As: stream.NewPseudonyms(n.key).Of, Log: n.opts.Log,
-		Principal: n.policy.Principal, DialTimeout: n.opts.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams, MaxConcurrent: max(maxServed, n.policy.Most()),
+		Principal: n.policy.Principal, Wait: n.network.wait, DialTimeout: n.opts.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams, MaxConcurrent: max(maxServed, n.policy.Most()),
 		Refused: n.network.peers.Refusal, Reach: func(id did.DID, ok bool) { m.monitor.SetReachable(id, ok) }})
 	n.life.onClose(m.streams.Close)
 	n.life.onRun(m.streams.Run)
@@ -81,7 +81,7 @@ func (n *Node) openCarriers(m *mesh) (err error) {
 		search = func(ctx context.Context, q td.Query) []*td.Signed { return m.directory.Known(ctx, q) }
 	}
 	m.dht, err = dht.New(n.network.Host, dht.Options{Index: search, Network: n.opts.Network, Mode: dht.Mode(n.opts.DHTMode), PublishPrivate: !n.opts.PublicOnly,
-		Store: n.stores.fast, BootstrapPeers: n.network.bootstrap.Peers, Verifier: m.verifier, Local: m.index, Admits: n.policy.Connects,
+		Store: n.stores.Fast, BootstrapPeers: n.network.bootstrap.Peers, Verifier: m.verifier, Local: m.index, Admits: n.policy.Connects, Principal: n.policy.Principal,
 		States:    func(ctx context.Context, keys [][32]byte) []dht.AgentState { return m.publisher.States(ctx, keys) },
 		Evidence:  func(s *td.Signed) { m.directory.Enqueue(s) },
 		OnResult:  func(p peer.ID, ok bool) { m.monitor.OnResult(p, ok) },

@@ -8,8 +8,10 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/node/datadir"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/trust"
 )
 
 // A network is the libp2p host of a node with its peers.
@@ -18,6 +20,7 @@ type network struct {
 	own       *p2p.Host // nil if Options.Host is another
 	self      did.DID
 	peers     *p2p.Peers
+	trust     *trust.Trust // nil without Options.Dir
 	bootstrap *p2p.Bootstrap
 }
 
@@ -25,10 +28,15 @@ type network struct {
 func (n *Node) openNetwork() (_ *network, err error) {
 	o := &n.opts
 	w, base := &network{self: n.DID()}, o.Host
+	n.network = w // for n.principal
 	if base == nil {
+		admits := n.policy.Connects
+		if o.Dir != "" { // others show credentials after they have connected
+			admits = n.policy.Denies
+		}
 		w.own, err = p2p.New(p2p.Options{Key: n.key, Version: o.Version, Network: o.Network,
 			Listen: o.Listen, ListenExplicit: o.ListenExplicit, Announce: o.Announce, NoAnnounce: o.NoAnnounce, PublicOnly: o.PublicOnly,
-			Admits: n.policy.Connects, Loopback: o.Loopback, DialPublic: o.Internet,
+			Admits: admits, Loopback: o.Loopback, DialPublic: o.Internet,
 			NoNoise: o.NoNoise, NAT: o.NAT, Limits: o.Limits, Metrics: n.metrics.Registerer(), Log: o.Log})
 		if err != nil {
 			return nil, err
@@ -36,11 +44,16 @@ func (n *Node) openNetwork() (_ *network, err error) {
 		n.life.onClose(w.own.Close)
 		base = w.own
 	}
-	w.Host = p2p.Gate(base, n.policy.Connects)
+	w.Host = p2p.Gate(base, func(id did.DID) error {
+		if n.policy.Connects(id) != nil {
+			w.wait(n.life.ctx, id)
+		}
+		return n.policy.Connects(id)
+	})
 	if w.ID() != peer.ID(n.key.Peer()) {
 		return nil, fmt.Errorf("the host is %s and the key that of %s", w.ID(), w.self)
 	}
-	if w.bootstrap, err = p2p.NewBootstrap(base, o.Bootstrap, n.stores.peers(), o.Log); err != nil {
+	if w.bootstrap, err = p2p.NewBootstrap(base, o.Bootstrap, n.stores.Peers(), o.Log); err != nil {
 		return nil, err
 	}
 	n.life.onRun(w.bootstrap.Run)
@@ -49,7 +62,64 @@ func (n *Node) openNetwork() (_ *network, err error) {
 	}
 	w.peers = p2p.NewPeers(p2p.PeersOptions{Host: base, Network: o.Network, Admits: n.policy.Connects, Trust: n.policy.Trust, Ranges: o.Ranges,
 		Bootstrap: w.bootstrap})
-	return w, nil
+	return w, n.openTrust(w, base)
+}
+
+// openTrust opens the organization and the partners of a node with a data directory.
+func (n *Node) openTrust(w *network, base host.Host) (err error) {
+	if n.opts.Dir == "" {
+		return nil
+	}
+	w.trust, err = trust.New(trust.Options{Dir: n.opts.Dir, Self: w.self, Network: n.opts.Network, Host: base, Log: n.opts.Log,
+		Addrs: func() []string { return p2p.FullAddrs(base) }, OnChange: n.standingChanged,
+		OnNames: func() {
+			if err := n.policy.Load(); err != nil {
+				n.opts.Log.Error("access rules rejected, the old ones stay in force", "err", err)
+			}
+		},
+		OnHello: func(id did.DID) {
+			if n.policy.Connects(id) != nil {
+				w.peers.Disconnect(id)
+			}
+		}})
+	if err != nil {
+		return datadir.Error(n.opts.Dir, err)
+	}
+	n.life.onClose(w.trust.Close)
+	n.life.onRun(w.trust.Run)
+	return nil
+}
+
+// standingChanged ends what a node may not continue, after its standing has changed.
+func (n *Node) standingChanged(id did.DID) {
+	n.policy.Recheck(id)
+	if n.policy.Denies(id) != nil {
+		n.servient.CancelOf(id)
+		n.network.peers.Disconnect(id)
+	}
+}
+
+// wait waits until it is known who a connected node is, for a short time.
+func (w *network) wait(ctx context.Context, id did.DID) {
+	if w.trust != nil {
+		w.trust.Wait(ctx, id)
+	}
+}
+
+// principal returns the principal of a node.
+func (n *Node) principal(id did.DID) *did.Principal {
+	if n.network == nil || n.network.trust == nil {
+		return did.NodePrincipal(id, "")
+	}
+	return n.network.trust.Principal(id)
+}
+
+// organization returns the organization of a name in access rules.
+func (n *Node) organization(name string) (did.DID, bool) {
+	if n.network == nil || n.network.trust == nil {
+		return "", false
+	}
+	return n.network.trust.Named(name)
 }
 
 // records returns the addresses of this node as its records contain them.

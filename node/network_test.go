@@ -71,19 +71,19 @@ func TestDirectorySeparatesNetworks(t *testing.T) {
 // TestDirectoryOfAnOlderVersion has no network noted: it is taken as that of the network in which it is opened first.
 func TestDirectoryOfAnOlderVersion(t *testing.T) {
 	t.Parallel()
-	s, key := openAt(t, EngineMemory, ""), ds.NewKey("/a")
-	if err := s.own.Put(t.Context(), key, []byte("old")); err != nil {
+	s, key := openStores(t, EngineMemory, ""), ds.NewKey("/a")
+	if err := s.Own.Put(t.Context(), key, []byte("old")); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
 		network string
 		want    bool
 	}{{"lmos", true}, {"org2", false}, {"lmos", true}} {
-		part, home, err := s.of(c.network)
+		part, home, err := s.Of(c.network, networkName.Match)
 		if err != nil || home != "lmos" {
 			t.Fatalf("%s: home is %q, %v", c.network, home, err)
 		}
-		for name, in := range map[string]ds.Batching{"own": part.own, "fast": part.fast} {
+		for name, in := range map[string]ds.Batching{"own": part.Own, "fast": part.Fast} {
 			k := key
 			if name == "fast" {
 				k = ds.NewKey("/own/a")
@@ -93,10 +93,10 @@ func TestDirectoryOfAnOlderVersion(t *testing.T) {
 			}
 		}
 	}
-	if err := s.durable.Put(t.Context(), ds.NewKey("/network"), []byte("no/network")); err != nil {
+	if err := s.Durable.Put(t.Context(), ds.NewKey("/network"), []byte("no/network")); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.of("lmos"); err == nil {
+	if _, _, err := s.Of("lmos", networkName.Match); err == nil {
 		t.Error("a damaged note is taken")
 	}
 }
@@ -106,21 +106,21 @@ func TestDamagedLogKeepsTheHomeNetwork(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{EnginePebble, EngineLevelDB} {
 		dir, key := t.TempDir(), ds.NewKey("/a")
-		s := openAt(t, engine, dir)
-		part, _, err := s.of("lmos")
+		s := openStores(t, engine, dir)
+		part, _, err := s.Of("lmos", networkName.Match)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(part.own.Put(t.Context(), key, []byte("ours")), s.durable.Delete(t.Context(), ds.NewKey("/network")), s.Close()); err != nil {
+		if err := errors.Join(part.Own.Put(t.Context(), key, []byte("ours")), s.Durable.Delete(t.Context(), ds.NewKey("/network")), s.Close()); err != nil {
 			t.Fatal(err)
 		}
-		s = openAt(t, engine, dir)
+		s = openStores(t, engine, dir)
 		for network, want := range map[string]bool{"org2": false, "lmos": true} {
-			part, home, err := s.of(network)
+			part, home, err := s.Of(network, networkName.Match)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if has, err := part.own.Has(t.Context(), key); err != nil || has != want || home != "lmos" {
+			if has, err := part.Own.Has(t.Context(), key); err != nil || has != want || home != "lmos" {
 				t.Errorf("%s: in %s, home %s, it is there: %v, %v", engine, network, home, has, err)
 			}
 		}

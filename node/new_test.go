@@ -21,6 +21,7 @@ import (
 	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/node/datadir"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/policy/access"
@@ -91,7 +92,7 @@ var flaws = map[string]flaw{
 	"a socket whose path is too long": {func(t *testing.T, o *Options) { o.HTTP = &HTTP{Socket: "/tmp/" + strings.Repeat("a", 100)} },
 		interact.ConfigInvalid, "socket"},
 	"a data directory of another process": {func(t *testing.T, o *Options) {
-		release, err := lockDir(o.Dir)
+		release, err := datadir.Lock(o.Dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +154,7 @@ func TestNewFailsCleanly(t *testing.T) {
 			if f.want == interact.DataDirLocked || strings.Contains(o.Dir, "file") {
 				return
 			}
-			release, err := lockDir(o.Dir)
+			release, err := datadir.Lock(o.Dir)
 			if err != nil {
 				t.Fatalf("the data directory stays locked: %v", err)
 			}
@@ -263,7 +264,7 @@ func TestWithdrawalSurvivesACrash(t *testing.T) {
 	n := start(t, o)
 	publish(t, n, tool("Echo", "urn:x:echo"))
 	// The tombstone is stored as always; the directory does not hear of it.
-	storeTombstone(t, n.stores.own, n.key, "urn:x:echo", time.Now(), false)
+	storeTombstone(t, n.stores.Own, n.key, "urn:x:echo", time.Now(), false)
 	if !has(n, "urn:x:echo") {
 		t.Fatal("the directory knows already")
 	}

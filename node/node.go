@@ -38,6 +38,7 @@ import (
 	"github.com/lmosd/lmosd/interact/servient"
 	"github.com/lmosd/lmosd/interact/task"
 	"github.com/lmosd/lmosd/internal/storage"
+	"github.com/lmosd/lmosd/node/datadir"
 	"github.com/lmosd/lmosd/node/status"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
@@ -51,7 +52,7 @@ type Node struct {
 	opts      Options
 	life      *lifecycle
 	key       *keystore.Key
-	stores    *stores
+	stores    *datadir.Stores
 	policy    *policy.Policy
 	metrics   *gateway.Metrics
 	network   *network
@@ -73,7 +74,7 @@ type Node struct {
 // New opens everything that a node needs and listens. On failure it closes, in reverse order, what it has opened, and Options.Host. Errors that
 // a user can fix are [*interact.Error]s with a hint.
 //
-// A store with damaged files is moved aside, and the node starts with the copies of its entries (stores.restore).
+// A store with damaged files is moved aside, and the node starts with the copies of its entries (datadir.Stores.Restore).
 func New(o Options) (*Node, error) {
 	n, err := open(o, "")
 	if o.Dir == "" || o.Host != nil || !storage.Damaged(err) {
@@ -119,7 +120,7 @@ func open(o Options, aside string) (*Node, error) {
 // openDir opens the data directory: lock, key and store.
 func (n *Node) openDir(aside string) error {
 	if n.opts.Dir != "" {
-		release, err := lockDir(n.opts.Dir)
+		release, err := datadir.Lock(n.opts.Dir)
 		if err != nil {
 			return err
 		}
@@ -129,13 +130,13 @@ func (n *Node) openDir(aside string) error {
 	if n.key, err = openKey(&n.opts); err != nil {
 		return err
 	}
-	all, err := openStores(n.opts.Engine, n.opts.Dir, storage.Options{Log: n.opts.Log, Free: n.opts.free})
+	all, err := datadir.Open(n.opts.Engine, n.opts.Dir, storage.Options{Log: n.opts.Log, Free: n.opts.free})
 	if err != nil {
 		return err
 	}
 	n.life.onClose(all.Close)
 	var home string
-	if n.stores, home, err = all.of(n.opts.Network); err != nil {
+	if n.stores, home, err = all.Of(n.opts.Network, networkName.Match); err != nil {
 		return err
 	}
 	if home != n.opts.Network {
@@ -147,7 +148,7 @@ func (n *Node) openDir(aside string) error {
 		}
 		return nil
 	})
-	return n.stores.restore(n.life.ctx, n.opts.Dir, n.opts.Network, aside, n.opts.Log)
+	return n.stores.Restore(n.life.ctx, n.opts.Dir, n.opts.Network, aside, n.opts.Log)
 }
 
 func (n *Node) openHost() (err error) {
@@ -155,8 +156,11 @@ func (n *Node) openHost() (err error) {
 		return err
 	}
 	n.opts.Policy.Self, n.opts.Policy.Log = n.DID(), n.opts.Log
+	if n.opts.Policy.Principal == nil {
+		n.opts.Policy.Principal, n.opts.Policy.Organization = n.principal, n.organization
+	}
 	n.policy = policy.New(n.opts.Policy)
-	n.stores.tokens.OnChange(n.policy.Load)
+	n.stores.Tokens.OnChange(n.policy.Load)
 	n.life.onRun(func(ctx context.Context) error { return n.policy.Run(ctx, n.opts.Log) })
 	n.metrics = gateway.NewMetrics()
 	n.network, err = n.openNetwork()
@@ -184,7 +188,7 @@ func (n *Node) openAgents() error {
 		Stage: n.metrics.Stage, Log: n.opts.Log})
 	n.life.onClose(func() error { n.servient.Close(); return nil })
 	n.life.onRun(n.servient.Run)
-	if n.ledger, err = task.NewLedger(n.stores.ledger, task.LedgerOptions{Log: n.opts.Log}); err != nil {
+	if n.ledger, err = task.NewLedger(n.stores.Ledger, task.LedgerOptions{Log: n.opts.Log}); err != nil {
 		return n.stores.Failed(err)
 	}
 	return nil
@@ -229,7 +233,7 @@ func (n *Node) openCalls() error {
 		interact.Timed(total), n.metrics.Middleware("mesh"), n.gate.Middleware(), n.policy.Limit(), n.ledger.Middleware())
 	n.exported = exported{calls, n.view, n.mesh.monitor, n.key, n.opts.HTTP.publicURL()}
 	n.mesh.streams.Serve(interact.Chain(interact.Router(n.mesh.index), interact.Spans(n.tracer, "stream"), interact.Trace(n.opts.Timeout),
-		interact.Timed(atHost), n.metrics.Middleware("stream"), n.policy.Limit()))
+		interact.Timed(atHost), n.metrics.Middleware("stream"), n.policy.Settled(), n.policy.Limit()))
 	return nil
 }
 
@@ -259,7 +263,7 @@ func (n *Node) openHTTP() (err error) {
 			Hosts: n.network.records()}.TD,
 		Listen: gateway.None, Socket: gateway.None}
 	if h := n.opts.HTTP; h != nil {
-		o.Tokens, o.TokenFile, o.NoAuth, o.Proxy = n.stores.tokens, tokens.OperatorPath(n.opts.Dir), h.NoAuth, h.Proxy
+		o.Tokens, o.TokenFile, o.NoAuth, o.Proxy = n.stores.Tokens, tokens.OperatorPath(n.opts.Dir), h.NoAuth, h.Proxy
 		o.Listen, o.Explicit, o.Socket = or(h.Listen, gateway.None), h.Explicit, or(h.Socket, gateway.None)
 		o.CertFile, o.KeyFile = h.CertFile, h.KeyFile
 		o.Hosts, o.Origins, o.HideMetrics, o.PublicURL, o.OpenDirectory = h.Hosts, h.Origins, h.HideMetrics, h.PublicURL, h.OpenDirectory

@@ -17,6 +17,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/servient"
 	"github.com/lmosd/lmosd/interact/task"
+	"github.com/lmosd/lmosd/internal/storage"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/telemetry"
@@ -127,6 +128,13 @@ type HTTP struct {
 	// Proxy is gateway.Options.Proxy.
 	Proxy bool
 }
+
+// Storage engines.
+const (
+	EnginePebble  = storage.Pebble
+	EngineLevelDB = storage.LevelDB
+	EngineMemory  = storage.Memory
+)
 
 // DefaultNetwork is the network of a node without [Options.Network].
 const DefaultNetwork = "lmos"

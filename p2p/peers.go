@@ -103,6 +103,15 @@ func (p *Peers) Ban(id peer.ID, how time.Duration) {
 	}
 }
 
+// Disconnect closes the connections of a node that the policy rejects, with that reason.
+func (p *Peers) Disconnect(node did.DID) {
+	if id := peerIDOf(node); id != "" {
+		for _, c := range p.host.Network().ConnsToPeer(id) {
+			_ = c.CloseWithError(network.ConnGated)
+		}
+	}
+}
+
 // Refusal returns an error of code Forbidden if the policy of this node refuses the node, or if that of the node refused this one in the last
 // minute, else nil.
 func (p *Peers) Refusal(node did.DID) error {

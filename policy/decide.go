@@ -49,10 +49,13 @@ func (p *Policy) Connects(node did.DID) error {
 	return nil
 }
 
-// Denies reports whether a rule rejects the connections of a node, whatever its relation turns out to be.
-func (p *Policy) Denies(node did.DID) bool {
-	d := p.Decide(p.Principal(node), access.Request{Op: access.Connect})
-	return node != p.rules.Self && !d.Allow && d.Rule != ""
+// Denies returns the error of Connects if it holds whatever the relation of the node turns out to be: a rule rejects it, or it is barred.
+func (p *Policy) Denies(node did.DID) error {
+	who := p.Principal(node)
+	if d := p.Decide(who, access.Request{Op: access.Connect}); node == p.rules.Self || d.Allow || d.Rule == "" && who.Barred == "" {
+		return nil
+	}
+	return p.Connects(node)
 }
 
 // Sees reports whether a caller may receive the description of a Thing.
@@ -211,6 +214,9 @@ func (p *Policy) refusal(m *interact.Message, r access.Request) error {
 	if d.Allow {
 		return nil
 	}
+	if m.From.Pending != "" {
+		return unsettled(m.From)
+	}
 	sees := p.Sees(m.From, r.Target)
 	p.logRefusal(Refusal{Who: m.From, Request: r, Decision: d, Hidden: !sees})
 	if !sees {
@@ -258,4 +264,30 @@ func namesIn(m *interact.Message, all []string) []string {
 		return slices.Sorted(maps.Keys(v))
 	}
 	return all
+}
+
+// unsettled returns the error for a caller whose membership cannot be decided yet.
+func unsettled(who *did.Principal) error {
+	e := interact.Errorf(interact.StatusUnknown, "try again later", "the membership of %s cannot be decided yet: %s", who.Short(), who.Pending)
+	e.RetryAfter = 2 * time.Second
+	return e
+}
+
+// Settled gives callers whose membership cannot be decided yet one answer for Things that exist and those that do not.
+func (p *Policy) Settled() interact.Middleware {
+	return func(t interact.Thing) interact.Thing {
+		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+			if m.From == nil || m.From.Pending == "" {
+				return t.Do(ctx, m)
+			}
+			return func(yield func(*interact.Message, error) bool) {
+				t.Do(ctx, m)(func(r *interact.Message, err error) bool {
+					if e := interact.AsError(err); e != nil && (e.Code == interact.NotFound || e.Code == interact.Withdrawn) {
+						err = unsettled(m.From)
+					}
+					return yield(r, err)
+				})
+			}
+		})
+	}
 }

@@ -6,7 +6,7 @@ import (
 	"net/http"
 
 	"github.com/lmosd/lmosd/api"
-	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/did"
 )
 
 // policyRoutes adds the routes of the access rules: the fake has two rules, and allows all but partners.
@@ -42,7 +42,7 @@ func (n *fakeNode) policyRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/policy/rights", n.guard(func(w http.ResponseWriter, r *http.Request) {
 		who := r.URL.Query().Get("who")
 		if who == "" {
-			who = gateway.Operator
+			who = did.Operator
 		}
 		answer(w, api.RightList{APIVersion: api.APIVersion, Kind: "RightList", Items: []api.Right{
 			{Who: who, Thing: "weather", Op: "find", Allow: true, Why: "partner callers may find"},

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/interact/hub"
@@ -82,6 +83,9 @@ func (s *Servient) Run(ctx context.Context) error {
 	g.Go(func() error { return s.tasks.Run(ctx) })
 	return g.Wait()
 }
+
+// CancelOf cancels the running tasks of a node and its consumers.
+func (s *Servient) CancelOf(node did.DID) { s.tasks.CancelOf(node) }
 
 // Drain waits until the running tasks have ended, or ctx ends.
 func (s *Servient) Drain(ctx context.Context) { s.tasks.Drain(ctx) }

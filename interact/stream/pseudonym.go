@@ -47,6 +47,10 @@ func (n *Pseudonyms) Of(p *did.Principal) frame.As {
 		if as.Roles = frame.AllRoles; as.Name == "" {
 			return frame.As{}
 		}
+	case did.Token:
+		if !p.Scoped() { // the token of the operator
+			as.Roles = frame.AllRoles
+		}
 	}
 	return as
 }

@@ -268,6 +268,7 @@ func (v *served) serve() (err error) {
 	if err != nil {
 		return err
 	}
+	v.l.b.o.Wait(&v.ctx, v.l.node)
 	m.From, v.req = v.l.caller(f.As), m
 	if m.Hops > interact.MaxHops {
 		return interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %d nodes", m.Hops)

@@ -89,6 +89,8 @@ type Options struct {
 	As func(*did.Principal) frame.As
 	// Principal returns the current principal of a node, never nil. It must not block. Nil: all nodes are untrusted.
 	Principal func(node did.DID) *did.Principal
+	// Wait waits until it is known who a connected node is, for a short time. Nil does not wait.
+	Wait func(ctx context.Context, node did.DID)
 	// Reach is called with false after a failed dial or probe, and with true after the first response on a new session. It must not block.
 	// Nil is ignored.
 	Reach func(node did.DID, ok bool)
@@ -114,6 +116,9 @@ func (o Options) withDefaults() Options {
 			}
 			return frame.As{IsConsumer: true, Name: p.Name, Roles: frame.AllRoles, Relation: did.Own}
 		}
+	}
+	if o.Wait == nil {
+		o.Wait = func(context.Context, did.DID) {}
 	}
 	if o.Principal == nil {
 		o.Principal = func(node did.DID) *did.Principal { return did.NodePrincipal(node, "") }

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"iter"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -67,6 +69,7 @@ var (
 	errCancelled = errors.New("a consumer cancelled it")
 	errLeft      = errors.New("its consumer left")
 	errTooLong   = errors.New("it ran too long")
+	errBarred    = errors.New("its consumer lost the right")
 	errClosed    = errors.New("the host is shutting down")
 )
 
@@ -172,6 +175,17 @@ func (r *Runner) refuse() *task {
 		}
 	}
 	return nil
+}
+
+// CancelOf cancels the running tasks of a node and its consumers.
+func (r *Runner) CancelOf(node did.DID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.tasks {
+		if t.final == nil && t.err == nil && (t.ownerID == string(node) || strings.HasPrefix(t.ownerID, string(node)+"#")) {
+			t.cancel(errBarred)
+		}
+	}
 }
 
 // Close cancels all running tasks and waits for them. Their consumers get ShuttingDown.

@@ -47,7 +47,7 @@ var rows = [][]string{
 	{"bridge/mcp/aggregator", "bridge/mcp/client"},
 	// What a node is made of: the HTTP server, the libp2p host, agents made from programs and documents, bridges.
 	{"agent", "gateway", "p2p", "expose", "discovery/explore", "interact/servient", "bridge/mcp", "bridge/a2a"},
-	{"directory/presence", "node/status"}, // use the libp2p host and the publications
+	{"directory/presence", "node/status", "node/datadir"}, // use the libp2p host and the publications
 	{"node"},
 	{"testnet", "configs", "interop/testmesh"},
 	{"cmd/lmosd/internal/cli", "cmd/lmosd/internal/printer"},
@@ -79,7 +79,7 @@ var sharedModules = []string{
 	"github.com/ipfs/go-cid", "github.com/ipfs/go-datastore", "github.com/multiformats/go-multistream",
 }
 
-var sharedModulesFor = []string{"internal/storage", "internal/streamserver", "internal/testhost", "node", "node/status", "p2p", "dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "directory", "directory/persist", "directory/presence", "interact/stream", "interact/task", "publication", "testnet", "testnet/simnet", "trust", "trust/invitation"}
+var sharedModulesFor = []string{"internal/storage", "internal/streamserver", "internal/testhost", "node", "node/status", "node/datadir", "p2p", "dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "directory", "directory/persist", "directory/presence", "interact/stream", "interact/task", "publication", "testnet", "testnet/simnet", "trust", "trust/invitation"}
 
 // moduleHomes are the packages that may import a foreign module, by import path prefix; the longest prefix decides.
 var moduleHomes = []struct {

@@ -18,14 +18,14 @@ const (
 )
 
 var (
-	node   = didtest.Key(1).DID()
-	other  = didtest.Key(2).DID()
-	local  = did.Consumer(did.Loopback, "")
-	member = &did.Principal{DID: node, Node: node, Via: did.Peer, Org: globex, Roles: []string{"ops"}, Relation: did.Own}
-	token  = &did.Principal{Name: "ci", Via: did.Token, Relation: did.Local, Roles: []string{"build"}}
-	agent  = &did.Principal{DID: other, Node: other, Name: "crm", Via: did.Peer, Org: acme, Roles: []string{"node", "customer-service"}, Relation: did.Partner}
-	guest  = &did.Principal{DID: other, Node: other, Via: did.Peer, Org: acme, Roles: []string{"node"}, Relation: did.Partner}
-	alien  = &did.Principal{DID: other, Node: other, Via: did.Peer}
+	node    = didtest.Key(1).DID()
+	other   = didtest.Key(2).DID()
+	local   = did.Consumer(did.Loopback, "")
+	member  = &did.Principal{DID: node, Node: node, Via: did.Peer, Org: globex, Roles: []string{"ops"}, Relation: did.Own}
+	ciToken = &did.Principal{Name: "ci", Via: did.Token, Relation: did.Local, Roles: []string{"build"}}
+	agent   = &did.Principal{DID: other, Node: other, Name: "crm", Via: did.Peer, Org: acme, Roles: []string{"node", "customer-service"}, Relation: did.Partner}
+	guest   = &did.Principal{DID: other, Node: other, Via: did.Peer, Org: acme, Roles: []string{"node"}, Relation: did.Partner}
+	alien   = &did.Principal{DID: other, Node: other, Via: did.Peer}
 
 	logistics = &Target{ID: "urn:lmos:did:key:z6Mk:logistics", Names: []string{"logistics"}, Capabilities: []string{"urn:example", "urn:example:catalogue"}, Visibility: td.Partners}
 	payout    = &Target{ID: "urn:lmos:did:key:z6Mk:payout", Names: []string{"payout"}}
@@ -62,8 +62,8 @@ func TestWithoutRulesTheRelationDecides(t *testing.T) {
 			{nil, payout, ""},
 			{local, hidden, "find read write invoke subscribe delegate manage"},
 			{did.Consumer(did.Token, did.Operator), hidden, "find read write invoke subscribe delegate manage"},
-			{token, payout, ""},
-			{token, nil, ""},
+			{ciToken, payout, ""},
+			{ciToken, nil, ""},
 			{member, payout, "find read write invoke subscribe"},
 			{member, logistics, "find read write invoke subscribe"},
 			{member, hidden, ""},
@@ -123,17 +123,17 @@ func TestRules(t *testing.T) {
 		"another consumer":              {"  - {allow: '" + string(other) + "#crm', to: call, on: payout}", guest, Request{Op: Invoke, Target: payout}, false, ""},
 		"an organization by DID":        {"  - {allow: '" + string(acme) + "', to: call, on: payout}", guest, Request{Op: Invoke, Target: payout}, true, "policy.yaml:3"},
 		"a token":                       {"  - {deny: 'token:dashboard', to: write}", did.Consumer(did.Token, "dashboard"), Request{Op: Write, Target: payout}, false, "policy.yaml:3"},
-		"a token with a scope":          {"  - {allow: 'token:ci', to: invoke, on: payout/pay}", token, Request{Op: Invoke, Target: payout, Affordance: "pay"}, true, "policy.yaml:3"},
-		"a token without it":            {"  - {allow: 'token:ci', to: invoke, on: payout/pay}", token, Request{Op: Invoke, Target: payout, Affordance: "steal"}, false, ""},
-		"another token":                 {"  - {allow: 'token:cd', to: call}", token, Request{Op: Invoke, Target: payout}, false, ""},
-		"a scope for hidden Things":     {"  - {allow: 'token:ci', to: call}", token, Request{Op: Invoke, Target: hidden}, true, "policy.yaml:3"},
-		"local is no scope":             {"  - {allow: local, to: call}", token, Request{Op: Invoke, Target: payout}, false, ""},
-		"local is no scope, in Cedar":   {"  - {allow: local, to: call, when: 'context.hops < 3'}", token, Request{Op: Invoke, Target: payout}, false, ""},
-		"local denies a token":          {"  - {allow: 'token:ci', to: call}\n  - {deny: local, to: call}", token, Request{Op: Invoke, Target: payout}, false, "policy.yaml:4"},
-		"anyone is a token, too":        {"  - {allow: anyone, to: call}", token, Request{Op: Invoke, Target: payout}, true, "policy.yaml:3"},
-		"a role of a token":             {"  - {allow: local/build, to: call}", token, Request{Op: Invoke, Target: payout}, true, "policy.yaml:3"},
-		"another role of a token":       {"  - {allow: local/deploy, to: call}", token, Request{Op: Invoke, Target: payout}, false, ""},
-		"a role is not own":             {"  - {allow: own/build, to: call}", token, Request{Op: Invoke, Target: payout}, false, ""},
+		"a token with a scope":          {"  - {allow: 'token:ci', to: invoke, on: payout/pay}", ciToken, Request{Op: Invoke, Target: payout, Affordance: "pay"}, true, "policy.yaml:3"},
+		"a token without it":            {"  - {allow: 'token:ci', to: invoke, on: payout/pay}", ciToken, Request{Op: Invoke, Target: payout, Affordance: "steal"}, false, ""},
+		"another token":                 {"  - {allow: 'token:cd', to: call}", ciToken, Request{Op: Invoke, Target: payout}, false, ""},
+		"a scope for hidden Things":     {"  - {allow: 'token:ci', to: call}", ciToken, Request{Op: Invoke, Target: hidden}, true, "policy.yaml:3"},
+		"local is no scope":             {"  - {allow: local, to: call}", ciToken, Request{Op: Invoke, Target: payout}, false, ""},
+		"local is no scope, in Cedar":   {"  - {allow: local, to: call, when: 'context.hops < 3'}", ciToken, Request{Op: Invoke, Target: payout}, false, ""},
+		"local denies a token":          {"  - {allow: 'token:ci', to: call}\n  - {deny: local, to: call}", ciToken, Request{Op: Invoke, Target: payout}, false, "policy.yaml:4"},
+		"anyone is a token, too":        {"  - {allow: anyone, to: call}", ciToken, Request{Op: Invoke, Target: payout}, true, "policy.yaml:3"},
+		"a role of a token":             {"  - {allow: local/build, to: call}", ciToken, Request{Op: Invoke, Target: payout}, true, "policy.yaml:3"},
+		"another role of a token":       {"  - {allow: local/deploy, to: call}", ciToken, Request{Op: Invoke, Target: payout}, false, ""},
+		"a role is not own":             {"  - {allow: own/build, to: call}", ciToken, Request{Op: Invoke, Target: payout}, false, ""},
 		"a role of a member":            {"  - {allow: local/ops, to: find}", member, Request{Op: Find, Target: hidden}, false, ""},
 		"a socket is no token":          {"  - {deny: 'token:dashboard', to: write}", did.Consumer(did.Socket, "dashboard"), Request{Op: Write, Target: payout}, true, ""},
 		"deny wins":                     {"  - {allow: acme, to: '*', on: payout}\n  - {deny: anyone, to: call, on: payout}", guest, Request{Op: Invoke, Target: payout}, false, "policy.yaml:4"},

@@ -1,4 +1,4 @@
-package node
+package datadir
 
 import (
 	"errors"
@@ -13,19 +13,19 @@ import (
 
 	ds "github.com/ipfs/go-datastore"
 
-	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/storage"
+	"github.com/lmosd/lmosd/internal/testmain"
 )
 
 func TestEngines(t *testing.T) {
 	t.Parallel()
-	for engine, persists := range map[string]bool{"": true, EnginePebble: true, EngineLevelDB: true, EngineMemory: false} {
+	for engine, persists := range map[string]bool{"": true, storage.Pebble: true, storage.LevelDB: true, storage.Memory: false} {
 		t.Run("engine "+engine, func(t *testing.T) {
 			t.Parallel()
 			dir, key := t.TempDir(), ds.NewKey("/a")
 			s := openAt(t, engine, dir)
-			for name, part := range map[string]ds.Batching{"own": s.own, "peers": s.peers()} {
+			for name, part := range map[string]ds.Batching{"own": s.Own, "peers": s.Peers()} {
 				if err := part.Put(t.Context(), key, []byte(name)); err != nil {
 					t.Fatal(err)
 				}
@@ -35,7 +35,7 @@ func TestEngines(t *testing.T) {
 			}
 			s = openAt(t, engine, dir)
 			defer s.Close()
-			for name, part := range map[string]ds.Batching{"own": s.own, "peers": s.peers()} {
+			for name, part := range map[string]ds.Batching{"own": s.Own, "peers": s.Peers()} {
 				got, err := part.Get(t.Context(), key)
 				if persists && (err != nil || string(got) != name) {
 					t.Errorf("after a restart %s has %q, %v; want its own entry", name, got, err)
@@ -51,9 +51,9 @@ func TestEngines(t *testing.T) {
 	}
 }
 
-func openAt(t testing.TB, engine, dir string) *stores {
+func openAt(t testing.TB, engine, dir string) *Stores {
 	t.Helper()
-	s, err := openStores(engine, dir, storage.Options{Log: slog.New(slog.DiscardHandler)})
+	s, err := Open(engine, dir, storage.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,12 +63,12 @@ func openAt(t testing.TB, engine, dir string) *stores {
 func TestDamagedStoreIsReported(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s := openAt(t, EnginePebble, dir)
-	if err := errors.Join(s.own.Put(t.Context(), ds.NewKey("/a"), []byte("b")), s.Close()); err != nil {
+	s := openAt(t, storage.Pebble, dir)
+	if err := errors.Join(s.Own.Put(t.Context(), ds.NewKey("/a"), []byte("b")), s.Close()); err != nil {
 		t.Fatal(err)
 	}
 	damage(t, filepath.Join(dir, "store"), "MANIFEST*")
-	_, err := openStores(EnginePebble, dir, storage.Options{Log: slog.New(slog.DiscardHandler)})
+	_, err := Open(storage.Pebble, dir, storage.Options{Log: slog.New(slog.DiscardHandler)})
 	if e := wantCode(t, err, interact.StoreCorrupt); !strings.Contains(e.Hint, "mv "+dir) {
 		t.Errorf("%v (%s) does not say what to move away", e, e.Hint)
 	}
@@ -76,7 +76,7 @@ func TestDamagedStoreIsReported(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err = openStores(EngineLevelDB, filepath.Dir(file), storage.Options{Log: slog.New(slog.DiscardHandler)})
+	_, err = Open(storage.LevelDB, filepath.Dir(file), storage.Options{Log: slog.New(slog.DiscardHandler)})
 	wantCode(t, err, interact.StoreCorrupt)
 }
 
@@ -106,12 +106,12 @@ func TestFullDiskRefusesWrites(t *testing.T) {
 		"a disk that is shy": {err: errors.New("no answer")},
 	} {
 		dir := t.TempDir()
-		s, err := openStores("", dir, storage.Options{Log: slog.New(slog.DiscardHandler), Free: func() (uint64, error) { return c.free, c.err }})
+		s, err := Open("", dir, storage.Options{Log: slog.New(slog.DiscardHandler), Free: func() (uint64, error) { return c.free, c.err }})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for what, err := range map[string]error{"room": s.Room(), "put": s.peers().Put(t.Context(), ds.NewKey("/a"), []byte("b"))} {
-			if got := s.Failed(err); err == nil && c.want != 0 || err != nil && codeOf(got) != c.want {
+		for what, err := range map[string]error{"room": s.Room(), "put": s.Peers().Put(t.Context(), ds.NewKey("/a"), []byte("b"))} {
+			if got := s.Failed(err); err == nil && c.want != 0 || err != nil && interact.AsError(got).Code != c.want {
 				t.Errorf("%s: %s: got %v, want %v", name, what, err, c.want)
 			}
 			if err != nil && !strings.Contains(err.Error(), dir) {
@@ -125,7 +125,7 @@ func TestFullDiskRefusesWrites(t *testing.T) {
 	if _, err := storage.FreeOn("/nowhere/at/all")(); err == nil {
 		t.Error("a disk that is not there has room")
 	}
-	_, err := openStores("", t.TempDir(), storage.Options{Log: slog.New(slog.DiscardHandler), Free: func() (uint64, error) { return 0, nil }})
+	_, err := Open("", t.TempDir(), storage.Options{Log: slog.New(slog.DiscardHandler), Free: func() (uint64, error) { return 0, nil }})
 	wantCode(t, err, interact.DiskFull) // there is nothing to serve
 }
 
@@ -148,7 +148,7 @@ func TestErrorsOfADiskHaveHints(t *testing.T) {
 		"broken bits":         {syscall.EIO, interact.StoreCorrupt, interact.ConfigInvalid, "cannot be"},
 		"a part that is gone": {syscall.ENOENT, interact.StoreCorrupt, interact.ConfigInvalid, "cannot be"},
 	} {
-		inStore, ofDir := storeError("/data/store", path(c.cause)), dirError("/data", path(c.cause))
+		inStore, ofDir := storeError("/data/store", path(c.cause)), Error("/data", path(c.cause))
 		for err, want := range map[error]interact.Code{inStore: c.wantStore, ofDir: c.wantDir} {
 			e := wantCode(t, err, want)
 			if !strings.Contains(e.Title, c.says) || !strings.Contains(e.Title, "/data") || !errors.Is(e, c.cause) {
@@ -161,14 +161,14 @@ func TestErrorsOfADiskHaveHints(t *testing.T) {
 func TestOneProcessLocksADirectory(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "new", "data")
-	release, err := lockDir(dir)
+	release, err := Lock(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the directory has mode %v, %v; want 0700", info.Mode(), err)
 	}
-	_, err = lockDir(dir)
+	_, err = Lock(dir)
 	e := wantCode(t, err, interact.DataDirLocked)
 	if want := fmt.Sprintf("process %d already runs on %s", os.Getpid(), dir); e.Error() != want {
 		t.Errorf("got %q, want %q", e, want)
@@ -176,13 +176,13 @@ func TestOneProcessLocksADirectory(t *testing.T) {
 	if err := os.Truncate(filepath.Join(dir, "lock"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lockDir(dir); !strings.HasPrefix(wantCode(t, err, interact.DataDirLocked).Error(), "another process") {
+	if _, err := Lock(dir); !strings.HasPrefix(wantCode(t, err, interact.DataDirLocked).Error(), "another process") {
 		t.Errorf("without a pid: %v", err)
 	}
 	if err := release(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := lockDir(dir)
+	again, err := Lock(dir)
 	if err != nil {
 		t.Fatalf("the directory stays locked: %v", err)
 	}
@@ -207,21 +207,24 @@ func TestInvalidDirectory(t *testing.T) {
 		"in the kernel":                    "/proc/lmosd",
 		"a directory in place of the lock": lockIsDir,
 	} {
-		_, err := lockDir(dir)
+		_, err := Lock(dir)
 		if e := wantCode(t, err, interact.ConfigInvalid); !strings.Contains(e.Title, dir) || !strings.Contains(fmt.Sprint(e.Next), "run [data-dir") {
 			t.Errorf("%s: %q (%s)", name, e, e.Hint)
 		}
 	}
 }
 
-func TestTokensOfAnUnusableDirectory(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if err := os.Mkdir(tokens.OperatorPath(dir), 0o700); err != nil {
-		t.Fatal(err)
+// wantCode returns the [*interact.Error] of err, which has a code and a hint.
+func wantCode(t testing.TB, err error, want interact.Code) *interact.Error {
+	t.Helper()
+	e := (*interact.Error)(nil)
+	if !errors.As(err, &e) || e.Code != want {
+		t.Fatalf("got %v, want %v", err, want)
 	}
-	for _, at := range []string{dir, "/nowhere/at/all"} {
-		n := &Node{opts: Options{Dir: at, MQTT: "127.0.0.1:0"}, stores: new(stores)}
-		wantCode(t, n.openTokens(), interact.ConfigInvalid)
+	if e.Hint == "" && e.Next == nil {
+		t.Errorf("%v has no hint", err)
 	}
+	return e
 }
+
+func TestMain(m *testing.M) { testmain.Run(m) }

@@ -1,4 +1,5 @@
-package node
+// Package datadir opens the data directory of a node: its lock and its stores.
+package datadir
 
 import (
 	"context"
@@ -6,13 +7,11 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
-	"slices"
 	"syscall"
 
 	ds "github.com/ipfs/go-datastore"
 	"github.com/ipfs/go-datastore/namespace"
 
-	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/task"
@@ -20,25 +19,18 @@ import (
 	"github.com/lmosd/lmosd/publication"
 )
 
-// Storage engines.
-const (
-	EnginePebble  = storage.Pebble
-	EngineLevelDB = storage.LevelDB
-	EngineMemory  = storage.Memory
-)
-
-// stores are views of one database. Writes to durable are on disk when they return: sequence numbers, publications, tasks. Writes to fast may
+// Stores are views of one database. Writes to Durable are on disk when they return: sequence numbers, publications, tasks. Writes to Fast may
 // lose the last seconds: caches.
-type stores struct {
+type Stores struct {
 	*storage.Store
-	durable, fast ds.Batching
-	// own has the publications, and ledger the tasks that consumers of this node started. Both are views of durable with copies, see restore.
-	own, ledger ds.Batching
-	tokens      *tokens.Store // nil: no listener asks for them
+	Durable, Fast ds.Batching
+	// Own has the publications, and Ledger the tasks that consumers of this node started. Both are views of Durable with copies, see Restore.
+	Own, Ledger ds.Batching
+	Tokens      *tokens.Store // nil: no listener asks for them
 }
 
-// openStores opens the database below dir. An empty engine means pebble.
-func openStores(engine, dir string, o storage.Options) (*stores, error) {
+// Open opens the database below dir. An empty engine means pebble.
+func Open(engine, dir string, o storage.Options) (*Stores, error) {
 	s, err := storage.Open(engine, dir, o)
 	if err != nil {
 		return nil, storeError(filepath.Join(dir, "store"), err)
@@ -46,52 +38,52 @@ func openStores(engine, dir string, o storage.Options) (*stores, error) {
 	return newStores(s, s.Durable(), s.Fast()), nil
 }
 
-// of returns the part of the database that belongs to a network, and the name of the home network (storage.Store.Network).
-func (s *stores) of(network string) (part *stores, home string, err error) {
-	durable, fast, home, err := s.Network(network, networkName.Match)
+// Of returns the part of the database that belongs to a network, and the name of the home network (storage.Store.Network).
+func (s *Stores) Of(network string, valid func([]byte) bool) (part *Stores, home string, err error) {
+	durable, fast, home, err := s.Network(network, valid)
 	if err != nil {
 		return nil, "", s.Failed(err)
 	}
 	return newStores(s.Store, durable, fast), home, nil
 }
 
-func newStores(s *storage.Store, durable, fast ds.Batching) *stores {
-	return &stores{s, durable, fast, namespace.Wrap(durable, ds.NewKey("/own")), namespace.Wrap(durable, ds.NewKey("/tasks")), nil}
+func newStores(s *storage.Store, durable, fast ds.Batching) *Stores {
+	return &Stores{s, durable, fast, namespace.Wrap(durable, ds.NewKey("/own")), namespace.Wrap(durable, ds.NewKey("/tasks")), nil}
 }
 
-// peers returns the store of bootstrap peers. The DHT and the directory add their own prefixes (/dht, /directory), so they get the whole
+// Peers returns the store of bootstrap peers. The DHT and the directory add their own prefixes (/dht, /directory), so they get the whole
 // database: a namespace inside one of the same name loses its prefix.
-func (s *stores) peers() ds.Batching { return namespace.Wrap(s.fast, ds.NewKey("/peers")) }
+func (s *Stores) Peers() ds.Batching { return namespace.Wrap(s.Fast, ds.NewKey("/peers")) }
 
-// restore adds copies of their entries to the stores of publications and of tasks, in dir. It restores what the stores have lost from the
+// Restore adds copies of their entries to the stores of publications and of tasks, in dir. It restores what the stores have lost from the
 // copies. It reports what both have lost in the log, and in the status until the folder aside, of a damaged store that was moved, is deleted.
 //
 // Copies are as secret as the store: a user that can write them can also write the store.
-func (s *stores) restore(ctx context.Context, dir, network, aside string, log *slog.Logger) error {
+func (s *Stores) Restore(ctx context.Context, dir, network, aside string, log *slog.Logger) error {
 	if s.Path() == "" {
 		return nil
 	}
 	copies := filepath.Join(dir, "own", network)
 	things, tasks := storage.Part{Name: publication.ThingOf}, storage.Part{Kind: "tasks", Name: task.NameOf}
 	var err error
-	if things.Loss, err = s.repair(ctx, &s.own, copies, publication.Newer, log); err == nil {
-		tasks.Loss, err = s.repair(ctx, &s.ledger, filepath.Join(copies, "tasks"), task.Newer, log)
+	if things.Loss, err = s.repair(ctx, &s.Own, copies, publication.Newer, log); err == nil {
+		tasks.Loss, err = s.repair(ctx, &s.Ledger, filepath.Join(copies, "tasks"), task.Newer, log)
 	}
 	// Also after an error: an unreadable copy is found only once.
 	if text := storage.Describe(aside, things, tasks); text != "" {
 		log.Error(text)
 		if noted := storage.Note(dir, aside, text); noted != nil && !storage.Full(noted) {
-			err = errors.Join(err, dirError(dir, noted))
+			err = errors.Join(err, Error(dir, noted))
 		}
 	}
 	return err
 }
 
 // repair adds copies in dir to a store, and restores from them what the store has lost.
-func (s *stores) repair(ctx context.Context, store *ds.Batching, dir string, newer func(a, b []byte) bool, log *slog.Logger) (storage.Loss, error) {
+func (s *Stores) repair(ctx context.Context, store *ds.Batching, dir string, newer func(a, b []byte) bool, log *slog.Logger) (storage.Loss, error) {
 	copies, err := storage.NewCopies(*store, dir, newer, log)
 	if err != nil {
-		return storage.Loss{}, dirError(dir, err)
+		return storage.Loss{}, Error(dir, err)
 	}
 	*store = copies
 	loss, err := copies.Repair(ctx)
@@ -104,21 +96,21 @@ func (s *stores) repair(ctx context.Context, store *ds.Batching, dir string, new
 	return loss, nil
 }
 
-// lockDir locks the data directory for this process. The error has the code DataDirLocked and names the process with the lock, or ConfigInvalid
+// Lock locks the data directory for this process. The error has the code DataDirLocked and names the process with the lock, or ConfigInvalid
 // or DiskFull.
-func lockDir(dir string) (release func() error, err error) {
+func Lock(dir string) (release func() error, err error) {
 	release, err = storage.Lock(dir)
 	if e, ok := errors.AsType[*storage.LockedError](err); ok {
 		return nil, interact.Errorf(interact.DataDirLocked, "stop it, or start with another directory", "%s", e).Then(interact.StepRun, "data-dir", "DIR")
 	}
 	if err != nil {
-		return nil, dirError(dir, err)
+		return nil, Error(dir, err)
 	}
 	return release, nil
 }
 
 // Room returns an error of code DiskFull if nothing can be stored now.
-func (s *stores) Room() error {
+func (s *Stores) Room() error {
 	if err := s.Store.Room(); err != nil {
 		return diskFull(s.Path(), err)
 	}
@@ -126,7 +118,7 @@ func (s *stores) Room() error {
 }
 
 // Failed returns the [*interact.Error] of a failed read or write.
-func (s *stores) Failed(err error) error { return storeError(s.Path(), err) }
+func (s *Stores) Failed(err error) error { return storeError(s.Path(), err) }
 
 func storeError(path string, err error) error {
 	switch {
@@ -141,8 +133,8 @@ func storeError(path string, err error) error {
 			"too: mv " + path + " " + path + ".bad"}
 }
 
-// dirError returns the error of a data directory that cannot be used.
-func dirError(dir string, err error) error {
+// Error returns the error of a data directory that cannot be used.
+func Error(dir string, err error) error {
 	e := &interact.Error{Code: interact.ConfigInvalid, Title: dir + " cannot be the data directory", Err: err,
 		Hint: "choose another", Next: interact.Next(interact.StepRun, "data-dir", "DIR")}
 	switch {
@@ -161,39 +153,4 @@ func diskFull(path string, err error) error {
 
 func unwritable(err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)
-}
-
-// openKey returns the key of o.
-func openKey(o *Options) (*keystore.Key, error) {
-	switch {
-	case o.Key != nil:
-		return o.Key, nil
-	case o.OpenKey != nil:
-		return o.OpenKey()
-	case o.Dir == "":
-		return keystore.New()
-	}
-	k, err := keystore.Open(filepath.Join(o.Dir, "identity.pem"))
-	if err != nil {
-		return nil, &interact.Error{Code: interact.KeyPermissions, Title: "the key of this node cannot be used", Err: err,
-			Hint: "set the mode of the file to 0600, or restore it; with a new key the node has another DID"}
-	}
-	return k, nil
-}
-
-// openTokens opens the access tokens, if a listener asks for them.
-func (n *Node) openTokens() (err error) {
-	o := &n.opts
-	if o.HTTP == nil && o.MQTT == "" {
-		return nil
-	}
-	if n.stores.tokens, err = tokens.Open(o.Dir); err != nil {
-		if _, explained := errors.AsType[*interact.Error](err); !explained {
-			err = dirError(o.Dir, err)
-		}
-		return err
-	}
-	n.life.onClose(n.stores.tokens.Close)
-	o.Policy.More = append(slices.Clip(o.Policy.More), n.stores.tokens.Rules)
-	return nil
 }
