@@ -74,7 +74,7 @@ const (
 type InvitationRequest struct {
 	Kind   string    `json:"kind"`             // InviteNode or InvitePartner
 	Roles  []string  `json:"roles,omitempty"`  // of the new member, or those of the partner's roles that count; empty for partners: all
-	For    did.DID   `json:"for,omitempty"`    // the only node or organization that may use it; empty: whoever has the text
+	For    did.DID   `json:"for,omitempty"`    // the only node or organization that may use it; empty: any that has the text
 	Uses   int       `json:"uses,omitempty"`   // default 1
 	Life   Duration  `json:"life,omitempty"`   // of the invitation; default 24 h, at most 30 d
 	Until  time.Time `json:"until,omitzero"`   // the end of the partnership; zero: without limit
@@ -86,7 +86,7 @@ type Invitation struct {
 	APIVersion     string    `json:"apiVersion,omitempty"`
 	Kind           string    `json:"kind,omitempty"` // Invitation; lists omit both
 	ID             string    `json:"id"`
-	Text           string    `json:"text,omitempty"` // "lmos-invite:…": a secret, which whoever has it may use
+	Text           string    `json:"text,omitempty"` // "lmos-invite:…": a secret: any node that has it may use it
 	InvitationKind string    `json:"invitation_kind"`
 	For            did.DID   `json:"for,omitempty"`
 	Roles          []string  `json:"roles,omitempty"`
@@ -131,7 +131,7 @@ type Partner struct {
 // The states of a partner.
 const (
 	PartnerActive      = "partner"
-	PartnerUnconfirmed = "unconfirmed" // the invitation named no organization, and nobody has confirmed the check words
+	PartnerUnconfirmed = "unconfirmed" // the invitation named no organization, and the check words are not confirmed
 	PartnerSuspended   = "suspended"   // its log has two different continuations
 	PartnerExpired     = "expired"     // Until has passed
 )

@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/lmosd/lmosd/audit"
 	"github.com/lmosd/lmosd/discovery/explore"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
@@ -20,6 +21,7 @@ func (c *Config) check(ps *problems) {
 	c.checkNode(ps)
 	c.checkAddrs(ps)
 	c.checkMesh(ps)
+	c.checkTrust(ps)
 	c.checkHTTP(ps)
 	c.checkListeners(ps)
 	c.checkSearch(ps)
@@ -104,6 +106,12 @@ func (c *Config) checkMesh(ps *problems) {
 	}
 	if p := c.Mesh.Limits.Peers; p.Low > p.High {
 		c.bad(ps, "mesh.limits.peers.low", "lower it, or raise mesh.limits.peers.high", "low is %d and high is %d", p.Low, p.High)
+	}
+}
+
+func (c *Config) checkTrust(ps *problems) {
+	if _, err := audit.ParseTarget(c.Trust.Audit.Forward); err != nil {
+		c.bad(ps, "trust.audit.forward", "for example syslog+udp://127.0.0.1:514", "%v", err)
 	}
 }
 

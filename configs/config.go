@@ -164,8 +164,23 @@ type Trust struct {
 	// The file of the access rules: auto (policy.yaml in the data directory, which may be absent) or a path. Policies in Cedar are in
 	// the file with the ending .cedar beside it. A changed file is read again within seconds; if it has an error, the rules
 	// before it stay in force.
-	PolicyFile string    `yaml:"policy_file"`
-	Rate       TrustRate `yaml:"rate"`
+	PolicyFile string     `yaml:"policy_file"`
+	Rate       TrustRate  `yaml:"rate"`
+	Audit      TrustAudit `yaml:"audit"`
+}
+
+// TrustAudit sets the log of decisions and of changes of trust, policy and tokens, in the folder audit of the data directory.
+type TrustAudit struct {
+	// Which decisions are recorded: off (none), denied (denied requests), restricted (also allowed requests to agents whose
+	// descriptions are not public), all. Changes of trust, policy and tokens are always recorded. Inputs and outputs never are.
+	Level string `yaml:"level" values:"off denied restricted all"`
+	// The number of files of 64 MiB of each kind, of denied requests and of the others; the oldest are deleted. A higher number
+	// keeps evidence for longer. From 1.
+	Keep int `yaml:"keep" min:"1" max:"100000"`
+	// A receiver of a copy of each line: syslog+udp://HOST:PORT, syslog+tcp://HOST:PORT or syslog+unix:///PATH (RFC 5424), or
+	// json+tcp://HOST:PORT or json+unix:///PATH (one line of JSON each). There is no encryption: use a receiver on this host or in
+	// a protected network. Empty: none.
+	Forward string `yaml:"forward"`
 }
 
 // TrustRate limits the requests of one caller.
@@ -348,8 +363,9 @@ func Default() *Config {
 		},
 		Directory: Directory{MaxThings: 10_000, IPv4Range: 24, IPv6Range: 48},
 		Search:    Search{Method: "lexical"},
-		Trust:     Trust{Untrusted: "open", Connect: "anyone", PolicyFile: "auto", Rate: TrustRate{PerPeer: 100, Reads: 1000, Burst: 200}},
-		HTTP:      HTTP{Listen: "127.0.0.1:4668", Socket: "auto", Auth: "token", Hosts: []string{}, Origins: []string{}, DirectoryAuth: "token", TLS: TLS{Mode: "auto"}},
+		Trust: Trust{Untrusted: "open", Connect: "anyone", PolicyFile: "auto", Rate: TrustRate{PerPeer: 100, Reads: 1000, Burst: 200},
+			Audit: TrustAudit{Level: "denied", Keep: 10}},
+		HTTP: HTTP{Listen: "127.0.0.1:4668", Socket: "auto", Auth: "token", Hosts: []string{}, Origins: []string{}, DirectoryAuth: "token", TLS: TLS{Mode: "auto"}},
 		Interact: Interact{Timeout: Duration(30 * time.Second), UntrustedDeadline: Duration(2 * time.Minute), Concurrency: 256, PerCaller: 64, PerThing: 64, Subscriptions: 256, Credentials: "auto", Validate: true, Direct: "secure",
 			Tasks: Tasks{MaxDuration: Duration(time.Hour), UntrustedMaxDuration: Duration(10 * time.Minute), Retention: Duration(10 * time.Minute)}},
 		MCP:       MCP{Pin: []string{}},

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lmosd/lmosd/audit"
 	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/task"
@@ -44,6 +45,12 @@ func (c *Config) Options() (node.Options, error) {
 		return o, err
 	}
 	return o, nil
+}
+
+// Audit returns the options of the audit log, without the signer and the logger of the node.
+func (c *Config) Audit() audit.Options {
+	target, _ := audit.ParseTarget(c.Trust.Audit.Forward) // check has parsed it
+	return audit.Options{Dir: c.AuditDir(), Level: audit.Level(c.Trust.Audit.Level), Keep: c.Trust.Audit.Keep, Forward: target}
 }
 
 // maxKey limits the key of an endpoint, in bytes.

@@ -81,6 +81,14 @@ func (c *Config) Credential(name string) (path string, ok bool) {
 	return filepath.Join(c.credentials, name), c.credentials != ""
 }
 
+// AuditDir returns the folder of the audit log; empty without a data directory.
+func (c *Config) AuditDir() string {
+	if c.Node.DataDir == "" {
+		return ""
+	}
+	return filepath.Join(c.Node.DataDir, "audit")
+}
+
 // Socket returns the path of the unix socket, "" if there is none.
 func (c *Config) Socket() string { return c.inDataDir(c.HTTP.Socket, "lmosd.sock") }
 

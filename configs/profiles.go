@@ -57,12 +57,14 @@ var profiles = []profile{
 	{name: "federation", keys: [][]string{
 		{"mesh.mdns", "false"},
 		{"mesh.dht.mode", "server"},
+		{"trust.audit.level", "restricted"},
 	}, traits: func(t *Traits) {
 		t.Relay, t.Loopback = true, false
 	}},
 	{name: "public", keys: [][]string{
 		{"mesh.mdns", "false"},
 		{"listen.private", "false"},
+		{"trust.audit.level", "restricted"},
 	}, traits: func(t *Traits) {
 		t.Diversity, t.Relay, t.AutoNAT, t.PortMap, t.Internet, t.Loopback = true, true, true, true, true, false
 		t.ConnsPerIP, t.ConnRate = 8, 0.2
@@ -83,6 +85,7 @@ var profiles = []profile{
 		{"mesh.dht.mode", "server"},
 		{"http.listen", "127.0.0.1:0"},
 		{"trust.untrusted", "open"},
+		{"trust.audit.level", "off"},
 	}},
 }
 

@@ -47,6 +47,9 @@ const (
 	// PurposeInvitation signs an invitation of an organization with one of its issuing keys: the signed bytes are "lmos-invite-v1:" and
 	// the message, a map in CBOR.
 	PurposeInvitation Purpose = "lmos-invite-v1:"
+	// PurposeAudit signs a checkpoint of the audit log: the signed bytes are "lmos-audit-v1:" and the message, the line of the
+	// checkpoint in JSON without its signature.
+	PurposeAudit Purpose = "lmos-audit-v1:"
 	// PurposeCard signs an A2A agent card as a JWS. The message is its signing input (RFC 7515 §5.1) with the header
 	// {"alg":"EdDSA","typ":"JOSE","kid":…}.
 	PurposeCard Purpose = "a2a-agent-card"

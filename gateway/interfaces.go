@@ -93,13 +93,10 @@ type Trust interface {
 	Distrust(ctx context.Context, id did.DID, on bool) error
 	// Credential returns the credential of the node (application/vc).
 	Credential() ([]byte, error)
-	// Document returns the content of a path that starts with [WellKnown]: did.jsonl, did.json, or a status list. It returns false for
-	// other paths, and if the node has no organization.
+	// Document returns the content of a path: /.well-known/did.jsonl, /.well-known/did.json, or a status list below
+	// /.well-known/lmosd/status/. It returns false for other paths, and if the node has no organization.
 	Document(path string) (content []byte, mediaType string, ok bool)
 }
-
-// WellKnown is the prefix of the paths of the public documents of an organization (RFC 8615).
-const WellKnown = "/.well-known/"
 
 // Organizations is the membership of the node in its organization.
 type Organizations interface {

@@ -36,36 +36,36 @@ const vcType = "application/vc"
 // on a node without Options.Trust.
 func (g *Gateway) trustRoutes() map[string]http.Handler {
 	return map[string]http.Handler{
-		"GET /v1/org":                              g.trust(read, g.getOrganization),
-		"POST /v1/org":                             g.trust(admin, g.initOrganization),
-		"DELETE /v1/org":                           g.trust(admin, done(func(t Trust, r *http.Request) error { return t.Leave(r.Context()) })),
-		"GET /v1/org/invitations":                  g.trust(admin, g.listInvitations),
-		"POST /v1/org/invitations":                 g.trust(admin, g.invite),
-		"POST /v1/org/join":                        g.trust(admin, g.join),
-		"POST /v1/org/renew":                       g.trust(admin, g.renew),
-		"POST /v1/org/members/{did}/revoke":        g.trust(admin, member(Trust.Revoke)),
-		"POST /v1/org/members/{did}/restore":       g.trust(admin, member(Trust.Restore)),
-		"PUT /v1/org/members/{did}/roles":          g.trust(admin, g.setRoles),
-		"POST /v1/org/issuers":                     g.trust(admin, g.addIssuer),
-		"DELETE /v1/org/issuers/{method}":          g.trust(admin, done(func(t Trust, r *http.Request) error { return t.RemoveIssuer(r.Context(), r.PathValue("method")) })),
-		"PUT /v1/org/root":                         g.trust(admin, g.importRoot),
-		"DELETE /v1/org/root":                      g.trust(admin, done(func(t Trust, r *http.Request) error { return t.RemoveRoot(r.Context()) })),
-		"POST /v1/org/root/rotate":                 g.trust(admin, done(func(t Trust, r *http.Request) error { return t.RotateRoot(r.Context()) })),
-		"POST /v1/org/root/export":                 g.trust(admin, g.exportRoot),
-		"POST /v1/org/root/recover":                g.trust(admin, g.recoverRoot),
-		"POST /v1/org/deactivate":                  g.trust(admin, done(func(t Trust, r *http.Request) error { return t.Deactivate(r.Context()) })),
-		"POST /v1/org/export":                      g.trust(admin, g.exportOrganization),
-		"GET /v1/trust/partners":                   g.trust(read, g.listPartners),
-		"POST /v1/trust/partners":                  g.trust(admin, g.accept),
-		"POST /v1/trust/partners/{name}/confirm":   g.trust(admin, g.confirmPartner),
-		"DELETE /v1/trust/partners/{name}":         g.trust(admin, done(func(t Trust, r *http.Request) error { return t.RemovePartner(r.Context(), r.PathValue("name")) })),
-		"PUT /v1/trust/distrusted/{did}":           g.trust(admin, distrust(true)),
-		"DELETE /v1/trust/distrusted/{did}":        g.trust(admin, distrust(false)),
-		"GET /v1/trust/standing/{did}":             g.trust(read, g.standing),
-		"GET /agent/vc":                            g.trust(open, g.credential),
-		"GET " + WellKnown + "did.jsonl":           g.protect(open, g.organizationDocument),
-		"GET " + WellKnown + "lmosd/status/{list}": g.protect(open, g.organizationDocument),
-		"GET " + WellKnown + "did.json":            g.protect(open, g.didDocument),
+		"GET /v1/org":                            g.trust(read, g.getOrganization),
+		"POST /v1/org":                           g.trust(admin, g.initOrganization),
+		"DELETE /v1/org":                         g.trust(admin, done(func(t Trust, r *http.Request) error { return t.Leave(r.Context()) })),
+		"GET /v1/org/invitations":                g.trust(admin, g.listInvitations),
+		"POST /v1/org/invitations":               g.trust(admin, g.invite),
+		"POST /v1/org/join":                      g.trust(admin, g.join),
+		"POST /v1/org/renew":                     g.trust(admin, g.renew),
+		"POST /v1/org/members/{did}/revoke":      g.trust(admin, member(Trust.Revoke)),
+		"POST /v1/org/members/{did}/restore":     g.trust(admin, member(Trust.Restore)),
+		"PUT /v1/org/members/{did}/roles":        g.trust(admin, g.setRoles),
+		"POST /v1/org/issuers":                   g.trust(admin, g.addIssuer),
+		"DELETE /v1/org/issuers/{method}":        g.trust(admin, done(func(t Trust, r *http.Request) error { return t.RemoveIssuer(r.Context(), r.PathValue("method")) })),
+		"PUT /v1/org/root":                       g.trust(admin, g.importRoot),
+		"DELETE /v1/org/root":                    g.trust(admin, done(func(t Trust, r *http.Request) error { return t.RemoveRoot(r.Context()) })),
+		"POST /v1/org/root/rotate":               g.trust(admin, done(func(t Trust, r *http.Request) error { return t.RotateRoot(r.Context()) })),
+		"POST /v1/org/root/export":               g.trust(admin, g.exportRoot),
+		"POST /v1/org/root/recover":              g.trust(admin, g.recoverRoot),
+		"POST /v1/org/deactivate":                g.trust(admin, done(func(t Trust, r *http.Request) error { return t.Deactivate(r.Context()) })),
+		"POST /v1/org/export":                    g.trust(admin, g.exportOrganization),
+		"GET /v1/trust/partners":                 g.trust(read, g.listPartners),
+		"POST /v1/trust/partners":                g.trust(admin, g.accept),
+		"POST /v1/trust/partners/{name}/confirm": g.trust(admin, g.confirmPartner),
+		"DELETE /v1/trust/partners/{name}":       g.trust(admin, done(func(t Trust, r *http.Request) error { return t.RemovePartner(r.Context(), r.PathValue("name")) })),
+		"PUT /v1/trust/distrusted/{did}":         g.trust(admin, distrust(true)),
+		"DELETE /v1/trust/distrusted/{did}":      g.trust(admin, distrust(false)),
+		"GET /v1/trust/standing/{did}":           g.trust(read, g.standing),
+		"GET /agent/vc":                          g.trust(open, g.credential),
+		"GET /.well-known/did.jsonl":             g.protect(open, g.organizationDocument),
+		"GET /.well-known/lmosd/status/{list}":   g.protect(open, g.organizationDocument),
+		"GET /.well-known/did.json":              g.protect(open, g.didDocument),
 	}
 }
 
@@ -144,9 +144,7 @@ func readBody(w http.ResponseWriter, r *http.Request, v any, example string) err
 		}
 	}
 	if err != nil {
-		e := interact.Errorf(interact.Invalid, "send "+example, "the body is not what this path expects")
-		e.Err = errors.New(strings.TrimPrefix(err.Error(), "json: "))
-		return e
+		return interact.Errorf(interact.Invalid, "send "+example, "the body is not valid: %s", tdd.Clip(strings.TrimPrefix(err.Error(), "json: ")))
 	}
 	return nil
 }
@@ -170,11 +168,11 @@ func checkPath(name, path, example string) error {
 // checkRoles checks the number of roles; their names are checked by the organization.
 func checkRoles(roles []string) error {
 	if len(roles) > maxRoles {
-		return interact.Errorf(interact.Invalid, "", "%d roles, at most %d are possible", len(roles), maxRoles)
+		return interact.Errorf(interact.Invalid, "send fewer", "%d roles, at most %d are possible", len(roles), maxRoles)
 	}
 	for _, role := range roles {
 		if role == "" {
-			return interact.Errorf(interact.Invalid, "", "a role is empty")
+			return interact.Errorf(interact.Invalid, "leave it out", "a role is empty")
 		}
 	}
 	return nil
@@ -268,15 +266,15 @@ func checkInvitation(i *api.InvitationRequest, now time.Time) (err error) {
 	case i.Kind != api.InviteNode && i.Kind != api.InvitePartner:
 		return invalid(`send {"kind":"node"} or {"kind":"partner"}`, "the kind is %q, expected node or partner", tdd.Clip(i.Kind))
 	case i.Uses < 0 || i.Uses > maxUses:
-		return invalid("", "uses is %d, expected 1 to %d", i.Uses, maxUses)
+		return invalid("leave it out for one use", "uses is %d, expected 1 to %d", i.Uses, maxUses)
 	case life < 0 || life > maxInvitationLife:
 		return invalid(`send {"life":"24h"}, or leave it out`, "life is %s, expected up to %s", life, maxInvitationLife)
 	case i.Issuer && i.Kind != api.InviteNode:
-		return invalid("", "only an invitation of kind node has the member issuer")
+		return invalid("leave it out", "only an invitation of kind node has the member issuer")
 	case !i.Until.IsZero() && i.Kind != api.InvitePartner:
-		return invalid("", "only an invitation of kind partner has the member until")
+		return invalid("leave it out", "only an invitation of kind partner has the member until")
 	case !i.Until.IsZero() && !i.Until.After(now):
-		return invalid("", "until is in the past")
+		return invalid("send a later time, or leave it out", "until is in the past")
 	}
 	if i.For != "" {
 		if i.For, err = readDID(string(i.For), "the member for"); err != nil {

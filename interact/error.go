@@ -70,6 +70,7 @@ const (
 	KeystoreLocked Code = 3013 // the key file is encrypted, and there is no passphrase, or a wrong one
 	StoreCorrupt   Code = 3020
 	DiskFull       Code = 3021
+	AuditBroken    Code = 3023 // a file of the audit log is missing, cut or changed
 	ShuttingDown   Code = 3030
 	NotReady       Code = 3031
 )
@@ -128,6 +129,7 @@ var catalog = map[Code]struct{ slug, title string }{
 	NotReady:          {"not-ready", "Not ready"},
 	InvalidInvite:     {"invitation-invalid", "Invalid invitation"},
 	KeystoreLocked:    {"keystore-locked", "Key locked"},
+	AuditBroken:       {"audit-broken", "Audit log damaged"},
 }
 
 // String returns the written form, "LMOS-1404".

@@ -34,10 +34,13 @@ const (
 	StepValidate StepKind = "validate" // check a TD: its file
 	StepLogin    StepKind = "login"    // log in to a server, on the host of its agent: target, scopes
 	StepHelp     StepKind = "help"     // read the manual: the command
+	StepOrgInit  StepKind = "org-init" // make an organization: its domain
+	StepOrgJoin  StepKind = "org-join" // join an organization: the invitation
+	StepConfirm  StepKind = "confirm"  // confirm a partner: its name
 )
 
 var stepKinds = []StepKind{StepShow, StepFind, StepUse, StepRead, StepWrite, StepOption, StepTasks, StepStatus, StepRun, StepConfig, StepID,
-	StepPeers, StepConnect, StepExpose, StepPublish, StepValidate, StepLogin, StepHelp}
+	StepPeers, StepConnect, StepExpose, StepPublish, StepValidate, StepLogin, StepHelp, StepOrgInit, StepOrgJoin, StepConfirm}
 
 // Limits of received steps.
 const (

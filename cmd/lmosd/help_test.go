@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -146,12 +147,15 @@ func TestExamples(t *testing.T) {
 	var script strings.Builder
 	for _, c := range visible(newTree(&bytes.Buffer{})) {
 		top := strings.Fields(c.CommandPath() + " lmosd")[1]
-		if slices.Contains([]string{"run", "demo", "testnet", "expose", "login", "logout", "mcp", "lmosd"}, top) {
+		if slices.Contains([]string{"run", "demo", "testnet", "expose", "keys", "login", "logout", "mcp", "lmosd"}, top) {
 			continue // they start nodes, do not end, or need other nodes, and have their own tests
 		}
 		for line := range strings.SplitSeq(c.Example, "\n") {
 			command, _, _ := strings.Cut(strings.TrimSpace(line), "   #")
-			command = strings.NewReplacer("lmosd run ", "true ", "http://127.0.0.1:4670", "$URL").Replace(command)
+			command = strings.NewReplacer("lmosd run ", "true ", "audit tail ", "audit tail --timeout 1ms ", "http://127.0.0.1:4670", "$URL").Replace(command)
+			if c.Annotations["impact"] == cli.Danger && !strings.Contains(command, "--yes") { // there is no terminal
+				command += " --yes"
+			}
 			if strings.Contains(command, "task answer") { // a task that requires it
 				year := map[bool]string{true: "6", false: "5"}[strings.Contains(command, "--root")]
 				command = "lmosd call curious getReport year=" + year + " || " + strings.ReplaceAll(command, "3f2a", "a5c0")
@@ -182,6 +186,11 @@ func exampleFiles(env *testscript.Env) error {
 		"bin/ssh":                         "#!/bin/sh\nshift\nexec \"$@\"\n",
 		"agents/weather.td.json":          string(weatherTD),
 		"lmosd.yaml":                      "profile: lan\n",
+		"invitation":                      invite + "\n",
+		"passphrase":                      "correct horse\n",
+		"acme.root":                       "-----BEGIN AGE ENCRYPTED FILE-----\ncorrect horse\n",
+		"copy.pem":                        fakeKey,
+		"acme.example.recovery":           fakeKey,
 		"question.ogg":                    "OggS\x00",
 		"home/.config/fish/completions/x": "",
 		"home/.local/share/bash-completion/completions/x": "",
@@ -195,7 +204,9 @@ func exampleFiles(env *testscript.Env) error {
 		}
 	}
 	env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
-	return nil
+	home := filepath.Join(env.WorkDir, "home", ".local", "share", "lmosd")
+	return errors.Join(os.Rename(filepath.Join(env.WorkDir, "data", "audit"), filepath.Join(home, "audit")),
+		os.Rename(filepath.Join(env.WorkDir, "data", "identity.pem"), filepath.Join(home, "identity.pem")))
 }
 
 func TestASecondRunStartsAfresh(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 // ofFolder use its data directory.
 var (
 	noNode   = []string{"completion", "config", "demo", "errors", "help", "id", "testnet", "validate", "version"}
-	ofFolder = []string{"keys", "login", "logout", "run"}
+	ofFolder = []string{"audit", "keys", "login", "logout", "run"}
 )
 
 // flagged returns a function for the flags that make a command use the node of this command. A hint of another node (remote) concerns

@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -15,7 +16,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/lmosd/lmosd/audit"
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/interact"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -66,8 +74,14 @@ func writeFiles(dir, url string) error {
 	if err != nil {
 		return err
 	}
+	files, err := auditFiles()
+	if err != nil {
+		return err
+	}
 	for name, content := range map[string][]byte{
 		"weather.td.json":                   weatherTD,
+		"data/audit/000001.jsonl":           files["000001.jsonl"],
+		"data/audit/denied-000001.jsonl":    files["denied-000001.jsonl"],
 		"data/identity.pem":                 pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
 		"home/.config/lmosd/contexts.yaml":  fmt.Appendf(nil, "apiVersion: lmosd/v1\ncurrent: tn-1\ncontexts: {tn-1: {node: %q}}\n", url),
 		"home/.local/share/lmosd/some.file": nil,
@@ -81,6 +95,40 @@ func writeFiles(dir, url string) error {
 	}
 	return nil
 }
+
+// auditFiles returns the files of a log of the key in data: a change, 17 equal denials, and one of a partner.
+var auditFiles = sync.OnceValues(func() (files map[string][]byte, err error) {
+	dir, err := os.MkdirTemp("", "lmosd-audit")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	key, err := keystore.FromSeed([32]byte{})
+	if err != nil {
+		return nil, err
+	}
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	l, err := audit.Open(audit.Options{Dir: dir, Signer: key, Now: func() time.Time { now = now.Add(time.Millisecond); return now }})
+	if err != nil {
+		return nil, err
+	}
+	l.Change(audit.ChangeTrust, "partner globex added")
+	for range 17 {
+		l.Decision(audit.Decision{Who: did.Consumer(did.Token, "dashboard"), Op: "invoke", Thing: "weather", Name: "getWeather", Code: interact.Forbidden, Rule: "policy.yaml:12"})
+	}
+	globex := &did.Principal{DID: key.DID(), Node: key.DID(), Name: "crm", Via: did.Peer, Org: "did:webvh:QmT4:globex.example"}
+	l.Decision(audit.Decision{Who: globex, Op: "find", Thing: "logistics", Code: interact.NotFound})
+	if err := l.Close(); err != nil {
+		return nil, err
+	}
+	files = map[string][]byte{}
+	for _, name := range []string{"000001.jsonl", "denied-000001.jsonl"} {
+		if files[name], err = os.ReadFile(filepath.Join(dir, name)); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+})
 
 // serve serves h until the script ends, and returns the URL.
 func serve(env *testscript.Env, h http.Handler, network, addr string) (string, error) {
@@ -131,7 +179,7 @@ func asks(args []string) bool {
 		return strings.HasPrefix(arg, "@") || strings.HasPrefix(arg, "--config") || strings.HasPrefix(arg, "--data-dir") || strings.HasPrefix(arg, "--node")
 	}
 	return len(args) > 0 && !slices.ContainsFunc(args, local) &&
-		slices.Contains([]string{"call", "find", "peers", "ping", "read", "show", "task", "trace", "unpublish", "watch", "write"}, args[0])
+		slices.Contains([]string{"call", "find", "peers", "ping", "read", "show", "task", "trace", "trust", "unpublish", "watch", "write"}, args[0])
 }
 
 // A result is what one execution in this process printed and gave.

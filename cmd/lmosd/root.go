@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/auditcmd"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/configcmd"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/errcatalog"
@@ -72,7 +73,7 @@ func (a *app) commands() map[string][]*cobra.Command {
 		"offer": {newExposeCommand(a), login.NewCommand(a.Console), login.NewLogoutCommand(a.Console), newPublishCommand(a), newUnpublishCommand(a),
 			newMoveCommand(a), validate.NewCommand(a.Console)},
 		"node":    {annotate(newRunCommand(a), cli.ScopeMesh, cli.ReadWrite), newIDCommand(a), keys.NewCommand(a.Console), newStatusCommand(a), newPeersCommand(a)},
-		"operate": {configcmd.NewConfigCommand(a.Console), newTokenCommand(a)},
+		"operate": {auditcmd.NewCommand(a.Console), configcmd.NewConfigCommand(a.Console), newOrgCommand(a), newTokenCommand(a), newTrustCommand(a)},
 		"develop": {annotate(localnet.NewDemoCommand(a.Console), cli.ScopeLocal, cli.ReadOnly),
 			annotate(localnet.NewTestnetCommand(a.Console), cli.ScopeLocal, cli.ReadWrite),
 			errcatalog.NewCommand(a.Console), newVersionCommand(a), newMCPCommand(a), install.NewCommand(a.Console),

@@ -173,6 +173,7 @@ func TestSignaturesByPurpose(t *testing.T) {
 		{"hash data as it is", did.PurposeAssertion, hashes("x"), hashes("x")},
 		{"record after its domain", did.PurposeRecord, []byte("\xa1\x01\x02"), []byte("lmos-td-v1:\xa1\x01\x02")},
 		{"record of 64 bytes", did.PurposeRecord, hashes("x"), append([]byte("lmos-td-v1:"), hashes("x")...)},
+		{"checkpoint after its domain", did.PurposeAudit, []byte(`{"n":7`), []byte(`lmos-audit-v1:{"n":7`)},
 		{"invitation after its domain", did.PurposeInvitation, []byte("\xa1\x01\x02"), []byte("lmos-invite-v1:\xa1\x01\x02")},
 	} {
 		msg := bytes.Clone(c.msg)
@@ -205,6 +206,7 @@ func TestSignRejects(t *testing.T) {
 		{"65 bytes of hash data", did.PurposeAssertion, append(hashes("x"), 0)},
 		{"one hash", did.PurposeAssertion, hashes("x")[:32]},
 		{"hash data that is a record", did.PurposeAssertion, pad("lmos-td-v1:")},
+		{"hash data that is a checkpoint", did.PurposeAssertion, pad(did.PurposeAudit)},
 		{"hash data that is an invitation", did.PurposeAssertion, pad(did.PurposeInvitation)},
 		{"hash data that is a Noise handshake", did.PurposeAssertion, pad("noise-libp2p-static-key:")},
 		{"hash data that is a TLS handshake", did.PurposeAssertion, pad("libp2p-tls-handshake:")},
@@ -217,6 +219,9 @@ func TestSignRejects(t *testing.T) {
 		{"a card that is not an object", did.PurposeCard, []byte(base64.RawURLEncoding.EncodeToString([]byte(cardHeader+`"}`)) + ".MQ")},
 		{"empty record", did.PurposeRecord, nil},
 		{"record as long as hash data", did.PurposeRecord, make([]byte, 64-len("lmos-td-v1:"))},
+		{"empty checkpoint", did.PurposeAudit, nil},
+		{"checkpoint that is not an object", did.PurposeAudit, []byte("[1]")},
+		{"checkpoint as long as hash data", did.PurposeAudit, append([]byte("{"), make([]byte, 63-len(did.PurposeAudit))...)},
 		{"empty invitation", did.PurposeInvitation, nil},
 		{"invitation that is not a map", did.PurposeInvitation, []byte("\x81\x01")},
 		{"invitation with a long map", did.PurposeInvitation, []byte("\xb8\x18")},
@@ -231,7 +236,7 @@ func TestSignRejects(t *testing.T) {
 // No bytes are the input of two purposes.
 func TestFormsCannotCollide(t *testing.T) {
 	t.Parallel()
-	if len(inputs) != 4 {
+	if len(inputs) != 5 {
 		t.Fatalf("there are %d forms; this test must check the new one, too", len(inputs))
 	}
 	for n := range 200 {
@@ -254,6 +259,18 @@ func TestFormsCannotCollide(t *testing.T) {
 		}
 		if _, err := card(input); err == nil {
 			t.Errorf("an invitation of %d bytes is a card too", n+1)
+		}
+	}
+	for n := range 200 {
+		input, err := checkpoint(append([]byte("{"), bytes.Repeat([]byte{0xa5}, n)...))
+		if err != nil {
+			continue
+		}
+		if again, err := hashData(input); err == nil {
+			t.Errorf("a checkpoint of %d bytes is hash data too: %q", n+1, again)
+		}
+		if _, err := card(input); err == nil {
+			t.Errorf("a checkpoint of %d bytes is a card too", n+1)
 		}
 	}
 	// The inputs that libp2p signs with the same key are rejected as hash data at any length.

@@ -17,14 +17,16 @@ var inputs = map[did.Purpose]func(msg []byte) ([]byte, error){
 	did.PurposeAssertion:  hashData,
 	did.PurposeRecord:     record,
 	did.PurposeInvitation: invitation,
+	did.PurposeAudit:      checkpoint,
 	did.PurposeCard:       card,
 }
 
 // domains are the prefixes of the bytes that are signed with the same key for other uses: by libp2p for handshakes, signed envelopes and
-// gossip, and here for records and invitations. An envelope has a length before its name, so that the names are also compared at offset 1.
+// gossip, and here for records, invitations and checkpoints. An envelope has a length before its name, so that the names are also compared at offset 1.
 var domains = []string{
 	did.PurposeRecord,
 	did.PurposeInvitation,
+	did.PurposeAudit,
 	"noise-libp2p-static-key:",
 	"libp2p-tls-handshake:",
 	"libp2p-pubsub:",
@@ -64,6 +66,15 @@ func invitation(msg []byte) ([]byte, error) {
 	input := append([]byte(did.PurposeInvitation), msg...)
 	if len(msg) == 0 || msg[0] < 0xa0 || msg[0] > 0xb7 || len(input) == hashSize {
 		return nil, fmt.Errorf("expected an invitation in CBOR, got %d bytes", len(msg))
+	}
+	return input, nil
+}
+
+// checkpoint returns the message, the beginning of a JSON object, with its domain.
+func checkpoint(msg []byte) ([]byte, error) {
+	input := append([]byte(did.PurposeAudit), msg...)
+	if !bytes.HasPrefix(msg, []byte("{")) || len(input) == hashSize {
+		return nil, fmt.Errorf("expected a checkpoint of the audit log in JSON, got %d bytes", len(msg))
 	}
 	return input, nil
 }

@@ -110,6 +110,7 @@ var statuses = map[interact.Code]int{
 	interact.ShuttingDown:      503,
 	interact.NotReady:          503,
 	interact.KeystoreLocked:    500,
+	interact.AuditBroken:       500,
 }
 
 // codes maps back the status of a response that has no code of lmosd.

@@ -37,13 +37,13 @@ var rows = [][]string{
 	// Messages and framing of single protocols, below their bindings and bridges.
 	{"interact/form", "interact/bindingtest", "interact/coap/messaging", "interact/stream/frame", "interact/ws/frame", "interact/mqtt/packet", "interact/oauth", "bridge/mcp/protocol"},
 	// Carriers of records, the index, the policy, the bindings: one concern each.
-	{"dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "discovery/dnssd", "directory", "directory/route", "policy", "telemetry",
+	{"dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "discovery/dnssd", "directory", "directory/route", "policy", "audit", "telemetry",
 		"interact/task", "interact/hub", "interact/stream", "interact/rest", "interact/ws", "interact/mqtt", "interact/coap", "interact/command"},
 	{"interact/rest/server", "bridge", "api", "publication"}, // the server of the HTTP binding uses the client's package; the API has the types of the model
 	{"bridge/a2a/protocol", "bridge/a2a/card", "bridge/bridgetest"},
 	{"bridge/mcp/features"},
 	{"bridge/a2a/v03", "bridge/a2a/executor", "bridge/a2a/push"},
-	{"gateway/tdd", "bridge/mcp/server", "bridge/mcp/backend", "bridge/a2a/server", "bridge/a2a/client"},
+	{"trust", "gateway/tdd", "bridge/mcp/server", "bridge/mcp/backend", "bridge/a2a/server", "bridge/a2a/client"},
 	{"bridge/mcp/aggregator", "bridge/mcp/client"},
 	// What a node is made of: the HTTP server, the libp2p host, agents made from programs and documents, bridges.
 	{"agent", "gateway", "p2p", "expose", "discovery/explore", "interact/servient", "bridge/mcp", "bridge/a2a"},
@@ -53,7 +53,7 @@ var rows = [][]string{
 	{"cmd/lmosd/internal/cli", "cmd/lmosd/internal/printer"},
 	{"cmd/lmosd/internal/configcmd", "cmd/lmosd/internal/input", "cmd/lmosd/internal/help", "cmd/lmosd/internal/localnet",
 		"cmd/lmosd/internal/mcpclients", "cmd/lmosd/internal/stdio", "cmd/lmosd/internal/errcatalog"},
-	{"cmd/lmosd/internal/prompt", "cmd/lmosd/internal/validate", "cmd/lmosd/internal/install", "cmd/lmosd/internal/keys", "cmd/lmosd/internal/login", "cmd/lmosd/internal/nodeaddr", "cmd/lmosd/internal/render", "cmd/lmosd/internal/verify"},
+	{"cmd/lmosd/internal/prompt", "cmd/lmosd/internal/validate", "cmd/lmosd/internal/auditcmd", "cmd/lmosd/internal/install", "cmd/lmosd/internal/keys", "cmd/lmosd/internal/login", "cmd/lmosd/internal/nodeaddr", "cmd/lmosd/internal/render", "cmd/lmosd/internal/verify"},
 	{"cmd/lmosd", "examples/agents/go"},
 }
 
@@ -79,7 +79,7 @@ var sharedModules = []string{
 	"github.com/ipfs/go-cid", "github.com/ipfs/go-datastore", "github.com/multiformats/go-multistream",
 }
 
-var sharedModulesFor = []string{"internal/storage", "internal/streamserver", "internal/testhost", "node", "node/status", "p2p", "dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "directory", "directory/persist", "directory/presence", "interact/stream", "interact/task", "publication", "testnet", "testnet/simnet", "trust/invitation"}
+var sharedModulesFor = []string{"internal/storage", "internal/streamserver", "internal/testhost", "node", "node/status", "p2p", "dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "directory", "directory/persist", "directory/presence", "interact/stream", "interact/task", "publication", "testnet", "testnet/simnet", "trust", "trust/invitation"}
 
 // moduleHomes are the packages that may import a foreign module, by import path prefix; the longest prefix decides.
 var moduleHomes = []struct {
@@ -145,7 +145,7 @@ var moduleHomes = []struct {
 	{"github.com/cedar-policy/cedar-go", []string{"policy/access"}, "conditions of access rules"},
 	{"github.com/spf13/cobra", []string{"cmd/lmosd", "cmd/lmosd/internal/cli", "cmd/lmosd/internal/configcmd",
 		"cmd/lmosd/internal/help", "cmd/lmosd/internal/localnet", "cmd/lmosd/internal/errcatalog", "cmd/lmosd/internal/validate",
-		"cmd/lmosd/internal/install", "cmd/lmosd/internal/keys", "cmd/lmosd/internal/login"}, "commands"},
+		"cmd/lmosd/internal/install", "cmd/lmosd/internal/keys", "cmd/lmosd/internal/login", "cmd/lmosd/internal/auditcmd"}, "commands"},
 	{"github.com/spf13/pflag", []string{"cmd/lmosd/internal/cli", "cmd/lmosd/internal/configcmd", "cmd/lmosd/internal/help"}, "flags"},
 	{"github.com/itchyny/gojq", []string{"cmd/lmosd/internal/cli"}, "--jq"},
 	{"golang.org/x/sys", []string{"cmd/lmosd/internal/terminal"}, "the width of a terminal"},

@@ -87,6 +87,7 @@ const (
 	ScopeMesh  = "mesh"  // also other nodes
 	ReadOnly   = "ro"    // no changes
 	ReadWrite  = "rw"
+	Danger     = "danger" // cannot be undone: the command prompts, or needs --yes
 )
 
 // About returns the annotations of a command: scope, effect, and related commands.

@@ -86,6 +86,7 @@ var exits = map[interact.Code]int{
 	interact.ShuttingDown:      ExitUnavailable,
 	interact.NotReady:          ExitUnavailable,
 	interact.KeystoreLocked:    ExitRefused,
+	interact.AuditBroken:       ExitRefused,
 }
 
 // ExitOf returns the exit code of c; never 0.

@@ -40,6 +40,9 @@ var verbs = map[interact.StepKind]verb{
 	interact.StepValidate: {"validate", 1, "FILE", ""},
 	interact.StepLogin:    {"login", 1, "", "--scope"},
 	interact.StepHelp:     {"help", 1, "", ""},
+	interact.StepOrgInit:  {"org init", 1, "DOMAIN", ""},
+	interact.StepOrgJoin:  {"org join", 1, "INVITATION", ""},
+	interact.StepConfirm:  {"trust confirm", 1, "PARTNER", ""},
 }
 
 // Advice returns a hint with its steps as commands, which act on the node of this command if they are for that node. A remote hint comes

@@ -122,7 +122,11 @@ func onFirstPage(c *cobra.Command) (name, short string) {
 		return "install|mcp", "add the mesh to an MCP client; the command that the client starts"
 	case "demo":
 		return "demo|testnet", "run a scripted demo, or a local test network"
-	case "login", "logout", "route", "write", "trace", "unpublish", "mcp", "testnet", "move":
+	case "completion":
+		return "completion|version", "print the completion script of a shell; the version of this program"
+	case "org":
+		return "org|trust", "organizations: members, partners, invitations, revocation"
+	case "login", "logout", "route", "write", "trace", "trust", "unpublish", "version", "mcp", "testnet", "move":
 		return "", ""
 	}
 	return c.Name(), c.Short

@@ -69,6 +69,18 @@ func (p *Person) Ask(ctx context.Context, in interact.Inputs) (interact.Answers,
 	return answers, nil
 }
 
+// Confirm prompts for yes or no; an empty line and the end of the terminal's input are no. The error is that of ctx.
+func Confirm(ctx context.Context, c *cli.Console, question string) (bool, error) {
+	text, err := New(c, "").line(ctx, terminal.OneLine(question)+" [y/N] ")
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, errDeclined), errors.Is(err, errStopped):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return slices.Contains([]string{"y", "yes"}, strings.ToLower(text)), nil
+}
+
 func (p *Person) one(ctx context.Context, in interact.Input) (json.RawMessage, error) {
 	switch in.Kind {
 	case interact.InputURL:
