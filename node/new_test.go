@@ -120,8 +120,8 @@ var flaws = map[string]flaw{
 	"a key of another kind": {func(t *testing.T, o *Options) { writeFile(t, o.Dir+"/identity.pem", ecKey(t), 0o600) },
 		interact.KeyPermissions, "cannot be used"},
 	"an offer that is damaged": {func(t *testing.T, o *Options) {
-		s := openAt(t, "", o.Dir)
-		if err := errors.Join(s.own.Put(t.Context(), ds.NewKey("/x"), []byte("garbage")), s.Close()); err != nil {
+		s := openStores(t, "", o.Dir)
+		if err := errors.Join(s.Own.Put(t.Context(), ds.NewKey("/x"), []byte("garbage")), s.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}, interact.StoreCorrupt, "read the publication /x"},
@@ -371,7 +371,7 @@ func TestWithdrawalThatCannotBeRepeated(t *testing.T) {
 	} {
 		o := quiet()
 		o.Dir, o.Key = t.TempDir(), didtest.NewKey()
-		s := openAt(t, "", o.Dir)
+		s := openStores(t, "", o.Dir)
 		storeTombstone(t, s.own, o.Key, "urn:x:gone", time.Now().Add(c.ahead), c.damage)
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
