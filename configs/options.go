@@ -28,7 +28,7 @@ func (c *Config) Options() (node.Options, error) {
 		DHTMode: c.Mesh.DHT.Mode, Diversity: t.Diversity, Lifetime: time.Duration(c.Mesh.DHT.TTL),
 		Limits: p2p.Limits{PeersLow: c.Mesh.Limits.Peers.Low, PeersHigh: c.Mesh.Limits.Peers.High, Streams: c.Mesh.Limits.StreamsPerPeer,
 			Memory: int64(c.Mesh.Limits.Memory), PerAddress: t.ConnsPerIP, PerAddressRate: t.ConnRate},
-		MaxThings: c.Directory.MaxThings, Ranges: p2p.Ranges{IPv4: c.Directory.IPv4Range, IPv6: c.Directory.IPv6Range}, Index: c.Directory.Index, Policy: c.rules(), Timeout: time.Duration(c.Interact.Timeout), Credentials: c.CredentialsFile(),
+		MaxThings: c.Directory.MaxThings, Ranges: p2p.Ranges{IPv4: c.Directory.IPv4Range, IPv6: c.Directory.IPv6Range}, Index: c.Directory.Index, Policy: c.rules(), Audit: c.Audit(), Timeout: time.Duration(c.Interact.Timeout), Credentials: c.CredentialsFile(),
 		HTTP: &node.HTTP{Listen: c.HTTP.Listen, Explicit: c.Explicit("http.listen"), Socket: c.Socket(), NoAuth: c.HTTP.Auth == "none",
 			HideMetrics: !c.Telemetry.Metrics, Hosts: c.HTTP.Hosts, Origins: c.HTTP.Origins, PublicURL: c.HTTP.PublicURL, OpenDirectory: c.HTTP.DirectoryAuth == "open",
 			CertFile: c.HTTP.TLS.Cert, KeyFile: c.HTTP.TLS.Key, Proxy: c.HTTP.TLS.Mode == "proxy"},

@@ -7,6 +7,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/lmosd/lmosd/audit"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/node/datadir"
 	"github.com/lmosd/lmosd/p2p"
@@ -72,6 +73,7 @@ func (n *Node) openTrust(w *network, base host.Host) (err error) {
 	}
 	w.trust, err = trust.New(trust.Options{Dir: n.opts.Dir, Self: w.self, Network: n.opts.Network, Host: base, Log: n.opts.Log,
 		Addrs: func() []string { return p2p.FullAddrs(base) }, OnChange: n.standingChanged,
+		Record: func(text string) { n.stores.Audit.Change(audit.ChangeTrust, text) },
 		OnNames: func() {
 			if err := n.policy.Load(); err != nil {
 				n.opts.Log.Error("access rules rejected, the old ones stay in force", "err", err)

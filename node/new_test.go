@@ -372,7 +372,7 @@ func TestWithdrawalThatCannotBeRepeated(t *testing.T) {
 		o := quiet()
 		o.Dir, o.Key = t.TempDir(), didtest.NewKey()
 		s := openStores(t, "", o.Dir)
-		storeTombstone(t, s.own, o.Key, "urn:x:gone", time.Now().Add(c.ahead), c.damage)
+		storeTombstone(t, s.Own, o.Key, "urn:x:gone", time.Now().Add(c.ahead), c.damage)
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/audit"
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
@@ -155,12 +156,18 @@ func (n *Node) openHost() (err error) {
 	if err := n.openTokens(); err != nil {
 		return err
 	}
+	if err := n.openAudit(); err != nil {
+		return err
+	}
 	n.opts.Policy.Self, n.opts.Policy.Log = n.DID(), n.opts.Log
 	if n.opts.Policy.Principal == nil {
 		n.opts.Policy.Principal, n.opts.Policy.Organization = n.principal, n.organization
 	}
 	n.policy = policy.New(n.opts.Policy)
-	n.stores.Tokens.OnChange(n.policy.Load)
+	n.stores.Tokens.OnChange(func() error {
+		n.stores.Audit.Change(audit.ChangeToken, "access tokens changed")
+		return n.policy.Load()
+	})
 	n.life.onRun(func(ctx context.Context) error { return n.policy.Run(ctx, n.opts.Log) })
 	n.metrics = gateway.NewMetrics()
 	n.network, err = n.openNetwork()
@@ -262,6 +269,9 @@ func (n *Node) openHTTP() (err error) {
 		Describe: tdd.Self{Signer: n.key, Name: n.opts.Name, Network: n.opts.Network, Version: n.opts.Version, Lifetime: n.opts.Lifetime,
 			Hosts: n.network.records()}.TD,
 		Listen: gateway.None, Socket: gateway.None}
+	if t := n.network.trust; t != nil {
+		o.Trust = t
+	}
 	if h := n.opts.HTTP; h != nil {
 		o.Tokens, o.TokenFile, o.NoAuth, o.Proxy = n.stores.Tokens, tokens.OperatorPath(n.opts.Dir), h.NoAuth, h.Proxy
 		o.Listen, o.Explicit, o.Socket = or(h.Listen, gateway.None), h.Explicit, or(h.Socket, gateway.None)

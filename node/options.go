@@ -11,6 +11,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/host"
 
+	"github.com/lmosd/lmosd/audit"
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/discovery/dnssd"
@@ -74,6 +75,8 @@ type Options struct {
 	// Index gives the node the role of an index: it answers the queries of others for what has no key in the DHT, from its whole directory.
 	Index  bool
 	Policy policy.Rules
+	// Audit is the log of decisions and changes; node.New sets its signer. Without a folder nothing is recorded.
+	Audit audit.Options
 	// Timeout limits an interaction without a deadline. 0 means 30 s.
 	Timeout time.Duration
 	// NoValidation turns off the checks of requests to agents of this node, and of their replies, against their descriptions.

@@ -212,18 +212,28 @@ func (p *Policy) authorizeTunnel(m *interact.Message, t *access.Target, known af
 func (p *Policy) refusal(m *interact.Message, r access.Request) error {
 	d := p.Decide(m.From, r)
 	if d.Allow {
+		p.record(m, r, d, 0)
 		return nil
 	}
 	if m.From.Pending != "" {
+		p.record(m, r, d, interact.StatusUnknown)
 		return unsettled(m.From)
 	}
 	sees := p.Sees(m.From, r.Target)
 	p.logRefusal(Refusal{Who: m.From, Request: r, Decision: d, Hidden: !sees})
 	if !sees {
+		p.record(m, r, d, interact.NotFound)
 		return interact.NotOffered(m.Thing)
 	}
+	p.record(m, r, d, interact.Forbidden)
 	return interact.Errorf(interact.Forbidden, "ask the operator of that host for the right", "%s may not %s %s: %s", m.From.Short(), r.Op,
 		m.Thing, d.Why())
+}
+
+func (p *Policy) record(m *interact.Message, r access.Request, d access.Decision, code interact.Code) {
+	if p.rules.Record != nil {
+		p.rules.Record(m, r, d, code)
+	}
 }
 
 var errStreamed = errors.New("it is a stream")

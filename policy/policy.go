@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/policy/access"
 )
 
@@ -40,6 +41,10 @@ type Rules struct {
 	Organization func(name string) (did.DID, bool)
 	// Names returns the names of the partners, for errors. Nil: they are unknown.
 	Names func() []string
+	// Record receives each decision on a message, with the code of its error, 0 if it is allowed. OnLoad is called after the access rules have
+	// changed. They must be fast and not block; nil is ignored.
+	Record func(m *interact.Message, r access.Request, d access.Decision, code interact.Code)
+	OnLoad func()
 	// Log receives the refusals of messages; nil discards. Hint returns what the operator can do about one, for the log; nil: nothing.
 	Log  *slog.Logger
 	Hint func(Refusal) string

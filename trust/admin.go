@@ -111,6 +111,7 @@ func (t *Trust) adopt(org *organization.Organization) {
 	clear(t.issuers)
 	t.addOwnLocked()
 	t.mu.Unlock()
+	t.o.Record("organization of this node: " + string(org.DID()))
 	t.o.OnNames()
 	t.update()
 	t.repeatHello()
@@ -334,6 +335,7 @@ func (t *Trust) Revoke(_ context.Context, member did.DID) error {
 		key = t.ownLocked().keys[method]
 	}
 	t.mu.RUnlock()
+	t.o.Record("member revoked: " + string(member))
 	for _, id := range []did.DID{key, member} {
 		if id == "" {
 			continue
@@ -355,6 +357,7 @@ func (t *Trust) Restore(_ context.Context, member did.DID) error {
 	if _, err := org.Restore(member, 0); err != nil {
 		return userError(err)
 	}
+	t.o.Record("member restored: " + string(member))
 	t.changed()
 	return nil
 }
@@ -435,6 +438,7 @@ func (t *Trust) change(f func(*organization.Organization) error) error {
 	if err := f(org); err != nil {
 		return userError(err)
 	}
+	t.o.Record("keys of the organization changed: " + org.Log().Head())
 	t.changed()
 	return nil
 }
@@ -539,6 +543,7 @@ func (t *Trust) Confirm(_ context.Context, name string) (*api.Partner, error) {
 	err := t.sharePartnersLocked()
 	out := t.describeLocked(p)
 	t.mu.Unlock()
+	t.o.Record("partner confirmed: " + p.Name + ", " + string(p.DID))
 	t.afterPartners()
 	return out, err
 }
@@ -559,6 +564,7 @@ func (t *Trust) RemovePartner(_ context.Context, name string) error {
 	delete(t.authorities, webvh.SCID(p.DID))
 	err := t.sharePartnersLocked()
 	t.mu.Unlock()
+	t.o.Record("partner removed: " + p.Name + ", " + string(p.DID))
 	t.afterPartners()
 	return err
 }
@@ -593,6 +599,7 @@ func (t *Trust) Distrust(_ context.Context, id did.DID, on bool) error {
 	err := t.saveLocked()
 	t.nodeLocked(id)
 	t.mu.Unlock()
+	t.o.Record(map[bool]string{true: "node distrusted: ", false: "node not distrusted any more: "}[on] + string(id))
 	t.update()
 	return err
 }

@@ -225,6 +225,7 @@ func (t *Trust) addPartner(p *partner, l *webvh.Log) error {
 	}
 	t.mu.Unlock()
 	if err == nil {
+		t.o.Record("partner added: " + p.Name + ", " + string(p.DID))
 		t.afterPartners()
 	}
 	return err
@@ -269,6 +270,7 @@ func (t *Trust) serveRedeem(ctx context.Context, id did.DID, q *request) (*respo
 	if t.offerOf(issued.ID).Issuer && org.HasRoot() && len(org.Issuers()) < organization.MaxIssuers {
 		r.Text = issuerText
 	}
+	t.o.Record("member joined: " + string(id) + ", roles " + strings.Join(c.Roles, " ") + ", invitation " + issued.ID[:12])
 	t.o.Log.Info("node joined the organization", "node", string(id), "roles", strings.Join(c.Roles, " "), "invitation", issued.ID[:12])
 	return r, nil
 }

@@ -54,6 +54,8 @@ type Options struct {
 	OnChange func(node did.DID)
 	OnNames  func()
 	OnHello  func(node did.DID)
+	// Record receives each change of organizations, partners and members, as a sentence. It must not block. Nil is ignored.
+	Record func(change string)
 	// Now returns the time, without a monotonic reading, so that a machine that slept counts as alone. Nil: the current time.
 	Now func() time.Time
 	Log *slog.Logger
@@ -112,6 +114,9 @@ func (o *Options) complete() {
 	}
 	if o.OnHello == nil {
 		o.OnHello = func(did.DID) {}
+	}
+	if o.Record == nil {
+		o.Record = func(string) {}
 	}
 	if o.Addrs == nil {
 		o.Addrs = func() []string { return nil }

@@ -17,7 +17,7 @@ func TestPseudonyms(t *testing.T) {
 	one, again, other := NewPseudonyms(key), NewPseudonyms(key), NewPseudonyms(another)
 	ci := &did.Principal{Name: "ci", Via: did.Token, Relation: did.Local, Roles: []string{"ops", "support"}}
 	for p, want := range map[*did.Principal]frame.As{
-		did.Consumer(did.Token, "operator"):    {IsConsumer: true, Name: "operator", Relation: did.Own},
+		did.Consumer(did.Token, "operator"):    {IsConsumer: true, Name: "operator", Roles: frame.AllRoles, Relation: did.Own},
 		ci:                                     {IsConsumer: true, Name: "ci", Relation: did.Own},
 		did.Consumer(did.Loopback, ""):         {IsConsumer: true, Relation: did.Own},
 		did.Consumer(did.Process, ""):          {},

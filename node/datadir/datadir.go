@@ -12,6 +12,7 @@ import (
 	ds "github.com/ipfs/go-datastore"
 	"github.com/ipfs/go-datastore/namespace"
 
+	"github.com/lmosd/lmosd/audit"
 	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/task"
@@ -27,6 +28,7 @@ type Stores struct {
 	// Own has the publications, and Ledger the tasks that consumers of this node started. Both are views of Durable with copies, see Restore.
 	Own, Ledger ds.Batching
 	Tokens      *tokens.Store // nil: no listener asks for them
+	Audit       *audit.Log    // nil: nothing is recorded
 }
 
 // Open opens the database below dir. An empty engine means pebble.
@@ -48,7 +50,7 @@ func (s *Stores) Of(network string, valid func([]byte) bool) (part *Stores, home
 }
 
 func newStores(s *storage.Store, durable, fast ds.Batching) *Stores {
-	return &Stores{s, durable, fast, namespace.Wrap(durable, ds.NewKey("/own")), namespace.Wrap(durable, ds.NewKey("/tasks")), nil}
+	return &Stores{s, durable, fast, namespace.Wrap(durable, ds.NewKey("/own")), namespace.Wrap(durable, ds.NewKey("/tasks")), nil, nil}
 }
 
 // Peers returns the store of bootstrap peers. The DHT and the directory add their own prefixes (/dht, /directory), so they get the whole
