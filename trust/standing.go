@@ -192,7 +192,23 @@ func (t *Trust) update() {
 	}
 	t.mu.Unlock()
 	for _, id := range changed {
-		t.o.OnChange(id)
+		t.standingChanged(id)
+	}
+}
+
+// standingChanged reports a change. A member that was pending has documents that this node did not take from it before.
+func (t *Trust) standingChanged(id did.DID) {
+	t.o.OnChange(id)
+	t.mu.RLock()
+	n := t.nodes[id]
+	again := n != nil && n.done && id != t.self && n.principal.Relation == did.Own
+	t.mu.RUnlock()
+	if p, err := peerOf(id); again && err == nil {
+		t.start(func(ctx context.Context) {
+			if err := t.hello(ctx, id, p); err != nil {
+				t.o.Log.Debug("hello failed", "peer", id.Short(), "err", err)
+			}
+		})
 	}
 }
 
@@ -282,7 +298,7 @@ func (t *Trust) show(ctx context.Context, id did.DID, raw []byte) bool {
 	}
 	t.mu.Unlock()
 	if changed {
-		t.o.OnChange(id)
+		t.standingChanged(id)
 	}
 	if p.Pending != "" {
 		t.start(func(ctx context.Context) {
