@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/lmosd/lmosd/td"
@@ -14,9 +13,8 @@ import (
 
 // parcels are the agents of the story of two organizations: an HTTP server whose actions return the caller.
 type parcels struct {
-	server    *http.Server
-	url       string
-	listeners atomic.Int32 // running subscriptions
+	server *http.Server
+	url    string
 }
 
 func startParcels() (*parcels, error) {
@@ -48,8 +46,6 @@ func (p *parcels) act(w http.ResponseWriter, r *http.Request) {
 
 // moved sends an event each 50 ms, until the listener disconnects.
 func (p *parcels) moved(w http.ResponseWriter, r *http.Request) {
-	p.listeners.Add(1)
-	defer p.listeners.Add(-1)
 	w.Header().Set("Content-Type", "text/event-stream")
 	c := http.NewResponseController(w)
 	for id := 1; c.Flush() == nil; id++ {
