@@ -192,7 +192,16 @@ func (t *Trust) update() {
 	}
 	t.mu.Unlock()
 	for _, id := range changed {
-		t.o.OnChange(id)
+		t.standingChanged(id)
+	}
+}
+
+// standingChanged reports a changed standing, and gets what a new member or partner gives out.
+func (t *Trust) standingChanged(id did.DID) {
+	t.o.OnChange(id)
+	if t.Principal(id).Relation >= did.Partner {
+		t.learn(id, []known{{Kind: kindThings}})
+		t.notify(id) // it may have asked before this node knew it
 	}
 }
 
@@ -282,7 +291,7 @@ func (t *Trust) show(ctx context.Context, id did.DID, raw []byte) bool {
 	}
 	t.mu.Unlock()
 	if changed {
-		t.o.OnChange(id)
+		t.standingChanged(id)
 	}
 	if p.Pending != "" {
 		t.start(func(ctx context.Context) {
