@@ -102,7 +102,7 @@ var claims = []claim{
 	{"docs/interop.md", "those of more than 512 KiB come", "bridge/a2a/executor/message.go", "const maxPart = 512 << 10"},
 	{"docs/operations.md", "`push notification dropped`, `webhook removed`", "bridge/a2a/push/subscription.go", `Warn("push notification dropped"`},
 	{"docs/operations.md", "`the card is signed with an unknown key`", "bridge/a2a/card/sign.go", `"the card is signed with an unknown key"`},
-	{"README.md", "**Open by default**", "", "trust.untrusted: open"},
+	{"README.md", "**Closed to strangers**", "", "trust.untrusted: find"},
 	{"README.md", "listens on all interfaces", "configs/config.go", `"/ip4/0.0.0.0/udp/4667/quic-v1"`},
 }
 
