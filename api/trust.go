@@ -62,6 +62,9 @@ type OrganizationInit struct {
 	Domain string `json:"domain"`
 	// RecoveryFile is an absolute path on the host of the node, where the node writes the next root key. The file must not exist.
 	RecoveryFile string `json:"recovery_file"`
+	// Auto makes an organization for the nodes of one user, unless the node has one: its domain is a random name, and its next root key
+	// stays on the node. Domain and RecoveryFile are empty then.
+	Auto bool `json:"auto,omitempty"`
 }
 
 // The kinds of an invitation.

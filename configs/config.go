@@ -363,7 +363,7 @@ func Default() *Config {
 		},
 		Directory: Directory{MaxThings: 10_000, IPv4Range: 24, IPv6Range: 48},
 		Search:    Search{Method: "lexical"},
-		Trust: Trust{Untrusted: "open", Connect: "anyone", PolicyFile: "auto", Rate: TrustRate{PerPeer: 100, Reads: 1000, Burst: 200},
+		Trust: Trust{Untrusted: "find", Connect: "anyone", PolicyFile: "auto", Rate: TrustRate{PerPeer: 100, Reads: 1000, Burst: 200},
 			Audit: TrustAudit{Level: "denied", Keep: 10}},
 		HTTP: HTTP{Listen: "127.0.0.1:4668", Socket: "auto", Auth: "token", Hosts: []string{}, Origins: []string{}, DirectoryAuth: "token", TLS: TLS{Mode: "auto"}},
 		Interact: Interact{Timeout: Duration(30 * time.Second), UntrustedDeadline: Duration(2 * time.Minute), Concurrency: 256, PerCaller: 64, PerThing: 64, Subscriptions: 256, Credentials: "auto", Validate: true, Direct: "secure",

@@ -71,7 +71,7 @@ func TestYAMLHasOrigins(t *testing.T) {
 	}
 	text := string(c.YAML(true))
 	for _, want := range []string{`network: "true"  # from ` + path + ":2\n", `name: "a: b # c"  # from flag --node.name`,
-		"untrusted: open  # from default\n"} {
+		"untrusted: find  # from default\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

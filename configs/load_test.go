@@ -61,7 +61,7 @@ func TestLaterLayersWin(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []struct{ key, value, origin string }{
-		{"trust.untrusted", "open", "default"},
+		{"trust.untrusted", "find", "default"},
 		{"mesh.dht.mode", "client", "profile lean"},
 		{"profile", "lean", path + ":1"},
 		{"http.listen", "127.0.0.1:1020", filepath.Join(filepath.Dir(path), "conf.d", "20.yaml") + ":1"},

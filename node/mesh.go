@@ -21,6 +21,7 @@ import (
 	"github.com/lmosd/lmosd/pubsub/reconcile"
 	"github.com/lmosd/lmosd/pubsub/suspicion"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/trust"
 )
 
 // A mesh is the part of a node that works with other nodes. It announces what this node offers, collects the records of others in the directory,
@@ -63,8 +64,9 @@ func (n *Node) openMesh(embedder embedding.Embedder) (*mesh, error) {
 
 	m.publisher = publication.New(publication.Options{Signer: n.key, Verifier: m.verifier, Index: m.index, Store: n.stores.Own, Disk: n.stores,
 		Lifetime: n.opts.Lifetime, Hosts: n.network.records, Bind: n.servient.Expose, Directory: m.directory, Gossip: m.gossip, DHT: m.dht, Access: n.policy,
-		Go: n.life.background, Pings: servient.Pings, ProbePause: n.opts.probePause, Log: n.opts.Log})
+		Go: n.life.background, OnRestricted: func(*td.Signed) { n.network.thingsChanged() }, Pings: servient.Pings, ProbePause: n.opts.probePause, Log: n.opts.Log})
 	n.life.onRun(m.publisher.Run)
+	n.network.serve(trust.Things{Restricted: m.index.Restricted, Ingest: m.directory.IngestRestricted})
 	return m, n.openSync(m)
 }
 

@@ -108,6 +108,19 @@ func (w *network) wait(ctx context.Context, id did.DID) {
 	}
 }
 
+// serve gives restricted descriptions to members and partners, which thingsChanged notifies.
+func (w *network) serve(t trust.Things) {
+	if w.trust != nil {
+		w.trust.Serve(t)
+	}
+}
+
+func (w *network) thingsChanged() {
+	if w.trust != nil {
+		w.trust.ThingsChanged()
+	}
+}
+
 // principal returns the principal of a node.
 func (n *Node) principal(id did.DID) *did.Principal {
 	if n.network == nil || n.network.trust == nil {

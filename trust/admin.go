@@ -3,6 +3,7 @@ package trust
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"io/fs"
 	"slices"
@@ -64,15 +65,18 @@ func (t *Trust) mine() (*organization.Organization, error) {
 
 // Init makes an organization whose first member and issuer is this node.
 func (t *Trust) Init(_ context.Context, o api.OrganizationInit) (*api.Organization, error) {
+	if o.Auto {
+		return t.initAuto()
+	}
 	return t.init(o.Domain, organization.Options{RecoveryFile: o.RecoveryFile})
 }
 
-// InitAuto makes the organization of a first run, unless the node has one.
-func (t *Trust) InitAuto(domain string) (*api.Organization, error) {
+// initAuto makes the organization of a first run, unless the node has one. Its name tells nothing about the machine.
+func (t *Trust) initAuto() (*api.Organization, error) {
 	if _, err := t.mine(); err == nil {
 		return t.Organization()
 	}
-	return t.init(domain, organization.Options{Auto: true})
+	return t.init("home-"+strings.ToLower(rand.Text()[:6])+".internal", organization.Options{Auto: true})
 }
 
 func (t *Trust) init(domain string, o organization.Options) (*api.Organization, error) {

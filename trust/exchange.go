@@ -161,6 +161,9 @@ func (t *Trust) sharedLocked(p *did.Principal) []known {
 	if p.Relation == did.Own && t.org != nil && t.book.Shared > 0 {
 		all = append(all, known{SCID: t.org.SCID(), Kind: kindPartners, Version: t.book.Shared})
 	}
+	if t.things.Load() != nil && p.Relation >= did.Partner {
+		all = append([]known{{Kind: kindThings}}, all...)
+	}
 	return all[:min(len(all), maxKnown)]
 }
 
@@ -279,7 +282,10 @@ func (t *Trust) lacks(from did.DID, k known) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	a := t.authorities[k.SCID]
-	if k.Kind == kindPartners {
+	switch k.Kind {
+	case kindThings:
+		return true
+	case kindPartners:
 		n := t.nodes[from]
 		return a != nil && a.partner == nil && k.Version > t.book.Shared && n != nil && n.principal.Relation == did.Own
 	}
@@ -288,6 +294,9 @@ func (t *Trust) lacks(from did.DID, k known) bool {
 
 // fetch gets one document from a node and takes it.
 func (t *Trust) fetch(ctx context.Context, id did.DID, k known) error {
+	if k.Kind == kindThings {
+		return t.fetchThings(ctx, id)
+	}
 	r, err := t.ask(ctx, id, &request{Op: opGet, Known: []known{{SCID: k.SCID, Kind: k.Kind, Method: k.Method}}})
 	if err != nil {
 		return err

@@ -98,6 +98,8 @@ func (t *Trust) serve(ctx context.Context, id did.DID, q *request) (*response, e
 		return t.serveRedeem(ctx, id, q)
 	case opEnroll:
 		return t.serveEnroll(id, q)
+	case opThings:
+		return t.serveThings(ctx, id, q)
 	case opKey:
 		return t.serveKey(id)
 	}

@@ -196,19 +196,27 @@ func (t *Trust) update() {
 	}
 }
 
-// standingChanged reports a change. A member that was pending has documents that this node did not take from it before.
+// standingChanged reports a changed standing, and gets what a new member or partner has: a node that was pending is asked again, because
+// this node did not take everything from it before.
 func (t *Trust) standingChanged(id did.DID) {
 	t.o.OnChange(id)
 	t.mu.RLock()
 	n := t.nodes[id]
-	again := n != nil && n.done && id != t.self && n.principal.Relation == did.Own
+	is := n != nil && n.principal.Relation >= did.Partner && id != t.self
+	again := is && n.done
 	t.mu.RUnlock()
-	if p, err := peerOf(id); again && err == nil {
+	p, err := peerOf(id)
+	switch {
+	case err != nil || !is:
+	case again:
 		t.start(func(ctx context.Context) {
 			if err := t.hello(ctx, id, p); err != nil {
 				t.o.Log.Debug("hello failed", "peer", id.Short(), "err", err)
 			}
 		})
+	default:
+		t.learn(id, []known{{Kind: kindThings}})
+		t.notify(id) // it may have asked before this node knew it
 	}
 }
 

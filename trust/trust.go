@@ -22,6 +22,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/host"
@@ -67,7 +68,8 @@ type Trust struct {
 	self    did.DID
 	server  *streamserver.Server
 	fetches fetches
-	invites *invitation.Store // nil without Options.Dir
+	things  atomic.Pointer[Things] // nil: none are served
+	invites *invitation.Store      // nil without Options.Dir
 
 	ctx  context.Context // ends with Close
 	end  context.CancelFunc

@@ -30,15 +30,16 @@ const (
 type op uint8
 
 const (
-	opSeek   op = 1 // the first part of the hello: for which organizations the caller looks
-	opHello  op = 2 // the second: the credential of the caller, and what it knows
-	opGet    op = 3 // a log, a status list or the list of partners
-	opHave   op = 4 // the caller has something newer, which the receiver may get
-	opStatus op = 5 // whether the receiver knows the state of an organization
-	opRenew  op = 6 // a new credential for a member
-	opRedeem op = 7 // an invitation
-	opEnroll op = 8 // an issuing key for the log
-	opKey    op = 9 // the issuing key of a member that becomes an issuer
+	opSeek   op = 1  // the first part of the hello: for which organizations the caller looks
+	opHello  op = 2  // the second: the credential of the caller, and what it knows
+	opGet    op = 3  // a log, a status list or the list of partners
+	opHave   op = 4  // the caller has something newer, which the receiver may get
+	opStatus op = 5  // whether the receiver knows the state of an organization
+	opRenew  op = 6  // a new credential for a member
+	opRedeem op = 7  // an invitation
+	opEnroll op = 8  // an issuing key for the log
+	opThings op = 10 // restricted descriptions of the host
+	opKey    op = 9  // the issuing key of a member that becomes an issuer
 )
 
 // A kind is the kind of a document.
@@ -48,6 +49,7 @@ const (
 	kindLog      kind = 1
 	kindList     kind = 2 // the status list of an issuing key
 	kindPartners kind = 3 // the partners of the organization, for its members
+	kindThings   kind = 4 // the restricted descriptions of the node
 )
 
 // A known names a document and its version.
@@ -83,8 +85,10 @@ type response struct {
 	Seeks      [][]byte `cbor:"4,keyasint,omitempty"` // of seek: those that both look for
 	Credential []byte   `cbor:"5,keyasint,omitempty"`
 	Known      []known  `cbor:"6,keyasint,omitempty"`
-	Body       []byte   `cbor:"7,keyasint,omitempty"` // of get, status: a document
-	Text       string   `cbor:"8,keyasint,omitempty"` // of enroll: the method; of key: the multikey; of redeem: "issuer"
+	Body       []byte   `cbor:"7,keyasint,omitempty"`  // of get, status: a document
+	Things     []thing  `cbor:"9,keyasint,omitempty"`  // of things
+	More       bool     `cbor:"10,keyasint,omitempty"` // of things: there are more
+	Text       string   `cbor:"8,keyasint,omitempty"`  // of enroll: the method; of key: the multikey; of redeem: "issuer"
 }
 
 // seek hides an organization that one node names to another: only nodes that know the organization recognize it, and the answer is not the
@@ -124,7 +128,7 @@ func decodeFrame(b []byte, v any) error {
 			return streamserver.Violation("a trust request beyond its limits")
 		}
 	case *response:
-		if len(v.Seeks) > maxSeeks || len(v.Known) > maxKnown || len(v.Credential) > vc.MaxCredential {
+		if len(v.Seeks) > maxSeeks || len(v.Known) > maxKnown || len(v.Credential) > vc.MaxCredential || len(v.Things) > maxThings {
 			return streamserver.Violation("a trust response beyond its limits")
 		}
 	}

@@ -102,7 +102,10 @@ var claims = []claim{
 	{"docs/interop.md", "those of more than 512 KiB come", "bridge/a2a/executor/message.go", "const maxPart = 512 << 10"},
 	{"docs/operations.md", "`push notification dropped`, `webhook removed`", "bridge/a2a/push/subscription.go", `Warn("push notification dropped"`},
 	{"docs/operations.md", "`the card is signed with an unknown key`", "bridge/a2a/card/sign.go", `"the card is signed with an unknown key"`},
-	{"README.md", "**Open by default**", "", "trust.untrusted: open"},
+	{"docs/operations.md", "By default, any peer that reaches it finds the public agents", "", "trust.untrusted: find"},
+	{"docs/operations.md", "The first run in the profiles `default`, `lan` and `lean` makes an organization", "cmd/lmosd/run.go", `[]string{"default", "lan", "lean"}`},
+	{"docs/operations.md", "prints an invitation for 1 hour and 3 nodes", "cmd/lmosd/run.go", "homeInvitationUses = 3"},
+	{"README.md", "**Closed to strangers**", "", "trust.untrusted: find"},
 	{"README.md", "listens on all interfaces", "configs/config.go", `"/ip4/0.0.0.0/udp/4667/quic-v1"`},
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -45,7 +46,7 @@ func TestFirstScreenOfTheReadme(t *testing.T) {
 	}
 }
 
-// TestReadmeByHand types what the README says under "By hand": the first two lines start nodes, publish and unpublish are
+// TestReadmeByHand types what the README says under "By hand": the first two lines start nodes and the third joins their organization, publish and unpublish are
 // for the first, the others for the second.
 func TestReadmeByHand(t *testing.T) {
 	t.Parallel()
@@ -55,12 +56,14 @@ func TestReadmeByHand(t *testing.T) {
 	if len(lines) < 8 || lines[0] != "lmosd run" {
 		t.Fatalf("the commands are %q", lines)
 	}
-	a := x.node("a")
+	a := x.node("a", "--trust.untrusted", "find")
+	x.at(a).ok("org", "init", "home.internal", "--recovery", filepath.Join(x.home, "recovery.pem"))
 	joining := regexp.MustCompile(`/ip4/…/p2p/12D3KooW…`).ReplaceAllString(lines[1], a.P2P[0])
-	b := x.node("b", strings.Fields(joining)[2:]...)
+	b := x.node("b", append(strings.Fields(joining)[2:], "--trust.untrusted", "find")...)
 	eventually(t, "the nodes are meshed", func() bool { return x.at(a).lmosd("peers", "--exit-status").code == 0 })
 	for _, line := range lines[2:] {
 		on := x.at(b)
+		line = strings.ReplaceAll(line, "lmos-invite:…", strings.TrimSpace(x.at(a).ok("org", "invite", "--quiet")))
 		if strings.Contains(line, "publish") {
 			on = x.at(a)
 		}

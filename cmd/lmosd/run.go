@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -90,6 +91,7 @@ func (a *app) serve(ctx context.Context, c *configs.Config, ready string, start 
 	if err := a.banner(n.Status(), c, agents.names, time.Since(start)); err != nil {
 		return errors.Join(err, n.Close())
 	}
+	a.offerOrganization(ctx, n.Client(), c)
 	defer context.AfterFunc(ctx, a.stopping)()
 	err = errors.Join(n.Run(ctx), n.Close(), withdrawReady(ready))
 	if err == nil && a.Talk.TTY {
@@ -163,6 +165,30 @@ func withdrawReady(path string) error {
 func readyError(path string, err error) error {
 	return &interact.Error{Code: interact.Usage, Title: "the ready file " + path + " cannot be written", Err: cli.Reason(err),
 		Hint: "choose another place", Next: interact.Next(cli.StepCommand, "lmosd run --ready-file FILE")}
+}
+
+// The invitation that run prints.
+const (
+	homeInvitationLife = time.Hour
+	homeInvitationUses = 3
+)
+
+// offerOrganization makes an organization for the nodes of this user, if the node has none and its profile is for a local network, and prints an
+// invitation on a terminal: the nodes that use it may call each other's agents, as others may not.
+func (a *app) offerOrganization(ctx context.Context, client *api.Client, c *configs.Config) {
+	if !slices.Contains([]string{"default", "lan", "lean"}, c.Profile) || c.Trust.Untrusted == "open" {
+		return
+	}
+	org, err := client.InitOrganization(ctx, api.OrganizationInit{Auto: true})
+	if err != nil || !org.Auto || !org.Issuer || !a.Out.TTY {
+		return // the node works without
+	}
+	i, err := client.Invite(ctx, api.InvitationRequest{Kind: api.InviteNode, Issuer: len(org.Issuers) < 4, Uses: homeInvitationUses, Life: api.Duration(homeInvitationLife)})
+	if err != nil {
+		return
+	}
+	a.Talk.Line("other nodes of yours join with this line (for 1 hour, 3 nodes); only they may call the agents of this node:")
+	a.Talk.Line("  lmosd org join " + i.Text)
 }
 
 // A started node is the document of lmosd run.

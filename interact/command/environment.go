@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -16,12 +17,12 @@ func (a *Agent) environment(ctx context.Context, m *interact.Message) ([]string,
 	if end, ok := ctx.Deadline(); ok {
 		deadline = end.UTC().Format("2006-01-02T15:04:05.000Z")
 	}
-	via := ""
-	if m.From != nil {
-		via = string(m.From.Via)
+	from := m.From
+	if from == nil {
+		from = &did.Principal{}
 	}
-	own := []string{"LMOSD_AGENT=" + agent, "LMOSD_ACTION=" + m.Name, "LMOSD_CALLER=" + m.From.ID(), "LMOSD_CALLER_VIA=" + via,
-		"LMOSD_DEADLINE=" + deadline}
+	own := []string{"LMOSD_AGENT=" + agent, "LMOSD_ACTION=" + m.Name, "LMOSD_CALLER=" + m.From.ID(), "LMOSD_CALLER_VIA=" + string(from.Via),
+		"LMOSD_CALLER_ORG=" + string(from.Org), "LMOSD_CALLER_ROLES=" + strings.Join(from.Roles, " "), "LMOSD_DEADLINE=" + deadline}
 	if m.TraceParent != "" {
 		own = append(own, "TRACEPARENT="+m.TraceParent)
 		if m.TraceState != "" {

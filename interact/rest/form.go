@@ -136,10 +136,13 @@ func (r *request) build(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// The headers with the caller, for agents of this node: [did.Principal.ID] and [did.Principal.Via].
+// The headers with the caller, for agents of this node: [did.Principal.ID], Via, Org, and Roles separated by spaces. The last two are absent
+// without a verified membership.
 const (
-	callerHeader    = "Lmos-Caller"
-	callerViaHeader = "Lmos-Caller-Via"
+	callerHeader      = "Lmos-Caller"
+	callerViaHeader   = "Lmos-Caller-Via"
+	callerOrgHeader   = "Lmos-Caller-Org"
+	callerRolesHeader = "Lmos-Caller-Roles"
 )
 
 // HopsHeader is the header with the number of nodes that relayed a request, for the detection of loops.
@@ -165,6 +168,10 @@ func setCaller(req *http.Request, m *interact.Message) {
 	if id := m.From.ID(); id != "" && form.HeaderOK(callerHeader, id) {
 		req.Header.Set(callerHeader, id)
 		req.Header.Set(callerViaHeader, string(m.From.Via))
+		if m.From.Org != "" {
+			req.Header.Set(callerOrgHeader, string(m.From.Org))
+			req.Header.Set(callerRolesHeader, strings.Join(m.From.Roles, " "))
+		}
 	}
 }
 

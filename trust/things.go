@@ -1,0 +1,91 @@
+package trust
+
+import (
+	"context"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Things connects the descriptions that only their hosts give out with the members and partners that may find them.
+type Things struct {
+	// Restricted returns the records of this node, and their TDs, that the caller of ctx may find (publication.Index.Restricted).
+	Restricted func(ctx context.Context) []*td.Signed
+	// Ingest takes a record that a node has sent (directory.Directory.IngestRestricted).
+	Ingest func(ctx context.Context, s *td.Signed, from did.DID) error
+}
+
+// A thing is a record with its TD.
+type thing struct {
+	Record []byte `cbor:"1,keyasint"`
+	TD     []byte `cbor:"2,keyasint,omitempty"`
+}
+
+// Limits of the restricted records of one host.
+const (
+	maxThings     = 1024
+	maxThingsPage = 512 << 10 // bytes of a response; a record and its TD fit
+)
+
+// Serve lets members and partners get the restricted descriptions. It is called once, before peers connect.
+func (t *Trust) Serve(things Things) { t.things.Store(&things) }
+
+// serveThings returns a page of the restricted records that a node may find. The version of the request is the number of those to skip.
+func (t *Trust) serveThings(ctx context.Context, id did.DID, q *request) (*response, error) {
+	p, things := t.Principal(id), t.things.Load()
+	if things == nil || p.Relation < did.Partner || len(q.Known) != 1 {
+		return nil, refused
+	}
+	all := things.Restricted(did.WithPrincipal(ctx, p))
+	all = all[:min(len(all), maxThings)]
+	r, size := &response{}, 0
+	for i, s := range all {
+		if uint64(i) < q.Known[0].Version {
+			continue
+		}
+		if size += len(s.Record) + len(s.TD); size > maxThingsPage && len(r.Things) > 0 {
+			r.More = true
+			break
+		}
+		r.Things = append(r.Things, thing{s.Record, s.TD})
+	}
+	return r, nil
+}
+
+// fetchThings gets the restricted records of a node.
+func (t *Trust) fetchThings(ctx context.Context, id did.DID) error {
+	things := t.things.Load()
+	if things == nil || t.Principal(id).Relation < did.Partner {
+		return nil
+	}
+	for skip := uint64(0); skip < maxThings; {
+		r, err := t.ask(ctx, id, &request{Op: opThings, Known: []known{{Kind: kindThings, Version: skip}}})
+		if err != nil {
+			return err
+		}
+		for _, one := range r.Things {
+			if err := things.Ingest(ctx, &td.Signed{Record: one.Record, TD: one.TD, From: id}, id); err != nil {
+				t.o.Log.Debug("restricted description rejected", "peer", id.Short(), "err", err)
+			}
+		}
+		if skip += uint64(len(r.Things)); !r.More || len(r.Things) == 0 {
+			return nil
+		}
+	}
+	return interact.Errorf(interact.TooLarge, "", "node %s has more than %d restricted descriptions", id.Short(), maxThings)
+}
+
+// ThingsChanged tells the connected members and partners that the restricted descriptions of this node have changed.
+func (t *Trust) ThingsChanged() {
+	t.mu.RLock()
+	all := t.peersLocked(func(p *did.Principal) bool { return p.Relation >= did.Partner })
+	t.mu.RUnlock()
+	for _, id := range all {
+		t.start(func(ctx context.Context) {
+			if _, err := t.ask(ctx, id, &request{Op: opHave, Known: []known{{Kind: kindThings, Version: 1}}}); err != nil {
+				t.o.Log.Debug("changed descriptions not announced", "peer", id.Short(), "err", err)
+			}
+		})
+	}
+}

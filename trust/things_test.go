@@ -1,0 +1,79 @@
+package trust
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/td"
+)
+
+// An exchangeOfThings has the records that a node gives out to some, and those that it received.
+type exchangeOfThings struct {
+	mu       sync.Mutex
+	offered  map[did.Relation][]*td.Signed // owned by mu
+	received []string                      // owned by mu
+}
+
+func (e *exchangeOfThings) things() Things {
+	return Things{Restricted: func(ctx context.Context) []*td.Signed {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.offered[did.PrincipalOf(ctx).Relation]
+	}, Ingest: func(_ context.Context, s *td.Signed, _ did.DID) error {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if !slices.Contains(e.received, string(s.Record)) {
+			e.received = append(e.received, string(s.Record))
+		}
+		return nil
+	}}
+}
+
+func (e *exchangeOfThings) got() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Sorted(slices.Values(e.received))
+}
+
+// A host gives its restricted descriptions to members and partners that may find them: when they meet, in pages, and after a change. A
+// stranger gets none.
+func TestRestrictedDescriptions(t *testing.T) {
+	t.Parallel()
+	host, colleague, partner, stranger := newMember(t), newMember(t), newMember(t), newMember(t)
+	large := make([]byte, maxThingsPage/2+1)
+	for i := range large {
+		large[i] = 'x'
+	}
+	e := &exchangeOfThings{offered: map[did.Relation][]*td.Signed{
+		did.Own:     {{Record: []byte("a"), TD: large}, {Record: []byte("b"), TD: large}, {Record: []byte("c")}},
+		did.Partner: {{Record: []byte("c")}}}}
+	host.Serve(e.things())
+	readers := map[*member]*exchangeOfThings{colleague: {}, partner: {}, stranger: {}}
+	for m, r := range readers {
+		m.Serve(r.things())
+	}
+	host.founds("acme.example")
+	partner.founds("globex.example")
+	host.admits(colleague, false)
+	host.federates(partner)
+	stranger.connect(host)
+	colleague.becomes(host, did.Own, "")
+	partner.becomes(host, did.Partner, "")
+	colleague.waits(func() bool { return slices.Equal(readers[colleague].got(), []string{"a", "b", "c"}) })
+	partner.waits(func() bool { return slices.Equal(readers[partner].got(), []string{"c"}) })
+	host.becomes(partner, did.Partner, "")
+	e.mu.Lock()
+	e.offered[did.Partner] = append(e.offered[did.Partner], &td.Signed{Record: []byte("d")})
+	e.mu.Unlock()
+	host.ThingsChanged()
+	partner.waits(func() bool { return slices.Equal(readers[partner].got(), []string{"c", "d"}) })
+	if _, err := stranger.ask(t.Context(), host.did(), &request{Op: opThings, Known: []known{{Kind: kindThings}}}); err == nil || err.Error() != refused.Error() {
+		t.Errorf("a stranger asks for descriptions: %v", err)
+	}
+	if got := readers[stranger].got(); len(got) != 0 {
+		t.Errorf("the stranger has %q", got)
+	}
+}
