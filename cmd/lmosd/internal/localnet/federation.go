@@ -67,7 +67,7 @@ func (f *federation) start(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	f.net, err = testnet.Processes(ctx, 7, testnet.Options{Network: fmt.Sprintf("demo-%d", os.Getpid()), Seed: time.Now().UnixNano(),
-		Dir: f.dir, Binary: binary, Flags: []string{"--trust.untrusted", "find"}})
+		Dir: f.dir, Binary: binary, Flags: []string{"--trust.untrusted", "find", "--trust.audit.level", "denied"}})
 	if err != nil {
 		return "", err
 	}
@@ -354,25 +354,38 @@ func (f *federation) explain(ctx context.Context) (string, error) {
 	return "lmosd trust why, at node 2: " + why.Why, nil
 }
 
-// audit reads the audit log of the host, where a denied call of each caller is recorded.
+// audit reads the audit logs of node 5, which has a denied call of each caller, and of node 2, which has one of the revoked node.
 func (f *federation) audit(ctx context.Context) (string, error) {
-	callers := map[string]bool{string(f.service.DID): false, string(f.issuer.DID): false, string(f.other.DID): false}
 	lines := 0
-	for l, err := range audit.NewReader(filepath.Join(f.logistics.DataDir, "audit")).New() {
+	for host, callers := range map[*testnet.Member][]*testnet.Member{f.logistics: {f.service, f.issuer, f.other}, f.issuer: {f.exNode}} {
+		for _, caller := range callers {
+			err := f.wait(ctx, fmt.Sprintf("the audit log of node %d has a denied call of node %d", host.N, caller.N), func(context.Context) error {
+				n, err := denied(host, caller)
+				if err == nil && n == 0 {
+					err = errors.New("there is none")
+				}
+				lines += n
+				return err
+			})
+			if err != nil {
+				return "", err
+			}
+		}
+	}
+	return fmt.Sprintf("lmosd audit ls --denied: nodes 3, 2 and 7 at node 5, node 6 at node 2, %d lines", lines), nil
+}
+
+// denied returns the number of lines about denied requests of a node and its consumers in the audit log of another one.
+func denied(host, caller *testnet.Member) (n int, err error) {
+	for l, err := range audit.NewReader(filepath.Join(host.DataDir, "audit")).New() {
 		if err != nil {
-			return "", err
+			return 0, err
 		}
-		if node, _, _ := strings.Cut(l.Who, "#"); l.Verdict == "deny" && l.Code == interact.Forbidden.String() {
-			callers[node] = true
-			lines++
-		}
-	}
-	for who, found := range callers {
-		if !found {
-			return "", fmt.Errorf("no refused call of %s is in the audit log of node 5", who)
+		if node, _, _ := strings.Cut(l.Who, "#"); l.Verdict == "deny" && node == string(caller.DID) {
+			n++
 		}
 	}
-	return fmt.Sprintf("node 5: %d lines with %s, of nodes 2, 3 and 7", lines, interact.Forbidden), nil
+	return n, nil
 }
 
 // close ends the agents and the subscription.
