@@ -25,8 +25,8 @@ type federation struct {
 	agents                                                  *parcels
 	acme, issuer, service, globex, logistics, exNode, other *testnet.Member
 
-	track, ledger, orders, desk *api.Publication
-	subscribed                  context.CancelFunc // ends the subscription of the node that is revoked
+	track, orders, desk *api.Publication   // of logistics, orders and desk
+	subscribed          context.CancelFunc // ends the subscription of the node that is revoked
 }
 
 // Roles of nodes.
@@ -41,15 +41,15 @@ const soon = 15 * time.Second
 func (f *federation) steps() []storyStep {
 	return []storyStep{
 		{"seven nodes up and meshed", f.start},
-		{"two organizations made", f.found},
+		{"two organizations made", f.organize},
 		{"members invited, with roles", f.join},
 		{"partners by one invitation", f.federate},
-		{"agents published, with access rules", f.offer},
-		{"called by the role, caller known", f.callByRole},
+		{"agent published for a role", f.offer},
+		{"found by the role only", f.find},
+		{"called by the role", f.callByRole},
 		{"another action refused", f.refuseAction},
-		{"a node without the role refused", f.refuseNode},
-		{"stranger calls nothing", f.refuseStranger},
-		{"restricted agent hidden", f.hide},
+		{"another role refused", f.refuseNode},
+		{"stranger refused", f.refuseStranger},
 		{"issuer killed, calls continue", f.killIssuer},
 		{"revoked, its subscription ends", f.revoke},
 		{"returning node refuses the revoked one", f.comeBack},
@@ -76,7 +76,7 @@ func (f *federation) start(ctx context.Context) (string, error) {
 	return "Acme: nodes 1, 2, 3; Globex: 4, 5, 6; a stranger: 7; untrusted nodes may only find", f.net.Settle(ctx)
 }
 
-func (f *federation) found(ctx context.Context) (string, error) {
+func (f *federation) organize(ctx context.Context) (string, error) {
 	var scids []string
 	for domain, m := range map[string]*testnet.Member{"acme.example": f.acme, "globex.example": f.globex} {
 		o, err := m.InitOrganization(ctx, api.OrganizationInit{Domain: domain, RecoveryFile: filepath.Join(f.dir, domain+".recovery")})
@@ -152,92 +152,117 @@ func (f *federation) federate(ctx context.Context) (string, error) {
 	return fmt.Sprintf("the same words on all six nodes: %q", words), nil
 }
 
-// offer publishes agents: logistics and ledger of Globex, orders and desk of Acme.
+// offer publishes agents: logistics of Globex for a role of Acme, and orders and desk of Acme, which are public.
 func (f *federation) offer(ctx context.Context) (_ string, err error) {
 	if f.agents, err = startParcels(); err != nil {
 		return "", err
 	}
+	const service = "acme/" + serviceRole
 	for _, a := range []struct {
 		at         *testnet.Member
 		title      string
 		visibility td.Visibility
-		to         string
-		callers    string
-		on         string
+		rules      []api.RuleRequest
 		out        **api.Publication
 	}{
-		{f.logistics, "logistics", td.Public, "invoke", "acme/" + serviceRole, "logistics/track", &f.track},
-		{f.logistics, "ledger", td.Partners, "find", "acme/" + serviceRole, "ledger", &f.ledger},
-		{f.issuer, "orders", td.Public, "subscribe", "globex", "orders", &f.orders},
-		{f.service, "desk", td.Public, "call", "globex", "desk", &f.desk},
+		{f.logistics, "logistics", td.Partners, []api.RuleRequest{allow(service, "find", "logistics"), allow(service, "invoke", "logistics/track")}, &f.track},
+		{f.issuer, "orders", td.Public, []api.RuleRequest{allow("globex", "subscribe", "orders")}, &f.orders},
+		{f.service, "desk", td.Public, []api.RuleRequest{allow("globex", "invoke", "desk")}, &f.desk},
 	} {
 		if *a.out, err = a.at.Publish(ctx, f.agents.describe(a.title, a.visibility)); err != nil {
 			return "", fmt.Errorf("%s: %w", a.title, err)
 		}
-		if _, err = a.at.AddRule(ctx, api.RuleRequest{Allow: []string{a.callers}, To: []string{a.to}, On: []string{a.on}}); err != nil {
-			return "", fmt.Errorf("the rule for %s: %w", a.title, err)
+		for _, r := range a.rules {
+			if _, err = a.at.AddRule(ctx, r); err != nil {
+				return "", fmt.Errorf("the rule for %s: %w", a.title, err)
+			}
 		}
 	}
-	return fmt.Sprintf("at node 5: allow acme/%s to invoke logistics/track", serviceRole), nil
+	return "at node 5: allow " + service + " to find logistics and to invoke logistics/track", nil
+}
+
+func allow(who, op, on string) api.RuleRequest {
+	return api.RuleRequest{Allow: []string{who}, To: []string{op}, On: []string{on}}
+}
+
+// find waits until the node with the role has the restricted description.
+func (f *federation) find(ctx context.Context) (string, error) {
+	err := f.wait(ctx, "node 3 finds logistics", func(ctx context.Context) error {
+		refs, _, err := found(ctx, f.service)
+		if err == nil && !slices.Contains(refs, f.track.Ref) {
+			err = fmt.Errorf("it finds %v", refs)
+		}
+		return err
+	})
+	return "by node 3, which has the role", err
+}
+
+// found returns all agents that a node finds, and the number of nodes that answered.
+func found(ctx context.Context, m *testnet.Member) (refs []string, answered int, err error) {
+	list, err := m.Find(ctx, td.Query{}, time.Second)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, a := range list.Items {
+		refs = append(refs, a.Ref)
+	}
+	return refs, list.Coverage.Answered, nil
 }
 
 // callByRole calls the agent of the partner. Its output has the caller that the agent received.
-func (f *federation) callByRole(ctx context.Context) (caller string, err error) {
-	err = f.wait(ctx, "node 3 calls track", func(ctx context.Context) error {
-		caller, err = invoke(ctx, f.service, f.track, "track")
-		return err
-	})
+func (f *federation) callByRole(ctx context.Context) (string, error) {
+	caller, err := invoke(ctx, f.service, f.track, "track")
 	if err != nil {
 		return "", err
 	}
-	if node, _, _ := strings.Cut(caller, "#"); node != string(f.service.DID) {
-		return "", fmt.Errorf("the agent was called by %s, not by node 3, %s", caller, f.service.DID)
+	o, err := f.acme.Organization(ctx)
+	if err != nil {
+		return "", err
 	}
-	return "node 3 to node 5; the agent reports its caller: " + did.DID(caller).Short(), nil
+	node, _, _ := strings.Cut(caller.ID, "#")
+	if node != string(f.service.DID) || caller.Org != o.DID || !slices.Contains(strings.Fields(caller.Roles), serviceRole) {
+		return "", fmt.Errorf("the agent was called by %+v, not by node 3, %s", caller, f.service.DID)
+	}
+	return fmt.Sprintf("the agent answers that it was called by %s, %s, of %s", f.service.DID.Short(), caller.Roles, o.Name), nil
 }
 
 func (f *federation) refuseAction(ctx context.Context) (string, error) {
 	return refused(interact.Forbidden, "reroute, called by node 3")(invoke(ctx, f.service, f.track, "reroute"))
 }
 
+// refuseNode: a node of the partner without the role gets the answer for an agent that does not exist, by find, by the id, and by a call.
 func (f *federation) refuseNode(ctx context.Context) (string, error) {
-	return refused(interact.Forbidden, "track, called by node 2, which is of Acme but has another role")(invoke(ctx, f.issuer, f.track, "track"))
+	return f.hidden(ctx, f.issuer, "node 2, which is of Acme")
 }
 
+// refuseStranger also asks node 3, which has the description, and a public agent.
 func (f *federation) refuseStranger(ctx context.Context) (string, error) {
-	if list, err := f.other.Find(ctx, td.Query{Text: "logistics"}, time.Second); err != nil || len(list.Items) == 0 {
-		return "", fmt.Errorf("the stranger does not find the public agent: %w", err)
+	if _, err := refused(interact.Forbidden, "")(invoke(ctx, f.other, f.orders, "track")); err != nil {
+		return "", fmt.Errorf("the public agent: %w", err)
 	}
-	return refused(interact.Forbidden, "it finds the public agent logistics, and may not call it")(invoke(ctx, f.other, f.track, "track"))
+	detail, err := f.hidden(ctx, f.other, "the stranger")
+	return detail + "; a public agent: " + interact.Forbidden.String(), err
 }
 
-// hide looks for a restricted agent: only its host shows it to the stranger by no way.
-func (f *federation) hide(ctx context.Context) (string, error) {
-	if _, err := f.logistics.Agent(ctx, f.ledger.Ref); err != nil {
-		return "", fmt.Errorf("the host does not have it: %w", err)
-	}
-	list, err := f.other.Find(ctx, td.Query{}, time.Second)
+// hidden checks that a node learns nothing of logistics.
+func (f *federation) hidden(ctx context.Context, m *testnet.Member, who string) (string, error) {
+	refs, answered, err := found(ctx, m)
 	switch {
 	case err != nil:
 		return "", err
-	case len(list.Items) != 3 || slices.ContainsFunc(list.Items, func(a api.Agent) bool { return a.Ref == f.ledger.Ref }):
-		return "", fmt.Errorf("the stranger finds %+v, not the three public agents", list.Items)
-	case list.Coverage.Answered < 6:
-		return "", fmt.Errorf("only %d nodes answered the stranger", list.Coverage.Answered)
+	case len(refs) != 2 || slices.Contains(refs, f.track.Ref):
+		return "", fmt.Errorf("node %d finds %v, not the two public agents", m.N, refs)
+	case answered < 6:
+		return "", fmt.Errorf("only %d nodes answered node %d", answered, m.N)
 	}
-	if _, err := f.other.Agent(ctx, f.ledger.Ref); codeOf(err) != interact.NotFound {
-		return "", fmt.Errorf("the exact id gives %v", err)
+	if _, err := m.Agent(ctx, f.track.Ref); codeOf(err) != interact.NotFound {
+		return "", fmt.Errorf("node %d asked for the exact id, and got %v", m.N, err)
 	}
-	if _, err := refused(interact.NotFound, "")(invoke(ctx, f.other, f.ledger, "track")); err != nil {
-		return "", err
+	why, err := f.logistics.Why(ctx, api.WhyRequest{Who: string(m.DID), Op: "invoke", On: "logistics/track"})
+	if err != nil || why.Code != interact.NotFound.String() {
+		return "", fmt.Errorf("node 5 decides %+v, %w", why, err)
 	}
-	for _, who := range []string{string(f.other.DID), "acme"} {
-		why, err := f.logistics.Why(ctx, api.WhyRequest{Who: who, Op: "invoke", On: "ledger/track"})
-		if err != nil || why.Code != interact.NotFound.String() {
-			return "", fmt.Errorf("the host decides %+v, %w", why, err)
-		}
-	}
-	return fmt.Sprintf("the stranger asked %d nodes, and by the exact id: %s", list.Coverage.Answered, interact.NotFound), nil
+	return refused(interact.NotFound, fmt.Sprintf("%s asks %d nodes, by the id, and calls", who, answered))(invoke(ctx, m, f.track, "track"))
 }
 
 func (f *federation) killIssuer(ctx context.Context) (string, error) {
@@ -324,8 +349,8 @@ func (f *federation) comeBack(ctx context.Context) (string, error) {
 	err := f.wait(ctx, "node 3 knows the revocation", func(ctx context.Context) error {
 		_ = f.exNode.Connect(ctx, f.service.Addrs[0]) // refused, or ended later
 		for range 3 {
-			if out, err := invoke(ctx, f.exNode, f.desk, "track"); err == nil {
-				return fmt.Errorf("node 3 lets it call: %s", out)
+			if _, err := invoke(ctx, f.exNode, f.desk, "track"); err == nil {
+				return fmt.Errorf("node 3 lets it call")
 			}
 			tries++
 		}
@@ -354,10 +379,10 @@ func (f *federation) explain(ctx context.Context) (string, error) {
 	return "lmosd trust why, at node 2: " + why.Why, nil
 }
 
-// audit reads the audit logs of node 5, which has a denied call of each caller, and of node 2, which has one of the revoked node.
+// audit reads the audit logs of the hosts, which have the denied calls.
 func (f *federation) audit(ctx context.Context) (string, error) {
 	lines := 0
-	for host, callers := range map[*testnet.Member][]*testnet.Member{f.logistics: {f.service, f.issuer, f.other}, f.issuer: {f.exNode}} {
+	for host, callers := range map[*testnet.Member][]*testnet.Member{f.logistics: {f.service}, f.issuer: {f.other, f.exNode}} {
 		for _, caller := range callers {
 			err := f.wait(ctx, fmt.Sprintf("the audit log of node %d has a denied call of node %d", host.N, caller.N), func(context.Context) error {
 				n, err := denied(host, caller)
@@ -372,7 +397,7 @@ func (f *federation) audit(ctx context.Context) (string, error) {
 			}
 		}
 	}
-	return fmt.Sprintf("lmosd audit ls --denied: nodes 3, 2 and 7 at node 5, node 6 at node 2, %d lines", lines), nil
+	return fmt.Sprintf("lmosd audit ls --denied: node 3 at node 5, nodes 6 and 7 at node 2, %d lines", lines), nil
 }
 
 // denied returns the number of lines about denied requests of a node and its consumers in the audit log of another one.
@@ -412,23 +437,19 @@ func (f *federation) wait(ctx context.Context, what string, cond func(context.Co
 }
 
 // invoke calls an agent of the story from a node, and returns the caller that the agent received.
-func invoke(ctx context.Context, m *testnet.Member, p *api.Publication, action string) (caller string, err error) {
+func invoke(ctx context.Context, m *testnet.Member, p *api.Publication, action string) (c caller, err error) {
 	out, _, err := m.Call(ctx, p.Ref, action, interact.JSON, []byte(`{"order":"4711"}`))
-	if err != nil {
-		return "", err
+	if err == nil {
+		err = json.Unmarshal(out, &c)
 	}
-	var answer struct{ Caller string }
-	if err := json.Unmarshal(out, &answer); err != nil || answer.Caller == "" {
-		return "", fmt.Errorf("expected the caller as the output, got %s", out)
-	}
-	return answer.Caller, nil
+	return c, err
 }
 
 // refused checks that a call failed with code.
-func refused(code interact.Code, detail string) func(string, error) (string, error) {
-	return func(out string, err error) (string, error) {
+func refused(code interact.Code, detail string) func(caller, error) (string, error) {
+	return func(c caller, err error) (string, error) {
 		if err == nil {
-			return "", fmt.Errorf("the agent was called: %s", out)
+			return "", fmt.Errorf("the agent was called by %s", c.ID)
 		}
 		if codeOf(err) != code {
 			return "", fmt.Errorf("expected %s: %w", code, err)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -38,10 +39,16 @@ func (p *parcels) close() error {
 	return nil
 }
 
-// act returns the caller, which the node of the agent states.
+// A caller is the output of the actions: what the node of the agent states about the caller.
+type caller struct {
+	ID    string  `json:"id"`
+	Org   did.DID `json:"org"`
+	Roles string  `json:"roles"`
+}
+
 func (p *parcels) act(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]string{"caller": r.Header.Get("Lmos-Caller")})
+	_ = json.NewEncoder(w).Encode(caller{r.Header.Get("Lmos-Caller"), did.DID(r.Header.Get("Lmos-Caller-Org")), r.Header.Get("Lmos-Caller-Roles")})
 }
 
 // moved sends an event each 50 ms, until the listener disconnects.
