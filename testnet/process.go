@@ -41,7 +41,7 @@ func Processes(ctx context.Context, n int, o Options) (*Net, error) {
 	if _, err := links(o.Topology, n, o.Seed); err != nil {
 		return nil, err
 	}
-	t := &Net{Network: o.Network, Seed: o.Seed, Members: make([]*Member, n)}
+	t := &Net{Network: o.Network, Seed: o.Seed, Members: make([]*Member, n), options: o}
 	g, start := errgroup.WithContext(ctx)
 	for i := range n {
 		g.Go(func() (err error) {
@@ -62,6 +62,17 @@ func Processes(ctx context.Context, n int, o Options) (*Net, error) {
 		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil
+}
+
+// Restart starts a node again that has ended, with its data directory and new ports, and without connections. [Processes] only.
+func (t *Net) Restart(ctx context.Context, m *Member) error {
+	again, err := spawn(ctx, m.N, t.options)
+	if err != nil {
+		return err
+	}
+	*m = *again
+	t.close = append(t.close, m.stop)
+	return nil
 }
 
 // Leave lets the processes outlive this one; Close then does nothing.
@@ -160,7 +171,7 @@ func command(o Options, m *Member, ready string) (*process, error) {
 		}
 		args = append(args, own...)
 	}
-	cmd := exec.Command(o.Binary, args...)
+	cmd := exec.Command(o.Binary, append(args, o.Flags...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C in a terminal is for the starter, not for the nodes.
 	if err := cmd.Start(); err != nil {

@@ -43,8 +43,9 @@ type Options struct {
 	Farthest time.Duration
 	// Lifetime is the validity period of a record; 0 means a day. Not for [Processes].
 	Lifetime time.Duration
-	// Dir has the data directories and logs, and Binary is the lmosd program. [Processes] only.
+	// Dir has the data directories and logs, Binary is the lmosd program, and Flags are further flags of `lmosd run`. [Processes] only.
 	Dir, Binary string
+	Flags       []string
 	Log         *slog.Logger
 
 	freePorts func() (tcp, udp int, err error) // nil means freePorts
@@ -68,6 +69,7 @@ type Net struct {
 	Members []*Member // in order; number 1 first
 	close   []func() error
 	sim     *simulation // of [Simulated]
+	options Options     // of [Processes]
 }
 
 // A Member is one node of a testnet. Its embedded client has the rights of the administrator.
@@ -88,6 +90,9 @@ type Member struct {
 
 // Kill ends the node like SIGKILL.
 func (m *Member) Kill() error { return m.kill() }
+
+// Stop ends the node like SIGTERM. [Processes] only.
+func (m *Member) Stop() error { return m.stop() }
 
 // Close stops all running nodes.
 func (t *Net) Close() error {

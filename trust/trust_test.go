@@ -108,3 +108,18 @@ func (m *member) waits(cond func() bool) {
 	m.t.Helper()
 	untilTrue(m.t, cond)
 }
+
+// A member that was away gets the partners when it is back, also if the issuer is pending at first.
+func TestPartnersReachAMemberThatWasAway(t *testing.T) {
+	t.Parallel()
+	acme, agent, globex := newMember(t), newMember(t), newMember(t)
+	acme.founds("acme.example")
+	globex.founds("globex.example")
+	acme.admits(agent, false)
+	agent.becomes(acme, did.Own, "node")
+	agent.halt()
+	acme.federates(globex)
+	agent = agent.restart()
+	agent.connect(acme)
+	agent.waits(func() bool { return len(agent.Partners()) == 1 })
+}

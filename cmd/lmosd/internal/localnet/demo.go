@@ -24,17 +24,22 @@ import (
 // NewDemoCommand returns `lmosd demo`.
 func NewDemoCommand(c *cli.Console) *cobra.Command {
 	var keep bool
+	var story string
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "run a scripted demo on this machine, offline",
 		Long: `Starts three nodes and a weather agent as separate processes on 127.0.0.1, publishes, finds, calls, forges, withdraws
-and kills, checks each step, and removes everything again. Exit code 0 means that every step passed.`,
+and kills, checks each step, and removes everything again. Exit code 0 means that every step passed. The story
+federation runs seven nodes: two organizations with three nodes each become partners, one calls an agent of the other
+by a role, an issuer fails, and a node is revoked.`,
 		Example: `  lmosd demo
+  lmosd demo --story federation
   lmosd demo -o json
   lmosd demo --keep`,
 		Args: cli.Takes(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error { return runDemo(cmd.Context(), c, keep) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runDemo(cmd.Context(), c, story, keep) },
 	}
+	cmd.Flags().StringVar(&story, "story", storyMesh, "the `STORY` of the demo: mesh, federation")
 	cmd.Flags().BoolVar(&keep, "keep", false, "leave the folder of the demo, with its logs")
 	return cmd
 }
@@ -43,6 +48,7 @@ and kills, checks each step, and removes everything again. Exit code 0 means tha
 type demo struct {
 	console *cli.Console
 	dir     string
+	steps   []storyStep
 	net     *testnet.Net
 	weather *weather
 	first   *api.Publication // the weather agent
@@ -67,6 +73,18 @@ type demoStep struct {
 	Detail string  `json:"detail"`
 }
 
+// The stories of the demo.
+const (
+	storyMesh       = "mesh"
+	storyFederation = "federation"
+)
+
+// A storyStep is a step that runs and is checked.
+type storyStep struct {
+	name string
+	do   func(context.Context) (detail string, err error)
+}
+
 // demoSizes are the sizes of the TD and the record of one agent.
 type demoSizes struct {
 	TD     int `json:"td_bytes"`
@@ -78,7 +96,10 @@ const (
 	otherCapability   = "urn:example:climate:report"
 )
 
-func runDemo(ctx context.Context, c *cli.Console, keep bool) error {
+func runDemo(ctx context.Context, c *cli.Console, story string, keep bool) error {
+	if story != storyMesh && story != storyFederation {
+		return cli.Usage("lmosd demo --story federation", "unknown story %q", story)
+	}
 	defer outlive()()
 	dir, err := os.MkdirTemp("", "lmosd-demo-")
 	if err != nil {
@@ -86,8 +107,12 @@ func runDemo(ctx context.Context, c *cli.Console, keep bool) error {
 			Hint: "TMPDIR=DIR lmosd demo   # a folder that can be written"}
 	}
 	d := &demo{console: c, dir: dir, report: DemoReport{Head: cli.NewHead("Demo"), Steps: []demoStep{}}}
+	f := &federation{demo: d}
+	if d.steps = d.mesh(); story == storyFederation {
+		d.steps = f.steps()
+	}
 	start := time.Now()
-	err = errors.Join(d.run(ctx), d.end(keep))
+	err = errors.Join(d.run(ctx), f.close(), d.end(keep))
 	d.report.Took, d.report.OK = cli.Milliseconds(time.Since(start)), err == nil
 	if ctx.Err() != nil {
 		return ctx.Err() // the cause of any error
@@ -96,9 +121,12 @@ func runDemo(ctx context.Context, c *cli.Console, keep bool) error {
 		return errors.Join(err, shown)
 	}
 	if keep {
-		c.Talk.Line("kept: " + dir + ", with node-1/log to node-3/log and weather.log")
+		c.Talk.Line("kept: " + dir + ", with the logs of the nodes: node-1/log and so on")
 	}
-	if d.report.OK {
+	switch {
+	case d.report.OK && story == storyFederation:
+		c.Next("lmosd org init DOMAIN", "lmosd trust invite")
+	case d.report.OK:
 		c.Next("lmosd testnet up -n 5 --demo-agents", "lmosd testnet exec 3 -- find weather", "lmosd run")
 	}
 	if err != nil && c.Programs() {
@@ -107,12 +135,9 @@ func runDemo(ctx context.Context, c *cli.Console, keep bool) error {
 	return err
 }
 
-// run runs the steps in order and stops at the first failure, because later ones depend on it.
-func (d *demo) run(ctx context.Context) error {
-	for _, s := range []struct {
-		name string
-		do   func(context.Context) (detail string, err error)
-	}{
+// mesh returns the steps of the story mesh.
+func (d *demo) mesh() []storyStep {
+	return []storyStep{
 		{"three nodes up and meshed", d.start},
 		{"agent published", d.publish},
 		{"found by capability", d.find},
@@ -122,7 +147,12 @@ func (d *demo) run(ctx context.Context) error {
 		{"record with a wrong owner key refused", d.forge},
 		{"withdrawn and gone", d.withdraw},
 		{"killed node's agent unreachable", d.kill},
-	} {
+	}
+}
+
+// run runs the steps in order and stops at the first failure, because later ones depend on it.
+func (d *demo) run(ctx context.Context) error {
+	for _, s := range d.steps {
 		start := time.Now()
 		detail, err := s.do(ctx)
 		if ctx.Err() != nil {
@@ -366,7 +396,7 @@ func (d *demo) summary(out *terminal.Screen, _ bool) {
 			passed++
 		}
 	}
-	line := fmt.Sprintf("\n%d of 9 steps passed in %.1f s", passed, d.report.Took/1000)
+	line := fmt.Sprintf("\n%d of %d steps passed in %.1f s", passed, len(d.steps), d.report.Took/1000)
 	if n := d.report.Sizes; n.TD > 0 {
 		line += fmt.Sprintf(" · description %s, record %s with the description inside", terminal.Size(n.TD), terminal.Size(n.Record))
 	}
