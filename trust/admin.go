@@ -110,6 +110,7 @@ func (t *Trust) adopt(org *organization.Organization) {
 	t.mu.Lock()
 	if t.org != nil && t.org.SCID() != org.SCID() {
 		delete(t.authorities, t.org.SCID())
+		t.book.IssuerNodes = nil
 	}
 	t.org, t.renewed = org, time.Time{}
 	clear(t.issuers)
@@ -334,21 +335,29 @@ func (t *Trust) Revoke(_ context.Context, member did.DID) error {
 		return err
 	}
 	t.mu.RLock()
-	key := did.DID("")
-	if method, ok := t.issuers[member]; ok {
-		key = t.ownLocked().keys[method]
+	a := t.ownLocked()
+	ids, unknown := []did.DID{member}, []string{}
+	for method, key := range a.keys {
+		switch node := t.book.IssuerNodes[method]; {
+		case node == member || t.issuers[member] == method:
+			ids = append(ids, key)
+		case node == "" && method != t.ownMethodLocked(a):
+			_, fragment, _ := strings.Cut(method, "#")
+			unknown = append(unknown, "#"+fragment)
+		}
 	}
 	t.mu.RUnlock()
 	t.o.Record("member revoked: " + string(member))
-	for _, id := range []did.DID{key, member} {
-		if id == "" {
-			continue
-		}
+	for _, id := range ids {
 		if _, err := org.Revoke(id); err != nil {
 			return userError(err)
 		}
 	}
 	t.changed()
+	if len(unknown) > 0 {
+		return interact.Errorf(interact.StatusUnknown, "if one of them is of that node, remove it with the root key",
+			"%s is revoked, but the nodes of the issuing keys %s are not known here", member.Short(), strings.Join(unknown, ", "))
+	}
 	return nil
 }
 
@@ -398,11 +407,15 @@ func (t *Trust) AddIssuer(ctx context.Context, node did.DID) error {
 	if err != nil {
 		return notReached(node, err)
 	}
-	if _, err := org.AddIssuer(key); err != nil {
+	method, err := org.AddIssuer(key)
+	if err != nil {
 		return userError(err)
 	}
+	t.mu.Lock()
+	err = t.bindLocked(method, node)
+	t.mu.Unlock()
 	t.changed()
-	return nil
+	return err
 }
 
 func notReached(node did.DID, err error) error {
@@ -564,8 +577,8 @@ func (t *Trust) RemovePartner(_ context.Context, name string) error {
 		t.mu.Unlock()
 		return errNoPartner(name)
 	}
-	p.Removed = t.now()
-	delete(t.authorities, webvh.SCID(p.DID))
+	p.Removed, p.RemovedHere = t.now(), true
+	t.dismissLocked(webvh.SCID(p.DID))
 	err := t.sharePartnersLocked()
 	t.mu.Unlock()
 	t.o.Record("partner removed: " + p.Name + ", " + string(p.DID))

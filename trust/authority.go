@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/lmosd/lmosd/did"
@@ -36,6 +35,7 @@ type authority struct {
 	// seen has the time of the last connection with each node that could report a revocation, within aloneFor. solo has the time at which
 	// a node was the only one of them: it cannot hide its own revocation.
 	seen, solo map[did.DID]time.Time
+	last       time.Time // of contact
 }
 
 func newAuthority(scid string, l *webvh.Log, p *partner) *authority {
@@ -71,6 +71,8 @@ func (a *authority) setLog(l *webvh.Log) {
 			a.keys[m.ID] = key
 		}
 	}
+	// The list of a key that is not valid any more says nothing: the key may have been stolen.
+	maps.DeleteFunc(a.lists, func(method string, _ *vc.List) bool { return a.keys[method] == "" })
 }
 
 // issuers returns the DID URLs of the issuing keys in the newest document, without those that another issuer excludes.
@@ -109,7 +111,7 @@ func (a *authority) revokes(c *vc.Credential, now time.Time) bool {
 }
 
 // check returns why a credential does not prove a membership now: a problem for good, or a state that is pending. Both are empty if it does.
-func (a *authority) check(c *vc.Credential, subject did.DID, own string, now time.Time) (problem, pending string) {
+func (a *authority) check(c *vc.Credential, subject did.DID, own string, settled bool, now time.Time) (problem, pending string) {
 	issuers := a.issuers(now)
 	switch {
 	case c.Issuer != a.log.DID():
@@ -134,15 +136,44 @@ func (a *authority) check(c *vc.Credential, subject did.DID, own string, now tim
 		return "", "the status list of the issuing key is unknown"
 	case !fresh:
 		return "", "no status list of the organization is valid now"
-	case !a.confirmed(subject, own, now):
+	case !a.confirmed(subject, own, settled, now):
 		return "", "no issuer has confirmed the members of the organization since this node started or was alone"
 	}
 	return "", ""
 }
 
+// soloMax returns the latest time at which a node was the only one that could report a revocation.
+func (a *authority) soloMax() (last time.Time) {
+	for _, at := range a.solo {
+		if at.After(last) {
+			last = at
+		}
+	}
+	return last
+}
+
+// isGood reports whether a node is evidence for all subjects but itself.
+func (a *authority) isGood(node did.DID) bool {
+	w, ok := a.evidence[node]
+	return ok && w.at.After(a.soloMax())
+}
+
+// good counts the evidence for all subjects.
+func (a *authority) good() (n int) {
+	for node := range a.evidence {
+		if a.isGood(node) {
+			n++
+		}
+	}
+	return n
+}
+
 // confirmed reports whether a node other than subject confirmed the state. If no other issuing key exists than that of subject and of this
 // node, there is nobody else who could have revoked it. own is the issuing key of this node in the organization, or empty.
-func (a *authority) confirmed(subject did.DID, own string, now time.Time) bool {
+func (a *authority) confirmed(subject did.DID, own string, settled bool, now time.Time) bool {
+	if own != "" && settled {
+		return true
+	}
 	others := slices.DeleteFunc(a.issuers(now), func(method string) bool { return method == own })
 	if len(others) == 0 {
 		return own != ""
@@ -157,6 +188,13 @@ func (a *authority) confirmed(subject did.DID, own string, now time.Time) bool {
 
 // contact records which nodes that could report a revocation are connected now. Evidence ends when none was for aloneFor.
 func (a *authority) contact(connected []did.DID, now time.Time) {
+	if gap := now.Sub(a.last).Abs(); !a.last.IsZero() && gap > aloneFor { // the machine slept, or its clock was set
+		clear(a.seen)
+		clear(a.evidence)
+		clear(a.solo)
+		connected = nil
+	}
+	a.last = now
 	for _, node := range connected {
 		a.seen[node] = now
 	}
@@ -203,7 +241,7 @@ func (a *authority) lacks(k known) bool {
 		return k.Version > uint64(a.log.Len()) || k.Version == uint64(a.log.Len()) && k.Head != a.log.Head()
 	case kindList:
 		l := a.lists[k.Method]
-		return l == nil && strings.HasPrefix(k.Method, string(a.log.DID())+"#") || l != nil && k.Version > l.Version
+		return a.keys[k.Method] != "" && (l == nil || k.Version > l.Version)
 	}
 	return false
 }

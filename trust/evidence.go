@@ -38,6 +38,8 @@ const nonceSize = 16
 
 // confirm asks a node for the state of an organization, and gets what is newer there. It returns nil if the node is now evidence.
 func (t *Trust) confirm(ctx context.Context, id did.DID, scid string) error {
+	ctx, cancel := context.WithTimeout(ctx, confirmTime)
+	defer cancel()
 	nonce := make([]byte, nonceSize)
 	_, _ = rand.Read(nonce)
 	r, err := t.ask(ctx, id, &request{Op: opStatus, SCID: scid, Nonce: nonce})
@@ -64,10 +66,18 @@ func (t *Trust) confirm(ctx context.Context, id did.DID, scid string) error {
 	case st.Node != id || st.Audience != t.self || st.Nonce != base64.RawURLEncoding.EncodeToString(nonce) || webvh.SCID(st.Organization) != scid:
 		return errors.New("the statement answers another question")
 	}
-	newer := []known{{SCID: scid, Kind: kindLog, Version: st.Length, Head: st.Head}}
-	for m, version := range st.Versions {
-		newer = append(newer, known{SCID: scid, Kind: kindList, Method: m, Version: version})
+	if err := t.mayTestify(ctx, a, id, st, method); err != nil {
+		return err
 	}
+	newer := []known{{SCID: scid, Kind: kindLog, Version: st.Length, Head: st.Head}}
+	t.fetchAll(ctx, id, newer)
+	t.mu.RLock()
+	for m, version := range st.Versions {
+		if a.keys[m] != "" {
+			newer = append(newer, known{SCID: scid, Kind: kindList, Method: m, Version: version})
+		}
+	}
+	t.mu.RUnlock()
 	t.fetchAll(ctx, id, newer)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -79,15 +89,41 @@ func (t *Trust) confirm(ctx context.Context, id did.DID, scid string) error {
 			return fmt.Errorf("the node did not deliver what it has: kind %d, version %d", k.Kind, k.Version)
 		}
 	}
-	n := t.nodeLocked(id)
-	isIssuer := method != "" && slices.Contains(a.issuers(t.now()), method)
-	isMember := method == "" && a.partner != nil && n.principal.Relation == did.Own
-	if !isIssuer && !isMember || !st.Settled && t.ownMethodLocked(a) == "" {
-		return errors.New("the node cannot confirm the organization")
+	if method != "" && a.partner == nil {
+		if err := t.bindLocked(method, id); err != nil {
+			return err
+		}
 	}
 	a.witnessed(id, method, t.now())
 	return nil
 }
+
+// mayTestify returns an error unless the statement of a node can confirm an organization: it holds an issuing key, or it is a member of the
+// own organization that knows the state of a partner from an issuer.
+func (t *Trust) mayTestify(ctx context.Context, a *authority, id did.DID, st *status, method string) error {
+	check := func() error {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		isIssuer := method != "" && slices.Contains(a.issuers(t.now()), method)
+		isMember := method == "" && a.partner != nil && t.nodeLocked(id).principal.Relation == did.Own
+		if bound := t.book.IssuerNodes[method]; isIssuer && a.partner == nil && bound != "" && bound != id {
+			return fmt.Errorf("the issuing key is of %s", bound.Short())
+		}
+		if !isIssuer && !isMember || !st.Settled && t.ownMethodLocked(a) == "" {
+			return errors.New("the node cannot confirm the organization")
+		}
+		return nil
+	}
+	err := check()
+	if err != nil && method != "" && st.Length > uint64(a.log.Len()) { // the key may be new
+		t.fetchAll(ctx, id, []known{{SCID: a.scid, Kind: kindLog, Version: st.Length, Head: st.Head}})
+		err = check()
+	}
+	return err
+}
+
+// confirmTime limits one confirmation, with what it gets.
+const confirmTime = 15 * time.Second
 
 // readStatus reads a statement, and verifies its proof if it has one. method is the issuing key, or "".
 func (t *Trust) readStatus(ctx context.Context, a *authority, raw []byte) (st *status, method string, err error) {
@@ -182,10 +218,34 @@ func (t *Trust) settled() bool {
 
 // settledLocked reports whether this node knows the state of an organization: a witness confirmed it, or no other issuer exists. An issuer
 // whose siblings are away is settled after it was connected to members for a while: they have the lists of the others.
-func (t *Trust) settledLocked(a *authority) bool {
+func (t *Trust) settledLocked(a *authority) bool { return t.settledForLocked(a, "") }
+
+// settledForLocked is settledLocked for decisions about one node, whose own connection does not count.
+func (t *Trust) settledForLocked(a *authority, subject did.DID) bool {
 	own := t.ownMethodLocked(a)
 	others := slices.DeleteFunc(a.issuers(t.now()), func(method string) bool { return method == own })
-	return len(a.evidence) > 0 || own != "" && (len(others) == 0 || len(a.seen) > 0 && t.now().Sub(t.started) > aloneFor)
+	switch {
+	case own == "":
+		return len(a.evidence) > 0
+	case len(others) == 0:
+		return true
+	}
+	for node := range a.evidence {
+		if node != subject {
+			return true
+		}
+	}
+	return t.now().Sub(t.started) > aloneFor && t.meetsMembersLocked(a, subject)
+}
+
+// meetsMembersLocked reports whether a member of an organization other than subject is connected.
+func (t *Trust) meetsMembersLocked(a *authority, subject did.DID) bool {
+	for id, n := range t.nodes {
+		if id != subject && id != t.self && n.hello != nil && n.credential != nil && webvh.SCID(n.credential.Issuer) == a.scid && n.principal.Barred == "" {
+			return true
+		}
+	}
+	return false
 }
 
 // firstHandLocked reports whether this node knows the state of an organization from an issuer. The word of a member is not passed on:
@@ -225,7 +285,7 @@ func (t *Trust) confirmDue(ctx context.Context) {
 func (t *Trust) confirmOne(ctx context.Context, scid string) {
 	t.mu.Lock()
 	a := t.authorities[scid]
-	if a == nil || len(a.evidence) >= 2 {
+	if a == nil || a.good() >= 2 {
 		t.mu.Unlock()
 		return
 	}
@@ -240,7 +300,7 @@ func (t *Trust) confirmOne(ctx context.Context, scid string) {
 	if a.partner != nil {
 		addrs = a.partner.Addrs
 	}
-	if addrs = slices.Clone(addrs); len(a.evidence) > 0 {
+	if addrs = slices.Clone(addrs); a.good() > 0 {
 		addrs = nil
 	}
 	t.mu.Unlock()
@@ -261,7 +321,7 @@ func (t *Trust) candidatesLocked(a *authority) (all []did.DID) {
 		if n.hello == nil || id == t.self || n.credential == nil || n.principal.Barred != "" {
 			continue
 		}
-		if _, known := a.evidence[id]; known {
+		if a.isGood(id) {
 			continue
 		}
 		theirs := webvh.SCID(n.credential.Issuer)

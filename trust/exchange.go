@@ -16,6 +16,7 @@ import (
 	"github.com/lmosd/lmosd/did/vc"
 	"github.com/lmosd/lmosd/did/webvh"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/trust/organization"
 )
 
 // exchangeTime limits one exchange.
@@ -153,16 +154,16 @@ func containsSeek(all [][]byte, one []byte) bool {
 // sharedLocked returns the documents that a node may get: those of the own organization and of its own, and all for members of the own one.
 func (t *Trust) sharedLocked(p *did.Principal) []known {
 	var all []known
-	for _, scid := range sortedKeys(t.authorities) {
-		if a := t.authorities[scid]; t.mayGetLocked(p, a) {
-			all = append(all, a.known()...)
-		}
+	if t.things.Load() != nil && p.Relation >= did.Partner {
+		all = append(all, known{Kind: kindThings})
 	}
 	if p.Relation == did.Own && t.org != nil && t.book.Shared > 0 {
 		all = append(all, known{SCID: t.org.SCID(), Kind: kindPartners, Version: t.book.Shared})
 	}
-	if t.things.Load() != nil && p.Relation >= did.Partner {
-		all = append([]known{{Kind: kindThings}}, all...)
+	for _, scid := range t.soughtLocked() { // the own organization first
+		if a := t.authorities[scid]; a != nil && t.mayGetLocked(p, a) {
+			all = append(all, a.known()...)
+		}
 	}
 	return all[:min(len(all), maxKnown)]
 }
@@ -214,18 +215,25 @@ func (t *Trust) announce(scid string, except did.DID) {
 // fetches are the documents that are being fetched.
 type fetches struct {
 	mu  sync.Mutex
-	all map[known]chan struct{} // without versions; closed at the end; owned by mu
+	all map[fetchKey]chan struct{} // closed at the end; owned by mu
 }
 
-// begin waits until nothing else fetches k, and returns the function that ends the fetch.
-func (f *fetches) begin(ctx context.Context, k known) (end func(), err error) {
-	k.Version, k.Head = 0, ""
+// A fetchKey is a document without its version, and the node that has it: a slow node delays no other.
+type fetchKey struct {
+	from did.DID
+	known
+}
+
+// begin waits until nothing else fetches the document from the node, and returns the function that ends the fetch.
+func (f *fetches) begin(ctx context.Context, from did.DID, what known) (end func(), err error) {
+	what.Version, what.Head = 0, ""
+	k := fetchKey{from, what}
 	for {
 		f.mu.Lock()
 		other := f.all[k]
 		if other == nil {
 			if f.all == nil {
-				f.all = map[known]chan struct{}{}
+				f.all = map[fetchKey]chan struct{}{}
 			}
 			done := make(chan struct{})
 			f.all[k] = done
@@ -246,11 +254,32 @@ func (f *fetches) begin(ctx context.Context, k known) (end func(), err error) {
 	}
 }
 
-// learn gets what a node has and this one lacks, in the background.
+// learn gets what a node has and this one lacks, in the background: one document after the other.
 func (t *Trust) learn(id did.DID, all []known) {
-	if len(all) > 0 {
-		t.start(func(ctx context.Context) { t.fetchAll(ctx, id, all) })
+	if len(all) == 0 {
+		return
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.nodeLocked(id)
+	n.lacking = append(n.lacking, all[:min(len(all), maxKnown-len(n.lacking))]...)
+	if n.learning || t.closed {
+		return
+	}
+	n.learning = true
+	t.background(func(ctx context.Context) {
+		for {
+			t.mu.Lock()
+			next := n.lacking
+			if n.lacking = nil; len(next) == 0 || ctx.Err() != nil {
+				n.learning = false
+				t.mu.Unlock()
+				return
+			}
+			t.mu.Unlock()
+			t.fetchAll(ctx, id, next)
+		}
+	})
 }
 
 // fetchAll gets what a node has and this one lacks: logs first, whose keys sign the others.
@@ -264,7 +293,7 @@ func (t *Trust) fetchAll(ctx context.Context, id did.DID, all []known) {
 
 // fetchOne gets a document, unless another fetch has got it.
 func (t *Trust) fetchOne(ctx context.Context, id did.DID, k known) {
-	end, err := t.fetches.begin(ctx, k)
+	end, err := t.fetches.begin(ctx, id, k)
 	if err != nil {
 		return
 	}
@@ -345,10 +374,12 @@ func (t *Trust) takeLog(scid string, raw []byte) (changed bool, err error) {
 		}
 		a.setLog(t.org.Log())
 		return true, nil
-	case a.log.Forked(l):
+	}
+	forked := (*organization.ForkedError)(nil)
+	if err := organization.CheckLog(a.log, l); errors.As(err, &forked) {
 		return false, t.forkedLocked(a, l)
-	case l.Len() < a.log.Len():
-		return false, errors.New("the log is older than the stored one")
+	} else if err != nil {
+		return false, err
 	}
 	if err := t.store(scid, "log.jsonl", l.Bytes()); err != nil {
 		return false, err

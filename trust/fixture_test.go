@@ -145,7 +145,7 @@ func (m *member) helloDone(id did.DID) bool {
 func (m *member) becomes(other *member, want did.Relation, role string) {
 	m.t.Helper()
 	poll.Until(m.t, fmt.Sprintf("%s is %s at %s with %q", other.did().Short(), want, m.did().Short(), role), func() bool {
-		m.maintain(m.t.Context())
+		m.maintain()
 		p := m.Principal(other.did())
 		has := role == ""
 		for _, r := range p.Roles {

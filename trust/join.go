@@ -1,11 +1,16 @@
 package trust
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -129,7 +134,10 @@ func (t *Trust) Join(ctx context.Context, a api.Acceptance) (*api.Organization, 
 	err = t.saveLocked()
 	t.mu.Unlock()
 	t.adopt(org)
-	if r.Text == issuerText {
+	if p, err := peerOf(node); err == nil && r.Text == issuerText {
+		if err := t.hello(ctx, node, p); err != nil { // it must know this node as a member
+			t.o.Log.Debug("hello failed", "peer", node.Short(), "err", err)
+		}
 		t.enroll(ctx, node, org)
 	}
 	if err != nil {
@@ -187,7 +195,8 @@ func (t *Trust) Accept(ctx context.Context, a api.Acceptance) (*api.Partner, err
 	if _, err := t.ask(ctx, node, q); err != nil {
 		return nil, notReached(node, err)
 	}
-	p := &partner{Name: name, DID: l.DID(), Roles: nil, Confirmed: i.For != "", Addrs: []string{addr}}
+	// Whoever altered the way of the invitation could have made another one: the operator compares the words.
+	p := &partner{Name: name, DID: l.DID(), Addrs: []string{addr}}
 	if err := t.addPartner(p, l); err != nil {
 		return nil, err
 	}
@@ -208,10 +217,16 @@ func (t *Trust) addPartner(p *partner, l *webvh.Log) error {
 	words := t.checkWords(l.SCID())
 	t.mu.Lock()
 	p.Since, p.Shared, p.Words = t.now().UTC().Truncate(time.Second), true, words
-	err := t.store(l.SCID(), "log.jsonl", l.Bytes())
+	stored, err := t.storedLog(l.SCID())
+	if err == nil {
+		err = organization.CheckLog(stored, l)
+	}
+	if err == nil {
+		err = t.store(l.SCID(), "log.jsonl", l.Bytes())
+	}
 	if err == nil {
 		if old := t.book.find(l.SCID()); old != nil {
-			p.Name = old.Name
+			p.Name, p.Forked = old.Name, old.Forked
 			t.book.Partners = slices.DeleteFunc(t.book.Partners, func(o *partner) bool { return o == old })
 		}
 		if len(t.book.Partners) >= maxPartners {
@@ -255,12 +270,15 @@ func (t *Trust) serveRedeem(ctx context.Context, id did.DID, q *request) (*respo
 	if q.Org != "" {
 		return t.redeemPartner(ctx, id, secret, q)
 	}
+	again := t.redeemedBy(secret, id)
 	issued, err := t.invites.Redeem(secret, invitation.Node, id)
 	if err != nil {
 		return nil, err
 	}
-	if err := org.Admit(id, "", issued.Roles...); err != nil {
-		return nil, userError(err)
+	if !again { // the roles may have changed since
+		if err := org.Admit(id, "", issued.Roles...); err != nil {
+			return nil, userError(err)
+		}
 	}
 	c, err := org.Issue(id, nil, 0)
 	if err != nil {
@@ -275,6 +293,39 @@ func (t *Trust) serveRedeem(ctx context.Context, id did.DID, q *request) (*respo
 	return r, nil
 }
 
+// issuedFor returns the invitation with a secret, or nil.
+func (t *Trust) issuedFor(secret [16]byte) *invitation.Issued {
+	sum := sha256.Sum256(secret[:])
+	id := hex.EncodeToString(sum[:])
+	for _, i := range t.invites.List() {
+		if i.ID == id {
+			return &i
+		}
+	}
+	return nil
+}
+
+// redeemedBy reports whether a node has used the invitation with a secret.
+func (t *Trust) redeemedBy(secret [16]byte, id did.DID) bool {
+	i := t.issuedFor(secret)
+	return i != nil && slices.ContainsFunc(i.Redeemed, func(r invitation.Redemption) bool { return r.By == id })
+}
+
+// storedLog returns the stored log of an organization, of a former partner too; nil if there is none.
+func (t *Trust) storedLog(scid string) (*webvh.Log, error) {
+	raw, err := os.ReadFile(t.file(scid, "log.jsonl"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return webvh.Verify(raw, webvh.Check{Now: farFuture})
+}
+
+// farFuture is the time at which stored logs are verified: a clock that is behind does not make them wrong.
+var farFuture = time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC)
+
 func (t *Trust) offerOf(id string) offer {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -283,6 +334,10 @@ func (t *Trust) offerOf(id string) offer {
 
 // redeemPartner makes the organization of a node a partner: the node proves an issuing key of it first.
 func (t *Trust) redeemPartner(ctx context.Context, id did.DID, secret [16]byte, q *request) (*response, error) {
+	if i := t.issuedFor(secret); i == nil || i.Kind != invitation.Partner || t.now().After(i.Expires) {
+		_, err := t.invites.Redeem(secret, invitation.Partner, id) // the reason
+		return nil, cmp.Or(err, error(refused))
+	}
 	l, err := t.proveIssuer(ctx, id, q.Org)
 	if err != nil {
 		return nil, interact.AsError(err)
@@ -331,12 +386,22 @@ func (t *Trust) serveEnroll(id did.DID, q *request) (*response, error) {
 	invited := slices.ContainsFunc(t.invites.List(), func(i invitation.Issued) bool {
 		return t.offerOf(i.ID).Issuer && slices.ContainsFunc(i.Redeemed, func(r invitation.Redemption) bool { return r.By == id })
 	})
-	if !invited {
+	t.mu.Lock()
+	p := t.nodeLocked(id).principal
+	eligible := invited && p.Relation == did.Own && p.Barred == "" && !t.issuerNodeLocked(id)
+	t.mu.Unlock()
+	if !eligible {
 		return nil, refused
 	}
 	method, err := org.AddIssuer(q.Key)
 	if err != nil {
 		return nil, userError(err)
+	}
+	t.mu.Lock()
+	err = t.bindLocked(method, id)
+	t.mu.Unlock()
+	if err != nil {
+		return nil, err
 	}
 	t.start(func(context.Context) { t.changed() })
 	return &response{Text: method}, nil

@@ -33,6 +33,8 @@ type partner struct {
 	Addrs  []string `json:"addrs,omitempty"` // of issuer nodes, with /p2p
 	// Removed is the time of the end by the operator; zero: it is in force. Its name stays taken.
 	Removed time.Time `json:"removed,omitzero"`
+	// RemovedHere is true if it was removed on this node, not by the list of the organization.
+	RemovedHere bool `json:"removed_here,omitempty"`
 	// Words are the check words of both organizations.
 	Words []string `json:"words,omitempty"`
 	// Shared is true if the signed list of the own organization has it.
@@ -50,6 +52,8 @@ type book struct {
 	Distrusted []did.DID  `json:"distrusted,omitempty"`
 	// Issuers are the addresses of issuer nodes of the own organization, with /p2p.
 	Issuers []string `json:"issuers,omitempty"`
+	// IssuerNodes has the nodes of the issuing keys of the own organization, by their DID URLs, as far as they are known.
+	IssuerNodes map[string]did.DID `json:"issuer_nodes,omitempty"`
 	// Offers are what open invitations promise, by their ids.
 	Offers map[string]offer `json:"offers,omitempty"`
 	// Shared is the version of the list of partners of the own organization.
@@ -159,4 +163,26 @@ func (t *Trust) newNameLocked(given string, id did.DID) (string, error) {
 		return "", interact.Errorf(interact.Usage, "choose another name: rules name organizations by it", "the name %q is taken by another organization", name)
 	}
 	return name, nil
+}
+
+// bindLocked notes durably which node has an issuing key of the own organization, so that its revocation excludes the key.
+func (t *Trust) bindLocked(method string, node did.DID) error {
+	if t.book.IssuerNodes[method] == node {
+		return nil
+	}
+	if t.book.IssuerNodes == nil {
+		t.book.IssuerNodes = map[string]did.DID{}
+	}
+	t.book.IssuerNodes[method] = node
+	return t.saveLocked()
+}
+
+// issuerNodeLocked reports whether a node has an issuing key that is bound to it.
+func (t *Trust) issuerNodeLocked(node did.DID) bool {
+	for _, n := range t.book.IssuerNodes {
+		if n == node {
+			return true
+		}
+	}
+	return false
 }

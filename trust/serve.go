@@ -136,7 +136,9 @@ func (t *Trust) serveHello(ctx context.Context, id did.DID, q *request) *respons
 		r.Known = t.sharedLocked(n.principal)
 	}
 	t.mu.Unlock()
-	t.learn(id, q.Known)
+	if shown {
+		t.learn(id, q.Known)
+	}
 	return r
 }
 

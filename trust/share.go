@@ -165,21 +165,27 @@ func (t *Trust) replacePartners(list *partnerList, logs map[string]*webvh.Log, r
 		return false, nil
 	}
 	next := slices.Clone(t.book.Partners)
-	for _, old := range next {
+	for i, old := range next {
 		listed := slices.ContainsFunc(list.Partners, func(p *partner) bool { return webvh.SCID(p.DID) == webvh.SCID(old.DID) })
 		if old.Shared && !listed && !old.removed() {
-			old.Removed = t.now()
-			delete(t.authorities, webvh.SCID(old.DID))
+			gone := *old
+			gone.Removed = t.now()
+			next[i] = &gone
+			t.dismissLocked(webvh.SCID(old.DID))
 		}
 	}
 	for _, p := range list.Partners {
 		scid := webvh.SCID(p.DID)
 		p.Shared = true
 		if i := slices.IndexFunc(next, func(old *partner) bool { return webvh.SCID(old.DID) == scid }); i >= 0 {
-			p.Name = next[i].Name // that of the rules of this node
+			old := next[i]
+			if old.RemovedHere && !p.Since.After(old.Removed) {
+				continue
+			}
+			p.Name, p.Forked = old.Name, old.Forked // the name is that of the rules of this node
 			next[i] = p
 		} else {
-			if t.book.find(p.Name) != nil {
+			if slices.ContainsFunc(next, func(old *partner) bool { return old.Name == p.Name }) {
 				t.o.Log.Warn("partner not added: its name is taken here", "name", p.Name, "organization", string(p.DID))
 				continue
 			}
@@ -199,4 +205,16 @@ func (t *Trust) replacePartners(list *partnerList, logs map[string]*webvh.Log, r
 	}
 	t.book.Partners, t.book.Shared = next, list.Version
 	return true, t.saveLocked()
+}
+
+// shareDue signs the list of partners again after half of its life.
+func (t *Trust) shareDue() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.org == nil || !t.org.IsIssuer() || t.book.Shared == 0 || t.now().Sub(time.Unix(int64(t.book.Shared), 0)) < partnerListLife/2 {
+		return
+	}
+	if err := t.sharePartnersLocked(); err != nil {
+		t.o.Log.Warn("list of partners not signed", "err", err)
+	}
 }

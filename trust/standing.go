@@ -2,6 +2,7 @@ package trust
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -19,6 +20,8 @@ type node struct {
 	principal  *did.Principal // never nil
 	hello      chan struct{}  // closed when it is known who it is, as far as it says; nil: no connection
 	done       bool           // hello is closed
+	lacking    []known        // what it has and this node lacks
+	learning   bool           // a goroutine gets that
 }
 
 // maxNodes limits the nodes whose credentials are kept. Those without one are kept while they are connected.
@@ -111,7 +114,7 @@ func (t *Trust) evaluateLocked(id did.DID, n *node, now time.Time) *did.Principa
 	}
 	t.addStandingLocked(p, n, now)
 	if p.Relation == did.Untrusted && p.Barred == "" {
-		for _, a := range t.authorities {
+		for _, a := range slices.Concat(slices.Collect(maps.Values(t.authorities)), t.former) {
 			if a.excludes(id, now) {
 				p.Barred = "its organization revoked the node"
 			}
@@ -127,14 +130,16 @@ func (t *Trust) addStandingLocked(p *did.Principal, n *node, now time.Time) {
 		return
 	}
 	a := t.authorities[webvh.SCID(c.Issuer)]
-	if a == nil {
+	switch {
+	case a == nil:
 		return
-	}
-	if a.revokes(c, now) {
+	case a.excludes(c.Subject, now):
 		p.Barred = "its organization revoked the node"
 		return
+	case a.revokes(c, now): // only this credential: the member may renew it
+		return
 	}
-	problem, pending := a.check(c, p.Node, t.ownMethodLocked(a), now)
+	problem, pending := a.check(c, p.Node, t.ownMethodLocked(a), t.settledForLocked(a, p.Node), now)
 	if problem != "" {
 		return
 	}
@@ -196,27 +201,20 @@ func (t *Trust) update() {
 	}
 }
 
-// standingChanged reports a changed standing, and gets what a new member or partner has: a node that was pending is asked again, because
-// this node did not take everything from it before.
+// standingChanged reports a changed standing. A node that became a member or a partner has documents that this node did not take from it
+// before, and may have asked before this node knew it.
 func (t *Trust) standingChanged(id did.DID) {
 	t.o.OnChange(id)
-	t.mu.RLock()
-	n := t.nodes[id]
-	is := n != nil && n.principal.Relation >= did.Partner && id != t.self
-	again := is && n.done
-	t.mu.RUnlock()
-	p, err := peerOf(id)
-	switch {
-	case err != nil || !is:
-	case again:
+	if t.Principal(id).Relation < did.Partner || id == t.self {
+		return
+	}
+	t.learn(id, []known{{Kind: kindThings}})
+	if p, err := peerOf(id); err == nil {
 		t.start(func(ctx context.Context) {
 			if err := t.hello(ctx, id, p); err != nil {
 				t.o.Log.Debug("hello failed", "peer", id.Short(), "err", err)
 			}
 		})
-	default:
-		t.learn(id, []known{{Kind: kindThings}})
-		t.notify(id) // it may have asked before this node knew it
 	}
 }
 

@@ -81,6 +81,8 @@ type Trust struct {
 	org         *organization.Organization // nil: none
 	book        *book
 	authorities map[string]*authority // by SCID
+	former      []*authority          // of removed partners
+	confirming  bool                  // a goroutine confirms and renews
 	nodes       map[did.DID]*node
 	issuers     map[did.DID]string // nodes that proved an issuing key of the own organization, with its DID URL
 	renewed     time.Time          // of the last attempt to renew the credential
@@ -152,20 +154,26 @@ func (t *Trust) open() (err error) {
 		t.addOwnLocked()
 	}
 	for _, p := range t.book.Partners {
-		if p.removed() {
+		scid := webvh.SCID(p.DID)
+		l, err := t.storedLog(scid)
+		if err != nil || l == nil { // one damaged file costs one partner
+			t.o.Log.Error("partner not loaded: its log cannot be read", "name", p.Name, "err", err)
 			continue
 		}
-		raw, err := os.ReadFile(t.file(webvh.SCID(p.DID), "log.jsonl"))
-		if err != nil {
-			return fmt.Errorf("read the log of partner %s: %w", p.Name, err)
+		t.addAuthorityLocked(newAuthority(scid, l, p))
+		if p.removed() {
+			t.dismissLocked(scid)
 		}
-		l, err := webvh.Verify(raw, webvh.Check{Now: t.now()})
-		if err != nil {
-			return fmt.Errorf("the log of partner %s: %w", p.Name, err)
-		}
-		t.addAuthorityLocked(newAuthority(l.SCID(), l, p))
 	}
 	return nil
+}
+
+// dismissLocked ends the standing of an organization. Whom it revoked stays barred.
+func (t *Trust) dismissLocked(scid string) {
+	if a := t.authorities[scid]; a != nil {
+		delete(t.authorities, scid)
+		t.former = append(t.former, a)
+	}
 }
 
 // addOwnLocked makes the own organization an authority.
@@ -284,19 +292,19 @@ const tick = 15 * time.Second
 func (t *Trust) Run(ctx context.Context) error {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	t.maintain(ctx)
+	t.maintain()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-			t.maintain(ctx)
+			t.maintain()
 		}
 	}
 }
 
 // maintain does once what Run does.
-func (t *Trust) maintain(ctx context.Context) {
+func (t *Trust) maintain() {
 	t.mu.Lock()
 	now := t.now()
 	own := t.ownLocked()
@@ -308,9 +316,22 @@ func (t *Trust) maintain(ctx context.Context) {
 	if issued {
 		t.announce(own.scid, "")
 	}
-	t.renewDue(ctx)
-	t.confirmDue(ctx)
 	t.update()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.confirming || t.closed {
+		return
+	}
+	t.confirming = true
+	t.background(func(ctx context.Context) {
+		t.renewDue(ctx)
+		t.confirmDue(ctx)
+		t.shareDue()
+		t.update()
+		t.mu.Lock()
+		t.confirming = false
+		t.mu.Unlock()
+	})
 }
 
 // contactsLocked returns the connected nodes that could report a revocation of an organization: members of the own organization, and

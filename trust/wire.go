@@ -22,8 +22,8 @@ func Protocol(network string) protocol.ID { return protocol.ID("/lmos/" + networ
 const (
 	maxRequest  = 64 << 10
 	maxResponse = max(webvh.MaxLog, vc.MaxList) + 4<<10
-	maxSeeks    = 64 // organizations of one hello
-	maxKnown    = 256
+	maxSeeks    = maxPartners + 1 // organizations of one hello
+	maxKnown    = 400
 )
 
 // An op is an operation of the protocol. The numbers are never reused.
