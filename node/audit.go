@@ -21,7 +21,6 @@ func (n *Node) openAudit() (err error) {
 	}
 	n.life.onClose(l.Close)
 	n.life.onRun(l.Run)
-	n.opts.Policy.OnLoad = func() { l.Change(audit.ChangePolicy, "access rules in force") }
 	n.opts.Policy.Record = func(m *interact.Message, r access.Request, d access.Decision, code interact.Code) {
 		thing := m.Thing
 		if r.Target != nil {

@@ -101,6 +101,12 @@ func (n *Node) standingChanged(id did.DID) {
 	}
 }
 
+// rulesChanged records that other access rules are in force: other nodes may find restricted Things.
+func (n *Node) rulesChanged() {
+	n.stores.Audit.Change(audit.ChangePolicy, "access rules in force")
+	n.network.thingsChanged()
+}
+
 // wait waits until it is known who a connected node is, for a short time.
 func (w *network) wait(ctx context.Context, id did.DID) {
 	if w.trust != nil {
@@ -116,7 +122,7 @@ func (w *network) serve(t trust.Things) {
 }
 
 func (w *network) thingsChanged() {
-	if w.trust != nil {
+	if w != nil && w.trust != nil {
 		w.trust.ThingsChanged()
 	}
 }

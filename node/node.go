@@ -163,6 +163,7 @@ func (n *Node) openHost() (err error) {
 	if n.opts.Policy.Principal == nil {
 		n.opts.Policy.Principal, n.opts.Policy.Organization = n.principal, n.organization
 	}
+	n.opts.Policy.OnLoad = n.rulesChanged
 	n.policy = policy.New(n.opts.Policy)
 	n.stores.Tokens.OnChange(func() error {
 		n.stores.Audit.Change(audit.ChangeToken, "access tokens changed")

@@ -114,6 +114,9 @@ func (p *Policy) putLocked(set *access.Set, texts [2][]byte) {
 	p.files.texts = texts
 	p.access.Store(set)
 	p.running.recheck("")
+	if p.rules.OnLoad != nil {
+		p.rules.OnLoad()
+	}
 }
 
 // AddSource adds a source to Rules.More. Its rules are in force after the next [Policy.Load] or [Policy.Refresh].

@@ -34,6 +34,30 @@ func TestDemo(t *testing.T) {
 	nothingLeft(t, x)
 }
 
+// federationSteps are what the story of two organizations has to show, in this order.
+var federationSteps = []string{"seven nodes up and meshed", "two organizations made", "members invited, with roles", "partners by one invitation",
+	"agent published for a role", "found by the role only", "called by the role", "another action refused", "another role refused",
+	"stranger refused", "issuer killed, calls continue", "revoked, its subscription ends", "returning node refuses the revoked one",
+	"the decision is explained", "the audit log has it"}
+
+func TestFederation(t *testing.T) {
+	t.Parallel()
+	x := newUser(t)
+	r := x.lmosd("demo", "--story", "federation")
+	lines := strings.Split(r.out, "\n")
+	if r.code != 0 || len(lines) < len(federationSteps) {
+		t.Fatalf("exit code %d\n%s%s", r.code, r.out, r.errors)
+	}
+	for i, name := range federationSteps {
+		if !strings.HasPrefix(lines[i], "✓ "+name+" ") {
+			t.Errorf("line %d is %q, want the step %q", i+1, lines[i], name)
+		}
+	}
+	contains(t, r.out, "reroute, called by node 3: LMOS-1403", "by the id, and calls: LMOS-1404", "its organization revoked the node", "\n\n15 of 15 steps passed in ")
+	nothingLeft(t, x)
+	contains(t, x.fails(cli.ExitUsage, "demo", "--story", "x"), `unknown story "x"`)
+}
+
 func TestDemoForPrograms(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)

@@ -124,11 +124,7 @@ func (f *federation) join(ctx context.Context) (string, error) {
 
 // federate makes the organizations partners, and waits until all members know it.
 func (f *federation) federate(ctx context.Context) (string, error) {
-	o, err := f.globex.Organization(ctx)
-	if err != nil {
-		return "", err
-	}
-	i, err := f.acme.Invite(ctx, api.InvitationRequest{Kind: api.InvitePartner, For: o.DID})
+	i, err := f.acme.Invite(ctx, api.InvitationRequest{Kind: api.InvitePartner})
 	if err != nil {
 		return "", err
 	}
@@ -137,6 +133,18 @@ func (f *federation) federate(ctx context.Context) (string, error) {
 		return "", err
 	}
 	words := strings.Join(p.Words, " ")
+	for _, m := range []*testnet.Member{f.acme, f.globex} {
+		list, err := m.Partners(ctx)
+		switch {
+		case err != nil:
+			return "", err
+		case len(list.Items) != 1 || len(p.Words) != 6 || strings.Join(list.Items[0].Words, " ") != words:
+			return "", fmt.Errorf("node %d has %+v, not a partner with the words %q", m.N, list.Items, words)
+		}
+		if _, err := m.ConfirmPartner(ctx, list.Items[0].Name); err != nil {
+			return "", err
+		}
+	}
 	for _, m := range f.net.Members[:6] {
 		err := f.wait(ctx, fmt.Sprintf("node %d has the partner with the words %q", m.N, words), func(ctx context.Context) error {
 			list, err := m.Partners(ctx)
@@ -232,7 +240,7 @@ func (f *federation) refuseAction(ctx context.Context) (string, error) {
 
 // refuseNode: a node of the partner without the role gets the answer for an agent that does not exist, by find, by the id, and by a call.
 func (f *federation) refuseNode(ctx context.Context) (string, error) {
-	return f.hidden(ctx, f.issuer, "node 2, which is of Acme")
+	return f.hidden(ctx, f.issuer, "node 2, which is of Acme,")
 }
 
 // refuseStranger also asks node 3, which has the description, and a public agent.
@@ -430,8 +438,11 @@ func (f *federation) wait(ctx context.Context, what string, cond func(context.Co
 	defer cancel()
 	var last error
 	err := testnet.Until(ctx, what, func() bool {
-		last = cond(ctx)
-		return last == nil
+		err := cond(ctx)
+		if err == nil || ctx.Err() == nil {
+			last = err // not that of the end of ctx
+		}
+		return err == nil
 	})
 	return errors.Join(err, last)
 }
