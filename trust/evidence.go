@@ -98,14 +98,14 @@ func (t *Trust) confirm(ctx context.Context, id did.DID, scid string) error {
 	return nil
 }
 
-// mayTestify returns an error unless the statement of a node can confirm an organization: it holds an issuing key, or it is a member of the
-// own organization that knows the state of a partner from an issuer.
+// mayTestify returns an error unless the statement of a node can confirm an organization: it holds an issuing key, or it is a confirmed member
+// of the own organization that knows the state. Such a member brings the lists of issuers that are away.
 func (t *Trust) mayTestify(ctx context.Context, a *authority, id did.DID, st *status, method string) error {
 	check := func() error {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		isIssuer := method != "" && slices.Contains(a.issuers(t.now()), method)
-		isMember := method == "" && a.partner != nil && t.nodeLocked(id).principal.Relation == did.Own
+		isMember := method == "" && t.nodeLocked(id).principal.Relation == did.Own // confirmed by another node than itself
 		if bound := t.book.IssuerNodes[method]; isIssuer && a.partner == nil && bound != "" && bound != id {
 			return fmt.Errorf("the issuing key is of %s", bound.Short())
 		}

@@ -34,6 +34,8 @@ type member struct {
 	dir  string
 	skew atomic.Int64 // of its clock, in nanoseconds
 
+	addrsOfIssuers []string // while it does not dial them
+
 	mu      sync.Mutex
 	changes map[did.DID]int // calls of OnChange; owned by mu
 }

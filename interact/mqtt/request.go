@@ -169,9 +169,9 @@ func (b *Broker) safely(what string, f func() error) (err error) {
 	return f()
 }
 
-// find resolves a Thing.
-func (b *Broker) find(ctx context.Context, ref string) (*td.Description, error) {
-	d, err := b.o.Find(did.WithPrincipal(ctx, b.o.From), ref)
+// find resolves a Thing for a caller.
+func (b *Broker) find(ctx context.Context, from *did.Principal, ref string) (*td.Description, error) {
+	d, err := b.o.Find(did.WithPrincipal(ctx, from), ref)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +182,7 @@ func (b *Broker) find(ctx context.Context, ref string) (*td.Description, error) 
 }
 
 func (r *request) execute(ctx context.Context) error {
-	d, err := r.broker.find(ctx, r.thing)
+	d, err := r.broker.find(ctx, r.consumer.from, r.thing)
 	if err != nil {
 		return err
 	}

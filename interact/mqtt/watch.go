@@ -52,7 +52,7 @@ func (b *Broker) propose(ctx context.Context, c *consumer, filter string, qos by
 	case !ok:
 		return nil
 	}
-	d, err := b.find(ctx, s.thing)
+	d, err := b.find(ctx, c.from, s.thing)
 	if err != nil {
 		b.o.Log.Info("mqtt subscription refused", "remote", c.client.Net.Remote, "filter", quoted(filter), "err", err)
 		return nil
