@@ -262,8 +262,8 @@ func (t *Trust) firstHandLocked(a *authority) bool {
 	return false
 }
 
-// confirmEach is the pause between two questions to one node about one organization.
-const confirmEach = 5 * time.Second
+// confirmEach is the least pause between two questions to one node about one organization.
+const confirmEach = quick - quick/4
 
 // A question identifies a question to a node.
 type question struct {

@@ -285,22 +285,49 @@ func (t *Trust) start(f func(ctx context.Context)) {
 	}
 }
 
-// tick is the interval of the checks of Run.
-const tick = 15 * time.Second
+// Intervals of the checks of Run: while a connected node is pending, they start at quick and double up to tick.
+const (
+	tick  = 15 * time.Second
+	quick = time.Second
+)
 
 // Run keeps the credential, the lists and the standings current, until ctx ends.
 func (t *Trust) Run(ctx context.Context) error {
-	ticker := time.NewTicker(tick)
+	ticker := time.NewTicker(quick)
 	defer ticker.Stop()
 	t.maintain()
+	last, pause := time.Now(), quick
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-			t.maintain()
+		}
+		waits, since := t.waits(), time.Since(last)
+		if !waits {
+			pause = quick
+		}
+		if since < tick-quick/2 && (!waits || since < pause-quick/2) {
+			continue
+		}
+		if waits {
+			pause = min(2*pause, tick)
+		}
+		last = time.Now()
+		t.maintain()
+	}
+}
+
+// waits reports whether a connected node is pending.
+func (t *Trust) waits() bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, n := range t.nodes {
+		if n.hello != nil && n.principal.Pending != "" {
+			return true
 		}
 	}
+	return false
 }
 
 // maintain does once what Run does.
