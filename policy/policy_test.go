@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -382,5 +383,21 @@ func TestForgedNamesAreIgnored(t *testing.T) {
 		if got := interact.AsError(err); (got == nil) != (i < 2) {
 			t.Errorf("message %d, of %q: %v", i, name, err)
 		}
+	}
+}
+
+// OnLoad is called after each change of the rules, and not if they do not compile.
+func TestOnLoad(t *testing.T) {
+	t.Parallel()
+	loads := 0
+	p := New(Rules{File: filepath.Join(t.TempDir(), "policy.yaml"), OnLoad: func() { loads++ }})
+	for _, step := range []func() error{p.Load, p.Refresh} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.AddSource(func(*access.Builder) error { return errors.New("broken") })
+	if err := p.Refresh(); err == nil || loads != 2 {
+		t.Errorf("got %v after %d calls, want an error after 2", err, loads)
 	}
 }
