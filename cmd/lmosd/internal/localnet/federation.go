@@ -26,7 +26,7 @@ type federation struct {
 	acme, issuer, service, globex, logistics, exNode, other *testnet.Member
 
 	track, orders, support *api.Publication   // of logistics, orders and support
-	subscribed          context.CancelFunc // ends the subscription of the node that is revoked
+	subscribed             context.CancelFunc // ends the subscription of the node that is revoked
 }
 
 // Roles of nodes.
