@@ -262,8 +262,8 @@ func (t *Trust) firstHandLocked(a *authority) bool {
 	return false
 }
 
-// confirmEach is the least pause between two questions to one node about one organization.
-const confirmEach = quick - quick/4
+// confirmPause is the least pause between two questions to one node about one organization.
+const confirmPause = quick - quick/4
 
 // A question identifies a question to a node.
 type question struct {
@@ -341,7 +341,7 @@ func (t *Trust) mayAsk(id did.DID, scid string) bool {
 // mayAskLocked reports whether a question is due, and notes that it is asked now.
 func (t *Trust) mayAskLocked(id did.DID, scid string) bool {
 	q, now := question{id, scid}, t.now()
-	if at, ok := t.asked[q]; ok && now.Sub(at).Abs() < confirmEach {
+	if at, ok := t.asked[q]; ok && now.Sub(at).Abs() < t.o.confirmPause {
 		return false
 	}
 	if len(t.asked) > maxNodes {

@@ -54,7 +54,7 @@ func start(t *testing.T, key *keystore.Key, dir string) *member {
 		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("node", key.DID().Short())
 	}
 	var err error
-	m.Trust, err = New(Options{Dir: dir, Self: key.DID(), Network: "test", Host: m.host, Log: log,
+	m.Trust, err = New(Options{Dir: dir, Self: key.DID(), Network: "test", Host: m.host, Log: log, confirmPause: 50 * time.Millisecond,
 		Addrs: func() []string { return m.addrs() },
 		OnChange: func(id did.DID) {
 			m.mu.Lock()

@@ -12,6 +12,7 @@
 package trust
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,6 +61,8 @@ type Options struct {
 	// Now returns the time, without a monotonic reading, so that a machine that slept counts as alone. Nil: the current time.
 	Now func() time.Time
 	Log *slog.Logger
+
+	confirmPause time.Duration // 0 is the constant; of tests
 }
 
 // A Trust knows the organization and the partners of a node. It is safe for concurrent use.
@@ -119,6 +122,7 @@ func (o *Options) complete() {
 	if o.OnHello == nil {
 		o.OnHello = func(did.DID) {}
 	}
+	o.confirmPause = cmp.Or(o.confirmPause, confirmPause)
 	if o.Record == nil {
 		o.Record = func(string) {}
 	}

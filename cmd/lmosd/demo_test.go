@@ -37,7 +37,7 @@ func TestDemo(t *testing.T) {
 // federationSteps are what the story of two organizations has to show, in this order.
 var federationSteps = []string{"seven nodes up and meshed", "two organizations made", "members invited, with roles", "partners by one invitation",
 	"agent published for a role", "found by the role only", "called by the role", "another action refused", "another role refused",
-	"stranger refused", "issuer killed, calls continue", "revoked, its subscription ends", "returning node refuses the revoked one",
+	"untrusted node refused", "issuer killed, calls continue", "revoked, its subscription ends", "returning node refuses the revoked one",
 	"the decision is explained", "the audit log has it"}
 
 func TestFederation(t *testing.T) {

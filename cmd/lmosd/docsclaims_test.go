@@ -105,7 +105,7 @@ var claims = []claim{
 	{"docs/operations.md", "By default, any peer that reaches it finds the public agents", "", "trust.untrusted: find"},
 	{"docs/operations.md", "The first run in the profiles `default`, `lan` and `lean` makes an organization", "cmd/lmosd/run.go", `[]string{"default", "lan", "lean"}`},
 	{"docs/operations.md", "prints an invitation for 1 hour and 3 nodes", "cmd/lmosd/run.go", "homeInvitationUses = 3"},
-	{"README.md", "**Closed to strangers**", "", "trust.untrusted: find"},
+	{"README.md", "**Closed by default**", "", "trust.untrusted: find"},
 	{"README.md", "listens on all interfaces", "configs/config.go", `"/ip4/0.0.0.0/udp/4667/quic-v1"`},
 }
 

@@ -25,8 +25,8 @@ type federation struct {
 	agents                                                  *parcels
 	acme, issuer, service, globex, logistics, exNode, other *testnet.Member
 
-	track, orders, desk *api.Publication   // of logistics, orders and desk
-	subscribed          context.CancelFunc // ends the subscription of the node that is revoked
+	track, orders, support *api.Publication   // of logistics, orders and support
+	subscribed             context.CancelFunc // ends the subscription of the node that is revoked
 }
 
 // Roles of nodes.
@@ -49,7 +49,7 @@ func (f *federation) steps() []storyStep {
 		{"called by the role", f.callByRole},
 		{"another action refused", f.refuseAction},
 		{"another role refused", f.refuseNode},
-		{"stranger refused", f.refuseStranger},
+		{"untrusted node refused", f.refuseUntrusted},
 		{"issuer killed, calls continue", f.killIssuer},
 		{"revoked, its subscription ends", f.revoke},
 		{"returning node refuses the revoked one", f.comeBack},
@@ -58,7 +58,7 @@ func (f *federation) steps() []storyStep {
 	}
 }
 
-// start runs the nodes: three of each organization, and a stranger.
+// start runs the nodes: three of each organization, and an untrusted node.
 func (f *federation) start(ctx context.Context) (string, error) {
 	binary, err := os.Executable()
 	if err != nil {
@@ -73,7 +73,7 @@ func (f *federation) start(ctx context.Context) (string, error) {
 	}
 	m := f.net.Members
 	f.acme, f.issuer, f.service, f.globex, f.logistics, f.exNode, f.other = m[0], m[1], m[2], m[3], m[4], m[5], m[6]
-	return "Acme: nodes 1, 2, 3; Globex: 4, 5, 6; a stranger: 7; untrusted nodes may only find", f.net.Settle(ctx)
+	return "Acme: nodes 1, 2, 3; Globex: 4, 5, 6; an untrusted node: 7; untrusted nodes may only find", f.net.Settle(ctx)
 }
 
 func (f *federation) organize(ctx context.Context) (string, error) {
@@ -160,7 +160,7 @@ func (f *federation) federate(ctx context.Context) (string, error) {
 	return fmt.Sprintf("the same words on all six nodes: %q", words), nil
 }
 
-// offer publishes agents: logistics of Globex for a role of Acme, and orders and desk of Acme, which are public.
+// offer publishes agents: logistics of Globex for a role of Acme, and orders and support of Acme, which are public.
 func (f *federation) offer(ctx context.Context) (_ string, err error) {
 	if f.agents, err = startParcels(); err != nil {
 		return "", err
@@ -175,7 +175,7 @@ func (f *federation) offer(ctx context.Context) (_ string, err error) {
 	}{
 		{f.logistics, "logistics", td.Partners, []api.RuleRequest{allow(service, "find", "logistics"), allow(service, "invoke", "logistics/track")}, &f.track},
 		{f.issuer, "orders", td.Public, []api.RuleRequest{allow("globex", "subscribe", "orders")}, &f.orders},
-		{f.service, "desk", td.Public, []api.RuleRequest{allow("globex", "invoke", "desk")}, &f.desk},
+		{f.service, "support", td.Public, []api.RuleRequest{allow("globex", "invoke", "support")}, &f.support},
 	} {
 		if *a.out, err = a.at.Publish(ctx, f.agents.describe(a.title, a.visibility)); err != nil {
 			return "", fmt.Errorf("%s: %w", a.title, err)
@@ -243,12 +243,12 @@ func (f *federation) refuseNode(ctx context.Context) (string, error) {
 	return f.hidden(ctx, f.issuer, "node 2, which is of Acme,")
 }
 
-// refuseStranger also asks node 3, which has the description, and a public agent.
-func (f *federation) refuseStranger(ctx context.Context) (string, error) {
+// refuseUntrusted also asks node 3, which has the description, and a public agent.
+func (f *federation) refuseUntrusted(ctx context.Context) (string, error) {
 	if _, err := refused(interact.Forbidden, "")(invoke(ctx, f.other, f.orders, "track")); err != nil {
 		return "", fmt.Errorf("the public agent: %w", err)
 	}
-	detail, err := f.hidden(ctx, f.other, "the stranger")
+	detail, err := f.hidden(ctx, f.other, "the untrusted node")
 	return detail + "; a public agent: " + interact.Forbidden.String(), err
 }
 
@@ -326,7 +326,7 @@ func (f *federation) revoke(ctx context.Context) (string, error) {
 	case <-time.After(soon):
 		return "", errors.New("node 6 receives no event")
 	}
-	if _, err := invoke(ctx, f.exNode, f.desk, "track"); err != nil {
+	if _, err := invoke(ctx, f.exNode, f.support, "track"); err != nil {
 		return "", fmt.Errorf("node 6 cannot call node 3 before it is revoked: %w", err)
 	}
 	if err := f.service.Stop(); err != nil {
@@ -357,7 +357,7 @@ func (f *federation) comeBack(ctx context.Context) (string, error) {
 	err := f.wait(ctx, "node 3 knows the revocation", func(ctx context.Context) error {
 		_ = f.exNode.Connect(ctx, f.service.Addrs[0]) // refused, or ended later
 		for range 3 {
-			if _, err := invoke(ctx, f.exNode, f.desk, "track"); err == nil {
+			if _, err := invoke(ctx, f.exNode, f.support, "track"); err == nil {
 				return fmt.Errorf("node 3 lets it call")
 			}
 			tries++
