@@ -182,23 +182,23 @@ func equalStanding(a, b *did.Principal) bool {
 // update evaluates all nodes again and reports the changes.
 func (t *Trust) update() {
 	now := t.now()
-	var changed []did.DID
+	changed := map[did.DID][2]*did.Principal{} // before and after
 	t.mu.Lock()
 	for id, n := range t.nodes {
 		if p := t.evaluateLocked(id, n, now); !equalStanding(p, n.principal) {
+			changed[id] = [2]*did.Principal{n.principal, p}
 			n.principal = p
-			changed = append(changed, id)
 		}
 	}
 	t.mu.Unlock()
-	for _, id := range changed {
-		t.standingChanged(id)
+	for id, c := range changed {
+		t.standingChanged(id, c[0], c[1])
 	}
 }
 
 // standingChanged reports a changed standing, and gets what a new member or partner gives out.
-func (t *Trust) standingChanged(id did.DID) {
-	t.o.OnChange(id)
+func (t *Trust) standingChanged(id did.DID, before, after *did.Principal) {
+	t.o.OnChange(id, before, after)
 	if t.Principal(id).Relation >= did.Partner {
 		t.learn(id, []known{{Kind: kindThings}})
 		t.notify(id) // it may have asked before this node knew it
@@ -284,14 +284,14 @@ func (t *Trust) show(ctx context.Context, id did.DID, raw []byte) bool {
 	if n.credential == nil || n.credential.From.Before(c.From) || t.authorities[webvh.SCID(n.credential.Issuer)] == nil {
 		n.credential = c
 	}
-	p := t.evaluateLocked(id, n, now)
-	changed := !equalStanding(p, n.principal)
+	before, p := n.principal, t.evaluateLocked(id, n, now)
+	changed := !equalStanding(p, before)
 	if changed {
 		n.principal = p
 	}
 	t.mu.Unlock()
 	if changed {
-		t.standingChanged(id)
+		t.standingChanged(id, before, p)
 	}
 	if p.Pending != "" {
 		t.start(func(ctx context.Context) {
