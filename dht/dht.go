@@ -7,7 +7,7 @@
 // provider record is only a pointer: records come from the node it names, and must be verified.
 //
 // The library trusts the structure of replies and reads large frames. This package therefore replaces its sender and wraps its
-// handlers, in all modes: see sender (rules S1 to S12) and guard (rules G1 to G8).
+// handlers, in all modes: see sender (rules S1 to S12) and guard (rules G1 to G9).
 package dht
 
 import (
@@ -127,6 +127,8 @@ type Options struct {
 	// Admits returns an error for nodes that may not take part: their requests are rejected, and they are neither queried nor in the
 	// routing table. Nil admits all nodes. Peers with other keys than Ed25519 are always rejected. It is called often and must be fast.
 	Admits func(did.DID) error
+	// Stores reports whether a node may store records and provider records here. It must be fast. Nil lets all admitted nodes.
+	Stores func(did.DID) bool
 	// K is the number of replicas of a record, and the bucket size, equal on all nodes of a network. 0 means 20; lower values lose
 	// more records when many nodes fail at once. The minimum is 11: the library refreshes full tables of 10 peers without end.
 	K int
@@ -248,7 +250,7 @@ func (d *DHT) open() (err error) {
 		return err
 	}
 	d.values = records.NewValueStore(d.valueDS, d.validator, maxRecordAge)
-	d.guard = newGuard(d.host, d.admits, d.stats, d.log)
+	d.guard = newGuard(d.host, d.admits, d.stores, d.stats, d.log)
 	mode, err := d.o.kadMode()
 	if err != nil {
 		return err
@@ -316,6 +318,12 @@ func (d *DHT) admits(p peer.ID) bool {
 		return false
 	}
 	return d.o.Admits == nil || d.o.Admits(id) == nil
+}
+
+// stores reports whether p may store records here.
+func (d *DHT) stores(p peer.ID) bool {
+	id, err := did.FromPeer([]byte(p))
+	return err == nil && (d.o.Stores == nil || d.o.Stores(id))
 }
 
 // trusts reports whether DHT requests may be sent to p.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/backoff"
+	"github.com/lmosd/lmosd/internal/poll"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -590,5 +591,27 @@ func TestBootstrapPeerStartsLater(t *testing.T) {
 	defer cancel()
 	if err := late.Wait(ctx, 1); err != nil {
 		t.Fatalf("it never joins: %v", err)
+	}
+}
+
+// Nodes where a publisher may not store keep nothing of it, and are not counted as replicas.
+func TestStoresDecidesAboutRecords(t *testing.T) {
+	t.Parallel()
+	denied := testSigner(t, 1).DID()
+	nodes := loopbackMesh(t, 3, func(o *Options) { o.Stores = func(id did.DID) bool { return id != denied } })
+	acquainted(t, nodes, 2)
+	for i, want := range []int{2, 0, 2} {
+		s := nodes[i].thing(t, fmt.Sprint("Thing", i), 1, "urn:example:weather")
+		receipt, err := nodes[i].Publish(t.Context(), s)
+		if receipt.Replicas != want || (want == 0) != errors.Is(err, ErrNoReplicas) {
+			t.Errorf("node %d: published %+v, %v", i, receipt, err)
+		}
+		receipt, err = nodes[i].Provide(t.Context(), nodes[i].record(t, s))
+		if want == 0 && nodes[0].Stats().RefusedWrites == 0 || want != 0 && receipt.Replicas != want {
+			t.Errorf("node %d: provided %+v, %v", i, receipt, err)
+		}
+	}
+	for i, want := range []int{1, 2, 1} {
+		poll.Until(t, fmt.Sprint("the records of node ", i), func() bool { return nodes[i].Stats().Values.Entries >= want })
 	}
 }

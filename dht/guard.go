@@ -39,11 +39,13 @@ const (
 //   - G6 a panic of the handler costs its stream
 //   - G7 one peer's requests have a rate: see onRequest
 //   - G8 the records that others store are limited: see quota
+//   - G9 peers without the right store nothing: see onRequest
 //
 // It is safe for concurrent use.
 type guard struct {
 	host.Host
 	admits   func(peer.ID) bool
+	stores   func(peer.ID) bool
 	subnets  *rate.Limiter
 	requests *ratelimit.Limiter[peer.ID]
 	server   *streamserver.Server
@@ -55,9 +57,9 @@ type guard struct {
 	handlers map[protocol.ID]struct{}
 }
 
-func newGuard(h host.Host, admits func(peer.ID) bool, stats *counters, log *slog.Logger) *guard {
+func newGuard(h host.Host, admits, stores func(peer.ID) bool, stats *counters, log *slog.Logger) *guard {
 	g := &guard{
-		Host: h, admits: admits, stats: stats, log: log,
+		Host: h, admits: admits, stores: stores, stats: stats, log: log,
 		subnets:  newSubnets(),
 		requests: ratelimit.NewLimiter[peer.ID](ratelimit.Limit{Rate: requestRate, Burst: requestBurst}, maxMetered),
 		handlers: map[protocol.ID]struct{}{},
@@ -125,16 +127,21 @@ func (g *guard) refuse(s network.Stream, err error) {
 	g.log.Debug("DHT frame refused", "peer", s.Conn().RemotePeer(), "err", err)
 }
 
-// onRequest is G7: the library calls it before it handles a request. A stream carries many requests, so a limit of streams is not
+// onRequest is G7 and G9: the library calls it before it handles a request. A stream carries many requests, so a limit of streams is not
 // enough. It cannot return an error, but the library rejects an emptied request at no cost.
 func (g *guard) onRequest(_ context.Context, s network.Stream, m *pb.Message) {
-	if g.requests.Take(s.Conn().RemotePeer(), 1, time.Now()) == 0 {
+	from, put := s.Conn().RemotePeer(), m.GetType() == pb.Message_PUT_VALUE
+	limited := g.requests.Take(from, 1, time.Now()) != 0
+	switch {
+	case limited:
+		g.stats.limitedRequests.Add(1)
+	case (put || m.GetType() == pb.Message_ADD_PROVIDER) && !g.stores(from):
+		g.stats.refusedWrites.Add(1)
+	default:
 		return
 	}
-	g.stats.limitedRequests.Add(1)
-	put := m.GetType() == pb.Message_PUT_VALUE
 	m.Record, m.Key, m.ProviderPeers = nil, nil, nil
-	if !put {
+	if limited && !put {
 		_ = s.ResetWithError(network.StreamRateLimited)
 	}
 }

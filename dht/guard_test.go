@@ -178,7 +178,7 @@ func (h *handlerHost) RemoveStreamHandler(p protocol.ID)                       {
 func guarded(t *testing.T, admits func(peer.ID) bool, handler network.StreamHandler) (*guard, network.StreamHandler) {
 	t.Helper()
 	h := &handlerHost{handlers: map[protocol.ID]network.StreamHandler{}}
-	g := newGuard(h, admits, &counters{}, slog.New(slog.DiscardHandler))
+	g := newGuard(h, admits, everyone, &counters{}, slog.New(slog.DiscardHandler))
 	g.SetStreamHandler("/test", handler)
 	return g, h.handlers["/test"]
 }
@@ -308,4 +308,24 @@ func TestGuardBoundsRequests(t *testing.T) {
 			t.Errorf("%d limited requests counted, want 2", got)
 		}
 	})
+}
+
+// Peers without the right to store may query.
+func TestGuardRejectsWrites(t *testing.T) {
+	t.Parallel()
+	g, _ := guarded(t, everyone, nil)
+	defer g.close()
+	g.stores = func(p peer.ID) bool { return p == testPeer(t, 1) }
+	for _, typ := range []pb.Message_MessageType{pb.Message_PUT_VALUE, pb.Message_ADD_PROVIDER, pb.Message_GET_VALUE, pb.Message_GET_PROVIDERS, pb.Message_FIND_NODE} {
+		for from, want := range map[int]bool{1: true, 2: typ != pb.Message_PUT_VALUE && typ != pb.Message_ADD_PROVIDER} {
+			m := message(typ, "key", &recpb.Record{Key: []byte("key")})
+			g.onRequest(t.Context(), inbound(t, from, "/ip4/10.0.0.1/tcp/1"), m)
+			if passed := len(m.Key) > 0 && m.Record != nil; passed != want {
+				t.Errorf("%s of peer %d passed: %t", typ, from, passed)
+			}
+		}
+	}
+	if got := g.stats.refusedWrites.Load(); got != 2 {
+		t.Errorf("%d refused writes counted, want 2", got)
+	}
 }

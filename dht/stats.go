@@ -22,6 +22,7 @@ type Stats struct {
 	RefusedStreams  uint64 // inbound DHT streams beyond a limit
 	RefusedFrames   uint64 // inbound DHT frames that were malformed or too large
 	LimitedRequests uint64 // inbound DHT requests beyond their peer's rate
+	RefusedWrites   uint64 // records of peers that may not store any
 	Panics          uint64 // handlers that panicked; each is a bug
 
 	Values, Providers Usage
@@ -48,6 +49,7 @@ type counters struct {
 	queried, queriesFailed                                 atomic.Uint64
 	served, refused                                        atomic.Uint64
 	refusedStreams, refusedFrames, limitedRequests, panics atomic.Uint64
+	refusedWrites                                          atomic.Uint64
 }
 
 // calls returns the counters of a message type. Requests are made here, so t is a known one.
@@ -63,7 +65,7 @@ func (d *DHT) Stats() Stats {
 		Queried: c.queried.Load(), QueriesFailed: c.queriesFailed.Load(),
 		Served: c.served.Load(), Refused: c.refused.Load(),
 		RefusedStreams: c.refusedStreams.Load(), RefusedFrames: c.refusedFrames.Load(),
-		LimitedRequests: c.limitedRequests.Load(), Panics: c.panics.Load(),
+		LimitedRequests: c.limitedRequests.Load(), Panics: c.panics.Load(), RefusedWrites: c.refusedWrites.Load(),
 		Values: d.valueDS.usage(), Providers: d.providerDS.usage(),
 	}
 	for t := range c.byType {

@@ -3,6 +3,7 @@ package did
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 )
@@ -135,6 +136,13 @@ func (p *Principal) Base() string {
 		return unprovenID
 	}
 	return localID
+}
+
+// Lost reports whether p, the principal of the same caller at a later time, has less standing than before: a lower relation, another
+// organization, or fewer roles.
+func (p *Principal) Lost(before *Principal) bool {
+	return p.Relation < before.Relation || before.Org != "" && p.Org != before.Org || p.Barred != "" && before.Barred == "" ||
+		slices.ContainsFunc(before.Roles, func(role string) bool { return !slices.Contains(p.Roles, role) })
 }
 
 // principalJSON is the form of a principal that agents receive.

@@ -61,3 +61,26 @@ func TestPrincipalAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+func TestLostStanding(t *testing.T) {
+	t.Parallel()
+	const acme, globex = DID("did:web:acme.example"), DID("did:web:globex.example")
+	member := &Principal{Org: acme, Relation: Own, Roles: []string{"a", "b"}}
+	for name, c := range map[string]struct {
+		before, after *Principal
+		want          bool
+	}{
+		"nothing":              {member, &Principal{Org: acme, Relation: Own, Roles: []string{"b", "a"}}, false},
+		"a new member":         {&Principal{}, member, false},
+		"a new role":           {&Principal{Org: acme, Relation: Own, Roles: []string{"a"}}, member, false},
+		"a role":               {member, &Principal{Org: acme, Relation: Own, Roles: []string{"a", "c", "d"}}, true},
+		"its relation":         {member, &Principal{Org: acme, Relation: Partner, Roles: []string{"a", "b"}}, true},
+		"its organization":     {&Principal{Org: acme, Relation: Partner}, &Principal{Org: globex, Relation: Partner}, true},
+		"everything":           {&Principal{}, &Principal{Barred: "revoked"}, true},
+		"what it did not have": {&Principal{Barred: "revoked"}, &Principal{Barred: "distrusted"}, false},
+	} {
+		if got := c.after.Lost(c.before); got != c.want {
+			t.Errorf("%s: lost %t", name, got)
+		}
+	}
+}

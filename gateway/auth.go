@@ -68,11 +68,14 @@ func (g *guard) identify(r *http.Request) (_ *http.Request, release func()) {
 			return r.WithContext(ctx), release
 		}
 	}
-	if g.proxied || isForwarded(r.Header) {
+	if g.mayBeProxied(r) {
 		return r.WithContext(did.WithPrincipal(r.Context(), did.Consumer(did.Unproven, ""))), release
 	}
 	return r, release
 }
+
+// mayBeProxied reports whether a proxy may have sent r, which then looks local but is not.
+func (g *guard) mayBeProxied(r *http.Request) bool { return g.proxied || isForwarded(r.Header) }
 
 // endWith returns ctx that ends with other, too, and with its cause.
 func endWith(ctx, other context.Context) (_ context.Context, release func()) {

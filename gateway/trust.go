@@ -333,9 +333,10 @@ func (g *Gateway) addIssuer(t Trust, w http.ResponseWriter, r *http.Request) err
 	return done(func(t Trust, r *http.Request) error { return t.AddIssuer(r.Context(), node) })(t, w, r)
 }
 
-// checkSecret returns an error if other hosts could read the request and the response: a root key is in one of them.
+// checkSecret returns an error if other hosts could read the request and the response: a root key is in one of them. Behind a proxy on this
+// machine the connection to the client may be plain HTTP.
 func (g *Gateway) checkSecret(r *http.Request) error {
-	if isTrusted(r) || r.TLS != nil || g.guard.loopback {
+	if isTrusted(r) || r.TLS != nil || g.guard.loopback && !g.guard.mayBeProxied(r) {
 		return nil
 	}
 	return interact.Errorf(interact.Forbidden, "use the Unix socket of the node, or HTTPS", "a root key is not sent over plain HTTP")

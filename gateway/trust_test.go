@@ -293,6 +293,22 @@ func TestRootKeyNeedsASecretChannel(t *testing.T) {
 		want: map[string]string{"Cache-Control": "no-store", "Content-Type": "application/octet-stream"}})
 }
 
+// A proxy on this machine connects over loopback, and its client may use plain HTTP.
+func TestRootKeyThroughAProxy(t *testing.T) {
+	t.Parallel()
+	local := start(t, Options{Trust: newFakeTrust()})
+	behind := start(t, Options{Trust: newFakeTrust(), Proxy: true})
+	export := exchange{method: "POST", path: "/v1/org/root/export", header: asJSON, body: `{}`, status: 403, code: "LMOS-1403"}
+	behind.check(t, export)
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		x := export
+		x.header = merge(asJSON, name, "192.0.2.1")
+		local.check(t, x)
+	}
+	export.status, export.code = 200, ""
+	local.check(t, export)
+}
+
 // The did:web of a host is that of the organization if the host is its domain, else that of the node.
 func TestDIDDocumentOfAnOrganization(t *testing.T) {
 	t.Parallel()

@@ -80,7 +80,7 @@ func (n *Node) openTrust(w *network, base host.Host) (err error) {
 			}
 		},
 		OnHello: func(id did.DID) {
-			if n.policy.Connects(id) != nil {
+			if n.policy.Rejects(id) {
 				w.peers.Disconnect(id)
 			}
 		}})
@@ -92,11 +92,15 @@ func (n *Node) openTrust(w *network, base host.Host) (err error) {
 	return nil
 }
 
-// standingChanged ends what a node may not continue, after its standing has changed.
-func (n *Node) standingChanged(id did.DID) {
+// standingChanged ends what a node may not continue, after its standing has changed. A standing that only rises does not end the connection,
+// which may carry the reply to an invitation.
+func (n *Node) standingChanged(id did.DID, before, after *did.Principal) {
 	n.policy.Recheck(id)
-	if n.policy.Denies(id) != nil {
+	denied, lost := n.policy.Denies(id) != nil, after.Lost(before)
+	if denied || lost {
 		n.servient.CancelOf(id)
+	}
+	if denied || (lost || before.Pending != "") && n.policy.Rejects(id) {
 		n.network.peers.Disconnect(id)
 	}
 }

@@ -1,13 +1,20 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
+	"iter"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	libp2p "github.com/libp2p/go-libp2p/core/network"
+
 	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/policy/access"
 )
 
 // A list has the current states of tasks: an ended task is final without a query, and a task at a failed host is unknown, with its last state.
@@ -79,5 +86,79 @@ func TestListOfTasks(t *testing.T) {
 	b, err := json.Marshal(lost)
 	if err != nil || !strings.Contains(string(b), `"status":"unknown","last_status":"running","last_seen":"2`) {
 		t.Errorf("%s, %v", b, err)
+	}
+}
+
+// A node that loses its membership or a role loses its tasks, and its connection if it may not connect any more. A node whose membership
+// cannot be decided yet stays connected.
+func TestLostStandingEndsTasksAndConnections(t *testing.T) {
+	t.Parallel()
+	consumer := start(t, quiet())
+	standing := func(change func(*did.Principal)) *did.Principal {
+		p := did.NodePrincipal(consumer.DID(), "")
+		p.Relation, p.Org, p.Roles = did.Own, "did:web:acme.example", []string{"a", "b"}
+		change(p)
+		return p
+	}
+	member := standing(func(*did.Principal) {})
+	for name, c := range map[string]struct {
+		after             *did.Principal
+		cancels, connects bool
+	}{
+		"nothing":     {standing(func(p *did.Principal) { p.Roles = []string{"b", "a", "c"} }), false, true},
+		"a role":      {standing(func(p *did.Principal) { p.Roles = []string{"b"} }), true, true},
+		"undecided":   {standing(func(p *did.Principal) { p.Relation, p.Org, p.Roles, p.Pending = did.Untrusted, "", nil, "wait" }), true, true},
+		"a member":    {standing(func(p *did.Principal) { p.Relation, p.Org, p.Roles = did.Untrusted, "", nil }), true, false},
+		"a partner":   {standing(func(p *did.Principal) { p.Relation, p.Org = did.Partner, "did:web:globex.example" }), true, false},
+		"all, barred": {standing(func(p *did.Principal) { p.Relation, p.Barred = did.Untrusted, "revoked" }), true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var now atomic.Pointer[did.Principal]
+			now.Store(member)
+			o := quiet()
+			o.Policy.Connect = access.ConnectMembers
+			o.Policy.Principal = func(did.DID) *did.Principal { return now.Load() }
+			host := start(t, o)
+			connect(t, consumer, host)
+			ended := make(chan struct{})
+			agent := interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+				return func(func(*interact.Message, error) bool) {
+					<-ctx.Done()
+					close(ended)
+				}
+			})
+			thing, _, err := host.mesh.publisher.Attach(t.Context(), []byte(strings.ReplaceAll(sleepDraft, "Sleeper", "For "+strings.ReplaceAll(name, ",", ""))), agent)
+			if err != nil {
+				t.Fatal(err)
+			}
+			knows(t, consumer, thing)
+			for _, err := range asConsumer(consumer).Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: thing, Name: "sleep", Detach: true}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				break
+			}
+			now.Store(c.after)
+			host.standingChanged(consumer.DID(), member, c.after)
+			if c.cancels {
+				<-ended
+			}
+			is := func() bool { return host.network.Network().Connectedness(consumer.network.ID()) == libp2p.Connected }
+			if c.connects && !is() {
+				t.Error("it was disconnected")
+			}
+			if !c.connects {
+				until(t, "it is disconnected", func() bool { return !is() })
+			}
+			if !c.cancels {
+				select {
+				case <-ended:
+					t.Error("its task was cancelled")
+				default:
+				}
+				host.servient.CancelOf(consumer.DID()) // Close would wait for it
+				<-ended
+			}
+		})
 	}
 }

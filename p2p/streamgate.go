@@ -22,6 +22,7 @@ type gate struct {
 }
 
 // Gate returns h for the parts of a node: a stream of a node for which admits returns an error is reset, unless its protocol is free.
+// None is opened to such a node unless all its protocols are free.
 func Gate(h host.Host, admits func(did.DID) error, free ...protocol.ID) host.Host {
 	return &gate{h, admits, free}
 }
@@ -51,7 +52,7 @@ func (g *gate) guarded(id protocol.ID, f network.StreamHandler) network.StreamHa
 
 // NewStream implements [host.Host].
 func (g *gate) NewStream(ctx context.Context, p peer.ID, ids ...protocol.ID) (network.Stream, error) {
-	if !slices.ContainsFunc(ids, func(id protocol.ID) bool { return slices.Contains(g.free, id) }) {
+	if len(ids) == 0 || slices.ContainsFunc(ids, func(id protocol.ID) bool { return !slices.Contains(g.free, id) }) {
 		if err := g.check(p); err != nil {
 			return nil, err
 		}

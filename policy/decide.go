@@ -37,7 +37,7 @@ func (p *Policy) Principal(node did.DID) *did.Principal {
 	return did.NodePrincipal(node, "")
 }
 
-// Connects returns nil if a node may open streams and publish records here, else an [*interact.Error] of code Forbidden.
+// Connects returns nil if a node may open streams here, else an [*interact.Error] of code Forbidden.
 func (p *Policy) Connects(node did.DID) error {
 	if node == p.rules.Self {
 		return nil
@@ -49,6 +49,11 @@ func (p *Policy) Connects(node did.DID) error {
 	return nil
 }
 
+// Stores reports whether a node may store records in the part of the DHT at this node.
+func (p *Policy) Stores(node did.DID) bool {
+	return node == p.rules.Self || p.Decide(p.Principal(node), access.Request{Op: access.Store}).Allow
+}
+
 // Denies returns the error of Connects if it holds whatever the relation of the node turns out to be: a rule rejects it, or it is barred.
 func (p *Policy) Denies(node did.DID) error {
 	who := p.Principal(node)
@@ -56,6 +61,11 @@ func (p *Policy) Denies(node did.DID) error {
 		return nil
 	}
 	return p.Connects(node)
+}
+
+// Rejects reports whether the connection of a node is to end: it may not connect, and its membership is decided or Denies applies.
+func (p *Policy) Rejects(node did.DID) bool {
+	return p.Connects(node) != nil && (p.Principal(node).Pending == "" || p.Denies(node) != nil)
 }
 
 // Sees reports whether a caller may receive the description of a Thing.

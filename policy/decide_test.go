@@ -228,3 +228,52 @@ func TestFilesAreWatched(t *testing.T) {
 		}
 	})
 }
+
+// Rejects leaves a node connected whose membership cannot be decided yet, unless a rule denies it. Stores asks for another right than Connects.
+func TestRejectsAndStores(t *testing.T) {
+	t.Parallel()
+	const node = did.DID("did:key:z6MkjchhfUsD6mmvni8mCdXHw216Xrm9bQe2mBH1P5RDjVJG")
+	named := func(effect string, to ...string) access.Rule {
+		r := access.Rule{To: to}
+		if effect == "allow" {
+			r.Allow = []string{string(node)}
+		} else {
+			r.Deny = []string{string(node)}
+		}
+		return r
+	}
+	for name, c := range map[string]struct {
+		who            did.Principal
+		rules          []access.Rule
+		rejects, store bool
+	}{
+		"a member":                    {who: did.Principal{Relation: did.Own}, store: true},
+		"a member without store":      {who: did.Principal{Relation: did.Own}, rules: []access.Rule{named("deny", "store")}},
+		"a partner":                   {who: did.Principal{Relation: did.Partner}, rejects: true},
+		"a partner that may connect":  {who: did.Principal{Relation: did.Partner}, rules: []access.Rule{named("allow", "connect")}},
+		"a partner that may all":      {who: did.Principal{Relation: did.Partner}, rules: []access.Rule{named("allow", "connect", "store")}, store: true},
+		"an undecided node":           {who: did.Principal{Pending: "wait"}},
+		"an undecided and denied one": {who: did.Principal{Pending: "wait"}, rules: []access.Rule{named("deny", "*")}, rejects: true},
+	} {
+		who := c.who
+		who.DID, who.Node, who.Via = node, node, did.Peer
+		p := New(Rules{Self: someNode, Connect: access.ConnectMembers, Principal: func(did.DID) *did.Principal { return &who },
+			More: []func(*access.Builder) error{func(b *access.Builder) error {
+				for _, r := range c.rules {
+					if err := b.AddRule("rule", r); err != nil {
+						return err
+					}
+				}
+				return nil
+			}}})
+		if err := p.Load(); err != nil {
+			t.Fatal(name, err)
+		}
+		if p.Rejects(node) != c.rejects || p.Stores(node) != c.store {
+			t.Errorf("%s: rejected %t, may store %t", name, p.Rejects(node), p.Stores(node))
+		}
+		if p.Rejects(someNode) || !p.Stores(someNode) {
+			t.Errorf("%s: the node itself is rejected", name)
+		}
+	}
+}

@@ -36,7 +36,7 @@ func (r *running) while(ctx context.Context, next interact.Thing, m *interact.Me
 		one := &run{m, check, end}
 		r.add(one)
 		defer r.remove(one)
-		if err := check(m); err != nil { // it changed before one was added
+		if err := r.check(one); err != nil { // it changed before one was added
 			yield(nil, err)
 			return
 		}
@@ -83,18 +83,22 @@ func (r *running) recheck(node did.DID) {
 	all := slices.Collect(maps.Keys(r.all))
 	r.mu.Unlock()
 	for _, one := range all {
-		from := one.m.From
-		if node != "" && from.Node != node {
+		if node != "" && one.m.From.Node != node {
 			continue
 		}
-		m := *one.m
-		if from.Node != "" {
-			m.From = current(r.principal(from.Node), from)
-		}
-		if err := one.check(&m); err != nil {
+		if err := r.check(one); err != nil {
 			one.end(err)
 		}
 	}
+}
+
+// check returns the error of an interaction that its caller may not continue, with the rights that the caller has now.
+func (r *running) check(one *run) error {
+	m := *one.m
+	if from := m.From; from.Node != "" {
+		m.From = current(r.principal(from.Node), from)
+	}
+	return one.check(&m)
 }
 
 // current returns the principal of a consumer whose node is known as node now: it has no more rights than before.

@@ -24,9 +24,17 @@ func twoIssuers(t *testing.T) (first, second, third *member) {
 	first.waits(func() bool { return second.org.IsIssuer() })
 	first.admits(third, false, "agent")
 	third.connect(second)
-	for _, pair := range [][2]*member{{first, second}, {second, first}, {third, first}, {third, second}, {first, third}, {second, third}} {
-		pair[0].becomes(pair[1], did.Own, "")
-	}
+	all := []*member{first, second, third}
+	untilTrue(t, func() bool {
+		known := true
+		for _, m := range all {
+			m.maintain()
+			for _, other := range all {
+				known = known && (m == other || m.Principal(other.did()).Relation == did.Own)
+			}
+		}
+		return known
+	})
 	return first, second, third
 }
 

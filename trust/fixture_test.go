@@ -37,7 +37,8 @@ type member struct {
 	addrsOfIssuers []string // while it does not dial them
 
 	mu      sync.Mutex
-	changes map[did.DID]int // calls of OnChange; owned by mu
+	changes map[did.DID]int               // calls of OnChange; owned by mu
+	last    map[did.DID][2]*did.Principal // the principals of the last call; owned by mu
 }
 
 // newMember starts a node that listens on loopback.
@@ -48,7 +49,8 @@ func newMember(t *testing.T) *member {
 
 func start(t *testing.T, key *keystore.Key, dir string) *member {
 	t.Helper()
-	m := &member{t: t, key: key, dir: dir, host: testhost.Listen(t, key, "/ip4/127.0.0.1/tcp/0"), changes: map[did.DID]int{}}
+	m := &member{t: t, key: key, dir: dir, host: testhost.Listen(t, key, "/ip4/127.0.0.1/tcp/0"), changes: map[did.DID]int{},
+		last: map[did.DID][2]*did.Principal{}}
 	log := slog.New(slog.DiscardHandler)
 	if testing.Verbose() {
 		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("node", key.DID().Short())
@@ -56,10 +58,11 @@ func start(t *testing.T, key *keystore.Key, dir string) *member {
 	var err error
 	m.Trust, err = New(Options{Dir: dir, Self: key.DID(), Network: "test", Host: m.host, Log: log, confirmPause: 50 * time.Millisecond,
 		Addrs: func() []string { return m.addrs() },
-		OnChange: func(id did.DID) {
+		OnChange: func(id did.DID, before, after *did.Principal) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			m.changes[id]++
+			m.last[id] = [2]*did.Principal{before, after}
 		},
 		Now: func() time.Time { return time.Now().Round(0).Add(time.Duration(m.skew.Load())) }})
 	if err != nil {

@@ -187,25 +187,25 @@ func equalStanding(a, b *did.Principal) bool {
 // update evaluates all nodes again and reports the changes.
 func (t *Trust) update() {
 	now := t.now()
-	var changed []did.DID
+	changed := map[did.DID][2]*did.Principal{} // before and after
 	t.mu.Lock()
 	for id, n := range t.nodes {
 		if p := t.evaluateLocked(id, n, now); !equalStanding(p, n.principal) {
+			changed[id] = [2]*did.Principal{n.principal, p}
 			n.principal = p
-			changed = append(changed, id)
 		}
 	}
 	t.mu.Unlock()
-	for _, id := range changed {
-		t.standingChanged(id)
+	for id, c := range changed {
+		t.standingChanged(id, c[0], c[1])
 	}
 }
 
 // standingChanged reports a changed standing. A node that became a member or a partner has documents that this node did not take from it
 // before, and may have asked before this node knew it.
-func (t *Trust) standingChanged(id did.DID) {
-	t.o.OnChange(id)
-	if t.Principal(id).Relation < did.Partner || id == t.self {
+func (t *Trust) standingChanged(id did.DID, before, after *did.Principal) {
+	t.o.OnChange(id, before, after)
+	if after.Relation < did.Partner || id == t.self {
 		return
 	}
 	t.learn(id, []known{{Kind: kindThings}})
@@ -297,14 +297,14 @@ func (t *Trust) show(ctx context.Context, id did.DID, raw []byte) bool {
 	if n.credential == nil || n.credential.From.Before(c.From) || t.authorities[webvh.SCID(n.credential.Issuer)] == nil {
 		n.credential = c
 	}
-	p := t.evaluateLocked(id, n, now)
-	changed := !equalStanding(p, n.principal)
+	before, p := n.principal, t.evaluateLocked(id, n, now)
+	changed := !equalStanding(p, before)
 	if changed {
 		n.principal = p
 	}
 	t.mu.Unlock()
 	if changed {
-		t.standingChanged(id)
+		t.standingChanged(id, before, p)
 	}
 	if p.Pending != "" {
 		t.start(func(ctx context.Context) {

@@ -51,9 +51,9 @@ type Options struct {
 	Host host.Host
 	// Addrs returns the multiaddrs of this node with /p2p, for invitations.
 	Addrs func() []string
-	// OnChange is called after the standing of a node has changed. OnNames is called after the names of organizations have changed.
+	// OnChange is called after the standing of a node has changed, with its principals. OnNames is called after the names of organizations have changed.
 	// OnHello is called when a new peer has shown its credential, or has none. They must not block. Nil is ignored.
-	OnChange func(node did.DID)
+	OnChange func(node did.DID, before, after *did.Principal)
 	OnNames  func()
 	OnHello  func(node did.DID)
 	// Record receives each change of organizations, partners and members, as a sentence. It must not block. Nil is ignored.
@@ -114,7 +114,7 @@ func New(o Options) (*Trust, error) {
 
 func (o *Options) complete() {
 	if o.OnChange == nil {
-		o.OnChange = func(did.DID) {}
+		o.OnChange = func(did.DID, *did.Principal, *did.Principal) {}
 	}
 	if o.OnNames == nil {
 		o.OnNames = func() {}

@@ -29,7 +29,7 @@ func newPolicyCommand(a *app) *cobra.Command {
 		Long: "Access rules allow or deny operations of callers on the agents of the node. They are in policy.yaml in its data\n" +
 			"directory. A rule that denies wins. Without a rule the relation of the caller decides (trust.untrusted). Callers are\n" +
 			"anyone, own, partners, local, untrusted, the NAME of a partner, NAME/ROLE, own/ROLE, token:NAME and DIDs. Operations\n" +
-			"are find, read, write, invoke, subscribe, call (the last four) and \"*\"; of the node: connect, store and relay.",
+			"are find, read, write, invoke, subscribe, call (the last four) and \"*\"; of the node: connect and store.",
 		Example: `  lmosd policy allow globex/logistics --to invoke --on weather/getWeather
   lmosd policy show --on weather
   lmosd policy check policy.yaml`,

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -657,5 +658,40 @@ func TestConsumersOfANode(t *testing.T) {
 			t.Errorf("a subscription is of %v, %v", r, err)
 		}
 		break
+	}
+}
+
+// A call whose data arrive late has the rights that its caller has then.
+func TestLateDataHavePresentRights(t *testing.T) {
+	t.Parallel()
+	var relation atomic.Int32
+	relation.Store(int32(did.Own))
+	waited, got := make(chan struct{}), make(chan did.Relation, 1)
+	p := newPair(t, "tcp", interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
+		got <- m.From.Relation
+		return done(m, ""), nil
+	}), Options{}, Options{
+		Wait: func(context.Context, did.DID) { close(waited) },
+		Principal: func(node did.DID) *did.Principal {
+			p := did.NodePrincipal(node, "")
+			p.Relation = did.Relation(relation.Load())
+			return p
+		}})
+	s, err := p.callerHost.NewStream(t.Context(), p.serverHost.ID(), Protocol("test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Reset() }()
+	if _, err := s.Write(append(rawRequest(0, ask("a", ""), frame.Extra{Size: 2}), raw(frame.Chunk, 0, "x")...)); err != nil {
+		t.Fatal(err)
+	}
+	<-waited
+	time.Sleep(20 * time.Millisecond) // the server waits for the last chunk
+	relation.Store(int32(did.Untrusted))
+	if _, err := s.Write(raw(frame.Chunk, 0, "y")); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-got; r != did.Untrusted {
+		t.Errorf("the call of a former member came from %s", r)
 	}
 }

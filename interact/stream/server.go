@@ -269,7 +269,7 @@ func (v *served) serve() (err error) {
 		return err
 	}
 	v.l.b.o.Wait(&v.ctx, v.l.node)
-	m.From, v.req = v.l.caller(f.As), m
+	v.req = m
 	if m.Hops > interact.MaxHops {
 		return interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %d nodes", m.Hops)
 	}
@@ -277,6 +277,7 @@ func (v *served) serve() (err error) {
 	if err := v.follow(f); err != nil {
 		return err
 	}
+	m.From = v.l.caller(f.As) // after the data, which may take long: its rights may have changed
 	v.l.b.local.Do(&v.ctx, m)(v.reply)
 	return v.err
 }

@@ -20,7 +20,7 @@ type Op string
 const (
 	Connect   Op = "connect"   // open streams
 	Store     Op = "store"     // store records in the DHT
-	Relay     Op = "relay"     // connect to others through this node
+	Relay     Op = "relay"     // connect to others through this node, which relays for none: rules may not name it
 	Find      Op = "find"      // receive the description
 	Read      Op = "read"      // read and observe properties
 	Write     Op = "write"     // write properties

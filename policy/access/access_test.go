@@ -193,6 +193,7 @@ func TestWrongRulesAreRefused(t *testing.T) {
 		"two effects":         {"  - {allow: own, deny: acme, to: call}", "not both"},
 		"no operation":        {"  - {allow: own}", "a rule needs to"},
 		"unknown operation":   {"  - {allow: own, to: [call, fly]}", `unknown operation "fly"`},
+		"relay":               {"  - {allow: own, to: [connect, relay]}", "relays for no other node"},
 		"unknown caller":      {"  - {allow: own, to: call}\n  - {deny: initech, to: call}", `policy.yaml:4:6: unknown caller "initech"`},
 		"unknown partner":     {"  - {allow: initech/ops, to: call}", `unknown caller "initech/ops"`},
 		"empty role":          {"  - {allow: acme/, to: call}", "empty role"},
@@ -278,5 +279,24 @@ func BenchmarkDecide(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// Cedar policies may not name relay either. Those on all operations may exist.
+func TestCedarWithoutRelay(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		`permit (principal, action == Action::"relay", resource);`:                   false,
+		`forbid (principal, action in [Action::"find", Action::"relay"], resource);`: false,
+		`forbid (principal, action == Action::"store", resource);`:                   true,
+		`permit (principal, action, resource);`:                                      true,
+	} {
+		err := NewBuilder(options()).AddCedar("policy.cedar", []byte(text))
+		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "policy.cedar:1:1: no rule decides about relay") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if err := NewBuilder(options()).AddRule("r", Rule{Deny: list{"anyone"}, To: list{"*"}}); err != nil {
+		t.Error(err)
 	}
 }

@@ -228,7 +228,11 @@ func (b *Builder) AddCedar(file string, text []byte) error {
 	for _, p := range all {
 		at := p.Position()
 		id := fmt.Sprintf("%s:%d", file, at.Line)
-		if err := added.addPolicy(id, p); err != nil {
+		err := added.addPolicy(id, p)
+		if err == nil && slices.Contains(added.policies[len(added.policies)-1].to, Relay) {
+			err = errRelay
+		}
+		if err != nil {
 			return &Error{File: file, Line: at.Line, Column: at.Column, Msg: err.Error()}
 		}
 		entry := Entry{ID: id, Text: strings.TrimSpace(string(p.MarshalCedar()))}
