@@ -87,7 +87,7 @@ func TestListenersHoldTheGate(t *testing.T) {
 			ref := publish(t, r, tool("Late", "urn:x:late"))
 			base := map[string]string{"ws": "ws" + strings.TrimPrefix(sockets.URL, "http"), "mqtt": "mqtt://" + n.MQTT() + "/urn:x:late/actions",
 				"coap": "coap://" + n.CoAP() + "/things/urn:x:late/actions"}[protocol]
-			d, err := n.view.Get(t.Context(), ref)
+			d, err := n.view.Get(did.AsProcess(t.Context()), ref)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/directory/route"
@@ -49,7 +50,7 @@ func TestRefusalIsReported(t *testing.T) {
 				t.Errorf("find says %+v, %v", list, err)
 			}
 			for _, question := range []route.Request{{Message: "echo", All: true}, {Message: "echo", Filter: td.Query{Name: "echo"}}} {
-				got, err := caller.router.Route(t.Context(), question)
+				got, err := caller.router.Route(did.AsProcess(t.Context()), question)
 				if err != nil || got.Agent != nil || len(got.Candidates) > 0 || !strings.Contains(got.Reason, "rejects this node") {
 					t.Errorf("the router says %+v, %v", got, err)
 				}

@@ -73,13 +73,21 @@ func (p *Policy) Sees(who *did.Principal, t *access.Target) bool {
 	return p.Decide(who, access.Request{Op: access.Find, Target: t}).Allow
 }
 
-// Finds is Sees for a description (directory.Options.Sees), and FindsAll reports whether a caller may find all Things with a visibility.
+// Finds is Sees for a description (directory.Options.Sees), and FindsAll reports whether a caller may find all Things with a visibility. A
+// reader without a principal finds what an unproven caller finds.
 func (p *Policy) Finds(who *did.Principal, d *td.Description) bool {
-	return p.Sees(who, TargetOf(d.Thing, d.Name()))
+	return p.Sees(reader(who), TargetOf(d.Thing, d.Name()))
+}
+
+func reader(who *did.Principal) *did.Principal {
+	if who == nil {
+		return did.Consumer(did.Unproven, "")
+	}
+	return who
 }
 
 func (p *Policy) FindsAll(who *did.Principal, v td.Visibility) bool {
-	return p.access.Load().FindsAll(who, v)
+	return p.access.Load().FindsAll(reader(who), v)
 }
 
 // Trust returns the trust in a node, 0 to 1, and its reason, for ranking: 1 for the own organization and partners, 0 if it may not connect,
