@@ -28,7 +28,7 @@ const benchTD = `{"@context":["https://www.w3.org/2019/wot/td/v1","https://www.w
 // options returns those of a node of the test profile. The middleware is complete: codec, schema validation, trace, policy and rate limit.
 func options(kind string) node.Options {
 	return node.Options{Name: "bench", Network: "bench", Profile: "test", Loopback: true, ListenExplicit: true,
-		Listen: []string{listenOn(kind)}, Policy: policy.Rules{Mode: "open", PerPeer: 1e9, Burst: 1e9}}
+		Listen: []string{listenOn(kind)}, Policy: policy.Rules{PerPeer: 1e9, Burst: 1e9}}
 }
 
 // start runs a node until stop.

@@ -115,7 +115,10 @@ func (t *Trust) mayTestify(ctx context.Context, a *authority, id did.DID, st *st
 		return nil
 	}
 	err := check()
-	if err != nil && method != "" && st.Length > uint64(a.log.Len()) { // the key may be new
+	t.mu.RLock()
+	isNewer := st.Length > uint64(a.log.Len())
+	t.mu.RUnlock()
+	if err != nil && method != "" && isNewer { // the key may be new
 		t.fetchAll(ctx, id, []known{{SCID: a.scid, Kind: kindLog, Version: st.Length, Head: st.Head}})
 		err = check()
 	}
@@ -133,13 +136,14 @@ func (t *Trust) readStatus(ctx context.Context, a *authority, raw []byte) (st *s
 	}
 	if doc["proof"] != nil {
 		t.mu.RLock()
-		docs := resolver{a.log.DID(): a.log}
+		owner := a.log.DID()
+		docs := resolver{owner: a.log}
 		t.mu.RUnlock()
 		v, err := proof.Verify(ctx, doc, proof.Check{Resolver: docs, Now: t.now()})
 		if err != nil {
 			return nil, "", err
 		}
-		if v.Owner != a.log.DID() {
+		if v.Owner != owner {
 			return nil, "", fmt.Errorf("%w: signed by %s", proof.ErrProof, v.Owner.Short())
 		}
 		doc, method = v.Document, v.Method

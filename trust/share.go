@@ -97,8 +97,10 @@ func (t *Trust) takePartners(ctx context.Context, from did.DID, raw []byte) (cha
 	t.mu.RLock()
 	a := t.ownLocked()
 	var docs resolver
+	var owner did.DID
 	if a != nil {
-		docs = resolver{a.log.DID(): a.log}
+		owner = a.log.DID()
+		docs = resolver{owner: a.log}
 	}
 	t.mu.RUnlock()
 	if a == nil {
@@ -117,7 +119,7 @@ func (t *Trust) takePartners(ctx context.Context, from did.DID, raw []byte) (cha
 		return false, err
 	}
 	switch {
-	case list.Type != partnerListType || v.Owner != a.log.DID() || list.Organization != v.Owner || len(list.Partners) > maxPartners:
+	case list.Type != partnerListType || v.Owner != owner || list.Organization != v.Owner || len(list.Partners) > maxPartners:
 		return false, errors.New("not a list of partners of the own organization")
 	case t.now().After(list.ValidUntil):
 		return false, errors.New("the list of partners has expired")
@@ -142,11 +144,11 @@ func (t *Trust) takePartners(ctx context.Context, from did.DID, raw []byte) (cha
 // logOf returns the log of an organization: the stored one, or that of a node.
 func (t *Trust) logOf(ctx context.Context, from did.DID, scid string) (*webvh.Log, error) {
 	t.mu.RLock()
-	a := t.authorities[scid]
-	t.mu.RUnlock()
-	if a != nil {
+	if a := t.authorities[scid]; a != nil {
+		defer t.mu.RUnlock()
 		return a.log, nil
 	}
+	t.mu.RUnlock()
 	r, err := t.ask(ctx, from, &request{Op: opGet, Known: []known{{SCID: scid, Kind: kindLog}}})
 	if err != nil {
 		return nil, err

@@ -33,11 +33,11 @@ const waitFor = 2 * time.Second
 // Principal returns the current principal of a node, never nil. It does not block. The same pointer means the same standing.
 func (t *Trust) Principal(id did.DID) *did.Principal {
 	t.mu.RLock()
-	n := t.nodes[id]
-	t.mu.RUnlock()
-	if n != nil {
+	if n := t.nodes[id]; n != nil {
+		defer t.mu.RUnlock()
 		return n.principal
 	}
+	t.mu.RUnlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.nodeLocked(id).principal
