@@ -66,14 +66,14 @@ func (n *Node) openMesh(embedder embedding.Embedder) (*mesh, error) {
 		Lifetime: n.opts.Lifetime, Hosts: n.network.records, Bind: n.servient.Expose, Directory: m.directory, Gossip: m.gossip, DHT: m.dht, Access: n.policy,
 		Go: n.life.background, OnRestricted: func(*td.Signed) { n.network.thingsChanged() }, Pings: servient.Pings, ProbePause: n.opts.probePause, Log: n.opts.Log})
 	n.life.onRun(m.publisher.Run)
-	n.network.serve(trust.Things{Restricted: m.index.Restricted, Ingest: m.directory.IngestRestricted})
+	n.network.trust.Serve(trust.Things{Restricted: m.index.Restricted, Ingest: m.directory.IngestRestricted})
 	return m, n.openSync(m)
 }
 
 // openCarriers opens the carriers of calls and records: streams, the DHT and gossip.
 func (n *Node) openCarriers(m *mesh) (err error) {
 	m.streams = stream.New(n.network.Host, stream.Options{Network: n.opts.Network, As: stream.NewPseudonyms(n.key).Of, Log: n.opts.Log,
-		Principal: n.policy.Principal, Wait: n.network.wait, DialTimeout: n.opts.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams, MaxConcurrent: max(maxServed, n.policy.Most()),
+		Principal: n.policy.Principal, Wait: n.network.trust.Wait, DialTimeout: n.opts.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams, MaxConcurrent: max(maxServed, n.policy.Most()),
 		Refused: n.network.peers.Refusal, Reach: func(id did.DID, ok bool) { m.monitor.SetReachable(id, ok) }})
 	n.life.onClose(m.streams.Close)
 	n.life.onRun(m.streams.Run)

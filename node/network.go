@@ -47,7 +47,7 @@ func (n *Node) openNetwork() (_ *network, err error) {
 	}
 	w.Host = p2p.Gate(base, func(id did.DID) error {
 		if n.policy.Connects(id) != nil {
-			w.wait(n.life.ctx, id)
+			w.trust.Wait(n.life.ctx, id)
 		}
 		return n.policy.Connects(id)
 	})
@@ -111,20 +111,7 @@ func (n *Node) rulesChanged() {
 	n.network.thingsChanged()
 }
 
-// wait waits until it is known who a connected node is, for a short time.
-func (w *network) wait(ctx context.Context, id did.DID) {
-	if w.trust != nil {
-		w.trust.Wait(ctx, id)
-	}
-}
-
-// serve gives restricted descriptions to members and partners, which thingsChanged notifies.
-func (w *network) serve(t trust.Things) {
-	if w.trust != nil {
-		w.trust.Serve(t)
-	}
-}
-
+// thingsChanged notifies members and partners that other restricted descriptions are theirs to find.
 func (w *network) thingsChanged() {
 	if w != nil && w.trust != nil {
 		w.trust.ThingsChanged()

@@ -28,8 +28,12 @@ const (
 	maxThingsPage = 512 << 10 // bytes of a response; a record and its TD fit
 )
 
-// Serve lets members and partners get the restricted descriptions. It is called once, before peers connect.
-func (t *Trust) Serve(things Things) { t.things.Store(&things) }
+// Serve lets members and partners get the restricted descriptions. It is called once, before peers connect. A nil Trust serves none.
+func (t *Trust) Serve(things Things) {
+	if t != nil {
+		t.things.Store(&things)
+	}
+}
 
 // serveThings returns a page of the restricted records that a node may find. The version of the request is the number of those to skip.
 func (t *Trust) serveThings(ctx context.Context, id did.DID, q *request) (*response, error) {
