@@ -6,19 +6,21 @@ import (
 	"crypto/rand"
 	"errors"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/did/vc"
 	"github.com/lmosd/lmosd/did/webvh"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/trust/exchange"
 	"github.com/lmosd/lmosd/trust/invitation"
 	"github.com/lmosd/lmosd/trust/organization"
+	"github.com/lmosd/lmosd/trust/partners"
 )
 
 // userError returns an error of the organization with a hint.
@@ -91,7 +93,9 @@ func (t *Trust) init(domain string, o organization.Options) (*api.Organization, 
 	if err != nil {
 		return nil, userError(err)
 	}
-	t.adopt(org)
+	if err := t.adopt(org); err != nil {
+		return nil, err
+	}
 	return t.Organization()
 }
 
@@ -99,27 +103,47 @@ func (t *Trust) init(domain string, o organization.Options) (*api.Organization, 
 func (t *Trust) replaceable() error {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	if t.org != nil && slices.ContainsFunc(t.book.Partners, func(p *partner) bool { return !p.removed() }) {
+	if t.org != nil && slices.ContainsFunc(t.book.Partners, func(p *partners.Partner) bool { return !p.IsRemoved() }) {
 		return interact.Errorf(interact.Usage, "end the partnerships first", "the organization of this node has partners")
 	}
 	return nil
 }
 
-// adopt makes org the organization of this node.
-func (t *Trust) adopt(org *organization.Organization) {
-	t.mu.Lock()
-	if t.org != nil && t.org.SCID() != org.SCID() {
-		delete(t.authorities, t.org.SCID())
-		t.book.IssuerNodes = nil
+// adopt makes org the organization of this node. issuers are addresses of issuer nodes.
+func (t *Trust) adopt(org *organization.Organization, issuers ...string) error {
+	if err := t.setOrganization(org, issuers); err != nil {
+		return err
 	}
-	t.org, t.renewed = org, time.Time{}
-	clear(t.issuers)
-	t.addOwnLocked()
-	t.mu.Unlock()
 	t.o.Record("organization of this node: " + string(org.DID()))
 	t.o.OnNames()
 	t.update()
 	t.repeatHello()
+	return nil
+}
+
+func (t *Trust) setOrganization(org *organization.Organization, issuers []string) error {
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	isOther := t.org != nil && t.org.SCID() != org.SCID()
+	err := t.editWriting(func(b *partners.Book) error {
+		if isOther {
+			b.IssuerNodes = nil
+		}
+		for _, addr := range issuers {
+			b.Issuers = addAddr(b.Issuers, addr)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	if isOther {
+		t.dismissLocked(t.org.SCID())
+	}
+	t.org, t.renewed = org, time.Time{}
+	t.mu.Unlock()
+	return t.addOwn()
 }
 
 // repeatHello repeats the hello with all connected peers, after the organizations or the credential of this node have changed.
@@ -129,10 +153,8 @@ func (t *Trust) repeatHello() {
 	t.mu.RUnlock()
 	t.start(func(ctx context.Context) {
 		for _, id := range all {
-			if p, err := peerOf(id); err == nil && ctx.Err() == nil {
-				if err := t.hello(ctx, id, p); err != nil {
-					t.o.Log.Debug("hello failed", "peer", id.Short(), "err", err)
-				}
+			if ctx.Err() == nil {
+				t.hello(ctx, id)
 			}
 		}
 		t.confirmDue(ctx)
@@ -145,23 +167,31 @@ func (t *Trust) Leave(context.Context) error {
 	if err := t.replaceable(); err != nil {
 		return err
 	}
-	t.mu.Lock()
-	if t.org == nil {
-		t.mu.Unlock()
-		return errNone()
+	if err := t.leave(); err != nil {
+		return err
 	}
-	err := t.org.Leave()
-	if err == nil {
-		delete(t.authorities, t.org.SCID())
-		t.org = nil
-		clear(t.issuers)
-		t.book.Issuers, t.book.Shared = nil, 0
-		err = t.saveLocked()
-	}
-	t.mu.Unlock()
 	t.o.OnNames()
 	t.update()
-	return err
+	return nil
+}
+
+func (t *Trust) leave() error {
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	if t.org == nil {
+		return errNone()
+	}
+	if err := t.org.Leave(); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.dismissLocked(t.org.SCID())
+	t.org = nil
+	t.mu.Unlock()
+	return t.editWriting(func(b *partners.Book) error {
+		b.Issuers, b.IssuerNodes, b.Shared, b.SharedHead = nil, nil, 0, ""
+		return nil
+	})
 }
 
 // Organization returns the organization of this node. The error is NotFound if it has none.
@@ -171,12 +201,16 @@ func (t *Trust) Organization() (*api.Organization, error) {
 		return nil, err
 	}
 	now := t.now()
+	out := &api.Organization{DID: org.DID(), SCID: org.SCID(), Name: org.Name(), Auto: org.Auto(), Head: org.Log().Head(),
+		State: api.OrganizationUnconfirmed, Roles: []string{}, Issuer: org.IsIssuer(), Root: org.HasRoot()}
+	members := org.Members()
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	a := t.ownLocked()
+	if a == nil {
+		return nil, errNone()
+	}
 	own := t.ownMethodLocked(a)
-	out := &api.Organization{DID: org.DID(), SCID: org.SCID(), Name: org.Name(), Auto: org.Auto(), Head: org.Log().Head(),
-		State: api.OrganizationUnconfirmed, Roles: []string{}, Issuer: org.IsIssuer(), Root: org.HasRoot()}
 	if t.settledLocked(a) {
 		out.State = api.OrganizationConfirmed
 	}
@@ -187,26 +221,20 @@ func (t *Trust) Organization() (*api.Organization, error) {
 	} else {
 		out.State = api.OrganizationExpired
 	}
-	for _, method := range a.methods() {
+	for _, method := range a.Methods() {
 		_, fragment, _ := strings.Cut(method, "#")
-		i := api.Issuer{Method: "#" + fragment, This: method == own}
-		for node, m := range t.issuers {
-			if m == method {
-				i.Node = node
-			}
-		}
+		i := api.Issuer{Method: "#" + fragment, This: method == own, Node: t.book.IssuerNodes[method]}
 		if i.This {
 			i.Node = t.self
 		}
-		if l := a.lists[method]; l != nil {
+		if l := a.List(method); l != nil {
 			i.ListVersion, i.ListFrom = l.Version, l.From
 		}
 		out.Issuers = append(out.Issuers, i)
 	}
-	for _, m := range org.Members() {
-		n := t.nodes[m.DID]
+	for _, m := range members {
 		out.Members = append(out.Members, api.Member{DID: m.DID, Roles: m.Roles, Until: m.Until, Revoked: m.Revoked,
-			Connected: m.DID == t.self || n != nil && n.hello != nil})
+			Connected: m.DID == t.self || t.online[m.DID] != nil})
 	}
 	return out, nil
 }
@@ -260,18 +288,14 @@ func (t *Trust) Invite(_ context.Context, r api.InvitationRequest) (*api.Invitat
 		return nil, userError(err)
 	}
 	if !r.Until.IsZero() || r.Issuer {
-		t.mu.Lock()
-		if t.book.Offers == nil {
-			t.book.Offers = map[string]offer{}
-		}
-		for id, old := range t.book.Offers {
-			if t.now().After(old.Expires.Add(invitation.MaxLife)) {
-				delete(t.book.Offers, id)
+		err = t.edit(func(b *partners.Book) error {
+			maps.DeleteFunc(b.Offers, func(_ string, old partners.Offer) bool { return t.now().After(old.Expires.Add(invitation.MaxLife)) })
+			if b.Offers == nil {
+				b.Offers = map[string]partners.Offer{}
 			}
-		}
-		t.book.Offers[made.ID()] = offer{Until: r.Until, Issuer: r.Issuer, Expires: made.Expires}
-		err = t.saveLocked()
-		t.mu.Unlock()
+			b.Offers[made.ID()] = partners.Offer{Until: r.Until, Issuer: r.Issuer, Expires: made.Expires}
+			return nil
+		})
 	}
 	return &api.Invitation{ID: made.ID(), Text: text, InvitationKind: r.Kind, For: r.For, Roles: r.Roles, Issuer: r.Issuer, Uses: uses,
 		Expires: made.Expires, Organization: org.DID(), SCID: org.SCID()}, err
@@ -299,17 +323,24 @@ func (t *Trust) Invitations() []api.Invitation {
 
 // changed puts a change of the own organization in force: its log or its list.
 func (t *Trust) changed() {
-	t.mu.Lock()
-	a := t.ownLocked()
-	if a == nil {
+	t.writing.Lock()
+	a := t.ownLocked() // writing owns it, too
+	if a != nil && a.Log() != t.org.Log() {
+		l := t.org.Log()
+		r := a.AfterLog(l, t.now())
+		if err := t.folder(a.SCID()).WriteRecord(a.Authority, r); err != nil {
+			t.o.Log.Warn("revocations of a removed issuer not stored", "err", err)
+		}
+		t.mu.Lock()
+		a.SetLog(l, r)
 		t.mu.Unlock()
-		return
 	}
-	a.setLog(t.org.Log())
-	t.refreshOwnListLocked(a)
-	t.mu.Unlock()
-	t.update()
-	t.announce(a.scid, "")
+	t.signOwnList()
+	t.writing.Unlock()
+	if a != nil {
+		t.update()
+		t.announce(a.SCID(), "")
+	}
 }
 
 // SetRoles changes the roles of a member.
@@ -337,13 +368,15 @@ func (t *Trust) Revoke(_ context.Context, member did.DID) error {
 	t.mu.RLock()
 	a := t.ownLocked()
 	ids, unknown := []did.DID{member}, []string{}
-	for method, key := range a.keys {
-		switch node := t.book.IssuerNodes[method]; {
-		case node == member || t.issuers[member] == method:
-			ids = append(ids, key)
-		case node == "" && method != t.ownMethodLocked(a):
-			_, fragment, _ := strings.Cut(method, "#")
-			unknown = append(unknown, "#"+fragment)
+	for _, method := range a.Methods() {
+		switch t.book.IssuerNodes[method] {
+		case member:
+			ids = append(ids, a.Key(method))
+		case "":
+			if method != t.ownMethodLocked(a) {
+				_, fragment, _ := strings.Cut(method, "#")
+				unknown = append(unknown, "#"+fragment)
+			}
 		}
 	}
 	t.mu.RUnlock()
@@ -399,8 +432,8 @@ func (t *Trust) AddIssuer(ctx context.Context, node did.DID) error {
 	if node == t.self {
 		key, err = org.NewIssuerKey()
 	} else {
-		var r *response
-		if r, err = t.ask(ctx, node, &request{Op: opKey}); err == nil {
+		var r *exchange.Response
+		if r, err = t.net.Ask(ctx, node, &exchange.Request{Op: exchange.OpKey}); err == nil {
 			key = r.Text
 		}
 	}
@@ -411,9 +444,7 @@ func (t *Trust) AddIssuer(ctx context.Context, node did.DID) error {
 	if err != nil {
 		return userError(err)
 	}
-	t.mu.Lock()
-	err = t.bindLocked(method, node)
-	t.mu.Unlock()
+	err = t.bind(method, node)
 	t.changed()
 	return err
 }
@@ -519,29 +550,29 @@ func (t *Trust) Partners() []api.Partner {
 	defer t.mu.RUnlock()
 	out := []api.Partner{}
 	for _, p := range t.book.Partners {
-		if !p.removed() {
+		if !p.IsRemoved() {
 			out = append(out, *t.describeLocked(p))
 		}
 	}
 	return out
 }
 
-func (t *Trust) describeLocked(p *partner) *api.Partner {
+func (t *Trust) describeLocked(p *partners.Partner) *api.Partner {
 	scid := webvh.SCID(p.DID)
 	out := &api.Partner{Name: p.Name, DID: p.DID, SCID: scid, State: api.PartnerActive, Roles: p.Roles, Since: p.Since, Until: p.Until, Words: p.Words}
 	if a := t.authorities[scid]; a != nil {
-		out.Head = a.log.Head()
+		out.Head = a.Log().Head()
 	}
 	switch {
 	case p.Forked:
 		out.State = api.PartnerSuspended
-	case !p.Until.IsZero() && t.now().After(p.Until):
+	case p.HasEnded(t.now()):
 		out.State = api.PartnerExpired
 	case !p.Confirmed:
 		out.State = api.PartnerUnconfirmed
 	}
-	for _, n := range t.nodes {
-		if n.hello != nil && webvh.SCID(n.principal.Org) == scid {
+	for _, n := range t.online {
+		if webvh.SCID(n.principal.Org) == scid {
 			out.Connected++
 		}
 	}
@@ -550,19 +581,30 @@ func (t *Trust) describeLocked(p *partner) *api.Partner {
 
 // Confirm notes that the operator has compared the check words of a partner.
 func (t *Trust) Confirm(_ context.Context, name string) (*api.Partner, error) {
-	t.mu.Lock()
-	p := t.book.find(name)
-	if p == nil || p.removed() {
-		t.mu.Unlock()
-		return nil, errNoPartner(name)
+	p, err := t.changePartner(name, "partner confirmed", func(p *partners.Partner) { p.Confirmed, p.Forked = true, false })
+	if err != nil {
+		return nil, err
 	}
-	p.Confirmed, p.Forked = true, false
-	err := t.sharePartnersLocked()
-	out := t.describeLocked(p)
-	t.mu.Unlock()
-	t.o.Record("partner confirmed: " + p.Name + ", " + string(p.DID))
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.describeLocked(p), nil
+}
+
+// changePartner changes a partner as its operator wants, and tells the members.
+func (t *Trust) changePartner(name, what string, f func(*partners.Partner)) (p *partners.Partner, err error) {
+	err = t.edit(func(b *partners.Book) error {
+		if p = b.Find(name); p == nil || p.IsRemoved() {
+			return errNoPartner(name)
+		}
+		p = b.Change(p, t.now(), f)
+		return t.share(b)
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.o.Record(what + ": " + p.Name + ", " + string(p.DID))
 	t.afterPartners()
-	return out, err
+	return p, nil
 }
 
 func errNoPartner(name string) error {
@@ -571,18 +613,7 @@ func errNoPartner(name string) error {
 
 // RemovePartner ends a partnership. The name stays that of the organization, so that rules keep their meaning.
 func (t *Trust) RemovePartner(_ context.Context, name string) error {
-	t.mu.Lock()
-	p := t.book.find(name)
-	if p == nil || p.removed() {
-		t.mu.Unlock()
-		return errNoPartner(name)
-	}
-	p.Removed, p.RemovedHere = t.now(), true
-	t.dismissLocked(webvh.SCID(p.DID))
-	err := t.sharePartnersLocked()
-	t.mu.Unlock()
-	t.o.Record("partner removed: " + p.Name + ", " + string(p.DID))
-	t.afterPartners()
+	_, err := t.changePartner(name, "partner removed", func(p *partners.Partner) { p.Removed = t.now().UTC() })
 	return err
 }
 
@@ -594,7 +625,7 @@ func (t *Trust) afterPartners() {
 	own := t.ownLocked()
 	t.mu.RUnlock()
 	if own != nil {
-		t.announce(own.scid, "")
+		t.announce(own.SCID(), "")
 	}
 	t.repeatHello()
 }
@@ -604,21 +635,23 @@ func (t *Trust) Distrust(_ context.Context, id did.DID, on bool) error {
 	if d, err := did.Parse(string(id)); err != nil || d.Method() != "key" {
 		return interact.Errorf(interact.Usage, "copy the DID from the list of peers", "expected the did:key of a node, got %q", interact.Excerpt(string(id), 100))
 	}
-	t.mu.Lock()
-	t.book.Distrusted = slices.DeleteFunc(t.book.Distrusted, func(d did.DID) bool { return d == id })
-	if on {
-		if len(t.book.Distrusted) >= maxDistrusted {
-			t.mu.Unlock()
-			return interact.Errorf(interact.Usage, "remove others first", "%d nodes are distrusted, the most that are possible", maxDistrusted)
+	err := t.edit(func(b *partners.Book) error {
+		b.Distrusted = slices.DeleteFunc(b.Distrusted, func(d did.DID) bool { return d == id })
+		if on {
+			if len(b.Distrusted) >= partners.MaxDistrusted {
+				return interact.Errorf(interact.Usage, "remove others first", "%d nodes are distrusted, the most that are possible", partners.MaxDistrusted)
+			}
+			b.Distrusted = append(b.Distrusted, id)
 		}
-		t.book.Distrusted = append(t.book.Distrusted, id)
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	err := t.saveLocked()
-	t.nodeLocked(id)
-	t.mu.Unlock()
+	t.Principal(id) // so that it is told
 	t.o.Record(map[bool]string{true: "node distrusted: ", false: "node not distrusted any more: "}[on] + string(id))
 	t.update()
-	return err
+	return nil
 }
 
 // Standing returns what is known of a node.
@@ -627,14 +660,14 @@ func (t *Trust) Standing(_ context.Context, id did.DID) (*api.Standing, error) {
 	defer t.mu.RUnlock()
 	n := t.nodes[id]
 	if n == nil {
-		n = &node{}
+		n = &node{id: id, place: -1}
 		n.principal = t.evaluateLocked(id, n, t.now())
 	}
 	p := n.principal
 	s := &api.Standing{DID: id, Relation: p.Relation.String(), Roles: p.Roles, Barred: p.Barred, Pending: p.Pending, Until: p.Expires}
 	if c := n.credential; c != nil {
 		s.Credential = c.Raw
-		s.Organization = &api.OrganizationClaim{Name: nameOf(c.Issuer), DID: c.Issuer, State: "claimed"}
+		s.Organization = &api.OrganizationClaim{Name: partners.NameOf(c.Issuer), DID: c.Issuer, State: "claimed"}
 		if a := t.authorities[webvh.SCID(c.Issuer)]; a != nil && p.Relation >= did.Partner {
 			if s.Organization.State = "own"; a.partner != nil {
 				s.Organization.Name, s.Organization.State = a.partner.Name, "partner"
@@ -670,23 +703,12 @@ func (t *Trust) Document(path string) (content []byte, mediaType string, ok bool
 	}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	for _, l := range t.ownLocked().lists {
-		if strings.HasSuffix(l.ID, path) && strings.HasPrefix(path, wellKnown) {
-			return l.Raw, "application/vc", true
+	if a := t.ownLocked(); a != nil {
+		for _, method := range a.Methods() {
+			if l := a.List(method); l != nil && strings.HasSuffix(l.ID, path) && strings.HasPrefix(path, wellKnown) {
+				return l.Raw, "application/vc", true
+			}
 		}
 	}
 	return nil, "", false
-}
-
-// nodeIn returns the node of a multiaddr with /p2p, or "".
-func nodeIn(addr string) did.DID {
-	info, err := peer.AddrInfoFromString(addr)
-	if err != nil {
-		return ""
-	}
-	node, err := did.FromPeer([]byte(info.ID))
-	if err != nil {
-		return ""
-	}
-	return node
 }

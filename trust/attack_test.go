@@ -1,18 +1,22 @@
 package trust
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/didtest"
+	"github.com/lmosd/lmosd/trust/authority"
+	"github.com/lmosd/lmosd/trust/exchange"
+	"github.com/lmosd/lmosd/trust/partners"
 )
 
 // twoIssuers returns an organization of two issuers and a member, which are connected.
@@ -64,7 +68,7 @@ func otherIssuer(m *member) string {
 func validKeys(m *member) []string {
 	m.Trust.mu.RLock()
 	defer m.Trust.mu.RUnlock()
-	return m.ownLocked().issuers(m.now())
+	return m.ownLocked().Issuers(m.now())
 }
 
 // After an issuing key was removed, a member that restarts is confirmed by the remaining issuer.
@@ -114,7 +118,7 @@ func TestImpostorOfAPartner(t *testing.T) {
 func TestRevokedIssuer(t *testing.T) {
 	t.Parallel()
 	first, second, _ := twoIssuers(t)
-	if _, err := second.ask(t.Context(), first.did(), &request{Op: opEnroll, Key: didtest.NewKey().DID().Multibase()}); err == nil {
+	if _, err := second.net.Ask(t.Context(), first.did(), &exchange.Request{Op: exchange.OpEnroll, Key: didtest.NewKey().DID().Multibase()}); err == nil {
 		t.Error("a node enrolled two keys")
 	}
 	second.halt()
@@ -154,29 +158,19 @@ func TestInventedVersions(t *testing.T) {
 	acme.becomes(globex, did.Partner, "node")
 	globex.halt()
 	acme.halt()
-	gets := make(chan known, 16)
+	gets := make(chan exchange.Known, 16)
 	org := hostile.org.DID()
-	hostile.host.SetStreamHandler(Protocol("test"), func(s network.Stream) {
-		defer s.Reset()
-		q := new(request)
-		for ; readFrame(s, maxRequest, q) == nil; q = new(request) {
-			switch q.Op {
-			case opStatus:
-				versions := fmt.Sprintf(`"%s#x":9,"%s#i1":%d`, org, org, uint64(1)<<50)
-				_ = writeFrame(s, &response{Body: fmt.Appendf(nil, `{"type":%q,"organization":%q,"node":%q,"audience":%q,"nonce":%q,"head":"","length":1,"versions":{%s},"settled":true}`,
-					statusType, org, hostile.did(), acme.did(), base64.RawURLEncoding.EncodeToString(q.Nonce), versions)})
-				return
-			case opGet:
-				gets <- q.Known[0]
-				return
-			default:
-				r, err := hostile.serve(t.Context(), acme.did(), q)
-				if err != nil {
-					r = &response{}
-				}
-				_ = writeFrame(s, r)
-			}
+	hostile.speaks(func(ctx context.Context, from did.DID, q *exchange.Request) (*exchange.Response, error) {
+		switch q.Op {
+		case exchange.OpStatus:
+			versions := fmt.Sprintf(`"%s#x":9,"%s#i1":%d`, org, org, uint64(1)<<50)
+			return &exchange.Response{Body: fmt.Appendf(nil, `{"type":%q,"organization":%q,"node":%q,"audience":%q,"nonce":%q,"head":"","length":1,"versions":{%s},"settled":true}`,
+				authority.StatementType, org, hostile.did(), acme.did(), base64.RawURLEncoding.EncodeToString(q.Nonce), versions)}, nil
+		case exchange.OpGet:
+			gets <- q.Known[0]
+			return nil, refused
 		}
+		return hostile.serve(ctx, from, q)
 	})
 	acme = acme.restart()
 	acme.connect(hostile)
@@ -196,16 +190,16 @@ func TestStrangersCauseNoFetch(t *testing.T) {
 	acme, stranger := newMember(t), newMember(t)
 	acme.founds("acme.example")
 	asked := make(chan struct{}, 16)
-	stranger.host.SetStreamHandler(Protocol("test"), func(s network.Stream) {
+	stranger.speaks(func(context.Context, did.DID, *exchange.Request) (*exchange.Response, error) {
 		asked <- struct{}{}
-		_ = s.Reset()
+		return nil, refused
 	})
 	if err := stranger.host.Connect(t.Context(), peer.AddrInfo{ID: acme.host.ID(), Addrs: acme.host.Addrs()}); err != nil {
 		t.Fatal(err)
 	}
-	claim := known{SCID: acme.org.SCID(), Kind: kindList, Method: string(acme.org.DID()) + "#i1", Version: 1 << 50}
-	for _, op := range []op{opHello, opHave} {
-		_, _ = stranger.ask(t.Context(), acme.did(), &request{Op: op, Known: []known{claim}})
+	claim := exchange.Known{SCID: acme.org.SCID(), Kind: exchange.KindList, Method: string(acme.org.DID()) + "#i1", Version: 1 << 50}
+	for _, op := range []exchange.Op{exchange.OpHello, exchange.OpHave} {
+		_, _ = stranger.net.Ask(t.Context(), acme.did(), &exchange.Request{Op: op, Known: []exchange.Known{claim}})
 	}
 	if n := acme.node(stranger.did()); n.learning || len(n.lacking) > 0 || len(asked) > 0 {
 		t.Errorf("a stranger caused work: %+v", n)
@@ -218,23 +212,6 @@ func (m *member) node(id did.DID) node {
 	return *m.nodes[id]
 }
 
-// A machine that slept has no evidence, although its dead connections are still listed.
-func TestSleepEndsEvidence(t *testing.T) {
-	t.Parallel()
-	first, second, _ := twoIssuers(t)
-	first.Trust.mu.Lock()
-	defer first.Trust.mu.Unlock()
-	a, now := first.ownLocked(), first.now()
-	a.contact([]did.DID{second.did()}, now)
-	if len(a.evidence) == 0 {
-		t.Fatal("there is no evidence before")
-	}
-	a.contact([]did.DID{second.did()}, now.Add(10*time.Hour))
-	if len(a.evidence) != 0 {
-		t.Errorf("after ten hours of sleep, %d nodes are evidence", len(a.evidence))
-	}
-}
-
 // An older log of a partner is not accepted with a new invitation.
 func TestInvitationWithAnOldLog(t *testing.T) {
 	t.Parallel()
@@ -245,7 +222,7 @@ func TestInvitationWithAnOldLog(t *testing.T) {
 	globex.waits(func() bool { return old.org.IsIssuer() })
 	acme.federates(globex)
 	i := must(old.Invite(t.Context(), api.InvitationRequest{Kind: api.InvitePartner, For: acme.org.DID()}))(t)
-	end := must(old.fetches.begin(t.Context(), globex.did(), known{SCID: globex.org.SCID(), Kind: kindLog}))(t) // it takes no newer log
+	end := must(old.fetches.begin(t.Context(), globex.did(), exchange.Known{SCID: globex.org.SCID(), Kind: exchange.KindLog}))(t) // it takes no newer log
 	defer end()
 	if err := globex.RemoveIssuer(t.Context(), otherIssuer(globex)); err != nil {
 		t.Fatal(err)
@@ -253,7 +230,7 @@ func TestInvitationWithAnOldLog(t *testing.T) {
 	length := func() int {
 		acme.Trust.mu.RLock()
 		defer acme.Trust.mu.RUnlock()
-		return acme.authorities[globex.org.SCID()].log.Len()
+		return acme.authorities[globex.org.SCID()].Log().Len()
 	}
 	acme.waits(func() bool { return length() == globex.org.Log().Len() })
 	globex.halt()
@@ -286,51 +263,28 @@ func TestAloneWithAMember(t *testing.T) {
 
 // stopDialing removes the addresses of issuers, and startDialing is its end.
 func (m *member) stopDialing() {
-	m.Trust.mu.Lock()
-	defer m.Trust.mu.Unlock()
-	m.addrsOfIssuers, m.book.Issuers = m.book.Issuers, nil
+	m.addrsOfIssuers = m.dials()
 }
 
 func (m *member) startDialing() {
-	m.Trust.mu.Lock()
-	defer m.Trust.mu.Unlock()
-	m.book.Issuers = m.addrsOfIssuers
+	m.dials(m.addrsOfIssuers...)
 }
 
-// Frames beyond the limits end the exchange: they are read only as far as permitted.
-func TestLargeFrames(t *testing.T) {
-	t.Parallel()
-	acme, stranger := newMember(t), newMember(t)
-	acme.founds("acme.example")
-	stranger.connect(acme)
-	s, err := stranger.openStream(t.Context(), acme.did())
-	if err != nil {
-		t.Fatal(err)
+// dials replaces the addresses of issuers, and returns the old ones.
+func (m *member) dials(addrs ...string) (old []string) {
+	m.t.Helper()
+	if err := m.edit(func(b *partners.Book) error {
+		old, b.Issuers = b.Issuers, addrs
+		return nil
+	}); err != nil {
+		m.t.Fatal(err)
 	}
-	defer s.Reset()
-	_ = writeFrame(s, &request{Op: opHello, Secret: make([]byte, 1<<20)})
-	if err := readFrame(s, maxResponse, &response{}); err == nil {
-		t.Error("a frame of 1 MiB was answered")
-	}
+	return old
 }
 
-func FuzzRequest(f *testing.F) {
-	f.Add([]byte{0xa1, 0x01, 0x01})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		q := &request{}
-		if decodeFrame(b, q) == nil && (len(q.Seeks) > maxSeeks || len(q.Known) > maxKnown) {
-			t.Errorf("decoded beyond the limits: %+v", q)
-		}
-		_ = decodeFrame(b, &response{})
-	})
-}
-
-func FuzzBook(f *testing.F) {
-	f.Add([]byte(`{"version":1,"partners":[{"name":"globex","did":"did:webvh:QmT4z6dmPzCDBmvDWUtjmCqeeaiPFJnVgMBzQyNo8kRVqA:globex.example"}]}`))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		b, err := parseBook(text)
-		if err == nil && b.Version != bookVersion {
-			t.Errorf("read version %d", b.Version)
-		}
-	})
+// speaks replaces what a node answers.
+func (m *member) speaks(h exchange.Handler) {
+	e := exchange.New(exchange.Options{Network: "test", Host: m.host, Handle: h, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	e.Start()
+	m.t.Cleanup(e.Close)
 }

@@ -14,25 +14,10 @@ import (
 	"github.com/lmosd/lmosd/did/proof"
 	"github.com/lmosd/lmosd/did/webvh"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/trust/authority"
+	"github.com/lmosd/lmosd/trust/exchange"
+	"github.com/lmosd/lmosd/trust/partners"
 )
-
-// statusType is the type of a status statement: what an issuer, or a member of the own organization, knows of an organization.
-const statusType = "OrganizationStatus"
-
-// A status is a status statement. That of an issuer has a proof by its issuing key, for one question of one node; that of a member has none,
-// because the connection proves the member.
-type status struct {
-	Type         string            `json:"type"`
-	Organization did.DID           `json:"organization"`
-	Node         did.DID           `json:"node"`     // the node that answers
-	Audience     did.DID           `json:"audience"` // the node that asks
-	Nonce        string            `json:"nonce"`
-	Head         string            `json:"head"`
-	Length       uint64            `json:"length"` // of the log
-	Versions     map[string]uint64 `json:"versions"`
-	Settled      bool              `json:"settled"` // the node knows what others revoked
-}
 
 const nonceSize = 16
 
@@ -42,7 +27,7 @@ func (t *Trust) confirm(ctx context.Context, id did.DID, scid string) error {
 	defer cancel()
 	nonce := make([]byte, nonceSize)
 	_, _ = rand.Read(nonce)
-	r, err := t.ask(ctx, id, &request{Op: opStatus, SCID: scid, Nonce: nonce})
+	r, err := t.net.Ask(ctx, id, &exchange.Request{Op: exchange.OpStatus, SCID: scid, Nonce: nonce})
 	if err != nil {
 		return err
 	}
@@ -53,10 +38,16 @@ func (t *Trust) confirm(ctx context.Context, id did.DID, scid string) error {
 		return errors.New("the organization is not known any more")
 	}
 	// The log first: the key may be new. Whatever it claims, a log and a list are taken only if they verify.
-	st, method, err := t.readStatus(ctx, a, r.Body)
+	read := func() (*authority.Statement, string, error) {
+		t.mu.RLock()
+		l := a.Log()
+		t.mu.RUnlock()
+		return authority.ReadStatement(ctx, r.Body, l, t.now())
+	}
+	st, method, err := read()
 	if errors.Is(err, proof.ErrProof) {
-		t.fetchAll(ctx, id, []known{{SCID: scid, Kind: kindLog, Version: 1 << 62}})
-		st, method, err = t.readStatus(ctx, a, r.Body)
+		t.fetchAll(ctx, id, []exchange.Known{{SCID: scid, Kind: exchange.KindLog, Version: 1 << 62}})
+		st, method, err = read()
 	}
 	switch {
 	case err != nil:
@@ -69,42 +60,55 @@ func (t *Trust) confirm(ctx context.Context, id did.DID, scid string) error {
 	if err := t.mayTestify(ctx, a, id, st, method); err != nil {
 		return err
 	}
-	newer := []known{{SCID: scid, Kind: kindLog, Version: st.Length, Head: st.Head}}
+	newer := []exchange.Known{{SCID: scid, Kind: exchange.KindLog, Version: st.Length, Head: st.Head}}
 	t.fetchAll(ctx, id, newer)
 	t.mu.RLock()
 	for m, version := range st.Versions {
-		if a.keys[m] != "" {
-			newer = append(newer, known{SCID: scid, Kind: kindList, Method: m, Version: version})
+		if a.Key(m) != "" {
+			newer = append(newer, exchange.Known{SCID: scid, Kind: exchange.KindList, Method: m, Version: version})
 		}
 	}
 	t.mu.RUnlock()
 	t.fetchAll(ctx, id, newer)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if method != "" && a.partner == nil {
-		t.issuers[id] = method
-	}
+	t.mu.RLock()
 	for _, k := range newer {
-		if a.lacks(k) && !(k.Kind == kindLog && k.Version < uint64(a.log.Len())) {
+		if a.lacks(k) && !(k.Kind == exchange.KindLog && k.Version < uint64(a.Log().Len())) {
+			t.mu.RUnlock()
 			return fmt.Errorf("the node did not deliver what it has: kind %d, version %d", k.Kind, k.Version)
 		}
 	}
+	t.mu.RUnlock()
 	if method != "" && a.partner == nil {
-		if err := t.bindLocked(method, id); err != nil {
+		if err := t.bind(method, id); err != nil {
 			return err
 		}
 	}
-	a.witnessed(id, method, t.now())
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a.Witness(id, method, t.now())
 	return nil
+}
+
+// bind notes durably which node has an issuing key of the own organization, so that its revocation excludes the key.
+func (t *Trust) bind(method string, node did.DID) error {
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	if t.book.IssuerNodes[method] == node {
+		return nil
+	}
+	return t.editWriting(func(b *partners.Book) error {
+		b.Bind(method, node)
+		return nil
+	})
 }
 
 // mayTestify returns an error unless the statement of a node can confirm an organization: it holds an issuing key, or it is a confirmed member
 // of the own organization that knows the state. Such a member brings the lists of issuers that are away.
-func (t *Trust) mayTestify(ctx context.Context, a *authority, id did.DID, st *status, method string) error {
+func (t *Trust) mayTestify(ctx context.Context, a *trusted, id did.DID, st *authority.Statement, method string) error {
 	check := func() error {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		isIssuer := method != "" && slices.Contains(a.issuers(t.now()), method)
+		isIssuer := method != "" && a.IsIssuer(method, t.now())
 		isMember := method == "" && t.nodeLocked(id).principal.Relation == did.Own // confirmed by another node than itself
 		if bound := t.book.IssuerNodes[method]; isIssuer && a.partner == nil && bound != "" && bound != id {
 			return fmt.Errorf("the issuing key is of %s", bound.Short())
@@ -116,10 +120,10 @@ func (t *Trust) mayTestify(ctx context.Context, a *authority, id did.DID, st *st
 	}
 	err := check()
 	t.mu.RLock()
-	isNewer := st.Length > uint64(a.log.Len())
+	isNewer := st.Length > uint64(a.Log().Len())
 	t.mu.RUnlock()
 	if err != nil && method != "" && isNewer { // the key may be new
-		t.fetchAll(ctx, id, []known{{SCID: a.scid, Kind: kindLog, Version: st.Length, Head: st.Head}})
+		t.fetchAll(ctx, id, []exchange.Known{{SCID: a.SCID(), Kind: exchange.KindLog, Version: st.Length, Head: st.Head}})
 		err = check()
 	}
 	return err
@@ -128,43 +132,9 @@ func (t *Trust) mayTestify(ctx context.Context, a *authority, id did.DID, st *st
 // confirmTime limits one confirmation, with what it gets.
 const confirmTime = 15 * time.Second
 
-// readStatus reads a statement, and verifies its proof if it has one. method is the issuing key, or "".
-func (t *Trust) readStatus(ctx context.Context, a *authority, raw []byte) (st *status, method string, err error) {
-	doc, err := jcs.Object(raw, maxRequest)
-	if err != nil {
-		return nil, "", err
-	}
-	if doc["proof"] != nil {
-		t.mu.RLock()
-		owner := a.log.DID()
-		docs := resolver{owner: a.log}
-		t.mu.RUnlock()
-		v, err := proof.Verify(ctx, doc, proof.Check{Resolver: docs, Now: t.now()})
-		if err != nil {
-			return nil, "", err
-		}
-		if v.Owner != owner {
-			return nil, "", fmt.Errorf("%w: signed by %s", proof.ErrProof, v.Owner.Short())
-		}
-		doc, method = v.Document, v.Method
-	}
-	text, err := json.Marshal(doc)
-	if err != nil {
-		return nil, "", err
-	}
-	st = &status{}
-	if err := json.Unmarshal(text, st); err != nil {
-		return nil, "", err
-	}
-	if st.Type != statusType || len(st.Versions) > maxKnown {
-		return nil, "", errors.New("not a status statement")
-	}
-	return st, method, nil
-}
-
 // serveStatus answers what this node knows of an organization: an issuer of the own one to all nodes, since its log names its key anyway, and
 // others to members of the own organization.
-func (t *Trust) serveStatus(id did.DID, q *request) (*response, error) {
+func (t *Trust) serveStatus(id did.DID, q *exchange.Request) (*exchange.Response, error) {
 	if len(q.Nonce) != nonceSize {
 		return nil, interact.Errorf(interact.Invalid, "", "expected a nonce of %d bytes", nonceSize)
 	}
@@ -181,35 +151,22 @@ func (t *Trust) serveStatus(id did.DID, q *request) (*response, error) {
 	}
 	isIssuer := a.partner == nil && t.org.IsIssuer()
 	known := t.mayGetLocked(t.nodeLocked(id).principal, a)
-	st := &status{Type: statusType, Organization: a.log.DID(), Node: t.self, Audience: id, Nonce: base64.RawURLEncoding.EncodeToString(q.Nonce),
-		Head: a.log.Head(), Length: uint64(a.log.Len()), Versions: map[string]uint64{}, Settled: t.firstHandLocked(a)}
+	st := &authority.Statement{Type: authority.StatementType, Organization: a.Log().DID(), Node: t.self, Audience: id, Nonce: base64.RawURLEncoding.EncodeToString(q.Nonce),
+		Head: a.Log().Head(), Length: uint64(a.Log().Len()), Versions: map[string]uint64{}, Settled: t.firstHandLocked(a)}
 	if known {
-		st.Versions = a.versions()
+		st.Versions = a.Versions()
 	}
 	org := t.org
 	t.mu.Unlock()
 	if !isIssuer && !known {
 		return nil, refused
 	}
-	text, err := json.Marshal(st)
-	if err != nil || !isIssuer {
-		return &response{Body: text}, err
+	if !isIssuer {
+		text, err := json.Marshal(st)
+		return &exchange.Response{Body: text}, err
 	}
-	doc, err := jcs.Object(text, maxRequest)
-	if err != nil {
-		return nil, err
-	}
-	signer, method, err := org.Signer()
-	if err != nil {
-		return nil, userError(err)
-	}
-	p, err := proof.Sign(doc, signer, proof.Options{Created: t.now(), Method: method})
-	if err != nil {
-		return nil, err
-	}
-	doc["proof"] = p
-	raw, err := jcs.Append(nil, doc)
-	return &response{Body: raw}, err
+	raw, err := org.Sign(st)
+	return &exchange.Response{Body: raw}, userError(err)
 }
 
 // settled reports whether this node knows what the other issuers of its organization revoked.
@@ -222,30 +179,23 @@ func (t *Trust) settled() bool {
 
 // settledLocked reports whether this node knows the state of an organization: a witness confirmed it, or no other issuer exists. An issuer
 // whose siblings are away is settled after it was connected to members for a while: they have the lists of the others.
-func (t *Trust) settledLocked(a *authority) bool { return t.settledForLocked(a, "") }
+func (t *Trust) settledLocked(a *trusted) bool { return t.settledForLocked(a, "") }
 
 // settledForLocked is settledLocked for decisions about one node, whose own connection does not count.
-func (t *Trust) settledForLocked(a *authority, subject did.DID) bool {
-	own := t.ownMethodLocked(a)
-	others := slices.DeleteFunc(a.issuers(t.now()), func(method string) bool { return method == own })
-	switch {
+func (t *Trust) settledForLocked(a *trusted, subject did.DID) bool {
+	switch own := t.ownMethodLocked(a); {
 	case own == "":
-		return len(a.evidence) > 0
-	case len(others) == 0:
+		return a.HasWitness("")
+	case !a.HasOtherIssuer(own, t.now()):
 		return true
 	}
-	for node := range a.evidence {
-		if node != subject {
-			return true
-		}
-	}
-	return t.now().Sub(t.started) > aloneFor && t.meetsMembersLocked(a, subject)
+	return a.HasWitness(subject) || t.now().Sub(t.started) > authority.AloneFor && t.meetsMembersLocked(a, subject)
 }
 
 // meetsMembersLocked reports whether a member of an organization other than subject is connected.
-func (t *Trust) meetsMembersLocked(a *authority, subject did.DID) bool {
-	for id, n := range t.nodes {
-		if id != subject && id != t.self && n.hello != nil && n.credential != nil && webvh.SCID(n.credential.Issuer) == a.scid && n.principal.Barred == "" {
+func (t *Trust) meetsMembersLocked(a *trusted, subject did.DID) bool {
+	for id, n := range t.members[a.SCID()] {
+		if id != subject && id != t.self && n.hello != nil && n.principal.Barred == "" {
 			return true
 		}
 	}
@@ -254,16 +204,11 @@ func (t *Trust) meetsMembersLocked(a *authority, subject did.DID) bool {
 
 // firstHandLocked reports whether this node knows the state of an organization from an issuer. The word of a member is not passed on:
 // nodes that are out of date cannot confirm each other.
-func (t *Trust) firstHandLocked(a *authority) bool {
+func (t *Trust) firstHandLocked(a *trusted) bool {
 	if a.partner == nil {
 		return t.settledLocked(a)
 	}
-	for _, w := range a.evidence {
-		if w.method != "" {
-			return true
-		}
-	}
-	return false
+	return a.HasIssuerWitness()
 }
 
 // confirmPause is the least pause between two questions to one node about one organization.
@@ -289,7 +234,7 @@ func (t *Trust) confirmDue(ctx context.Context) {
 func (t *Trust) confirmOne(ctx context.Context, scid string) {
 	t.mu.Lock()
 	a := t.authorities[scid]
-	if a == nil || a.good() >= 2 {
+	if a == nil || a.Good() >= 2 {
 		t.mu.Unlock()
 		return
 	}
@@ -304,13 +249,13 @@ func (t *Trust) confirmOne(ctx context.Context, scid string) {
 	if a.partner != nil {
 		addrs = a.partner.Addrs
 	}
-	if addrs = slices.Clone(addrs); a.good() > 0 {
+	if addrs = slices.Clone(addrs); a.Good() > 0 {
 		addrs = nil
 	}
 	t.mu.Unlock()
 	for _, addr := range addrs {
-		if id := nodeIn(addr); id != "" && id != t.self && t.mayAsk(id, scid) {
-			err := t.meet(ctx, id, addr)
+		if id := exchange.NodeIn(addr); id != "" && id != t.self && t.mayAsk(id, scid) {
+			err := t.introduce(ctx, id, addr)
 			if err == nil {
 				err = t.confirm(ctx, id, scid)
 			}
@@ -320,16 +265,16 @@ func (t *Trust) confirmOne(ctx context.Context, scid string) {
 }
 
 // candidatesLocked returns up to 4 connected nodes that may know the state of an organization.
-func (t *Trust) candidatesLocked(a *authority) (all []did.DID) {
-	for id, n := range t.nodes {
-		if n.hello == nil || id == t.self || n.credential == nil || n.principal.Barred != "" {
+func (t *Trust) candidatesLocked(a *trusted) (all []did.DID) {
+	for id, n := range t.online {
+		if id == t.self || n.credential == nil || n.principal.Barred != "" {
 			continue
 		}
-		if a.isGood(id) {
+		if a.IsGood(id) {
 			continue
 		}
 		theirs := webvh.SCID(n.credential.Issuer)
-		if (theirs == a.scid || t.org != nil && theirs == t.org.SCID()) && len(all) < 4 && t.mayAskLocked(id, a.scid) {
+		if (theirs == a.SCID() || t.org != nil && theirs == t.org.SCID()) && len(all) < 4 && t.mayAskLocked(id, a.SCID()) {
 			all = append(all, id)
 		}
 	}

@@ -9,8 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,16 +19,12 @@ import (
 	"github.com/lmosd/lmosd/did/vc"
 	"github.com/lmosd/lmosd/did/webvh"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/trust/authority"
+	"github.com/lmosd/lmosd/trust/exchange"
 	"github.com/lmosd/lmosd/trust/invitation"
 	"github.com/lmosd/lmosd/trust/organization"
+	"github.com/lmosd/lmosd/trust/partners"
 )
-
-// An offer is what an invitation of this node promises besides its own content.
-type offer struct {
-	Until   time.Time `json:"until,omitzero"` // the end of the partnership
-	Issuer  bool      `json:"issuer,omitempty"`
-	Expires time.Time `json:"expires"` // of the invitation
-}
 
 // issuerText tells a new member that it may become an issuer.
 const issuerText = "issuer"
@@ -38,7 +33,7 @@ const issuerText = "issuer"
 func (t *Trust) approach(ctx context.Context, i *invitation.Invitation) (node did.DID, addr string, l *webvh.Log, err error) {
 	var errs []error
 	for _, addr := range i.Addresses {
-		node := nodeIn(addr)
+		node := exchange.NodeIn(addr)
 		if node == t.self {
 			errs = append(errs, interact.Errorf(interact.Usage, "use it on another node", "this node made the invitation"))
 			continue
@@ -60,7 +55,7 @@ func (t *Trust) approach(ctx context.Context, i *invitation.Invitation) (node di
 
 // proveIssuer gets the log of an organization from a node that proves an issuing key in it.
 func (t *Trust) proveIssuer(ctx context.Context, node did.DID, scid string, addrs ...string) (*webvh.Log, error) {
-	r, err := t.ask(ctx, node, &request{Op: opGet, Known: []known{{SCID: scid, Kind: kindLog}}}, addrs...)
+	r, err := t.net.Ask(ctx, node, &exchange.Request{Op: exchange.OpGet, Known: []exchange.Known{{SCID: scid, Kind: exchange.KindLog}}}, addrs...)
 	if err != nil {
 		return nil, err
 	}
@@ -70,10 +65,10 @@ func (t *Trust) proveIssuer(ctx context.Context, node did.DID, scid string, addr
 	}
 	nonce := make([]byte, nonceSize)
 	_, _ = rand.Read(nonce)
-	if r, err = t.ask(ctx, node, &request{Op: opStatus, SCID: scid, Nonce: nonce}); err != nil {
+	if r, err = t.net.Ask(ctx, node, &exchange.Request{Op: exchange.OpStatus, SCID: scid, Nonce: nonce}); err != nil {
 		return nil, err
 	}
-	st, method, err := t.readStatus(ctx, newAuthority(scid, l, nil), r.Body)
+	st, method, err := authority.ReadStatement(ctx, r.Body, l, t.now())
 	if err != nil || method == "" || st.Node != node || st.Audience != t.self || st.Nonce != base64.RawURLEncoding.EncodeToString(nonce) {
 		return nil, interact.Errorf(interact.IssuerUntrusted, "request a new invitation", "the node %s does not prove an issuing key of the organization", node.Short())
 	}
@@ -113,13 +108,9 @@ func (t *Trust) Join(ctx context.Context, a api.Acceptance) (*api.Organization, 
 			return nil, err
 		}
 	}
-	node, addr, l, err := t.approach(ctx, i)
+	node, addr, l, r, err := t.redeem(ctx, i, &exchange.Request{})
 	if err != nil {
 		return nil, err
-	}
-	r, err := t.ask(ctx, node, &request{Op: opRedeem, SCID: i.SCID(), Secret: i.Secret[:]})
-	if err != nil {
-		return nil, notReached(node, err)
 	}
 	c, err := vc.Verify(ctx, r.Credential, vc.Check{Resolver: resolver{l.DID(): l}, Now: t.now()})
 	if err != nil {
@@ -129,40 +120,45 @@ func (t *Trust) Join(ctx context.Context, a api.Acceptance) (*api.Organization, 
 	if err != nil {
 		return nil, userError(err)
 	}
-	t.mu.Lock()
-	t.book.Issuers = addAddr(t.book.Issuers, addr)
-	err = t.saveLocked()
-	t.mu.Unlock()
-	t.adopt(org)
-	if p, err := peerOf(node); err == nil && r.Text == issuerText {
-		if err := t.hello(ctx, node, p); err != nil { // it must know this node as a member
-			t.o.Log.Debug("hello failed", "peer", node.Short(), "err", err)
-		}
-		t.enroll(ctx, node, org)
-	}
-	if err != nil {
+	if err := t.adopt(org, addr); err != nil {
 		return nil, err
 	}
+	if r.Text == issuerText {
+		t.hello(ctx, node) // it must know this node as a member
+		t.enroll(ctx, node, org)
+	}
 	return t.Organization()
+}
+
+// redeem uses an invitation at an issuer that it names. q is what the request has besides.
+func (t *Trust) redeem(ctx context.Context, i *invitation.Invitation, q *exchange.Request) (node did.DID, addr string, l *webvh.Log, r *exchange.Response, err error) {
+	if node, addr, l, err = t.approach(ctx, i); err != nil {
+		return "", "", nil, nil, err
+	}
+	q.Op, q.SCID, q.Secret = exchange.OpRedeem, i.SCID(), i.Secret[:]
+	if r, err = t.net.Ask(ctx, node, q); err != nil {
+		err = notReached(node, err)
+	}
+	return node, addr, l, r, err
 }
 
 // enroll makes this node an issuer, with the consent of the node that has the root key.
 func (t *Trust) enroll(ctx context.Context, root did.DID, org *organization.Organization) {
 	key, err := org.NewIssuerKey()
 	if err == nil {
-		_, err = t.ask(ctx, root, &request{Op: opEnroll, Key: key})
+		_, err = t.net.Ask(ctx, root, &exchange.Request{Op: exchange.OpEnroll, Key: key})
 	}
 	if err != nil {
 		t.o.Log.Warn("this node did not become an issuer", "err", err)
 		return
 	}
-	t.fetchAll(ctx, root, []known{{SCID: org.SCID(), Kind: kindLog, Version: 1 << 62}})
+	t.fetchAll(ctx, root, []exchange.Known{{SCID: org.SCID(), Kind: exchange.KindLog, Version: 1 << 62}})
 }
 
 func addAddr(all []string, addr string) []string {
-	all = slices.DeleteFunc(slices.Clone(all), func(a string) bool { return nodeIn(a) == nodeIn(addr) })
+	all = slices.DeleteFunc(slices.Clone(all), func(a string) bool { return exchange.NodeIn(a) == exchange.NodeIn(addr) })
 	all = slices.Insert(all, 0, addr)
-	return all[:min(len(all), maxAddrs)]
+	return all[:min(len(all), exchange.MaxAddrs)]
 }
 
 // Accept makes the organization of an invitation a partner, and the own one a partner of it.
@@ -181,30 +177,22 @@ func (t *Trust) Accept(ctx context.Context, a api.Acceptance) (*api.Partner, err
 	if i.SCID() == org.SCID() {
 		return nil, interact.Errorf(interact.InvalidInvite, "use it on a node of another organization", "the invitation is of the own organization")
 	}
-	t.mu.Lock()
-	name, err := t.newNameLocked(a.Name, i.Organization)
-	t.mu.Unlock()
+	t.mu.RLock()
+	name, err := t.book.NewName(a.Name, i.Organization, org.DID())
+	t.mu.RUnlock()
 	if err != nil {
 		return nil, err
 	}
-	node, addr, l, err := t.approach(ctx, i)
+	node, addr, l, _, err := t.redeem(ctx, i, &exchange.Request{Org: org.SCID(), Addrs: t.publicAddrs(invitation.MaxAddresses)})
 	if err != nil {
 		return nil, err
-	}
-	q := &request{Op: opRedeem, SCID: i.SCID(), Secret: i.Secret[:], Org: org.SCID(), Addrs: t.publicAddrs(invitation.MaxAddresses)}
-	if _, err := t.ask(ctx, node, q); err != nil {
-		return nil, notReached(node, err)
 	}
 	// Whoever altered the way of the invitation could have made another one: the operator compares the words.
-	p := &partner{Name: name, DID: l.DID(), Addrs: []string{addr}}
-	if err := t.addPartner(p, l); err != nil {
+	p, err := t.addPartner(partners.Partner{Name: name, DID: l.DID(), Addrs: []string{addr}}, l)
+	if err != nil {
 		return nil, err
 	}
-	if id, err := peerOf(node); err == nil {
-		if err := t.hello(ctx, node, id); err != nil {
-			t.o.Log.Debug("hello failed", "peer", node.Short(), "err", err)
-		}
-	}
+	t.hello(ctx, node)
 	t.confirmDue(ctx)
 	t.update()
 	t.mu.RLock()
@@ -212,38 +200,50 @@ func (t *Trust) Accept(ctx context.Context, a api.Acceptance) (*api.Partner, err
 	return t.describeLocked(p), nil
 }
 
-// addPartner stores a partner and its log, and puts it in force.
-func (t *Trust) addPartner(p *partner, l *webvh.Log) error {
-	words := t.checkWords(l.SCID())
-	t.mu.Lock()
-	p.Since, p.Shared, p.Words = t.now().UTC().Truncate(time.Second), true, words
-	stored, err := t.storedLog(l.SCID())
+// addPartner stores a partner and its log, and puts it in force. A former partner keeps its name.
+func (t *Trust) addPartner(p partners.Partner, l *webvh.Log) (*partners.Partner, error) {
+	p.Words = t.checkWords(l.SCID())
+	if err := t.putPartner(&p, l); err != nil {
+		return nil, err
+	}
+	t.o.Record("partner added: " + p.Name + ", " + string(p.DID))
+	t.afterPartners()
+	return &p, nil
+}
+
+func (t *Trust) putPartner(p *partners.Partner, l *webvh.Log) error {
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	stored, err := t.folder(l.SCID()).Log()
 	if err == nil {
 		err = organization.CheckLog(stored, l)
 	}
-	if err == nil {
-		err = t.store(l.SCID(), "log.jsonl", l.Bytes())
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		if old := t.book.find(l.SCID()); old != nil {
-			p.Name, p.Forked = old.Name, old.Forked
-			t.book.Partners = slices.DeleteFunc(t.book.Partners, func(o *partner) bool { return o == old })
+	if a := t.authorities[l.SCID()]; a != nil {
+		err = t.useLog(a, l)
+	} else {
+		err = t.folder(l.SCID()).WriteLog(l)
+	}
+	if err != nil {
+		return err
+	}
+	err = t.editWriting(func(b *partners.Book) error {
+		p.Since = t.now().UTC().Truncate(time.Second)
+		if old := b.Find(l.SCID()); old != nil {
+			p.Name, p.Forked, p.Chosen = old.Name, old.Forked, old.Chosen
+			if !p.Since.After(old.Since) { // the new partnership is the later one
+				p.Since = old.Since.Add(time.Second)
+			}
 		}
-		if len(t.book.Partners) >= maxPartners {
-			err = interact.Errorf(interact.Usage, "remove others first", "there are %d partners, the most that are possible", maxPartners)
-		}
+		p.Changed = p.Since
+		return errors.Join(b.Put(p), t.share(b))
+	})
+	if err != nil || t.authorities[l.SCID()] != nil {
+		return err
 	}
-	if err == nil {
-		t.book.Partners = append(t.book.Partners, p)
-		t.addAuthorityLocked(newAuthority(l.SCID(), l, p))
-		err = t.sharePartnersLocked()
-	}
-	t.mu.Unlock()
-	if err == nil {
-		t.o.Record("partner added: " + p.Name + ", " + string(p.DID))
-		t.afterPartners()
-	}
-	return err
+	return t.addTrusted(p, l)
 }
 
 // checkWords returns the words that the operators of both organizations compare. They take some milliseconds.
@@ -257,7 +257,7 @@ func (t *Trust) checkWords(scid string) []string {
 }
 
 // serveRedeem answers a node that uses an invitation of this node.
-func (t *Trust) serveRedeem(ctx context.Context, id did.DID, q *request) (*response, error) {
+func (t *Trust) serveRedeem(ctx context.Context, id did.DID, q *exchange.Request) (*exchange.Response, error) {
 	org, err := t.mine()
 	if err != nil || org.SCID() != q.SCID || !org.IsIssuer() {
 		return nil, refused
@@ -284,7 +284,7 @@ func (t *Trust) serveRedeem(ctx context.Context, id did.DID, q *request) (*respo
 	if err != nil {
 		return nil, userError(err)
 	}
-	r := &response{Credential: c.Raw}
+	r := &exchange.Response{Credential: c.Raw}
 	if t.offerOf(issued.ID).Issuer && org.HasRoot() && len(org.Issuers()) < organization.MaxIssuers {
 		r.Text = issuerText
 	}
@@ -311,29 +311,14 @@ func (t *Trust) redeemedBy(secret [16]byte, id did.DID) bool {
 	return i != nil && slices.ContainsFunc(i.Redeemed, func(r invitation.Redemption) bool { return r.By == id })
 }
 
-// storedLog returns the stored log of an organization, of a former partner too; nil if there is none.
-func (t *Trust) storedLog(scid string) (*webvh.Log, error) {
-	raw, err := os.ReadFile(t.file(scid, "log.jsonl"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return webvh.Verify(raw, webvh.Check{Now: farFuture})
-}
-
-// farFuture is the time at which stored logs are verified: a clock that is behind does not make them wrong.
-var farFuture = time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC)
-
-func (t *Trust) offerOf(id string) offer {
+func (t *Trust) offerOf(id string) partners.Offer {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.book.Offers[id]
 }
 
 // redeemPartner makes the organization of a node a partner: the node proves an issuing key of it first.
-func (t *Trust) redeemPartner(ctx context.Context, id did.DID, secret [16]byte, q *request) (*response, error) {
+func (t *Trust) redeemPartner(ctx context.Context, id did.DID, secret [16]byte, q *exchange.Request) (*exchange.Response, error) {
 	if i := t.issuedFor(secret); i == nil || i.Kind != invitation.Partner || t.now().After(i.Expires) {
 		_, err := t.invites.Redeem(secret, invitation.Partner, id) // the reason
 		return nil, cmp.Or(err, error(refused))
@@ -346,39 +331,28 @@ func (t *Trust) redeemPartner(ctx context.Context, id did.DID, secret [16]byte, 
 	if err != nil {
 		return nil, err
 	}
-	t.mu.Lock()
-	known := t.book.find(l.SCID())
-	again := known != nil && !known.removed()
-	name := ""
-	for n := 1; !again && name == ""; n++ {
-		given := ""
-		if n > 1 {
-			given = fmt.Sprintf("%.28s-%d", nameOf(l.DID()), n)
-		}
-		if checkName(nameOf(l.DID())) != nil {
-			given = fmt.Sprintf("partner-%d", n)
-		}
-		name, _ = t.newNameLocked(given, l.DID())
+	t.mu.RLock()
+	known := t.book.Find(l.SCID())
+	name := t.book.FreeName(partners.NameOf(l.DID()), l.DID(), t.org.DID())
+	t.mu.RUnlock()
+	if known != nil && !known.IsRemoved() {
+		return &exchange.Response{}, nil
 	}
-	t.mu.Unlock()
-	if again {
-		return &response{}, nil
-	}
-	p := &partner{Name: name, DID: l.DID(), Roles: issued.Roles, Until: t.offerOf(issued.ID).Until, Confirmed: issued.For != ""}
+	p := partners.Partner{Name: name, DID: l.DID(), Roles: issued.Roles, Until: t.offerOf(issued.ID).Until, Confirmed: issued.For != ""}
 	for _, a := range q.Addrs {
-		if nodeIn(a) == id {
+		if exchange.NodeIn(a) == id {
 			p.Addrs = append(p.Addrs, a)
 		}
 	}
-	if err := t.addPartner(p, l); err != nil {
+	if _, err := t.addPartner(p, l); err != nil {
 		return nil, userError(err)
 	}
 	t.o.Log.Info("organization became a partner", "name", name, "organization", string(l.DID()), "invitation", issued.ID[:12])
-	return &response{}, nil
+	return &exchange.Response{}, nil
 }
 
 // serveEnroll adds the issuing key of a node that joined by an invitation for issuers.
-func (t *Trust) serveEnroll(id did.DID, q *request) (*response, error) {
+func (t *Trust) serveEnroll(id did.DID, q *exchange.Request) (*exchange.Response, error) {
 	org, err := t.mine()
 	if err != nil || !org.HasRoot() {
 		return nil, refused
@@ -388,7 +362,7 @@ func (t *Trust) serveEnroll(id did.DID, q *request) (*response, error) {
 	})
 	t.mu.Lock()
 	p := t.nodeLocked(id).principal
-	eligible := invited && p.Relation == did.Own && p.Barred == "" && !t.issuerNodeLocked(id)
+	eligible := invited && p.Relation == did.Own && p.Barred == "" && !slices.Contains(slices.Collect(maps.Values(t.book.IssuerNodes)), id)
 	t.mu.Unlock()
 	if !eligible {
 		return nil, refused
@@ -397,18 +371,15 @@ func (t *Trust) serveEnroll(id did.DID, q *request) (*response, error) {
 	if err != nil {
 		return nil, userError(err)
 	}
-	t.mu.Lock()
-	err = t.bindLocked(method, id)
-	t.mu.Unlock()
-	if err != nil {
+	if err := t.bind(method, id); err != nil {
 		return nil, err
 	}
 	t.start(func(context.Context) { t.changed() })
-	return &response{Text: method}, nil
+	return &exchange.Response{Text: method}, nil
 }
 
 // serveKey makes the issuing key of this node for the node with the root key, which a member of the own organization is.
-func (t *Trust) serveKey(id did.DID) (*response, error) {
+func (t *Trust) serveKey(id did.DID) (*exchange.Response, error) {
 	org, err := t.mine()
 	if err != nil || t.Principal(id).Relation != did.Own {
 		return nil, refused
@@ -417,7 +388,7 @@ func (t *Trust) serveKey(id did.DID) (*response, error) {
 	if err != nil {
 		return nil, userError(err)
 	}
-	return &response{Text: key}, nil
+	return &exchange.Response{Text: key}, nil
 }
 
 // Times of the renewal of the credential of this node.
@@ -437,9 +408,8 @@ func (t *Trust) renewDue(ctx context.Context) {
 	c := t.org.Credential()
 	due := c == nil || now.After(c.From.Add(c.Until.Sub(c.From)/2))
 	if c != nil && !due {
-		l := a.lists[c.Method]
-		others := slices.ContainsFunc(a.issuers(now), func(m string) bool { return m != c.Method })
-		due = a.keys[c.Method] == "" || l != nil && (l.IsSet(c.Status.Index) || others && now.Sub(l.From) > listAge)
+		l := a.List(c.Method)
+		due = a.Key(c.Method) == "" || l != nil && (l.IsSet(c.Status.Index) || a.HasOtherIssuer(c.Method, now) && now.Sub(l.From) > listAge)
 	}
 	if due {
 		t.renewed = now
@@ -477,8 +447,8 @@ func (t *Trust) renew(ctx context.Context) error {
 	}
 	t.mu.RLock()
 	var nodes []did.DID
-	for node := range t.issuers {
-		if n := t.nodes[node]; n != nil && n.hello != nil {
+	for _, node := range t.book.IssuerNodes {
+		if t.online[node] != nil && !slices.Contains(nodes, node) {
 			nodes = append(nodes, node)
 		}
 	}
@@ -486,7 +456,7 @@ func (t *Trust) renew(ctx context.Context) error {
 	t.mu.RUnlock()
 	var errs []error
 	try := func(node did.DID, addr ...string) bool {
-		r, err := t.ask(ctx, node, &request{Op: opRenew, Credential: old.Raw}, addr...)
+		r, err := t.net.Ask(ctx, node, &exchange.Request{Op: exchange.OpRenew, Credential: old.Raw}, addr...)
 		if err == nil {
 			var c *vc.Credential
 			if c, err = vc.Verify(ctx, r.Credential, vc.Check{Resolver: org, Now: t.now()}); err == nil {
@@ -500,7 +470,7 @@ func (t *Trust) renew(ctx context.Context) error {
 		return true
 	}
 	renewed := slices.ContainsFunc(nodes, func(n did.DID) bool { return try(n) }) || slices.ContainsFunc(addrs, func(a string) bool {
-		node := nodeIn(a)
+		node := exchange.NodeIn(a)
 		return node != "" && node != t.self && !slices.Contains(nodes, node) && try(node, a)
 	})
 	if !renewed {

@@ -2,221 +2,185 @@ package trust
 
 import (
 	"context"
-	"encoding/json"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"time"
 
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/did/proof"
 	"github.com/lmosd/lmosd/did/webvh"
-	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/trust/authority"
+	"github.com/lmosd/lmosd/trust/exchange"
+	"github.com/lmosd/lmosd/trust/organization"
+	"github.com/lmosd/lmosd/trust/partners"
 )
-
-// partnerListType is the type of the list of an organization's partners, which an issuer signs for the members.
-const partnerListType = "PartnerList"
-
-// A partnerList is the list of the partners of an organization.
-type partnerList struct {
-	Type         string     `json:"type"`
-	Organization did.DID    `json:"organization"`
-	Version      uint64     `json:"version"`
-	ValidUntil   time.Time  `json:"validUntil"`
-	Partners     []*partner `json:"partners"`
-}
-
-// partnerListLife is the validity of a list.
-const partnerListLife = 30 * 24 * time.Hour
 
 const partnersFile = "partners.json"
 
-// sharePartnersLocked stores the partners. An issuer signs their list for the members.
-func (t *Trust) sharePartnersLocked() error {
-	if t.org != nil && t.org.IsIssuer() {
-		if err := t.signPartnersLocked(); err != nil {
-			return err
-		}
+// share signs the list of the partners in b for the members, if this node is an issuer. writing is held, and mu is not.
+func (t *Trust) share(b *partners.Book) error {
+	if t.org == nil || !t.org.IsIssuer() {
+		return nil
 	}
-	return t.saveLocked()
+	list := b.List(t.org.DID(), t.now())
+	raw, err := t.org.Sign(list)
+	if err != nil {
+		return err
+	}
+	return t.keepList(b, list.Version, raw)
 }
 
-func (t *Trust) signPartnersLocked() error {
-	signer, method, err := t.org.Signer()
-	if err != nil {
-		return err
-	}
-	now := t.now().UTC().Truncate(time.Second)
-	list := partnerList{Type: partnerListType, Organization: t.org.DID(), Version: max(t.book.Shared+1, uint64(max(now.Unix(), 0))),
-		ValidUntil: now.Add(partnerListLife), Partners: []*partner{}}
-	for _, p := range t.book.Partners {
-		if p.Shared && !p.removed() {
-			list.Partners = append(list.Partners, p)
-		}
-	}
-	text, err := json.Marshal(list)
-	if err != nil {
-		return err
-	}
-	doc, err := jcs.Object(text, maxBook)
-	if err != nil {
-		return err
-	}
-	p, err := proof.Sign(doc, signer, proof.Options{Created: now, Method: method})
-	if err != nil {
-		return err
-	}
-	doc["proof"] = p
-	raw, err := jcs.Append(nil, doc)
-	if err != nil {
-		return err
-	}
-	if err := t.store(t.org.SCID(), partnersFile, raw); err != nil {
-		return err
-	}
-	t.book.Shared = list.Version
-	return nil
+// keepList stores a list as the newest one.
+func (t *Trust) keepList(b *partners.Book, version uint64, raw []byte) error {
+	b.Shared, b.SharedHead = version, headOf(raw)
+	return t.folder(t.org.SCID()).Write(partnersFile, raw)
 }
 
-// serveSharedLocked returns the list of partners as it was signed.
-func (t *Trust) serveSharedLocked() (*response, error) {
-	raw, err := os.ReadFile(t.file(t.org.SCID(), partnersFile))
-	if err != nil {
-		return nil, refused
-	}
-	return &response{Body: raw}, nil
+// headOf returns the hash by which nodes distinguish lists of one version.
+func headOf(raw []byte) string {
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:16])
 }
 
-// takePartners replaces the shared partners by those of a newer list, whose logs it gets from the node that has the list.
+// takePartners merges a list of partners, with the logs that this node lacks, which it gets from the node that has the list. If the list
+// lacks what this issuer knows, another issuer did not know it: this one signs a list with both.
 func (t *Trust) takePartners(ctx context.Context, from did.DID, raw []byte) (changed bool, err error) {
-	doc, err := jcs.Object(raw, maxResponse)
-	if err != nil {
-		return false, err
-	}
 	t.mu.RLock()
-	a := t.ownLocked()
-	var docs resolver
-	var owner did.DID
-	if a != nil {
-		owner = a.log.DID()
-		docs = resolver{owner: a.log}
+	own := t.ownLocked()
+	var l *webvh.Log
+	if own != nil {
+		l = own.Log()
 	}
 	t.mu.RUnlock()
-	if a == nil {
+	if l == nil {
 		return false, nil
 	}
-	v, err := proof.Verify(ctx, doc, proof.Check{Resolver: docs, Now: t.now()})
-	if err != nil {
+	list := &partners.List{}
+	if _, err := authority.Verify(ctx, raw, l, t.now(), list); err != nil {
 		return false, err
 	}
-	text, err := json.Marshal(v.Document)
-	if err != nil {
+	if err := list.Check(l.DID(), t.now()); err != nil {
 		return false, err
-	}
-	list := &partnerList{}
-	if err := json.Unmarshal(text, list); err != nil {
-		return false, err
-	}
-	switch {
-	case list.Type != partnerListType || v.Owner != owner || list.Organization != v.Owner || len(list.Partners) > maxPartners:
-		return false, errors.New("not a list of partners of the own organization")
-	case t.now().After(list.ValidUntil):
-		return false, errors.New("the list of partners has expired")
 	}
 	logs := map[string]*webvh.Log{}
 	for _, p := range list.Partners {
-		if p == nil || webvh.SCID(p.DID) == "" || checkName(p.Name) != nil {
-			return false, errors.New("a partner in the list is not valid")
+		if p.IsRemoved() {
+			continue
 		}
-		if l, err := t.logOf(ctx, from, webvh.SCID(p.DID)); err == nil {
-			logs[l.SCID()] = l
-		} else {
+		if logs[p.SCID()], err = t.logOf(ctx, from, p); err != nil {
 			return false, fmt.Errorf("the log of partner %s: %w", p.Name, err)
 		}
 	}
-	if changed, err = t.replacePartners(list, logs, raw); changed {
+	changed, err = t.mergePartners(list, logs, raw)
+	if changed {
 		t.o.OnNames()
 	}
 	return changed, err
 }
 
-// logOf returns the log of an organization: the stored one, or that of a node.
-func (t *Trust) logOf(ctx context.Context, from did.DID, scid string) (*webvh.Log, error) {
+// logOf returns the log of a listed partner: the one that counts here, or that of a node if there is none, or if the operator of an issuer
+// chose another. A log that a node has may not contradict the stored one of a former partner.
+func (t *Trust) logOf(ctx context.Context, from did.DID, p *partners.Partner) (*webvh.Log, error) {
 	t.mu.RLock()
-	if a := t.authorities[scid]; a != nil {
+	a := t.authorities[p.SCID()]
+	if a != nil && (p.Chosen == "" || a.Log().Has(p.Chosen)) {
 		defer t.mu.RUnlock()
-		return a.log, nil
+		return a.Log(), nil
 	}
 	t.mu.RUnlock()
-	r, err := t.ask(ctx, from, &request{Op: opGet, Known: []known{{SCID: scid, Kind: kindLog}}})
+	r, err := t.net.Ask(ctx, from, &exchange.Request{Op: exchange.OpGet, Known: []exchange.Known{{SCID: p.SCID(), Kind: exchange.KindLog}}})
 	if err != nil {
 		return nil, err
 	}
 	l, err := webvh.Verify(r.Body, webvh.Check{Now: t.now()})
-	if err == nil && l.SCID() != scid {
-		err = errors.New("the log is of another organization")
+	switch {
+	case err != nil:
+		return nil, err
+	case l.SCID() != p.SCID():
+		return nil, errors.New("the log is of another organization")
+	case p.Chosen != "" && !l.Has(p.Chosen):
+		return nil, errors.New("it is not the history that the operator chose")
+	case p.Chosen != "":
+		return l, organization.CheckLog(nil, l)
+	}
+	return t.notOlder(l)
+}
+
+// notOlder returns a log, or the stored one of the organization, of a former partner too, if that is newer. They may not contradict each other.
+func (t *Trust) notOlder(l *webvh.Log) (*webvh.Log, error) {
+	stored, err := t.folder(l.SCID()).Log()
+	if err != nil {
+		return nil, err
+	}
+	err = organization.CheckLog(stored, l)
+	if errors.Is(err, organization.ErrRollback) {
+		return stored, nil
 	}
 	return l, err
 }
 
-func (t *Trust) replacePartners(list *partnerList, logs map[string]*webvh.Log, raw []byte) (bool, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.org == nil || list.Version <= t.book.Shared {
+// mergePartners puts a list in force.
+func (t *Trust) mergePartners(list *partners.List, logs map[string]*webvh.Log, raw []byte) (changed bool, err error) {
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	if t.org == nil || !t.book.IsNewer(list.Version, headOf(raw)) {
 		return false, nil
 	}
-	next := slices.Clone(t.book.Partners)
-	for i, old := range next {
-		listed := slices.ContainsFunc(list.Partners, func(p *partner) bool { return webvh.SCID(p.DID) == webvh.SCID(old.DID) })
-		if old.Shared && !listed && !old.removed() {
-			gone := *old
-			gone.Removed = t.now()
-			next[i] = &gone
-			t.dismissLocked(webvh.SCID(old.DID))
-		}
-	}
-	for _, p := range list.Partners {
-		scid := webvh.SCID(p.DID)
-		p.Shared = true
-		if i := slices.IndexFunc(next, func(old *partner) bool { return webvh.SCID(old.DID) == scid }); i >= 0 {
-			old := next[i]
-			if old.RemovedHere && !p.Since.After(old.Removed) {
-				continue
+	err = t.editWriting(func(b *partners.Book) error {
+		behind := b.Merge(list, t.org.DID())
+		for scid, l := range logs { // first: a partner without its log counts for nothing
+			p, a := b.Find(scid), t.authorities[scid]
+			switch {
+			case p == nil || p.IsRemoved():
+			case a == nil:
+				err = t.folder(scid).WriteLog(l)
+			case p.Chosen != "" && !a.Log().Has(p.Chosen):
+				c := *p
+				c.DID = l.DID()
+				err = errors.Join(t.folder(scid).WriteOther(a.Log()), t.useLog(a, l), b.Put(&c))
 			}
-			p.Name, p.Forked = old.Name, old.Forked // the name is that of the rules of this node
-			next[i] = p
-		} else {
-			if slices.ContainsFunc(next, func(old *partner) bool { return old.Name == p.Name }) {
-				t.o.Log.Warn("partner not added: its name is taken here", "name", p.Name, "organization", string(p.DID))
-				continue
+			if err != nil {
+				return err
 			}
-			next = append(next, p)
 		}
-		if err := t.store(scid, "log.jsonl", logs[scid].Bytes()); err != nil {
-			return false, err
+		if err := t.keepList(b, list.Version, raw); err != nil || !behind {
+			return err
 		}
-		if a := t.authorities[scid]; a != nil {
-			a.partner = p
-		} else {
-			t.addAuthorityLocked(newAuthority(scid, logs[scid], p))
-		}
-	}
-	if err := t.store(t.org.SCID(), partnersFile, raw); err != nil {
+		return t.share(b)
+	})
+	if err != nil {
 		return false, err
 	}
-	t.book.Partners, t.book.Shared = next, list.Version
-	return true, t.saveLocked()
+	for scid, l := range logs {
+		if p := t.book.Find(scid); p != nil && !p.IsRemoved() && t.authorities[scid] == nil {
+			err = errors.Join(err, t.addTrusted(p, l))
+		}
+	}
+	return true, err
+}
+
+// addTrusted makes a partner, whose log is stored, one whose credentials count. writing is held, and mu is not.
+func (t *Trust) addTrusted(p *partners.Partner, l *webvh.Log) error {
+	a, err := t.load(l, p)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.former = slices.DeleteFunc(t.former, func(old *trusted) bool { return old.SCID() == a.SCID() })
+	t.authorities[a.SCID()] = a
+	return nil
 }
 
 // shareDue signs the list of partners again after half of its life.
 func (t *Trust) shareDue() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.org == nil || !t.org.IsIssuer() || t.book.Shared == 0 || t.now().Sub(time.Unix(int64(t.book.Shared), 0)) < partnerListLife/2 {
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	if t.org == nil || !t.org.IsIssuer() || !t.book.IsDue(t.now()) {
 		return
 	}
-	if err := t.sharePartnersLocked(); err != nil {
+	if err := t.editWriting(t.share); err != nil {
 		t.o.Log.Warn("list of partners not signed", "err", err)
 	}
 }

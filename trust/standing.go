@@ -2,26 +2,87 @@ package trust
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"slices"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/network"
-	"github.com/libp2p/go-libp2p/core/peer"
-
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/vc"
 	"github.com/lmosd/lmosd/did/webvh"
+	"github.com/lmosd/lmosd/internal/heap"
+	"github.com/lmosd/lmosd/trust/authority"
+	"github.com/lmosd/lmosd/trust/exchange"
 )
 
 // A node is what is known of another node. Trust.mu owns it.
 type node struct {
-	credential *vc.Credential // the newest that it showed; nil: none
-	principal  *did.Principal // never nil
-	hello      chan struct{}  // closed when it is known who it is, as far as it says; nil: no connection
-	done       bool           // hello is closed
-	lacking    []known        // what it has and this node lacks
-	learning   bool           // a goroutine gets that
+	id         did.DID
+	credential *vc.Credential   // the newest that it showed; nil: none
+	principal  *did.Principal   // never nil
+	hello      chan struct{}    // closed when it is known who it is, as far as it says; nil: no connection
+	done       bool             // hello is closed
+	lacking    []exchange.Known // what it has and this node lacks
+	learning   bool             // a goroutine gets that
+	place      int              // in register.ends
+}
+
+// Before and Position implement [heap.Element]: the credential that ends first is first.
+func (n *node) Before(o *node) bool { return n.credential.Until.Before(o.credential.Until) }
+
+// Position returns the place in the heap.
+func (n *node) Position() *int { return &n.place }
+
+// A register has the nodes, and those whose standing may have changed since the last update. Trust.mu owns it.
+type register struct {
+	nodes   map[did.DID]*node
+	online  map[did.DID]*node            // those with a connection
+	members map[string]map[did.DID]*node // those with a credential, by the SCID of its issuer
+	ends    heap.Heap[*node]             // of credentials that have not ended
+	touched map[did.DID]bool             // to be evaluated
+	updated time.Time                    // the last time
+	alone   bool                         // this node may have missed what happened before its start, at that time
+}
+
+func newRegister() register {
+	return register{nodes: map[did.DID]*node{}, online: map[did.DID]*node{}, members: map[string]map[did.DID]*node{}, touched: map[did.DID]bool{}, alone: true}
+}
+
+// setCredential stores the credential of a node, which may be nil.
+func (r *register) setCredential(n *node, c *vc.Credential) {
+	if old := n.credential; old != nil {
+		scid := webvh.SCID(old.Issuer)
+		if delete(r.members[scid], n.id); len(r.members[scid]) == 0 {
+			delete(r.members, scid)
+		}
+		if n.place >= 0 {
+			r.ends.Remove(n)
+		}
+	}
+	n.place = -1
+	if n.credential = c; c == nil {
+		return
+	}
+	scid := webvh.SCID(c.Issuer)
+	if r.members[scid] == nil {
+		r.members[scid] = map[did.DID]*node{}
+	}
+	r.members[scid][n.id] = n
+	r.ends.Add(n)
+}
+
+// forget removes a node.
+func (r *register) forget(n *node) {
+	r.setCredential(n, nil)
+	delete(r.nodes, n.id)
+	delete(r.online, n.id)
+}
+
+// touchMembersLocked notes that the standing of all members of an organization may have changed.
+func (t *Trust) touchMembersLocked(scid string) {
+	for id := range t.members[scid] {
+		t.touched[id] = true
+	}
 }
 
 // maxNodes limits the nodes whose credentials are kept. Those without one are kept while they are connected.
@@ -74,7 +135,7 @@ func (t *Trust) nodeLocked(id did.DID) *node {
 		if len(t.nodes) >= maxNodes {
 			t.pruneLocked()
 		}
-		n = &node{}
+		n = &node{id: id, place: -1}
 		n.principal = t.evaluateLocked(id, n, t.now())
 		t.nodes[id] = n
 	}
@@ -84,12 +145,12 @@ func (t *Trust) nodeLocked(id did.DID) *node {
 // pruneLocked forgets nodes that are not connected: first those without a credential, then others.
 func (t *Trust) pruneLocked() {
 	for _, all := range []bool{false, true} {
-		for id, n := range t.nodes {
+		for _, n := range t.nodes {
 			if len(t.nodes) < maxNodes*3/4 {
 				return
 			}
 			if n.hello == nil && (all || n.credential == nil) {
-				delete(t.nodes, id)
+				t.forget(n)
 			}
 		}
 	}
@@ -105,21 +166,20 @@ func (t *Trust) evaluateLocked(id did.DID, n *node, now time.Time) *did.Principa
 		}
 		return p
 	}
-	if slices.Contains(t.book.Distrusted, id) {
+	if t.distrusted[id] {
 		p.Barred = "the operator of this node distrusts the node"
 		return p
 	}
-	for _, a := range t.authorities {
-		if a.partner == nil && a.excludes(id, now) {
-			p.Barred = "the own organization revoked the node"
-			return p
-		}
+	if own := t.ownLocked(); own != nil && own.Excludes(id, now) {
+		p.Barred = "the own organization revoked the node"
+		return p
 	}
 	t.addStandingLocked(p, n, now)
 	if p.Relation == did.Untrusted && p.Barred == "" {
-		for _, a := range slices.Concat(slices.Collect(maps.Values(t.authorities)), t.former) {
-			if a.excludes(id, now) {
+		for a := range t.allLocked() {
+			if a.Excludes(id, now) {
 				p.Barred = "its organization revoked the node"
+				break
 			}
 		}
 	}
@@ -136,20 +196,22 @@ func (t *Trust) addStandingLocked(p *did.Principal, n *node, now time.Time) {
 	switch {
 	case a == nil:
 		return
-	case a.excludes(c.Subject, now):
+	case a.Excludes(c.Subject, now):
 		p.Barred = "its organization revoked the node"
 		return
-	case a.revokes(c, now): // only this credential: the member may renew it
+	case a.Revokes(c, now): // only this credential: the member may renew it
+		return
+	case a.partner != nil && (a.partner.Forked || a.partner.HasEnded(now)):
 		return
 	}
-	problem, pending := a.check(c, p.Node, t.ownMethodLocked(a), t.settledForLocked(a, p.Node), now)
+	problem, pending := a.Check(c, p.Node, t.ownMethodLocked(a), t.settledForLocked(a, p.Node), now)
 	if problem != "" {
 		return
 	}
 	if p.Pending = pending; pending != "" {
 		return
 	}
-	p.Org, p.Expires, p.Relation, p.Roles = a.log.DID(), c.Until, did.Own, c.Roles
+	p.Org, p.Expires, p.Relation, p.Roles = a.DID(), c.Until, did.Own, c.Roles
 	if a.partner != nil {
 		p.Relation = did.Partner
 		if len(a.partner.Roles) > 0 {
@@ -159,8 +221,8 @@ func (t *Trust) addStandingLocked(p *did.Principal, n *node, now time.Time) {
 }
 
 // ownMethodLocked returns the DID URL of the issuing key of this node in an organization, or "".
-func (t *Trust) ownMethodLocked(a *authority) string {
-	if t.org == nil || t.org.SCID() != a.scid {
+func (t *Trust) ownMethodLocked(a *trusted) string {
+	if t.org == nil || t.org.SCID() != a.SCID() {
 		return ""
 	}
 	_, method, err := t.org.Signer()
@@ -187,20 +249,103 @@ func equalStanding(a, b *did.Principal) bool {
 		slices.Equal(a.Roles, b.Roles)
 }
 
-// update evaluates all nodes again and reports the changes.
+// allLocked returns the organizations that count here, and the former ones.
+func (t *Trust) allLocked() iter.Seq[*trusted] {
+	return func(yield func(*trusted) bool) {
+		for _, a := range t.authorities {
+			if !yield(a) {
+				return
+			}
+		}
+		for _, a := range t.former {
+			if !yield(a) {
+				return
+			}
+		}
+	}
+}
+
+// dueLocked returns the nodes whose standing may have changed since the last call, by documents, connections or time.
+func (t *Trust) dueLocked(now time.Time) map[did.DID]bool {
+	due := t.touched
+	t.touched = map[did.DID]bool{}
+	due[t.self] = true
+	if alone := now.Sub(t.started) <= authority.AloneFor; alone != t.alone {
+		if t.alone = alone; t.ownLocked() != nil {
+			t.ownLocked().Touch()
+		}
+	}
+	for a := range t.allLocked() {
+		if a.partner != nil && a.partner.HasEnded(now) != a.ended {
+			a.ended = !a.ended
+			a.Touch()
+		}
+		members, nodes := a.TakeChanges(now)
+		maps.Copy(due, nodes)
+		if members {
+			for id := range t.members[a.SCID()] {
+				due[id] = true
+			}
+		}
+	}
+	for len(t.ends) > 0 && now.After(t.ends[0].credential.Until.Add(vc.Skew)) {
+		n := t.ends[0]
+		t.ends.Remove(n)
+		n.place = -1
+		due[n.id] = true
+	}
+	if now.Before(t.updated) { // the clock was set back
+		for id, n := range t.nodes {
+			due[id] = true
+			if n.credential != nil && n.place < 0 {
+				t.ends.Add(n)
+			}
+		}
+	}
+	t.updated = now
+	return due
+}
+
+// update evaluates the nodes whose standing may have changed, and reports the changes.
 func (t *Trust) update() {
 	now := t.now()
 	changed := map[did.DID][2]*did.Principal{} // before and after
 	t.mu.Lock()
-	for id, n := range t.nodes {
-		if p := t.evaluateLocked(id, n, now); !equalStanding(p, n.principal) {
-			changed[id] = [2]*did.Principal{n.principal, p}
-			n.principal = p
+	for id := range t.dueLocked(now) {
+		if n := t.nodes[id]; n != nil {
+			if before := n.principal; t.evaluateAgainLocked(n, now) {
+				changed[id] = [2]*did.Principal{before, n.principal}
+			}
 		}
 	}
 	t.mu.Unlock()
 	for id, c := range changed {
 		t.standingChanged(id, c[0], c[1])
+	}
+}
+
+// evaluateAgainLocked evaluates a node, and reports whether its standing has changed.
+func (t *Trust) evaluateAgainLocked(n *node, now time.Time) bool {
+	p, before := t.evaluateLocked(n.id, n, now), n.principal
+	if equalStanding(p, before) {
+		return false
+	}
+	n.principal = p
+	if p.Barred != before.Barred {
+		t.touchSiblingsLocked(n)
+	}
+	return true
+}
+
+// touchSiblingsLocked notes that a member of the own organization has come, gone, or was barred: an issuer whose sibling issuers are away
+// counts its members' connections as evidence about each other.
+func (t *Trust) touchSiblingsLocked(n *node) {
+	own := t.ownLocked()
+	if own == nil || n.credential == nil || webvh.SCID(n.credential.Issuer) != own.SCID() {
+		return
+	}
+	if method := t.ownMethodLocked(own); method != "" && own.HasOtherIssuer(method, t.now()) {
+		own.Touch()
 	}
 }
 
@@ -211,131 +356,6 @@ func (t *Trust) standingChanged(id did.DID, before, after *did.Principal) {
 	if after.Relation < did.Partner || id == t.self {
 		return
 	}
-	t.learn(id, []known{{Kind: kindThings}})
-	if p, err := peerOf(id); err == nil {
-		t.start(func(ctx context.Context) {
-			if err := t.hello(ctx, id, p); err != nil {
-				t.o.Log.Debug("hello failed", "peer", id.Short(), "err", err)
-			}
-		})
-	}
-}
-
-// connected prepares the hello of a new peer.
-func (t *Trust) connected(_ network.Network, c network.Conn) {
-	id, err := did.FromPeer([]byte(c.RemotePeer()))
-	if err != nil {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	n := t.nodeLocked(id)
-	if n.hello != nil {
-		return
-	}
-	n.hello, n.done = make(chan struct{}), false
-	dialled := c.Stat().Direction == network.DirOutbound
-	t.background(func(ctx context.Context) { t.runHello(ctx, id, c.RemotePeer(), dialled) })
-}
-
-// disconnected forgets the hello of a peer without connections.
-func (t *Trust) disconnected(w network.Network, c network.Conn) {
-	id, err := did.FromPeer([]byte(c.RemotePeer()))
-	if err != nil || w.Connectedness(c.RemotePeer()) == network.Connected || w.Connectedness(c.RemotePeer()) == network.Limited {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	n := t.nodes[id]
-	if n == nil {
-		return
-	}
-	t.endHelloLocked(n)
-	if n.hello = nil; n.credential == nil {
-		delete(t.nodes, id)
-	}
-}
-
-// endHelloLocked ends the waiting for a hello.
-func (t *Trust) endHelloLocked(n *node) {
-	if n.hello != nil && !n.done {
-		n.done = true
-		close(n.hello)
-	}
-}
-
-// runHello exchanges credentials with a new peer: the dialing node begins. Then a peer that may not be connected is disconnected.
-func (t *Trust) runHello(ctx context.Context, id did.DID, p peer.ID, dialled bool) {
-	if dialled {
-		ctx, cancel := context.WithTimeout(ctx, exchangeTime)
-		if err := t.hello(ctx, id, p); err != nil {
-			t.o.Log.Debug("hello failed", "peer", id.Short(), "err", err)
-		}
-		cancel()
-	} else {
-		t.Wait(ctx, id)
-	}
-	t.mu.Lock()
-	if n := t.nodes[id]; n != nil {
-		t.endHelloLocked(n)
-	}
-	t.mu.Unlock()
-	if ctx.Err() == nil {
-		t.o.OnHello(id)
-	}
-}
-
-// show stores the credential that a node has shown on its connection. It reports whether the credential counts here.
-func (t *Trust) show(ctx context.Context, id did.DID, raw []byte) bool {
-	if len(raw) == 0 {
-		return false
-	}
-	c := t.verify(ctx, id, raw)
-	if c == nil {
-		return false
-	}
-	now := t.now()
-	t.mu.Lock()
-	n := t.nodeLocked(id)
-	if n.credential == nil || n.credential.From.Before(c.From) || t.authorities[webvh.SCID(n.credential.Issuer)] == nil {
-		n.credential = c
-	}
-	before, p := n.principal, t.evaluateLocked(id, n, now)
-	changed := !equalStanding(p, before)
-	if changed {
-		n.principal = p
-	}
-	t.mu.Unlock()
-	if changed {
-		t.standingChanged(id, before, p)
-	}
-	if p.Pending != "" {
-		t.start(func(ctx context.Context) {
-			t.confirmOne(ctx, webvh.SCID(c.Issuer))
-			t.update()
-		})
-	}
-	return p.Relation >= did.Partner || p.Pending != ""
-}
-
-// verify returns the verified credential of a node by an organization that counts here, or nil. Verified ones are remembered.
-func (t *Trust) verify(ctx context.Context, id did.DID, raw []byte) *vc.Credential {
-	t.mu.RLock()
-	if n := t.nodes[id]; n != nil && n.credential != nil && string(n.credential.Raw) == string(raw) {
-		c := n.credential
-		t.mu.RUnlock()
-		return c
-	}
-	resolver := t.resolverLocked()
-	t.mu.RUnlock()
-	c, err := vc.Verify(ctx, raw, vc.Check{Resolver: resolver, Now: t.now()})
-	switch {
-	case err != nil:
-		t.o.Log.Debug("credential rejected", "peer", id.Short(), "err", err)
-		return nil
-	case c.Subject != id || c.Type != vc.Node:
-		t.o.Log.Warn("credential of another node shown", "peer", id.Short(), "subject", c.Subject.Short())
-		return nil
-	}
-	return c
+	t.learn(id, []exchange.Known{{Kind: exchange.KindThings}})
+	t.start(func(ctx context.Context) { t.hello(ctx, id) })
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/trust/exchange"
 )
 
 // Things connects the descriptions that only their hosts give out with the members and partners that may find them.
@@ -16,17 +17,8 @@ type Things struct {
 	Ingest func(ctx context.Context, s *td.Signed, from did.DID) error
 }
 
-// A thing is a record with its TD.
-type thing struct {
-	Record []byte `cbor:"1,keyasint"`
-	TD     []byte `cbor:"2,keyasint,omitempty"`
-}
-
-// Limits of the restricted records of one host.
-const (
-	maxThings     = 1024
-	maxThingsPage = 512 << 10 // bytes of a response; a record and its TD fit
-)
+// maxThingsPage limits a response with restricted records, in bytes; a record and its TD fit.
+const maxThingsPage = 512 << 10
 
 // Serve lets members and partners get the restricted descriptions. It is called once, before peers connect. A nil Trust serves none.
 func (t *Trust) Serve(things Things) {
@@ -36,14 +28,14 @@ func (t *Trust) Serve(things Things) {
 }
 
 // serveThings returns a page of the restricted records that a node may find. The version of the request is the number of those to skip.
-func (t *Trust) serveThings(ctx context.Context, id did.DID, q *request) (*response, error) {
+func (t *Trust) serveThings(ctx context.Context, id did.DID, q *exchange.Request) (*exchange.Response, error) {
 	p, things := t.Principal(id), t.things.Load()
 	if things == nil || p.Relation < did.Partner || len(q.Known) != 1 {
 		return nil, refused
 	}
 	all := things.Restricted(did.WithPrincipal(ctx, p))
-	all = all[:min(len(all), maxThings)]
-	r, size := &response{}, 0
+	all = all[:min(len(all), exchange.MaxThings)]
+	r, size := &exchange.Response{}, 0
 	for i, s := range all {
 		if uint64(i) < q.Known[0].Version {
 			continue
@@ -52,7 +44,7 @@ func (t *Trust) serveThings(ctx context.Context, id did.DID, q *request) (*respo
 			r.More = true
 			break
 		}
-		r.Things = append(r.Things, thing{s.Record, s.TD})
+		r.Things = append(r.Things, exchange.Thing{Record: s.Record, TD: s.TD})
 	}
 	return r, nil
 }
@@ -63,8 +55,8 @@ func (t *Trust) fetchThings(ctx context.Context, id did.DID) error {
 	if things == nil || t.Principal(id).Relation < did.Partner {
 		return nil
 	}
-	for skip := uint64(0); skip < maxThings; {
-		r, err := t.ask(ctx, id, &request{Op: opThings, Known: []known{{Kind: kindThings, Version: skip}}})
+	for skip := uint64(0); skip < exchange.MaxThings; {
+		r, err := t.net.Ask(ctx, id, &exchange.Request{Op: exchange.OpThings, Known: []exchange.Known{{Kind: exchange.KindThings, Version: skip}}})
 		if err != nil {
 			return err
 		}
@@ -77,7 +69,7 @@ func (t *Trust) fetchThings(ctx context.Context, id did.DID) error {
 			return nil
 		}
 	}
-	return interact.Errorf(interact.TooLarge, "", "node %s has more than %d restricted descriptions", id.Short(), maxThings)
+	return interact.Errorf(interact.TooLarge, "", "node %s has more than %d restricted descriptions", id.Short(), exchange.MaxThings)
 }
 
 // ThingsChanged tells the connected members and partners that the restricted descriptions of this node have changed.
@@ -87,7 +79,7 @@ func (t *Trust) ThingsChanged() {
 	t.mu.RUnlock()
 	for _, id := range all {
 		t.start(func(ctx context.Context) {
-			if _, err := t.ask(ctx, id, &request{Op: opHave, Known: []known{{Kind: kindThings, Version: 1}}}); err != nil {
+			if _, err := t.net.Ask(ctx, id, &exchange.Request{Op: exchange.OpHave, Known: []exchange.Known{{Kind: exchange.KindThings, Version: 1}}}); err != nil {
 				t.o.Log.Debug("changed descriptions not announced", "peer", id.Short(), "err", err)
 			}
 		})

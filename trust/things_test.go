@@ -8,6 +8,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/trust/exchange"
 )
 
 // An exchangeOfThings has the records that a node gives out to some, and those that it received.
@@ -71,7 +72,7 @@ func TestRestrictedDescriptions(t *testing.T) {
 	e.mu.Unlock()
 	host.ThingsChanged()
 	partner.waits(func() bool { return slices.Equal(readers[partner].got(), []string{"c", "d"}) })
-	if _, err := stranger.ask(t.Context(), host.did(), &request{Op: opThings, Known: []known{{Kind: kindThings}}}); err == nil || err.Error() != refused.Error() {
+	if _, err := stranger.net.Ask(t.Context(), host.did(), &exchange.Request{Op: exchange.OpThings, Known: []exchange.Known{{Kind: exchange.KindThings}}}); err == nil || err.Error() != refused.Error() {
 		t.Errorf("a stranger asks for descriptions: %v", err)
 	}
 	if got := readers[stranger].got(); len(got) != 0 {

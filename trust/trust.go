@@ -1,12 +1,14 @@
-// Package trust determines who a node is: it keeps the organization of this node and its partners, exchanges credentials and status lists
-// with other nodes, and turns them into principals.
+// Package trust determines who a node is: it keeps the organization of this node and its partners in force, and turns the credentials that
+// nodes show into principals.
 //
-// A node shows its credential to the peers that look for its organization (wire.go, exchange.go, serve.go). The credential counts while a
-// status list of the organization is valid and nobody has revoked it (authority.go). After a start, and after five minutes alone, the state
-// of an organization must be confirmed by a node other than the one in question (evidence.go): a revoked node cannot hide its revocation.
-// standing.go has the principals of nodes, partners.go the trust store, admin.go what an operator does.
+// A node shows its credential to the peers that look for its organization (hello.go). The credential counts while the organization counts
+// here, and what is known of it says so ([github.com/lmosd/lmosd/trust/authority]). After a start, and after five minutes alone, the state of
+// an organization must be confirmed by a node other than the one in question (evidence.go): a revoked node cannot hide its revocation.
+// standing.go has the principals of nodes, documents.go gets what other nodes have, share.go merges the partners of several issuers. What an
+// operator does is in admin.go and join.go.
 //
-// Subpackages: organization has the keys and the log of the own organization, invitation the strings by which nodes and partners join.
+// Subpackages: authority has what is known of one organization, exchange the protocol, partners the trust store, organization the keys and the
+// log of the own organization, invitation the strings by which nodes and partners join.
 //
 // Sources: did:webvh 1.0; Verifiable Credentials Data Model 2.0; Bitstring Status List 1.0.
 package trust
@@ -19,7 +21,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -28,15 +29,14 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
-	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/did/vc"
 	"github.com/lmosd/lmosd/did/webvh"
-	"github.com/lmosd/lmosd/internal/atomicfile"
-	"github.com/lmosd/lmosd/internal/streamserver"
+	"github.com/lmosd/lmosd/trust/authority"
+	"github.com/lmosd/lmosd/trust/exchange"
 	"github.com/lmosd/lmosd/trust/invitation"
 	"github.com/lmosd/lmosd/trust/organization"
+	"github.com/lmosd/lmosd/trust/partners"
 )
 
 // Options configure a [Trust].
@@ -65,11 +65,19 @@ type Options struct {
 	confirmPause time.Duration // 0 is the constant; of tests
 }
 
+// A trusted organization is one whose credentials count here: the own one or a partner. Trust.mu owns it.
+type trusted struct {
+	*authority.Authority
+	partner *partners.Partner // nil: the own organization
+	ended   bool              // the partnership, when its members were evaluated
+}
+
 // A Trust knows the organization and the partners of a node. It is safe for concurrent use.
 type Trust struct {
 	o       Options
 	self    did.DID
-	server  *streamserver.Server
+	net     *exchange.Exchange
+	notifee *network.NotifyBundle
 	fetches fetches
 	things  atomic.Pointer[Things] // nil: none are served
 	invites *invitation.Store      // nil without Options.Dir
@@ -78,26 +86,29 @@ type Trust struct {
 	end  context.CancelFunc
 	work sync.WaitGroup // the goroutines of background
 
-	// mu owns what follows.
+	// writing is held while documents are stored and put in force: their order on the disk is that in memory. It is locked before mu.
+	writing sync.Mutex
+
+	// mu owns what follows. It is never held during a write to the disk. The organizations, their documents and the book change while
+	// writing is held, too.
 	mu          sync.RWMutex
 	closed      bool
 	org         *organization.Organization // nil: none
-	book        *book
-	authorities map[string]*authority // by SCID
-	former      []*authority          // of removed partners
-	confirming  bool                  // a goroutine confirms and renews
-	nodes       map[did.DID]*node
-	issuers     map[did.DID]string // nodes that proved an issuing key of the own organization, with its DID URL
-	renewed     time.Time          // of the last attempt to renew the credential
+	book        *partners.Book             // immutable
+	distrusted  map[did.DID]bool           // those of book
+	authorities map[string]*trusted        // by SCID
+	former      []*trusted                 // removed partners: whom they revoked stays barred
+	confirming  bool                       // a goroutine confirms and renews
+	renewed     time.Time                  // of the last attempt to renew the credential
 	asked       map[question]time.Time
 	started     time.Time
+	register
 }
 
 // New opens the trust store and serves the protocol. The caller closes it before the host.
 func New(o Options) (*Trust, error) {
 	o.complete()
-	t := &Trust{o: o, self: o.Self, book: &book{Version: bookVersion}, authorities: map[string]*authority{}, nodes: map[did.DID]*node{},
-		issuers: map[did.DID]string{}, asked: map[question]time.Time{}}
+	t := &Trust{o: o, self: o.Self, book: partners.New(), authorities: map[string]*trusted{}, asked: map[question]time.Time{}, register: newRegister()}
 	t.started = t.now()
 	t.ctx, t.end = context.WithCancel(context.Background())
 	if o.Dir != "" {
@@ -105,10 +116,10 @@ func New(o Options) (*Trust, error) {
 			return nil, err
 		}
 	}
-	t.server = streamserver.New(streamserver.Options{Service: service, Total: maxStreams, PerPeer: maxPeerStreams, Deadline: exchangeTime,
-		Admit: func(network.Conn) network.StreamErrorCode { return network.StreamNoError }, Done: t.served, Log: o.Log})
-	o.Host.SetStreamHandler(Protocol(o.Network), t.handle)
-	o.Host.Network().Notify(&network.NotifyBundle{ConnectedF: t.connected, DisconnectedF: t.disconnected})
+	t.net = exchange.New(exchange.Options{Network: o.Network, Host: o.Host, Handle: t.serve, Now: o.Now, Log: o.Log})
+	t.net.Start()
+	t.notifee = &network.NotifyBundle{ConnectedF: t.connected, DisconnectedF: t.disconnected}
+	o.Host.Network().Notify(t.notifee)
 	return t, nil
 }
 
@@ -141,69 +152,144 @@ func (t *Trust) now() time.Time { return t.o.Now() }
 
 func (t *Trust) orgDir() string { return filepath.Join(t.o.Dir, "org") }
 
+// folder returns the folder of an organization.
+func (t *Trust) folder(scid string) authority.Folder {
+	if t.o.Dir == "" {
+		return ""
+	}
+	return authority.Folder(filepath.Join(t.o.Dir, "trust", scid))
+}
+
 // open reads the organization, the partners, and the logs and lists that were stored.
 func (t *Trust) open() (err error) {
 	if t.invites, err = invitation.OpenStore(filepath.Join(t.o.Dir, "invitations.json"), t.o.Now); err != nil {
 		return fmt.Errorf("read the invitations: %w", err)
 	}
-	if t.book, err = readBook(filepath.Join(t.o.Dir, "trust.json")); err != nil {
+	b, err := partners.Read(t.bookFile())
+	if err != nil {
 		return fmt.Errorf("read trust.json: %w", err)
 	}
+	t.useLocked(b)
 	switch t.org, err = organization.Open(t.orgDir(), t.self, organization.Options{Now: t.o.Now}); {
 	case errors.Is(err, fs.ErrNotExist):
 		t.org = nil
 	case err != nil:
 		return fmt.Errorf("open the organization: %w", err)
 	default:
-		t.addOwnLocked()
-	}
-	for _, p := range t.book.Partners {
-		scid := webvh.SCID(p.DID)
-		l, err := t.storedLog(scid)
-		if err != nil || l == nil { // one damaged file costs one partner
-			t.o.Log.Error("partner not loaded: its log cannot be read", "name", p.Name, "err", err)
-			continue
+		if err := t.addOwn(); err != nil {
+			return fmt.Errorf("read the status lists: %w", err)
 		}
-		t.addAuthorityLocked(newAuthority(scid, l, p))
-		if p.removed() {
-			t.dismissLocked(scid)
+	}
+	for _, p := range b.Partners {
+		a, err := t.stored(p)
+		switch {
+		case err != nil: // one damaged file costs one partner
+			t.o.Log.Error("partner not loaded: its documents cannot be read", "name", p.Name, "err", err)
+		case a != nil && p.IsRemoved():
+			t.former = append(t.former, a)
+		case a != nil:
+			t.authorities[a.SCID()] = a
 		}
 	}
 	return nil
 }
 
-// dismissLocked ends the standing of an organization. Whom it revoked stays barred.
+func (t *Trust) bookFile() string { return filepath.Join(t.o.Dir, "trust.json") }
+
+// stored returns a partner with its stored documents, or nil if there are none.
+func (t *Trust) stored(p *partners.Partner) (*trusted, error) {
+	l, err := t.folder(p.SCID()).Log()
+	if l == nil {
+		return nil, err
+	}
+	return t.load(l, p)
+}
+
+// load returns an organization with a log and its stored lists.
+func (t *Trust) load(l *webvh.Log, p *partners.Partner) (*trusted, error) {
+	a := &trusted{Authority: authority.New(l), partner: p}
+	return a, t.folder(l.SCID()).Load(a.Authority, t.now())
+}
+
+// addOwn makes the own organization one whose credentials count. writing is held, and mu is not.
+func (t *Trust) addOwn() error {
+	a, err := t.load(t.org.Log(), nil)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.authorities[a.SCID()] = a
+	t.mu.Unlock()
+	t.signOwnList()
+	return nil
+}
+
+// dismissLocked ends the standing of the members of an organization. Whom a partner revoked stays barred.
 func (t *Trust) dismissLocked(scid string) {
 	if a := t.authorities[scid]; a != nil {
 		delete(t.authorities, scid)
-		t.former = append(t.former, a)
+		t.touchMembersLocked(scid)
+		if a.partner != nil {
+			t.former = append(t.former, a)
+		}
 	}
 }
 
-// addOwnLocked makes the own organization an authority.
-func (t *Trust) addOwnLocked() { t.addAuthorityLocked(newAuthority(t.org.SCID(), t.org.Log(), nil)) }
+// edit changes the trust store: durably first, then in force. f changes a copy.
+func (t *Trust) edit(f func(b *partners.Book) error) error {
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	return t.editWriting(f)
+}
 
-// addAuthorityLocked adds an organization with its stored lists, and the own list of an issuer.
-func (t *Trust) addAuthorityLocked(a *authority) {
-	t.authorities[a.scid] = a
-	for method := range a.keys {
-		raw, err := os.ReadFile(t.file(a.scid, listName(method)))
-		if err != nil {
-			continue // none was received yet
-		}
-		l, err := vc.VerifyList(context.Background(), raw, vc.Check{Resolver: a, Now: t.now()})
-		if l != nil && (err == nil || errors.Is(err, vc.ErrExpired)) && l.Method == method {
-			a.lists[method] = l
+// editWriting is edit for callers that hold writing.
+func (t *Trust) editWriting(f func(b *partners.Book) error) error {
+	b := t.book.Clone()
+	if err := f(b); err != nil {
+		return err
+	}
+	if t.o.Dir != "" {
+		if err := b.Write(t.bookFile()); err != nil {
+			return err
 		}
 	}
-	if a.partner == nil {
-		t.refreshOwnListLocked(a)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.useLocked(b)
+	return nil
+}
+
+// useLocked puts a trust store in force.
+func (t *Trust) useLocked(b *partners.Book) {
+	before := t.distrusted
+	t.book, t.distrusted = b, map[did.DID]bool{}
+	for _, id := range b.Distrusted {
+		t.distrusted[id] = true
+		if !before[id] {
+			t.touched[id] = true
+		}
+	}
+	for id := range before {
+		if !t.distrusted[id] {
+			t.touched[id] = true
+		}
+	}
+	for scid, a := range t.authorities {
+		switch p := b.Find(scid); {
+		case a.partner == nil || p == a.partner:
+		case p == nil || p.IsRemoved():
+			t.dismissLocked(scid)
+		default:
+			a.partner = p
+			a.Touch()
+		}
 	}
 }
 
-// refreshOwnListLocked takes the list of this issuer, signed again if it is due, and reports whether it is new.
-func (t *Trust) refreshOwnListLocked(a *authority) bool {
-	if !t.org.IsIssuer() {
+// signOwnList takes the status list of this issuer, signed again if it is due, and reports whether it is new. writing is held, and mu is not.
+func (t *Trust) signOwnList() bool {
+	a := t.ownLocked() // writing owns it, too
+	if a == nil || !t.org.IsIssuer() {
 		return false
 	}
 	l, err := t.org.List(false)
@@ -211,39 +297,34 @@ func (t *Trust) refreshOwnListLocked(a *authority) bool {
 		t.o.Log.Warn("status list not signed", "err", err)
 		return false
 	}
-	if old := a.lists[l.Method]; old != nil && old.Version >= l.Version {
+	if old := a.List(l.Method); old != nil && old.Version >= l.Version {
 		return false
 	}
-	a.lists[l.Method] = l
+	r := a.AfterList(l)
+	if err := t.folder(a.SCID()).WriteRecord(a.Authority, r); err != nil {
+		t.o.Log.Warn("revocations not stored", "err", err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a.SetList(l, r, t.now())
 	return true
 }
 
-// ownLocked returns the own organization as an authority, or nil.
-func (t *Trust) ownLocked() *authority {
+// ownLocked returns the own organization, or nil.
+func (t *Trust) ownLocked() *trusted {
 	if t.org == nil {
 		return nil
 	}
 	return t.authorities[t.org.SCID()]
 }
 
-// file returns the path of a stored document of an organization.
-func (t *Trust) file(scid, name string) string { return filepath.Join(t.o.Dir, "trust", scid, name) }
-
-// store stores a document of an organization durably.
-func (t *Trust) store(scid, name string, data []byte) error {
-	if err := os.MkdirAll(filepath.Join(t.o.Dir, "trust", scid), 0o700); err != nil {
-		return err
-	}
-	return atomicfile.Write(t.file(scid, name), data, 0o600)
-}
-
 // resolverLocked returns the documents of the organizations that count here.
 func (t *Trust) resolverLocked() did.Resolver {
-	logs := make(map[did.DID]*webvh.Log, len(t.authorities))
+	logs := make(resolver, len(t.authorities))
 	for _, a := range t.authorities {
-		logs[a.log.DID()] = a.log
+		logs[a.DID()] = a.Log()
 	}
-	return resolver(logs)
+	return logs
 }
 
 type resolver map[did.DID]*webvh.Log
@@ -261,13 +342,13 @@ func (r resolver) Resolve(_ context.Context, id did.DID) (*did.Document, error) 
 func (t *Trust) Named(name string) (did.DID, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	if name == "own" || t.org != nil && name == nameOf(t.org.DID()) {
+	if name == "own" || t.org != nil && name == partners.NameOf(t.org.DID()) {
 		if t.org == nil {
 			return "", false
 		}
 		return t.org.DID(), true
 	}
-	if p := t.book.find(name); p != nil {
+	if p := t.book.Find(name); p != nil {
 		return p.DID, true
 	}
 	return "", false
@@ -326,8 +407,8 @@ func (t *Trust) Run(ctx context.Context) error {
 func (t *Trust) waits() bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	for _, n := range t.nodes {
-		if n.hello != nil && n.principal.Pending != "" {
+	for _, n := range t.online {
+		if n.principal.Pending != "" {
 			return true
 		}
 	}
@@ -336,16 +417,15 @@ func (t *Trust) waits() bool {
 
 // maintain does once what Run does.
 func (t *Trust) maintain() {
+	t.writing.Lock()
+	issued := t.signOwnList()
+	t.writing.Unlock()
 	t.mu.Lock()
-	now := t.now()
-	own := t.ownLocked()
-	issued := own != nil && t.refreshOwnListLocked(own)
-	for _, a := range t.authorities {
-		a.contact(t.contactsLocked(a), now)
-	}
+	now, own := t.now(), t.ownLocked()
+	t.contactLocked(now)
 	t.mu.Unlock()
 	if issued {
-		t.announce(own.scid, "")
+		t.announce(own.SCID(), "")
 	}
 	t.update()
 	t.mu.Lock()
@@ -365,16 +445,22 @@ func (t *Trust) maintain() {
 	})
 }
 
-// contactsLocked returns the connected nodes that could report a revocation of an organization: members of the own organization, and
-// witnesses.
-func (t *Trust) contactsLocked(a *authority) (all []did.DID) {
-	for id, n := range t.nodes {
-		_, witness := a.evidence[id]
-		if n.hello != nil && n.principal.Barred == "" && (witness || n.principal.Relation == did.Own && id != t.self) {
-			all = append(all, id)
+// contactLocked tells each organization which connected nodes could report a revocation: members of the own organization, and witnesses.
+func (t *Trust) contactLocked(now time.Time) {
+	var own, others []did.DID
+	for id, n := range t.online {
+		switch {
+		case n.principal.Barred != "" || id == t.self:
+		case n.principal.Relation == did.Own:
+			own = append(own, id)
+		default:
+			others = append(others, id)
 		}
 	}
-	return all
+	for _, a := range t.authorities {
+		witnesses := slices.DeleteFunc(slices.Clone(others), func(id did.DID) bool { return !a.IsWitness(id) })
+		a.Contact(append(witnesses, own...), now)
+	}
 }
 
 // Close ends the protocol and returns after the last goroutine.
@@ -383,8 +469,8 @@ func (t *Trust) Close() error {
 	t.closed = true
 	t.end()
 	t.mu.Unlock()
-	t.o.Host.RemoveStreamHandler(Protocol(t.o.Network))
-	t.server.Close()
+	t.o.Host.Network().StopNotify(t.notifee)
+	t.net.Close()
 	t.work.Wait()
 	return nil
 }
@@ -392,8 +478,8 @@ func (t *Trust) Close() error {
 // peersLocked returns the connected nodes that satisfy want.
 func (t *Trust) peersLocked(want func(*did.Principal) bool) []did.DID {
 	var all []did.DID
-	for id, n := range t.nodes {
-		if n.hello != nil && id != t.self && want(n.principal) {
+	for id, n := range t.online {
+		if id != t.self && want(n.principal) {
 			all = append(all, id)
 		}
 	}
@@ -401,11 +487,4 @@ func (t *Trust) peersLocked(want func(*did.Principal) bool) []did.DID {
 	return all
 }
 
-// methods returns the issuing keys of an organization, sorted.
-func (a *authority) methods() []string { return slices.Sorted(maps.Keys(a.keys)) }
-
-// peerOf returns the libp2p id of a node.
-func peerOf(id did.DID) (peer.ID, error) {
-	raw, err := id.Peer()
-	return peer.ID(raw), err
-}
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -90,7 +90,7 @@ func TestRevocation(t *testing.T) {
 	acme.waits(func() bool {
 		acme.Trust.mu.RLock()
 		defer acme.Trust.mu.RUnlock()
-		return acme.authorities[globex.org.SCID()].excludes(traitor.did(), time.Now())
+		return acme.authorities[globex.org.SCID()].Excludes(traitor.did(), time.Now())
 	})
 	// The agent was away. It meets the traitor first, and never takes it for a partner.
 	agent = agent.restart()

@@ -68,14 +68,21 @@ func (l *List) With(indexes ...int) *List {
 	return &c
 }
 
-// Merge returns l with the bits that other has, too: a revocation is final, whatever a later list says.
-func (l *List) Merge(other *List) *List {
-	c := l.With()
-	for i, b := range other.bits[:min(len(l.bits), len(other.bits))] {
-		c.bits[i] |= b
+// Missing returns the entries that old has set and l has not: a revocation is final, whatever a later list states.
+func (l *List) Missing(old *List) (all []int) {
+	for i, b := range old.bits {
+		if i < len(l.bits) {
+			b &^= l.bits[i]
+		} else {
+			b = 0 // an index beyond the list is set
+		}
+		for bit := range 8 {
+			if b&(0x80>>bit) != 0 {
+				all = append(all, 8*i+bit)
+			}
+		}
 	}
-	c.Raw = l.Raw
-	return c
+	return all
 }
 
 // Revokes reports whether the list revokes a credential of its issuer, by its bit or by its subject.

@@ -204,6 +204,7 @@ func (o *Organization) loadCredential() error {
 		return fmt.Errorf("organization: %w", err)
 	}
 	o.credential = o.verifiedThen(raw)
+	o.show()
 	return nil
 }
 

@@ -86,6 +86,7 @@ func (o *Organization) storeLog(l *webvh.Log) error {
 
 // setLog uses a log. o.mu is held, or o is new.
 func (o *Organization) setLog(l *webvh.Log) {
+	defer o.show()
 	o.log, o.method = l, ""
 	doc, err := l.Document()
 	if err != nil {

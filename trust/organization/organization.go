@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lmosd/lmosd/did"
@@ -76,6 +77,21 @@ type Organization struct {
 	method     string         // DID URL of the issuing key in doc; "" if doc does not list it
 	book       book
 	list       *vc.List // the newest own list, signed since the start; nil: sign it
+
+	shown atomic.Pointer[shown]
+}
+
+// shown is a copy of fields that readers get without a lock: mu is held while files are written.
+type shown struct {
+	log        *webvh.Log
+	credential *vc.Credential
+	issuing    *keystore.Key
+	method     string
+}
+
+// show makes the present fields visible to readers. o.mu is held, or o is new.
+func (o *Organization) show() {
+	o.shown.Store(&shown{o.log, o.credential, o.issuing, o.method})
 }
 
 // Create makes an organization with this node as its first member and first issuer, in the folder dir. domain is a host name, perhaps with a
@@ -242,18 +258,10 @@ func (o *Organization) Node() did.DID { return o.node }
 func (o *Organization) Name() string { return domainOf(o.DID()) }
 
 // Log returns the newest log.
-func (o *Organization) Log() *webvh.Log {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.log
-}
+func (o *Organization) Log() *webvh.Log { return o.shown.Load().log }
 
 // Credential returns the newest credential of this node, which may have expired, or nil if there is none that the newest document verifies.
-func (o *Organization) Credential() *vc.Credential {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.credential
-}
+func (o *Organization) Credential() *vc.Credential { return o.shown.Load().credential }
 
 // Resolve returns the newest document of the organization. It makes o a [did.Resolver] of its own DID only: for others the error wraps
 // [did.ErrNotFound].
@@ -266,20 +274,15 @@ func (o *Organization) Resolve(_ context.Context, id did.DID) (*did.Document, er
 }
 
 // IsIssuer reports whether the newest document lists the issuing key of this node.
-func (o *Organization) IsIssuer() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.method != ""
-}
+func (o *Organization) IsIssuer() bool { return o.shown.Load().method != "" }
 
 // Signer returns the issuing key of this node and its DID URL, such as "did:webvh:…#i1". The error wraps [ErrNotIssuer].
 func (o *Organization) Signer() (did.Signer, string, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.method == "" {
+	s := o.shown.Load()
+	if s.method == "" {
 		return nil, "", ErrNotIssuer
 	}
-	return o.issuing, o.method, nil
+	return s.issuing, s.method, nil
 }
 
 // HasRoot reports whether this node has the root key that the log names.
@@ -324,6 +327,7 @@ func (o *Organization) SetCredential(c *vc.Credential) error {
 		return err
 	}
 	o.credential = v
+	o.show()
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package trust
+package exchange
 
 import (
 	"crypto/sha256"
@@ -20,42 +20,44 @@ func Protocol(network string) protocol.ID { return protocol.ID("/lmos/" + networ
 
 // Limits of the frames, in bytes.
 const (
-	maxRequest  = 64 << 10
-	maxResponse = max(webvh.MaxLog, vc.MaxList) + 4<<10
-	maxSeeks    = maxPartners + 1 // organizations of one hello
-	maxKnown    = 400
+	MaxRequest  = 64 << 10
+	MaxResponse = max(webvh.MaxLog, vc.MaxList) + 4<<10
+	MaxSeeks    = 257 // organizations of one hello: the own one and its partners
+	MaxKnown    = 400
+	MaxAddrs    = 16
+	MaxThings   = 1024 // restricted records of one host
 )
 
-// An op is an operation of the protocol. The numbers are never reused.
-type op uint8
+// An Op is an operation of the protocol. The numbers are never reused.
+type Op uint8
 
 const (
-	opSeek   op = 1  // the first part of the hello: for which organizations the caller looks
-	opHello  op = 2  // the second: the credential of the caller, and what it knows
-	opGet    op = 3  // a log, a status list or the list of partners
-	opHave   op = 4  // the caller has something newer, which the receiver may get
-	opStatus op = 5  // whether the receiver knows the state of an organization
-	opRenew  op = 6  // a new credential for a member
-	opRedeem op = 7  // an invitation
-	opEnroll op = 8  // an issuing key for the log
-	opThings op = 10 // restricted descriptions of the host
-	opKey    op = 9  // the issuing key of a member that becomes an issuer
+	OpSeek   Op = 1  // the first part of the hello: for which organizations the caller looks
+	OpHello  Op = 2  // the second: the credential of the caller, and what it knows
+	OpGet    Op = 3  // a log, a status list or the list of partners
+	OpHave   Op = 4  // the caller has something newer, which the receiver may get
+	OpStatus Op = 5  // whether the receiver knows the state of an organization
+	OpRenew  Op = 6  // a new credential for a member
+	OpRedeem Op = 7  // an invitation
+	OpEnroll Op = 8  // an issuing key for the log
+	OpThings Op = 10 // restricted descriptions of the host
+	OpKey    Op = 9  // the issuing key of a member that becomes an issuer
 )
 
-// A kind is the kind of a document.
-type kind uint8
+// A Kind is the kind of a document.
+type Kind uint8
 
 const (
-	kindLog      kind = 1
-	kindList     kind = 2 // the status list of an issuing key
-	kindPartners kind = 3 // the partners of the organization, for its members
-	kindThings   kind = 4 // the restricted descriptions of the node
+	KindLog      Kind = 1
+	KindList     Kind = 2 // the status list of an issuing key
+	KindPartners Kind = 3 // the partners of the organization, for its members
+	KindThings   Kind = 4 // the restricted descriptions of the node
 )
 
-// A known names a document and its version.
-type known struct {
+// A Known names a document and its version.
+type Known struct {
 	SCID string `cbor:"1,keyasint"`
-	Kind kind   `cbor:"2,keyasint"`
+	Kind Kind   `cbor:"2,keyasint"`
 	// Method is the DID URL of the issuing key of a status list.
 	Method string `cbor:"3,keyasint,omitempty"`
 	// Version rises. That of a log is its length, and Head its newest versionId.
@@ -63,12 +65,18 @@ type known struct {
 	Head    string `cbor:"5,keyasint,omitempty"`
 }
 
-// A request is a frame of the caller. Seek and hello follow each other on one stream; the others are alone.
-type request struct {
-	Op         op       `cbor:"1,keyasint"`
+// A Thing is a restricted record with its TD.
+type Thing struct {
+	Record []byte `cbor:"1,keyasint"`
+	TD     []byte `cbor:"2,keyasint,omitempty"`
+}
+
+// A Request is a frame of the caller. Seek and hello follow each other on one stream; the others are alone.
+type Request struct {
+	Op         Op       `cbor:"1,keyasint"`
 	Seeks      [][]byte `cbor:"2,keyasint,omitempty"`  // of seek
 	Credential []byte   `cbor:"3,keyasint,omitempty"`  // of hello, renew, redeem
-	Known      []known  `cbor:"4,keyasint,omitempty"`  // of hello, have; of get: one, without a version
+	Known      []Known  `cbor:"4,keyasint,omitempty"`  // of hello, have; of get: one, without a version
 	SCID       string   `cbor:"5,keyasint,omitempty"`  // of status
 	Nonce      []byte   `cbor:"6,keyasint,omitempty"`  // of status: 16 bytes
 	Secret     []byte   `cbor:"7,keyasint,omitempty"`  // of redeem
@@ -77,23 +85,23 @@ type request struct {
 	Addrs      []string `cbor:"10,keyasint,omitempty"` // of redeem: those of the node, with /p2p
 }
 
-// A response is a frame of the receiver.
-type response struct {
+// A Response is a frame of the receiver.
+type Response struct {
 	Code       uint16   `cbor:"1,keyasint,omitempty"` // of an error; 0: none
 	Title      string   `cbor:"2,keyasint,omitempty"`
 	Hint       string   `cbor:"3,keyasint,omitempty"`
 	Seeks      [][]byte `cbor:"4,keyasint,omitempty"` // of seek: those that both look for
 	Credential []byte   `cbor:"5,keyasint,omitempty"`
-	Known      []known  `cbor:"6,keyasint,omitempty"`
+	Known      []Known  `cbor:"6,keyasint,omitempty"`
 	Body       []byte   `cbor:"7,keyasint,omitempty"`  // of get, status: a document
-	Things     []thing  `cbor:"9,keyasint,omitempty"`  // of things
+	Things     []Thing  `cbor:"9,keyasint,omitempty"`  // of things
 	More       bool     `cbor:"10,keyasint,omitempty"` // of things: there are more
 	Text       string   `cbor:"8,keyasint,omitempty"`  // of enroll: the method; of key: the multikey; of redeem: "issuer"
 }
 
-// seek hides an organization that one node names to another: only nodes that know the organization recognize it, and the answer is not the
+// Seek hides an organization that one node names to another: only nodes that know the organization recognize it, and the answer is not the
 // question.
-func seek(scid string, from, to did.DID) []byte {
+func Seek(scid string, from, to did.DID) []byte {
 	sum := sha256.Sum256(fmt.Appendf(nil, "lmos-seek-v1:%s|%s|%s", scid, from, to))
 	return sum[:16]
 }
@@ -123,12 +131,12 @@ func decodeFrame(b []byte, v any) error {
 		return fmt.Errorf("%w: %w", streamserver.ErrViolation, err)
 	}
 	switch v := v.(type) {
-	case *request:
-		if len(v.Seeks) > maxSeeks || len(v.Known) > maxKnown || len(v.Credential) > vc.MaxCredential || len(v.Nonce) > 64 || len(v.Secret) > 64 || len(v.Addrs) > maxAddrs {
+	case *Request:
+		if len(v.Seeks) > MaxSeeks || len(v.Known) > MaxKnown || len(v.Credential) > vc.MaxCredential || len(v.Nonce) > 64 || len(v.Secret) > 64 || len(v.Addrs) > MaxAddrs {
 			return streamserver.Violation("a trust request beyond its limits")
 		}
-	case *response:
-		if len(v.Seeks) > maxSeeks || len(v.Known) > maxKnown || len(v.Credential) > vc.MaxCredential || len(v.Things) > maxThings {
+	case *Response:
+		if len(v.Seeks) > MaxSeeks || len(v.Known) > MaxKnown || len(v.Credential) > vc.MaxCredential || len(v.Things) > MaxThings {
 			return streamserver.Violation("a trust response beyond its limits")
 		}
 	}
