@@ -111,8 +111,11 @@ type InvitationList struct {
 type Acceptance struct {
 	Invitation string `json:"invitation"`
 	Name       string `json:"name,omitempty"` // the local name of the partner; empty: from its domain
-	// Yes permits to replace an organization of the first run, although access rules name it.
-	Yes bool `json:"yes,omitempty"`
+}
+
+// Confirmation is the body of POST /v1/trust/partners/{name}/confirm.
+type Confirmation struct {
+	Head string `json:"head,omitempty"` // a versionId of the history that the operator chooses, of two
 }
 
 // Partner is another organization that this one trusts, or a list entry of it.
@@ -127,8 +130,10 @@ type Partner struct {
 	Since      time.Time `json:"since"`
 	Until      time.Time `json:"until,omitzero"` // zero: without limit
 	Words      []string  `json:"words,omitempty"`
-	Head       string    `json:"head"`      // the versionId of the last log entry
-	Connected  int       `json:"connected"` // connected nodes of the partner
+	Head       string    `json:"head"` // the versionId of the last log entry
+	// Other is that of a second history of the log, which contradicts the first: the partner is suspended until the operator chooses one.
+	Other     string `json:"other,omitempty"`
+	Connected int    `json:"connected"` // connected nodes of the partner
 }
 
 // The states of a partner.
@@ -164,7 +169,7 @@ type Standing struct {
 type OrganizationClaim struct {
 	Name  string  `json:"name"`
 	DID   did.DID `json:"did"`
-	State string  `json:"state"` // own, partner, proven or claimed
+	State string  `json:"state"` // own, partner, former (partner), proven or claimed
 }
 
 // RolesRequest is the body of PUT /v1/org/members/{did}/roles.
@@ -331,9 +336,10 @@ func (c *Client) AcceptInvitation(ctx context.Context, a Acceptance) (*Partner, 
 	return sendJSON[Partner](ctx, c, http.MethodPost, "/v1/trust/partners", a)
 }
 
-// ConfirmPartner confirms that the check words of a partner are the same on both sides.
-func (c *Client) ConfirmPartner(ctx context.Context, name string) (*Partner, error) {
-	return sendJSON[Partner](ctx, c, http.MethodPost, "/v1/trust/partners/"+url.PathEscape(name)+"/confirm", nil)
+// ConfirmPartner confirms that the check words of a partner are the same on both sides. head chooses one of two histories of its log: a
+// versionId that only that one has. It is empty if there is one history.
+func (c *Client) ConfirmPartner(ctx context.Context, name, head string) (*Partner, error) {
+	return sendJSON[Partner](ctx, c, http.MethodPost, "/v1/trust/partners/"+url.PathEscape(name)+"/confirm", Confirmation{Head: head})
 }
 
 // RemovePartner ends a partnership.

@@ -161,6 +161,10 @@ type Trust struct {
 	// The nodes that may connect: anyone, partners (members of the own organization and of its partners), members (of the own
 	// organization only, for a private network).
 	Connect string `yaml:"connect" values:"anyone partners members"`
+	// What members may do whose organization has no current status list, because its issuers are away for hours, or whose membership is
+	// not confirmed since the start: deny (what untrusted callers may do) or read (also find agents and read properties). A member that
+	// was revoked meanwhile may do that, too.
+	Stale string `yaml:"stale" values:"deny read"`
 	// The file of the access rules: auto (policy.yaml in the data directory, which may be absent) or a path. Policies in Cedar are in
 	// the file with the ending .cedar beside it. A changed file is read again within seconds; if it has an error, the rules
 	// before it stay in force.
@@ -363,7 +367,7 @@ func Default() *Config {
 		},
 		Directory: Directory{MaxThings: 10_000, IPv4Range: 24, IPv6Range: 48},
 		Search:    Search{Method: "lexical"},
-		Trust: Trust{Untrusted: "find", Connect: "anyone", PolicyFile: "auto", Rate: TrustRate{PerPeer: 100, Reads: 1000, Burst: 200},
+		Trust: Trust{Untrusted: "find", Connect: "anyone", Stale: "deny", PolicyFile: "auto", Rate: TrustRate{PerPeer: 100, Reads: 1000, Burst: 200},
 			Audit: TrustAudit{Level: "denied", Keep: 10}},
 		HTTP: HTTP{Listen: "127.0.0.1:4668", Socket: "auto", Auth: "token", Hosts: []string{}, Origins: []string{}, DirectoryAuth: "token", TLS: TLS{Mode: "auto"}},
 		Interact: Interact{Timeout: Duration(30 * time.Second), UntrustedDeadline: Duration(2 * time.Minute), Concurrency: 256, PerCaller: 64, PerThing: 64, Subscriptions: 256, Credentials: "auto", Validate: true, Direct: "secure",

@@ -82,7 +82,7 @@ func (c *Config) endpoint(key string, e Endpoint) (node.Endpoint, error) {
 
 // rules returns the rules of callers.
 func (c *Config) rules() policy.Rules {
-	return policy.Rules{Untrusted: c.Trust.Untrusted, Connect: c.Trust.Connect, File: c.PolicyFile(),
+	return policy.Rules{Untrusted: c.Trust.Untrusted, Connect: c.Trust.Connect, Stale: c.Trust.Stale, File: c.PolicyFile(),
 		PerPeer: float64(c.Trust.Rate.PerPeer), ReadsPerPeer: float64(c.Trust.Rate.Reads), Burst: c.Trust.Rate.Burst, PerThing: float64(c.Trust.Rate.PerThing), ThingBurst: c.Trust.Rate.Burst,
 		UntrustedDeadline: time.Duration(c.Interact.UntrustedDeadline), UntrustedRun: time.Duration(c.Interact.Tasks.UntrustedMaxDuration),
 		Concurrency: c.Interact.Concurrency, CallerConcurrency: c.Interact.PerCaller, ThingConcurrency: c.Interact.PerThing,

@@ -58,6 +58,8 @@ type Principal struct {
 	Barred string
 	// Pending is why the membership cannot be decided yet; the caller counts as untrusted. Empty: it is decided.
 	Pending string
+	// Unconfirmed is the principal with the membership that the credential of a Pending caller states. Nil: there is none.
+	Unconfirmed *Principal
 	// Expires is the end of the membership, or of the token. Zero: it does not end by itself.
 	Expires time.Time
 }
@@ -101,6 +103,9 @@ func Consumer(via Via, name string) *Principal {
 // Operator is the name of the node's own token, which has all rights.
 const Operator = "operator"
 
+// IsReservedName reports whether a name is the [Principal.ID] of consumers without one, which a token or a consumer may not have.
+func IsReservedName(name string) bool { return name == localID || name == unprovenID }
+
 // Scoped reports whether p is a caller with an access token that has only the rights that rules give it.
 func (p *Principal) Scoped() bool { return p != nil && p.Via == Token && p.Name != Operator }
 
@@ -136,6 +141,19 @@ func (p *Principal) Base() string {
 		return unprovenID
 	}
 	return localID
+}
+
+// Narrow returns a copy with a name, at most a relation, and the roles that has permits; a nil has permits all.
+func (p *Principal) Narrow(name string, most Relation, has func(role string) bool) *Principal {
+	c := *p
+	c.Name, c.Relation = name, min(p.Relation, most)
+	if has != nil {
+		c.Roles = slices.DeleteFunc(slices.Clone(p.Roles), func(role string) bool { return !has(role) })
+	}
+	if p.Unconfirmed != nil {
+		c.Unconfirmed = p.Unconfirmed.Narrow(name, most, has)
+	}
+	return &c
 }
 
 // Lost reports whether p, the principal of the same caller at a later time, has less standing than before: a lower relation, another

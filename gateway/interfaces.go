@@ -140,7 +140,8 @@ type Roots interface {
 type Partners interface {
 	Partners() []api.Partner
 	Accept(ctx context.Context, a api.Acceptance) (*api.Partner, error)
-	Confirm(ctx context.Context, name string) (*api.Partner, error)
+	// Confirm confirms the check words of a partner. head is a versionId of the history that the operator chooses; empty: there is one.
+	Confirm(ctx context.Context, name, head string) (*api.Partner, error)
 	RemovePartner(ctx context.Context, name string) error
 }
 

@@ -421,7 +421,13 @@ func (g *Gateway) accept(t Trust, w http.ResponseWriter, r *http.Request) error 
 }
 
 func (g *Gateway) confirmPartner(t Trust, w http.ResponseWriter, r *http.Request) error {
-	p, err := t.Confirm(r.Context(), r.PathValue("name"))
+	var body api.Confirmation
+	if r.ContentLength != 0 {
+		if err := readBody(w, r, &body, `{"head":"3-Qm…"}`); err != nil {
+			return err
+		}
+	}
+	p, err := t.Confirm(r.Context(), r.PathValue("name"), body.Head)
 	return writePartner(w, http.StatusOK, p, err)
 }
 

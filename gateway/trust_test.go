@@ -107,8 +107,8 @@ func (f *fakeTrust) Partners() []api.Partner { return []api.Partner{*f.partner()
 func (f *fakeTrust) Accept(_ context.Context, a api.Acceptance) (*api.Partner, error) {
 	return f.partner(), f.call("Accept", a)
 }
-func (f *fakeTrust) Confirm(_ context.Context, name string) (*api.Partner, error) {
-	return f.partner(), f.call("Confirm", name)
+func (f *fakeTrust) Confirm(_ context.Context, name, head string) (*api.Partner, error) {
+	return f.partner(), f.call("Confirm", name, head)
 }
 func (f *fakeTrust) Standing(_ context.Context, id did.DID) (*api.Standing, error) {
 	return &api.Standing{DID: id, Relation: "partner", Organization: &api.OrganizationClaim{Name: "globex", DID: f.partner().DID, State: "partner"},
@@ -151,7 +151,7 @@ var goodRequests = map[string]struct {
 	"POST /v1/org/export":                    {body: `{"dir":"/d"}`, status: 204, call: `Export["/d"]`},
 	"GET /v1/trust/partners":                 {status: 200},
 	"POST /v1/trust/partners":                {body: `{"invitation":"lmos-invite:a","name":"g"}`, status: 201, call: `Accept[{"invitation":"lmos-invite:a","name":"g"}]`},
-	"POST /v1/trust/partners/{name}/confirm": {status: 200, call: `Confirm["globex"]`},
+	"POST /v1/trust/partners/{name}/confirm": {body: `{"head":"2-Qm"}`, status: 200, call: `Confirm["globex","2-Qm"]`},
 	"DELETE /v1/trust/partners/{name}":       {status: 204, call: `RemovePartner["globex"]`},
 	"PUT /v1/trust/distrusted/{did}":         {status: 204, call: `Distrust["` + string(owner1) + `",true]`},
 	"DELETE /v1/trust/distrusted/{did}":      {status: 204, call: `Distrust["` + string(owner1) + `",false]`},
@@ -362,8 +362,8 @@ func TestTrustClient(t *testing.T) {
 			}
 			return err
 		},
-		`Join[{"invitation":"a","yes":true}]`: func() error {
-			_, err := c.JoinOrganization(ctx, api.Acceptance{Invitation: "a", Yes: true})
+		`Join[{"invitation":"a"}]`: func() error {
+			_, err := c.JoinOrganization(ctx, api.Acceptance{Invitation: "a"})
 			return err
 		},
 		`Renew[]`:                                func() error { _, err := c.RenewCredential(ctx); return err },
@@ -380,7 +380,7 @@ func TestTrustClient(t *testing.T) {
 		`Deactivate[]`:                           func() error { return c.DeactivateOrganization(ctx) },
 		`Export["/d"]`:                           func() error { return c.ExportOrganization(ctx, "/d") },
 		`Accept[{"invitation":"a"}]`:             func() error { _, err := c.AcceptInvitation(ctx, api.Acceptance{Invitation: "a"}); return err },
-		`Confirm["glob ex"]`:                     func() error { _, err := c.ConfirmPartner(ctx, "glob ex"); return err },
+		`Confirm["glob ex","2-Qm"]`:              func() error { _, err := c.ConfirmPartner(ctx, "glob ex", "2-Qm"); return err },
 		`RemovePartner["globex"]`:                func() error { return c.RemovePartner(ctx, "globex") },
 		`Distrust["` + string(owner1) + `",true]`: func() error {
 			return c.Distrust(ctx, owner1, true)

@@ -134,6 +134,14 @@ func (n *Node) organization(name string) (did.DID, bool) {
 	return n.network.trust.Named(name)
 }
 
+// partners returns the names of the partners.
+func (n *Node) partners() []string {
+	if n.network == nil {
+		return nil
+	}
+	return n.network.trust.Names()
+}
+
 // records returns the addresses of this node as its records contain them.
 func (w *network) records() []td.Host {
 	return []td.Host{{Node: w.self, Addrs: p2p.RecordAddrs(w.Addrs())}}

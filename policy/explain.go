@@ -71,11 +71,27 @@ func (p *Policy) Caller(name string) (*Caller, error) {
 			who.Org, _ = p.rules.Organization(organization)
 		}
 	}
-	who.Relation = did.Partner
-	if organization == "own" || self != "" && who.Org == self {
+	switch {
+	case organization == "own" || self != "" && who.Org == self:
 		who.Relation = did.Own
+	case p.isPartner(who.Org):
+		who.Relation = did.Partner
+	default:
+		who.Org, who.Roles = "", nil
+		return described(name, who, "assumed: a member of an organization that is not, or no longer, a partner: its credential does not count"), nil
 	}
 	return described(name, who, "assumed: a member of the organization"), nil
+}
+
+// isPartner reports whether an organization is a partner now. Without the names of the partners, each organization is assumed to be one.
+func (p *Policy) isPartner(id did.DID) bool {
+	if p.rules.Names == nil {
+		return true
+	}
+	return slices.ContainsFunc(p.rules.Names(), func(name string) bool {
+		known, _ := p.rules.Organization(name)
+		return known == id
+	})
 }
 
 // known returns the caller with the DID of a node, and the name of a consumer behind it after "#".

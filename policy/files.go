@@ -36,7 +36,7 @@ const watchEvery = 2 * time.Second
 
 // options returns the options of sets of rules.
 func (p *Policy) options() access.Options {
-	o := access.Options{Untrusted: p.rules.Untrusted, Connect: p.rules.Connect, Organization: p.rules.Organization,
+	o := access.Options{Untrusted: p.rules.Untrusted, Connect: p.rules.Connect, Stale: p.rules.Stale, Organization: p.rules.Organization,
 		Names: p.rules.Names}
 	if o.Organization != nil {
 		o.Self, _ = o.Organization("own")

@@ -30,6 +30,8 @@ type Rules struct {
 	// Untrusted has the rights of untrusted callers without a rule: access.UntrustedOpen, UntrustedFind or UntrustedNone; empty means
 	// UntrustedOpen. Connect has the nodes that may connect: access.ConnectAnyone, ConnectPartners or ConnectMembers; empty means all.
 	Untrusted, Connect string
+	// Stale has the rights of members that are not confirmed, access.StaleDeny or StaleRead; empty means StaleDeny.
+	Stale string
 	// File is the path of the access rules, "policy.yaml", and of the policies in Cedar beside it, "policy.cedar". Missing files have no
 	// rules. Empty: no rules.
 	File string
@@ -39,7 +41,7 @@ type Rules struct {
 	Principal func(node did.DID) *did.Principal
 	// Organization returns the organization of a name in rules, and that of this node for "own". Nil knows none.
 	Organization func(name string) (did.DID, bool)
-	// Names returns the names of the partners, for errors. Nil: they are unknown.
+	// Names returns the names of the partners, without former ones. Nil: they are unknown.
 	Names func() []string
 	// Record receives each decision on a message, with the code of its error, 0 if it is allowed. OnLoad is called after the access rules have
 	// changed. They must be fast and not block; nil is ignored.

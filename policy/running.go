@@ -103,10 +103,11 @@ func (r *running) check(one *run) error {
 
 // current returns the principal of a consumer whose node is known as node now: it has no more rights than before.
 func current(node, before *did.Principal) *did.Principal {
-	p := *node
-	p.Name, p.Relation = before.Name, min(node.Relation, before.Relation)
-	p.Roles = slices.DeleteFunc(slices.Clone(node.Roles), func(role string) bool { return !slices.Contains(before.Roles, role) })
-	return &p
+	most := before
+	if before.Unconfirmed != nil { // its membership may be confirmed now
+		most = before.Unconfirmed
+	}
+	return node.Narrow(before.Name, most.Relation, func(role string) bool { return slices.Contains(most.Roles, role) })
 }
 
 // Recheck ends the interactions of a node and its consumers that they may not continue, after its standing has changed.

@@ -2,6 +2,7 @@ package trust
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -559,7 +560,7 @@ func (t *Trust) Partners() []api.Partner {
 
 func (t *Trust) describeLocked(p *partners.Partner) *api.Partner {
 	scid := webvh.SCID(p.DID)
-	out := &api.Partner{Name: p.Name, DID: p.DID, SCID: scid, State: api.PartnerActive, Roles: p.Roles, Since: p.Since, Until: p.Until, Words: p.Words}
+	out := &api.Partner{Name: p.Name, DID: p.DID, SCID: scid, State: api.PartnerActive, Other: p.Other, Roles: p.Roles, Since: p.Since, Until: p.Until, Words: p.Words}
 	if a := t.authorities[scid]; a != nil {
 		out.Head = a.Log().Head()
 	}
@@ -579,15 +580,54 @@ func (t *Trust) describeLocked(p *partners.Partner) *api.Partner {
 	return out
 }
 
-// Confirm notes that the operator has compared the check words of a partner.
-func (t *Trust) Confirm(_ context.Context, name string) (*api.Partner, error) {
-	p, err := t.changePartner(name, "partner confirmed", func(p *partners.Partner) { p.Confirmed, p.Forked = true, false })
+// Confirm notes that the operator has compared the check words of a partner. head is a version of the history that the operator chooses if
+// there are two; it is empty if there is one.
+func (t *Trust) Confirm(_ context.Context, name, head string) (*api.Partner, error) {
+	if err := t.choose(name, head); err != nil {
+		return nil, err
+	}
+	p, err := t.changePartner(name, "partner confirmed", func(p *partners.Partner) {
+		p.Confirmed, p.Forked, p.Other = true, false, ""
+		p.Chosen = cmp.Or(head, p.Chosen)
+	})
 	if err != nil {
 		return nil, err
 	}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.describeLocked(p), nil
+}
+
+// choose uses the history of the log of a partner that has a version. The other one stays as evidence.
+func (t *Trust) choose(name, head string) error {
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	p := t.book.Find(name)
+	if p == nil || p.IsRemoved() {
+		return errNoPartner(name)
+	}
+	a := t.authorities[p.SCID()]
+	if head == "" && !p.Forked || a == nil {
+		return nil
+	}
+	folder := t.folder(p.SCID())
+	other, err := folder.Other()
+	switch {
+	case err != nil:
+		return err
+	case other == nil:
+		return interact.Errorf(interact.Usage, "confirm it without a version", "the log of %s has one history", p.Name)
+	case head == "" || a.Log().Has(head) == other.Has(head):
+		return interact.Errorf(interact.Usage, "compare the versions with the operator of "+p.Name+", and name the right one",
+			"the log of %s has two histories: %s of %s, and %s of %s", p.Name, a.Log().Head(), a.Log().Updated().Format(time.RFC3339), other.Head(),
+			other.Updated().Format(time.RFC3339))
+	case a.Log().Has(head):
+		return nil
+	}
+	if err := folder.WriteOther(a.Log()); err != nil {
+		return err
+	}
+	return t.useLog(a, other)
 }
 
 // changePartner changes a partner as its operator wants, and tells the members.
@@ -597,6 +637,9 @@ func (t *Trust) changePartner(name, what string, f func(*partners.Partner)) (p *
 			return errNoPartner(name)
 		}
 		p = b.Change(p, t.now(), f)
+		if a := t.authorities[p.SCID()]; a != nil {
+			p.DID = a.DID() // another history may have another
+		}
 		return t.share(b)
 	})
 	if err != nil {
@@ -672,6 +715,8 @@ func (t *Trust) Standing(_ context.Context, id did.DID) (*api.Standing, error) {
 			if s.Organization.State = "own"; a.partner != nil {
 				s.Organization.Name, s.Organization.State = a.partner.Name, "partner"
 			}
+		} else if former := t.book.Find(string(c.Issuer)); former != nil && former.IsRemoved() {
+			s.Organization.Name, s.Organization.State = former.Name, "former"
 		}
 	}
 	return s, nil

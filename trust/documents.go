@@ -286,10 +286,10 @@ func (t *Trust) forked(a *trusted, other *webvh.Log) error {
 	if err := t.folder(a.SCID()).WriteOther(other); err != nil {
 		return err
 	}
-	if !p.Forked {
+	if !p.Forked || p.Other != other.Head() {
 		if err := t.editWriting(func(b *partners.Book) error {
 			c := *p
-			c.Forked = true
+			c.Forked, c.Other = true, other.Head()
 			return b.Put(&c)
 		}); err != nil {
 			return err

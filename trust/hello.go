@@ -89,7 +89,7 @@ func (t *Trust) show(ctx context.Context, id did.DID, raw []byte) bool {
 	now := t.now()
 	t.mu.Lock()
 	n := t.nodeLocked(id)
-	if n.credential == nil || n.credential.From.Before(c.From) || t.authorities[webvh.SCID(n.credential.Issuer)] == nil {
+	if n.credential == nil || !n.credential.From.After(c.From) || t.authorities[webvh.SCID(n.credential.Issuer)] == nil {
 		t.setCredential(n, c)
 		t.touchSiblingsLocked(n)
 	}

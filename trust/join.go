@@ -232,7 +232,7 @@ func (t *Trust) putPartner(p *partners.Partner, l *webvh.Log) error {
 	err = t.editWriting(func(b *partners.Book) error {
 		p.Since = t.now().UTC().Truncate(time.Second)
 		if old := b.Find(l.SCID()); old != nil {
-			p.Name, p.Forked, p.Chosen = old.Name, old.Forked, old.Chosen
+			p.Name, p.Forked, p.Other, p.Chosen = old.Name, old.Forked, old.Other, old.Chosen
 			if !p.Since.After(old.Since) { // the new partnership is the later one
 				p.Since = old.Since.Add(time.Second)
 			}

@@ -208,16 +208,19 @@ func (t *Trust) addStandingLocked(p *did.Principal, n *node, now time.Time) {
 	if problem != "" {
 		return
 	}
-	if p.Pending = pending; pending != "" {
-		return
-	}
-	p.Org, p.Expires, p.Relation, p.Roles = a.DID(), c.Until, did.Own, c.Roles
+	member := *p
+	member.Org, member.Expires, member.Relation, member.Roles = a.DID(), c.Until, did.Own, c.Roles
 	if a.partner != nil {
-		p.Relation = did.Partner
+		member.Relation = did.Partner
 		if len(a.partner.Roles) > 0 {
-			p.Roles = slices.DeleteFunc(slices.Clone(c.Roles), func(role string) bool { return !slices.Contains(a.partner.Roles, role) })
+			member.Roles = slices.DeleteFunc(slices.Clone(c.Roles), func(role string) bool { return !slices.Contains(a.partner.Roles, role) })
 		}
 	}
+	if pending != "" {
+		p.Pending, p.Unconfirmed = pending, &member
+		return
+	}
+	*p = member
 }
 
 // ownMethodLocked returns the DID URL of the issuing key of this node in an organization, or "".
@@ -245,8 +248,11 @@ func (t *Trust) credentialLocked() *vc.Credential {
 }
 
 func equalStanding(a, b *did.Principal) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
 	return a.Relation == b.Relation && a.Org == b.Org && a.Barred == b.Barred && a.Pending == b.Pending && a.Expires.Equal(b.Expires) &&
-		slices.Equal(a.Roles, b.Roles)
+		slices.Equal(a.Roles, b.Roles) && equalStanding(a.Unconfirmed, b.Unconfirmed)
 }
 
 // allLocked returns the organizations that count here, and the former ones.

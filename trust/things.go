@@ -27,10 +27,10 @@ func (t *Trust) Serve(things Things) {
 	}
 }
 
-// serveThings returns a page of the restricted records that a node may find. The version of the request is the number of those to skip.
+// serveThings returns a page of the restricted records that a node may find, which access rules decide. The version of the request is the number of those to skip.
 func (t *Trust) serveThings(ctx context.Context, id did.DID, q *exchange.Request) (*exchange.Response, error) {
 	p, things := t.Principal(id), t.things.Load()
-	if things == nil || p.Relation < did.Partner || len(q.Known) != 1 {
+	if things == nil || p.Relation < did.Partner && p.Unconfirmed == nil || len(q.Known) != 1 {
 		return nil, refused
 	}
 	all := things.Restricted(did.WithPrincipal(ctx, p))

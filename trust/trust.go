@@ -354,6 +354,21 @@ func (t *Trust) Named(name string) (did.DID, bool) {
 	return "", false
 }
 
+// Names returns the names of the partners, without former ones. A nil Trust has none.
+func (t *Trust) Names() (all []string) {
+	if t == nil {
+		return nil
+	}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, p := range t.book.Partners {
+		if !p.IsRemoved() {
+			all = append(all, p.Name)
+		}
+	}
+	return all
+}
+
 // background runs f until it returns, with a context that ends with Close. Nothing starts after Close.
 func (t *Trust) background(f func(ctx context.Context)) {
 	if t.ctx.Err() == nil {

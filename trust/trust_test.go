@@ -53,7 +53,7 @@ func TestPartners(t *testing.T) {
 		a[0].State != api.PartnerUnconfirmed {
 		t.Errorf("the partners are %+v and %+v", a, g)
 	}
-	must(acme.Confirm(t.Context(), "globex"))(t)
+	must(acme.Confirm(t.Context(), "globex", ""))(t)
 	if got := acme.Partners()[0].State; got != api.PartnerActive {
 		t.Errorf("the confirmed partner is %s", got)
 	}

@@ -145,14 +145,12 @@ func (a *app) invite(ctx context.Context, kind string, f *inviteFlags, next, whe
 }
 
 func newOrgJoin(a *app) *cobra.Command {
-	var yes bool
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "join <invitation | ->",
 		Short: "join an organization by an invitation",
 		Long: "Makes this node a member of the organization that invites it. - reads the invitation from standard input: an\n" +
 			"argument is visible to other users of this host while the command runs, which matters until the invitation is\n" +
-			"used. An organization that the first run of this node made is replaced, if it has no other member and no partner;\n" +
-			"--yes replaces it also if access rules name it.",
+			"used. An organization that the first run of this node made is replaced, if it has no other member and no partner.",
 		Example: `  lmosd org join lmos-invite:…
   lmosd org join - < invitation`,
 		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd org invite, lmosd org status"),
@@ -166,7 +164,7 @@ func newOrgJoin(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			o, err := client.JoinOrganization(cmd.Context(), api.Acceptance{Invitation: text, Yes: yes})
+			o, err := client.JoinOrganization(cmd.Context(), api.Acceptance{Invitation: text})
 			if err != nil {
 				return err
 			}
@@ -178,8 +176,6 @@ func newOrgJoin(a *app) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "replace an organization of the first run, although access rules name it")
-	return cmd
 }
 
 // invitation returns the text of an argument, or of standard input for "-". Errors do not quote it: it is a secret.

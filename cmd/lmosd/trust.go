@@ -109,12 +109,15 @@ func (a *app) partner(ctx context.Context, name string) (*api.Client, *api.Partn
 }
 
 func newTrustConfirm(a *app) *cobra.Command {
-	return &cobra.Command{
+	var head string
+	cmd := &cobra.Command{
 		Use:   "confirm <name>",
 		Short: "confirm that the six words of a partner are the same on both sides",
 		Long: "Confirms a partner whose invitation did not name it: its six words are the same on both sides, which people have\n" +
-			"compared, for example by telephone. Also ends the suspension of a partner whose log has two continuations.",
+			"compared, for example by telephone. A partner whose log has two histories is suspended: compare the versions with\n" +
+			"its operator, and name that of the true history with --log. All members of the organization then use that one.",
 		Example: `  lmosd trust confirm globex
+  lmosd trust confirm globex --log 3-QmXf6…
   lmosd trust confirm globex -o json --jq .state`,
 		Annotations:       cli.About(cli.ScopeLocal, cli.ReadWrite, "lmosd trust ls"),
 		Args:              cli.Takes(1, 1),
@@ -124,12 +127,14 @@ func newTrustConfirm(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if p, err = client.ConfirmPartner(cmd.Context(), p.Name); err != nil {
+			if p, err = client.ConfirmPartner(cmd.Context(), p.Name, head); err != nil {
 				return err
 			}
 			return a.showPartner(p, "")
 		},
 	}
+	cmd.Flags().StringVar(&head, "log", "", "`VERSION` of the history that counts, if there are two")
+	return cmd
 }
 
 func newTrustRm(a *app) *cobra.Command {

@@ -220,6 +220,9 @@ func (s *Store) Create(t Token) (secret string, created Token, err error) {
 	if err := t.check(); err != nil {
 		return "", t, err
 	}
+	if did.IsReservedName(t.Name) {
+		return "", t, interact.Errorf(interact.Usage, "choose another name", "%q is the name of callers without a token", t.Name)
+	}
 	rest := s.entries()
 	if i := slices.IndexFunc(rest, func(e entry) bool { return e.Name == t.Name }); i >= 0 {
 		if t.Created.Before(rest[i].Expires) {

@@ -312,13 +312,11 @@ func (l *session) caller(as frame.As) *did.Principal {
 
 // narrowed returns the principal of a consumer of a node: at most the relation and the roles of the node.
 func narrowed(node *did.Principal, as frame.As) *did.Principal {
-	p := *node
-	p.Name, p.Relation = as.Name, min(node.Relation, as.Relation)
-	if as.Roles != frame.AllRoles {
-		stated := strings.Fields(as.Roles)
-		p.Roles = slices.DeleteFunc(slices.Clone(node.Roles), func(role string) bool { return !slices.Contains(stated, role) })
+	if as.Roles == frame.AllRoles {
+		return node.Narrow(as.Name, as.Relation, nil)
 	}
-	return &p
+	stated := strings.Fields(as.Roles)
+	return node.Narrow(as.Name, as.Relation, func(role string) bool { return slices.Contains(stated, role) })
 }
 
 // follow receives the frames after the request: its data, and a stream of chunks.

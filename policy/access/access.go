@@ -91,6 +91,12 @@ const (
 	UntrustedNone = "none" // they may not connect
 )
 
+// The rights of members whose organization has no current status list, or is not confirmed.
+const (
+	StaleDeny = "deny" // those of untrusted callers
+	StaleRead = "read" // also to connect, to find and to read properties as members
+)
+
 // The nodes that may connect.
 const (
 	ConnectAnyone   = "anyone"
@@ -104,7 +110,7 @@ const (
 //     (its scopes are such rules), of those that allow all local callers none,
 //   - members of the organization may connect, store, relay, find and call, except private Things,
 //   - partners may connect, store, and find public Things,
-//   - untrusted callers may do what Options.Untrusted states.
+//   - untrusted callers may do what Options.Untrusted states. Pending ones are untrusted, but for Options.Stale.
 //
 // A caller without a principal, or a barred one, may do nothing. A rule for all Things or for a capability does not extend the audience of
 // a Thing for the organization or for this node: such a Thing must be named. Decide is safe for concurrent use.
@@ -114,6 +120,9 @@ func (s *Set) Decide(p *did.Principal, r Request) Decision {
 	}
 	if p.Barred != "" {
 		return Decision{Op: r.Op, Relation: p.Relation, Problem: p.Barred}
+	}
+	if s.staleRead && p.Unconfirmed != nil && (r.Op == Connect || r.Op == Find || r.Op == Read) {
+		p = p.Unconfirmed
 	}
 	byRules, decided := s.byRules(p, r)
 	if decided {
@@ -167,6 +176,8 @@ type Options struct {
 	Untrusted string
 	// Connect has the nodes that may connect and store records: ConnectAnyone, ConnectPartners or ConnectMembers; empty: all.
 	Connect string
+	// Stale is StaleDeny or StaleRead; empty: StaleDeny.
+	Stale string
 }
 
 // FindsAll reports whether a caller may find all Things with a visibility, so that they need not be asked for one by one.

@@ -296,6 +296,7 @@ func (b *Builder) addPolicy(id string, p *cedar.Policy) error {
 // A Set is a compiled set of rules. It is immutable and safe for concurrent use.
 type Set struct {
 	untrusted string
+	staleRead bool         // Options.Stale is StaleRead
 	connect   did.Relation // the least that may connect
 	// deniesFind is true if some rule may deny a description.
 	deniesFind bool
@@ -307,7 +308,7 @@ type Set struct {
 
 // Build returns the set of the rules.
 func (b *Builder) Build() *Set {
-	s := &Set{untrusted: b.o.Untrusted, entries: b.entries, by: map[entity]map[entity][]*policy{}}
+	s := &Set{untrusted: b.o.Untrusted, staleRead: b.o.Stale == StaleRead, entries: b.entries, by: map[entity]map[entity][]*policy{}}
 	switch b.o.Connect {
 	case ConnectPartners:
 		s.connect = did.Partner

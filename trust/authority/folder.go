@@ -21,7 +21,7 @@ type Folder string
 // Files of a Folder.
 const (
 	logFile    = "log.jsonl"
-	otherFile   = "fork.jsonl" // the newest log that contradicts the other: evidence
+	otherFile  = "fork.jsonl" // the newest log that contradicts the other: evidence
 	recordFile = "revoked.json"
 )
 

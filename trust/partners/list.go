@@ -33,7 +33,7 @@ func (b *Book) List(organization did.DID, now time.Time) *List {
 		Partners: []*Partner{}}
 	for _, p := range b.Partners {
 		c := *p
-		c.Forked = false
+		c.Forked, c.Other = false, ""
 		l.Partners = append(l.Partners, &c)
 	}
 	return l
@@ -73,7 +73,7 @@ func (b *Book) Merge(l *List, own did.DID) (isBehind bool) {
 	for _, p := range l.Partners {
 		listed[p.SCID()] = true
 		c, old := *p, b.Find(p.SCID())
-		c.Forked = false
+		c.Forked, c.Other = false, ""
 		if old == nil {
 			c.Name = b.FreeName(p.Name, p.DID, own)
 			_ = b.Put(&c) // one that does not fit is left out
@@ -83,7 +83,9 @@ func (b *Book) Merge(l *List, own did.DID) (isBehind bool) {
 		case order < 0:
 			isBehind = true
 		case order > 0:
-			c.Name, c.DID, c.Forked = old.Name, old.DID, old.Forked && p.Chosen == old.Chosen
+			if c.Name, c.DID = old.Name, old.DID; p.Chosen == old.Chosen {
+				c.Forked, c.Other = old.Forked, old.Other
+			}
 			_ = b.Put(&c)
 		}
 	}
@@ -108,7 +110,7 @@ func (p *Partner) compare(q *Partner) int {
 // stated returns what lists state about a partner, without what differs from node to node.
 func (p *Partner) stated() []byte {
 	c := *p
-	c.Name, c.DID, c.Forked = "", "", false
+	c.Name, c.DID, c.Forked, c.Other = "", "", false, ""
 	text, _ := json.Marshal(c) // strings, times and flags only
 	return text
 }

@@ -44,6 +44,8 @@ type Partner struct {
 	Chosen string `json:"chosen,omitempty"`
 	// Forked is true at a node that knows two histories of the log, until the operator chooses one. Lists do not have it.
 	Forked bool `json:"forked,omitempty"`
+	// Other is the newest version of the second history. Lists do not have it.
+	Other string `json:"other,omitempty"`
 }
 
 // SCID returns the identifier of the organization.

@@ -143,7 +143,7 @@ func (f *federation) federate(ctx context.Context) (string, error) {
 		case len(list.Items) != 1 || len(p.Words) != 6 || strings.Join(list.Items[0].Words, " ") != words:
 			return "", fmt.Errorf("node %d has %+v, not a partner with the words %q", m.N, list.Items, words)
 		}
-		if _, err := m.ConfirmPartner(ctx, list.Items[0].Name); err != nil {
+		if _, err := m.ConfirmPartner(ctx, list.Items[0].Name, ""); err != nil {
 			return "", err
 		}
 	}
