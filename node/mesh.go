@@ -54,7 +54,7 @@ func (n *Node) openMesh(embedder embedding.Embedder) (*mesh, error) {
 	if m.directory, err = directory.New(directory.Options{Store: n.stores.Fast, Verifier: m.verifier, Sources: []directory.Source{m.dht},
 		Fetch: m.dht.Body, Bind: m.bind, Self: n.DID(), Max: n.opts.MaxThings, Log: n.opts.Log,
 		Latency: n.network.peers.Latency, Connected: n.network.peers.IsConnected, Share: n.network.peers.Share, Trust: n.policy.Trust,
-		Embedder: embedder, OnChange: m.changed, Admits: n.policy.Connects, Sees: n.policy.Finds, SeesAll: n.policy.FindsAll,
+		Embedder: embedder, OnChange: m.changed, Admits: n.policy.Connects, Sees: n.policy.Finds, Scope: n.policy.Scope,
 		Probe:  func(ctx context.Context, id did.DID) error { return m.monitor.Dial(ctx, id) },
 		OnDown: func(id did.DID) { m.monitor.OnDown(id) }}); err != nil {
 		return nil, fmt.Errorf("open the directory: %w", err)

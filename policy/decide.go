@@ -73,8 +73,8 @@ func (p *Policy) Sees(who *did.Principal, t *access.Target) bool {
 	return p.Decide(who, access.Request{Op: access.Find, Target: t}).Allow
 }
 
-// Finds is Sees for a description (directory.Options.Sees), and FindsAll reports whether a caller may find all Things with a visibility. A
-// reader without a principal finds what an unproven caller finds.
+// Finds is Sees for a description (directory.Options.Sees), and Scope returns what a caller finds (directory.Options.Scope). A reader without
+// a principal finds what an unproven caller finds.
 func (p *Policy) Finds(who *did.Principal, d *td.Description) bool {
 	return p.Sees(reader(who), TargetOf(d.Thing, d.Name()))
 }
@@ -86,8 +86,9 @@ func reader(who *did.Principal) *did.Principal {
 	return who
 }
 
-func (p *Policy) FindsAll(who *did.Principal, v td.Visibility) bool {
-	return p.access.Load().FindsAll(reader(who), v)
+// Scope is described at Finds.
+func (p *Policy) Scope(who *did.Principal) td.Scope {
+	return p.access.Load().Scope(reader(who), time.Now())
 }
 
 // Trust returns the trust in a node, 0 to 1, and its reason, for ranking: 1 for the own organization and partners, 0 if it may not connect,
@@ -129,7 +130,7 @@ func TargetOf(t *td.Thing, name string) *access.Target {
 		target.Names = []string{name}
 	}
 	for _, c := range t.Capabilities {
-		target.Capabilities = append(target.Capabilities, td.Levels(c.ID)...)
+		target.Capabilities = append(target.Capabilities, td.Prefixes(c.ID)...)
 	}
 	return target
 }

@@ -169,9 +169,43 @@ type Options struct {
 	Connect string
 }
 
-// FindsAll reports whether a caller may find all Things with a visibility, so that they need not be asked for one by one.
-func (s *Set) FindsAll(p *did.Principal, v td.Visibility) bool {
-	return !s.deniesFind && s.Decide(p, Request{Op: Find, Target: &Target{Visibility: v}}).Allow
+// Scope returns what a caller may find. Things that rules on find name are exceptions; the decision for an unnamed Thing holds for the others.
+func (s *Set) Scope(p *did.Principal, now time.Time) (scope td.Scope) {
+	for v := range scope.All {
+		d := s.Decide(p, Request{Op: Find, Target: &Target{Visibility: td.Visibility(v)}, Now: now})
+		scope.All[v], scope.Each[v] = d.Allow, d.Conditional
+	}
+	if len(s.finds) == 0 || p == nil || p.Barred != "" {
+		return scope
+	}
+	var room [16]entity
+	for _, caller := range s.callers(room[:0], p) {
+		found := s.finds[caller]
+		scope.Except = append(scope.Except, found.named...)
+		for v := range scope.Each {
+			scope.Each[v] = scope.Each[v] || found.each
+		}
+	}
+	return scope
+}
+
+// finds are the rules of one caller that concern single Things and the operation find.
+type finds struct {
+	named []td.Query // for their Things
+	each  bool       // the index of a directory may lack Things that one denies: each must be asked for
+}
+
+// add adds a policy.
+func (f *finds) add(p *policy) {
+	switch p.resource.typ {
+	case thingType:
+		f.named = append(f.named, td.Query{ID: p.resource.id})
+	case nameType:
+		f.named = append(f.named, td.Query{Name: p.resource.id})
+	case capabilityType:
+		f.named = append(f.named, td.Query{Capability: []string{p.resource.id}})
+		f.each = f.each || p.effect == forbid // the record of a Thing has not all of its capabilities
+	}
 }
 
 // includes reports whether a caller belongs to an audience.

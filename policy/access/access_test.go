@@ -3,6 +3,7 @@ package access
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -249,7 +250,7 @@ func FuzzRules(f *testing.F) {
 			for _, target := range []*Target{nil, logistics, payout} {
 				r := Request{Op: Invoke, Target: target, Affordance: "track"}
 				one, decided := s.byRules(p, r)
-				every := &Set{untrusted: s.untrusted, named: true, by: map[entity]map[entity][]*policy{{}: {{}: all}}}
+				every := &Set{untrusted: s.untrusted, by: map[entity]*policies{{}: {by: map[entity][]*policy{{}: all}, resources: 1 << anyType}}, principals: 1<<anyType | 1<<agentType}
 				two, decidedToo := every.byRules(p, r)
 				if decided != decidedToo || one.Allow != two.Allow {
 					t.Fatalf("%s on %+v: with the index %+v %t, without %+v %t", p.Short(), target, one, decided, two, decidedToo)
@@ -257,6 +258,64 @@ func FuzzRules(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What Scope decides about all Things of a visibility is what Decide decides about each of them.
+func TestScopeAgreesWithDecide(t *testing.T) {
+	t.Parallel()
+	var targets []*Target
+	for v := td.Public; v <= td.Private; v++ {
+		for _, capabilities := range [][]string{nil, td.Prefixes("urn:example:catalogue"), td.Prefixes("urn:example/weather:now")} {
+			for _, name := range []string{"logistics", "payout"} {
+				targets = append(targets, &Target{ID: "urn:x:" + name, Names: []string{name}, Capabilities: capabilities, Visibility: v})
+			}
+		}
+	}
+	excepted := func(all []td.Query, target *Target) bool {
+		return slices.ContainsFunc(all, func(q td.Query) bool {
+			return q.ID == target.ID || slices.Contains(target.Names, td.NameKey(q.Name)) || len(q.Capability) == 1 && slices.Contains(target.Capabilities, q.Capability[0])
+		})
+	}
+	for rules, want := range map[string]struct{ exceptions, each int }{ // for the agent
+		"": {}, "  - {allow: acme, to: find}": {}, "  - {deny: acme, to: '*'}": {}, "  - {deny: globex, to: '*'}": {}, "  - {deny: '" + string(other) + "', to: find}": {},
+		"  - {allow: acme, to: find, on: logistics}": {exceptions: 1}, "  - {deny: anyone, to: find, on: ['urn:x:payout', logistics/x]}": {exceptions: 2},
+		"  - {allow: acme, to: invoke, on: logistics}": {}, "  - {deny: own, to: '*', on: logistics}": {},
+		"  - {allow: partners, to: find, on: 'cap:urn:example/catalogue'}": {exceptions: 1}, "  - {deny: acme, to: find, on: 'cap:Example'}": {exceptions: 1, each: 4},
+		"  - {allow: acme, to: find, when: 'context.hops < 3'}": {each: 2}, "  - {deny: acme, to: '*', when: 'context.hops < 3'}": {each: 4},
+		"  - {allow: acme, to: find, on: payout, when: 'context.hops > 3'}":    {exceptions: 1},
+		"  - {allow: acme, to: find}\n  - {deny: anyone, to: '*', on: payout}": {exceptions: 1},
+	} {
+		s := build(t, options(), rules)
+		for _, p := range []*did.Principal{nil, local, member, agent, guest, alien, ciToken, {DID: other, Node: other, Via: did.Peer, Org: acme, Barred: "revoked"}} {
+			scope := s.Scope(p, time.Time{})
+			each := 0
+			for _, target := range targets {
+				switch d := s.Decide(p, Request{Op: Find, Target: target}); {
+				case scope.Each[target.Visibility] || excepted(scope.Except, target):
+				case d.Allow != scope.All[target.Visibility]:
+					t.Errorf("%q: %s finds %+v: %t, and the scope is %+v", rules, p.Short(), target, d.Allow, scope)
+				}
+			}
+			for _, one := range scope.Each {
+				if one {
+					each++
+				}
+			}
+			if p == agent && (len(scope.Except) != want.exceptions || each != want.each) {
+				t.Errorf("%q: got %d exceptions and %d visibilities to ask for, want %+v", rules, len(scope.Except), each, want)
+			}
+		}
+	}
+}
+
+func BenchmarkScope(b *testing.B) {
+	s := build(b, options(), "  - {allow: acme/customer-service, to: [find, invoke], on: logistics/track}\n  - {deny: globex, to: '*'}\n")
+	b.ReportAllocs()
+	for b.Loop() {
+		if scope := s.Scope(agent, time.Time{}); !scope.All[td.Public] {
+			b.Fatal(scope)
+		}
+	}
 }
 
 func BenchmarkDecide(b *testing.B) {
