@@ -76,7 +76,7 @@ func (p *Policy) Sees(who *did.Principal, t *access.Target) bool {
 // Finds is Sees for a description (directory.Options.Sees), and Scope returns what a caller finds (directory.Options.Scope). A reader without
 // a principal finds what an unproven caller finds.
 func (p *Policy) Finds(who *did.Principal, d *td.Description) bool {
-	return p.Sees(reader(who), TargetOf(d.Thing, d.Name()))
+	return p.access.Load().Finds(reader(who), time.Now(), d.Visibility, func() *access.Target { return TargetOf(d.Thing, d.Name()) })
 }
 
 func reader(who *did.Principal) *did.Principal {
@@ -190,7 +190,7 @@ func (p *Policy) authorize(m *interact.Message, t *access.Target, known func() a
 	if op == "" {
 		return nil // not a request: the Thing rejects it
 	}
-	r := access.Request{Op: op, Target: t, Affordance: m.Name, Hops: int(m.Hops), Input: func() (any, error) { return input(m) }}
+	r := access.Request{Op: op, Target: t, Affordance: m.Name, Hops: int(m.Hops), Input: (*messageInput)(m)}
 	if m.Name != "" {
 		return p.refusal(m, r)
 	}
@@ -254,6 +254,12 @@ func (p *Policy) record(m *interact.Message, r access.Request, d access.Decision
 		p.rules.Record(m, r, d, code)
 	}
 }
+
+// A messageInput is the input of a message, for conditions of rules.
+type messageInput interact.Message
+
+// Value implements [access.Input].
+func (m *messageInput) Value() (any, error) { return input((*interact.Message)(m)) }
 
 var errStreamed = errors.New("it is a stream")
 

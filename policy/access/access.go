@@ -16,11 +16,10 @@ import (
 // An Op is an operation that a caller may be allowed.
 type Op string
 
-// The operations. The first three concern the node, the others one of its Things.
+// The operations. The first two concern the node, the others one of its Things.
 const (
 	Connect   Op = "connect"   // open streams
 	Store     Op = "store"     // store records in the DHT
-	Relay     Op = "relay"     // connect to others through this node, which relays for none: rules may not name it
 	Find      Op = "find"      // receive the description
 	Read      Op = "read"      // read and observe properties
 	Write     Op = "write"     // write properties
@@ -35,7 +34,7 @@ const Call Op = "call"
 
 var (
 	calls = []Op{Read, Write, Invoke, Subscribe}
-	ops   = []Op{Connect, Store, Relay, Find, Read, Write, Invoke, Subscribe, Delegate, Manage}
+	ops   = []Op{Connect, Store, Find, Read, Write, Invoke, Subscribe, Delegate, Manage}
 )
 
 // A Target is what a request concerns: a Thing of this node, or the node itself, which is the zero value.
@@ -53,9 +52,21 @@ type Request struct {
 	Affordance string  // name of the property, action or event; empty: none in particular
 	Hops       int     // nodes that the message has passed
 	Now        time.Time
-	// Input returns the input as decoded JSON. It is called only if a rule mentions the input. Nil: there is none.
-	Input func() (any, error)
+	// Input is read only if a rule mentions it. Nil: there is none.
+	Input Input
 }
+
+// An Input is the input of a request.
+type Input interface {
+	// Value returns the input as decoded JSON.
+	Value() (any, error)
+}
+
+// An InputFunc is an [Input].
+type InputFunc func() (any, error)
+
+// Value calls f.
+func (f InputFunc) Value() (any, error) { return f() }
 
 // A Decision is the answer to a request.
 type Decision struct {
@@ -102,7 +113,7 @@ const (
 //
 //   - consumers of this node may do all that the listener permits, except callers with an access token: only rules permit them something
 //     (its scopes are such rules), of those that allow all local callers none,
-//   - members of the organization may connect, store, relay, find and call, except private Things,
+//   - members of the organization may connect, store, find and call, except private Things,
 //   - partners may connect, store, and find public Things,
 //   - untrusted callers may do what Options.Untrusted states.
 //
@@ -149,7 +160,7 @@ func (s *Set) byRelation(p *did.Principal, r Request) Decision {
 			allow = r.Op == Connect || r.Op == Store || r.Op == Find && visibility == td.Public
 		}
 	}
-	if p.Relation < s.connect && (r.Op == Connect || r.Op == Store || r.Op == Relay) {
+	if p.Relation < s.connect && (r.Op == Connect || r.Op == Store) {
 		allow = false
 	}
 	return Decision{Allow: allow, Op: r.Op, Relation: p.Relation}
@@ -169,10 +180,22 @@ type Options struct {
 	Connect string
 }
 
+// unnamed are targets of which only the visibility is known.
+var unnamed = [td.Private + 1]Target{{}, {Visibility: td.Partners}, {Visibility: td.Organization}, {Visibility: td.Private}}
+
+// Finds decides whether a caller may find a Thing. The target is made only if some rule on find may depend on it.
+func (s *Set) Finds(p *did.Principal, now time.Time, v td.Visibility, target func() *Target) bool {
+	t := &unnamed[v]
+	if s.findsByTarget {
+		t = target()
+	}
+	return s.Decide(p, Request{Op: Find, Target: t, Now: now}).Allow
+}
+
 // Scope returns what a caller may find. Things that rules on find name are exceptions; the decision for an unnamed Thing holds for the others.
 func (s *Set) Scope(p *did.Principal, now time.Time) (scope td.Scope) {
 	for v := range scope.All {
-		d := s.Decide(p, Request{Op: Find, Target: &Target{Visibility: td.Visibility(v)}, Now: now})
+		d := s.Decide(p, Request{Op: Find, Target: &unnamed[v], Now: now})
 		scope.All[v], scope.Each[v] = d.Allow, d.Conditional
 	}
 	if len(s.finds) == 0 || p == nil || p.Barred != "" {

@@ -68,19 +68,19 @@ func TestWithoutRulesTheRelationDecides(t *testing.T) {
 			{member, payout, "find read write invoke subscribe"},
 			{member, logistics, "find read write invoke subscribe"},
 			{member, hidden, ""},
-			{member, nil, "connect store relay"},
+			{member, nil, "connect store"},
 			{guest, payout, "find"},
 			{guest, logistics, ""},
 			{guest, nil, "connect store"},
 			{alien, payout, map[string]string{UntrustedOpen: "find read write invoke subscribe", UntrustedFind: "find"}[untrusted]},
 			{alien, logistics, ""},
 			{alien, hidden, ""},
-			{alien, nil, map[string]string{UntrustedOpen: "connect store relay", UntrustedFind: "connect store"}[untrusted]},
+			{alien, nil, map[string]string{UntrustedOpen: "connect store", UntrustedFind: "connect store"}[untrusted]},
 			{did.Consumer(did.Unproven, ""), payout, map[string]string{UntrustedOpen: "find read write invoke subscribe", UntrustedFind: "find"}[untrusted]},
 		} {
 			var got []string
 			for _, op := range ops {
-				ofNode := op == Connect || op == Store || op == Relay
+				ofNode := op == Connect || op == Store
 				if d := s.Decide(c.who, Request{Op: op, Target: c.target}); d.Allow && ofNode == (c.target == nil) {
 					got = append(got, string(op))
 				} else if !d.Allow && d.Why() == "" {
@@ -97,7 +97,7 @@ func TestWithoutRulesTheRelationDecides(t *testing.T) {
 func TestRules(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	amount := func(n float64) func() (any, error) {
+	amount := func(n float64) InputFunc {
 		return func() (any, error) { return map[string]any{"amount": n, "note": nil, "tags": []any{"a", 1.5}}, nil }
 	}
 	for name, c := range map[string]struct {
@@ -147,8 +147,8 @@ func TestRules(t *testing.T) {
 		"a condition without input":     {"  - {allow: anyone, to: invoke, on: payout, when: 'context.input.amount <= 100'}", alien, Request{Op: Invoke, Target: payout}, false, ""},
 		"an affordance and a condition": {"  - {allow: anyone, to: invoke, on: payout/pay, when: 'context.hops < 3'}", alien, Request{Op: Invoke, Target: payout, Affordance: "steal"}, false, ""},
 		"deny that fails denies":        {"  - {deny: anyone, to: invoke, when: 'context.input.amount > 100'}", member, Request{Op: Invoke, Target: payout}, false, "policy.yaml:3"},
-		"deny with a text for input":    {"  - {deny: anyone, to: invoke, when: 'context.input.amount > 100'}", member, Request{Op: Invoke, Target: payout, Input: func() (any, error) { return map[string]any{"amount": "7"}, nil }}, false, "policy.yaml:3"},
-		"input that is not JSON":        {"  - {deny: anyone, to: invoke, when: 'context.input.amount > 100'}", member, Request{Op: Invoke, Target: payout, Input: func() (any, error) { return nil, errors.New("no JSON") }}, false, ""},
+		"deny with a text for input":    {"  - {deny: anyone, to: invoke, when: 'context.input.amount > 100'}", member, Request{Op: Invoke, Target: payout, Input: InputFunc(func() (any, error) { return map[string]any{"amount": "7"}, nil })}, false, "policy.yaml:3"},
+		"input that is not JSON":        {"  - {deny: anyone, to: invoke, when: 'context.input.amount > 100'}", member, Request{Op: Invoke, Target: payout, Input: InputFunc(func() (any, error) { return nil, errors.New("no JSON") })}, false, ""},
 		"a time":                        {"  - {allow: acme, to: invoke, when: 'context.time < datetime(\"2026-12-01\")'}", guest, Request{Op: Invoke, Target: payout, Now: noon}, true, "policy.yaml:3"},
 		"a time that is over":           {"  - {allow: acme, to: invoke, when: 'context.time < datetime(\"2026-11-01\")'}", guest, Request{Op: Invoke, Target: payout, Now: noon}, false, ""},
 		"a proxy":                       {"  - {deny: local, to: write, when: 'context.via == \"loopback\"'}", local, Request{Op: Write, Target: payout}, false, "policy.yaml:3"},
@@ -194,7 +194,7 @@ func TestWrongRulesAreRefused(t *testing.T) {
 		"two effects":         {"  - {allow: own, deny: acme, to: call}", "not both"},
 		"no operation":        {"  - {allow: own}", "a rule needs to"},
 		"unknown operation":   {"  - {allow: own, to: [call, fly]}", `unknown operation "fly"`},
-		"relay":               {"  - {allow: own, to: [connect, relay]}", "relays for no other node"},
+		"relay":               {"  - {allow: own, to: [connect, relay]}", `unknown operation "relay"`},
 		"unknown caller":      {"  - {allow: own, to: call}\n  - {deny: initech, to: call}", `policy.yaml:4:6: unknown caller "initech"`},
 		"unknown partner":     {"  - {allow: initech/ops, to: call}", `unknown caller "initech/ops"`},
 		"empty role":          {"  - {allow: acme/, to: call}", "empty role"},
@@ -341,8 +341,8 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// Cedar policies may not name relay either. Those on all operations may exist.
-func TestCedarWithoutRelay(t *testing.T) {
+// Cedar policies may not name unknown operations either. Those on all operations may exist.
+func TestCedarWithoutUnknownOperations(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{
 		`permit (principal, action == Action::"relay", resource);`:                   false,
@@ -351,7 +351,7 @@ func TestCedarWithoutRelay(t *testing.T) {
 		`permit (principal, action, resource);`:                                      true,
 	} {
 		err := NewBuilder(options()).AddCedar("policy.cedar", []byte(text))
-		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "policy.cedar:1:1: no rule decides about relay") {
+		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), `policy.cedar:1:1: unknown operation "relay"`) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

@@ -256,8 +256,8 @@ func (b *Builder) AddCedar(file string, text []byte) error {
 		at := p.Position()
 		id := fmt.Sprintf("%s:%d", file, at.Line)
 		err := added.addPolicy(id, p)
-		if err == nil && slices.Contains(added.policies[len(added.policies)-1].to, Relay) {
-			err = errRelay
+		if err == nil {
+			err = added.policies[len(added.policies)-1].unknownOp()
 		}
 		if err != nil {
 			return &Error{File: file, Line: at.Line, Column: at.Column, Msg: err.Error()}
@@ -269,6 +269,14 @@ func (b *Builder) AddCedar(file string, text []byte) error {
 		added.entries = append(added.entries, entry)
 	}
 	b.addAll(added)
+	return nil
+}
+
+// unknownOp returns the error of a policy that names an operation that does not exist, and thus never holds.
+func (p *policy) unknownOp() error {
+	if i := slices.IndexFunc(p.to, func(o Op) bool { return !isOp(o) }); i >= 0 {
+		return unknownOp(string(p.to[i]))
+	}
 	return nil
 }
 
@@ -326,6 +334,8 @@ type Set struct {
 	connect   did.Relation // the least that may connect
 	entries   []Entry
 	finds     map[entity]finds // by principal
+	// findsByTarget is true if decisions on find depend on more than the visibility of a Thing.
+	findsByTarget bool
 	// by has the policies by principal of their scopes; principals are the types of those.
 	by         map[entity]*policies
 	principals typeSet
@@ -359,7 +369,8 @@ func (b *Builder) Build() *Set {
 		s.connect = did.Own
 	}
 	for _, p := range b.policies {
-		if p.resource != (entity{}) && (p.to == nil || slices.Contains(p.to, Find)) {
+		if p.to == nil || slices.Contains(p.to, Find) {
+			s.findsByTarget = s.findsByTarget || p.actions == nil || p.resource != (entity{}) // a condition may name a Thing
 			f := s.finds[p.principal]
 			f.add(p)
 			s.finds[p.principal] = f
@@ -537,7 +548,7 @@ func (c candidates) context(p *did.Principal, r Request) (types.Record, error) {
 	m := types.RecordMap{"affordance": types.String(r.Affordance), "via": types.String(p.Via), "hops": types.Long(r.Hops),
 		"time": types.NewDatetime(r.Now)}
 	if r.Input != nil && slices.ContainsFunc(c, func(one *policy) bool { return one.input }) {
-		v, err := r.Input()
+		v, err := r.Input.Value()
 		if err != nil {
 			return types.Record{}, err
 		}
