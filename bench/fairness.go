@@ -15,6 +15,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/policy"
+	"github.com/lmosd/lmosd/policy/access"
 )
 
 // Response times of the agent for honest callers and for attackers.
@@ -88,7 +89,7 @@ func (b *fairBed) open(ctx context.Context) error {
 	go func() { _ = s.Serve(l) }()
 	b.stops = append(b.stops, func() { _ = s.Close() })
 	o := options("tcp")
-	o.Policy = policy.Rules{Concurrency: 256, CallerConcurrency: 64, ThingConcurrency: 64, UntrustedDeadline: 2 * time.Minute}
+	o.Policy = policy.Rules{Untrusted: access.UntrustedOpen, Concurrency: 256, CallerConcurrency: 64, ThingConcurrency: 64, UntrustedDeadline: 2 * time.Minute}
 	host, err := b.node(ctx, o)
 	if err != nil {
 		return err

@@ -124,8 +124,8 @@ type Options struct {
 	// Down reports whether a peer is known as failed: without a connection to it, a search counts it as unreachable and does not
 	// wait. It must be fast, and its owner must detect the return of the peer. Nil means that no peer is.
 	Down func(id peer.ID) bool
-	// Admits returns an error for nodes that may not take part: their requests are rejected, and they are neither queried nor in the
-	// routing table. Nil admits all nodes. Peers with other keys than Ed25519 are always rejected. It is called often and must be fast.
+	// Admits returns an error for nodes that may not take part: they are neither queried nor in the routing table. The host rejects their
+	// streams (p2p.Gate). Nil admits all nodes, but never peers with other keys than Ed25519. It is called often and must be fast.
 	Admits func(did.DID) error
 	// Stores reports whether a node may store records and provider records here. It must be fast. Nil lets all admitted nodes.
 	Stores func(did.DID) bool
@@ -250,7 +250,7 @@ func (d *DHT) open() (err error) {
 		return err
 	}
 	d.values = records.NewValueStore(d.valueDS, d.validator, maxRecordAge)
-	d.guard = newGuard(d.host, d.admits, d.stores, d.stats, d.log)
+	d.guard = newGuard(d.host, d.stores, d.stats, d.log)
 	mode, err := d.o.kadMode()
 	if err != nil {
 		return err

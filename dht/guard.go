@@ -44,7 +44,6 @@ const (
 // It is safe for concurrent use.
 type guard struct {
 	host.Host
-	admits   func(peer.ID) bool
 	stores   func(peer.ID) bool
 	subnets  *rate.Limiter
 	requests *ratelimit.Limiter[peer.ID]
@@ -57,9 +56,9 @@ type guard struct {
 	handlers map[protocol.ID]struct{}
 }
 
-func newGuard(h host.Host, admits, stores func(peer.ID) bool, stats *counters, log *slog.Logger) *guard {
+func newGuard(h host.Host, stores func(peer.ID) bool, stats *counters, log *slog.Logger) *guard {
 	g := &guard{
-		Host: h, admits: admits, stores: stores, stats: stats, log: log,
+		Host: h, stores: stores, stats: stats, log: log,
 		subnets:  newSubnets(),
 		requests: ratelimit.NewLimiter[peer.ID](ratelimit.Limit{Rate: requestRate, Burst: requestBurst}, maxMetered),
 		handlers: map[protocol.ID]struct{}{},
@@ -104,10 +103,7 @@ func (g *guard) serve(s network.Stream, h network.StreamHandler) {
 
 // admit applies the rules that need no slot.
 func (g *guard) admit(c network.Conn) network.StreamErrorCode {
-	switch {
-	case !g.admits(c.RemotePeer()):
-		return network.StreamGated
-	case !g.subnets.Allow(addrOf(c)):
+	if !g.subnets.Allow(addrOf(c)) {
 		return network.StreamRateLimited
 	}
 	return network.StreamNoError

@@ -175,10 +175,10 @@ func (h *handlerHost) SetStreamHandler(p protocol.ID, f network.StreamHandler) {
 func (h *handlerHost) RemoveStreamHandler(p protocol.ID)                       { delete(h.handlers, p) }
 
 // guarded returns a guard with handler behind it, and how a stream comes in.
-func guarded(t *testing.T, admits func(peer.ID) bool, handler network.StreamHandler) (*guard, network.StreamHandler) {
+func guarded(t *testing.T, handler network.StreamHandler) (*guard, network.StreamHandler) {
 	t.Helper()
 	h := &handlerHost{handlers: map[protocol.ID]network.StreamHandler{}}
-	g := newGuard(h, admits, everyone, &counters{}, slog.New(slog.DiscardHandler))
+	g := newGuard(h, everyone, &counters{}, slog.New(slog.DiscardHandler))
 	g.SetStreamHandler("/test", handler)
 	return g, h.handlers["/test"]
 }
@@ -191,7 +191,7 @@ func inbound(t *testing.T, from int, addr string) *script {
 
 func TestGuardSurvivesPanics(t *testing.T) {
 	t.Parallel()
-	g, serve := guarded(t, everyone, func(network.Stream) { panic("a bug") })
+	g, serve := guarded(t, func(network.Stream) { panic("a bug") })
 	st := inbound(t, 1, "/ip4/10.0.0.1/tcp/1")
 	serve(st)
 	if g.stats.panics.Load() != 1 || st.code.Load() == 0 {
@@ -200,21 +200,10 @@ func TestGuardSurvivesPanics(t *testing.T) {
 	g.close()
 }
 
-func TestGuardRejectsUnadmittedPeers(t *testing.T) {
-	t.Parallel()
-	g, serve := guarded(t, func(peer.ID) bool { return false }, func(network.Stream) { t.Error("it was served") })
-	st := inbound(t, 1, "/ip4/10.0.0.1/tcp/1")
-	serve(st)
-	if got := network.StreamErrorCode(st.code.Load()); got != network.StreamGated {
-		t.Errorf("reset with %#x, want %#x", got, network.StreamGated)
-	}
-	g.close()
-}
-
 func TestGuardBoundsStreams(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, serve := guarded(t, everyone, func(s network.Stream) { _, _ = io.Copy(io.Discard, s) })
+		g, serve := guarded(t, func(s network.Stream) { _, _ = io.Copy(io.Discard, s) })
 		open := func(from int) *script {
 			r, w := io.Pipe()
 			st := inbound(t, from, "/ip4/127.0.0.1/tcp/1")
@@ -252,7 +241,7 @@ func TestGuardBoundsStreams(t *testing.T) {
 func TestGuardBoundsSubnets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { // in which no time passes
-		g, serve := guarded(t, everyone, func(network.Stream) {})
+		g, serve := guarded(t, func(network.Stream) {})
 		defer g.close()
 		refused := func(addr string, n int) (refused int) {
 			for i := range n {
@@ -282,7 +271,7 @@ func TestGuardBoundsSubnets(t *testing.T) {
 func TestGuardBoundsRequests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { // in which no time passes
-		g, _ := guarded(t, everyone, nil)
+		g, _ := guarded(t, nil)
 		defer g.close()
 		st := inbound(t, 1, "/ip4/10.0.0.1/tcp/1")
 		put := func() *pb.Message {
@@ -313,7 +302,7 @@ func TestGuardBoundsRequests(t *testing.T) {
 // Peers without the right to store may query.
 func TestGuardRejectsWrites(t *testing.T) {
 	t.Parallel()
-	g, _ := guarded(t, everyone, nil)
+	g, _ := guarded(t, nil)
 	defer g.close()
 	g.stores = func(p peer.ID) bool { return p == testPeer(t, 1) }
 	for _, typ := range []pb.Message_MessageType{pb.Message_PUT_VALUE, pb.Message_ADD_PROVIDER, pb.Message_GET_VALUE, pb.Message_GET_PROVIDERS, pb.Message_FIND_NODE} {

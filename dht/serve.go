@@ -43,10 +43,7 @@ func newRecordServer(d *DHT) *recordServer {
 func (s *recordServer) handle(st network.Stream) { s.server.Serve(st, s.serve) }
 
 func (s *recordServer) admit(c network.Conn) network.StreamErrorCode {
-	switch p := c.RemotePeer(); {
-	case !s.d.admits(p):
-		return network.StreamGated
-	case s.rate.Take(p, 1, time.Now()) > 0:
+	if s.rate.Take(c.RemotePeer(), 1, time.Now()) > 0 {
 		return network.StreamRateLimited
 	}
 	return network.StreamNoError

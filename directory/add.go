@@ -282,15 +282,25 @@ func (d *Directory) setLiveLocked(e *entry, in *arrival, own bool) {
 func (d *Directory) addToIndexLocked(e *entry, in *arrival) {
 	e.at = d.index.Add(e.view.record, in.terms())
 	if int(e.at.Slot) == len(d.slots) {
-		d.slots = append(d.slots, nil)
+		d.slots, d.audiences = append(d.slots, nil), append(d.audiences, 0)
 	}
-	d.slots[e.at.Slot] = e
+	audience := e.view.record.Audience
+	d.slots[e.at.Slot], d.audiences[e.at.Slot] = e, audience
+	d.byAudience[audience]++
 	d.shareLocked(e.view)
-	if e.view.record.Audience != td.Public {
+	if isUnnamed(in.desc) {
+		d.unnamed.Add(e.at.Slot)
+	}
+	if audience != td.Public {
 		d.restricted.Add(e.at.Slot)
 	} else {
 		d.publicVersion++
 	}
+}
+
+// isUnnamed reports whether the index does not find a Thing by its name: the title of its record is shortened, or another one.
+func isUnnamed(desc *td.Description) bool {
+	return !desc.Record.HasName(desc.Name())
 }
 
 // initReachableLocked records the reachability with which a new e is reported to watchers.
@@ -308,6 +318,8 @@ func (d *Directory) shareLocked(v *view) {
 // removeFromIndexLocked removes e from the index.
 func (d *Directory) removeFromIndexLocked(e *entry) {
 	d.own.Remove(e.at.Slot)
+	d.unnamed.Remove(e.at.Slot)
+	d.byAudience[d.audiences[e.at.Slot]]--
 	if d.restricted.Has(e.at.Slot) {
 		d.restricted.Remove(e.at.Slot)
 	} else {

@@ -157,7 +157,7 @@ func BenchmarkFind(b *testing.B) {
 // and with one in ten. The callers take turns, so that all have the same load of the machine.
 func BenchmarkFindForCallers(b *testing.B) {
 	const n = 10_000
-	sees := Options{Max: 200_000, Sees: ByRelation, SeesAll: AllByRelation}
+	sees := Options{Max: 200_000, Sees: ByRelation, Scope: ScopeByRelation}
 	directories := map[string]*Directory{}
 	for name, o := range map[string]Options{"unlimited": {Max: 200_000}, "public": sees, "restricted": sees} {
 		d, err := New(o)

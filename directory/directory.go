@@ -86,12 +86,12 @@ type Options struct {
 	OnChange func(key [32]byte, seq uint64, here bool)
 	// Sees reports whether a caller may receive a description; p is nil without a caller. All methods that give descriptions out call it for
 	// the principal of the context (did.PrincipalOf), and treat a Thing that the caller may not see as unknown. It is not called
-	// for a visibility for which SeesAll returns true. It is called under the directory's lock, so it must be quick and must not call back.
+	// for Things that Scope decides about. It is called under the directory's lock, so it must be quick and must not call back.
 	// Nil lets all callers receive everything. The principal of this process (did.AsProcess) receives everything.
 	Sees func(p *did.Principal, d *td.Description) bool
-	// SeesAll reports whether a caller sees all descriptions with a visibility. Otherwise reading is slower, because each one is checked. Nil
-	// means that all callers see all public ones. It must agree with Sees, and is called like it.
-	SeesAll func(p *did.Principal, v td.Visibility) bool
+	// Scope returns what a caller sees without asking Sees for each Thing, which is slower. Nil means that all callers see all public Things,
+	// and that Sees is asked for the others. It must agree with Sees.
+	Scope func(p *did.Principal) td.Scope
 	// Log may be nil.
 	Log *slog.Logger
 }
@@ -133,6 +133,9 @@ type Directory struct {
 	slots         []*entry            // labels slot in index; nil: free
 	own           index.List          // published by this node
 	restricted    index.List          // not public
+	unnamed       index.List          // whose name the index does not have, see isUnnamed
+	audiences     []td.Visibility     // by slot
+	byAudience    [td.Private + 1]int // number of live entries
 	publicVersion uint64              // changes with each addition and removal of a public Thing
 	hashes        map[[32]byte]*entry // live entries by the hash of their TD
 	hosts         map[did.DID]int     // number of live entries per host

@@ -60,7 +60,7 @@ type answer struct {
 // yieldNew yields desc if it was not yielded before. It returns false when the caller has left the loop.
 func (a *answer) yieldNew(desc *td.Description) bool {
 	key := desc.Record.Key()
-	if a.yielded[key] || a.q.Except[key] || !a.reader.sees(desc) {
+	if a.yielded[key] || a.q.Except[key] {
 		return true
 	}
 	a.yielded[key] = true
@@ -140,13 +140,13 @@ func (d *Directory) plain(ctx context.Context, r *reader, q *td.Query, within ..
 	most := wanted(q)
 	d.mu.RLock()
 	c := d.index.Choose(q, within...)
-	exact, visible := c.Exact && r.public, d.visibleLocked(r)
-	f.total = c.Count()
-	if exact && !visible {
-		f.total -= len(d.hiddenLocked(r, q, within))
+	s := d.sightLocked(r)
+	exact := c.Exact && s.cheap
+	if exact {
+		f.total = s.countLocked(&c)
 	}
 	for e := range d.liveEntriesLocked(c.All(), d.dueLocked(now)) {
-		if exact && !visible && !r.seesView(e.view) {
+		if exact && !s.everything && !s.has(e.at.Slot) {
 			continue
 		}
 		if f.views = append(f.views, e.view); exact && len(f.views) == most {
@@ -216,7 +216,7 @@ func (d *Directory) fromSources(ctx context.Context, a *answer) {
 	}()
 	for desc := range found {
 		before := len(a.yielded)
-		if !a.yieldNew(desc) {
+		if a.reader.sees(desc) && !a.yieldNew(desc) {
 			return
 		}
 		a.q.Counter.CountMatches(len(a.yielded) - before)

@@ -363,7 +363,7 @@ func (d *Directory) notFound(by *reader, r td.Ref, failed error) error {
 	e := interact.NoAgent(r.String())
 	d.mu.RLock()
 	var isKnown func(name string) bool
-	if !d.visibleLocked(by) {
+	if s := d.sightLocked(by); !s.everything {
 		isKnown = func(name string) bool { return d.visibleNameLocked(by, name) }
 	}
 	near := d.index.SimilarName(r.Name, isKnown)

@@ -54,24 +54,20 @@ func (d *Directory) page(ctx context.Context, q *td.Query, offset, limit int, wi
 	r := d.reader(ctx)
 	d.mu.RLock()
 	c := d.index.Choose(q, within...)
-	if r.public {
-		p.Version = d.versionLocked(&r)
+	s := d.sightLocked(&r)
+	if s.cheap {
+		p.Version = d.versionLocked(&s)
 	}
-	if c.Exact && r.public {
+	if c.Exact && s.cheap {
 		defer d.mu.RUnlock()
-		if hidden := d.hiddenLocked(&r, q, within); len(hidden) > 0 {
-			slots := part(d.withoutLocked(&c, hidden), offset, limit)
-			p.Items, p.Total = d.itemsLocked(slots, c.Count()-len(hidden))
-		} else {
-			p.Items, p.Total = d.itemsLocked(c.In(offset, limit))
-		}
+		p.Items, p.Total = d.itemsLocked(c.In(offset, limit, s.filter())), s.countLocked(&c)
 		return p
 	}
-	all, _ := d.itemsLocked(c.In(0, len(d.live)))
+	all := d.itemsLocked(c.In(0, len(d.live), nil))
 	d.mu.RUnlock()
 	matches := r.matches(q, c.Exact)
 	all = slices.DeleteFunc(all, func(i Item) bool { return !matches(i.view.peek()) })
-	if !r.public {
+	if !s.cheap {
 		for _, i := range all {
 			p.Version += digestOf(i.view.record.Key(), i.view.record)
 		}
@@ -86,16 +82,6 @@ func part[T any](all []T, offset, limit int) []T {
 	return all[from : from+min(limit, len(all)-from)]
 }
 
-// withoutLocked returns the slots of a choice by id, without the hidden ones.
-func (d *Directory) withoutLocked(c *index.Choice, hidden []uint32) []uint32 {
-	isHidden := make([]bool, len(d.slots))
-	for _, slot := range hidden {
-		isHidden[slot] = true
-	}
-	slots, _ := c.In(0, len(d.live))
-	return slices.DeleteFunc(slots, func(slot uint32) bool { return isHidden[slot] })
-}
-
 // dropExpired removes expired Things from the index.
 func (d *Directory) dropExpired(now time.Time) {
 	d.mu.RLock()
@@ -106,11 +92,11 @@ func (d *Directory) dropExpired(now time.Time) {
 	}
 }
 
-func (d *Directory) itemsLocked(slots []uint32, total int) ([]Item, int) {
+func (d *Directory) itemsLocked(slots []uint32) []Item {
 	items := make([]Item, len(slots))
 	for i, slot := range slots {
 		e := d.slots[slot]
 		items[i] = Item{d: d, view: e.view, own: e.own}
 	}
-	return items, total
+	return items
 }

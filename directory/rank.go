@@ -279,21 +279,24 @@ func (d *Directory) byWords(ctx context.Context, by *reader, q *td.Query, now ti
 		d.mu.RUnlock()
 		return nil, 0, false
 	}
-	most, exact := poolOf(q), c.Exact && by.public
+	s := d.sightLocked(by)
+	most, exact := poolOf(q), c.Exact && s.cheap
 	if !exact {
 		most = math.MaxInt
 	}
 	var keep func(uint32) bool
-	due, check := d.dueLocked(now), exact && !d.visibleLocked(by)
-	if !due.IsZero() || check {
+	if exact {
+		keep = s.filter()
+	}
+	if due := d.dueLocked(now); !due.IsZero() {
+		visible := keep
 		keep = func(slot uint32) bool {
-			v := d.slots[slot].view
-			return (due.IsZero() || alive(v.record, due)) && (!check || by.seesView(v))
+			return alive(d.slots[slot].view.record, due) && (visible == nil || visible(slot))
 		}
 	}
 	top, total := c.Top(most, keep)
-	for _, s := range top {
-		fit = append(fit, candidate{d.slots[s.Slot].view, s.Score})
+	for _, one := range top {
+		fit = append(fit, candidate{d.slots[one.Slot].view, one.Score})
 	}
 	d.mu.RUnlock()
 	if !exact {

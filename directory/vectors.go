@@ -124,10 +124,11 @@ func (d *Directory) nearest(ctx context.Context, by *reader, q *td.Query, r *ran
 	rest.Text = ""
 	d.mu.RLock()
 	c := d.index.Choose(&rest)
-	exact, visible := c.Exact && by.public, d.visibleLocked(by)
+	s := d.sightLocked(by)
+	exact := c.Exact && s.cheap
 	var views []*view
 	for e := range d.liveEntriesLocked(c.All(), d.dueLocked(r.now)) {
-		if !exact || visible || by.seesView(e.view) {
+		if !exact || s.everything || s.has(e.at.Slot) {
 			views = append(views, e.view)
 		}
 	}

@@ -22,9 +22,12 @@ func ByRelation(p *did.Principal, d *td.Description) bool {
 	return p.Relation == did.Local || p.Relation == did.Own && d.Visibility < td.Private
 }
 
-// AllByRelation is the [Options.SeesAll] of ByRelation.
-func AllByRelation(p *did.Principal, v td.Visibility) bool {
-	return v == td.Public || p != nil && (p.Relation == did.Local || p.Relation == did.Own && v < td.Private)
+// ScopeByRelation is the [Options.Scope] of ByRelation.
+func ScopeByRelation(p *did.Principal) (s td.Scope) {
+	for v := range s.All {
+		s.All[v] = td.Visibility(v) == td.Public || p != nil && (p.Relation == did.Local || p.Relation == did.Own && td.Visibility(v) < td.Private)
+	}
+	return s
 }
 
 // Allows reports whether sees, which may be nil, lets p receive d. This process receives everything.
@@ -48,88 +51,141 @@ func (d *Directory) Sees(ctx context.Context, desc *td.Description) bool {
 
 // A reader is a caller who reads the directory.
 type reader struct {
-	ask    func(p *did.Principal, d *td.Description) bool // Options.Sees; nil: everything is visible
-	p      *did.Principal
-	all    [td.Private + 1]bool // by visibility: all Things with it are visible
-	public bool                 // all public Things are visible
-	peer   bool                 // another node: restricted Things are not visible
+	ask   func(p *did.Principal, d *td.Description) bool // Options.Sees; nil: everything is visible
+	p     *did.Principal
+	scope td.Scope
+	peer  bool // another node: restricted Things are not visible
 }
 
 // unlimited is the reader who sees everything.
 func unlimited() reader {
-	return reader{public: true, all: [td.Private + 1]bool{true, true, true, true}}
+	return reader{scope: td.Scope{All: [td.Private + 1]bool{true, true, true, true}}}
 }
 
 // reader returns the reader of ctx.
 func (d *Directory) reader(ctx context.Context) reader { return d.readerFor(did.PrincipalOf(ctx)) }
 
 func (d *Directory) readerFor(p *did.Principal) reader {
-	if d.opts.Sees == nil || isProcess(p) {
+	switch {
+	case d.opts.Sees == nil || isProcess(p):
 		return unlimited()
+	case d.opts.Scope == nil:
+		return reader{ask: d.opts.Sees, p: p, scope: td.Scope{All: [td.Private + 1]bool{true}, Each: [td.Private + 1]bool{false, true, true, true}}}
 	}
-	r := reader{ask: d.opts.Sees, p: p}
-	for v := range r.all {
-		if d.opts.SeesAll == nil {
-			r.all[v] = td.Visibility(v) == td.Public
-		} else {
-			r.all[v] = d.opts.SeesAll(p, td.Visibility(v))
-		}
-	}
-	r.public = r.all[td.Public]
-	return r
+	return reader{ask: d.opts.Sees, p: p, scope: d.opts.Scope(p)}
 }
 
 // peerOf returns the reader of ctx, which is another node.
 func (d *Directory) peerOf(ctx context.Context) reader {
 	r := d.reader(ctx)
 	r.peer = true
-	r.all = [td.Private + 1]bool{r.public}
+	r.scope.All, r.scope.Each = [td.Private + 1]bool{r.scope.All[td.Public]}, [td.Private + 1]bool{r.scope.Each[td.Public]}
 	return r
 }
 
-// seesAll reports whether everything is visible.
-func (r *reader) seesAll() bool { return !slices.Contains(r.all[:], false) }
-
 // sees reports whether a description is visible.
 func (r *reader) sees(desc *td.Description) bool {
-	return r.decided(desc.Record.Audience) || r.asks(desc.Record.Audience) && r.ask(r.p, desc)
+	return r.seesAs(desc.Record.Audience, func() *td.Description { return desc })
 }
 
 // seesView is sees for a stored description, which is unpacked only if necessary.
-func (r *reader) seesView(v *view) bool {
-	return r.decided(v.record.Audience) || r.asks(v.record.Audience) && r.ask(r.p, v.peek())
-}
+func (r *reader) seesView(v *view) bool { return r.seesAs(v.record.Audience, v.peek) }
 
 // seesTombstone is sees for a withdrawn Thing.
 func (r *reader) seesTombstone(rec *td.Record) bool {
-	return r.decided(rec.Audience) || r.asks(rec.Audience) && r.ask(r.p, DescribeWithdrawn(rec.Owner, rec.Thing, rec.Audience))
+	return r.seesAs(rec.Audience, func() *td.Description { return DescribeWithdrawn(rec.Owner, rec.Thing, rec.Audience) })
 }
 
-// decided reports whether all descriptions with an audience are visible.
-func (r *reader) decided(audience td.Visibility) bool { return r.all[audience] }
-
-// asks reports whether Options.Sees decides about descriptions with an audience.
-func (r *reader) asks(audience td.Visibility) bool {
-	return r.ask != nil && (audience == td.Public || !r.peer)
-}
-
-// visibleLocked reports whether all live Things are visible, so that none needs a check.
-func (d *Directory) visibleLocked(r *reader) bool {
-	return r.public && (r.seesAll() || d.restricted.Len() == 0)
-}
-
-// hiddenLocked yields the restricted matches of a query that the index decides alone, and that are not visible.
-func (d *Directory) hiddenLocked(r *reader, q *td.Query, within []*index.List) (hidden []uint32) {
-	if d.visibleLocked(r) || d.restricted.Len() == 0 {
-		return nil
+func (r *reader) seesAs(audience td.Visibility, describe func() *td.Description) bool {
+	if r.scope.Decides(audience) {
+		return r.scope.All[audience]
 	}
-	c := d.index.Choose(q, append(slices.Clone(within), &d.restricted)...)
-	for slot := range c.All() {
-		if !r.seesView(d.slots[slot].view) {
-			hidden = append(hidden, slot)
+	return r.ask != nil && (audience == td.Public || !r.peer) && r.ask(r.p, describe())
+}
+
+// A sight finds the slots that a reader may see. It is valid while Directory.mu is held.
+type sight struct {
+	d      *Directory
+	r      *reader
+	except []bool // by slot: it must be asked for; nil: none
+	// everything is true if all live Things are visible, and public if all public ones are.
+	everything, public bool
+	// cheap is true if few public Things must be asked for. Otherwise the caller does so without the lock, because they are unpacked for that.
+	cheap bool
+}
+
+// sightLocked returns the sight of a reader.
+func (d *Directory) sightLocked(r *reader) sight {
+	s := sight{d: d, r: r}
+	asked := 0 // public Things
+	except := func(slot uint32) {
+		if s.except == nil {
+			s.except = make([]bool, len(d.slots))
+		}
+		if !s.except[slot] && d.audiences[slot] == td.Public {
+			asked++
+		}
+		s.except[slot] = true
+	}
+	for i := range r.scope.Except {
+		c := d.index.Choose(&r.scope.Except[i])
+		for slot := range c.All() {
+			except(slot)
 		}
 	}
-	return hidden
+	if len(r.scope.Except) > 0 {
+		for slot := range d.unnamed.All() {
+			except(slot)
+		}
+	}
+	s.cheap = !r.scope.Each[td.Public] && asked <= fewToKeep
+	s.public = s.cheap && asked == 0 && r.scope.All[td.Public]
+	s.everything = s.except == nil
+	for v, n := range d.byAudience {
+		s.everything = s.everything && (n == 0 || r.scope.All[v] && !r.scope.Each[v])
+	}
+	return s
+}
+
+// has reports whether the Thing in a slot is visible.
+func (s *sight) has(slot uint32) bool {
+	v := s.d.audiences[slot]
+	if s.r.scope.Each[v] || s.except != nil && s.except[slot] {
+		return s.r.seesView(s.d.slots[slot].view)
+	}
+	return s.r.scope.All[v]
+}
+
+// filter returns has, or nil if all slots pass.
+func (s *sight) filter() func(slot uint32) bool {
+	if s.everything {
+		return nil
+	}
+	return s.has
+}
+
+// countLocked returns the number of visible slots of a choice.
+func (s *sight) countLocked(c *index.Choice) int {
+	total := c.Count()
+	switch {
+	case s.everything:
+		return total
+	case total == s.d.index.Len() && s.except == nil && !slices.Contains(s.r.scope.Each[:], true): // the choice has all Things
+		total = 0
+		for v, n := range s.d.byAudience {
+			if s.r.scope.All[v] {
+				total += n
+			}
+		}
+		return total
+	}
+	total = 0
+	for slot := range c.All() {
+		if s.has(slot) {
+			total++
+		}
+	}
+	return total
 }
 
 // Count is [Directory.Len] of the Things that the caller of ctx may see.
@@ -139,12 +195,15 @@ func (d *Directory) Count(ctx context.Context) (local, known int) {
 	return own.Total, all.Total
 }
 
-// versionLocked returns the version of the lists for a reader who sees all public Things: restricted Things that are not visible do not
-// change it.
-func (d *Directory) versionLocked(r *reader) uint64 {
-	version := d.publicVersion
-	for slot := range d.restricted.All() {
-		if e := d.slots[slot]; r.seesView(e.view) {
+// versionLocked returns the version of the lists of a reader: Things that are not visible do not change it.
+func (d *Directory) versionLocked(s *sight) (version uint64) {
+	slots := d.index.Slots()
+	if s.public {
+		version, slots = d.publicVersion, d.restricted.All()
+	}
+	for slot := range slots {
+		if s.has(slot) {
+			e := d.slots[slot]
 			version += digestOf(e.Key, e.view.record)
 		}
 	}

@@ -55,8 +55,8 @@ func audiences(t testing.TB, o Options) *Directory {
 
 func TestEachCallerSeesItsAudience(t *testing.T) {
 	t.Parallel()
-	for _, seesAll := range []func(*did.Principal, td.Visibility) bool{nil, AllByRelation} {
-		testAudiences(t, audiences(t, Options{SeesAll: seesAll}))
+	for _, scope := range []func(*did.Principal) td.Scope{nil, ScopeByRelation} {
+		testAudiences(t, audiences(t, Options{Scope: scope}))
 	}
 }
 
@@ -234,7 +234,31 @@ func TestWatchersGetVisibleChanges(t *testing.T) {
 // With a rule that denies public Things, each is checked.
 func TestPublicThingsMayBeDenied(t *testing.T) {
 	t.Parallel()
-	d := audiences(t, Options{SeesAll: func(p *did.Principal, _ td.Visibility) bool { return p != nil && p.Relation == did.Local },
+	for name, scope := range map[string]td.Scope{
+		"each is asked for": {Each: [td.Private + 1]bool{true, true, true, true}},
+		"by name":           {All: [td.Private + 1]bool{true}, Except: []td.Query{{Name: "agent-for-public"}}},
+		"by id":             {All: [td.Private + 1]bool{true}, Except: []td.Query{{ID: "urn:public"}, {Name: "unknown"}}},
+		"none":              {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testDeniedPublicThing(t, scope)
+		})
+	}
+}
+
+func testDeniedPublicThing(t *testing.T, scope td.Scope) {
+	t.Helper()
+	d := audiences(t, Options{
+		Scope: func(p *did.Principal) td.Scope {
+			s := scope
+			if p != nil && p.Relation == did.Local {
+				return ScopeByRelation(p)
+			}
+			s.All[td.Partners] = p != nil && p.Relation == did.Own
+			s.All[td.Organization] = s.All[td.Partners]
+			return s
+		},
 		Sees: func(p *did.Principal, d *td.Description) bool {
 			return ByRelation(p, d) && (d.ID != "urn:public" || p != nil && p.Relation == did.Local)
 		}})

@@ -296,10 +296,10 @@ func (g *Gateway) request(body api.WhyRequest) (q accessrules.Request, err error
 	}
 	if len(body.Input) > 0 {
 		input := body.Input
-		q.Input = func() (v any, err error) {
+		q.Input = accessrules.InputFunc(func() (v any, err error) {
 			err = json.Unmarshal(input, &v)
 			return v, err
-		}
+		})
 	}
 	return q, nil
 }

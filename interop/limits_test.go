@@ -14,6 +14,7 @@ import (
 	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/policy"
+	"github.com/lmosd/lmosd/policy/access"
 )
 
 // A node has limits per caller and per Thing. When one lasting call exhausts them, further calls through each listener of another node get
@@ -37,6 +38,7 @@ func TestLimitsOfTheHost(t *testing.T) {
 			m := testmesh.Start(t, func(o *node.Options) {
 				if o.Name == "host" {
 					o.Policy = c.rules
+					o.Policy.Untrusted = access.UntrustedOpen
 				}
 			})
 			came, release := make(chan struct{}, 100), make(chan struct{})

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +15,7 @@ import (
 
 // withRules returns the rules of callers with access rules; untrusted has the rights of untrusted ones.
 func withRules(untrusted string, rules ...access.Rule) policy.Rules {
-	return policy.Rules{Untrusted: untrusted, More: []func(*access.Builder) error{func(b *access.Builder) error {
+	return policy.Rules{Untrusted: cmp.Or(untrusted, access.UntrustedOpen), More: []func(*access.Builder) error{func(b *access.Builder) error {
 		for i, r := range rules {
 			if err := b.AddRule(strconv.Itoa(i), r); err != nil {
 				return err

@@ -73,7 +73,7 @@ func TestSlowCallsDoNotBlockOthers(t *testing.T) {
 			t.Parallel()
 			agent := newSlowAgent(t)
 			o := quiet()
-			o.Policy = rules
+			o.Policy = anyoneCalls(rules)
 			host := start(t, o)
 			ref := publish(t, host, toolAt("Echo", "", agent.url))
 			honest := start(t, quiet())
@@ -116,7 +116,7 @@ func TestSlowCallsDoNotBlockOthers(t *testing.T) {
 func TestRateLimitsDoNotRefuseHonestCallers(t *testing.T) {
 	simulate(t, 1, func(t *testing.T, s *sim) {
 		caller := s.nodes[0]
-		host := run(t, s.open(t, 1, func(o *Options) { o.Policy = policy.Rules{PerPeer: 100, Burst: 200, ReadsPerPeer: 20} }))
+		host := run(t, s.open(t, 1, func(o *Options) { o.Policy = anyoneCalls(policy.Rules{PerPeer: 100, Burst: 200, ReadsPerPeer: 20}) }))
 		if s.nodes = append(s.nodes, host); s.LinkAll() != nil {
 			t.Fatal("the nodes cannot be linked")
 		}
@@ -186,7 +186,7 @@ func TestRateLimitsDoNotRefuseHonestCallers(t *testing.T) {
 func TestConsumersOfANodeDoNotSlowEachOther(t *testing.T) {
 	simulate(t, 1, func(t *testing.T, s *sim) {
 		caller := s.nodes[0]
-		host := run(t, s.open(t, 1, func(o *Options) { o.Policy = policy.Rules{PerPeer: 10, Burst: 20} }))
+		host := run(t, s.open(t, 1, func(o *Options) { o.Policy = anyoneCalls(policy.Rules{PerPeer: 10, Burst: 20}) }))
 		if s.nodes = append(s.nodes, host); s.LinkAll() != nil {
 			t.Fatal("the nodes cannot be linked")
 		}
@@ -233,7 +233,7 @@ func TestWaitingUntrustedCallersDoNotBlockOthers(t *testing.T) {
 	simulate(t, 1, func(t *testing.T, s *sim) {
 		friend := s.nodes[0]
 		host := run(t, s.open(t, 1, func(o *Options) {
-			o.Policy = policy.Rules{Concurrency: 256, CallerConcurrency: 64, Principal: members(friend.DID())}
+			o.Policy = anyoneCalls(policy.Rules{Concurrency: 256, CallerConcurrency: 64, Principal: members(friend.DID())})
 		}))
 		s.nodes = append(s.nodes, host)
 		p, err := host.Offer(t.Context(), tool("Echo", ""), interact.Unary(func(ctx context.Context, m *interact.Message) (*interact.Message, error) {

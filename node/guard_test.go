@@ -36,7 +36,7 @@ func TestGuards(t *testing.T) {
 	t.Parallel()
 	o := quiet()
 	o.Bridges = []bridge.Bridge{looking{}}
-	o.Policy = policy.Rules{PerPeer: 1e-6, Burst: 2}
+	o.Policy = anyoneCalls(policy.Rules{PerPeer: 1e-6, Burst: 2})
 	n := start(t, o)
 	stranger := didtest.NewKey().DID()
 	for name, refusedFrom := range map[string]int{"tunnel": 2, "plain": 9} {

@@ -19,6 +19,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/poll"
 	"github.com/lmosd/lmosd/internal/testmain"
+	"github.com/lmosd/lmosd/policy"
+	"github.com/lmosd/lmosd/policy/access"
 	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/tdtest"
@@ -84,7 +86,14 @@ func storeTombstone(t testing.TB, store ds.Batching, key *keystore.Key, thing st
 
 // quiet are the options of a node in memory that listens on a port of its own.
 func quiet() Options {
-	return Options{probePause: 1, Network: "test", Profile: "test", Loopback: true, ListenExplicit: true, Listen: []string{"/ip4/127.0.0.1/tcp/0"}}
+	return Options{probePause: 1, Network: "test", Profile: "test", Loopback: true, ListenExplicit: true, Listen: []string{"/ip4/127.0.0.1/tcp/0"},
+		Policy: anyoneCalls(policy.Rules{})}
+}
+
+// anyoneCalls returns rules with which untrusted nodes may call.
+func anyoneCalls(r policy.Rules) policy.Rules {
+	r.Untrusted = access.UntrustedOpen
+	return r
 }
 
 // A running node. Its methods are the node's; stop may be called again.

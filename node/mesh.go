@@ -54,7 +54,7 @@ func (n *Node) openMesh(embedder embedding.Embedder) (*mesh, error) {
 	if m.directory, err = directory.New(directory.Options{Store: n.stores.Fast, Verifier: m.verifier, Sources: []directory.Source{m.dht},
 		Fetch: m.dht.Body, Bind: m.bind, Self: n.DID(), Max: n.opts.MaxThings, Log: n.opts.Log,
 		Latency: n.network.peers.Latency, Connected: n.network.peers.IsConnected, Share: n.network.peers.Share, Trust: n.policy.Trust,
-		Embedder: embedder, OnChange: m.changed, Admits: n.policy.Connects, Sees: n.policy.Finds, SeesAll: n.policy.FindsAll,
+		Embedder: embedder, OnChange: m.changed, Admits: n.policy.Connects, Sees: n.policy.Finds, Scope: n.policy.Scope,
 		Probe:  func(ctx context.Context, id did.DID) error { return m.monitor.Dial(ctx, id) },
 		OnDown: func(id did.DID) { m.monitor.OnDown(id) }}); err != nil {
 		return nil, fmt.Errorf("open the directory: %w", err)
@@ -96,7 +96,7 @@ func (n *Node) openCarriers(m *mesh) (err error) {
 	n.life.onClose(m.dht.Close)
 	n.life.onRun(m.dht.Run)
 
-	m.gossip, err = pubsub.New(n.network.Host, pubsub.Options{Network: n.opts.Network, Verifier: m.verifier, Admits: n.policy.Connects,
+	m.gossip, err = pubsub.New(n.network.Host, pubsub.Options{Network: n.opts.Network, Verifier: m.verifier,
 		Degree: n.opts.GossipDegree, Deliver: func(s *td.Signed, _ *td.Record) { m.directory.Enqueue(s) }, Ban: n.network.peers.Ban, Log: n.opts.Log})
 	if err != nil {
 		return fmt.Errorf("open gossip: %w", err)
@@ -109,7 +109,7 @@ func (n *Node) openCarriers(m *mesh) (err error) {
 // openSync opens reconciliation and failure detection.
 func (n *Node) openSync(m *mesh) (err error) {
 	m.sync, err = reconcile.New(n.network.Host, reconcile.Options{Network: n.opts.Network, Set: &m.records, Get: m.directory.Signed,
-		Ingest: func(s *td.Signed) { m.directory.Ingest(n.life.ctx, s) }, Verifier: m.verifier, Admits: n.policy.Connects, Room: m.directory.Room,
+		Ingest: func(s *td.Signed) { m.directory.Ingest(n.life.ctx, s) }, Verifier: m.verifier, Room: m.directory.Room,
 		Now: n.opts.now, Log: n.opts.Log})
 	if err != nil {
 		return fmt.Errorf("open reconciliation: %w", err)
@@ -119,7 +119,7 @@ func (n *Node) openSync(m *mesh) (err error) {
 
 	m.suspicion, err = suspicion.New(n.network.Host, suspicion.Options{Network: n.opts.Network, Tracks: m.directory.Tracks,
 		Probe:    func(ctx context.Context, id did.DID) (bool, error) { return m.monitor.Probe(ctx, id) },
-		OnFailed: func(id did.DID) { m.monitor.SetReachable(id, false) }, Admits: n.policy.Connects, Log: n.opts.Log})
+		OnFailed: func(id did.DID) { m.monitor.SetReachable(id, false) }, Log: n.opts.Log})
 	if err != nil {
 		return fmt.Errorf("open failure detection: %w", err)
 	}

@@ -110,3 +110,66 @@ func TestOneOfTwoHostsRefuses(t *testing.T) {
 		}
 	}
 }
+
+// The record of a denied owner enters the directory by no carrier, although a node in between has it and forwards it.
+func TestDeniedOwnersEnterByNoCarrier(t *testing.T) {
+	t.Parallel()
+	owner, between, open := start(t, quiet()), start(t, quiet()), start(t, quiet())
+	o := quiet()
+	o.Policy = denying(owner.DID())
+	closed := start(t, o)
+	for _, n := range []*running{owner, open, closed} {
+		connect(t, n, between)
+	}
+	agent := newAgent(t).url
+	ref := publish(t, owner, toolAt("Echo", "urn:x:denied", agent)) // by gossip
+	other := publish(t, between, toolAt("Echo", "urn:x:other", agent))
+	knows(t, open, ref)
+	knows(t, between, ref)
+	knows(t, closed, other)
+	signed := between.mesh.directory.Signed(td.Key(owner.DID(), "urn:x:denied"))
+	if signed == nil {
+		t.Fatal("the node in between does not give the record")
+	}
+	for name, carry := range map[string]func() error{
+		"gossip": func() error {
+			closed.mesh.directory.Enqueue(signed)
+			knows(t, closed, publish(t, between, toolAt("Echo", "urn:x:later", agent)))
+			return nil
+		},
+		"reconciliation": func() error {
+			closed.mesh.directory.Ingest(t.Context(), signed)
+			_, err := closed.mesh.sync.Sync(t.Context(), between.network.ID())
+			return err
+		},
+		"the DHT, by its reference": func() error {
+			if err := ask(t, open, ref); err != nil {
+				return err
+			}
+			_, err := closed.mesh.directory.Get(did.AsProcess(t.Context()), ref)
+			wantCode(t, err, interact.NotFound)
+			return nil
+		},
+		"a search": func() error {
+			for _, a := range found(t, closed) {
+				if a.ID == "urn:x:denied" {
+					t.Error("it is found")
+				}
+			}
+			return nil
+		},
+		"the trust protocol": func() error {
+			if err := closed.mesh.directory.IngestRestricted(t.Context(), signed, owner.DID()); err == nil {
+				t.Error("it is taken")
+			}
+			return nil
+		},
+	} {
+		if err := carry(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if has(closed, ref) || !has(closed, other) {
+			t.Errorf("%s: the denied record is there: %t", name, has(closed, ref))
+		}
+	}
+}

@@ -73,10 +73,10 @@ func (p *Policy) Sees(who *did.Principal, t *access.Target) bool {
 	return p.Decide(who, access.Request{Op: access.Find, Target: t}).Allow
 }
 
-// Finds is Sees for a description (directory.Options.Sees), and FindsAll reports whether a caller may find all Things with a visibility. A
-// reader without a principal finds what an unproven caller finds.
+// Finds is Sees for a description (directory.Options.Sees), and Scope returns what a caller finds (directory.Options.Scope). A reader without
+// a principal finds what an unproven caller finds.
 func (p *Policy) Finds(who *did.Principal, d *td.Description) bool {
-	return p.Sees(reader(who), TargetOf(d.Thing, d.Name()))
+	return p.access.Load().Finds(reader(who), time.Now(), d.Visibility, func() *access.Target { return TargetOf(d.Thing, d.Name()) })
 }
 
 func reader(who *did.Principal) *did.Principal {
@@ -86,8 +86,9 @@ func reader(who *did.Principal) *did.Principal {
 	return who
 }
 
-func (p *Policy) FindsAll(who *did.Principal, v td.Visibility) bool {
-	return p.access.Load().FindsAll(reader(who), v)
+// Scope is described at Finds.
+func (p *Policy) Scope(who *did.Principal) td.Scope {
+	return p.access.Load().Scope(reader(who), time.Now())
 }
 
 // Trust returns the trust in a node, 0 to 1, and its reason, for ranking: 1 for the own organization and partners, 0 if it may not connect,
@@ -129,7 +130,7 @@ func TargetOf(t *td.Thing, name string) *access.Target {
 		target.Names = []string{name}
 	}
 	for _, c := range t.Capabilities {
-		target.Capabilities = append(target.Capabilities, td.Levels(c.ID)...)
+		target.Capabilities = append(target.Capabilities, td.Prefixes(c.ID)...)
 	}
 	return target
 }
@@ -189,7 +190,7 @@ func (p *Policy) authorize(m *interact.Message, t *access.Target, known func() a
 	if op == "" {
 		return nil // not a request: the Thing rejects it
 	}
-	r := access.Request{Op: op, Target: t, Affordance: m.Name, Hops: int(m.Hops), Input: func() (any, error) { return input(m) }}
+	r := access.Request{Op: op, Target: t, Affordance: m.Name, Hops: int(m.Hops), Input: (*messageInput)(m)}
 	if m.Name != "" {
 		return p.refusal(m, r)
 	}
@@ -253,6 +254,12 @@ func (p *Policy) record(m *interact.Message, r access.Request, d access.Decision
 		p.rules.Record(m, r, d, code)
 	}
 }
+
+// A messageInput is the input of a message, for conditions of rules.
+type messageInput interact.Message
+
+// Value implements [access.Input].
+func (m *messageInput) Value() (any, error) { return input((*interact.Message)(m)) }
 
 var errStreamed = errors.New("it is a stream")
 

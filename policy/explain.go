@@ -215,7 +215,7 @@ func (p *Policy) WithRoles(name string) []string {
 
 // NodeRights returns the decisions about the operations of the node itself.
 func (p *Policy) NodeRights(c *Caller) (all []Right) {
-	for _, op := range []access.Op{access.Connect, access.Store, access.Relay} {
+	for _, op := range []access.Op{access.Connect, access.Store} {
 		all = append(all, Right{c.Name, NameOf(nil), "", p.Decide(c.Principal, access.Request{Op: op})})
 	}
 	return all

@@ -23,12 +23,13 @@ import (
 	"github.com/lmosd/lmosd/policy/access"
 )
 
-// Rules determine which callers may use this node and its agents. The zero value lets all callers use the public agents, without a limit.
+// Rules determine which callers may use this node and its agents. With the zero value
+// untrusted callers find the public agents and call none, the nodes of the own organization may call, and there is no limit.
 type Rules struct {
 	// Self is the node itself, which may do everything.
 	Self did.DID
 	// Untrusted has the rights of untrusted callers without a rule: access.UntrustedOpen, UntrustedFind or UntrustedNone; empty means
-	// UntrustedOpen. Connect has the nodes that may connect: access.ConnectAnyone, ConnectPartners or ConnectMembers; empty means all.
+	// UntrustedFind. Connect has the nodes that may connect: access.ConnectAnyone, ConnectPartners or ConnectMembers; empty means all.
 	Untrusted, Connect string
 	// Stale has the rights of members that are not confirmed, access.StaleDeny or StaleRead; empty means StaleDeny.
 	Stale string
@@ -122,7 +123,7 @@ func New(r Rules) *Policy {
 	if r.ThingBurst < 1 {
 		r.ThingBurst = int(min(max(r.PerThing, 1), 1<<30))
 	}
-	r.Untrusted = cmp.Or(r.Untrusted, access.UntrustedOpen)
+	r.Untrusted = cmp.Or(r.Untrusted, access.UntrustedFind)
 	p := &Policy{rules: r}
 	p.running.principal = p.Principal
 	p.access.Store(access.NewBuilder(p.options()).Build())

@@ -1,7 +1,6 @@
 package pubsub
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -11,7 +10,6 @@ import (
 	gossip "github.com/libp2p/go-libp2p-pubsub"
 	"github.com/libp2p/go-libp2p/core/protocol"
 
-	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/internal/testhost"
 	"github.com/lmosd/lmosd/td"
@@ -174,13 +172,7 @@ func TestIgnoredRecordsCostNoScore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := testhost.NewNetwork(t, 10*time.Millisecond)
-		unadmitted := weather(t, 7)
-		victim := start(t, s.Add(), Options{Admits: func(owner did.DID) error {
-			if owner == unadmitted.key.DID() {
-				return errors.New("not a member")
-			}
-			return nil
-		}})
+		victim := start(t, s.Add(), Options{})
 		behind := start(t, s.Add(), Options{})
 		send, other := attacker(t, s, "main")
 		s.Connect(victim.host, behind.host)
@@ -189,7 +181,7 @@ func TestIgnoredRecordsCostNoScore(t *testing.T) {
 		a := weather(t, 1)
 		now := time.Now()
 		for _, r := range []*td.Signed{
-			a.signedAt(t, 9, now.Add(-2*time.Hour)), a.signedAt(t, 9, now.Add(time.Hour)), unadmitted.signed(t, 1),
+			a.signedAt(t, 9, now.Add(-2*time.Hour)), a.signedAt(t, 9, now.Add(time.Hour)),
 			a.signed(t, 5), a.signed(t, 4), a.signed(t, 3),
 		} {
 			send(a.shard(t), r.Record)
@@ -197,7 +189,7 @@ func TestIgnoredRecordsCostNoScore(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if st := victim.Stats(); st.Ignored != 5 || st.Delivered != 1 || st.Rejected != 0 || st.Banned != 0 {
+		if st := victim.Stats(); st.Ignored != 4 || st.Delivered != 1 || st.Rejected != 0 || st.Banned != 0 {
 			t.Errorf("got %+v", st)
 		}
 		if score, ok := victim.score(other.host.ID()); !ok || score < 0 {

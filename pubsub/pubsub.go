@@ -35,8 +35,6 @@ type Options struct {
 	Network string
 	// Verifier verifies records. A shared one saves double verification. Nil means a new one that resolves did:key.
 	Verifier *td.Verifier
-	// Admits returns an error if records of an owner are not accepted. It must not block. Nil admits all owners.
-	Admits func(owner did.DID) error
 	// Degree is the number of peers in the mesh of a topic, 3 to 24: a higher one costs bandwidth, a lower one latency and
 	// resilience. 0 means 5. A lean node uses 4.
 	Degree int

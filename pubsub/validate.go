@@ -51,16 +51,15 @@ func (p *PubSub) validator(shard byte) gossip.ValidatorEx {
 	}
 }
 
-// errNotHere: the record is on a shard of none of its capabilities. errNotAdmitted: its owner is not admitted. errRefused: the
+// errNotHere: the record is on a shard of none of its capabilities. errRefused: the
 // forwarder is refused. errAudience: the record is not for all nodes, and gossip carries only public ones.
 var (
-	errNotHere     = errors.New("wrong shard")
-	errNotAdmitted = errors.New("owner not admitted")
-	errRefused     = errors.New("peer is banned or graylisted")
-	errAudience    = errors.New("the record is not public")
+	errNotHere  = errors.New("wrong shard")
+	errRefused  = errors.New("peer is banned or graylisted")
+	errAudience = errors.New("the record is not public")
 )
 
-// verify decodes a message of a shard and verifies its record: size, form, signature, inline TD, times, audience, shard, owner. The signature
+// verify decodes a message of a shard and verifies its record: size, form, signature, inline TD, times, audience, shard. The signature
 // does not cover the inline TD: without its check, a forwarder could replace it, and gossipsub would ignore the valid copy as seen.
 func (p *PubSub) verify(shard byte, data []byte) (*td.Record, error) {
 	r, err := p.opts.Verifier.Record(data, time.Now())
@@ -72,9 +71,6 @@ func (p *PubSub) verify(shard byte, data []byte) (*td.Record, error) {
 	}
 	if !shardsOf(r).has(shard) {
 		return nil, errNotHere
-	}
-	if p.opts.Admits != nil && p.opts.Admits(r.Owner) != nil {
-		return nil, errNotAdmitted
 	}
 	return r, nil
 }

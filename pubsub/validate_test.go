@@ -3,7 +3,6 @@ package pubsub
 import (
 	"bytes"
 	"crypto/sha256"
-	"errors"
 	"testing"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	pb "github.com/libp2p/go-libp2p-pubsub/pb"
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/td"
 )
@@ -80,16 +78,10 @@ func TestVerdicts(t *testing.T) {
 		{"expired", a.signedAt(t, 5, now.Add(-2*time.Hour)).Record, a.shard(t), ignore},
 		{"from the future", a.signedAt(t, 5, now.Add(time.Hour)).Record, a.shard(t), ignore},
 		{"of another version", append([]byte{0xa1, 0x00, 0x18, 0x63}, nil...), 0, ignore},
-		{"of an owner that is not admitted", weather(t, 7).signed(t, 1).Record, a.shard(t), ignore},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			p := checker(t, Options{Admits: func(owner did.DID) error {
-				if owner == didtest.Key(7).DID() {
-					return errors.New("no member")
-				}
-				return nil
-			}})
+			p := checker(t, Options{})
 			if got := p.verdict(c.shard, c.data, false); got != c.want {
 				_, err := p.verify(c.shard, c.data)
 				t.Errorf("got %v (%v), want %v", got, err, c.want)
@@ -222,7 +214,8 @@ func TestQueueDrops(t *testing.T) {
 
 func TestValidatorSurvivesAPanic(t *testing.T) {
 	t.Parallel()
-	p := checker(t, Options{Admits: func(did.DID) error { panic("a bug") }})
+	p := checker(t, Options{})
+	p.opts.Verifier = nil // a bug
 	p.host = fakeHost{}
 	a := weather(t, 1)
 	m := &gossip.Message{Message: &pb.Message{Data: a.signed(t, 1).Record}}

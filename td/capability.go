@@ -87,6 +87,20 @@ func Levels(capability string) []string {
 	return prefixes
 }
 
+// Prefixes returns the normal form of a capability id and of all those above it, with ":" for "/". An id with a leading "urn:" is also
+// returned without it, because it is optional.
+func Prefixes(capability string) (all []string) {
+	id, _ := Normal(capability)
+	parts := split(id)
+	for i := range parts {
+		prefix := strings.Join(parts[:i+1], ":")
+		if all = append(all, prefix); strings.HasPrefix(id, "urn:") {
+			all = append(all, "urn:"+prefix)
+		}
+	}
+	return all
+}
+
 // Shard returns the capability shard of a normal id, 0 to 15: the low four bits of the first byte of SHA-256 of its first level. All levels
 // of a capability are in one shard.
 func Shard(capability string) byte {

@@ -81,6 +81,16 @@ func TestLevels(t *testing.T) {
 }
 
 // Shards are part of the protocol between nodes and must never change. All levels of a capability are in one shard.
+func TestPrefixes(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]string{"": "", "urn:": "urn", "weather": "weather", "A:b/c:d:e": "a a:b a:b:c a:b:c:d a:b:c:d:e",
+		"urn:Example:catalogue": "example urn:example example:catalogue urn:example:catalogue"} {
+		if got := strings.Join(Prefixes(id), " "); got != want {
+			t.Errorf("%q: got %q, want %q", id, got, want)
+		}
+	}
+}
+
 func TestShard(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]byte{

@@ -37,6 +37,18 @@ func (v *Visibility) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// A Scope states which Things a caller may find, so that a list need not ask for each Thing.
+type Scope struct {
+	// All has the visibilities of which the caller finds all Things, and Each those of which each Thing must be asked for. Things with
+	// another visibility are not found.
+	All, Each [Private + 1]bool
+	// Except are queries for the Things that must be asked for, whatever their visibility: those that rules name.
+	Except []Query
+}
+
+// Decides reports whether the caller finds all Things with a visibility, or none, without exceptions.
+func (s *Scope) Decides(v Visibility) bool { return !s.Each[v] && len(s.Except) == 0 }
+
 func visibilityNames() string { return strings.Join(visibilities[:3], ", ") + " or " + visibilities[3] }
 
 // The members that restrict a description. lmosd:unlisted is read as the visibility private.

@@ -19,6 +19,8 @@ import (
 	"github.com/lmosd/lmosd/examples/weather/agent"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/node"
+	"github.com/lmosd/lmosd/policy"
+	"github.com/lmosd/lmosd/policy/access"
 )
 
 // runNode is the part of `lmosd run` that Processes relies on; the command itself is tested with the command.
@@ -39,7 +41,7 @@ func runNode(args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	n, err := node.New(node.Options{Dir: *dir, Network: *network, Profile: "test", Loopback: true, ListenExplicit: true,
+	n, err := node.New(node.Options{Dir: *dir, Network: *network, Profile: "test", Loopback: true, ListenExplicit: true, Policy: policy.Rules{Untrusted: access.UntrustedOpen},
 		Listen: listen, Announce: announce, PublicOnly: announce != nil,
 		HTTP: &node.HTTP{Listen: "127.0.0.1:0", Explicit: true, Socket: filepath.Join(*dir, "lmosd.sock")}})
 	if err != nil {

@@ -31,17 +31,30 @@ func newStatusCommand(a *app) *cobra.Command {
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly, "lmosd peers, lmosd id"),
 		Args:        cli.Takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := a.status(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return a.showStatus(s)
+			return a.showStatus(cmd.Context())
 		},
 	}
 }
 
-func (a *app) showStatus(st *api.Status) error {
-	err := a.Show(cli.View{Doc: st, Names: []string{string(st.DID)}, People: func(s *terminal.Screen, _ bool) { render.Status(s, st, a.hint) }})
+func (a *app) showStatus(ctx context.Context) error {
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	st, err := client.Status(ctx)
+	if err != nil {
+		return err
+	}
+	err = a.Show(cli.View{Doc: st, Names: []string{string(st.DID)}, People: func(s *terminal.Screen, _ bool) {
+		org, _ := client.Organization(ctx) // nil: none, or the caller may not read it
+		var partners []api.Partner
+		if org != nil {
+			if list, err := client.Partners(ctx); err == nil {
+				partners = list.Items
+			}
+		}
+		render.Status(s, st, org, partners, a.hint)
+	}})
 	if err != nil || !a.ForPeople() {
 		return err
 	}

@@ -189,6 +189,9 @@ func compareOwners(a, b *td.Record) int {
 	return cmp.Or(strings.Compare(string(a.Owner), string(b.Owner)), strings.Compare(a.Thing, b.Thing))
 }
 
+// Slots yields the slots in use, by thing id and then owner.
+func (x *Index) Slots() iter.Seq[uint32] { return x.order.from(0, 0) }
+
 // Named returns the Things with an id, one per owner, from the order by id.
 func (x *Index) Named(id string) *List {
 	var l List

@@ -177,7 +177,7 @@ func TestExactSearchReadsItsResultsOnly(t *testing.T) {
 		t.Errorf("got %d lists, %v, %v; reads %d Things, want the 5 that match", len(lists), exact, ok, shortest.Len())
 	}
 	c := x.Choose(&q)
-	if slots, total := c.In(1, 2); total != 5 || fmt.Sprint(slots) != "[2007 1007]" && x.records[slots[0]].Thing != "urn:2007" {
-		t.Errorf("got %v of %d", slots, total)
+	if slots := c.In(1, 2, nil); c.Count() != 5 || fmt.Sprint(slots) != "[2007 1007]" && x.records[slots[0]].Thing != "urn:2007" {
+		t.Errorf("got %v of %d", slots, c.Count())
 	}
 }

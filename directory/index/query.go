@@ -270,42 +270,47 @@ func (x *Index) listsFor(q *td.Query, within []*List) (lists []*List, exact, ok 
 	return lists, exact, ok
 }
 
-// In returns a part of the chosen Things by id, and their total number.
-func (c *Choice) In(offset, limit int) (slots []uint32, total int) {
+// In returns a part of the chosen Things by id. Only Things for which keep returns true count; nil keeps all.
+func (c *Choice) In(offset, limit int, keep func(slot uint32) bool) (slots []uint32) {
 	x := c.x
-	switch {
-	case c.every && len(c.exclusions) == 0:
-		for slot := range x.order.from(x.order.nth(min(offset, x.order.n))) {
-			if len(slots) == limit {
-				break
+	if !c.every && len(c.slots) <= fewToSort {
+		for slot := range c.All() {
+			if keep == nil || keep(slot) {
+				slots = append(slots, slot)
 			}
-			slots = append(slots, slot)
 		}
-		return slots, x.order.n
-	case !c.every && len(c.slots) <= fewToSort:
-		slots = slices.Collect(c.All())
 		slices.SortFunc(slots, func(a, b uint32) int { return compareThings(x.records[a], x.records[b]) })
 		from := min(offset, len(slots))
-		return slots[from : from+min(limit, len(slots)-from)], len(slots)
+		return slots[from : from+min(limit, len(slots)-from)]
 	}
-	in := newSlotSet(len(x.records))
-	for slot := range c.All() {
-		in.add(slot)
-		total++
-	}
-	at := 0
-	for slot := range x.order.from(0, 0) {
-		if !in.has(slot) {
-			continue
+	inOrder := c.All()
+	if !c.every {
+		in := newSlotSet(len(x.records))
+		for slot := range c.All() {
+			in.add(slot)
 		}
-		if at++; at > offset {
-			if len(slots) == limit {
-				break
+		inOrder = func(yield func(uint32) bool) {
+			for slot := range x.order.from(0, 0) {
+				if in.has(slot) && !yield(slot) {
+					return
+				}
 			}
+		}
+	} else if len(c.exclusions) == 0 && keep == nil {
+		inOrder, offset = x.order.from(x.order.nth(min(offset, x.order.n))), 0
+	}
+	for slot := range inOrder {
+		switch {
+		case keep != nil && !keep(slot):
+		case len(slots) == limit:
+			return slots
+		case offset > 0:
+			offset--
+		default:
 			slots = append(slots, slot)
 		}
 	}
-	return slots, total
+	return slots
 }
 
 // fewToSort is the number of Things that are faster to sort than to find in the order of all.

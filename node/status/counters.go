@@ -25,6 +25,7 @@ func (r *Reporter) Counters() []gateway.Counter {
 		{Name: "td_fetch_total", Label: "result", Value: "failed", Count: float64(d.Unfetched)},
 		{Name: "dht_served_total", Label: "result", Value: "ok", Count: float64(k.Served)},
 		{Name: "dht_served_total", Label: "result", Value: "refused", Count: float64(k.Refused + k.RefusedStreams + k.RefusedFrames + k.LimitedRequests)},
+		{Name: "dht_writes_refused_total", Count: float64(k.RefusedWrites)},
 		{Name: "sync_sessions_total", Label: "result", Value: "started", Count: float64(y.Sessions)},
 		{Name: "sync_sessions_total", Label: "result", Value: "failed", Count: float64(y.Failed)},
 		{Name: "sync_sessions_total", Label: "result", Value: "served", Count: float64(y.Served)},

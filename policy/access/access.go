@@ -16,11 +16,10 @@ import (
 // An Op is an operation that a caller may be allowed.
 type Op string
 
-// The operations. The first three concern the node, the others one of its Things.
+// The operations. The first two concern the node, the others one of its Things.
 const (
 	Connect   Op = "connect"   // open streams
 	Store     Op = "store"     // store records in the DHT
-	Relay     Op = "relay"     // connect to others through this node, which relays for none: rules may not name it
 	Find      Op = "find"      // receive the description
 	Read      Op = "read"      // read and observe properties
 	Write     Op = "write"     // write properties
@@ -35,7 +34,7 @@ const Call Op = "call"
 
 var (
 	calls = []Op{Read, Write, Invoke, Subscribe}
-	ops   = []Op{Connect, Store, Relay, Find, Read, Write, Invoke, Subscribe, Delegate, Manage}
+	ops   = []Op{Connect, Store, Find, Read, Write, Invoke, Subscribe, Delegate, Manage}
 )
 
 // A Target is what a request concerns: a Thing of this node, or the node itself, which is the zero value.
@@ -53,9 +52,21 @@ type Request struct {
 	Affordance string  // name of the property, action or event; empty: none in particular
 	Hops       int     // nodes that the message has passed
 	Now        time.Time
-	// Input returns the input as decoded JSON. It is called only if a rule mentions the input. Nil: there is none.
-	Input func() (any, error)
+	// Input is read only if a rule mentions it. Nil: there is none.
+	Input Input
 }
+
+// An Input is the input of a request.
+type Input interface {
+	// Value returns the input as decoded JSON.
+	Value() (any, error)
+}
+
+// An InputFunc is an [Input].
+type InputFunc func() (any, error)
+
+// Value calls f.
+func (f InputFunc) Value() (any, error) { return f() }
 
 // A Decision is the answer to a request.
 type Decision struct {
@@ -108,7 +119,7 @@ const (
 //
 //   - consumers of this node may do all that the listener permits, except callers with an access token: only rules permit them something
 //     (its scopes are such rules), of those that allow all local callers none,
-//   - members of the organization may connect, store, relay, find and call, except private Things,
+//   - members of the organization may connect, store, find and call, except private Things,
 //   - partners may connect, store, and find public Things,
 //   - untrusted callers may do what Options.Untrusted states. Pending ones are untrusted, but for Options.Stale.
 //
@@ -121,9 +132,7 @@ func (s *Set) Decide(p *did.Principal, r Request) Decision {
 	if p.Barred != "" {
 		return Decision{Op: r.Op, Relation: p.Relation, Problem: p.Barred}
 	}
-	if s.staleRead && p.Unconfirmed != nil && (r.Op == Connect || r.Op == Find || r.Op == Read) {
-		p = p.Unconfirmed
-	}
+	p = s.counted(p, r.Op)
 	byRules, decided := s.byRules(p, r)
 	if decided {
 		return byRules
@@ -158,7 +167,7 @@ func (s *Set) byRelation(p *did.Principal, r Request) Decision {
 			allow = r.Op == Connect || r.Op == Store || r.Op == Find && visibility == td.Public
 		}
 	}
-	if p.Relation < s.connect && (r.Op == Connect || r.Op == Store || r.Op == Relay) {
+	if p.Relation < s.connect && (r.Op == Connect || r.Op == Store) {
 		allow = false
 	}
 	return Decision{Allow: allow, Op: r.Op, Relation: p.Relation}
@@ -180,9 +189,64 @@ type Options struct {
 	Stale string
 }
 
-// FindsAll reports whether a caller may find all Things with a visibility, so that they need not be asked for one by one.
-func (s *Set) FindsAll(p *did.Principal, v td.Visibility) bool {
-	return !s.deniesFind && s.Decide(p, Request{Op: Find, Target: &Target{Visibility: v}}).Allow
+// unnamed are targets of which only the visibility is known.
+var unnamed = [td.Private + 1]Target{{}, {Visibility: td.Partners}, {Visibility: td.Organization}, {Visibility: td.Private}}
+
+// Finds decides whether a caller may find a Thing. The target is made only if some rule on find may depend on it.
+func (s *Set) Finds(p *did.Principal, now time.Time, v td.Visibility, target func() *Target) bool {
+	t := &unnamed[v]
+	if s.findsByTarget {
+		t = target()
+	}
+	return s.Decide(p, Request{Op: Find, Target: t, Now: now}).Allow
+}
+
+// Scope returns what a caller may find. Things that rules on find name are exceptions; the decision for an unnamed Thing holds for the others.
+func (s *Set) Scope(p *did.Principal, now time.Time) (scope td.Scope) {
+	for v := range scope.All {
+		d := s.Decide(p, Request{Op: Find, Target: &unnamed[v], Now: now})
+		scope.All[v], scope.Each[v] = d.Allow, d.Conditional
+	}
+	if len(s.finds) == 0 || p == nil || p.Barred != "" {
+		return scope
+	}
+	p = s.counted(p, Find)
+	var room [16]entity
+	for _, caller := range s.callers(room[:0], p) {
+		found := s.finds[caller]
+		scope.Except = append(scope.Except, found.named...)
+		for v := range scope.Each {
+			scope.Each[v] = scope.Each[v] || found.each
+		}
+	}
+	return scope
+}
+
+// counted returns the principal by which an operation is decided: the unconfirmed membership of p, if that suffices.
+func (s *Set) counted(p *did.Principal, op Op) *did.Principal {
+	if s.staleRead && p.Unconfirmed != nil && (op == Connect || op == Find || op == Read) {
+		return p.Unconfirmed
+	}
+	return p
+}
+
+// finds are the rules of one caller that concern single Things and the operation find.
+type finds struct {
+	named []td.Query // for their Things
+	each  bool       // the index of a directory may lack Things that one denies: each must be asked for
+}
+
+// add adds a policy.
+func (f *finds) add(p *policy) {
+	switch p.resource.typ {
+	case thingType:
+		f.named = append(f.named, td.Query{ID: p.resource.id})
+	case nameType:
+		f.named = append(f.named, td.Query{Name: p.resource.id})
+	case capabilityType:
+		f.named = append(f.named, td.Query{Capability: []string{p.resource.id}})
+		f.each = f.each || p.effect == forbid // the record of a Thing has not all of its capabilities
+	}
 }
 
 // includes reports whether a caller belongs to an audience.

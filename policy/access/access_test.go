@@ -3,6 +3,7 @@ package access
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,19 +68,19 @@ func TestWithoutRulesTheRelationDecides(t *testing.T) {
 			{member, payout, "find read write invoke subscribe"},
 			{member, logistics, "find read write invoke subscribe"},
 			{member, hidden, ""},
-			{member, nil, "connect store relay"},
+			{member, nil, "connect store"},
 			{guest, payout, "find"},
 			{guest, logistics, ""},
 			{guest, nil, "connect store"},
 			{alien, payout, map[string]string{UntrustedOpen: "find read write invoke subscribe", UntrustedFind: "find"}[untrusted]},
 			{alien, logistics, ""},
 			{alien, hidden, ""},
-			{alien, nil, map[string]string{UntrustedOpen: "connect store relay", UntrustedFind: "connect store"}[untrusted]},
+			{alien, nil, map[string]string{UntrustedOpen: "connect store", UntrustedFind: "connect store"}[untrusted]},
 			{did.Consumer(did.Unproven, ""), payout, map[string]string{UntrustedOpen: "find read write invoke subscribe", UntrustedFind: "find"}[untrusted]},
 		} {
 			var got []string
 			for _, op := range ops {
-				ofNode := op == Connect || op == Store || op == Relay
+				ofNode := op == Connect || op == Store
 				if d := s.Decide(c.who, Request{Op: op, Target: c.target}); d.Allow && ofNode == (c.target == nil) {
 					got = append(got, string(op))
 				} else if !d.Allow && d.Why() == "" {
@@ -96,7 +97,7 @@ func TestWithoutRulesTheRelationDecides(t *testing.T) {
 func TestRules(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	amount := func(n float64) func() (any, error) {
+	amount := func(n float64) InputFunc {
 		return func() (any, error) { return map[string]any{"amount": n, "note": nil, "tags": []any{"a", 1.5}}, nil }
 	}
 	for name, c := range map[string]struct {
@@ -146,8 +147,8 @@ func TestRules(t *testing.T) {
 		"a condition without input":     {"  - {allow: anyone, to: invoke, on: payout, when: 'context.input.amount <= 100'}", alien, Request{Op: Invoke, Target: payout}, false, ""},
 		"an affordance and a condition": {"  - {allow: anyone, to: invoke, on: payout/pay, when: 'context.hops < 3'}", alien, Request{Op: Invoke, Target: payout, Affordance: "steal"}, false, ""},
 		"deny that fails denies":        {"  - {deny: anyone, to: invoke, when: 'context.input.amount > 100'}", member, Request{Op: Invoke, Target: payout}, false, "policy.yaml:3"},
-		"deny with a text for input":    {"  - {deny: anyone, to: invoke, when: 'context.input.amount > 100'}", member, Request{Op: Invoke, Target: payout, Input: func() (any, error) { return map[string]any{"amount": "7"}, nil }}, false, "policy.yaml:3"},
-		"input that is not JSON":        {"  - {deny: anyone, to: invoke, when: 'context.input.amount > 100'}", member, Request{Op: Invoke, Target: payout, Input: func() (any, error) { return nil, errors.New("no JSON") }}, false, ""},
+		"deny with a text for input":    {"  - {deny: anyone, to: invoke, when: 'context.input.amount > 100'}", member, Request{Op: Invoke, Target: payout, Input: InputFunc(func() (any, error) { return map[string]any{"amount": "7"}, nil })}, false, "policy.yaml:3"},
+		"input that is not JSON":        {"  - {deny: anyone, to: invoke, when: 'context.input.amount > 100'}", member, Request{Op: Invoke, Target: payout, Input: InputFunc(func() (any, error) { return nil, errors.New("no JSON") })}, false, ""},
 		"a time":                        {"  - {allow: acme, to: invoke, when: 'context.time < datetime(\"2026-12-01\")'}", guest, Request{Op: Invoke, Target: payout, Now: noon}, true, "policy.yaml:3"},
 		"a time that is over":           {"  - {allow: acme, to: invoke, when: 'context.time < datetime(\"2026-11-01\")'}", guest, Request{Op: Invoke, Target: payout, Now: noon}, false, ""},
 		"a proxy":                       {"  - {deny: local, to: write, when: 'context.via == \"loopback\"'}", local, Request{Op: Write, Target: payout}, false, "policy.yaml:3"},
@@ -193,7 +194,7 @@ func TestWrongRulesAreRefused(t *testing.T) {
 		"two effects":         {"  - {allow: own, deny: acme, to: call}", "not both"},
 		"no operation":        {"  - {allow: own}", "a rule needs to"},
 		"unknown operation":   {"  - {allow: own, to: [call, fly]}", `unknown operation "fly"`},
-		"relay":               {"  - {allow: own, to: [connect, relay]}", "relays for no other node"},
+		"relay":               {"  - {allow: own, to: [connect, relay]}", `unknown operation "relay"`},
 		"unknown caller":      {"  - {allow: own, to: call}\n  - {deny: initech, to: call}", `policy.yaml:4:6: unknown caller "initech"`},
 		"unknown partner":     {"  - {allow: initech/ops, to: call}", `unknown caller "initech/ops"`},
 		"empty role":          {"  - {allow: acme/, to: call}", "empty role"},
@@ -249,7 +250,7 @@ func FuzzRules(f *testing.F) {
 			for _, target := range []*Target{nil, logistics, payout} {
 				r := Request{Op: Invoke, Target: target, Affordance: "track"}
 				one, decided := s.byRules(p, r)
-				every := &Set{untrusted: s.untrusted, named: true, by: map[entity]map[entity][]*policy{{}: {{}: all}}}
+				every := &Set{untrusted: s.untrusted, by: map[entity]*policies{{}: {by: map[entity][]*policy{{}: all}, resources: 1 << anyType}}, principals: 1<<anyType | 1<<agentType}
 				two, decidedToo := every.byRules(p, r)
 				if decided != decidedToo || one.Allow != two.Allow {
 					t.Fatalf("%s on %+v: with the index %+v %t, without %+v %t", p.Short(), target, one, decided, two, decidedToo)
@@ -257,6 +258,64 @@ func FuzzRules(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What Scope decides about all Things of a visibility is what Decide decides about each of them.
+func TestScopeAgreesWithDecide(t *testing.T) {
+	t.Parallel()
+	var targets []*Target
+	for v := td.Public; v <= td.Private; v++ {
+		for _, capabilities := range [][]string{nil, td.Prefixes("urn:example:catalogue"), td.Prefixes("urn:example/weather:now")} {
+			for _, name := range []string{"logistics", "payout"} {
+				targets = append(targets, &Target{ID: "urn:x:" + name, Names: []string{name}, Capabilities: capabilities, Visibility: v})
+			}
+		}
+	}
+	excepted := func(all []td.Query, target *Target) bool {
+		return slices.ContainsFunc(all, func(q td.Query) bool {
+			return q.ID == target.ID || slices.Contains(target.Names, td.NameKey(q.Name)) || len(q.Capability) == 1 && slices.Contains(target.Capabilities, q.Capability[0])
+		})
+	}
+	for rules, want := range map[string]struct{ exceptions, each int }{ // for the agent
+		"": {}, "  - {allow: acme, to: find}": {}, "  - {deny: acme, to: '*'}": {}, "  - {deny: globex, to: '*'}": {}, "  - {deny: '" + string(other) + "', to: find}": {},
+		"  - {allow: acme, to: find, on: logistics}": {exceptions: 1}, "  - {deny: anyone, to: find, on: ['urn:x:payout', logistics/x]}": {exceptions: 2},
+		"  - {allow: acme, to: invoke, on: logistics}": {}, "  - {deny: own, to: '*', on: logistics}": {},
+		"  - {allow: partners, to: find, on: 'cap:urn:example/catalogue'}": {exceptions: 1}, "  - {deny: acme, to: find, on: 'cap:Example'}": {exceptions: 1, each: 4},
+		"  - {allow: acme, to: find, when: 'context.hops < 3'}": {each: 2}, "  - {deny: acme, to: '*', when: 'context.hops < 3'}": {each: 4},
+		"  - {allow: acme, to: find, on: payout, when: 'context.hops > 3'}":    {exceptions: 1},
+		"  - {allow: acme, to: find}\n  - {deny: anyone, to: '*', on: payout}": {exceptions: 1},
+	} {
+		s := build(t, options(), rules)
+		for _, p := range []*did.Principal{nil, local, member, agent, guest, alien, ciToken, {DID: other, Node: other, Via: did.Peer, Org: acme, Barred: "revoked"}} {
+			scope := s.Scope(p, time.Time{})
+			each := 0
+			for _, target := range targets {
+				switch d := s.Decide(p, Request{Op: Find, Target: target}); {
+				case scope.Each[target.Visibility] || excepted(scope.Except, target):
+				case d.Allow != scope.All[target.Visibility]:
+					t.Errorf("%q: %s finds %+v: %t, and the scope is %+v", rules, p.Short(), target, d.Allow, scope)
+				}
+			}
+			for _, one := range scope.Each {
+				if one {
+					each++
+				}
+			}
+			if p == agent && (len(scope.Except) != want.exceptions || each != want.each) {
+				t.Errorf("%q: got %d exceptions and %d visibilities to ask for, want %+v", rules, len(scope.Except), each, want)
+			}
+		}
+	}
+}
+
+func BenchmarkScope(b *testing.B) {
+	s := build(b, options(), "  - {allow: acme/customer-service, to: [find, invoke], on: logistics/track}\n  - {deny: globex, to: '*'}\n")
+	b.ReportAllocs()
+	for b.Loop() {
+		if scope := s.Scope(agent, time.Time{}); !scope.All[td.Public] {
+			b.Fatal(scope)
+		}
+	}
 }
 
 func BenchmarkDecide(b *testing.B) {
@@ -282,8 +341,8 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// Cedar policies may not name relay either. Those on all operations may exist.
-func TestCedarWithoutRelay(t *testing.T) {
+// Cedar policies may not name unknown operations either. Those on all operations may exist.
+func TestCedarWithoutUnknownOperations(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{
 		`permit (principal, action == Action::"relay", resource);`:                   false,
@@ -292,7 +351,7 @@ func TestCedarWithoutRelay(t *testing.T) {
 		`permit (principal, action, resource);`:                                      true,
 	} {
 		err := NewBuilder(options()).AddCedar("policy.cedar", []byte(text))
-		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "policy.cedar:1:1: no rule decides about relay") {
+		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), `policy.cedar:1:1: unknown operation "relay"`) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

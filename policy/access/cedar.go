@@ -13,23 +13,33 @@ import (
 	"github.com/cedar-policy/cedar-go/types"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/td"
 )
 
-// The types of entities in policies.
+// An entityType is the type of an entity in policies, an index of typeNames.
+type entityType uint8
+
 const (
-	agentType        = "Agent"    // a caller: did.Principal.ID
-	nodeType         = "Node"     // the DID of a node, of its consumers too; "self" as a resource
-	roleType         = "Role"     // "ORGANIZATION/role"; "local/role" of an access token
-	organizationType = "Org"      // the SCID of a did:webvh, otherwise the DID
-	tokenType        = "Token"    // the name of an access token of this node
-	relationType     = "Relation" // "own", "partner", "untrusted", "local"
-	actionType       = "Action"   // an operation
-	thingType        = "Thing"    // the id of a Thing of this node
-	nameType         = "Name"     // a name of a Thing
-	capabilityType   = "Cap"      // a capability of a Thing, and those above it
-	audienceType     = "Audience" // the visibility of a Thing
-	self             = "self"     // the node as a resource
-	localRoles       = "local"    // in place of an organization, for the roles of access tokens
+	anyType          entityType = iota
+	agentType                   // a caller: did.Principal.ID
+	nodeType                    // the DID of a node, of its consumers too; "self" as a resource
+	roleType                    // "ORGANIZATION/role"; "local/role" of an access token
+	organizationType            // the SCID of a did:webvh, otherwise the DID
+	tokenType                   // the name of an access token of this node
+	relationType                // "own", "partner", "untrusted", "local"
+	actionType                  // an operation
+	thingType                   // the id of a Thing of this node
+	nameType                    // a name of a Thing
+	capabilityType              // a capability of a Thing, and those above it
+	audienceType                // the visibility of a Thing
+	otherType                   // no caller and no resource has it
+)
+
+var typeNames = []string{"", "Agent", "Node", "Role", "Org", "Token", "Relation", "Action", "Thing", "Name", "Cap", "Audience", ""}
+
+const (
+	self       = "self"  // the node as a resource
+	localRoles = "local" // in place of an organization, for the roles of access tokens
 )
 
 type effect bool
@@ -40,23 +50,36 @@ const (
 )
 
 // An entity is a caller or a resource. The zero value is any. Of a role, id is the organization and role its name.
-type entity struct{ typ, id, role string }
+type entity struct {
+	typ      entityType
+	id, role string
+}
 
 // uid returns the entity as policies name it.
 func (e entity) uid() types.EntityUID {
 	if e.typ == roleType {
-		return types.NewEntityUID(roleType, types.String(e.id+"/"+e.role))
+		return types.NewEntityUID(types.EntityType(typeNames[e.typ]), types.String(e.id+"/"+e.role))
 	}
-	return types.NewEntityUID(types.EntityType(e.typ), types.String(e.id))
+	return types.NewEntityUID(types.EntityType(typeNames[e.typ]), types.String(e.id))
 }
 
 // entityOf returns the entity that a policy names.
-func entityOf(typ, id string) entity {
+func entityOf(name, id string) entity {
+	typ := otherType
+	if i := slices.Index(typeNames, name); i > 0 {
+		typ = entityType(i)
+	}
 	if organization, role, ok := strings.Cut(id, "/"); ok && typ == roleType {
 		return entity{typ, organization, role}
 	}
 	return entity{typ: typ, id: id}
 }
+
+// A typeSet is a set of types of entities.
+type typeSet uint16
+
+func (s typeSet) has(t entityType) bool { return s&(1<<t) != 0 }
+func (s *typeSet) add(t entityType)     { *s |= 1 << t }
 
 // organizationID returns the id of an organization, which stays when its domain changes: the SCID of a did:webvh, otherwise the DID.
 func organizationID(id did.DID) string {
@@ -145,7 +168,11 @@ func resourceOf(on string) (entity, string) {
 	case on == "node":
 		return entity{typ: nodeType, id: self}, ""
 	case strings.HasPrefix(on, "cap:"):
-		return entity{typ: capabilityType, id: on[len("cap:"):]}, ""
+		id := on[len("cap:"):]
+		if normal, ok := td.Normal(id); ok {
+			id = strings.ReplaceAll(normal, "/", ":") // as td.Prefixes
+		}
+		return entity{typ: capabilityType, id: id}, ""
 	case strings.Contains(on, ":"): // an id
 		return entity{typ: thingType, id: on}, ""
 	}
@@ -229,8 +256,8 @@ func (b *Builder) AddCedar(file string, text []byte) error {
 		at := p.Position()
 		id := fmt.Sprintf("%s:%d", file, at.Line)
 		err := added.addPolicy(id, p)
-		if err == nil && slices.Contains(added.policies[len(added.policies)-1].to, Relay) {
-			err = errRelay
+		if err == nil {
+			err = added.policies[len(added.policies)-1].unknownOp()
 		}
 		if err != nil {
 			return &Error{File: file, Line: at.Line, Column: at.Column, Msg: err.Error()}
@@ -242,6 +269,14 @@ func (b *Builder) AddCedar(file string, text []byte) error {
 		added.entries = append(added.entries, entry)
 	}
 	b.addAll(added)
+	return nil
+}
+
+// unknownOp returns the error of a policy that names an operation that does not exist, and thus never holds.
+func (p *policy) unknownOp() error {
+	if i := slices.IndexFunc(p.to, func(o Op) bool { return !isOp(o) }); i >= 0 {
+		return unknownOp(string(p.to[i]))
+	}
 	return nil
 }
 
@@ -298,17 +333,36 @@ type Set struct {
 	untrusted string
 	staleRead bool         // Options.Stale is StaleRead
 	connect   did.Relation // the least that may connect
-	// deniesFind is true if some rule may deny a description.
-	deniesFind bool
-	named      bool // some rules name single consumers
-	entries    []Entry
-	// by has the policies by principal and by resource of their scopes.
-	by map[entity]map[entity][]*policy
+	entries   []Entry
+	finds     map[entity]finds // by principal
+	// findsByTarget is true if decisions on find depend on more than the visibility of a Thing.
+	findsByTarget bool
+	// by has the policies by principal of their scopes; principals are the types of those.
+	by         map[entity]*policies
+	principals typeSet
+}
+
+// policies are the policies with one principal, by resource of their scopes; resources are the types of those.
+type policies struct {
+	by        map[entity][]*policy
+	resources typeSet
+}
+
+// index adds a policy to by.
+func (s *Set) index(p *policy) {
+	of := s.by[p.principal]
+	if of == nil {
+		of = &policies{by: map[entity][]*policy{}}
+		s.by[p.principal] = of
+	}
+	of.by[p.resource] = append(of.by[p.resource], p)
+	of.resources.add(p.resource.typ)
+	s.principals.add(p.principal.typ)
 }
 
 // Build returns the set of the rules.
 func (b *Builder) Build() *Set {
-	s := &Set{untrusted: b.o.Untrusted, staleRead: b.o.Stale == StaleRead, entries: b.entries, by: map[entity]map[entity][]*policy{}}
+	s := &Set{untrusted: b.o.Untrusted, staleRead: b.o.Stale == StaleRead, entries: b.entries, by: map[entity]*policies{}, finds: map[entity]finds{}}
 	switch b.o.Connect {
 	case ConnectPartners:
 		s.connect = did.Partner
@@ -316,20 +370,22 @@ func (b *Builder) Build() *Set {
 		s.connect = did.Own
 	}
 	for _, p := range b.policies {
-		s.named = s.named || p.principal.typ == agentType
-		s.deniesFind = s.deniesFind || p.effect == forbid && (p.actions == nil || slices.Contains(p.actions, Find))
-		if s.by[p.principal] == nil {
-			s.by[p.principal] = map[entity][]*policy{}
+		if p.to == nil || slices.Contains(p.to, Find) {
+			s.findsByTarget = s.findsByTarget || p.actions == nil || p.resource != (entity{}) // a condition may name a Thing
+			f := s.finds[p.principal]
+			f.add(p)
+			s.finds[p.principal] = f
 		}
-		s.by[p.principal][p.resource] = append(s.by[p.principal][p.resource], p)
+		s.index(p)
 	}
 	return s
 }
 
-// callers appends the entities that scopes of principals may name for p.
+// callers appends the entities that scopes of principals may name for p, except that of its id, which is made of two parts, unless some scope
+// does.
 func (s *Set) callers(all []entity, p *did.Principal) []entity {
 	all = append(all, entity{}, entity{typ: relationType, id: p.Relation.String()})
-	if s.named { // the id of a consumer is made of two parts
+	if s.principals.has(agentType) {
 		all = append(all, entity{typ: agentType, id: p.ID()})
 	}
 	if p.Node != "" {
@@ -414,20 +470,25 @@ func (s *Set) byRules(p *did.Principal, r Request) (Decision, bool) {
 	var callersRoom, targetsRoom [16]entity
 	callers := s.callers(callersRoom[:0], p)
 	var resources []entity
-	var room [8]*policy
-	conditional := candidates(room[:0])
+	var conditional candidates
 	d := Decision{Op: r.Op, Relation: p.Relation}
 	included, scoped := r.Target == nil || includes(r.Target.Visibility, p), p.Scoped()
 	for _, caller := range callers {
-		byResource := s.by[caller]
-		if byResource == nil {
+		if !s.principals.has(caller.typ) {
+			continue
+		}
+		of := s.by[caller]
+		if of == nil {
 			continue
 		}
 		if resources == nil {
 			resources = targets(targetsRoom[:0], r.Target)
 		}
 		for _, resource := range resources {
-			for _, one := range byResource[resource] {
+			if !of.resources.has(resource.typ) {
+				continue
+			}
+			for _, one := range of.by[resource] {
 				switch {
 				case one.to != nil && !slices.Contains(one.to, r.Op):
 				case one.effect == permit && (!included && isBroad(one.resource) || scoped && caller.typ == relationType):
@@ -488,7 +549,7 @@ func (c candidates) context(p *did.Principal, r Request) (types.Record, error) {
 	m := types.RecordMap{"affordance": types.String(r.Affordance), "via": types.String(p.Via), "hops": types.Long(r.Hops),
 		"time": types.NewDatetime(r.Now)}
 	if r.Input != nil && slices.ContainsFunc(c, func(one *policy) bool { return one.input }) {
-		v, err := r.Input()
+		v, err := r.Input.Value()
 		if err != nil {
 			return types.Record{}, err
 		}

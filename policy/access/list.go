@@ -62,7 +62,7 @@ func OpNames() []string {
 }
 
 // OfNode reports whether an operation concerns the node and not one of its Things.
-func (o Op) OfNode() bool { return o == Connect || o == Store || o == Relay || o == Manage }
+func (o Op) OfNode() bool { return o == Connect || o == Store || o == Manage }
 
 // CheckCaller returns the error of a rule with a caller that has no meaning in this set, or nil.
 func (b *Builder) CheckCaller(name string) error {

@@ -1,7 +1,6 @@
 package access
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,7 +20,7 @@ type Rule struct {
 	// tokens, "token:NAME", a DID. A rule that allows "local" does not concern callers with an access token.
 	Allow list `yaml:"allow,omitempty"`
 	Deny  list `yaml:"deny,omitempty"`
-	// To are operations except "relay"; "call" and "*" are several.
+	// To are operations; "call" and "*" are several.
 	To list `yaml:"to"`
 	// On are Things: "*", a name or an id, NAME/AFFORDANCE, in which "*" matches any text, "cap:ID" for a capability and those below it, or
 	// "node". Empty: "*".
@@ -106,12 +105,9 @@ func (b *Builder) AddRule(id string, r Rule) error {
 	}
 	var operations []Op
 	for _, to := range r.To {
-		if Op(to) == Relay {
-			return errRelay
-		}
 		some, ok := CallsOf(to)
 		if !ok {
-			return fmt.Errorf("unknown operation %q; expected some of %s", to, opNames())
+			return unknownOp(to)
 		}
 		operations = append(operations, some...)
 	}
@@ -134,12 +130,12 @@ func (b *Builder) AddRule(id string, r Rule) error {
 	return nil
 }
 
-// errRelay is the error of a rule that names the operation Relay, which would change nothing.
-var errRelay = errors.New("no rule decides about relay: this node relays for no other node")
+func unknownOp(to string) error {
+	return fmt.Errorf("unknown operation %q; expected some of %s", to, opNames())
+}
 
 func opNames() string {
-	names := slices.DeleteFunc(OpNames(), func(name string) bool { return Op(name) == Relay })
-	return strings.Join(append([]string{string(Call)}, names...), ", ") + ` or "*"`
+	return strings.Join(append([]string{string(Call)}, OpNames()...), ", ") + ` or "*"`
 }
 
 // caller returns the entity of a caller in a rule.

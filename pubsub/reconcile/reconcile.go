@@ -62,8 +62,6 @@ type Options struct {
 	Room func() int
 	// Verifier verifies records. A shared one saves verifying twice. Nil is a verifier for did:key.
 	Verifier *td.Verifier
-	// Admits returns an error for nodes whose sessions and records are rejected. It must not block. Nil admits all nodes.
-	Admits func(did.DID) error
 	// Now is this node's clock. Nil is time.Now.
 	Now func() time.Time
 	// Log may be nil.
@@ -174,7 +172,7 @@ func (r *Reconciler) neighbors() []peer.ID {
 	var ps []peer.ID
 	now := time.Now()
 	for _, p := range r.host.Network().Peers() {
-		if r.host.Network().Connectedness(p) != network.Connected || r.peers.avoids(p, now) || !r.admits(p) {
+		if r.host.Network().Connectedness(p) != network.Connected || r.peers.avoids(p, now) {
 			continue
 		}
 		if ids, err := r.host.Peerstore().SupportsProtocols(p, r.proto); err == nil && len(ids) > 0 {
@@ -242,7 +240,7 @@ func (r *Reconciler) runSession(st network.Stream, run func(*session) error) (Re
 	watch := time.AfterFunc(stallTime, func() { _ = st.Reset() })
 	defer watch.Stop()
 	s := newSession(r, st.Scope(), st, func() { watch.Reset(stallTime) })
-	s.peer, _ = did.FromPeer([]byte(st.Conn().RemotePeer())) // [Reconciler.admits] accepted the peer
+	s.peer, _ = did.FromPeer([]byte(st.Conn().RemotePeer())) // the host accepts only Ed25519 keys
 	err := run(s)
 	return s.report, err
 }
@@ -304,9 +302,6 @@ func (r *Reconciler) accept(requested item, s *td.Signed) (accepted bool, err er
 		return false, fmt.Errorf("%w: the TD does not match the hash in its record", errViolation)
 	}
 	r.recent.add(item{requested.key, rec.Seq}, now)
-	if r.o.Admits != nil && r.o.Admits(rec.Owner) != nil {
-		return false, nil
-	}
 	r.o.Ingest(s)
 	return true, nil
 }
@@ -314,12 +309,6 @@ func (r *Reconciler) accept(requested item, s *td.Signed) (accepted bool, err er
 func matches(r *td.Record, body []byte) bool {
 	sum := sha256.Sum256(body)
 	return r.Kind == td.KindTD && len(body) == r.Size && bytes.Equal(sum[:], r.Hash[:])
-}
-
-// admits reports whether sessions with p are allowed.
-func (r *Reconciler) admits(p peer.ID) bool {
-	id, err := did.FromPeer([]byte(p))
-	return err == nil && (r.o.Admits == nil || r.o.Admits(id) == nil)
 }
 
 // now reads this node's clock.

@@ -30,10 +30,7 @@ func (r *Reconciler) handle(st network.Stream) {
 }
 
 func (r *Reconciler) admit(c network.Conn) network.StreamErrorCode {
-	switch p, now := c.RemotePeer(), time.Now(); {
-	case !r.admits(p):
-		return network.StreamGated
-	case r.peers.isBanned(p, now), !r.peers.allow(p, now):
+	if p, now := c.RemotePeer(), time.Now(); r.peers.isBanned(p, now) || !r.peers.allow(p, now) {
 		return network.StreamRateLimited
 	}
 	return network.StreamNoError

@@ -40,10 +40,7 @@ func (d *Detector) handle(st network.Stream) {
 }
 
 func (d *Detector) admit(c network.Conn) network.StreamErrorCode {
-	switch p := c.RemotePeer(); {
-	case !d.admits(p):
-		return network.StreamGated
-	case !d.peers.allow(p, time.Now()):
+	if !d.peers.allow(c.RemotePeer(), time.Now()) {
 		return network.StreamRateLimited
 	}
 	return network.StreamNoError

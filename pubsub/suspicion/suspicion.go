@@ -53,9 +53,6 @@ type Options struct {
 	Probe func(ctx context.Context, host did.DID) (reached bool, err error)
 	// OnFailed is called for each host that could not be reached. It calls [Detector.Report] if the failure is new. It is required.
 	OnFailed func(host did.DID)
-	// Admits returns an error for peers that this node neither sends reports to nor accepts reports from. It must not block. Nil admits
-	// all peers.
-	Admits func(did.DID) error
 	// Log receives warnings and debug messages. Nil discards them.
 	Log *slog.Logger
 }
@@ -102,9 +99,6 @@ type counts struct {
 // handshake names the protocol, and [Detector.Close] before h is closed.
 func New(h host.Host, o Options) (*Detector, error) {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	if o.Admits == nil {
-		o.Admits = func(did.DID) error { return nil }
-	}
 	if o.Network == "" || o.Tracks == nil || o.Probe == nil || o.OnFailed == nil {
 		return nil, errors.New("suspicion: Network, Tracks, Probe and OnFailed are required")
 	}
@@ -234,13 +228,7 @@ func (d *Detector) receivers() []peer.ID {
 
 func (d *Detector) supports(p peer.ID) bool {
 	ids, err := d.host.Peerstore().SupportsProtocols(p, d.proto)
-	return err == nil && len(ids) > 0 && d.admits(p)
-}
-
-// admits reports whether this node exchanges reports with p.
-func (d *Detector) admits(p peer.ID) bool {
-	id, err := did.FromPeer([]byte(p))
-	return err == nil && d.o.Admits(id) == nil
+	return err == nil && len(ids) > 0
 }
 
 // send sends one message. A failure is not retried: other nodes report the same hosts.

@@ -1,7 +1,6 @@
 package suspicion
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -268,23 +267,6 @@ func TestSyncPeer(t *testing.T) {
 		nodes[0].SyncPeer(t.Context(), late.host.ID(), hosts[:1])
 		if a := nodes[0].Stats(); a.Sent != 2 {
 			t.Errorf("after ten minutes: %+v", a)
-		}
-	})
-}
-
-func TestPeersThatAreNotAdmitted(t *testing.T) {
-	simulate(t, func(t *testing.T, s *sim) {
-		closed := func(o *Options) { o.Admits = func(did.DID) error { return errors.New("not ours") } }
-		n, out, host := s.line(1)[0], newNode(t, s.Add(), closed), failedHost(t, 1)
-		out.run()
-		s.Connect(n.host, out.host)
-		n.list(false, host)
-		out.list(false, host, failedHost(t, 2))
-		n.lost(host)
-		out.lost(failedHost(t, 2))
-		sleep(time.Minute)
-		if a, b := n.Stats(), out.Stats(); a.Received != 0 || b.Received != 0 || b.Rejected != 1 || b.Sent != 0 {
-			t.Errorf("%+v, %+v", a, b)
 		}
 	})
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/lmosd/lmosd/policy"
 )
 
-// Status prints the state of a node: on a terminal as a summary, elsewhere with a name and a value on each line. hint returns the
-// remedy of a warning.
-func Status(s *terminal.Screen, st *api.Status, hint func(string, []interact.Step) string) {
+// Status prints the state of a node: on a terminal as a summary, elsewhere with a name and a value on each line. The organization and the
+// partners may be absent. hint returns the remedy of a warning.
+func Status(s *terminal.Screen, st *api.Status, org *api.Organization, partners []api.Partner, hint func(string, []interact.Step) string) {
 	if !s.TTY {
 		statusSheet(st).Write(s)
 		return
@@ -34,6 +34,10 @@ func Status(s *terminal.Screen, st *api.Status, hint func(string, []interact.Ste
 	rows.Add("calls", fmt.Sprintf("%d · errors %d · p50 %s, p99 %s · queue %d", st.Calls.Total, st.Calls.Errors,
 		terminal.Millis(st.Calls.P50), terminal.Millis(st.Calls.P99), st.Calls.Queue))
 	rows.Add("callers", Callers(st.Callers))
+	if org != nil {
+		rows.Add("organization", organizationLine(org))
+	}
+	rows.Add("partners", partnersLine(partners))
 	rows.Add("api", st.API)
 	rows.Add("data", st.DataDir)
 	rows.Write(s)

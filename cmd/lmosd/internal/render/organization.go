@@ -35,8 +35,8 @@ func Organization(o *api.Organization, now time.Time) *terminal.Sheet {
 	return s
 }
 
-// OrganizationLine describes the organization of a node on one line, for lmosd status and lmosd run.
-func OrganizationLine(o *api.Organization) string {
+// organizationLine describes the organization of a node on one line.
+func organizationLine(o *api.Organization) string {
 	members := ""
 	if len(o.Members) > 1 {
 		members = memberCount(o.Members)
@@ -246,8 +246,8 @@ func Partners(items []api.Partner, now time.Time, wide bool) *terminal.Table {
 	})
 }
 
-// PartnersLine lists partners on one line, for lmosd status and lmosd run; empty without partners.
-func PartnersLine(items []api.Partner) string {
+// partnersLine lists partners on one line; empty without partners.
+func partnersLine(items []api.Partner) string {
 	names := make([]string, len(items))
 	for i, p := range items {
 		state := terminal.Count(p.Connected, "node", "nodes")

@@ -16,7 +16,7 @@ func TestOrganizationLine(t *testing.T) {
 			Roles: []string{"node", "a"}, Issuer: true},
 		"acme.example · issuer · 2 members, 1 revoked": {Name: "acme.example\n", State: api.OrganizationConfirmed, Issuer: true, Members: two},
 	} {
-		if got := OrganizationLine(o); got != want {
+		if got := organizationLine(o); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
@@ -24,11 +24,11 @@ func TestOrganizationLine(t *testing.T) {
 
 func TestPartnersLine(t *testing.T) {
 	t.Parallel()
-	got := PartnersLine([]api.Partner{{Name: "globex", State: api.PartnerActive, Connected: 1}, {Name: "initech", State: api.PartnerSuspended, Connected: 2}})
+	got := partnersLine([]api.Partner{{Name: "globex", State: api.PartnerActive, Connected: 1}, {Name: "initech", State: api.PartnerSuspended, Connected: 2}})
 	if want := "globex (1 node), initech (suspended)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := PartnersLine(nil); got != "" {
+	if got := partnersLine(nil); got != "" {
 		t.Errorf("got %q without partners", got)
 	}
 }
