@@ -225,29 +225,23 @@ func audiences(ctx context.Context, p plan) error {
 	}
 	fmt.Println("\n|---|---|---|---|---|---|")
 	for _, q := range queries {
-		times := make([][]float64, len(callers))
+		const block = 16 // queries between two readings of the clock of the thread, which may have only milliseconds
+		times, n := make([]time.Duration, len(callers)), 0
 		runtime.LockOSThread()
-		for i, start := 0, time.Now(); time.Since(start) < time.Duration(p.rounds)*p.length; i++ {
-			query := q.q(i * 7919)
+		for start := time.Now(); time.Since(start) < time.Duration(p.rounds)*p.length; n += block {
 			for c, by := range callers { // in turn, so that all have the same load of the machine
 				before := threadTime()
-				q.ask(by.ctx, by.d, query, i)
-				if i >= len(callers) { // the first ones unpack descriptions
-					times[c] = append(times[c], float64((threadTime()-before).Nanoseconds())/1000)
+				for i := n; i < n+block; i++ {
+					q.ask(by.ctx, by.d, q.q(i*7919), i)
 				}
+				times[c] += threadTime() - before
 			}
 		}
 		runtime.UnlockOSThread()
 		fmt.Printf("| %s |", q.name)
-		var base float64
-		for c := range callers {
-			m := median(times[c], func(f float64) float64 { return f })
-			if c == 0 {
-				base = m
-				fmt.Printf(" %.1f µs |", m)
-				continue
-			}
-			fmt.Printf(" %.2f |", m/base)
+		fmt.Printf(" %.1f µs |", float64(times[0].Nanoseconds())/1000/float64(n))
+		for _, t := range times[1:] {
+			fmt.Printf(" %.2f |", float64(t)/float64(times[0]))
 		}
 		fmt.Println()
 	}
