@@ -16,6 +16,7 @@
 //	mcp-many a node that knows 100 MCP servers with 2,000 tools: lists, searches, and what each server costs
 //	forgers  how long news takes through a node without, and with, 12 peers that flood it with forged records; on request only
 //	fairness an agent of 2 ms in peace, and while one key and four have 64 calls of 10 s each at it
+//	trust    what a decision, a credential, and the audiences of descriptions cost
 //	a2a      a message to an A2A agent, with two nodes between; direct; and a tool of MCP that is such an agent
 package main
 
@@ -53,13 +54,14 @@ var tables = []struct {
 	{"a2a", a2aTable},
 	{"forgers", forgersTable},
 	{"fairness", fairness},
+	{"trust", trustTable},
 }
 
 func main() {
 	role := flag.String("role", "", "run one of the other processes (used by the benchmark itself)")
 	rounds := flag.Int("rounds", 5, "rounds; the median is printed")
 	length := flag.Duration("for", time.Second, "length of one measurement")
-	only := flag.String("only", "calls,events,streams,http,mcp,mcp-many,a2a,fairness", "tables to print, with commas between")
+	only := flag.String("only", "calls,events,streams,http,mcp,mcp-many,a2a,fairness,trust", "tables to print, with commas between")
 	profile := flag.String("cpuprofile", "", "write a profile of this process, which is the calling end, to this file")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

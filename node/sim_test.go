@@ -16,6 +16,7 @@ import (
 	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/testhost"
+	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -63,7 +64,7 @@ func (s *sim) open(t *testing.T, i int, change ...func(*Options)) *Node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Key: key, Host: h, Network: "sim", Profile: "test", Lifetime: time.Hour}
+	o := Options{Key: key, Host: h, Network: "sim", Profile: "test", Lifetime: time.Hour, Policy: anyoneCalls(policy.Rules{})}
 	for _, c := range change {
 		c(&o)
 	}

@@ -277,3 +277,42 @@ func TestRejectsAndStores(t *testing.T) {
 		}
 	}
 }
+
+// Rules name capabilities as descriptions do: with or without "urn:", in any case, with ":" or "/", and at any depth.
+func TestRulesOnCapabilities(t *testing.T) {
+	t.Parallel()
+	thing := &td.Thing{ID: "urn:x:lamp", Capabilities: []td.Capability{{ID: "urn:Example:light/colour:warm:dim"}}}
+	for on, denied := range map[string]bool{"urn:example": true, "example": true, "urn:example:light": true, "Example/Light:Colour": true,
+		"urn:example:light:colour:warm:dim": true, "urn:exam": false, "light": false, "urn:example:light:colour:warm:dim:more": false} {
+		p := loaded(t, with(t, Rules{}, fmt.Sprintf("deny: anyone, to: find, on: 'cap:%s'", on)))
+		d := &td.Description{Thing: thing, Record: &td.Record{}}
+		if p.Finds(who(alice), d) == denied {
+			t.Errorf("cap:%s: denied %t, want %t", on, !denied, denied)
+		}
+	}
+}
+
+// A decision follows the rules and the principal of now: nothing of an earlier one is kept.
+func TestDecisionsAreNotKept(t *testing.T) {
+	t.Parallel()
+	now := &did.Principal{DID: alice, Node: alice, Via: did.Peer, Relation: did.Own}
+	p := loaded(t, Rules{Principal: func(did.DID) *did.Principal { return now }})
+	invoke := access.Request{Op: access.Invoke, Target: TargetOf(lamp, "lamp"), Affordance: "blink"}
+	if d := p.Decide(p.Principal(alice), invoke); !d.Allow {
+		t.Fatal(d.Why())
+	}
+	revoked := *now
+	revoked.Barred = "revoked"
+	if now = &revoked; p.Decide(p.Principal(alice), invoke).Allow || p.Scope(p.Principal(alice)).All[td.Public] || p.Connects(alice) == nil {
+		t.Error("a revoked caller keeps its rights")
+	}
+	member := *now
+	member.Barred = ""
+	now = &member
+	p.AddSource(func(b *access.Builder) error {
+		return b.AddRule("r", access.Rule{Deny: []string{string(alice)}, To: []string{"*"}})
+	})
+	if err := p.Refresh(); err != nil || p.Decide(p.Principal(alice), invoke).Allow || p.Scope(p.Principal(alice)).All[td.Public] {
+		t.Errorf("a rule that denies has no effect: %v", err)
+	}
+}

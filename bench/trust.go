@@ -1,0 +1,271 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/libp2p/go-libp2p"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/did/vc"
+	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/directory/directorytest"
+	"github.com/lmosd/lmosd/policy"
+	"github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/trust"
+)
+
+const (
+	benchOrg   = did.DID("did:webvh:QmPEQVM1JPTyrvEgBcDXwjK4TeyLGSX1PxjgyeAisdWM1p:acme.example")
+	benchLists = "https://acme.example/status/i1"
+	benchNode  = did.DID("did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH")
+	nThings    = 10_000
+)
+
+// benchCaller is a member of a partner.
+var benchCaller = &did.Principal{DID: benchNode, Node: benchNode, Via: did.Peer, Org: benchOrg, Roles: []string{"node", "customer-service"}, Relation: did.Partner}
+
+// trustTable measures what a decision, a credential and the audience of descriptions cost. The times are processor times of one thread, which
+// other load of the machine hardly affects.
+func trustTable(ctx context.Context, p plan) error {
+	if err := decisions(p); err != nil {
+		return err
+	}
+	if err := credentials(ctx, p); err != nil {
+		return err
+	}
+	return audiences(ctx, p)
+}
+
+// processorTime returns the median processor time of one call of f, in microseconds.
+func (p plan) processorTime(f func()) float64 {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var all []time.Duration
+	for range p.rounds {
+		n := 0
+		for start, before := time.Now(), threadTime(); ; {
+			for range 8 {
+				f()
+			}
+			if n += 8; time.Since(start) >= p.length/4 {
+				all = append(all, (threadTime()-before)/time.Duration(n))
+				break
+			}
+		}
+	}
+	return median(all, func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 })
+}
+
+// threadTime returns the processor time of the thread.
+func threadTime() time.Duration {
+	const thread = 1 // RUSAGE_THREAD
+	var u syscall.Rusage
+	_ = syscall.Getrusage(thread, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// benchSet compiles rules.
+func benchSet(rules string) (*access.Set, error) {
+	b := access.NewBuilder(access.Options{Untrusted: access.UntrustedFind, Organization: func(name string) (did.DID, bool) { return benchOrg, name == "acme" }})
+	err := b.AddYAML("policy.yaml", []byte("apiVersion: lmosd/v1\nrules:\n"+rules))
+	return b.Build(), err
+}
+
+// decisions measures a call that one of the rules allows.
+func decisions(p plan) error {
+	allow := func(n int) string {
+		var text strings.Builder
+		for i := range n {
+			fmt.Fprintf(&text, "  - {allow: acme/customer-service, to: [find, invoke], on: thing-%d/track}\n", i)
+		}
+		return text.String()
+	}
+	var denies strings.Builder
+	for range 1000 {
+		key, err := keystore.New()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&denies, "  - {deny: '%s', to: '*'}\n", key.DID())
+	}
+	fmt.Println("| decision on a call, uncached | processor time | goal |\n|---|---|---|")
+	for _, c := range []struct{ name, rules string }{
+		{"5 rules", allow(5)}, {"1,000 rules", allow(1000)}, {"5 rules, and 1,000 that deny everything to a node each", allow(5) + denies.String()},
+		{"5 rules, one with a condition", allow(4) + "  - {allow: acme, to: invoke, on: thing-4, when: 'context.hops < 3'}\n"},
+	} {
+		s, err := benchSet(c.rules)
+		if err != nil {
+			return err
+		}
+		r := access.Request{Op: access.Invoke, Affordance: "track", Now: time.Now(),
+			Target: &access.Target{ID: "urn:x:4", Names: []string{"thing-4"}, Capabilities: td.Prefixes("urn:example:catalogue")}}
+		if d := s.Decide(benchCaller, r); !d.Allow {
+			return fmt.Errorf("%s: %s", c.name, d.Why())
+		}
+		fmt.Printf("| %s | %.2f µs | 3 µs |\n", c.name, p.processorTime(func() { s.Decide(benchCaller, r) }))
+	}
+	return nil
+}
+
+// An issuer resolves its organization.
+type issuer struct{ key *keystore.Key }
+
+func (i issuer) Resolve(context.Context, did.DID) (*did.Document, error) {
+	m := did.VerificationMethod{ID: string(benchOrg) + "#i1", Type: "Multikey", Controller: benchOrg, KeyType: did.Ed25519, PublicKey: i.key.Public()}
+	return &did.Document{ID: benchOrg, VerificationMethod: []did.VerificationMethod{m}, AssertionMethod: []string{m.ID}}, nil
+}
+
+// credentials measures a credential that is shown, and the principal of a node whose credential was seen.
+func credentials(ctx context.Context, p plan) error {
+	key, err := keystore.New()
+	if err != nil {
+		return err
+	}
+	now := time.Now().UTC().Truncate(time.Second)
+	c, err := vc.Issue(vc.Credential{Type: vc.Node, Issuer: benchOrg, Subject: benchNode, Roles: benchCaller.Roles, From: now.Add(-time.Hour),
+		Until: now.Add(time.Hour), Status: vc.Status{List: benchLists, Index: 42}}, key, string(benchOrg)+"#i1")
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "lmosd-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	h, err := libp2p.New(libp2p.NoListenAddrs)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	t, err := trust.New(trust.Options{Dir: dir, Self: key.DID(), Network: "bench", Host: h})
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	check := vc.Check{Resolver: issuer{key}, Now: now}
+	verified := p.processorTime(func() { _, err = vc.Verify(ctx, c.Raw, check) })
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\n| credential | processor time | goal |\n|---|---|---|\n| verified | %.0f µs | 150 µs |\n| seen before: the principal of a node | %.2f µs | 1 µs |\n",
+		verified, p.processorTime(func() { t.Principal(benchNode) }))
+	return nil
+}
+
+// audiences measures queries over 10,000 Things, of which one in ten is for partners, without a filter and for callers.
+func audiences(ctx context.Context, p plan) error {
+	rules := policy.New(policy.Rules{Organization: func(name string) (did.DID, bool) { return benchOrg, name == "acme" },
+		More: []func(*access.Builder) error{func(b *access.Builder) error {
+			return b.AddRule("r", access.Rule{Allow: []string{"acme"}, To: []string{"find", "call"}, On: []string{directorytest.ID(70), "agent-80"}})
+		}}})
+	if err := rules.Load(); err != nil {
+		return err
+	}
+	open, err := directory.New(directory.Options{Max: 4 * nThings})
+	if err != nil {
+		return err
+	}
+	filtered, err := directory.New(directory.Options{Max: 4 * nThings, Sees: rules.Finds, Scope: rules.Scope})
+	if err != nil {
+		return err
+	}
+	for _, d := range []*directory.Directory{open, filtered} {
+		if err := fill(ctx, d); err != nil {
+			return err
+		}
+	}
+	caller := func(change func(*did.Principal)) context.Context {
+		one := *benchCaller
+		change(&one)
+		return did.WithPrincipal(ctx, &one)
+	}
+	callers := []struct {
+		name string
+		d    *directory.Directory
+		ctx  context.Context
+	}{
+		{"no filter", open, ctx},
+		{"member", filtered, caller(func(p *did.Principal) { p.Relation = did.Own })},
+		{"partner with a rule", filtered, caller(func(*did.Principal) {})},
+		{"partner", filtered, caller(func(p *did.Principal) { p.Org = "" })},
+		{"untrusted", filtered, caller(func(p *did.Principal) { p.Org, p.Roles, p.Relation = "", nil, did.Untrusted })},
+	}
+	find := func(ctx context.Context, d *directory.Directory, q td.Query, _ int) {
+		for range d.FindLocal(ctx, q) {
+		}
+	}
+	page := func(ctx context.Context, d *directory.Directory, q td.Query, i int) {
+		d.Page(ctx, q, i*7919%(nThings*8/10), 50)
+	}
+	queries := []struct {
+		name string
+		ask  func(context.Context, *directory.Directory, td.Query, int)
+		q    func(i int) td.Query
+	}{
+		{"exact capability", find, func(i int) td.Query { return td.Query{Capability: []string{directorytest.Capability(i % nThings)}} }},
+		{"capability prefix", find, func(i int) td.Query { return td.Query{Capability: []string{directorytest.Family(i)}} }},
+		{"type, which all have", find, func(int) td.Query { return td.Query{Type: "agent"} }},
+		{"two words", find, func(i int) td.Query {
+			return td.Query{Text: directorytest.Words()[i%1000] + " " + directorytest.Words()[i*7%5000]}
+		}},
+		{"a question that nearly all fit", find, func(int) td.Query { return td.Query{Text: "who can check stock levels"} }},
+		{"page of 50", page, func(int) td.Query { return td.Query{} }},
+	}
+	fmt.Printf("\n| query over %d agents, one in ten for partners |", nThings)
+	for _, c := range callers {
+		fmt.Printf(" %s |", c.name)
+	}
+	fmt.Println("\n|---|---|---|---|---|---|")
+	for _, q := range queries {
+		const block = 16 // queries between two readings of the clock of the thread, which may have only milliseconds
+		times, n := make([]time.Duration, len(callers)), 0
+		runtime.LockOSThread()
+		for start := time.Now(); time.Since(start) < time.Duration(p.rounds)*p.length; n += block {
+			for c, by := range callers { // in turn, so that all have the same load of the machine
+				before := threadTime()
+				for i := n; i < n+block; i++ {
+					q.ask(by.ctx, by.d, q.q((i+c*1009)*7919), i) // the callers of one directory ask for different Things, which are not unpacked yet
+				}
+				times[c] += threadTime() - before
+			}
+		}
+		runtime.UnlockOSThread()
+		fmt.Printf("| %s |", q.name)
+		fmt.Printf(" %.1f µs |", float64(times[0].Nanoseconds())/1000/float64(n))
+		for _, t := range times[1:] {
+			fmt.Printf(" %.2f |", float64(t)/float64(times[0]))
+		}
+		fmt.Println()
+	}
+	return nil
+}
+
+// fill adds agents to a directory.
+func fill(ctx context.Context, d *directory.Directory) error {
+	verifier := td.NewVerifier(did.Keys())
+	signed, err := directorytest.Sign(0, nThings)
+	if err != nil {
+		return err
+	}
+	for i, s := range signed {
+		desc, err := s.Verify(ctx, verifier, time.Now())
+		if err != nil {
+			return err
+		}
+		if i%10 == 0 {
+			desc.Visibility, desc.Record.Audience = td.Partners, td.Partners
+		}
+		if _, err := d.Add(desc); err != nil {
+			return err
+		}
+	}
+	return nil
+}
