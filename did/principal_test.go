@@ -2,6 +2,7 @@ package did
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -59,6 +60,20 @@ func TestPrincipalAllocatesNothing(t *testing.T) {
 	p, node := Consumer(Loopback, ""), NodePrincipal(someNode, "")
 	if n := testing.AllocsPerRun(100, func() { _, _, _ = p.ID(), node.ID(), Consumer(Socket, "") }); n > 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// What a consumer of a node does not have, its principal does not have, also if the membership of the node is confirmed later.
+func TestNarrow(t *testing.T) {
+	t.Parallel()
+	member := &Principal{Node: "did:key:z6Mk", Relation: Own, Roles: []string{"a", "b"}}
+	pending := &Principal{Node: "did:key:z6Mk", Pending: "unknown", Unconfirmed: member}
+	c := pending.Narrow("crm", Partner, func(role string) bool { return role == "b" })
+	if c.Name != "crm" || c.Relation != Untrusted || c.Unconfirmed.Name != "crm" || c.Unconfirmed.Relation != Partner || !slices.Equal(c.Unconfirmed.Roles, []string{"b"}) {
+		t.Errorf("got %+v and %+v", c, c.Unconfirmed)
+	}
+	if c := member.Narrow("", Local, nil); c.Relation != Own || len(c.Roles) != 2 || len(member.Roles) != 2 {
+		t.Errorf("got %+v", c)
 	}
 }
 

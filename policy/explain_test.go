@@ -31,7 +31,7 @@ func inFile(t *testing.T, rules string) (p *Policy, path string) {
 			t.Fatal(err)
 		}
 	}
-	names := map[string]did.DID{"own": acme, "globex": globex}
+	names := map[string]did.DID{"own": acme, "globex": globex, "former": "did:webvh:QmFormer:former.example"}
 	return loaded(t, Rules{File: path, Untrusted: access.UntrustedFind, Names: func() []string { return []string{"globex"} },
 		Organization: func(name string) (did.DID, bool) { id, ok := names[name]; return id, ok }}), path
 }
@@ -137,6 +137,7 @@ func TestCaller(t *testing.T) {
 		"token:crm": {did.Local, "", nil, did.Token}, string(alice): {did.Untrusted, "", nil, did.Peer}, "globex": {did.Partner, globex, nil, did.Peer},
 		"globex/ops": {did.Partner, globex, []string{"ops"}, did.Peer}, "own": {did.Own, acme, nil, did.Peer}, "own/ops": {did.Own, acme, []string{"ops"}, did.Peer},
 		string(globex) + "/ops": {did.Partner, globex, []string{"ops"}, did.Peer}, string(acme): {did.Own, acme, nil, did.Peer},
+		"former": {did.Untrusted, "", nil, did.Peer}, "former/ops": {did.Untrusted, "", nil, did.Peer}, "did:web:other.example": {did.Untrusted, "", nil, did.Peer},
 	} {
 		c, err := p.Caller(name)
 		if err != nil || c.Principal.Relation != want.relation || c.Principal.Org != want.org || !slices.Equal(c.Principal.Roles, want.roles) || c.Principal.Via != want.via {

@@ -381,7 +381,7 @@ func TestUpdateIsComplete(t *testing.T) {
 		"an own list": func() { m.writing.Lock(); m.signOwnList(); m.writing.Unlock() },
 	}
 	names := sortedKeys(steps)
-	for range 400 {
+	for range 250 {
 		name := names[random.IntN(len(names))]
 		if (name == "the other issuer" || name == "an end") && random.IntN(8) > 0 {
 			continue

@@ -262,6 +262,8 @@ func TestCreate(t *testing.T) {
 		"upper case":         {Name: "CI", Scopes: scopes(t, "find")},
 		"a long name":        {Name: strings.Repeat("x", 65), Scopes: scopes(t, "find")},
 		"the operator":       {Name: did.Operator, Scopes: scopes(t, "*")},
+		"local callers":      {Name: "local", Scopes: scopes(t, "find")},
+		"unproven callers":   {Name: "unproven", Scopes: scopes(t, "find")},
 		"no scope":           {Name: "x"},
 		"many scopes":        {Name: "x", Scopes: slices.Repeat(scopes(t, "find"), maxScopes+1)},
 		"over a year":        {Name: "x", Scopes: scopes(t, "find"), Expires: year(time.Hour)},

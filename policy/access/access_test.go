@@ -94,6 +94,49 @@ func TestWithoutRulesTheRelationDecides(t *testing.T) {
 	}
 }
 
+// A member that is not confirmed has the rights of an untrusted caller. With StaleRead it also connects, finds and reads as a member, as far
+// as rules permit.
+func TestUnconfirmedMembers(t *testing.T) {
+	t.Parallel()
+	pending := did.NodePrincipal(member.Node, "")
+	pending.Pending, pending.Unconfirmed = "the status list has expired", member
+	barred := *pending
+	barred.Barred = "revoked"
+	for _, c := range []struct {
+		stale, rules, untrusted string
+		who                     *did.Principal
+		allowed                 string
+	}{
+		{"", "", UntrustedFind, pending, ""},
+		{StaleDeny, "", UntrustedFind, pending, ""},
+		{StaleRead, "", UntrustedNone, pending, "connect find read"},
+		{StaleRead, "  - {deny: own, to: read, on: logistics}", UntrustedNone, pending, "connect find"},
+		{StaleRead, "  - {allow: own, to: \"*\", on: logistics}", UntrustedNone, pending, "connect find read"},
+		{StaleRead, "", UntrustedNone, &barred, ""},
+		{StaleRead, "", UntrustedNone, pending.Narrow("crm", did.Untrusted, nil), ""},
+	} {
+		o := options()
+		o.Untrusted, o.Stale = c.untrusted, c.stale
+		s := NewBuilder(o).Build()
+		if c.rules != "" {
+			s = build(t, o, c.rules)
+		}
+		var got []string
+		for _, r := range []Request{{Op: Connect}, {Op: Store}, {Op: Find, Target: logistics}, {Op: Read, Target: logistics}, {Op: Write, Target: logistics},
+			{Op: Invoke, Target: logistics}, {Op: Subscribe, Target: logistics}} {
+			if c.stale != StaleRead && r.Target == nil {
+				continue
+			}
+			if s.Decide(c.who, r).Allow {
+				got = append(got, string(r.Op))
+			}
+		}
+		if strings.Join(got, " ") != c.allowed {
+			t.Errorf("%q, rules %q: %q, want %q", c.stale, c.rules, got, c.allowed)
+		}
+	}
+}
+
 func TestRules(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
