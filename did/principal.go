@@ -138,6 +138,15 @@ func (p *Principal) Base() string {
 	return localID
 }
 
+// Narrowed returns the principal of a consumer name behind p, or of p with the rights that it had earlier: at most the relation most and the
+// listed roles. All that derives a principal from that of a node uses it, so that the result is never more than the node is now.
+func (p *Principal) Narrowed(name string, most Relation, roles []string) *Principal {
+	n := *p
+	n.Name, n.Relation = name, min(p.Relation, most)
+	n.Roles = slices.DeleteFunc(slices.Clone(p.Roles), func(role string) bool { return !slices.Contains(roles, role) })
+	return &n
+}
+
 // Lost reports whether p, the principal of the same caller at a later time, has less standing than before: a lower relation, another
 // organization, or fewer roles.
 func (p *Principal) Lost(before *Principal) bool {

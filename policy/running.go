@@ -92,21 +92,27 @@ func (r *running) recheck(node did.DID) {
 	}
 }
 
-// check returns the error of an interaction that its caller may not continue, with the rights that the caller has now.
+// check returns the error of an interaction that its caller may not continue, with the rights that the caller has now. A request stream, such as
+// a tunnel, ends with any loss: its agent has received the caller, and the messages in it have the principal of its start.
 func (r *running) check(one *run) error {
 	m := *one.m
 	if from := m.From; from.Node != "" {
 		m.From = current(r.principal(from.Node), from)
+		if m.Chunks != nil && m.From.Lost(from) {
+			return interact.Errorf(interact.Forbidden, "start it again", "the standing of %s has changed", from.Short())
+		}
 	}
 	return one.check(&m)
 }
 
-// current returns the principal of a consumer whose node is known as node now: it has no more rights than before.
+// current returns the principal of a consumer whose node is known as node now: it has no more rights than before. The roles of another
+// organization are other roles.
 func current(node, before *did.Principal) *did.Principal {
-	p := *node
-	p.Name, p.Relation = before.Name, min(node.Relation, before.Relation)
-	p.Roles = slices.DeleteFunc(slices.Clone(node.Roles), func(role string) bool { return !slices.Contains(before.Roles, role) })
-	return &p
+	roles := before.Roles
+	if node.Org != before.Org {
+		roles = nil
+	}
+	return node.Narrowed(before.Name, before.Relation, roles)
 }
 
 // Recheck ends the interactions of a node and its consumers that they may not continue, after its standing has changed.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
 
@@ -310,15 +309,13 @@ func (l *session) caller(as frame.As) *did.Principal {
 	return c.principal
 }
 
-// narrowed returns the principal of a consumer of a node: at most the relation and the roles of the node.
+// narrowed returns the principal of the consumer that a node states.
 func narrowed(node *did.Principal, as frame.As) *did.Principal {
-	p := *node
-	p.Name, p.Relation = as.Name, min(node.Relation, as.Relation)
+	roles := node.Roles
 	if as.Roles != frame.AllRoles {
-		stated := strings.Fields(as.Roles)
-		p.Roles = slices.DeleteFunc(slices.Clone(node.Roles), func(role string) bool { return !slices.Contains(stated, role) })
+		roles = strings.Fields(as.Roles)
 	}
-	return &p
+	return node.Narrowed(as.Name, as.Relation, roles)
 }
 
 // follow receives the frames after the request: its data, and a stream of chunks.
