@@ -45,7 +45,7 @@ type Disk interface {
 	Failed(err error) error
 }
 
-// Options configure a [Publisher]. All but Access, ProbePause, Pings and OnRestricted are required.
+// Options configure a [Publisher]. All but Access, CallerSecrets, ProbePause, Pings and OnRestricted are required.
 type Options struct {
 	Signer   did.Signer
 	Verifier *td.Verifier
@@ -62,6 +62,8 @@ type Options struct {
 	DHT       DHT
 	// Access are the access rules, which get those for the callers of publications (see [WithCallers]). Nil: there are none.
 	Access AccessRules
+	// CallerSecrets has the secrets of [WithCallerSecret]. Nil: there are none.
+	CallerSecrets *CallerSecrets
 	// Go runs f in the background with a context that ends when the node closes. It reports false, and runs nothing, once the node closes.
 	Go func(f func(ctx context.Context)) bool
 	// Pings probe a host and port, by scheme, where a TCP connection is not possible. A scheme over UDP without one is not probed.
@@ -230,6 +232,8 @@ type Result struct {
 	Successor string // the exact reference of the Thing at its new owner, if that is known to offer it
 	Reach     Reach  // when Publish, Withdraw or Move returned
 	Took      time.Duration
+	// CallerSecret is the secret that [WithCallerSecret] made. Nothing else returns it.
+	CallerSecret string
 }
 
 // IsPending reports whether no other node had received the record, and some are to receive it.
@@ -245,25 +249,26 @@ func (p *Publisher) Publish(ctx context.Context, raw []byte, handler interact.Th
 	if err := p.o.Disk.Room(); err != nil {
 		return nil, err
 	}
-	pub, created, err := p.publish(ctx, raw, handler, r)
+	made, err := p.publish(ctx, raw, handler, r)
 	if err != nil {
 		return nil, interact.AsError(err)
 	}
-	res := p.announced(ctx, pub, "published", start)
-	res.Name, res.Created = pub.Description.Name(), created
+	res := p.announced(ctx, made.Publication, "published", start)
+	res.Name, res.Created, res.CallerSecret = made.Description.Name(), made.Created, made.CallerSecret
 	return res, nil
 }
 
-func (p *Publisher) publish(ctx context.Context, raw []byte, handler interact.Thing, r Registration) (pub *Publication, created bool, err error) {
+// publish stores the publication. Its result has no Name, Reach and Took.
+func (p *Publisher) publish(ctx context.Context, raw []byte, handler interact.Thing, r Registration) (*Result, error) {
 	callers, given := callersOf(ctx)
 	if err := p.checkCallers(callers); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	// Place for lmosd:visibility: callers also select the narrowest lmosd:visibility of a TD without one: anyone → public, partners and names →
 	// partners, own and its roles → organization. Set the member in raw here, before the TD is completed and signed.
 	t, err := td.Complete(raw, p.o.Signer.DID())
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	p.turn.Lock()
 	defer p.turn.Unlock()
@@ -273,18 +278,22 @@ func (p *Publisher) publish(ctx context.Context, raw []byte, handler interact.Th
 	}
 	withdrawn, err := p.withdrawPublic(cmp.Or(old, p.orphans[t.ID]), t, now)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	seq := p.nextSeq(old, t.ID, now)
 	if withdrawn != nil {
 		seq++ // after the tombstone
 	}
-	pub, err = p.sign(ctx, t, handler, seq, now)
+	secret, err := p.makeCallerSecret(ctx, t, handler != nil)
 	if err != nil {
-		return nil, false, err
+		return nil, err
+	}
+	pub, err := p.sign(ctx, t, handler, seq, now)
+	if err != nil {
+		return nil, err
 	}
 	pub.Public = withdrawn
-	created = old == nil || old.Description == nil
+	created := old == nil || old.Description == nil
 	var was Registration
 	if !created {
 		was = old.Registration
@@ -294,14 +303,14 @@ func (p *Publisher) publish(ctx context.Context, raw []byte, handler interact.Th
 		pub.For = old.For
 	}
 	if err := p.keep(ctx, pub); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	if err := p.grant(old, pub); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	p.schedule.reset(t.ID)
 	_, err = p.o.Directory.Add(pub.Description)
-	return pub, created, err
+	return &Result{Publication: pub, Created: created, CallerSecret: secret}, err
 }
 
 // withdrawPublic returns the public tombstone of a Thing that is published as t, which is restricted, and whose publication old was public.
@@ -415,6 +424,9 @@ func (p *Publisher) endLocked(ctx context.Context, thing string, audience td.Vis
 	}
 	if err := p.grant(old, pub); err != nil {
 		p.o.Log.Warn("callers of a withdrawn Thing not removed", "thing", thing, "err", err)
+	}
+	if err := p.o.CallerSecrets.remove(thing); err != nil {
+		p.o.Log.Warn("caller secret of a withdrawn Thing not removed", "thing", thing, "err", err)
 	}
 	p.schedule.reset(thing)
 	d, err := pub.describe(ctx, p.o.Verifier, now)
