@@ -2,6 +2,7 @@ package did
 
 import (
 	"context"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -82,5 +83,28 @@ func TestLostStanding(t *testing.T) {
 		if got := c.after.Lost(c.before); got != c.want {
 			t.Errorf("%s: lost %t", name, got)
 		}
+	}
+}
+
+func TestNarrowed(t *testing.T) {
+	t.Parallel()
+	node := &Principal{DID: someNode, Node: someNode, Via: Peer, Org: "did:web:acme.example", Roles: []string{"a", "b"}, Relation: Partner, Barred: "why", Pending: "yet"}
+	for name, c := range map[string]struct {
+		most  Relation
+		roles []string
+		want  Principal
+	}{
+		"all":               {Own, []string{"b", "a", "c"}, Principal{Relation: Partner, Roles: []string{"a", "b"}}},
+		"one role":          {Partner, []string{"b", "c"}, Principal{Relation: Partner, Roles: []string{"b"}}},
+		"less, and no role": {Untrusted, nil, Principal{Relation: Untrusted, Roles: []string{}}},
+	} {
+		want := *node
+		want.Name, want.Relation, want.Roles = "crm", c.want.Relation, c.want.Roles
+		if got := node.Narrowed("crm", c.most, c.roles); !reflect.DeepEqual(*got, want) {
+			t.Errorf("%s: %+v, want %+v", name, *got, want)
+		}
+	}
+	if len(node.Roles) != 2 || node.Roles[0] != "a" || node.Name != "" {
+		t.Errorf("the node is %+v now", node)
 	}
 }
