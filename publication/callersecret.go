@@ -162,10 +162,14 @@ func WithCallerSecret(ctx context.Context) context.Context {
 	return context.WithValue(ctx, callerSecretKey{}, true)
 }
 
-// makeCallerSecret makes the caller secret of t if the context requests one. isInside reports that the agent is not called over its forms.
-func (p *Publisher) makeCallerSecret(ctx context.Context, t *td.Thing, isInside bool) (string, error) {
+// makeCallerSecret makes the caller secret of a TD if the context requests one. isInside reports that the agent is not called over its forms.
+func (p *Publisher) makeCallerSecret(ctx context.Context, raw []byte, isInside bool) (string, error) {
 	if wanted, _ := ctx.Value(callerSecretKey{}).(bool); !wanted {
 		return "", nil
+	}
+	t, err := td.Complete(raw, p.o.Signer.DID())
+	if err != nil {
+		return "", err
 	}
 	var origins []string
 	for href := range t.Hrefs() {

@@ -249,26 +249,29 @@ func (p *Publisher) Publish(ctx context.Context, raw []byte, handler interact.Th
 	if err := p.o.Disk.Room(); err != nil {
 		return nil, err
 	}
-	made, err := p.publish(ctx, raw, handler, r)
+	secret, err := p.makeCallerSecret(ctx, raw, handler != nil)
 	if err != nil {
 		return nil, interact.AsError(err)
 	}
-	res := p.announced(ctx, made.Publication, "published", start)
-	res.Name, res.Created, res.CallerSecret = made.Description.Name(), made.Created, made.CallerSecret
+	pub, created, err := p.publish(ctx, raw, handler, r)
+	if err != nil {
+		return nil, interact.AsError(err)
+	}
+	res := p.announced(ctx, pub, "published", start)
+	res.Name, res.Created, res.CallerSecret = pub.Description.Name(), created, secret
 	return res, nil
 }
 
-// publish stores the publication. Its result has no Name, Reach and Took.
-func (p *Publisher) publish(ctx context.Context, raw []byte, handler interact.Thing, r Registration) (*Result, error) {
+func (p *Publisher) publish(ctx context.Context, raw []byte, handler interact.Thing, r Registration) (pub *Publication, created bool, err error) {
 	callers, given := callersOf(ctx)
 	if err := p.checkCallers(callers); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	// Place for lmosd:visibility: callers also select the narrowest lmosd:visibility of a TD without one: anyone → public, partners and names →
 	// partners, own and its roles → organization. Set the member in raw here, before the TD is completed and signed.
 	t, err := td.Complete(raw, p.o.Signer.DID())
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	p.turn.Lock()
 	defer p.turn.Unlock()
@@ -278,22 +281,18 @@ func (p *Publisher) publish(ctx context.Context, raw []byte, handler interact.Th
 	}
 	withdrawn, err := p.withdrawPublic(cmp.Or(old, p.orphans[t.ID]), t, now)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	seq := p.nextSeq(old, t.ID, now)
 	if withdrawn != nil {
 		seq++ // after the tombstone
 	}
-	secret, err := p.makeCallerSecret(ctx, t, handler != nil)
+	pub, err = p.sign(ctx, t, handler, seq, now)
 	if err != nil {
-		return nil, err
-	}
-	pub, err := p.sign(ctx, t, handler, seq, now)
-	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	pub.Public = withdrawn
-	created := old == nil || old.Description == nil
+	created = old == nil || old.Description == nil
 	var was Registration
 	if !created {
 		was = old.Registration
@@ -303,14 +302,14 @@ func (p *Publisher) publish(ctx context.Context, raw []byte, handler interact.Th
 		pub.For = old.For
 	}
 	if err := p.keep(ctx, pub); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if err := p.grant(old, pub); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	p.schedule.reset(t.ID)
 	_, err = p.o.Directory.Add(pub.Description)
-	return &Result{Publication: pub, Created: created, CallerSecret: secret}, err
+	return pub, created, err
 }
 
 // withdrawPublic returns the public tombstone of a Thing that is published as t, which is restricted, and whose publication old was public.
