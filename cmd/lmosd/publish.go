@@ -215,7 +215,7 @@ func (a *app) showCallerSecret(secret string) {
 		s := &terminal.Sheet{}
 		s.Add("caller secret", secret)
 		s.Write(a.Out)
-		a.Note("each request of the node to the agent has it in the header Lmos-Caller-Secret; it is not shown again")
+		a.Talk.Line("each request of the node to the agent has it in the header Lmos-Caller-Secret; it is not shown again")
 	}
 }
 
