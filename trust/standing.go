@@ -297,7 +297,8 @@ func (t *Trust) show(ctx context.Context, id did.DID, raw []byte) bool {
 	now := t.now()
 	t.mu.Lock()
 	n := t.nodeLocked(id)
-	if n.credential == nil || n.credential.From.Before(c.From) || t.authorities[webvh.SCID(n.credential.Issuer)] == nil {
+	// Two credentials of one second have equal times: the later one counts.
+	if n.credential == nil || !c.From.Before(n.credential.From) || t.authorities[webvh.SCID(n.credential.Issuer)] == nil {
 		n.credential = c
 	}
 	before, p := n.principal, t.evaluateLocked(id, n, now)
