@@ -268,6 +268,8 @@ type Publication struct {
 	Callers     string     `json:"callers,omitempty"` // peers that may call it: anyone, or permitted (by the organization and the access rules)
 	For         []string   `json:"for,omitempty"`     // callers that may find and call it in addition to those
 	Warnings    []td.Issue `json:"warnings,omitempty"`
+	// CallerSecret is the secret that the agent receives with each request, in the header Lmos-Caller-Secret. Only the request that made it returns it.
+	CallerSecret string `json:"caller_secret,omitempty"`
 }
 
 // Identity is GET /v1/id: the identity of the node.

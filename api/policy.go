@@ -131,10 +131,23 @@ func (c *Client) Why(ctx context.Context, q WhyRequest) (*Explanation, error) {
 	return post[Explanation](ctx, c, "/v1/trust/why", q)
 }
 
-// PublishFor is [Client.Publish] of a Thing that the named callers may find and call, in addition to those of the access rules. Publish
-// keeps the callers of a Thing that was published before.
-func (c *Client) PublishFor(ctx context.Context, raw []byte, callers []string) (*Publication, error) {
-	return request[Publication](ctx, c, http.MethodPost, "/v1/publish?"+url.Values{"for": callers}.Encode(), "application/td+json", raw)
+// PublishOptions are the options of [Client.PublishWith].
+type PublishOptions struct {
+	// For are callers that may find and call the Thing, in addition to those of the access rules. Nil keeps the callers of a Thing that was
+	// published before.
+	For []string
+	// CallerSecret makes a secret that the node sends to the agent with each request ([Publication.CallerSecret]). Without it, a secret that was
+	// made before stays.
+	CallerSecret bool
+}
+
+// PublishWith is [Client.Publish] with options.
+func (c *Client) PublishWith(ctx context.Context, raw []byte, o PublishOptions) (*Publication, error) {
+	q := url.Values{"for": o.For}
+	if o.CallerSecret {
+		q.Set("caller_secret", "true")
+	}
+	return request[Publication](ctx, c, http.MethodPost, "/v1/publish?"+q.Encode(), "application/td+json", raw)
 }
 
 // post sends a JSON document.

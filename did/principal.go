@@ -143,15 +143,17 @@ func (p *Principal) Base() string {
 	return localID
 }
 
-// Narrow returns a copy with a name, at most a relation, and the roles that has permits; a nil has permits all.
-func (p *Principal) Narrow(name string, most Relation, has func(role string) bool) *Principal {
+// Narrowed returns the principal of a consumer name behind p, or of p with the rights that it had earlier: at most the relation most, and the
+// roles that has permits; a nil has permits all. All that derives a principal from that of a node uses it, so that the result is never more
+// than the node is now.
+func (p *Principal) Narrowed(name string, most Relation, has func(role string) bool) *Principal {
 	c := *p
 	c.Name, c.Relation = name, min(p.Relation, most)
 	if has != nil {
 		c.Roles = slices.DeleteFunc(slices.Clone(p.Roles), func(role string) bool { return !has(role) })
 	}
 	if p.Unconfirmed != nil {
-		c.Unconfirmed = p.Unconfirmed.Narrow(name, most, has)
+		c.Unconfirmed = p.Unconfirmed.Narrowed(name, most, has)
 	}
 	return &c
 }

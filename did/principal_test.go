@@ -2,6 +2,7 @@ package did
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -64,15 +65,15 @@ func TestPrincipalAllocatesNothing(t *testing.T) {
 }
 
 // What a consumer of a node does not have, its principal does not have, also if the membership of the node is confirmed later.
-func TestNarrow(t *testing.T) {
+func TestNarrowedUnconfirmed(t *testing.T) {
 	t.Parallel()
 	member := &Principal{Node: "did:key:z6Mk", Relation: Own, Roles: []string{"a", "b"}}
 	pending := &Principal{Node: "did:key:z6Mk", Pending: "unknown", Unconfirmed: member}
-	c := pending.Narrow("crm", Partner, func(role string) bool { return role == "b" })
+	c := pending.Narrowed("crm", Partner, func(role string) bool { return role == "b" })
 	if c.Name != "crm" || c.Relation != Untrusted || c.Unconfirmed.Name != "crm" || c.Unconfirmed.Relation != Partner || !slices.Equal(c.Unconfirmed.Roles, []string{"b"}) {
 		t.Errorf("got %+v and %+v", c, c.Unconfirmed)
 	}
-	if c := member.Narrow("", Local, nil); c.Relation != Own || len(c.Roles) != 2 || len(member.Roles) != 2 {
+	if c := member.Narrowed("", Local, nil); c.Relation != Own || len(c.Roles) != 2 || len(member.Roles) != 2 {
 		t.Errorf("got %+v", c)
 	}
 }
@@ -97,5 +98,28 @@ func TestLostStanding(t *testing.T) {
 		if got := c.after.Lost(c.before); got != c.want {
 			t.Errorf("%s: lost %t", name, got)
 		}
+	}
+}
+
+func TestNarrowed(t *testing.T) {
+	t.Parallel()
+	node := &Principal{DID: someNode, Node: someNode, Via: Peer, Org: "did:web:acme.example", Roles: []string{"a", "b"}, Relation: Partner, Barred: "why", Pending: "yet"}
+	for name, c := range map[string]struct {
+		most  Relation
+		roles []string
+		want  Principal
+	}{
+		"all":               {Own, []string{"b", "a", "c"}, Principal{Relation: Partner, Roles: []string{"a", "b"}}},
+		"one role":          {Partner, []string{"b", "c"}, Principal{Relation: Partner, Roles: []string{"b"}}},
+		"less, and no role": {Untrusted, nil, Principal{Relation: Untrusted, Roles: []string{}}},
+	} {
+		want := *node
+		want.Name, want.Relation, want.Roles = "crm", c.want.Relation, c.want.Roles
+		if got := node.Narrowed("crm", c.most, func(role string) bool { return slices.Contains(c.roles, role) }); !reflect.DeepEqual(*got, want) {
+			t.Errorf("%s: %+v, want %+v", name, *got, want)
+		}
+	}
+	if len(node.Roles) != 2 || node.Roles[0] != "a" || node.Name != "" {
+		t.Errorf("the node is %+v now", node)
 	}
 }

@@ -52,7 +52,8 @@ func (p Publications) result(r *publication.Result, err error) (*api.Publication
 	shown := &api.Publication{APIVersion: api.APIVersion, Kind: "Publication", ID: r.Thing, Ref: td.ExactRef(r.Thing, p.Owner), Name: r.Name,
 		Owner: p.Owner, Seq: r.Seq, Withdrawn: r.Description == nil, MovedTo: r.Moved, Successor: r.Successor, Created: r.Created,
 		Replicas: r.Reach.Replicas, Wanted: r.Reach.Wanted, GossipPeers: r.Reach.GossipPeers, Pending: r.IsPending(),
-		RecordSize: len(r.Signed.Record), TDSize: len(r.Signed.TD), Took: float64(r.Took.Microseconds()) / 1000, Warnings: r.Warnings}
+		RecordSize: len(r.Signed.Record), TDSize: len(r.Signed.TD), Took: float64(r.Took.Microseconds()) / 1000, Warnings: r.Warnings,
+		CallerSecret: r.CallerSecret}
 	if !shown.Withdrawn {
 		shown.Callers, shown.For = p.Callers(), r.For
 		shown.Capability, shown.Action = examplesOf(r.Description)
@@ -81,13 +82,20 @@ func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	q, err := tdd.Params(r, "for")
+	q, err := tdd.Params(r, "for", "caller_secret")
 	if err != nil {
 		return err
 	}
 	ctx := r.Context()
 	if q.Has("for") {
 		ctx = publication.WithCallers(ctx, slices.DeleteFunc(q["for"], func(name string) bool { return name == "" }))
+	}
+	secret, err := tdd.Flag(q, "caller_secret", false)
+	if err != nil {
+		return err
+	}
+	if secret {
+		ctx = publication.WithCallerSecret(ctx)
 	}
 	p, err := g.publish(ctx, raw, publication.Registration{})
 	if err != nil {

@@ -2,17 +2,19 @@ package interop
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,11 +26,13 @@ import (
 	mcpsdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/lmosd/lmosd/agent"
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/a2a"
 	"github.com/lmosd/lmosd/bridge/mcp"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/expose"
+	"github.com/lmosd/lmosd/internal/poll"
 	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
 )
@@ -36,9 +40,16 @@ import (
 // asksFor is the deadline of the callers: longer than the default of a node, and shorter than its maximum.
 const asksFor = 400 * time.Second
 
-// heard formats the caller that an agent received: "local loopback", with " long" after it if it received the deadline of minutes.
-func heard(id, via any, left time.Duration) string {
+// heard formats the caller that an agent received: "local loopback", or "did:key:z6Mk… peer did:webvh:… customer-service" for a member of an
+// organization, with " long" after it if it received the deadline of minutes.
+func heard(id, via, organization, roles any, left time.Duration) string {
 	s := fmt.Sprintf("%v %v", id, via)
+	if org := fmt.Sprint(organization); organization != nil && org != "" {
+		s += " " + org
+	}
+	if all := strings.Trim(fmt.Sprint(roles), "[]"); roles != nil && all != "" {
+		s += " " + all
+	}
 	if left > asksFor-time.Minute && left <= asksFor {
 		s += " long"
 	}
@@ -71,7 +82,8 @@ var callees = map[string]called{
 }
 
 // Every kind of agent receives its caller: for a consumer of its own node, the method of authentication; for one behind another node, that
-// node and its name of the consumer. Claims of the consumer or of the description are dropped.
+// node and its name of the consumer, the organization of the node, and the roles that the consumer may use. Claims of the consumer or of the
+// description are dropped.
 func TestEveryAgentReceivesTheCaller(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "callers") // the paths of tests are too long for sockets
@@ -81,6 +93,7 @@ func TestEveryAgentReceivesTheCaller(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	m := testmesh.Start(t, func(o *node.Options) {
 		o.HTTP.Socket = filepath.Join(dir, o.Name)
+		o.Policy.File = filepath.Join(o.Dir, "policy.yaml")
 		o.Bridges = []bridge.Bridge{mcp.New(mcp.Options{Log: o.Log}), a2a.New(a2a.Options{Log: o.Log})}
 	})
 	raw, err := os.ReadFile(filepath.Join(m.Consumer.Status().DataDir, "api.token"))
@@ -88,6 +101,7 @@ func TestEveryAgentReceivesTheCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	token, far := strings.TrimSpace(string(raw)), string(m.Consumer.DID())
+	org := partners(t, m, "customer-service")
 	uid := fmt.Sprintf("uid:%d", os.Getuid())
 	ways := map[string]struct {
 		api, token, socket, want string
@@ -95,10 +109,10 @@ func TestEveryAgentReceivesTheCaller(t *testing.T) {
 		"here, over loopback":        {m.Host.API(), "", "", "local loopback"},
 		"here, with the token":       {m.Host.API(), m.Token, "", "local#operator token"},
 		"here, over the socket":      {"http://localhost", "", filepath.Join(dir, "host"), "local#" + uid + " socket"},
-		"far away, over loopback":    {m.API, "", "", far + " peer"},
-		"far away, with the token":   {m.API, token, "", far + "#operator peer"},
+		"far away, over loopback":    {m.API, "", "", far + " peer " + org},
+		"far away, with the token":   {m.API, token, "", far + "#operator peer " + org + " customer-service"},
 		"far away, over the socket":  {"http://localhost", "", filepath.Join(dir, "consumer"), far + "#u-"},
-		"far away, through a proxy?": {m.API, "", "", far + "#unproven peer"},
+		"far away, through a proxy?": {m.API, "", "", far + "#unproven peer " + org},
 	}
 	for kind, a := range callees {
 		t.Run(kind, func(t *testing.T) {
@@ -113,7 +127,8 @@ func TestEveryAgentReceivesTheCaller(t *testing.T) {
 						return new(net.Dialer).DialContext(ctx, "unix", w.socket)
 					}
 				}
-				header := map[string]string{"Prefer": fmt.Sprintf("wait=%d", int(asksFor.Seconds())), "Lmos-Caller": "forged", "Lmos-Caller-Via": "socket"}
+				header := map[string]string{"Prefer": fmt.Sprintf("wait=%d", int(asksFor.Seconds())), "Lmos-Caller": "forged", "Lmos-Caller-Via": "socket",
+					"Lmos-Caller-Org": "did:web:forged", "Lmos-Caller-Roles": "forged", "Lmos-Caller-Secret": "forged"}
 				if w.token != "" {
 					header["Authorization"] = "Bearer " + w.token
 				}
@@ -129,7 +144,7 @@ func TestEveryAgentReceivesTheCaller(t *testing.T) {
 						t.Errorf("%s: the agent receives %q", way, got)
 						continue
 					}
-					want += name + " peer"
+					want += name + " peer " + org + " customer-service"
 				}
 				if !a.late {
 					want += " long"
@@ -140,8 +155,115 @@ func TestEveryAgentReceivesTheCaller(t *testing.T) {
 			}
 		})
 	}
-	t.Run("clients of MCP", func(t *testing.T) { t.Parallel(); toldToServers(t, m) })
-	t.Run("clients of A2A", func(t *testing.T) { t.Parallel(); toldToA2A(t, m) })
+	t.Run("clients of MCP", func(t *testing.T) { t.Parallel(); toldToServers(t, m, token, org) })
+	t.Run("clients of A2A", func(t *testing.T) { t.Parallel(); toldToA2A(t, m, token, org) })
+}
+
+// partners makes an organization of each node, lets them become partners, and waits until the host knows the consumer's node as a member with the
+// role. It returns the organization of the consumer's node.
+func partners(t *testing.T, m *testmesh.Mesh, role string) string {
+	t.Helper()
+	for domain, n := range map[string]*node.Node{"host.example": m.Host, "consumer.example": m.Consumer} {
+		if _, err := n.Client().InitOrganization(t.Context(), api.OrganizationInit{Domain: domain, RecoveryFile: filepath.Join(t.TempDir(), "recovery.pem")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.Consumer.Client().SetRoles(t.Context(), m.Consumer.DID(), []string{role}); err != nil {
+		t.Fatal(err)
+	}
+	org, err := m.Consumer.Client().RenewCredential(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	i, err := m.Host.Client().Invite(t.Context(), api.InvitationRequest{Kind: api.InvitePartner, Roles: []string{role}})
+	if err == nil {
+		_, err = m.Consumer.Client().AcceptInvitation(t.Context(), api.Acceptance{Invitation: i.Text})
+	}
+	if err == nil {
+		_, err = m.Host.Client().AddRule(t.Context(), api.RuleRequest{Allow: []string{"anyone"}, To: []string{"find", "call"}, On: []string{"*"}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := &api.Standing{}
+	defer func() {
+		if t.Failed() {
+			t.Logf("%+v", last)
+		}
+	}()
+	poll.Until(t, "the host knows the roles of the consumer's node", func() bool {
+		if s, err := m.Host.Client().Standing(t.Context(), m.Consumer.DID()); err == nil {
+			last = s
+		}
+		return slices.Equal(last.Roles, []string{role})
+	})
+	return string(org.DID)
+}
+
+// A tunnel and a session of MCP end when their caller loses a role, and the next call does not have it. A2A messages have the principal of each
+// request.
+func TestAgentsForgetTheRolesOfTheirCaller(t *testing.T) {
+	t.Parallel()
+	m := testmesh.Start(t, func(o *node.Options) {
+		o.Policy.File = filepath.Join(o.Dir, "policy.yaml")
+		o.Bridges = []bridge.Bridge{mcp.New(mcp.Options{Log: o.Log}), a2a.New(a2a.Options{Log: o.Log})}
+	})
+	token := strings.TrimSpace(string(must(os.ReadFile(filepath.Join(m.Consumer.Status().DataDir, "api.token")))(t)))
+	org := partners(t, m, "customer-service")
+	startCalledMCP(t, m, "served")
+	startCalledA2A(t, m, "messaged")
+	m.Known(t, "served")
+	m.Known(t, "messaged")
+	session := connectMCP(t, m.API+"/mcp/things/served", "2025-11-25", "Bearer "+token)
+	inSession := func() (string, error) {
+		r, err := session.CallTool(t.Context(), &mcpsdk.CallToolParams{Name: "who", Arguments: map[string]any{}})
+		if err != nil {
+			return "", err
+		}
+		return r.Content[0].(*mcpsdk.TextContent).Text, nil
+	}
+	bearer := map[string]string{"Authorization": "Bearer " + token}
+	calls := map[string]func() string{
+		"MCP": func() string { return askServer(t, m.API, bearer) },
+		"A2A": func() string { return askAgent(t, m.API, bearer) },
+	}
+	roles := func(text string) string { _, roles, _ := strings.Cut(text, " peer "); return roles }
+	for name, call := range calls {
+		if got := roles(call()); got != org+" customer-service" {
+			t.Errorf("%s: the agent receives %q", name, got)
+		}
+	}
+	if got, err := inSession(); err != nil || roles(got) != org+" customer-service" {
+		t.Errorf("in a session the agent receives %q, %v", got, err)
+	}
+	client := m.Consumer.Client()
+	if err := client.SetRoles(t.Context(), m.Consumer.DID(), []string{}); err != nil {
+		t.Fatal(err)
+	}
+	must(client.RenewCredential(t.Context()))(t)
+	poll.Until(t, "the host knows the lost role", func() bool {
+		s, err := m.Host.Client().Standing(t.Context(), m.Consumer.DID())
+		return err == nil && s.Relation == "partner" && len(s.Roles) == 0
+	})
+	for name, call := range calls {
+		if got := roles(call()); got != org {
+			t.Errorf("%s: the agent receives %q after the loss of the role", name, got)
+		}
+	}
+	if got, err := inSession(); err == nil {
+		t.Errorf("the session goes on: the agent receives %q", got)
+	}
+}
+
+// must fails the test if err is not nil.
+func must[T any](v T, err error) func(t *testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
 }
 
 // post sends a request and returns the text of the response.
@@ -178,7 +300,7 @@ func startCalledGo(t *testing.T, m *testmesh.Mesh, name string) {
 			p = &did.Principal{}
 		}
 		until, _ = ctx.Deadline()
-		return heard(p.ID(), p.Via, time.Until(until)), nil
+		return heard(p.ID(), p.Via, p.Org, p.Roles, time.Until(until)), nil
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -214,7 +336,7 @@ func startCalledExec(t *testing.T, m *testmesh.Mesh, name string) {
 	if err := os.WriteFile(script, []byte("#!/bin/sh\ncat >/dev/null\n"+
 		`left=$(( $(date -u -d "$LMOSD_DEADLINE" +%s) - $(date -u +%s) ))`+"\n"+
 		`long=; [ $left -gt 340 ] && [ $left -le 400 ] && long=" long"`+"\n"+
-		`printf '%s %s%s' "$LMOSD_CALLER" "$LMOSD_CALLER_VIA" "$long"`+"\n"), 0o755); err != nil {
+		`printf '%s %s%s%s%s' "$LMOSD_CALLER" "$LMOSD_CALLER_VIA" "${LMOSD_CALLER_ORG:+ $LMOSD_CALLER_ORG}" "${LMOSD_CALLER_ROLES:+ $LMOSD_CALLER_ROLES}" "$long"`+"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	x, err := expose.Open(t.Context(), expose.Spec{Target: "exec:" + script, Name: name}, nil, testmesh.Logger())
@@ -238,14 +360,16 @@ func startCalledHTTP(t *testing.T, m *testmesh.Mesh, name string) {
 		var seconds int
 		_, _ = fmt.Sscanf(r.Header.Get("Prefer"), "wait=%d", &seconds)
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, "%q", heard(strings.Join(r.Header.Values("Lmos-Caller"), ","), strings.Join(r.Header.Values("Lmos-Caller-Via"), ","), time.Duration(seconds)*time.Second))
-		if org := r.Header.Get("Lmos-Caller-Org"); org != "" {
-			t.Errorf("a description told the agent of %s", org)
+		all := func(name string) string { return strings.Join(r.Header.Values(name), ",") }
+		fmt.Fprintf(w, "%q", heard(all("Lmos-Caller"), all("Lmos-Caller-Via"), all("Lmos-Caller-Org"), all("Lmos-Caller-Roles"), time.Duration(seconds)*time.Second))
+		if secret := all("Lmos-Caller-Secret"); secret != "" {
+			t.Errorf("a description or a client sent the secret %s", secret)
 		}
 	}))
 	t.Cleanup(server.Close)
 	m.Offer(t, oneForm(name, `{"href":"`+server.URL+`/who","contentType":"application/json","op":["invokeaction"],`+
-		`"htv:headers":[{"htv:fieldName":"lmos-caller","htv:fieldValue":"forged"},{"htv:fieldName":"Lmos-Caller-Org","htv:fieldValue":"forged"}]}`), nil)
+		`"htv:headers":[{"htv:fieldName":"lmos-caller","htv:fieldValue":"forged"},{"htv:fieldName":"Lmos-Caller-Org","htv:fieldValue":"forged"},`+
+		`{"htv:fieldName":"lmos-caller-roles","htv:fieldValue":"forged"},{"htv:fieldName":"LMOS-CALLER-SECRET","htv:fieldValue":"forged"}]}`), nil)
 }
 
 func startCalledSocket(t *testing.T, m *testmesh.Mesh, name string) {
@@ -271,7 +395,7 @@ func startCalledSocket(t *testing.T, m *testmesh.Mesh, name string) {
 			}
 			_ = json.Unmarshal(raw, &q) // invalid input gets a wrong answer
 			answer, _ := json.Marshal(map[string]any{"messageType": "actionStatus", "thingId": q.ThingID, "messageId": "a", "correlationId": q.MessageID,
-				"action": "who", "status": "completed", "output": heard(q.Caller["id"], q.Caller["via"], time.Duration(q.TimeLeft)*time.Millisecond)})
+				"action": "who", "status": "completed", "output": heard(q.Caller["id"], q.Caller["via"], q.Caller["organization"], q.Caller["roles"], time.Duration(q.TimeLeft)*time.Millisecond)})
 			_ = c.Write(ctx, websocket.MessageText, answer)
 		}
 	}))
@@ -289,16 +413,12 @@ func startCalledMQTT(t *testing.T, m *testmesh.Mesh, name string) {
 	var work sync.WaitGroup
 	var client *paho.Client
 	answer := func(p *paho.Publish) {
-		who, via := p.Properties.User.Get("lmos-caller"), "peer" // the method of authentication is not sent
-		if strings.HasPrefix(who, "local") {
-			via = map[string]string{"local": "loopback", "local#operator": "token"}[who]
-			via = cmp.Or(via, "socket")
-		}
+		user := p.Properties.User
 		var left time.Duration
 		if p.Properties.MessageExpiry != nil {
 			left = time.Duration(*p.Properties.MessageExpiry) * time.Second
 		}
-		text, _ := json.Marshal(heard(who, via, left)) // strings always encode
+		text, _ := json.Marshal(heard(user.Get("lmos-caller"), user.Get("lmos-caller-via"), user.Get("lmos-caller-org"), user.Get("lmos-caller-roles"), left)) // strings always encode
 		props := &paho.PublishProperties{ContentType: "application/json", CorrelationData: p.Properties.CorrelationData}
 		props.User.Add("lmos-status", "completed")
 		_, _ = client.Publish(ctx, &paho.Publish{Topic: p.Properties.ResponseTopic, QoS: 1, Payload: text, Properties: props}) // the waiting client detects a failure
@@ -325,7 +445,7 @@ func whoServer(t *testing.T) string {
 	s.AddTool(&mcpsdk.Tool{Name: "who", Description: "Returns the caller.", InputSchema: json.RawMessage(`{"type":"object"}`)},
 		func(_ context.Context, r *mcpsdk.CallToolRequest) (*mcpsdk.CallToolResult, error) {
 			caller, _ := r.Params.Meta["io.lmosd/caller"].(map[string]any)
-			return &mcpsdk.CallToolResult{Content: []mcpsdk.Content{&mcpsdk.TextContent{Text: heard(caller["id"], caller["via"], 0)}}}, nil
+			return &mcpsdk.CallToolResult{Content: []mcpsdk.Content{&mcpsdk.TextContent{Text: heard(caller["id"], caller["via"], caller["organization"], caller["roles"], 0)}}}, nil
 		})
 	server := httptest.NewServer(mcpsdk.NewStreamableHTTPHandler(func(*http.Request) *mcpsdk.Server { return s },
 		&mcpsdk.StreamableHTTPOptions{Stateless: true}))
@@ -345,15 +465,17 @@ func startCalledMCP(t *testing.T, m *testmesh.Mesh, name string) {
 	m.Offer(t, x.TD, x.Thing)
 }
 
-// toldToServers calls an MCP server with an MCP client: the tunnel between them is shared.
-func toldToServers(t *testing.T, m *testmesh.Mesh) {
+// toldToServers calls an MCP server with an MCP client: sessions have a tunnel of their own, and callers without a session share tunnels. Each has
+// the rights of its client, and no more.
+func toldToServers(t *testing.T, m *testmesh.Mesh, token, org string) {
 	startCalledMCP(t, m, "served")
 	m.Known(t, "served")
-	for api, want := range map[string]string{m.Host.API(): "local loopback", m.API: string(m.Consumer.DID()) + " peer"} {
+	far := string(m.Consumer.DID())
+	for api, want := range map[string]string{m.Host.API(): "local loopback", m.API: far + " peer " + org} {
 		for _, version := range []string{"2025-06-18", "2025-11-25"} {
 			s := connectMCP(t, api+"/mcp/things/served", version)
 			r, err := s.CallTool(t.Context(), &mcpsdk.CallToolParams{Name: "who", Arguments: map[string]any{},
-				Meta: mcpsdk.Meta{"io.lmosd/caller": map[string]any{"id": "forged", "via": "process"}}})
+				Meta: mcpsdk.Meta{"io.lmosd/caller": map[string]any{"id": "forged", "via": "process"}, "dev.lmosd/user": "forged"}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -362,7 +484,49 @@ func toldToServers(t *testing.T, m *testmesh.Mesh) {
 			}
 		}
 	}
+	for name, c := range map[string]struct {
+		api    string
+		header map[string]string
+		want   string // with # for the node's name of the caller
+	}{
+		"here":                  {m.Host.API(), nil, "local loopback"},
+		"here, with the token":  {m.Host.API(), map[string]string{"Authorization": "Bearer " + m.Token}, "local#operator token"},
+		"here, through a proxy": {m.Host.API(), map[string]string{"X-Forwarded-For": "192.0.2.1"}, "unproven unproven"},
+		"far":                   {m.API, nil, far + " peer " + org},
+		"far, with the token":   {m.API, map[string]string{"Authorization": "Bearer " + token}, far + "# peer " + org + " customer-service"},
+		"far, through a proxy":  {m.API, map[string]string{"X-Forwarded-For": "192.0.2.1"}, far + "# peer " + org},
+	} {
+		got := askServer(t, c.api, c.header)
+		if strings.Contains(c.want, "# ") {
+			got = pseudonym.ReplaceAllString(got, "# ")
+		}
+		if got != c.want {
+			t.Errorf("%s: the server receives %q, want %q", name, got, c.want)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
 }
+
+// askServer calls the MCP server "served" without a session, and claims to be another caller.
+func askServer(t *testing.T, api string, more map[string]string) string {
+	t.Helper()
+	header := map[string]string{"Accept": "application/json, text/event-stream", "Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "who"}
+	maps.Copy(header, more)
+	raw := post(t, http.DefaultClient, api+"/mcp/things/served", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"who","arguments":{},`+
+		`"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},`+
+		`"dev.lmosd/user":"forged","io.lmosd/caller":{"id":"forged","via":"process"}}}}`, header)
+	var r struct {
+		Result struct{ Content []struct{ Text string } }
+	}
+	if err := json.Unmarshal([]byte(raw), &r); err != nil || len(r.Result.Content) != 1 {
+		t.Errorf("%s: %v", raw, err)
+		return ""
+	}
+	return r.Result.Content[0].Text
+}
+
+// pseudonym matches the name that a node gives to a client of MCP or A2A.
+var pseudonym = regexp.MustCompile("#[0-9a-f]{32} ")
 
 // whoAgent is an A2A agent that returns its caller.
 func whoAgent(t *testing.T) string {
@@ -375,8 +539,11 @@ func whoAgent(t *testing.T) string {
 		var q struct {
 			ID     json.RawMessage
 			Params struct {
-				Metadata map[string]struct{ ID, Via string }
-				Message  struct{ Metadata map[string]any }
+				Metadata map[string]struct {
+					ID, Via, Organization string
+					Roles                 []string
+				}
+				Message struct{ Metadata map[string]any }
 			}
 		}
 		raw, _ := io.ReadAll(r.Body)
@@ -387,7 +554,7 @@ func whoAgent(t *testing.T) string {
 			t.Errorf("a client told the agent: %s", raw)
 		}
 		who := q.Params.Metadata["io.lmosd/caller"]
-		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[{"text":%q}]}}}`, q.ID, heard(who.ID, who.Via, 0))
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[{"text":%q}]}}}`, q.ID, heard(who.ID, who.Via, who.Organization, who.Roles, 0))
 	}))
 	t.Cleanup(server.Close)
 	return server.URL
@@ -395,20 +562,45 @@ func whoAgent(t *testing.T) string {
 
 func startCalledA2A(t *testing.T, m *testmesh.Mesh, name string) { importA2A(t, m, whoAgent(t), name) }
 
-// toldToA2A calls an A2A agent with A2A, and claims to be another caller.
-func toldToA2A(t *testing.T, m *testmesh.Mesh) {
-	importA2A(t, m, whoAgent(t), "messaged")
-	for api, want := range map[string]string{m.Host.API(): "local loopback", m.API: string(m.Consumer.DID()) + " peer"} {
-		const forged = `{"io.lmosd/caller":{"id":"forged","via":"process"}}`
-		raw := post(t, http.DefaultClient, api+"/a2a/messaged/", `{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"metadata":`+forged+
-			`,"message":{"messageId":"q","role":"ROLE_USER","parts":[{"text":"who?"}],"metadata":`+forged+`}}}`, map[string]string{"A2A-Version": "1.0"})
-		var r struct {
-			Result struct {
-				Message struct{ Parts []struct{ Text string } }
-			}
+// askAgent sends a message to the A2A agent "messaged", and claims to be another caller.
+func askAgent(t *testing.T, api string, more map[string]string) string {
+	t.Helper()
+	const forged = `{"io.lmosd/caller":{"id":"forged","via":"process"}}`
+	header := map[string]string{"A2A-Version": "1.0"}
+	maps.Copy(header, more)
+	raw := post(t, http.DefaultClient, api+"/a2a/messaged/", `{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"metadata":`+forged+
+		`,"message":{"messageId":"q","role":"ROLE_USER","parts":[{"text":"who?"}],"metadata":`+forged+`}}}`, header)
+	var r struct {
+		Result struct {
+			Message struct{ Parts []struct{ Text string } }
 		}
-		if err := json.Unmarshal([]byte(raw), &r); err != nil || len(r.Result.Message.Parts) != 1 || r.Result.Message.Parts[0].Text != want {
-			t.Errorf("%s: the agent receives %s, %v; want %q", api, raw, err, want)
+	}
+	if err := json.Unmarshal([]byte(raw), &r); err != nil || len(r.Result.Message.Parts) != 1 {
+		t.Errorf("%s: %v", raw, err)
+		return ""
+	}
+	return r.Result.Message.Parts[0].Text
+}
+
+// toldToA2A calls an A2A agent with A2A, and claims to be another caller.
+func toldToA2A(t *testing.T, m *testmesh.Mesh, token, org string) {
+	importA2A(t, m, whoAgent(t), "messaged")
+	m.Known(t, "messaged")
+	far := string(m.Consumer.DID())
+	for name, c := range map[string]struct {
+		api    string
+		header map[string]string
+		want   string
+	}{
+		"here":                 {m.Host.API(), nil, "local loopback"},
+		"far":                  {m.API, nil, far + " peer " + org},
+		"far, with the token":  {m.API, map[string]string{"Authorization": "Bearer " + token}, far + "#operator peer " + org + " customer-service"},
+		"far, with a password": {m.API, map[string]string{"Authorization": "Basic YTpi"}, far + "# peer " + org},
+		"far, through a proxy": {m.API, map[string]string{"X-Forwarded-For": "192.0.2.1"}, far + "#unproven peer " + org},
+	} {
+		got := pseudonym.ReplaceAllString(askAgent(t, c.api, c.header), "# ")
+		if got != c.want {
+			t.Errorf("%s: the agent receives %q, want %q", name, got, c.want)
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
@@ -424,7 +616,8 @@ agent = lmosd.Agent(sys.argv[2])
 @agent.action
 def who(input: str, call: lmosd.Context) -> str:
     left = (call.deadline or 0) - time.time()
-    return "%s %s%s" % (call.caller.id, call.caller.via, " long" if 340 < left <= 400 else "")
+    c = call.caller
+    return " ".join(filter(None, [c.id, c.via, c.organization, *c.roles])) + (" long" if 340 < left <= 400 else "")
 
 agent.run()
 `
@@ -433,7 +626,7 @@ const scriptCaller = `
 const { agent } = await import(process.argv[2] + '/lmosd.mjs')
 await agent(process.argv[3]).action('who', 'string', (_, signal, ask, { caller, deadline }) => {
   const left = (deadline - Date.now()) / 1000
-  return caller.id + ' ' + caller.via + (left > 340 && left <= 400 ? ' long' : '')
+  return [caller.id, caller.via, ...(caller.organization ? [caller.organization] : []), ...caller.roles].join(' ') + (left > 340 && left <= 400 ? ' long' : '')
 }).run()
 `
 

@@ -176,9 +176,9 @@ func levelURI(t *testing.T, m *testmesh.Mesh) string {
 }
 
 // connectMCP returns a client of the go-sdk.
-func connectMCP(t *testing.T, url, version string) *sdk.ClientSession {
+func connectMCP(t *testing.T, url, version string, authorization ...string) *sdk.ClientSession {
 	t.Helper()
-	transport := &http.Transport{}
+	transport := &authorized{strings.Join(authorization, ""), &http.Transport{}}
 	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
 	s, err := c.Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: transport}},
 		&sdk.ClientSessionOptions{ProtocolVersion: version})
@@ -190,4 +190,18 @@ func connectMCP(t *testing.T, url, version string) *sdk.ClientSession {
 		transport.CloseIdleConnections()
 	})
 	return s
+}
+
+// An authorized transport adds the header Authorization, unless it is empty.
+type authorized struct {
+	value string
+	*http.Transport
+}
+
+func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
+	if a.value != "" {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", a.value)
+	}
+	return a.Transport.RoundTrip(r)
 }

@@ -190,8 +190,11 @@ func (n *Node) openAgents() error {
 	if err != nil {
 		return err
 	}
+	if n.stores.CallerSecrets, err = publication.LoadCallerSecrets(n.opts.Dir); err != nil {
+		return err
+	}
 	n.callbacks = rest.NewCallbacks("") // until the API listens
-	n.servient = servient.New(servient.Options{Credentials: creds, Webhook: n.callbacks, Direct: n.opts.Direct, NoValidation: n.opts.NoValidation,
+	n.servient = servient.New(servient.Options{Credentials: creds, CallerSecret: n.stores.CallerSecrets.Of, Webhook: n.callbacks, Direct: n.opts.Direct, NoValidation: n.opts.NoValidation,
 		Tasks: n.opts.Tasks, Subscriptions: n.opts.Policy.Subscriptions, Policy: n.policy, Bridges: n.opts.Bridges, Tracer: n.tracer,
 		Stage: n.metrics.Stage, Log: n.opts.Log})
 	n.life.onClose(func() error { n.servient.Close(); return nil })

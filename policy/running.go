@@ -92,22 +92,30 @@ func (r *running) recheck(node did.DID) {
 	}
 }
 
-// check returns the error of an interaction that its caller may not continue, with the rights that the caller has now.
+// check returns the error of an interaction that its caller may not continue, with the rights that the caller has now. A request stream, such as
+// a tunnel, ends with any loss: its agent has received the caller, and the messages in it have the principal of its start.
 func (r *running) check(one *run) error {
 	m := *one.m
 	if from := m.From; from.Node != "" {
 		m.From = current(r.principal(from.Node), from)
+		if m.Chunks != nil && m.From.Lost(from) {
+			return interact.Errorf(interact.Forbidden, "start it again", "the standing of %s has changed", from.Short())
+		}
 	}
 	return one.check(&m)
 }
 
-// current returns the principal of a consumer whose node is known as node now: it has no more rights than before.
+// current returns the principal of a consumer whose node is known as node now: it has no more rights than before. The roles of another
+// organization are other roles.
 func current(node, before *did.Principal) *did.Principal {
-	most := before
+	most, is := before, node
 	if before.Unconfirmed != nil { // its membership may be confirmed now
 		most = before.Unconfirmed
 	}
-	return node.Narrow(before.Name, most.Relation, func(role string) bool { return slices.Contains(most.Roles, role) })
+	if node.Unconfirmed != nil {
+		is = node.Unconfirmed
+	}
+	return node.Narrowed(before.Name, most.Relation, func(role string) bool { return is.Org == most.Org && slices.Contains(most.Roles, role) })
 }
 
 // Recheck ends the interactions of a node and its consumers that they may not continue, after its standing has changed.

@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"iter"
+	"sync/atomic"
 	"testing"
 
 	"github.com/lmosd/lmosd/did"
@@ -41,4 +42,47 @@ func TestLongInteractionsBeginWithPresentRights(t *testing.T) {
 			t.Errorf("%s: the subscription began: %t, %v", name, began, got)
 		}
 	}
+}
+
+// A request stream, such as a tunnel, ends when its caller loses a role, even if the caller may go on without it: its agent has received the
+// role. What does not reduce the standing ends nothing, and a role of another organization is another role.
+func TestRequestStreamsEndWithTheStandingOfTheirCaller(t *testing.T) {
+	t.Parallel()
+	at := func(org did.DID, relation did.Relation, roles ...string) *did.Principal {
+		return &did.Principal{DID: someNode, Node: someNode, Via: did.Peer, Org: org, Relation: relation, Roles: roles}
+	}
+	for name, c := range map[string]struct {
+		now  *did.Principal
+		ends bool
+	}{
+		"a role less":          {at("did:web:a", did.Own, "x"), true},
+		"a role more":          {at("did:web:a", did.Own, "z", "y", "x"), false},
+		"another organization": {at("did:web:b", did.Own, "x", "y"), true},
+		"the same":             {at("did:web:a", did.Own, "x", "y"), false},
+	} {
+		before := at("did:web:a", did.Own, "x", "y")
+		var now atomic.Pointer[did.Principal]
+		now.Store(before)
+		p := New(Rules{Principal: func(did.DID) *did.Principal { return now.Load() }})
+		var ended error
+		thing := p.Authorize(&td.Thing{}, &access.Target{ID: "x"}, nil)(interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+			return func(func(*interact.Message, error) bool) {
+				now.Store(c.now)
+				p.Recheck(someNode)
+				ended = ctx.Err()
+			}
+		}))
+		var got error
+		m := &interact.Message{Type: interact.InvokeAction, Name: "talk", From: narrowedTo(before, "crm"), Chunks: func(func([]byte, error) bool) {}}
+		for _, err := range thing.Do(t.Context(), m) {
+			got = err
+		}
+		if (ended != nil) != c.ends || (got != nil) != c.ends || c.ends && interact.AsError(got).Code != interact.Forbidden {
+			t.Errorf("%s: %v, %v", name, ended, got)
+		}
+	}
+}
+
+func narrowedTo(node *did.Principal, name string) *did.Principal {
+	return node.Narrowed(name, node.Relation, nil)
 }

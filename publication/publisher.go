@@ -45,7 +45,7 @@ type Disk interface {
 	Failed(err error) error
 }
 
-// Options configure a [Publisher]. All but Access, ProbePause, Pings and OnRestricted are required.
+// Options configure a [Publisher]. All but Access, CallerSecrets, ProbePause, Pings and OnRestricted are required.
 type Options struct {
 	Signer   did.Signer
 	Verifier *td.Verifier
@@ -62,6 +62,8 @@ type Options struct {
 	DHT       DHT
 	// Access are the access rules, which get those for the callers of publications (see [WithCallers]). Nil: there are none.
 	Access AccessRules
+	// CallerSecrets has the secrets of [WithCallerSecret]. Nil: there are none.
+	CallerSecrets *CallerSecrets
 	// Go runs f in the background with a context that ends when the node closes. It reports false, and runs nothing, once the node closes.
 	Go func(f func(ctx context.Context)) bool
 	// Pings probe a host and port, by scheme, where a TCP connection is not possible. A scheme over UDP without one is not probed.
@@ -230,6 +232,8 @@ type Result struct {
 	Successor string // the exact reference of the Thing at its new owner, if that is known to offer it
 	Reach     Reach  // when Publish, Withdraw or Move returned
 	Took      time.Duration
+	// CallerSecret is the secret that [WithCallerSecret] made. Nothing else returns it.
+	CallerSecret string
 }
 
 // IsPending reports whether no other node had received the record, and some are to receive it.
@@ -245,12 +249,16 @@ func (p *Publisher) Publish(ctx context.Context, raw []byte, handler interact.Th
 	if err := p.o.Disk.Room(); err != nil {
 		return nil, err
 	}
+	secret, err := p.makeCallerSecret(ctx, raw, handler != nil)
+	if err != nil {
+		return nil, interact.AsError(err)
+	}
 	pub, created, err := p.publish(ctx, raw, handler, r)
 	if err != nil {
 		return nil, interact.AsError(err)
 	}
 	res := p.announced(ctx, pub, "published", start)
-	res.Name, res.Created = pub.Description.Name(), created
+	res.Name, res.Created, res.CallerSecret = pub.Description.Name(), created, secret
 	return res, nil
 }
 
@@ -415,6 +423,9 @@ func (p *Publisher) endLocked(ctx context.Context, thing string, audience td.Vis
 	}
 	if err := p.grant(old, pub); err != nil {
 		p.o.Log.Warn("callers of a withdrawn Thing not removed", "thing", thing, "err", err)
+	}
+	if err := p.o.CallerSecrets.remove(thing); err != nil {
+		p.o.Log.Warn("caller secret of a withdrawn Thing not removed", "thing", thing, "err", err)
 	}
 	p.schedule.reset(thing)
 	d, err := pub.describe(ctx, p.o.Verifier, now)

@@ -177,6 +177,19 @@ func (t *Thing) Protocols() iter.Seq[string] {
 	}
 }
 
+// Hrefs yields the addresses of all forms of t, with duplicates.
+func (t *Thing) Hrefs() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for forms := range t.allForms() {
+			for i := range forms {
+				if !yield(forms[i].Href) {
+					return
+				}
+			}
+		}
+	}
+}
+
 func (t *Thing) allForms() iter.Seq[[]Form] {
 	return func(yield func([]Form) bool) {
 		if !yield(t.Forms) {

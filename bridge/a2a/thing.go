@@ -105,7 +105,7 @@ func withCaller(a protocol.Agent, from *did.Principal) protocol.Agent {
 func principalOf(m *interact.Message, op *protocol.Operation) *did.Principal {
 	name := op.Service[protocol.PrincipalParam]
 	if p := m.From; p != nil && p.Node != "" && p.Name == "" && did.ValidPrincipalName(name) {
-		return did.NodePrincipal(p.Node, name)
+		return p.Narrowed(name, p.Relation, nil)
 	}
 	return m.From
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/yosida95/uritemplate/v3"
 
 	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/mcp/backend"
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
-	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -149,20 +149,12 @@ func (g *tunnelPolicy) pass(ctx context.Context, m *interact.Message, q *protoco
 		return client.Write(ctx, protocol.RespondError(q.ID(), bad))
 	}
 	for _, one := range all {
-		one.Thing, one.From, one.ID, one.TraceParent, one.TraceState = m.Thing, userOf(m, q), m.ID, m.TraceParent, m.TraceState
+		one.Thing, one.From, one.ID, one.TraceParent, one.TraceState = m.Thing, backend.PrincipalOf(m.From, q), m.ID, m.TraceParent, m.TraceState
 		if err := g.check(ctx, one); err != nil {
 			return client.Write(ctx, protocol.RespondError(q.ID(), protocol.FromError(err)))
 		}
 	}
 	return server.Write(ctx, q)
-}
-
-// userOf returns the caller of q in the tunnel m: the user that a relay of another node names, or the caller that opened the tunnel.
-func userOf(m *interact.Message, q *protocol.Message) *did.Principal {
-	if user := q.Text("_meta", protocol.MetaUser); m.From != nil && m.From.Node != "" && did.ValidPrincipalName(user) {
-		return did.NodePrincipal(m.From.Node, user)
-	}
-	return m.From
 }
 
 // maxObserved bounds the resources of one subscription.

@@ -2,7 +2,9 @@ package mcp
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -82,25 +84,45 @@ type kept struct{ protocol.Conn }
 
 func (kept) Write(context.Context, *protocol.Message) error { return nil }
 
-// The policy checks requests of users of another node's relay under the names that the relay reports. Other callers cannot name users.
+// The policy checks requests of users of another node's relay under the names that the relay reports, with the standing of the caller that opened the
+// tunnel. Other callers cannot name users. A relay of this process names the principals of its callers.
 func TestGuardDistinguishesUsers(t *testing.T) {
 	t.Parallel()
-	bob := did.DID("did:key:zBob")
+	node := &did.Principal{DID: "did:key:zBob", Node: "did:key:zBob", Via: did.Peer, Org: "did:web:acme", Roles: []string{"clerk"}, Relation: did.Partner}
+	noRole := func(string) bool { return false }
+	unproven := node.Narrowed("unproven", did.Untrusted, noRole)
+	crm := node.Narrowed("crm", did.Own, nil)
+	process := did.Consumer(did.Process, "")
+	token := *did.Consumer(did.Token, "dashboard")
+	token.Roles = []string{"reader"}
 	for name, c := range map[string]struct {
-		from *did.Principal
-		user string
-		want string
+		from   *did.Principal
+		user   string
+		caller any // nil: absent
+		want   *did.Principal
 	}{
-		"a user":          {did.NodePrincipal(bob, ""), "crm", "did:key:zBob#crm"},
-		"the node":        {did.NodePrincipal(bob, ""), "", "did:key:zBob"},
-		"no name":         {did.NodePrincipal(bob, "crm"), "A B", "did:key:zBob#crm"},
-		"of this machine": {did.Consumer(did.Loopback, ""), "crm", "local"},
+		"a user":                         {node, "crm", nil, crm},
+		"a user without proof":           {unproven, "crm", nil, unproven.Narrowed("crm", did.Untrusted, noRole)},
+		"the node":                       {node, "", nil, node},
+		"no name":                        {crm, "A B", nil, crm},
+		"the node names a principal":     {node, "crm", did.Consumer(did.Socket, "root"), crm},
+		"of this machine":                {did.Consumer(did.Loopback, ""), "crm", process, did.Consumer(did.Loopback, "")},
+		"this process":                   {process, "", nil, process},
+		"a token":                        {process, "dashboard", token, &token},
+		"through a proxy":                {process, "x", did.Consumer(did.Unproven, ""), did.Consumer(did.Unproven, "")},
+		"no principal":                   {process, "", json.RawMessage("null"), nil},
+		"what is no principal":           {process, "", "x", nil},
+		"a peer, which is none of these": {process, "", node, nil},
 	} {
-		checked := ""
-		g := newTunnelPolicy(&td.Thing{}, func(_ context.Context, m *interact.Message) error { checked = m.From.ID(); return nil })
-		q := protocol.Request("1", protocol.CallTool, map[string]any{"name": "say", "_meta": map[string]any{protocol.MetaUser: c.user}})
-		if err := g.pass(t.Context(), &interact.Message{From: c.from}, q, kept{}, kept{}); err != nil || checked != c.want {
-			t.Errorf("%s: the policy checked the principal %q, %v; want %q", name, checked, err, c.want)
+		var checked *did.Principal
+		g := newTunnelPolicy(&td.Thing{}, func(_ context.Context, m *interact.Message) error { checked = m.From; return nil })
+		meta := map[string]any{protocol.MetaUser: c.user}
+		if c.caller != nil {
+			meta[protocol.MetaCaller] = c.caller
+		}
+		q := protocol.Request("1", protocol.CallTool, map[string]any{"name": "say", "_meta": meta})
+		if err := g.pass(t.Context(), &interact.Message{From: c.from}, q, kept{}, kept{}); err != nil || !reflect.DeepEqual(checked, c.want) {
+			t.Errorf("%s: the policy checked the principal %+v, %v; want %+v", name, checked, err, c.want)
 		}
 	}
 }

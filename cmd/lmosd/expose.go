@@ -37,6 +37,7 @@ import (
 
 func newExposeCommand(a *app) *cobra.Command {
 	var s expose.Spec
+	var secret bool
 	cmd := &cobra.Command{
 		Use:   "expose <exec:COMMAND | mcp:COMMAND | mcp:https://… | a2a:URL | openapi:FILE | http(s)://… | file.td.json>",
 		Short: "expose a command, an MCP server or a web server as an agent",
@@ -56,9 +57,10 @@ func newExposeCommand(a *app) *cobra.Command {
 		Args:        cli.Takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s.Target = args[0]
-			return a.expose(cmd.Context(), s)
+			return a.expose(cmd.Context(), s, secret)
 		},
 	}
+	cmd.Flags().BoolVar(&secret, "caller-secret", false, callerSecretUsage)
 	expose.Flags(&s, func(to *string, name, usage string) { cmd.Flags().StringVar(to, name, "", usage) },
 		func(to *[]string, name, usage string) { cmd.Flags().StringArrayVar(to, name, nil, usage) },
 		func(to *bool, name, usage string) { cmd.Flags().BoolVar(to, name, false, usage) })
@@ -66,7 +68,7 @@ func newExposeCommand(a *app) *cobra.Command {
 }
 
 // expose publishes the agent of s: until ctx ends if it needs this process, else without limit.
-func (a *app) expose(ctx context.Context, s expose.Spec) error {
+func (a *app) expose(ctx context.Context, s expose.Spec, secret bool) error {
 	began := time.Now()
 	client, err := a.client()
 	if err != nil {
@@ -84,13 +86,18 @@ func (a *app) expose(ctx context.Context, s expose.Spec) error {
 	}
 	defer x.Close()
 	e := &exposing{app: a, client: client, spec: s, agent: x, began: began}
+	if x.Thing != nil && secret {
+		return cli.Usage("leave the flag out: this process calls the agent itself",
+			"--caller-secret is for a web server that the node calls, and %s is not one", terminal.OneLine(s.Target))
+	}
 	if x.Thing != nil {
 		return e.attach(ctx, log)
 	}
-	p, err := client.PublishFor(ctx, x.TD, s.For)
+	p, err := client.PublishWith(ctx, x.TD, api.PublishOptions{For: s.For, CallerSecret: secret})
 	if err != nil {
 		return err
 	}
+	e.secret = p.CallerSecret
 	for _, w := range p.Warnings {
 		x.Warnings = append(x.Warnings, cli.Place(w))
 	}
@@ -119,7 +126,8 @@ type exposing struct {
 	spec   expose.Spec
 	agent  *expose.Agent
 	began  time.Time
-	shown  bool // the agent was shown
+	shown  bool   // the agent was shown
+	secret string // a new caller secret
 }
 
 // attach attaches the agent to the node until ctx ends, and connects again after a failure. At the end it removes the agent.
@@ -186,7 +194,7 @@ func (e *exposing) offered(ctx context.Context, ref, how string) error {
 	}
 	e.shown = true
 	doc := exposure{cli.NewHead("Exposure"), g.ID, g.Ref, g.Name, g.Owner, e.spec.Target, e.agent.Thing != nil,
-		g.Capabilities, g.Actions, e.spec.For, cli.Milliseconds(time.Since(e.began)), e.agent.Warnings}
+		g.Capabilities, g.Actions, e.spec.For, e.secret, cli.Milliseconds(time.Since(e.began)), e.agent.Warnings}
 	err = e.Show(cli.View{Doc: doc, Names: []string{g.Ref}, People: func(to *terminal.Screen, _ bool) {
 		to.Line(to.Paint(terminal.Green, "exposed") + " " + terminal.OneLine(render.Name(g)) + " · " + how)
 		s := &terminal.Sheet{}
@@ -194,6 +202,7 @@ func (e *exposing) offered(ctx context.Context, ref, how string) error {
 		s.Add("capability", g.Capabilities...)
 		s.Add("action", g.Actions...)
 		s.Write(to)
+		e.showCallerSecret(e.secret)
 	}})
 	if err != nil || !e.ForPeople() {
 		return err
@@ -229,6 +238,7 @@ type exposure struct {
 	Capabilities []string `json:"capabilities"`
 	Actions      []string `json:"actions"`
 	For          []string `json:"for,omitempty"`
+	CallerSecret string   `json:"caller_secret,omitempty"`
 	Took         float64  `json:"took_ms"`
 	Warnings     []string `json:"warnings,omitempty"`
 }

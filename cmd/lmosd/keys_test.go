@@ -4,16 +4,20 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/publication"
 )
 
 // A secretForm is a text or bytes that show a secret.
@@ -61,7 +65,8 @@ func TestLeaksAreFound(t *testing.T) {
 	}
 }
 
-// Neither the seed of the key nor its passphrase is in an output, a log, an answer of the API, a crash dump, or a file other than the key.
+// Neither the seed of the key nor its passphrase is in an output, a log, an answer of the API, a crash dump, or a file other than the key. A caller secret
+// is in the output of the command that made it, in its own file, and nowhere else.
 func TestKeysDoNotLeak(t *testing.T) {
 	t.Parallel()
 	seed := [32]byte([]byte("0123456789abcdefGHIJKLMNOPQRSTUV"))
@@ -94,7 +99,21 @@ func TestKeysDoNotLeak(t *testing.T) {
 	eventually(t, "the node serves", func() bool { return !gone(filepath.Join(x.home, "r")) })
 	at := *x
 	at.env = append(append([]string{}, x.env...), "LMOSD_DATA_DIR="+filepath.Join(x.home, "n"))
-	texts = append(texts, at.ok("publish", at.weather()), at.ok("status", "-o", "json"), at.ok("id", "-o", "json"), at.ok("config", "show", "-o", "json"))
+	weather := at.weather()
+	var made api.Publication
+	if err := json.Unmarshal([]byte(at.ok("publish", "--caller-secret", "-o", "json", weather)), &made); err != nil || made.CallerSecret == "" {
+		t.Fatalf("%+v, %v", made, err)
+	}
+	shown := at.ok("publish", "--caller-secret", weather)
+	before := made.CallerSecret
+	made.CallerSecret = regexp.MustCompile("lmos_caller_[A-Z2-7]+").FindString(shown)
+	contains(t, shown, "caller secret")
+	if made.CallerSecret == "" || made.CallerSecret == before {
+		t.Errorf("the secrets are %q and %q", before, made.CallerSecret)
+	}
+	contains(t, at.fails(cli.ExitUsage, "expose", "--caller-secret", "exec:cat"), "--caller-secret is for a web server")
+	texts = append(texts, at.ok("publish", weather), at.ok("publish", "-o", "json", weather), at.ok("show", "-o", "json", "weather"),
+		at.ok("show", "--td", "weather"), at.ok("audit", "ls", "-o", "json"), at.ok("status", "-o", "json"), at.ok("id", "-o", "json"), at.ok("config", "show", "-o", "json"))
 	contains(t, at.fails(cli.ExitConflict, "keys", "passphrase", "--remove"), "LMOS-3011", "stop the node first")
 	shell("curl -s --unix-socket n/lmosd.sock http://x/metrics", 0)
 	for _, file := range []string{"cmdline", "environ"} {
@@ -107,7 +126,7 @@ func TestKeysDoNotLeak(t *testing.T) {
 	contains(t, p.talk.String(), "goroutine 1 ", "published")
 	texts = append(texts, p.out.String(), p.talk.String())
 
-	secrets := map[string][]secretForm{"seed": formsOf(seed[:]), "passphrase": formsOf([]byte(passphrase))}
+	secrets := map[string][]secretForm{"caller secret": formsOf([]byte(made.CallerSecret)), "seed": formsOf(seed[:]), "passphrase": formsOf([]byte(passphrase))}
 	for what, forms := range secrets {
 		for i, text := range texts {
 			if found := leaks([]byte(text), forms); len(found) > 0 {
@@ -115,7 +134,7 @@ func TestKeysDoNotLeak(t *testing.T) {
 			}
 		}
 		err := filepath.WalkDir(x.home, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || !d.Type().IsRegular() || path == source {
+			if err != nil || !d.Type().IsRegular() || path == source || what == "caller secret" && d.Name() == publication.CallerSecretsFile {
 				return err
 			}
 			text, err := os.ReadFile(path)

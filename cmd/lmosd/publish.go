@@ -20,7 +20,7 @@ import (
 )
 
 func newPublishCommand(a *app) *cobra.Command {
-	var callers []string
+	var o api.PublishOptions
 	cmd := &cobra.Command{
 		Use:   "publish <file…>",
 		Short: "publish an agent: sign, store and announce its description",
@@ -34,11 +34,15 @@ func newPublishCommand(a *app) *cobra.Command {
   curl -s http://127.0.0.1:8080/td | lmosd publish -`,
 		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd validate, lmosd unpublish"),
 		Args:        cli.Takes(1, -1),
-		RunE:        func(cmd *cobra.Command, args []string) error { return a.runPublish(cmd.Context(), args, callers) },
+		RunE:        func(cmd *cobra.Command, args []string) error { return a.runPublish(cmd.Context(), args, o) },
 	}
-	cmd.Flags().StringArrayVar(&callers, "for", nil, expose.ForUsage)
+	cmd.Flags().StringArrayVar(&o.For, "for", nil, expose.ForUsage)
+	cmd.Flags().BoolVar(&o.CallerSecret, "caller-secret", false, callerSecretUsage)
 	return cmd
 }
+
+// callerSecretUsage is the usage of the flag for a caller secret.
+const callerSecretUsage = "make a secret that the node sends to the HTTP agent, in Lmos-Caller-Secret; print it once"
 
 func newUnpublishCommand(a *app) *cobra.Command {
 	return &cobra.Command{
@@ -98,7 +102,7 @@ func (a *app) withdraw(ctx context.Context, names []string, do func(*api.Client,
 }
 
 // runPublish reads all files before it publishes the first: a wrong file name changes nothing.
-func (a *app) runPublish(ctx context.Context, files, callers []string) error {
+func (a *app) runPublish(ctx context.Context, files []string, o api.PublishOptions) error {
 	contents := map[string][]byte{}
 	for _, name := range files {
 		b, err := input.Content(a.Console, name, td.MaxTD)
@@ -108,7 +112,7 @@ func (a *app) runPublish(ctx context.Context, files, callers []string) error {
 		contents[name] = b
 	}
 	return a.each(ctx, files, func(ctx context.Context, c *api.Client, name string) (*api.Publication, error) {
-		p, err := c.PublishFor(ctx, contents[name], callers)
+		p, err := c.PublishWith(ctx, contents[name], o)
 		if err != nil {
 			return nil, inFile(err, name)
 		}
@@ -198,9 +202,20 @@ func (a *app) showPublication(p *api.Publication) {
 	}
 	a.Out.Line(a.Out.Paint(terminal.Green, verb) + " " + terminal.OneLine(render.Name(g)) + " · " + reached(p) + " · " +
 		terminal.Millis(p.Took))
+	a.showCallerSecret(p.CallerSecret)
 	a.Note("id %s · revision %d · record %s · description %s", p.ID, p.Seq, terminal.Size(p.RecordSize), terminal.Size(p.TDSize))
 	for _, w := range p.Warnings {
 		a.Warn(cli.Place(w))
+	}
+}
+
+// showCallerSecret prints a new caller secret.
+func (a *app) showCallerSecret(secret string) {
+	if secret != "" {
+		s := &terminal.Sheet{}
+		s.Add("caller secret", secret)
+		s.Write(a.Out)
+		a.Talk.Line("each request of the node to the agent has it in the header Lmos-Caller-Secret; it is not shown again")
 	}
 }
 

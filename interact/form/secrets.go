@@ -81,6 +81,13 @@ func (s *Secrets) put(by *Scheme, found credentials.Credential) error {
 	return nil
 }
 
+// Hide makes value a secret that must not appear in an error.
+func (s *Secrets) Hide(value string) {
+	if !slices.Contains(s.hidden, value) {
+		s.hidden = append(s.hidden, value)
+	}
+}
+
 // isPossible reports whether the binding can send the secret at its position.
 func (s secret) isPossible(by *Scheme) bool {
 	if slices.Contains(by.by.NotIn, s.in) {

@@ -247,7 +247,12 @@ func (q *call) publication() (*publication, error) {
 	pub.add(propHops, strconv.Itoa(int(q.Message.Hops)+1)) // the agent may be another thing of a mesh
 	pub.add(propTraceParent, q.Message.TraceParent)        // W3C Trace Context, MQTT
 	pub.add(propTraceState, q.Message.TraceState)
-	pub.add(propCaller, q.Message.From.ID()) // only for agents of this node
+	if from := q.Message.From; from != nil { // only for agents of this node
+		pub.add(propCaller, from.ID())
+		pub.add(propCallerVia, string(from.Via))
+		pub.add(propCallerOrg, string(from.Org))
+		pub.add(propCallerRoles, strings.Join(from.Roles, " "))
+	}
 	return pub, nil
 }
 

@@ -27,7 +27,8 @@
 //
 // In MQTT 5 a message has its content type and these user properties, all optional. Requests: accept, traceparent, tracestate,
 // lmos-follow ("true": each state of the action is a response), lmos-detach ("true"), lmos-key, lmos-hops (the
-// number of nodes that relayed it, so that a loop ends). Responses: lmos-status, lmos-action-id, and lmos-code with an RFC 9457 problem.
+// number of nodes that relayed it, so that a loop ends); and, to agents of this node, lmos-caller, lmos-caller-via, lmos-caller-org and
+// lmos-caller-roles. Responses: lmos-status, lmos-action-id, and lmos-code with an RFC 9457 problem.
 // Events and readings: lmos-id, lmos-time (RFC 3339). The message expiry interval is the timeout of the consumer.
 //
 // Sources: WoT Binding Templates, MQTT; kotlin-wot, binding-mqtt; OASIS MQTT 5.0 and 3.1.1; RFC 9457; W3C Trace Context, MQTT.
@@ -83,7 +84,10 @@ const (
 	propDetach      = "lmos-detach"
 	propKey         = "lmos-key"
 	propHops        = "lmos-hops"
-	propCaller      = "lmos-caller" // to an agent of this node: the caller
+	propCaller      = "lmos-caller" // to an agent of this node: the caller ([did.Principal.ID]), Via, Org, and Roles separated by spaces
+	propCallerVia   = "lmos-caller-via"
+	propCallerOrg   = "lmos-caller-org"
+	propCallerRoles = "lmos-caller-roles"
 	propStatus      = "lmos-status"
 	propActionID    = "lmos-action-id"
 	propCode        = "lmos-code"

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -28,6 +29,8 @@ const dialTimeout = 10 * time.Second
 type Options struct {
 	// Credentials are the secrets for agents. The zero value has none.
 	Credentials credentials.Store
+	// CallerSecret returns the secret of a Thing for a request to an address, or "" (publication.CallerSecrets). Nil: there are none.
+	CallerSecret func(thing string, to *url.URL) string
 	// Log receives log records; nil discards them.
 	Log *slog.Logger
 	// MaxBody is the limit in bytes of a response or an event, after decompression; 0 means 4 MiB. Response streams have no limit.
@@ -53,6 +56,7 @@ type Client struct {
 	transport http.RoundTripper
 	lasting   http.RoundTripper // of observations: each occupies a connection
 	webhook   Receiver
+	secretOf  func(thing string, to *url.URL) string
 	pause     time.Duration // before the second poll of a background action; other pauses are multiples of it
 
 	work sync.WaitGroup // goroutines that send request streams
@@ -66,7 +70,7 @@ type Client struct {
 // NewClient returns a client with options o. Close it when it is done.
 func NewClient(o Options) *Client {
 	c := &Client{log: o.Log, limit: o.MaxBody, transport: o.Transport, lasting: o.Transport,
-		webhook: o.Webhook, pause: 50 * time.Millisecond, observed: ratelimit.NewInflight[string](maxObserved, math.MaxInt)}
+		webhook: o.Webhook, secretOf: o.CallerSecret, pause: 50 * time.Millisecond, observed: ratelimit.NewInflight[string](maxObserved, math.MaxInt)}
 	c.log = cmp.Or(c.log, slog.New(slog.DiscardHandler))
 	c.consumer = form.Consumer{Transport: c, Security: form.Security{Protocol: "HTTP", Schemes: []string{"basic", "bearer", "apikey"},
 		Credentials: o.Credentials, Log: c.log}}

@@ -133,6 +133,7 @@ func (r *request) build(ctx context.Context) (*http.Request, error) {
 	r.Secrets.Apply(req.Header, req.URL)
 	countHop(req, r)
 	setCaller(req, r.Message)
+	setCallerSecret(req, r)
 	return req, nil
 }
 
@@ -144,6 +145,9 @@ const (
 	callerOrgHeader   = "Lmos-Caller-Org"
 	callerRolesHeader = "Lmos-Caller-Roles"
 )
+
+// callerSecretHeader is the header with the secret of the agent. It proves that the node set the headers of the caller.
+const callerSecretHeader = "Lmos-Caller-Secret"
 
 // HopsHeader is the header with the number of nodes that relayed a request, for the detection of loops.
 const HopsHeader = "Lmos-Hops"
@@ -172,6 +176,18 @@ func setCaller(req *http.Request, m *interact.Message) {
 			req.Header.Set(callerOrgHeader, string(m.From.Org))
 			req.Header.Set(callerRolesHeader, strings.Join(m.From.Roles, " "))
 		}
+	}
+}
+
+// setCallerSecret sets the secret of the agent if the address has the origin of the secret. Redirects are not followed. An error of the agent that
+// repeats the secret is not passed on.
+func setCallerSecret(req *http.Request, r *request) {
+	if r.client.secretOf == nil {
+		return
+	}
+	if secret := r.client.secretOf(r.Thing.ID, req.URL); secret != "" {
+		req.Header.Set(callerSecretHeader, secret)
+		r.Secrets.Hide(secret)
 	}
 }
 
@@ -225,6 +241,7 @@ func newRequest(ctx context.Context, r *request, method string, u *url.URL, body
 		req.Header.Set("Tracestate", r.Message.TraceState)
 	}
 	countHop(req, r)
+	setCallerSecret(req, r)
 	return req, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -305,5 +306,42 @@ func TestRetryAfter(t *testing.T) {
 		if got := retryAfter(value); got != want {
 			t.Errorf("%q: got %v, want %v", value, got, want)
 		}
+	}
+}
+
+// The caller secret of an agent is in each request to its origin, also to the status of an action, and in none to another origin. The agent cannot
+// publish it in its errors, and a form cannot set it.
+func TestCallerSecret(t *testing.T) {
+	t.Parallel()
+	elsewhere := newRecorder(t, responds(`{"status":"completed"}`))
+	w, agent := newWorker(t, `{"status":"running"}`, `{"status":"completed","output":"faded"}`)
+	c := quick(t, Options{CallerSecret: func(thing string, to *url.URL) string {
+		if "http://"+to.Host == agent.URL {
+			return "hush of " + thing
+		}
+		return ""
+	}})
+	thing := describe(t, agent.URL, strings.ReplaceAll(background, `"href": "BASE/sync"`,
+		`"href": "`+elsewhere.URL+`", "htv:headers": [{"htv:fieldName": "lmos-CALLER-secret", "htv:fieldValue": "forged"}]`))
+	want := "hush of " + thing.ID
+	if _, _, err := replies(t, c.Thing(thing), invoke("fade", "")); err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, r := range agent.requests() {
+		if seen++; r.header.Get("Lmos-Caller-Secret") != want {
+			t.Errorf("%s %s has the secret %q", r.method, r.path, r.header.Get("Lmos-Caller-Secret"))
+		}
+	}
+	if seen < 3 {
+		t.Errorf("%d requests", seen)
+	}
+	_, _, _ = replies(t, c.Thing(thing), invoke("sync", ""))
+	if got := elsewhere.last(t).header.Values("Lmos-Caller-Secret"); len(got) > 0 {
+		t.Errorf("another origin gets %q", got)
+	}
+	w.begin = func(rw http.ResponseWriter, r *http.Request) { http.Error(rw, r.Header.Get("Lmos-Caller-Secret"), 500) }
+	if _, _, err := replies(t, c.Thing(thing), invoke("fade", "")); err == nil || strings.Contains(fmt.Sprintf("%+v", interact.AsError(err)), "hush") {
+		t.Errorf("the agent publishes its secret: %v", err)
 	}
 }

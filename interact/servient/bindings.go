@@ -36,11 +36,12 @@ type binding struct {
 
 // bindingOptions are the arguments of the constructors of bindings.
 type bindingOptions struct {
-	credentials credentials.Store
-	dial        Dialer
-	log         *slog.Logger
-	webhook     rest.Receiver
-	conns       int // rest.Options.MaxConns
+	credentials  credentials.Store
+	callerSecret func(thing string, to *url.URL) string
+	dial         Dialer
+	log          *slog.Logger
+	webhook      rest.Receiver
+	conns        int // rest.Options.MaxConns
 }
 
 // protocols is the table of the bindings. A form belongs to the first binding that supports it.
@@ -49,7 +50,7 @@ var protocols = []struct {
 	open     func(o bindingOptions) (thing func(*td.Thing) interact.Thing, close func())
 }{
 	{rest.Supports, func(o bindingOptions) (func(*td.Thing) interact.Thing, func()) {
-		c := rest.NewClient(rest.Options{Credentials: o.credentials, Dial: o.dial, Webhook: o.webhook, MaxConns: o.conns, Log: o.log})
+		c := rest.NewClient(rest.Options{Credentials: o.credentials, CallerSecret: o.callerSecret, Dial: o.dial, Webhook: o.webhook, MaxConns: o.conns, Log: o.log})
 		return c.Thing, c.Close
 	}},
 	{ws.Supports, func(o bindingOptions) (func(*td.Thing) interact.Thing, func()) {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"net/url"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -30,9 +31,10 @@ import (
 
 // Options configure a [Servient].
 type Options struct {
-	// Credentials and Webhook are for the agents of this node only. A nil Webhook supports no webhooks.
-	Credentials credentials.Store
-	Webhook     rest.Receiver
+	// Credentials, CallerSecret (rest.Options) and Webhook are for the agents of this node only. A nil Webhook supports no webhooks.
+	Credentials  credentials.Store
+	CallerSecret func(thing string, to *url.URL) string
+	Webhook      rest.Receiver
 	// Direct is DirectOff, DirectSecure or DirectAny.
 	Direct string
 	// NoValidation turns off the checks of messages against descriptions.
@@ -69,7 +71,7 @@ func New(o Options) *Servient {
 	return &Servient{
 		o: o,
 		// The queue of an agent (Policy) limits its calls, so its connections need no limit.
-		own:    newBindings(bindingOptions{credentials: o.Credentials, webhook: o.Webhook, conns: -1, log: o.Log}),
+		own:    newBindings(bindingOptions{credentials: o.Credentials, callerSecret: o.CallerSecret, webhook: o.Webhook, conns: -1, log: o.Log}),
 		direct: guardedBindings(o.Direct, o.Log),
 		hub:    hub.New(hub.Options{SubscriptionsPerCaller: o.Subscriptions, Log: o.Log}),
 		tasks:  task.New(o.Tasks),

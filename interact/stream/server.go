@@ -310,13 +310,13 @@ func (l *session) caller(as frame.As) *did.Principal {
 	return c.principal
 }
 
-// narrowed returns the principal of a consumer of a node: at most the relation and the roles of the node.
+// narrowed returns the principal of the consumer that a node states.
 func narrowed(node *did.Principal, as frame.As) *did.Principal {
 	if as.Roles == frame.AllRoles {
-		return node.Narrow(as.Name, as.Relation, nil)
+		return node.Narrowed(as.Name, as.Relation, nil)
 	}
 	stated := strings.Fields(as.Roles)
-	return node.Narrow(as.Name, as.Relation, func(role string) bool { return slices.Contains(stated, role) })
+	return node.Narrowed(as.Name, as.Relation, func(role string) bool { return slices.Contains(stated, role) })
 }
 
 // follow receives the frames after the request: its data, and a stream of chunks.

@@ -48,7 +48,7 @@ var rows = [][]string{
 	{"bridge/mcp/aggregator", "bridge/mcp/client"},
 	// What a node is made of: the HTTP server, the libp2p host, agents made from programs and documents, bridges.
 	{"agent", "gateway", "p2p", "expose", "discovery/explore", "interact/servient", "bridge/mcp", "bridge/a2a"},
-	{"directory/presence", "node/status", "node/datadir"}, // use the libp2p host and the publications
+	{"directory/presence", "node/status", "node/datadir", "agent/agenttest"}, // use the libp2p host, the publications, agents
 	{"node"},
 	{"testnet", "configs", "interop/testmesh"},
 	{"cmd/lmosd/internal/cli", "cmd/lmosd/internal/printer"},

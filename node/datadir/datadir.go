@@ -28,7 +28,9 @@ type Stores struct {
 	// Own has the publications, and Ledger the tasks that consumers of this node started. Both are views of Durable with copies, see Restore.
 	Own, Ledger ds.Batching
 	Tokens      *tokens.Store // nil: no listener asks for them
-	Audit       *audit.Log    // nil: nothing is recorded
+	// CallerSecrets are those of the agents that this node calls over HTTP.
+	CallerSecrets *publication.CallerSecrets
+	Audit         *audit.Log // nil: nothing is recorded
 }
 
 // Open opens the database below dir. An empty engine means pebble.
@@ -50,7 +52,7 @@ func (s *Stores) Of(network string, valid func([]byte) bool) (part *Stores, home
 }
 
 func newStores(s *storage.Store, durable, fast ds.Batching) *Stores {
-	return &Stores{s, durable, fast, namespace.Wrap(durable, ds.NewKey("/own")), namespace.Wrap(durable, ds.NewKey("/tasks")), nil, nil}
+	return &Stores{Store: s, Durable: durable, Fast: fast, Own: namespace.Wrap(durable, ds.NewKey("/own")), Ledger: namespace.Wrap(durable, ds.NewKey("/tasks"))}
 }
 
 // Peers returns the store of bootstrap peers. The DHT and the directory add their own prefixes (/dht, /directory), so they get the whole

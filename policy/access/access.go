@@ -157,13 +157,11 @@ func (s *Set) byRelation(p *did.Principal, r Request) Decision {
 		return Decision{Allow: true, Op: r.Op, Relation: p.Relation}
 	case did.Own:
 		allow = r.Op != Manage && r.Op != Delegate && visibility < td.Private
-	case did.Partner:
-		allow = r.Op == Connect || r.Op == Store || r.Op == Find && visibility == td.Public
 	default:
-		switch s.untrusted {
-		case UntrustedOpen:
+		switch {
+		case s.untrusted == UntrustedOpen:
 			allow = r.Op != Manage && r.Op != Delegate && visibility == td.Public
-		case UntrustedFind:
+		case s.untrusted == UntrustedFind || p.Relation == did.Partner:
 			allow = r.Op == Connect || r.Op == Store || r.Op == Find && visibility == td.Public
 		}
 	}

@@ -69,7 +69,7 @@ func TestWithoutRulesTheRelationDecides(t *testing.T) {
 			{member, logistics, "find read write invoke subscribe"},
 			{member, hidden, ""},
 			{member, nil, "connect store"},
-			{guest, payout, "find"},
+			{guest, payout, map[string]string{UntrustedOpen: "find read write invoke subscribe", UntrustedFind: "find", UntrustedNone: "find"}[untrusted]},
 			{guest, logistics, ""},
 			{guest, nil, "connect store"},
 			{alien, payout, map[string]string{UntrustedOpen: "find read write invoke subscribe", UntrustedFind: "find"}[untrusted]},
@@ -113,7 +113,7 @@ func TestUnconfirmedMembers(t *testing.T) {
 		{StaleRead, "  - {deny: own, to: read, on: logistics}", UntrustedNone, pending, "connect find"},
 		{StaleRead, "  - {allow: own, to: \"*\", on: logistics}", UntrustedNone, pending, "connect find read"},
 		{StaleRead, "", UntrustedNone, &barred, ""},
-		{StaleRead, "", UntrustedNone, pending.Narrow("crm", did.Untrusted, nil), ""},
+		{StaleRead, "", UntrustedNone, pending.Narrowed("crm", did.Untrusted, nil), ""},
 	} {
 		o := options()
 		o.Untrusted, o.Stale = c.untrusted, c.stale

@@ -301,6 +301,14 @@ export const watch = (...args) => new Mesh().watch(...args)
 /** Returns an agent with this name: see Agent. */
 export const agent = (name, about) => new Agent(name, about)
 
+/**
+ * A Caller is the caller of an agent, as the node has verified it. The id identifies the caller over several requests: 'local…' on this machine,
+ * else the DID of a node, with #name for a consumer behind that node, which only that node vouches for. Via is the proof: peer, socket, token,
+ * loopback, process or unproven. Organization is the DID of the organization that a credential proves, and roles are the roles there, or those of
+ * an access token of the agent's node.
+ * @typedef {{ id: string, did?: string, node?: string, name?: string, via: string, organization?: string, roles: string[] }} Caller
+ */
+
 /** An agent. The methods that add affordances return the agent, so that calls can be chained. Only the name is required. Without
  * an id, the node creates one. Capabilities are ids for search. At most limit requests run at once. After ping seconds without a
  * message, the agent pings the node. Ready is called after each registration, and signal stops the agent. */
@@ -344,9 +352,7 @@ export class Agent {
    *
    * The function f(input, signal, ask, call) returns the output or a promise of it; a generator sends a response stream. Signal is
    * an AbortSignal of the caller's cancellation. await ask('Which town?', { town: 'string' }) requests input from the caller: an
-   * object, or null if the caller declines. call.caller is { id, did, node, name, via }; its id identifies the caller over several
-   * requests ('local…' on this machine, else the DID of a node, with #name for a consumer behind it). call.deadline is a Date. Both
-   * may be undefined.
+   * object, or null if the caller declines. call.caller is a Caller and call.deadline a Date; both may be undefined.
    *
    * About may have the type of the output; safe; idempotent; synchronous: false for an action that takes long and continues when
    * the caller disconnects; requiresInput: true for one that calls ask; and members of the description (TD 1.1 §5.3.1.4). */
@@ -540,7 +546,7 @@ export class Agent {
   }
 
   async #answer(s, m, kind, name, signal) {
-    const call = { caller: m.caller, deadline: m.timeLeft && new Date(Date.now() + m.timeLeft) }
+    const call = { caller: m.caller && { roles: [], ...m.caller }, deadline: m.timeLeft && new Date(Date.now() + m.timeLeft) }
     if (kind === 'invokeAction' && this.#actions.has(name)) {
       const status = (status, output) => s.send(reply(m, 'actionStatus', { action: name, status, ...put(output) }))
       const f = this.#actions.get(name)

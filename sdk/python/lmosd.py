@@ -424,13 +424,21 @@ def watch(agent, event="", property="", after=""):
 class Caller:
     """The caller, as the node has verified it. The id identifies the caller over several requests: "local" or "local#name" on this
     machine, else the DID of a node, with #name for a consumer behind that node, which only that node vouches for. Via is the
-    proof: peer, socket, token, loopback, process or unproven. Did and node are empty on this machine; name may be empty."""
+    proof: peer, socket, token, loopback, process or unproven. Did and node are empty on this machine; name may be empty.
+    Organization is the DID of the organization that a credential proves, or empty. Roles are the roles there, or those of an access
+    token of the agent's node."""
 
     id: str
-    did: str
-    node: str
-    name: str
-    via: str
+    did: str = ""
+    node: str = ""
+    name: str = ""
+    via: str = ""
+    organization: str = ""
+    roles: tuple[str, ...] = ()
+
+    @classmethod
+    def _of(cls, m):
+        return cls(m.get("id", ""), *(m.get(k, "") for k in ("did", "node", "name", "via", "organization")), tuple(m.get("roles", ())))
 
 
 class Context:
@@ -439,7 +447,7 @@ class Context:
 
     def __init__(self, m=None):
         caller, left = (m or {}).get("caller"), (m or {}).get("timeLeft")
-        self.caller = Caller(**{k: caller.get(k, "") for k in Caller.__annotations__}) if isinstance(caller, dict) else None
+        self.caller = Caller._of(caller) if isinstance(caller, dict) else None
         self.deadline = time.time() + left / 1000 if left else None
         self._over, self.task, self.chunks = threading.Event(), None, None
         self._asking, self._answer, self._answered = None, None, threading.Event()

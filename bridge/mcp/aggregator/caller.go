@@ -25,16 +25,3 @@ func callerOf(r *http.Request) string {
 	}
 	return strings.Join(parts, " ")
 }
-
-// principalOf returns the principal of a name of [callerOf]. Sessions reach a Thing through a connection, which carries only names.
-func principalOf(caller string) *did.Principal {
-	first, _, _ := strings.Cut(caller, " ")
-	via, name, ok := strings.Cut(first, "/")
-	switch {
-	case !ok:
-		return did.Consumer(did.Loopback, "")
-	case via == "":
-		return nil
-	}
-	return did.Consumer(did.Via(via), name)
-}

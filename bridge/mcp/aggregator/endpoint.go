@@ -44,12 +44,8 @@ func (h *Handler) newEndpoint(d *td.Description, ref, tunnel string) *endpoint {
 		near := len(d.Record.Hosts) > 0 && !slices.ContainsFunc(d.Record.Hosts, func(host td.Host) bool { return host.Node != here })
 		back := backend.New(backend.Options{Name: d.Thing.Name(), Relay: true, Near: near, Version: h.o.Version, Log: h.o.Log,
 			Dial: func(ctx context.Context) (protocol.Conn, error) {
-				from := did.PrincipalOf(ctx) // the principal of a caller with a session of its own
-				if from == nil {
-					from = did.PrincipalOf(h.ctx)
-				}
 				return protocol.Lines(bridge.Dial(ctx, h.o.Mesh, &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: tunnel,
-					From: from, ID: interact.NewID(), Deadline: time.Now().Add(tunnelTimeout)})), nil
+					From: did.PrincipalOf(ctx), ID: interact.NewID(), Deadline: time.Now().Add(tunnelTimeout)})), nil
 			}})
 		p := &remoteServer{h: h, back: back, described: &thing{h: h, ref: ref}}
 		e = h.withSessions(d.Thing.Name(), offlineServer{p})
@@ -66,7 +62,7 @@ func (h *Handler) withSessions(name string, m statelessServer) *endpoint {
 	var work sync.WaitGroup
 	back := backend.New(backend.Options{Name: name, Own: true, Log: h.o.Log, Dial: func(ctx context.Context) (protocol.Conn, error) {
 		here, there := net.Pipe()
-		work.Go(func() { _ = backend.Serve(ctx, statelessOnly{m}, protocol.Lines(there), nil) })
+		work.Go(func() { _ = backend.Serve(did.AsProcess(ctx), statelessOnly{m}, protocol.Lines(there), nil) })
 		return protocol.Lines(here), nil
 	}})
 	return &endpoint{server: &sessionServer{m, back}, close: func() {
@@ -96,8 +92,7 @@ func (d *sessionServer) Session(ctx context.Context) (protocol.Conn, error) {
 type statelessOnly struct{ statelessServer }
 
 func (l statelessOnly) Call(ctx context.Context, m *protocol.Message, notify protocol.Notify) (*protocol.Message, error) {
-	user := protocol.UserOf(ctx)
-	return l.statelessServer.Call(did.WithPrincipal(protocol.WithCaller(ctx, user), principalOf(user)), m, notify)
+	return l.statelessServer.Call(protocol.WithCaller(ctx, protocol.UserOf(ctx)), m, notify)
 }
 
 func (statelessOnly) Session(context.Context) (protocol.Conn, error) {

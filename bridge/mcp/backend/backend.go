@@ -36,6 +36,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/ratelimit"
 )
@@ -184,7 +185,7 @@ func (b *Backend) find(ctx context.Context, caps string) (*Info, error) {
 			Hint: startHint}
 	}
 	if info.Modern {
-		_, err = b.share(conn, info, 0)
+		_, err = b.share(conn, nil, info, 0)
 	} else {
 		err = b.legacy.adopt(conn, ownerOf(ctx, caps), info)
 	}
@@ -196,22 +197,23 @@ func (b *Backend) find(ctx context.Context, caps string) (*Info, error) {
 }
 
 // enter returns a connection for a call, and a function to call after it. The connection is nil if the shared one has just ended.
-func (b *Backend) enter(logs bool) (l *sharedConn, leave func(), err error) {
-	if l = b.room(logs); l == nil && b.o.Relay {
-		if l, err = b.tunnel(logs); err != nil {
+func (b *Backend) enter(ctx context.Context, logs bool) (l *sharedConn, leave func(), err error) {
+	opener := b.openerOf(ctx)
+	if l = b.room(opener, logs); l == nil && b.o.Relay {
+		if l, err = b.tunnel(opener, logs); err != nil {
 			return nil, nil, err
 		}
 	}
 	return l, func() { b.leave(l) }, nil
 }
 
-// room reserves a connection with room for one more call; nil if there is none.
-func (b *Backend) room(logs bool) *sharedConn {
+// room reserves a connection of an opener with room for one more call; nil if there is none.
+func (b *Backend) room(opener *did.Principal, logs bool) *sharedConn {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, one := range b.shared {
 		// A tunnel may have ended before its goroutine removes it: a retry needs another one.
-		if !b.o.Relay || one.calls < maxCalls && !(logs && one.Logging()) && !one.Ended() {
+		if !b.o.Relay || one.opener == opener && one.calls < maxCalls && !(logs && one.Logging()) && !one.Ended() {
 			one.useLocked()
 			return one
 		}
@@ -220,17 +222,17 @@ func (b *Backend) room(logs bool) *sharedConn {
 }
 
 // tunnel opens and reserves another tunnel, unless a concurrent caller has just opened one.
-func (b *Backend) tunnel(logs bool) (*sharedConn, error) {
+func (b *Backend) tunnel(opener *did.Principal, logs bool) (*sharedConn, error) {
 	b.opening.Lock()
 	defer b.opening.Unlock()
-	if l := b.room(logs); l != nil {
+	if l := b.room(opener, logs); l != nil {
 		return l, nil
 	}
-	conn, err := b.dial(b.ctx)
+	conn, err := b.dial(did.WithPrincipal(b.ctx, opener))
 	if err != nil {
 		return nil, err
 	}
-	return b.share(conn, nil, 1)
+	return b.share(conn, opener, nil, 1)
 }
 
 // Call implements [protocol.Server].
@@ -265,8 +267,10 @@ func (b *Backend) call(ctx context.Context, m *protocol.Message, notify protocol
 	}
 	switch {
 	case b.o.Relay && !b.o.Near:
-		m = withoutCallerMeta(m)
-	case !b.o.Own:
+		m = without(m, protocol.MetaCaller)
+	case b.o.Relay || b.o.Own:
+		m = namingCaller(ctx, m)
+	default:
 		m = withCallerMeta(ctx, m)
 	}
 	for range maxTries {
@@ -279,7 +283,7 @@ func (b *Backend) call(ctx context.Context, m *protocol.Message, notify protocol
 				return b.legacy.call(ctx, m, notify)
 			}
 		}
-		l, leave, err := b.enter(m.Text("_meta", protocol.MetaLogLevel) != "")
+		l, leave, err := b.enter(ctx, m.Text("_meta", protocol.MetaLogLevel) != "")
 		if err != nil {
 			return nil, err
 		}
@@ -306,10 +310,7 @@ func (b *Backend) call(ctx context.Context, m *protocol.Message, notify protocol
 func (b *Backend) withUser(ctx context.Context, m *protocol.Message) *protocol.Message {
 	caller := protocol.CallerOf(ctx)
 	if caller == "" {
-		if raw, _ := m.Param("_meta", protocol.MetaUser); raw != nil { // not allowed from clients
-			return m.WithParam(nil, "_meta", protocol.MetaUser)
-		}
-		return m
+		return without(m, protocol.MetaUser) // not allowed from clients
 	}
 	if !b.o.Own {
 		mac := hmac.New(sha256.New, b.secret)
@@ -340,7 +341,10 @@ func (b *Backend) Session(ctx context.Context) (protocol.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !b.o.Relay && !b.o.Own {
+	switch {
+	case b.o.Relay:
+		conn = relayedSession{conn}
+	case !b.o.Own:
 		conn = identifyingConn{conn}
 	}
 	return protocol.EnsureResponses(conn, func(err error) error {
@@ -371,12 +375,13 @@ func (b *Backend) session(ctx context.Context) (protocol.Conn, error) {
 // A sharedConn is a connection that several calls use, in sequence or concurrently. Backend.mu guards its fields.
 type sharedConn struct {
 	*protocol.Multiplexer
-	hub   *hub
-	calls int
-	idle  *time.Timer
-	until time.Time         // must stay open until then for a task
-	gone  bool              // closed, or about to be
-	ended func(*sharedConn) // called once when gone is set, with the backend locked
+	hub    *hub
+	opener *did.Principal // of a tunnel
+	calls  int
+	idle   *time.Timer
+	until  time.Time         // must stay open until then for a task
+	gone   bool              // closed, or about to be
+	ended  func(*sharedConn) // called once when gone is set, with the backend locked
 }
 
 // run reads a connection in its own goroutine until it ends. It passes messages of no call to unsolicited ([protocol.Multiplex]).
@@ -421,7 +426,7 @@ func (l *sharedConn) endLocked() {
 
 // share adds a connection to those that all stateless callers share, with calls on it already. The info is valid as long as the
 // connection.
-func (b *Backend) share(conn protocol.Conn, info *Info, calls int) (*sharedConn, error) {
+func (b *Backend) share(conn protocol.Conn, opener *did.Principal, info *Info, calls int) (*sharedConn, error) {
 	l, err := b.run(conn, nil, func(l *sharedConn) {
 		b.shared = slices.DeleteFunc(b.shared, func(o *sharedConn) bool { return o == l })
 		b.info = nil
@@ -431,6 +436,7 @@ func (b *Backend) share(conn protocol.Conn, info *Info, calls int) (*sharedConn,
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	l.opener = opener
 	for range calls {
 		l.useLocked()
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
@@ -87,7 +88,7 @@ func (t *tunnel) call(ctx context.Context, m *protocol.Message) *protocol.Messag
 	if err := t.authorize(ctx, m); err != nil {
 		return protocol.RespondError(m.ID(), protocol.FromError(err))
 	}
-	ctx = callerContext(ctx, m)
+	ctx = did.WithPrincipal(ctx, PrincipalOf(did.PrincipalOf(ctx), m))
 	if raw, _ := m.Param("_meta", protocol.MetaUser); raw != nil {
 		user := m.Text("_meta", protocol.MetaUser)
 		ctx = protocol.WithUser(ctx, user[:min(len(user), maxUser)])

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/did"
 )
 
 // A log message does not name its request: it is dropped while it may belong to another caller, or another user of a relay.
@@ -91,6 +93,46 @@ func TestUsersOfRelay(t *testing.T) {
 				t.Error(err)
 			}
 		}
+	}
+}
+
+// Callers with different rights at the host do not share a tunnel of a relay, so that each has no more than its own. A host in this process
+// receives the principal of each request instead.
+func TestTunnelsOfRelay(t *testing.T) {
+	t.Parallel()
+	for name, near := range map[string]bool{"far": false, "near": true} {
+		var mu sync.Mutex
+		opened := map[string]int{}
+		h := host{make(chan [2]string, 99)}
+		dial := tunnelTo(t, h)
+		relay := open(t, backend.Options{Relay: true, Near: near, Name: "relay", Dial: func(ctx context.Context) (protocol.Conn, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			p := did.PrincipalOf(ctx)
+			opened[p.ID()+" "+string(p.Via)]++
+			return dial(ctx)
+		}})
+		for _, p := range []*did.Principal{nil, did.Consumer(did.Unproven, ""), did.Consumer(did.Loopback, ""), did.Consumer(did.Token, "a"),
+			did.Consumer(did.Token, "b"), did.Consumer(did.Token, did.Operator), did.Consumer(did.Socket, "uid:1"), did.Consumer(did.Process, "")} {
+			for range 2 {
+				ctx := protocol.WithCaller(t.Context(), p.ID())
+				if p != nil {
+					ctx = did.WithPrincipal(ctx, p)
+				}
+				if _, err := relay.Call(ctx, request("1", "tools/list", "{}", nil), ignoreMessage); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		want := map[string]int{"unproven unproven": 1, "local loopback": 1, "local token": 1, "local process": 1}
+		if near {
+			want = map[string]int{"local process": 1}
+		}
+		mu.Lock()
+		if !maps.Equal(opened, want) {
+			t.Errorf("%s: the relay opened %v, want %v", name, opened, want)
+		}
+		mu.Unlock()
 	}
 }
 
