@@ -160,6 +160,9 @@ func (t *Trust) sharedLocked(p *did.Principal) []known {
 	if p.Relation == did.Own && t.org != nil && t.book.Shared > 0 {
 		all = append(all, known{SCID: t.org.SCID(), Kind: kindPartners, Version: t.book.Shared})
 	}
+	if p.Relation == did.Own {
+		all = append(all, t.checkpointLocked()...)
+	}
 	for _, scid := range t.soughtLocked() { // the own organization first
 		if a := t.authorities[scid]; a != nil && t.mayGetLocked(p, a) {
 			all = append(all, a.known()...)
@@ -314,6 +317,8 @@ func (t *Trust) lacks(from did.DID, k known) bool {
 	switch k.Kind {
 	case kindThings:
 		return true
+	case kindCheckpoint:
+		return t.lacksCheckpointLocked(from, k)
 	case kindPartners:
 		n := t.nodes[from]
 		return a != nil && a.partner == nil && k.Version > t.book.Shared && n != nil && n.principal.Relation == did.Own
@@ -343,6 +348,8 @@ func (t *Trust) take(ctx context.Context, from did.DID, k known, raw []byte) (er
 		changed, err = t.takeList(ctx, k.SCID, raw)
 	case kindPartners:
 		changed, err = t.takePartners(ctx, from, raw)
+	case kindCheckpoint:
+		err = t.takeCheckpoint(from, raw)
 	}
 	if err != nil || !changed {
 		return err

@@ -98,6 +98,8 @@ func (t *Trust) serve(ctx context.Context, id did.DID, q *request) (*response, e
 		return t.serveRedeem(ctx, id, q)
 	case opEnroll:
 		return t.serveEnroll(id, q)
+	case opKept:
+		return t.serveKept(id)
 	case opThings:
 		return t.serveThings(ctx, id, q)
 	case opKey:
@@ -161,6 +163,8 @@ func (t *Trust) serveGet(id did.DID, q *request) (*response, error) {
 		if l := a.lists[k.Method]; l != nil {
 			return &response{Body: l.Raw}, nil
 		}
+	case kindCheckpoint:
+		return t.serveCheckpointLocked(id)
 	case kindPartners:
 		if a.partner == nil && t.nodeLocked(id).principal.Relation == did.Own {
 			return t.serveSharedLocked()

@@ -4,7 +4,7 @@
 // A node shows its credential to the peers that look for its organization (wire.go, exchange.go, serve.go). The credential counts while a
 // status list of the organization is valid and nobody has revoked it (authority.go). After a start, and after five minutes alone, the state
 // of an organization must be confirmed by a node other than the one in question (evidence.go): a revoked node cannot hide its revocation.
-// standing.go has the principals of nodes, partners.go the trust store, admin.go what an operator does.
+// checkpoints.go exchanges the heads of audit logs. standing.go has the principals of nodes, partners.go the trust store, admin.go what an operator does.
 //
 // Subpackages: organization has the keys and the log of the own organization, invitation the strings by which nodes and partners join.
 //
@@ -58,6 +58,8 @@ type Options struct {
 	OnHello  func(node did.DID)
 	// Record receives each change of organizations, partners and members, as a sentence. It must not block. Nil is ignored.
 	Record func(change string)
+	// Checkpoints has the checkpoints of audit logs, which members keep of each other. Nil: this node takes no part.
+	Checkpoints Checkpoints
 	// Now returns the time, without a monotonic reading, so that a machine that slept counts as alone. Nil: the current time.
 	Now func() time.Time
 	Log *slog.Logger
@@ -90,6 +92,8 @@ type Trust struct {
 	issuers     map[did.DID]string // nodes that proved an issuing key of the own organization, with its DID URL
 	renewed     time.Time          // of the last attempt to renew the credential
 	asked       map[question]time.Time
+	announced   string    // hash of the checkpoint that was announced last
+	announcedAt time.Time // its time
 	started     time.Time
 }
 
@@ -347,6 +351,7 @@ func (t *Trust) maintain() {
 	if issued {
 		t.announce(own.scid, "")
 	}
+	t.announceCheckpoint()
 	t.update()
 	t.mu.Lock()
 	defer t.mu.Unlock()

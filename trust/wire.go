@@ -39,6 +39,7 @@ const (
 	opRedeem op = 7  // an invitation
 	opEnroll op = 8  // an issuing key for the log
 	opThings op = 10 // restricted descriptions of the host
+	opKept   op = 11 // the checkpoints of the caller's audit log that the receiver keeps
 	opKey    op = 9  // the issuing key of a member that becomes an issuer
 )
 
@@ -50,6 +51,8 @@ const (
 	kindList     kind = 2 // the status list of an issuing key
 	kindPartners kind = 3 // the partners of the organization, for its members
 	kindThings   kind = 4 // the restricted descriptions of the node
+	// kindCheckpoint is the newest checkpoint of the node's audit log, for members of its organization.
+	kindCheckpoint kind = 5
 )
 
 // A known names a document and its version.
