@@ -49,7 +49,7 @@ func (n *Node) openNetwork() (_ *network, err error) {
 		if n.policy.Connects(id) != nil {
 			w.trust.Wait(n.life.ctx, id)
 		}
-		return n.policy.Connects(id)
+		return n.recordDenied(id, n.policy.Connects(id))
 	})
 	if w.ID() != peer.ID(n.key.Peer()) {
 		return nil, fmt.Errorf("the host is %s and the key that of %s", w.ID(), w.self)
@@ -81,6 +81,7 @@ func (n *Node) openTrust(w *network, base host.Host) (err error) {
 		},
 		OnHello: func(id did.DID) {
 			if n.policy.Rejects(id) {
+				_ = n.recordDenied(id, n.policy.Connects(id)) // the peer sees the end of the connection
 				w.peers.Disconnect(id)
 			}
 		}})

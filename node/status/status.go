@@ -139,7 +139,7 @@ func (r *Reporter) warnings() []api.Warning {
 		add("W021", "store-damaged", "low", "publish the named Things again; then delete the folder: rm -r "+interact.Quote(folder), "%s", text)
 	}
 	if members, dir := r.Forks(); len(members) > 0 {
-		add("W070", "audit-forked", "medium", "examine the member; the evidence is in "+dir+": delete the file of the member when the case is closed, and restart",
+		add("W062", "audit-forked", "medium", "examine the member; the evidence is in "+dir+": delete the file of the member when the case is closed, and restart",
 			"the audit log of %s was changed or replaced: it contradicts a checkpoint that the member signed before%s", members[0].Short(), others(len(members)-1))
 	}
 	if fill, lacks := r.Directory.Fill(), r.Directory.IsIncomplete(); lacks {

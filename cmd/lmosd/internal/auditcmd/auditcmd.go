@@ -212,13 +212,13 @@ func unreadable(c *cli.Console, r *audit.Reader) {
 func table(lines []audit.Line, wide bool) *terminal.Table {
 	return terminal.TableOf(lines, wide, []terminal.Column[audit.Line]{
 		{Name: "TIME", Keep: true, Cell: func(l audit.Line) terminal.Cell {
-			return terminal.Short(local(l.Time), l.Time.Format(time.RFC3339Nano))
+			return terminal.Short(l.Time.Local().Format(shortTime), l.Time.Format(time.RFC3339Nano))
 		}},
 		{Name: "EVENT", Keep: true, Cell: terminal.TextOf(event)},
 		{Name: "WHO", Cell: func(l audit.Line) terminal.Cell { return terminal.Short(short(l.Who), l.Who) }},
 		{Name: "OP", Keep: true, Cell: terminal.TextOf(func(l audit.Line) string { return l.Op })},
-		{Name: "SUBJECT", Cell: terminal.TextOf(subject)},
-		{Name: "CODE", Keep: true, Cell: terminal.TextOf(func(l audit.Line) string { return l.Code })},
+		{Name: "SUBJECT", Cell: func(l audit.Line) terminal.Cell { return terminal.Short(shortSubject(l), subject(l)) }},
+		{Name: "CODE", Keep: true, Cell: func(l audit.Line) terminal.Cell { return terminal.Short(strings.TrimPrefix(l.Code, "LMOS-"), l.Code) }},
 		{Name: "TIMES", Keep: true, Cell: terminal.TextOf(times)},
 		{Name: "ORGANIZATION", Wide: true, Cell: terminal.TextOf(func(l audit.Line) string { return string(l.Org) })},
 		{Name: "RULE", Wide: true, Cell: terminal.TextOf(func(l audit.Line) string { return l.Rule })},
@@ -226,7 +226,8 @@ func table(lines []audit.Line, wide bool) *terminal.Table {
 	})
 }
 
-func local(t time.Time) string { return t.Local().Format(time.DateTime) }
+// shortTime is the form of a time in a table.
+const shortTime = "01-02 15:04:05"
 
 // event returns the verdict of a decision, or the event.
 func event(l audit.Line) string { return cmp.Or(l.Event, l.Verdict) }
@@ -244,12 +245,23 @@ func subject(l audit.Line) string {
 	return l.Thing
 }
 
+// shortSubject is subject with the name of the Thing in place of its id, which contains the DID of the node.
+func shortSubject(l audit.Line) string {
+	if strings.HasPrefix(l.Thing, "urn:lmos:did:key:") {
+		l.Thing = l.Thing[strings.LastIndexByte(l.Thing, ':')+1:]
+	}
+	return subject(l)
+}
+
 func times(l audit.Line) string {
 	if l.Times == 0 {
 		return ""
 	}
 	return strconv.FormatUint(l.Times, 10)
 }
+
+// shortName limits the name of a consumer: that of a partner is a pseudonym of 22 characters.
+const shortName = 10
 
 // short returns the short form of the id of a caller.
 func short(who string) string {
@@ -258,7 +270,7 @@ func short(who string) string {
 		base = did.DID(base).Short()
 	}
 	if named {
-		base += "#" + name
+		base += "#" + interact.Excerpt(name, shortName)
 	}
 	return base
 }
@@ -330,7 +342,7 @@ func people(l audit.Line) func(*terminal.Screen, bool) {
 			color = terminal.Red
 		}
 		parts := []string{s.Paint(terminal.Dim, l.Time.Local().Format(time.TimeOnly)), s.Paint(color, event(l))}
-		for _, text := range []string{short(l.Who), l.Op, subject(l), l.Code} {
+		for _, text := range []string{short(l.Who), l.Op, shortSubject(l), l.Code} {
 			if text != "" {
 				parts = append(parts, terminal.OneLine(text))
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/lmosd/lmosd/audit"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
 )
 
 // members are what the members of the organization keep of the log.
@@ -52,7 +53,9 @@ func askMembers(ctx context.Context, socket string, keys []did.DID) members {
 	defer client.Close()
 	list, err := client.KeptCheckpoints(ctx)
 	if err != nil {
-		m.Why = "the node does not run, or does not answer: " + err.Error()
+		if m.Why = err.Error(); interact.AsError(err).Code == interact.NotRunning {
+			m.Why = "the node does not run"
+		}
 		return m
 	}
 	for _, k := range list.Items {
@@ -96,7 +99,7 @@ func (m *members) heads() map[did.DID][]audit.Head {
 // people prints who was asked. ok means that the log agrees with all heads.
 func (m *members) people(s *terminal.Screen, ok bool) {
 	if m.Why != "" {
-		s.Item("  "+s.Paint(terminal.Dim, "–")+" members ", 11, "none was asked for its copy of the head: "+m.Why)
+		s.Item("  "+s.Paint(terminal.Dim, "–")+" members ", 11, "none was asked which heads it keeps: "+m.Why)
 		return
 	}
 	var have, none, failed []string
