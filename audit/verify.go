@@ -30,7 +30,7 @@ type Check struct {
 func (c *Check) claims() claims {
 	all := claims{}
 	for _, h := range c.Heads {
-		all.add(h, "another member")
+		all.add(h, "a noted head")
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.Members)) {
 		for _, h := range c.Members[id] {

@@ -71,8 +71,8 @@ type witness struct {
 type member struct {
 	// Kept are checkpoints by number, ascending.
 	Kept []kept `json:"kept"`
-	// Fork are two checkpoints that cannot be of one log; empty without.
-	Fork []string `json:"fork,omitempty"`
+	// Equivocation are two checkpoints that cannot be of one log; empty without.
+	Equivocation []string `json:"equivocation,omitempty"`
 }
 
 // A kept is a checkpoint with the time at which it was received.
@@ -116,7 +116,7 @@ func parseMember(raw []byte, id did.DID) (*member, error) {
 	if err := json.Unmarshal(raw, m); err != nil {
 		return nil, err
 	}
-	if len(m.Kept) > maxKept || len(m.Fork) != 0 && len(m.Fork) != 2 {
+	if len(m.Kept) > maxKept || len(m.Equivocation) != 0 && len(m.Equivocation) != 2 {
 		return nil, errors.New("the file has too many checkpoints")
 	}
 	for i := range m.Kept {
@@ -141,7 +141,7 @@ func (w *witness) lacks(id did.DID, h Head) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	m := w.members[id]
-	return m == nil || !slices.ContainsFunc(m.Kept, func(k kept) bool { return k.Head == h }) && len(m.Fork) == 0 || h.N > m.newest().N
+	return m == nil || !slices.ContainsFunc(m.Kept, func(k kept) bool { return k.Head == h }) && len(m.Equivocation) == 0 || h.N > m.newest().N
 }
 
 // newest returns the checkpoint with the highest number.
@@ -172,8 +172,8 @@ func (w *witness) take(c *Checkpoint, now time.Time) (forked bool, err error) {
 		}
 		// A log that only grows has one line of each number, and no lower number at a later time.
 		if k.N == c.N || k.N > c.N && c.Time.After(k.Time) {
-			if forked = len(m.Fork) == 0; forked {
-				m.Fork = []string{k.Text, string(c.Line)}
+			if forked = len(m.Equivocation) == 0; forked {
+				m.Equivocation = []string{k.Text, string(c.Line)}
 				w.dirty[c.By] = true
 			}
 			return forked, nil
@@ -212,7 +212,7 @@ func (w *witness) evictLocked() error {
 		if len(m.Kept) > 0 {
 			at = m.Kept[len(m.Kept)-1].Received.Unix()
 		}
-		if len(m.Fork) > 0 {
+		if len(m.Equivocation) > 0 {
 			at += 1 << 40
 		}
 		return at
@@ -308,22 +308,22 @@ func (l *Log) Kept(node did.DID) (all [][]byte) {
 		for _, k := range m.Kept {
 			all = append(all, k.Checkpoint.Line)
 		}
-		for _, line := range m.Fork {
+		for _, line := range m.Equivocation {
 			all = append(all, []byte(line))
 		}
 	}
 	return all
 }
 
-// Forks returns the nodes whose logs have two histories, sorted, and the folder with the evidence.
-func (l *Log) Forks() (nodes []did.DID, dir string) {
+// Equivocations returns the nodes whose logs have two histories, sorted, and the folder with the evidence.
+func (l *Log) Equivocations() (nodes []did.DID, dir string) {
 	if l == nil {
 		return nil, ""
 	}
 	l.members.mu.Lock()
 	defer l.members.mu.Unlock()
 	for id, m := range l.members.members {
-		if len(m.Fork) > 0 {
+		if len(m.Equivocation) > 0 {
 			nodes = append(nodes, id)
 		}
 	}

@@ -146,7 +146,7 @@ func TestWitness(t *testing.T) {
 	if lacks(second) || lacks(first) || !lacks(signedLine(t, key, 10, now, "a")) {
 		t.Error("known checkpoints are news, or a new one is none")
 	}
-	if forks, _ := l.Forks(); len(forks) > 0 || logged.Len() > 0 {
+	if forks, _ := l.Equivocations(); len(forks) > 0 || logged.Len() > 0 {
 		t.Errorf("a fork of %v without a contradiction: %s", forks, logged.String())
 	}
 	fork := signedLine(t, key, 9, now.Add(time.Minute), "b")
@@ -157,7 +157,7 @@ func TestWitness(t *testing.T) {
 	}
 	check := func() {
 		t.Helper()
-		forks, folder := l.Forks()
+		forks, folder := l.Equivocations()
 		if !slices.Equal(forks, []did.DID{key.DID()}) || folder != filepath.Join(dir, "members") {
 			t.Errorf("forks: %v in %s", forks, folder)
 		}
@@ -184,7 +184,7 @@ func TestWitnessOfAShorterLog(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if forks, _ := l.Forks(); len(forks) != 1 || len(l.Kept(key.DID())) != 3 {
+	if forks, _ := l.Equivocations(); len(forks) != 1 || len(l.Kept(key.DID())) != 3 {
 		t.Errorf("forks: %v, kept: %s", forks, l.Kept(key.DID()))
 	}
 }

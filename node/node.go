@@ -231,7 +231,7 @@ func (n *Node) openDirectory() error {
 		Dir: n.opts.Dir, DHTMode: n.opts.DHTMode, Started: time.Now(), IsDraining: n.gate.Closed,
 		Host: n.network.Host, Peers: n.network.peers, Store: n.stores, Policy: n.policy, Directory: m.directory, DHT: m.dht, Gossip: m.gossip,
 		Sync: m.sync, Suspicion: m.suspicion, Streams: m.streams, Publisher: m.publisher, Index: m.index, Metrics: n.metrics,
-		Forks: n.stores.Audit.Forks}
+		AuditEquivocations: n.stores.Audit.Equivocations}
 	return nil
 }
 

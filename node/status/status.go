@@ -57,8 +57,8 @@ type Reporter struct {
 	Publisher *publication.Publisher
 	Index     *publication.Index
 	Metrics   *gateway.Metrics
-	// Forks returns the members whose audit logs have two histories, and the folder of the evidence (audit.Log).
-	Forks func() (members []did.DID, dir string)
+	// AuditEquivocations returns the members whose audit logs have two histories, and the folder of the evidence (audit.Log).
+	AuditEquivocations func() (members []did.DID, dir string)
 }
 
 // Status returns the state of the node without the URL of its API. It counts the Things that the caller of ctx sees.
@@ -138,8 +138,8 @@ func (r *Reporter) warnings() []api.Warning {
 	for folder, text := range storage.Notes(r.Dir) {
 		add("W021", "store-damaged", "low", "publish the named Things again; then delete the folder: rm -r "+interact.Quote(folder), "%s", text)
 	}
-	if members, dir := r.Forks(); len(members) > 0 {
-		add("W062", "audit-forked", "medium", "examine the member; the evidence is in "+dir+": delete the file of the member when the case is closed, and restart",
+	if members, dir := r.AuditEquivocations(); len(members) > 0 {
+		add("W062", "audit-equivocation", "medium", "examine the member; the evidence is in "+dir+": delete the file of the member when the case is closed, and restart",
 			"the audit log of %s was changed or replaced: it contradicts a checkpoint that the member signed before%s", members[0].Short(), others(len(members)-1))
 	}
 	if fill, lacks := r.Directory.Fill(), r.Directory.IsIncomplete(); lacks {

@@ -360,8 +360,8 @@ type verification struct {
 	Dir      string    `json:"dir"`
 	Keys     []did.DID `json:"keys"`
 	Verified bool      `json:"verified"`
-	Members  members   `json:"members"`
 	*audit.Report
+	Members members `json:"members"`
 }
 
 func verify(ctx context.Context, c *cli.Console, keys, heads []string) error {
@@ -390,7 +390,7 @@ func verify(ctx context.Context, c *cli.Console, keys, heads []string) error {
 	if err != nil && (!errors.As(err, &damage) || len(report.Problems) == 0) {
 		return err
 	}
-	v := verification{cli.NewHead("AuditVerification"), dir, check.Keys, err == nil, asked, report}
+	v := verification{cli.NewHead("AuditVerification"), dir, check.Keys, err == nil, report, asked}
 	if shown := c.Show(cli.View{Doc: v, Names: names(report), People: v.people}); shown != nil {
 		return shown
 	}

@@ -223,7 +223,7 @@ func (f *federation) outsiderDials(ctx context.Context) (string, error) {
 	}
 	defer s.Close()
 	if _, err := s.Value(ctx, f.acme.Addrs[0], td.Key(f.orders.Owner, f.orders.Ref)); !errors.Is(err, testnet.ErrRefused) {
-		return "", fmt.Errorf("node 1 answers a host that is no member: %v", err)
+		return "", fmt.Errorf("node 1 answers an outsider: %v", err)
 	}
 	_, _, err = f.lmosd(ctx, f.other, "peers", "connect", f.acme.Addrs[0])
 	if err != nil {
