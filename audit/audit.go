@@ -3,12 +3,13 @@
 // A log is a folder with two chains of files, NNNNNN.jsonl for changes and allowed requests and denied-NNNNNN.jsonl for denied ones, so that
 // many denials do not rotate the others away. Each line is a JSON object ([Line]) with the SHA-256 of the line before. The node signs
 // checkpoints, and those of the first chain contain the newest hash of the second. [Verify] finds lines that were changed or removed. Lines
-// at the end that were removed together with their checkpoints are found by comparison with a [Head] that another member has stored.
+// at the end that were removed together with their checkpoints, and a log that was signed again, are found by comparison with a [Checkpoint] that
+// another member has stored.
 //
 // No line contains inputs, outputs or tokens.
 //
 // The files: line.go has the format of a line, window.go the aggregation of equal decisions, chain.go the writing of files and recover.go
-// their opening, verify.go the checks, read.go the reading and forward.go the forwarding.
+// their opening, verify.go the checks, read.go the reading, forward.go the forwarding, and witness.go the checkpoints of other nodes.
 package audit
 
 import (
@@ -18,6 +19,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -112,15 +114,17 @@ const (
 type Log struct {
 	opts     Options
 	level    int
-	head     atomic.Pointer[Head] // of main, after the last fsync
-	wake     chan struct{}        // has room for one
-	urgent   chan struct{}        // the same, for changes
-	forward  *forwarder           // nil without a target
-	writing  sync.Mutex           // held by the writer: Run, or Close
-	main     *chain               // owned by writing
-	denied   *chain               // owned by writing
-	failing  bool                 // the last write failed; owned by writing
-	reported time.Time            // of the last aggregated lines; owned by writing
+	head     atomic.Pointer[Head]       // of main, after the last fsync
+	signed   atomic.Pointer[Checkpoint] // of main, on the disk; nil: none
+	members  *witness                   // of the logs of other nodes
+	wake     chan struct{}              // has room for one
+	urgent   chan struct{}              // the same, for changes
+	forward  *forwarder                 // nil without a target
+	writing  sync.Mutex                 // held by the writer: Run, or Close
+	main     *chain                     // owned by writing
+	denied   *chain                     // owned by writing
+	failing  bool                       // the last write failed; owned by writing
+	reported time.Time                  // of the last aggregated lines; owned by writing
 
 	mu      sync.Mutex
 	allows  window  // owned by mu
@@ -180,6 +184,9 @@ func openError(dir string, err error) error {
 // open opens the chains. The newest checkpoint of main has a head of the denied chain, which must not be shorter.
 func (l *Log) open() (err error) {
 	if err = os.MkdirAll(l.opts.Dir, 0o700); err != nil {
+		return err
+	}
+	if l.members, err = openWitness(filepath.Join(l.opts.Dir, "members")); err != nil {
 		return err
 	}
 	now := l.opts.Now()
@@ -318,7 +325,7 @@ func (l *Log) pending() bool {
 	l.mu.Lock()
 	waiting := !l.allows.idle() || !l.denials.idle() || l.lost[0].times+l.lost[1].times > 0
 	l.mu.Unlock()
-	return waiting || l.main.unsigned > 0 || l.denied.unsigned > 0
+	return waiting || l.members.pending() || l.main.unsigned > 0 || l.denied.unsigned > 0
 }
 
 // Close writes the rest with a checkpoint and closes the files. Run must have returned.
@@ -407,9 +414,12 @@ func (l *Log) fail(err error) {
 
 // sync puts all lines on the disk.
 func (l *Log) sync() error {
-	err := errors.Join(l.denied.sync(), l.main.sync())
+	err := errors.Join(l.denied.sync(), l.main.sync(), l.members.write())
 	head := l.main.synced
 	l.head.Store(&head)
+	if c := l.main.signed; c != nil && c.N <= head.N {
+		l.signed.Store(c)
+	}
 	return err
 }
 

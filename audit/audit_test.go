@@ -30,15 +30,17 @@ func testKey(t testing.TB, n byte) *keystore.Key {
 	return k
 }
 
-// nodeDID returns a DID for each number.
-func nodeDID(t testing.TB, n int) did.DID {
+// nodeKey returns a key for each number, nodeDID its DID.
+func nodeKey(t testing.TB, n int) *keystore.Key {
 	t.Helper()
 	k, err := keystore.FromSeed([32]byte{byte(n), byte(n >> 8), 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return k.DID()
+	return k
 }
+
+func nodeDID(t testing.TB, n int) did.DID { return nodeKey(t, n).DID() }
 
 // open opens a log in dir that the test closes.
 func open(t testing.TB, o Options) *Log {

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -78,9 +79,10 @@ type chain struct {
 	dirty  bool  // last is not on the disk
 	torn   bool  // a failed write may have left bytes after size
 
-	unsigned      int       // lines since the last checkpoint
-	unsignedSince time.Time // of the first of them
-	others        Head      // of the other chain, in the last checkpoint; or given to sign
+	unsigned      int         // lines since the last checkpoint
+	unsignedSince time.Time   // of the first of them
+	others        Head        // of the other chain, in the last checkpoint; or given to sign
+	signed        *Checkpoint // the last one; nil: none in this file, or before
 	buf           []byte
 }
 
@@ -128,6 +130,7 @@ func (c *chain) put(l *Line) error {
 	switch {
 	case l.Event == EventCheckpoint:
 		c.unsigned = 0
+		c.signed = &Checkpoint{Head: c.last, Time: l.Time, By: l.By, Line: bytes.Clone(line)}
 	case c.unsigned == 0:
 		c.unsignedSince = l.Time
 		fallthrough

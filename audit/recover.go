@@ -141,8 +141,14 @@ func (c *chain) scan(before Head) (t tail, err error) {
 	if err != nil && t.broken == "" {
 		t.broken = fmt.Sprintf("%s: line %d: %v", fileName(c.name, c.number), l.N, err)
 	}
-	if l.Denied != nil && err == nil {
+	if err != nil {
+		return t, nil
+	}
+	if l.Denied != nil {
 		c.others = *l.Denied
+	}
+	if l.By == c.signer.DID() {
+		c.signed = &Checkpoint{Head: Head{l.N, hashOf(checkpoint)}, Time: l.Time, By: l.By, Line: checkpoint}
 	}
 	return t, nil
 }

@@ -20,8 +20,36 @@ type Check struct {
 	// Keys are the DIDs whose checkpoints are accepted: that of the node, and earlier ones after a change of its key. Empty accepts any:
 	// then only the chain is checked.
 	Keys []did.DID
-	// Heads are heads of this log ([Log.Head]) that other members have stored. A head of a line that was rotated away is not checked.
+	// Heads are heads of this log ([Log.Head]) that were noted elsewhere. A head of a line that was rotated away is not checked.
 	Heads []Head
+	// Members are the heads of the checkpoints of this log that other nodes have stored.
+	Members map[did.DID][]Head
+}
+
+// claims returns what others state about the lines of the first chain.
+func (c *Check) claims() claims {
+	all := claims{}
+	for _, h := range c.Heads {
+		all.add(h, "a noted head")
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.Members)) {
+		for _, h := range c.Members[id] {
+			all.add(h, "member "+id.Short())
+		}
+	}
+	return all
+}
+
+// A claims has the hashes of lines, by their number, that others state.
+type claims map[uint64][]claim
+
+// A claim is the hash of a line, and who states it.
+type claim struct{ hash, from string }
+
+func (c claims) add(h Head, from string) {
+	if h.N > 0 {
+		c[h.N] = append(c[h.N], claim{h.Hash, from})
+	}
 }
 
 // A Report is the result of [Verify].
@@ -66,20 +94,13 @@ const maxProblems = 100
 // by one of the keys, or a head differs, the error is an [*interact.Error] of code [interact.AuditBroken] with the first problem, and the
 // report has all. Lines after the newest checkpoint are protected by the heads at other members only.
 func Verify(dir string, check Check) (*Report, error) {
-	v := &verifier{dir: dir, keys: check.Keys, report: &Report{Problems: []Problem{}}, denied: map[uint64]string{}}
-	heads := map[uint64]string{}
-	for _, h := range check.Heads {
-		if h.N > 0 {
-			heads[h.N] = h.Hash
-		}
-	}
+	v := &verifier{dir: dir, keys: check.Keys, report: &Report{Problems: []Problem{}}, denied: claims{}}
 	files := 0
 	for _, c := range []struct {
-		name  string
-		heads map[uint64]string
-		from  string
-	}{{mainChain, heads, "another member"}, {deniedChain, v.denied, "a checkpoint"}} {
-		r, err := v.chain(c.name, c.heads, c.from)
+		name   string
+		claims claims
+	}{{mainChain, check.claims()}, {deniedChain, v.denied}} {
+		r, err := v.chain(c.name, c.claims)
 		if err != nil {
 			return v.report, fmt.Errorf("read the audit log in %s: %w", dir, err)
 		}
@@ -101,7 +122,7 @@ type verifier struct {
 	dir    string
 	keys   []did.DID
 	report *Report
-	denied map[uint64]string // hashes by number, of lines of the chain of denials, in checkpoints of the other
+	denied claims // in checkpoints of the first chain, about the chain of denials
 }
 
 func (v *verifier) problem(file string, line int, format string, args ...any) {
@@ -124,18 +145,18 @@ type position struct {
 	} // of the last line
 	linked  bool // Head is known: the next line must follow it
 	since   int  // lines since the last checkpoint
-	heads   map[uint64]string
-	from    string // of the heads
-	tooMany bool   // the missing checkpoint is reported
+	claims  claims
+	differs bool // the first line that differs from a claim is reported
+	tooMany bool // the missing checkpoint is reported
 }
 
-// chain checks one chain. heads are the hashes of lines of it, from a source.
-func (v *verifier) chain(name string, heads map[uint64]string, from string) (*ChainReport, error) {
+// chain checks one chain.
+func (v *verifier) chain(name string, claims claims) (*ChainReport, error) {
 	numbers, err := numbersOf(v.dir, name)
 	if err != nil {
 		return nil, err
 	}
-	p := &position{ChainReport: &ChainReport{Chain: name, Files: len(numbers)}, chain: name, heads: heads, from: from}
+	p := &position{ChainReport: &ChainReport{Chain: name, Files: len(numbers)}, chain: name, claims: claims}
 	for i, n := range numbers {
 		if i > 0 && n != numbers[i-1]+1 {
 			v.problem(fileName(name, numbers[i-1]+1), 0, "the file is missing")
@@ -149,11 +170,9 @@ func (v *verifier) chain(name string, heads map[uint64]string, from string) (*Ch
 	if len(numbers) > 0 && p.first > 0 && numbers[0] > p.first {
 		v.problem(fileName(name, p.first), 0, "the file is missing: %s is the oldest one that must exist", fileName(name, p.first))
 	}
-	for _, n := range slices.Sorted(maps.Keys(heads)) {
-		if n > p.Head.N {
-			v.problem(fileName(name, max(p.number, 1)), p.line, "the chain ends at line %d, and %s names line %d: lines at the end are missing", p.Head.N, from, n)
-			break
-		}
+	if last := slices.Max(append(slices.Collect(maps.Keys(claims)), 0)); last > p.Head.N {
+		v.problem(fileName(name, max(p.number, 1)), p.line, "the chain ends at line %d, and %s names line %d: lines at the end are missing", p.Head.N,
+			claims[last][0].from, last)
 	}
 	return p.ChainReport, nil
 }
@@ -213,8 +232,11 @@ func (v *verifier) line(p *position, raw []byte) {
 	if err == nil {
 		v.event(p, &l, raw)
 	}
-	if want := p.heads[l.N]; want != "" && want != hash {
-		v.problem(p.file, p.line, "the hash of line %d differs from that of %s", l.N, p.from)
+	for _, c := range p.claims[l.N] {
+		if c.hash != hash && !p.differs { // the lines after it differ, too
+			p.differs = true
+			v.problem(p.file, p.line, "the hash of line %d differs from that of %s: this line or one before it was changed", l.N, c.from)
+		}
 	}
 	p.Head, p.linked = Head{l.N, hash}, true
 	p.before.file, p.before.line = p.file, p.line
@@ -248,7 +270,7 @@ func (v *verifier) event(p *position, l *Line, raw []byte) {
 		p.Checkpoints++
 		p.Signed, p.SignedAt = l.N, l.Time
 		if l.Denied != nil && p.chain == mainChain {
-			v.denied[l.Denied.N] = l.Denied.Hash
+			v.denied.add(*l.Denied, "a checkpoint")
 		}
 	}
 }

@@ -143,7 +143,7 @@ func TestVerifyFinds(t *testing.T) {
 			}
 			forge(t, lines, testKey(t, 1))
 			return lines
-		}), "and another member names line"},
+		}), "and a noted head names line"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -184,7 +184,7 @@ func TestHeads(t *testing.T) {
 	dir, head := sample(t)
 	verified(t, dir, head, Head{})
 	_, err := Verify(dir, Check{Heads: []Head{{head.N, hashOf(nil)}}})
-	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("the hash of line %d differs from that of another member", head.N)) {
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("the hash of line %d differs from that of a noted head", head.N)) {
 		t.Errorf("got %v", err)
 	}
 	l := open(t, Options{Dir: dir, Level: All, Keep: 1, maxFile: 10 << 10})

@@ -93,6 +93,8 @@ type Trust interface {
 	Standing(ctx context.Context, id did.DID) (*api.Standing, error)
 	// Distrust excludes a node or an organization, or ends that.
 	Distrust(ctx context.Context, id did.DID, on bool) error
+	// KeptCheckpoints asks the connected members for the checkpoints of this node's audit log that they keep.
+	KeptCheckpoints(ctx context.Context) []api.KeptCheckpoints
 	// Credential returns the credential of the node (application/vc).
 	Credential() ([]byte, error)
 	// Document returns the content of a path: /.well-known/did.jsonl, /.well-known/did.json, or a status list below

@@ -62,6 +62,7 @@ func (g *Gateway) trustRoutes() map[string]http.Handler {
 		"PUT /v1/trust/distrusted/{did}":         g.trust(admin, distrust(true)),
 		"DELETE /v1/trust/distrusted/{did}":      g.trust(admin, distrust(false)),
 		"GET /v1/trust/standing/{did}":           g.trust(read, g.standing),
+		"GET /v1/audit/checkpoints":              g.trust(admin, g.keptCheckpoints),
 		"GET /agent/vc":                          g.trust(open, g.credential),
 		"GET /.well-known/did.jsonl":             g.protect(open, g.organizationDocument),
 		"GET /.well-known/lmosd/status/{list}":   g.protect(open, g.organizationDocument),
@@ -452,6 +453,10 @@ func (g *Gateway) standing(t Trust, w http.ResponseWriter, r *http.Request) erro
 	shown := *s
 	shown.APIVersion, shown.Kind = api.APIVersion, "Standing"
 	return writeJSON(w, http.StatusOK, shown)
+}
+
+func (g *Gateway) keptCheckpoints(t Trust, w http.ResponseWriter, r *http.Request) error {
+	return writeJSON(w, http.StatusOK, api.KeptCheckpointsList{APIVersion: api.APIVersion, Kind: "KeptCheckpointsList", Items: orEmpty(t.KeptCheckpoints(r.Context()))})
 }
 
 func (g *Gateway) credential(t Trust, w http.ResponseWriter, _ *http.Request) error {

@@ -75,6 +75,9 @@ func (f *fakeTrust) Invitations() []api.Invitation { return []api.Invitation{f.i
 func (f *fakeTrust) SetRoles(_ context.Context, m did.DID, roles []string) error {
 	return f.call("SetRoles", m, strings.Join(roles, " "))
 }
+func (f *fakeTrust) KeptCheckpoints(context.Context) []api.KeptCheckpoints {
+	return []api.KeptCheckpoints{{Node: owner1, Lines: []string{`{"n":1}`}}}
+}
 func (f *fakeTrust) Revoke(_ context.Context, m did.DID) error      { return f.call("Revoke", m) }
 func (f *fakeTrust) Restore(_ context.Context, m did.DID) error     { return f.call("Restore", m) }
 func (f *fakeTrust) AddIssuer(_ context.Context, n did.DID) error   { return f.call("AddIssuer", n) }
@@ -156,6 +159,7 @@ var goodRequests = map[string]struct {
 	"PUT /v1/trust/distrusted/{did}":         {status: 204, call: `Distrust["` + string(owner1) + `",true]`},
 	"DELETE /v1/trust/distrusted/{did}":      {status: 204, call: `Distrust["` + string(owner1) + `",false]`},
 	"GET /v1/trust/standing/{did}":           {status: 200, call: `Standing["` + string(owner1) + `"]`},
+	"GET /v1/audit/checkpoints":              {status: 200},
 	"GET /agent/vc":                          {status: 200},
 	"GET /.well-known/did.jsonl":             {status: 200},
 	"GET /.well-known/lmosd/status/{list}":   {status: 200},
@@ -332,6 +336,7 @@ func TestGoldenTrust(t *testing.T) {
 		"partner":         {method: "POST", path: "/v1/trust/partners/globex/confirm", header: asAdmin},
 		"partner-list":    {path: "/v1/trust/partners"},
 		"standing":        {path: "/v1/trust/standing/" + string(owner1)},
+		"checkpoints":     {path: "/v1/audit/checkpoints", header: asAdmin},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, body := r.do(t, x)

@@ -2,6 +2,7 @@ package node
 
 import (
 	"github.com/lmosd/lmosd/audit"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/node/datadir"
 	"github.com/lmosd/lmosd/policy/access"
@@ -30,6 +31,14 @@ func (n *Node) openAudit() (err error) {
 			Restricted: r.Target != nil && r.Target.Visibility != td.Public, Rule: d.Rule, Code: code, Trace: traceOf(m)})
 	}
 	return nil
+}
+
+// recordDenied records that a node may not connect, and returns the reason.
+func (n *Node) recordDenied(id did.DID, err error) error {
+	if err != nil {
+		n.stores.Audit.Decision(audit.Decision{Who: n.principal(id), Op: string(access.Connect), Code: interact.Forbidden})
+	}
+	return err
 }
 
 // traceOf returns the trace id of a message (W3C Trace Context §3.2.2.3), or "".

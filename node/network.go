@@ -49,7 +49,7 @@ func (n *Node) openNetwork() (_ *network, err error) {
 		if n.policy.Connects(id) != nil {
 			w.trust.Wait(n.life.ctx, id)
 		}
-		return n.policy.Connects(id)
+		return n.recordDenied(id, n.policy.Connects(id))
 	})
 	if w.ID() != peer.ID(n.key.Peer()) {
 		return nil, fmt.Errorf("the host is %s and the key that of %s", w.ID(), w.self)
@@ -72,7 +72,7 @@ func (n *Node) openTrust(w *network, base host.Host) (err error) {
 		return nil
 	}
 	w.trust, err = trust.New(trust.Options{Dir: n.opts.Dir, Self: w.self, Network: n.opts.Network, Host: base, Log: n.opts.Log,
-		Addrs: func() []string { return p2p.FullAddrs(base) }, OnChange: n.standingChanged,
+		Addrs: func() []string { return p2p.FullAddrs(base) }, OnChange: n.standingChanged, Checkpoints: n.stores.Audit,
 		Record: func(text string) { n.stores.Audit.Change(audit.ChangeTrust, text) },
 		OnNames: func() {
 			if err := n.policy.Load(); err != nil {
@@ -81,6 +81,7 @@ func (n *Node) openTrust(w *network, base host.Host) (err error) {
 		},
 		OnHello: func(id did.DID) {
 			if n.policy.Rejects(id) {
+				_ = n.recordDenied(id, n.policy.Connects(id)) // the peer sees the end of the connection
 				w.peers.Disconnect(id)
 			}
 		}})

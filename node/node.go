@@ -233,7 +233,8 @@ func (n *Node) openDirectory() error {
 	n.reporter = &status.Reporter{DID: n.DID(), Name: n.opts.Name, Version: n.opts.Version, Profile: n.opts.Profile, Network: n.opts.Network,
 		Dir: n.opts.Dir, DHTMode: n.opts.DHTMode, Started: time.Now(), IsDraining: n.gate.Closed,
 		Host: n.network.Host, Peers: n.network.peers, Store: n.stores, Policy: n.policy, Directory: m.directory, DHT: m.dht, Gossip: m.gossip,
-		Sync: m.sync, Suspicion: m.suspicion, Streams: m.streams, Publisher: m.publisher, Index: m.index, Metrics: n.metrics}
+		Sync: m.sync, Suspicion: m.suspicion, Streams: m.streams, Publisher: m.publisher, Index: m.index, Metrics: n.metrics,
+		AuditEquivocations: n.stores.Audit.Equivocations}
 	return nil
 }
 

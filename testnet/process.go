@@ -64,9 +64,12 @@ func Processes(ctx context.Context, n int, o Options) (*Net, error) {
 	return t, nil
 }
 
-// Restart starts a node again that has ended, with its data directory and new ports, and without connections. [Processes] only.
-func (t *Net) Restart(ctx context.Context, m *Member) error {
-	again, err := spawn(ctx, m.N, t.options)
+// Restart starts a node again that has ended, with its data directory and new ports, without connections, and with further flags of
+// `lmosd run`. [Processes] only.
+func (t *Net) Restart(ctx context.Context, m *Member, flags ...string) error {
+	o := t.options
+	o.Flags = slices.Concat(o.Flags, flags)
+	again, err := spawn(ctx, m.N, o)
 	if err != nil {
 		return err
 	}

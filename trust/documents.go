@@ -26,6 +26,9 @@ func (t *Trust) sharedLocked(p *did.Principal) []exchange.Known {
 	if p.Relation == did.Own && t.org != nil && t.book.Shared > 0 {
 		all = append(all, exchange.Known{SCID: t.org.SCID(), Kind: exchange.KindPartners, Version: t.book.Shared, Head: t.book.SharedHead})
 	}
+	if p.Relation == did.Own {
+		all = append(all, t.checkpointLocked()...)
+	}
 	for _, scid := range t.soughtLocked() { // the own organization first
 		if a := t.authorities[scid]; a != nil && t.mayGetLocked(p, a) {
 			all = append(all, knownOf(a)...)
@@ -186,6 +189,8 @@ func (t *Trust) lacks(from did.DID, k exchange.Known) bool {
 	switch k.Kind {
 	case exchange.KindThings:
 		return true
+	case exchange.KindCheckpoint:
+		return t.lacksCheckpointLocked(from, k)
 	case exchange.KindPartners:
 		n := t.nodes[from]
 		return a != nil && a.partner == nil && t.book.IsNewer(k.Version, k.Head) && n != nil && n.principal.Relation == did.Own
@@ -215,6 +220,8 @@ func (t *Trust) take(ctx context.Context, from did.DID, k exchange.Known, raw []
 		changed, err = t.takeList(ctx, k.SCID, raw)
 	case exchange.KindPartners:
 		changed, err = t.takePartners(ctx, from, raw)
+	case exchange.KindCheckpoint:
+		err = t.takeCheckpoint(from, raw)
 	}
 	if err != nil || !changed {
 		return err

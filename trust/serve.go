@@ -31,6 +31,8 @@ func (t *Trust) serve(ctx context.Context, id did.DID, q *exchange.Request) (*ex
 		return t.serveRedeem(ctx, id, q)
 	case exchange.OpEnroll:
 		return t.serveEnroll(id, q)
+	case exchange.OpKept:
+		return t.serveKept(id)
 	case exchange.OpThings:
 		return t.serveThings(ctx, id, q)
 	case exchange.OpKey:
@@ -54,6 +56,8 @@ func (t *Trust) serveGet(id did.DID, q *exchange.Request) (*exchange.Response, e
 		r.Body = a.Log().Bytes()
 	case k.Kind == exchange.KindList && a.List(k.Method) != nil:
 		r.Body = a.List(k.Method).Raw
+	case k.Kind == exchange.KindCheckpoint:
+		r.Body = t.checkpointForLocked(p)
 	}
 	partners := a != nil && a.partner == nil && k.Kind == exchange.KindPartners && p.Relation == did.Own
 	t.mu.Unlock()

@@ -4,7 +4,8 @@
 // A node shows its credential to the peers that look for its organization (hello.go). The credential counts while the organization counts
 // here, and what is known of it says so ([github.com/lmosd/lmosd/trust/authority]). After a start, and after five minutes alone, the state of
 // an organization must be confirmed by a node other than the one in question (evidence.go): a revoked node cannot hide its revocation.
-// standing.go has the principals of nodes, documents.go gets what other nodes have, share.go merges the partners of several issuers. What an
+// standing.go has the principals of nodes, documents.go gets what other nodes have, share.go merges the partners of several issuers, checkpoints.go
+// exchanges the heads of audit logs. What an
 // operator does is in admin.go and join.go.
 //
 // Subpackages: authority has what is known of one organization, exchange the protocol, partners the trust store, organization the keys and the
@@ -58,6 +59,8 @@ type Options struct {
 	OnHello  func(node did.DID)
 	// Record receives each change of organizations, partners and members, as a sentence. It must not block. Nil is ignored.
 	Record func(change string)
+	// Checkpoints has the checkpoints of audit logs, which members keep of each other. Nil: this node takes no part.
+	Checkpoints Checkpoints
 	// Now returns the time, without a monotonic reading, so that a machine that slept counts as alone. Nil: the current time.
 	Now func() time.Time
 	Log *slog.Logger
@@ -101,6 +104,8 @@ type Trust struct {
 	confirming  bool                       // a goroutine confirms and renews
 	renewed     time.Time                  // of the last attempt to renew the credential
 	asked       map[question]time.Time
+	announced   string    // hash of the checkpoint that was announced last
+	announcedAt time.Time // its time
 	started     time.Time
 	register
 }
@@ -442,6 +447,7 @@ func (t *Trust) maintain() {
 	if issued {
 		t.announce(own.SCID(), "")
 	}
+	t.announceCheckpoint()
 	t.update()
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -36,24 +36,40 @@ func TestDemo(t *testing.T) {
 
 // federationSteps are what the story of two organizations has to show, in this order.
 var federationSteps = []string{"seven nodes up and meshed", "two organizations made", "members invited, with roles", "partners by one invitation",
-	"agent published for a role", "found by the role only", "called by the role", "another action refused", "another role refused",
-	"untrusted node refused", "issuer killed, calls continue", "revoked, its subscription ends", "returning node refuses the revoked one",
-	"the decision is explained", "the audit log has it"}
+	"agent published for a role", "found by the role", "called by the role", "another action refused", "another role refused", "outsider: find",
+	"outsider: exact id", "outsider: through a third node", "outsider: DHT", "outsider: MCP list", "outsider: A2A list", "outsider: gossip",
+	"outsider: call", "outsider: dial of a members' node", "issuer killed, calls continue", "revoked, its subscription ends",
+	"returning node refuses the revoked one", "the audit log has it"}
 
 func TestFederation(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)
 	r := x.lmosd("demo", "--story", "federation")
-	lines := strings.Split(r.out, "\n")
-	if r.code != 0 || len(lines) < len(federationSteps) {
+	if r.code != 0 {
 		t.Fatalf("exit code %d\n%s%s", r.code, r.out, r.errors)
 	}
-	for i, name := range federationSteps {
-		if !strings.HasPrefix(lines[i], "✓ "+name+" ") {
-			t.Errorf("line %d is %q, want the step %q", i+1, lines[i], name)
+	next, step := 0, ""
+	explained := map[string]int{}
+	for line := range strings.Lines(r.out) {
+		if strings.HasPrefix(line, "    › why, at node ") {
+			explained[step]++
+		} else if strings.HasPrefix(line, "✓ ") && next < len(federationSteps) {
+			if step = federationSteps[next]; !strings.HasPrefix(line, "✓ "+step+" ") {
+				t.Errorf("got %q, want the step %q", line, step)
+			}
+			next++
 		}
 	}
-	contains(t, r.out, "reroute, called by node 3: LMOS-1403", "by the id, and calls: LMOS-1404", "its organization revoked the node", "\n\n15 of 15 steps passed in ")
+	if next != len(federationSteps) {
+		t.Errorf("%d steps of %d", next, len(federationSteps))
+	}
+	for i, name := range federationSteps[5 : len(federationSteps)-1] { // each that allows or refuses
+		if explained[name] == 0 {
+			t.Errorf("step %d, %s, is not explained", i+6, name)
+		}
+	}
+	contains(t, r.out, "reroute, called by node 3: LMOS-1403", "by the id, and calls: LMOS-1404", "the agent prints who called: z6Mk", "its organization revoked the node",
+		"{allow: acme/customer-service, to: invoke, on: logistics/track}", "    › node 1: deny node 7 connect LMOS-1403\n", "\n\n22 of 22 steps passed in ")
 	nothingLeft(t, x)
 	contains(t, x.fails(cli.ExitUsage, "demo", "--story", "x"), `unknown story "x"`)
 }

@@ -57,6 +57,8 @@ type Reporter struct {
 	Publisher *publication.Publisher
 	Index     *publication.Index
 	Metrics   *gateway.Metrics
+	// AuditEquivocations returns the members whose audit logs have two histories, and the folder of the evidence (audit.Log).
+	AuditEquivocations func() (members []did.DID, dir string)
 }
 
 // Status returns the state of the node without the URL of its API. It counts the Things that the caller of ctx sees.
@@ -78,6 +80,14 @@ func (r *Reporter) Status(ctx context.Context) *api.Status {
 	s.Agents.Fill = math.Round(1000*r.Directory.Fill()) / 1000
 	r.Metrics.FillCalls(s)
 	return s
+}
+
+// others returns a phrase for n further members.
+func others(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; so do %d others", n)
 }
 
 // Ready returns nil when the node serves, and otherwise the reason. A node without peers is ready: it serves its own agents.
@@ -127,6 +137,10 @@ func (r *Reporter) warnings() []api.Warning {
 	}
 	for folder, text := range storage.Notes(r.Dir) {
 		add("W021", "store-damaged", "low", "publish the named Things again; then delete the folder: rm -r "+interact.Quote(folder), "%s", text)
+	}
+	if members, dir := r.AuditEquivocations(); len(members) > 0 {
+		add("W062", "audit-equivocation", "medium", "examine the member; the evidence is in "+dir+": delete the file of the member when the case is closed, and restart",
+			"the audit log of %s was changed or replaced: it contradicts a checkpoint that the member signed before%s", members[0].Short(), others(len(members)-1))
 	}
 	if fill, lacks := r.Directory.Fill(), r.Directory.IsIncomplete(); lacks {
 		s := r.Directory.Stats()

@@ -120,7 +120,7 @@ const (
 //   - consumers of this node may do all that the listener permits, except callers with an access token: only rules permit them something
 //     (its scopes are such rules), of those that allow all local callers none,
 //   - members of the organization may connect, store, find and call, except private Things,
-//   - partners may connect, store, and find public Things,
+//   - partners may connect, store, find public Things, and what untrusted callers may do,
 //   - untrusted callers may do what Options.Untrusted states. Pending ones are untrusted, but for Options.Stale.
 //
 // A caller without a principal, or a barred one, may do nothing. A rule for all Things or for a capability does not extend the audience of

@@ -32,16 +32,20 @@ const (
 type Op uint8
 
 const (
-	OpSeek   Op = 1  // the first part of the hello: for which organizations the caller looks
-	OpHello  Op = 2  // the second: the credential of the caller, and what it knows
-	OpGet    Op = 3  // a log, a status list or the list of partners
-	OpHave   Op = 4  // the caller has something newer, which the receiver may get
-	OpStatus Op = 5  // whether the receiver knows the state of an organization
-	OpRenew  Op = 6  // a new credential for a member
-	OpRedeem Op = 7  // an invitation
-	OpEnroll Op = 8  // an issuing key for the log
-	OpThings Op = 10 // restricted descriptions of the host
-	OpKey    Op = 9  // the issuing key of a member that becomes an issuer
+	OpSeek       Op = 1  // the first part of the hello: for which organizations the caller looks
+	OpHello      Op = 2  // the second: the credential of the caller, and what it knows
+	OpGet        Op = 3  // a log, a status list, the list of partners or a checkpoint
+	OpHave       Op = 4  // the caller has something newer, which the receiver may get
+	OpStatus     Op = 5  // whether the receiver knows the state of an organization
+	OpRenew      Op = 6  // a new credential for a member
+	OpRedeem     Op = 7  // an invitation
+	OpEnroll     Op = 8  // an issuing key for the log
+	OpKey        Op = 9  // the issuing key of a member that becomes an issuer
+	OpThings     Op = 10 // restricted descriptions of the host
+	OpKept       Op = 11 // the checkpoints of the caller's audit log that the receiver keeps
+	OpCredential Op = 12 // the credential of the receiver, from a node that names its organization
+	OpJoin       Op = 13 // the organization that a node of the local network may ask to join; with a SCID: the request
+	OpReplace    Op = 14 // the membership of a member for its new key
 )
 
 // A Kind is the kind of a document.
@@ -52,6 +56,8 @@ const (
 	KindList     Kind = 2 // the status list of an issuing key
 	KindPartners Kind = 3 // the partners of the organization, for its members
 	KindThings   Kind = 4 // the restricted descriptions of the node
+	// KindCheckpoint is the newest checkpoint of the node's audit log, for members of its organization.
+	KindCheckpoint Kind = 5
 )
 
 // A Known names a document and its version.

@@ -88,14 +88,15 @@ func newVerify(c *cli.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "check that no line was changed or removed",
-		Long: "Checks the hashes of all lines and the signatures of the checkpoints with the key of the node. Lines after the\n" +
-			"newest checkpoint are not signed: a head that was noted earlier, or is stored by another member, shows whether\n" +
-			"lines at the end are missing. Damage is LMOS-3023, exit code 6.",
+		Long: "Checks the hashes of all lines and the signatures of the checkpoints with the key of the node. If the node runs, it\n" +
+			"asks the connected members of its organization for the checkpoints of this log that they keep: these show whether\n" +
+			"lines at the end are missing, or the log was changed and signed again. --head compares with a head that was noted\n" +
+			"elsewhere. Damage is LMOS-3023, exit code 6.",
 		Example: `  lmosd audit verify
   lmosd audit verify --jq '.chains[0].head'`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly, "lmosd id"),
 		Args:        cli.Takes(0, 0),
-		RunE:        func(*cobra.Command, []string) error { return verify(c, keys, heads) },
+		RunE:        func(cmd *cobra.Command, _ []string) error { return verify(cmd.Context(), c, keys, heads) },
 	}
 	cmd.Flags().StringArrayVar(&keys, "key", nil, "accept checkpoints of this `DID` (default: the key in the data directory); can be repeated")
 	cmd.Flags().StringArrayVar(&heads, "head", nil, "compare with the head `N:HASH` of the first chain; can be repeated")
@@ -147,14 +148,13 @@ func (f *filter) matches(l *audit.Line, now time.Time) bool {
 	return (strings.Contains(l.Who, f.who) || strings.Contains(string(l.Org), f.who)) && strings.Contains(l.Thing, f.thing)
 }
 
-// dirOf returns the folder of the log, and the configuration.
-func dirOf(c *cli.Console) (dir, key string, err error) {
+// dirOf returns the folder of the log.
+func dirOf(c *cli.Console) (string, error) {
 	conf, err := configcmd.Load(c, nil)
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
-	key, _ = conf.KeyFile()
-	return conf.AuditDir(), key, nil
+	return conf.AuditDir(), nil
 }
 
 // read returns the new lines that f selects, the newest limit of them; 0 returns all.
@@ -181,7 +181,7 @@ func list(c *cli.Console, f filter, limit int) error {
 	if err := f.check(limit); err != nil {
 		return err
 	}
-	dir, _, err := dirOf(c)
+	dir, err := dirOf(c)
 	if err != nil {
 		return err
 	}
@@ -212,13 +212,13 @@ func unreadable(c *cli.Console, r *audit.Reader) {
 func table(lines []audit.Line, wide bool) *terminal.Table {
 	return terminal.TableOf(lines, wide, []terminal.Column[audit.Line]{
 		{Name: "TIME", Keep: true, Cell: func(l audit.Line) terminal.Cell {
-			return terminal.Short(local(l.Time), l.Time.Format(time.RFC3339Nano))
+			return terminal.Short(l.Time.Local().Format(shortTime), l.Time.Format(time.RFC3339Nano))
 		}},
 		{Name: "EVENT", Keep: true, Cell: terminal.TextOf(event)},
 		{Name: "WHO", Cell: func(l audit.Line) terminal.Cell { return terminal.Short(short(l.Who), l.Who) }},
 		{Name: "OP", Keep: true, Cell: terminal.TextOf(func(l audit.Line) string { return l.Op })},
-		{Name: "SUBJECT", Cell: terminal.TextOf(subject)},
-		{Name: "CODE", Keep: true, Cell: terminal.TextOf(func(l audit.Line) string { return l.Code })},
+		{Name: "SUBJECT", Cell: func(l audit.Line) terminal.Cell { return terminal.Short(shortSubject(l), subject(l)) }},
+		{Name: "CODE", Keep: true, Cell: func(l audit.Line) terminal.Cell { return terminal.Short(strings.TrimPrefix(l.Code, "LMOS-"), l.Code) }},
 		{Name: "TIMES", Keep: true, Cell: terminal.TextOf(times)},
 		{Name: "ORGANIZATION", Wide: true, Cell: terminal.TextOf(func(l audit.Line) string { return string(l.Org) })},
 		{Name: "RULE", Wide: true, Cell: terminal.TextOf(func(l audit.Line) string { return l.Rule })},
@@ -226,7 +226,8 @@ func table(lines []audit.Line, wide bool) *terminal.Table {
 	})
 }
 
-func local(t time.Time) string { return t.Local().Format(time.DateTime) }
+// shortTime is the form of a time in a table.
+const shortTime = "01-02 15:04:05"
 
 // event returns the verdict of a decision, or the event.
 func event(l audit.Line) string { return cmp.Or(l.Event, l.Verdict) }
@@ -244,12 +245,23 @@ func subject(l audit.Line) string {
 	return l.Thing
 }
 
+// shortSubject is subject with the name of the Thing in place of its id, which contains the DID of the node.
+func shortSubject(l audit.Line) string {
+	if strings.HasPrefix(l.Thing, "urn:lmos:did:key:") {
+		l.Thing = l.Thing[strings.LastIndexByte(l.Thing, ':')+1:]
+	}
+	return subject(l)
+}
+
 func times(l audit.Line) string {
 	if l.Times == 0 {
 		return ""
 	}
 	return strconv.FormatUint(l.Times, 10)
 }
+
+// shortName limits the name of a consumer: that of a partner is a pseudonym of 22 characters.
+const shortName = 10
 
 // short returns the short form of the id of a caller.
 func short(who string) string {
@@ -258,7 +270,7 @@ func short(who string) string {
 		base = did.DID(base).Short()
 	}
 	if named {
-		base += "#" + name
+		base += "#" + interact.Excerpt(name, shortName)
 	}
 	return base
 }
@@ -279,7 +291,7 @@ func follow(ctx context.Context, c *cli.Console, f filter, limit int, timeout ti
 	if timeout < 0 {
 		return cli.Usage("for example --timeout 1m", "--timeout cannot be negative")
 	}
-	dir, _, err := dirOf(c)
+	dir, err := dirOf(c)
 	if err != nil {
 		return err
 	}
@@ -330,7 +342,7 @@ func people(l audit.Line) func(*terminal.Screen, bool) {
 			color = terminal.Red
 		}
 		parts := []string{s.Paint(terminal.Dim, l.Time.Local().Format(time.TimeOnly)), s.Paint(color, event(l))}
-		for _, text := range []string{short(l.Who), l.Op, subject(l), l.Code} {
+		for _, text := range []string{short(l.Who), l.Op, shortSubject(l), l.Code} {
 			if text != "" {
 				parts = append(parts, terminal.OneLine(text))
 			}
@@ -349,13 +361,16 @@ type verification struct {
 	Keys     []did.DID `json:"keys"`
 	Verified bool      `json:"verified"`
 	*audit.Report
+	Members members `json:"members"`
 }
 
-func verify(c *cli.Console, keys, heads []string) error {
-	dir, keyFile, err := dirOf(c)
+func verify(ctx context.Context, c *cli.Console, keys, heads []string) error {
+	conf, err := configcmd.Load(c, nil)
 	if err != nil {
 		return err
 	}
+	dir := conf.AuditDir()
+	keyFile, _ := conf.KeyFile()
 	check := audit.Check{}
 	if check.Keys, err = keysOf(keys, keyFile); err != nil {
 		return err
@@ -368,12 +383,14 @@ func verify(c *cli.Console, keys, heads []string) error {
 		}
 		check.Heads = append(check.Heads, audit.Head{N: n, Hash: hash})
 	}
+	asked := askMembers(ctx, conf.Socket(), check.Keys)
+	check.Members = asked.heads()
 	report, err := audit.Verify(dir, check)
 	var damage *interact.Error
 	if err != nil && (!errors.As(err, &damage) || len(report.Problems) == 0) {
 		return err
 	}
-	v := verification{cli.NewHead("AuditVerification"), dir, check.Keys, err == nil, report}
+	v := verification{cli.NewHead("AuditVerification"), dir, check.Keys, err == nil, report, asked}
 	if shown := c.Show(cli.View{Doc: v, Names: names(report), People: v.people}); shown != nil {
 		return shown
 	}
@@ -426,6 +443,7 @@ func (v verification) people(s *terminal.Screen, _ bool) {
 		s.Item("  "+mark+" "+fmt.Sprintf("%-7s", c.Chain), 11, fmt.Sprintf("%s, %s, %s, head %d:%s", terminal.Count(c.Files, "file", "files"),
 			terminal.Count(int(c.Lines), "line", "lines"), signed, c.Head.N, c.Head.Hash))
 	}
+	v.Members.people(s, v.Verified)
 	for _, p := range v.Problems {
 		s.Item("  "+s.Paint(terminal.Red, "✗")+" ", 4, p.String())
 	}

@@ -31,7 +31,8 @@ func NewDemoCommand(c *cli.Console) *cobra.Command {
 		Long: `Starts three nodes and a weather agent as separate processes on 127.0.0.1, publishes, finds, calls, forges, withdraws
 and kills, checks each step, and removes everything again. Exit code 0 means that every step passed. The story
 federation runs seven nodes: two organizations with three nodes each become partners, one calls an agent of the other
-by a role, an issuer fails, and a node is revoked.`,
+by a role, a node of neither is refused at each hook, an issuer fails, and a node is revoked. Each decision is followed by
+what lmosd trust why says about it.`,
 		Example: `  lmosd demo
   lmosd demo --story federation
   lmosd demo -o json
@@ -53,6 +54,7 @@ type demo struct {
 	weather *weather
 	first   *api.Publication // the weather agent
 	second  *api.Publication // the other agent of the same node
+	why     []string         // of the current step
 	report  DemoReport
 }
 
@@ -71,6 +73,8 @@ type demoStep struct {
 	OK     bool    `json:"ok"`
 	Took   float64 `json:"took_ms"`
 	Detail string  `json:"detail"`
+	// Why are the explanations of the nodes and lines of their audit logs.
+	Why []string `json:"why,omitempty"`
 }
 
 // The stories of the demo.
@@ -154,11 +158,12 @@ func (d *demo) mesh() []storyStep {
 func (d *demo) run(ctx context.Context) error {
 	for _, s := range d.steps {
 		start := time.Now()
+		d.why = nil
 		detail, err := s.do(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		step := demoStep{Name: s.name, OK: err == nil, Took: cli.Milliseconds(time.Since(start)), Detail: detail}
+		step := demoStep{Name: s.name, OK: err == nil, Took: cli.Milliseconds(time.Since(start)), Detail: detail, Why: d.why}
 		if err != nil {
 			step.Detail = err.Error()
 		}
@@ -172,7 +177,7 @@ func (d *demo) run(ctx context.Context) error {
 	return nil
 }
 
-// show prints a step. On a terminal a long detail is wrapped below itself.
+// show prints a step. On a terminal the detail is below, so that it fits.
 func (d *demo) show(s demoStep) {
 	if !d.console.ForPeople() {
 		return
@@ -182,7 +187,15 @@ func (d *demo) show(s demoStep) {
 	if !s.OK {
 		mark = out.Paint(terminal.Red, "✗")
 	}
-	out.Item(fmt.Sprintf("%s %-38s %6.0f ms   ", mark, s.Name, s.Took), 53, s.Detail)
+	if out.TTY {
+		out.Line(fmt.Sprintf("%s %s %s", mark, s.Name, out.Paint(terminal.Dim, fmt.Sprintf("%.0f ms", s.Took))))
+		out.Item("  ", 2, s.Detail)
+	} else {
+		out.Item(fmt.Sprintf("%s %-38s %6.0f ms   ", mark, s.Name, s.Took), 53, s.Detail)
+	}
+	for _, text := range s.Why {
+		out.Item("    "+out.Paint(terminal.Dim, "›")+" ", 6, text)
+	}
 }
 
 // start runs node 1 – node 2 – node 3 in a line: 1 and 3 are connected only through 2. The nodes do not announce their addresses; the

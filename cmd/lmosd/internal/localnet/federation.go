@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -31,6 +32,12 @@ type federation struct {
 	subscribed             context.CancelFunc // ends the subscription of the node that is revoked
 }
 
+// The agents of the story.
+const (
+	track   = "logistics/track"
+	reroute = "logistics/reroute"
+)
+
 // Roles of nodes.
 const (
 	serviceRole   = "customer-service"
@@ -47,15 +54,22 @@ func (f *federation) steps() []storyStep {
 		{"members invited, with roles", f.join},
 		{"partners by one invitation", f.federate},
 		{"agent published for a role", f.offer},
-		{"found by the role only", f.find},
+		{"found by the role", f.find},
 		{"called by the role", f.callByRole},
 		{"another action refused", f.refuseAction},
 		{"another role refused", f.refuseNode},
-		{"untrusted node refused", f.refuseUntrusted},
+		{"outsider: find", f.outsiderFinds},
+		{"outsider: exact id", f.outsiderShows},
+		{"outsider: through a third node", f.outsiderAsksThird},
+		{"outsider: DHT", f.outsiderReadsDHT},
+		{"outsider: MCP list", f.outsiderListsMCP},
+		{"outsider: A2A list", f.outsiderListsA2A},
+		{"outsider: gossip", f.outsiderListens},
+		{"outsider: call", f.outsiderCalls},
+		{"outsider: dial of a members' node", f.outsiderDials},
 		{"issuer killed, calls continue", f.killIssuer},
 		{"revoked, its subscription ends", f.revoke},
 		{"returning node refuses the revoked one", f.comeBack},
-		{"the decision is explained", f.explain},
 		{"the audit log has it", f.audit},
 	}
 }
@@ -75,7 +89,7 @@ func (f *federation) start(ctx context.Context) (string, error) {
 	}
 	m := f.net.Members
 	f.acme, f.issuer, f.service, f.globex, f.logistics, f.exNode, f.other = m[0], m[1], m[2], m[3], m[4], m[5], m[6]
-	return "Acme: nodes 1, 2, 3; Globex: 4, 5, 6; an untrusted node: 7; untrusted nodes may only find", f.net.Settle(ctx)
+	return "Acme: nodes 1, 2, 3; Globex: 4, 5, 6; the outsider: 7; untrusted nodes may only find", f.net.Settle(ctx)
 }
 
 func (f *federation) organize(ctx context.Context) (string, error) {
@@ -204,7 +218,10 @@ func (f *federation) find(ctx context.Context) (string, error) {
 		}
 		return err
 	})
-	return "by node 3, which has the role", err
+	if err != nil {
+		return "", err
+	}
+	return "by node 3, which has the role", f.explain(ctx, f.logistics, f.service, "allowed", "find", "logistics")
 }
 
 // found returns all agents that a node finds, and the number of nodes that answered.
@@ -233,46 +250,40 @@ func (f *federation) callByRole(ctx context.Context) (string, error) {
 	if node != string(f.service.DID) || caller.Org != o.DID || !slices.Contains(strings.Fields(caller.Roles), serviceRole) {
 		return "", fmt.Errorf("the agent was called by %+v, not by node 3, %s", caller, f.service.DID)
 	}
-	return fmt.Sprintf("the agent answers that it was called by %s, %s, of %s", f.service.DID.Short(), caller.Roles, o.Name), nil
+	return fmt.Sprintf("the agent prints who called: %s, %s, of %s", f.service.DID.Short(), caller.Roles, o.Name),
+		f.explain(ctx, f.logistics, f.service, "allowed", "invoke", track)
 }
 
 func (f *federation) refuseAction(ctx context.Context) (string, error) {
-	return refused(interact.Forbidden, "reroute, called by node 3")(invoke(ctx, f.service, f.track, "reroute"))
+	detail, err := refused(interact.Forbidden, "reroute, called by node 3")(invoke(ctx, f.service, f.track, "reroute"))
+	return detail, errors.Join(err, f.explain(ctx, f.logistics, f.service, "1403", "invoke", reroute))
 }
 
 // refuseNode: a node of the partner without the role gets the answer for an agent that does not exist, by find, by the id, and by a call.
 func (f *federation) refuseNode(ctx context.Context) (string, error) {
-	return f.hidden(ctx, f.issuer, "node 2, which is of Acme,")
-}
-
-// refuseUntrusted also asks node 3, which has the description, and a public agent.
-func (f *federation) refuseUntrusted(ctx context.Context) (string, error) {
-	if _, err := refused(interact.Forbidden, "")(invoke(ctx, f.other, f.orders, "track")); err != nil {
-		return "", fmt.Errorf("the public agent: %w", err)
+	answered, err := f.lacks(ctx, f.issuer)
+	if err != nil {
+		return "", err
 	}
-	detail, err := f.hidden(ctx, f.other, "the untrusted node")
-	return detail + "; a public agent: " + interact.Forbidden.String(), err
+	if _, err := f.issuer.Agent(ctx, f.track.Ref); codeOf(err) != interact.NotFound {
+		return "", fmt.Errorf("node 2 asked for the exact id, and got %v", err)
+	}
+	detail, err := refused(interact.NotFound, fmt.Sprintf("node 2, which is of Acme, asks %d nodes, by the id, and calls", answered))(invoke(ctx, f.issuer, f.track, "track"))
+	return detail, errors.Join(err, f.explain(ctx, f.logistics, f.issuer, "1404", "invoke", track))
 }
 
-// hidden checks that a node learns nothing of logistics.
-func (f *federation) hidden(ctx context.Context, m *testnet.Member, who string) (string, error) {
+// lacks checks that a node finds the public agents and not logistics, and returns the number of nodes that it asked.
+func (f *federation) lacks(ctx context.Context, m *testnet.Member) (answered int, err error) {
 	refs, answered, err := found(ctx, m)
 	switch {
 	case err != nil:
-		return "", err
+		return 0, err
 	case len(refs) != 2 || slices.Contains(refs, f.track.Ref):
-		return "", fmt.Errorf("node %d finds %v, not the two public agents", m.N, refs)
+		return 0, fmt.Errorf("node %d finds %v, not the two public agents", m.N, refs)
 	case answered < 6:
-		return "", fmt.Errorf("only %d nodes answered node %d", answered, m.N)
+		return 0, fmt.Errorf("only %d nodes answered node %d", answered, m.N)
 	}
-	if _, err := m.Agent(ctx, f.track.Ref); codeOf(err) != interact.NotFound {
-		return "", fmt.Errorf("node %d asked for the exact id, and got %v", m.N, err)
-	}
-	why, err := f.logistics.Why(ctx, api.WhyRequest{Who: string(m.DID), Op: "invoke", On: "logistics/track"})
-	if err != nil || why.Code != interact.NotFound.String() {
-		return "", fmt.Errorf("node 5 decides %+v, %w", why, err)
-	}
-	return refused(interact.NotFound, fmt.Sprintf("%s asks %d nodes, by the id, and calls", who, answered))(invoke(ctx, m, f.track, "track"))
+	return answered, nil
 }
 
 func (f *federation) killIssuer(ctx context.Context) (string, error) {
@@ -290,7 +301,8 @@ func (f *federation) killIssuer(ctx context.Context) (string, error) {
 	if _, err := invoke(ctx, f.service, f.track, "track"); err != nil {
 		return "", err
 	}
-	return "node 1 of Acme; 20 of 20 calls of node 3 passed, and node 2 renewed its credential", nil
+	return "node 1 of Acme; 20 of 20 calls of node 3 passed, and node 2 renewed its credential",
+		f.explain(ctx, f.logistics, f.service, "allowed", "invoke", track)
 }
 
 // revoke stops a node of Acme, and revokes a node of Globex that is subscribed to an agent of another one.
@@ -347,7 +359,8 @@ func (f *federation) revoke(ctx context.Context) (string, error) {
 	if _, err := refused(interact.Forbidden, "")(invoke(ctx, f.exNode, f.orders, "track")); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("node 6 at node 2, %d ms after the revocation; node 3 was stopped before", took.Milliseconds()), nil
+	return fmt.Sprintf("node 6 of Globex at node 2, %d ms after the revocation; node 3 was stopped before", took.Milliseconds()),
+		f.explain(ctx, f.issuer, f.exNode, "its organization revoked the node", "subscribe", "orders/moved")
 }
 
 // comeBack starts the node that was away, while all others but the revoked one are suspended: so this one is the first that it meets. Then
@@ -391,61 +404,98 @@ func (f *federation) comeBack(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_, err = invoke(ctx, f.exNode, f.support, "track")
-	return fmt.Sprintf("node 3 meets node 6 first: 0 of %d calls passed", tries+1), expectError(err)
+	if _, err = invoke(ctx, f.exNode, f.support, "track"); err == nil {
+		return "", errors.New("node 3 lets it call")
+	}
+	return fmt.Sprintf("node 6 dials node 3 first: 0 of %d calls passed", tries+1),
+		f.explain(ctx, f.service, f.exNode, "its organization revoked the node", "invoke", "support/track")
 }
 
-// expectError returns an error for a call that passed.
-func expectError(err error) error {
-	if err == nil {
-		return errors.New("node 3 lets it call")
+// audit lists the denied requests of the hosts, as the commands print them, and checks that each refusal is there.
+func (f *federation) audit(ctx context.Context) (string, error) {
+	lines := 0
+	for _, want := range []struct {
+		host, caller *testnet.Member
+		op, on       string
+	}{
+		{f.logistics, f.service, "invoke", reroute}, {f.issuer, f.other, "invoke", "orders/track"}, {f.issuer, f.exNode, "subscribe", "orders/moved"},
+		{f.acme, f.other, "connect", ""}, {f.service, f.exNode, "invoke", "support/track"},
+	} {
+		err := f.wait(ctx, fmt.Sprintf("the audit log of node %d has a denied %s of node %d", want.host.N, want.op, want.caller.N), func(ctx context.Context) error {
+			l, err := f.denied(ctx, want.host, want.caller, want.op, want.on)
+			if err == nil {
+				lines++
+				f.why = append(f.why, fmt.Sprintf("node %d: deny node %d %s", want.host.N, want.caller.N, strings.TrimSpace(fmt.Sprint(l.Op, " ", want.on, " ", l.Code))))
+			}
+			return err
+		})
+		if err != nil {
+			return "", err
+		}
 	}
+	for _, m := range []*testnet.Member{f.acme, f.issuer, f.service, f.globex, f.logistics} {
+		if out, code, err := f.lmosd(ctx, m, "audit", "verify"); err != nil || code != 0 {
+			return "", fmt.Errorf("the audit log of node %d: %s%v", m.N, out, err)
+		}
+	}
+	return fmt.Sprintf("lmosd audit ls --denied: %d refusals; lmosd audit verify: nothing was changed", lines), nil
+}
+
+// denied returns the line about a denied request of a node or its consumers in the audit log of another one.
+func (f *federation) denied(ctx context.Context, host, caller *testnet.Member, op, on string) (*audit.Line, error) {
+	out, code, err := f.lmosd(ctx, host, "audit", "ls", "--denied", "--who", string(caller.DID), "-o", "json")
+	if err != nil || code != 0 {
+		return nil, fmt.Errorf("lmosd audit ls: exit code %d, %v", code, err)
+	}
+	var list struct{ Items []audit.Line }
+	if err := json.Unmarshal([]byte(out), &list); err != nil {
+		return nil, err
+	}
+	for _, l := range list.Items {
+		if l.Op == op && (on == "" || strings.HasSuffix(l.Thing+"/"+l.Name, ":"+on)) {
+			return &l, nil
+		}
+	}
+	return nil, fmt.Errorf("it has %s", out)
+}
+
+// explain adds what lmosd trust why says at a node about a request of another one, and checks that it has the outcome: allow, the number of a
+// code, or a part of the reason.
+func (f *federation) explain(ctx context.Context, at, who *testnet.Member, outcome, op string, on ...string) error {
+	out, _, err := f.lmosd(ctx, at, slices.Concat([]string{"trust", "why", string(who.DID), op}, on, []string{"-o", "json"})...)
+	if err != nil {
+		return err
+	}
+	var e api.Explanation
+	if err := json.Unmarshal([]byte(out), &e); err != nil {
+		return fmt.Errorf("lmosd trust why at node %d: %w in %s", at.N, err, out)
+	}
+	text := "denied"
+	if e.Allow {
+		text = "allowed"
+	}
+	text = strings.TrimSpace(text + " " + e.Code)
+	if !strings.Contains(text+" "+e.Why, outcome) || e.Why == "" || e.Allow && e.Rule == "" {
+		return fmt.Errorf("lmosd trust why at node %d says %s, expected %s", at.N, out, outcome)
+	}
+	f.why = append(f.why, strings.TrimSpace(fmt.Sprintf("why, at node %d: %s: %s %s", at.N, text, e.Why, e.Text)))
 	return nil
 }
 
-func (f *federation) explain(ctx context.Context) (string, error) {
-	why, err := f.issuer.Why(ctx, api.WhyRequest{Who: string(f.exNode.DID), Op: "subscribe", On: "orders/moved"})
+// lmosd runs a command of this program at a node, as its operator does.
+func (f *federation) lmosd(ctx context.Context, m *testnet.Member, args ...string) (out string, code int, err error) {
+	binary, err := os.Executable()
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
-	if why.Allow || !strings.Contains(why.Why, "revoked") {
-		return "", fmt.Errorf("node 2 explains: %+v", why)
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Env = append(slices.Clone(f.console.Env), "LMOSD_NODE="+m.Socket, "LMOSD_DATA_DIR="+m.DataDir)
+	b, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() >= 0 {
+		return string(b), exit.ExitCode(), nil
 	}
-	return "lmosd trust why, at node 2: " + why.Why, nil
-}
-
-// audit reads the audit logs of the hosts, which have the denied calls.
-func (f *federation) audit(ctx context.Context) (string, error) {
-	lines := 0
-	for host, callers := range map[*testnet.Member][]*testnet.Member{f.logistics: {f.service}, f.issuer: {f.other, f.exNode}} {
-		for _, caller := range callers {
-			err := f.wait(ctx, fmt.Sprintf("the audit log of node %d has a denied call of node %d", host.N, caller.N), func(context.Context) error {
-				n, err := denied(host, caller)
-				if err == nil && n == 0 {
-					err = errors.New("there is none")
-				}
-				lines += n
-				return err
-			})
-			if err != nil {
-				return "", err
-			}
-		}
-	}
-	return fmt.Sprintf("lmosd audit ls --denied: node 3 at node 5, nodes 6 and 7 at node 2, %d lines", lines), nil
-}
-
-// denied returns the number of lines about denied requests of a node and its consumers in the audit log of another one.
-func denied(host, caller *testnet.Member) (n int, err error) {
-	for l, err := range audit.NewReader(filepath.Join(host.DataDir, "audit")).New() {
-		if err != nil {
-			return 0, err
-		}
-		if node, _, _ := strings.Cut(l.Who, "#"); l.Verdict == "deny" && node == string(caller.DID) {
-			n++
-		}
-	}
-	return n, nil
+	return string(b), 0, err
 }
 
 // close ends the agents and the subscription.
