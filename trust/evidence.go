@@ -32,6 +32,8 @@ type status struct {
 	Length       uint64            `json:"length"` // of the log
 	Versions     map[string]uint64 `json:"versions"`
 	Settled      bool              `json:"settled"` // the node knows what others revoked
+
+	created time.Time // when the issuer signed it, by its clock; zero without a proof
 }
 
 const nonceSize = 16
@@ -53,10 +55,10 @@ func (t *Trust) confirm(ctx context.Context, id did.DID, scid string) error {
 		return errors.New("the organization is not known any more")
 	}
 	// The log first: the key may be new. Whatever it claims, a log and a list are taken only if they verify.
-	st, method, err := t.readStatus(ctx, a, r.Body)
+	st, method, err := t.readStatus(ctx, a, r.Body, t.now())
 	if errors.Is(err, proof.ErrProof) {
 		t.fetchAll(ctx, id, []known{{SCID: scid, Kind: kindLog, Version: 1 << 62}})
-		st, method, err = t.readStatus(ctx, a, r.Body)
+		st, method, err = t.readStatus(ctx, a, r.Body, t.now())
 	}
 	switch {
 	case err != nil:
@@ -129,30 +131,30 @@ func (t *Trust) mayTestify(ctx context.Context, a *authority, id did.DID, st *st
 const confirmTime = 15 * time.Second
 
 // readStatus reads a statement, and verifies its proof if it has one. method is the issuing key, or "".
-func (t *Trust) readStatus(ctx context.Context, a *authority, raw []byte) (st *status, method string, err error) {
+func (t *Trust) readStatus(ctx context.Context, a *authority, raw []byte, now time.Time) (st *status, method string, err error) {
 	doc, err := jcs.Object(raw, maxRequest)
 	if err != nil {
 		return nil, "", err
 	}
+	st = &status{}
 	if doc["proof"] != nil {
 		t.mu.RLock()
 		owner := a.log.DID()
 		docs := resolver{owner: a.log}
 		t.mu.RUnlock()
-		v, err := proof.Verify(ctx, doc, proof.Check{Resolver: docs, Now: t.now()})
+		v, err := proof.Verify(ctx, doc, proof.Check{Resolver: docs, Now: now})
 		if err != nil {
 			return nil, "", err
 		}
 		if v.Owner != owner {
 			return nil, "", fmt.Errorf("%w: signed by %s", proof.ErrProof, v.Owner.Short())
 		}
-		doc, method = v.Document, v.Method
+		doc, method, st.created = v.Document, v.Method, v.Created
 	}
 	text, err := json.Marshal(doc)
 	if err != nil {
 		return nil, "", err
 	}
-	st = &status{}
 	if err := json.Unmarshal(text, st); err != nil {
 		return nil, "", err
 	}
