@@ -15,9 +15,16 @@ import (
 // TestWrongClockIsReported runs a node whose clock is 2 hours ahead among others: only that node reports it.
 func TestWrongClockIsReported(t *testing.T) {
 	t.Parallel()
+	for by, want := range map[time.Duration]string{10 * time.Minute: "+10m0s (ahead)", -10 * time.Minute: "-10m0s (behind)",
+		24 * time.Hour: "+24h0m0s (ahead)", -24 * time.Hour: "-24h0m0s (behind)"} {
+		t.Run(want, func(t *testing.T) { t.Parallel(); wrongClock(t, by, want) })
+	}
+}
+
+func wrongClock(t *testing.T, by time.Duration, skew string) {
 	nodes := connected(t, 3)
 	o := quiet()
-	o.now = func() time.Time { return time.Now().Add(2 * time.Hour) }
+	o.now = func() time.Time { return time.Now().Add(by) }
 	wrong := start(t, o)
 	for i, n := range nodes {
 		connect(t, wrong, n)
@@ -40,7 +47,7 @@ func TestWrongClockIsReported(t *testing.T) {
 		}
 	}
 	w := warned(wrong)
-	if w == nil || w.Code != "LMOS-W031" || w.Severity != "high" || !strings.Contains(w.Text, "+2h0m0s (ahead) against 3 peers") {
+	if w == nil || w.Code != "LMOS-W031" || w.Severity != "high" || !strings.Contains(w.Text, skew+" against 3 peers") {
 		t.Errorf("got %+v", w)
 	}
 	if state := wrong.Status().State; state != "degraded" {
@@ -62,11 +69,11 @@ func TestWrongClockIsReported(t *testing.T) {
 		t.Errorf("show has the warnings %+v, %v", detail, err)
 	}
 	e := wantCode(t, wrong.reporter.WithClock(fmt.Errorf("record: %w", td.ErrFuture)), interact.ClockSkew)
-	if !strings.Contains(e.Title, "+2h0m0s (ahead)") {
+	if !strings.Contains(e.Title, skew) {
 		t.Errorf("the error does not say by how much: %s", e.Title)
 	}
 	_, err := wrong.Client().Agent(t.Context(), "unknown")
-	if e := wantCode(t, err, interact.NotFound); !strings.Contains(e.Hint, "+2h0m0s (ahead)") {
+	if e := wantCode(t, err, interact.NotFound); !strings.Contains(e.Hint, skew) {
 		t.Errorf("a thing that is not found has the hint %q", e.Hint)
 	}
 	failed := errors.New("failed")

@@ -30,6 +30,12 @@ func (n *Node) openNetwork() (_ *network, err error) {
 	o := &n.opts
 	w, base := &network{self: n.DID()}, o.Host
 	n.network = w // for n.principal
+	streams := func(id did.DID) error {
+		if n.policy.Connects(id) != nil {
+			w.trust.Wait(n.life.ctx, id)
+		}
+		return n.recordDenied(id, n.policy.Connects(id))
+	}
 	if base == nil {
 		admits := n.policy.Connects
 		if o.Dir != "" { // others show credentials after they have connected
@@ -37,7 +43,7 @@ func (n *Node) openNetwork() (_ *network, err error) {
 		}
 		w.own, err = p2p.New(p2p.Options{Key: n.key, Version: o.Version, Network: o.Network,
 			Listen: o.Listen, ListenExplicit: o.ListenExplicit, Announce: o.Announce, NoAnnounce: o.NoAnnounce, PublicOnly: o.PublicOnly,
-			Admits: admits, Loopback: o.Loopback, DialPublic: o.Internet,
+			Admits: admits, Streams: streams, Loopback: o.Loopback, DialPublic: o.Internet,
 			NoNoise: o.NoNoise, NAT: o.NAT, Limits: o.Limits, Metrics: n.metrics.Registerer(), Log: o.Log})
 		if err != nil {
 			return nil, err
@@ -45,12 +51,7 @@ func (n *Node) openNetwork() (_ *network, err error) {
 		n.life.onClose(w.own.Close)
 		base = w.own
 	}
-	w.Host = p2p.Gate(base, func(id did.DID) error {
-		if n.policy.Connects(id) != nil {
-			w.trust.Wait(n.life.ctx, id)
-		}
-		return n.recordDenied(id, n.policy.Connects(id))
-	})
+	w.Host = p2p.Gate(base, streams)
 	if w.ID() != peer.ID(n.key.Peer()) {
 		return nil, fmt.Errorf("the host is %s and the key that of %s", w.ID(), w.self)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libp2p/go-libp2p"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/didtest"
+	"github.com/lmosd/lmosd/internal/testhost"
 )
 
 // idOf returns the PeerID of a public key.
@@ -183,5 +185,43 @@ func TestBansAreBounded(t *testing.T) {
 	g.ban("later", time.Minute, now.Add(time.Hour))
 	if len(g.banned) != 1 {
 		t.Errorf("%d bans are kept after their end", len(g.banned))
+	}
+}
+
+// A host with a key that has no did:key is refused at the handshake, in both directions and over each transport.
+func TestHostsWithOtherKeysDoNotConnect(t *testing.T) {
+	t.Parallel()
+	for name, generate := range map[string]func() (crypto.PrivKey, crypto.PubKey, error){
+		"RSA":       func() (crypto.PrivKey, crypto.PubKey, error) { return crypto.GenerateRSAKeyPair(2048, rand.Reader) },
+		"secp256k1": func() (crypto.PrivKey, crypto.PubKey, error) { return crypto.GenerateSecp256k1Key(rand.Reader) },
+		"ECDSA":     func() (crypto.PrivKey, crypto.PubKey, error) { return crypto.GenerateECDSAKeyPair(rand.Reader) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			priv, _, err := generate()
+			if err != nil {
+				t.Fatal(err)
+			}
+			other, err := libp2p.New(libp2p.Identity(priv), libp2p.ListenAddrStrings(anyTCP, anyQUIC), libp2p.DisableMetrics(), libp2p.DisableRelay())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = other.Close() })
+			h := started(t, Options{Listen: []string{anyTCP, anyQUIC}})
+			for _, at := range h.Addrs() {
+				// The dialer may end its handshake first: the connection counts when a stream is answered.
+				err := other.Connect(t.Context(), peer.AddrInfo{ID: h.ID(), Addrs: []ma.Multiaddr{at}})
+				if err == nil {
+					err = testhost.OpenStream(t, other, h.ID(), "/ipfs/ping/1.0.0")
+				}
+				if err == nil || len(h.Network().Peers()) > 0 {
+					t.Errorf("it is connected over %s: %v, %v", at, err, h.Network().Peers())
+				}
+				_ = other.Network().ClosePeer(h.ID())
+			}
+			if err := h.Connect(t.Context(), peer.AddrInfo{ID: other.ID(), Addrs: other.Addrs()}); err == nil {
+				t.Error("it was dialed")
+			}
+		})
 	}
 }

@@ -177,7 +177,11 @@ func (h *Host) assemble(priv crypto.PrivKey, bus event.Bus, announce func([]ma.M
 			return err
 		}
 	}
-	if h.BasicHost, err = basichost.NewHost(h.swarm, opts); err != nil {
+	var streams network.Network = h.swarm
+	if h.o.Streams != nil {
+		streams = &gatedSwarm{h.swarm, h.o.Streams, Free(h.o.Network)}
+	}
+	if h.BasicHost, err = basichost.NewHost(streams, opts); err != nil {
 		return err
 	}
 	observed.Start(h.swarm)

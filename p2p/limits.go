@@ -20,6 +20,7 @@ import (
 	"github.com/lmosd/lmosd/interact/stream"
 	"github.com/lmosd/lmosd/pubsub/reconcile"
 	"github.com/lmosd/lmosd/pubsub/suspicion"
+	"github.com/lmosd/lmosd/trust/exchange"
 )
 
 // Limits of the host's resources. The zero value of a field is its default.
@@ -63,6 +64,7 @@ func resourceManager(l Limits, name string) (network.ResourceManager, error) {
 		{records, 512, 16, 64 << 20, 8 << 20},
 		{reconcile.Protocol(name), 64, 2, 32 << 20, 4 << 20},
 		{suspicion.Protocol(name), 256, 4, 2 << 20, 64 << 10},
+		{exchange.Protocol(name), 256, 8, 64 << 20, 16 << 20},
 		{stream.Protocol(name), 8192, l.Streams, l.Memory, 64 << 20},
 	} {
 		limits.AddProtocolLimit(p.proto, base(p.all, p.memory), none)

@@ -41,6 +41,8 @@ type Options struct {
 	PublicOnly           bool
 	// Admits returns an error for a peer that may not connect; nil admits all. It is called concurrently.
 	Admits func(did.DID) error
+	// Streams returns an error for a peer whose streams are reset, except those of [Free]; nil admits all. It may wait.
+	Streams func(did.DID) error
 	// Loopback allows dials of 127.0.0.1. DialPublic forbids dials of private addresses: those of untrusted peers lead to hosts of
 	// other networks.
 	Loopback, DialPublic bool
@@ -129,6 +131,9 @@ func (h *Host) NewStream(ctx context.Context, id peer.ID, protocols ...protocol.
 	s, err := h.BasicHost.NewStream(ctx, id, protocols...)
 	return s, h.refused.received(id, err)
 }
+
+// Network implements the host interface of libp2p.
+func (h *Host) Network() network.Network { return h.swarm }
 
 // Ban rejects new connections of a peer, in both directions, for a time. Open ones stay.
 func (h *Host) Ban(id peer.ID, how time.Duration) { h.gater.ban(id, how, time.Now()) }

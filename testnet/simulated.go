@@ -27,8 +27,7 @@ type simulation struct {
 // Simulated starts n nodes in a simulated network. Inside a testing/synctest bubble its time is the bubble's.
 func Simulated(ctx context.Context, n int, o Options) (*Net, error) {
 	o = o.withDefaults()
-	sim := &simulation{o: o}
-	sim.net = simnet.New(sim.o.delay)
+	sim := newSimulation(o)
 	for range n {
 		if err := sim.add(); err != nil {
 			return nil, errors.Join(err, sim.close())
@@ -43,6 +42,12 @@ func Simulated(ctx context.Context, n int, o Options) (*Net, error) {
 	}
 	t.sim = sim
 	return t, nil
+}
+
+func newSimulation(o Options) *simulation {
+	sim := &simulation{o: o}
+	sim.net = simnet.New(sim.o.delay)
+	return sim
 }
 
 // grow adds an unconnected node to a simulated net.

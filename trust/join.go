@@ -59,20 +59,35 @@ func (t *Trust) proveIssuer(ctx context.Context, node did.DID, scid string, addr
 	if err != nil {
 		return nil, err
 	}
-	l, err := webvh.Verify(r.Body, webvh.Check{Now: t.now()})
+	later := t.now().AddDate(100, 0, 0) // the clocks are compared below
+	l, err := webvh.Verify(r.Body, webvh.Check{Now: later})
 	if err != nil || l.SCID() != scid {
 		return nil, interact.Errorf(interact.InvalidInvite, "request a new invitation", "the node %s does not show the log of the organization", node.Short())
 	}
+	log := r.Body
 	nonce := make([]byte, nonceSize)
 	_, _ = rand.Read(nonce)
 	if r, err = t.net.Ask(ctx, node, &exchange.Request{Op: exchange.OpStatus, SCID: scid, Nonce: nonce}); err != nil {
 		return nil, err
 	}
-	st, method, err := authority.ReadStatement(ctx, r.Body, l, t.now())
+	st, method, err := authority.ReadStatement(ctx, r.Body, l, later)
 	if err != nil || method == "" || st.Node != node || st.Audience != t.self || st.Nonce != base64.RawURLEncoding.EncodeToString(nonce) {
 		return nil, interact.Errorf(interact.IssuerUntrusted, "request a new invitation", "the node %s does not prove an issuing key of the organization", node.Short())
 	}
-	return l, nil
+	if skew := t.now().Sub(st.Created); skew.Abs() > webvh.Skew {
+		return nil, clockSkew(skew, node)
+	}
+	return webvh.Verify(log, webvh.Check{Now: t.now()})
+}
+
+// clockSkew is the error of a node whose clock differs from that of an issuer: credentials would be expired, or from the future.
+func clockSkew(ahead time.Duration, issuer did.DID) error {
+	where := "ahead of"
+	if ahead < 0 {
+		where = "behind"
+	}
+	return interact.Errorf(interact.ClockSkew, "compare the clocks of both machines: date -u; then set the wrong one: timedatectl set-ntp true",
+		"the clock of this machine is %v %s that of %s", ahead.Abs().Round(time.Second), where, issuer.Short())
 }
 
 // readInvitation reads an invitation that this node may use.

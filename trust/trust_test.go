@@ -123,3 +123,31 @@ func TestPartnersReachAMemberThatWasAway(t *testing.T) {
 	agent.connect(acme)
 	agent.waits(func() bool { return len(agent.Partners()) == 1 })
 }
+
+// An organization keeps its identity when its root key changes: members and the partner get the longer log, and credentials stay valid.
+func TestAllNodesFollowANewRoot(t *testing.T) {
+	t.Parallel()
+	acme, agent, globex, tracker := newMember(t), newMember(t), newMember(t), newMember(t)
+	acme.founds("acme.example")
+	globex.founds("globex.example")
+	acme.admits(agent, false)
+	globex.admits(tracker, false)
+	acme.federates(globex)
+	agent.connect(tracker)
+	tracker.becomes(agent, did.Partner, "")
+	before := acme.org.DID()
+	if err := acme.RotateRoot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	head := acme.org.Log().Head()
+	for _, m := range []*member{agent, globex, tracker} {
+		m.waits(func() bool {
+			m.Trust.mu.RLock()
+			defer m.Trust.mu.RUnlock()
+			a := m.authorities[acme.org.SCID()]
+			return a.log.Head() == head && a.log.DID() == before
+		})
+	}
+	tracker.becomes(agent, did.Partner, "")
+	agent.becomes(acme, did.Own, "")
+}

@@ -2,7 +2,9 @@
 package testhost
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,8 +16,10 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
 	mocknet "github.com/libp2p/go-libp2p/p2p/net/mock"
 	ma "github.com/multiformats/go-multiaddr"
+	"github.com/multiformats/go-multistream"
 
 	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/did/keystore"
@@ -150,4 +154,31 @@ func privateKey(t testing.TB, key *keystore.Key) crypto.PrivKey {
 		t.Fatal(err)
 	}
 	return k
+}
+
+// OpenStream opens a stream of one protocol on the connection of h with another host, sends nothing, and returns when the other end has
+// answered or closed it. The error is [multistream.ErrNotSupported] if no handler has the protocol, or that of the reset of the stream.
+func OpenStream(t testing.TB, h host.Host, other peer.ID, id protocol.ID) error {
+	t.Helper()
+	s, err := h.Network().NewStream(network.WithNoDial(t.Context(), "test"), other)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Reset() }()
+	if err := s.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := multistream.SelectOneOf([]protocol.ID{id}, s); err != nil {
+		return err
+	}
+	_ = s.CloseWrite() // fails only after a reset, which Read returns
+	if _, err := s.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
+}
+
+// IsGated reports whether the other end reset a stream by its policy, before its handler.
+func IsGated(err error) bool {
+	return errors.Is(err, &network.StreamError{Remote: true, ErrorCode: network.StreamGated})
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-
 	"time"
 
 	"github.com/lmosd/lmosd/did"
@@ -24,14 +23,23 @@ func Verify(ctx context.Context, raw []byte, l *webvh.Log, now time.Time, v any)
 	if err != nil {
 		return "", err
 	}
-	p, err := proof.Verify(ctx, doc, proof.Check{Resolver: resolver{l}, Now: now})
+	p, err := verify(ctx, doc, l, now)
 	if err != nil {
 		return "", err
 	}
-	if p.Owner != l.DID() {
-		return "", fmt.Errorf("%w: signed by %s", proof.ErrProof, p.Owner.Short())
-	}
 	return p.Method, decode(p.Document, v)
+}
+
+// verify verifies the proof of a document.
+func verify(ctx context.Context, doc map[string]any, l *webvh.Log, now time.Time) (*proof.Verified, error) {
+	p, err := proof.Verify(ctx, doc, proof.Check{Resolver: resolver{l}, Now: now})
+	if err != nil {
+		return nil, err
+	}
+	if p.Owner != l.DID() {
+		return nil, fmt.Errorf("%w: signed by %s", proof.ErrProof, p.Owner.Short())
+	}
+	return p, nil
 }
 
 func decode(doc map[string]any, v any) error {
@@ -69,6 +77,8 @@ type Statement struct {
 	Length       uint64            `json:"length"` // of the log
 	Versions     map[string]uint64 `json:"versions"`
 	Settled      bool              `json:"settled"` // the node knows what others revoked
+
+	Created time.Time `json:"-"` // when the issuer signed it, by its clock; zero without a proof
 }
 
 // ReadStatement reads a statement about the organization of a log, and verifies its proof if it has one. method is the issuing key, or "".
@@ -78,12 +88,14 @@ func ReadStatement(ctx context.Context, raw []byte, l *webvh.Log, now time.Time)
 		return nil, "", err
 	}
 	st = &Statement{}
-	if doc["proof"] == nil {
-		err = decode(doc, st)
-	} else {
-		method, err = Verify(ctx, raw, l, now, st)
+	if doc["proof"] != nil {
+		p, err := verify(ctx, doc, l, now)
+		if err != nil {
+			return nil, "", err
+		}
+		doc, method, st.Created = p.Document, p.Method, p.Created
 	}
-	if err != nil {
+	if err := decode(doc, st); err != nil {
 		return nil, "", err
 	}
 	if st.Type != StatementType || len(st.Versions) > maxVersions {

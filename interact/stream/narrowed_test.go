@@ -1,0 +1,37 @@
+package stream
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact/stream/frame"
+)
+
+// A statement of a node about its consumer only narrows what the credential of the node proves: roles beyond it and a higher relation do not
+// count, and without roles there are none.
+func TestStatementsOnlyNarrow(t *testing.T) {
+	t.Parallel()
+	node := did.NodePrincipal("did:key:z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp", "")
+	node.Relation, node.Org, node.Roles = did.Partner, "did:web:globex.example", []string{"clerk", "node"}
+	for name, c := range map[string]struct {
+		as   frame.As
+		want string
+	}{
+		"a role beyond":      {frame.As{IsConsumer: true, Name: "crm", Roles: "admin clerk", Relation: did.Own}, "crm partner clerk"},
+		"only roles beyond":  {frame.As{IsConsumer: true, Name: "crm", Roles: "admin root", Relation: did.Own}, "crm partner "},
+		"no roles":           {frame.As{IsConsumer: true, Name: "crm", Relation: did.Own}, "crm partner "},
+		"a higher relation":  {frame.As{IsConsumer: true, Name: "crm", Roles: "clerk", Relation: did.Local}, "crm partner clerk"},
+		"a lower relation":   {frame.As{IsConsumer: true, Name: "crm", Roles: "clerk", Relation: did.Untrusted}, "crm untrusted clerk"},
+		"a part of a role":   {frame.As{IsConsumer: true, Name: "crm", Roles: "cler", Relation: did.Own}, "crm partner "},
+		"all, by a wildcard": {frame.As{IsConsumer: true, Name: "crm", Roles: "*", Relation: did.Own}, "crm partner clerk,node"},
+	} {
+		p := narrowed(node, c.as)
+		if got := strings.Join([]string{p.Name, p.Relation.String(), strings.Join(p.Roles, ",")}, " "); got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+	if len(node.Roles) != 2 || node.Name != "" {
+		t.Errorf("the principal of the node was changed: %+v", node)
+	}
+}
