@@ -338,7 +338,7 @@ func (t *Trust) Revoke(_ context.Context, member did.DID) error {
 	a := t.ownLocked()
 	ids, unknown := []did.DID{member}, []string{}
 	for method, key := range a.keys {
-		switch node := t.book.IssuerNodes[method]; {
+		switch node := t.issuerLocked(a, method); {
 		case node == member || t.issuers[member] == method:
 			ids = append(ids, key)
 		case node == "" && method != t.ownMethodLocked(a):

@@ -443,6 +443,7 @@ func (t *Trust) takeList(ctx context.Context, scid string, raw []byte) (changed 
 		if _, err := t.org.MergeRevocations(l); err != nil {
 			return true, err
 		}
+		t.dropRevokedLocked(a)
 		t.refreshOwnListLocked(a)
 	}
 	return true, nil

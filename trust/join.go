@@ -130,7 +130,7 @@ func (t *Trust) Join(ctx context.Context, a api.Acceptance) (*api.Organization, 
 		return nil, userError(err)
 	}
 	t.mu.Lock()
-	t.book.Issuers = addAddr(t.book.Issuers, addr)
+	t.book.Issuers, t.book.IssuerNodes = addAddr(t.book.Issuers, addr), nil // an issuer may have replaced its key since
 	err = t.saveLocked()
 	t.mu.Unlock()
 	t.adopt(org)

@@ -173,6 +173,9 @@ func (t *Trust) bindLocked(method string, node did.DID) error {
 	if t.book.IssuerNodes == nil {
 		t.book.IssuerNodes = map[string]did.DID{}
 	}
+	if old := t.book.IssuerNodes[method]; old != "" {
+		return t.rebindLocked(old, node)
+	}
 	t.book.IssuerNodes[method] = node
 	return t.saveLocked()
 }

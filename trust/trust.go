@@ -31,6 +31,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/rotation"
 	"github.com/lmosd/lmosd/did/vc"
 	"github.com/lmosd/lmosd/did/webvh"
 	"github.com/lmosd/lmosd/internal/atomicfile"
@@ -58,6 +59,8 @@ type Options struct {
 	OnHello  func(node did.DID)
 	// Record receives each change of organizations, partners and members, as a sentence. It must not block. Nil is ignored.
 	Record func(change string)
+	// Rotation is the replacement of the key of this node that is not completed; nil: none.
+	Rotation *rotation.Pending
 	// Now returns the time, without a monotonic reading, so that a machine that slept counts as alone. Nil: the current time.
 	Now func() time.Time
 	Log *slog.Logger
@@ -155,6 +158,7 @@ func (t *Trust) open() (err error) {
 	case err != nil:
 		return fmt.Errorf("open the organization: %w", err)
 	default:
+		t.adoptCredential()
 		t.addOwnLocked()
 	}
 	for _, p := range t.book.Partners {
@@ -299,6 +303,9 @@ const (
 func (t *Trust) Run(ctx context.Context) error {
 	ticker := time.NewTicker(quick)
 	defer ticker.Stop()
+	if t.o.Rotation.Follows(t.self) {
+		t.start(t.completeRotation)
+	}
 	t.maintain()
 	last, pause := time.Now(), quick
 	for {

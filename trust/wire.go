@@ -9,6 +9,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/rotation"
 	"github.com/lmosd/lmosd/did/vc"
 	"github.com/lmosd/lmosd/did/webvh"
 	"github.com/lmosd/lmosd/internal/cbor"
@@ -40,6 +41,8 @@ const (
 	opEnroll op = 8  // an issuing key for the log
 	opThings op = 10 // restricted descriptions of the host
 	opKey    op = 9  // the issuing key of a member that becomes an issuer
+	// opReplace is the replacement of the key of a member: a request of the old key, then one of the new key
+	opReplace op = 11
 )
 
 // A kind is the kind of a document.
@@ -67,7 +70,7 @@ type known struct {
 type request struct {
 	Op         op       `cbor:"1,keyasint"`
 	Seeks      [][]byte `cbor:"2,keyasint,omitempty"`  // of seek
-	Credential []byte   `cbor:"3,keyasint,omitempty"`  // of hello, renew, redeem
+	Credential []byte   `cbor:"3,keyasint,omitempty"`  // of hello, renew, redeem, replace
 	Known      []known  `cbor:"4,keyasint,omitempty"`  // of hello, have; of get: one, without a version
 	SCID       string   `cbor:"5,keyasint,omitempty"`  // of status
 	Nonce      []byte   `cbor:"6,keyasint,omitempty"`  // of status: 16 bytes
@@ -75,6 +78,7 @@ type request struct {
 	Org        string   `cbor:"8,keyasint,omitempty"`  // of redeem: the organization of a partner
 	Key        string   `cbor:"9,keyasint,omitempty"`  // of enroll: the multikey
 	Addrs      []string `cbor:"10,keyasint,omitempty"` // of redeem: those of the node, with /p2p
+	Statement  []byte   `cbor:"11,keyasint,omitempty"` // of replace: that of both keys
 }
 
 // A response is a frame of the receiver.
@@ -124,7 +128,8 @@ func decodeFrame(b []byte, v any) error {
 	}
 	switch v := v.(type) {
 	case *request:
-		if len(v.Seeks) > maxSeeks || len(v.Known) > maxKnown || len(v.Credential) > vc.MaxCredential || len(v.Nonce) > 64 || len(v.Secret) > 64 || len(v.Addrs) > maxAddrs {
+		if len(v.Seeks) > maxSeeks || len(v.Known) > maxKnown || len(v.Credential) > vc.MaxCredential || len(v.Nonce) > 64 || len(v.Secret) > 64 || len(v.Addrs) > maxAddrs ||
+			len(v.Statement) > rotation.MaxSize {
 			return streamserver.Violation("a trust request beyond its limits")
 		}
 	case *response:
