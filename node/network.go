@@ -71,7 +71,7 @@ func (n *Node) openTrust(w *network, base host.Host) (err error) {
 	if n.opts.Dir == "" {
 		return nil
 	}
-	w.trust, err = trust.New(trust.Options{Dir: n.opts.Dir, Self: w.self, Network: n.opts.Network, Host: base, Log: n.opts.Log,
+	w.trust, err = trust.New(trust.Options{Dir: n.opts.Dir, Self: w.self, Network: n.opts.Network, Host: base, Log: n.opts.Log, Rotation: n.stores.Rotation,
 		Addrs: func() []string { return p2p.FullAddrs(base) }, OnChange: n.standingChanged,
 		Record: func(text string) { n.stores.Audit.Change(audit.ChangeTrust, text) },
 		OnNames: func() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -27,6 +28,18 @@ const (
 	replacePause    = 250 * time.Millisecond
 	maxReplacePause = time.Minute
 )
+
+// OrganizationIn returns the SCID of the organization of a node that does not run, by its data directory; empty: it has none.
+func OrganizationIn(dir string, node did.DID) (string, error) {
+	org, err := organization.Open(orgDir(dir), node, organization.Options{})
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", nil
+	case err != nil:
+		return "", err
+	}
+	return org.SCID(), nil
+}
 
 // Replace asks an issuer to give the membership of this node to a new key, and returns the credential of that key. It waits for an issuer until
 // ctx ends. raw is the statement of both keys (rotation.Sign).

@@ -142,7 +142,9 @@ func (o *Options) complete() {
 
 func (t *Trust) now() time.Time { return t.o.Now() }
 
-func (t *Trust) orgDir() string { return filepath.Join(t.o.Dir, "org") }
+func (t *Trust) orgDir() string { return orgDir(t.o.Dir) }
+
+func orgDir(dir string) string { return filepath.Join(dir, "org") }
 
 // open reads the organization, the partners, and the logs and lists that were stored.
 func (t *Trust) open() (err error) {

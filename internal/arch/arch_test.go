@@ -23,7 +23,7 @@ var rows = [][]string{
 		"cmd/lmosd/internal/terminal"},
 	{"internal/confusable", "internal/storage", "internal/streamserver", "internal/openai", "internal/weblocation", "testnet/simnet"}, // use internal/textmatch, atomicfile, ratelimit, backoff, httpbody
 	{"did"},
-	{"did/proof"},
+	{"did/proof", "did/rotation"},
 	// Key files, legacy documents, one DID method: below td, which signs with them. What TDs are made of.
 	{"did/keystore"},
 	{"did/didtest"},
