@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -101,4 +102,56 @@ func TestKeysRotateAlone(t *testing.T) {
 	contains(t, r.errors, "unknown node", string(n.DID))
 	contains(t, x.ok("audit", "verify", "--data-dir", "n"), "✓ audit")
 	contains(t, x.fails(cli.ExitUsage, "keys", "rotate", "--data-dir", "absent"), "there is no key at")
+}
+
+// A backup is encrypted, is never written over a file, and gives a node its identity again. A key that others can read, or a wrong
+// passphrase, starts nothing and changes nothing.
+func TestKeysExportAndPassphrase(t *testing.T) {
+	t.Parallel()
+	x := newUser(t, "LMOSD_PROFILE=test")
+	n := x.node("n")
+	right, wrong := x.file("right", "correct horse\n"), x.file("wrong", "wrong horse\n")
+	shell := func(line string, want int) string {
+		t.Helper()
+		r := x.typed(line)
+		if r.code != want {
+			t.Errorf("%s: exit code %d, want %d: %s%s", line, r.code, want, r.out, r.errors)
+		}
+		return r.out + r.errors
+	}
+	contains(t, shell("lmosd keys export b.age --data-dir n --passphrase fd:3 3< right", 0), "exported the key of "+string(n.DID)) // while it runs
+	backup, err := os.ReadFile(filepath.Join(x.home, "b.age"))
+	if err != nil || !strings.HasPrefix(string(backup), "-----BEGIN AGE ENCRYPTED FILE-----") {
+		t.Errorf("the backup is %.40q, %v", backup, err)
+	}
+	for _, more := range []string{"--passphrase fd:3 3< wrong", "--plain"} {
+		contains(t, shell("lmosd keys export b.age --data-dir n "+more, cli.ExitUsage), "b.age exists, and is not overwritten")
+	}
+	if again, err := os.ReadFile(filepath.Join(x.home, "b.age")); err != nil || string(again) != string(backup) {
+		t.Errorf("the backup was changed, %v", err)
+	}
+	contains(t, shell("lmosd keys export c.pem --data-dir n --plain", 0), "unencrypted")
+	n.stop()
+
+	shell("lmosd keys passphrase --data-dir n --new fd:3 3< right", 0)
+	before := shell("cat n/identity.pem", 0)
+	for _, line := range []string{"lmosd keys passphrase --data-dir n --remove", "lmosd keys export d.age --data-dir n --passphrase fd:4 4< right", "lmosd id --data-dir n",
+		"lmosd keys rotate --new-identity --data-dir n", "lmosd run --data-dir n"} {
+		contains(t, shell("LMOSD_NODE__PASSPHRASE=fd:3 "+line+" 3< "+wrong, cli.ExitRefused), "LMOS-3013")
+	}
+	if !gone(filepath.Join(x.home, "d.age")) || !gone(filepath.Join(x.home, "n", "identity.pem.next")) || shell("cat n/identity.pem", 0) != before {
+		t.Error("a wrong passphrase wrote a file")
+	}
+	contains(t, shell("LMOSD_NODE__PASSPHRASE=fd:3 lmosd keys passphrase --data-dir n --remove 3< "+right, 0), "removed the passphrase")
+	contains(t, shell("lmosd id --data-dir n", 0), string(n.DID))
+
+	// The backup in the place of the key.
+	shell("mkdir -m 700 m && cp b.age m/identity.pem && chmod 644 m/identity.pem", 0)
+	for _, command := range []string{"run", "id", "keys export e.age --plain", "keys passphrase --remove", "keys rotate --new-identity"} {
+		contains(t, shell("LMOSD_NODE__PASSPHRASE=fd:3 lmosd "+command+" --data-dir m 3< "+right, cli.ExitRefused), "LMOS-3012", "0644", "chmod 600 ")
+	}
+	shell("chmod 600 m/identity.pem", 0)
+	if again := x.nodeWith("m", right); again.DID != n.DID {
+		t.Errorf("the backup gives %s, want %s", again.DID, n.DID)
+	}
 }
