@@ -23,11 +23,11 @@ var rows = [][]string{
 		"cmd/lmosd/internal/terminal"},
 	{"internal/confusable", "internal/storage", "internal/streamserver", "internal/openai", "internal/weblocation", "testnet/simnet"}, // use internal/textmatch, atomicfile, ratelimit, backoff, httpbody
 	{"did"},
-	{"did/proof", "did/rotation"},
+	{"did/proof"},
 	// Key files, legacy documents, one DID method: below td, which signs with them. What TDs are made of.
 	{"did/keystore"},
 	{"did/didtest"},
-	{"did/aries", "did/web", "did/webvh", "did/vc", "td/schema", "td/scheme"},
+	{"did/aries", "did/web", "did/webvh", "did/vc", "did/rotation", "td/schema", "td/scheme"},
 	{"td"},
 	// The interaction model. TDs made from other documents. The parts of the directory that need descriptions only.
 	{"interact", "td/openapi", "td/lmos", "td/querytext", "td/tdtest", "internal/testhost", "directory/index", "directory/embedding", "directory/fetch", "directory/lookalike", "directory/eviction", "directory/reachability", "directory/persist", "directory/directorytest", "policy/access"},

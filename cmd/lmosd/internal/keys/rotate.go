@@ -37,13 +37,11 @@ func newRotateCommand(c *cli.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate",
 		Short: "replace the node's key; in an organization, with its membership",
-		Long: "Replaces the key of the node by a new one. The DID of a node is its key, so the node gets another DID and PeerID.\n" +
-			"The node must be stopped; the command starts it without its API for some seconds.\n\n" +
-			"In an organization, an issuer gives the new key the membership and the roles of the old one, and revokes the old\n" +
-			"one: members and partners refuse it from then on. The descriptions of the agents are withdrawn and published again\n" +
-			"under the new DID. After an interruption, repeat the command, or run the node: both finish what an issuer confirmed.\n\n" +
-			"Without an organization, nothing can state that the new key succeeds the old one: with --new-identity, the node\n" +
-			"becomes another node, which others do not know.",
+		Long: "Replaces the key of a stopped node, and so its DID and PeerID. In an organization, an issuer gives the new key the\n" +
+			"membership of the old one, which members and partners then refuse; the agents are withdrawn and published again.\n" +
+			"After an interruption, repeat the command or run the node: both finish it. Without an organization, nothing can\n" +
+			"state that the new key succeeds the old one: with --new-identity, the node becomes one that others do not know.\n\n" +
+			"The command takes the flags with which lmosd run sets the configuration, and runs the node for some seconds.",
 		Example: `  lmosd keys rotate
   lmosd keys rotate --new-identity`,
 		Annotations: cli.About(cli.ScopeMesh, cli.Danger, "lmosd org status, lmosd audit verify, lmosd keys export"),
@@ -56,7 +54,7 @@ func newRotateCommand(c *cli.Console) *cobra.Command {
 			return rotate(cmd.Context(), c, conf, newIdentity)
 		},
 	}
-	configcmd.AddKeyFlags(cmd)
+	configcmd.AddHiddenKeyFlags(cmd)
 	cmd.Flags().BoolVar(&newIdentity, "new-identity", false, "without an organization: become a node that others do not know")
 	return cmd
 }
@@ -218,7 +216,7 @@ func (r *rotator) request(newIdentity bool) error {
 	case err != nil:
 		return err
 	case scid == "" && !newIdentity:
-		return interact.Errorf(interact.Usage, "join an organization first, or give up the identity: then nothing tells others that the new node is this one",
+		return interact.Errorf(interact.Usage, "join an organization first, or give up the identity: for others, the node is then another one",
 			"the node is in no organization: no other node can know that the new key succeeds the old one").
 			Then(interact.StepOrgJoin).Then(interact.StepOption, "new-identity")
 	case scid != "" && newIdentity:
