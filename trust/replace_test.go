@@ -132,6 +132,12 @@ func TestReplacedKeyOfTheOnlyIssuer(t *testing.T) {
 	acme.founds("acme.example")
 	acme.admits(other, false, "agent")
 	old := acme.key.DID()
+	poll.Until(t, "the member knows who the issuer is", func() bool {
+		other.maintain()
+		other.Trust.mu.RLock()
+		defer other.Trust.mu.RUnlock()
+		return other.issuerNodeLocked(old)
+	})
 	acme = acme.rotates(didtest.NewKey())
 	acme.completes()
 	if m := must(acme.Organization())(t); m.State != "confirmed" || !m.Issuer || !m.Root {
