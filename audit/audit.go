@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/rotation"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/storage"
 )
@@ -243,18 +244,39 @@ func (l *Log) Decision(d Decision) {
 // Change records a change at every level: kind is ChangeTrust, ChangePolicy, ChangeToken or ChangeKey, and detail names what was changed,
 // without secrets, in at most 1,024 bytes.
 func (l *Log) Change(kind, detail string) {
-	if l == nil {
-		return
+	if l != nil {
+		l.change(Line{Event: kind, Detail: shorten(detail, maxDetail)})
 	}
-	now := l.opts.Now()
+}
+
+// change adds the line of a change.
+func (l *Log) change(line Line) {
+	line.Time = l.opts.Now()
 	l.mu.Lock()
 	if len(l.changes) < maxChanges {
-		l.changes = append(l.changes, Line{Time: now, Event: kind, Detail: shorten(detail, maxDetail)})
+		l.changes = append(l.changes, line)
 	} else {
 		l.lose(0, 1, "too many changes at once")
 	}
 	l.mu.Unlock()
 	signal(l.urgent)
+}
+
+// Rotate records that the node replaces its key by a statement ([rotation.Sign]). [Log.Close] signs the line with the old key; a log that is
+// opened with the new key then continues the files.
+func (l *Log) Rotate(statement []byte) error {
+	if l == nil {
+		return nil
+	}
+	s, err := rotation.Parse(statement)
+	if err != nil {
+		return err
+	}
+	if s.From != l.opts.Signer.DID() {
+		return fmt.Errorf("record a rotation: it is of %s", s.From.Short())
+	}
+	l.change(Line{Event: ChangeKey, Detail: fmt.Sprintf("%s replaced by %s", s.From, s.To), Rotation: statement})
+	return nil
 }
 
 // lose counts lines of a chain, 0 or 1, that are not recorded. The caller holds mu.

@@ -68,6 +68,8 @@ type Line struct {
 	Broken string `json:"broken,omitempty"`
 	// Denied is the head of the other chain in a checkpoint of the chain audit.
 	Denied *Head `json:"denied,omitempty"`
+	// Rotation is the statement by which the node replaces its key, in a line of ChangeKey ([rotation.Statement]).
+	Rotation []byte `json:"rotation,omitempty"`
 	// By is the signer of a checkpoint. Sig is the base64url of the signature of "lmos-audit-v1:" and the line up to this member.
 	By  did.DID `json:"by,omitempty"`
 	Sig string  `json:"sig,omitempty"`

@@ -9,16 +9,18 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/rotation"
 	"github.com/lmosd/lmosd/interact"
 )
 
 // A Check is what [Verify] compares a log with.
 type Check struct {
-	// Keys are the DIDs whose checkpoints are accepted: that of the node, and earlier ones after a change of its key. Empty accepts any:
-	// then only the chain is checked.
+	// Keys are the DIDs whose checkpoints are accepted: that of the node, which suffices after rotations of its key ([Log.Rotate]). Empty
+	// accepts any: then only the chain is checked.
 	Keys []did.DID
 	// Heads are heads of this log ([Log.Head]) that were noted elsewhere. A head of a line that was rotated away is not checked.
 	Heads []Head
@@ -91,10 +93,11 @@ func (p Problem) String() string {
 const maxProblems = 100
 
 // Verify reads all files of a log, also while a node writes it. If a line was changed, lines or files are missing, a checkpoint is not signed
-// by one of the keys, or a head differs, the error is an [*interact.Error] of code [interact.AuditBroken] with the first problem, and the
+// by the key of that time, or a head differs, the error is an [*interact.Error] of code [interact.AuditBroken] with the first problem, and the
 // report has all. Lines after the newest checkpoint are protected by the heads at other members only.
 func Verify(dir string, check Check) (*Report, error) {
-	v := &verifier{dir: dir, keys: check.Keys, report: &Report{Problems: []Problem{}}, denied: claims{}}
+	v := &verifier{dir: dir, signers: signers{keys: check.Keys, next: map[did.DID]did.DID{}}, report: &Report{Problems: []Problem{}}, denied: claims{}}
+	v.signers.before = sync.OnceValues(func() (map[did.DID]did.DID, error) { return rotations(dir) })
 	files := 0
 	for _, c := range []struct {
 		name   string
@@ -119,10 +122,10 @@ func Verify(dir string, check Check) (*Report, error) {
 
 // A verifier is one execution of Verify.
 type verifier struct {
-	dir    string
-	keys   []did.DID
-	report *Report
-	denied claims // in checkpoints of the first chain, about the chain of denials
+	dir     string
+	signers signers
+	report  *Report
+	denied  claims // in checkpoints of the first chain, about the chain of denials
 }
 
 func (v *verifier) problem(file string, line int, format string, args ...any) {
@@ -148,6 +151,8 @@ type position struct {
 	claims  claims
 	differs bool // the first line that differs from a claim is reported
 	tooMany bool // the missing checkpoint is reported
+	signer  did.DID
+	retired []did.DID // the signers before
 }
 
 // chain checks one chain.
@@ -250,6 +255,13 @@ func (v *verifier) event(p *position, l *Line, raw []byte) {
 	if l.Event == EventFile {
 		p.first = l.First
 	}
+	if l.Rotation != nil {
+		if s, err := rotation.Parse(l.Rotation); err != nil {
+			v.problem(p.file, p.line, "%v", err)
+		} else if p.chain == mainChain {
+			v.signers.next[s.From] = s.To
+		}
+	}
 	if l.Event != EventCheckpoint {
 		if p.since++; p.since > signLines+1 && !p.tooMany { // and the first line of a file
 			p.tooMany = true
@@ -259,18 +271,76 @@ func (v *verifier) event(p *position, l *Line, raw []byte) {
 	}
 	err := checkSignature(raw, l.By)
 	switch {
-	case len(v.keys) > 0 && !slices.Contains(v.keys, l.By):
-		v.problem(p.file, p.line, "the checkpoint is signed by %s, expected %s", l.By, v.keys[0])
+	case v.signers.check(p, l.By) != nil:
+		v.problem(p.file, p.line, "%v", v.signers.check(p, l.By))
 	case l.Chain != p.chain:
 		v.problem(p.file, p.line, "the checkpoint belongs to the chain %q", l.Chain)
 	case err != nil:
 		v.problem(p.file, p.line, "%v", err)
 	default:
-		p.since, p.tooMany = 0, false
+		if p.signer != "" && p.signer != l.By {
+			p.retired = append(p.retired, p.signer)
+		}
+		p.since, p.tooMany, p.signer = 0, false, l.By
 		p.Checkpoints++
 		p.Signed, p.SignedAt = l.N, l.Time
 		if l.Denied != nil && p.chain == mainChain {
 			v.denied.add(*l.Denied, "a checkpoint")
 		}
 	}
+}
+
+// signers are the keys that may sign checkpoints.
+type signers struct {
+	keys []did.DID // given; empty: any
+	// next has the successors of keys, by the statements so far. before has them by all statements of the log.
+	next   map[did.DID]did.DID
+	before func() (map[did.DID]did.DID, error)
+}
+
+// check returns an error unless the next checkpoint at p may be signed by a key: by the signer of the checkpoint before, or by its successor
+// after the statement of their rotation. A key that was replaced signs nothing any more.
+func (s *signers) check(p *position, by did.DID) error {
+	if len(s.keys) == 0 || by == p.signer {
+		return nil
+	}
+	if !slices.Contains(s.keys, by) {
+		all, err := s.before()
+		if err != nil {
+			return err
+		}
+		last := by
+		for range len(all) {
+			if all[last] != "" && !slices.Contains(s.keys, last) {
+				last = all[last]
+			}
+		}
+		if !slices.Contains(s.keys, last) {
+			return fmt.Errorf("the checkpoint is signed by %s, expected %s", by, s.keys[0])
+		}
+	}
+	switch given := slices.Contains(s.keys, p.signer) && slices.Contains(s.keys, by); {
+	case slices.Contains(p.retired, by):
+		return fmt.Errorf("the checkpoint is signed by %s, which %s has replaced", by, p.signer)
+	case p.signer == "" || given || s.next[p.signer] == by || p.chain != mainChain:
+		return nil
+	}
+	return fmt.Errorf("the checkpoint is signed by %s without a statement of %s before it", by, p.signer)
+}
+
+// rotations returns the successors of keys by the valid statements in a log.
+func rotations(dir string) (map[did.DID]did.DID, error) {
+	all, r := map[did.DID]did.DID{}, NewReader(dir)
+	for l, err := range r.New() {
+		if err != nil {
+			return nil, err
+		}
+		if l.Rotation == nil {
+			continue
+		}
+		if s, err := rotation.Parse(l.Rotation); err == nil {
+			all[s.From] = s.To
+		}
+	}
+	return all, nil
 }

@@ -50,6 +50,9 @@ const (
 	// PurposeAudit signs a checkpoint of the audit log: the signed bytes are "lmos-audit-v1:" and the message, the line of the
 	// checkpoint in JSON without its signature.
 	PurposeAudit Purpose = "lmos-audit-v1:"
+	// PurposeRotation signs a statement that a node replaces its key, with both keys: the signed bytes are "lmos-rotate-v1:" and the
+	// message, a map in CBOR.
+	PurposeRotation Purpose = "lmos-rotate-v1:"
 	// PurposeCard signs an A2A agent card as a JWS. The message is its signing input (RFC 7515 §5.1) with the header
 	// {"alg":"EdDSA","typ":"JOSE","kid":…}.
 	PurposeCard Purpose = "a2a-agent-card"

@@ -1,10 +1,12 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
 	"slices"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/interact"
@@ -44,4 +46,9 @@ func (n *Node) openTokens() (err error) {
 	n.life.onClose(n.stores.Tokens.Close)
 	o.Policy.More = append(slices.Clip(o.Policy.More), n.stores.Tokens.Rules)
 	return nil
+}
+
+// Rotate hands what the node has to its next key, which the caller has requested ([datadir.Stores.Rotate]).
+func (n *Node) Rotate(ctx context.Context, next did.Signer) (withdrawn int, err error) {
+	return n.stores.Rotate(ctx, n.network.trust, n.mesh.publisher, next)
 }

@@ -62,7 +62,7 @@ func (n *Node) openMesh(embedder embedding.Embedder) (*mesh, error) {
 	n.life.onClose(m.directory.Close)
 	n.life.onRun(m.directory.Run)
 
-	m.publisher = publication.New(publication.Options{Signer: n.key, Verifier: m.verifier, Index: m.index, Store: n.stores.Own, Disk: n.stores,
+	m.publisher = publication.New(publication.Options{Signer: n.key, Verifier: m.verifier, Index: m.index, Store: n.stores.Own, Disk: n.stores, Rotation: n.stores.Rotation,
 		Lifetime: n.opts.Lifetime, Hosts: n.network.records, Bind: n.servient.Expose, Directory: m.directory, Gossip: m.gossip, DHT: m.dht, Access: n.policy,
 		CallerSecrets: n.stores.CallerSecrets, Go: n.life.background, OnRestricted: func(*td.Signed) { n.network.thingsChanged() }, Pings: servient.Pings, ProbePause: n.opts.probePause, Log: n.opts.Log})
 	n.life.onRun(m.publisher.Run)

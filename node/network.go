@@ -73,7 +73,8 @@ func (n *Node) openTrust(w *network, base host.Host) (err error) {
 		return nil
 	}
 	w.trust, err = trust.New(trust.Options{Dir: n.opts.Dir, Self: w.self, Network: n.opts.Network, Host: base, Log: n.opts.Log,
-		Addrs: func() []string { return p2p.FullAddrs(base) }, OnChange: n.standingChanged, Checkpoints: n.stores.Audit,
+		Rotation: n.stores.Rotation, Checkpoints: n.stores.Audit,
+		Addrs: func() []string { return p2p.FullAddrs(base) }, OnChange: n.standingChanged,
 		Record: func(text string) { n.stores.Audit.Change(audit.ChangeTrust, text) },
 		OnNames: func() {
 			if err := n.policy.Load(); err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/proof"
+	"github.com/lmosd/lmosd/did/rotation"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/td"
@@ -45,7 +46,7 @@ type Disk interface {
 	Failed(err error) error
 }
 
-// Options configure a [Publisher]. All but Access, CallerSecrets, ProbePause, Pings and OnRestricted are required.
+// Options configure a [Publisher]. All but Access, CallerSecrets, Rotation, ProbePause, Pings and OnRestricted are required.
 type Options struct {
 	Signer   did.Signer
 	Verifier *td.Verifier
@@ -71,6 +72,8 @@ type Options struct {
 	// OnRestricted is called with each new record of a restricted Thing, which [Index.Restricted] returns. It must not block. Nil: nothing is
 	// called.
 	OnRestricted func(s *td.Signed)
+	// Rotation is the replacement of the key of the node that is not completed: the store may have entries of both keys. Nil: there is none.
+	Rotation *rotation.Pending
 	// ProbePause is the shortest interval between probes of one agent; zero means 5 s.
 	ProbePause time.Duration
 	Log        *slog.Logger
@@ -149,6 +152,11 @@ func (p *Publisher) load(ctx context.Context, now time.Time) error {
 	for r := range res.Next() {
 		if r.Error != nil {
 			return p.o.Disk.Failed(r.Error)
+		}
+		if others, err := p.isOthers(ctx, r.Key, r.Value); err != nil {
+			return err
+		} else if others {
+			continue
 		}
 		pub, err := p.read(r.Entry)
 		if err != nil {
@@ -621,10 +629,8 @@ func (p *Publisher) nextSeq(old *Publication, thing string, now time.Time) uint6
 
 func (p *Publisher) known(thing string) uint64 { return p.o.Directory.Seq(p.o.Signer.DID(), thing) }
 
-// storeKey returns the key of a Thing in the store: the hash of owner and id.
-func (p *Publisher) storeKey(thing string) ds.Key {
-	return ds.NewKey(fmt.Sprintf("%x", td.Key(p.o.Signer.DID(), thing)))
-}
+// storeKey returns the key of a Thing of this node in the store.
+func (p *Publisher) storeKey(thing string) ds.Key { return storeKey(p.o.Signer.DID(), thing) }
 
 func codeIs(err error, code interact.Code) bool {
 	e, ok := errors.AsType[*interact.Error](err)

@@ -127,7 +127,7 @@ func (t *Trust) setOrganization(org *organization.Organization, issuers []string
 	defer t.writing.Unlock()
 	isOther := t.org != nil && t.org.SCID() != org.SCID()
 	err := t.editWriting(func(b *partners.Book) error {
-		if isOther {
+		if isOther || len(issuers) > 0 { // an issuer may have replaced its key since
 			b.IssuerNodes = nil
 		}
 		for _, addr := range issuers {
@@ -370,7 +370,7 @@ func (t *Trust) Revoke(_ context.Context, member did.DID) error {
 	a := t.ownLocked()
 	ids, unknown := []did.DID{member}, []string{}
 	for _, method := range a.Methods() {
-		switch t.book.IssuerNodes[method] {
+		switch t.issuerLocked(a, method) {
 		case member:
 			ids = append(ids, a.Key(method))
 		case "":

@@ -110,7 +110,7 @@ func (t *Trust) mayTestify(ctx context.Context, a *trusted, id did.DID, st *auth
 		defer t.mu.Unlock()
 		isIssuer := method != "" && a.IsIssuer(method, t.now())
 		isMember := method == "" && t.nodeLocked(id).principal.Relation == did.Own // confirmed by another node than itself
-		if bound := t.book.IssuerNodes[method]; isIssuer && a.partner == nil && bound != "" && bound != id {
+		if bound := t.issuerLocked(a, method); isIssuer && a.partner == nil && bound != "" && bound != id {
 			return fmt.Errorf("the issuing key is of %s", bound.Short())
 		}
 		if !isIssuer && !isMember || !st.Settled && t.ownMethodLocked(a) == "" {
@@ -234,7 +234,7 @@ func (t *Trust) confirmDue(ctx context.Context) {
 func (t *Trust) confirmOne(ctx context.Context, scid string) {
 	t.mu.Lock()
 	a := t.authorities[scid]
-	if a == nil || a.Good() >= 2 {
+	if a == nil || a.Good() >= 2 && !t.isUnboundLocked(a) {
 		t.mu.Unlock()
 		return
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/did/rotation"
 	"github.com/lmosd/lmosd/internal/poll"
 	"github.com/lmosd/lmosd/internal/testhost"
 	"github.com/lmosd/lmosd/internal/testmain"
@@ -55,8 +56,11 @@ func start(t *testing.T, key *keystore.Key, dir string) *member {
 	if testing.Verbose() {
 		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("node", key.DID().Short())
 	}
-	var err error
-	m.Trust, err = New(Options{Dir: dir, Self: key.DID(), Network: "test", Host: m.host, Log: log, confirmPause: 50 * time.Millisecond,
+	pending, err := rotation.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Trust, err = New(Options{Dir: dir, Self: key.DID(), Network: "test", Host: m.host, Log: log, confirmPause: 50 * time.Millisecond, Rotation: pending,
 		Addrs: func() []string { return m.addrs() },
 		OnChange: func(id did.DID, before, after *did.Principal) {
 			m.mu.Lock()

@@ -12,6 +12,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/poll"
+	"github.com/lmosd/lmosd/trust/exchange"
 )
 
 // Nodes that reach no issuer take each other for members at most two hours longer, the validity of a status list and its grace: until then a
@@ -60,7 +61,7 @@ func TestSilentPeers(t *testing.T) {
 	acme, agent, silent, stuck := newMember(t), newMember(t), newMember(t), newMember(t)
 	acme.founds("acme.example")
 	acme.admits(agent, false)
-	silent.host.RemoveStreamHandler(Protocol("test"))
+	silent.host.RemoveStreamHandler(exchange.Protocol("test"))
 	silent.stop() // no trust: only a host
 	stuck.stop()
 	for _, m := range []*member{silent, stuck} {
@@ -68,7 +69,7 @@ func TestSilentPeers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s, err := stuck.host.NewStream(t.Context(), acme.host.ID(), Protocol("test"))
+	s, err := stuck.host.NewStream(t.Context(), acme.host.ID(), exchange.Protocol("test"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,6 +37,8 @@ func (t *Trust) serve(ctx context.Context, id did.DID, q *exchange.Request) (*ex
 		return t.serveThings(ctx, id, q)
 	case exchange.OpKey:
 		return t.serveKey(id)
+	case exchange.OpReplace:
+		return t.serveReplace(ctx, id, q)
 	}
 	return nil, interact.Errorf(interact.Invalid, "update lmosd there", "unknown operation %d", q.Op)
 }

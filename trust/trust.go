@@ -32,6 +32,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/rotation"
 	"github.com/lmosd/lmosd/did/webvh"
 	"github.com/lmosd/lmosd/trust/authority"
 	"github.com/lmosd/lmosd/trust/exchange"
@@ -61,6 +62,8 @@ type Options struct {
 	Record func(change string)
 	// Checkpoints has the checkpoints of audit logs, which members keep of each other. Nil: this node takes no part.
 	Checkpoints Checkpoints
+	// Rotation is the replacement of the key of this node that is not completed; nil: none.
+	Rotation *rotation.Pending
 	// Now returns the time, without a monotonic reading, so that a machine that slept counts as alone. Nil: the current time.
 	Now func() time.Time
 	Log *slog.Logger
@@ -155,7 +158,9 @@ func (o *Options) complete() {
 
 func (t *Trust) now() time.Time { return t.o.Now() }
 
-func (t *Trust) orgDir() string { return filepath.Join(t.o.Dir, "org") }
+func (t *Trust) orgDir() string { return orgDir(t.o.Dir) }
+
+func orgDir(dir string) string { return filepath.Join(dir, "org") }
 
 // folder returns the folder of an organization.
 func (t *Trust) folder(scid string) authority.Folder {
@@ -181,6 +186,7 @@ func (t *Trust) open() (err error) {
 	case err != nil:
 		return fmt.Errorf("open the organization: %w", err)
 	default:
+		t.adoptCredential()
 		if err := t.addOwn(); err != nil {
 			return fmt.Errorf("read the status lists: %w", err)
 		}
@@ -400,6 +406,9 @@ const (
 func (t *Trust) Run(ctx context.Context) error {
 	ticker := time.NewTicker(quick)
 	defer ticker.Stop()
+	if t.o.Rotation.Follows(t.self) {
+		t.start(t.completeRotation)
+	}
 	t.maintain()
 	last, pause := time.Now(), quick
 	for {

@@ -145,7 +145,7 @@ func TestAllNodesFollowANewRoot(t *testing.T) {
 			m.Trust.mu.RLock()
 			defer m.Trust.mu.RUnlock()
 			a := m.authorities[acme.org.SCID()]
-			return a.log.Head() == head && a.log.DID() == before
+			return a.Log().Head() == head && a.Log().DID() == before
 		})
 	}
 	tracker.becomes(agent, did.Partner, "")

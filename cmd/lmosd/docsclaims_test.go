@@ -105,6 +105,10 @@ var claims = []claim{
 	{"docs/operations.md", "By default, any peer that reaches it finds the public agents", "", "trust.untrusted: find"},
 	{"docs/operations.md", "The first run in the profiles `default`, `lan` and `lean` makes an organization", "cmd/lmosd/run.go", `[]string{"default", "lan", "lean"}`},
 	{"docs/operations.md", "prints an invitation for 1 hour and 3 nodes", "cmd/lmosd/run.go", "homeInvitationUses = 3"},
+	{"docs/operations.md", "waits up to 45 s for an issuer", "cmd/lmosd/internal/keys/rotate.go", "confirmWait  = 45 * time.Second"},
+	{"docs/operations.md", "those of the new one for 30 days", "publication/publication.go", "movedLifetime     = 30 * 24 * time.Hour"},
+	{"docs/operations.md", "revokes the old key within 30 s", "cmd/lmosd/internal/keys/rotate.go", "completeWait = 30 * time.Second"},
+	{"docs/operations.md", "replaced once in 24 hours", "trust/organization/replace.go", "ReplacePause = 24 * time.Hour"},
 	{"README.md", "**Closed by default**", "", "trust.untrusted: find"},
 	{"README.md", "listens on all interfaces", "configs/config.go", `"/ip4/0.0.0.0/udp/4667/quic-v1"`},
 }

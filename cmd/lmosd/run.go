@@ -23,7 +23,6 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/interact/servient"
@@ -73,7 +72,9 @@ func (a *app) serve(ctx context.Context, c *configs.Config, ready string, start 
 	}
 	o.Version, o.Log = version(), configcmd.Logger(a.Console, c)
 	o.Policy.Hint = refusalHint
-	o.OpenKey = func() (*keystore.Key, error) { return keys.Open(ctx, a.Console, c) }
+	if o.OpenKey, err = keys.Opener(ctx, a.Console, c); err != nil {
+		return err
+	}
 	// These bridges serve clients; their only requests go to webhooks, at addresses that direct calls may use.
 	o.Bridges = bridges(credentials.Store{}, mcp.Options{Pins: c.MCP.Pin}, a2a.Options{Push: push.Options{Private: o.Direct == servient.DirectAny}}, o.Log)
 	n, err := node.New(o)

@@ -213,12 +213,28 @@ type nodeProcess struct {
 // node runs a node on loopback with the data folder dir, and returns when it serves.
 func (x *user) node(dir string, args ...string) *nodeProcess {
 	x.t.Helper()
+	return x.nodeWith(dir, "", args...)
+}
+
+// nodeWith is node for a key file that is encrypted with the passphrase in a file; without a file, it is not encrypted.
+func (x *user) nodeWith(dir, passphrase string, args ...string) *nodeProcess {
+	x.t.Helper()
 	dir = filepath.Join(x.home, dir)
 	file := dir + ".ready"
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) { // of one that was killed
 		x.t.Fatal(err)
 	}
-	n := &nodeProcess{dir: dir, program: x.start(append([]string{"run", "--profile", "test", "--data-dir", dir, "--ready-file", file}, args...)...)}
+	cmd := x.command(append([]string{"run", "--profile", "test", "--data-dir", dir, "--ready-file", file}, args...)...)
+	if passphrase != "" {
+		f, err := os.Open(passphrase)
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		defer f.Close()
+		cmd.ExtraFiles = []*os.File{f}
+		cmd.Args = append(cmd.Args, "--node.passphrase", "fd:3")
+	}
+	n := &nodeProcess{dir: dir, program: x.run(cmd)}
 	eventually(x.t, "the node serves", func() bool {
 		select {
 		case <-n.ended:

@@ -108,9 +108,41 @@ func decode(text []byte, ask Ask) (ed25519.PrivateKey, error) {
 
 // Save writes the key to a new file at path, like [Open], and returns when it is durable. An existing file is not changed; the error then
 // wraps fs.ErrExist.
-func (k Key) Save(path string) error {
-	if err := create(path, k.private()); err != nil {
+func (k Key) Save(path string) error { return k.SaveEncrypted(path, Passphrase{}) }
+
+// SaveEncrypted is [Key.Save] for a file that is encrypted, unless p is zero.
+func (k Key) SaveEncrypted(path string, p Passphrase) error {
+	text, err := k.encode(p)
+	if err == nil {
+		err = create(path, text)
+	}
+	if err != nil {
 		return fmt.Errorf("create key file %s: %w", path, err)
+	}
+	return nil
+}
+
+// nextSuffix ends the name of the file of the key that is to replace the one in a file.
+const nextSuffix = ".next"
+
+// NextPath returns the path at which the key that is to replace the one at path waits: beside that file, also if path is a link to it.
+func NextPath(path string) (string, error) {
+	path, err := filepath.EvalSymlinks(path)
+	return path + nextSuffix, err
+}
+
+// Promote replaces the key file at path by the one at its [NextPath], and returns when that is durable. After a crash, path has the old key or
+// the new one. The old key is then lost.
+func Promote(path string) error {
+	next, err := NextPath(path)
+	if err == nil {
+		err = os.Rename(next, strings.TrimSuffix(next, nextSuffix))
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(next))
+	}
+	if err != nil {
+		return fmt.Errorf("replace key file %s: %w", path, err)
 	}
 	return nil
 }
@@ -306,8 +338,8 @@ func parse(text []byte) (ed25519.PrivateKey, error) {
 	return private, nil
 }
 
-// create creates the file of a key, completely or not at all. If the file exists, the error wraps fs.ErrExist.
-func create(path string, private ed25519.PrivateKey) error {
+// create creates a key file, completely or not at all. If the file exists, the error wraps fs.ErrExist.
+func create(path string, text []byte) error {
 	dir := filepath.Dir(path)
 	if err := makeDir(dir); err != nil {
 		return err
@@ -315,16 +347,12 @@ func create(path string, private ed25519.PrivateKey) error {
 	if err := checkDir(dir); err != nil {
 		return err
 	}
-	text, err := encode(private)
-	if err != nil {
-		return err
-	}
 	// A link, not a rename: a rename would replace the key of another process.
 	temporary := filepath.Join(dir, ".key-"+rand.Text())
 	if err := write(temporary, text); err != nil {
 		return errors.Join(err, remove(temporary))
 	}
-	err = os.Link(temporary, path)
+	err := os.Link(temporary, path)
 	if err := errors.Join(err, remove(temporary)); err != nil {
 		return err
 	}

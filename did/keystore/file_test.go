@@ -376,3 +376,48 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// The next key waits beside the present one, also if that is reached by a link, and replaces it as a whole.
+func TestPromote(t *testing.T) {
+	t.Parallel()
+	path := keyPath(t)
+	old, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "link.pem")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	p, err := NewPassphrase("correct horse")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Promote(link); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without a next key: %v", err)
+	}
+	next, err := NextPath(link)
+	if err != nil || filepath.Dir(next) != filepath.Dir(path) {
+		t.Fatalf("the next key is at %s, %v", next, err)
+	}
+	fresh, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fresh.SaveEncrypted(next, p); err != nil {
+		t.Fatal(err)
+	}
+	if err := fresh.SaveEncrypted(next, p); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("an existing file was replaced: %v", err)
+	}
+	if k, err := Open(path); err != nil || k.DID() != old.DID() {
+		t.Errorf("before: %v, %v", k, err)
+	}
+	if err := Promote(link); err != nil {
+		t.Fatal(err)
+	}
+	if k, err := Unlock(path, func(int) (Passphrase, error) { return p, nil }); err != nil || k.DID() != fresh.DID() {
+		t.Errorf("after: %v, %v", k, err)
+	}
+	onlyFile(t, path)
+}

@@ -174,6 +174,7 @@ func TestSignaturesByPurpose(t *testing.T) {
 		{"record after its domain", did.PurposeRecord, []byte("\xa1\x01\x02"), []byte("lmos-td-v1:\xa1\x01\x02")},
 		{"record of 64 bytes", did.PurposeRecord, hashes("x"), append([]byte("lmos-td-v1:"), hashes("x")...)},
 		{"checkpoint after its domain", did.PurposeAudit, []byte(`{"n":7`), []byte(`lmos-audit-v1:{"n":7`)},
+		{"rotation after its domain", did.PurposeRotation, []byte("\xa1\x01\x02"), []byte("lmos-rotate-v1:\xa1\x01\x02")},
 		{"invitation after its domain", did.PurposeInvitation, []byte("\xa1\x01\x02"), []byte("lmos-invite-v1:\xa1\x01\x02")},
 	} {
 		msg := bytes.Clone(c.msg)
@@ -208,6 +209,7 @@ func TestSignRejects(t *testing.T) {
 		{"hash data that is a record", did.PurposeAssertion, pad("lmos-td-v1:")},
 		{"hash data that is a checkpoint", did.PurposeAssertion, pad(did.PurposeAudit)},
 		{"hash data that is an invitation", did.PurposeAssertion, pad(did.PurposeInvitation)},
+		{"hash data that is a rotation", did.PurposeAssertion, pad(did.PurposeRotation)},
 		{"hash data that is a Noise handshake", did.PurposeAssertion, pad("noise-libp2p-static-key:")},
 		{"hash data that is a TLS handshake", did.PurposeAssertion, pad("libp2p-tls-handshake:")},
 		{"hash data that is gossip", did.PurposeAssertion, pad("libp2p-pubsub:")},
@@ -222,6 +224,9 @@ func TestSignRejects(t *testing.T) {
 		{"empty checkpoint", did.PurposeAudit, nil},
 		{"checkpoint that is not an object", did.PurposeAudit, []byte("[1]")},
 		{"checkpoint as long as hash data", did.PurposeAudit, append([]byte("{"), make([]byte, 63-len(did.PurposeAudit))...)},
+		{"empty rotation", did.PurposeRotation, nil},
+		{"rotation that is not a map", did.PurposeRotation, []byte("{}")},
+		{"rotation as long as hash data", did.PurposeRotation, append([]byte{0xa1}, make([]byte, 63-len(did.PurposeRotation))...)},
 		{"empty invitation", did.PurposeInvitation, nil},
 		{"invitation that is not a map", did.PurposeInvitation, []byte("\x81\x01")},
 		{"invitation with a long map", did.PurposeInvitation, []byte("\xb8\x18")},
@@ -236,7 +241,7 @@ func TestSignRejects(t *testing.T) {
 // No bytes are the input of two purposes.
 func TestFormsCannotCollide(t *testing.T) {
 	t.Parallel()
-	if len(inputs) != 5 {
+	if len(inputs) != 6 {
 		t.Fatalf("there are %d forms; this test must check the new one, too", len(inputs))
 	}
 	for n := range 200 {
@@ -249,16 +254,18 @@ func TestFormsCannotCollide(t *testing.T) {
 			t.Errorf("a record of %d bytes is hash data too: %q", n, again)
 		}
 	}
-	for n := range 200 {
-		input, err := invitation(append([]byte{0xa9}, bytes.Repeat([]byte{0xa5}, n)...))
-		if err != nil {
-			continue
-		}
-		if again, err := hashData(input); err == nil {
-			t.Errorf("an invitation of %d bytes is hash data too: %q", n+1, again)
-		}
-		if _, err := card(input); err == nil {
-			t.Errorf("an invitation of %d bytes is a card too", n+1)
+	for _, purpose := range []did.Purpose{did.PurposeInvitation, did.PurposeRotation} {
+		for n := range 200 {
+			input, err := mapFor(purpose)(append([]byte{0xa9}, bytes.Repeat([]byte{0xa5}, n)...))
+			if err != nil {
+				continue
+			}
+			if again, err := hashData(input); err == nil {
+				t.Errorf("a map of %d bytes for %q is hash data too: %q", n+1, purpose, again)
+			}
+			if _, err := card(input); err == nil {
+				t.Errorf("a map of %d bytes for %q is a card too", n+1, purpose)
+			}
 		}
 	}
 	for n := range 200 {
@@ -305,10 +312,12 @@ func TestFormsCannotCollide(t *testing.T) {
 			t.Errorf("%q begins like a card", d)
 		}
 	}
-	// No record begins like one of them.
-	for _, d := range domains[1:] {
-		if strings.HasPrefix(did.PurposeRecord, d) || strings.HasPrefix(d, did.PurposeRecord) {
-			t.Errorf("%q and %q begin alike", d, did.PurposeRecord)
+	// No domain begins like another.
+	for i, d := range domains {
+		for _, other := range domains[i+1:] {
+			if strings.HasPrefix(other, d) || strings.HasPrefix(d, other) {
+				t.Errorf("%q and %q begin alike", d, other)
+			}
 		}
 	}
 }
@@ -322,7 +331,7 @@ func TestExportedMethods(t *testing.T) {
 		got = append(got, typ.Method(i).Name)
 	}
 	slices.Sort(got)
-	want := []string{"DID", "Export", "Format", "GoString", "Libp2p", "LogValue", "MarshalJSON", "Peer", "Public", "Replace", "Save", "Sign", "String"}
+	want := []string{"DID", "Export", "Format", "GoString", "Libp2p", "LogValue", "MarshalJSON", "Peer", "Public", "Replace", "Save", "SaveEncrypted", "Sign", "String"}
 	if !slices.Equal(got, want) {
 		t.Errorf("methods %v, want %v", got, want)
 	}

@@ -16,16 +16,18 @@ const hashSize = 64
 var inputs = map[did.Purpose]func(msg []byte) ([]byte, error){
 	did.PurposeAssertion:  hashData,
 	did.PurposeRecord:     record,
-	did.PurposeInvitation: invitation,
+	did.PurposeInvitation: mapFor(did.PurposeInvitation),
+	did.PurposeRotation:   mapFor(did.PurposeRotation),
 	did.PurposeAudit:      checkpoint,
 	did.PurposeCard:       card,
 }
 
 // domains are the prefixes of the bytes that are signed with the same key for other uses: by libp2p for handshakes, signed envelopes and
-// gossip, and here for records, invitations and checkpoints. An envelope has a length before its name, so that the names are also compared at offset 1.
+// gossip, and here for records, invitations, rotations and checkpoints. An envelope has a length before its name, so that the names are also compared at offset 1.
 var domains = []string{
 	did.PurposeRecord,
 	did.PurposeInvitation,
+	did.PurposeRotation,
 	did.PurposeAudit,
 	"noise-libp2p-static-key:",
 	"libp2p-tls-handshake:",
@@ -61,13 +63,15 @@ func record(msg []byte) ([]byte, error) {
 	return input, nil
 }
 
-// invitation returns the message, a CBOR map with less than 24 keys, with its domain.
-func invitation(msg []byte) ([]byte, error) {
-	input := append([]byte(did.PurposeInvitation), msg...)
-	if len(msg) == 0 || msg[0] < 0xa0 || msg[0] > 0xb7 || len(input) == hashSize {
-		return nil, fmt.Errorf("expected an invitation in CBOR, got %d bytes", len(msg))
+// mapFor returns the form of the messages of a purpose, CBOR maps with less than 24 keys: the message with its domain.
+func mapFor(purpose did.Purpose) func(msg []byte) ([]byte, error) {
+	return func(msg []byte) ([]byte, error) {
+		input := append([]byte(purpose), msg...)
+		if len(msg) == 0 || msg[0] < 0xa0 || msg[0] > 0xb7 || len(input) == hashSize {
+			return nil, fmt.Errorf("expected a map in CBOR, got %d bytes", len(msg))
+		}
+		return input, nil
 	}
-	return input, nil
 }
 
 // checkpoint returns the message, the beginning of a JSON object, with its domain.

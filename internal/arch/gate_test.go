@@ -52,9 +52,9 @@ func callee(c *ast.CallExpr) string {
 	return ""
 }
 
-// handlers are the packages that set stream handlers on the host they are given, with the constructor that takes it. The others wrap a host:
+// handlers are the packages that set stream handlers on the host they are given, with the constructor that package node calls. The others wrap a host:
 // p2p has the gate, and testnet counts.
-var handlers = map[string]string{"trust": "trust.New", "interact/stream": "stream.New", "dht": "dht.New", "pubsub": "pubsub.New",
+var handlers = map[string]string{"trust/exchange": "trust.New", "interact/stream": "stream.New", "dht": "dht.New", "pubsub": "pubsub.New",
 	"pubsub/reconcile": "reconcile.New", "pubsub/suspicion": "suspicion.New"}
 
 var wrappers = []string{"p2p", "testnet"}

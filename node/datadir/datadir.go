@@ -13,11 +13,14 @@ import (
 	"github.com/ipfs/go-datastore/namespace"
 
 	"github.com/lmosd/lmosd/audit"
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/rotation"
 	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/task"
 	"github.com/lmosd/lmosd/internal/storage"
 	"github.com/lmosd/lmosd/publication"
+	"github.com/lmosd/lmosd/trust"
 )
 
 // Stores are views of one database. Writes to Durable are on disk when they return: sequence numbers, publications, tasks. Writes to Fast may
@@ -31,6 +34,8 @@ type Stores struct {
 	// CallerSecrets are those of the agents that this node calls over HTTP.
 	CallerSecrets *publication.CallerSecrets
 	Audit         *audit.Log // nil: nothing is recorded
+	// Rotation is the replacement of the key of the node that is not completed; nil: none.
+	Rotation *rotation.Pending
 }
 
 // Open opens the database below dir. An empty engine means pebble.
@@ -39,7 +44,11 @@ func Open(engine, dir string, o storage.Options) (*Stores, error) {
 	if err != nil {
 		return nil, storeError(filepath.Join(dir, "store"), err)
 	}
-	return newStores(s, s.Durable(), s.Fast()), nil
+	stores := newStores(s, s.Durable(), s.Fast())
+	if stores.Rotation, err = rotation.Load(dir); err != nil {
+		return nil, errors.Join(Error(dir, err), s.Close())
+	}
+	return stores, nil
 }
 
 // Of returns the part of the database that belongs to a network, and the name of the home network (storage.Store.Network).
@@ -48,7 +57,9 @@ func (s *Stores) Of(network string, valid func([]byte) bool) (part *Stores, home
 	if err != nil {
 		return nil, "", s.Failed(err)
 	}
-	return newStores(s.Store, durable, fast), home, nil
+	part = newStores(s.Store, durable, fast)
+	part.Rotation = s.Rotation
+	return part, home, nil
 }
 
 func newStores(s *storage.Store, durable, fast ds.Batching) *Stores {
@@ -157,4 +168,27 @@ func diskFull(path string, err error) error {
 
 func unwritable(err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)
+}
+
+// Rotate hands what the node has to its next key, for the replacement in the data directory: the membership of its organization, if an issuer
+// consents, the audit log, and the publications. Nothing changes before the consent is stored. It returns the number of withdrawn Things. The
+// caller then closes the node and replaces the key file.
+func (s *Stores) Rotate(ctx context.Context, t *trust.Trust, p *publication.Publisher, next did.Signer) (int, error) {
+	r := s.Rotation
+	if r == nil || r.To != next.DID() {
+		return 0, errors.New("no rotation to this key was requested")
+	}
+	if !r.Confirmed {
+		credential, err := t.Replace(ctx, r.Raw)
+		if err == nil {
+			err = r.Confirm(credential)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	if err := s.Audit.Rotate(r.Raw); err != nil {
+		return 0, err
+	}
+	return p.Succeed(ctx, next, r.SCID != "")
 }

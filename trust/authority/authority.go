@@ -191,6 +191,7 @@ func (a *Authority) SetList(l *vc.List, r *Record, now time.Time) {
 	}
 	old := a.lists[l.Method]
 	a.lists[l.Method], a.kept = l, r
+	maps.DeleteFunc(a.evidence, func(node did.DID, _ witness) bool { return a.Excludes(node, now) })
 	a.noteList(old, l, now)
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/rotation"
 	"github.com/lmosd/lmosd/did/vc"
 	"github.com/lmosd/lmosd/did/webvh"
 	"github.com/lmosd/lmosd/internal/cbor"
@@ -45,7 +46,7 @@ const (
 	OpKept       Op = 11 // the checkpoints of the caller's audit log that the receiver keeps
 	OpCredential Op = 12 // the credential of the receiver, from a node that names its organization
 	OpJoin       Op = 13 // the organization that a node of the local network may ask to join; with a SCID: the request
-	OpReplace    Op = 14 // the membership of a member for its new key
+	OpReplace    Op = 14 // the replacement of the key of a member: a request of the old key, then one of the new key
 )
 
 // A Kind is the kind of a document.
@@ -81,7 +82,7 @@ type Thing struct {
 type Request struct {
 	Op         Op       `cbor:"1,keyasint"`
 	Seeks      [][]byte `cbor:"2,keyasint,omitempty"`  // of seek
-	Credential []byte   `cbor:"3,keyasint,omitempty"`  // of hello, renew, redeem
+	Credential []byte   `cbor:"3,keyasint,omitempty"`  // of hello, renew, redeem, replace
 	Known      []Known  `cbor:"4,keyasint,omitempty"`  // of hello, have; of get: one, without a version
 	SCID       string   `cbor:"5,keyasint,omitempty"`  // of status
 	Nonce      []byte   `cbor:"6,keyasint,omitempty"`  // of status: 16 bytes
@@ -89,6 +90,7 @@ type Request struct {
 	Org        string   `cbor:"8,keyasint,omitempty"`  // of redeem: the organization of a partner
 	Key        string   `cbor:"9,keyasint,omitempty"`  // of enroll: the multikey
 	Addrs      []string `cbor:"10,keyasint,omitempty"` // of redeem: those of the node, with /p2p
+	Statement  []byte   `cbor:"11,keyasint,omitempty"` // of replace: that of both keys
 }
 
 // A Response is a frame of the receiver.
@@ -138,7 +140,8 @@ func decodeFrame(b []byte, v any) error {
 	}
 	switch v := v.(type) {
 	case *Request:
-		if len(v.Seeks) > MaxSeeks || len(v.Known) > MaxKnown || len(v.Credential) > vc.MaxCredential || len(v.Nonce) > 64 || len(v.Secret) > 64 || len(v.Addrs) > MaxAddrs {
+		if len(v.Seeks) > MaxSeeks || len(v.Known) > MaxKnown || len(v.Credential) > vc.MaxCredential || len(v.Nonce) > 64 || len(v.Secret) > 64 || len(v.Addrs) > MaxAddrs ||
+			len(v.Statement) > rotation.MaxSize {
 			return streamserver.Violation("a trust request beyond its limits")
 		}
 	case *Response:

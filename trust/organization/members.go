@@ -40,6 +40,8 @@ type Member struct {
 	Until time.Time `json:"until,omitzero"`
 	// Revoked is the time of the revocation. Zero: the member is not revoked.
 	Revoked time.Time `json:"revoked,omitzero"`
+	// Replaces is the key of the same node before.
+	Replaces did.DID `json:"replaces,omitempty"`
 }
 
 // A book is the content of issued.json: what an issuer must not forget.
@@ -278,7 +280,7 @@ func (b *book) admit(m Member) (err error) {
 		return err
 	}
 	old := b.Members[i]
-	m.Index, m.Until = old.Index, old.Until
+	m.Index, m.Until, m.Replaces = old.Index, old.Until, old.Replaces
 	if m.Host != old.Host || slices.ContainsFunc(old.Roles, func(r string) bool { return !slices.Contains(m.Roles, r) }) {
 		b.Set = insert(b.Set, old.Index)
 	}
@@ -340,16 +342,23 @@ func (o *Organization) Renew(raw []byte, life time.Duration) (*vc.Credential, er
 		return nil, fmt.Errorf("%w: the credential of %s", ErrRevoked, c.Subject.Short())
 	}
 	b := o.book.clone()
-	i, known := b.find(c.Subject)
-	if known && !b.Members[i].Revoked.IsZero() {
-		return nil, fmt.Errorf("%w: %s on %s", ErrRevoked, c.Subject.Short(), b.Members[i].Revoked.Format(time.RFC3339))
-	}
-	if !known || c.Method != o.method && c.From.After(b.Members[i].Admitted) {
-		if err := b.admit(Member{DID: c.Subject, Host: c.Host, Roles: slices.Sorted(slices.Values(c.Roles)), Admitted: c.From}); err != nil {
-			return nil, err
-		}
+	if err := b.follow(c, o.method); err != nil {
+		return nil, err
 	}
 	return o.issue(b, c.Subject, nil, life)
+}
+
+// follow admits the subject of a valid credential, unless it is a member and was changed here after the credential was issued. method is the
+// own issuing key. The error wraps [ErrRevoked] if this issuer revoked the subject.
+func (b *book) follow(c *vc.Credential, method string) error {
+	i, known := b.find(c.Subject)
+	switch {
+	case known && !b.Members[i].Revoked.IsZero():
+		return fmt.Errorf("%w: %s on %s", ErrRevoked, c.Subject.Short(), b.Members[i].Revoked.Format(time.RFC3339))
+	case known && (c.Method == method || !c.From.After(b.Members[i].Admitted)):
+		return nil
+	}
+	return b.admit(Member{DID: c.Subject, Host: c.Host, Roles: slices.Sorted(slices.Values(c.Roles)), Admitted: c.From})
 }
 
 // isRevoked reports whether the entry of a credential is set in a status list. o.mu is held.

@@ -85,7 +85,7 @@ func (o *Organization) signList(now time.Time) (*vc.List, error) {
 }
 
 // Revoke excludes a member for 30 days, whatever credential it has, ends all credentials of this issuer for it and for the agents that it
-// hosts, and returns the new status list. The revocation is durable before it returns. The member may be one that another issuer admitted.
+// hosts, and returns the new status list. It revokes a new key that did not complete the replacement of the member's key, too. The revocation is durable before it returns. The member may be one that another issuer admitted.
 // An issuer cannot revoke itself; the issuing key of a revoked node is removed by [Organization.RemoveIssuer]. The error wraps [ErrNotIssuer].
 func (o *Organization) Revoke(member did.DID) (*vc.List, error) {
 	o.mu.Lock()
@@ -101,15 +101,26 @@ func (o *Organization) Revoke(member did.DID) (*vc.List, error) {
 	}
 	now := o.now()
 	b := o.book.clone()
+	for _, m := range b.successors(member) {
+		b.revoke(m, now)
+	}
 	b.revoke(member, now)
-	if n := b.excluded(now); n > vc.MaxRevoked {
-		return nil, fmt.Errorf("revoke %s: %d members are excluded at this time, the most that are possible: remove the issuing key instead", member.Short(), vc.MaxRevoked)
+	if err := b.checkRoom(member, now); err != nil {
+		return nil, err
 	}
 	o.list = nil
 	if err := o.storeBook(b); err != nil {
 		return nil, err
 	}
 	return o.signList(now)
+}
+
+// checkRoom returns an error if the status list has no room for the revocation of a member.
+func (b *book) checkRoom(member did.DID, now time.Time) error {
+	if n := b.excluded(now); n > vc.MaxRevoked {
+		return fmt.Errorf("revoke %s: %d members are excluded at this time, the most that are possible: remove the issuing key instead", member.Short(), vc.MaxRevoked)
+	}
+	return nil
 }
 
 // revoke marks a member as revoked and sets its entry and those of its agents.

@@ -180,12 +180,30 @@ func (b *Book) Change(p *Partner, now time.Time, f func(*Partner)) *Partner {
 	return &c
 }
 
-// Bind notes which node has an issuing key of the own organization, so that its revocation excludes the key.
+// Bind notes which node has an issuing key of the own organization, so that its revocation excludes the key. If another node had the key, it
+// has replaced its own key.
 func (b *Book) Bind(method string, node did.DID) {
 	if b.IssuerNodes == nil {
 		b.IssuerNodes = map[string]did.DID{}
 	}
+	if old := b.IssuerNodes[method]; old != "" {
+		b.Rename(old, node)
+	}
 	b.IssuerNodes[method] = node
+}
+
+// Rename makes a node that replaced its key known by the new one: the issuing key that it has, and the addresses at which it is an issuer.
+func (b *Book) Rename(from, to did.DID) {
+	for method, node := range b.IssuerNodes {
+		if node == from {
+			b.IssuerNodes[method] = to
+		}
+	}
+	for i, addr := range b.Issuers {
+		if start, ok := strings.CutSuffix(addr, "/p2p/"+from.PeerText()); ok {
+			b.Issuers[i] = start + "/p2p/" + to.PeerText()
+		}
+	}
 }
 
 var (

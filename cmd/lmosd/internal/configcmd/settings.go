@@ -59,6 +59,12 @@ func AddKeyFlags(cmd *cobra.Command) {
 	}
 }
 
+// AddHiddenKeyFlags is AddKeyFlags for a command that runs the node of lmosd run, whose help has the flags.
+func AddHiddenKeyFlags(cmd *cobra.Command) {
+	AddKeyFlags(cmd)
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = true })
+}
+
 // A keyFlag collects the values of one key; configs parses and checks them.
 type keyFlag struct {
 	key   configs.Key

@@ -33,7 +33,7 @@ func NewCommand(c *cli.Console) *cobra.Command {
 		Args:        cli.Subcommand,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPassphraseCommand(c), newExportCommand(c), newRotateCommand())
+	cmd.AddCommand(newPassphraseCommand(c), newExportCommand(c), newRotateCommand(c))
 	return cmd
 }
 
@@ -238,25 +238,4 @@ func export(ctx context.Context, c *cli.Console, file, source string, plain bool
 
 func exists(file string) error {
 	return cli.Usage("choose another file, or delete it", "%s exists, and is not overwritten", file)
-}
-
-func newRotateCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "rotate",
-		Short: "give the node a new key (needs an organization)",
-		Long: "Gives the node a new key. The DID of a node is its key, so the node with the new key is another one: only an\n" +
-			"organization can state that it succeeds the old one. Without an organization, the command changes nothing.",
-		Example: `  lmosd keys rotate
-  lmosd keys rotate --data-dir ./a`,
-		Annotations: cli.About(cli.ScopeLocal, cli.ReadWrite, "lmosd keys export, lmosd move"),
-		Args:        cli.Takes(0, 0),
-		RunE:        func(*cobra.Command, []string) error { return rotate() },
-	}
-}
-
-// rotate refuses: a node is in no organization, and has no authority that could name its successor.
-func rotate() error {
-	return &interact.Error{Code: interact.Usage, Title: "the key of this node cannot be rotated: the node is in no organization",
-		Err:  errors.New("the DID of a node is its key; without an organization, a node with another key is another node for its peers"),
-		Hint: "join an organization first; lmosd move moves the agents to another node; see docs/operations.md, Keys"}
 }

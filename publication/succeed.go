@@ -1,0 +1,146 @@
+package publication
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	ds "github.com/ipfs/go-datastore"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/backoff"
+	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/td"
+)
+
+// successionWait limits the time in which the withdrawals of a succession reach another node.
+const successionWait = 5 * time.Second
+
+// Succeed hands the Things of this node to the next key of the node: it stores each publication again with a TD of that key, which a publisher
+// with the key restores, and then withdraws it here. With moved, references to the Things lead to those of the next key. Things of agents in
+// this process, or attached to it, are only withdrawn: their agents publish them again. It may be repeated. It returns the number of Things that
+// were withdrawn, after other nodes have received that or 5 s.
+func (p *Publisher) Succeed(ctx context.Context, next did.Signer, moved bool) (int, error) {
+	var successor did.DID
+	if moved {
+		successor = next.DID()
+	}
+	ended, err := p.succeed(ctx, next, successor)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, successionWait)
+	defer cancel()
+	for pending := ended; ; {
+		var mu sync.Mutex
+		var left []*Publication
+		var all sync.WaitGroup
+		for _, pub := range pending {
+			all.Go(func() {
+				if r := (&Result{Publication: pub, Reach: p.announceSoon(ctx, pub)}); r.IsPending() {
+					mu.Lock()
+					defer mu.Unlock()
+					left = append(left, pub)
+				}
+			})
+		}
+		all.Wait()
+		if pending = left; len(pending) == 0 || backoff.Sleep(ctx, 200*time.Millisecond) != nil {
+			return len(ended), nil
+		}
+	}
+}
+
+// succeed stores the publications of the next key, and then the withdrawals, which it returns.
+func (p *Publisher) succeed(ctx context.Context, next did.Signer, successor did.DID) (ended []*Publication, err error) {
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	things := slices.DeleteFunc(slices.Sorted(maps.Keys(p.orphans)), func(thing string) bool { return p.o.Index.Get(thing) != nil })
+	for _, pub := range p.o.Index.All() {
+		switch {
+		case pub.Moved != "" && pub.Moved == successor: // withdrawn by an earlier call, which may not have announced it
+			ended = append(ended, pub)
+		case pub.Description != nil:
+			if pub.handler == nil {
+				if err := p.storeFor(ctx, next, pub); err != nil {
+					return nil, fmt.Errorf("hand over %s: %w", pub.Thing, err)
+				}
+			}
+			things = append(things, pub.Thing)
+		}
+	}
+	for _, thing := range things {
+		pub, err := p.endLocked(ctx, thing, 0, successor)
+		if err != nil {
+			return nil, fmt.Errorf("withdraw %s: %w", thing, err)
+		}
+		ended = append(ended, pub)
+	}
+	return ended, nil
+}
+
+// storeFor stores a publication for the next key of the node: its TD, signed by that key. An id that contains the present key gets the next one.
+func (p *Publisher) storeFor(ctx context.Context, next did.Signer, pub *Publication) error {
+	raw, err := withoutProof(pub.Signed.TD)
+	if err != nil {
+		return err
+	}
+	members, err := jcs.Members(raw)
+	if err != nil {
+		return err
+	}
+	for i := range members {
+		if members[i].Name == "id" {
+			if members[i].Raw, err = json.Marshal(successorOf(pub.Thing, next.DID()).Name); err != nil {
+				return err
+			}
+		}
+	}
+	t, err := td.Complete(jcs.Join(members), next.DID())
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	lease := p.lease(uint64(now.UnixMilli()), now)
+	for i := range lease.Hosts {
+		lease.Hosts[i].Node = next.DID()
+	}
+	signed, err := td.Sign(t, next, lease)
+	if err != nil {
+		return err
+	}
+	of := &Publication{Thing: t.ID, Seq: lease.Seq, Signed: signed, Registration: pub.Registration, For: pub.For, Audience: t.Visibility}
+	b, err := json.Marshal(of)
+	if err != nil {
+		return err
+	}
+	if err := p.o.Store.Put(ctx, storeKey(next.DID(), t.ID), b); err != nil {
+		return p.o.Disk.Failed(err)
+	}
+	return nil
+}
+
+// isOthers reports whether a stored entry is of the other key of a node that replaces its key. Entries of the key that was replaced are deleted:
+// their withdrawals were announced.
+func (p *Publisher) isOthers(ctx context.Context, key string, value []byte) (bool, error) {
+	other := p.o.Rotation.Other(p.o.Signer.DID())
+	thing := ThingOf(value)
+	if other == "" || ds.RawKey(key) != storeKey(other, thing) {
+		return false, nil
+	}
+	if p.o.Rotation.Follows(p.o.Signer.DID()) {
+		if err := p.o.Store.Delete(ctx, ds.RawKey(key)); err != nil {
+			return true, p.o.Disk.Failed(err)
+		}
+	}
+	return true, nil
+}
+
+// storeKey returns the key of a Thing in the store: the hash of owner and id.
+func storeKey(owner did.DID, thing string) ds.Key {
+	return ds.NewKey(fmt.Sprintf("%x", td.Key(owner, thing)))
+}
