@@ -95,7 +95,7 @@ func newFindRequest(q td.Query) *recordsRequest {
 // toWire returns the fields of q itself.
 func toWire(q *td.Query) wireQuery {
 	return wireQuery{
-		Capability: q.Capability, Version: q.Version, ID: q.ID, Name: q.Name, Owner: string(q.Owner), Organization: q.Organization,
+		Capability: q.Capability, Version: q.Version, ID: q.ID, Name: q.Name, Owner: string(q.Owner), Organization: q.ClaimToFind(),
 		Host: string(q.Host), Protocol: q.Protocol, Action: q.Action, Property: q.Property, Event: q.Event, Type: q.Type, Text: q.Text,
 	}
 }
@@ -188,7 +188,7 @@ func (q *wireQuery) fields() (td.Query, error) {
 	}
 	host, err := parseDID(q.Host)
 	return td.Query{
-		Capability: q.Capability, Version: q.Version, ID: q.ID, Name: q.Name, Owner: owner, Organization: q.Organization,
+		Capability: q.Capability, Version: q.Version, ID: q.ID, Name: q.Name, Owner: owner, Organization: q.Organization, Claimed: q.Organization != "",
 		Host: host, Protocol: q.Protocol, Action: q.Action, Property: q.Property, Event: q.Event, Type: q.Type, Text: q.Text,
 	}, err
 }

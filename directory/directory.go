@@ -92,6 +92,8 @@ type Options struct {
 	// SeesAll reports whether a caller sees all descriptions with a visibility. Otherwise reading is slower, because each one is checked. Nil
 	// means that all callers see all public ones. It must agree with Sees, and is called like it.
 	SeesAll func(p *did.Principal, v td.Visibility) bool
+	// Organizations knows the organizations of owners. Nil knows none.
+	Organizations Organizations
 	// Log may be nil.
 	Log *slog.Logger
 }

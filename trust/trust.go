@@ -34,7 +34,9 @@ import (
 	"github.com/lmosd/lmosd/did/vc"
 	"github.com/lmosd/lmosd/did/webvh"
 	"github.com/lmosd/lmosd/internal/atomicfile"
+	"github.com/lmosd/lmosd/internal/netguard"
 	"github.com/lmosd/lmosd/internal/streamserver"
+	"github.com/lmosd/lmosd/internal/weblocation"
 	"github.com/lmosd/lmosd/trust/invitation"
 	"github.com/lmosd/lmosd/trust/organization"
 )
@@ -58,6 +60,8 @@ type Options struct {
 	OnHello  func(node did.DID)
 	// Record receives each change of organizations, partners and members, as a sentence. It must not block. Nil is ignored.
 	Record func(change string)
+	// Web fetches the documents of organizations whose domain is checked. Without Dial, it connects to public addresses only.
+	Web weblocation.Options
 	// Now returns the time, without a monotonic reading, so that a machine that slept counts as alone. Nil: the current time.
 	Now func() time.Time
 	Log *slog.Logger
@@ -71,6 +75,7 @@ type Trust struct {
 	self    did.DID
 	server  *streamserver.Server
 	fetches fetches
+	claims  claims
 	things  atomic.Pointer[Things] // nil: none are served
 	invites *invitation.Store      // nil without Options.Dir
 
@@ -97,7 +102,7 @@ type Trust struct {
 func New(o Options) (*Trust, error) {
 	o.complete()
 	t := &Trust{o: o, self: o.Self, book: &book{Version: bookVersion}, authorities: map[string]*authority{}, nodes: map[did.DID]*node{},
-		issuers: map[did.DID]string{}, asked: map[question]time.Time{}}
+		issuers: map[did.DID]string{}, asked: map[question]time.Time{}, claims: newClaims()}
 	t.started = t.now()
 	t.ctx, t.end = context.WithCancel(context.Background())
 	if o.Dir != "" {
@@ -128,6 +133,9 @@ func (o *Options) complete() {
 	}
 	if o.Addrs == nil {
 		o.Addrs = func() []string { return nil }
+	}
+	if o.Web.Dial == nil {
+		o.Web.Dial = netguard.Public().DialContext
 	}
 	if o.Now == nil {
 		o.Now = func() time.Time { return time.Now().Round(0) }

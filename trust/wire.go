@@ -40,6 +40,8 @@ const (
 	opEnroll op = 8  // an issuing key for the log
 	opThings op = 10 // restricted descriptions of the host
 	opKey    op = 9  // the issuing key of a member that becomes an issuer
+
+	opCredential op = 11 // the credential of the receiver, from a node that names its organization
 )
 
 // A kind is the kind of a document.
@@ -66,7 +68,7 @@ type known struct {
 // A request is a frame of the caller. Seek and hello follow each other on one stream; the others are alone.
 type request struct {
 	Op         op       `cbor:"1,keyasint"`
-	Seeks      [][]byte `cbor:"2,keyasint,omitempty"`  // of seek
+	Seeks      [][]byte `cbor:"2,keyasint,omitempty"`  // of seek; of credential: one
 	Credential []byte   `cbor:"3,keyasint,omitempty"`  // of hello, renew, redeem
 	Known      []known  `cbor:"4,keyasint,omitempty"`  // of hello, have; of get: one, without a version
 	SCID       string   `cbor:"5,keyasint,omitempty"`  // of status
