@@ -88,7 +88,8 @@ type recordsResponse struct {
 // newFindRequest returns the request for q, with a limit of this protocol.
 func newFindRequest(q td.Query) *recordsRequest {
 	w := toWire(&q)
-	w.Or, w.Not, w.Limit = toWires(q.Or), toWires(q.Not), min(q.Limit, maxResults)
+	not := slices.DeleteFunc(slices.Clone(q.Not), func(n td.Query) bool { return n.Organization != "" && !n.Claimed }) // only verified members are excluded
+	w.Or, w.Not, w.Limit = toWires(q.Or), toWires(not), min(q.Limit, maxResults)
 	return &recordsRequest{Op: opFind, Query: &w}
 }
 

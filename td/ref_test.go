@@ -39,6 +39,10 @@ func TestParseRef(t *testing.T) {
 			"https://bob@z6.example/x"},
 		{"an at sign and a key", "a@b@z6Mkx", Ref{"a@b", "z6Mkx", ""}, "a@b@z6Mkx"},
 		{"an at sign first", "@z6Mkx", Ref{"@z6Mkx", "", ""}, "@z6Mkx"},
+		{"an organization", "globex/weather", Ref{"weather", "", "globex"}, "globex/weather"},
+		{"an organization and a key", "globex/Weather Agent@" + testKey, Ref{"Weather Agent", testKey, "globex"}, "globex/Weather Agent@" + testKey},
+		{"an organization without a name", "globex/", Ref{"globex/", "", ""}, "globex/"},
+		{"a name without an organization", "/weather", Ref{"/weather", "", ""}, "/weather"},
 		{"nothing", "", Ref{}, ""},
 	}
 	for _, tt := range tests {

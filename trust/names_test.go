@@ -1,7 +1,6 @@
 package trust
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -141,7 +140,7 @@ func TestCheckDomain(t *testing.T) {
 	domain := "globex.example:" + port
 	acme.o.Web = options
 	acme.founds("acme.example")
-	theirs := globex.founds(fmt.Sprintf("globex.example%%3A%s", port))
+	theirs := globex.founds(domain)
 	thing, lie := globex.describes(theirs.DID), liar.describes(theirs.DID)
 	globex.Serve(Things{Named: func(o did.DID) bool { return o == theirs.DID }})
 	check := func(name string, want bool, problem string) *api.DomainCheck {
