@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/did/webvh"
 	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/internal/textmatch"
 	"github.com/lmosd/lmosd/td/schema"
@@ -53,7 +52,8 @@ func WithMemberOf(raw []byte, organization did.DID) []byte {
 // of lmosd:memberOf the DID, the SCID and the domain.
 func (t *Thing) ClaimedOrganizations() iter.Seq[string] {
 	return func(yield func(string) bool) {
-		names := []string{string(t.MemberOf), webvh.SCID(t.MemberOf), OrganizationDomain(t.MemberOf)}
+		scid, _ := location(t.MemberOf)
+		names := []string{string(t.MemberOf), scid, OrganizationDomain(t.MemberOf)}
 		if t.Metadata != nil {
 			names = append(names, t.Metadata.VendorName)
 		}
@@ -70,19 +70,26 @@ func OrganizationKey(name string) string { return textmatch.Fold(name) }
 
 // OrganizationDomain returns the domain in the DID of an organization, with its port and its path: "example.com:8443/sales". It is a claim.
 func OrganizationDomain(id did.DID) string {
-	if id.Method() != "webvh" && id.Method() != "web" {
-		return ""
-	}
-	location := webvh.Location(id)
-	if id.Method() == "web" {
-		location = strings.TrimPrefix(string(id), "did:web:")
-	}
-	host, path, _ := strings.Cut(location, ":")
+	_, place := location(id)
+	host, path, _ := strings.Cut(place, ":")
 	host = strings.NewReplacer("%3A", ":", "%3a", ":").Replace(host)
 	if path != "" {
 		host += "/" + strings.ReplaceAll(path, ":", "/")
 	}
 	return host
+}
+
+// location returns the SCID of a did:webvh and the location in a did:webvh or did:web; both are empty for other DIDs.
+func location(id did.DID) (scid, place string) {
+	if rest, ok := strings.CutPrefix(string(id), "did:webvh:"); ok {
+		scid, place, _ = strings.Cut(rest, ":")
+		return scid, place
+	}
+	place, _ = strings.CutPrefix(string(id), "did:web:")
+	if id.Method() != "web" {
+		place = ""
+	}
+	return "", place
 }
 
 // A Membership is what a node knows of the organization of a [Query].
