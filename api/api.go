@@ -102,19 +102,21 @@ type PeerList struct {
 
 // Agent is a Thing in a list.
 type Agent struct {
-	ID           string    `json:"id"`
-	Ref          string    `json:"ref"` // exact: id and owner
-	Name         string    `json:"name"`
-	Title        string    `json:"title"`
-	Description  string    `json:"description,omitempty"`
-	Owner        did.DID   `json:"owner"`
-	Hosts        []did.DID `json:"hosts"`
-	Capabilities []string  `json:"capabilities"`
-	Actions      []string  `json:"actions"`
-	Properties   []string  `json:"properties"`
-	Local        bool      `json:"local"`
-	State        State     `json:"state"`     // reachable, unknown, unreachable or refused
-	LastSeen     time.Time `json:"last_seen"` // the last contact with a host; if there was none, the issue of its record
+	ID          string  `json:"id"`
+	Ref         string  `json:"ref"` // exact: id and owner
+	Name        string  `json:"name"`
+	Title       string  `json:"title"`
+	Description string  `json:"description,omitempty"`
+	Owner       did.DID `json:"owner"`
+	// Organization is the organization of the owner; nil: none is known or claimed.
+	Organization *OrganizationClaim `json:"organization,omitempty"`
+	Hosts        []did.DID          `json:"hosts"`
+	Capabilities []string           `json:"capabilities"`
+	Actions      []string           `json:"actions"`
+	Properties   []string           `json:"properties"`
+	Local        bool               `json:"local"`
+	State        State              `json:"state"`     // reachable, unknown, unreachable or refused
+	LastSeen     time.Time          `json:"last_seen"` // the last contact with a host; if there was none, the issue of its record
 	// Resembles is the similar name of another Thing that is trusted more or known for longer (UTS #39).
 	Resembles string `json:"resembles,omitempty"`
 	// Equivocation is set if the owner has signed two records with one sequence number.

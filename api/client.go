@@ -174,6 +174,11 @@ func findValues(q td.Query, timeout time.Duration) url.Values {
 	if text := q.String(); text != "" {
 		v.Set("q", text)
 	}
+	for part := range q.Parts() {
+		if part.Claimed {
+			v.Set("claimed", "true")
+		}
+	}
 	if q.Limit != 0 {
 		v.Set("limit", strconv.Itoa(q.Limit))
 	}

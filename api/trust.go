@@ -165,11 +165,43 @@ type Standing struct {
 	Credential   json.RawMessage    `json:"credential,omitempty"`
 }
 
-// OrganizationClaim is the organization of a Standing.
+// OrganizationClaim is the organization of a Standing, or of the owner of an agent.
 type OrganizationClaim struct {
-	Name  string  `json:"name"`
-	DID   did.DID `json:"did"`
-	State string  `json:"state"` // own, partner, former (partner), proven or claimed
+	// Name is the name by which the node knows the organization: of a partner its local name, of others the domain, or the vendor.
+	Name string  `json:"name"`
+	DID  did.DID `json:"did,omitempty"` // empty for a vendor
+	// State is own or partner for verified members of these, in a Standing also former (partner); proven for a verified member of an organization whose domain serves its log;
+	// claimed for anything else.
+	State string `json:"state"`
+}
+
+// DomainCheckRequest is the body of POST /v1/trust/check.
+type DomainCheckRequest struct {
+	Domain string `json:"domain"` // a domain, with a port and a path if it has them, or a did:webvh
+}
+
+// DomainCheck is the result of POST /v1/trust/check: what the web server of a domain proves about an organization.
+type DomainCheck struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"` // DomainCheck
+	Domain     string `json:"domain"`
+	Proven     bool   `json:"proven"`
+	// DID, SCID and Head are those of the log that the domain serves; empty without a log.
+	DID  did.DID `json:"did,omitempty"`
+	SCID string  `json:"scid,omitempty"`
+	Head string  `json:"head,omitempty"`
+	// Organization is the organization of the log as it is shown.
+	Organization *OrganizationClaim `json:"organization,omitempty"`
+	Until        time.Time          `json:"until,omitzero"` // the end of the proof; zero for the own organization and partners
+	Problems     []string           `json:"problems"`       // what was not proven, and why
+	Agents       []CheckedAgent     `json:"agents"`         // known agents that claim the domain
+}
+
+// A CheckedAgent is an agent that claims an organization at a domain.
+type CheckedAgent struct {
+	Ref          string             `json:"ref"`
+	Owner        did.DID            `json:"owner"`
+	Organization *OrganizationClaim `json:"organization"`
 }
 
 // RolesRequest is the body of PUT /v1/org/members/{did}/roles.
@@ -359,6 +391,11 @@ func (c *Client) Distrust(ctx context.Context, id did.DID, on bool) error {
 // Standing returns what the node knows about another one.
 func (c *Client) Standing(ctx context.Context, id did.DID) (*Standing, error) {
 	return get[Standing](ctx, c, "/v1/trust/standing/"+url.PathEscape(string(id)))
+}
+
+// CheckDomain has the node fetch the log of the organization at a domain, and returns what that proves.
+func (c *Client) CheckDomain(ctx context.Context, domain string) (*DomainCheck, error) {
+	return sendJSON[DomainCheck](ctx, c, http.MethodPost, "/v1/trust/check", DomainCheckRequest{Domain: domain})
 }
 
 // sendJSON sends v as JSON, or no body for nil. The response is one JSON document of type T.

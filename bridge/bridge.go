@@ -97,6 +97,8 @@ type Mesh interface {
 	Look(ctx context.Context, things ...*td.Description)
 	// Resembles returns the existing name that the name of a Thing imitates, or "" (directory.Directory.Resembles).
 	Resembles(r *td.Record) string
+	// Affiliation returns the organization of the owner of a Thing as the caller of ctx may know it; nil: none (directory.Directory.Affiliation).
+	Affiliation(ctx context.Context, d *td.Description) *directory.Affiliation
 	// Latest returns the number of the last change of the directory, and Watch yields the changes after a number.
 	Latest() uint64
 	Watch(ctx context.Context, q td.Query, after uint64) iter.Seq2[directory.Change, error]

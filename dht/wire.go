@@ -88,14 +88,15 @@ type recordsResponse struct {
 // newFindRequest returns the request for q, with a limit of this protocol.
 func newFindRequest(q td.Query) *recordsRequest {
 	w := toWire(&q)
-	w.Or, w.Not, w.Limit = toWires(q.Or), toWires(q.Not), min(q.Limit, maxResults)
+	not := slices.DeleteFunc(slices.Clone(q.Not), func(n td.Query) bool { return n.Organization != "" && !n.Claimed }) // only verified members are excluded
+	w.Or, w.Not, w.Limit = toWires(q.Or), toWires(not), min(q.Limit, maxResults)
 	return &recordsRequest{Op: opFind, Query: &w}
 }
 
 // toWire returns the fields of q itself.
 func toWire(q *td.Query) wireQuery {
 	return wireQuery{
-		Capability: q.Capability, Version: q.Version, ID: q.ID, Name: q.Name, Owner: string(q.Owner), Organization: q.Organization,
+		Capability: q.Capability, Version: q.Version, ID: q.ID, Name: q.Name, Owner: string(q.Owner), Organization: q.ClaimToFind(),
 		Host: string(q.Host), Protocol: q.Protocol, Action: q.Action, Property: q.Property, Event: q.Event, Type: q.Type, Text: q.Text,
 	}
 }
@@ -188,7 +189,7 @@ func (q *wireQuery) fields() (td.Query, error) {
 	}
 	host, err := parseDID(q.Host)
 	return td.Query{
-		Capability: q.Capability, Version: q.Version, ID: q.ID, Name: q.Name, Owner: owner, Organization: q.Organization,
+		Capability: q.Capability, Version: q.Version, ID: q.ID, Name: q.Name, Owner: owner, Organization: q.Organization, Claimed: q.Organization != "",
 		Host: host, Protocol: q.Protocol, Action: q.Action, Property: q.Property, Event: q.Event, Type: q.Type, Text: q.Text,
 	}, err
 }

@@ -18,14 +18,15 @@ import (
 
 func TestQueryRoundTrip(t *testing.T) {
 	t.Parallel()
+	telekom := &td.Membership{ID: "QmTelekom"}
 	all := td.Query{
-		Capability: []string{"a", "b:c"}, Version: "^1.2", ID: "urn:x", Name: "x", Owner: testSigner(t, 1).DID(), Organization: "Telekom",
+		Capability: []string{"a", "b:c"}, Version: "^1.2", ID: "urn:x", Name: "x", Owner: testSigner(t, 1).DID(), Organization: "Telekom", Claimed: true,
 		Host: testSigner(t, 2).DID(), Protocol: "mqtt", Action: "ask", Property: "state", Event: "done", Type: "agent", Text: "words",
 	}
 	q := all
 	q.Or, q.Not, q.Limit = []td.Query{all, {Event: "x"}}, []td.Query{{Type: "tool"}, all}, 7
 	for i := range reflect.TypeFor[td.Query]().NumField() {
-		if f := reflect.ValueOf(q).Field(i); f.IsZero() && f.Type() != reflect.TypeFor[*td.CoverageCounter]() && f.Kind() != reflect.Map { // which stay here
+		if f := reflect.ValueOf(q).Field(i); f.IsZero() && f.Type() != reflect.TypeFor[*td.CoverageCounter]() && f.Type() != reflect.TypeFor[*td.Membership]() && f.Kind() != reflect.Map { // which stay here
 			t.Errorf("the test has no %s", reflect.TypeFor[td.Query]().Field(i).Name)
 		}
 	}
@@ -44,6 +45,11 @@ func TestQueryRoundTrip(t *testing.T) {
 	got, err := w.Query.query()
 	if err != nil || !reflect.DeepEqual(got, q) {
 		t.Errorf("got %+v, %v; want %+v", got, err, q)
+	}
+	// Others know neither the members nor the name of an organization: they find its claims. Claims exclude nothing.
+	verified := newFindRequest(td.Query{Organization: "Telekom", Members: telekom, Not: []td.Query{{Organization: "x", Members: telekom}, {Type: "tool"}}})
+	if sent, err := verified.Query.query(); err != nil || sent.Organization != telekom.ID || !sent.Claimed || len(sent.Not) != 1 || sent.Not[0].Type != "tool" {
+		t.Errorf("got %+v, %v", sent, err)
 	}
 }
 

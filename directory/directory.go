@@ -92,6 +92,8 @@ type Options struct {
 	// Scope returns what a caller sees without asking Sees for each Thing, which is slower. Nil means that all callers see all public Things,
 	// and that Sees is asked for the others. It must agree with Sees.
 	Scope func(p *did.Principal) td.Scope
+	// Organizations knows the organizations of owners. Nil knows none.
+	Organizations Organizations
 	// Log may be nil.
 	Log *slog.Logger
 }

@@ -27,6 +27,11 @@ const maxConcurrent = 8
 // yields.
 func (d *Directory) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error] {
 	return func(yield func(*td.Description, error) bool) {
+		q, err := d.withMembers(ctx, q, true)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
 		a := answer{q: &q, yielded: map[[32]byte]bool{}, yield: yield, isLocal: true, most: q.Max(), reader: d.reader(ctx)}
 		if more, ok := d.fromIndex(ctx, &a); ok && more && d.IsIncomplete() {
 			// Evicted Things may be better than those in the index: the caller ranks both.
@@ -42,6 +47,10 @@ func (d *Directory) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Descript
 // with words yields the best first, see [Directory.Rank]. It uses a snapshot. The end of ctx does not end it.
 func (d *Directory) FindLocal(ctx context.Context, q td.Query) iter.Seq[*td.Description] {
 	return func(yield func(*td.Description) bool) {
+		q, err := d.withMembers(ctx, q, false)
+		if err != nil {
+			return
+		}
 		yieldOne := func(desc *td.Description, _ error) bool { return yield(desc) }
 		d.fromIndex(context.WithoutCancel(ctx), &answer{q: &q, yielded: map[[32]byte]bool{}, yield: yieldOne, most: q.Max(), reader: d.reader(ctx)})
 	}
@@ -292,7 +301,7 @@ func (d *Directory) resolve(ctx context.Context, s *td.Signed, q *td.Query) *td.
 		q.Counter.CountAsked(1)
 		q.Counter.CountUnreachable()
 	}
-	if desc == nil || !q.Match(desc) {
+	if desc == nil || !q.Match(desc) && !d.matchesVerified(ctx, q, desc) {
 		return nil
 	}
 	return desc

@@ -28,7 +28,8 @@ import (
 // [interact.Withdrawn] with the time and the successor; or it wraps the error of ctx. Things that the caller of ctx may not see are unknown,
 // also to the errors.
 func (d *Directory) Get(ctx context.Context, ref string) (*td.Description, error) {
-	desc, err := d.get(ctx, td.ParseRef(ref))
+	asked := td.ParseRef(ref)
+	desc, err := d.get(ctx, asked)
 	for range maxMoves {
 		moved, ok := errors.AsType[*movedError](err)
 		if !ok {
@@ -37,6 +38,7 @@ func (d *Directory) Get(ctx context.Context, ref string) (*td.Description, error
 			}
 			return desc, err
 		}
+		moved.to.Organization = asked.Organization // the successor of a member's Thing may be another's
 		successor, next := d.get(ctx, moved.to)
 		if next != nil && interact.AsError(next).Code == interact.NotFound {
 			return nil, err // the move is the last known state
@@ -60,14 +62,21 @@ func (e *movedError) Error() string {
 }
 
 // get is Get without following moves. The error wraps a movedError if the Thing has moved.
-func (d *Directory) get(ctx context.Context, r td.Ref) (*td.Description, error) {
-	by := d.reader(ctx)
+func (d *Directory) get(ctx context.Context, ref td.Ref) (*td.Description, error) {
+	by, r := d.reader(ctx), reference{Ref: ref}
+	if r.Organization != "" {
+		m, id, err := d.membership(ctx, r.Organization, true)
+		if err != nil {
+			return nil, err
+		}
+		r.members, r.organization = m, id
+	}
 	known := d.named(&by, r)
 	remote := r.Exact() || d.IsIncomplete() && ctx.Value(withoutUse{}) == nil
 	if len(known) > 0 && (r.Exact() || !remote || d.isFamiliar(known)) {
 		return d.pick(r, known)
 	}
-	if _, full := fullOwner(r); len(known) == 0 && (!remote || full) {
+	if _, full := fullOwner(r.Ref); len(known) == 0 && (!remote || full) {
 		// With an owner the tombstone decides. Without one, any owner could have signed it, so the sources are queried first.
 		if err := d.withdrawn(&by, r); err != nil {
 			return nil, err
@@ -80,11 +89,14 @@ func (d *Directory) get(ctx context.Context, r td.Ref) (*td.Description, error) 
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("look up %s: %w", r, ctx.Err())
 		}
+		if r.members != nil {
+			r.members.Nodes = d.opts.Organizations.MembersOf(r.organization)
+		}
 		known = d.named(&by, r)
 		if len(known) == 0 || !r.Exact() && !d.isFamiliar(known) {
 			// The index is full, but the Thing was found.
 			for _, desc := range more {
-				if by.sees(desc) && !d.hasNewer(desc.Record) && d.viewOf(desc.Record.Owner, desc.Record.Thing) == nil {
+				if by.sees(desc) && r.Owns(desc.Record.Owner) && !d.hasNewer(desc.Record) && d.viewOf(desc.Record.Owner, desc.Record.Thing) == nil {
 					known = append(known, newView(desc))
 				}
 			}
@@ -100,7 +112,7 @@ func (d *Directory) get(ctx context.Context, r td.Ref) (*td.Description, error) 
 }
 
 // pick returns the only one of found, or an error.
-func (d *Directory) pick(r td.Ref, found []*view) (*td.Description, error) {
+func (d *Directory) pick(r reference, found []*view) (*td.Description, error) {
 	if len(found) == 1 {
 		return d.views.describe(found[0]), nil
 	}
@@ -136,7 +148,7 @@ func (d *Directory) lookalikeNote(found []*view) (text string) {
 const maxMarks = 3
 
 // named returns the live Things of a reference by the first rule of [Directory.Get] that matches, of those that are visible.
-func (d *Directory) named(by *reader, r td.Ref) []*view {
+func (d *Directory) named(by *reader, r reference) []*view {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	now := time.Now()
@@ -151,6 +163,9 @@ func (d *Directory) named(by *reader, r td.Ref) []*view {
 	}
 	if found := d.ownedLocked(by, d.index.List(index.Name, td.NameKey(r.Name)), r, now); len(found) > 0 {
 		return d.preferLocked(found)
+	}
+	if r.Organization != "" {
+		return nil
 	}
 	return d.byKeyLocked(by, r.Name, now)
 }
@@ -194,8 +209,8 @@ func (d *Directory) isFamiliar(found []*view) bool {
 
 // Namesakes returns exact references to further Things of a name, at most limit, after desc in precedence.
 func (d *Directory) Namesakes(ctx context.Context, ref string, desc *td.Description, limit int) (refs []string) {
-	r := td.ParseRef(ref)
-	if r.Exact() {
+	r := reference{Ref: td.ParseRef(ref)}
+	if r.Exact() || r.Organization != "" {
 		return nil
 	}
 	by := d.reader(ctx)
@@ -221,7 +236,7 @@ func (d *Directory) precedenceLocked(v *view) int {
 }
 
 // ownedLocked returns the visible members of a list with the owner of a reference.
-func (d *Directory) ownedLocked(by *reader, l *index.List, r td.Ref, now time.Time) []*view {
+func (d *Directory) ownedLocked(by *reader, l *index.List, r reference, now time.Time) []*view {
 	var found []*view
 	for e := range d.liveEntriesLocked(l.All(), now) {
 		if r.Owns(e.view.record.Owner) && by.seesView(e.view) {
@@ -240,14 +255,14 @@ func (d *Directory) byKeyLocked(by *reader, text string, now time.Time) []*view 
 	var found []*view
 	for owner := range d.index.Texts(index.Owner) {
 		if strings.HasPrefix(did.DID(owner).Multibase(), prefix) {
-			found = append(found, d.ownedLocked(by, d.index.List(index.Owner, owner), td.Ref{}, now)...)
+			found = append(found, d.ownedLocked(by, d.index.List(index.Owner, owner), reference{}, now)...)
 		}
 	}
 	return found
 }
 
 // withdrawn returns the error for a withdrawn or moved Thing of a reference, or nil.
-func (d *Directory) withdrawn(by *reader, r td.Ref) error {
+func (d *Directory) withdrawn(by *reader, r reference) error {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	lists := d.tombstones.byID[r.Name]
@@ -282,10 +297,10 @@ func (d *Directory) withdrawn(by *reader, r td.Ref) error {
 }
 
 // lookUp queries the sources for a full id or a name. It returns the results and the failures.
-func (d *Directory) lookUp(ctx context.Context, r td.Ref) ([]*td.Description, error) {
+func (d *Directory) lookUp(ctx context.Context, r reference) ([]*td.Description, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	defer cancel()
-	owner, ok := fullOwner(r)
+	owner, ok := fullOwner(r.Ref)
 	if ok && r.Exact() {
 		return d.lookUpOwned(ctx, owner, r.Name)
 	}
@@ -298,6 +313,7 @@ func (d *Directory) lookUp(ctx context.Context, r td.Ref) ([]*td.Description, er
 	if ok {
 		q.Owner = owner
 	}
+	q.Organization = r.Organization
 	for desc, err := range d.Find(ctx, q) {
 		if err != nil {
 			break // the caller checks its own ctx
@@ -359,16 +375,19 @@ func (d *Directory) lookUpOwned(ctx context.Context, owner did.DID, thing string
 }
 
 // notFound returns the error for an unknown reference, with a suggestion. failed is the reason if the result may be incomplete.
-func (d *Directory) notFound(by *reader, r td.Ref, failed error) error {
+func (d *Directory) notFound(by *reader, r reference, failed error) error {
 	e := interact.NoAgent(r.String())
 	d.mu.RLock()
 	var isKnown func(name string) bool
-	if s := d.sightLocked(by); !s.everything {
-		isKnown = func(name string) bool { return d.visibleNameLocked(by, name) }
+	if !d.sightLocked(by).everything || r.Organization != "" {
+		isKnown = func(name string) bool {
+			return len(d.ownedLocked(by, d.index.List(index.Name, name), reference{Ref: td.Ref{Organization: r.Organization}, members: r.members}, time.Time{})) > 0
+		}
 	}
 	near := d.index.SimilarName(r.Name, isKnown)
 	d.mu.RUnlock()
 	if near != "" {
+		near = td.Ref{Name: near, Organization: r.Organization}.String()
 		e.Next = interact.Next(interact.StepShow, near)
 	}
 	if failed != nil {

@@ -69,7 +69,7 @@ func TestFindLocal(t *testing.T) {
 		{"text without a word", td.Query{Text: "!?"}, "urn:b:1 urn:d:1 urn:w:1 urn:w:2"},
 		{"property", td.Query{Property: "AIRtemperature"}, "urn:w:1"},
 		{"event", td.Query{Event: "Gale"}, "urn:w:1"},
-		{"organization", td.Query{Organization: "deutscher wetterdienst"}, "urn:w:1"},
+		{"organization", td.Query{Organization: "deutscher wetterdienst", Claimed: true}, "urn:w:1"},
 		{"protocol", td.Query{Protocol: "coap"}, "urn:w:1"},
 		{"unused protocol", td.Query{Protocol: "tcp"}, ""},
 		{"version", td.Query{Version: "^1.2"}, "urn:w:1"},

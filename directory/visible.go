@@ -214,13 +214,3 @@ func (d *Directory) versionLocked(s *sight) (version uint64) {
 func digestOf(key [32]byte, r *td.Record) uint64 {
 	return binary.LittleEndian.Uint64(key[:]) ^ binary.LittleEndian.Uint64(r.Hash[:])
 }
-
-// visibleNameLocked reports whether a visible Thing has a name, for suggestions.
-func (d *Directory) visibleNameLocked(r *reader, name string) bool {
-	for slot := range d.index.List(index.Name, name).All() {
-		if r.seesView(d.slots[slot].view) {
-			return true
-		}
-	}
-	return false
-}

@@ -94,8 +94,9 @@ func (d *Directory) Watch(ctx context.Context, q td.Query, after uint64) iter.Se
 				}
 			}
 			after = h.seq
-			r := d.readerFor(p) // rules may change
-			if c, ok := d.change(h).as(&r, &q); ok && !yield(c, nil) {
+			r := d.readerFor(p)                        // rules may change
+			current, _ := d.withMembers(ctx, q, false) // an organization that is not known any more has no members
+			if c, ok := d.change(h).as(&r, &current); ok && !yield(c, nil) {
 				return
 			}
 		}

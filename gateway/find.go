@@ -113,10 +113,11 @@ func (g *Gateway) search(r *http.Request, f findRequest, page *paging.Search) (*
 func (g *Gateway) rankPage(ctx context.Context, f findRequest, found []*td.Description, page *paging.Search) (items []api.Agent, next string) {
 	items = make([]api.Agent, 0, len(found))
 	g.o.Presence.Look(ctx, found...)
+	g.o.Directory.VerifyMembers(ctx, found...)
 	if !f.explain && !f.query.HasCriteria() && len(f.query.Or) == 0 {
 		found, next = paging.Cut(page, found, func(d *td.Description) *td.Description { return d })
 		for _, d := range found {
-			items = append(items, g.agent(d))
+			items = append(items, g.agent(ctx, d))
 		}
 		return items, next
 	}
@@ -127,7 +128,7 @@ func (g *Gateway) rankPage(ctx context.Context, f findRequest, found []*td.Descr
 		all, next = paging.Cut(page, all, func(one directory.Ranked) *td.Description { return one.Description })
 	}
 	for _, one := range all {
-		a := g.agent(one.Description)
+		a := g.agent(ctx, one.Description)
 		if a.Score = math.Round(one.Score*1000) / 1000; f.explain {
 			a.ScoreFactors = scoreFactors(one)
 		}
@@ -173,7 +174,7 @@ func scoreFactors(one directory.Ranked) []api.ScoreFactor {
 }
 
 // agent returns d for a list.
-func (g *Gateway) agent(d *td.Description) api.Agent {
+func (g *Gateway) agent(ctx context.Context, d *td.Description) api.Agent {
 	a := api.Agent{
 		ID: d.ID, Ref: d.Ref(), Name: d.Name(), Title: d.Title, Description: d.Thing.Description, Owner: d.Record.Owner,
 		Hosts: make([]did.DID, 0, len(d.Record.Hosts)), Capabilities: make([]string, 0, len(d.Capabilities)),
@@ -185,6 +186,7 @@ func (g *Gateway) agent(d *td.Description) api.Agent {
 	}
 	p := g.o.Presence.Presence(d)
 	a.Resembles = g.o.Directory.Resembles(d.Record)
+	a.Organization = claimOf(g.o.Directory.Affiliation(ctx, d))
 	a.State, a.LastSeen = api.State(p.State), p.LastSeen.UTC()
 	for _, h := range d.Record.Hosts {
 		a.Hosts = append(a.Hosts, h.Node)
@@ -193,6 +195,14 @@ func (g *Gateway) agent(d *td.Description) api.Agent {
 		a.Capabilities = append(a.Capabilities, c.ID)
 	}
 	return a
+}
+
+// claimOf returns an affiliation as the API has it; nil for none.
+func claimOf(a *directory.Affiliation) *api.OrganizationClaim {
+	if a == nil {
+		return nil
+	}
+	return &api.OrganizationClaim{Name: a.Name, DID: a.DID, State: string(a.State)}
 }
 
 func equivocation(e directory.Equivocation) *api.Equivocation {
@@ -211,11 +221,12 @@ func (g *Gateway) getAgent(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	g.o.Presence.Look(r.Context(), d)
+	g.o.Directory.VerifyMembers(r.Context(), d)
 	record := d.Signed.Record
 	if whole, err := d.Signed.WithInlineTD(); err == nil { // the directory stores records without the TD
 		record = whole.Record
 	}
-	detail := api.AgentDetail{APIVersion: api.APIVersion, Kind: "Agent", Agent: g.agent(d), MovedFrom: movedFrom(ref, d),
+	detail := api.AgentDetail{APIVersion: api.APIVersion, Kind: "Agent", Agent: g.agent(r.Context(), d), MovedFrom: movedFrom(ref, d),
 		Namesakes: g.o.Directory.Namesakes(r.Context(), ref, d, maxNamesakes), TD: d.Raw, Record: record, Warnings: g.o.Status.ResultWarnings(),
 		Signature: api.Signature{
 			// A Description exists only after its record and proof were verified.
@@ -250,7 +261,7 @@ type findRequest struct {
 
 // parseFind reads the query of GET /v1/find. Parameter q is free text ([querytext.Parse]); the others apply to all of its alternatives.
 func parseFind(r *http.Request) (f findRequest, err error) {
-	v, err := tdd.Params(r, "capability", "version", "type", "action", "property", "event", "owner", "organization", "host", "protocol",
+	v, err := tdd.Params(r, "capability", "version", "type", "action", "property", "event", "owner", "organization", "claimed", "host", "protocol",
 		"id", "name", "q", "limit", "timeout", "explain", "strategy")
 	if err != nil {
 		return f, err
@@ -271,6 +282,13 @@ func parseFind(r *http.Request) (f findRequest, err error) {
 	}
 	if f.query, err = querytext.Parse(v.Get("q"), common); err != nil {
 		return f, interact.Errorf(interact.Usage, "for example q=weather type:agent OR capability:urn:example:weather", "q: %v", err)
+	}
+	claimed, err := tdd.Flag(v, "claimed", false)
+	if err != nil {
+		return f, err
+	}
+	for part := range f.query.Parts() {
+		part.Claimed = claimed
 	}
 	if f.explain, err = tdd.Flag(v, "explain", false); err != nil {
 		return f, err

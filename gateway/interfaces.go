@@ -25,6 +25,10 @@ type Directory interface {
 	Latest() uint64
 	// Resembles returns the similar name of a Thing that is trusted more or known for longer; or "".
 	Resembles(r *td.Record) string
+	// Affiliation returns the organization of the owner of a Thing as the caller of ctx may know it; nil: none. VerifyMembers determines those of
+	// Things that are shown next.
+	Affiliation(ctx context.Context, d *td.Description) *directory.Affiliation
+	VerifyMembers(ctx context.Context, things ...*td.Description)
 	// Namesakes returns up to limit exact references to other Things of the name in ref.
 	Namesakes(ctx context.Context, ref string, d *td.Description, limit int) []string
 }
@@ -93,6 +97,8 @@ type Trust interface {
 	Standing(ctx context.Context, id did.DID) (*api.Standing, error)
 	// Distrust excludes a node or an organization, or ends that.
 	Distrust(ctx context.Context, id did.DID, on bool) error
+	// CheckDomain fetches the log of the organization at a domain, and keeps the proof for its time to live.
+	CheckDomain(ctx context.Context, domain string) (*api.DomainCheck, error)
 	// KeptCheckpoints asks the connected members for the checkpoints of this node's audit log that they keep.
 	KeptCheckpoints(ctx context.Context) []api.KeptCheckpoints
 	// Credential returns the credential of the node (application/vc).

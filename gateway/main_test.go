@@ -230,6 +230,13 @@ func (n *fakeNode) Resembles(r *td.Record) string {
 	return ""
 }
 
+// Affiliation returns what a description claims.
+func (n *fakeNode) Affiliation(_ context.Context, d *td.Description) *directory.Affiliation {
+	return directory.Claim(d)
+}
+
+func (n *fakeNode) VerifyMembers(context.Context, ...*td.Description) {}
+
 func (n *fakeNode) Look(context.Context, ...*td.Description) {}
 
 // Rank orders by title, descending.

@@ -21,7 +21,7 @@ var tdTypes = []string{tdJSON, "application/json", "application/ld+json"}
 func (g *Gateway) newDirectory() *tdd.Server {
 	needs := map[tdd.Access]access{tdd.Open: open, tdd.Read: g.directoryAccess(), tdd.Change: admin}
 	return tdd.New(tdd.Options{
-		Things: meshOnly{g.o.Directory}, Publisher: registrar{g}, Describe: g.Self, Resembles: g.o.Directory.Resembles,
+		Things: meshOnly{g.o.Directory}, Publisher: registrar{g}, Describe: g.Self, Resembles: g.o.Directory.Resembles, Affiliation: g.o.Directory.Affiliation,
 		RewriteForms: g.things.Describe, MaxTD: g.o.MaxTD, Log: g.log,
 		Guard: func(a tdd.Access, h tdd.Handler) http.Handler { return g.protect(needs[a], handler(h)) },
 	})

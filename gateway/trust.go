@@ -19,6 +19,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/interact/rest/server"
+	"github.com/lmosd/lmosd/td"
 )
 
 // Limits of a request about trust.
@@ -62,6 +63,7 @@ func (g *Gateway) trustRoutes() map[string]http.Handler {
 		"PUT /v1/trust/distrusted/{did}":         g.trust(admin, distrust(true)),
 		"DELETE /v1/trust/distrusted/{did}":      g.trust(admin, distrust(false)),
 		"GET /v1/trust/standing/{did}":           g.trust(read, g.standing),
+		"POST /v1/trust/check":                   g.trust(admin, g.checkDomain),
 		"GET /v1/audit/checkpoints":              g.trust(admin, g.keptCheckpoints),
 		"GET /agent/vc":                          g.trust(open, g.credential),
 		"GET /.well-known/did.jsonl":             g.protect(open, g.organizationDocument),
@@ -457,6 +459,40 @@ func (g *Gateway) standing(t Trust, w http.ResponseWriter, r *http.Request) erro
 
 func (g *Gateway) keptCheckpoints(t Trust, w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, api.KeptCheckpointsList{APIVersion: api.APIVersion, Kind: "KeptCheckpointsList", Items: orEmpty(t.KeptCheckpoints(r.Context()))})
+}
+
+// maxChecked limits the agents that a check of a domain lists.
+const maxChecked = 64
+
+// checkDomain checks a domain, and then the agents that claim it.
+func (g *Gateway) checkDomain(t Trust, w http.ResponseWriter, r *http.Request) error {
+	const example = `{"domain": "acme.example"}`
+	var body api.DomainCheckRequest
+	if err := readBody(w, r, &body, example); err != nil {
+		return err
+	}
+	if body.Domain == "" {
+		return missing("domain", example)
+	}
+	c, err := t.CheckDomain(r.Context(), body.Domain)
+	if err != nil {
+		return err
+	}
+	shown := *c
+	shown.APIVersion, shown.Kind, shown.Problems, shown.Agents = api.APIVersion, "DomainCheck", orEmpty(c.Problems), []api.CheckedAgent{}
+	var found []*td.Description
+	for d, err := range g.o.Directory.Find(r.Context(), td.Query{Organization: c.Domain, Claimed: true, Limit: maxChecked}) {
+		if err != nil {
+			break // what is known is listed
+		}
+		found = append(found, d)
+	}
+	g.o.Directory.VerifyMembers(r.Context(), found...)
+	for _, d := range found {
+		shown.Agents = append(shown.Agents, api.CheckedAgent{Ref: d.Ref(), Owner: d.Record.Owner,
+			Organization: claimOf(g.o.Directory.Affiliation(r.Context(), d))})
+	}
+	return writeJSON(w, http.StatusOK, shown)
 }
 
 func (g *Gateway) credential(t Trust, w http.ResponseWriter, _ *http.Request) error {

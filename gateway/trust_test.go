@@ -117,6 +117,10 @@ func (f *fakeTrust) Standing(_ context.Context, id did.DID) (*api.Standing, erro
 	return &api.Standing{DID: id, Relation: "partner", Organization: &api.OrganizationClaim{Name: "globex", DID: f.partner().DID, State: "partner"},
 		Roles: []string{"logistics"}, Credential: json.RawMessage(`{"type":["VerifiableCredential"]}`)}, f.call("Standing", id)
 }
+func (f *fakeTrust) CheckDomain(_ context.Context, domain string) (*api.DomainCheck, error) {
+	return &api.DomainCheck{Domain: domain, Proven: true, DID: f.partner().DID, SCID: "QmGlobex", Head: "1-QmHead",
+		Organization: &api.OrganizationClaim{Name: "globex", DID: f.partner().DID, State: "partner"}}, f.call("CheckDomain", domain)
+}
 func (f *fakeTrust) Credential() ([]byte, error) { return []byte(`{"id":"urn:x"}`), nil }
 func (f *fakeTrust) Document(path string) ([]byte, string, bool) {
 	media, ok := map[string]string{"/.well-known/did.jsonl": "text/jsonl", "/.well-known/did.json": "application/did+json",
@@ -134,6 +138,7 @@ var goodRequests = map[string]struct {
 	call       string
 }{
 	"GET /v1/org":                            {status: 200},
+	"POST /v1/trust/check":                   {body: `{"domain":"globex.example"}`, status: 200, call: `CheckDomain["globex.example"]`},
 	"POST /v1/org":                           {body: `{"domain":"acme.example","recovery_file":"/r"}`, status: 201, call: `Init[{"domain":"acme.example","recovery_file":"/r"}]`},
 	"DELETE /v1/org":                         {status: 204, call: `Leave[]`},
 	"GET /v1/org/invitations":                {status: 200},

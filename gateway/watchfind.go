@@ -55,7 +55,7 @@ func (g *Gateway) watchFind(w http.ResponseWriter, r *http.Request, f findReques
 	}
 	sse.Follow(ctx, e, findKeepAlive, func(ctx context.Context) iter.Seq2[directory.Change, error] {
 		return g.o.Directory.Watch(ctx, f.query, after)
-	}, func(c directory.Change) error { return g.sendChange(e, c) })
+	}, func(c directory.Change) error { return g.sendChange(ctx, e, c) })
 	if g.streamCtx.Err() != nil {
 		problem.Send(e, errShuttingDown())
 	}
@@ -78,10 +78,10 @@ func (g *Gateway) sendKnown(r *http.Request, e *sse.Writer, f findRequest, at ui
 }
 
 // sendChange sends one change.
-func (g *Gateway) sendChange(e *sse.Writer, c directory.Change) error {
+func (g *Gateway) sendChange(ctx context.Context, e *sse.Writer, c directory.Change) error {
 	change := api.AgentChange{Change: kindNames[c.Kind], Reason: reasonNames[c.Reason], Time: c.Time.UTC()}
 	if c.Thing != nil {
-		a := g.agent(c.Thing)
+		a := g.agent(ctx, c.Thing)
 		if c.Kind == directory.Removed {
 			a.State = api.StateUnreachable
 		}

@@ -54,7 +54,7 @@ func (n *Node) openMesh(embedder embedding.Embedder) (*mesh, error) {
 	if m.directory, err = directory.New(directory.Options{Store: n.stores.Fast, Verifier: m.verifier, Sources: []directory.Source{m.dht},
 		Fetch: m.dht.Body, Bind: m.bind, Self: n.DID(), Max: n.opts.MaxThings, Log: n.opts.Log,
 		Latency: n.network.peers.Latency, Connected: n.network.peers.IsConnected, Share: n.network.peers.Share, Trust: n.policy.Trust,
-		Embedder: embedder, OnChange: m.changed, Admits: n.policy.Connects, Sees: n.policy.Finds, Scope: n.policy.Scope,
+		Embedder: embedder, OnChange: m.changed, Organizations: n.network.trust, Admits: n.policy.Connects, Sees: n.policy.Finds, Scope: n.policy.Scope,
 		Probe:  func(ctx context.Context, id did.DID) error { return m.monitor.Dial(ctx, id) },
 		OnDown: func(id did.DID) { m.monitor.OnDown(id) }}); err != nil {
 		return nil, fmt.Errorf("open the directory: %w", err)
@@ -63,10 +63,10 @@ func (n *Node) openMesh(embedder embedding.Embedder) (*mesh, error) {
 	n.life.onRun(m.directory.Run)
 
 	m.publisher = publication.New(publication.Options{Signer: n.key, Verifier: m.verifier, Index: m.index, Store: n.stores.Own, Disk: n.stores, Rotation: n.stores.Rotation,
-		Lifetime: n.opts.Lifetime, Hosts: n.network.records, Bind: n.servient.Expose, Directory: m.directory, Gossip: m.gossip, DHT: m.dht, Access: n.policy,
+		Lifetime: n.opts.Lifetime, Hosts: n.network.records, MemberOf: n.network.trust.MemberOf, Bind: n.servient.Expose, Directory: m.directory, Gossip: m.gossip, DHT: m.dht, Access: n.policy,
 		CallerSecrets: n.stores.CallerSecrets, Go: n.life.background, OnRestricted: func(*td.Signed) { n.network.thingsChanged() }, Pings: servient.Pings, ProbePause: n.opts.probePause, Log: n.opts.Log})
 	n.life.onRun(m.publisher.Run)
-	n.network.trust.Serve(trust.Things{Restricted: m.index.Restricted, Ingest: m.directory.IngestRestricted})
+	n.network.trust.Serve(trust.Things{Restricted: m.index.Restricted, Named: m.index.Names, Ingest: m.directory.IngestRestricted})
 	return m, n.openSync(m)
 }
 

@@ -220,6 +220,16 @@ func (x *Index) Restricted(ctx context.Context) (all []*td.Signed) {
 	return all
 }
 
+// Names reports whether a public description of this node names an organization as that of its owner.
+func (x *Index) Names(organization did.DID) bool {
+	for _, p := range x.All() {
+		if p.Description != nil && !p.isRestricted() && p.Description.MemberOf == organization {
+			return true
+		}
+	}
+	return false
+}
+
 // Hosted implements dht.Local: it returns the public records that match q and that the caller of ctx may receive, up to its limit.
 func (x *Index) Hosted(ctx context.Context, q td.Query) []*td.Signed {
 	candidates := x.All()

@@ -46,7 +46,7 @@ type Disk interface {
 	Failed(err error) error
 }
 
-// Options configure a [Publisher]. All but Access, CallerSecrets, Rotation, ProbePause, Pings and OnRestricted are required.
+// Options configure a [Publisher]. All but Access, MemberOf, CallerSecrets, Rotation, ProbePause, Pings and OnRestricted are required.
 type Options struct {
 	Signer   did.Signer
 	Verifier *td.Verifier
@@ -65,6 +65,8 @@ type Options struct {
 	Access AccessRules
 	// CallerSecrets has the secrets of [WithCallerSecret]. Nil: there are none.
 	CallerSecrets *CallerSecrets
+	// MemberOf returns the organization that new descriptions name as that of their owner, unless they name one; empty: none. Nil: none is named.
+	MemberOf func() did.DID
 	// Go runs f in the background with a context that ends when the node closes. It reports false, and runs nothing, once the node closes.
 	Go func(f func(ctx context.Context)) bool
 	// Pings probe a host and port, by scheme, where a TCP connection is not possible. A scheme over UDP without one is not probed.
@@ -277,6 +279,9 @@ func (p *Publisher) publish(ctx context.Context, raw []byte, handler interact.Th
 	}
 	// Place for lmosd:visibility: callers also select the narrowest lmosd:visibility of a TD without one: anyone → public, partners and names →
 	// partners, own and its roles → organization. Set the member in raw here, before the TD is completed and signed.
+	if p.o.MemberOf != nil {
+		raw = td.WithMemberOf(raw, p.o.MemberOf())
+	}
 	t, err := td.Complete(raw, p.o.Signer.DID())
 	if err != nil {
 		return nil, false, err

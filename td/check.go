@@ -44,6 +44,7 @@ func (c *checker) check() {
 	c.checkLinks()
 	c.checkLMOS()
 	c.checkVisibility()
+	c.checkMemberOf()
 	c.eachForm(c.checkForm)
 	for name, v := range object(c.doc["properties"]) {
 		c.checkProperty(schema.Pointer("properties", name), object(v))

@@ -17,17 +17,22 @@ type Query struct {
 	Capability []string // each an id or a level prefix of one
 	// Version is a range, see [ParseRange]. Each capability of the query must have a version in it. If the query has no capability, any
 	// capability of the Thing must.
-	Version      string
-	ID           string
-	Name         string // one of [Record.Names]
-	Owner        did.DID
-	Organization string  // the vendor of lmos:metadata, in any case
-	Host         did.DID // a host of the Thing
-	Protocol     string  // of a form: a scheme, see [scheme.Matching]: "http" finds "https" too
-	Action       string  // the name of an action, in any case
-	Property     string  // the name of a property, in any case
-	Event        string  // the name of an event, in any case
-	Type         string  // "agent", "tool", or any @type
+	Version string
+	ID      string
+	Name    string // one of [Record.Names]
+	Owner   did.DID
+	// Organization is the name or the DID of the organization of the owner, as the asking node names it. The owner must be a verified member,
+	// see Members; with Claimed, an organization that the description claims matches too ([Thing.ClaimedOrganizations]).
+	Organization string
+	Claimed      bool
+	// Members are the verified members of Organization. The directory sets them; without them nothing is verified.
+	Members  *Membership
+	Host     did.DID // a host of the Thing
+	Protocol string  // of a form: a scheme, see [scheme.Matching]: "http" finds "https" too
+	Action   string  // the name of an action, in any case
+	Property string  // the name of a property, in any case
+	Event    string  // the name of an event, in any case
+	Type     string  // "agent", "tool", or any @type
 	// Text is free text. A Thing matches if one content word of it is similar (package textmatch) to a word of the Thing's title,
 	// description, capabilities with their examples, or actions with their descriptions. The directory ranks the matches.
 	Text  string
@@ -107,7 +112,7 @@ func (q *Query) holds(d *Description, text bool) bool {
 		(q.Host == "" || slices.ContainsFunc(d.Record.Hosts, func(h Host) bool { return h.Node == q.Host })) &&
 		(q.Type == "" || d.HasType(q.Type)) &&
 		has(d.Actions, q.Action) && has(d.Properties, q.Property) && has(d.Events, q.Event) &&
-		q.holdsCapabilities(d.Thing) && q.holdsVersion(d.Thing) && q.holdsOrganization(d.Thing) && q.holdsProtocol(d.Thing) &&
+		q.holdsCapabilities(d.Thing) && q.holdsVersion(d.Thing) && q.holdsOrganization(d) && q.holdsProtocol(d.Thing) &&
 		(!text || q.holdsText(d.Thing))
 }
 
@@ -158,10 +163,6 @@ func (q *Query) holdsVersion(t *Thing) bool {
 		}
 	}
 	return true
-}
-
-func (q *Query) holdsOrganization(t *Thing) bool {
-	return q.Organization == "" || t.Metadata != nil && textmatch.Fold(t.Metadata.VendorName) == textmatch.Fold(q.Organization)
 }
 
 // Protocols yields the schemes of all absolute forms of t, in lower case, with duplicates.

@@ -12,10 +12,12 @@ import (
 // A Ref is a reference to a Thing, in messages and from users.
 //
 // Forms: "weather" (a title, its slug, or the last part of an id; must be unique), "weather@z6Mkp…" (with the owner's key or a unique
-// prefix of it), a full id ("urn:…"), a full id and owner ("urn:…@z6Mk…"), a DID.
+// prefix of it), a full id ("urn:…"), a full id and owner ("urn:…@z6Mk…"), a DID. A name may follow the organization of its owner:
+// "globex/weather" is the Thing "weather" of a verified member of the organization that this node calls globex.
 type Ref struct {
-	Name  string // name or id
-	Owner string // "", or a prefix of the owner's multibase key, or a full DID
+	Name         string // name or id
+	Owner        string // "", or a prefix of the owner's multibase key, or a full DID
+	Organization string // "", or what this node calls the organization of the owner
 }
 
 // ParseRef splits a reference into name and owner, at the last "@" before a key ("z6Mk…", or a prefix of it, with or without a trailing
@@ -24,10 +26,18 @@ func ParseRef(s string) Ref {
 	s = strings.TrimSpace(s)
 	if at := strings.LastIndexByte(s, '@'); at > 0 {
 		if owner := strings.TrimSuffix(s[at+1:], "…"); isOwner(owner) {
-			return Ref{Name: s[:at], Owner: owner}
+			return Ref{Name: s[:at], Owner: owner}.qualified()
 		}
 	}
-	return Ref{Name: s, Owner: string(ownerInID(s))}
+	return Ref{Name: s, Owner: string(ownerInID(s))}.qualified()
+}
+
+// qualified returns r with the organization that its name begins with. Ids have a scheme and no organization.
+func (r Ref) qualified() Ref {
+	if organization, name, ok := strings.Cut(r.Name, "/"); ok && organization != "" && name != "" && !r.Exact() {
+		r.Organization, r.Name = organization, name
+	}
+	return r
 }
 
 // isOwner reports whether s is a key or a DID. Every Ed25519 did:key begins with z6Mk, so a mail address or a URL with user information
@@ -42,6 +52,9 @@ func notAlnum(r rune) bool {
 
 // String returns the text form of the reference.
 func (r Ref) String() string {
+	if r.Organization != "" {
+		r.Name, r.Organization = r.Organization+"/"+r.Name, ""
+	}
 	if r.Owner == "" || r.Owner == string(ownerInID(r.Name)) {
 		return r.Name
 	}
@@ -62,9 +75,10 @@ func (r Ref) Owns(owner did.DID) bool {
 	return strings.HasPrefix(owner.Multibase(), r.Owner)
 }
 
-// Match reports whether the reference matches d: by id, or case-insensitively by title, slug, or the last part of the id.
+// Match reports whether the reference matches d: by id, or case-insensitively by title, slug, or the last part of the id. A reference with an
+// organization matches nothing: whether the owner is a member is not in a description.
 func (r Ref) Match(d *Description) bool {
-	if !r.Owns(d.Record.Owner) {
+	if r.Organization != "" || !r.Owns(d.Record.Owner) {
 		return false
 	}
 	id := d.Record.Thing

@@ -184,7 +184,7 @@ func TestMove(t *testing.T) {
 		if err != nil || r.Kind != KindMoved || r.Successor != successor || r.Seq != 7 || len(r.Hosts) != 0 || len(r.Capabilities) != 1 {
 			t.Fatalf("got %+v, %v", r, err)
 		}
-		if got := r.SuccessorRef(); got != (Ref{want, string(successor)}) {
+		if got := r.SuccessorRef(); got != (Ref{want, string(successor), ""}) {
 			t.Errorf("%s becomes %+v, want %s", id, got, want)
 		}
 	}

@@ -62,6 +62,8 @@ type Thing struct {
 	Metadata     *Metadata // nil without lmos:metadata
 	// Visibility states who may receive the description (lmosd:visibility).
 	Visibility Visibility
+	// MemberOf is the organization of the owner, as the owner claims (lmosd:memberOf); empty: none.
+	MemberOf did.DID
 	// Concurrency is the maximum number of concurrent interactions (lmosd:concurrency); 0 if the TD does not limit them.
 	Concurrency int
 	Links       []Link

@@ -32,7 +32,7 @@ func view(raw []byte, doc map[string]any) *Thing {
 		Types: texts(doc["@type"]), Base: text(doc["base"]), Version: text(object(doc["version"])["instance"]),
 		Security: texts(doc["security"]), Capabilities: readCapabilities(doc), Metadata: readMetadata(doc),
 	}
-	t.Visibility = readVisibility(doc)
+	t.Visibility, t.MemberOf = readVisibility(doc), readMemberOf(doc)
 	if n, ok := doc["lmosd:concurrency"].(float64); ok && n >= 1 && n <= 1<<20 {
 		t.Concurrency = int(n)
 	}

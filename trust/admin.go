@@ -691,7 +691,7 @@ func (t *Trust) Distrust(_ context.Context, id did.DID, on bool) error {
 	if err != nil {
 		return err
 	}
-	t.Principal(id) // so that it is told
+	t.Principal(id) // so that the change is reported
 	t.o.Record(map[bool]string{true: "node distrusted: ", false: "node not distrusted any more: "}[on] + string(id))
 	t.update()
 	return nil
@@ -712,9 +712,7 @@ func (t *Trust) Standing(_ context.Context, id did.DID) (*api.Standing, error) {
 		s.Credential = c.Raw
 		s.Organization = &api.OrganizationClaim{Name: partners.NameOf(c.Issuer), DID: c.Issuer, State: "claimed"}
 		if a := t.authorities[webvh.SCID(c.Issuer)]; a != nil && p.Relation >= did.Partner {
-			if s.Organization.State = "own"; a.partner != nil {
-				s.Organization.Name, s.Organization.State = a.partner.Name, "partner"
-			}
+			s.Organization = a.claim()
 		} else if former := t.book.Find(string(c.Issuer)); former != nil && former.IsRemoved() {
 			s.Organization.Name, s.Organization.State = former.Name, "former"
 		}

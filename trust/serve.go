@@ -39,6 +39,8 @@ func (t *Trust) serve(ctx context.Context, id did.DID, q *exchange.Request) (*ex
 		return t.serveKey(id)
 	case exchange.OpReplace:
 		return t.serveReplace(ctx, id, q)
+	case exchange.OpCredential:
+		return t.serveCredential(id, q)
 	}
 	return nil, interact.Errorf(interact.Invalid, "update lmosd there", "unknown operation %d", q.Op)
 }

@@ -13,6 +13,8 @@ import (
 type Things struct {
 	// Restricted returns the records of this node, and their TDs, that the caller of ctx may find (publication.Index.Restricted).
 	Restricted func(ctx context.Context) []*td.Signed
+	// Named reports whether a public description of this node names an organization as that of its owner; nil: none does.
+	Named func(organization did.DID) bool
 	// Ingest takes a record that a node has sent (directory.Directory.IngestRestricted).
 	Ingest func(ctx context.Context, s *td.Signed, from did.DID) error
 }

@@ -34,6 +34,8 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/rotation"
 	"github.com/lmosd/lmosd/did/webvh"
+	"github.com/lmosd/lmosd/internal/netguard"
+	"github.com/lmosd/lmosd/internal/weblocation"
 	"github.com/lmosd/lmosd/trust/authority"
 	"github.com/lmosd/lmosd/trust/exchange"
 	"github.com/lmosd/lmosd/trust/invitation"
@@ -64,6 +66,8 @@ type Options struct {
 	Checkpoints Checkpoints
 	// Rotation is the replacement of the key of this node that is not completed; nil: none.
 	Rotation *rotation.Pending
+	// Web fetches the documents of organizations whose domain is checked. Without Dial, it connects to public addresses only.
+	Web weblocation.Options
 	// Now returns the time, without a monotonic reading, so that a machine that slept counts as alone. Nil: the current time.
 	Now func() time.Time
 	Log *slog.Logger
@@ -85,6 +89,7 @@ type Trust struct {
 	net     *exchange.Exchange
 	notifee *network.NotifyBundle
 	fetches fetches
+	claims  claims
 	things  atomic.Pointer[Things] // nil: none are served
 	invites *invitation.Store      // nil without Options.Dir
 
@@ -116,7 +121,7 @@ type Trust struct {
 // New opens the trust store and serves the protocol. The caller closes it before the host.
 func New(o Options) (*Trust, error) {
 	o.complete()
-	t := &Trust{o: o, self: o.Self, book: partners.New(), authorities: map[string]*trusted{}, asked: map[question]time.Time{}, register: newRegister()}
+	t := &Trust{o: o, self: o.Self, book: partners.New(), authorities: map[string]*trusted{}, asked: map[question]time.Time{}, register: newRegister(), claims: newClaims()}
 	t.started = t.now()
 	t.ctx, t.end = context.WithCancel(context.Background())
 	if o.Dir != "" {
@@ -147,6 +152,9 @@ func (o *Options) complete() {
 	}
 	if o.Addrs == nil {
 		o.Addrs = func() []string { return nil }
+	}
+	if o.Web.Dial == nil {
+		o.Web.Dial = netguard.Public().DialContext
 	}
 	if o.Now == nil {
 		o.Now = func() time.Time { return time.Now().Round(0) }

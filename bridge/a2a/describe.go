@@ -14,6 +14,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a/executor"
 	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -183,6 +184,8 @@ type hit struct {
 	Score       float64 `json:"score"`
 	// Resembles is the name of a more trusted or older Thing that this name imitates.
 	Resembles string `json:"resembles,omitempty"`
+	// Organization is the organization of the owner, and how far that is proven.
+	Organization *directory.Affiliation `json:"organization,omitempty"`
 	// State is the reachability, and LastSeen the time of the last contact.
 	State    reachability.State `json:"state"`
 	LastSeen time.Time          `json:"last_seen"`
@@ -216,7 +219,7 @@ func findAgents(ctx context.Context, m bridge.Mesh, call *interact.Message) (*in
 		p := m.Presence(r.Description)
 		hits = append(hits, hit{Name: r.Thing.Title, Ref: r.Ref(), Description: r.Thing.Description, Score: r.Score,
 			Card:      "/a2a/" + url.PathEscape(r.Ref()) + "/.well-known/agent-card.json",
-			Resembles: m.Resembles(r.Record), State: p.State, LastSeen: p.LastSeen.UTC().Truncate(time.Second)})
+			Resembles: m.Resembles(r.Record), Organization: m.Affiliation(ctx, r.Description), State: p.State, LastSeen: p.LastSeen.UTC().Truncate(time.Second)})
 	}
 	return call.ReplyStatus(interact.StatusCompleted, interact.JSON, protocol.Encode(map[string]any{"agents": hits})), nil
 }

@@ -109,6 +109,19 @@ func (n *fakeNode) trustRoutes(mux *http.ServeMux) {
 		"PUT /v1/trust/distrusted/{did}", "DELETE /v1/trust/distrusted/{did}"} {
 		mux.HandleFunc(route, n.guard(none))
 	}
+	mux.HandleFunc("POST /v1/trust/check", n.guard(func(w http.ResponseWriter, r *http.Request) {
+		var body api.DomainCheckRequest
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			panic(err)
+		}
+		c := api.DomainCheck{APIVersion: api.APIVersion, Kind: "DomainCheck", Domain: body.Domain, Problems: []string{"the file does not exist"}, Agents: []api.CheckedAgent{}}
+		if body.Domain == "globex.example" {
+			c.Proven, c.DID, c.SCID, c.Head, c.Problems = true, globexDID, "QmGlobex", "1-QmHead", []string{}
+			c.Organization = &api.OrganizationClaim{Name: "globex", DID: globexDID, State: "partner"}
+			c.Agents = append(c.Agents, api.CheckedAgent{Ref: "urn:x", Owner: n.owner, Organization: &api.OrganizationClaim{Name: "globex\x1b[31m", State: "claimed"}})
+		}
+		answer(w, c)
+	}))
 	mux.HandleFunc("GET /v1/trust/partners", func(w http.ResponseWriter, _ *http.Request) {
 		list := api.PartnerList{APIVersion: api.APIVersion, Kind: "PartnerList", Items: []api.Partner{}}
 		if !n.bare {

@@ -29,6 +29,7 @@ type findFlags struct {
 	exitStatus  bool
 	explain     bool
 	watch       bool
+	claimed     bool
 	strategy    string
 	page        string
 }
@@ -64,7 +65,8 @@ func newFindCommand(a *app) *cobra.Command {
 	flags.StringVar(&f.query.Event, "event", "", "`NAME` of an event")
 	flags.StringVar(&f.owner, "owner", "", "`DID` of the owner, or its key z6Mk…")
 	flags.StringVar(&f.host, "host", "", "`DID` of a node through which it is reached, or its key")
-	flags.StringVar(&f.query.Organization, "organization", "", "`NAME` of the vendor")
+	flags.StringVar(&f.query.Organization, "organization", "", "`NAME` or DID of the organization: own, of a partner, or proven")
+	flags.BoolVar(&f.claimed, "claimed", false, "with --organization, also agents that only claim it, or a vendor of that name")
 	flags.StringVar(&f.query.Protocol, "protocol", "", "`SCHEME` of a form: "+scheme.Protocols()+", …")
 	flags.BoolVar(&f.explain, "explain", false, "show the factors of each score")
 	flags.BoolVar(&f.watch, "watch", false, "print changes until Ctrl-C")
@@ -126,7 +128,7 @@ func (a *app) found(ctx context.Context, f findFlags, find func(context.Context)
 
 // findPage prints the next page of an earlier answer.
 func (a *app) findPage(ctx context.Context, f findFlags, words []string) error {
-	if len(words) > 0 || f.query.HasCriteria() || f.owner+f.host+f.strategy != "" || f.query.Limit != 0 || f.explain || f.watch {
+	if len(words) > 0 || f.query.HasCriteria() || f.owner+f.host+f.strategy != "" || f.query.Limit != 0 || f.explain || f.watch || f.claimed {
 		return cli.Usage("", "expected --page without words and other flags: the cursor contains the query").
 			Then(cli.StepCommand, "lmosd find --page CURSOR")
 	}
@@ -161,6 +163,9 @@ func (f *findFlags) question(words []string) (q td.Query, err error) {
 	if err != nil {
 		return q, cli.Usage("for example", "the question cannot be read: %v", err).
 			Then(cli.StepCommand, "lmosd find weather OR traffic NOT type:tool")
+	}
+	for part := range q.Parts() {
+		part.Claimed = f.claimed
 	}
 	return q, nil
 }

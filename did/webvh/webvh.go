@@ -59,16 +59,14 @@ func Location(id did.DID) string {
 }
 
 // URL returns the URL of the log of a did:webvh. The error wraps [did.ErrInvalid], or [did.ErrMethod] for other methods.
-func URL(id did.DID) (string, error) { return urlOf(id, "did.jsonl") }
-
-func urlOf(id did.DID, file string) (string, error) {
+func URL(id did.DID) (string, error) {
 	if id.Method() != "webvh" {
 		return "", fmt.Errorf("%w: %q is not a did:webvh", did.ErrMethod, id.Short())
 	}
 	if SCID(id) == "" {
 		return "", fmt.Errorf("%w: %q has no SCID", did.ErrInvalid, id.Short())
 	}
-	address, err := weblocation.URL(Location(id), file)
+	address, err := weblocation.URL(Location(id), "did.jsonl")
 	if err != nil {
 		return "", fmt.Errorf("%w: %q: %w", did.ErrInvalid, id.Short(), err)
 	}
@@ -119,25 +117,41 @@ func (r *Resolver) Resolve(ctx context.Context, id did.DID) (*did.Document, erro
 // Log fetches and verifies the log of a DID, and the proofs of its witnesses if it needs them. The errors are those of [Verify], and wrap
 // [did.ErrNotFound] if there is no log.
 func (r *Resolver) Log(ctx context.Context, id did.DID) (*Log, error) {
-	raw, err := r.fetch(ctx, id, "did.jsonl")
+	if _, err := URL(id); err != nil {
+		return nil, err
+	}
+	return r.log(ctx, Location(id), Check{DID: id})
+}
+
+// LogAt is [Resolver.Log] for the location in a DID whose SCID is not known: it returns the log that is served there. The DID of the log has
+// the location.
+func (r *Resolver) LogAt(ctx context.Context, location string) (*Log, error) {
+	l, err := r.log(ctx, location, Check{})
+	if err == nil && Location(l.DID()) != location {
+		return nil, fmt.Errorf("%w: the log there is that of %s", did.ErrInvalid, l.DID())
+	}
+	return l, err
+}
+
+func (r *Resolver) log(ctx context.Context, location string, check Check) (*Log, error) {
+	raw, err := r.fetch(ctx, location, "did.jsonl")
 	if err != nil {
 		return nil, err
 	}
-	l, err := Verify(raw, Check{DID: id})
+	l, err := Verify(raw, check)
 	if !errors.Is(err, errUnwitnessed) {
 		return l, err
 	}
-	proofs, err := r.fetch(ctx, id, "did-witness.json")
-	if err != nil {
+	if check.Witness, err = r.fetch(ctx, location, "did-witness.json"); err != nil {
 		return nil, err
 	}
-	return Verify(raw, Check{DID: id, Witness: proofs})
+	return Verify(raw, check)
 }
 
-func (r *Resolver) fetch(ctx context.Context, id did.DID, file string) ([]byte, error) {
-	address, err := urlOf(id, file)
+func (r *Resolver) fetch(ctx context.Context, location, file string) ([]byte, error) {
+	address, err := weblocation.URL(location, file)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", did.ErrInvalid, err)
 	}
 	raw, err := r.client.Fetch(ctx, address, "text/jsonl, application/json;q=0.9", MaxLog)
 	if errors.Is(err, weblocation.ErrNotFound) {
@@ -147,7 +161,7 @@ func (r *Resolver) fetch(ctx context.Context, id did.DID, file string) ([]byte, 
 		return nil, fmt.Errorf("%w: %w", did.ErrInvalid, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("resolve %s: %w", id.Short(), err)
+		return nil, fmt.Errorf("resolve %s: %w", location, err)
 	}
 	return raw, nil
 }

@@ -189,6 +189,30 @@ func (x *Index) versionsFor(q *td.Query, lists []*List, exact, ok bool) ([]*List
 	return append(lists, in), exact && len(q.Capability) == 0, ok && in.Len() > 0
 }
 
+// ofOrganization returns the Things of the organization of q.
+func (x *Index) ofOrganization(q *td.Query) *List {
+	in := &List{}
+	add := func(k Kind, text string) {
+		for _, part := range x.List(k, text).parts() {
+			in.few = append(in.few, part...)
+		}
+	}
+	if q.Claimed {
+		add(Organization, td.OrganizationKey(q.Organization))
+	}
+	if q.Members != nil {
+		for _, node := range q.Members.Nodes {
+			add(Owner, string(node))
+		}
+		if q.Claimed {
+			add(Organization, td.OrganizationKey(q.Members.ID))
+		}
+	}
+	slices.Sort(in.few)
+	in.few = slices.Compact(in.few)
+	return in
+}
+
 // fewVersions is the number of Things that are faster to check one by one.
 const fewVersions = 100
 
@@ -254,7 +278,7 @@ func (x *Index) listsFor(q *td.Query, within []*List) (lists []*List, exact, ok 
 	}{
 		{Owner, string(q.Owner), nil}, {Host, string(q.Host), nil}, {Action, q.Action, foldName},
 		{Name, q.Name, td.NameKey}, {Property, q.Property, foldName}, {Event, q.Event, foldName}, {Type, q.Type, td.TypeKey},
-		{Protocol, q.Protocol, strings.ToLower}, {Organization, q.Organization, textmatch.Fold},
+		{Protocol, q.Protocol, strings.ToLower},
 	} {
 		switch {
 		case one.text == "":
@@ -263,6 +287,10 @@ func (x *Index) listsFor(q *td.Query, within []*List) (lists []*List, exact, ok 
 		default:
 			want(one.kind, one.normalize(one.text))
 		}
+	}
+	if q.Organization != "" {
+		in := x.ofOrganization(q)
+		lists, ok = append(lists, in), ok && in.Len() > 0
 	}
 	if q.Version != "" {
 		return x.versionsFor(q, lists, exact, ok)

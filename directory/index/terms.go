@@ -25,11 +25,11 @@ const (
 	Property
 	Event
 	Type
-	Protocol // a scheme, or an alias
-	Organization
-	Version // of a capability
-	Name    // a display name, see td.Ref
-	Word    // the root of a word of td.Thing.Texts
+	Protocol     // a scheme, or an alias
+	Organization // as claimed, see td.Thing.ClaimedOrganizations
+	Version      // of a capability
+	Name         // a display name, see td.Ref
+	Word         // the root of a word of td.Thing.Texts
 	kinds
 )
 
@@ -82,7 +82,7 @@ func facets(d *td.Description) iter.Seq2[Kind, string] {
 			each(yield, Capability, levelsOf(d)) && each(yield, Type, typesOf(d)) &&
 			each(yield, Action, folded(d.Actions)) && each(yield, Property, folded(d.Properties)) &&
 			each(yield, Event, folded(d.Events)) && each(yield, Version, versionsOf(d)) && each(yield, Protocol, protocolsOf(d)) &&
-			(d.Metadata == nil || d.Metadata.VendorName == "" || yield(Organization, textmatch.Fold(d.Metadata.VendorName)))
+			each(yield, Organization, d.ClaimedOrganizations())
 	}
 }
 

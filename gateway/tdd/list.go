@@ -176,7 +176,7 @@ func (s *Server) appendItem(dst []byte, r *http.Request, l *listRequest, d Item,
 	}
 	at := len(dst)
 	if l.enriched {
-		dst = s.enrich(dst, raw, s.entryOf(d.Record), now)
+		dst = s.enrich(dst, raw, s.entryFor(r.Context(), d.Record), now)
 	} else {
 		dst = append(dst, raw...)
 	}

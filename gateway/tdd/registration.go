@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/publication"
@@ -23,10 +24,15 @@ const maxTTL = 100 * 365 * 24 * 3600
 type entry struct {
 	publication.Registration
 	resembles string // the similar name of another Thing ([Options.Resembles])
+	// organization is the verified organization of the owner; the zero value is none.
+	organization directory.Affiliation
 }
 
-// resembles is the JSON name of entry.resembles, an extension of WoT Discovery.
-const resembles = "lmosd:resembles"
+// The JSON names of members of an entry that are extensions of WoT Discovery.
+const (
+	resembles    = "lmosd:resembles"
+	organization = "lmosd:organization"
+)
 
 // entryOf returns the entry of a Thing. The registration of a Thing of another node ends with its record.
 func (s *Server) entryOf(r *td.Record) (e entry) {
@@ -39,6 +45,17 @@ func (s *Server) entryOf(r *td.Record) (e entry) {
 	}
 	if s.o.Resembles != nil {
 		e.resembles = s.o.Resembles(r)
+	}
+	return e
+}
+
+// entryFor is entryOf with the verified organization of the owner, for the caller of ctx. A claimed one is in the TD.
+func (s *Server) entryFor(ctx context.Context, r *td.Record) entry {
+	e := s.entryOf(r)
+	if s.o.Affiliation != nil {
+		if a := s.o.Affiliation(ctx, &td.Description{Thing: &td.Thing{}, Record: r}); a != nil {
+			e.organization = *a
+		}
 	}
 	return e
 }
@@ -66,6 +83,11 @@ func (r entry) appendTo(dst []byte, retrieved time.Time) []byte {
 	if r.resembles != "" {
 		text, _ := json.Marshal(r.resembles) // strings always encode
 		dst = append(append(append(dst, separator), `"`+resembles+`":`...), text...)
+		separator = ','
+	}
+	if r.organization != (directory.Affiliation{}) {
+		text, _ := json.Marshal(r.organization) // strings always encode
+		dst = append(append(append(dst, separator), `"`+organization+`":`...), text...)
 		separator = ','
 	}
 	if separator == '{' {

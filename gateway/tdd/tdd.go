@@ -147,6 +147,8 @@ type Options struct {
 	Publisher Publisher
 	// Resembles returns the similar name of another Thing, or "" (directory.Directory.Resembles); it may be nil.
 	Resembles func(*td.Record) string
+	// Affiliation returns the organization of the owner of a Thing (directory.Directory.Affiliation); it may be nil.
+	Affiliation func(ctx context.Context, d *td.Description) *directory.Affiliation
 	// Guard adds the authorization of a route, and writes its error. Nil authorizes all requests.
 	Guard func(a Access, h Handler) http.Handler
 	// Describe returns the TD of the directory.

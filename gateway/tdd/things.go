@@ -44,7 +44,7 @@ func (s *Server) retrieve(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	w.Header().Set("ETag", etag(d.Record))
-	WriteBytes(w, http.StatusOK, media, s.enrich(nil, d.Raw, s.entryOf(d.Record), time.Now()))
+	WriteBytes(w, http.StatusOK, media, s.enrich(nil, d.Raw, s.entryFor(r.Context(), d.Record), time.Now()))
 	return nil
 }
 

@@ -81,7 +81,7 @@ type Thing struct {
 // A Request is a frame of the caller. Seek and hello follow each other on one stream; the others are alone.
 type Request struct {
 	Op         Op       `cbor:"1,keyasint"`
-	Seeks      [][]byte `cbor:"2,keyasint,omitempty"`  // of seek
+	Seeks      [][]byte `cbor:"2,keyasint,omitempty"`  // of seek; of credential: one
 	Credential []byte   `cbor:"3,keyasint,omitempty"`  // of hello, renew, redeem, replace
 	Known      []Known  `cbor:"4,keyasint,omitempty"`  // of hello, have; of get: one, without a version
 	SCID       string   `cbor:"5,keyasint,omitempty"`  // of status

@@ -39,6 +39,8 @@ type hit struct {
 	More        int     `json:"moreTools,omitempty"`
 	// Resembles is the similar name of another, more trusted or longer known Thing.
 	Resembles string `json:"resembles,omitempty"`
+	// Organization is the organization of the owner, and how far that is proven.
+	Organization *directory.Affiliation `json:"organization,omitempty"`
 	// State and LastSeen are the reachability of the Thing.
 	State    reachability.State `json:"state"`
 	LastSeen time.Time          `json:"last_seen"`
@@ -110,7 +112,7 @@ func (s *mesh) find(ctx context.Context, q td.Query) (found []*td.Description) {
 func (s *mesh) hit(ctx context.Context, d *td.Description, terms []string) hit {
 	out := hit{Thing: s.shortName(ctx, d), Title: d.Thing.Title, Description: interact.Clip(d.Thing.Description, 300), Tools: []brief{}}
 	p := s.h.o.Mesh.Presence(d)
-	out.Resembles = s.h.o.Mesh.Resembles(d.Record)
+	out.Resembles, out.Organization = s.h.o.Mesh.Resembles(d.Record), s.h.o.Mesh.Affiliation(ctx, d)
 	out.State, out.LastSeen = p.State, p.LastSeen.UTC().Truncate(time.Second)
 	all := briefs(d.Thing, terms)
 	out.More = max(0, len(all)-toolsOfHit) + features.Omitted(d.Thing)

@@ -25,6 +25,7 @@ func Agent(d *api.AgentDetail, t *td.Thing, now time.Time) *terminal.Sheet {
 	s.Add("about", g.Description)
 	s.Add("id", g.ID)
 	s.Add("owner", string(g.Owner))
+	s.Add("organization", AffiliationText(g.Organization))
 	var found struct {
 		At string `json:"lmosd:discovered"`
 	}

@@ -5,7 +5,9 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/webvh"
 	"github.com/lmosd/lmosd/internal/confusable"
 	"github.com/lmosd/lmosd/td"
 )
@@ -81,6 +83,19 @@ func stateText(g api.Agent) string {
 		s += " (" + odd + ")"
 	}
 	return s
+}
+
+// AffiliationText returns an organization as it is shown: its state, its name, and of a claim the beginning of the SCID. The state comes first, so that
+// a name cannot state another one.
+func AffiliationText(o *api.OrganizationClaim) string {
+	if o == nil {
+		return ""
+	}
+	text := o.State + " " + terminal.OneLine(o.Name)
+	if scid := webvh.SCID(o.DID); o.State == "claimed" && scid != "" {
+		text += " (" + scid[:8] + "…)"
+	}
+	return text
 }
 
 // Join joins the parts that are not empty.

@@ -258,3 +258,22 @@ func partnersLine(items []api.Partner) string {
 	}
 	return terminal.OneLine(strings.Join(names, ", "))
 }
+
+// DomainCheck returns the sheet of the check of a domain.
+func DomainCheck(c *api.DomainCheck) *terminal.Sheet {
+	s := &terminal.Sheet{}
+	s.Add("domain", c.Domain)
+	if c.Proven {
+		s.Add("proven", Join(", ", "it serves the log of "+string(c.DID), AffiliationText(c.Organization)))
+	} else {
+		s.Add("proven", "nothing")
+	}
+	s.Add("scid", c.SCID)
+	s.Add("head", c.Head)
+	s.Add("until", Stamp(c.Until))
+	s.Add("problem", c.Problems...)
+	for _, g := range c.Agents {
+		s.Add("agent", Join(" · ", AffiliationText(g.Organization), g.Ref))
+	}
+	return s
+}

@@ -1,0 +1,174 @@
+package trust
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/vc"
+	"github.com/lmosd/lmosd/did/web"
+	"github.com/lmosd/lmosd/did/webvh"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/boundedmap"
+	"github.com/lmosd/lmosd/internal/weblocation"
+	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/trust/authority"
+	"github.com/lmosd/lmosd/trust/organization"
+	"github.com/lmosd/lmosd/trust/partners"
+)
+
+// Limits of the proof of a domain.
+const (
+	maxProof = 24 * time.Hour // whatever time to live the log states
+	maxLists = 16             // status lists that are fetched
+)
+
+// CheckDomain fetches the log of the organization at a domain over HTTPS and compares it with what this node knows. The proof counts for the
+// time to live of the log. name is a domain, with a port and a path if it has them, or a did:webvh, whose SCID the domain must serve then.
+func (t *Trust) CheckDomain(ctx context.Context, name string) (*api.DomainCheck, error) {
+	id, location := did.DID(""), name
+	if strings.HasPrefix(name, "did:") {
+		id = did.DID(name)
+		if location = webvh.Location(id); webvh.SCID(id) == "" {
+			location = ""
+		}
+	} else {
+		host, path, _ := strings.Cut(strings.ToLower(name), "/")
+		location = strings.Replace(host, ":", "%3A", 1)
+		if path != "" {
+			location += ":" + strings.ReplaceAll(path, "/", ":")
+		}
+	}
+	if _, err := weblocation.URL(location, ""); err != nil {
+		return nil, interact.Errorf(interact.Usage, "for example acme.example, or did:webvh:Qm…:acme.example", "expected a domain, got %q",
+			interact.Excerpt(name, 200))
+	}
+	out := &api.DomainCheck{Domain: td.OrganizationDomain(webvhAt(location))}
+	l, err := webvh.New(t.o.Web).LogAt(ctx, location)
+	switch {
+	case errors.Is(err, did.ErrNotFound) && t.linkedByWeb(ctx, location, out):
+		return out, nil
+	case ctx.Err() != nil:
+		return nil, interact.AsError(ctx.Err())
+	case err != nil:
+		out.Problems = append(out.Problems, interact.Excerpt(err.Error(), 500))
+		if errors.Is(err, did.ErrNotFound) || errors.Is(err, did.ErrInvalid) { // otherwise it may be a failure of the network
+			t.disprove(location)
+		}
+		return out, nil
+	}
+	out.DID, out.SCID, out.Head = l.DID(), l.SCID(), l.Head()
+	if id != "" && webvh.SCID(id) != l.SCID() {
+		out.Problems = append(out.Problems, fmt.Sprintf("the domain serves the log of another organization than %s", webvh.SCID(id)))
+		return out, nil
+	}
+	if l.Deactivated() {
+		out.Problems = append(out.Problems, "the organization has ended: its log is deactivated")
+		t.disprove(location)
+		return out, nil
+	}
+	t.prove(ctx, l, out)
+	return out, nil
+}
+
+// webvhAt returns a DID at a location, for functions that need only that.
+func webvhAt(location string) did.DID { return did.DID("did:webvh:-:" + location) }
+
+// linkedByWeb reports whether the did:web at a location names the own organization or a partner, whose log is known, as the same.
+func (t *Trust) linkedByWeb(ctx context.Context, location string, out *api.DomainCheck) bool {
+	doc, err := web.New(t.o.Web).Resolve(ctx, did.DID("did:web:"+location))
+	if err != nil {
+		return false
+	}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, a := range t.authorities {
+		if id := a.DID(); webvh.Location(id) == location && slices.Contains(doc.AlsoKnownAs, string(id)) {
+			out.DID, out.SCID, out.Head, out.Proven = id, a.SCID(), a.Log().Head(), true
+			out.Organization = a.claim()
+			out.Problems = append(out.Problems, "the domain serves no log, only a did:web document that names the organization")
+			return true
+		}
+	}
+	return false
+}
+
+// claim returns an organization that counts here as it is shown.
+func (a *trusted) claim() *api.OrganizationClaim {
+	if a.partner != nil {
+		return &api.OrganizationClaim{Name: a.partner.Name, DID: a.DID(), State: "partner"}
+	}
+	return &api.OrganizationClaim{Name: partners.NameOf(a.DID()), DID: a.DID(), State: "own"}
+}
+
+// disprove ends the proofs of a location.
+func (t *Trust) disprove(location string) {
+	t.claims.mu.Lock()
+	defer t.claims.mu.Unlock()
+	for scid, p := range t.claims.proven {
+		if webvh.Location(p.DID()) == location {
+			delete(t.claims.proven, scid)
+		}
+	}
+}
+
+// prove keeps the log that a domain serves, and fills out.
+func (t *Trust) prove(ctx context.Context, l *webvh.Log, out *api.DomainCheck) {
+	location, now := webvh.Location(l.DID()), t.now()
+	t.mu.RLock()
+	known := t.authorities[l.SCID()]
+	for _, a := range t.authorities {
+		if a != known && webvh.Location(a.DID()) == location {
+			out.Problems = append(out.Problems, fmt.Sprintf("%s (%s) names this domain, which serves the log of another organization",
+				a.claim().Name, a.SCID()))
+		}
+	}
+	if known != nil {
+		out.Organization = known.claim()
+		if known.Log().Forked(l) {
+			out.Problems = append(out.Problems, "the domain serves another history of the organization than its nodes")
+		} else {
+			out.Proven = true
+		}
+		t.mu.RUnlock()
+		t.disprove(location)
+		return
+	}
+	t.mu.RUnlock()
+	p := &proven{Authority: authority.New(l), until: now.Add(min(l.TTL(), maxProof))}
+	t.fetchLists(ctx, p, out)
+	t.disprove(location) // the domain serves one log
+	t.claims.mu.Lock()
+	boundedmap.Put(&t.claims.proven, l.SCID(), p, maxProven, func(p *proven) bool { return now.After(p.until) })
+	clear(t.claims.tried)
+	t.claims.mu.Unlock()
+	out.Proven, out.Until = true, p.until.UTC()
+	out.Organization = &api.OrganizationClaim{Name: out.Domain, DID: l.DID(), State: "proven"}
+}
+
+// fetchLists gets the status lists of an organization from its domain. Credentials of a key without a list do not count.
+func (t *Trust) fetchLists(ctx context.Context, p *proven, out *api.DomainCheck) {
+	client := weblocation.NewClient(t.o.Web)
+	for _, method := range p.Methods()[:min(len(p.Methods()), maxLists)] {
+		raw, err := client.Fetch(ctx, organization.ListID(method), "application/vc, application/json;q=0.9", vc.MaxList)
+		var l *vc.List
+		if err == nil {
+			l, err = vc.VerifyList(ctx, raw, vc.Check{Resolver: p, Now: t.now()})
+		}
+		if err == nil && (l.Method != method || l.ID != organization.ListID(method)) {
+			err = errors.New("it is the list of another key")
+		}
+		if err != nil {
+			_, fragment, _ := strings.Cut(method, "#")
+			out.Problems = append(out.Problems, fmt.Sprintf("members with credentials of the key #%s are not proven: its status list: %s", fragment,
+				interact.Excerpt(err.Error(), 300)))
+			continue
+		}
+		p.SetList(l, p.AfterList(l), t.now())
+	}
+}
