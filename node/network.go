@@ -134,6 +134,14 @@ func (n *Node) organization(name string) (did.DID, bool) {
 	return n.network.trust.Named(name)
 }
 
+// unconfirmed returns the name of a partner that is not confirmed (policy.Rules.Unconfirmed).
+func (n *Node) unconfirmed(organization string) string {
+	if n.network == nil {
+		return ""
+	}
+	return n.network.trust.Unconfirmed(organization)
+}
+
 // records returns the addresses of this node as its records contain them.
 func (w *network) records() []td.Host {
 	return []td.Host{{Node: w.self, Addrs: p2p.RecordAddrs(w.Addrs())}}

@@ -161,7 +161,7 @@ func (n *Node) openHost() (err error) {
 	}
 	n.opts.Policy.Self, n.opts.Policy.Log = n.DID(), n.opts.Log
 	if n.opts.Policy.Principal == nil {
-		n.opts.Policy.Principal, n.opts.Policy.Organization = n.principal, n.organization
+		n.opts.Policy.Principal, n.opts.Policy.Organization, n.opts.Policy.Unconfirmed = n.principal, n.organization, n.unconfirmed
 	}
 	n.opts.Policy.OnLoad = n.rulesChanged
 	n.policy = policy.New(n.opts.Policy)

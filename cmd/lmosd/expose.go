@@ -180,39 +180,42 @@ func (e *exposing) offered(ctx context.Context, ref, how string) error {
 		return err
 	}
 	g := d.Agent
+	t, err := td.Parse(d.TD)
+	if err != nil {
+		return err
+	}
 	if e.shown {
 		e.Note("%s is attached again", render.Name(g))
 		return nil
 	}
 	e.shown = true
 	doc := exposure{cli.NewHead("Exposure"), g.ID, g.Ref, g.Name, g.Owner, e.spec.Target, e.agent.Thing != nil,
-		g.Capabilities, g.Actions, e.spec.For, cli.Milliseconds(time.Since(e.began)), e.agent.Warnings}
+		g.Capabilities, g.Actions, e.spec.For, t.Visibility, cli.Milliseconds(time.Since(e.began)), e.agent.Warnings}
 	err = e.Show(cli.View{Doc: doc, Names: []string{g.Ref}, People: func(to *terminal.Screen, _ bool) {
 		to.Line(to.Paint(terminal.Green, "exposed") + " " + terminal.OneLine(render.Name(g)) + " · " + how)
 		s := &terminal.Sheet{}
 		s.Add("id", g.ID)
 		s.Add("capability", g.Capabilities...)
 		s.Add("action", g.Actions...)
+		if t.Visibility != td.Public {
+			s.Add("visibility", t.Visibility.String())
+		}
 		s.Write(to)
 	}})
 	if err != nil || !e.ForPeople() {
 		return err
 	}
 	if s, err := e.client.Status(ctx); err == nil {
-		e.printCallers(s.Callers, e.spec.For)
+		e.printCallers(s.Callers, e.spec.For, t.Visibility)
 	}
 	for _, w := range e.agent.Warnings {
 		e.Warn(w)
 	}
-	if t, err := td.Parse(d.TD); err == nil {
-		// Only clients of its protocol use a tunnel.
-		i := slices.IndexFunc(g.Actions, func(name string) bool {
-			return !bridge.IsTunnel(t.Actions[name].Types)
-		})
-		if i >= 0 {
-			e.Next("lmosd call " + terminal.Shell(render.Name(g)) + " " + terminal.Shell(g.Actions[i]) + " " +
-				cmp.Or(input.Sample(t.Actions[g.Actions[i]].InputWithVariables()), "…"))
-		}
+	// Only clients of its protocol use a tunnel.
+	i := slices.IndexFunc(g.Actions, func(name string) bool { return !bridge.IsTunnel(t.Actions[name].Types) })
+	if i >= 0 {
+		e.Next("lmosd call " + terminal.Shell(render.Name(g)) + " " + terminal.Shell(g.Actions[i]) + " " +
+			cmp.Or(input.Sample(t.Actions[g.Actions[i]].InputWithVariables()), "…"))
 	}
 	return nil
 }
@@ -220,17 +223,18 @@ func (e *exposing) offered(ctx context.Context, ref, how string) error {
 // An exposure is the document of lmosd expose.
 type exposure struct {
 	cli.Head
-	ID           string   `json:"id"`
-	Ref          string   `json:"ref"`
-	Name         string   `json:"name"`
-	Owner        did.DID  `json:"owner"`
-	Target       string   `json:"target"`
-	Attached     bool     `json:"attached"` // until the command ends
-	Capabilities []string `json:"capabilities"`
-	Actions      []string `json:"actions"`
-	For          []string `json:"for,omitempty"`
-	Took         float64  `json:"took_ms"`
-	Warnings     []string `json:"warnings,omitempty"`
+	ID           string        `json:"id"`
+	Ref          string        `json:"ref"`
+	Name         string        `json:"name"`
+	Owner        did.DID       `json:"owner"`
+	Target       string        `json:"target"`
+	Attached     bool          `json:"attached"` // until the command ends
+	Capabilities []string      `json:"capabilities"`
+	Actions      []string      `json:"actions"`
+	For          []string      `json:"for,omitempty"`
+	Visibility   td.Visibility `json:"visibility,omitempty"`
+	Took         float64       `json:"took_ms"`
+	Warnings     []string      `json:"warnings,omitempty"`
 }
 
 // An agentSet holds the agents of the configuration of a node.

@@ -30,6 +30,7 @@ import (
 	"github.com/lmosd/lmosd/internal/atomicfile"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/policy"
+	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/testnet"
 )
 
@@ -251,13 +252,17 @@ func (d *started) sheet(brief bool) *terminal.Sheet {
 }
 
 // printCallers prints at the publication of an agent which nodes may call it. own are its callers (--for).
-func (a *app) printCallers(callers string, own []string) {
+func (a *app) printCallers(callers string, own []string, v td.Visibility) {
 	switch {
 	case !a.ForPeople():
-	case callers == policy.Anyone:
+	case v == td.Private:
+		a.Talk.Line("callers: consumers of this node only")
+	case v == td.Public && callers == policy.Anyone:
 		a.Talk.Line("open: any peer that reaches the node may call it; trust.untrusted restricts callers")
 	case len(own) > 0:
 		a.Talk.Line("callers: " + terminal.OneLine(strings.Join(own, ", ")) + ", and nodes of the own organization")
+	case v != td.Public:
+		a.Talk.Line("callers: nodes of the own organization, and those that a rule permits")
 	case callers == policy.Permitted:
 		a.Talk.Line("callers: nodes of the own organization; --for anyone opens it to all")
 	}
