@@ -127,11 +127,7 @@ func (a *app) invite(ctx context.Context, kind string, f *inviteFlags, next, whe
 	if err != nil {
 		return err
 	}
-	client, err := a.client()
-	if err != nil {
-		return err
-	}
-	i, err := client.Invite(ctx, r)
+	i, err := send(a, func(c *api.Client) (*api.Invitation, error) { return c.Invite(ctx, r) })
 	if err != nil {
 		return err
 	}
@@ -158,15 +154,9 @@ func newOrgJoin(a *app) *cobra.Command {
 		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd org invite, lmosd org status"),
 		Args:        cli.Takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			text, err := a.invitation(args[0])
-			if err != nil {
-				return err
-			}
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			o, err := client.JoinOrganization(cmd.Context(), api.Acceptance{Invitation: text, Yes: yes})
+			o, err := redeem(a, args[0], func(c *api.Client, text string) (*api.Organization, error) {
+				return c.JoinOrganization(cmd.Context(), api.Acceptance{Invitation: text, Yes: yes})
+			})
 			if err != nil {
 				return err
 			}
@@ -180,6 +170,15 @@ func newOrgJoin(a *app) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "replace an organization of the first run, although access rules name it")
 	return cmd
+}
+
+// redeem sends the invitation of an argument to the node.
+func redeem[T any](a *app, arg string, call func(c *api.Client, text string) (T, error)) (out T, err error) {
+	text, err := a.invitation(arg)
+	if err != nil {
+		return out, err
+	}
+	return send(a, func(c *api.Client) (T, error) { return call(c, text) })
 }
 
 // invitation returns the text of an argument, or of standard input for "-". Errors do not quote it: it is a secret.
@@ -216,15 +215,9 @@ func newTrustAccept(a *app) *cobra.Command {
 		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd trust invite, lmosd trust ls, lmosd trust confirm"),
 		Args:        cli.Takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			text, err := a.invitation(args[0])
-			if err != nil {
-				return err
-			}
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			p, err := client.AcceptInvitation(cmd.Context(), api.Acceptance{Invitation: text, Name: name})
+			p, err := redeem(a, args[0], func(c *api.Client, text string) (*api.Partner, error) {
+				return c.AcceptInvitation(cmd.Context(), api.Acceptance{Invitation: text, Name: name})
+			})
 			if err != nil {
 				return err
 			}
