@@ -42,6 +42,9 @@ func (g *Gateway) trustRoutes() map[string]http.Handler {
 		"GET /v1/org/invitations":                g.trust(admin, g.listInvitations),
 		"POST /v1/org/invitations":               g.trust(admin, g.invite),
 		"POST /v1/org/join":                      g.trust(admin, g.join),
+		"GET /v1/org/offers":                     g.trust(admin, g.listOffers),
+		"GET /v1/org/requests":                   g.trust(admin, g.listJoinRequests),
+		"POST /v1/org/requests":                  g.trust(admin, g.requestJoin),
 		"POST /v1/org/renew":                     g.trust(admin, g.renew),
 		"POST /v1/org/members/{did}/revoke":      g.trust(admin, member(Trust.Revoke)),
 		"POST /v1/org/members/{did}/restore":     g.trust(admin, member(Trust.Restore)),
@@ -211,6 +214,35 @@ func (g *Gateway) join(t Trust, w http.ResponseWriter, r *http.Request) error {
 	}
 	o, err := t.Join(r.Context(), *a)
 	return writeOrganization(w, http.StatusOK, o, err)
+}
+
+func (g *Gateway) listOffers(t Trust, w http.ResponseWriter, r *http.Request) error {
+	return writeJSON(w, http.StatusOK, api.OfferList{APIVersion: api.APIVersion, Kind: "OfferList", Items: orEmpty(t.Offers(r.Context()))})
+}
+
+func (g *Gateway) listJoinRequests(t Trust, w http.ResponseWriter, _ *http.Request) error {
+	all, err := t.JoinRequests()
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, api.JoinRequestList{APIVersion: api.APIVersion, Kind: "JoinRequestList", Items: orEmpty(all)})
+}
+
+func (g *Gateway) requestJoin(t Trust, w http.ResponseWriter, r *http.Request) error {
+	var q api.JoinQuery
+	if err := readBody(w, r, &q, `{"node":"did:key:z6Mk…"}`); err != nil {
+		return err
+	}
+	if _, err := readDID(string(q.Node), "node"); err != nil {
+		return err
+	}
+	j, err := t.RequestJoin(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	shown := *j
+	shown.APIVersion, shown.Kind = api.APIVersion, "JoinRequest"
+	return writeJSON(w, http.StatusOK, shown)
 }
 
 func (g *Gateway) renew(t Trust, w http.ResponseWriter, r *http.Request) error {

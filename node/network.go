@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/node/datadir"
 	"github.com/lmosd/lmosd/p2p"
+	"github.com/lmosd/lmosd/policy/access"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/trust"
 )
@@ -72,6 +74,7 @@ func (n *Node) openTrust(w *network, base host.Host) (err error) {
 		return nil
 	}
 	w.trust, err = trust.New(trust.Options{Dir: n.opts.Dir, Self: w.self, Network: n.opts.Network, Host: base, Log: n.opts.Log,
+		Joins: n.opts.MDNS && cmp.Or(n.opts.Policy.Connect, access.ConnectAnyone) == access.ConnectAnyone,
 		Addrs: func() []string { return p2p.FullAddrs(base) }, OnChange: n.standingChanged,
 		Record: func(text string) { n.stores.Audit.Change(audit.ChangeTrust, text) },
 		OnNames: func() {

@@ -102,6 +102,8 @@ func (t *Trust) serve(ctx context.Context, id did.DID, q *request) (*response, e
 		return t.serveThings(ctx, id, q)
 	case opKey:
 		return t.serveKey(id)
+	case opJoin:
+		return t.serveJoin(id, q)
 	}
 	return nil, interact.Errorf(interact.Invalid, "update lmosd there", "unknown operation %d", q.Op)
 }

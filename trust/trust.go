@@ -58,6 +58,8 @@ type Options struct {
 	OnHello  func(node did.DID)
 	// Record receives each change of organizations, partners and members, as a sentence. It must not block. Nil is ignored.
 	Record func(change string)
+	// Joins lets nodes of the local network ask this node, if it is an issuer, to make them members.
+	Joins bool
 	// Now returns the time, without a monotonic reading, so that a machine that slept counts as alone. Nil: the current time.
 	Now func() time.Time
 	Log *slog.Logger
@@ -73,6 +75,7 @@ type Trust struct {
 	fetches fetches
 	things  atomic.Pointer[Things] // nil: none are served
 	invites *invitation.Store      // nil without Options.Dir
+	joins   joins
 
 	ctx  context.Context // ends with Close
 	end  context.CancelFunc

@@ -40,6 +40,7 @@ const (
 	opEnroll op = 8  // an issuing key for the log
 	opThings op = 10 // restricted descriptions of the host
 	opKey    op = 9  // the issuing key of a member that becomes an issuer
+	opJoin   op = 11 // the organization that a node of the local network may ask to join; with a SCID: the request
 )
 
 // A kind is the kind of a document.
@@ -69,7 +70,7 @@ type request struct {
 	Seeks      [][]byte `cbor:"2,keyasint,omitempty"`  // of seek
 	Credential []byte   `cbor:"3,keyasint,omitempty"`  // of hello, renew, redeem
 	Known      []known  `cbor:"4,keyasint,omitempty"`  // of hello, have; of get: one, without a version
-	SCID       string   `cbor:"5,keyasint,omitempty"`  // of status
+	SCID       string   `cbor:"5,keyasint,omitempty"`  // of status, redeem, join
 	Nonce      []byte   `cbor:"6,keyasint,omitempty"`  // of status: 16 bytes
 	Secret     []byte   `cbor:"7,keyasint,omitempty"`  // of redeem
 	Org        string   `cbor:"8,keyasint,omitempty"`  // of redeem: the organization of a partner
@@ -88,7 +89,7 @@ type response struct {
 	Body       []byte   `cbor:"7,keyasint,omitempty"`  // of get, status: a document
 	Things     []thing  `cbor:"9,keyasint,omitempty"`  // of things
 	More       bool     `cbor:"10,keyasint,omitempty"` // of things: there are more
-	Text       string   `cbor:"8,keyasint,omitempty"`  // of enroll: the method; of key: the multikey; of redeem: "issuer"
+	Text       string   `cbor:"8,keyasint,omitempty"`  // of enroll: the method; of key: the multikey; of redeem: "issuer"; of join: the organization
 }
 
 // seek hides an organization that one node names to another: only nodes that know the organization recognize it, and the answer is not the

@@ -142,18 +142,24 @@ func (a *app) invite(ctx context.Context, kind string, f *inviteFlags, next, whe
 
 func newOrgJoin(a *app) *cobra.Command {
 	var yes bool
+	var at, words string
 	cmd := &cobra.Command{
-		Use:   "join <invitation | ->",
-		Short: "join an organization by an invitation",
+		Use:   "join [invitation | -]",
+		Short: "join an organization by an invitation, or on the local network",
 		Long: "Makes this node a member of the organization that invites it. - reads the invitation from standard input: an\n" +
 			"argument is visible to other users of this host while the command runs, which matters until the invitation is\n" +
 			"used. An organization that the first run of this node made is replaced, if it has no other member and no partner;\n" +
-			"--yes replaces it also if access rules name it.",
-		Example: `  lmosd org join lmos-invite:…
+			"--yes replaces it also if access rules name it. Without an argument, the command asks an issuer on the local\n" +
+			"network, and waits until lmosd org admit there: compare the six words on both screens first.",
+		Example: `  lmosd org join
+  lmosd org join lmos-invite:…
   lmosd org join - < invitation`,
-		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd org invite, lmosd org status"),
-		Args:        cli.Takes(1, 1),
+		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd org invite, lmosd org admit, lmosd org status"),
+		Args:        cli.Takes(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return a.joinNearby(cmd.Context(), at, words)
+			}
 			o, err := redeem(a, args[0], func(c *api.Client, text string) (*api.Organization, error) {
 				return c.JoinOrganization(cmd.Context(), api.Acceptance{Invitation: text, Yes: yes})
 			})
@@ -169,6 +175,8 @@ func newOrgJoin(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "replace an organization of the first run, although access rules name it")
+	cmd.Flags().StringVar(&at, "at", "", "`NODE` to ask on the local network, by its DID or the start of its key (default: the only one)")
+	cmd.Flags().StringVar(&words, "words", "", "the six `WORDS` that lmosd org requests prints there, in place of a prompt")
 	return cmd
 }
 

@@ -190,6 +190,9 @@ func (a *app) offerOrganization(ctx context.Context, client *api.Client, c *conf
 	}
 	a.Talk.Line("other nodes of yours join with this line (for 1 hour, 3 nodes); only they may call the agents of this node:")
 	a.Talk.Line("  lmosd org join " + i.Text)
+	if c.Mesh.MDNS && c.Trust.Connect == "anyone" {
+		a.Talk.Line("nodes of yours on the local network also join without it, after you compared six words: lmosd org join")
+	}
 }
 
 // A started node is the document of lmosd run.
