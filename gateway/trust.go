@@ -197,11 +197,16 @@ func (g *Gateway) initOrganization(t Trust, w http.ResponseWriter, r *http.Reque
 	if err := readBody(w, r, &o, example); err != nil {
 		return err
 	}
-	if o.Domain == "" {
+	switch {
+	case o.Auto && o.Domain+o.RecoveryFile != "":
+		return interact.Errorf(interact.Invalid, "leave out domain and recovery_file", "auto excludes a domain and a recovery file")
+	case o.Auto:
+	case o.Domain == "":
 		return missing("domain", example)
-	}
-	if err := checkPath("recovery_file", o.RecoveryFile, example); err != nil {
-		return err
+	default:
+		if err := checkPath("recovery_file", o.RecoveryFile, example); err != nil {
+			return err
+		}
 	}
 	made, err := t.Init(r.Context(), o)
 	return writeOrganization(w, http.StatusCreated, made, err)

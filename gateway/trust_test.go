@@ -239,6 +239,7 @@ func TestInvalidTrustRequests(t *testing.T) {
 	for name, x := range map[string]exchange{
 		"not JSON":                     {method: "POST", path: "/v1/org", body: `domain=x`},
 		"an unknown member":            {method: "POST", path: "/v1/org/invitations", body: `{"kind":"node","role":"admin"}`, contain: "unknown field"},
+		"auto with a domain":           {method: "POST", path: "/v1/org", body: `{"auto":true,"domain":"acme.example"}`},
 		"two values":                   {method: "POST", path: "/v1/org/join", body: `{"invitation":"lmos-invite:a"} {}`},
 		"no domain":                    {method: "POST", path: "/v1/org", body: `{"recovery_file":"/r"}`, contain: "domain is missing"},
 		"no recovery file":             {method: "POST", path: "/v1/org", body: `{"domain":"acme.example"}`, contain: "recovery_file is missing"},
@@ -369,6 +370,10 @@ func TestTrustClient(t *testing.T) {
 			if err == nil && (o.Kind != "Organization" || len(o.Members) != 2) {
 				err = errors.New("another organization")
 			}
+			return err
+		},
+		`Init[{"domain":"","recovery_file":"","auto":true}]`: func() error {
+			_, err := c.InitOrganization(ctx, api.OrganizationInit{Auto: true})
 			return err
 		},
 		`Leave[]`: func() error { return c.LeaveOrganization(ctx) },

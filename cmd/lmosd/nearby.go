@@ -87,7 +87,7 @@ func choose(all []api.Offer, at string) (api.Offer, error) {
 			interact.Excerpt(at, 200))
 	}
 	return api.Offer{}, interact.Errorf(interact.NotFound, "make an invitation on a node of the organization: lmosd org invite",
-		"no connected node of the local network lets others ask to join").Then(interact.StepOrgJoin)
+		"no connected node of the local network lets others ask to join")
 }
 
 // compare returns nil if the words of a request are those on the other screen.

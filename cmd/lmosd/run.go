@@ -181,8 +181,12 @@ func (a *app) offerOrganization(ctx context.Context, client *api.Client, c *conf
 		return
 	}
 	org, err := client.InitOrganization(ctx, api.OrganizationInit{Auto: true})
-	if err != nil || !org.Auto || !org.Issuer || !a.Out.TTY {
-		return // the node works without
+	if err != nil {
+		a.Warn("no organization for the nodes of this user was made: " + err.Error()) // the node works without
+		return
+	}
+	if !org.Auto || !org.Issuer || !a.Out.TTY {
+		return
 	}
 	i, err := client.Invite(ctx, api.InvitationRequest{Kind: api.InviteNode, Issuer: len(org.Issuers) < 4, Uses: homeInvitationUses, Life: api.Duration(homeInvitationLife)})
 	if err != nil {
