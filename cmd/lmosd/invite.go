@@ -151,14 +151,14 @@ func newOrgJoin(a *app) *cobra.Command {
 			"used. An organization that the first run of this node made is replaced, if it has no other member and no partner;\n" +
 			"--yes replaces it also if access rules name it. Without an argument, the command asks an issuer on the local\n" +
 			"network, and waits until lmosd org admit there: compare the six words on both screens first.",
-		Example: `  lmosd org join
+		Example: `  lmosd org join --words 'apple bird cloud door egg fox'
   lmosd org join lmos-invite:…
   lmosd org join - < invitation`,
 		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd org invite, lmosd org admit, lmosd org status"),
 		Args:        cli.Takes(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return a.joinNearby(cmd.Context(), at, words)
+				return a.joinByRequest(cmd.Context(), at, words)
 			}
 			o, err := redeem(a, args[0], func(c *api.Client, text string) (*api.Organization, error) {
 				return c.JoinOrganization(cmd.Context(), api.Acceptance{Invitation: text, Yes: yes})

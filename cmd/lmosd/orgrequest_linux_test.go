@@ -10,7 +10,7 @@ import (
 )
 
 // Without an invitation, a node joins only after its user has compared the words.
-func TestJoinNearbyComparesWords(t *testing.T) {
+func TestJoinByRequestComparesWords(t *testing.T) {
 	t.Parallel()
 	const joined = "organization\tacme.example"
 	for name, test := range map[string]struct {

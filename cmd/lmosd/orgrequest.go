@@ -18,8 +18,8 @@ import (
 // askAgain is the pause between two requests of a node that waits for its admission.
 const askAgain = time.Second
 
-// joinNearby joins the organization of a node on the local network, after a comparison of words on both screens.
-func (a *app) joinNearby(ctx context.Context, at, words string) error {
+// joinByRequest joins the organization of a node on the local network, after a comparison of words on both screens.
+func (a *app) joinByRequest(ctx context.Context, at, words string) error {
 	list, err := send(a, func(c *api.Client) (*api.OfferList, error) { return c.Offers(ctx) })
 	if err != nil {
 		return err
