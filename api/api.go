@@ -260,16 +260,18 @@ type Publication struct {
 	Capability string  `json:"capability,omitempty"` // the first one, for hints
 	Action     string  `json:"action,omitempty"`     // the first one, for hints
 	// Replicas of Wanted DHT servers store the record; GossipPeers received it. Pending: none yet, the announcement is retried.
-	Replicas    int        `json:"replicas"`
-	Wanted      int        `json:"wanted"`
-	GossipPeers int        `json:"gossip_peers"`
-	Pending     bool       `json:"pending"`
-	RecordSize  int        `json:"record_bytes"`
-	TDSize      int        `json:"td_bytes"`
-	Took        float64    `json:"took_ms"`
-	Callers     string     `json:"callers,omitempty"` // peers that may call it: anyone, or permitted (by the organization and the access rules)
-	For         []string   `json:"for,omitempty"`     // callers that may find and call it in addition to those
-	Warnings    []td.Issue `json:"warnings,omitempty"`
+	Replicas    int      `json:"replicas"`
+	Wanted      int      `json:"wanted"`
+	GossipPeers int      `json:"gossip_peers"`
+	Pending     bool     `json:"pending"`
+	RecordSize  int      `json:"record_bytes"`
+	TDSize      int      `json:"td_bytes"`
+	Took        float64  `json:"took_ms"`
+	Callers     string   `json:"callers,omitempty"` // peers that may call it: anyone, or permitted (by the organization and the access rules)
+	For         []string `json:"for,omitempty"`     // callers that may find and call it in addition to those
+	// Visibility states who may receive the description; public ones have none.
+	Visibility td.Visibility `json:"visibility,omitempty"`
+	Warnings   []td.Issue    `json:"warnings,omitempty"`
 	// CallerSecret is the secret that the agent receives with each request, in the header Lmos-Caller-Secret. Only the request that made it returns it.
 	CallerSecret string `json:"caller_secret,omitempty"`
 }

@@ -118,6 +118,48 @@ type Confirmation struct {
 	Head string `json:"head,omitempty"` // a versionId of the history that the operator chooses, of two
 }
 
+// Offer is an organization that a connected node of the local network lets others ask to join. Its name is a claim.
+type Offer struct {
+	Node         did.DID `json:"node"` // an issuer
+	Organization did.DID `json:"organization"`
+	SCID         string  `json:"scid"`
+	Name         string  `json:"name"`
+}
+
+// OfferList is GET /v1/org/offers.
+type OfferList struct {
+	APIVersion string  `json:"apiVersion"`
+	Kind       string  `json:"kind"` // OfferList
+	Items      []Offer `json:"items"`
+}
+
+// JoinQuery is the body of POST /v1/org/requests.
+type JoinQuery struct {
+	Node did.DID `json:"node"` // of an offer
+	// SCID is that of the organization whose words the operators of both nodes have compared. The node joins no organization without it.
+	SCID string `json:"scid,omitempty"`
+}
+
+// JoinRequest is the request of a node to become a member. Both sides have the same words, which stand for the organization and the node.
+type JoinRequest struct {
+	APIVersion   string    `json:"apiVersion,omitempty"`
+	Kind         string    `json:"kind,omitempty"` // JoinRequest; lists omit both
+	Node         did.DID   `json:"node"`           // that asks, at an issuer; at the node that asks: the issuer
+	Organization did.DID   `json:"organization"`
+	SCID         string    `json:"scid"`
+	Name         string    `json:"name"`
+	Words        []string  `json:"words"`
+	Joined       bool      `json:"joined,omitempty"` // this node is a member
+	Expires      time.Time `json:"expires,omitzero"`
+}
+
+// JoinRequestList is GET /v1/org/requests: those at this issuer.
+type JoinRequestList struct {
+	APIVersion string        `json:"apiVersion"`
+	Kind       string        `json:"kind"` // JoinRequestList
+	Items      []JoinRequest `json:"items"`
+}
+
 // Partner is another organization that this one trusts, or a list entry of it.
 type Partner struct {
 	APIVersion string    `json:"apiVersion,omitempty"`
@@ -282,6 +324,21 @@ func (c *Client) Invitations(ctx context.Context) (*InvitationList, error) {
 // JoinOrganization makes the node a member of the organization that invites it.
 func (c *Client) JoinOrganization(ctx context.Context, a Acceptance) (*Organization, error) {
 	return sendJSON[Organization](ctx, c, http.MethodPost, "/v1/org/join", a)
+}
+
+// Offers returns the organizations that nodes of the local network let this node ask to join.
+func (c *Client) Offers(ctx context.Context) (*OfferList, error) {
+	return get[OfferList](ctx, c, "/v1/org/offers")
+}
+
+// RequestJoin asks a node of the local network to make this node a member, which joins once it is admitted, if the query has a SCID.
+func (c *Client) RequestJoin(ctx context.Context, q JoinQuery) (*JoinRequest, error) {
+	return sendJSON[JoinRequest](ctx, c, http.MethodPost, "/v1/org/requests", q)
+}
+
+// JoinRequests returns the open requests of nodes at this issuer. SetRoles admits one.
+func (c *Client) JoinRequests(ctx context.Context) (*JoinRequestList, error) {
+	return get[JoinRequestList](ctx, c, "/v1/org/requests")
 }
 
 // Revoke ends the membership of a node. Restore permits it again.

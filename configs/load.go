@@ -98,7 +98,7 @@ func (o LoadOptions) env(ps *problems) []setting {
 		case known && f.value.IsValid():
 			list = append(list, setting{key, elements(f, value), at})
 		case retired[key] != nil:
-			ps.add(interact.ConfigUnknown, at, key, retired[key](strings.Split(value, ",")), "the key %s does not exist any more", key)
+			ps.add(interact.ConfigUnknown, at, key, retired[key](splitList(value)), "the key %s does not exist any more", key)
 		case strings.Contains(words, "__"):
 			ps.add(interact.ConfigUnknown, at, key, didYouMean(name, envNames(), ""),
 				"no key has this variable")
@@ -121,6 +121,11 @@ func elements(f field, text string) []string {
 	if f.kind() != "list" {
 		return []string{text}
 	}
+	return splitList(text)
+}
+
+// splitList returns the elements of a list with commas.
+func splitList(text string) []string {
 	list := []string{}
 	for e := range strings.SplitSeq(text, ",") {
 		if e = strings.TrimSpace(e); e != "" {

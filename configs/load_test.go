@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/policy/access"
 )
 
 // file writes a configuration and returns its path.
@@ -268,6 +269,63 @@ var wrongFiles = []struct {
 	{"plain HTTP at a plain URL", "http: {listen: \":1\", public_url: \"http://node.example\"}\n", interact.ConfigInvalid, ":1:16", "plain HTTP"},
 	{"no host and no token", "http: {listen: \":1\", auth: none}\n", interact.WildcardBind, ":1:28", "auth"},
 	{"nothing listens", "http: {listen: \"\", socket: none}\n", interact.ConfigInvalid, ":1:16", "would have no API"},
+}
+
+// Each key of an earlier version is an error that prints the lines that replace it: they are valid, wherever the key was set.
+func TestRetiredKeys(t *testing.T) {
+	t.Parallel()
+	const one, two = "did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH", "did:key:z6MkjchhfUsD6mmvni8mCdXHw216Xrm9bQe2mBH1P5RDjVJG"
+	seen := map[string]bool{}
+	for _, c := range []struct {
+		key, text, value string // in YAML, and in a variable or a flag
+		says             []string
+		rules            int
+	}{
+		{"trust.policy", "open", "open", []string{"trust: {untrusted: open}"}, 0},
+		{"trust.policy", "verified", "verified", []string{"trust: {untrusted: open}"}, 0},
+		{"trust.policy", "allowlist", "allowlist", []string{"trust: {untrusted: none}"}, 0},
+		{"trust.allow", "[" + one + ", \"" + two + "\"]", one + ", " + two, []string{`allow: ["` + one + `", "` + two + `"]`}, 1},
+		{"trust.allow", one, one, []string{`allow: ["` + one + `"]`}, 1},
+		{"trust.deny", "\n    - " + one + "\n    - '" + two + "'", one + "," + two, []string{`deny: ["` + one + `", "` + two + `"]`}, 1},
+		{"trust.deny", "[]", "", []string{"remove it"}, 0},
+		{"trust.deny", "", "", []string{"remove it"}, 0},
+	} {
+		seen[c.key] = true
+		section, name, _ := strings.Cut(c.key, ".")
+		flagged, ok := Retired(c.key, c.value)
+		if !ok {
+			t.Errorf("%s is not retired", c.key)
+		}
+		inFile := problemsOf(t, LoadOptions{File: file(t, section+":\n  "+name+": "+c.text+"\n")})[0]
+		inEnv := problemsOf(t, LoadOptions{Env: []string{"LMOSD_" + strings.ToUpper(section+"__"+name) + "=" + c.value}})[0]
+		if inFile.Code != interact.ConfigUnknown || inEnv.Code != interact.ConfigUnknown || inFile.Hint != flagged || inEnv.Hint != flagged {
+			t.Errorf("%s: %s: %q in a file, %q in a variable, %q in a flag", c.key, c.text, inFile.Hint, inEnv.Hint, flagged)
+		}
+		for _, s := range c.says {
+			if !strings.Contains(flagged, s) {
+				t.Errorf("%s: %s: no %q in %q", c.key, c.text, s, flagged)
+			}
+		}
+		if _, rules, ok := strings.Cut(flagged, "data directory: "); ok != (c.rules > 0) {
+			t.Errorf("%s: %s: %q", c.key, c.text, flagged)
+		} else if ok {
+			b := access.NewBuilder(access.Options{})
+			if err := b.AddYAML("policy.yaml", []byte(rules)); err != nil || len(b.Build().Entries()) != c.rules {
+				t.Errorf("%s: the access rules %s: %v", c.key, rules, err)
+			}
+		}
+		if _, line, ok := strings.Cut(flagged, "write trust: "); ok {
+			section, _, _ := strings.Cut(line, "}")
+			if _, err := Load(LoadOptions{File: file(t, "trust: "+section+"}\n")}); err != nil {
+				t.Errorf("%s: %s: %v", c.key, section, err)
+			}
+		}
+	}
+	for key := range retired {
+		if !seen[key] {
+			t.Errorf("the retired key %s has no case", key)
+		}
+	}
 }
 
 func TestWrongFile(t *testing.T) {

@@ -20,26 +20,40 @@ var retired = map[string]func(values []string) string{
 	"trust.deny":  func(values []string) string { return accessRule("deny", `"*"`, values) },
 }
 
-// accessRule returns a file of access rules with one rule, on one line.
-func accessRule(effect, to string, values []string) string {
-	for i, v := range values {
-		values[i] = fmt.Sprintf("%q", v)
+// Retired returns what replaces a key of an earlier version, with its value as in a flag. It reports false for all other keys.
+func Retired(key, value string) (replacement string, ok bool) {
+	f := retired[key]
+	if f == nil {
+		return "", false
 	}
-	return fmt.Sprintf("write into policy.yaml in the data directory: {apiVersion: lmosd/v1, rules: [{%s: [%s], to: %s}]}", effect,
-		strings.Join(values, ", "), to)
+	return f(splitList(value)), true
 }
 
-// valuesOf returns the texts of a scalar or a list.
-func valuesOf(n ast.Node) (values []string) {
-	list, ok := n.(*ast.SequenceNode)
-	if !ok {
-		if text, ok := scalar(n); ok {
-			values = append(values, text)
-		}
-		return values
+// accessRule returns a file of access rules with one rule, on one line.
+func accessRule(effect, to string, values []string) string {
+	if len(values) == 0 {
+		return "remove it: an empty list has no effect"
 	}
-	for _, element := range list.Values {
-		if text, ok := scalar(element); ok {
+	var quoted []string
+	for _, v := range values {
+		quoted = append(quoted, fmt.Sprintf("%q", v))
+	}
+	return fmt.Sprintf("write into policy.yaml in the data directory: {apiVersion: lmosd/v1, rules: [{%s: [%s], to: %s}]}", effect,
+		strings.Join(quoted, ", "), to)
+}
+
+// valuesOf returns the texts of a scalar or a list, also of a DID without quotes, which is a mapping inside of brackets.
+func valuesOf(n ast.Node) (values []string) {
+	elements := []ast.Node{n}
+	if list, ok := n.(*ast.SequenceNode); ok {
+		elements = list.Values
+	}
+	for _, element := range elements {
+		text, ok := scalar(element)
+		if !ok {
+			text = strings.Trim(element.String(), "{}")
+		}
+		if text != "" && element.Type() != ast.NullType {
 			values = append(values, text)
 		}
 	}

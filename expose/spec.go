@@ -9,7 +9,7 @@ import (
 )
 
 // ForUsage is the usage of the flag for callers.
-const ForUsage = "`WHO` may find and call it, beside the callers that may already: a caller of access rules, or anyone; may repeat"
+const ForUsage = "`WHO` may find and call it, a caller of access rules or anyone, and its description is for their audience; may repeat"
 
 // Flags defines the settings of a Spec as flags: text adds a flag with a value, list a flag that may repeat, flag one without a value.
 func Flags(s *Spec, text func(to *string, name, usage string), list func(to *[]string, name, usage string),

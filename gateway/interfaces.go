@@ -113,6 +113,9 @@ type Organizations interface {
 	Organization() (*api.Organization, error)
 	Init(ctx context.Context, o api.OrganizationInit) (*api.Organization, error)
 	Join(ctx context.Context, a api.Acceptance) (*api.Organization, error)
+	// Offers returns the organizations of the local network that the node may ask to join, by RequestJoin.
+	Offers(ctx context.Context) []api.Offer
+	RequestJoin(ctx context.Context, q api.JoinQuery) (*api.JoinRequest, error)
 	Renew(ctx context.Context) (*api.Organization, error)
 	Leave(ctx context.Context) error
 	// Export writes static files for a web server to a folder at the host of the node; dir is an absolute path.
@@ -124,6 +127,8 @@ type Issuers interface {
 	// Invite returns an invitation with its text, Invitations the open ones without.
 	Invite(ctx context.Context, r api.InvitationRequest) (*api.Invitation, error)
 	Invitations() []api.Invitation
+	// JoinRequests returns the open requests of nodes to become members.
+	JoinRequests() ([]api.JoinRequest, error)
 	SetRoles(ctx context.Context, member did.DID, roles []string) error
 	Revoke(ctx context.Context, member did.DID) error
 	Restore(ctx context.Context, member did.DID) error

@@ -52,8 +52,8 @@ func (p Publications) result(r *publication.Result, err error) (*api.Publication
 	shown := &api.Publication{APIVersion: api.APIVersion, Kind: "Publication", ID: r.Thing, Ref: td.ExactRef(r.Thing, p.Owner), Name: r.Name,
 		Owner: p.Owner, Seq: r.Seq, Withdrawn: r.Description == nil, MovedTo: r.Moved, Successor: r.Successor, Created: r.Created,
 		Replicas: r.Reach.Replicas, Wanted: r.Reach.Wanted, GossipPeers: r.Reach.GossipPeers, Pending: r.IsPending(),
-		RecordSize: len(r.Signed.Record), TDSize: len(r.Signed.TD), Took: float64(r.Took.Microseconds()) / 1000, Warnings: r.Warnings,
-		CallerSecret: r.CallerSecret}
+		RecordSize: len(r.Signed.Record), TDSize: len(r.Signed.TD), Took: float64(r.Took.Microseconds()) / 1000, Visibility: r.Audience,
+		Warnings: r.Warnings, CallerSecret: r.CallerSecret}
 	if !shown.Withdrawn {
 		shown.Callers, shown.For = p.Callers(), r.For
 		shown.Capability, shown.Action = examplesOf(r.Description)

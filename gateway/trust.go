@@ -43,6 +43,9 @@ func (g *Gateway) trustRoutes() map[string]http.Handler {
 		"GET /v1/org/invitations":                g.trust(admin, g.listInvitations),
 		"POST /v1/org/invitations":               g.trust(admin, g.invite),
 		"POST /v1/org/join":                      g.trust(admin, g.join),
+		"GET /v1/org/offers":                     g.trust(admin, g.listOffers),
+		"GET /v1/org/requests":                   g.trust(admin, g.listJoinRequests),
+		"POST /v1/org/requests":                  g.trust(admin, g.requestJoin),
 		"POST /v1/org/renew":                     g.trust(admin, g.renew),
 		"POST /v1/org/members/{did}/revoke":      g.trust(admin, member(Trust.Revoke)),
 		"POST /v1/org/members/{did}/restore":     g.trust(admin, member(Trust.Restore)),
@@ -197,11 +200,16 @@ func (g *Gateway) initOrganization(t Trust, w http.ResponseWriter, r *http.Reque
 	if err := readBody(w, r, &o, example); err != nil {
 		return err
 	}
-	if o.Domain == "" {
+	switch {
+	case o.Auto && o.Domain+o.RecoveryFile != "":
+		return interact.Errorf(interact.Invalid, "leave out domain and recovery_file", "auto excludes a domain and a recovery file")
+	case o.Auto:
+	case o.Domain == "":
 		return missing("domain", example)
-	}
-	if err := checkPath("recovery_file", o.RecoveryFile, example); err != nil {
-		return err
+	default:
+		if err := checkPath("recovery_file", o.RecoveryFile, example); err != nil {
+			return err
+		}
 	}
 	made, err := t.Init(r.Context(), o)
 	return writeOrganization(w, http.StatusCreated, made, err)
@@ -214,6 +222,35 @@ func (g *Gateway) join(t Trust, w http.ResponseWriter, r *http.Request) error {
 	}
 	o, err := t.Join(r.Context(), *a)
 	return writeOrganization(w, http.StatusOK, o, err)
+}
+
+func (g *Gateway) listOffers(t Trust, w http.ResponseWriter, r *http.Request) error {
+	return writeJSON(w, http.StatusOK, api.OfferList{APIVersion: api.APIVersion, Kind: "OfferList", Items: orEmpty(t.Offers(r.Context()))})
+}
+
+func (g *Gateway) listJoinRequests(t Trust, w http.ResponseWriter, _ *http.Request) error {
+	all, err := t.JoinRequests()
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, api.JoinRequestList{APIVersion: api.APIVersion, Kind: "JoinRequestList", Items: orEmpty(all)})
+}
+
+func (g *Gateway) requestJoin(t Trust, w http.ResponseWriter, r *http.Request) error {
+	var q api.JoinQuery
+	if err := readBody(w, r, &q, `{"node":"did:key:z6Mk…"}`); err != nil {
+		return err
+	}
+	if _, err := readDID(string(q.Node), "node"); err != nil {
+		return err
+	}
+	j, err := t.RequestJoin(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	shown := *j
+	shown.APIVersion, shown.Kind = api.APIVersion, "JoinRequest"
+	return writeJSON(w, http.StatusOK, shown)
 }
 
 func (g *Gateway) renew(t Trust, w http.ResponseWriter, r *http.Request) error {

@@ -56,6 +56,17 @@ func (f *fakeTrust) Init(_ context.Context, o api.OrganizationInit) (*api.Organi
 func (f *fakeTrust) Join(_ context.Context, a api.Acceptance) (*api.Organization, error) {
 	return f.organization(), f.call("Join", a)
 }
+func (f *fakeTrust) joinRequest() *api.JoinRequest {
+	return &api.JoinRequest{Node: owner1, Organization: "did:webvh:QmAcme:acme.example", SCID: "QmAcme", Name: "acme.example", Words: f.partner().Words,
+		Expires: time.Date(2026, 11, 20, 12, 10, 0, 0, time.UTC)}
+}
+func (f *fakeTrust) Offers(context.Context) []api.Offer { return nil }
+func (f *fakeTrust) RequestJoin(_ context.Context, q api.JoinQuery) (*api.JoinRequest, error) {
+	return f.joinRequest(), f.call("RequestJoin", q)
+}
+func (f *fakeTrust) JoinRequests() ([]api.JoinRequest, error) {
+	return []api.JoinRequest{*f.joinRequest()}, nil
+}
 func (f *fakeTrust) Renew(context.Context) (*api.Organization, error) {
 	return f.organization(), f.call("Renew")
 }
@@ -144,6 +155,9 @@ var goodRequests = map[string]struct {
 	"GET /v1/org/invitations":                {status: 200},
 	"POST /v1/org/invitations":               {body: `{"kind":"partner","life":"36h","uses":2,"roles":["a"]}`, status: 201, call: `Invite[{"kind":"partner","roles":["a"],"uses":2,"life":"36h0m0s"}]`},
 	"POST /v1/org/join":                      {body: `{"invitation":"lmos-invite:\n a b"}`, status: 200, call: `Join[{"invitation":"lmos-invite:ab"}]`},
+	"GET /v1/org/offers":                     {status: 200},
+	"GET /v1/org/requests":                   {status: 200},
+	"POST /v1/org/requests":                  {body: `{"node":"` + string(owner1) + `"}`, status: 200, call: `RequestJoin[{"node":"` + string(owner1) + `"}]`},
 	"POST /v1/org/renew":                     {status: 200, call: `Renew[]`},
 	"POST /v1/org/members/{did}/revoke":      {status: 204, call: `Revoke["` + string(owner1) + `"]`},
 	"POST /v1/org/members/{did}/restore":     {status: 204, call: `Restore["` + string(owner1) + `"]`},
@@ -234,6 +248,7 @@ func TestInvalidTrustRequests(t *testing.T) {
 	for name, x := range map[string]exchange{
 		"not JSON":                     {method: "POST", path: "/v1/org", body: `domain=x`},
 		"an unknown member":            {method: "POST", path: "/v1/org/invitations", body: `{"kind":"node","role":"admin"}`, contain: "unknown field"},
+		"auto with a domain":           {method: "POST", path: "/v1/org", body: `{"auto":true,"domain":"acme.example"}`},
 		"two values":                   {method: "POST", path: "/v1/org/join", body: `{"invitation":"lmos-invite:a"} {}`},
 		"no domain":                    {method: "POST", path: "/v1/org", body: `{"recovery_file":"/r"}`, contain: "domain is missing"},
 		"no recovery file":             {method: "POST", path: "/v1/org", body: `{"domain":"acme.example"}`, contain: "recovery_file is missing"},
@@ -335,13 +350,16 @@ func TestGoldenTrust(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{Trust: newFakeTrust()})
 	for name, x := range map[string]exchange{
-		"organization":    {path: "/v1/org"},
-		"invitation":      {method: "POST", path: "/v1/org/invitations", header: asJSON, body: `{"kind":"partner"}`},
-		"invitation-list": {path: "/v1/org/invitations", header: asAdmin},
-		"partner":         {method: "POST", path: "/v1/trust/partners/globex/confirm", header: asAdmin},
-		"partner-list":    {path: "/v1/trust/partners"},
-		"standing":        {path: "/v1/trust/standing/" + string(owner1)},
-		"checkpoints":     {path: "/v1/audit/checkpoints", header: asAdmin},
+		"organization":      {path: "/v1/org"},
+		"invitation":        {method: "POST", path: "/v1/org/invitations", header: asJSON, body: `{"kind":"partner"}`},
+		"invitation-list":   {path: "/v1/org/invitations", header: asAdmin},
+		"join-request":      {method: "POST", path: "/v1/org/requests", header: asJSON, body: `{"node":"` + string(owner1) + `"}`},
+		"join-request-list": {path: "/v1/org/requests", header: asAdmin},
+		"offer-list":        {path: "/v1/org/offers", header: asAdmin},
+		"partner":           {method: "POST", path: "/v1/trust/partners/globex/confirm", header: asAdmin},
+		"partner-list":      {path: "/v1/trust/partners"},
+		"standing":          {path: "/v1/trust/standing/" + string(owner1)},
+		"checkpoints":       {path: "/v1/audit/checkpoints", header: asAdmin},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, body := r.do(t, x)
@@ -364,6 +382,10 @@ func TestTrustClient(t *testing.T) {
 			}
 			return err
 		},
+		`Init[{"domain":"","recovery_file":"","auto":true}]`: func() error {
+			_, err := c.InitOrganization(ctx, api.OrganizationInit{Auto: true})
+			return err
+		},
 		`Leave[]`: func() error { return c.LeaveOrganization(ctx) },
 		`Invite[{"kind":"node","life":"1h0m0s"}]`: func() error {
 			i, err := c.Invite(ctx, api.InvitationRequest{Kind: api.InviteNode, Life: api.Duration(time.Hour)})
@@ -374,6 +396,10 @@ func TestTrustClient(t *testing.T) {
 		},
 		`Join[{"invitation":"a"}]`: func() error {
 			_, err := c.JoinOrganization(ctx, api.Acceptance{Invitation: "a"})
+			return err
+		},
+		`RequestJoin[{"node":"` + string(owner1) + `","scid":"QmX"}]`: func() error {
+			_, err := c.RequestJoin(ctx, api.JoinQuery{Node: owner1, SCID: "QmX"})
 			return err
 		},
 		`Renew[]`:                                func() error { _, err := c.RenewCredential(ctx); return err },
@@ -405,6 +431,12 @@ func TestTrustClient(t *testing.T) {
 		if call := <-trust.calls; call != want {
 			t.Errorf("called %s, want %s", call, want)
 		}
+	}
+	if list, err := c.JoinRequests(ctx); err != nil || len(list.Items) != 1 || len(list.Items[0].Words) != 6 {
+		t.Errorf("requests %+v, %v", list, err)
+	}
+	if list, err := c.Offers(ctx); err != nil || list.Items == nil {
+		t.Errorf("offers %+v, %v", list, err)
 	}
 	list, err := c.Invitations(ctx)
 	if err != nil || len(list.Items) != 1 || list.Items[0].Text != "" {

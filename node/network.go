@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/node/datadir"
 	"github.com/lmosd/lmosd/p2p"
+	"github.com/lmosd/lmosd/policy/access"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/trust"
 )
@@ -74,6 +76,7 @@ func (n *Node) openTrust(w *network, base host.Host) (err error) {
 	}
 	w.trust, err = trust.New(trust.Options{Dir: n.opts.Dir, Self: w.self, Network: n.opts.Network, Host: base, Log: n.opts.Log,
 		Rotation: n.stores.Rotation, Checkpoints: n.stores.Audit,
+		Joins: n.opts.MDNS && cmp.Or(n.opts.Policy.Connect, access.ConnectAnyone) == access.ConnectAnyone,
 		Addrs: func() []string { return p2p.FullAddrs(base) }, OnChange: n.standingChanged,
 		Record: func(text string) { n.stores.Audit.Change(audit.ChangeTrust, text) },
 		OnNames: func() {
@@ -143,6 +146,14 @@ func (n *Node) partners() []string {
 		return nil
 	}
 	return n.network.trust.Names()
+}
+
+// unconfirmed returns the name of a partner that is not confirmed (policy.Rules.Unconfirmed).
+func (n *Node) unconfirmed(organization string) string {
+	if n.network == nil {
+		return ""
+	}
+	return n.network.trust.Unconfirmed(organization)
 }
 
 // records returns the addresses of this node as its records contain them.

@@ -162,6 +162,7 @@ func (n *Node) openHost() (err error) {
 	n.opts.Policy.Self, n.opts.Policy.Log = n.DID(), n.opts.Log
 	if n.opts.Policy.Principal == nil {
 		n.opts.Policy.Principal, n.opts.Policy.Organization, n.opts.Policy.Names = n.principal, n.organization, n.partners
+		n.opts.Policy.Unconfirmed = n.unconfirmed
 	}
 	n.opts.Policy.OnLoad = n.rulesChanged
 	n.policy = policy.New(n.opts.Policy)

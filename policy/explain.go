@@ -133,15 +133,24 @@ func noCaller(err error) error {
 	return interact.Errorf(interact.Invalid, "name a caller as access rules do", "%v", err)
 }
 
-// CheckCallers returns an error of code Invalid for the first name that rules cannot name as a caller, with the known names.
-func (p *Policy) CheckCallers(names []string) error {
-	b := access.NewBuilder(p.options())
+// Audience returns the smallest audience that has all callers of a publication. The error is of code Invalid, with the known names, for the
+// first name that rules cannot name as a caller, and of code Forbidden for a partner that is not confirmed.
+func (p *Policy) Audience(names []string) (td.Visibility, error) {
+	b, widest := access.NewBuilder(p.options()), td.Private
 	for _, name := range names {
-		if err := b.CheckCaller(name); err != nil {
-			return noCaller(err)
+		v, organization, err := b.Audience(name)
+		if err != nil {
+			return 0, noCaller(err)
 		}
+		if organization != "" && p.rules.Unconfirmed != nil {
+			if partner := p.rules.Unconfirmed(organization); partner != "" {
+				return 0, interact.Errorf(interact.Forbidden, "compare its six words with its operator, then confirm it",
+					"the partner %s is unconfirmed", partner).Then(interact.StepConfirm, partner)
+			}
+		}
+		widest = min(widest, v)
 	}
-	return nil
+	return widest, nil
 }
 
 // A File is a file of access rules that is not in force: the ending .cedar means policies in Cedar.

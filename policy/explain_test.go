@@ -15,6 +15,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/td"
 )
 
 const (
@@ -152,7 +153,7 @@ func TestCaller(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := p.CheckCallers([]string{"anyone", "globx"}); code(err) != interact.Invalid || !strings.Contains(err.Error(), "(globex)") {
+	if _, err := p.Audience([]string{"anyone", "globx"}); code(err) != interact.Invalid || !strings.Contains(err.Error(), "(globex)") {
 		t.Errorf("an unknown caller: %v", err)
 	}
 	if c, err := loaded(t, Rules{}).Caller("own/ops"); err == nil {
@@ -251,5 +252,35 @@ func TestAllowedCallsDoNotLog(t *testing.T) {
 	})
 	if with > 1 { // the closure for the input
 		t.Errorf("%v allocations", with)
+	}
+}
+
+// Callers of a publication are in one audience, and partners among them are confirmed.
+func TestAudienceOfAPublication(t *testing.T) {
+	t.Parallel()
+	unconfirmed := ""
+	p := loaded(t, Rules{Organization: func(name string) (did.DID, bool) {
+		id, ok := map[string]did.DID{"globex": globex}[name]
+		return id, ok
+	}, Unconfirmed: func(id string) string {
+		if id == access.AnyPartner || id == strings.Split(string(globex), ":")[2] {
+			return unconfirmed
+		}
+		return ""
+	}})
+	for want, names := range map[td.Visibility][]string{td.Public: {"local", "globex", "anyone"}, td.Partners: {"local", "globex/ops"}, td.Private: {"local"}} {
+		if v, err := p.Audience(names); err != nil || v != want {
+			t.Errorf("%q: %s, %v", names, v, err)
+		}
+	}
+	unconfirmed = "globex"
+	for _, name := range []string{"globex", "globex/ops", "partners", string(globex)} {
+		_, err := p.Audience([]string{"local", name})
+		if e := interact.AsError(err); code(err) != interact.Forbidden || len(e.Next) != 1 || e.Next[0].Kind != interact.StepConfirm || e.Next[0].Args[0] != "globex" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := p.Audience([]string{"anyone", "local"}); err != nil {
+		t.Errorf("without a partner: %v", err)
 	}
 }

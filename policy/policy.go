@@ -42,6 +42,9 @@ type Rules struct {
 	Principal func(node did.DID) *did.Principal
 	// Organization returns the organization of a name in rules, and that of this node for "own". Nil knows none.
 	Organization func(name string) (did.DID, bool)
+	// Unconfirmed returns the name of the partner with an id in access rules, of any for access.AnyPartner, if it is not confirmed; otherwise
+	// "". Nil: all are confirmed.
+	Unconfirmed func(organization string) string
 	// Names returns the names of the partners, without former ones. Nil: they are unknown.
 	Names func() []string
 	// Record receives each decision on a message, with the code of its error, 0 if it is allowed. OnLoad is called after the access rules have

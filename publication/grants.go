@@ -2,17 +2,19 @@ package publication
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/td"
 )
 
 // AccessRules are the access rules of the node (policy.Policy).
 type AccessRules interface {
-	// CheckCallers returns the error for the first name that rules cannot name as a caller.
-	CheckCallers(names []string) error
+	// Audience returns the smallest audience that has all callers, or the error for the first one that cannot be a caller.
+	Audience(callers []string) (td.Visibility, error)
 	// AddSource adds a source of rules. Refresh puts its current rules in force.
 	AddSource(add func(*access.Builder) error)
 	Refresh() error
@@ -24,8 +26,9 @@ const maxCallers = 64
 type callersKey struct{}
 
 // WithCallers returns a context in which [Publisher.Publish] and [Publisher.Attach] let callers find and call the published Thing, in
-// addition to those of the access rules. The names are those of access rules; they replace the ones of an earlier publication of the Thing.
-// Without such a context a Thing that is published again keeps its callers.
+// addition to those of the access rules. A TD without lmosd:visibility gets that of their audience. The names are those of access rules; they
+// replace the ones of an earlier publication of the Thing. Without such a context a Thing that is published again keeps its callers and their
+// audience.
 func WithCallers(ctx context.Context, names []string) context.Context {
 	return context.WithValue(ctx, callersKey{}, names)
 }
@@ -36,17 +39,25 @@ func callersOf(ctx context.Context) (names []string, given bool) {
 	return slices.Clone(names), given
 }
 
-// checkCallers validates the callers of a publication.
-func (p *Publisher) checkCallers(names []string) error {
+// audienceOf validates the callers of a publication, and returns their audience.
+func (p *Publisher) audienceOf(names []string) (td.Visibility, error) {
 	switch {
 	case len(names) == 0:
-		return nil
+		return td.Public, nil
 	case len(names) > maxCallers:
-		return interact.Errorf(interact.Invalid, "write an access rule for an organization or a role", "got %d callers, the limit is %d", len(names), maxCallers)
+		return 0, interact.Errorf(interact.Invalid, "write an access rule for an organization or a role", "got %d callers, the limit is %d", len(names), maxCallers)
 	case p.o.Access == nil:
-		return interact.Errorf(interact.Invalid, "publish it without callers", "this node has no access rules")
+		return 0, interact.Errorf(interact.Invalid, "publish it without callers", "this node has no access rules")
 	}
-	return p.o.Access.CheckCallers(names)
+	return p.o.Access.Audience(names)
+}
+
+// beyond warns of callers who do not receive the description: the TD states an audience without them.
+func beyond(stated, callers td.Visibility) []td.Issue {
+	if stated == td.Public || callers != td.Public && (callers == td.Private || stated != td.Private) {
+		return nil
+	}
+	return []td.Issue{{Pointer: "/lmosd:visibility", Reason: fmt.Sprintf("it is %q: callers outside of that audience do not receive the description", stated)}}
 }
 
 // grant puts the callers of a publication in force. They end with it.

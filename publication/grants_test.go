@@ -1,6 +1,7 @@
 package publication
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/td"
 )
 
 // fakeRules are access rules of a node without organizations.
@@ -19,13 +21,16 @@ type fakeRules struct {
 	err     error
 }
 
-func (f *fakeRules) CheckCallers(names []string) error {
+func (f *fakeRules) Audience(names []string) (td.Visibility, error) {
+	widest := td.Private
 	for _, name := range names {
-		if err := access.NewBuilder(access.Options{}).CheckCaller(name); err != nil {
-			return interact.Errorf(interact.Invalid, "another name", "%v", err)
+		v, _, err := access.NewBuilder(access.Options{}).Audience(name)
+		if err != nil {
+			return 0, interact.Errorf(interact.Invalid, "another name", "%v", err)
 		}
+		widest = min(widest, v)
 	}
-	return nil
+	return widest, nil
 }
 
 func (f *fakeRules) AddSource(add func(*access.Builder) error) { f.sources = append(f.sources, add) }
@@ -148,5 +153,59 @@ func TestCallersNeedRules(t *testing.T) {
 	f := newFixture(t)
 	if _, err := f.Publish(WithCallers(t.Context(), []string{"anyone"}), tool("a", "urn:x:a"), nil, Registration{}); codeOf(err) != interact.Invalid {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Callers select the visibility of a TD without one, in its signature. It ends with them, and a Thing that was public is withdrawn publicly.
+func TestCallersSelectTheVisibility(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.withRules()
+	publish := func(raw []byte, callers ...string) *Publication {
+		t.Helper()
+		ctx := t.Context()
+		if callers != nil {
+			ctx = WithCallers(ctx, callers)
+		}
+		p, _, err := f.Publisher.publish(ctx, raw, nil, Registration{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Description; got.Visibility != p.Audience || got.Record.Audience != p.Audience {
+			t.Errorf("the TD has %s, the record %s, the publication %s", got.Visibility, got.Record.Audience, p.Audience)
+		}
+		return p
+	}
+	plain := tool("Echo", "urn:x:echo")
+	public := publish(plain, "anyone")
+	if public.Audience != td.Public || bytes.Contains(public.Signed.TD, []byte("lmosd:visibility")) {
+		t.Errorf("for anyone: %s", public.Audience)
+	}
+	for _, c := range []struct {
+		name    string
+		callers []string
+		want    td.Visibility
+	}{
+		{"partners", []string{"partners"}, td.Partners},
+		{"published again without callers", nil, td.Partners},
+		{"consumers", []string{"local", "token:crm"}, td.Private},
+		{"the widest counts", []string{"local", "own"}, td.Organization},
+		{"none any longer", []string{}, td.Public},
+	} {
+		p := publish(plain, c.callers...)
+		if p.Audience != c.want || len(p.Warnings) > len(public.Warnings) {
+			t.Errorf("%s: got %s, want %s; warnings %v", c.name, p.Audience, c.want, p.Warnings)
+		}
+		if c.want != td.Public && p.Public == nil {
+			t.Errorf("%s: the public record is not withdrawn", c.name)
+		}
+	}
+	stated := publish(restrictedTool(td.Private), "partners")
+	if n := len(stated.Warnings); stated.Audience != td.Private || n == 0 || stated.Warnings[n-1].Pointer != "/lmosd:visibility" {
+		t.Errorf("a TD that states its visibility: %s, %v", stated.Audience, stated.Warnings)
+	}
+	_, _, err := f.Publisher.publish(WithCallers(t.Context(), []string{"partners"}), publish(tool("Signed", "urn:x:signed")).Signed.TD, nil, Registration{})
+	if err == nil || !strings.Contains(err.Error(), "lmosd:visibility") || f.Get("urn:x:signed").Audience != td.Public {
+		t.Errorf("a signed TD without a visibility: %v", err)
 	}
 }

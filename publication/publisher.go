@@ -274,11 +274,10 @@ func (p *Publisher) Publish(ctx context.Context, raw []byte, handler interact.Th
 
 func (p *Publisher) publish(ctx context.Context, raw []byte, handler interact.Thing, r Registration) (pub *Publication, created bool, err error) {
 	callers, given := callersOf(ctx)
-	if err := p.checkCallers(callers); err != nil {
+	audience, err := p.audienceOf(callers)
+	if err != nil {
 		return nil, false, err
 	}
-	// Place for lmosd:visibility: callers also select the narrowest lmosd:visibility of a TD without one: anyone → public, partners and names →
-	// partners, own and its roles → organization. Set the member in raw here, before the TD is completed and signed.
 	if p.o.MemberOf != nil {
 		raw = td.WithMemberOf(raw, p.o.MemberOf())
 	}
@@ -289,6 +288,13 @@ func (p *Publisher) publish(ctx context.Context, raw []byte, handler interact.Th
 	p.turn.Lock()
 	defer p.turn.Unlock()
 	now, old := time.Now(), p.o.Index.Get(t.ID)
+	created = old == nil || old.Description == nil
+	if !given && !created && len(old.For) > 0 {
+		callers, audience = old.For, old.Audience
+	}
+	if t, err = td.Restrict(t, audience, p.o.Signer.DID()); err != nil {
+		return nil, false, err
+	}
 	if handler == nil && old != nil && slices.Contains(slices.Collect(t.Protocols()), strings.TrimSuffix(td.MeshHref, ":")) {
 		handler = old.handler // Forms through the mesh lead to the handler of this process, if there is one.
 	}
@@ -304,16 +310,15 @@ func (p *Publisher) publish(ctx context.Context, raw []byte, handler interact.Th
 	if err != nil {
 		return nil, false, err
 	}
-	pub.Public = withdrawn
-	created = old == nil || old.Description == nil
+	pub.Public, pub.For = withdrawn, callers
+	if len(callers) > 0 {
+		pub.Warnings = slices.Concat(pub.Warnings, beyond(t.Visibility, audience))
+	}
 	var was Registration
 	if !created {
 		was = old.Registration
 	}
 	pub.Registration = r.At(now, was)
-	if pub.For = callers; !given && !created {
-		pub.For = old.For
-	}
 	if err := p.keep(ctx, pub); err != nil {
 		return nil, false, err
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/td/schema"
 )
 
@@ -64,6 +65,19 @@ func readVisibility(doc map[string]any) (v Visibility) {
 	}
 	_ = v.UnmarshalText([]byte(text(doc[visibilityTerm]))) // checkVisibility reports the error; without the member it is public
 	return v
+}
+
+// Restrict returns a completed TD with lmosd:visibility, unless it states who may receive it. The error is that of [Complete]; a TD that its
+// author signed without a visibility is invalid.
+func Restrict(t *Thing, v Visibility, owner did.DID) (*Thing, error) {
+	_, stated := t.doc[visibilityTerm]
+	if v == Public || stated || flag(t.doc[unlistedTerm]) {
+		return t, nil
+	}
+	if _, signed := t.doc["proof"]; signed {
+		return nil, invalid("/proof", fmt.Sprintf("the TD is signed without %q: %q; add that and sign it again, or remove the proof", visibilityTerm, v))
+	}
+	return Complete(addMember(t.Raw, visibilityTerm, bytesOf(v.String())), owner)
 }
 
 func (c *checker) checkVisibility() {

@@ -134,3 +134,37 @@ func TestAudienceDiffersFromTheTD(t *testing.T) {
 		}
 	}
 }
+
+func TestRestrict(t *testing.T) {
+	t.Parallel()
+	owner := signer(t, 1).DID()
+	const plain = `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "title": "Lamp", "security": "n", "securityDefinitions": {"n": {"scheme": "nosec"}}}`
+	complete := func(raw string) *Thing {
+		c, err := Complete([]byte(raw), owner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	for name, c := range map[string]struct {
+		raw  string
+		v    Visibility
+		want Visibility
+	}{
+		"none":            {plain, Partners, Partners},
+		"private":         {plain, Private, Private},
+		"public":          {plain, Public, Public},
+		"stated narrower": {strings.Replace(plain, "{", `{"lmosd:visibility": "private", `, 1), Partners, Private},
+		"stated wider":    {strings.Replace(plain, "{", `{"lmosd:visibility": "public", `, 1), Partners, Public},
+		"unlisted":        {strings.Replace(plain, "{", `{"lmosd:unlisted": true, `, 1), Partners, Private},
+	} {
+		before := complete(c.raw)
+		after, err := Restrict(before, c.v, owner)
+		if err != nil || after.Visibility != c.want || after.ID != before.ID || before.Visibility == c.want && after != before {
+			t.Errorf("%s: %+v, %v", name, after, err)
+		}
+		if again, err := Complete(after.Raw, owner); err != nil || string(again.Raw) != string(after.Raw) {
+			t.Errorf("%s: it is not complete: %v", name, err)
+		}
+	}
+}

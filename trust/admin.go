@@ -84,7 +84,7 @@ func (t *Trust) initAuto() (*api.Organization, error) {
 
 func (t *Trust) init(domain string, o organization.Options) (*api.Organization, error) {
 	if t.o.Dir == "" {
-		return nil, interact.Errorf(interact.Usage, "start the node with a data directory", "this node stores nothing")
+		return nil, errStoresNothing()
 	}
 	if err := t.replaceable(); err != nil {
 		return nil, err

@@ -109,24 +109,40 @@ func (t *Trust) readInvitation(text string, want invitation.Kind, readers ...did
 // Join makes this node a member of the organization of an invitation.
 func (t *Trust) Join(ctx context.Context, a api.Acceptance) (*api.Organization, error) {
 	if t.o.Dir == "" {
-		return nil, interact.Errorf(interact.Usage, "start the node with a data directory", "this node stores nothing")
+		return nil, errStoresNothing()
 	}
 	i, err := t.readInvitation(a.Invitation, invitation.Node, t.self)
 	if err != nil {
 		return nil, err
 	}
-	if old, err := t.mine(); err == nil && old.SCID() != i.SCID() {
-		if !old.Auto() {
-			return nil, userError(fmt.Errorf("%w: %s", organization.ErrExists, old.Name()))
-		}
-		if err := t.replaceable(); err != nil {
-			return nil, err
-		}
+	if err := t.mayJoin(i.SCID()); err != nil {
+		return nil, err
 	}
 	node, addr, l, r, err := t.redeem(ctx, i, &exchange.Request{})
 	if err != nil {
 		return nil, err
 	}
+	return t.enter(ctx, node, addr, l, r)
+}
+
+func errStoresNothing() error {
+	return interact.Errorf(interact.Usage, "start the node with a data directory", "this node stores nothing")
+}
+
+// mayJoin returns an error if this node is a member of another organization than the one of its first run.
+func (t *Trust) mayJoin(scid string) error {
+	old, err := t.mine()
+	switch {
+	case err != nil || old.SCID() == scid:
+		return nil
+	case !old.Auto():
+		return userError(fmt.Errorf("%w: %s", organization.ErrExists, old.Name()))
+	}
+	return t.replaceable()
+}
+
+// enter makes this node a member by the credential in the response of an issuer.
+func (t *Trust) enter(ctx context.Context, node did.DID, addr string, l *webvh.Log, r *exchange.Response) (*api.Organization, error) {
 	c, err := vc.Verify(ctx, r.Credential, vc.Check{Resolver: resolver{l.DID(): l}, Now: t.now()})
 	if err != nil {
 		return nil, userError(err)

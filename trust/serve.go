@@ -41,6 +41,8 @@ func (t *Trust) serve(ctx context.Context, id did.DID, q *exchange.Request) (*ex
 		return t.serveReplace(ctx, id, q)
 	case exchange.OpCredential:
 		return t.serveCredential(id, q)
+	case exchange.OpJoin:
+		return t.serveJoin(id, q)
 	}
 	return nil, interact.Errorf(interact.Invalid, "update lmosd there", "unknown operation %d", q.Op)
 }

@@ -68,6 +68,8 @@ type Options struct {
 	Rotation *rotation.Pending
 	// Web fetches the documents of organizations whose domain is checked. Without Dial, it connects to public addresses only.
 	Web weblocation.Options
+	// Joins lets nodes of the local network ask this node, if it is an issuer, to make them members.
+	Joins bool
 	// Now returns the time, without a monotonic reading, so that a machine that slept counts as alone. Nil: the current time.
 	Now func() time.Time
 	Log *slog.Logger
@@ -92,6 +94,7 @@ type Trust struct {
 	claims  claims
 	things  atomic.Pointer[Things] // nil: none are served
 	invites *invitation.Store      // nil without Options.Dir
+	joins   joins
 
 	ctx  context.Context // ends with Close
 	end  context.CancelFunc

@@ -188,19 +188,26 @@ func (e *exposing) offered(ctx context.Context, ref, how string) error {
 		return err
 	}
 	g := d.Agent
+	t, err := td.Parse(d.TD)
+	if err != nil {
+		return err
+	}
 	if e.shown {
 		e.Note("%s is attached again", render.Name(g))
 		return nil
 	}
 	e.shown = true
 	doc := exposure{cli.NewHead("Exposure"), g.ID, g.Ref, g.Name, g.Owner, e.spec.Target, e.agent.Thing != nil,
-		g.Capabilities, g.Actions, e.spec.For, e.secret, cli.Milliseconds(time.Since(e.began)), e.agent.Warnings}
+		g.Capabilities, g.Actions, e.spec.For, t.Visibility, e.secret, cli.Milliseconds(time.Since(e.began)), e.agent.Warnings}
 	err = e.Show(cli.View{Doc: doc, Names: []string{g.Ref}, People: func(to *terminal.Screen, _ bool) {
 		to.Line(to.Paint(terminal.Green, "exposed") + " " + terminal.OneLine(render.Name(g)) + " · " + how)
 		s := &terminal.Sheet{}
 		s.Add("id", g.ID)
 		s.Add("capability", g.Capabilities...)
 		s.Add("action", g.Actions...)
+		if t.Visibility != td.Public {
+			s.Add("visibility", t.Visibility.String())
+		}
 		s.Write(to)
 		e.showCallerSecret(e.secret)
 	}})
@@ -208,20 +215,16 @@ func (e *exposing) offered(ctx context.Context, ref, how string) error {
 		return err
 	}
 	if s, err := e.client.Status(ctx); err == nil {
-		e.printCallers(s.Callers, e.spec.For)
+		e.printCallers(s.Callers, e.spec.For, t.Visibility)
 	}
 	for _, w := range e.agent.Warnings {
 		e.Warn(w)
 	}
-	if t, err := td.Parse(d.TD); err == nil {
-		// Only clients of its protocol use a tunnel.
-		i := slices.IndexFunc(g.Actions, func(name string) bool {
-			return !bridge.IsTunnel(t.Actions[name].Types)
-		})
-		if i >= 0 {
-			e.Next("lmosd call " + terminal.Shell(render.Name(g)) + " " + terminal.Shell(g.Actions[i]) + " " +
-				cmp.Or(input.Sample(t.Actions[g.Actions[i]].InputWithVariables()), "…"))
-		}
+	// Only clients of its protocol use a tunnel.
+	i := slices.IndexFunc(g.Actions, func(name string) bool { return !bridge.IsTunnel(t.Actions[name].Types) })
+	if i >= 0 {
+		e.Next("lmosd call " + terminal.Shell(render.Name(g)) + " " + terminal.Shell(g.Actions[i]) + " " +
+			cmp.Or(input.Sample(t.Actions[g.Actions[i]].InputWithVariables()), "…"))
 	}
 	return nil
 }
@@ -229,18 +232,19 @@ func (e *exposing) offered(ctx context.Context, ref, how string) error {
 // An exposure is the document of lmosd expose.
 type exposure struct {
 	cli.Head
-	ID           string   `json:"id"`
-	Ref          string   `json:"ref"`
-	Name         string   `json:"name"`
-	Owner        did.DID  `json:"owner"`
-	Target       string   `json:"target"`
-	Attached     bool     `json:"attached"` // until the command ends
-	Capabilities []string `json:"capabilities"`
-	Actions      []string `json:"actions"`
-	For          []string `json:"for,omitempty"`
-	CallerSecret string   `json:"caller_secret,omitempty"`
-	Took         float64  `json:"took_ms"`
-	Warnings     []string `json:"warnings,omitempty"`
+	ID           string        `json:"id"`
+	Ref          string        `json:"ref"`
+	Name         string        `json:"name"`
+	Owner        did.DID       `json:"owner"`
+	Target       string        `json:"target"`
+	Attached     bool          `json:"attached"` // until the command ends
+	Capabilities []string      `json:"capabilities"`
+	Actions      []string      `json:"actions"`
+	For          []string      `json:"for,omitempty"`
+	Visibility   td.Visibility `json:"visibility,omitempty"`
+	CallerSecret string        `json:"caller_secret,omitempty"`
+	Took         float64       `json:"took_ms"`
+	Warnings     []string      `json:"warnings,omitempty"`
 }
 
 // An agentSet holds the agents of the configuration of a node.

@@ -33,6 +33,10 @@ func fakeOrganization(n *fakeNode) *api.Organization {
 			{DID: "did:key:" + twin2, Name: "beta", Roles: []string{"node"}, Revoked: now}}}
 }
 
+func fakeJoinRequest(node did.DID) api.JoinRequest {
+	return api.JoinRequest{Node: node, Organization: acmeDID, SCID: "QmAcme", Name: "acme", Words: fakePartner().Words, Expires: time.Now().Add(10 * time.Minute)}
+}
+
 func fakePartner() api.Partner {
 	return api.Partner{Name: "globex", DID: globexDID, SCID: "QmGlobex", State: api.PartnerUnconfirmed, Since: time.Now(),
 		Words: []string{"apple", "bird", "cloud", "door", "egg", "fox"}, Head: "1-QmHead", Connected: 2}
@@ -80,6 +84,29 @@ func (n *fakeNode) trustRoutes(mux *http.ServeMux) {
 		o.Issuer, o.Root, o.Members = false, false, nil
 		answer(w, o)
 	})))
+	mux.HandleFunc("GET /v1/org/offers", n.guard(func(w http.ResponseWriter, _ *http.Request) {
+		list := api.OfferList{APIVersion: api.APIVersion, Kind: "OfferList", Items: []api.Offer{}}
+		if !n.bare {
+			list.Items = append(list.Items, api.Offer{Node: "did:key:" + twin1, Organization: acmeDID, SCID: "QmAcme", Name: "acme"})
+		}
+		answer(w, list)
+	}))
+	mux.HandleFunc("GET /v1/org/requests", n.guard(func(w http.ResponseWriter, _ *http.Request) {
+		list := api.JoinRequestList{APIVersion: api.APIVersion, Kind: "JoinRequestList", Items: []api.JoinRequest{}}
+		if !n.bare {
+			list.Items = append(list.Items, fakeJoinRequest("did:key:"+twin1))
+		}
+		answer(w, list)
+	}))
+	mux.HandleFunc("POST /v1/org/requests", n.guard(func(w http.ResponseWriter, r *http.Request) {
+		var q api.JoinQuery
+		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+			panic(err)
+		}
+		j := fakeJoinRequest(q.Node)
+		j.Joined = q.SCID == j.SCID
+		answer(w, j)
+	}))
 	mux.HandleFunc("POST /v1/org/renew", n.guard(organization))
 	mux.HandleFunc("POST /v1/org/members/{did}/revoke", n.guard(n.member))
 	mux.HandleFunc("POST /v1/org/members/{did}/restore", n.guard(n.member))

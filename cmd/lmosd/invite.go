@@ -127,11 +127,7 @@ func (a *app) invite(ctx context.Context, kind string, f *inviteFlags, next, whe
 	if err != nil {
 		return err
 	}
-	client, err := a.client()
-	if err != nil {
-		return err
-	}
-	i, err := client.Invite(ctx, r)
+	i, err := send(a, func(c *api.Client) (*api.Invitation, error) { return c.Invite(ctx, r) })
 	if err != nil {
 		return err
 	}
@@ -145,26 +141,26 @@ func (a *app) invite(ctx context.Context, kind string, f *inviteFlags, next, whe
 }
 
 func newOrgJoin(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "join <invitation | ->",
-		Short: "join an organization by an invitation",
+	var at, words string
+	cmd := &cobra.Command{
+		Use:   "join [invitation | -]",
+		Short: "join an organization by an invitation, or on the local network",
 		Long: "Makes this node a member of the organization that invites it. - reads the invitation from standard input: an\n" +
 			"argument is visible to other users of this host while the command runs, which matters until the invitation is\n" +
-			"used. An organization that the first run of this node made is replaced, if it has no other member and no partner.",
-		Example: `  lmosd org join lmos-invite:…
+			"used. An organization that the first run of this node made is replaced, if it has no other member and no partner.\n" +
+			"Without an argument, the command asks an issuer on the local network, and waits until lmosd org admit there: compare the six words on both screens first.",
+		Example: `  lmosd org join --words 'apple bird cloud door egg fox'
+  lmosd org join lmos-invite:…
   lmosd org join - < invitation`,
-		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd org invite, lmosd org status"),
-		Args:        cli.Takes(1, 1),
+		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd org invite, lmosd org admit, lmosd org status"),
+		Args:        cli.Takes(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			text, err := a.invitation(args[0])
-			if err != nil {
-				return err
+			if len(args) == 0 {
+				return a.joinByRequest(cmd.Context(), at, words)
 			}
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			o, err := client.JoinOrganization(cmd.Context(), api.Acceptance{Invitation: text})
+			o, err := redeem(a, args[0], func(c *api.Client, text string) (*api.Organization, error) {
+				return c.JoinOrganization(cmd.Context(), api.Acceptance{Invitation: text})
+			})
 			if err != nil {
 				return err
 			}
@@ -176,6 +172,18 @@ func newOrgJoin(a *app) *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&at, "at", "", "`NODE` to ask on the local network, by its DID or the start of its key (default: the only one)")
+	cmd.Flags().StringVar(&words, "words", "", "the six `WORDS` that lmosd org requests prints there, in place of a prompt")
+	return cmd
+}
+
+// redeem sends the invitation of an argument to the node.
+func redeem[T any](a *app, arg string, call func(c *api.Client, text string) (T, error)) (out T, err error) {
+	text, err := a.invitation(arg)
+	if err != nil {
+		return out, err
+	}
+	return send(a, func(c *api.Client) (T, error) { return call(c, text) })
 }
 
 // invitation returns the text of an argument, or of standard input for "-". Errors do not quote it: it is a secret.
@@ -212,15 +220,9 @@ func newTrustAccept(a *app) *cobra.Command {
 		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd trust invite, lmosd trust ls, lmosd trust confirm"),
 		Args:        cli.Takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			text, err := a.invitation(args[0])
-			if err != nil {
-				return err
-			}
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			p, err := client.AcceptInvitation(cmd.Context(), api.Acceptance{Invitation: text, Name: name})
+			p, err := redeem(a, args[0], func(c *api.Client, text string) (*api.Partner, error) {
+				return c.AcceptInvitation(cmd.Context(), api.Acceptance{Invitation: text, Name: name})
+			})
 			if err != nil {
 				return err
 			}

@@ -33,7 +33,7 @@ func newOrgCommand(a *app) *cobra.Command {
 		Args:        cli.Subcommand,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newOrgInit(a), newOrgInvite(a), newOrgJoin(a), newOrgLs(a), newOrgStatus(a), newOrgIssue(a), newOrgRevoke(a), newOrgRestore(a),
+	cmd.AddCommand(newOrgInit(a), newOrgInvite(a), newOrgJoin(a), newOrgRequests(a), newOrgAdmit(a), newOrgLs(a), newOrgStatus(a), newOrgIssue(a), newOrgRevoke(a), newOrgRestore(a),
 		newOrgRenew(a), newOrgIssuer(a), newOrgExport(a), newOrgRoot(a), newOrgRecover(a), newOrgDeactivate(a), newOrgLeave(a))
 	return cmd
 }
@@ -78,6 +78,48 @@ func (a *app) changed(c change, text string) error {
 		}
 	}
 	return a.Show(cli.View{Doc: c, Names: []string{name}, People: cli.Line(text)})
+}
+
+// An act is a change of an organization or of its partners.
+type act struct {
+	question string // before it, unless yes is set; empty: none
+	yes      bool
+	do       func(ctx context.Context, c *api.Client) error
+	done     change // with text, for people
+	text     string
+	next     []string // commands
+}
+
+// perform prompts, makes a change at the node, and prints it.
+func (a *app) perform(ctx context.Context, x act) error {
+	if x.question != "" {
+		if err := a.confirm(ctx, x.yes, x.question); err != nil {
+			return err
+		}
+	}
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	if err := x.do(ctx, client); err != nil {
+		return err
+	}
+	if err := a.changed(x.done, x.text); err != nil {
+		return err
+	}
+	if len(x.next) > 0 {
+		a.Next(x.next...)
+	}
+	return nil
+}
+
+// send sends a request to the node of the command.
+func send[T any](a *app, call func(*api.Client) (T, error)) (out T, err error) {
+	client, err := a.client()
+	if err != nil {
+		return out, err
+	}
+	return call(client)
 }
 
 // elsewhere prints the next command, for another node: it has no flags of this one.
@@ -126,11 +168,9 @@ func (a *app) initOrganization(ctx context.Context, domain, recovery string) err
 	if err != nil {
 		return input.Unreadable(recovery, err)
 	}
-	client, err := a.client()
-	if err != nil {
-		return err
-	}
-	o, err := client.InitOrganization(ctx, api.OrganizationInit{Domain: domain, RecoveryFile: file})
+	o, err := send(a, func(c *api.Client) (*api.Organization, error) {
+		return c.InitOrganization(ctx, api.OrganizationInit{Domain: domain, RecoveryFile: file})
+	})
 	if err != nil {
 		return err
 	}
@@ -173,11 +213,7 @@ func newOrgStatus(a *app) *cobra.Command {
 
 // organization returns the organization of the node.
 func (a *app) organization(ctx context.Context) (*api.Organization, error) {
-	client, err := a.client()
-	if err != nil {
-		return nil, err
-	}
-	return client.Organization(ctx)
+	return send(a, func(c *api.Client) (*api.Organization, error) { return c.Organization(ctx) })
 }
 
 // adviseOn prints what should be done for an organization.
@@ -249,11 +285,7 @@ func (a *app) listMembers(ctx context.Context) error {
 }
 
 func (a *app) listInvitations(ctx context.Context) error {
-	client, err := a.client()
-	if err != nil {
-		return err
-	}
-	list, err := client.Invitations(ctx)
+	list, err := send(a, func(c *api.Client) (*api.InvitationList, error) { return c.Invitations(ctx) })
 	if err != nil {
 		return err
 	}
@@ -279,21 +311,19 @@ func newOrgIssue(a *app) *cobra.Command {
 		Args:              cli.Takes(1, 1),
 		ValidArgsFunction: a.completeMember,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, m, err := a.member(cmd.Context(), args[0])
+			m, err := a.member(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
 			if roles == nil {
 				roles = []string{}
 			}
-			if err := client.SetRoles(cmd.Context(), m.DID, roles); err != nil {
-				return err
-			}
 			text := "no roles but node"
 			if len(roles) > 0 {
 				text = "the roles " + strings.Join(roles, ", ")
 			}
-			return a.changed(change{Change: "issued", DID: m.DID, Name: m.Name}, render.MemberName(*m)+" has "+text)
+			return a.perform(cmd.Context(), act{text: render.MemberName(*m) + " has " + text, done: change{Change: "issued", DID: m.DID, Name: m.Name},
+				do: func(ctx context.Context, c *api.Client) error { return c.SetRoles(ctx, m.DID, roles) }})
 		},
 	}
 	cmd.Flags().StringArrayVar(&roles, "role", nil, "`ROLE` of the member; repeatable")
@@ -346,7 +376,7 @@ func (a *app) eachMember(ctx context.Context, names []string, done string, do fu
 	check func([]*api.Member) error) error {
 	var all []*api.Member
 	for _, name := range names {
-		_, m, err := a.member(ctx, name)
+		m, err := a.member(ctx, name)
 		if err != nil {
 			return err
 		}
@@ -355,15 +385,10 @@ func (a *app) eachMember(ctx context.Context, names []string, done string, do fu
 	if err := check(all); err != nil {
 		return err
 	}
-	client, err := a.client()
-	if err != nil {
-		return err
-	}
 	for _, m := range all {
-		if err := do(client, ctx, m.DID); err != nil {
-			return err
-		}
-		if err := a.changed(change{Change: done, DID: m.DID, Name: m.Name}, done+" "+render.MemberName(*m)); err != nil {
+		err := a.perform(ctx, act{do: func(ctx context.Context, c *api.Client) error { return do(c, ctx, m.DID) },
+			done: change{Change: done, DID: m.DID, Name: m.Name}, text: done + " " + render.MemberName(*m)})
+		if err != nil {
 			return err
 		}
 	}
@@ -373,29 +398,25 @@ func (a *app) eachMember(ctx context.Context, names []string, done string, do fu
 
 // member returns the member that a text names: its DID, the start of its key, or its name. A complete DID may be of a node that this issuer
 // does not know.
-func (a *app) member(ctx context.Context, text string) (*api.Client, *api.Member, error) {
-	client, err := a.client()
-	if err != nil {
-		return nil, nil, err
-	}
+func (a *app) member(ctx context.Context, text string) (*api.Member, error) {
 	if strings.TrimSpace(text) == "" {
-		return nil, nil, cli.Usage("", "the name of the node is empty").Then(cli.StepCommand, "lmosd org ls")
+		return nil, cli.Usage("", "the name of the node is empty").Then(cli.StepCommand, "lmosd org ls")
 	}
-	o, err := client.Organization(ctx)
+	o, err := a.organization(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	found := membersNamed(o.Members, text)
 	switch id, err := did.Parse(render.WithMethod(text)); {
 	case len(found) == 1:
-		return client, &found[0], nil
+		return &found[0], nil
 	case len(found) > 1:
 		names := cli.Each(found[:min(len(found), 5)], func(m api.Member) string { return string(m.DID) })
-		return nil, nil, interact.Errorf(interact.Ambiguous, "use one of "+strings.Join(names, ", "), "%d members match %q", len(found), text)
+		return nil, interact.Errorf(interact.Ambiguous, "use one of "+strings.Join(names, ", "), "%d members match %q", len(found), text)
 	case err == nil:
-		return client, &api.Member{DID: id}, nil
+		return &api.Member{DID: id}, nil
 	}
-	return nil, nil, interact.Errorf(interact.NotFound, "", "no member matches %q", interact.Excerpt(text, 200)).Then(cli.StepCommand, "lmosd org ls")
+	return nil, interact.Errorf(interact.NotFound, "", "no member matches %q", interact.Excerpt(text, 200)).Then(cli.StepCommand, "lmosd org ls")
 }
 
 // membersNamed returns the member with a DID, or those whose name is text or whose key begins with it.
@@ -422,11 +443,7 @@ func newOrgRenew(a *app) *cobra.Command {
 		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd org status"),
 		Args:        cli.Takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			o, err := client.RenewCredential(cmd.Context())
+			o, err := send(a, func(c *api.Client) (*api.Organization, error) { return c.RenewCredential(cmd.Context()) })
 			if err != nil {
 				return err
 			}
@@ -463,18 +480,12 @@ func newOrgIssuerAdd(a *app) *cobra.Command {
 		Args:              cli.Takes(1, 1),
 		ValidArgsFunction: a.completeMember,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, m, err := a.member(cmd.Context(), args[0])
+			m, err := a.member(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			if err := client.AddIssuer(cmd.Context(), m.DID); err != nil {
-				return err
-			}
-			if err := a.changed(change{Change: "issuer-added", DID: m.DID, Name: m.Name}, render.MemberName(*m)+" is an issuer"); err != nil {
-				return err
-			}
-			a.Next("lmosd org status")
-			return nil
+			return a.perform(cmd.Context(), act{do: func(ctx context.Context, c *api.Client) error { return c.AddIssuer(ctx, m.DID) },
+				done: change{Change: "issuer-added", DID: m.DID, Name: m.Name}, text: render.MemberName(*m) + " is an issuer", next: []string{"lmosd org status"}})
 		},
 	}
 }
@@ -500,17 +511,9 @@ func newOrgIssuerRm(a *app) *cobra.Command {
 			if method == "#" {
 				return cli.Usage("for example '#i2'", "the name of the key is empty").Then(cli.StepCommand, "lmosd org status")
 			}
-			if err := a.confirm(cmd.Context(), yes, "Remove the issuing key "+method+"? Credentials that it signed are no longer valid."); err != nil {
-				return err
-			}
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			if err := client.RemoveIssuer(cmd.Context(), method); err != nil {
-				return err
-			}
-			return a.changed(change{Change: "issuer-removed", Name: method}, "removed the issuing key "+method)
+			return a.perform(cmd.Context(), act{question: "Remove the issuing key " + method + "? Credentials that it signed are no longer valid.", yes: yes,
+				do:   func(ctx context.Context, c *api.Client) error { return c.RemoveIssuer(ctx, method) },
+				done: change{Change: "issuer-removed", Name: method}, text: "removed the issuing key " + method})
 		},
 	}
 	addYes(cmd, &yes)
@@ -536,14 +539,8 @@ func newOrgExport(a *app) *cobra.Command {
 			if err != nil {
 				return input.Unreadable(args[0], err)
 			}
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			if err := client.ExportOrganization(cmd.Context(), dir); err != nil {
-				return err
-			}
-			return a.changed(change{Change: "exported", File: dir}, "exported to "+dir)
+			return a.perform(cmd.Context(), act{do: func(ctx context.Context, c *api.Client) error { return c.ExportOrganization(ctx, dir) },
+				done: change{Change: "exported", File: dir}, text: "exported to " + dir})
 		},
 	}
 }
@@ -564,17 +561,9 @@ func newOrgDeactivate(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.confirm(cmd.Context(), yes, "End "+o.Name+" ("+o.SCID+") for all its members and partners? It cannot be undone."); err != nil {
-				return err
-			}
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			if err := client.DeactivateOrganization(cmd.Context()); err != nil {
-				return err
-			}
-			return a.changed(change{Change: "deactivated", DID: o.DID, Name: o.Name}, "ended "+o.Name)
+			return a.perform(cmd.Context(), act{question: "End " + o.Name + " (" + o.SCID + ") for all its members and partners? It cannot be undone.", yes: yes,
+				do:   func(ctx context.Context, c *api.Client) error { return c.DeactivateOrganization(ctx) },
+				done: change{Change: "deactivated", DID: o.DID, Name: o.Name}, text: "ended " + o.Name})
 		},
 	}
 	addYes(cmd, &yes)
@@ -597,21 +586,10 @@ func newOrgLeave(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.confirm(cmd.Context(), yes, "Leave "+o.Name+"? "+losses(o)); err != nil {
-				return err
-			}
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			if err := client.LeaveOrganization(cmd.Context()); err != nil {
-				return err
-			}
-			if err := a.changed(change{Change: "left", DID: o.DID, Name: o.Name}, "left "+o.Name); err != nil {
-				return err
-			}
-			a.Next("lmosd org join INVITATION", "lmosd org init DOMAIN")
-			return nil
+			return a.perform(cmd.Context(), act{question: "Leave " + o.Name + "? " + losses(o), yes: yes,
+				do:   func(ctx context.Context, c *api.Client) error { return c.LeaveOrganization(ctx) },
+				done: change{Change: "left", DID: o.DID, Name: o.Name}, text: "left " + o.Name,
+				next: []string{"lmosd org join INVITATION", "lmosd org init DOMAIN"}})
 		},
 	}
 	addYes(cmd, &yes)

@@ -166,18 +166,9 @@ func newOrgRootImport(a *app) *cobra.Command {
 					return err
 				}
 			}
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			if err := client.ImportRoot(cmd.Context(), r); err != nil {
-				return err
-			}
-			if err := a.changed(change{Change: "root-imported", File: args[0]}, "the node has the root key"); err != nil {
-				return err
-			}
-			a.Next("lmosd org issuer add NODE", "lmosd org root export FILE")
-			return nil
+			return a.perform(cmd.Context(), act{do: func(ctx context.Context, c *api.Client) error { return c.ImportRoot(ctx, r) },
+				done: change{Change: "root-imported", File: args[0]}, text: "the node has the root key",
+				next: []string{"lmosd org issuer add NODE", "lmosd org root export FILE"}})
 		},
 	}
 	cmd.Flags().StringVar(&source, "passphrase", promptSource, "`SOURCE` of the passphrase of the file: prompt or fd:N")
@@ -202,21 +193,9 @@ func newOrgRootRotate(a *app) *cobra.Command {
 		Annotations: cli.About(cli.ScopeMesh, cli.Danger, "lmosd org root export, lmosd org recover"),
 		Args:        cli.Takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := a.confirm(cmd.Context(), yes, "Replace the root key? Copies of the old one are worth nothing afterwards."); err != nil {
-				return err
-			}
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			if err := client.RotateRoot(cmd.Context()); err != nil {
-				return err
-			}
-			if err := a.changed(change{Change: "root-rotated"}, "the organization has a new root key"); err != nil {
-				return err
-			}
-			a.Next("lmosd org root export FILE")
-			return nil
+			return a.perform(cmd.Context(), act{question: "Replace the root key? Copies of the old one are worth nothing afterwards.", yes: yes,
+				do:   func(ctx context.Context, c *api.Client) error { return c.RotateRoot(ctx) },
+				done: change{Change: "root-rotated"}, text: "the organization has a new root key", next: []string{"lmosd org root export FILE"}})
 		},
 	}
 	addYes(cmd, &yes)
@@ -259,21 +238,12 @@ func (a *app) recoverOrganization(ctx context.Context, from, recovery string, ye
 	if err != nil {
 		return input.Unreadable(recovery, err)
 	}
-	if err := a.confirm(ctx, yes, "Replace the root key and the recovery file of the organization?"); err != nil {
-		return err
-	}
-	client, err := a.client()
-	if err != nil {
-		return err
-	}
-	if err := client.RecoverOrganization(ctx, api.RootRecovery{Key: string(key), RecoveryFile: file}); err != nil {
-		return err
-	}
-	if err := a.changed(change{Change: "recovered", File: file}, "recovered: the root key is on the node, and the next one in "+file); err != nil {
-		return err
-	}
-	a.Next("lmosd org status   # are all issuers yours?", "lmosd org root export FILE")
-	return nil
+	return a.perform(ctx, act{question: "Replace the root key and the recovery file of the organization?", yes: yes,
+		do: func(ctx context.Context, c *api.Client) error {
+			return c.RecoverOrganization(ctx, api.RootRecovery{Key: string(key), RecoveryFile: file})
+		},
+		done: change{Change: "recovered", File: file}, text: "recovered: the root key is on the node, and the next one in " + file,
+		next: []string{"lmosd org status   # are all issuers yours?", "lmosd org root export FILE"}})
 }
 
 // Sources of a passphrase. One on the command line would be visible to other users.

@@ -18,6 +18,7 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/policy/access"
 )
@@ -450,9 +451,23 @@ func (a *app) why(ctx context.Context, q api.WhyRequest, data, with string) erro
 	}
 	err = a.Show(cli.View{Doc: e, Names: []string{decisionOf(e.Right)}, People: func(s *terminal.Screen, _ bool) { explanation(s, e) }})
 	if err == nil && !e.Allow {
+		a.permit(q, e)
 		return cli.SilentError(cli.ExitRefused)
 	}
 	return err
+}
+
+// permit suggests the rule that permits a denied request, if no rule denies it and a rule would help.
+func (a *app) permit(q api.WhyRequest, e *api.Explanation) {
+	barred := slices.ContainsFunc(e.Principal, func(p api.PrincipalPart) bool { return p.Name == "barred" })
+	if e.Rule != "" || barred || q.On == "" || q.With != nil {
+		return
+	}
+	to, on := q.Op, q.On
+	if e.Code == interact.NotFound.String() {
+		to, on = "find,"+to, e.Thing // a rule for an affordance does not let find its agent
+	}
+	a.Next("lmosd policy allow " + terminal.Shell(q.Who) + " --to " + to + " --on " + terminal.Shell(on))
 }
 
 // explanation prints a decision for people.

@@ -177,7 +177,7 @@ func (a *app) each(ctx context.Context, args []string,
 	}
 	if a.ForPeople() {
 		last := done[len(done)-1]
-		a.printCallers(last.Callers, last.For)
+		a.printCallers(last.Callers, last.For, last.Visibility)
 		a.nextAfterPublish(done[len(done)-1])
 		return nil
 	}
@@ -240,6 +240,9 @@ func (a *app) nextAfterPublish(p *api.Publication) {
 
 // reached describes the peers that received a publication.
 func reached(p *api.Publication) string {
+	if p.Visibility != td.Public {
+		return "visibility " + p.Visibility.String()
+	}
 	if p.Pending {
 		return "pending: no peers yet; it is announced when there are some"
 	}

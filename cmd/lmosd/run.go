@@ -29,6 +29,7 @@ import (
 	"github.com/lmosd/lmosd/internal/atomicfile"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/policy"
+	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/testnet"
 )
 
@@ -181,8 +182,12 @@ func (a *app) offerOrganization(ctx context.Context, client *api.Client, c *conf
 		return
 	}
 	org, err := client.InitOrganization(ctx, api.OrganizationInit{Auto: true})
-	if err != nil || !org.Auto || !org.Issuer || !a.Out.TTY {
-		return // the node works without
+	if err != nil {
+		a.Warn("no organization for the nodes of this user was made: " + err.Error()) // the node works without
+		return
+	}
+	if !org.Auto || !org.Issuer || !a.Out.TTY {
+		return
 	}
 	i, err := client.Invite(ctx, api.InvitationRequest{Kind: api.InviteNode, Issuer: len(org.Issuers) < 4, Uses: homeInvitationUses, Life: api.Duration(homeInvitationLife)})
 	if err != nil {
@@ -190,6 +195,9 @@ func (a *app) offerOrganization(ctx context.Context, client *api.Client, c *conf
 	}
 	a.Talk.Line("other nodes of yours join with this line (for 1 hour, 3 nodes); only they may call the agents of this node:")
 	a.Talk.Line("  lmosd org join " + i.Text)
+	if c.Mesh.MDNS && c.Trust.Connect == "anyone" {
+		a.Talk.Line("nodes of yours on the local network also join without it, after you compared six words: lmosd org join")
+	}
 }
 
 // A started node is the document of lmosd run.
@@ -252,13 +260,17 @@ func (d *started) sheet(brief bool) *terminal.Sheet {
 }
 
 // printCallers prints at the publication of an agent which nodes may call it. own are its callers (--for).
-func (a *app) printCallers(callers string, own []string) {
+func (a *app) printCallers(callers string, own []string, v td.Visibility) {
 	switch {
 	case !a.ForPeople():
-	case callers == policy.Anyone:
+	case v == td.Private:
+		a.Talk.Line("callers: consumers of this node only")
+	case v == td.Public && callers == policy.Anyone:
 		a.Talk.Line("open: any peer that reaches the node may call it; trust.untrusted restricts callers")
 	case len(own) > 0:
 		a.Talk.Line("callers: " + terminal.OneLine(strings.Join(own, ", ")) + ", and nodes of the own organization")
+	case v != td.Public:
+		a.Talk.Line("callers: nodes of the own organization, and those that a rule permits")
 	case callers == policy.Permitted:
 		a.Talk.Line("callers: nodes of the own organization; --for anyone opens it to all")
 	}

@@ -62,11 +62,7 @@ func newTokenCreate(a *app) *cobra.Command {
 }
 
 func (a *app) createToken(ctx context.Context, q api.TokenRequest) error {
-	client, err := a.client()
-	if err != nil {
-		return err
-	}
-	t, err := client.CreateToken(ctx, q)
+	t, err := send(a, func(c *api.Client) (*api.Token, error) { return c.CreateToken(ctx, q) })
 	if err != nil {
 		return err
 	}
@@ -95,11 +91,7 @@ func newTokenLs(a *app) *cobra.Command {
 }
 
 func (a *app) listTokens(ctx context.Context) error {
-	client, err := a.client()
-	if err != nil {
-		return err
-	}
-	list, err := client.Tokens(ctx)
+	list, err := send(a, func(c *api.Client) (*api.TokenList, error) { return c.Tokens(ctx) })
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func newTrustLs(a *app) *cobra.Command {
 			if len(args) == 0 {
 				return a.listPartners(cmd.Context())
 			}
-			_, p, err := a.partner(cmd.Context(), args[0])
+			p, err := a.partner(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -62,11 +62,7 @@ func newTrustLs(a *app) *cobra.Command {
 }
 
 func (a *app) listPartners(ctx context.Context) error {
-	client, err := a.client()
-	if err != nil {
-		return err
-	}
-	list, err := client.Partners(ctx)
+	list, err := send(a, func(c *api.Client) (*api.PartnerList, error) { return c.Partners(ctx) })
 	if err != nil {
 		return err
 	}
@@ -89,22 +85,18 @@ func (a *app) listPartners(ctx context.Context) error {
 }
 
 // partner returns the partner with a local name.
-func (a *app) partner(ctx context.Context, name string) (*api.Client, *api.Partner, error) {
-	client, err := a.client()
+func (a *app) partner(ctx context.Context, name string) (*api.Partner, error) {
+	list, err := send(a, func(c *api.Client) (*api.PartnerList, error) { return c.Partners(ctx) })
 	if err != nil {
-		return nil, nil, err
-	}
-	list, err := client.Partners(ctx)
-	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for _, p := range list.Items {
 		if p.Name == name || string(p.DID) == name || p.SCID == name {
-			return client, &p, nil
+			return &p, nil
 		}
 	}
 	names := cli.Each(list.Items, func(p api.Partner) string { return p.Name })
-	return nil, nil, cli.Similar(interact.Errorf(interact.NotFound, "", "no partner is called %q", interact.Excerpt(name, 200)), name, names,
+	return nil, cli.Similar(interact.Errorf(interact.NotFound, "", "no partner is called %q", interact.Excerpt(name, 200)), name, names,
 		"lmosd trust ls")
 }
 
@@ -123,11 +115,11 @@ func newTrustConfirm(a *app) *cobra.Command {
 		Args:              cli.Takes(1, 1),
 		ValidArgsFunction: a.completePartner,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, p, err := a.partner(cmd.Context(), args[0])
-			if err != nil {
-				return err
+			p, err := a.partner(cmd.Context(), args[0])
+			if err == nil {
+				p, err = send(a, func(c *api.Client) (*api.Partner, error) { return c.ConfirmPartner(cmd.Context(), p.Name, head) })
 			}
-			if p, err = client.ConfirmPartner(cmd.Context(), p.Name, head); err != nil {
+			if err != nil {
 				return err
 			}
 			return a.showPartner(p, "")
@@ -152,21 +144,13 @@ func newTrustRm(a *app) *cobra.Command {
 		Args:              cli.Takes(1, 1),
 		ValidArgsFunction: a.completePartner,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, p, err := a.partner(cmd.Context(), args[0])
+			p, err := a.partner(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			if err := a.confirm(cmd.Context(), yes, "End the partnership with "+p.Name+" ("+p.SCID+")? What its nodes do here ends at once."); err != nil {
-				return err
-			}
-			if err := client.RemovePartner(cmd.Context(), p.Name); err != nil {
-				return err
-			}
-			if err := a.changed(change{Change: "partner-removed", DID: p.DID, Name: p.Name}, "removed "+p.Name); err != nil {
-				return err
-			}
-			a.Next("lmosd trust ls")
-			return nil
+			return a.perform(cmd.Context(), act{question: "End the partnership with " + p.Name + " (" + p.SCID + ")? What its nodes do here ends at once.", yes: yes,
+				do:   func(ctx context.Context, c *api.Client) error { return c.RemovePartner(ctx, p.Name) },
+				done: change{Change: "partner-removed", DID: p.DID, Name: p.Name}, text: "removed " + p.Name, next: []string{"lmosd trust ls"}})
 		},
 	}
 	addYes(cmd, &yes)
@@ -190,18 +174,12 @@ func newTrustDistrust(a *app) *cobra.Command {
 			if err != nil {
 				return cli.Usage("lmosd peers -o name prints DIDs", "expected a DID, got %q", interact.Excerpt(args[0], 200))
 			}
-			client, err := a.client()
-			if err != nil {
-				return err
-			}
-			if err := client.Distrust(cmd.Context(), id, !undo); err != nil {
-				return err
-			}
 			done, text := "distrusted", "excluded "+string(id)
 			if undo {
 				done, text = "distrust-ended", "no longer excluded: "+string(id)
 			}
-			return a.changed(change{Change: done, DID: id}, text)
+			return a.perform(cmd.Context(), act{do: func(ctx context.Context, c *api.Client) error { return c.Distrust(ctx, id, !undo) },
+				done: change{Change: done, DID: id}, text: text})
 		},
 	}
 	cmd.Flags().BoolVar(&undo, "undo", false, "end the exclusion")

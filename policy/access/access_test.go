@@ -402,3 +402,25 @@ func TestCedarWithoutUnknownOperations(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAudienceOfACaller(t *testing.T) {
+	t.Parallel()
+	b := NewBuilder(options())
+	scid := organizationID(acme)
+	for name, want := range map[string]struct {
+		v            td.Visibility
+		organization string
+	}{
+		"anyone": {td.Public, ""}, "untrusted": {td.Public, ""}, string(other): {td.Public, ""}, string(other) + "#crm": {td.Public, ""},
+		"partners": {td.Partners, AnyPartner}, "acme": {td.Partners, scid}, "acme/customer-service": {td.Partners, scid}, string(acme): {td.Partners, scid},
+		"own": {td.Organization, ""}, "own/ops": {td.Organization, ""}, "globex": {td.Organization, ""}, string(globex): {td.Organization, ""},
+		"local": {td.Private, ""}, "local/build": {td.Private, ""}, "token:ci": {td.Private, ""},
+	} {
+		if v, organization, err := b.Audience(name); err != nil || v != want.v || organization != want.organization {
+			t.Errorf("%s: %s of %q, %v; want %+v", name, v, organization, err, want)
+		}
+	}
+	if _, _, err := b.Audience("globx"); err == nil {
+		t.Error("an unknown caller has an audience")
+	}
+}

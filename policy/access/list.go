@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/td"
 )
 
 // An Entry is a rule of a set, for lists. A policy in Cedar has only ID, Text and Names.
@@ -69,6 +70,26 @@ func (b *Builder) CheckCaller(name string) error {
 	_, err := b.caller(name)
 	return err
 }
+
+// Audience returns the smallest audience that has a caller of a rule, and the id of its organization if it is another one; "partners" has
+// [AnyPartner]. A node that is named by its key may be untrusted: only public descriptions reach it. The error is that of CheckCaller.
+func (b *Builder) Audience(name string) (v td.Visibility, organization string, err error) {
+	e, err := b.caller(name)
+	switch {
+	case err != nil, e == entity{}, e.typ == nodeType, e.typ == agentType, e.typ == relationType && e.id == did.Untrusted.String():
+		return td.Public, "", err
+	case e.typ == tokenType, e.typ == relationType && e.id == did.Local.String(), e.typ == roleType && e.id == localRoles:
+		return td.Private, "", nil
+	case e.typ == relationType && e.id == did.Partner.String():
+		return td.Partners, AnyPartner, nil
+	case e.typ == relationType, b.o.Self != "" && e.id == organizationID(b.o.Self):
+		return td.Organization, "", nil
+	}
+	return td.Partners, e.id, nil
+}
+
+// AnyPartner stands for the ids of all partners.
+const AnyPartner = "*"
 
 // Text returns a rule in the short form, as one line of YAML.
 func (r Rule) Text() string {

@@ -84,7 +84,7 @@ type Request struct {
 	Seeks      [][]byte `cbor:"2,keyasint,omitempty"`  // of seek; of credential: one
 	Credential []byte   `cbor:"3,keyasint,omitempty"`  // of hello, renew, redeem, replace
 	Known      []Known  `cbor:"4,keyasint,omitempty"`  // of hello, have; of get: one, without a version
-	SCID       string   `cbor:"5,keyasint,omitempty"`  // of status
+	SCID       string   `cbor:"5,keyasint,omitempty"`  // of status, redeem, join
 	Nonce      []byte   `cbor:"6,keyasint,omitempty"`  // of status: 16 bytes
 	Secret     []byte   `cbor:"7,keyasint,omitempty"`  // of redeem
 	Org        string   `cbor:"8,keyasint,omitempty"`  // of redeem: the organization of a partner
@@ -104,7 +104,7 @@ type Response struct {
 	Body       []byte   `cbor:"7,keyasint,omitempty"`  // of get, status: a document
 	Things     []Thing  `cbor:"9,keyasint,omitempty"`  // of things
 	More       bool     `cbor:"10,keyasint,omitempty"` // of things: there are more
-	Text       string   `cbor:"8,keyasint,omitempty"`  // of enroll: the method; of key: the multikey; of redeem: "issuer"
+	Text       string   `cbor:"8,keyasint,omitempty"`  // of enroll: the method; of key: the multikey; of redeem: "issuer"; of join: the organization
 }
 
 // Seek hides an organization that one node names to another: only nodes that know the organization recognize it, and the answer is not the

@@ -64,6 +64,9 @@ func FlagError(cmd *cobra.Command, err error) error {
 	if short := unknown.GetSpecifiedShortnames(); short != "" {
 		flag = "-" + short
 	}
+	if replacement, ok := configs.Retired(unknown.GetSpecifiedName(), "DID"); ok { // the parser does not tell the value
+		return Usage(replacement, "the key %s does not exist any more", unknown.GetSpecifiedName())
+	}
 	return Similar(Usage("", "%s has no flag %s", cmd.CommandPath(), flag), flag, names, cmd.CommandPath()+" --help")
 }
 

@@ -277,3 +277,25 @@ func DomainCheck(c *api.DomainCheck) *terminal.Sheet {
 	}
 	return s
 }
+
+// JoinRequest returns the sheet of a request of this node.
+func JoinRequest(r *api.JoinRequest, now time.Time) *terminal.Sheet {
+	s := &terminal.Sheet{}
+	s.Add("organization", r.Name+", a name that proves nothing")
+	s.Add("scid", r.SCID)
+	s.Add("issuer", string(r.Node))
+	s.Add("words", strings.Join(r.Words, " "))
+	s.Add("expires", deadline(r.Expires, now))
+	return s
+}
+
+// JoinRequests returns the table of the requests at an issuer.
+func JoinRequests(items []api.JoinRequest, now time.Time, wide bool) *terminal.Table {
+	return terminal.TableOf(items, wide, []terminal.Column[api.JoinRequest]{
+		{Name: "NODE", Keep: true, Cell: func(r api.JoinRequest) terminal.Cell {
+			return terminal.Short(MemberName(api.Member{DID: r.Node}), string(r.Node))
+		}},
+		{Name: "WORDS", Keep: true, Cell: terminal.TextOf(func(r api.JoinRequest) string { return strings.Join(r.Words, " ") })},
+		{Name: "EXPIRES", Cell: func(r api.JoinRequest) terminal.Cell { return until(r.Expires, now) }},
+	})
+}
