@@ -242,7 +242,7 @@ func (t *Trust) Organization() (*api.Organization, error) {
 
 // publicAddrs returns addresses of this node for others, at most n: loopback only if there is nothing else.
 func (t *Trust) publicAddrs(n int) []string {
-	all := t.o.Addrs()
+	all := t.addrs()
 	far := slices.DeleteFunc(slices.Clone(all), func(a string) bool { return strings.Contains(a, "/ip4/127.") || strings.Contains(a, "/ip6/::1/") })
 	if len(far) > 0 {
 		all = far

@@ -91,8 +91,12 @@ const maxNodes = 1 << 14
 // waitFor limits the time in which a new peer shows its credential before its first call is decided.
 const waitFor = 2 * time.Second
 
-// Principal returns the current principal of a node, never nil. It does not block. The same pointer means the same standing.
+// Principal returns the current principal of a node, never nil. It does not block. The same pointer means the same standing. A nil Trust knows
+// no organization.
 func (t *Trust) Principal(id did.DID) *did.Principal {
+	if t == nil {
+		return did.NodePrincipal(id, "")
+	}
 	t.mu.RLock()
 	if n := t.nodes[id]; n != nil {
 		defer t.mu.RUnlock()
