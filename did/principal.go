@@ -195,6 +195,12 @@ func (p *Principal) UnmarshalJSON(text []byte) error {
 // Local reports whether p is a consumer of this node, proven or not; false for nil.
 func (p *Principal) Local() bool { return p != nil && p.Node == "" }
 
+// Anonymous reports whether p stands for all callers whose requests prove nothing, of this node or behind another one. They are not one person:
+// one of them may find the state of another only by an id that cannot be guessed.
+func (p *Principal) Anonymous() bool {
+	return p != nil && (p.Node == "" && p.Via == Unproven || p.Node != "" && p.Name == unprovenID)
+}
+
 // Class distinguishes consumers of this node that have different rights at other nodes; empty for other nodes and for those with all rights
 // of this node. Consumers of one class may share an observation.
 func (p *Principal) Class() string {

@@ -29,7 +29,7 @@ func (n *Node) openListeners() (err error) {
 			return err
 		}
 		l.broker, err = mqtt.NewBroker(mqtt.BrokerOptions{Listen: o.MQTT, Mesh: mesh, Auth: n.stores.Tokens.Login(anonymous), Find: n.view.Get,
-			Gate: &n.gate, Log: o.Log})
+			Permits: n.policy.Permits, Gate: &n.gate, Log: o.Log})
 		if err != nil {
 			return cannotListen("mqtt.listen", o.MQTT, err)
 		}

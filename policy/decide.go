@@ -181,6 +181,11 @@ func affordancesOf(t *td.Thing) affordances {
 		access.Subscribe: slices.Sorted(maps.Keys(t.Events))}
 }
 
+// Permits reports whether a caller may send messages of a type about one affordance of a Thing, by what is known before the message.
+func (p *Policy) Permits(who *did.Principal, d *td.Description, typ interact.Type, name string) bool {
+	return p.Decide(who, access.Request{Op: opOf[typ], Target: TargetOf(d.Thing, d.Name()), Affordance: name}).Allow
+}
+
 // authorize returns the error of a message that its caller may not send.
 func (p *Policy) authorize(m *interact.Message, t *access.Target, known func() affordances) error {
 	if m.From == nil {

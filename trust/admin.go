@@ -127,6 +127,9 @@ func (t *Trust) setOrganization(org *organization.Organization, issuers []string
 	defer t.writing.Unlock()
 	isOther := t.org != nil && t.org.SCID() != org.SCID()
 	err := t.editWriting(func(b *partners.Book) error {
+		if isOther {
+			b.Shared, b.SharedHead, b.SharedBy = 0, "", ""
+		}
 		if isOther || len(issuers) > 0 { // an issuer may have replaced its key since
 			b.IssuerNodes = nil
 		}
@@ -190,7 +193,7 @@ func (t *Trust) leave() error {
 	t.org = nil
 	t.mu.Unlock()
 	return t.editWriting(func(b *partners.Book) error {
-		b.Issuers, b.IssuerNodes, b.Shared, b.SharedHead = nil, nil, 0, ""
+		b.Issuers, b.IssuerNodes, b.Shared, b.SharedHead, b.SharedBy = nil, nil, 0, "", ""
 		return nil
 	})
 }

@@ -288,3 +288,37 @@ func (m *member) speaks(h exchange.Handler) {
 	e.Start()
 	m.t.Cleanup(e.Close)
 }
+
+// A list of partners counts only if its issuing key does: a thief of a revoked key cannot add a partner. Another issuer signs the list of such a
+// key again, so that new members get the partners.
+func TestPartnersByARevokedIssuer(t *testing.T) {
+	t.Parallel()
+	first, second, third := twoIssuers(t)
+	globex := newMember(t)
+	globex.founds("globex.example")
+	second.federates(globex)
+	first.waits(func() bool { return slices.Contains(first.Names(), "globex") })
+	if err := first.Revoke(t.Context(), second.did()); err != nil {
+		t.Fatal(err)
+	}
+	third.bars(second)
+	list := &partners.List{Type: partners.ListType, Organization: second.org.DID(), Version: 1 << 52, ValidUntil: second.now().Add(time.Hour),
+		Partners: []*partners.Partner{{Name: "thief", DID: "did:webvh:QmThief:thief.example", Since: second.now(), Removed: second.now()}}}
+	forged := must(second.org.Sign(list))(t)
+	for _, m := range []*member{first, third} {
+		if changed, err := m.takePartners(t.Context(), first.did(), forged); err == nil || changed {
+			t.Errorf("%s takes the list of a revoked key: %v", m.did().Short(), err)
+		}
+	}
+	untilTrue(t, func() bool { first.maintain(); return first.Trust.isOwnIssuer(first.sharedBy()) })
+	fourth := newMember(t)
+	first.admits(fourth, false)
+	fourth.becomes(first, did.Own, "")
+	fourth.waits(func() bool { fourth.maintain(); return slices.Contains(fourth.Names(), "globex") })
+}
+
+func (m *member) sharedBy() string {
+	m.Trust.mu.RLock()
+	defer m.Trust.mu.RUnlock()
+	return m.book.SharedBy
+}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
 
 	"github.com/lmosd/lmosd/api"
@@ -83,11 +84,14 @@ func (t *Trust) isLocal(id did.DID) bool {
 		return false
 	}
 	all := t.host.Network().ConnsToPeer(p)
-	return len(all) > 0 && !slices.ContainsFunc(all, func(c network.Conn) bool {
-		a := c.RemoteMultiaddr()
-		_, err := manet.ToIP(a)
-		return err != nil || manet.IsPublicAddr(a) || c.Stat().Limited
-	})
+	return len(all) > 0 && !slices.ContainsFunc(all, func(c network.Conn) bool { return !isLocalAddr(c.RemoteMultiaddr()) })
+}
+
+// isLocalAddr reports whether an address is of a host on the local network, and not of a relay there.
+func isLocalAddr(a multiaddr.Multiaddr) bool {
+	_, err := manet.ToIP(a)
+	_, relayed := a.ValueForProtocol(multiaddr.P_CIRCUIT)
+	return err == nil && !manet.IsPublicAddr(a) && relayed != nil
 }
 
 // serveJoin answers a node on the local network: without a SCID with the organization that it may ask to join, otherwise with its credential,

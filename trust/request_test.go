@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/multiformats/go-multiaddr"
+
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/didtest"
@@ -186,5 +188,17 @@ func TestWordsOfARequest(t *testing.T) {
 	want := invitation.CheckWords(string(a), "QmOne")
 	if !slices.Equal(one.words, want[:]) || slices.Equal(one.words, other.words) {
 		t.Errorf("%v, %v", one.words, other.words)
+	}
+}
+
+// A peer is local by its own address, and not by that of a relay.
+func TestIsLocalAddr(t *testing.T) {
+	t.Parallel()
+	const id = "/p2p/12D3KooWGzxzKZYveHXtpG6AsrUJBcWxHBFS2HsEoGTxrMLvKXtf"
+	for text, want := range map[string]bool{"/ip4/192.168.1.5/udp/1/quic-v1": true, "/ip4/127.0.0.1/tcp/1": true, "/ip6/fe80::1/tcp/1": true,
+		"/ip4/203.0.114.7/tcp/1": false, "/dns4/printer.local/tcp/1": false, "/ip4/192.168.1.5/tcp/1" + id + "/p2p-circuit": false} {
+		if got := isLocalAddr(multiaddr.StringCast(text)); got != want {
+			t.Errorf("%s is local: %t", text, got)
+		}
 	}
 }

@@ -28,12 +28,16 @@ func (t *Trust) share(b *partners.Book) error {
 	if err != nil {
 		return err
 	}
-	return t.keepList(b, list.Version, raw)
+	_, method, err := t.org.Signer()
+	if err != nil {
+		return err
+	}
+	return t.keepList(b, list.Version, method, raw)
 }
 
-// keepList stores a list as the newest one.
-func (t *Trust) keepList(b *partners.Book, version uint64, raw []byte) error {
-	b.Shared, b.SharedHead = version, headOf(raw)
+// keepList stores a list as the newest one, with the issuing key that signed it.
+func (t *Trust) keepList(b *partners.Book, version uint64, method string, raw []byte) error {
+	b.Shared, b.SharedHead, b.SharedBy = version, headOf(raw), method
 	return t.folder(t.org.SCID()).Write(partnersFile, raw)
 }
 
@@ -57,8 +61,12 @@ func (t *Trust) takePartners(ctx context.Context, from did.DID, raw []byte) (cha
 		return false, nil
 	}
 	list := &partners.List{}
-	if _, err := authority.Verify(ctx, raw, l, t.now(), list); err != nil {
+	method, err := authority.Verify(ctx, raw, l, t.now(), list)
+	if err != nil {
 		return false, err
+	}
+	if !t.isOwnIssuer(method) {
+		return false, fmt.Errorf("the list of partners is signed by %s, which is revoked", method)
 	}
 	if err := list.Check(l.DID(), t.now()); err != nil {
 		return false, err
@@ -72,7 +80,7 @@ func (t *Trust) takePartners(ctx context.Context, from did.DID, raw []byte) (cha
 			return false, fmt.Errorf("the log of partner %s: %w", p.Name, err)
 		}
 	}
-	changed, err = t.mergePartners(list, logs, raw)
+	changed, err = t.mergePartners(list, logs, method, raw)
 	if changed {
 		t.o.OnNames()
 	}
@@ -121,10 +129,10 @@ func (t *Trust) notOlder(l *webvh.Log) (*webvh.Log, error) {
 }
 
 // mergePartners puts a list in force.
-func (t *Trust) mergePartners(list *partners.List, logs map[string]*webvh.Log, raw []byte) (changed bool, err error) {
+func (t *Trust) mergePartners(list *partners.List, logs map[string]*webvh.Log, method string, raw []byte) (changed bool, err error) {
 	t.writing.Lock()
 	defer t.writing.Unlock()
-	if t.org == nil || !t.book.IsNewer(list.Version, headOf(raw)) {
+	if t.org == nil || !t.book.IsNewer(list.Version, headOf(raw)) || !t.isOwnIssuer(method) {
 		return false, nil
 	}
 	err = t.editWriting(func(b *partners.Book) error {
@@ -144,7 +152,7 @@ func (t *Trust) mergePartners(list *partners.List, logs map[string]*webvh.Log, r
 				return err
 			}
 		}
-		if err := t.keepList(b, list.Version, raw); err != nil || !behind {
+		if err := t.keepList(b, list.Version, method, raw); err != nil || !behind {
 			return err
 		}
 		return t.share(b)
@@ -173,11 +181,23 @@ func (t *Trust) addTrusted(p *partners.Partner, l *webvh.Log) error {
 	return nil
 }
 
-// shareDue signs the list of partners again after half of its life.
+// isOwnIssuer reports whether an issuing key of the own organization is valid: it is in the log, and no other issuer has revoked it.
+func (t *Trust) isOwnIssuer(method string) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	own := t.ownLocked()
+	return own != nil && own.IsIssuer(method, t.now())
+}
+
+// shareDue signs the list of partners again after half of its life, and if the issuing key that signed it is not valid any more: other members
+// do not take such a list.
 func (t *Trust) shareDue() {
 	t.writing.Lock()
 	defer t.writing.Unlock()
-	if t.org == nil || !t.org.IsIssuer() || !t.book.IsDue(t.now()) {
+	if t.org == nil || t.book.Shared == 0 || !t.book.IsDue(t.now()) && t.isOwnIssuer(t.book.SharedBy) {
+		return
+	}
+	if _, method, err := t.org.Signer(); err != nil || !t.isOwnIssuer(method) {
 		return
 	}
 	if err := t.editWriting(t.share); err != nil {

@@ -130,7 +130,7 @@ func (e *exporter) relayed(d *td.Description, action string) *server.Agent {
 		},
 		For: func(c server.Caller, at server.Endpoint) protocol.Agent {
 			far := &relay{e, ref, action, c.From, e.nameOf(c.Principal, ref)}
-			a := e.pusher.Agent(within(owners{e.tasks.OfAgent(ref), e.contexts.OfAgent(ref)}.guard(far, c.Principal), can), ref, c.Principal)
+			a := e.pusher.Agent(within(owners{e.tasks.OfAgent(ref), e.contexts.OfAgent(ref), c.Shared()}.guard(far, c.Principal), can), ref, c.Principal)
 			if !more {
 				return extendedFor(a, c, nil)
 			}

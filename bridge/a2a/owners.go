@@ -12,11 +12,14 @@ import (
 
 // owners records which principals own the tasks and contexts of an agent. A message to a context may reveal earlier messages in it, so a
 // context belongs to the first principal that used it. It is safe for concurrent use.
-type owners struct{ tasks, contexts bridge.AgentOwners }
+type owners struct {
+	tasks, contexts bridge.AgentOwners
+	shared          bool // the principal stands for callers that are not one person: it lists no tasks
+}
 
 // newOwners returns separate owner registries for one agent.
 func newOwners() owners {
-	return owners{new(bridge.Owners).OfAgent(""), new(bridge.Owners).OfAgent("")}
+	return owners{tasks: new(bridge.Owners).OfAgent(""), contexts: new(bridge.Owners).OfAgent("")}
 }
 
 // guard restricts a principal to its own tasks and contexts: those that it created here, and those without an owner whose id it knows.
@@ -111,7 +114,7 @@ func (c owners) record(op *protocol.Operation, task, in string, result json.RawM
 		id, _ := protocol.FieldText(result, "contextId")
 		c.contexts.Claim(id, principal)
 	case protocol.ListTasks:
-		return c.filter(result, principal, c.contexts.Allows(in, principal))
+		return c.filter(result, principal, !c.shared && c.contexts.Allows(in, principal))
 	}
 	return result
 }
@@ -126,7 +129,7 @@ func (c owners) filter(list json.RawMessage, principal string, more bool) json.R
 	kept := []json.RawMessage{}
 	for _, t := range tasks {
 		var task struct{ ID string }
-		if json.Unmarshal(t, &task) == nil && c.tasks.Owns(task.ID, principal) {
+		if json.Unmarshal(t, &task) == nil && !c.shared && c.tasks.Owns(task.ID, principal) {
 			kept = append(kept, t)
 		}
 	}

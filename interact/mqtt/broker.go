@@ -49,6 +49,8 @@ type BrokerOptions struct {
 	From *did.Principal
 	// Find resolves a reference to a thing. Its error is sent unchanged; it should be an [*interact.Error].
 	Find func(ctx context.Context, ref string) (*td.Description, error)
+	// Permits reports whether a client may observe an affordance of a Thing. A filter that covers none that it may is refused. Nil permits all.
+	Permits func(from *did.Principal, d *td.Description, typ interact.Type, name string) bool
 	// Auth returns the principal of a client, and a context whose end disconnects it; a nil principal refuses the client. A nil Auth accepts
 	// all, and Listen must then be a loopback address.
 	Auth func(user, password string) (*did.Principal, context.Context)

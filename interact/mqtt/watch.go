@@ -58,6 +58,9 @@ func (b *Broker) propose(ctx context.Context, c *consumer, filter string, qos by
 		return nil
 	}
 	p := &proposal{ref: d.Ref(), from: c.from, qos: qos, subjects: s.subjects(d.Thing)}
+	if b.o.Permits != nil {
+		p.subjects = slices.DeleteFunc(p.subjects, func(s subject) bool { return !b.o.Permits(c.from, d, s.typ, s.name) })
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(p.subjects) == 0 {

@@ -151,8 +151,11 @@ func (h *host) list(_ context.Context, m *interact.Message) (*interact.Message, 
 	return m.Reply(interact.ActionStatuses, interact.JSON, data), nil
 }
 
-// states returns the states of the tasks of a consumer, newest first.
+// states returns the states of the tasks of a consumer, newest first. Anonymous consumers share a principal, so that they get none.
 func (h *host) states(from *did.Principal) (all []state) {
+	if from.Anonymous() {
+		return nil
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sweepLocked(time.Now())
@@ -189,10 +192,11 @@ func (h *host) lookup(m *interact.Message) (state, error) {
 	}
 }
 
-// findLocked returns the task of m, or the latest of its action, if it belongs to the consumer.
+// findLocked returns the task of m, or the latest of its action, if it belongs to the consumer. Anonymous consumers share a principal: they
+// must name the task.
 func (h *host) findLocked(m *interact.Message) *task {
 	c, id := h.accounts[m.From.Base()], m.From.ID()
-	if c == nil || m.ActionID == "" && m.Name == "" {
+	if c == nil || m.ActionID == "" && (m.Name == "" || m.From.Anonymous()) {
 		return nil
 	}
 	for _, t := range slices.Backward(c.tasks) {

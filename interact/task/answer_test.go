@@ -294,3 +294,25 @@ func TestConsumersBehindANode(t *testing.T) {
 		}
 	})
 }
+
+// Callers whose requests prove nothing share a principal and are not one person: each finds its task by the id only.
+func TestAnonymousConsumers(t *testing.T) {
+	bubble(t, Options{}, func(t *testing.T, r *Runner, a *agent, thing interact.Thing) {
+		for _, p := range []*did.Principal{did.Consumer(did.Unproven, ""), did.NodePrincipal(alice, "unproven")} {
+			as := func(m *interact.Message) { m.From = p }
+			run := begin(t, thing, detached, as)
+			reply, err := ask(t, thing, interact.QueryAllActions, as)
+			if err != nil || string(reply.Data) != "{}" {
+				t.Errorf("%s lists %s, %v", p.ID(), reply.Data, err)
+			}
+			for _, typ := range []interact.Type{interact.QueryAction, interact.CancelAction} {
+				if _, err := ask(t, thing, typ, as); interact.AsError(err).Code != interact.NoTask {
+					t.Errorf("%s: %v of the latest task of the action: %v", p.ID(), typ, err)
+				}
+			}
+			if got := queried(t, thing, id(run.id()), as); strings.Contains(got, "not-found") {
+				t.Errorf("%s: its own task is %s", p.ID(), got)
+			}
+		}
+	})
+}

@@ -326,7 +326,7 @@ func (o *Organization) Issue(subject did.DID, roles []string, life time.Duration
 }
 
 // Renew issues a credential for the subject of a valid credential of the organization, which may be of another issuer: then this issuer
-// admits the member with the roles of the credential. The host of an agent renews its own credential here first. If the roles were changed here after the credential was issued, the change counts. The
+// admits the member with the roles of the credential, unless that issuer is revoked. The host of an agent renews its own credential here first. If the roles were changed here after the credential was issued, the change counts. The
 // caller has checked that the subject, or the host of the agent, holds its key. The errors are those of [Organization.Issue] and [vc.Verify].
 func (o *Organization) Renew(raw []byte, life time.Duration) (*vc.Credential, error) {
 	c, err := vc.Verify(context.Background(), raw, vc.Check{Resolver: o, Now: o.now()})
@@ -338,27 +338,44 @@ func (o *Organization) Renew(raw []byte, life time.Duration) (*vc.Credential, er
 	if o.method == "" {
 		return nil, ErrNotIssuer
 	}
-	if o.isRevoked(c) {
-		return nil, fmt.Errorf("%w: the credential of %s", ErrRevoked, c.Subject.Short())
-	}
 	b := o.book.clone()
-	if err := b.follow(c, o.method); err != nil {
+	if err := o.follow(&b, c); err != nil {
 		return nil, err
 	}
 	return o.issue(b, c.Subject, nil, life)
 }
 
-// follow admits the subject of a valid credential, unless it is a member and was changed here after the credential was issued. method is the
-// own issuing key. The error wraps [ErrRevoked] if this issuer revoked the subject.
-func (b *book) follow(c *vc.Credential, method string) error {
+// follow admits the subject of a valid credential, unless it is a member and was changed here after the credential was issued. A credential of
+// an issuing key that is revoked admits nobody, and changes no roles. The error wraps [ErrRevoked]. o.mu is held.
+func (o *Organization) follow(b *book, c *vc.Credential) error {
+	if o.isRevoked(c) {
+		return fmt.Errorf("%w: the credential of %s", ErrRevoked, c.Subject.Short())
+	}
+	excluded := o.checkExcluded(o.now(), o.keyOf(c.Method))
 	i, known := b.find(c.Subject)
 	switch {
 	case known && !b.Members[i].Revoked.IsZero():
 		return fmt.Errorf("%w: %s on %s", ErrRevoked, c.Subject.Short(), b.Members[i].Revoked.Format(time.RFC3339))
-	case known && (c.Method == method || !c.From.After(b.Members[i].Admitted)):
+	case known && (c.Method == o.method || !c.From.After(b.Members[i].Admitted) || excluded != nil):
 		return nil
+	case excluded != nil:
+		return fmt.Errorf("the issuing key of the credential: %w", excluded)
 	}
 	return b.admit(Member{DID: c.Subject, Host: c.Host, Roles: slices.Sorted(slices.Values(c.Roles)), Admitted: c.From})
+}
+
+// keyOf returns the did:key of an issuing key in the document, or "". o.mu is held.
+func (o *Organization) keyOf(method string) did.DID {
+	if o.doc == nil {
+		return ""
+	}
+	for _, m := range o.doc.VerificationMethod {
+		if m.ID == method {
+			id, _ := did.FromKey(m.PublicKey)
+			return id
+		}
+	}
+	return ""
 }
 
 // isRevoked reports whether the entry of a credential is set in a status list. o.mu is held.

@@ -471,3 +471,29 @@ func BenchmarkIssue(b *testing.B) {
 		must(o.Issue(node(3), nil, 0))(b)
 	}
 }
+
+// A credential of an issuing key that an issuer has revoked proves nothing to the others: a thief of the key cannot have it renewed.
+func TestRenewalOfACredentialByARevokedIssuer(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	first, second := issuers(t, c)
+	noError(t, second.Admit(node(3), "", "admin"))
+	noError(t, second.Admit(node(4), ""))
+	noError(t, first.Admit(node(4), ""))
+	invented, member := must(second.Issue(node(3), nil, 0))(t), must(second.Issue(node(4), nil, 0))(t)
+	must(first.Revoke(second.issuing.DID()))(t)
+	if _, err := first.Renew(invented.Raw, 0); !errors.Is(err, ErrRevoked) {
+		t.Errorf("the credential of the revoked key is renewed: %v", err)
+	}
+	if _, err := first.Replace(node(3), node(5), invented, false); !errors.Is(err, ErrRevoked) {
+		t.Errorf("its subject replaces its key: %v", err)
+	}
+	if got := must(first.Renew(member.Raw, 0))(t); !slices.Equal(got.Roles, []string{NodeRole}) {
+		t.Errorf("a member that this issuer admitted has %v", got.Roles)
+	}
+	noError(t, second.Admit(node(4), "", "admin"))
+	c.add(time.Minute)
+	if got := must(first.Renew(must(second.Issue(node(4), nil, 0))(t).Raw, 0))(t); !slices.Equal(got.Roles, []string{NodeRole}) {
+		t.Errorf("the revoked key gives a member the roles %v", got.Roles)
+	}
+}

@@ -25,10 +25,7 @@ func (o *Organization) Replace(from, to did.DID, c *vc.Credential, complete bool
 	}
 	now, b := o.now(), o.book.clone()
 	if c != nil {
-		if o.isRevoked(c) {
-			return nil, fmt.Errorf("%w: the credential of %s", ErrRevoked, c.Subject.Short())
-		}
-		if err := b.follow(c, o.method); err != nil {
+		if err := o.follow(&b, c); err != nil {
 			return nil, err
 		}
 	}

@@ -68,9 +68,11 @@ type Book struct {
 	IssuerNodes map[string]did.DID `json:"issuer_nodes,omitempty"`
 	// Offers are what open invitations promise, by their ids.
 	Offers map[string]Offer `json:"offers,omitempty"`
-	// Shared is the version of the newest list of partners of the own organization, and SharedHead its hash.
+	// Shared is the version of the newest list of partners of the own organization, SharedHead its hash, and SharedBy the DID URL of the issuing
+	// key that signed it.
 	Shared     uint64 `json:"shared,omitempty"`
 	SharedHead string `json:"shared_head,omitempty"`
+	SharedBy   string `json:"shared_by,omitempty"`
 }
 
 // An Offer is what an invitation of this node promises besides its own content.

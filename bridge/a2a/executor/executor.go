@@ -59,7 +59,8 @@ type Executor struct {
 	closed bool
 }
 
-// A sentKey identifies a message: sending it again returns the task that it created (A2A 1.0 §3.1.1, idempotency).
+// A sentKey identifies a message: sending it again returns the task that it created (A2A 1.0 §3.1.1, idempotency), unless the principal is
+// shared.
 type sentKey struct{ principal, thing, message string }
 
 // New returns an Executor, which the caller must close.
@@ -103,6 +104,9 @@ type agent struct {
 	thing     Agent
 	principal string
 }
+
+// isShared reports whether the principal stands for callers that are not one person: a task of theirs is found by its id only.
+func (a *agent) isShared() bool { return a.thing.From.Anonymous() && a.principal == a.thing.From.ID() }
 
 // Do implements [protocol.Agent].
 func (a *agent) Do(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {

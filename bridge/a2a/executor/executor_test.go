@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/a2a/protocol"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/testmain"
 	"github.com/lmosd/lmosd/td"
@@ -246,5 +247,33 @@ func TestParts(t *testing.T) {
 		if len(parts) != test.want || kind != test.kind || strings.HasPrefix(name, "long") && whole != test.data {
 			t.Errorf("%s: %d parts of %s: %.40s", name, len(parts), kind, whole)
 		}
+	}
+}
+
+// Callers whose requests prove nothing share a principal and are not one person: none gets a task of another by the id of its message or from a
+// list, and each finds its own by the id of the task.
+func TestTasksOfAnonymousCallers(t *testing.T) {
+	t.Parallel()
+	d := open(t, Options{})
+	for _, from := range []*did.Principal{did.Consumer(did.Unproven, ""), did.NodePrincipal("did:key:z6MkA", "unproven")} {
+		s := waits()
+		s.From = from
+		a := d.Agent(s, from.ID())
+		one, two := taskIn(t, ask(t, a, protocol.SendMessage, say("1", "my secret"))), taskIn(t, ask(t, a, protocol.SendMessage, say("1", "x")))
+		if one.ID == two.ID {
+			t.Errorf("%s: the same message id gives the task of another caller", from.ID())
+		}
+		if got := ask(t, a, protocol.ListTasks, `{}`); !strings.Contains(got, `"tasks":[]`) || !strings.Contains(got, `"totalSize":0`) {
+			t.Errorf("%s: the list has %s", from.ID(), got)
+		}
+		if got := taskIn(t, `{"task":`+ask(t, a, protocol.GetTask, `{"id":"`+one.ID+`"}`)+`}`); got.ID != one.ID {
+			t.Errorf("%s: its own task is %+v", from.ID(), got)
+		}
+	}
+	s := waits()
+	s.From = did.Consumer(did.Unproven, "")
+	named := d.Agent(s, s.From.ID()+" credentials")
+	if one, two := taskIn(t, ask(t, named, protocol.SendMessage, say("1", "x"))), taskIn(t, ask(t, named, protocol.SendMessage, say("1", "x"))); one.ID != two.ID {
+		t.Error("a caller with credentials gets a second task for one message")
 	}
 }

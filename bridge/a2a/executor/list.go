@@ -17,7 +17,7 @@ const (
 	maxPage     = 100
 )
 
-// list returns the principal's tasks at this Thing, newest status first. A page token is the encrypted position of the last task of the
+// list returns the principal's tasks at this Thing, newest status first; none if it is shared. A page token is the encrypted position of the last task of the
 // page before; only its principal can use it, and only at this Thing.
 func (a *agent) list(op *protocol.Operation) (json.RawMessage, error) {
 	var p protocol.List
@@ -33,7 +33,7 @@ func (a *agent) list(op *protocol.Operation) (json.RawMessage, error) {
 	a.sweepLocked(time.Now())
 	var found []*task
 	for _, t := range a.tasks {
-		fits := t.principal == a.principal && t.thing == a.thing.Ref && (p.ContextID == "" || t.shown.ContextID == p.ContextID) &&
+		fits := t.principal == a.principal && !a.isShared() && t.thing == a.thing.Ref && (p.ContextID == "" || t.shown.ContextID == p.ContextID) &&
 			(p.Status == "" || t.shown.Status.State == p.Status) && !t.at.Before(after)
 		if fits {
 			found = append(found, t)

@@ -97,7 +97,7 @@ func (a *agent) begin(m *protocol.Message, follow func(*task)) (*task, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.sweepLocked(time.Now())
-	if t := a.sent[sentKey{a.principal, a.thing.Ref, m.ID}]; t != nil {
+	if t := a.sent[sentKey{a.principal, a.thing.Ref, m.ID}]; t != nil && !a.isShared() {
 		follow(t)
 		return t, nil
 	}

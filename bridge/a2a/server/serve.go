@@ -45,6 +45,9 @@ type Caller struct {
 	Operator bool
 }
 
+// Shared reports whether the principal stands for callers that are not one person.
+func (c Caller) Shared() bool { return c.From.Anonymous() && c.Principal == c.From.ID() }
+
 // An Endpoint is the URL of the root and the agent name of a request.
 type Endpoint struct{ Base, Name string }
 
