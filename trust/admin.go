@@ -126,6 +126,11 @@ func (t *Trust) setOrganization(org *organization.Organization, issuers []string
 	t.writing.Lock()
 	defer t.writing.Unlock()
 	isOther := t.org != nil && t.org.SCID() != org.SCID()
+	if isOther {
+		if err := t.invites.Clear(); err != nil {
+			return err
+		}
+	}
 	err := t.editWriting(func(b *partners.Book) error {
 		if isOther || len(issuers) > 0 { // an issuer may have replaced its key since
 			b.IssuerNodes = nil
@@ -163,11 +168,9 @@ func (t *Trust) repeatHello() {
 	})
 }
 
-// Leave ends the membership of this node, and deletes what it has of the organization.
+// Leave ends the membership of this node, and deletes what it has of the organization, its partners and its open invitations. The other
+// members keep the partners.
 func (t *Trust) Leave(context.Context) error {
-	if err := t.replaceable(); err != nil {
-		return err
-	}
 	if err := t.leave(); err != nil {
 		return err
 	}
@@ -182,15 +185,17 @@ func (t *Trust) leave() error {
 	if t.org == nil {
 		return errNone()
 	}
-	if err := t.org.Leave(); err != nil {
+	if err := errors.Join(t.invites.Clear(), t.org.Leave()); err != nil {
 		return err
 	}
 	t.mu.Lock()
-	t.dismissLocked(t.org.SCID())
+	for _, scid := range sortedKeys(t.authorities) {
+		t.dismissLocked(scid)
+	}
 	t.org = nil
 	t.mu.Unlock()
 	return t.editWriting(func(b *partners.Book) error {
-		b.Issuers, b.IssuerNodes, b.Shared, b.SharedHead = nil, nil, 0, ""
+		b.Partners, b.Issuers, b.IssuerNodes, b.Shared, b.SharedHead = nil, nil, nil, 0, ""
 		return nil
 	})
 }
@@ -344,8 +349,8 @@ func (t *Trust) changed() {
 	}
 }
 
-// SetRoles changes the roles of a member.
-func (t *Trust) SetRoles(_ context.Context, member did.DID, roles []string) error {
+// SetRoles changes the roles of a member, which gets a credential with them now if it is this node or connected.
+func (t *Trust) SetRoles(ctx context.Context, member did.DID, roles []string) error {
 	org, err := t.mine()
 	if err != nil {
 		return err
@@ -357,6 +362,13 @@ func (t *Trust) SetRoles(_ context.Context, member did.DID, roles []string) erro
 		return userError(err)
 	}
 	t.changed()
+	if member == t.self {
+		if err := t.renew(ctx); err != nil {
+			t.o.Log.Warn("credential not renewed", "err", err)
+		}
+		return nil
+	}
+	t.notify(member)
 	return nil
 }
 
@@ -406,6 +418,7 @@ func (t *Trust) Restore(_ context.Context, member did.DID) error {
 	}
 	t.o.Record("member restored: " + string(member))
 	t.changed()
+	t.notify(member)
 	return nil
 }
 

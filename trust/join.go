@@ -487,18 +487,11 @@ func (t *Trust) renew(ctx context.Context) error {
 	t.mu.RUnlock()
 	var errs []error
 	try := func(node did.DID, addr ...string) bool {
-		r, err := t.net.Ask(ctx, node, &exchange.Request{Op: exchange.OpRenew, Credential: old.Raw}, addr...)
-		if err == nil {
-			var c *vc.Credential
-			if c, err = vc.Verify(ctx, r.Credential, vc.Check{Resolver: org, Now: t.now()}); err == nil {
-				err = org.SetCredential(c)
-			}
-		}
+		err := t.askRenewal(ctx, org, old, node, addr...)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", node.Short(), err))
-			return false
 		}
-		return true
+		return err == nil
 	}
 	renewed := slices.ContainsFunc(nodes, func(n did.DID) bool { return try(n) }) || slices.ContainsFunc(addrs, func(a string) bool {
 		node := exchange.NodeIn(a)
@@ -511,4 +504,33 @@ func (t *Trust) renew(ctx context.Context) error {
 	t.update()
 	t.repeatHello()
 	return nil
+}
+
+// renewAt gets a new credential from one issuer, which has changed the roles of this node.
+func (t *Trust) renewAt(ctx context.Context, issuer did.DID) error {
+	org, err := t.mine()
+	if err != nil {
+		return err
+	}
+	if old := org.Credential(); old == nil {
+		return nil
+	} else if err := t.askRenewal(ctx, org, old, issuer); err != nil {
+		return err
+	}
+	t.update()
+	t.repeatHello()
+	return nil
+}
+
+// askRenewal asks an issuer for a credential in place of the old one.
+func (t *Trust) askRenewal(ctx context.Context, org *organization.Organization, old *vc.Credential, issuer did.DID, addr ...string) error {
+	r, err := t.net.Ask(ctx, issuer, &exchange.Request{Op: exchange.OpRenew, Credential: old.Raw}, addr...)
+	if err != nil {
+		return err
+	}
+	c, err := vc.Verify(ctx, r.Credential, vc.Check{Resolver: org, Now: t.now()})
+	if err != nil {
+		return err
+	}
+	return org.SetCredential(c)
 }
