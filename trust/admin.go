@@ -39,7 +39,7 @@ func userError(err error) error {
 	case errors.Is(err, organization.ErrRevoked):
 		return interact.Errorf(interact.CredentialRevoked, "restore the member to end the revocation", "%v", err)
 	case errors.Is(err, organization.ErrExists):
-		return interact.Errorf(interact.Usage, "end the membership of this node first", "%v", err)
+		return interact.Errorf(interact.Usage, "end the membership of this node first", "%v", err).Then(interact.StepOrgLeave)
 	case errors.Is(err, fs.ErrExist):
 		return interact.Errorf(interact.Usage, "name a new file", "%v", err)
 	case errors.Is(err, vc.ErrExpired), errors.Is(err, vc.ErrTime):

@@ -97,11 +97,12 @@ func (t *Trust) readInvitation(text string, want invitation.Kind, readers ...did
 		return nil, err
 	}
 	if i.Kind != want {
-		hint := "it is for a node that joins an organization"
 		if i.Kind == invitation.Partner {
-			hint = "it is for another organization, which accepts it as a partner"
+			return nil, interact.Errorf(interact.InvalidInvite, "accept it on an issuer of another organization", "the invitation is for a partner, not for a node").
+				Then(interact.StepAccept)
 		}
-		return nil, interact.Errorf(interact.InvalidInvite, hint, "the invitation is for a %s", i.Kind)
+		return nil, interact.Errorf(interact.InvalidInvite, "join with it on a node without an organization", "the invitation is for a node, not for a partner").
+			Then(interact.StepOrgJoin)
 	}
 	return i, i.Check(t.o.Network, t.now(), readers...)
 }
@@ -219,7 +220,13 @@ func (t *Trust) Accept(ctx context.Context, a api.Acceptance) (*api.Partner, err
 		return nil, err
 	}
 	// Whoever altered the way of the invitation could have made another one: the operator compares the words.
-	p, err := t.addPartner(partners.Partner{Name: name, DID: l.DID(), Addrs: []string{addr}}, l)
+	fresh := partners.Partner{Name: name, DID: l.DID(), Addrs: []string{addr}}
+	t.mu.RLock()
+	if old := t.book.Find(l.SCID()); old != nil && !old.IsRemoved() && !old.HasEnded(t.now()) { // an accepted invitation is accepted again
+		fresh.Confirmed = old.Confirmed
+	}
+	t.mu.RUnlock()
+	p, err := t.addPartner(fresh, l)
 	if err != nil {
 		return nil, err
 	}
