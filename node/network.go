@@ -112,8 +112,8 @@ func (n *Node) standingChanged(id did.DID, before, after *did.Principal) {
 }
 
 // rulesChanged records that other access rules are in force: other nodes may find restricted Things.
-func (n *Node) rulesChanged() {
-	n.stores.Audit.Change(audit.ChangePolicy, "access rules in force")
+func (n *Node) rulesChanged(changes string) {
+	n.stores.Audit.Change(audit.ChangePolicy, "access rules in force: "+changes)
 	n.network.thingsChanged()
 }
 
