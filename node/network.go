@@ -45,8 +45,8 @@ func (n *Node) openNetwork() (_ *network, err error) {
 		}
 		w.own, err = p2p.New(p2p.Options{Key: n.key, Version: o.Version, Network: o.Network,
 			Listen: o.Listen, ListenExplicit: o.ListenExplicit, Announce: o.Announce, NoAnnounce: o.NoAnnounce, PublicOnly: o.PublicOnly,
-			Admits: admits, Streams: streams, Loopback: o.Loopback, DialPublic: o.Internet,
-			NoNoise: o.NoNoise, NAT: o.NAT, Limits: o.Limits, Metrics: n.metrics.Registerer(), Log: o.Log})
+			Admits: admits, Streams: streams, Refused: func(id did.DID) { _ = n.recordDenied(id, n.policy.Connects(id)) },
+			Loopback: o.Loopback, DialPublic: o.Internet, NoNoise: o.NoNoise, NAT: o.NAT, Limits: o.Limits, Metrics: n.metrics.Registerer(), Log: o.Log})
 		if err != nil {
 			return nil, err
 		}
