@@ -42,8 +42,8 @@ func (n *Node) openNetwork() (err error) {
 		}
 		w.own, err = p2p.New(p2p.Options{Key: n.key, Version: o.Version, Network: o.Network,
 			Listen: o.Listen, ListenExplicit: o.ListenExplicit, Announce: o.Announce, NoAnnounce: o.NoAnnounce, PublicOnly: o.PublicOnly,
-			Admits: admits, Streams: streams, Loopback: o.Loopback, DialPublic: o.Internet,
-			NoNoise: o.NoNoise, NAT: o.NAT, Limits: o.Limits, Metrics: n.metrics.Registerer(), Log: o.Log})
+			Admits: admits, Streams: streams, Refused: func(id did.DID) { _ = n.recordDenied(id, n.policy.Connects(id)) },
+			Loopback: o.Loopback, DialPublic: o.Internet, NoNoise: o.NoNoise, NAT: o.NAT, Limits: o.Limits, Metrics: n.metrics.Registerer(), Log: o.Log})
 		if err != nil {
 			return err
 		}
@@ -107,8 +107,8 @@ func (n *Node) standingChanged(id did.DID, before, after *did.Principal) {
 }
 
 // rulesChanged records that other access rules are in force: other nodes may find restricted Things.
-func (n *Node) rulesChanged() {
-	n.stores.Audit.Change(audit.ChangePolicy, "access rules in force")
+func (n *Node) rulesChanged(changes string) {
+	n.stores.Audit.Change(audit.ChangePolicy, "access rules in force: "+changes)
 	n.network.thingsChanged()
 }
 
