@@ -241,6 +241,9 @@ func (t *Trust) addOwn() error {
 		return err
 	}
 	t.mu.Lock()
+	if old := t.authorities[a.SCID()]; old != nil {
+		t.touchExcludedLocked(old)
+	}
 	t.authorities[a.SCID()] = a
 	t.mu.Unlock()
 	t.signOwnList()
@@ -254,8 +257,17 @@ func (t *Trust) dismissLocked(scid string) {
 		t.touchMembersLocked(scid)
 		if a.partner != nil {
 			t.former = append(t.former, a)
+		} else {
+			t.touchExcludedLocked(a)
 		}
 	}
+}
+
+// touchExcludedLocked notes that an organization, which is replaced or removed, excludes no node any more.
+func (t *Trust) touchExcludedLocked(old *trusted) {
+	old.Touch()
+	_, nodes := old.TakeChanges(t.now())
+	maps.Copy(t.touched, nodes)
 }
 
 // edit changes the trust store: durably first, then in force. f changes a copy.
