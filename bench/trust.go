@@ -18,6 +18,7 @@ import (
 	"github.com/lmosd/lmosd/directory/directorytest"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/policy/rules"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/trust"
 )
@@ -162,10 +163,9 @@ func credentials(ctx context.Context, p plan) error {
 
 // audiences measures queries over 10,000 Things, of which one in ten is for partners, without a filter and for callers.
 func audiences(ctx context.Context, p plan) error {
-	rules := policy.New(policy.Rules{Organization: func(name string) (did.DID, bool) { return benchOrg, name == "acme" },
-		More: []func(*access.Builder) error{func(b *access.Builder) error {
-			return b.AddRule("r", access.Rule{Allow: []string{"acme"}, To: []string{"find", "call"}, On: []string{directorytest.ID(70), "agent-80"}})
-		}}})
+	rules := policy.New(policy.Rules{Options: rules.Options{Organization: func(name string) (did.DID, bool) { return benchOrg, name == "acme" }, More: []func(*access.Builder) error{func(b *access.Builder) error {
+		return b.AddRule("r", access.Rule{Allow: []string{"acme"}, To: []string{"find", "call"}, On: []string{directorytest.ID(70), "agent-80"}})
+	}}}})
 	if err := rules.Load(); err != nil {
 		return err
 	}

@@ -387,7 +387,7 @@ func (g *guard) allowsThing(r *http.Request, grant *tokens.Grant, op accessrules
 		return false
 	}
 	d, err := g.things(r.Context(), ref)
-	return err == nil && grant.Allows(op, policy.TargetOf(d.Thing, d.Name()))
+	return err == nil && grant.Allows(op, accessrules.TargetOf(d.Thing, d.Name()))
 }
 
 // thingOf returns the reference of the Thing that the path of r names, or "".

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/policy/rules"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -100,12 +100,12 @@ func TestTrust(t *testing.T) {
 	}{
 		"no rules":      {Rules{}, 0.5, "untrusted"},
 		"this node":     {with(t, Rules{Self: alice}, denied(alice)), 1, "this node"},
-		"a partner":     {Rules{Principal: partners(alice)}, 1, "partner"},
-		"another":       {Rules{Principal: partners(bob)}, 0.5, "untrusted"},
+		"a partner":     {Rules{Options: rules.Options{Principal: partners(alice)}}, 1, "partner"},
+		"another":       {Rules{Options: rules.Options{Principal: partners(bob)}}, 0.5, "untrusted"},
 		"denied":        {with(t, Rules{}, denied(alice)), 0, "denied"},
-		"both":          {with(t, Rules{Principal: partners(alice)}, denied(alice)), 0, "denied"},
-		"not permitted": {Rules{Untrusted: access.UntrustedNone}, 0, "denied"},
-		"members only":  {Rules{Connect: access.ConnectMembers, Principal: partners(alice)}, 0, "denied"},
+		"both":          {with(t, Rules{Options: rules.Options{Principal: partners(alice)}}, denied(alice)), 0, "denied"},
+		"not permitted": {Rules{Options: rules.Options{Untrusted: access.UntrustedNone}}, 0, "denied"},
+		"members only":  {Rules{Options: rules.Options{Connect: access.ConnectMembers, Principal: partners(alice)}}, 0, "denied"},
 	} {
 		if got, why := loaded(t, c.rules).Trust(alice); got != c.want || why != c.why {
 			t.Errorf("%s: got %g for %q, want %g for %q", name, got, why, c.want, c.why)
@@ -120,14 +120,14 @@ func TestConnects(t *testing.T) {
 		why   string // of the refusal; "" means admitted
 	}{
 		"no rules":                  {Rules{}, ""},
-		"find":                      {Rules{Untrusted: access.UntrustedFind}, ""},
-		"none":                      {Rules{Untrusted: access.UntrustedNone}, "no rule lets untrusted callers connect"},
-		"none, but a rule":          {with(t, Rules{Untrusted: access.UntrustedNone}, fmt.Sprintf("allow: %q, to: connect", alice)), ""},
-		"none, itself":              {Rules{Untrusted: access.UntrustedNone, Self: alice}, ""},
-		"none, a partner":           {Rules{Untrusted: access.UntrustedNone, Principal: partners(alice)}, ""},
-		"partners":                  {Rules{Connect: access.ConnectPartners}, "no rule lets untrusted callers connect"},
-		"partners, a partner":       {Rules{Connect: access.ConnectPartners, Principal: partners(alice)}, ""},
-		"members, a partner":        {Rules{Connect: access.ConnectMembers, Principal: partners(alice)}, "no rule lets partner callers connect"},
+		"find":                      {Rules{Options: rules.Options{Untrusted: access.UntrustedFind}}, ""},
+		"none":                      {Rules{Options: rules.Options{Untrusted: access.UntrustedNone}}, "no rule lets untrusted callers connect"},
+		"none, but a rule":          {with(t, Rules{Options: rules.Options{Untrusted: access.UntrustedNone}}, fmt.Sprintf("allow: %q, to: connect", alice)), ""},
+		"none, itself":              {Rules{Options: rules.Options{Untrusted: access.UntrustedNone}, Self: alice}, ""},
+		"none, a partner":           {Rules{Options: rules.Options{Untrusted: access.UntrustedNone, Principal: partners(alice)}}, ""},
+		"partners":                  {Rules{Options: rules.Options{Connect: access.ConnectPartners}}, "no rule lets untrusted callers connect"},
+		"partners, a partner":       {Rules{Options: rules.Options{Connect: access.ConnectPartners, Principal: partners(alice)}}, ""},
+		"members, a partner":        {Rules{Options: rules.Options{Connect: access.ConnectMembers, Principal: partners(alice)}}, "no rule lets partner callers connect"},
 		"denied":                    {with(t, Rules{}, denied(alice)), "a rule denies connect to the caller"},
 		"another denied":            {with(t, Rules{}, denied(bob)), ""},
 		"denied after being let in": {with(t, Rules{}, fmt.Sprintf("allow: %q, to: connect", alice), denied(alice)), "a rule denies connect"},
@@ -383,21 +383,5 @@ func TestForgedNamesAreIgnored(t *testing.T) {
 		if got := interact.AsError(err); (got == nil) != (i < 2) {
 			t.Errorf("message %d, of %q: %v", i, name, err)
 		}
-	}
-}
-
-// OnLoad is called after each change of the rules, and not if they do not compile.
-func TestOnLoad(t *testing.T) {
-	t.Parallel()
-	loads := 0
-	p := New(Rules{File: filepath.Join(t.TempDir(), "policy.yaml"), OnLoad: func() { loads++ }})
-	for _, step := range []func() error{p.Load, p.Refresh} {
-		if err := step(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	p.AddSource(func(*access.Builder) error { return errors.New("broken") })
-	if err := p.Refresh(); err == nil || loads != 2 {
-		t.Errorf("got %v after %d calls, want an error after 2", err, loads)
 	}
 }
