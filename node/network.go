@@ -148,7 +148,7 @@ func (n *Node) partners() []string {
 	return n.network.trust.Names()
 }
 
-// unconfirmed returns the name of a partner that is not confirmed (policy.Rules.Unconfirmed).
+// unconfirmed returns the name of a partner that is not confirmed (rules.Options.Unconfirmed).
 func (n *Node) unconfirmed(organization string) string {
 	if n.network == nil {
 		return ""
