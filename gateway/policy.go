@@ -11,7 +11,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/policy"
 	accessrules "github.com/lmosd/lmosd/policy/access"
-	"github.com/lmosd/lmosd/policy/rules"
+	policyrules "github.com/lmosd/lmosd/policy/rules"
 	"github.com/lmosd/lmosd/publication"
 )
 
@@ -120,7 +120,7 @@ func (g *Gateway) rights(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var all []rules.Right
+	var all []policyrules.Right
 	switch who, on := q.Get("who"), q.Get("on"); {
 	case (who == "") == (on == ""):
 		return interact.Errorf(interact.Usage, "who=globex, or on=weather", "expected one of the parameters who and on")
@@ -139,13 +139,13 @@ func (g *Gateway) rights(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, list)
 }
 
-func right(r rules.Right) api.Right {
+func right(r policyrules.Right) api.Right {
 	return api.Right{Who: r.Who, Thing: r.Thing, Affordance: r.Affordance, Op: string(r.Op), Allow: r.Allow, Rule: r.Rule, Why: r.Why(),
 		Conditional: r.Conditional}
 }
 
 // rightsOf returns the rights of a caller and its roles.
-func (g *Gateway) rightsOf(p *policy.Policy, who string) (all []rules.Right, err error) {
+func (g *Gateway) rightsOf(p *policy.Policy, who string) (all []policyrules.Right, err error) {
 	for _, name := range p.WithRoles(who) {
 		c, err := p.Caller(name)
 		if err != nil {
@@ -160,15 +160,15 @@ func (g *Gateway) rightsOf(p *policy.Policy, who string) (all []rules.Right, err
 }
 
 // rightsOn returns the rights of the kinds of callers, and of the callers that rules name, on a Thing or the node.
-func (g *Gateway) rightsOn(p *policy.Policy, on string) (all []rules.Right, err error) {
+func (g *Gateway) rightsOn(p *policy.Policy, on string) (all []policyrules.Right, err error) {
 	var thing *publication.Publication
 	if on != accessrules.NameOf(nil) {
 		if thing, err = g.offered(on); err != nil {
 			return nil, err
 		}
 	}
-	for i, name := range slices.Concat(rules.Kinds, p.Named()) {
-		if i >= len(rules.Kinds) && slices.Contains(rules.Kinds, name) {
+	for i, name := range slices.Concat(policyrules.Kinds, p.Named()) {
+		if i >= len(policyrules.Kinds) && slices.Contains(policyrules.Kinds, name) {
 			continue
 		}
 		c, err := p.Caller(name)
@@ -252,16 +252,16 @@ func (g *Gateway) why(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var with *rules.File
+	var with *policyrules.File
 	if body.With != nil {
-		with = &rules.File{Name: body.With.Name, Text: []byte(body.With.Text)}
+		with = &policyrules.File{Name: body.With.Name, Text: []byte(body.With.Text)}
 	}
 	e, err := p.Explain(c.Principal, q, with)
 	if err != nil {
 		return err
 	}
 	shown := api.Explanation{APIVersion: api.APIVersion, Kind: "Explanation", Text: e.Rule.Text, Relation: c.Principal.Relation.String(),
-		Right:     right(rules.Right{Who: c.Name, Thing: accessrules.NameOf(q.Target), Affordance: q.Affordance, Decision: e.Decision}),
+		Right:     right(policyrules.Right{Who: c.Name, Thing: accessrules.NameOf(q.Target), Affordance: q.Affordance, Decision: e.Decision}),
 		Principal: make([]api.PrincipalPart, 0, len(c.Parts))}
 	for _, part := range c.Parts {
 		shown.Principal = append(shown.Principal, api.PrincipalPart(part))
