@@ -16,6 +16,7 @@ import (
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/policy/rules"
 )
 
 // Response times of the agent for honest callers and for attackers.
@@ -89,7 +90,7 @@ func (b *fairBed) open(ctx context.Context) error {
 	go func() { _ = s.Serve(l) }()
 	b.stops = append(b.stops, func() { _ = s.Close() })
 	o := options("tcp")
-	o.Policy = policy.Rules{Untrusted: access.UntrustedOpen, Concurrency: 256, CallerConcurrency: 64, ThingConcurrency: 64, UntrustedDeadline: 2 * time.Minute}
+	o.Policy = policy.Rules{Options: rules.Options{Untrusted: access.UntrustedOpen}, Concurrency: 256, CallerConcurrency: 64, ThingConcurrency: 64, UntrustedDeadline: 2 * time.Minute}
 	host, err := b.node(ctx, o)
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/policy/rules"
 )
 
 // benchTD describes the agent. %s is its HTTP URL, if it has one; an agent in this process is called directly.
@@ -29,7 +30,7 @@ const benchTD = `{"@context":["https://www.w3.org/2019/wot/td/v1","https://www.w
 // options returns those of a node of the test profile. The middleware is complete: codec, schema validation, trace, policy and rate limit.
 func options(kind string) node.Options {
 	return node.Options{Name: "bench", Network: "bench", Profile: "test", Loopback: true, ListenExplicit: true,
-		Listen: []string{listenOn(kind)}, Policy: policy.Rules{Untrusted: access.UntrustedOpen, PerPeer: 1e9, Burst: 1e9}}
+		Listen: []string{listenOn(kind)}, Policy: policy.Rules{Options: rules.Options{Untrusted: access.UntrustedOpen}, PerPeer: 1e9, Burst: 1e9}}
 }
 
 // start runs a node until stop.

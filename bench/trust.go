@@ -18,6 +18,7 @@ import (
 	"github.com/lmosd/lmosd/directory/directorytest"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/policy/rules"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/trust"
 )
@@ -162,25 +163,11 @@ func credentials(ctx context.Context, p plan) error {
 
 // audiences measures queries over 10,000 Things, of which one in ten is for partners, without a filter and for callers.
 func audiences(ctx context.Context, p plan) error {
-	rules := policy.New(policy.Rules{Organization: func(name string) (did.DID, bool) { return benchOrg, name == "acme" },
-		More: []func(*access.Builder) error{func(b *access.Builder) error {
-			return b.AddRule("r", access.Rule{Allow: []string{"acme"}, To: []string{"find", "call"}, On: []string{directorytest.ID(70), "agent-80"}})
-		}}})
+	rules := policy.New(policy.Rules{Options: rules.Options{Organization: func(name string) (did.DID, bool) { return benchOrg, name == "acme" }, More: []func(*access.Builder) error{func(b *access.Builder) error {
+		return b.AddRule("r", access.Rule{Allow: []string{"acme"}, To: []string{"find", "call"}, On: []string{directorytest.ID(70), "agent-80"}})
+	}}}})
 	if err := rules.Load(); err != nil {
 		return err
-	}
-	open, err := directory.New(directory.Options{Max: 4 * nThings})
-	if err != nil {
-		return err
-	}
-	filtered, err := directory.New(directory.Options{Max: 4 * nThings, Sees: rules.Finds, Scope: rules.Scope})
-	if err != nil {
-		return err
-	}
-	for _, d := range []*directory.Directory{open, filtered} {
-		if err := fill(ctx, d); err != nil {
-			return err
-		}
 	}
 	caller := func(change func(*did.Principal)) context.Context {
 		one := *benchCaller
@@ -189,14 +176,29 @@ func audiences(ctx context.Context, p plan) error {
 	}
 	callers := []struct {
 		name string
-		d    *directory.Directory
 		ctx  context.Context
 	}{
-		{"no filter", open, ctx},
-		{"member", filtered, caller(func(p *did.Principal) { p.Relation = did.Own })},
-		{"partner with a rule", filtered, caller(func(*did.Principal) {})},
-		{"partner", filtered, caller(func(p *did.Principal) { p.Org = "" })},
-		{"untrusted", filtered, caller(func(p *did.Principal) { p.Org, p.Roles, p.Relation = "", nil, did.Untrusted })},
+		{"no filter", ctx},
+		{"member", caller(func(p *did.Principal) { p.Relation = did.Own })},
+		{"partner with a rule", caller(func(*did.Principal) {})},
+		{"partner", caller(func(p *did.Principal) { p.Org = "" })},
+		{"untrusted", caller(func(p *did.Principal) { p.Org, p.Roles, p.Relation = "", nil, did.Untrusted })},
+	}
+	// Each caller has a directory of its own, so that all unpack as many descriptions for the same queries.
+	directories := make([]*directory.Directory, len(callers))
+	for c := range callers {
+		o := directory.Options{Max: 4 * nThings}
+		if c > 0 {
+			o.Sees, o.Scope = rules.Finds, rules.Scope
+		}
+		d, err := directory.New(o)
+		if err != nil {
+			return err
+		}
+		directories[c] = d
+	}
+	if err := fill(ctx, directories); err != nil {
+		return err
 	}
 	find := func(ctx context.Context, d *directory.Directory, q td.Query, _ int) {
 		for range d.FindLocal(ctx, q) {
@@ -232,7 +234,7 @@ func audiences(ctx context.Context, p plan) error {
 			for c, by := range callers { // in turn, so that all have the same load of the machine
 				before := threadTime()
 				for i := n; i < n+block; i++ {
-					q.ask(by.ctx, by.d, q.q((i+c*1009)*7919), i) // the callers of one directory ask for different Things, which are not unpacked yet
+					q.ask(by.ctx, directories[c], q.q(i*7919), i)
 				}
 				times[c] += threadTime() - before
 			}
@@ -248,8 +250,8 @@ func audiences(ctx context.Context, p plan) error {
 	return nil
 }
 
-// fill adds agents to a directory.
-func fill(ctx context.Context, d *directory.Directory) error {
+// fill adds agents to directories.
+func fill(ctx context.Context, all []*directory.Directory) error {
 	verifier := td.NewVerifier(did.Keys())
 	signed, err := directorytest.Sign(0, nThings)
 	if err != nil {
@@ -263,8 +265,10 @@ func fill(ctx context.Context, d *directory.Directory) error {
 		if i%10 == 0 {
 			desc.Visibility, desc.Record.Audience = td.Partners, td.Partners
 		}
-		if _, err := d.Add(desc); err != nil {
-			return err
+		for _, d := range all {
+			if _, err := d.Add(desc); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

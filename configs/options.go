@@ -13,6 +13,7 @@ import (
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
+	"github.com/lmosd/lmosd/policy/rules"
 	"github.com/lmosd/lmosd/telemetry"
 )
 
@@ -82,11 +83,7 @@ func (c *Config) endpoint(key string, e Endpoint) (node.Endpoint, error) {
 
 // rules returns the rules of callers.
 func (c *Config) rules() policy.Rules {
-	return policy.Rules{Untrusted: c.Trust.Untrusted, Connect: c.Trust.Connect, Stale: c.Trust.Stale, File: c.PolicyFile(),
-		PerPeer: float64(c.Trust.Rate.PerPeer), ReadsPerPeer: float64(c.Trust.Rate.Reads), Burst: c.Trust.Rate.Burst, PerThing: float64(c.Trust.Rate.PerThing), ThingBurst: c.Trust.Rate.Burst,
-		UntrustedDeadline: time.Duration(c.Interact.UntrustedDeadline), UntrustedRun: time.Duration(c.Interact.Tasks.UntrustedMaxDuration),
-		Concurrency: c.Interact.Concurrency, CallerConcurrency: c.Interact.PerCaller, ThingConcurrency: c.Interact.PerThing,
-		Subscriptions: c.Interact.Subscriptions}
+	return policy.Rules{Options: rules.Options{Untrusted: c.Trust.Untrusted, Connect: c.Trust.Connect, Stale: c.Trust.Stale, File: c.PolicyFile()}, PerPeer: float64(c.Trust.Rate.PerPeer), ReadsPerPeer: float64(c.Trust.Rate.Reads), Burst: c.Trust.Rate.Burst, PerThing: float64(c.Trust.Rate.PerThing), ThingBurst: c.Trust.Rate.Burst, UntrustedDeadline: time.Duration(c.Interact.UntrustedDeadline), UntrustedRun: time.Duration(c.Interact.Tasks.UntrustedMaxDuration), Concurrency: c.Interact.Concurrency, CallerConcurrency: c.Interact.PerCaller, ThingConcurrency: c.Interact.PerThing, Subscriptions: c.Interact.Subscriptions}
 }
 
 // share is the fraction of recorded traces; none is negative, because zero means all.

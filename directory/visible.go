@@ -107,7 +107,8 @@ func (r *reader) seesAs(audience td.Visibility, describe func() *td.Description)
 type sight struct {
 	d      *Directory
 	r      *reader
-	except []bool // by slot: it must be asked for; nil: none
+	except []bool   // by slot: it must be asked for; nil: none
+	asked  []uint32 // the slots in except
 	// everything is true if all live Things are visible, and public if all public ones are.
 	everything, public bool
 	// cheap is true if few public Things must be asked for. Otherwise the caller does so without the lock, because they are unpacked for that.
@@ -122,10 +123,13 @@ func (d *Directory) sightLocked(r *reader) sight {
 		if s.except == nil {
 			s.except = make([]bool, len(d.slots))
 		}
-		if !s.except[slot] && d.audiences[slot] == td.Public {
+		if s.except[slot] {
+			return
+		}
+		if d.audiences[slot] == td.Public {
 			asked++
 		}
-		s.except[slot] = true
+		s.except[slot], s.asked = true, append(s.asked, slot)
 	}
 	for i := range r.scope.Except {
 		c := d.index.Choose(&r.scope.Except[i])
@@ -170,11 +174,19 @@ func (s *sight) countLocked(c *index.Choice) int {
 	switch {
 	case s.everything:
 		return total
-	case total == s.d.index.Len() && s.except == nil && !slices.Contains(s.r.scope.Each[:], true): // the choice has all Things
+	case total == s.d.index.Len() && !slices.Contains(s.r.scope.Each[:], true): // the choice has all Things
 		total = 0
 		for v, n := range s.d.byAudience {
 			if s.r.scope.All[v] {
 				total += n
+			}
+		}
+		for _, slot := range s.asked {
+			if s.r.scope.All[s.d.audiences[slot]] {
+				total--
+			}
+			if s.has(slot) {
+				total++
 			}
 		}
 		return total

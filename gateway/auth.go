@@ -16,7 +16,6 @@ import (
 	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest/server"
-	"github.com/lmosd/lmosd/policy"
 	accessrules "github.com/lmosd/lmosd/policy/access"
 	"github.com/lmosd/lmosd/td"
 )
@@ -387,7 +386,7 @@ func (g *guard) allowsThing(r *http.Request, grant *tokens.Grant, op accessrules
 		return false
 	}
 	d, err := g.things(r.Context(), ref)
-	return err == nil && grant.Allows(op, policy.TargetOf(d.Thing, d.Name()))
+	return err == nil && grant.Allows(op, accessrules.TargetOf(d.Thing, d.Name()))
 }
 
 // thingOf returns the reference of the Thing that the path of r names, or "".

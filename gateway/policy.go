@@ -11,6 +11,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/policy"
 	accessrules "github.com/lmosd/lmosd/policy/access"
+	policyrules "github.com/lmosd/lmosd/policy/rules"
 	"github.com/lmosd/lmosd/publication"
 )
 
@@ -119,7 +120,7 @@ func (g *Gateway) rights(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var all []policy.Right
+	var all []policyrules.Right
 	switch who, on := q.Get("who"), q.Get("on"); {
 	case (who == "") == (on == ""):
 		return interact.Errorf(interact.Usage, "who=globex, or on=weather", "expected one of the parameters who and on")
@@ -138,13 +139,13 @@ func (g *Gateway) rights(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, list)
 }
 
-func right(r policy.Right) api.Right {
+func right(r policyrules.Right) api.Right {
 	return api.Right{Who: r.Who, Thing: r.Thing, Affordance: r.Affordance, Op: string(r.Op), Allow: r.Allow, Rule: r.Rule, Why: r.Why(),
 		Conditional: r.Conditional}
 }
 
 // rightsOf returns the rights of a caller and its roles.
-func (g *Gateway) rightsOf(p *policy.Policy, who string) (all []policy.Right, err error) {
+func (g *Gateway) rightsOf(p *policy.Policy, who string) (all []policyrules.Right, err error) {
 	for _, name := range p.WithRoles(who) {
 		c, err := p.Caller(name)
 		if err != nil {
@@ -159,15 +160,15 @@ func (g *Gateway) rightsOf(p *policy.Policy, who string) (all []policy.Right, er
 }
 
 // rightsOn returns the rights of the kinds of callers, and of the callers that rules name, on a Thing or the node.
-func (g *Gateway) rightsOn(p *policy.Policy, on string) (all []policy.Right, err error) {
+func (g *Gateway) rightsOn(p *policy.Policy, on string) (all []policyrules.Right, err error) {
 	var thing *publication.Publication
-	if on != policy.NameOf(nil) {
+	if on != accessrules.NameOf(nil) {
 		if thing, err = g.offered(on); err != nil {
 			return nil, err
 		}
 	}
-	for i, name := range slices.Concat(policy.Kinds, p.Named()) {
-		if i >= len(policy.Kinds) && slices.Contains(policy.Kinds, name) {
+	for i, name := range slices.Concat(policyrules.Kinds, p.Named()) {
+		if i >= len(policyrules.Kinds) && slices.Contains(policyrules.Kinds, name) {
 			continue
 		}
 		c, err := p.Caller(name)
@@ -183,7 +184,7 @@ func (g *Gateway) rightsOn(p *policy.Policy, on string) (all []policy.Right, err
 }
 
 func targetOf(p *publication.Publication) *accessrules.Target {
-	return policy.TargetOf(p.Description.Thing, p.Description.Name())
+	return accessrules.TargetOf(p.Description.Thing, p.Description.Name())
 }
 
 // offered returns the publication of a Thing of this node by its reference, id or name.
@@ -212,7 +213,7 @@ func (g *Gateway) offered(ref string) (*publication.Publication, error) {
 
 // target returns the target of a request on "node", a Thing, or a Thing with an affordance after "/".
 func (g *Gateway) target(on string) (t *accessrules.Target, affordance string, err error) {
-	if on == policy.NameOf(nil) || on == "" {
+	if on == accessrules.NameOf(nil) || on == "" {
 		return nil, "", nil
 	}
 	p, err := g.offered(on)
@@ -251,16 +252,16 @@ func (g *Gateway) why(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var with *policy.File
+	var with *policyrules.File
 	if body.With != nil {
-		with = &policy.File{Name: body.With.Name, Text: []byte(body.With.Text)}
+		with = &policyrules.File{Name: body.With.Name, Text: []byte(body.With.Text)}
 	}
 	e, err := p.Explain(c.Principal, q, with)
 	if err != nil {
 		return err
 	}
 	shown := api.Explanation{APIVersion: api.APIVersion, Kind: "Explanation", Text: e.Rule.Text, Relation: c.Principal.Relation.String(),
-		Right:     right(policy.Right{Who: c.Name, Thing: policy.NameOf(q.Target), Affordance: q.Affordance, Decision: e.Decision}),
+		Right:     right(policyrules.Right{Who: c.Name, Thing: accessrules.NameOf(q.Target), Affordance: q.Affordance, Decision: e.Decision}),
 		Principal: make([]api.PrincipalPart, 0, len(c.Parts))}
 	for _, part := range c.Parts {
 		shown.Principal = append(shown.Principal, api.PrincipalPart(part))

@@ -12,6 +12,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/policy"
 	accessrules "github.com/lmosd/lmosd/policy/access"
+	policyrules "github.com/lmosd/lmosd/policy/rules"
 )
 
 // withRules returns the options of a gateway with a file of access rules and the partner globex.
@@ -21,10 +22,10 @@ func withRules(t *testing.T, rules string) (o Options, file string) {
 	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := policy.New(policy.Rules{File: file, Untrusted: accessrules.UntrustedFind, Connect: accessrules.ConnectAnyone, Organization: func(name string) (did.DID, bool) {
+	p := policy.New(policy.Rules{Options: policyrules.Options{File: file, Untrusted: accessrules.UntrustedFind, Connect: accessrules.ConnectAnyone, Organization: func(name string) (did.DID, bool) {
 		id, ok := map[string]did.DID{"own": "did:webvh:QmAcme:acme.example", "globex": "did:webvh:QmGlobex:globex.example"}[name]
 		return id, ok
-	}})
+	}}})
 	if err := p.Load(); err != nil {
 		t.Fatal(err)
 	}

@@ -11,18 +11,19 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/policy/rules"
 )
 
 // withRules returns the rules of callers with access rules; untrusted has the rights of untrusted ones.
-func withRules(untrusted string, rules ...access.Rule) policy.Rules {
-	return policy.Rules{Untrusted: cmp.Or(untrusted, access.UntrustedOpen), More: []func(*access.Builder) error{func(b *access.Builder) error {
-		for i, r := range rules {
+func withRules(untrusted string, all ...access.Rule) policy.Rules {
+	return policy.Rules{Options: rules.Options{Untrusted: cmp.Or(untrusted, access.UntrustedOpen), More: []func(*access.Builder) error{func(b *access.Builder) error {
+		for i, r := range all {
 			if err := b.AddRule(strconv.Itoa(i), r); err != nil {
 				return err
 			}
 		}
 		return nil
-	}}}
+	}}}}
 }
 
 func allowed(id did.DID) access.Rule {

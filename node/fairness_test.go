@@ -20,6 +20,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/stream"
 	"github.com/lmosd/lmosd/policy"
+	"github.com/lmosd/lmosd/policy/rules"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -233,7 +234,7 @@ func TestWaitingUntrustedCallersDoNotBlockOthers(t *testing.T) {
 	simulate(t, 1, func(t *testing.T, s *sim) {
 		friend := s.nodes[0]
 		host := run(t, s.open(t, 1, func(o *Options) {
-			o.Policy = anyoneCalls(policy.Rules{Concurrency: 256, CallerConcurrency: 64, Principal: members(friend.DID())})
+			o.Policy = anyoneCalls(policy.Rules{Options: rules.Options{Principal: members(friend.DID())}, Concurrency: 256, CallerConcurrency: 64})
 		}))
 		s.nodes = append(s.nodes, host)
 		p, err := host.Offer(t.Context(), tool("Echo", ""), interact.Unary(func(ctx context.Context, m *interact.Message) (*interact.Message, error) {

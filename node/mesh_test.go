@@ -254,7 +254,7 @@ func TestDeniedPeerIsNotConnected(t *testing.T) {
 	caller := start(t, quiet())
 	for name, rules := range map[string]policy.Rules{
 		"denied":            denying(caller.DID()),
-		"not on the list":   {Untrusted: access.UntrustedNone},
+		"not on the list":   withRules(access.UntrustedNone),
 		"denied and listed": withRules(access.UntrustedNone, allowed(caller.DID()), denied(caller.DID())),
 	} {
 		t.Run(name, func(t *testing.T) {

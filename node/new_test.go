@@ -25,6 +25,7 @@ import (
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/policy/rules"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -333,7 +334,7 @@ func TestEveryTransport(t *testing.T) {
 	}
 	lean := quiet()
 	lean.NoNoise, lean.GossipDegree, lean.DHTMode = true, 4, "client"
-	lean.Policy = policy.Rules{Untrusted: access.UntrustedFind}
+	lean.Policy = policy.Rules{Options: rules.Options{Untrusted: access.UntrustedFind}}
 	l := start(t, lean)
 	connect(t, start(t, quiet()), l)
 }

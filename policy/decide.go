@@ -15,28 +15,6 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Decide decides a request of a caller by the rules in force.
-func (p *Policy) Decide(who *did.Principal, r access.Request) access.Decision {
-	r.Now = now(r)
-	return p.access.Load().Decide(who, r)
-}
-
-// now returns the time of a request, which is the current one unless it has another.
-func now(r access.Request) time.Time {
-	if r.Now.IsZero() {
-		return time.Now()
-	}
-	return r.Now
-}
-
-// Principal returns the current principal of a node, which is untrusted if nothing else is known.
-func (p *Policy) Principal(node did.DID) *did.Principal {
-	if p.rules.Principal != nil {
-		return p.rules.Principal(node)
-	}
-	return did.NodePrincipal(node, "")
-}
-
 // Connects returns nil if a node may open streams here, else an [*interact.Error] of code Forbidden.
 func (p *Policy) Connects(node did.DID) error {
 	if node == p.rules.Self {
@@ -76,7 +54,7 @@ func (p *Policy) Sees(who *did.Principal, t *access.Target) bool {
 // Finds is Sees for a description (directory.Options.Sees), and Scope returns what a caller finds (directory.Options.Scope). A reader without
 // a principal finds what an unproven caller finds.
 func (p *Policy) Finds(who *did.Principal, d *td.Description) bool {
-	return p.access.Load().Finds(reader(who), time.Now(), d.Visibility, func() *access.Target { return TargetOf(d.Thing, d.Name()) })
+	return p.Set().Finds(reader(who), time.Now(), d.Visibility, func() *access.Target { return access.TargetOf(d.Thing, d.Name()) })
 }
 
 func reader(who *did.Principal) *did.Principal {
@@ -88,7 +66,7 @@ func reader(who *did.Principal) *did.Principal {
 
 // Scope is described at Finds.
 func (p *Policy) Scope(who *did.Principal) td.Scope {
-	return p.access.Load().Scope(reader(who), time.Now())
+	return p.Set().Scope(reader(who), time.Now())
 }
 
 // Trust returns the trust in a node, 0 to 1, and its reason, for ranking: 1 for the own organization and partners, 0 if it may not connect,
@@ -123,18 +101,6 @@ func (p *Policy) Callers() string {
 	return Permitted
 }
 
-// TargetOf returns the target of requests to a Thing.
-func TargetOf(t *td.Thing, name string) *access.Target {
-	target := &access.Target{ID: t.ID, Visibility: t.Visibility}
-	if name != "" {
-		target.Names = []string{name}
-	}
-	for _, c := range t.Capabilities {
-		target.Capabilities = append(target.Capabilities, td.Prefixes(c.ID)...)
-	}
-	return target
-}
-
 var errNoCaller = interact.Errorf(interact.Forbidden, "report it: the receiver of a message must set its sender", "the message has no caller")
 
 // opOf are the operations of messages.
@@ -152,7 +118,7 @@ var opOf = map[interact.Type]access.Op{
 // tunnel needs the right to one affordance, because its messages are checked by [Policy.Allows]; tunnel reports whether an action is a
 // tunnel.
 func (p *Policy) Authorize(t *td.Thing, target *access.Target, tunnel func(action string) bool) interact.Middleware {
-	known := sync.OnceValue(func() affordances { return affordancesOf(t) })
+	known := sync.OnceValue(func() map[access.Op][]string { return access.Affordances(t) })
 	check := func(m *interact.Message) error {
 		if m.Type == interact.InvokeAction && tunnel != nil && tunnel(m.Name) {
 			return p.authorizeTunnel(m, target, known())
@@ -172,22 +138,13 @@ func (p *Policy) Authorize(t *td.Thing, target *access.Target, tunnel func(actio
 	}
 }
 
-// affordances are the names of the affordances of a Thing by operation.
-type affordances map[access.Op][]string
-
-func affordancesOf(t *td.Thing) affordances {
-	properties := slices.Sorted(maps.Keys(t.Properties))
-	return affordances{access.Read: properties, access.Write: properties, access.Invoke: slices.Sorted(maps.Keys(t.Actions)),
-		access.Subscribe: slices.Sorted(maps.Keys(t.Events))}
-}
-
 // Permits reports whether a caller may send messages of a type about one affordance of a Thing, by what is known before the message.
 func (p *Policy) Permits(who *did.Principal, d *td.Description, typ interact.Type, name string) bool {
-	return p.Decide(who, access.Request{Op: opOf[typ], Target: TargetOf(d.Thing, d.Name()), Affordance: name}).Allow
+	return p.Decide(who, access.Request{Op: opOf[typ], Target: access.TargetOf(d.Thing, d.Name()), Affordance: name}).Allow
 }
 
 // authorize returns the error of a message that its caller may not send.
-func (p *Policy) authorize(m *interact.Message, t *access.Target, known func() affordances) error {
+func (p *Policy) authorize(m *interact.Message, t *access.Target, known func() map[access.Op][]string) error {
 	if m.From == nil {
 		return errNoCaller
 	}
@@ -219,7 +176,7 @@ func (p *Policy) authorize(m *interact.Message, t *access.Target, known func() a
 }
 
 // authorizeTunnel returns nil if the caller may use one affordance of the Thing.
-func (p *Policy) authorizeTunnel(m *interact.Message, t *access.Target, known affordances) error {
+func (p *Policy) authorizeTunnel(m *interact.Message, t *access.Target, known map[access.Op][]string) error {
 	if m.From != nil {
 		for op, names := range known {
 			for _, name := range names {

@@ -1,22 +1,14 @@
 package policy
 
 import (
-	"bytes"
-	"context"
-	"errors"
 	"fmt"
-	"log/slog"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/internal/atomicfile"
 	"github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/policy/rules"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -26,7 +18,7 @@ var lamp = &td.Thing{ID: "urn:x:lamp", Properties: map[string]*td.Property{"on":
 
 // gated returns the lamp behind its access rules.
 func gated(p *Policy, thing interact.Thing) interact.Thing {
-	return interact.Chain(thing, p.Authorize(lamp, TargetOf(lamp, "lamp"), func(action string) bool { return action == "session" }))
+	return interact.Chain(thing, p.Authorize(lamp, access.TargetOf(lamp, "lamp"), func(action string) bool { return action == "session" }))
 }
 
 func TestAuthorize(t *testing.T) {
@@ -68,7 +60,7 @@ func TestAuthorize(t *testing.T) {
 		"a barred caller":                 {[]string{call}, interact.Message{Type: invoke, Name: "blink", From: &did.Principal{Node: alice, Barred: "revoked"}}, interact.NotFound},
 		"what is not a request":           {nil, interact.Message{Type: interact.Event}, 0},
 	} {
-		p := loaded(t, with(t, Rules{Untrusted: access.UntrustedNone}, append(c.rules, denied(bob))...))
+		p := loaded(t, with(t, Rules{Options: rules.Options{Untrusted: access.UntrustedNone}}, append(c.rules, denied(bob))...))
 		m := c.m
 		if m.Thing = "lamp"; m.From == nil {
 			m.From = who(alice)
@@ -86,9 +78,9 @@ func TestAuthorize(t *testing.T) {
 // An observation ends when its right ends: by a rule, or by the standing of the caller.
 func TestRunningInteractionsEnd(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(p *Policy, rules *string, standing *did.Principal){
-		"a rule": func(p *Policy, rules *string, _ *did.Principal) {
-			*rules = "deny: anyone, to: subscribe, on: lamp"
+	for name, change := range map[string]func(p *Policy, text *string, standing *did.Principal){
+		"a rule": func(p *Policy, text *string, _ *did.Principal) {
+			*text = "deny: anyone, to: subscribe, on: lamp"
 			_ = p.Load()
 		},
 		"a standing": func(p *Policy, _ *string, standing *did.Principal) {
@@ -99,16 +91,16 @@ func TestRunningInteractionsEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				rules, standing := "allow: anyone, to: call, on: lamp", *who(alice)
-				p := loaded(t, Rules{Principal: func(node did.DID) *did.Principal {
+				text, standing := "allow: anyone, to: call, on: lamp", *who(alice)
+				p := loaded(t, Rules{Options: rules.Options{Principal: func(node did.DID) *did.Principal {
 					if node == alice {
 						now := standing
 						return &now
 					}
 					return who(node)
 				}, More: []func(*access.Builder) error{func(b *access.Builder) error {
-					return b.AddYAML("policy.yaml", []byte("apiVersion: lmosd/v1\nrules: [{"+rules+"}]"))
-				}}})
+					return b.AddYAML("policy.yaml", []byte("apiVersion: lmosd/v1\nrules: [{"+text+"}]"))
+				}}}})
 				ended := make(chan error, 1)
 				go func() {
 					_, err := interact.Call(t.Context(), gated(p, lasting), &interact.Message{Type: subscribe, Name: "broken", Thing: "lamp",
@@ -124,7 +116,7 @@ func TestRunningInteractionsEnd(t *testing.T) {
 					t.Fatalf("it ended before the change: %v", err)
 				default:
 				}
-				change(p, &rules, &standing)
+				change(p, &text, &standing)
 				if got := code(<-ended); got != interact.Forbidden && got != interact.NotFound {
 					t.Errorf("it ended with %v", got)
 				}
@@ -134,99 +126,6 @@ func TestRunningInteractionsEnd(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A changed file of rules is in force within seconds; one with an error leaves the old rules in force, and is logged once.
-func TestFiles(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "policy.yaml")
-	p := loaded(t, Rules{File: path, Untrusted: access.UntrustedFind})
-	calls := func() bool {
-		return p.Decide(who(alice), access.Request{Op: access.Invoke, Target: &access.Target{ID: "urn:x", Names: []string{"lamp"}}}).Allow
-	}
-	mtime := time.Now().Add(-time.Hour)
-	write := func(path, text string) {
-		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		mtime = mtime.Add(time.Second)
-		if err := os.Chtimes(path, mtime, mtime); err != nil {
-			t.Fatal(err)
-		}
-	}
-	reload := func(want bool, wantErr string) {
-		t.Helper()
-		changed, err := p.reload()
-		if changed != want || (err == nil) != (wantErr == "") || err != nil && !strings.Contains(fmt.Sprint(err), wantErr) {
-			t.Errorf("changed %v, %v; want %v, %q", changed, err, want, wantErr)
-		}
-		if (p.FileError() == nil) != (wantErr == "") && want {
-			t.Errorf("the error of the file is %v", p.FileError())
-		}
-	}
-	reload(false, "")
-	if calls() {
-		t.Error("an untrusted caller may call without a rule")
-	}
-	write(path, "apiVersion: lmosd/v1\nrules:\n- {allow: anyone, to: call, on: lamp}\n")
-	reload(true, "")
-	if !calls() {
-		t.Error("the rule is not in force")
-	}
-	write(path, "apiVersion: lmosd/v1\nrules:\n- {allow: anyone, to: fly, on: lamp}\n")
-	reload(true, "policy.yaml:3:4")
-	reload(false, "")
-	if !calls() {
-		t.Error("a file with an error changes the rules")
-	}
-	cedar := strings.TrimSuffix(path, ".yaml") + ".cedar"
-	write(path, "apiVersion: lmosd/v1\nrules: []\n")
-	write(cedar, `permit (principal, action == Action::"invoke", resource in Name::"lamp");`)
-	reload(true, "")
-	if !calls() {
-		t.Error("the policy in Cedar is not in force")
-	}
-	if err := errors.Join(os.Remove(cedar), os.Remove(path)); err != nil {
-		t.Fatal(err)
-	}
-	reload(true, "")
-	if calls() {
-		t.Error("the rules of removed files are in force")
-	}
-	write(path, "rules: []")
-	if err := New(Rules{File: path}).Load(); code(err) != interact.PolicyInvalid {
-		t.Errorf("a file with an error at the start: %v", err)
-	}
-}
-
-func TestFilesAreWatched(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "policy.yaml")
-	synctest.Test(t, func(t *testing.T) {
-		p := loaded(t, Rules{File: path})
-		ctx, cancel := context.WithCancel(t.Context())
-		var text bytes.Buffer
-		done := make(chan error, 1)
-		go func() { done <- p.Run(ctx, slog.New(slog.NewTextHandler(&text, nil))) }()
-		for _, rules := range []string{"apiVersion: lmosd/v1\nrules: [{deny: anyone, to: '*'}]\n", "apiVersion: lmosd/v1\nrules: [7]\n"} {
-			// The watcher reads at the same time: with a write that is not atomic it may see two changes.
-			if err := atomicfile.Write(path, []byte(rules), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(3 * watchEvery)
-		}
-		if p.Connects(alice) == nil {
-			t.Error("the first file is not in force")
-		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		if got := text.String(); strings.Count(got, "access rules read") != 1 || strings.Count(got, "access rules rejected") != 1 {
-			t.Errorf("logged:\n%s", got)
-		}
-	})
 }
 
 // Rejects leaves a node connected whose membership cannot be decided yet, unless a rule denies it. Stores asks for another right than Connects.
@@ -257,15 +156,14 @@ func TestRejectsAndStores(t *testing.T) {
 	} {
 		who := c.who
 		who.DID, who.Node, who.Via = node, node, did.Peer
-		p := New(Rules{Self: someNode, Connect: access.ConnectMembers, Principal: func(did.DID) *did.Principal { return &who },
-			More: []func(*access.Builder) error{func(b *access.Builder) error {
-				for _, r := range c.rules {
-					if err := b.AddRule("rule", r); err != nil {
-						return err
-					}
+		p := New(Rules{Options: rules.Options{Connect: access.ConnectMembers, Principal: func(did.DID) *did.Principal { return &who }, More: []func(*access.Builder) error{func(b *access.Builder) error {
+			for _, r := range c.rules {
+				if err := b.AddRule("rule", r); err != nil {
+					return err
 				}
-				return nil
-			}}})
+			}
+			return nil
+		}}}, Self: someNode})
 		if err := p.Load(); err != nil {
 			t.Fatal(name, err)
 		}
@@ -296,8 +194,8 @@ func TestRulesOnCapabilities(t *testing.T) {
 func TestDecisionsAreNotKept(t *testing.T) {
 	t.Parallel()
 	now := &did.Principal{DID: alice, Node: alice, Via: did.Peer, Relation: did.Own}
-	p := loaded(t, Rules{Principal: func(did.DID) *did.Principal { return now }})
-	invoke := access.Request{Op: access.Invoke, Target: TargetOf(lamp, "lamp"), Affordance: "blink"}
+	p := loaded(t, Rules{Options: rules.Options{Principal: func(did.DID) *did.Principal { return now }}})
+	invoke := access.Request{Op: access.Invoke, Target: access.TargetOf(lamp, "lamp"), Affordance: "blink"}
 	if d := p.Decide(p.Principal(alice), invoke); !d.Allow {
 		t.Fatal(d.Why())
 	}

@@ -1,56 +1,34 @@
 // Package policy authorizes and rate-limits callers: it turns rules into [interact.Middleware].
 //
-// [Policy.Decide] decides what a caller may do, by the access rules of the operator (package access) and the relation of the caller. It is
-// asked at three points: [Policy.Connects] for the streams of other nodes, [Policy.Authorize] for messages to a Thing, and
-// [Policy.Sees] for descriptions. [Policy.Limit] limits callers, and [Policy.LimitThing] limits one agent. No rate limits the consumers of
-// this node (whose principal has no Node), since they could use the agents directly; the limits of concurrency apply, but they are served
-// first. The messages of consumers behind another node count for that node, because it chooses their names. Within the limits of the node
-// each of its consumers has its own part.
+// The access rules of the operator (package rules) are asked at three points: [Policy.Connects] for the streams of other nodes,
+// [Policy.Authorize] for messages to a Thing, and [Policy.Sees] for descriptions. [Policy.Limit] limits callers, and [Policy.LimitThing] limits
+// one agent. No rate limits the consumers of this node (whose principal has no Node), since they could use the agents directly; the limits of
+// concurrency apply, but they are served first. The messages of consumers behind another node count for that node, because it chooses their
+// names. Within the limits of the node each of its consumers has its own part.
 //
-// The files: decide.go has the decisions, running.go ends
-// interactions that lose their right, files.go reads the access rules, accounts.go has the state of each caller, acquaintance.go the
-// callers that are known, admission.go the slots for calls, rate.go and meter.go the rates, limit.go the middleware that combines them.
+// The files: decide.go has the points, running.go ends interactions that lose their right, accounts.go has the state of each caller,
+// acquaintance.go the callers that are known, admission.go the slots for calls, rate.go and meter.go the rates, limit.go the middleware that
+// combines them.
 package policy
 
 import (
-	"cmp"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/policy/rules"
 )
 
 // Rules determine which callers may use this node and its agents. With the zero value
 // untrusted callers find the public agents and call none, the nodes of the own organization may call, and there is no limit.
 type Rules struct {
 	// Self is the node itself, which may do everything.
-	Self did.DID
-	// Untrusted has the rights of untrusted callers without a rule: access.UntrustedOpen, UntrustedFind or UntrustedNone; empty means
-	// UntrustedFind. Connect has the nodes that may connect: access.ConnectAnyone, ConnectPartners or ConnectMembers; empty means all.
-	Untrusted, Connect string
-	// Stale has the rights of members that are not confirmed, access.StaleDeny or StaleRead; empty means StaleDeny.
-	Stale string
-	// File is the path of the access rules, "policy.yaml", and of the policies in Cedar beside it, "policy.cedar". Missing files have no
-	// rules. Empty: no rules.
-	File string
-	// More are sources of access rules besides File, which Load reads again.
-	More []func(*access.Builder) error
-	// Principal returns the current principal of a node, never nil. It must not block. Nil: all nodes are untrusted.
-	Principal func(node did.DID) *did.Principal
-	// Organization returns the organization of a name in rules, and that of this node for "own". Nil knows none.
-	Organization func(name string) (did.DID, bool)
-	// Unconfirmed returns the name of the partner with an id in access rules, of any for access.AnyPartner, if it is not confirmed; otherwise
-	// "". Nil: all are confirmed.
-	Unconfirmed func(organization string) string
-	// Names returns the names of the partners, without former ones. Nil: they are unknown.
-	Names func() []string
-	// Record receives each decision on a message, with the code of its error, 0 if it is allowed. OnLoad is called after other access rules
-	// have come into force, with the changes for a person. They must be fast and not block; nil is ignored.
+	Self          did.DID
+	rules.Options // of the access rules
+	// Record receives each decision on a message, with the code of its error, 0 if it is allowed. It must be fast and not block; nil is ignored.
 	Record func(m *interact.Message, r access.Request, d access.Decision, code interact.Code)
-	OnLoad func(changes string)
 	// Log receives the refusals of messages; nil discards. Hint returns what the operator can do about one, for the log; nil: nothing.
 	Log  *slog.Logger
 	Hint func(Refusal) string
@@ -84,9 +62,8 @@ type Rules struct {
 
 // A Policy applies Rules. It is safe for concurrent use.
 type Policy struct {
+	*rules.Store
 	rules      Rules
-	access     atomic.Pointer[access.Set]
-	files      files
 	running    running
 	refused    refusals
 	peers      *admission // of callers with a DID; nil: no limit
@@ -121,15 +98,21 @@ const (
 	maxThings  = 1 << 16
 )
 
-// New returns a policy with rules r, without those of Rules.File, which [Policy.Load] reads.
+// New returns a policy with rules r, without those of Rules.File, which [rules.Store.Load] reads.
 func New(r Rules) *Policy {
 	if r.ThingBurst < 1 {
 		r.ThingBurst = int(min(max(r.PerThing, 1), 1<<30))
 	}
-	r.Untrusted = cmp.Or(r.Untrusted, access.UntrustedFind)
 	p := &Policy{rules: r}
+	o := r.Options
+	o.OnLoad = func(changes string) {
+		p.running.recheck("")
+		if r.OnLoad != nil {
+			r.OnLoad(changes)
+		}
+	}
+	p.Store = rules.New(o)
 	p.running.principal = p.Principal
-	p.access.Store(access.NewBuilder(p.options()).Build())
 	p.callers, p.things = newAccounts(maxCallers, p.beginCaller), newAccounts(maxThings, p.beginThing)
 	p.free = r.Concurrency <= 0 && r.CallerConcurrency <= 0 && r.ThingConcurrency <= 0 && r.UntrustedDeadline <= 0 && r.UntrustedRun <= 0
 	if r.Concurrency > 0 {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +15,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/policy/rules"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -101,12 +100,12 @@ func TestTrust(t *testing.T) {
 	}{
 		"no rules":      {Rules{}, 0.5, "untrusted"},
 		"this node":     {with(t, Rules{Self: alice}, denied(alice)), 1, "this node"},
-		"a partner":     {Rules{Principal: partners(alice)}, 1, "partner"},
-		"another":       {Rules{Principal: partners(bob)}, 0.5, "untrusted"},
+		"a partner":     {Rules{Options: rules.Options{Principal: partners(alice)}}, 1, "partner"},
+		"another":       {Rules{Options: rules.Options{Principal: partners(bob)}}, 0.5, "untrusted"},
 		"denied":        {with(t, Rules{}, denied(alice)), 0, "denied"},
-		"both":          {with(t, Rules{Principal: partners(alice)}, denied(alice)), 0, "denied"},
-		"not permitted": {Rules{Untrusted: access.UntrustedNone}, 0, "denied"},
-		"members only":  {Rules{Connect: access.ConnectMembers, Principal: partners(alice)}, 0, "denied"},
+		"both":          {with(t, Rules{Options: rules.Options{Principal: partners(alice)}}, denied(alice)), 0, "denied"},
+		"not permitted": {Rules{Options: rules.Options{Untrusted: access.UntrustedNone}}, 0, "denied"},
+		"members only":  {Rules{Options: rules.Options{Connect: access.ConnectMembers, Principal: partners(alice)}}, 0, "denied"},
 	} {
 		if got, why := loaded(t, c.rules).Trust(alice); got != c.want || why != c.why {
 			t.Errorf("%s: got %g for %q, want %g for %q", name, got, why, c.want, c.why)
@@ -121,14 +120,14 @@ func TestConnects(t *testing.T) {
 		why   string // of the refusal; "" means admitted
 	}{
 		"no rules":                  {Rules{}, ""},
-		"find":                      {Rules{Untrusted: access.UntrustedFind}, ""},
-		"none":                      {Rules{Untrusted: access.UntrustedNone}, "no rule lets untrusted callers connect"},
-		"none, but a rule":          {with(t, Rules{Untrusted: access.UntrustedNone}, fmt.Sprintf("allow: %q, to: connect", alice)), ""},
-		"none, itself":              {Rules{Untrusted: access.UntrustedNone, Self: alice}, ""},
-		"none, a partner":           {Rules{Untrusted: access.UntrustedNone, Principal: partners(alice)}, ""},
-		"partners":                  {Rules{Connect: access.ConnectPartners}, "no rule lets untrusted callers connect"},
-		"partners, a partner":       {Rules{Connect: access.ConnectPartners, Principal: partners(alice)}, ""},
-		"members, a partner":        {Rules{Connect: access.ConnectMembers, Principal: partners(alice)}, "no rule lets partner callers connect"},
+		"find":                      {Rules{Options: rules.Options{Untrusted: access.UntrustedFind}}, ""},
+		"none":                      {Rules{Options: rules.Options{Untrusted: access.UntrustedNone}}, "no rule lets untrusted callers connect"},
+		"none, but a rule":          {with(t, Rules{Options: rules.Options{Untrusted: access.UntrustedNone}}, fmt.Sprintf("allow: %q, to: connect", alice)), ""},
+		"none, itself":              {Rules{Options: rules.Options{Untrusted: access.UntrustedNone}, Self: alice}, ""},
+		"none, a partner":           {Rules{Options: rules.Options{Untrusted: access.UntrustedNone, Principal: partners(alice)}}, ""},
+		"partners":                  {Rules{Options: rules.Options{Connect: access.ConnectPartners}}, "no rule lets untrusted callers connect"},
+		"partners, a partner":       {Rules{Options: rules.Options{Connect: access.ConnectPartners, Principal: partners(alice)}}, ""},
+		"members, a partner":        {Rules{Options: rules.Options{Connect: access.ConnectMembers, Principal: partners(alice)}}, "no rule lets partner callers connect"},
 		"denied":                    {with(t, Rules{}, denied(alice)), "a rule denies connect to the caller"},
 		"another denied":            {with(t, Rules{}, denied(bob)), ""},
 		"denied after being let in": {with(t, Rules{}, fmt.Sprintf("allow: %q, to: connect", alice), denied(alice)), "a rule denies connect"},
@@ -384,48 +383,5 @@ func TestForgedNamesAreIgnored(t *testing.T) {
 		if got := interact.AsError(err); (got == nil) != (i < 2) {
 			t.Errorf("message %d, of %q: %v", i, name, err)
 		}
-	}
-}
-
-// OnLoad is called once for each change of the rules, with what was changed; not if they are the same as before or do not compile.
-func TestOnLoad(t *testing.T) {
-	t.Parallel()
-	var loads []string
-	globex := did.DID("did:webvh:QmOne:globex.example")
-	file := filepath.Join(t.TempDir(), "policy.yaml")
-	p := New(Rules{File: file, OnLoad: func(changes string) { loads = append(loads, changes) },
-		Organization: func(name string) (did.DID, bool) { return globex, name == "globex" }})
-	write := func(rule string) func() error {
-		return func() error {
-			return errors.Join(os.WriteFile(file, []byte("apiVersion: lmosd/v1\nrules:\n"+rule), 0o600), p.Load())
-		}
-	}
-	const one, two = "  - {allow: globex, to: call, on: weather}\n", "  - {deny: globex, to: \"*\"}\n"
-	for i, step := range []struct {
-		do   func() error
-		want string // empty: OnLoad is not called
-	}{
-		{do: p.Load}, // no rules
-		{write(one), "added policy.yaml:3 {allow: globex, to: call, on: weather}"},
-		{do: p.Load},
-		{do: p.Refresh},
-		{write(two), "added policy.yaml:3 {deny: globex, to: \"*\"}; removed policy.yaml:3 {allow: globex, to: call, on: weather}"},
-		{func() error { globex = "did:webvh:QmTwo:globex.example"; return p.Load() }, "the same texts, with other lines or organizations"},
-		{do: p.Load},
-		{write("\n" + two), "the same texts, with other lines or organizations"},
-		{write(""), "removed policy.yaml:4 {deny: globex, to: \"*\"}"},
-	} {
-		loads = nil
-		if err := step.do(); err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Join(loads, " | "); got != step.want {
-			t.Errorf("step %d: %q, want %q", i, got, step.want)
-		}
-	}
-	loads = nil
-	p.AddSource(func(*access.Builder) error { return errors.New("broken") })
-	if err := p.Refresh(); err == nil || len(loads) > 0 {
-		t.Errorf("got %v after %q, want an error", err, loads)
 	}
 }

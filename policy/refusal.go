@@ -60,7 +60,7 @@ func (p *Policy) logRefusal(r Refusal) {
 	if p.rules.Log == nil {
 		return
 	}
-	thing := NameOf(r.Request.Target)
+	thing := access.NameOf(r.Request.Target)
 	ok, omitted := p.refused.pass(refusalKey{r.Who.Base(), thing}, time.Now())
 	if !ok {
 		return
@@ -78,15 +78,4 @@ func (p *Policy) logRefusal(r Refusal) {
 		}
 	}
 	p.rules.Log.Info("call refused", attributes...)
-}
-
-// NameOf returns the name by which rules name a target: the name of a Thing if it has one, otherwise its id, or "node".
-func NameOf(t *access.Target) string {
-	switch {
-	case t == nil:
-		return "node"
-	case len(t.Names) > 0:
-		return t.Names[0]
-	}
-	return t.ID
 }

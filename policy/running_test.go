@@ -9,6 +9,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/policy/rules"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -28,7 +29,7 @@ func TestLongInteractionsBeginWithPresentRights(t *testing.T) {
 		"a former member": {member, untrusted, false},
 		"a new member":    {untrusted, member, false},
 	} {
-		p := New(Rules{Untrusted: access.UntrustedFind, Principal: func(did.DID) *did.Principal { return c.now }})
+		p := New(Rules{Options: rules.Options{Untrusted: access.UntrustedFind, Principal: func(did.DID) *did.Principal { return c.now }}})
 		p.Recheck(someNode) // before the subscription is registered
 		began := false
 		thing := p.Authorize(&td.Thing{}, &access.Target{ID: "x"}, nil)(interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] {
@@ -63,7 +64,7 @@ func TestRequestStreamsEndWithTheStandingOfTheirCaller(t *testing.T) {
 		before := at("did:web:a", did.Own, "x", "y")
 		var now atomic.Pointer[did.Principal]
 		now.Store(before)
-		p := New(Rules{Principal: func(did.DID) *did.Principal { return now.Load() }})
+		p := New(Rules{Options: rules.Options{Principal: func(did.DID) *did.Principal { return now.Load() }}})
 		var ended error
 		thing := p.Authorize(&td.Thing{}, &access.Target{ID: "x"}, nil)(interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 			return func(func(*interact.Message, error) bool) {

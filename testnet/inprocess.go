@@ -9,6 +9,7 @@ import (
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/policy/rules"
 )
 
 // InProcess starts n nodes in this process, which listen on loopback.
@@ -40,7 +41,7 @@ func startInside(ctx context.Context, n int, o Options, prepare func(i int, no *
 
 func (t *Net) join(i int, key *keystore.Key, o Options, prepare func(int, *node.Options) (func() error, error)) error {
 	no := node.Options{Key: key, Name: fmt.Sprintf("node-%d", i+1), Network: o.Network, Profile: "test", Loopback: true,
-		Lifetime: o.Lifetime, Policy: policy.Rules{Untrusted: access.UntrustedOpen}, Log: o.Log}
+		Lifetime: o.Lifetime, Policy: policy.Rules{Options: rules.Options{Untrusted: access.UntrustedOpen}}, Log: o.Log}
 	cut, err := prepare(i, &no)
 	if err != nil {
 		return err

@@ -21,6 +21,7 @@ import (
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/policy/rules"
 )
 
 // runNode is the part of `lmosd run` that Processes relies on; the command itself is tested with the command.
@@ -41,7 +42,7 @@ func runNode(args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	n, err := node.New(node.Options{Dir: *dir, Network: *network, Profile: "test", Loopback: true, ListenExplicit: true, Policy: policy.Rules{Untrusted: access.UntrustedOpen},
+	n, err := node.New(node.Options{Dir: *dir, Network: *network, Profile: "test", Loopback: true, ListenExplicit: true, Policy: policy.Rules{Options: rules.Options{Untrusted: access.UntrustedOpen}},
 		Listen: listen, Announce: announce, PublicOnly: announce != nil,
 		HTTP: &node.HTTP{Listen: "127.0.0.1:0", Explicit: true, Socket: filepath.Join(*dir, "lmosd.sock")}})
 	if err != nil {

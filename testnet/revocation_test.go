@@ -20,6 +20,7 @@ import (
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/policy/rules"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -71,9 +72,9 @@ func openOrganizations(t *testing.T, ctx context.Context, n int, o Options, stal
 	}
 	net, err := startInside(ctx, n, o, func(i int, no *node.Options) (func() error, error) {
 		no.Dir, no.Engine = filepath.Join(dir, fmt.Sprint(i)), node.EngineMemory
-		no.Policy = policy.Rules{Untrusted: access.UntrustedFind, More: []func(*access.Builder) error{func(b *access.Builder) error {
+		no.Policy = policy.Rules{Options: rules.Options{Untrusted: access.UntrustedFind, More: []func(*access.Builder) error{func(b *access.Builder) error {
 			return b.AddRule("testnet", access.Rule{Allow: []string{"own", "partners"}, To: []string{"call"}})
-		}}}
+		}}}}
 		if stale != nil {
 			no.Policy.Stale = stale(i)
 		}

@@ -373,7 +373,7 @@ func (r resolver) Resolve(_ context.Context, id did.DID) (*did.Document, error) 
 	return l.Document()
 }
 
-// Named returns the organization that rules call name: "own", the name of a partner, or of a former one (policy.Rules.Organization).
+// Named returns the organization that rules call name: "own", the name of a partner, or of a former one (rules.Options.Organization).
 func (t *Trust) Named(name string) (did.DID, bool) {
 	if t == nil {
 		return "", false

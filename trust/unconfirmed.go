@@ -3,7 +3,7 @@ package trust
 import "github.com/lmosd/lmosd/did/webvh"
 
 // Unconfirmed returns the name of the partner with a SCID, or of any partner for "*", if the operator has not compared its check words;
-// otherwise "" (policy.Rules.Unconfirmed). A nil Trust has no partners.
+// otherwise "" (rules.Options.Unconfirmed). A nil Trust has no partners.
 func (t *Trust) Unconfirmed(scid string) string {
 	if t == nil {
 		return ""

@@ -499,7 +499,7 @@ func explanation(s *terminal.Screen, e *api.Explanation) {
 
 // refusalHint returns what the operator can do about a refused message, for the log of the node.
 func refusalHint(r policy.Refusal) string {
-	on := policy.NameOf(r.Request.Target)
+	on := access.NameOf(r.Request.Target)
 	switch {
 	case strings.Contains(r.Decision.Rule, ".cedar:") || r.Who.Barred != "":
 		return ""

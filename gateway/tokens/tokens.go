@@ -361,7 +361,7 @@ func (t *Token) addRules(b *access.Builder) error {
 	return nil
 }
 
-// Rules adds the scopes of the valid tokens as access rules (policy.Rules.More): a scope permits the caller "token:NAME" its operation, and a
+// Rules adds the scopes of the valid tokens as access rules (rules.Options.More): a scope permits the caller "token:NAME" its operation, and a
 // scope that permits to call a Thing permits to find it.
 func (s *Store) Rules(b *access.Builder) error {
 	now := time.Now()

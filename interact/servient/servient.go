@@ -115,7 +115,7 @@ func (s *Servient) Expose(d *td.Description, handler interact.Thing, watch inter
 	} else {
 		handler = s.o.Stage("agent", "inside")(handler)
 	}
-	target := policy.TargetOf(d.Thing, d.Name())
+	target := access.TargetOf(d.Thing, d.Name())
 	layers := []interact.Middleware{s.o.Policy.Authorize(d.Thing, target, tunnel(d)), s.checked(d.Thing), s.tasks.Middleware(d.Thing), s.limits(d),
 		s.hub.Middleware(), interact.Composed(d.Thing)}
 	if !s.o.NoValidation {
@@ -206,7 +206,7 @@ func (s *Servient) Consume(d *td.Description, mesh interact.Thing, watch interac
 		paths = append(paths, s.checkedPaths(s.direct, d, 1)...)
 	}
 	p := interact.NewPaths(d.Thing, paths...)
-	authorize := s.o.Policy.Authorize(d.Thing, policy.TargetOf(d.Thing, d.Name()), nil)
+	authorize := s.o.Policy.Authorize(d.Thing, access.TargetOf(d.Thing, d.Name()), nil)
 	return &Consumed{interact.Chain(p, authorize, interact.Named(d.Ref()), s.hub.Remote(), watch), p}
 }
 
@@ -240,7 +240,7 @@ func (c *Connection) Agent(d *td.Description) interact.Thing {
 	if len(paths) == 0 {
 		return nil
 	}
-	return interact.Chain(interact.NewPaths(d.Thing, paths...), c.s.o.Policy.Authorize(d.Thing, policy.TargetOf(d.Thing, d.Name()), nil),
+	return interact.Chain(interact.NewPaths(d.Thing, paths...), c.s.o.Policy.Authorize(d.Thing, access.TargetOf(d.Thing, d.Name()), nil),
 		interact.Named(d.Ref()), c.s.hub.Middleware())
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/policy/rules"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -51,7 +52,7 @@ func Start(t *testing.T, change ...func(o *node.Options)) *Mesh {
 	var stops []func()
 	start := func(name string, bootstrap []string) *node.Node {
 		o := node.Options{Name: name, Network: network, Profile: "test", Loopback: true, Dir: t.TempDir(), Engine: node.EngineMemory,
-			Listen: []string{"/ip4/127.0.0.1/tcp/0"}, ListenExplicit: true, Bootstrap: bootstrap, Direct: servient.DirectOff, Policy: policy.Rules{Untrusted: access.UntrustedOpen},
+			Listen: []string{"/ip4/127.0.0.1/tcp/0"}, ListenExplicit: true, Bootstrap: bootstrap, Direct: servient.DirectOff, Policy: policy.Rules{Options: rules.Options{Untrusted: access.UntrustedOpen}},
 			HTTP: &node.HTTP{Listen: "127.0.0.1:0", Explicit: true}, MQTT: "127.0.0.1:0", CoAP: "127.0.0.1:0", Log: Logger(),
 			Drain: 500 * time.Millisecond} // some tests end while a call runs
 		for _, f := range change {

@@ -278,6 +278,9 @@ func TestWrongRulesAreRefused(t *testing.T) {
 func FuzzRules(f *testing.F) {
 	f.Add([]byte("apiVersion: lmosd/v1\nrules:\n  - {allow: [acme, own/ops], to: [find, call], on: ['cap:urn:example', logistics/t*], when: 'context.hops < 3'}"))
 	f.Add([]byte("permit (principal in Org::\"x\", action, resource);"))
+	f.Add([]byte("permit (principal == Agent::\"x\", action == Action::\"invoke\", resource is Thing in Name::\"logistics\") when { principal in Relation::\"own\" };"))
+	f.Add([]byte("forbid (principal, action in [Action::\"invoke\", Other::\"find\"], resource == Name::\"payout\") when { context == {\"hops\": 0} };"))
+	f.Add([]byte("permit (principal == Node::\"x\", action == Other::\"invoke\", resource) when { context has hops && context[\"via\"] == \"peer\" };"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		b := NewBuilder(options())
 		_ = b.AddYAML("policy.yaml", text)
@@ -286,7 +289,7 @@ func FuzzRules(f *testing.F) {
 		var all candidates
 		for _, one := range b.policies {
 			plain := *one
-			plain.actions = nil // evaluated by Cedar
+			plain.actions, plain.rest, plain.context = nil, one.compiled, attributes // evaluated by Cedar, with its scope and the whole context
 			all = append(all, &plain)
 		}
 		for _, p := range []*did.Principal{local, member, agent, alien} {
@@ -367,7 +370,9 @@ func BenchmarkDecide(b *testing.B) {
 		fmt.Fprintf(&allows, "  - {allow: acme/customer-service, to: invoke, on: thing-%d/track}\n", i)
 		fmt.Fprintf(&denies, "  - {deny: '%s', to: '*'}\n", didtest.Key(1000+i).DID())
 	}
-	for name, rules := range map[string]string{"none": "", "rules=1000": allows.String(), "denies=1000": denies.String() + "  - {allow: acme, to: invoke, on: thing-7}\n"} {
+	when := "  - {allow: acme, to: invoke, on: thing-7, when: 'context.hops < 3'}\n"
+	for name, rules := range map[string]string{"none": "", "rules=1000": allows.String(), "denies=1000": denies.String() + "  - {allow: acme, to: invoke, on: thing-7}\n",
+		"conditions=1": when, "rules=1000,conditions=1": strings.Replace(allows.String(), "  - {allow: acme/customer-service, to: invoke, on: thing-7/track}\n", when, 1)} {
 		b.Run(name, func(b *testing.B) {
 			s := NewBuilder(options()).Build()
 			if rules != "" {

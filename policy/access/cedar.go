@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/cedar-policy/cedar-go"
@@ -109,9 +110,10 @@ type policy struct {
 	principal entity // the scope; the zero value is any
 	resource  entity
 	compiled  *cedar.Policy
-	input     bool // a condition mentions the input
-	condition bool // it has a condition
-	to        []Op // the operations in its scope; nil: all
+	rest      *cedar.Policy // compiled without the parts of its scope that the index decides
+	context   []string      // the attributes of the context that its conditions read
+	condition bool          // it has a condition
+	to        []Op          // the operations in its scope; nil: all
 	// Policies without conditions need no evaluation: the index finds those with the caller and the resource, actions has the operations.
 	// Nil: the policy must be evaluated.
 	actions    []Op
@@ -301,6 +303,12 @@ func (s scope) entity() entity {
 	return entity{}
 }
 
+// indexed reports whether the scope matches all requests for which the index finds the policy.
+func (s scope) indexed() bool {
+	e := s.entity()
+	return s.In == nil && (s.Op == "All" || s.Op == "in" || s.Op == "==" && (e.typ == agentType || e.typ == thingType))
+}
+
 // addPolicy reads the scope of a policy, by which the set finds it.
 func (b *Builder) addPolicy(id string, p *cedar.Policy) error {
 	raw, err := p.MarshalJSON()
@@ -310,8 +318,8 @@ func (b *Builder) addPolicy(id string, p *cedar.Policy) error {
 	var form struct {
 		Principal, Resource scope
 		Action              struct {
-			Entity   struct{ ID string }
-			Entities []struct{ ID string }
+			Entity   struct{ Type, ID string }
+			Entities []struct{ Type, ID string }
 		}
 		Conditions json.RawMessage
 	}
@@ -319,15 +327,65 @@ func (b *Builder) addPolicy(id string, p *cedar.Policy) error {
 		return err
 	}
 	var to []Op
+	indexed := scopes{"principal": form.Principal.indexed(), "resource": form.Resource.indexed(), "action": true}
 	for _, e := range append(form.Action.Entities, form.Action.Entity) {
 		if e.ID != "" {
 			to = append(to, Op(e.ID))
+			indexed["action"] = indexed["action"] && e.Type == typeNames[actionType]
 		}
 	}
-	b.policies = append(b.policies, &policy{id: id, sum: sha256.Sum256(append([]byte(id+"\x00"), raw...)), to: to, effect: effect(p.Effect() == cedar.Permit), principal: form.Principal.entity(),
-		resource: form.Resource.entity(), compiled: p, input: strings.Contains(string(form.Conditions), `"input"`),
-		condition: len(form.Conditions) > 0 && string(form.Conditions) != "[]"})
+	one := &policy{id: id, sum: sha256.Sum256(append([]byte(id+"\x00"), raw...)), to: to, effect: effect(p.Effect() == cedar.Permit), principal: form.Principal.entity(),
+		resource: form.Resource.entity(), compiled: p, rest: p, condition: len(form.Conditions) > 0 && string(form.Conditions) != "[]"}
+	if one.condition {
+		one.context = attributesIn(string(form.Conditions))
+		if one.rest, err = without(indexed, raw); err != nil {
+			return err
+		}
+	}
+	b.policies = append(b.policies, one)
 	return nil
+}
+
+// scopes are the parts of a scope, by their names in the JSON form of a policy.
+type scopes map[string]bool
+
+// without returns the policy with the JSON form raw, without the parts of its scope that the index decides.
+func without(indexed scopes, raw []byte) (*cedar.Policy, error) {
+	var form map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &form); err != nil {
+		return nil, err
+	}
+	for part, decided := range indexed {
+		if decided {
+			form[part] = json.RawMessage(`{"op":"All"}`)
+		}
+	}
+	raw, err := json.Marshal(form)
+	if err != nil {
+		return nil, err
+	}
+	out := &cedar.Policy{}
+	return out, out.UnmarshalJSON(raw)
+}
+
+// The attributes of the context of conditions.
+const (
+	affordanceAttribute = "affordance"
+	viaAttribute        = "via"
+	hopsAttribute       = "hops"
+	timeAttribute       = "time"
+	inputAttribute      = "input"
+)
+
+var attributes = []string{affordanceAttribute, viaAttribute, hopsAttribute, timeAttribute, inputAttribute}
+
+// attributesIn returns the attributes of the context that conditions in JSON read. Those that do more with the context than read attributes
+// get all, but the input only if they have its name.
+func attributesIn(conditions string) []string {
+	whole := strings.Count(conditions, `{"Var":"context"}`) > strings.Count(conditions, `"left":{"Var":"context"},"attr":`)
+	return slices.DeleteFunc(slices.Clone(attributes), func(name string) bool {
+		return !(whole && name != inputAttribute) && !strings.Contains(conditions, strconv.Quote(name))
+	})
 }
 
 // A Set is a compiled set of rules. It is immutable and safe for concurrent use.
@@ -435,22 +493,28 @@ type candidates []*policy
 func (c candidates) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
 	return func(yield func(cedar.PolicyID, *cedar.Policy) bool) {
 		for _, p := range c {
-			if !yield(cedar.PolicyID(p.id), p.compiled) {
+			if !yield(cedar.PolicyID(p.id), p.rest) {
 				return
 			}
 		}
 	}
 }
 
-// entities are the caller and the resource of a request, with all their ancestors as parents.
-type entities [2]types.Entity
+// entities are the caller and the resource of a request. Few conditions need their ancestors, which are made for those.
+type entities struct {
+	set              *Set
+	p                *did.Principal
+	target           *Target
+	caller, resource types.EntityUID
+}
 
-// Get returns the entity of a uid; the others have no attributes and no parents.
+// Get returns an entity with all its ancestors as parents; those have no attributes and no parents.
 func (e *entities) Get(uid types.EntityUID) (types.Entity, bool) {
-	for i := range e {
-		if e[i].UID == uid {
-			return e[i], true
-		}
+	switch uid {
+	case e.caller:
+		return withParents(uid, e.set.callers(nil, e.p)), true
+	case e.resource:
+		return withParents(uid, targets(nil, e.target)), true
 	}
 	return types.Entity{}, false
 }
@@ -510,7 +574,7 @@ func (s *Set) byRules(p *did.Principal, r Request) (Decision, bool) {
 	if len(conditional) == 0 {
 		return d, d.Allow
 	}
-	d, decided := s.evaluate(conditional, callers, resources, p, r, d)
+	d, decided := s.evaluate(conditional, p, r, d)
 	d.Conditional = slices.ContainsFunc(conditional, func(one *policy) bool { return one.condition })
 	return d, decided
 }
@@ -524,7 +588,7 @@ func (p *policy) matches(r Request) bool {
 }
 
 // evaluate evaluates the policies with conditions. d is the decision of those without.
-func (s *Set) evaluate(found candidates, callers, resources []entity, p *did.Principal, r Request, d Decision) (Decision, bool) {
+func (s *Set) evaluate(found candidates, p *did.Principal, r Request, d Decision) (Decision, bool) {
 	context, err := found.context(p, r)
 	if err != nil {
 		return Decision{Op: r.Op, Relation: p.Relation, Problem: "the input cannot be checked: " + err.Error()}, true
@@ -533,10 +597,9 @@ func (s *Set) evaluate(found candidates, callers, resources []entity, p *did.Pri
 	if r.Target != nil {
 		resource = entity{typ: thingType, id: r.Target.ID}
 	}
-	caller := entity{typ: agentType, id: p.ID()}.uid()
-	all := &entities{withParents(caller, callers), withParents(resource.uid(), resources)}
-	verdict, why := cedar.Authorize(found, all, cedar.Request{Principal: caller, Action: entity{typ: actionType, id: string(r.Op)}.uid(),
-		Resource: resource.uid(), Context: context})
+	all := &entities{s, p, r.Target, entity{typ: agentType, id: p.ID()}.uid(), resource.uid()}
+	verdict, why := cedar.Authorize(found, all, cedar.Request{Principal: all.caller, Action: entity{typ: actionType, id: string(r.Op)}.uid(),
+		Resource: all.resource, Context: context})
 	for _, e := range why.Errors { // a policy that denies might have matched
 		if slices.ContainsFunc(found, func(one *policy) bool { return one.id == string(e.PolicyID) && one.effect == forbid }) {
 			return Decision{Rule: string(e.PolicyID), Op: r.Op, Relation: p.Relation, Problem: "a rule that denies cannot be evaluated: " + e.Message}, true
@@ -548,17 +611,32 @@ func (s *Set) evaluate(found candidates, callers, resources []entity, p *did.Pri
 	return d, d.Rule != ""
 }
 
-// context returns the context of a request for conditions.
+// context returns the attributes of the context of a request that conditions read.
 func (c candidates) context(p *did.Principal, r Request) (types.Record, error) {
-	m := types.RecordMap{"affordance": types.String(r.Affordance), "via": types.String(p.Via), "hops": types.Long(r.Hops),
-		"time": types.NewDatetime(r.Now)}
-	if r.Input != nil && slices.ContainsFunc(c, func(one *policy) bool { return one.input }) {
-		v, err := r.Input.Value()
-		if err != nil {
-			return types.Record{}, err
-		}
-		if value := toCedar(v); value != nil {
-			m["input"] = value
+	m := types.RecordMap{}
+	for _, one := range c {
+		for _, name := range one.context {
+			switch name {
+			case affordanceAttribute:
+				m[affordanceAttribute] = types.String(r.Affordance)
+			case viaAttribute:
+				m[viaAttribute] = types.String(p.Via)
+			case hopsAttribute:
+				m[hopsAttribute] = types.Long(r.Hops)
+			case timeAttribute:
+				m[timeAttribute] = types.NewDatetime(r.Now)
+			case inputAttribute:
+				if _, known := m[inputAttribute]; known || r.Input == nil {
+					continue
+				}
+				v, err := r.Input.Value()
+				if err != nil {
+					return types.Record{}, err
+				}
+				if value := toCedar(v); value != nil {
+					m[inputAttribute] = value
+				}
+			}
 		}
 	}
 	return types.NewRecord(m), nil

@@ -19,6 +19,7 @@ import (
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/policy/rules"
 )
 
 // asProgram makes the test binary be the program.
@@ -70,7 +71,7 @@ func newNode(t *testing.T) (n *node.Node, env []string) {
 	t.Helper()
 	dir := t.TempDir()
 	n, err := node.New(node.Options{Name: "host", Network: fmt.Sprintf("ex-%d", time.Now().UnixNano()%1e9), Profile: "test",
-		Loopback: true, Dir: dir, Engine: node.EngineMemory, Direct: servient.DirectOff, Policy: policy.Rules{Untrusted: access.UntrustedOpen},
+		Loopback: true, Dir: dir, Engine: node.EngineMemory, Direct: servient.DirectOff, Policy: policy.Rules{Options: rules.Options{Untrusted: access.UntrustedOpen}},
 		Listen: []string{"/ip4/127.0.0.1/tcp/0"}, ListenExplicit: true, HTTP: &node.HTTP{Listen: "127.0.0.1:0", Explicit: true}})
 	if err != nil {
 		t.Fatal(err)

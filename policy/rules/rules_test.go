@@ -1,7 +1,9 @@
-package policy
+package rules
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -14,9 +16,38 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/atomicfile"
+	"github.com/lmosd/lmosd/internal/testmain"
 	"github.com/lmosd/lmosd/policy/access"
 	"github.com/lmosd/lmosd/td"
 )
+
+// TestMain fails if a goroutine is left.
+func TestMain(m *testing.M) { testmain.Run(m) }
+
+const alice = did.DID("did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH")
+
+// lamp is a Thing with affordances of each kind.
+var lamp = &td.Thing{ID: "urn:x:lamp", Properties: map[string]*td.Property{"on": {}, "secret": {}},
+	Actions: map[string]*td.Action{"blink": {}, "session": {}}, Events: map[string]*td.Event{"broken": {}, "burnt": {}}}
+
+// loaded returns a store with its rules in force.
+func loaded(t *testing.T, o Options) *Store {
+	t.Helper()
+	s := New(o)
+	if err := s.Load(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// code returns the code of err, or 0.
+func code(err error) interact.Code {
+	if e := interact.AsError(err); e != nil {
+		return e.Code
+	}
+	return 0
+}
 
 const (
 	acme   did.DID = "did:webvh:QmAcme:acme.example"
@@ -24,7 +55,7 @@ const (
 )
 
 // inFile returns a policy with the file of rules, of a node of acme with the partner globex.
-func inFile(t *testing.T, rules string) (p *Policy, path string) {
+func inFile(t *testing.T, rules string) (p *Store, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "policy.yaml")
 	if rules != "" {
@@ -33,7 +64,7 @@ func inFile(t *testing.T, rules string) (p *Policy, path string) {
 		}
 	}
 	names := map[string]did.DID{"own": acme, "globex": globex, "former": "did:webvh:QmFormer:former.example"}
-	return loaded(t, Rules{File: path, Untrusted: access.UntrustedFind, Names: func() []string { return []string{"globex"} },
+	return loaded(t, Options{File: path, Untrusted: access.UntrustedFind, Names: func() []string { return []string{"globex"} },
 		Organization: func(name string) (did.DID, bool) { id, ok := names[name]; return id, ok }}), path
 }
 
@@ -50,7 +81,7 @@ func TestEdit(t *testing.T) {
 	t.Parallel()
 	p, path := inFile(t, "")
 	calls := func() bool {
-		return p.Decide(who(alice), access.Request{Op: access.Invoke, Target: TargetOf(lamp, "lamp"), Affordance: "blink"}).Allow
+		return p.Decide(did.NodePrincipal(alice, ""), access.Request{Op: access.Invoke, Target: access.TargetOf(lamp, "lamp"), Affordance: "blink"}).Allow
 	}
 	e, err := p.AddRule(access.Rule{Allow: []string{"anyone"}, To: []string{"invoke"}, On: []string{"lamp/blink"}})
 	if err != nil || !calls() || e.ID != "policy.yaml:6" || e.Text != "{allow: anyone, to: invoke, on: lamp/blink}" {
@@ -89,10 +120,10 @@ func TestEdit(t *testing.T) {
 	if changed, err := p.reload(); !changed || err == nil {
 		t.Errorf("the change of another program is not read: %v, %v", changed, err)
 	}
-	if _, err := loaded(t, Rules{}).AddRule(access.Rule{}); code(err) != interact.PolicyInvalid {
+	if _, err := loaded(t, Options{}).AddRule(access.Rule{}); code(err) != interact.PolicyInvalid {
 		t.Errorf("an empty rule: %v", err)
 	}
-	if _, err := loaded(t, Rules{}).AddRule(access.Rule{Allow: []string{"anyone"}, To: []string{"call"}}); code(err) != interact.ConfigInvalid {
+	if _, err := loaded(t, Options{}).AddRule(access.Rule{Allow: []string{"anyone"}, To: []string{"call"}}); code(err) != interact.ConfigInvalid {
 		t.Errorf("without a file: %v", err)
 	}
 }
@@ -104,8 +135,8 @@ func TestEditKeepsOthers(t *testing.T) {
 	if err := os.Symlink(path, link); err != nil {
 		t.Fatal(err)
 	}
-	p.rules.File = link
-	p.rules.More = []func(*access.Builder) error{func(b *access.Builder) error {
+	p.o.File = link
+	p.o.More = []func(*access.Builder) error{func(b *access.Builder) error {
 		return b.AddRule("expose lamp", access.Rule{Allow: []string{"anyone"}, To: []string{"call"}, On: []string{"urn:x:lamp"}})
 	}}
 	if err := os.WriteFile(strings.TrimSuffix(link, ".link")+".cedar", []byte(`permit (principal, action, resource in Name::"x");`), 0o600); err != nil {
@@ -156,7 +187,7 @@ func TestCaller(t *testing.T) {
 	if _, err := p.Audience([]string{"anyone", "globx"}); code(err) != interact.Invalid || !strings.Contains(err.Error(), "(globex)") {
 		t.Errorf("an unknown caller: %v", err)
 	}
-	if c, err := loaded(t, Rules{}).Caller("own/ops"); err == nil {
+	if c, err := loaded(t, Options{}).Caller("own/ops"); err == nil {
 		t.Errorf("without an organization: %+v", c)
 	}
 }
@@ -174,7 +205,7 @@ func TestExplainAndRights(t *testing.T) {
 		}
 		return c
 	}
-	target := TargetOf(lamp, "lamp")
+	target := access.TargetOf(lamp, "lamp")
 	blink := access.Request{Op: access.Invoke, Target: target, Affordance: "blink"}
 	e, err := p.Explain(caller("globex/ops").Principal, blink, nil)
 	if err != nil || !e.Allow || e.Rule.ID != "policy.yaml:3" || e.Rule.Text != "{allow: globex/ops, to: [find, invoke], on: lamp/blink}" {
@@ -203,63 +234,104 @@ func TestExplainAndRights(t *testing.T) {
 	}
 }
 
-// Refusals are logged once for each caller and Thing within a minute, and the memory for them is limited.
-func TestRefusalsAreLogged(t *testing.T) {
+// A changed file of rules is in force within seconds; one with an error leaves the old rules in force, and is logged once.
+func TestFiles(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var text bytes.Buffer
-		p := loaded(t, Rules{Untrusted: access.UntrustedFind, Log: slog.New(slog.NewTextHandler(&text, nil)),
-			Hint: func(r Refusal) string { return fmt.Sprint(r.Who.ID(), " ", r.Hidden, " ", NameOf(r.Request.Target)) }})
-		call := func(from *did.Principal, name string) {
-			thing := interact.Chain(answering, p.Authorize(lamp, &access.Target{ID: "urn:x:" + name}, nil))
-			_, _ = interact.Call(t.Context(), thing, &interact.Message{Type: invoke, Name: "blink", Thing: "lamp", From: from})
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	p := loaded(t, Options{File: path, Untrusted: access.UntrustedFind})
+	calls := func() bool {
+		return p.Decide(did.NodePrincipal(alice, ""), access.Request{Op: access.Invoke, Target: &access.Target{ID: "urn:x", Names: []string{"lamp"}}}).Allow
+	}
+	mtime := time.Now().Add(-time.Hour)
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
 		}
-		lines := func() int { return strings.Count(text.String(), "call refused") }
-		for i := range 3 {
-			call(&did.Principal{DID: alice, Node: alice, Name: fmt.Sprint(i), Via: did.Peer}, "a")
+		mtime = mtime.Add(time.Second)
+		if err := os.Chtimes(path, mtime, mtime); err != nil {
+			t.Fatal(err)
 		}
-		call(who(local), "a")
-		if lines() != 1 || !strings.Contains(text.String(), "op=invoke thing=urn:x:a why=\"no rule lets untrusted callers invoke\" hint=\""+string(alice)+"#0 false urn:x:a\"") {
-			t.Errorf("logged\n%s", text.String())
+	}
+	reload := func(want bool, wantErr string) {
+		t.Helper()
+		changed, err := p.reload()
+		if changed != want || (err == nil) != (wantErr == "") || err != nil && !strings.Contains(fmt.Sprint(err), wantErr) {
+			t.Errorf("changed %v, %v; want %v, %q", changed, err, want, wantErr)
 		}
-		call(who(alice), "b")
-		time.Sleep(refusalInterval)
-		call(who(alice), "a")
-		if lines() != 3 {
-			t.Errorf("logged\n%s", text.String())
+		if (p.FileError() == nil) != (wantErr == "") && want {
+			t.Errorf("the error of the file is %v", p.FileError())
 		}
-		for i := range 2 * maxRefusals {
-			call(&did.Principal{Node: did.DID(fmt.Sprint("did:key:", i)), Via: did.Peer}, "a")
-		}
-		if n := len(p.refused.last); n > maxRefusals {
-			t.Errorf("%d callers are kept", n)
-		}
-		time.Sleep(refusalInterval)
-		call(who(alice), "a")
-		if !strings.Contains(text.String(), "omitted=") {
-			t.Error("the number of omitted lines is missing")
-		}
-	})
+	}
+	reload(false, "")
+	if calls() {
+		t.Error("an untrusted caller may call without a rule")
+	}
+	write(path, "apiVersion: lmosd/v1\nrules:\n- {allow: anyone, to: call, on: lamp}\n")
+	reload(true, "")
+	if !calls() {
+		t.Error("the rule is not in force")
+	}
+	write(path, "apiVersion: lmosd/v1\nrules:\n- {allow: anyone, to: fly, on: lamp}\n")
+	reload(true, "policy.yaml:3:4")
+	reload(false, "")
+	if !calls() {
+		t.Error("a file with an error changes the rules")
+	}
+	cedar := strings.TrimSuffix(path, ".yaml") + ".cedar"
+	write(path, "apiVersion: lmosd/v1\nrules: []\n")
+	write(cedar, `permit (principal, action == Action::"invoke", resource in Name::"lamp");`)
+	reload(true, "")
+	if !calls() {
+		t.Error("the policy in Cedar is not in force")
+	}
+	if err := errors.Join(os.Remove(cedar), os.Remove(path)); err != nil {
+		t.Fatal(err)
+	}
+	reload(true, "")
+	if calls() {
+		t.Error("the rules of removed files are in force")
+	}
+	write(path, "rules: []")
+	if err := New(Options{File: path}).Load(); code(err) != interact.PolicyInvalid {
+		t.Errorf("a file with an error at the start: %v", err)
+	}
 }
 
-func TestAllowedCallsDoNotLog(t *testing.T) {
-	p := loaded(t, Rules{Untrusted: access.UntrustedOpen, Log: slog.New(slog.DiscardHandler)})
-	m, target, known := &interact.Message{Type: invoke, Name: "blink", From: who(alice)}, TargetOf(lamp, "lamp"), affordancesOf(lamp)
-	with := testing.AllocsPerRun(100, func() {
-		if p.authorize(m, target, func() affordances { return known }) != nil {
-			t.Error("refused")
+func TestFilesAreWatched(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	synctest.Test(t, func(t *testing.T) {
+		p := loaded(t, Options{File: path})
+		ctx, cancel := context.WithCancel(t.Context())
+		var text bytes.Buffer
+		done := make(chan error, 1)
+		go func() { done <- p.Run(ctx, slog.New(slog.NewTextHandler(&text, nil))) }()
+		for _, rules := range []string{"apiVersion: lmosd/v1\nrules: [{deny: anyone, to: '*'}]\n", "apiVersion: lmosd/v1\nrules: [7]\n"} {
+			// The watcher reads at the same time: with a write that is not atomic it may see two changes.
+			if err := atomicfile.Write(path, []byte(rules), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(3 * watchEvery)
+		}
+		if p.Decide(did.NodePrincipal(alice, ""), access.Request{Op: access.Connect}).Allow {
+			t.Error("the first file is not in force")
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if got := text.String(); strings.Count(got, "access rules read") != 1 || strings.Count(got, "access rules rejected") != 1 {
+			t.Errorf("logged:\n%s", got)
 		}
 	})
-	if with > 1 { // the closure for the input
-		t.Errorf("%v allocations", with)
-	}
 }
 
 // Callers of a publication are in one audience, and partners among them are confirmed.
 func TestAudienceOfAPublication(t *testing.T) {
 	t.Parallel()
 	unconfirmed := ""
-	p := loaded(t, Rules{Organization: func(name string) (did.DID, bool) {
+	p := loaded(t, Options{Organization: func(name string) (did.DID, bool) {
 		id, ok := map[string]did.DID{"globex": globex}[name]
 		return id, ok
 	}, Unconfirmed: func(id string) string {
@@ -282,5 +354,48 @@ func TestAudienceOfAPublication(t *testing.T) {
 	}
 	if _, err := p.Audience([]string{"anyone", "local"}); err != nil {
 		t.Errorf("without a partner: %v", err)
+	}
+}
+
+// OnLoad is called once for each change of the rules, with what was changed; not if they are the same as before or do not compile.
+func TestOnLoad(t *testing.T) {
+	t.Parallel()
+	var loads []string
+	globex := did.DID("did:webvh:QmOne:globex.example")
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	p := New(Options{File: file, OnLoad: func(changes string) { loads = append(loads, changes) },
+		Organization: func(name string) (did.DID, bool) { return globex, name == "globex" }})
+	write := func(rule string) func() error {
+		return func() error {
+			return errors.Join(os.WriteFile(file, []byte("apiVersion: lmosd/v1\nrules:\n"+rule), 0o600), p.Load())
+		}
+	}
+	const one, two = "  - {allow: globex, to: call, on: weather}\n", "  - {deny: globex, to: \"*\"}\n"
+	for i, step := range []struct {
+		do   func() error
+		want string // empty: OnLoad is not called
+	}{
+		{do: p.Load}, // no rules
+		{write(one), "added policy.yaml:3 {allow: globex, to: call, on: weather}"},
+		{do: p.Load},
+		{do: p.Refresh},
+		{write(two), "added policy.yaml:3 {deny: globex, to: \"*\"}; removed policy.yaml:3 {allow: globex, to: call, on: weather}"},
+		{func() error { globex = "did:webvh:QmTwo:globex.example"; return p.Load() }, "the same texts, with other lines or organizations"},
+		{do: p.Load},
+		{write("\n" + two), "the same texts, with other lines or organizations"},
+		{write(""), "removed policy.yaml:4 {deny: globex, to: \"*\"}"},
+	} {
+		loads = nil
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(loads, " | "); got != step.want {
+			t.Errorf("step %d: %q, want %q", i, got, step.want)
+		}
+	}
+	loads = nil
+	p.AddSource(func(*access.Builder) error { return errors.New("broken") })
+	if err := p.Refresh(); err == nil || len(loads) > 0 {
+		t.Errorf("got %v after %q, want an error", err, loads)
 	}
 }

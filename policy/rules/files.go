@@ -1,4 +1,4 @@
-package policy
+package rules
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 
 // files are the files of the access rules as they were read last.
 type files struct {
-	mu    sync.Mutex // owns what follows, and Rules.More
+	mu    sync.Mutex // owns what follows, and Options.More
 	seen  [2]stamp
 	texts [2][]byte // of the rules in force
 	err   error     // of the files as they are now
@@ -35,9 +35,9 @@ type stamp struct {
 const watchEvery = 2 * time.Second
 
 // options returns the options of sets of rules.
-func (p *Policy) options() access.Options {
-	o := access.Options{Untrusted: p.rules.Untrusted, Connect: p.rules.Connect, Stale: p.rules.Stale, Organization: p.rules.Organization,
-		Names: p.rules.Names}
+func (s *Store) options() access.Options {
+	o := access.Options{Untrusted: s.o.Untrusted, Connect: s.o.Connect, Stale: s.o.Stale, Organization: s.o.Organization,
+		Names: s.o.Names}
 	if o.Organization != nil {
 		o.Self, _ = o.Organization("own")
 	}
@@ -45,51 +45,51 @@ func (p *Policy) options() access.Options {
 }
 
 // paths returns the paths of the rules in YAML and of the policies in Cedar.
-func (p *Policy) paths() [2]string {
-	return [2]string{p.rules.File, strings.TrimSuffix(p.rules.File, filepath.Ext(p.rules.File)) + ".cedar"}
+func (s *Store) paths() [2]string {
+	return [2]string{s.o.File, strings.TrimSuffix(s.o.File, filepath.Ext(s.o.File)) + ".cedar"}
 }
 
 // Load reads the files of the access rules and puts them in force. The error is an [*interact.Error] of code PolicyInvalid with the line; the
 // rules in force do not change then. It is called at the start, and when a name of an organization has changed.
-func (p *Policy) Load() error {
-	p.files.mu.Lock()
-	defer p.files.mu.Unlock()
-	return p.loadLocked()
+func (s *Store) Load() error {
+	s.files.mu.Lock()
+	defer s.files.mu.Unlock()
+	return s.loadLocked()
 }
 
-func (p *Policy) loadLocked() error {
-	texts, path, err := p.readLocked()
+func (s *Store) loadLocked() error {
+	texts, path, err := s.readLocked()
 	if err != nil {
-		p.files.err = unreadable(path, err)
-		return p.files.err
+		s.files.err = unreadable(path, err)
+		return s.files.err
 	}
-	set, err := p.compileLocked(texts)
+	set, err := s.compileLocked(texts)
 	if err != nil {
-		p.files.err = invalid(err)
-		return p.files.err
+		s.files.err = invalid(err)
+		return s.files.err
 	}
-	p.putLocked(set, texts)
-	p.files.err = nil
+	s.putLocked(set, texts)
+	s.files.err = nil
 	return nil
 }
 
 // readLocked reads both files, and notes which contents were read. The path is that of an error.
-func (p *Policy) readLocked() (texts [2][]byte, path string, err error) {
-	if p.rules.File == "" {
+func (s *Store) readLocked() (texts [2][]byte, path string, err error) {
+	if s.o.File == "" {
 		return texts, "", nil
 	}
-	for i, path := range p.paths() {
-		if texts[i], p.files.seen[i], err = readRules(path); err != nil {
+	for i, path := range s.paths() {
+		if texts[i], s.files.seen[i], err = readRules(path); err != nil {
 			return texts, path, err
 		}
 	}
 	return texts, "", nil
 }
 
-// compileLocked compiles the rules in two texts, and those of Rules.More.
-func (p *Policy) compileLocked(texts [2][]byte) (*access.Set, error) {
-	b := access.NewBuilder(p.options())
-	for i, path := range p.paths() {
+// compileLocked compiles the rules in two texts, and those of Options.More.
+func (s *Store) compileLocked(texts [2][]byte) (*access.Set, error) {
+	b := access.NewBuilder(s.options())
+	for i, path := range s.paths() {
 		if len(texts[i]) == 0 {
 			continue
 		}
@@ -101,7 +101,7 @@ func (p *Policy) compileLocked(texts [2][]byte) (*access.Set, error) {
 			return nil, err
 		}
 	}
-	for _, add := range p.rules.More {
+	for _, add := range s.o.More {
 		if err := add(b); err != nil {
 			return nil, err
 		}
@@ -110,12 +110,11 @@ func (p *Policy) compileLocked(texts [2][]byte) (*access.Set, error) {
 }
 
 // putLocked puts rules in force.
-func (p *Policy) putLocked(set *access.Set, texts [2][]byte) {
-	p.files.texts = texts
-	before := p.access.Swap(set)
-	p.running.recheck("")
-	if p.rules.OnLoad != nil && !set.Same(before) {
-		p.rules.OnLoad(changes(before, set))
+func (s *Store) putLocked(set *access.Set, texts [2][]byte) {
+	s.files.texts = texts
+	before := s.access.Swap(set)
+	if s.o.OnLoad != nil && !set.Same(before) {
+		s.o.OnLoad(changes(before, set))
 	}
 }
 
@@ -142,22 +141,22 @@ func changes(before, after *access.Set) string {
 	return strings.Join(all, "; ")
 }
 
-// AddSource adds a source to Rules.More. Its rules are in force after the next [Policy.Load] or [Policy.Refresh].
-func (p *Policy) AddSource(add func(*access.Builder) error) {
-	p.files.mu.Lock()
-	defer p.files.mu.Unlock()
-	p.rules.More = append(p.rules.More, add)
+// AddSource adds a source to Options.More. Its rules are in force after the next [Store.Load] or [Store.Refresh].
+func (s *Store) AddSource(add func(*access.Builder) error) {
+	s.files.mu.Lock()
+	defer s.files.mu.Unlock()
+	s.o.More = append(s.o.More, add)
 }
 
-// Refresh puts the current rules of Rules.More in force. It does not read the files. The error is that of [Policy.Load].
-func (p *Policy) Refresh() error {
-	p.files.mu.Lock()
-	defer p.files.mu.Unlock()
-	set, err := p.compileLocked(p.files.texts)
+// Refresh puts the current rules of Options.More in force. It does not read the files. The error is that of [Store.Load].
+func (s *Store) Refresh() error {
+	s.files.mu.Lock()
+	defer s.files.mu.Unlock()
+	set, err := s.compileLocked(s.files.texts)
 	if err != nil {
 		return invalid(err)
 	}
-	p.putLocked(set, p.files.texts)
+	s.putLocked(set, s.files.texts)
 	return nil
 }
 
@@ -188,9 +187,9 @@ func readRules(path string) ([]byte, stamp, error) {
 	return text, stamp{info.Size(), info.ModTime(), info.Mode()}, err
 }
 
-// Run reads the files again when they change, until ctx ends. An error of them is logged, and stays in [Policy.FileError].
-func (p *Policy) Run(ctx context.Context, log *slog.Logger) error {
-	if p.rules.File == "" {
+// Run reads the files again when they change, until ctx ends. An error of them is logged, and stays in [Store.FileError].
+func (s *Store) Run(ctx context.Context, log *slog.Logger) error {
+	if s.o.File == "" {
 		return nil
 	}
 	tick := time.NewTicker(watchEvery)
@@ -201,38 +200,38 @@ func (p *Policy) Run(ctx context.Context, log *slog.Logger) error {
 			return nil
 		case <-tick.C:
 		}
-		switch changed, err := p.reload(); {
+		switch changed, err := s.reload(); {
 		case err != nil:
 			log.Error("access rules rejected, the old ones stay in force", "err", err)
 		case changed:
-			log.Info("access rules read", "file", p.rules.File)
+			log.Info("access rules read", "file", s.o.File)
 		}
 	}
 }
 
 // reload loads the files if one has changed since.
-func (p *Policy) reload() (changed bool, err error) {
-	p.files.mu.Lock()
-	defer p.files.mu.Unlock()
-	for i, path := range p.paths() {
+func (s *Store) reload() (changed bool, err error) {
+	s.files.mu.Lock()
+	defer s.files.mu.Unlock()
+	for i, path := range s.paths() {
 		var now stamp
 		if info, err := os.Stat(path); err == nil {
 			now = stamp{info.Size(), info.ModTime(), info.Mode()}
 		}
-		if now != p.files.seen[i] {
-			p.files.seen[i] = now // a file with an error is reported once
+		if now != s.files.seen[i] {
+			s.files.seen[i] = now // a file with an error is reported once
 			changed = true
 		}
 	}
 	if !changed {
 		return false, nil
 	}
-	return true, p.loadLocked()
+	return true, s.loadLocked()
 }
 
 // FileError returns the error of the access rules in the files, or nil if they are in force.
-func (p *Policy) FileError() error {
-	p.files.mu.Lock()
-	defer p.files.mu.Unlock()
-	return p.files.err
+func (s *Store) FileError() error {
+	s.files.mu.Lock()
+	defer s.files.mu.Unlock()
+	return s.files.err
 }

@@ -1,4 +1,4 @@
-package policy
+package rules
 
 import (
 	"path/filepath"
@@ -12,25 +12,25 @@ import (
 )
 
 // Rules returns the rules in force.
-func (p *Policy) Rules() []access.Entry { return p.access.Load().Entries() }
+func (s *Store) Rules() []access.Entry { return s.access.Load().Entries() }
 
-// Settings returns the rights without a rule, and the path of the rules: Rules.Untrusted, Connect and File.
-func (p *Policy) Settings() (untrusted, connect, file string) {
-	return p.rules.Untrusted, p.rules.Connect, p.rules.File
+// Settings returns the rights without a rule, and the path of the rules: Options.Untrusted, Connect and File.
+func (s *Store) Settings() (untrusted, connect, file string) {
+	return s.o.Untrusted, s.o.Connect, s.o.File
 }
 
 // AddRule appends a rule to the file and puts it in force. It returns the rule as it is in the file. The error is an [*interact.Error] of
 // code PolicyInvalid if the rules do not compile; then the file does not change.
-func (p *Policy) AddRule(r access.Rule) (added access.Entry, err error) {
-	if err := access.NewBuilder(p.options()).AddRule("", r); err != nil {
+func (s *Store) AddRule(r access.Rule) (added access.Entry, err error) {
+	if err := access.NewBuilder(s.options()).AddRule("", r); err != nil {
 		return added, interact.Errorf(interact.PolicyInvalid, "correct the rule", "access rule: %v", err)
 	}
-	err = p.edit(func(file string, texts [2][]byte) ([]byte, error) { return access.Append(file, texts[0], r) })
+	err = s.edit(func(file string, texts [2][]byte) ([]byte, error) { return access.Append(file, texts[0], r) })
 	if err != nil {
 		return added, err
 	}
-	for _, e := range p.Rules() { // the last of the file
-		if strings.HasPrefix(e.ID, p.base()+":") {
+	for _, e := range s.Rules() { // the last of the file
+		if strings.HasPrefix(e.ID, s.base()+":") {
 			added = e
 		}
 	}
@@ -38,16 +38,16 @@ func (p *Policy) AddRule(r access.Rule) (added access.Entry, err error) {
 }
 
 // RemoveRules removes rules from the file and puts the others in force. Each name is that of a rule ("policy.yaml:12" or "12"), or a caller
-// whose rules are removed. The errors are those of [Policy.AddRule], and Invalid for a name without a rule that can be removed.
-func (p *Policy) RemoveRules(names []string) (removed []access.Entry, err error) {
-	err = p.edit(func(file string, texts [2][]byte) ([]byte, error) {
-		set, err := p.compileLocked(texts)
+// whose rules are removed. The errors are those of [Store.AddRule], and Invalid for a name without a rule that can be removed.
+func (s *Store) RemoveRules(names []string) (removed []access.Entry, err error) {
+	err = s.edit(func(file string, texts [2][]byte) ([]byte, error) {
+		set, err := s.compileLocked(texts)
 		if err != nil {
 			return nil, err
 		}
 		var lines []int
 		for _, name := range names {
-			found, err := p.find(set.Entries(), name)
+			found, err := s.find(set.Entries(), name)
 			if err != nil {
 				return nil, err
 			}
@@ -67,16 +67,16 @@ func (p *Policy) RemoveRules(names []string) (removed []access.Entry, err error)
 }
 
 // base returns the name of the file in the ids of its rules.
-func (p *Policy) base() string { return filepath.Base(p.rules.File) }
+func (s *Store) base() string { return filepath.Base(s.o.File) }
 
 // find returns the rules of the file that name denotes.
-func (p *Policy) find(all []access.Entry, name string) (found []access.Entry, err error) {
+func (s *Store) find(all []access.Entry, name string) (found []access.Entry, err error) {
 	id := name
 	if _, err := strconv.Atoi(name); err == nil {
-		id = p.base() + ":" + name
+		id = s.base() + ":" + name
 	}
 	for _, e := range all {
-		ours := strings.HasPrefix(e.ID, p.base()+":")
+		ours := strings.HasPrefix(e.ID, s.base()+":")
 		switch {
 		case e.ID == id && !ours && strings.Contains(e.ID, ".cedar:"):
 			return nil, interact.Errorf(interact.Invalid, "edit that file: it is read again within seconds", "the policy %s is in Cedar", id)
@@ -90,46 +90,46 @@ func (p *Policy) find(all []access.Entry, name string) (found []access.Entry, er
 		}
 	}
 	if len(found) == 0 {
-		return nil, interact.Errorf(interact.Invalid, "list the rules", "no rule in %s has the id or the caller %q", p.base(), name).
+		return nil, interact.Errorf(interact.Invalid, "list the rules", "no rule in %s has the id or the caller %q", s.base(), name).
 			Then(interact.StepPolicy, "ls")
 	}
 	return found, nil
 }
 
 // edit replaces the file of the rules in YAML by what change returns for both files, and puts it in force.
-func (p *Policy) edit(change func(file string, texts [2][]byte) ([]byte, error)) (err error) {
-	if p.rules.File == "" {
+func (s *Store) edit(change func(file string, texts [2][]byte) ([]byte, error)) (err error) {
+	if s.o.File == "" {
 		return interact.Errorf(interact.ConfigInvalid, "set trust.policy_file", "this node has no file of access rules")
 	}
-	p.files.mu.Lock()
-	defer p.files.mu.Unlock()
-	before := p.files.seen
+	s.files.mu.Lock()
+	defer s.files.mu.Unlock()
+	before := s.files.seen
 	defer func() {
 		if err != nil {
-			p.files.seen = before // Run reads a file that was changed by others
+			s.files.seen = before // Run reads a file that was changed by others
 		}
 	}()
-	texts, path, err := p.readLocked()
+	texts, path, err := s.readLocked()
 	if err != nil {
 		return unreadable(path, err)
 	}
-	if texts[0], err = change(p.base(), texts); err != nil {
+	if texts[0], err = change(s.base(), texts); err != nil {
 		return asInvalid(err)
 	}
-	set, err := p.compileLocked(texts)
+	set, err := s.compileLocked(texts)
 	if err != nil {
 		return asInvalid(err)
 	}
-	path = p.rules.File
+	path = s.o.File
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target // a link stays
 	}
 	if err := atomicfile.Write(path, texts[0], 0o600); err != nil {
 		return &interact.Error{Code: interact.ConfigFile, Title: "the access rules in " + path + " cannot be written", Err: err, Hint: "see the permissions of the folder"}
 	}
-	p.putLocked(set, texts)
-	p.files.err = nil
-	_, p.files.seen[0], err = readRules(p.rules.File)
+	s.putLocked(set, texts)
+	s.files.err = nil
+	_, s.files.seen[0], err = readRules(s.o.File)
 	return err
 }
 

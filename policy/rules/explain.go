@@ -1,4 +1,4 @@
-package policy
+package rules
 
 import (
 	"fmt"
@@ -26,9 +26,9 @@ const assumed did.DID = "did:example:caller"
 
 // Caller returns the principal of a caller as rules name it: the current principal of a node for its DID, otherwise the principal of any such
 // caller. The error is Invalid for an unknown name.
-func (p *Policy) Caller(name string) (*Caller, error) {
+func (s *Store) Caller(name string) (*Caller, error) {
 	unknown := func() error {
-		return access.NewBuilder(p.options()).CheckCaller(name)
+		return access.NewBuilder(s.options()).CheckCaller(name)
 	}
 	who := &did.Principal{DID: assumed, Node: assumed, Via: did.Peer}
 	organization, role, hasRole := strings.Cut(name, "/")
@@ -46,12 +46,12 @@ func (p *Policy) Caller(name string) (*Caller, error) {
 		if err := unknown(); err != nil {
 			return nil, noCaller(err)
 		}
-		return p.known(name), nil
+		return s.known(name), nil
 	}
 	if hasRole {
 		who.Roles = []string{role}
 	}
-	self := p.options().Self
+	self := s.options().Self
 	switch {
 	case hasRole && role == "":
 		return nil, noCaller(fmt.Errorf("%q has an empty role", name))
@@ -68,13 +68,13 @@ func (p *Policy) Caller(name string) (*Caller, error) {
 			return nil, noCaller(err)
 		}
 		if who.Org = self; organization != "own" {
-			who.Org, _ = p.rules.Organization(organization)
+			who.Org, _ = s.o.Organization(organization)
 		}
 	}
 	switch {
 	case organization == "own" || self != "" && who.Org == self:
 		who.Relation = did.Own
-	case p.isPartner(who.Org):
+	case s.isPartner(who.Org):
 		who.Relation = did.Partner
 	default:
 		who.Org, who.Roles = "", nil
@@ -84,20 +84,20 @@ func (p *Policy) Caller(name string) (*Caller, error) {
 }
 
 // isPartner reports whether an organization is a partner now. Without the names of the partners, each organization is assumed to be one.
-func (p *Policy) isPartner(id did.DID) bool {
-	if p.rules.Names == nil {
+func (s *Store) isPartner(id did.DID) bool {
+	if s.o.Names == nil {
 		return true
 	}
-	return slices.ContainsFunc(p.rules.Names(), func(name string) bool {
-		known, _ := p.rules.Organization(name)
+	return slices.ContainsFunc(s.o.Names(), func(name string) bool {
+		known, _ := s.o.Organization(name)
 		return known == id
 	})
 }
 
 // known returns the caller with the DID of a node, and the name of a consumer behind it after "#".
-func (p *Policy) known(name string) *Caller {
+func (s *Store) known(name string) *Caller {
 	id, consumer, _ := strings.Cut(name, "#")
-	who := p.Principal(did.DID(id))
+	who := s.Principal(did.DID(id))
 	if consumer != "" {
 		named := *who
 		named.Name, who = consumer, &named
@@ -135,15 +135,15 @@ func noCaller(err error) error {
 
 // Audience returns the smallest audience that has all callers of a publication. The error is of code Invalid, with the known names, for the
 // first name that rules cannot name as a caller, and of code Forbidden for a partner that is not confirmed.
-func (p *Policy) Audience(names []string) (td.Visibility, error) {
-	b, widest := access.NewBuilder(p.options()), td.Private
+func (s *Store) Audience(names []string) (td.Visibility, error) {
+	b, widest := access.NewBuilder(s.options()), td.Private
 	for _, name := range names {
 		v, organization, err := b.Audience(name)
 		if err != nil {
 			return 0, noCaller(err)
 		}
-		if organization != "" && p.rules.Unconfirmed != nil {
-			if partner := p.rules.Unconfirmed(organization); partner != "" {
+		if organization != "" && s.o.Unconfirmed != nil {
+			if partner := s.o.Unconfirmed(organization); partner != "" {
 				return 0, interact.Errorf(interact.Forbidden, "compare its six words with its operator, then confirm it",
 					"the partner %s is unconfirmed", partner).Then(interact.StepConfirm, partner)
 			}
@@ -167,11 +167,11 @@ type Explanation struct {
 
 // Explain decides a request by the rules in force, or with a file in place of the one of the same kind. The error is PolicyInvalid for a
 // file that does not compile.
-func (p *Policy) Explain(who *did.Principal, r access.Request, with *File) (Explanation, error) {
-	set := p.access.Load()
+func (s *Store) Explain(who *did.Principal, r access.Request, with *File) (Explanation, error) {
+	set := s.access.Load()
 	if with != nil {
 		var err error
-		if set, err = p.with(*with); err != nil {
+		if set, err = s.with(*with); err != nil {
 			return Explanation{}, err
 		}
 	}
@@ -182,15 +182,15 @@ func (p *Policy) Explain(who *did.Principal, r access.Request, with *File) (Expl
 }
 
 // with compiles the rules in force with a file in place of the one of the same kind.
-func (p *Policy) with(f File) (*access.Set, error) {
-	p.files.mu.Lock()
-	defer p.files.mu.Unlock()
-	texts, i := p.files.texts, 0
+func (s *Store) with(f File) (*access.Set, error) {
+	s.files.mu.Lock()
+	defer s.files.mu.Unlock()
+	texts, i := s.files.texts, 0
 	if strings.HasSuffix(f.Name, ".cedar") {
 		i = 1
 	}
 	texts[i] = f.Text
-	set, err := p.compileLocked(texts)
+	set, err := s.compileLocked(texts)
 	if err != nil {
 		return nil, invalid(err)
 	}
@@ -209,12 +209,12 @@ type Right struct {
 var Kinds = []string{"local", "own", "partners", "anyone"}
 
 // Named returns the callers that the rules name.
-func (p *Policy) Named() []string { return p.access.Load().Names() }
+func (s *Store) Named() []string { return s.access.Load().Names() }
 
 // WithRoles returns the name of a caller, and those of its roles that the rules name.
-func (p *Policy) WithRoles(name string) []string {
+func (s *Store) WithRoles(name string) []string {
 	all := []string{name}
-	for _, one := range p.Named() {
+	for _, one := range s.Named() {
 		if strings.HasPrefix(one, name+"/") {
 			all = append(all, one)
 		}
@@ -223,21 +223,21 @@ func (p *Policy) WithRoles(name string) []string {
 }
 
 // NodeRights returns the decisions about the operations of the node itself.
-func (p *Policy) NodeRights(c *Caller) (all []Right) {
+func (s *Store) NodeRights(c *Caller) (all []Right) {
 	for _, op := range []access.Op{access.Connect, access.Store} {
-		all = append(all, Right{c.Name, NameOf(nil), "", p.Decide(c.Principal, access.Request{Op: op})})
+		all = append(all, Right{c.Name, access.NameOf(nil), "", s.Decide(c.Principal, access.Request{Op: op})})
 	}
 	return all
 }
 
 // ThingRights returns the decisions about the operations of a Thing: one for each operation, or one for each affordance of it if they
 // differ. Operations without an affordance are left out.
-func (p *Policy) ThingRights(c *Caller, t *td.Thing, target *access.Target) []Right {
+func (s *Store) ThingRights(c *Caller, t *td.Thing, target *access.Target) []Right {
 	right := func(op access.Op, affordance string) Right {
-		return Right{c.Name, NameOf(target), affordance, p.Decide(c.Principal, access.Request{Op: op, Target: target, Affordance: affordance})}
+		return Right{c.Name, access.NameOf(target), affordance, s.Decide(c.Principal, access.Request{Op: op, Target: target, Affordance: affordance})}
 	}
 	all := []Right{right(access.Find, "")}
-	known := affordancesOf(t)
+	known := access.Affordances(t)
 	known[access.Write] = slices.DeleteFunc(slices.Clone(known[access.Write]), func(name string) bool { return t.Properties[name].ReadOnly })
 	for _, op := range []access.Op{access.Read, access.Write, access.Invoke, access.Subscribe} {
 		var rights []Right
