@@ -9,8 +9,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/libp2p/go-libp2p"
-
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/did/vc"
@@ -141,12 +139,7 @@ func credentials(ctx context.Context, p plan) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	h, err := libp2p.New(libp2p.NoListenAddrs)
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	t, err := trust.New(trust.Options{Dir: dir, Self: key.DID(), Network: "bench", Host: h})
+	t, err := trust.New(trust.Options{Dir: dir, Self: key.DID(), Network: "bench"})
 	if err != nil {
 		return err
 	}

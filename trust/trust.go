@@ -526,8 +526,10 @@ func (t *Trust) Close() error {
 	t.closed = true
 	t.end()
 	t.mu.Unlock()
-	t.host.Network().StopNotify(t.notifee)
-	t.net.Close()
+	if t.net != nil {
+		t.host.Network().StopNotify(t.notifee)
+		t.net.Close()
+	}
 	t.work.Wait()
 	return nil
 }
