@@ -294,8 +294,9 @@ func (m *member) speaks(h exchange.Handler) {
 func TestPartnersByARevokedIssuer(t *testing.T) {
 	t.Parallel()
 	first, second, third := twoIssuers(t)
-	globex := newMember(t)
+	globex, thief := newMember(t), newMember(t)
 	globex.founds("globex.example")
+	thief.founds("thief.example")
 	second.federates(globex)
 	first.waits(func() bool { return slices.Contains(first.Names(), "globex") })
 	if err := first.Revoke(t.Context(), second.did()); err != nil {
@@ -303,7 +304,7 @@ func TestPartnersByARevokedIssuer(t *testing.T) {
 	}
 	third.bars(second)
 	list := &partners.List{Type: partners.ListType, Organization: second.org.DID(), Version: 1 << 52, ValidUntil: second.now().Add(time.Hour),
-		Partners: []*partners.Partner{{Name: "thief", DID: "did:webvh:QmThief:thief.example", Since: second.now(), Removed: second.now()}}}
+		Partners: []*partners.Partner{{Name: "thief", DID: thief.org.DID(), Since: second.now(), Removed: second.now()}}}
 	forged := must(second.org.Sign(list))(t)
 	for _, m := range []*member{first, third} {
 		if changed, err := m.takePartners(t.Context(), first.did(), forged); err == nil || changed {
