@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -322,4 +324,20 @@ func (m *member) sharedBy() string {
 	m.Trust.mu.RLock()
 	defer m.Trust.mu.RUnlock()
 	return m.book.SharedBy
+}
+
+// A revocation by another issuer acts although this issuer cannot store it for its own credentials.
+func TestRevocationWithAFullDisk(t *testing.T) {
+	t.Parallel()
+	first, second, third := twoIssuers(t)
+	issued := filepath.Join(first.dir, "org", "issued.json")
+	for _, err := range []error{os.Remove(issued), os.MkdirAll(filepath.Join(issued, "x"), 0o700)} { // no file can take its place
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := second.Revoke(t.Context(), third.did()); err != nil {
+		t.Fatal(err)
+	}
+	first.bars(third)
 }
