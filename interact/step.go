@@ -16,32 +16,34 @@ type Step struct {
 type StepKind string
 
 const (
-	StepShow     StepKind = "show"     // read the description of a Thing: its reference
-	StepFind     StepKind = "find"     // search for Things
-	StepUse      StepKind = "use"      // repeat the request with one of these exact references
-	StepRead     StepKind = "read"     // read a property: reference of the Thing, name
-	StepWrite    StepKind = "write"    // write a property: reference of the Thing, name
-	StepOption   StepKind = "option"   // repeat the request with an option: its name, its value
-	StepTasks    StepKind = "tasks"    // list the tasks of this node
-	StepStatus   StepKind = "status"   // read the status of a node: its URL or socket
-	StepRun      StepKind = "run"      // start the node: key and value of a setting
-	StepConfig   StepKind = "config"   // list the configuration keys, or write a file with the defaults: its name
-	StepID       StepKind = "id"       // print the DID and the addresses of a node, on its host
-	StepPeers    StepKind = "peers"    // list the connected peers
-	StepConnect  StepKind = "connect"  // connect to a peer: its address
-	StepExpose   StepKind = "expose"   // expose an agent: target, name
-	StepPublish  StepKind = "publish"  // publish a TD: its file
-	StepValidate StepKind = "validate" // check a TD: its file
-	StepLogin    StepKind = "login"    // log in to a server, on the host of its agent: target, scopes
-	StepPolicy   StepKind = "policy"   // read, check or change the access rules of the node: what, its argument
-	StepHelp     StepKind = "help"     // read the manual: the command
-	StepOrgInit  StepKind = "org-init" // make an organization: its domain
-	StepOrgJoin  StepKind = "org-join" // join an organization: the invitation
-	StepConfirm  StepKind = "confirm"  // confirm a partner: its name
+	StepShow     StepKind = "show"      // read the description of a Thing: its reference
+	StepFind     StepKind = "find"      // search for Things
+	StepUse      StepKind = "use"       // repeat the request with one of these exact references
+	StepRead     StepKind = "read"      // read a property: reference of the Thing, name
+	StepWrite    StepKind = "write"     // write a property: reference of the Thing, name
+	StepOption   StepKind = "option"    // repeat the request with an option: its name, its value
+	StepTasks    StepKind = "tasks"     // list the tasks of this node
+	StepStatus   StepKind = "status"    // read the status of a node: its URL or socket
+	StepRun      StepKind = "run"       // start the node: key and value of a setting
+	StepConfig   StepKind = "config"    // list the configuration keys, or write a file with the defaults: its name
+	StepID       StepKind = "id"        // print the DID and the addresses of a node, on its host
+	StepPeers    StepKind = "peers"     // list the connected peers
+	StepConnect  StepKind = "connect"   // connect to a peer: its address
+	StepExpose   StepKind = "expose"    // expose an agent: target, name
+	StepPublish  StepKind = "publish"   // publish a TD: its file
+	StepValidate StepKind = "validate"  // check a TD: its file
+	StepLogin    StepKind = "login"     // log in to a server, on the host of its agent: target, scopes
+	StepPolicy   StepKind = "policy"    // read, check or change the access rules of the node: what, its argument
+	StepHelp     StepKind = "help"      // read the manual: the command
+	StepOrgInit  StepKind = "org-init"  // make an organization: its domain
+	StepOrgJoin  StepKind = "org-join"  // join an organization: the invitation
+	StepOrgLeave StepKind = "org-leave" // end the membership of this node
+	StepAccept   StepKind = "accept"    // accept the invitation of another organization
+	StepConfirm  StepKind = "confirm"   // confirm a partner: its name
 )
 
 var stepKinds = []StepKind{StepShow, StepFind, StepUse, StepRead, StepWrite, StepOption, StepTasks, StepStatus, StepRun, StepConfig, StepID,
-	StepPeers, StepConnect, StepExpose, StepPublish, StepValidate, StepLogin, StepPolicy, StepHelp, StepOrgInit, StepOrgJoin, StepConfirm}
+	StepPeers, StepConnect, StepExpose, StepPublish, StepValidate, StepLogin, StepPolicy, StepHelp, StepOrgInit, StepOrgJoin, StepOrgLeave, StepAccept, StepConfirm}
 
 // Limits of received steps.
 const (

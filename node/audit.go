@@ -36,7 +36,7 @@ func (n *Node) openAudit() (err error) {
 // recordDenied records that a node may not connect, and returns the reason.
 func (n *Node) recordDenied(id did.DID, err error) error {
 	if err != nil {
-		n.stores.Audit.Decision(audit.Decision{Who: n.principal(id), Op: string(access.Connect), Code: interact.Forbidden})
+		n.stores.Audit.Decision(audit.Decision{Who: n.policy.Principal(id), Op: string(access.Connect), Code: interact.Forbidden})
 	}
 	return err
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/lmosd/lmosd/audit"
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/node/datadir"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy/access"
 	"github.com/lmosd/lmosd/td"
@@ -28,10 +27,8 @@ type network struct {
 }
 
 // openNetwork opens the host, which does not listen yet: handlers precede the first peer. A given host listens already.
-func (n *Node) openNetwork() (_ *network, err error) {
-	o := &n.opts
-	w, base := &network{self: n.DID()}, o.Host
-	n.network = w // for n.principal
+func (n *Node) openNetwork() (err error) {
+	o, w, base := &n.opts, n.network, n.opts.Host
 	streams := func(id did.DID) error {
 		if n.policy.Connects(id) != nil {
 			w.trust.Wait(n.life.ctx, id)
@@ -45,20 +42,20 @@ func (n *Node) openNetwork() (_ *network, err error) {
 		}
 		w.own, err = p2p.New(p2p.Options{Key: n.key, Version: o.Version, Network: o.Network,
 			Listen: o.Listen, ListenExplicit: o.ListenExplicit, Announce: o.Announce, NoAnnounce: o.NoAnnounce, PublicOnly: o.PublicOnly,
-			Admits: admits, Streams: streams, Loopback: o.Loopback, DialPublic: o.Internet,
-			NoNoise: o.NoNoise, NAT: o.NAT, Limits: o.Limits, Metrics: n.metrics.Registerer(), Log: o.Log})
+			Admits: admits, Streams: streams, Refused: func(id did.DID) { _ = n.recordDenied(id, n.policy.Connects(id)) },
+			Loopback: o.Loopback, DialPublic: o.Internet, NoNoise: o.NoNoise, NAT: o.NAT, Limits: o.Limits, Metrics: n.metrics.Registerer(), Log: o.Log})
 		if err != nil {
-			return nil, err
+			return err
 		}
 		n.life.onClose(w.own.Close)
 		base = w.own
 	}
 	w.Host = p2p.Gate(base, streams)
 	if w.ID() != peer.ID(n.key.Peer()) {
-		return nil, fmt.Errorf("the host is %s and the key that of %s", w.ID(), w.self)
+		return fmt.Errorf("the host is %s and the key that of %s", w.ID(), w.self)
 	}
 	if w.bootstrap, err = p2p.NewBootstrap(base, o.Bootstrap, n.stores.Peers(), o.Log); err != nil {
-		return nil, err
+		return err
 	}
 	n.life.onRun(w.bootstrap.Run)
 	if o.MDNS {
@@ -66,18 +63,22 @@ func (n *Node) openNetwork() (_ *network, err error) {
 	}
 	w.peers = p2p.NewPeers(p2p.PeersOptions{Host: base, Network: o.Network, Admits: n.policy.Connects, Trust: n.policy.Trust, Ranges: o.Ranges,
 		Bootstrap: w.bootstrap})
-	return w, n.openTrust(w, base)
+	if w.trust != nil {
+		w.trust.Start(base, func() []string { return p2p.FullAddrs(base) })
+		n.life.onClose(w.trust.Close)
+		n.life.onRun(w.trust.Run)
+	}
+	return nil
 }
 
 // openTrust opens the organization and the partners of a node with a data directory.
-func (n *Node) openTrust(w *network, base host.Host) (err error) {
+func (n *Node) openTrust() (*trust.Trust, error) {
 	if n.opts.Dir == "" {
-		return nil
+		return nil, nil
 	}
-	w.trust, err = trust.New(trust.Options{Dir: n.opts.Dir, Self: w.self, Network: n.opts.Network, Host: base, Log: n.opts.Log,
-		Rotation: n.stores.Rotation, Checkpoints: n.stores.Audit,
-		Joins: n.opts.MDNS && cmp.Or(n.opts.Policy.Connect, access.ConnectAnyone) == access.ConnectAnyone,
-		Addrs: func() []string { return p2p.FullAddrs(base) }, OnChange: n.standingChanged,
+	return trust.New(trust.Options{Dir: n.opts.Dir, Self: n.DID(), Network: n.opts.Network, Log: n.opts.Log,
+		Rotation: n.stores.Rotation, Checkpoints: n.stores.Audit, OnChange: n.standingChanged,
+		Joins:  n.opts.MDNS && cmp.Or(n.opts.Policy.Connect, access.ConnectAnyone) == access.ConnectAnyone,
 		Record: func(text string) { n.stores.Audit.Change(audit.ChangeTrust, text) },
 		OnNames: func() {
 			if err := n.policy.Load(); err != nil {
@@ -87,15 +88,9 @@ func (n *Node) openTrust(w *network, base host.Host) (err error) {
 		OnHello: func(id did.DID) {
 			if n.policy.Rejects(id) {
 				_ = n.recordDenied(id, n.policy.Connects(id)) // the peer sees the end of the connection
-				w.peers.Disconnect(id)
+				n.network.peers.Disconnect(id)
 			}
 		}})
-	if err != nil {
-		return datadir.Error(n.opts.Dir, err)
-	}
-	n.life.onClose(w.trust.Close)
-	n.life.onRun(w.trust.Run)
-	return nil
 }
 
 // standingChanged ends what a node may not continue, after its standing has changed. A standing that only rises does not end the connection,
@@ -112,48 +107,16 @@ func (n *Node) standingChanged(id did.DID, before, after *did.Principal) {
 }
 
 // rulesChanged records that other access rules are in force: other nodes may find restricted Things.
-func (n *Node) rulesChanged() {
-	n.stores.Audit.Change(audit.ChangePolicy, "access rules in force")
+func (n *Node) rulesChanged(changes string) {
+	n.stores.Audit.Change(audit.ChangePolicy, "access rules in force: "+changes)
 	n.network.thingsChanged()
 }
 
 // thingsChanged notifies members and partners that other restricted descriptions are theirs to find.
 func (w *network) thingsChanged() {
-	if w != nil && w.trust != nil {
+	if w.trust != nil {
 		w.trust.ThingsChanged()
 	}
-}
-
-// principal returns the principal of a node.
-func (n *Node) principal(id did.DID) *did.Principal {
-	if n.network == nil || n.network.trust == nil {
-		return did.NodePrincipal(id, "")
-	}
-	return n.network.trust.Principal(id)
-}
-
-// organization returns the organization of a name in access rules.
-func (n *Node) organization(name string) (did.DID, bool) {
-	if n.network == nil || n.network.trust == nil {
-		return "", false
-	}
-	return n.network.trust.Named(name)
-}
-
-// partners returns the names of the partners.
-func (n *Node) partners() []string {
-	if n.network == nil {
-		return nil
-	}
-	return n.network.trust.Names()
-}
-
-// unconfirmed returns the name of a partner that is not confirmed (policy.Rules.Unconfirmed).
-func (n *Node) unconfirmed(organization string) string {
-	if n.network == nil {
-		return ""
-	}
-	return n.network.trust.Unconfirmed(organization)
 }
 
 // records returns the addresses of this node as its records contain them.

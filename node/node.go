@@ -159,10 +159,14 @@ func (n *Node) openHost() (err error) {
 	if err := n.openAudit(); err != nil {
 		return err
 	}
+	t, err := n.openTrust()
+	if err != nil {
+		return datadir.Error(n.opts.Dir, err)
+	}
+	n.network = &network{self: n.DID(), trust: t}
 	n.opts.Policy.Self, n.opts.Policy.Log = n.DID(), n.opts.Log
-	if n.opts.Policy.Principal == nil {
-		n.opts.Policy.Principal, n.opts.Policy.Organization, n.opts.Policy.Names = n.principal, n.organization, n.partners
-		n.opts.Policy.Unconfirmed = n.unconfirmed
+	if p := &n.opts.Policy; p.Principal == nil {
+		p.Principal, p.Organization, p.Names, p.Unconfirmed = t.Principal, t.Named, t.Names, t.Unconfirmed
 	}
 	n.opts.Policy.OnLoad = n.rulesChanged
 	n.policy = policy.New(n.opts.Policy)
@@ -172,8 +176,7 @@ func (n *Node) openHost() (err error) {
 	})
 	n.life.onRun(func(ctx context.Context) error { return n.policy.Run(ctx, n.opts.Log) })
 	n.metrics = gateway.NewMetrics()
-	n.network, err = n.openNetwork()
-	return errors.Join(n.policy.Load(), err)
+	return errors.Join(n.openNetwork(), n.policy.Load())
 }
 
 // openAgents opens the bindings, tasks and shared subscriptions of the agents of this host, and the spans.

@@ -72,10 +72,11 @@ func TestNoStreamHandlerEscapesTheGate(t *testing.T) {
 			o.Policy.Organization = func(string) (did.DID, bool) { return "did:web:acme.example", true }
 			n := start(t, o)
 			caller := testhost.Listen(t, key, "/ip4/127.0.0.1/tcp/0")
-			hello, err := trust.New(trust.Options{Dir: t.TempDir(), Self: key.DID(), Network: o.Network, Host: caller})
+			hello, err := trust.New(trust.Options{Dir: t.TempDir(), Self: key.DID(), Network: o.Network})
 			if err != nil {
 				t.Fatal(err)
 			}
+			hello.Start(caller, func() []string { return nil })
 			t.Cleanup(func() { _ = hello.Close() })
 			// opens opens a stream on a connection that is older than the loss of the right. The connection may end with its hello.
 			opens := func(id protocol.ID, as *did.Principal) (err error) {

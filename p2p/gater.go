@@ -19,6 +19,7 @@ import (
 // Ed25519, points of small order and non-canonical encodings; peers that admits rejects; and banned peers.
 type gater struct {
 	admits   func(did.DID) error // nil admits all
+	refused  func(did.DID)       // receives the peers whose connections admits ended; nil ignores them
 	loopback bool                // loopback addresses may be dialled
 	public   bool                // private addresses may not: those of untrusted peers lead to hosts of other networks
 
@@ -80,7 +81,13 @@ func (g *gater) InterceptSecured(dir network.Direction, p peer.ID, _ network.Con
 // InterceptUpgraded rejects peers by policy. The connection is closed with the code network.ConnGated before a stream is accepted:
 // only an encrypted and multiplexed connection can carry a reason. See refusals.
 func (g *gater) InterceptUpgraded(c network.Conn) (bool, control.DisconnectReason) {
-	return g.admit(c.RemotePeer()), 0
+	admitted := g.admit(c.RemotePeer())
+	if !admitted && g.refused != nil && c.Stat().Direction == network.DirInbound {
+		if id, err := did.FromPeer([]byte(c.RemotePeer())); err == nil {
+			g.refused(id)
+		}
+	}
+	return admitted, 0
 }
 
 func (g *gater) admit(p peer.ID) bool {

@@ -41,6 +41,8 @@ type Options struct {
 	PublicOnly           bool
 	// Admits returns an error for a peer that may not connect; nil admits all. It is called concurrently.
 	Admits func(did.DID) error
+	// Refused is called for each inbound connection that is closed because of Admits; nil ignores them. It must not block.
+	Refused func(did.DID)
 	// Streams returns an error for a peer whose streams are reset, except those of [Free]; nil admits all. It may wait.
 	Streams func(did.DID) error
 	// Loopback allows dials of 127.0.0.1. DialPublic forbids dials of private addresses: those of untrusted peers lead to hosts of
@@ -83,7 +85,7 @@ type Host struct {
 func New(o Options) (_ *Host, err error) {
 	o.Version, o.Limits = cmp.Or(o.Version, "dev"), o.Limits.WithDefaults()
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	h := &Host{o: o, gater: &gater{admits: o.Admits, loopback: o.Loopback, public: o.DialPublic}}
+	h := &Host{o: o, gater: &gater{admits: o.Admits, refused: o.Refused, loopback: o.Loopback, public: o.DialPublic}}
 	if h.listen, err = multiaddrs("listen.p2p", o.Listen); err != nil {
 		return nil, err
 	}

@@ -112,11 +112,34 @@ func (p *Policy) compileLocked(texts [2][]byte) (*access.Set, error) {
 // putLocked puts rules in force.
 func (p *Policy) putLocked(set *access.Set, texts [2][]byte) {
 	p.files.texts = texts
-	p.access.Store(set)
+	before := p.access.Swap(set)
 	p.running.recheck("")
-	if p.rules.OnLoad != nil {
-		p.rules.OnLoad()
+	if p.rules.OnLoad != nil && !set.Same(before) {
+		p.rules.OnLoad(changes(before, set))
 	}
+}
+
+// changes returns the difference between two sets of rules, for a person.
+func changes(before, after *access.Set) string {
+	var all []string
+	for _, d := range []struct {
+		word         string
+		of, compared *access.Set
+	}{{"added", after, before}, {"removed", before, after}} {
+		known := map[string]bool{}
+		for _, e := range d.compared.Entries() {
+			known[e.Text] = true
+		}
+		for _, e := range d.of.Entries() {
+			if !known[e.Text] {
+				all = append(all, d.word+" "+e.ID+" "+e.Text)
+			}
+		}
+	}
+	if len(all) == 0 {
+		return "the same texts, with other lines or organizations"
+	}
+	return strings.Join(all, "; ")
 }
 
 // AddSource adds a source to Rules.More. Its rules are in force after the next [Policy.Load] or [Policy.Refresh].

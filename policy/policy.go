@@ -47,10 +47,10 @@ type Rules struct {
 	Unconfirmed func(organization string) string
 	// Names returns the names of the partners, without former ones. Nil: they are unknown.
 	Names func() []string
-	// Record receives each decision on a message, with the code of its error, 0 if it is allowed. OnLoad is called after the access rules have
-	// changed. They must be fast and not block; nil is ignored.
+	// Record receives each decision on a message, with the code of its error, 0 if it is allowed. OnLoad is called after other access rules
+	// have come into force, with the changes for a person. They must be fast and not block; nil is ignored.
 	Record func(m *interact.Message, r access.Request, d access.Decision, code interact.Code)
-	OnLoad func()
+	OnLoad func(changes string)
 	// Log receives the refusals of messages; nil discards. Hint returns what the operator can do about one, for the log; nil: nothing.
 	Log  *slog.Logger
 	Hint func(Refusal) string

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -386,18 +387,45 @@ func TestForgedNamesAreIgnored(t *testing.T) {
 	}
 }
 
-// OnLoad is called after each change of the rules, and not if they do not compile.
+// OnLoad is called once for each change of the rules, with what was changed; not if they are the same as before or do not compile.
 func TestOnLoad(t *testing.T) {
 	t.Parallel()
-	loads := 0
-	p := New(Rules{File: filepath.Join(t.TempDir(), "policy.yaml"), OnLoad: func() { loads++ }})
-	for _, step := range []func() error{p.Load, p.Refresh} {
-		if err := step(); err != nil {
-			t.Fatal(err)
+	var loads []string
+	globex := did.DID("did:webvh:QmOne:globex.example")
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	p := New(Rules{File: file, OnLoad: func(changes string) { loads = append(loads, changes) },
+		Organization: func(name string) (did.DID, bool) { return globex, name == "globex" }})
+	write := func(rule string) func() error {
+		return func() error {
+			return errors.Join(os.WriteFile(file, []byte("apiVersion: lmosd/v1\nrules:\n"+rule), 0o600), p.Load())
 		}
 	}
+	const one, two = "  - {allow: globex, to: call, on: weather}\n", "  - {deny: globex, to: \"*\"}\n"
+	for i, step := range []struct {
+		do   func() error
+		want string // empty: OnLoad is not called
+	}{
+		{do: p.Load}, // no rules
+		{write(one), "added policy.yaml:3 {allow: globex, to: call, on: weather}"},
+		{do: p.Load},
+		{do: p.Refresh},
+		{write(two), "added policy.yaml:3 {deny: globex, to: \"*\"}; removed policy.yaml:3 {allow: globex, to: call, on: weather}"},
+		{func() error { globex = "did:webvh:QmTwo:globex.example"; return p.Load() }, "the same texts, with other lines or organizations"},
+		{do: p.Load},
+		{write("\n" + two), "the same texts, with other lines or organizations"},
+		{write(""), "removed policy.yaml:4 {deny: globex, to: \"*\"}"},
+	} {
+		loads = nil
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(loads, " | "); got != step.want {
+			t.Errorf("step %d: %q, want %q", i, got, step.want)
+		}
+	}
+	loads = nil
 	p.AddSource(func(*access.Builder) error { return errors.New("broken") })
-	if err := p.Refresh(); err == nil || loads != 2 {
-		t.Errorf("got %v after %d calls, want an error after 2", err, loads)
+	if err := p.Refresh(); err == nil || len(loads) > 0 {
+		t.Errorf("got %v after %q, want an error", err, loads)
 	}
 }

@@ -37,7 +37,7 @@ func TestRevocationReachesAllNodes(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
 				defer cancel()
-				net := openOrganizations(t, ctx, n, Options{Seed: seed, Topology: "line", Latency: 5 * time.Millisecond, Farthest: 60 * time.Millisecond})
+				net := openOrganizations(t, ctx, n, Options{Seed: seed, Topology: "line", Latency: 5 * time.Millisecond, Farthest: 60 * time.Millisecond}, nil)
 				defer func() {
 					if err := net.Close(); err != nil {
 						t.Errorf("close: %v", err)
@@ -58,8 +58,8 @@ func TestRevocationReachesAllNodes(t *testing.T) {
 }
 
 // openOrganizations starts the nodes. The first half has the first node as issuer, the second half the node in the middle; both are partners.
-// The last node is connected with all others, and these with some.
-func openOrganizations(t *testing.T, ctx context.Context, n int, o Options) *Net {
+// The last node is connected with all others, and these with some. A member whose organization is not confirmed has the rights stale(i) at node i.
+func openOrganizations(t *testing.T, ctx context.Context, n int, o Options, stale func(i int) string) *Net {
 	t.Helper()
 	o = o.withDefaults()
 	sim, dir := newSimulation(o), t.TempDir()
@@ -74,6 +74,9 @@ func openOrganizations(t *testing.T, ctx context.Context, n int, o Options) *Net
 		no.Policy = policy.Rules{Untrusted: access.UntrustedFind, More: []func(*access.Builder) error{func(b *access.Builder) error {
 			return b.AddRule("testnet", access.Rule{Allow: []string{"own", "partners"}, To: []string{"call"}})
 		}}}
+		if stale != nil {
+			no.Policy.Stale = stale(i)
+		}
 		if err := sim.add(); err != nil {
 			return nil, err
 		}

@@ -39,7 +39,7 @@ func userError(err error) error {
 	case errors.Is(err, organization.ErrRevoked):
 		return interact.Errorf(interact.CredentialRevoked, "restore the member to end the revocation", "%v", err)
 	case errors.Is(err, organization.ErrExists):
-		return interact.Errorf(interact.Usage, "end the membership of this node first", "%v", err)
+		return interact.Errorf(interact.Usage, "end the membership of this node first", "%v", err).Then(interact.StepOrgLeave)
 	case errors.Is(err, fs.ErrExist):
 		return interact.Errorf(interact.Usage, "name a new file", "%v", err)
 	case errors.Is(err, vc.ErrExpired), errors.Is(err, vc.ErrTime):
@@ -126,6 +126,11 @@ func (t *Trust) setOrganization(org *organization.Organization, issuers []string
 	t.writing.Lock()
 	defer t.writing.Unlock()
 	isOther := t.org != nil && t.org.SCID() != org.SCID()
+	if isOther {
+		if err := t.invites.Clear(); err != nil {
+			return err
+		}
+	}
 	err := t.editWriting(func(b *partners.Book) error {
 		if isOther {
 			b.Shared, b.SharedHead, b.SharedBy = 0, "", ""
@@ -166,11 +171,9 @@ func (t *Trust) repeatHello() {
 	})
 }
 
-// Leave ends the membership of this node, and deletes what it has of the organization.
+// Leave ends the membership of this node, and deletes what it has of the organization, its partners and its open invitations. The other
+// members keep the partners.
 func (t *Trust) Leave(context.Context) error {
-	if err := t.replaceable(); err != nil {
-		return err
-	}
 	if err := t.leave(); err != nil {
 		return err
 	}
@@ -185,15 +188,17 @@ func (t *Trust) leave() error {
 	if t.org == nil {
 		return errNone()
 	}
-	if err := t.org.Leave(); err != nil {
+	if err := errors.Join(t.invites.Clear(), t.org.Leave()); err != nil {
 		return err
 	}
 	t.mu.Lock()
-	t.dismissLocked(t.org.SCID())
+	for _, scid := range sortedKeys(t.authorities) {
+		t.dismissLocked(scid)
+	}
 	t.org = nil
 	t.mu.Unlock()
 	return t.editWriting(func(b *partners.Book) error {
-		b.Issuers, b.IssuerNodes, b.Shared, b.SharedHead, b.SharedBy = nil, nil, 0, "", ""
+		b.Partners, b.Issuers, b.IssuerNodes, b.Shared, b.SharedHead, b.SharedBy = nil, nil, nil, 0, "", ""
 		return nil
 	})
 }
@@ -245,7 +250,7 @@ func (t *Trust) Organization() (*api.Organization, error) {
 
 // publicAddrs returns addresses of this node for others, at most n: loopback only if there is nothing else.
 func (t *Trust) publicAddrs(n int) []string {
-	all := t.o.Addrs()
+	all := t.addrs()
 	far := slices.DeleteFunc(slices.Clone(all), func(a string) bool { return strings.Contains(a, "/ip4/127.") || strings.Contains(a, "/ip6/::1/") })
 	if len(far) > 0 {
 		all = far
@@ -347,8 +352,8 @@ func (t *Trust) changed() {
 	}
 }
 
-// SetRoles changes the roles of a member.
-func (t *Trust) SetRoles(_ context.Context, member did.DID, roles []string) error {
+// SetRoles changes the roles of a member, which gets a credential with them now if it is this node or connected.
+func (t *Trust) SetRoles(ctx context.Context, member did.DID, roles []string) error {
 	org, err := t.mine()
 	if err != nil {
 		return err
@@ -360,6 +365,13 @@ func (t *Trust) SetRoles(_ context.Context, member did.DID, roles []string) erro
 		return userError(err)
 	}
 	t.changed()
+	if member == t.self {
+		if err := t.renew(ctx); err != nil {
+			t.o.Log.Warn("credential not renewed", "err", err)
+		}
+		return nil
+	}
+	t.notify(member)
 	return nil
 }
 
@@ -409,6 +421,7 @@ func (t *Trust) Restore(_ context.Context, member did.DID) error {
 	}
 	t.o.Record("member restored: " + string(member))
 	t.changed()
+	t.notify(member)
 	return nil
 }
 

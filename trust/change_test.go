@@ -1,10 +1,12 @@
 package trust
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/poll"
 )
 
 // OnChange receives the standing before and after a change.
@@ -24,5 +26,53 @@ func TestOnChangeHasBothPrincipals(t *testing.T) {
 	c := a.last[b.did()]
 	if c[0] == nil || c[0].Relation != did.Own || !slices.Contains(c[0].Roles, "clerk") || c[1].Barred == "" || !c[1].Lost(c[0]) {
 		t.Errorf("a distrusted member changed from %+v to %+v", c[0], c[1])
+	}
+}
+
+// A connected member gets a credential with its roles at once: new ones, fewer, and after its exclusion ended.
+func TestChangedRoles(t *testing.T) {
+	t.Parallel()
+	acme, node := newMember(t), newMember(t)
+	acme.founds("acme.example")
+	acme.admits(node, false, "billing")
+	node.connect(acme)
+	acme.becomes(node, did.Own, "billing")
+	roles := func() []string { return must(node.Organization())(t).Roles }
+	for _, want := range [][]string{{"billing", "support"}, {"support"}, {}} {
+		noError(t, acme.SetRoles(t.Context(), node.did(), want))
+		all := append(slices.Clone(want), "node")
+		slices.Sort(all)
+		poll.Until(t, fmt.Sprintf("the roles %q", want), func() bool {
+			return slices.Equal(roles(), all) && slices.Equal(acme.Principal(node.did()).Roles, all)
+		})
+	}
+	noError(t, acme.Revoke(t.Context(), node.did()))
+	acme.becomesNobody(node)
+	noError(t, acme.Restore(t.Context(), node.did()))
+	node.connect(acme)
+	acme.becomes(node, did.Own, "")
+	noError(t, acme.SetRoles(t.Context(), acme.did(), []string{"boss"}))
+	if got := must(acme.Organization())(t).Roles; !slices.Contains(got, "boss") {
+		t.Errorf("the issuer itself has the roles %q", got)
+	}
+}
+
+// A member leaves an organization that has partners, and its open invitations end with its membership.
+func TestLeaveWithPartners(t *testing.T) {
+	t.Parallel()
+	acme, globex, node := newMember(t), newMember(t), newMember(t)
+	acme.founds("acme.example")
+	globex.founds("globex.example")
+	acme.admits(node, false)
+	node.connect(acme)
+	acme.federates(globex)
+	poll.Until(t, "the partner at the member", func() bool { return len(node.Partners()) == 1 })
+	noError(t, node.Leave(t.Context()))
+	if got := node.Partners(); len(got) > 0 {
+		t.Errorf("after leaving, the node has %d partners", len(got))
+	}
+	noError(t, acme.Leave(t.Context()))
+	if got := acme.Invitations(); len(got) > 0 {
+		t.Errorf("after leaving, the node has %d invitations", len(got))
 	}
 }

@@ -29,6 +29,9 @@ func (t *Trust) sharedLocked(p *did.Principal) []exchange.Known {
 	if p.Relation == did.Own {
 		all = append(all, t.checkpointLocked()...)
 	}
+	if n := t.nodes[p.Node]; n != nil && n.credential != nil && p.Barred == "" && t.org != nil && t.org.IsOutdated(n.credential) {
+		all = append(all, exchange.Known{SCID: t.org.SCID(), Kind: exchange.KindRoles})
+	}
 	for _, scid := range t.soughtLocked() { // the own organization first
 		if a := t.authorities[scid]; a != nil && t.mayGetLocked(p, a) {
 			all = append(all, knownOf(a)...)
@@ -191,17 +194,20 @@ func (t *Trust) lacks(from did.DID, k exchange.Known) bool {
 		return true
 	case exchange.KindCheckpoint:
 		return t.lacksCheckpointLocked(from, k)
-	case exchange.KindPartners:
+	case exchange.KindPartners, exchange.KindRoles:
 		n := t.nodes[from]
-		return a != nil && a.partner == nil && t.book.IsNewer(k.Version, k.Head) && n != nil && n.principal.Relation == did.Own
+		return a != nil && a.partner == nil && n != nil && n.principal.Relation == did.Own && (k.Kind == exchange.KindRoles || t.book.IsNewer(k.Version, k.Head))
 	}
 	return a != nil && a.lacks(k)
 }
 
 // fetch gets one document from a node and takes it.
 func (t *Trust) fetch(ctx context.Context, id did.DID, k exchange.Known) error {
-	if k.Kind == exchange.KindThings {
+	switch k.Kind {
+	case exchange.KindThings:
 		return t.fetchThings(ctx, id)
+	case exchange.KindRoles:
+		return t.renewAt(ctx, id)
 	}
 	r, err := t.net.Ask(ctx, id, &exchange.Request{Op: exchange.OpGet, Known: []exchange.Known{{SCID: k.SCID, Kind: k.Kind, Method: k.Method}}})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +22,18 @@ import (
 	"github.com/lmosd/lmosd/trust/organization"
 	"github.com/lmosd/lmosd/trust/partners"
 )
+
+// fetchReason returns why a document of a domain could not be read, without the words of the HTTP client.
+func fetchReason(err error) string {
+	var failed *url.Error
+	switch {
+	case !errors.As(err, &failed):
+		return err.Error()
+	case failed.Timeout():
+		return failed.URL + " does not answer in time"
+	}
+	return fmt.Sprintf("%s cannot be read: %v", failed.URL, failed.Err)
+}
 
 // Limits of the proof of a domain.
 const (
@@ -56,7 +69,7 @@ func (t *Trust) CheckDomain(ctx context.Context, name string) (*api.DomainCheck,
 	case ctx.Err() != nil:
 		return nil, interact.AsError(ctx.Err())
 	case err != nil:
-		out.Problems = append(out.Problems, interact.Excerpt(err.Error(), 500))
+		out.Problems = append(out.Problems, interact.Excerpt(fetchReason(err), 500))
 		if errors.Is(err, did.ErrNotFound) || errors.Is(err, did.ErrInvalid) { // otherwise it may be a failure of the network
 			t.disprove(location)
 		}

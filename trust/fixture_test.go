@@ -60,8 +60,7 @@ func start(t *testing.T, key *keystore.Key, dir string) *member {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Trust, err = New(Options{Dir: dir, Self: key.DID(), Network: "test", Host: m.host, Log: log, confirmPause: 50 * time.Millisecond, Rotation: pending,
-		Addrs: func() []string { return m.addrs() },
+	m.Trust, err = New(Options{Dir: dir, Self: key.DID(), Network: "test", Log: log, confirmPause: 50 * time.Millisecond, Rotation: pending,
 		OnChange: func(id did.DID, before, after *did.Principal) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
@@ -72,6 +71,7 @@ func start(t *testing.T, key *keystore.Key, dir string) *member {
 	if err != nil {
 		t.Fatal(err)
 	}
+	m.Trust.Start(m.host, m.addrs)
 	t.Cleanup(m.stop)
 	return m
 }

@@ -86,10 +86,10 @@ func (t *Trust) show(ctx context.Context, id did.DID, raw []byte) bool {
 	if c == nil {
 		return false
 	}
-	now := t.now()
 	t.mu.Lock()
-	n := t.nodeLocked(id)
+	now, n := t.now(), t.nodeLocked(id)
 	if n.credential == nil || !n.credential.From.After(c.From) || t.authorities[webvh.SCID(n.credential.Issuer)] == nil {
+		t.touchSiblingsLocked(n) // it may be a member no longer
 		t.setCredential(n, c)
 		t.touchSiblingsLocked(n)
 	}

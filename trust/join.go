@@ -97,11 +97,12 @@ func (t *Trust) readInvitation(text string, want invitation.Kind, readers ...did
 		return nil, err
 	}
 	if i.Kind != want {
-		hint := "it is for a node that joins an organization"
 		if i.Kind == invitation.Partner {
-			hint = "it is for another organization, which accepts it as a partner"
+			return nil, interact.Errorf(interact.InvalidInvite, "accept it on an issuer of another organization", "the invitation is for a partner, not for a node").
+				Then(interact.StepAccept)
 		}
-		return nil, interact.Errorf(interact.InvalidInvite, hint, "the invitation is for a %s", i.Kind)
+		return nil, interact.Errorf(interact.InvalidInvite, "join with it on a node without an organization", "the invitation is for a node, not for a partner").
+			Then(interact.StepOrgJoin)
 	}
 	return i, i.Check(t.o.Network, t.now(), readers...)
 }
@@ -219,7 +220,13 @@ func (t *Trust) Accept(ctx context.Context, a api.Acceptance) (*api.Partner, err
 		return nil, err
 	}
 	// Whoever altered the way of the invitation could have made another one: the operator compares the words.
-	p, err := t.addPartner(partners.Partner{Name: name, DID: l.DID(), Addrs: []string{addr}}, l)
+	fresh := partners.Partner{Name: name, DID: l.DID(), Addrs: []string{addr}}
+	t.mu.RLock()
+	if old := t.book.Find(l.SCID()); old != nil && !old.IsRemoved() && !old.HasEnded(t.now()) { // an accepted invitation is accepted again
+		fresh.Confirmed = old.Confirmed
+	}
+	t.mu.RUnlock()
+	p, err := t.addPartner(fresh, l)
 	if err != nil {
 		return nil, err
 	}
@@ -487,18 +494,11 @@ func (t *Trust) renew(ctx context.Context) error {
 	t.mu.RUnlock()
 	var errs []error
 	try := func(node did.DID, addr ...string) bool {
-		r, err := t.net.Ask(ctx, node, &exchange.Request{Op: exchange.OpRenew, Credential: old.Raw}, addr...)
-		if err == nil {
-			var c *vc.Credential
-			if c, err = vc.Verify(ctx, r.Credential, vc.Check{Resolver: org, Now: t.now()}); err == nil {
-				err = org.SetCredential(c)
-			}
-		}
+		err := t.askRenewal(ctx, org, old, node, addr...)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", node.Short(), err))
-			return false
 		}
-		return true
+		return err == nil
 	}
 	renewed := slices.ContainsFunc(nodes, func(n did.DID) bool { return try(n) }) || slices.ContainsFunc(addrs, func(a string) bool {
 		node := exchange.NodeIn(a)
@@ -511,4 +511,33 @@ func (t *Trust) renew(ctx context.Context) error {
 	t.update()
 	t.repeatHello()
 	return nil
+}
+
+// renewAt gets a new credential from one issuer, which has changed the roles of this node.
+func (t *Trust) renewAt(ctx context.Context, issuer did.DID) error {
+	org, err := t.mine()
+	if err != nil {
+		return err
+	}
+	if old := org.Credential(); old == nil {
+		return nil
+	} else if err := t.askRenewal(ctx, org, old, issuer); err != nil {
+		return err
+	}
+	t.update()
+	t.repeatHello()
+	return nil
+}
+
+// askRenewal asks an issuer for a credential in place of the old one.
+func (t *Trust) askRenewal(ctx context.Context, org *organization.Organization, old *vc.Credential, issuer did.DID, addr ...string) error {
+	r, err := t.net.Ask(ctx, issuer, &exchange.Request{Op: exchange.OpRenew, Credential: old.Raw}, addr...)
+	if err != nil {
+		return err
+	}
+	c, err := vc.Verify(ctx, r.Credential, vc.Check{Resolver: org, Now: t.now()})
+	if err != nil {
+		return err
+	}
+	return org.SetCredential(c)
 }

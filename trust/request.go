@@ -83,7 +83,7 @@ func (t *Trust) isLocal(id did.DID) bool {
 	if err != nil {
 		return false
 	}
-	all := t.o.Host.Network().ConnsToPeer(p)
+	all := t.host.Network().ConnsToPeer(p)
 	return len(all) > 0 && !slices.ContainsFunc(all, func(c network.Conn) bool { return !isLocalAddr(c.RemoteMultiaddr()) })
 }
 
@@ -230,12 +230,12 @@ func (t *Trust) addrOf(id did.DID) string {
 	if err != nil {
 		return ""
 	}
-	for _, c := range t.o.Host.Network().ConnsToPeer(p) {
+	for _, c := range t.host.Network().ConnsToPeer(p) {
 		if c.Stat().Direction == network.DirOutbound { // that of an inbound connection has the port of a client
 			return c.RemoteMultiaddr().String() + "/p2p/" + p.String()
 		}
 	}
-	for _, a := range t.o.Host.Peerstore().Addrs(p) {
+	for _, a := range t.host.Peerstore().Addrs(p) {
 		return a.String() + "/p2p/" + p.String()
 	}
 	return ""

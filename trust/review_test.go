@@ -2,6 +2,7 @@ package trust
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -389,14 +390,84 @@ func TestUpdateIsComplete(t *testing.T) {
 		text += name + ", "
 		steps[name]()
 		m.update()
-		m.Trust.mu.Lock()
-		now := m.updated
-		for id, n := range m.nodes {
-			if want := m.evaluateLocked(id, n, now); !equalStanding(n.principal, want) && m.updated.Equal(now) {
-				t.Fatalf("after %s\n%s is %+v, and %+v if it is evaluated", text, id.Short(), n.principal, want)
-			}
+		if wrong := m.incomplete(); wrong != "" {
+			t.Fatalf("after %s\n%s", text, wrong)
 		}
-		m.Trust.mu.Unlock()
+	}
+}
+
+// incomplete returns a node that is not what its evaluation at the last update comes to, or "".
+func (m *member) incomplete() string {
+	m.Trust.mu.Lock()
+	defer m.Trust.mu.Unlock()
+	for id, n := range m.nodes {
+		if want := m.evaluateLocked(id, n, m.updated); !equalStanding(n.principal, want) {
+			return fmt.Sprintf("%s is %+v, and %+v if it is evaluated", id.Short(), n.principal, want)
+		}
+	}
+	return ""
+}
+
+// The end of a credential is noticed again after the clock was set back.
+func TestCredentialEndsAfterAClockThatWasSetBack(t *testing.T) {
+	t.Parallel()
+	acme := newMember(t)
+	acme.founds("acme.example")
+	subject := didtest.NewKey().DID()
+	noError(t, acme.org.Admit(subject, ""))
+	acme.show(t.Context(), subject, must(acme.org.Issue(subject, nil, time.Hour))(t).Raw)
+	for _, step := range []struct {
+		by   time.Duration
+		want did.Relation
+	}{{0, did.Own}, {70 * time.Minute, did.Untrusted}, {-30 * time.Minute, did.Own}, {10 * time.Minute, did.Own}, {20 * time.Minute, did.Untrusted}} {
+		advances(step.by, acme)
+		acme.update()
+		if got := acme.Principal(subject).Relation; got != step.want {
+			t.Errorf("after %s: %s", step.by, got)
+		}
+	}
+}
+
+// An issuer whose sibling is away decides about a member again as soon as another one is connected, or gone.
+func TestMembersConfirmEachOtherByTheirConnections(t *testing.T) {
+	t.Parallel()
+	first, second, third := twoIssuers(t)
+	first.halt()
+	second.halt()
+	third.halt()
+	first = first.restart()
+	first.dials()
+	var ids []did.DID
+	for range 2 {
+		id := didtest.NewKey().DID()
+		noError(t, first.org.Admit(id, ""))
+		first.show(t.Context(), id, must(first.org.Issue(id, nil, 0))(t).Raw)
+		ids = append(ids, id)
+	}
+	advances(6*time.Minute, first)
+	first.update()
+	connected := func(id did.DID, on bool) {
+		first.Trust.mu.Lock()
+		defer first.Trust.mu.Unlock()
+		n := first.nodeLocked(id)
+		if delete(first.online, id); on {
+			n.hello, n.done = make(chan struct{}), true
+			first.online[id] = n
+		} else {
+			n.hello = nil
+		}
+		first.touchSiblingsLocked(n)
+	}
+	for _, step := range []struct {
+		node int
+		on   bool
+		want bool // the first of both is confirmed
+	}{{0, true, false}, {1, true, true}, {1, false, false}} {
+		connected(ids[step.node], step.on)
+		first.update()
+		if p := first.Principal(ids[0]); (p.Relation == did.Own) != step.want {
+			t.Errorf("after %+v: %+v", step, p)
+		}
 	}
 }
 

@@ -176,7 +176,13 @@ func (t *Trust) addTrusted(p *partners.Partner, l *webvh.Log) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.former = slices.DeleteFunc(t.former, func(old *trusted) bool { return old.SCID() == a.SCID() })
+	t.former = slices.DeleteFunc(t.former, func(old *trusted) bool {
+		if old.SCID() != a.SCID() {
+			return false
+		}
+		t.touchExcludedLocked(old)
+		return true
+	})
 	t.authorities[a.SCID()] = a
 	return nil
 }

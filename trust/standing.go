@@ -91,8 +91,12 @@ const maxNodes = 1 << 14
 // waitFor limits the time in which a new peer shows its credential before its first call is decided.
 const waitFor = 2 * time.Second
 
-// Principal returns the current principal of a node, never nil. It does not block. The same pointer means the same standing.
+// Principal returns the current principal of a node, never nil. It does not block. The same pointer means the same standing. A nil Trust knows
+// no organization.
 func (t *Trust) Principal(id did.DID) *did.Principal {
+	if t == nil {
+		return did.NodePrincipal(id, "")
+	}
 	t.mu.RLock()
 	if n := t.nodes[id]; n != nil {
 		defer t.mu.RUnlock()
@@ -314,14 +318,25 @@ func (t *Trust) dueLocked(now time.Time) map[did.DID]bool {
 
 // update evaluates the nodes whose standing may have changed, and reports the changes.
 func (t *Trust) update() {
-	now := t.now()
 	changed := map[did.DID][2]*did.Principal{} // before and after
 	t.mu.Lock()
-	for id := range t.dueLocked(now) {
-		if n := t.nodes[id]; n != nil {
-			if before := n.principal; t.evaluateAgainLocked(n, now) {
-				changed[id] = [2]*did.Principal{before, n.principal}
+	now := t.now()              // in the order of the updates
+	for again := true; again; { // a node that is barred may have been the reason to confirm others
+		again = false
+		for id := range t.dueLocked(now) {
+			n := t.nodes[id]
+			if n == nil {
+				continue
 			}
+			before := n.principal
+			if !t.evaluateAgainLocked(n, now) {
+				continue
+			}
+			again = again || n.principal.Barred != before.Barred
+			if c, ok := changed[id]; ok {
+				before = c[0]
+			}
+			changed[id] = [2]*did.Principal{before, n.principal}
 		}
 	}
 	t.mu.Unlock()

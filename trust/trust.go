@@ -51,10 +51,6 @@ type Options struct {
 	Self did.DID
 	// Network is part of the protocol id and of invitations.
 	Network string
-	// Host serves the protocol and dials other nodes. Required.
-	Host host.Host
-	// Addrs returns the multiaddrs of this node with /p2p, for invitations.
-	Addrs func() []string
 	// OnChange is called after the standing of a node has changed, with its principals. OnNames is called after the names of organizations have changed.
 	// OnHello is called when a new peer has shown its credential, or has none. They must not block. Nil is ignored.
 	OnChange func(node did.DID, before, after *did.Principal)
@@ -88,6 +84,8 @@ type trusted struct {
 type Trust struct {
 	o       Options
 	self    did.DID
+	host    host.Host // of Start, as the next three; nil: the node has no network yet
+	addrs   func() []string
 	net     *exchange.Exchange
 	notifee *network.NotifyBundle
 	fetches fetches
@@ -121,7 +119,7 @@ type Trust struct {
 	register
 }
 
-// New opens the trust store and serves the protocol. The caller closes it before the host.
+// New opens the trust store. It uses no network before [Trust.Start].
 func New(o Options) (*Trust, error) {
 	o.complete()
 	t := &Trust{o: o, self: o.Self, book: partners.New(), authorities: map[string]*trusted{}, asked: map[question]time.Time{}, register: newRegister(), claims: newClaims()}
@@ -132,11 +130,17 @@ func New(o Options) (*Trust, error) {
 			return nil, err
 		}
 	}
-	t.net = exchange.New(exchange.Options{Network: o.Network, Host: o.Host, Handle: t.serve, Now: o.Now, Log: o.Log})
+	return t, nil
+}
+
+// Start serves the protocol at a host, through which it dials other nodes. addrs returns the multiaddrs of this node with /p2p, for invitations.
+// The caller calls it once, and closes the Trust before the host.
+func (t *Trust) Start(h host.Host, addrs func() []string) {
+	t.host, t.addrs = h, addrs
+	t.net = exchange.New(exchange.Options{Network: t.o.Network, Host: h, Handle: t.serve, Now: t.o.Now, Log: t.o.Log})
 	t.net.Start()
 	t.notifee = &network.NotifyBundle{ConnectedF: t.connected, DisconnectedF: t.disconnected}
-	o.Host.Network().Notify(t.notifee)
-	return t, nil
+	h.Network().Notify(t.notifee)
 }
 
 func (o *Options) complete() {
@@ -152,9 +156,6 @@ func (o *Options) complete() {
 	o.confirmPause = cmp.Or(o.confirmPause, confirmPause)
 	if o.Record == nil {
 		o.Record = func(string) {}
-	}
-	if o.Addrs == nil {
-		o.Addrs = func() []string { return nil }
 	}
 	if o.Web.Dial == nil {
 		o.Web.Dial = netguard.Public().DialContext
@@ -240,6 +241,9 @@ func (t *Trust) addOwn() error {
 		return err
 	}
 	t.mu.Lock()
+	if old := t.authorities[a.SCID()]; old != nil {
+		t.touchExcludedLocked(old)
+	}
 	t.authorities[a.SCID()] = a
 	t.mu.Unlock()
 	t.signOwnList()
@@ -253,8 +257,17 @@ func (t *Trust) dismissLocked(scid string) {
 		t.touchMembersLocked(scid)
 		if a.partner != nil {
 			t.former = append(t.former, a)
+		} else {
+			t.touchExcludedLocked(a)
 		}
 	}
+}
+
+// touchExcludedLocked notes that an organization, which is replaced or removed, excludes no node any more.
+func (t *Trust) touchExcludedLocked(old *trusted) {
+	old.Touch()
+	_, nodes := old.TakeChanges(t.now())
+	maps.Copy(t.touched, nodes)
 }
 
 // edit changes the trust store: durably first, then in force. f changes a copy.
@@ -362,6 +375,9 @@ func (r resolver) Resolve(_ context.Context, id did.DID) (*did.Document, error) 
 
 // Named returns the organization that rules call name: "own", the name of a partner, or of a former one (policy.Rules.Organization).
 func (t *Trust) Named(name string) (did.DID, bool) {
+	if t == nil {
+		return "", false
+	}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if name == "own" || t.org != nil && name == partners.NameOf(t.org.DID()) {
@@ -504,13 +520,13 @@ func (t *Trust) contactLocked(now time.Time) {
 	}
 }
 
-// Close ends the protocol and returns after the last goroutine.
+// Close ends what [Trust.Start] began, and returns after the last goroutine.
 func (t *Trust) Close() error {
 	t.mu.Lock()
 	t.closed = true
 	t.end()
 	t.mu.Unlock()
-	t.o.Host.Network().StopNotify(t.notifee)
+	t.host.Network().StopNotify(t.notifee)
 	t.net.Close()
 	t.work.Wait()
 	return nil

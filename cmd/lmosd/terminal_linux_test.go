@@ -111,6 +111,11 @@ func (s *session) types(text string) {
 func (s *session) ends(code int) {
 	s.t.Helper()
 	_ = s.cmd.Wait() // its exit code is checked
+	const last = "everything before this line is of the command"
+	if _, err := s.tty.WriteString(last); err != nil {
+		s.t.Fatal(err)
+	}
+	s.waits(last, 1)
 	if got := s.cmd.ProcessState.ExitCode(); got != code {
 		s.t.Errorf("exit code %d, want %d\n%s", got, code, s.shown.String())
 	}
@@ -145,6 +150,7 @@ func TestPassphraseOnATerminal(t *testing.T) {
 	node.waits("passphrase of "+filepath.Join(x.home, "n", "identity.pem")+": ", 1)
 	node.types("horse two\n")
 	node.waits("the passphrase is wrong", 1)
+	node.waits("passphrase of /", 2) // the input is hidden from here on
 	node.types("horse one\n")
 	node.waits("ready in ", 1)
 	contains(t, node.shown.String(), string(id))

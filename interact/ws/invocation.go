@@ -140,7 +140,7 @@ func (c *conn) invoke(f *frame.Frame, flow *inflow, t target, m *interact.Messag
 	}
 	c.serving.runs.add(one)
 	n := &reporter{c: c, f: f, m: m, run: one}
-	defer func() { c.serving.runs.end(one, n.end, n.lost, time.Now()) }()
+	defer n.record()
 	defer n.close()
 	for r, err := range t.thing.Do(ctx, m) {
 		if err == nil && r != nil {
@@ -183,6 +183,7 @@ type reporter struct {
 	lost bool              // the parts were too many to keep
 
 	hasState  bool // a state was sent
+	recorded  bool // see record
 	following bool // see follow
 }
 
@@ -235,6 +236,14 @@ func (n *reporter) close() {
 	}
 }
 
+// record records the end of the run, once: before the final state is sent, so that a query that follows it returns the same.
+func (n *reporter) record() {
+	if !n.recorded {
+		n.recorded = true
+		n.c.serving.runs.end(n.run, n.end, n.lost, time.Now())
+	}
+}
+
 // finish sends the final state.
 func (n *reporter) finish(ctx context.Context) error {
 	if n.last == nil {
@@ -253,6 +262,7 @@ func (n *reporter) finish(ctx context.Context) error {
 	if n.end, err = n.sent.whole(r, maxKept); err != nil {
 		n.end, n.lost = r, true
 	}
+	n.record()
 	return n.send(ctx, r)
 }
 
@@ -273,6 +283,7 @@ func (n *reporter) failed(err error) error {
 	if n.end = r; e.Code == interact.Cancelled {
 		n.end = &interact.Message{Status: interact.StatusCancelled, ActionID: r.ActionID}
 	}
+	n.record()
 	if !n.hasState || n.c.ctx.Err() != nil {
 		return err
 	}

@@ -80,3 +80,35 @@ func TestCommentsBeginWithTheName(t *testing.T) {
 		t.Errorf("checked %d comments, expected at least 1000", checked)
 	}
 }
+
+// TestPromisesNameTests checks the table of docs/security.md: each test that it names exists in the package before it.
+func TestPromisesNameTests(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := 0
+	for _, m := range regexp.MustCompile("`([a-z0-9/]+)` \\((Test[^)]*)\\)").FindAllStringSubmatch(string(page), -1) {
+		files, err := filepath.Glob("../../" + m[1] + "/*_test.go")
+		if err != nil || len(files) == 0 {
+			t.Errorf("docs/security.md names tests of %s, which has none", m[1])
+		}
+		var tests strings.Builder
+		for _, f := range files {
+			text, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tests.Write(text)
+		}
+		for name := range strings.SplitSeq(m[2], ", ") {
+			if named++; !strings.Contains(tests.String(), "\nfunc "+name+"(") {
+				t.Errorf("docs/security.md names %s in %s, which does not exist", name, m[1])
+			}
+		}
+	}
+	if named < 30 {
+		t.Errorf("expected at least 30 tests in docs/security.md, found %d", named)
+	}
+}

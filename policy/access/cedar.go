@@ -1,6 +1,7 @@
 package access
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -102,7 +103,8 @@ func NewBuilder(o Options) *Builder { return &Builder{o: o} }
 
 // A policy is a compiled policy.
 type policy struct {
-	id        string // of its rule
+	id        string            // of its rule
+	sum       [sha256.Size]byte // of id and the JSON form
 	effect    effect
 	principal entity // the scope; the zero value is any
 	resource  entity
@@ -322,7 +324,7 @@ func (b *Builder) addPolicy(id string, p *cedar.Policy) error {
 			to = append(to, Op(e.ID))
 		}
 	}
-	b.policies = append(b.policies, &policy{id: id, to: to, effect: effect(p.Effect() == cedar.Permit), principal: form.Principal.entity(),
+	b.policies = append(b.policies, &policy{id: id, sum: sha256.Sum256(append([]byte(id+"\x00"), raw...)), to: to, effect: effect(p.Effect() == cedar.Permit), principal: form.Principal.entity(),
 		resource: form.Resource.entity(), compiled: p, input: strings.Contains(string(form.Conditions), `"input"`),
 		condition: len(form.Conditions) > 0 && string(form.Conditions) != "[]"})
 	return nil
@@ -330,6 +332,7 @@ func (b *Builder) addPolicy(id string, p *cedar.Policy) error {
 
 // A Set is a compiled set of rules. It is immutable and safe for concurrent use.
 type Set struct {
+	sum       [sha256.Size]byte // of the policies
 	untrusted string
 	staleRead bool         // Options.Stale is StaleRead
 	connect   did.Relation // the least that may connect
@@ -377,6 +380,7 @@ func (b *Builder) Build() *Set {
 			s.finds[p.principal] = f
 		}
 		s.index(p)
+		s.sum = sha256.Sum256(append(s.sum[:], p.sum[:]...))
 	}
 	return s
 }

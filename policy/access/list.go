@@ -21,6 +21,9 @@ type Entry struct {
 // Entries returns the rules in the order in which they were added. The caller must not change them.
 func (s *Set) Entries() []Entry { return s.entries }
 
+// Same reports whether the rules of both sets are the same: names of organizations stand for the same ones, too.
+func (s *Set) Same(other *Set) bool { return s.sum == other.sum }
+
 // Entry returns the rule with an id.
 func (s *Set) Entry(id string) (Entry, bool) {
 	i := slices.IndexFunc(s.entries, func(e Entry) bool { return e.ID == id })

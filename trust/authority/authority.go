@@ -191,7 +191,11 @@ func (a *Authority) SetList(l *vc.List, r *Record, now time.Time) {
 	}
 	old := a.lists[l.Method]
 	a.lists[l.Method], a.kept = l, r
+	witnesses := len(a.evidence)
 	maps.DeleteFunc(a.evidence, func(node did.DID, _ witness) bool { return a.Excludes(node, now) })
+	if len(a.evidence) != witnesses {
+		a.Touch()
+	}
 	a.noteList(old, l, now)
 }
 

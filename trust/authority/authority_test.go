@@ -107,6 +107,19 @@ func TestExclusionsOfARemovedIssuer(t *testing.T) {
 	}
 }
 
+// A node that restarts with a clock that is a day behind does not forget whom an issuer revoked.
+func TestRestartWithAClockThatIsBehind(t *testing.T) {
+	t.Parallel()
+	x := newFixture(t)
+	must(x.second.Revoke(node(3)))(t)
+	x.takeLists(t)
+	right := x.now
+	x.now = right.Add(-24 * time.Hour)
+	if a := x.restarted(t); !a.Excludes(node(3), right) || len(a.Versions()) != 2 {
+		t.Errorf("the lists are %v, and the member is excluded: %t", a.Versions(), a.Excludes(node(3), right))
+	}
+}
+
 // What a stolen key revoked counts for nothing: another issuer revoked the key before the root removed it.
 func TestExclusionsOfAStolenKey(t *testing.T) {
 	t.Parallel()
@@ -166,10 +179,12 @@ func TestChanges(t *testing.T) {
 		for n := range nodes {
 			all = append(all, n)
 		}
+		slices.Sort(all)
 		return members, all
 	}
 	want := func(name string, members bool, nodes ...did.DID) {
 		t.Helper()
+		slices.Sort(nodes)
 		if m, n := take(); m != members || !slices.Equal(n, nodes) {
 			t.Errorf("%s: members %t, nodes %v; want %t, %v", name, m, n, members, nodes)
 		}
@@ -188,12 +203,17 @@ func TestChanges(t *testing.T) {
 	want("the same evidence", false)
 	x.Contact([]did.DID{node(1)}, x.now)
 	want("a single contact", false, node(1))
+	x.Witness(node(4), "", x.now)
+	take()
+	must(x.second.Revoke(node(4)))(t)
+	x.takeLists(t)
+	want("a witness that was revoked", true, node(3), node(4))
 	x.now = x.now.Add(organization.ListLife + Grace)
-	want("the end of the lists", true, node(3))
+	want("the end of the lists", true, node(3), node(4))
 	x.now = x.now.Add(-organization.ListLife)
-	want("a clock that was set back", true, node(3))
+	want("a clock that was set back", true, node(3), node(4))
 	x.now = noon.Add(organization.Exclusion + time.Hour)
-	want("the end of the exclusion", true, node(3))
+	want("the end of the exclusion", true, node(3), node(4))
 }
 
 // A machine that slept has no evidence, although its dead connections are still listed.

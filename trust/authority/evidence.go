@@ -15,7 +15,7 @@ type witness struct {
 
 // Witness adds a node that confirmed the state. method is the issuing key that it holds, or empty for a member that knows the state.
 func (a *Authority) Witness(node did.DID, method string, now time.Time) {
-	if w, ok := a.evidence[node]; !ok || w.method != method || !w.at.After(a.soloMax()) {
+	if w, ok := a.evidence[node]; !ok || w.method != method || !w.at.After(a.soloMax()) || now.Before(w.at) {
 		a.Touch()
 	}
 	a.evidence[node] = witness{now, method}

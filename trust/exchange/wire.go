@@ -59,6 +59,8 @@ const (
 	KindThings   Kind = 4 // the restricted descriptions of the node
 	// KindCheckpoint is the newest checkpoint of the node's audit log, for members of its organization.
 	KindCheckpoint Kind = 5
+	// KindRoles is no document: an issuer has changed the roles of the receiver, which renews its credential there.
+	KindRoles Kind = 6
 )
 
 // A Known names a document and its version.

@@ -181,6 +181,16 @@ func (s *Store) Redeem(secret [secretSize]byte, kind Kind, by did.DID) (Issued, 
 	return i.clone(), nil
 }
 
+// Clear deletes all invitations: the node is not in the organization any more that they are of.
+func (s *Store) Clear() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.all) == 0 {
+		return nil
+	}
+	return s.write(nil)
+}
+
 // Revoke deletes an invitation: its id, or the beginning of one, at least 6 characters. It reports whether there was exactly one.
 func (s *Store) Revoke(id string) (bool, error) {
 	s.mu.Lock()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/vc"
+	"github.com/lmosd/lmosd/did/webvh"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -325,9 +326,11 @@ func (o *Organization) Issue(subject did.DID, roles []string, life time.Duration
 	return o.issue(o.book.clone(), subject, roles, life)
 }
 
-// Renew issues a credential for the subject of a valid credential of the organization, which may be of another issuer: then this issuer
-// admits the member with the roles of the credential, unless that issuer is revoked. The host of an agent renews its own credential here first. If the roles were changed here after the credential was issued, the change counts. The
-// caller has checked that the subject, or the host of the agent, holds its key. The errors are those of [Organization.Issue] and [vc.Verify].
+// Renew issues a credential for the subject of a credential of the organization, which may be of another issuer: then this issuer admits the
+// member with the roles of the credential, unless that issuer is revoked. The host of an agent renews its own credential here first. If the roles were changed here after
+// the credential was issued, the change counts, and a member that this issuer does not exclude may renew a credential that is revoked here:
+// it has lost a role, or was restored. The caller has checked that the subject, or the host of the agent, holds its key. The errors are those
+// of [Organization.Issue] and [vc.Verify].
 func (o *Organization) Renew(raw []byte, life time.Duration) (*vc.Credential, error) {
 	c, err := vc.Verify(context.Background(), raw, vc.Check{Resolver: o, Now: o.now()})
 	if err != nil {
@@ -348,7 +351,7 @@ func (o *Organization) Renew(raw []byte, life time.Duration) (*vc.Credential, er
 // follow admits the subject of a valid credential, unless it is a member and was changed here after the credential was issued. A credential of
 // an issuing key that is revoked admits nobody, and changes no roles. The error wraps [ErrRevoked]. o.mu is held.
 func (o *Organization) follow(b *book, c *vc.Credential) error {
-	if o.isRevoked(c) {
+	if o.isRevoked(c) && !o.isOutdated(c) {
 		return fmt.Errorf("%w: the credential of %s", ErrRevoked, c.Subject.Short())
 	}
 	excluded := o.checkExcluded(o.now(), o.keyOf(c.Method))
@@ -376,6 +379,29 @@ func (o *Organization) keyOf(method string) did.DID {
 		}
 	}
 	return ""
+}
+
+// IsOutdated reports whether this issuer has changed the roles of the subject after the credential was issued, or has restored it, so that the
+// subject should renew the credential here.
+func (o *Organization) IsOutdated(c *vc.Credential) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.method != "" && webvh.SCID(c.Issuer) == o.log.SCID() && o.isOutdated(c)
+}
+
+func (o *Organization) isOutdated(c *vc.Credential) bool {
+	i, known := o.book.find(c.Subject)
+	if !known {
+		return false
+	}
+	m := o.book.Members[i]
+	switch {
+	case !m.Revoked.IsZero():
+		return false
+	case c.Status.List == o.listID():
+		return o.book.isSet(c.Status.Index) || !slices.Equal(c.Roles, m.Roles)
+	}
+	return !c.From.After(m.Admitted) && !o.isRevoked(c) && !slices.Equal(c.Roles, m.Roles)
 }
 
 // isRevoked reports whether the entry of a credential is set in a status list. o.mu is held.

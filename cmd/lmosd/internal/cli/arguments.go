@@ -48,7 +48,7 @@ func Takes(low, high int) cobra.PositionalArgs {
 
 // missing returns the error for a missing argument, with its name in the use line of cmd.
 func missing(cmd *cobra.Command, args []string) error {
-	names := strings.Fields(cmd.Use)[1:]
+	names := strings.Fields(strings.ReplaceAll(cmd.Use, " | ", "|"))[1:]
 	return Usage("", "%s needs %s", cmd.CommandPath(), names[min(len(args), len(names)-1)]).Then(StepCommand, cmd.UseLine())
 }
 

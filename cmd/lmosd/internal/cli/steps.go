@@ -43,6 +43,8 @@ var verbs = map[interact.StepKind]verb{
 	interact.StepHelp:     {"help", 1, "", ""},
 	interact.StepOrgInit:  {"org init", 1, "DOMAIN", ""},
 	interact.StepOrgJoin:  {"org join", 1, "INVITATION", ""},
+	interact.StepOrgLeave: {"org leave", 0, "", ""},
+	interact.StepAccept:   {"trust accept", 1, "INVITATION", ""},
 	interact.StepConfirm:  {"trust confirm", 1, "PARTNER", ""},
 }
 

@@ -15,8 +15,10 @@ import (
 // Agents returns the table of agents that were found. Narrow terminals keep AGENT, STATE and SEEN.
 func Agents(items []api.Agent, wide bool, now time.Time) *terminal.Table {
 	name := Names(items)
-	// A list of the own organization alone needs no column.
-	others := slices.ContainsFunc(items, func(g api.Agent) bool { return g.Organization != nil && g.Organization.State != "own" })
+	// A list of the own organization alone, or of vendors, needs no column.
+	others := slices.ContainsFunc(items, func(g api.Agent) bool {
+		return g.Organization != nil && g.Organization.DID != "" && g.Organization.State != "own"
+	})
 	return terminal.TableOf(items, wide, []terminal.Column[api.Agent]{
 		{Name: "AGENT", Keep: true, Cell: func(g api.Agent) terminal.Cell { return terminal.Short(name(g)) }},
 		{Name: "CAPABILITIES", Cell: terminal.TextOf(func(g api.Agent) string { return strings.Join(g.Capabilities, ",") })},

@@ -81,7 +81,7 @@ func deadline(t, now time.Time) string {
 func issuer(i api.Issuer, now time.Time) string {
 	list := "no status list yet"
 	if i.ListVersion > 0 {
-		list = fmt.Sprintf("status list %d of %s ago", i.ListVersion, terminal.Ago(i.ListFrom, now))
+		list = "status list of " + terminal.Ago(i.ListFrom, now) + " ago"
 	}
 	node := i.Node.Short()
 	if i.This {
@@ -147,10 +147,13 @@ func until(t, now time.Time) terminal.Cell {
 	return terminal.Short("in "+terminal.Span(t.Sub(now)), Stamp(t))
 }
 
+// shortID returns the beginning of the id of an invitation, as logs and the audit log have it.
+func shortID(id string) string { return id[:min(12, len(id))] }
+
 // Invitation returns the sheet of an invitation, without its text.
 func Invitation(i *api.Invitation, now time.Time) *terminal.Sheet {
 	s := &terminal.Sheet{}
-	s.Add("invitation", i.ID+", "+purpose(i))
+	s.Add("invitation", shortID(i.ID)+", "+purpose(i))
 	s.Add("scid", i.SCID)
 	if i.For == "" {
 		s.Add("for", "any holder of the text, which is a secret until it was used")
@@ -183,7 +186,7 @@ func domain(id did.DID) string {
 // Invitations returns the table of open invitations.
 func Invitations(items []api.Invitation, now time.Time, wide bool) *terminal.Table {
 	return terminal.TableOf(items, wide, []terminal.Column[api.Invitation]{
-		{Name: "INVITATION", Keep: true, Cell: terminal.TextOf(func(i api.Invitation) string { return i.ID })},
+		{Name: "INVITATION", Keep: true, Cell: func(i api.Invitation) terminal.Cell { return terminal.Short(shortID(i.ID), i.ID) }},
 		{Name: "KIND", Keep: true, Cell: terminal.TextOf(func(i api.Invitation) string { return i.InvitationKind })},
 		{Name: "FOR", Cell: func(i api.Invitation) terminal.Cell {
 			if i.For == "" {
