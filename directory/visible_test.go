@@ -369,6 +369,7 @@ var unread = map[string]string{
 	"Hosts":         "of the node itself: which hosts to dial",
 	"IsIncomplete":  "about the whole index",
 	"Latest":        "a number of the change log",
+	"Mark":          "a number before the next change",
 	"Len":           "of the node itself: how often to announce; Count is for callers",
 	"Resembles":     "a name, of public Things only",
 	"Room":          "of the node itself, for reconciliation",

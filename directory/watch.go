@@ -1,8 +1,10 @@
 package directory
 
 import (
+	"cmp"
 	"context"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,7 +43,7 @@ const (
 
 // A Change is a change of one Thing.
 type Change struct {
-	// Seq numbers the changes of a directory. It ascends, also over restarts.
+	// Seq numbers the changes of a directory. It ascends, also over restarts, and is a time.
 	Seq    uint64
 	Time   time.Time
 	Kind   ChangeKind
@@ -148,11 +150,24 @@ type changeLog struct {
 	sizes []int         // of log, in bytes
 	bytes int           // their sum
 	seq   uint64        // of the last change
+	mark  uint64        // the highest of marked
+	lost  uint64        // the number of the last change that was dropped, or of the last one before the start
 	more  chan struct{} // closed by the next change; nil without waiters
 }
 
 // start starts the numbers after those of earlier runs, which average less than one change per microsecond.
-func (l *changeLog) start(now time.Time) { l.seq = uint64(now.UnixMicro()) }
+func (l *changeLog) start(now time.Time) {
+	l.seq = uint64(now.UnixMicro())
+	l.lost = l.seq
+}
+
+// marked returns a number after the last change and before the next one, which does not depend on the last one.
+func (l *changeLog) marked() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mark = max(l.mark, l.seq, uint64(time.Now().UnixMicro()))
+	return l.mark
+}
 
 func (l *changeLog) last() uint64 {
 	l.mu.Lock()
@@ -160,12 +175,13 @@ func (l *changeLog) last() uint64 {
 	return l.seq
 }
 
-// add numbers and appends a change.
+// add numbers and appends a change. The numbers are times: consecutive ones would count the changes that a watcher may not see.
 func (l *changeLog) add(h logEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.seq++
-	h.seq, h.time = l.seq, time.Now()
+	now := time.Now()
+	l.seq = max(l.seq+1, l.mark+1, uint64(now.UnixMicro()))
+	h.seq, h.time = l.seq, now
 	size := 128
 	for _, v := range []*view{h.thing, h.was} {
 		if v != nil && (v == h.was || h.kind == Removed || h.external) { // otherwise the index has it
@@ -174,7 +190,7 @@ func (l *changeLog) add(h logEntry) {
 	}
 	l.log, l.sizes, l.bytes = append(l.log, h), append(l.sizes, size), l.bytes+size
 	for len(l.log) > maxChanges || l.bytes > maxChangeBytes && len(l.log) > 1 {
-		l.bytes -= l.sizes[0]
+		l.bytes, l.lost = l.bytes-l.sizes[0], l.log[0].seq
 		l.log[0] = logEntry{}
 		l.log, l.sizes = l.log[1:], l.sizes[1:]
 	}
@@ -188,17 +204,21 @@ func (l *changeLog) add(h logEntry) {
 func (l *changeLog) following(after uint64) (h logEntry, next <-chan struct{}, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case after >= l.seq:
+	if after < l.lost {
+		return logEntry{seq: l.lost, time: time.Now(), kind: Overflow}, nil, true
+	}
+	at, _ := slices.BinarySearchFunc(l.log, after+1, func(h logEntry, seq uint64) int { return cmp.Compare(h.seq, seq) })
+	if at == len(l.log) {
 		if l.more == nil {
 			l.more = make(chan struct{})
 		}
 		return h, l.more, false
-	case len(l.log) == 0 || after+1 < l.log[0].seq:
-		return logEntry{seq: l.seq - uint64(len(l.log)), time: time.Now(), kind: Overflow}, nil, true
 	}
-	return l.log[after+1-l.log[0].seq], nil, true
+	return l.log[at], nil, true
 }
 
 // Latest returns the number of the last change. Reading everything and then watching after that number misses nothing.
 func (d *Directory) Latest() uint64 { return d.changed.last() }
+
+// Mark is [Directory.Latest] for other programs: the number does not tell when the last change was, which they may not be permitted to see.
+func (d *Directory) Mark() uint64 { return d.changed.marked() }

@@ -141,7 +141,7 @@ func TestWatchOverflows(t *testing.T) {
 	if got := watched(t, d, td.Query{ID: "none"}, 1); got != "missed" {
 		t.Errorf("before a restart: got %q", got)
 	}
-	if got := watched(t, d, td.Query{ID: "none"}, start+maxChanges); got != "" {
+	if got := watched(t, d, td.Query{ID: "none"}, d.changed.lost); got != "" {
 		t.Errorf("recorded changes: got %q", got)
 	}
 	large := plain(t, 1, "large", "X")
@@ -185,4 +185,27 @@ func TestNotify(t *testing.T) {
 	if !slices.Equal(got, want) || ids(d.FindLocal(t.Context(), td.Query{})) != "urn:meshed" {
 		t.Errorf("got %q, want %q; the index has %q", got, want, ids(d.FindLocal(t.Context(), td.Query{})))
 	}
+}
+
+// The numbers of changes do not count the changes between them, and a mark does not tell when the last one was.
+func TestNumbersOfChangesCountNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for hidden := range 3 {
+			d := openDirectory(t, Options{})
+			begun := uint64(time.Now().UnixMicro())
+			add := func() { d.changed.add(logEntry{kind: Removed, reason: Expired, thing: newView(plain(t, 1, "x", "X"))}) }
+			add()
+			for range hidden {
+				time.Sleep(time.Second)
+				add()
+			}
+			time.Sleep(time.Duration(3-hidden) * time.Second)
+			mark := d.Mark()
+			add()
+			if got := d.Latest(); mark-begun != uint64((3*time.Second).Microseconds()) || got-mark != 1 {
+				t.Errorf("after %d hidden changes the mark is %d and the next number %d more", hidden, mark-begun, got-mark)
+			}
+		}
+	})
 }

@@ -21,8 +21,8 @@ type Directory interface {
 	Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error]
 	// Rank orders descriptions by score, with the factors (directory.Directory.Rank).
 	Rank(ctx context.Context, q td.Query, found []*td.Description) []directory.Ranked
-	// Latest returns the number of the last change (directory.Directory.Watch).
-	Latest() uint64
+	// Mark returns a number before the next change (directory.Directory.Watch).
+	Mark() uint64
 	// Resembles returns the similar name of a Thing that is trusted more or known for longer; or "".
 	Resembles(r *td.Record) string
 	// Affiliation returns the organization of the owner of a Thing as the caller of ctx may know it; nil: none. VerifyMembers determines those of

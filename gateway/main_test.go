@@ -257,7 +257,7 @@ func (n *fakeNode) Equivocation(r *td.Record) (f directory.Equivocation, ok bool
 	return f, strings.HasSuffix(r.Thing, "forked")
 }
 
-func (n *fakeNode) Latest() uint64 { return 7 }
+func (n *fakeNode) Mark() uint64 { return 7 }
 
 func (n *fakeNode) Hosted(d *td.Description) bool { return d.Record.Owner == owner1 }
 

@@ -46,7 +46,7 @@ func (g *Gateway) watchFind(w http.ResponseWriter, r *http.Request, f findReques
 	defer context.AfterFunc(g.streamCtx, cancel)()
 	e := sse.NewWriter(w, g.o.timeouts.write)
 	defer e.End()
-	latest := g.o.Directory.Latest()
+	latest := g.o.Directory.Mark()
 	after, err := strconv.ParseUint(r.Header.Get("Last-Event-Id"), 10, 64)
 	if err != nil || after == 0 || after > latest { // a new client, or an id of another node
 		if after = latest; g.sendKnown(r, e, f, after) != nil {

@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -294,8 +296,9 @@ func (m *member) speaks(h exchange.Handler) {
 func TestPartnersByARevokedIssuer(t *testing.T) {
 	t.Parallel()
 	first, second, third := twoIssuers(t)
-	globex := newMember(t)
+	globex, thief := newMember(t), newMember(t)
 	globex.founds("globex.example")
+	thief.founds("thief.example")
 	second.federates(globex)
 	first.waits(func() bool { return slices.Contains(first.Names(), "globex") })
 	if err := first.Revoke(t.Context(), second.did()); err != nil {
@@ -303,7 +306,7 @@ func TestPartnersByARevokedIssuer(t *testing.T) {
 	}
 	third.bars(second)
 	list := &partners.List{Type: partners.ListType, Organization: second.org.DID(), Version: 1 << 52, ValidUntil: second.now().Add(time.Hour),
-		Partners: []*partners.Partner{{Name: "thief", DID: "did:webvh:QmThief:thief.example", Since: second.now(), Removed: second.now()}}}
+		Partners: []*partners.Partner{{Name: "thief", DID: thief.org.DID(), Since: second.now(), Removed: second.now()}}}
 	forged := must(second.org.Sign(list))(t)
 	for _, m := range []*member{first, third} {
 		if changed, err := m.takePartners(t.Context(), first.did(), forged); err == nil || changed {
@@ -321,4 +324,20 @@ func (m *member) sharedBy() string {
 	m.Trust.mu.RLock()
 	defer m.Trust.mu.RUnlock()
 	return m.book.SharedBy
+}
+
+// A revocation by another issuer acts although this issuer cannot store it for its own credentials.
+func TestRevocationWithAFullDisk(t *testing.T) {
+	t.Parallel()
+	first, second, third := twoIssuers(t)
+	issued := filepath.Join(first.dir, "org", "issued.json")
+	for _, err := range []error{os.Remove(issued), os.MkdirAll(filepath.Join(issued, "x"), 0o700)} { // no file can take its place
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := second.Revoke(t.Context(), third.did()); err != nil {
+		t.Fatal(err)
+	}
+	first.bars(third)
 }

@@ -229,15 +229,15 @@ func (t *Trust) take(ctx context.Context, from did.DID, k exchange.Known, raw []
 	case exchange.KindCheckpoint:
 		err = t.takeCheckpoint(from, raw)
 	}
-	if err != nil || !changed {
+	if !changed {
 		return err
 	}
-	t.update()
+	t.update() // also after an error: what is in force acts
 	t.announce(k.SCID, from)
 	if k.Kind == exchange.KindPartners { // peers may be of the new ones
 		t.repeatHello()
 	}
-	return nil
+	return err
 }
 
 func (t *Trust) takeLog(scid string, raw []byte) (changed bool, err error) {
@@ -261,7 +261,7 @@ func (t *Trust) takeLog(scid string, raw []byte) (changed bool, err error) {
 		return false, err
 	}
 	if err := t.useLog(a, l); err != nil || a.partner == nil || a.partner.DID == l.DID() {
-		return true, err
+		return err == nil, err
 	}
 	return true, t.editWriting(func(b *partners.Book) error {
 		p := *a.partner
