@@ -29,7 +29,8 @@ func TestOnChangeHasBothPrincipals(t *testing.T) {
 	}
 }
 
-// A connected member gets a credential with its roles at once: new ones, fewer, and after its exclusion ended.
+// A connected member gets a credential with its roles at once: new ones, fewer, and after its exclusion ended. One that was
+// away gets it when it connects.
 func TestChangedRoles(t *testing.T) {
 	t.Parallel()
 	acme, node := newMember(t), newMember(t)
@@ -37,18 +38,24 @@ func TestChangedRoles(t *testing.T) {
 	acme.admits(node, false, "billing")
 	node.connect(acme)
 	acme.becomes(node, did.Own, "billing")
-	roles := func() []string { return must(node.Organization())(t).Roles }
 	for _, want := range [][]string{{"billing", "support"}, {"support"}, {}} {
 		noError(t, acme.SetRoles(t.Context(), node.did(), want))
 		all := append(slices.Clone(want), "node")
 		slices.Sort(all)
 		poll.Until(t, fmt.Sprintf("the roles %q", want), func() bool {
-			return slices.Equal(roles(), all) && slices.Equal(acme.Principal(node.did()).Roles, all)
+			return slices.Equal(must(node.Organization())(t).Roles, all) && slices.Equal(acme.Principal(node.did()).Roles, all)
 		})
 	}
 	noError(t, acme.Revoke(t.Context(), node.did()))
 	acme.becomesNobody(node)
 	noError(t, acme.Restore(t.Context(), node.did()))
+	node.connect(acme)
+	acme.becomes(node, did.Own, "")
+	noError(t, acme.SetRoles(t.Context(), node.did(), []string{"clerk"}))
+	acme.becomes(node, did.Own, "clerk")
+	node.halt()
+	noError(t, acme.SetRoles(t.Context(), node.did(), []string{})) // the credential of the halted node is revoked
+	node = node.restart()
 	node.connect(acme)
 	acme.becomes(node, did.Own, "")
 	noError(t, acme.SetRoles(t.Context(), acme.did(), []string{"boss"}))
