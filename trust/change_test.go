@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/poll"
 )
@@ -81,5 +83,20 @@ func TestLeaveWithPartners(t *testing.T) {
 	noError(t, acme.Leave(t.Context()))
 	if got := acme.Invitations(); len(got) > 0 {
 		t.Errorf("after leaving, the node has %d invitations", len(got))
+	}
+}
+
+// Clocks may differ: an invitation of a partner is accepted until 5 minutes after its end.
+func TestInvitationShortlyAfterItsEnd(t *testing.T) {
+	t.Parallel()
+	acme, globex := newMember(t), newMember(t)
+	acme.founds("acme.example")
+	globex.founds("globex.example")
+	i := must(acme.Invite(t.Context(), api.InvitationRequest{Kind: api.InvitePartner, Life: api.Duration(time.Minute)}))(t)
+	advances(2*time.Minute, acme, globex)
+	must(globex.Accept(t.Context(), api.Acceptance{Invitation: i.Text}))(t)
+	must(globex.Confirm(t.Context(), "acme", ""))(t)
+	if p := must(globex.Accept(t.Context(), api.Acceptance{Invitation: i.Text}))(t); p.State != api.PartnerActive {
+		t.Errorf("after accepting again, the confirmed partner is %s", p.State)
 	}
 }

@@ -99,7 +99,7 @@ func (m *members) heads() map[did.DID][]audit.Head {
 // people prints who was asked. ok means that the log agrees with all heads.
 func (m *members) people(s *terminal.Screen, ok bool) {
 	if m.Why != "" {
-		s.Item("  "+s.Paint(terminal.Dim, "–")+" members ", 11, "none was asked which heads it keeps: "+m.Why)
+		s.Item("  "+s.Paint(terminal.Dim, "–")+" members ", 11, "not asked for the heads that they keep: "+m.Why)
 		return
 	}
 	var have, none, failed []string
