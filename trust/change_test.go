@@ -100,3 +100,21 @@ func TestInvitationShortlyAfterItsEnd(t *testing.T) {
 		t.Errorf("after accepting again, the confirmed partner is %s", p.State)
 	}
 }
+
+// Connected members and partners learn at once that the organization has ended.
+func TestMembersLearnTheEndOfTheOrganization(t *testing.T) {
+	t.Parallel()
+	acme, node, globex := newMember(t), newMember(t), newMember(t)
+	acme.founds("acme.example")
+	globex.founds("globex.example")
+	acme.admits(node, false)
+	node.connect(acme)
+	acme.federates(globex)
+	acme.becomes(node, did.Own, "")
+	node.becomes(acme, did.Own, "")
+	globex.becomes(acme, did.Partner, "")
+	noError(t, acme.Deactivate(t.Context()))
+	for _, m := range []*member{node, globex} {
+		poll.Until(t, "the end at "+m.did().Short(), func() bool { return m.Principal(acme.did()).Relation == did.Untrusted })
+	}
+}
