@@ -39,7 +39,7 @@ func TestAuditVerifyAsksMembers(t *testing.T) {
 	eventually(t, "node b keeps a head of the log of node a", func() bool {
 		r := x.at(first).lmosd("audit", "verify")
 		clean = r.out
-		return r.code == 0 && strings.Contains(r.out, "✓ members heads of this log are kept by "+second.DID.Short())
+		return r.code == 0 && strings.Contains(r.out, "✓ members "+second.DID.Short()+" keeps heads of this log")
 	})
 	report := decode[struct {
 		Chains  []audit.ChainReport

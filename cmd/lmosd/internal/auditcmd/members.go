@@ -126,7 +126,11 @@ func (m *members) people(s *terminal.Screen, ok bool) {
 		if !ok {
 			mark = s.Paint(terminal.Red, "✗")
 		}
-		s.Item("  "+mark+" members ", 11, fmt.Sprintf("heads of this log are kept by %s, the newest of line %d at %s", strings.Join(have, ", "), newest,
+		keep := "keep"
+		if len(have) == 1 {
+			keep = "keeps"
+		}
+		s.Item("  "+mark+" members ", 11, fmt.Sprintf("%s %s heads of this log, the newest of line %d at %s", strings.Join(have, ", "), keep, newest,
 			at.Local().Format(time.DateTime)))
 	}
 	if len(none) > 0 {
