@@ -334,8 +334,12 @@ func (t *Trust) Invitations() []api.Invitation {
 func (t *Trust) changed() {
 	t.writing.Lock()
 	a := t.ownLocked() // writing owns it, too
+	var before []did.DID
 	if a != nil && a.Log() != t.org.Log() {
 		l := t.org.Log()
+		t.mu.RLock()
+		before = t.peersLocked(func(p *did.Principal) bool { return t.mayGetLocked(p, a) })
+		t.mu.RUnlock()
 		r := a.AfterLog(l, t.now())
 		if err := t.folder(a.SCID()).WriteRecord(a.Authority, r); err != nil {
 			t.o.Log.Warn("revocations of a removed issuer not stored", "err", err)
@@ -349,6 +353,25 @@ func (t *Trust) changed() {
 	if a != nil {
 		t.update()
 		t.announce(a.SCID(), "")
+		t.announceLog(a, before)
+	}
+}
+
+// announceLog sends the version of the own log to nodes whose credentials it ends, and which announce leaves out for that.
+func (t *Trust) announceLog(a *trusted, before []did.DID) {
+	t.mu.RLock()
+	after := t.peersLocked(func(p *did.Principal) bool { return t.mayGetLocked(p, a) })
+	known := slices.DeleteFunc(knownOf(a), func(k exchange.Known) bool { return k.Kind != exchange.KindLog })
+	t.mu.RUnlock()
+	for _, id := range before {
+		if slices.Contains(after, id) {
+			continue
+		}
+		t.start(func(ctx context.Context) {
+			if _, err := t.net.Ask(ctx, id, &exchange.Request{Op: exchange.OpHave, Known: known}); err != nil {
+				t.o.Log.Debug("log not announced", "peer", id.Short(), "err", err)
+			}
+		})
 	}
 }
 

@@ -29,7 +29,7 @@ func (t *Trust) sharedLocked(p *did.Principal) []exchange.Known {
 	if p.Relation == did.Own {
 		all = append(all, t.checkpointLocked()...)
 	}
-	if n := t.nodes[p.Node]; n != nil && n.credential != nil && p.Barred == "" && t.org != nil && t.org.IsOutdated(n.credential) {
+	if t.isOutdatedLocked(t.nodes[p.Node]) {
 		all = append(all, exchange.Known{SCID: t.org.SCID(), Kind: exchange.KindRoles})
 	}
 	for _, scid := range t.soughtLocked() { // the own organization first
@@ -38,6 +38,11 @@ func (t *Trust) sharedLocked(p *did.Principal) []exchange.Known {
 		}
 	}
 	return all[:min(len(all), exchange.MaxKnown)]
+}
+
+// isOutdatedLocked reports whether a node is a member that should renew its credential at this issuer.
+func (t *Trust) isOutdatedLocked(n *node) bool {
+	return n != nil && n.credential != nil && n.principal.Barred == "" && t.org != nil && t.org.IsOutdated(n.credential)
 }
 
 // mayGetLocked reports whether a node may learn about an organization: members of the own organization about all, partners about the own one
@@ -194,9 +199,12 @@ func (t *Trust) lacks(from did.DID, k exchange.Known) bool {
 		return true
 	case exchange.KindCheckpoint:
 		return t.lacksCheckpointLocked(from, k)
-	case exchange.KindPartners, exchange.KindRoles:
+	case exchange.KindPartners:
 		n := t.nodes[from]
-		return a != nil && a.partner == nil && n != nil && n.principal.Relation == did.Own && (k.Kind == exchange.KindRoles || t.book.IsNewer(k.Version, k.Head))
+		return a != nil && a.partner == nil && t.book.IsNewer(k.Version, k.Head) && n != nil && n.principal.Relation == did.Own
+	case exchange.KindRoles: // the sender may be pending: without a new credential, this node gets no list that ends that
+		n := t.nodes[from]
+		return a != nil && a.partner == nil && n != nil && n.principal.Barred == "" && n.credential != nil && webvh.SCID(n.credential.Issuer) == a.SCID()
 	}
 	return a != nil && a.lacks(k)
 }

@@ -219,7 +219,7 @@ func (t *Trust) serveHello(ctx context.Context, id did.DID, q *exchange.Request)
 	t.mu.Lock()
 	n := t.nodeLocked(id)
 	t.endHelloLocked(n)
-	if shown {
+	if shown || t.isOutdatedLocked(n) {
 		if c := t.credentialLocked(); c != nil {
 			r.Credential = c.Raw
 		}

@@ -297,8 +297,8 @@ func (t *Trust) checkWords(scid string) []string {
 // serveRedeem answers a node that uses an invitation of this node.
 func (t *Trust) serveRedeem(ctx context.Context, id did.DID, q *exchange.Request) (*exchange.Response, error) {
 	org, err := t.mine()
-	if err != nil || org.SCID() != q.SCID || !org.IsIssuer() {
-		return nil, refused
+	if err != nil || org.SCID() != q.SCID || !org.IsIssuer() { // a node that left, or replaced its first organization
+		return nil, interact.Errorf(interact.InvalidInvite, "request a new invitation from the organization", "the node does not know the invitation")
 	}
 	var secret [16]byte
 	if len(q.Secret) != len(secret) {
@@ -357,7 +357,7 @@ func (t *Trust) offerOf(id string) partners.Offer {
 
 // redeemPartner makes the organization of a node a partner: the node proves an issuing key of it first.
 func (t *Trust) redeemPartner(ctx context.Context, id did.DID, secret [16]byte, q *exchange.Request) (*exchange.Response, error) {
-	if i := t.issuedFor(secret); i == nil || i.Kind != invitation.Partner || t.now().After(i.Expires) {
+	if i := t.issuedFor(secret); i == nil || i.Kind != invitation.Partner || t.now().After(i.Expires.Add(invitation.Skew)) {
 		_, err := t.invites.Redeem(secret, invitation.Partner, id) // the reason
 		return nil, cmp.Or(err, error(refused))
 	}

@@ -479,7 +479,16 @@ func (t *Trust) maintain() {
 	t.mu.Lock()
 	now, own := t.now(), t.ownLocked()
 	t.contactLocked(now)
+	var outdated []did.DID // a renewal fails while this issuer does not know what the others revoked
+	for id, n := range t.online {
+		if t.isOutdatedLocked(n) {
+			outdated = append(outdated, id)
+		}
+	}
 	t.mu.Unlock()
+	for _, id := range outdated {
+		t.notify(id)
+	}
 	if issued {
 		t.announce(own.SCID(), "")
 	}

@@ -24,7 +24,7 @@ func TestAuditVerifyAsksMembers(t *testing.T) {
 	flags := []string{"--mesh.network", "audit", "--trust.audit.level", "denied"}
 	first, second := x.node("a", flags...), x.node("b", flags...)
 	x.at(first).ok("org", "init", "acme.example")
-	contains(t, x.at(first).ok("audit", "verify"), "– members none was asked which heads it keeps: no member of the organization is connected")
+	contains(t, x.at(first).ok("audit", "verify"), "– members not asked for the heads that they keep: no member of the organization is connected")
 	invitation := strings.TrimSpace(x.at(first).ok("org", "invite", "-o", "name"))
 	x.at(second).ok("org", "join", invitation)
 	restart := func() {
@@ -39,7 +39,7 @@ func TestAuditVerifyAsksMembers(t *testing.T) {
 	eventually(t, "node b keeps a head of the log of node a", func() bool {
 		r := x.at(first).lmosd("audit", "verify")
 		clean = r.out
-		return r.code == 0 && strings.Contains(r.out, "✓ members "+second.DID.Short()+" keep heads of this log")
+		return r.code == 0 && strings.Contains(r.out, "✓ members "+second.DID.Short()+" keeps heads of this log")
 	})
 	report := decode[struct {
 		Chains  []audit.ChainReport
@@ -53,7 +53,7 @@ func TestAuditVerifyAsksMembers(t *testing.T) {
 	if code := first.stop(); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
-	contains(t, x.at(first).ok("audit", "verify"), "– members none was asked which heads it keeps: the node does not run")
+	contains(t, x.at(first).ok("audit", "verify"), "– members not asked for the heads that they keep: the node does not run")
 	cut(t, first)
 	if out := x.at(first).ok("audit", "verify"); strings.Contains(out, "✗") {
 		t.Errorf("the files alone show the cut:\n%s", out)

@@ -148,7 +148,8 @@ func newOrgJoin(a *app) *cobra.Command {
 		Long: "Makes this node a member of the organization that invites it. - reads the invitation from standard input: an\n" +
 			"argument is visible to other users of this host while the command runs, which matters until the invitation is\n" +
 			"used. An organization that the first run of this node made is replaced, if it has no other member and no partner.\n" +
-			"Without an argument, the command asks an issuer on the local network, and waits until lmosd org admit there: compare the six words on both screens first.",
+			"Without an argument, the command asks an issuer on the local network, and waits until lmosd org admit there: compare\n" +
+			"the six words on both screens first.",
 		Example: `  lmosd org join --words 'apple bird cloud door egg fox'
   lmosd org join lmos-invite:…
   lmosd org join - < invitation`,

@@ -66,7 +66,7 @@ func (o *Organization) bindReplacement(b *book, from, to did.DID, complete bool,
 	case !b.Members[i].Revoked.IsZero():
 		return fmt.Errorf("%w: %s on %s", ErrRevoked, from.Short(), b.Members[i].Revoked.Format(time.RFC3339))
 	case b.Members[i].Replaces != "" && now.Sub(b.Members[i].Admitted) < ReplacePause:
-		return interact.Errorf(interact.Forbidden, "try again tomorrow", "the key of %s was replaced within the last %s", from.Short(), ReplacePause)
+		return interact.Errorf(interact.Forbidden, "try again tomorrow", "the key of %s was replaced within the last %d hours", from.Short(), int(ReplacePause.Hours()))
 	}
 	if err := o.checkExcluded(now, from, to); err != nil {
 		return err

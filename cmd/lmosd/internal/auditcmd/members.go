@@ -99,7 +99,7 @@ func (m *members) heads() map[did.DID][]audit.Head {
 // people prints who was asked. ok means that the log agrees with all heads.
 func (m *members) people(s *terminal.Screen, ok bool) {
 	if m.Why != "" {
-		s.Item("  "+s.Paint(terminal.Dim, "–")+" members ", 11, "none was asked which heads it keeps: "+m.Why)
+		s.Item("  "+s.Paint(terminal.Dim, "–")+" members ", 11, "not asked for the heads that they keep: "+m.Why)
 		return
 	}
 	var have, none, failed []string
@@ -126,7 +126,11 @@ func (m *members) people(s *terminal.Screen, ok bool) {
 		if !ok {
 			mark = s.Paint(terminal.Red, "✗")
 		}
-		s.Item("  "+mark+" members ", 11, fmt.Sprintf("%s keep heads of this log, the newest of line %d at %s", strings.Join(have, ", "), newest,
+		keep := "keep"
+		if len(have) == 1 {
+			keep = "keeps"
+		}
+		s.Item("  "+mark+" members ", 11, fmt.Sprintf("%s %s heads of this log, the newest of line %d at %s", strings.Join(have, ", "), keep, newest,
 			at.Local().Format(time.DateTime)))
 	}
 	if len(none) > 0 {
