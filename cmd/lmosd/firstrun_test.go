@@ -23,10 +23,15 @@ func TestFirstRun(t *testing.T) {
 	second := x.node("second", lan...)
 	x.at(second).ok("peers", "connect", first.P2P[0])
 	eventually(t, "the second node knows the agent", func() bool { return x.at(second).lmosd("show", "weather").code == 0 })
+	contains(t, x.at(second).lmosd("trust", "ls").errors, "lmosd org init")
 	call := []string{"call", "weather", "getWeather", "question=Rain?", "interactionMode=text"}
 	contains(t, x.at(second).fails(cli.ExitRefused, call...), "LMOS-1403")
 	contains(t, x.at(second).fails(cli.ExitNotFound, "org", "join"), "lmosd org invite") // without mDNS
 	x.at(second).ok("org", "join", strings.TrimSpace(x.at(first).ok("org", "invite", "-q")))
+	contains(t, x.at(first).lmosd("trust", "ls").errors, "lmosd trust invite")
+	if r := x.at(second).lmosd("trust", "ls"); strings.Contains(r.errors, "trust invite") || !strings.Contains(r.errors, "lmosd org status") {
+		t.Errorf("a node that cannot invite is advised:\n%s", r.errors)
+	}
 	eventually(t, "the second node calls the agent", func() bool { return x.at(second).lmosd(call...).code == 0 })
 	first.stop()
 	if again := decode[api.Organization](t, x.at(x.node("first", lan...)).ok("org", "status", "-o", "json")); again.DID != made.DID || len(again.Members) != 2 {
