@@ -23,7 +23,6 @@ func TestFirstRun(t *testing.T) {
 	second := x.node("second", lan...)
 	x.at(second).ok("peers", "connect", first.P2P[0])
 	eventually(t, "the second node knows the agent", func() bool { return x.at(second).lmosd("show", "weather").code == 0 })
-	contains(t, x.at(second).lmosd("trust", "ls").errors, "lmosd org init")
 	call := []string{"call", "weather", "getWeather", "question=Rain?", "interactionMode=text"}
 	contains(t, x.at(second).fails(cli.ExitRefused, call...), "LMOS-1403")
 	contains(t, x.at(second).fails(cli.ExitNotFound, "org", "join"), "lmosd org invite") // without mDNS
