@@ -10,6 +10,7 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/td"
@@ -151,4 +152,47 @@ func TestWatchFindEnds(t *testing.T) {
 	if code := interact.AsError(err).Code; !errors.Is(err, context.Canceled) && code != interact.ShuttingDown && code != interact.Cancelled {
 		t.Errorf("got %v", err)
 	}
+}
+
+// A stream whose client loses its rights ends with the reason: those of agents found, and those of the directory.
+func TestRevokedWatcher(t *testing.T) {
+	t.Parallel()
+	store, err := tokens.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	r := start(t, serving(watchedNode(), Options{Tokens: store}))
+	header := grant(t, store, "ci", "find")
+	own := dial(t, r.url, strings.TrimPrefix(header["Authorization"], "Bearer "))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url+"/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", header["Authorization"])
+	events, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Body.Close()
+	ends := func(what string, last error) {
+		t.Helper()
+		if e := interact.AsError(last); e == nil || e.Code != interact.TokenRejected || !strings.Contains(e.Error(), "was revoked") {
+			t.Errorf("%s: the stream ends with %v", what, last)
+		}
+	}
+	var last error
+	for change, err := range own.WatchFind(t.Context(), td.Query{Text: "weather"}) {
+		if last = err; err == nil && change.Change == "overflow" { // the last change of the node
+			if err := dial(t, r.o.Socket, "").RevokeToken(t.Context(), "ci"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	ends("found agents", last)
+	last = nil
+	for _, err := range problem.Events(events.Body, 1<<16) {
+		last = err
+	}
+	ends("the directory", last)
 }

@@ -44,7 +44,7 @@ var federationSteps = []string{"seven nodes up and meshed", "two organizations m
 func TestFederation(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)
-	r := x.lmosd("demo", "--story", "federation")
+	r := x.lmosd("demo", "--story", "federation", "--keep")
 	if r.code != 0 {
 		t.Fatalf("exit code %d\n%s%s", r.code, r.out, r.errors)
 	}
@@ -70,6 +70,14 @@ func TestFederation(t *testing.T) {
 	}
 	contains(t, r.out, "reroute, called by node 3: LMOS-1403", "by the id, and calls: LMOS-1404", "the agent prints who called: z6Mk", "its organization revoked the node",
 		"{allow: acme/customer-service, to: invoke, on: logistics/track}", "    › node 1: deny node 7 connect LMOS-1403\n", "\n\n22 of 22 steps passed in ")
+	kept, _ := filepath.Glob(filepath.Join(x.home, "lmosd-demo-*"))
+	if len(kept) != 1 {
+		t.Fatalf("%q is kept", kept)
+	}
+	noSeedLeaks(t, kept[0], r.out, r.errors)
+	if err := os.RemoveAll(kept[0]); err != nil {
+		t.Fatal(err)
+	}
 	nothingLeft(t, x)
 	contains(t, x.fails(cli.ExitUsage, "demo", "--story", "x"), `unknown story "x"`)
 }

@@ -27,6 +27,10 @@ func TestFirstRun(t *testing.T) {
 	contains(t, x.at(second).fails(cli.ExitRefused, call...), "LMOS-1403")
 	contains(t, x.at(second).fails(cli.ExitNotFound, "org", "join"), "lmosd org invite") // without mDNS
 	x.at(second).ok("org", "join", strings.TrimSpace(x.at(first).ok("org", "invite", "-q")))
+	contains(t, x.at(first).lmosd("trust", "ls").errors, "lmosd trust invite")
+	if r := x.at(second).lmosd("trust", "ls"); strings.Contains(r.errors, "trust invite") || !strings.Contains(r.errors, "lmosd org status") {
+		t.Errorf("a node that cannot invite is advised:\n%s", r.errors)
+	}
 	eventually(t, "the second node calls the agent", func() bool { return x.at(second).lmosd(call...).code == 0 })
 	first.stop()
 	if again := decode[api.Organization](t, x.at(x.node("first", lan...)).ok("org", "status", "-o", "json")); again.DID != made.DID || len(again.Members) != 2 {

@@ -2,13 +2,19 @@ package main
 
 import (
 	"bytes"
+	"crypto/ed25519"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"encoding/pem"
+	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -146,6 +152,48 @@ func TestKeysDoNotLeak(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// keyFiles are the names of files that have a private key: of a node, of the root and of the issuers of an organization, and for its recovery.
+var keyFiles = regexp.MustCompile(`^(identity|root|issuer)\.pem$|\.recovery$`)
+
+// noSeedLeaks reports the files below a folder of nodes, other than key files, and the outputs that have the seed of a key of these nodes.
+func noSeedLeaks(t *testing.T, folder string, outputs ...string) {
+	t.Helper()
+	texts, seeds := map[string][]byte{}, map[string][]secretForm{}
+	for i, text := range outputs {
+		texts[fmt.Sprintf("output %d", i)] = []byte(text)
+	}
+	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if block, _ := pem.Decode(text); err == nil && block != nil && block.Type == "PRIVATE KEY" && keyFiles.MatchString(d.Name()) {
+			key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+			if err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+			seeds[path] = formsOf(key.(ed25519.PrivateKey).Seed())
+			text = bytes.ReplaceAll(text, pem.EncodeToMemory(block), nil) // what is beside the key
+		}
+		texts[path] = text
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, forms := range seeds {
+		for where, text := range texts {
+			if found := leaks(text, forms); len(found) > 0 {
+				t.Errorf("%s has the seed of %s as %v", where, key, found)
+			}
+		}
+	}
+	const nodes, organizations = 7, 2 // each organization has a root key, a recovery key and an issuing key
+	if len(seeds) < nodes+3*organizations || len(texts) < 5*nodes {
+		t.Errorf("%d keys and %d texts were found: %q", len(seeds), len(texts), slices.Sorted(maps.Keys(seeds)))
 	}
 }
 

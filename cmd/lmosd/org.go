@@ -284,6 +284,19 @@ func (a *app) listMembers(ctx context.Context) error {
 	return nil
 }
 
+// nextOfIssuer prints the next commands of an issuer, or how another node can do what they do.
+func (a *app) nextOfIssuer(ctx context.Context, commands ...string) {
+	o, err := a.organization(ctx)
+	switch {
+	case err != nil:
+		a.Next("lmosd org init DOMAIN", "lmosd org join INVITATION")
+	case o.Issuer:
+		a.Next(commands...)
+	default:
+		a.Next("lmosd org status   # the issuers, which invite")
+	}
+}
+
 func (a *app) listInvitations(ctx context.Context) error {
 	list, err := send(a, func(c *api.Client) (*api.InvitationList, error) { return c.Invitations(ctx) })
 	if err != nil {
@@ -293,7 +306,7 @@ func (a *app) listInvitations(ctx context.Context) error {
 		People: func(s *terminal.Screen, wide bool) { render.Invitations(list.Items, time.Now(), wide).Write(s) }})
 	if err == nil && len(list.Items) == 0 {
 		a.inform("no open invitations")
-		a.Next("lmosd org invite", "lmosd trust invite")
+		a.nextOfIssuer(ctx, "lmosd org invite", "lmosd trust invite")
 	}
 	return err
 }

@@ -159,6 +159,12 @@ func TestPassphraseOnATerminal(t *testing.T) {
 	}
 	node.ends(0)
 
+	verified := x.onTerminal("audit", "verify", "--data-dir", "n")
+	verified.waits("passphrase of /", 1)
+	verified.types("horse one\n")
+	verified.ends(0)
+	contains(t, verified.shown.String(), "✓ audit")
+
 	wrong := x.onTerminal("id", "--data-dir", "n")
 	for i := range 3 {
 		wrong.waits("passphrase of /", i+1)
@@ -179,7 +185,7 @@ func TestPassphraseOnATerminal(t *testing.T) {
 	if !gone(filepath.Join(x.home, "x.age")) {
 		t.Error("a file was exported")
 	}
-	for _, s := range []*session{s, node, wrong, interrupted, ended} {
+	for _, s := range []*session{s, node, verified, wrong, interrupted, ended} {
 		if strings.Contains(s.shown.String(), "horse") {
 			t.Errorf("the terminal shows the passphrase:\n%s", s.shown.String())
 		}

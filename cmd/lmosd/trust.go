@@ -77,7 +77,7 @@ func (a *app) listPartners(ctx context.Context) error {
 		a.Next("lmosd trust confirm " + terminal.Shell(list.Items[i].Name) + "   # if the words are the same on both sides")
 	case len(list.Items) == 0:
 		a.inform("no partners")
-		a.Next("lmosd trust invite", "lmosd trust accept INVITATION")
+		a.nextOfIssuer(ctx, "lmosd trust invite", "lmosd trust accept INVITATION")
 	default:
 		a.Next("lmosd trust ls " + terminal.Shell(list.Items[0].Name))
 	}

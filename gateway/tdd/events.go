@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"iter"
 	"net/http"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/internal/sse"
 	"github.com/lmosd/lmosd/td"
 )
@@ -54,7 +56,11 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	}
 	st := &stream{Writer: sse.NewWriter(w, s.o.write), only: only, diff: diff}
 	st.Plain = true
+	defer st.End()
 	s.follow(r.Context(), st, changeAfter(after, time.Now()))
+	if lost, ok := errors.AsType[*interact.Error](context.Cause(r.Context())); ok { // the rights of the client have ended
+		problem.Send(st.Writer, lost)
+	}
 	return nil
 }
 
@@ -97,7 +103,6 @@ func (s *Server) follow(ctx context.Context, st *stream, after uint64) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.drainCtx, cancel)()
-	defer st.End()
 	sse.Follow(ctx, st.Writer, s.o.beat, func(ctx context.Context) iter.Seq2[directory.Change, error] {
 		return s.o.Things.Watch(ctx, td.Query{}, after)
 	}, st.change)

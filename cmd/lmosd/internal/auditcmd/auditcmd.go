@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -17,9 +15,10 @@ import (
 	"github.com/lmosd/lmosd/audit"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/configcmd"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/keys"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
+	"github.com/lmosd/lmosd/configs"
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/backoff"
 )
@@ -364,15 +363,14 @@ type verification struct {
 	Members members `json:"members"`
 }
 
-func verify(ctx context.Context, c *cli.Console, keys, heads []string) error {
+func verify(ctx context.Context, c *cli.Console, signers, heads []string) error {
 	conf, err := configcmd.Load(c, nil)
 	if err != nil {
 		return err
 	}
 	dir := conf.AuditDir()
-	keyFile, _ := conf.KeyFile()
 	check := audit.Check{}
-	if check.Keys, err = keysOf(keys, keyFile); err != nil {
+	if check.Keys, err = keysOf(ctx, c, conf, signers); err != nil {
 		return err
 	}
 	for _, text := range heads {
@@ -406,23 +404,24 @@ func names(r *audit.Report) []string {
 }
 
 // keysOf returns the accepted signers: those of the flags, else the key of the node.
-func keysOf(given []string, file string) (keys []did.DID, err error) {
+func keysOf(ctx context.Context, c *cli.Console, conf *configs.Config, given []string) (accepted []did.DID, err error) {
 	for _, text := range given {
 		id, err := did.Parse(text)
 		if err != nil {
 			return nil, cli.Usage("", "%q is not a DID: %v", text, err).Then(interact.StepID)
 		}
-		keys = append(keys, id)
+		accepted = append(accepted, id)
 	}
-	if len(keys) > 0 {
-		return keys, nil
+	if len(accepted) > 0 {
+		return accepted, nil
 	}
-	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) { // Open would create it
+	key, err := keys.Existing(ctx, c, conf)
+	if errors.Is(err, keys.ErrNoKey) {
+		file, _ := conf.KeyFile()
 		return nil, cli.Usage("name the DID of the node with --key", "there is no key in %s", file)
 	}
-	key, err := keystore.Open(file)
 	if err != nil {
-		return nil, &interact.Error{Code: interact.KeyPermissions, Title: "the key of the node cannot be read", Err: err, Hint: "name the DID of the node with --key"}
+		return nil, err
 	}
 	return []did.DID{key.DID()}, nil
 }

@@ -175,10 +175,11 @@ func validateConfig(c *cli.Console, cmd *cobra.Command) error {
 	_, err := Load(c, cmd)
 	if err != nil {
 		var all *configs.Error
-		if errors.As(err, &all) && c.ForPeople() {
-			showProblems(c, all.Problems[1:])
+		if errors.As(err, &all) && len(all.Problems) > 1 && c.ForPeople() {
+			showProblems(c, all.Problems)
+			return cli.SilentError(cli.ExitOf(all.Problems[0].Code))
 		}
-		return err
+		return err // the problem is its text
 	}
 	file := c.Flags.Config
 	if file == "" {
@@ -195,7 +196,7 @@ func validateConfig(c *cli.Console, cmd *cobra.Command) error {
 	}})
 }
 
-// showProblems prints the problems after the first, which is the error of the command.
+// showProblems prints problems in the order of the file.
 func showProblems(c *cli.Console, list []configs.Problem) {
 	for _, p := range list {
 		c.Talk.Line(terminal.OneLine(fmt.Sprintf("%s: %s", p.Where, p.Reason)) + "  " + c.Talk.Paint(terminal.Dim, p.Code.String()))

@@ -73,6 +73,21 @@ func TestAgentsOfTheConfiguration(t *testing.T) {
 	if e := interact.AsError(err); err == nil || e.Code != interact.ConfigInvalid || !strings.HasPrefix(e.Title, "agents[1] ("+file) {
 		t.Errorf("got %v", err)
 	}
+	if err := os.WriteFile(file, []byte("apiVersion: lmosd/v1\nhttp:\n  lsten: a\nmesh:\n  mdsn: true\nnode:\n  nme: b\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := config(t, "validate", file)
+	last := 0
+	for _, key := range []string{"lsten", "mdsn", "nme"} { // in the order of the file, each once
+		at := strings.Index(out, `"`+key+`"`)
+		if at < last || strings.Count(out, `"`+key+`"`) != 1 {
+			t.Errorf("%s is not where it should be in %s", key, out)
+		}
+		last = at
+	}
+	if err == nil {
+		t.Error("it is valid")
+	}
 	if out, err := config(t, "get", "http.listen"); err != nil || out != "127.0.0.1:4668\n" {
 		t.Errorf("got %q, %v", out, err)
 	}
