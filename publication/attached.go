@@ -210,7 +210,7 @@ func (p *Publisher) withdrawOrphan(ctx context.Context, thing string) (*Publicat
 	if p.o.Index.Get(thing) != nil {
 		return nil, nil
 	}
-	return p.endLocked(ctx, thing, 0, "")
+	return p.withdrawLocked(ctx, thing, 0, "")
 }
 
 // revert gives the place of c, whose Attach failed, back to the connection before. It reports whether the agent is disconnected now: that

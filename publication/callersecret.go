@@ -89,6 +89,23 @@ func (c *CallerSecrets) make(thing, origin string) (string, error) {
 	return s.Secret, c.change(func(all map[string]callerSecret) { all[thing] = s })
 }
 
+// rename moves the secret of a Thing, if it has one, to another id of the Thing.
+func (c *CallerSecrets) rename(from, to string) error {
+	if c == nil || from == to {
+		return nil
+	}
+	c.mu.RLock()
+	s, has := c.byThing[from]
+	c.mu.RUnlock()
+	if !has {
+		return nil
+	}
+	return c.change(func(all map[string]callerSecret) {
+		all[to] = s
+		delete(all, from)
+	})
+}
+
 // remove removes the secret of a Thing.
 func (c *CallerSecrets) remove(thing string) error {
 	if c == nil {

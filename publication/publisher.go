@@ -423,10 +423,22 @@ func notOwned(d *td.Description) error {
 func (p *Publisher) end(ctx context.Context, thing string, audience td.Visibility, moved did.DID) (*Publication, error) {
 	p.turn.Lock()
 	defer p.turn.Unlock()
-	return p.endLocked(ctx, thing, audience, moved)
+	return p.withdrawLocked(ctx, thing, audience, moved)
 }
 
-// endLocked is end for a caller that holds turn.
+// withdrawLocked is end for a caller that holds turn.
+func (p *Publisher) withdrawLocked(ctx context.Context, thing string, audience td.Visibility, moved did.DID) (*Publication, error) {
+	pub, err := p.endLocked(ctx, thing, audience, moved)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.o.CallerSecrets.remove(thing); err != nil {
+		p.o.Log.Warn("caller secret of a withdrawn Thing not removed", "thing", thing, "err", err)
+	}
+	return pub, nil
+}
+
+// endLocked is withdrawLocked without the end of the caller secret, which the next key of the node continues to use.
 func (p *Publisher) endLocked(ctx context.Context, thing string, audience td.Visibility, moved did.DID) (*Publication, error) {
 	now, old := time.Now(), cmp.Or(p.o.Index.Get(thing), p.orphans[thing])
 	if old != nil && !old.Withdrawn.IsZero() && old.Moved == moved && old.Seq >= p.known(thing) {
@@ -441,9 +453,6 @@ func (p *Publisher) endLocked(ctx context.Context, thing string, audience td.Vis
 	}
 	if err := p.grant(old, pub); err != nil {
 		p.o.Log.Warn("callers of a withdrawn Thing not removed", "thing", thing, "err", err)
-	}
-	if err := p.o.CallerSecrets.remove(thing); err != nil {
-		p.o.Log.Warn("caller secret of a withdrawn Thing not removed", "thing", thing, "err", err)
 	}
 	p.schedule.reset(thing)
 	d, err := pub.describe(ctx, p.o.Verifier, now)

@@ -118,6 +118,9 @@ func (p *Publisher) storeFor(ctx context.Context, next did.Signer, pub *Publicat
 	if err != nil {
 		return err
 	}
+	if err := p.o.CallerSecrets.rename(pub.Thing, t.ID); err != nil {
+		return err
+	}
 	if err := p.o.Store.Put(ctx, storeKey(next.DID(), t.ID), b); err != nil {
 		return p.o.Disk.Failed(err)
 	}

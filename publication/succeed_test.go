@@ -34,6 +34,16 @@ func TestSucceed(t *testing.T) {
 	}
 	d.publish("Gone", "urn:x:gone")
 	d.withdraw("urn:x:gone")
+	d.o.CallerSecrets, err = LoadCallerSecrets("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets := map[string]string{}
+	for _, thing := range []string{own.Thing, "urn:x:echo"} {
+		if secrets[thing], err = d.o.CallerSecrets.make(thing, "http://127.0.0.1:8080"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for range 2 {
 		if n, err := d.Publisher.Succeed(t.Context(), next, true); err != nil || n != 3 {
 			t.Fatalf("%d things were withdrawn, %v", n, err)
@@ -42,6 +52,11 @@ func TestSucceed(t *testing.T) {
 	for _, thing := range []string{own.Thing, "urn:x:echo", "urn:x:here"} {
 		if pub := d.Get(thing); pub == nil || pub.Moved != next.DID() {
 			t.Errorf("%s is %+v", thing, pub)
+		}
+	}
+	for thing, of := range map[string]string{"urn:lmos:" + string(next.DID()) + ":weather": own.Thing, "urn:x:echo": "urn:x:echo"} {
+		if got := d.o.CallerSecrets.Of(thing, address(t, "http://127.0.0.1:8080/x")); got == "" || got != secrets[of] {
+			t.Errorf("the caller secret of %s is %q", thing, got)
 		}
 	}
 
