@@ -36,6 +36,7 @@ const (
 	OrganizationConfirmed   = "confirmed"
 	OrganizationUnconfirmed = "unconfirmed"
 	OrganizationExpired     = "expired" // the credential of this node
+	OrganizationEnded       = "ended"   // its log is deactivated: it has no members
 )
 
 // An Issuer is a node that issues the credentials of an organization.

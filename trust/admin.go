@@ -230,6 +230,9 @@ func (t *Trust) Organization() (*api.Organization, error) {
 	} else {
 		out.State = api.OrganizationExpired
 	}
+	if org.Log().Deactivated() {
+		out.State = api.OrganizationEnded
+	}
 	for _, method := range a.Methods() {
 		_, fragment, _ := strings.Cut(method, "#")
 		i := api.Issuer{Method: "#" + fragment, This: method == own, Node: t.book.IssuerNodes[method]}

@@ -117,4 +117,9 @@ func TestMembersLearnTheEndOfTheOrganization(t *testing.T) {
 	for _, m := range []*member{node, globex} {
 		poll.Until(t, "the end at "+m.did().Short(), func() bool { return m.Principal(acme.did()).Relation == did.Untrusted })
 	}
+	for _, m := range []*member{acme, node} {
+		if o := must(m.Organization())(t); o.State != api.OrganizationEnded {
+			t.Errorf("%s: the organization is %s", m.did().Short(), o.State)
+		}
+	}
 }

@@ -221,6 +221,8 @@ func (a *app) adviseOn(o *api.Organization) {
 	switch {
 	case o.Auto:
 		a.Next("lmosd org init DOMAIN   # one that you choose")
+	case o.State == api.OrganizationEnded:
+		a.Next("lmosd org leave")
 	case o.State == api.OrganizationExpired:
 		a.Next("lmosd org renew")
 	case o.Root && len(o.Issuers) == 1 && len(o.Members) > 1:

@@ -63,6 +63,8 @@ func organizationState(o *api.Organization) string {
 		return o.State + ": since the start of this node, no issuer has confirmed which members are revoked"
 	case api.OrganizationExpired:
 		return o.State + ": the credential of this node has ended, and no issuer has renewed it"
+	case api.OrganizationEnded:
+		return o.State + ": its log accepts no further version, and no credential of it is valid"
 	}
 	return o.State
 }
