@@ -52,13 +52,14 @@ func notAlnum(r rune) bool {
 
 // String returns the text form of the reference.
 func (r Ref) String() string {
+	name := r.Name
 	if r.Organization != "" {
-		r.Name, r.Organization = r.Organization+"/"+r.Name, ""
+		name = r.Organization + "/" + name
 	}
-	if r.Owner == "" || r.Owner == string(ownerInID(r.Name)) {
-		return r.Name
+	if r.Owner == "" || r.Owner == string(ownerInID(name)) {
+		return name
 	}
-	return r.Name + "@" + r.Owner
+	return name + "@" + r.Owner
 }
 
 // Exact reports whether the name is a full id, which has a scheme and is unique among the Things of one owner.
