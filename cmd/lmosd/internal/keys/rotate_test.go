@@ -172,6 +172,14 @@ func (s *stopped) finished() {
 	if _, err := os.Lstat(path + ".next"); err == nil {
 		s.t.Error("the next key is still there")
 	}
+	log, err := audit.Open(audit.Options{Dir: s.conf.AuditDir(), Signer: key}) // the next line of the node
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	log.Change(audit.ChangeKey, "key in use")
+	if err := log.Close(); err != nil {
+		s.t.Fatal(err)
+	}
 	if r, err := audit.Verify(s.conf.AuditDir(), audit.Check{Keys: []did.DID{key.DID()}}); err != nil {
 		s.t.Errorf("%v: %v", err, r.Problems)
 	}
