@@ -34,6 +34,9 @@ func TestAuditVerifyAsksMembers(t *testing.T) {
 		}
 		first = x.node("a", append(flags, "--mesh.bootstrap", second.P2P[0])...)
 	}
+	for _, agent := range []string{"a", "b", "c", "d"} { // more lines than the cut log has later
+		x.at(first).ok("policy", "allow", "own", "--to", "find", "--on", agent)
+	}
 	restart()
 	var clean string
 	eventually(t, "node b keeps a head of the log of node a", func() bool {
