@@ -83,7 +83,7 @@ func TestSucceed(t *testing.T) {
 	if _, err := reads(old, nil); err == nil {
 		t.Error("entries of another key were ignored without a request")
 	}
-	if err := pending.Confirm(nil); err != nil {
+	if pending, err = pending.Confirm(nil); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"urn:lmos:" + string(next.DID()) + ":weather", "urn:x:echo"}

@@ -18,7 +18,8 @@ const fileName = "rotation.json"
 // maxFile limits the file: a statement and a credential.
 const maxFile = 128 << 10
 
-// A Pending is a replacement that was requested and is not completed. It is stored in the data directory.
+// A Pending is a replacement that was requested and is not completed. It is stored in the data directory. It does not change: several parts of a
+// node have the one that was stored when the node started.
 type Pending struct {
 	*Statement
 	// Raw is the encoded statement.
@@ -98,10 +99,11 @@ func (p *Pending) store() error {
 	return atomicfile.Write(p.path, append(text, '\n'), 0o600)
 }
 
-// Confirm stores that the replacement is confirmed, with the credential of the new key; nil without an organization.
-func (p *Pending) Confirm(credential []byte) error {
-	p.Confirmed, p.Credential = true, credential
-	return p.store()
+// Confirm stores the replacement as confirmed, with the credential of the new key, and returns it; the credential is nil without an organization.
+func (p *Pending) Confirm(credential []byte) (*Pending, error) {
+	confirmed := *p
+	confirmed.Confirmed, confirmed.Credential = true, credential
+	return &confirmed, confirmed.store()
 }
 
 // Done deletes the replacement, which is completed.

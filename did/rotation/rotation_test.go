@@ -117,8 +117,8 @@ func TestPending(t *testing.T) {
 	if err != nil || p.Confirmed || p.Follows(fresh) {
 		t.Fatal(p, err)
 	}
-	if err := p.Confirm([]byte("{}")); err != nil {
-		t.Fatal(err)
+	if c, err := p.Confirm([]byte("{}")); err != nil || !c.Follows(fresh) || p.Follows(fresh) {
+		t.Fatalf("%+v from %+v, %v", c, p, err)
 	}
 	if info, err := os.Stat(filepath.Join(dir, fileName)); err != nil || info.Mode() != 0o600 {
 		t.Errorf("the file has mode %v, %v", info.Mode(), err)

@@ -181,7 +181,7 @@ func (s *Stores) Rotate(ctx context.Context, t *trust.Trust, p *publication.Publ
 	if !r.Confirmed {
 		credential, err := t.Replace(ctx, r.Raw)
 		if err == nil {
-			err = r.Confirm(credential)
+			_, err = r.Confirm(credential)
 		}
 		if err != nil {
 			return 0, err

@@ -237,7 +237,7 @@ func (r *rotator) request(newIdentity bool) error {
 		return err
 	}
 	if r.pending, err = rotation.Request(r.conf.Node.DataDir, raw); err == nil && scid == "" {
-		err = r.pending.Confirm(nil) // by the operator
+		r.pending, err = r.pending.Confirm(nil) // by the operator
 	}
 	return err
 }

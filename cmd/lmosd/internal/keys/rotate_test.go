@@ -142,7 +142,7 @@ func TestRotationSurvivesCrashes(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := r.pending.Confirm(credential.Raw); err != nil {
+				if _, err := r.pending.Confirm(credential.Raw); err != nil {
 					t.Fatal(err)
 				}
 			}
