@@ -6,8 +6,9 @@ import (
 	"os"
 	"runtime"
 	"strings"
-	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
@@ -65,10 +66,9 @@ func (p plan) processorTime(f func()) float64 {
 
 // threadTime returns the processor time of the thread.
 func threadTime() time.Duration {
-	const thread = 1 // RUSAGE_THREAD
-	var u syscall.Rusage
-	_ = syscall.Getrusage(thread, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t)
+	return time.Duration(t.Nano())
 }
 
 // benchSet compiles rules.
@@ -171,38 +171,29 @@ func audiences(ctx context.Context, p plan) error {
 		name string
 		ctx  context.Context
 	}{
-		{"no filter", ctx},
+		{"no filter", caller(func(p *did.Principal) { p.Via = did.Process })},
 		{"member", caller(func(p *did.Principal) { p.Relation = did.Own })},
 		{"partner with a rule", caller(func(*did.Principal) {})},
 		{"partner", caller(func(p *did.Principal) { p.Org = "" })},
 		{"untrusted", caller(func(p *did.Principal) { p.Org, p.Roles, p.Relation = "", nil, did.Untrusted })},
 	}
-	// Each caller has a directory of its own, so that all unpack as many descriptions for the same queries.
-	directories := make([]*directory.Directory, len(callers))
-	for c := range callers {
-		o := directory.Options{Max: 4 * nThings}
-		if c > 0 {
-			o.Sees, o.Scope = rules.Finds, rules.Scope
-		}
-		d, err := directory.New(o)
-		if err != nil {
-			return err
-		}
-		directories[c] = d
-	}
-	if err := fill(ctx, directories); err != nil {
+	d, err := directory.New(directory.Options{Max: 4 * nThings, Sees: rules.Finds, Scope: rules.Scope})
+	if err != nil {
 		return err
 	}
-	find := func(ctx context.Context, d *directory.Directory, q td.Query, _ int) {
+	if err := fill(ctx, d); err != nil {
+		return err
+	}
+	find := func(ctx context.Context, q td.Query, _ int) {
 		for range d.FindLocal(ctx, q) {
 		}
 	}
-	page := func(ctx context.Context, d *directory.Directory, q td.Query, i int) {
+	page := func(ctx context.Context, q td.Query, i int) {
 		d.Page(ctx, q, i*7919%(nThings*8/10), 50)
 	}
 	queries := []struct {
 		name string
-		ask  func(context.Context, *directory.Directory, td.Query, int)
+		ask  func(context.Context, td.Query, int)
 		q    func(i int) td.Query
 	}{
 		{"exact capability", find, func(i int) td.Query { return td.Query{Capability: []string{directorytest.Capability(i % nThings)}} }},
@@ -220,31 +211,41 @@ func audiences(ctx context.Context, p plan) error {
 	}
 	fmt.Println("\n|---|---|---|---|---|---|")
 	for _, q := range queries {
-		const block = 16 // queries between two readings of the clock of the thread, which may have only milliseconds
-		times, n := make([]time.Duration, len(callers)), 0
+		const block = 64 // queries, the same for all callers and in all rounds
+		first, ratios := make([]float64, 0, p.rounds), make([][]float64, len(callers))
 		runtime.LockOSThread()
-		for start := time.Now(); time.Since(start) < time.Duration(p.rounds)*p.length; n += block {
-			for c, by := range callers { // in turn, so that all have the same load of the machine
+		for start, round := time.Now(), 0; round < 2*len(callers) || time.Since(start) < time.Duration(p.rounds)*p.length; round++ {
+			times := make([]time.Duration, len(callers))
+			for i := range callers {
+				c := (i + round) % len(callers) // each is first, second, ... as often as the others
+				runtime.GC()                    // nobody collects for the one before
 				before := threadTime()
-				for i := n; i < n+block; i++ {
-					q.ask(by.ctx, directories[c], q.q(i*7919), i)
+				for i := range block {
+					q.ask(callers[c].ctx, q.q(i*7919), i)
 				}
-				times[c] += threadTime() - before
+				times[c] = threadTime() - before
+			}
+			if round == 0 {
+				continue // some descriptions were packed
+			}
+			first = append(first, us(times[0])/block)
+			for c, t := range times {
+				ratios[c] = append(ratios[c], float64(t)/float64(times[0]))
 			}
 		}
 		runtime.UnlockOSThread()
-		fmt.Printf("| %s |", q.name)
-		fmt.Printf(" %.1f µs |", float64(times[0].Nanoseconds())/1000/float64(n))
-		for _, t := range times[1:] {
-			fmt.Printf(" %.2f |", float64(t)/float64(times[0]))
+		same := func(f float64) float64 { return f }
+		fmt.Printf("| %s | %.1f µs |", q.name, median(first, same))
+		for _, r := range ratios[1:] {
+			fmt.Printf(" %.2f |", median(r, same))
 		}
 		fmt.Println()
 	}
 	return nil
 }
 
-// fill adds agents to directories.
-func fill(ctx context.Context, all []*directory.Directory) error {
+// fill adds agents to a directory.
+func fill(ctx context.Context, d *directory.Directory) error {
 	verifier := td.NewVerifier(did.Keys())
 	signed, err := directorytest.Sign(0, nThings)
 	if err != nil {
@@ -258,10 +259,8 @@ func fill(ctx context.Context, all []*directory.Directory) error {
 		if i%10 == 0 {
 			desc.Visibility, desc.Record.Audience = td.Partners, td.Partners
 		}
-		for _, d := range all {
-			if _, err := d.Add(desc); err != nil {
-				return err
-			}
+		if _, err := d.Add(desc); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -107,8 +107,8 @@ func (r *reader) seesAs(audience td.Visibility, describe func() *td.Description)
 type sight struct {
 	d      *Directory
 	r      *reader
-	except []bool   // by slot: it must be asked for; nil: none
-	asked  []uint32 // the slots in except
+	except index.Set // that must be asked for; nil: none
+	asked  []uint32  // those of except
 	// everything is true if all live Things are visible, and public if all public ones are.
 	everything, public bool
 	// cheap is true if few public Things must be asked for. Otherwise the caller does so without the lock, because they are unpacked for that.
@@ -119,27 +119,34 @@ type sight struct {
 func (d *Directory) sightLocked(r *reader) sight {
 	s := sight{d: d, r: r}
 	asked := 0 // public Things
-	except := func(slot uint32) {
-		if s.except == nil {
-			s.except = make([]bool, len(d.slots))
-		}
-		if s.except[slot] {
+	except := func(slot uint32, allowed bool) {
+		v := d.audiences[slot]
+		if r.scope.All[v] == allowed || s.except != nil && s.except.Has(slot) {
 			return
 		}
-		if d.audiences[slot] == td.Public {
+		if s.except == nil {
+			s.except = index.NewSet(len(d.slots))
+		}
+		if v == td.Public {
 			asked++
 		}
-		s.except[slot], s.asked = true, append(s.asked, slot)
+		s.except.Add(slot)
+		s.asked = append(s.asked, slot)
 	}
-	for i := range r.scope.Except {
-		c := d.index.Choose(&r.scope.Except[i])
-		for slot := range c.All() {
-			except(slot)
+	for _, named := range []struct {
+		queries []td.Query
+		allowed bool
+	}{{r.scope.Allow, true}, {r.scope.Deny, false}} {
+		for i := range named.queries {
+			c := d.index.Choose(&named.queries[i])
+			for slot := range c.All() {
+				except(slot, named.allowed)
+			}
 		}
-	}
-	if len(r.scope.Except) > 0 {
-		for slot := range d.unnamed.All() {
-			except(slot)
+		if len(named.queries) > 0 {
+			for slot := range d.unnamed.All() {
+				except(slot, named.allowed)
+			}
 		}
 	}
 	s.cheap = !r.scope.Each[td.Public] && asked <= fewToKeep
@@ -154,7 +161,7 @@ func (d *Directory) sightLocked(r *reader) sight {
 // has reports whether the Thing in a slot is visible.
 func (s *sight) has(slot uint32) bool {
 	v := s.d.audiences[slot]
-	if s.r.scope.Each[v] || s.except != nil && s.except[slot] {
+	if s.r.scope.Each[v] || s.except != nil && s.except.Has(slot) {
 		return s.r.seesView(s.d.slots[slot].view)
 	}
 	return s.r.scope.All[v]

@@ -37,6 +37,9 @@ func as(t testing.TB, r did.Relation) context.Context {
 	return did.WithPrincipal(t.Context(), &p)
 }
 
+// checked is a capability with more parts than the index has: each Thing is checked.
+const checked = "a:b:c:d:e:f:g:h:i:j:k:l:m"
+
 // audiences is a directory with a Thing for each visibility, of one owner: urn:public, urn:partners, urn:organization, urn:private.
 func audiences(t testing.TB, o Options) *Directory {
 	t.Helper()
@@ -45,7 +48,7 @@ func audiences(t testing.TB, o Options) *Directory {
 	}
 	d := openDirectory(t, o)
 	for _, v := range []td.Visibility{td.Public, td.Partners, td.Organization, td.Private} {
-		a := agent{key: didtest.Key(1), id: "urn:" + v.String(), title: "Agent for " + v.String(), caps: []string{"urn:example:kettle"}}
+		a := agent{key: didtest.Key(1), id: "urn:" + v.String(), title: "Agent for " + v.String(), caps: []string{"urn:example:kettle", checked}}
 		if _, err := d.Add(described(t, restrictedTo(t, a, 1, v))); err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +133,7 @@ func TestVersionOfAList(t *testing.T) {
 	d := audiences(t, Options{})
 	version := func(r did.Relation) uint64 { return d.Page(as(t, r), td.Query{}, 0, 1).Version }
 	untrusted, own, local := version(did.Untrusted), version(did.Own), version(did.Local)
-	change := agent{key: didtest.Key(1), id: "urn:private", title: "Another title", caps: []string{"urn:example:kettle"}}
+	change := agent{key: didtest.Key(1), id: "urn:private", title: "Another title", caps: []string{"urn:example:kettle", checked}}
 	if _, err := d.Add(described(t, restrictedTo(t, change, 2, td.Private))); err != nil {
 		t.Fatal(err)
 	}
@@ -236,8 +239,8 @@ func TestPublicThingsMayBeDenied(t *testing.T) {
 	t.Parallel()
 	for name, scope := range map[string]td.Scope{
 		"each is asked for": {Each: [td.Private + 1]bool{true, true, true, true}},
-		"by name":           {All: [td.Private + 1]bool{true}, Except: []td.Query{{Name: "agent-for-public"}}},
-		"by id":             {All: [td.Private + 1]bool{true}, Except: []td.Query{{ID: "urn:public"}, {Name: "unknown"}}},
+		"by name":           {All: [td.Private + 1]bool{true}, Deny: []td.Query{{Name: "agent-for-public"}}},
+		"by id":             {All: [td.Private + 1]bool{true}, Deny: []td.Query{{ID: "urn:public"}, {Name: "unknown"}}},
 		"none":              {},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -262,7 +265,7 @@ func testDeniedPublicThing(t *testing.T, scope td.Scope) {
 		Sees: func(p *did.Principal, d *td.Description) bool {
 			return ByRelation(p, d) && (d.ID != "urn:public" || p != nil && p.Relation == did.Local)
 		}})
-	for _, q := range []td.Query{{}, {Text: "kettle agent"}, {Capability: []string{"urn:example:kettle"}, Version: ">=0"}} {
+	for _, q := range []td.Query{{}, {Text: "kettle agent"}, {Capability: []string{checked}}} {
 		if got := ids(d.FindLocal(as(t, did.Untrusted), q)); got != "" {
 			t.Errorf("%+v: got %q", q, got)
 		}
@@ -278,6 +281,37 @@ func testDeniedPublicThing(t *testing.T, scope td.Scope) {
 	}
 	if _, n := d.Count(as(t, did.Local)); n != 4 {
 		t.Errorf("a consumer of the node sees %d", n)
+	}
+}
+
+// A rule that allows a Thing adds it to what the caller finds anyway.
+func TestRestrictedThingsMayBeAllowed(t *testing.T) {
+	t.Parallel()
+	for name, named := range map[string][]td.Query{
+		"by name": {{Name: "agent-for-partners"}}, "by id": {{ID: "urn:partners"}}, "with one that is visible": {{ID: "urn:partners"}, {ID: "urn:public"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := audiences(t, Options{
+				Scope: func(*did.Principal) td.Scope { return td.Scope{All: [td.Private + 1]bool{true}, Allow: named} },
+				Sees: func(_ *did.Principal, d *td.Description) bool {
+					return d.Visibility == td.Public || d.ID == "urn:partners"
+				},
+			})
+			ctx := as(t, did.Partner)
+			for _, q := range []td.Query{{}, {Text: "kettle agent"}, {Capability: []string{checked}}} {
+				got := strings.Fields(ids(d.FindLocal(ctx, q))) // in any order
+				if slices.Sort(got); !slices.Equal(got, []string{"urn:partners", "urn:public"}) {
+					t.Errorf("%+v: got %q", q, got)
+				}
+			}
+			if p := d.Page(ctx, td.Query{}, 1, 10); p.Total != 2 || len(p.Items) != 1 {
+				t.Errorf("got %q of %d", paged(p), p.Total)
+			}
+			if n := len(d.Known(ctx, td.Query{})); n != 1 {
+				t.Errorf("a peer gets %d records", n)
+			}
+		})
 	}
 }
 

@@ -43,12 +43,21 @@ type Scope struct {
 	// All has the visibilities of which the caller finds all Things, and Each those of which each Thing must be asked for. Things with
 	// another visibility are not found.
 	All, Each [Private + 1]bool
-	// Except are queries for the Things that must be asked for, whatever their visibility: those that rules name.
-	Except []Query
+	// Allow are queries for Things that must be asked for although the caller does not find all Things with their visibility, and Deny for
+	// those that must be although it does: the Things that rules name.
+	Allow, Deny []Query
+}
+
+// Except returns the queries for the Things with a visibility that must be asked for.
+func (s *Scope) Except(v Visibility) []Query {
+	if s.All[v] {
+		return s.Deny
+	}
+	return s.Allow
 }
 
 // Decides reports whether the caller finds all Things with a visibility, or none, without exceptions.
-func (s *Scope) Decides(v Visibility) bool { return !s.Each[v] && len(s.Except) == 0 }
+func (s *Scope) Decides(v Visibility) bool { return !s.Each[v] && len(s.Except(v)) == 0 }
 
 func visibilityNames() string { return strings.Join(visibilities[:3], ", ") + " or " + visibilities[3] }
 

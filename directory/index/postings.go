@@ -232,10 +232,14 @@ func (l *List) Remove(slot uint32) {
 	}
 }
 
-// slotSet is a set of slots.
-type slotSet []uint64
+// A Set is a set of slots.
+type Set []uint64
 
-func newSlotSet(slots int) slotSet { return make(slotSet, (slots+63)/64) }
+// NewSet returns an empty set for slots below a number.
+func NewSet(slots int) Set { return make(Set, (slots+63)/64) }
 
-func (b slotSet) add(slot uint32)      { b[slot/64] |= 1 << (slot % 64) }
-func (b slotSet) has(slot uint32) bool { return b[slot/64]&(1<<(slot%64)) != 0 }
+// Add adds a slot.
+func (b Set) Add(slot uint32) { b[slot/64] |= 1 << (slot % 64) }
+
+// Has reports whether the set has a slot.
+func (b Set) Has(slot uint32) bool { return b[slot/64]&(1<<(slot%64)) != 0 }

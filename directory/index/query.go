@@ -28,11 +28,11 @@ func (c *Choice) Ranked() bool { return !c.every && (c.scores != nil || len(c.sl
 // An exclusion is the result of one of Not.
 type exclusion struct {
 	lists   []*List
-	matches slotSet // nil without words
+	matches Set // nil without words
 }
 
 func (e exclusion) has(slot uint32) bool {
-	return (e.matches == nil || e.matches.has(slot)) && inAll(e.lists, slot)
+	return (e.matches == nil || e.matches.Has(slot)) && inAll(e.lists, slot)
 }
 
 // All yields the chosen slots: by id if it is every Thing, otherwise in any order.
@@ -313,13 +313,13 @@ func (c *Choice) In(offset, limit int, keep func(slot uint32) bool) (slots []uin
 	}
 	inOrder := c.All()
 	if !c.every {
-		in := newSlotSet(len(x.records))
+		in := NewSet(len(x.records))
 		for slot := range c.All() {
-			in.add(slot)
+			in.Add(slot)
 		}
 		inOrder = func(yield func(uint32) bool) {
 			for slot := range x.order.from(0, 0) {
-				if in.has(slot) && !yield(slot) {
+				if in.Has(slot) && !yield(slot) {
 					return
 				}
 			}

@@ -173,12 +173,12 @@ func (x *Index) Lookup(words []string) []SearchWord {
 }
 
 // matching returns the Things with a sense of one of the query words.
-func (x *Index) matching(words []string) slotSet {
-	set := newSlotSet(len(x.records))
+func (x *Index) matching(words []string) Set {
+	set := NewSet(len(x.records))
 	for _, s := range x.Lookup(words) {
 		for _, m := range s.senses {
 			for slot := range x.terms[m.term].list.All() {
-				set.add(slot)
+				set.Add(slot)
 			}
 		}
 	}

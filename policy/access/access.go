@@ -201,23 +201,41 @@ func (s *Set) Finds(p *did.Principal, now time.Time, v td.Visibility, target fun
 
 // Scope returns what a caller may find. Things that rules on find name are exceptions; the decision for an unnamed Thing holds for the others.
 func (s *Set) Scope(p *did.Principal, now time.Time) (scope td.Scope) {
-	for v := range scope.All {
-		d := s.Decide(p, Request{Op: Find, Target: &unnamed[v], Now: now})
-		scope.All[v], scope.Each[v] = d.Allow, d.Conditional
-	}
-	if len(s.finds) == 0 || p == nil || p.Barred != "" {
+	if p == nil || p.Barred != "" {
 		return scope
 	}
 	p = s.counted(p, Find)
-	var room [16]entity
-	for _, caller := range s.callers(room[:0], p) {
-		found := s.finds[caller]
-		scope.Except = append(scope.Except, found.named...)
-		for v := range scope.Each {
-			scope.Each[v] = scope.Each[v] || found.each
+	var broad, each bool
+	if len(s.finds) > 0 {
+		var room [16]entity
+		for _, caller := range s.callers(room[:0], p) {
+			if !s.principals.has(caller.typ) {
+				continue
+			}
+			found := s.finds[caller]
+			broad, each = broad || found.broad, each || found.each
+			scope.Allow, scope.Deny = join(scope.Allow, found.allow), join(scope.Deny, found.deny)
 		}
 	}
+	for v := range scope.All {
+		r := Request{Op: Find, Target: &unnamed[v], Now: now}
+		if broad {
+			d := s.Decide(p, r)
+			scope.All[v], scope.Each[v] = d.Allow, d.Conditional
+		} else {
+			scope.All[v] = s.byRelation(p, r).Allow
+		}
+		scope.Each[v] = scope.Each[v] || each
+	}
 	return scope
+}
+
+// join appends b to a. It does not copy b if a is empty, and never changes either.
+func join[T any](a, b []T) []T {
+	if len(a) == 0 {
+		return slices.Clip(b)
+	}
+	return append(a, b...)
 }
 
 // counted returns the principal by which an operation is decided: the unconfirmed membership of p, if that suffices.
@@ -228,22 +246,32 @@ func (s *Set) counted(p *did.Principal, op Op) *did.Principal {
 	return p
 }
 
-// finds are the rules of one caller that concern single Things and the operation find.
+// finds are the rules of one caller that concern the operation find.
 type finds struct {
-	named []td.Query // for their Things
-	each  bool       // the index of a directory may lack Things that one denies: each must be asked for
+	allow, deny []td.Query // for the Things of those that concern single ones
+	broad       bool       // some concern all Things, or all of a visibility
+	each        bool       // the index of a directory may lack Things that one denies: each must be asked for
 }
 
 // add adds a policy.
 func (f *finds) add(p *policy) {
+	var q td.Query
 	switch p.resource.typ {
 	case thingType:
-		f.named = append(f.named, td.Query{ID: p.resource.id})
+		q.ID = p.resource.id
 	case nameType:
-		f.named = append(f.named, td.Query{Name: p.resource.id})
+		q.Name = p.resource.id
 	case capabilityType:
-		f.named = append(f.named, td.Query{Capability: []string{p.resource.id}})
+		q.Capability = []string{p.resource.id}
 		f.each = f.each || p.effect == forbid // the record of a Thing has not all of its capabilities
+	default:
+		f.broad = true
+		return
+	}
+	if p.effect == forbid {
+		f.deny = append(f.deny, q)
+	} else {
+		f.allow = append(f.allow, q)
 	}
 }
 

@@ -337,7 +337,7 @@ func TestScopeAgreesWithDecide(t *testing.T) {
 			each := 0
 			for _, target := range targets {
 				switch d := s.Decide(p, Request{Op: Find, Target: target}); {
-				case scope.Each[target.Visibility] || excepted(scope.Except, target):
+				case scope.Each[target.Visibility] || excepted(scope.Except(target.Visibility), target):
 				case d.Allow != scope.All[target.Visibility]:
 					t.Errorf("%q: %s finds %+v: %t, and the scope is %+v", rules, p.Short(), target, d.Allow, scope)
 				}
@@ -347,8 +347,8 @@ func TestScopeAgreesWithDecide(t *testing.T) {
 					each++
 				}
 			}
-			if p == agent && (len(scope.Except) != want.exceptions || each != want.each) {
-				t.Errorf("%q: got %d exceptions and %d visibilities to ask for, want %+v", rules, len(scope.Except), each, want)
+			if p == agent && (len(scope.Allow)+len(scope.Deny) != want.exceptions || each != want.each) {
+				t.Errorf("%q: got %d exceptions and %d visibilities to ask for, want %+v", rules, len(scope.Allow)+len(scope.Deny), each, want)
 			}
 		}
 	}
