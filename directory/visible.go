@@ -133,22 +133,25 @@ func (d *Directory) sightLocked(r *reader) sight {
 		s.except.Add(slot)
 		s.asked = append(s.asked, slot)
 	}
-	for _, named := range []struct {
-		queries []td.Query
-		allowed bool
-	}{{r.scope.Allow, true}, {r.scope.Deny, false}} {
-		for i := range named.queries {
-			c := d.index.Choose(&named.queries[i])
-			for slot := range c.All() {
-				except(slot, named.allowed)
+	named := func(queries []td.Query, allowed bool) {
+		changes := false // what is visible
+		for v, n := range d.byAudience {
+			changes = changes || n > 0 && r.scope.All[v] != allowed
+		}
+		if len(queries) == 0 || !changes {
+			return
+		}
+		for i := range queries {
+			for slot := range d.index.Candidates(&queries[i]) {
+				except(slot, allowed)
 			}
 		}
-		if len(named.queries) > 0 {
-			for slot := range d.unnamed.All() {
-				except(slot, named.allowed)
-			}
+		for slot := range d.unnamed.All() {
+			except(slot, allowed)
 		}
 	}
+	named(r.scope.Allow, true)
+	named(r.scope.Deny, false)
 	s.cheap = !r.scope.Each[td.Public] && asked <= fewToKeep
 	s.public = s.cheap && asked == 0 && r.scope.All[td.Public]
 	s.everything = s.except == nil

@@ -135,18 +135,36 @@ func (x *Index) branch(q *td.Query, within []*List) branch {
 		return branch{every: true, exact: exact}
 	}
 	b := branch{exact: exact}
-	slices.SortFunc(lists, func(a, b *List) int { return a.Len() - b.Len() })
 	if len(lists) == 1 {
 		b.slots = make([]uint32, 0, lists[0].Len())
 	}
-	for _, part := range lists[0].parts() {
-		for _, p := range part {
-			if slot := p.slot(); inAll(lists[1:], slot) {
-				b.slots = append(b.slots, slot)
+	for slot := range common(lists) {
+		b.slots = append(b.slots, slot)
+	}
+	return b
+}
+
+// common yields the slots that are in all of lists, of which there is one at least. It sorts them.
+func common(lists []*List) iter.Seq[uint32] {
+	slices.SortFunc(lists, func(a, b *List) int { return a.Len() - b.Len() })
+	return func(yield func(uint32) bool) {
+		for _, part := range lists[0].parts() {
+			for _, p := range part {
+				if slot := p.slot(); inAll(lists[1:], slot) && !yield(slot) {
+					return
+				}
 			}
 		}
 	}
-	return b
+}
+
+// Candidates yields the slots of a query for an id, a name or a capability, and perhaps others, in any order. It is a faster [Index.Choose].
+func (x *Index) Candidates(q *td.Query) iter.Seq[uint32] {
+	lists, _, ok := x.listsFor(q, nil)
+	if !ok || len(lists) == 0 {
+		return func(func(uint32) bool) {}
+	}
+	return common(lists)
 }
 
 // merge unites branches. Matches of a branch without words have the highest score.
