@@ -218,7 +218,6 @@ func audiences(ctx context.Context, p plan) error {
 			times := make([]time.Duration, len(callers))
 			for i := range callers {
 				c := (i + round) % len(callers) // each is first, second, ... as often as the others
-				runtime.GC()                    // nobody collects for the one before
 				before := threadTime()
 				for i := range block {
 					q.ask(callers[c].ctx, q.q(i*7919), i)

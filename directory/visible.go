@@ -172,8 +172,12 @@ func (s *sight) has(slot uint32) bool {
 
 // filter returns has, or nil if all slots pass.
 func (s *sight) filter() func(slot uint32) bool {
-	if s.everything {
+	switch {
+	case s.everything:
 		return nil
+	case s.except == nil && s.r.scope.Each == [td.Private + 1]bool{}: // the usual one, which is asked for many slots
+		all, audiences := s.r.scope.All, s.d.audiences
+		return func(slot uint32) bool { return all[audiences[slot]] }
 	}
 	return s.has
 }

@@ -417,9 +417,9 @@ func (c *Choice) reject(keep func(slot uint32) bool) {
 	if len(c.exclusions) == 0 && keep == nil {
 		return
 	}
-	n := 0
+	n, excludes := 0, len(c.exclusions) > 0
 	for i, slot := range c.slots {
-		if !c.excludes(slot) && (keep == nil || keep(slot)) {
+		if (!excludes || !c.excludes(slot)) && (keep == nil || keep(slot)) {
 			c.slots[n], c.scores[n] = slot, c.scores[i]
 			n++
 		}
