@@ -17,6 +17,7 @@ import (
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/did/vc"
 	"github.com/lmosd/lmosd/did/webvh"
+	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/trust/exchange"
 	"github.com/lmosd/lmosd/trust/invitation"
@@ -752,7 +753,7 @@ func (t *Trust) Standing(_ context.Context, id did.DID) (*api.Standing, error) {
 	s := &api.Standing{DID: id, Relation: p.Relation.String(), Roles: p.Roles, Barred: p.Barred, Pending: p.Pending, Until: p.Expires}
 	if c := n.credential; c != nil {
 		s.Credential = c.Raw
-		s.Organization = &api.OrganizationClaim{Name: partners.NameOf(c.Issuer), DID: c.Issuer, State: "claimed"}
+		s.Organization = &api.OrganizationClaim{Name: partners.NameOf(c.Issuer), DID: c.Issuer, State: string(directory.ClaimedOrganization)}
 		if a := t.authorities[webvh.SCID(c.Issuer)]; a != nil && p.Relation >= did.Partner {
 			s.Organization = a.claim()
 		} else if former := t.book.Find(string(c.Issuer)); former != nil && former.IsRemoved() {

@@ -14,6 +14,7 @@ import (
 	"github.com/lmosd/lmosd/did/vc"
 	"github.com/lmosd/lmosd/did/web"
 	"github.com/lmosd/lmosd/did/webvh"
+	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/boundedmap"
 	"github.com/lmosd/lmosd/internal/weblocation"
@@ -114,9 +115,9 @@ func (t *Trust) linkedByWeb(ctx context.Context, location string, out *api.Domai
 // claim returns an organization that counts here as it is shown.
 func (a *trusted) claim() *api.OrganizationClaim {
 	if a.partner != nil {
-		return &api.OrganizationClaim{Name: a.partner.Name, DID: a.DID(), State: "partner"}
+		return &api.OrganizationClaim{Name: a.partner.Name, DID: a.DID(), State: string(directory.PartnerOrganization)}
 	}
-	return &api.OrganizationClaim{Name: partners.NameOf(a.DID()), DID: a.DID(), State: "own"}
+	return &api.OrganizationClaim{Name: partners.NameOf(a.DID()), DID: a.DID(), State: string(directory.OwnOrganization)}
 }
 
 // disprove ends the proofs of a location.
@@ -161,7 +162,7 @@ func (t *Trust) prove(ctx context.Context, l *webvh.Log, out *api.DomainCheck) {
 	clear(t.claims.tried)
 	t.claims.mu.Unlock()
 	out.Proven, out.Until = true, p.until.UTC()
-	out.Organization = &api.OrganizationClaim{Name: out.Domain, DID: l.DID(), State: "proven"}
+	out.Organization = &api.OrganizationClaim{Name: out.Domain, DID: l.DID(), State: string(directory.ProvenOrganization)}
 }
 
 // fetchLists gets the status lists of an organization from its domain. Credentials of a key without a list do not count.

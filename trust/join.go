@@ -483,34 +483,17 @@ func (t *Trust) renew(ctx context.Context) error {
 	if old == nil {
 		return interact.Errorf(interact.CredentialExpired, "invite the node again", "this node has no credential")
 	}
-	t.mu.RLock()
-	var nodes []did.DID
-	for _, node := range t.book.IssuerNodes {
-		if t.online[node] != nil && !slices.Contains(nodes, node) {
-			nodes = append(nodes, node)
-		}
-	}
-	addrs := slices.Clone(t.book.Issuers)
-	t.mu.RUnlock()
 	var errs []error
-	try := func(node did.DID, addr ...string) bool {
-		err := t.askRenewal(ctx, org, old, node, addr...)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", node.Short(), err))
+	for _, issuer := range t.issuersToAsk() {
+		if err = t.askRenewal(ctx, org, old, issuer.node, issuer.addrs...); err == nil {
+			t.update()
+			t.repeatHello()
+			return nil
 		}
-		return err == nil
+		errs = append(errs, fmt.Errorf("%s: %w", issuer.node.Short(), err))
 	}
-	renewed := slices.ContainsFunc(nodes, func(n did.DID) bool { return try(n) }) || slices.ContainsFunc(addrs, func(a string) bool {
-		node := exchange.NodeIn(a)
-		return node != "" && node != t.self && !slices.Contains(nodes, node) && try(node, a)
-	})
-	if !renewed {
-		return &interact.Error{Code: interact.Unreachable, Title: "no issuer of the organization renewed the credential", Err: errors.Join(errs...),
-			Hint: "connect this node to an issuer"}
-	}
-	t.update()
-	t.repeatHello()
-	return nil
+	return &interact.Error{Code: interact.Unreachable, Title: "no issuer of the organization renewed the credential", Err: errors.Join(errs...),
+		Hint: "connect this node to an issuer"}
 }
 
 // renewAt gets a new credential from one issuer, which has changed the roles of this node.

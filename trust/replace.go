@@ -74,8 +74,9 @@ func (t *Trust) replace(ctx context.Context, raw []byte) (*vc.Credential, error)
 		q.Credential = own.Raw
 	}
 	var errs []error
-	for node, addrs := range t.issuersToAsk() {
-		r, err := t.net.Ask(ctx, node, q, addrs...)
+	for _, issuer := range t.issuersToAsk() {
+		node := issuer.node
+		r, err := t.net.Ask(ctx, node, q, issuer.addrs...)
 		var c *vc.Credential
 		if err == nil {
 			c, err = vc.Verify(ctx, r.Credential, vc.Check{Resolver: org, Now: t.now()})
@@ -98,20 +99,33 @@ func (t *Trust) replace(ctx context.Context, raw []byte) (*vc.Credential, error)
 		Hint: "connect this node to an issuer"}
 }
 
-// issuersToAsk returns the issuers that are connected, and those with a known address.
-func (t *Trust) issuersToAsk() map[did.DID][]string {
+// A reachable is an issuer that is connected, or has a known address.
+type reachable struct {
+	node  did.DID
+	addrs []string
+}
+
+// issuersToAsk returns the issuers in the order in which they are asked: first those that are connected.
+func (t *Trust) issuersToAsk() (all []reachable) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	all := map[did.DID][]string{}
-	for _, addr := range t.book.Issuers {
-		if node := exchange.NodeIn(addr); node != "" && node != t.self {
-			all[node] = append(all[node], addr)
+	add := func(node did.DID, addrs ...string) {
+		if node == "" || node == t.self {
+			return
 		}
+		at := slices.IndexFunc(all, func(r reachable) bool { return r.node == node })
+		if at < 0 {
+			at, all = len(all), append(all, reachable{node: node})
+		}
+		all[at].addrs = append(all[at].addrs, addrs...)
 	}
 	for _, node := range t.book.IssuerNodes {
-		if t.online[node] != nil && node != t.self {
-			all[node] = nil
+		if t.online[node] != nil {
+			add(node)
 		}
+	}
+	for _, addr := range t.book.Issuers {
+		add(exchange.NodeIn(addr), addr)
 	}
 	return all
 }

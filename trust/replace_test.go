@@ -27,7 +27,7 @@ func (m *member) rotates(to *keystore.Key) *member {
 	m.t.Helper()
 	raw := m.states(to)
 	p := must(rotation.Request(m.dir, raw))(m.t)
-	if err := p.Confirm(must(m.Replace(patient(m.t), raw))(m.t)); err != nil {
+	if _, err := p.Confirm(must(m.Replace(patient(m.t), raw))(m.t)); err != nil {
 		m.t.Fatal(err)
 	}
 	m.halt()
