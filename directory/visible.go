@@ -175,9 +175,14 @@ func (s *sight) filter() func(slot uint32) bool {
 	switch {
 	case s.everything:
 		return nil
-	case s.except == nil && s.r.scope.Each == [td.Private + 1]bool{}: // the usual one, which is asked for many slots
-		all, audiences := s.r.scope.All, s.d.audiences
-		return func(slot uint32) bool { return all[audiences[slot]] }
+	case s.r.scope.Each == [td.Private + 1]bool{}: // the usual one, which is asked for many slots
+		all, audiences, except := s.r.scope.All, s.d.audiences, s.except
+		return func(slot uint32) bool {
+			if except != nil && except.Has(slot) {
+				return s.has(slot)
+			}
+			return all[audiences[slot]]
+		}
 	}
 	return s.has
 }
