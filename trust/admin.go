@@ -501,9 +501,25 @@ func notReached(node did.DID, err error) error {
 		Hint: "see that it runs, in the same network, and that a firewall lets the port through"}
 }
 
-// RemoveIssuer removes an issuing key from the log.
+// RemoveIssuer removes an issuing key from the log: a DID URL, or "#i2".
 func (t *Trust) RemoveIssuer(_ context.Context, method string) error {
-	return t.change(func(org *organization.Organization) error { return org.RemoveIssuer(method) })
+	return t.change(func(org *organization.Organization) error {
+		if err := t.keepRevoked(method); err != nil {
+			return err
+		}
+		return org.RemoveIssuer(method)
+	})
+}
+
+// keepRevoked stores whom an issuer of the own organization has revoked, so that they stay excluded without it.
+func (t *Trust) keepRevoked(method string) error {
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	a := t.ownLocked() // writing owns it, too
+	if a == nil {
+		return nil
+	}
+	return t.folder(a.SCID()).WriteRecord(a.Authority, a.Keep(t.org.Method(method), t.now()))
 }
 
 // RotateRoot replaces the root key.

@@ -88,6 +88,36 @@ func TestRemovedIssuer(t *testing.T) {
 	third.becomes(first, did.Own, "")
 }
 
+// Whom an issuer revoked stays excluded, even if the node crashes while it removes the issuer.
+func TestCrashWhileAnIssuerIsRemoved(t *testing.T) {
+	t.Parallel()
+	first, second, third := twoIssuers(t)
+	if err := second.Revoke(t.Context(), third.did()); err != nil {
+		t.Fatal(err)
+	}
+	excluded := func(m *member) func() bool {
+		return func() bool {
+			m.Trust.mu.RLock()
+			defer m.Trust.mu.RUnlock()
+			return m.ownLocked().Excludes(third.did(), m.now())
+		}
+	}
+	first.waits(excluded(first))
+	second.halt()
+	method := otherIssuer(first)
+	if err := first.keepRevoked(method); err != nil { // RemoveIssuer ends before changed
+		t.Fatal(err)
+	}
+	if err := first.org.RemoveIssuer(method); err != nil {
+		t.Fatal(err)
+	}
+	first.halt()
+	first = first.restart()
+	if !excluded(first)() {
+		t.Error("the revocation is lost")
+	}
+}
+
 // The death of an issuer refuses nobody, even if the other one restarts.
 func TestSurvivingIssuer(t *testing.T) {
 	t.Parallel()

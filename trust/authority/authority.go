@@ -133,16 +133,32 @@ func (a *Authority) AfterLog(l *webvh.Log, now time.Time) *Record {
 		if !l.Has(a.log.Head()) || a.isKeyExcluded(method, now) {
 			continue
 		}
-		for member, end := range old.Revoked {
-			if excludes(end, now) && end.After(excluded[member]) {
-				if excluded == nil {
-					excluded = map[did.DID]time.Time{}
-				}
-				excluded[member] = end
-			}
-		}
+		excluded = excludedBy(old, excluded, now)
 	}
 	return a.kept.with(excluded, set)
+}
+
+// excludedBy adds whom an issuer has revoked to all, which may be nil.
+func excludedBy(l *vc.List, all map[did.DID]time.Time, now time.Time) map[did.DID]time.Time {
+	for member, end := range l.Revoked {
+		if excludes(end, now) && end.After(all[member]) {
+			if all == nil {
+				all = map[did.DID]time.Time{}
+			}
+			all[member] = end
+		}
+	}
+	return all
+}
+
+// Keep returns the record that has whom an issuer has revoked, too. It is stored before the log without the key of that issuer is: after a crash
+// between the two, they stay excluded.
+func (a *Authority) Keep(method string, now time.Time) *Record {
+	l := a.lists[method]
+	if l == nil || a.isKeyExcluded(method, now) {
+		return a.kept
+	}
+	return a.kept.with(excludedBy(l, maps.Clone(a.kept.Excluded), now), a.kept.Set)
 }
 
 // with returns a record with other content, or r if it has the same.

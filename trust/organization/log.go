@@ -263,9 +263,7 @@ func listOf(v any) []any {
 func (o *Organization) RemoveIssuer(method string) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if strings.HasPrefix(method, "#") {
-		method = string(o.log.DID()) + method
-	}
+	method = inDocument(o.log.DID(), method)
 	switch {
 	case o.doc == nil || !slices.Contains(o.doc.AssertionMethod, method):
 		return interact.Errorf(interact.Usage, "list the issuers", "%q is not an issuer of the organization", interact.Excerpt(method, 200))
@@ -279,6 +277,16 @@ func (o *Organization) RemoveIssuer(method string) error {
 		})
 		doc["assertionMethod"] = slices.DeleteFunc(listOf(doc["assertionMethod"]), func(v any) bool { return v == method })
 	})
+}
+
+// Method returns the DID URL of an issuing key, which may be "#i2".
+func (o *Organization) Method(name string) string { return inDocument(o.DID(), name) }
+
+func inDocument(id did.DID, method string) string {
+	if strings.HasPrefix(method, "#") {
+		return string(id) + method
+	}
+	return method
 }
 
 // extend adds a version that the root signs, in which change has changed the document. o.mu is held.
