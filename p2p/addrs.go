@@ -64,6 +64,15 @@ func private(a ma.Multiaddr) bool {
 	return err == nil && !manet.IsPublicAddr(a)
 }
 
+// isNear reports whether an address is in a network of an interface of this machine.
+func isNear(ip netip.Addr) bool {
+	all, _ := net.InterfaceAddrs() // without them no address is near
+	return slices.ContainsFunc(all, func(a net.Addr) bool {
+		p, err := netip.ParsePrefix(a.String())
+		return err == nil && p.Contains(ip)
+	})
+}
+
 // bridgeIPs returns the addresses of the container and virtual machine bridges of this machine. All such machines have the same
 // ones, so a peer that dials them reaches another machine.
 func bridgeIPs() map[string]bool {

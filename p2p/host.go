@@ -71,7 +71,7 @@ func (h *Host) network(priv crypto.PrivKey, bus event.Bus, opts ...swarm.Option)
 		return nil, err
 	}
 	h.closers = append(h.closers, reuse.Close)
-	ours := []swarm.Option{swarm.WithConnectionGater(h.gater), swarm.WithResourceManager(h.rm), swarm.WithDialRanker(rankDials)}
+	ours := []swarm.Option{swarm.WithConnectionGater(h.gater), swarm.WithResourceManager(h.rm), swarm.WithDialRanker(ranker{isNear}.rank)}
 	s, err := swarm.NewSwarm(id, book, bus, append(ours, opts...)...)
 	if err != nil {
 		return nil, err
@@ -199,14 +199,20 @@ func (h *Host) assemble(priv crypto.PrivKey, bus event.Bus, announce func([]ma.M
 // autoNAT requests and answers reachability checks. It dials back from a host with another key, so that existing connections do not
 // influence the result.
 func (h *Host) autoNAT() (*autonatv2.AutoNAT, error) {
-	priv, _, err := crypto.GenerateEd25519Key(rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	dialer, err := h.network(priv, eventbus.NewBus(),
-		swarm.WithReadOnlyBlackHoleDetector(), swarm.WithDialRanker(swarm.NoDelayDialRanker))
+	dialer, err := h.dialBack()
 	if err != nil {
 		return nil, err
 	}
 	return autonatv2.New(blankhost.NewBlankHost(dialer))
+}
+
+// dialBack returns a network with another key, which only dials. It has no counters of black holes: as a second network, whose dials are few, it
+// would never leave their first state, in which the detector refuses all QUIC and IPv6 addresses.
+func (h *Host) dialBack() (*swarm.Swarm, error) {
+	priv, _, err := crypto.GenerateEd25519Key(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	return h.network(priv, eventbus.NewBus(), swarm.WithReadOnlyBlackHoleDetector(), swarm.WithUDPBlackHoleSuccessCounter(nil),
+		swarm.WithIPv6BlackHoleSuccessCounter(nil), swarm.WithDialRanker(swarm.NoDelayDialRanker))
 }
