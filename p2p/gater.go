@@ -18,6 +18,7 @@ import (
 // A gater decides which peers may connect. It rejects keys that are not valid for did:key but accepted by libp2p: other types than
 // Ed25519, points of small order and non-canonical encodings; peers that admits rejects; and banned peers.
 type gater struct {
+	self     peer.ID             // a connection to this node itself only proves that a relay works
 	admits   func(did.DID) error // nil admits all
 	refused  func(did.DID)       // receives the peers whose connections admits ended; nil ignores them
 	loopback bool                // loopback addresses may be dialled
@@ -75,7 +76,7 @@ func (g *gater) InterceptSecured(dir network.Direction, p peer.ID, _ network.Con
 		return g.admit(p)
 	}
 	_, err := did.FromPeer([]byte(p))
-	return err == nil && !g.isBanned(p, time.Now())
+	return err == nil && p != g.self && !g.isBanned(p, time.Now())
 }
 
 // InterceptUpgraded rejects peers by policy. The connection is closed with the code network.ConnGated before a stream is accepted:

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
@@ -24,13 +25,18 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	"github.com/libp2p/go-libp2p/p2p/net/upgrader"
 	"github.com/libp2p/go-libp2p/p2p/protocol/autonatv2"
-	relay "github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
+	circuit "github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
+	"github.com/libp2p/go-libp2p/p2p/protocol/holepunch"
 	"github.com/libp2p/go-libp2p/p2p/security/noise"
 	libp2pquic "github.com/libp2p/go-libp2p/p2p/transport/quic"
 	"github.com/libp2p/go-libp2p/p2p/transport/quicreuse"
 	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
 	ma "github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
 	"github.com/quic-go/quic-go"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/p2p/relay"
 )
 
 // open creates the parts: QUIC first, then TCP with TLS (which has the post-quantum key exchange) before Noise. After an error,
@@ -161,9 +167,9 @@ func (h *Host) assemble(priv crypto.PrivKey, bus event.Bus, announce func([]ma.M
 	if err != nil {
 		return err
 	}
-	opts := &basichost.HostOpts{EventBus: bus, ConnManager: cm, AddrsFactory: announce, EnablePing: true,
+	opts := &basichost.HostOpts{EventBus: bus, ConnManager: cm, AddrsFactory: h.withRelays(announce), EnablePing: true,
 		UserAgent: "lmosd/" + h.o.Version, ProtocolVersion: "lmos/1", DisableNonPublicAddrPublishing: h.o.PublicOnly,
-		EnableHolePunching: h.o.NAT.Relay, EnableMetrics: h.o.Metrics != nil, PrometheusRegisterer: h.o.Metrics}
+		EnableMetrics: h.o.Metrics != nil, PrometheusRegisterer: h.o.Metrics}
 	observed, err := observedaddrs.NewManager(bus, h.swarm)
 	if err != nil {
 		return err
@@ -186,14 +192,66 @@ func (h *Host) assemble(priv crypto.PrivKey, bus event.Bus, announce func([]ma.M
 	}
 	observed.Start(h.swarm)
 	h.closers = append(h.closers, observed.Close)
+	if h.o.NAT.RelayTerms != nil {
+		h.service, err = relay.Serve(relay.ServiceOptions{Host: h.BasicHost, Terms: h.o.NAT.RelayTerms, Private: !h.o.PublicOnly, Log: h.o.Log})
+		if err != nil {
+			return err
+		}
+		h.closers = append(h.closers, h.service.Close)
+	}
 	if !h.o.NAT.Relay {
 		return nil
 	}
+	return h.openRelays(priv, observed)
+}
+
+// withRelays adds the addresses of this node at its relays to the announced ones, whatever AutoNAT finds: behind a router that filters by address
+// only, it takes the node for reachable, because it dials back from an address that the node has sent to.
+func (h *Host) withRelays(announce func([]ma.Multiaddr) []ma.Multiaddr) func([]ma.Multiaddr) []ma.Multiaddr {
+	return func(as []ma.Multiaddr) []ma.Multiaddr {
+		return append(slices.DeleteFunc(announce(as), isRelayed), h.places.Load().Addrs()...)
+	}
+}
+
+// openRelays opens the transport of circuits, hole punching, and the reservations at relays.
+func (h *Host) openRelays(priv crypto.PrivKey, observed *observedaddrs.Manager) error {
 	up, err := h.upgrader(priv)
 	if err != nil {
 		return err
 	}
-	return relay.AddTransport(h.BasicHost, up)
+	if err := circuit.AddTransport(h.BasicHost, up); err != nil {
+		return err
+	}
+	// The service of the host would wait for a public address, which a network of private ones never has.
+	punch, err := holepunch.NewService(h.BasicHost, h.IDService(), func() []ma.Multiaddr { return h.punchAddrs(observed) })
+	if err != nil {
+		return err
+	}
+	h.closers = append(h.closers, punch.Close)
+	t, err := newTLS(priv, muxers())
+	if err != nil {
+		return err
+	}
+	rank := h.o.NAT.RelayRank
+	if rank == nil {
+		rank = func(did.DID) int { return 0 }
+	}
+	places, err := relay.New(relay.Options{Host: h.BasicHost, Find: h.o.NAT.FindRelays, Rank: rank, Private: !h.o.PublicOnly, Log: h.o.Log,
+		IsSelf: func(ctx context.Context, c net.Conn) error { return t.isSelf(ctx, c) }})
+	if err != nil {
+		return err
+	}
+	h.closers = append(h.closers, places.Close)
+	h.places.Store(places)
+	return nil
+}
+
+// punchAddrs returns the addresses that a peer punches to: those at which one peer has seen this node, and its own.
+func (h *Host) punchAddrs(observed *observedaddrs.Manager) []ma.Multiaddr {
+	all := append(observed.Addrs(1), h.AllAddrs()...)
+	return slices.DeleteFunc(all, func(a ma.Multiaddr) bool {
+		return isRelayed(a) || manet.IsIPLoopback(a) && !h.o.Loopback || h.o.PublicOnly && !manet.IsPublicAddr(a)
+	})
 }
 
 // autoNAT requests and answers reachability checks. It dials back from a host with another key, so that existing connections do not

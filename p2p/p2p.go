@@ -9,7 +9,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
@@ -23,6 +25,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/p2p/relay"
 )
 
 // Options configure [New]. Only Key is required; the zero value does not listen.
@@ -59,8 +62,14 @@ type Options struct {
 
 // NAT configures how a node behind a NAT is reached. The zero value is for directly reachable nodes.
 type NAT struct {
-	// Relay enables connections through relays, and hole punching.
+	// Relay enables connections through relays, hole punching, and the reservations of this node at relays.
 	Relay bool
+	// RelayRank orders relays for this node, the lowest first; a negative one is not used. Nil: all are equal.
+	RelayRank func(did.DID) int
+	// FindRelays yields relays besides the connected ones; nil: none.
+	FindRelays func(ctx context.Context) iter.Seq[peer.AddrInfo]
+	// RelayTerms returns the terms by which this node relays for another one; nil: it relays for nobody.
+	RelayTerms func(did.DID) relay.Terms
 	// AutoNAT requests reachability checks of the addresses of the node from peers, and answers theirs.
 	AutoNAT bool
 	// PortMap requests a port from the router by UPnP or NAT-PMP.
@@ -77,7 +86,9 @@ type Host struct {
 	gater   *gater
 	swarm   *swarm.Swarm
 	refused *refusals
-	closers []func() error // in the order of opening
+	service *relay.Service                     // nil: this node relays for nobody
+	places  atomic.Pointer[relay.Reservations] // nil without NAT.Relay; set once, but the host reads its addresses before
+	closers []func() error                     // in the order of opening
 }
 
 // New creates a host that does not listen yet, so that handlers can be set before the first peer connects. The caller starts and
@@ -85,7 +96,7 @@ type Host struct {
 func New(o Options) (_ *Host, err error) {
 	o.Version, o.Limits = cmp.Or(o.Version, "dev"), o.Limits.WithDefaults()
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	h := &Host{o: o, gater: &gater{admits: o.Admits, refused: o.Refused, loopback: o.Loopback, public: o.DialPublic}}
+	h := &Host{o: o, gater: &gater{self: peer.ID(o.Key.Peer()), admits: o.Admits, refused: o.Refused, loopback: o.Loopback, public: o.DialPublic}}
 	if h.listen, err = multiaddrs("listen.p2p", o.Listen); err != nil {
 		return nil, err
 	}
@@ -115,6 +126,17 @@ func (h *Host) Start() error {
 	h.BasicHost.Start() // after the last address, so that the host has all of them
 	return nil
 }
+
+// Run keeps the reservations of this node at relays, until ctx ends. It is called after Start.
+func (h *Host) Run(ctx context.Context) error {
+	if h == nil || h.places.Load() == nil {
+		return nil
+	}
+	return h.places.Load().Run(ctx)
+}
+
+// Relays returns the reservations of this node at relays, and its service for others; nil if it has none.
+func (h *Host) Relays() (*relay.Reservations, *relay.Service) { return h.places.Load(), h.service }
 
 // Connect implements the host interface of libp2p. If the peer closes the connection at once, Connect retries twice, because the
 // reason can be lost.

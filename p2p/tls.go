@@ -21,6 +21,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/sec"
 	"github.com/libp2p/go-libp2p/p2p/net/upgrader"
 	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
+	"github.com/multiformats/go-multistream"
 )
 
 // alpnWithoutMuxer is the ALPN of a peer that negotiates the muxer later (libp2p TLS specification).
@@ -67,6 +68,18 @@ func newTLS(priv crypto.PrivKey, muxers []upgrader.StreamMuxer) (*tlsTransport, 
 		t.muxers = append(t.muxers, string(m.ID))
 	}
 	return t, nil
+}
+
+// isSelf makes the handshake of a connection to this node itself.
+func (t *tlsTransport) isSelf(ctx context.Context, c net.Conn) error {
+	if err := multistream.SelectProtoOrFail(t.ID(), c); err != nil {
+		return err
+	}
+	s, err := t.SecureOutbound(ctx, c, t.self)
+	if err != nil {
+		return err
+	}
+	return s.Close()
 }
 
 // ID implements sec.SecureTransport.

@@ -1,0 +1,507 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/event"
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/p2p/host/eventbus"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/pb"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/proto"
+	"github.com/libp2p/go-libp2p/p2p/protocol/ping"
+	ma "github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/boundedmap"
+)
+
+// Options configure [New]. Host, Rank and IsSelf are required.
+type Options struct {
+	Host host.Host
+	// Find yields nodes that offer to relay, besides those that are connected; nil: none.
+	Find func(ctx context.Context) iter.Seq[peer.AddrInfo]
+	// Rank orders relays, the lowest first; a negative one is not used.
+	Rank func(did.DID) int
+	// IsSelf makes the handshake of a connection, and returns an error if its other end is not this node.
+	IsSelf func(ctx context.Context, c net.Conn) error
+	// Private permits relays with private addresses, for networks without public ones.
+	Private bool
+	Log     *slog.Logger // nil discards
+}
+
+// Wanted is the number of reservations of a node.
+const Wanted = 2
+
+// Times of [Reservations].
+const (
+	attemptFor  = 3 * time.Second // a reservation, with its proof
+	renewBefore = 2 * time.Minute // before the end of a reservation
+	pingEvery   = 3 * time.Second
+	pingFor     = time.Second
+	maxMisses   = 2 // pings without an answer, after which a relay is replaced
+	findFirst   = time.Second
+	findMost    = time.Minute
+	failFirst   = 30 * time.Second // until a relay that failed is tried again
+	failMost    = 10 * time.Minute
+	maxFailures = 256
+)
+
+// Reservations keeps the reservations of a node: at relays of its own choice, in different ranges of addresses if possible, each of which is proven
+// by a connection to this node itself, watched by pings and replaced when it fails. Its methods are safe for concurrent use.
+type Reservations struct {
+	o      Options
+	events event.Subscription
+	update event.Emitter
+
+	found   chan attempt
+	pings   chan pinged
+	seeking bool // owned by Run, as the next two
+	next    time.Time
+	pause   time.Duration
+
+	mu       sync.Mutex // owns what follows
+	places   []*Place
+	failures map[peer.ID]*Failure
+}
+
+// A Place is a reservation at a relay.
+type Place struct {
+	Relay  did.DID
+	Addr   ma.Multiaddr // of this node through the relay
+	Since  time.Time
+	Until  time.Time
+	RTT    time.Duration // of the last ping; 0 is unknown
+	Length time.Duration // limit of a circuit; 0 is none
+	Data   uint64        // limit of a circuit in each direction, in bytes; 0 is none
+
+	id     peer.ID
+	group  string
+	misses int
+}
+
+// A Failure is a relay that did not serve this node.
+type Failure struct {
+	Relay did.DID
+	Why   string
+	At    time.Time
+	Until time.Time // it is not tried again before
+}
+
+// An attempt is the result of a search for a relay: one place or several failures.
+type attempt struct {
+	place    *Place
+	failures map[peer.ID]error
+}
+
+type pinged struct {
+	id  peer.ID
+	rtt time.Duration
+	err error
+}
+
+// New returns the reservations of a host, which has the transport of circuits. Run makes them.
+func New(o Options) (*Reservations, error) {
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	bus := o.Host.EventBus()
+	r := &Reservations{o: o, found: make(chan attempt, 1), pings: make(chan pinged, Wanted), pause: findFirst, failures: map[peer.ID]*Failure{}}
+	var err error
+	if r.events, err = bus.Subscribe([]any{new(event.EvtPeerIdentificationCompleted), new(event.EvtPeerProtocolsUpdated),
+		new(event.EvtPeerConnectednessChanged)}, eventbus.Name("relay reservations")); err != nil {
+		return nil, err
+	}
+	if r.update, err = bus.Emitter(new(event.EvtAutoRelayAddrsUpdated), eventbus.Stateful); err != nil {
+		return nil, errors.Join(err, r.events.Close())
+	}
+	return r, nil
+}
+
+// Close releases what New has opened. Run must have ended.
+func (r *Reservations) Close() error { return errors.Join(r.events.Close(), r.update.Close()) }
+
+// Addrs returns the addresses of this node through its relays.
+func (r *Reservations) Addrs() []ma.Multiaddr {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]ma.Multiaddr, len(r.places))
+	for i, p := range r.places {
+		all[i] = p.Addr
+	}
+	return all
+}
+
+// State returns the reservations, and the relays that failed lately, the newest first.
+func (r *Reservations) State() (places []Place, failures []Failure) {
+	if r == nil {
+		return nil, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.places {
+		places = append(places, *p)
+	}
+	for _, f := range r.failures {
+		failures = append(failures, *f)
+	}
+	slices.SortFunc(failures, func(a, b Failure) int { return b.At.Compare(a.At) })
+	return places, failures
+}
+
+// Run keeps the reservations until ctx ends.
+func (r *Reservations) Run(ctx context.Context) error {
+	var work sync.WaitGroup
+	defer work.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ticker := time.NewTicker(pingEvery)
+	defer ticker.Stop()
+	again := time.NewTimer(0)
+	defer again.Stop()
+	for {
+		r.dropLost()
+		if wait, ok := r.seek(ctx, &work, time.Now()); ok {
+			again.Reset(wait)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case _, ok := <-r.events.Out():
+			if !ok {
+				return nil
+			}
+		case <-again.C:
+		case a := <-r.found:
+			r.seeking = false
+			r.take(a, time.Now())
+		case p := <-r.pings:
+			r.heard(p)
+		case <-ticker.C:
+			r.ping(ctx, &work)
+		}
+	}
+}
+
+// dropLost removes the places at relays that are not connected any more.
+func (r *Reservations) dropLost() {
+	r.remove(func(p *Place) bool { return r.o.Host.Network().Connectedness(p.id) != network.Connected })
+}
+
+// remove removes places.
+func (r *Reservations) remove(gone func(*Place) bool) {
+	r.mu.Lock()
+	before := len(r.places)
+	r.places = slices.DeleteFunc(r.places, gone)
+	changed := len(r.places) != before
+	r.mu.Unlock()
+	if changed {
+		r.pause, r.next = findFirst, time.Time{}
+		r.announce()
+	}
+}
+
+// announce tells the host that its addresses have changed.
+func (r *Reservations) announce() {
+	if err := r.update.Emit(event.EvtAutoRelayAddrsUpdated{RelayAddrs: r.Addrs()}); err != nil {
+		r.o.Log.Debug("addresses of relays not announced", "err", err)
+	}
+}
+
+// seek starts to make or renew a reservation, if one is missing. ok is true if it must be called again after a time.
+func (r *Reservations) seek(ctx context.Context, work *sync.WaitGroup, now time.Time) (wait time.Duration, ok bool) {
+	if r.seeking {
+		return 0, false
+	}
+	due := r.due(now)
+	missing := len(r.Addrs()) < Wanted
+	if due == nil && !missing {
+		return renewBefore / 2, true
+	}
+	connected := r.connected(now)
+	if due == nil && len(connected) == 0 && now.Before(r.next) {
+		return r.next.Sub(now), true
+	}
+	r.seeking = true
+	search := due == nil && len(connected) == 0
+	if search {
+		r.next = now.Add(r.pause)
+		r.pause = min(2*r.pause, findMost)
+	}
+	work.Go(func() {
+		a := attempt{failures: map[peer.ID]error{}}
+		switch {
+		case due != nil:
+			r.try(ctx, &a, peer.AddrInfo{ID: due.id})
+		case !search:
+			for _, ai := range connected {
+				if r.try(ctx, &a, ai) {
+					break
+				}
+			}
+		case r.o.Find != nil:
+			r.search(ctx, &a)
+		}
+		r.found <- a // it has room for the one attempt
+	})
+	return 0, false
+}
+
+// due returns a place that must be renewed now, or nil.
+func (r *Reservations) due(now time.Time) *Place {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.IndexFunc(r.places, func(p *Place) bool { return now.After(p.Until.Add(-renewBefore)) })
+	if i < 0 {
+		return nil
+	}
+	return r.places[i]
+}
+
+// connected returns the connected relays that may be tried, the best first.
+func (r *Reservations) connected(now time.Time) (all []peer.AddrInfo) {
+	n, book := r.o.Host.Network(), r.o.Host.Peerstore()
+	for _, id := range n.Peers() {
+		if n.Connectedness(id) == network.Connected && r.may(id, now) {
+			if known, err := book.SupportsProtocols(id, proto.ProtoIDv2Hop); err == nil && len(known) > 0 {
+				all = append(all, peer.AddrInfo{ID: id})
+			}
+		}
+	}
+	used := r.groups()
+	slices.SortStableFunc(all, func(a, b peer.AddrInfo) int {
+		return cmp.Or(cmp.Compare(r.o.Rank(nodeOf(a.ID)), r.o.Rank(nodeOf(b.ID))), boolCompare(used[r.groupOf(a.ID)], used[r.groupOf(b.ID)]),
+			cmp.Compare(book.LatencyEWMA(a.ID), book.LatencyEWMA(b.ID)))
+	})
+	return all
+}
+
+func boolCompare(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// groups returns the ranges of the relays in use.
+func (r *Reservations) groups() map[string]bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := map[string]bool{}
+	for _, p := range r.places {
+		all[p.group] = true
+	}
+	return all
+}
+
+func (r *Reservations) groupOf(id peer.ID) string {
+	if c := r.connOf(id); c != nil {
+		return group(c.RemoteMultiaddr())
+	}
+	return ""
+}
+
+// connOf returns a direct connection to a peer, one that this node dialed if there is one, or nil.
+func (r *Reservations) connOf(id peer.ID) (best network.Conn) {
+	for _, c := range r.o.Host.Network().ConnsToPeer(id) {
+		if !IsCircuit(c.RemoteMultiaddr()) && (best == nil || c.Stat().Direction == network.DirOutbound) {
+			best = c
+		}
+	}
+	return best
+}
+
+// may reports whether a relay may be tried: it is not in use, did not fail lately, and its rank permits it.
+func (r *Reservations) may(id peer.ID, now time.Time) bool {
+	node := nodeOf(id)
+	if id == r.o.Host.ID() || node == "" || r.o.Rank(node) < 0 {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if f := r.failures[id]; f != nil && now.Before(f.Until) {
+		return false
+	}
+	return !slices.ContainsFunc(r.places, func(p *Place) bool { return p.id == id })
+}
+
+// search looks for relays that are not connected.
+func (r *Reservations) search(ctx context.Context, a *attempt) {
+	ctx, cancel := context.WithTimeout(ctx, 2*attemptFor)
+	defer cancel()
+	for ai := range r.o.Find(ctx) {
+		if r.may(ai.ID, time.Now()) && r.try(ctx, a, ai) {
+			return
+		}
+	}
+}
+
+// try makes a reservation at a relay, and reports whether it worked.
+func (r *Reservations) try(ctx context.Context, a *attempt, ai peer.AddrInfo) bool {
+	p, err := r.reserve(ctx, ai)
+	if err != nil {
+		if ctx.Err() == nil {
+			a.failures[ai.ID] = err
+		}
+		return false
+	}
+	a.place = p
+	return true
+}
+
+// reserve makes and proves a reservation.
+func (r *Reservations) reserve(ctx context.Context, ai peer.AddrInfo) (*Place, error) {
+	ctx, cancel := context.WithTimeout(ctx, attemptFor)
+	defer cancel()
+	got, err := client.Reserve(ctx, r.o.Host, ai)
+	if err != nil {
+		return nil, reserveError(err)
+	}
+	c := r.connOf(ai.ID)
+	if c == nil {
+		return nil, errors.New("the connection to the relay has ended")
+	}
+	addr, err := r.addrAt(ai.ID, c, got.Addrs)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.prove(ctx, ai.ID); err != nil {
+		return nil, fmt.Errorf("the relay does not connect this node: %w", err)
+	}
+	now := time.Now()
+	return &Place{Relay: nodeOf(ai.ID), Addr: addr, Since: now, Until: got.Expiration, RTT: r.o.Host.Peerstore().LatencyEWMA(ai.ID),
+		Length: got.LimitDuration, Data: got.LimitData, id: ai.ID, group: group(c.RemoteMultiaddr())}, nil
+}
+
+// reserveError returns the error of a failed reservation with the reason of the relay.
+func reserveError(err error) error {
+	var refused client.ReservationError
+	if !errors.As(err, &refused) {
+		return err
+	}
+	switch refused.Status {
+	case pb.Status_PERMISSION_DENIED:
+		return errors.New("its policy refuses this node")
+	case pb.Status_RESERVATION_REFUSED, pb.Status_RESOURCE_LIMIT_EXCEEDED:
+		return errors.New("it has no room for this node")
+	}
+	return err
+}
+
+// addrAt chooses the address of this node at a relay: that of the connection in use if others can use it, or one that the relay names.
+func (r *Reservations) addrAt(id peer.ID, c network.Conn, named []ma.Multiaddr) (ma.Multiaddr, error) {
+	usable := func(a ma.Multiaddr) bool { return manet.IsPublicAddr(a) || r.o.Private }
+	var best ma.Multiaddr
+	inUse := func(a ma.Multiaddr) bool { return a.Equal(c.RemoteMultiaddr()) }
+	for _, a := range named {
+		transport, relay := peer.SplitAddr(a)
+		if relay != id || transport == nil || IsCircuit(transport) || !usable(transport) {
+			continue // an address of another node, or one that others cannot dial
+		}
+		if best == nil || inUse(transport) || !inUse(best) && manet.IsPublicAddr(transport) && !manet.IsPublicAddr(best) {
+			best = transport
+		}
+	}
+	if best == nil && c.Stat().Direction == network.DirOutbound && usable(c.RemoteMultiaddr()) {
+		best = c.RemoteMultiaddr()
+	}
+	if best == nil {
+		return nil, errors.New("the relay names no address that others can use")
+	}
+	suffix, err := ma.NewMultiaddr("/p2p/" + id.String() + "/p2p-circuit")
+	if err != nil {
+		return nil, err
+	}
+	return best.Encapsulate(suffix), nil
+}
+
+// take takes the result of an attempt.
+func (r *Reservations) take(a attempt, now time.Time) {
+	r.mu.Lock()
+	for id, err := range a.failures {
+		r.places = slices.DeleteFunc(r.places, func(p *Place) bool { return p.id == id })
+		pause := failFirst
+		if old := r.failures[id]; old != nil {
+			pause = min(2*old.Until.Sub(old.At), failMost)
+		}
+		boundedmap.Put(&r.failures, id, &Failure{nodeOf(id), err.Error(), now, now.Add(pause)}, maxFailures,
+			func(f *Failure) bool { return now.After(f.Until) })
+	}
+	if p := a.place; p != nil {
+		delete(r.failures, p.id)
+		if i := slices.IndexFunc(r.places, func(old *Place) bool { return old.id == p.id }); i >= 0 {
+			p.Since = r.places[i].Since
+			r.places[i] = p
+		} else {
+			r.places = append(r.places, p)
+		}
+		r.pause = findFirst
+	}
+	r.mu.Unlock()
+	for id, err := range a.failures {
+		r.o.Log.Info("relay not used", "relay", nodeOf(id).Short(), "err", err)
+	}
+	if a.place != nil {
+		r.o.Log.Info("reachable through a relay", "relay", a.place.Relay.Short(), "addr", a.place.Addr)
+	}
+	r.announce()
+}
+
+// ping pings the relays in use.
+func (r *Reservations) ping(ctx context.Context, work *sync.WaitGroup) {
+	r.mu.Lock()
+	all := slices.Clone(r.places)
+	r.mu.Unlock()
+	for _, p := range all {
+		work.Go(func() {
+			ctx, cancel := context.WithTimeout(network.WithNoDial(ctx, "relay ping"), pingFor)
+			defer cancel()
+			res, ok := <-ping.Ping(ctx, r.o.Host, p.id)
+			if !ok {
+				res.Error = cmp.Or(ctx.Err(), context.DeadlineExceeded)
+			}
+			select {
+			case r.pings <- pinged{p.id, res.RTT, res.Error}:
+			case <-ctx.Done():
+			}
+		})
+	}
+}
+
+// heard takes the result of a ping. A relay that is silent twice is disconnected: the next call does not wait for it.
+func (r *Reservations) heard(p pinged) {
+	silent := false
+	r.mu.Lock()
+	for _, place := range r.places {
+		switch {
+		case place.id != p.id:
+		case p.err == nil:
+			place.misses, place.RTT = 0, p.rtt
+		default:
+			place.misses++
+			silent = place.misses >= maxMisses
+		}
+	}
+	r.mu.Unlock()
+	if silent {
+		r.o.Log.Info("relay is silent", "relay", nodeOf(p.id).Short())
+		_ = r.o.Host.Network().ClosePeer(p.id)
+		r.take(attempt{failures: map[peer.ID]error{p.id: errors.New("it did not answer pings")}}, time.Now())
+	}
+}

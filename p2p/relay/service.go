@@ -1,0 +1,287 @@
+package relay
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/pb"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/proto"
+	library "github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/relay"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/util"
+	ma "github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/boundedmap"
+)
+
+// ServiceOptions configure [Serve]. Host and Terms are required.
+type ServiceOptions struct {
+	// Host must check the peers of streams: the service relays for every node whose streams it receives.
+	Host host.Host
+	// Terms returns those of a node that requests a reservation. It is called concurrently and must not block.
+	Terms func(did.DID) Terms
+	// Private also tells nodes the private addresses of this relay, for networks without public ones.
+	Private bool
+	// Daily limits what is relayed in 24 hours, and DailyOfOne what is for one caller of others, in bytes of both directions. Defaults: 16 GiB
+	// and 2 GiB.
+	Daily, DailyOfOne int64
+	Log               *slog.Logger // nil discards
+}
+
+// Room of a service. Those with long terms are members and partners, of which a whole office may have one address.
+var rooms = map[Terms]library.Resources{
+	Short: {MaxReservations: 128, MaxCircuits: 16, MaxReservationsPerIP: 8, MaxReservationsPerASN: 32},
+	Long:  {MaxReservations: 512, MaxCircuits: 64, MaxReservationsPerIP: 64, MaxReservationsPerASN: 512},
+}
+
+const (
+	maxSources = 4096      // callers whose use is counted
+	leastLeft  = 256 << 10 // bytes that must be left for a new circuit
+	day        = 24 * time.Hour
+)
+
+// A Service relays connections between other nodes. It is safe for concurrent use.
+type Service struct {
+	o  ServiceOptions
+	of map[Terms]*instance // read-only
+
+	mu       sync.Mutex // owns what follows
+	reserved map[peer.ID]Terms
+	circuits map[*circuit]*Circuit
+	began    time.Time // of the 24 hours that are counted
+	used     int64     // bytes since then
+	usedBy   map[peer.ID]int64
+	total    int64
+	refusals map[string]uint64
+}
+
+// An instance is a service of the library with one set of limits. It registers its handler here instead of at the host.
+type instance struct {
+	host.Host
+	serve   network.StreamHandler
+	service *library.Relay
+}
+
+// SetStreamHandler implements [host.Host].
+func (i *instance) SetStreamHandler(_ protocol.ID, f network.StreamHandler) { i.serve = f }
+
+// RemoveStreamHandler implements [host.Host].
+func (i *instance) RemoveStreamHandler(protocol.ID) {}
+
+// Serve starts a service on a host. The caller closes it before the host.
+func Serve(o ServiceOptions) (*Service, error) {
+	o.Daily, o.DailyOfOne = cmp.Or(o.Daily, 16<<30), cmp.Or(o.DailyOfOne, 2<<30)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	s := &Service{o: o, of: map[Terms]*instance{}, reserved: map[peer.ID]Terms{}, circuits: map[*circuit]*Circuit{}, refusals: map[string]uint64{}}
+	for terms, room := range rooms {
+		l := limits[terms]
+		room.Limit = &library.RelayLimit{Duration: l.duration, Data: l.data}
+		room.ReservationTTL, room.BufferSize, room.MaxReservationsPerPeer = time.Hour, 4096, 1
+		i := &instance{Host: o.Host}
+		var err error
+		if i.service, err = library.New(i, library.WithResources(room), library.WithReservationAddressFilter(s.tells)); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+		s.of[terms] = i
+	}
+	o.Host.SetStreamHandler(proto.ProtoIDv2Hop, s.serve)
+	return s, nil
+}
+
+// Close ends all reservations and circuits.
+func (s *Service) Close() error {
+	s.o.Host.RemoveStreamHandler(proto.ProtoIDv2Hop)
+	var errs []error
+	for _, i := range s.of {
+		errs = append(errs, i.service.Close())
+	}
+	s.mu.Lock()
+	open := slices.Collect(maps.Keys(s.circuits))
+	s.mu.Unlock()
+	for _, c := range open {
+		_ = c.Reset()
+	}
+	return errors.Join(errs...)
+}
+
+// tells reports whether nodes with a reservation learn an address of this relay.
+func (s *Service) tells(a ma.Multiaddr) bool {
+	return !IsCircuit(a) && (manet.IsPublicAddr(a) || s.o.Private)
+}
+
+// serve reads the first message of a stream, and gives the stream to the service with the limits of the node that is to be reached.
+func (s *Service) serve(st network.Stream) {
+	_ = st.SetReadDeadline(time.Now().Add(firstMessage))
+	m, raw, err := readHop(st)
+	if err != nil {
+		s.refuse(st, pb.Status_MALFORMED_MESSAGE)
+		return
+	}
+	_ = st.SetReadDeadline(time.Time{})
+	if m.GetType() == pb.HopMessage_RESERVE {
+		s.reserve(st, raw)
+		return
+	}
+	s.connect(st, m, raw)
+}
+
+// refuse counts a refused request and answers it.
+func (s *Service) refuse(st network.Stream, status pb.Status) {
+	s.mu.Lock()
+	s.refusals[status.String()]++
+	s.mu.Unlock()
+	refuse(st, status)
+}
+
+// reserve answers a request for a reservation.
+func (s *Service) reserve(st network.Stream, raw []byte) {
+	from := st.Conn().RemotePeer()
+	terms := s.o.Terms(nodeOf(from))
+	if terms == Refused {
+		s.refuse(st, pb.Status_PERMISSION_DENIED)
+		return
+	}
+	s.mu.Lock()
+	s.forgetLocked()
+	s.reserved[from] = terms // before the answer, after which the node may connect at once
+	s.mu.Unlock()
+	answer := &recorder{Stream: st, in: io.MultiReader(bytes.NewReader(raw), st)}
+	s.of[terms].serve(answer)
+	m, _, err := readHop(&answer.sent)
+	if err == nil && m.GetStatus() == pb.Status_OK {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.reserved, from)
+	if err == nil {
+		s.refusals[m.GetStatus().String()]++
+	}
+}
+
+// forgetLocked forgets nodes that have left: their reservations ended with the connection.
+func (s *Service) forgetLocked() {
+	maps.DeleteFunc(s.reserved, func(id peer.ID, _ Terms) bool {
+		return s.o.Host.Network().Connectedness(id) != network.Connected
+	})
+}
+
+// A recorder keeps what is sent in answer to a request.
+type recorder struct {
+	network.Stream
+	in   io.Reader
+	sent bytes.Buffer
+}
+
+// Read implements [network.Stream].
+func (r *recorder) Read(b []byte) (int, error) { return r.in.Read(b) }
+
+// Write implements [network.Stream].
+func (r *recorder) Write(b []byte) (int, error) {
+	r.sent.Write(b)
+	return r.Stream.Write(b)
+}
+
+// connect opens a circuit.
+func (s *Service) connect(st network.Stream, m *pb.HopMessage, raw []byte) {
+	to, err := util.PeerToPeerInfoV2(m.GetPeer())
+	if m.GetType() != pb.HopMessage_CONNECT || err != nil {
+		s.refuse(st, pb.Status_MALFORMED_MESSAGE)
+		return
+	}
+	from := st.Conn().RemotePeer()
+	s.mu.Lock()
+	terms := s.reserved[to.ID]
+	left := s.leftLocked(from, time.Now())
+	s.mu.Unlock()
+	switch {
+	case terms == Refused || s.o.Terms(nodeOf(to.ID)) < terms: // the second: they were lowered
+		s.refuse(st, pb.Status_NO_RESERVATION)
+		return
+	case left < leastLeft:
+		s.refuse(st, pb.Status_RESOURCE_LIMIT_EXCEEDED)
+		return
+	}
+	about := &Circuit{From: nodeOf(from), To: nodeOf(to.ID), Terms: terms, Since: time.Now()}
+	c := &circuit{Stream: st, in: io.MultiReader(bytes.NewReader(raw), st)}
+	c.spend = func(n int) bool { return s.spend(from, about, n) }
+	s.mu.Lock()
+	s.circuits[c] = about
+	s.mu.Unlock()
+	c.done = func() {
+		s.mu.Lock()
+		delete(s.circuits, c)
+		s.mu.Unlock()
+	}
+	s.of[terms].serve(c)
+}
+
+// leftLocked returns what the caller may still have relayed, in bytes.
+func (s *Service) leftLocked(from peer.ID, now time.Time) int64 {
+	if now.Sub(s.began) >= day || now.Before(s.began) {
+		s.began, s.used, s.usedBy = now, 0, nil
+	}
+	return min(s.o.Daily-s.used, s.o.DailyOfOne-s.usedBy[from])
+}
+
+// spend counts relayed bytes, and reports whether they are within the limits.
+func (s *Service) spend(from peer.ID, about *Circuit, n int) bool {
+	about.bytes.Add(int64(n))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	left := s.leftLocked(from, time.Now())
+	s.total += int64(n)
+	s.used += int64(n)
+	boundedmap.Put(&s.usedBy, from, s.usedBy[from]+int64(n), maxSources, nil)
+	return int64(n) <= left
+}
+
+// A Circuit is a connection that is relayed.
+type Circuit struct {
+	From, To did.DID
+	Terms    Terms
+	Since    time.Time
+	bytes    atomic.Int64
+}
+
+// Bytes returns what was relayed in both directions.
+func (c *Circuit) Bytes() int64 { return c.bytes.Load() }
+
+// Stats are the state of a service.
+type Stats struct {
+	Reservations map[did.DID]Terms
+	Circuits     []*Circuit // the oldest first
+	// Total and Today are the relayed bytes since the start, and in the 24 hours that are counted.
+	Total, Today, Daily int64
+	// Refused are the refused requests by the status of the protocol.
+	Refused map[string]uint64
+}
+
+// Stats returns the state. A nil service has none.
+func (s *Service) Stats() *Stats {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgetLocked()
+	out := &Stats{Reservations: map[did.DID]Terms{}, Total: s.total, Today: s.used, Daily: s.o.Daily, Refused: maps.Clone(s.refusals),
+		Circuits: slices.SortedFunc(maps.Values(s.circuits), func(a, b *Circuit) int { return a.Since.Compare(b.Since) })}
+	for id, terms := range s.reserved {
+		out.Reservations[nodeOf(id)] = terms
+	}
+	return out
+}

@@ -1,0 +1,248 @@
+package p2p
+
+import (
+	"context"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/pb"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/proto"
+	library "github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/relay"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/util"
+	ma "github.com/multiformats/go-multiaddr"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/poll"
+	"github.com/lmosd/lmosd/p2p/relay"
+)
+
+// relayed starts a host that nobody can dial, and one that relays for it by terms.
+func relayed(t *testing.T, terms relay.Terms) (hidden, through *Host) {
+	t.Helper()
+	through = started(t, Options{Listen: []string{anyTCP}, NAT: NAT{RelayTerms: func(did.DID) relay.Terms { return terms }}})
+	hidden = started(t, Options{NAT: NAT{Relay: true}})
+	runs(t, hidden)
+	return hidden, through
+}
+
+// runs runs a host until the test ends.
+func runs(t *testing.T, h *Host) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- h.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func places(h *Host) ([]relay.Place, []relay.Failure) {
+	r, _ := h.Relays()
+	return r.State()
+}
+
+func TestReachableThroughARelay(t *testing.T) {
+	t.Parallel()
+	hidden, through := relayed(t, relay.Long)
+	hidden.SetStreamHandler("/echo", func(s network.Stream) {
+		_, _ = io.Copy(s, s)
+		_ = s.Close()
+	})
+	if err := dial(t, hidden, through); err != nil {
+		t.Fatal(err)
+	}
+	poll.Until(t, "a reservation", func() bool { p, _ := places(hidden); return len(p) == 1 && len(hidden.Addrs()) == 1 })
+	p, _ := places(hidden)
+	if p[0].Relay != did.DID(through.o.Key.DID()) || p[0].Data != 64<<20 || p[0].Length != 30*time.Minute || !hidden.Addrs()[0].Equal(p[0].Addr) {
+		t.Errorf("the place is %+v, announced is %v", p[0], hidden.Addrs())
+	}
+	caller := started(t, Options{NAT: NAT{Relay: true}})
+	if err := caller.Connect(t.Context(), peer.AddrInfo{ID: hidden.ID(), Addrs: hidden.Addrs()}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := caller.NewStream(network.WithAllowLimitedConn(t.Context(), "test"), hidden.ID(), "/echo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	_ = s.CloseWrite()
+	if got, err := io.ReadAll(s); string(got) != "hello" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+	_, service := through.Relays()
+	st := service.Stats()
+	if len(st.Circuits) != 1 || st.Circuits[0].From != caller.o.Key.DID() || st.Circuits[0].To != hidden.o.Key.DID() || st.Circuits[0].Bytes() == 0 ||
+		len(st.Reservations) != 1 || st.Today != st.Total || st.Today < st.Circuits[0].Bytes() {
+		t.Errorf("the relay has %+v", st)
+	}
+	_ = caller.Network().ClosePeer(hidden.ID())
+	poll.Until(t, "the end of the circuit", func() bool { return len(service.Stats().Circuits) == 0 })
+}
+
+// A relay that ends is replaced at once by another one that is connected.
+func TestRelaysAreReplaced(t *testing.T) {
+	t.Parallel()
+	hidden, first := relayed(t, relay.Short)
+	relays := map[did.DID]*Host{first.o.Key.DID(): first}
+	for range 2 {
+		h := started(t, Options{Listen: []string{anyTCP}, NAT: NAT{RelayTerms: func(did.DID) relay.Terms { return relay.Long }}})
+		relays[h.o.Key.DID()] = h
+	}
+	for _, h := range relays {
+		if err := dial(t, hidden, h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	two := func() bool { p, _ := places(hidden); return len(p) == relay.Wanted }
+	poll.Until(t, "two reservations", two)
+	p, _ := places(hidden)
+	lost := p[0].Relay
+	_ = hidden.Network().ClosePeer(relays[lost].ID())
+	relays[lost].Ban(hidden.ID(), time.Hour)
+	poll.Until(t, "another relay", func() bool { p, _ := places(hidden); return two() && p[0].Relay != lost && p[1].Relay != lost })
+	if len(hidden.Addrs()) != relay.Wanted {
+		t.Errorf("it announces %v", hidden.Addrs())
+	}
+}
+
+// A node uses no relay that refuses it, that connects nobody, or that connects somebody else.
+func TestBadRelays(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		serve func(h *Host) error
+		why   string
+	}{
+		"refused": {func(h *Host) error {
+			s, err := relay.Serve(relay.ServiceOptions{Host: h, Private: true, Terms: func(did.DID) relay.Terms { return relay.Refused }})
+			if err == nil {
+				t.Cleanup(func() { _ = s.Close() })
+			}
+			return err
+		}, "policy refuses"},
+		"connects nobody":      {func(h *Host) error { return serveBadly(t, h, nil) }, "does not connect"},
+		"connects to itself":   {func(h *Host) error { return serveBadly(t, h, answerItself) }, "does not connect"},
+		"is silent afterwards": {func(h *Host) error { return serveBadly(t, h, func(network.Stream) {}) }, "does not connect"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			through := started(t, Options{Listen: []string{anyTCP}})
+			if err := c.serve(through); err != nil {
+				t.Fatal(err)
+			}
+			hidden := started(t, Options{NAT: NAT{Relay: true}})
+			runs(t, hidden)
+			if err := dial(t, hidden, through); err != nil {
+				t.Fatal(err)
+			}
+			poll.Until(t, "a failure", func() bool { _, f := places(hidden); return len(f) == 1 })
+			p, f := places(hidden)
+			if len(p) != 0 || len(hidden.Addrs()) != 0 || !strings.Contains(f[0].Why, c.why) || f[0].Relay != through.o.Key.DID() || !f[0].Until.After(f[0].At) {
+				t.Errorf("the places are %+v, the failures %+v", p, f)
+			}
+		})
+	}
+}
+
+// serveBadly takes reservations. It refuses circuits, or answers that they are open and gives them to connected.
+func serveBadly(t *testing.T, h *Host, connected func(network.Stream)) error {
+	captured := &handlerOf{Host: h}
+	s, err := library.New(captured, library.WithReservationAddressFilter(func(ma.Multiaddr) bool { return true }))
+	if err != nil {
+		return err
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	var requests atomic.Int32
+	h.SetStreamHandler(proto.ProtoIDv2Hop, func(s network.Stream) {
+		if requests.Add(1) == 1 {
+			captured.serve(s)
+			return
+		}
+		status := pb.Status_PERMISSION_DENIED
+		if connected != nil {
+			status = pb.Status_OK
+		}
+		_ = util.NewDelimitedWriter(s).WriteMsg(&pb.HopMessage{Type: pb.HopMessage_STATUS.Enum(), Status: status.Enum()})
+		if connected != nil {
+			connected(s)
+		}
+	})
+	return nil
+}
+
+// answerItself is the other end of a circuit, with another key.
+func answerItself(s network.Stream) {
+	_, _ = io.Copy(s, s)
+}
+
+type handlerOf struct {
+	host.Host
+	serve network.StreamHandler
+}
+
+func (h *handlerOf) SetStreamHandler(_ protocol.ID, f network.StreamHandler) { h.serve = f }
+func (h *handlerOf) RemoveStreamHandler(protocol.ID)                         {}
+
+// What a relay forwards for one caller is limited, and a node whose terms were lowered gets no more circuits by the old ones.
+func TestLimitsOfARelay(t *testing.T) {
+	t.Parallel()
+	through := started(t, Options{Listen: []string{anyTCP}})
+	var terms atomic.Int32
+	terms.Store(int32(relay.Long))
+	service, err := relay.Serve(relay.ServiceOptions{Host: through, Private: true, DailyOfOne: 400 << 10,
+		Terms: func(did.DID) relay.Terms { return relay.Terms(terms.Load()) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = service.Close() })
+	hidden := started(t, Options{NAT: NAT{Relay: true}})
+	hidden.SetStreamHandler("/sink", func(s network.Stream) { _, _ = io.Copy(io.Discard, s) })
+	runs(t, hidden)
+	if err := dial(t, hidden, through); err != nil {
+		t.Fatal(err)
+	}
+	poll.Until(t, "a reservation", func() bool { return len(hidden.Addrs()) == 1 })
+	connects := func() (*Host, error) {
+		caller := started(t, Options{NAT: NAT{Relay: true}})
+		return caller, caller.Connect(t.Context(), peer.AddrInfo{ID: hidden.ID(), Addrs: hidden.Addrs()})
+	}
+	caller, err := connects()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := caller.NewStream(network.WithAllowLimitedConn(t.Context(), "test"), hidden.ID(), "/sink")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; err == nil && n < 64; n++ {
+		_, err = s.Write(make([]byte, 32<<10))
+	}
+	if err == nil {
+		t.Error("2 MiB were relayed")
+	}
+	_ = caller.Network().ClosePeer(hidden.ID())
+	if err := caller.Connect(t.Context(), peer.AddrInfo{ID: hidden.ID(), Addrs: hidden.Addrs()}); err == nil || !strings.Contains(err.Error(), "RESOURCE_LIMIT_EXCEEDED") {
+		t.Errorf("the next circuit of the same caller: %v", err)
+	}
+	if _, err := connects(); err != nil {
+		t.Errorf("another caller: %v", err)
+	}
+	terms.Store(int32(relay.Short))
+	if _, err := connects(); err == nil || !strings.Contains(err.Error(), "NO_RESERVATION") {
+		t.Errorf("after the terms were lowered: %v", err)
+	}
+	if st := service.Stats(); st.Refused["RESOURCE_LIMIT_EXCEEDED"] == 0 || st.Refused["NO_RESERVATION"] == 0 {
+		t.Errorf("the refusals are %v", st.Refused)
+	}
+}
