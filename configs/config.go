@@ -82,8 +82,12 @@ type Mesh struct {
 	// Sources of Things outside of the mesh: a did:web, whose document lists Things and directories, or the https URL of a Thing
 	// Description or a directory. They are read every ten minutes, and are not announced to other nodes.
 	Introductions []string `yaml:"introductions"`
-	DHT           DHT      `yaml:"dht"`
-	Limits        Limits   `yaml:"limits"`
+	// Whether nodes behind a router are reached through this one, if others can reach it: those of its organization and its partners, untrusted
+	// ones where they may call, and in the profile public. It forwards encrypted connections: 30 minutes and 64 MiB each, for untrusted
+	// nodes 2 minutes and 128 KiB, 16 GiB in 24 hours together.
+	Relay  bool   `yaml:"relay"`
+	DHT    DHT    `yaml:"dht"`
+	Limits Limits `yaml:"limits"`
 }
 
 // DHT sets the distributed hash table that stores the records.
@@ -361,7 +365,7 @@ func Default() *Config {
 			Announce: []string{}, NoAnnounce: []string{}, Private: true,
 		},
 		Mesh: Mesh{
-			Network: node.DefaultNetwork, Bootstrap: []string{}, MDNS: true, Introductions: []string{},
+			Network: node.DefaultNetwork, Bootstrap: []string{}, MDNS: true, Introductions: []string{}, Relay: true,
 			DHT:    DHT{Mode: "auto", TTL: Duration(24 * time.Hour)},
 			Limits: Limits{Peers: Peers{Low: 96, High: 128}, StreamsPerPeer: 200, Memory: 256 << 20},
 		},

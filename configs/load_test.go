@@ -145,14 +145,18 @@ func findKey(t *testing.T, name string) Key {
 func TestTraits(t *testing.T) {
 	t.Parallel()
 	for profile, check := range map[string]func(Traits) bool{
-		"default":    func(t Traits) bool { return t == Traits{ConnsPerIP: 64, ConnRate: 5, GossipDegree: 5, Loopback: true} },
-		"lan":        func(t Traits) bool { return t == defaultTraits },
-		"federation": func(t Traits) bool { return t.Relay && !t.Diversity && !t.Loopback && t.ConnsPerIP == 64 },
+		"default": func(t Traits) bool {
+			return t == Traits{ConnsPerIP: 64, ConnRate: 5, GossipDegree: 5, Loopback: true, Relay: true}
+		},
+		"lan": func(t Traits) bool { t.PrivateRelays = !t.PrivateRelays; return t == defaultTraits },
+		"federation": func(t Traits) bool {
+			return t.Relay && t.PrivateRelays && !t.Diversity && !t.Loopback && t.ConnsPerIP == 64
+		},
 		"public": func(t Traits) bool {
-			return t.Diversity && t.AutoNAT && t.PortMap && t.Internet && !t.Loopback && t.ConnsPerIP == 8
+			return t.Relay && !t.PrivateRelays && t.Diversity && t.AutoNAT && t.PortMap && t.Internet && !t.Loopback && t.ConnsPerIP == 8
 		},
 		"lean": func(t Traits) bool { return t.GossipDegree == 4 && t.NoNoise },
-		"test": func(t Traits) bool { return t == defaultTraits },
+		"test": func(t Traits) bool { return !t.Relay && !t.AutoNAT && t.Loopback },
 	} {
 		c := Default()
 		c.Profile = profile

@@ -25,7 +25,7 @@ func (c *Config) Options() (node.Options, error) {
 		Listen: c.Listen.P2P, ListenExplicit: c.Explicit("listen.p2p"), Announce: c.Listen.Announce, NoAnnounce: c.Listen.NoAnnounce,
 		Bootstrap: c.Mesh.Bootstrap, MDNS: c.Mesh.MDNS, Introductions: c.Mesh.Introductions, Loopback: t.Loopback, Internet: t.Internet,
 		PublicOnly: !c.Listen.Private, NoNoise: t.NoNoise, GossipDegree: t.GossipDegree,
-		NAT:     p2p.NAT{Relay: t.Relay, AutoNAT: t.AutoNAT, PortMap: t.PortMap},
+		NAT:     p2p.NAT{Relay: t.Relay, Serve: c.Mesh.Relay, PrivateRelays: t.PrivateRelays, AutoNAT: t.AutoNAT, PortMap: t.PortMap},
 		DHTMode: c.Mesh.DHT.Mode, Diversity: t.Diversity, Lifetime: time.Duration(c.Mesh.DHT.TTL),
 		Limits: p2p.Limits{PeersLow: c.Mesh.Limits.Peers.Low, PeersHigh: c.Mesh.Limits.Peers.High, Streams: c.Mesh.Limits.StreamsPerPeer,
 			Memory: int64(c.Mesh.Limits.Memory), PerAddress: t.ConnsPerIP, PerAddressRate: t.ConnRate},
@@ -83,7 +83,7 @@ func (c *Config) endpoint(key string, e Endpoint) (node.Endpoint, error) {
 
 // rules returns the rules of callers.
 func (c *Config) rules() policy.Rules {
-	return policy.Rules{Options: rules.Options{Untrusted: c.Trust.Untrusted, Connect: c.Trust.Connect, Stale: c.Trust.Stale, File: c.PolicyFile()}, PerPeer: float64(c.Trust.Rate.PerPeer), ReadsPerPeer: float64(c.Trust.Rate.Reads), Burst: c.Trust.Rate.Burst, PerThing: float64(c.Trust.Rate.PerThing), ThingBurst: c.Trust.Rate.Burst, UntrustedDeadline: time.Duration(c.Interact.UntrustedDeadline), UntrustedRun: time.Duration(c.Interact.Tasks.UntrustedMaxDuration), Concurrency: c.Interact.Concurrency, CallerConcurrency: c.Interact.PerCaller, ThingConcurrency: c.Interact.PerThing, Subscriptions: c.Interact.Subscriptions}
+	return policy.Rules{Options: rules.Options{Untrusted: c.Trust.Untrusted, Relay: c.Profile == "public", Connect: c.Trust.Connect, Stale: c.Trust.Stale, File: c.PolicyFile()}, PerPeer: float64(c.Trust.Rate.PerPeer), ReadsPerPeer: float64(c.Trust.Rate.Reads), Burst: c.Trust.Rate.Burst, PerThing: float64(c.Trust.Rate.PerThing), ThingBurst: c.Trust.Rate.Burst, UntrustedDeadline: time.Duration(c.Interact.UntrustedDeadline), UntrustedRun: time.Duration(c.Interact.Tasks.UntrustedMaxDuration), Concurrency: c.Interact.Concurrency, CallerConcurrency: c.Interact.PerCaller, ThingConcurrency: c.Interact.PerThing, Subscriptions: c.Interact.Subscriptions}
 }
 
 // share is the fraction of recorded traces; none is negative, because zero means all.

@@ -30,8 +30,8 @@ type Traits struct {
 	// Diversity limits the peers of one IP group in the routing table. It requires a network of many operators: on one host, or in one
 	// network, it would leave three peers.
 	Diversity bool
-	// Relay lets the node be reached through relays, and lets AutoNAT check its addresses.
-	Relay, AutoNAT bool
+	// Relay lets the node be reached through relays, and lets AutoNAT check its addresses. PrivateRelays permits relays with private addresses.
+	Relay, PrivateRelays, AutoNAT bool
 	// PortMap requests a port mapping from the router. Only the public profile changes the router.
 	PortMap bool
 	// ConnsPerIP limits the connections of one IPv4 address or IPv6 /56, ConnRate its new connections per second.
@@ -47,26 +47,26 @@ type Traits struct {
 
 // defaultTraits raises the limits per IP, because those of the library (8 connections, 0.2 new ones per second) are too low for nine nodes
 // behind one NAT.
-var defaultTraits = Traits{ConnsPerIP: 64, ConnRate: 5, GossipDegree: 5, Loopback: true}
+var defaultTraits = Traits{ConnsPerIP: 64, ConnRate: 5, GossipDegree: 5, Loopback: true, Relay: true}
 
 var profiles = []profile{
 	{name: "default"},
 	{name: "lan", keys: [][]string{
 		{"mesh.dht.mode", "server"},
-	}},
+	}, traits: func(t *Traits) { t.PrivateRelays = true }},
 	{name: "federation", keys: [][]string{
 		{"mesh.mdns", "false"},
 		{"mesh.dht.mode", "server"},
 		{"trust.audit.level", "restricted"},
 	}, traits: func(t *Traits) {
-		t.Relay, t.Loopback = true, false
+		t.PrivateRelays, t.Loopback = true, false
 	}},
 	{name: "public", keys: [][]string{
 		{"mesh.mdns", "false"},
 		{"listen.private", "false"},
 		{"trust.audit.level", "restricted"},
 	}, traits: func(t *Traits) {
-		t.Diversity, t.Relay, t.AutoNAT, t.PortMap, t.Internet, t.Loopback = true, true, true, true, true, false
+		t.Diversity, t.AutoNAT, t.PortMap, t.Internet, t.Loopback = true, true, true, true, false
 		t.ConnsPerIP, t.ConnRate = 8, 0.2
 	}},
 	{name: "lean", keys: [][]string{
@@ -76,6 +76,7 @@ var profiles = []profile{
 		{"mesh.limits.memory", "128MiB"},
 		{"directory.max_things", "1000"},
 		{"storage.engine", "leveldb"},
+		{"mesh.relay", "false"},
 	}, traits: func(t *Traits) {
 		t.GossipDegree, t.NoNoise = 4, true
 	}},
@@ -86,7 +87,8 @@ var profiles = []profile{
 		{"http.listen", "127.0.0.1:0"},
 		{"trust.untrusted", "open"},
 		{"trust.audit.level", "off"},
-	}},
+		{"mesh.relay", "false"},
+	}, traits: func(t *Traits) { t.Relay = false }},
 }
 
 func findProfile(name string) (profile, bool) {

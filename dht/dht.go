@@ -106,6 +106,8 @@ type Options struct {
 	// Index returns at most q.Limit matching verified public records that the caller may find, is called concurrently, and must not block.
 	// Nil means no such role.
 	Index func(ctx context.Context, q td.Query) []*td.Signed
+	// Relay gives the node the role "relay": it is provided as a node through which others can be reached.
+	Relay bool
 	// Principal returns the principal of a peer, for Local, Index and States. It must be fast. Nil means a principal without an
 	// organization.
 	Principal func(node did.DID) *did.Principal

@@ -2,6 +2,7 @@ package dht
 
 import (
 	"context"
+	"iter"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -11,9 +12,11 @@ import (
 )
 
 // Nodes with a role are the providers of its key. A node with the role index serves searches from its whole directory: free text,
-// which has no key, and terms with too many providers.
+// which has no key, and terms with too many providers. One with the role relay lets others be reached through it.
 const (
 	roleIndex   = "index"
+	roleRelay   = "relay"
+	knownRelay  = 16                     // found per lookup
 	maxIndexes  = 4                      // queried per search, a random choice: every node can claim the role
 	knownIndex  = 16                     // found per lookup
 	indexAge    = 10 * time.Minute       // lifetime of found nodes
@@ -26,11 +29,30 @@ func roleKey(role string) provideKey { return newKey("role/" + role) }
 
 // provideRoles provides the keys of the roles of this node; reprovide renews them.
 func (d *DHT) provideRoles(ctx context.Context) {
-	if d.o.Index == nil {
-		return
+	for role, has := range map[string]bool{roleIndex: d.o.Index != nil, roleRelay: d.o.Relay} {
+		if has {
+			// No Thing has an empty owner.
+			d.provide(ctx, d.provided.add(thingName("", role), []provideKey{roleKey(role)}))
+		}
 	}
-	// No Thing has an empty owner.
-	d.provide(ctx, d.provided.add(thingName("", roleIndex), []provideKey{roleKey(roleIndex)}))
+}
+
+// Relays yields nodes with the role relay, as they are found: they state it themselves.
+func (d *DHT) Relays(ctx context.Context) iter.Seq[peer.AddrInfo] {
+	return d.withRole(ctx, roleRelay, knownRelay)
+}
+
+// withRole yields admitted nodes with a role.
+func (d *DHT) withRole(ctx context.Context, role string, most int) iter.Seq[peer.AddrInfo] {
+	return func(yield func(peer.AddrInfo) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		for ai := range d.kad.FindProvidersAsync(ctx, roleKey(role).cid(), most) {
+			if ai.ID != d.host.ID() && d.admits(ai.ID) && !yield(ai) {
+				return
+			}
+		}
+	}
 }
 
 // indexes are the nodes with the role index of the last lookup. It is safe for concurrent use; the zero value is empty.
@@ -78,12 +100,7 @@ func (d *DHT) indexPeers(ctx context.Context) []peer.AddrInfo {
 	outer := ctx
 	ctx, cancel := context.WithTimeout(ctx, indexLookup)
 	defer cancel()
-	var found []peer.AddrInfo
-	for ai := range d.kad.FindProvidersAsync(ctx, roleKey(roleIndex).cid(), knownIndex) {
-		if ai.ID != d.host.ID() && d.admits(ai.ID) {
-			found = append(found, ai)
-		}
-	}
+	found := slices.Collect(d.withRole(ctx, roleIndex, knownIndex))
 	if len(found) > 0 || outer.Err() == nil && d.Size() > 0 { // otherwise an empty result has no meaning
 		d.indexes.set(found, time.Now())
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -43,11 +44,13 @@ func (n *Node) openNetwork() (err error) {
 		w.own, err = p2p.New(p2p.Options{Key: n.key, Version: o.Version, Network: o.Network,
 			Listen: o.Listen, ListenExplicit: o.ListenExplicit, Announce: o.Announce, NoAnnounce: o.NoAnnounce, PublicOnly: o.PublicOnly,
 			Admits: admits, Streams: streams, Refused: func(id did.DID) { _ = n.recordDenied(id, n.policy.Connects(id)) },
+			Relays: n.policy.Relays, FindRelays: func(ctx context.Context) iter.Seq[peer.AddrInfo] { return n.mesh.dht.Relays(ctx) },
 			Loopback: o.Loopback, DialPublic: o.Internet, NoNoise: o.NoNoise, NAT: o.NAT, Limits: o.Limits, Metrics: n.metrics.Registerer(), Log: o.Log})
 		if err != nil {
 			return err
 		}
 		n.life.onClose(w.own.Close)
+		n.life.onRun(w.own.Run)
 		base = w.own
 	}
 	w.Host = p2p.Gate(base, streams)

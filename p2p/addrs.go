@@ -64,6 +64,19 @@ func private(a ma.Multiaddr) bool {
 	return err == nil && !manet.IsPublicAddr(a)
 }
 
+// hasPublic reports whether a listening address covers a public address of this machine.
+func hasPublic(listen ma.Multiaddr) bool {
+	ip, ok := ipOf(listen)
+	if !ok || !ip.IsUnspecified() {
+		return manet.IsPublicAddr(listen)
+	}
+	all, _ := net.InterfaceAddrs()
+	return slices.ContainsFunc(all, func(a net.Addr) bool {
+		m, err := manet.FromNetAddr(a)
+		return err == nil && manet.IsPublicAddr(m)
+	})
+}
+
 // isNear reports whether an address is in a network of an interface of this machine.
 func isNear(ip netip.Addr) bool {
 	all, _ := net.InterfaceAddrs() // without them no address is near

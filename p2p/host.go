@@ -192,8 +192,8 @@ func (h *Host) assemble(priv crypto.PrivKey, bus event.Bus, announce func([]ma.M
 	}
 	observed.Start(h.swarm)
 	h.closers = append(h.closers, observed.Close)
-	if h.o.NAT.RelayTerms != nil {
-		h.service, err = relay.Serve(relay.ServiceOptions{Host: h.BasicHost, Terms: h.o.NAT.RelayTerms, Private: !h.o.PublicOnly, Log: h.o.Log})
+	if h.o.NAT.Serve && h.o.Relays != nil {
+		h.service, err = relay.Serve(relay.ServiceOptions{Host: h.BasicHost, Terms: h.terms, Private: h.o.NAT.PrivateRelays, Log: h.o.Log})
 		if err != nil {
 			return err
 		}
@@ -232,18 +232,35 @@ func (h *Host) openRelays(priv crypto.PrivKey, observed *observedaddrs.Manager) 
 	if err != nil {
 		return err
 	}
-	rank := h.o.NAT.RelayRank
-	if rank == nil {
-		rank = func(did.DID) int { return 0 }
-	}
-	places, err := relay.New(relay.Options{Host: h.BasicHost, Find: h.o.NAT.FindRelays, Rank: rank, Private: !h.o.PublicOnly, Log: h.o.Log,
-		IsSelf: func(ctx context.Context, c net.Conn) error { return t.isSelf(ctx, c) }})
+	places, err := relay.New(relay.Options{Host: h.BasicHost, Find: h.o.FindRelays, Rank: h.rank, IsSelf: t.isSelf, Private: h.o.NAT.PrivateRelays,
+		Log: h.o.Log})
 	if err != nil {
 		return err
 	}
 	h.closers = append(h.closers, places.Close)
 	h.places.Store(places)
 	return nil
+}
+
+// terms returns the terms by which this node relays for another one.
+func (h *Host) terms(node did.DID) relay.Terms {
+	allowed, relation := h.o.Relays(node)
+	switch {
+	case !allowed:
+		return relay.Refused
+	case relation >= did.Partner:
+		return relay.Long
+	}
+	return relay.Short
+}
+
+// rank prefers relays of the own organization, then those of partners.
+func (h *Host) rank(node did.DID) int {
+	if h.o.Relays == nil {
+		return 0
+	}
+	_, relation := h.o.Relays(node)
+	return int(did.Local - relation)
 }
 
 // punchAddrs returns the addresses that a peer punches to: those at which one peer has seen this node, and its own.

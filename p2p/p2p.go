@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -53,8 +54,13 @@ type Options struct {
 	Loopback, DialPublic bool
 	// NoNoise disables Noise.
 	NoNoise bool
-	NAT     NAT
-	Limits  Limits
+	// Relays reports whether this node relays for another one, and the relation of that one: members and partners get more, and are preferred
+	// as relays of this node. Nil: it relays for nobody.
+	Relays func(did.DID) (bool, did.Relation)
+	// FindRelays yields relays besides the connected ones; nil: none.
+	FindRelays func(ctx context.Context) iter.Seq[peer.AddrInfo]
+	NAT        NAT
+	Limits     Limits
 	// Metrics registers the metrics of libp2p; nil disables them.
 	Metrics prometheus.Registerer
 	Log     *slog.Logger // nil discards
@@ -64,12 +70,10 @@ type Options struct {
 type NAT struct {
 	// Relay enables connections through relays, hole punching, and the reservations of this node at relays.
 	Relay bool
-	// RelayRank orders relays for this node, the lowest first; a negative one is not used. Nil: all are equal.
-	RelayRank func(did.DID) int
-	// FindRelays yields relays besides the connected ones; nil: none.
-	FindRelays func(ctx context.Context) iter.Seq[peer.AddrInfo]
-	// RelayTerms returns the terms by which this node relays for another one; nil: it relays for nobody.
-	RelayTerms func(did.DID) relay.Terms
+	// Serve lets this node relay for others, as far as Options.Relays permits.
+	Serve bool
+	// PrivateRelays permits relays with private addresses, for networks without public ones.
+	PrivateRelays bool
 	// AutoNAT requests reachability checks of the addresses of the node from peers, and answers theirs.
 	AutoNAT bool
 	// PortMap requests a port from the router by UPnP or NAT-PMP.
@@ -133,6 +137,11 @@ func (h *Host) Run(ctx context.Context) error {
 		return nil
 	}
 	return h.places.Load().Run(ctx)
+}
+
+// CanServe reports whether this node relays for others that can reach it: it has a public address of its own, or serves a private network.
+func (h *Host) CanServe() bool {
+	return h != nil && h.service != nil && (h.o.NAT.PrivateRelays || slices.ContainsFunc(h.listen, hasPublic))
 }
 
 // Relays returns the reservations of this node at relays, and its service for others; nil if it has none.

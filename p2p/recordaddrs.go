@@ -11,28 +11,47 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
+// recordedRelays is the number of addresses through relays for which a record keeps room.
+const recordedRelays = 2
+
 // RecordAddrs returns the addresses of a host that fit into a record, the most reachable first. A machine with several interfaces
-// has more than a record holds, and the system lists loopback first.
+// has more than a record holds, and the system lists loopback first. Two places are for relays, if the host has some.
 func RecordAddrs(as []ma.Multiaddr) []string {
 	as = slices.Clone(as)
 	slices.SortStableFunc(as, func(a, b ma.Multiaddr) int { return remoteness(a) - remoteness(b) })
+	relays := 0
+	for _, a := range as {
+		if isRelayed(a) {
+			relays = min(relays+1, recordedRelays)
+		}
+	}
 	var addrs []string
 	for _, a := range as {
-		if s := a.String(); len(addrs) < td.MaxAddrs && len(s) <= td.MaxAddr {
+		room := td.MaxAddrs
+		if remoteness(a) < relayed {
+			room -= relays
+		}
+		if s := a.String(); len(addrs) < room && len(s) <= td.MaxAddr {
 			addrs = append(addrs, s)
 		}
 	}
 	return addrs
 }
 
+// The places of relayed and loopback addresses in the order of remoteness.
+const (
+	relayed  = 2
+	loopback = 3
+)
+
 // remoteness orders addresses by the number of peers that can use them, best first.
 func remoteness(a ma.Multiaddr) int {
 	ip, err := manet.ToIP(a)
 	switch {
 	case err == nil && ip.IsLoopback():
-		return 3
+		return loopback
 	case isRelayed(a):
-		return 2
+		return relayed
 	case err == nil && !manet.IsPublicAddr(a):
 		return 1
 	}

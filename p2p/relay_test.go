@@ -23,13 +23,14 @@ import (
 	"github.com/lmosd/lmosd/p2p/relay"
 )
 
-// relayed starts a host that nobody can dial, and one that relays for it by terms.
-func relayed(t *testing.T, terms relay.Terms) (hidden, through *Host) {
+// behind are the options of a host that nobody can dial.
+var behind = Options{NAT: NAT{Relay: true, PrivateRelays: true}}
+
+// relayFor starts a host that relays for all nodes, which have a relation to it.
+func relayFor(t *testing.T, relation did.Relation) *Host {
 	t.Helper()
-	through = started(t, Options{Listen: []string{anyTCP}, NAT: NAT{RelayTerms: func(did.DID) relay.Terms { return terms }}})
-	hidden = started(t, Options{NAT: NAT{Relay: true}})
-	runs(t, hidden)
-	return hidden, through
+	return started(t, Options{Listen: []string{anyTCP}, Relays: func(did.DID) (bool, did.Relation) { return true, relation },
+		NAT: NAT{Serve: true, PrivateRelays: true}})
 }
 
 // runs runs a host until the test ends.
@@ -53,7 +54,8 @@ func places(h *Host) ([]relay.Place, []relay.Failure) {
 
 func TestReachableThroughARelay(t *testing.T) {
 	t.Parallel()
-	hidden, through := relayed(t, relay.Long)
+	hidden, through := started(t, behind), relayFor(t, did.Own)
+	runs(t, hidden)
 	hidden.SetStreamHandler("/echo", func(s network.Stream) {
 		_, _ = io.Copy(s, s)
 		_ = s.Close()
@@ -66,7 +68,7 @@ func TestReachableThroughARelay(t *testing.T) {
 	if p[0].Relay != did.DID(through.o.Key.DID()) || p[0].Data != 64<<20 || p[0].Length != 30*time.Minute || !hidden.Addrs()[0].Equal(p[0].Addr) {
 		t.Errorf("the place is %+v, announced is %v", p[0], hidden.Addrs())
 	}
-	caller := started(t, Options{NAT: NAT{Relay: true}})
+	caller := started(t, behind)
 	if err := caller.Connect(t.Context(), peer.AddrInfo{ID: hidden.ID(), Addrs: hidden.Addrs()}); err != nil {
 		t.Fatal(err)
 	}
@@ -94,10 +96,10 @@ func TestReachableThroughARelay(t *testing.T) {
 // A relay that ends is replaced at once by another one that is connected.
 func TestRelaysAreReplaced(t *testing.T) {
 	t.Parallel()
-	hidden, first := relayed(t, relay.Short)
-	relays := map[did.DID]*Host{first.o.Key.DID(): first}
-	for range 2 {
-		h := started(t, Options{Listen: []string{anyTCP}, NAT: NAT{RelayTerms: func(did.DID) relay.Terms { return relay.Long }}})
+	hidden, relays := started(t, behind), map[did.DID]*Host{}
+	runs(t, hidden)
+	for _, relation := range []did.Relation{did.Own, did.Partner, did.Untrusted} {
+		h := relayFor(t, relation)
 		relays[h.o.Key.DID()] = h
 	}
 	for _, h := range relays {
@@ -141,7 +143,7 @@ func TestBadRelays(t *testing.T) {
 			if err := c.serve(through); err != nil {
 				t.Fatal(err)
 			}
-			hidden := started(t, Options{NAT: NAT{Relay: true}})
+			hidden := started(t, behind)
 			runs(t, hidden)
 			if err := dial(t, hidden, through); err != nil {
 				t.Fatal(err)
@@ -206,7 +208,7 @@ func TestLimitsOfARelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = service.Close() })
-	hidden := started(t, Options{NAT: NAT{Relay: true}})
+	hidden := started(t, behind)
 	hidden.SetStreamHandler("/sink", func(s network.Stream) { _, _ = io.Copy(io.Discard, s) })
 	runs(t, hidden)
 	if err := dial(t, hidden, through); err != nil {
@@ -214,7 +216,7 @@ func TestLimitsOfARelay(t *testing.T) {
 	}
 	poll.Until(t, "a reservation", func() bool { return len(hidden.Addrs()) == 1 })
 	connects := func() (*Host, error) {
-		caller := started(t, Options{NAT: NAT{Relay: true}})
+		caller := started(t, behind)
 		return caller, caller.Connect(t.Context(), peer.AddrInfo{ID: hidden.ID(), Addrs: hidden.Addrs()})
 	}
 	caller, err := connects()

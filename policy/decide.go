@@ -32,6 +32,12 @@ func (p *Policy) Stores(node did.DID) bool {
 	return node == p.rules.Self || p.Decide(p.Principal(node), access.Request{Op: access.Store}).Allow
 }
 
+// Relays reports whether a node may be reached through this one, and its relation, which decides how much.
+func (p *Policy) Relays(node did.DID) (bool, did.Relation) {
+	who := p.Principal(node)
+	return p.Decide(who, access.Request{Op: access.Relay}).Allow, who.Relation
+}
+
 // Denies returns the error of Connects if it holds whatever the relation of the node turns out to be: a rule rejects it, or it is barred.
 func (p *Policy) Denies(node did.DID) error {
 	who := p.Principal(node)

@@ -53,11 +53,11 @@ func callee(c *ast.CallExpr) string {
 }
 
 // handlers are the packages that set stream handlers on the host they are given, with the function by which package node gives it. The others wrap a host:
-// p2p has the gate, and testnet counts.
+// p2p has the gate, p2p/relay is given a host over gated streams by p2p, and testnet counts.
 var handlers = map[string]string{"trust/exchange": ".Start", "interact/stream": "stream.New", "dht": "dht.New", "pubsub": "pubsub.New",
 	"pubsub/reconcile": "reconcile.New", "pubsub/suspicion": "suspicion.New"}
 
-var wrappers = []string{"p2p", "testnet"}
+var wrappers = []string{"p2p", "p2p/relay", "testnet"}
 
 // Stream handlers are set by few packages, and package node gives them the host whose streams are gated. The raw one is for those that set no
 // handler, and for package trust, whose protocol determines who a peer is.

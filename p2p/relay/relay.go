@@ -34,7 +34,7 @@ var limits = map[Terms]struct {
 	Long:  {30 * time.Minute, 64 << 20},
 }
 
-// The library gives each relay one minute, one after the other, and a dead one looks alive for half of that.
+// init shortens the times of the library, which gives each relay one minute, one after the other, although a dead one looks alive for half of that.
 func init() {
 	client.DialTimeout, client.DialRelayTimeout, client.ReserveTimeout = 2*time.Second, 2*time.Second, attemptFor
 }

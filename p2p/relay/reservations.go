@@ -33,7 +33,7 @@ type Options struct {
 	Host host.Host
 	// Find yields nodes that offer to relay, besides those that are connected; nil: none.
 	Find func(ctx context.Context) iter.Seq[peer.AddrInfo]
-	// Rank orders relays, the lowest first; a negative one is not used.
+	// Rank orders relays, the lowest first.
 	Rank func(did.DID) int
 	// IsSelf makes the handshake of a connection, and returns an error if its other end is not this node.
 	IsSelf func(ctx context.Context, c net.Conn) error
@@ -54,7 +54,7 @@ const (
 	maxMisses   = 2 // pings without an answer, after which a relay is replaced
 	findFirst   = time.Second
 	findMost    = time.Minute
-	failFirst   = 30 * time.Second // until a relay that failed is tried again
+	failFirst   = time.Second // until a relay that failed is tried again: it may not know yet who this node is
 	failMost    = 10 * time.Minute
 	maxFailures = 256
 )
@@ -189,7 +189,7 @@ func (r *Reservations) Run(ctx context.Context) error {
 			r.seeking = false
 			r.take(a, time.Now())
 		case p := <-r.pings:
-			r.heard(p)
+			r.received(p)
 		case <-ticker.C:
 			r.ping(ctx, &work)
 		}
@@ -275,7 +275,7 @@ func (r *Reservations) due(now time.Time) *Place {
 func (r *Reservations) connected(now time.Time) (all []peer.AddrInfo) {
 	n, book := r.o.Host.Network(), r.o.Host.Peerstore()
 	for _, id := range n.Peers() {
-		if n.Connectedness(id) == network.Connected && r.may(id, now) {
+		if n.Connectedness(id) == network.Connected && r.may(id, now) && r.isPlaced(id) {
 			if known, err := book.SupportsProtocols(id, proto.ProtoIDv2Hop); err == nil && len(known) > 0 {
 				all = append(all, peer.AddrInfo{ID: id})
 			}
@@ -287,6 +287,12 @@ func (r *Reservations) connected(now time.Time) (all []peer.AddrInfo) {
 			cmp.Compare(book.LatencyEWMA(a.ID), book.LatencyEWMA(b.ID)))
 	})
 	return all
+}
+
+// isPlaced reports whether a connected node may have an address that others can use.
+func (r *Reservations) isPlaced(id peer.ID) bool {
+	c := r.connOf(id)
+	return r.o.Private || c != nil && manet.IsPublicAddr(c.RemoteMultiaddr()) || slices.ContainsFunc(r.o.Host.Peerstore().Addrs(id), manet.IsPublicAddr)
 }
 
 func boolCompare(a, b bool) int {
@@ -327,10 +333,10 @@ func (r *Reservations) connOf(id peer.ID) (best network.Conn) {
 	return best
 }
 
-// may reports whether a relay may be tried: it is not in use, did not fail lately, and its rank permits it.
+// may reports whether a relay may be tried: it is not in use, did not fail lately, and it is a node.
 func (r *Reservations) may(id peer.ID, now time.Time) bool {
 	node := nodeOf(id)
-	if id == r.o.Host.ID() || node == "" || r.o.Rank(node) < 0 {
+	if id == r.o.Host.ID() || node == "" {
 		return false
 	}
 	r.mu.Lock()
@@ -434,6 +440,7 @@ func (r *Reservations) addrAt(id peer.ID, c network.Conn, named []ma.Multiaddr) 
 // take takes the result of an attempt.
 func (r *Reservations) take(a attempt, now time.Time) {
 	r.mu.Lock()
+	before := len(r.places)
 	for id, err := range a.failures {
 		r.places = slices.DeleteFunc(r.places, func(p *Place) bool { return p.id == id })
 		pause := failFirst
@@ -453,14 +460,17 @@ func (r *Reservations) take(a attempt, now time.Time) {
 		}
 		r.pause = findFirst
 	}
+	changed := a.place != nil || len(r.places) != before
 	r.mu.Unlock()
 	for id, err := range a.failures {
-		r.o.Log.Info("relay not used", "relay", nodeOf(id).Short(), "err", err)
+		r.o.Log.Debug("relay not used", "relay", nodeOf(id).Short(), "err", err)
 	}
 	if a.place != nil {
 		r.o.Log.Info("reachable through a relay", "relay", a.place.Relay.Short(), "addr", a.place.Addr)
 	}
-	r.announce()
+	if changed {
+		r.announce()
+	}
 }
 
 // ping pings the relays in use.
@@ -484,8 +494,8 @@ func (r *Reservations) ping(ctx context.Context, work *sync.WaitGroup) {
 	}
 }
 
-// heard takes the result of a ping. A relay that is silent twice is disconnected: the next call does not wait for it.
-func (r *Reservations) heard(p pinged) {
+// received takes the result of a ping. A relay that is silent twice is disconnected: the next call does not wait for it.
+func (r *Reservations) received(p pinged) {
 	silent := false
 	r.mu.Lock()
 	for _, place := range r.places {

@@ -33,7 +33,7 @@ type ServiceOptions struct {
 	Host host.Host
 	// Terms returns those of a node that requests a reservation. It is called concurrently and must not block.
 	Terms func(did.DID) Terms
-	// Private also tells nodes the private addresses of this relay, for networks without public ones.
+	// Private also offers nodes the private addresses of this relay, for networks without public ones.
 	Private bool
 	// Daily limits what is relayed in 24 hours, and DailyOfOne what is for one caller of others, in bytes of both directions. Defaults: 16 GiB
 	// and 2 GiB.
@@ -92,7 +92,7 @@ func Serve(o ServiceOptions) (*Service, error) {
 		room.ReservationTTL, room.BufferSize, room.MaxReservationsPerPeer = time.Hour, 4096, 1
 		i := &instance{Host: o.Host}
 		var err error
-		if i.service, err = library.New(i, library.WithResources(room), library.WithReservationAddressFilter(s.tells)); err != nil {
+		if i.service, err = library.New(i, library.WithResources(room), library.WithReservationAddressFilter(s.offers)); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
 		s.of[terms] = i
@@ -117,8 +117,8 @@ func (s *Service) Close() error {
 	return errors.Join(errs...)
 }
 
-// tells reports whether nodes with a reservation learn an address of this relay.
-func (s *Service) tells(a ma.Multiaddr) bool {
+// offers reports whether nodes with a reservation learn an address of this relay.
+func (s *Service) offers(a ma.Multiaddr) bool {
 	return !IsCircuit(a) && (manet.IsPublicAddr(a) || s.o.Private)
 }
 

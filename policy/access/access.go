@@ -16,10 +16,11 @@ import (
 // An Op is an operation that a caller may be allowed.
 type Op string
 
-// The operations. The first two concern the node, the others one of its Things.
+// The operations. The first three concern the node, the others one of its Things.
 const (
 	Connect   Op = "connect"   // open streams
 	Store     Op = "store"     // store records in the DHT
+	Relay     Op = "relay"     // be reached through this node
 	Find      Op = "find"      // receive the description
 	Read      Op = "read"      // read and observe properties
 	Write     Op = "write"     // write properties
@@ -34,7 +35,7 @@ const Call Op = "call"
 
 var (
 	calls = []Op{Read, Write, Invoke, Subscribe}
-	ops   = []Op{Connect, Store, Find, Read, Write, Invoke, Subscribe, Delegate, Manage}
+	ops   = []Op{Connect, Store, Relay, Find, Read, Write, Invoke, Subscribe, Delegate, Manage}
 )
 
 // A Target is what a request concerns: a Thing of this node, or the node itself, which is the zero value.
@@ -119,9 +120,9 @@ const (
 //
 //   - consumers of this node may do all that the listener permits, except callers with an access token: only rules permit them something
 //     (its scopes are such rules), of those that allow all local callers none,
-//   - members of the organization may connect, store, find and call, except private Things,
-//   - partners may connect, store, find public Things, and what untrusted callers may do,
-//   - untrusted callers may do what Options.Untrusted states. Pending ones are untrusted, but for Options.Stale.
+//   - members of the organization may connect, store, relay, find and call, except private Things,
+//   - partners may connect, store, relay, find public Things, and what untrusted callers may do,
+//   - untrusted callers may do what Options.Untrusted and Options.Relay state. Pending ones are untrusted, but for Options.Stale.
 //
 // A caller without a principal, or a barred one, may do nothing. A rule for all Things or for a capability does not extend the audience of
 // a Thing for the organization or for this node: such a Thing must be named. Decide is safe for concurrent use.
@@ -162,10 +163,11 @@ func (s *Set) byRelation(p *did.Principal, r Request) Decision {
 		case s.untrusted == UntrustedOpen:
 			allow = r.Op != Manage && r.Op != Delegate && visibility == td.Public
 		case s.untrusted == UntrustedFind || p.Relation == did.Partner:
-			allow = r.Op == Connect || r.Op == Store || r.Op == Find && visibility == td.Public
+			allow = r.Op == Connect || r.Op == Store || r.Op == Find && visibility == td.Public ||
+				r.Op == Relay && (s.relay || p.Relation == did.Partner)
 		}
 	}
-	if p.Relation < s.connect && (r.Op == Connect || r.Op == Store) {
+	if p.Relation < s.connect && (r.Op == Connect || r.Op == Store || r.Op == Relay) {
 		allow = false
 	}
 	return Decision{Allow: allow, Op: r.Op, Relation: p.Relation}
@@ -181,6 +183,8 @@ type Options struct {
 	Names func() []string
 	// Untrusted is UntrustedOpen, UntrustedFind or UntrustedNone.
 	Untrusted string
+	// Relay lets untrusted nodes that may find be reached through this node. Those that may call may always.
+	Relay bool
 	// Connect has the nodes that may connect and store records: ConnectAnyone, ConnectPartners or ConnectMembers; empty: all.
 	Connect string
 	// Stale is StaleDeny or StaleRead; empty: StaleDeny.

@@ -68,19 +68,19 @@ func TestWithoutRulesTheRelationDecides(t *testing.T) {
 			{member, payout, "find read write invoke subscribe"},
 			{member, logistics, "find read write invoke subscribe"},
 			{member, hidden, ""},
-			{member, nil, "connect store"},
+			{member, nil, "connect store relay"},
 			{guest, payout, map[string]string{UntrustedOpen: "find read write invoke subscribe", UntrustedFind: "find", UntrustedNone: "find"}[untrusted]},
 			{guest, logistics, ""},
-			{guest, nil, "connect store"},
+			{guest, nil, "connect store relay"},
 			{alien, payout, map[string]string{UntrustedOpen: "find read write invoke subscribe", UntrustedFind: "find"}[untrusted]},
 			{alien, logistics, ""},
 			{alien, hidden, ""},
-			{alien, nil, map[string]string{UntrustedOpen: "connect store", UntrustedFind: "connect store"}[untrusted]},
+			{alien, nil, map[string]string{UntrustedOpen: "connect store relay", UntrustedFind: "connect store"}[untrusted]},
 			{did.Consumer(did.Unproven, ""), payout, map[string]string{UntrustedOpen: "find read write invoke subscribe", UntrustedFind: "find"}[untrusted]},
 		} {
 			var got []string
 			for _, op := range ops {
-				ofNode := op == Connect || op == Store
+				ofNode := op == Connect || op == Store || op == Relay
 				if d := s.Decide(c.who, Request{Op: op, Target: c.target}); d.Allow && ofNode == (c.target == nil) {
 					got = append(got, string(op))
 				} else if !d.Allow && d.Why() == "" {
@@ -237,7 +237,7 @@ func TestWrongRulesAreRefused(t *testing.T) {
 		"two effects":         {"  - {allow: own, deny: acme, to: call}", "not both"},
 		"no operation":        {"  - {allow: own}", "a rule needs to"},
 		"unknown operation":   {"  - {allow: own, to: [call, fly]}", `unknown operation "fly"`},
-		"relay":               {"  - {allow: own, to: [connect, relay]}", `unknown operation "relay"`},
+		"another":             {"  - {allow: own, to: [connect, lend]}", `unknown operation "lend"`},
 		"unknown caller":      {"  - {allow: own, to: call}\n  - {deny: initech, to: call}", `policy.yaml:4:6: unknown caller "initech"`},
 		"unknown partner":     {"  - {allow: initech/ops, to: call}", `unknown caller "initech/ops"`},
 		"empty role":          {"  - {allow: acme/, to: call}", "empty role"},
@@ -393,13 +393,13 @@ func BenchmarkDecide(b *testing.B) {
 func TestCedarWithoutUnknownOperations(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{
-		`permit (principal, action == Action::"relay", resource);`:                   false,
-		`forbid (principal, action in [Action::"find", Action::"relay"], resource);`: false,
-		`forbid (principal, action == Action::"store", resource);`:                   true,
-		`permit (principal, action, resource);`:                                      true,
+		`permit (principal, action == Action::"lend", resource);`:                   false,
+		`forbid (principal, action in [Action::"find", Action::"lend"], resource);`: false,
+		`forbid (principal, action == Action::"store", resource);`:                  true,
+		`permit (principal, action, resource);`:                                     true,
 	} {
 		err := NewBuilder(options()).AddCedar("policy.cedar", []byte(text))
-		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), `policy.cedar:1:1: unknown operation "relay"`) {
+		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), `policy.cedar:1:1: unknown operation "lend"`) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

@@ -393,6 +393,7 @@ type Set struct {
 	sum       [sha256.Size]byte // of the policies
 	untrusted string
 	staleRead bool         // Options.Stale is StaleRead
+	relay     bool         // Options.Relay
 	connect   did.Relation // the least that may connect
 	entries   []Entry
 	finds     map[entity]finds // by principal
@@ -423,7 +424,7 @@ func (s *Set) index(p *policy) {
 
 // Build returns the set of the rules.
 func (b *Builder) Build() *Set {
-	s := &Set{untrusted: b.o.Untrusted, staleRead: b.o.Stale == StaleRead, entries: b.entries, by: map[entity]*policies{}, finds: map[entity]finds{}}
+	s := &Set{untrusted: b.o.Untrusted, relay: b.o.Relay, staleRead: b.o.Stale == StaleRead, entries: b.entries, by: map[entity]*policies{}, finds: map[entity]finds{}}
 	switch b.o.Connect {
 	case ConnectPartners:
 		s.connect = did.Partner

@@ -224,7 +224,7 @@ func (s *Store) WithRoles(name string) []string {
 
 // NodeRights returns the decisions about the operations of the node itself.
 func (s *Store) NodeRights(c *Caller) (all []Right) {
-	for _, op := range []access.Op{access.Connect, access.Store} {
+	for _, op := range []access.Op{access.Connect, access.Store, access.Relay} {
 		all = append(all, Right{c.Name, access.NameOf(nil), "", s.Decide(c.Principal, access.Request{Op: op})})
 	}
 	return all

@@ -16,6 +16,8 @@ type Options struct {
 	// Untrusted has the rights of untrusted callers without a rule: access.UntrustedOpen, UntrustedFind or UntrustedNone; empty means
 	// UntrustedFind. Connect has the nodes that may connect: access.ConnectAnyone, ConnectPartners or ConnectMembers; empty means all.
 	Untrusted, Connect string
+	// Relay lets untrusted nodes be reached through this node.
+	Relay bool
 	// Stale has the rights of members that are not confirmed, access.StaleDeny or StaleRead; empty means StaleDeny.
 	Stale string
 	// File is the path of the access rules, "policy.yaml", and of the policies in Cedar beside it, "policy.cedar". Missing files have no

@@ -226,7 +226,7 @@ func TestExplainAndRights(t *testing.T) {
 	for _, r := range append(p.NodeRights(caller("globex")), p.ThingRights(caller("globex/ops"), lamp, target)...) {
 		got = append(got, fmt.Sprintf("%s %s/%s %s %v %s %v", r.Who, r.Thing, r.Affordance, r.Op, r.Allow, r.Rule, r.Conditional))
 	}
-	want := []string{"globex node/ connect true  false", "globex node/ store true  false",
+	want := []string{"globex node/ connect true  false", "globex node/ store true  false", "globex node/ relay true  false",
 		"globex/ops lamp/ find true  false", "globex/ops lamp/ read true policy.yaml:4 true", "globex/ops lamp/ write false  false",
 		"globex/ops lamp/blink invoke true policy.yaml:3 false", "globex/ops lamp/session invoke false  false", "globex/ops lamp/ subscribe false  false"}
 	if !slices.Equal(got, want) {
