@@ -27,7 +27,7 @@ import (
 func everything(t *testing.T) Options {
 	o := quiet()
 	o.Dir, o.Engine, o.Index, o.MQTT, o.CoAP = t.TempDir(), EngineMemory, true, "127.0.0.1:0", "127.0.0.1:0"
-	o.NAT = p2p.NAT{Relay: true, AutoNAT: true}
+	o.NAT = p2p.NAT{Relay: true, Serve: true, AutoNAT: true}
 	o.HTTP = &HTTP{Listen: "127.0.0.1:0", NoAuth: true}
 	o.Bridges = []bridge.Bridge{mcp.New(mcp.Options{}), a2a.New(a2a.Options{})}
 	return o
@@ -94,7 +94,7 @@ func TestNoStreamHandlerEscapesTheGate(t *testing.T) {
 				return err
 			}
 			ids, free := n.network.Mux().Protocols(), p2p.Free("test")
-			for _, part := range []string{"/trust/", "/interact/", "/sync/", "/suspicion/", "/records/", "/kad/", "meshsub", "autonat", "circuit", "ping"} {
+			for _, part := range []string{"/trust/", "/interact/", "/sync/", "/suspicion/", "/records/", "/kad/", "meshsub", "autonat", "/hop", "/stop", "ping"} {
 				if !slices.ContainsFunc(ids, func(id protocol.ID) bool { return strings.Contains(string(id), part) }) {
 					t.Errorf("the node serves nothing with %s: %s", part, ids)
 				}
