@@ -110,7 +110,8 @@ func traits(t configs.Traits) string {
 		text    string
 	}{
 		{t.Diversity != usual.Diversity, "the routing table is spread over networks"},
-		{t.Relay != usual.Relay, "addresses through circuit relays of other operators are dialed, with hole punching; nodes do not serve as relays and reserve no place at one"},
+		{t.Relay != usual.Relay, "no relays and no hole punching"},
+		{t.PrivateRelays != usual.PrivateRelays, "relays may have private addresses"},
 		{t.AutoNAT != usual.AutoNAT, "peers are asked which addresses they reach (AutoNAT)"},
 		{t.PortMap != usual.PortMap, "the router is asked for a port mapping"},
 		{t.ConnsPerIP != usual.ConnsPerIP || t.ConnRate != usual.ConnRate, fmt.Sprintf("%d connections of an IP address, %g new ones a second, in place of %d and %g", t.ConnsPerIP, t.ConnRate, usual.ConnsPerIP, usual.ConnRate)},
