@@ -1,30 +1,42 @@
 package node
 
 import (
+	"context"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
 
+	libp2p "github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/p2p/relay"
+	"github.com/lmosd/lmosd/td"
 )
 
-// Nodes that nobody can dial call each other through a relay that they have found by the DHT.
-func TestCallThroughARelay(t *testing.T) {
-	t.Parallel()
-	nat := p2p.NAT{Relay: true, PrivateRelays: true}
+// behindRouters starts a relay, and two nodes that nobody can dial, which are connected with a third one only.
+func behindRouters(t *testing.T, change func(*Options)) (caller, hidden, through *running) {
+	t.Helper()
 	o := quiet()
-	o.NAT, o.NAT.Serve = nat, true
+	o.NAT = p2p.NAT{Relay: true, Serve: true, PrivateRelays: true}
+	change(&o)
 	through, between := start(t, o), start(t, quiet())
-	o = quiet()
-	o.NAT, o.Listen = nat, nil
-	caller, hidden := start(t, o), start(t, o) // no address of either leads to the other
+	o.NAT.Serve, o.Listen = false, nil
+	caller, hidden = start(t, o), start(t, o)
 	for _, n := range []*running{through, hidden, caller} {
 		connect(t, n, between)
 	}
 	until(t, "an address through the relay", func() bool { return len(hidden.network.Addrs()) == 1 })
+	return caller, hidden, through
+}
+
+// Nodes that nobody can dial call each other through a relay that they have found by the DHT.
+func TestCallThroughARelay(t *testing.T) {
+	t.Parallel()
+	caller, hidden, through := behindRouters(t, func(*Options) {})
 	if a := hidden.network.Addrs()[0].String(); !strings.HasSuffix(a, "/p2p/"+through.network.ID().String()+"/p2p-circuit") {
 		t.Errorf("the address is %s", a)
 	}
@@ -33,8 +45,8 @@ func TestCallThroughARelay(t *testing.T) {
 	if err := ask(t, caller, ref); err != nil {
 		t.Fatal(err)
 	}
-	if caller.network.Network().Connectedness(peer.ID(hidden.key.Peer())).String() != "Limited" {
-		t.Errorf("the connection is %s", caller.network.Network().Connectedness(peer.ID(hidden.key.Peer())))
+	if got := caller.network.Network().Connectedness(peer.ID(hidden.key.Peer())); got != libp2p.Limited {
+		t.Errorf("the connection is %s", got)
 	}
 	_, service := through.network.own.Relays()
 	st := service.Stats()
@@ -42,5 +54,59 @@ func TestCallThroughARelay(t *testing.T) {
 		return c.From == caller.DID() && c.To == hidden.DID() || c.From == hidden.DID() && c.To == caller.DID()
 	}) {
 		t.Errorf("the relay has %+v", st)
+	}
+}
+
+// A subscription uses a relayed connection with the limits of members. With those of untrusted nodes it is refused with the limits, and the host
+// stays reachable for calls.
+func TestSubscriptionsOnRelayedConnections(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		relation did.Relation
+		want     string
+	}{"members": {did.Own, ""}, "untrusted nodes": {did.Untrusted, "limits of 2m0s and 128 KiB are too low"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			caller, hidden, _ := behindRouters(t, func(o *Options) {
+				o.Policy.Principal = func(id did.DID) *did.Principal {
+					p := did.NodePrincipal(id, "")
+					p.Relation = c.relation
+					return p
+				}
+			})
+			draft, err := td.Draft([]byte(`{"id":"urn:x:clock","title":"Clock","actions":{"echo":{}},"events":{"tick":{}}}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := hidden.Offer(t.Context(), draft, clock{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			knows(t, caller, p.Ref)
+			as := interact.Chain(caller.Mesh(), interact.As(did.Consumer(did.Process, "")))
+			m, err := interact.Call(t.Context(), as, &interact.Message{Type: interact.SubscribeEvent, Thing: p.Ref, Name: "tick"})
+			switch {
+			case c.want == "" && (err != nil || string(m.Data) != "1"):
+				t.Errorf("the first event is %v, %v", m, err)
+			case c.want != "" && (codeOf(err) != interact.Unreachable || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("got %v", err)
+			}
+			if err := ask(t, caller, p.Ref); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A clock answers calls, and sends events.
+type clock struct{}
+
+func (clock) Do(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+	return func(yield func(*interact.Message, error) bool) {
+		if m.Type == interact.SubscribeEvent {
+			yield(m.Reply(interact.Event, interact.JSON, []byte("1")), nil)
+			return
+		}
+		yield(m.ReplyStatus(interact.StatusCompleted, interact.JSON, []byte(`"x"`)), nil)
 	}
 }
