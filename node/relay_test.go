@@ -57,6 +57,26 @@ func TestCallThroughARelay(t *testing.T) {
 	}
 }
 
+// A Thing whose record is older than the relay of its host is called through that relay.
+func TestCallAfterTheAddressChanged(t *testing.T) {
+	t.Parallel()
+	between := start(t, quiet())
+	o := quiet()
+	o.NAT, o.Listen = p2p.NAT{Relay: true, PrivateRelays: true}, nil
+	caller, hidden := start(t, o), start(t, o)
+	connect(t, caller, between)
+	connect(t, hidden, between)
+	ref := publish(t, hidden, toolAt("Kettle", "urn:x:kettle", newAgent(t).url))
+	knows(t, caller, ref)
+	wantCode(t, ask(t, caller, ref), interact.Unreachable)
+	o = quiet()
+	o.NAT = p2p.NAT{Relay: true, Serve: true, PrivateRelays: true}
+	through := start(t, o)
+	connect(t, through, between)
+	until(t, "an address through the relay", func() bool { return len(hidden.network.Addrs()) == 1 })
+	until(t, "an answer", func() bool { return ask(t, caller, ref) == nil })
+}
+
 // A subscription uses a relayed connection with the limits of members. With those of untrusted nodes it is refused with the limits, and the host
 // stays reachable for calls.
 func TestSubscriptionsOnRelayedConnections(t *testing.T) {

@@ -4,10 +4,13 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/multiformats/go-multiaddr"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
@@ -128,6 +131,29 @@ func TestACallKeepsItsLane(t *testing.T) {
 	}
 	close(stop)
 	sweeping.Wait()
+}
+
+// A host that cannot be dialed at the addresses of the record is looked for once, and after a failure not again for a while.
+func TestAddressesAreLookedFor(t *testing.T) {
+	t.Parallel()
+	server := newHost(t, "tcp")
+	newBinding(t, server, Options{}).Serve(answering)
+	old := td.Host{Node: at(t, server).Node, Addrs: []string{"/ip4/127.0.0.1/tcp/1"}}
+	for name, found := range map[string][]multiaddr.Multiaddr{"found": server.Addrs(), "not found": nil} {
+		var searches atomic.Int32
+		thing := newBinding(t, newHost(t, "tcp"), Options{Find: func(_ context.Context, id peer.ID) (peer.AddrInfo, error) {
+			searches.Add(1)
+			return peer.AddrInfo{ID: id, Addrs: found}, nil
+		}}).Thing([]td.Host{old})
+		for range 2 {
+			if _, err := interact.Call(t.Context(), thing, ask("a", "")); (err == nil) != (found != nil) {
+				t.Errorf("%s: got %v", name, err)
+			}
+		}
+		if n := searches.Load(); n != 1 {
+			t.Errorf("%s: %d searches", name, n)
+		}
+	}
 }
 
 // TestRelayedSessionIsReplaced: once there is a direct connection, new calls take it, and the old ones end where they are.

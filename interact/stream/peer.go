@@ -3,7 +3,6 @@ package stream
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -12,13 +11,10 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/libp2p/go-libp2p/core/peerstore"
 	"github.com/libp2p/go-libp2p/p2p/protocol/ping"
-	"github.com/multiformats/go-multiaddr"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact/stream/frame"
-	"github.com/lmosd/lmosd/p2p/relay"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -198,6 +194,9 @@ func (r *remote) openShared(ctx context.Context, h td.Host, o *opening, cl class
 // open opens a stream to the node, connects with the addresses of h if necessary, and starts its reader.
 func (r *remote) open(ctx context.Context, h td.Host, cl class) (*session, error) {
 	s, err := r.stream(ctx, h, cl)
+	if err != nil && r.findAddrs(ctx, err) {
+		s, err = r.stream(ctx, h, cl)
+	}
 	if err != nil {
 		switch refusal := r.b.o.Refused(r.node); {
 		case refusal != nil && !errors.Is(ctx.Err(), context.Canceled):
@@ -234,82 +233,6 @@ func isLocal(err error) bool {
 		return true
 	}
 	return errors.Is(err, network.ErrResourceLimitExceeded) || unsupported(err)
-}
-
-// stream opens a libp2p stream. Calls may use a relayed connection, which has limits of time and data. Others wait a moment for a direct one, which
-// the two ends are making, and then use a relayed one only if its limits are high.
-func (r *remote) stream(ctx context.Context, h td.Host, cl class) (network.Stream, error) {
-	if n := r.b.host.Network(); n.Connectedness(r.id) != network.Connected {
-		r.b.host.Peerstore().AddAddrs(r.id, multiaddrs(h.Addrs), peerstore.TempAddrTTL)
-	}
-	timeout := r.b.o.DialTimeout
-	dial, cancel := context.WithTimeout(network.WithDialPeerTimeout(ctx, timeout), timeout)
-	defer cancel()
-	relayedToo := network.WithAllowLimitedConn(dial, Service)
-	if cl == short {
-		return r.b.host.NewStream(relayedToo, r.id, r.b.protocol)
-	}
-	if err := r.b.host.Connect(relayedToo, peer.AddrInfo{ID: r.id}); err != nil {
-		return nil, err
-	}
-	if _, relayed := r.limit(); !relayed {
-		return r.b.host.NewStream(dial, r.id, r.b.protocol)
-	}
-	soon, stop := context.WithTimeout(ctx, directWait)
-	defer stop()
-	s, err := r.b.host.NewStream(soon, r.id, r.b.protocol)
-	if err == nil || ctx.Err() != nil {
-		return s, err
-	}
-	if limit, _ := r.limit(); limit != nil {
-		return nil, limit
-	}
-	last, end := context.WithTimeout(network.WithAllowLimitedConn(ctx, Service), timeout)
-	defer end()
-	return r.b.host.NewStream(last, r.id, r.b.protocol)
-}
-
-// directWait is how long a stream waits for a direct connection beside a relayed one.
-const directWait = 2 * time.Second
-
-// leastData is the limit of data of a relayed connection that may carry streams and subscriptions, in bytes.
-const leastData = 16 << 20
-
-// A limitError is the reason why a relayed connection, the only one to a host, does not carry a stream.
-type limitError struct {
-	data   uint64
-	length time.Duration
-}
-
-func (e *limitError) Error() string {
-	return fmt.Sprintf("only a relayed connection, whose limits of %s and %d KiB are too low for a stream or a subscription; no direct one within %s",
-		e.length, e.data>>10, directWait)
-}
-
-// limit reports whether all connections to the node are relayed, and returns nil if one of them has no limit or a high one.
-func (r *remote) limit() (low *limitError, relayed bool) {
-	if r.b.host.Network().Connectedness(r.id) == network.Connected {
-		return nil, false
-	}
-	for _, c := range r.b.host.Network().ConnsToPeer(r.id) {
-		data, length, limited := relay.LimitOf(c)
-		if !limited || data == 0 || data >= leastData {
-			return nil, true
-		}
-		low = &limitError{data, length}
-	}
-	return low, low != nil
-}
-
-// multiaddrs parses addrs and skips those that are not valid.
-func multiaddrs(addrs []string) []multiaddr.Multiaddr {
-	ms := make([]multiaddr.Multiaddr, 0, len(addrs))
-	for _, a := range addrs {
-		if m, err := multiaddr.NewMultiaddr(a); err == nil {
-			ms = append(ms, m)
-		}
-	}
-	return ms
 }
 
 // answer handles a frame of the host. The reader of the session calls it.

@@ -91,6 +91,8 @@ type Options struct {
 	Principal func(node did.DID) *did.Principal
 	// Wait waits until it is known who a connected node is, for a short time. Nil does not wait.
 	Wait func(ctx context.Context, node did.DID)
+	// Find returns addresses of a node that other nodes know, when it could not be dialed. Nil: none.
+	Find func(ctx context.Context, id peer.ID) (peer.AddrInfo, error)
 	// Reach is called with false after a failed dial or probe, and with true after the first response on a new session. It must not block.
 	// Nil is ignored.
 	Reach func(node did.DID, ok bool)
