@@ -267,7 +267,7 @@ func (h *Host) rank(node did.DID) int {
 func (h *Host) punchAddrs(observed *observedaddrs.Manager) []ma.Multiaddr {
 	all := append(observed.Addrs(1), h.AllAddrs()...)
 	return slices.DeleteFunc(all, func(a ma.Multiaddr) bool {
-		return isRelayed(a) || manet.IsIPLoopback(a) && !h.o.Loopback || h.o.PublicOnly && !manet.IsPublicAddr(a)
+		return isRelayed(a) || manet.IsIPLoopback(a) || h.o.PublicOnly && !manet.IsPublicAddr(a)
 	})
 }
 

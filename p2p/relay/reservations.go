@@ -480,11 +480,11 @@ func (r *Reservations) ping(ctx context.Context, work *sync.WaitGroup) {
 	r.mu.Unlock()
 	for _, p := range all {
 		work.Go(func() {
-			ctx, cancel := context.WithTimeout(network.WithNoDial(ctx, "relay ping"), pingFor)
+			one, cancel := context.WithTimeout(network.WithNoDial(ctx, "relay ping"), pingFor)
 			defer cancel()
-			res, ok := <-ping.Ping(ctx, r.o.Host, p.id)
+			res, ok := <-ping.Ping(one, r.o.Host, p.id)
 			if !ok {
-				res.Error = cmp.Or(ctx.Err(), context.DeadlineExceeded)
+				res.Error = context.DeadlineExceeded
 			}
 			select {
 			case r.pings <- pinged{p.id, res.RTT, res.Error}:
