@@ -67,6 +67,9 @@ func publishGetFind(t *testing.T, nodes []*node, inTime bool) {
 			{Capability: []string{"example:weather"}, Text: "something", Type: "agent", Action: "ask", Owner: want.Owner},
 		} {
 			all, c := n.found(t, q)
+			for again := 0; !inTime && !c.Complete() && len(all) == 0 && again < 20; again++ { // a node that answers too late on a busy machine
+				all, c = n.found(t, q)
+			}
 			if len(all) != 1 || all[0].Thing != want.Thing {
 				t.Errorf("node %d: %+v: found %d", i, q, len(all))
 			}
