@@ -89,7 +89,7 @@ func Serve(o ServiceOptions) (*Service, error) {
 	for terms, room := range rooms {
 		l := limits[terms]
 		room.Limit = &library.RelayLimit{Duration: l.duration, Data: l.data}
-		room.ReservationTTL, room.BufferSize, room.MaxReservationsPerPeer = time.Hour, 4096, 1
+		room.ReservationTTL, room.BufferSize = time.Hour, 4096
 		i := &instance{Host: o.Host}
 		var err error
 		if i.service, err = library.New(i, library.WithResources(room), library.WithReservationAddressFilter(s.offers)); err != nil {
