@@ -27,7 +27,7 @@ import (
 func everything(t *testing.T) Options {
 	o := quiet()
 	o.Dir, o.Engine, o.Index, o.MQTT, o.CoAP = t.TempDir(), EngineMemory, true, "127.0.0.1:0", "127.0.0.1:0"
-	o.NAT = p2p.NAT{Relay: true, Serve: true, AutoNAT: true}
+	o.NAT = p2p.NAT{Relay: true, Serve: true, PrivateRelays: true, AutoNAT: true}
 	o.HTTP = &HTTP{Listen: "127.0.0.1:0", NoAuth: true}
 	o.Bridges = []bridge.Bridge{mcp.New(mcp.Options{}), a2a.New(a2a.Options{})}
 	return o

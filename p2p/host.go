@@ -192,7 +192,7 @@ func (h *Host) assemble(priv crypto.PrivKey, bus event.Bus, announce func([]ma.M
 	}
 	observed.Start(h.swarm)
 	h.closers = append(h.closers, observed.Close)
-	if h.o.NAT.Serve && h.o.Relays != nil {
+	if h.o.NAT.Serve && h.o.Relays != nil && h.isPlaced(announce(nil)) {
 		h.service, err = relay.Serve(relay.ServiceOptions{Host: h.BasicHost, Terms: h.terms, Private: h.o.NAT.PrivateRelays, Log: h.o.Log})
 		if err != nil {
 			return err
@@ -202,7 +202,7 @@ func (h *Host) assemble(priv crypto.PrivKey, bus event.Bus, announce func([]ma.M
 	if !h.o.NAT.Relay {
 		return nil
 	}
-	return h.openRelays(priv, observed)
+	return h.openRelays(priv, observed, announce)
 }
 
 // withRelays adds the addresses of this node at its relays to the announced ones, whatever AutoNAT finds: behind a router that filters by address
@@ -214,7 +214,7 @@ func (h *Host) withRelays(announce func([]ma.Multiaddr) []ma.Multiaddr) func([]m
 }
 
 // openRelays opens the transport of circuits, hole punching, and the reservations at relays.
-func (h *Host) openRelays(priv crypto.PrivKey, observed *observedaddrs.Manager) error {
+func (h *Host) openRelays(priv crypto.PrivKey, observed *observedaddrs.Manager, announce func([]ma.Multiaddr) []ma.Multiaddr) error {
 	up, err := h.upgrader(priv)
 	if err != nil {
 		return err
@@ -223,7 +223,8 @@ func (h *Host) openRelays(priv crypto.PrivKey, observed *observedaddrs.Manager) 
 		return err
 	}
 	// The service of the host would wait for a public address, which a network of private ones never has.
-	punch, err := holepunch.NewService(h.BasicHost, h.IDService(), func() []ma.Multiaddr { return h.punchAddrs(observed) })
+	punch, err := holepunch.NewService(h.BasicHost, h.IDService(), func() []ma.Multiaddr { return h.punchAddrs(observed, announce) },
+		holepunch.WithAddrFilter(punches{h}))
 	if err != nil {
 		return err
 	}
@@ -263,9 +264,34 @@ func (h *Host) rank(node did.DID) int {
 	return int(did.Local - relation)
 }
 
-// punchAddrs returns the addresses that a peer punches to: those at which one peer has seen this node, and its own.
-func (h *Host) punchAddrs(observed *observedaddrs.Manager) []ma.Multiaddr {
-	all := append(observed.Addrs(1), h.AllAddrs()...)
+// isPlaced reports whether others can reach this node at a public address, or at a private one in a network that has no others.
+func (h *Host) isPlaced(configured []ma.Multiaddr) bool {
+	return h.o.NAT.PrivateRelays || slices.ContainsFunc(h.listen, hasPublic) || slices.ContainsFunc(configured, manet.IsPublicAddr)
+}
+
+// maxPunched limits the addresses of a peer to which this node punches.
+const maxPunched = 8
+
+// punches filters the addresses of hole punching: none for peers that the policy refuses.
+type punches struct{ h *Host }
+
+// FilterLocal implements [holepunch.AddrFilter].
+func (p punches) FilterLocal(to peer.ID, as []ma.Multiaddr) []ma.Multiaddr {
+	if p.h.o.Streams != nil && checkPeer(to, p.h.o.Streams) != nil {
+		return nil
+	}
+	return as
+}
+
+// FilterRemote implements [holepunch.AddrFilter].
+func (p punches) FilterRemote(from peer.ID, as []ma.Multiaddr) []ma.Multiaddr {
+	as = p.FilterLocal(from, as)
+	return as[:min(len(as), maxPunched)]
+}
+
+// punchAddrs returns the addresses that a peer punches to: those at which one peer has seen this node, and its own that it announces.
+func (h *Host) punchAddrs(observed *observedaddrs.Manager, announce func([]ma.Multiaddr) []ma.Multiaddr) []ma.Multiaddr {
+	all := append(observed.Addrs(1), announce(h.AllAddrs())...)
 	return slices.DeleteFunc(all, func(a ma.Multiaddr) bool {
 		return isRelayed(a) || manet.IsIPLoopback(a) || h.o.PublicOnly && !manet.IsPublicAddr(a)
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/protocol/identify"
 	"github.com/libp2p/go-libp2p/p2p/protocol/ping"
 	"github.com/libp2p/go-libp2p/x/rate"
+	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/lmosd/lmosd/dht"
 	"github.com/lmosd/lmosd/interact/stream"
@@ -79,7 +80,22 @@ func resourceManager(l Limits, name string) (network.ResourceManager, error) {
 	one := rcmgr.ResourceLimits{Streams: rcmgr.LimitVal(4 * l.Streams), StreamsInbound: rcmgr.LimitVal(2 * l.Streams),
 		StreamsOutbound: rcmgr.LimitVal(3 * l.Streams), Memory: 96 << 20}
 	concrete := rcmgr.PartialLimitConfig{System: system, PeerDefault: one}.Build(limits.Scale(l.Memory, files()))
-	return rcmgr.NewResourceManager(rcmgr.NewFixedLimiter(concrete), perAddress(l)...)
+	rm, err := rcmgr.NewResourceManager(rcmgr.NewFixedLimiter(concrete), perAddress(l)...)
+	return circuits{rm}, err
+}
+
+// circuits exempts relayed connections from the limits per address: they have the address of the relay, and all peers behind it would share what
+// one peer may have. The streams of a relay, one for each circuit, limit them.
+type circuits struct{ network.ResourceManager }
+
+var exempt = ma.StringCast("/ip4/127.0.0.1/tcp/1")
+
+// OpenConnection implements [network.ResourceManager].
+func (c circuits) OpenConnection(dir network.Direction, usefd bool, a ma.Multiaddr) (network.ConnManagementScope, error) {
+	if a != nil && isRelayed(a) {
+		a, usefd = exempt, false
+	}
+	return c.ResourceManager.OpenConnection(dir, usefd, a)
 }
 
 // bundled sets the limits of the services of libp2p: small messages, few concurrent streams per peer.

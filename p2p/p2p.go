@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -70,7 +69,8 @@ type Options struct {
 type NAT struct {
 	// Relay enables connections through relays, hole punching, and the reservations of this node at relays.
 	Relay bool
-	// Serve lets this node relay for others, as far as Options.Relays permits.
+	// Serve lets this node relay for others, as far as Options.Relays permits, if they can reach it: it has or announces a public address, or
+	// PrivateRelays is set.
 	Serve bool
 	// PrivateRelays permits relays with private addresses, for networks without public ones.
 	PrivateRelays bool
@@ -139,10 +139,8 @@ func (h *Host) Run(ctx context.Context) error {
 	return h.places.Load().Run(ctx)
 }
 
-// CanServe reports whether this node relays for others that can reach it: it has a public address of its own, or serves a private network.
-func (h *Host) CanServe() bool {
-	return h != nil && h.service != nil && (h.o.NAT.PrivateRelays || slices.ContainsFunc(h.listen, hasPublic))
-}
+// CanServe reports whether this node relays for others.
+func (h *Host) CanServe() bool { return h != nil && h.service != nil }
 
 // Relays returns the reservations of this node at relays, and its service for others; nil if it has none.
 func (h *Host) Relays() (*relay.Reservations, *relay.Service) { return h.places.Load(), h.service }

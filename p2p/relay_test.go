@@ -248,3 +248,27 @@ func TestLimitsOfARelay(t *testing.T) {
 		t.Errorf("the refusals are %v", st.Refused)
 	}
 }
+
+// A host closes with many peers, whose connections end with events that its reservations do not take any more.
+func TestCloseWithManyPeers(t *testing.T) {
+	t.Parallel()
+	for name, run := range map[string]bool{"it ran": true, "it did not run": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var peers []*Host
+			for range 40 {
+				peers = append(peers, started(t, Options{Listen: []string{anyTCP}}))
+			}
+			h := started(t, Options{NAT: NAT{Relay: true, PrivateRelays: true}}) // closed before its peers
+			if run {
+				runs(t, h)
+			}
+			for _, p := range peers {
+				if err := dial(t, h, p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			poll.Until(t, "all peers", func() bool { return len(h.Network().Peers()) == len(peers) })
+		})
+	}
+}

@@ -22,6 +22,9 @@ func (r *remote) stream(ctx context.Context, h td.Host, cl class) (network.Strea
 		r.b.host.Peerstore().AddAddrs(r.id, multiaddrs(h.Addrs), peerstore.TempAddrTTL)
 	}
 	timeout := r.b.o.DialTimeout
+	if slices.ContainsFunc(r.b.host.Peerstore().Addrs(r.id), relay.IsCircuit) {
+		timeout += relay.Wanted * relay.DialTimeout // one of them may be dead
+	}
 	dial, cancel := context.WithTimeout(network.WithDialPeerTimeout(ctx, timeout), timeout)
 	defer cancel()
 	relayedToo := network.WithAllowLimitedConn(dial, Service)
@@ -109,5 +112,5 @@ func (r *remote) findAddrs(ctx context.Context, err error) bool {
 		return false
 	}
 	book.AddAddrs(r.id, found.Addrs, peerstore.TempAddrTTL)
-	return slices.ContainsFunc(found.Addrs, func(a multiaddr.Multiaddr) bool { return !slices.ContainsFunc(before, a.Equal) })
+	return r.b.host.Network().Connectedness(r.id) != network.NotConnected || slices.ContainsFunc(found.Addrs, func(a multiaddr.Multiaddr) bool { return !slices.ContainsFunc(before, a.Equal) })
 }

@@ -74,7 +74,7 @@ func (c *circuit) Write(b []byte) (int, error) {
 }
 
 func (c *circuit) pay(n int, err error) error {
-	if err == nil && !c.spend(n) {
+	if within := n == 0 || c.spend(n); err == nil && !within {
 		return network.ErrReset
 	}
 	return err

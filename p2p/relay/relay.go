@@ -35,9 +35,12 @@ var limits = map[Terms]struct {
 	Long:  {30 * time.Minute, 64 << 20},
 }
 
+// DialTimeout limits a connection through one relay. Those of a node are tried one after the other.
+const DialTimeout = time.Second
+
 // init shortens the times of the library, which gives each relay one minute, one after the other, although a dead one looks alive for half of that.
 func init() {
-	client.DialTimeout, client.DialRelayTimeout, client.ReserveTimeout = 2*time.Second, 2*time.Second, attemptFor
+	client.DialTimeout, client.DialRelayTimeout, client.ReserveTimeout = DialTimeout, DialTimeout, attemptFor
 }
 
 // String returns "refused", "short" or "long".

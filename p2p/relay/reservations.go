@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"sync"
@@ -47,8 +48,11 @@ const Wanted = 2
 
 // Times of [Reservations].
 const (
-	attemptFor  = 3 * time.Second // a reservation, with its proof
-	renewBefore = 2 * time.Minute // before the end of a reservation
+	attemptFor  = 3 * time.Second  // a reservation, with its proof
+	renewBefore = 2 * time.Minute  // before the end of a reservation
+	renewLast   = 10 * time.Minute // a relay that has forgotten a reservation, or serves no more, is found by the proof
+	renewFirst  = 30 * time.Second // whatever the relay states
+	steady      = 5 * time.Minute  // a place that is lost before has failed
 	pingEvery   = 3 * time.Second
 	pingFor     = time.Second
 	maxMisses   = 2 // pings without an answer, after which a relay is replaced
@@ -63,7 +67,6 @@ const (
 // by a connection to this node itself, watched by pings and replaced when it fails. Its methods are safe for concurrent use.
 type Reservations struct {
 	o      Options
-	events event.Subscription
 	update event.Emitter
 
 	found   chan attempt
@@ -88,6 +91,8 @@ type Place struct {
 	Data   uint64        // limit of a circuit in each direction, in bytes; 0 is none
 
 	id     peer.ID
+	conn   network.Conn // of the reservation, which ends with it
+	renew  time.Time
 	group  string
 	misses int
 }
@@ -102,6 +107,7 @@ type Failure struct {
 
 // An attempt is the result of a search for a relay: one place or several failures.
 type attempt struct {
+	life     context.Context // of Run
 	place    *Place
 	failures map[peer.ID]error
 }
@@ -115,21 +121,14 @@ type pinged struct {
 // New returns the reservations of a host, which has the transport of circuits. Run makes them.
 func New(o Options) (*Reservations, error) {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	bus := o.Host.EventBus()
 	r := &Reservations{o: o, found: make(chan attempt, 1), pings: make(chan pinged, Wanted), pause: findFirst, failures: map[peer.ID]*Failure{}}
 	var err error
-	if r.events, err = bus.Subscribe([]any{new(event.EvtPeerIdentificationCompleted), new(event.EvtPeerProtocolsUpdated),
-		new(event.EvtPeerConnectednessChanged)}, eventbus.Name("relay reservations")); err != nil {
-		return nil, err
-	}
-	if r.update, err = bus.Emitter(new(event.EvtAutoRelayAddrsUpdated), eventbus.Stateful); err != nil {
-		return nil, errors.Join(err, r.events.Close())
-	}
-	return r, nil
+	r.update, err = o.Host.EventBus().Emitter(new(event.EvtAutoRelayAddrsUpdated), eventbus.Stateful)
+	return r, err
 }
 
-// Close releases what New has opened. Run must have ended.
-func (r *Reservations) Close() error { return errors.Join(r.events.Close(), r.update.Close()) }
+// Close releases what New has opened, once Run has ended.
+func (r *Reservations) Close() error { return r.update.Close() }
 
 // Addrs returns the addresses of this node through its relays.
 func (r *Reservations) Addrs() []ma.Multiaddr {
@@ -164,6 +163,13 @@ func (r *Reservations) State() (places []Place, failures []Failure) {
 
 // Run keeps the reservations until ctx ends.
 func (r *Reservations) Run(ctx context.Context) error {
+	// Only while they are taken: a full subscription stops the host.
+	events, err := r.o.Host.EventBus().Subscribe([]any{new(event.EvtPeerIdentificationCompleted), new(event.EvtPeerProtocolsUpdated),
+		new(event.EvtPeerConnectednessChanged)}, eventbus.Name("relay reservations"))
+	if err != nil {
+		return err
+	}
+	defer events.Close()
 	var work sync.WaitGroup
 	defer work.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -180,7 +186,7 @@ func (r *Reservations) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case _, ok := <-r.events.Out():
+		case _, ok := <-events.Out():
 			if !ok {
 				return nil
 			}
@@ -198,20 +204,42 @@ func (r *Reservations) Run(ctx context.Context) error {
 
 // dropLost removes the places at relays that are not connected any more.
 func (r *Reservations) dropLost() {
-	r.remove(func(p *Place) bool { return r.o.Host.Network().Connectedness(p.id) != network.Connected })
-}
-
-// remove removes places.
-func (r *Reservations) remove(gone func(*Place) bool) {
+	now, lost := time.Now(), false
 	r.mu.Lock()
-	before := len(r.places)
-	r.places = slices.DeleteFunc(r.places, gone)
-	changed := len(r.places) != before
+	for _, p := range slices.Clone(r.places) {
+		if !p.conn.IsClosed() && r.o.Host.Network().Connectedness(p.id) == network.Connected {
+			continue
+		}
+		lost = true
+		if now.Sub(p.Since) < steady {
+			r.failLocked(p.id, errors.New("the connection to it ended"), now)
+		}
+		r.removeLocked(p.id)
+	}
 	r.mu.Unlock()
-	if changed {
+	if lost {
 		r.pause, r.next = findFirst, time.Time{}
 		r.announce()
 	}
+}
+
+// removeLocked removes a place.
+func (r *Reservations) removeLocked(id peer.ID) {
+	r.places = slices.DeleteFunc(r.places, func(p *Place) bool { return p.id == id })
+	r.o.Host.ConnManager().Unprotect(id, protection)
+}
+
+// protection is the tag of the connections to relays, which the host does not close when it has many.
+const protection = "relay"
+
+// failLocked records that a relay failed.
+func (r *Reservations) failLocked(id peer.ID, err error, now time.Time) {
+	pause := failFirst
+	if old := r.failures[id]; old != nil {
+		pause = min(2*old.Until.Sub(old.At), failMost)
+	}
+	boundedmap.Put(&r.failures, id, &Failure{nodeOf(id), err.Error(), now, now.Add(pause)}, maxFailures,
+		func(f *Failure) bool { return now.After(f.Until.Add(failMost)) })
 }
 
 // announce tells the host that its addresses have changed.
@@ -229,7 +257,7 @@ func (r *Reservations) seek(ctx context.Context, work *sync.WaitGroup, now time.
 	due := r.due(now)
 	missing := len(r.Addrs()) < Wanted
 	if due == nil && !missing {
-		return renewBefore / 2, true
+		return renewFirst, true
 	}
 	connected := r.connected(now)
 	if due == nil && len(connected) == 0 && now.Before(r.next) {
@@ -242,7 +270,9 @@ func (r *Reservations) seek(ctx context.Context, work *sync.WaitGroup, now time.
 		r.pause = min(2*r.pause, findMost)
 	}
 	work.Go(func() {
-		a := attempt{failures: map[peer.ID]error{}}
+		a := attempt{failures: map[peer.ID]error{}, life: ctx}
+		ctx, cancel := context.WithTimeout(ctx, 2*attemptFor) // a renewal may be due
+		defer cancel()
 		switch {
 		case due != nil:
 			r.try(ctx, &a, peer.AddrInfo{ID: due.id})
@@ -264,7 +294,7 @@ func (r *Reservations) seek(ctx context.Context, work *sync.WaitGroup, now time.
 func (r *Reservations) due(now time.Time) *Place {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i := slices.IndexFunc(r.places, func(p *Place) bool { return now.After(p.Until.Add(-renewBefore)) })
+	i := slices.IndexFunc(r.places, func(p *Place) bool { return now.After(p.renew) })
 	if i < 0 {
 		return nil
 	}
@@ -292,7 +322,7 @@ func (r *Reservations) connected(now time.Time) (all []peer.AddrInfo) {
 // isPlaced reports whether a connected node may have an address that others can use.
 func (r *Reservations) isPlaced(id peer.ID) bool {
 	c := r.connOf(id)
-	return r.o.Private || c != nil && manet.IsPublicAddr(c.RemoteMultiaddr()) || slices.ContainsFunc(r.o.Host.Peerstore().Addrs(id), manet.IsPublicAddr)
+	return c != nil && (r.o.Private || manet.IsPublicAddr(c.RemoteMultiaddr()))
 }
 
 func boolCompare(a, b bool) int {
@@ -347,12 +377,20 @@ func (r *Reservations) may(id peer.ID, now time.Time) bool {
 	return !slices.ContainsFunc(r.places, func(p *Place) bool { return p.id == id })
 }
 
-// search looks for relays that are not connected.
+// search looks for relays that are not connected: any node can state that it is one, so the order is arbitrary but for the rank.
 func (r *Reservations) search(ctx context.Context, a *attempt) {
-	ctx, cancel := context.WithTimeout(ctx, 2*attemptFor)
+	finding, cancel := context.WithTimeout(ctx, attemptFor)
 	defer cancel()
-	for ai := range r.o.Find(ctx) {
-		if r.may(ai.ID, time.Now()) && r.try(ctx, a, ai) {
+	var all []peer.AddrInfo
+	for ai := range r.o.Find(finding) {
+		if r.may(ai.ID, time.Now()) {
+			all = append(all, ai)
+		}
+	}
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	slices.SortStableFunc(all, func(a, b peer.AddrInfo) int { return cmp.Compare(r.o.Rank(nodeOf(a.ID)), r.o.Rank(nodeOf(b.ID))) })
+	for _, ai := range all {
+		if r.try(ctx, a, ai) || ctx.Err() != nil {
 			return
 		}
 	}
@@ -362,7 +400,7 @@ func (r *Reservations) search(ctx context.Context, a *attempt) {
 func (r *Reservations) try(ctx context.Context, a *attempt, ai peer.AddrInfo) bool {
 	p, err := r.reserve(ctx, ai)
 	if err != nil {
-		if ctx.Err() == nil {
+		if a.life.Err() == nil {
 			a.failures[ai.ID] = err
 		}
 		return false
@@ -391,7 +429,8 @@ func (r *Reservations) reserve(ctx context.Context, ai peer.AddrInfo) (*Place, e
 		return nil, fmt.Errorf("the relay does not connect this node: %w", err)
 	}
 	now := time.Now()
-	return &Place{Relay: nodeOf(ai.ID), Addr: addr, Since: now, Until: got.Expiration, RTT: r.o.Host.Peerstore().LatencyEWMA(ai.ID),
+	return &Place{conn: c, renew: now.Add(min(max(got.Expiration.Sub(now)-renewBefore, renewFirst), renewLast)),
+		Relay: nodeOf(ai.ID), Addr: addr, Since: now, Until: got.Expiration, RTT: r.o.Host.Peerstore().LatencyEWMA(ai.ID),
 		Length: got.LimitDuration, Data: got.LimitData, id: ai.ID, group: group(c.RemoteMultiaddr())}, nil
 }
 
@@ -410,22 +449,21 @@ func reserveError(err error) error {
 	return err
 }
 
-// addrAt chooses the address of this node at a relay: that of the connection in use if others can use it, or one that the relay names.
-func (r *Reservations) addrAt(id peer.ID, c network.Conn, named []ma.Multiaddr) (ma.Multiaddr, error) {
-	usable := func(a ma.Multiaddr) bool { return manet.IsPublicAddr(a) || r.o.Private }
-	var best ma.Multiaddr
-	inUse := func(a ma.Multiaddr) bool { return a.Equal(c.RemoteMultiaddr()) }
+// addrAt chooses the address of this node at a relay, among those that the relay names: the one of the connection in use, or another with the IP
+// address of the connection. Other ones may be those of another host.
+func (r *Reservations) addrAt(id peer.ID, c network.Conn, named []ma.Multiaddr) (best ma.Multiaddr, err error) {
+	ip, err := manet.ToIP(c.RemoteMultiaddr())
+	if err != nil {
+		return nil, err
+	}
 	for _, a := range named {
 		transport, relay := peer.SplitAddr(a)
-		if relay != id || transport == nil || IsCircuit(transport) || !usable(transport) {
-			continue // an address of another node, or one that others cannot dial
+		if relay != id || transport == nil || IsCircuit(transport) || !manet.IsPublicAddr(transport) && !r.o.Private {
+			continue
 		}
-		if best == nil || inUse(transport) || !inUse(best) && manet.IsPublicAddr(transport) && !manet.IsPublicAddr(best) {
+		if at, err := manet.ToIP(transport); err == nil && at.Equal(ip) && (best == nil || transport.Equal(c.RemoteMultiaddr())) {
 			best = transport
 		}
-	}
-	if best == nil && c.Stat().Direction == network.DirOutbound && usable(c.RemoteMultiaddr()) {
-		best = c.RemoteMultiaddr()
 	}
 	if best == nil {
 		return nil, errors.New("the relay names no address that others can use")
@@ -442,19 +480,15 @@ func (r *Reservations) take(a attempt, now time.Time) {
 	r.mu.Lock()
 	before := len(r.places)
 	for id, err := range a.failures {
-		r.places = slices.DeleteFunc(r.places, func(p *Place) bool { return p.id == id })
-		pause := failFirst
-		if old := r.failures[id]; old != nil {
-			pause = min(2*old.Until.Sub(old.At), failMost)
-		}
-		boundedmap.Put(&r.failures, id, &Failure{nodeOf(id), err.Error(), now, now.Add(pause)}, maxFailures,
-			func(f *Failure) bool { return now.After(f.Until) })
+		r.removeLocked(id)
+		r.failLocked(id, err, now)
 	}
 	if p := a.place; p != nil {
-		delete(r.failures, p.id)
+		r.o.Host.ConnManager().Protect(p.id, protection)
 		if i := slices.IndexFunc(r.places, func(old *Place) bool { return old.id == p.id }); i >= 0 {
 			p.Since = r.places[i].Since
 			r.places[i] = p
+			delete(r.failures, p.id)
 		} else {
 			r.places = append(r.places, p)
 		}
@@ -465,7 +499,7 @@ func (r *Reservations) take(a attempt, now time.Time) {
 	for id, err := range a.failures {
 		r.o.Log.Debug("relay not used", "relay", nodeOf(id).Short(), "err", err)
 	}
-	if a.place != nil {
+	if a.place != nil && now.Sub(a.place.Since) < renewFirst {
 		r.o.Log.Info("reachable through a relay", "relay", a.place.Relay.Short(), "addr", a.place.Addr)
 	}
 	if changed {

@@ -48,9 +48,11 @@ var rooms = map[Terms]library.Resources{
 }
 
 const (
-	maxSources = 4096      // callers whose use is counted
-	leastLeft  = 256 << 10 // bytes that must be left for a new circuit
-	day        = 24 * time.Hour
+	maxSources     = 4096      // callers whose use is counted
+	maxOfStranger  = 4         // circuits of a caller without long terms
+	maxOfStrangers = 64        // circuits of all of them
+	leastLeft      = 256 << 10 // bytes that must be left for a new circuit
+	day            = 24 * time.Hour
 )
 
 // A Service relays connections between other nodes. It is safe for concurrent use.
@@ -206,26 +208,36 @@ func (s *Service) connect(st network.Stream, m *pb.HopMessage, raw []byte) {
 	s.mu.Lock()
 	terms := s.reserved[to.ID]
 	left := s.leftLocked(from, time.Now())
+	known, own, strange := s.o.Terms(nodeOf(from)) == Long, 0, 0
+	for _, c := range s.circuits {
+		if !c.known {
+			strange++
+		}
+		if c.From == nodeOf(from) {
+			own++
+		}
+	}
 	s.mu.Unlock()
 	switch {
 	case terms == Refused || s.o.Terms(nodeOf(to.ID)) < terms: // the second: they were lowered
 		s.refuse(st, pb.Status_NO_RESERVATION)
 		return
-	case left < leastLeft:
+	case from == to.ID: // a proof, which moves no data
+	case left < leastLeft || !known && (own >= maxOfStranger || strange >= maxOfStrangers):
 		s.refuse(st, pb.Status_RESOURCE_LIMIT_EXCEEDED)
 		return
 	}
-	about := &Circuit{From: nodeOf(from), To: nodeOf(to.ID), Terms: terms, Since: time.Now()}
+	about := &Circuit{From: nodeOf(from), To: nodeOf(to.ID), Terms: terms, Since: time.Now(), known: known}
 	c := &circuit{Stream: st, in: io.MultiReader(bytes.NewReader(raw), st)}
 	c.spend = func(n int) bool { return s.spend(from, about, n) }
-	s.mu.Lock()
-	s.circuits[c] = about
-	s.mu.Unlock()
 	c.done = func() {
 		s.mu.Lock()
 		delete(s.circuits, c)
 		s.mu.Unlock()
 	}
+	s.mu.Lock()
+	s.circuits[c] = about
+	s.mu.Unlock()
 	s.of[terms].serve(c)
 }
 
@@ -254,6 +266,7 @@ type Circuit struct {
 	From, To did.DID
 	Terms    Terms
 	Since    time.Time
+	known    bool // the caller is one with long terms
 	bytes    atomic.Int64
 }
 
