@@ -49,8 +49,8 @@ var rooms = map[Terms]library.Resources{
 
 const (
 	maxSources     = 4096      // callers whose use is counted
-	maxOfStranger  = 4         // circuits of a caller without long terms
-	maxOfStrangers = 64        // circuits of all of them
+	maxOfUntrusted = 4         // circuits of a caller without long terms
+	maxUntrusted   = 64        // circuits of all of them
 	leastLeft      = 256 << 10 // bytes that must be left for a new circuit
 	day            = 24 * time.Hour
 )
@@ -208,10 +208,10 @@ func (s *Service) connect(st network.Stream, m *pb.HopMessage, raw []byte) {
 	s.mu.Lock()
 	terms := s.reserved[to.ID]
 	left := s.leftLocked(from, time.Now())
-	known, own, strange := s.o.Terms(nodeOf(from)) == Long, 0, 0
+	known, own, untrusted := s.o.Terms(nodeOf(from)) == Long, 0, 0
 	for _, c := range s.circuits {
 		if !c.known {
-			strange++
+			untrusted++
 		}
 		if c.From == nodeOf(from) {
 			own++
@@ -223,7 +223,7 @@ func (s *Service) connect(st network.Stream, m *pb.HopMessage, raw []byte) {
 		s.refuse(st, pb.Status_NO_RESERVATION)
 		return
 	case from == to.ID: // a proof, which moves no data
-	case left < leastLeft || !known && (own >= maxOfStranger || strange >= maxOfStrangers):
+	case left < leastLeft || !known && (own >= maxOfUntrusted || untrusted >= maxUntrusted):
 		s.refuse(st, pb.Status_RESOURCE_LIMIT_EXCEEDED)
 		return
 	}
