@@ -24,7 +24,7 @@ func TestDialOrder(t *testing.T) {
 		"a public address":               {"/ip4/1.2.3.4/udp/1/quic-v1": none, "/ip4/1.2.3.4/tcp/1": 250 * time.Millisecond},
 		"QUIC only, nearby":              {"/ip4/10.0.0.7/udp/1/quic-v1": none},
 		"a private TCP alone":            {"/ip4/192.168.1.2/tcp/1": none},
-		"relays alone":                   {"/ip4/10.0.0.1/udp/1/quic-v1" + viaPrivate: none, "/ip4/1.2.3.4/udp/1/quic-v1" + viaPublic: 250 * time.Millisecond},
+		"relays alone":                   {"/ip4/10.0.0.1/udp/1/quic-v1" + viaPrivate: none, "/ip4/1.2.3.4/udp/2/quic-v1" + viaPublic: 250 * time.Millisecond},
 		"a relay with a private address": {"/ip4/1.2.3.4/udp/1/quic-v1": none, "/ip4/10.0.0.1/tcp/1" + viaPrivate: relayLater},
 		"a relay beside a neighbor":      {"/ip4/192.168.1.7/tcp/1": none, "/ip4/1.2.3.4/udp/1/quic-v1" + viaPublic: relayLater},
 		"a relay beside a private address elsewhere": {"/ip4/192.168.7.7/tcp/1": none, "/ip4/192.168.7.7/udp/1/quic-v1": quicLater,
