@@ -2,6 +2,7 @@ package dht
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lmosd/lmosd/internal/backoff"
+	"github.com/lmosd/lmosd/p2p/relay"
 )
 
 const (
@@ -104,14 +106,7 @@ func (d *DHT) dialBootstrapPeer(ctx context.Context, ai peer.AddrInfo) bool {
 	return true
 }
 
-func throughRelay(ai peer.AddrInfo) bool {
-	for _, a := range ai.Addrs {
-		if _, err := a.ValueForProtocol(ma.P_CIRCUIT); err == nil {
-			return true
-		}
-	}
-	return false
-}
+func throughRelay(ai peer.AddrInfo) bool { return slices.ContainsFunc(ai.Addrs, relay.IsCircuit) }
 
 // Wait returns when the routing table has n peers, or with the error of ctx.
 func (d *DHT) Wait(ctx context.Context, n int) error {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
+	"github.com/lmosd/lmosd/p2p/relay"
 	ma "github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
 )
@@ -32,7 +33,7 @@ func (r ranker) rank(addrs []ma.Multiaddr) []network.AddrDelay {
 	tcp := false // on a private address
 	for _, a := range addrs {
 		switch {
-		case isRelayed(a):
+		case relay.IsCircuit(a):
 			relayed = append(relayed, a)
 			continue
 		case !manet.IsPrivateAddr(a):

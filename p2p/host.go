@@ -209,7 +209,7 @@ func (h *Host) assemble(priv crypto.PrivKey, bus event.Bus, announce func([]ma.M
 // only, it takes the node for reachable, because it dials back from an address that the node has sent to.
 func (h *Host) withRelays(announce func([]ma.Multiaddr) []ma.Multiaddr) func([]ma.Multiaddr) []ma.Multiaddr {
 	return func(as []ma.Multiaddr) []ma.Multiaddr {
-		return append(slices.DeleteFunc(announce(as), isRelayed), h.places.Load().Addrs()...)
+		return append(slices.DeleteFunc(announce(as), relay.IsCircuit), h.places.Load().Addrs()...)
 	}
 }
 
@@ -293,7 +293,7 @@ func (p punches) FilterRemote(from peer.ID, as []ma.Multiaddr) []ma.Multiaddr {
 func (h *Host) punchAddrs(observed *observedaddrs.Manager, announce func([]ma.Multiaddr) []ma.Multiaddr) []ma.Multiaddr {
 	all := append(observed.Addrs(1), announce(h.AllAddrs())...)
 	return slices.DeleteFunc(all, func(a ma.Multiaddr) bool {
-		return isRelayed(a) || manet.IsIPLoopback(a) || h.o.PublicOnly && !manet.IsPublicAddr(a)
+		return relay.IsCircuit(a) || manet.IsIPLoopback(a) || h.o.PublicOnly && !manet.IsPublicAddr(a)
 	})
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/lmosd/lmosd/dht"
 	"github.com/lmosd/lmosd/interact/stream"
+	"github.com/lmosd/lmosd/p2p/relay"
 	"github.com/lmosd/lmosd/pubsub/reconcile"
 	"github.com/lmosd/lmosd/pubsub/suspicion"
 	"github.com/lmosd/lmosd/trust/exchange"
@@ -92,7 +93,7 @@ var exempt = ma.StringCast("/ip4/127.0.0.1/tcp/1")
 
 // OpenConnection implements [network.ResourceManager].
 func (c circuits) OpenConnection(dir network.Direction, usefd bool, a ma.Multiaddr) (network.ConnManagementScope, error) {
-	if a != nil && isRelayed(a) {
+	if a != nil && relay.IsCircuit(a) {
 		a, usefd = exempt, false
 	}
 	return c.ResourceManager.OpenConnection(dir, usefd, a)

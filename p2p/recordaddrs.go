@@ -8,6 +8,7 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
 
+	"github.com/lmosd/lmosd/p2p/relay"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -21,7 +22,7 @@ func RecordAddrs(as []ma.Multiaddr) []string {
 	slices.SortStableFunc(as, func(a, b ma.Multiaddr) int { return remoteness(a) - remoteness(b) })
 	relays := 0
 	for _, a := range as {
-		if isRelayed(a) {
+		if relay.IsCircuit(a) {
 			relays = min(relays+1, recordedRelays)
 		}
 	}
@@ -50,17 +51,12 @@ func remoteness(a ma.Multiaddr) int {
 	switch {
 	case err == nil && ip.IsLoopback():
 		return loopback
-	case isRelayed(a):
+	case relay.IsCircuit(a):
 		return relayed
 	case err == nil && !manet.IsPublicAddr(a):
 		return 1
 	}
 	return 0
-}
-
-func isRelayed(a ma.Multiaddr) bool {
-	_, err := a.ValueForProtocol(ma.P_CIRCUIT)
-	return err == nil
 }
 
 // FullAddrs returns the multiaddrs of h with /p2p.
@@ -83,7 +79,7 @@ type Ranges struct{ IPv4, IPv6 int }
 
 // of returns the range of a public address; false if a is not public, is relayed, or has no range.
 func (rs Ranges) of(a ma.Multiaddr) (netip.Prefix, bool) {
-	if isRelayed(a) || !manet.IsPublicAddr(a) {
+	if relay.IsCircuit(a) || !manet.IsPublicAddr(a) {
 		return netip.Prefix{}, false
 	}
 	ip, err := manet.ToIP(a)

@@ -14,6 +14,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/webvh"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/p2p/relay"
 	"github.com/lmosd/lmosd/trust/exchange"
 	"github.com/lmosd/lmosd/trust/invitation"
 	"github.com/lmosd/lmosd/trust/partners"
@@ -90,8 +91,7 @@ func (t *Trust) isLocal(id did.DID) bool {
 // isLocalAddr reports whether an address is of a host on the local network, and not of a relay there.
 func isLocalAddr(a multiaddr.Multiaddr) bool {
 	_, err := manet.ToIP(a)
-	_, relayed := a.ValueForProtocol(multiaddr.P_CIRCUIT)
-	return err == nil && !manet.IsPublicAddr(a) && relayed != nil
+	return err == nil && !manet.IsPublicAddr(a) && !relay.IsCircuit(a)
 }
 
 // serveJoin answers a node on the local network: without a SCID with the organization that it may ask to join, otherwise with its credential,

@@ -205,10 +205,10 @@ func (s *Service) connect(st network.Stream, m *pb.HopMessage, raw []byte) {
 		return
 	}
 	from := st.Conn().RemotePeer()
+	known, own, untrusted := s.o.Terms(nodeOf(from)) == Long, 0, 0
 	s.mu.Lock()
 	terms := s.reserved[to.ID]
 	left := s.leftLocked(from, time.Now())
-	known, own, untrusted := s.o.Terms(nodeOf(from)) == Long, 0, 0
 	for _, c := range s.circuits {
 		if !c.known {
 			untrusted++
