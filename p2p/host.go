@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"net"
-	"slices"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
@@ -25,17 +24,13 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	"github.com/libp2p/go-libp2p/p2p/net/upgrader"
 	"github.com/libp2p/go-libp2p/p2p/protocol/autonatv2"
-	circuit "github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
-	"github.com/libp2p/go-libp2p/p2p/protocol/holepunch"
 	"github.com/libp2p/go-libp2p/p2p/security/noise"
 	libp2pquic "github.com/libp2p/go-libp2p/p2p/transport/quic"
 	"github.com/libp2p/go-libp2p/p2p/transport/quicreuse"
 	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
 	ma "github.com/multiformats/go-multiaddr"
-	manet "github.com/multiformats/go-multiaddr/net"
 	"github.com/quic-go/quic-go"
 
-	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/p2p/relay"
 )
 
@@ -203,98 +198,6 @@ func (h *Host) assemble(priv crypto.PrivKey, bus event.Bus, announce func([]ma.M
 		return nil
 	}
 	return h.openRelays(priv, observed, announce)
-}
-
-// withRelays adds the addresses of this node at its relays to the announced ones, whatever AutoNAT finds: behind a router that filters by address
-// only, it takes the node for reachable, because it dials back from an address that the node has sent to.
-func (h *Host) withRelays(announce func([]ma.Multiaddr) []ma.Multiaddr) func([]ma.Multiaddr) []ma.Multiaddr {
-	return func(as []ma.Multiaddr) []ma.Multiaddr {
-		return append(slices.DeleteFunc(announce(as), relay.IsCircuit), h.places.Load().Addrs()...)
-	}
-}
-
-// openRelays opens the transport of circuits, hole punching, and the reservations at relays.
-func (h *Host) openRelays(priv crypto.PrivKey, observed *observedaddrs.Manager, announce func([]ma.Multiaddr) []ma.Multiaddr) error {
-	up, err := h.upgrader(priv)
-	if err != nil {
-		return err
-	}
-	if err := circuit.AddTransport(h.BasicHost, up); err != nil {
-		return err
-	}
-	// The service of the host would wait for a public address, which a network of private ones never has.
-	punch, err := holepunch.NewService(h.BasicHost, h.IDService(), func() []ma.Multiaddr { return h.punchAddrs(observed, announce) },
-		holepunch.WithAddrFilter(punches{h}))
-	if err != nil {
-		return err
-	}
-	h.closers = append(h.closers, punch.Close)
-	t, err := newTLS(priv, muxers())
-	if err != nil {
-		return err
-	}
-	places, err := relay.New(relay.Options{Host: h.BasicHost, Find: h.o.FindRelays, Rank: h.rank, IsSelf: t.isSelf, Private: h.o.NAT.PrivateRelays,
-		Log: h.o.Log})
-	if err != nil {
-		return err
-	}
-	h.closers = append(h.closers, places.Close)
-	h.places.Store(places)
-	return nil
-}
-
-// terms returns the terms by which this node relays for another one.
-func (h *Host) terms(node did.DID) relay.Terms {
-	allowed, relation := h.o.Relays(node)
-	switch {
-	case !allowed:
-		return relay.Refused
-	case relation >= did.Partner:
-		return relay.Long
-	}
-	return relay.Short
-}
-
-// rank prefers relays of the own organization, then those of partners.
-func (h *Host) rank(node did.DID) int {
-	if h.o.Relays == nil {
-		return 0
-	}
-	_, relation := h.o.Relays(node)
-	return int(did.Local - relation)
-}
-
-// isPlaced reports whether others can reach this node at a public address, or at a private one in a network that has no others.
-func (h *Host) isPlaced(configured []ma.Multiaddr) bool {
-	return h.o.NAT.PrivateRelays || slices.ContainsFunc(h.listen, hasPublic) || slices.ContainsFunc(configured, manet.IsPublicAddr)
-}
-
-// maxPunched limits the addresses of a peer to which this node punches.
-const maxPunched = 8
-
-// punches filters the addresses of hole punching: none for peers that the policy refuses.
-type punches struct{ h *Host }
-
-// FilterLocal implements [holepunch.AddrFilter].
-func (p punches) FilterLocal(to peer.ID, as []ma.Multiaddr) []ma.Multiaddr {
-	if p.h.o.Streams != nil && checkPeer(to, p.h.o.Streams) != nil {
-		return nil
-	}
-	return as
-}
-
-// FilterRemote implements [holepunch.AddrFilter].
-func (p punches) FilterRemote(from peer.ID, as []ma.Multiaddr) []ma.Multiaddr {
-	as = p.FilterLocal(from, as)
-	return as[:min(len(as), maxPunched)]
-}
-
-// punchAddrs returns the addresses that a peer punches to: those at which one peer has seen this node, and its own that it announces.
-func (h *Host) punchAddrs(observed *observedaddrs.Manager, announce func([]ma.Multiaddr) []ma.Multiaddr) []ma.Multiaddr {
-	all := append(observed.Addrs(1), announce(h.AllAddrs())...)
-	return slices.DeleteFunc(all, func(a ma.Multiaddr) bool {
-		return relay.IsCircuit(a) || manet.IsIPLoopback(a) || h.o.PublicOnly && !manet.IsPublicAddr(a)
-	})
 }
 
 // autoNAT requests and answers reachability checks. It dials back from a host with another key, so that existing connections do not

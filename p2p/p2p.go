@@ -1,7 +1,8 @@
 // Package p2p creates the libp2p host of a node: transports, connection gating, resource limits and advertised addresses.
 //
 // [Peers] dials, lists, pings and bans connected nodes. [Bootstrap] stores the addresses of peers for the next start and dials the nodes that
-// mDNS finds; package dht redials the configured peers. recordaddrs.go selects the addresses for records.
+// mDNS finds; package dht redials the configured peers. recordaddrs.go selects the addresses for records,
+// and relays.go opens what reaches nodes behind routers.
 package p2p
 
 import (
