@@ -130,17 +130,20 @@ func (m *member) federates(other *member) {
 	must(other.Accept(m.t.Context(), api.Acceptance{Invitation: i.Text}))(m.t)
 }
 
-// connect connects two nodes and waits until both have said hello.
+// connect connects two nodes and waits until both have said hello. It dials again: a connection to a node that has restarted may be the one to
+// the ended node, which closes a moment later.
 func (m *member) connect(other *member) {
 	m.t.Helper()
 	ctx, cancel := context.WithTimeout(m.t.Context(), time.Minute)
 	defer cancel()
-	if err := m.host.Connect(ctx, peer.AddrInfo{ID: other.host.ID(), Addrs: other.host.Addrs()}); err != nil {
+	var err error
+	poll.Until(m.t, "the hello", func() bool {
+		err = m.host.Connect(ctx, peer.AddrInfo{ID: other.host.ID(), Addrs: other.host.Addrs()})
+		return err != nil || other.helloDone(m.did()) && m.helloDone(other.did())
+	})
+	if err != nil {
 		m.t.Fatal(err)
 	}
-	poll.Until(m.t, "the hello", func() bool {
-		return other.helloDone(m.did()) && m.helloDone(other.did())
-	})
 }
 
 func (m *member) helloDone(id did.DID) bool {
