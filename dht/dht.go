@@ -189,7 +189,8 @@ func New(h host.Host, o Options) (*DHT, error) {
 	_, d.records = Protocols(o.Network)
 	d.provided = newProvidedKeys()
 	d.faults = &faults{host: h, log: o.Log}
-	d.validator = record.NamespacedValidator{namespaceTD: &validator{verifier: o.Verifier, equivocations: &equivocations{report: o.Evidence}}}
+	d.validator = record.NamespacedValidator{namespaceTD: &validator{verifier: o.Verifier, equivocations: &equivocations{report: o.Evidence}},
+		namespaceNode: nodeValidator{}}
 	if err := d.open(); err != nil {
 		return nil, fmt.Errorf("open the DHT: %w", err)
 	}

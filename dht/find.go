@@ -375,11 +375,6 @@ func (d *DHT) locate(ctx context.Context, ai peer.AddrInfo) {
 	}
 }
 
-// FindPeer returns the addresses of a node that the nodes near to it know, within ctx.
-func (d *DHT) FindPeer(ctx context.Context, id peer.ID) (peer.AddrInfo, error) {
-	return d.kad.FindPeer(ctx, id)
-}
-
 // fits reports whether r can match the query. An error means that the peer violates the protocol.
 func (s *search) fits(r *td.Signed) (bool, error) {
 	rec, err := s.d.o.Verifier.Record(r.Record, time.Now())

@@ -50,22 +50,30 @@ func (d *DHT) Publish(ctx context.Context, s *td.Signed) (Receipt, error) {
 	if rec.Audience != td.Public {
 		return Receipt{}, fmt.Errorf("publish %s: %w", rec.Thing, errAudience)
 	}
-	key := valueKeyOf(rec.Owner, rec.Thing)
+	r, err := d.store(ctx, valueKeyOf(rec.Owner, rec.Thing), raw)
+	if err != nil {
+		err = fmt.Errorf("publish %s: %w", rec.Thing, err)
+	}
+	return r, err
+}
+
+// store stores a valid value on this node and on the nodes closest to its key. The errors are those of Publish.
+func (d *DHT) store(ctx context.Context, key string, raw []byte) (Receipt, error) {
 	if err := d.keep(ctx, key, raw); err != nil {
-		return Receipt{}, fmt.Errorf("publish %s: %w", rec.Thing, err)
+		return Receipt{}, err
 	}
 	peers, err := d.closest(ctx, key)
 	if err != nil {
-		return Receipt{}, fmt.Errorf("publish %s: %w: %w", rec.Thing, ErrNoReplicas, err)
+		return Receipt{}, fmt.Errorf("%w: %w", ErrNoReplicas, err)
 	}
 	r, err := d.putAll(ctx, key, raw, peers)
 	switch {
 	case r.enough():
 		return r, nil
 	case d.isOutdated(ctx, key, raw):
-		return r, fmt.Errorf("publish %s: %w", rec.Thing, ErrNewer)
+		return r, ErrNewer
 	case r.Replicas == 0:
-		return r, fmt.Errorf("publish %s: %w: %w", rec.Thing, ErrNoReplicas, err)
+		return r, fmt.Errorf("%w: %w", ErrNoReplicas, err)
 	}
 	return r, nil
 }

@@ -342,3 +342,12 @@ func Call(ctx context.Context, t Thing, m *Message) (*Message, error) {
 	}
 	return last, nil
 }
+
+// TraceID returns the trace id of the message (W3C Trace Context §3.2.2.3), or "".
+func (m *Message) TraceID() string {
+	const from, to = len("00-"), len("00-") + 32
+	if len(m.TraceParent) < to {
+		return ""
+	}
+	return m.TraceParent[from:to]
+}

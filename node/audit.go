@@ -28,7 +28,7 @@ func (n *Node) openAudit() (err error) {
 			thing = r.Target.ID
 		}
 		l.Decision(audit.Decision{Who: m.From, Op: string(r.Op), Thing: thing, Name: r.Affordance, Allow: d.Allow,
-			Restricted: r.Target != nil && r.Target.Visibility != td.Public, Rule: d.Rule, Code: code, Trace: traceOf(m)})
+			Restricted: r.Target != nil && r.Target.Visibility != td.Public, Rule: d.Rule, Code: code, Trace: m.TraceID()})
 	}
 	return nil
 }
@@ -39,13 +39,4 @@ func (n *Node) recordDenied(id did.DID, err error) error {
 		n.stores.Audit.Decision(audit.Decision{Who: n.policy.Principal(id), Op: string(access.Connect), Code: interact.Forbidden})
 	}
 	return err
-}
-
-// traceOf returns the trace id of a message (W3C Trace Context §3.2.2.3), or "".
-func traceOf(m *interact.Message) string {
-	const from, to = len("00-"), len("00-") + 32
-	if len(m.TraceParent) < to {
-		return ""
-	}
-	return m.TraceParent[from:to]
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/servient"
 	"github.com/lmosd/lmosd/interact/stream"
+	"github.com/lmosd/lmosd/p2p"
+	"github.com/lmosd/lmosd/p2p/noderecord"
 	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/pubsub"
 	"github.com/lmosd/lmosd/pubsub/reconcile"
@@ -96,12 +98,15 @@ func (n *Node) openCarriers(m *mesh) (err error) {
 	n.life.onRun(m.dht.Run)
 
 	m.gossip, err = pubsub.New(n.network.Host, pubsub.Options{Network: n.opts.Network, Verifier: m.verifier,
-		Degree: n.opts.GossipDegree, Deliver: func(s *td.Signed, _ *td.Record) { m.directory.Enqueue(s) }, Ban: n.network.peers.Ban, Log: n.opts.Log})
+		Degree: n.opts.GossipDegree, Deliver: func(s *td.Signed, _ *td.Record) { m.directory.Enqueue(s) },
+		Node: noderecord.Keep(n.network.Peerstore(), func(id did.DID) bool { return m.directory.Hosts(id) }), Ban: n.network.peers.Ban, Log: n.opts.Log})
 	if err != nil {
 		return fmt.Errorf("open gossip: %w", err)
 	}
 	n.life.onClose(m.gossip.Close)
 	n.life.onRun(m.gossip.Run)
+	n.life.onRun(noderecord.NewAnnouncer(noderecord.AnnouncerOptions{Host: n.network.Host, Addrs: p2p.NodeAddrs, Offers: m.index.HasPublic, Gossip: m.gossip.AnnounceNode,
+		Store: m.dht.PublishNode, Log: n.opts.Log}).Run)
 	return nil
 }
 

@@ -1,6 +1,8 @@
 package p2p
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"time"
@@ -8,6 +10,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/control"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/sec"
+	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	ma "github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
 
@@ -26,6 +30,51 @@ type gater struct {
 
 	mu     sync.Mutex
 	banned map[peer.ID]time.Time // end of the ban; at most maxBanned; owned by mu
+	others map[place]elsewhere   // at most maxBanned; owned by mu
+}
+
+// A place is an address at which a peer was expected.
+type place struct {
+	id   peer.ID
+	addr string // the bytes of the multiaddr
+}
+
+// An elsewhere is the error of a dial to an address at which another node answered.
+type elsewhere struct {
+	err   sec.ErrPeerIDMismatch
+	until time.Time
+}
+
+// othersFor is how long an address is not dialed again after another node has answered there. A record may name the address of a victim.
+const othersFor = 5 * time.Minute
+
+// dialed notes the addresses of a failed dial at which other nodes answered. It returns err, or the error of the earlier dial if this one was not
+// made because of it.
+func (g *gater) dialed(id peer.ID, err error, now time.Time) error {
+	var dial *swarm.DialError
+	if !errors.As(err, &dial) {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, d := range dial.DialErrors {
+		var other sec.ErrPeerIDMismatch
+		at := place{id, string(d.Address.Bytes())}
+		switch known := g.others[at]; {
+		case errors.As(d.Cause, &other):
+			boundedmap.Put(&g.others, at, elsewhere{other, now.Add(othersFor)}, maxBanned, func(e elsewhere) bool { return !e.until.After(now) })
+		case now.Before(known.until):
+			err = fmt.Errorf("%w: %w", err, known.err)
+		}
+	}
+	return err
+}
+
+// isOthers reports whether another node has answered at an address of a peer.
+func (g *gater) isOthers(id peer.ID, a ma.Multiaddr, now time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.others) > 0 && now.Before(g.others[place{id, string(a.Bytes())}].until)
 }
 
 // maxBanned limits the banned peers, about 150 bytes each. A peer that is dropped from the list can return before the end of its
@@ -49,8 +98,11 @@ func (g *gater) isBanned(id peer.ID, now time.Time) bool {
 func (g *gater) InterceptPeerDial(p peer.ID) bool { return g.admit(p) }
 
 // InterceptAddrDial rejects addresses that only a hostile record contains: loopback (unless the profile allows it), link-local
-// (metadata servers of clouds), unspecified and multicast addresses.
-func (g *gater) InterceptAddrDial(_ peer.ID, a ma.Multiaddr) bool {
+// (metadata servers of clouds), unspecified and multicast addresses; and one at which another node has answered.
+func (g *gater) InterceptAddrDial(id peer.ID, a ma.Multiaddr) bool {
+	if g.isOthers(id, a, time.Now()) {
+		return false
+	}
 	ip, err := manet.ToIP(a)
 	if err != nil {
 		return true // a name or a relay: its target is checked when dialed

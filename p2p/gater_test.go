@@ -13,6 +13,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/sec"
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	ma "github.com/multiformats/go-multiaddr"
 
@@ -221,6 +222,37 @@ func TestHostsWithOtherKeysDoNotConnect(t *testing.T) {
 			}
 			if err := h.Connect(t.Context(), peer.AddrInfo{ID: other.ID(), Addrs: other.Addrs()}); err == nil {
 				t.Error("it was dialed")
+			}
+		})
+	}
+}
+
+// A record may name the address of another node: it is dialed once, and the error says who answered there.
+func TestAddressesOfOthersAreDialedOnce(t *testing.T) {
+	t.Parallel()
+	for _, addr := range []string{anyTCP, anyQUIC} {
+		t.Run(addr, func(t *testing.T) {
+			t.Parallel()
+			victim, h := started(t, Options{Listen: []string{addr}}), started(t, Options{})
+			named := peer.AddrInfo{ID: peer.ID(didtest.NewKey().Peer()), Addrs: victim.Addrs()}
+			for range 2 {
+				err := h.Connect(network.WithForceDirectDial(t.Context(), "no back-off"), named)
+				var other sec.ErrPeerIDMismatch
+				if !errors.As(err, &other) || other.Actual != victim.ID() {
+					t.Errorf("got %v", err)
+				}
+			}
+			if h.gater.InterceptAddrDial(named.ID, victim.Addrs()[0]) {
+				t.Error("the address would be dialed again")
+			}
+			if !h.gater.InterceptAddrDial(victim.ID(), victim.Addrs()[0]) {
+				t.Error("the node itself would not be dialed at its address")
+			}
+			if h.gater.isOthers(named.ID, victim.Addrs()[0], time.Now().Add(othersFor+time.Second)) {
+				t.Error("the address is never dialed again")
+			}
+			if err := dial(t, h, victim); err != nil {
+				t.Error(err)
 			}
 		})
 	}

@@ -150,7 +150,7 @@ func (h *Host) Relays() (*relay.Reservations, *relay.Service) { return h.places.
 // reason can be lost.
 func (h *Host) Connect(ctx context.Context, p peer.AddrInfo) (err error) {
 	for range 3 {
-		err = h.refused.received(p.ID, h.BasicHost.Connect(ctx, p))
+		err = h.dialed(p.ID, h.BasicHost.Connect(ctx, p))
 		if err != nil || h.Network().Connectedness(p.ID) != network.NotConnected || h.Refused(p.ID) {
 			break
 		}
@@ -161,7 +161,12 @@ func (h *Host) Connect(ctx context.Context, p peer.AddrInfo) (err error) {
 // NewStream implements the host interface of libp2p.
 func (h *Host) NewStream(ctx context.Context, id peer.ID, protocols ...protocol.ID) (network.Stream, error) {
 	s, err := h.BasicHost.NewStream(ctx, id, protocols...)
-	return s, h.refused.received(id, err)
+	return s, h.dialed(id, err)
+}
+
+// dialed returns the error of a dial, after it has noted what the error shows about the peer.
+func (h *Host) dialed(id peer.ID, err error) error {
+	return h.gater.dialed(id, h.refused.received(id, err), time.Now())
 }
 
 // Network implements the host interface of libp2p.

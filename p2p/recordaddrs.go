@@ -8,6 +8,7 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
 
+	"github.com/lmosd/lmosd/p2p/noderecord"
 	"github.com/lmosd/lmosd/p2p/relay"
 	"github.com/lmosd/lmosd/td"
 )
@@ -15,9 +16,21 @@ import (
 // recordedRelays is the number of addresses through relays for which a record keeps room.
 const recordedRelays = 2
 
-// RecordAddrs returns the addresses of a host that fit into a record, the most reachable first. A machine with several interfaces
-// has more than a record holds, and the system lists loopback first. Two places are for relays, if the host has some.
+// RecordAddrs returns the addresses of a host that fit into the record of a Thing, as texts; see [NodeAddrs].
 func RecordAddrs(as []ma.Multiaddr) []string {
+	var out []string
+	for _, a := range choose(as, td.MaxAddrs) {
+		out = append(out, a.String())
+	}
+	return out
+}
+
+// NodeAddrs returns the addresses of a host that fit into its own record, the most reachable first. A machine with several interfaces has more, and
+// the system lists loopback first. Two places are for relays, if the host has some.
+func NodeAddrs(as []ma.Multiaddr) []ma.Multiaddr { return choose(as, noderecord.MaxAddrs) }
+
+// choose returns the addresses that are in a record with room for most.
+func choose(as []ma.Multiaddr, most int) []ma.Multiaddr {
 	as = slices.Clone(as)
 	slices.SortStableFunc(as, func(a, b ma.Multiaddr) int { return remoteness(a) - remoteness(b) })
 	relays := 0
@@ -26,14 +39,14 @@ func RecordAddrs(as []ma.Multiaddr) []string {
 			relays = min(relays+1, recordedRelays)
 		}
 	}
-	var addrs []string
+	var addrs []ma.Multiaddr
 	for _, a := range as {
-		room := td.MaxAddrs
+		room := most
 		if remoteness(a) < relayed {
 			room -= relays
 		}
-		if s := a.String(); len(addrs) < room && len(s) <= td.MaxAddr {
-			addrs = append(addrs, s)
+		if len(addrs) < room && len(a.String()) <= td.MaxAddr {
+			addrs = append(addrs, a)
 		}
 	}
 	return addrs

@@ -222,12 +222,14 @@ func (x *Index) Restricted(ctx context.Context) (all []*td.Signed) {
 
 // Names reports whether a public description of this node names an organization as that of its owner.
 func (x *Index) Names(organization did.DID) bool {
-	for _, p := range x.All() {
-		if p.Description != nil && !p.isRestricted() && p.Description.MemberOf == organization {
-			return true
-		}
-	}
-	return false
+	return x.hasPublic(func(d *td.Description) bool { return d.MemberOf == organization })
+}
+
+// HasPublic reports whether this node offers something to all nodes.
+func (x *Index) HasPublic() bool { return x.hasPublic(func(*td.Description) bool { return true }) }
+
+func (x *Index) hasPublic(fits func(*td.Description) bool) bool {
+	return slices.ContainsFunc(x.All(), func(p *Publication) bool { return p.Description != nil && !p.isRestricted() && fits(p.Description) })
 }
 
 // Hosted implements dht.Local: it returns the public records that match q and that the caller of ctx may receive, up to its limit.

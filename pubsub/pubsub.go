@@ -3,7 +3,7 @@
 // A record is published on the shard of each of its capabilities, "/lmos/<network>/adv/00" to "…/0f", over gossipsub with a
 // protocol id of its own. Messages carry no signature of the sender, because the owner signs the record. Every record is verified
 // before it is forwarded; a peer that forwards invalid records is disconnected and banned for 10 minutes. Gossipsub has no history:
-// nodes that join later fetch records over other protocols.
+// nodes that join later fetch records over other protocols. One more topic, "/lmos/<network>/nodes", carries the addresses that nodes sign.
 package pubsub
 
 import (
@@ -23,6 +23,7 @@ import (
 	gossip "github.com/libp2p/go-libp2p-pubsub"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/p2p/noderecord"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -43,6 +44,8 @@ type Options struct {
 	// Deliver receives each accepted and new record, from one goroutine of Run. It may block: records that exceed the queue are
 	// dropped and counted. It must not change its arguments. Nil discards all records.
 	Deliver func(s *td.Signed, r *td.Record)
+	// Node receives the new records of other nodes, like Deliver. Nil discards them.
+	Node func(r *noderecord.Record)
 	// Ban receives a peer that forwarded invalid records, before its connections are closed. It should prevent connections to the
 	// peer for that time. With nil the peer can reconnect; its messages are refused.
 	Ban func(id peer.ID, how time.Duration)
@@ -64,6 +67,7 @@ type PubSub struct {
 
 	limiter   *limiter
 	replay    replay
+	nodes     nodes
 	meshPeers meshPeers
 	pending   pending
 	adopted   chan adoption // to be published again
@@ -74,10 +78,11 @@ type PubSub struct {
 	closing   sync.Once
 }
 
-// delivery is an accepted record for Deliver.
+// delivery is an accepted record for Deliver, or one for Node.
 type delivery struct {
 	signed *td.Signed
 	record *td.Record
+	node   *noderecord.Record
 }
 
 // New joins the gossipsub network of h: from now on records are verified and forwarded. [PubSub.Run] delivers them. Call New before
@@ -151,6 +156,9 @@ func (p *PubSub) join(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := p.joinNodes(g); err != nil {
+		return err
+	}
 	for _, s := range p.opts.Shards {
 		// A relay is a subscription without a reader: the validator queues accepted records, so that one bounded queue serves all
 		// topics.
@@ -188,7 +196,10 @@ func (p *PubSub) deliver(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case n := <-p.queue:
-			if p.opts.Deliver != nil {
+			switch {
+			case n.node != nil && p.opts.Node != nil:
+				p.opts.Node(n.node)
+			case n.node == nil && p.opts.Deliver != nil:
 				p.opts.Deliver(n.signed, n.record)
 			}
 		}

@@ -84,10 +84,11 @@ func messageID(m *pb.Message) string {
 
 // scoring returns the score parameters of peers.
 func (p *PubSub) scoring() *gossip.PeerScoreParams {
-	topics := make(map[string]*gossip.TopicScoreParams, Shards)
+	topics := make(map[string]*gossip.TopicScoreParams, Shards+1)
 	for i := range Shards {
 		topics[topicName(p.opts.Network, byte(i))] = topicScoring()
 	}
+	topics[nodesTopic(p.opts.Network)] = topicScoring()
 	return &gossip.PeerScoreParams{
 		Topics:                      topics,
 		TopicScoreCap:               50,

@@ -64,9 +64,9 @@ func protocolID(network string) protocol.ID {
 	return protocol.ID("/lmos/" + network + "/meshsub/1.3.0")
 }
 
-// topicsOf matches every topic that a node of the network may subscribe to, now or in a later version: records, organizations,
-// revocations and groups.
+// topicsOf matches every topic that a node of the network may subscribe to, now or in a later version: records, nodes,
+// organizations, revocations and groups.
 func topicsOf(network string) *regexp.Regexp {
 	return regexp.MustCompile(`^/lmos/` + regexp.QuoteMeta(network) +
-		`/(adv/0[0-9a-f]|org/[0-9a-z-]{2,32}|revocations/1|group/[0-9A-Za-z]{1,64})$`)
+		`/(adv/0[0-9a-f]|nodes|org/[0-9a-z-]{2,32}|revocations/1|group/[0-9A-Za-z]{1,64})$`)
 }

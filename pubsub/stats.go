@@ -35,7 +35,7 @@ type counts struct {
 // Stats returns the counters.
 func (p *PubSub) Stats() Stats {
 	return Stats{
-		Topics:     len(p.opts.Shards),
+		Topics:     len(p.opts.Shards) + 1, // and that of nodes
 		Peers:      p.Peers(),
 		Published:  p.counts.published.Load(),
 		Delivered:  p.counts.delivered.Load(),

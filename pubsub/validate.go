@@ -17,10 +17,9 @@ import (
 // accepted marks a message that is ignored only because it was adopted.
 type accepted struct{}
 
-// validator returns the validator of a shard. A message is an encoded record and nothing else.
-func (p *PubSub) validator(shard byte) gossip.ValidatorEx {
+// guarded makes a validator. A panic on untrusted bytes costs the message, not the node.
+func (p *PubSub) guarded(validate func(from peer.ID, m *gossip.Message) gossip.ValidationResult) gossip.ValidatorEx {
 	return func(_ context.Context, from peer.ID, m *gossip.Message) (verdict gossip.ValidationResult) {
-		// A panic on untrusted bytes costs the message, not the node.
 		defer func() {
 			if fault := recover(); fault != nil {
 				p.log.Error("gossip validator panicked", "fault", fault, "peer", from)
@@ -28,16 +27,23 @@ func (p *PubSub) validator(shard byte) gossip.ValidatorEx {
 			}
 		}()
 		p.counts.verified.Add(1)
+		return validate(from, m)
+	}
+}
+
+// validator returns the validator of a shard. A message is an encoded record and nothing else.
+func (p *PubSub) validator(shard byte) gossip.ValidatorEx {
+	return p.guarded(func(from peer.ID, m *gossip.Message) gossip.ValidationResult {
 		r, err := p.verify(shard, m.GetData())
 		own := from == p.host.ID()
 		if err != nil {
-			verdict = verdictOf(err)
+			verdict := verdictOf(err)
 			if verdict == gossip.ValidationReject && !own {
 				p.addOffense(from)
 			}
 			return verdict
 		}
-		verdict = p.compare(shard, r, from, own)
+		verdict := p.compare(shard, r, from, own)
 		if own || verdict != gossip.ValidationAccept {
 			return verdict
 		}
@@ -48,7 +54,7 @@ func (p *PubSub) validator(shard byte) gossip.ValidatorEx {
 		}
 		p.limiter.done(from, time.Now()) // the tracer releases the slots of other messages
 		return verdict
-	}
+	})
 }
 
 // errNotHere: the record is on a shard of none of its capabilities. errRefused: the
@@ -93,7 +99,7 @@ func (p *PubSub) compare(shard byte, r *td.Record, from peer.ID, own bool) gossi
 		return gossip.ValidationIgnore
 	case how == newest && !own:
 		by, _ := did.FromPeer([]byte(from)) // the host accepts only Ed25519 keys
-		p.enqueue(delivery{&td.Signed{Record: r.Raw, From: by}, r})
+		p.enqueue(delivery{signed: &td.Signed{Record: r.Raw, From: by}, record: r})
 	}
 	return gossip.ValidationAccept
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peerstore"
 	"github.com/multiformats/go-multiaddr"
 
+	"github.com/lmosd/lmosd/p2p/noderecord"
 	"github.com/lmosd/lmosd/p2p/relay"
 	"github.com/lmosd/lmosd/td"
 )
@@ -18,7 +19,7 @@ import (
 // stream opens a libp2p stream. Calls may use a relayed connection, which has limits of time and data. Others wait a moment for a direct one, which
 // the two ends are making, and then use a relayed one only if its limits are high.
 func (r *remote) stream(ctx context.Context, h td.Host, cl class) (network.Stream, error) {
-	if n := r.b.host.Network(); n.Connectedness(r.id) != network.Connected {
+	if n := r.b.host.Network(); n.Connectedness(r.id) != network.Connected && !noderecord.Has(r.b.host.Peerstore(), r.id) {
 		r.b.host.Peerstore().AddAddrs(r.id, multiaddrs(h.Addrs), peerstore.TempAddrTTL)
 	}
 	timeout := r.b.o.DialTimeout
@@ -97,9 +98,9 @@ func multiaddrs(addrs []string) []multiaddr.Multiaddr {
 // findFor limits the search for addresses of a node.
 const findFor = 2 * time.Second
 
-// findAddrs looks for other addresses of a node that could not be dialed, after err: its record may be older than its relays. It reports whether
+// findAddrs looks for other addresses of a node that could not be dialed, after err: those of h may be older than its relays. It reports whether
 // there are some. A node that was lost lately is not looked for again.
-func (r *remote) findAddrs(ctx context.Context, err error) bool {
+func (r *remote) findAddrs(ctx context.Context, h td.Host, err error) bool {
 	if r.b.o.Find == nil || ctx.Err() != nil || isLocal(err) || r.down(time.Now()) || r.b.o.Refused(r.node) != nil {
 		return false
 	}
@@ -107,10 +108,9 @@ func (r *remote) findAddrs(ctx context.Context, err error) bool {
 	before := book.Addrs(r.id)
 	ctx, cancel := context.WithTimeout(ctx, findFor)
 	defer cancel()
-	found, err := r.b.o.Find(ctx, r.id)
-	if err != nil {
-		return false
-	}
-	book.AddAddrs(r.id, found.Addrs, peerstore.TempAddrTTL)
-	return r.b.host.Network().Connectedness(r.id) != network.NotConnected || slices.ContainsFunc(found.Addrs, func(a multiaddr.Multiaddr) bool { return !slices.ContainsFunc(before, a.Equal) })
+	found, _ := r.b.o.Find(ctx, r.id) // it has none after an error
+	more := append(found.Addrs, multiaddrs(h.Addrs)...)
+	book.AddAddrs(r.id, more, peerstore.TempAddrTTL)
+	return r.b.host.Network().Connectedness(r.id) != network.NotConnected ||
+		slices.ContainsFunc(more, func(a multiaddr.Multiaddr) bool { return !slices.ContainsFunc(before, a.Equal) })
 }

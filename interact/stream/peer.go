@@ -194,7 +194,7 @@ func (r *remote) openShared(ctx context.Context, h td.Host, o *opening, cl class
 // open opens a stream to the node, connects with the addresses of h if necessary, and starts its reader.
 func (r *remote) open(ctx context.Context, h td.Host, cl class) (*session, error) {
 	s, err := r.stream(ctx, h, cl)
-	if err != nil && r.findAddrs(ctx, err) {
+	if err != nil && r.findAddrs(ctx, h, err) {
 		s, err = r.stream(ctx, h, cl)
 	}
 	if err != nil {

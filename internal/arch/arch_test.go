@@ -30,7 +30,7 @@ var rows = [][]string{
 	{"did/aries", "did/web", "did/webvh", "did/vc", "did/rotation", "td/schema", "td/scheme"},
 	{"td"},
 	// The interaction model. TDs made from other documents. The parts of the directory that need descriptions only.
-	{"interact", "td/openapi", "td/lmos", "td/querytext", "td/tdtest", "internal/testhost", "directory/index", "directory/embedding", "directory/fetch", "directory/lookalike", "directory/eviction", "directory/reachability", "directory/persist", "directory/directorytest", "policy/access", "p2p/relay"},
+	{"interact", "td/openapi", "td/lmos", "td/querytext", "td/tdtest", "internal/testhost", "directory/index", "directory/embedding", "directory/fetch", "directory/lookalike", "directory/eviction", "directory/reachability", "directory/persist", "directory/directorytest", "policy/access", "p2p/relay", "p2p/noderecord"},
 	{"interact/credentials", "interact/interacttest", "interact/problem", "directory/paging", "gateway/tokens", "policy/rules"},
 	// The own organization, its partners, the strings that invite others, and the protocol between organizations.
 	{"trust/invitation", "trust/organization", "trust/partners", "trust/exchange"},
@@ -81,7 +81,7 @@ var sharedModules = []string{
 	"github.com/ipfs/go-cid", "github.com/ipfs/go-datastore", "github.com/multiformats/go-multistream",
 }
 
-var sharedModulesFor = []string{"internal/storage", "internal/streamserver", "internal/testhost", "node", "node/status", "node/datadir", "p2p", "p2p/relay", "dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "directory", "directory/persist", "directory/presence", "interact/stream", "interact/task", "publication", "testnet", "testnet/simnet", "trust", "trust/exchange", "trust/invitation"}
+var sharedModulesFor = []string{"internal/storage", "internal/streamserver", "internal/testhost", "node", "node/status", "node/datadir", "p2p", "p2p/relay", "p2p/noderecord", "dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "directory", "directory/persist", "directory/presence", "interact/stream", "interact/task", "publication", "testnet", "testnet/simnet", "trust", "trust/exchange", "trust/invitation"}
 
 // moduleHomes are the packages that may import a foreign module, by import path prefix; the longest prefix decides.
 var moduleHomes = []struct {
@@ -110,7 +110,7 @@ var moduleHomes = []struct {
 	{"github.com/libp2p/go-libp2p/x/rate", []string{"dht", "p2p"}, "limits per address: of streams, of connections"},
 	{"github.com/libp2p/go-libp2p/p2p/protocol/ping", []string{"interact/stream", "p2p", "p2p/relay"}, "liveness and latency of a host; its limits"},
 	{"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2", []string{"p2p", "p2p/relay"}, "relays; the transport of circuits, and its limits"},
-	{"github.com/libp2p/go-libp2p/p2p/host/eventbus", []string{"p2p", "p2p/relay", "testnet/simnet"}, "events of the host"},
+	{"github.com/libp2p/go-libp2p/p2p/host/eventbus", []string{"p2p", "p2p/noderecord", "p2p/relay", "testnet/simnet"}, "events of the host"},
 	{"github.com/libp2p/go-libp2p/p2p/net/swarm", []string{"interact/stream", "p2p"}, "the network of the host; its dial errors"},
 	{"github.com/libp2p/go-libp2p/p2p/discovery/mdns", []string{"p2p"}, "nodes on the local network"},
 	{"github.com/libp2p/go-libp2p/p2p/host", []string{"p2p", "testnet/simnet"}, "hosts of nodes and simulations"},
