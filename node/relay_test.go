@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -9,10 +10,12 @@ import (
 
 	libp2p "github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/multiformats/go-multiaddr"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/p2p"
+	"github.com/lmosd/lmosd/p2p/noderecord"
 	"github.com/lmosd/lmosd/p2p/relay"
 	"github.com/lmosd/lmosd/td"
 )
@@ -75,6 +78,35 @@ func TestCallAfterTheAddressChanged(t *testing.T) {
 	connect(t, through, between)
 	until(t, "an address through the relay", func() bool { return len(hidden.network.Addrs()) == 1 })
 	until(t, "an answer", func() bool { return ask(t, caller, ref) == nil })
+}
+
+// A node whose relay has gone announces its new addresses once, whatever the number of its Things, and others have them before they call.
+func TestOneRecordFollowsTheAddresses(t *testing.T) {
+	t.Parallel()
+	caller, hidden, through := behindRouters(t, func(*Options) {})
+	const things = 20
+	var ref string
+	for i := range things {
+		ref = publish(t, hidden, toolAt("Kettle", fmt.Sprintf("urn:x:kettle-%d", i), newAgent(t).url))
+	}
+	knows(t, caller, ref)
+	book := caller.network.Peerstore()
+	until(t, "the record of the node", func() bool { return noderecord.Has(book, hidden.network.ID()) })
+	before := hidden.mesh.gossip.Stats().Published
+	o := quiet()
+	o.NAT = p2p.NAT{Relay: true, Serve: true, PrivateRelays: true}
+	next := start(t, o)
+	connect(t, hidden, next)
+	_ = through.stop()
+	isNew := func(a multiaddr.Multiaddr) bool { return strings.Contains(a.String(), next.network.ID().String()) }
+	until(t, "an address through the other relay", func() bool { return slices.ContainsFunc(hidden.network.Addrs(), isNew) })
+	until(t, "the caller has it", func() bool { return slices.ContainsFunc(book.Addrs(hidden.network.ID()), isNew) })
+	if n := hidden.mesh.gossip.Stats().Published - before; n > 3 {
+		t.Errorf("%d records were announced for %d Things", n, things)
+	}
+	if err := ask(t, caller, ref); err != nil {
+		t.Error(err)
+	}
 }
 
 // A subscription uses a relayed connection with the limits of members. With those of untrusted nodes it is refused with the limits, and the host

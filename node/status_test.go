@@ -32,7 +32,7 @@ func TestStatusCounts(t *testing.T) {
 		return s.DHT.Table == 1 && s.Gossip.Peers == 1 && s.Agents.Known == 1 // both have received the tombstones
 	})
 	s := nodes[1].Status()
-	if s.Peers.Total != 1 || s.Peers.Direct != 1 || s.Peers.Relayed != 0 || s.Gossip.Topics != 17 || s.DHT.Mode != "server" {
+	if s.Peers.Total != 1 || s.Peers.Direct != 1 || s.Peers.Relayed != 0 || s.Gossip.Topics != 16 || s.DHT.Mode != "server" {
 		t.Errorf("got %+v", s)
 	}
 	if s.Agents.Local != 0 || s.Agents.Known != 1 || s.Calls.Total != 2 || s.Calls.Errors != 1 {

@@ -95,7 +95,7 @@ func TestTwentyNodes(t *testing.T) {
 
 		for i, n := range nodes {
 			s := n.Stats()
-			if s.Rejected != 0 || s.Dropped != 0 || s.Topics != 17 || s.Peers != n.Peers() || s.Peers < 2 {
+			if s.Rejected != 0 || s.Dropped != 0 || s.Topics != 16 || s.Peers != n.Peers() || s.Peers < 2 {
 				t.Errorf("node %d: %+v", i, s)
 			}
 		}

@@ -12,7 +12,7 @@ import (
 
 // Stats counts messages since [New]. Own messages count only as Published.
 type Stats struct {
-	Topics int // subscribed
+	Topics int // of records of Things, subscribed
 	Peers  int // distinct, subscribed to any topic
 
 	Published  uint64
@@ -35,7 +35,7 @@ type counts struct {
 // Stats returns the counters.
 func (p *PubSub) Stats() Stats {
 	return Stats{
-		Topics:     len(p.opts.Shards) + 1, // and that of nodes
+		Topics:     len(p.opts.Shards),
 		Peers:      p.Peers(),
 		Published:  p.counts.published.Load(),
 		Delivered:  p.counts.delivered.Load(),

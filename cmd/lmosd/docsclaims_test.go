@@ -108,6 +108,7 @@ var claims = []claim{
 	{"docs/operations.md", "in the profile `public`: 2 minutes and 128 KiB", "p2p/relay/relay.go", "Short: {2 * time.Minute, 128 << 10}"},
 	{"docs/operations.md", "a limit of 16 GiB in 24 hours, and one caller", "p2p/relay/service.go", "cmp.Or(o.Daily, 16<<30), cmp.Or(o.DailyOfOne, 2<<30)"},
 	{"docs/operations.md", "pings the relay every 3", "p2p/relay/reservations.go", "pingEvery   = 3 * time.Second"},
+	{"docs/operations.md", "is not dialed again for 5 minutes", "p2p/gater.go", "othersFor = 5 * time.Minute"},
 	{"docs/operations.md", "prints an invitation for 1 hour and 3 nodes", "cmd/lmosd/run.go", "homeInvitationUses = 3"},
 	{"docs/operations.md", "waits up to 45 s for an issuer", "cmd/lmosd/internal/keys/rotate.go", "confirmWait  = 45 * time.Second"},
 	{"docs/operations.md", "those of the new one for 30 days", "publication/publication.go", "movedLifetime     = 30 * 24 * time.Hour"},

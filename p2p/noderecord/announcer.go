@@ -18,6 +18,7 @@ import (
 
 // Times of an [Announcer].
 const (
+	lookPause    = time.Second      // between looks whether the node offers something
 	leastPause   = 10 * time.Second // between two records
 	mostPause    = 10 * time.Minute // between attempts of a node without peers
 	gossipPeriod = time.Hour        // for nodes that have missed the last record
@@ -83,7 +84,7 @@ func (a *Announcer) Run(ctx context.Context) error {
 func (a *Announcer) announce(ctx context.Context, now time.Time) time.Duration {
 	addrs := a.o.Addrs(a.o.Host.Addrs())
 	if len(addrs) == 0 || !a.o.Offers() {
-		return leastPause
+		return lookPause
 	}
 	if changed := a.last == nil || !equal(a.last.Addrs, addrs); changed {
 		a.gossiped, a.stored, a.failures = time.Time{}, time.Time{}, 0
