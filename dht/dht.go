@@ -34,6 +34,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/p2p/noderecord"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -102,6 +103,8 @@ type Options struct {
 	Verifier *td.Verifier
 	// Local is the data served to other nodes; nil means none.
 	Local Local
+	// Nodes receives the records of nodes that were looked for; nil means a book that only they use.
+	Nodes *noderecord.Book
 	// Index gives the node the role "index": it answers searches from its whole directory, and is provided as such in the DHT.
 	// Index returns at most q.Limit matching verified public records that the caller may find, is called concurrently, and must not block.
 	// Nil means no such role.
@@ -190,7 +193,7 @@ func New(h host.Host, o Options) (*DHT, error) {
 	d.provided = newProvidedKeys()
 	d.faults = &faults{host: h, log: o.Log}
 	d.validator = record.NamespacedValidator{namespaceTD: &validator{verifier: o.Verifier, equivocations: &equivocations{report: o.Evidence}},
-		namespaceNode: nodeValidator{}}
+		namespaceNode: nodeValidator{o.Network}}
 	if err := d.open(); err != nil {
 		return nil, fmt.Errorf("open the DHT: %w", err)
 	}
@@ -211,6 +214,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Verifier == nil {
 		o.Verifier = td.NewVerifier(did.Keys())
+	}
+	if o.Nodes == nil {
+		o.Nodes = noderecord.NewBook(o.Network, func(did.DID) bool { return false })
 	}
 	if o.Local == nil {
 		o.Local = emptyLocal{}

@@ -22,11 +22,11 @@ func nodeKey(id peer.ID) string { return "/" + namespaceNode + "/" + string(id) 
 var errUnknown = errors.New("no valid record of a node")
 
 // A nodeValidator is the admission check of the records of nodes.
-type nodeValidator struct{}
+type nodeValidator struct{ network string }
 
 // Validate returns an error if value is not the record of the node of key, valid now.
-func (nodeValidator) Validate(key string, value []byte) error {
-	r, err := noderecord.Parse(value, time.Now())
+func (v nodeValidator) Validate(key string, value []byte) error {
+	r, err := noderecord.Parse(value, v.network, time.Now())
 	if err != nil {
 		return err
 	}
@@ -37,10 +37,10 @@ func (nodeValidator) Validate(key string, value []byte) error {
 }
 
 // Select returns the index of the newest record; the lowest of equal ones. It fails only if none is valid.
-func (nodeValidator) Select(_ string, values [][]byte) (int, error) {
+func (v nodeValidator) Select(_ string, values [][]byte) (int, error) {
 	newest, index := time.Time{}, -1
-	for i, v := range values {
-		if r, err := noderecord.Parse(v, time.Now()); err == nil && r.Issued.After(newest) {
+	for i, raw := range values {
+		if r, err := noderecord.Parse(raw, v.network, time.Now()); err == nil && r.Issued.After(newest) {
 			newest, index = r.Issued, i
 		}
 	}
@@ -60,8 +60,8 @@ func (d *DHT) PublishNode(ctx context.Context, r *noderecord.Record) (replicas i
 	return receipt.Replicas, err
 }
 
-// FindPeer returns the addresses of a node, within ctx: those that it has signed, which the address book gets too, and those that the nodes near
-// to it know. The error is that of the second if there are none.
+// FindPeer returns the addresses of a node, within ctx: those that it has signed, which Options.Nodes gets too, and those that the nodes near to it
+// know. The error is that of the second if there are none.
 func (d *DHT) FindPeer(ctx context.Context, id peer.ID) (peer.AddrInfo, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -70,12 +70,11 @@ func (d *DHT) FindPeer(ctx context.Context, id peer.ID) (peer.AddrInfo, error) {
 	work.Go(func() { signed, _ = d.search(ctx, nodeKey(id), settle) })
 	found, err := d.kad.FindPeer(ctx, id)
 	work.Wait()
-	now := time.Now()
-	r, invalid := noderecord.Parse(signed, now)
+	r, invalid := noderecord.Parse(signed, d.o.Network, time.Now())
 	if invalid != nil {
 		return found, err
 	}
-	_, _ = r.Store(d.host.Peerstore(), now) // false: the book has a newer one
+	d.o.Nodes.Keep(r)
 	found.ID, found.Addrs = id, slices.Concat(d.o.filterAddrs(r.Addrs), found.Addrs)
 	return found, nil
 }

@@ -14,7 +14,7 @@ import (
 
 func nodeRecord(t testing.TB, n int, at time.Time, addr string) *noderecord.Record {
 	t.Helper()
-	r, err := noderecord.Sign(testPrivKey(t, n), []ma.Multiaddr{testAddr(t, addr)}, at)
+	r, err := noderecord.Sign(testSigner(t, n), "test", []ma.Multiaddr{testAddr(t, addr)}, at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,10 +41,10 @@ func TestFindPeerBySignedAddresses(t *testing.T) {
 	if err != nil || len(found.Addrs) == 0 || !found.Addrs[0].Equal(next.Addrs[0]) {
 		t.Errorf("found %v, %v", found, err)
 	}
-	if book := nodes[2].host.Peerstore(); !noderecord.Has(book, next.Peer) || !slices.ContainsFunc(book.Addrs(next.Peer), next.Addrs[0].Equal) {
-		t.Errorf("the address book has %s", book.Addrs(next.Peer))
+	if got := nodes[2].o.Nodes.Addrs(next.Peer, time.Now()); !slices.EqualFunc(got, next.Addrs, ma.Multiaddr.Equal) {
+		t.Errorf("the book has %s", got)
 	}
-	if _, err := nodes[2].FindPeer(ctx, testPeer(t, 98)); err == nil {
+	if _, err := nodes[2].FindPeer(ctx, nodeRecord(t, 98, time.Now(), "/ip4/127.0.0.1/tcp/1").Peer); err == nil {
 		t.Error("an unknown node was found")
 	}
 }
@@ -54,7 +54,7 @@ func TestNodeValidator(t *testing.T) {
 	r, other := nodeRecord(t, 1, time.Now(), "/ip4/192.0.2.1/tcp/1"), nodeRecord(t, 2, time.Now(), "/ip4/192.0.2.1/tcp/1")
 	expired := bytes.Clone(r.Raw)
 	expired[len(expired)/2]++
-	var v nodeValidator
+	v := nodeValidator{"test"}
 	for name, c := range map[string]struct {
 		key   string
 		value []byte

@@ -37,6 +37,7 @@ type mesh struct {
 	gossip    *pubsub.PubSub
 	directory *directory.Directory
 	index     *publication.Index // of what this node offers
+	nodes     *noderecord.Book
 	publisher *publication.Publisher
 	sync      *reconcile.Reconciler
 	records   reconcile.Set // what sync compares
@@ -49,6 +50,7 @@ func (n *Node) openMesh(embedder embedding.Embedder) (*mesh, error) {
 	m := &mesh{servient: n.servient,
 		verifier: td.NewVerifier(did.Resolvers(map[string]did.Resolver{"key": did.Fallback(did.Keys(), aries.Resolver())})),
 		index:    publication.NewIndex(n.DID(), n.policy.Finds)}
+	m.nodes = noderecord.NewBook(n.opts.Network, func(id did.DID) bool { return m.directory != nil && m.directory.Hosts(id) })
 	if err := n.openCarriers(m); err != nil {
 		return nil, err
 	}
@@ -74,7 +76,7 @@ func (n *Node) openMesh(embedder embedding.Embedder) (*mesh, error) {
 
 // openCarriers opens the carriers of calls and records: streams, the DHT and gossip.
 func (n *Node) openCarriers(m *mesh) (err error) {
-	m.streams = stream.New(n.network.Host, stream.Options{Network: n.opts.Network, As: stream.NewPseudonyms(n.key).Of, Log: n.opts.Log, Find: func(ctx context.Context, id peer.ID) (peer.AddrInfo, error) { return m.dht.FindPeer(ctx, id) },
+	m.streams = stream.New(n.network.Host, stream.Options{Network: n.opts.Network, As: stream.NewPseudonyms(n.key).Of, Log: n.opts.Log, Addrs: m.nodes.Addrs, Find: func(ctx context.Context, id peer.ID) (peer.AddrInfo, error) { return m.dht.FindPeer(ctx, id) },
 		Principal: n.policy.Principal, Wait: n.network.trust.Wait, DialTimeout: n.opts.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams, MaxConcurrent: max(maxServed, n.policy.Most()),
 		Refused: n.network.peers.Refusal, Reach: func(id did.DID, ok bool) { m.monitor.SetReachable(id, ok) }})
 	n.life.onClose(m.streams.Close)
@@ -84,7 +86,7 @@ func (n *Node) openCarriers(m *mesh) (err error) {
 		search = func(ctx context.Context, q td.Query) []*td.Signed { return m.directory.Known(ctx, q) }
 	}
 	m.dht, err = dht.New(n.network.Host, dht.Options{Index: search, Relay: n.network.own.CanServe(), Network: n.opts.Network, Mode: dht.Mode(n.opts.DHTMode), PublishPrivate: !n.opts.PublicOnly,
-		Store: n.stores.Fast, BootstrapPeers: n.network.bootstrap.Peers, Verifier: m.verifier, Local: m.index, Admits: n.policy.Connects, Stores: n.policy.Stores, Principal: n.policy.Principal,
+		Store: n.stores.Fast, BootstrapPeers: n.network.bootstrap.Peers, Verifier: m.verifier, Local: m.index, Nodes: m.nodes, Admits: n.policy.Connects, Stores: n.policy.Stores, Principal: n.policy.Principal,
 		States:    func(ctx context.Context, keys [][32]byte) []dht.AgentState { return m.publisher.States(ctx, keys) },
 		Evidence:  func(s *td.Signed) { m.directory.Enqueue(s) },
 		OnResult:  func(p peer.ID, ok bool) { m.monitor.OnResult(p, ok) },
@@ -98,14 +100,13 @@ func (n *Node) openCarriers(m *mesh) (err error) {
 	n.life.onRun(m.dht.Run)
 
 	m.gossip, err = pubsub.New(n.network.Host, pubsub.Options{Network: n.opts.Network, Verifier: m.verifier,
-		Degree: n.opts.GossipDegree, Deliver: func(s *td.Signed, _ *td.Record) { m.directory.Enqueue(s) },
-		Node: noderecord.Keep(n.network.Peerstore(), func(id did.DID) bool { return m.directory.Hosts(id) }), Ban: n.network.peers.Ban, Log: n.opts.Log})
+		Degree: n.opts.GossipDegree, Deliver: func(s *td.Signed, _ *td.Record) { m.directory.Enqueue(s) }, Nodes: m.nodes, Ban: n.network.peers.Ban, Log: n.opts.Log})
 	if err != nil {
 		return fmt.Errorf("open gossip: %w", err)
 	}
 	n.life.onClose(m.gossip.Close)
 	n.life.onRun(m.gossip.Run)
-	n.life.onRun(noderecord.NewAnnouncer(noderecord.AnnouncerOptions{Host: n.network.Host, Addrs: p2p.NodeAddrs, Offers: m.index.HasPublic, Gossip: m.gossip.AnnounceNode,
+	n.life.onRun(noderecord.NewAnnouncer(noderecord.AnnouncerOptions{Host: n.network.Host, Signer: n.key, Network: n.opts.Network, Addrs: p2p.NodeAddrs, Offers: m.index.HasPublic, Gossip: m.gossip.AnnounceNode,
 		Store: m.dht.PublishNode, Log: n.opts.Log}).Run)
 	return nil
 }

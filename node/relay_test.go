@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	libp2p "github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -15,7 +16,6 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/p2p"
-	"github.com/lmosd/lmosd/p2p/noderecord"
 	"github.com/lmosd/lmosd/p2p/relay"
 	"github.com/lmosd/lmosd/td"
 )
@@ -90,8 +90,7 @@ func TestOneRecordFollowsTheAddresses(t *testing.T) {
 		ref = publish(t, hidden, toolAt("Kettle", fmt.Sprintf("urn:x:kettle-%d", i), newAgent(t).url))
 	}
 	knows(t, caller, ref)
-	book := caller.network.Peerstore()
-	until(t, "the record of the node", func() bool { return noderecord.Has(book, hidden.network.ID()) })
+	until(t, "the record of the node", func() bool { return len(addrsOf(caller, hidden)) > 0 })
 	before := hidden.mesh.gossip.Stats().Published
 	o := quiet()
 	o.NAT = p2p.NAT{Relay: true, Serve: true, PrivateRelays: true}
@@ -100,7 +99,7 @@ func TestOneRecordFollowsTheAddresses(t *testing.T) {
 	_ = through.stop()
 	isNew := func(a multiaddr.Multiaddr) bool { return strings.Contains(a.String(), next.network.ID().String()) }
 	until(t, "an address through the other relay", func() bool { return slices.ContainsFunc(hidden.network.Addrs(), isNew) })
-	until(t, "the caller has it", func() bool { return slices.ContainsFunc(book.Addrs(hidden.network.ID()), isNew) })
+	until(t, "the caller has it", func() bool { return slices.ContainsFunc(addrsOf(caller, hidden), isNew) })
 	if n := hidden.mesh.gossip.Stats().Published - before; n > 3 {
 		t.Errorf("%d records were announced for %d Things", n, things)
 	}
@@ -161,4 +160,9 @@ func (clock) Do(_ context.Context, m *interact.Message) iter.Seq2[*interact.Mess
 		}
 		yield(m.ReplyStatus(interact.StatusCompleted, interact.JSON, []byte(`"x"`)), nil)
 	}
+}
+
+// addrsOf returns the addresses that a node has signed, as another one knows them.
+func addrsOf(n, of *running) []multiaddr.Multiaddr {
+	return n.mesh.nodes.Addrs(of.network.ID(), time.Now())
 }

@@ -26,8 +26,14 @@ func RecordAddrs(as []ma.Multiaddr) []string {
 }
 
 // NodeAddrs returns the addresses of a host that fit into its own record, the most reachable first. A machine with several interfaces has more, and
-// the system lists loopback first. Two places are for relays, if the host has some.
-func NodeAddrs(as []ma.Multiaddr) []ma.Multiaddr { return choose(as, noderecord.MaxAddrs) }
+// the system lists loopback first. Two places are for relays, if the host has some. Loopback is there only if the host has nothing else.
+func NodeAddrs(as []ma.Multiaddr) []ma.Multiaddr {
+	addrs := choose(slices.DeleteFunc(slices.Clone(as), func(a ma.Multiaddr) bool { return !noderecord.IsValid(a) }), noderecord.MaxAddrs)
+	if i := slices.IndexFunc(addrs, func(a ma.Multiaddr) bool { return remoteness(a) == loopback }); i > 0 {
+		addrs = addrs[:i] // they are the last ones
+	}
+	return addrs
+}
 
 // choose returns the addresses that are in a record with room for most.
 func choose(as []ma.Multiaddr, most int) []ma.Multiaddr {

@@ -44,8 +44,8 @@ type Options struct {
 	// Deliver receives each accepted and new record, from one goroutine of Run. It may block: records that exceed the queue are
 	// dropped and counted. It must not change its arguments. Nil discards all records.
 	Deliver func(s *td.Signed, r *td.Record)
-	// Node receives the new records of other nodes, like Deliver. Nil discards them.
-	Node func(r *noderecord.Record)
+	// Nodes receives the records of other nodes, which are forwarded if it accepts them. Nil means a book that keeps none.
+	Nodes *noderecord.Book
 	// Ban receives a peer that forwarded invalid records, before its connections are closed. It should prevent connections to the
 	// peer for that time. With nil the peer can reconnect; its messages are refused.
 	Ban func(id peer.ID, how time.Duration)
@@ -67,7 +67,7 @@ type PubSub struct {
 
 	limiter   *limiter
 	replay    replay
-	nodes     nodes
+	nodes     *gossip.Topic // of the records of nodes
 	meshPeers meshPeers
 	pending   pending
 	adopted   chan adoption // to be published again
@@ -78,11 +78,10 @@ type PubSub struct {
 	closing   sync.Once
 }
 
-// delivery is an accepted record for Deliver, or one for Node.
+// delivery is an accepted record for Deliver.
 type delivery struct {
 	signed *td.Signed
 	record *td.Record
-	node   *noderecord.Record
 }
 
 // New joins the gossipsub network of h: from now on records are verified and forwarded. [PubSub.Run] delivers them. Call New before
@@ -130,6 +129,9 @@ func (o *Options) complete() error {
 	}
 	if o.Verifier == nil {
 		o.Verifier = td.NewVerifier(did.Keys())
+	}
+	if o.Nodes == nil {
+		o.Nodes = noderecord.NewBook(o.Network, func(did.DID) bool { return false })
 	}
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.limiter == nil {
@@ -196,10 +198,7 @@ func (p *PubSub) deliver(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case n := <-p.queue:
-			switch {
-			case n.node != nil && p.opts.Node != nil:
-				p.opts.Node(n.node)
-			case n.node == nil && p.opts.Deliver != nil:
+			if p.opts.Deliver != nil {
 				p.opts.Deliver(n.signed, n.record)
 			}
 		}

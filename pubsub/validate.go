@@ -99,7 +99,7 @@ func (p *PubSub) compare(shard byte, r *td.Record, from peer.ID, own bool) gossi
 		return gossip.ValidationIgnore
 	case how == newest && !own:
 		by, _ := did.FromPeer([]byte(from)) // the host accepts only Ed25519 keys
-		p.enqueue(delivery{signed: &td.Signed{Record: r.Raw, From: by}, record: r})
+		p.enqueue(delivery{&td.Signed{Record: r.Raw, From: by}, r})
 	}
 	return gossip.ValidationAccept
 }

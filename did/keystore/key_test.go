@@ -174,6 +174,7 @@ func TestSignaturesByPurpose(t *testing.T) {
 		{"record after its domain", did.PurposeRecord, []byte("\xa1\x01\x02"), []byte("lmos-td-v1:\xa1\x01\x02")},
 		{"record of 64 bytes", did.PurposeRecord, hashes("x"), append([]byte("lmos-td-v1:"), hashes("x")...)},
 		{"checkpoint after its domain", did.PurposeAudit, []byte(`{"n":7`), []byte(`lmos-audit-v1:{"n":7`)},
+		{"addresses after their domain", did.PurposeNode, []byte("\xa1\x01\x02"), []byte("lmos-node-v1:\xa1\x01\x02")},
 		{"rotation after its domain", did.PurposeRotation, []byte("\xa1\x01\x02"), []byte("lmos-rotate-v1:\xa1\x01\x02")},
 		{"invitation after its domain", did.PurposeInvitation, []byte("\xa1\x01\x02"), []byte("lmos-invite-v1:\xa1\x01\x02")},
 	} {
@@ -210,6 +211,7 @@ func TestSignRejects(t *testing.T) {
 		{"hash data that is a checkpoint", did.PurposeAssertion, pad(did.PurposeAudit)},
 		{"hash data that is an invitation", did.PurposeAssertion, pad(did.PurposeInvitation)},
 		{"hash data that is a rotation", did.PurposeAssertion, pad(did.PurposeRotation)},
+		{"hash data that is the addresses of a node", did.PurposeAssertion, pad(did.PurposeNode)},
 		{"hash data that is a Noise handshake", did.PurposeAssertion, pad("noise-libp2p-static-key:")},
 		{"hash data that is a TLS handshake", did.PurposeAssertion, pad("libp2p-tls-handshake:")},
 		{"hash data that is gossip", did.PurposeAssertion, pad("libp2p-pubsub:")},
@@ -241,7 +243,7 @@ func TestSignRejects(t *testing.T) {
 // No bytes are the input of two purposes.
 func TestFormsCannotCollide(t *testing.T) {
 	t.Parallel()
-	if len(inputs) != 6 {
+	if len(inputs) != 7 {
 		t.Fatalf("there are %d forms; this test must check the new one, too", len(inputs))
 	}
 	for n := range 200 {
@@ -254,7 +256,7 @@ func TestFormsCannotCollide(t *testing.T) {
 			t.Errorf("a record of %d bytes is hash data too: %q", n, again)
 		}
 	}
-	for _, purpose := range []did.Purpose{did.PurposeInvitation, did.PurposeRotation} {
+	for _, purpose := range []did.Purpose{did.PurposeInvitation, did.PurposeRotation, did.PurposeNode} {
 		for n := range 200 {
 			input, err := mapFor(purpose)(append([]byte{0xa9}, bytes.Repeat([]byte{0xa5}, n)...))
 			if err != nil {

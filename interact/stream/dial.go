@@ -11,7 +11,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/peerstore"
 	"github.com/multiformats/go-multiaddr"
 
-	"github.com/lmosd/lmosd/p2p/noderecord"
 	"github.com/lmosd/lmosd/p2p/relay"
 	"github.com/lmosd/lmosd/td"
 )
@@ -19,8 +18,12 @@ import (
 // stream opens a libp2p stream. Calls may use a relayed connection, which has limits of time and data. Others wait a moment for a direct one, which
 // the two ends are making, and then use a relayed one only if its limits are high.
 func (r *remote) stream(ctx context.Context, h td.Host, cl class) (network.Stream, error) {
-	if n := r.b.host.Network(); n.Connectedness(r.id) != network.Connected && !noderecord.Has(r.b.host.Peerstore(), r.id) {
-		r.b.host.Peerstore().AddAddrs(r.id, multiaddrs(h.Addrs), peerstore.TempAddrTTL)
+	if n := r.b.host.Network(); n.Connectedness(r.id) != network.Connected {
+		addrs := r.b.o.Addrs(r.id, time.Now())
+		if len(addrs) == 0 {
+			addrs = multiaddrs(h.Addrs)
+		}
+		r.b.host.Peerstore().AddAddrs(r.id, addrs, peerstore.TempAddrTTL)
 	}
 	timeout := r.b.o.DialTimeout
 	if slices.ContainsFunc(r.b.host.Peerstore().Addrs(r.id), relay.IsCircuit) {
@@ -101,15 +104,17 @@ const findFor = 2 * time.Second
 // findAddrs looks for other addresses of a node that could not be dialed, after err: those of h may be older than its relays. It reports whether
 // there are some. A node that was lost lately is not looked for again.
 func (r *remote) findAddrs(ctx context.Context, h td.Host, err error) bool {
-	if r.b.o.Find == nil || ctx.Err() != nil || isLocal(err) || r.down(time.Now()) || r.b.o.Refused(r.node) != nil {
+	if ctx.Err() != nil || isLocal(err) || r.b.o.Refused(r.node) != nil {
 		return false
 	}
-	book := r.b.host.Peerstore()
+	book, more := r.b.host.Peerstore(), multiaddrs(h.Addrs)
 	before := book.Addrs(r.id)
-	ctx, cancel := context.WithTimeout(ctx, findFor)
-	defer cancel()
-	found, _ := r.b.o.Find(ctx, r.id) // it has none after an error
-	more := append(found.Addrs, multiaddrs(h.Addrs)...)
+	if r.b.o.Find != nil && !r.down(time.Now()) {
+		ctx, cancel := context.WithTimeout(ctx, findFor)
+		defer cancel()
+		found, _ := r.b.o.Find(ctx, r.id) // it has none after an error
+		more = append(more, found.Addrs...)
+	}
 	book.AddAddrs(r.id, more, peerstore.TempAddrTTL)
 	return r.b.host.Network().Connectedness(r.id) != network.NotConnected ||
 		slices.ContainsFunc(more, func(a multiaddr.Multiaddr) bool { return !slices.ContainsFunc(before, a.Equal) })

@@ -41,6 +41,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
+	"github.com/multiformats/go-multiaddr"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
@@ -91,6 +92,9 @@ type Options struct {
 	Principal func(node did.DID) *did.Principal
 	// Wait waits until it is known who a connected node is, for a short time. Nil does not wait.
 	Wait func(ctx context.Context, node did.DID)
+	// Addrs returns the addresses that a node has signed, which are newer than those of its Things; none if they are not known. It must be fast.
+	// Nil: none.
+	Addrs func(id peer.ID, now time.Time) []multiaddr.Multiaddr
 	// Find returns addresses of a node that other nodes know, when it could not be dialed. Nil: none.
 	Find func(ctx context.Context, id peer.ID) (peer.AddrInfo, error)
 	// Reach is called with false after a failed dial or probe, and with true after the first response on a new session. It must not block.
@@ -107,6 +111,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Reach == nil {
 		o.Reach = func(did.DID, bool) {}
+	}
+	if o.Addrs == nil {
+		o.Addrs = func(peer.ID, time.Time) []multiaddr.Multiaddr { return nil }
 	}
 	if o.Refused == nil {
 		o.Refused = func(did.DID) error { return nil }

@@ -13,22 +13,26 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/host/eventbus"
 	ma "github.com/multiformats/go-multiaddr"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/backoff"
 )
 
-// Times of an [Announcer].
+// Times of an [Announcer]. Each is jittered by a tenth, but for the first pause.
 const (
-	lookPause    = time.Second      // between looks whether the node offers something
-	leastPause   = 10 * time.Second // between two records
-	mostPause    = 10 * time.Minute // between attempts of a node without peers
-	gossipPeriod = time.Hour        // for nodes that have missed the last record
-	storePeriod  = Life / 4
+	lookPause   = time.Second      // between looks whether the node offers something
+	firstPause  = 10 * time.Second // between two records
+	changePause = 5 * time.Minute  // at most, between the records of addresses that change again and again
+	alonePause  = 10 * time.Minute // at most, between attempts of a node without peers
+	repeatAfter = time.Minute      // for nodes that have missed the record of a change
+	period      = Life / 4
 )
 
 // AnnouncerOptions configure [NewAnnouncer]. All but Log are required.
 type AnnouncerOptions struct {
-	Host host.Host
-	// Addrs selects those of the host that others are told, at most [MaxAddrs], the best first.
+	Host    host.Host
+	Signer  did.Signer // of the host
+	Network string
+	// Addrs selects those of the host that others receive, at most [MaxAddrs], the best first.
 	Addrs func(all []ma.Multiaddr) []ma.Multiaddr
 	// Offers reports whether the node offers something to all nodes. If not, its addresses are not announced.
 	Offers func() bool
@@ -39,15 +43,17 @@ type AnnouncerOptions struct {
 	Log   *slog.Logger // nil discards
 }
 
-// An Announcer announces the record of this node: at once after a change of its addresses, and again before others forget it.
+// An Announcer announces the record of this node: at once after a change of its addresses, and again before others forget it. A node that offers
+// nothing any more announces a record without addresses.
 type Announcer struct {
 	o AnnouncerOptions
 
 	// The rest is owned by Run.
-	last             *Record
-	gossiped, stored time.Time // zero: not yet
-	tried            time.Time
-	failures         int
+	last     *Record   // announced; nil: none yet
+	next     time.Time // when it is announced again
+	changes  int       // one after the other, which no quiet period has separated
+	attempts int       // of the record, without a peer and a replica
+	repeats  int       // of the record, for those that have missed it
 }
 
 // NewAnnouncer returns an announcer.
@@ -82,45 +88,54 @@ func (a *Announcer) Run(ctx context.Context) error {
 
 // announce announces what is due, and returns when it must be called again.
 func (a *Announcer) announce(ctx context.Context, now time.Time) time.Duration {
-	addrs := a.o.Addrs(a.o.Host.Addrs())
-	if len(addrs) == 0 || !a.o.Offers() {
+	var addrs []ma.Multiaddr
+	if a.o.Offers() {
+		addrs = a.o.Addrs(a.o.Host.Addrs())
+	}
+	if a.last == nil && len(addrs) == 0 || a.last != nil && len(addrs) == 0 && len(a.last.Addrs) == 0 && a.attempts == 0 {
 		return lookPause
 	}
-	if changed := a.last == nil || !equal(a.last.Addrs, addrs); changed {
-		a.gossiped, a.stored, a.failures = time.Time{}, time.Time{}, 0
+	due := a.next
+	changed := a.last == nil || !equal(a.last.Addrs, addrs)
+	if changed && a.last != nil {
+		if now.Sub(a.last.Issued) > 2*changePause {
+			a.changes = 0
+		}
+		due = a.last.Issued.Add(min(firstPause<<min(a.changes, 5), changePause))
 	}
-	gossip, store := now.Sub(a.gossiped) >= gossipPeriod, now.Sub(a.stored) >= storePeriod
-	if !gossip && !store {
-		return min(gossipPeriod-now.Sub(a.gossiped), storePeriod-now.Sub(a.stored))
+	if wait := due.Sub(now); wait > 0 {
+		return min(wait, lookPause) // what the node offers may change
 	}
-	if wait := a.tried.Add(min(leastPause<<min(a.failures, 6), mostPause)).Sub(now); wait > 0 {
-		return wait
-	}
-	r, err := Sign(a.o.Host.Peerstore().PrivKey(a.o.Host.ID()), addrs, now)
+	r, err := Sign(a.o.Signer, a.o.Network, addrs, now)
 	if err != nil {
 		a.o.Log.Error("record of this node not signed", "err", err)
-		return mostPause
+		return alonePause
 	}
-	a.last, a.tried = r, now
-	a.failures++
-	if gossip {
-		if n, err := a.o.Gossip(ctx, r); err == nil && n > 0 {
-			a.gossiped = now.Add(-backoff.Jitter(gossipPeriod/10, 1))
-		} else if err != nil {
-			a.o.Log.Debug("record of this node not announced", "err", err)
-		}
+	if changed {
+		a.attempts, a.repeats = 0, 0
+		a.changes++
 	}
-	if store {
-		if n, err := a.o.Store(ctx, r); err == nil && n > 0 {
-			a.stored = now.Add(-backoff.Jitter(storePeriod/10, 1))
-		} else if err != nil {
-			a.o.Log.Debug("record of this node not stored", "err", err)
-		}
+	a.last = r
+	peers, err := a.o.Gossip(ctx, r)
+	if err != nil {
+		a.o.Log.Info("record of this node not announced", "err", err)
 	}
-	if !a.gossiped.IsZero() && !a.stored.IsZero() {
-		a.failures = 0
+	replicas, err := a.o.Store(ctx, r)
+	if err != nil {
+		a.o.Log.Debug("record of this node not stored", "err", err)
 	}
-	return leastPause
+	switch {
+	case peers == 0 || replicas == 0:
+		a.attempts++
+		a.next = now.Add(backoff.Jitter(min(firstPause<<min(a.attempts, 6), alonePause), 0.1))
+	case a.repeats == 0:
+		a.attempts, a.repeats = 0, 1
+		a.next = now.Add(backoff.Jitter(repeatAfter, 0.1))
+	default:
+		a.attempts = 0
+		a.next = now.Add(backoff.Jitter(period, 0.1))
+	}
+	return lookPause
 }
 
 // equal compares addresses in any order.

@@ -16,11 +16,11 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/record"
-	"github.com/libp2p/go-libp2p/p2p/host/peerstore/pstoremem"
 	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/didtest"
+	"github.com/lmosd/lmosd/internal/cbor"
 	"github.com/lmosd/lmosd/internal/testhost"
 	"github.com/lmosd/lmosd/internal/testmain"
 )
@@ -28,15 +28,6 @@ import (
 func TestMain(m *testing.M) { testmain.Run(m) }
 
 var now = time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
-
-func key(t testing.TB, n int) crypto.PrivKey {
-	t.Helper()
-	k, err := crypto.UnmarshalPrivateKey(didtest.Key(n).Libp2p())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
-}
 
 // addrs returns n addresses from a port on.
 func addrs(n, port int) (all []ma.Multiaddr) {
@@ -48,22 +39,26 @@ func addrs(n, port int) (all []ma.Multiaddr) {
 
 func signed(t testing.TB, at time.Time, as []ma.Multiaddr) *Record {
 	t.Helper()
-	r, err := Sign(key(t, 1), as, at)
+	r, err := Sign(didtest.Key(1), "test", as, at)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-// sealed returns a record without the checks of Sign.
-func sealed(t testing.TB, signer int, r record.Record) []byte {
+// sealed signs a record without the checks of Sign. change is what differs from a valid one.
+func sealed(t testing.TB, signer int, change func(*wireRecord)) []byte {
 	t.Helper()
-	e, err := record.Seal(r, key(t, signer))
+	w := &wireRecord{Version: version, Network: "test", Node: string(didtest.Key(1).DID()), Issued: uint64(now.UnixMilli()), Addrs: []string{"/ip4/192.0.2.1/tcp/1"}}
+	change(w)
+	raw, err := cbor.Marshal(w)
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := e.Marshal()
-	if err != nil {
+	if w.Signature, err = didtest.Key(signer).Sign(did.PurposeNode, raw); err != nil {
+		t.Fatal(err)
+	}
+	if raw, err = cbor.Marshal(w); err != nil {
 		t.Fatal(err)
 	}
 	return raw
@@ -71,42 +66,37 @@ func sealed(t testing.TB, signer int, r record.Record) []byte {
 
 func TestRecord(t *testing.T) {
 	t.Parallel()
-	r, err := Parse(signed(t, now, addrs(MaxAddrs, 1)).Raw, now.Add(Life))
+	r, err := Parse(signed(t, now, addrs(MaxAddrs, 1)).Raw, "test", now.Add(Life))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Node != didtest.Key(1).DID() || !r.Issued.Equal(now) || !equal(r.Addrs, addrs(MaxAddrs, 1)) {
+	if r.Node != didtest.Key(1).DID() || !r.Issued.Equal(now) || !equal(r.Addrs, addrs(MaxAddrs, 1)) || r.Peer != peer.ID(didtest.Key(1).Peer()) {
 		t.Errorf("%+v", r)
 	}
+	if r, err := Parse(signed(t, now, nil).Raw, "test", now); err != nil || len(r.Addrs) != 0 {
+		t.Errorf("without addresses: %+v, %v", r, err)
+	}
 }
-
-// A foreignRecord has the domain of records of nodes, and the content of something else.
-type foreignRecord struct{ *peer.PeerRecord }
-
-func (foreignRecord) Codec() []byte { return []byte("other") }
 
 func TestInvalidRecords(t *testing.T) {
 	t.Parallel()
 	good := signed(t, now, addrs(2, 1)).Raw
 	changed := slices.Clone(good)
 	changed[len(changed)/2] ^= 1
-	of := func(id peer.ID, n int, seq uint64) *peer.PeerRecord {
-		return &peer.PeerRecord{PeerID: id, Addrs: addrs(n, 1), Seq: seq}
-	}
-	self, seq := peer.ID(didtest.Key(1).Peer()), uint64(now.UnixNano())
-	rsa, pub, err := crypto.GenerateRSAKeyPair(2048, strings.NewReader(strings.Repeat("x", 1<<20)))
+	padded := append(slices.Clone(good), 0x06, 0x00)
+	padded[0]++
+	addr := func(texts ...string) func(*wireRecord) { return func(w *wireRecord) { w.Addrs = texts } }
+	relay := "/p2p/12D3KooWBmwkafWE2fqfzS96VoTZgpGp6aJsF4N2qAnNHfTLhGnD"
+	// The record that the identify protocol of libp2p gives to each connected peer is not one that the node announces.
+	k, err := crypto.UnmarshalPrivateKey(didtest.Key(1).Libp2p())
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := peer.IDFromPublicKey(pub)
+	envelope, err := record.Seal(&peer.PeerRecord{PeerID: peer.ID(didtest.Key(1).Peer()), Addrs: addrs(1, 1), Seq: uint64(now.UnixNano())}, k)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := record.Seal(of(other, 1, seq), rsa)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ofRSA, err := e.Marshal()
+	identify, err := envelope.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,21 +105,35 @@ func TestInvalidRecords(t *testing.T) {
 		now  time.Time
 		want error
 	}{
-		"nothing":             {nil, now, ErrMalformed},
-		"changed":             {changed, now, ErrMalformed},
-		"too large":           {make([]byte, MaxSize+1), now, ErrMalformed},
-		"of another node":     {sealed(t, 2, of(self, 1, seq)), now, ErrMalformed},
-		"too many addresses":  {sealed(t, 1, of(self, MaxAddrs+1, seq)), now, ErrMalformed},
-		"another content":     {sealed(t, 1, foreignRecord{of(self, 1, seq)}), now, ErrMalformed},
-		"another kind of key": {ofRSA, now, ErrMalformed},
-		"expired":             {good, now.Add(Life + 2*skew), ErrTime},
-		"in the future":       {good, now.Add(-2 * skew), ErrTime},
-		"without end":         {sealed(t, 1, of(self, 1, 1<<63)), now, ErrTime},
-		"without time":        {sealed(t, 1, of(self, 1, 0)), now, ErrTime},
+		"nothing":               {nil, now, ErrMalformed},
+		"changed":               {changed, now, ErrMalformed},
+		"padded":                {padded, now, ErrMalformed},
+		"bytes after it":        {append(slices.Clone(good), 0), now, ErrMalformed},
+		"too large":             {make([]byte, MaxSize+1), now, ErrMalformed},
+		"of identify":           {identify, now, ErrMalformed},
+		"signed by another":     {sealed(t, 2, func(*wireRecord) {}), now, ErrMalformed},
+		"of another network":    {sealed(t, 1, func(w *wireRecord) { w.Network = "main" }), now, ErrMalformed},
+		"of no node":            {sealed(t, 1, func(w *wireRecord) { w.Node = "did:web:example.com" }), now, ErrMalformed},
+		"version 0":             {sealed(t, 1, func(w *wireRecord) { w.Version = 0 }), now, ErrMalformed},
+		"a later version":       {sealed(t, 1, func(w *wireRecord) { w.Version = 2 }), now, ErrVersion},
+		"too many addresses":    {sealed(t, 1, addr(slices.Repeat([]string{"/ip4/192.0.2.1/tcp/1"}, MaxAddrs+1)...)), now, ErrMalformed},
+		"no address":            {sealed(t, 1, addr("x")), now, ErrMalformed},
+		"a long address":        {sealed(t, 1, addr("/dns4/"+strings.Repeat("x", MaxAddr)+"/tcp/1")), now, ErrMalformed},
+		"another spelling":      {sealed(t, 1, addr("/ip4/192.0.2.1/tcp/01")), now, ErrMalformed},
+		"a list of addresses":   {sealed(t, 1, addr("/dnsaddr/example.com")), now, ErrMalformed},
+		"of a socket":           {sealed(t, 1, addr("/unix/run")), now, ErrMalformed},
+		"with a node":           {sealed(t, 1, addr("/ip4/192.0.2.1/tcp/1"+relay)), now, ErrMalformed},
+		"through two relays":    {sealed(t, 1, addr("/ip4/192.0.2.1/tcp/1"+relay+"/p2p-circuit"+relay+"/p2p-circuit")), now, ErrMalformed},
+		"beyond a relay":        {sealed(t, 1, addr("/ip4/192.0.2.1/tcp/1"+relay+"/p2p-circuit/ip4/192.0.2.2/tcp/1")), now, ErrMalformed},
+		"without time":          {sealed(t, 1, func(w *wireRecord) { w.Issued = 0 }), now, ErrMalformed},
+		"in the far future":     {sealed(t, 1, func(w *wireRecord) { w.Issued = 1 << 63 }), now, ErrMalformed},
+		"expired":               {good, now.Add(Life + 2*skew), ErrTime},
+		"in the future":         {good, now.Add(-2 * skew), ErrTime},
+		"through a relay: good": {sealed(t, 1, addr("/dns4/example.com/tcp/1"+relay+"/p2p-circuit")), now, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if r, err := Parse(c.raw, c.now); !errors.Is(err, c.want) {
+			if r, err := Parse(c.raw, "test", c.now); !errors.Is(err, c.want) || (r == nil) != (err != nil) {
 				t.Errorf("got %+v, %v", r, err)
 			}
 		})
@@ -138,51 +142,86 @@ func TestInvalidRecords(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add(signed(f, now, addrs(3, 1)).Raw)
-	f.Add(sealed(f, 2, &peer.PeerRecord{PeerID: peer.ID(didtest.Key(1).Peer()), Seq: 1}))
+	f.Add(sealed(f, 2, func(*wireRecord) {}))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		r, err := Parse(raw, now)
+		if _, _, err := decode(raw, "test"); err != nil {
+			if _, err := Parse(raw, "test", now); err == nil {
+				t.Error("an undecodable record is valid")
+			}
+			return
+		}
+		r, err := Parse(raw, "test", now)
 		if err != nil {
 			return
 		}
-		if again, err := Parse(r.Raw, now); err != nil || again.Node != r.Node || !again.Issued.Equal(r.Issued) {
-			t.Errorf("%+v, then %+v, %v", r, again, err)
+		again, err := Sign(didtest.Key(1), "test", r.Addrs, r.Issued)
+		if err != nil || again.Node == r.Node && !slices.Equal(again.Raw, raw) {
+			t.Errorf("%+v, signed again %+v, %v", r, again, err)
 		}
 	})
 }
 
-// A newer record replaces the addresses of the one before, an older one does not, and all end with the record.
-func TestStore(t *testing.T) {
+// A book has the newest record of the nodes that are wanted, until it ends. Copies, older records and those that follow too soon are none.
+func TestBook(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		book, err := pstoremem.NewPeerstore()
-		if err != nil {
-			t.Fatal(err)
+	wanted := true
+	b := NewBook("test", func(did.DID) bool { return wanted })
+	one, two := signed(t, now, addrs(2, 1)), signed(t, now.Add(MinInterval), addrs(1, 9))
+	id := one.Peer
+	if got := b.Addrs(id, now); got != nil {
+		t.Errorf("an empty book has %s", got)
+	}
+	for i, c := range []struct {
+		raw  []byte
+		err  error
+		want []ma.Multiaddr
+	}{
+		{one.Raw, nil, one.Addrs},
+		{one.Raw, ErrOld, one.Addrs},
+		{signed(t, now.Add(MinInterval-time.Millisecond), addrs(1, 50)).Raw, ErrOld, one.Addrs},
+		{sealed(t, 2, func(w *wireRecord) { w.Issued += 10_000 }), ErrMalformed, one.Addrs},
+		{two.Raw, nil, two.Addrs},
+		{one.Raw, ErrOld, two.Addrs},
+		{signed(t, now.Add(time.Minute), nil).Raw, nil, nil},
+	} {
+		if _, err := b.Add(c.raw, now.Add(time.Minute)); !errors.Is(err, c.err) || !equal(b.Addrs(id, now), c.want) {
+			t.Errorf("record %d: %v; the addresses are %s", i, err, b.Addrs(id, now))
 		}
-		defer func() { _ = book.Close() }()
-		start := time.Now()
-		one, two := signed(t, start, addrs(2, 1)), signed(t, start.Add(time.Second), addrs(1, 9))
-		if Has(book, one.Peer) {
-			t.Error("the address book is not empty")
+	}
+	b.Keep(two)
+	if got := b.Addrs(id, now); got != nil {
+		t.Errorf("an older record was kept: %s", got)
+	}
+	wanted = false
+	other := sealed(t, 2, func(w *wireRecord) { w.Node = string(didtest.Key(2).DID()) })
+	r, err := b.Add(other, now)
+	if err != nil || b.Addrs(r.Peer, now) != nil {
+		t.Errorf("of a node that is not wanted: %v, %s", err, b.Addrs(r.Peer, now))
+	}
+	b.Keep(r)
+	if !equal(b.Addrs(r.Peer, now.Add(Life)), r.Addrs) || b.Addrs(r.Peer, now.Add(Life+2*skew)) != nil {
+		t.Error("the record did not end at its end")
+	}
+}
+
+// A flood of keys does not fill the memory, and nodes that go on are still known.
+func TestBookIsBounded(t *testing.T) {
+	t.Parallel()
+	b := NewBook("test", func(did.DID) bool { return true })
+	steady := peer.ID("steady")
+	for i := range 5 * maxTimes {
+		b.setLocked(peer.ID(fmt.Sprint(i)), now)
+		if i%1000 == 0 {
+			b.setLocked(steady, now)
 		}
-		for i, c := range []struct {
-			r    *Record
-			want bool
-			has  []ma.Multiaddr
-		}{{one, true, one.Addrs}, {two, true, two.Addrs}, {one, false, two.Addrs}} {
-			if ok, err := c.r.Store(book, time.Now()); ok != c.want || err != nil || !equal(book.Addrs(one.Peer), c.has) || !Has(book, one.Peer) {
-				t.Errorf("record %d: %v, %v; the addresses are %s", i, ok, err, book.Addrs(one.Peer))
-			}
-		}
-		Keep(book, func(id did.DID) bool { return id != one.Node })(signed(t, start.Add(time.Minute), addrs(1, 99)))
-		time.Sleep(Life)
-		if !Has(book, one.Peer) {
-			t.Error("the record ended early")
-		}
-		time.Sleep(2 * skew)
-		if Has(book, one.Peer) {
-			t.Error("the record did not end")
-		}
-	})
+		b.keepLocked(&Record{Peer: peer.ID(fmt.Sprint(i)), Issued: now})
+	}
+	if n := len(b.recent) + len(b.old); n > 2*maxTimes || len(b.kept) > maxKept {
+		t.Errorf("%d times and %d records", n, len(b.kept))
+	}
+	if _, ok := b.lastLocked(steady); !ok {
+		t.Error("a node that goes on is forgotten")
+	}
 }
 
 // An announced is a node with the records that it announced.
@@ -209,7 +248,7 @@ func announces(t *testing.T, test func(t *testing.T, n *announced)) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		a := NewAnnouncer(AnnouncerOptions{Host: n.host, Offers: n.offers.Load, Addrs: func([]ma.Multiaddr) []ma.Multiaddr { return *n.addrs.Load() },
+		a := NewAnnouncer(AnnouncerOptions{Host: n.host, Signer: didtest.Key(1), Network: "test", Offers: n.offers.Load, Addrs: func([]ma.Multiaddr) []ma.Multiaddr { return *n.addrs.Load() },
 			Gossip: func(_ context.Context, r *Record) (int, error) {
 				n.gossip = append(n.gossip, r)
 				return int(n.peers.Load()), nil
@@ -219,6 +258,7 @@ func announces(t *testing.T, test func(t *testing.T, n *announced)) {
 				return int(n.peers.Load()), nil
 			}})
 		go func() { done <- a.Run(ctx) }()
+		synctest.Wait()
 		test(t, n)
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
@@ -242,14 +282,14 @@ func sleep(d time.Duration) {
 	synctest.Wait()
 }
 
-// A change is announced at once, but for the least pause between two records, and what does not change rarely.
+// A change is announced at once, but for the least pause between two records, and once more a minute later. What does not change is announced rarely.
 func TestAnnouncer(t *testing.T) {
 	announces(t, func(t *testing.T, n *announced) {
 		n.peers.Store(3)
-		sleep(time.Minute)
+		sleep(20 * time.Minute)
 		first := len(n.gossip)
-		if first == 0 || first > 2 {
-			t.Fatalf("%d records in the first minute", first)
+		if first == 0 || first > 3 {
+			t.Fatalf("%d records in the first minutes", first)
 		}
 		for port := range 5 {
 			n.moves(addrs(2, 10+port))
@@ -257,22 +297,36 @@ func TestAnnouncer(t *testing.T) {
 		if got := n.gossip[first:]; len(got) != 1 || !equal(got[0].Addrs, addrs(2, 10)) {
 			t.Errorf("after a change: %+v", got)
 		}
-		sleep(leastPause)
-		if got := n.gossip[first:]; len(got) != 2 || !equal(got[1].Addrs, addrs(2, 14)) || got[1].Issued.Sub(got[0].Issued) < leastPause {
+		sleep(2*firstPause + lookPause)
+		if got := n.gossip[first:]; len(got) != 2 || !equal(got[1].Addrs, addrs(2, 14)) || got[1].Issued.Sub(got[0].Issued) < firstPause {
 			t.Errorf("after the last of five changes: %+v", got)
 		}
+		sleep(2 * repeatAfter)
+		if got := n.gossip[first:]; len(got) != 3 || !equal(got[2].Addrs, addrs(2, 14)) {
+			t.Errorf("a minute later: %+v", got)
+		}
 		n.moves(addrs(2, 14))
-		sleep(gossipPeriod / 2)
-		if got := len(n.gossip) - first; got != 2 {
-			t.Errorf("%d records without a change", got-2)
+		sleep(period / 2)
+		if got := len(n.gossip) - first; got != 3 {
+			t.Errorf("%d records without a change", got-3)
 		}
-		stored := len(n.stored)
-		sleep(Life - gossipPeriod)
-		if got := len(n.gossip) - first - 2; got < 22 || got > 28 {
-			t.Errorf("%d records in a day", got)
+		sleep(Life)
+		if got := len(n.gossip) - first - 3; got < 3 || got > 6 || len(n.stored) != len(n.gossip) {
+			t.Errorf("%d records in a day, %d of %d stored", got, len(n.stored), len(n.gossip))
 		}
-		if got := len(n.stored) - stored; got < 3 || got > 5 {
-			t.Errorf("%d records stored in a day", got)
+	})
+}
+
+// Addresses that change again and again are announced more and more rarely.
+func TestFlappingAddresses(t *testing.T) {
+	announces(t, func(t *testing.T, n *announced) {
+		n.peers.Store(3)
+		for i := range 60 * 60 {
+			n.moves(addrs(1, 1+i%2))
+			sleep(time.Second)
+		}
+		if got := len(n.gossip); got < 10 || got > 30 {
+			t.Errorf("%d records in an hour", got)
 		}
 	})
 }
@@ -281,31 +335,34 @@ func TestAnnouncer(t *testing.T) {
 func TestAnnouncerAlone(t *testing.T) {
 	announces(t, func(t *testing.T, n *announced) {
 		sleep(2 * time.Hour)
-		if got := len(n.gossip); got < 10 || got > 20 {
+		if got := len(n.gossip); got < 10 || got > 25 {
 			t.Errorf("%d attempts", got)
 		}
 		n.peers.Store(1)
-		sleep(mostPause)
+		sleep(2 * alonePause)
 		before := len(n.gossip)
-		sleep(gossipPeriod / 2)
+		sleep(period / 2)
 		if len(n.gossip) != before {
 			t.Error("it went on after a peer received the record")
 		}
 	})
 }
 
-// A node that offers nothing to all nodes, or has no address, announces none.
+// A node that offers nothing to all nodes announces no addresses. If it did before, it announces that it has none, once a peer receives that.
 func TestAnnouncerWithoutThings(t *testing.T) {
 	announces(t, func(t *testing.T, n *announced) {
-		before := len(n.gossip)
+		n.peers.Store(1)
 		n.offers.Store(false)
+		sleep(10 * time.Minute)
+		last := n.gossip[len(n.gossip)-1]
+		if len(last.Addrs) != 0 {
+			t.Errorf("the last record has %s", last.Addrs)
+		}
+		before := len(n.gossip)
 		n.moves(addrs(2, 10))
 		sleep(Life)
-		n.offers.Store(true)
-		n.moves(nil)
-		sleep(Life)
 		if len(n.gossip) != before {
-			t.Errorf("%d records", len(n.gossip)-before)
+			t.Errorf("%d records more", len(n.gossip)-before)
 		}
 	})
 }
