@@ -17,7 +17,6 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/cbor"
-	"github.com/lmosd/lmosd/p2p/relay"
 )
 
 // Bounds of records.
@@ -173,20 +172,21 @@ func address(text string) (ma.Multiaddr, error) {
 	}
 	a, err := ma.NewMultiaddr(text)
 	if err != nil || a.String() != text {
-		return nil, malformed("an address that is no multiaddr")
+		return nil, malformed("an invalid address")
 	}
-	circuits := 0
+	circuits, nodes := 0, 0
 	for i, c := range a {
 		switch code := c.Protocol().Code; {
-		case i == 0 && code != ma.P_IP4 && code != ma.P_IP6 && code != ma.P_DNS && code != ma.P_DNS4 && code != ma.P_DNS6,
-			code == ma.P_DNSADDR, code == ma.P_P2P && !relay.IsCircuit(a):
+		case i == 0 && code != ma.P_IP4 && code != ma.P_IP6 && code != ma.P_DNS && code != ma.P_DNS4 && code != ma.P_DNS6, code == ma.P_DNSADDR:
 			return nil, malformed("an address with %s", c.Protocol().Name)
+		case code == ma.P_P2P:
+			nodes++
 		case code == ma.P_CIRCUIT:
 			circuits++
 		}
 	}
-	if last := a[len(a)-1].Protocol().Code; circuits > 1 || circuits == 1 && last != ma.P_CIRCUIT {
-		return nil, malformed("an address through %d relays, or one that goes on after them", circuits)
+	if last := a[len(a)-1].Protocol().Code; circuits > 1 || nodes != circuits || circuits == 1 && last != ma.P_CIRCUIT {
+		return nil, malformed("an address with %d nodes through %d relays, or one that goes on after them", nodes, circuits)
 	}
 	return a, nil
 }
