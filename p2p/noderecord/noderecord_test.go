@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -231,8 +232,23 @@ type announced struct {
 	change event.Emitter
 	offers atomic.Bool
 	peers  atomic.Int32
-	gossip []*Record // read while the bubble is idle
-	stored []*Record
+
+	mu       sync.Mutex
+	sent     []*Record // by gossip; owned by mu
+	replicas int       // records that were stored; owned by mu
+}
+
+// gossip returns the records that were sent.
+func (n *announced) gossip() []*Record {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.sent)
+}
+
+func (n *announced) stored() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.replicas
 }
 
 // announces runs test with the announcer of a node without peers.
@@ -250,11 +266,15 @@ func announces(t *testing.T, test func(t *testing.T, n *announced)) {
 		done := make(chan error)
 		a := NewAnnouncer(AnnouncerOptions{Host: n.host, Signer: didtest.Key(1), Network: "test", Offers: n.offers.Load, Addrs: func([]ma.Multiaddr) []ma.Multiaddr { return *n.addrs.Load() },
 			Gossip: func(_ context.Context, r *Record) (int, error) {
-				n.gossip = append(n.gossip, r)
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				n.sent = append(n.sent, r)
 				return int(n.peers.Load()), nil
 			},
-			Store: func(_ context.Context, r *Record) (int, error) {
-				n.stored = append(n.stored, r)
+			Store: func(context.Context, *Record) (int, error) {
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				n.replicas++
 				return int(n.peers.Load()), nil
 			}})
 		go func() { done <- a.Run(ctx) }()
@@ -287,32 +307,32 @@ func TestAnnouncer(t *testing.T) {
 	announces(t, func(t *testing.T, n *announced) {
 		n.peers.Store(3)
 		sleep(20 * time.Minute)
-		first := len(n.gossip)
+		first := len(n.gossip())
 		if first == 0 || first > 3 {
 			t.Fatalf("%d records in the first minutes", first)
 		}
 		for port := range 5 {
 			n.moves(addrs(2, 10+port))
 		}
-		if got := n.gossip[first:]; len(got) != 1 || !equal(got[0].Addrs, addrs(2, 10)) {
+		if got := n.gossip()[first:]; len(got) != 1 || !equal(got[0].Addrs, addrs(2, 10)) {
 			t.Errorf("after a change: %+v", got)
 		}
 		sleep(2*firstPause + lookPause)
-		if got := n.gossip[first:]; len(got) != 2 || !equal(got[1].Addrs, addrs(2, 14)) || got[1].Issued.Sub(got[0].Issued) < firstPause {
+		if got := n.gossip()[first:]; len(got) != 2 || !equal(got[1].Addrs, addrs(2, 14)) || got[1].Issued.Sub(got[0].Issued) < firstPause {
 			t.Errorf("after the last of five changes: %+v", got)
 		}
 		sleep(2 * repeatAfter)
-		if got := n.gossip[first:]; len(got) != 3 || !equal(got[2].Addrs, addrs(2, 14)) {
+		if got := n.gossip()[first:]; len(got) != 3 || !equal(got[2].Addrs, addrs(2, 14)) {
 			t.Errorf("a minute later: %+v", got)
 		}
 		n.moves(addrs(2, 14))
 		sleep(period / 2)
-		if got := len(n.gossip) - first; got != 3 {
+		if got := len(n.gossip()) - first; got != 3 {
 			t.Errorf("%d records without a change", got-3)
 		}
 		sleep(Life)
-		if got := len(n.gossip) - first - 3; got < 3 || got > 6 || len(n.stored) != len(n.gossip) {
-			t.Errorf("%d records in a day, %d of %d stored", got, len(n.stored), len(n.gossip))
+		if got := len(n.gossip()) - first - 3; got < 3 || got > 6 || n.stored() != len(n.gossip()) {
+			t.Errorf("%d records in a day, %d of %d stored", got, n.stored(), len(n.gossip()))
 		}
 	})
 }
@@ -325,7 +345,7 @@ func TestFlappingAddresses(t *testing.T) {
 			n.moves(addrs(1, 1+i%2))
 			sleep(time.Second)
 		}
-		if got := len(n.gossip); got < 10 || got > 30 {
+		if got := len(n.gossip()); got < 10 || got > 30 {
 			t.Errorf("%d records in an hour", got)
 		}
 	})
@@ -335,14 +355,14 @@ func TestFlappingAddresses(t *testing.T) {
 func TestAnnouncerAlone(t *testing.T) {
 	announces(t, func(t *testing.T, n *announced) {
 		sleep(2 * time.Hour)
-		if got := len(n.gossip); got < 10 || got > 25 {
+		if got := len(n.gossip()); got < 10 || got > 25 {
 			t.Errorf("%d attempts", got)
 		}
 		n.peers.Store(1)
 		sleep(2 * alonePause)
-		before := len(n.gossip)
+		before := len(n.gossip())
 		sleep(period / 2)
-		if len(n.gossip) != before {
+		if len(n.gossip()) != before {
 			t.Error("it went on after a peer received the record")
 		}
 	})
@@ -354,15 +374,15 @@ func TestAnnouncerWithoutThings(t *testing.T) {
 		n.peers.Store(1)
 		n.offers.Store(false)
 		sleep(10 * time.Minute)
-		last := n.gossip[len(n.gossip)-1]
+		last := n.gossip()[len(n.gossip())-1]
 		if len(last.Addrs) != 0 {
 			t.Errorf("the last record has %s", last.Addrs)
 		}
-		before := len(n.gossip)
+		before := len(n.gossip())
 		n.moves(addrs(2, 10))
 		sleep(Life)
-		if len(n.gossip) != before {
-			t.Errorf("%d records more", len(n.gossip)-before)
+		if len(n.gossip()) != before {
+			t.Errorf("%d records more", len(n.gossip())-before)
 		}
 	})
 }
