@@ -1,9 +1,13 @@
 package p2p
 
 import (
+	"maps"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	ma "github.com/multiformats/go-multiaddr"
 
@@ -43,16 +47,23 @@ func TestAnnouncedAddresses(t *testing.T) {
 		"configured with a peer": {Options{Announce: []string{"/ip4/192.0.2.7/tcp/4667/p2p/" + id}}, []string{"/ip4/192.0.2.7/tcp/4667"}},
 		"configured and private": {Options{Announce: []string{"/ip4/10.9.9.9/tcp/1"}, PublicOnly: true, NoAnnounce: []string{"/ip4"}},
 			[]string{"/ip4/10.9.9.9/tcp/1"}},
-		"without one":      {Options{NoAnnounce: []string{"/ip4/10.0.0.1"}}, []string{has[0], has[2], has[3], has[6]}},
-		"without some":     {Options{NoAnnounce: []string{"/ip4/10.0.0.1/tcp/1", "/dns4/", "/ip4/8.8.8.8/"}}, []string{has[0], has[2]}},
+		"without one":     {Options{NoAnnounce: []string{"/ip4/10.0.0.1"}}, []string{has[0], has[2], has[3], has[6]}},
+		"without some":    {Options{NoAnnounce: []string{"/ip4/10.0.0.1/tcp/1", "/dns4/", "/ip4/8.8.8.8/"}}, []string{has[0], has[2]}},
+		"without a range": {Options{Filter: []string{"10.0.0.0/29", "8.8.0.0/16"}}, []string{has[0], has[2], has[6]}},
+		"configured in a range": {Options{Announce: []string{"/ip4/10.0.0.1/tcp/1", "/ip4/10.0.0.12/tcp/1"}, Filter: []string{"10.0.0.0/29"}},
+			[]string{has[2]}},
 		"without any IPv4": {Options{NoAnnounce: []string{"/ip4"}}, []string{has[6]}},
 	} {
-		filter, err := announced(&c.o)
+		filter, err := prefixes("mesh.filter", c.o.Filter)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := newAnnouncer(&c.o, nil, filter, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		given := addrs(t, has...)
-		if got := texts(filter(given)); !slices.Equal(got, c.want) {
+		if got := texts(r.announce(given)); !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %v, want %v", name, got, c.want)
 		}
 		if !slices.Equal(texts(given), has) {
@@ -61,25 +72,56 @@ func TestAnnouncedAddresses(t *testing.T) {
 	}
 }
 
-func TestContainerBridgesAreNotAnnounced(t *testing.T) {
+func TestBridgesAndTunnelsAreNotAnnounced(t *testing.T) {
 	t.Parallel()
-	bridges := map[string]bool{"172.17.0.1": true, "fd00::1": true}
+	ips := func(ss ...string) map[netip.Addr]bool {
+		m := map[netip.Addr]bool{}
+		for _, s := range ss {
+			m[netip.MustParseAddr(s)] = true
+		}
+		return m
+	}
 	const loop, bridge, bridge6, lan, name = "/ip4/127.0.0.1/tcp/1", "/ip4/172.17.0.1/tcp/1", "/ip6/fd00::1/tcp/1", "/ip4/172.17.0.2/tcp/1", "/dns4/a.example/tcp/1"
-	for _, c := range []struct{ has, want []string }{
-		{[]string{loop, bridge, lan}, []string{loop, lan}},
-		{[]string{bridge, bridge6, name}, []string{name}},
-		{[]string{loop, bridge, bridge6}, []string{loop, bridge, bridge6}}, // the only other addresses
-		{[]string{bridge}, []string{bridge}},
-		{[]string{loop}, []string{loop}},
-		{nil, nil},
+	const vpn, shared, modem = "/ip4/10.8.0.2/tcp/1", "/ip4/100.64.0.7/udp/1/quic-v1", "/ip4/8.8.4.4/tcp/1"
+	for _, c := range []struct{ has, want, listen []string }{
+		{has: []string{loop, bridge, lan}, want: []string{loop, lan}},
+		{has: []string{bridge, bridge6, name}, want: []string{name}},
+		{has: []string{loop, bridge, bridge6}, want: []string{loop, bridge, bridge6}}, // the only other addresses
+		{has: []string{bridge}, want: []string{bridge}},
+		{has: []string{loop}, want: []string{loop}},
+		{},
+		{has: []string{loop, vpn, shared, lan}, want: []string{loop, lan}},
+		{has: []string{loop, vpn, bridge}, want: []string{loop, vpn}}, // a VPN leads farther than a bridge
+		{has: []string{vpn, modem}, want: []string{modem}},            // public, at an interface like that of a VPN
+		{has: []string{vpn, bridge, lan}, want: []string{vpn, lan}, listen: []string{vpn, "/ip4/0.0.0.0/tcp/1"}},
 	} {
-		if got := texts(withoutBridges(addrs(t, c.has...), bridges)); !slices.Equal(got, c.want) {
+		r, err := newAnnouncer(&Options{}, addrs(t, c.listen...), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.local = interfaces{read: time.Now().Add(time.Hour), bridges: ips("172.17.0.1", "fd00::1"), tunnels: ips("10.8.0.2", "100.64.0.7", "8.8.4.4")}
+		if got := texts(r.announce(addrs(t, c.has...))); !slices.Equal(got, c.want) {
 			t.Errorf("%v: got %v, want %v", c.has, got, c.want)
 		}
 	}
-	for ip := range bridgeIPs() {
-		if strings.HasPrefix(ip, "127.") {
-			t.Errorf("loopback (%s) counts as a bridge", ip)
+	bridges, tunnels := readInterfaces()
+	for ip := range maps.Keys(bridges) {
+		if ip.IsLoopback() || tunnels[ip] {
+			t.Errorf("%s counts as a bridge", ip)
+		}
+	}
+}
+
+func TestKindsOfInterfaces(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string][2]bool{
+		"docker0": {true, false}, "br-1a2b3c": {true, false}, "veth12": {true, false}, "cni0": {true, false}, "podman1": {true, false},
+		"wg0": {false, true}, "tun7": {false, true}, "tailscale0": {false, true}, "tap0": {false, true},
+		"eth0": {}, "enp3s0": {}, "wlan0": {}, "bridge0": {}, "br0": {}, "lo": {},
+	} {
+		i := net.Interface{Name: name}
+		if got := [2]bool{hasName(i, bridgeNames), hasName(i, tunnelNames)}; got != want {
+			t.Errorf("%s: got bridge, tunnel %v, want %v", name, got, want)
 		}
 	}
 }

@@ -14,7 +14,8 @@ import (
 // Delays of dials. A connection through a relay costs a third node, so direct addresses have a head start: a short one if they are private
 // addresses of another network, which lead nowhere if a home router is between.
 const (
-	quicLater    = 30 * time.Millisecond // QUIC after TCP on a private address
+	quicLater    = 30 * time.Millisecond  // QUIC after TCP on a private address
+	webLater     = 200 * time.Millisecond // WebSockets after QUIC and TCP
 	relayLater   = swarm.RelayDelay
 	relayShortly = 50 * time.Millisecond
 )
@@ -25,16 +26,19 @@ type ranker struct {
 }
 
 // rank dials TCP before QUIC on private and loopback addresses, which no NAT translates: calls and bulk transfers are faster there, and the
-// kernel reports the end of a process at once, where QUIC times out. For other addresses the default order holds, QUIC first. Addresses of
-// relays come last, whatever the address of the relay is.
+// kernel reports the end of a process at once, where QUIC times out. For other addresses the default order holds, QUIC first, then TCP. WebSockets
+// follow. Addresses of relays come last, whatever the address of the relay is.
 func (r ranker) rank(addrs []ma.Multiaddr) []network.AddrDelay {
-	var direct, relayed []ma.Multiaddr
+	var direct, web, relayed []ma.Multiaddr
 	var later time.Duration
 	tcp := false // on a private address
 	for _, a := range addrs {
 		switch {
 		case relay.IsCircuit(a):
 			relayed = append(relayed, a)
+			continue
+		case isWebSocket(a):
+			web = append(web, a)
 			continue
 		case !manet.IsPrivateAddr(a):
 			later = relayLater
@@ -53,11 +57,30 @@ func (r ranker) rank(addrs []ma.Multiaddr) []network.AddrDelay {
 			}
 		}
 	}
+	ranked, last := after(ranked, web)
+	if len(web) > 0 {
+		later = max(later, last+relayShortly)
+	}
 	for _, d := range swarm.DefaultDialRanker(relayed) {
 		d.Delay += later
 		ranked = append(ranked, d)
 	}
 	return ranked
+}
+
+// after adds the addresses of WebSockets after all others, and returns the delay of the last one. They cost the work of another protocol, and
+// lead through networks that permit nothing else.
+func after(ranked []network.AddrDelay, web []ma.Multiaddr) ([]network.AddrDelay, time.Duration) {
+	var start, last time.Duration
+	for _, d := range ranked {
+		start = max(start, d.Delay+webLater)
+	}
+	for _, d := range swarm.DefaultDialRanker(web) {
+		d.Delay += start
+		last = max(last, d.Delay)
+		ranked = append(ranked, d)
+	}
+	return ranked, last
 }
 
 // headStart returns that of a private address.

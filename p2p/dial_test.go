@@ -27,6 +27,11 @@ func TestDialOrder(t *testing.T) {
 		"relays alone":                   {"/ip4/10.0.0.1/udp/1/quic-v1" + viaPrivate: none, "/ip4/1.2.3.4/udp/2/quic-v1" + viaPublic: 250 * time.Millisecond},
 		"a relay with a private address": {"/ip4/1.2.3.4/udp/1/quic-v1": none, "/ip4/10.0.0.1/tcp/1" + viaPrivate: relayLater},
 		"a relay beside a neighbor":      {"/ip4/192.168.1.7/tcp/1": none, "/ip4/1.2.3.4/udp/1/quic-v1" + viaPublic: relayLater},
+		"WebSockets": {"/ip4/1.2.3.4/udp/1/quic-v1": none, "/ip4/1.2.3.4/tcp/443": 250 * time.Millisecond, "/ip4/1.2.3.4/tcp/443/ws": 450 * time.Millisecond,
+			"/ip4/1.2.3.5/udp/1/quic-v1" + viaPublic: relayLater},
+		"a relay after WebSockets": {"/ip4/1.2.3.4/tcp/443": none, "/ip4/1.2.3.4/tcp/443/tls/sni/node.example/ws": 200 * time.Millisecond,
+			"/ip4/1.2.3.4/tcp/444/ws": 450 * time.Millisecond, "/ip4/1.2.3.5/udp/1/quic-v1" + viaPublic: relayLater},
+		"WebSockets alone": {"/ip4/1.2.3.4/tcp/443/ws": none, "/ip4/127.0.0.1/tcp/443/ws": none},
 		"a relay beside a private address elsewhere": {"/ip4/192.168.7.7/tcp/1": none, "/ip4/192.168.7.7/udp/1/quic-v1": quicLater,
 			"/ip4/1.2.3.4/udp/1/quic-v1" + viaPublic: relayShortly},
 	} {

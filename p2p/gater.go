@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -26,6 +27,7 @@ type gater struct {
 	admits   func(did.DID) error // nil admits all
 	refused  func(did.DID)       // receives the peers whose connections admits ended; nil ignores them
 	loopback bool                // loopback addresses may be dialled
+	filter   []netip.Prefix      // addresses that may not be dialled
 	public   bool                // private addresses may not: those of untrusted peers lead to hosts of other networks
 
 	mu     sync.Mutex
@@ -108,6 +110,8 @@ func (g *gater) InterceptAddrDial(id peer.ID, a ma.Multiaddr) bool {
 		return true // a name or a relay: its target is checked when dialed
 	}
 	switch {
+	case isFiltered(a, g.filter):
+		return false
 	case ip.IsLoopback():
 		return g.loopback
 	case ip.IsLinkLocalUnicast(), ip.IsUnspecified(), ip.IsMulticast(), ip.Equal(net.IPv4bcast):

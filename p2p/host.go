@@ -40,7 +40,7 @@ func (h *Host) open(priv crypto.PrivKey, announce func([]ma.Multiaddr) []ma.Mult
 	if h.rm, err = resourceManager(h.o.Limits, h.o.Network); err != nil {
 		return err
 	}
-	h.closers = append(h.closers, h.rm.Close)
+	h.closers = append(h.closers, h.rm.Close, h.ports.close)
 	bus := eventbus.NewBus()
 	if h.refused, err = watchRefusals(bus); err != nil {
 		return err
@@ -100,11 +100,15 @@ func (h *Host) addTransports(s *swarm.Swarm, priv crypto.PrivKey, reuse *quicreu
 		// in TIME_WAIT, and a dead peer's port refuses at once.
 		opts = append(opts, tcp.DisableReuseport())
 	}
-	t, err := tcp.NewTCPTransport(up, h.rm, nil, opts...)
+	t, err := tcp.NewTCPTransport(portUpgrader{up, h.ports}, h.rm, nil, opts...)
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.AddTransport(q), s.AddTransport(t))
+	w, err := h.newWebTransport(up)
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.AddTransport(q), s.AddTransport(t), s.AddTransport(w))
 }
 
 // upgrader secures and multiplexes TCP connections.

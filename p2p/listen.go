@@ -3,6 +3,7 @@ package p2p
 import (
 	"errors"
 	"net"
+	"slices"
 	"syscall"
 
 	ma "github.com/multiformats/go-multiaddr"
@@ -14,7 +15,10 @@ import (
 // listenAll listens on each address: the Listen method of the network succeeds if one of them works. A busy port is replaced by a
 // free one with a warning, unless Options.ListenExplicit: then it is an error of code PortBusy. Other failures are ConfigInvalid.
 func (h *Host) listenAll() error {
-	for _, a := range h.listen {
+	// WebSockets last: they share the ports of TCP.
+	web := slices.DeleteFunc(slices.Clone(h.listen), func(a ma.Multiaddr) bool { return !isWebSocket(a) })
+	for _, a := range append(slices.DeleteFunc(slices.Clone(h.listen), isWebSocket), web...) {
+		h.ports.next = a
 		err := h.listenOn(a)
 		if errors.Is(err, syscall.EADDRINUSE) && !h.o.ListenExplicit {
 			h.o.Log.Warn("default port busy, free port used", "busy", a.String())
@@ -28,6 +32,9 @@ func (h *Host) listenAll() error {
 }
 
 func (h *Host) listenOn(a ma.Multiaddr) error {
+	if at, open := h.ports.at(a); open {
+		return h.swarm.AddListenAddr(at)
+	}
 	if err := vacant(a); err != nil {
 		return err
 	}

@@ -8,6 +8,8 @@ package p2p
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"iter"
@@ -40,9 +42,15 @@ type Options struct {
 	// Listen are multiaddrs. If ListenExplicit, a busy port is an error; else a free one is taken.
 	Listen         []string
 	ListenExplicit bool
+	// HTTP is the address, host:port, of the HTTP server of the node. If one of Listen has it ([SharesPort]), Host.HTTP has its connections.
+	HTTP string
+	// Certificate returns the configuration of TLS for HTTP on such a port, and for WebSockets; nil: both are plain. It is called once.
+	Certificate func() (*tls.Config, error)
 	// Announce replaces the advertised addresses; NoAnnounce removes those with a prefix, PublicOnly private ones.
 	Announce, NoAnnounce []string
 	PublicOnly           bool
+	// Filter are address ranges, as 10.8.0.0/16, whose addresses are neither announced nor dialed.
+	Filter []string
 	// Admits returns an error for a peer that may not connect; nil admits all. It is called concurrently.
 	Admits func(did.DID) error
 	// Refused is called for each inbound connection that is closed because of Admits; nil ignores them. It must not block.
@@ -64,6 +72,8 @@ type Options struct {
 	// Metrics registers the metrics of libp2p; nil disables them.
 	Metrics prometheus.Registerer
 	Log     *slog.Logger // nil discards
+
+	roots *x509.CertPool // of tests: the certificates that WebSockets with TLS are dialed with; nil: those of the system
 }
 
 // NAT configures how a node behind a NAT is reached. The zero value is for directly reachable nodes.
@@ -90,6 +100,7 @@ type Host struct {
 	rm      network.ResourceManager
 	gater   *gater
 	swarm   *swarm.Swarm
+	ports   *ports
 	refused *refusals
 	service *relay.Service                     // nil: this node relays for nobody
 	places  atomic.Pointer[relay.Reservations] // nil without NAT.Relay; set once, but the host reads its addresses before
@@ -105,7 +116,13 @@ func New(o Options) (_ *Host, err error) {
 	if h.listen, err = multiaddrs("listen.p2p", o.Listen); err != nil {
 		return nil, err
 	}
-	announce, err := announced(&o)
+	if h.gater.filter, err = prefixes("mesh.filter", o.Filter); err != nil {
+		return nil, err
+	}
+	if h.ports, err = newPorts(&o, h.listen); err != nil {
+		return nil, err
+	}
+	announcer, err := newAnnouncer(&o, h.listen, h.gater.filter, h.ports.tls)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +130,7 @@ func New(o Options) (_ *Host, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the node key: %w", err)
 	}
-	if err := h.open(priv, announce); err != nil {
+	if err := h.open(priv, announcer.announce); err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
 	return h, nil

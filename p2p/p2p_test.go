@@ -128,6 +128,7 @@ func TestInvalidListenAddresses(t *testing.T) {
 	for name, o := range map[string]Options{
 		"listen.p2p":      {Listen: []string{"127.0.0.1:1"}},
 		"listen.announce": {Announce: []string{"example.org"}},
+		"mesh.filter":     {Filter: []string{"10.0.0.1"}},
 	} {
 		o.Key = didtest.NewKey()
 		h, err := New(o)
@@ -143,7 +144,8 @@ func TestInvalidListenAddresses(t *testing.T) {
 		listen string
 		want   interact.Code
 	}{
-		"an unsupported transport":      {"/ip4/127.0.0.1/tcp/0/ws", interact.ConfigInvalid},
+		"an unsupported transport":      {"/ip4/127.0.0.1/udp/0/webrtc-direct", interact.ConfigInvalid},
+		"TLS without a certificate":     {"/ip4/127.0.0.1/tcp/0/tls/ws", interact.ConfigInvalid},
 		"an address of another machine": {"/ip4/192.0.2.1/tcp/0", interact.ConfigInvalid},
 		"a TCP port that is busy":       {"/ip4/127.0.0.1/tcp/" + busyTCP(t), interact.PortBusy},
 		"a UDP port that is busy":       {"/ip4/127.0.0.1/udp/" + busyUDP(t) + "/quic-v1", interact.PortBusy},

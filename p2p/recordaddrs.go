@@ -26,7 +26,8 @@ func RecordAddrs(as []ma.Multiaddr) []string {
 }
 
 // NodeAddrs returns the addresses of a host that fit into its own record, the most reachable first. A machine with several interfaces has more, and
-// the system lists loopback first. Two places are for relays, if the host has some. Loopback is there only if the host has nothing else.
+// the system lists loopback first. Two places are for relays, if the host has some. WebSockets come after other direct addresses: they help only
+// where a network permits nothing else, and connected peers learn them by identify. Loopback is there only if the host has nothing else.
 func NodeAddrs(as []ma.Multiaddr) []ma.Multiaddr {
 	addrs := choose(slices.DeleteFunc(slices.Clone(as), func(a ma.Multiaddr) bool { return !noderecord.IsValid(a) }), noderecord.MaxAddrs)
 	if i := slices.IndexFunc(addrs, func(a ma.Multiaddr) bool { return remoteness(a) == loopback }); i > 0 {
@@ -58,10 +59,11 @@ func choose(as []ma.Multiaddr, most int) []ma.Multiaddr {
 	return addrs
 }
 
-// The places of relayed and loopback addresses in the order of remoteness.
+// The places of web, relayed and loopback addresses in the order of remoteness.
 const (
-	relayed  = 2
-	loopback = 3
+	web      = 2
+	relayed  = 3
+	loopback = 4
 )
 
 // remoteness orders addresses by the number of peers that can use them, best first.
@@ -72,6 +74,8 @@ func remoteness(a ma.Multiaddr) int {
 		return loopback
 	case relay.IsCircuit(a):
 		return relayed
+	case isWebSocket(a):
+		return web
 	case err == nil && !manet.IsPublicAddr(a):
 		return 1
 	}

@@ -23,6 +23,11 @@ func TestRecordAddrs(t *testing.T) {
 			strings.Replace(relayed, "192.0.2.9", "192.0.2.8", 1), strings.Replace(relayed, "192.0.2.9", "192.0.2.7", 1)},
 			[]string{"/ip4/8.8.8.8/tcp/1", "/ip4/10.0.0.1/tcp/1", relayed, strings.Replace(relayed, "192.0.2.9", "192.0.2.8", 1)}},
 		"in the host's order": {[]string{"/ip4/10.0.0.2/tcp/1", "/ip4/10.0.0.1/tcp/1"}, []string{"/ip4/10.0.0.2/tcp/1", "/ip4/10.0.0.1/tcp/1"}},
+		"WebSockets if there is room": {[]string{"/ip4/8.8.8.8/tcp/443/ws", "/ip4/8.8.8.8/tcp/443", "/ip4/10.0.0.1/tcp/443", "/ip4/10.0.0.1/tcp/443/ws", relayed},
+			[]string{"/ip4/8.8.8.8/tcp/443", "/ip4/10.0.0.1/tcp/443", "/ip4/8.8.8.8/tcp/443/ws", relayed}},
+		"WebSockets without room": {[]string{"/dns/node.example/tcp/443/tls/ws", "/ip4/8.8.8.8/tcp/443", "/ip4/10.0.0.1/tcp/443", relayed,
+			strings.Replace(relayed, "192.0.2.9", "192.0.2.8", 1)},
+			[]string{"/ip4/8.8.8.8/tcp/443", "/ip4/10.0.0.1/tcp/443", relayed, strings.Replace(relayed, "192.0.2.9", "192.0.2.8", 1)}},
 		"none that is too long": {[]string{"/dns4/" + strings.Repeat("a.", 126) + "a/tcp/1", "/ip4/10.0.0.1/tcp/1"},
 			[]string{"/ip4/10.0.0.1/tcp/1"}},
 	} {

@@ -30,7 +30,7 @@ var rows = [][]string{
 	{"did/aries", "did/web", "did/webvh", "did/vc", "did/rotation", "td/schema", "td/scheme"},
 	{"td"},
 	// The interaction model. TDs made from other documents. The parts of the directory that need descriptions only.
-	{"interact", "td/openapi", "td/lmos", "td/querytext", "td/tdtest", "internal/testhost", "directory/index", "directory/embedding", "directory/fetch", "directory/lookalike", "directory/eviction", "directory/reachability", "directory/persist", "directory/directorytest", "policy/access", "p2p/relay", "p2p/noderecord"},
+	{"interact", "td/openapi", "td/lmos", "td/querytext", "td/tdtest", "internal/testhost", "directory/index", "directory/embedding", "directory/fetch", "directory/lookalike", "directory/eviction", "directory/reachability", "directory/persist", "directory/directorytest", "policy/access", "p2p/relay", "p2p/noderecord", "p2p/oneport"},
 	{"interact/credentials", "interact/interacttest", "interact/problem", "directory/paging", "gateway/tokens", "policy/rules"},
 	// The own organization, its partners, the strings that invite others, and the protocol between organizations.
 	{"trust/invitation", "trust/organization", "trust/partners", "trust/exchange"},
@@ -81,7 +81,7 @@ var sharedModules = []string{
 	"github.com/ipfs/go-cid", "github.com/ipfs/go-datastore", "github.com/multiformats/go-multistream",
 }
 
-var sharedModulesFor = []string{"internal/storage", "internal/streamserver", "internal/testhost", "node", "node/status", "node/datadir", "p2p", "p2p/relay", "p2p/noderecord", "dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "directory", "directory/persist", "directory/presence", "interact/stream", "interact/task", "publication", "testnet", "testnet/simnet", "trust", "trust/exchange", "trust/invitation"}
+var sharedModulesFor = []string{"internal/storage", "internal/streamserver", "internal/testhost", "node", "node/status", "node/datadir", "p2p", "p2p/relay", "p2p/noderecord", "p2p/oneport", "dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "directory", "directory/persist", "directory/presence", "interact/stream", "interact/task", "publication", "testnet", "testnet/simnet", "trust", "trust/exchange", "trust/invitation"}
 
 // moduleHomes are the packages that may import a foreign module, by import path prefix; the longest prefix decides.
 var moduleHomes = []struct {
@@ -116,6 +116,7 @@ var moduleHomes = []struct {
 	{"github.com/libp2p/go-libp2p/p2p/host", []string{"p2p", "testnet/simnet"}, "hosts of nodes and simulations"},
 	{"github.com/libp2p/go-libp2p/p2p/net/connmgr", []string{"p2p", "testnet/simnet"}, "simulated hosts keep as many connections"},
 	{"github.com/libp2p/go-libp2p/p2p/net/mock", []string{"internal/testhost"}, "simulated networks of tests"},
+	{"github.com/libp2p/go-libp2p/p2p/transport/tcpreuse", []string{"p2p/oneport"}, "the first bytes of protocols on a shared port"},
 	{"github.com/libp2p/go-libp2p", []string{"p2p", "internal/testhost"}, "the host is created in one place, from the parts it needs"},
 	{"github.com/quic-go/quic-go", []string{"p2p"}, "keys and hooks of the QUIC sockets"},
 	{"github.com/ipfs/go-ds-pebble", []string{"internal/storage"}, "storage engine"},
@@ -125,7 +126,7 @@ var moduleHomes = []struct {
 	{"github.com/gofrs/flock", []string{"internal/storage", "interact/oauth"}, "one process per data directory, and one writer of OAuth grants"},
 	{"github.com/miekg/dns", []string{"discovery/dnssd"}, "messages of multicast DNS"},
 	{"golang.org/x/net", []string{"discovery/dnssd"}, "multicast on each interface"},
-	{"github.com/coder/websocket", []string{"interact/ws"}, "WebSockets"},
+	{"github.com/coder/websocket", []string{"interact/ws", "p2p/oneport"}, "WebSockets, of agents and of nodes"},
 	{"github.com/eclipse/paho.golang", []string{"interact/mqtt"}, "MQTT 5"},
 	{"github.com/eclipse/paho.mqtt.golang", []string{"interact/mqtt"}, "MQTT 3.1.1"},
 	{"github.com/mochi-mqtt/server/v2", []string{"interact/mqtt"}, "the embedded broker"},

@@ -1,0 +1,181 @@
+package oneport
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+	ma "github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
+)
+
+// Endings of the multiaddrs of libp2p over WebSocket.
+var (
+	Plain  = ma.StringCast("/ws")
+	Secure = ma.StringCast("/tls/ws")
+)
+
+// IsUpgrade reports whether a request opens a libp2p connection: a WebSocket at the root of the server, the only path that a multiaddr
+// can name.
+func IsUpgrade(r *http.Request) bool {
+	return r.URL.Path == "/" && r.Method == http.MethodGet && strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
+}
+
+// WebSockets has the connections of libp2p over WebSocket to this node.
+type WebSockets struct {
+	conns chan manet.Conn
+	done  chan struct{}
+	close func()
+}
+
+// NewWebSockets returns WebSockets for handlers of HTTP.
+func NewWebSockets() *WebSockets {
+	done := make(chan struct{})
+	return &WebSockets{conns: make(chan manet.Conn), done: done, close: sync.OnceFunc(func() { close(done) })}
+}
+
+// Close rejects further connections.
+func (w *WebSockets) Close() error {
+	w.close()
+	return nil
+}
+
+// ServeHTTP upgrades a request for which [IsUpgrade] is true, and rejects others with 404. It rejects web pages of other origins, which are no
+// nodes.
+func (w *WebSockets) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	if !IsUpgrade(r) {
+		http.NotFound(rw, r)
+		return
+	}
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	socket, err := websocket.Accept(rw, r, nil)
+	if err != nil {
+		return // Accept has sent the reason
+	}
+	if c, ok := r.Context().Value(connKey{}).(*Conn); ok {
+		c.Settle()
+	}
+	c, err := newWebConn(socket, local, r.TLS != nil)
+	if err != nil {
+		_ = socket.CloseNow()
+		return
+	}
+	timer := time.NewTimer(waitTimeout)
+	defer timer.Stop()
+	select {
+	case w.conns <- c:
+	case <-timer.C:
+		_ = c.Close()
+	case <-w.done:
+		_ = c.Close()
+	}
+}
+
+// A webConn is a connection of libp2p inside a WebSocket.
+type webConn struct {
+	net.Conn
+	socket        *websocket.Conn
+	cancel        context.CancelFunc
+	local, remote ma.Multiaddr
+}
+
+func newWebConn(socket *websocket.Conn, local net.Addr, secure bool) (*webConn, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &webConn{Conn: websocket.NetConn(ctx, socket, websocket.MessageBinary), socket: socket, cancel: cancel}
+	ending := Plain
+	if secure {
+		ending = Secure
+	}
+	for _, at := range []struct {
+		addr net.Addr
+		to   *ma.Multiaddr
+	}{{local, &c.local}, {c.RemoteAddr(), &c.remote}} {
+		m, err := manet.FromNetAddr(at.addr)
+		if err != nil {
+			cancel()
+			return nil, err
+		}
+		*at.to = m.Encapsulate(ending)
+	}
+	return c, nil
+}
+
+func (c *webConn) LocalMultiaddr() ma.Multiaddr  { return c.local }
+func (c *webConn) RemoteMultiaddr() ma.Multiaddr { return c.remote }
+
+// Close does not wait for the peer, as that of TCP does not.
+func (c *webConn) Close() error {
+	c.cancel()
+	return c.socket.CloseNow()
+}
+
+// Listener returns a listener for the WebSockets, at a port with the ending of a multiaddr. Closing it calls close.
+func (w *WebSockets) Listener(p *Port, ending ma.Multiaddr, close func() error) manet.Listener {
+	return &webListener{w, p, ending, close, make(chan struct{}), new(sync.Once)}
+}
+
+type webListener struct {
+	*WebSockets
+	port   *Port
+	ending ma.Multiaddr
+	end    func() error
+	ended  chan struct{}
+	once   *sync.Once
+}
+
+func (l *webListener) Accept() (manet.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.ended:
+	case <-l.done:
+	}
+	return nil, net.ErrClosed
+}
+
+func (l *webListener) Close() (err error) {
+	l.once.Do(func() {
+		close(l.ended)
+		err = l.end()
+	})
+	return err
+}
+
+func (l *webListener) Addr() net.Addr          { return l.port.listener.Addr() }
+func (l *webListener) Multiaddr() ma.Multiaddr { return l.port.Multiaddr().Encapsulate(l.ending) }
+
+// maxHeader limits the headers of a request to a server of [WebSockets.Serve], in bytes.
+const maxHeader = 8 << 10
+
+type connKey struct{}
+
+// Serve serves the WebSockets of a queue that no other server of HTTP has: each connection carries one request. With conf it serves TLS. stop
+// ends it and waits. A connection counts as waiting until it is upgraded.
+func (w *WebSockets) Serve(q *Queue, conf *tls.Config) (stop func()) {
+	q.settles = true
+	var l net.Listener = q
+	if conf != nil {
+		l = tls.NewListener(q, conf)
+	}
+	s := &http.Server{Handler: w, ReadHeaderTimeout: waitTimeout, WriteTimeout: waitTimeout, MaxHeaderBytes: maxHeader,
+		ErrorLog: log.New(io.Discard, "", 0), ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			if t, ok := c.(*tls.Conn); ok {
+				c = t.NetConn()
+			}
+			return context.WithValue(ctx, connKey{}, c)
+		}}
+	s.SetKeepAlivesEnabled(false)
+	var done sync.WaitGroup
+	done.Go(func() { _ = s.Serve(l) }) // it ends with Close
+	return func() {
+		_ = s.Close() // the queue has no error
+		done.Wait()
+	}
+}
