@@ -260,7 +260,7 @@ func (t webTransport) Listen(a ma.Multiaddr) (transport.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return webListener{t.up.UpgradeListener(t, l)}, nil
+	return webListener{t.up.UpgradeGatedMaListener(t, t.up.GateMaListener(l))}, nil
 }
 
 // A webListener returns connections that say their transport.

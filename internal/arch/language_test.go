@@ -28,6 +28,9 @@ var retired = map[string]string{
 	"era": "revision", "rehost": "rewrite forms", "fork": "equivocation", "forks": "equivocation", "nearby": "local discovery", "moment": "timestamp",
 }
 
+// given are identifiers of the standard library, which interfaces of the project repeat.
+var given = map[string]bool{"SetLinger": true} // net.TCPConn
+
 // identifiers returns those of the expressions that are identifiers.
 func identifiers(of ...ast.Expr) (ids []*ast.Ident) {
 	for _, e := range of {
@@ -63,7 +66,7 @@ func retiredWords(f *ast.File) (found []string) {
 		}
 		for _, id := range names {
 			for _, w := range words(id.Name) {
-				if retired[w] != "" && !seen[id.Name] {
+				if retired[w] != "" && !seen[id.Name] && !given[id.Name] {
 					seen[id.Name] = true
 					found = append(found, id.Name+" ("+retired[w]+")")
 				}

@@ -164,15 +164,22 @@ func (w *WebSockets) Serve(q *Queue, conf *tls.Config) (stop func()) {
 	if conf != nil {
 		l = tls.NewListener(q, conf)
 	}
+	var done sync.WaitGroup
 	s := &http.Server{Handler: w, ReadHeaderTimeout: waitTimeout, WriteTimeout: waitTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog: log.New(io.Discard, "", 0), ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			if t, ok := c.(*tls.Conn); ok {
 				c = t.NetConn()
 			}
 			return context.WithValue(ctx, connKey{}, c)
+		}, ConnState: func(_ net.Conn, s http.ConnState) {
+			switch s {
+			case http.StateNew:
+				done.Add(1)
+			case http.StateHijacked, http.StateClosed:
+				done.Done()
+			}
 		}}
 	s.SetKeepAlivesEnabled(false)
-	var done sync.WaitGroup
 	done.Go(func() { _ = s.Serve(l) }) // it ends with Close
 	return func() {
 		_ = s.Close() // the queue has no error
