@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -14,6 +15,7 @@ import (
 	"github.com/lmosd/lmosd/discovery/explore"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/p2p"
 )
 
 // check reports values that are well formed but cannot work.
@@ -84,12 +86,25 @@ func (c *Config) checkAddrs(ps *problems) {
 			}
 		}
 	}
+	for _, r := range c.Mesh.Filter {
+		if _, err := netip.ParsePrefix(r); err != nil {
+			c.bad(ps, "mesh.filter", "for example 10.8.0.0/16", "expected an address range, got %q", r)
+		}
+	}
+	if c.usesCertificate() && c.HTTP.TLS.Cert == "" {
+		c.bad(ps, "listen.p2p", "set http.tls.cert and http.tls.key, or use /ws", "an address with /tls/ws requires a certificate")
+	}
 	for _, a := range c.Mesh.Bootstrap {
-		if strings.HasPrefix(a, "/") && !strings.Contains(a, "/p2p/") {
+		if strings.HasPrefix(a, "/") && !strings.Contains(a, "/p2p/") && !strings.HasPrefix(a, "/dnsaddr/") {
 			c.bad(ps, "mesh.bootstrap", "copy a whole address from that node",
 				"%q does not end in /p2p/ and the id of the peer", a).Next = interact.Next(interact.StepID)
 		}
 	}
+}
+
+// usesCertificate reports whether the node listens for WebSockets with TLS.
+func (c *Config) usesCertificate() bool {
+	return slices.ContainsFunc(c.Listen.P2P, func(a string) bool { return strings.HasSuffix(a, "/tls/ws") })
 }
 
 var networkName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
@@ -130,7 +145,7 @@ func (c *Config) checkHTTP(ps *problems) {
 		c.bad(ps, "http.public_url", "https://…", "the API is served over HTTPS, but its URL is %q", c.HTTP.PublicURL)
 	}
 	if c.HTTP.Listen == "" {
-		if c.HTTP.TLS.Cert != "" {
+		if c.HTTP.TLS.Cert != "" && !c.usesCertificate() {
 			c.bad(ps, "http.tls.cert", "set http.listen, or remove http.tls", "http.listen is empty: nothing uses the certificate")
 		}
 		if c.HTTP.Socket == "none" {
@@ -143,6 +158,9 @@ func (c *Config) checkHTTP(ps *problems) {
 	if _, e := strconv.ParseUint(port, 10, 16); err != nil || e != nil {
 		c.bad(ps, "http.listen", "for example 127.0.0.1:4668", "expected an address and port, got %q", c.HTTP.Listen)
 		return
+	}
+	if _, err := p2p.SharesPort(c.Listen.P2P, c.HTTP.Listen); err != nil {
+		c.bad(ps, "http.listen", "give both the same address, or another port to one", "%v", err)
 	}
 	addr, err := netip.ParseAddr(host)
 	switch {

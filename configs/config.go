@@ -56,7 +56,8 @@ type Node struct {
 
 // Listen sets the addresses at which other nodes reach this one.
 type Listen struct {
-	// The multiaddrs that other nodes connect to. QUIC is faster, TCP works where UDP is blocked. Port 0 selects a free
+	// The multiaddrs that other nodes connect to. QUIC is faster, TCP works where UDP is blocked, and WebSockets (/ws, or /tls/ws with
+	// the certificate of http.tls) where only HTTP passes. TCP, WebSockets and http.listen may have one port. Port 0 selects a free
 	// port at each start, so that other nodes cannot store the address.
 	P2P []string `yaml:"p2p"`
 	// Multiaddrs to announce instead of the listen addresses, for a node behind a port mapping. Empty: the listen addresses.
@@ -73,9 +74,12 @@ type Mesh struct {
 	// The name of the network. It is part of every protocol id, so that nodes of two networks never connect. Lower case letters,
 	// digits and hyphens, at most 32.
 	Network string `yaml:"network"`
-	// Multiaddrs, with /p2p/ and a peer id, of nodes to join through. One reachable node is enough; more help when some are down.
-	// Empty: only nodes found by mDNS, and nodes that connect to this one.
+	// Multiaddrs, with /p2p/ and a peer id, of nodes to join through, or /dnsaddr/ and a domain whose TXT records have them. One
+	// reachable node is enough; more help when some are down. Empty: only nodes found by mDNS, and nodes that connect to this one.
 	Bootstrap []string `yaml:"bootstrap"`
+	// Address ranges, for example 10.8.0.0/16, whose addresses are neither announced nor dialed: networks that other nodes do not reach, or
+	// that this node must not reach.
+	Filter []string `yaml:"filter"`
 	// Whether nodes and introductions of Things on the local network are found by multicast DNS. On costs a few packets a minute
 	// and announces the node on the local network.
 	MDNS bool `yaml:"mdns"`
@@ -209,7 +213,7 @@ type TrustRate struct {
 // HTTP sets the local API.
 type HTTP struct {
 	// The address and port of the API: a literal address, not a name. Port 0 selects a free one. Empty: only the socket. An address
-	// that other hosts reach needs auth.
+	// that other hosts reach needs auth. With the address and port of a TCP address in listen.p2p, both use one port.
 	Listen string `yaml:"listen"`
 	// The Unix socket, which has all rights: auto (lmosd.sock in the data directory), none, or a path.
 	Socket string `yaml:"socket"`
@@ -365,7 +369,7 @@ func Default() *Config {
 			Announce: []string{}, NoAnnounce: []string{}, Private: true,
 		},
 		Mesh: Mesh{
-			Network: node.DefaultNetwork, Bootstrap: []string{}, MDNS: true, Introductions: []string{}, Relay: true,
+			Network: node.DefaultNetwork, Bootstrap: []string{}, Filter: []string{}, MDNS: true, Introductions: []string{}, Relay: true,
 			DHT:    DHT{Mode: "auto", TTL: Duration(24 * time.Hour)},
 			Limits: Limits{Peers: Peers{Low: 96, High: 128}, StreamsPerPeer: 200, Memory: 256 << 20},
 		},

@@ -1,13 +1,16 @@
 package configs
 
 import (
+	"crypto/tls"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/lmosd/lmosd/audit"
 	"github.com/lmosd/lmosd/directory/route"
+	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/task"
 	"github.com/lmosd/lmosd/node"
@@ -22,7 +25,7 @@ func (c *Config) Options() (node.Options, error) {
 	t := c.Traits()
 	o := node.Options{
 		Dir: c.Node.DataDir, Engine: c.engine(), Name: c.Node.Name, Profile: c.Profile, Network: c.Mesh.Network,
-		Listen: c.Listen.P2P, ListenExplicit: c.Explicit("listen.p2p"), Announce: c.Listen.Announce, NoAnnounce: c.Listen.NoAnnounce,
+		Listen: c.Listen.P2P, ListenExplicit: c.Explicit("listen.p2p") || c.sharesPort(), Web: c.web(), Filter: c.Mesh.Filter, Announce: c.Listen.Announce, NoAnnounce: c.Listen.NoAnnounce,
 		Bootstrap: c.Mesh.Bootstrap, MDNS: c.Mesh.MDNS, Introductions: c.Mesh.Introductions, Loopback: t.Loopback, Internet: t.Internet,
 		PublicOnly: !c.Listen.Private, NoNoise: t.NoNoise, GossipDegree: t.GossipDegree,
 		NAT:     p2p.NAT{Relay: t.Relay, Serve: c.Mesh.Relay, PrivateRelays: t.PrivateRelays, AutoNAT: t.AutoNAT, PortMap: t.PortMap},
@@ -46,6 +49,23 @@ func (c *Config) Options() (node.Options, error) {
 		return o, err
 	}
 	return o, nil
+}
+
+// sharesPort reports whether the API is served on a TCP port of the mesh.
+func (c *Config) sharesPort() bool {
+	shared, _ := p2p.SharesPort(c.Listen.P2P, c.HTTP.Listen) // check has reported the error
+	return shared
+}
+
+// web returns what else the TCP ports of the mesh serve.
+func (c *Config) web() (w p2p.Web) {
+	if c.sharesPort() {
+		w.Listen = c.HTTP.Listen
+	}
+	if t := c.HTTP.TLS; t.Cert != "" {
+		w.Certificate = func(log *slog.Logger) (*tls.Config, error) { return gateway.TLS(t.Cert, t.Key, log) }
+	}
+	return w
 }
 
 // Audit returns the options of the audit log, without the signer and the logger of the node.

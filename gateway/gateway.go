@@ -79,6 +79,12 @@ type Options struct {
 	// Listen is the TCP address and port. Empty means [defaultListen]; [None] serves only the socket. An address beyond loopback requires
 	// Tokens, and IsEncrypted or OpenDirectory: without encryption it accepts no tokens.
 	Listen string
+	// Shared has the connections of a port that other protocols share; nil: the gateway opens Listen, of which it is the address. With a
+	// certificate the connections are TLS. The rules for the address are the same.
+	Shared net.Listener
+	// Upgrade serves a request over TCP that opens a connection of another protocol, which has its own authentication. It returns false for
+	// others, without an answer. Nil: there are none.
+	Upgrade func(http.ResponseWriter, *http.Request) bool
 	// Explicit makes New fail if the port of Listen is busy. Otherwise New uses a free port.
 	Explicit bool
 	// Socket is the path of the unix socket, at most 100 bytes, in a folder that only the user can enter. Its callers have all rights.
@@ -117,7 +123,8 @@ type Options struct {
 	Bridges []Bridge
 	// MaxTD limits a published TD, in bytes; zero or more than [td.MaxTD] means td.MaxTD.
 	MaxTD int
-	// MaxConns limits the connections over TCP and over the socket, each; further ones wait. Zero means 1024.
+	// MaxConns limits the connections over TCP and over the socket, each; further ones wait. Zero means 1024. One address may have a quarter
+	// over TCP, except loopback, and the proxy of Proxy.
 	MaxConns int
 	// Metrics are the metrics of the node; nil means those of the gateway only. HideMetrics disables /metrics.
 	Metrics     *Metrics
@@ -264,13 +271,17 @@ func listenerPrincipal(loopback bool) *did.Principal {
 
 // addServer adds a server for l, whose callers have the principal p. With a certificate it serves HTTPS.
 func (g *Gateway) addServer(l net.Listener, p *did.Principal, cert *certificate) {
-	l = limitListener(l, g.o.MaxConns, g.o.timeouts.write)
+	perAddress := max(g.o.MaxConns/4, 1)
+	if g.o.Proxy {
+		perAddress = g.o.MaxConns
+	}
+	l = limitListener(l, g.o.MaxConns, perAddress, g.o.timeouts.write)
 	if cert != nil {
 		l = tls.NewListener(l, cert.config())
 	}
 	base := did.WithPrincipal(g.requestCtx, p)
 	g.servers = append(g.servers, httpServer{listener: l, Server: &http.Server{
-		Handler:           http.HandlerFunc(g.serve),
+		Handler:           http.HandlerFunc(g.upgradeOrServe),
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ConnContext:       connContext,
 		ReadHeaderTimeout: g.o.timeouts.header,
@@ -279,6 +290,13 @@ func (g *Gateway) addServer(l net.Listener, p *did.Principal, cert *certificate)
 		ErrorLog:          slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
 		// No WriteTimeout: a response takes as long as its agent. The connection limits each write.
 	}})
+}
+
+// upgradeOrServe serves a request of a listener: by Options.Upgrade or by the routes.
+func (g *Gateway) upgradeOrServe(w http.ResponseWriter, r *http.Request) {
+	if g.o.Upgrade == nil || isTrusted(r) || !g.o.Upgrade(w, r) {
+		g.serve(w, r)
+	}
 }
 
 // connContext returns the context of a connection; for the unix socket it has the user of the peer.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -16,19 +17,24 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
 // maxSocketPath is below the smallest limit of the systems (104 bytes with the final zero).
 const maxSocketPath = 100
 
-// listenTCP listens on o.Listen, or on a free port if that one is busy and not explicit.
+// listenTCP listens on o.Listen, or on a free port if that one is busy and not explicit. It returns o.Shared if that is set. Beyond loopback,
+// callers need authentication and encryption, whoever opened the port.
 func listenTCP(o Options) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(o.Listen)
 	if err != nil {
 		return nil, &interact.Error{Code: interact.ConfigInvalid, Next: interact.Next(interact.StepRun, "http.listen", defaultListen),
 			Title: fmt.Sprintf("expected an address and port to listen on, got %q", o.Listen), Err: err}
 	}
-	l, err := net.Listen("tcp", o.Listen)
+	l, err := o.Shared, error(nil)
+	if l == nil {
+		l, err = net.Listen("tcp", o.Listen)
+	}
 	if errors.Is(err, syscall.EADDRINUSE) {
 		by := processName(port)
 		if o.Explicit {
@@ -199,18 +205,20 @@ func removeStaleSocket(path string) error {
 	return nil
 }
 
-// limitListener limits the open connections of l; further connections wait in the accept queue. It also limits the time for a peer to receive
-// a part of a response.
-func limitListener(l net.Listener, conns int, write time.Duration) net.Listener {
-	return &limitedListener{Listener: l, write: write, slots: make(chan struct{}, conns), done: make(chan struct{})}
+// limitListener limits the open connections of l; further connections wait in the accept queue. Connections of one address beyond perAddress
+// are closed, except those of loopback. It also limits the time for a peer to receive a part of a response.
+func limitListener(l net.Listener, conns, perAddress int, write time.Duration) net.Listener {
+	return &limitedListener{Listener: l, write: write, slots: make(chan struct{}, conns), done: make(chan struct{}),
+		addresses: ratelimit.NewInflight[netip.Prefix](perAddress, conns)}
 }
 
 type limitedListener struct {
 	net.Listener
-	write time.Duration
-	slots chan struct{} // one for each open connection
-	done  chan struct{}
-	once  sync.Once
+	write     time.Duration
+	slots     chan struct{} // one for each open connection
+	addresses *ratelimit.Inflight[netip.Prefix]
+	done      chan struct{}
+	once      sync.Once
 }
 
 func (l *limitedListener) Accept() (net.Conn, error) {
@@ -219,12 +227,26 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	case <-l.done:
 		return nil, net.ErrClosed
 	}
-	c, err := l.Listener.Accept()
-	if err != nil {
-		<-l.slots
-		return nil, err
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			<-l.slots
+			return nil, err
+		}
+		if leave, ok := l.enter(c.RemoteAddr()); ok {
+			return &limitedConn{Conn: c, writeTimeout: l.write, release: sync.OnceFunc(func() { leave(); <-l.slots })}, nil
+		}
+		c.Close()
 	}
-	return &limitedConn{Conn: c, writeTimeout: l.write, release: sync.OnceFunc(func() { <-l.slots })}, nil
+}
+
+// enter counts a connection of an address until leave is called; it returns false if there are too many.
+func (l *limitedListener) enter(a net.Addr) (leave func(), ok bool) {
+	from := ratelimit.AddressRange(a)
+	if !from.IsValid() || from.Addr().IsLoopback() {
+		return func() {}, true
+	}
+	return func() { l.addresses.Leave(from) }, l.addresses.Enter(from) == ratelimit.Entered
 }
 
 func (l *limitedListener) Close() error {

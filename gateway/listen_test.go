@@ -273,7 +273,7 @@ func TestConnectionBound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bound := limitListener(l, 1, time.Second)
+	bound := limitListener(l, 1, 1, time.Second)
 	accepted := make(chan net.Conn)
 	ended := make(chan error, 1)
 	go func() {

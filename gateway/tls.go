@@ -75,6 +75,16 @@ func (c *certificate) invalid(err error) error {
 		"http.tls.key, %s", c.certFile, c.keyFile), Hint: "expected a certificate with its chain and its private key, both in PEM", Err: err}
 }
 
+// TLS returns the configuration of a server with a certificate in two PEM files, which are read again when they change. The error is
+// ConfigInvalid.
+func TLS(certFile, keyFile string, log *slog.Logger) (*tls.Config, error) {
+	c, err := openCertificate(certFile, keyFile, log)
+	if err != nil {
+		return nil, err
+	}
+	return c.config(), nil
+}
+
 // get returns the certificate for a handshake ([tls.Config].GetCertificate).
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()

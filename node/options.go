@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"log/slog"
 	"net"
 	"os"
@@ -62,6 +63,9 @@ type Options struct {
 	// Internet forbids connections to private addresses, and limits each dial to 5 s instead of 2 s.
 	Internet bool
 	NAT      p2p.NAT
+	// Web and Filter are those of p2p.Options. With Web.Listen, HTTP.Listen is served on a TCP port of Listen.
+	Web    p2p.Web
+	Filter []string
 	// DHTMode is "server", "client" or "auto"; empty means server. Diversity limits the peers of one subnet in the routing table.
 	DHTMode   string
 	Diversity bool
@@ -148,15 +152,15 @@ const drainFor = 8 * time.Second
 var networkName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
 
 func (o Options) withDefaults() (Options, error) {
-	o.Network = or(o.Network, DefaultNetwork)
-	o.Profile = or(o.Profile, "default")
-	o.Version = or(o.Version, "dev")
-	o.Name = or(o.Name, hostname())
-	o.Timeout = or(o.Timeout, 30*time.Second)
-	o.Lifetime = or(o.Lifetime, 24*time.Hour)
-	o.DHTMode = or(o.DHTMode, "server")
-	o.Direct = or(o.Direct, servient.DirectSecure)
-	o.Drain = or(o.Drain, drainFor)
+	o.Network = cmp.Or(o.Network, DefaultNetwork)
+	o.Profile = cmp.Or(o.Profile, "default")
+	o.Version = cmp.Or(o.Version, "dev")
+	o.Name = cmp.Or(o.Name, hostname())
+	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
+	o.Lifetime = cmp.Or(o.Lifetime, 24*time.Hour)
+	o.DHTMode = cmp.Or(o.DHTMode, "server")
+	o.Direct = cmp.Or(o.Direct, servient.DirectSecure)
+	o.Drain = cmp.Or(o.Drain, drainFor)
 	o.Limits = o.Limits.WithDefaults()
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -199,14 +203,6 @@ func onLoopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	ip := net.ParseIP(host)
 	return addr == "" || err == nil && ip != nil && ip.IsLoopback()
-}
-
-func or[T comparable](v, otherwise T) T {
-	var zero T
-	if v == zero {
-		return otherwise
-	}
-	return v
 }
 
 // hostname returns the default name of a node.

@@ -42,10 +42,8 @@ type Options struct {
 	// Listen are multiaddrs. If ListenExplicit, a busy port is an error; else a free one is taken.
 	Listen         []string
 	ListenExplicit bool
-	// HTTP is the address, host:port, of the HTTP server of the node. If one of Listen has it ([SharesPort]), Host.HTTP has its connections.
-	HTTP string
-	// Certificate returns the configuration of TLS for HTTP on such a port, and for WebSockets; nil: both are plain. It is called once.
-	Certificate func() (*tls.Config, error)
+	// Web sets what else is served on TCP ports of Listen.
+	Web Web
 	// Announce replaces the advertised addresses; NoAnnounce removes those with a prefix, PublicOnly private ones.
 	Announce, NoAnnounce []string
 	PublicOnly           bool
@@ -74,6 +72,15 @@ type Options struct {
 	Log     *slog.Logger // nil discards
 
 	roots *x509.CertPool // of tests: the certificates that WebSockets with TLS are dialed with; nil: those of the system
+}
+
+// Web configures HTTP and WebSockets on the TCP ports of the host.
+type Web struct {
+	// Listen is the address, host:port, of the HTTP server of the node. [Host.HTTP] has the connections of the ports that have this address
+	// ([SharesPort]). Empty: none.
+	Listen string
+	// Certificate returns the configuration of TLS for HTTP on these ports, and for WebSockets; nil: HTTP is plain. It is called once.
+	Certificate func(*slog.Logger) (*tls.Config, error)
 }
 
 // NAT configures how a node behind a NAT is reached. The zero value is for directly reachable nodes.

@@ -145,6 +145,7 @@ func TestInvalidListenAddresses(t *testing.T) {
 		want   interact.Code
 	}{
 		"an unsupported transport":      {"/ip4/127.0.0.1/udp/0/webrtc-direct", interact.ConfigInvalid},
+		"another name for TLS":          {"/ip4/127.0.0.1/tcp/0/wss", interact.ConfigInvalid},
 		"TLS without a certificate":     {"/ip4/127.0.0.1/tcp/0/tls/ws", interact.ConfigInvalid},
 		"an address of another machine": {"/ip4/192.0.2.1/tcp/0", interact.ConfigInvalid},
 		"a TCP port that is busy":       {"/ip4/127.0.0.1/tcp/" + busyTCP(t), interact.PortBusy},

@@ -46,7 +46,7 @@ func newPorts(o *Options, listen []ma.Multiaddr) (*ports, error) {
 		}
 		u := p.uses[base.String()]
 		if u == nil {
-			u = &uses{http: o.HTTP != "" && shares(base, o.HTTP)}
+			u = &uses{http: o.Web.Listen != "" && shares(base, o.Web.Listen)}
 			p.uses[base.String()] = u
 		}
 		switch {
@@ -62,11 +62,11 @@ func newPorts(o *Options, listen []ma.Multiaddr) (*ports, error) {
 			p.web = oneport.NewQueue()
 		}
 	}
-	if !secure || o.Certificate == nil {
+	if !secure || o.Web.Certificate == nil {
 		return p, nil
 	}
 	var err error
-	p.tls, err = o.Certificate()
+	p.tls, err = o.Web.Certificate(o.Log)
 	return p, err
 }
 
@@ -177,7 +177,10 @@ func (p *ports) serve(l manet.Listener) *oneport.Port {
 // listenWeb listens on an address with WebSockets. It opens the port if the transport of TCP has not.
 func (p *ports) listenWeb(a ma.Multiaddr) (manet.Listener, error) {
 	base, ending := splitTCP(a)
-	if ending.Equal(oneport.Secure) && p.tls == nil {
+	switch {
+	case !ending.Equal(oneport.Plain) && !ending.Equal(oneport.Secure):
+		return nil, errors.New("expected an address that ends in /ws or /tls/ws")
+	case ending.Equal(oneport.Secure) && p.tls == nil:
 		return nil, errors.New("it requires a certificate: set http.tls.cert and http.tls.key")
 	}
 	port, end := p.open[base.String()], func() error { return nil }
@@ -211,7 +214,7 @@ func (p *ports) close() error {
 }
 
 // HTTP returns the connections for the HTTP server of the node, of all ports that it shares: TLS if there is a certificate, else plain. It is
-// nil if Options.HTTP shares none. Closing it closes no port.
+// nil if Web.Listen shares none. Closing it closes no port.
 func (h *Host) HTTP() net.Listener {
 	if h == nil || h.ports.web == nil {
 		return nil
@@ -219,12 +222,10 @@ func (h *Host) HTTP() net.Listener {
 	return h.ports.web
 }
 
-// WebSockets returns the handler of the requests to the HTTP server for which [oneport.IsUpgrade] is true; nil if there are none.
-func (h *Host) WebSockets() http.Handler {
-	if h == nil || !slices.ContainsFunc(h.listen, isWebSocket) {
-		return nil
-	}
-	return h.ports.sockets
+// Upgrade serves a request to the HTTP server that opens a libp2p connection ([oneport.WebSockets.Upgrade]). It returns false for others, and
+// if the host listens for no WebSockets.
+func (h *Host) Upgrade(w http.ResponseWriter, r *http.Request) bool {
+	return h != nil && slices.ContainsFunc(h.listen, isWebSocket) && h.ports.sockets.Upgrade(w, r)
 }
 
 // A portUpgrader lets the transport of TCP share its ports.

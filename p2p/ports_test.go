@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -15,7 +16,6 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/lmosd/lmosd/internal/tlstest"
-	"github.com/lmosd/lmosd/p2p/oneport"
 )
 
 // certificate returns a configuration of TLS for node.example and 127.0.0.1, and what verifies it.
@@ -49,11 +49,9 @@ func served(t testing.TB, o Options) *Host {
 		l = tls.NewListener(l, h.ports.tls)
 	}
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if sockets := h.WebSockets(); sockets != nil && oneport.IsUpgrade(r) {
-			sockets.ServeHTTP(w, r)
-			return
+		if !h.Upgrade(w, r) {
+			_, _ = io.WriteString(w, "web")
 		}
-		_, _ = io.WriteString(w, "web")
 	})}
 	go func() { _ = s.Serve(l) }() // ends with the test
 	t.Cleanup(func() { _ = s.Close() })
@@ -64,20 +62,20 @@ func served(t testing.TB, o Options) *Host {
 func TestOnePort(t *testing.T) {
 	t.Parallel()
 	conf, roots := certificate(t)
-	with := func() (*tls.Config, error) { return conf, nil }
+	with := func(*slog.Logger) (*tls.Config, error) { return conf, nil }
 	for name, c := range map[string]struct {
 		o          Options
 		https, web bool
 	}{
 		"TCP and WebSocket":             {o: Options{Listen: []string{anyWS, anyTCP}}},
-		"with TLS":                      {o: Options{Listen: []string{anyTCP, anyWS, anyWSS}, Certificate: with}},
+		"with TLS":                      {o: Options{Listen: []string{anyTCP, anyWS, anyWSS}, Web: Web{Certificate: with}}},
 		"WebSocket alone":               {o: Options{Listen: []string{anyWS}}},
-		"TLS alone":                     {o: Options{Listen: []string{anyWSS}, Certificate: with}},
-		"TCP and HTTP":                  {o: Options{Listen: []string{anyTCP}, HTTP: anyWeb}, web: true},
-		"TCP, WebSocket and HTTP":       {o: Options{Listen: []string{anyTCP, anyWS}, HTTP: anyWeb}, web: true},
-		"TCP, both WebSockets, HTTPS":   {o: Options{Listen: []string{anyTCP, anyWS, anyWSS}, HTTP: anyWeb, Certificate: with}, web: true, https: true},
-		"WebSocket with TLS and HTTPS":  {o: Options{Listen: []string{anyWSS}, HTTP: anyWeb, Certificate: with}, web: true, https: true},
-		"reused for dials, as punching": {o: Options{Listen: []string{anyTCP, anyWS}, HTTP: anyWeb, NAT: NAT{Relay: true}}, web: true},
+		"TLS alone":                     {o: Options{Listen: []string{anyWSS}, Web: Web{Certificate: with}}},
+		"TCP and HTTP":                  {o: Options{Listen: []string{anyTCP}, Web: Web{Listen: anyWeb}}, web: true},
+		"TCP, WebSocket and HTTP":       {o: Options{Listen: []string{anyTCP, anyWS}, Web: Web{Listen: anyWeb}}, web: true},
+		"TCP, both WebSockets, HTTPS":   {o: Options{Listen: []string{anyTCP, anyWS, anyWSS}, Web: Web{Listen: anyWeb, Certificate: with}}, web: true, https: true},
+		"WebSocket with TLS and HTTPS":  {o: Options{Listen: []string{anyWSS}, Web: Web{Listen: anyWeb, Certificate: with}}, web: true, https: true},
+		"reused for dials, as punching": {o: Options{Listen: []string{anyTCP, anyWS}, Web: Web{Listen: anyWeb}, NAT: NAT{Relay: true}}, web: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -217,7 +215,7 @@ func TestFilteredAddressesAreNotDialed(t *testing.T) {
 // Clients that send nothing, or something else, keep no other out.
 func TestSilentClientsOfASharedPort(t *testing.T) {
 	t.Parallel()
-	h := served(t, Options{Listen: []string{anyTCP, anyWS}, HTTP: anyWeb})
+	h := served(t, Options{Listen: []string{anyTCP, anyWS}, Web: Web{Listen: anyWeb}})
 	at := h.HTTP().Addr().String()
 	for i := range 200 {
 		c, err := net.Dial("tcp", at)

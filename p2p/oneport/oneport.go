@@ -17,6 +17,8 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/transport/tcpreuse"
 	ma "github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
+
+	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
 // Limits of connections whose protocol is not known yet, or whose consumer has not accepted them. Above them the oldest is closed: that of
@@ -105,7 +107,7 @@ func (p *Port) run() {
 
 // admit adds a connection to those that wait, and closes the oldest if there are too many. It returns nil if the port is closed.
 func (p *Port) admit(tcp tcpConn) *Conn {
-	c := &Conn{tcpConn: tcp, port: p, from: rangeOf(tcp.RemoteAddr())}
+	c := &Conn{tcpConn: tcp, port: p, from: ratelimit.AddressRange(tcp.RemoteAddr())}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -168,21 +170,6 @@ func (qs Queues) of(b [3]byte) *Queue {
 		return qs.HTTP
 	}
 	return nil
-}
-
-// rangeOf returns the addresses that are limited together with a.
-func rangeOf(a net.Addr) netip.Prefix {
-	tcp, ok := a.(*net.TCPAddr)
-	if !ok {
-		return netip.Prefix{}
-	}
-	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
-	bits := 32
-	if ip.Is6() {
-		bits = 56
-	}
-	p, _ := ip.Prefix(bits) // of an invalid address: the zero Prefix
-	return p
 }
 
 // A tcpConn is a connection of TCP with the methods that the transport of libp2p uses. It has no others: ReadFrom and WriteTo of

@@ -22,9 +22,9 @@ var (
 	Secure = ma.StringCast("/tls/ws")
 )
 
-// IsUpgrade reports whether a request opens a libp2p connection: a WebSocket at the root of the server, the only path that a multiaddr
+// isUpgrade reports whether a request opens a libp2p connection: a WebSocket at the root of the server, the only path that a multiaddr
 // can name.
-func IsUpgrade(r *http.Request) bool {
+func isUpgrade(r *http.Request) bool {
 	return r.URL.Path == "/" && r.Method == http.MethodGet && strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
 }
 
@@ -47,13 +47,24 @@ func (w *WebSockets) Close() error {
 	return nil
 }
 
-// ServeHTTP upgrades a request for which [IsUpgrade] is true, and rejects others with 404. It rejects web pages of other origins, which are no
-// nodes.
+// ServeHTTP implements [http.Handler]. It returns 404 for requests that open no connection.
 func (w *WebSockets) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	if !IsUpgrade(r) {
+	if !w.Upgrade(rw, r) {
 		http.NotFound(rw, r)
-		return
 	}
+}
+
+// Upgrade serves a request that opens a libp2p connection: a WebSocket at the root of the server. It returns false, without an answer, for
+// others. Web pages of other origins get the status 403: they are no nodes.
+func (w *WebSockets) Upgrade(rw http.ResponseWriter, r *http.Request) bool {
+	if !isUpgrade(r) {
+		return false
+	}
+	w.upgrade(rw, r)
+	return true
+}
+
+func (w *WebSockets) upgrade(rw http.ResponseWriter, r *http.Request) {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	socket, err := websocket.Accept(rw, r, nil)
 	if err != nil {
