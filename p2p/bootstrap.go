@@ -11,8 +11,10 @@ import (
 	ds "github.com/ipfs/go-datastore"
 	"github.com/ipfs/go-datastore/query"
 	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/discovery/mdns"
+	ma "github.com/multiformats/go-multiaddr"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lmosd/lmosd/interact"
@@ -29,25 +31,33 @@ const (
 	foundDialTimeout = 5 * time.Second
 )
 
-// Bootstrap keeps the peers through which a node joins its mesh: the configured ones, those it was connected to before its last stop, and
+// Bootstrap keeps the peers through which a node joins its mesh: the configured ones, also those of /dnsaddr names, those it was connected to before its last stop, and
 // those that mDNS finds. With them a node joins again without its configured peers. It is safe for concurrent use.
 type Bootstrap struct {
 	host       host.Host
 	configured []peer.AddrInfo
+	names      []ma.Multiaddr // configured, too: /dnsaddr
+	resolver   network.MultiaddrDNSResolver
 	store      ds.Batching
 	log        *slog.Logger
 	queue      chan peer.AddrInfo // peers to dial
 
 	mu       sync.Mutex
-	snapshot []peer.AddrInfo           // owned by mu
-	found    map[peer.ID]peer.AddrInfo // by mDNS and Connect; owned by mu
+	snapshot []peer.AddrInfo            // owned by mu
+	found    map[peer.ID]peer.AddrInfo  // by mDNS and Connect; owned by mu
+	resolved map[string][]peer.AddrInfo // by name; owned by mu
 }
 
 // NewBootstrap returns the bootstrap peers of h. Store keeps the snapshot of connected peers. The error is of code ConfigInvalid if a
-// configured address is not a multiaddr with a peer ID.
+// configured address is not a multiaddr with a peer ID, or /dnsaddr with a domain.
 func NewBootstrap(h host.Host, configured []string, store ds.Batching, log *slog.Logger) (*Bootstrap, error) {
-	b := &Bootstrap{host: h, store: store, log: log, found: map[peer.ID]peer.AddrInfo{}, queue: make(chan peer.AddrInfo, 32)}
+	b := &Bootstrap{host: h, store: store, log: log, found: map[peer.ID]peer.AddrInfo{}, resolved: map[string][]peer.AddrInfo{},
+		resolver: systemNames, queue: make(chan peer.AddrInfo, 32)}
 	for _, text := range configured {
+		if name, err := ma.NewMultiaddr(text); err == nil && isName(name) {
+			b.names = append(b.names, name)
+			continue
+		}
 		info, err := peer.AddrInfoFromString(text)
 		if err != nil {
 			return nil, &interact.Error{Code: interact.ConfigInvalid, Title: "expected the address of a peer in mesh.bootstrap, got " + text, Err: err,
@@ -64,6 +74,9 @@ func (b *Bootstrap) Peers() []peer.AddrInfo {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	all := slices.Clone(b.configured)
+	for _, name := range b.names {
+		all = append(all, b.resolved[name.String()]...)
+	}
 	for _, p := range b.found {
 		all = append(all, p)
 	}
@@ -96,11 +109,14 @@ func (b *Bootstrap) RunMDNS(ctx context.Context, network string) error {
 	return m.Close()
 }
 
-// Run dials the peers that are found and keeps the snapshot, until ctx ends.
+// Run dials the peers that are found, resolves the configured names, and keeps the snapshot, until ctx ends.
 func (b *Bootstrap) Run(ctx context.Context) error {
 	pauses := backoff.Backoff{First: snapshotFirst, Max: snapshotInterval}
 	timer := time.NewTimer(pauses.Next())
 	defer timer.Stop()
+	var names sync.WaitGroup
+	names.Go(func() { b.runNames(ctx) })
+	defer names.Wait()
 	var dials errgroup.Group
 	dials.SetLimit(maxFoundDials)
 	defer dials.Wait()
@@ -122,7 +138,7 @@ func (b *Bootstrap) dial(ctx context.Context, p peer.AddrInfo) {
 	ctx, cancel := context.WithTimeout(ctx, foundDialTimeout)
 	defer cancel()
 	if err := b.host.Connect(ctx, p); err != nil && !errors.Is(err, context.Canceled) {
-		b.log.Debug("dial of a peer on the local network failed", "peer", p.ID, "err", err)
+		b.log.Debug("dial of a found peer failed", "peer", p.ID, "err", err)
 	}
 }
 

@@ -73,6 +73,9 @@ func (h *Host) network(priv crypto.PrivKey, bus event.Bus, opts ...swarm.Option)
 	}
 	h.closers = append(h.closers, reuse.Close)
 	ours := []swarm.Option{swarm.WithConnectionGater(h.gater), swarm.WithResourceManager(h.rm), swarm.WithDialRanker(ranker{isNear}.rank)}
+	if h.o.resolver != nil {
+		ours = append(ours, swarm.WithMultiaddrResolver(h.o.resolver))
+	}
 	s, err := swarm.NewSwarm(id, book, bus, append(ours, opts...)...)
 	if err != nil {
 		return nil, err

@@ -71,7 +71,8 @@ type Options struct {
 	Metrics prometheus.Registerer
 	Log     *slog.Logger // nil discards
 
-	roots *x509.CertPool // of tests: the certificates that WebSockets with TLS are dialed with; nil: those of the system
+	roots    *x509.CertPool               // of tests: the certificates that WebSockets with TLS are dialed with; nil: those of the system
+	resolver network.MultiaddrDNSResolver // of tests; nil: that of the system
 }
 
 // Web configures HTTP and WebSockets on the TCP ports of the host.

@@ -1,0 +1,93 @@
+package p2p
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/p2p/net/swarm"
+	ma "github.com/multiformats/go-multiaddr"
+	madns "github.com/multiformats/go-multiaddr-dns"
+
+	"github.com/lmosd/lmosd/internal/backoff"
+)
+
+// Limits of /dnsaddr names. Their TXT records may lead to further names.
+const (
+	maxNameDepth   = 4
+	maxNameAddrs   = 32 // of one name
+	nameTimeout    = 10 * time.Second
+	nameInterval   = 10 * time.Minute // between two lookups of all names
+	nameRetry      = 5 * time.Second  // the first pause after a failure; the pauses double
+	maxNameRetries = 5 * time.Minute
+)
+
+// systemNames resolves names with the resolver of the system.
+var systemNames network.MultiaddrDNSResolver = swarm.ResolverFromMaDNS{Resolver: madns.DefaultResolver}
+
+// isName reports whether a is /dnsaddr with a domain and nothing else: the peers are in its TXT records.
+func isName(a ma.Multiaddr) bool { return len(a) == 1 && a[0].Protocol().Code == ma.P_DNSADDR }
+
+// resolve returns the peers in the TXT records of _dnsaddr below the domain of name, each "dnsaddr=" and a multiaddr with /p2p. Other records
+// are ignored; it is an error if none is left.
+func resolve(ctx context.Context, r network.MultiaddrDNSResolver, name ma.Multiaddr) ([]peer.AddrInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, nameTimeout)
+	defer cancel()
+	all, err := r.ResolveDNSAddr(ctx, "", name, maxNameDepth, maxNameAddrs)
+	if err != nil {
+		return nil, err
+	}
+	var valid []ma.Multiaddr
+	for _, a := range all {
+		if _, err := peer.AddrInfoFromP2pAddr(a); err == nil {
+			valid = append(valid, a)
+		}
+	}
+	infos, err := peer.AddrInfosFromP2pAddrs(valid...)
+	if err == nil && len(infos) == 0 {
+		err = fmt.Errorf("no TXT record of _dnsaddr.%s has the address of a node with its id", name[0].Value())
+	}
+	return infos, err
+}
+
+// runNames resolves the configured names until ctx ends, and has their peers dialed. If a lookup fails, the peers of the last one stay.
+func (b *Bootstrap) runNames(ctx context.Context) {
+	retries := backoff.Backoff{First: nameRetry, Max: maxNameRetries}
+	for len(b.names) > 0 {
+		pause := nameInterval
+		if b.resolveNames(ctx) {
+			retries.Reset()
+		} else {
+			pause = retries.Next()
+		}
+		if backoff.Sleep(ctx, pause) != nil {
+			return
+		}
+	}
+}
+
+// resolveNames resolves all names once. It returns false if one failed.
+func (b *Bootstrap) resolveNames(ctx context.Context) bool {
+	ok := true
+	for _, name := range b.names {
+		peers, err := resolve(ctx, b.resolver, name)
+		if err != nil {
+			if ok = false; ctx.Err() == nil {
+				b.log.Warn("bootstrap name not resolved", "name", name.String(), "err", err)
+			}
+			continue
+		}
+		b.mu.Lock()
+		b.resolved[name.String()] = peers
+		b.mu.Unlock()
+		for _, p := range peers {
+			select {
+			case b.queue <- p:
+			default: // package dht dials it later
+			}
+		}
+	}
+	return ok
+}
