@@ -63,7 +63,12 @@ func (c *Config) web() (w p2p.Web) {
 		w.Listen = c.HTTP.Listen
 	}
 	if t := c.HTTP.TLS; t.Cert != "" {
-		w.Certificate = func(log *slog.Logger) (*tls.Config, error) { return gateway.TLS(t.Cert, t.Key, log) }
+		w.Certificate = func(log *slog.Logger) (*tls.Config, error) {
+			if c.HTTP.Listen != "" {
+				log = slog.New(slog.DiscardHandler) // the API reads the files, too, and logs that
+			}
+			return gateway.TLS(t.Cert, t.Key, log)
+		}
 	}
 	return w
 }

@@ -111,7 +111,7 @@ func (h *Host) addTransports(s *swarm.Swarm, priv crypto.PrivKey, reuse *quicreu
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.AddTransport(q), s.AddTransport(t), s.AddTransport(w))
+	return errors.Join(s.AddTransport(q), s.AddTransport(&tcpTransport{t, w, s.Peerstore().Addrs}), s.AddTransport(w))
 }
 
 // upgrader secures and multiplexes TCP connections.

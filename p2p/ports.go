@@ -252,11 +252,11 @@ func (h *Host) newWebTransport(up transport.Upgrader) (transport.Transport, erro
 		opts = append(opts, websocket.WithTLSClientConfig(&tls.Config{RootCAs: h.o.roots}))
 	}
 	w, err := websocket.New(up, h.rm, nil, opts...)
-	return webTransport{w, up, h.ports}, err
+	return &webTransport{w, up, h.ports}, err
 }
 
 // Listen implements [transport.Transport].
-func (t webTransport) Listen(a ma.Multiaddr) (transport.Listener, error) {
+func (t *webTransport) Listen(a ma.Multiaddr) (transport.Listener, error) {
 	l, err := t.ports.listenWeb(a)
 	if err != nil {
 		return nil, err

@@ -7,6 +7,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,8 +17,10 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
 
 	"github.com/lmosd/lmosd/internal/tlstest"
+	"github.com/lmosd/lmosd/p2p/oneport"
 )
 
 // certificate returns a configuration of TLS for node.example and 127.0.0.1, and what verifies it.
@@ -239,5 +244,41 @@ func TestSilentClientsOfASharedPort(t *testing.T) {
 	defer res.Body.Close()
 	if body, err := io.ReadAll(res.Body); err != nil || !strings.Contains(string(body), "web") {
 		t.Errorf("got %q, %v", body, err)
+	}
+}
+
+// A node is reached from networks that permit only TCP, or only HTTP through a proxy.
+func TestRestrictedNetworks(t *testing.T) {
+	t.Parallel()
+	h := served(t, Options{Listen: []string{anyTCP, anyWS}, Web: Web{Listen: anyWeb}})
+	target, err := url.Parse("http://" + h.HTTP().Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httptest.NewServer(httputil.NewSingleHostReverseProxy(target))
+	t.Cleanup(proxy.Close)
+	behind, err := manet.FromNetAddr(proxy.Listener.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dropped := ma.StringCast("/ip4/127.0.0.1/udp/" + busyUDP(t) + "/quic-v1")
+	tcp := h.Addrs()[0]
+	for name, c := range map[string]struct {
+		addrs []ma.Multiaddr
+		want  string
+	}{
+		"no UDP":    {[]ma.Multiaddr{dropped, tcp, tcp.Encapsulate(oneport.Plain)}, "tcp"},
+		"only HTTP": {[]ma.Multiaddr{dropped, behind, behind.Encapsulate(oneport.Plain)}, "websocket"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			from := started(t, Options{Listen: []string{anyQUIC}})
+			if err := from.Connect(t.Context(), peer.AddrInfo{ID: h.ID(), Addrs: c.addrs}); err != nil {
+				t.Fatal(err)
+			}
+			if got := from.Network().ConnsToPeer(h.ID())[0].ConnState().Transport; got != c.want {
+				t.Errorf("connected over %s, want %s", got, c.want)
+			}
+		})
 	}
 }
