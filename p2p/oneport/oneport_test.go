@@ -302,6 +302,7 @@ func TestRequestsThatAreNoWebSockets(t *testing.T) {
 		"another path":     {"GET /ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", http.StatusNotFound},
 		"half an upgrade":  {"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n\r\n", http.StatusUpgradeRequired},
 		"another site":     {"GET / HTTP/1.1\r\nHost: x\r\nOrigin: https://evil.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", http.StatusForbidden},
+		"the same site":    {"GET / HTTP/1.1\r\nHost: x\r\nOrigin: http://x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", http.StatusForbidden},
 		"much of a header": {"GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", maxHeader+8<<10) + "\r\n\r\n", http.StatusRequestHeaderFieldsTooLarge},
 		"another protocol": {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", http.StatusNotFound},
 		"no valid request": {"GET\r\n\r\n", http.StatusBadRequest},

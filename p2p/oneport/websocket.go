@@ -55,10 +55,14 @@ func (w *WebSockets) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 }
 
 // Upgrade serves a request that opens a libp2p connection: a WebSocket at the root of the server. It returns false, without an answer, for
-// others. Web pages of other origins get the status 403: they are no nodes.
+// others. Web pages get the status 403: they are no nodes, and would reach one that only the network of their reader reaches.
 func (w *WebSockets) Upgrade(rw http.ResponseWriter, r *http.Request) bool {
 	if !isUpgrade(r) {
 		return false
+	}
+	if r.Header.Get("Origin") != "" {
+		http.Error(rw, "only nodes open connections here", http.StatusForbidden)
+		return true
 	}
 	w.upgrade(rw, r)
 	return true
