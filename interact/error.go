@@ -49,6 +49,7 @@ const (
 	Unreachable       Code = 1503 // no path to the agent works now
 	Timeout           Code = 1504
 	Overloaded        Code = 1529
+	RelayLimited      Code = 1531 // what is left of the limits of a relayed connection is too little
 
 	Usage         Code = 2000
 	ConfigUnknown Code = 2001
@@ -108,6 +109,7 @@ var catalog = map[Code]struct{ slug, title string }{
 	Unreachable:       {"agent-unreachable", "Agent unreachable"},
 	Timeout:           {"timeout", "Timeout"},
 	Overloaded:        {"overloaded", "Overloaded"},
+	RelayLimited:      {"relay-limited", "Relay limit"},
 	Usage:             {"usage", "Usage"},
 	ConfigUnknown:     {"config-unknown-field", "Unknown configuration key"},
 	ConfigInvalid:     {"config-invalid-value", "Invalid configuration value"},
@@ -162,7 +164,7 @@ func (c Code) Title() string {
 // Retryable reports whether the same request may succeed later without a change.
 func (c Code) Retryable() bool {
 	switch c {
-	case RateLimited, StatusUnknown, Unreachable, Timeout, Overloaded, NotRunning, NodeLost, DiskFull, ShuttingDown, NotReady:
+	case RateLimited, StatusUnknown, Unreachable, Timeout, Overloaded, RelayLimited, NotRunning, NodeLost, DiskFull, ShuttingDown, NotReady:
 		return true
 	}
 	return false

@@ -75,7 +75,7 @@ func TestCodesAreStable(t *testing.T) {
 		"task-not-found": 1410, "agent-withdrawn": 1411, "too-large": 1413, "unsupported-content-type": 1415,
 		"rate-limited": 1429, "signature-invalid": 1460, "description-expired": 1461, "sender-mismatch": 1462,
 		"description-rolled-back": 1463, "loop": 1464, "cancelled": 1499, "internal": 1500, "agent-failed": 1502,
-		"agent-unreachable": 1503, "timeout": 1504, "overloaded": 1529, "usage": 2000, "config-unknown-field": 2001,
+		"agent-unreachable": 1503, "timeout": 1504, "overloaded": 1529, "relay-limited": 1531, "usage": 2000, "config-unknown-field": 2001,
 		"config-invalid-value": 2002, "config-unreadable": 2003, "config-inline-secret": 2005,
 		"wildcard-bind-without-auth": 2006, "invitation-invalid": 2008, "td-not-json": 2010, "td-schema": 2011, "node-not-running": 3001,
 		"node-unreachable": 3002, "token-rejected": 3003, "port-busy": 3010, "data-dir-locked": 3011, "key-permissions": 3012,
@@ -124,7 +124,7 @@ func TestRetryable(t *testing.T) {
 		}
 	}
 	slices.Sort(got)
-	want := []Code{RateLimited, StatusUnknown, Unreachable, Timeout, Overloaded, NotRunning, NodeLost, DiskFull, ShuttingDown, NotReady}
+	want := []Code{RateLimited, StatusUnknown, Unreachable, Timeout, Overloaded, RelayLimited, NotRunning, NodeLost, DiskFull, ShuttingDown, NotReady}
 	if slices.Sort(want); !slices.Equal(got, want) {
 		t.Errorf("retryable are %v, want %v", got, want)
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/control"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/boundedmap"
+	"github.com/lmosd/lmosd/p2p/relay"
 )
 
 // A gater decides which peers may connect. It rejects keys that are not valid for did:key but accepted by libp2p: other types than
@@ -29,6 +31,7 @@ type gater struct {
 	loopback bool                // loopback addresses may be dialled
 	filter   []netip.Prefix      // addresses that may not be dialled
 	public   bool                // private addresses may not: those of untrusted peers lead to hosts of other networks
+	avoids   atomic.Pointer[relay.Circuits]
 
 	mu     sync.Mutex
 	banned map[peer.ID]time.Time // end of the ban; at most maxBanned; owned by mu
@@ -100,9 +103,10 @@ func (g *gater) isBanned(id peer.ID, now time.Time) bool {
 func (g *gater) InterceptPeerDial(p peer.ID) bool { return g.admit(p) }
 
 // InterceptAddrDial rejects addresses that only a hostile record contains: loopback (unless the profile allows it), link-local
-// (metadata servers of clouds), unspecified and multicast addresses; and one at which another node has answered.
+// (metadata servers of clouds), unspecified and multicast addresses; one at which another node has answered; and, for a while, relays whose limits
+// do not suffice for a peer.
 func (g *gater) InterceptAddrDial(id peer.ID, a ma.Multiaddr) bool {
-	if g.isOthers(id, a, time.Now()) {
+	if g.isOthers(id, a, time.Now()) || g.avoids.Load().Avoids(id, a) {
 		return false
 	}
 	ip, err := manet.ToIP(a)

@@ -29,7 +29,9 @@ func (h *Host) openRelays(priv crypto.PrivKey, observed *observedaddrs.Manager, 
 	if err != nil {
 		return err
 	}
-	if err := circuit.AddTransport(h.BasicHost, up); err != nil {
+	circuits := &relay.Circuits{}
+	h.gater.avoids.Store(circuits)
+	if err := circuit.AddTransport(h.BasicHost, circuits.Upgrader(up)); err != nil {
 		return err
 	}
 	// The service of the host would wait for a public address, which a network of private ones never has.

@@ -87,6 +87,7 @@ var replies = map[interact.Code]codes.Code{
 	interact.Unreachable:     codes.ServiceUnavailable,
 	interact.Timeout:         codes.GatewayTimeout,
 	interact.Overloaded:      codes.ServiceUnavailable,
+	interact.RelayLimited:    codes.ServiceUnavailable,
 	interact.NotJSON:         codes.BadRequest,
 	interact.BadTD:           codes.BadRequest,
 	interact.NotRunning:      codes.ServiceUnavailable,

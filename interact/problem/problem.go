@@ -89,6 +89,7 @@ var statuses = map[interact.Code]int{
 	interact.Unreachable:       503,
 	interact.Timeout:           504,
 	interact.Overloaded:        503,
+	interact.RelayLimited:      503,
 	interact.Usage:             400,
 	interact.ConfigUnknown:     400,
 	interact.ConfigInvalid:     400,

@@ -14,6 +14,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	rcmgr "github.com/libp2p/go-libp2p/p2p/host/resource-manager"
+	"github.com/multiformats/go-multiaddr"
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/stream/frame"
@@ -255,8 +256,9 @@ type scriptConn struct {
 	id peer.ID
 }
 
-func (c scriptConn) RemotePeer() peer.ID     { return c.id }
-func (c scriptConn) Stat() network.ConnStats { return network.ConnStats{} }
+func (c scriptConn) RemotePeer() peer.ID                  { return c.id }
+func (c scriptConn) Stat() network.ConnStats              { return network.ConnStats{} }
+func (c scriptConn) RemoteMultiaddr() multiaddr.Multiaddr { return nil }
 
 // A tally is a scope that counts memory.
 type tally struct {

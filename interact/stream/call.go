@@ -133,9 +133,24 @@ func (b *Binding) askHost(ctx context.Context, h td.Host, q request, yield func(
 		return &pathError{host: h, err: err}
 	}
 	defer r.users.Add(-1)
+	var resumed *lostError
 	for tries := 0; ; tries++ {
+		began := time.Now()
 		err := r.ask(ctx, h, q, yield)
 		lost, ok := err.(*lostError)
+		if _, unopened := err.(*pathError); unopened && resumed != nil {
+			return resumed.report(h.Node) // another host does not know the events that were received
+		}
+		if ok && lost.resumable(q.m) && (tries < maxResumes || time.Since(began) > resumeAfter) {
+			resumed = lost
+			m := *q.m
+			m.After = lost.last
+			q.m = &m
+			if time.Since(began) > resumeAfter {
+				tries = 0
+			}
+			continue
+		}
 		if ok && !lost.answered { // a rejected connection may look connected for a moment
 			if refusal := b.o.Refused(h.Node); refusal != nil {
 				return &pathError{host: h, err: refusal}
@@ -150,11 +165,20 @@ func (b *Binding) askHost(ctx context.Context, h td.Host, q request, yield func(
 			return err
 		case !lost.repeatable(q.m):
 			return lost.report(h.Node)
+		case errors.Is(lost.cause, errMoved), isSpent(lost.cause) && tries == 0:
+		case isSpent(lost.cause):
+			return lost.report(h.Node)
 		case tries > 0 && lost.sent || tries > 3 || errors.Is(lost.cause, errSilent):
 			return &pathError{host: h, err: lost.cause}
 		}
 	}
 }
+
+// A subscription is resumed a few times at once, and then as often as it lasted a while.
+const (
+	maxResumes  = 3
+	resumeAfter = time.Second
+)
 
 // A request is a message with its deadline and the consumer for which this node calls.
 type request struct {
@@ -210,6 +234,7 @@ type call struct {
 	done  bool          // the last frame was taken
 
 	replied bool               // the consumer received a reply
+	last    string             // the ID of the last one; empty if it has none
 	stop    context.CancelFunc // of feed
 }
 
@@ -370,13 +395,14 @@ func (c *call) replies(ctx context.Context, yield func(*interact.Message, error)
 			if c.replied {
 				e.RetryAfter = 0 // the call has started
 			}
+			e.Started = e.Started || e.Code == interact.RelayLimited // the answer does not fit
 			return e
 		}
 		r, err := c.reply(ctx, f)
 		if err != nil {
 			return c.failure(ctx, err)
 		}
-		c.replied = true
+		c.replied, c.last = true, r.ID
 		if !yield(r, nil) || c.done {
 			return nil
 		}
@@ -421,7 +447,7 @@ func (c *call) failure(ctx context.Context, err error) error {
 			Hint: "update the older of the two nodes", Next: interact.Next(interact.StepStatus), Err: err}
 	}
 	received, _, _ := c.state()
-	return &lostError{cause: err, sent: c.sent && c.l.out.sent(c.at), answered: received}
+	return &lostError{cause: err, sent: c.sent && c.l.out.sent(c.at), answered: received, last: c.last}
 }
 
 // finish removes the call from its session, cancels it at the host if it still runs, and releases its resources.

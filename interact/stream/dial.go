@@ -2,7 +2,6 @@ package stream
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -15,9 +14,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// stream opens a libp2p stream. Calls may use a relayed connection, which has limits of time and data. Others wait a moment for a direct one, which
-// the two ends are making, and then use a relayed one only if its limits are high.
-func (r *remote) stream(ctx context.Context, h td.Host, cl class) (network.Stream, error) {
+// stream opens a libp2p stream, on a direct connection if there is one, else on a relayed one with enough left of its limits.
+func (r *remote) stream(ctx context.Context, h td.Host, n need) (network.Stream, error) {
 	if n := r.b.host.Network(); n.Connectedness(r.id) != network.Connected {
 		addrs := r.b.o.Addrs(r.id, time.Now())
 		if len(addrs) == 0 {
@@ -29,62 +27,26 @@ func (r *remote) stream(ctx context.Context, h td.Host, cl class) (network.Strea
 	if slices.ContainsFunc(r.b.host.Peerstore().Addrs(r.id), relay.IsCircuit) {
 		timeout += relay.Wanted * relay.DialTimeout // one of them may be dead
 	}
-	dial, cancel := context.WithTimeout(network.WithDialPeerTimeout(ctx, timeout), timeout)
+	dial, cancel := r.dialing(ctx, timeout)
 	defer cancel()
-	relayedToo := network.WithAllowLimitedConn(dial, Service)
-	if cl == short {
-		return r.b.host.NewStream(relayedToo, r.id, r.b.protocol)
-	}
-	if err := r.b.host.Connect(relayedToo, peer.AddrInfo{ID: r.id}); err != nil {
-		return nil, err
-	}
-	if _, relayed := r.limit(); !relayed {
-		return r.b.host.NewStream(dial, r.id, r.b.protocol)
-	}
-	soon, stop := context.WithTimeout(ctx, directWait)
-	defer stop()
-	s, err := r.b.host.NewStream(soon, r.id, r.b.protocol)
-	if err == nil || ctx.Err() != nil {
-		return s, err
-	}
-	if limit, _ := r.limit(); limit != nil {
-		return nil, limit
-	}
-	last, end := context.WithTimeout(network.WithAllowLimitedConn(ctx, Service), timeout)
-	defer end()
-	return r.b.host.NewStream(last, r.id, r.b.protocol)
-}
-
-// directWait is how long a stream waits for a direct connection beside a relayed one.
-const directWait = 2 * time.Second
-
-// leastData is the limit of data of a relayed connection that may carry streams and subscriptions, in bytes.
-const leastData = 16 << 20
-
-// A limitError is the reason why a relayed connection, the only one to a host, does not carry a stream.
-type limitError struct {
-	data   uint64
-	length time.Duration
-}
-
-func (e *limitError) Error() string {
-	return fmt.Sprintf("only a relayed connection, whose limits of %s and %d KiB are too low for a stream or a subscription; no direct one within %s",
-		e.length, e.data>>10, directWait)
-}
-
-// limit reports whether all connections to the node are relayed, and returns nil if one of them has no limit or a high one.
-func (r *remote) limit() (low *limitError, relayed bool) {
-	if r.b.host.Network().Connectedness(r.id) == network.Connected {
-		return nil, false
-	}
-	for _, c := range r.b.host.Network().ConnsToPeer(r.id) {
-		data, length, limited := relay.LimitOf(c)
-		if !limited || data == 0 || data >= leastData {
-			return nil, true
+	if len(r.b.host.Network().ConnsToPeer(r.id)) == 0 {
+		if err := r.b.host.Connect(dial, peer.AddrInfo{ID: r.id}); err != nil {
+			return nil, err
 		}
-		low = &limitError{data, length}
 	}
-	return low, low != nil
+	if !r.fits(n) {
+		if err := r.findRoom(ctx, n); err != nil {
+			return nil, err
+		}
+		dial, cancel = r.dialing(ctx, timeout)
+		defer cancel()
+	}
+	return r.b.host.NewStream(dial, r.id, r.b.protocol)
+}
+
+// dialing returns a context for a dial, which may use relays.
+func (r *remote) dialing(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(network.WithAllowLimitedConn(network.WithDialPeerTimeout(ctx, timeout), Service), timeout)
 }
 
 // multiaddrs parses addrs and skips those that are not valid.

@@ -58,6 +58,9 @@ func unreachable(thing string, failed []*pathError) error {
 		if refusal, ok := errors.AsType[*interact.Error](f.err); ok && refusal.Code == interact.Forbidden {
 			return refusal
 		}
+		if limit, ok := errors.AsType[*limitError](f.err); ok && len(failed) == 1 {
+			return limit.report(f.host.Node)
+		}
 		causes[i], names[i] = f, f.host.Node.Short()
 	}
 	return &interact.Error{Code: interact.Unreachable, Err: &paths{causes},
@@ -92,13 +95,19 @@ func expired(err error, node did.DID) error {
 
 // A lostError is the error of a session that ended before the response.
 type lostError struct {
-	cause    error // of the end of the session
-	sent     bool  // the peer may have read the request
-	answered bool  // a reply has arrived
+	cause    error  // of the end of the session
+	sent     bool   // the peer may have read the request
+	answered bool   // a reply has arrived
+	last     string // the ID of the last one that the consumer received
 }
 
 func (e *lostError) Error() string { return "connection lost: " + e.cause.Error() }
 func (e *lostError) Unwrap() error { return e.cause }
+
+// resumable reports whether the subscription m can go on after the last event that the consumer received: at another connection to the same host.
+func (e *lostError) resumable(m *interact.Message) bool {
+	return m.Type.Long() && m.Chunks == nil && e.last != "" && !errors.Is(e.cause, errClosed) && !errors.Is(e.cause, errSilent)
+}
 
 // repeatable reports whether m may be sent again: without a response, and not started or without effect.
 func (e *lostError) repeatable(m *interact.Message) bool {
@@ -124,6 +133,11 @@ func (e *lostError) report(node did.DID) error {
 		r.Code, r.Title = interact.Overloaded, "host "+node.Short()+" has no room for more calls"
 	case resetBy(e.cause, network.StreamShutdown):
 		r.Code, r.Title = interact.ShuttingDown, "host "+node.Short()+" is shutting down"
+	case isSpent(e.cause):
+		r.Code, r.Title = interact.RelayLimited, "the limit of the relayed connection to host "+node.Short()+" was reached before the answer"
+		r.Hint += "; a direct connection has no such limit, and relays of its organization have higher ones"
+	case errors.Is(e.cause, errRelay):
+		r.Title = "the relay through which host " + node.Short() + " was reached does not answer any more"
 	case errors.Is(e.cause, errSilent):
 		r.Title = "host " + node.Short() + " does not answer any more"
 	}

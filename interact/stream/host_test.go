@@ -169,7 +169,7 @@ func TestRelayedSessionIsReplaced(t *testing.T) {
 		}
 	}
 	for _, l := range p.caller.all() {
-		l.limited = true
+		l.relayed = true
 	}
 	if _, err := interact.Call(t.Context(), p.thing, ask("a", "")); err != nil {
 		t.Fatal(err)

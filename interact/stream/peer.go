@@ -11,10 +11,10 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/libp2p/go-libp2p/p2p/protocol/ping"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact/stream/frame"
+	"github.com/lmosd/lmosd/p2p/relay"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -33,6 +33,8 @@ type remote struct {
 	mu       sync.Mutex
 	opening  [2]*opening
 	sessions map[*session]struct{} // shared and own
+	host     td.Host               // as it was called last
+	direct   chan struct{}         // closed with the next direct connection; nil if no call waits for it
 	closed   bool
 
 	// The timer of waiting calls.
@@ -83,6 +85,10 @@ func (b *Binding) remote(node did.DID) (*remote, error) {
 	}
 	r.users.Add(1)
 	b.remotes[node] = r
+	if b.conns == nil && !b.closed {
+		b.conns = &network.NotifyBundle{ConnectedF: b.connected}
+		b.host.Network().Notify(b.conns)
+	}
 	return r, nil
 }
 
@@ -109,21 +115,21 @@ func (r *remote) lost() {
 // sessionFor returns the session for q of class cl: shared, or new and dedicated.
 func (r *remote) sessionFor(ctx context.Context, h td.Host, q request, cl class) (*session, error) {
 	if cl != alone {
-		if l := r.usable(cl); l != nil {
+		if l := r.usable(cl, q.need()); l != nil {
 			return l, nil
 		}
 	}
 	ctx, cancel := q.within(ctx)
 	defer cancel()
 	if cl == alone {
-		return r.open(ctx, h, cl)
+		return r.open(ctx, h, cl, q.need())
 	}
-	return r.session(ctx, h, cl)
+	return r.session(ctx, h, cl, q.need())
 }
 
-// usable returns the shared session of class cl, if it is open and not outdated.
-func (r *remote) usable(cl class) *session {
-	if l := r.shared[cl].Load(); l != nil && !l.over.Load() && !r.outdated(l) {
+// usable returns the shared session of class cl, if it is open, not outdated, and has room for n.
+func (r *remote) usable(cl class, n need) *session {
+	if l := r.shared[cl].Load(); l != nil && !l.over.Load() && !r.outdated(l) && n.fits(l.meter) {
 		return l
 	}
 	return nil
@@ -139,10 +145,10 @@ func (r *remote) add(l *session, c *call) error {
 }
 
 // session returns the shared session of class cl, and opens it if necessary. Concurrent calls wait for one attempt.
-func (r *remote) session(ctx context.Context, h td.Host, cl class) (*session, error) {
+func (r *remote) session(ctx context.Context, h td.Host, cl class, n need) (*session, error) {
 	for {
 		r.mu.Lock()
-		if l := r.usable(cl); l != nil {
+		if l := r.usable(cl, n); l != nil {
 			r.mu.Unlock()
 			return l, nil
 		}
@@ -151,7 +157,7 @@ func (r *remote) session(ctx context.Context, h td.Host, cl class) (*session, er
 			o = &opening{done: make(chan struct{})}
 			r.opening[cl] = o
 			r.mu.Unlock()
-			return r.openShared(ctx, h, o, cl)
+			return r.openShared(ctx, h, o, cl, n)
 		}
 		r.mu.Unlock()
 		select {
@@ -173,13 +179,14 @@ func (r *remote) unopened(ctx context.Context, h td.Host, err error) error {
 	return &pathError{host: h, err: err}
 }
 
-// outdated reports whether the shared session is relayed and a direct connection exists now. New calls then use a new session.
+// outdated reports whether the session is on a relayed connection that takes no new streams, or beside which a direct one exists now. New calls
+// then use a new session.
 func (r *remote) outdated(l *session) bool {
-	return l.limited && r.b.host.Network().Connectedness(r.id) == network.Connected
+	return l.relayed && (l.meter != nil && l.meter.Retired() || r.isDirect())
 }
 
-func (r *remote) openShared(ctx context.Context, h td.Host, o *opening, cl class) (*session, error) {
-	o.session, o.err = r.open(ctx, h, cl)
+func (r *remote) openShared(ctx context.Context, h td.Host, o *opening, cl class, n need) (*session, error) {
+	o.session, o.err = r.open(ctx, h, cl, n)
 	o.left = ctx.Err() != nil
 	r.mu.Lock()
 	r.opening[cl] = nil
@@ -192,10 +199,10 @@ func (r *remote) openShared(ctx context.Context, h td.Host, o *opening, cl class
 }
 
 // open opens a stream to the node, connects with the addresses of h if necessary, and starts its reader.
-func (r *remote) open(ctx context.Context, h td.Host, cl class) (*session, error) {
-	s, err := r.stream(ctx, h, cl)
+func (r *remote) open(ctx context.Context, h td.Host, cl class, n need) (*session, error) {
+	s, err := r.stream(ctx, h, n)
 	if err != nil && r.findAddrs(ctx, h, err) {
-		s, err = r.stream(ctx, h, cl)
+		s, err = r.stream(ctx, h, n)
 	}
 	if err != nil {
 		switch refusal := r.b.o.Refused(r.node); {
@@ -218,6 +225,7 @@ func (r *remote) open(ctx context.Context, h td.Host, cl class) (*session, error
 	l.stopFrameTimer() // the first frame comes from this end
 	r.mu.Lock()
 	r.sessions[l] = struct{}{}
+	r.host = h
 	r.mu.Unlock()
 	go func() {
 		defer r.b.work.Done()
@@ -354,6 +362,7 @@ func latest(a, b time.Time) time.Time {
 // inquire probes the node, and ends its sessions after a failure. During the probe, the timer is for deadlines only.
 func (r *remote) inquire() {
 	began := time.Now()
+	relays := r.probeRelays()
 	err := r.probe()
 	// A timeout that is reported late is one of this process, which waits for the processor: the node may have answered in time
 	// (Lifeguard, "local health").
@@ -371,7 +380,7 @@ func (r *remote) inquire() {
 		r.answered++
 	}
 	r.mu.Unlock()
-	if err != nil {
+	if silent := relays(); err != nil && !r.leaveRelays(silent) {
 		r.closeAll(err)
 	}
 }
@@ -395,22 +404,17 @@ func (r *remote) readSince(t time.Time) bool {
 	return false
 }
 
-// probe pings the node over the existing connection. A node that does not support ping is alive.
+// probe pings the node over the existing connection. A node that does not support ping is alive. The only connection may be a relayed one that
+// takes no new streams.
 func (r *remote) probe() error {
-	ctx, cancel := context.WithTimeout(network.WithNoDial(r.b.ctx, Service), r.b.o.ProbeTimeout)
-	defer cancel()
-	select {
-	case res, ok := <-ping.Ping(ctx, r.b.host, r.id):
-		if !ok {
-			return ctx.Err()
-		}
-		if res.Error != nil && unsupported(res.Error) {
-			return nil
-		}
-		return res.Error
-	case <-ctx.Done():
-		return ctx.Err()
+	isRetired := func(c network.Conn) bool { m := relay.MeterOf(c); return m != nil && m.Retired() }
+	if all := r.b.host.Network().ConnsToPeer(r.id); len(all) > 0 && !slices.ContainsFunc(all, func(c network.Conn) bool { return !isRetired(c) }) {
+		return nil
 	}
+	if err := pings(r.b, r.id); err != nil && !unsupported(err) {
+		return err
+	}
+	return nil
 }
 
 // closeAll ends all sessions and the connection of a failed node, so that the next call dials it again.

@@ -389,7 +389,7 @@ func (v *served) flush() error {
 
 // send sends a reply that others may follow.
 func (v *served) send(r *interact.Message) error {
-	if err := v.l.b.fits("answer", int64(len(r.Data)), "ask for less"); err != nil {
+	if err := v.fits(r); err != nil {
 		return err
 	}
 	if len(r.Data) <= inline {
@@ -399,6 +399,20 @@ func (v *served) send(r *interact.Message) error {
 		return err
 	}
 	return v.sendData(&v.ctx, r.Data, v.l.chunk())
+}
+
+// fits returns the error of an answer that is too large for the node, or for what is left of the limits of a relayed connection.
+func (v *served) fits(r *interact.Message) error {
+	size := int64(len(r.Data))
+	if err := v.l.b.fits("answer", size, "ask for less"); err != nil || v.l.meter == nil {
+		return err
+	}
+	if send, _, _ := v.l.meter.Left(time.Now()); size > send/2 {
+		e := limitOf(v.l.meter)
+		return interact.Errorf(interact.RelayLimited, "the relay permits "+e.limits()+"; request less, or try again: the nodes look for a direct connection",
+			"the answer of %d KiB does not fit what is left of the relayed connection; the request may have been carried out", size>>10)
+	}
+	return nil
 }
 
 // direct reports whether the goroutine may write its response itself. Responses to simultaneous requests are written together.
@@ -412,7 +426,7 @@ func (v *served) frame(k frame.Kind, r *interact.Message, f frame.Extra) error {
 
 // close ends the interaction: with err, with the held reply, or without a reply.
 func (v *served) close(err error) {
-	if err == nil && v.held != nil && len(v.held.Data) <= inline {
+	if err == nil && v.held != nil && len(v.held.Data) <= inline && v.fits(v.held) == nil {
 		if err = v.last(v.held); err == nil {
 			return
 		}

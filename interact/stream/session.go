@@ -14,8 +14,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 
 	"github.com/lmosd/lmosd/did"
-
 	"github.com/lmosd/lmosd/interact/stream/frame"
+	"github.com/lmosd/lmosd/p2p/relay"
 )
 
 // Reasons for the end of a session, besides errors of the transport.
@@ -27,6 +27,9 @@ var (
 	errMemory = errors.New("no memory left for this peer")
 	errSilent = errors.New("the peer does not answer probes")
 	errOver   = errors.New("the interaction is over")
+	errMoved  = errors.New("the interaction goes on over another connection")
+	errSpent  = errors.New("the limit of the relayed connection is reached")
+	errRelay  = errors.New("the relay does not answer probes")
 )
 
 // resetCode returns the code for the peer when a session ends with err.
@@ -42,6 +45,8 @@ func resetCode(err error) network.StreamErrorCode {
 		return network.StreamRateLimited
 	case errors.Is(err, errClosed):
 		return network.StreamShutdown
+	case errors.Is(err, errSpent):
+		return streamSpent
 	}
 	return network.StreamNoError
 }
@@ -50,12 +55,13 @@ func resetCode(err error) network.StreamErrorCode {
 type session struct {
 	b       *Binding
 	s       network.Stream
-	node    did.DID  // the peer
-	own     bool     // dedicated to one interaction; set before anything runs, or by the first frame of the caller
-	first   bool     // the first frame of the caller has not arrived; only the reading goroutine uses it
-	remote  *remote  // at the calling end
-	inbound *inbound // at the serving end
-	limited bool     // the connection is relayed, with limits of time and data
+	node    did.DID      // the peer
+	own     bool         // dedicated to one interaction; set before anything runs, or by the first frame of the caller
+	first   bool         // the first frame of the caller has not arrived; only the reading goroutine uses it
+	remote  *remote      // at the calling end
+	inbound *inbound     // at the serving end
+	relayed bool         // the connection is a circuit of a relay
+	meter   *relay.Meter // of the limits of that circuit; nil if it is not known
 	in      *bufio.Reader
 	out     writer
 	memory  budget
@@ -75,6 +81,7 @@ type session struct {
 	idled     time.Time             // since when open is empty
 	consumers map[frame.As]consumer // of the calling node, at the serving end
 	err       error                 // reason of the end
+	unwatch   func()                // ends the watch of meter
 }
 
 // readSize is the size of the read buffer of a session. Larger frames get their own memory.
@@ -83,7 +90,7 @@ const readSize = 16 << 10
 // newSession registers a session on s to or from node, reserves memory for its buffer, and starts the frame timer. It fails if the
 // binding is closed or out of memory; the stream is then reset.
 func (b *Binding) newSession(s network.Stream, node did.DID, to *remote, own bool) (*session, error) {
-	l := &session{b: b, s: s, node: node, remote: to, own: own, limited: s.Conn().Stat().Limited,
+	l := &session{b: b, s: s, node: node, remote: to, own: own, relayed: isRelayed(s.Conn()), meter: relay.MeterOf(s.Conn()),
 		open: map[uint64]*exchange{}, idled: time.Now()}
 	l.memory.scope = s.Scope()
 	l.out.session = l
@@ -104,6 +111,7 @@ func (b *Binding) newSession(s network.Stream, node did.DID, to *remote, own boo
 		l.fail(errClosed)
 		return nil, errClosed
 	}
+	l.watch()
 	return l, nil
 }
 
@@ -163,8 +171,11 @@ func (l *session) fail(err error) { l.endIf(err, func() bool { return true }) }
 // ended.
 func (l *session) expire(now time.Time) {
 	limit := l.b.o.Idle
-	if l.remote == nil {
+	switch {
+	case l.remote == nil:
 		limit = limit * 5 / 2 // the calling end closes first, so that no call uses a closing session
+	case l.remote.outdated(l):
+		limit = 0
 	}
 	l.endIf(errIdle, func() bool { return len(l.open) == 0 && now.Sub(l.idled) > limit })
 }
@@ -188,10 +199,13 @@ func (l *session) tear(err error) {
 	l.frameTimer.Stop()
 	writing := l.out.fail(err)
 	l.mu.Lock()
-	open := l.open
+	open, unwatch := l.open, l.unwatch
 	l.open = map[uint64]*exchange{}
 	l.busy.Store(0)
 	l.mu.Unlock()
+	if unwatch != nil {
+		unwatch()
+	}
 	for _, e := range open {
 		e.end(err)
 	}

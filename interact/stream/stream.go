@@ -39,6 +39,7 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
 	"github.com/multiformats/go-multiaddr"
@@ -163,8 +164,9 @@ type Binding struct {
 	mu       sync.Mutex
 	closed   bool
 	sessions map[*session]struct{}
-	remotes  map[did.DID]*remote  // nodes that this node calls
-	inbounds map[peer.ID]*inbound // nodes that call this node
+	remotes  map[did.DID]*remote   // nodes that this node calls
+	inbounds map[peer.ID]*inbound  // nodes that call this node
+	conns    *network.NotifyBundle // of new connections; nil before the first call
 
 	jobs     chan *served // to waiting workers; closed by retire
 	waiting  atomic.Int32 // number of waiting workers
@@ -279,8 +281,12 @@ func (b *Binding) Close() error {
 	b.stop()
 	b.mu.Lock()
 	b.closed = true
+	conns := b.conns
 	remotes := slices.Collect(maps.Values(b.remotes))
 	b.mu.Unlock()
+	if conns != nil {
+		b.host.Network().StopNotify(conns)
+	}
 	for _, l := range b.all() {
 		l.fail(errClosed)
 	}

@@ -213,7 +213,7 @@ func (f *invocation) reply(r *interact.Message, err error) bool {
 func isKnown(err error) bool {
 	e := interact.AsError(err)
 	switch e.Code {
-	case interact.Unreachable, interact.Timeout, interact.Cancelled, interact.Overloaded, interact.NodeLost, interact.ShuttingDown:
+	case interact.Unreachable, interact.Timeout, interact.Cancelled, interact.Overloaded, interact.RelayLimited, interact.NodeLost, interact.ShuttingDown:
 		return false
 	}
 	return !e.Started

@@ -280,7 +280,7 @@ func (h *host) settleLocked(t *task, final *interact.Message, err *interact.Erro
 // isUnstarted reports whether err means that the agent did not start, so that the key can be used again.
 func isUnstarted(err *interact.Error) bool {
 	switch err.Code {
-	case interact.Unreachable, interact.Overloaded, interact.RateLimited, interact.NotReady, interact.Unauthenticated,
+	case interact.Unreachable, interact.Overloaded, interact.RelayLimited, interact.RateLimited, interact.NotReady, interact.Unauthenticated,
 		interact.Forbidden, interact.NotFound:
 		return !err.Started
 	}

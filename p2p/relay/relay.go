@@ -7,7 +7,6 @@ package relay
 import (
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
 	ma "github.com/multiformats/go-multiaddr"
@@ -50,14 +49,6 @@ func (t Terms) String() string { return [...]string{"refused", "short", "long"}[
 func IsCircuit(a ma.Multiaddr) bool {
 	_, err := a.ValueForProtocol(ma.P_CIRCUIT)
 	return err == nil
-}
-
-// LimitOf returns the limits of a relayed connection, which its relay has stated; ok is false if there are none.
-func LimitOf(c network.Conn) (data uint64, length time.Duration, ok bool) {
-	s := c.Stat()
-	data, _ = s.Extra[client.StatLimitData].(uint64)
-	length, _ = s.Extra[client.StatLimitDuration].(time.Duration)
-	return data, length, s.Limited
 }
 
 // group returns the range of addresses that one operator is likely to have, as a text: /16 of IPv4, /32 of IPv6.

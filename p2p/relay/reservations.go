@@ -176,6 +176,7 @@ func (r *Reservations) Run(ctx context.Context) error {
 	defer cancel()
 	ticker := time.NewTicker(pingEvery)
 	defer ticker.Stop()
+	var idle map[network.Conn]bool
 	again := time.NewTimer(0)
 	defer again.Stop()
 	for {
@@ -198,6 +199,7 @@ func (r *Reservations) Run(ctx context.Context) error {
 			r.received(p)
 		case <-ticker.C:
 			r.ping(ctx, &work)
+			idle = giveBack(r.o.Host.Network(), idle)
 		}
 	}
 }

@@ -30,7 +30,7 @@ const ABSENCE = 60_000 // ms for which watch tries to reach a node that was lost
 const FIRST_PAUSE = 100 // milliseconds before a new connection; the pause doubles
 const MAX_PAUSE = 5000
 const LASTING = 5000 // ms after which a connection without events counts as established
-const RETRYABLE = new Set([1429, 1503, 1504, 1529, 3001, 3002, 3021, 3030, 3031].map((n) => `LMOS-${n}`))
+const RETRYABLE = new Set([1429, 1503, 1504, 1529, 1531, 3001, 3002, 3021, 3030, 3031].map((n) => `LMOS-${n}`))
 
 /** An error of the node or of an agent (RFC 9457). An agent throws it to choose the text: message is the cause, hint the remedy. The
  * steps that can help are in next, an array of { kind, args }; the defects of an input are in problem.validationErrors. The

@@ -243,6 +243,7 @@ var steps = map[interact.Code]string{
 	interact.NotAllowed:      "check the card: the agent does not support this",
 	interact.Withdrawn:       "its owner withdrew it: use another agent",
 	interact.Unreachable:     "its host is unreachable: try again later",
+	interact.RelayLimited:    "the connection to its host is relayed and limited: try again later, or send and request less",
 	interact.Timeout:         "it timed out: try again later",
 	interact.AgentFailed:     "the agent itself failed",
 	interact.TooLarge:        "send or request less at once",

@@ -28,6 +28,7 @@ var steps = map[interact.Code]string{
 	interact.InputNeeded:     "it requires input from the user that this client cannot request",
 	interact.AgentFailed:     "the tool itself failed: change the arguments, or use another tool",
 	interact.Unreachable:     "its host is unreachable: try again later, or search for another with mesh_search",
+	interact.RelayLimited:    "the connection to its host is relayed and limited: try again later, or request less",
 	interact.Timeout:         "it timed out: try again later, or request less",
 	interact.NotRunning:      "ask the user to start the node of this machine",
 	interact.NodeLost:        "ask the user whether the node of this machine still runs, and try again",

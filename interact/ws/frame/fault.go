@@ -52,6 +52,7 @@ var classes = map[interact.Code]class{
 	interact.RateLimited:     {"too-many-requests", 429},
 	interact.Unreachable:     {"unavailable", 503},
 	interact.Overloaded:      {"unavailable", 503},
+	interact.RelayLimited:    {"unavailable", 503},
 	interact.ShuttingDown:    {"unavailable", 503},
 	interact.ClockSkew:       {"unavailable", 503},
 	interact.NotReady:        {"unavailable", 503},

@@ -65,6 +65,7 @@ var exits = map[interact.Code]int{
 	interact.Unreachable:       ExitTimeout,
 	interact.Timeout:           ExitTimeout,
 	interact.Overloaded:        ExitUnavailable,
+	interact.RelayLimited:      ExitUnavailable,
 	interact.Usage:             ExitUsage,
 	interact.ConfigUnknown:     ExitUsage,
 	interact.ConfigInvalid:     ExitUsage,

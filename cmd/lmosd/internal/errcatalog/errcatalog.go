@@ -188,6 +188,8 @@ var explanations = map[interact.Code]explanation{
 	interact.Timeout:         {"There was no response in time.", "raise --timeout, or check whether the agent is busy"},
 	interact.Overloaded: {"A limit of the node is reached: of calls, subscriptions, tasks, queries or connections.",
 		"try again; or raise the key that the error names on that node: interact.concurrency, .per_caller, .per_thing or .subscriptions"},
+	interact.RelayLimited: {"The host is connected only through a relay, and what is left of the limits of that connection is too little.",
+		"try again: the nodes look for a direct connection; or let a node of the organization relay for the host (mesh.relay), whose limits are higher"},
 	interact.Usage:          {"The command line is not valid.", "lmosd help COMMAND"},
 	interact.ConfigUnknown:  {"The configuration has a key that does not exist.", "lmosd config describe shows every key"},
 	interact.ConfigInvalid:  {"A key of the configuration has an invalid value.", "lmosd config describe lists the possible values"},
