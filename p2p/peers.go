@@ -17,6 +17,7 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/p2p/relay"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -89,7 +90,7 @@ func (p *Peers) Share(node did.DID) string {
 		return string(node)
 	}
 	for _, c := range p.host.Network().ConnsToPeer(id) {
-		if r, ok := p.o.Ranges.of(c.RemoteMultiaddr()); ok && !c.Stat().Limited {
+		if r, ok := p.o.Ranges.of(c.RemoteMultiaddr()); ok && !relay.IsCircuit(c.RemoteMultiaddr()) {
 			return r.String()
 		}
 	}
@@ -218,7 +219,7 @@ func (p *Peers) Ping(ctx context.Context, node did.DID, n int) (transport string
 func (p *Peers) Count() (total, direct, relayed int) {
 	for _, id := range p.host.Network().Peers() {
 		total++
-		if slices.ContainsFunc(p.host.Network().ConnsToPeer(id), func(c network.Conn) bool { return !c.Stat().Limited }) {
+		if slices.ContainsFunc(p.host.Network().ConnsToPeer(id), func(c network.Conn) bool { return !relay.IsCircuit(c.RemoteMultiaddr()) }) {
 			direct++
 		} else {
 			relayed++

@@ -141,15 +141,17 @@ func (b *Binding) askHost(ctx context.Context, h td.Host, q request, yield func(
 		if _, unopened := err.(*pathError); unopened && resumed != nil {
 			return resumed.report(h.Node) // another host does not know the events that were received
 		}
-		if ok && lost.resumable(q.m) && (tries < maxResumes || time.Since(began) > resumeAfter) {
-			resumed = lost
-			m := *q.m
-			m.After = lost.last
-			q.m = &m
-			if time.Since(began) > resumeAfter {
+		if ok && lost.resumable(q.m) {
+			if errors.Is(lost.cause, errMoved) || isSpent(lost.cause) || time.Since(began) > resumeAfter {
 				tries = 0
 			}
-			continue
+			if tries < maxResumes {
+				resumed = lost
+				m := *q.m
+				m.After = lost.last
+				q.m = &m
+				continue
+			}
 		}
 		if ok && !lost.answered { // a rejected connection may look connected for a moment
 			if refusal := b.o.Refused(h.Node); refusal != nil {

@@ -19,8 +19,6 @@ import (
 )
 
 const (
-	// directWait is how long an interaction that is too large for a relayed connection waits for a direct one, which the two ends are making.
-	directWait = 2 * time.Second
 	// moveTime limits the time to open the session to which subscriptions move.
 	moveTime = 10 * time.Second
 	// relayShare is the part of what is left of the limits of a relayed connection that one interaction may need.
@@ -153,7 +151,7 @@ func (r *remote) findRoom(ctx context.Context, n need) error {
 
 // awaitDirect waits a moment for a direct connection, and reports whether there is one.
 func (r *remote) awaitDirect(ctx context.Context) bool {
-	late := time.NewTimer(directWait)
+	late := time.NewTimer(r.b.o.DirectWait)
 	defer late.Stop()
 	for {
 		r.mu.Lock()

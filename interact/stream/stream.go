@@ -87,6 +87,9 @@ type Options struct {
 	ProbeTimeout time.Duration
 	// Idle is the time until an unused session is closed; the serving end waits 2.5 times as long. 0 means 2 min.
 	Idle time.Duration
+	// DirectWait is how long an interaction that is too large for a relayed connection waits for a direct one, which the two ends are making,
+	// before it uses another relay. 0 means 2 s.
+	DirectWait time.Duration
 	// As returns the statement for whom this node calls. Nil returns the names of principals that are valid, with all roles of the node.
 	As func(*did.Principal) frame.As
 	// Principal returns the current principal of a node, never nil. It must not block. Nil: all nodes are untrusted.
@@ -140,6 +143,7 @@ func (o Options) withDefaults() Options {
 	o.DialTimeout = or(o.DialTimeout, 5*time.Second)
 	o.ProbeAfter = or(o.ProbeAfter, 700*time.Millisecond)
 	o.ProbeTimeout = or(o.ProbeTimeout, time.Second)
+	o.DirectWait = or(o.DirectWait, 2*time.Second)
 	o.Idle = or(o.Idle, 2*time.Minute)
 	return o
 }

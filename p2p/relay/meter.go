@@ -304,7 +304,7 @@ func (m *Meter) add(direction *atomic.Int64, n int) bool {
 		return true
 	}
 	switch left := m.data - used; {
-	case left < 0:
+	case left <= 0: // at its limit, the relay ends the direction
 		direction.Add(-int64(n))
 		m.reach(Spent)
 		return false

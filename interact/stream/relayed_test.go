@@ -1,0 +1,403 @@
+package stream
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"iter"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p"
+	"github.com/libp2p/go-libp2p/core/control"
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/sec"
+	"github.com/libp2p/go-libp2p/p2p/muxer/yamux"
+	"github.com/libp2p/go-libp2p/p2p/net/upgrader"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
+	library "github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/relay"
+	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
+	"github.com/multiformats/go-multiaddr"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/p2p/relay"
+	"github.com/lmosd/lmosd/td"
+)
+
+// newRelay returns a host that relays with limits.
+func newRelay(t *testing.T, data int64, length time.Duration) host.Host {
+	t.Helper()
+	h := newHost(t, "tcp", libp2p.DisableRelay(), libp2p.ResourceManager(&network.NullResourceManager{}))
+	r, err := library.New(h, library.WithLimit(&library.RelayLimit{Data: data, Duration: length}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	return h
+}
+
+// counting is a connection gater that avoids relays.
+type counting struct{ *relay.Circuits }
+
+func (counting) InterceptPeerDial(peer.ID) bool                            { return true }
+func (c counting) InterceptAddrDial(p peer.ID, a multiaddr.Multiaddr) bool { return !c.Avoids(p, a) }
+func (counting) InterceptAccept(network.ConnMultiaddrs) bool               { return true }
+func (counting) InterceptSecured(network.Direction, peer.ID, network.ConnMultiaddrs) bool {
+	return true
+}
+func (counting) InterceptUpgraded(network.Conn) (bool, control.DisconnectReason) { return true, 0 }
+
+// newBehind returns a host that is reached through relays only, unless it listens.
+func newBehind(t *testing.T, listen ...libp2p.Option) host.Host {
+	t.Helper()
+	circuits := &relay.Circuits{}
+	opts := append([]libp2p.Option{libp2p.ResourceManager(&network.NullResourceManager{}), libp2p.DisableRelay(), libp2p.DisableMetrics(),
+		libp2p.ConnectionGater(counting{circuits}), libp2p.NoListenAddrs}, listen...)
+	h, err := libp2p.New(opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Close() })
+	muxers := []upgrader.StreamMuxer{{ID: yamux.ID, Muxer: yamux.DefaultTransport}}
+	key := h.Peerstore().PrivKey(h.ID())
+	tls, err := libp2ptls.New(libp2ptls.ID, key, muxers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	up, err := upgrader.New([]sec.SecureTransport{tls}, muxers, nil, nil, counting{circuits})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.AddTransport(h, circuits.Upgrader(up)); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// through reserves places for a host at relays, and returns it as the host of a thing that is reached through them.
+func through(t *testing.T, hidden host.Host, relays ...host.Host) td.Host {
+	t.Helper()
+	node, err := did.FromPeer([]byte(hidden.ID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	where := td.Host{Node: node}
+	for _, r := range relays {
+		if _, err := client.Reserve(t.Context(), hidden, peer.AddrInfo{ID: r.ID(), Addrs: r.Addrs()}); err != nil {
+			t.Fatal(err)
+		}
+		where.Addrs = append(where.Addrs, fmt.Sprintf("%s/p2p/%s/p2p-circuit", r.Addrs()[0], r.ID()))
+	}
+	return where
+}
+
+// A relayedPair is a calling node and one that it reaches through relays.
+type relayedPair struct {
+	*pair
+	where td.Host
+}
+
+// soon are options with short waits for direct connections.
+var soon = Options{DirectWait: 50 * time.Millisecond}
+
+func newRelayedPair(t *testing.T, local interact.Thing, relays ...host.Host) *relayedPair {
+	t.Helper()
+	p := &pair{callerHost: newBehind(t), serverHost: newBehind(t)}
+	p.caller, p.server = newBinding(t, p.callerHost, soon), newBinding(t, p.serverHost, soon)
+	p.server.Serve(local)
+	where := through(t, p.serverHost, relays...)
+	p.thing = p.caller.Thing([]td.Host{where})
+	return &relayedPair{p, where}
+}
+
+// relaysInUse returns the relays of the open circuits of the calling node.
+func (p *relayedPair) relaysInUse() map[peer.ID]int {
+	all := map[peer.ID]int{}
+	for _, c := range p.callerHost.Network().ConnsToPeer(p.serverHost.ID()) {
+		if m := relay.MeterOf(c); m != nil && !c.IsClosed() {
+			all[m.Relay()]++
+		}
+	}
+	return all
+}
+
+// Actions of more data than the limit of a circuit succeed: each of them would fail if the relay had cut its connection.
+func TestCallsMoveToNewCircuits(t *testing.T) {
+	t.Parallel()
+	p := newRelayedPair(t, answering, newRelay(t, 256<<10, time.Hour))
+	const calls, size = 64, 16 << 10
+	for i := range calls {
+		if r, err := interact.Call(t.Context(), p.thing, ask("echo", string(bytes.Repeat([]byte{'a'}, size)))); err != nil {
+			t.Fatalf("call %d: %v, %v", i, r, err)
+		}
+	}
+	if n := len(p.callerHost.Network().ConnsToPeer(p.serverHost.ID())); n < 2 {
+		t.Errorf("%d circuits carried %d KiB", n, calls*size>>10)
+	}
+}
+
+// What is too large for the limits of the only relay is refused with them, and the host stays reachable for calls.
+func TestTooLargeForARelay(t *testing.T) {
+	t.Parallel()
+	p := newRelayedPair(t, ticking(nil), newRelay(t, 128<<10, 2*time.Minute))
+	for name, m := range map[string]*interact.Message{
+		"a subscription":   subscribe("e"),
+		"a large request":  ask("echo", string(make([]byte, inline+1))),
+		"a request stream": streamed(func(func([]byte, error) bool) {}),
+	} {
+		_, err := interact.Call(t.Context(), p.thing, m)
+		e := interact.AsError(err)
+		if e == nil || e.Code != interact.RelayLimited || e.Started || !bytes.Contains([]byte(e.Hint), []byte("128 KiB in each direction and 2m0s")) {
+			t.Errorf("%s: got %v, want RelayLimited with the limit", name, err)
+		}
+		if _, err := interact.Call(t.Context(), p.thing, ask("echo", "x")); err != nil {
+			t.Errorf("a call after %s: %v", name, err)
+		}
+	}
+}
+
+// An answer that is larger than what is left is refused before the relay cuts it.
+func TestAnswerTooLargeForARelay(t *testing.T) {
+	t.Parallel()
+	p := newRelayedPair(t, interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
+		return done(m, string(make([]byte, 200<<10))), nil
+	}), newRelay(t, 128<<10, 2*time.Minute))
+	_, err := interact.Call(t.Context(), p.thing, ask("echo", "x"))
+	if e := interact.AsError(err); e == nil || e.Code != interact.RelayLimited || !e.Started || !e.Remote {
+		t.Errorf("got %v, want RelayLimited of the host, which may have carried it out", err)
+	}
+}
+
+// An interaction that is too large for one relay of a host uses another one that grants more.
+func TestRelayThatGrantsMore(t *testing.T) {
+	t.Parallel()
+	low, high := newRelay(t, 128<<10, 2*time.Minute), newRelay(t, 64<<20, 30*time.Minute)
+	p := newRelayedPair(t, ticking(nil), low)
+	if _, err := interact.Call(t.Context(), p.thing, ask("echo", "x")); err != nil {
+		t.Fatal(err)
+	}
+	both := p.caller.Thing([]td.Host{through(t, p.serverHost, low, high)})
+	p.callerHost.Peerstore().AddAddrs(p.serverHost.ID(), multiaddrs(through(t, p.serverHost, high).Addrs), time.Hour)
+	for r, err := range both.Do(t.Context(), subscribe("e")) {
+		if err != nil || string(r.Data) != "e" {
+			t.Fatalf("got %v, %v", r, err)
+		}
+		break
+	}
+	if in := p.relaysInUse(); in[low.ID()] != 0 || in[high.ID()] != 1 {
+		t.Errorf("the circuits are %v", in)
+	}
+}
+
+// A numbered is a thing whose events have numbers as their IDs. It goes on after the last one that a consumer names, and sends the next when next
+// has an element; nil sends after a pause.
+type numbered struct {
+	size  int
+	next  chan struct{}
+	pause time.Duration
+	begun atomic.Int32 // subscriptions
+}
+
+func (n *numbered) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+	if !m.Type.Long() {
+		return answering(ctx, m)
+	}
+	n.begun.Add(1)
+	return func(yield func(*interact.Message, error) bool) {
+		at, _ := strconv.Atoi(m.After)
+		for {
+			at++
+			r := m.Reply(interact.Event, "", make([]byte, n.size))
+			r.ID = strconv.Itoa(at)
+			if !yield(r, nil) {
+				return
+			}
+			var paused <-chan time.Time
+			if n.next == nil {
+				paused = time.After(n.pause)
+			}
+			select {
+			case <-n.next:
+			case <-paused:
+			case <-ctx.Done():
+				yield(nil, ctx.Err())
+				return
+			}
+		}
+	}
+}
+
+// count receives events until stop is true, and reports those that are missing or repeated.
+func count(t *testing.T, thing interact.Thing, stop func(n int) bool) error {
+	t.Helper()
+	n := 0
+	for r, err := range thing.Do(t.Context(), subscribe("e")) {
+		if err != nil {
+			return err
+		}
+		if n++; r.ID != strconv.Itoa(n) {
+			t.Errorf("event %d is %q", n, r.ID)
+			return nil
+		}
+		if stop(n) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// A subscription of more data than the limit of a circuit moves to others, without a gap.
+func TestSubscriptionMovesBeforeTheLimit(t *testing.T) {
+	t.Parallel()
+	n := &numbered{size: 4 << 10}
+	p := newRelayedPair(t, n, newRelay(t, 1<<20, time.Hour))
+	if err := count(t, p.thing, func(n int) bool { return n == 1000 }); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.begun.Load(); got < 4 {
+		t.Errorf("4 MB of events needed %d subscriptions", got)
+	}
+}
+
+// A subscription moves before the time of its circuit ends.
+func TestSubscriptionMovesBeforeTheTime(t *testing.T) {
+	t.Parallel()
+	n := &numbered{size: 1, pause: 5 * time.Millisecond}
+	p := newRelayedPair(t, n, newRelay(t, 64<<20, 2*time.Second))
+	if err := count(t, p.thing, func(int) bool { return n.begun.Load() == 3 }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A stream that cannot move ends with the reason before the relay cuts it.
+func TestStreamEndsBeforeTheLimit(t *testing.T) {
+	t.Parallel()
+	p := newRelayedPair(t, interact.Func(func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+		return func(yield func(*interact.Message, error) bool) {
+			for yield(part(m, make([]byte, 32<<10)), nil) {
+			}
+		}
+	}), newRelay(t, 16<<20, time.Hour))
+	m := ask("sound", "")
+	m.Accept = "audio/opus"
+	got := 0
+	var last error
+	for r, err := range p.thing.Do(t.Context(), m) {
+		if last = err; err == nil {
+			got += len(r.Data)
+		}
+	}
+	e := interact.AsError(last)
+	if e == nil || e.Code != interact.RelayLimited || !e.Started || got < 12<<20 || got > 16<<20 {
+		t.Errorf("after %d KiB: %v, want RelayLimited", got>>10, last)
+	}
+}
+
+// A subscription moves to a direct connection, and new calls use that at once.
+func TestDirectConnectionTakesOver(t *testing.T) {
+	t.Parallel()
+	n := &numbered{size: 1, next: make(chan struct{})}
+	p := newRelayedPair(t, n, newRelay(t, 64<<20, time.Hour))
+	events := make(chan int)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- count(t, p.thing, func(n int) bool { events <- n; return n == 4 })
+	}()
+	<-events
+	n.next <- struct{}{}
+	<-events
+	if err := p.serverHost.Network().Listen(multiaddr.StringCast(transports["tcp"])); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.callerHost.Connect(network.WithForceDirectDial(t.Context(), "test"), peer.AddrInfo{ID: p.serverHost.ID(), Addrs: p.serverHost.Addrs()}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the move", func() bool { return n.begun.Load() == 2 }) // the third event is the first of the new subscription
+	<-events
+	if _, err := interact.Call(t.Context(), p.thing, ask("echo", "x")); err != nil {
+		t.Fatal(err)
+	}
+	n.next <- struct{}{}
+	<-events
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	p.caller.sweep(time.Now())
+	until(t, "no stream on the circuit", func() bool {
+		for _, c := range p.callerHost.Network().ConnsToPeer(p.serverHost.ID()) {
+			if isRelayed(c) && len(c.GetStreams()) > 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// A relay ends: reads and subscriptions go on through the other one, and an action that may have begun says so.
+func TestRelayEnds(t *testing.T) {
+	t.Parallel()
+	one, two := newRelay(t, 64<<20, time.Hour), newRelay(t, 64<<20, time.Hour)
+	n := &numbered{size: 1, pause: 5 * time.Millisecond}
+	began := make(chan struct{}, 1)
+	p := newRelayedPair(t, interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+		if m.Name != "slow" {
+			return n.Do(ctx, m)
+		}
+		return func(yield func(*interact.Message, error) bool) {
+			select {
+			case began <- struct{}{}:
+				<-ctx.Done()
+			default: // the second time
+				yield(done(m, "x"), nil)
+			}
+		}
+	}), one)
+	first, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- count(t, p.thing, func(at int) bool {
+			if at == 1 {
+				close(first)
+			}
+			return n.begun.Load() == 2
+		})
+	}()
+	<-first
+	if in := p.relaysInUse(); in[one.ID()] != 1 {
+		t.Fatalf("the circuits are %v", in)
+	}
+	p.callerHost.Peerstore().AddAddrs(p.serverHost.ID(), multiaddrs(through(t, p.serverHost, two).Addrs), time.Hour)
+	action, read := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := interact.Call(t.Context(), p.thing, ask("slow", ""))
+		action <- err
+	}()
+	<-began
+	go func() {
+		m := ask("slow", "")
+		m.Type = interact.ReadProperty
+		_, err := interact.Call(t.Context(), p.thing, m)
+		read <- err
+	}()
+	<-began
+	began <- struct{}{} // nothing waits any more
+	_ = one.Close()
+	if e := interact.AsError(<-action); e == nil || e.Code != interact.Unreachable || !e.Started {
+		t.Errorf("an action of a relay that ended: %v", e)
+	}
+	for what, err := range map[string]error{"a read": <-read, "a subscription": <-ended} {
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := interact.Call(t.Context(), p.thing, ask("echo", "x")); err != nil {
+		t.Error(err)
+	}
+	if in := p.relaysInUse(); in[two.ID()] != 1 || in[one.ID()] != 0 {
+		t.Errorf("the circuits are %v", in)
+	}
+}
