@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
-	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
 	"github.com/multiformats/go-multiaddr"
 
@@ -30,7 +29,7 @@ func (r *remote) stream(ctx context.Context, h td.Host, n need) (network.Stream,
 	dial, cancel := r.dialing(ctx, timeout)
 	defer cancel()
 	if len(r.b.host.Network().ConnsToPeer(r.id)) == 0 {
-		if err := r.b.host.Connect(dial, peer.AddrInfo{ID: r.id}); err != nil {
+		if err := r.connect(dial); err != nil {
 			return nil, err
 		}
 	}

@@ -424,6 +424,7 @@ func (r *remote) closeAll(err error) {
 	r.mu.Lock()
 	sessions := slices.Collect(maps.Keys(r.sessions))
 	r.mu.Unlock()
+	r.avoidRelays(sessions)
 	for _, l := range sessions {
 		l.fail(errSilent)
 	}

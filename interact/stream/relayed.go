@@ -11,7 +11,9 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	"github.com/libp2p/go-libp2p/p2p/protocol/ping"
+	"github.com/multiformats/go-multiaddr"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
@@ -106,10 +108,26 @@ func (r *remote) fits(n need) bool {
 	}
 	if fits {
 		for _, m := range low {
-			m.Retire(r.id, false)
+			m.Retire()
 		}
 	}
 	return fits
+}
+
+// connect connects to the node. After a failure it tries once more if there are relays: the dial of one ends those of the others, and a relay that
+// failed is not dialed again.
+func (r *remote) connect(ctx context.Context) error {
+	err := r.b.host.Connect(ctx, peer.AddrInfo{ID: r.id})
+	if err == nil || ctx.Err() != nil || !slices.ContainsFunc(r.b.host.Peerstore().Addrs(r.id), relay.IsCircuit) {
+		return err
+	}
+	if s, ok := r.b.host.Network().(*swarm.Swarm); ok {
+		s.Backoff().Clear(r.id)
+	}
+	if again := r.b.host.Connect(ctx, peer.AddrInfo{ID: r.id}); again == nil {
+		return nil
+	}
+	return err
 }
 
 // findRoom makes a connection to the node that has room for n: a direct one, or one through a relay whose limits suffice.
@@ -126,11 +144,14 @@ func (r *remote) findRoom(ctx context.Context, n need) error {
 		for _, c := range r.b.host.Network().ConnsToPeer(r.id) {
 			if m := relay.MeterOf(c); m != nil {
 				why = limitOf(m)
-				m.Retire(r.id, !n.suits(m))
+				m.Retire()
+				if !n.suits(m) {
+					m.Avoid(r.id)
+				}
 				passed = append(passed, m)
 			}
 		}
-		if failed = r.b.host.Connect(dial, peer.AddrInfo{ID: r.id}); failed != nil {
+		if failed = r.connect(dial); failed != nil {
 			break
 		}
 		if r.fits(n) {
@@ -334,6 +355,17 @@ func pings(b *Binding, id peer.ID) error {
 	}
 }
 
+// avoidRelays lets the next dial use other relays than those of the sessions, if other ones are known.
+func (r *remote) avoidRelays(sessions []*session) {
+	for _, l := range sessions {
+		if l.meter != nil && slices.ContainsFunc(r.b.host.Peerstore().Addrs(r.id), func(a multiaddr.Multiaddr) bool {
+			return relay.IsCircuit(a) && relay.Of(a) != l.meter.Relay()
+		}) {
+			l.meter.AvoidShortly(r.id)
+		}
+	}
+}
+
 // leaveRelays ends the sessions through silent relays, and reports whether there are any: then the node itself may be reached through others.
 func (r *remote) leaveRelays(silent map[peer.ID]bool) bool {
 	r.mu.Lock()
@@ -343,7 +375,7 @@ func (r *remote) leaveRelays(silent map[peer.ID]bool) bool {
 	for _, l := range sessions {
 		if l.meter != nil && silent[l.meter.Relay()] {
 			left = true
-			l.meter.Retire(r.id, true)
+			l.meter.Avoid(r.id)
 			l.fail(errRelay)
 			_ = r.b.host.Network().ClosePeer(l.meter.Relay())
 		}

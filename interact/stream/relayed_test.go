@@ -3,9 +3,13 @@ package stream
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,10 +19,12 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
 	"github.com/libp2p/go-libp2p/core/sec"
 	"github.com/libp2p/go-libp2p/p2p/muxer/yamux"
 	"github.com/libp2p/go-libp2p/p2p/net/upgrader"
 	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/proto"
 	library "github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/relay"
 	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
 	"github.com/multiformats/go-multiaddr"
@@ -401,3 +407,184 @@ func TestRelayEnds(t *testing.T) {
 		t.Errorf("the circuits are %v", in)
 	}
 }
+
+// A tap is one end of a circuit at a relay that does more than to relay: what it reads is from the calling node.
+type tap struct {
+	network.Stream
+	read, written func([]byte) []byte // replace what passes; nil passes it
+	left          []byte
+	stop          func() error // ends or delays a read; nil does not
+}
+
+// Read implements [network.Stream].
+func (t *tap) Read(b []byte) (int, error) {
+	if t.stop != nil {
+		if err := t.stop(); err != nil {
+			return 0, err
+		}
+	}
+	if len(t.left) == 0 {
+		n, err := t.Stream.Read(b[:min(len(b), 1024)])
+		if err != nil {
+			return n, err
+		}
+		if t.read == nil {
+			return n, nil
+		}
+		t.left = t.read(bytes.Clone(b[:n]))
+	}
+	n := copy(b, t.left)
+	t.left = t.left[n:]
+	return n, nil
+}
+
+// Write implements [network.Stream].
+func (t *tap) Write(b []byte) (int, error) {
+	if t.written != nil {
+		t.written(bytes.Clone(b))
+	}
+	return t.Stream.Write(b)
+}
+
+// newTapped returns a relay that taps each request for a circuit. say changes the limits that it states.
+func newTapped(t *testing.T, wrap func(*tap)) host.Host {
+	t.Helper()
+	h := newHost(t, "tcp", libp2p.DisableRelay(), libp2p.ResourceManager(&network.NullResourceManager{}))
+	captured := &hopOf{Host: h}
+	r, err := library.New(captured, library.WithLimit(&library.RelayLimit{Data: 64 << 20, Duration: time.Hour}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	h.SetStreamHandler(proto.ProtoIDv2Hop, func(s network.Stream) {
+		tapped := &tap{Stream: s}
+		wrap(tapped)
+		captured.serve(tapped)
+	})
+	return h
+}
+
+type hopOf struct {
+	host.Host
+	serve network.StreamHandler
+}
+
+func (h *hopOf) SetStreamHandler(_ protocol.ID, f network.StreamHandler) { h.serve = f }
+func (h *hopOf) RemoveStreamHandler(protocol.ID)                         {}
+
+// A relay that records all that it relays sees nothing of the calls: not what is called, by which name, nor with what.
+func TestRelaySeesNoMarkers(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var seen []byte
+	record := func(b []byte) []byte {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, b...)
+		return b
+	}
+	arrived := map[string]bool{}
+	p := newRelayedPair(t, interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		arrived[m.Thing], arrived[m.Name], arrived[string(m.Data)] = true, true, true
+		return done(m, string(m.Data)), nil
+	}), newTapped(t, func(s *tap) { s.read, s.written = record, record }))
+	var markers []string
+	for len(markers) < 1000 {
+		m := ask(rand.Text(), rand.Text())
+		m.Thing = "urn:x:" + rand.Text()
+		if r, err := interact.Call(t.Context(), p.thing, m); err != nil || string(r.Data) != string(m.Data) {
+			t.Fatalf("got %v, %v", r, err)
+		}
+		markers = append(markers, m.Thing, m.Name, string(m.Data))
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(seen) < 30*len(markers) || !bytes.Contains(seen, []byte("/multistream/1.0.0")) {
+		t.Fatalf("the relay has recorded %d bytes", len(seen))
+	}
+	for _, m := range markers {
+		if !arrived[m] {
+			t.Fatalf("the marker %q did not arrive", m)
+		}
+		if bytes.Contains(seen, []byte(strings.TrimPrefix(m, "urn:x:"))) {
+			t.Errorf("the relay has seen %q", m)
+		}
+	}
+}
+
+// A relay that stalls, cuts, replays or reorders harms nothing but the connections through it: a call fails with a code that can be retried, and goes
+// through the other relay.
+func TestHostileRelays(t *testing.T) {
+	t.Parallel()
+	const first, later = 200, 12 << 10 // in the handshake, and in calls
+	for name, c := range map[string]struct {
+		after int
+		do    func(s *tap)
+	}{
+		"cuts in the handshake":     {first, func(s *tap) { s.stop = func() error { return network.ErrReset } }},
+		"stalls in the handshake":   {first, stall},
+		"replays in the handshake":  {first, func(s *tap) { s.read = func(b []byte) []byte { return append(b, b...) } }},
+		"reorders in the handshake": {first, func(s *tap) { s.read = reversed }},
+		"cuts later":                {later, func(s *tap) { s.stop = func() error { return network.ErrReset } }},
+		"stalls later":              {later, stall},
+		"replays later":             {later, func(s *tap) { s.read = func(b []byte) []byte { return append(b, b...) } }},
+		"reorders later":            {later, func(s *tap) { s.read = reversed }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var bad atomic.Bool
+			hostile := newTapped(t, func(s *tap) {
+				n := 0
+				s.read = func(b []byte) []byte {
+					if n += len(b); n > c.after {
+						bad.Store(true)
+						s.read = nil
+						c.do(s)
+						if s.read != nil {
+							return s.read(b)
+						}
+					}
+					return b
+				}
+			})
+			honest := newRelay(t, 64<<20, time.Hour)
+			var ran sync.Map
+			p := newRelayedPair(t, interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
+				if _, again := ran.LoadOrStore(m.Name, true); again {
+					t.Errorf("the action %s ran twice", m.Name)
+				}
+				return done(m, string(m.Data)), nil
+			}), hostile)
+			both := append(through(t, p.serverHost, honest).Addrs, p.where.Addrs...)
+			for i := 0; ; i++ {
+				m := ask(strconv.Itoa(i), strings.Repeat("x", 4<<10))
+				r, err := interact.Call(t.Context(), p.thing, m)
+				if e := interact.AsError(err); err != nil && !e.Code.Retryable() || err == nil && !bytes.Equal(r.Data, m.Data) {
+					t.Fatalf("call %d: %v, %v", i, r, err)
+				}
+				if bad.Load() {
+					if p.callerHost.Peerstore().AddAddrs(p.serverHost.ID(), multiaddrs(both), time.Hour); err == nil && p.relaysInUse()[honest.ID()] > 0 {
+						break
+					}
+				}
+				if i > 30 {
+					t.Fatalf("the last error is %v, the circuits are %v", err, p.relaysInUse())
+				}
+			}
+		})
+	}
+}
+
+func stall(s *tap) {
+	s.stop = func() error {
+		for {
+			if _, err := s.Stream.Read(make([]byte, 1024)); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func reversed(b []byte) []byte { return slices.Concat(b[len(b)/2:], b[:len(b)/2]) }

@@ -29,10 +29,14 @@ const (
 	spentPart = 32 // at this part all else ends
 )
 
-// avoidFor is how long a relay is not dialed again for a peer.
-const avoidFor = 30 * time.Second
-
-const maxAvoided = 1024
+// How long a relay is not dialed again for a peer: if its limits do not suffice or it is silent, and if a connection through it failed, for which the
+// peer may be the reason.
+const (
+	avoidFor      = 30 * time.Second
+	avoidShortly  = 5 * time.Second
+	maxAvoided    = 1024
+	handshakeTime = 3 * time.Second // of a connection in a circuit, at the end that dials
+)
 
 // A Stage is how much of the limits of a circuit is used.
 type Stage uint8
@@ -60,18 +64,18 @@ func (c *Circuits) Avoids(p peer.ID, a ma.Multiaddr) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return time.Now().Before(c.avoided[pair{p, relayOf(a)}])
+	return time.Now().Before(c.avoided[pair{p, Of(a)}])
 }
 
-func (c *Circuits) avoid(p, relay peer.ID) {
+func (c *Circuits) avoid(p, relay peer.ID, how time.Duration) {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	boundedmap.Put(&c.avoided, pair{p, relay}, now.Add(avoidFor), maxAvoided, func(until time.Time) bool { return now.After(until) })
+	boundedmap.Put(&c.avoided, pair{p, relay}, now.Add(how), maxAvoided, func(until time.Time) bool { return now.After(until) })
 }
 
-// relayOf returns the relay of an address, or an empty one.
-func relayOf(a ma.Multiaddr) peer.ID {
+// Of returns the relay of an address, or an empty one.
+func Of(a ma.Multiaddr) peer.ID {
 	before, _ := ma.SplitFunc(a, func(c ma.Component) bool { return c.Protocol().Code == ma.P_CIRCUIT })
 	_, id := peer.SplitAddr(before)
 	return id
@@ -89,9 +93,12 @@ type upgrader struct {
 func (u upgrader) Upgrade(ctx context.Context, t transport.Transport, raw manet.Conn, dir network.Direction, p peer.ID,
 	scope network.ConnManagementScope) (transport.CapableConn, error) {
 	counted := u.of.count(raw)
+	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
+	defer cancel()
 	c, err := u.Upgrader.Upgrade(ctx, t, counted, dir, p, scope)
 	if err != nil {
 		counted.m.stop()
+		u.of.avoid(p, counted.m.relay, avoidShortly)
 		return nil, err
 	}
 	return circuitConn{c, counted.m}, nil
@@ -161,7 +168,7 @@ func (c *Circuits) count(raw manet.Conn) counted {
 	}
 	data, _ := stat.Extra[client.StatLimitData].(uint64)
 	length, _ := stat.Extra[client.StatLimitDuration].(time.Duration)
-	return counted{raw, newMeter(c, relayOf(raw.RemoteMultiaddr()), data, length)}
+	return counted{raw, newMeter(c, Of(raw.RemoteMultiaddr()), data, length)}
 }
 
 // meterKey is the key of a [Meter] in the state of a connection.
@@ -270,13 +277,14 @@ func (m *Meter) Stage() Stage {
 	return m.stage
 }
 
-// Retire ends the use of the circuit for new streams: the next one dials. With avoid, that does not use the same relay for a while.
-func (m *Meter) Retire(to peer.ID, avoid bool) {
-	m.retired.Store(true)
-	if avoid {
-		m.of.avoid(to, m.relay)
-	}
-}
+// Retire ends the use of the circuit for new streams: the next one dials.
+func (m *Meter) Retire() { m.retired.Store(true) }
+
+// Avoid keeps the host from dialing a peer through the relay of the circuit for a while.
+func (m *Meter) Avoid(to peer.ID) { m.of.avoid(to, m.relay, avoidFor) }
+
+// AvoidShortly is Avoid for a circuit that failed, for which the peer may be the reason.
+func (m *Meter) AvoidShortly(to peer.ID) { m.of.avoid(to, m.relay, avoidShortly) }
 
 // Restore lets the circuit have new streams again, unless it is low.
 func (m *Meter) Restore() { m.retired.Store(m.Stage() >= Low) }
