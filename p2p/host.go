@@ -195,7 +195,7 @@ func (h *Host) assemble(priv crypto.PrivKey, bus event.Bus, announce func([]ma.M
 	observed.Start(h.swarm)
 	h.closers = append(h.closers, observed.Close)
 	if h.o.NAT.Serve && h.o.Relays != nil && h.isPlaced(announce(nil)) {
-		h.service, err = relay.Serve(relay.ServiceOptions{Host: h.BasicHost, Terms: h.terms, Private: h.o.NAT.PrivateRelays, Log: h.o.Log})
+		h.service, err = relay.Serve(relay.ServiceOptions{Host: h.BasicHost, Terms: h.terms, Settle: h.o.Settle, Private: h.o.NAT.PrivateRelays, Log: h.o.Log})
 		if err != nil {
 			return err
 		}

@@ -63,6 +63,8 @@ type Options struct {
 	// Relays reports whether this node relays for another one, and the relation of that one: members and partners get more, and are preferred
 	// as relays of this node. Nil: it relays for nobody.
 	Relays func(did.DID) (bool, did.Relation)
+	// Settle waits a moment until it is known who a connected node is; nil does not wait.
+	Settle func(context.Context, did.DID)
 	// FindRelays yields relays besides the connected ones; nil: none.
 	FindRelays func(ctx context.Context) iter.Seq[peer.AddrInfo]
 	NAT        NAT

@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
@@ -95,10 +96,25 @@ func (p punches) FilterLocal(to peer.ID, as []ma.Multiaddr) []ma.Multiaddr {
 	return as
 }
 
-// FilterRemote implements [holepunch.AddrFilter].
+// FilterRemote implements [holepunch.AddrFilter]. A peer can name the address of another host, which gets few dials: two ports of each transport, since a router
+// may have mapped one and assigned another.
 func (p punches) FilterRemote(from peer.ID, as []ma.Multiaddr) []ma.Multiaddr {
-	as = p.FilterLocal(from, as)
-	return as[:min(len(as), maxPunched)]
+	var all []ma.Multiaddr
+	type target struct {
+		ip   netip.Addr
+		quic bool
+	}
+	seen := map[target]int{}
+	for _, a := range p.FilterLocal(from, as) {
+		ip, ok := ipOf(a)
+		to := target{ip, isQUIC(a)}
+		if !ok || seen[to] == 2 || relay.IsCircuit(a) || len(all) == maxPunched {
+			continue
+		}
+		seen[to]++
+		all = append(all, a)
+	}
+	return all
 }
 
 // punchAddrs returns the addresses that a peer punches to: those at which one peer has seen this node, and its own that it announces.

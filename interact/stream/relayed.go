@@ -355,6 +355,17 @@ func pings(b *Binding, id peer.ID) error {
 	}
 }
 
+// cut returns the reason for the end of a session whose relayed connection has ended.
+func (l *session) cut(err error) error {
+	switch {
+	case l.meter.Stage() > relay.Fresh:
+		return errSpent
+	case l.remote != nil && !l.meter.Retired():
+		l.remote.avoidRelays([]*session{l})
+	}
+	return err
+}
+
 // avoidRelays lets the next dial use other relays than those of the sessions, if other ones are known.
 func (r *remote) avoidRelays(sessions []*session) {
 	for _, l := range sessions {

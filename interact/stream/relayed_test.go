@@ -200,11 +200,9 @@ func TestRelayThatGrantsMore(t *testing.T) {
 	}
 }
 
-// A numbered is a thing whose events have numbers as their IDs. It goes on after the last one that a consumer names, and sends the next when next
-// has an element; nil sends after a pause.
+// A numbered is a thing whose events have numbers as their IDs. It goes on after the last one that a consumer names, with a pause between two.
 type numbered struct {
 	size  int
-	next  chan struct{}
 	pause time.Duration
 	begun atomic.Int32 // subscriptions
 }
@@ -223,13 +221,8 @@ func (n *numbered) Do(ctx context.Context, m *interact.Message) iter.Seq2[*inter
 			if !yield(r, nil) {
 				return
 			}
-			var paused <-chan time.Time
-			if n.next == nil {
-				paused = time.After(n.pause)
-			}
 			select {
-			case <-n.next:
-			case <-paused:
+			case <-time.After(n.pause):
 			case <-ctx.Done():
 				yield(nil, ctx.Err())
 				return
@@ -307,29 +300,34 @@ func TestStreamEndsBeforeTheLimit(t *testing.T) {
 // A subscription moves to a direct connection, and new calls use that at once.
 func TestDirectConnectionTakesOver(t *testing.T) {
 	t.Parallel()
-	n := &numbered{size: 1, next: make(chan struct{})}
+	n := &numbered{size: 1, pause: 5 * time.Millisecond}
 	p := newRelayedPair(t, n, newRelay(t, 64<<20, time.Hour))
-	events := make(chan int)
-	ended := make(chan error, 1)
+	first, called, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- count(t, p.thing, func(n int) bool { events <- n; return n == 4 })
+		ended <- count(t, p.thing, func(at int) bool {
+			if at == 1 {
+				close(first)
+			}
+			select {
+			case <-called:
+				return n.begun.Load() == 2
+			default:
+				return false
+			}
+		})
 	}()
-	<-events
-	n.next <- struct{}{}
-	<-events
+	<-first
 	if err := p.serverHost.Network().Listen(multiaddr.StringCast(transports["tcp"])); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.callerHost.Connect(network.WithForceDirectDial(t.Context(), "test"), peer.AddrInfo{ID: p.serverHost.ID(), Addrs: p.serverHost.Addrs()}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the move", func() bool { return n.begun.Load() == 2 }) // the third event is the first of the new subscription
-	<-events
+	until(t, "the move", func() bool { return n.begun.Load() == 2 })
 	if _, err := interact.Call(t.Context(), p.thing, ask("echo", "x")); err != nil {
 		t.Fatal(err)
 	}
-	n.next <- struct{}{}
-	<-events
+	close(called)
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}

@@ -131,8 +131,8 @@ func (l *session) serve(handle func(frame.Frame) error) {
 	if err == io.EOF && l.own && (l.done.Load() || l.remote != nil && l.answered()) {
 		err = errOver
 	}
-	if l.remote != nil && l.meter != nil && !l.over.Load() && !l.meter.Retired() && l.s.Conn().IsClosed() {
-		l.remote.avoidRelays([]*session{l}) // the relay or the other end has closed the connection
+	if l.meter != nil && !l.over.Load() && l.s.Conn().IsClosed() {
+		err = l.cut(err)
 	}
 	l.fail(err)
 }

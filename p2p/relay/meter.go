@@ -27,7 +27,15 @@ var ErrSpent = errors.New("the limit of the relayed connection is reached")
 const (
 	lowPart   = 8  // at an eighth of the limit a circuit takes no new streams, and what can move does
 	spentPart = 32 // at this part all else ends
+	// lowBytes and spentBytes are higher parts of low limits, because some data is on its way when a part is reached; at most a quarter and an eighth.
+	lowBytes   = 512 << 10
+	spentBytes = 256 << 10
 )
+
+// margins returns what is left of a limit of data at the beginning of the stages.
+func margins(data int64) (low, spent int64) {
+	return max(data/lowPart, min(data/4, lowBytes)), max(data/spentPart, min(data/8, spentBytes))
+}
 
 // How long a relay is not dialed again for a peer: if its limits do not suffice or it is silent, and if a connection through it failed, for which the
 // peer may be the reason.
@@ -44,8 +52,8 @@ type Stage uint8
 // The stages, in their order.
 const (
 	Fresh Stage = iota
-	Low         // less than an eighth is left
-	Spent       // less than a thirty-second is left, or a write did not fit
+	Low         // less than an eighth is left, or a quarter of low limits
+	Spent       // less than a thirty-second is left, or an eighth of low limits; or a write did not fit
 )
 
 // Circuits counts what the relayed connections of a host use. It is safe for concurrent use.
@@ -311,14 +319,15 @@ func (m *Meter) add(direction *atomic.Int64, n int) bool {
 	if m.data == 0 {
 		return true
 	}
+	low, spent := margins(m.data)
 	switch left := m.data - used; {
 	case left <= 0: // at its limit, the relay ends the direction
 		direction.Add(-int64(n))
 		m.reach(Spent)
 		return false
-	case left < m.data/spentPart:
+	case left < spent:
 		m.reach(Spent)
-	case left < m.data/lowPart:
+	case left < low:
 		m.reach(Low)
 	}
 	return true

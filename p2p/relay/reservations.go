@@ -58,6 +58,7 @@ const (
 	maxMisses   = 2 // pings without an answer, after which a relay is replaced
 	findFirst   = time.Second
 	findMost    = time.Minute
+	findOther   = 10 * time.Minute // while both places are in one range of addresses
 	failFirst   = time.Second // until a relay that failed is tried again: it may not know yet who this node is
 	failMost    = 10 * time.Minute
 	maxFailures = 256
@@ -234,6 +235,18 @@ func (r *Reservations) removeLocked(id peer.ID) {
 // protection is the tag of the connections to relays, which the host does not close when it has many.
 const protection = "relay"
 
+// addLocked adds a place. Beyond the wanted ones it replaces the newest, if it is in another range of addresses.
+func (r *Reservations) addLocked(p *Place) {
+	if len(r.places) >= Wanted {
+		if slices.ContainsFunc(r.places, func(old *Place) bool { return old.group == p.group }) {
+			r.o.Host.ConnManager().Unprotect(p.id, protection)
+			return
+		}
+		r.removeLocked(r.places[len(r.places)-1].id)
+	}
+	r.places = append(r.places, p)
+}
+
 // failLocked records that a relay failed.
 func (r *Reservations) failLocked(id peer.ID, err error, now time.Time) {
 	pause := failFirst
@@ -257,17 +270,23 @@ func (r *Reservations) seek(ctx context.Context, work *sync.WaitGroup, now time.
 		return 0, false
 	}
 	due := r.due(now)
-	missing := len(r.Addrs()) < Wanted
-	if due == nil && !missing {
+	used, full := r.groups()
+	if due == nil && full && len(used) >= Wanted {
 		return renewFirst, true
 	}
-	connected := r.connected(now)
+	var connected []candidate
+	if due == nil {
+		connected = r.connected(now, used, full)
+	}
 	if due == nil && len(connected) == 0 && now.Before(r.next) {
 		return r.next.Sub(now), true
 	}
 	r.seeking = true
 	search := due == nil && len(connected) == 0
-	if search {
+	switch {
+	case search && full: // only for another range of addresses
+		r.next = now.Add(findOther)
+	case search:
 		r.next = now.Add(r.pause)
 		r.pause = min(2*r.pause, findMost)
 	}
@@ -279,13 +298,13 @@ func (r *Reservations) seek(ctx context.Context, work *sync.WaitGroup, now time.
 		case due != nil:
 			r.try(ctx, &a, peer.AddrInfo{ID: due.id})
 		case !search:
-			for _, ai := range connected {
-				if r.try(ctx, &a, ai) {
+			for _, c := range connected {
+				if r.try(ctx, &a, c.AddrInfo) {
 					break
 				}
 			}
 		case r.o.Find != nil:
-			r.search(ctx, &a)
+			r.search(ctx, &a, used, full)
 		}
 		r.found <- a // it has room for the one attempt
 	})
@@ -303,22 +322,47 @@ func (r *Reservations) due(now time.Time) *Place {
 	return r.places[i]
 }
 
+// A candidate is a relay that may be tried.
+type candidate struct {
+	peer.AddrInfo
+	rank   int
+	groups []string // ranges of its addresses; one that is connected has one
+	rtt    time.Duration
+}
+
+// isOther reports whether a candidate has an address in a range that is not used.
+func (c *candidate) isOther(used map[string]bool) bool {
+	return slices.ContainsFunc(c.groups, func(g string) bool { return g != "" && !used[g] })
+}
+
+// order sorts candidates, the best first: the first place is that of the lowest rank; the second prefers another range of addresses. If both places
+// are taken, only another range is better than what there is.
+func order(all []candidate, used map[string]bool, full bool) []candidate {
+	if full {
+		all = slices.DeleteFunc(all, func(c candidate) bool { return !c.isOther(used) })
+	}
+	slices.SortStableFunc(all, func(a, b candidate) int {
+		group := 0
+		if len(used) > 0 {
+			group = boolCompare(!a.isOther(used), !b.isOther(used))
+		}
+		return cmp.Or(group, cmp.Compare(a.rank, b.rank), cmp.Compare(a.rtt, b.rtt))
+	})
+	return all
+}
+
 // connected returns the connected relays that may be tried, the best first.
-func (r *Reservations) connected(now time.Time) (all []peer.AddrInfo) {
+func (r *Reservations) connected(now time.Time, used map[string]bool, full bool) []candidate {
 	n, book := r.o.Host.Network(), r.o.Host.Peerstore()
+	var all []candidate
 	for _, id := range n.Peers() {
 		if n.Connectedness(id) == network.Connected && r.may(id, now) && r.isPlaced(id) {
 			if known, err := book.SupportsProtocols(id, proto.ProtoIDv2Hop); err == nil && len(known) > 0 {
-				all = append(all, peer.AddrInfo{ID: id})
+				all = append(all, candidate{peer.AddrInfo{ID: id}, r.o.Rank(nodeOf(id)), []string{r.groupOf(id)}, book.LatencyEWMA(id)})
 			}
 		}
 	}
-	used := r.groups()
-	slices.SortStableFunc(all, func(a, b peer.AddrInfo) int {
-		return cmp.Or(cmp.Compare(r.o.Rank(nodeOf(a.ID)), r.o.Rank(nodeOf(b.ID))), boolCompare(used[r.groupOf(a.ID)], used[r.groupOf(b.ID)]),
-			cmp.Compare(book.LatencyEWMA(a.ID), book.LatencyEWMA(b.ID)))
-	})
-	return all
+	return order(all, used, full)
 }
 
 // isPlaced reports whether a connected node may have an address that others can use.
@@ -337,15 +381,15 @@ func boolCompare(a, b bool) int {
 	return 1
 }
 
-// groups returns the ranges of the relays in use.
-func (r *Reservations) groups() map[string]bool {
+// groups returns the ranges of the relays in use, and whether there are as many as wanted.
+func (r *Reservations) groups() (used map[string]bool, full bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := map[string]bool{}
+	used = map[string]bool{}
 	for _, p := range r.places {
-		all[p.group] = true
+		used[p.group] = true
 	}
-	return all
+	return used, len(r.places) >= Wanted
 }
 
 func (r *Reservations) groupOf(id peer.ID) string {
@@ -379,20 +423,23 @@ func (r *Reservations) may(id peer.ID, now time.Time) bool {
 	return !slices.ContainsFunc(r.places, func(p *Place) bool { return p.id == id })
 }
 
-// search looks for relays that are not connected: any node can state that it is one, so the order is arbitrary but for the rank.
-func (r *Reservations) search(ctx context.Context, a *attempt) {
+// search looks for relays that are not connected: any node can state that it is one, so the order is arbitrary but for rank and range.
+func (r *Reservations) search(ctx context.Context, a *attempt, used map[string]bool, full bool) {
 	finding, cancel := context.WithTimeout(ctx, attemptFor)
 	defer cancel()
-	var all []peer.AddrInfo
+	var all []candidate
 	for ai := range r.o.Find(finding) {
 		if r.may(ai.ID, time.Now()) {
-			all = append(all, ai)
+			c := candidate{AddrInfo: ai, rank: r.o.Rank(nodeOf(ai.ID))}
+			for _, at := range ai.Addrs {
+				c.groups = append(c.groups, group(at))
+			}
+			all = append(all, c)
 		}
 	}
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	slices.SortStableFunc(all, func(a, b peer.AddrInfo) int { return cmp.Compare(r.o.Rank(nodeOf(a.ID)), r.o.Rank(nodeOf(b.ID))) })
-	for _, ai := range all {
-		if r.try(ctx, a, ai) || ctx.Err() != nil {
+	for _, c := range order(all, used, full) {
+		if r.try(ctx, a, c.AddrInfo) || ctx.Err() != nil {
 			return
 		}
 	}
@@ -452,7 +499,7 @@ func reserveError(err error) error {
 }
 
 // addrAt chooses the address of this node at a relay, among those that the relay names: the one of the connection in use, or another with the IP
-// address of the connection. Other ones may be those of another host.
+// address of the connection, also as a name that the connection was dialed with. Other ones may be those of another host.
 func (r *Reservations) addrAt(id peer.ID, c network.Conn, named []ma.Multiaddr) (best ma.Multiaddr, err error) {
 	ip, err := manet.ToIP(c.RemoteMultiaddr())
 	if err != nil {
@@ -492,7 +539,7 @@ func (r *Reservations) take(a attempt, now time.Time) {
 			r.places[i] = p
 			delete(r.failures, p.id)
 		} else {
-			r.places = append(r.places, p)
+			r.addLocked(p)
 		}
 		r.pause = findFirst
 	}

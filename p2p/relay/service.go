@@ -3,6 +3,8 @@ package relay
 import (
 	"bytes"
 	"cmp"
+	"context"
+	"crypto/rand"
 	"errors"
 	"io"
 	"log/slog"
@@ -20,8 +22,10 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/proto"
 	library "github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/relay"
 	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/util"
+	"github.com/libp2p/go-libp2p/p2p/protocol/ping"
 	ma "github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
+	"github.com/multiformats/go-multistream"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/boundedmap"
@@ -33,10 +37,13 @@ type ServiceOptions struct {
 	Host host.Host
 	// Terms returns those of a node that requests a reservation. It is called concurrently and must not block.
 	Terms func(did.DID) Terms
+	// Settle waits a moment until it is known who a node is, before the terms of its reservation are decided: they hold until it renews. Nil does
+	// not wait.
+	Settle func(context.Context, did.DID)
 	// Private also offers nodes the private addresses of this relay, for networks without public ones.
 	Private bool
-	// Daily limits what is relayed in 24 hours, and DailyOfOne what is for one caller of others, in bytes of both directions. Defaults: 16 GiB
-	// and 2 GiB.
+	// Daily limits what is relayed in 24 hours, and DailyOfOne what is for one caller of others, in bytes of both directions. Callers without
+	// long terms share a quarter of Daily. Defaults: 16 GiB and 2 GiB.
 	Daily, DailyOfOne int64
 	Log               *slog.Logger // nil discards
 }
@@ -51,6 +58,7 @@ const (
 	maxSources     = 4096      // callers whose use is counted
 	maxOfUntrusted = 4         // circuits of a caller without long terms
 	maxUntrusted   = 64        // circuits of all of them
+	untrustedPart  = 4         // of the bytes of a day are for all of them
 	leastLeft      = 256 << 10 // bytes that must be left for a new circuit
 	day            = 24 * time.Hour
 )
@@ -60,14 +68,20 @@ type Service struct {
 	o  ServiceOptions
 	of map[Terms]*instance // read-only
 
-	mu       sync.Mutex // owns what follows
-	reserved map[peer.ID]Terms
-	circuits map[*circuit]*Circuit
-	began    time.Time // of the 24 hours that are counted
-	used     int64     // bytes since then
-	usedBy   map[peer.ID]int64
-	total    int64
-	refusals map[string]uint64
+	ctx   context.Context // ends with Close
+	stop  context.CancelFunc
+	work  sync.WaitGroup
+	conns *network.NotifyBundle
+
+	mu        sync.Mutex // owns what follows
+	reserved  map[peer.ID]Terms
+	circuits  map[*circuit]*Circuit
+	began     time.Time // of the 24 hours that are counted
+	used      int64     // bytes since then
+	untrusted int64     // of these, for callers without long terms
+	usedBy    map[peer.ID]int64
+	total     int64
+	refusals  map[string]uint64
 }
 
 // An instance is a service of the library with one set of limits. It registers its handler here instead of at the host.
@@ -87,7 +101,11 @@ func (i *instance) RemoveStreamHandler(protocol.ID) {}
 func Serve(o ServiceOptions) (*Service, error) {
 	o.Daily, o.DailyOfOne = cmp.Or(o.Daily, 16<<30), cmp.Or(o.DailyOfOne, 2<<30)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	if o.Settle == nil {
+		o.Settle = func(context.Context, did.DID) {}
+	}
 	s := &Service{o: o, of: map[Terms]*instance{}, reserved: map[peer.ID]Terms{}, circuits: map[*circuit]*Circuit{}, refusals: map[string]uint64{}}
+	s.ctx, s.stop = context.WithCancel(context.Background())
 	for terms, room := range rooms {
 		l := limits[terms]
 		room.Limit = &library.RelayLimit{Duration: l.duration, Data: l.data}
@@ -99,6 +117,8 @@ func Serve(o ServiceOptions) (*Service, error) {
 		}
 		s.of[terms] = i
 	}
+	s.conns = &network.NotifyBundle{ConnectedF: s.connected}
+	o.Host.Network().Notify(s.conns)
 	o.Host.SetStreamHandler(proto.ProtoIDv2Hop, s.serve)
 	return s, nil
 }
@@ -106,6 +126,11 @@ func Serve(o ServiceOptions) (*Service, error) {
 // Close ends all reservations and circuits.
 func (s *Service) Close() error {
 	s.o.Host.RemoveStreamHandler(proto.ProtoIDv2Hop)
+	if s.conns != nil {
+		s.o.Host.Network().StopNotify(s.conns)
+	}
+	s.stop()
+	s.work.Wait()
 	var errs []error
 	for _, i := range s.of {
 		errs = append(errs, i.service.Close())
@@ -117,6 +142,55 @@ func (s *Service) Close() error {
 		_ = c.Reset()
 	}
 	return errors.Join(errs...)
+}
+
+// connected pings the older connections of a node with a reservation that connects again, and closes those that are silent: a circuit would be
+// opened over one of them, which the network keeps for half a minute after the node has lost its address or was restarted.
+func (s *Service) connected(n network.Network, c network.Conn) {
+	id := c.RemotePeer()
+	s.mu.Lock()
+	_, reserved := s.reserved[id]
+	s.mu.Unlock()
+	if !reserved || s.ctx.Err() != nil {
+		return
+	}
+	for _, old := range n.ConnsToPeer(id) {
+		if old == c || IsCircuit(old.RemoteMultiaddr()) {
+			continue
+		}
+		s.work.Go(func() {
+			ctx, cancel := context.WithTimeout(s.ctx, pingFor)
+			defer cancel()
+			if err := pingOver(ctx, old); err != nil && s.ctx.Err() == nil {
+				s.o.Log.Debug("an older connection of a node is silent", "node", nodeOf(id).Short(), "err", err)
+				_ = old.Close()
+			}
+		})
+	}
+}
+
+// pingOver pings a peer over one of its connections.
+func pingOver(ctx context.Context, c network.Conn) error {
+	s, err := c.NewStream(network.WithAllowLimitedConn(ctx, "relay ping"))
+	if err != nil {
+		return err
+	}
+	defer s.Reset()
+	defer context.AfterFunc(ctx, func() { _ = s.Reset() })()
+	if err := multistream.SelectProtoOrFail(ping.ID, s); err != nil {
+		return err
+	}
+	sent, got := []byte(rand.Text() + rand.Text())[:ping.PingSize], make([]byte, ping.PingSize)
+	if _, err := s.Write(sent); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(s, got); err != nil {
+		return err
+	}
+	if !bytes.Equal(sent, got) {
+		return errors.New("the answer to a ping is another one")
+	}
+	return nil
 }
 
 // offers reports whether nodes with a reservation learn an address of this relay.
@@ -151,6 +225,7 @@ func (s *Service) refuse(st network.Stream, status pb.Status) {
 // reserve answers a request for a reservation.
 func (s *Service) reserve(st network.Stream, raw []byte) {
 	from := st.Conn().RemotePeer()
+	s.o.Settle(s.ctx, nodeOf(from))
 	terms := s.o.Terms(nodeOf(from))
 	if terms == Refused {
 		s.refuse(st, pb.Status_PERMISSION_DENIED)
@@ -208,7 +283,7 @@ func (s *Service) connect(st network.Stream, m *pb.HopMessage, raw []byte) {
 	known, own, untrusted := s.o.Terms(nodeOf(from)) == Long, 0, 0
 	s.mu.Lock()
 	terms := s.reserved[to.ID]
-	left := s.leftLocked(from, time.Now())
+	left := s.leftLocked(from, known, time.Now())
 	for _, c := range s.circuits {
 		if !c.known {
 			untrusted++
@@ -242,11 +317,15 @@ func (s *Service) connect(st network.Stream, m *pb.HopMessage, raw []byte) {
 }
 
 // leftLocked returns what the caller may still have relayed, in bytes.
-func (s *Service) leftLocked(from peer.ID, now time.Time) int64 {
+func (s *Service) leftLocked(from peer.ID, known bool, now time.Time) int64 {
 	if now.Sub(s.began) >= day || now.Before(s.began) {
-		s.began, s.used, s.usedBy = now, 0, nil
+		s.began, s.used, s.untrusted, s.usedBy = now, 0, 0, nil
 	}
-	return min(s.o.Daily-s.used, s.o.DailyOfOne-s.usedBy[from])
+	left := min(s.o.Daily-s.used, s.o.DailyOfOne-s.usedBy[from])
+	if !known {
+		left = min(left, s.o.Daily/untrustedPart-s.untrusted)
+	}
+	return left
 }
 
 // spend counts relayed bytes, and reports whether they are within the limits.
@@ -254,9 +333,12 @@ func (s *Service) spend(from peer.ID, about *Circuit, n int) bool {
 	about.bytes.Add(int64(n))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	left := s.leftLocked(from, time.Now())
+	left := s.leftLocked(from, about.known, time.Now())
 	s.total += int64(n)
 	s.used += int64(n)
+	if !about.known {
+		s.untrusted += int64(n)
+	}
 	boundedmap.Put(&s.usedBy, from, s.usedBy[from]+int64(n), maxSources, nil)
 	return int64(n) <= left
 }
