@@ -2,18 +2,27 @@ package relay
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"io"
+	"math"
+	"net"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
 	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/pb"
 	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/util"
+	"github.com/libp2p/go-libp2p/p2p/protocol/ping"
 	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/didtest"
+	"github.com/lmosd/lmosd/internal/poll"
 	"github.com/lmosd/lmosd/internal/testhost"
 	"github.com/lmosd/lmosd/internal/testmain"
 )
@@ -78,3 +87,217 @@ func TestSilentRelay(t *testing.T) {
 }
 
 var errSilent = errors.New("silent")
+
+// The first place is that of the lowest rank; the second is in another range of addresses, if there is one; and two places in one range are exchanged
+// only for another range.
+func TestOrderOfRelays(t *testing.T) {
+	t.Parallel()
+	all := map[string]candidate{
+		"own":           {rank: 0, groups: []string{"a"}},
+		"own, far":      {rank: 0, groups: []string{"a"}, rtt: time.Second},
+		"partner":       {rank: 1, groups: []string{"a"}},
+		"partner in b":  {rank: 1, groups: []string{"b"}},
+		"untrusted":     {rank: 2, groups: []string{"c"}},
+		"no IP address": {rank: 0, groups: []string{""}},
+		"two ranges":    {rank: 1, groups: []string{"a", "b"}},
+	}
+	for name, c := range map[string]struct {
+		of   []string
+		used map[string]bool
+		full bool
+		want []string
+	}{
+		"the first place":             {[]string{"untrusted", "partner in b", "own"}, nil, false, []string{"own", "partner in b", "untrusted"}},
+		"equal ranks":                 {[]string{"own, far", "own"}, nil, false, []string{"own", "own, far"}},
+		"the second place":            {[]string{"own", "untrusted", "partner in b"}, map[string]bool{"a": true}, false, []string{"partner in b", "untrusted", "own"}},
+		"no other range":              {[]string{"partner", "own"}, map[string]bool{"a": true}, false, []string{"own", "partner"}},
+		"some of its addresses":       {[]string{"own", "two ranges"}, map[string]bool{"a": true}, false, []string{"two ranges", "own"}},
+		"an address without a range":  {[]string{"no IP address", "partner in b"}, map[string]bool{"a": true}, false, []string{"partner in b", "no IP address"}},
+		"both places are in a":        {[]string{"own", "partner", "untrusted", "no IP address"}, map[string]bool{"a": true}, true, []string{"untrusted"}},
+		"both places, no other range": {[]string{"own", "partner"}, map[string]bool{"a": true}, true, nil},
+	} {
+		var in []candidate
+		for _, n := range c.of {
+			one := all[n]
+			one.ID = peer.ID(n)
+			in = append(in, one)
+		}
+		var got []string
+		for _, one := range order(in, c.used, c.full) {
+			got = append(got, string(one.ID))
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// A place in another range of addresses replaces one of two in the same range.
+func TestPlaceInAnotherRange(t *testing.T) {
+	t.Parallel()
+	r, err := New(Options{Host: testhost.Listen(t, didtest.NewKey(), "/ip4/127.0.0.1/tcp/0"), Rank: func(did.DID) int { return 0 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	at := ma.StringCast("/ip4/192.0.2.7/tcp/1/p2p-circuit")
+	groups := func() (all []string) {
+		for _, p := range r.places {
+			all = append(all, p.group)
+		}
+		return all
+	}
+	for _, c := range []struct {
+		id, group string
+		want      []string
+	}{{"1", "a", []string{"a"}}, {"2", "a", []string{"a", "a"}}, {"3", "a", []string{"a", "a"}}, {"4", "b", []string{"a", "b"}}, {"5", "b", []string{"a", "b"}}} {
+		r.take(attempt{place: &Place{id: peer.ID(c.id), Addr: at, group: c.group}}, time.Now())
+		if got := groups(); !slices.Equal(got, c.want) || r.places[0].id != "1" {
+			t.Errorf("after %s in %s: the places are in %q, want %q", c.id, c.group, got, c.want)
+		}
+	}
+}
+
+// A relay that names itself by DNS is used at a name of the address of the connection, and at no other.
+func TestAddressOfARelay(t *testing.T) {
+	t.Parallel()
+	key := didtest.NewKey()
+	self, other := testhost.Listen(t, didtest.NewKey(), "/ip4/127.0.0.1/tcp/0"), testhost.Listen(t, key, "/ip4/127.0.0.1/tcp/0")
+	if err := self.Connect(t.Context(), peer.AddrInfo{ID: other.ID(), Addrs: other.Addrs()}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := New(Options{Host: self, Private: true, Rank: func(did.DID) int { return 0 },
+		Resolve: func(_ context.Context, name string) ([]net.IP, error) {
+			if name == "relay.example" {
+				return []net.IP{net.IPv4(192, 0, 2, 1), net.IPv4(127, 0, 0, 1)}, nil
+			}
+			return []net.IP{net.IPv4(192, 0, 2, 1)}, nil
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for name, c := range map[string]struct {
+		named []string
+		want  string
+	}{
+		"the IP address first": {[]string{"/dns4/relay.example/tcp/443", "/ip4/127.0.0.1/tcp/1"}, "/ip4/127.0.0.1/tcp/1"},
+		"a name":               {[]string{"/ip4/192.0.2.1/tcp/1", "/dns4/victim.example/tcp/443", "/dns/relay.example/udp/443/quic-v1"}, "/dns/relay.example/udp/443/quic-v1"},
+		"others only":          {[]string{"/ip4/192.0.2.1/tcp/1", "/dns4/victim.example/tcp/443"}, ""},
+		"too many names":       {[]string{"/dns4/a.example/tcp/1", "/dns4/b.example/tcp/1", "/dns4/relay.example/tcp/1"}, ""},
+	} {
+		var named []ma.Multiaddr
+		for _, a := range c.named {
+			named = append(named, ma.StringCast(a+"/p2p/"+other.ID().String()))
+		}
+		got, err := r.addrAt(t.Context(), other.ID(), r.connOf(other.ID()), named)
+		if c.want == "" && err == nil || c.want != "" && (err != nil || got.String() != c.want+"/p2p/"+other.ID().String()+"/p2p-circuit") {
+			t.Errorf("%s: got %v, %v", name, got, err)
+		}
+	}
+}
+
+// A silent older connection of a node with a reservation is closed when the node connects again; one that answers stays.
+func TestOlderConnections(t *testing.T) {
+	t.Parallel()
+	for name, silent := range map[string]bool{"silent": true, "alive": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			key := didtest.NewKey()
+			through, node, again := testhost.Listen(t, didtest.NewKey(), "/ip4/127.0.0.1/tcp/0"), testhost.Listen(t, key, "/ip4/127.0.0.1/tcp/0"), testhost.Listen(t, key, "/ip4/127.0.0.1/tcp/0")
+			s, err := Serve(ServiceOptions{Host: through, Private: true, Terms: func(did.DID) Terms { return Long }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			pinged := make(chan struct{}, 8)
+			node.SetStreamHandler(ping.ID, func(st network.Stream) {
+				pinged <- struct{}{}
+				if !silent {
+					_, _ = io.Copy(st, st)
+				}
+			})
+			to := peer.AddrInfo{ID: through.ID(), Addrs: through.Addrs()}
+			if _, err := client.Reserve(t.Context(), node, to); err != nil {
+				t.Fatal(err)
+			}
+			first := through.Network().ConnsToPeer(node.ID())[0]
+			if err := again.Connect(t.Context(), to); err != nil {
+				t.Fatal(err)
+			}
+			<-pinged
+			if silent {
+				poll.Until(t, "the end of the silent connection", first.IsClosed)
+				return
+			}
+			s.work.Wait()
+			if first.IsClosed() || len(through.Network().ConnsToPeer(node.ID())) != 2 {
+				t.Error("a connection that answers was closed")
+			}
+		})
+	}
+}
+
+// Callers without long terms have a quarter of what is relayed in a day; others have the rest.
+func TestShareOfUntrustedCallers(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	s := &Service{o: ServiceOptions{Daily: 4000, DailyOfOne: 800}, began: now}
+	one, two, known := &Circuit{}, &Circuit{}, &Circuit{known: true}
+	for _, c := range []struct {
+		from   string
+		about  *Circuit
+		n      int
+		within bool
+	}{{"a", one, 700, true}, {"b", two, 300, true}, {"b", two, 1, false}, {"c", one, 1, false}, {"d", known, 800, true}, {"d", known, 1, false}, {"e", known, 700, true}} {
+		if got := s.spend(peer.ID(c.from), c.about, c.n); got != c.within {
+			t.Errorf("%d bytes for %s: %t", c.n, c.from, got)
+		}
+	}
+	if left := s.leftLocked("a", false, now.Add(day)); left != 800 {
+		t.Errorf("%d bytes are left on the next day", left)
+	}
+}
+
+// The stages of a circuit begin before its limits, and what does not fit is not sent.
+func TestMeter(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		data           uint64
+		low, spent, no int64 // bytes sent at the beginning of the stages, and those that do not fit
+	}{
+		"of untrusted nodes": {128 << 10, 96<<10 + 1, 112<<10 + 1, 128 << 10},
+		"of members":         {64 << 20, 56<<20 + 1, 62<<20 + 1, 64 << 20},
+		"one byte":           {1, 1, 1, 1},
+		"lies":               {math.MaxUint64, math.MaxInt64 - math.MaxInt64/8 + 1, math.MaxInt64 - math.MaxInt64/32 + 1, math.MaxInt64},
+	} {
+		at := func(n int64) Stage {
+			m := newMeter(&Circuits{}, "", c.data, 0)
+			m.add(&m.sent, int(n))
+			return m.Stage()
+		}
+		if at(0) != Fresh || c.low > 1 && at(c.low-1) != Fresh || at(c.low) < Low || at(c.spent) != Spent {
+			t.Errorf("%s: the stages are %d, %d, %d", name, at(c.low-1), at(c.low), at(c.spent))
+		}
+		m := newMeter(&Circuits{}, "", c.data, 0)
+		if m.add(&m.sent, int(c.no)) || m.sent.Load() != 0 || m.Stage() != Spent {
+			t.Errorf("%s: %d bytes fit", name, c.no)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		m := newMeter(&Circuits{}, "", 0, 32*time.Second)
+		var stages []Stage
+		stop := m.Watch(func(s Stage) { stages = append(stages, s) })
+		time.Sleep(28 * time.Second)
+		synctest.Wait()
+		if _, _, left := m.Left(time.Now()); !slices.Equal(stages, []Stage{Low}) || left != 4*time.Second || !m.Retired() {
+			t.Errorf("after 28 of 32 s: %v, %s left", stages, left)
+		}
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if stop(); !slices.Equal(stages, []Stage{Low, Spent}) {
+			t.Errorf("after 31 of 32 s: %v", stages)
+		}
+		m.stop()
+	})
+}

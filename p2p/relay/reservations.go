@@ -38,6 +38,8 @@ type Options struct {
 	Rank func(did.DID) int
 	// IsSelf makes the handshake of a connection, and returns an error if its other end is not this node.
 	IsSelf func(ctx context.Context, c net.Conn) error
+	// Resolve returns the addresses of a DNS name; nil is the resolver of the system.
+	Resolve func(ctx context.Context, name string) ([]net.IP, error)
 	// Private permits relays with private addresses, for networks without public ones.
 	Private bool
 	Log     *slog.Logger // nil discards
@@ -59,9 +61,10 @@ const (
 	findFirst   = time.Second
 	findMost    = time.Minute
 	findOther   = 10 * time.Minute // while both places are in one range of addresses
-	failFirst   = time.Second // until a relay that failed is tried again: it may not know yet who this node is
+	failFirst   = time.Second      // until a relay that failed is tried again: it may not know yet who this node is
 	failMost    = 10 * time.Minute
 	maxFailures = 256
+	maxNames    = 2 // DNS names of a relay that are resolved
 )
 
 // Reservations keeps the reservations of a node: at relays of its own choice, in different ranges of addresses if possible, each of which is proven
@@ -122,6 +125,11 @@ type pinged struct {
 // New returns the reservations of a host, which has the transport of circuits. Run makes them.
 func New(o Options) (*Reservations, error) {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	if o.Resolve == nil {
+		o.Resolve = func(ctx context.Context, name string) ([]net.IP, error) {
+			return net.DefaultResolver.LookupIP(ctx, "ip", name)
+		}
+	}
 	r := &Reservations{o: o, found: make(chan attempt, 1), pings: make(chan pinged, Wanted), pause: findFirst, failures: map[peer.ID]*Failure{}}
 	var err error
 	r.update, err = o.Host.EventBus().Emitter(new(event.EvtAutoRelayAddrsUpdated), eventbus.Stateful)
@@ -470,7 +478,7 @@ func (r *Reservations) reserve(ctx context.Context, ai peer.AddrInfo) (*Place, e
 	if c == nil {
 		return nil, errors.New("the connection to the relay has ended")
 	}
-	addr, err := r.addrAt(ai.ID, c, got.Addrs)
+	addr, err := r.addrAt(ctx, ai.ID, c, got.Addrs)
 	if err != nil {
 		return nil, err
 	}
@@ -499,12 +507,13 @@ func reserveError(err error) error {
 }
 
 // addrAt chooses the address of this node at a relay, among those that the relay names: the one of the connection in use, or another with the IP
-// address of the connection, also as a name that the connection was dialed with. Other ones may be those of another host.
-func (r *Reservations) addrAt(id peer.ID, c network.Conn, named []ma.Multiaddr) (best ma.Multiaddr, err error) {
+// address of the connection, or else a DNS name of that address. Other ones may be those of another host.
+func (r *Reservations) addrAt(ctx context.Context, id peer.ID, c network.Conn, named []ma.Multiaddr) (best ma.Multiaddr, err error) {
 	ip, err := manet.ToIP(c.RemoteMultiaddr())
 	if err != nil {
 		return nil, err
 	}
+	var names []ma.Multiaddr
 	for _, a := range named {
 		transport, relay := peer.SplitAddr(a)
 		if relay != id || transport == nil || IsCircuit(transport) || !manet.IsPublicAddr(transport) && !r.o.Private {
@@ -512,6 +521,13 @@ func (r *Reservations) addrAt(id peer.ID, c network.Conn, named []ma.Multiaddr) 
 		}
 		if at, err := manet.ToIP(transport); err == nil && at.Equal(ip) && (best == nil || transport.Equal(c.RemoteMultiaddr())) {
 			best = transport
+		} else if nameIn(transport) != "" && len(names) < maxNames {
+			names = append(names, transport)
+		}
+	}
+	for i := 0; best == nil && i < len(names); i++ {
+		if all, err := r.o.Resolve(ctx, nameIn(names[i])); err == nil && slices.ContainsFunc(all, ip.Equal) {
+			best = names[i]
 		}
 	}
 	if best == nil {
@@ -522,6 +538,18 @@ func (r *Reservations) addrAt(id peer.ID, c network.Conn, named []ma.Multiaddr) 
 		return nil, err
 	}
 	return best.Encapsulate(suffix), nil
+}
+
+// nameIn returns the DNS name that begins an address, or "".
+func nameIn(a ma.Multiaddr) string {
+	if len(a) == 0 {
+		return ""
+	}
+	switch first := &a[0]; first.Protocol().Code {
+	case ma.P_DNS, ma.P_DNS4, ma.P_DNS6:
+		return first.Value()
+	}
+	return ""
 }
 
 // take takes the result of an attempt.
