@@ -2,7 +2,11 @@ package p2p
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"iter"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,6 +23,7 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/internal/poll"
 	"github.com/lmosd/lmosd/p2p/relay"
 )
@@ -270,5 +275,58 @@ func TestCloseWithManyPeers(t *testing.T) {
 			}
 			poll.Until(t, "all peers", func() bool { return len(h.Network().Peers()) == len(peers) })
 		})
+	}
+}
+
+// A node whose role record says that it relays, and that does not, is left out for a while; the next one is used.
+func TestFoundNodeThatDoesNotRelay(t *testing.T) {
+	t.Parallel()
+	other, through := started(t, Options{Listen: []string{anyTCP}}), relayFor(t, did.Own)
+	o := behind
+	o.FindRelays = func(context.Context) iter.Seq[peer.AddrInfo] {
+		return slices.Values([]peer.AddrInfo{
+			{ID: other.ID(), Addrs: other.Addrs()},   // it does not relay
+			{ID: through.ID(), Addrs: other.Addrs()}, // the addresses of another node
+			{ID: through.ID(), Addrs: through.Addrs()},
+		})
+	}
+	hidden := started(t, o)
+	runs(t, hidden)
+	poll.Until(t, "a reservation", func() bool { p, _ := places(hidden); return len(p) == 1 })
+	poll.Until(t, "a failure", func() bool { _, f := places(hidden); return len(f) == 1 })
+	p, f := places(hidden)
+	if p[0].Relay != through.o.Key.DID() || f[0].Relay != other.o.Key.DID() {
+		t.Errorf("the places are %+v, the failures %+v", p, f)
+	}
+}
+
+// A peer can name any address for a punch. A host gets few dials, and none if the policy refuses the peer.
+func TestPunchedAddresses(t *testing.T) {
+	t.Parallel()
+	h := started(t, behind)
+	from := peer.ID(didtest.Key(1).Peer())
+	var named, want []ma.Multiaddr
+	for port := range 1000 {
+		for _, a := range []string{"/ip4/192.0.2.1/tcp/%d", "/ip4/192.0.2.1/udp/%d/quic-v1"} {
+			named = append(named, ma.StringCast(fmt.Sprintf(a, port+1)))
+		}
+	}
+	want = slices.Clone(named[:4])
+	own := ma.StringCast("/ip4/198.51.100.7/tcp/1")
+	named, want = append(named, ma.StringCast("/dns4/victim.example/tcp/1"), ma.StringCast("/ip4/203.0.113.1/tcp/1/p2p-circuit"), own), append(want, own)
+	if got := (punches{h}).FilterRemote(from, named); !slices.EqualFunc(got, want, ma.Multiaddr.Equal) {
+		t.Errorf("got %v", got)
+	}
+	var many []ma.Multiaddr
+	for i := range 1000 {
+		many = append(many, ma.StringCast(fmt.Sprintf("/ip4/198.51.%d.%d/tcp/1", i/250, i%250)))
+	}
+	if got := (punches{h}).FilterRemote(from, many); len(got) != maxPunched {
+		t.Errorf("%d addresses are dialed", len(got))
+	}
+	o := behind
+	o.Streams = func(did.DID) error { return errors.New("no") }
+	if got := (punches{started(t, o)}).FilterRemote(from, many); len(got) != 0 {
+		t.Errorf("for a refused peer: %v", got)
 	}
 }

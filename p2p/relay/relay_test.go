@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -300,4 +302,109 @@ func TestMeter(t *testing.T) {
 		}
 		m.stop()
 	})
+}
+
+// A wish is a request for a reservation of a node at an address.
+type wish struct {
+	id   peer.ID
+	addr ma.Multiaddr
+	in   io.Reader
+	out  bytes.Buffer
+}
+
+// status is the answer.
+func (w *wish) status(t *testing.T) pb.Status {
+	t.Helper()
+	m, _, err := readHop(&w.out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.GetStatus()
+}
+
+// A wishStream is its stream, and a wishConn its connection.
+type (
+	wishStream struct {
+		network.Stream
+		w *wish
+	}
+	wishConn struct {
+		network.Conn
+		w *wish
+	}
+)
+
+func (s wishStream) Conn() network.Conn               { return wishConn{w: s.w} }
+func (s wishStream) Read(b []byte) (int, error)       { return s.w.in.Read(b) }
+func (s wishStream) Write(b []byte) (int, error)      { return s.w.out.Write(b) }
+func (s wishStream) Close() error                     { return nil }
+func (s wishStream) Reset() error                     { return nil }
+func (s wishStream) SetDeadline(time.Time) error      { return nil }
+func (s wishStream) SetReadDeadline(time.Time) error  { return nil }
+func (s wishStream) SetWriteDeadline(time.Time) error { return nil }
+func (s wishStream) Scope() network.StreamScope       { return &network.NullScope{} }
+func (c wishConn) RemotePeer() peer.ID                { return c.w.id }
+func (c wishConn) RemoteMultiaddr() ma.Multiaddr      { return c.w.addr }
+
+// Nodes that want 10,000 reservations with one key, at one address or in one organization get those of one node, one address and one class; who has
+// one before keeps it, and who is elsewhere gets one.
+func TestManyReservations(t *testing.T) {
+	t.Parallel()
+	through := testhost.Listen(t, didtest.NewKey(), "/ip4/127.0.0.1/tcp/0")
+	var members sync.Map
+	s, err := Serve(ServiceOptions{Host: through, Private: true, Terms: func(id did.DID) Terms {
+		if _, ok := members.Load(id); ok {
+			return Long
+		}
+		return Short
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	asks := func(id peer.ID, addr string) pb.Status {
+		w := &wish{id: id, addr: ma.StringCast(addr + "/tcp/4001"), in: bytes.NewReader(hop(t, &pb.HopMessage{Type: pb.HopMessage_RESERVE.Enum()}))}
+		s.serve(wishStream{w: w})
+		return w.status(t)
+	}
+	key := func(n int) peer.ID { return peer.ID(didtest.Key(n).Peer()) }
+	granted := func(n int, id func(int) peer.ID, addr func(int) string) (all int) {
+		for i := range n {
+			if asks(id(i), addr(i)) == pb.Status_OK {
+				all++
+			}
+		}
+		return all
+	}
+	const many = 10_000
+	partner, victim := key(50_000), key(50_001)
+	members.Store(nodeOf(partner), true)
+	if asks(partner, "/ip4/11.9.9.9") != pb.Status_OK || asks(victim, "/ip4/11.8.8.8") != pb.Status_OK {
+		t.Fatal("the first reservations were refused")
+	}
+	one := func(int) string { return "/ip4/11.0.0.1" }
+	each := func(i int) string { return fmt.Sprintf("/ip4/12.%d.%d.1", i>>8, i&255) }
+	if n := granted(many, func(int) peer.ID { return key(0) }, one); n != many {
+		t.Errorf("%d of %d requests of one node were granted", n, many)
+	}
+	if n := granted(many, func(i int) peer.ID { return key(1 + i) }, one); n != rooms[Short].MaxReservationsPerIP-1 {
+		t.Errorf("%d nodes at one address have a reservation", n)
+	}
+	for i := range many {
+		members.Store(nodeOf(key(20_000+i)), true)
+	}
+	if n := granted(many, func(i int) peer.ID { return key(20_000 + i) }, each); n != rooms[Long].MaxReservations-1 {
+		t.Errorf("%d nodes of one organization have a reservation", n)
+	}
+	if asks(partner, "/ip4/11.9.9.9") != pb.Status_OK || asks(victim, "/ip4/11.8.8.8") != pb.Status_OK {
+		t.Error("who has a reservation cannot renew it")
+	}
+	if asks(key(50_002), "/ip4/11.7.7.7") != pb.Status_OK {
+		t.Error("a node at another address gets no reservation")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if most := rooms[Short].MaxReservations + rooms[Long].MaxReservations; len(s.reserved) > most {
+		t.Errorf("%d reservations are in memory", len(s.reserved))
+	}
 }
