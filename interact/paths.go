@@ -210,7 +210,7 @@ func mayTryNextPath(err error, repeatable bool) bool {
 		return false
 	}
 	switch e.Code {
-	case Unreachable, Unauthenticated, UnsupportedType, NotAllowed:
+	case Unreachable, RelayLimited, Unauthenticated, UnsupportedType, NotAllowed:
 		return true
 	}
 	return false
