@@ -193,26 +193,24 @@ func (p *Peers) Connect(ctx context.Context, addr string) error {
 	return nil
 }
 
-// Ping measures the round trips to a node, n times, and returns the transport of the connection.
-func (p *Peers) Ping(ctx context.Context, node did.DID, n int) (transport string, all []time.Duration, err error) {
+// Ping measures the round trips to a node, n times, and returns the link to it.
+func (p *Peers) Ping(ctx context.Context, node did.DID, n int) (link Link, all []time.Duration, err error) {
 	id := peerIDOf(node) // an empty one fails below
 	if err := p.host.Connect(ctx, peer.AddrInfo{ID: id}); err != nil {
-		return "", nil, err
+		return Link{}, nil, err
 	}
-	for _, c := range p.host.Network().ConnsToPeer(id) {
-		transport = transportOf(c)
-	}
+	link = linkOf(p.host.Network().ConnsToPeer(id))
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout*time.Duration(n))
 	defer cancel()
 	for r := range ping.Ping(ctx, p.host, id) {
 		if r.Error != nil {
-			return "", nil, r.Error
+			return Link{}, nil, r.Error
 		}
 		if all = append(all, r.RTT); len(all) == n {
 			break
 		}
 	}
-	return transport, all, ctx.Err()
+	return link, all, ctx.Err()
 }
 
 // Count counts the connected peers: all, those with a direct connection, and those with relayed ones only.

@@ -106,7 +106,7 @@ func (c *conversation) paths(ctx context.Context) error {
 	if c.ForPeople() {
 		line := "its host answers no ping"
 		if unanswered == nil {
-			line = "host " + ping.Node.Short() + " · " + ping.Path
+			line = "host " + ping.Node.Short() + " · " + render.PingPath(ping)
 			if len(ping.RTT) > 0 && ping.RTT[0] > 0 {
 				line += " · " + terminal.Millis(ping.RTT[0])
 			}

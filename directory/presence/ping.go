@@ -46,11 +46,12 @@ func (m *Monitor) Ping(ctx context.Context, ref string, times int) (*api.Ping, e
 		return &api.Ping{Ref: d.Ref(), Node: m.o.Self, Path: "local", RTT: make([]float64, times)}, nil
 	}
 	for _, h := range d.Record.Hosts {
-		transport, all, failed := m.o.Peers.Ping(ctx, h.Node, times)
+		link, all, failed := m.o.Peers.Ping(ctx, h.Node, times)
 		if err = failed; err != nil {
 			continue
 		}
-		p := &api.Ping{Ref: d.Ref(), Node: h.Node, Path: "mesh " + transport, RTT: make([]float64, 0, times)}
+		p := &api.Ping{Ref: d.Ref(), Node: h.Node, Path: "mesh " + link.Transport, Relay: link.Relay,
+			Upgrade: float64(link.Upgrade) / float64(time.Millisecond), RTT: make([]float64, 0, times)}
 		for _, rtt := range all {
 			p.RTT = append(p.RTT, float64(rtt)/float64(time.Millisecond))
 		}

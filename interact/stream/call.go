@@ -405,6 +405,12 @@ func (c *call) replies(ctx context.Context, yield func(*interact.Message, error)
 			return c.failure(ctx, err)
 		}
 		c.replied, c.last = true, r.ID
+		if c.m.Timing != nil {
+			if r.Timing == nil {
+				r.Timing = &interact.Timing{}
+			}
+			r.Timing.Path = c.l.path()
+		}
 		if !yield(r, nil) || c.done {
 			return nil
 		}

@@ -20,12 +20,13 @@ import (
 
 // A remote is a node that this node calls: its sessions and its failure detection.
 type remote struct {
-	b     *Binding
-	id    peer.ID
-	node  did.DID
-	slots [3]chan struct{} // by class: an element per interaction
-	users atomic.Int32     // calls that hold the remote; raised with Binding.mu held
-	fell  atomic.Int64     // time when it became unreachable, in Unix nanoseconds; 0 after a response
+	b        *Binding
+	id       peer.ID
+	node     did.DID
+	slots    [3]chan struct{} // by class: an element per interaction
+	users    atomic.Int32     // calls that hold the remote; raised with Binding.mu held
+	upgraded atomic.Int64     // time from a relayed connection to the direct one that replaced it, in nanoseconds; 0: none did
+	fell     atomic.Int64     // time when it became unreachable, in Unix nanoseconds; 0 after a response
 
 	shared [2]atomic.Pointer[session] // by class, short and long; written with mu locked
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
@@ -220,6 +221,25 @@ func (e *limitError) report(node did.DID) *interact.Error {
 		Hint: "the relay permits " + e.limits() + "; send or request less, or try again: the nodes look for a direct connection"}
 }
 
+// path describes the connection of a session: "mesh" and its transport, or the node that relays it; and how long the relayed connection lasted that
+// a direct one replaced.
+func (l *session) path() string {
+	if l.relayed {
+		name := "mesh relay"
+		if l.meter != nil {
+			if node, err := did.FromPeer([]byte(l.meter.Relay())); err == nil {
+				name += " " + node.Short()
+			}
+		}
+		return name
+	}
+	name := strings.TrimSpace("mesh " + l.s.Conn().ConnState().Transport)
+	if took := time.Duration(l.remote.upgraded.Load()); took > 0 {
+		name += fmt.Sprintf(" direct after %d ms", took.Milliseconds())
+	}
+	return name
+}
+
 // watch moves or ends the interactions of a session on a relayed connection before its relay cuts it.
 func (l *session) watch() {
 	if l.meter == nil {
@@ -263,6 +283,11 @@ func (b *Binding) connected(_ network.Network, c network.Conn) {
 	}
 	b.work.Add(1)
 	b.mu.Unlock()
+	for _, old := range b.host.Network().ConnsToPeer(r.id) {
+		if isRelayed(old) {
+			r.upgraded.Store(int64(max(time.Since(old.Stat().Opened), 1)))
+		}
+	}
 	go func() { // the network waits for this function
 		defer b.work.Done()
 		r.mu.Lock()

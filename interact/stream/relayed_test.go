@@ -301,7 +301,8 @@ func TestStreamEndsBeforeTheLimit(t *testing.T) {
 func TestDirectConnectionTakesOver(t *testing.T) {
 	t.Parallel()
 	n := &numbered{size: 1, pause: 5 * time.Millisecond}
-	p := newRelayedPair(t, n, newRelay(t, 64<<20, time.Hour))
+	through := newRelay(t, 64<<20, time.Hour)
+	p := newRelayedPair(t, n, through)
 	first, called, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() {
 		ended <- count(t, p.thing, func(at int) bool {
@@ -317,6 +318,18 @@ func TestDirectConnectionTakesOver(t *testing.T) {
 		})
 	}()
 	<-first
+	path := func() string {
+		m := ask("echo", "x")
+		m.Timing = &interact.Timing{}
+		r, err := interact.Call(t.Context(), p.thing, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Timing.Path
+	}
+	if want := "mesh relay " + at(t, through).Node.Short(); path() != want {
+		t.Errorf("the path is %q, want %q", path(), want)
+	}
 	if err := p.serverHost.Network().Listen(multiaddr.StringCast(transports["tcp"])); err != nil {
 		t.Fatal(err)
 	}
@@ -324,8 +337,8 @@ func TestDirectConnectionTakesOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "the move", func() bool { return n.begun.Load() == 2 })
-	if _, err := interact.Call(t.Context(), p.thing, ask("echo", "x")); err != nil {
-		t.Fatal(err)
+	if got := path(); !strings.HasPrefix(got, "mesh tcp direct after ") {
+		t.Errorf("the path is %q", got)
 	}
 	close(called)
 	if err := <-ended; err != nil {

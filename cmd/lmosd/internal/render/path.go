@@ -23,11 +23,23 @@ func Paths(items []api.Path) *terminal.Table {
 	})
 }
 
+// PingPath returns the path of a ping with its relay, and with the time until a direct connection replaced it.
+func PingPath(p *api.Ping) string {
+	text := p.Path
+	if p.Relay != "" {
+		text += " " + p.Relay.Short()
+	}
+	if p.Upgrade > 0 {
+		text += ", direct after " + terminal.Millis(p.Upgrade)
+	}
+	return text
+}
+
 // Ping returns the sheet of a measurement.
 func Ping(p *api.Ping) *terminal.Sheet {
 	s := &terminal.Sheet{}
 	s.Add("host", string(p.Node))
-	s.Add("path", p.Path)
+	s.Add("path", PingPath(p))
 	if len(p.RTT) == 0 || slices.Max(p.RTT) == 0 {
 		return s // this node is the host
 	}
