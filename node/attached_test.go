@@ -237,7 +237,7 @@ func TestPathsAndPings(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	r, err := interact.Call(t.Context(), asConsumer(other), &interact.Message{Type: interact.InvokeAction, Thing: "echo", Name: "echo", Data: []byte(`"x"`), Timing: &interact.Timing{}})
-	if err != nil || r.Timing == nil || r.Timing.Path != "mesh" || r.Timing.Total < r.Timing.Host || r.Timing.Host < r.Timing.Agent || r.Timing.Agent <= 0 {
+	if err != nil || r.Timing == nil || r.Timing.Path != "mesh tcp" || r.Timing.Total < r.Timing.Host || r.Timing.Host < r.Timing.Agent || r.Timing.Agent <= 0 {
 		t.Errorf("got %+v, %v", r.Timing, err)
 	}
 	if _, err := interact.Call(t.Context(), asConsumer(other), &interact.Message{Type: interact.InvokeAction, Thing: "echo", Name: "echo", Data: []byte(`"x"`), Via: "coap"}); interact.AsError(err).Code != interact.Unreachable {
