@@ -34,7 +34,10 @@ type Status struct {
 		Direct  int `json:"direct"`
 		Relayed int `json:"relayed"`
 	} `json:"peers"`
-	DHT struct {
+	// Reachability is public, local, private or unknown, as in GET /v1/net; Relays is the number of reservations at relays.
+	Reachability string `json:"reachability,omitempty"`
+	Relays       int    `json:"relays"`
+	DHT          struct {
 		Mode  string `json:"mode"`
 		Table int    `json:"table"`
 	} `json:"dht"`
@@ -86,10 +89,11 @@ type Peer struct {
 	DID       did.DID `json:"did"`
 	PeerID    string  `json:"peer_id"`
 	Addr      string  `json:"addr"`
-	Transport string  `json:"transport"` // quic-v1, tcp, …
-	Direction string  `json:"direction"` // inbound or outbound
-	Agent     string  `json:"agent"`     // the peer's user agent
-	RTT       float64 `json:"rtt_ms"`    // 0: not measured
+	Relay     did.DID `json:"relay,omitempty"` // the node through which the connection is relayed; empty: it is direct
+	Transport string  `json:"transport"`       // quic-v1, tcp, …
+	Direction string  `json:"direction"`       // inbound or outbound
+	Agent     string  `json:"agent"`           // the peer's user agent
+	RTT       float64 `json:"rtt_ms"`          // 0: not measured
 	Since     float64 `json:"age_s"`
 }
 

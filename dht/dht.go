@@ -109,8 +109,9 @@ type Options struct {
 	// Index returns at most q.Limit matching verified public records that the caller may find, is called concurrently, and must not block.
 	// Nil means no such role.
 	Index func(ctx context.Context, q td.Query) []*td.Signed
-	// Relay gives the node the role "relay": it is provided as a node through which others can be reached.
-	Relay bool
+	// Relay reports whether the node has the role "relay": it is provided as a node through which others can be reached. It is called again after
+	// each event of the reachability of the host. Nil means no such role.
+	Relay func() bool
 	// Principal returns the principal of a peer, for Local, Index and States. It must be fast. Nil means a principal without an
 	// organization.
 	Principal func(node did.DID) *did.Principal
@@ -352,7 +353,8 @@ func (d *DHT) Run(ctx context.Context) error {
 	d.joining.Store(true)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { d.join(ctx); return nil })
-	g.Go(func() error { d.provideRoles(ctx); d.reprovide(ctx); return nil })
+	g.Go(func() error { return d.provideRoles(ctx) })
+	g.Go(func() error { d.reprovide(ctx); return nil })
 	return g.Wait()
 }
 

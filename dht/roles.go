@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/event"
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
@@ -27,15 +28,43 @@ const (
 // roleKey returns the provider key of a role.
 func roleKey(role string) provideKey { return newKey("role/" + role) }
 
-// provideRoles provides the keys of the roles of this node; reprovide renews them.
-func (d *DHT) provideRoles(ctx context.Context) {
-	for role, has := range map[string]bool{roleIndex: d.o.Index != nil, roleRelay: d.o.Relay} {
-		if has {
-			// No Thing has an empty owner.
-			d.provide(ctx, d.provided.add(thingName("", role), []provideKey{roleKey(role)}))
+// provideRoles provides the keys of the roles of this node until ctx ends; reprovide renews them. The role relay follows the reachability of the
+// host.
+func (d *DHT) provideRoles(ctx context.Context) error {
+	events, err := d.host.EventBus().Subscribe(new(event.EvtLocalReachabilityChanged))
+	if err != nil {
+		return err
+	}
+	defer events.Close()
+	if d.o.Index != nil {
+		d.provideRole(ctx, roleIndex)
+	}
+	for relays := false; ; {
+		switch is := d.o.Relay != nil && d.o.Relay(); {
+		case is && !relays:
+			d.provideRole(ctx, roleRelay)
+			relays = true
+		case !is && relays:
+			d.provided.remove(roleName(roleRelay))
+			relays = false
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case _, ok := <-events.Out():
+			if !ok {
+				return nil
+			}
 		}
 	}
 }
+
+func (d *DHT) provideRole(ctx context.Context, role string) {
+	d.provide(ctx, d.provided.add(roleName(role), []provideKey{roleKey(role)}))
+}
+
+// roleName returns the name of a role among the Things: no Thing has an empty owner.
+func roleName(role string) string { return thingName("", role) }
 
 // Relays yields nodes with the role relay, as they are found: they state it themselves.
 func (d *DHT) Relays(ctx context.Context) iter.Seq[peer.AddrInfo] {

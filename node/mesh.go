@@ -85,7 +85,7 @@ func (n *Node) openCarriers(m *mesh) (err error) {
 	if n.opts.Index {
 		search = func(ctx context.Context, q td.Query) []*td.Signed { return m.directory.Known(ctx, q) }
 	}
-	m.dht, err = dht.New(n.network.Host, dht.Options{Index: search, Relay: n.network.own.CanServe(), Network: n.opts.Network, Mode: dht.Mode(n.opts.DHTMode), PublishPrivate: !n.opts.PublicOnly,
+	m.dht, err = dht.New(n.network.Host, dht.Options{Index: search, Relay: n.network.own.CanServe, Network: n.opts.Network, Mode: dht.Mode(n.opts.DHTMode), PublishPrivate: !n.opts.PublicOnly,
 		Store: n.stores.Fast, BootstrapPeers: n.network.bootstrap.Peers, Verifier: m.verifier, Local: m.index, Nodes: m.nodes, Admits: n.policy.Connects, Stores: n.policy.Stores, Principal: n.policy.Principal,
 		States:    func(ctx context.Context, keys [][32]byte) []dht.AgentState { return m.publisher.States(ctx, keys) },
 		Evidence:  func(s *td.Signed) { m.directory.Enqueue(s) },

@@ -28,6 +28,7 @@ type gater struct {
 	self     peer.ID             // a connection to this node itself only proves that a relay works
 	admits   func(did.DID) error // nil admits all
 	refused  func(did.DID)       // receives the peers whose connections admits ended; nil ignores them
+	sent     func(netip.Addr)    // receives the addresses that are dialed; nil ignores them
 	loopback bool                // loopback addresses may be dialled
 	filter   []netip.Prefix      // addresses that may not be dialled
 	public   bool                // private addresses may not: those of untrusted peers lead to hosts of other networks
@@ -112,6 +113,9 @@ func (g *gater) InterceptAddrDial(id peer.ID, a ma.Multiaddr) bool {
 	ip, err := manet.ToIP(a)
 	if err != nil {
 		return true // a name or a relay: its target is checked when dialed
+	}
+	if to, ok := ipOf(a); ok && g.sent != nil {
+		g.sent(to)
 	}
 	switch {
 	case isFiltered(a, g.filter):

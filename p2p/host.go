@@ -30,8 +30,6 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
 	ma "github.com/multiformats/go-multiaddr"
 	"github.com/quic-go/quic-go"
-
-	"github.com/lmosd/lmosd/p2p/relay"
 )
 
 // open creates the parts: QUIC first, then TCP with TLS (which has the post-quantum key exchange) before Noise. After an error,
@@ -177,8 +175,12 @@ func (h *Host) assemble(priv crypto.PrivKey, bus event.Bus, announce func([]ma.M
 		return err
 	}
 	opts.ObservedAddrsManager = observed
+	h.reach = h.newReachability(announce)
 	if h.o.NAT.PortMap {
-		opts.NATManager = basichost.NewNATManager
+		opts.NATManager = func(n network.Network) basichost.NATManager {
+			h.reach.mapper = basichost.NewNATManager(n)
+			return h.reach.mapper
+		}
 	}
 	if h.o.NAT.AutoNAT {
 		if opts.AutoNATv2, err = h.autoNAT(); err != nil {
@@ -194,12 +196,8 @@ func (h *Host) assemble(priv crypto.PrivKey, bus event.Bus, announce func([]ma.M
 	}
 	observed.Start(h.swarm)
 	h.closers = append(h.closers, observed.Close)
-	if h.o.NAT.Serve && h.o.Relays != nil && h.isPlaced(announce(nil)) {
-		h.service, err = relay.Serve(relay.ServiceOptions{Host: h.BasicHost, Terms: h.terms, Settle: h.o.Settle, Private: h.o.NAT.PrivateRelays, Log: h.o.Log})
-		if err != nil {
-			return err
-		}
-		h.closers = append(h.closers, h.service.Close)
+	if err := h.openReachability(observed); err != nil {
+		return err
 	}
 	if !h.o.NAT.Relay {
 		return nil

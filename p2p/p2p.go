@@ -2,7 +2,7 @@
 //
 // [Peers] dials, lists, pings and bans connected nodes. [Bootstrap] stores the addresses of peers for the next start and dials the nodes that
 // mDNS finds; package dht redials the configured peers. recordaddrs.go selects the addresses for records,
-// and relays.go opens what reaches nodes behind routers.
+// relays.go opens what reaches nodes behind routers, and reachability.go determines whether others can dial this node.
 package p2p
 
 import (
@@ -25,6 +25,7 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	ma "github.com/multiformats/go-multiaddr"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
@@ -90,7 +91,7 @@ type Web struct {
 type NAT struct {
 	// Relay enables connections through relays, hole punching, and the reservations of this node at relays.
 	Relay bool
-	// Serve lets this node relay for others, as far as Options.Relays permits, if they can reach it: it has or announces a public address, or
+	// Serve lets this node relay for others, as far as Options.Relays permits, while they can reach it: a public address of it is proven to work, or
 	// PrivateRelays is set.
 	Serve bool
 	// PrivateRelays permits relays with private addresses, for networks without public ones.
@@ -112,7 +113,9 @@ type Host struct {
 	swarm   *swarm.Swarm
 	ports   *ports
 	refused *refusals
-	service *relay.Service                     // nil: this node relays for nobody
+	reach   *reachability
+	punches punchLog
+	service atomic.Pointer[relay.Service]      // nil: this node relays for nobody
 	places  atomic.Pointer[relay.Reservations] // nil without NAT.Relay; set once, but the host reads its addresses before
 	closers []func() error                     // in the order of opening
 }
@@ -143,6 +146,7 @@ func New(o Options) (_ *Host, err error) {
 	if err := h.open(priv, announcer.announce); err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
+	h.reach.refresh()
 	return h, nil
 }
 
@@ -156,22 +160,30 @@ func (h *Host) Start() error {
 		return err
 	}
 	h.BasicHost.Start() // after the last address, so that the host has all of them
+	h.reach.refresh()
 	return nil
 }
 
-// Run keeps the reservations of this node at relays, until ctx ends. It is called after Start.
+// Run follows the reachability of this node and keeps its reservations at relays, until ctx ends. It is called after Start.
 func (h *Host) Run(ctx context.Context) error {
-	if h == nil || h.places.Load() == nil {
+	if h == nil {
 		return nil
 	}
-	return h.places.Load().Run(ctx)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return h.reach.run(ctx) })
+	if places := h.places.Load(); places != nil {
+		g.Go(func() error { return places.Run(ctx) })
+	}
+	return g.Wait()
 }
 
-// CanServe reports whether this node relays for others.
-func (h *Host) CanServe() bool { return h != nil && h.service != nil }
+// CanServe reports whether this node relays for others. It changes before the event of the reachability is emitted.
+func (h *Host) CanServe() bool { return h != nil && h.service.Load() != nil }
 
 // Relays returns the reservations of this node at relays, and its service for others; nil if it has none.
-func (h *Host) Relays() (*relay.Reservations, *relay.Service) { return h.places.Load(), h.service }
+func (h *Host) Relays() (*relay.Reservations, *relay.Service) {
+	return h.places.Load(), h.service.Load()
+}
 
 // Connect implements the host interface of libp2p. If the peer closes the connection at once, Connect retries twice, because the
 // reason can be lost.

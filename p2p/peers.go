@@ -217,7 +217,7 @@ func (p *Peers) Ping(ctx context.Context, node did.DID, n int) (link Link, all [
 func (p *Peers) Count() (total, direct, relayed int) {
 	for _, id := range p.host.Network().Peers() {
 		total++
-		if slices.ContainsFunc(p.host.Network().ConnsToPeer(id), func(c network.Conn) bool { return !relay.IsCircuit(c.RemoteMultiaddr()) }) {
+		if slices.ContainsFunc(p.host.Network().ConnsToPeer(id), isDirect) {
 			direct++
 		} else {
 			relayed++
@@ -231,18 +231,20 @@ func (p *Peers) List() []api.Peer {
 	out := []api.Peer{}
 	for _, id := range p.host.Network().Peers() {
 		if conns := p.host.Network().ConnsToPeer(id); len(conns) > 0 {
-			out = append(out, p.describe(id, conns[0]))
+			out = append(out, p.describe(id, conns[max(slices.IndexFunc(conns, isDirect), 0)]))
 		}
 	}
 	slices.SortFunc(out, func(a, b api.Peer) int { return strings.Compare(string(a.DID), string(b.DID)) })
 	return out
 }
 
+func isDirect(c network.Conn) bool { return !relay.IsCircuit(c.RemoteMultiaddr()) }
+
 func (p *Peers) describe(id peer.ID, c network.Conn) api.Peer {
 	node, _ := did.FromPeer([]byte(id)) // the host admits no other keys
 	agent, _ := p.host.Peerstore().Get(id, "AgentVersion")
 	text, _ := agent.(string)
-	return api.Peer{DID: node, PeerID: id.String(), Addr: c.RemoteMultiaddr().String(), Transport: transportOf(c),
+	return api.Peer{DID: node, PeerID: id.String(), Addr: c.RemoteMultiaddr().String(), Relay: relayOf(c), Transport: transportOf(c),
 		Direction: strings.ToLower(c.Stat().Direction.String()), Agent: text,
 		RTT: float64(p.host.Peerstore().LatencyEWMA(id).Microseconds()) / 1000, Since: time.Since(c.Stat().Opened).Seconds()}
 }

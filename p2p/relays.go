@@ -37,7 +37,7 @@ func (h *Host) openRelays(priv crypto.PrivKey, observed *observedaddrs.Manager, 
 	}
 	// The service of the host would wait for a public address, which a network of private ones never has.
 	punch, err := holepunch.NewService(h.BasicHost, h.IDService(), func() []ma.Multiaddr { return h.punchAddrs(observed, announce) },
-		holepunch.WithAddrFilter(punches{h}))
+		holepunch.WithAddrFilter(punches{h}), holepunch.WithTracer(&h.punches))
 	if err != nil {
 		return err
 	}
@@ -77,9 +77,22 @@ func (h *Host) rank(node did.DID) int {
 	return int(did.Local - relation)
 }
 
-// isPlaced reports whether others can reach this node at a public address, or at a private one in a network that has no others.
-func (h *Host) isPlaced(configured []ma.Multiaddr) bool {
-	return h.o.NAT.PrivateRelays || slices.ContainsFunc(h.listen, hasPublic) || slices.ContainsFunc(configured, manet.IsPublicAddr)
+// serve relays for others from now on, or no more.
+func (h *Host) serve(on bool) {
+	old := h.service.Load()
+	switch {
+	case !h.o.NAT.Serve || h.o.Relays == nil || on == (old != nil):
+	case on:
+		s, err := relay.Serve(relay.ServiceOptions{Host: h.BasicHost, Terms: h.terms, Settle: h.o.Settle, Private: h.o.NAT.PrivateRelays, Log: h.o.Log})
+		if err != nil {
+			h.o.Log.Warn("this node cannot relay", "err", err)
+			return
+		}
+		h.service.Store(s)
+	default:
+		h.service.Store(nil)
+		_ = old.Close() // its parts only end
+	}
 }
 
 // maxPunched limits the addresses of a peer to which this node punches.
