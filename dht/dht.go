@@ -69,8 +69,8 @@ type Mode string
 
 // Modes of a DHT.
 const (
-	// ModeAuto, also meant by "", serves while the node is reachable: with Options.PublishPrivate until AutoNAT reports otherwise,
-	// without it after AutoNAT confirms it.
+	// ModeAuto, also meant by "", serves while the node is reachable, by the event of its host: with Options.PublishPrivate also while that is
+	// unknown, without it only when it is certain.
 	ModeAuto Mode = "auto"
 	// ModeServer always serves. Behind a NAT it damages the routing tables of a public network.
 	ModeServer Mode = "server"

@@ -178,7 +178,11 @@ func (h *Host) assemble(priv crypto.PrivKey, bus event.Bus, announce func([]ma.M
 	h.reach = h.newReachability(announce)
 	if h.o.NAT.PortMap {
 		opts.NATManager = func(n network.Network) basichost.NATManager {
-			h.reach.mapper = basichost.NewNATManager(n)
+			newMapper := basichost.NewNATManager
+			if h.o.mapper != nil {
+				newMapper = h.o.mapper
+			}
+			h.reach.mapper = newMapper(n)
 			return h.reach.mapper
 		}
 	}

@@ -74,8 +74,9 @@ type Options struct {
 	Metrics prometheus.Registerer
 	Log     *slog.Logger // nil discards
 
-	roots    *x509.CertPool               // of tests: the certificates that WebSockets with TLS are dialed with; nil: those of the system
-	resolver network.MultiaddrDNSResolver // of tests; nil: that of the system
+	roots    *x509.CertPool                             // of tests: the certificates that WebSockets with TLS are dialed with; nil: those of the system
+	resolver network.MultiaddrDNSResolver               // of tests; nil: that of the system
+	mapper   func(network.Network) basichost.NATManager // of tests; nil: that of the library
 }
 
 // Web configures HTTP and WebSockets on the TCP ports of the host.

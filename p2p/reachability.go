@@ -38,7 +38,7 @@ type reachability struct {
 	listen   []ma.Multiaddr // as configured
 	announce func([]ma.Multiaddr) []ma.Multiaddr
 	mapper   basichost.NATManager // nil: no port mappings
-	observed *observedaddrs.Manager
+	observed basichost.ObservedAddrsManager
 	places   func() []ma.Multiaddr // the addresses of this node at its relays
 	serve    func(on bool)
 	update   event.Emitter

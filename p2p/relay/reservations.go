@@ -218,12 +218,12 @@ func (r *Reservations) dropLost() {
 	now, lost := time.Now(), false
 	r.mu.Lock()
 	for _, p := range slices.Clone(r.places) {
-		if !p.conn.IsClosed() && r.o.Host.Network().Connectedness(p.id) == network.Connected {
+		if !p.conn.IsClosed() && r.o.Host.Network().Connectedness(p.id) == network.Connected && r.serves(p.id) {
 			continue
 		}
 		lost = true
 		if now.Sub(p.Since) < steady {
-			r.failLocked(p.id, errors.New("the connection to it ended"), now)
+			r.failLocked(p.id, errors.New("it ended the connection, or its service"), now)
 		}
 		r.removeLocked(p.id)
 	}
@@ -232,6 +232,12 @@ func (r *Reservations) dropLost() {
 		r.pause, r.next = findFirst, time.Time{}
 		r.announce()
 	}
+}
+
+// serves reports whether a peer relays, by what it states.
+func (r *Reservations) serves(id peer.ID) bool {
+	known, err := r.o.Host.Peerstore().SupportsProtocols(id, proto.ProtoIDv2Hop)
+	return err == nil && len(known) > 0
 }
 
 // removeLocked removes a place.
@@ -364,10 +370,8 @@ func (r *Reservations) connected(now time.Time, used map[string]bool, full bool)
 	n, book := r.o.Host.Network(), r.o.Host.Peerstore()
 	var all []candidate
 	for _, id := range n.Peers() {
-		if n.Connectedness(id) == network.Connected && r.may(id, now) && r.isPlaced(id) {
-			if known, err := book.SupportsProtocols(id, proto.ProtoIDv2Hop); err == nil && len(known) > 0 {
-				all = append(all, candidate{peer.AddrInfo{ID: id}, r.o.Rank(nodeOf(id)), []string{r.groupOf(id)}, book.LatencyEWMA(id)})
-			}
+		if n.Connectedness(id) == network.Connected && r.may(id, now) && r.isPlaced(id) && r.serves(id) {
+			all = append(all, candidate{peer.AddrInfo{ID: id}, r.o.Rank(nodeOf(id)), []string{r.groupOf(id)}, book.LatencyEWMA(id)})
 		}
 	}
 	return order(all, used, full)
