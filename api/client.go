@@ -98,6 +98,11 @@ func (c *Client) Peers(ctx context.Context) (*PeerList, error) {
 	return get[PeerList](ctx, c, "/v1/peers")
 }
 
+// Net returns how others reach the node, and what it relays for them.
+func (c *Client) Net(ctx context.Context) (*Net, error) {
+	return get[Net](ctx, c, "/v1/net")
+}
+
 // Connect connects the node to the peer at addr, a multiaddr that ends in /p2p/…. It requires the token or the socket.
 func (c *Client) Connect(ctx context.Context, addr string) error {
 	body, err := json.Marshal(ConnectRequest{Addr: addr})

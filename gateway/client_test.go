@@ -56,6 +56,10 @@ func testClient(t *testing.T, c *api.Client) {
 	if err != nil || len(peers.Items) != 1 || peers.Items[0].DID != owner2 {
 		t.Errorf("Peers: %+v, %v", peers, err)
 	}
+	net, err := c.Net(ctx)
+	if err != nil || net.Kind != "Net" || len(net.Relays) != 1 || len(net.Serving.Circuits) != 1 {
+		t.Errorf("Net: %+v, %v", net, err)
+	}
 	if err := c.Connect(ctx, "/ip4/127.0.0.1/tcp/1/p2p/x"); err != nil {
 		t.Errorf("Connect: %v", err)
 	}

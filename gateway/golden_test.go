@@ -27,6 +27,7 @@ func TestGolden(t *testing.T) {
 		"agent":                 {path: "/v1/agents/urn:x:weather"},
 		"status":                {path: "/v1/status"},
 		"peers":                 {path: "/v1/peers"},
+		"net":                   {path: "/v1/net"},
 		"identity":              {path: "/v1/id"},
 		"publication":           {method: "POST", path: "/v1/publish", header: tdBody, body: thingTD("urn:x:new", "New")},
 		"withdrawn":             {method: "DELETE", path: "/v1/agents/urn:x:old", header: asAdmin},
@@ -88,6 +89,7 @@ func goldenStatus() *api.Status {
 		Uptime: 11520, Profile: "default",
 		Network: "lmos", DataDir: "/var/lib/lmosd", Addrs: []string{"/ip4/192.0.2.7/udp/4667/quic-v1/p2p/12D3KooWSelf"}}
 	s.Peers.Total, s.Peers.Direct, s.Peers.Relayed = 14, 12, 2
+	s.Reachability, s.Relays = api.ReachablePrivate, 2
 	s.DHT.Mode, s.DHT.Table = "server", 61
 	s.Gossip.Topics, s.Gossip.Peers = 16, 12
 	s.Agents.Local, s.Agents.Known = 3, 212

@@ -83,6 +83,8 @@ type Status interface {
 type Peers interface {
 	List() []api.Peer
 	Connect(ctx context.Context, addr string) error
+	// Net returns how others reach the node, a value that the caller may change. The gateway sets APIVersion and Kind.
+	Net() *api.Net
 }
 
 // A Trust is the organization of the node, its partners, and what the node knows about others. The gateway sets APIVersion and Kind of the

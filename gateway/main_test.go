@@ -320,6 +320,26 @@ func (n *fakeNode) Connect(ctx context.Context, addr string) error {
 	return nil
 }
 
+func (n *fakeNode) Net() *api.Net {
+	at := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+	net := &api.Net{Reachability: api.ReachablePrivate, Since: at,
+		Addrs: []api.NetAddr{
+			{Addr: "/ip4/192.168.1.4/udp/4667/quic-v1", Source: api.SourceInterface, Announced: true},
+			{Addr: "/ip4/203.0.113.7/udp/4667/quic-v1", Source: api.SourceMapping, Checked: api.CheckedUnreachable, Proof: api.SourceMapping}},
+		PortMapping: api.PortMapping{State: api.MappingMapped, Mappings: []api.Mapping{{Local: "/ip4/0.0.0.0/udp/4667/quic-v1",
+			External: "/ip4/203.0.113.7/udp/4667/quic-v1"}}},
+		Relays: []api.NetRelay{{DID: owner2, Addr: "/ip4/192.0.2.8/tcp/4667/p2p/12D3KooWOther/p2p-circuit", RTT: 12.5, Since: at, Until: at.Add(time.Hour),
+			Seconds: 1800, Bytes: 64 << 20}},
+		RelayFailures: []api.RelayFailure{{DID: owner1, Reason: "its policy refuses this node", At: at, Until: at.Add(time.Minute)}},
+		Serving: &api.Serving{Reservations: []api.Reservation{{DID: owner2, Terms: "long"}}, Bytes: 4096, Today: 4096, Limit: 16 << 30,
+			Circuits: []api.Circuit{{From: owner1, To: owner2, Terms: "long", Since: at, Bytes: 4096}}, Refused: map[string]uint64{"PERMISSION_DENIED": 3}}}
+	net.NAT.UDP, net.NAT.TCP = api.NATIndependent, api.NATUnknown
+	net.Punches.PunchCounts = api.PunchCounts{Tried: 2, Won: 1, Failed: 1}
+	net.Punches.Last = []api.Punch{{DID: owner2, At: at, Result: api.PunchFailed, Took: 5000, Reason: "timeout"}}
+	net.Peers.Total, net.Peers.Direct, net.Peers.Relayed = 14, 12, 2
+	return net
+}
+
 func (n *fakeNode) Description() []byte { return []byte(`{"title":"a node"}`) }
 
 func (n *fakeNode) Ready() error { return n.notReady }

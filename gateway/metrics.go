@@ -286,6 +286,7 @@ type Counter struct {
 	// Label and Value are one label and its value; both may be empty. A label must have few values.
 	Label, Value string
 	Count        float64
+	Gauge        bool // Count can fall
 }
 
 // handler serves the registry, and the current state of the node of g.
@@ -361,7 +362,11 @@ func (f counterCollector) Collect(ch chan<- prometheus.Metric) {
 			labels, values = []string{c.Label}, []string{c.Value}
 		}
 		d := desc(c.Name, "A counter of a component of the node.", labels...)
-		metric, err := prometheus.NewConstMetric(d, prometheus.CounterValue, c.Count, values...)
+		kind := prometheus.CounterValue
+		if c.Gauge {
+			kind = prometheus.GaugeValue
+		}
+		metric, err := prometheus.NewConstMetric(d, kind, c.Count, values...)
 		if err != nil {
 			metric = prometheus.NewInvalidMetric(d, err)
 		}

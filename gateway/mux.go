@@ -63,6 +63,7 @@ func (g *Gateway) fixedRoutes() map[string]http.Handler {
 		"GET /v1/id":              g.protect(read, g.identity),
 		"GET /v1/peers":           g.protect(read, g.peers),
 		"POST /v1/peers":          g.protect(admin, g.connect),
+		"GET /v1/net":             g.protect(read, g.net),
 		"GET /v1/find":            g.protect(read, g.find),
 		"POST /v1/route":          g.protect(call, g.route),
 		"POST /v1/publish":        g.protect(admin, g.postPublish),

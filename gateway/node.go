@@ -47,6 +47,16 @@ func (g *Gateway) peers(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, list)
 }
 
+// net answers how others reach the node. Who is reached through it, and by whom, is for the process and the owner of the node only.
+func (g *Gateway) net(w http.ResponseWriter, r *http.Request) error {
+	n := g.o.Peers.Net()
+	n.APIVersion, n.Kind = api.APIVersion, "Net"
+	if p := did.PrincipalOf(r.Context()); n.Serving != nil && (p == nil || p.Relation != did.Local) {
+		n.Serving.Reservations, n.Serving.Circuits = []api.Reservation{}, []api.Circuit{}
+	}
+	return writeJSON(w, http.StatusOK, n)
+}
+
 func (g *Gateway) connect(w http.ResponseWriter, r *http.Request) error {
 	if err := server.CheckContentType(r, interact.JSON); err != nil {
 		return err

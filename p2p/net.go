@@ -17,7 +17,7 @@ import (
 
 // Net returns how others reach this node, and what it relays for them. A host that is not a [Host] has only connections.
 func (p *Peers) Net() *api.Net {
-	n := &api.Net{APIVersion: api.APIVersion, Kind: "Net", Reachability: api.ReachableUnknown, Addrs: []api.NetAddr{},
+	n := &api.Net{Reachability: api.ReachableUnknown, Addrs: []api.NetAddr{},
 		PortMapping: api.PortMapping{State: api.MappingOff, Mappings: []api.Mapping{}}, Relays: []api.NetRelay{}, RelayFailures: []api.RelayFailure{}}
 	n.NAT.UDP, n.NAT.TCP, n.Punches.Last = api.NATUnknown, api.NATUnknown, []api.Punch{}
 	n.Peers.Total, n.Peers.Direct, n.Peers.Relayed = p.Count()

@@ -112,6 +112,7 @@ func (n *fakeNode) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", n.status)
 	mux.HandleFunc("GET /v1/peers", n.peers)
+	mux.HandleFunc("GET /v1/net", n.net)
 	mux.HandleFunc("POST /v1/peers", n.guard(n.connect))
 	mux.HandleFunc("GET /v1/find", n.find)
 	mux.HandleFunc("POST /v1/route", n.route)
@@ -158,6 +159,7 @@ func (n *fakeNode) status(w http.ResponseWriter, _ *http.Request) {
 		Name: "alpha", Version: "0.0.9", Uptime: 11520, Profile: "default", Network: "lmos", DataDir: "/var/lib/lmosd",
 		Addrs: []string{"/ip4/192.0.2.7/tcp/4667/p2p/" + n.owner.PeerText()}, API: "http://127.0.0.1:4668"}
 	s.DHT.Mode, s.DHT.Table, s.Peers.Total, s.Peers.Direct, s.Peers.Relayed = "server", 61, 14, 12, 2
+	s.Reachability, s.Relays = api.ReachablePrivate, 2
 	s.Agents.Local, s.Agents.Known, s.Calls.Total, s.Calls.P50 = 3, 212, 18200, 2.1
 	s.Warnings = []api.Warning{{Code: "LMOS-W031", Title: "clock-skew", Severity: "medium", Text: "peer clocks differ by 41 s",
 		Hint: "timedatectl set-ntp true"}}
@@ -171,9 +173,32 @@ func (n *fakeNode) peers(w http.ResponseWriter, _ *http.Request) {
 	list := api.PeerList{APIVersion: api.APIVersion, Kind: "PeerList", Items: []api.Peer{}}
 	if !n.bare {
 		list.Items = append(list.Items, api.Peer{DID: n.owner, PeerID: n.owner.PeerText(), Addr: "/ip4/192.0.2.8/udp/4667/quic-v1",
-			Transport: "quic-v1", Direction: "outbound", Agent: "lmosd/0.1.0", RTT: 1.24, Since: 600})
+			Transport: "quic-v1", Direction: "outbound", Agent: "lmosd/0.1.0", RTT: 1.24, Since: 600}, api.Peer{DID: n.owner, PeerID: n.owner.PeerText(), Addr: "/ip4/192.0.2.8/tcp/4667/p2p-circuit",
+			Relay: n.owner, Transport: "tcp", Direction: "inbound", Agent: "lmosd/0.1.0", Since: 60})
 	}
 	answer(w, list)
+}
+
+// net answers for a node behind a router, or for one without anything.
+func (n *fakeNode) net(w http.ResponseWriter, _ *http.Request) {
+	v := api.Net{APIVersion: api.APIVersion, Kind: "Net", Reachability: api.ReachablePrivate, Addrs: []api.NetAddr{},
+		PortMapping: api.PortMapping{State: api.MappingNone, Mappings: []api.Mapping{}}, Relays: []api.NetRelay{}, RelayFailures: []api.RelayFailure{}}
+	v.NAT.UDP, v.NAT.TCP, v.Punches.Last = api.NATIndependent, api.NATUnknown, []api.Punch{}
+	if !n.bare {
+		now := time.Now()
+		v.Addrs = []api.NetAddr{{Addr: "/ip4/192.168.1.4/udp/4667/quic-v1", Source: api.SourceInterface, Announced: true},
+			{Addr: "/ip4/203.0.113.7/udp/4667/quic-v1", Source: api.SourceObserved, Checked: api.CheckedReachable, Announced: true},
+			{Addr: "/ip4/203.0.113.7/tcp/4667", Source: api.SourceMapping, Proof: api.SourceMapping, Checked: api.CheckedUnreachable}}
+		v.Relays = []api.NetRelay{{DID: n.owner, Addr: "/ip4/192.0.2.8/tcp/4667/p2p/" + n.owner.PeerText() + "/p2p-circuit", RTT: 12.5,
+			Since: now.Add(-5*time.Minute - time.Second), Until: now.Add(55*time.Minute + time.Second), Seconds: 1800, Bytes: 64 << 20}}
+		v.RelayFailures = []api.RelayFailure{{DID: n.owner, Reason: "its policy refuses this node", At: now.Add(-3*time.Minute - time.Second), Until: now.Add(9*time.Minute + 30*time.Second)}}
+		v.Punches.PunchCounts = api.PunchCounts{Tried: 10, Won: 9, Failed: 1}
+		v.Punches.Last = []api.Punch{{DID: n.owner, At: now.Add(-2*time.Minute - time.Second), Result: api.PunchFailed, Took: 5000, Reason: "timeout"}}
+		v.Serving = &api.Serving{Reservations: []api.Reservation{{DID: n.owner, Terms: "long"}}, Bytes: 3 << 20, Today: 1 << 20, Limit: 16 << 30,
+			Circuits: []api.Circuit{{From: n.owner, To: n.owner, Terms: "long", Since: now.Add(-time.Minute - time.Second), Bytes: 1 << 20}}, Refused: map[string]uint64{"PERMISSION_DENIED": 3}}
+		v.Peers.Total, v.Peers.Direct, v.Peers.Relayed = 14, 12, 2
+	}
+	answer(w, v)
 }
 
 func (n *fakeNode) connect(w http.ResponseWriter, r *http.Request) {

@@ -50,6 +50,7 @@ var verbs = map[string][]string{
 	"peers":     {"peers", "--exit-status"},
 	"connect":   {"peers", "connect", "/ip4/192.0.2.1/tcp/1/p2p/12D3"},
 	"id":        {"id"},
+	"net":       {"net"},
 }
 
 func all(code int) map[string]int {

@@ -1,6 +1,9 @@
 package status
 
-import "github.com/lmosd/lmosd/gateway"
+import (
+	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/gateway"
+)
 
 // Counters returns the counters of the parts of the node, for /metrics. Labels have few values: never a peer, a DID or a Thing.
 func (r *Reporter) Counters() []gateway.Counter {
@@ -50,9 +53,35 @@ func (r *Reporter) Counters() []gateway.Counter {
 		{Name: "stream_errors_total", Label: "direction", Value: "in", Count: float64(s.ErrorsIn)},
 		{Name: "stream_errors_total", Label: "direction", Value: "out", Count: float64(s.ErrorsOut)},
 	}
+	cs = append(cs, netCounters(r.Peers.Net())...)
 	for op, c := range k.Calls {
 		cs = append(cs, gateway.Counter{Name: "dht_ops_total", Label: "op", Value: op, Count: float64(c.Sent)},
 			gateway.Counter{Name: "dht_ops_failed_total", Label: "op", Value: op, Count: float64(c.Failed + c.Malformed)})
+	}
+	return cs
+}
+
+// netCounters returns the counters of reachability, relays and hole punching.
+func netCounters(n *api.Net) (cs []gateway.Counter) {
+	for _, state := range []string{api.ReachablePublic, api.ReachableLocal, api.ReachablePrivate, api.ReachableUnknown} {
+		is := 0.0
+		if n.Reachability == state {
+			is = 1
+		}
+		cs = append(cs, gateway.Counter{Name: "reachability", Label: "state", Value: state, Count: is, Gauge: true})
+	}
+	cs = append(cs, gateway.Counter{Name: "relay_reservations", Label: "side", Value: "own", Count: float64(len(n.Relays)), Gauge: true},
+		gateway.Counter{Name: "punches_total", Label: "result", Value: api.PunchWon, Count: float64(n.Punches.Won)},
+		gateway.Counter{Name: "punches_total", Label: "result", Value: api.PunchFailed, Count: float64(n.Punches.Failed)},
+		gateway.Counter{Name: "punches_total", Label: "result", Value: api.PunchDirect, Count: float64(n.Punches.Direct)})
+	s := n.Serving
+	if s == nil {
+		s = &api.Serving{}
+	}
+	cs = append(cs, gateway.Counter{Name: "relay_reservations", Label: "side", Value: "served", Count: float64(len(s.Reservations)), Gauge: true},
+		gateway.Counter{Name: "relay_circuits", Count: float64(len(s.Circuits)), Gauge: true}, gateway.Counter{Name: "relay_bytes_total", Count: float64(s.Bytes)})
+	for status, count := range s.Refused { // a status of the protocol
+		cs = append(cs, gateway.Counter{Name: "relay_refused_total", Label: "reason", Value: status, Count: float64(count)})
 	}
 	return cs
 }

@@ -73,6 +73,7 @@ func (r *Reporter) Status(ctx context.Context) *api.Status {
 		s.State = "degraded"
 	}
 	s.Peers.Total, s.Peers.Direct, s.Peers.Relayed = r.Peers.Count()
+	s.Reachability, s.Relays = r.Peers.Reachability()
 	s.DHT.Mode, s.DHT.Table = r.DHTMode, r.DHT.Size()
 	s.Gossip.Topics, s.Gossip.Peers = pubsub.Shards, r.Gossip.Peers()
 	_, s.Agents.Known = r.Directory.Count(ctx)

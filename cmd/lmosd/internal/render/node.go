@@ -30,6 +30,7 @@ func Status(s *terminal.Screen, st *api.Status, org *api.Organization, partners 
 	rows.Add("peers", fmt.Sprintf("%d: %d direct, %d relayed · dht %s, table %d · gossip with %s on %s", st.Peers.Total, st.Peers.Direct,
 		st.Peers.Relayed, st.DHT.Mode, st.DHT.Table, terminal.Count(st.Gossip.Peers, "peer", "peers"),
 		terminal.Count(st.Gossip.Topics, "topic", "topics")))
+	rows.Add("reachable", netLine(st))
 	rows.Add("agents", fmt.Sprintf("%d local, %d known", st.Agents.Local, st.Agents.Known))
 	rows.Add("calls", fmt.Sprintf("%d · errors %d · p50 %s, p99 %s · queue %d", st.Calls.Total, st.Calls.Errors,
 		terminal.Millis(st.Calls.P50), terminal.Millis(st.Calls.P99), st.Calls.Queue))
@@ -59,7 +60,7 @@ func statusSheet(st *api.Status) *terminal.Sheet {
 		{"state", st.State}, {"did", st.DID}, {"peer_id", st.PeerID}, {"name", st.Name}, {"version", st.Version}, {"uptime", uptime(st)},
 		{"profile", st.Profile}, {"network", st.Network}, {"data_dir", st.DataDir}, {"api", st.API}, {"callers", st.Callers},
 		{"peers", st.Peers.Total}, {"peers_direct", st.Peers.Direct}, {"peers_relayed", st.Peers.Relayed},
-		{"dht_mode", st.DHT.Mode}, {"dht_table", st.DHT.Table}, {"gossip_topics", st.Gossip.Topics}, {"gossip_peers", st.Gossip.Peers},
+		{"reachability", st.Reachability}, {"relays", st.Relays}, {"dht_mode", st.DHT.Mode}, {"dht_table", st.DHT.Table}, {"gossip_topics", st.Gossip.Topics}, {"gossip_peers", st.Gossip.Peers},
 		{"agents_local", st.Agents.Local}, {"agents_known", st.Agents.Known},
 		{"calls", st.Calls.Total}, {"calls_errors", st.Calls.Errors}, {"calls_queue", st.Calls.Queue},
 	} {
@@ -91,6 +92,12 @@ func Peers(items []api.Peer, wide bool) *terminal.Table {
 		{Name: "PEER", Keep: true, Cell: func(p api.Peer) terminal.Cell { return terminal.Short(p.DID.Short(), string(p.DID)) }},
 		{Name: "RTT", Keep: true, Cell: terminal.TextOf(func(p api.Peer) string { return measured(p.RTT) })},
 		{Name: "DIRECTION", Keep: true, Cell: terminal.TextOf(func(p api.Peer) string { return p.Direction })},
+		{Name: "PATH", Keep: true, Cell: func(p api.Peer) terminal.Cell {
+			if p.Relay == "" {
+				return terminal.Text("direct")
+			}
+			return terminal.Short("via "+p.Relay.Short(), "via "+string(p.Relay))
+		}},
 		{Name: "TRANSPORT", Cell: terminal.TextOf(func(p api.Peer) string { return p.Transport })},
 		{Name: "AGE", Keep: true, Cell: terminal.TextOf(func(p api.Peer) string {
 			return terminal.Span(time.Duration(p.Since * float64(time.Second)))
