@@ -146,17 +146,17 @@ func TestTraits(t *testing.T) {
 	t.Parallel()
 	for profile, check := range map[string]func(Traits) bool{
 		"default": func(t Traits) bool {
-			return t == Traits{ConnsPerIP: 64, ConnRate: 5, GossipDegree: 5, Loopback: true, Relay: true}
+			return t == Traits{ConnsPerIP: 64, ConnRate: 5, GossipDegree: 5, Loopback: true, Relay: true, AutoNAT: true, PortMap: true}
 		},
 		"lan": func(t Traits) bool { t.PrivateRelays = !t.PrivateRelays; return t == defaultTraits },
 		"federation": func(t Traits) bool {
-			return t.Relay && t.PrivateRelays && !t.Diversity && !t.Loopback && t.ConnsPerIP == 64
+			return t.Relay && t.PrivateRelays && !t.Diversity && !t.Loopback && !t.PortMap && t.AutoNAT && t.ConnsPerIP == 64
 		},
 		"public": func(t Traits) bool {
 			return t.Relay && !t.PrivateRelays && t.Diversity && t.AutoNAT && t.PortMap && t.Internet && !t.Loopback && t.ConnsPerIP == 8
 		},
-		"lean": func(t Traits) bool { return t.GossipDegree == 4 && t.NoNoise },
-		"test": func(t Traits) bool { return !t.Relay && !t.AutoNAT && t.Loopback },
+		"lean": func(t Traits) bool { return t.GossipDegree == 4 && t.NoNoise && !t.AutoNAT && !t.PortMap },
+		"test": func(t Traits) bool { return !t.Relay && !t.AutoNAT && !t.PortMap && t.Loopback },
 	} {
 		c := Default()
 		c.Profile = profile

@@ -28,7 +28,7 @@ func (c *Config) Options() (node.Options, error) {
 		Listen: c.Listen.P2P, ListenExplicit: c.Explicit("listen.p2p") || c.sharesPort(), Web: c.web(), Filter: c.Mesh.Filter, Announce: c.Listen.Announce, NoAnnounce: c.Listen.NoAnnounce,
 		Bootstrap: c.Mesh.Bootstrap, MDNS: c.Mesh.MDNS, Introductions: c.Mesh.Introductions, Loopback: t.Loopback, Internet: t.Internet,
 		PublicOnly: !c.Listen.Private, NoNoise: t.NoNoise, GossipDegree: t.GossipDegree,
-		NAT:     p2p.NAT{Relay: t.Relay, Serve: c.Mesh.Relay, PrivateRelays: t.PrivateRelays, AutoNAT: t.AutoNAT, PortMap: t.PortMap},
+		NAT:     p2p.NAT{Relay: t.Relay, Serve: c.Mesh.Relay, PrivateRelays: t.PrivateRelays, AutoNAT: t.AutoNAT, PortMap: t.PortMap && (t.Internet || p2p.LeadOutside(c.Mesh.Bootstrap))},
 		DHTMode: c.Mesh.DHT.Mode, Diversity: t.Diversity, Lifetime: time.Duration(c.Mesh.DHT.TTL),
 		Limits: p2p.Limits{PeersLow: c.Mesh.Limits.Peers.Low, PeersHigh: c.Mesh.Limits.Peers.High, Streams: c.Mesh.Limits.StreamsPerPeer,
 			Memory: int64(c.Mesh.Limits.Memory), PerAddress: t.ConnsPerIP, PerAddressRate: t.ConnRate},

@@ -32,7 +32,8 @@ type Traits struct {
 	Diversity bool
 	// Relay lets the node be reached through relays, and lets AutoNAT check its addresses. PrivateRelays permits relays with private addresses.
 	Relay, PrivateRelays, AutoNAT bool
-	// PortMap requests a port mapping from the router. Only the public profile changes the router.
+	// PortMap requests a port mapping from the router if mesh.bootstrap leads out of the local network; with Internet, always. A node of a local
+	// network leaves the router as it is.
 	PortMap bool
 	// ConnsPerIP limits the connections of one IPv4 address or IPv6 /56, ConnRate its new connections per second.
 	ConnsPerIP int
@@ -47,7 +48,7 @@ type Traits struct {
 
 // defaultTraits raises the limits per IP, because those of the library (8 connections, 0.2 new ones per second) are too low for nine nodes
 // behind one NAT.
-var defaultTraits = Traits{ConnsPerIP: 64, ConnRate: 5, GossipDegree: 5, Loopback: true, Relay: true}
+var defaultTraits = Traits{ConnsPerIP: 64, ConnRate: 5, GossipDegree: 5, Loopback: true, Relay: true, AutoNAT: true, PortMap: true}
 
 var profiles = []profile{
 	{name: "default"},
@@ -59,14 +60,14 @@ var profiles = []profile{
 		{"mesh.dht.mode", "server"},
 		{"trust.audit.level", "restricted"},
 	}, traits: func(t *Traits) {
-		t.PrivateRelays, t.Loopback = true, false
+		t.PrivateRelays, t.PortMap, t.Loopback = true, false, false
 	}},
 	{name: "public", keys: [][]string{
 		{"mesh.mdns", "false"},
 		{"listen.private", "false"},
 		{"trust.audit.level", "restricted"},
 	}, traits: func(t *Traits) {
-		t.Diversity, t.AutoNAT, t.PortMap, t.Internet, t.Loopback = true, true, true, true, false
+		t.Diversity, t.Internet, t.Loopback = true, true, false
 		t.ConnsPerIP, t.ConnRate = 8, 0.2
 	}},
 	{name: "lean", keys: [][]string{
@@ -78,7 +79,7 @@ var profiles = []profile{
 		{"storage.engine", "leveldb"},
 		{"mesh.relay", "false"},
 	}, traits: func(t *Traits) {
-		t.GossipDegree, t.NoNoise = 4, true
+		t.GossipDegree, t.NoNoise, t.AutoNAT, t.PortMap = 4, true, false, false
 	}},
 	{name: "test", keys: [][]string{
 		{"listen.p2p", "/ip4/127.0.0.1/udp/0/quic-v1", "/ip4/127.0.0.1/tcp/0"},
@@ -88,7 +89,7 @@ var profiles = []profile{
 		{"trust.untrusted", "open"},
 		{"trust.audit.level", "off"},
 		{"mesh.relay", "false"},
-	}, traits: func(t *Traits) { t.Relay = false }},
+	}, traits: func(t *Traits) { t.Relay, t.AutoNAT, t.PortMap = false, false, false }},
 }
 
 func findProfile(name string) (profile, bool) {

@@ -61,6 +61,7 @@ func TestScopesOfRoutes(t *testing.T) {
 			"health":                {exchange{path: "/healthz"}, everyone, ""},
 			"the node's TD":         {exchange{path: "/.well-known/wot"}, everyone, ""},
 			"status":                {exchange{path: "/v1/status"}, "find call all", "find"},
+			"net":                   {exchange{path: "/v1/net"}, "find call all", "find"},
 			"metrics":               {exchange{path: "/metrics"}, "find call all", "find"},
 			"tasks":                 {exchange{path: "/v1/tasks"}, "find call all", "find"},
 			"a list":                {exchange{path: "/things"}, "find call all", "find"},

@@ -1,9 +1,11 @@
 package gateway
 
 import (
+	"encoding/json"
 	"net/http"
 	"testing"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway/tokens"
 )
@@ -46,6 +48,25 @@ func TestPrincipals(t *testing.T) {
 		release()
 		if p := did.PrincipalOf(r.Context()); p == nil || p.Via != c.want {
 			t.Errorf("%s: got %+v, want %s", name, p, c.want)
+		}
+	}
+}
+
+// The nodes that are reached through this one, and who calls them, are not for requests through a proxy.
+func TestNetHidesWhoIsRelayed(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{})
+	for name, c := range map[string]struct {
+		header map[string]string
+		n      int
+	}{"loopback": {nil, 1}, "a proxy": {map[string]string{"X-Forwarded-For": "192.0.2.1"}, 0}} {
+		_, body := r.do(t, exchange{path: "/v1/net", header: c.header})
+		var net api.Net
+		if err := json.Unmarshal([]byte(body), &net); err != nil {
+			t.Fatal(err)
+		}
+		if net.Serving.Today == 0 || len(net.Serving.Circuits) != c.n || len(net.Serving.Reservations) != c.n {
+			t.Errorf("%s: %s", name, body)
 		}
 	}
 }

@@ -146,6 +146,14 @@ func private(a ma.Multiaddr) bool {
 	return err == nil && !manet.IsPublicAddr(a)
 }
 
+// LeadOutside reports whether one of the multiaddrs leads out of the local network: to a public address, or to a name.
+func LeadOutside(addrs []string) bool {
+	return slices.ContainsFunc(addrs, func(text string) bool {
+		a, err := ma.NewMultiaddr(text)
+		return err == nil && !private(a)
+	})
+}
+
 // hasPublic reports whether a listening address covers a public address of this machine.
 func hasPublic(listen ma.Multiaddr) bool {
 	ip, ok := ipOf(listen)

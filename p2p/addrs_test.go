@@ -150,3 +150,13 @@ func TestInvalidAddressIsNamed(t *testing.T) {
 		}
 	}
 }
+
+func TestLeadOutside(t *testing.T) {
+	t.Parallel()
+	for addr, outside := range map[string]bool{"": false, "/ip4/192.168.1.4/tcp/1": false, "/ip4/127.0.0.1/tcp/1": false, "/ip6/fe80::1/tcp/1": false,
+		"/ip4/11.0.0.1/tcp/1": true, "/dns/example.org/tcp/1": true, "/dnsaddr/example.org": true} {
+		if got := LeadOutside([]string{addr}); got != outside {
+			t.Errorf("%s: %v", addr, got)
+		}
+	}
+}

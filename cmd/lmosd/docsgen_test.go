@@ -112,12 +112,12 @@ func traits(t configs.Traits) string {
 		{t.Diversity != usual.Diversity, "the routing table is spread over networks"},
 		{t.Relay != usual.Relay, "no relays and no hole punching"},
 		{t.PrivateRelays != usual.PrivateRelays, "relays may have private addresses"},
-		{t.AutoNAT != usual.AutoNAT, "peers are asked which addresses they reach (AutoNAT)"},
-		{t.PortMap != usual.PortMap, "the router is asked for a port mapping"},
+		{t.AutoNAT != usual.AutoNAT, "peers are not asked which addresses they reach (AutoNAT)"},
+		{t.PortMap != usual.PortMap, "the router is not asked for a port mapping"},
 		{t.ConnsPerIP != usual.ConnsPerIP || t.ConnRate != usual.ConnRate, fmt.Sprintf("%d connections of an IP address, %g new ones a second, in place of %d and %g", t.ConnsPerIP, t.ConnRate, usual.ConnsPerIP, usual.ConnRate)},
 		{t.GossipDegree != usual.GossipDegree, fmt.Sprintf("%d neighbours a gossip topic in place of %d", t.GossipDegree, usual.GossipDegree)},
 		{t.Loopback != usual.Loopback, "127.0.0.1 is not dialled"},
-		{t.Internet != usual.Internet, "private addresses are not dialled; a dial may take 5 s in place of 2 s"},
+		{t.Internet != usual.Internet, "private addresses are not dialled; a dial may take 5 s in place of 2 s; the router is always asked for a port mapping"},
 		{t.NoNoise != usual.NoNoise, "TLS only over TCP, without Noise"},
 	} {
 		if x.differs {
