@@ -178,7 +178,7 @@ func (h *Host) assemble(priv crypto.PrivKey, bus event.Bus, announce func([]ma.M
 	h.reach = h.newReachability(announce)
 	if h.o.NAT.PortMap {
 		opts.NATManager = func(n network.Network) basichost.NATManager {
-			newMapper := basichost.NewNATManager
+			newMapper := newPortMapper
 			if h.o.mapper != nil {
 				newMapper = h.o.mapper
 			}
