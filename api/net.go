@@ -17,8 +17,8 @@ const (
 // Kinds of NAT of one transport, by the addresses at which peers see the node.
 const (
 	NATNone        = "none"                 // an interface has the address that peers see
-	NATIndependent = "endpoint-independent" // two peers see the same address: others can punch to it
-	NATDependent   = "address-dependent"    // each peer sees another port: nobody can punch to it
+	NATIndependent = "endpoint-independent" // two peers see the same address: direct connections can be punched
+	NATDependent   = "address-dependent"    // each peer sees another port: most connections stay relayed
 	NATUnknown     = "unknown"              // too few peers have seen the node
 )
 
@@ -60,7 +60,7 @@ type Net struct {
 	// Relays are the reservations of the node, and RelayFailures the relays that did not serve it, the newest first.
 	Relays        []NetRelay     `json:"relays"`
 	RelayFailures []RelayFailure `json:"relay_failures"`
-	Serving       *Serving       `json:"serving,omitempty"` // nil: the node relays for nobody
+	Serving       *Serving       `json:"serving,omitempty"` // nil: the node does not relay
 	Punches       struct {
 		PunchCounts
 		Last []Punch `json:"last"` // at most 32, the newest first

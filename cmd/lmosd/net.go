@@ -15,8 +15,8 @@ func newNetCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "net",
 		Short: "show how others reach the node, and what it relays for them",
-		Long: "Shows whether other nodes can dial this one and why that is believed, its relays, the attempts to get direct\n" +
-			"connections (punches), and what it relays for others.",
+		Long: "Shows whether other nodes can dial this one, with the proof, its relays, the attempts to get direct connections\n" +
+			"(punches), and what it relays for others.",
 		Example: `  lmosd net
   lmosd net -o json --jq .reachability
   lmosd net -o json --jq '.relays[].did'`,

@@ -118,6 +118,8 @@ var moduleHomes = []struct {
 	{"github.com/libp2p/go-libp2p/p2p/net/mock", []string{"internal/testhost"}, "simulated networks of tests"},
 	{"github.com/libp2p/go-libp2p/p2p/transport/tcpreuse", []string{"p2p/oneport"}, "the first bytes of protocols on a shared port"},
 	{"github.com/libp2p/go-libp2p", []string{"p2p", "internal/testhost"}, "the host is created in one place, from the parts it needs"},
+	{"github.com/jackpal/go-nat-pmp", []string{"p2p"}, "ports of the router by NAT-PMP"},
+	{"github.com/libp2p/go-netroute", []string{"p2p"}, "the router of this machine"},
 	{"github.com/quic-go/quic-go", []string{"p2p"}, "keys and hooks of the QUIC sockets"},
 	{"github.com/ipfs/go-ds-pebble", []string{"internal/storage"}, "storage engine"},
 	{"github.com/ipfs/go-ds-leveldb", []string{"internal/storage"}, "storage engine of the lean profile"},

@@ -125,7 +125,7 @@ func punchText(n *api.Net) string {
 // addServing adds what a node relays for others.
 func addServing(s *terminal.Sheet, v *api.Serving, now time.Time) {
 	if v == nil {
-		s.Add("serving", "this node relays for nobody")
+		s.Add("serving", "this node does not relay")
 		return
 	}
 	s.Add("serving", fmt.Sprintf("%s, %s · %s relayed, %s of %s today", terminal.Count(len(v.Reservations), "node", "nodes"),
