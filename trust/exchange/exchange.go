@@ -142,7 +142,8 @@ func (e *Exchange) Open(ctx context.Context, id did.DID, addrs ...string) (*Stre
 			return nil, err
 		}
 	}
-	s, err := e.o.Host.NewStream(network.WithNoDial(ctx, "trust"), p, Protocol(e.o.Network))
+	// Without the permission, a stream on a relayed connection waits for a direct one.
+	s, err := e.o.Host.NewStream(network.WithAllowLimitedConn(network.WithNoDial(ctx, "trust"), "trust"), p, Protocol(e.o.Network))
 	if err != nil {
 		return nil, err
 	}

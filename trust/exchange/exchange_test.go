@@ -9,8 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libp2p/go-libp2p"
+	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/relay"
+	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/didtest"
@@ -31,8 +37,13 @@ type end struct {
 
 func newPeer(t *testing.T, h Handler) *end {
 	t.Helper()
-	p := &end{key: didtest.NewKey()}
-	p.host = testhost.Listen(t, p.key, "/ip4/127.0.0.1/tcp/0")
+	key := didtest.NewKey()
+	return newPeerOn(t, key, testhost.Listen(t, key, "/ip4/127.0.0.1/tcp/0"), h)
+}
+
+func newPeerOn(t *testing.T, key *keystore.Key, on host.Host, h Handler) *end {
+	t.Helper()
+	p := &end{key: key, host: on}
 	p.Exchange = New(Options{Network: "test", Host: p.host, Handle: h, Now: func() time.Time { return noon.Add(time.Duration(p.now.Load())) },
 		Log: slog.New(slog.DiscardHandler)})
 	p.Start()
@@ -41,13 +52,53 @@ func newPeer(t *testing.T, h Handler) *end {
 }
 
 // answers returns a peer that answers each request with its operation as a text.
-func answers(t *testing.T) *end {
-	return newPeer(t, func(_ context.Context, from did.DID, q *Request) (*Response, error) {
-		if q.SCID != "" {
-			return nil, interact.Errorf(interact.NotFound, "look elsewhere", "no %s for %s", q.SCID, from)
+func answers(t *testing.T) *end { return newPeer(t, answer) }
+
+func answer(_ context.Context, from did.DID, q *Request) (*Response, error) {
+	if q.SCID != "" {
+		return nil, interact.Errorf(interact.NotFound, "look elsewhere", "no %s for %s", q.SCID, from)
+	}
+	return &Response{Body: []byte{byte(q.Op)}}, nil
+}
+
+// TestExchangeThroughARelay: nodes behind routers show their credentials on the relayed connection, which may never become a direct one.
+func TestExchangeThroughARelay(t *testing.T) {
+	t.Parallel()
+	through := testhost.Listen(t, didtest.NewKey(), "/ip4/127.0.0.1/tcp/0")
+	service, err := relay.New(through)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = service.Close() })
+	behind := func() *end {
+		key := didtest.NewKey()
+		priv, err := crypto.UnmarshalPrivateKey(key.Libp2p())
+		if err != nil {
+			t.Fatal(err)
 		}
-		return &Response{Body: []byte{byte(q.Op)}}, nil
-	})
+		h, err := libp2p.New(libp2p.Identity(priv), libp2p.NoListenAddrs, libp2p.EnableRelay(), libp2p.DisableMetrics())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = h.Close() })
+		p := newPeerOn(t, key, h, answer)
+		testhost.Connect(t, h, through)
+		return p
+	}
+	caller, hidden := behind(), behind()
+	if _, err := client.Reserve(t.Context(), hidden.host, peer.AddrInfo{ID: through.ID(), Addrs: through.Addrs()}); err != nil {
+		t.Fatal(err)
+	}
+	to := peer.AddrInfo{ID: hidden.host.ID(), Addrs: []ma.Multiaddr{ma.StringCast("/p2p/" + through.ID().String() + "/p2p-circuit")}}
+	if err := caller.host.Connect(network.WithAllowLimitedConn(t.Context(), "test"), to); err != nil {
+		t.Fatal(err)
+	}
+	if got := caller.host.Network().Connectedness(hidden.host.ID()); got != network.Limited {
+		t.Fatalf("the connection is %s", got)
+	}
+	if r, err := caller.Ask(t.Context(), hidden.key.DID(), &Request{Op: OpHello}); err != nil || Op(r.Body[0]) != OpHello {
+		t.Errorf("%+v, %v", r, err)
+	}
 }
 
 func TestExchange(t *testing.T) {
