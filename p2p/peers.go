@@ -231,7 +231,7 @@ func (p *Peers) List() []api.Peer {
 	out := []api.Peer{}
 	for _, id := range p.host.Network().Peers() {
 		if conns := p.host.Network().ConnsToPeer(id); len(conns) > 0 {
-			out = append(out, p.describe(id, conns[max(slices.IndexFunc(conns, isDirect), 0)]))
+			out = append(out, p.describe(id, conns[max(slices.IndexFunc(conns, isDirect), 0)])) // a relayed one remains for a while after a punch
 		}
 	}
 	slices.SortFunc(out, func(a, b api.Peer) int { return strings.Compare(string(a.DID), string(b.DID)) })

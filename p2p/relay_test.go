@@ -101,6 +101,41 @@ func TestReachableThroughARelay(t *testing.T) {
 	poll.Until(t, "the end of the circuit", func() bool { return len(service.Stats().Circuits) == 0 })
 }
 
+// The list of peers has the direct connection of a peer that has a relayed one, too, as for a while after hole punching.
+func TestPeersAreListedWithTheirDirectConnection(t *testing.T) {
+	t.Parallel()
+	hidden, through := started(t, Options{Listen: []string{anyTCP}, NAT: behind.NAT}), relayFor(t, did.Own)
+	runs(t, hidden)
+	if err := dial(t, hidden, through); err != nil {
+		t.Fatal(err)
+	}
+	poll.Until(t, "a reservation", func() bool { p, _ := places(hidden); return len(p) == 1 })
+	caller := started(t, behind)
+	p, _ := places(hidden)
+	if err := caller.Connect(t.Context(), peer.AddrInfo{ID: hidden.ID(), Addrs: []ma.Multiaddr{p[0].Addr}}); err != nil {
+		t.Fatal(err)
+	}
+	peers := NewPeers(PeersOptions{Host: caller})
+	addr := func() string {
+		for _, p := range peers.List() {
+			if p.DID == hidden.o.Key.DID() {
+				return p.Addr
+			}
+		}
+		return ""
+	}
+	if got := addr(); !strings.Contains(got, "/p2p-circuit") {
+		t.Errorf("the address is %s, want one through the relay", got)
+	}
+	direct := peer.AddrInfo{ID: hidden.ID(), Addrs: hidden.Network().ListenAddresses()}
+	if err := caller.Connect(network.WithForceDirectDial(t.Context(), "test"), direct); err != nil {
+		t.Fatal(err)
+	}
+	if got := addr(); got == "" || strings.Contains(got, "/p2p-circuit") || len(caller.Network().ConnsToPeer(hidden.ID())) < 2 {
+		t.Errorf("the address is %s, want the direct one beside the other", got)
+	}
+}
+
 // A relay that ends is replaced at once by another one that is connected.
 func TestRelaysAreReplaced(t *testing.T) {
 	t.Parallel()
