@@ -45,7 +45,7 @@ func Processes(ctx context.Context, n int, o Options) (*Net, error) {
 	g, start := errgroup.WithContext(ctx)
 	for i := range n {
 		g.Go(func() (err error) {
-			t.Members[i], err = spawn(start, i+1, o)
+			t.Members[i], err = Spawn(start, i+1, o)
 			return err
 		})
 	}
@@ -69,7 +69,7 @@ func Processes(ctx context.Context, n int, o Options) (*Net, error) {
 func (t *Net) Restart(ctx context.Context, m *Member, flags ...string) error {
 	o := t.options
 	o.Flags = slices.Concat(o.Flags, flags)
-	again, err := spawn(ctx, m.N, o)
+	again, err := Spawn(ctx, m.N, o)
 	if err != nil {
 		return err
 	}
@@ -81,8 +81,9 @@ func (t *Net) Restart(ctx context.Context, m *Member, flags ...string) error {
 // Leave lets the processes outlive this one; Close then does nothing.
 func (t *Net) Leave() { t.close = nil }
 
-// spawn starts node n and waits until it serves.
-func spawn(ctx context.Context, n int, o Options) (*Member, error) {
+// Spawn starts node n (from 1) without connections, and waits until it serves. The caller stops it.
+func Spawn(ctx context.Context, n int, o Options) (*Member, error) {
+	o = o.withDefaults()
 	dir := filepath.Join(o.Dir, "node-"+strconv.Itoa(n))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -177,7 +178,11 @@ func command(o Options, m *Member, ready string) (*process, error) {
 	cmd := exec.Command(o.Binary, append(args, o.Flags...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C in a terminal is for the starter, not for the nodes.
-	if err := cmd.Start(); err != nil {
+	start := cmd.Start
+	if o.In != nil {
+		start = func() error { return o.In(cmd.Start) }
+	}
+	if err := start(); err != nil {
 		return nil, err
 	}
 	p := &process{cmd: cmd, gone: make(chan struct{})}

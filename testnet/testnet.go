@@ -46,7 +46,9 @@ type Options struct {
 	// Dir has the data directories and logs, Binary is the lmosd program, and Flags are further flags of `lmosd run`. [Processes] only.
 	Dir, Binary string
 	Flags       []string
-	Log         *slog.Logger
+	// In calls start, which starts a process, where the process is to run: in a network namespace. Nil calls it. [Spawn] only.
+	In  func(start func() error) error
+	Log *slog.Logger
 
 	freePorts func() (tcp, udp int, err error) // nil means freePorts
 }
