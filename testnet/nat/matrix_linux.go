@@ -18,7 +18,6 @@ import (
 const (
 	joinFor   = 60 * time.Second // until a node has two relays, on a machine that others use
 	answerMax = 30 * time.Second // the time-out of an interaction
-	probeEach = 5 * time.Millisecond
 )
 
 // Run measures the pairs, then the scenarios. The error is that of a machine on which this is not possible, of a router that is not of its kind,
@@ -81,7 +80,6 @@ func (r *Report) measure(ctx context.Context, o Options, t Transport, pairs []Pa
 type couple struct {
 	caller, called *node
 	agent          *agent
-	reserved       time.Duration // of the called node
 }
 
 // meet starts two nodes on two machines, and waits until they have two relays each and the first knows the agent of the second one.
@@ -96,8 +94,7 @@ func (w *world) meet(ctx context.Context, caller, called func() (*Machine, error
 	for _, side := range []struct {
 		machine func() (*Machine, error)
 		node    **node
-		took    time.Duration
-	}{{caller, &c.caller, 0}, {called, &c.called, 0}} {
+	}{{caller, &c.caller}, {called, &c.called}} {
 		g.Go(func() error {
 			m, err := side.machine()
 			if err != nil {
@@ -127,7 +124,9 @@ func (w *world) join(ctx context.Context, n *node) error {
 	if err := w.admit(ctx, n); err != nil {
 		return err
 	}
-	return n.until(ctx, joinFor, "it has two relays", func(ctx context.Context) bool { return n.relayAddrs(ctx) >= 2 })
+	err := n.until(ctx, joinFor, "it has two relays", func(ctx context.Context) bool { return len(n.circuits(ctx)) >= 2 })
+	n.reserved = time.Since(n.started)
+	return err
 }
 
 // close stops both nodes and the agent.
@@ -150,7 +149,7 @@ func (w *world) pair(ctx context.Context, p Pair) (r Result, err error) {
 	if err != nil {
 		return r, fmt.Errorf("%s calls %s over %s: %w", p.Caller, p.Called, p.Transport, err)
 	}
-	r = Result{Pair: p, Path: None}
+	r = Result{Pair: p, Path: None, Reserved: milliseconds(c.called.reserved)}
 	if before := c.caller.path(ctx, c.called.DID); before != None {
 		r.Err = "connected before: " + string(before)
 	}
@@ -158,9 +157,8 @@ func (w *world) pair(ctx context.Context, p Pair) (r Result, err error) {
 	return r, c.close()
 }
 
-// measure makes the interactions of a row.
+// measure makes the interactions of a row, and waits for a direct connection.
 func (c *couple) measure(ctx context.Context, r *Result, punch time.Duration) {
-	start := time.Now()
 	fail := func(what string, err error) bool {
 		if err != nil {
 			r.Err = what + ": " + err.Error()
@@ -169,6 +167,7 @@ func (c *couple) measure(ctx context.Context, r *Result, punch time.Duration) {
 	}
 	call, cancel := context.WithTimeout(ctx, answerMax)
 	defer cancel()
+	start := time.Now()
 	took, err := c.caller.ping(call, c.agent)
 	if r.Unary = fail("call", err); !r.Unary {
 		return
@@ -177,16 +176,17 @@ func (c *couple) measure(ctx context.Context, r *Result, punch time.Duration) {
 	if r.Path == Direct {
 		r.Direct = r.First
 	}
+	direct := make(chan time.Duration, 1)
+	go func() {
+		wait, stop := context.WithTimeout(ctx, punch)
+		defer stop()
+		_ = testnet.Until(wait, "direct", func() bool { return c.caller.path(wait, c.called.DID) == Direct }) // else its time is not used
+		direct <- time.Since(start)
+	}()
 	r.Stream = fail("stream", c.caller.download(call, c.agent))
 	r.Events = fail("subscription", c.caller.listen(call, c.agent, 3))
-	if r.Path == Direct {
-		return
-	}
-	wait, stop := context.WithTimeout(ctx, max(0, punch-time.Since(start)))
-	defer stop()
-	if testnet.Until(wait, "direct", func() bool { return c.caller.path(wait, c.called.DID) == Direct }) == nil {
-		r.Path, r.Direct = Punched, milliseconds(time.Since(start))
+	took = <-direct
+	if r.Path != Direct && c.caller.path(ctx, c.called.DID) == Direct {
+		r.Path, r.Direct = Punched, milliseconds(took)
 	}
 }
-
-func (r *Report) play(ctx context.Context, o Options, name string) error { return nil }

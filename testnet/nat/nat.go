@@ -81,7 +81,7 @@ type Result struct {
 	// First is the time from the call to its answer, in milliseconds; Direct until there was a direct connection, 0 if there was none.
 	First  float64 `json:"first_ms"`
 	Direct float64 `json:"direct_ms,omitempty"`
-	// Reserved is the time from the start of the called node until it had two relays, in milliseconds.
+	// Reserved is the time from the start of the called node, as nobody's member, until it had joined and had two relays, in milliseconds.
 	Reserved float64 `json:"reserved_ms"`
 	// Unary, Stream and Events report whether a call, a stream of 1 MB and a subscription succeeded.
 	Unary  bool   `json:"unary"`

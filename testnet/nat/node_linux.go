@@ -39,8 +39,10 @@ type world struct {
 type node struct {
 	*testnet.Member
 	*Machine
-	w     *world
-	flags []string
+	w        *world
+	flags    []string
+	started  time.Time     // when it was ready
+	reserved time.Duration // from then until it had two relays
 }
 
 // A worldSpec differs by scenario.
@@ -167,7 +169,7 @@ func (n *node) run(ctx context.Context, number int) error {
 	m, err := testnet.Spawn(ctx, number, testnet.Options{Network: n.w.network, Seed: n.w.o.Seed, Dir: n.w.o.Dir, Binary: n.w.o.Binary, In: n.do,
 		Flags: append(flags, n.flags...)})
 	if err == nil {
-		n.Member = m
+		n.Member, n.started = m, time.Now()
 	}
 	return err
 }
@@ -203,20 +205,17 @@ func (n *node) until(ctx context.Context, limit time.Duration, what string, cond
 	return testnet.Until(ctx, fmt.Sprintf("node %d: %s", n.N, what), func() bool { return cond(ctx) })
 }
 
-// relayAddrs returns the number of relays that the node has.
-func (n *node) relayAddrs(ctx context.Context) int {
+// circuits returns the addresses of the node at its relays.
+func (n *node) circuits(ctx context.Context) []string {
 	s, err := n.Status(ctx)
 	if err != nil {
-		return 0
+		return nil
 	}
-	count := 0
-	for _, a := range s.Addrs {
-		if isCircuit(a) {
-			count++
-		}
-	}
-	return count
+	return slices.DeleteFunc(s.Addrs, func(a string) bool { return !isCircuit(a) })
 }
+
+// peerID returns the libp2p id of the node.
+func (n *node) peerID() string { return n.Addrs[0][strings.LastIndexByte(n.Addrs[0], '/')+1:] }
 
 func isCircuit(addr string) bool { return strings.Contains(addr, "/p2p-circuit") }
 

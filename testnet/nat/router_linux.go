@@ -20,8 +20,9 @@ type Machine struct {
 // A router is a namespace with the device wan, towards the cloud, and the device lan.
 type router struct {
 	*namespace
-	kind Kind
-	host string
+	kind     Kind
+	host     string // address of the host, or of the next router
+	rebooted bool
 }
 
 // public makes a machine with public addresses in the cloud.
@@ -99,6 +100,12 @@ func (r *router) serve(below *namespace, name string) error {
 	return r.load()
 }
 
+// reboot deletes the state of the router, which then maps to other ports.
+func (r *router) reboot() error {
+	r.rebooted = true
+	return errors.Join(r.load(), r.forget())
+}
+
 // load replaces the rules of the router by those of its kind.
 func (r *router) load() error {
 	return r.run("flush ruleset\n"+r.rules(), "nft", "-f", "-")
@@ -121,6 +128,10 @@ func (r *router) rules() string {
 		inward = "iifname wan ip saddr . meta l4proto . th dport @seen dnat ip to " + r.host
 	case Symmetric:
 		masquerade = "masquerade fully-random"
+	case PortRestricted:
+		if r.rebooted {
+			masquerade = "meta l4proto { tcp, udp } masquerade to :40000-49999"
+		}
 	case UDPBlocked:
 		blocked = "meta l4proto udp drop"
 	case Only443:
