@@ -51,7 +51,7 @@ var rows = [][]string{
 	{"directory/presence", "node/status", "node/datadir", "agent/agenttest"}, // use the libp2p host, the publications, agents
 	{"node"},
 	{"testnet", "configs", "interop/testmesh"},
-	{"cmd/lmosd/internal/cli", "cmd/lmosd/internal/printer"},
+	{"cmd/lmosd/internal/cli", "cmd/lmosd/internal/printer", "testnet/nat"}, // the last one starts processes as testnet does
 	{"cmd/lmosd/internal/configcmd", "cmd/lmosd/internal/input", "cmd/lmosd/internal/help", "cmd/lmosd/internal/localnet",
 		"cmd/lmosd/internal/mcpclients", "cmd/lmosd/internal/stdio", "cmd/lmosd/internal/errcatalog"},
 	{"cmd/lmosd/internal/prompt", "cmd/lmosd/internal/validate", "cmd/lmosd/internal/install", "cmd/lmosd/internal/keys", "cmd/lmosd/internal/login", "cmd/lmosd/internal/nodeaddr", "cmd/lmosd/internal/render", "cmd/lmosd/internal/verify"},
@@ -145,7 +145,7 @@ var moduleHomes = []struct {
 	{"github.com/google/jsonschema-go", []string{"bridge/mcp/backend", "bridge/mcp"}, "schemas of the go-sdk's servers, in tests"},
 	{"go.opentelemetry.io/otel", []string{"telemetry"}, "spans"},
 	{"go.opentelemetry.io/proto/otlp", []string{"telemetry"}, "messages of OTLP; its collector packages bring gRPC along"},
-	{"golang.org/x/sync", []string{"dht", "directory", "directory/directorytest", "interact/rest", "interact/rest/server", "interact/stream", "interact/mqtt", "interact/servient", "gateway", "publication", "p2p", "node", "testnet"}, "goroutines that are waited for"},
+	{"golang.org/x/sync", []string{"dht", "directory", "directory/directorytest", "interact/rest", "interact/rest/server", "interact/stream", "interact/mqtt", "interact/servient", "gateway", "publication", "p2p", "node", "testnet", "testnet/nat"}, "goroutines that are waited for"},
 	{"github.com/theory/jsonpath", []string{"gateway/tdd"}, "queries in JSONPath, RFC 9535"},
 	{"github.com/antchfx/xpath", []string{"gateway/tdd"}, "queries in XPath"},
 	{"github.com/prometheus/client_golang", []string{"gateway", "p2p"}, "metrics; libp2p adds its own"},
@@ -156,7 +156,7 @@ var moduleHomes = []struct {
 		"cmd/lmosd/internal/install", "cmd/lmosd/internal/keys", "cmd/lmosd/internal/login", "cmd/lmosd/internal/auditcmd"}, "commands"},
 	{"github.com/spf13/pflag", []string{"cmd/lmosd/internal/cli", "cmd/lmosd/internal/configcmd", "cmd/lmosd/internal/help"}, "flags"},
 	{"github.com/itchyny/gojq", []string{"cmd/lmosd/internal/cli"}, "--jq"},
-	{"golang.org/x/sys", []string{"cmd/lmosd/internal/terminal"}, "the width of a terminal"},
+	{"golang.org/x/sys", []string{"cmd/lmosd/internal/terminal", "testnet/nat"}, "the width of a terminal; network namespaces and TUN devices"},
 	{"github.com/mattn/go-isatty", []string{"cmd/lmosd/internal/terminal"}, "is it a terminal"},
 	{"github.com/mattn/go-runewidth", []string{"cmd/lmosd/internal/terminal"}, "columns of wide letters"},
 }

@@ -7,6 +7,7 @@ package nat
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
@@ -57,10 +58,26 @@ func Matrix(over ...Transport) []Pair {
 	return all
 }
 
-// isPunchable reports whether hole punching must make the connection direct: both routers map each socket to one port.
-func (p Pair) isPunchable() bool {
-	cones := []Kind{FullCone, AddressRestricted, PortRestricted}
-	return slices.Contains(cones, p.Caller) && slices.Contains(cones, p.Called)
+// Nothing is the text for no pairs.
+const Nothing = "none"
+
+// ParsePair returns the pairs of a text: caller/called over both transports, caller/called/transport, or none.
+func ParsePair(text string) ([]Pair, error) {
+	if text == Nothing {
+		return nil, nil
+	}
+	caller, rest, _ := strings.Cut(text, "/")
+	called, over, one := strings.Cut(rest, "/")
+	var pairs []Pair
+	for _, p := range Matrix(QUIC, TCP) {
+		if p.Caller == Kind(caller) && p.Called == Kind(called) && (!one || p.Transport == Transport(over)) {
+			pairs = append(pairs, p)
+		}
+	}
+	if len(pairs) == 0 {
+		return nil, interact.Errorf(interact.Usage, "use none, or for example symmetric/full-cone or port-restricted/address-restricted/tcp", "unknown pair %q", text)
+	}
+	return pairs, nil
 }
 
 // A Path is how two nodes are connected.
@@ -97,15 +114,16 @@ type Step struct {
 	OK       bool    `json:"ok"`
 	Took     float64 `json:"took_ms"`
 	Path     Path    `json:"path,omitempty"`
-	Err      string  `json:"error,omitempty"`
+	// Calls is the number of calls until one succeeded; 0 if the step is none. Err is the error of the last one that failed.
+	Calls int    `json:"calls,omitempty"`
+	Err   string `json:"error,omitempty"`
 }
 
 // A Report is the result of [Run].
 type Report struct {
-	Seed  int64   `json:"seed"`
-	Delay float64 `json:"delay_ms"` // one way, between two public addresses
-	// Reserved is the largest time in milliseconds until a relay was reserved, Routers the number of verified routers.
-	Routers int      `json:"routers"`
+	Seed    int64    `json:"seed"`
+	Delay   float64  `json:"delay_ms"` // one way, between two public addresses
+	Routers int      `json:"routers"`  // number of verified ones
 	Pairs   []Result `json:"pairs"`
 	Steps   []Step   `json:"scenarios"`
 }
@@ -116,11 +134,14 @@ func (r *Report) OK() bool {
 		!slices.ContainsFunc(r.Steps, func(s Step) bool { return !s.OK })
 }
 
+// Scenarios are the names of all scenarios.
+var Scenarios = []string{"relay-killed", "udp-blocked", "router-reboots", "private-outside", "double-nat", "only-443", "node-killed", "node-moves", "partition", "ipv6-ipv4"}
+
 // Options are the settings of [Run]. Binary is the lmosd program, Dir a folder for keys, stores and logs; both are required.
 type Options struct {
 	Binary, Dir string
 	Pairs       []Pair
-	Scenarios   []string // of [Scenarios]
+	Scenarios   []string // of the variable of this name
 	// Delay is the one-way delay between two public addresses; 0 means 10 ms.
 	Delay time.Duration
 	Seed  int64 // 0 means 1
@@ -135,5 +156,5 @@ type Options struct {
 
 // missing is an error of a machine on which [Run] is not possible.
 func missing(what, hint string) error {
-	return interact.Errorf(interact.Usage, hint, "lmosd testnet nat cannot run here: %s", what)
+	return interact.Errorf(interact.Internal, hint, "lmosd testnet nat cannot run here: %s", what)
 }

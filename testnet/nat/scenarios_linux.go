@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -29,7 +28,7 @@ type scenario struct {
 
 var both = []Transport{QUIC, TCP}
 
-// scenarios are those of [Options.Scenarios].
+// scenarios has those of [Scenarios].
 var scenarios = map[string]scenario{
 	"relay-killed":    {worldSpec{transports: both, port: p2pPort}, relayKilled},
 	"udp-blocked":     {worldSpec{transports: both, port: p2pPort}, udpBlocked},
@@ -42,9 +41,6 @@ var scenarios = map[string]scenario{
 	"partition":       {worldSpec{transports: both, port: p2pPort}, partition},
 	"ipv6-ipv4":       {worldSpec{transports: both, port: p2pPort, v6: true}, versions},
 }
-
-// Scenarios returns the names of all scenarios, sorted.
-func Scenarios() []string { return slices.Sorted(maps.Keys(scenarios)) }
 
 // play adds the rows of a scenario.
 func (r *Report) play(ctx context.Context, o Options, name string) error {
@@ -112,29 +108,30 @@ func (s *scene) row(ctx context.Context, what string, caller, called func() (*Ma
 	})
 }
 
-// again adds a row with the time until a call succeeds. Calls that fail are repeated.
+// again adds a row with the time until a call succeeds. Calls that fail are repeated; the row has the error of the last one that failed.
 func (s *scene) again(ctx context.Context, what string, c *couple) {
 	start, failed := time.Now(), error(nil)
-	ctx, cancel := context.WithTimeout(ctx, healFor)
+	wait, cancel := context.WithTimeout(ctx, healFor)
 	defer cancel()
-	tries := 1
-	for ; ; tries++ {
-		call, end := context.WithTimeout(ctx, answerMax)
+	st := Step{Scenario: s.name, Calls: 1}
+	for ; ; st.Calls++ {
+		call, end := context.WithTimeout(wait, answerMax)
 		_, err := c.caller.ping(call, c.agent)
 		end()
-		if err == nil || ctx.Err() != nil {
-			failed = err
+		if st.OK = err == nil; st.OK || wait.Err() != nil {
 			break
 		}
+		failed = err
 		select {
 		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
+		case <-wait.Done():
 		}
 	}
-	if tries > 1 {
-		what = fmt.Sprintf("%s, at attempt %d", what, tries)
+	st.What, st.Took, st.Path = what, milliseconds(time.Since(start)), c.caller.path(ctx, c.called.DID)
+	if failed != nil {
+		st.Err = failed.Error()
 	}
-	s.step(what, time.Since(start), c.caller.path(ctx, c.called.DID), failed)
+	s.add(st)
 }
 
 // between returns a scenario of one pair of kinds.

@@ -44,7 +44,7 @@ real mesh. Keys are made from a seed: the same seed gives the same DIDs.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&b.dir, "dir", "", "folder `DIR` of the testnet (default: lmosd-testnet next to the data folder)")
-	cmd.AddCommand(newTestnetUp(b), newTestnetLs(b), newTestnetExec(b), newTestnetLogs(b), newTestnetDown(b))
+	cmd.AddCommand(newTestnetUp(b), newTestnetLs(b), newTestnetExec(b), newTestnetLogs(b), newTestnetDown(b), newTestnetNAT(b))
 	return cmd
 }
 
