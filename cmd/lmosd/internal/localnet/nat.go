@@ -38,14 +38,12 @@ func newTestnetNAT(b *bed) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nat",
 		Short: "measure how nodes behind routers reach each other",
-		Long: `Runs nodes behind routers of four kinds in network namespaces of Linux, with a program as the internet between them. Each
-router is verified before it is used. For each pair of kinds, over QUIC and over TCP, a new node calls another new node,
-receives a stream of 1 MB and subscribes to events. The table has the path: direct, punched or relayed, the time of the
-first answer and of the direct connection. Scenarios follow: a relay is killed, a router forgets its state, and so on. The
-whole takes about ten minutes; --quick measures the 16 pairs over QUIC, two at once, without scenarios.
-
-It needs root or a user namespace, the programs ip and nft, and /dev/net/tun. Nothing outside of the namespaces changes.
-Exit code 0 means that all pairs answered and all steps passed.`,
+		Long: `Runs nodes behind verified routers of four kinds in network namespaces of Linux, with an internet between them. For each
+pair, over QUIC and TCP, a new node calls another one, receives a stream of 1 MB and subscribes to events; the table has
+the path (direct, punched, relayed) and the times of the first answer and of the direct connection. Scenarios follow, such
+as a relay that is killed. All of it takes about ten minutes, --quick two: the pairs over QUIC, two at once.
+It needs root or a user namespace, the programs ip and nft, and /dev/net/tun, and changes nothing outside. Exit code 0
+means that all pairs answered and all steps passed.`,
 		Example: `  sudo lmosd testnet nat --quick
   unshare --user --map-root-user lmosd testnet nat --pairs symmetric/full-cone --scenarios none
   sudo lmosd testnet nat --pairs none --scenarios relay-killed,partition -o json`,
