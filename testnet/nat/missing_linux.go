@@ -19,7 +19,7 @@ func Missing() error {
 		return missing("there is no /dev/net/tun", "modprobe tun   # in a container, add the device: docker run --device /dev/net/tun --cap-add NET_ADMIN --cap-add SYS_ADMIN")
 	}
 	if err := probe(); err != nil {
-		return missing(err.Error(), "run it as root, or in a user namespace: unshare --user --map-root-user lmosd testnet nat")
+		return missing(err.Error(), "run it as root, or in a user namespace that may open /dev/net/tun: unshare --user --map-root-user lmosd testnet nat")
 	}
 	return nil
 }
@@ -38,7 +38,7 @@ func probe() error {
 	return errors.Join(err, n.close())
 }
 
-// isForbidden reports whether this machine permits no network namespaces.
+// isForbidden reports whether this process may make no network namespaces.
 func isForbidden() bool {
-	return errors.Is(onOwnThread(func() error { return unix.Unshare(unix.CLONE_NEWNET) }), unix.EPERM)
+	return onOwnThread(func() error { return unix.Unshare(unix.CLONE_NEWNET) }) != nil
 }
