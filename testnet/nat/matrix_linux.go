@@ -124,6 +124,11 @@ func (w *world) join(ctx context.Context, n *node) error {
 	if err := w.admit(ctx, n); err != nil {
 		return err
 	}
+	return w.reserve(ctx, n)
+}
+
+// reserve waits until a node has two relays.
+func (w *world) reserve(ctx context.Context, n *node) error {
 	err := n.until(ctx, joinFor, "it has two relays", func(ctx context.Context) bool { return len(n.circuits(ctx)) >= 2 })
 	n.reserved = time.Since(n.started)
 	return err
@@ -151,7 +156,7 @@ func (w *world) pair(ctx context.Context, p Pair) (r Result, err error) {
 	}
 	r = Result{Pair: p, Path: None, Reserved: milliseconds(c.called.reserved)}
 	if before := c.caller.path(ctx, c.called.DID); before != None {
-		r.Err = "connected before: " + string(before)
+		r.Before = before
 	}
 	c.measure(ctx, &r, w.o.Punch)
 	return r, c.close()

@@ -95,10 +95,12 @@ const (
 type Result struct {
 	Pair
 	Path Path `json:"path"`
+	// Before is how the two were connected before the call, which then opens no connection; empty if they were not.
+	Before Path `json:"before,omitempty"`
 	// First is the time from the call to its answer, in milliseconds; Direct until there was a direct connection, 0 if there was none.
 	First  float64 `json:"first_ms"`
 	Direct float64 `json:"direct_ms,omitempty"`
-	// Reserved is the time from the start of the called node, as nobody's member, until it had joined and had two relays, in milliseconds.
+	// Reserved is the time from the start of the called node, with a new key, until it had joined the organization and had two relays, in milliseconds.
 	Reserved float64 `json:"reserved_ms"`
 	// Unary, Stream and Events report whether a call, a stream of 1 MB and a subscription succeeded.
 	Unary  bool   `json:"unary"`

@@ -94,6 +94,9 @@ func (s *scene) with(ctx context.Context, caller, called func() (*Machine, error
 // row adds the rows of a new couple: all interactions, and the direct connection if there is one.
 func (s *scene) row(ctx context.Context, what string, caller, called func() (*Machine, error)) error {
 	return s.with(ctx, caller, called, func(c *couple) error {
+		if before := c.caller.path(ctx, c.called.DID); before != None {
+			what += ", connected before the call"
+		}
 		r := Result{Path: None}
 		c.measure(ctx, &r, s.o.Punch)
 		var err error
@@ -237,6 +240,8 @@ func nodeKilled(ctx context.Context, s *scene) error {
 			return err
 		}
 		s.again(ctx, "killed and started again: next call", c)
+		err := s.reserve(ctx, c.called)
+		s.step("killed and started again: two relays", c.called.reserved, "", err)
 		return nil
 	})
 }
