@@ -20,14 +20,16 @@ func (t *Trust) connected(_ network.Network, c network.Conn) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n := t.nodeLocked(id)
+	n, dialled := t.nodeLocked(id), c.Stat().Direction == network.DirOutbound
 	if n.hello != nil {
+		if dialled { // the peer may have started again, before this node has noticed the end of the first connection
+			t.background(func(ctx context.Context) { t.hello(ctx, id) })
+		}
 		return
 	}
 	n.hello, n.done = make(chan struct{}), false
 	t.online[id] = n
 	t.touchSiblingsLocked(n)
-	dialled := c.Stat().Direction == network.DirOutbound
 	t.background(func(ctx context.Context) { t.runHello(ctx, id, dialled) })
 }
 

@@ -4,8 +4,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/poll"
 )
 
 // Nodes of one organization know each other, whichever dials, and strangers know nothing of it.
@@ -150,4 +152,25 @@ func TestAllNodesFollowANewRoot(t *testing.T) {
 	}
 	tracker.becomes(agent, did.Partner, "")
 	agent.becomes(acme, did.Own, "")
+}
+
+// A peer that has started again gets a hello on the second connection, although the one to its end is still there.
+func TestHelloOnASecondConnection(t *testing.T) {
+	t.Parallel()
+	acme, other := newMember(t), newMember(t)
+	acme.founds("acme.example")
+	acme.admits(other, false)
+	acme.connect(other)
+	dialler, dialled := acme, other
+	c := acme.host.Network().ConnsToPeer(other.host.ID())[0]
+	if c.Stat().Direction == network.DirInbound {
+		dialler, dialled = other, acme
+		c = other.host.Network().ConnsToPeer(acme.host.ID())[0]
+	}
+	dialled.Trust.mu.Lock()
+	n := dialled.nodes[dialler.did()]
+	n.hello, n.done = make(chan struct{}), false // as after a start
+	dialled.Trust.mu.Unlock()
+	dialler.connected(dialler.host.Network(), c)
+	poll.Until(t, "the second hello", func() bool { return dialled.helloDone(dialler.did()) })
 }
