@@ -136,12 +136,14 @@ func TestTestnetThatCannotBe(t *testing.T) {
 		code int
 		says string
 	}{
-		"no nodes":           {[]string{"up", "-n", "0"}, cli.ExitUsage, "1 to 100 nodes"},
-		"an unknown mesh":    {[]string{"up", "--topology", "mesh"}, cli.ExitUsage, "use full, ring, line"},
-		"no folder":          {[]string{"up", "--dir", x.file("file", "") + "/x"}, cli.ExitUsage, "the folder of the testnet cannot be made"},
-		"a folder too deep":  {[]string{"up", "-n", "2", "--dir", long}, cli.ExitInternal, "the path of the socket has"},
-		"an unknown command": {[]string{"upp"}, cli.ExitUsage, `did you mean "up"?`},
-		"logs of nothing":    {[]string{"logs"}, cli.ExitNoNode, "no testnet runs in"},
+		"no nodes":            {[]string{"up", "-n", "0"}, cli.ExitUsage, "1 to 100 nodes"},
+		"an unknown mesh":     {[]string{"up", "--topology", "mesh"}, cli.ExitUsage, "use full, ring, line"},
+		"no folder":           {[]string{"up", "--dir", x.file("file", "") + "/x"}, cli.ExitUsage, "the folder of the testnet cannot be made"},
+		"a folder too deep":   {[]string{"up", "-n", "2", "--dir", long}, cli.ExitInternal, "the path of the socket has"},
+		"an unknown command":  {[]string{"upp"}, cli.ExitUsage, `did you mean "up"?`},
+		"an unknown pair":     {[]string{"nat", "--pairs", "symmetric/mesh"}, cli.ExitUsage, `unknown pair "symmetric/mesh"`},
+		"an unknown scenario": {[]string{"nat", "--scenarios", "flood"}, cli.ExitUsage, "use none, or some of relay-killed"},
+		"logs of nothing":     {[]string{"logs"}, cli.ExitNoNode, "no testnet runs in"},
 	} {
 		said := x.fails(test.code, append([]string{"testnet"}, test.args...)...)
 		if !strings.Contains(said, test.says) {
