@@ -103,9 +103,10 @@ func (b *bed) nat(ctx context.Context, o natOptions) error {
 	} else {
 		defer os.RemoveAll(s.Dir)
 	}
-	start := time.Now()
-	s.OnResult = func(r nat.Result) { b.step(start, "%s calls %s over %s: %s", r.Caller, r.Called, r.Transport, r.Path) }
-	s.OnStep = func(r nat.Step) { b.step(start, "%s: %s", r.Scenario, r.What) }
+	s.OnResult = func(r nat.Result) {
+		b.row(r.Unary && r.Stream && r.Events, fmt.Sprintf("%s calls %s over %s: %s, answer after %s", r.Caller, r.Called, r.Transport, r.Path, took(r.First)))
+	}
+	s.OnStep = func(r nat.Step) { b.row(r.OK, fmt.Sprintf("%s: %s, %s", r.Scenario, r.What, took(r.Took))) }
 	r, err := nat.Run(ctx, s)
 	switch {
 	case r == nil:
@@ -123,18 +124,29 @@ func (b *bed) nat(ctx context.Context, o natOptions) error {
 	return err
 }
 
+// row prints a measured row for people.
+func (b *bed) row(ok bool, text string) {
+	mark := b.Talk.Paint(terminal.Green, "✓")
+	if !ok {
+		mark = b.Talk.Paint(terminal.Red, "✗")
+	}
+	if b.ForPeople() {
+		b.Talk.Line(mark + " " + text)
+	}
+}
+
+// showNAT prints a table of the pairs and one of the steps.
 func showNAT(s *terminal.Screen, r *nat.Report) {
-	text := func(f func(nat.Result) string) func(nat.Result) terminal.Cell { return terminal.TextOf(f) }
 	if len(r.Pairs) > 0 {
 		terminal.TableOf(r.Pairs, false, []terminal.Column[nat.Result]{
-			{Name: "CALLER", Keep: true, Cell: text(func(p nat.Result) string { return string(p.Caller) })},
-			{Name: "CALLED", Keep: true, Cell: text(func(p nat.Result) string { return string(p.Called) })},
-			{Name: "OVER", Keep: true, Cell: text(func(p nat.Result) string { return string(p.Transport) })},
-			{Name: "PATH", Keep: true, Cell: text(func(p nat.Result) string { return string(p.Path) })},
-			{Name: "ANSWER", Keep: true, Cell: text(func(p nat.Result) string { return took(p.First) })},
-			{Name: "DIRECT", Keep: true, Cell: text(func(p nat.Result) string { return took(p.Direct) })},
-			{Name: "RESERVED", Keep: true, Cell: text(func(p nat.Result) string { return took(p.Reserved) })},
-			{Name: "ERROR", Cell: text(func(p nat.Result) string { return p.Err })},
+			{Name: "CALLER", Keep: true, Cell: terminal.TextOf(func(p nat.Result) string { return string(p.Caller) })},
+			{Name: "CALLED", Keep: true, Cell: terminal.TextOf(func(p nat.Result) string { return string(p.Called) })},
+			{Name: "OVER", Keep: true, Cell: terminal.TextOf(func(p nat.Result) string { return string(p.Transport) })},
+			{Name: "PATH", Keep: true, Cell: terminal.TextOf(func(p nat.Result) string { return string(p.Path) })},
+			{Name: "ANSWER", Keep: true, Cell: terminal.TextOf(func(p nat.Result) string { return took(p.First) })},
+			{Name: "DIRECT", Keep: true, Cell: terminal.TextOf(func(p nat.Result) string { return took(p.Direct) })},
+			{Name: "RESERVED", Keep: true, Cell: terminal.TextOf(func(p nat.Result) string { return took(p.Reserved) })},
+			{Name: "ERROR", Cell: terminal.TextOf(func(p nat.Result) string { return p.Err })},
 		}).Write(s)
 	}
 	if len(r.Steps) > 0 {
