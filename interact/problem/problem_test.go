@@ -119,7 +119,7 @@ func TestRoundTrip(t *testing.T) {
 	for _, code := range interact.Codes() {
 		for _, want := range []*interact.Error{
 			{Code: code},
-			{Code: code, Title: "what happened", Hint: "what to do", Next: interact.Next(interact.StepShow, "urn:a"), Remote: true},
+			{Code: code, Title: "what happened", Hint: "what to do", Next: interact.Next(interact.StepShow, "urn:a"), Remote: true, Started: true},
 			{Code: code, Title: "bad", Issues: []td.Issue{{Pointer: "/a~1b", Reason: "expected string"}}},
 		} {
 			resp, body := respond(t, "GET", want)

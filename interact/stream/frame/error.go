@@ -41,6 +41,7 @@ func AppendError(dst []byte, e *interact.Error) []byte {
 	w.rows(5, issues)
 	w.uint(6, uint64((min(max(e.RetryAfter, 0), maxRetryAfter)+time.Millisecond-1)/time.Millisecond))
 	w.rows(7, steps)
+	w.yes(8, e.Started)
 	return w.b
 }
 
@@ -103,6 +104,8 @@ func ReadError(b []byte) (*interact.Error, error) {
 				e.Next = append(e.Next, interact.Step{Kind: interact.StepKind(row[0]), Args: append([]string(nil), row[1:]...)})
 			}
 			e.Next = interact.KnownSteps(e.Next)
+		case 8:
+			e.Started = r.yes()
 		default:
 			r.skip(4) // of a later version
 		}

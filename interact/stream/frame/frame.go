@@ -32,7 +32,7 @@
 //	         "*" means all of the node; absent means none · 4 the closest relation that it may have: 1 untrusted, 2 partner ·
 //	         2 is reserved; others are ignored
 //	error    1 code · 2 title · 3 hint · 4 detail · 5 issues, each [pointer, reason] · 7 steps, each [kind, argument…] ·
-//	         6 milliseconds to wait before a retry
+//	         6 milliseconds to wait before a retry · 8 true: the request may have run
 //
 // Only a request has 10, 14, 17 to 19 and 23, only a reply has 22; 20 and 21 are in replies to a request that has 20.
 // If a reply lacks 2, 4, 5, 8, 9 or 16, the reader sets what [interact.Message.Reply] would have copied from the request. The caller is

@@ -109,6 +109,7 @@ type wireError struct {
 	Issues     [][2]string `cbor:"5,keyasint,omitempty"`
 	Next       [][]string  `cbor:"7,keyasint,omitempty"`
 	RetryAfter uint64      `cbor:"6,keyasint,omitempty"`
+	Started    bool        `cbor:"8,keyasint,omitempty"`
 }
 
 // drawMessage draws what requests and replies share, of a message that can be sent.
@@ -384,7 +385,7 @@ func TestBadMaps(t *testing.T) {
 		"no code": "a0", "code 0": "a10100", "a code over 65535": "a1011a00010000", "no issues": "a2011905b80580",
 		"an issue of one": "a2011905b805818161", "an issue of three": "a2011905b80581836161616161", "no steps": "a2011905b80701", "an empty step": "a2011905b8078180", "five steps": "a2011905b80785" + strings.Repeat("816166", 5),
 		"a step of six texts": "a2011905b807818661616161616161616161" + "6161", "0 ms": "a2011905b80600", "two days": "a2011905b8061a0a4cb800",
-		"cut issue": "a2011905b8058182", "nothing": "", "33 issues": "a2011905b8059821" + strings.Repeat("826060", 33),
+		"started is a number": "a2011905b80801", "cut issue": "a2011905b8058182", "nothing": "", "33 issues": "a2011905b8059821" + strings.Repeat("826060", 33),
 	} {
 		raw, err := hex.DecodeString(b)
 		if err != nil {
@@ -395,7 +396,7 @@ func TestBadMaps(t *testing.T) {
 		}
 	}
 	// Members and steps of a later version are ignored.
-	for _, b := range []string{"a2011905b80801", "a2011905b80781816161", "a2011905b80782816161816466696e64"} {
+	for _, b := range []string{"a2011905b80901", "a2011905b80781816161", "a2011905b80782816161816466696e64"} {
 		raw, err := hex.DecodeString(b)
 		if err != nil {
 			t.Fatal(err)
@@ -411,9 +412,9 @@ func TestErrorIsCBOR(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringN(0, 30, maxIssue)
 		e := &interact.Error{Code: interact.Code(rapid.Uint16Range(1, math.MaxUint16).Draw(t, "code")), Title: text.Draw(t, "title"),
-			Hint: text.Draw(t, "hint"), RetryAfter: time.Duration(rapid.Int64Range(-1, int64(maxRetryAfter)).Draw(t, "retry after"))}
+			Hint: text.Draw(t, "hint"), RetryAfter: time.Duration(rapid.Int64Range(-1, int64(maxRetryAfter)).Draw(t, "retry after")), Started: rapid.Bool().Draw(t, "started")}
 		ms := (max(e.RetryAfter, 0) + time.Millisecond - 1).Truncate(time.Millisecond)
-		w := wireError{Code: uint64(e.Code), Title: e.Title, Hint: e.Hint, RetryAfter: uint64(ms.Milliseconds()), Detail: text.Draw(t, "detail")}
+		w := wireError{Code: uint64(e.Code), Title: e.Title, Hint: e.Hint, RetryAfter: uint64(ms.Milliseconds()), Started: e.Started, Detail: text.Draw(t, "detail")}
 		if w.Detail != "" {
 			e.Err, e.Remote = errors.New(w.Detail), true
 		}
@@ -433,7 +434,7 @@ func TestErrorIsCBOR(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !back.Remote || back.Code != foreign(e.Code) || back.Title != e.Title || back.Hint != e.Hint || !slices.Equal(back.Issues, e.Issues) || !reflect.DeepEqual(back.Next, e.Next) || back.RetryAfter != ms {
+		if !back.Remote || back.Code != foreign(e.Code) || back.Title != e.Title || back.Hint != e.Hint || !slices.Equal(back.Issues, e.Issues) || !reflect.DeepEqual(back.Next, e.Next) || back.RetryAfter != ms || back.Started != e.Started {
 			t.Fatalf("got %+v, want %+v", back, e)
 		}
 	})

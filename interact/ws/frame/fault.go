@@ -198,7 +198,7 @@ func ReadProblem(raw []byte) *interact.Error {
 	if e.Hint == "" && len(e.Next) == 0 {
 		e.Hint = "see the log of the agent"
 	}
-	e.Started = e.Code == interact.Timeout // the agent may have acted before the timeout
+	e.Started = e.Started || e.Code == interact.Timeout // the agent may have acted before the timeout
 	if strings.HasSuffix(p.Type, "#"+unsupported) {
 		e.Err = errUnsupported
 	}

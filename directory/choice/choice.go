@@ -1,0 +1,187 @@
+// Package choice orders the Things that can answer one message, by what this node has measured of them.
+//
+// A [Meter] measures the calls of this node. It does not use what a Thing or its host reports about itself: anyone can claim to be fast and idle.
+package choice
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lmosd/lmosd/td"
+)
+
+// A Candidate is a Thing that can answer, with its state.
+type Candidate struct {
+	Thing       *td.Description
+	Local       bool          // this node hosts it
+	Unreachable bool          // no host could be reached, or the agent does not answer its host
+	Refused     bool          // a policy of its hosts or of this node rejects the connection
+	RoundTrip   time.Duration // to its nearest host; 0: unknown
+}
+
+// A Choice is a candidate in the order in which Things should be tried.
+type Choice struct {
+	Thing   *td.Description
+	Reason  string        // what the order follows from, one line
+	Cost    time.Duration // the expected time of a call
+	Running int           // calls of this node that it has not answered
+}
+
+const (
+	// floor is the least average that counts: differences below it are noise.
+	floor = time.Millisecond
+	// localFactor is how much a Thing of this node may cost more than the best one.
+	localFactor = 2
+)
+
+// A group orders candidates before their costs do.
+type group int
+
+const (
+	fit group = iota
+	failing
+	unreachable
+	refused
+)
+
+// A rated is a candidate with what orders it.
+type rated struct {
+	Choice
+	group group
+	local bool
+}
+
+// Order returns the candidates in the order in which they should be tried: those that fail, are unreachable or refuse this node are last. The
+// cost of the others is the average time of a call, times one more than the number of running calls. A Thing of this node is first if its cost
+// is at most twice the lowest. Of the others, two are picked at random and the better one is first, so that callers do not all move to one Thing at
+// once; the rest follows by cost.
+func (m *Meter) Order(candidates []Candidate) []Choice {
+	all := m.rate(candidates, time.Now())
+	m.shuffle(all) // for equal costs
+	slices.SortStableFunc(all, func(a, b rated) int { return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.Cost, b.Cost)) })
+	others := all
+	if n := slices.IndexFunc(all, func(r rated) bool { return r.group != fit }); n >= 0 {
+		others = all[:n]
+	}
+	if l := slices.IndexFunc(others, func(r rated) bool { return r.local }); l >= 0 && others[l].Cost <= localFactor*others[0].Cost {
+		moveToFront(others, l)
+		others = others[1:]
+	}
+	if n := len(others); n > 2 {
+		i, j := m.intn(n), m.intn(n-1)
+		if j >= i {
+			j++
+		}
+		moveToFront(others, min(i, j))
+	}
+	choices := make([]Choice, len(all))
+	for i := range all {
+		choices[i] = all[i].Choice
+	}
+	return choices
+}
+
+func moveToFront(all []rated, i int) {
+	first := all[i]
+	copy(all[1:], all[:i])
+	all[0] = first
+}
+
+func (m *Meter) shuffle(all []rated) {
+	for i := len(all) - 1; i > 0; i-- {
+		j := m.intn(i + 1)
+		all[i], all[j] = all[j], all[i]
+	}
+}
+
+func (m *Meter) intn(n int) int {
+	if m.Intn != nil {
+		return m.Intn(n)
+	}
+	return rand.IntN(n)
+}
+
+// rate returns the candidates with their costs and reasons, in their order. The average of a Thing that was not measured is assumed to be the
+// round trip to its host, or the median of the measured ones.
+func (m *Meter) rate(candidates []Candidate, now time.Time) []rated {
+	states := m.states(candidates)
+	var averages []time.Duration
+	for _, s := range states {
+		if s.isMeasured(now) {
+			averages = append(averages, s.average)
+		}
+	}
+	median := floor
+	if slices.Sort(averages); len(averages) > 0 {
+		median = averages[len(averages)/2]
+	}
+	all := make([]rated, len(candidates))
+	for i, c := range candidates {
+		s := &states[i]
+		base := cmp.Or(c.RoundTrip, median)
+		switch {
+		case s.isMeasured(now):
+			base = s.average
+		case c.Local:
+			base = floor
+		}
+		all[i] = rated{Choice{c.Thing, s.reason(c, now), max(base, floor) * time.Duration(1+s.running), s.running}, s.group(c, now), c.Local}
+	}
+	return all
+}
+
+func (s *state) group(c Candidate, now time.Time) group {
+	switch {
+	case c.Refused:
+		return refused
+	case c.Unreachable:
+		return unreachable
+	case s.isOpen(now):
+		return failing
+	}
+	return fit
+}
+
+func (s *state) reason(c Candidate, now time.Time) string {
+	switch s.group(c, now) {
+	case refused:
+		return "a policy rejects the connection"
+	case unreachable:
+		return "unreachable"
+	case failing:
+		return fmt.Sprintf("%d of the last %d calls failed", s.failures(), s.calls)
+	}
+	var parts []string
+	if c.Local {
+		parts = append(parts, "on this node")
+	}
+	switch {
+	case s.isMeasured(now):
+		parts = append(parts, milliseconds(s.average)+" on average")
+	case c.RoundTrip > 0:
+		parts = append(parts, "not measured yet, its host is "+milliseconds(c.RoundTrip)+" away")
+	default:
+		parts = append(parts, "not measured yet")
+	}
+	switch {
+	case s.running == 1:
+		parts = append(parts, "1 call runs")
+	case s.running > 1:
+		parts = append(parts, strconv.Itoa(s.running)+" calls run")
+	}
+	return strings.Join(parts, ", ")
+}
+
+// milliseconds writes a duration with one decimal below 10 ms.
+func milliseconds(d time.Duration) string {
+	decimals := 0
+	if d < 10*time.Millisecond {
+		decimals = 1
+	}
+	return strconv.FormatFloat(d.Seconds()*1000, 'f', decimals, 64) + " ms"
+}
