@@ -130,6 +130,32 @@ type Agent struct {
 	Score        float64       `json:"score,omitempty"` // 0 to 1: the match with the query
 	// ScoreFactors are the parts of the score, if requested (explain=true).
 	ScoreFactors []ScoreFactor `json:"score_factors,omitempty"`
+	// Choice is why the Thing has its place in the order of a call (order=call).
+	Choice *Choice `json:"choice,omitempty"`
+}
+
+// A Choice is what the order of a call follows from, as measured by the node.
+type Choice struct {
+	Reason     string  `json:"reason"`
+	Cost       float64 `json:"cost_ms"`    // the expected time of a call, with the running ones
+	Running    int     `json:"running"`    // calls of the node that are not answered
+	Repeatable bool    `json:"repeatable"` // the description marks the action as safe or idempotent
+}
+
+// A Trust selects Things by their owners.
+type Trust string
+
+// The trust in owners; each includes those before it.
+const (
+	TrustOwn     Trust = "own"     // Things of the node, and of verified members of its organization
+	TrustPartner Trust = "partner" // and of verified members of partners
+	TrustAny     Trust = "any"     // and all others
+)
+
+// LeftOut counts the Things that a search left out because of the trust in their owners, by the trust that includes them.
+type LeftOut struct {
+	Partner int `json:"partner,omitempty"`
+	Any     int `json:"any,omitempty"`
 }
 
 // A State is the reachability of an agent.
@@ -171,8 +197,10 @@ type AgentList struct {
 	// Total is the number of matching Things on all pages; absent if unknown.
 	Total *int `json:"total,omitempty"`
 	// Next is the cursor of the next page (GET /v1/find?page=); absent on the last.
-	Next string  `json:"next,omitempty"`
-	Took float64 `json:"took_ms"`
+	Next string `json:"next,omitempty"`
+	// LeftOut is set if the order of a call left out Things of owners that are not trusted enough.
+	LeftOut *LeftOut `json:"left_out,omitempty"`
+	Took    float64  `json:"took_ms"`
 	// Warnings are those of the node about results that may be wrong or incomplete.
 	Warnings []Warning `json:"warnings,omitempty"`
 }

@@ -34,6 +34,8 @@ type Client struct {
 	base   string // without a trailing slash
 	token  string
 	http   *http.Client
+
+	retries retryBudget // of InvokeFirst
 }
 
 // Dial returns a client of the node at target: the path of its unix socket (absolute, or with the prefix "unix:"), or an http or https URL.

@@ -73,7 +73,7 @@ func (g *Gateway) nextPage(w http.ResponseWriter, r *http.Request) error {
 // search queries the directory and the mesh for one page within the timeout of f; a nil page is the first.
 func (g *Gateway) search(r *http.Request, f findRequest, page *paging.Search) (*api.AgentList, error) {
 	start := time.Now()
-	if f.strategy != "" { // it selects among all Things
+	if f.selects() { // among all Things
 		f.limit, f.query.Limit = f.query.Max(), maxFind
 	}
 	if page == nil {
@@ -94,15 +94,19 @@ func (g *Gateway) search(r *http.Request, f findRequest, page *paging.Search) (*
 		}
 	}
 	list := &api.AgentList{APIVersion: api.APIVersion, Kind: "AgentList"}
-	list.Items, list.Next = g.rankPage(r.Context(), f, found, page)
+	if f.trust != "" {
+		list.Items, list.LeftOut = g.choose(r.Context(), f, found)
+	} else {
+		list.Items, list.Next = g.rankPage(r.Context(), f, found, page)
+	}
 	list.Coverage, list.Took, list.Warnings = f.query.Counter.Coverage(), milliseconds(time.Since(start)), g.o.Status.ResultWarnings()
 	for i := range list.Items {
 		if list.Items[i].State == api.StateRefused {
 			list.Coverage.Refused++
 		}
 	}
-	// A strategy removes Things that were counted.
-	if total, ok := f.query.Counter.Total(); ok && total >= len(list.Items) && f.strategy == "" {
+	// A selection removes Things that were counted.
+	if total, ok := f.query.Counter.Total(); ok && total >= len(list.Items) && !f.selects() {
 		list.Total = &total
 	}
 	g.metrics.found(time.Since(start))
@@ -140,10 +144,9 @@ func (g *Gateway) rankPage(ctx context.Context, f findRequest, found []*td.Descr
 // applyStrategy keeps the Things that provide the capability itself, not one below it, and orders them by version as the strategy prescribes
 // (LMOS platform, CapabilityResolver); Things of equal version keep their order.
 func (f *findRequest) applyStrategy(all []directory.Ranked) []directory.Ranked {
-	required := td.Requirement{ID: f.query.Capability[0], Name: f.query.Capability[0], Version: f.query.Version}
 	versions := map[*td.Description]string{}
 	all = slices.DeleteFunc(all, func(one directory.Ranked) bool {
-		by, ok := required.Match(one.Thing, f.strategy)
+		by, ok := f.provided(one.Description)
 		versions[one.Description] = by.Version
 		return !ok
 	})
@@ -155,6 +158,11 @@ func (f *findRequest) applyStrategy(all []directory.Ranked) []directory.Ranked {
 		all = all[:f.limit]
 	}
 	return all
+}
+
+// provided returns the capability of the query as a Thing provides it, in the version that the strategy prefers.
+func (f *findRequest) provided(d *td.Description) (td.Capability, bool) {
+	return td.Requirement{ID: f.query.Capability[0], Name: f.query.Capability[0], Version: f.query.Version}.Match(d.Thing, f.strategy)
 }
 
 // scoreFactors returns the parts of a score.
@@ -256,13 +264,17 @@ type findRequest struct {
 	explain bool
 
 	strategy td.Strategy // empty: ranked
-	limit    int         // of the response, if a strategy selects among more Things
+	trust    api.Trust   // of Things in the order of a call; empty: another order
+	limit    int         // of the response, if the request selects among more Things
 }
+
+// selects reports whether the request selects among all matching Things.
+func (f *findRequest) selects() bool { return f.strategy != "" || f.trust != "" }
 
 // parseFind reads the query of GET /v1/find. Parameter q is free text ([querytext.Parse]); the others apply to all of its alternatives.
 func parseFind(r *http.Request) (f findRequest, err error) {
 	v, err := tdd.Params(r, "capability", "version", "type", "action", "property", "event", "owner", "organization", "claimed", "host", "protocol",
-		"id", "name", "q", "limit", "timeout", "explain", "strategy")
+		"id", "name", "q", "limit", "timeout", "explain", "strategy", "order", "trust")
 	if err != nil {
 		return f, err
 	}
@@ -294,6 +306,9 @@ func parseFind(r *http.Request) (f findRequest, err error) {
 		return f, err
 	}
 	if f.strategy, err = strategyOf(v.Get("strategy"), f.query); err != nil {
+		return f, err
+	}
+	if f.trust, err = trustOf(v, f); err != nil {
 		return f, err
 	}
 	f.timeout, err = duration(v, "timeout", maxFindTime, findTime)

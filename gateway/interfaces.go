@@ -7,6 +7,7 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/directory/choice"
 	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/gateway/tdd"
@@ -45,6 +46,8 @@ type Presence interface {
 	Look(ctx context.Context, things ...*td.Description)
 	// Hosted reports whether this node hosts the Thing.
 	Hosted(d *td.Description) bool
+	// Choose returns Things in the order in which a caller should try them (choice.Meter).
+	Choose(things ...*td.Description) []choice.Choice
 	// Paths returns the paths to a Thing, best first. The error is that of Directory.Get.
 	Paths(ctx context.Context, ref string) ([]api.Path, error)
 	// Ping measures n round trips to the host of a Thing; n is 1 to 100. The error is that of Directory.Get, or Unreachable.

@@ -21,6 +21,7 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/directory/choice"
 	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/gateway/tokens"
@@ -236,6 +237,14 @@ func (n *fakeNode) Affiliation(_ context.Context, d *td.Description) *directory.
 }
 
 func (n *fakeNode) VerifyMembers(context.Context, ...*td.Description) {}
+
+// Choose orders by title.
+func (n *fakeNode) Choose(things ...*td.Description) (all []choice.Choice) {
+	for _, d := range slices.SortedFunc(slices.Values(things), func(a, b *td.Description) int { return strings.Compare(a.Title, b.Title) }) {
+		all = append(all, choice.Choice{Thing: d, Reason: "12 ms on average", Cost: 12 * time.Millisecond, Running: 0})
+	}
+	return all
+}
 
 func (n *fakeNode) Look(context.Context, ...*td.Description) {}
 

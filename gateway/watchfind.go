@@ -34,8 +34,8 @@ func wantsEvents(r *http.Request) bool {
 
 // watchFind sends events: the known results, then changes. Last-Event-ID resumes after an earlier event.
 func (g *Gateway) watchFind(w http.ResponseWriter, r *http.Request, f findRequest) error {
-	if f.strategy != "" {
-		return interact.Errorf(interact.Usage, "leave the strategy out", "a stream of changes cannot be ordered by version")
+	if f.selects() {
+		return interact.Errorf(interact.Usage, "leave the strategy and the order out", "a stream of changes cannot be ordered by version or for a call")
 	}
 	if g.searchStreams.Add(1) > maxSearchStreams {
 		g.searchStreams.Add(-1)

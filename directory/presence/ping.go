@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/directory/choice"
 	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/interact"
@@ -73,4 +74,14 @@ func (m *Monitor) AgentState(d *td.Description) (s route.AgentState) {
 		}
 	}
 	return s
+}
+
+// Choose returns Things in the order in which a caller of this node should try them (choice.Meter.Order). It sends no request.
+func (m *Monitor) Choose(things ...*td.Description) []choice.Choice {
+	candidates := make([]choice.Candidate, len(things))
+	for i, d := range things {
+		s := m.AgentState(d)
+		candidates[i] = choice.Candidate{Thing: d, Local: s.Local, Unreachable: s.Unreachable, Refused: s.Refused, RoundTrip: s.RoundTrip}
+	}
+	return m.meter.Order(candidates)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/lmosd/lmosd/dht"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/directory/choice"
 	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/boundedmap"
@@ -62,6 +63,7 @@ type Monitor struct {
 	o        Options
 	requests requests
 	fetches  chan struct{} // an element per new peer whose records are being fetched
+	meter    choice.Meter
 }
 
 // New returns a monitor.
@@ -170,11 +172,14 @@ func (m *Monitor) request(ctx context.Context, node did.DID, things []*td.Descri
 	}
 }
 
-// Middleware returns the layer around a Thing of another node. After a call that the host could not deliver to the agent, it requests the
-// state of the agent. A reply shows that the agent is up.
+// Measure returns the layer that measures a Thing, for [Monitor.Choose].
+func (m *Monitor) Measure(d *td.Description) interact.Middleware { return m.meter.Middleware(d) }
+
+// Middleware returns the layer around a Thing of another node, with that of [Monitor.Measure]. After a call that the host could not deliver to
+// the agent, it requests the state of the agent. A reply shows that the agent is up.
 func (m *Monitor) Middleware(d *td.Description) interact.Middleware {
 	return func(t interact.Thing) interact.Thing {
-		return interact.Func(func(ctx context.Context, msg *interact.Message) iter.Seq2[*interact.Message, error] {
+		return interact.Chain(interact.Func(func(ctx context.Context, msg *interact.Message) iter.Seq2[*interact.Message, error] {
 			return func(yield func(*interact.Message, error) bool) {
 				t.Do(ctx, msg)(func(r *interact.Message, err error) bool {
 					e, failed := errors.AsType[*interact.Error](err)
@@ -187,7 +192,7 @@ func (m *Monitor) Middleware(d *td.Description) interact.Middleware {
 					return yield(r, err)
 				})
 			}
-		})
+		}), m.Measure(d))
 	}
 }
 
