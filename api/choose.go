@@ -47,12 +47,16 @@ func notProvided(q td.Query, out *LeftOut) error {
 		return e
 	}
 	e.Title = "no trusted agent provides " + what
-	e.Hint = "agents of other owners provide it: "
+	var others []string
+	e.Next = nil
 	if out.Partner > 0 {
-		e.Hint += fmt.Sprintf("trust partner finds %d, ", out.Partner)
+		others, e = append(others, fmt.Sprintf("of partners (%d)", out.Partner)), e.Then(interact.StepOption, "trust", string(TrustPartner))
 	}
-	e.Hint += fmt.Sprintf("trust any finds %d", out.Partner+out.Any)
-	return e
+	if out.Any > 0 {
+		others, e = append(others, fmt.Sprintf("of other owners (%d)", out.Any)), e.Then(interact.StepOption, "trust", string(TrustAny))
+	}
+	e.Hint = "agents " + strings.Join(others, " and ") + " provide it"
+	return e.Then(interact.StepFind, "capability:"+strings.Join(q.Capability, " "))
 }
 
 // InvokeFirst invokes an action of the first of the candidates that answers, in the order of [Client.Choose], and returns that candidate; after an

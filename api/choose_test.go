@@ -160,15 +160,16 @@ func TestChoose(t *testing.T) {
 	for _, tt := range []struct {
 		out         *LeftOut
 		title, hint string
+		steps       int
 	}{
-		{nil, "no agent provides urn:x in a version of ^1 with the action run", "see which agents have a part of it"},
-		{&LeftOut{Any: 3}, "no trusted agent provides urn:x in a version of ^1 with the action run", "agents of other owners provide it: trust any finds 3"},
+		{nil, "no agent provides urn:x in a version of ^1 with the action run", "see which agents have a part of it", 1},
+		{&LeftOut{Any: 3}, "no trusted agent provides urn:x in a version of ^1 with the action run", "agents of other owners (3) provide it", 2},
 		{&LeftOut{Partner: 1, Any: 3}, "no trusted agent provides urn:x in a version of ^1 with the action run",
-			"agents of other owners provide it: trust partner finds 1, trust any finds 4"},
+			"agents of partners (1) and of other owners (3) provide it", 3},
 	} {
 		n.list = AgentList{LeftOut: tt.out}
 		_, err := c.Choose(t.Context(), q, "", 0)
-		if e := interact.AsError(err); e == nil || e.Code != interact.NotFound || e.Title != tt.title || e.Hint != tt.hint || len(e.Next) != 1 {
+		if e := interact.AsError(err); e == nil || e.Code != interact.NotFound || e.Title != tt.title || e.Hint != tt.hint || len(e.Next) != tt.steps {
 			t.Errorf("got %+v", e)
 		}
 	}

@@ -31,6 +31,7 @@ type callFlags struct {
 	key, via          string
 	accept, mediaType string
 	ask               askFlags
+	by                capabilityFlags
 }
 
 func newCallCommand(a *app) *cobra.Command {
@@ -43,18 +44,24 @@ func newCallCommand(a *app) *cobra.Command {
 			"the words are that string.\n" +
 			"Only the output is printed; -o json adds the agent, the status, the path and the timings. On a terminal, the\n" +
 			"command prompts for missing required input and for input that the action requires. Otherwise missing input is an\n" +
-			"error, and a request for input is printed while the task waits for lmosd task answer.",
+			"error, and a request for input is printed while the task waits for lmosd task answer.\n" +
+			"With --capability, the node selects the agent among those that provide it: one on this node, or the one that answered\n" +
+			"fastest. Another one is called, three in all, if the action certainly did not start or is safe or idempotent.",
 		Example: `  lmosd call weather getWeather question="Rain in Bonn?"
   lmosd call weather getForecast days=3 units:='["mm","°C"]'
   echo '{"question":"Rain?"}' | lmosd call weather getWeather -
   lmosd call weather getWeather question=Bonn --jq .output
   lmosd call weather getReport year=2026 --async
+  lmosd call --capability urn:example:weather:forecast@^1 getWeather question=Bonn --trust partner --explain
   lmosd call weather transcribe @question.ogg --content-type audio/ogg --stream`,
 		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite,
 			"lmosd show, lmosd read, lmosd task, lmosd trace, lmosd help exit-codes"),
-		Args:              cli.Takes(2, -1),
+		Args:              func(cmd *cobra.Command, args []string) error { return f.by.args(cmd, args) },
 		ValidArgsFunction: a.completeAction,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.by.capability != "" {
+				return a.callCapability(cmd.Context(), f, args[0], args[1:])
+			}
 			return a.interact(cmd.Context(), f.timeout, "call", args, func(ctx context.Context, c *conversation) error {
 				return c.call(ctx, f, args[1], args[2:])
 			})
@@ -69,6 +76,7 @@ func newCallCommand(a *app) *cobra.Command {
 	flags.StringVar(&f.key, "idempotency-key", "", "`KEY` that makes the call repeatable: with one key the action runs once")
 	addVia(cmd, &f.via)
 	f.ask.add(cmd)
+	f.by.add(cmd)
 	return cmd
 }
 
@@ -89,6 +97,9 @@ type conversation struct {
 	thing  *td.Thing
 	began  time.Time
 	found  time.Time // when the agent was found
+
+	candidates []api.Agent // of a call by capability, the agent among them; nil: another interaction
+	explain    bool        // the document has the candidates
 }
 
 // interact finds the agent args[0] and calls talk, for at most timeout; zero sets no limit. Hints repeat the verb and args.
@@ -198,7 +209,7 @@ func (c *conversation) call(ctx context.Context, f callFlags, name string, words
 			o.Began = parts.Began
 		}
 	}
-	r, err := c.client.Invoke(ctx, c.agent.Ref, by, o)
+	r, err := c.invoke(ctx, by, o)
 	if err == nil && r.Task != nil && !f.async {
 		if r.Task.Name = c.agent.Name; c.ForPeople() && c.Talk.TTY && len(r.Task.Inputs) == 0 {
 			c.Talk.Line(c.Talk.Paint(terminal.Dim, "it continues as a task, with or without this command: ") +
@@ -330,6 +341,14 @@ type callResult struct {
 	Trace     string          `json:"trace_id,omitempty"`   // of lmosd trace
 	Took      float64         `json:"took_ms"`              // of this command
 	Timings   timings         `json:"timings"`
+	// Candidates are the agents of a call by capability in their order, with --explain.
+	Candidates []candidate `json:"candidates,omitempty"`
+}
+
+// A candidate is an agent that a call by capability may have called.
+type candidate struct {
+	Ref string `json:"ref"`
+	*api.Choice
 }
 
 // timings are the parts of the time in milliseconds, measured by the node; Resolve and Total by this command if the node did not report
@@ -348,6 +367,11 @@ func (c *conversation) result(output []byte, media string, t *interact.Timing) *
 		Status: "completed", Took: cli.Milliseconds(now.Sub(c.began))}
 	if t == nil {
 		t = &interact.Timing{}
+	}
+	if c.explain {
+		for _, g := range c.candidates {
+			r.Candidates = append(r.Candidates, candidate{g.Ref, g.Choice})
+		}
 	}
 	r.Path = t.Path
 	r.Timings = timings{cli.Milliseconds(cmp.Or(t.Resolve, c.found.Sub(c.began))), cli.Milliseconds(cmp.Or(t.Total, now.Sub(c.found))),

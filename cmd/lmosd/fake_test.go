@@ -230,6 +230,9 @@ func (n *fakeNode) find(w http.ResponseWriter, r *http.Request) {
 			list.Items = append(list.Items, g)
 		}
 	}
+	if v.Get("order") == "call" {
+		n.order(&list, q, v.Get("trust"))
+	}
 	if v.Get("limit") == "1" {
 		list.Items, list.Coverage.Truncated = list.Items[:min(1, len(list.Items))], true
 	}
@@ -244,6 +247,25 @@ func (n *fakeNode) find(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer(w, list)
+}
+
+// order puts away before weather; for trust any, failing before both. The other agents are of owners that are not trusted.
+func (n *fakeNode) order(list *api.AgentList, q td.Query, trust string) {
+	names := []string{"away", "weather"}
+	if trust == "any" {
+		names = []string{"failing", "away", "weather"}
+	}
+	list.Items = []api.Agent{}
+	for _, name := range names {
+		g := n.agents[name].Agent
+		g.Choice = &api.Choice{Reason: "12 ms on average, 2 calls run", Cost: 36, Running: 2, Repeatable: q.Action == "getWeather"}
+		if slices.Contains(g.Actions, q.Action) && strings.Join(q.Capability, " ") == g.Capabilities[0] && q.Version != "^2" {
+			list.Items = append(list.Items, g)
+		}
+	}
+	if trust == "own" {
+		list.LeftOut = &api.LeftOut{Any: 3}
+	}
 }
 
 // route picks the agent whose name the task has.
@@ -369,7 +391,8 @@ func misbehave(w http.ResponseWriter, r *http.Request, name string) bool {
 	case "refusing":
 		err = interact.Errorf(interact.Forbidden, "lmosd config get trust.untrusted", "trust.untrusted none does not let you in")
 	case "away":
-		err = interact.Errorf(interact.Unreachable, "try again", "no host of away answers")
+		e := interact.Errorf(interact.Unreachable, "try again", "no host of away answers")
+		e.Started, err = strings.HasSuffix(r.URL.Path, "/echo"), e
 	default:
 		return false
 	}

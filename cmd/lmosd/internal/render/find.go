@@ -46,6 +46,23 @@ func Scores(items []api.Agent, wide bool) *terminal.Table {
 	})
 }
 
+// Choices returns the table of agents in the order of a call, with the reasons.
+func Choices(items []api.Agent) *terminal.Table {
+	name := Names(items)
+	return terminal.TableOf(items, false, []terminal.Column[api.Agent]{
+		{Name: "CANDIDATE", Keep: true, Cell: func(g api.Agent) terminal.Cell { return terminal.Short(name(g)) }},
+		{Name: "REASON", Cell: terminal.TextOf(Reason)},
+	})
+}
+
+// Reason returns the reason of the place of an agent in the order of a call; "" without one.
+func Reason(g api.Agent) string {
+	if g.Choice == nil {
+		return ""
+	}
+	return g.Choice.Reason
+}
+
 func factor(w api.ScoreFactor) string {
 	switch {
 	case w.Signal == "fallback":
