@@ -61,7 +61,7 @@ func notProvided(q td.Query, out *LeftOut) error {
 
 // InvokeFirst invokes an action of the first of the candidates that answers, in the order of [Client.Choose], and returns that candidate; after an
 // error, the last one that was tried. It tries at most [MaxTries]. The next one is tried only if the action certainly did not start at the one before, or is
-// safe or idempotent by its description. An input that is a Stream is sent once. Beyond 3 per second, further tries are at most a tenth of the calls.
+// safe or idempotent by its description. An input that is a Stream is sent once. A Key holds at each candidate alone. Beyond 3 per second, further tries are at most a tenth of the calls.
 // Without candidates the error is [interact.NotFound].
 func (c *Client) InvokeFirst(ctx context.Context, candidates []Agent, action string, o CallOptions) (*CallResult, *Agent, error) {
 	c.retries.call(time.Now())

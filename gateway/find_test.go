@@ -92,6 +92,13 @@ func TestParseFindRejects(t *testing.T) {
 		"strategy without a capability":  "q=rain&strategy=HIGHEST",
 		"strategy with two capabilities": "capability=a&capability=b&strategy=HIGHEST",
 		"strategy with alternatives":     "q=capability:a+OR+capability:b&strategy=HIGHEST",
+		"unknown order":                  "capability=a&order=price",
+		"order of a call of two":         "capability=a&capability=b&order=call",
+		"order of a call of none":        "q=rain&order=call",
+		"order of a call and a strategy": "capability=a&order=call&strategy=HIGHEST",
+		"order of a call and factors":    "capability=a&order=call&explain=true",
+		"unknown trust":                  "capability=a&order=call&trust=friends",
+		"trust without the order":        "capability=a&trust=own",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

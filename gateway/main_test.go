@@ -59,6 +59,8 @@ type fakeNode struct {
 	warnings []api.Warning
 	notReady error
 	changes  []directory.Change
+
+	affiliations map[string]directory.AffiliationState // by title
 }
 
 func newFake(ds ...*td.Description) *fakeNode {
@@ -231,8 +233,11 @@ func (n *fakeNode) Resembles(r *td.Record) string {
 	return ""
 }
 
-// Affiliation returns what a description claims.
+// Affiliation returns that of the title, or what a description claims.
 func (n *fakeNode) Affiliation(_ context.Context, d *td.Description) *directory.Affiliation {
+	if state, ok := n.affiliations[d.Title]; ok {
+		return &directory.Affiliation{Name: "an organization", State: state}
+	}
 	return directory.Claim(d)
 }
 
@@ -241,7 +246,7 @@ func (n *fakeNode) VerifyMembers(context.Context, ...*td.Description) {}
 // Choose orders by title.
 func (n *fakeNode) Choose(things ...*td.Description) (all []choice.Choice) {
 	for _, d := range slices.SortedFunc(slices.Values(things), func(a, b *td.Description) int { return strings.Compare(a.Title, b.Title) }) {
-		all = append(all, choice.Choice{Thing: d, Reason: "12 ms on average", Cost: 12 * time.Millisecond, Running: 0})
+		all = append(all, choice.Choice{Thing: d, Reason: "12 ms on average", Cost: 12 * time.Millisecond, Running: 2})
 	}
 	return all
 }

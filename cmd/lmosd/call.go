@@ -39,14 +39,12 @@ func newCallCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "call <agent> <action> [k=v… | k:=JSON | @file | -]",
 		Short: "call an action of an agent and print its output",
-		Long: "Calls an action. k=v gets its type from the schemas of the input and of the URI variables; a list repeats its\n" +
-			"name. k:=JSON is passed unchanged; @file and - (standard input) are the whole input. If the input is one string,\n" +
-			"the words are that string.\n" +
-			"Only the output is printed; -o json adds the agent, the status, the path and the timings. On a terminal, the\n" +
-			"command prompts for missing required input and for input that the action requires. Otherwise missing input is an\n" +
-			"error, and a request for input is printed while the task waits for lmosd task answer.\n" +
-			"With --capability, the node selects the agent among those that provide it: one on this node, or the one that answered\n" +
-			"fastest. Another one is called, three in all, if the action certainly did not start or is safe or idempotent.",
+		Long: "Calls an action. k=v gets its type from the schemas; a list repeats its name. k:=JSON is passed unchanged; @file\n" +
+			"and - (standard input) are the whole input. If the input is one string, the words are it. Only the output is\n" +
+			"printed; -o json adds the agent, the path and the timings. On a terminal, the command prompts for input; elsewhere\n" +
+			"missing input is an error, and a request for input is printed while the task waits for lmosd task answer.\n" +
+			"--capability calls an agent that provides it: one of this node, or the fastest one. If the action certainly did not\n" +
+			"start there, or is safe or idempotent, another one is called, three at most.",
 		Example: `  lmosd call weather getWeather question="Rain in Bonn?"
   lmosd call weather getForecast days=3 units:='["mm","°C"]'
   echo '{"question":"Rain?"}' | lmosd call weather getWeather -

@@ -23,8 +23,8 @@ type capabilityFlags struct {
 func (f *capabilityFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.capability, "capability", "", "call an agent that provides the capability `ID[@RANGE]`, in place of <agent>")
-	flags.StringVar(&f.trust, "trust", string(api.TrustOwn), "with --capability, `OWNERS` of the agents: own (this node and organization), partner, any")
-	flags.BoolVar(&f.explain, "explain", false, "with --capability, print the candidates and the reasons of their order to standard error")
+	flags.StringVar(&f.trust, "trust", string(api.TrustOwn), "with --capability, the `OWNERS` that count: own, partner or any")
+	flags.BoolVar(&f.explain, "explain", false, "with --capability, print the candidates and why, to standard error")
 }
 
 // args checks the arguments of a call, which has no <agent> with a capability.
@@ -64,8 +64,11 @@ func (a *app) callCapability(ctx context.Context, f callFlags, action string, wo
 	if err != nil {
 		return err
 	}
-	if f.via != "" {
+	switch {
+	case f.via != "":
 		return cli.Usage("leave --via out", "--via is a path to one agent, and --capability may call another one")
+	case f.key != "":
+		return cli.Usage("leave --idempotency-key out, or name the agent", "a key holds at one agent, and --capability may call another one")
 	}
 	ctx, cancel, err := limited(ctx, f.timeout, "10s")
 	if err != nil {
