@@ -53,7 +53,7 @@ func (f *capabilityFlags) query(action string) (q td.Query, err error) {
 	switch api.Trust(f.trust) {
 	case api.TrustOwn, api.TrustPartner, api.TrustAny:
 	default:
-		return q, cli.Usage("--trust own, partner or any", "--trust %s is none of them", f.trust)
+		return q, cli.Usage("--trust own, partner or any", "--trust %s is unknown", f.trust)
 	}
 	return td.Query{Capability: []string{id}, Version: version, Action: action}, nil
 }

@@ -118,6 +118,10 @@ var claims = []claim{
 	{"docs/operations.md", "those of the new one for 30 days", "publication/publication.go", "movedLifetime     = 30 * 24 * time.Hour"},
 	{"docs/operations.md", "revokes the old key within 30 s", "cmd/lmosd/internal/keys/rotate.go", "completeWait = 30 * time.Second"},
 	{"docs/operations.md", "replaced once in 24 hours", "trust/organization/replace.go", "ReplacePause = 24 * time.Hour"},
+	{"docs/api.md", "at most 20. `trust` is `own` (default)", "gateway/choose.go", "maxChosen = 20"},
+	{"docs/agents.md", "was not measured in the last 10 minutes", "directory/choice/meter.go", "measuredFor = 10 * time.Minute"},
+	{"docs/agents.md", "is called last for 10 seconds after three of its calls in 10 seconds", "directory/choice/meter.go", "openFor     = 10 * time.Second"},
+	{"docs/agents.md", "if 10 of its last 20 calls failed", "directory/choice/meter.go", "window      = 20"},
 	{"README.md", "**Closed by default**", "", "trust.untrusted: find"},
 	{"README.md", "listens on all interfaces", "configs/config.go", `"/ip4/0.0.0.0/udp/4667/quic-v1"`},
 }
