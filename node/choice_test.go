@@ -24,8 +24,8 @@ type provider struct {
 	calls atomic.Int32
 }
 
-// offer publishes on host a tool that answers calls as serve does; a nil serve repeats the input, which is idempotent.
-func offer(t *testing.T, host *running, id string, serve http.HandlerFunc) *provider {
+// provide publishes on host a tool that answers calls as serve does; a nil serve repeats the input, which is idempotent.
+func provide(t *testing.T, host *running, id string, serve http.HandlerFunc) *provider {
 	t.Helper()
 	p := &provider{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -85,7 +85,7 @@ func TestCallByCapabilityOutlivesAHost(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 3)
 	caller := nodes[1]
-	a, b := offer(t, nodes[0], "a", nil), offer(t, nodes[2], "b", nil)
+	a, b := provide(t, nodes[0], "a", nil), provide(t, nodes[2], "b", nil)
 	knows(t, caller, a.ref)
 	knows(t, caller, b.ref)
 	_, err := caller.Client().Choose(t.Context(), echoes, "", 0)
@@ -119,8 +119,8 @@ func TestCallByCapabilityRepeatsNothingThatMayHaveRun(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 3)
 	caller := nodes[1]
-	a := offer(t, nodes[0], "breaking", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-	b := offer(t, nodes[2], "b", nil)
+	a := provide(t, nodes[0], "breaking", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	b := provide(t, nodes[2], "b", nil)
 	knows(t, caller, a.ref)
 	knows(t, caller, b.ref)
 	_, err := invokeFirst(t, caller, order(t, caller, a.ref))
@@ -137,10 +137,10 @@ func TestChoiceAvoidsWhatFails(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 3)
 	caller := nodes[1]
-	quick := offer(t, nodes[0], "quick", func(w http.ResponseWriter, _ *http.Request) {
+	quick := provide(t, nodes[0], "quick", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "it is broken", http.StatusInternalServerError)
 	})
-	right := offer(t, nodes[2], "right", nil)
+	right := provide(t, nodes[2], "right", nil)
 	knows(t, caller, quick.ref)
 	knows(t, caller, right.ref)
 	candidates := order(t, caller, quick.ref)
@@ -153,7 +153,7 @@ func TestChoiceAvoidsWhatFails(t *testing.T) {
 	if list[0].Ref != right.ref || list[1].Choice.Reason != "10 of the last 10 calls failed" {
 		t.Errorf("the order is %s: %+v, %s: %+v", list[0].Ref, list[0].Choice, list[1].Ref, list[1].Choice)
 	}
-	own := offer(t, caller, "own", nil)
+	own := provide(t, caller, "own", nil)
 	list = order(t, caller, "")
 	if list[0].Ref != own.ref || list[0].Choice.Reason != "on this node, not measured yet" {
 		t.Errorf("with one of this node, the first is %s: %+v", list[0].Ref, list[0].Choice)
