@@ -97,7 +97,7 @@ func (c *Client) InvokeFirst(ctx context.Context, candidates []Agent, action str
 // mayTryNext reports whether another Thing may be called after err: the action did not start, or may run twice.
 func mayTryNext(err *interact.Error, repeatable bool) bool {
 	switch err.Code {
-	case interact.Unreachable, interact.ShuttingDown, interact.Overloaded, interact.RateLimited:
+	case interact.Unreachable, interact.RelayLimited, interact.ShuttingDown, interact.Overloaded, interact.RateLimited:
 		return !err.Started || repeatable
 	case interact.Timeout, interact.AgentFailed, interact.Internal:
 		return repeatable

@@ -37,6 +37,9 @@ func TestEveryKeyIsAFlag(t *testing.T) {
 		if k.List() {
 			value = "/ip4/127.0.0.1/tcp/1/p2p/x"
 		}
+		if k.Name == "mesh.filter" {
+			value = "10.0.0.0/8"
+		}
 		if k.Name == "mesh.introductions" {
 			value = "did:web:example.org"
 		}
