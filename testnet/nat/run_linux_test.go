@@ -15,7 +15,7 @@ func TestNodesBehindRouters(t *testing.T) {
 	if os.Getenv("LMOSD_LONG") == "" {
 		t.Skip("LMOSD_LONG=1 runs it")
 	}
-	o := Options{Dir: t.TempDir(), Binary: filepath.Join(t.TempDir(), "lmosd"), Pairs: Matrix(QUIC), Jobs: 2, Punch: 12 * time.Second}
+	o := Options{Dir: t.TempDir(), Binary: filepath.Join(t.TempDir(), "lmosd"), Pairs: Matrix(QUIC), Jobs: 2, Punch: 25 * time.Second}
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", o.Binary, "../../cmd/lmosd").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
