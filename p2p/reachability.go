@@ -135,7 +135,7 @@ func (r *reachability) isPlaced() bool {
 // run follows the reachability until ctx ends.
 func (r *reachability) run(ctx context.Context) error {
 	events, err := r.host.EventBus().Subscribe([]any{new(event.EvtHostReachableAddrsChanged), new(event.EvtLocalAddressesUpdated)},
-		eventbus.Name("reachability"))
+		eventbus.Name("reachability"), eventbus.BufSize(256))
 	if err != nil {
 		return err
 	}
