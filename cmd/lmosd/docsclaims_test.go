@@ -122,6 +122,7 @@ var claims = []claim{
 	{"docs/agents.md", "was not measured in the last 10 minutes", "directory/choice/meter.go", "measuredFor = 10 * time.Minute"},
 	{"docs/agents.md", "is called last for 10 seconds after three of its calls in 10 seconds", "directory/choice/meter.go", "openFor     = 10 * time.Second"},
 	{"docs/agents.md", "if 10 of its last 20 calls failed", "directory/choice/meter.go", "window      = 20"},
+	{"docs/operations.md", "Nodes in `default` and `lan` ask the router", "configs/profiles.go", "defaultTraits = Traits{ConnsPerIP: 64, ConnRate: 5, GossipDegree: 5, Loopback: true, Relay: true, AutoNAT: true, PortMap: true}"},
 	{"README.md", "**Closed by default**", "", "trust.untrusted: find"},
 	{"README.md", "listens on all interfaces", "configs/config.go", `"/ip4/0.0.0.0/udp/4667/quic-v1"`},
 }
