@@ -30,7 +30,8 @@ type Traits struct {
 	// Diversity limits the peers of one IP group in the routing table. It requires a network of many operators: on one host, or in one
 	// network, it would leave three peers.
 	Diversity bool
-	// Relay lets the node be reached through relays, and lets AutoNAT check its addresses. PrivateRelays permits relays with private addresses.
+	// Relay lets the node be reached through relays. PrivateRelays permits relays with private addresses. AutoNAT lets peers check the public addresses
+	// of the node, in private networks too: there it sends no request until peers see the node at a public address.
 	Relay, PrivateRelays, AutoNAT bool
 	// PortMap requests a port mapping from the router if mesh.bootstrap leads out of the local network; with Internet, always. A node of a local
 	// network leaves the router as it is.

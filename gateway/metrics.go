@@ -361,11 +361,11 @@ func (f counterCollector) Collect(ch chan<- prometheus.Metric) {
 		if c.Label != "" {
 			labels, values = []string{c.Label}, []string{c.Value}
 		}
-		d := desc(c.Name, "A counter of a component of the node.", labels...)
-		kind := prometheus.CounterValue
+		kind, help := prometheus.CounterValue, "A counter of a component of the node."
 		if c.Gauge {
-			kind = prometheus.GaugeValue
+			kind, help = prometheus.GaugeValue, "A state of a component of the node."
 		}
+		d := desc(c.Name, help, labels...)
 		metric, err := prometheus.NewConstMetric(d, kind, c.Count, values...)
 		if err != nil {
 			metric = prometheus.NewInvalidMetric(d, err)
