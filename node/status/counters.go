@@ -1,6 +1,8 @@
 package status
 
 import (
+	"maps"
+
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/gateway"
 )
@@ -80,7 +82,9 @@ func netCounters(n *api.Net) (cs []gateway.Counter) {
 	}
 	cs = append(cs, gateway.Counter{Name: "relay_reservations", Label: "side", Value: "served", Count: float64(len(s.Reservations)), Gauge: true},
 		gateway.Counter{Name: "relay_circuits", Count: float64(len(s.Circuits)), Gauge: true}, gateway.Counter{Name: "relay_bytes_total", Count: float64(s.Bytes)})
-	for status, count := range s.Refused { // a status of the protocol
+	refused := map[string]uint64{"PERMISSION_DENIED": 0}
+	maps.Copy(refused, s.Refused)
+	for status, count := range refused { // a status of the protocol
 		cs = append(cs, gateway.Counter{Name: "relay_refused_total", Label: "reason", Value: status, Count: float64(count)})
 	}
 	return cs
