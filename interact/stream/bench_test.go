@@ -84,6 +84,29 @@ func BenchmarkUnary(b *testing.B) {
 	}
 }
 
+// BenchmarkRelayed is one small call over a direct connection, and the same through a relay, one after the other. The ratio is that of the medians.
+func BenchmarkRelayed(b *testing.B) {
+	direct, relayed := newPair(b, "tcp", answering, Options{}, Options{}), newRelayedPair(b, answering, newRelay(b, 1<<40, time.Hour))
+	took := map[string][]time.Duration{}
+	for b.Loop() {
+		for name, thing := range map[string]interact.Thing{"direct": direct.thing, "relayed": relayed.thing} {
+			m := &interact.Message{Type: interact.InvokeAction, Thing: "urn:example:weather", Name: "getWeather", Data: make([]byte, payload)}
+			began := time.Now()
+			if _, err := interact.Call(b.Context(), thing, m); err != nil {
+				b.Fatal(err)
+			}
+			took[name] = append(took[name], time.Since(began))
+		}
+	}
+	median := func(name string) float64 {
+		slices.Sort(took[name])
+		return float64(took[name][len(took[name])/2])
+	}
+	b.ReportMetric(median("direct"), "direct-ns")
+	b.ReportMetric(median("relayed"), "relayed-ns")
+	b.ReportMetric(median("relayed")/median("direct"), "ratio")
+}
+
 // BenchmarkEcho is what libp2p itself gives: bytes there and back on one persistent stream per caller.
 func BenchmarkEcho(b *testing.B) {
 	for transport := range transports {

@@ -36,7 +36,7 @@ import (
 )
 
 // newRelay returns a host that relays with limits.
-func newRelay(t *testing.T, data int64, length time.Duration) host.Host {
+func newRelay(t testing.TB, data int64, length time.Duration) host.Host {
 	t.Helper()
 	h := newHost(t, "tcp", libp2p.DisableRelay(), libp2p.ResourceManager(&network.NullResourceManager{}))
 	r, err := library.New(h, library.WithLimit(&library.RelayLimit{Data: data, Duration: length}))
@@ -59,7 +59,7 @@ func (counting) InterceptSecured(network.Direction, peer.ID, network.ConnMultiad
 func (counting) InterceptUpgraded(network.Conn) (bool, control.DisconnectReason) { return true, 0 }
 
 // newBehind returns a host that is reached through relays only, unless it listens.
-func newBehind(t *testing.T, listen ...libp2p.Option) host.Host {
+func newBehind(t testing.TB, listen ...libp2p.Option) host.Host {
 	t.Helper()
 	circuits := &relay.Circuits{}
 	opts := append([]libp2p.Option{libp2p.ResourceManager(&network.NullResourceManager{}), libp2p.DisableRelay(), libp2p.DisableMetrics(),
@@ -86,7 +86,7 @@ func newBehind(t *testing.T, listen ...libp2p.Option) host.Host {
 }
 
 // through reserves places for a host at relays, and returns it as the host of a thing that is reached through them.
-func through(t *testing.T, hidden host.Host, relays ...host.Host) td.Host {
+func through(t testing.TB, hidden host.Host, relays ...host.Host) td.Host {
 	t.Helper()
 	node, err := did.FromPeer([]byte(hidden.ID()))
 	if err != nil {
@@ -111,7 +111,7 @@ type relayedPair struct {
 // soon are options with short waits for direct connections.
 var soon = Options{DirectWait: 50 * time.Millisecond}
 
-func newRelayedPair(t *testing.T, local interact.Thing, relays ...host.Host) *relayedPair {
+func newRelayedPair(t testing.TB, local interact.Thing, relays ...host.Host) *relayedPair {
 	t.Helper()
 	p := &pair{callerHost: newBehind(t), serverHost: newBehind(t)}
 	p.caller, p.server = newBinding(t, p.callerHost, soon), newBinding(t, p.serverHost, soon)
