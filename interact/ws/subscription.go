@@ -74,7 +74,11 @@ func (c *conn) subscribe(f *frame.Frame) {
 		defer cancel()
 		defer c.serving.drop(s)
 		wait(replaced)
-		c.guarded(f, func() error { return c.follow(ctx, s) })
+		c.guarded(f, func() error {
+			err := c.follow(ctx, s)
+			c.serving.drop(s) // before the error is sent: its receiver has room for another one
+			return err
+		})
 	})
 }
 
