@@ -84,7 +84,7 @@ func TestCallAfterTheAddressChanged(t *testing.T) {
 func TestOneRecordFollowsTheAddresses(t *testing.T) {
 	t.Parallel()
 	caller, hidden, through := behindRouters(t, func(*Options) {})
-	const things = 20
+	const things = 5
 	var ref string
 	for i := range things {
 		ref = publish(t, hidden, toolAt("Kettle", fmt.Sprintf("urn:x:kettle-%d", i), newAgent(t).url))

@@ -22,6 +22,7 @@ const (
 	lookPause   = time.Second      // between looks whether the node offers something
 	firstPause  = 10 * time.Second // between two records
 	changePause = 5 * time.Minute  // at most, between the records of addresses that change again and again
+	maxChanges  = 6                // one after the other, before the pauses grow
 	alonePause  = 10 * time.Minute // at most, between attempts of a node without peers
 	repeatAfter = time.Minute      // for nodes that have missed the record of a change
 	period      = Life / 4
@@ -101,7 +102,7 @@ func (a *Announcer) announce(ctx context.Context, now time.Time) time.Duration {
 		if now.Sub(a.last.Issued) > 2*changePause {
 			a.changes = 0
 		}
-		due = a.last.Issued.Add(min(firstPause<<min(a.changes, 5), changePause))
+		due = a.last.Issued.Add(min(firstPause<<min(max(a.changes-maxChanges, 0), 5), changePause))
 	}
 	if wait := due.Sub(now); wait > 0 {
 		return min(wait, lookPause) // what the node offers may change

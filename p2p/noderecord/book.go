@@ -15,6 +15,8 @@ import (
 const (
 	maxTimes = 1 << 14 // nodes whose last record is known; at most twice as many, of about 120 bytes each
 	maxKept  = 1 << 13 // nodes whose addresses are kept, of about 1 kB each
+	// maxOthers limits the kept records of nodes that are not wanted: the first Thing of a node may arrive after its record.
+	maxOthers = 1 << 10
 )
 
 // ErrOld means that a record is not newer than the last one of its node by [MinInterval].
@@ -29,9 +31,10 @@ type Book struct {
 	// recent and old have the time of the newest record of each node, in two generations: a flood of keys removes those that are not renewed.
 	recent, old map[peer.ID]time.Time
 	kept        map[peer.ID]*Record
+	others      map[peer.ID]*Record // of nodes that are not wanted
 }
 
-// NewBook returns a book for the records of a network. It keeps the addresses of the nodes for which wants returns true.
+// NewBook returns a book for the records of a network. It keeps the addresses of the nodes for which wants returns true, and of a few others.
 func NewBook(network string, wants func(did.DID) bool) *Book {
 	return &Book{network: network, wants: wants}
 }
@@ -59,6 +62,8 @@ func (b *Book) Add(raw []byte, now time.Time) (*Record, error) {
 	b.setLocked(r.Peer, r.Issued)
 	if b.wants(r.Node) {
 		b.keepLocked(r)
+	} else {
+		boundedmap.Put(&b.others, r.Peer, r, maxOthers, nil)
 	}
 	return r, nil
 }
@@ -80,10 +85,14 @@ func (b *Book) keepLocked(r *Record) {
 func (b *Book) Addrs(id peer.ID, now time.Time) []ma.Multiaddr {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if r := b.kept[id]; r != nil && !r.expired(now) {
-		return r.Addrs
+	r := b.kept[id]
+	if o := b.others[id]; r == nil || o != nil && o.Issued.After(r.Issued) {
+		r = o
 	}
-	return nil
+	if r == nil || r.expired(now) {
+		return nil
+	}
+	return r.Addrs
 }
 
 func (b *Book) isNew(r *Record) bool {
