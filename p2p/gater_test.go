@@ -241,6 +241,9 @@ func TestAddressesOfOthersAreDialedOnce(t *testing.T) {
 				if !errors.As(err, &other) || other.Actual != victim.ID() {
 					t.Errorf("got %v", err)
 				}
+				if IsLocalFailure(err) {
+					t.Errorf("%v does not show that the node is not there", err)
+				}
 			}
 			if h.gater.InterceptAddrDial(named.ID, victim.Addrs()[0]) {
 				t.Error("the address would be dialed again")

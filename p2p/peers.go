@@ -10,6 +10,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/sec"
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	"github.com/libp2p/go-libp2p/p2p/protocol/ping"
 	ma "github.com/multiformats/go-multiaddr"
@@ -153,8 +154,12 @@ func (p *Peers) Redial(ctx context.Context, id peer.ID) error {
 	return p.host.Connect(network.WithForceDirectDial(ctx, "redial"), peer.AddrInfo{ID: id})
 }
 
-// IsLocalFailure reports whether a dial failed at this node, before it reached the network.
+// IsLocalFailure reports whether a dial failed at this node, before it reached the network. It did not if another node has the address of the peer,
+// which is not dialed again for a while.
 func IsLocalFailure(err error) bool {
+	if _, moved := errors.AsType[sec.ErrPeerIDMismatch](err); moved {
+		return false
+	}
 	for _, e := range []error{context.Canceled, network.ErrResourceLimitExceeded, swarm.ErrGaterDisallowedConnection, swarm.ErrSwarmClosed} {
 		if errors.Is(err, e) {
 			return true
