@@ -20,7 +20,7 @@ func TestAllocationsOfACall(t *testing.T) {
 	}
 	knows(t, nodes[1], p.Ref)
 	data := []byte(`"` + strings.Repeat("x", 254) + `"`)
-	const perNode = 30 + spare
+	const perNode = 30
 	for name, of := range map[string]struct {
 		asked  *running
 		passed float64

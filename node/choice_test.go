@@ -165,7 +165,8 @@ func TestChoiceAvoidsWhatFails(t *testing.T) {
 	if _, err := invokeFirst(t, caller, mine.Items); err != nil {
 		t.Fatal(err)
 	}
-	if list = order(t, caller, own.ref); !strings.HasPrefix(list[0].Choice.Reason, "on this node, ") || !strings.HasSuffix(list[0].Choice.Reason, " ms on average") {
-		t.Errorf("the call of the own one was not measured: %+v", list[0].Choice)
+	// Its calls are not measured: they are the hot path of a node, and the Thing is near.
+	if list = order(t, caller, own.ref); list[0].Ref != own.ref || list[0].Choice.Reason != "on this node, not measured yet" {
+		t.Errorf("after a call the first is %s: %+v", list[0].Ref, list[0].Choice)
 	}
 }

@@ -141,7 +141,7 @@ func (n *Node) openSync(m *mesh) (err error) {
 // names this node as a host never leads to an agent of this node.
 func (m *mesh) bind(d *td.Description) interact.Thing {
 	if agent := m.index.AgentOf(d); agent != nil {
-		return m.monitor.Measure(d)(agent)
+		return agent
 	}
 	return m.servient.Consume(d, m.streams.Thing(d.Record.Hosts), m.monitor.Middleware(d))
 }

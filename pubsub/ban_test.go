@@ -181,7 +181,7 @@ func TestPeersThatForgeRecordsAreDisconnected(t *testing.T) {
 	}
 	st := victim.Stats()
 	// A window, and the messages admitted during the first verifications.
-	if most := uint64(forgers*2*windowMin + 8); st.Banned != forgers || st.Verified > most || honest.Peers() != 1 {
+	if most := uint64(forgers*2*windowMin + 8); st.Banned != forgers || st.Verified > most || st.Dropped != 0 || honest.Peers() != 1 {
 		t.Errorf("got %+v, want %d banned after at most %d verifications", st, forgers, most)
 	}
 	mu.Lock()

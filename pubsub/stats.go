@@ -55,8 +55,10 @@ type tracer struct{ p *PubSub }
 
 var _ gossip.RawTracer = (*tracer)(nil)
 
-func (t *tracer) DeliverMessage(*gossip.Message)           { t.p.counts.delivered.Add(1) }
-func (t *tracer) DropRPC(*gossip.RPC, peer.ID)             { t.p.counts.dropped.Add(1) }
+func (t *tracer) DeliverMessage(*gossip.Message) { t.p.counts.delivered.Add(1) }
+func (t *tracer) DropRPC(r *gossip.RPC, _ peer.ID) {
+	t.p.counts.dropped.Add(uint64(len(r.GetPublish())))
+}
 func (t *tracer) UndeliverableMessage(*gossip.Message)     { t.p.counts.dropped.Add(1) }
 func (t *tracer) ThrottlePeer(peer.ID)                     { t.p.counts.dropped.Add(1) }
 func (t *tracer) OnNewOutboundStream(peer.ID, protocol.ID) {}

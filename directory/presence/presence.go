@@ -172,10 +172,7 @@ func (m *Monitor) request(ctx context.Context, node did.DID, things []*td.Descri
 	}
 }
 
-// Measure returns the layer that measures a Thing, for [Monitor.Choose].
-func (m *Monitor) Measure(d *td.Description) interact.Middleware { return m.meter.Middleware(d) }
-
-// Middleware returns the layer around a Thing of another node, with that of [Monitor.Measure]. After a call that the host could not deliver to
+// Middleware returns the layer around a Thing of another node, which also measures it for [Monitor.Choose]. After a call that the host could not deliver to
 // the agent, it requests the state of the agent. A reply shows that the agent is up.
 func (m *Monitor) Middleware(d *td.Description) interact.Middleware {
 	return func(t interact.Thing) interact.Thing {
@@ -192,7 +189,7 @@ func (m *Monitor) Middleware(d *td.Description) interact.Middleware {
 					return yield(r, err)
 				})
 			}
-		}), m.Measure(d))
+		}), m.meter.Middleware(d))
 	}
 }
 

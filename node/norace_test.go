@@ -1,6 +1,0 @@
-//go:build !race
-
-package node
-
-// spare are the objects of a call that the race detector adds.
-const spare = 0
