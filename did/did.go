@@ -55,6 +55,8 @@ const (
 	PurposeRotation Purpose = "lmos-rotate-v1:"
 	// PurposeNode signs the addresses of a node: the signed bytes are "lmos-node-v1:" and the message, a map in CBOR.
 	PurposeNode Purpose = "lmos-node-v1:"
+	// PurposeGrant signs that nodes may host a Thing (td.Grant): the signed bytes are "lmos-grant-v1:" and the message, a map in CBOR.
+	PurposeGrant Purpose = "lmos-grant-v1:"
 	// PurposeCard signs an A2A agent card as a JWS. The message is its signing input (RFC 7515 §5.1) with the header
 	// {"alg":"EdDSA","typ":"JOSE","kid":…}.
 	PurposeCard Purpose = "a2a-agent-card"

@@ -3,6 +3,7 @@ package td
 import (
 	"bytes"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/lmosd/lmosd/internal/cbor"
@@ -49,10 +50,14 @@ func TestCompact(t *testing.T) {
 // Removing the TD from the bytes equals encoding the record without it, for every length.
 func TestCutInline(t *testing.T) {
 	t.Parallel()
-	for i, n := range []int{0, 1, 23, 24, 255, 256, 6000, 0, 1, 23, 24, 255, 256, 6000} {
+	sizes := []int{0, 1, 23, 24, 255, 256, 6000}
+	for i, n := range slices.Concat(sizes, sizes, sizes) {
 		w := wireRecord{Version: 1, Owner: "o", Thing: "t", Seq: 7, Inline: bytes.Repeat([]byte{14}, n),
 			Signature: bytes.Repeat([]byte{15}, 64)}
-		if i >= 7 {
+		switch {
+		case i >= 2*len(sizes):
+			w.Version, w.Draining, w.Grant = 3, true, bytes.Repeat([]byte{17}, n+1)
+		case i >= len(sizes):
 			w.Version, w.Audience = 2, uint64(Partners)
 		}
 		raw, err := cbor.Marshal(w)
@@ -65,7 +70,7 @@ func TestCutInline(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := &Record{Raw: raw, Inline: inline, Audience: Visibility(w.Audience)}
+		r := &Record{Raw: raw, Inline: inline, Audience: Visibility(w.Audience), tail: w.tail()}
 		if got := r.WithoutTD(); !bytes.Equal(got, want) {
 			t.Errorf("%d bytes: got %x, want %x", n, got, want)
 		}

@@ -59,6 +59,8 @@ func FuzzRecord(f *testing.F) {
 	f.Add(forge(f, signer(f, 1), func(w *wireRecord) { makeTombstone(w); w.Kind, w.Successor = 2, "did:web:example.com" }))
 	f.Add(forge(f, signer(f, 1), func(w *wireRecord) { w.Version, w.Audience = 2, uint64(Partners) }))
 	f.Add([]byte{0xa2, 0, 3, 1, 0xf6})
+	grant, td := granted(f, signer(f, 1), 7, signer(f, 2).DID())
+	f.Add(hosted(f, grant, td, signer(f, 2), 3).Record)
 	v := NewVerifier(did.Keys())
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		r, w, err := decodeRecord(raw)
@@ -80,8 +82,8 @@ func FuzzRecord(f *testing.F) {
 		if i, err := Select([][]byte{nil, raw}); err != nil || i != 1 || r.Compare(r) != 0 {
 			t.Fatalf("selected %d: %v", i, err)
 		}
-		if _, err := r.authenticate(w); err == nil && string(r.Owner) != "did:key:"+testKey {
-			t.Fatalf("the signature of %s was forged", r.Owner)
+		if _, err := r.authenticate(w); err == nil && string(r.Signer()) != "did:key:"+testKey && r.Signer() != signer(t, 2).DID() {
+			t.Fatalf("the signature of %s was forged", r.Signer())
 		}
 	})
 }

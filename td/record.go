@@ -18,16 +18,18 @@ import (
 	"github.com/lmosd/lmosd/td/schema"
 )
 
-// Versions of the records that this package encodes. Only the records of restricted descriptions have the second one.
+// Versions of the records that this package encodes. Only the records of restricted descriptions have the second one, and only those of hosts
+// that are not the owner the third one.
 const (
 	recordVersion     = 1
 	restrictedVersion = 2
+	hostVersion       = 3
 )
 
 // A wireRecord is the encoding of a [Record]: a deterministic CBOR map (RFC 8949 §4.2.1) of at most [MaxRecord] bytes with the keys below.
 // Empty members are absent. A record with other keys is malformed; one with a higher version is rejected as such.
 //
-//	 0  version      uint, 1; 2 with an audience
+//	 0  version      uint, 1; 2 with an audience; 3 signed by a host
 //	 1  owner        text, a did:key of an Ed25519 key
 //	 2  thing        text, the Thing id, 1 to 1024 bytes
 //	 3  seq          uint, strictly increasing; 2^64-1 only in a final tombstone
@@ -43,7 +45,12 @@ const (
 //	13  successor    text, a DID; kind 2 only
 //	14  inline       bytes, zstd of the TD with the dictionary of inline.go, at most 6 KiB; kind 0 only
 //	15  signature    64 bytes, Ed25519
-//	16  audience     uint: 1 partners, 2 organization, 3 private; version 2 only
+//	16  audience     uint: 1 partners, 2 organization, 3 private; version 2, and tombstones of version 3
+//	17  grant        bytes, a [wireGrant]; kind 0 of version 3 only
+//	18  draining     true; as 17
+//
+// A record of version 3 is signed by its only host. It has neither 7, 8, 11, 12, nor, in kind 0, 10 and 16: these are in the grant. Its kind is 0, or 1: the
+// node does not host the Thing any longer.
 //
 // The signature covers "lmos-td-v1:" and the encoding of the map without keys 14 and 15. The hash covers the TD inside, so a record may be
 // sent with or without it. The audience is that of the TD (lmosd:visibility); a record without one is public.
@@ -65,6 +72,8 @@ type wireRecord struct {
 	Inline       []byte     `cbor:"14,keyasint,omitempty"`
 	Signature    []byte     `cbor:"15,keyasint,omitempty"`
 	Audience     uint64     `cbor:"16,keyasint,omitempty"`
+	Grant        []byte     `cbor:"17,keyasint,omitempty"`
+	Draining     bool       `cbor:"18,keyasint,omitempty"`
 }
 
 type wireHost struct {
@@ -103,8 +112,8 @@ func decodeRecord(raw []byte) (*Record, *wireRecord, error) {
 	if err := cbor.Peek(raw, &head); err != nil {
 		return nil, nil, fmt.Errorf("record: %w: %w", ErrMalformed, err)
 	}
-	if head.Version > restrictedVersion {
-		return nil, nil, fmt.Errorf("record: %w %d; the highest supported version is %d", ErrVersion, head.Version, restrictedVersion)
+	if head.Version > hostVersion {
+		return nil, nil, fmt.Errorf("record: %w %d; the highest supported version is %d", ErrVersion, head.Version, hostVersion)
 	}
 	w := new(wireRecord)
 	if err := cbor.Unmarshal(raw, w); err != nil {
@@ -143,6 +152,12 @@ func (w *wireRecord) record(raw []byte) (*Record, error) {
 		Audience: Visibility(w.Audience), Inline: w.Inline, Raw: raw,
 	}
 	copy(r.Hash[:], w.Hash)
+	r.tail = w.tail()
+	if w.Version == hostVersion {
+		if err := r.setHost(w); err != nil {
+			return nil, err
+		}
+	}
 	r.digest = sha256.Sum256(r.message())
 	return r, nil
 }
@@ -150,10 +165,12 @@ func (w *wireRecord) record(raw []byte) (*Record, error) {
 // owner returns the owner, a did:key, whose key can be checked without a request.
 func (w *wireRecord) owner() (did.DID, error) {
 	switch {
-	case w.Version != recordVersion && w.Version != restrictedVersion:
+	case w.Version < recordVersion:
 		return "", malformed("version %d", w.Version)
-	case (w.Version == restrictedVersion) != (w.Audience != 0), w.Audience > uint64(Private):
+	case w.Version != hostVersion && (w.Version == restrictedVersion) != (w.Audience != 0), w.Audience > uint64(Private):
 		return "", malformed("audience %d in version %d", w.Audience, w.Version)
+	case w.Version != hostVersion && (len(w.Grant) > 0 || w.Draining):
+		return "", malformed("a grant in version %d", w.Version)
 	}
 	owner, err := did.Parse(w.Owner)
 	if err != nil {
@@ -200,7 +217,7 @@ func (w *wireRecord) checkTimes() error {
 
 func (w *wireRecord) checkKind() error {
 	kind := Kind(w.Kind)
-	hasTD := len(w.Hash) == 32 && w.Size > 0 && w.Size <= MaxTD
+	hasTD := w.Version == hostVersion || len(w.Hash) == 32 && w.Size > 0 && w.Size <= MaxTD // setHost checks the rest
 	noTD := len(w.Hash) == 0 && w.Size == 0 && len(w.Inline) == 0
 	switch {
 	case w.Kind > uint64(KindMoved):
@@ -287,6 +304,9 @@ func (r *Record) checkTime(now time.Time) error {
 	case r.Issued.After(now.Add(skew)):
 		return fmt.Errorf("record of %s: %w: at %s, the local time is %s", r.Thing, ErrFuture,
 			r.Issued.Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+	case r.Grant != nil && r.Grant.Issued.After(now.Add(skew)):
+		return fmt.Errorf("grant of %s: %w: at %s, the local time is %s", r.Thing, ErrFuture,
+			r.Grant.Issued.Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 	case now.After(r.Expires.Add(skew)):
 		return fmt.Errorf("record of %s: %w at %s", r.Thing, ErrExpired, r.Expires.Format(time.RFC3339))
 	}
@@ -301,8 +321,14 @@ func Key(owner did.DID, thing string) [32]byte {
 	return sha256.Sum256(append(b, thing...))
 }
 
-// Key returns the key of the record's Thing; see the function [Key].
-func (r *Record) Key() [32]byte { return Key(r.Owner, r.Thing) }
+// Key returns the key of the record: that of its Thing (see the function [Key]), and for a record that a host has signed that of the Thing at this
+// host ([HostKey]).
+func (r *Record) Key() [32]byte {
+	if r.Host != "" {
+		return HostKey(r.Owner, r.Thing, r.Host)
+	}
+	return Key(r.Owner, r.Thing)
+}
 
 // Final reports whether the record is a final tombstone.
 func (r *Record) Final() bool { return r.Kind == KindTombstone && r.Seq == finalSeq }
@@ -358,8 +384,8 @@ func (r *Record) WithoutTD() []byte {
 	case n < 256:
 		member = append([]byte{inlineKey, 0x58, byte(n)}, inline...)
 	}
-	end := max(len(r.Raw)-signatureBytes-r.audienceBytes(), 0)
-	before, found := bytes.CutSuffix(r.Raw[:end], member) // the signature and the audience come last
+	end := max(len(r.Raw)-signatureBytes-r.tail, 0)
+	before, found := bytes.CutSuffix(r.Raw[:end], member) // the signature and the tail come last
 	if !found {
 		return r.Raw
 	}
@@ -375,18 +401,30 @@ const inlineKey = 14
 // signatureBytes is the size of the signature in an encoded record.
 const signatureBytes = 1 + 2 + ed25519.SignatureSize
 
-// audienceBytes returns the size of the audience in the encoded record, after the signature.
-func (r *Record) audienceBytes() int {
-	if r.Audience == Public {
-		return 0
+// tail returns the size of what follows the signature in the encoded record: audience, grant, draining.
+func (w *wireRecord) tail() (n int) {
+	if w.Audience != 0 {
+		n += 2
 	}
-	return 2
+	switch g := len(w.Grant); {
+	case g == 0:
+	case g < 24:
+		n += 2 + g
+	case g < 256:
+		n += 3 + g
+	default:
+		n += 4 + g
+	}
+	if w.Draining {
+		n += 2
+	}
+	return n
 }
 
 // message returns the bytes that the signature covers, for a signed record in canonical form; see [wireRecord.signed].
 func (r *Record) message() []byte {
 	bare := r.WithoutTD()
-	after := len(bare) - r.audienceBytes()
+	after := len(bare) - r.tail
 	m := slices.Concat(bare[:after-signatureBytes], bare[after:])
 	m[0]-- // number of members of the map
 	return m

@@ -117,7 +117,7 @@ func TestRecordRejects(t *testing.T) {
 		change func(w *wireRecord)
 	}{
 		{"version 0", ErrMalformed, func(w *wireRecord) { w.Version = 0 }},
-		{"a later version", ErrVersion, func(w *wireRecord) { w.Version = 3 }},
+		{"a later version", ErrVersion, func(w *wireRecord) { w.Version = 4 }},
 		{"a second version without an audience", ErrMalformed, func(w *wireRecord) { w.Version = 2 }},
 		{"an audience in the first version", ErrMalformed, func(w *wireRecord) { w.Audience = 1 }},
 		{"an unknown audience", ErrMalformed, func(w *wireRecord) { w.Version, w.Audience = 2, 4 }},
@@ -237,7 +237,7 @@ func TestRecordRejectsOtherEncodings(t *testing.T) {
 			ErrMalformed},
 		{"a tag", append([]byte{0xc0}, good...), ErrMalformed},
 		{"more than the limit", append(bytes.Clone(good), make([]byte, MaxRecord)...), ErrTooLarge},
-		{"a later version with keys of its own", []byte{0xa2, 0, 3, 0x18, 99, 0xf5}, ErrVersion},
+		{"a later version with keys of its own", []byte{0xa2, 0, 4, 0x18, 99, 0xf5}, ErrVersion},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

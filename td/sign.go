@@ -25,6 +25,7 @@ type Lease struct {
 	Hosts    []Host        // at most MaxHosts; ignored for tombstones and moves
 	// Audience is that of a tombstone or a move. The audience of a TD is its visibility.
 	Audience Visibility
+	Draining bool // only of [Grant.Sign]
 }
 
 // Sign signs a completed Thing for the mesh. It adds a Data Integrity proof to the TD, unless the TD has a valid one of the same owner, and
@@ -100,17 +101,21 @@ func (w *wireRecord) sign(s did.Signer, l Lease, td []byte) (*Signed, error) {
 	if l.Now.IsZero() || l.Lifetime < time.Second {
 		return nil, errors.New("sign a record: expected a lease with a time and at least 1 s")
 	}
-	w.Version, w.Owner, w.Seq = recordVersion, string(s.DID()), l.Seq
+	w.Seq = l.Seq
 	if Kind(w.Kind) != KindTD {
 		w.Audience = uint64(l.Audience)
 	}
-	if w.Audience != uint64(Public) {
-		w.Version = restrictedVersion
+	switch {
+	case w.Version == hostVersion:
+	case w.Audience != uint64(Public):
+		w.Version, w.Owner = restrictedVersion, string(s.DID())
+	default:
+		w.Version, w.Owner = recordVersion, string(s.DID())
 	}
 	w.Issued = uint64(l.Now.Unix())
 	w.Expires = w.Issued + uint64(l.Lifetime/time.Second)
 	w.Hosts = nil
-	if Kind(w.Kind) == KindTD {
+	if Kind(w.Kind) == KindTD || w.Version == hostVersion {
 		for _, h := range l.Hosts {
 			w.Hosts = append(w.Hosts, wireHost{Node: string(h.Node), Addrs: h.Addrs})
 		}
@@ -153,9 +158,13 @@ func (w *wireRecord) encode(td []byte) (*Signed, error) {
 	return &Signed{Record: raw, TD: td}, nil
 }
 
-// Renew signs a new record for a signed TD, whose proof is unchanged. The error wraps [ErrOwner] if s is not the owner.
+// Renew signs a new record for a signed TD, whose proof is unchanged. The error wraps [ErrOwner] if s is neither the owner, nor a host that the
+// grant names.
 func Renew(d *Description, s did.Signer, l Lease) (*Signed, error) {
 	r := d.Record
+	if r.Grant != nil {
+		return r.Grant.Sign(d.Signed.TD, s, l)
+	}
 	if s.DID() != r.Owner {
 		return nil, fmt.Errorf("renew %s: %w: it belongs to %s, not to %s", r.Thing, ErrOwner, r.Owner, s.DID())
 	}

@@ -4,7 +4,7 @@
 // network. Only [Signed.Verify] returns a [Description], and the rest of the program indexes, shows and invokes only descriptions.
 //
 // A TD passes draft.go and complete.go (defaults and the id), parse.go, check.go and language.go (rules), sign.go, and at the receiver
-// verify.go and description.go. record.go encodes the record; compact.go stores a description in little memory. formrewrite.go replaces the
+// verify.go and description.go. record.go encodes the record, grant.go that of a Thing with several hosts; compact.go stores a description in little memory. formrewrite.go replaces the
 // forms of a TD by those of a node. query.go, ref.go, versionrange.go, strategy.go and coverage.go select Things: search, references,
 // versions of capabilities, and how complete an answer is.
 //
@@ -26,7 +26,8 @@ const (
 	MaxCapability  = 256       // a capability id
 	MaxID          = 1024      // a Thing id
 	MaxCaps        = 64        // capabilities of a Thing
-	MaxHosts       = 4         // hosts of a record
+	MaxHosts       = 4         // hosts of a record of its owner
+	MaxGranted     = 8         // nodes of a grant
 	MaxAddrs       = 4         // addresses of a host
 	MaxAddr        = 256       // a multiaddr in text form
 	MaxTitle       = 200       // code points of a title in a record's summary
@@ -183,10 +184,15 @@ type Record struct {
 	Summary      string
 	Successor    did.DID // only KindMoved
 	Audience     Visibility
-	Inline       []byte // zstd of the TD, or nil; bound by Hash, not by the signature
-	Raw          []byte // the encoded record
+	// Host is the node that signed the record, if that is not the owner; see grant.go. Then Hosts has this node only, and Seq is its own.
+	Host     did.DID
+	Grant    *Grant // what permits it to host the Thing; nil without Host, and in a tombstone
+	Draining bool   // the host accepts no new calls
+	Inline   []byte // zstd of the TD, or nil; bound by Hash, not by the signature
+	Raw      []byte // the encoded record
 
 	digest [32]byte // SHA-256 of the signed bytes
+	tail   int      // bytes after the signature in the encoded record
 }
 
 // A Signed is a record and, if present, its TD. The bytes are not verified.

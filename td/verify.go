@@ -92,13 +92,18 @@ func (v *Verifier) cached(raw []byte, check func() ([]byte, error)) (td []byte, 
 
 // authenticate checks the signature, then the TD inside, which it returns.
 func (r *Record) authenticate(w *wireRecord) ([]byte, error) {
-	key, err := r.Owner.Key()
+	key, err := r.Signer().Key()
 	if err != nil {
 		return nil, fmt.Errorf("record: %w: owner: %w", ErrMalformed, err)
 	}
 	// The domain string precedes the signed bytes, so that no other signature of the same key is valid for a record.
 	if !ed25519.Verify(key, append([]byte(did.PurposeRecord), r.message()...), w.Signature) {
 		return nil, fmt.Errorf("record of %s: %w", r.Thing, ErrSignature)
+	}
+	if r.Grant != nil {
+		if err := r.Grant.verify(); err != nil {
+			return nil, err
+		}
 	}
 	if len(r.Inline) == 0 {
 		return nil, nil

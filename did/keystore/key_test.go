@@ -212,6 +212,7 @@ func TestSignRejects(t *testing.T) {
 		{"hash data that is an invitation", did.PurposeAssertion, pad(did.PurposeInvitation)},
 		{"hash data that is a rotation", did.PurposeAssertion, pad(did.PurposeRotation)},
 		{"hash data that is the addresses of a node", did.PurposeAssertion, pad(did.PurposeNode)},
+		{"hash data that is a grant", did.PurposeAssertion, pad(did.PurposeGrant)},
 		{"hash data that is a Noise handshake", did.PurposeAssertion, pad("noise-libp2p-static-key:")},
 		{"hash data that is a TLS handshake", did.PurposeAssertion, pad("libp2p-tls-handshake:")},
 		{"hash data that is gossip", did.PurposeAssertion, pad("libp2p-pubsub:")},
@@ -243,7 +244,7 @@ func TestSignRejects(t *testing.T) {
 // No bytes are the input of two purposes.
 func TestFormsCannotCollide(t *testing.T) {
 	t.Parallel()
-	if len(inputs) != 7 {
+	if len(inputs) != 8 {
 		t.Fatalf("there are %d forms; this test must check the new one, too", len(inputs))
 	}
 	for n := range 200 {
@@ -256,7 +257,7 @@ func TestFormsCannotCollide(t *testing.T) {
 			t.Errorf("a record of %d bytes is hash data too: %q", n, again)
 		}
 	}
-	for _, purpose := range []did.Purpose{did.PurposeInvitation, did.PurposeRotation, did.PurposeNode} {
+	for _, purpose := range []did.Purpose{did.PurposeInvitation, did.PurposeRotation, did.PurposeNode, did.PurposeGrant} {
 		for n := range 200 {
 			input, err := mapFor(purpose)(append([]byte{0xa9}, bytes.Repeat([]byte{0xa5}, n)...))
 			if err != nil {

@@ -19,17 +19,19 @@ var inputs = map[did.Purpose]func(msg []byte) ([]byte, error){
 	did.PurposeInvitation: mapFor(did.PurposeInvitation),
 	did.PurposeRotation:   mapFor(did.PurposeRotation),
 	did.PurposeNode:       mapFor(did.PurposeNode),
+	did.PurposeGrant:      mapFor(did.PurposeGrant),
 	did.PurposeAudit:      checkpoint,
 	did.PurposeCard:       card,
 }
 
 // domains are the prefixes of the bytes that are signed with the same key for other uses: by libp2p for handshakes, signed envelopes and
-// gossip, and here for records, invitations, rotations, addresses and checkpoints. An envelope has a length before its name, so that the names are also compared at offset 1.
+// gossip, and here for records, invitations, rotations, addresses, grants and checkpoints. An envelope has a length before its name, so that the names are also compared at offset 1.
 var domains = []string{
 	did.PurposeRecord,
 	did.PurposeInvitation,
 	did.PurposeRotation,
 	did.PurposeNode,
+	did.PurposeGrant,
 	did.PurposeAudit,
 	"noise-libp2p-static-key:",
 	"libp2p-tls-handshake:",
