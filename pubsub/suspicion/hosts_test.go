@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/did/didtest"
+	"github.com/lmosd/lmosd/internal/poll"
 	"github.com/lmosd/lmosd/internal/testhost"
 )
 
@@ -21,7 +22,11 @@ func TestRealHosts(t *testing.T) {
 			a.list(false, hosts...)
 			b.list(false, hosts...)
 			testhost.Connect(t, a.host, b.host)
+			poll.Until(t, "the protocols of the peer", func() bool { return a.supports(b.host.ID()) })
 			a.SyncPeer(t.Context(), b.host.ID(), hosts)
+			if x, y := a.Stats(), b.Stats(); x.Sent != 1 {
+				t.Fatalf("the report was not sent: %+v, %+v", x, y)
+			}
 			<-received
 			if x, y := a.Stats(), b.Stats(); x.Sent != 1 || x.BytesOut != y.BytesIn || y.Received != maxHosts || y.Rejected != 0 {
 				t.Errorf("%+v, %+v", x, y)
