@@ -50,7 +50,7 @@ func (d *DHT) Publish(ctx context.Context, s *td.Signed) (Receipt, error) {
 	if rec.Audience != td.Public {
 		return Receipt{}, fmt.Errorf("publish %s: %w", rec.Thing, errAudience)
 	}
-	r, err := d.store(ctx, valueKeyOf(rec.Owner, rec.Thing), raw)
+	r, err := d.store(ctx, RecordKey(rec.CarrierKey()), raw)
 	if err != nil {
 		err = fmt.Errorf("publish %s: %w", rec.Thing, err)
 	}

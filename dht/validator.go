@@ -43,7 +43,7 @@ func (v *validator) Validate(key string, value []byte) error {
 	if err != nil {
 		return err
 	}
-	if want := td.Key(r.Owner, r.Thing); raw != string(want[:]) {
+	if want := r.CarrierKey(); raw != string(want[:]) {
 		return errKey
 	}
 	if r.Audience != td.Public {
@@ -69,7 +69,7 @@ func (v *validator) compare(a, b []byte) {
 		return
 	}
 	other, err := v.verifier.Record(b, now)
-	if err != nil || one.Seq != other.Seq || one.Key() != other.Key() || one.Audience != td.Public || other.Audience != td.Public {
+	if err != nil || one.Seq != other.Seq || one.CarrierKey() != other.CarrierKey() || one.Audience != td.Public || other.Audience != td.Public {
 		return
 	}
 	bareOne, bareOther := *one, *other

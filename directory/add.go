@@ -43,12 +43,15 @@ func (d *Directory) putWith(desc *td.Description, from origin, with arrival) (ch
 		return false, interact.Errorf(interact.Expired, "publish it again",
 			"the description of %s expired at %s", r.Thing, formatTime(r.Expires))
 	}
-	if from == received && d.opts.Admits != nil {
+	if r.Host != "" {
+		return d.putHost(desc, from, with)
+	}
+	key := r.Key()
+	if from == received && d.opts.Admits != nil && !d.isGranted(key) {
 		if err := d.opts.Admits(r.Owner); err != nil {
 			return false, err
 		}
 	}
-	key := r.Key()
 	own := (from == published || from == restoredOwn) && d.hostedHere(r)
 	in := d.prepare(key, desc)
 	in.used, in.via = with.used, with.via
@@ -146,6 +149,8 @@ func (d *Directory) compareLocked(e *entry, desc *td.Description) (known bool, e
 	case r.Seq < e.seq:
 		d.count.inc(&d.count.RolledBack)
 		return false, d.rolledBackLocked(e, r, "an older record arrived")
+	case e.hosting != nil:
+		return false, d.rolledBackLocked(e, r, "its owner has signed a grant with this number")
 	}
 	cur := e.record()
 	if cur == nil {
@@ -208,7 +213,16 @@ func (d *Directory) setSizeLocked(e *entry, bytes int) {
 // setLocked updates e with an arrival.
 func (d *Directory) setLocked(e *entry, in *arrival, own bool) {
 	r := in.desc.Record
-	e.seq, e.until = r.Seq, droppableAt(r)
+	if r.Grant == nil {
+		if e.hosting != nil {
+			e.keepUntil(grantMemory(e.hosting.grant, time.Now()))
+		}
+		d.endHostingLocked(e)
+	} else {
+		e.keepUntil(grantMemory(r.Grant, time.Now()))
+	}
+	e.seq = r.Seq
+	e.keepUntil(droppableAt(r))
 	if in.view != nil {
 		d.setLiveLocked(e, in, own)
 		d.count.inc(&d.count.Added)
@@ -222,9 +236,9 @@ func (d *Directory) setLocked(e *entry, in *arrival, own bool) {
 	}
 }
 
-// notifyLocked calls Options.OnChange for e.
+// notifyLocked calls Options.OnChange for e, unless hosts have signed its records.
 func (d *Directory) notifyLocked(e *entry) {
-	if d.opts.OnChange != nil {
+	if d.opts.OnChange != nil && e.hosting == nil { // each host has a record of its own
 		r := e.record()
 		d.opts.OnChange(e.Key, e.seq, r != nil && r.Audience == td.Public)
 	}
@@ -339,6 +353,9 @@ func refreshes(was, r *td.Record) bool {
 // removeLocked makes a live e removed.
 func (d *Directory) removeLocked(e *entry, why Reason) {
 	d.changed.add(logEntry{kind: Removed, reason: why, thing: e.view})
+	if why == Expired || why == Evicted {
+		d.endHostingLocked(e)
+	}
 	d.room.Leave(&e.Item)
 	d.uncountNameLocked(e)
 	d.countHostsLocked(e, false)
@@ -391,6 +408,7 @@ func (d *Directory) dropTombstoneLocked(e *entry) {
 
 // forgetLocked drops a removed e.
 func (d *Directory) forgetLocked(e *entry) {
+	d.endHostingLocked(e)
 	d.dropTombstoneLocked(e)
 	d.removed.Remove(e)
 	delete(d.entries, e.Key)

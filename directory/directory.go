@@ -81,7 +81,7 @@ type Options struct {
 	// Embedder computes embeddings of Things and queries. Run requests a vector for each Thing, which takes one byte per dimension in
 	// addition to Bytes. If it has a method Model() string, Store persists the vectors of that model. Nil: lexical search.
 	Embedder embedding.Embedder
-	// OnChange is called when the newest record of a Thing changes, with its key and sequence number, and whether [Directory.Signed]
+	// OnChange is called when the newest record of a Thing, or of a host of it, changes, with its key (td.Record.CarrierKey) and sequence number, and whether [Directory.Signed]
 	// returns the record, which is then public. It is called under the directory's lock, so it must be quick and must not call back.
 	OnChange func(key [32]byte, seq uint64, here bool)
 	// Sees reports whether a caller may receive a description; p is nil without a caller. All methods that give descriptions out call it for
@@ -141,6 +141,7 @@ type Directory struct {
 	publicVersion uint64              // changes with each addition and removal of a public Thing
 	hashes        map[[32]byte]*entry // live entries by the hash of their TD
 	hosts         map[did.DID]int     // number of live entries per host
+	hostKeys      map[[32]byte]hostAt // by td.HostKey
 	tombstones    tombstones
 	equivocations equivocations
 	room          *eviction.Room
@@ -166,6 +167,7 @@ func New(o Options) (*Directory, error) {
 		entries:    map[[32]byte]*entry{},
 		hashes:     map[[32]byte]*entry{},
 		hosts:      map[did.DID]int{},
+		hostKeys:   map[[32]byte]hostAt{},
 		ownerBytes: map[did.DID]int{},
 	}
 	d.room = eviction.New(o.Max, func(e *eviction.Item) bool { return d.entries[e.Key].view.shown.Load() })

@@ -37,6 +37,8 @@ type entry struct {
 	nameClass          lookalike.Class // of the owner, for the name; see lookalikes
 	nameCounted        bool            // it is counted in lookalikes
 	equivocationLogged bool            // an equivocation was logged
+	hosting            *hosting        // of a Thing that its owner has granted to nodes, else nil
+	hostsDue           time.Time       // when the record of the first host expires
 }
 
 // A tombstone is the tombstone or moved record of a Thing. Of a record with more than maxTombstone bytes only the sequence number is kept.
@@ -53,7 +55,7 @@ func newTombstone(r *td.Record, names []string) *tombstone {
 	return &tombstone{record: &slim, names: names}
 }
 
-// A record is valid for at most a day; clocks may differ by 5 minutes.
+// A record of an owner is valid for at most a day; clocks may differ by 5 minutes.
 const (
 	maxLifetime = 24 * time.Hour
 	maxSkew     = 5 * time.Minute
@@ -73,10 +75,13 @@ func alive(r *td.Record, now time.Time) bool { return now.Before(r.Expires) }
 
 // due returns when e expires or can be dropped.
 func (e *entry) due() time.Time {
-	if e.view != nil {
-		return e.view.record.Expires
+	switch {
+	case e.view == nil:
+		return e.until
+	case e.hosting != nil:
+		return e.hostsDue
 	}
-	return e.until
+	return e.view.record.Expires
 }
 
 // Before orders entries by due.

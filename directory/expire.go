@@ -22,7 +22,10 @@ func (d *Directory) dropSome(now time.Time) (next time.Duration, done bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	left := dropBatch
-	for ; left > 0 && len(d.live) > 0 && !alive(d.live[0].view.record, now); left-- {
+	for ; left > 0 && len(d.live) > 0 && !now.Before(d.live[0].due()); left-- {
+		if d.renewHostsLocked(d.live[0], now) {
+			continue
+		}
 		d.removeLocked(d.live[0], Expired)
 		d.count.inc(&d.count.Expired)
 	}

@@ -362,7 +362,7 @@ func (d *Directory) lookUpOwned(ctx context.Context, owner did.DID, thing string
 			case err != nil && !errors.Is(err, did.ErrNotFound):
 				failed = append(failed, err)
 			case desc != nil && desc.Record.Owner == owner && desc.Record.Thing == thing &&
-				(newest == nil || desc.Record.Seq > newest.Record.Seq):
+				(newest == nil || desc.Record.Number() > newest.Record.Number()):
 				newest = desc
 			}
 		})

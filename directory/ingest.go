@@ -83,7 +83,7 @@ func (d *Directory) checkRestricted(r *td.Record, from did.DID) error {
 	switch {
 	case r.Audience == td.Public || r.Audience == td.Private:
 		return fmt.Errorf("record of %s: expected the audience %s or %s, got %s", r.Thing, td.Partners, td.Organization, r.Audience)
-	case from != r.Owner && !slices.ContainsFunc(hosts, func(h td.Host) bool { return h.Node == from }):
+	case from != r.Signer() && !slices.ContainsFunc(hosts, func(h td.Host) bool { return h.Node == from }):
 		return fmt.Errorf("record of %s: %s is neither its owner nor a host", r.Thing, from.Short())
 	}
 	return nil
@@ -97,13 +97,16 @@ func (d *Directory) Room() int {
 	return max(d.room.Modest(), d.opts.Max-(len(d.live)-d.own.Len()))
 }
 
-// Signed returns the newest record under a key ([td.Key]) with its TD, also a tombstone, or nil. It returns only public records, which other
+// Signed returns the newest record under a key (td.Record.CarrierKey) with its TD, also a tombstone, or nil. It returns only public records, which other
 // nodes may receive. The caller must not modify it.
 func (d *Directory) Signed(key [32]byte) *td.Signed {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
+	if h, ok := d.hostKeys[key]; ok {
+		return h.signedLocked()
+	}
 	e := d.entries[key]
-	if e == nil {
+	if e == nil || e.hosting != nil {
 		return nil
 	}
 	switch r := e.record(); {
@@ -250,7 +253,12 @@ func (d *Directory) isKnown(r *td.Record) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	e := d.entries[r.Key()]
-	if e == nil || r.Seq > e.seq {
+	switch {
+	case e == nil:
+		return false
+	case r.Host != "":
+		return d.isKnownHostLocked(e, r)
+	case r.Seq > e.seq:
 		return false
 	}
 	known := e.record()
@@ -262,5 +270,8 @@ func (d *Directory) hasNewer(r *td.Record) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	e := d.entries[r.Key()]
+	if r.Host != "" {
+		return e != nil && d.isKnownHostLocked(e, r)
+	}
 	return e != nil && r.Seq < e.seq
 }

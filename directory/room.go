@@ -36,10 +36,11 @@ func (d *Directory) tierLocked(e *entry, v *view, units int) eviction.Tier {
 	return eviction.Stale
 }
 
-// isLinked reports whether the owner of a record hosts the Thing itself and is connected, which proves the host.
+// isLinked reports whether a host that has signed a record of the Thing is connected, which proves the host.
 func (d *Directory) isLinked(r *td.Record) bool {
-	return d.opts.Connected != nil && slices.ContainsFunc(r.Hosts, func(h td.Host) bool { return h.Node == r.Owner }) &&
-		d.opts.Connected(r.Owner)
+	return d.opts.Connected != nil && slices.ContainsFunc(r.Hosts, func(h td.Host) bool {
+		return (h.Node == r.Owner || r.Grant != nil) && d.opts.Connected(h.Node)
+	})
 }
 
 // updateTierLocked moves e to its current tier.

@@ -21,11 +21,12 @@ type savedSeq struct {
 
 // savedDesc is stored for each live Thing.
 type savedDesc struct {
-	Record []byte `cbor:"1,keyasint"`
-	TD     []byte `cbor:"2,keyasint"`
-	Own    bool   `cbor:"3,keyasint"`
-	Used   bool   `cbor:"4,keyasint,omitempty"`
-	Via    string `cbor:"5,keyasint,omitempty"` // the share to which it is charged
+	Record []byte   `cbor:"1,keyasint"`
+	TD     []byte   `cbor:"2,keyasint"`
+	Own    bool     `cbor:"3,keyasint"`
+	Used   bool     `cbor:"4,keyasint,omitempty"`
+	Via    string   `cbor:"5,keyasint,omitempty"` // the share to which it is charged
+	Others [][]byte `cbor:"6,keyasint,omitempty"` // the records of further hosts
 }
 
 // initialLoad is the number of descriptions that New verifies, at 0.3 ms each.
@@ -152,6 +153,12 @@ func (d *Directory) restore(ctx context.Context, key [32]byte, value []byte) err
 	if _, err := d.putWith(desc, from, with); err != nil {
 		d.log.Debug("stored description rejected", "thing", desc.Record.Thing, "err", err)
 		d.store.Mark(persist.Seqs, key)
+		return nil
+	}
+	for _, record := range s.Others {
+		if other, err := desc.Refresh(d.opts.Verifier, record, time.Now()); err == nil { // else it has expired
+			_, _ = d.putWith(other, from, arrival{}) // the Thing is there without it, too
+		}
 	}
 	return nil
 }
@@ -185,6 +192,10 @@ func (d *Directory) snapshot(k persist.Kind, key [32]byte) []persist.Entry {
 		return []persist.Entry{{Kind: persist.Seqs, Value: seq}, {Kind: persist.Vectors}, {Kind: persist.Descriptions}}
 	}
 	desc := &savedDesc{Record: e.view.record.Raw, Own: e.own, Used: e.used, Via: e.Via()}
+	if e.hosting != nil {
+		desc.Record, desc.Others = e.hosting.stored()
+		desc.TD = e.view.body()
+	}
 	if len(e.view.record.Inline) == 0 { // otherwise the record has the TD
 		desc.TD = e.view.body()
 	}

@@ -400,6 +400,7 @@ var unread = map[string]string{
 	"Equivocations": "evidence, of public records only",
 	"Established":   "about a record that the caller has",
 	"Fill":          "a fraction, for warnings",
+	"Grant":         "of the node itself: what it hosts for others",
 	"Hosts":         "of the node itself: which hosts to dial",
 	"IsIncomplete":  "about the whole index",
 	"Latest":        "a number of the change log",
@@ -408,6 +409,7 @@ var unread = map[string]string{
 	"Resembles":     "a name, of public Things only",
 	"Room":          "of the node itself, for reconciliation",
 	"Seq":           "of the node itself: the next sequence number",
+	"SeqAt":         "of the node itself: the next sequence number",
 	"Signed":        "public records only, for reconciliation",
 	"Stats":         "counters, for callers that see everything",
 }

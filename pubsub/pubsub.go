@@ -247,7 +247,7 @@ func (p *PubSub) Announce(ctx context.Context, s *td.Signed) (peers int, err err
 	if r.Audience != td.Public {
 		return 0, fmt.Errorf("announce %s: %w", r.Thing, errAudience)
 	}
-	key := r.Key()
+	key := r.CarrierKey()
 	announced := map[peer.ID]bool{}
 	where := p.shardsFor(r, key) // computed once: publishing changes it
 	for i := range Shards {

@@ -40,7 +40,7 @@ const (
 
 // note records that r was received on a shard and returns its order.
 func (p *replay) note(shard byte, r *td.Record) order {
-	key, next := r.Key(), essence(r)
+	key, next := r.CarrierKey(), essence(r)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known, ok := p.getLocked(key)
@@ -91,7 +91,7 @@ func (p *replay) putLocked(key [32]byte, l last) {
 // and without it are equal.
 func essence(r *td.Record) td.Record {
 	e := *r
-	e.Owner, e.Thing, e.Hosts, e.Capabilities = "", "", nil, nil
+	e.Owner, e.Thing, e.Host, e.Grant, e.Hosts, e.Capabilities = "", "", "", nil, nil, nil
 	e.Title, e.Summary, e.Successor, e.Inline, e.Raw = "", "", "", nil, nil
 	return e
 }

@@ -56,7 +56,7 @@ func TestCutInline(t *testing.T) {
 			Signature: bytes.Repeat([]byte{15}, 64)}
 		switch {
 		case i >= 2*len(sizes):
-			w.Version, w.Draining, w.Grant = 3, true, bytes.Repeat([]byte{17}, n+1)
+			w.Version, w.State, w.Grant = 3, 1, bytes.Repeat([]byte{17}, n+1)
 		case i >= len(sizes):
 			w.Version, w.Audience = 2, uint64(Partners)
 		}

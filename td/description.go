@@ -12,8 +12,8 @@ import (
 	"github.com/lmosd/lmosd/td/schema"
 )
 
-// Verify verifies s at the time now and returns the description. For a tombstone or a moved record it returns a Description whose Thing is
-// nil. The TD is s.TD, or else that inside the record; without both, the error wraps [ErrNoTD].
+// Verify verifies s at the time now and returns the description. For a tombstone, a moved record, or the last record of a host it returns a
+// Description whose Thing is nil. The TD is s.TD, or else that inside the record; without both, the error wraps [ErrNoTD].
 //
 // The order is: the record ([Verifier.Record]); size and hash of the TD; strict JSON; the proof, which must be of the owner of the
 // record; the owner in the id, if there is one; the id, which must be that of the record; the rules of [Parse]; the audience. The error wraps one of the
@@ -38,7 +38,7 @@ func (s *Signed) VerifyNew(ctx context.Context, v *Verifier, now time.Time, want
 // describe verifies the TD of s, whose record r is verified. td is the TD inside the record if it was decompressed already.
 func (s *Signed) describe(ctx context.Context, v *Verifier, r *Record, td []byte, now time.Time) (*Description, error) {
 	var err error
-	if r.Kind != KindTD {
+	if r.Kind != KindTD || r.State == Ended {
 		return &Description{Record: r, Signed: &Signed{Record: s.Record}}, nil
 	}
 	switch {

@@ -127,7 +127,7 @@ func ParseGrant(raw []byte) (*Grant, error) {
 // Names reports whether a node may host the Thing.
 func (g *Grant) Names(node did.DID) bool { return slices.Contains(g.Nodes, node) }
 
-// Sign signs the record of a node that the grant names, as long as the grant is valid. The lease has the node as its only host. The error wraps
+// Sign signs the record of a node that the grant names, as long as the grant is valid. Of the hosts of the lease only the node is in it. The error wraps
 // [ErrOwner] if the grant does not name the node, or [ErrExpired].
 func (g *Grant) Sign(td []byte, node did.Signer, l Lease) (*Signed, error) {
 	left := g.Expires.Sub(l.Now.Truncate(time.Second))
@@ -138,21 +138,24 @@ func (g *Grant) Sign(td []byte, node did.Signer, l Lease) (*Signed, error) {
 		return nil, fmt.Errorf("grant %d of %s: %w at %s", g.Number, g.Thing, ErrExpired, g.Expires.Format(time.RFC3339))
 	}
 	l.Lifetime = min(l.Lifetime, left)
-	w := &wireRecord{Version: hostVersion, Owner: string(g.Owner), Thing: g.Thing, Grant: g.Raw, Draining: l.Draining}
+	l.Hosts = slices.DeleteFunc(slices.Clone(l.Hosts), func(h Host) bool { return h.Node != node.DID() })
+	w := &wireRecord{Version: hostVersion, Owner: string(g.Owner), Thing: g.Thing, Grant: g.Raw, State: uint64(l.State)}
 	return w.sign(node, l, td)
-}
-
-// SignEnd signs the record that a node does not host the Thing any longer.
-func (g *Grant) SignEnd(node did.Signer, l Lease) (*Signed, error) {
-	l.Audience, l.Hosts = g.Audience, []Host{{Node: node.DID()}}
-	w := &wireRecord{Version: hostVersion, Kind: uint64(KindTombstone), Owner: string(g.Owner), Thing: g.Thing, Capabilities: g.Capabilities}
-	return w.sign(node, l, nil)
 }
 
 // decodeGrant decodes a grant and checks its form, but not its signature.
 func decodeGrant(raw []byte) (*Grant, error) {
 	if len(raw) > MaxGrant {
 		return nil, fmt.Errorf("grant: %w: %d bytes, %d are allowed", ErrTooLarge, len(raw), MaxGrant)
+	}
+	var head struct {
+		Version uint64 `cbor:"0,keyasint"`
+	}
+	if err := cbor.Peek(raw, &head); err != nil {
+		return nil, fmt.Errorf("grant: %w: %w", ErrMalformed, err)
+	}
+	if head.Version > grantFormat {
+		return nil, fmt.Errorf("grant: %w %d; the highest supported version is %d", ErrVersion, head.Version, grantFormat)
 	}
 	w := new(wireGrant)
 	if err := cbor.Unmarshal(raw, w); err != nil {
@@ -233,21 +236,17 @@ func (r *Record) Signer() did.DID {
 
 // setHost sets the fields of a record of version 3, which a host has signed, from its grant.
 func (r *Record) setHost(w *wireRecord) error {
-	kind := Kind(w.Kind)
 	switch {
 	case len(r.Hosts) != 1:
 		return malformed("%d hosts in the record of a host", len(r.Hosts))
-	case len(w.Hash) > 0 || w.Size > 0 || w.Title != "" || w.Summary != "" || kind == KindMoved:
-		return malformed("the record of a host repeats its grant, or is of kind %d", w.Kind)
-	case kind == KindTombstone && (len(w.Grant) > 0 || w.Draining):
-		return malformed("a withdrawal of a host with a grant")
-	case kind == KindTD && (w.Audience != 0 || len(w.Capabilities) > 0):
+	case r.Kind != KindTD || r.Seq == finalSeq:
+		return malformed("the record of a host is of kind %d, with the seq %d", w.Kind, w.Seq)
+	case len(w.Hash) > 0 || w.Size > 0 || len(w.Capabilities) > 0 || w.Title != "" || w.Summary != "":
 		return malformed("the record of a host repeats its grant")
+	case w.State > uint64(Ended):
+		return fmt.Errorf("record of %s: %w: a state %d of its host", r.Thing, ErrVersion, w.State)
 	}
-	r.Host, r.Draining = r.Hosts[0].Node, w.Draining
-	if kind == KindTombstone {
-		return nil
-	}
+	r.Host, r.State = r.Hosts[0].Node, HostState(w.State)
 	g, err := decodeGrant(w.Grant)
 	if err != nil {
 		return err
@@ -264,11 +263,19 @@ func (r *Record) setHost(w *wireRecord) error {
 	return nil
 }
 
-// AtHosts returns d, of which a host signed the record, with the record of the whole Thing: the number of the grant instead of the sequence number of the
-// host, and all its hosts. Raw and Signed stay those of the one host. d is not changed.
-func (d *Description) AtHosts(hosts []Host, expires time.Time) *Description {
+// Number is the place of the record among the statements of the owner about the Thing: the number of the grant, or the seq of its own record.
+func (r *Record) Number() uint64 {
+	if r.Grant != nil {
+		return r.Grant.Number
+	}
+	return r.Seq
+}
+
+// AtHosts returns d, of which a host signed the record, with a record of the whole Thing: with the grant in force and its number instead of the sequence
+// number of the host, and with all hosts. Raw and Signed stay those of the one host. d is not changed.
+func (d *Description) AtHosts(g *Grant, hosts []Host, expires time.Time) *Description {
 	r := *d.Record
-	r.Host, r.Draining, r.Seq, r.Hosts, r.Expires = "", false, r.Grant.Number, hosts, expires
+	r.Host, r.State, r.Grant, r.Seq, r.Hosts, r.Expires = "", Hosting, g, g.Number, hosts, expires
 	whole := *d
 	whole.Record = &r
 	return &whole

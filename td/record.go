@@ -45,12 +45,12 @@ const (
 //	13  successor    text, a DID; kind 2 only
 //	14  inline       bytes, zstd of the TD with the dictionary of inline.go, at most 6 KiB; kind 0 only
 //	15  signature    64 bytes, Ed25519
-//	16  audience     uint: 1 partners, 2 organization, 3 private; version 2, and tombstones of version 3
-//	17  grant        bytes, a [wireGrant]; kind 0 of version 3 only
-//	18  draining     true; as 17
+//	16  audience     uint: 1 partners, 2 organization, 3 private; version 2 only
+//	17  grant        bytes, a [wireGrant]; version 3 only
+//	18  state        uint: 1 draining, 2 ended; version 3 only
 //
-// A record of version 3 is signed by its only host. It has neither 7, 8, 11, 12, nor, in kind 0, 10 and 16: these are in the grant. Its kind is 0, or 1: the
-// node does not host the Thing any longer.
+// A record of version 3 is signed by its only host. Its kind is 0. It has neither 7, 8, 10, 11, 12 nor 16: these are in the grant. The last record of a host
+// has the state 2: it outlives all that the host signed before.
 //
 // The signature covers "lmos-td-v1:" and the encoding of the map without keys 14 and 15. The hash covers the TD inside, so a record may be
 // sent with or without it. The audience is that of the TD (lmosd:visibility); a record without one is public.
@@ -73,7 +73,7 @@ type wireRecord struct {
 	Signature    []byte     `cbor:"15,keyasint,omitempty"`
 	Audience     uint64     `cbor:"16,keyasint,omitempty"`
 	Grant        []byte     `cbor:"17,keyasint,omitempty"`
-	Draining     bool       `cbor:"18,keyasint,omitempty"`
+	State        uint64     `cbor:"18,keyasint,omitempty"`
 }
 
 type wireHost struct {
@@ -167,9 +167,9 @@ func (w *wireRecord) owner() (did.DID, error) {
 	switch {
 	case w.Version < recordVersion:
 		return "", malformed("version %d", w.Version)
-	case w.Version != hostVersion && (w.Version == restrictedVersion) != (w.Audience != 0), w.Audience > uint64(Private):
+	case (w.Version == restrictedVersion) != (w.Audience != 0), w.Audience > uint64(Private):
 		return "", malformed("audience %d in version %d", w.Audience, w.Version)
-	case w.Version != hostVersion && (len(w.Grant) > 0 || w.Draining):
+	case w.Version != hostVersion && (len(w.Grant) > 0 || w.State != 0):
 		return "", malformed("a grant in version %d", w.Version)
 	}
 	owner, err := did.Parse(w.Owner)
@@ -321,13 +321,16 @@ func Key(owner did.DID, thing string) [32]byte {
 	return sha256.Sum256(append(b, thing...))
 }
 
-// Key returns the key of the record: that of its Thing (see the function [Key]), and for a record that a host has signed that of the Thing at this
-// host ([HostKey]).
-func (r *Record) Key() [32]byte {
+// Key returns the key of the record's Thing; see the function [Key].
+func (r *Record) Key() [32]byte { return Key(r.Owner, r.Thing) }
+
+// CarrierKey returns the key under which the DHT, gossip and reconciliation carry the record: that of its Thing, and for a record that a host has
+// signed that of the Thing at this host ([HostKey]).
+func (r *Record) CarrierKey() [32]byte {
 	if r.Host != "" {
 		return HostKey(r.Owner, r.Thing, r.Host)
 	}
-	return Key(r.Owner, r.Thing)
+	return r.Key()
 }
 
 // Final reports whether the record is a final tombstone.
@@ -401,7 +404,7 @@ const inlineKey = 14
 // signatureBytes is the size of the signature in an encoded record.
 const signatureBytes = 1 + 2 + ed25519.SignatureSize
 
-// tail returns the size of what follows the signature in the encoded record: audience, grant, draining.
+// tail returns the size of what follows the signature in the encoded record: audience, grant, state.
 func (w *wireRecord) tail() (n int) {
 	if w.Audience != 0 {
 		n += 2
@@ -415,7 +418,7 @@ func (w *wireRecord) tail() (n int) {
 	default:
 		n += 4 + g
 	}
-	if w.Draining {
+	if w.State != 0 {
 		n += 2
 	}
 	return n

@@ -25,7 +25,7 @@ type Lease struct {
 	Hosts    []Host        // at most MaxHosts; ignored for tombstones and moves
 	// Audience is that of a tombstone or a move. The audience of a TD is its visibility.
 	Audience Visibility
-	Draining bool // only of [Grant.Sign]
+	State    HostState // only of [Grant.Sign]
 }
 
 // Sign signs a completed Thing for the mesh. It adds a Data Integrity proof to the TD, unless the TD has a valid one of the same owner, and
@@ -115,7 +115,7 @@ func (w *wireRecord) sign(s did.Signer, l Lease, td []byte) (*Signed, error) {
 	w.Issued = uint64(l.Now.Unix())
 	w.Expires = w.Issued + uint64(l.Lifetime/time.Second)
 	w.Hosts = nil
-	if Kind(w.Kind) == KindTD || w.Version == hostVersion {
+	if Kind(w.Kind) == KindTD {
 		for _, h := range l.Hosts {
 			w.Hosts = append(w.Hosts, wireHost{Node: string(h.Node), Addrs: h.Addrs})
 		}

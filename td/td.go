@@ -162,6 +162,16 @@ const (
 	KindMoved     Kind = 2 // Successor is the new owner of the Thing
 )
 
+// A HostState is the state of a Thing at one of several hosts.
+type HostState uint8
+
+// States of a host.
+const (
+	Hosting  HostState = 0
+	Draining HostState = 1 // it accepts no new calls
+	Ended    HostState = 2 // it does not host the Thing any longer
+)
+
 // A Host is a node that hosts a Thing.
 type Host struct {
 	Node  did.DID  // a did:key; the node's PeerID is the same key
@@ -185,11 +195,11 @@ type Record struct {
 	Successor    did.DID // only KindMoved
 	Audience     Visibility
 	// Host is the node that signed the record, if that is not the owner; see grant.go. Then Hosts has this node only, and Seq is its own.
-	Host     did.DID
-	Grant    *Grant // what permits it to host the Thing; nil without Host, and in a tombstone
-	Draining bool   // the host accepts no new calls
-	Inline   []byte // zstd of the TD, or nil; bound by Hash, not by the signature
-	Raw      []byte // the encoded record
+	Host   did.DID
+	Grant  *Grant    // what permits it to host the Thing
+	State  HostState // of Host
+	Inline []byte    // zstd of the TD, or nil; bound by Hash, not by the signature
+	Raw    []byte    // the encoded record
 
 	digest [32]byte // SHA-256 of the signed bytes
 	tail   int      // bytes after the signature in the encoded record

@@ -46,7 +46,7 @@ type Fetcher struct {
 // unreachable host, and the failures would count for the TD's owner.
 type target struct{ key, hash [32]byte }
 
-func targetOf(r *td.Record) target { return target{r.Key(), r.Hash} }
+func targetOf(r *td.Record) target { return target{r.CarrierKey(), r.Hash} }
 
 // A job is a running fetch.
 type job struct {

@@ -296,7 +296,7 @@ func (r *Reconciler) accept(requested item, s *td.Signed) (accepted bool, err er
 		return false, fmt.Errorf("%w: %w", errViolation, err)
 	case rec.Audience != td.Public:
 		return false, fmt.Errorf("%w: the record is not public", errViolation)
-	case rec.Key() != requested.key || rec.Seq < requested.seq:
+	case rec.CarrierKey() != requested.key || rec.Seq < requested.seq:
 		return false, fmt.Errorf("%w: expected the announced record, got another one", errViolation)
 	case s.TD != nil && !matches(rec, s.TD):
 		return false, fmt.Errorf("%w: the TD does not match the hash in its record", errViolation)
