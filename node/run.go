@@ -25,6 +25,7 @@ func (n *Node) serve(ctx, parts context.Context) error {
 	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.opts.Drain)
 	defer cancel()
 	g.Go(func() error { n.servient.Drain(patient); return nil })
+	n.mesh.publisher.Drain(patient) // other hosts get the next calls
 	n.mesh.streams.Drain(patient)
 	select { // Calls over HTTP end with the gateway; this waits for those over WebSocket, MQTT and CoAP.
 	case <-idle:

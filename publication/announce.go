@@ -79,6 +79,7 @@ func (p *Publisher) repeat(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
+		p.followGrants(ctx, time.Now())
 		for _, a := range p.schedule.due(time.Now(), p.o.Gossip.Peers() > 0) {
 			g.Go(func() error { p.refresh(ctx, a); return nil })
 		}
@@ -178,6 +179,10 @@ func (p *Publisher) gossip(ctx context.Context, pub *Publication, signed *td.Sig
 }
 
 func (p *Publisher) replicate(ctx context.Context, pub *Publication, signed *td.Signed, to *progress) error {
+	if pub.Owner != "" { // the providers of the Thing are its hosts, and give out their records themselves
+		p.schedule.replicated(pub)
+		return nil
+	}
 	r, err := p.o.DHT.Publish(ctx, signed)
 	to.replicated(r)
 	if r.Replicas > 0 {
@@ -192,7 +197,7 @@ func (p *Publisher) provide(ctx context.Context, pub *Publication) error {
 	case p.o.Index.Get(pub.Thing) != pub:
 		return nil // It was withdrawn or replaced in between.
 	case pub.Description == nil, pub.isRestricted():
-		p.o.DHT.Unprovide(p.o.Signer.DID(), pub.Thing)
+		p.o.DHT.Unprovide(p.ownerOf(pub), pub.Thing)
 		return nil
 	}
 	_, err := p.o.DHT.Provide(ctx, pub.Description.Record)

@@ -1,6 +1,7 @@
 package publication
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"maps"
@@ -120,7 +121,7 @@ func (x *Index) isVisible(ctx context.Context, p *Publication) bool {
 	}
 	d := p.Description
 	if d == nil {
-		d = directory.DescribeWithdrawn(x.owner, p.Thing, p.Audience)
+		d = directory.DescribeWithdrawn(cmp.Or(p.Owner, x.owner), p.Thing, p.Audience)
 	}
 	return directory.Allows(x.sees, did.PrincipalOf(ctx), d)
 }
@@ -141,7 +142,7 @@ func (x *Index) Locate(ctx context.Context, ref string) (interact.Thing, error) 
 func (x *Index) missing(ref string) error {
 	p := x.Get(td.ParseRef(ref).Name)
 	switch {
-	case p == nil || p.Withdrawn.IsZero():
+	case p == nil || p.Withdrawn.IsZero() || p.Owner != "": // other nodes may host it
 	case p.Moved != "":
 		return interact.Errorf(interact.Withdrawn, "", "%s has moved to %s at %s", p.Thing, p.Moved, p.Withdrawn.UTC().Format(time.RFC3339)).
 			Then(interact.StepShow, successorOf(p.Thing, p.Moved).String())
@@ -153,12 +154,12 @@ func (x *Index) missing(ref string) error {
 }
 
 // Of returns the publication that d describes, which may be withdrawn; nil if this node has none. A record that only names this node as
-// a host does not count: the owner must be this node.
+// a host does not count: the owner must be this node, or one whose Thing this node has agreed to host.
 func (x *Index) Of(d *td.Description) *Publication {
-	if d.Record.Owner != x.owner {
-		return nil
+	if p := x.Get(d.Record.Thing); p != nil && cmp.Or(p.Owner, x.owner) == d.Record.Owner {
+		return p
 	}
-	return x.Get(d.Record.Thing)
+	return nil
 }
 
 // Has reports whether this node offers d.

@@ -31,6 +31,9 @@ type Publication struct {
 	Signed    *td.Signed `json:"signed"`
 	Withdrawn time.Time  `json:"withdrawn,omitzero"`
 	Moved     did.DID    `json:"moved,omitempty"` // the new owner of a Thing that moved
+	// Owner is that of a Thing of another owner, which has granted it to this node (hosted.go); else empty. Grant is what it has signed.
+	Owner did.DID `json:"owner,omitempty"`
+	Grant []byte  `json:"grant,omitempty"`
 	// Registration is the Thing's registration in the W3C directory.
 	Registration Registration `json:"registration,omitzero"`
 	// For are the callers that may find and call the Thing in addition to those of the access rules, by their names in rules.
@@ -48,7 +51,11 @@ type Publication struct {
 	Agent       interact.Thing  `json:"-"` // what Options.Bind returned; nil when withdrawn
 	Warnings    []td.Issue      `json:"-"` // for the author of the TD; empty after a restart
 
-	live    *liveness      // of Agent; nil when withdrawn
+	live     *liveness // of Agent; nil when withdrawn
+	grant    *td.Grant // decoded; nil without Grant
+	followed time.Time // when a newer grant was adopted from another host
+	waiting  uint64    // the number of a newer grant that the operator must bring; 0: none
+
 	handler interact.Thing // the agent in this process, or an attached one; nil for an agent that is called over the forms of its TD
 }
 

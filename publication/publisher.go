@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	ds "github.com/ipfs/go-datastore"
@@ -28,8 +29,11 @@ import (
 type Directory interface {
 	Add(d *td.Description) (changed bool, err error)
 	Get(ctx context.Context, ref string) (*td.Description, error)
-	// Seq returns the highest sequence number that was seen of a Thing; 0 if none was.
+	// Seq returns the highest sequence number, or number of a grant, that was seen of a Thing; SeqAt that of a host of it. 0 if none was.
 	Seq(owner did.DID, thing string) uint64
+	SeqAt(owner did.DID, thing string, host did.DID) uint64
+	// Grant returns the newest grant that was seen of a Thing; nil if none was.
+	Grant(owner did.DID, thing string) *td.Grant
 	// Len returns how many Things are known in the mesh.
 	Len() (local, known int)
 	// Away records whether the agent of d does not answer its host, as node reports.
@@ -90,6 +94,8 @@ type Publisher struct {
 
 	// turn is held while a Thing gets its next record, so that no two records have one sequence number.
 	turn sync.Mutex
+	// draining is set when this node stops: its records say so.
+	draining atomic.Bool
 	// orphans had an attached agent when the node last stopped, by thing id; owned by turn.
 	orphans map[string]*Publication
 }
@@ -129,7 +135,8 @@ func (p *Publisher) Restore(ctx context.Context) error {
 		}
 		wrongTime := errors.Is(err, td.ErrExpired) || errors.Is(err, td.ErrFuture)
 		switch {
-		case err == nil, codeIs(err, interact.RolledBack) && pub.Description == nil: // Another process with this key published it again.
+		case err == nil, pub.Owner != "":
+		case codeIs(err, interact.RolledBack) && pub.Description == nil: // Another process with this key published it again.
 		case wrongTime && pub.Description == nil:
 			p.o.Log.Warn("withdrawal not repeated: the clock may be wrong", "thing", pub.Thing, "err", err)
 		default:
@@ -203,6 +210,8 @@ func (p *Publisher) revive(ctx context.Context, pub *Publication, now time.Time)
 	case !pub.Withdrawn.IsZero():
 		p.o.Index.set(pub)
 		return nil
+	case pub.Owner != "":
+		return p.reviveHosted(ctx, pub, now)
 	}
 	t, err := td.Parse(pub.Signed.TD)
 	if err != nil {
@@ -289,6 +298,9 @@ func (p *Publisher) publish(ctx context.Context, raw []byte, handler interact.Th
 	defer p.turn.Unlock()
 	now, old := time.Now(), p.o.Index.Get(t.ID)
 	created = old == nil || old.Description == nil
+	if old != nil && old.Owner != "" && old.Withdrawn.IsZero() {
+		return nil, false, notOwn(old)
+	}
 	if !given && !created && len(old.For) > 0 {
 		callers, audience = old.For, old.Audience
 	}
@@ -397,6 +409,9 @@ func (p *Publisher) Withdraw(ctx context.Context, ref string) (*Result, error) {
 	d, err := p.o.Directory.Get(ctx, ref)
 	if err != nil {
 		return nil, err
+	}
+	if hosted := p.o.Index.Of(d); hosted != nil && hosted.Owner != "" {
+		return p.EndHosting(ctx, hosted.Thing)
 	}
 	if d.Record.Owner != p.o.Signer.DID() {
 		return nil, notOwned(d)
@@ -508,11 +523,16 @@ func (p *Publisher) renew(ctx context.Context, thing string) (*Publication, erro
 		return nil, nil
 	case pub.hasExpired(now):
 		return nil, p.remove(ctx, pub)
+	case pub.Description == nil && pub.Owner != "":
+		return p.renewEnd(ctx, pub, now)
 	case pub.Description == nil:
 		return pub, nil
 	}
 	next, err := p.signRecord(ctx, pub, now)
-	if errors.Is(err, proof.ErrTime) {
+	switch {
+	case pub.Owner != "" && errors.Is(err, td.ErrExpired):
+		return nil, p.grantEnded(ctx, pub)
+	case pub.Owner == "" && errors.Is(err, proof.ErrTime):
 		next, err = p.proveAgain(ctx, pub, now)
 	}
 	if codeIs(err, interact.DiskFull) && now.Before(pub.Description.Record.Expires) {
@@ -529,6 +549,9 @@ func (p *Publisher) renew(ctx context.Context, thing string) (*Publication, erro
 func (p *Publisher) signRecord(ctx context.Context, pub *Publication, now time.Time) (*Publication, error) {
 	next := *pub
 	next.Seq, next.Warnings = p.nextSeq(pub, pub.Thing, now), nil
+	if pub.Owner != "" {
+		return p.signHosted(ctx, &next, now)
+	}
 	var err error
 	if next.Signed, err = td.Renew(pub.Description, p.o.Signer, p.lease(next.Seq, now)); err != nil {
 		return nil, err
@@ -639,7 +662,11 @@ func (p *Publisher) remove(ctx context.Context, pub *Publication) error {
 // nextSeq returns a sequence number that is higher than any before, even after the loss of the store: milliseconds since 1970 exceed all
 // numbers of the past, and the directory has those of a clock that was ahead.
 func (p *Publisher) nextSeq(old *Publication, thing string, now time.Time) uint64 {
-	seq := max(uint64(now.UnixMilli()), p.known(thing)+1)
+	known := p.known(thing)
+	if old != nil && old.Owner != "" {
+		known = p.o.Directory.SeqAt(old.Owner, thing, p.o.Signer.DID())
+	}
+	seq := max(uint64(now.UnixMilli()), known+1)
 	if old != nil {
 		seq = max(seq, old.Seq+1)
 	}

@@ -64,6 +64,16 @@ func (p *Publisher) succeed(ctx context.Context, next did.Signer, successor did.
 		switch {
 		case pub.Moved != "" && pub.Moved == successor: // withdrawn by an earlier call, which may not have announced it
 			ended = append(ended, pub)
+		case pub.Owner != "": // the grant names the old key
+			if pub.Description != nil {
+				last, err := p.endHostingLocked(ctx, pub, time.Now())
+				if err != nil {
+					return nil, fmt.Errorf("end the hosting of %s: %w", pub.Thing, err)
+				}
+				p.o.Log.Warn("the grant of a hosted Thing names the old key of this node: ask its owner for one with the new key", "thing", pub.Thing,
+					"owner", pub.Owner, "key", next.DID())
+				ended = append(ended, last)
+			}
 		case pub.Description != nil:
 			if pub.handler == nil {
 				if err := p.storeFor(ctx, next, pub); err != nil {

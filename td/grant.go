@@ -2,6 +2,7 @@ package td
 
 import (
 	"bytes"
+	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"errors"
@@ -126,6 +127,24 @@ func ParseGrant(raw []byte) (*Grant, error) {
 
 // Names reports whether a node may host the Thing.
 func (g *Grant) Names(node did.DID) bool { return slices.Contains(g.Nodes, node) }
+
+// Check verifies that td is the TD of the grant, with a valid proof of the owner at now, and that the grant repeats its title, summary, capabilities and
+// audience. Receivers do not compare these: the terms of a TD may differ by the version of the program. The error wraps one of the Err values of this
+// package.
+func (g *Grant) Check(ctx context.Context, v *Verifier, td []byte, now time.Time) error {
+	r := &Record{Owner: g.Owner, Thing: g.Thing, Hash: g.Hash, Size: g.Size, Audience: g.Audience}
+	if err := r.checkTD(td); err != nil {
+		return err
+	}
+	d, err := v.describe(ctx, r, td, now)
+	if err != nil {
+		return err
+	}
+	if g.Title != summarize(d.Title, MaxTitle) || g.Summary != summarize(d.Thing.Description, MaxDescription) || !slices.Equal(g.Capabilities, d.Terms()) {
+		return fmt.Errorf("grant %d of %s: %w: its title, summary or capabilities differ", g.Number, g.Thing, ErrHash)
+	}
+	return nil
+}
 
 // Sign signs the record of a node that the grant names, as long as the grant is valid. Of the hosts of the lease only the node is in it. The error wraps
 // [ErrOwner] if the grant does not name the node, or [ErrExpired].
