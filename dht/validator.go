@@ -22,6 +22,9 @@ var errKey = errors.New("the record belongs under another key")
 // errAudience means that a record is not for all nodes: only its hosts give it out.
 var errAudience = errors.New("the record is not public")
 
+// errHost means that a host has signed a record. It is not stored: the hosts are the providers of the Thing, and give their records out.
+var errHost = errors.New("the record is that of one of several hosts")
+
 // RecordKey returns the DHT key of the record with a key of [td.Key], with all byte values.
 func RecordKey(k [32]byte) string { return "/" + namespaceTD + "/" + string(k[:]) }
 
@@ -46,8 +49,11 @@ func (v *validator) Validate(key string, value []byte) error {
 	if want := r.CarrierKey(); raw != string(want[:]) {
 		return errKey
 	}
-	if r.Audience != td.Public {
+	switch {
+	case r.Audience != td.Public:
 		return errAudience
+	case r.Host != "":
+		return errHost
 	}
 	return nil
 }

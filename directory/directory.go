@@ -142,6 +142,7 @@ type Directory struct {
 	hashes        map[[32]byte]*entry // live entries by the hash of their TD
 	hosts         map[did.DID]int     // number of live entries per host
 	hostKeys      map[[32]byte]hostAt // by td.HostKey
+	retired       map[[32]byte]retired
 	tombstones    tombstones
 	equivocations equivocations
 	room          *eviction.Room

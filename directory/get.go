@@ -368,10 +368,23 @@ func (d *Directory) lookUpOwned(ctx context.Context, owner did.DID, thing string
 		})
 	}
 	g.Wait()
-	if newest == nil {
+	if newest != nil {
+		return []*td.Description{newest}, nil
+	}
+	// The records of a Thing with several hosts are only at its hosts.
+	var found []*td.Description
+	for desc, err := range d.Find(ctx, td.Query{ID: thing, Limit: td.MaxGranted, Counter: &td.CoverageCounter{}}) {
+		if err != nil {
+			break // the caller checks its own ctx
+		}
+		if desc.Record.Owner == owner {
+			found = append(found, desc)
+		}
+	}
+	if len(found) == 0 {
 		return nil, errors.Join(failed...)
 	}
-	return []*td.Description{newest}, nil
+	return found, nil
 }
 
 // notFound returns the error for an unknown reference, with a suggestion. failed is the reason if the result may be incomplete.

@@ -13,6 +13,7 @@ import (
 	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/directory/persist"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/boundedmap"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -209,10 +210,26 @@ func (d *Directory) setHostLocked(e *entry, r *td.Record) {
 	}
 }
 
+// A retired is the record of a host that counts no longer. Peers to which it was announced may still ask for it: that it is missing would look like a
+// violation, because one new grant retires the records of all hosts of a Thing.
+type retired struct {
+	record []byte
+	at     time.Time
+}
+
+const (
+	maxRetired = 4096
+	retiredFor = 2 * time.Minute // a session of reconciliation takes less
+)
+
 // dropHostsLocked drops records of hosts.
 func (d *Directory) dropHostsLocked(all []*td.Record) {
+	now := time.Now()
 	for _, r := range all {
 		key := r.CarrierKey()
+		if _, ok := d.hostKeys[key]; ok && r.Audience == td.Public {
+			boundedmap.Put(&d.retired, key, retired{r.Raw, now}, maxRetired, func(r retired) bool { return now.Sub(r.at) > retiredFor })
+		}
 		delete(d.hostKeys, key)
 		if d.opts.OnChange != nil {
 			d.opts.OnChange(key, r.Seq, false)

@@ -170,6 +170,9 @@ func TestSeveralHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("a")
+	if s := d.Signed(a.keys(nodes[1])[0]); s == nil {
+		t.Error("a peer that asks for what was announced before gets nothing")
+	}
 	// The owner withdraws the Thing; only a later grant brings it back.
 	if err := put(described(t, a.tombstone(t, 12))); interact.AsError(err).Code != interact.RolledBack {
 		t.Errorf("a withdrawal with the number of a grant: %v", err)

@@ -105,6 +105,9 @@ func (d *Directory) Signed(key [32]byte) *td.Signed {
 	if h, ok := d.hostKeys[key]; ok {
 		return h.signedLocked()
 	}
+	if r, ok := d.retired[key]; ok && time.Since(r.at) < retiredFor {
+		return &td.Signed{Record: r.record}
+	}
 	e := d.entries[key]
 	if e == nil || e.hosting != nil {
 		return nil

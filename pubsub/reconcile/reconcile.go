@@ -290,8 +290,11 @@ func (r *Reconciler) accept(requested item, s *td.Signed) (accepted bool, err er
 	now := time.Now()
 	rec, err := r.o.Verifier.Record(s.Record, now)
 	switch {
-	case errors.Is(err, td.ErrExpired), errors.Is(err, td.ErrFuture), errors.Is(err, td.ErrVersion):
-		return false, nil // clocks and versions differ; the type is unknown here
+	case errors.Is(err, td.ErrVersion):
+		r.recent.add(requested, now) // else each session would request it
+		return false, nil
+	case errors.Is(err, td.ErrExpired), errors.Is(err, td.ErrFuture):
+		return false, nil // clocks differ; the type is unknown here
 	case err != nil:
 		return false, fmt.Errorf("%w: %w", errViolation, err)
 	case rec.Audience != td.Public:
