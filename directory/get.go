@@ -96,7 +96,7 @@ func (d *Directory) get(ctx context.Context, ref td.Ref) (*td.Description, error
 		if len(known) == 0 || !r.Exact() && !d.isFamiliar(known) {
 			// The index is full, but the Thing was found.
 			for _, desc := range more {
-				if by.sees(desc) && r.Owns(desc.Record.Owner) && !d.hasNewer(desc.Record) && d.viewOf(desc.Record.Owner, desc.Record.Thing) == nil {
+				if by.sees(desc) && r.fits(desc.Record) && !d.hasNewer(desc.Record) && d.viewOf(desc.Record.Owner, desc.Record.Thing) == nil {
 					known = append(known, newView(desc))
 				}
 			}
@@ -239,7 +239,7 @@ func (d *Directory) precedenceLocked(v *view) int {
 func (d *Directory) ownedLocked(by *reader, l *index.List, r reference, now time.Time) []*view {
 	var found []*view
 	for e := range d.liveEntriesLocked(l.All(), now) {
-		if r.Owns(e.view.record.Owner) && by.seesView(e.view) {
+		if r.fits(e.view.record) && by.seesView(e.view) {
 			found = append(found, e.view)
 		}
 	}
@@ -273,7 +273,7 @@ func (d *Directory) withdrawn(by *reader, r reference) error {
 	several := false // owners: the last withdrawal must not determine the successor of others' Things
 	for _, e := range lists {
 		rec := e.tombstone.record
-		if !r.Owns(rec.Owner) || !by.seesTombstone(rec) {
+		if !r.fits(rec) || !by.seesTombstone(rec) {
 			continue
 		}
 		several = several || last != nil && rec.Owner != last.Owner
@@ -318,7 +318,7 @@ func (d *Directory) lookUp(ctx context.Context, r reference) ([]*td.Description,
 		if err != nil {
 			break // the caller checks its own ctx
 		}
-		if r.Owns(desc.Record.Owner) {
+		if r.fits(desc.Record) {
 			found = append(found, desc)
 		}
 	}

@@ -361,3 +361,14 @@ func (d *Directory) isGranted(key [32]byte) bool {
 	e := d.entries[key]
 	return e != nil && e.hosting != nil
 }
+
+// TrustIn returns the trust in a Thing: that in its owner, or the highest in its hosts if its owner has granted it to nodes.
+func TrustIn(r *td.Record, in func(did.DID) (amount float64, why string)) (most float64, why string) {
+	first := true
+	for node := range r.Responsible() {
+		if amount, reason := in(node); first || amount > most {
+			most, why, first = amount, reason, false
+		}
+	}
+	return most, why
+}

@@ -44,7 +44,7 @@ func (d *Directory) classOf(r *td.Record, own bool) lookalike.Class {
 		return lookalike.Own
 	}
 	if d.opts.Trust != nil {
-		if amount, _ := d.opts.Trust(r.Owner); amount > 0.5 {
+		if amount, _ := TrustIn(r, d.opts.Trust); amount > 0.5 {
 			return lookalike.Trusted
 		}
 	}

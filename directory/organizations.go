@@ -151,6 +151,6 @@ type reference struct {
 }
 
 // Owns is [td.Ref.Owns], for members of the organization only.
-func (r reference) Owns(owner did.DID) bool {
-	return r.Ref.Owns(owner) && (r.Organization == "" || r.members.Has(owner))
+func (r reference) fits(rec *td.Record) bool {
+	return r.Ref.Owns(rec.Owner) && (r.Organization == "" || r.members.Vouches(rec))
 }

@@ -158,7 +158,7 @@ func (r *ranker) signals(rec *td.Record) []Factor {
 	o := &r.d.opts
 	trust, why := 1.0, ""
 	if o.Trust != nil {
-		trust, why = o.Trust(rec.Owner)
+		trust, why = TrustIn(rec, o.Trust)
 		trust = min(max(trust, 0), 1)
 	}
 	reach := 0.0

@@ -21,7 +21,7 @@ const maxEvictions = 64
 func (d *Directory) tierLocked(e *entry, v *view, units int) eviction.Tier {
 	rec := v.record
 	if d.opts.Trust != nil {
-		if amount, _ := d.opts.Trust(rec.Owner); amount >= 1 {
+		if amount, _ := TrustIn(rec, d.opts.Trust); amount >= 1 {
 			return eviction.Trusted
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -280,6 +281,22 @@ func (r *Record) setHost(w *wireRecord) error {
 	}
 	r.Grant, r.Hash, r.Size, r.Capabilities, r.Title, r.Summary, r.Audience = g, g.Hash, g.Size, g.Capabilities, g.Title, g.Summary, g.Audience
 	return nil
+}
+
+// Responsible yields the nodes whose standing the Thing has: its owner, or, if the owner has granted it to nodes, those that host it. A key that is on no
+// node has no standing of its own.
+func (r *Record) Responsible() iter.Seq[did.DID] {
+	return func(yield func(did.DID) bool) {
+		if r.Grant == nil {
+			yield(r.Owner)
+			return
+		}
+		for _, h := range r.Hosts {
+			if !yield(h.Node) {
+				return
+			}
+		}
+	}
 }
 
 // Number is the place of the record among the statements of the owner about the Thing: the number of the grant, or the seq of its own record.

@@ -107,9 +107,19 @@ func (m *Membership) Has(node did.DID) bool {
 	return found
 }
 
+// Vouches reports whether all that are responsible for a Thing are verified members: a host that is none must not answer in the name of the organization.
+func (m *Membership) Vouches(r *Record) bool {
+	for node := range r.Responsible() {
+		if !m.Has(node) {
+			return false
+		}
+	}
+	return r.Grant == nil || len(r.Hosts) > 0
+}
+
 // holdsOrganization reports whether the owner of d is a verified member of the organization of the query, or claims to be if claims count.
 func (q *Query) holdsOrganization(d *Description) bool {
-	if q.Organization == "" || q.Members.Has(d.Record.Owner) {
+	if q.Organization == "" || q.Members.Vouches(d.Record) {
 		return true
 	}
 	if !q.Claimed {

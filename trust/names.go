@@ -142,10 +142,18 @@ func (t *Trust) MembersOf(organization did.DID) (all []did.DID) {
 
 // Affiliation implements [directory.Organizations].
 func (t *Trust) Affiliation(d *td.Description) *directory.Affiliation {
-	if a := t.affiliationOf(d.Record.Owner); a != nil {
-		return a
+	var of *directory.Affiliation
+	for node := range d.Record.Responsible() {
+		a := t.affiliationOf(node)
+		if a == nil || of != nil && (a.State != of.State || a.DID != of.DID) { // a Thing of several hosts is that of an organization if all are
+			return directory.Claim(d)
+		}
+		of = a
 	}
-	return directory.Claim(d)
+	if of == nil {
+		return directory.Claim(d)
+	}
+	return of
 }
 
 // affiliationOf returns the verified organization of a node, or nil.

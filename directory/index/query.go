@@ -207,9 +207,9 @@ func (x *Index) versionsFor(q *td.Query, lists []*List, exact, ok bool) ([]*List
 	return append(lists, in), exact && len(q.Capability) == 0, ok && in.Len() > 0
 }
 
-// ofOrganization returns the Things of the organization of q.
-func (x *Index) ofOrganization(q *td.Query) *List {
-	in := &List{}
+// ofOrganization returns the Things of the organization of q; exact is false if some are only hosted by its members.
+func (x *Index) ofOrganization(q *td.Query) (in *List, exact bool) {
+	in = &List{}
 	add := func(k Kind, text string) {
 		for _, part := range x.List(k, text).parts() {
 			in.few = append(in.few, part...)
@@ -226,9 +226,18 @@ func (x *Index) ofOrganization(q *td.Query) *List {
 			add(Organization, td.OrganizationKey(q.Members.ID))
 		}
 	}
-	slices.Sort(in.few)
-	in.few = slices.Compact(in.few)
-	return in
+	unique := func() int {
+		slices.Sort(in.few)
+		in.few = slices.Compact(in.few)
+		return len(in.few)
+	}
+	owned := unique()
+	if q.Members != nil {
+		for _, node := range q.Members.Nodes {
+			add(Host, string(node))
+		}
+	}
+	return in, unique() == owned
 }
 
 // fewVersions is the number of Things that are faster to check one by one.
@@ -307,8 +316,8 @@ func (x *Index) listsFor(q *td.Query, within []*List) (lists []*List, exact, ok 
 		}
 	}
 	if q.Organization != "" {
-		in := x.ofOrganization(q)
-		lists, ok = append(lists, in), ok && in.Len() > 0
+		in, owned := x.ofOrganization(q)
+		lists, exact, ok = append(lists, in), exact && owned, ok && in.Len() > 0
 	}
 	if q.Version != "" {
 		return x.versionsFor(q, lists, exact, ok)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/directory/choice"
 	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/directory/route"
@@ -67,7 +68,7 @@ func (m *Monitor) AgentState(d *td.Description) (s route.AgentState) {
 	p := m.Presence(d)
 	s.Unreachable, s.Refused = p.State == reachability.Unreachable, p.State == reachability.Refused
 	s.Reached, s.Local = p.State == reachability.Reachable, m.Hosted(d)
-	s.Trust, _ = m.o.Trust(d.Record.Owner)
+	s.Trust, _ = directory.TrustIn(d.Record, m.o.Trust)
 	for _, h := range d.Record.Hosts {
 		if took := m.o.Peers.Latency(h.Node); took > 0 && (s.RoundTrip == 0 || took < s.RoundTrip) {
 			s.RoundTrip = took
