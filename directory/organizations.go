@@ -150,7 +150,7 @@ type reference struct {
 	members      *td.Membership // nil: it names none
 }
 
-// Owns is [td.Ref.Owns], for members of the organization only.
+// fits is [td.Ref.Owns] of the owner of a record, for members of the organization only.
 func (r reference) fits(rec *td.Record) bool {
 	return r.Ref.Owns(rec.Owner) && (r.Organization == "" || r.members.Vouches(rec))
 }
