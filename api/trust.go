@@ -28,7 +28,9 @@ type Organization struct {
 	Issuer  bool      `json:"issuer"`         // this node has an issuing key that the log lists
 	Root    bool      `json:"root"`           // this node has the root key
 	Issuers []Issuer  `json:"issuers"`
-	Members []Member  `json:"members,omitempty"` // only on issuers: the nodes for which they issued credentials
+	// Bootstrap are the addresses of nodes in its document, through which others join its mesh.
+	Bootstrap []string `json:"bootstrap,omitempty"`
+	Members   []Member `json:"members,omitempty"` // only on issuers: the nodes for which they issued credentials
 }
 
 // The states of an organization. Unconfirmed: since the start of this node, no issuer has confirmed the status of members.
@@ -257,6 +259,11 @@ type IssuerRequest struct {
 	Node did.DID `json:"node"` // a member of the organization
 }
 
+// OrganizationBootstrap is the body of PUT /v1/org/bootstrap.
+type OrganizationBootstrap struct {
+	Addresses []string `json:"addresses"` // up to 8 multiaddrs with /p2p; null: those of the node; []: none
+}
+
 // RootExport is the body of POST /v1/org/root/export. The response is the root key in PEM, encrypted with the passphrase unless that is empty.
 type RootExport struct {
 	Passphrase string `json:"passphrase,omitempty"`
@@ -374,6 +381,12 @@ func (c *Client) AddIssuer(ctx context.Context, node did.DID) error {
 // RemoveIssuer removes an issuing key, for example "#i2": the credentials that it signed are no longer valid.
 func (c *Client) RemoveIssuer(ctx context.Context, method string) error {
 	return c.command(ctx, http.MethodDelete, "/v1/org/issuers/"+url.PathEscape(method), nil)
+}
+
+// SetBootstrap replaces the addresses of nodes in the document of the organization, through which others join its mesh: nil means those of the node,
+// and an empty list none. The node must have the root key.
+func (c *Client) SetBootstrap(ctx context.Context, addrs []string) (*Organization, error) {
+	return sendJSON[Organization](ctx, c, http.MethodPut, "/v1/org/bootstrap", OrganizationBootstrap{Addresses: addrs})
 }
 
 // RotateRoot replaces the root key of the organization by a new one at the node.

@@ -79,7 +79,7 @@ type named struct {
 
 func (c *Config) checkAddrs(ps *problems) {
 	for _, list := range []named{{"listen.p2p", c.Listen.P2P}, {"listen.announce", c.Listen.Announce},
-		{"listen.no_announce", c.Listen.NoAnnounce}, {"mesh.bootstrap", c.Mesh.Bootstrap}} {
+		{"listen.no_announce", c.Listen.NoAnnounce}, {"mesh.bootstrap", addressesIn(c.Mesh.Bootstrap)}} {
 		for _, a := range list.values {
 			if !strings.HasPrefix(a, "/") {
 				c.bad(ps, list.key, "a multiaddr looks like /ip4/192.0.2.1/tcp/4667", "%q in %s is not a multiaddr", a, list.key)
@@ -95,12 +95,20 @@ func (c *Config) checkAddrs(ps *problems) {
 		c.bad(ps, "listen.p2p", "set http.tls.cert and http.tls.key, or use /ws", "an address with /tls/ws requires a certificate")
 	}
 	for _, a := range c.Mesh.Bootstrap {
-		if strings.HasPrefix(a, "/") && !strings.Contains(a, "/p2p/") && !strings.HasPrefix(a, "/dnsaddr/") {
+		switch err := p2p.CheckBootstrap(a); {
+		case strings.HasPrefix(a, "/") && !strings.Contains(a, "/p2p/") && !strings.HasPrefix(a, "/dnsaddr/"):
 			c.bad(ps, "mesh.bootstrap", "copy a whole address from that node",
 				"%q does not end in /p2p/ and the id of the peer", a).Next = interact.Next(interact.StepID)
+		case err != nil && isDID(a):
+			c.bad(ps, "mesh.bootstrap", "for example did:web:example.org", "%v", err)
 		}
 	}
 }
+
+func isDID(text string) bool { return strings.HasPrefix(text, "did:") }
+
+// addressesIn returns the entries of mesh.bootstrap that are not DIDs.
+func addressesIn(entries []string) []string { return slices.DeleteFunc(slices.Clone(entries), isDID) }
 
 // usesCertificate reports whether the node listens for WebSockets with TLS.
 func (c *Config) usesCertificate() bool {

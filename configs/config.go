@@ -74,8 +74,9 @@ type Mesh struct {
 	// The name of the network. It is part of every protocol id, so that nodes of two networks never connect. Lower case letters,
 	// digits and hyphens, at most 32.
 	Network string `yaml:"network"`
-	// Multiaddrs, with /p2p/ and a peer id, of nodes to join through, or /dnsaddr/ and a domain whose TXT records have them. One
-	// reachable node is enough; more help when some are down. Empty: only nodes found by mDNS, and nodes that connect to this one.
+	// Multiaddrs, with /p2p/ and a peer id, of nodes to join through; /dnsaddr/ and a domain whose TXT records have them; or the did:web or
+	// did:webvh of an organization whose document has them. One reachable node is enough; more help when some are down. Empty: only nodes
+	// found by mDNS, and nodes that connect to this one.
 	Bootstrap []string `yaml:"bootstrap"`
 	// Address ranges, for example 10.8.0.0/16, whose addresses are neither announced nor dialed: networks that other nodes do not reach, or
 	// that this node must not reach.

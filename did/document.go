@@ -38,6 +38,31 @@ type Service struct {
 	Endpoint json.RawMessage
 }
 
+// MeshService is the type of the service that lists nodes through which others join the mesh of an organization: its endpoint is a list of
+// multiaddrs with /p2p.
+const MeshService = "LmosMesh"
+
+// Endpoints returns the endpoints of the services of a type that are texts, alone or in a list. Objects and empty texts are left out.
+func (d *Document) Endpoints(typ string) (all []string) {
+	for _, s := range d.Service {
+		if !slices.Contains(s.Type, typ) {
+			continue
+		}
+		var one any
+		_ = json.Unmarshal(s.Endpoint, &one) // a document is valid JSON
+		list, ok := one.([]any)
+		if !ok {
+			list = []any{one}
+		}
+		for _, e := range list {
+			if text, _ := e.(string); text != "" {
+				all = append(all, text)
+			}
+		}
+	}
+	return all
+}
+
 // relationships are the members that list the permitted uses of a key (DID Core §5.3).
 var relationships = []string{
 	"authentication", "assertionMethod", "keyAgreement", "capabilityInvocation", "capabilityDelegation",

@@ -143,6 +143,8 @@ type Issuers interface {
 type Roots interface {
 	AddIssuer(ctx context.Context, node did.DID) error
 	RemoveIssuer(ctx context.Context, method string) error
+	// SetBootstrap replaces the addresses of nodes in the document of the organization; nil: by those of this node.
+	SetBootstrap(ctx context.Context, addrs []string) (*api.Organization, error)
 	RotateRoot(ctx context.Context) error
 	// ExportRoot returns the root key in PEM, encrypted unless the passphrase is empty. The key stays until RemoveRoot. ImportRoot stores it
 	// again.

@@ -52,6 +52,7 @@ func (g *Gateway) trustRoutes() map[string]http.Handler {
 		"PUT /v1/org/members/{did}/roles":        g.trust(admin, g.setRoles),
 		"POST /v1/org/issuers":                   g.trust(admin, g.addIssuer),
 		"DELETE /v1/org/issuers/{method}":        g.trust(admin, done(func(t Trust, r *http.Request) error { return t.RemoveIssuer(r.Context(), r.PathValue("method")) })),
+		"PUT /v1/org/bootstrap":                  g.trust(admin, g.setBootstrap),
 		"PUT /v1/org/root":                       g.trust(admin, g.importRoot),
 		"DELETE /v1/org/root":                    g.trust(admin, done(func(t Trust, r *http.Request) error { return t.RemoveRoot(r.Context()) })),
 		"POST /v1/org/root/rotate":               g.trust(admin, done(func(t Trust, r *http.Request) error { return t.RotateRoot(r.Context()) })),
@@ -371,6 +372,15 @@ func (g *Gateway) addIssuer(t Trust, w http.ResponseWriter, r *http.Request) err
 		return err
 	}
 	return done(func(t Trust, r *http.Request) error { return t.AddIssuer(r.Context(), node) })(t, w, r)
+}
+
+func (g *Gateway) setBootstrap(t Trust, w http.ResponseWriter, r *http.Request) error {
+	var body api.OrganizationBootstrap
+	if err := readBody(w, r, &body, `{"addresses":["/ip4/192.0.2.7/udp/4667/quic-v1/p2p/12D3KooW…"]}`); err != nil {
+		return err
+	}
+	o, err := t.SetBootstrap(r.Context(), body.Addresses)
+	return writeOrganization(w, http.StatusOK, o, err)
 }
 
 // checkSecret returns an error if other hosts could read the request and the response: a root key is in one of them. Behind a proxy on this

@@ -93,9 +93,12 @@ func (f *fakeTrust) Revoke(_ context.Context, m did.DID) error      { return f.c
 func (f *fakeTrust) Restore(_ context.Context, m did.DID) error     { return f.call("Restore", m) }
 func (f *fakeTrust) AddIssuer(_ context.Context, n did.DID) error   { return f.call("AddIssuer", n) }
 func (f *fakeTrust) RemoveIssuer(_ context.Context, m string) error { return f.call("RemoveIssuer", m) }
-func (f *fakeTrust) RotateRoot(context.Context) error               { return f.call("RotateRoot") }
-func (f *fakeTrust) RemoveRoot(context.Context) error               { return f.call("RemoveRoot") }
-func (f *fakeTrust) Deactivate(context.Context) error               { return f.call("Deactivate") }
+func (f *fakeTrust) SetBootstrap(_ context.Context, all []string) (*api.Organization, error) {
+	return f.organization(), f.call("SetBootstrap", all)
+}
+func (f *fakeTrust) RotateRoot(context.Context) error { return f.call("RotateRoot") }
+func (f *fakeTrust) RemoveRoot(context.Context) error { return f.call("RemoveRoot") }
+func (f *fakeTrust) Deactivate(context.Context) error { return f.call("Deactivate") }
 func (f *fakeTrust) RemovePartner(_ context.Context, n string) error {
 	return f.call("RemovePartner", n)
 }
@@ -164,6 +167,7 @@ var goodRequests = map[string]struct {
 	"PUT /v1/org/members/{did}/roles":        {body: `{"roles":["a","b"]}`, status: 204, call: `SetRoles["` + string(owner1) + `","a b"]`},
 	"POST /v1/org/issuers":                   {body: `{"node":"` + string(owner1) + `"}`, status: 204, call: `AddIssuer["` + string(owner1) + `"]`},
 	"DELETE /v1/org/issuers/{method}":        {path: "/v1/org/issuers/%23i2", status: 204, call: `RemoveIssuer["#i2"]`},
+	"PUT /v1/org/bootstrap":                  {body: `{"addresses":["/ip4/192.0.2.7"]}`, status: 200, call: `SetBootstrap[["/ip4/192.0.2.7"]]`},
 	"PUT /v1/org/root":                       {body: `{"key":"k","passphrase":"p"}`, status: 204, call: `ImportRoot["k","p"]`},
 	"DELETE /v1/org/root":                    {status: 204, call: `RemoveRoot[]`},
 	"POST /v1/org/root/rotate":               {status: 204, call: `RotateRoot[]`},
@@ -408,6 +412,8 @@ func TestTrustClient(t *testing.T) {
 		`SetRoles["` + string(owner1) + `","a"]`: func() error { return c.SetRoles(ctx, owner1, []string{"a"}) },
 		`AddIssuer["` + string(owner1) + `"]`:    func() error { return c.AddIssuer(ctx, owner1) },
 		`RemoveIssuer["#i2"]`:                    func() error { return c.RemoveIssuer(ctx, "#i2") },
+		`SetBootstrap[null]`:                     func() error { _, err := c.SetBootstrap(ctx, nil); return err },
+		`SetBootstrap[[]]`:                       func() error { _, err := c.SetBootstrap(ctx, []string{}); return err },
 		`RotateRoot[]`:                           func() error { return c.RotateRoot(ctx) },
 		`RemoveRoot[]`:                           func() error { return c.RemoveRoot(ctx) },
 		`ExportRoot["p"]`:                        func() error { _, err := c.ExportRoot(ctx, "p"); return err },

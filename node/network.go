@@ -57,7 +57,11 @@ func (n *Node) openNetwork() (err error) {
 	if w.ID() != peer.ID(n.key.Peer()) {
 		return fmt.Errorf("the host is %s and the key that of %s", w.ID(), w.self)
 	}
-	if w.bootstrap, err = p2p.NewBootstrap(base, o.Bootstrap, n.stores.Peers(), o.Log); err != nil {
+	bootstrap := p2p.BootstrapOptions{Host: base, Configured: o.Bootstrap, Store: n.stores.Peers(), Log: o.Log}
+	if w.trust != nil {
+		bootstrap.Organizations = w.trust.Documents
+	}
+	if w.bootstrap, err = p2p.NewBootstrap(bootstrap); err != nil {
 		return err
 	}
 	n.life.onRun(w.bootstrap.Run)

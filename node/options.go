@@ -47,7 +47,7 @@ type Options struct {
 	ListenExplicit bool
 	// Announce replaces the addresses that peers learn; NoAnnounce removes those with a prefix.
 	Announce, NoAnnounce []string
-	// Bootstrap are multiaddrs with /p2p of nodes to join.
+	// Bootstrap are the entries of mesh.bootstrap: see [p2p.CheckBootstrap].
 	Bootstrap []string
 	// MDNS finds nodes of the same network, and Things that other hosts introduce by DNS-SD, on the local network.
 	MDNS bool

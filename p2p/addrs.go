@@ -146,11 +146,11 @@ func private(a ma.Multiaddr) bool {
 	return err == nil && !manet.IsPublicAddr(a)
 }
 
-// LeadOutside reports whether one of the multiaddrs leads out of the local network: to a public address, or to a name.
-func LeadOutside(addrs []string) bool {
-	return slices.ContainsFunc(addrs, func(text string) bool {
+// LeadOutside reports whether an entry of mesh.bootstrap leads out of the local network: to a public address, or to a name.
+func LeadOutside(entries []string) bool {
+	return slices.ContainsFunc(entries, func(text string) bool {
 		a, err := ma.NewMultiaddr(text)
-		return err == nil && !private(a)
+		return strings.HasPrefix(text, "did:") || err == nil && !private(a)
 	})
 }
 

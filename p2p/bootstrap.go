@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,8 +18,11 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/backoff"
+	"github.com/lmosd/lmosd/internal/netguard"
+	"github.com/lmosd/lmosd/internal/weblocation"
 )
 
 const (
@@ -31,42 +35,86 @@ const (
 	foundDialTimeout = 5 * time.Second
 )
 
-// Bootstrap keeps the peers through which a node joins its mesh: the configured ones, also those of /dnsaddr names, those it was connected to before its last stop, and
-// those that mDNS finds. With them a node joins again without its configured peers. It is safe for concurrent use.
+// BootstrapOptions configure a [Bootstrap].
+type BootstrapOptions struct {
+	// Host dials the peers. Required.
+	Host host.Host
+	// Configured are entries of mesh.bootstrap; see [CheckBootstrap].
+	Configured []string
+	// Organizations returns the documents of the organizations that a node without peers looks at: what it has stored of its own one and of
+	// partners. Nil: none.
+	Organizations func() []*did.Document
+	// Store keeps the snapshot of connected peers. Required.
+	Store ds.Batching
+	Log   *slog.Logger // required
+}
+
+// Bootstrap keeps the peers through which a node joins its mesh: the configured ones, also those that a name or the document of an organization
+// lists, those it was connected to before its last stop, and those that mDNS finds. With them a node joins again without its configured peers. It
+// is safe for concurrent use.
 type Bootstrap struct {
-	host       host.Host
-	configured []peer.AddrInfo
-	names      []ma.Multiaddr // configured, too: /dnsaddr
-	resolver   network.MultiaddrDNSResolver
-	store      ds.Batching
-	log        *slog.Logger
-	queue      chan peer.AddrInfo // peers to dial
+	host          host.Host
+	configured    []peer.AddrInfo
+	names         []name // configured, too
+	resolver      network.MultiaddrDNSResolver
+	documents     did.Resolver // of configured organizations
+	organizations func() []*did.Document
+	guarded       did.Resolver // of organizations
+	store         ds.Batching
+	log           *slog.Logger
+	queue         chan peer.AddrInfo // peers to dial
 
 	mu       sync.Mutex
 	snapshot []peer.AddrInfo            // owned by mu
-	found    map[peer.ID]peer.AddrInfo  // by mDNS and Connect; owned by mu
+	found    map[peer.ID]peer.AddrInfo  // by mDNS, Connect and in documents of organizations; owned by mu
 	resolved map[string][]peer.AddrInfo // by name; owned by mu
 }
 
-// NewBootstrap returns the bootstrap peers of h. Store keeps the snapshot of connected peers. The error is of code ConfigInvalid if a
-// configured address is not a multiaddr with a peer ID, or /dnsaddr with a domain.
-func NewBootstrap(h host.Host, configured []string, store ds.Batching, log *slog.Logger) (*Bootstrap, error) {
-	b := &Bootstrap{host: h, store: store, log: log, found: map[peer.ID]peer.AddrInfo{}, resolved: map[string][]peer.AddrInfo{},
-		resolver: systemNames, queue: make(chan peer.AddrInfo, 32)}
-	for _, text := range configured {
-		if name, err := ma.NewMultiaddr(text); err == nil && isName(name) {
-			b.names = append(b.names, name)
-			continue
+// NewBootstrap returns the bootstrap peers of a host. The error is that of [CheckBootstrap].
+func NewBootstrap(o BootstrapOptions) (*Bootstrap, error) {
+	b := &Bootstrap{host: o.Host, organizations: o.Organizations, store: o.Store, log: o.Log, found: map[peer.ID]peer.AddrInfo{}, resolved: map[string][]peer.AddrInfo{},
+		resolver: systemNames, documents: documentsOf(weblocation.Options{}), guarded: documentsOf(weblocation.Options{Dial: netguard.Public().DialContext}),
+		queue: make(chan peer.AddrInfo, 32)}
+	for _, text := range o.Configured {
+		info, n, err := b.parse(text)
+		switch {
+		case err != nil:
+			return nil, err
+		case n != nil:
+			b.names = append(b.names, *n)
+		default:
+			b.configured = append(b.configured, *info)
 		}
-		info, err := peer.AddrInfoFromString(text)
-		if err != nil {
-			return nil, &interact.Error{Code: interact.ConfigInvalid, Title: "expected the address of a peer in mesh.bootstrap, got " + text, Err: err,
-				Hint: "copy an address of that node, like /ip4/192.0.2.7/udp/4667/quic-v1/p2p/12D3KooW…", Next: interact.Next(interact.StepID)}
-		}
-		b.configured = append(b.configured, *info)
 	}
 	b.snapshot = b.restore()
 	return b, nil
+}
+
+// CheckBootstrap returns an error of code ConfigInvalid unless text is an entry of mesh.bootstrap: a multiaddr with /p2p, /dnsaddr with a domain, or
+// a did:web or did:webvh.
+func CheckBootstrap(text string) error {
+	_, _, err := new(Bootstrap).parse(text)
+	return err
+}
+
+// parse returns the peer of an entry of mesh.bootstrap, or the name that leads to peers.
+func (b *Bootstrap) parse(text string) (*peer.AddrInfo, *name, error) {
+	if id := did.DID(text); strings.HasPrefix(text, "did:") {
+		if _, err := locate(id); err != nil {
+			return nil, nil, &interact.Error{Code: interact.ConfigInvalid, Title: "expected a did:web or did:webvh in mesh.bootstrap, got " + interact.Excerpt(text, 200), Err: err,
+				Hint: "copy the DID of an organization, like did:web:example.org"}
+		}
+		return nil, &name{text, func(ctx context.Context) ([]peer.AddrInfo, error) { return inDocument(ctx, b.documents, id) }}, nil
+	}
+	if a, err := ma.NewMultiaddr(text); err == nil && isName(a) {
+		return nil, &name{text, func(ctx context.Context) ([]peer.AddrInfo, error) { return resolve(ctx, b.resolver, a) }}, nil
+	}
+	info, err := peer.AddrInfoFromString(text)
+	if err != nil {
+		return nil, nil, &interact.Error{Code: interact.ConfigInvalid, Title: "expected the address of a peer in mesh.bootstrap, got " + text, Err: err,
+			Hint: "copy an address of that node, like /ip4/192.0.2.7/udp/4667/quic-v1/p2p/12D3KooW…", Next: interact.Next(interact.StepID)}
+	}
+	return info, nil, nil
 }
 
 // Peers returns all bootstrap peers: first the configured ones, last those of the snapshot.
@@ -75,7 +123,7 @@ func (b *Bootstrap) Peers() []peer.AddrInfo {
 	defer b.mu.Unlock()
 	all := slices.Clone(b.configured)
 	for _, name := range b.names {
-		all = append(all, b.resolved[name.String()]...)
+		all = append(all, b.resolved[name.text]...)
 	}
 	for _, p := range b.found {
 		all = append(all, p)
@@ -116,6 +164,7 @@ func (b *Bootstrap) Run(ctx context.Context) error {
 	defer timer.Stop()
 	var names sync.WaitGroup
 	names.Go(func() { b.runNames(ctx) })
+	names.Go(func() { b.runOrganizations(ctx) })
 	defer names.Wait()
 	var dials errgroup.Group
 	dials.SetLimit(maxFoundDials)

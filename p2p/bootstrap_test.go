@@ -19,7 +19,7 @@ import (
 
 func bootstrapOf(t testing.TB, h *Host, store ds.Batching, configured ...string) *Bootstrap {
 	t.Helper()
-	b, err := NewBootstrap(h, configured, store, slog.New(slog.DiscardHandler))
+	b, err := NewBootstrap(BootstrapOptions{Host: h, Configured: configured, Store: store, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestBootstrapPeerOrder(t *testing.T) {
 	if got := list[2].Addrs; len(got) != 1 || got[0].String()+"/p2p/"+b.ID().String() != FullAddrs(b)[0] {
 		t.Errorf("the saved peer is at %v, want %v", got, FullAddrs(b))
 	}
-	if _, err := NewBootstrap(b, []string{"/ip4/192.0.2.1/tcp/1"}, store, slog.New(slog.DiscardHandler)); err == nil {
+	if _, err := NewBootstrap(BootstrapOptions{Host: b, Configured: []string{"/ip4/192.0.2.1/tcp/1"}, Store: store, Log: slog.New(slog.DiscardHandler)}); err == nil {
 		t.Error("an address without a peer was accepted")
 	}
 }
@@ -110,7 +110,7 @@ func TestSnapshotFailureIsLogged(t *testing.T) {
 	t.Parallel()
 	a, _ := connected(t)
 	var log bytes.Buffer
-	s, err := NewBootstrap(a, nil, faulty{inMemory()}, slog.New(slog.NewTextHandler(&log, nil)))
+	s, err := NewBootstrap(BootstrapOptions{Host: a, Store: faulty{inMemory()}, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil || len(s.Peers()) != 0 {
 		t.Fatalf("got %v, %v; want to start without peers", s, err)
 	}

@@ -3,6 +3,9 @@ package p2p
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
@@ -14,7 +17,7 @@ import (
 	"github.com/lmosd/lmosd/internal/backoff"
 )
 
-// Limits of /dnsaddr names. Their TXT records may lead to further names.
+// Limits of names in mesh.bootstrap. The TXT records of /dnsaddr may lead to further names.
 const (
 	maxNameDepth   = 4
 	maxNameAddrs   = 32 // of one name
@@ -39,17 +42,27 @@ func resolve(ctx context.Context, r network.MultiaddrDNSResolver, name ma.Multia
 	if err != nil {
 		return nil, err
 	}
-	var valid []ma.Multiaddr
-	for _, a := range all {
-		if _, err := peer.AddrInfoFromP2pAddr(a); err == nil {
-			valid = append(valid, a)
-		}
+	infos := peersAt(all)
+	if len(infos) == 0 {
+		return nil, fmt.Errorf("no TXT record of _dnsaddr.%s has the address of a node with its id", name[0].Value())
 	}
-	infos, err := peer.AddrInfosFromP2pAddrs(valid...)
-	if err == nil && len(infos) == 0 {
-		err = fmt.Errorf("no TXT record of _dnsaddr.%s has the address of a node with its id", name[0].Value())
-	}
-	return infos, err
+	return infos, nil
+}
+
+// peersAt returns the peers at the addresses that end with the id of a peer.
+func peersAt(all []ma.Multiaddr) []peer.AddrInfo {
+	valid := slices.DeleteFunc(all, func(a ma.Multiaddr) bool {
+		_, err := peer.AddrInfoFromP2pAddr(a)
+		return err != nil
+	})
+	infos, _ := peer.AddrInfosFromP2pAddrs(valid...)
+	return infos
+}
+
+// A name is an entry of mesh.bootstrap that leads to peers: a /dnsaddr name, or the DID of an organization.
+type name struct {
+	text   string
+	lookup func(context.Context) ([]peer.AddrInfo, error)
 }
 
 // runNames resolves the configured names until ctx ends, and has their peers dialed. If a lookup fails, the peers of the last one stay.
@@ -68,26 +81,30 @@ func (b *Bootstrap) runNames(ctx context.Context) {
 	}
 }
 
-// resolveNames resolves all names once. It returns false if one failed.
+// resolveNames resolves all names once, at the same time. It returns false if one failed.
 func (b *Bootstrap) resolveNames(ctx context.Context) bool {
-	ok := true
-	for _, name := range b.names {
-		peers, err := resolve(ctx, b.resolver, name)
-		if err != nil {
-			if ok = false; ctx.Err() == nil {
-				b.log.Warn("bootstrap name not resolved", "name", name.String(), "err", err)
+	var lookups sync.WaitGroup
+	var failed atomic.Bool
+	for _, n := range b.names {
+		lookups.Go(func() {
+			peers, err := n.lookup(ctx)
+			if err != nil {
+				if failed.Store(true); ctx.Err() == nil {
+					b.log.Warn("bootstrap name not resolved", "name", n.text, "err", err)
+				}
+				return
 			}
-			continue
-		}
-		b.mu.Lock()
-		b.resolved[name.String()] = peers
-		b.mu.Unlock()
-		for _, p := range peers {
-			select {
-			case b.queue <- p:
-			default: // package dht dials it later
+			b.mu.Lock()
+			b.resolved[n.text] = peers
+			b.mu.Unlock()
+			for _, p := range peers {
+				select {
+				case b.queue <- p:
+				default: // package dht dials it later
+				}
 			}
-		}
+		})
 	}
-	return ok
+	lookups.Wait()
+	return !failed.Load()
 }

@@ -8,9 +8,12 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/multiformats/go-multiaddr"
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
@@ -19,6 +22,7 @@ import (
 	"github.com/lmosd/lmosd/did/webvh"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/p2p/relay"
 	"github.com/lmosd/lmosd/trust/exchange"
 	"github.com/lmosd/lmosd/trust/invitation"
 	"github.com/lmosd/lmosd/trust/organization"
@@ -90,7 +94,7 @@ func (t *Trust) init(domain string, o organization.Options) (*api.Organization, 
 	if err := t.replaceable(); err != nil {
 		return nil, err
 	}
-	o.Now, o.Endpoints = t.o.Now, t.publicAddrs(8)
+	o.Now, o.Endpoints = t.o.Now, t.entryAddrs()
 	org, err := organization.Create(t.orgDir(), domain, t.self, o)
 	if err != nil {
 		return nil, userError(err)
@@ -212,7 +216,7 @@ func (t *Trust) Organization() (*api.Organization, error) {
 	}
 	now := t.now()
 	out := &api.Organization{DID: org.DID(), SCID: org.SCID(), Name: org.Name(), Auto: org.Auto(), Head: org.Log().Head(),
-		State: api.OrganizationUnconfirmed, Roles: []string{}, Issuer: org.IsIssuer(), Root: org.HasRoot()}
+		State: api.OrganizationUnconfirmed, Roles: []string{}, Issuer: org.IsIssuer(), Root: org.HasRoot(), Bootstrap: org.Endpoints()}
 	members := org.Members()
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -260,6 +264,48 @@ func (t *Trust) publicAddrs(n int) []string {
 		all = far
 	}
 	return all[:min(len(all), n)]
+}
+
+// entryAddrs returns the addresses of this node for the document of the organization, which is public and lasts: without relays, and those of the
+// local network only if there are no others.
+func (t *Trust) entryAddrs() []string {
+	var far, local []string
+	for _, text := range t.publicAddrs(math.MaxInt) {
+		switch a, err := multiaddr.NewMultiaddr(text); {
+		case err != nil || relay.IsCircuit(a):
+		case isLocalAddr(a):
+			local = append(local, text)
+		default:
+			far = append(far, text)
+		}
+	}
+	if len(far) == 0 {
+		far = local
+	}
+	return far[:min(len(far), organization.MaxEndpoints)]
+}
+
+// SetBootstrap replaces the addresses of nodes in the document of the organization, through which others join its mesh. Nil: those of this node.
+func (t *Trust) SetBootstrap(_ context.Context, all []string) (*api.Organization, error) {
+	if all == nil {
+		if all = t.entryAddrs(); len(all) == 0 {
+			return nil, interact.Errorf(interact.Usage, "name the addresses", "this node has no address that others can dial without a relay")
+		}
+	}
+	for _, a := range all {
+		if exchange.NodeIn(a) == "" {
+			return nil, interact.Errorf(interact.Usage, "copy an address of that node, like /ip4/192.0.2.7/udp/4667/quic-v1/p2p/12D3KooW…",
+				"expected the address of a node, got %q", interact.Excerpt(a, 200)).Then(interact.StepID)
+		}
+	}
+	org, err := t.mine()
+	if err == nil && !slices.Equal(org.Endpoints(), all) { // versions of the log stay
+		err = t.change(func(org *organization.Organization) error { return org.SetEndpoints(all) })
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t.Organization()
 }
 
 // Invite returns an invitation of a node or of a partner.
@@ -537,7 +583,7 @@ func (t *Trust) Recover(_ context.Context, key []byte, newFile string) error {
 	return t.change(func(org *organization.Organization) error { return org.Recover(key, newFile) })
 }
 
-// change changes the log of the own organization.
+// change changes the log or the keys of the own organization.
 func (t *Trust) change(f func(*organization.Organization) error) error {
 	org, err := t.mine()
 	if err != nil {
@@ -546,7 +592,7 @@ func (t *Trust) change(f func(*organization.Organization) error) error {
 	if err := f(org); err != nil {
 		return userError(err)
 	}
-	t.o.Record("keys of the organization changed: " + org.Log().Head())
+	t.o.Record("keys or document of the organization changed: " + org.Log().Head())
 	t.changed()
 	return nil
 }

@@ -143,6 +143,22 @@ func (t *Trust) Start(h host.Host, addrs func() []string) {
 	h.Network().Notify(t.notifee)
 }
 
+// Documents returns the documents of the own organization and of partners, as this node has stored them. They list nodes of their organizations.
+func (t *Trust) Documents() (all []*did.Document) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, scid := range t.soughtLocked() {
+		a := t.authorities[scid]
+		if a == nil || a.partner != nil && (a.partner.Forked || a.partner.HasEnded(t.now())) {
+			continue
+		}
+		if doc, err := a.Log().Document(); err == nil { // else it is deactivated
+			all = append(all, doc)
+		}
+	}
+	return all
+}
+
 func (o *Options) complete() {
 	if o.OnChange == nil {
 		o.OnChange = func(did.DID, *did.Principal, *did.Principal) {}

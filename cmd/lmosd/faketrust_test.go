@@ -111,6 +111,17 @@ func (n *fakeNode) trustRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /v1/org/members/{did}/revoke", n.guard(n.member))
 	mux.HandleFunc("POST /v1/org/members/{did}/restore", n.guard(n.member))
 	mux.HandleFunc("PUT /v1/org/members/{did}/roles", n.guard(n.member))
+	mux.HandleFunc("PUT /v1/org/bootstrap", n.guard(func(w http.ResponseWriter, r *http.Request) {
+		body := api.OrganizationBootstrap{}
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			panic(err)
+		}
+		o := fakeOrganization(n)
+		if o.Bootstrap = body.Addresses; body.Addresses == nil {
+			o.Bootstrap = []string{"/ip4/192.0.2.7/tcp/4667/p2p/12D3KooWA4Xop1JaT3MHxwYMkCepYsv4iPVopMXwCz5iHYdBfeSB"}
+		}
+		answer(w, o)
+	}))
 	mux.HandleFunc("POST /v1/org/root/export", n.guard(func(w http.ResponseWriter, r *http.Request) {
 		var body api.RootExport
 		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {

@@ -34,7 +34,7 @@ func newOrgCommand(a *app) *cobra.Command {
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newOrgInit(a), newOrgInvite(a), newOrgJoin(a), newOrgRequests(a), newOrgAdmit(a), newOrgLs(a), newOrgStatus(a), newOrgIssue(a), newOrgRevoke(a), newOrgRestore(a),
-		newOrgRenew(a), newOrgIssuer(a), newOrgExport(a), newOrgRoot(a), newOrgRecover(a), newOrgDeactivate(a), newOrgLeave(a))
+		newOrgRenew(a), newOrgIssuer(a), newOrgBootstrap(a), newOrgExport(a), newOrgRoot(a), newOrgRecover(a), newOrgDeactivate(a), newOrgLeave(a))
 	return cmd
 }
 

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/lmosd/lmosd/did"
@@ -123,26 +124,9 @@ func Document(id, key did.DID, td string) json.RawMessage {
 
 // Endpoints returns the absolute URLs of the services of a type in a document. It does not check the @context of Web of Things
 // services, which LMOS documents omit.
-func Endpoints(doc *did.Document, typ string) (all []string) {
-	for _, s := range doc.Service {
-		var one string
-		var many []string
-		for _, t := range s.Type {
-			if t != typ {
-				continue
-			}
-			if json.Unmarshal(s.Endpoint, &one) == nil {
-				many = []string{one}
-			} else {
-				_ = json.Unmarshal(s.Endpoint, &many) // an object is not a URL
-			}
-			for _, address := range many {
-				if u, err := url.Parse(address); err == nil && u.IsAbs() && u.Host != "" {
-					all = append(all, address)
-				}
-			}
-			break
-		}
-	}
-	return all
+func Endpoints(doc *did.Document, typ string) []string {
+	return slices.DeleteFunc(doc.Endpoints(typ), func(address string) bool {
+		u, err := url.Parse(address)
+		return err != nil || !u.IsAbs() || u.Host == ""
+	})
 }

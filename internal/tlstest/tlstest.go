@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Write replaces two files by a new self-signed certificate for node.example and 127.0.0.1, and by its key, and returns the certificate. It
+// Write replaces two files by a new self-signed certificate for node.example, localhost and 127.0.0.1, and by its key, and returns the certificate. It
 // writes new files and renames them, as ACME clients do. The serial number is that of the file before, plus one.
 func Write(t testing.TB, certFile, keyFile string) *x509.Certificate {
 	t.Helper()
@@ -23,7 +23,7 @@ func Write(t testing.TB, certFile, keyFile string) *x509.Certificate {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{SerialNumber: new(big.Int).Add(serial(certFile), big.NewInt(1)), Subject: pkix.Name{CommonName: "node.example"},
-		DNSNames: []string{"node.example"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour),
+		DNSNames: []string{"node.example", "localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour),
 		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {

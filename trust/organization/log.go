@@ -22,8 +22,8 @@ import (
 // MaxIssuers is the largest number of issuing keys in a document.
 const MaxIssuers = 4
 
-// maxEndpoints limits the addresses in the document.
-const maxEndpoints = 8
+// MaxEndpoints is the largest number of addresses of nodes in a document.
+const MaxEndpoints = 8
 
 var (
 	// ErrRollback means that a log is older than the one that the node has.
@@ -179,15 +179,51 @@ func firstDocument(location string, issuing *keystore.Key, endpoints []string) f
 			"verificationMethod": []any{methodOf(id, 1, issuing.DID().Multibase())},
 			"assertionMethod":    []any{string(id) + "#i1"},
 		}
-		if len(endpoints) > 0 {
-			all := make([]any, 0, maxEndpoints)
-			for _, e := range endpoints[:min(len(endpoints), maxEndpoints)] {
-				all = append(all, e)
-			}
-			doc["service"] = []any{map[string]any{"id": "#mesh", "type": "LmosMesh", "serviceEndpoint": all}}
-		}
+		setEndpoints(doc, endpoints)
 		return doc
 	}
+}
+
+// meshID is the id of the service that lists nodes.
+const meshID = "#mesh"
+
+// setEndpoints replaces the service #mesh of a document by one with these addresses, of which it takes [MaxEndpoints]. Without addresses the document
+// has no such service.
+func setEndpoints(doc map[string]any, endpoints []string) {
+	services := slices.DeleteFunc(listOf(doc["service"]), func(v any) bool {
+		s, _ := v.(map[string]any)
+		return s["id"] == meshID
+	})
+	if len(endpoints) > 0 {
+		var all []any
+		for _, e := range endpoints[:min(len(endpoints), MaxEndpoints)] {
+			all = append(all, e)
+		}
+		services = append(services, map[string]any{"id": meshID, "type": did.MeshService, "serviceEndpoint": all})
+	}
+	if doc["service"] = services; len(services) == 0 {
+		delete(doc, "service")
+	}
+}
+
+// Endpoints returns the addresses of nodes in the newest document.
+func (o *Organization) Endpoints() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.doc == nil {
+		return nil
+	}
+	return o.doc.Endpoints(did.MeshService)
+}
+
+// SetEndpoints replaces the addresses of nodes in the document, up to [MaxEndpoints] multiaddrs with /p2p; none removes the list. The error wraps [ErrNoRoot].
+func (o *Organization) SetEndpoints(all []string) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(all) > MaxEndpoints {
+		return interact.Errorf(interact.Usage, "leave some out", "the document lists up to %d addresses, got %d", MaxEndpoints, len(all))
+	}
+	return o.extend(func(doc map[string]any) { setEndpoints(doc, all) })
 }
 
 // methodOf returns the verification method of the issuing key number n.

@@ -132,6 +132,28 @@ func TestSetLogRejects(t *testing.T) {
 	}
 }
 
+func TestSetEndpoints(t *testing.T) {
+	t.Parallel()
+	o := create(t, newClock())
+	list := func() []string { return must(o.Resolve(t.Context(), o.DID()))(t).Endpoints(did.MeshService) }
+	if got := o.Endpoints(); len(got) != 0 {
+		t.Errorf("a new organization lists %v", got)
+	}
+	first, second := "/ip4/203.0.113.7/tcp/1/p2p/a", "/ip4/203.0.113.8/tcp/1/p2p/b"
+	for _, want := range [][]string{{first, second}, {second}, {}, {first}} {
+		noError(t, o.SetEndpoints(want))
+		if !slices.Equal(o.Endpoints(), want) || !slices.Equal(list(), want) {
+			t.Errorf("got %v and %v, want %v", o.Endpoints(), list(), want)
+		}
+	}
+	if doc := must(o.Resolve(t.Context(), o.DID()))(t); len(doc.Service) != 1 || len(doc.AssertionMethod) != 1 {
+		t.Errorf("the document is %s", doc.Raw)
+	}
+	wantCode(t, o.SetEndpoints(make([]string, MaxEndpoints+1)), interact.Usage)
+	noError(t, o.RemoveRoot())
+	wantError(t, o.SetEndpoints(nil), ErrNoRoot)
+}
+
 func TestRotateRoot(t *testing.T) {
 	t.Parallel()
 	c := newClock()

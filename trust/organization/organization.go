@@ -53,8 +53,8 @@ type Options struct {
 	// Auto creates an organization that the node makes without being asked: the next root key stays in the folder. [Create] and [Join] may
 	// replace such an organization while it has no other member; see [Organization.Auto]. Only for [Create].
 	Auto bool
-	// Endpoints are up to 8 multiaddrs of nodes at which the organization is reached, for the service #mesh of its document. Only for
-	// [Create]. Empty: the document has no service.
+	// Endpoints are up to [MaxEndpoints] multiaddrs with /p2p of nodes at which the organization is reached, for the service #mesh of its document.
+	// Only for [Create]. Empty: the document has no service.
 	Endpoints []string
 	// Now returns the time. Nil: [time.Now].
 	Now func() time.Time

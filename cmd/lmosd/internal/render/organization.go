@@ -28,6 +28,9 @@ func Organization(o *api.Organization, now time.Time) *terminal.Sheet {
 	for _, i := range o.Issuers {
 		s.Add("issuer", issuer(i, now))
 	}
+	for _, addr := range o.Bootstrap {
+		s.Add("bootstrap", addr)
+	}
 	if len(o.Members) > 0 {
 		s.Add("members", memberCount(o.Members))
 	}
