@@ -54,8 +54,13 @@ func newCallCommand(a *app) *cobra.Command {
   lmosd call weather transcribe @question.ogg --content-type audio/ogg --stream`,
 		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite,
 			"lmosd show, lmosd read, lmosd task, lmosd trace, lmosd help exit-codes"),
-		Args:              func(cmd *cobra.Command, args []string) error { return f.by.args(cmd, args) },
-		ValidArgsFunction: a.completeAction,
+		Args: func(cmd *cobra.Command, args []string) error { return f.by.args(cmd, args) },
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+			if f.by.capability != "" {
+				return a.completeProvided(cmd, &f.by, args)
+			}
+			return a.completeAction(cmd, args, word)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.by.capability != "" {
 				return a.callCapability(cmd.Context(), f, args[0], args[1:])

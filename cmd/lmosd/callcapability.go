@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,6 +57,28 @@ func (f *capabilityFlags) query(action string) (q td.Query, err error) {
 		return q, cli.Usage("--trust own, partner or any", "--trust %s is unknown", f.trust)
 	}
 	return td.Query{Capability: []string{id}, Version: version, Action: action}, nil
+}
+
+// completeProvided completes the actions of the agents that provide the capability.
+func (a *app) completeProvided(cmd *cobra.Command, f *capabilityFlags, args []string) ([]string, cobra.ShellCompDirective) {
+	q, err := f.query("")
+	switch {
+	case len(args) > 0:
+		return nil, cobra.ShellCompDirectiveDefault
+	case err != nil:
+		return nil, noFiles
+	}
+	return a.complete(cmd, func(ctx context.Context, c *api.Client) (names []string, err error) {
+		list, err := c.Choose(ctx, q, api.Trust(f.trust), completeTime/2)
+		if err != nil {
+			return nil, err
+		}
+		for _, g := range list.Items {
+			names = append(names, g.Actions...)
+		}
+		slices.Sort(names)
+		return slices.Compact(names), nil
+	})
 }
 
 // callCapability calls an action of the first agent that answers, of those that provide the capability.
