@@ -78,7 +78,8 @@ func hostOf(s string) (string, error) {
 
 // Options of a [Client].
 type Options struct {
-	// Dial opens connections; nil means [net.Dialer].
+	// Dial opens connections. Nil means [net.Dialer], or the proxy of the environment ([http.ProxyFromEnvironment]): only for locations that the
+	// user of this node chose.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// TLS configures the trusted roots; nil means those of the system.
 	TLS *tls.Config
@@ -89,8 +90,12 @@ type Client struct{ http *http.Client }
 
 // NewClient returns a client.
 func NewClient(o Options) *Client {
+	t := &http.Transport{DialContext: o.Dial, TLSClientConfig: o.TLS, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10}
+	if o.Dial == nil { // a proxy would hide the address that Dial checks
+		t.Proxy = http.ProxyFromEnvironment
+	}
 	return &Client{&http.Client{
-		Transport: &http.Transport{DialContext: o.Dial, TLSClientConfig: o.TLS, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10},
+		Transport: t,
 		CheckRedirect: func(r *http.Request, _ []*http.Request) error {
 			return fmt.Errorf("redirected to %s", r.URL.Redacted())
 		},
