@@ -34,6 +34,10 @@ func newForwardProxy(t *testing.T) *forwardProxy {
 		to := p.routes[r.Host]
 		p.used[r.Host] = true
 		p.mu.Unlock()
+		if to == "" {
+			http.Error(w, "no route", http.StatusBadGateway)
+			return
+		}
 		server, err := net.Dial("tcp", to)
 		if r.Method != http.MethodConnect || err != nil {
 			http.Error(w, "no tunnel", http.StatusBadGateway)
@@ -97,12 +101,36 @@ func TestJoinThroughAWebProxy(t *testing.T) {
 		peers := n.ok("peers", "-o", "json")
 		return strings.Contains(peers, string(plain.DID)) && strings.Contains(peers, string(secure.DID))
 	})
-	proxy.mu.Lock()
-	defer proxy.mu.Unlock()
-	for host := range proxy.routes {
-		if !proxy.used[host] {
+	for _, host := range []string{"192.0.2.1:80", "node.example:443", "node.example:8443"} {
+		if !proxy.hasSent(host) {
 			t.Errorf("nothing was sent to %s through the proxy", host)
 		}
+	}
+}
+
+// hasSent reports whether a client sent a request for a host to the proxy.
+func (p *forwardProxy) hasSent(host string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.used[host]
+}
+
+// Requests to servers that the user named go through the proxy, as docs/operations.md lists.
+func TestServersThroughAWebProxy(t *testing.T) {
+	t.Parallel()
+	x := newUser(t)
+	proxy := newForwardProxy(t)
+	x.env = append(x.env, "HTTP_PROXY="+proxy.URL, "HTTPS_PROXY="+proxy.URL)
+	n := x.at(x.node("n", "--search.embeddings.url", "http://embed.example/v1", "--search.embeddings.model", "m", "--search.method", "vector",
+		"--telemetry.traces.endpoint", "http://traces.example"))
+	n.exposed(n.script("weather.sh", sunny), "--name", "weather", "--action", "ask")
+	n.ok("call", "weather", "ask", "Bonn")
+	n.lmosd("route", "the weather")
+	n.lmosd("expose", "http://thing.example/td")
+	n.lmosd("expose", "mcp:http://mcp.example/mcp", "--name", "tools")
+	n.lmosd("id", "did:web:acme.example")
+	for _, host := range []string{"embed.example", "traces.example", "thing.example", "mcp.example", "acme.example:443"} {
+		eventually(t, "a request to "+host+" reaches the proxy", func() bool { return proxy.hasSent(host) })
 	}
 }
 
