@@ -64,7 +64,7 @@ func TestDocumentsListNodes(t *testing.T) {
 	}{
 		"an address without a node": {acme, []string{"/ip4/192.0.2.1/tcp/1"}, interact.Usage},
 		"too many":                  {acme, slices.Repeat(want, 9), interact.Usage},
-		"without the root key":      {agent, want, interact.Forbidden},
+		"without the root key":      {agent, agent.addrs(), interact.Forbidden},
 	} {
 		if _, err := c.at.SetBootstrap(t.Context(), c.addrs); err == nil || interact.AsError(err).Code != c.code {
 			t.Errorf("%s: %v", what, err)

@@ -7,20 +7,15 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/did/vc"
 	"github.com/lmosd/lmosd/did/web"
 	"github.com/lmosd/lmosd/did/webvh"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/internal/boundedmap"
 	"github.com/lmosd/lmosd/internal/weblocation"
 	"github.com/lmosd/lmosd/td"
-	"github.com/lmosd/lmosd/trust/authority"
-	"github.com/lmosd/lmosd/trust/organization"
 	"github.com/lmosd/lmosd/trust/partners"
 )
 
@@ -35,12 +30,6 @@ func fetchReason(err error) string {
 	}
 	return fmt.Sprintf("%s cannot be read: %v", failed.URL, failed.Err)
 }
-
-// Limits of the proof of a domain.
-const (
-	maxProof = 24 * time.Hour // whatever time to live the log states
-	maxLists = 16             // status lists that are fetched
-)
 
 // CheckDomain fetches the log of the organization at a domain over HTTPS and compares it with what this node knows. The proof counts for the
 // time to live of the log. name is a domain, with a port and a path if it has them, or a did:webvh, whose SCID the domain must serve then.
@@ -72,7 +61,7 @@ func (t *Trust) CheckDomain(ctx context.Context, name string) (*api.DomainCheck,
 	case err != nil:
 		out.Problems = append(out.Problems, interact.Excerpt(fetchReason(err), 500))
 		if errors.Is(err, did.ErrNotFound) || errors.Is(err, did.ErrInvalid) { // otherwise it may be a failure of the network
-			t.disprove(location)
+			t.proven.Remove(location)
 		}
 		return out, nil
 	}
@@ -83,7 +72,7 @@ func (t *Trust) CheckDomain(ctx context.Context, name string) (*api.DomainCheck,
 	}
 	if l.Deactivated() {
 		out.Problems = append(out.Problems, "the organization has ended: its log is deactivated")
-		t.disprove(location)
+		t.proven.Remove(location)
 		return out, nil
 	}
 	t.prove(ctx, l, out)
@@ -120,17 +109,6 @@ func (a *trusted) claim() *api.OrganizationClaim {
 	return &api.OrganizationClaim{Name: partners.NameOf(a.DID()), DID: a.DID(), State: string(directory.OwnOrganization)}
 }
 
-// disprove ends the proofs of a location.
-func (t *Trust) disprove(location string) {
-	t.claims.mu.Lock()
-	defer t.claims.mu.Unlock()
-	for scid, p := range t.claims.proven {
-		if webvh.Location(p.DID()) == location {
-			delete(t.claims.proven, scid)
-		}
-	}
-}
-
 // prove keeps the log that a domain serves, and fills out.
 func (t *Trust) prove(ctx context.Context, l *webvh.Log, out *api.DomainCheck) {
 	location, now := webvh.Location(l.DID()), t.now()
@@ -150,39 +128,11 @@ func (t *Trust) prove(ctx context.Context, l *webvh.Log, out *api.DomainCheck) {
 			out.Proven = true
 		}
 		t.mu.RUnlock()
-		t.disprove(location)
+		t.proven.Remove(location)
 		return
 	}
 	t.mu.RUnlock()
-	p := &proven{Authority: authority.New(l), until: now.Add(min(l.TTL(), maxProof))}
-	t.fetchLists(ctx, p, out)
-	t.disprove(location) // the domain serves one log
-	t.claims.mu.Lock()
-	boundedmap.Put(&t.claims.proven, l.SCID(), p, maxProven, func(p *proven) bool { return now.After(p.until) })
-	clear(t.claims.tried)
-	t.claims.mu.Unlock()
-	out.Proven, out.Until = true, p.until.UTC()
+	until, problems := t.proven.Prove(ctx, t.o.Web, l, now)
+	out.Proven, out.Until, out.Problems = true, until, append(out.Problems, problems...)
 	out.Organization = &api.OrganizationClaim{Name: out.Domain, DID: l.DID(), State: string(directory.ProvenOrganization)}
-}
-
-// fetchLists gets the status lists of an organization from its domain. Credentials of a key without a list do not count.
-func (t *Trust) fetchLists(ctx context.Context, p *proven, out *api.DomainCheck) {
-	client := weblocation.NewClient(t.o.Web)
-	for _, method := range p.Methods()[:min(len(p.Methods()), maxLists)] {
-		raw, err := client.Fetch(ctx, organization.ListID(method), "application/vc, application/json;q=0.9", vc.MaxList)
-		var l *vc.List
-		if err == nil {
-			l, err = vc.VerifyList(ctx, raw, vc.Check{Resolver: p, Now: t.now()})
-		}
-		if err == nil && (l.Method != method || l.ID != organization.ListID(method)) {
-			err = errors.New("it is the list of another key")
-		}
-		if err != nil {
-			_, fragment, _ := strings.Cut(method, "#")
-			out.Problems = append(out.Problems, fmt.Sprintf("members with credentials of the key #%s are not proven: its status list: %s", fragment,
-				interact.Excerpt(err.Error(), 300)))
-			continue
-		}
-		p.SetList(l, p.AfterList(l), t.now())
-	}
 }

@@ -3,64 +3,24 @@ package trust
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/did/vc"
 	"github.com/lmosd/lmosd/did/webvh"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/backoff"
-	"github.com/lmosd/lmosd/internal/boundedmap"
 	"github.com/lmosd/lmosd/td"
-	"github.com/lmosd/lmosd/trust/authority"
 	"github.com/lmosd/lmosd/trust/exchange"
 	"github.com/lmosd/lmosd/trust/partners"
 )
 
 // Limits of the verification of claimed memberships.
 const (
-	maxVerified   = 64 // owners of one call
-	maxVerifying  = 4  // owners at once
-	verifyWait    = time.Second
-	verifyAgain   = 30 * time.Second // until the same owner is asked again
-	maxTried      = 1 << 12
-	maxProven     = 256     // organizations
-	maxProvenList = 1 << 12 // members of one
+	maxVerified  = 64 // owners of one call
+	maxVerifying = 4  // owners at once
+	verifyWait   = time.Second
 )
-
-// claims is what this node knows of claims: organizations whose domain was checked, and the owners that were asked.
-type claims struct {
-	slots chan struct{} // of verifications
-
-	mu     sync.Mutex            // owns what follows
-	proven map[string]*proven    // by SCID
-	tried  map[did.DID]time.Time // owners that were asked, with the time
-}
-
-// A proven organization is neither the own one nor a partner; its domain served its log.
-type proven struct {
-	*authority.Authority
-	until   time.Time
-	members map[did.DID]*vc.Credential
-}
-
-func newClaims() claims { return claims{slots: make(chan struct{}, maxVerifying)} }
-
-// provenAs returns the proven organization with a SCID, or nil. claims.mu is held.
-func (c *claims) provenAs(scid string, now time.Time) *proven {
-	if p := c.proven[scid]; p != nil && now.Before(p.until) {
-		return p
-	}
-	return nil
-}
-
-// has reports whether a node is a verified member at this time.
-func (p *proven) has(node did.DID, now time.Time) bool {
-	c := p.members[node]
-	return c != nil && !now.After(c.Until) && !p.Revokes(c, now)
-}
 
 // MemberOf returns the organization that the descriptions of this node name as that of their owner. An organization that the node made by itself
 // is not named: its name tells others nothing, and would connect the nodes of one user.
@@ -99,12 +59,8 @@ func (t *Trust) OrganizationNamed(name string) (did.DID, error) {
 		}
 		return p.DID, nil
 	}
-	t.claims.mu.Lock()
-	defer t.claims.mu.Unlock()
-	for _, p := range t.claims.proven {
-		if id := p.DID(); now.Before(p.until) && (name == td.OrganizationDomain(id) || name == p.SCID() || scid == p.SCID()) {
-			return id, nil
-		}
+	if id := t.proven.Named(name, now); id != "" {
+		return id, nil
 	}
 	return "", unknown
 }
@@ -126,15 +82,7 @@ func (t *Trust) MembersOf(organization did.DID) (all []did.DID) {
 		}
 	}
 	if t.authorities[scid] == nil {
-		t.claims.mu.Lock()
-		defer t.claims.mu.Unlock()
-		if p := t.claims.provenAs(scid, now); p != nil {
-			for id := range p.members {
-				if p.has(id, now) {
-					all = append(all, id)
-				}
-			}
-		}
+		all = append(all, t.proven.Members(scid, now)...)
 	}
 	slices.Sort(all)
 	return all
@@ -180,12 +128,8 @@ func (t *Trust) affiliationOf(id did.DID) *directory.Affiliation {
 			return &directory.Affiliation{Name: a.partner.Name, DID: a.DID(), State: directory.PartnerOrganization}
 		}
 	}
-	t.claims.mu.Lock()
-	defer t.claims.mu.Unlock()
-	for scid, p := range t.claims.proven {
-		if t.authorities[scid] == nil && now.Before(p.until) && p.has(id, now) {
-			return &directory.Affiliation{Name: td.OrganizationDomain(p.DID()), DID: p.DID(), State: directory.ProvenOrganization}
-		}
+	if org := t.proven.Of(id, now, func(scid string) bool { return t.authorities[scid] != nil }); org != "" {
+		return &directory.Affiliation{Name: td.OrganizationDomain(org), DID: org, State: directory.ProvenOrganization}
 	}
 	return nil
 }
@@ -231,16 +175,14 @@ func (t *Trust) suspects(things []*td.Description) (all []suspect) {
 	now := t.now()
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	t.claims.mu.Lock()
-	defer t.claims.mu.Unlock()
 	for _, d := range things {
 		id, scid := d.Record.Owner, webvh.SCID(d.MemberOf)
-		if len(all) == maxVerified || t.closed || scid == "" || id == t.self || now.Sub(t.claims.tried[id]) < verifyAgain {
+		if len(all) == maxVerified || t.closed || scid == "" || id == t.self {
 			continue
 		}
 		one := suspect{id: id, scid: scid, known: t.authorities[scid] != nil}
 		n := t.nodes[id]
-		if p := t.claims.provenAs(scid, now); !one.known && (p == nil || p.has(id, now)) ||
+		if !one.known && (t.proven.Get(scid, now) == nil || t.proven.HasMember(scid, id, now)) ||
 			n != nil && (n.principal.Barred != "" || one.known && (n.principal.Relation >= did.Partner || n.hello != nil && n.done)) {
 			continue
 		}
@@ -249,8 +191,7 @@ func (t *Trust) suspects(things []*td.Description) (all []suspect) {
 				one.addrs = h.Addrs
 			}
 		}
-		if len(one.addrs) > 0 || n != nil && n.hello != nil {
-			boundedmap.Put(&t.claims.tried, id, now, maxTried, func(at time.Time) bool { return now.Sub(at) >= verifyAgain })
+		if (len(one.addrs) > 0 || n != nil && n.hello != nil) && t.proven.Try(id, now) {
 			all = append(all, one)
 		}
 	}
@@ -260,8 +201,8 @@ func (t *Trust) suspects(things []*td.Description) (all []suspect) {
 // verifySuspect gets the credential of an owner: by a hello if the organization is known, and else by a request.
 func (t *Trust) verifySuspect(ctx context.Context, one suspect) {
 	select {
-	case t.claims.slots <- struct{}{}:
-		defer func() { <-t.claims.slots }()
+	case t.verifying <- struct{}{}:
+		defer func() { <-t.verifying }()
 	case <-ctx.Done():
 		return
 	}
@@ -287,24 +228,7 @@ func (t *Trust) fetchCredential(ctx context.Context, one suspect) error {
 	if err != nil {
 		return err
 	}
-	now := t.now()
-	t.claims.mu.Lock()
-	p := t.claims.provenAs(one.scid, now)
-	t.claims.mu.Unlock()
-	if p == nil {
-		return nil
-	}
-	c, err := vc.Verify(ctx, r.Credential, vc.Check{Resolver: p, Now: now})
-	if err != nil {
-		return err
-	}
-	if c.Subject != one.id || c.Type != vc.Node || p.List(c.Method) == nil || c.Status.List != p.List(c.Method).ID || p.Revokes(c, now) {
-		return interact.Errorf(interact.Forbidden, "", "the credential does not prove that %s is a member", one.id.Short())
-	}
-	t.claims.mu.Lock()
-	defer t.claims.mu.Unlock()
-	boundedmap.Put(&p.members, one.id, c, maxProvenList, func(c *vc.Credential) bool { return now.After(c.Until) })
-	return nil
+	return t.proven.AddMember(ctx, one.scid, one.id, r.Credential, t.now())
 }
 
 // serveCredential shows the credential of this node to a node that names its organization, if a public description of this node names it too.

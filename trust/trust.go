@@ -9,7 +9,7 @@
 // operator does is in admin.go and join.go.
 //
 // Subpackages: authority has what is known of one organization, exchange the protocol, partners the trust store, organization the keys and the
-// log of the own organization, invitation the strings by which nodes and partners join.
+// log of the own organization, invitation the strings by which nodes and partners join, proven the organizations whose domain served their log.
 //
 // Sources: did:webvh 1.0; Verifiable Credentials Data Model 2.0; Bitstring Status List 1.0.
 package trust
@@ -41,6 +41,7 @@ import (
 	"github.com/lmosd/lmosd/trust/invitation"
 	"github.com/lmosd/lmosd/trust/organization"
 	"github.com/lmosd/lmosd/trust/partners"
+	"github.com/lmosd/lmosd/trust/proven"
 )
 
 // Options configure a [Trust].
@@ -89,10 +90,12 @@ type Trust struct {
 	net     *exchange.Exchange
 	notifee *network.NotifyBundle
 	fetches fetches
-	claims  claims
-	things  atomic.Pointer[Things] // nil: none are served
-	invites *invitation.Store      // nil without Options.Dir
-	joins   joins
+	proven  proven.Organizations
+	// verifying are the slots of verifications of claimed memberships.
+	verifying chan struct{}
+	things    atomic.Pointer[Things] // nil: none are served
+	invites   *invitation.Store      // nil without Options.Dir
+	joins     joins
 
 	ctx  context.Context // ends with Close
 	end  context.CancelFunc
@@ -122,7 +125,7 @@ type Trust struct {
 // New opens the trust store. It uses no network before [Trust.Start].
 func New(o Options) (*Trust, error) {
 	o.complete()
-	t := &Trust{o: o, self: o.Self, book: partners.New(), authorities: map[string]*trusted{}, asked: map[question]time.Time{}, register: newRegister(), claims: newClaims()}
+	t := &Trust{o: o, self: o.Self, book: partners.New(), authorities: map[string]*trusted{}, asked: map[question]time.Time{}, register: newRegister(), verifying: make(chan struct{}, maxVerifying)}
 	t.started = t.now()
 	t.ctx, t.end = context.WithCancel(context.Background())
 	if o.Dir != "" {

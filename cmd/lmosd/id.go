@@ -134,8 +134,8 @@ func (a *app) showDID(ctx context.Context, text string) error {
 	if err != nil {
 		return cli.Usage("copy the whole DID, for example from lmosd id", "%q is not a DID: %v", text, err)
 	}
-	direct := weblocation.Options{}
-	doc, err := did.Resolvers(map[string]did.Resolver{"key": did.Keys(), "web": web.New(direct), "webvh": webvh.New(direct)}).Resolve(ctx, id)
+	fetch := weblocation.Options{}
+	doc, err := did.Resolvers(map[string]did.Resolver{"key": did.Keys(), "web": web.New(fetch), "webvh": webvh.New(fetch)}).Resolve(ctx, id)
 	switch {
 	case errors.Is(err, did.ErrMethod):
 		return cli.Usage("lmosd resolves did:key, did:web and did:webvh", "the method of %s is not supported", id)

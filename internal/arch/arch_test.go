@@ -35,8 +35,8 @@ var rows = [][]string{
 	// The own organization, its partners, the strings that invite others, and the protocol between organizations.
 	{"trust/invitation", "trust/organization", "trust/partners", "trust/exchange"},
 	{"trust/authority"}, // what is known of any organization: the rules of the own one hold for others
-	// Messages and framing of single protocols, below their bindings and bridges.
-	{"interact/form", "interact/bindingtest", "interact/coap/messaging", "interact/stream/frame", "interact/ws/frame", "interact/mqtt/packet", "interact/oauth", "bridge/mcp/protocol"},
+	// Messages and framing of single protocols, below their bindings and bridges. Organizations whose domain served their log: each has an authority.
+	{"trust/proven", "interact/form", "interact/bindingtest", "interact/coap/messaging", "interact/stream/frame", "interact/ws/frame", "interact/mqtt/packet", "interact/oauth", "bridge/mcp/protocol"},
 	// Carriers of records, the index, the policy, the bindings: one concern each.
 	{"dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "discovery/dnssd", "directory", "directory/route", "policy", "audit", "telemetry",
 		"interact/task", "interact/hub", "interact/stream", "interact/rest", "interact/ws", "interact/mqtt", "interact/coap", "interact/command"},
