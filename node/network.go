@@ -57,11 +57,8 @@ func (n *Node) openNetwork() (err error) {
 	if w.ID() != peer.ID(n.key.Peer()) {
 		return fmt.Errorf("the host is %s and the key that of %s", w.ID(), w.self)
 	}
-	bootstrap := p2p.BootstrapOptions{Host: base, Configured: o.Bootstrap, Store: n.stores.Peers(), Log: o.Log}
-	if w.trust != nil {
-		bootstrap.Organizations = w.trust.Documents
-	}
-	if w.bootstrap, err = p2p.NewBootstrap(bootstrap); err != nil {
+	if w.bootstrap, err = p2p.NewBootstrap(p2p.BootstrapOptions{Host: base, Configured: o.Bootstrap, Organizations: w.trust.Documents, Alone: o.alone,
+		Store: n.stores.Peers(), Log: o.Log}); err != nil {
 		return err
 	}
 	n.life.onRun(w.bootstrap.Run)

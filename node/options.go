@@ -112,6 +112,7 @@ type Options struct {
 	introducer      func(dnssd.Options) (introducer, error) // nil is dnssd.New
 	now             func() time.Time                        // reconcile.Options.Now
 	introducerPause time.Duration                           // explore.Options.Pause
+	alone           time.Duration                           // p2p.BootstrapOptions.Alone
 }
 
 // HTTP configures the API.

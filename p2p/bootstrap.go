@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -44,6 +45,8 @@ type BootstrapOptions struct {
 	// Organizations returns the documents of the organizations that a node without peers looks at: what it has stored of its own one and of
 	// partners. Nil: none.
 	Organizations func() []*did.Document
+	// Alone is the time without peers after which the node does so. 0 is 30 s.
+	Alone time.Duration
 	// Store keeps the snapshot of connected peers. Required.
 	Store ds.Batching
 	Log   *slog.Logger // required
@@ -59,6 +62,7 @@ type Bootstrap struct {
 	resolver      network.MultiaddrDNSResolver
 	documents     did.Resolver // of configured organizations
 	organizations func() []*did.Document
+	alone         time.Duration
 	guarded       did.Resolver // of organizations
 	store         ds.Batching
 	log           *slog.Logger
@@ -72,7 +76,7 @@ type Bootstrap struct {
 
 // NewBootstrap returns the bootstrap peers of a host. The error is that of [CheckBootstrap].
 func NewBootstrap(o BootstrapOptions) (*Bootstrap, error) {
-	b := &Bootstrap{host: o.Host, organizations: o.Organizations, store: o.Store, log: o.Log, found: map[peer.ID]peer.AddrInfo{}, resolved: map[string][]peer.AddrInfo{},
+	b := &Bootstrap{host: o.Host, organizations: o.Organizations, alone: cmp.Or(o.Alone, aloneFirst), store: o.Store, log: o.Log, found: map[peer.ID]peer.AddrInfo{}, resolved: map[string][]peer.AddrInfo{},
 		resolver: systemNames, documents: documentsOf(weblocation.Options{}), guarded: documentsOf(weblocation.Options{Dial: netguard.Public().DialContext}),
 		queue: make(chan peer.AddrInfo, 32)}
 	for _, text := range o.Configured {

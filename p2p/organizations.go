@@ -66,7 +66,7 @@ func meshPeers(doc *did.Document) []peer.AddrInfo {
 // runOrganizations looks for nodes in the documents of organizations while none of the bootstrap peers is reached, until ctx ends. A node without
 // any, as the first one of a mesh, fetches nothing.
 func (b *Bootstrap) runOrganizations(ctx context.Context) {
-	pauses := backoff.Backoff{First: aloneFirst, Max: aloneMax}
+	pauses := backoff.Backoff{First: b.alone, Max: aloneMax}
 	for b.organizations != nil && backoff.Sleep(ctx, pauses.Next()) == nil {
 		switch {
 		case len(b.host.Network().Peers()) > 0:

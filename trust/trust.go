@@ -147,7 +147,11 @@ func (t *Trust) Start(h host.Host, addrs func() []string) {
 }
 
 // Documents returns the documents of the own organization and of partners, as this node has stored them. They list nodes of their organizations.
+// A nil Trust has none.
 func (t *Trust) Documents() (all []*did.Document) {
+	if t == nil {
+		return nil
+	}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, scid := range t.soughtLocked() {
