@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
@@ -64,7 +63,7 @@ func notProvided(q td.Query, out *LeftOut) error {
 // safe or idempotent by its description. An input that is a Stream is sent once. A Key holds at each candidate alone. Beyond 3 per second, further tries are at most a tenth of the calls.
 // Without candidates the error is [interact.NotFound].
 func (c *Client) InvokeFirst(ctx context.Context, candidates []Agent, action string, o CallOptions) (*CallResult, *Agent, error) {
-	c.retries.call(time.Now())
+	c.retries.Call(time.Now())
 	var failed []string
 	started := false
 	for i := range candidates {
@@ -77,7 +76,7 @@ func (c *Client) InvokeFirst(ctx context.Context, candidates []Agent, action str
 		started = started || e.Started
 		repeatable := o.Stream == nil && a.Choice != nil && a.Choice.Repeatable
 		last := i+1 == min(len(candidates), MaxTries)
-		if last || ctx.Err() != nil || o.Stream != nil || !mayTryNext(&e, repeatable) || !c.retries.take(time.Now()) {
+		if last || ctx.Err() != nil || o.Stream != nil || !mayTryNext(&e, repeatable) || !c.retries.Take(time.Now()) {
 			if len(failed) == 0 {
 				return nil, a, err
 			}
@@ -103,47 +102,4 @@ func mayTryNext(err *interact.Error, repeatable bool) bool {
 		return repeatable
 	}
 	return false
-}
-
-// A retryBudget limits the further tries, so that many callers of a capability that fails do not multiply its load.
-type retryBudget struct {
-	mu     sync.Mutex
-	tokens float64   // further tries that are permitted now
-	filled time.Time // zero: never used
-}
-
-const (
-	retriesPerSecond = 3.0 // also the most that time alone gives
-	retriesPerCall   = 0.1
-	maxRetries       = 10.0
-)
-
-// call counts a call.
-func (b *retryBudget) call(now time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.fillLocked(now)
-	b.tokens = min(b.tokens+retriesPerCall, maxRetries)
-}
-
-// take reports whether a further try is permitted, and counts it.
-func (b *retryBudget) take(now time.Time) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.fillLocked(now); b.tokens < 1 {
-		return false
-	}
-	b.tokens--
-	return true
-}
-
-func (b *retryBudget) fillLocked(now time.Time) {
-	elapsed := time.Second
-	if !b.filled.IsZero() {
-		elapsed = now.Sub(b.filled)
-	}
-	if b.tokens < retriesPerSecond {
-		b.tokens = min(b.tokens+retriesPerSecond*elapsed.Seconds(), retriesPerSecond)
-	}
-	b.filled = now
 }

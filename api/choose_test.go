@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
@@ -115,35 +114,6 @@ func TestInvokeFirstTriesThree(t *testing.T) {
 	if _, _, err := startChoice(t, n).InvokeFirst(t.Context(), nil, "run", CallOptions{}); interact.AsError(err).Code != interact.NotFound {
 		t.Errorf("of none: %v", err)
 	}
-}
-
-func TestRetryBudget(t *testing.T) {
-	t.Parallel()
-	var b retryBudget
-	now := time.Unix(1000, 0)
-	take := func(want int) {
-		t.Helper()
-		got := 0
-		for b.take(now) {
-			got++
-		}
-		if got != want {
-			t.Errorf("%d further tries, want %d", got, want)
-		}
-	}
-	take(3)
-	now = now.Add(time.Second)
-	take(3)
-	now = now.Add(time.Hour)
-	take(3)
-	for range 45 {
-		b.call(now)
-	}
-	take(4)
-	for range 1000 {
-		b.call(now)
-	}
-	take(10)
 }
 
 func TestChoose(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
+	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/internal/httpbody"
 	"github.com/lmosd/lmosd/td"
 )
@@ -35,7 +36,7 @@ type Client struct {
 	token  string
 	http   *http.Client
 
-	retries retryBudget // of InvokeFirst
+	retries backoff.Budget // of InvokeFirst
 }
 
 // Dial returns a client of the node at target: the path of its unix socket (absolute, or with the prefix "unix:"), or an http or https URL.

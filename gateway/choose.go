@@ -63,9 +63,9 @@ func (g *Gateway) choose(ctx context.Context, f findRequest, found []*td.Descrip
 			f.query.Counter.SetMore()
 			break
 		}
-		a := g.agent(ctx, c.Thing)
+		a := g.agent(ctx, fit[c.Index])
 		a.Choice = &api.Choice{Reason: c.Reason, Cost: milliseconds(c.Cost), Running: c.Running,
-			Repeatable: interact.Repeatable(c.Thing.Thing, &interact.Message{Type: interact.InvokeAction, Name: f.query.Action})}
+			Repeatable: interact.Repeatable(fit[c.Index].Thing, &interact.Message{Type: interact.InvokeAction, Name: f.query.Action})}
 		items = append(items, a)
 	}
 	if out == (api.LeftOut{}) {

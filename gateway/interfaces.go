@@ -7,11 +7,11 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
-	"github.com/lmosd/lmosd/directory/choice"
 	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/gateway/tokens"
+	"github.com/lmosd/lmosd/interact/choice"
 	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
 )
@@ -46,7 +46,7 @@ type Presence interface {
 	Look(ctx context.Context, things ...*td.Description)
 	// Hosted reports whether this node hosts the Thing.
 	Hosted(d *td.Description) bool
-	// Choose returns Things in the order in which a caller should try them (choice.Meter).
+	// Choose returns Things in the order in which a caller should try them (choice.Meter.Order).
 	Choose(things ...*td.Description) []choice.Choice
 	// Paths returns the paths to a Thing, best first. The error is that of Directory.Get.
 	Paths(ctx context.Context, ref string) ([]api.Path, error)

@@ -21,11 +21,11 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
-	"github.com/lmosd/lmosd/directory/choice"
 	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/choice"
 	"github.com/lmosd/lmosd/internal/testmain"
 	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
@@ -246,7 +246,7 @@ func (n *fakeNode) VerifyMembers(context.Context, ...*td.Description) {}
 // Choose orders by title.
 func (n *fakeNode) Choose(things ...*td.Description) (all []choice.Choice) {
 	for _, d := range slices.SortedFunc(slices.Values(things), func(a, b *td.Description) int { return strings.Compare(a.Title, b.Title) }) {
-		all = append(all, choice.Choice{Thing: d, Reason: "12 ms on average", Cost: 12 * time.Millisecond, Running: 2})
+		all = append(all, choice.Choice{Index: slices.Index(things, d), Reason: "12 ms on average", Cost: 12 * time.Millisecond, Running: 2})
 	}
 	return all
 }

@@ -212,6 +212,18 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// MayMove reports whether another host of the Thing may be sent the request m after e: the host of e did not begin, or m is repeatable ([Repeatable]).
+// An error of the agent itself is final.
+func (e *Error) MayMove(m *Message, repeatable bool) bool {
+	switch e.Code {
+	case NoTask:
+		return m.Type.AboutRun()
+	case Unreachable, RelayLimited, ShuttingDown, NotReady, Overloaded, RateLimited, NotFound, Withdrawn:
+		return m.Chunks == nil && (!e.Started || repeatable)
+	}
+	return false
+}
+
 // Errorf returns an error of code c with a hint and a formatted title. To wrap a cause, set Err instead of %w, so that the cause is
 // not repeated.
 func Errorf(c Code, hint, format string, args ...any) *Error {

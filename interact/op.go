@@ -57,6 +57,9 @@ func (t Type) Long() bool {
 	return false
 }
 
+// AboutRun reports whether a request of type t is about a run of an action, which one host has.
+func (t Type) AboutRun() bool { return t == QueryAction || t == CancelAction || t == ContinueAction }
+
 // Reads reports whether a request of type t is read-only and can be repeated.
 func (t Type) Reads() bool {
 	switch t {

@@ -149,7 +149,7 @@ func TestNoChainEscapesTheGate(t *testing.T) {
 		ops []string
 	}{
 		"in this process": {func(string) interact.Thing { return asConsumer(host) }, all},
-		"libp2p":          {func(string) interact.Thing { return consumer.mesh.streams.Thing(host.network.records()) }, all},
+		"libp2p":          {func(string) interact.Thing { return consumer.mesh.streams.Thing(hosted(host.network.records())) }, all},
 		"HTTP":            {over(host.API() + "/things/ID"), basics},
 		"WebSocket":       {over("ws" + strings.TrimPrefix(host.API(), "http") + "/ws"), basics},
 		"MQTT":            {over("mqtt://" + host.MQTT() + "/ID"), []string{"invokeaction", "readproperty", "writeproperty"}},

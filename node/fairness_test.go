@@ -270,7 +270,7 @@ func TestWaitingUntrustedCallersDoNotBlockOthers(t *testing.T) {
 			for range 64 {
 				wg.Go(func() {
 					for ctx.Err() == nil { // refused calls are repeated
-						_, _ = interact.Call(ctx, stranger.Thing([]td.Host{where}), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`"slow"`)})
+						_, _ = interact.Call(ctx, stranger.Thing(hosted([]td.Host{where})), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`"slow"`)})
 						time.Sleep(100 * time.Millisecond)
 					}
 				})

@@ -143,7 +143,7 @@ func (m *mesh) bind(d *td.Description) interact.Thing {
 	if agent := m.index.AgentOf(d); agent != nil {
 		return agent
 	}
-	return m.servient.Consume(d, m.streams.Thing(d.Record.Hosts), m.monitor.Middleware(d))
+	return m.servient.Consume(d, m.streams.Thing(d), m.monitor.Middleware(d))
 }
 
 // changed updates the records that reconciliation compares (directory.Options.OnChange).

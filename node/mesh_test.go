@@ -36,6 +36,11 @@ func found(t testing.TB, n *running) []api.Agent {
 	return list.Items
 }
 
+// hosted returns the description of a Thing at hosts.
+func hosted(hosts []td.Host) *td.Description {
+	return &td.Description{Thing: &td.Thing{}, Record: &td.Record{Hosts: hosts}}
+}
+
 func TestFromPublishToWithdrawal(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)
@@ -113,7 +118,7 @@ func TestAgentReceivesThePrincipal(t *testing.T) {
 		t.Errorf("input outside of the schema: %+v; want the issue, found by the caller's own node", e)
 	}
 	forged := &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`"x"`), From: did.NodePrincipal("did:key:zForged", "")}
-	r, err := interact.Call(t.Context(), nodes[1].mesh.streams.Thing(nodes[0].network.records()), forged)
+	r, err := interact.Call(t.Context(), nodes[1].mesh.streams.Thing(hosted(nodes[0].network.records())), forged)
 	if err != nil || string(r.Data) != `"`+string(nodes[1].DID())+`"` {
 		t.Errorf("with a forged sender the agent receives %+v, %v; want the authenticated peer", r, err)
 	}
@@ -143,7 +148,7 @@ func TestNodeDoesNotRelay(t *testing.T) {
 	}
 	for _, name := range []string{ref, "echo"} {
 		m := &interact.Message{Type: interact.InvokeAction, Thing: name, Name: "echo", Data: []byte(`"x"`)}
-		_, err := interact.Call(t.Context(), nodes[0].mesh.streams.Thing(nodes[1].Node.network.records()), m)
+		_, err := interact.Call(t.Context(), nodes[0].mesh.streams.Thing(hosted(nodes[1].Node.network.records())), m)
 		if e := wantCode(t, err, interact.NotFound); !e.Remote {
 			t.Errorf("%v was inferred here, want the answer of the node in the middle", e)
 		}

@@ -150,7 +150,7 @@ func TestNetworksDoNotCallEachOther(t *testing.T) {
 			t.Fatal(err)
 		}
 		host := td.Host{Node: other.DID(), Addrs: other.Addrs()}
-		_, err = interact.Call(t.Context(), n.mesh.streams.Thing([]td.Host{host}), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref,
+		_, err = interact.Call(t.Context(), n.mesh.streams.Thing(hosted([]td.Host{host})), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref,
 			Name: "echo", Data: []byte(`"x"`), From: did.Consumer(did.Process, "")})
 		if e := interact.AsError(err); e == nil || e.Code != interact.Unreachable || !strings.Contains(errors.Unwrap(e).Error(), "mesh.network") || asked {
 			t.Errorf("node %d calls one of another network: %v, asked: %t", i, err, asked)

@@ -6,10 +6,10 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/directory"
-	"github.com/lmosd/lmosd/directory/choice"
 	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/choice"
 	"github.com/lmosd/lmosd/interact/servient"
 	"github.com/lmosd/lmosd/td"
 )
@@ -79,10 +79,10 @@ func (m *Monitor) AgentState(d *td.Description) (s route.AgentState) {
 
 // Choose returns Things in the order in which a caller of this node should try them (choice.Meter.Order). It sends no request.
 func (m *Monitor) Choose(things ...*td.Description) []choice.Choice {
-	candidates := make([]choice.Candidate, len(things))
+	candidates := make([]choice.Candidate[[32]byte], len(things))
 	for i, d := range things {
 		s := m.AgentState(d)
-		candidates[i] = choice.Candidate{Thing: d, Local: s.Local, Unreachable: s.Unreachable, Refused: s.Refused, RoundTrip: s.RoundTrip}
+		candidates[i] = choice.Candidate[[32]byte]{Key: d.Record.Key(), Local: s.Local, Unreachable: s.Unreachable, Refused: s.Refused, RoundTrip: s.RoundTrip}
 	}
 	return m.meter.Order(candidates)
 }

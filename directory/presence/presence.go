@@ -19,9 +19,9 @@ import (
 	"github.com/lmosd/lmosd/dht"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
-	"github.com/lmosd/lmosd/directory/choice"
 	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/choice"
 	"github.com/lmosd/lmosd/internal/boundedmap"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/publication"
@@ -62,8 +62,8 @@ type Options struct {
 type Monitor struct {
 	o        Options
 	requests requests
-	fetches  chan struct{} // an element per new peer whose records are being fetched
-	meter    choice.Meter
+	fetches  chan struct{}          // an element per new peer whose records are being fetched
+	meter    choice.Meter[[32]byte] // by the key of the record
 }
 
 // New returns a monitor.
@@ -189,7 +189,7 @@ func (m *Monitor) Middleware(d *td.Description) interact.Middleware {
 					return yield(r, err)
 				})
 			}
-		}), m.meter.Middleware(d))
+		}), m.meter.Middleware(d.Record.Key()))
 	}
 }
 

@@ -182,7 +182,7 @@ func TestBadHosts(t *testing.T) {
 			})
 			caller := newBinding(t, newHost(t, transport), Options{})
 			var err error
-			for _, e := range caller.Thing([]td.Host{at(t, server)}).Do(t.Context(), m) {
+			for _, e := range caller.at([]td.Host{at(t, server)}).Do(t.Context(), m) {
 				err = e
 			}
 			if e := interact.AsError(err); err == nil && c.want != 0 || err != nil && e.Code != c.want {
@@ -222,7 +222,7 @@ func TestMemoryIsReserved(t *testing.T) {
 			}
 			server, client := newHost(t, transport, host(c.server)...), newHost(t, transport, host(c.caller)...)
 			newBinding(t, server, Options{}).Serve(c.local)
-			thing := newBinding(t, client, Options{}).Thing([]td.Host{at(t, server)})
+			thing := newBinding(t, client, Options{}).at([]td.Host{at(t, server)})
 			if _, err := interact.Call(t.Context(), thing, ask("a", c.data)); code(err) != interact.Overloaded {
 				t.Errorf("%s: got %v, want Overloaded", name, err)
 			}

@@ -38,7 +38,7 @@ func TestLateReadReturnsTheWholeAnswer(t *testing.T) {
 				}
 				got := 0
 				m := &interact.Message{Type: interact.InvokeAction, Thing: "a", Name: "b", Chunks: nothing}
-				for r, err := range caller.Thing([]td.Host{at(t, to)}).Do(t.Context(), m) {
+				for r, err := range caller.at([]td.Host{at(t, to)}).Do(t.Context(), m) {
 					if err != nil {
 						t.Fatalf("after %d bytes: %v", got, err)
 					}
@@ -83,7 +83,7 @@ func TestCompleteResponseOutlivesItsSession(t *testing.T) {
 			caller := newBinding(t, from, Options{})
 			connect(t, from, to)
 			n := 0
-			for r, err := range caller.Thing([]td.Host{at(t, to)}).Do(t.Context(), m) {
+			for r, err := range caller.at([]td.Host{at(t, to)}).Do(t.Context(), m) {
 				if err != nil {
 					t.Fatalf("%s: after %d replies: %v", name, n, err)
 				}

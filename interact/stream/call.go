@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"iter"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
@@ -17,17 +17,31 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Thing returns a Thing that is served by hosts. A message goes to the first host that is reachable: connected hosts are tried first, and
-// hosts that were unreachable in the last minute last. The response of that host is final, also if it is an error. If no host is
-// reachable, the error is Unreachable and lists the paths. Thing itself connects to no host.
+// Thing returns the Thing of d at its hosts, except this node if there are others. Of several hosts the one with the lowest cost is tried first (see
+// package choice); connected hosts precede others, and hosts that were unreachable in the last minute are last. The next one is tried if the request
+// did not begin, or if it may have begun, the connection was lost and the request is repeatable by d ([interact.Repeatable]). Any other response is
+// final, also if it is an error. Messages about a run, with an idempotency key, of one conversation, or with After go to the host that had the earlier
+// ones. If no host is reachable, the error is Unreachable and lists the paths. Thing itself connects to no host; a call may connect to others than it
+// uses.
 //
-// A request that may have started at a host is repeated only if it is a read. The Chunks of a message should end with the context of the
-// call: their reading goroutine ends with the first chunk after the end of the interaction.
-func (b *Binding) Thing(hosts []td.Host) interact.Thing { return &thing{b, hosts} }
+// A request that may have started at the only host is repeated there once if it is repeatable or has a Key. The Chunks of a message should end with the
+// context of the call: their reading goroutine ends with the first chunk after the end of the interaction.
+func (b *Binding) Thing(d *td.Description) interact.Thing {
+	t := &thing{b: b, desc: d.Thing, ref: d.Ref()}
+	for _, h := range d.Record.Hosts {
+		if id, _ := peerID(h.Node); id != b.host.ID() || len(d.Record.Hosts) == 1 {
+			t.hosts, t.ids = append(t.hosts, h), append(t.ids, id)
+		}
+	}
+	return t
+}
 
 type thing struct {
 	b     *Binding
+	desc  *td.Thing
+	ref   string
 	hosts []td.Host
+	ids   []peer.ID // of hosts; empty if it is not valid
 }
 
 func (t *thing) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
@@ -40,7 +54,7 @@ func (t *thing) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact
 	}
 }
 
-// ask tries one host after the other. It returns nil after the last reply, or if the consumer leaves.
+// ask calls the hosts. It returns nil after the last reply, or if the consumer leaves.
 func (t *thing) ask(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) error {
 	if m.Hops >= interact.MaxHops {
 		return interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message for %q passed %d nodes",
@@ -53,9 +67,12 @@ func (t *thing) ask(ctx context.Context, m *interact.Message, yield func(*intera
 	if err := q.late(ctx, time.Now()); err != nil {
 		return interact.AsError(err)
 	}
+	if len(t.hosts) > 1 {
+		return t.askOneOf(ctx, q, yield)
+	}
 	var failed []*pathError
-	for _, h := range t.prefer() {
-		err := t.b.askPaced(ctx, h, q, yield)
+	for _, h := range t.hosts {
+		err := t.askPaced(ctx, h, q, false, yield)
 		path, ok := err.(*pathError)
 		if !ok {
 			return err
@@ -65,43 +82,17 @@ func (t *thing) ask(ctx context.Context, m *interact.Message, yield func(*intera
 	return unreachable(m.Thing, failed)
 }
 
-// prefer returns the hosts in the order in which they are tried: connected, unknown, recently unreachable.
-func (t *thing) prefer() []td.Host {
-	if len(t.hosts) < 2 {
-		return t.hosts
-	}
-	ranks := make(map[did.DID]int, len(t.hosts))
-	for _, h := range t.hosts {
-		ranks[h.Node] = t.b.rank(h.Node)
-	}
-	hosts := slices.Clone(t.hosts)
-	slices.SortStableFunc(hosts, func(a, b td.Host) int { return ranks[a.Node] - ranks[b.Node] })
-	return hosts
-}
-
-func (b *Binding) rank(node did.DID) int {
-	id, err := peerID(node)
-	if err == nil && b.host.Network().Connectedness(id) == network.Connected {
-		return 0
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if r := b.remotes[node]; r != nil && r.down(time.Now()) {
-		return 2
-	}
-	return 1
-}
-
 // askPaced calls one host, at the rate that the host permits: if the host rejects the call and states when to retry, it retries while
-// time is left.
-func (b *Binding) askPaced(ctx context.Context, h td.Host, q request, yield func(*interact.Message, error) bool) error {
+// time is left. More means that there are other hosts to try.
+func (t *thing) askPaced(ctx context.Context, h td.Host, q request, more bool, yield func(*interact.Message, error) bool) error {
+	b := t.b
 	k := paceKey{h.Node, q.m.Thing, q.as, q.m.Type.Reads()}
 	if err := b.pace.turn(ctx, k, q.by); err != nil {
 		return expired(err, h.Node)
 	}
 	by, full := q.by, crowded{until: time.Now().Add(maxCrowded)}
 	for {
-		err := b.askHost(ctx, h, q, yield)
+		err := t.askHost(ctx, h, q, more, yield)
 		e, ok := err.(*interact.Error)
 		if !ok || e.RetryAfter <= 0 || e.Started || q.m.Chunks != nil {
 			return err
@@ -126,18 +117,23 @@ func (b *Binding) askPaced(ctx context.Context, h td.Host, q request, yield func
 	}
 }
 
-// askHost calls one host, and repeats the call if the session has failed: once, or a few times if nothing was sent.
-func (b *Binding) askHost(ctx context.Context, h td.Host, q request, yield func(*interact.Message, error) bool) error {
+// askHost calls one host, and repeats the call if the session has failed: once, or a few times if nothing was sent. If there are more hosts to try,
+// it does not dial a lost one again.
+func (t *thing) askHost(ctx context.Context, h td.Host, q request, more bool, yield func(*interact.Message, error) bool) error {
+	b := t.b
 	r, err := b.remote(h.Node)
 	if err != nil {
 		return &pathError{host: h, err: err}
 	}
 	defer r.users.Add(-1)
-	var resumed *lostError
+	var resumed, begun *lostError
 	for tries := 0; ; tries++ {
 		began := time.Now()
 		err := r.ask(ctx, h, q, yield)
 		lost, ok := err.(*lostError)
+		if !ok && begun != nil {
+			return begun.after(err, interact.Repeatable(t.desc, q.m), h.Node)
+		}
 		if _, unopened := err.(*pathError); unopened && resumed != nil {
 			return resumed.report(h.Node) // another host does not know the events that were received
 		}
@@ -162,16 +158,29 @@ func (b *Binding) askHost(ctx context.Context, h td.Host, q request, yield func(
 					Title: "host " + h.Node.Short() + " refuses this node by its policy", Next: interact.Next(interact.StepID)}}
 			}
 		}
-		switch {
-		case !ok:
+		if !ok {
 			return err
-		case !lost.repeatable(q.m):
+		}
+		anywhere := interact.Repeatable(t.desc, q.m)
+		dead := !lost.hostIsThere()
+		if dead {
+			r.broke.Store(time.Now().UnixNano())
+		}
+		switch {
+		case !lost.repeatable(q.m, anywhere):
 			return lost.report(h.Node)
 		case errors.Is(lost.cause, errMoved), isSpent(lost.cause) && tries == 0:
 		case isSpent(lost.cause):
 			return lost.report(h.Node)
-		case tries > 0 && lost.sent || tries > 3 || errors.Is(lost.cause, errSilent):
-			return &pathError{host: h, err: lost.cause}
+		case dead && more && (!lost.sent || anywhere), tries > 0 && lost.sent, tries > 3:
+			err = &pathError{host: h, err: lost.cause}
+			if lost.mayHaveBegun(q.m) {
+				err = lost.after(err, anywhere, h.Node)
+			}
+			return err
+		}
+		if lost.mayHaveBegun(q.m) {
+			begun = lost
 		}
 	}
 }

@@ -134,7 +134,7 @@ func TestAPeerThatLostItsPower(t *testing.T) {
 	var log reachLog
 	caller := newBinding(t, newHost(t, "quic"), Options{ProbeAfter: 100 * time.Millisecond, ProbeTimeout: 500 * time.Millisecond,
 		Reach: log.reach})
-	thing := caller.Thing([]td.Host{where})
+	thing := caller.at([]td.Host{where})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	go func() {

@@ -15,17 +15,7 @@ import (
 
 // stream opens a libp2p stream, on a direct connection if there is one, else on a relayed one with enough left of its limits.
 func (r *remote) stream(ctx context.Context, h td.Host, n need) (network.Stream, error) {
-	if n := r.b.host.Network(); n.Connectedness(r.id) != network.Connected {
-		addrs := r.b.o.Addrs(r.id, time.Now())
-		if len(addrs) == 0 {
-			addrs = multiaddrs(h.Addrs)
-		}
-		r.b.host.Peerstore().AddAddrs(r.id, addrs, peerstore.TempAddrTTL)
-	}
-	timeout := r.b.o.DialTimeout
-	if slices.ContainsFunc(r.b.host.Peerstore().Addrs(r.id), relay.IsCircuit) {
-		timeout += relay.Wanted * relay.DialTimeout // one of them may be dead
-	}
+	timeout := r.prepare(h)
 	dial, cancel := r.dialing(ctx, timeout)
 	defer cancel()
 	if len(r.b.host.Network().ConnsToPeer(r.id)) == 0 {
@@ -41,6 +31,22 @@ func (r *remote) stream(ctx context.Context, h td.Host, n need) (network.Stream,
 		defer cancel()
 	}
 	return r.b.host.NewStream(dial, r.id, r.b.protocol)
+}
+
+// prepare adds the addresses of a node that is not connected, and returns the time for a dial.
+func (r *remote) prepare(h td.Host) time.Duration {
+	if n := r.b.host.Network(); n.Connectedness(r.id) != network.Connected {
+		addrs := r.b.o.Addrs(r.id, time.Now())
+		if len(addrs) == 0 {
+			addrs = multiaddrs(h.Addrs)
+		}
+		r.b.host.Peerstore().AddAddrs(r.id, addrs, peerstore.TempAddrTTL)
+	}
+	timeout := r.b.o.DialTimeout
+	if slices.ContainsFunc(r.b.host.Peerstore().Addrs(r.id), relay.IsCircuit) {
+		timeout += relay.Wanted * relay.DialTimeout // one of them may be dead
+	}
+	return timeout
 }
 
 // dialing returns a context for a dial, which may use relays.

@@ -373,7 +373,7 @@ func TestAPausedDownload(t *testing.T) {
 		caller, stop := bind(hosts[1], Options{})
 		defer stop()
 		n := 0
-		for r, err := range caller.Thing([]td.Host{at(t, hosts[0])}).Do(t.Context(), streamed(nothing)) {
+		for r, err := range caller.at([]td.Host{at(t, hosts[0])}).Do(t.Context(), streamed(nothing)) {
 			if err != nil {
 				t.Fatalf("after %d replies: %v", n, err)
 			}

@@ -14,10 +14,11 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A pathError is the error for a host that is unreachable, so that the request has not started there.
+// A pathError is the error for a host that is unreachable. The request has not started there, or is repeatable.
 type pathError struct {
-	host td.Host
-	err  error
+	host  td.Host
+	err   error
+	begun bool // the request may have started
 }
 
 func (e *pathError) Error() string {
@@ -54,6 +55,7 @@ func unreachable(thing string, failed []*pathError) error {
 	}
 	causes := make([]error, len(failed))
 	names := make([]string, len(failed))
+	begun := false
 	for i, f := range failed {
 		if refusal, ok := errors.AsType[*interact.Error](f.err); ok && refusal.Code == interact.Forbidden {
 			return refusal
@@ -61,9 +63,9 @@ func unreachable(thing string, failed []*pathError) error {
 		if limit, ok := errors.AsType[*limitError](f.err); ok && len(failed) == 1 {
 			return limit.report(f.host.Node)
 		}
-		causes[i], names[i] = f, f.host.Node.Short()
+		causes[i], names[i], begun = f, f.host.Node.Short(), begun || f.begun
 	}
-	return &interact.Error{Code: interact.Unreachable, Err: &paths{causes},
+	return &interact.Error{Code: interact.Unreachable, Started: begun, Err: &paths{causes},
 		Title: fmt.Sprintf("no path leads to %q on %s", thing, strings.Join(names, ", ")),
 		Hint:  "see that the node runs there, and which peers are connected", Next: interact.Next(interact.StepPeers)}
 }
@@ -109,16 +111,49 @@ func (e *lostError) resumable(m *interact.Message) bool {
 	return m.Type.Long() && m.Chunks == nil && e.last != "" && !errors.Is(e.cause, errClosed) && !errors.Is(e.cause, errSilent)
 }
 
-// repeatable reports whether m may be sent again: without a response, and not started or without effect.
-func (e *lostError) repeatable(m *interact.Message) bool {
+// repeatable reports whether m may be sent to the same host again: without a response, and not started or without effect. Anywhere means that it is
+// repeatable at any host.
+func (e *lostError) repeatable(m *interact.Message, anywhere bool) bool {
 	switch {
 	case e.answered || m.Chunks != nil || errors.Is(e.cause, errClosed):
 		return false
-	case !e.sent || m.Type.Reads() || m.Key != "":
+	case !e.sent || anywhere || m.Key != "":
 		return true
 	}
-	// The serving end closes a session as unused only before it reads a request; without the protocol it has no reader.
+	return e.unread()
+}
+
+// unread reports whether the host did not read the request: the serving end closes a session as unused only before it reads a request; without the
+// protocol it has no reader.
+func (e *lostError) unread() bool {
 	return resetBy(e.cause, network.StreamGarbageCollected) || unsupported(e.cause)
+}
+
+// mayHaveBegun reports whether the host may have begun the request m, which is not a read.
+func (e *lostError) mayHaveBegun(m *interact.Message) bool { return e.sent && !e.unread() && !m.Type.Reads() }
+
+// after returns the error for a request that was lost by e and repeated at the same host, with the result err. What is repeatable anywhere can be sent to
+// another host.
+func (e *lostError) after(err error, anywhere bool, node did.DID) error {
+	switch known := err.(type) {
+	case *pathError:
+		if !anywhere {
+			return e.report(node)
+		}
+		known.begun = true
+	case *interact.Error:
+		if !known.Started {
+			started := *known
+			started.Started = true
+			return &started
+		}
+	}
+	return err
+}
+
+// hostIsThere reports whether the session ended for a reason that does not concern the host or the connection to it.
+func (e *lostError) hostIsThere() bool {
+	return e.unread() || errors.Is(e.cause, errIdle) || errors.Is(e.cause, errMoved) || isSpent(e.cause) || errors.Is(e.cause, errClosed)
 }
 
 // report returns the error for a request that may have started. The cause determines the code.

@@ -44,7 +44,7 @@ func TestRepeatableOperations(t *testing.T) {
 		if c.stream {
 			m.Chunks = nothing
 		}
-		if got := c.lost.repeatable(m); got != c.want {
+		if got := c.lost.repeatable(m, interact.Repeatable(nil, m)); got != c.want {
 			t.Errorf("%s: got %t, want %t", name, got, c.want)
 		}
 	}
@@ -92,8 +92,8 @@ func TestUnreachableIsOneLine(t *testing.T) {
 		{Address: multiaddr.StringCast("/ip4/192.0.2.1/udp/4001/quic-v1"), Cause: errors.New("timeout:\nno recent activity")},
 	}}
 	err := unreachable("weather", []*pathError{
-		{td.Host{Node: someone, Addrs: []string{"/ip4/192.0.2.1/tcp/4001"}}, dial},
-		{td.Host{Node: someone}, context.DeadlineExceeded},
+		{host: td.Host{Node: someone, Addrs: []string{"/ip4/192.0.2.1/tcp/4001"}}, err: dial},
+		{host: td.Host{Node: someone}, err: context.DeadlineExceeded},
 	})
 	want := `no path leads to "weather" on z6MkpTHR…, z6MkpTHR…: tried z6MkpTHR… at /ip4/192.0.2.1/tcp/4001: ` +
 		`[/ip4/192.0.2.1/tcp/4001] connection refused; [/ip4/192.0.2.1/udp/4001/quic-v1] timeout: no recent activity; ` +

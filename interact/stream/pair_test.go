@@ -56,6 +56,14 @@ func at(t testing.TB, h host.Host) td.Host {
 	return where
 }
 
+// at returns the Thing of a test at hosts.
+func (b *Binding) at(hosts []td.Host) interact.Thing {
+	return b.Thing(&td.Description{Thing: &td.Thing{Actions: map[string]*td.Action{"idempotent": {Idempotent: true}}}, Record: &td.Record{Hosts: hosts}})
+}
+
+// inOrder lets hosts that are equal have the order of the record.
+func (b *Binding) inOrder() { b.meter.Intn = func(n int) int { return n - 1 } }
+
 // A pair is a calling node and a serving one.
 type pair struct {
 	caller, server         *Binding
@@ -70,7 +78,7 @@ func newPair(t testing.TB, transport string, local interact.Thing, caller, serve
 	p.caller, p.server = newBinding(t, p.callerHost, caller), newBinding(t, p.serverHost, server)
 	p.server.Serve(local)
 	connect(t, p.callerHost, p.serverHost)
-	p.thing = p.caller.Thing([]td.Host{at(t, p.serverHost)})
+	p.thing = p.caller.at([]td.Host{at(t, p.serverHost)})
 	return p
 }
 

@@ -27,6 +27,9 @@ type remote struct {
 	users    atomic.Int32     // calls that hold the remote; raised with Binding.mu held
 	upgraded atomic.Int64     // time from a relayed connection to the direct one that replaced it, in nanoseconds; 0: none did
 	fell     atomic.Int64     // time when it became unreachable, in Unix nanoseconds; 0 after a response
+	broke    atomic.Int64     // time when a connection was lost during a call, in the same unit; 0 after a response on a new session
+	warmed   atomic.Int64     // time of the last connection in advance, in the same unit
+	probing  atomic.Bool      // a probe runs; written with mu locked
 
 	shared [2]atomic.Pointer[session] // by class, short and long; written with mu locked
 
@@ -42,7 +45,6 @@ type remote struct {
 	timer    *time.Timer
 	watching bool      // the timer or a probe runs
 	next     time.Time // when the timer fires
-	probing  bool
 	probed   time.Time // time of the last answered probe
 	answered int       // successive probes
 }
@@ -249,6 +251,7 @@ func (l *session) answer(f frame.Frame) error {
 	if !l.reported {
 		l.reported = true
 		l.remote.fell.Store(0)
+		l.remote.broke.Store(0)
 		l.remote.b.o.Reach(l.node, true)
 	}
 	if f.Kind == frame.Request || f.Kind == frame.Cancel {
@@ -338,15 +341,17 @@ func (r *remote) look(now time.Time) (probe bool) {
 		lastRead = latest(lastRead, time.Unix(0, l.lastRead.Load()))
 	}
 	next := by
-	if !started.IsZero() && !r.probing {
+	if !started.IsZero() && !r.probing.Load() {
 		// Each answered probe doubles the time to the next, up to eight times: the node is alive and its agent is slow.
 		due := latest(started, latest(lastRead, r.probed)).Add(r.b.o.ProbeAfter << min(r.answered, 3))
 		if probe = !now.Before(due); !probe {
 			next = earliest(next, due)
 		}
 	}
-	r.probing = r.probing || probe
-	r.watching = !next.IsZero() || r.probing
+	if probe {
+		r.probing.Store(true)
+	}
+	r.watching = !next.IsZero() || r.probing.Load()
 	if !next.IsZero() && !r.closed {
 		r.alarm(next, now)
 	}
@@ -375,7 +380,7 @@ func (r *remote) inquire() {
 		err = nil
 	}
 	r.mu.Lock()
-	r.probing = false
+	r.probing.Store(false)
 	if err == nil {
 		r.probed = time.Now()
 		r.answered++

@@ -117,7 +117,7 @@ func newRelayedPair(t testing.TB, local interact.Thing, relays ...host.Host) *re
 	p.caller, p.server = newBinding(t, p.callerHost, soon), newBinding(t, p.serverHost, soon)
 	p.server.Serve(local)
 	where := through(t, p.serverHost, relays...)
-	p.thing = p.caller.Thing([]td.Host{where})
+	p.thing = p.caller.at([]td.Host{where})
 	return &relayedPair{p, where}
 }
 
@@ -187,7 +187,7 @@ func TestRelayThatGrantsMore(t *testing.T) {
 	if _, err := interact.Call(t.Context(), p.thing, ask("echo", "x")); err != nil {
 		t.Fatal(err)
 	}
-	both := p.caller.Thing([]td.Host{through(t, p.serverHost, low, high)})
+	both := p.caller.at([]td.Host{through(t, p.serverHost, low, high)})
 	p.callerHost.Peerstore().AddAddrs(p.serverHost.ID(), multiaddrs(through(t, p.serverHost, high).Addrs), time.Hour)
 	for r, err := range both.Do(t.Context(), subscribe("e")) {
 		if err != nil || string(r.Data) != "e" {

@@ -118,7 +118,7 @@ func TestIdleLanesAreClosed(t *testing.T) {
 		server.Serve(answering)
 		caller, stop := bind(hosts[1], Options{})
 		defer stop()
-		thing := caller.Thing([]td.Host{at(t, hosts[0])})
+		thing := caller.at([]td.Host{at(t, hosts[0])})
 		for range 3 {
 			if _, err := interact.Call(t.Context(), thing, ask("a", "")); err != nil {
 				t.Fatal(err)
@@ -211,7 +211,7 @@ func TestDeadlines(t *testing.T) {
 				}
 				caller, stop := bind(hosts[1], Options{MaxPerPeer: c.slots})
 				defer stop()
-				thing := caller.Thing([]td.Host{at(t, hosts[0])})
+				thing := caller.at([]td.Host{at(t, hosts[0])})
 				first, cancel := context.WithCancel(t.Context())
 				over := make(chan error, 1)
 				if c.before != 0 {
@@ -287,8 +287,9 @@ func TestUnresponsivePeer(t *testing.T) {
 				other.Serve(answering)
 				caller, stop := bind(hosts[2], Options{Reach: log.reach})
 				defer stop()
+				caller.inOrder()
 				began := time.Now()
-				r, err := interact.Call(t.Context(), caller.Thing([]td.Host{at(t, dead), at(t, hosts[1])}), c.m)
+				r, err := interact.Call(t.Context(), caller.at([]td.Host{at(t, dead), at(t, hosts[1])}), c.m)
 				// 700 ms until the doubt, 1 s for the probe.
 				if took := time.Since(began); took < 1700*time.Millisecond || took > 2*time.Second {
 					t.Errorf("it took %v, want 1.7 s", took)
@@ -321,7 +322,7 @@ func TestSlowAgentDoesNotEndTheSession(t *testing.T) {
 		server.Serve(slow(time.Minute))
 		caller, stop := bind(hosts[1], Options{})
 		defer stop()
-		if _, err := interact.Call(t.Context(), caller.Thing([]td.Host{at(t, hosts[0])}), ask("a", "")); err != nil {
+		if _, err := interact.Call(t.Context(), caller.at([]td.Host{at(t, hosts[0])}), ask("a", "")); err != nil {
 			t.Fatal(err)
 		}
 		if n := probes.Load(); n < 5 || n > 15 {
@@ -359,7 +360,7 @@ func TestAStarvedProcessBlamesNoPeer(t *testing.T) {
 				server.Serve(slow(time.Minute))
 				caller, stop := bind(&starvedHost{Host: hosts[1], late: late}, Options{})
 				defer stop()
-				_, err := interact.Call(t.Context(), caller.Thing([]td.Host{at(t, hosts[0])}), ask("a", ""))
+				_, err := interact.Call(t.Context(), caller.at([]td.Host{at(t, hosts[0])}), ask("a", ""))
 				if want == 0 && err != nil || want != 0 && code(err) != want {
 					t.Errorf("got %v", err)
 				}
@@ -388,7 +389,7 @@ func TestANodeWithoutPing(t *testing.T) {
 		server.Serve(slow(10 * time.Second))
 		caller, stop := bind(hosts[1], Options{})
 		defer stop()
-		if _, err := interact.Call(t.Context(), caller.Thing([]td.Host{at(t, hosts[0])}), ask("a", "")); err != nil {
+		if _, err := interact.Call(t.Context(), caller.at([]td.Host{at(t, hosts[0])}), ask("a", "")); err != nil {
 			t.Error(err)
 		}
 	})
@@ -407,7 +408,7 @@ func TestOtherAnswersAreASignOfLife(t *testing.T) {
 		}))
 		caller, stop := bind(hosts[1], Options{})
 		defer stop()
-		thing := caller.Thing([]td.Host{at(t, hosts[0])})
+		thing := caller.at([]td.Host{at(t, hosts[0])})
 		over := make(chan error)
 		go func() {
 			_, err := interact.Call(t.Context(), thing, ask("slow", ""))
@@ -452,7 +453,7 @@ func TestWorkersRetire(t *testing.T) {
 		server.Serve(slow(time.Second))
 		caller, stop := bind(hosts[1], Options{})
 		defer stop()
-		thing := caller.Thing([]td.Host{at(t, hosts[0])})
+		thing := caller.at([]td.Host{at(t, hosts[0])})
 		over := make(chan error)
 		for range 2 * maxWorkers {
 			go func() {
@@ -493,7 +494,7 @@ func TestDoubtBesideAPatientCall(t *testing.T) {
 		}))
 		caller, stop := bind(hosts[1], Options{})
 		defer stop()
-		thing := caller.Thing([]td.Host{at(t, hosts[0])})
+		thing := caller.at([]td.Host{at(t, hosts[0])})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		heard, over := make(chan struct{}), make(chan struct{})
@@ -559,7 +560,7 @@ func TestBusyHostIsRetried(t *testing.T) {
 				if c.stream {
 					m.Chunks = func(yield func([]byte, error) bool) { yield([]byte("x"), nil) }
 				}
-				_, err := interact.Call(t.Context(), caller.Thing([]td.Host{at(t, hosts[1])}), m)
+				_, err := interact.Call(t.Context(), caller.at([]td.Host{at(t, hosts[1])}), m)
 				if e := interact.AsError(err); (e == nil) != c.ok || e != nil && (e.Code != interact.Overloaded || !e.Remote) {
 					t.Errorf("got %v, want it to be answered: %v", err, c.ok)
 				}
@@ -586,7 +587,7 @@ func TestCloseEndsWaitingCalls(t *testing.T) {
 				ended, begun := make(chan error, 2), time.Now()
 				for range 2 {
 					go func() {
-						_, err := interact.Call(t.Context(), caller.Thing([]td.Host{at(t, hosts[1])}), &interact.Message{Type: interact.InvokeAction, Thing: "urn:x", Name: "do"})
+						_, err := interact.Call(t.Context(), caller.at([]td.Host{at(t, hosts[1])}), &interact.Message{Type: interact.InvokeAction, Thing: "urn:x", Name: "do"})
 						ended <- err
 					}()
 				}

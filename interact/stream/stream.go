@@ -25,7 +25,7 @@
 // idle, 0x1007 shutting down.
 //
 // Files of both ends: session.go, read.go, writer.go (frames on a stream), exchange.go (one interaction), budget.go and bufpool.go (memory),
-// errors.go. Of the calling end: call.go, peer.go (the sessions to one host), pace.go, pseudonym.go. Of the serving end: server.go,
+// errors.go. Of the calling end: call.go, hosts.go and pins.go (several hosts), peer.go (the sessions to one host), pace.go, pseudonym.go. Of the serving end: server.go,
 // callcontext.go.
 package stream
 
@@ -46,7 +46,9 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/choice"
 	"github.com/lmosd/lmosd/interact/stream/frame"
+	"github.com/lmosd/lmosd/internal/backoff"
 )
 
 // Service is the name of the resource scope of inbound streams.
@@ -183,6 +185,11 @@ type Binding struct {
 	drainOne sync.Once
 	count    counters
 	pace     pacer
+
+	// Of Things with several hosts.
+	meter   choice.Meter[placeKey]
+	retries backoff.Budget
+	pins    pins
 }
 
 // A class of interactions has sessions and bounds of its own.

@@ -31,7 +31,7 @@ var rows = [][]string{
 	{"td"},
 	// The interaction model. TDs made from other documents. The parts of the directory that need descriptions only.
 	{"interact", "td/openapi", "td/lmos", "td/querytext", "td/tdtest", "internal/testhost", "directory/index", "directory/embedding", "directory/fetch", "directory/lookalike", "directory/eviction", "directory/reachability", "directory/persist", "directory/directorytest", "policy/access", "p2p/relay", "p2p/noderecord", "p2p/oneport"},
-	{"interact/credentials", "interact/interacttest", "interact/problem", "directory/choice", "directory/paging", "gateway/tokens", "policy/rules"},
+	{"interact/credentials", "interact/interacttest", "interact/problem", "interact/choice", "directory/paging", "gateway/tokens", "policy/rules"},
 	// The own organization, its partners, the strings that invite others, and the protocol between organizations.
 	{"trust/invitation", "trust/organization", "trust/partners", "trust/exchange"},
 	{"trust/authority"}, // what is known of any organization: the rules of the own one hold for others

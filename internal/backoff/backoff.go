@@ -1,4 +1,4 @@
-// Package backoff provides pauses that end early, exponential back-off, and loops with pauses.
+// Package backoff provides pauses that end early, exponential back-off, loops with pauses, and a limit of further tries.
 package backoff
 
 import (

@@ -10,14 +10,12 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/td"
 )
 
 // A bench is a measured Thing that replies as its fields say.
 type bench struct {
-	*Meter
+	*Meter[string]
 	t     *testing.T
-	desc  *td.Description
 	thing interact.Thing
 
 	takes   time.Duration
@@ -26,8 +24,8 @@ type bench struct {
 }
 
 func newBench(t *testing.T) *bench {
-	b := &bench{Meter: &Meter{}, t: t, desc: thing("a"), replies: []*interact.Message{{Status: interact.StatusCompleted}}}
-	b.thing = b.Middleware(b.desc)(interact.Func(func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+	b := &bench{Meter: &Meter[string]{}, t: t, replies: []*interact.Message{{Status: interact.StatusCompleted}}}
+	b.thing = b.Middleware("a")(interact.Func(func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 		return func(yield func(*interact.Message, error) bool) {
 			time.Sleep(b.takes) // of synctest
 			for _, r := range b.replies {
@@ -66,7 +64,7 @@ func (b *bench) fails(code interact.Code) {
 	b.takes, b.err, b.replies = 0, &interact.Error{Code: code}, nil
 }
 
-func (b *bench) choice() Choice { return b.Order([]Candidate{{Thing: b.desc}})[0] }
+func (b *bench) choice() Choice { return b.Order([]of{{Key: "a"}})[0] }
 
 func (b *bench) want(reason string) {
 	b.t.Helper()
@@ -110,7 +108,7 @@ func TestAverage(t *testing.T) {
 	})
 }
 
-func (b *bench) failures() int { return b.things[b.desc.Record.Key()].failures() }
+func (b *bench) failures() int { return b.all["a"].failures() }
 
 func TestRunningCallsCount(t *testing.T) {
 	t.Parallel()
@@ -170,7 +168,7 @@ func TestBreakerOpensAfterThreeUnreachableCalls(t *testing.T) {
 // An agent that answers at once and wrong must not be preferred for its speed.
 func TestBreakerOpensIfHalfOfTheCallsFail(t *testing.T) {
 	t.Parallel()
-	for _, code := range []interact.Code{interact.AgentFailed, interact.Internal, interact.Timeout, interact.Overloaded, interact.ShuttingDown} {
+	for _, code := range []interact.Code{interact.AgentFailed, interact.Internal, interact.Timeout, interact.Overloaded} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBench(t)
 			for i := range 10 {
@@ -191,6 +189,40 @@ func TestBreakerOpensIfHalfOfTheCallsFail(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What is shutting down, or does not offer the Thing, refuses the next call, too.
+func TestBreakerOpensWithALastingRefusal(t *testing.T) {
+	t.Parallel()
+	for _, code := range []interact.Code{interact.ShuttingDown, interact.NotReady, interact.NotFound, interact.Withdrawn} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			b.fails(code)
+			b.call(interact.Message{})
+			b.want("1 of the last 1 calls failed")
+			b.answers(ms)
+			b.call(interact.Message{})
+			b.want("1.0 ms on average")
+		})
+	}
+}
+
+// Half open, the breaker lets one call pass at a time.
+func TestBreakerHalfOpen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.fails(interact.ShuttingDown)
+		b.call(interact.Message{})
+		time.Sleep(openFor)
+		b.want("not measured yet")
+		b.takes = time.Second
+		go b.call(interact.Message{})
+		synctest.Wait()
+		b.want("1 of the last 1 calls failed")
+		time.Sleep(2 * time.Second)
+		b.want("2 of the last 2 calls failed")
+	})
 }
 
 func TestWhatIsNoFailure(t *testing.T) {
@@ -221,11 +253,12 @@ func TestWhatIsNoFailure(t *testing.T) {
 
 func TestMeasurementsAreBounded(t *testing.T) {
 	t.Parallel()
-	m := &Meter{}
-	for i := range maxThings + 10 {
-		m.begin([32]byte([]byte(fmt.Sprintf("%32d", i))))
+	m := &Meter[string]{}
+	for i := range maxKeys + 10 {
+		call := m.Begin(fmt.Sprint(i), &interact.Message{})
+		call.End()
 	}
-	if n := len(m.things); n > maxThings {
+	if n := len(m.all); n > maxKeys {
 		t.Errorf("%d Things are measured", n)
 	}
 }

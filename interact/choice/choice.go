@@ -1,4 +1,4 @@
-// Package choice orders the Things that can answer one message, by what this node has measured of them.
+// Package choice orders what can answer one message, by what this node has measured: the Things that a search has found, and the hosts of one Thing.
 //
 // A [Meter] measures the calls of this node. It does not use what a Thing or its host reports about itself: anyone can claim to be fast and idle.
 package choice
@@ -11,22 +11,21 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/lmosd/lmosd/td"
 )
 
-// A Candidate is a Thing that can answer, with its state.
-type Candidate struct {
-	Thing       *td.Description
+// A Candidate is a Thing or a host that can answer, with its state.
+type Candidate[K comparable] struct {
+	Key         K             // of its measurements
 	Local       bool          // this node hosts it
+	Unsure      bool          // a call would have to connect first, or its host has sent nothing for too long
 	Unreachable bool          // no host could be reached, or the agent does not answer its host
 	Refused     bool          // a policy of its hosts or of this node rejects the connection
 	RoundTrip   time.Duration // to its nearest host; 0: unknown
 }
 
-// A Choice is a candidate in the order in which Things should be tried.
+// A Choice is a candidate in the order in which they should be tried.
 type Choice struct {
-	Thing   *td.Description
+	Index   int           // of the candidate
 	Reason  string        // what the order follows from, one line
 	Cost    time.Duration // the expected time of a call
 	Running int           // calls of this node that it has not answered
@@ -44,6 +43,7 @@ type group int
 
 const (
 	fit group = iota
+	unsure
 	failing
 	unreachable
 	refused
@@ -51,24 +51,45 @@ const (
 
 // A rated is a candidate with what orders it.
 type rated struct {
-	Choice
-	group group
-	local bool
+	index   int
+	running int
+	cost    time.Duration
+	group   group
+	local   bool
 }
 
-// Order returns the candidates in the order in which they should be tried: those that fail, are unreachable or refuse this node are last. The
-// cost of the others is the average time of a call, times one more than the number of running calls. A Thing of this node is first if its cost
-// is at most twice the lowest. Of the others, two are picked at random and the better one is first, so that callers do not all move to one Thing at
-// once; the rest follows by cost.
-func (m *Meter) Order(candidates []Candidate) []Choice {
-	all := m.rate(candidates, time.Now())
+// Order returns the candidates in the order in which they should be tried, with the reasons. It is that of [Meter.Indices].
+func (m *Meter[K]) Order(candidates []Candidate[K]) []Choice {
+	now := time.Now()
+	states := m.states(candidates)
+	choices := make([]Choice, 0, len(candidates))
+	for _, r := range m.order(candidates, states, now) {
+		choices = append(choices, Choice{r.index, reason(&states[r.index], candidates[r.index], now), r.cost, r.running})
+	}
+	return choices
+}
+
+// Indices returns the indices of the candidates in the order in which they should be tried: those that are unsure, fail, are unreachable or refuse
+// this node are last. The cost of the others is the average time of a call, times one more than the number of running calls. A Thing of this node is
+// first if its cost is at most twice the lowest. Of the others, two are picked at random and the better one is first, so that callers do not all move
+// to one at once; the rest follows by cost.
+func (m *Meter[K]) Indices(candidates []Candidate[K]) []int {
+	indices := make([]int, 0, len(candidates))
+	for _, r := range m.order(candidates, m.states(candidates), time.Now()) {
+		indices = append(indices, r.index)
+	}
+	return indices
+}
+
+func (m *Meter[K]) order(candidates []Candidate[K], states []state, now time.Time) []rated {
+	all := rate(candidates, states, now)
 	m.shuffle(all) // for equal costs
-	slices.SortStableFunc(all, func(a, b rated) int { return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.Cost, b.Cost)) })
+	slices.SortStableFunc(all, func(a, b rated) int { return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.cost, b.cost)) })
 	others := all
-	if n := slices.IndexFunc(all, func(r rated) bool { return r.group != fit }); n >= 0 {
+	if n := slices.IndexFunc(all, func(r rated) bool { return r.group != all[0].group || r.group > unsure }); n >= 0 {
 		others = all[:n]
 	}
-	if l := slices.IndexFunc(others, func(r rated) bool { return r.local }); l >= 0 && others[l].Cost <= localFactor*others[0].Cost {
+	if l := slices.IndexFunc(others, func(r rated) bool { return r.local }); l >= 0 && others[l].cost <= localFactor*others[0].cost {
 		moveToFront(others, l)
 		others = others[1:]
 	}
@@ -79,11 +100,7 @@ func (m *Meter) Order(candidates []Candidate) []Choice {
 		}
 		moveToFront(others, min(i, j))
 	}
-	choices := make([]Choice, len(all))
-	for i := range all {
-		choices[i] = all[i].Choice
-	}
-	return choices
+	return all
 }
 
 func moveToFront(all []rated, i int) {
@@ -92,27 +109,26 @@ func moveToFront(all []rated, i int) {
 	all[0] = first
 }
 
-func (m *Meter) shuffle(all []rated) {
+func (m *Meter[K]) shuffle(all []rated) {
 	for i := len(all) - 1; i > 0; i-- {
 		j := m.intn(i + 1)
 		all[i], all[j] = all[j], all[i]
 	}
 }
 
-func (m *Meter) intn(n int) int {
+func (m *Meter[K]) intn(n int) int {
 	if m.Intn != nil {
 		return m.Intn(n)
 	}
 	return rand.IntN(n)
 }
 
-// rate returns the candidates with their costs and reasons, in their order. The average of a Thing that was not measured is assumed to be the
-// round trip to its host, or the median of the measured ones.
-func (m *Meter) rate(candidates []Candidate, now time.Time) []rated {
-	states := m.states(candidates)
-	var averages []time.Duration
-	for _, s := range states {
-		if s.isMeasured(now) {
+// rate returns the candidates with their costs, in their order. The average of one that was not measured is assumed to be the round trip to its
+// host, or the median of the measured ones.
+func rate[K comparable](candidates []Candidate[K], states []state, now time.Time) []rated {
+	averages := make([]time.Duration, 0, len(candidates))
+	for i := range states {
+		if s := &states[i]; s.isMeasured(now) {
 			averages = append(averages, s.average)
 		}
 	}
@@ -130,12 +146,12 @@ func (m *Meter) rate(candidates []Candidate, now time.Time) []rated {
 		case c.Local:
 			base = floor
 		}
-		all[i] = rated{Choice{c.Thing, s.reason(c, now), max(base, floor) * time.Duration(1+s.running), s.running}, s.group(c, now), c.Local}
+		all[i] = rated{i, s.running, max(base, floor) * time.Duration(1+s.running), groupOf(s, c, now), c.Local}
 	}
 	return all
 }
 
-func (s *state) group(c Candidate, now time.Time) group {
+func groupOf[K comparable](s *state, c Candidate[K], now time.Time) group {
 	switch {
 	case c.Refused:
 		return refused
@@ -143,12 +159,14 @@ func (s *state) group(c Candidate, now time.Time) group {
 		return unreachable
 	case s.isOpen(now):
 		return failing
+	case c.Unsure:
+		return unsure
 	}
 	return fit
 }
 
-func (s *state) reason(c Candidate, now time.Time) string {
-	switch s.group(c, now) {
+func reason[K comparable](s *state, c Candidate[K], now time.Time) string {
+	switch groupOf(s, c, now) {
 	case refused:
 		return "a policy rejects the connection"
 	case unreachable:

@@ -7,20 +7,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/lmosd/lmosd/td"
 )
 
 const ms = time.Millisecond
 
-// thing returns the description of a Thing whose name is its id.
-func thing(name string) *td.Description {
-	return &td.Description{Thing: &td.Thing{ID: name}, Record: &td.Record{Thing: name}}
-}
+type of = Candidate[string]
 
 // A subject is a candidate and what was measured of it.
 type subject struct {
-	Candidate
+	of
 	average time.Duration
 	age     time.Duration // of the average
 	running int
@@ -30,22 +25,23 @@ type subject struct {
 // ordered returns the names of the subjects in their order, and the choices.
 func ordered(t *testing.T, intn func(int) int, subjects map[string]subject) (string, map[string]Choice) {
 	t.Helper()
-	m := &Meter{Intn: intn, things: map[[32]byte]*state{}}
-	var candidates []Candidate
+	m := &Meter[string]{Intn: intn, all: map[string]*state{}}
+	var candidates []of
 	for name, s := range subjects {
-		s.Thing = thing(name)
-		candidates = append(candidates, s.Candidate)
-		of := &state{average: s.average, answered: time.Now().Add(-s.age), running: s.running}
+		s.Key = name
+		candidates = append(candidates, s.of)
+		st := &state{average: s.average, answered: time.Now().Add(-s.age), running: s.running}
 		for range s.failed {
-			of.fail(1502, time.Now())
+			st.fail(1502, time.Now())
 		}
-		m.things[s.Thing.Record.Key()] = of
+		m.all[name] = st
 	}
 	var names []string
 	choices := map[string]Choice{}
 	for _, c := range m.Order(candidates) {
-		names = append(names, c.Thing.ID)
-		choices[c.Thing.ID] = c
+		name := candidates[c.Index].Key
+		names = append(names, name)
+		choices[name] = c
 	}
 	return strings.Join(names, " "), choices
 }
@@ -59,27 +55,30 @@ func seeded(t *testing.T) *rand.Rand {
 
 func TestOrder(t *testing.T) {
 	t.Parallel()
-	down, refusing, local := Candidate{Unreachable: true}, Candidate{Refused: true}, Candidate{Local: true}
+	down, refusing, local, unsure := of{Unreachable: true}, of{Refused: true}, of{Local: true}, of{Unsure: true}
 	for name, tt := range map[string]struct {
 		subjects map[string]subject
 		want     string
 	}{
 		"the lower average first":            {map[string]subject{"a": {average: 20 * ms}, "b": {average: 10 * ms}}, "b a"},
 		"running calls count":                {map[string]subject{"a": {average: 10 * ms, running: 2}, "b": {average: 20 * ms}}, "b a"},
-		"unreachable and refusing ones last": {map[string]subject{"a": {Candidate: refusing}, "b": {Candidate: down, average: ms}, "c": {average: time.Second}}, "c b a"},
+		"unreachable and refusing ones last": {map[string]subject{"a": {of: refusing}, "b": {of: down, average: ms}, "c": {average: time.Second}}, "c b a"},
 		"an open breaker is last, but before unreachable ones": {
-			map[string]subject{"a": {average: ms, failed: 10}, "b": {Candidate: down}, "c": {average: time.Second}}, "c a b"},
+			map[string]subject{"a": {average: ms, failed: 10}, "b": {of: down}, "c": {average: time.Second}}, "c a b"},
 		"nine failures do not open it":             {map[string]subject{"a": {average: ms, failed: 9}, "b": {average: time.Second}}, "a b"},
-		"a local one below twice the best":         {map[string]subject{"a": {Candidate: local, average: 19 * ms}, "b": {average: 10 * ms}}, "a b"},
-		"a local one above twice the best":         {map[string]subject{"a": {Candidate: local, average: 21 * ms}, "b": {average: 10 * ms}}, "b a"},
-		"a local one that was not measured":        {map[string]subject{"a": {Candidate: local}, "b": {average: 10 * ms}}, "a b"},
-		"a local one, all within the noise":        {map[string]subject{"a": {Candidate: local, average: 900 * time.Microsecond}, "b": {average: 100 * time.Microsecond}}, "a b"},
-		"a local one that is down":                 {map[string]subject{"a": {Candidate: Candidate{Local: true, Unreachable: true}}, "b": {average: time.Second}}, "b a"},
-		"an unmeasured one by its host's latency":  {map[string]subject{"a": {Candidate: Candidate{RoundTrip: 30 * ms}}, "b": {average: 20 * ms}}, "b a"},
-		"a near unmeasured one":                    {map[string]subject{"a": {Candidate: Candidate{RoundTrip: 5 * ms}}, "b": {average: 20 * ms}}, "a b"},
-		"an old average does not count":            {map[string]subject{"a": {Candidate: Candidate{RoundTrip: 5 * ms}, average: time.Minute, age: measuredFor}, "b": {average: 20 * ms}}, "a b"},
+		"a local one below twice the best":         {map[string]subject{"a": {of: local, average: 19 * ms}, "b": {average: 10 * ms}}, "a b"},
+		"a local one above twice the best":         {map[string]subject{"a": {of: local, average: 21 * ms}, "b": {average: 10 * ms}}, "b a"},
+		"a local one that was not measured":        {map[string]subject{"a": {of: local}, "b": {average: 10 * ms}}, "a b"},
+		"a local one, all within the noise":        {map[string]subject{"a": {of: local, average: 900 * time.Microsecond}, "b": {average: 100 * time.Microsecond}}, "a b"},
+		"a local one that is down":                 {map[string]subject{"a": {of: of{Local: true, Unreachable: true}}, "b": {average: time.Second}}, "b a"},
+		"an unmeasured one by its host's latency":  {map[string]subject{"a": {of: of{RoundTrip: 30 * ms}}, "b": {average: 20 * ms}}, "b a"},
+		"a near unmeasured one":                    {map[string]subject{"a": {of: of{RoundTrip: 5 * ms}}, "b": {average: 20 * ms}}, "a b"},
+		"an old average does not count":            {map[string]subject{"a": {of: of{RoundTrip: 5 * ms}, average: time.Minute, age: measuredFor}, "b": {average: 20 * ms}}, "a b"},
 		"an unmeasured one is as good as most are": {map[string]subject{"a": {running: 1}, "b": {average: 20 * ms}}, "b a"},
-		"none": {nil, ""},
+		"an unsure one after a slow one":           {map[string]subject{"a": {of: unsure, average: ms}, "b": {average: time.Second}}, "b a"},
+		"an unsure one before a failing one":       {map[string]subject{"a": {of: unsure, average: time.Second}, "b": {average: ms, failed: 10}}, "a b"},
+		"the better of unsure ones":                {map[string]subject{"a": {of: unsure, average: 20 * ms}, "b": {of: unsure, average: 10 * ms}}, "b a"},
+		"none":                                     {nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -93,9 +92,9 @@ func TestOrder(t *testing.T) {
 func TestReasons(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, choices := ordered(t, nil, map[string]subject{"local": {Candidate: Candidate{Local: true}}, "measured": {average: 12 * ms, running: 2},
-			"quick": {average: 1234 * time.Microsecond, running: 1}, "unmeasured": {}, "near": {Candidate: Candidate{RoundTrip: 3 * ms}}, "failing": {failed: 12},
-			"down": {Candidate: Candidate{Unreachable: true}}, "refusing": {Candidate: Candidate{Refused: true}}})
+		_, choices := ordered(t, nil, map[string]subject{"local": {of: of{Local: true}}, "measured": {average: 12 * ms, running: 2},
+			"quick": {average: 1234 * time.Microsecond, running: 1}, "unmeasured": {}, "near": {of: of{RoundTrip: 3 * ms}}, "failing": {failed: 12},
+			"down": {of: of{Unreachable: true}}, "refusing": {of: of{Refused: true}}})
 		for name, want := range map[string]string{"local": "on this node, not measured yet", "measured": "12 ms on average, 2 calls run",
 			"quick": "1.2 ms on average, 1 call runs", "unmeasured": "not measured yet", "near": "not measured yet, its host is 3.0 ms away",
 			"failing": "12 of the last 12 calls failed", "down": "unreachable", "refusing": "a policy rejects the connection"} {
