@@ -25,6 +25,9 @@ type Path struct {
 	HasAddress func(via string) bool
 	// Rank orders paths without measurements: lower is better.
 	Rank int
+	// IsHost means that the path leads to a host of its own, or to several: other paths may serve what it refuses ([Error.MayMove]), and do
+	// not know its runs, keys and events.
+	IsHost bool
 }
 
 const (
@@ -36,8 +39,9 @@ const (
 // If that cannot be reached it tries the next, unless the interaction may have started and is not [Repeatable]. It is safe for
 // concurrent use.
 type Paths struct {
-	desc *td.Thing
-	all  []*path
+	desc  *td.Thing
+	all   []*path
+	hosts bool // a path leads to a host of its own
 }
 
 // A path is a Path with its measurements.
@@ -53,6 +57,7 @@ func NewPaths(d *td.Thing, paths ...Path) *Paths {
 	p := &Paths{desc: d}
 	for _, one := range paths {
 		p.all = append(p.all, &path{Path: one})
+		p.hosts = p.hosts || one.IsHost
 	}
 	return p
 }
@@ -86,13 +91,13 @@ func (p *Paths) Do(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
 		}
 		again := Repeatable(p.desc, m)
 		var failed []error
-		for _, one := range p.order(usable, time.Now()) {
+		for _, one := range p.orderFor(m, usable) {
 			err := one.send(ctx, m, yield)
 			if err == nil {
 				return
 			}
 			failed = append(failed, err)
-			if !mayTryNextPath(err, again) || ctx.Err() != nil {
+			if !mayTryNextPath(err, again) && !(one.IsHost && AsError(err).MayMove(m, again)) || ctx.Err() != nil {
 				break
 			}
 		}
@@ -125,6 +130,19 @@ func (p *Paths) usable(m *Message) ([]*path, error) {
 
 // is reports whether via selects the path.
 func (p *path) is(via string) bool { return via == p.Name || p.HasAddress != nil && p.HasAddress(via) }
+
+// orderFor returns paths in the order of use for m. What a host may know of earlier messages is not decided by measurements: the first path is
+// tried first, and events after a received one exist only there.
+func (p *Paths) orderFor(m *Message, usable []*path) []*path {
+	switch {
+	case !p.hosts:
+	case m.After != "" && m.Type.Long():
+		return usable[:1]
+	case m.Key != "", m.Type.AboutRun():
+		return usable
+	}
+	return p.order(usable, time.Now())
+}
 
 // order returns paths in the order of use.
 func (p *Paths) order(paths []*path, now time.Time) []*path {
@@ -223,6 +241,9 @@ func joinFailures(failed []error) error {
 		return last
 	}
 	e := *AsError(last)
+	for _, err := range failed {
+		e.Started = e.Started || AsError(err).Started
+	}
 	e.Err = errors.Join(failed...)
 	e.Title = AsError(last).Error() + "; other paths failed before"
 	return &e

@@ -137,13 +137,10 @@ func (n *Node) openSync(m *mesh) (err error) {
 	return nil
 }
 
-// bind returns the Thing of a description: the agent if this node offers it, otherwise the Thing at its hosts. A record of another node that
-// names this node as a host never leads to an agent of this node.
+// bind returns the Thing of a description (servient.Servient.Bind). A record of another owner that names this node as a host never leads to an agent of
+// this node.
 func (m *mesh) bind(d *td.Description) interact.Thing {
-	if agent := m.index.AgentOf(d); agent != nil {
-		return agent
-	}
-	return m.servient.Consume(d, m.streams.Thing(d), m.monitor.Middleware(d))
+	return m.servient.Bind(d, m.index.AgentOf(d), m.streams.Thing(d), m.monitor.Middleware(d))
 }
 
 // changed updates the records that reconciliation compares (directory.Options.OnChange).

@@ -210,6 +210,30 @@ func (s *Servient) Consume(d *td.Description, mesh interact.Thing, watch interac
 	return &Consumed{interact.Chain(p, authorize, interact.Named(d.Ref()), s.hub.Remote(), watch), p}
 }
 
+// A Mesh is a Thing at its other hosts.
+type Mesh interface {
+	interact.Thing
+	// HasState reports whether one of the hosts has what m is about, such as a run.
+	HasState(m *interact.Message) bool
+}
+
+// Bind returns the Thing of d: its agent at this node, if there is one and d names no other hosts; or the one of [Servient.Consume]; or, with an agent
+// and other hosts, both. Then the agent is called, unless it cannot be reached, refuses, or takes more than twice the time of the other hosts.
+func (s *Servient) Bind(d *td.Description, agent interact.Thing, mesh Mesh, watch interact.Middleware) interact.Thing {
+	if agent != nil && len(d.Record.Hosts) < 2 {
+		return agent
+	}
+	far := s.Consume(d, mesh, watch)
+	if agent == nil {
+		return far
+	}
+	const local = "local"
+	p := interact.NewPaths(d.Thing,
+		interact.Path{Name: local, Thing: agent, IsHost: true, Supports: func(m *interact.Message) bool { return m.Via == local || !mesh.HasState(m) }},
+		interact.Path{Name: "mesh", Thing: far, IsHost: true, Rank: 1, HasAddress: func(via string) bool { return via != local }})
+	return &Consumed{p, p}
+}
+
 // checkedPaths returns the paths of b to d, which check the requests here.
 func (s *Servient) checkedPaths(b *bindings, d *td.Description, rank int) []interact.Path {
 	paths := b.paths(d.Thing, rank)

@@ -26,8 +26,8 @@ import (
 //
 // A request that may have started at the only host is repeated there once if it is repeatable or has a Key. The Chunks of a message should end with the
 // context of the call: their reading goroutine ends with the first chunk after the end of the interaction.
-func (b *Binding) Thing(d *td.Description) interact.Thing {
-	t := &thing{b: b, desc: d.Thing, ref: d.Ref()}
+func (b *Binding) Thing(d *td.Description) *Thing {
+	t := &Thing{b: b, desc: d.Thing, ref: d.Ref()}
 	for _, h := range d.Record.Hosts {
 		if id, _ := peerID(h.Node); id != b.host.ID() || len(d.Record.Hosts) == 1 {
 			t.hosts, t.ids = append(t.hosts, h), append(t.ids, id)
@@ -36,7 +36,8 @@ func (b *Binding) Thing(d *td.Description) interact.Thing {
 	return t
 }
 
-type thing struct {
+// A Thing is a Thing at its hosts, see [Binding.Thing]. It is safe for concurrent use.
+type Thing struct {
 	b     *Binding
 	desc  *td.Thing
 	ref   string
@@ -44,7 +45,8 @@ type thing struct {
 	ids   []peer.ID // of hosts; empty if it is not valid
 }
 
-func (t *thing) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+// Do implements [interact.Thing].
+func (t *Thing) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		t.b.count.out.Add(1)
 		if err := t.ask(ctx, m, yield); err != nil {
@@ -55,7 +57,7 @@ func (t *thing) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact
 }
 
 // ask calls the hosts. It returns nil after the last reply, or if the consumer leaves.
-func (t *thing) ask(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) error {
+func (t *Thing) ask(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) error {
 	if m.Hops >= interact.MaxHops {
 		return interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message for %q passed %d nodes",
 			m.Thing, m.Hops)
@@ -84,7 +86,7 @@ func (t *thing) ask(ctx context.Context, m *interact.Message, yield func(*intera
 
 // askPaced calls one host, at the rate that the host permits: if the host rejects the call and states when to retry, it retries while
 // time is left. More means that there are other hosts to try.
-func (t *thing) askPaced(ctx context.Context, h td.Host, q request, more bool, yield func(*interact.Message, error) bool) error {
+func (t *Thing) askPaced(ctx context.Context, h td.Host, q request, more bool, yield func(*interact.Message, error) bool) error {
 	b := t.b
 	k := paceKey{h.Node, q.m.Thing, q.as, q.m.Type.Reads()}
 	if err := b.pace.turn(ctx, k, q.by); err != nil {
@@ -119,7 +121,7 @@ func (t *thing) askPaced(ctx context.Context, h td.Host, q request, more bool, y
 
 // askHost calls one host, and repeats the call if the session has failed: once, or a few times if nothing was sent. If there are more hosts to try,
 // it does not dial a lost one again.
-func (t *thing) askHost(ctx context.Context, h td.Host, q request, more bool, yield func(*interact.Message, error) bool) error {
+func (t *Thing) askHost(ctx context.Context, h td.Host, q request, more bool, yield func(*interact.Message, error) bool) error {
 	b := t.b
 	r, err := b.remote(h.Node)
 	if err != nil {

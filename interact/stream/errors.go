@@ -130,7 +130,9 @@ func (e *lostError) unread() bool {
 }
 
 // mayHaveBegun reports whether the host may have begun the request m, which is not a read.
-func (e *lostError) mayHaveBegun(m *interact.Message) bool { return e.sent && !e.unread() && !m.Type.Reads() }
+func (e *lostError) mayHaveBegun(m *interact.Message) bool {
+	return e.sent && !e.unread() && !m.Type.Reads()
+}
 
 // after returns the error for a request that was lost by e and repeated at the same host, with the result err. What is repeatable anywhere can be sent to
 // another host.

@@ -98,7 +98,7 @@ func TestHostsThatWereDownComeLast(t *testing.T) {
 		_ = caller.host.Network().ClosePeer(server.ID())
 		return caller.host.Network().Connectedness(server.ID()) != network.Connected
 	})
-	if got := caller.at(hosts).(*thing).order(); got[0].Node != hosts[1].Node {
+	if got := caller.at(hosts).order(); got[0].Node != hosts[1].Node {
 		t.Error("the host that was down is tried first")
 	}
 	if caller.sweep(time.Now()); len(caller.remotes) == 0 {

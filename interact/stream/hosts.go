@@ -25,21 +25,20 @@ type placeKey struct {
 
 // order returns the hosts in the order in which they are tried: those that are connected, by their costs (choice.Meter.Indices); then those that
 // are not, those that fail, and those that could not be reached lately. It connects to a host in the background if few are connected.
-func (t *thing) order() []td.Host {
+func (t *Thing) order() []td.Host {
 	now := time.Now()
 	candidates := make([]choice.Candidate[placeKey], len(t.hosts))
 	connected := 0
 	for i := range t.hosts {
-		c := &candidates[i]
-		*c = t.candidate(i, now)
-		if !c.Unsure && !c.Unreachable {
+		candidates[i] = t.candidate(i, now)
+		if t.isConnected(i) {
 			connected++
 		}
 	}
 	hosts := make([]td.Host, 0, len(t.hosts))
 	for n, i := range t.b.meter.Indices(candidates) {
 		hosts = append(hosts, t.hosts[i])
-		if n > 0 && connected < wantConnected && candidates[i].Unsure && t.b.warm(t.hosts[i]) {
+		if connected < wantConnected && !t.isConnected(i) && !candidates[i].Unreachable && (n == 0 || t.b.warm(t.hosts[i])) {
 			connected++
 		}
 	}
@@ -47,10 +46,9 @@ func (t *thing) order() []td.Host {
 }
 
 // candidate returns the state of a host.
-func (t *thing) candidate(i int, now time.Time) choice.Candidate[placeKey] {
+func (t *Thing) candidate(i int, now time.Time) choice.Candidate[placeKey] {
 	node, id := t.hosts[i].Node, t.ids[i]
-	c := choice.Candidate[placeKey]{Key: placeKey{t.ref, node}, Unsure: t.b.host.Network().Connectedness(id) != network.Connected,
-		RoundTrip: t.b.host.Peerstore().LatencyEWMA(id)}
+	c := choice.Candidate[placeKey]{Key: placeKey{t.ref, node}, Unsure: !t.isConnected(i), RoundTrip: t.b.host.Peerstore().LatencyEWMA(id)}
 	t.b.mu.Lock()
 	defer t.b.mu.Unlock()
 	if r := t.b.remotes[node]; r != nil {
@@ -60,7 +58,12 @@ func (t *thing) candidate(i int, now time.Time) choice.Candidate[placeKey] {
 	return c
 }
 
-// warm connects to a host in the background, once a minute at most, so that later calls can choose it. It reports whether it does.
+// isConnected reports whether there is a direct connection to a host.
+func (t *Thing) isConnected(i int) bool {
+	return t.b.host.Network().Connectedness(t.ids[i]) == network.Connected
+}
+
+// warm connects to a host in the background, once a minute at most, so that later calls can choose it. It reports whether it does, or did so before.
 func (b *Binding) warm(h td.Host) bool {
 	r, err := b.remote(h.Node)
 	if err != nil {
@@ -69,7 +72,7 @@ func (b *Binding) warm(h td.Host) bool {
 	now, last := time.Now().UnixNano(), r.warmed.Load()
 	if now-last < int64(unreachableBackoff) || !r.warmed.CompareAndSwap(last, now) || !b.enter() {
 		r.users.Add(-1)
-		return false
+		return true
 	}
 	go func() {
 		defer b.work.Done()
@@ -89,7 +92,7 @@ func (b *Binding) warm(h td.Host) bool {
 
 // askOneOf tries one host after the other, until one answers, or the request may have started at one and is not repeatable. A message about what one
 // host has goes to that host.
-func (t *thing) askOneOf(ctx context.Context, q request, yield func(*interact.Message, error) bool) error {
+func (t *Thing) askOneOf(ctx context.Context, q request, yield func(*interact.Message, error) bool) error {
 	t.b.retries.Call(time.Now())
 	var failed failures
 	i, strict, err := t.pinned(q.m)
@@ -125,7 +128,7 @@ func (t *thing) askOneOf(ctx context.Context, q request, yield func(*interact.Me
 }
 
 // askOne calls one host, measures it, and records what it has then. More means that there are other hosts to try.
-func (t *thing) askOne(ctx context.Context, h td.Host, q request, more bool, yield func(*interact.Message, error) bool) (replied bool, err error) {
+func (t *Thing) askOne(ctx context.Context, h td.Host, q request, more bool, yield func(*interact.Message, error) bool) (replied bool, err error) {
 	if id, strict, ok := t.pinOf(q.m); ok && strict && id.kind == pinKeyed {
 		if at := t.b.pins.claim(id, h.Node); at != h.Node { // another call with the key has chosen it meanwhile
 			i := slices.IndexFunc(t.hosts, func(h td.Host) bool { return h.Node == at })
@@ -174,7 +177,7 @@ func coded(err error) error {
 }
 
 // mayMove reports whether another host may be tried after err.
-func (t *thing) mayMove(err error, m *interact.Message) bool {
+func (t *Thing) mayMove(err error, m *interact.Message) bool {
 	if _, ok := err.(*pathError); ok {
 		return true
 	}

@@ -99,7 +99,7 @@ func (p *pins) release(id pinID, begun bool) {
 
 // pinOf returns the state that m is about. Strict means that other hosts do not know it, or could run the action twice. ok is false if any host can
 // answer.
-func (t *thing) pinOf(m *interact.Message) (id pinID, strict, ok bool) {
+func (t *Thing) pinOf(m *interact.Message) (id pinID, strict, ok bool) {
 	switch {
 	case m.Type.AboutRun() && m.ActionID != "":
 		return pinID{pinRun, t.ref, "", m.ActionID}, true, true
@@ -118,7 +118,7 @@ func (t *thing) pinOf(m *interact.Message) (id pinID, strict, ok bool) {
 }
 
 // remember records what a host has after a reply r to m.
-func (t *thing) remember(m, r *interact.Message, host did.DID) {
+func (t *Thing) remember(m, r *interact.Message, host did.DID) {
 	pins := &t.b.pins
 	switch {
 	case m.Type == interact.InvokeAction && r.ActionID != "":
@@ -135,7 +135,7 @@ func (t *thing) remember(m, r *interact.Message, host did.DID) {
 
 // HasState reports whether a host of the Thing has what m is about: a run, an idempotency key, or earlier messages of a conversation. Then m must
 // not go to another host.
-func (t *thing) HasState(m *interact.Message) bool {
+func (t *Thing) HasState(m *interact.Message) bool {
 	id, _, ok := t.pinOf(m)
 	if !ok {
 		return false
@@ -146,7 +146,7 @@ func (t *thing) HasState(m *interact.Message) bool {
 
 // pinned returns the index of the host that has what m is about; -1 if m can go to any host. The error is Unreachable: that host is none of the
 // Thing any more.
-func (t *thing) pinned(m *interact.Message) (i int, strict bool, err error) {
+func (t *Thing) pinned(m *interact.Message) (i int, strict bool, err error) {
 	id, strict, ok := t.pinOf(m)
 	if !ok {
 		return -1, false, nil
@@ -163,7 +163,7 @@ func (t *thing) pinned(m *interact.Message) (i int, strict bool, err error) {
 }
 
 // left returns the error for a message that only a former host of the Thing could answer.
-func (t *thing) left(host did.DID, m *interact.Message) error {
+func (t *Thing) left(host did.DID, m *interact.Message) error {
 	e := interact.Errorf(interact.Unreachable, "the other hosts do not know it", "%s was at host %s, which is not a host of it any more", m.Name, host.Short())
 	e.Started = m.Key != ""
 	return e

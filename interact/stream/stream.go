@@ -62,6 +62,8 @@ const (
 	maxOwn    = 128              // dedicated sessions per peer and direction; libp2p allows 200 streams
 	frameTime = 10 * time.Second // for the next 64 KiB of an incomplete frame, and from a new session to its first frame
 	writeTime = 10 * time.Second // for the transport to accept 256 KiB
+
+	drainPause = 100 * time.Millisecond // without a call, at the end of Drain
 )
 
 // Options of a [Binding]. The zero value works.
@@ -265,7 +267,9 @@ func (b *Binding) sweep(now time.Time) {
 }
 
 // Drain rejects new calls of other nodes with ShuttingDown and waits until the running ones end, or ctx ends. It ends observations and
-// subscriptions of other nodes. Calls to other nodes continue, because running calls may need them.
+// subscriptions of other nodes. Then it goes on to reject calls until none has come for 100 ms, for at most a second: a call that is reset at the end
+// may have begun for all that its caller knows, but one that is rejected moves to another host. Calls to other nodes continue, because running
+// calls may need them.
 func (b *Binding) Drain(ctx context.Context) {
 	b.draining.Store(true)
 	for _, l := range b.all() {
@@ -276,6 +280,19 @@ func (b *Binding) Drain(ctx context.Context) {
 	case <-b.drained:
 	case <-ctx.Done():
 	}
+	for range 10 {
+		calls := b.count.in.Load()
+		if !b.hasCallers() || backoff.Sleep(ctx, drainPause) != nil || b.count.in.Load() == calls {
+			return
+		}
+	}
+}
+
+// hasCallers reports whether another node has a session here.
+func (b *Binding) hasCallers() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.inbounds) > 0
 }
 
 // settle ends Drain if nothing is served.
