@@ -227,11 +227,16 @@ func (s *Servient) Bind(d *td.Description, agent interact.Thing, mesh Mesh, watc
 	if agent == nil {
 		return far
 	}
-	const local = "local"
-	p := interact.NewPaths(d.Thing,
-		interact.Path{Name: local, Thing: agent, IsHost: true, Supports: func(m *interact.Message) bool { return m.Via == local || !mesh.HasState(m) }},
-		interact.Path{Name: "mesh", Thing: far, IsHost: true, Rank: 1, HasAddress: func(via string) bool { return via != local }})
+	p := localFirst(d.Thing, agent, far, mesh.HasState)
 	return &Consumed{p, p}
+}
+
+// localFirst returns the paths to an agent of this node and to its other hosts, which are far. A message about what one of those has is for them.
+func localFirst(t *td.Thing, agent, far interact.Thing, farHasState func(*interact.Message) bool) *interact.Paths {
+	const local = "local"
+	return interact.NewPaths(t,
+		interact.Path{Name: local, Thing: agent, IsHost: true, Supports: func(m *interact.Message) bool { return m.Via == local || !farHasState(m) }},
+		interact.Path{Name: "mesh", Thing: far, IsHost: true, Rank: 1, HasAddress: func(via string) bool { return via != local }})
 }
 
 // checkedPaths returns the paths of b to d, which check the requests here.

@@ -268,15 +268,17 @@ func TestALostRequest(t *testing.T) {
 			calls int
 			want  interact.Code
 		}{
-			"an action is not repeated":       {ask("a", ""), network.StreamNoError, 1, interact.Unreachable},
-			"a write is not repeated":         {&interact.Message{Type: interact.WriteProperty, Name: "p"}, 0, 1, interact.Unreachable},
-			"a read is repeated":              {&interact.Message{Type: interact.ReadProperty, Name: "p"}, 0, 2, interact.Unreachable},
-			"what an idle session never read": {ask("a", ""), network.StreamGarbageCollected, 2, interact.Unreachable},
-			"a subscription is repeated":      {subscribe("e"), 0, 2, interact.Unreachable},
-			"an own session is no other":      {ask("a", strings.Repeat("x", inline+1)), 0, 1, interact.Unreachable},
-			"a host without room":             {ask("a", ""), network.StreamResourceLimitExceeded, 1, interact.Overloaded},
-			"a host that goes":                {ask("a", ""), network.StreamShutdown, 1, interact.ShuttingDown},
-			"a request stream can't be read":  {&interact.Message{Type: interact.ReadProperty, Chunks: nothing}, 0, 1, interact.Unreachable},
+			"an action is not repeated":        {ask("a", ""), network.StreamNoError, 1, interact.Unreachable},
+			"an idempotent action is repeated": {ask("idempotent", ""), network.StreamNoError, 2, interact.Unreachable},
+			"an action with a key is repeated": {&interact.Message{Type: interact.InvokeAction, Name: "a", Key: "k"}, network.StreamNoError, 2, interact.Unreachable},
+			"a write is not repeated":          {&interact.Message{Type: interact.WriteProperty, Name: "p"}, 0, 1, interact.Unreachable},
+			"a read is repeated":               {&interact.Message{Type: interact.ReadProperty, Name: "p"}, 0, 2, interact.Unreachable},
+			"what an idle session never read":  {ask("a", ""), network.StreamGarbageCollected, 2, interact.Unreachable},
+			"a subscription is repeated":       {subscribe("e"), 0, 2, interact.Unreachable},
+			"an own session is no other":       {ask("a", strings.Repeat("x", inline+1)), 0, 1, interact.Unreachable},
+			"a host without room":              {ask("a", ""), network.StreamResourceLimitExceeded, 1, interact.Overloaded},
+			"a host that goes":                 {ask("a", ""), network.StreamShutdown, 1, interact.ShuttingDown},
+			"a request stream can't be read":   {&interact.Message{Type: interact.ReadProperty, Chunks: nothing}, 0, 1, interact.Unreachable},
 		} {
 			server := newHost(t, transport)
 			calls := make(chan struct{}, 10)
@@ -287,8 +289,12 @@ func TestALostRequest(t *testing.T) {
 			})
 			thing := newBinding(t, newHost(t, transport), Options{}).at([]td.Host{at(t, server)})
 			_, err := interact.Call(t.Context(), thing, c.m)
-			if e := interact.AsError(err); e.Code != c.want || e.Hint == "" && e.Next == nil {
+			e := interact.AsError(err)
+			if e.Code != c.want || e.Hint == "" && e.Next == nil {
 				t.Errorf("%s: got %v %v, want %v", name, e.Code, err, c.want)
+			}
+			if started := !c.m.Type.Reads() && c.reset != network.StreamGarbageCollected; e.Started != started && c.m.Chunks == nil {
+				t.Errorf("%s: started %t", name, e.Started)
 			}
 			if n := len(calls); n != c.calls {
 				t.Errorf("%s: sent %d times, want %d", name, n, c.calls)

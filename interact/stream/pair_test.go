@@ -58,7 +58,7 @@ func at(t testing.TB, h host.Host) td.Host {
 
 // at returns the Thing of a test at hosts.
 func (b *Binding) at(hosts []td.Host) *Thing {
-	return b.Thing(&td.Description{Thing: &td.Thing{Actions: map[string]*td.Action{"idempotent": {Idempotent: true}}}, Record: &td.Record{Hosts: hosts}})
+	return b.Thing(&td.Description{Thing: &td.Thing{Actions: map[string]*td.Action{"idempotent": {Idempotent: true}, "slow idempotent": {Idempotent: true}}}, Record: &td.Record{Hosts: hosts}})
 }
 
 // inOrder lets hosts that are equal have the order of the record.

@@ -355,14 +355,14 @@ func TestDirectConnectionTakesOver(t *testing.T) {
 	})
 }
 
-// A relay ends: reads and subscriptions go on through the other one, and an action that may have begun says so.
+// A relay ends: reads, what is idempotent or has a key, and subscriptions go on through the other one. Another action that may have begun says so.
 func TestRelayEnds(t *testing.T) {
 	t.Parallel()
 	one, two := newRelay(t, 64<<20, time.Hour), newRelay(t, 64<<20, time.Hour)
 	n := &numbered{size: 1, pause: 5 * time.Millisecond}
 	began := make(chan struct{}, 1)
 	p := newRelayedPair(t, interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-		if m.Name != "slow" {
+		if !strings.HasPrefix(m.Name, "slow") {
 			return n.Do(ctx, m)
 		}
 		return func(yield func(*interact.Message, error) bool) {
@@ -388,25 +388,26 @@ func TestRelayEnds(t *testing.T) {
 		t.Fatalf("the circuits are %v", in)
 	}
 	p.callerHost.Peerstore().AddAddrs(p.serverHost.ID(), multiaddrs(through(t, p.serverHost, two).Addrs), time.Hour)
-	action, read := make(chan error, 1), make(chan error, 1)
-	go func() {
-		_, err := interact.Call(t.Context(), p.thing, ask("slow", ""))
-		action <- err
-	}()
-	<-began
-	go func() {
-		m := ask("slow", "")
-		m.Type = interact.ReadProperty
-		_, err := interact.Call(t.Context(), p.thing, m)
-		read <- err
-	}()
-	<-began
+	send := func(m *interact.Message) chan error {
+		ended := make(chan error, 1)
+		go func() {
+			_, err := interact.Call(t.Context(), p.thing, m)
+			ended <- err
+		}()
+		<-began
+		return ended
+	}
+	action, read := ask("slow", ""), ask("slow", "")
+	read.Type = interact.ReadProperty
+	keyed := ask("slow", "")
+	keyed.Key = "k"
+	actionEnded, readEnded, keyedEnded, idempotentEnded := send(action), send(read), send(keyed), send(ask("slow idempotent", ""))
 	began <- struct{}{} // nothing waits any more
 	_ = one.Close()
-	if e := interact.AsError(<-action); e == nil || e.Code != interact.Unreachable || !e.Started {
+	if e := interact.AsError(<-actionEnded); e == nil || e.Code != interact.Unreachable || !e.Started {
 		t.Errorf("an action of a relay that ended: %v", e)
 	}
-	for what, err := range map[string]error{"a read": <-read, "a subscription": <-ended} {
+	for what, err := range map[string]error{"a read": <-readEnded, "an action with a key": <-keyedEnded, "an idempotent action": <-idempotentEnded, "a subscription": <-ended} {
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 		}

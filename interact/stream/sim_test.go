@@ -265,6 +265,42 @@ func swallow(s network.Stream) {
 	_ = s.Reset()
 }
 
+// A connection ends without a word, and the host is there: what is repeatable is sent once more over a new one.
+func TestRepeatableCallsSurviveASilentConnection(t *testing.T) {
+	for name, c := range map[string]struct {
+		m    *interact.Message
+		want interact.Code // 0: the answer
+	}{
+		"a read":                {&interact.Message{Type: interact.ReadProperty, Thing: "x"}, 0},
+		"an idempotent action":  {ask("idempotent", ""), 0},
+		"an action with a key":  {&interact.Message{Type: interact.InvokeAction, Name: "a", Key: "k"}, 0},
+		"another action is not": {ask("a", ""), interact.Unreachable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, 2, func(t *testing.T, hosts []host.Host) {
+				server, stop := bind(hosts[0], Options{})
+				defer stop()
+				server.Serve(answering)
+				var silent atomic.Bool
+				silent.Store(true)
+				hosts[0].SetStreamHandler(Protocol("test"), func(s network.Stream) {
+					if silent.CompareAndSwap(true, false) {
+						swallow(s)
+						return
+					}
+					server.accept(s)
+				})
+				hosts[0].SetStreamHandler(ping.ID, swallow)
+				caller, stop := bind(hosts[1], Options{})
+				defer stop()
+				if _, err := interact.Call(t.Context(), caller.at([]td.Host{at(t, hosts[0])}), c.m); code(err) != c.want || (err != nil) != (c.want != 0) {
+					t.Errorf("got %v", err)
+				}
+			})
+		})
+	}
+}
+
 func TestUnresponsivePeer(t *testing.T) {
 	for name, c := range map[string]struct {
 		m    *interact.Message
