@@ -96,10 +96,8 @@ func (c *Client) InvokeFirst(ctx context.Context, candidates []Agent, action str
 // mayTryNext reports whether another Thing may be called after err: the action did not start, or may run twice.
 func mayTryNext(err *interact.Error, repeatable bool) bool {
 	switch err.Code {
-	case interact.Unreachable, interact.RelayLimited, interact.ShuttingDown, interact.Overloaded, interact.RateLimited:
-		return !err.Started || repeatable
 	case interact.Timeout, interact.AgentFailed, interact.Internal:
 		return repeatable
 	}
-	return false
+	return err.MayMove(&interact.Message{Type: interact.InvokeAction}, repeatable)
 }

@@ -212,8 +212,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// MayMove reports whether another host of the Thing may be sent the request m after e: the host of e did not begin, or m is repeatable ([Repeatable]).
-// An error of the agent itself is final.
+// MayMove reports whether m may be sent to another host of the Thing, or to another Thing, after e: it was not started, or is repeatable
+// ([Repeatable]). An error of the agent itself is final.
 func (e *Error) MayMove(m *Message, repeatable bool) bool {
 	switch e.Code {
 	case NoTask:

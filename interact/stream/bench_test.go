@@ -84,6 +84,22 @@ func BenchmarkUnary(b *testing.B) {
 	}
 }
 
+// BenchmarkHosts is one small call of a Thing with one host, and with three.
+func BenchmarkHosts(b *testing.B) {
+	for _, n := range []int{1, 3} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			g := newGroup(b, "tcp", slices.Repeat([]interact.Thing{answering}, n)...)
+			m := &interact.Message{Type: interact.InvokeAction, Thing: "urn:example:weather", Name: "getWeather", Data: make([]byte, payload)}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := interact.Call(b.Context(), g.thing, m); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkRelayed is one small call over a direct connection, and the same through a relay, one after the other. The ratio is that of the medians.
 func BenchmarkRelayed(b *testing.B) {
 	direct, relayed := newPair(b, "tcp", answering, Options{}, Options{}), newRelayedPair(b, answering, newRelay(b, 1<<40, time.Hour))

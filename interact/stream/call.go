@@ -19,7 +19,7 @@ import (
 
 // Thing returns the Thing of d at its hosts, except this node if there are others. Of several hosts the one with the lowest cost is tried first (see
 // package choice); connected hosts precede others, and hosts that were unreachable in the last minute are last. The next one is tried if the request
-// did not begin, or if it may have begun, the connection was lost and the request is repeatable by d ([interact.Repeatable]). Any other response is
+// did not begin, or if it may have unknown, the connection was lost and the request is repeatable by d ([interact.Repeatable]). Any other response is
 // final, also if it is an error. Messages about a run, with an idempotency key, of one conversation, or with After go to the host that had the earlier
 // ones. If no host is reachable, the error is Unreachable and lists the paths. Thing itself connects to no host; a call may connect to others than it
 // uses.
@@ -128,13 +128,13 @@ func (t *Thing) askHost(ctx context.Context, h td.Host, q request, more bool, yi
 		return &pathError{host: h, err: err}
 	}
 	defer r.users.Add(-1)
-	var resumed, begun *lostError
+	var resumed, unknown *lostError
 	for tries := 0; ; tries++ {
 		began := time.Now()
 		err := r.ask(ctx, h, q, yield)
 		lost, ok := err.(*lostError)
-		if !ok && begun != nil {
-			return begun.after(err, interact.Repeatable(t.desc, q.m), h.Node)
+		if !ok && unknown != nil {
+			return unknown.after(err, interact.Repeatable(t.desc, q.m), h.Node)
 		}
 		if _, unopened := err.(*pathError); unopened && resumed != nil {
 			return resumed.report(h.Node) // another host does not know the events that were received
@@ -176,13 +176,13 @@ func (t *Thing) askHost(ctx context.Context, h td.Host, q request, more bool, yi
 			return lost.report(h.Node)
 		case dead && more && (!lost.sent || anywhere), tries > 0 && lost.sent, tries > 3:
 			err = &pathError{host: h, err: lost.cause}
-			if lost.mayHaveBegun(q.m) {
+			if lost.mayHaveStarted(q.m) {
 				err = lost.after(err, anywhere, h.Node)
 			}
 			return err
 		}
-		if lost.mayHaveBegun(q.m) {
-			begun = lost
+		if lost.mayHaveStarted(q.m) {
+			unknown = lost
 		}
 	}
 }

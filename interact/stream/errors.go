@@ -16,9 +16,9 @@ import (
 
 // A pathError is the error for a host that is unreachable. The request has not started there, or is repeatable.
 type pathError struct {
-	host  td.Host
-	err   error
-	begun bool // the request may have started
+	host    td.Host
+	err     error
+	started bool // the request may have started
 }
 
 func (e *pathError) Error() string {
@@ -55,7 +55,7 @@ func unreachable(thing string, failed []*pathError) error {
 	}
 	causes := make([]error, len(failed))
 	names := make([]string, len(failed))
-	begun := false
+	started := false
 	for i, f := range failed {
 		if refusal, ok := errors.AsType[*interact.Error](f.err); ok && refusal.Code == interact.Forbidden {
 			return refusal
@@ -63,9 +63,9 @@ func unreachable(thing string, failed []*pathError) error {
 		if limit, ok := errors.AsType[*limitError](f.err); ok && len(failed) == 1 {
 			return limit.report(f.host.Node)
 		}
-		causes[i], names[i], begun = f, f.host.Node.Short(), begun || f.begun
+		causes[i], names[i], started = f, f.host.Node.Short(), started || f.started
 	}
-	return &interact.Error{Code: interact.Unreachable, Started: begun, Err: &paths{causes},
+	return &interact.Error{Code: interact.Unreachable, Started: started, Err: &paths{causes},
 		Title: fmt.Sprintf("no path leads to %q on %s", thing, strings.Join(names, ", ")),
 		Hint:  "see that the node runs there, and which peers are connected", Next: interact.Next(interact.StepPeers)}
 }
@@ -129,8 +129,8 @@ func (e *lostError) unread() bool {
 	return resetBy(e.cause, network.StreamGarbageCollected) || unsupported(e.cause)
 }
 
-// mayHaveBegun reports whether the host may have begun the request m, which is not a read.
-func (e *lostError) mayHaveBegun(m *interact.Message) bool {
+// mayHaveStarted reports whether the host may have started the request m, which is not a read.
+func (e *lostError) mayHaveStarted(m *interact.Message) bool {
 	return e.sent && !e.unread() && !m.Type.Reads()
 }
 
@@ -142,7 +142,7 @@ func (e *lostError) after(err error, anywhere bool, node did.DID) error {
 		if !anywhere {
 			return e.report(node)
 		}
-		known.begun = true
+		known.started = true
 	case *interact.Error:
 		if !known.Started {
 			started := *known

@@ -120,6 +120,7 @@ func (t *Thing) askOneOf(ctx context.Context, q request, yield func(*interact.Me
 			return failed.final(err)
 		}
 		failed.add(err)
+		t.b.o.Log.Debug("host failed, the call may move to another one", "thing", t.ref, "host", h.Node.Short(), "err", err)
 		if last || ctx.Err() != nil || t.b.ctx.Err() != nil || isCounted(err) && !t.b.retries.Take(time.Now()) {
 			break
 		}
@@ -188,7 +189,7 @@ func (t *Thing) mayMove(err error, m *interact.Message) bool {
 // cases the next host gets one call, as if it had been the first.
 func isCounted(err error) bool {
 	if path, ok := err.(*pathError); ok {
-		return path.begun
+		return path.started
 	}
 	e := interact.AsError(err)
 	return e.Started || e.Code == interact.Overloaded || e.Code == interact.RateLimited

@@ -39,7 +39,7 @@ type pin struct {
 	host    did.DID
 	used    time.Time
 	running int  // calls with the idempotency key at the host
-	begun   bool // one may have begun there; true for all other kinds
+	started bool // one may have started there; true for all other kinds
 }
 
 // pins are the hosts of states. The zero value works. It is safe for concurrent use.
@@ -62,7 +62,7 @@ func (p *pins) host(id pinID) (did.DID, bool) {
 func (p *pins) set(id pinID, host did.DID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.putLocked(id, &pin{host: host, used: time.Now(), begun: true})
+	p.putLocked(id, &pin{host: host, used: time.Now(), started: true})
 }
 
 func (p *pins) putLocked(id pinID, one *pin) {
@@ -83,8 +83,8 @@ func (p *pins) claim(id pinID, host did.DID) did.DID {
 	return one.host
 }
 
-// release ends a claim. If no call has begun at the host, the key is free for other hosts.
-func (p *pins) release(id pinID, begun bool) {
+// release ends a claim. If no call has started at the host, the key is free for other hosts.
+func (p *pins) release(id pinID, started bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	one := p.all[id.kind][id]
@@ -92,7 +92,7 @@ func (p *pins) release(id pinID, begun bool) {
 		return
 	}
 	one.running--
-	if one.begun = one.begun || begun; !one.begun && one.running == 0 {
+	if one.started = one.started || started; !one.started && one.running == 0 {
 		delete(p.all[id.kind], id)
 	}
 }

@@ -192,7 +192,7 @@ func TestThingsAreMadeWithTheAccessRules(t *testing.T) {
 				}
 				return true
 			})
-			if joins && !asks {
+			if joins && !asks && fn.Name.Name != "localFirst" { // that joins Things of Expose and Consume
 				t.Errorf("%s: %s makes a Thing without the access rules", path, fn.Name.Name)
 			}
 		}
