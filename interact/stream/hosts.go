@@ -28,51 +28,59 @@ type placeKey struct {
 func (t *Thing) order() []td.Host {
 	now := time.Now()
 	candidates := make([]choice.Candidate[placeKey], len(t.hosts))
-	connected := 0
+	connected := make([]bool, len(t.hosts))
+	few := wantConnected
 	for i := range t.hosts {
-		candidates[i] = t.candidate(i, now)
-		if t.isConnected(i) {
-			connected++
+		if candidates[i], connected[i] = t.candidate(i, now); connected[i] {
+			few--
 		}
 	}
 	hosts := make([]td.Host, 0, len(t.hosts))
 	for n, i := range t.b.meter.Indices(candidates) {
 		hosts = append(hosts, t.hosts[i])
-		if connected < wantConnected && !t.isConnected(i) && !candidates[i].Unreachable && (n == 0 || t.b.warm(t.hosts[i])) {
-			connected++
+		if few > 0 && !connected[i] && !candidates[i].Unreachable && (n == 0 || t.b.warm(t.hosts[i])) {
+			few--
 		}
 	}
 	return hosts
 }
 
-// candidate returns the state of a host.
-func (t *Thing) candidate(i int, now time.Time) choice.Candidate[placeKey] {
-	node, id := t.hosts[i].Node, t.ids[i]
-	c := choice.Candidate[placeKey]{Key: placeKey{t.ref, node}, Unsure: !t.isConnected(i), RoundTrip: t.b.host.Peerstore().LatencyEWMA(id)}
+// candidate returns the state of a host, and whether there is a direct connection to it or one is made in advance.
+func (t *Thing) candidate(i int, now time.Time) (c choice.Candidate[placeKey], connected bool) {
+	node := t.hosts[i].Node
+	connected = t.b.host.Network().Connectedness(t.ids[i]) == network.Connected
+	c = choice.Candidate[placeKey]{Key: placeKey{t.ref, node}, Unsure: !connected, RoundTrip: t.b.host.Peerstore().LatencyEWMA(t.ids[i])}
 	t.b.mu.Lock()
 	defer t.b.mu.Unlock()
 	if r := t.b.remotes[node]; r != nil {
 		c.Unreachable = c.Unsure && r.down(now)
 		c.Unsure = c.Unsure || r.probing.Load() || now.UnixNano()-r.broke.Load() < int64(unreachableBackoff)
+		connected = connected || r.isWarm(now)
 	}
-	return c
+	return c, connected
 }
 
-// isConnected reports whether there is a direct connection to a host.
-func (t *Thing) isConnected(i int) bool {
-	return t.b.host.Network().Connectedness(t.ids[i]) == network.Connected
+// isDown reports whether a host could not be reached lately.
+func (t *Thing) isDown(i int) bool {
+	c, _ := t.candidate(i, time.Now())
+	return c.Unreachable
 }
 
-// warm connects to a host in the background, once a minute at most, so that later calls can choose it. It reports whether it does, or did so before.
+// isWarm reports whether a connection was made, or tried, in advance lately.
+func (r *remote) isWarm(now time.Time) bool {
+	return now.UnixNano()-r.warmed.Load() < int64(unreachableBackoff)
+}
+
+// warm connects to a host in the background, once a minute at most, so that later calls can choose it. It reports whether it does.
 func (b *Binding) warm(h td.Host) bool {
 	r, err := b.remote(h.Node)
 	if err != nil {
 		return false
 	}
-	now, last := time.Now().UnixNano(), r.warmed.Load()
-	if now-last < int64(unreachableBackoff) || !r.warmed.CompareAndSwap(last, now) || !b.enter() {
+	now, last := time.Now(), r.warmed.Load()
+	if r.isWarm(now) || !r.warmed.CompareAndSwap(last, now.UnixNano()) || !b.enter() {
 		r.users.Add(-1)
-		return true
+		return false
 	}
 	go func() {
 		defer b.work.Done()
@@ -105,7 +113,7 @@ func (t *Thing) askOneOf(ctx context.Context, q request, yield func(*interact.Me
 		failed.started = q.m.Key != ""
 	default:
 		hosts = t.order()
-		if i >= 0 && !t.candidate(i, time.Now()).Unreachable {
+		if i >= 0 && !t.isDown(i) {
 			first := t.hosts[i]
 			hosts = slices.Insert(slices.DeleteFunc(hosts, func(h td.Host) bool { return h.Node == first.Node }), 0, first)
 		}

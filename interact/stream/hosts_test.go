@@ -51,7 +51,7 @@ func (g *group) first(i int) {
 		c.Reply(&interact.Message{})
 		c.End()
 		if n != i { // more calls run there
-			for range 8 {
+			for range 1000 {
 				g.caller.meter.Begin(placeKey{g.thing.ref, h.Node}, &interact.Message{})
 			}
 		}

@@ -39,6 +39,7 @@ type remote struct {
 	sessions map[*session]struct{} // shared and own
 	host     td.Host               // as it was called last
 	direct   chan struct{}         // closed with the next direct connection; nil if no call waits for it
+	closing  chan struct{}         // closed when the connections of a silent node are; nil if none are being closed
 	closed   bool
 
 	// The timer of waiting calls.
@@ -203,6 +204,7 @@ func (r *remote) openShared(ctx context.Context, h td.Host, o *opening, cl class
 
 // open opens a stream to the node, connects with the addresses of h if necessary, and starts its reader.
 func (r *remote) open(ctx context.Context, h td.Host, cl class, n need) (*session, error) {
+	r.awaitClose(ctx)
 	s, err := r.stream(ctx, h, n)
 	if err != nil && r.findAddrs(ctx, h, err) {
 		s, err = r.stream(ctx, h, n)
@@ -427,12 +429,32 @@ func (r *remote) probe() error {
 func (r *remote) closeAll(err error) {
 	r.b.o.Log.Info("peer is silent", "peer", r.node.Short(), "probe", err.Error())
 	r.lost()
+	closed := make(chan struct{})
 	r.mu.Lock()
 	sessions := slices.Collect(maps.Keys(r.sessions))
+	r.closing = closed
 	r.mu.Unlock()
 	r.avoidRelays(sessions)
 	for _, l := range sessions {
 		l.fail(errSilent)
 	}
 	_ = r.b.host.Network().ClosePeer(r.id)
+	r.mu.Lock()
+	r.closing = nil
+	r.mu.Unlock()
+	close(closed)
+}
+
+// awaitClose waits until the connections of a silent node are closed: a call that is repeated must not use them.
+func (r *remote) awaitClose(ctx context.Context) {
+	r.mu.Lock()
+	closing := r.closing
+	r.mu.Unlock()
+	if closing == nil {
+		return
+	}
+	select {
+	case <-closing:
+	case <-ctx.Done():
+	}
 }
