@@ -34,6 +34,8 @@ type Choice struct {
 const (
 	// floor is the least average that counts: differences below it are noise.
 	floor = time.Millisecond
+	// passedOver is the part by which an average becomes lower with each call of another one: after 44 calls it is half as high.
+	passedOver = 64
 	// localFactor is how much a Thing of this node may cost more than the best one.
 	localFactor = 2
 )
@@ -72,11 +74,18 @@ func (m *Meter[K]) Order(candidates []Candidate[K]) []Choice {
 // Indices returns the indices of the candidates in the order in which they should be tried: those that are unsure, fail, are unreachable or refuse
 // this node are last. The cost of the others is the average time of a call, times one more than the number of running calls. A Thing of this node is
 // first if its cost is at most twice the lowest. Of the others, two are picked at random and the better one is first, so that callers do not all move
-// to one at once; the rest follows by cost.
+// to one at once; the rest follows by cost. The caller calls the first one: the averages of the others become a little lower, so that one that was slow
+// once is tried again.
 func (m *Meter[K]) Indices(candidates []Candidate[K]) []int {
 	indices := make([]int, 0, len(candidates))
-	for _, r := range m.order(candidates, m.states(candidates), time.Now()) {
+	all := m.order(candidates, m.states(candidates), time.Now())
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for n, r := range all {
 		indices = append(indices, r.index)
+		if s := m.all[candidates[r.index].Key]; n > 0 && r.group == fit && s != nil && s.running == 0 {
+			s.average -= s.average / passedOver
+		}
 	}
 	return indices
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lmosd/lmosd/interact"
 )
 
 const ms = time.Millisecond
@@ -145,4 +147,26 @@ func TestEqualCandidatesShare(t *testing.T) {
 	if first["a b"] < 400 || first["b a"] < 400 {
 		t.Errorf("got %v", first)
 	}
+}
+
+// One that was slow once is tried again, after a number of calls that depends on how slow it was, and not on time.
+func TestSlowOneIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var m Meter[string]
+		for name, took := range map[string]time.Duration{"fast": ms, "slow": 64 * ms} {
+			c := m.Begin(name, &interact.Message{})
+			time.Sleep(took)
+			c.Reply(&interact.Message{})
+			c.End()
+		}
+		candidates := []of{{Key: "fast"}, {Key: "slow"}}
+		calls := 0
+		for candidates[m.Indices(candidates)[0]].Key == "fast" {
+			calls++
+		}
+		if calls < 200 || calls > 400 {
+			t.Errorf("it was tried again after %d calls", calls)
+		}
+	})
 }

@@ -160,6 +160,9 @@ func (m *Meter[K]) Begin(key K, msg *interact.Message) Call {
 	return Call{mu: &m.mu, state: s, start: now, timed: msg.Detach}
 }
 
+// Untimed lets the time of the call not count: it has other reasons, such as a dial.
+func (c *Call) Untimed() { c.timed = true }
+
 // Reply records a reply. The first output counts as the answer. The time of an action that waited for input does not count.
 func (c *Call) Reply(r *interact.Message) {
 	switch {

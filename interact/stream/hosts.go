@@ -154,6 +154,9 @@ func (t *Thing) askOne(ctx context.Context, h td.Host, q request, more bool, yie
 	if measured {
 		call = t.b.meter.Begin(placeKey{t.ref, h.Node}, q.m)
 		defer call.End()
+		if id, _ := peerID(h.Node); t.b.host.Network().Connectedness(id) != network.Connected {
+			call.Untimed()
+		}
 	}
 	run := ""
 	err = t.askPaced(ctx, h, q, more, func(r *interact.Message, _ error) bool {
