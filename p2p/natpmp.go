@@ -3,8 +3,10 @@ package p2p
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -66,7 +68,7 @@ func (m *portMapper) run(ctx context.Context) {
 		if m.HasDiscoveredNAT() {
 			return
 		}
-		mapped := m.request(ctx, pmpLife)
+		mapped := request(m.listening(), pmpLife)
 		m.mu.Lock()
 		m.mapped = mapped
 		m.mu.Unlock()
@@ -75,12 +77,22 @@ func (m *portMapper) run(ctx context.Context) {
 		}
 	}
 	if len(m.mapped) > 0 { // no other goroutine writes
-		m.request(context.WithoutCancel(ctx), 0)
+		request(slices.Collect(maps.Keys(m.mapped)), 0) // the host has closed its listeners before
 	}
 }
 
-// request maps the ports of all listeners for a time; 0 ends the mappings.
-func (m *portMapper) request(ctx context.Context, life time.Duration) map[local]netip.AddrPort {
+// listening returns the ports of the listeners that a router can map.
+func (m *portMapper) listening() (all []local) {
+	for _, a := range m.net.ListenAddresses() {
+		if l, ok := localOf(a); ok && !slices.Contains(all, l) {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// request maps ports for a time, and returns the addresses that they have at the router. A time of 0 ends their mappings.
+func request(ports []local, life time.Duration) map[local]netip.AddrPort {
 	gateway, err := defaultGateway()
 	if err != nil {
 		return nil
@@ -91,11 +103,7 @@ func (m *portMapper) request(ctx context.Context, life time.Duration) map[local]
 		return nil
 	}
 	mapped := map[local]netip.AddrPort{}
-	for _, a := range m.net.ListenAddresses() {
-		l, ok := localOf(a)
-		if _, twice := mapped[l]; !ok || twice || ctx.Err() != nil {
-			continue
-		}
+	for _, l := range ports {
 		protocol, wanted := "tcp", int(l.port)
 		if l.udp {
 			protocol = "udp"
