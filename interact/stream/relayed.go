@@ -411,6 +411,7 @@ func (r *remote) leaveRelays(silent map[peer.ID]bool) bool {
 	for _, l := range sessions {
 		if l.meter != nil && silent[l.meter.Relay()] {
 			left = true
+			l.meter.Retire() // first: what is repeated must not take the same circuit
 			l.meter.Avoid(r.id)
 			l.fail(errRelay)
 			_ = r.b.host.Network().ClosePeer(l.meter.Relay())

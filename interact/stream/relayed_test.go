@@ -24,10 +24,13 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/muxer/yamux"
 	"github.com/libp2p/go-libp2p/p2p/net/upgrader"
 	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
-	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/proto"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/pb"
+	circuit "github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/proto"
 	library "github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/relay"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/util"
 	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
 	"github.com/multiformats/go-multiaddr"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
@@ -452,23 +455,33 @@ func (t *tap) Read(b []byte) (int, error) {
 
 // Write implements [network.Stream].
 func (t *tap) Write(b []byte) (int, error) {
+	sent := b
 	if t.written != nil {
-		t.written(bytes.Clone(b))
+		sent = t.written(bytes.Clone(b))
 	}
-	return t.Stream.Write(b)
+	if _, err := t.Stream.Write(sent); err != nil {
+		return 0, err
+	}
+	return len(b), nil
 }
 
-// newTapped returns a relay that taps each request for a circuit. say changes the limits that it states.
+// newTapped returns a relay that taps each request for a circuit.
 func newTapped(t *testing.T, wrap func(*tap)) host.Host {
 	t.Helper()
+	return newTappedWith(t, 64<<20, wrap, nil)
+}
+
+// newTappedWith has a limit of data, and taps the streams to the called nodes, too, if stop is not nil.
+func newTappedWith(t *testing.T, data int64, wrap, stop func(*tap)) host.Host {
+	t.Helper()
 	h := newHost(t, "tcp", libp2p.DisableRelay(), libp2p.ResourceManager(&network.NullResourceManager{}))
-	captured := &hopOf{Host: h}
-	r, err := library.New(captured, library.WithLimit(&library.RelayLimit{Data: 64 << 20, Duration: time.Hour}))
+	captured := &hopOf{Host: h, stop: stop}
+	r, err := library.New(captured, library.WithLimit(&library.RelayLimit{Data: data, Duration: time.Hour}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.Close() })
-	h.SetStreamHandler(proto.ProtoIDv2Hop, func(s network.Stream) {
+	h.SetStreamHandler(circuit.ProtoIDv2Hop, func(s network.Stream) {
 		tapped := &tap{Stream: s}
 		wrap(tapped)
 		captured.serve(tapped)
@@ -479,6 +492,18 @@ func newTapped(t *testing.T, wrap func(*tap)) host.Host {
 type hopOf struct {
 	host.Host
 	serve network.StreamHandler
+	stop  func(*tap)
+}
+
+// NewStream implements [host.Host].
+func (h *hopOf) NewStream(ctx context.Context, id peer.ID, ids ...protocol.ID) (network.Stream, error) {
+	s, err := h.Host.NewStream(ctx, id, ids...)
+	if err != nil || h.stop == nil {
+		return s, err
+	}
+	tapped := &tap{Stream: s}
+	h.stop(tapped)
+	return tapped, nil
 }
 
 func (h *hopOf) SetStreamHandler(_ protocol.ID, f network.StreamHandler) { h.serve = f }
@@ -600,3 +625,126 @@ func stall(s *tap) {
 }
 
 func reversed(b []byte) []byte { return slices.Concat(b[len(b)/2:], b[:len(b)/2]) }
+
+// overstated returns a tap that replaces the limit in the first message of a relay, which limit points to, by 1 GiB.
+func overstated(t *testing.T, m proto.Message, limit **pb.Limit) func(*tap) {
+	return func(s *tap) {
+		var raw []byte
+		s.written = func(part []byte) []byte {
+			raw = append(raw, part...)
+			in := util.NewDelimitedReader(bytes.NewReader(raw), 4096)
+			defer in.Close()
+			if err := in.ReadMsg(m); err != nil {
+				return nil // the next part completes it
+			}
+			s.written = nil
+			data, length := uint64(1<<30), uint32(3600)
+			*limit = &pb.Limit{Data: &data, Duration: &length}
+			var out bytes.Buffer
+			if err := util.NewDelimitedWriter(&out).WriteMsg(m); err != nil {
+				t.Error(err)
+			}
+			return out.Bytes()
+		}
+	}
+}
+
+// A relay states 1 GiB to both ends, and cuts after 64 KiB. A subscription goes on through the other relay and misses nothing.
+func TestRelayThatStatesTooMuch(t *testing.T) {
+	t.Parallel()
+	lies := newTappedWith(t, 64<<10, func(s *tap) {
+		m := &pb.HopMessage{}
+		overstated(t, m, &m.Limit)(s)
+	}, func(s *tap) {
+		m := &pb.StopMessage{}
+		overstated(t, m, &m.Limit)(s)
+	})
+	n := &numbered{size: 1 << 10, pause: time.Millisecond}
+	p := newRelayedPair(t, n, lies)
+	first, known := make(chan struct{}), make(chan struct{})
+	ended := make(chan error, 1)
+	go func() {
+		ended <- count(t, p.thing, func(at int) bool {
+			if at == 1 {
+				close(first)
+				<-known
+			}
+			return at == 200
+		})
+	}()
+	<-first
+	if data, _ := p.circuit(t).Limits(); data != 1<<30 {
+		t.Errorf("the relay states %d bytes", data)
+	}
+	p.callerHost.Peerstore().AddAddrs(p.serverHost.ID(), multiaddrs(through(t, p.serverHost, newRelay(t, 64<<20, time.Hour)).Addrs), time.Hour)
+	close(known)
+	if err := <-ended; err != nil || n.begun.Load() != 2 {
+		t.Errorf("after %d subscriptions: %v", n.begun.Load(), err)
+	}
+	if in := p.relaysInUse(); in[lies.ID()] != 0 {
+		t.Errorf("the circuits are %v", in)
+	}
+}
+
+// circuit returns the only circuit of the calling node.
+func (p *relayedPair) circuit(t *testing.T) *relay.Meter {
+	t.Helper()
+	for _, c := range p.callerHost.Network().ConnsToPeer(p.serverHost.ID()) {
+		if m := relay.MeterOf(c); m != nil {
+			return m
+		}
+	}
+	t.Fatal("there is no circuit")
+	return nil
+}
+
+// A relay loses its power. QUIC would notice after half a minute; a read goes on through the other relay after a probe.
+func TestSilentRelayIsLeft(t *testing.T) {
+	t.Parallel()
+	relays := [2]host.Host{}
+	for i := range relays {
+		relays[i] = newHost(t, "quic", libp2p.DisableRelay(), libp2p.ResourceManager(&network.NullResourceManager{}))
+		r, err := library.New(relays[i], library.WithLimit(&library.RelayLimit{Data: 64 << 20, Duration: time.Hour}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = r.Close() })
+	}
+	cord, near := newWire(t, quicAddr(t, relays[0]))
+	began := make(chan struct{}, 1)
+	p := &relayedPair{pair: &pair{callerHost: newBehind(t), serverHost: newBehind(t)}}
+	p.caller = newBinding(t, p.callerHost, Options{DirectWait: soon.DirectWait, ProbeAfter: 100 * time.Millisecond, ProbeTimeout: 500 * time.Millisecond})
+	p.server = newBinding(t, p.serverHost, soon)
+	p.server.Serve(interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+		return func(yield func(*interact.Message, error) bool) {
+			select {
+			case began <- struct{}{}:
+				<-ctx.Done()
+			default: // the second time
+				yield(done(m, "x"), nil)
+			}
+		}
+	}))
+	where := through(t, p.serverHost, relays[0])
+	where.Addrs = []string{fmt.Sprintf("%s/p2p/%s/p2p-circuit", near, relays[0].ID())}
+	thing := p.caller.Thing([]td.Host{where})
+	read := make(chan error, 1)
+	go func() {
+		m := ask("slow", "")
+		m.Type = interact.ReadProperty
+		_, err := interact.Call(t.Context(), thing, m)
+		read <- err
+	}()
+	until(t, "the read", func() bool { return len(began) == 1 })
+	p.callerHost.Peerstore().AddAddrs(p.serverHost.ID(), multiaddrs(through(t, p.serverHost, relays[1]).Addrs), time.Hour)
+	cord.sever()
+	if err := <-read; err != nil {
+		t.Error(err)
+	}
+	if in := p.relaysInUse(); in[relays[1].ID()] != 1 || in[relays[0].ID()] != 0 {
+		t.Errorf("the circuits are %v", in)
+	}
+	if p.callerHost.Network().Connectedness(relays[0].ID()) == network.Connected {
+		t.Error("the silent relay is connected")
+	}
+}

@@ -14,13 +14,19 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/sec"
+	"github.com/libp2p/go-libp2p/p2p/muxer/yamux"
+	netupgrader "github.com/libp2p/go-libp2p/p2p/net/upgrader"
 	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
 	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/pb"
 	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/util"
 	"github.com/libp2p/go-libp2p/p2p/protocol/ping"
+	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
 	ma "github.com/multiformats/go-multiaddr"
+	"github.com/multiformats/go-multistream"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/didtest"
@@ -412,5 +418,82 @@ func TestManyReservations(t *testing.T) {
 	defer s.mu.Unlock()
 	if most := rooms[Short].MaxReservations + rooms[Long].MaxReservations; len(s.reserved) > most {
 		t.Errorf("%d reservations are in memory", len(s.reserved))
+	}
+}
+
+// newEnd returns a host with QUIC whose circuits are counted.
+func newEnd(t *testing.T) host.Host {
+	t.Helper()
+	h := testhost.Listen(t, didtest.NewKey(), "/ip4/127.0.0.1/udp/0/quic-v1")
+	muxers := []netupgrader.StreamMuxer{{ID: yamux.ID, Muxer: yamux.DefaultTransport}}
+	tls, err := libp2ptls.New(libp2ptls.ID, h.Peerstore().PrivKey(h.ID()), muxers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	up, err := netupgrader.New([]sec.SecureTransport{tls}, muxers, nil, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.AddTransport(h, (&Circuits{}).Upgrader(up)); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// A circuit is closed at the second look if it has no streams and is retired, or beside a direct connection; another one stays.
+func TestCircuitsAreGivenBack(t *testing.T) {
+	t.Parallel()
+	for name, unused := range map[string]func(t *testing.T, caller, hidden host.Host, c network.Conn){
+		"retired": func(_ *testing.T, _, _ host.Host, c network.Conn) { MeterOf(c).Retire() },
+		"beside a direct connection": func(t *testing.T, caller, hidden host.Host, _ network.Conn) {
+			to := peer.AddrInfo{ID: hidden.ID(), Addrs: hidden.Network().ListenAddresses()}
+			if err := caller.Connect(network.WithForceDirectDial(t.Context(), "test"), to); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			through, hidden, caller := testhost.Listen(t, didtest.NewKey(), "/ip4/127.0.0.1/udp/0/quic-v1"), newEnd(t), newEnd(t)
+			s, err := Serve(ServiceOptions{Host: through, Private: true, Terms: func(did.DID) Terms { return Long }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if _, err := client.Reserve(t.Context(), hidden, peer.AddrInfo{ID: through.ID(), Addrs: through.Addrs()}); err != nil {
+				t.Fatal(err)
+			}
+			at := ma.StringCast(fmt.Sprintf("%s/p2p/%s/p2p-circuit", through.Addrs()[0], through.ID()))
+			if err := caller.Connect(t.Context(), peer.AddrInfo{ID: hidden.ID(), Addrs: []ma.Multiaddr{at}}); err != nil {
+				t.Fatal(err)
+			}
+			n := caller.Network()
+			circuit := n.ConnsToPeer(hidden.ID())[0]
+			poll.Until(t, "the end of identify", func() bool { return len(circuit.GetStreams()) == 0 })
+			if idle := giveBack(n, map[network.Conn]bool{circuit: true}); len(idle) != 0 || circuit.IsClosed() {
+				t.Fatal("a circuit in use was given back")
+			}
+			hidden.SetStreamHandler("/test", func(st network.Stream) { _, _ = io.Copy(st, st) })
+			st, err := circuit.NewStream(network.WithAllowLimitedConn(t.Context(), "test"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := multistream.SelectProtoOrFail("/test", st); err != nil {
+				t.Fatal(err)
+			}
+			unused(t, caller, hidden, circuit)
+			if idle := giveBack(n, map[network.Conn]bool{circuit: true}); len(idle) != 0 || len(circuit.GetStreams()) == 0 {
+				t.Error("a circuit with a stream was given back")
+			}
+			_ = st.Reset()
+			var idle map[network.Conn]bool
+			poll.Until(t, "a circuit without streams", func() bool { idle = giveBack(n, nil); return idle[circuit] })
+			giveBack(n, idle)
+			poll.Until(t, "the end of the circuit", func() bool { return !slices.Contains(n.ConnsToPeer(hidden.ID()), circuit) })
+			poll.Until(t, "the end of the circuit at the relay", func() bool { return len(s.Stats().Circuits) == 0 })
+			if direct := n.ConnsToPeer(hidden.ID()); name != "retired" && (len(direct) != 1 || direct[0].IsClosed()) {
+				t.Errorf("the connections are %v", direct)
+			}
+		})
 	}
 }
