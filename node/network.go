@@ -101,6 +101,7 @@ func (n *Node) openTrust() (*trust.Trust, error) {
 // which may carry the reply to an invitation.
 func (n *Node) standingChanged(id did.DID, before, after *did.Principal) {
 	n.policy.Recheck(id)
+	n.network.own.StandingChanged(id)
 	denied, lost := n.policy.Denies(id) != nil, after.Lost(before)
 	if denied || lost {
 		n.servient.CancelOf(id)

@@ -32,9 +32,6 @@ func (p *Peers) Net() *api.Net {
 			Until: at.Until.UTC(), Seconds: at.Length.Seconds(), Bytes: at.Data})
 	}
 	for _, f := range failures {
-		if slices.ContainsFunc(places, func(at relay.Place) bool { return at.Relay == f.Relay }) {
-			continue // it serves now
-		}
 		n.RelayFailures = append(n.RelayFailures, api.RelayFailure{DID: f.Relay, Reason: oneLine(f.Why), At: f.At.UTC(), Until: f.Until.UTC()})
 	}
 	n.Serving = serving(p.own.service.Load().Stats())

@@ -186,6 +186,14 @@ func (h *Host) Relays() (*relay.Reservations, *relay.Service) {
 	return h.places.Load(), h.service.Load()
 }
 
+// StandingChanged lets a relay that refused this node be tried again at once, after its standing or that of this node has changed.
+func (h *Host) StandingChanged(node did.DID) {
+	if h == nil {
+		return
+	}
+	h.places.Load().Retry(peerIDOf(node))
+}
+
 // Connect implements the host interface of libp2p. If the peer closes the connection at once, Connect retries twice, because the
 // reason can be lost.
 func (h *Host) Connect(ctx context.Context, p peer.AddrInfo) (err error) {

@@ -76,10 +76,10 @@ func (t *tlsTransport) isSelf(ctx context.Context, c net.Conn) error {
 		return err
 	}
 	s, err := t.SecureOutbound(ctx, c, t.self)
-	if err != nil {
-		return err
+	if err == nil {
+		_ = s.Close() // the other end rejects a connection to itself, and may have closed it before
 	}
-	return s.Close()
+	return err
 }
 
 // ID implements sec.SecureTransport.

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"math/big"
 	"net"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
 	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
 	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
 	ma "github.com/multiformats/go-multiaddr"
@@ -180,5 +182,42 @@ func TestDialFailsBecauseOfTheClock(t *testing.T) {
 	<-done
 	if !forClocks(err) || forClocks(nil) || forClocks(context.Canceled) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A closed is a connection that the other end has closed after the handshake.
+type closed struct{ net.Conn }
+
+// Close implements [net.Conn].
+func (c closed) Close() error { return errors.Join(c.Conn.Close(), network.ErrReset) }
+
+// The handshake with this node itself proves a relay. The other end closes the connection after it, which may be noticed first.
+func TestSelfClosesFirst(t *testing.T) {
+	t.Parallel()
+	priv, err := crypto.UnmarshalPrivateKey(didtest.NewKey().Libp2p())
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := newTLS(priv, muxers())
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, two := net.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		mux := multistream.NewMultistreamMuxer[protocol.ID]()
+		mux.AddHandler(self.ID(), nil)
+		if _, _, err := mux.Negotiate(two); err != nil {
+			done <- err
+			return
+		}
+		_, err := self.SecureInbound(t.Context(), two, "")
+		done <- errors.Join(err, two.Close())
+	}()
+	if err := self.isSelf(t.Context(), closed{one}); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

@@ -678,7 +678,7 @@ func TestRelayThatStatesTooMuch(t *testing.T) {
 	}
 	p.callerHost.Peerstore().AddAddrs(p.serverHost.ID(), multiaddrs(through(t, p.serverHost, newRelay(t, 64<<20, time.Hour)).Addrs), time.Hour)
 	close(known)
-	if err := <-ended; err != nil || n.begun.Load() != 2 {
+	if err := <-ended; err != nil || n.begun.Load() < 2 {
 		t.Errorf("after %d subscriptions: %v", n.begun.Load(), err)
 	}
 	if in := p.relaysInUse(); in[lies.ID()] != 0 {

@@ -497,3 +497,69 @@ func TestCircuitsAreGivenBack(t *testing.T) {
 		})
 	}
 }
+
+// newAlone returns reservations of a host that is connected to another one, which may relay.
+func newAlone(t *testing.T) (r *Reservations, through host.Host) {
+	t.Helper()
+	self := newEnd(t)
+	through = testhost.Listen(t, didtest.NewKey(), "/ip4/127.0.0.1/udp/0/quic-v1")
+	r, err := New(Options{Host: self, Private: true, Rank: func(did.DID) int { return 0 }, IsSelf: func(context.Context, net.Conn) error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	return r, through
+}
+
+// A reservation ends the failure of its relay at once. If the place is lost soon, the next pause is longer than the one before.
+func TestFailureEndsWithAReservation(t *testing.T) {
+	t.Parallel()
+	r, through := newAlone(t)
+	now, id := time.Now(), through.ID()
+	fail := func() time.Duration {
+		r.take(attempt{failures: map[peer.ID]error{id: errSilent}}, now)
+		return r.failures[id].Until.Sub(now)
+	}
+	reserve := func() {
+		r.take(attempt{place: &Place{id: id, Relay: nodeOf(id), Addr: ma.StringCast("/ip4/192.0.2.7/tcp/1/p2p-circuit")}}, now)
+		if places, failures := r.State(); len(places) != 1 || len(failures) != 0 {
+			t.Errorf("the places are %v, the failures %v", places, failures)
+		}
+	}
+	var got []time.Duration
+	for range 3 {
+		got = append(got, fail())
+		reserve()
+	}
+	reserve() // a renewal
+	if got = append(got, fail()); !slices.Equal(got, []time.Duration{failFirst, 2 * failFirst, 4 * failFirst, failFirst}) {
+		t.Errorf("the pauses are %v", got)
+	}
+}
+
+// A relay that failed is tried again at once after [Reservations.Retry], and otherwise at the end of its pause if it is connected.
+func TestRetry(t *testing.T) {
+	t.Parallel()
+	r, through := newAlone(t)
+	s, err := Serve(ServiceOptions{Host: through, Private: true, Terms: func(did.DID) Terms { return Long }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	testhost.Connect(t, r.o.Host, through)
+	now := time.Now()
+	r.failures[through.ID()] = &Failure{Relay: nodeOf(through.ID()), At: now, Until: now.Add(time.Hour)}
+	r.next = now.Add(2 * time.Hour)
+	if wait, ok := r.seek(t.Context(), nil, now); wait != time.Hour || !ok {
+		t.Errorf("the next attempt is after %s", wait)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	r.Retry(through.ID())
+	poll.Until(t, "a reservation", func() bool { return len(r.Addrs()) == 1 })
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

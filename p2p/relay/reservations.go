@@ -75,6 +75,7 @@ type Reservations struct {
 
 	found   chan attempt
 	pings   chan pinged
+	wake    chan struct{}
 	seeking bool // owned by Run, as the next two
 	next    time.Time
 	pause   time.Duration
@@ -99,6 +100,7 @@ type Place struct {
 	renew  time.Time
 	group  string
 	misses int
+	failed *Failure // before the reservation; nil: none, or it was renewed since
 }
 
 // A Failure is a relay that did not serve this node.
@@ -130,7 +132,7 @@ func New(o Options) (*Reservations, error) {
 			return net.DefaultResolver.LookupIP(ctx, "ip", name)
 		}
 	}
-	r := &Reservations{o: o, found: make(chan attempt, 1), pings: make(chan pinged, Wanted), pause: findFirst, failures: map[peer.ID]*Failure{}}
+	r := &Reservations{o: o, found: make(chan attempt, 1), pings: make(chan pinged, Wanted), wake: make(chan struct{}, 1), pause: findFirst, failures: map[peer.ID]*Failure{}}
 	var err error
 	r.update, err = o.Host.EventBus().Emitter(new(event.EvtAutoRelayAddrsUpdated), eventbus.Stateful)
 	return r, err
@@ -201,6 +203,7 @@ func (r *Reservations) Run(ctx context.Context) error {
 				return nil
 			}
 		case <-again.C:
+		case <-r.wake:
 		case a := <-r.found:
 			r.seeking = false
 			r.take(a, time.Now())
@@ -261,14 +264,39 @@ func (r *Reservations) addLocked(p *Place) {
 	r.places = append(r.places, p)
 }
 
-// failLocked records that a relay failed.
+// failLocked records that a relay failed. It is called before the place there is removed.
 func (r *Reservations) failLocked(id peer.ID, err error, now time.Time) {
+	old := r.failures[id]
+	if i := r.indexLocked(id); i >= 0 {
+		old = r.places[i].failed
+	}
 	pause := failFirst
-	if old := r.failures[id]; old != nil {
+	if old != nil {
 		pause = min(2*old.Until.Sub(old.At), failMost)
 	}
 	boundedmap.Put(&r.failures, id, &Failure{nodeOf(id), err.Error(), now, now.Add(pause)}, maxFailures,
 		func(f *Failure) bool { return now.After(f.Until.Add(failMost)) })
+}
+
+func (r *Reservations) indexLocked(id peer.ID) int {
+	return slices.IndexFunc(r.places, func(p *Place) bool { return p.id == id })
+}
+
+// Retry lets a relay that failed be tried again now: what it thinks of this node may have changed.
+func (r *Reservations) Retry(id peer.ID) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	failed := r.failures[id] != nil
+	delete(r.failures, id)
+	r.mu.Unlock()
+	if failed {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // announce tells the host that its addresses have changed.
@@ -293,7 +321,7 @@ func (r *Reservations) seek(ctx context.Context, work *sync.WaitGroup, now time.
 		connected = r.connected(now, used, full)
 	}
 	if due == nil && len(connected) == 0 && now.Before(r.next) {
-		return r.next.Sub(now), true
+		return r.untilRetry(r.next.Sub(now), now), true
 	}
 	r.seeking = true
 	search := due == nil && len(connected) == 0
@@ -323,6 +351,18 @@ func (r *Reservations) seek(ctx context.Context, work *sync.WaitGroup, now time.
 		r.found <- a // it has room for the one attempt
 	})
 	return 0, false
+}
+
+// untilRetry returns the time until a connected relay that failed may be tried again, at most most.
+func (r *Reservations) untilRetry(most time.Duration, now time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, f := range r.failures {
+		if now.Before(f.Until) && r.o.Host.Network().Connectedness(id) == network.Connected {
+			most = min(most, f.Until.Sub(now))
+		}
+	}
+	return most
 }
 
 // due returns a place that must be renewed now, or nil.
@@ -561,18 +601,19 @@ func (r *Reservations) take(a attempt, now time.Time) {
 	r.mu.Lock()
 	before := len(r.places)
 	for id, err := range a.failures {
-		r.removeLocked(id)
 		r.failLocked(id, err, now)
+		r.removeLocked(id)
 	}
 	if p := a.place; p != nil {
 		r.o.Host.ConnManager().Protect(p.id, protection)
-		if i := slices.IndexFunc(r.places, func(old *Place) bool { return old.id == p.id }); i >= 0 {
+		if i := r.indexLocked(p.id); i >= 0 {
 			p.Since = r.places[i].Since
 			r.places[i] = p
-			delete(r.failures, p.id)
 		} else {
+			p.failed = r.failures[p.id] // a relay that soon ends its service waits for longer each time
 			r.addLocked(p)
 		}
+		delete(r.failures, p.id)
 		r.pause = findFirst
 	}
 	changed := a.place != nil || len(r.places) != before
