@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -116,6 +117,7 @@ type Host struct {
 	refused *refusals
 	reach   *reachability
 	punches punchLog
+	dials   sync.WaitGroup                     // beside punches
 	service atomic.Pointer[relay.Service]      // nil: this node relays for nobody
 	places  atomic.Pointer[relay.Reservations] // nil without NAT.Relay; set once, but the host reads its addresses before
 	closers []func() error                     // in the order of opening

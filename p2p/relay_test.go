@@ -370,3 +370,40 @@ func TestPunchedAddresses(t *testing.T) {
 		t.Errorf("for a refused peer: %v", got)
 	}
 }
+
+// A called node whose router maps to another port for each destination dials its caller beside the punch, which would wait for a dial that cannot arrive.
+func TestDialBesideAPunch(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		seen   seenBy // of the called node, by others
+		direct bool
+	}{
+		"dependent":     {seenBy{"/ip4/11.0.0.9/tcp/1": 1, "/ip4/11.0.0.9/tcp/2": 1}, true},
+		"independent":   {seenBy{"/ip4/11.0.0.9/tcp/1": 2}, false},
+		"only for QUIC": {seenBy{"/ip4/11.0.0.9/udp/1/quic-v1": 1, "/ip4/11.0.0.9/udp/2/quic-v1": 1}, false},
+		"not yet known": {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			called, through := started(t, behind), relayFor(t, did.Own)
+			called.reach.observed = c.seen
+			runs(t, called)
+			if err := dial(t, called, through); err != nil {
+				t.Fatal(err)
+			}
+			poll.Until(t, "a reservation", func() bool { return len(called.Addrs()) == 1 })
+			caller := started(t, Options{Listen: []string{anyTCP}, NAT: behind.NAT})
+			if err := caller.Connect(t.Context(), peer.AddrInfo{ID: called.ID(), Addrs: called.Addrs()}); err != nil {
+				t.Fatal(err)
+			}
+			poll.Until(t, "the circuit", func() bool { return len(called.Network().ConnsToPeer(caller.ID())) == 1 })
+			if got := (punches{called}).FilterRemote(caller.ID(), caller.Network().ListenAddresses()); len(got) != 1 {
+				t.Errorf("the punch is to %v", got)
+			}
+			called.dials.Wait()
+			if direct := slices.ContainsFunc(called.Network().ConnsToPeer(caller.ID()), isDirect); direct != c.direct {
+				t.Errorf("the direct connection: %t", direct)
+			}
+		})
+	}
+}

@@ -1,10 +1,13 @@
 package p2p
 
 import (
+	"context"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/host/observedaddrs"
 	circuit "github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
@@ -12,6 +15,7 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/p2p/relay"
 )
@@ -41,7 +45,7 @@ func (h *Host) openRelays(priv crypto.PrivKey, observed *observedaddrs.Manager, 
 	if err != nil {
 		return err
 	}
-	h.closers = append(h.closers, punch.Close)
+	h.closers = append(h.closers, func() error { h.dials.Wait(); return nil }, punch.Close)
 	t, err := newTLS(priv, muxers())
 	if err != nil {
 		return err
@@ -127,7 +131,35 @@ func (p punches) FilterRemote(from peer.ID, as []ma.Multiaddr) []ma.Multiaddr {
 		seen[to]++
 		all = append(all, a)
 	}
+	p.dial(from, all)
 	return all
+}
+
+// punchFor limits a dial beside a punch; an attempt of the library takes as long.
+const punchFor = 5 * time.Second
+
+// dial dials the addresses of a caller beside the punch, from a node whose router maps to another port for each destination. The library lets the
+// called node wait for the dial of the caller, which goes to a port of an earlier destination, and swaps the roles in its third attempt only.
+func (p punches) dial(caller peer.ID, as []ma.Multiaddr) {
+	if !slices.ContainsFunc(p.h.Network().ConnsToPeer(caller), func(c network.Conn) bool {
+		return c.Stat().Direction == network.DirInbound && relay.IsCircuit(c.RemoteMultiaddr())
+	}) {
+		return // this node is the caller: it dials in the punch
+	}
+	as = slices.DeleteFunc(slices.Clone(as), func(a ma.Multiaddr) bool {
+		e, _ := endpointOf(a)
+		return p.h.reach.natKind(e.udp) != api.NATDependent
+	})
+	if len(as) == 0 {
+		return
+	}
+	p.h.dials.Go(func() {
+		ctx, cancel := context.WithTimeout(network.WithForceDirectDial(context.Background(), "punch"), punchFor)
+		defer cancel()
+		if err := p.h.Connect(ctx, peer.AddrInfo{ID: caller, Addrs: as}); err != nil {
+			p.h.o.Log.Debug("dial beside a punch failed", "peer", nodeOf(caller).Short(), "err", err)
+		}
+	})
 }
 
 // punchAddrs returns the addresses that a peer punches to: those at which one peer has seen this node, and its own that it announces.
