@@ -10,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -561,5 +562,28 @@ func TestRetry(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// A relay that refuses this node while its standing changes is asked once more in the same attempt.
+func TestRetryDuringAnAttempt(t *testing.T) {
+	t.Parallel()
+	r, through := newAlone(t)
+	var requests atomic.Int32
+	s, err := Serve(ServiceOptions{Host: through, Private: true, Terms: func(did.DID) Terms {
+		if requests.Add(1) > 1 {
+			return Long
+		}
+		r.Retry(through.ID())
+		return Refused
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	testhost.Connect(t, r.o.Host, through)
+	a := attempt{failures: map[peer.ID]error{}, life: t.Context()}
+	if !r.try(t.Context(), &a, peer.AddrInfo{ID: through.ID()}) || len(a.failures) != 0 {
+		t.Errorf("the attempt is %+v", a)
 	}
 }

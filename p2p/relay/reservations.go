@@ -83,6 +83,8 @@ type Reservations struct {
 	mu       sync.Mutex // owns what follows
 	places   []*Place
 	failures map[peer.ID]*Failure
+	trying   peer.ID // the relay of the attempt that is made; empty: none
+	again    bool    // Retry was called for it meanwhile
 }
 
 // A Place is a reservation at a relay.
@@ -290,6 +292,7 @@ func (r *Reservations) Retry(id peer.ID) {
 	r.mu.Lock()
 	failed := r.failures[id] != nil
 	delete(r.failures, id)
+	r.again = r.again || id == r.trying
 	r.mu.Unlock()
 	if failed {
 		select {
@@ -499,7 +502,17 @@ func (r *Reservations) search(ctx context.Context, a *attempt, used map[string]b
 
 // try makes a reservation at a relay, and reports whether it worked.
 func (r *Reservations) try(ctx context.Context, a *attempt, ai peer.AddrInfo) bool {
+	r.mu.Lock()
+	r.trying, r.again = ai.ID, false
+	r.mu.Unlock()
 	p, err := r.reserve(ctx, ai)
+	r.mu.Lock()
+	again := r.again
+	r.trying = ""
+	r.mu.Unlock()
+	if err != nil && again {
+		p, err = r.reserve(ctx, ai)
+	}
 	if err != nil {
 		if a.life.Err() == nil {
 			a.failures[ai.ID] = err
