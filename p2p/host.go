@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"cmp"
 	"context"
 	"crypto/hkdf"
 	"crypto/rand"
@@ -126,8 +127,12 @@ func (h *Host) upgrader(priv crypto.PrivKey) (transport.Upgrader, error) {
 		}
 		security = append(security, n)
 	}
-	return upgrader.New(security, muxers(), nil, h.rm, h.gater)
+	return upgrader.New(security, muxers(), nil, h.rm, h.gater, upgrader.WithAcceptTimeout(cmp.Or(h.o.accept, acceptFor)))
 }
+
+// acceptFor limits the handshakes of an inbound connection, which has one of the few places of transient connections until their end. The library
+// lets one that sends nothing more have it for 15 s.
+const acceptFor = 5 * time.Second
 
 // quicSockets shares UDP sockets between listening and dialing. The resource manager counts connections before their handshake.
 func quicSockets(priv crypto.PrivKey, rm network.ResourceManager) (*quicreuse.ConnManager, error) {

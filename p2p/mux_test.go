@@ -2,8 +2,10 @@ package p2p
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 	"testing"
@@ -11,6 +13,9 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
+	manet "github.com/multiformats/go-multiaddr/net"
+
+	"github.com/lmosd/lmosd/internal/poll"
 )
 
 // A leftConn is a connection whose peer has sent a reason and closed it: the reason can be read, writes fail.
@@ -21,6 +26,33 @@ type leftConn struct {
 	fail   func()
 	closed chan struct{}
 	end    func()
+}
+
+// A connection that begins a handshake and is silent loses its place.
+func TestSilentHandshake(t *testing.T) {
+	t.Parallel()
+	h := started(t, Options{Listen: []string{anyTCP}, accept: 50 * time.Millisecond})
+	c, err := manet.Dial(h.Network().ListenAddresses()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("\x13/m")); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the connection is open")
+	}
+	poll.Until(t, "the end of its place", func() bool {
+		n := -1
+		if err := h.rm.ViewTransient(func(s network.ResourceScope) error { n = s.Stat().NumConnsInbound; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		return n == 0
+	})
 }
 
 func (c *leftConn) Write([]byte) (int, error) {

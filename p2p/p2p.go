@@ -78,6 +78,7 @@ type Options struct {
 	roots    *x509.CertPool                             // of tests: the certificates that WebSockets with TLS are dialed with; nil: those of the system
 	resolver network.MultiaddrDNSResolver               // of tests; nil: that of the system
 	mapper   func(network.Network) basichost.NATManager // of tests; nil: newPortMapper
+	accept   time.Duration                              // of tests; 0: acceptFor
 }
 
 // Web configures HTTP and WebSockets on the TCP ports of the host.
