@@ -220,6 +220,7 @@ func serveUPnP(t *testing.T, r *mappings) {
 		t.Fatal(err)
 	}
 	server := &http.Server{Handler: mux}
+	server.SetKeepAlivesEnabled(false) // the client would keep goroutines
 	t.Cleanup(func() { _ = server.Close() })
 	go func() { _ = server.Serve(l) }()
 	answers(t, searches, func(request []byte) []byte {
