@@ -239,6 +239,9 @@ func (h *Host) RefusedBefore(id peer.ID) bool { return h.refused.has(id) }
 func (h *Host) Close() error {
 	var errs []error
 	if h.BasicHost != nil { // New succeeded
+		if h.reach.mapper != nil { // first: the library forgets a mapping without a request if its listener ends at the same time
+			errs = append(errs, h.reach.mapper.Close())
+		}
 		// The network first: the host would otherwise wait 5 s for a push to a dead peer.
 		errs = append(errs, h.Network().Close(), h.BasicHost.Close())
 	}

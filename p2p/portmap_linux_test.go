@@ -14,11 +14,13 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
@@ -76,6 +78,10 @@ func mapsPort(t *testing.T, serve func(t *testing.T, r *mappings)) {
 			t.Fatal(err)
 		}
 		netns.IP(t, "link set lo up", "link set veth1 up", "addr add "+nodeInside+"/24 dev veth1", "route add default via "+routerInside)
+		poll.Until(t, "the link", func() bool { // a search is sent once
+			c, err := manet.Dial(checkers[0].Addrs[0])
+			return err == nil && c.Close() == nil
+		})
 		h := started(t, Options{Listen: []string{"/ip4/0.0.0.0/tcp/4667"}, PublicOnly: true,
 			Relays: func(did.DID) (bool, did.Relation) { return true, did.Untrusted }, NAT: NAT{Relay: true, Serve: true, AutoNAT: true, PortMap: true}})
 		runs(t, h)
@@ -191,9 +197,9 @@ func answerNATPMP(r *mappings, request []byte) []byte {
 	return nil
 }
 
-// The types of the device and of its service.
+// The type of the device, without its version, and that of its service.
 const (
-	wanDevice  = "urn:schemas-upnp-org:device:WANConnectionDevice:1"
+	wanDevice  = "urn:schemas-upnp-org:device:WANConnectionDevice:"
 	wanService = "urn:schemas-upnp-org:service:WANIPConnection:1"
 )
 
@@ -211,7 +217,7 @@ func serveUPnP(t *testing.T, r *mappings) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /device.xml", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, `<root xmlns="urn:schemas-upnp-org:device-1-0"><specVersion><major>1</major><minor>0</minor></specVersion><device>
-<deviceType>%s</deviceType><UDN>uuid:1</UDN><serviceList><service><serviceType>%s</serviceType><serviceId>urn:upnp-org:serviceId:WANIPConn1</serviceId>
+<deviceType>%s2</deviceType><UDN>uuid:1</UDN><serviceList><service><serviceType>%s</serviceType><serviceId>urn:upnp-org:serviceId:WANIPConn1</serviceId>
 <SCPDURL>/scpd.xml</SCPDURL><controlURL>/control</controlURL><eventSubURL>/events</eventSubURL></service></serviceList></device></root>`, wanDevice, wanService)
 	})
 	mux.HandleFunc("POST /control", r.control)
@@ -225,10 +231,10 @@ func serveUPnP(t *testing.T, r *mappings) {
 	go func() { _ = server.Serve(l) }()
 	answers(t, searches, func(request []byte) []byte {
 		search, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(request)))
-		if err != nil || search.Method != "M-SEARCH" || search.Header.Get("ST") != wanDevice {
+		if err != nil || search.Method != "M-SEARCH" || !strings.HasPrefix(search.Header.Get("ST"), wanDevice) { // of version 1 or 2
 			return nil
 		}
-		return fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nST: %s\r\nUSN: uuid:1::%s\r\nLOCATION: http://%s/device.xml\r\n\r\n", wanDevice, wanDevice, l.Addr())
+		return fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nST: %[1]s\r\nUSN: uuid:1::%[1]s\r\nLOCATION: http://%[2]s/device.xml\r\n\r\n", search.Header.Get("ST"), l.Addr())
 	})
 }
 
