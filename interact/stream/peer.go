@@ -376,7 +376,7 @@ func (r *remote) inquire() {
 	// (Lifeguard, "local health").
 	for again := 0; err != nil && again < lateProbes && r.isLate(began); again++ {
 		began = time.Now()
-		err = r.probe()
+		relays, err = r.probeRelays(), r.probe()
 	}
 	if err != nil && r.readSince(began) {
 		err = nil

@@ -713,7 +713,7 @@ func TestSilentRelayIsLeft(t *testing.T) {
 	cord, near := newWire(t, quicAddr(t, relays[0]))
 	began := make(chan struct{}, 1)
 	p := &relayedPair{pair: &pair{callerHost: newBehind(t), serverHost: newBehind(t)}}
-	p.caller = newBinding(t, p.callerHost, Options{DirectWait: soon.DirectWait, ProbeAfter: 100 * time.Millisecond, ProbeTimeout: 500 * time.Millisecond})
+	p.caller = newBinding(t, p.callerHost, Options{DirectWait: soon.DirectWait, ProbeAfter: 500 * time.Millisecond, ProbeTimeout: 500 * time.Millisecond})
 	p.server = newBinding(t, p.serverHost, soon)
 	p.server.Serve(interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 		return func(yield func(*interact.Message, error) bool) {
@@ -727,7 +727,7 @@ func TestSilentRelayIsLeft(t *testing.T) {
 	}))
 	where := through(t, p.serverHost, relays[0])
 	where.Addrs = []string{fmt.Sprintf("%s/p2p/%s/p2p-circuit", near, relays[0].ID())}
-	thing := p.caller.Thing([]td.Host{where})
+	thing, other := p.caller.Thing([]td.Host{where}), through(t, p.serverHost, relays[1])
 	read := make(chan error, 1)
 	go func() {
 		m := ask("slow", "")
@@ -736,8 +736,8 @@ func TestSilentRelayIsLeft(t *testing.T) {
 		read <- err
 	}()
 	until(t, "the read", func() bool { return len(began) == 1 })
-	p.callerHost.Peerstore().AddAddrs(p.serverHost.ID(), multiaddrs(through(t, p.serverHost, relays[1]).Addrs), time.Hour)
-	cord.sever()
+	cord.sever() // before the first probe
+	p.callerHost.Peerstore().AddAddrs(p.serverHost.ID(), multiaddrs(other.Addrs), time.Hour)
 	if err := <-read; err != nil {
 		t.Error(err)
 	}
