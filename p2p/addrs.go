@@ -16,6 +16,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/p2p/oneport"
+	"github.com/lmosd/lmosd/p2p/relay"
 )
 
 // An announcer selects the addresses that other nodes learn. It is safe for concurrent use.
@@ -62,14 +63,14 @@ func (r *announcer) announce(as []ma.Multiaddr) []ma.Multiaddr {
 	return named(as, r.conf)
 }
 
-// without removes the addresses for which f is true, unless only loopback would remain: the only network of a virtual machine or namespace can
+// without removes the addresses for which f is true, unless only loopback and relays would remain: the only network of a virtual machine or namespace can
 // be a bridge, and that of a node a VPN.
 func without(as []ma.Multiaddr, f func(ma.Multiaddr, netip.Addr) bool) []ma.Multiaddr {
 	isOut := func(a ma.Multiaddr) bool {
 		ip, ok := ipOf(a)
 		return ok && f(a, ip)
 	}
-	if !slices.ContainsFunc(as, func(a ma.Multiaddr) bool { return !isOut(a) && !manet.IsIPLoopback(a) }) {
+	if !slices.ContainsFunc(as, func(a ma.Multiaddr) bool { return !isOut(a) && !manet.IsIPLoopback(a) && !relay.IsCircuit(a) }) {
 		return as
 	}
 	return slices.DeleteFunc(as, isOut)

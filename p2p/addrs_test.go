@@ -160,3 +160,17 @@ func TestLeadOutside(t *testing.T) {
 		}
 	}
 }
+
+// A node whose only network is a VPN announces its address there when it has a relay, too.
+func TestOnlyNetworkIsATunnel(t *testing.T) {
+	t.Parallel()
+	tunnel := netip.MustParseAddr("10.2.0.1")
+	all := []ma.Multiaddr{ma.StringCast("/ip4/127.0.0.1/tcp/1"), ma.StringCast("/ip4/10.2.0.1/tcp/1"), ma.StringCast("/ip4/10.3.0.1/tcp/1/p2p-circuit")}
+	if got := without(slices.Clone(all), func(_ ma.Multiaddr, ip netip.Addr) bool { return ip == tunnel }); len(got) != len(all) {
+		t.Errorf("got %v", got)
+	}
+	all = append(all, ma.StringCast("/ip4/192.168.1.2/tcp/1"))
+	if got := without(all, func(_ ma.Multiaddr, ip netip.Addr) bool { return ip == tunnel }); len(got) != 3 {
+		t.Errorf("beside another network: %v", got)
+	}
+}
