@@ -391,11 +391,11 @@ func (l *session) cut(err error) error {
 	return err
 }
 
-// avoidRelays lets the next dial use other relays than those of the sessions, if other ones are known.
+// avoidRelays lets the next dial use other relays than those of the sessions, if other ones are known that are not avoided themselves.
 func (r *remote) avoidRelays(sessions []*session) {
 	for _, l := range sessions {
 		if l.meter != nil && slices.ContainsFunc(r.b.host.Peerstore().Addrs(r.id), func(a multiaddr.Multiaddr) bool {
-			return relay.IsCircuit(a) && relay.Of(a) != l.meter.Relay()
+			return relay.IsCircuit(a) && relay.Of(a) != l.meter.Relay() && !l.meter.Avoids(r.id, a)
 		}) {
 			l.meter.AvoidShortly(r.id)
 		}

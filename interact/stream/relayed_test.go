@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -200,6 +201,43 @@ func TestRelayThatGrantsMore(t *testing.T) {
 	}
 	if in := p.relaysInUse(); in[low.ID()] != 0 || in[high.ID()] != 1 {
 		t.Errorf("the circuits are %v", in)
+	}
+}
+
+// If all relays of a host have failed lately, the last one is dialed again.
+func TestTheLastRelayIsNotAvoided(t *testing.T) {
+	t.Parallel()
+	p := newRelayedPair(t, answering, newRelay(t, 64<<20, 30*time.Minute), newRelay(t, 64<<20, 30*time.Minute))
+	for range 4 {
+		if _, err := interact.Call(t.Context(), p.thing, ask("echo", "x")); err != nil {
+			t.Fatal(err)
+		}
+		p.caller.mu.Lock()
+		r := p.caller.remotes[p.where.Node]
+		p.caller.mu.Unlock()
+		r.mu.Lock()
+		sessions := slices.Collect(maps.Keys(r.sessions))
+		r.mu.Unlock()
+		p.callerHost.Peerstore().AddAddrs(p.serverHost.ID(), multiaddrs(p.where.Addrs), time.Hour) // identify has removed them
+		r.avoidRelays(sessions)
+		avoided := 0
+		for _, a := range multiaddrs(p.where.Addrs) {
+			if len(sessions) == 0 || sessions[0].meter == nil {
+				t.Fatal("the session is not relayed")
+			}
+			if sessions[0].meter.Avoids(r.id, a) {
+				avoided++
+			}
+		}
+		if avoided != 1 {
+			t.Errorf("%d of %d relays are avoided", avoided, len(p.where.Addrs))
+		}
+		_ = p.callerHost.Network().ClosePeer(p.serverHost.ID())
+		until(t, "the end of the sessions", func() bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return len(r.sessions) == 0
+		})
 	}
 }
 

@@ -294,6 +294,9 @@ func (m *Meter) Avoid(to peer.ID) { m.of.avoid(to, m.relay, avoidFor) }
 // AvoidShortly is Avoid for a circuit that failed, for which the peer may be the reason.
 func (m *Meter) AvoidShortly(to peer.ID) { m.of.avoid(to, m.relay, avoidShortly) }
 
+// Avoids reports whether the host does not dial an address of a peer for now.
+func (m *Meter) Avoids(to peer.ID, a ma.Multiaddr) bool { return m.of.Avoids(to, a) }
+
 // Restore lets the circuit have new streams again, unless it is low.
 func (m *Meter) Restore() { m.retired.Store(m.Stage() >= Low) }
 
