@@ -111,7 +111,7 @@ var moduleHomes = []struct {
 	{"github.com/libp2p/go-libp2p/p2p/protocol/ping", []string{"interact/stream", "p2p", "p2p/relay"}, "liveness and latency of a host; its limits"},
 	{"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2", []string{"p2p", "p2p/relay"}, "relays; the transport of circuits, and its limits"},
 	{"github.com/libp2p/go-libp2p/p2p/host/eventbus", []string{"p2p", "p2p/noderecord", "p2p/relay", "testnet/simnet"}, "events of the host"},
-	{"github.com/libp2p/go-libp2p/p2p/net/swarm", []string{"interact/stream", "p2p"}, "the network of the host; its dial errors"},
+	{"github.com/libp2p/go-libp2p/p2p/net/swarm", []string{"interact/stream", "p2p", "testnet/simnet"}, "the network of the host; its dial errors"},
 	{"github.com/libp2p/go-libp2p/p2p/discovery/mdns", []string{"p2p"}, "nodes on the local network"},
 	{"github.com/libp2p/go-libp2p/p2p/host", []string{"p2p", "testnet/simnet"}, "hosts of nodes and simulations"},
 	{"github.com/libp2p/go-libp2p/p2p/net/connmgr", []string{"p2p", "testnet/simnet"}, "simulated hosts keep as many connections"},

@@ -4,13 +4,11 @@ import (
 	"errors"
 	"io"
 	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
-	"github.com/libp2p/go-libp2p/core/protocol"
 )
 
 // window limits the bytes of a stream in flight or unread; further writes block.
@@ -20,23 +18,18 @@ var errClosed = errors.New("simnet: the stream is closed for writing")
 
 // A stream is one side of a stream.
 type stream struct {
-	conn     *conn
-	far      *stream
-	id       int64
-	protocol atomic.Pointer[protocol.ID]
-	stat     network.Stats
-	in, out  *pipe // out is the in of the other side
-	half     atomic.Int32
+	conn    *conn
+	far     *stream
+	in, out *pipe // out is the in of the other side
+	half    atomic.Int32
 }
 
-var _ network.Stream = (*stream)(nil)
+var _ network.MuxedStream = (*stream)(nil)
 
 // newStreams returns both sides of a stream that c opens.
 func newStreams(c *conn) (near, far *stream) {
-	there, back := &pipe{delay: c.delay}, &pipe{delay: c.delay}
-	now := time.Now()
-	near = &stream{conn: c, id: ids.Add(1), in: back, out: there, stat: network.Stats{Direction: network.DirOutbound, Opened: now}}
-	far = &stream{conn: c.far, id: ids.Add(1), in: there, out: back, stat: network.Stats{Direction: network.DirInbound, Opened: now}}
+	there, back := &pipe{wire: c.wire}, &pipe{wire: c.wire}
+	near, far = &stream{conn: c, in: back, out: there}, &stream{conn: c.far, in: there, out: back}
 	near.far, far.far = far, near
 	return near, far
 }
@@ -78,7 +71,7 @@ func (s *stream) halve(which int32) {
 func (s *stream) Reset() error {
 	s.conn.remove(s)
 	s.fail()
-	time.AfterFunc(s.conn.delay, func() {
+	s.conn.wire.deliver(func() {
 		s.far.conn.remove(s.far)
 		s.far.fail()
 	})
@@ -107,34 +100,18 @@ func (s *stream) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// Protocol returns the negotiated protocol.
-func (s *stream) Protocol() protocol.ID {
-	if p := s.protocol.Load(); p != nil {
-		return *p
-	}
-	return ""
-}
-
-func (s *stream) SetProtocol(p protocol.ID) error {
-	s.protocol.Store(&p)
-	return nil
-}
-
-func (s *stream) ID() string                                   { return strconv.FormatInt(s.id, 10) }
-func (s *stream) Stat() network.Stats                          { return s.stat }
-func (s *stream) Conn() network.Conn                           { return s.conn }
-func (s *stream) Scope() network.StreamScope                   { return &network.NullScope{} }
 func (s *stream) ResetWithError(network.StreamErrorCode) error { return s.Reset() }
 
 // A pipe is one direction of a stream.
 type pipe struct {
-	delay time.Duration
+	wire *wire
 
 	mu              sync.Mutex // owns the rest
 	parts           []part     // in flight or unread, in order
 	size            int        // of parts, in bytes
 	readBy, writeBy time.Time
-	closed          time.Time // arrival of the end; zero while open
+	isClosed        bool
+	closed          time.Time // arrival of the end; zero is not known
 	readErr         error     // after a reset
 	writeErr        error
 	dropping        bool          // no reader
@@ -143,7 +120,7 @@ type pipe struct {
 
 // A part is the data of one write.
 type part struct {
-	at    time.Time // of its arrival
+	at    time.Time // of its arrival; zero is not known
 	bytes []byte
 }
 
@@ -237,14 +214,14 @@ func (p *pipe) write(b []byte) (int, error) {
 		switch now := time.Now(); {
 		case p.writeErr != nil:
 			return 0, p.writeErr
-		case !p.closed.IsZero():
+		case p.isClosed:
 			return 0, errClosed
 		case over(p.writeBy, now):
 			return 0, os.ErrDeadlineExceeded
 		case p.dropping || len(b) == 0:
 			return len(b), nil
 		case p.size < window:
-			p.parts = append(p.parts, part{now.Add(p.delay), append([]byte(nil), b...)})
+			p.parts = append(p.parts, part{p.wire.arrival(now), append([]byte(nil), b...)})
 			p.size += len(b)
 			p.wakeLocked()
 			return len(b), nil
@@ -256,10 +233,26 @@ func (p *pipe) write(b []byte) (int, error) {
 func (p *pipe) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed.IsZero() {
-		p.closed = time.Now().Add(p.delay)
+	if !p.isClosed {
+		p.isClosed, p.closed = true, p.wire.arrival(time.Now())
 		p.wakeLocked()
 	}
+}
+
+// resume lets what was sent over a wire that was cut arrive after the delay.
+func (p *pipe) resume() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	arrival := p.wire.arrival(time.Now())
+	for i := range p.parts {
+		if p.parts[i].at.IsZero() {
+			p.parts[i].at = arrival
+		}
+	}
+	if p.isClosed && p.closed.IsZero() {
+		p.closed = arrival
+	}
+	p.wakeLocked()
 }
 
 func (p *pipe) drop() {
