@@ -101,6 +101,35 @@ func TestReachableThroughARelay(t *testing.T) {
 	poll.Until(t, "the end of the circuit", func() bool { return len(service.Stats().Circuits) == 0 })
 }
 
+// A relay that has called a node through another one has only a relayed connection to it. The node dials the relay nevertheless, to call through it and
+// to get a reservation.
+func TestRelayThatHasCalled(t *testing.T) {
+	t.Parallel()
+	second := started(t, Options{Listen: []string{anyTCP}, Relays: func(did.DID) (bool, did.Relation) { return true, did.Own },
+		NAT: NAT{Relay: true, Serve: true, PrivateRelays: true}})
+	first, caller, called := relayFor(t, did.Own), started(t, behind), started(t, behind)
+	runs(t, caller)
+	runs(t, called)
+	reservation := func(h, at *Host) {
+		t.Helper()
+		if err := dial(t, h, at); err != nil {
+			t.Fatal(err)
+		}
+		poll.Until(t, "a reservation", func() bool { p, _ := places(h); return len(p) == 1 })
+	}
+	reservation(caller, first)
+	reservation(called, second)
+	if err := dial(t, second, caller); err != nil {
+		t.Fatal(err)
+	}
+	if caller.Network().Connectedness(second.ID()) != network.Limited {
+		t.Fatal("the relay has not called through another one")
+	}
+	if err := dial(t, caller, called); err != nil {
+		t.Errorf("a call through the relay: %v", err)
+	}
+}
+
 // The list of peers has the direct connection of a peer that has a relayed one, too, as for a while after hole punching.
 func TestPeersAreListedWithTheirDirectConnection(t *testing.T) {
 	t.Parallel()

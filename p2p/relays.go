@@ -9,6 +9,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
+	basichost "github.com/libp2p/go-libp2p/p2p/host/basic"
 	"github.com/libp2p/go-libp2p/p2p/host/observedaddrs"
 	circuit "github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
 	"github.com/libp2p/go-libp2p/p2p/protocol/holepunch"
@@ -36,7 +38,7 @@ func (h *Host) openRelays(priv crypto.PrivKey, observed *observedaddrs.Manager, 
 	}
 	circuits := &relay.Circuits{}
 	h.gater.avoids.Store(circuits)
-	if err := circuit.AddTransport(h.BasicHost, circuits.Upgrader(up)); err != nil {
+	if err := circuit.AddTransport(hops{h.BasicHost}, circuits.Upgrader(up)); err != nil {
 		return err
 	}
 	// The service of the host would wait for a public address, which a network of private ones never has.
@@ -58,6 +60,15 @@ func (h *Host) openRelays(priv crypto.PrivKey, observed *observedaddrs.Manager, 
 	h.closers = append(h.closers, places.Close)
 	h.places.Store(places)
 	return nil
+}
+
+// hops is the host of the transport of circuits. It dials a relay that has only a relayed connection to this node, as after a call of the relay: the host
+// would wait for a direct one instead, until its time ends.
+type hops struct{ *basichost.BasicHost }
+
+// NewStream implements [host.Host].
+func (h hops) NewStream(ctx context.Context, id peer.ID, ids ...protocol.ID) (network.Stream, error) {
+	return h.BasicHost.NewStream(network.WithForceDirectDial(ctx, "relay"), id, ids...)
 }
 
 // terms returns the terms by which this node relays for another one.

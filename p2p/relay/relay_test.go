@@ -85,7 +85,11 @@ func TestSilentRelay(t *testing.T) {
 			t.Fatal("the relay was given up early")
 		}
 	}
+	r.next = time.Now().Add(findOther) // as after a search for another range of addresses
 	r.received(pinged{other.ID(), 0, errSilent})
+	if !r.next.IsZero() {
+		t.Errorf("the next search is in %v, want it at once", time.Until(r.next))
+	}
 	places, failures := r.State()
 	if len(places) != 0 || len(failures) != 1 || failures[0].Relay != nodeOf(other.ID()) || r.may(other.ID(), time.Now()) {
 		t.Errorf("the places are %+v, the failures %+v", places, failures)

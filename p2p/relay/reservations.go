@@ -343,11 +343,7 @@ func (r *Reservations) seek(ctx context.Context, work *sync.WaitGroup, now time.
 		case due != nil:
 			r.try(ctx, &a, peer.AddrInfo{ID: due.id})
 		case !search:
-			for _, c := range connected {
-				if r.try(ctx, &a, c.AddrInfo) {
-					break
-				}
-			}
+			r.tryAll(ctx, &a, connected)
 		case r.o.Find != nil:
 			r.search(ctx, &a, used, full)
 		}
@@ -493,11 +489,42 @@ func (r *Reservations) search(ctx context.Context, a *attempt, used map[string]b
 		}
 	}
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	for _, c := range order(all, used, full) {
-		if r.try(ctx, a, c.AddrInfo) || ctx.Err() != nil {
-			return
+	r.tryAll(ctx, a, order(all, used, full))
+}
+
+// tryAll tries relays in their order until one works. Most may be unreachable, and those that are connected silent: the first is probed alone, then two
+// at once, then four, and so on.
+func (r *Reservations) tryAll(ctx context.Context, a *attempt, all []candidate) {
+	for n := 1; len(all) > 0; n *= 2 {
+		some := all[:min(n, len(all))]
+		all = all[len(some):]
+		errs := make([]error, len(some))
+		var work sync.WaitGroup
+		for i, c := range some {
+			work.Go(func() { errs[i] = r.probe(ctx, c.AddrInfo) })
+		}
+		work.Wait()
+		for i, c := range some {
+			switch {
+			case ctx.Err() != nil:
+				return
+			case errs[i] != nil:
+				a.failures[c.ID] = errs[i]
+			case r.try(ctx, a, c.AddrInfo):
+				return
+			}
 		}
 	}
+}
+
+// probe connects to a relay directly, or pings it over its connection.
+func (r *Reservations) probe(ctx context.Context, ai peer.AddrInfo) error {
+	ctx, cancel := context.WithTimeout(network.WithForceDirectDial(ctx, "relay"), DialTimeout)
+	defer cancel()
+	if c := r.connOf(ai.ID); c != nil {
+		return pingOver(ctx, c)
+	}
+	return r.o.Host.Connect(ctx, ai)
 }
 
 // try makes a reservation at a relay, and reports whether it worked.
@@ -527,7 +554,7 @@ func (r *Reservations) try(ctx context.Context, a *attempt, ai peer.AddrInfo) bo
 func (r *Reservations) reserve(ctx context.Context, ai peer.AddrInfo) (*Place, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptFor)
 	defer cancel()
-	got, err := client.Reserve(ctx, r.o.Host, ai)
+	got, err := client.Reserve(network.WithForceDirectDial(ctx, "relay"), r.o.Host, ai)
 	if err != nil {
 		return nil, reserveError(err)
 	}
@@ -630,6 +657,9 @@ func (r *Reservations) take(a attempt, now time.Time) {
 		r.pause = findFirst
 	}
 	changed := a.place != nil || len(r.places) != before
+	if len(r.places) < before {
+		r.pause, r.next = findFirst, time.Time{}
+	}
 	r.mu.Unlock()
 	for id, err := range a.failures {
 		r.o.Log.Debug("relay not used", "relay", nodeOf(id).Short(), "err", err)
