@@ -66,11 +66,6 @@ func (h *Host) network(priv crypto.PrivKey, bus event.Bus, opts ...swarm.Option)
 	if err := errors.Join(book.AddPrivKey(id, priv), book.AddPubKey(id, priv.GetPublic())); err != nil {
 		return nil, err
 	}
-	reuse, err := quicSockets(priv, h.rm)
-	if err != nil {
-		return nil, err
-	}
-	h.closers = append(h.closers, reuse.Close)
 	ours := []swarm.Option{swarm.WithConnectionGater(h.gater), swarm.WithResourceManager(h.rm), swarm.WithDialRanker(ranker{isNear}.rank)}
 	if h.o.resolver != nil {
 		ours = append(ours, swarm.WithMultiaddrResolver(h.o.resolver))
@@ -80,10 +75,22 @@ func (h *Host) network(priv crypto.PrivKey, bus event.Bus, opts ...swarm.Option)
 		return nil, err
 	}
 	h.closers = append(h.closers, s.Close)
-	return s, h.addTransports(s, priv, reuse)
+	if h.o.Transport == nil {
+		return s, h.addTransports(s, priv)
+	}
+	t, err := h.o.Transport(h.rm)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.AddTransport(t)
 }
 
-func (h *Host) addTransports(s *swarm.Swarm, priv crypto.PrivKey, reuse *quicreuse.ConnManager) error {
+func (h *Host) addTransports(s *swarm.Swarm, priv crypto.PrivKey) error {
+	reuse, err := quicSockets(priv, h.rm)
+	if err != nil {
+		return err
+	}
+	h.closers = append(h.closers, reuse.Close)
 	certificate, err := timeless()
 	if err != nil {
 		return err

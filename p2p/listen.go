@@ -35,8 +35,10 @@ func (h *Host) listenOn(a ma.Multiaddr) error {
 	if at, open := h.ports.at(a); open {
 		return h.swarm.AddListenAddr(at)
 	}
-	if err := vacant(a); err != nil {
-		return err
+	if h.o.Transport == nil {
+		if err := vacant(a); err != nil {
+			return err
+		}
 	}
 	return h.swarm.AddListenAddr(a)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
+	"github.com/libp2p/go-libp2p/core/transport"
 	basichost "github.com/libp2p/go-libp2p/p2p/host/basic"
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	ma "github.com/multiformats/go-multiaddr"
@@ -71,6 +72,8 @@ type Options struct {
 	FindRelays func(ctx context.Context) iter.Seq[peer.AddrInfo]
 	NAT        NAT
 	Limits     Limits
+	// Transport returns the only transport of the host, for simulations; nil: QUIC, TCP and WebSockets.
+	Transport Transport
 	// Metrics registers the metrics of libp2p; nil disables them.
 	Metrics prometheus.Registerer
 	Log     *slog.Logger // nil discards
@@ -80,6 +83,9 @@ type Options struct {
 	mapper   func(network.Network) basichost.NATManager // of tests; nil: newPortMapper
 	accept   time.Duration                              // of tests; 0: acceptFor
 }
+
+// A Transport returns a transport, given what limits its connections.
+type Transport func(network.ResourceManager) (transport.Transport, error)
 
 // Web configures HTTP and WebSockets on the TCP ports of the host.
 type Web struct {
