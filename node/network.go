@@ -45,7 +45,7 @@ func (n *Node) openNetwork() (err error) {
 			Listen: o.Listen, ListenExplicit: o.ListenExplicit, Announce: o.Announce, NoAnnounce: o.NoAnnounce, PublicOnly: o.PublicOnly, Filter: o.Filter, Web: o.Web,
 			Admits: admits, Streams: streams, Refused: func(id did.DID) { _ = n.recordDenied(id, n.policy.Connects(id)) },
 			Relays: n.policy.Relays, Settle: func(ctx context.Context, id did.DID) { w.trust.Wait(ctx, id) }, FindRelays: func(ctx context.Context) iter.Seq[peer.AddrInfo] { return n.mesh.dht.Relays(ctx) },
-			Loopback: o.Loopback, DialPublic: o.Internet, NoNoise: o.NoNoise, NAT: o.NAT, Limits: o.Limits, Metrics: n.metrics.Registerer(), Log: o.Log})
+			Loopback: o.Loopback, DialPublic: o.Internet, NoNoise: o.NoNoise, NAT: o.NAT, Transport: o.Transport, Limits: o.Limits, Metrics: n.metrics.Registerer(), Log: o.Log})
 		if err != nil {
 			return err
 		}

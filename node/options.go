@@ -104,7 +104,9 @@ type Options struct {
 	HTTP *HTTP
 	// Host is an existing libp2p host, for simulations. Its key is Key. The node closes it.
 	Host host.Host
-	Log  *slog.Logger
+	// Transport replaces the transports of the host, for simulations (p2p.Options).
+	Transport p2p.Transport
+	Log       *slog.Logger
 	// Drain limits the time that running calls have to finish when the node stops. 0 is 8 s.
 	Drain time.Duration
 
