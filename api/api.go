@@ -115,12 +115,14 @@ type Agent struct {
 	// Organization is the organization of the owner; nil: none is known or claimed.
 	Organization *OrganizationClaim `json:"organization,omitempty"`
 	Hosts        []did.DID          `json:"hosts"`
-	Capabilities []string           `json:"capabilities"`
-	Actions      []string           `json:"actions"`
-	Properties   []string           `json:"properties"`
-	Local        bool               `json:"local"`
-	State        State              `json:"state"`     // reachable, unknown, unreachable or refused
-	LastSeen     time.Time          `json:"last_seen"` // the last contact with a host; if there was none, the issue of its record
+	// Grant is set if the owner, who is no node, has granted the Thing to its hosts.
+	Grant        *Grant    `json:"grant,omitempty"`
+	Capabilities []string  `json:"capabilities"`
+	Actions      []string  `json:"actions"`
+	Properties   []string  `json:"properties"`
+	Local        bool      `json:"local"`
+	State        State     `json:"state"`     // reachable, unknown, unreachable or refused
+	LastSeen     time.Time `json:"last_seen"` // the last contact with a host; if there was none, the issue of its record
 	// Resembles is the similar name of another Thing that is trusted more or known for longer (UTS #39).
 	Resembles string `json:"resembles,omitempty"`
 	// Equivocation is set if the owner has signed two records with one sequence number.
@@ -276,7 +278,7 @@ type Signature struct {
 	Size     int       `json:"size"`
 }
 
-// Publication is the response of POST /v1/publish, DELETE /v1/agents/{ref} and POST /v1/move/{ref}.
+// Publication is the response of POST /v1/publish, DELETE /v1/agents/{ref} and POST /v1/move/{ref}, and of changes of /v1/hosting.
 type Publication struct {
 	APIVersion string  `json:"apiVersion"`
 	Kind       string  `json:"kind"` // Publication
@@ -306,6 +308,8 @@ type Publication struct {
 	Warnings   []td.Issue    `json:"warnings,omitempty"`
 	// CallerSecret is the secret that the agent receives with each request, in the header Lmos-Caller-Secret. Only the request that made it returns it.
 	CallerSecret string `json:"caller_secret,omitempty"`
+	// Hosted is set for a Thing of another owner; withdrawn then means that this node does not host it any longer.
+	Hosted *Hosted `json:"hosted,omitempty"`
 }
 
 // Identity is GET /v1/id: the identity of the node.

@@ -184,7 +184,7 @@ func scoreFactors(one directory.Ranked) []api.ScoreFactor {
 // agent returns d for a list.
 func (g *Gateway) agent(ctx context.Context, d *td.Description) api.Agent {
 	a := api.Agent{
-		ID: d.ID, Ref: d.Ref(), Name: d.Name(), Title: d.Title, Description: d.Thing.Description, Owner: d.Record.Owner,
+		ID: d.ID, Ref: d.Ref(), Name: d.Name(), Title: d.Title, Description: d.Thing.Description, Owner: d.Record.Owner, Grant: grantOfThing(d.Record),
 		Hosts: make([]did.DID, 0, len(d.Record.Hosts)), Capabilities: make([]string, 0, len(d.Capabilities)),
 		Actions: names(d.Actions), Properties: names(d.Properties),
 		Local: g.o.Presence.Hosted(d), Seen: d.Record.Issued.UTC(), Expires: d.Record.Expires.UTC(),

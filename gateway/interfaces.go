@@ -67,6 +67,18 @@ type Publisher interface {
 	Registered(r *td.Record) (publication.Registration, bool)
 	// Offered returns the publications in force, sorted by id.
 	Offered() []*publication.Publication
+	Hosting
+}
+
+// Hosting is the hosting of Things of other owners, who have granted it to the node.
+type Hosting interface {
+	// Host offers a Thing, for the callers in ctx (publication.WithCallers). grant and td are those of api.HostingGrant.
+	Host(ctx context.Context, grant, td []byte) (*api.Publication, error)
+	// HostedThings returns the state of the Things, sorted by id; never nil.
+	HostedThings(ctx context.Context) []api.Hosted
+	EndHosting(ctx context.Context, ref string) (*api.Publication, error)
+	// WithdrawGranted announces the tombstone that an owner has signed.
+	WithdrawGranted(ctx context.Context, record []byte) (*api.Publication, error)
 }
 
 // A Status reports the state of a node.

@@ -61,6 +61,7 @@ type fakeNode struct {
 	changes  []directory.Change
 
 	affiliations map[string]directory.AffiliationState // by title
+	hostings     []publication.Hosted
 }
 
 func newFake(ds ...*td.Description) *fakeNode {

@@ -67,6 +67,8 @@ func (g *Gateway) fixedRoutes() map[string]http.Handler {
 		"GET /v1/find":            g.protect(read, g.find),
 		"POST /v1/route":          g.protect(call, g.route),
 		"POST /v1/publish":        g.protect(admin, g.postPublish),
+		"GET /v1/hosting":         g.protect(admin, g.listHosted),
+		"POST /v1/hosting":        g.protect(admin, g.postHosting),
 		"GET /v1/tasks":           g.protect(read, g.listTasks),
 		"GET /v1/policy":          g.protect(admin, g.getPolicy),
 		"POST /v1/policy/rules":   g.protect(admin, g.postRule),
@@ -111,12 +113,13 @@ func (g *Gateway) fixedRoutes() map[string]http.Handler {
 // refRoutes returns the methods of the routes that end with a reference or an id, by the prefix of the path.
 func (g *Gateway) refRoutes() map[string]map[string]http.Handler {
 	return map[string]map[string]http.Handler{
-		"/v1/agents/": g.agentMethods(),
-		"/v1/tasks/":  {http.MethodGet: g.protect(read, g.getTask), http.MethodDelete: g.protect(admin, g.cancelTask)},
-		"/v1/tokens/": {http.MethodDelete: g.protect(admin, g.revokeToken)},
-		"/v1/move/":   {http.MethodPost: g.protect(admin, g.postMove)},
-		"/v1/paths/":  {http.MethodGet: g.protect(read, g.paths)},
-		"/v1/ping/":   {http.MethodPost: g.protect(call, g.ping)},
+		"/v1/agents/":  g.agentMethods(),
+		"/v1/tasks/":   {http.MethodGet: g.protect(read, g.getTask), http.MethodDelete: g.protect(admin, g.cancelTask)},
+		"/v1/tokens/":  {http.MethodDelete: g.protect(admin, g.revokeToken)},
+		"/v1/hosting/": {http.MethodPost: g.protect(admin, g.withdrawGranted), http.MethodDelete: g.protect(admin, g.deleteHosting)},
+		"/v1/move/":    {http.MethodPost: g.protect(admin, g.postMove)},
+		"/v1/paths/":   {http.MethodGet: g.protect(read, g.paths)},
+		"/v1/ping/":    {http.MethodPost: g.protect(call, g.ping)},
 	}
 }
 

@@ -1,10 +1,10 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
-	"slices"
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
@@ -49,8 +49,9 @@ func (p Publications) result(r *publication.Result, err error) (*api.Publication
 	if err != nil {
 		return nil, err
 	}
-	shown := &api.Publication{APIVersion: api.APIVersion, Kind: "Publication", ID: r.Thing, Ref: td.ExactRef(r.Thing, p.Owner), Name: r.Name,
-		Owner: p.Owner, Seq: r.Seq, Withdrawn: r.Description == nil, MovedTo: r.Moved, Successor: r.Successor, Created: r.Created,
+	owner := cmp.Or(r.Publication.Owner, p.Owner)
+	shown := &api.Publication{APIVersion: api.APIVersion, Kind: "Publication", ID: r.Thing, Ref: td.ExactRef(r.Thing, owner), Name: r.Name,
+		Owner: owner, Seq: r.Seq, Withdrawn: r.Description == nil, MovedTo: r.Moved, Successor: r.Successor, Created: r.Created,
 		Replicas: r.Reach.Replicas, Wanted: r.Reach.Wanted, GossipPeers: r.Reach.GossipPeers, Pending: r.IsPending(),
 		RecordSize: len(r.Signed.Record), TDSize: len(r.Signed.TD), Took: float64(r.Took.Microseconds()) / 1000, Visibility: r.Audience,
 		Warnings: r.Warnings, CallerSecret: r.CallerSecret}
@@ -86,10 +87,7 @@ func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ctx := r.Context()
-	if q.Has("for") {
-		ctx = publication.WithCallers(ctx, slices.DeleteFunc(q["for"], func(name string) bool { return name == "" }))
-	}
+	ctx := withCallers(r.Context(), q)
 	secret, err := tdd.Flag(q, "caller_secret", false)
 	if err != nil {
 		return err
@@ -110,10 +108,7 @@ func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) postMove(w http.ResponseWriter, r *http.Request) error {
-	if err := server.CheckContentType(r, interact.JSON); err != nil {
-		return err
-	}
-	body, err := problem.ReadBody(w, r, 4<<10)
+	body, err := readJSON(w, r, 4<<10)
 	if err != nil {
 		return err
 	}

@@ -346,52 +346,66 @@ type Hosted struct {
 	Offered     bool      // else its grant has ended
 	Draining    bool      // this node stops
 	Waiting     uint64    // the number of a newer grant of another TD, which the operator must bring; 0: none
-	Hosts       []did.DID // that are known to host it now
+	Hosts       []did.DID // that are known to host it now; only of HostedForOthers
 }
 
-// HostedForOthers returns the Things of other owners at this node, sorted by id.
-func (p *Publisher) HostedForOthers(ctx context.Context) []Hosted {
+// Granted returns the Things of other owners at this node without their hosts, sorted by id. It sends no request.
+func (p *Publisher) Granted() []Hosted {
 	var all []Hosted
 	for _, pub := range p.o.Index.hosted() {
-		h := Hosted{Thing: pub.Thing, Name: pub.grant.Title, Grant: pub.grant, Offered: pub.Description != nil, Draining: p.draining.Load(), Waiting: pub.waiting}
-		if d, err := p.o.Directory.Get(ctx, td.Ref{Name: pub.Thing, Owner: string(pub.Owner)}.String()); err == nil {
-			for _, host := range d.Record.Hosts {
-				h.Hosts = append(h.Hosts, host.Node)
-			}
-		}
-		all = append(all, h)
+		all = append(all, Hosted{Thing: pub.Thing, Name: pub.grant.Title, Grant: pub.grant, Offered: pub.Description != nil, Draining: p.draining.Load(),
+			Waiting: pub.waiting})
 	}
 	slices.SortFunc(all, func(a, b Hosted) int { return strings.Compare(a.Thing, b.Thing) })
 	return all
 }
 
+// HostedForOthers returns the Things of other owners at this node, sorted by id.
+func (p *Publisher) HostedForOthers(ctx context.Context) []Hosted {
+	all := p.Granted()
+	for i := range all {
+		h := &all[i]
+		if d, err := p.o.Directory.Get(ctx, td.ExactRef(h.Thing, h.Grant.Owner)); err == nil {
+			for _, host := range d.Record.Hosts {
+				h.Hosts = append(h.Hosts, host.Node)
+			}
+		}
+	}
+	return all
+}
+
 // WithdrawGranted adds the withdrawal that the owner of a Thing with hosts has signed, and announces it.
-func (p *Publisher) WithdrawGranted(ctx context.Context, record []byte) (Reach, error) {
+func (p *Publisher) WithdrawGranted(ctx context.Context, record []byte) (*Result, error) {
+	start := time.Now()
 	s := &td.Signed{Record: bytes.Clone(record)}
-	d, err := s.Verify(ctx, p.o.Verifier, time.Now())
+	d, err := s.Verify(ctx, p.o.Verifier, start)
 	switch {
 	case err != nil:
-		return Reach{}, interact.Errorf(interact.Invalid, "sign it again", "%v", err)
+		return nil, interact.Errorf(interact.Invalid, "sign it again", "%v", err)
 	case d.Record.Kind != td.KindTombstone || d.Record.Owner == p.o.Signer.DID():
-		return Reach{}, interact.Errorf(interact.Invalid, "withdraw it at its node", "the record of %s does not withdraw a Thing of another owner", d.Record.Thing)
+		return nil, interact.Errorf(interact.Invalid, "withdraw it at its node", "the record of %s does not withdraw a Thing of another owner", d.Record.Thing)
 	}
 	if _, err := p.o.Directory.Add(d); err != nil {
-		return Reach{}, err
+		return nil, err
 	}
-	var reach Reach
-	if d.Record.Audience != td.Public {
+	res := &Result{Publication: &Publication{Thing: d.Record.Thing, Owner: d.Record.Owner, Seq: d.Record.Seq, Signed: s, Withdrawn: start, Audience: d.Record.Audience}}
+	if res.isRestricted() {
 		if p.o.OnRestricted != nil {
 			p.o.OnRestricted(s)
 		}
-		return reach, nil
+	} else if res.Reach, err = p.announceWithdrawal(ctx, s); err != nil {
+		return nil, interact.AsError(err)
 	}
+	res.Took = time.Since(start)
+	return res, nil
+}
+
+// announceWithdrawal announces a public withdrawal that is not of this node.
+func (p *Publisher) announceWithdrawal(ctx context.Context, s *td.Signed) (reach Reach, err error) {
 	if reach.GossipPeers, err = p.o.Gossip.Announce(ctx, s); err != nil {
-		return reach, interact.AsError(err)
+		return reach, err
 	}
 	r, err := p.o.DHT.Publish(ctx, s)
 	reach.Replicas, reach.Wanted = r.Replicas, r.Wanted
-	if err = unlessAlone(err); err != nil {
-		return reach, interact.AsError(err)
-	}
-	return reach, nil
+	return reach, unlessAlone(err)
 }
