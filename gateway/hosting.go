@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -71,7 +70,7 @@ func named(all []publication.Hosted, ref string) (*publication.Hosted, error) {
 	r := td.ParseRef(ref)
 	var found []publication.Hosted
 	for _, h := range all {
-		if r.Owns(h.Grant.Owner) && (h.Thing == r.Name || nameOf(h) == td.Slug(r.Name)) {
+		if r.Owns(h.Grant.Owner) && (h.Thing == r.Name || h.Name == td.Slug(r.Name)) {
 			found = append(found, h)
 		}
 	}
@@ -89,13 +88,10 @@ func named(all []publication.Hosted, ref string) (*publication.Hosted, error) {
 	return nil, e.Then(interact.StepUse, refs...)
 }
 
-// nameOf returns the name of a hosted Thing, which td.Thing.Name derives from the title; without one the id.
-func nameOf(h publication.Hosted) string { return cmp.Or(td.Slug(h.Name), h.Thing) }
-
 // hosted returns h as the API has it.
 func hosted(h publication.Hosted) api.Hosted {
 	g := h.Grant
-	shown := api.Hosted{Thing: h.Thing, Ref: td.ExactRef(h.Thing, g.Owner), Name: nameOf(h), Owner: g.Owner, Number: g.Number, Issued: g.Issued, Expires: g.Expires,
+	shown := api.Hosted{Thing: h.Thing, Ref: td.ExactRef(h.Thing, g.Owner), Name: h.Name, Owner: g.Owner, Number: g.Number, Issued: g.Issued, Expires: g.Expires,
 		Nodes: g.Nodes, Hosts: append([]did.DID{}, h.Hosts...), State: api.HostedNow, WaitingFor: h.Waiting}
 	switch {
 	case !h.Offered:

@@ -21,7 +21,7 @@ func (n *fakeNode) Host(_ context.Context, grant, body []byte) (*api.Publication
 	if err != nil || !g.Names(owner1) || !json.Valid(body) {
 		return nil, interact.Errorf(interact.Forbidden, "have it signed for it", "the grant does not name this node")
 	}
-	h := publication.Hosted{Thing: g.Thing, Name: g.Title, Grant: g, Offered: true, Hosts: []did.DID{owner1}}
+	h := publication.Hosted{Thing: g.Thing, Name: td.Slug(g.Title), Grant: g, Offered: true, Hosts: []did.DID{owner1}}
 	n.mu.Lock()
 	n.hostings = append(n.hostings, h)
 	n.mu.Unlock()
@@ -163,12 +163,12 @@ func TestStatesOfHosting(t *testing.T) {
 		api.HostedDraining:   {Offered: true, Waiting: 8, Draining: true},
 		api.HostedGrantEnded: {Waiting: 8},
 	} {
-		h.Thing, h.Name, h.Grant = g.Thing, g.Title, g
+		h.Thing, h.Name, h.Grant = g.Thing, "weather", g
 		if got := hosted(h); got.State != want || got.WaitingFor != h.Waiting || got.Hosts == nil {
 			t.Errorf("got %+v, want %s", got, want)
 		}
 	}
-	two := []publication.Hosted{{Thing: "urn:x:one", Name: "Weather", Grant: g}, {Thing: "urn:x:two", Name: "Weather", Grant: g}}
+	two := []publication.Hosted{{Thing: "urn:x:one", Name: "weather", Grant: g}, {Thing: "urn:x:two", Name: "weather", Grant: g}}
 	if _, err := named(two, "weather"); interact.AsError(err).Code != interact.Ambiguous || len(interact.AsError(err).Next) != 1 {
 		t.Errorf("got %v", err)
 	}

@@ -1,6 +1,7 @@
 package publication
 
 import (
+	"cmp"
 	"bytes"
 	"context"
 	"errors"
@@ -192,7 +193,7 @@ func (p *Publisher) EndHosting(ctx context.Context, thing string) (*Result, erro
 		return nil, interact.AsError(err)
 	}
 	res := p.announced(ctx, pub, "hosting ended", start)
-	res.Name = pub.grant.Title
+	res.Name = nameOf(pub.grant)
 	return res, nil
 }
 
@@ -349,11 +350,14 @@ type Hosted struct {
 	Hosts       []did.DID // that are known to host it now; only of HostedForOthers
 }
 
+// nameOf returns the name of a granted Thing, which td.Thing.Name derives from its title; without one the id.
+func nameOf(g *td.Grant) string { return cmp.Or(td.Slug(g.Title), g.Thing) }
+
 // Granted returns the Things of other owners at this node without their hosts, sorted by id. It sends no request.
 func (p *Publisher) Granted() []Hosted {
 	var all []Hosted
 	for _, pub := range p.o.Index.hosted() {
-		all = append(all, Hosted{Thing: pub.Thing, Name: pub.grant.Title, Grant: pub.grant, Offered: pub.Description != nil, Draining: p.draining.Load(),
+		all = append(all, Hosted{Thing: pub.Thing, Name: nameOf(pub.grant), Grant: pub.grant, Offered: pub.Description != nil, Draining: p.draining.Load(),
 			Waiting: pub.waiting})
 	}
 	slices.SortFunc(all, func(a, b Hosted) int { return strings.Compare(a.Thing, b.Thing) })

@@ -427,8 +427,15 @@ func (p *Publisher) Withdraw(ctx context.Context, ref string) (*Result, error) {
 
 func notOwned(d *td.Description) error {
 	hint := "its owner is " + string(d.Record.Owner)
-	if len(d.Record.Hosts) > 0 {
-		hint = "run it on the node that published: " + string(d.Record.Hosts[0].Node)
+	switch hosts := d.Record.Hosts; {
+	case d.Record.Grant != nil:
+		names := make([]string, 0, len(hosts))
+		for _, h := range hosts {
+			names = append(names, h.Node.Short())
+		}
+		hint += ", who withdraws it by lmosd hosting withdraw; one of its hosts ends by lmosd hosting end: " + strings.Join(names, ", ")
+	case len(hosts) > 0:
+		hint = "run it on the node that published: " + string(hosts[0].Node)
 	}
 	return interact.Errorf(interact.Forbidden, hint, "%s belongs to another node; only its owner can withdraw it", d.Name())
 }

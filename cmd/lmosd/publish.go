@@ -195,6 +195,10 @@ func (a *app) showPublication(p *api.Publication) {
 	switch {
 	case p.MovedTo != "":
 		verb = "moved"
+	case p.Hosted != nil && p.Withdrawn:
+		verb = "ended"
+	case p.Hosted != nil:
+		verb = "hosted"
 	case p.Withdrawn:
 		verb = "withdrawn"
 	case p.Created:
@@ -202,6 +206,7 @@ func (a *app) showPublication(p *api.Publication) {
 	}
 	a.Out.Line(a.Out.Paint(terminal.Green, verb) + " " + terminal.OneLine(render.Name(g)) + " · " + reached(p) + " · " +
 		terminal.Millis(p.Took))
+	a.showHosted(p)
 	a.showCallerSecret(p.CallerSecret)
 	a.Note("id %s · revision %d · record %s · description %s", p.ID, p.Seq, terminal.Size(p.RecordSize), terminal.Size(p.TDSize))
 	for _, w := range p.Warnings {
@@ -227,6 +232,8 @@ func (a *app) nextAfterPublish(p *api.Publication) {
 		a.Next("lmosd show " + terminal.Shell(p.Successor))
 	case p.MovedTo != "":
 		a.Next("lmosd publish FILE   # on " + p.MovedTo.Short() + ", which does not offer it yet, as far as is known")
+	case p.Hosted != nil:
+		a.Next("lmosd hosting ls")
 	case p.Withdrawn:
 		a.Next("lmosd find")
 	case p.Capability != "":
@@ -245,6 +252,9 @@ func reached(p *api.Publication) string {
 	}
 	if p.Pending {
 		return "pending: no peers yet; it is announced when there are some"
+	}
+	if p.Hosted != nil { // the DHT names its hosts, and stores no record
+		return "gossip " + terminal.Count(p.GossipPeers, "peer", "peers")
 	}
 	return fmt.Sprintf("gossip %s, dht %d/%d", terminal.Count(p.GossipPeers, "peer", "peers"), p.Replicas, p.Wanted)
 }

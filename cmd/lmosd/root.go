@@ -71,7 +71,7 @@ func (a *app) commands() map[string][]*cobra.Command {
 		"use": {newFindCommand(a), newRouteCommand(a), newShowCommand(a), newCallCommand(a), newReadCommand(a), newWriteCommand(a), newWatchCommand(a),
 			newTaskCommand(a), newPingCommand(a), newTraceCommand(a)},
 		"offer": {newExposeCommand(a), login.NewCommand(a.Console), login.NewLogoutCommand(a.Console), newPublishCommand(a), newUnpublishCommand(a),
-			newMoveCommand(a), validate.NewCommand(a.Console)},
+			newMoveCommand(a), newHostingCommand(a), validate.NewCommand(a.Console)},
 		"node":    {annotate(newRunCommand(a), cli.ScopeMesh, cli.ReadWrite), newIDCommand(a), keys.NewCommand(a.Console), newStatusCommand(a), newPeersCommand(a), newNetCommand(a)},
 		"operate": {auditcmd.NewCommand(a.Console), configcmd.NewConfigCommand(a.Console), newOrgCommand(a), newPolicyCommand(a), newTokenCommand(a), newTrustCommand(a)},
 		"develop": {annotate(localnet.NewDemoCommand(a.Console), cli.ScopeLocal, cli.ReadOnly),

@@ -125,6 +125,7 @@ func (r *Reporter) warnings() []api.Warning {
 	if k := r.Publisher.Pending(); k > 0 && time.Since(r.Started) > 5*time.Second {
 		add("W042", "announce-pending", "low", "they are announced when a peer connects", "%d agents are not announced to other nodes yet", k)
 	}
+	r.warnOfGrants(add)
 	if p2p.OnlyLoopback(r.Host.Addrs(), r.Host.Network().ListenAddresses()) {
 		add("W005", "loopback-only", "medium", "see the interfaces of this machine and listen.no_announce, or name an address in listen.announce",
 			"peers learn no address of this node but loopback: no other machine reaches it")
@@ -153,6 +154,29 @@ func (r *Reporter) warnings() []api.Warning {
 			"the directory is %.0f%% full; beyond that, what is trusted, used and connected stays", 100*fill)
 	}
 	return ws
+}
+
+// warnOfGrants adds a warning for the Things of other owners whose grants end soon or have ended, and for those with a newer grant that the operator must
+// bring. Each names one of the Things.
+func (r *Reporter) warnOfGrants(add warner) {
+	var ending, waiting []publication.Hosted
+	for _, h := range r.Publisher.Granted() {
+		switch {
+		case h.Offered && h.Waiting != 0:
+			waiting = append(waiting, h)
+		case time.Until(h.Grant.Expires) < publication.GrantWarning:
+			ending = append(ending, h)
+		}
+	}
+	if len(ending) > 0 {
+		first := slices.MinFunc(ending, func(a, b publication.Hosted) int { return a.Grant.Expires.Compare(b.Grant.Expires) })
+		add("W043", "grant-ends", "medium", "get a newer one from its owner: lmosd hosting put FILE",
+			"%d agents of other owners are not hosted after the end of their grants: %s at %s", len(ending), first.Thing, first.Grant.Expires.Format(time.RFC3339))
+	}
+	if len(waiting) > 0 {
+		add("W044", "grant-waits", "medium", "get it from its owner: lmosd hosting put FILE",
+			"%d agents of other owners have a newer grant of another description: %s", len(waiting), waiting[0].Thing)
+	}
 }
 
 // nearlyFull is the part of the directory from which on there is a warning.

@@ -49,6 +49,9 @@ func unlock(path string, credential bool, ask keystore.Ask) (*keystore.Key, erro
 	return keystore.Unlock(path, ask)
 }
 
+// unusable is the title of an error that has no better explanation.
+const unusable = "the key of this node cannot be used"
+
 // explain returns an error of the key file at path with its code and a hint. Nil stays nil.
 func explain(path string, err error) error {
 	if err == nil {
@@ -66,6 +69,6 @@ func explain(path string, err error) error {
 	if storage.Full(err) {
 		return &interact.Error{Code: interact.DiskFull, Title: "the disk of " + path + " is full", Err: err, Hint: "free some space"}
 	}
-	return &interact.Error{Code: interact.KeyPermissions, Title: "the key of this node cannot be used", Err: err,
+	return &interact.Error{Code: interact.KeyPermissions, Title: unusable, Err: err,
 		Hint: "restore " + path + "; with a new key the node has another DID"}
 }

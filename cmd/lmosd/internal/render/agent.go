@@ -33,6 +33,9 @@ func Agent(d *api.AgentDetail, t *td.Thing, now time.Time) *terminal.Sheet {
 		s.Add("found at", found.At)
 	}
 	s.Add("host", dids(g.Hosts)...)
+	if grant := g.Grant; grant != nil {
+		s.Add("grant", fmt.Sprintf("%d · by the owner for %s · until %s", grant.Number, terminal.Count(len(grant.Nodes), "node", "nodes"), Stamp(grant.Expires)))
+	}
 	s.Add("signature", signature(d.Signature, g.Owner))
 	s.Add("record", fmt.Sprintf("revision %d · %s · sha256 %s", d.Signature.Seq, terminal.Size(d.Signature.Size), d.Signature.Hash))
 	for _, other := range d.Namesakes {

@@ -84,8 +84,11 @@ func agent(ctx context.Context, d *api.AgentDetail, content []byte, now time.Tim
 	if r.Owner != d.Agent.Owner || r.Thing != d.Agent.ID {
 		err = fmt.Errorf("it is about %s of %s", r.Thing, r.Owner)
 	}
-	if !v.step("record", fmt.Sprintf("revision %d, signed by its owner %s, valid until %s", r.Seq, r.Owner,
-		r.Expires.UTC().Format(time.RFC3339)), err) {
+	if r.Grant != nil && err == nil { // the verifier has checked its signature, and that it names the host
+		v.step("grant", fmt.Sprintf("number %d, signed by the owner %s for %s, valid until %s", r.Grant.Number, r.Owner,
+			terminal.Count(len(r.Grant.Nodes), "node", "nodes"), r.Grant.Expires.Format(time.RFC3339)), nil)
+	}
+	if !v.step("record", signedBy(r), err) {
 		return v
 	}
 	if hash := Hash(content); hash != hex.EncodeToString(r.Hash[:]) {
@@ -99,6 +102,15 @@ func agent(ctx context.Context, d *api.AgentDetail, content []byte, now time.Tim
 		v.step("id", "", fmt.Errorf("the description is of %s, not of %s", t.ID, r.Thing))
 	}
 	return v
+}
+
+// signedBy describes the record of an owner, or of one of the hosts of a granted Thing.
+func signedBy(r *td.Record) string {
+	signer := "its owner"
+	if r.Grant != nil {
+		signer = "its host"
+	}
+	return fmt.Sprintf("revision %d, signed by %s %s, valid until %s", r.Seq, signer, r.Signer(), r.Expires.UTC().Format(time.RFC3339))
 }
 
 // proof checks the proof in the description.
