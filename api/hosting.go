@@ -47,7 +47,7 @@ func SignHostingGrant(t *td.Thing, s did.Signer, l td.GrantLease) (*HostingGrant
 // ParseHostingGrant decodes a grant, whose TD may have insignificant space, and verifies the signature of the grant. It verifies neither its times nor the
 // TD. The error is an [*interact.Error] of code Invalid.
 func ParseHostingGrant(raw []byte) (*HostingGrant, *td.Grant, error) {
-	const hint = "use a file that lmosd hosting sign wrote, unchanged"
+	const hint = "use the file that the owner signed, unchanged"
 	g := new(HostingGrant)
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()

@@ -76,7 +76,7 @@ func named(all []publication.Hosted, ref string) (*publication.Hosted, error) {
 	}
 	switch len(found) {
 	case 0:
-		return nil, interact.Errorf(interact.NotFound, "list the Things that it hosts", "this node hosts no %q of another owner", interact.Excerpt(ref, 200))
+		return nil, interact.Errorf(interact.NotFound, "list the Things that it hosts", "this node hosts no %q of another owner", interact.Excerpt(ref, 200)).Then(interact.StepHosting, "ls")
 	case 1:
 		return &found[0], nil
 	}
@@ -160,7 +160,7 @@ func (g *Gateway) withdrawGranted(w http.ResponseWriter, r *http.Request) error 
 	}
 	var req api.HostingWithdrawal
 	if json.Unmarshal(body, &req) != nil || len(req.Record) == 0 {
-		return interact.Errorf(interact.Invalid, "use lmosd hosting withdraw", "expected a JSON object with the member record, in base64")
+		return interact.Errorf(interact.Invalid, "send the withdrawal that the owner signed", "expected a JSON object with the member record, in base64")
 	}
 	p, err := g.o.Publisher.WithdrawGranted(r.Context(), req.Record)
 	if err != nil {

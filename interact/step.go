@@ -40,10 +40,12 @@ const (
 	StepOrgLeave StepKind = "org-leave" // end the membership of this node
 	StepAccept   StepKind = "accept"    // accept the invitation of another organization
 	StepConfirm  StepKind = "confirm"   // confirm a partner: its name
+	StepHosting  StepKind = "hosting"   // sign, put, list, end or withdraw a grant of a Thing: what, its argument
 )
 
 var stepKinds = []StepKind{StepShow, StepFind, StepUse, StepRead, StepWrite, StepOption, StepTasks, StepStatus, StepRun, StepConfig, StepID,
-	StepPeers, StepConnect, StepExpose, StepPublish, StepValidate, StepLogin, StepPolicy, StepHelp, StepOrgInit, StepOrgJoin, StepOrgLeave, StepAccept, StepConfirm}
+	StepPeers, StepConnect, StepExpose, StepPublish, StepValidate, StepLogin, StepPolicy, StepHelp, StepOrgInit, StepOrgJoin, StepOrgLeave, StepAccept, StepConfirm,
+	StepHosting}
 
 // Limits of received steps.
 const (

@@ -433,7 +433,8 @@ func notOwned(d *td.Description) error {
 		for _, h := range hosts {
 			names = append(names, h.Node.Short())
 		}
-		hint += ", who withdraws it by lmosd hosting withdraw; one of its hosts ends by lmosd hosting end: " + strings.Join(names, ", ")
+		return interact.Errorf(interact.Forbidden, hint+"; it ends at one of its hosts there: "+strings.Join(names, ", "), "only the owner of %s, whose key is on no node, can withdraw it",
+			d.Name()).Then(interact.StepHosting)
 	case len(hosts) > 0:
 		hint = "run it on the node that published: " + string(hosts[0].Node)
 	}

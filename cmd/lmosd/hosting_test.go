@@ -91,7 +91,7 @@ func TestHostingOfAnOwner(t *testing.T) {
 
 	contains(t, x.ok("hosting", "end", "weather", "--data-dir", n.dir), "ended weather")
 	contains(t, x.ok("hosting", "put", grant, "--data-dir", n.dir), "hosted weather")
-	contains(t, x.ok("hosting", "withdraw", grant, "--key", key, "--data-dir", n.dir), "withdrawn weather@")
+	contains(t, x.ok("hosting", "withdraw", grant, "--key", key, "--data-dir", n.dir), "withdrawn urn:lmos:")
 	eventually(t, "the node ends", func() bool { return x.ok("hosting", "ls", "--data-dir", n.dir, "-o", "name") == "" })
 	x.fails(cli.ExitRefused, "hosting", "put", grant, "--data-dir", n.dir)
 	// The next grant offers it again.

@@ -170,12 +170,13 @@ func (r *Reporter) warnOfGrants(add warner) {
 	}
 	if len(ending) > 0 {
 		first := slices.MinFunc(ending, func(a, b publication.Hosted) int { return a.Grant.Expires.Compare(b.Grant.Expires) })
-		add("W043", "grant-ends", "medium", "get a newer one from its owner: lmosd hosting put FILE",
-			"%d agents of other owners are not hosted after the end of their grants: %s at %s", len(ending), first.Thing, first.Grant.Expires.Format(time.RFC3339))
+		add("W043", "grant-ends", "medium", "get a newer one from its owner",
+			"%d agents of other owners are not hosted after the end of their grants: %s at %s", len(ending), first.Thing, first.Grant.Expires.Format(time.RFC3339)).Next =
+			interact.Next(interact.StepHosting, "put", "FILE")
 	}
 	if len(waiting) > 0 {
-		add("W044", "grant-waits", "medium", "get it from its owner: lmosd hosting put FILE",
-			"%d agents of other owners have a newer grant of another description: %s", len(waiting), waiting[0].Thing)
+		add("W044", "grant-waits", "medium", "get it from its owner",
+			"%d agents of other owners have a newer grant of another description: %s", len(waiting), waiting[0].Thing).Next = interact.Next(interact.StepHosting, "put", "FILE")
 	}
 }
 
