@@ -765,7 +765,7 @@ func TestSilentRelayIsLeft(t *testing.T) {
 	}))
 	where := through(t, p.serverHost, relays[0])
 	where.Addrs = []string{fmt.Sprintf("%s/p2p/%s/p2p-circuit", near, relays[0].ID())}
-	thing, other := p.caller.Thing([]td.Host{where}), through(t, p.serverHost, relays[1])
+	thing, other := p.caller.at([]td.Host{where}), through(t, p.serverHost, relays[1])
 	read := make(chan error, 1)
 	go func() {
 		m := ask("slow", "")
