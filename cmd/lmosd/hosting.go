@@ -24,7 +24,7 @@ func newHostingCommand(a *app) *cobra.Command {
 		Long: "An owner whose key is on no node grants an agent to up to 8 nodes, for 7 days at most. Each node that hosts it signs\n" +
 			"a record of its own; other nodes find one agent and call it at any of its hosts. sign, renew and withdraw need the\n" +
 			"key of the owner; put, ls and end act on a node. A grant has no secret.",
-		Example: `  lmosd hosting sign weather.td.json --key owner.pem --host z6MkpTHR8VNs… --host z6MkiTBz1yms…
+		Example: `  lmosd hosting sign weather.td.json --key owner.pem --host z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH
   lmosd hosting put weather.grant.json
   lmosd hosting ls`,
 		Annotations: cli.About(cli.ScopeMesh, cli.ReadOnly, "lmosd publish, lmosd id"),

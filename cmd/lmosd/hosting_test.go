@@ -141,3 +141,16 @@ func TestHostingSignsNoOthersDescriptions(t *testing.T) {
 		t.Error("a grant was written")
 	}
 }
+
+func TestWarningsOfGrants(t *testing.T) {
+	t.Parallel()
+	env := home(t, "LMOSD_NODE="+newFakeNode(t), "LMOSD_TOKEN="+fakeToken)
+	r := lmosd(t.Context(), env, "", "hosting", "ls")
+	if r.code != 0 {
+		t.Fatalf("got %+v", r)
+	}
+	contains(t, r.errors, "the grant of weather ends in 30h", "slow has a newer grant, 8,", "away is not offered: its grant ended")
+	if n := strings.Count(r.errors, "grant"); n < 3 {
+		t.Errorf("got %s", r.errors)
+	}
+}

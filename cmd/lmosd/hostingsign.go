@@ -64,8 +64,8 @@ func newHostingSign(a *app) *cobra.Command {
 		Long: "Signs a Thing Description and a grant for the nodes in --host, whose DIDs lmosd id prints, and writes both to one file\n" +
 			"without secrets: weather.grant.json for weather.td.json. It needs no node. A missing key file is made, encrypted if\n" +
 			"--passphrase is set: keep it off the nodes. An existing grant of the agent is replaced by one with a higher number.",
-		Example: `  lmosd hosting sign weather.td.json --key owner.pem --host z6MkpTHR8VNs… --host z6MkiTBz1yms…
-  lmosd hosting sign weather.td.json --key owner.pem --passphrase fd:3 --host did:key:z6MkpTHR8VNs… --expires 24h 3< passphrase`,
+		Example: `  lmosd hosting sign weather.td.json --key owner.pem --host z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH
+  curl -s http://127.0.0.1:8080/td | lmosd hosting sign - --file weather.grant.json --key owner.pem --host z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadWrite, "lmosd hosting put, lmosd hosting renew, lmosd id"),
 		Args:        cli.Takes(1, 1),
 		RunE:        func(cmd *cobra.Command, args []string) error { return a.signGrant(cmd.Context(), args[0], f) },
@@ -86,7 +86,8 @@ func newHostingRenew(a *app) *cobra.Command {
 			"the hosts: the others adopt it, and nodes that it does not name stop to host the agent. A removed node that did not\n" +
 			"receive it is called until its old grant ends, by nodes that did not receive the new one either.",
 		Example: `  lmosd hosting renew weather.grant.json --key owner.pem
-  lmosd hosting renew weather.grant.json --key owner.pem --remove z6MkiTBz1yms… --add z6Mkf5rGMoat…`,
+  lmosd hosting renew weather.grant.json --key owner.pem --add z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp
+  lmosd hosting renew weather.grant.json --key owner.pem --remove z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadWrite, "lmosd hosting put, lmosd hosting sign"),
 		Args:        cli.Takes(1, 1),
 		RunE:        func(cmd *cobra.Command, args []string) error { return a.renewGrant(cmd.Context(), args[0], f) },
