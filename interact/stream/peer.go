@@ -301,7 +301,7 @@ func (r *remote) close() {
 func (r *remote) watch(c *call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch due := earliest(c.started.Add(r.b.o.ProbeAfter), c.until); {
+	switch due := earliest(c.started.Add(r.b.o.probeAfter(c.l.relayed)), c.until); {
 	case r.closed:
 	case !r.watching:
 		r.watching, r.answered = true, 0
@@ -337,7 +337,9 @@ func (r *remote) look(now time.Time) (probe bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var started, by, lastRead time.Time
+	relayed := len(r.sessions) > 0
 	for l := range r.sessions {
+		relayed = relayed && l.relayed
 		b, d := l.look(now)
 		started, by = earliest(started, b), earliest(by, d)
 		lastRead = latest(lastRead, time.Unix(0, l.lastRead.Load()))
@@ -345,7 +347,7 @@ func (r *remote) look(now time.Time) (probe bool) {
 	next := by
 	if !started.IsZero() && !r.probing.Load() {
 		// Each answered probe doubles the time to the next, up to eight times: the node is alive and its agent is slow.
-		due := latest(started, latest(lastRead, r.probed)).Add(r.b.o.ProbeAfter << min(r.answered, 3))
+		due := latest(started, latest(lastRead, r.probed)).Add(r.b.o.probeAfter(relayed) << min(r.answered, 3))
 		if probe = !now.Before(due); !probe {
 			next = earliest(next, due)
 		}
@@ -419,10 +421,37 @@ func (r *remote) probe() error {
 	if all := r.b.host.Network().ConnsToPeer(r.id); len(all) > 0 && !slices.ContainsFunc(all, func(c network.Conn) bool { return !isRetired(c) }) {
 		return nil
 	}
-	if err := pings(r.b, r.id); err != nil && !unsupported(err) {
+	if err := pings(r.b, r.id, r.probeTimeout()); err != nil && !unsupported(err) {
 		return err
 	}
 	return nil
+}
+
+// A relay fails more often than a node, and there is another one: its failure is detected sooner. The shorter times hold for nodes that are reached only
+// through relays, and the shorter timeout only for those that are known to answer in a quarter of it.
+const (
+	relayedSooner  = 4.0 / 7
+	relayedTimeout = 0.7
+)
+
+// probeAfter returns Options.ProbeAfter, or less for a node that is reached through a relay.
+func (o *Options) probeAfter(relayed bool) time.Duration {
+	if relayed {
+		return time.Duration(relayedSooner * float64(o.ProbeAfter))
+	}
+	return o.ProbeAfter
+}
+
+// probeTimeout returns Options.ProbeTimeout, or less for a node that is reached through a relay and answers quickly.
+func (r *remote) probeTimeout() time.Duration {
+	whole := r.b.o.ProbeTimeout
+	short := time.Duration(relayedTimeout * float64(whole))
+	usual := r.b.host.Peerstore().LatencyEWMA(r.id)
+	all := r.b.host.Network().ConnsToPeer(r.id)
+	if usual == 0 || usual > short/4 || len(all) == 0 || slices.ContainsFunc(all, func(c network.Conn) bool { return !isRelayed(c) }) {
+		return whole
+	}
+	return short
 }
 
 // closeAll ends all sessions and the connection of a failed node, so that the next call dials it again.

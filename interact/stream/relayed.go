@@ -343,12 +343,12 @@ func (r *remote) probeRelays() func() map[peer.ID]bool {
 		}
 	}
 	r.mu.Unlock()
-	results := make(chan peer.ID, len(all))
+	results, timeout := make(chan peer.ID, len(all)), r.probeTimeout()
 	for id := range all {
 		r.b.work.Add(1) // the caller has entered
 		go func() {
 			defer r.b.work.Done()
-			if pings(r.b, id) != nil {
+			if pings(r.b, id, timeout) != nil {
 				results <- id
 				return
 			}
@@ -366,8 +366,8 @@ func (r *remote) probeRelays() func() map[peer.ID]bool {
 }
 
 // pings pings a peer over an existing connection.
-func pings(b *Binding, id peer.ID) error {
-	ctx, cancel := context.WithTimeout(network.WithNoDial(b.ctx, Service), b.o.ProbeTimeout)
+func pings(b *Binding, id peer.ID, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(network.WithNoDial(b.ctx, Service), timeout)
 	defer cancel()
 	select {
 	case res, ok := <-ping.Ping(ctx, b.host, id):
