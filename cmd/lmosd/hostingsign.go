@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -217,7 +216,7 @@ func (a *app) renewGrant(ctx context.Context, name string, f ownerFlags) error {
 	hosts, err := hostsIn(f.hosts)
 	added, wrong := hostsIn(f.add)
 	removed, wrongToo := hostsIn(f.remove)
-	if err := cmp.Or(err, wrong, wrongToo); err != nil {
+	if err := errors.Join(err, wrong, wrongToo); err != nil {
 		return err
 	}
 	if len(hosts) == 0 {
