@@ -244,6 +244,7 @@ type call struct {
 	slots chan struct{} // holds an element of the call
 	at    uint64        // position of the request in the bytes of the session
 	sent  bool          // the session has the request
+	asked time.Time     // when; zero on a direct connection
 	done  bool          // the last frame was taken
 
 	replied bool               // the consumer received a reply
@@ -323,6 +324,9 @@ func (c *call) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if c.l.relayed {
+		c.asked = time.Now()
+	}
 	if c.sent = true; f.Size > 0 || f.Stream {
 		return c.feed(ctx)
 	}
@@ -397,6 +401,10 @@ func (c *call) replies(ctx context.Context, yield func(*interact.Message, error)
 			return c.failure(ctx, err)
 		}
 		c.done = f.Kind.Ends()
+		if !c.asked.IsZero() {
+			c.l.noteReply(time.Since(c.asked))
+			c.asked = time.Time{}
+		}
 		switch f.Kind {
 		case frame.End:
 			return nil

@@ -442,11 +442,34 @@ func (o *Options) probeAfter(relayed bool) time.Duration {
 	return o.ProbeAfter
 }
 
+// roundTrip returns how long the node takes to answer, or more; 0 if that is not known.
+func (r *remote) roundTrip() (least time.Duration) {
+	least = r.b.host.Peerstore().LatencyEWMA(r.id)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for l := range r.sessions {
+		if took := time.Duration(l.fastest.Load()); took > 0 && (least == 0 || took < least) {
+			least = took
+		}
+	}
+	return least
+}
+
+// noteReply records the time between a request and its first reply.
+func (l *session) noteReply(took time.Duration) {
+	for {
+		known := l.fastest.Load()
+		if known > 0 && known <= int64(took) || l.fastest.CompareAndSwap(known, max(int64(took), 1)) {
+			return
+		}
+	}
+}
+
 // probeTimeout returns Options.ProbeTimeout, or less for a node that is reached through a relay and answers quickly.
 func (r *remote) probeTimeout() time.Duration {
 	whole := r.b.o.ProbeTimeout
 	short := time.Duration(relayedTimeout * float64(whole))
-	usual := r.b.host.Peerstore().LatencyEWMA(r.id)
+	usual := r.roundTrip()
 	all := r.b.host.Network().ConnsToPeer(r.id)
 	if usual == 0 || usual > short/4 || len(all) == 0 || slices.ContainsFunc(all, func(c network.Conn) bool { return !isRelayed(c) }) {
 		return whole

@@ -786,3 +786,44 @@ func TestSilentRelayIsLeft(t *testing.T) {
 		t.Error("the silent relay is connected")
 	}
 }
+
+// A node behind a relay that is known to answer quickly has less time for a probe than one that is not, and than one with a direct connection.
+func TestProbesOfNodesBehindRelays(t *testing.T) {
+	t.Parallel()
+	echo := interact.Func(func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+		return func(yield func(*interact.Message, error) bool) { yield(done(m, "x"), nil) }
+	})
+	near := newRelayedPair(t, echo, newRelay(t, 64<<20, time.Hour))
+	near.caller.o.ProbeTimeout = time.Hour // nothing probes yet; a quarter of 0.7 of it is longer than any call of this test
+	call := func(p *pair, thing interact.Thing) *remote {
+		if _, err := interact.Call(t.Context(), thing, ask("echo", "")); err != nil {
+			t.Fatal(err)
+		}
+		node, err := did.FromPeer([]byte(p.serverHost.ID()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := p.caller.remote(node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { r.users.Add(-1) })
+		return r
+	}
+	r := call(near.pair, near.thing)
+	if got := r.probeTimeout(); got != 42*time.Minute {
+		t.Errorf("behind a relay: got %v, want seven tenths", got)
+	}
+	near.caller.o.ProbeTimeout = time.Nanosecond
+	if got := r.probeTimeout(); got != time.Nanosecond {
+		t.Errorf("a node that is not that quick: got %v, want the whole time", got)
+	}
+	direct := newPair(t, "tcp", echo, Options{ProbeTimeout: time.Hour}, Options{})
+	if got := call(direct, direct.thing).probeTimeout(); got != time.Hour {
+		t.Errorf("over a direct connection: got %v, want the whole time", got)
+	}
+	o := &Options{ProbeAfter: 700 * time.Millisecond}
+	if a, b := o.probeAfter(true), o.probeAfter(false); a != 400*time.Millisecond || b != o.ProbeAfter {
+		t.Errorf("probes after %v and %v", a, b)
+	}
+}

@@ -62,6 +62,7 @@ type session struct {
 	inbound *inbound     // at the serving end
 	relayed bool         // the connection is a circuit of a relay
 	meter   *relay.Meter // of the limits of that circuit; nil if it is not known
+	fastest atomic.Int64 // the shortest time between a request and its first reply, in nanoseconds, of a circuit; 0: none
 	in      *bufio.Reader
 	out     writer
 	memory  budget
