@@ -307,14 +307,19 @@ func (d *Directory) SeqAt(owner did.DID, thing string, host did.DID) uint64 {
 	return 0
 }
 
-// Grant returns the newest known grant of a Thing; nil if there is none. Its nodes need not host the Thing.
-func (d *Directory) Grant(owner did.DID, thing string) *td.Grant {
+// Grant returns the newest known grant of a Thing, and the nodes that are known to host it now, which may be fewer than it names; nil if there is none.
+func (d *Directory) Grant(owner did.DID, thing string) (g *td.Grant, hosts []did.DID) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	if e := d.entries[td.Key(owner, thing)]; e != nil && e.hosting != nil {
-		return e.hosting.grant
+	e := d.entries[td.Key(owner, thing)]
+	if e == nil || e.hosting == nil {
+		return nil, nil
 	}
-	return nil
+	all, _, _ := e.hosting.hosts(time.Now())
+	for _, h := range all {
+		hosts = append(hosts, h.Node)
+	}
+	return e.hosting.grant, hosts
 }
 
 // grantMemory returns until when the number of a grant is kept: older grants may be valid for a full life from now on, whatever the clock of the owner

@@ -22,13 +22,13 @@ func (p Publications) Host(ctx context.Context, grant, body []byte) (*api.Public
 	if err != nil {
 		return nil, err
 	}
-	return p.withHosted(ctx, shown), nil
+	return p.withHosted(shown), nil
 }
 
 // HostedThings returns the Things of other owners at this node, by id.
-func (p Publications) HostedThings(ctx context.Context) []api.Hosted {
+func (p Publications) HostedThings() []api.Hosted {
 	all := []api.Hosted{}
-	for _, h := range p.HostedForOthers(ctx) {
+	for _, h := range p.Granted() {
 		all = append(all, hosted(h))
 	}
 	return all
@@ -55,8 +55,8 @@ func (p Publications) WithdrawGranted(ctx context.Context, record []byte) (*api.
 }
 
 // withHosted adds the state of a Thing of another owner to its publication.
-func (p Publications) withHosted(ctx context.Context, shown *api.Publication) *api.Publication {
-	for _, h := range p.HostedForOthers(ctx) {
+func (p Publications) withHosted(shown *api.Publication) *api.Publication {
+	for _, h := range p.Granted() {
 		if h.Thing == shown.ID {
 			state := hosted(h)
 			shown.Hosted = &state
@@ -113,7 +113,7 @@ func grantOfThing(r *td.Record) *api.Grant {
 }
 
 func (g *Gateway) listHosted(w http.ResponseWriter, r *http.Request) error {
-	return writeJSON(w, http.StatusOK, api.HostedList{APIVersion: api.APIVersion, Kind: "HostedList", Items: g.o.Publisher.HostedThings(r.Context())})
+	return writeJSON(w, http.StatusOK, api.HostedList{APIVersion: api.APIVersion, Kind: "HostedList", Items: g.o.Publisher.HostedThings()})
 }
 
 func (g *Gateway) postHosting(w http.ResponseWriter, r *http.Request) error {
@@ -133,12 +133,7 @@ func (g *Gateway) postHosting(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	status := http.StatusOK
-	if p.Created {
-		status = http.StatusCreated
-		w.Header().Set("Location", tdd.ThingPath(p.ID))
-	}
-	return writeJSON(w, status, p)
+	return writePublished(w, p)
 }
 
 func (g *Gateway) deleteHosting(w http.ResponseWriter, r *http.Request) error {

@@ -29,7 +29,7 @@ func (n *fakeNode) Host(_ context.Context, grant, body []byte) (*api.Publication
 	return &api.Publication{APIVersion: api.APIVersion, Kind: "Publication", ID: g.Thing, Created: true, TDSize: len(body), Hosted: &shown}, nil
 }
 
-func (n *fakeNode) HostedThings(context.Context) []api.Hosted {
+func (n *fakeNode) HostedThings() []api.Hosted {
 	all := []api.Hosted{}
 	for _, h := range n.hostings {
 		all = append(all, hosted(h))

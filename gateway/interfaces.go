@@ -75,7 +75,7 @@ type Hosting interface {
 	// Host offers a Thing, for the callers in ctx (publication.WithCallers). grant and td are those of api.HostingGrant.
 	Host(ctx context.Context, grant, td []byte) (*api.Publication, error)
 	// HostedThings returns the state of the Things, sorted by id; never nil.
-	HostedThings(ctx context.Context) []api.Hosted
+	HostedThings() []api.Hosted
 	EndHosting(ctx context.Context, ref string) (*api.Publication, error)
 	// WithdrawGranted announces the tombstone that an owner has signed.
 	WithdrawGranted(ctx context.Context, record []byte) (*api.Publication, error)

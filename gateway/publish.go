@@ -99,6 +99,11 @@ func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	return writePublished(w, p)
+}
+
+// writePublished answers with a publication, which may be new.
+func writePublished(w http.ResponseWriter, p *api.Publication) error {
 	status := http.StatusOK
 	if p.Created {
 		status = http.StatusCreated

@@ -250,7 +250,7 @@ func (p *Publisher) followGrants(ctx context.Context, now time.Time) {
 }
 
 func (p *Publisher) followGrant(ctx context.Context, pub *Publication, now time.Time) error {
-	g := p.o.Directory.Grant(pub.Owner, pub.Thing)
+	g, _ := p.o.Directory.Grant(pub.Owner, pub.Thing)
 	newest := p.o.Directory.Seq(pub.Owner, pub.Thing)
 	switch {
 	case newest <= pub.grant.Number:
@@ -347,34 +347,21 @@ type Hosted struct {
 	Offered     bool      // else its grant has ended
 	Draining    bool      // this node stops
 	Waiting     uint64    // the number of a newer grant of another TD, which the operator must bring; 0: none
-	Hosts       []did.DID // that are known to host it now; only of HostedForOthers
+	Hosts       []did.DID // that are known to host it now
 }
 
 // nameOf returns the name of a granted Thing, which td.Thing.Name derives from its title; without one the id.
 func nameOf(g *td.Grant) string { return cmp.Or(td.Slug(g.Title), g.Thing) }
 
-// Granted returns the Things of other owners at this node without their hosts, sorted by id. It sends no request.
+// Granted returns the Things of other owners at this node, sorted by id. It sends no request.
 func (p *Publisher) Granted() []Hosted {
 	var all []Hosted
 	for _, pub := range p.o.Index.hosted() {
+		_, hosts := p.o.Directory.Grant(pub.Owner, pub.Thing)
 		all = append(all, Hosted{Thing: pub.Thing, Name: nameOf(pub.grant), Grant: pub.grant, Offered: pub.Description != nil, Draining: p.draining.Load(),
-			Waiting: pub.waiting})
+			Waiting: pub.waiting, Hosts: hosts})
 	}
 	slices.SortFunc(all, func(a, b Hosted) int { return strings.Compare(a.Thing, b.Thing) })
-	return all
-}
-
-// HostedForOthers returns the Things of other owners at this node, sorted by id.
-func (p *Publisher) HostedForOthers(ctx context.Context) []Hosted {
-	all := p.Granted()
-	for i := range all {
-		h := &all[i]
-		if d, err := p.o.Directory.Get(ctx, td.ExactRef(h.Thing, h.Grant.Owner)); err == nil {
-			for _, host := range d.Record.Hosts {
-				h.Hosts = append(h.Hosts, host.Node)
-			}
-		}
-	}
 	return all
 }
 

@@ -234,7 +234,7 @@ func TestHostsFollowGrants(t *testing.T) {
 		other, otherRaw := grant(t, owner, 14, "Other", b, c)
 		c.hostIt(other, otherRaw)
 		exchange()
-		if all := b.HostedForOthers(t.Context()); len(all) != 1 || all[0].Waiting != 14 || !all[0].Offered || len(all[0].Hosts) != 1 {
+		if all := b.Granted(); len(all) != 1 || all[0].Waiting != 14 || !all[0].Offered || len(all[0].Hosts) != 1 {
 			t.Errorf("got %+v", all)
 		}
 		if n := strings.Count(b.log.String(), "waits for the operator"); n != 1 {
@@ -242,7 +242,7 @@ func TestHostsFollowGrants(t *testing.T) {
 		}
 		b.hostIt(other, otherRaw)
 		exchange()
-		if all := c.HostedForOthers(t.Context()); len(all) != 1 || all[0].Waiting != 0 || len(all[0].Hosts) != 2 {
+		if all := c.Granted(); len(all) != 1 || all[0].Waiting != 0 || len(all[0].Hosts) != 2 {
 			t.Errorf("got %+v", all)
 		}
 		// The owner withdraws it.
@@ -255,7 +255,7 @@ func TestHostsFollowGrants(t *testing.T) {
 		}
 		c.directory.Ingest(t.Context(), end)
 		exchange()
-		if len(b.HostedForOthers(t.Context()))+len(c.HostedForOthers(t.Context())) != 0 || b.hosts() != 0 {
+		if len(b.Granted())+len(c.Granted()) != 0 || b.hosts() != 0 {
 			t.Error("a withdrawn Thing is hosted")
 		}
 		_, err = b.Host(t.Context(), other.Raw, otherRaw)
@@ -284,7 +284,7 @@ func TestHostsRestart(t *testing.T) {
 		if err := late.Restore(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if all := late.HostedForOthers(t.Context()); len(all) != 1 || all[0].Offered || late.Offers(hostedID) {
+		if all := late.Granted(); len(all) != 1 || all[0].Offered || late.Offers(hostedID) {
 			t.Errorf("got %+v", all)
 		}
 		late.hostIt(grant(t, owner, 11, "Hosted", late))

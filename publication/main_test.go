@@ -285,5 +285,5 @@ func codeOf(err error) interact.Code {
 var wantCode = interacttest.WantError
 
 // SeqAt and Grant know nothing: the tests of Things of other owners have a real directory.
-func (*fakeDirectory) SeqAt(did.DID, string, did.DID) uint64 { return 0 }
-func (*fakeDirectory) Grant(did.DID, string) *td.Grant       { return nil }
+func (*fakeDirectory) SeqAt(did.DID, string, did.DID) uint64        { return 0 }
+func (*fakeDirectory) Grant(did.DID, string) (*td.Grant, []did.DID) { return nil, nil }

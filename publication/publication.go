@@ -2,7 +2,7 @@
 //
 // The [Publisher] is the only writer of the sequence numbers of the node. It stores each change durably before it announces it. The
 // [Index] finds publications; the DHT, the directory and the chain of incoming calls read it. Agents that attach themselves to the node are
-// in attached.go; liveness.go probes the agents that are called over forms.
+// in attached.go, Things of other owners that have granted them to this node in hosted.go; liveness.go probes the agents that are called over forms.
 package publication
 
 import (

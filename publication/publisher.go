@@ -32,8 +32,8 @@ type Directory interface {
 	// Seq returns the highest sequence number, or number of a grant, that was seen of a Thing; SeqAt that of a host of it. 0 if none was.
 	Seq(owner did.DID, thing string) uint64
 	SeqAt(owner did.DID, thing string, host did.DID) uint64
-	// Grant returns the newest grant that was seen of a Thing; nil if none was.
-	Grant(owner did.DID, thing string) *td.Grant
+	// Grant returns the newest grant that was seen of a Thing, and the nodes that host it; nil if none was.
+	Grant(owner did.DID, thing string) (g *td.Grant, hosts []did.DID)
 	// Len returns how many Things are known in the mesh.
 	Len() (local, known int)
 	// Away records whether the agent of d does not answer its host, as node reports.
