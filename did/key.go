@@ -2,6 +2,7 @@ package did
 
 import (
 	"crypto/ed25519"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"strings"
@@ -182,6 +183,22 @@ func DecodeBase58(s string) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %q is not base58btc", ErrInvalid, cut(s))
 	}
 	return b, nil
+}
+
+// Hash returns the SHA-256 multihash of b in base58btc, without a multibase prefix: 46 characters that begin with "Qm". The logs of did:webvh
+// and of groups link their entries by it (did:webvh 1.0, SCID and entry hash).
+func Hash(b []byte) string {
+	sum := sha256.Sum256(b)
+	return EncodeBase58(append([]byte{0x12, 0x20}, sum[:]...))[1:]
+}
+
+// IsHash reports whether s is what [Hash] returns for some input.
+func IsHash(s string) bool {
+	if len(s) != 46 {
+		return false
+	}
+	b, err := DecodeBase58("z" + s)
+	return err == nil && len(b) == 34 && b[0] == 0x12 && b[1] == 0x20
 }
 
 func cut(s string) string {

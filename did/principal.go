@@ -51,6 +51,8 @@ type Principal struct {
 	// access token, whose Org is empty, they are words of this node, which other nodes do not receive.
 	Org   DID
 	Roles []string
+	// Groups are the groups of which the caller is a member, and its role in each.
+	Groups []Membership
 	// Relation is the relation of the organization of this node to the caller. Consumers of this node are Local, or Untrusted if their
 	// request is [Unproven].
 	Relation Relation
@@ -62,6 +64,17 @@ type Principal struct {
 	Unconfirmed *Principal
 	// Expires is the end of the membership, or of the token. Zero: it does not end by itself.
 	Expires time.Time
+}
+
+// A Membership is the role of a caller in a group, whose id is the hash of its first entry (group/chain).
+type Membership struct {
+	Group string `json:"group"`
+	Role  string `json:"role"`
+}
+
+// IsIn reports whether p is a member of a group.
+func (p *Principal) IsIn(group string) bool {
+	return slices.ContainsFunc(p.Groups, func(m Membership) bool { return m.Group == group })
 }
 
 // A Relation is the relation of this node to a caller. The zero value is Untrusted.
@@ -144,12 +157,13 @@ func (p *Principal) Base() string {
 }
 
 // Narrowed returns the principal of a consumer name behind p, or of p with the rights that it had earlier: at most the relation most, and the
-// roles that has permits; a nil has permits all. All that derives a principal from that of a node uses it, so that the result is never more
+// roles that has permits; a nil has permits all, and the groups. All that derives a principal from that of a node uses it, so that the result is never more
 // than the node is now.
 func (p *Principal) Narrowed(name string, most Relation, has func(role string) bool) *Principal {
 	c := *p
 	c.Name, c.Relation = name, min(p.Relation, most)
 	if has != nil {
+		c.Groups = nil
 		c.Roles = slices.DeleteFunc(slices.Clone(p.Roles), func(role string) bool { return !has(role) })
 	}
 	if p.Unconfirmed != nil {
@@ -159,10 +173,11 @@ func (p *Principal) Narrowed(name string, most Relation, has func(role string) b
 }
 
 // Lost reports whether p, the principal of the same caller at a later time, has less standing than before: a lower relation, another
-// organization, or fewer roles.
+// organization, fewer roles or groups.
 func (p *Principal) Lost(before *Principal) bool {
 	return p.Relation < before.Relation || before.Org != "" && p.Org != before.Org || p.Barred != "" && before.Barred == "" ||
-		slices.ContainsFunc(before.Roles, func(role string) bool { return !slices.Contains(p.Roles, role) })
+		slices.ContainsFunc(before.Roles, func(role string) bool { return !slices.Contains(p.Roles, role) }) ||
+		slices.ContainsFunc(before.Groups, func(m Membership) bool { return !slices.Contains(p.Groups, m) })
 }
 
 // principalJSON is the form of a principal that agents receive.
@@ -173,13 +188,14 @@ type principalJSON struct {
 	Name string `json:"name,omitempty"`
 	Via  Via    `json:"via"`
 
-	Org   DID      `json:"organization,omitempty"`
-	Roles []string `json:"roles,omitempty"`
+	Org    DID          `json:"organization,omitempty"`
+	Roles  []string     `json:"roles,omitempty"`
+	Groups []Membership `json:"groups,omitempty"`
 }
 
-// MarshalJSON writes p as agents receive it: {"id", "did", "node", "name", "via", "organization", "roles"}, without empty members.
+// MarshalJSON writes p as agents receive it: {"id", "did", "node", "name", "via", "organization", "roles", "groups"}, without empty members.
 func (p Principal) MarshalJSON() ([]byte, error) {
-	return json.Marshal(principalJSON{p.ID(), p.DID, p.Node, p.Name, p.Via, p.Org, p.Roles})
+	return json.Marshal(principalJSON{p.ID(), p.DID, p.Node, p.Name, p.Via, p.Org, p.Roles, p.Groups})
 }
 
 // UnmarshalJSON reads the form of MarshalJSON; the id follows from the other members.
@@ -188,7 +204,7 @@ func (p *Principal) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &t); err != nil {
 		return err
 	}
-	*p = Principal{DID: t.DID, Node: t.Node, Name: t.Name, Via: t.Via, Org: t.Org, Roles: t.Roles}
+	*p = Principal{DID: t.DID, Node: t.Node, Name: t.Name, Via: t.Via, Org: t.Org, Roles: t.Roles, Groups: t.Groups}
 	return nil
 }
 

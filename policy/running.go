@@ -115,7 +115,13 @@ func current(node, before *did.Principal) *did.Principal {
 	if node.Unconfirmed != nil {
 		is = node.Unconfirmed
 	}
-	return node.Narrowed(before.Name, most.Relation, func(role string) bool { return is.Org == most.Org && slices.Contains(most.Roles, role) })
+	p := node.Narrowed(before.Name, most.Relation, func(role string) bool { return is.Org == most.Org && slices.Contains(most.Roles, role) })
+	for _, m := range before.Groups {
+		if slices.Contains(node.Groups, m) {
+			p.Groups = append(p.Groups, m)
+		}
+	}
+	return p
 }
 
 // Recheck ends the interactions of a node and its consumers that they may not continue, after its standing has changed.

@@ -76,6 +76,7 @@ func (t *Trust) runHello(ctx context.Context, id did.DID, dialled bool) {
 	t.mu.Unlock()
 	if ctx.Err() == nil {
 		t.o.OnHello(id)
+		t.met(id)
 	}
 }
 

@@ -37,6 +37,8 @@ func (t *Trust) serve(ctx context.Context, id did.DID, q *exchange.Request) (*ex
 		return t.serveThings(ctx, id, q)
 	case exchange.OpKey:
 		return t.serveKey(id)
+	case exchange.OpGroup:
+		return t.serveGroup(ctx, id, q)
 	case exchange.OpReplace:
 		return t.serveReplace(ctx, id, q)
 	case exchange.OpCredential:
@@ -76,11 +78,11 @@ func (t *Trust) serveGet(id did.DID, q *exchange.Request) (*exchange.Response, e
 	return r, nil
 }
 
-// serveHave gets what a member or partner has.
+// serveHave gets what a member of the organization, a partner, or a member of a group has.
 func (t *Trust) serveHave(id did.DID, q *exchange.Request) (*exchange.Response, error) {
 	t.mu.Lock()
 	n := t.nodeLocked(id)
-	ok := n.principal.Relation >= did.Partner || n.principal.Pending != ""
+	ok := n.principal.Relation >= did.Partner || n.principal.Pending != "" || len(n.principal.Groups) > 0
 	t.mu.Unlock()
 	if !ok {
 		return nil, refused

@@ -168,6 +168,7 @@ func (t *Trust) evaluateLocked(id did.DID, n *node, now time.Time) *did.Principa
 		if c := t.credentialLocked(); c != nil {
 			p.Org, p.Roles = c.Issuer, c.Roles
 		}
+		t.addGroups(p)
 		return p
 	}
 	if t.distrusted[id] {
@@ -179,6 +180,7 @@ func (t *Trust) evaluateLocked(id did.DID, n *node, now time.Time) *did.Principa
 		return p
 	}
 	t.addStandingLocked(p, n, now)
+	defer t.addGroups(p)
 	if p.Relation == did.Untrusted && p.Barred == "" {
 		for a := range t.allLocked() {
 			if a.Excludes(id, now) {
@@ -256,7 +258,7 @@ func equalStanding(a, b *did.Principal) bool {
 		return a == b
 	}
 	return a.Relation == b.Relation && a.Org == b.Org && a.Barred == b.Barred && a.Pending == b.Pending && a.Expires.Equal(b.Expires) &&
-		slices.Equal(a.Roles, b.Roles) && equalStanding(a.Unconfirmed, b.Unconfirmed)
+		slices.Equal(a.Roles, b.Roles) && slices.Equal(a.Groups, b.Groups) && equalStanding(a.Unconfirmed, b.Unconfirmed)
 }
 
 // allLocked returns the organizations that count here, and the former ones.
@@ -374,9 +376,12 @@ func (t *Trust) touchSiblingsLocked(n *node) {
 // before, and may have asked before this node knew it.
 func (t *Trust) standingChanged(id did.DID, before, after *did.Principal) {
 	t.o.OnChange(id, before, after)
-	if after.Relation < did.Partner || id == t.self {
+	if id == t.self || after.Relation < did.Partner && len(after.Groups) == 0 {
 		return
 	}
 	t.learn(id, []exchange.Known{{Kind: exchange.KindThings}})
+	if after.Relation < did.Partner {
+		return
+	}
 	t.start(func(ctx context.Context) { t.hello(ctx, id) })
 }

@@ -94,6 +94,7 @@ type Trust struct {
 	// verifying are the slots of verifications of claimed memberships.
 	verifying chan struct{}
 	things    atomic.Pointer[Things] // nil: none are served
+	groups    atomic.Pointer[Groups] // nil: there are none
 	invites   *invitation.Store      // nil without Options.Dir
 	joins     joins
 

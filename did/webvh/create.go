@@ -65,7 +65,7 @@ func firstLine(e map[string]any, s did.Signer, now time.Time) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	scid := multihash(text)
+	scid := did.Hash(text)
 	if e, err = decode(bytes.ReplaceAll(text, []byte(placeholder), []byte(scid))); err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func nextLine(e map[string]any, n int, before string, s did.Signer, now time.Tim
 	if err != nil {
 		return nil, err
 	}
-	e["versionId"] = fmt.Sprintf("%d-%s", n, multihash(text))
+	e["versionId"] = fmt.Sprintf("%d-%s", n, did.Hash(text))
 	p, err := proof.Sign(e, s, proof.Options{Created: now})
 	if err != nil {
 		return nil, err

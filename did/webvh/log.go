@@ -175,7 +175,7 @@ func canonical(v any) []byte {
 
 // hashOf returns the hash of an entry without its proof and with another versionId.
 func hashOf(e map[string]any, versionID string) string {
-	return multihash(canonical(unsigned(e, versionID)))
+	return did.Hash(canonical(unsigned(e, versionID)))
 }
 
 // unsigned returns an entry without its proof and with another versionId.
@@ -190,5 +190,5 @@ func scidOf(e map[string]any, claimed string) (string, error) {
 	if err != nil {
 		return "", errors.New("the SCID divides an escape sequence")
 	}
-	return multihash(canonical(replaced)), nil
+	return did.Hash(canonical(replaced)), nil
 }

@@ -181,7 +181,7 @@ func (e *entry) setParameters(changes map[string]any, previous *entry) (scid str
 	}
 	if previous == nil {
 		scid, _ = changes["scid"].(string)
-		if !isHash(scid) {
+		if !did.IsHash(scid) {
 			return "", nil, fmt.Errorf("%q is not an SCID", scid)
 		}
 		if changes["method"] != version || len(e.active.updateKeys) == 0 {
@@ -221,7 +221,7 @@ func (p *parameters) set(name string, v any, first bool) (err error) {
 			return err == nil
 		})
 	case "nextKeyHashes":
-		p.nextKeyHashes, err = texts(v, isHash)
+		p.nextKeyHashes, err = texts(v, did.IsHash)
 	case "watchers":
 		_, err = texts(v, func(string) bool { return true })
 	case "portable":

@@ -9,7 +9,6 @@ package webvh
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"strings"
@@ -46,7 +45,7 @@ const (
 func SCID(id did.DID) string {
 	rest, ok := strings.CutPrefix(string(id), prefix)
 	scid, _, found := strings.Cut(rest, ":")
-	if !ok || !found || !isHash(scid) {
+	if !ok || !found || !did.IsHash(scid) {
 		return ""
 	}
 	return scid
@@ -77,22 +76,7 @@ func URL(id did.DID) (string, error) {
 func Web(id did.DID) did.DID { return did.DID("did:web:" + Location(id)) }
 
 // KeyHash returns the hash of a public key as nextKeyHashes has it. The key is the multikey "z6Mk…", as [did.DID.Multibase] returns it.
-func KeyHash(multikey string) string { return multihash([]byte(multikey)) }
-
-// multihash returns the SHA-256 multihash of b in base58btc, without a multibase prefix: 46 characters that begin with "Qm".
-func multihash(b []byte) string {
-	sum := sha256.Sum256(b)
-	return did.EncodeBase58(append([]byte{0x12, 0x20}, sum[:]...))[1:]
-}
-
-// isHash reports whether s is what multihash returns for some input.
-func isHash(s string) bool {
-	if len(s) != 46 {
-		return false
-	}
-	b, err := did.DecodeBase58("z" + s)
-	return err == nil && len(b) == 34 && b[0] == 0x12 && b[1] == 0x20
-}
+func KeyHash(multikey string) string { return did.Hash([]byte(multikey)) }
 
 // Options of a [Resolver].
 type Options = weblocation.Options

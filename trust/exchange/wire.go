@@ -47,6 +47,7 @@ const (
 	OpCredential Op = 12 // the credential of the receiver, from a node that names its organization
 	OpJoin       Op = 13 // the organization that a node of the local network may ask to join; with a SCID: the request
 	OpReplace    Op = 14 // the replacement of the key of a member: a request of the old key, then one of the new key
+	OpGroup      Op = 15 // a request about a group: the body is that of package group
 )
 
 // A Kind is the kind of a document.
@@ -93,6 +94,7 @@ type Request struct {
 	Key        string   `cbor:"9,keyasint,omitempty"`  // of enroll: the multikey
 	Addrs      []string `cbor:"10,keyasint,omitempty"` // of redeem: those of the node, with /p2p
 	Statement  []byte   `cbor:"11,keyasint,omitempty"` // of replace: that of both keys
+	Body       []byte   `cbor:"12,keyasint,omitempty"` // of group
 }
 
 // A Response is a frame of the receiver.
@@ -103,7 +105,7 @@ type Response struct {
 	Seeks      [][]byte `cbor:"4,keyasint,omitempty"` // of seek: those that both look for
 	Credential []byte   `cbor:"5,keyasint,omitempty"`
 	Known      []Known  `cbor:"6,keyasint,omitempty"`
-	Body       []byte   `cbor:"7,keyasint,omitempty"`  // of get, status: a document
+	Body       []byte   `cbor:"7,keyasint,omitempty"`  // of get, status: a document; of group
 	Things     []Thing  `cbor:"9,keyasint,omitempty"`  // of things
 	More       bool     `cbor:"10,keyasint,omitempty"` // of things: there are more
 	Text       string   `cbor:"8,keyasint,omitempty"`  // of enroll: the method; of key: the multikey; of redeem: "issuer"; of join: the organization

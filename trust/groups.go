@@ -1,0 +1,72 @@
+package trust
+
+import (
+	"context"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/trust/exchange"
+)
+
+// Groups are what package group does with requests about groups, which this package carries.
+type Groups struct {
+	// Serve answers a request of a node, at most 64 KiB, by at most 512 KiB. An error goes to the node.
+	Serve func(ctx context.Context, from *did.Principal, body []byte) ([]byte, error)
+	// Of returns the groups of a node. It must not call the Trust, nor block.
+	Of func(node did.DID) []did.Membership
+	// Met is called when a node is connected and has said who it is. It must not block.
+	Met func(node did.DID)
+}
+
+// ServeGroups carries requests about groups. It is called once, before peers connect.
+func (t *Trust) ServeGroups(g Groups) { t.groups.Store(&g) }
+
+// serveGroup answers a request about a group.
+func (t *Trust) serveGroup(ctx context.Context, id did.DID, q *exchange.Request) (*exchange.Response, error) {
+	g := t.groups.Load()
+	if g == nil {
+		return nil, refused
+	}
+	t.Wait(ctx, id)
+	p := t.Principal(id)
+	if p.Barred != "" {
+		return nil, refused
+	}
+	body, err := g.Serve(ctx, p, q.Body)
+	if err != nil {
+		return nil, err
+	}
+	return &exchange.Response{Body: body}, nil
+}
+
+// AskGroup sends a request about a group to a connected node, or to one at addresses, and returns its response.
+func (t *Trust) AskGroup(ctx context.Context, node did.DID, body []byte, addrs ...string) ([]byte, error) {
+	r, err := t.net.Ask(ctx, node, &exchange.Request{Op: exchange.OpGroup, Body: body}, addrs...)
+	if err != nil {
+		return nil, err
+	}
+	return r.Body, nil
+}
+
+// GroupsChanged evaluates nodes whose groups have changed.
+func (t *Trust) GroupsChanged(nodes []did.DID) {
+	t.mu.Lock()
+	for _, id := range nodes {
+		t.touched[id] = true
+	}
+	t.mu.Unlock()
+	t.update()
+}
+
+// addGroups adds the groups of a node that is not barred.
+func (t *Trust) addGroups(p *did.Principal) {
+	if g := t.groups.Load(); g != nil && p.Barred == "" {
+		p.Groups = g.Of(p.Node)
+	}
+}
+
+// met reports a node that is connected.
+func (t *Trust) met(node did.DID) {
+	if g := t.groups.Load(); g != nil {
+		g.Met(node)
+	}
+}
