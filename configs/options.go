@@ -37,7 +37,7 @@ func (c *Config) Options() (node.Options, error) {
 			HideMetrics: !c.Telemetry.Metrics, Hosts: c.HTTP.Hosts, Origins: c.HTTP.Origins, PublicURL: c.HTTP.PublicURL, OpenDirectory: c.HTTP.DirectoryAuth == "open",
 			CertFile: c.HTTP.TLS.Cert, KeyFile: c.HTTP.TLS.Key, Proxy: c.HTTP.TLS.Mode == "proxy"},
 		NoValidation: !c.Interact.Validate, Direct: c.Interact.Direct, MQTT: c.MQTT.Listen, CoAP: c.CoAP.Listen,
-		Search:    node.Search{Method: route.Method(c.Search.Method)},
+		Search:    route.Search{Method: route.Method(c.Search.Method)},
 		Tasks:     task.Options{MaxRun: time.Duration(c.Interact.Tasks.MaxDuration), Keep: time.Duration(c.Interact.Tasks.Retention)},
 		Telemetry: telemetry.Options{Endpoint: c.Telemetry.Traces.Endpoint, Sample: share(c.Telemetry.Traces.Percent)},
 	}
@@ -83,8 +83,8 @@ func (c *Config) Audit() audit.Options {
 const maxKey = 16 << 10
 
 // endpoint reads the key of an endpoint, which other users must not be able to read.
-func (c *Config) endpoint(key string, e Endpoint) (node.Endpoint, error) {
-	out := node.Endpoint{URL: e.URL, Model: e.Model}
+func (c *Config) endpoint(key string, e Endpoint) (route.Endpoint, error) {
+	out := route.Endpoint{URL: e.URL, Model: e.Model}
 	if e.KeyFile == "" || e.URL == "" {
 		return out, nil
 	}

@@ -70,6 +70,8 @@ type Principal struct {
 type Membership struct {
 	Group string `json:"group"`
 	Role  string `json:"role"`
+	// Org is the organization in which the caller was when it joined; empty: none. The membership counts while that is so.
+	Org DID `json:"-"`
 }
 
 // IsIn reports whether p is a member of a group.
@@ -228,6 +230,12 @@ func (p *Principal) Class() string {
 	}
 	return string(p.Via)
 }
+
+// Distrusted is why a caller is Barred whom only the operator of this node distrusts. Other reasons are revocations.
+const Distrusted = "the operator of this node distrusts the node"
+
+// IsRevoked reports whether the organization of a caller has revoked it.
+func (p *Principal) IsRevoked() bool { return p.Barred != "" && p.Barred != Distrusted }
 
 // Short returns a form for display: "z6MkpTHR…", "z6MkpTHR…#name", "local".
 func (p *Principal) Short() string {

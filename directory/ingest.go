@@ -82,7 +82,7 @@ func (d *Directory) checkRestricted(r *td.Record, from did.DID) error {
 	}
 	switch {
 	case r.Audience == td.Public || r.Audience == td.Private:
-		return fmt.Errorf("record of %s: expected the audience %s or %s, got %s", r.Thing, td.Partners, td.Organization, r.Audience)
+		return fmt.Errorf("record of %s: expected the audience %s, %s or %s, got %s", r.Thing, td.Partners, td.Organization, td.Named, r.Audience)
 	case from != r.Signer() && !slices.ContainsFunc(hosts, func(h td.Host) bool { return h.Node == from }):
 		return fmt.Errorf("record of %s: %s is neither its owner nor a host", r.Thing, from.Short())
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // ByRelation is an [Options.Sees] without rules: all callers see public descriptions, consumers of this node see all, and members of its
-// organization all but private ones.
+// organization all but private ones and those for named callers.
 func ByRelation(p *did.Principal, d *td.Description) bool {
 	switch {
 	case d.Visibility == td.Public:
@@ -19,13 +19,13 @@ func ByRelation(p *did.Principal, d *td.Description) bool {
 	case p == nil:
 		return false
 	}
-	return p.Relation == did.Local || p.Relation == did.Own && d.Visibility < td.Private
+	return p.Relation == did.Local || p.Relation == did.Own && d.Visibility <= td.Organization
 }
 
 // ScopeByRelation is the [Options.Scope] of ByRelation.
 func ScopeByRelation(p *did.Principal) (s td.Scope) {
 	for v := range s.All {
-		s.All[v] = td.Visibility(v) == td.Public || p != nil && (p.Relation == did.Local || p.Relation == did.Own && td.Visibility(v) < td.Private)
+		s.All[v] = td.Visibility(v) == td.Public || p != nil && (p.Relation == did.Local || p.Relation == did.Own && td.Visibility(v) <= td.Organization)
 	}
 	return s
 }
@@ -59,7 +59,7 @@ type reader struct {
 
 // unlimited is the reader who sees everything.
 func unlimited() reader {
-	return reader{scope: td.Scope{All: [td.Private + 1]bool{true, true, true, true}}}
+	return reader{scope: td.Scope{All: [td.Private + 1]bool{true, true, true, true, true}}}
 }
 
 // reader returns the reader of ctx.
@@ -70,7 +70,7 @@ func (d *Directory) readerFor(p *did.Principal) reader {
 	case d.opts.Sees == nil || isProcess(p):
 		return unlimited()
 	case d.opts.Scope == nil:
-		return reader{ask: d.opts.Sees, p: p, scope: td.Scope{All: [td.Private + 1]bool{true}, Each: [td.Private + 1]bool{false, true, true, true}}}
+		return reader{ask: d.opts.Sees, p: p, scope: td.Scope{All: [td.Private + 1]bool{true}, Each: [td.Private + 1]bool{false, true, true, true, true}}}
 	}
 	return reader{ask: d.opts.Sees, p: p, scope: d.opts.Scope(p)}
 }

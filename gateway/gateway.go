@@ -76,6 +76,8 @@ type Options struct {
 	Tasks Tasks
 	// Trust is the organization of the node with its partners; nil for a node that keeps none, as in simulations.
 	Trust Trust
+	// Groups are the groups of the node; nil for a node that keeps none.
+	Groups Groups
 	// Listen is the TCP address and port. Empty means [defaultListen]; [None] serves only the socket. An address beyond loopback requires
 	// Tokens, and IsEncrypted or OpenDirectory: without encryption it accepts no tokens.
 	Listen string

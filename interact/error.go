@@ -35,9 +35,14 @@ const (
 	CredentialRevoked Code = 1422
 	StatusUnknown     Code = 1423 // whether a member is revoked; retry
 	IssuerUntrusted   Code = 1424
+	DelegationInvalid Code = 1425 // the title has the name of the error of UCAN
+	Replayed          Code = 1426 // an invocation of a delegation that was used
 	ClockSkew         Code = 1427 // a clock is wrong; the error has the signed difference
 	InputNeeded       Code = 1428 // the action requires input that the consumer cannot give over this protocol
 	RateLimited       Code = 1429
+	GroupDissolved    Code = 1430
+	NotMember         Code = 1431 // of the group, any more
+	GroupSplit        Code = 1432 // the log of a group does not have an entry that it should have
 	BadSignature      Code = 1460
 	Expired           Code = 1461
 	SenderMismatch    Code = 1462
@@ -95,9 +100,14 @@ var catalog = map[Code]struct{ slug, title string }{
 	CredentialRevoked: {"credential-revoked", "Credential revoked"},
 	StatusUnknown:     {"status-unknown", "Status unknown"},
 	IssuerUntrusted:   {"issuer-untrusted", "Issuer untrusted"},
+	DelegationInvalid: {"delegation-invalid", "Delegation invalid"},
+	Replayed:          {"replayed", "Replayed"},
 	ClockSkew:         {"clock-skew", "Clock skew"},
 	InputNeeded:       {"input-required", "Input required"},
 	RateLimited:       {"rate-limited", "Rate limited"},
+	GroupDissolved:    {"group-dissolved", "Group dissolved"},
+	NotMember:         {"not-a-member", "Not a member"},
+	GroupSplit:        {"log-split", "Log split"},
 	BadSignature:      {"signature-invalid", "Signature invalid"},
 	Expired:           {"description-expired", "Description expired"},
 	SenderMismatch:    {"sender-mismatch", "Sender mismatch"},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/td"
@@ -35,7 +36,7 @@ func TestEmbeddingsOfAnotherProcess(t *testing.T) {
 		t.Fatal("the endpoint does not say its port")
 	}
 	m := testmesh.Start(t, func(o *node.Options) {
-		o.Search.Embeddings = node.Endpoint{URL: "http://127.0.0.1:" + port.Text() + "/v1", Model: "stub"}
+		o.Search.Embeddings = route.Endpoint{URL: "http://127.0.0.1:" + port.Text() + "/v1", Model: "stub"}
 	})
 	for title, example := range map[string]string{"Billing": "Why is my invoice so high?", "Weather": "Will it rain?"} {
 		m.Offer(t, fmt.Appendf(nil, `{"@context":["https://www.w3.org/2022/wot/td/v1.1",{"lmos":"https://eclipse.dev/lmos/protocol/v1"}],

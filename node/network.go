@@ -11,6 +11,8 @@ import (
 
 	"github.com/lmosd/lmosd/audit"
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/group"
+	"github.com/lmosd/lmosd/node/datadir"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy/access"
 	"github.com/lmosd/lmosd/td"
@@ -23,7 +25,8 @@ type network struct {
 	own       *p2p.Host // nil if Options.Host is another
 	self      did.DID
 	peers     *p2p.Peers
-	trust     *trust.Trust // nil without Options.Dir
+	trust     *trust.Trust  // nil without Options.Dir
+	groups    *group.Groups // nil without Options.Dir
 	bootstrap *p2p.Bootstrap
 }
 
@@ -71,7 +74,30 @@ func (n *Node) openNetwork() (err error) {
 		w.trust.Start(base, func() []string { return p2p.FullAddrs(base) })
 		n.life.onClose(w.trust.Close)
 		n.life.onRun(w.trust.Run)
+		return n.openGroups()
 	}
+	return nil
+}
+
+// openGroups opens the groups of a node with a data directory, whose requests trust carries.
+func (n *Node) openGroups() error {
+	t := n.network.trust
+	g, err := group.Open(group.Options{Dir: n.opts.Dir, Signer: n.key, Network: n.opts.Network, Ask: t.AskGroup, Addrs: n.Addrs, Principal: t.Principal,
+		Connect: func(ctx context.Context, id did.DID) error { return n.mesh.monitor.Dial(ctx, id) }, Organization: t.Named, OnChange: t.GroupsChanged,
+		Credentials: func(id did.DID) (all []group.Credential) {
+			if p := t.Principal(id); p.Org != "" && p.Pending == "" && p.Barred == "" {
+				all = append(all, group.Credential{Issuer: p.Org, Roles: p.Roles, Org: true})
+			}
+			return all
+		},
+		OnNames: n.namesChanged, Record: func(text string) { n.stores.Audit.Change(audit.ChangeTrust, text) }, Log: n.opts.Log})
+	if err != nil {
+		return datadir.Error(n.opts.Dir, err)
+	}
+	n.network.groups = g
+	n.life.onClose(g.Close)
+	n.life.onRun(g.Run)
+	t.ServeGroups(trust.Groups{Serve: g.Serve, Of: g.Of, Met: g.Met})
 	return nil
 }
 
@@ -82,13 +108,9 @@ func (n *Node) openTrust() (*trust.Trust, error) {
 	}
 	return trust.New(trust.Options{Dir: n.opts.Dir, Self: n.DID(), Network: n.opts.Network, Log: n.opts.Log,
 		Rotation: n.stores.Rotation, Checkpoints: n.stores.Audit, OnChange: n.standingChanged,
-		Joins:  n.opts.MDNS && cmp.Or(n.opts.Policy.Connect, access.ConnectAnyone) == access.ConnectAnyone,
-		Record: func(text string) { n.stores.Audit.Change(audit.ChangeTrust, text) },
-		OnNames: func() {
-			if err := n.policy.Load(); err != nil {
-				n.opts.Log.Error("access rules rejected, the old ones stay in force", "err", err)
-			}
-		},
+		Joins:   n.opts.MDNS && cmp.Or(n.opts.Policy.Connect, access.ConnectAnyone) == access.ConnectAnyone,
+		Record:  func(text string) { n.stores.Audit.Change(audit.ChangeTrust, text) },
+		OnNames: n.namesChanged,
 		OnHello: func(id did.DID) {
 			if n.policy.Rejects(id) {
 				_ = n.recordDenied(id, n.policy.Connects(id)) // the peer sees the end of the connection
@@ -102,12 +124,20 @@ func (n *Node) openTrust() (*trust.Trust, error) {
 func (n *Node) standingChanged(id did.DID, before, after *did.Principal) {
 	n.policy.Recheck(id)
 	n.network.own.StandingChanged(id)
+	n.network.groups.StandingChanged(after)
 	denied, lost := n.policy.Denies(id) != nil, after.Lost(before)
 	if denied || lost {
 		n.servient.CancelOf(id)
 	}
 	if denied || (lost || before.Pending != "") && n.policy.Rejects(id) {
 		n.network.peers.Disconnect(id)
+	}
+}
+
+// namesChanged reads the access rules again after names of organizations or groups have changed.
+func (n *Node) namesChanged() {
+	if err := n.policy.Load(); err != nil {
+		n.opts.Log.Error("access rules rejected, the old ones stay in force", "err", err)
 	}
 }
 

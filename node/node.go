@@ -168,6 +168,7 @@ func (n *Node) openHost() (err error) {
 	n.opts.Policy.Self, n.opts.Policy.Log = n.DID(), n.opts.Log
 	if p := &n.opts.Policy; p.Principal == nil {
 		p.Principal, p.Organization, p.Names, p.Unconfirmed = t.Principal, t.Named, t.Names, t.Unconfirmed
+		p.Group = func(name string) (string, bool) { return n.network.groups.Named(name) }
 	}
 	n.opts.Policy.OnLoad = n.rulesChanged
 	n.policy = policy.New(n.opts.Policy)
@@ -223,7 +224,8 @@ func flush(t *telemetry.Tracer) error {
 
 // openDirectory opens the mesh with its directory, and the router and the status, which read it.
 func (n *Node) openDirectory() error {
-	search, err := n.openEndpoints()
+	search, closed, err := n.opts.Search.Open()
+	n.life.onClose(closed)
 	if err != nil {
 		return err
 	}
@@ -280,7 +282,7 @@ func (n *Node) openHTTP() (err error) {
 			Hosts: n.network.records()}.TD,
 		Listen: gateway.None, Socket: gateway.None}
 	if t := n.network.trust; t != nil {
-		o.Trust = t
+		o.Trust, o.Groups = t, n.network.groups
 	}
 	if h := n.opts.HTTP; h != nil {
 		o.Tokens, o.TokenFile, o.NoAuth, o.Proxy = n.stores.Tokens, tokens.OperatorPath(n.opts.Dir), h.NoAuth, h.Proxy

@@ -15,6 +15,7 @@ import (
 	"github.com/lmosd/lmosd/audit"
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/discovery/dnssd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/servient"
@@ -89,7 +90,7 @@ type Options struct {
 	// descriptions if the mesh does not reach them. Empty means DirectSecure.
 	Direct string
 	// Search configures the search in natural language.
-	Search Search
+	Search route.Search
 	// Tasks limits the long-running actions of this node's agents.
 	Tasks task.Options
 	// MQTT and CoAP are the listen addresses, host:port, for clients of these protocols; empty opens none.

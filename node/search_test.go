@@ -65,7 +65,7 @@ func TestRoutesATask(t *testing.T) {
 	t.Parallel()
 	o := quiet()
 	url := models(t)
-	o.Search = Search{Embeddings: Endpoint{URL: url, Model: "m", Key: "sesame"}, Model: Endpoint{URL: url, Model: "m", Key: "sesame"}}
+	o.Search = route.Search{Embeddings: route.Endpoint{URL: url, Model: "m", Key: "sesame"}, Model: route.Endpoint{URL: url, Model: "m", Key: "sesame"}}
 	n := start(t, o)
 	publish(t, n, teller("Billing", "why is my invoice so high"))
 	publish(t, n, teller("Weather", "a forecast for the week"))
@@ -124,7 +124,7 @@ func TestRoutesToReachableAgents(t *testing.T) {
 func TestFindsByEmbedding(t *testing.T) {
 	t.Parallel()
 	o := quiet()
-	o.Search.Embeddings = Endpoint{URL: models(t), Model: "m", Key: "sesame"}
+	o.Search.Embeddings = route.Endpoint{URL: models(t), Model: "m", Key: "sesame"}
 	n := start(t, o)
 	publish(t, n, teller("Billing", "why is my invoice so high"))
 	publish(t, n, teller("Weather", "a forecast for the week"))
@@ -136,9 +136,9 @@ func TestFindsByEmbedding(t *testing.T) {
 
 func TestInvalidEndpoints(t *testing.T) {
 	t.Parallel()
-	for name, s := range map[string]Search{
-		"no URL":                {Embeddings: Endpoint{URL: "localhost", Model: "m"}},
-		"no model":              {Model: Endpoint{URL: "http://127.0.0.1:1"}},
+	for name, s := range map[string]route.Search{
+		"no URL":                {Embeddings: route.Endpoint{URL: "localhost", Model: "m"}},
+		"no model":              {Model: route.Endpoint{URL: "http://127.0.0.1:1"}},
 		"a method without them": {Method: route.Hybrid},
 		"no method":             {Method: "magic"},
 	} {

@@ -95,7 +95,7 @@ func SignGrant(t *Thing, s did.Signer, l GrantLease) (*Grant, []byte, error) {
 	hash := sha256.Sum256(raw)
 	w := &wireGrant{Version: grantFormat, Owner: string(s.DID()), Thing: t.ID, Number: l.Number, Issued: uint64(l.Now.Unix()),
 		Expires: uint64(l.Now.Add(l.Lifetime).Unix()), Hash: hash[:], Size: uint64(len(raw)), Capabilities: t.Terms(),
-		Title: summarize(t.Title, MaxTitle), Summary: summarize(t.Description, MaxDescription), Audience: uint64(t.Visibility)}
+		Title: summarize(t.Title, MaxTitle), Summary: summarize(t.Description, MaxDescription), Audience: t.Visibility.audience()}
 	for _, n := range l.Nodes {
 		w.Nodes = append(w.Nodes, string(n))
 	}
@@ -200,7 +200,7 @@ func decodeGrant(raw []byte) (*Grant, error) {
 		return nil, malformed("a grant with the number %d", w.Number)
 	case len(w.Hash) != sha256.Size || w.Size == 0 || w.Size > MaxTD:
 		return nil, malformed("a grant with a hash of %d bytes, a TD of %d bytes", len(w.Hash), w.Size)
-	case w.Audience > uint64(Private):
+	case w.Audience > maxAudience:
 		return nil, malformed("a grant with the audience %d", w.Audience)
 	case len(w.Nodes) == 0 || len(w.Nodes) > MaxGranted:
 		return nil, malformed("a grant for %d nodes; expected 1 to %d", len(w.Nodes), MaxGranted)
@@ -208,7 +208,7 @@ func decodeGrant(raw []byte) (*Grant, error) {
 		return nil, malformed("a grant with a signature of %d bytes", len(w.Signature))
 	}
 	g := &Grant{Owner: owner, Thing: w.Thing, Number: w.Number, Issued: time.Unix(int64(w.Issued), 0).UTC(), Expires: time.Unix(int64(w.Expires), 0).UTC(),
-		Hash: [32]byte(w.Hash), Size: int(w.Size), Capabilities: w.Capabilities, Title: w.Title, Summary: w.Summary, Audience: Visibility(w.Audience), Raw: raw}
+		Hash: [32]byte(w.Hash), Size: int(w.Size), Capabilities: w.Capabilities, Title: w.Title, Summary: w.Summary, Audience: visibilityOf(w.Audience), Raw: raw}
 	for _, n := range w.Nodes {
 		node, err := did.Parse(n)
 		if err != nil || node.Method() != "key" || g.Names(node) {

@@ -149,7 +149,7 @@ func (w *wireRecord) record(raw []byte) (*Record, error) {
 		Owner: owner, Thing: w.Thing, Seq: w.Seq, Kind: Kind(w.Kind), Size: int(w.Size), Hosts: hosts,
 		Issued: time.Unix(int64(w.Issued), 0).UTC(), Expires: time.Unix(int64(w.Expires), 0).UTC(),
 		Capabilities: w.Capabilities, Title: w.Title, Summary: w.Summary, Successor: did.DID(w.Successor),
-		Audience: Visibility(w.Audience), Inline: w.Inline, Raw: raw,
+		Audience: visibilityOf(w.Audience), Inline: w.Inline, Raw: raw,
 	}
 	copy(r.Hash[:], w.Hash)
 	r.tail = w.tail()
@@ -167,7 +167,7 @@ func (w *wireRecord) owner() (did.DID, error) {
 	switch {
 	case w.Version < recordVersion:
 		return "", malformed("version %d", w.Version)
-	case (w.Version == restrictedVersion) != (w.Audience != 0), w.Audience > uint64(Private):
+	case (w.Version == restrictedVersion) != (w.Audience != 0), w.Audience > maxAudience:
 		return "", malformed("audience %d in version %d", w.Audience, w.Version)
 	case w.Version != hostVersion && (len(w.Grant) > 0 || w.State != 0):
 		return "", malformed("a grant in version %d", w.Version)

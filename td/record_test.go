@@ -120,7 +120,7 @@ func TestRecordRejects(t *testing.T) {
 		{"a later version", ErrVersion, func(w *wireRecord) { w.Version = 4 }},
 		{"a second version without an audience", ErrMalformed, func(w *wireRecord) { w.Version = 2 }},
 		{"an audience in the first version", ErrMalformed, func(w *wireRecord) { w.Audience = 1 }},
-		{"an unknown audience", ErrMalformed, func(w *wireRecord) { w.Version, w.Audience = 2, 4 }},
+		{"an unknown audience", ErrMalformed, func(w *wireRecord) { w.Version, w.Audience = 2, 5 }},
 		{"no owner", ErrMalformed, func(w *wireRecord) { w.Owner = "" }},
 		{"an owner of another method", did.ErrMethod, func(w *wireRecord) { w.Owner = "did:web:example.com" }},
 		{"an owner in another spelling", did.ErrInvalid, func(w *wireRecord) { w.Owner += "#key" }},

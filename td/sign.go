@@ -43,7 +43,7 @@ func Sign(t *Thing, s did.Signer, l Lease) (*Signed, error) {
 	hash := sha256.Sum256(raw)
 	w := &wireRecord{
 		Thing: t.ID, Hash: hash[:], Size: uint64(len(raw)), Capabilities: t.Terms(),
-		Title: summarize(t.Title, MaxTitle), Summary: summarize(t.Description, MaxDescription), Audience: uint64(t.Visibility),
+		Title: summarize(t.Title, MaxTitle), Summary: summarize(t.Description, MaxDescription), Audience: t.Visibility.audience(),
 	}
 	return w.sign(s, l, raw)
 }

@@ -17,12 +17,26 @@ const (
 	Public       Visibility = iota
 	Partners                // members of the organization of the host, and callers that a rule lets find it
 	Organization            // members of the organization of the host
+	Named                   // callers, such as a group, that a rule on the Thing names
 	Private                 // consumers of the host
 )
 
-var visibilities = []string{"public", "partners", "organization", "private"}
+var visibilities = []string{"public", "partners", "organization", "named", "private"}
 
-// String returns "public", "partners", "organization" or "private".
+// audiences are the numbers of the visibilities in records.
+var audiences = [...]uint64{Public: 0, Partners: 1, Organization: 2, Private: 3, Named: 4}
+
+// audience returns the number of a visibility in records.
+func (v Visibility) audience() uint64 { return audiences[v] }
+
+// visibilityOf returns the visibility with a number in records, which is at most [maxAudience].
+func visibilityOf(audience uint64) Visibility {
+	return Visibility(slices.Index(audiences[:], audience))
+}
+
+const maxAudience = uint64(len(audiences)) - 1
+
+// String returns "public", "partners", "organization", "named" or "private".
 func (v Visibility) String() string { return visibilities[min(v, Private)] }
 
 // MarshalText implements [encoding.TextMarshaler].
@@ -59,7 +73,9 @@ func (s *Scope) Except(v Visibility) []Query {
 // Decides reports whether the caller finds all Things with a visibility, or none, without exceptions.
 func (s *Scope) Decides(v Visibility) bool { return !s.Each[v] && len(s.Except(v)) == 0 }
 
-func visibilityNames() string { return strings.Join(visibilities[:3], ", ") + " or " + visibilities[3] }
+func visibilityNames() string {
+	return strings.Join(visibilities[:Private], ", ") + " or " + visibilities[Private]
+}
 
 // The members that restrict a description. lmosd:unlisted is read as the visibility private.
 const (

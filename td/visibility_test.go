@@ -31,7 +31,7 @@ func TestVisibilityOfATD(t *testing.T) {
 			t.Errorf("%s: got %v, %v, want %s", members, thing, err, want)
 		}
 	}
-	for value, want := range map[string]string{`"secret"`: "expected public, partners, organization or private", `7`: "expected string"} {
+	for value, want := range map[string]string{`"secret"`: "expected public, partners, organization, named or private", `7`: "expected string"} {
 		_, err := Parse(restrict(t, `"lmosd:visibility":`+value))
 		if invalid, ok := errors.AsType[*ValidationError](err); !ok || !strings.Contains(err.Error(), want) || invalid.Issues[0].Pointer != "/lmosd:visibility" {
 			t.Errorf("%s: got %v, want an issue %q", value, err, want)
@@ -42,14 +42,14 @@ func TestVisibilityOfATD(t *testing.T) {
 func TestVisibilityAsText(t *testing.T) {
 	t.Parallel()
 	type doc struct{ V Visibility }
-	for _, v := range []Visibility{Public, Partners, Organization, Private} {
+	for _, v := range []Visibility{Public, Partners, Organization, Named, Private} {
 		text, err := json.Marshal(doc{v})
 		var got doc
 		if err != nil || json.Unmarshal(text, &got) != nil || got.V != v {
 			t.Errorf("%s: got %s, %v", v, text, err)
 		}
 	}
-	if err := json.Unmarshal([]byte(`{"V":"all"}`), new(doc)); err == nil || !strings.Contains(err.Error(), "public, partners, organization or private") {
+	if err := json.Unmarshal([]byte(`{"V":"all"}`), new(doc)); err == nil || !strings.Contains(err.Error(), "public, partners, organization, named or private") {
 		t.Errorf("got %v", err)
 	}
 }

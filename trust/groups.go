@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/webvh"
 	"github.com/lmosd/lmosd/trust/exchange"
 )
 
@@ -57,10 +58,16 @@ func (t *Trust) GroupsChanged(nodes []did.DID) {
 	t.update()
 }
 
-// addGroups adds the groups of a node that is not barred.
-func (t *Trust) addGroups(p *did.Principal) {
-	if g := t.groups.Load(); g != nil && p.Barred == "" {
-		p.Groups = g.Of(p.Node)
+// addGroupsLocked adds the groups of a node that is not barred. The membership of one that joined as a member of an organization ends with that.
+func (t *Trust) addGroupsLocked(p *did.Principal) {
+	g := t.groups.Load()
+	if g == nil || p.Barred != "" {
+		return
+	}
+	for _, m := range g.Of(p.Node) {
+		if m.Org == "" || m.Org == p.Org || t.authorities[webvh.SCID(m.Org)] == nil {
+			p.Groups = append(p.Groups, m)
+		}
 	}
 }
 

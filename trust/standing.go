@@ -168,11 +168,11 @@ func (t *Trust) evaluateLocked(id did.DID, n *node, now time.Time) *did.Principa
 		if c := t.credentialLocked(); c != nil {
 			p.Org, p.Roles = c.Issuer, c.Roles
 		}
-		t.addGroups(p)
+		t.addGroupsLocked(p)
 		return p
 	}
 	if t.distrusted[id] {
-		p.Barred = "the operator of this node distrusts the node"
+		p.Barred = did.Distrusted
 		return p
 	}
 	if own := t.ownLocked(); own != nil && own.Excludes(id, now) {
@@ -180,7 +180,7 @@ func (t *Trust) evaluateLocked(id did.DID, n *node, now time.Time) *did.Principa
 		return p
 	}
 	t.addStandingLocked(p, n, now)
-	defer t.addGroups(p)
+	defer t.addGroupsLocked(p)
 	if p.Relation == did.Untrusted && p.Barred == "" {
 		for a := range t.allLocked() {
 			if a.Excludes(id, now) {

@@ -73,7 +73,7 @@ func (a *app) commands() map[string][]*cobra.Command {
 		"offer": {newExposeCommand(a), login.NewCommand(a.Console), login.NewLogoutCommand(a.Console), newPublishCommand(a), newUnpublishCommand(a),
 			newMoveCommand(a), newHostingCommand(a), validate.NewCommand(a.Console)},
 		"node":    {annotate(newRunCommand(a), cli.ScopeMesh, cli.ReadWrite), newIDCommand(a), keys.NewCommand(a.Console), newStatusCommand(a), newPeersCommand(a), newNetCommand(a)},
-		"operate": {auditcmd.NewCommand(a.Console), configcmd.NewConfigCommand(a.Console), newOrgCommand(a), newPolicyCommand(a), newTokenCommand(a), newTrustCommand(a)},
+		"operate": {auditcmd.NewCommand(a.Console), configcmd.NewConfigCommand(a.Console), newGroupCommand(a), newOrgCommand(a), newPolicyCommand(a), newTokenCommand(a), newTrustCommand(a)},
 		"develop": {annotate(localnet.NewDemoCommand(a.Console), cli.ScopeLocal, cli.ReadOnly),
 			annotate(localnet.NewTestnetCommand(a.Console), cli.ScopeLocal, cli.ReadWrite),
 			errcatalog.NewCommand(a.Console), newVersionCommand(a), newMCPCommand(a), install.NewCommand(a.Console),

@@ -267,6 +267,8 @@ func (a *app) printCallers(callers string, own []string, v td.Visibility) {
 		a.Talk.Line("callers: consumers of this node only")
 	case v == td.Public && callers == policy.Anyone:
 		a.Talk.Line("open: any peer that reaches the node may call it; trust.untrusted restricts callers")
+	case v == td.Named:
+		a.Talk.Line("callers: " + terminal.OneLine(strings.Join(own, ", ")) + " only")
 	case len(own) > 0:
 		a.Talk.Line("callers: " + terminal.OneLine(strings.Join(own, ", ")) + ", and nodes of the own organization")
 	case v != td.Public:

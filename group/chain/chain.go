@@ -100,8 +100,8 @@ func begin(raw []byte, now time.Time) (*Chain, error) {
 // groupOf returns the id of the group with a first entry.
 func groupOf(first string) string { return strings.TrimPrefix(first, "1-") }
 
-// ID returns the id of the group: 46 characters, the hash of its first entry.
-func (c *Chain) ID() string { return groupOf(c.first.ID) }
+// Group returns the id of the group: 46 characters, the hash of its first entry.
+func (c *Chain) Group() string { return groupOf(c.first.ID) }
 
 // Len returns the number of entries of all branches.
 func (c *Chain) Len() int { return len(c.nodes) }
@@ -406,9 +406,21 @@ func (c *Chain) Lost() (all []*Entry) {
 		if n.Op.Kind != Remove || c.Counts(n.ID) || !s.isAdmin(n.Signer) {
 			continue
 		}
-		if m, ok := s.Member(n.Op.Member.DID); ok && n.Time.After(m.at) {
+		common := n.before
+		for !c.Counts(common.ID) {
+			common = common.before
+		}
+		if m, ok := s.Member(n.Op.Member.DID); ok && m.last <= common.Number {
 			all = append(all, n.Entry)
 		}
 	}
 	return all
+}
+
+// Entry returns an entry by its ID, of any branch, or nil.
+func (c *Chain) Entry(id string) *Entry {
+	if n := c.nodes[id]; n != nil {
+		return n.Entry
+	}
+	return nil
 }

@@ -63,7 +63,7 @@ func (f *fixture) member(name, role string) Member {
 func (f *fixture) add(name, role string) Op {
 	f.t.Helper()
 	m := f.member(name, role)
-	st, err := SignJoin(f.ID(), m.Node, role, f.key(name), f.now)
+	st, err := SignJoin(f.Group(), f.Head().ID, m.Node, role, f.key(name), f.now)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func (f *fixture) role(name, role string) Op {
 // leave returns the operation for a member that leaves.
 func (f *fixture) leave(name string) Op {
 	f.t.Helper()
-	st, err := SignLeave(f.ID(), f.key(name), f.now)
+	st, err := SignLeave(f.Group(), f.Head().ID, f.key(name), f.now)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestChain(t *testing.T) {
 	f.admin("ada", "cyd")
 	f.do("cyd", f.role("ben", "adjuster"))
 	moved := Op{Kind: Add, Member: Member{DID: f.id("ben"), Node: f.id("elsewhere"), Role: "adjuster"}}
-	moved.Statement, _ = SignJoin(f.ID(), f.id("elsewhere"), "adjuster", f.key("ben"), f.now)
+	moved.Statement, _ = SignJoin(f.Group(), f.Head().ID, f.id("elsewhere"), "adjuster", f.key("ben"), f.now)
 	f.do("cyd", moved)
 	f.do("cyd", f.add("dan", Plain))
 	f.now = f.now.Add(time.Second)
@@ -177,14 +177,14 @@ func TestChain(t *testing.T) {
 		t.Error("not dissolved")
 	}
 	again, err := Read(f.Bytes(), f.now)
-	if err != nil || again.Head().ID != f.Head().ID || again.ID() != f.ID() || !again.State().Dissolved {
+	if err != nil || again.Head().ID != f.Head().ID || again.Group() != f.Group() || !again.State().Dissolved {
 		t.Errorf("read again: %v", err)
 	}
 	if s := again.State(); s.Name != "claims" || s.Labels["channel"] != "web" || len(s.Join) != 1 || s.Join[0].As != "adjuster" {
 		t.Errorf("%+v", s)
 	}
-	if !did.IsHash(f.ID()) || f.Len() != 10 {
-		t.Errorf("id %s, %d entries", f.ID(), f.Len())
+	if !did.IsHash(f.Group()) || f.Len() != 10 {
+		t.Errorf("id %s, %d entries", f.Group(), f.Len())
 	}
 }
 
@@ -311,9 +311,8 @@ func TestStatements(t *testing.T) {
 			}
 		}
 	}
-	f.do("ada", early)
 	left := f.leave("ben")
-	f.now = f.now.Add(time.Second)
+	f.do("ada", early)
 	second := f.add("ben", Plain) // sent to a second admin, and not used
 	if _, err := f.Sign(left, f.key("ada"), f.now.Add(time.Second)); !errors.Is(err, ErrInvalid) {
 		t.Errorf("a statement that it leaves, from before it joined: %v", err)
@@ -324,7 +323,6 @@ func TestStatements(t *testing.T) {
 			t.Errorf("an old statement, %s: %v", name, err)
 		}
 	}
-	f.now = f.now.Add(time.Second)
 	again := f.add("ben", Plain)
 	if _, err := f.Sign(again, f.key("ada"), f.now.Add(MaxAge+time.Minute)); !errors.Is(err, ErrInvalid) {
 		t.Errorf("a statement of yesterday: %v", err)
@@ -533,7 +531,7 @@ func TestEquivocation(t *testing.T) {
 	f := begun(t, Op{})
 	g := f.at(f.Head().ID)
 	f.do("ada", f.add("ben", Plain))
-	g.do("ada", f.add("cyd", Plain))
+	g.do("ada", g.add("cyd", Plain))
 	f.merge(g)
 	forks := f.Splits()
 	if len(forks) != 1 || forks[0].Signer != f.id("ada") || len(forks[0].IDs) != 2 {

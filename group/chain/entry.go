@@ -75,7 +75,7 @@ type Member struct {
 	By    did.DID // the admin who added it, or gave it its role
 	// Since is the number of the entry by which it became a member, or an admin if it is one.
 	Since int
-	at    time.Time // of the last entry about it
+	last  int // the number of the last entry that made it a member or moved it
 }
 
 // A Rule lets those join whose credential of an issuer states a role.
@@ -105,11 +105,14 @@ type Op struct {
 
 // A Statement is what a member signs: that it joins a group, or leaves it.
 type Statement struct {
-	Group   string
-	Member  did.DID
-	Node    did.DID // through which it is reached; empty: it leaves
-	Role    string  // with which it joins
+	Group  string
+	Member did.DID
+	Node   did.DID // through which it is reached; empty: it leaves
+	Role   string  // with which it joins
+	// After is the newest entry that the member knows. What the member signed before the last change of its membership does not count.
+	After   string
 	Created time.Time
+	number  int    // of After
 	Raw     []byte // canonical JSON
 	doc     map[string]any
 }
@@ -239,6 +242,8 @@ func (e *Entry) checkStatement() error {
 		return nil
 	case s.Joins() != (o.Kind == Add) || s.Member != o.Member.DID || s.Node != o.Member.Node || s.Joins() && s.Role != o.Member.Role:
 		return errors.New("the statement is of another member, or for another node or role")
+	case s.number >= e.Number:
+		return fmt.Errorf("the statement of the member follows the entry %d", s.number)
 	case s.Joins() && (e.Time.Sub(s.Created) > MaxAge || s.Created.Sub(e.Time) > Skew):
 		return fmt.Errorf("the statement of the member is from %s, the entry from %s", stamp(s.Created), stamp(e.Time))
 	}
@@ -481,14 +486,14 @@ const (
 	leaveType = "GroupLeave"
 )
 
-// SignJoin returns the statement of the member of s that it joins a group with a role, and is reached through node.
-func SignJoin(group string, node did.DID, role string, s did.Signer, now time.Time) (*Statement, error) {
-	return signStatement(map[string]any{"type": joinType, "group": group, "node": string(node), "role": role}, s, now)
+// SignJoin returns the statement of the member of s that it joins a group with a role, and is reached through node. after is the newest entry that it knows.
+func SignJoin(group, after string, node did.DID, role string, s did.Signer, now time.Time) (*Statement, error) {
+	return signStatement(map[string]any{"type": joinType, "group": group, "after": after, "node": string(node), "role": role}, s, now)
 }
 
 // SignLeave returns the statement of the member of s that it leaves a group.
-func SignLeave(group string, s did.Signer, now time.Time) (*Statement, error) {
-	return signStatement(map[string]any{"type": leaveType, "group": group}, s, now)
+func SignLeave(group, after string, s did.Signer, now time.Time) (*Statement, error) {
+	return signStatement(map[string]any{"type": leaveType, "group": group, "after": after}, s, now)
 }
 
 func signStatement(doc map[string]any, s did.Signer, now time.Time) (*Statement, error) {
@@ -539,7 +544,11 @@ func readStatementBody(doc map[string]any) (*Statement, error) {
 	if s.Member, err = memberKey(v.Document, "member"); err != nil {
 		return nil, err
 	}
-	names := []string{"type", "group", "member", "created"}
+	s.After, _ = v.Document["after"].(string)
+	if s.number, err = numberOf(s.After); err != nil {
+		return nil, fmt.Errorf("after: %w", err)
+	}
+	names := []string{"type", "group", "after", "member", "created"}
 	switch v.Document["type"] {
 	case joinType:
 		names = append(names, "node", "role")

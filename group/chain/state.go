@@ -3,7 +3,6 @@ package chain
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/lmosd/lmosd/did"
 )
@@ -26,7 +25,6 @@ type Former struct {
 	Member
 	Until   int // the number of the entry that ended its membership
 	Removed bool
-	at      time.Time
 }
 
 // A Pending change needs the approval of more admins.
@@ -124,7 +122,7 @@ func (s *State) check(o *Op) error {
 	switch {
 	case !known:
 		return invalid("%s is no member", o.Member.DID.Short())
-	case o.Statement != nil && !o.Statement.Created.After(m.at):
+	case o.Statement != nil && o.Statement.number < m.last:
 		return invalid("the statement of %s is older than its membership", m.DID.Short())
 	case o.Kind == Role && m.Role == o.Member.Role:
 		return invalid("%s has the role %s already", m.DID.Short(), m.Role)
@@ -144,13 +142,13 @@ func (s *State) checkAdd(o *Op, m Member, known bool) error {
 	case !known && len(s.Members) >= MaxMembers:
 		return fmt.Errorf("%w: a group has at most %d members", ErrFull, MaxMembers)
 	}
-	last := m.at
+	last := m.last
 	for _, f := range s.Former {
-		if f.DID == o.Member.DID && f.at.After(last) {
-			last = f.at
+		if f.DID == o.Member.DID {
+			last = max(last, f.Until)
 		}
 	}
-	if !o.Statement.Created.After(last) {
+	if o.Statement.number < last {
 		return invalid("the statement of %s is older than the last change of its membership", o.Member.DID.Short())
 	}
 	return nil
@@ -194,12 +192,12 @@ func (s *State) apply(o *Op, e *Entry) {
 		fallthrough
 	case o.Kind == Add && at < 0:
 		m := o.Member
-		m.Since, m.By, m.at = e.Number, e.Signer, e.Time
+		m.Since, m.By, m.last = e.Number, e.Signer, e.Number
 		s.Members = append(slices.Clip(s.Members), m)
 	case o.Kind == Add:
 		s.Members = slices.Clone(s.Members)
 		m := &s.Members[at]
-		m.Node, m.Org, m.Until, m.By, m.at = o.Member.Node, o.Member.Org, o.Member.Until, e.Signer, e.Time
+		m.Node, m.Org, m.Until, m.By, m.last = o.Member.Node, o.Member.Org, o.Member.Until, e.Signer, e.Number
 	case o.Kind == Role:
 		s.Members = slices.Clone(s.Members)
 		m := &s.Members[at]
@@ -208,7 +206,7 @@ func (s *State) apply(o *Op, e *Entry) {
 		}
 		m.Role, m.By = o.Member.Role, e.Signer
 	case o.Kind == Remove:
-		s.Former = append(slices.Clip(s.Former), Former{s.Members[at], e.Number, o.Statement == nil, e.Time})
+		s.Former = append(slices.Clip(s.Former), Former{s.Members[at], e.Number, o.Statement == nil})
 		s.Members = slices.Delete(slices.Clone(s.Members), at, at+1)
 	case o.Kind == Dissolve:
 		s.Dissolved = true

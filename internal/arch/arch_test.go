@@ -44,7 +44,7 @@ var rows = [][]string{
 	{"bridge/a2a/protocol", "bridge/a2a/card", "bridge/bridgetest"},
 	{"bridge/mcp/features"},
 	{"bridge/a2a/v03", "bridge/a2a/executor", "bridge/a2a/push"},
-	{"trust", "gateway/tdd", "bridge/mcp/server", "bridge/mcp/backend", "bridge/a2a/server", "bridge/a2a/client"},
+	{"trust", "group", "gateway/tdd", "bridge/mcp/server", "bridge/mcp/backend", "bridge/a2a/server", "bridge/a2a/client"},
 	{"bridge/mcp/aggregator", "bridge/mcp/client"},
 	// What a node is made of: the HTTP server, the libp2p host, agents made from programs and documents, bridges.
 	{"agent", "gateway", "p2p", "expose", "discovery/explore", "interact/servient", "bridge/mcp", "bridge/a2a"},

@@ -120,7 +120,7 @@ const (
 //
 //   - consumers of this node may do all that the listener permits, except callers with an access token: only rules permit them something
 //     (its scopes are such rules), of those that allow all local callers none,
-//   - members of the organization may connect, store, relay, find and call, except private Things,
+//   - members of the organization may connect, store, relay, find and call, except private Things and those for named callers,
 //   - partners may connect, store, relay, find public Things, and what untrusted callers may do,
 //   - untrusted callers may do what Options.Untrusted and Options.Relay state. Pending ones are untrusted, but for Options.Stale.
 //
@@ -157,7 +157,7 @@ func (s *Set) byRelation(p *did.Principal, r Request) Decision {
 		}
 		return Decision{Allow: true, Op: r.Op, Relation: p.Relation}
 	case did.Own:
-		allow = r.Op != Manage && r.Op != Delegate && visibility < td.Private
+		allow = r.Op != Manage && r.Op != Delegate && visibility <= td.Organization
 	default:
 		switch {
 		case s.untrusted == UntrustedOpen:
@@ -179,6 +179,8 @@ type Options struct {
 	Self did.DID
 	// Organization returns the organization that rules call name. It also knows names of former partners.
 	Organization func(name string) (did.DID, bool)
+	// Group returns the id of the group that rules call name. It also knows the names of former groups. Nil knows none.
+	Group func(name string) (string, bool)
 	// Names returns the names of the partners, for errors. Nil: they are unknown.
 	Names func() []string
 	// Untrusted is UntrustedOpen, UntrustedFind or UntrustedNone.
@@ -192,7 +194,7 @@ type Options struct {
 }
 
 // unnamed are targets of which only the visibility is known.
-var unnamed = [td.Private + 1]Target{{}, {Visibility: td.Partners}, {Visibility: td.Organization}, {Visibility: td.Private}}
+var unnamed = [td.Private + 1]Target{{}, {Visibility: td.Partners}, {Visibility: td.Organization}, {Visibility: td.Named}, {Visibility: td.Private}}
 
 // Finds decides whether a caller may find a Thing. The target is made only if some rule on find may depend on it.
 func (s *Set) Finds(p *did.Principal, now time.Time, v td.Visibility, target func() *Target) bool {

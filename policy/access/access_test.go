@@ -326,8 +326,8 @@ func TestScopeAgreesWithDecide(t *testing.T) {
 		"": {}, "  - {allow: acme, to: find}": {}, "  - {deny: acme, to: '*'}": {}, "  - {deny: globex, to: '*'}": {}, "  - {deny: '" + string(other) + "', to: find}": {},
 		"  - {allow: acme, to: find, on: logistics}": {exceptions: 1}, "  - {deny: anyone, to: find, on: ['urn:x:payout', logistics/x]}": {exceptions: 2},
 		"  - {allow: acme, to: invoke, on: logistics}": {}, "  - {deny: own, to: '*', on: logistics}": {},
-		"  - {allow: partners, to: find, on: 'cap:urn:example/catalogue'}": {exceptions: 1}, "  - {deny: acme, to: find, on: 'cap:Example'}": {exceptions: 1, each: 4},
-		"  - {allow: acme, to: find, when: 'context.hops < 3'}": {each: 2}, "  - {deny: acme, to: '*', when: 'context.hops < 3'}": {each: 4},
+		"  - {allow: partners, to: find, on: 'cap:urn:example/catalogue'}": {exceptions: 1}, "  - {deny: acme, to: find, on: 'cap:Example'}": {exceptions: 1, each: 5},
+		"  - {allow: acme, to: find, when: 'context.hops < 3'}": {each: 2}, "  - {deny: acme, to: '*', when: 'context.hops < 3'}": {each: 5},
 		"  - {allow: acme, to: find, on: payout, when: 'context.hops > 3'}":    {exceptions: 1},
 		"  - {allow: acme, to: find}\n  - {deny: anyone, to: '*', on: payout}": {exceptions: 1},
 	} {

@@ -28,6 +28,7 @@ const (
 	roleType                    // "ORGANIZATION/role"; "local/role" of an access token
 	organizationType            // the SCID of a did:webvh, otherwise the DID
 	tokenType                   // the name of an access token of this node
+	groupType                   // the id of a group; "ID/role" of a role in it
 	relationType                // "own", "partner", "untrusted", "local"
 	actionType                  // an operation
 	thingType                   // the id of a Thing of this node
@@ -37,7 +38,7 @@ const (
 	otherType                   // no caller and no resource has it
 )
 
-var typeNames = []string{"", "Agent", "Node", "Role", "Org", "Token", "Relation", "Action", "Thing", "Name", "Cap", "Audience", ""}
+var typeNames = []string{"", "Agent", "Node", "Role", "Org", "Token", "Group", "Relation", "Action", "Thing", "Name", "Cap", "Audience", ""}
 
 const (
 	self       = "self"  // the node as a resource
@@ -51,7 +52,7 @@ const (
 	forbid effect = false
 )
 
-// An entity is a caller or a resource. The zero value is any. Of a role, id is the organization and role its name.
+// An entity is a caller or a resource. The zero value is any. Of a role, id is the organization or the group, and role its name.
 type entity struct {
 	typ      entityType
 	id, role string
@@ -59,7 +60,7 @@ type entity struct {
 
 // uid returns the entity as policies name it.
 func (e entity) uid() types.EntityUID {
-	if e.typ == roleType {
+	if e.role != "" {
 		return types.NewEntityUID(types.EntityType(typeNames[e.typ]), types.String(e.id+"/"+e.role))
 	}
 	return types.NewEntityUID(types.EntityType(typeNames[e.typ]), types.String(e.id))
@@ -71,7 +72,7 @@ func entityOf(name, id string) entity {
 	if i := slices.Index(typeNames, name); i > 0 {
 		typ = entityType(i)
 	}
-	if organization, role, ok := strings.Cut(id, "/"); ok && typ == roleType {
+	if organization, role, ok := strings.Cut(id, "/"); ok && (typ == roleType || typ == groupType) {
 		return entity{typ, organization, role}
 	}
 	return entity{typ: typ, id: id}
@@ -456,6 +457,9 @@ func (s *Set) callers(all []entity, p *did.Principal) []entity {
 	}
 	if p.Via == did.Token && p.Name != "" {
 		all = append(all, entity{typ: tokenType, id: p.Name})
+	}
+	for _, m := range p.Groups {
+		all = append(all, entity{typ: groupType, id: m.Group}, entity{groupType, m.Group, m.Role})
 	}
 	if p.Org != "" {
 		id := organizationID(p.Org)

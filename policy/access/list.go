@@ -87,6 +87,8 @@ func (b *Builder) Audience(name string) (v td.Visibility, organization string, e
 		return td.Partners, AnyPartner, nil
 	case e.typ == relationType, b.o.Self != "" && e.id == organizationID(b.o.Self):
 		return td.Organization, "", nil
+	case e.typ == groupType:
+		return td.Named, "", nil
 	}
 	return td.Partners, e.id, nil
 }
@@ -149,6 +151,11 @@ func (e entity) name() string {
 		return e.id
 	case tokenType:
 		return "token:" + e.id
+	case groupType:
+		if e.role != "" {
+			return "group:" + e.id + "/" + e.role
+		}
+		return "group:" + e.id
 	case relationType:
 		if e.id == did.Partner.String() {
 			return "partners"

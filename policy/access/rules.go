@@ -17,7 +17,7 @@ const apiVersion = "lmosd/v1"
 // A Rule is one line of a file of rules, in its short form.
 type Rule struct {
 	// Allow or Deny are the callers: "anyone", "own", "partners", "local", NAME of an organization, NAME/ROLE, own/ROLE, local/ROLE of access
-	// tokens, "token:NAME", a DID. A rule that allows "local" does not concern callers with an access token.
+	// tokens, "token:NAME", "group:NAME", "group:NAME/ROLE", a DID. A rule that allows "local" does not concern callers with an access token.
 	Allow list `yaml:"allow,omitempty"`
 	Deny  list `yaml:"deny,omitempty"`
 	// To are operations; "call" and "*" are several.
@@ -148,6 +148,8 @@ func (b *Builder) caller(name string) (entity, error) {
 		return entity{typ: relationType, id: strings.TrimSuffix(name, "s")}, nil
 	case strings.HasPrefix(name, "token:") && len(name) > len("token:"):
 		return entity{typ: tokenType, id: name[len("token:"):]}, nil
+	case strings.HasPrefix(name, "group:"):
+		return b.group(name[len("group:"):])
 	case strings.HasPrefix(name, "did:key:"):
 		id, consumer, _ := strings.Cut(name, "#")
 		if _, err := did.Parse(id); err != nil {
@@ -175,13 +177,29 @@ func (b *Builder) caller(name string) (entity, error) {
 	case !ok && organization == "own":
 		return entity{}, fmt.Errorf("%q: this node has no organization", name)
 	case !ok:
-		return entity{}, fmt.Errorf("unknown caller %q: expected anyone, own, partners, local, untrusted, the name of a partner%s, NAME/ROLE, own/ROLE, local/ROLE, token:NAME or a DID", name, b.knownNames())
+		return entity{}, fmt.Errorf("unknown caller %q: expected anyone, own, partners, local, untrusted, the name of a partner%s, NAME/ROLE, own/ROLE, local/ROLE, token:NAME, group:NAME or a DID", name, b.knownNames())
 	case hasRole && role == "":
 		return entity{}, fmt.Errorf("%q has an empty role", name)
 	case hasRole:
 		return entity{roleType, organizationID(id), role}, nil
 	}
 	return entity{typ: organizationType, id: organizationID(id)}, nil
+}
+
+// group returns the entity of a group, or of a role in it.
+func (b *Builder) group(name string) (entity, error) {
+	name, role, hasRole := strings.Cut(name, "/")
+	id, ok := "", false
+	if b.o.Group != nil {
+		id, ok = b.o.Group(name)
+	}
+	switch {
+	case !ok:
+		return entity{}, fmt.Errorf("unknown group %q: this node is and was in no group of that name", name)
+	case hasRole && role == "":
+		return entity{}, fmt.Errorf("group:%s/ has an empty role", name)
+	}
+	return entity{groupType, id, role}, nil
 }
 
 // knownNames returns the names of organizations in parentheses, or "" if they are unknown.

@@ -125,6 +125,9 @@ func described(name string, who *did.Principal, from string) *Caller {
 	add("relation", who.Relation.String(), from)
 	add("organization", string(who.Org), from)
 	add("roles", strings.Join(who.Roles, ", "), from)
+	for _, m := range who.Groups {
+		add("group", m.Group+", "+m.Role, "the log of the group")
+	}
 	add("barred", who.Barred, "the standing of the node")
 	return c
 }

@@ -37,7 +37,7 @@ const watchEvery = 2 * time.Second
 // options returns the options of sets of rules.
 func (s *Store) options() access.Options {
 	o := access.Options{Untrusted: s.o.Untrusted, Relay: s.o.Relay, Connect: s.o.Connect, Stale: s.o.Stale, Organization: s.o.Organization,
-		Names: s.o.Names}
+		Names: s.o.Names, Group: s.o.Group}
 	if o.Organization != nil {
 		o.Self, _ = o.Organization("own")
 	}

@@ -29,6 +29,8 @@ type Options struct {
 	Principal func(node did.DID) *did.Principal
 	// Organization returns the organization of a name in rules, and that of this node for "own". Nil knows none.
 	Organization func(name string) (did.DID, bool)
+	// Group returns the id of the group of a name in rules. Nil knows none.
+	Group func(name string) (string, bool)
 	// Unconfirmed returns the name of the partner with an id in access rules, of any for access.AnyPartner, if it is not confirmed; otherwise
 	// "". Nil: all are confirmed.
 	Unconfirmed func(organization string) string

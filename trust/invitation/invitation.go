@@ -1,7 +1,7 @@
-// Package invitation encodes, signs and verifies invitations, which make a node a member of an organization or two organizations partners, and
-// stores those that a node issued.
+// Package invitation encodes, signs and verifies invitations, which make a node a member of an organization or of a group, or two organizations
+// partners, and stores those that a node issued.
 //
-// An invitation is one string: "lmos-invite:" and the base64url of a deterministic CBOR map, signed by an issuing key of the organization. Its
+// An invitation is one string: "lmos-invite:" and the base64url of a deterministic CBOR map, signed by an issuing key of the organization, or by an admin of the group. Its
 // secret proves that the holder received it; the issuer stores the hash of the secret only. The domain in the DID of the organization is a
 // claim: the log with the SCID proves the organization, and people compare [CheckWords].
 package invitation
@@ -42,6 +42,7 @@ const (
 	maxNetwork   = 64             // bytes
 	maxDID       = 512            // bytes
 	maxAddress   = 512            // bytes
+	maxHead      = 64             // bytes
 	secretSize   = 16
 )
 
@@ -55,23 +56,27 @@ type Kind uint8
 const (
 	Node    Kind = 1 // the reader's node becomes a member of the organization
 	Partner Kind = 2 // the reader's organization becomes a partner
+	Group   Kind = 3 // the reader's node becomes a member of the group
 )
 
-// String returns "node" or "partner".
+// String returns "node", "partner" or "group".
 func (k Kind) String() string {
 	switch k {
 	case Node:
 		return "node"
 	case Partner:
 		return "partner"
+	case Group:
+		return "group"
 	}
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
 // An Invitation is the content of the string.
 type Invitation struct {
-	Network      string  // the name of the mesh
-	Organization did.DID // a did:webvh
+	Network string // the name of the mesh
+	// Organization is a did:webvh; for a group, the did:key of the admin that invites.
+	Organization did.DID
 	// For is the only DID that may use the invitation: of a node, or for partners of the organization. Empty: any.
 	For  did.DID
 	Kind Kind
@@ -80,6 +85,8 @@ type Invitation struct {
 	Secret    [secretSize]byte
 	Expires   time.Time // UTC, whole seconds
 	Addresses []string  // 1 to MaxAddresses multiaddrs of issuer nodes, which end in /p2p/ID
+	// Group is the id of the group, and Head the newest entry of its log: the log that the reader receives has it. Empty for other kinds.
+	Group, Head string
 
 	signed []byte // the signed bytes, without the domain
 	sig    []byte
@@ -97,6 +104,8 @@ type wire struct {
 	Expires      int64    `cbor:"7,keyasint"` // Unix seconds
 	Addresses    [][]byte `cbor:"8,keyasint"`
 	Signature    []byte   `cbor:"9,keyasint,omitempty"`
+	Group        string   `cbor:"10,keyasint,omitempty"`
+	Head         string   `cbor:"11,keyasint,omitempty"`
 }
 
 // New returns a signed invitation and its string. It fills in Secret, and Expires if it is zero; the life is at most [MaxLife]. s is an
@@ -110,7 +119,8 @@ func New(i Invitation, s did.Signer, now time.Time) (*Invitation, string, error)
 		return nil, "", interact.Errorf(interact.Usage, "", "an invitation is valid for at most %d days, got %s", int(MaxLife.Hours()/24), life.Round(time.Second))
 	}
 	_, _ = rand.Read(i.Secret[:]) // it never fails
-	w := wire{Version: 1, Network: i.Network, Organization: string(i.Organization), For: string(i.For), Kind: uint8(i.Kind), Roles: i.Roles, Secret: i.Secret[:], Expires: i.Expires.Unix()}
+	w := wire{Version: 1, Network: i.Network, Organization: string(i.Organization), For: string(i.For), Kind: uint8(i.Kind), Roles: i.Roles, Secret: i.Secret[:], Expires: i.Expires.Unix(),
+		Group: i.Group, Head: i.Head}
 	for _, a := range i.Addresses {
 		m, err := multiaddr.NewMultiaddr(a)
 		if err != nil {
@@ -145,7 +155,7 @@ func invalid(hint, format string, args ...any) error {
 	return interact.Errorf(interact.InvalidInvite, hint, format, args...)
 }
 
-const askAgain = "request a new invitation from the organization"
+const askAgain = "request a new invitation"
 
 // Parse reads an invitation. It ignores white space, which terminals and mail programs add. It does not check the signature; see
 // [Invitation.Verify]. The error has the code [interact.InvalidInvite].
@@ -190,7 +200,7 @@ func decode(raw []byte) (*Invitation, error) {
 		return nil, errors.New("it is not deterministic CBOR")
 	}
 	i := &Invitation{Network: w.Network, Organization: did.DID(w.Organization), For: did.DID(w.For), Kind: Kind(w.Kind), Roles: w.Roles,
-		Expires: time.Unix(w.Expires, 0).UTC(), sig: w.Signature}
+		Expires: time.Unix(w.Expires, 0).UTC(), Group: w.Group, Head: w.Head, sig: w.Signature}
 	if err := i.check(w); err != nil {
 		return nil, err
 	}
@@ -215,7 +225,7 @@ func (i *Invitation) check(w wire) error {
 		return fmt.Errorf("the version is %d, expected 1", w.Version)
 	case w.Network == "" || len(w.Network) > maxNetwork || interact.Readable(w.Network) != w.Network:
 		return errors.New("the name of the network is invalid")
-	case i.Kind != Node && i.Kind != Partner:
+	case i.Kind < Node || i.Kind > Group:
 		return fmt.Errorf("the kind is %d", i.Kind)
 	case len(w.Secret) != secretSize:
 		return fmt.Errorf("the secret has %d bytes, expected %d", len(w.Secret), secretSize)
@@ -225,6 +235,8 @@ func (i *Invitation) check(w wire) error {
 		return errors.New("the time of expiry is invalid")
 	case len(w.Addresses) == 0 || len(w.Addresses) > MaxAddresses:
 		return fmt.Errorf("it has %d addresses, expected 1 to %d", len(w.Addresses), MaxAddresses)
+	case (i.Kind == Group) != did.IsHash(w.Group) || i.Kind != Group && w.Group+w.Head != "" || len(w.Head) > maxHead:
+		return errors.New("the id of the group is invalid")
 	case len(w.Roles) > MaxRoles:
 		return fmt.Errorf("it has %d roles, more than %d", len(w.Roles), MaxRoles)
 	}
@@ -240,14 +252,17 @@ func (i *Invitation) checkDIDs(w wire) error {
 	if len(w.Organization) > maxDID || len(w.For) > maxDID {
 		return errors.New("a DID is too long")
 	}
-	if d, err := did.Parse(w.Organization); err != nil || webvh.SCID(d) == "" {
+	switch d, err := did.Parse(w.Organization); {
+	case i.Kind == Group && (err != nil || d.Method() != "key"):
+		return errors.New("the admin of the group is not a did:key")
+	case i.Kind != Group && (err != nil || webvh.SCID(d) == ""):
 		return errors.New("the organization is not a did:webvh")
 	}
 	if w.For == "" {
 		return nil
 	}
 	d, err := did.Parse(w.For)
-	if method := map[Kind]string{Node: "key", Partner: "webvh"}[i.Kind]; err != nil || d.Method() != method {
+	if method := map[Kind]string{Node: "key", Partner: "webvh", Group: "key"}[i.Kind]; err != nil || d.Method() != method {
 		return fmt.Errorf("the reader is not a did:%s", method)
 	}
 	return nil
@@ -288,6 +303,16 @@ func (i *Invitation) Nodes() (all []did.DID) {
 		}
 	}
 	return all
+}
+
+// VerifyAdmin verifies the signature of an invitation to a group by the key of the admin that it names. The error has the code
+// [interact.InvalidInvite].
+func (i *Invitation) VerifyAdmin() error {
+	key, err := i.Organization.Key()
+	if err != nil || i.Kind != Group || !ed25519.Verify(key, append([]byte(did.PurposeInvitation), i.signed...), i.sig) {
+		return invalid("request a new invitation from an admin of the group", "the invitation was altered")
+	}
+	return nil
 }
 
 // SCID returns the identifier of the organization.
