@@ -351,7 +351,7 @@ func newGroupLeave(a *app) *cobra.Command {
 			return a.changeGroup(cmd.Context(), args[0], api.GroupChange{Kind: api.GroupLeave}, "Leave the group "+args[0]+"?", yes, "left "+args[0])
 		},
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not prompt for a confirmation")
+	addYes(cmd, &yes)
 	return cmd
 }
 
@@ -370,7 +370,7 @@ func newGroupDissolve(a *app) *cobra.Command {
 			return a.changeGroup(cmd.Context(), args[0], api.GroupChange{Kind: api.GroupDissolve}, "Dissolve the group "+args[0]+" for good?", yes, "dissolved "+args[0])
 		},
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not prompt for a confirmation")
+	addYes(cmd, &yes)
 	return cmd
 }
 
