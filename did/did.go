@@ -57,6 +57,9 @@ const (
 	PurposeNode Purpose = "lmos-node-v1:"
 	// PurposeGrant signs that nodes may host a Thing (td.Grant): the signed bytes are "lmos-grant-v1:" and the message, a map in CBOR.
 	PurposeGrant Purpose = "lmos-grant-v1:"
+	// PurposeUCAN signs a UCAN (package did/ucan). The message is the map of its envelope in DAG-CBOR: the Varsig header, and the payload of a
+	// delegation or an invocation of version 1.0.0.
+	PurposeUCAN Purpose = "ucan"
 	// PurposeCard signs an A2A agent card as a JWS. The message is its signing input (RFC 7515 §5.1) with the header
 	// {"alg":"EdDSA","typ":"JOSE","kid":…}.
 	PurposeCard Purpose = "a2a-agent-card"

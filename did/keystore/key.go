@@ -63,18 +63,20 @@ func (k Key) Peer() []byte {
 // of [Key.Sign]. No other code may use the result.
 func (k Key) Libp2p() []byte { return append([]byte{0x08, 0x01, 0x12, 0x40}, k.private()...) }
 
-// Sign signs msg for purpose and returns 64 bytes. There are seven purposes; others are rejected:
+// Sign signs msg for purpose and returns 64 bytes. There are nine purposes; others are rejected:
 //
 //	assertionMethod   msg is the hash data of a Data Integrity proof, exactly 64 bytes, and is signed as it is
 //	lmos-td-v1:       msg is a record in CBOR; "lmos-td-v1:" and msg are signed
 //	lmos-invite-v1:   msg is an invitation in CBOR; "lmos-invite-v1:" and msg are signed
 //	lmos-rotate-v1:   msg is a rotation in CBOR; "lmos-rotate-v1:" and msg are signed
 //	lmos-node-v1:     msg is the addresses of a node in CBOR; "lmos-node-v1:" and msg are signed
+//	lmos-grant-v1:    msg is a grant in CBOR; "lmos-grant-v1:" and msg are signed
 //	lmos-audit-v1:    msg is a line of the audit log in JSON; "lmos-audit-v1:" and msg are signed
+//	ucan             msg is the envelope of a UCAN delegation or invocation in DAG-CBOR, without its signature, and is signed as it is
 //	a2a-agent-card    msg is the signing input of a JWS of a card: the base64url of a header of type JOSE, a dot, and text
 //
 // No input of one purpose is valid for another, or for the uses of the key by libp2p: hash data that begins with one of their names, or is
-// all text, is rejected, and so are records, maps and lines of the size of hash data.
+// all text, is rejected, and so are records, maps, envelopes and lines of the size of hash data.
 func (k Key) Sign(purpose did.Purpose, msg []byte) ([]byte, error) {
 	form, ok := inputs[purpose]
 	if !ok {

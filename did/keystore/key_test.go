@@ -233,6 +233,12 @@ func TestSignRejects(t *testing.T) {
 		{"empty invitation", did.PurposeInvitation, nil},
 		{"invitation that is not a map", did.PurposeInvitation, []byte("\x81\x01")},
 		{"invitation with a long map", did.PurposeInvitation, []byte("\xb8\x18")},
+		{"empty UCAN", did.PurposeUCAN, nil},
+		{"UCAN with another tag", did.PurposeUCAN, []byte(ucanStart + "rct@1.0.0\xa0")},
+		{"UCAN with another header", did.PurposeUCAN, []byte("\xa2\x61h\x48\x34\x01\xed\x01\xed\x01\x13\x72\x6eucan/dlg@1.0.0\xa0")},
+		{"UCAN without a map", did.PurposeUCAN, []byte(ucanStart + "dlg@1.0.0\x80")},
+		{"UCAN as long as hash data", did.PurposeUCAN, append([]byte(ucanStart+"dlg@1.0.0\xa1"), make([]byte, 63-len(ucanStart+"dlg@1.0.0"))...)},
+		{"UCAN with bytes before it", did.PurposeUCAN, []byte("\x82\x40" + ucanStart + "dlg@1.0.0\xa0")},
 		{"invitation as long as hash data", did.PurposeInvitation, append([]byte{0xa1}, make([]byte, 63-len(did.PurposeInvitation))...)},
 	} {
 		if sig, err := k.Sign(c.purpose, c.msg); err == nil {
@@ -244,7 +250,7 @@ func TestSignRejects(t *testing.T) {
 // No bytes are the input of two purposes.
 func TestFormsCannotCollide(t *testing.T) {
 	t.Parallel()
-	if len(inputs) != 8 {
+	if len(inputs) != 9 {
 		t.Fatalf("there are %d forms; this test must check the new one, too", len(inputs))
 	}
 	for n := range 200 {
@@ -281,6 +287,26 @@ func TestFormsCannotCollide(t *testing.T) {
 		}
 		if _, err := card(input); err == nil {
 			t.Errorf("a checkpoint of %d bytes is a card too", n+1)
+		}
+	}
+	// The map of a UCAN begins like no domain, and none has the size of hash data.
+	for _, tag := range []string{"dlg@1.0.0", "inv@1.0.0"} {
+		for n := range 200 {
+			input, err := ucan(append([]byte(ucanStart+tag+"\xa9"), bytes.Repeat([]byte{0xa5}, n)...))
+			if err != nil {
+				continue
+			}
+			if again, err := hashData(input); err == nil {
+				t.Errorf("a UCAN of %d bytes is hash data too: %q", len(input), again)
+			}
+			if _, err := card(input); err == nil {
+				t.Errorf("a UCAN of %d bytes is a card too", len(input))
+			}
+		}
+	}
+	for _, d := range domains {
+		if _, err := ucan(append([]byte(d), bytes.Repeat([]byte{0xa0}, 100)...)); err == nil {
+			t.Errorf("%q begins a UCAN", d)
 		}
 	}
 	// The inputs that libp2p signs with the same key are rejected as hash data at any length.

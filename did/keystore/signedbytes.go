@@ -21,11 +21,12 @@ var inputs = map[did.Purpose]func(msg []byte) ([]byte, error){
 	did.PurposeNode:       mapFor(did.PurposeNode),
 	did.PurposeGrant:      mapFor(did.PurposeGrant),
 	did.PurposeAudit:      checkpoint,
+	did.PurposeUCAN:       ucan,
 	did.PurposeCard:       card,
 }
 
 // domains are the prefixes of the bytes that are signed with the same key for other uses: by libp2p for handshakes, signed envelopes and
-// gossip, and here for records, invitations, rotations, addresses, grants and checkpoints. An envelope has a length before its name, so that the names are also compared at offset 1.
+// gossip, and here for records, invitations, rotations, addresses, grants, checkpoints and UCANs. An envelope has a length before its name, so that the names are also compared at offset 1.
 var domains = []string{
 	did.PurposeRecord,
 	did.PurposeInvitation,
@@ -33,6 +34,7 @@ var domains = []string{
 	did.PurposeNode,
 	did.PurposeGrant,
 	did.PurposeAudit,
+	ucanStart,
 	"noise-libp2p-static-key:",
 	"libp2p-tls-handshake:",
 	"libp2p-pubsub:",
@@ -85,6 +87,22 @@ func checkpoint(msg []byte) ([]byte, error) {
 		return nil, fmt.Errorf("expected a checkpoint of the audit log in JSON, got %d bytes", len(msg))
 	}
 	return input, nil
+}
+
+// ucanStart begins the signed bytes of a UCAN in DAG-CBOR: a map of two keys, "h" with the Varsig header of Ed25519 over DAG-CBOR, and a
+// text of 14 bytes that begins with "ucan/".
+const ucanStart = "\xa2\x61h\x48\x34\x01\xed\x01\xed\x01\x13\x71\x6eucan/"
+
+// ucan returns msg if it begins like the envelope of a delegation or an invocation, whose payload is a map.
+func ucan(msg []byte) ([]byte, error) {
+	payload, ok := bytes.CutPrefix(msg, []byte(ucanStart+"dlg@1.0.0"))
+	if !ok {
+		payload, ok = bytes.CutPrefix(msg, []byte(ucanStart+"inv@1.0.0"))
+	}
+	if !ok || len(payload) == 0 || payload[0] < 0xa0 || payload[0] > 0xb7 || len(msg) == hashSize {
+		return nil, errors.New("not the envelope of a UCAN delegation or invocation")
+	}
+	return msg, nil
 }
 
 // cardHeader is the beginning of the header of a card's JWS: its type differs from that of a JWT and of other uses of JWS.

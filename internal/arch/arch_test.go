@@ -27,7 +27,7 @@ var rows = [][]string{
 	// Key files, legacy documents, one DID method: below td, which signs with them. What TDs are made of.
 	{"did/keystore"},
 	{"did/didtest"},
-	{"did/aries", "did/web", "did/webvh", "did/vc", "did/rotation", "group/chain", "td/schema", "td/scheme"},
+	{"did/aries", "did/web", "did/webvh", "did/vc", "did/ucan", "did/rotation", "group/chain", "td/schema", "td/scheme"},
 	{"td"},
 	// The interaction model. TDs made from other documents. The parts of the directory that need descriptions only.
 	{"interact", "td/openapi", "td/lmos", "td/querytext", "td/tdtest", "internal/testhost", "directory/index", "directory/embedding", "directory/fetch", "directory/lookalike", "directory/eviction", "directory/reachability", "directory/persist", "directory/directorytest", "policy/access", "p2p/relay", "p2p/noderecord", "p2p/oneport"},

@@ -1,4 +1,4 @@
-// Package cbor encodes and decodes deterministic CBOR (RFC 8949 §4.2.1).
+// Package cbor encodes and decodes deterministic CBOR (RFC 8949 §4.2.1) and DAG-CBOR (IPLD).
 package cbor
 
 import (
