@@ -136,20 +136,21 @@ func badStatement(source any) error {
 
 // splitGlob returns the texts between the stars of a pattern. \* is a star of the text.
 func splitGlob(glob string) []string {
-	parts := []string{""}
+	var parts []string
+	var part strings.Builder
 	for i := 0; i < len(glob); i++ {
-		last := &parts[len(parts)-1]
 		switch {
 		case glob[i] == '*':
-			parts = append(parts, "")
+			parts = append(parts, part.String())
+			part.Reset()
 		case strings.HasPrefix(glob[i:], `\*`):
-			*last += "*"
+			part.WriteByte('*')
 			i++
 		default:
-			*last += glob[i : i+1]
+			part.WriteByte(glob[i])
 		}
 	}
-	return parts
+	return append(parts, part.String())
 }
 
 // like reports whether the whole of text matches. The leftmost place of each part leaves the most text to those after it.

@@ -215,6 +215,14 @@ func TestPolicyIsBounded(t *testing.T) {
 	}
 }
 
+// The memory of a pattern grows with its length, not with its square.
+func TestLongPattern(t *testing.T) {
+	long := strings.Repeat("a", MaxBytes)
+	if n := testing.AllocsPerRun(5, func() { splitGlob(long) }); n > 100 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 func repeated(v any, n int) []any {
 	list := make([]any, n)
 	for i := range list {

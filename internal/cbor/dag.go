@@ -17,12 +17,12 @@ type Link []byte
 
 // dagEnc and dagDec are immutable and safe for concurrent use.
 var (
-	dagTags = links()
+	dagTags = linkTag()
 	dagEnc  = must(dagEncoding().EncModeWithTags(dagTags))
 	dagDec  = must(dagDecoding().DecModeWithTags(dagTags))
 )
 
-func links() cbor.TagSet {
+func linkTag() cbor.TagSet {
 	s := cbor.NewTagSet()
 	must(struct{}{}, s.Add(cbor.TagOptions{EncTag: cbor.EncTagRequired, DecTag: cbor.DecTagRequired}, reflect.TypeFor[Link](), 42))
 	return s
