@@ -50,7 +50,7 @@ func (r Reason) Error() string { return string(r) }
 // An Error is why tokens are refused.
 type Error struct {
 	Reason Reason
-	Token  CID           // the token that is refused; zero if it is not one of the tokens
+	Token  CID           // the token that is refused, or the proof that is missing; zero: none of them
 	By     time.Duration // of Expired and TooEarly: the distance to the bound, without the skew
 	Detail string
 }
