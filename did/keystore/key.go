@@ -72,7 +72,7 @@ func (k Key) Libp2p() []byte { return append([]byte{0x08, 0x01, 0x12, 0x40}, k.p
 //	lmos-node-v1:     msg is the addresses of a node in CBOR; "lmos-node-v1:" and msg are signed
 //	lmos-grant-v1:    msg is a grant in CBOR; "lmos-grant-v1:" and msg are signed
 //	lmos-audit-v1:    msg is a line of the audit log in JSON; "lmos-audit-v1:" and msg are signed
-//	ucan             msg is the envelope of a UCAN delegation or invocation in DAG-CBOR, without its signature, and is signed as it is
+//	ucan              msg is the envelope of a UCAN delegation or invocation in DAG-CBOR, without its signature, and is signed as it is
 //	a2a-agent-card    msg is the signing input of a JWS of a card: the base64url of a header of type JOSE, a dot, and text
 //
 // No input of one purpose is valid for another, or for the uses of the key by libp2p: hash data that begins with one of their names, or is
