@@ -31,6 +31,20 @@ type TokenList struct {
 	APIVersion string  `json:"apiVersion"`
 	Kind       string  `json:"kind"`
 	Items      []Token `json:"items"`
+	// IdentityProviders are those whose tokens the node accepts, too, ordered by name.
+	IdentityProviders []IdentityProvider `json:"identity_providers,omitempty"`
+}
+
+// IdentityProvider is an identity provider in [TokenList].
+type IdentityProvider struct {
+	Name   string `json:"name"`
+	Issuer string `json:"issuer"`
+	// Keys is the number of its keys that the node knows, and Since the time when it read them last; zero: never. It reads them when the first
+	// token arrives.
+	Keys  int       `json:"keys"`
+	Since time.Time `json:"since,omitzero"`
+	// Problem is why the last attempt to read the keys failed; empty after a success.
+	Problem string `json:"problem,omitempty"`
 }
 
 // TokenRequest is the body of POST /v1/tokens.

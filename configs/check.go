@@ -14,6 +14,7 @@ import (
 	"github.com/lmosd/lmosd/audit"
 	"github.com/lmosd/lmosd/discovery/explore"
 	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/gateway/oidc"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/p2p"
 )
@@ -141,6 +142,9 @@ func (c *Config) checkTrust(ps *problems) {
 func (c *Config) checkHTTP(ps *problems) {
 	if c.HTTP.Socket == "" {
 		c.bad(ps, "http.socket", "auto, none, or a path", "http.socket is empty")
+	}
+	if err := oidc.Check(c.HTTP.OIDC); err != nil {
+		c.bad(ps, "http.oidc", "for example  - {name: acme, issuer: https://login.acme.example, audience: https://node.acme.example}", "%v", err)
 	}
 	if (c.HTTP.TLS.Cert == "") != (c.HTTP.TLS.Key == "") {
 		missing, given := "http.tls.key", "http.tls.cert"

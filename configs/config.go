@@ -221,6 +221,11 @@ type HTTP struct {
 	// What a program must present to change the node over TCP: token (the content of api.token in the data directory, as a Bearer
 	// token) or none.
 	Auth string `yaml:"auth" values:"token none"`
+	// The identity providers, at most 4, whose access tokens (JWTs, RFC 9068) programs may present instead of tokens of the node. Each has a
+	// name, an issuer (an https URL) and an audience, which its tokens must have; scopes maps OAuth scopes to rights as of access tokens
+	// ({"lmos.call": [call]}); claims maps values of claims to roles ({groups: {adjusters: [adjuster]}}). Optional: algorithms (RS256, ES256,
+	// EdDSA and PS256), type (at+jwt requires tokens of that type) and ca (a file with the certificates that sign the provider's).
+	OIDC Providers `yaml:"oidc"`
 	// The names, in addition to literal addresses, that requests to the API may use as Host. Requests with any other Host are
 	// refused, against DNS rebinding.
 	Hosts []string `yaml:"hosts"`
@@ -378,7 +383,7 @@ func Default() *Config {
 		Search:    Search{Method: "lexical"},
 		Trust: Trust{Untrusted: "find", Connect: "anyone", Stale: "deny", PolicyFile: "auto", Rate: TrustRate{PerPeer: 100, Reads: 1000, Burst: 200},
 			Audit: TrustAudit{Level: "denied", Keep: 10}},
-		HTTP: HTTP{Listen: "127.0.0.1:4668", Socket: "auto", Auth: "token", Hosts: []string{}, Origins: []string{}, DirectoryAuth: "token", TLS: TLS{Mode: "auto"}},
+		HTTP: HTTP{Listen: "127.0.0.1:4668", Socket: "auto", Auth: "token", OIDC: Providers{}, Hosts: []string{}, Origins: []string{}, DirectoryAuth: "token", TLS: TLS{Mode: "auto"}},
 		Interact: Interact{Timeout: Duration(30 * time.Second), UntrustedDeadline: Duration(2 * time.Minute), Concurrency: 256, PerCaller: 64, PerThing: 64, Subscriptions: 256, Credentials: "auto", Validate: true, Direct: "secure",
 			Tasks: Tasks{MaxDuration: Duration(time.Hour), UntrustedMaxDuration: Duration(10 * time.Minute), Retention: Duration(10 * time.Minute)}},
 		MCP:       MCP{Pin: []string{}},

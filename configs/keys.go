@@ -14,7 +14,7 @@ import (
 // A Key is one setting; its name is that of flags ("mesh.dht.mode") and, by level, of the file.
 type Key struct {
 	Name    string
-	Type    string   // string, bool, int, duration, size, rate or list
+	Type    string   // string, bool, int, duration, size, rate, list or mappings
 	Default string   // as in a file; "[]" is the empty list
 	Doc     string   // the comment of the field, lines joined
 	Values  []string // the possible values of a fixed set
@@ -104,6 +104,8 @@ func (f field) kind() string {
 		return "rate"
 	case []string:
 		return "list"
+	case Providers:
+		return "mappings"
 	}
 	return f.value.Kind().String()
 }

@@ -1,12 +1,16 @@
 package configs
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/lmosd/lmosd/gateway/oidc"
 )
 
 // A Duration is a length of time, written with its unit: "30s", "1h30m", "250ms".
@@ -114,3 +118,31 @@ func (r Rate) String() string {
 
 // MarshalText returns the result of String.
 func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// Providers are identity providers: a list of mappings in a file, and JSON in a variable or flag.
+type Providers []oidc.Provider
+
+// UnmarshalText reads a JSON list; an unknown member is an error.
+func (p *Providers) UnmarshalText(b []byte) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	all := []oidc.Provider{}
+	if err := d.Decode(&all); err != nil || d.More() {
+		return fmt.Errorf("expected a list of mappings with name, issuer and audience, and optionally algorithms, type, scopes, claims and ca (%s)",
+			strings.TrimPrefix(fmt.Sprint(err), "json: "))
+	}
+	*p = all
+	return nil
+}
+
+// String returns the JSON list.
+func (p Providers) String() string {
+	b, err := json.Marshal(append([]oidc.Provider{}, p...)) // without MarshalText
+	if err != nil {
+		panic(err) // texts always encode
+	}
+	return string(b)
+}
+
+// MarshalText returns the result of String.
+func (p Providers) MarshalText() ([]byte, error) { return []byte(p.String()), nil }

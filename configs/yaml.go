@@ -167,7 +167,9 @@ func (r *reader) leaf(f field, n ast.Node) {
 	switch {
 	case isList && f.kind() == "list":
 		r.list(f, list, at)
-	case isList || f.kind() == "list":
+	case isList && f.kind() == "mappings":
+		r.mappings(f, list, at)
+	case isList || f.kind() == "mappings" || f.kind() == "list":
 		r.add(interact.ConfigInvalid, at, f.key, r.example(f), "expected %s for %s, got %s", article(f.kind()), f.key, kindOf(n))
 	default:
 		r.scalar(f, n, at)
@@ -186,6 +188,18 @@ func (r *reader) list(f field, n *ast.SequenceNode, at place) {
 		values = append(values, text)
 	}
 	r.settings = append(r.settings, setting{f.key, values, at})
+}
+
+// mappings reads a list of mappings, as JSON.
+func (r *reader) mappings(f field, n *ast.SequenceNode, at place) {
+	var values []any
+	err := yaml.NodeToValue(n, &values)
+	text, bad := json.Marshal(values)
+	if err = errors.Join(err, bad); err != nil {
+		r.syntax(err)
+		return
+	}
+	r.settings = append(r.settings, setting{f.key, []string{string(text)}, at})
 }
 
 func (r *reader) scalar(f field, n ast.Node, at place) {
@@ -249,8 +263,11 @@ func kindOf(n ast.Node) string {
 }
 
 func article(kind string) string {
-	if kind == "int" {
+	switch kind {
+	case "int":
 		return "a whole number"
+	case "mappings":
+		return "a list of mappings"
 	}
 	return "a " + kind
 }

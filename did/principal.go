@@ -21,6 +21,8 @@ const (
 	Loopback Via = "loopback"
 	// Token is an access token of the node, on any listener.
 	Token Via = "token"
+	// OIDC is an access token of an identity provider that the node trusts, on any listener.
+	OIDC Via = "oidc"
 	// Peer is another node, whose key the connection has proved.
 	Peer Via = "peer"
 	// Unproven is a request without a token that may come from another machine: not over loopback, or through a proxy on this
@@ -53,6 +55,9 @@ type Principal struct {
 	Roles []string
 	// Groups are the groups of which the caller is a member, and its role in each.
 	Groups []Membership
+	// Scopes are the rights that the configuration gives to a caller with a token of an identity provider, as those of access tokens. Other
+	// nodes do not receive them.
+	Scopes []string
 	// Relation is the relation of the organization of this node to the caller. Consumers of this node are Local, or Untrusted if their
 	// request is [Unproven].
 	Relation Relation
@@ -97,7 +102,7 @@ func (r Relation) String() string {
 
 // consumers are the principals of consumers without a name.
 var consumers = map[Via]*Principal{Process: consumer(Process, ""), Socket: consumer(Socket, ""), Loopback: consumer(Loopback, ""),
-	Token: consumer(Token, ""), Unproven: consumer(Unproven, "")}
+	Token: consumer(Token, ""), OIDC: consumer(OIDC, ""), Unproven: consumer(Unproven, "")}
 
 func consumer(via Via, name string) *Principal {
 	p := &Principal{Name: name, Via: via, Relation: Local}
@@ -121,8 +126,10 @@ const Operator = "operator"
 // IsReservedName reports whether a name is the [Principal.ID] of consumers without one, which a token or a consumer may not have.
 func IsReservedName(name string) bool { return name == localID || name == unprovenID }
 
-// Scoped reports whether p is a caller with an access token that has only the rights that rules give it.
-func (p *Principal) Scoped() bool { return p != nil && p.Via == Token && p.Name != Operator }
+// Scoped reports whether p is a caller with a token, of this node or of an identity provider, that has only the rights that rules give it.
+func (p *Principal) Scoped() bool {
+	return p != nil && (p.Via == OIDC || p.Via == Token && p.Name != Operator)
+}
 
 // NodePrincipal returns the principal of another node, or of its consumer name.
 func NodePrincipal(node DID, name string) *Principal {
@@ -192,12 +199,14 @@ type principalJSON struct {
 
 	Org    DID          `json:"organization,omitempty"`
 	Roles  []string     `json:"roles,omitempty"`
+	Scopes []string     `json:"scopes,omitempty"`
 	Groups []Membership `json:"groups,omitempty"`
 }
 
-// MarshalJSON writes p as agents receive it: {"id", "did", "node", "name", "via", "organization", "roles", "groups"}, without empty members.
+// MarshalJSON writes p as agents receive it: {"id", "did", "node", "name", "via", "organization", "roles", "scopes", "groups"}, without empty
+// members.
 func (p Principal) MarshalJSON() ([]byte, error) {
-	return json.Marshal(principalJSON{p.ID(), p.DID, p.Node, p.Name, p.Via, p.Org, p.Roles, p.Groups})
+	return json.Marshal(principalJSON{p.ID(), p.DID, p.Node, p.Name, p.Via, p.Org, p.Roles, p.Scopes, p.Groups})
 }
 
 // UnmarshalJSON reads the form of MarshalJSON; the id follows from the other members.
@@ -206,7 +215,7 @@ func (p *Principal) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &t); err != nil {
 		return err
 	}
-	*p = Principal{DID: t.DID, Node: t.Node, Name: t.Name, Via: t.Via, Org: t.Org, Roles: t.Roles, Groups: t.Groups}
+	*p = Principal{DID: t.DID, Node: t.Node, Name: t.Name, Via: t.Via, Org: t.Org, Roles: t.Roles, Scopes: t.Scopes, Groups: t.Groups}
 	return nil
 }
 

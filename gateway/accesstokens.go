@@ -23,6 +23,9 @@ func (g *Gateway) listTokens(w http.ResponseWriter, _ *http.Request) error {
 		for _, t := range g.o.Tokens.List() {
 			list.Items = append(list.Items, tokenOf(t))
 		}
+		for _, i := range g.o.Tokens.Issuers() {
+			list.IdentityProviders = append(list.IdentityProviders, providerOf(i))
+		}
 	}
 	return writeJSON(w, http.StatusOK, list)
 }
@@ -119,4 +122,13 @@ func tokenOf(t tokens.Token) api.Token {
 		shown.Scopes = append(shown.Scopes, s.String())
 	}
 	return shown
+}
+
+// providerOf returns the form of an identity provider in the API.
+func providerOf(i tokens.Issuer) api.IdentityProvider {
+	p := api.IdentityProvider{Name: i.Name, Issuer: i.URL, Keys: i.Keys, Since: i.Since}
+	if i.Err != nil {
+		p.Problem = i.Err.Error()
+	}
+	return p
 }

@@ -31,7 +31,7 @@ import (
 //
 // A route of one Thing needs the scope for that Thing, others for all Things. Policy in the mesh checks each message again.
 // Reads of the directory are open with Options.OpenDirectory. While the node drains, it accepts reads and rejects calls and administration.
-// [guard.identify] returns the principal of a caller.
+// Tokens of identity providers are access tokens in all that follows. [guard.identify] returns the principal of a caller.
 type access uint8
 
 const (
@@ -59,7 +59,7 @@ func (g *guard) identify(r *http.Request) (_ *http.Request, release func()) {
 		return r, release
 	}
 	if ok {
-		if grant, err := g.find(token); err == nil {
+		if grant, err := g.find(r.Context(), token); err == nil {
 			ctx := context.WithValue(did.WithPrincipal(r.Context(), grant.Principal()), grantKey{}, grant)
 			if !grant.IsOperator() {
 				ctx, release = endWith(ctx, grant.Context())
@@ -95,15 +95,15 @@ func grantOf(r *http.Request) *tokens.Grant {
 }
 
 // find returns the grant of a token. The error is an [*interact.Error] without a hint: Unauthenticated if the listener accepts no tokens,
-// otherwise TokenRejected.
-func (g *guard) find(token string) (*tokens.Grant, error) {
+// StatusUnknown if an identity provider cannot be reached, otherwise TokenRejected.
+func (g *guard) find(ctx context.Context, token string) (*tokens.Grant, error) {
 	switch {
 	case g.plain:
 		return nil, errPlain
 	case g.tokens == nil:
 		return nil, interact.Errorf(interact.TokenRejected, "", "this is not a token of the node")
 	}
-	return g.tokens.Find(token)
+	return g.tokens.Find(ctx, token)
 }
 
 // errPlain is the error of a token that a network could read.
@@ -224,14 +224,10 @@ func (g *guard) moveQueryToken(r *http.Request) {
 
 // isToken reports whether a text is a token of this node, valid or not, or has the form of one.
 func (g *guard) isToken(token string) bool {
-	if tokens.Is(token) {
-		return true
-	}
 	if g.tokens == nil {
-		return false
+		return tokens.Is(token)
 	}
-	_, err := g.tokens.Find(token)
-	return err == nil
+	return g.tokens.Is(token)
 }
 
 func (g *guard) isHostAllowed(r *http.Request) bool {
@@ -332,7 +328,7 @@ func (g *guard) authorize(r *http.Request, a access) error {
 		return g.checkScopes(r, grant, a)
 	}
 	token, ok := bearerToken(r.Header.Get("Authorization"))
-	if g.loopback && (a < admin || g.noAuth) && !tokens.Is(token) {
+	if g.loopback && (a < admin || g.noAuth) && !g.isToken(token) {
 		return nil
 	}
 	if !ok && g.plain {
@@ -343,13 +339,18 @@ func (g *guard) authorize(r *http.Request, a access) error {
 		return interact.Errorf(interact.Unauthenticated, g.tokenHint(), "%s %s needs the token of the node", tdd.Clip(r.Method),
 			tdd.Clip(r.URL.Path))
 	}
-	_, err := g.find(token)
+	_, err := g.find(r.Context(), token)
 	if err == nil { // it was created a moment ago
 		err = errNotIdentified
 	}
 	rejected := *interact.AsError(err)
-	if rejected.Hint = g.tokenHint(); g.plain {
+	switch {
+	case g.plain:
 		rejected.Hint = plainHint
+	case rejected.Code == interact.StatusUnknown:
+		rejected.Hint = "try again"
+	default:
+		rejected.Hint = g.tokenHint()
 	}
 	return &rejected
 }
@@ -375,8 +376,12 @@ func (g *guard) checkScopes(r *http.Request, grant *tokens.Grant, a access) erro
 	if op != "" && (grant.Allows(op, nil) || !grant.IsUnlimited() && g.allowsThing(r, grant, op)) {
 		return nil
 	}
-	return &scopeError{interact.Errorf(interact.Forbidden, "create a token with the scope "+a.String(), "the scopes of the token %s do not permit %s %s",
-		grant.Name, tdd.Clip(r.Method), tdd.Clip(r.URL.Path)), a.String()}
+	hint, scope := "create a token with the scope "+a.String(), a.String()
+	if grant.Principal().Via == did.OIDC {
+		hint, scope = "request a token with a scope that http.oidc maps to "+scope, ""
+	}
+	return &scopeError{interact.Errorf(interact.Forbidden, hint, "the scopes of the token %s do not permit %s %s",
+		grant.Name, tdd.Clip(r.Method), tdd.Clip(r.URL.Path)), scope}
 }
 
 // allowsThing reports whether the scopes of a token permit an operation on the Thing that the path of r names.
@@ -405,7 +410,7 @@ func thingOf(r *http.Request) string {
 // A scopeError is the error of a caller whose token has not the scope that a route requires.
 type scopeError struct {
 	err   *interact.Error
-	scope string
+	scope string // that would permit it; empty: it is not known
 }
 
 // Error implements error.
@@ -419,13 +424,16 @@ func (g *guard) caller(r *http.Request) bridge.Caller {
 	c := bridge.Caller{Operator: isTrusted(r), Authorization: r.Header.Get("Authorization")}
 	grant := grantOf(r)
 	if token, ok := bearerToken(c.Authorization); ok && c.Operator {
-		grant, _ = g.find(token) // the token of the operator changes nothing
+		grant, _ = g.find(r.Context(), token) // the token of the operator changes nothing
 	}
 	switch {
 	case grant != nil && grant.IsOperator():
 		return bridge.Caller{Operator: true}
 	case grant != nil:
 		c.Operator = c.Operator || grant.Allows(accessrules.Manage, nil)
+	}
+	if grantOf(r) != nil { // its principal distinguishes the caller, also with another token of an identity provider
+		c.Authorization = ""
 	}
 	return c
 }

@@ -179,8 +179,13 @@ type Partners interface {
 
 // Tokens are the access tokens of the node, with that of the operator (tokens.Store).
 type Tokens interface {
-	// Find returns the grant of a token. The error is an [*interact.Error] of code TokenRejected.
-	Find(secret string) (*tokens.Grant, error)
+	// Find returns the grant of a token. The error is an [*interact.Error] of code TokenRejected, or StatusUnknown if an identity provider cannot be
+	// reached.
+	Find(ctx context.Context, secret string) (*tokens.Grant, error)
+	// Is reports whether text is a token for this node, valid or not, or has the form of one.
+	Is(text string) bool
+	// Issuers returns the identity providers, ordered by name.
+	Issuers() []tokens.Issuer
 	// List returns the tokens by name, without that of the operator.
 	List() []tokens.Token
 	// Create creates a token and returns its secret; Revoke ends one. The errors are those of tokens.Store.

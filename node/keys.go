@@ -8,7 +8,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
-	"github.com/lmosd/lmosd/gateway/tokens"
+	"github.com/lmosd/lmosd/gateway/oidc"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/node/datadir"
 )
@@ -37,7 +37,7 @@ func (n *Node) openTokens() (err error) {
 	if o.HTTP == nil && o.MQTT == "" {
 		return nil
 	}
-	if n.stores.Tokens, err = tokens.Open(o.Dir); err != nil {
+	if n.stores.Tokens, err = oidc.Open(o.Dir, o.OIDC, o.Log); err != nil {
 		if _, explained := errors.AsType[*interact.Error](err); !explained {
 			err = datadir.Error(o.Dir, err)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/discovery/dnssd"
+	"github.com/lmosd/lmosd/gateway/oidc"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/servient"
 	"github.com/lmosd/lmosd/interact/task"
@@ -103,6 +104,7 @@ type Options struct {
 	Bridges []bridge.Bridge
 	// HTTP serves the API; nil serves only [Node.Client].
 	HTTP *HTTP
+	OIDC []oidc.Provider // whose tokens HTTP and MQTT accept
 	// Host is an existing libp2p host, for simulations. Its key is Key. The node closes it.
 	Host host.Host
 	// Transport replaces the transports of the host, for simulations (p2p.Options).

@@ -510,6 +510,8 @@ func refusalHint(r policy.Refusal) string {
 	switch {
 	case r.Who.Via == did.Token && r.Who.Name != "":
 		who = "token:" + r.Who.Name
+	case r.Who.Via == did.OIDC && r.Who.Name != "":
+		who = r.Who.Name
 	case r.Who.Node == "":
 		who = r.Who.Relation.String()
 	}

@@ -150,5 +150,5 @@ func (t *Token) check() error {
 	if life := t.Expires.Sub(t.Created); life < MinLife || life > MaxLife+time.Second {
 		return interact.Errorf(interact.Usage, "for example 90d", "expected a lifetime of %s to %s, got %s", textOf(MinLife), textOf(MaxLife), textOf(life))
 	}
-	return checkRoles(t.Roles)
+	return CheckRoles(t.Roles)
 }

@@ -84,8 +84,8 @@ func (s *Scope) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// rules returns the access rules that permit a caller what a scope permits. A caller that may call a part of a Thing may find the Thing.
-func (s Scope) rules(caller string) []access.Rule {
+// Rules returns the access rules that permit a caller, as rules name it, what a scope permits. A caller that may call a part of a Thing may find the Thing.
+func (s Scope) Rules(caller string) []access.Rule {
 	rule := func(op access.Op, on string) access.Rule {
 		r := access.Rule{Allow: []string{caller}, To: []string{string(op)}}
 		if on != "" {
@@ -109,8 +109,8 @@ func (s Scope) rules(caller string) []access.Rule {
 // isCall reports whether a scope permits to call a Thing in some way.
 func (s Scope) isCall() bool { return s.Op != access.Find && s.Op != access.Manage }
 
-// checkRoles checks the roles of a token: words of [a-z0-9._-], at most 64 characters, the first of which is a letter or digit.
-func checkRoles(roles []string) error {
+// CheckRoles checks the roles of a token: words of [a-z0-9._-], at most 64 characters, the first of which is a letter or digit.
+func CheckRoles(roles []string) error {
 	if len(roles) > maxRoles {
 		return interact.Errorf(interact.Usage, "give fewer roles", "expected at most %d roles, got %d", maxRoles, len(roles))
 	}

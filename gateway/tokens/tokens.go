@@ -52,6 +52,49 @@ type Grant struct {
 	end       context.CancelCauseFunc
 }
 
+// NewGrant returns the grant of a token of an identity provider. Its name is that of the principal, and its lifetime ends at p.Expires. rules are
+// the access rules for p.Scopes, which scopes has as values. end ends the grant earlier, with a reason; it releases nothing that the end of the
+// lifetime does not.
+func NewGrant(p *did.Principal, scopes []Scope, rules *access.Set) (g *Grant, end context.CancelCauseFunc) {
+	g = &Grant{Token: Token{Name: p.Name, Scopes: scopes, Roles: p.Roles, Expires: p.Expires}, principal: p, rules: rules}
+	g.begin()
+	return g, g.end
+}
+
+// begin creates the context of a grant.
+func (g *Grant) begin() {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, stop := context.WithDeadlineCause(ctx, g.Expires, interact.Errorf(interact.TokenRejected, "", "the token %s expired", g.Name))
+	g.ctx, g.end = ctx, func(cause error) { cancel(cause); stop() }
+}
+
+// A Verifier accepts the tokens of identity providers. It is safe for concurrent use.
+type Verifier interface {
+	// Find returns the grant of a token. The error is an [*interact.Error] without a hint: TokenRejected, or StatusUnknown if the provider cannot
+	// be reached and the token cannot be checked without it.
+	Find(ctx context.Context, token string) (*Grant, error)
+	// Is reports whether a text states to be a token of one of the providers, valid or not.
+	Is(text string) bool
+	// Rules adds the access rules for the scopes of its principals.
+	Rules(b *access.Builder) error
+	// Issuers returns the providers, ordered by name.
+	Issuers() []Issuer
+	Close() error
+}
+
+// An Issuer is an identity provider whose tokens the node accepts.
+type Issuer struct {
+	Name string // in the configuration
+	URL  string // the issuer identifier (OpenID Connect Discovery §3)
+	// Scopes are the OAuth scopes that the configuration maps to rights, ordered.
+	Scopes []string
+	// Keys is the number of known keys, and Since the time when they were last read; zero: never.
+	Keys  int
+	Since time.Time
+	// Err is why the last attempt to read the keys failed; nil after a success.
+	Err error
+}
+
 // Principal returns the caller.
 func (g *Grant) Principal() *did.Principal { return g.principal }
 
@@ -86,6 +129,7 @@ type Store struct {
 	writing sync.Mutex // held during a change
 
 	mu       sync.RWMutex
+	others   Verifier          // nil: no other tokens are accepted; set before the store is used
 	changed  func() error      // owned by mu, as are the rest
 	byDigest map[digest]*Grant // valid and expired ones
 	digests  map[string]digest // by name
@@ -126,8 +170,22 @@ func (s *Store) OnChange(f func() error) {
 	s.changed = f
 }
 
+// Accept makes the store accept the tokens of v, too, and own v. It must be called before the store is used; nil is ignored.
+func (s *Store) Accept(v Verifier) { s.others = v }
+
+// Issuers returns the identity providers whose tokens the store accepts, ordered by name.
+func (s *Store) Issuers() []Issuer {
+	if s == nil || s.others == nil {
+		return nil
+	}
+	return s.others.Issuers()
+}
+
 // Close ends the contexts of all grants.
 func (s *Store) Close() error {
+	if s.others != nil {
+		defer s.others.Close()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, g := range s.byDigest {
@@ -142,9 +200,10 @@ func (s *Store) Secret() string { return s.secret }
 // isNil reports whether there are no tokens, not even that of the operator.
 func (s *Store) isNil() bool { return s == nil || s.secret == "" }
 
-// Find returns the grant of a token. It compares hashes, so that the time that it takes discloses nothing about a token. The error is an
-// [*interact.Error] of code TokenRejected, without a hint.
-func (s *Store) Find(secret string) (*Grant, error) {
+// Find returns the grant of a token. It compares hashes, so that the time that it takes discloses nothing about a token. For the token of an
+// identity provider it may wait for the keys of the provider. The error is an [*interact.Error] without a hint: TokenRejected, or StatusUnknown as
+// that of [Verifier].
+func (s *Store) Find(ctx context.Context, secret string) (*Grant, error) {
 	if s.isNil() {
 		return nil, errUnknown
 	}
@@ -156,12 +215,23 @@ func (s *Store) Find(secret string) (*Grant, error) {
 	g := s.byDigest[given]
 	s.mu.RUnlock()
 	switch {
+	case g == nil && s.others != nil:
+		return s.others.Find(ctx, secret)
 	case g == nil:
 		return nil, errUnknown
 	case !time.Now().Before(g.Expires):
 		return nil, interact.Errorf(interact.TokenRejected, "", "the token %s expired on %s", g.Name, g.Expires.Format(time.DateOnly))
 	}
 	return g, nil
+}
+
+// Is reports whether text is a token for this node, valid or not, or has the form of one: it is a secret, and not for an agent.
+func (s *Store) Is(text string) bool {
+	if Is(text) || s.isNil() {
+		return Is(text)
+	}
+	given, own := digestOf(text), digestOf(s.secret)
+	return subtle.ConstantTimeCompare(given[:], own[:]) == 1 || s.others != nil && s.others.Is(text)
 }
 
 var errUnknown = interact.Errorf(interact.TokenRejected, "", "this is not a token of the node")
@@ -171,10 +241,10 @@ var errUnknown = interact.Errorf(interact.TokenRejected, "", "this is not a toke
 // without a token is anonymous; nil refuses it.
 func (s *Store) Login(anonymous *did.Principal) func(user, password string) (*did.Principal, context.Context) {
 	return func(_, password string) (*did.Principal, context.Context) {
-		switch g, err := s.Find(password); {
+		switch g, err := s.Find(context.Background(), password); { // waits for a few seconds at most
 		case err == nil:
 			return g.principal, g.ctx
-		case anonymous == nil || Is(password): // it was a token
+		case anonymous == nil || s.Is(password): // it was a token
 			return nil, nil
 		}
 		return anonymous, context.Background()
@@ -319,12 +389,10 @@ func (s *Store) addLocked(e entry) error {
 		return err
 	}
 	g := &Grant{Token: e.Token, rules: rule, principal: &did.Principal{Name: e.Name, Via: did.Token, Relation: did.Local, Roles: e.Roles, Expires: e.Expires}}
-	ctx, cancel := context.WithCancelCause(context.Background())
-	ctx, stop := context.WithDeadlineCause(ctx, e.Expires, interact.Errorf(interact.TokenRejected, "", "the token %s expired", e.Name))
-	g.ctx, g.end = ctx, func(cause error) { cancel(cause); stop() }
+	g.begin()
 	s.byDigest[e.Digest], s.digests[e.Name] = g, e.Digest
-	context.AfterFunc(ctx, func() {
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	context.AfterFunc(g.ctx, func() {
+		if errors.Is(g.ctx.Err(), context.DeadlineExceeded) {
 			s.expire()
 		}
 	})
@@ -352,7 +420,7 @@ func compile(t Token) (*access.Set, error) {
 
 func (t *Token) addRules(b *access.Builder) error {
 	for _, s := range t.Scopes {
-		for _, r := range s.rules("token:" + t.Name) {
+		for _, r := range s.Rules("token:" + t.Name) {
 			if err := b.AddRule("token "+t.Name, r); err != nil {
 				return scopeError("the scope %q cannot be used: %v", s, err)
 			}
@@ -372,6 +440,9 @@ func (s *Store) Rules(b *access.Builder) error {
 		if err := t.addRules(b); err != nil {
 			return err
 		}
+	}
+	if s != nil && s.others != nil {
+		return s.others.Rules(b)
 	}
 	return nil
 }

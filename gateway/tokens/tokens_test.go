@@ -137,7 +137,7 @@ func TestGrants(t *testing.T) {
 		"everything": {"*", "find@all find@lamp find@weather invoke@all invoke@lamp invoke@weather manage@all manage@lamp manage@weather " +
 			"read@all read@lamp read@weather", true},
 	} {
-		g, err := s.Find(create(t, s, name, strings.Fields(c.scopes)...))
+		g, err := s.Find(t.Context(), create(t, s, name, strings.Fields(c.scopes)...))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,7 +178,7 @@ func TestTheOperator(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 || len(s.Secret()) < 43 {
 		t.Errorf("%d bytes, mode %v, %v", len(s.Secret()), info.Mode(), err)
 	}
-	g, err := s.Find(s.Secret())
+	g, err := s.Find(t.Context(), s.Secret())
 	if err != nil || !g.IsOperator() || !g.IsUnlimited() || !g.AllowsCalls() || !g.Allows(access.Manage, nil) || g.Principal().Scoped() {
 		t.Errorf("got %+v, %v", g, err)
 	}
@@ -218,7 +218,7 @@ func TestNoTokens(t *testing.T) {
 	t.Parallel()
 	var none *Store
 	for name, s := range map[string]*Store{"nil": none, "no operator": New("")} {
-		if _, err := s.Find(""); err == nil {
+		if _, err := s.Find(t.Context(), ""); err == nil {
 			t.Errorf("%s: the empty token is accepted", name)
 		}
 		s.OnChange(nil)
@@ -244,7 +244,7 @@ func TestCreate(t *testing.T) {
 		t.Errorf("the secret is in the file, or %v", err)
 	}
 	for name, s := range map[string]*Store{"here": s, "after a restart": open(t, dir)} {
-		g, err := s.Find(secret)
+		g, err := s.Find(t.Context(), secret)
 		if err != nil || g.Name != "ci" || !slices.Equal(g.Principal().Roles, []string{"build-1", "ops"}) || !g.Expires.Equal(made.Expires) {
 			t.Errorf("%s: %+v, %v", name, g, err)
 		}
@@ -252,7 +252,7 @@ func TestCreate(t *testing.T) {
 		if similar == secret {
 			similar = secret[:len(secret)-1] + "y"
 		}
-		if _, err := s.Find(similar); err == nil {
+		if _, err := s.Find(t.Context(), similar); err == nil {
 			t.Errorf("%s: a similar token is accepted", name)
 		}
 		if list := s.List(); len(list) != 1 || list[0].Name != "ci" {
@@ -297,7 +297,7 @@ func TestExpiry(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g, err := s.Find(secret)
+		g, err := s.Find(t.Context(), secret)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -310,12 +310,12 @@ func TestExpiry(t *testing.T) {
 		})
 		time.Sleep(59 * time.Minute)
 		synctest.Wait()
-		if _, err := s.Find(secret); err != nil || g.Context().Err() != nil {
+		if _, err := s.Find(t.Context(), secret); err != nil || g.Context().Err() != nil {
 			t.Errorf("a minute before: %v, %v", err, g.Context().Err())
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		_, err = s.Find(secret)
+		_, err = s.Find(t.Context(), secret)
 		if wantCode(t, err, interact.TokenRejected); !strings.Contains(err.Error(), "expired") || g.Context().Err() == nil {
 			t.Errorf("after: %v, %v", err, g.Context().Err())
 		}
@@ -323,7 +323,7 @@ func TestExpiry(t *testing.T) {
 			t.Errorf("the rules after the end permit %v", permitted)
 		}
 		again := create(t, s, "ci", "find")
-		if g, err := s.Find(again); err != nil || len(s.List()) != 1 {
+		if g, err := s.Find(t.Context(), again); err != nil || len(s.List()) != 1 {
 			t.Errorf("the next one: %+v, %v, %v", g, err, s.List())
 		}
 	})
@@ -334,7 +334,7 @@ func TestRevoke(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
 	secret, other := create(t, s, "ci", "call"), create(t, s, "b", "find")
-	g, err := s.Find(secret)
+	g, err := s.Find(t.Context(), secret)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,9 +347,9 @@ func TestRevoke(t *testing.T) {
 		t.Errorf("got %v, the context has %v, rules before it: %t", err, g.Context().Err(), rulesFirst)
 	}
 	for name, s := range map[string]*Store{"here": s, "after a restart": open(t, dir)} {
-		_, err := s.Find(secret)
+		_, err := s.Find(t.Context(), secret)
 		wantCode(t, err, interact.TokenRejected)
-		if g, err := s.Find(other); err != nil || g.Context().Err() != nil {
+		if g, err := s.Find(t.Context(), other); err != nil || g.Context().Err() != nil {
 			t.Errorf("%s: another token: %v", name, err)
 		}
 	}
@@ -373,7 +373,7 @@ func TestRulesThatAreRejected(t *testing.T) {
 	if wantCode(t, err, interact.PolicyInvalid); secret != "" || len(s.List()) != 1 || len(open(t, dir).List()) != 1 {
 		t.Errorf("got %q; the tokens are %v", secret, s.List())
 	}
-	if _, err := s.Find(kept); err != nil {
+	if _, err := s.Find(t.Context(), kept); err != nil {
 		t.Errorf("another token: %v", err)
 	}
 	fail = false
@@ -477,7 +477,7 @@ func FuzzToken(f *testing.F) {
 		if Is(text) && (len(text) != secretLen || withChecksum(text[:secretLen-checksum]) != text) {
 			t.Errorf("%q has the form of a token", text)
 		}
-		if _, err := s.Find(text); (err == nil) != (text == "operator") {
+		if _, err := s.Find(t.Context(), text); (err == nil) != (text == "operator") {
 			t.Errorf("%q: %v", text, err)
 		}
 	})

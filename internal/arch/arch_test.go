@@ -33,7 +33,7 @@ var rows = [][]string{
 	{"interact", "td/openapi", "td/lmos", "td/querytext", "td/tdtest", "internal/testhost", "directory/index", "directory/embedding", "directory/fetch", "directory/lookalike", "directory/eviction", "directory/reachability", "directory/persist", "directory/directorytest", "policy/access", "p2p/relay", "p2p/noderecord", "p2p/oneport"},
 	{"interact/credentials", "interact/interacttest", "interact/problem", "interact/choice", "directory/paging", "gateway/tokens", "policy/rules"},
 	// The own organization, its partners, the strings that invite others, and the protocol between organizations.
-	{"trust/invitation", "trust/organization", "trust/partners", "trust/exchange"},
+	{"trust/invitation", "trust/organization", "trust/partners", "trust/exchange", "gateway/oidc"},
 	{"trust/authority"}, // what is known of any organization: the rules of the own one hold for others
 	// Messages and framing of single protocols, below their bindings and bridges. Organizations whose domain served their log: each has an authority.
 	{"trust/proven", "interact/form", "interact/bindingtest", "interact/coap/messaging", "interact/stream/frame", "interact/ws/frame", "interact/mqtt/packet", "interact/oauth", "bridge/mcp/protocol"},
@@ -150,6 +150,7 @@ var moduleHomes = []struct {
 	{"github.com/antchfx/xpath", []string{"gateway/tdd"}, "queries in XPath"},
 	{"github.com/prometheus/client_golang", []string{"gateway", "p2p"}, "metrics; libp2p adds its own"},
 	{"github.com/goccy/go-yaml", []string{"internal/yamltext", "configs", "policy/access"}, "configuration files and access rules"},
+	{"github.com/go-jose/go-jose/v4", []string{"gateway/oidc"}, "tokens and keys of identity providers"},
 	{"github.com/cedar-policy/cedar-go", []string{"policy/access"}, "conditions of access rules"},
 	{"github.com/spf13/cobra", []string{"cmd/lmosd", "cmd/lmosd/internal/cli", "cmd/lmosd/internal/configcmd",
 		"cmd/lmosd/internal/help", "cmd/lmosd/internal/localnet", "cmd/lmosd/internal/errcatalog", "cmd/lmosd/internal/validate",

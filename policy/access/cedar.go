@@ -27,8 +27,9 @@ const (
 	nodeType                    // the DID of a node, of its consumers too; "self" as a resource
 	roleType                    // "ORGANIZATION/role"; "local/role" of an access token
 	organizationType            // the SCID of a did:webvh, otherwise the DID
-	tokenType                   // the name of an access token of this node
+	tokenType                   // the name of an access token of this node, or of a subject of an identity provider
 	groupType                   // the id of a group; "ID/role" of a role in it
+	scopeType                   // a scope of a subject of an identity provider
 	relationType                // "own", "partner", "untrusted", "local"
 	actionType                  // an operation
 	thingType                   // the id of a Thing of this node
@@ -38,7 +39,7 @@ const (
 	otherType                   // no caller and no resource has it
 )
 
-var typeNames = []string{"", "Agent", "Node", "Role", "Org", "Token", "Group", "Relation", "Action", "Thing", "Name", "Cap", "Audience", ""}
+var typeNames = []string{"", "Agent", "Node", "Role", "Org", "Token", "Group", "Scope", "Relation", "Action", "Thing", "Name", "Cap", "Audience", ""}
 
 const (
 	self       = "self"  // the node as a resource
@@ -455,11 +456,14 @@ func (s *Set) callers(all []entity, p *did.Principal) []entity {
 	if p.Node != "" {
 		all = append(all, entity{typ: nodeType, id: string(p.Node)})
 	}
-	if p.Via == did.Token && p.Name != "" {
+	if (p.Via == did.Token || p.Via == did.OIDC) && p.Name != "" {
 		all = append(all, entity{typ: tokenType, id: p.Name})
 	}
 	for _, m := range p.Groups {
 		all = append(all, entity{typ: groupType, id: m.Group}, entity{groupType, m.Group, m.Role})
+	}
+	for _, scope := range p.Scopes {
+		all = append(all, entity{typ: scopeType, id: scope})
 	}
 	if p.Org != "" {
 		id := organizationID(p.Org)

@@ -150,12 +150,17 @@ func (e entity) name() string {
 	case agentType, nodeType:
 		return e.id
 	case tokenType:
+		if isSubject(e.id) {
+			return e.id
+		}
 		return "token:" + e.id
 	case groupType:
 		if e.role != "" {
 			return "group:" + e.id + "/" + e.role
 		}
 		return "group:" + e.id
+	case scopeType:
+		return "scope:" + e.id
 	case relationType:
 		if e.id == did.Partner.String() {
 			return "partners"

@@ -150,6 +150,10 @@ func (b *Builder) caller(name string) (entity, error) {
 		return entity{typ: tokenType, id: name[len("token:"):]}, nil
 	case strings.HasPrefix(name, "group:"):
 		return b.group(name[len("group:"):])
+	case isSubject(name):
+		return entity{typ: tokenType, id: name}, nil
+	case strings.HasPrefix(name, "scope:") && len(name) > len("scope:"):
+		return entity{typ: scopeType, id: name[len("scope:"):]}, nil
 	case strings.HasPrefix(name, "did:key:"):
 		id, consumer, _ := strings.Cut(name, "#")
 		if _, err := did.Parse(id); err != nil {
@@ -177,7 +181,7 @@ func (b *Builder) caller(name string) (entity, error) {
 	case !ok && organization == "own":
 		return entity{}, fmt.Errorf("%q: this node has no organization", name)
 	case !ok:
-		return entity{}, fmt.Errorf("unknown caller %q: expected anyone, own, partners, local, untrusted, the name of a partner%s, NAME/ROLE, own/ROLE, local/ROLE, token:NAME, group:NAME or a DID", name, b.knownNames())
+		return entity{}, fmt.Errorf("unknown caller %q: expected anyone, own, partners, local, untrusted, the name of a partner%s, NAME/ROLE, own/ROLE, local/ROLE, token:NAME, oidc:PROVIDER:SUBJECT, group:NAME or a DID", name, b.knownNames())
 	case hasRole && role == "":
 		return entity{}, fmt.Errorf("%q has an empty role", name)
 	case hasRole:
@@ -200,6 +204,13 @@ func (b *Builder) group(name string) (entity, error) {
 		return entity{}, fmt.Errorf("group:%s/ has an empty role", name)
 	}
 	return entity{groupType, id, role}, nil
+}
+
+// isSubject reports whether a caller in a rule is a subject of an identity provider, "oidc:PROVIDER:SUBJECT", which is its did.Principal.Name.
+func isSubject(name string) bool {
+	rest, ok := strings.CutPrefix(name, "oidc:")
+	provider, subject, _ := strings.Cut(rest, ":")
+	return ok && provider != "" && subject != ""
 }
 
 // knownNames returns the names of organizations in parentheses, or "" if they are unknown.

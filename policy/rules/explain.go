@@ -42,6 +42,11 @@ func (s *Store) Caller(name string) (*Caller, error) {
 		return described(name, who, "assumed: a member of a partner"), nil
 	case strings.HasPrefix(name, "token:") && len(name) > len("token:"):
 		return described(name, did.Consumer(did.Token, name[len("token:"):]), "assumed: a consumer of this node with the token"), nil
+	case strings.HasPrefix(name, "oidc:"):
+		if err := unknown(); err != nil {
+			return nil, noCaller(err)
+		}
+		return described(name, did.Consumer(did.OIDC, name), "assumed: a subject of an identity provider, with a token without scopes"), nil
 	case strings.HasPrefix(name, "did:key:"):
 		if err := unknown(); err != nil {
 			return nil, noCaller(err)

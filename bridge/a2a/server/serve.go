@@ -82,12 +82,12 @@ func New(o Options) *Handler {
 	return &Handler{o}
 }
 
-// callerOf returns the caller of a request: the one that the node authenticated, distinguished further by the hash of its Authorization
-// header. Callers of this machine without credentials share one principal.
+// callerOf returns the caller of a request: the one that the node authenticated, distinguished further by the hash of an Authorization
+// header that did not authenticate it. Callers of this machine without credentials share one principal.
 func callerOf(r *http.Request) Caller {
 	c, from := bridge.CallerOf(r), did.PrincipalOf(r.Context())
 	var names []string
-	if from != nil && from.Relation != did.Local {
+	if from != nil && from.Relation != did.Local || from.Scoped() {
 		names = append(names, from.ID())
 	}
 	if c.Operator {

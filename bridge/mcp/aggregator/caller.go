@@ -9,8 +9,8 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// callerOf returns the name of the caller of a request: the principal that the gateway determined, and a hash of the credentials in the
-// request. A local consumer without credentials has the empty name.
+// callerOf returns the name of the caller of a request: the principal that the gateway determined, and a hash of credentials in the
+// request that did not authenticate it. A local consumer without credentials has the empty name.
 func callerOf(r *http.Request) string {
 	var parts []string
 	switch p := did.PrincipalOf(r.Context()); {
@@ -19,7 +19,7 @@ func callerOf(r *http.Request) string {
 	case p != did.Consumer(did.Loopback, ""): // which is shared
 		parts = append(parts, string(p.Via)+"/"+p.Name)
 	}
-	if shown := r.Header.Get("Authorization"); shown != "" {
+	if shown := r.Header.Get("Authorization"); shown != "" && !did.PrincipalOf(r.Context()).Scoped() { // a new token of a subject is the same caller
 		sum := sha256.Sum256([]byte(shown))
 		parts = append(parts, hex.EncodeToString(sum[:16]))
 	}

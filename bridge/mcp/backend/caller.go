@@ -80,11 +80,11 @@ func PrincipalOf(from *did.Principal, m *protocol.Message) *did.Principal {
 			return nil
 		}
 		p := did.Consumer(of.Via, of.Name)
-		if len(of.Roles) == 0 {
+		if len(of.Roles) == 0 && len(of.Scopes) == 0 {
 			return p
 		}
 		token := *p
-		token.Roles = of.Roles
+		token.Roles, token.Scopes = of.Roles, of.Scopes
 		return &token
 	case from.Node != "" && did.ValidPrincipalName(user):
 		return from.Narrowed(user, from.Relation, nil)
@@ -93,4 +93,4 @@ func PrincipalOf(from *did.Principal, m *protocol.Message) *did.Principal {
 }
 
 // consumers are the principals of local callers that a relay of this process may name.
-var consumers = []did.Via{did.Process, did.Socket, did.Loopback, did.Token, did.Unproven}
+var consumers = []did.Via{did.Process, did.Socket, did.Loopback, did.Token, did.OIDC, did.Unproven}
