@@ -68,7 +68,7 @@ type Right struct {
 
 // WhyRequest is the body of POST /v1/trust/why.
 type WhyRequest struct {
-	Who   string          `json:"who"`             // a caller as rules name it: a DID, local, token:NAME, an organization, NAME/ROLE, anyone
+	Who   string          `json:"who"`             // a caller as rules name it: a DID, local, token:NAME, oidc:PROVIDER:SUBJECT, an organization, NAME/ROLE, anyone
 	Op    string          `json:"op"`              // an operation
 	On    string          `json:"on,omitempty"`    // a Thing of this node, NAME/AFFORDANCE, or node
 	Input json.RawMessage `json:"input,omitempty"` // for conditions

@@ -3,9 +3,13 @@ package configs
 import (
 	"encoding"
 	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/lmosd/lmosd/gateway/oidc"
 )
 
 func TestValues(t *testing.T) {
@@ -102,6 +106,48 @@ func TestSuggest(t *testing.T) {
 	} {
 		if got := Suggest(word, names); got != want {
 			t.Errorf("%q suggests %q, want %q", word, got, want)
+		}
+	}
+}
+
+// Identity providers are mappings in a file, and JSON in a variable; both give the same configuration, which a written file keeps.
+func TestIdentityProviders(t *testing.T) {
+	t.Parallel()
+	want := Providers{{Name: "acme", Issuer: "https://login.acme.example", Audience: "https://node.acme.example", Algorithms: []string{"RS256"},
+		Scopes: map[string][]string{"lmos.call": {"call"}}, Claims: map[string]map[string][]string{"groups": {"adjusters": {"adjuster"}}}, CA: "/etc/ca.pem"}}
+	path := file(t, `http:
+  oidc:
+    - name: acme # the company
+      issuer: https://login.acme.example
+      audience: https://node.acme.example
+      algorithms: [RS256]
+      scopes: {lmos.call: [call]}
+      claims: {groups: {adjusters: [adjuster]}}
+      ca: /etc/ca.pem
+`)
+	inFile, err := Load(LoadOptions{File: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := file(t, string(inFile.YAML(true)))
+	for name, o := range map[string]LoadOptions{"a file": {File: path}, "a variable": {Env: []string{"LMOSD_HTTP__OIDC=" + want.String()}},
+		"a flag": {Flags: map[string][]string{"http.oidc": {want.String()}}}, "a written file": {File: written}} {
+		c, err := Load(o)
+		if err != nil || !cmp.Equal(c.HTTP.OIDC, want) {
+			t.Errorf("%s: %+v, %v", name, c, err)
+			continue
+		}
+		if options, err := c.Options(); err != nil || !cmp.Equal(options.OIDC, []oidc.Provider(want)) {
+			t.Errorf("%s: the options of the node have %+v, %v", name, options.OIDC, err)
+		}
+	}
+	for text, reason := range map[string]string{
+		"{name: acme}": "expected a list of mappings", "[acme]": "expected a list of mappings", "[{name: acme, isuer: x}]": `unknown field "isuer"`,
+		"[{name: acme}]": "expected the URL of the issuer", "[{name: acme, issuer: 'https://a.example', audience: 7}]": "expected a list of mappings",
+		"[{name: acme, issuer: 'https://a.example', audience: x, algorithms: [none]}]": "expected algorithms of",
+	} {
+		if p := problemsOf(t, LoadOptions{File: file(t, "http:\n  oidc: "+text+"\n")})[0]; !strings.Contains(p.Reason, reason) || p.Hint == "" {
+			t.Errorf("%s: %s (%s)", text, p.Reason, p.Hint)
 		}
 	}
 }

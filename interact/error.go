@@ -33,7 +33,7 @@ const (
 	CredentialInvalid Code = 1420 // of a member of an organization
 	CredentialExpired Code = 1421
 	CredentialRevoked Code = 1422
-	StatusUnknown     Code = 1423 // whether a member is revoked; retry
+	StatusUnknown     Code = 1423 // whether a member is revoked, or a token valid; retry
 	IssuerUntrusted   Code = 1424
 	DelegationInvalid Code = 1425 // the title has the name of the error of UCAN
 	Replayed          Code = 1426 // an invocation of a delegation that was used

@@ -398,7 +398,9 @@ func newGroupSend(a *app) *cobra.Command {
 			if !json.Valid(data) {
 				data, _ = json.Marshal(string(data)) // a string always encodes
 			}
-			d, err := send(a, func(c *api.Client) (*api.GroupDelivery, error) { return c.SendToGroup(cmd.Context(), args[0], typ, data) })
+			d, err := send(a, func(c *api.Client) (*api.GroupDelivery, error) {
+				return c.SendToGroup(cmd.Context(), args[0], typ, data)
+			})
 			if err != nil {
 				return err
 			}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -81,7 +82,8 @@ func newTokenLs(a *app) *cobra.Command {
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "list the access tokens of the node",
-		Long:    "Lists the access tokens of the node by name, also expired ones. It does not show the tokens themselves.",
+		Long: "Lists the access tokens of the node by name, also expired ones. It does not show the tokens themselves. On standard error, it shows\n" +
+			"whether the node can check the tokens of the identity providers in http.oidc.",
 		Example: `  lmosd token ls
   lmosd token ls --jq '.items[] | select(.expired) | .name'`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly),
@@ -97,10 +99,32 @@ func (a *app) listTokens(ctx context.Context) error {
 	}
 	err = a.Show(cli.View{Doc: list, Names: cli.Each(list.Items, func(t api.Token) string { return t.Name }),
 		People: cli.Body(render.Tokens(list.Items, time.Now()))})
-	if err == nil && len(list.Items) == 0 {
+	if err != nil {
+		return err
+	}
+	if a.ForPeople() {
+		for _, p := range list.IdentityProviders {
+			a.Talk.Line(terminal.OneLine(providerLine(p, time.Now())))
+		}
+	}
+	if len(list.Items) == 0 {
 		a.Next("lmosd token create NAME")
 	}
-	return err
+	return nil
+}
+
+// providerLine returns the state of an identity provider.
+func providerLine(p api.IdentityProvider, now time.Time) string {
+	line := "identity provider " + p.Name + " (" + p.Issuer + "): "
+	switch {
+	case p.Problem != "" && p.Since.IsZero():
+		return line + "its tokens cannot be checked: " + p.Problem
+	case p.Problem != "":
+		return line + "tokens of its known keys are accepted; it cannot be reached since " + terminal.Ago(p.Since, now) + ": " + p.Problem
+	case p.Since.IsZero():
+		return line + "its keys are read when its first token arrives"
+	}
+	return fmt.Sprintf("%s%d keys, read %s", line, p.Keys, terminal.Ago(p.Since, now))
 }
 
 func newTokenRevoke(a *app) *cobra.Command {

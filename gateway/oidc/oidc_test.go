@@ -262,7 +262,7 @@ func TestKeysInHeadersAreIgnored(t *testing.T) {
 }
 
 // When the provider signs with a new key, its tokens are accepted after one request for the keys. Tokens of a key that is not published any more
-// end, with the interactions that they permit. Tokens with unknown keys cause one request in ten seconds.
+// end, with the interactions that they permit. Tokens with unknown keys cause one request in five seconds.
 func TestKeyRotated(t *testing.T) {
 	t.Parallel()
 	private()

@@ -27,7 +27,7 @@ const (
 	// maxAge is the age at which keys of a provider that does not answer are not used any more: it may have withdrawn them.
 	maxAge = 24 * time.Hour
 	// minPause is the time between two attempts to read the keys of a provider, whatever tokens arrive.
-	minPause = 10 * time.Second
+	minPause = 5 * time.Second
 	// maxWait is how long a request waits for the keys.
 	maxWait = 5 * time.Second
 	// maxGrants limits the remembered tokens of a provider. Only valid ones are remembered.

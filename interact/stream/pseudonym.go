@@ -13,7 +13,7 @@ import (
 )
 
 // Pseudonyms state for whom a node calls ([Options.As]). The name of a token is sent unchanged. The name of a
-// user of this machine ("uid:1000") is replaced by a pseudonym, which is stable and derived with the key of the node: hosts distinguish
+// user of this machine ("uid:1000") or of a subject of an identity provider ("oidc:acme:ada") is replaced by a pseudonym, which is stable and derived with the key of the node: hosts distinguish
 // the users of a node and learn nothing about its machine. It is safe for concurrent use.
 type Pseudonyms struct {
 	secret []byte
@@ -35,7 +35,7 @@ func NewPseudonyms(s did.Signer) *Pseudonyms {
 }
 
 // Of returns the statement for p. A consumer that proved its identity to the operating system, or to nobody because it is code of the node,
-// may use all roles of the node. A token has none, because its roles are words of the node and not of its organization; nor has a consumer of a
+// may use all roles of the node. A token has none, of this node or of an identity provider, because its roles are words of the node and not of its organization; nor has a consumer of a
 // listener that only this machine reaches. An
 // unproven consumer is untrusted, and gets a name: without a name, its calls would count as calls of the node itself.
 func (n *Pseudonyms) Of(p *did.Principal) frame.As {

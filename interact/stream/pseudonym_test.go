@@ -9,7 +9,7 @@ import (
 	"github.com/lmosd/lmosd/interact/stream/frame"
 )
 
-// Other nodes receive names, and pseudonyms of the users of this machine: a node keeps them over restarts, and each node has its own.
+// Other nodes receive names, and pseudonyms of the users of this machine and of the subjects of identity providers: a node keeps them over restarts, and each node has its own.
 func TestPseudonyms(t *testing.T) {
 	t.Parallel()
 	key := didtest.NewKey()
@@ -23,6 +23,7 @@ func TestPseudonyms(t *testing.T) {
 		did.Consumer(did.Process, ""):          {},
 		did.Consumer(did.Socket, "ada"):        {IsConsumer: true, Name: "ada", Roles: frame.AllRoles, Relation: did.Own},
 		did.Consumer(did.Unproven, ""):         {IsConsumer: true, Name: "unproven"},
+		did.Consumer(did.OIDC, ""):             {IsConsumer: true, Relation: did.Own},
 		did.Consumer(did.Unproven, "operator"): {IsConsumer: true, Name: "unproven"},
 	} {
 		if got := one.Of(p); got != want {
@@ -38,6 +39,11 @@ func TestPseudonyms(t *testing.T) {
 		t.Error("a user has two pseudonyms")
 	case name == one.Of(eve).Name, name == other.Of(ada).Name:
 		t.Error("two users, or those of two nodes, have one pseudonym")
+	}
+	subject := &did.Principal{Name: "oidc:acme:ada@acme.example", Via: did.OIDC, Relation: did.Local, Roles: []string{"adjuster"}, Scopes: []string{"*"}}
+	as := one.Of(subject)
+	if !did.ValidPrincipalName(as.Name) || strings.Contains(as.Name, "ada") || as.Roles != "" || as.Relation != did.Own || as == one.Of(did.Consumer(did.OIDC, "oidc:globex:ada@acme.example")) {
+		t.Errorf("the subject of an identity provider is %+v to others", as)
 	}
 	for i := range 2 * maxPseudonyms {
 		one.Of(did.Consumer(did.Socket, "uid:"+strings.Repeat("1", i+1)))

@@ -118,7 +118,7 @@ const (
 
 // Decide decides a request. Without a rule that concerns it:
 //
-//   - consumers of this node may do all that the listener permits, except callers with an access token: only rules permit them something
+//   - consumers of this node may do all that the listener permits, except callers with a token: only rules permit them something
 //     (its scopes are such rules), of those that allow all local callers none,
 //   - members of the organization may connect, store, relay, find and call, except private Things and those for named callers,
 //   - partners may connect, store, relay, find public Things, and what untrusted callers may do,

@@ -25,7 +25,7 @@ const (
 	anyType          entityType = iota
 	agentType                   // a caller: did.Principal.ID
 	nodeType                    // the DID of a node, of its consumers too; "self" as a resource
-	roleType                    // "ORGANIZATION/role"; "local/role" of an access token
+	roleType                    // "ORGANIZATION/role"; "local/role" of a token
 	organizationType            // the SCID of a did:webvh, otherwise the DID
 	tokenType                   // the name of an access token of this node, or of a subject of an identity provider
 	groupType                   // the id of a group; "ID/role" of a role in it
@@ -43,7 +43,7 @@ var typeNames = []string{"", "Agent", "Node", "Role", "Org", "Token", "Group", "
 
 const (
 	self       = "self"  // the node as a resource
-	localRoles = "local" // in place of an organization, for the roles of access tokens
+	localRoles = "local" // in place of an organization, for the roles of tokens
 )
 
 type effect bool

@@ -17,7 +17,8 @@ const apiVersion = "lmosd/v1"
 // A Rule is one line of a file of rules, in its short form.
 type Rule struct {
 	// Allow or Deny are the callers: "anyone", "own", "partners", "local", NAME of an organization, NAME/ROLE, own/ROLE, local/ROLE of access
-	// tokens, "token:NAME", "group:NAME", "group:NAME/ROLE", a DID. A rule that allows "local" does not concern callers with an access token.
+	// tokens, "token:NAME", "oidc:PROVIDER:SUBJECT" of an identity provider, "scope:SCOPE" (a right that the configuration gives to its tokens),
+	// "group:NAME", "group:NAME/ROLE", a DID. A rule that allows "local" does not concern callers with a token.
 	Allow list `yaml:"allow,omitempty"`
 	Deny  list `yaml:"deny,omitempty"`
 	// To are operations; "call" and "*" are several.

@@ -166,7 +166,7 @@ func TestCaller(t *testing.T) {
 		via      did.Via
 	}{
 		"anyone": {did.Untrusted, "", nil, did.Peer}, "local": {did.Local, "", nil, did.Socket}, "partners": {did.Partner, "", nil, did.Peer},
-		"token:crm": {did.Local, "", nil, did.Token}, string(alice): {did.Untrusted, "", nil, did.Peer}, "globex": {did.Partner, globex, nil, did.Peer},
+		"oidc:acme:alice": {did.Local, "", nil, did.OIDC}, "token:crm": {did.Local, "", nil, did.Token}, string(alice): {did.Untrusted, "", nil, did.Peer}, "globex": {did.Partner, globex, nil, did.Peer},
 		"globex/ops": {did.Partner, globex, []string{"ops"}, did.Peer}, "own": {did.Own, acme, nil, did.Peer}, "own/ops": {did.Own, acme, []string{"ops"}, did.Peer},
 		string(globex) + "/ops": {did.Partner, globex, []string{"ops"}, did.Peer}, string(acme): {did.Own, acme, nil, did.Peer},
 		"former": {did.Untrusted, "", nil, did.Peer}, "former/ops": {did.Untrusted, "", nil, did.Peer}, "did:web:other.example": {did.Untrusted, "", nil, did.Peer},

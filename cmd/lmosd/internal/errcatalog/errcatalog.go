@@ -175,8 +175,9 @@ var explanations = map[interact.Code]explanation{
 	interact.GroupDissolved:    {"An admin has dissolved the group. Nothing follows its last entry.", "create another group; lmosd group show has the log as the proof"},
 	interact.NotMember:         {"The node is not a member of the group, or not any more.", "ask an admin of the group for an invitation"},
 	interact.GroupSplit:        {"The log of the group lacks an entry that it should have: another history was shown.", "ask an admin whom you know for a new invitation, and use it"},
-	interact.StatusUnknown: {"The node does not know yet whether the member is revoked, because no issuer of the organization confirmed it.",
-		"try again; connect the node to an issuer of the organization"},
+	interact.StatusUnknown: {"The node does not know yet whether the member is revoked, because no issuer of the organization confirmed it; or it cannot " +
+		"check a token, because the identity provider cannot be reached.",
+		"try again; connect the node to an issuer of the organization; lmosd token ls shows the identity providers"},
 	interact.IssuerUntrusted: {"The credential is from an organization that is neither the own one nor a partner.", "lmosd trust invite makes it a partner"},
 	interact.ClockSkew:       {"The clock of this node or of a peer is wrong, so that a description or certificate is not valid at this time.", "set the clock: timedatectl set-ntp true; lmosd status shows which one is wrong"},
 	interact.InputNeeded:     {"The action requires input before it continues.", "lmosd call prompts on a terminal; elsewhere use --async, and then lmosd task answer"},
