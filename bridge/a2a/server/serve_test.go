@@ -12,8 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/a2a/card"
 	"github.com/lmosd/lmosd/bridge/a2a/protocol"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/testmain"
 )
@@ -279,5 +281,19 @@ func TestStreamsEndWithResultOrError(t *testing.T) {
 	})
 	if len(received) != 1 || received[0].err == nil || received[0].err.Code != protocol.InvalidAgentResponse {
 		t.Errorf("an agent without a result: %+v", received)
+	}
+}
+
+// A subject of an identity provider is the same caller with each of its tokens, and no other caller can be it.
+func TestCallersWithTokens(t *testing.T) {
+	t.Parallel()
+	name := func(p *did.Principal, c bridge.Caller) string {
+		r := httptest.NewRequest(http.MethodPost, "/a2a/x", nil)
+		return callerOf(r.WithContext(bridge.WithCaller(did.WithPrincipal(t.Context(), p), c))).Principal
+	}
+	alice, bob, local := did.Consumer(did.OIDC, "oidc:acme:alice"), did.Consumer(did.OIDC, "oidc:acme:bob"), did.Consumer(did.Loopback, "")
+	switch a := name(alice, bridge.Caller{}); {
+	case a == "", a == name(bob, bridge.Caller{}), a == name(local, bridge.Caller{}), a == name(local, bridge.Caller{Authorization: alice.ID()}):
+		t.Errorf("another caller is %q, too", a)
 	}
 }

@@ -2,6 +2,8 @@ package aggregator
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -131,4 +133,23 @@ func TestSuspendedCallsAreBounded(t *testing.T) {
 		t.Errorf("one more: got %s", r.Bytes())
 	}
 	member(t, ask("Bearer ada"), "requestState")
+}
+
+// A subject of an identity provider is the same caller with each of its tokens; credentials that prove nothing to the node distinguish callers.
+func TestCallersOfRequests(t *testing.T) {
+	t.Parallel()
+	name := func(p *did.Principal, authorization string) string {
+		r := httptest.NewRequest(http.MethodPost, "/mcp", nil).WithContext(did.WithPrincipal(t.Context(), p))
+		r.Header.Set("Authorization", authorization)
+		return callerOf(r)
+	}
+	alice, bob, local := did.Consumer(did.OIDC, "oidc:acme:alice"), did.Consumer(did.OIDC, "oidc:acme:bob"), did.Consumer(did.Loopback, "")
+	switch {
+	case name(alice, "Bearer a") != name(alice, "Bearer b"):
+		t.Error("a subject with two tokens is two callers")
+	case name(alice, "Bearer a") == name(bob, "Bearer a"):
+		t.Error("two subjects are one caller")
+	case name(local, "Bearer a") == name(local, "Bearer b"):
+		t.Error("two credentials on loopback are one caller")
+	}
 }
