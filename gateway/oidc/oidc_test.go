@@ -625,3 +625,13 @@ func BenchmarkFirst(b *testing.B) {
 		})
 	}
 }
+
+// A known token is found with one allocation: the copy of the text that is hashed. It is not parallel, because allocations are counted.
+func TestAllocationsOfAKnownToken(t *testing.T) {
+	v, _ := start(t, configured())
+	text := valid().sign(t)
+	find(t, v, text)
+	if n := testing.AllocsPerRun(100, func() { _, _ = v.Find(t.Context(), text) }); n > 1 {
+		t.Errorf("%v allocations", n)
+	}
+}

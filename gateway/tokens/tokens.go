@@ -3,7 +3,7 @@
 //
 // A token is shown once, when it is created; the node stores its SHA-256. The principal of its callers is did.Consumer(did.Token, name). Its
 // scopes are access rules ([Store.Rules]): without a rule such a caller may do nothing. The node's own token, in the file api.token, has the
-// name [did.Operator] and all rights.
+// name [did.Operator] and all rights. With a [Verifier], a store also finds the grants of tokens of identity providers, which it does not keep.
 package tokens
 
 import (
