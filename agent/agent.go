@@ -23,6 +23,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/ws"
 	"github.com/lmosd/lmosd/internal/backoff"
+	"github.com/lmosd/lmosd/td"
 )
 
 // An Agent has the metadata of an agent, and the address of its node. Only Name is required.
@@ -40,6 +41,9 @@ type Agent struct {
 	Tool bool
 	// For are callers that may find and call the agent, in addition to those of the access rules of the node, as these name them.
 	For []string
+	// Key is a key of the agent's own: its DID is the owner of the agent, and keeps its id when the agent moves to another node. The key stays in this
+	// process, which signs the TD and, each 12 h, a grant for the node. Nil: the node owns the agent.
+	Key did.Signer
 	// Node is the URL or the socket of the node, and Token its token; empty means those of this host, see [Local].
 	Node, Token string
 	// Ready, if not nil, is called with the id each time the node has registered the agent.
@@ -77,7 +81,7 @@ func Serve(ctx context.Context, a Agent, parts ...Part) error {
 	if a.Node == "" {
 		a.Node, a.Token = Local()
 	}
-	return attach(ctx, Node{a.Node, a.Token, a.For}, ws.AttachOptions{TD: td, Thing: thing, Log: a.Log}, a.Ready)
+	return attach(ctx, Node{Addr: a.Node, Token: a.Token, For: a.For, Key: a.Key}, ws.AttachOptions{TD: td, Thing: thing, Log: a.Log}, a.Ready)
 }
 
 // Attach publishes any Thing, as [Serve] does: td is its TD, complete or a draft without forms; node is the URL or the socket of the node,
@@ -89,8 +93,10 @@ func Attach(ctx context.Context, node, token string, td []byte, thing interact.T
 
 // A Node is the node of an agent.
 type Node struct {
-	Addr, Token string   // its URL or its socket
-	For         []string // callers that may find and call the agent ([Agent.For])
+	Addr, Token string        // its URL or its socket
+	For         []string      // callers that may find and call the agent ([Agent.For])
+	Key         did.Signer    // that of the agent ([Agent.Key]); nil: none
+	Visibility  td.Visibility // of the TD of an agent with a key, if the TD states none
 }
 
 // attach attaches the Thing of o.
@@ -102,6 +108,14 @@ func attach(ctx context.Context, to Node, o ws.AttachOptions, ready func(id stri
 	o.URL, o.Dial, o.Token = address.URL, address.Dial, to.Token
 	if len(to.For) > 0 {
 		o.URL += "?" + url.Values{"for": to.For}.Encode()
+	}
+	if to.Key != nil {
+		k, err := newKeyed(ctx, to, &o)
+		if err != nil {
+			return err
+		}
+		defer k.close()
+		o.Changing = k.next
 	}
 	return reattach(ctx, o, ready)
 }

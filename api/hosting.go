@@ -44,6 +44,15 @@ func SignHostingGrant(t *td.Thing, s did.Signer, l td.GrantLease) (*HostingGrant
 	return &HostingGrant{Grant: g.Raw, TD: raw}, g, nil
 }
 
+// IsHostingGrant reports whether a JSON object is meant to be a [HostingGrant], and not a TD.
+func IsHostingGrant(raw []byte) bool {
+	var g struct {
+		Grant json.RawMessage `json:"grant"`
+		Title json.RawMessage `json:"title"`
+	}
+	return json.Unmarshal(raw, &g) == nil && g.Grant != nil && g.Title == nil
+}
+
 // ParseHostingGrant decodes a grant, whose TD may have insignificant space, and verifies the signature of the grant. It verifies neither its times nor the
 // TD. The error is an [*interact.Error] of code Invalid.
 func ParseHostingGrant(raw []byte) (*HostingGrant, *td.Grant, error) {

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/lmosd/lmosd/bridge"
@@ -56,6 +57,11 @@ type Spec struct {
 	// definitions, which are disabled otherwise.
 	Approvals string
 	Approve   bool
+	// Key is the file of the key of the agent; OwnKey uses a file in the data directory, which is made if it is missing. Without either, the node
+	// owns the agent. Visibility is that of a TD which states none, of an agent with a key.
+	Key        string
+	OwnKey     bool
+	Visibility string
 	// PublishPrivate announces an MCP server to other nodes even if it declares its lists private.
 	PublishPrivate bool
 }
@@ -126,6 +132,12 @@ func (s Spec) check(kind string) error {
 		return interact.Errorf(interact.Usage, "", "the target is missing").
 			Then(interact.StepExpose, "exec:./agent.sh", "name", "weather")
 	}
+	if s.Key != "" && s.OwnKey {
+		return interact.Errorf(interact.Usage, "give one of them", "--key and --own-key exclude each other")
+	}
+	if err := s.checkVisibility(); err != nil {
+		return err
+	}
 	for _, setting := range []struct {
 		name  string
 		given bool
@@ -140,6 +152,32 @@ func (s Spec) check(kind string) error {
 			only, _, _ := strings.Cut(setting.kinds, " ")
 			return interact.Errorf(interact.Usage, "leave it out", "--%s is for %s: only", setting.name, only)
 		}
+	}
+	return nil
+}
+
+// HasKey reports whether the agent has a key of its own.
+func (s Spec) HasKey() bool { return s.Key != "" || s.OwnKey }
+
+// Audience returns the visibility of s; public without one.
+func (s Spec) Audience() (v td.Visibility, err error) {
+	if s.Visibility != "" {
+		err = v.UnmarshalText([]byte(s.Visibility))
+	}
+	return v, err
+}
+
+// checkVisibility checks the visibility. The node cannot restrict the TD of an agent with a key, which signs it, to the audience of its callers.
+func (s Spec) checkVisibility() error {
+	const audiences = "use --visibility with public, partners or organization"
+	v, err := s.Audience()
+	switch {
+	case err != nil, v == td.Private:
+		return interact.Errorf(interact.Usage, audiences, "no other node may find an agent with the visibility %q", s.Visibility)
+	case s.Visibility != "" && !s.HasKey():
+		return interact.Errorf(interact.Usage, "state lmosd:visibility in the description", "--visibility is for an agent with a key of its own")
+	case s.HasKey() && len(s.For) > 0 && s.Visibility == "" && !slices.Contains(s.For, "anyone"):
+		return interact.Errorf(interact.Usage, audiences, "an agent with a key of its own signs who may find it: --visibility is missing beside --for")
 	}
 	return nil
 }

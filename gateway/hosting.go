@@ -18,11 +18,24 @@ import (
 
 // Host offers a Thing of another owner, for the callers in ctx (publication.WithCallers).
 func (p Publications) Host(ctx context.Context, grant, body []byte) (*api.Publication, error) {
-	shown, err := p.result(p.Publisher.Host(ctx, grant, body))
+	shown, err := p.result(p.Publisher.Host(ctx, grant, body, nil))
 	if err != nil {
 		return nil, err
 	}
 	return p.withHosted(shown), nil
+}
+
+// Attach publishes the Thing of an agent that is attached over a connection: raw is its TD, or an [api.HostingGrant] of an agent with a key of its own
+// (publication.Publisher.Attach and AttachGranted).
+func (p Publications) Attach(ctx context.Context, raw []byte, agent interact.Thing) (id string, detach func(final bool), err error) {
+	if !api.IsHostingGrant(raw) {
+		return p.Publisher.Attach(ctx, raw, agent)
+	}
+	g, _, err := api.ParseHostingGrant(raw)
+	if err != nil {
+		return "", nil, err
+	}
+	return p.AttachGranted(ctx, g.Grant, g.TD, agent)
 }
 
 // HostedThings returns the Things of other owners at this node, by id.

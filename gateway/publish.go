@@ -25,9 +25,16 @@ type Publications struct {
 
 // Publish publishes a TD with a registration, which limits its life. A non-nil agent handles the calls of a Thing that is part of this process,
 // within the schemas of its TD; a TD without forms comes from td.Draft. Such a Thing ends with the process, and other nodes remember it until
-// its last record expires.
+// its last record expires. Raw may be an [api.HostingGrant], too: the Thing is then that of an agent with a key of its own, and has no registration.
 func (p Publications) Publish(ctx context.Context, raw []byte, agent interact.Thing, r publication.Registration) (*api.Publication, error) {
-	return p.result(p.Publisher.Publish(ctx, raw, agent, r))
+	if agent == nil || !api.IsHostingGrant(raw) {
+		return p.result(p.Publisher.Publish(ctx, raw, agent, r))
+	}
+	g, _, err := api.ParseHostingGrant(raw)
+	if err != nil {
+		return nil, err
+	}
+	return p.result(p.Publisher.Host(ctx, g.Grant, g.TD, agent))
 }
 
 // Enter publishes a TD with a registration.

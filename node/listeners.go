@@ -20,7 +20,7 @@ type listeners struct {
 // openListeners opens the listeners.
 func (n *Node) openListeners() (err error) {
 	l, o, mesh := new(listeners), &n.opts, n.exported.Thing
-	l.sockets = ws.NewServer(ws.ServerOptions{Mesh: mesh, Find: n.view.Get, Register: n.mesh.publisher.Attach, Gate: &n.gate, Log: o.Log,
+	l.sockets = ws.NewServer(ws.ServerOptions{Mesh: mesh, Find: n.view.Get, Register: n.publications().Attach, Gate: &n.gate, Log: o.Log,
 		Keep: o.Tasks.Keep})
 	n.life.onClose(func() error { l.sockets.Close(); return nil })
 	if o.MQTT != "" {

@@ -50,20 +50,42 @@ func (p *Publisher) Attach(ctx context.Context, raw []byte, handler interact.Thi
 	if err != nil {
 		return "", nil, interact.AsError(err)
 	}
+	return p.attach(ctx, t.ID, handler, func(a interact.Thing) error {
+		_, err := p.Publish(ctx, t.Raw, a, Registration{})
+		return err
+	})
+}
+
+// AttachGranted is [Publisher.Attach] for the Thing of an agent with a key of its own, which has signed a grant for this node, and the TD body. The
+// agent attaches again with a newer grant before the end of the first one. If the owner grants the Thing to other nodes only, its hosting ends
+// here, and so does the connection.
+func (p *Publisher) AttachGranted(ctx context.Context, grant, body []byte, handler interact.Thing) (id string, detach func(final bool), err error) {
+	g, err := td.ParseGrant(grant)
+	if err != nil {
+		return "", nil, interact.Errorf(interact.Invalid, "sign the grant again", "%v", err)
+	}
+	return p.attach(ctx, g.Thing, handler, func(a interact.Thing) error {
+		_, err := p.Host(ctx, grant, body, a)
+		return err
+	})
+}
+
+// attach makes handler the connection of the Thing with the id, which publish publishes.
+func (p *Publisher) attach(ctx context.Context, id string, handler interact.Thing, publish func(agent interact.Thing) error) (string, func(final bool), error) {
 	c := &connection{Thing: handler}
-	a, before, err := p.attached.connect(ctx, t.ID, c)
+	a, before, err := p.attached.connect(ctx, id, c)
 	if err != nil {
 		return "", nil, err
 	}
-	if _, err := p.Publish(ctx, t.Raw, a, Registration{}); err != nil {
+	if err := publish(a); err != nil {
 		if a.revert(c, before) {
-			p.detached(t.ID, a, c, false)
+			p.detached(id, a, c, false)
 		}
 		return "", nil, err
 	}
-	return t.ID, func(final bool) {
+	return id, func(final bool) {
 		if a.disconnect(c) {
-			p.detached(t.ID, a, c, final)
+			p.detached(id, a, c, final)
 		}
 	}, nil
 }
@@ -155,12 +177,13 @@ func (p *Publisher) expire(ctx context.Context, id string, a *attachedAgent, c *
 		return
 	}
 	defer p.attached.remove(id, a)
-	if p.publishedBy(id, a) == nil {
+	pub := p.publishedBy(id, a)
+	if pub == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, announceWait)
 	defer cancel()
-	if _, err := p.Withdraw(did.AsProcess(ctx), td.ExactRef(id, p.o.Signer.DID())); err != nil && ctx.Err() == nil {
+	if _, err := p.Withdraw(did.AsProcess(ctx), td.ExactRef(id, p.ownerOf(pub))); err != nil && ctx.Err() == nil {
 		p.o.Log.Warn("withdrawal of a detached agent failed", "thing", id, "err", err)
 	}
 }
@@ -210,6 +233,9 @@ func (p *Publisher) withdrawOrphan(ctx context.Context, thing string) (*Publicat
 	if p.o.Index.Get(thing) != nil {
 		return nil, nil
 	}
+	if orphan := p.orphans[thing]; orphan.Owner != "" {
+		return p.endHostingLocked(ctx, orphan, time.Now())
+	}
 	return p.withdrawLocked(ctx, thing, 0, "")
 }
 
@@ -239,6 +265,19 @@ func (a *attachedAgent) disconnect(c *connection) bool {
 	}
 	a.current, a.last = nil, c
 	return true
+}
+
+// evict ends the current connection, whose agent is offered by another node.
+func (a *attachedAgent) evict() {
+	a.mu.Lock()
+	c := a.current
+	a.mu.Unlock()
+	if c == nil {
+		return
+	}
+	if e, ok := c.Thing.(interface{ Evict() }); ok {
+		e.Evict()
+	}
 }
 
 // isConnected reports whether the agent is connected.

@@ -38,12 +38,12 @@ func notOwn(hosted *Publication) error {
 		Then(interact.StepShow, hosted.Thing)
 }
 
-// Host offers a Thing of another owner, which a grant permits this node, and announces that. The agent is called over the forms of the TD, which lead to an
-// agent of this host. A later grant of the Thing replaces an earlier one. Callers are those of [WithCallers].
+// Host offers a Thing of another owner, which a grant permits this node, and announces that. Handler answers for the Thing as long as this process lives; nil has the
+// agent called over the forms of the TD, which lead to an agent of this host. A later grant of the Thing replaces an earlier one. Callers are those of [WithCallers].
 //
 // The error is an [*interact.Error]: [interact.Forbidden] if the grant does not name this node, [interact.Expired], [interact.ClockSkew],
 // [interact.RolledBack] if the owner has signed a newer statement, or [interact.Invalid].
-func (p *Publisher) Host(ctx context.Context, grant, body []byte) (*Result, error) {
+func (p *Publisher) Host(ctx context.Context, grant, body []byte, handler interact.Thing) (*Result, error) {
 	start := time.Now()
 	if err := p.o.Disk.Room(); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (p *Publisher) Host(ctx context.Context, grant, body []byte) (*Result, erro
 	if err := p.permits(g, start); err != nil {
 		return nil, err
 	}
-	pub, created, err := p.host(ctx, g, body, start)
+	pub, created, err := p.host(ctx, g, body, handler, start)
 	if err != nil {
 		return nil, interact.AsError(err)
 	}
@@ -87,7 +87,7 @@ func (p *Publisher) permits(g *td.Grant, now time.Time) error {
 	return nil
 }
 
-func (p *Publisher) host(ctx context.Context, g *td.Grant, body []byte, now time.Time) (pub *Publication, created bool, err error) {
+func (p *Publisher) host(ctx context.Context, g *td.Grant, body []byte, handler interact.Thing, now time.Time) (pub *Publication, created bool, err error) {
 	callers, given := callersOf(ctx)
 	if _, err := p.audienceOf(callers); err != nil {
 		return nil, false, err
@@ -95,17 +95,32 @@ func (p *Publisher) host(ctx context.Context, g *td.Grant, body []byte, now time
 	p.turn.Lock()
 	defer p.turn.Unlock()
 	old := p.o.Index.Get(g.Thing)
+	known, _ := p.o.Directory.Grant(g.Owner, g.Thing)
 	switch {
-	case old != nil && p.ownerOf(old) != g.Owner, p.orphans[g.Thing] != nil:
+	case old != nil && p.ownerOf(old) != g.Owner, old == nil && p.orphans[g.Thing] != nil && p.ownerOf(p.orphans[g.Thing]) != g.Owner:
 		return nil, false, interact.Errorf(interact.Forbidden, "use another id", "this node has a Thing of another owner with the id %s", g.Thing).
 			Then(interact.StepShow, g.Thing)
 	case p.o.Directory.Seq(g.Owner, g.Thing) > g.Number, old != nil && old.grant != nil && old.grant.Number > g.Number:
 		return nil, false, interact.Errorf(interact.RolledBack, "use the newest grant, or sign another one", "the owner of %s has signed a newer statement than grant %d",
 			g.Thing, g.Number)
+	case known != nil && known.Number == g.Number && !bytes.Equal(known.Raw, g.Raw):
+		return nil, false, interact.Errorf(interact.RolledBack, "sign a grant with a higher number, and stop the other program with the key",
+			"two programs use the key of the owner of %s: there is another grant %d", g.Thing, g.Number)
 	case old != nil && old.Description != nil && old.Audience != g.Audience:
 		return nil, false, interact.Errorf(interact.Invalid, "end the hosting first", "%s changes its audience from %s to %s", g.Thing, old.Audience, g.Audience)
 	}
-	pub = &Publication{Thing: g.Thing, Owner: g.Owner, Grant: g.Raw, Audience: g.Audience, For: callers, grant: g, Signed: &td.Signed{TD: body}}
+	if handler == nil {
+		if handler, err = p.attachedTo(old, body); err != nil {
+			return nil, false, err
+		}
+	}
+	if handler != nil {
+		if other := p.attachedWith(g); other != nil {
+			return nil, false, interact.Errorf(interact.Invalid, "use one key for each agent", "the key of %s is that of %s, which is attached to this node",
+				nameOf(g), other.Description.Ref()).Then(interact.StepShow, other.Description.Ref())
+		}
+	}
+	pub = &Publication{Thing: g.Thing, Owner: g.Owner, Grant: g.Raw, Audience: g.Audience, For: callers, grant: g, Signed: &td.Signed{TD: body}, handler: handler}
 	if old != nil && !given {
 		pub.For = old.For
 	}
@@ -142,9 +157,38 @@ func (p *Publisher) signHosted(ctx context.Context, pub *Publication, now time.T
 	same := pub.Description != nil && pub.Description.Record.Hash == d.Record.Hash
 	pub.Signed, pub.Description = signed, d
 	if !same {
-		p.bind(pub, nil)
+		p.bind(pub, pub.handler)
 	}
 	return pub, p.keep(ctx, pub)
+}
+
+// attachedWith returns another Thing of the owner of g that a process of this host handles, or nil: the key of an agent identifies one agent.
+func (p *Publisher) attachedWith(g *td.Grant) *Publication {
+	for _, pub := range p.o.Index.hosted() {
+		if pub.handler != nil && pub.Owner == g.Owner && pub.Thing != g.Thing {
+			return pub
+		}
+	}
+	return nil
+}
+
+// attachedTo returns the handler of a Thing whose forms lead to a process of this host, from its publication before; nil for other Things.
+func (p *Publisher) attachedTo(old *Publication, body []byte) (interact.Thing, error) {
+	t, err := td.Parse(body)
+	switch {
+	case err != nil:
+		return nil, err
+	case !isThroughMesh(t):
+		return nil, nil
+	case old == nil || old.handler == nil:
+		return nil, interact.Errorf(interact.Invalid, "attach its process with the grant", "%s has no address: a process attached to this node answers for it", t.ID)
+	}
+	return old.handler, nil
+}
+
+// isThroughMesh reports whether forms of t lead to a handler of this node.
+func isThroughMesh(t *td.Thing) bool {
+	return slices.Contains(slices.Collect(t.Protocols()), strings.TrimSuffix(td.MeshHref, ":"))
 }
 
 // reviveHosted offers a stored Thing of another owner again. What does not permit it any longer is no error of the node: the Thing waits for a grant.
@@ -172,7 +216,7 @@ func (p *Publisher) reviveHosted(ctx context.Context, pub *Publication, now time
 func (p *Publisher) grantEnded(ctx context.Context, pub *Publication) error {
 	p.o.Log.Warn("grant ended, the Thing is not offered any longer", "thing", pub.Thing, "owner", pub.Owner, "grant", pub.grant.Number)
 	next := *pub
-	next.Description, next.Agent, next.live = nil, nil, nil
+	next.Description, next.Agent, next.live, next.handler = nil, nil, nil, nil
 	return p.keep(ctx, &next)
 }
 
@@ -207,7 +251,9 @@ func (p *Publisher) endHostingLocked(ctx context.Context, old *Publication, now 
 	switch {
 	case errors.Is(err, td.ErrExpired): // nor is any earlier record valid
 		err = p.remove(ctx, old)
-		pub.Signed = &td.Signed{Record: old.Signed.Record}
+		if pub.Signed = new(td.Signed); old.Signed != nil {
+			pub.Signed.Record = old.Signed.Record
+		}
 	case err == nil:
 		pub.Signed = signed
 		err = p.keep(ctx, pub)
@@ -221,7 +267,7 @@ func (p *Publisher) endHostingLocked(ctx context.Context, old *Publication, now 
 	p.schedule.reset(pub.Thing)
 	if d, err := pub.describe(ctx, p.o.Verifier, now); err == nil {
 		_, err = p.o.Directory.Add(d)
-		if err != nil && !codeIs(err, interact.RolledBack) { // the owner has ended it before
+		if err != nil && !codeIs(err, interact.RolledBack) && !codeIs(err, interact.NotFound) { // the owner has ended it before, or no record is known any longer
 			return nil, err
 		}
 	}
@@ -253,8 +299,8 @@ func (p *Publisher) followGrant(ctx context.Context, pub *Publication, now time.
 	g, _ := p.o.Directory.Grant(pub.Owner, pub.Thing)
 	newest := p.o.Directory.Seq(pub.Owner, pub.Thing)
 	switch {
-	case newest <= pub.grant.Number:
-		return nil
+	case newest < pub.grant.Number, newest == pub.grant.Number && (g == nil || bytes.Equal(g.Raw, pub.grant.Raw)):
+		return nil // of two grants with one number, the directory has the one that counts for all
 	case g == nil || g.Number < newest:
 		p.o.Log.Info("the owner has withdrawn a hosted Thing", "thing", pub.Thing, "owner", pub.Owner)
 	case !g.Names(p.o.Signer.DID()):
@@ -278,6 +324,9 @@ func (p *Publisher) followGrant(ctx context.Context, pub *Publication, now time.
 		return p.adopt(ctx, pub, g, now)
 	}
 	_, err := p.EndHosting(ctx, pub.Thing)
+	if a, attached := pub.handler.(*attachedAgent); attached && err == nil {
+		a.evict()
+	}
 	return err
 }
 

@@ -64,7 +64,7 @@ func grant(t testing.TB, owner *keystore.Key, number uint64, title string, nodes
 // hostIt hosts g.
 func (h *host) hostIt(g *td.Grant, raw []byte) {
 	h.t.Helper()
-	if _, err := h.Host(h.t.Context(), g.Raw, raw); err != nil {
+	if _, err := h.Host(h.t.Context(), g.Raw, raw, nil); err != nil {
 		h.t.Fatal(err)
 	}
 }
@@ -113,7 +113,7 @@ func TestHost(t *testing.T) {
 	}
 	// The same grant again is a renewal.
 	seq := a.Get(hostedID).Seq
-	if r, err := a.Host(t.Context(), g.Raw, raw); err != nil || r.Created || r.Seq <= seq {
+	if r, err := a.Host(t.Context(), g.Raw, raw, nil); err != nil || r.Created || r.Seq <= seq {
 		t.Errorf("got %+v, %v", r, err)
 	}
 	for name, c := range map[string]struct {
@@ -129,7 +129,7 @@ func TestHost(t *testing.T) {
 		"a grant with another title": {interact.Invalid, func() (*td.Grant, []byte) { g, _ := grant(t, owner, 11, "Else", a); return g, raw }},
 	} {
 		g, raw := c.grant()
-		_, err := a.Host(t.Context(), g.Raw, raw)
+		_, err := a.Host(t.Context(), g.Raw, raw, nil)
 		if wantErr(t, err, c.code); t.Failed() {
 			t.Fatal(name)
 		}
@@ -146,7 +146,7 @@ func TestHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = a.Host(t.Context(), g.Raw, raw)
+	_, err = a.Host(t.Context(), g.Raw, raw, nil)
 	wantErr(t, err, interact.Forbidden)
 
 	// The end of one host leaves the other.
@@ -258,7 +258,7 @@ func TestHostsFollowGrants(t *testing.T) {
 		if len(b.Granted())+len(c.Granted()) != 0 || b.hosts() != 0 {
 			t.Error("a withdrawn Thing is hosted")
 		}
-		_, err = b.Host(t.Context(), other.Raw, otherRaw)
+		_, err = b.Host(t.Context(), other.Raw, otherRaw, nil)
 		wantErr(t, err, interact.RolledBack)
 	})
 }

@@ -1,6 +1,7 @@
 package publication
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -205,6 +206,13 @@ func (p *Publisher) revive(ctx context.Context, pub *Publication, now time.Time)
 		}
 		return nil
 	case pub.Attached:
+		if pub.Owner != "" {
+			g, err := td.ParseGrant(pub.Grant)
+			if err != nil {
+				return p.o.Disk.Failed(fmt.Errorf("read the grant of %s: %w", pub.Thing, err))
+			}
+			pub.grant = g
+		}
 		p.orphans[pub.Thing] = pub
 		return nil
 	case !pub.Withdrawn.IsZero():
@@ -307,7 +315,7 @@ func (p *Publisher) publish(ctx context.Context, raw []byte, handler interact.Th
 	if t, err = td.Restrict(t, audience, p.o.Signer.DID()); err != nil {
 		return nil, false, err
 	}
-	if handler == nil && old != nil && slices.Contains(slices.Collect(t.Protocols()), strings.TrimSuffix(td.MeshHref, ":")) {
+	if handler == nil && old != nil && isThroughMesh(t) {
 		handler = old.handler // Forms through the mesh lead to the handler of this process, if there is one.
 	}
 	withdrawn, err := p.withdrawPublic(cmp.Or(old, p.orphans[t.ID]), t, now)
@@ -649,9 +657,9 @@ func (p *Publisher) stored(pub *Publication) *Publication {
 		return pub
 	}
 	mark := &Publication{Thing: pub.Thing, Seq: pub.Seq, Attached: true, Capabilities: pub.Description.Record.Capabilities, Audience: pub.Audience,
-		Public: pub.Public}
+		Public: pub.Public, Owner: pub.Owner, Grant: pub.Grant}
 	if old := p.o.Index.Get(pub.Thing); old != nil && old.handler != nil && slices.Equal(old.Description.Record.Capabilities, mark.Capabilities) &&
-		old.Audience == mark.Audience && old.Public == mark.Public {
+		old.Audience == mark.Audience && old.Public == mark.Public && bytes.Equal(old.Grant, mark.Grant) {
 		return nil
 	}
 	return mark

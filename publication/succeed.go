@@ -84,7 +84,11 @@ func (p *Publisher) succeed(ctx context.Context, next did.Signer, successor did.
 		}
 	}
 	for _, thing := range things {
-		pub, err := p.endLocked(ctx, thing, 0, successor)
+		end := func() (*Publication, error) { return p.endLocked(ctx, thing, 0, successor) }
+		if orphan := p.orphans[thing]; orphan != nil && orphan.Owner != "" {
+			end = func() (*Publication, error) { return p.endHostingLocked(ctx, orphan, time.Now()) }
+		}
+		pub, err := end()
 		if err != nil {
 			return nil, fmt.Errorf("withdraw %s: %w", thing, err)
 		}

@@ -86,6 +86,15 @@ func (a *app) expose(ctx context.Context, s expose.Spec, secret bool) error {
 	}
 	defer x.Close()
 	e := &exposing{app: a, client: client, spec: s, agent: x, began: began}
+	if s.HasKey() {
+		c, err := configcmd.Load(a.Console, nil)
+		if err != nil {
+			return err
+		}
+		if e.own, err = a.openOwnKey(c.Node.DataDir, s, x); err != nil {
+			return err
+		}
+	}
 	if x.Thing != nil && secret {
 		return cli.Usage("leave the flag out: this process calls the agent itself",
 			"--caller-secret is for a web server that the node calls, and %s is not one", terminal.OneLine(s.Target))
@@ -93,7 +102,16 @@ func (a *app) expose(ctx context.Context, s expose.Spec, secret bool) error {
 	if x.Thing != nil {
 		return e.attach(ctx, log)
 	}
-	p, err := client.PublishWith(ctx, x.TD, api.PublishOptions{For: s.For, CallerSecret: secret})
+	publish := func() (*api.Publication, error) {
+		return client.PublishWith(ctx, x.TD, api.PublishOptions{For: s.For, CallerSecret: secret})
+	}
+	if e.own != nil {
+		if secret {
+			return cli.Usage("leave one of them out", "--caller-secret is for agents that the node owns")
+		}
+		publish = func() (*api.Publication, error) { return e.own.host(ctx, client, x, s.For) }
+	}
+	p, err := publish()
 	if err != nil {
 		return err
 	}
@@ -126,8 +144,9 @@ type exposing struct {
 	spec   expose.Spec
 	agent  *expose.Agent
 	began  time.Time
-	shown  bool   // the agent was shown
-	secret string // a new caller secret
+	shown  bool    // the agent was shown
+	secret string  // a new caller secret
+	own    *ownKey // that of the agent; nil: none
 }
 
 // attach attaches the agent to the node until ctx ends, and connects again after a failure. At the end it removes the agent.
@@ -147,7 +166,11 @@ func (e *exposing) attach(ctx context.Context, log *slog.Logger) error {
 			}
 		})
 	}
-	err := agent.AttachChanging(ctx, agent.Node{Addr: e.target.Addr, Token: e.target.Token(), For: e.spec.For}, now.get, e.agent.Thing, func(id string) {
+	to := agent.Node{Addr: e.target.Addr, Token: e.target.Token(), For: e.spec.For}
+	if e.own != nil {
+		to.Key, to.Visibility = e.own.holder.Key, e.own.holder.Visibility
+	}
+	err := agent.AttachChanging(ctx, to, now.get, e.agent.Thing, func(id string) {
 		if err := e.offered(ctx, id, "until this command ends"); err != nil {
 			cancel(err)
 		}
@@ -198,11 +221,14 @@ func (e *exposing) offered(ctx context.Context, ref, how string) error {
 	}
 	e.shown = true
 	doc := exposure{cli.NewHead("Exposure"), g.ID, g.Ref, g.Name, g.Owner, e.spec.Target, e.agent.Thing != nil,
-		g.Capabilities, g.Actions, e.spec.For, t.Visibility, e.secret, cli.Milliseconds(time.Since(e.began)), e.agent.Warnings}
+		g.Capabilities, g.Actions, e.spec.For, t.Visibility, e.secret, e.own.file(), cli.Milliseconds(time.Since(e.began)), e.agent.Warnings}
 	err = e.Show(cli.View{Doc: doc, Names: []string{g.Ref}, People: func(to *terminal.Screen, _ bool) {
 		to.Line(to.Paint(terminal.Green, "exposed") + " " + terminal.OneLine(render.Name(g)) + " · " + how)
 		s := &terminal.Sheet{}
 		s.Add("id", g.ID)
+		if e.own != nil {
+			s.Add("key", string(g.Owner)+" in "+e.own.path)
+		}
 		s.Add("capability", g.Capabilities...)
 		s.Add("action", g.Actions...)
 		if t.Visibility != td.Public {
@@ -243,6 +269,7 @@ type exposure struct {
 	For          []string      `json:"for,omitempty"`
 	Visibility   td.Visibility `json:"visibility,omitempty"`
 	CallerSecret string        `json:"caller_secret,omitempty"`
+	KeyFile      string        `json:"key_file,omitempty"` // of the agent's own key
 	Took         float64       `json:"took_ms"`
 	Warnings     []string      `json:"warnings,omitempty"`
 }
@@ -273,7 +300,7 @@ func (a *app) offerAgents(ctx context.Context, n *node.Node, c *configs.Config, 
 			s.Approvals = pinsOf(c.Node.DataDir, s)
 		}
 		if err == nil {
-			name, err = set.offer(ctx, life, n, s, log)
+			name, err = a.offerAgent(ctx, life, c.Node.DataDir, set, n, s, log)
 		}
 		switch {
 		case err == nil:
@@ -294,7 +321,7 @@ func pinsOf(dir string, s expose.Spec) string {
 	return filepath.Join(dir, "approvals", hex.EncodeToString(sum[:8])+".json")
 }
 
-func (set *agentSet) offer(ctx, life context.Context, n *node.Node, s expose.Spec, log *slog.Logger) (name string, err error) {
+func (a *app) offerAgent(ctx, life context.Context, dir string, set *agentSet, n *node.Node, s expose.Spec, log *slog.Logger) (name string, err error) {
 	// The line of the configuration names all callers: those of an earlier start end.
 	ctx, life = publication.WithCallers(ctx, append([]string{}, s.For...)), publication.WithCallers(life, append([]string{}, s.For...))
 	x, err := expose.Open(ctx, s, set.bridges, log)
@@ -305,25 +332,40 @@ func (set *agentSet) offer(ctx, life context.Context, n *node.Node, s expose.Spe
 	for _, w := range x.Warnings {
 		log.Warn("what could not be taken over", "target", s.Target, "warning", w)
 	}
-	if x.Thing == nil {
-		return published(n.Publish(ctx, x.TD))
-	}
-	draft, err := td.Draft(x.TD)
+	own, err := a.openOwnKey(dir, s, x)
 	if err != nil {
 		return "", err
 	}
-	if name, err = published(n.Offer(ctx, draft, x.Thing)); err == nil && x.Changes != nil {
-		set.work.Go(func() { reoffer(life, n, x, s, log) })
+	offer := func(ctx context.Context, raw []byte) (*api.Publication, error) {
+		if own != nil {
+			return own.offer(ctx, n, x, raw, s.For)
+		}
+		return n.Offer(ctx, raw, x.Thing)
 	}
-	return name, err
+	raw := x.TD
+	if x.Thing != nil {
+		if raw, err = td.Draft(raw); err != nil {
+			return "", err
+		}
+	}
+	if name, err = published(offer(ctx, raw)); err != nil {
+		return "", err
+	}
+	if x.Changes != nil {
+		set.work.Go(func() { reoffer(life, offer, x, s, log) })
+	}
+	if own != nil {
+		set.work.Go(func() { own.renew(life, n, x, s, log) })
+	}
+	return name, nil
 }
 
 // reoffer publishes an agent again after each change.
-func reoffer(ctx context.Context, n *node.Node, x *expose.Agent, s expose.Spec, log *slog.Logger) {
+func reoffer(ctx context.Context, offer func(context.Context, []byte) (*api.Publication, error), x *expose.Agent, s expose.Spec, log *slog.Logger) {
 	for raw := range x.Changes(ctx) {
 		draft, err := td.Draft(raw)
 		if err == nil {
-			_, err = n.Offer(ctx, draft, x.Thing)
+			_, err = offer(ctx, draft)
 		}
 		if err != nil && ctx.Err() == nil {
 			log.Warn("update of changed agent failed", "target", s.Target, "err", err)

@@ -97,6 +97,7 @@ func (e *closing) Unwrap() error { return e.err }
 var (
 	goodbye     = &closing{websocket.StatusNormalClosure, "done", nil}
 	goingAway   = &closing{websocket.StatusGoingAway, "the node is shutting down", nil}
+	evicted     = &closing{websocket.StatusPolicyViolation, "the agent is offered by another node", nil}
 	readsSlow   = &closing{websocket.StatusTryAgainLater, "the peer reads too slowly: frames waited longer than 10 s", nil}
 	noPong      = &closing{websocket.StatusPolicyViolation, "no response to a ping", nil}
 	writeFailed = &closing{websocket.StatusAbnormalClosure, "", errors.New("the connection was lost while a frame was written")}

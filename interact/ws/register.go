@@ -86,6 +86,9 @@ func (r *registered) end(over bool) {
 	}
 }
 
+// Evict ends the connection: the owner of the Thing has granted it to other nodes.
+func (r *registered) Evict() { r.c.end(evicted) }
+
 // unregister unregisters a Thing.
 func (c *conn) unregister(f *frame.Frame) error {
 	s := &c.serving

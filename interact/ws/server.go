@@ -27,7 +27,7 @@ type ServerOptions struct {
 	// [*interact.Error], else as "internal error".
 	Find func(ctx context.Context, ref string) (*td.Description, error)
 	// Register registers a Thing of an agent over its connection: raw is its description, which may be a draft (td.Draft), and agent
-	// calls it. It returns the id of the Thing. release is called once: when the agent unregisters the Thing (over), registers it again
+	// calls it, or ends its connection (agent has a method Evict). It returns the id of the Thing. release is called once: when the agent unregisters the Thing (over), registers it again
 	// over the same connection, or disconnects. It ends only that registration, not a later one of the same id. agent serves calls only
 	// after Register has returned. Nil rejects all agents.
 	Register func(ctx context.Context, raw []byte, agent interact.Thing) (id string, release func(over bool), err error)
