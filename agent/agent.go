@@ -16,6 +16,7 @@ import (
 	"iter"
 	"log/slog"
 	"net/url"
+	"os"
 	"time"
 
 	"github.com/lmosd/lmosd/api"
@@ -44,6 +45,8 @@ type Agent struct {
 	// Key is a key of the agent's own: its DID is the owner of the agent, and keeps its id when the agent moves to another node. The key stays in this
 	// process, which signs the TD and, each 12 h, a grant for the node. Nil: the node owns the agent.
 	Key did.Signer
+	// Roles are roles of the node's credential that an agent with a key has when it calls others as [Mesh] does; none by default.
+	Roles []string
 	// Node is the URL or the socket of the node, and Token its token; empty means those of this host, see [Local].
 	Node, Token string
 	// Ready, if not nil, is called with the id each time the node has registered the agent.
@@ -81,7 +84,7 @@ func Serve(ctx context.Context, a Agent, parts ...Part) error {
 	if a.Node == "" {
 		a.Node, a.Token = Local()
 	}
-	return attach(ctx, Node{Addr: a.Node, Token: a.Token, For: a.For, Key: a.Key}, ws.AttachOptions{TD: td, Thing: thing, Log: a.Log}, a.Ready)
+	return attach(ctx, Node{Addr: a.Node, Token: a.Token, For: a.For, Key: a.Key, Roles: a.Roles}, ws.AttachOptions{TD: td, Thing: thing, Log: a.Log}, a.Ready)
 }
 
 // Attach publishes any Thing, as [Serve] does: td is its TD, complete or a draft without forms; node is the URL or the socket of the node,
@@ -97,6 +100,7 @@ type Node struct {
 	For         []string      // callers that may find and call the agent ([Agent.For])
 	Key         did.Signer    // that of the agent ([Agent.Key]); nil: none
 	Visibility  td.Visibility // of the TD of an agent with a key, if the TD states none
+	Roles       []string      // of the node, which an agent with a key has when it calls others
 }
 
 // attach attaches the Thing of o.
@@ -106,8 +110,8 @@ func attach(ctx context.Context, to Node, o ws.AttachOptions, ready func(id stri
 		return err
 	}
 	o.URL, o.Dial, o.Token = address.URL, address.Dial, to.Token
-	if len(to.For) > 0 {
-		o.URL += "?" + url.Values{"for": to.For}.Encode()
+	if q := (url.Values{"for": to.For, "role": to.Roles}).Encode(); q != "" {
+		o.URL += "?" + q
 	}
 	if to.Key != nil {
 		k, err := newKeyed(ctx, to, &o)
@@ -280,10 +284,15 @@ func CallerOf(ctx context.Context) *did.Principal { return did.PrincipalOf(ctx) 
 // data folder if it exists, else the URL of the default port with the token of the data folder.
 func Local() (node, token string) { return local() }
 
-// Mesh returns a client of the node on this host, to find, call, read, write and watch other agents. The caller closes it.
+// Mesh returns a client of the node on this host, to find, call, read, write and watch other agents. The caller closes it. With LMOSD_AS, the DID of an
+// agent with a key of its own that is attached to the node, it calls as that agent (api.Client.As).
 func Mesh() (*api.Client, error) {
 	node, token := Local()
-	return api.Dial(node, token)
+	c, err := api.Dial(node, token)
+	if err == nil {
+		c.As(did.DID(os.Getenv("LMOSD_AS")))
+	}
+	return c, err
 }
 
 // Call invokes an action of an agent through the node on this host, and decodes its output; a nil input sends none, and an io.Reader or an

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/internal/backoff"
@@ -34,6 +35,7 @@ type Client struct {
 	target string // as given to Dial
 	base   string // without a trailing slash
 	token  string
+	agent  did.DID // see As
 	http   *http.Client
 
 	retries backoff.Budget // of InvokeFirst
@@ -61,6 +63,13 @@ func Dial(target, token string) (*Client, error) {
 	c.base = u.Scheme + "://" + u.Host + strings.TrimSuffix(u.EscapedPath(), "/")
 	return c, nil
 }
+
+// AgentHeader names the agent for which a request is made; see [Client.As].
+const AgentHeader = "Lmos-Agent"
+
+// As makes the requests of c those of an agent with a key of its own, which is attached to the node: other nodes then know the caller by the DID of the
+// agent. It is called before the first request.
+func (c *Client) As(agent did.DID) { c.agent = agent }
 
 // SocketPath returns the path of a target that is a unix socket (see [Dial]).
 func SocketPath(target string) (path string, ok bool) {
@@ -352,6 +361,9 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 	req.Header = header
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	if c.agent != "" {
+		req.Header.Set(AgentHeader, string(c.agent))
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {

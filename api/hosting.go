@@ -129,13 +129,14 @@ type HostingWithdrawal struct {
 	Record []byte `json:"record"` // the tombstone that the owner has signed, base64
 }
 
-// Host has the node host a Thing of another owner, or replaces the grant of one that it hosts. The callers are those of [PublishOptions].
-func (c *Client) Host(ctx context.Context, g *HostingGrant, callers []string) (*Publication, error) {
+// Host has the node host a Thing of another owner, or replaces the grant of one that it hosts. The callers are those of [PublishOptions]; roles are
+// those that the owner has when it calls others through the node.
+func (c *Client) Host(ctx context.Context, g *HostingGrant, callers []string, roles ...string) (*Publication, error) {
 	body, err := g.Encode()
 	if err != nil {
 		return nil, err
 	}
-	q := url.Values{"for": callers}
+	q := url.Values{"for": callers, "role": roles}
 	return request[Publication](ctx, c, http.MethodPost, "/v1/hosting?"+q.Encode(), interact.JSON, body)
 }
 

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -62,7 +63,7 @@ func (w *window) idle() bool { return w.empty() && len(w.counts) == 0 && w.other
 func (w *window) add(d *Decision, now time.Time) {
 	k := key{op: d.Op, thing: cut(d.Thing), name: cut(d.Name), rule: cut(d.Rule), code: d.Code}
 	if d.Who != nil {
-		k.who, k.consumer, k.org, k.via = d.Who.Base(), cut(d.Who.Name), d.Who.Org, d.Who.Via
+		k.who, k.consumer, k.org, k.via = d.Who.Base(), cut(cmp.Or(d.Who.Name, string(d.Who.Agent()))), d.Who.Org, d.Who.Via
 	}
 	switch l := w.lines[k]; {
 	case l != nil:

@@ -41,7 +41,8 @@ const (
 //
 // The name of a consumer behind another node ([Principal.Name]) is a claim of that node. It only distinguishes the consumers of that node.
 type Principal struct {
-	// DID is the DID of the caller, at present the DID of its node; empty for consumers of this node.
+	// DID is the DID of the caller: that of its node, or of an agent with a key of its own ([Principal.Agent]). It is empty for other consumers of
+	// this node.
 	DID DID
 	// Node is the node whose key the connection proved; empty: a consumer of this node.
 	Node DID
@@ -137,13 +138,16 @@ func NodePrincipal(node DID, name string) *Principal {
 }
 
 // ID returns the key of the state of a caller: limits, tasks, registrations, subscriptions, opaque tokens. It is "did:key:z6Mk…" for a node,
-// "did:key:z6Mk…#name" for a consumer behind one, "local" and "local#name" for consumers of this node, and "unproven" for
+// "did:key:z6Mk…#name" for a consumer behind one, the DID of an agent with a key of its own, "local" and "local#name" for consumers of this node, and "unproven" for
 // unauthenticated callers. It is empty for nil, for which no state may be stored.
 func (p *Principal) ID() string {
 	if p == nil {
 		return ""
 	}
 	id := p.Base()
+	if a := p.Agent(); a != "" {
+		id = string(a)
+	}
 	if p.Name != "" {
 		id += "#" + p.Name
 	}
@@ -155,14 +159,37 @@ func (p *Principal) Base() string {
 	switch {
 	case p == nil:
 		return ""
-	case p.DID != "":
-		return string(p.DID)
 	case p.Node != "":
 		return string(p.Node)
+	case p.DID != "":
+		return string(p.DID)
 	case p.Via == Unproven:
 		return unprovenID
 	}
 	return localID
+}
+
+// Agent returns the DID of the agent with a key of its own that calls through this node or through another one; empty for other callers.
+func (p *Principal) Agent() DID {
+	if p == nil || p.DID == p.Node {
+		return ""
+	}
+	return p.DID
+}
+
+// WithAgent returns the principal of an agent with a key of its own at the node p, or at this node: with the roles of p that has permits, until a
+// time; zero sets no end. It has no name: whoever started it, the agent is the caller. What proves that the agent is there is the concern of the caller.
+func (p *Principal) WithAgent(agent DID, has func(role string) bool, until time.Time) *Principal {
+	c := p.Narrowed("", p.Relation, has)
+	for _, c := range []*Principal{c, c.Unconfirmed} {
+		if c == nil {
+			continue
+		}
+		if c.DID = agent; !until.IsZero() && (c.Expires.IsZero() || until.Before(c.Expires)) {
+			c.Expires = until
+		}
+	}
+	return c
 }
 
 // Narrowed returns the principal of a consumer name behind p, or of p with the rights that it had earlier: at most the relation most, and the
@@ -228,10 +255,12 @@ func (p *Principal) Anonymous() bool {
 	return p != nil && (p.Node == "" && p.Via == Unproven || p.Node != "" && p.Name == unprovenID)
 }
 
-// Class distinguishes consumers of this node that have different rights at other nodes; empty for other nodes and for those with all rights
+// Class distinguishes consumers of this node that have different rights at other nodes: it is the DID of an agent with a key of its own, and empty for other nodes and for those with all rights
 // of this node. Consumers of one class may share an observation.
 func (p *Principal) Class() string {
 	switch {
+	case p.Local() && p.DID != "":
+		return string(p.DID)
 	case !p.Local() || p.Via == Process || p.Via == Socket:
 		return ""
 	case p.Via == Token && !p.Scoped():
@@ -255,6 +284,9 @@ func (p *Principal) Short() string {
 		return p.ID()
 	}
 	id := DID(p.Base()).Short()
+	if a := p.Agent(); a != "" {
+		id = a.Short()
+	}
 	if p.Name != "" {
 		id += "#" + p.Name
 	}

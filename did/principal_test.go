@@ -6,9 +6,36 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 const someNode = DID("did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH")
+
+const someAgent = DID("did:key:z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp")
+
+// An agent at a node has at most the roles of the node, and ends with it; its membership may be unconfirmed as that of the node.
+func TestAgentPrincipal(t *testing.T) {
+	t.Parallel()
+	end := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	node := NodePrincipal(someNode, "")
+	node.Relation, node.Roles, node.Expires, node.Pending = Untrusted, nil, end, "pending"
+	node.Unconfirmed = NodePrincipal(someNode, "")
+	node.Unconfirmed.Relation, node.Unconfirmed.Roles, node.Unconfirmed.Expires = Partner, []string{"clerk", "boss"}, end
+	is := func(role string) bool { return role == "clerk" || role == "root" }
+	p := node.WithAgent(someAgent, is, end.Add(time.Hour))
+	if p.Agent() != someAgent || !p.Expires.Equal(end) || p.Relation != Untrusted || p.Unconfirmed.Agent() != someAgent || !slices.Equal(p.Unconfirmed.Roles, []string{"clerk"}) {
+		t.Errorf("got %+v, %+v", p, p.Unconfirmed)
+	}
+	if p = node.WithAgent(someAgent, nil, end.Add(-time.Hour)); !p.Expires.Equal(end.Add(-time.Hour)) || len(p.Unconfirmed.Roles) != 2 {
+		t.Errorf("got %+v, %+v", p, p.Unconfirmed)
+	}
+	if node.Agent() != "" || node.DID != someNode || (*Principal)(nil).Agent() != "" || Consumer(Socket, "").Agent() != "" {
+		t.Error("a caller that is no agent has one")
+	}
+	if a := Consumer(Socket, "").WithAgent(someAgent, nil, time.Time{}); a.Class() == Consumer(Socket, "").Class() || !a.Expires.IsZero() {
+		t.Errorf("an agent of this node shares the class %q", a.Class())
+	}
+}
 
 func TestPrincipalNames(t *testing.T) {
 	t.Parallel()
@@ -23,6 +50,8 @@ func TestPrincipalNames(t *testing.T) {
 		{Consumer(Token, "operator"), "local#operator", "local", "local#operator", true},
 		{Consumer(Unproven, ""), "unproven", "unproven", "unproven", true},
 		{NodePrincipal(someNode, ""), string(someNode), string(someNode), someNode.Short(), false},
+		{NodePrincipal(someNode, "crm").WithAgent(someAgent, nil, time.Time{}), string(someAgent), string(someNode), someAgent.Short(), false},
+		{Consumer(Socket, "uid:1000").WithAgent(someAgent, nil, time.Time{}), string(someAgent), string(someAgent), someAgent.Short(), true},
 		{NodePrincipal(someNode, "crm"), string(someNode) + "#crm", string(someNode), someNode.Short() + "#crm", false},
 	} {
 		if c.p.ID() != c.id || c.p.Base() != c.base || c.p.Short() != c.short || c.p.Local() != c.local {

@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/command"
 	"github.com/lmosd/lmosd/td"
@@ -62,6 +63,8 @@ type Spec struct {
 	Key        string
 	OwnKey     bool
 	Visibility string
+	// Roles are roles of the node's credential that an agent with a key has when it calls others.
+	Roles []string
 	// PublishPrivate announces an MCP server to other nodes even if it declares its lists private.
 	PublishPrivate bool
 }
@@ -77,7 +80,15 @@ type Agent struct {
 	// Changes yields the TD after each change of the agent, until ctx ends; nil if changes are not detected.
 	Changes func(ctx context.Context) iter.Seq[[]byte]
 
-	close func()
+	close    func()
+	identify func(did.DID)
+}
+
+// Identify gives the processes of a command the DID of their agent, which has a key of its own. It is called before the agent is published.
+func (a *Agent) Identify(agent did.DID) {
+	if a.identify != nil {
+		a.identify(agent)
+	}
 }
 
 // Close stops the processes of the agent and waits for them.
@@ -131,6 +142,9 @@ func (s Spec) check(kind string) error {
 	if strings.TrimSpace(s.Target) == "" {
 		return interact.Errorf(interact.Usage, "", "the target is missing").
 			Then(interact.StepExpose, "exec:./agent.sh", "name", "weather")
+	}
+	if len(s.Roles) > 0 && !s.HasKey() {
+		return interact.Errorf(interact.Usage, "give it one, or write access rules for the node", "--role is for an agent with a key of its own")
 	}
 	if s.Key != "" && s.OwnKey {
 		return interact.Errorf(interact.Usage, "give one of them", "--key and --own-key exclude each other")
@@ -215,7 +229,7 @@ func openCommand(s Spec, line string, log *slog.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Agent{TD: raw, Thing: agent, close: agent.Close}, nil
+	return &Agent{TD: raw, Thing: agent, close: agent.Close, identify: agent.Identify}, nil
 }
 
 // parseDraft parses a draft.

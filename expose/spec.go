@@ -27,6 +27,7 @@ func Flags(s *Spec, text func(to *string, name, usage string), list func(to *[]s
 	flag(&s.PublishPrivate, "publish-private", "publish an MCP server that declares its lists private")
 	text(&s.Key, "key", "`FILE` of the key of the agent, which then owns its id: the id stays the same at another node")
 	flag(&s.OwnKey, "own-key", "use a key of the agent's own, made once in agents/NAME.pem of the data directory")
+	list(&s.Roles, "role", "`ROLE` of the node that an agent with a key has when it calls others; may repeat")
 	text(&s.Visibility, "visibility", "`AUDIENCE` of an agent with a key: public, partners or organization")
 	text(&s.Server, "server", "`URL` of the server that an OpenAPI document describes")
 }

@@ -130,7 +130,7 @@ func (g *Gateway) listHosted(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) postHosting(w http.ResponseWriter, r *http.Request) error {
-	q, err := tdd.Params(r, "for")
+	q, err := tdd.Params(r, "for", "role")
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (g *Gateway) postHosting(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p, err := g.o.Publisher.Host(withCallers(r.Context(), q), grant.Grant, grant.TD)
+	p, err := g.o.Publisher.Host(publication.WithRoles(withCallers(r.Context(), q), q["role"]), grant.Grant, grant.TD)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/didtest"
+	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
@@ -36,6 +38,9 @@ func (n *fakeNode) HostedThings() []api.Hosted {
 	}
 	return all
 }
+
+// IsAgent reports true for owner2, an agent that is attached.
+func (n *fakeNode) IsAgent(agent did.DID) bool { return agent == owner2 }
 
 func (n *fakeNode) EndHosting(_ context.Context, ref string) (*api.Publication, error) {
 	h, err := named(n.hostings, ref)
@@ -175,6 +180,40 @@ func TestStatesOfHosting(t *testing.T) {
 	for _, ref := range []string{"urn:x:two", "urn:x:two@" + owner.DID().Multibase(), "urn:x:two@" + owner.DID().Multibase()[:12]} {
 		if h, err := named(two, ref); err != nil || h.Thing != "urn:x:two" {
 			t.Errorf("%s: %+v, %v", ref, h, err)
+		}
+	}
+}
+
+// Who may attach agents may call for one with a key of its own that is at the node, and for no other.
+func TestCallsForAnAgent(t *testing.T) {
+	t.Parallel()
+	g := &Gateway{o: Options{Publisher: &fakeNode{}}, guard: newGuard(Options{Tokens: tokens.New("secret")}, nil)}
+	for name, c := range map[string]struct {
+		via   did.Via
+		agent did.DID
+		want  interact.Code
+	}{
+		"the socket":               {did.Socket, owner2, 0},
+		"without an agent":         {did.Loopback, "", 0},
+		"an agent elsewhere":       {did.Socket, owner1, interact.Forbidden},
+		"no DID":                   {did.Socket, "crm", interact.Forbidden},
+		"without the right to ask": {did.Unproven, owner2, interact.Unauthenticated},
+	} {
+		from := did.Consumer(c.via, "")
+		r, err := http.NewRequestWithContext(did.WithPrincipal(t.Context(), from), http.MethodGet, "/v1/id", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set(api.AgentHeader, string(c.agent))
+		as, err := g.asAgent(r)
+		if e := interact.AsError(err); c.want != 0 {
+			if e == nil || e.Code != c.want {
+				t.Errorf("%s: got %v", name, err)
+			}
+			continue
+		}
+		if p := did.PrincipalOf(as.Context()); err != nil || p.Agent() != c.agent || c.agent == "" && p != from {
+			t.Errorf("%s: got %+v, %v", name, p, err)
 		}
 	}
 }

@@ -74,6 +74,8 @@ type Publisher interface {
 type Hosting interface {
 	// Host offers a Thing, for the callers in ctx (publication.WithCallers). grant and td are those of api.HostingGrant.
 	Host(ctx context.Context, grant, td []byte) (*api.Publication, error)
+	// IsAgent reports whether an agent with a key of its own, whose DID is agent, is at this node.
+	IsAgent(agent did.DID) bool
 	// HostedThings returns the state of the Things, sorted by id; never nil.
 	HostedThings() []api.Hosted
 	EndHosting(ctx context.Context, ref string) (*api.Publication, error)

@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
@@ -34,7 +36,11 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	rec.Header().Set("X-Content-Type-Options", "nosniff")
 	body := g.limitBodyTime(w, r)
 	r.Body = body
-	if err := g.guard.checkBrowser(r); err != nil {
+	err := g.guard.checkBrowser(r)
+	if err == nil {
+		r, err = g.asAgent(r)
+	}
+	if err != nil {
 		g.fail(rec, r, err)
 	} else if !g.guard.allowOrigin(rec, r) {
 		g.routes.ServeHTTP(rec, r)
@@ -42,6 +48,23 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	if !isInProcess(r) {
 		discardBody(body)
 	}
+}
+
+// asAgent returns r with the principal of the agent with a key of its own for which the sender calls, by the header Lmos-Agent: an agent at this
+// node, and a sender that may attach agents.
+func (g *Gateway) asAgent(r *http.Request) (*http.Request, error) {
+	agent := did.DID(r.Header.Get(api.AgentHeader))
+	if agent == "" {
+		return r, nil
+	}
+	if err := g.guard.authorize(r, admin); err != nil {
+		return r, err
+	}
+	p := did.PrincipalOf(r.Context())
+	if p == nil || !g.o.Publisher.IsAgent(agent) {
+		return r, interact.Errorf(interact.Forbidden, "attach it first; only its node calls for it", "no agent with the key %s is at this node", interact.Excerpt(string(agent), 80))
+	}
+	return r.WithContext(did.WithPrincipal(r.Context(), p.WithAgent(agent, nil, time.Time{}))), nil
 }
 
 // routeOf returns the path of the pattern that r matched, without the values in it; "none" without a match.

@@ -21,7 +21,7 @@ func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request) error {
 	}
 	// The callers of the agents that the peer attaches. None given replaces those of an earlier connection, too.
 	callers := append([]string{}, r.URL.Query()["for"]...)
-	ctx, cancel := context.WithCancel(publication.WithCallers(context.WithoutCancel(r.Context()), callers))
+	ctx, cancel := context.WithCancel(publication.WithRoles(publication.WithCallers(context.WithoutCancel(r.Context()), callers), r.URL.Query()["role"]))
 	defer cancel()
 	defer context.AfterFunc(g.lifeCtx, cancel)()
 	if grant := grantOf(r); grant != nil {

@@ -67,17 +67,17 @@ func (n *Node) openMesh(embedder embedding.Embedder) (*mesh, error) {
 	n.life.onRun(m.directory.Run)
 
 	m.publisher = publication.New(publication.Options{Signer: n.key, Verifier: m.verifier, Index: m.index, Store: n.stores.Own, Disk: n.stores, Rotation: n.stores.Rotation,
-		Lifetime: n.opts.Lifetime, Hosts: n.network.records, MemberOf: n.network.trust.MemberOf, Bind: n.servient.Expose, Directory: m.directory, Gossip: m.gossip, DHT: m.dht, Access: n.policy,
+		Lifetime: n.opts.Lifetime, Hosts: n.network.records, MemberOf: n.network.trust.MemberOf, Roles: n.network.trust.Roles, Bind: n.servient.Expose, Directory: m.directory, Gossip: m.gossip, DHT: m.dht, Access: n.policy,
 		CallerSecrets: n.stores.CallerSecrets, Go: n.life.background, OnRestricted: func(*td.Signed) { n.network.thingsChanged() }, Pings: servient.Pings, ProbePause: n.opts.probePause, Log: n.opts.Log})
 	n.life.onRun(m.publisher.Run)
-	n.network.trust.Serve(trust.Things{Restricted: m.index.Restricted, Named: m.index.Names, Ingest: m.directory.IngestRestricted})
+	n.network.trust.Serve(trust.Things{Restricted: m.index.Restricted, Named: m.index.Names, Agent: m.index.Agent, Signer: n.key, Ingest: m.directory.IngestRestricted})
 	return m, n.openSync(m)
 }
 
 // openCarriers opens the carriers of calls and records: streams, the DHT and gossip.
 func (n *Node) openCarriers(m *mesh) (err error) {
 	m.streams = stream.New(n.network.Host, stream.Options{Network: n.opts.Network, As: stream.NewPseudonyms(n.key).Of, Log: n.opts.Log, Addrs: m.nodes.Addrs, Find: func(ctx context.Context, id peer.ID) (peer.AddrInfo, error) { return m.dht.FindPeer(ctx, id) },
-		Principal: n.policy.Principal, Wait: n.network.trust.Wait, DialTimeout: n.opts.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams, MaxConcurrent: max(maxServed, n.policy.Most()),
+		Principal: n.policy.Principal, Agent: n.network.trust.Agent, Wait: n.network.trust.Wait, DialTimeout: n.opts.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams, MaxConcurrent: max(maxServed, n.policy.Most()),
 		Refused: n.network.peers.Refusal, Reach: func(id did.DID, ok bool) { m.monitor.SetReachable(id, ok) }})
 	n.life.onClose(m.streams.Close)
 	n.life.onRun(m.streams.Run)

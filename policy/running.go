@@ -115,7 +115,11 @@ func current(node, before *did.Principal) *did.Principal {
 	if node.Unconfirmed != nil {
 		is = node.Unconfirmed
 	}
-	p := node.Narrowed(before.Name, most.Relation, func(role string) bool { return is.Org == most.Org && slices.Contains(most.Roles, role) })
+	has := func(role string) bool { return is.Org == most.Org && slices.Contains(most.Roles, role) }
+	if agent := before.Agent(); agent != "" && is.Org == most.Org {
+		node = node.WithAgent(agent, has, before.Expires)
+	}
+	p := node.Narrowed(before.Name, most.Relation, has)
 	for _, m := range before.Groups {
 		if slices.Contains(node.Groups, m) {
 			p.Groups = append(p.Groups, m)

@@ -33,6 +33,20 @@ func WithCallers(ctx context.Context, names []string) context.Context {
 	return context.WithValue(ctx, callersKey{}, names)
 }
 
+type rolesKey struct{}
+
+// WithRoles returns a context in which [Publisher.Host] and [Publisher.AttachGranted] publish an agent with a key of its own that has roles of this node's
+// credential when it calls others through the node. Without one, it has none.
+func WithRoles(ctx context.Context, roles []string) context.Context {
+	return context.WithValue(ctx, rolesKey{}, roles)
+}
+
+// rolesOf returns the roles of [WithRoles].
+func rolesOf(ctx context.Context) []string {
+	roles, _ := ctx.Value(rolesKey{}).([]string)
+	return slices.Clone(roles)
+}
+
 // callersOf returns the callers of [WithCallers].
 func callersOf(ctx context.Context) (names []string, given bool) {
 	names, given = ctx.Value(callersKey{}).([]string)

@@ -92,6 +92,9 @@ func (p *Publisher) host(ctx context.Context, g *td.Grant, body []byte, handler 
 	if _, err := p.audienceOf(callers); err != nil {
 		return nil, false, err
 	}
+	if err := p.checkRoles(rolesOf(ctx)); err != nil {
+		return nil, false, err
+	}
 	p.turn.Lock()
 	defer p.turn.Unlock()
 	old := p.o.Index.Get(g.Thing)
@@ -124,6 +127,7 @@ func (p *Publisher) host(ctx context.Context, g *td.Grant, body []byte, handler 
 	if old != nil && !given {
 		pub.For = old.For
 	}
+	pub.Roles = rolesOf(ctx)
 	created = old == nil || old.Description == nil
 	if old == nil {
 		old = pub
@@ -160,6 +164,24 @@ func (p *Publisher) signHosted(ctx context.Context, pub *Publication, now time.T
 		p.bind(pub, pub.handler)
 	}
 	return pub, p.keep(ctx, pub)
+}
+
+// checkRoles checks that this node has the roles.
+func (p *Publisher) checkRoles(roles []string) error {
+	if len(roles) == 0 {
+		return nil
+	}
+	var own []string
+	if p.o.Roles != nil {
+		own = p.o.Roles()
+	}
+	for _, role := range roles {
+		if !slices.Contains(own, role) {
+			return interact.Errorf(interact.Forbidden, "ask an issuer of the organization for it, or leave it out", "this node does not have the role %q, so that it cannot give it to an agent",
+				interact.Excerpt(role, 80))
+		}
+	}
+	return nil
 }
 
 // attachedWith returns another Thing of the owner of g that a process of this host handles, or nil: the key of an agent identifies one agent.
@@ -218,6 +240,12 @@ func (p *Publisher) grantEnded(ctx context.Context, pub *Publication) error {
 	next := *pub
 	next.Description, next.Agent, next.live, next.handler = nil, nil, nil, nil
 	return p.keep(ctx, &next)
+}
+
+// IsAgent reports whether an agent with a key of its own, whose DID is agent, is at this node ([Index.Agent]).
+func (p *Publisher) IsAgent(agent did.DID) bool {
+	grant, _ := p.o.Index.Agent(agent)
+	return grant != nil
 }
 
 // EndHosting stops to offer a Thing of another owner, and announces that.

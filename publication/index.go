@@ -173,6 +173,19 @@ func (x *Index) AgentOf(d *td.Description) interact.Thing {
 	return nil
 }
 
+// Agent returns the grant of an agent with a key of its own that is at this node, and its roles: one whose Thing a process of this host handles, or with
+// roles. Nil for other owners.
+func (x *Index) Agent(owner did.DID) (grant []byte, roles []string) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for _, p := range x.all {
+		if p.Owner == owner && p.isAgent() {
+			return p.Grant, p.Roles
+		}
+	}
+	return nil, nil
+}
+
 // byKey returns the publication in force whose record has the key, or nil.
 func (x *Index) byKey(key [32]byte) *Publication {
 	x.mu.RLock()

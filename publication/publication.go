@@ -38,6 +38,8 @@ type Publication struct {
 	Registration Registration `json:"registration,omitzero"`
 	// For are the callers that may find and call the Thing in addition to those of the access rules, by their names in rules.
 	For []string `json:"for,omitempty"`
+	// Roles are those of the node that the agent of another owner, with a key of its own, has when it calls others through the node.
+	Roles []string `json:"roles,omitempty"`
 	// Attached marks a Thing of an agent in another process that is attached to this node. Only the mark and the capabilities of the record
 	// are stored. After a restart the Thing is withdrawn unless the agent attaches again in time ([Publisher.Run]).
 	Attached     bool     `json:"attached,omitempty"`
@@ -57,6 +59,11 @@ type Publication struct {
 	waiting  uint64    // the number of a newer grant that the operator must bring; 0: none
 
 	handler interact.Thing // the agent in this process, or an attached one; nil for an agent that is called over the forms of its TD
+}
+
+// isAgent reports whether the owner of p is the key of the agent itself, which calls others through this node.
+func (p *Publication) isAgent() bool {
+	return p.Owner != "" && p.Description != nil && (p.handler != nil || len(p.Roles) > 0)
 }
 
 // isRestricted reports whether the record of p is not for all nodes, so that it is not announced.

@@ -51,7 +51,7 @@ type Disk interface {
 	Failed(err error) error
 }
 
-// Options configure a [Publisher]. All but Access, MemberOf, CallerSecrets, Rotation, ProbePause, Pings and OnRestricted are required.
+// Options configure a [Publisher]. All but Access, MemberOf, Roles, CallerSecrets, Rotation, ProbePause, Pings and OnRestricted are required.
 type Options struct {
 	Signer   did.Signer
 	Verifier *td.Verifier
@@ -72,6 +72,8 @@ type Options struct {
 	CallerSecrets *CallerSecrets
 	// MemberOf returns the organization that new descriptions name as that of their owner, unless they name one; empty: none. Nil: none is named.
 	MemberOf func() did.DID
+	// Roles returns those in the credential of this node. Nil: it has none.
+	Roles func() []string
 	// Go runs f in the background with a context that ends when the node closes. It reports false, and runs nothing, once the node closes.
 	Go func(f func(ctx context.Context)) bool
 	// Pings probe a host and port, by scheme, where a TCP connection is not possible. A scheme over UDP without one is not probed.

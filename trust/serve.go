@@ -43,6 +43,8 @@ func (t *Trust) serve(ctx context.Context, id did.DID, q *exchange.Request) (*ex
 		return t.serveReplace(ctx, id, q)
 	case exchange.OpCredential:
 		return t.serveCredential(id, q)
+	case exchange.OpAgent:
+		return t.serveAgent(id, q)
 	case exchange.OpJoin:
 		return t.serveJoin(id, q)
 	}

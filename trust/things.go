@@ -15,6 +15,10 @@ type Things struct {
 	Restricted func(ctx context.Context) []*td.Signed
 	// Named reports whether a public description of this node names an organization as that of its owner; nil: none does.
 	Named func(organization did.DID) bool
+	// Agent returns the grant for this node of an agent with a key of its own that calls through this node, and its roles; nil for others. Signer has the
+	// key of this node. Nil: there are no agents.
+	Agent  func(agent did.DID) (grant []byte, roles []string)
+	Signer did.Signer
 	// Ingest takes a record that a node has sent (directory.Directory.IngestRestricted).
 	Ingest func(ctx context.Context, s *td.Signed, from did.DID) error
 }

@@ -97,6 +97,7 @@ type Trust struct {
 	groups    atomic.Pointer[Groups] // nil: there are none
 	invites   *invitation.Store      // nil without Options.Dir
 	joins     joins
+	agents    agents
 
 	ctx  context.Context // ends with Close
 	end  context.CancelFunc

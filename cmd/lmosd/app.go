@@ -8,6 +8,7 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/nodeaddr"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
+	"github.com/lmosd/lmosd/did"
 )
 
 // An app is one execution of the program.
@@ -60,7 +61,11 @@ func (a *app) dial() (*api.Client, error) {
 	a.target = t
 	a.Note("asking %s (%s)", t.Addr, t.Why)
 	a.warnOfToken(t)
-	return api.Dial(t.Addr, t.Token())
+	c, err := api.Dial(t.Addr, t.Token())
+	if err == nil {
+		c.As(did.DID(a.Variable("LMOSD_AS")))
+	}
+	return c, err
 }
 
 // warnOfToken warns once, for all output formats, if the token is sent unencrypted.

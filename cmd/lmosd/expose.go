@@ -109,7 +109,7 @@ func (a *app) expose(ctx context.Context, s expose.Spec, secret bool) error {
 		if secret {
 			return cli.Usage("leave one of them out", "--caller-secret is for agents that the node owns")
 		}
-		publish = func() (*api.Publication, error) { return e.own.host(ctx, client, x, s.For) }
+		publish = func() (*api.Publication, error) { return e.own.host(ctx, client, x, s) }
 	}
 	p, err := publish()
 	if err != nil {
@@ -168,7 +168,7 @@ func (e *exposing) attach(ctx context.Context, log *slog.Logger) error {
 	}
 	to := agent.Node{Addr: e.target.Addr, Token: e.target.Token(), For: e.spec.For}
 	if e.own != nil {
-		to.Key, to.Visibility = e.own.holder.Key, e.own.holder.Visibility
+		to.Key, to.Visibility, to.Roles = e.own.holder.Key, e.own.holder.Visibility, e.spec.Roles
 	}
 	err := agent.AttachChanging(ctx, to, now.get, e.agent.Thing, func(id string) {
 		if err := e.offered(ctx, id, "until this command ends"); err != nil {
@@ -338,7 +338,7 @@ func (a *app) offerAgent(ctx, life context.Context, dir string, set *agentSet, n
 	}
 	offer := func(ctx context.Context, raw []byte) (*api.Publication, error) {
 		if own != nil {
-			return own.offer(ctx, n, x, raw, s.For)
+			return own.offer(ctx, n, x, raw, s)
 		}
 		return n.Offer(ctx, raw, x.Thing)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/node"
+	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -54,6 +55,7 @@ func (a *app) openOwnKey(dir string, s expose.Spec, x *expose.Agent) (*ownKey, e
 	if made && a.ForPeople() {
 		a.Note("made the key of the agent, %s, in %s; keep a copy: another key is another agent", key.DID().Short(), path)
 	}
+	x.Identify(key.DID())
 	return &ownKey{path: path, holder: api.KeyHolder{Key: key, Visibility: audience}}, nil
 }
 
@@ -66,7 +68,7 @@ func (k *ownKey) file() string {
 }
 
 // host grants a web server to the node of c, for as long as a grant can be: this process does not stay to sign the next one.
-func (k *ownKey) host(ctx context.Context, c *api.Client, x *expose.Agent, callers []string) (*api.Publication, error) {
+func (k *ownKey) host(ctx context.Context, c *api.Client, x *expose.Agent, s expose.Spec) (*api.Publication, error) {
 	k.holder.Life = td.GrantLife
 	id, err := c.Identity(ctx)
 	if err != nil {
@@ -79,7 +81,7 @@ func (k *ownKey) host(ctx context.Context, c *api.Client, x *expose.Agent, calle
 	if err != nil {
 		return nil, interact.AsError(err)
 	}
-	p, err := c.Host(ctx, g, callers)
+	p, err := c.Host(ctx, g, s.For, s.Roles...)
 	if err == nil && p.Hosted != nil {
 		x.Warnings = append(x.Warnings, "the grant of its key ends at "+render.Stamp(p.Hosted.Expires)+
 			": expose it again before, or put these arguments under agents: in the configuration")
@@ -88,7 +90,7 @@ func (k *ownKey) host(ctx context.Context, c *api.Client, x *expose.Agent, calle
 }
 
 // offer offers an agent of the configuration of n with the TD raw.
-func (k *ownKey) offer(ctx context.Context, n *node.Node, x *expose.Agent, raw []byte, callers []string) (*api.Publication, error) {
+func (k *ownKey) offer(ctx context.Context, n *node.Node, x *expose.Agent, raw []byte, s expose.Spec) (*api.Publication, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err := k.holder.Follow(ctx, n.Client(), raw); err != nil {
@@ -100,13 +102,13 @@ func (k *ownKey) offer(ctx context.Context, n *node.Node, x *expose.Agent, raw [
 	}
 	k.raw, k.due = raw, due
 	if x.Thing == nil {
-		return n.Client().Host(ctx, g, callers)
+		return n.Client().Host(ctx, g, s.For, s.Roles...)
 	}
 	signed, err := g.Encode()
 	if err != nil {
 		return nil, err
 	}
-	return n.Offer(ctx, signed, x.Thing)
+	return n.Offer(publication.WithRoles(ctx, s.Roles), signed, x.Thing)
 }
 
 // renew signs the next grant of an agent of the configuration when it is due, until ctx ends or the agent is at another node.
@@ -120,7 +122,7 @@ func (k *ownKey) renew(ctx context.Context, n *node.Node, x *expose.Agent, s exp
 			return
 		}
 		wait = 0
-		switch _, err := k.offer(ctx, n, x, raw, s.For); {
+		switch _, err := k.offer(ctx, n, x, raw, s); {
 		case err == nil:
 		case interact.AsError(err).Code == interact.RolledBack:
 			log.Warn("grant of an agent not signed again", "target", s.Target, "err", err)

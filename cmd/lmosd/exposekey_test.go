@@ -132,3 +132,45 @@ func TestWrongKeysOfAgents(t *testing.T) {
 		}
 	}
 }
+
+// An agent with a key of its own calls an agent of a partner: that one receives the DID of the agent and its role, and its node decides by them.
+func TestAgentCallsWithItsKey(t *testing.T) {
+	t.Parallel()
+	x := newUser(t)
+	acme, globex := x.node("acme", "--trust.untrusted", "find"), x.node("globex", "--trust.untrusted", "find", "--trust.audit.level", "denied")
+	x.at(acme).ok("org", "init", "acme.example")
+	x.at(globex).ok("org", "init", "globex.example")
+	x.at(globex).ok("trust", "accept", strings.TrimSpace(x.at(acme).ok("trust", "invite", "-q")))
+	flags := []string{"--trust.untrusted", "find", "--mesh.bootstrap", acme.P2P[0], "--mesh.bootstrap", globex.P2P[0]}
+	n := x.node("desk", flags...)
+	desk := x.at(n)
+	desk.ok("org", "join", strings.TrimSpace(x.at(acme).ok("org", "invite", "--role", "desk", "--role", "boss", "-q")))
+
+	who := x.script("who.sh", `read input; echo "$LMOSD_CALLER $LMOSD_CALLER_ROLES"`)
+	x.at(globex).exposed(who, "--name", "who")
+	agent := decode[exposure](t, desk.exposed("exec:cat", "--name", "crm", "--own-key", "--role", "desk", "-o", "json").out.String())
+	x.at(globex).ok("policy", "allow", string(agent.Owner), "--to", "call", "--on", "who")
+	as := *desk
+	as.env = append(append([]string{}, desk.env...), "LMOSD_AS="+string(agent.Owner))
+	eventually(t, "the agent is called", func() bool { return as.lmosd("call", "who", "run", "x").code == 0 })
+	if out := as.ok("call", "who", "run", "x"); out != string(agent.Owner)+" desk\n" {
+		t.Errorf("called by %q, want %s", out, agent.Owner)
+	}
+	if r := desk.lmosd("call", "who", "run", "x"); r.code != cli.ExitRefused {
+		t.Errorf("the node has the rights of its agent: exit code %d\n%s%s", r.code, r.out, r.errors)
+	}
+	x.at(globex).ok("publish", x.weather())
+	eventually(t, "the agent finds another one", func() bool { return as.lmosd("show", "weather").code == 0 })
+	as.fails(cli.ExitRefused, "call", "weather", "getWeather", "question=Rain?", "interactionMode=text")
+	eventually(t, "the denial names the agent", func() bool { return strings.Contains(x.at(globex).ok("audit", "ls", "--denied", "-o", "json"), string(agent.Owner)) })
+
+	// A process of the agent calls as the agent.
+	desk.exposed(x.script("relay.sh", `echo "$LMOSD_AS"`), "--name", "relay", "--own-key")
+	if out := desk.ok("call", "relay", "run", "x"); !strings.HasPrefix(out, "did:key:") || strings.Contains(out, string(agent.Owner)) {
+		t.Errorf("LMOSD_AS is %q", out)
+	}
+	as.env = append(append([]string{}, desk.env...), "LMOSD_AS="+string(n.DID))
+	contains(t, as.fails(cli.ExitRefused, "call", "who", "run", "x"), "no agent with the key")
+	contains(t, desk.fails(cli.ExitRefused, "expose", "exec:cat", "--name", "third", "--own-key", "--role", "root"), `does not have the role "root"`)
+	contains(t, desk.fails(cli.ExitUsage, "expose", "exec:cat", "--name", "third", "--role", "desk"), "with a key of its own")
+}

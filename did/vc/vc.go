@@ -51,16 +51,18 @@ var (
 type Credential struct {
 	ID     string
 	Type   string  // Node or Agent
-	Issuer did.DID // the organization
+	Issuer did.DID // the organization; the node, of a credential that a node issued for an agent at it
 	// Method is the DID URL of the key that signed, "did:webvh:…#i1".
 	Method  string
 	Subject did.DID // a did:key
-	Host    did.DID // the node through which the agent is reached; empty for nodes
-	Roles   []string
-	From    time.Time
-	Until   time.Time
-	Status  Status
-	Raw     json.RawMessage // canonical JSON
+	// Organization is that of which the subject is a member: Issuer, unless that is a node.
+	Organization did.DID
+	Host         did.DID // the node through which the agent is reached; empty for nodes
+	Roles        []string
+	From         time.Time
+	Until        time.Time
+	Status       Status          // zero if a node issued it: it ends with the membership of the node
+	Raw          json.RawMessage // canonical JSON
 }
 
 // A Status is the place of a credential in a status list.
@@ -101,15 +103,20 @@ func Issue(c Credential, s did.Signer, method string) (*Credential, error) {
 	if c.ID == "" {
 		c.ID = newID()
 	}
-	subject := map[string]any{"id": string(c.Subject), "memberOf": string(c.Issuer), "roles": anys(c.Roles)}
+	if c.Organization == "" {
+		c.Organization = c.Issuer
+	}
+	subject := map[string]any{"id": string(c.Subject), "memberOf": string(c.Organization), "roles": anys(c.Roles)}
 	if c.Host != "" {
 		subject["host"] = string(c.Host)
 	}
 	doc := map[string]any{
 		"@context": []any{contextV2}, "id": c.ID, "type": []any{"VerifiableCredential", c.Type}, "issuer": string(c.Issuer),
 		"validFrom": stamp(c.From), "validUntil": stamp(c.Until), "credentialSubject": subject,
-		"credentialStatus": map[string]any{"id": c.Status.List + "#" + strconv.Itoa(c.Status.Index), "type": "BitstringStatusListEntry",
-			"statusPurpose": "revocation", "statusListIndex": strconv.Itoa(c.Status.Index), "statusListCredential": c.Status.List},
+	}
+	if c.Organization == c.Issuer {
+		doc["credentialStatus"] = map[string]any{"id": c.Status.List + "#" + strconv.Itoa(c.Status.Index), "type": "BitstringStatusListEntry",
+			"statusPurpose": "revocation", "statusListIndex": strconv.Itoa(c.Status.Index), "statusListCredential": c.Status.List}
 	}
 	raw, err := sign(doc, s, method, c.From)
 	if err != nil {
@@ -203,7 +210,10 @@ func (c *Credential) readBody(doc map[string]any) (err error) {
 	if err := c.readSubject(doc["credentialSubject"]); err != nil {
 		return err
 	}
-	return c.Status.read(doc["credentialStatus"])
+	if status := doc["credentialStatus"]; status != nil || c.Organization == c.Issuer {
+		return c.Status.read(status)
+	}
+	return nil
 }
 
 // readEnvelope checks what credentials and status lists have in common, and returns the type.
@@ -269,13 +279,17 @@ func (c *Credential) readSubject(v any) (err error) {
 	if c.Subject, err = memberKey(m["id"]); err != nil {
 		return fmt.Errorf("credentialSubject.id: %w", err)
 	}
-	if m["memberOf"] != string(c.Issuer) {
-		return errors.New("credentialSubject.memberOf is not the issuer")
+	memberOf, _ := m["memberOf"].(string)
+	if c.Organization, err = did.Parse(memberOf); err != nil {
+		return fmt.Errorf("credentialSubject.memberOf: %w", err)
 	}
 	if c.Type == Agent {
 		if c.Host, err = memberKey(m["host"]); err != nil {
 			return fmt.Errorf("credentialSubject.host: %w", err)
 		}
+	}
+	if c.Organization != c.Issuer && (c.Type != Agent || c.Issuer != c.Host) {
+		return errors.New("credentialSubject.memberOf is not the issuer")
 	}
 	roles, ok := m["roles"].([]any)
 	if !ok || len(roles) > MaxRoles {

@@ -39,6 +39,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -83,6 +84,12 @@ type Options struct {
 	Thing *td.Thing
 	// Log receives log records; nil discards them.
 	Log *slog.Logger
+}
+
+// Identify sets LMOSD_AS, the DID of an agent with a key of its own, as which its processes call others (lmosd help environment). It is called before the
+// first call.
+func (a *Agent) Identify(agent did.DID) {
+	a.o.Env = append(slices.Clip(a.o.Env), "LMOSD_AS="+string(agent))
 }
 
 // An Agent runs a process for each call. It is safe for concurrent use.

@@ -39,12 +39,12 @@ func NewPseudonyms(s did.Signer) *Pseudonyms {
 // listener that only this machine reaches. An
 // unproven consumer is untrusted, and gets a name: without a name, its calls would count as calls of the node itself.
 func (n *Pseudonyms) Of(p *did.Principal) frame.As {
-	as := frame.As{IsConsumer: true, Name: n.name(p.Name), Relation: did.Own}
+	as := frame.As{IsConsumer: true, Name: n.name(p.Name), Agent: p.Agent(), Relation: did.Own}
 	switch p.Via {
 	case did.Unproven:
 		as.Name, as.Relation = string(did.Unproven), did.Untrusted
 	case did.Process, did.Socket:
-		if as.Roles = frame.AllRoles; as.Name == "" {
+		if as.Roles = frame.AllRoles; as.Name == "" && as.Agent == "" {
 			return frame.As{}
 		}
 	case did.Token:

@@ -3,6 +3,7 @@ package stream
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/didtest"
@@ -15,6 +16,7 @@ func TestPseudonyms(t *testing.T) {
 	key := didtest.NewKey()
 	another := didtest.NewKey()
 	one, again, other := NewPseudonyms(key), NewPseudonyms(key), NewPseudonyms(another)
+	agent := did.Consumer(did.Socket, "uid:1000").WithAgent(another.DID(), nil, time.Time{})
 	ci := &did.Principal{Name: "ci", Via: did.Token, Relation: did.Local, Roles: []string{"ops", "support"}}
 	for p, want := range map[*did.Principal]frame.As{
 		did.Consumer(did.Token, "operator"):    {IsConsumer: true, Name: "operator", Roles: frame.AllRoles, Relation: did.Own},
@@ -22,6 +24,7 @@ func TestPseudonyms(t *testing.T) {
 		did.Consumer(did.Loopback, ""):         {IsConsumer: true, Relation: did.Own},
 		did.Consumer(did.Process, ""):          {},
 		did.Consumer(did.Socket, "ada"):        {IsConsumer: true, Name: "ada", Roles: frame.AllRoles, Relation: did.Own},
+		agent:                                  {IsConsumer: true, Agent: agent.DID, Roles: frame.AllRoles, Relation: did.Own},
 		did.Consumer(did.Unproven, ""):         {IsConsumer: true, Name: "unproven"},
 		did.Consumer(did.OIDC, ""):             {IsConsumer: true, Relation: did.Own},
 		did.Consumer(did.Unproven, "operator"): {IsConsumer: true, Name: "unproven"},

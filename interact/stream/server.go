@@ -277,7 +277,7 @@ func (v *served) serve() (err error) {
 	if err := v.follow(f); err != nil {
 		return err
 	}
-	m.From = v.l.caller(f.As) // after the data, which may take long: its rights may have changed
+	m.From = v.l.caller(&v.ctx, f.As) // after the data, which may take long: its rights may have changed
 	v.l.b.local.Do(&v.ctx, m)(v.reply)
 	return v.err
 }
@@ -290,10 +290,17 @@ type consumer struct{ node, principal *did.Principal }
 
 // caller returns the principal of a request: the node as it is known now, or the consumer that it states. A session uses one principal per
 // statement.
-func (l *session) caller(as frame.As) *did.Principal {
+func (l *session) caller(ctx context.Context, as frame.As) *did.Principal {
 	node := l.b.o.Principal(l.node)
 	if !as.IsConsumer {
 		return node
+	}
+	if as.Agent != "" {
+		if agent := l.b.o.Agent(ctx, node, as.Agent); agent != nil {
+			node = agent
+		} else {
+			as.Roles = "" // what the agent may do is not known
+		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

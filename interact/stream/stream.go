@@ -98,6 +98,9 @@ type Options struct {
 	As func(*did.Principal) frame.As
 	// Principal returns the current principal of a node, never nil. It must not block. Nil: all nodes are untrusted.
 	Principal func(node did.DID) *did.Principal
+	// Agent returns the principal of an agent with a key of its own for which a node calls, and nil if the node has not proven that the agent is there:
+	// the call is then one of the node, without its roles. It may wait for a short time. The same pointer means the same standing. Nil: no agent is.
+	Agent func(ctx context.Context, node *did.Principal, agent did.DID) *did.Principal
 	// Wait waits until it is known who a connected node is, for a short time. Nil does not wait.
 	Wait func(ctx context.Context, node did.DID)
 	// Addrs returns the addresses that a node has signed, which are newer than those of its Things; none if they are not known. It must be fast.
@@ -133,6 +136,9 @@ func (o Options) withDefaults() Options {
 			}
 			return frame.As{IsConsumer: true, Name: p.Name, Roles: frame.AllRoles, Relation: did.Own}
 		}
+	}
+	if o.Agent == nil {
+		o.Agent = func(context.Context, *did.Principal, did.DID) *did.Principal { return nil }
 	}
 	if o.Wait == nil {
 		o.Wait = func(context.Context, did.DID) {}

@@ -456,6 +456,9 @@ func (s *Set) callers(all []entity, p *did.Principal) []entity {
 	if p.Node != "" {
 		all = append(all, entity{typ: nodeType, id: string(p.Node)})
 	}
+	if agent := p.Agent(); agent != "" { // rules name it by its DID, as they name nodes
+		all = append(all, entity{typ: nodeType, id: string(agent)})
+	}
 	if (p.Via == did.Token || p.Via == did.OIDC) && p.Name != "" {
 		all = append(all, entity{typ: tokenType, id: p.Name})
 	}

@@ -48,6 +48,7 @@ const (
 	OpJoin       Op = 13 // the organization that a node of the local network may ask to join; with a SCID: the request
 	OpReplace    Op = 14 // the replacement of the key of a member: a request of the old key, then one of the new key
 	OpGroup      Op = 15 // a request about a group: the body is that of package group
+	OpAgent      Op = 16 // the credential of an agent with a key of its own at the receiver, and its grant, by its DID
 )
 
 // A Kind is the kind of a document.
@@ -91,7 +92,7 @@ type Request struct {
 	Nonce      []byte   `cbor:"6,keyasint,omitempty"`  // of status: 16 bytes
 	Secret     []byte   `cbor:"7,keyasint,omitempty"`  // of redeem
 	Org        string   `cbor:"8,keyasint,omitempty"`  // of redeem: the organization of a partner
-	Key        string   `cbor:"9,keyasint,omitempty"`  // of enroll: the multikey
+	Key        string   `cbor:"9,keyasint,omitempty"`  // of enroll: the multikey; of agent: its DID
 	Addrs      []string `cbor:"10,keyasint,omitempty"` // of redeem: those of the node, with /p2p
 	Statement  []byte   `cbor:"11,keyasint,omitempty"` // of replace: that of both keys
 	Body       []byte   `cbor:"12,keyasint,omitempty"` // of group
@@ -105,7 +106,7 @@ type Response struct {
 	Seeks      [][]byte `cbor:"4,keyasint,omitempty"` // of seek: those that both look for
 	Credential []byte   `cbor:"5,keyasint,omitempty"`
 	Known      []Known  `cbor:"6,keyasint,omitempty"`
-	Body       []byte   `cbor:"7,keyasint,omitempty"`  // of get, status: a document; of group
+	Body       []byte   `cbor:"7,keyasint,omitempty"`  // of get, status: a document; of group; of agent: its grant
 	Things     []Thing  `cbor:"9,keyasint,omitempty"`  // of things
 	More       bool     `cbor:"10,keyasint,omitempty"` // of things: there are more
 	Text       string   `cbor:"8,keyasint,omitempty"`  // of enroll: the method; of key: the multikey; of redeem: "issuer"; of join: the organization

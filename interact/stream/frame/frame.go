@@ -28,9 +28,9 @@
 //	         16 id of the action · 17 id of the last event received · 18 key · 19 true: detached ·
 //	         20 of a request, true: report times; of a reply, the time in the host in microseconds · 21 of a request, as;
 //	         of a reply, the part of that time in the agent · 22 start of the action in Unix nanoseconds · 23 accepted media type
-//	as       1 name, of 1 to 64 bytes of a-z, 0-9, dot, underscore and hyphen · 3 roles that the consumer may use, at most 32;
+//	as       1 name, of 1 to 64 bytes of a-z, 0-9, dot, underscore and hyphen · 2 DID of an agent with a key of its own · 3 roles that the consumer may use, at most 32;
 //	         "*" means all of the node; absent means none · 4 the closest relation that it may have: 1 untrusted, 2 partner ·
-//	         2 is reserved; others are ignored
+//	         others are ignored
 //	error    1 code · 2 title · 3 hint · 4 detail · 5 issues, each [pointer, reason] · 7 steps, each [kind, argument…] ·
 //	         6 milliseconds to wait before a retry · 8 true: the request may have run
 //

@@ -53,6 +53,8 @@ type As struct {
 	IsConsumer bool
 	// Name is the node's name of the consumer, valid by [did.ValidPrincipalName], or empty.
 	Name string
+	// Agent is the DID of an agent with a key of its own that is at the node; empty: another consumer. [ReadRequest] does not check it.
+	Agent did.DID
 	// Roles are the roles that the consumer may use, in order, separated by spaces; "*" means all of the node, and empty none.
 	Roles string
 	// Relation is the closest relation that the consumer may have.
@@ -129,9 +131,9 @@ func (w *mapWriter) as(k byte, as As) {
 	}
 	roles := strings.Fields(as.Roles)
 	w.bad = w.bad || as.Name != "" && !did.ValidPrincipalName(as.Name) || len(roles) > maxRoles
-	hasRoles := len(roles) > 0 || as.Name == "" && as.Relation >= did.Own // the map is not empty
+	hasRoles := len(roles) > 0 || as.Name == "" && as.Agent == "" && as.Relation >= did.Own // the map is not empty
 	n := uint64(0)
-	for _, has := range [...]bool{as.Name != "", hasRoles, as.Relation < did.Own} {
+	for _, has := range [...]bool{as.Name != "", as.Agent != "", hasRoles, as.Relation < did.Own} {
 		if has {
 			n++
 		}
@@ -140,6 +142,9 @@ func (w *mapWriter) as(k byte, as As) {
 	w.b = appendHead(w.b, cborMap, n)
 	if as.Name != "" {
 		w.b = appendText(append(w.b, 1), as.Name)
+	}
+	if as.Agent != "" {
+		w.b = appendText(append(w.b, 2), string(as.Agent))
 	}
 	if hasRoles {
 		w.b = appendHead(append(w.b, 3), cborArray, uint64(len(roles)))
@@ -362,6 +367,8 @@ func (r *mapReader) as() As {
 			if as.Name = r.string(r.text(maxAs)); as.Name == "" {
 				r.fail()
 			}
+		case k == 2:
+			as.Agent = did.DID(r.string(r.text(maxAs)))
 		case k == 3:
 			var roles []string
 			for left := r.head(cborArray, maxRoles); left > 0 && r.err == nil; left-- {

@@ -35,6 +35,7 @@ type wireRequest struct {
 
 type wireAs struct {
 	Name     string  `cbor:"1,keyasint,omitempty"`
+	Agent    did.DID `cbor:"2,keyasint,omitempty"`
 	Roles    any     `cbor:"3,keyasint,omitempty"`
 	Relation *uint64 `cbor:"4,keyasint,omitempty"`
 }
@@ -45,6 +46,7 @@ func drawAs(t *rapid.T) As {
 	}
 	roles := rapid.SliceOfN(rapid.StringMatching(`[a-z0-9._-]{1,64}`), 0, 3).Draw(t, "roles")
 	return As{IsConsumer: true, Name: rapid.StringMatching(`([a-z0-9._-]{1,64})?`).Draw(t, "as"), Roles: strings.Join(roles, " "),
+		Agent:    did.DID(rapid.StringMatching(`(did:key:z6Mk[a-z]{1,40})?`).Draw(t, "agent")),
 		Relation: did.Relation(rapid.Uint8Range(0, uint8(did.Own)).Draw(t, "relation"))}
 }
 
@@ -52,8 +54,8 @@ func wireOfAs(as As) *wireAs {
 	if !as.IsConsumer {
 		return nil
 	}
-	w := &wireAs{Name: as.Name}
-	if as.Roles != "" || as.Name == "" && as.Relation == did.Own {
+	w := &wireAs{Name: as.Name, Agent: as.Agent}
+	if as.Roles != "" || as.Name == "" && as.Agent == "" && as.Relation == did.Own {
 		w.Roles = strings.Fields(as.Roles)
 	}
 	if n := uint64(as.Relation) + 1; as.Relation < did.Own {
