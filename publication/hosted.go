@@ -442,7 +442,7 @@ func (p *Publisher) Granted() []Hosted {
 	return all
 }
 
-// WithdrawGranted adds the withdrawal that the owner of a Thing with hosts has signed, and announces it.
+// WithdrawGranted adds the withdrawal that the owner of a Thing with hosts has signed, or its move to the next key of the owner, and announces it.
 func (p *Publisher) WithdrawGranted(ctx context.Context, record []byte) (*Result, error) {
 	start := time.Now()
 	s := &td.Signed{Record: bytes.Clone(record)}
@@ -450,13 +450,19 @@ func (p *Publisher) WithdrawGranted(ctx context.Context, record []byte) (*Result
 	switch {
 	case err != nil:
 		return nil, interact.Errorf(interact.Invalid, "sign it again", "%v", err)
-	case d.Record.Kind != td.KindTombstone || d.Record.Owner == p.o.Signer.DID():
+	case d.Record.Kind != td.KindTombstone && d.Record.Kind != td.KindMoved || d.Record.Owner == p.o.Signer.DID():
 		return nil, interact.Errorf(interact.Invalid, "withdraw it at its node", "the record of %s does not withdraw a Thing of another owner", d.Record.Thing)
 	}
 	if _, err := p.o.Directory.Add(d); err != nil {
 		return nil, err
 	}
-	res := &Result{Publication: &Publication{Thing: d.Record.Thing, Owner: d.Record.Owner, Seq: d.Record.Seq, Signed: s, Withdrawn: start, Audience: d.Record.Audience}}
+	res := &Result{Publication: &Publication{Thing: d.Record.Thing, Owner: d.Record.Owner, Seq: d.Record.Seq, Signed: s, Withdrawn: start, Moved: d.Record.Successor,
+		Audience: d.Record.Audience}}
+	if res.Moved != "" {
+		if next, err := p.o.Directory.Get(ctx, d.Record.SuccessorRef().String()); err == nil {
+			res.Successor = next.Ref()
+		}
+	}
 	if res.isRestricted() {
 		if p.o.OnRestricted != nil {
 			p.o.OnRestricted(s)

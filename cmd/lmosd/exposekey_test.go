@@ -162,7 +162,9 @@ func TestAgentCallsWithItsKey(t *testing.T) {
 	x.at(globex).ok("publish", x.weather())
 	eventually(t, "the agent finds another one", func() bool { return as.lmosd("show", "weather").code == 0 })
 	as.fails(cli.ExitRefused, "call", "weather", "getWeather", "question=Rain?", "interactionMode=text")
-	eventually(t, "the denial names the agent", func() bool { return strings.Contains(x.at(globex).ok("audit", "ls", "--denied", "-o", "json"), string(agent.Owner)) })
+	eventually(t, "the denial names the agent", func() bool {
+		return strings.Contains(x.at(globex).ok("audit", "ls", "--denied", "-o", "json"), string(agent.Owner))
+	})
 
 	// A process of the agent calls as the agent.
 	desk.exposed(x.script("relay.sh", `echo "$LMOSD_AS"`), "--name", "relay", "--own-key")
@@ -173,4 +175,32 @@ func TestAgentCallsWithItsKey(t *testing.T) {
 	contains(t, as.fails(cli.ExitRefused, "call", "who", "run", "x"), "no agent with the key")
 	contains(t, desk.fails(cli.ExitRefused, "expose", "exec:cat", "--name", "third", "--own-key", "--role", "root"), `does not have the role "root"`)
 	contains(t, desk.fails(cli.ExitUsage, "expose", "exec:cat", "--name", "third", "--role", "desk"), "with a key of its own")
+}
+
+// The key of an agent is replaced: its process ends, and references to the agent lead to that of the next key, on other nodes, too.
+func TestKeysSucceed(t *testing.T) {
+	t.Parallel()
+	x := newUser(t)
+	n := x.node("n")
+	other := x.at(x.node("other", "--mesh.bootstrap", n.P2P[0]))
+	at := x.at(n)
+	agent := x.script("weather.sh", sunny)
+	first := at.exposed(agent, "--name", "weather", "--own-key", "-o", "json")
+	was := decode[exposure](t, first.out.String())
+	eventually(t, "another node knows it", func() bool { return other.lmosd("show", was.Ref).code == 0 })
+	contains(t, at.fails(cli.ExitUsage, "keys", "succeed", "none.pem", "next.pem"), "there is no key")
+	contains(t, at.fails(cli.ExitUsage, "keys", "succeed", was.KeyFile, was.KeyFile), "the same key")
+
+	contains(t, at.ok("keys", "succeed", was.KeyFile, "next.pem"), "moved")
+	if first.wait() == 0 {
+		t.Error("the process of the old key does not say that it has ended")
+	}
+	second := at.exposed(agent, "--name", "weather", "--key", "next.pem", "-o", "json")
+	is := decode[exposure](t, second.out.String())
+	if is.Owner == was.Owner || is.ID != "urn:lmos:"+string(is.Owner)+":weather" {
+		t.Errorf("got %+v", is)
+	}
+	eventually(t, "references follow", func() bool {
+		return other.lmosd("call", was.Ref, "run", "Bonn").out == "sunny in Bonn, says weather/run\n"
+	})
 }
