@@ -19,8 +19,8 @@ import (
 const agentLife = time.Hour
 
 const (
-	maxAgents  = 4096            // of other nodes
-	agentRetry = 5 * time.Second // until a node is asked again after it has not proven that an agent is there
+	maxAgents  = 4096        // of other nodes
+	agentRetry = time.Second // until a node is asked again after it has not proven that an agent is there
 )
 
 // agents are the agents with keys of their own for which other nodes call.
@@ -143,7 +143,8 @@ func verifyAgent(ctx context.Context, at agentAt, credential, grant []byte, now 
 
 // serveAgent proves to a member or a partner that an agent with a key of its own is at this node. The credential is issued now: chain organization, node,
 // agent, each with the roles of the one before at most.
-func (t *Trust) serveAgent(id did.DID, q *exchange.Request) (*exchange.Response, error) {
+func (t *Trust) serveAgent(ctx context.Context, id did.DID, q *exchange.Request) (*exchange.Response, error) {
+	t.Wait(ctx, id)
 	p, things, agent := t.Principal(id), t.things.Load(), did.DID(q.Key)
 	t.mu.RLock()
 	own := t.credentialLocked()

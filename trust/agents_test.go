@@ -54,6 +54,7 @@ func TestAgentOfANode(t *testing.T) {
 		desk.connect(m)
 	}
 	globex.becomes(desk, did.Partner, "clerk")
+	desk.becomes(globex, did.Partner, "")
 	p := globex.Agent(t.Context(), globex.Principal(desk.did()), agent.DID())
 	if p == nil || p.DID != agent.DID() || p.Node != desk.did() || p.Agent() != agent.DID() || !slices.Equal(p.Roles, []string{"clerk"}) || p.Relation != did.Partner ||
 		p.ID() != string(agent.DID()) || p.Base() != string(desk.did()) || p.Org != globex.Principal(desk.did()).Org || time.Until(p.Expires) > agentLife {

@@ -44,7 +44,7 @@ func (t *Trust) serve(ctx context.Context, id did.DID, q *exchange.Request) (*ex
 	case exchange.OpCredential:
 		return t.serveCredential(id, q)
 	case exchange.OpAgent:
-		return t.serveAgent(id, q)
+		return t.serveAgent(ctx, id, q)
 	case exchange.OpJoin:
 		return t.serveJoin(id, q)
 	}
