@@ -227,7 +227,8 @@ func (e *exposing) offered(ctx context.Context, ref, how string) error {
 		s := &terminal.Sheet{}
 		s.Add("id", g.ID)
 		if e.own != nil {
-			s.Add("key", string(g.Owner)+" in "+e.own.path)
+			s.Add("owner", string(g.Owner))
+			s.Add("key file", e.own.path)
 		}
 		s.Add("capability", g.Capabilities...)
 		s.Add("action", g.Actions...)

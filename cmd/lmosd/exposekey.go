@@ -9,6 +9,7 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/keys"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/expose"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/backoff"
@@ -53,7 +54,7 @@ func (a *app) openOwnKey(dir string, s expose.Spec, x *expose.Agent) (*ownKey, e
 		return nil, err
 	}
 	if made && a.ForPeople() {
-		a.Note("made the key of the agent, %s, in %s; keep a copy: another key is another agent", key.DID().Short(), path)
+		a.Talk.Line(terminal.OneLine("made the key of the agent " + key.DID().Short() + "; keep a copy of its file: another key is another agent"))
 	}
 	x.Identify(key.DID())
 	return &ownKey{path: path, holder: api.KeyHolder{Key: key, Visibility: audience}}, nil

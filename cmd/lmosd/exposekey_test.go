@@ -57,7 +57,7 @@ func TestAgentMovesWithItsKey(t *testing.T) {
 	eventually(t, "it is withdrawn", func() bool { return c.lmosd("call", was.Ref, "run", "Bonn").code == cli.ExitNotFound })
 
 	back := x.at(a).exposed(agent, "--name", "weather", "--own-key")
-	back.prints("key\t"+string(was.Owner)+" in "+was.KeyFile, was.ID)
+	back.prints("owner\t"+string(was.Owner), "key file\t"+was.KeyFile, was.ID)
 	eventually(t, "it is back", func() bool {
 		return strings.HasPrefix(c.lmosd("call", was.Ref, "run", "Bonn").out, "sunny")
 	})
@@ -96,7 +96,7 @@ func TestOwnKeyOfAWebServer(t *testing.T) {
 	if r.code != 0 {
 		t.Fatalf("exit code %d\n%s", r.code, r.errors)
 	}
-	contains(t, r.out, "exposed ", "key\tdid:key:z6Mk")
+	contains(t, r.out, "exposed ", "owner\tdid:key:z6Mk")
 	contains(t, r.errors, "the grant of its key ends at")
 	contains(t, x.ok("hosting", "ls"), "hosted")
 }
