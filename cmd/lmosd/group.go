@@ -109,7 +109,7 @@ func newGroupInvite(a *app) *cobra.Command {
 		Use:   "invite <group>",
 		Short: "issue an invitation: a string for the operator of another node",
 		Long: "Issues an invitation of the group, which the operator of another node uses with lmosd group join. It is valid once,\n" +
-			"for 24 hours, for whoever has it; --for restricts it to one node. Only an admin's node can issue it. The string is a\n" +
+			"for 24 hours, for any node; --for restricts it to one. Only an admin's node can issue it. The string is a\n" +
 			"secret.",
 		Example: `  lmosd group invite claims-2026
   lmosd group invite claims-2026 --for did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH --role adjuster`,
