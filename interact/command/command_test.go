@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -632,20 +633,26 @@ func TestBusyUntilTheDeadline(t *testing.T) {
 	}
 }
 
+// writeProgram writes a program. No process is forked meanwhile: it would have the file open for writing, and the program could not be started.
+func writeProgram(t *testing.T, path, text string) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestUnstartablePrograms(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	script := filepath.Join(dir, "agent")
-	if err := os.WriteFile(script, []byte("#!/nowhere/interpreter\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	writeProgram(t, script, "#!/nowhere/interpreter\n")
 	a := newAgent(t, Options{Args: []string{"./agent"}, Dir: dir})
 	if e := fails(t, a, invoke("1")); e.Code != interact.Unreachable || e.Started || e.Remote || e.Err == nil {
 		t.Errorf("got %+v", e)
 	}
-	if err := os.WriteFile(script, []byte("#!/bin/sh\ncat\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	writeProgram(t, script, "#!/bin/sh\ncat\n")
 	if got := ask(t, a, invoke("1")); got != "application/json 1" {
 		t.Errorf("a program in its directory: got %q", got)
 	}
