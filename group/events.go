@@ -24,18 +24,16 @@ const (
 	maxType     = 64
 )
 
-// Send sends an event with JSON data to the other members that the newest known entry of the group names, and to the watchers at this node. sender is
-// the name of a consumer, or empty. The result names the nodes that did not receive it.
-func (g *Groups) Send(ctx context.Context, ref, sender, typ string, data json.RawMessage) (*api.GroupDelivery, error) {
-	switch v, err := jcs.Decode(data, api.MaxGroupEvent); {
+// Send sends an event with JSON data to the other members that the newest known entry of the group names, and to the watchers at this node. The
+// sender is the caller of ctx. The result names the nodes that did not receive it.
+func (g *Groups) Send(ctx context.Context, ref, typ string, data json.RawMessage) (*api.GroupDelivery, error) {
+	switch _, err := jcs.Decode(data, api.MaxGroupEvent); {
 	case len(data) > api.MaxGroupEvent:
 		return nil, interact.Errorf(interact.TooLarge, "send less, or the address of an agent that has the data", "an event has at most %d bytes, got %d", api.MaxGroupEvent, len(data))
 	case err != nil:
 		return nil, interact.Errorf(interact.NotJSON, "", "the data of the event: %v", err)
 	case len(typ) > maxType || interact.Readable(typ) != typ:
 		return nil, interact.Errorf(interact.Usage, "", "the type of an event is at most %d characters", maxType)
-	default:
-		_ = v
 	}
 	g.mu.RLock()
 	one, err := g.findLocked(ref)
@@ -48,7 +46,7 @@ func (g *Groups) Send(ctx context.Context, ref, sender, typ string, data json.Ra
 	}
 	all := g.nodesLocked(one)
 	g.mu.RUnlock()
-	e := &event{ID: rand.Text(), Member: string(g.self), Sender: sender, Time: millis(g.o.Now()), Type: typ, Data: data}
+	e := &event{ID: rand.Text(), Member: string(g.self), Sender: g.o.Sender(did.PrincipalOf(ctx)), Time: millis(g.o.Now()), Type: typ, Data: data}
 	g.deliver(one, e, g.self)
 	d := &api.GroupDelivery{ID: e.ID}
 	var mu sync.Mutex

@@ -61,6 +61,8 @@ type Options struct {
 	Addrs   func() []string // of this node, with /p2p, for invitations
 	// Credentials returns what a connected node has shown.
 	Credentials func(node did.DID) []Credential
+	// Sender returns the name by which other nodes know a consumer of this node; empty: none. The consumer may be nil.
+	Sender func(*did.Principal) string
 	// Principal returns the standing of a node.
 	Principal func(node did.DID) *did.Principal
 	// Organization returns the DID of an organization by its name at this node.

@@ -15,7 +15,7 @@ import (
 // GroupTable is the table of the groups of a node.
 func GroupTable(items []api.Group, wide bool) *terminal.Table {
 	return terminal.TableOf(items, wide, []terminal.Column[api.Group]{
-		{Name: "NAME", Keep: true, Cell: func(g api.Group) terminal.Cell { return terminal.Short(g.Name, g.ID) }},
+		{Name: "NAME", Keep: true, Cell: terminal.TextOf(func(g api.Group) string { return g.Name })},
 		{Name: "STATE", Keep: true, Cell: terminal.TextOf(func(g api.Group) string { return g.State })},
 		{Name: "ROLE", Cell: terminal.TextOf(func(g api.Group) string { return g.Role })},
 		{Name: "MEMBERS", Cell: terminal.TextOf(func(g api.Group) string { return strconv.Itoa(g.Count) })},
