@@ -27,8 +27,8 @@ type Groups interface {
 	Join(ctx context.Context, q api.GroupJoin) (*api.Group, error)
 	Invite(ctx context.Context, ref string, q api.GroupInvite) (*api.GroupInvitation, error)
 	Change(ctx context.Context, ref string, q api.GroupChange) (*api.Group, error)
-	// Send sends an event of a consumer, whose name is sender, to the other members.
-	Send(ctx context.Context, ref, sender, typ string, data json.RawMessage) (*api.GroupDelivery, error)
+	// Send sends an event of the caller of ctx to the other members.
+	Send(ctx context.Context, ref, typ string, data json.RawMessage) (*api.GroupDelivery, error)
 	// Watch yields the events from now on. It ends with an error when the membership of the node ends.
 	Watch(ctx context.Context, ref string) iter.Seq2[api.GroupEvent, error]
 }
@@ -149,11 +149,7 @@ func (g *Gateway) sendToGroup(all Groups, w http.ResponseWriter, r *http.Request
 	if err := readLimited(w, r, maxGroupEvent, &q, `{"type":"note","data":{}}`); err != nil {
 		return err
 	}
-	sender := ""
-	if p := did.PrincipalOf(r.Context()); p != nil {
-		sender = p.Name
-	}
-	d, err := all.Send(r.Context(), r.PathValue("group"), sender, q.Type, q.Data)
+	d, err := all.Send(r.Context(), r.PathValue("group"), q.Type, q.Data)
 	if err != nil {
 		return err
 	}

@@ -54,18 +54,44 @@ func (g *Groups) Log(ref string) ([]byte, error) {
 }
 
 func (g *Groups) describeLocked(one *group, whole bool) api.Group {
-	s, head := one.State(), one.Head()
-	d := api.Group{ID: one.ID, Name: one.Name, Title: s.Name, State: one.stateFor(g.self), Labels: s.Labels, Threshold: s.Threshold, Count: len(s.Members),
-		Entries: head.Number, Head: head.ID, Changed: head.Time}
+	s := one.State()
+	d := describe(one.Chain, whole)
+	d.Name, d.State = one.Name, one.stateFor(g.self)
 	if m, ok := s.Member(g.self); ok {
 		d.Role = m.Role
+	}
+	if whole {
+		lost := one.Lost()
+		for i, m := range s.Members {
+			d.Members[i].Problem = g.problemLocked(one, m, lost)
+		}
+	}
+	return d
+}
+
+// ReadLog verifies the log of a group, as [Groups.Log] returns it, and returns what it states. The error is an [*interact.Error].
+func ReadLog(log []byte, now time.Time) (*api.Group, error) {
+	c, err := chain.Read(log, now)
+	if err != nil {
+		return nil, interact.Errorf(interact.BadSignature, "get the log again", "this is not the log of a group: %v", err)
+	}
+	d := describe(c, true)
+	return &d, nil
+}
+
+// describe returns what a log states, to a reader that may be no member.
+func describe(c *chain.Chain, whole bool) api.Group {
+	s, head := c.State(), c.Head()
+	d := api.Group{ID: c.Group(), Name: s.Name, Title: s.Name, State: api.GroupActive, Labels: s.Labels, Threshold: s.Threshold, Count: len(s.Members),
+		Entries: head.Number, Head: head.ID, Changed: head.Time}
+	if s.Dissolved {
+		d.State = api.GroupDissolved
 	}
 	if !whole {
 		return d
 	}
-	lost := one.Lost()
 	for _, m := range s.Members {
-		d.Members = append(d.Members, api.GroupMember{DID: m.DID, Node: m.Node, Org: m.Org, Role: m.Role, Until: m.Until, Since: m.Since, Problem: g.problemLocked(one, m, lost)})
+		d.Members = append(d.Members, api.GroupMember{DID: m.DID, Node: m.Node, Org: m.Org, Role: m.Role, Until: m.Until, Since: m.Since})
 	}
 	for _, f := range s.Former {
 		d.Former = append(d.Former, api.GroupFormer{DID: f.DID, Node: f.Node, Until: f.Until, Removed: f.Removed})
@@ -76,7 +102,7 @@ func (g *Groups) describeLocked(one *group, whole bool) api.Group {
 	for _, p := range s.Pending {
 		d.Pending = append(d.Pending, api.GroupChange{Kind: string(p.Op.Kind), Member: p.Op.Member.DID, Role: p.Op.Member.Role, Approved: len(p.Approved), Needed: s.Needed()})
 	}
-	for _, split := range one.Splits() {
+	for _, split := range c.Splits() {
 		d.Splits = append(d.Splits, api.GroupSplit{After: split.Before, Entries: split.IDs, Signer: split.Signer})
 	}
 	return d

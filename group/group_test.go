@@ -77,7 +77,7 @@ func (n *member) start() {
 		Organization: func(name string) (did.DID, bool) {
 			return did.DID("did:web:" + name + ".example"), !strings.Contains(name, ":")
 		},
-		OnChange: func([]did.DID) {}, OnNames: func() {},
+		OnChange: func([]did.DID) {}, OnNames: func() {}, Sender: func(*did.Principal) string { return "" },
 		Record: func(change string) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
@@ -243,7 +243,7 @@ func (e *events) got() string {
 
 func (n *member) send(id, text string) *api.GroupDelivery {
 	n.mesh.t.Helper()
-	d, err := n.Send(context.Background(), id, "", "note", json.RawMessage(`"`+text+`"`))
+	d, err := n.Send(context.Background(), id, "note", json.RawMessage(`"`+text+`"`))
 	if err != nil {
 		n.mesh.t.Fatal(err)
 	}
@@ -295,7 +295,7 @@ func TestGroup(t *testing.T) {
 		if atBen.got() != `"one" "two" "three"` || atCyd.got() != `"one"` || code(atCyd.ended) != interact.NotMember {
 			t.Errorf("ben %s, cyd %s, %v", atBen.got(), atCyd.got(), atCyd.ended)
 		}
-		if _, err := cyd.Send(t.Context(), id, "", "", json.RawMessage(`1`)); code(err) != interact.NotMember {
+		if _, err := cyd.Send(t.Context(), id, "", json.RawMessage(`1`)); code(err) != interact.NotMember {
 			t.Errorf("a removed member sends: %v", err)
 		}
 		if len(ben.Of(cyd.id())) != 0 || len(cyd.Of(ben.id())) != 0 && cyd.State(id) == api.GroupActive {

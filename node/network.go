@@ -12,6 +12,7 @@ import (
 	"github.com/lmosd/lmosd/audit"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/group"
+	"github.com/lmosd/lmosd/interact/stream"
 	"github.com/lmosd/lmosd/node/datadir"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy/access"
@@ -90,6 +91,7 @@ func (n *Node) openGroups() error {
 			}
 			return all
 		},
+		Sender:  stream.NewPseudonyms(n.key).Name,
 		OnNames: n.namesChanged, Record: func(text string) { n.stores.Audit.Change(audit.ChangeTrust, text) }, Log: n.opts.Log})
 	if err != nil {
 		return datadir.Error(n.opts.Dir, err)

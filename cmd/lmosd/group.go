@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -12,9 +13,11 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/group"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/trust/invitation"
 )
@@ -211,13 +214,14 @@ func newGroupLs(a *app) *cobra.Command {
 func newGroupShow(a *app) *cobra.Command {
 	var log bool
 	cmd := &cobra.Command{
-		Use:   "show <group>",
+		Use:   "show <group | file>",
 		Short: "show the members of a group, or its log",
 		Long: "Shows the members of a group with their roles, changes that need more admins, and splits of the log. --log prints the\n" +
-			"log instead: one signed entry per line, each with the hash of the one before it. It proves to everyone who was a\n" +
-			"member when, and that the group was dissolved.",
+			"log instead: one signed entry per line, each with the hash of the one before it. It proves who was a member when, and\n" +
+			"that the group was dissolved: with a file of that form, a path with a slash, the command verifies it without a node.",
 		Example: `  lmosd group show claims-2026
-  lmosd group show claims-2026 --log > claims-2026.jsonl`,
+  lmosd group show claims-2026 --log > claims-2026.jsonl
+  lmosd group show ./claims-2026.jsonl`,
 		Annotations:       cli.About(cli.ScopeLocal, cli.ReadOnly, "lmosd group ls, lmosd group role"),
 		Args:              cli.Takes(1, 1),
 		ValidArgsFunction: a.completeGroups,
@@ -230,7 +234,7 @@ func newGroupShow(a *app) *cobra.Command {
 				_, err = a.Out.Write(raw)
 				return err
 			}
-			g, err := send(a, func(c *api.Client) (*api.Group, error) { return c.Group(cmd.Context(), args[0]) })
+			g, err := a.groupOf(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -240,6 +244,23 @@ func newGroupShow(a *app) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&log, "log", false, "print the log")
 	return cmd
+}
+
+// groupOf returns a group of the node, or what the log in a file states.
+func (a *app) groupOf(ctx context.Context, ref string) (*api.Group, error) {
+	if !strings.ContainsAny(ref, `/\`) {
+		return send(a, func(c *api.Client) (*api.Group, error) { return c.Group(ctx, ref) })
+	}
+	raw, err := os.ReadFile(ref)
+	if err != nil {
+		return nil, input.Unreadable(ref, err)
+	}
+	g, err := group.ReadLog(raw, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	g.APIVersion, g.Kind = api.APIVersion, "Group"
+	return g, nil
 }
 
 func newGroupAdd(a *app) *cobra.Command {

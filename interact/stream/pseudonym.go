@@ -55,6 +55,14 @@ func (n *Pseudonyms) Of(p *did.Principal) frame.As {
 	return as
 }
 
+// Name returns the name by which other nodes know a consumer; empty if it has none. A nil principal has none.
+func (n *Pseudonyms) Name(p *did.Principal) string {
+	if p == nil {
+		return ""
+	}
+	return n.Of(p).Name
+}
+
 // name returns the name of a consumer for other nodes; empty if it has none.
 func (n *Pseudonyms) name(own string) string {
 	if own == "" || did.ValidPrincipalName(own) {
