@@ -38,12 +38,13 @@ func (resolver) Resolve(ctx context.Context, id did.DID) (*did.Document, error) 
 	if _, err := did.ParseForeign(string(id)); err != nil {
 		return nil, err
 	}
-	doc, err := recovered(ctx, func() (*legacy.Doc, error) {
+	var doc *legacy.Doc
+	err := recovered(ctx, func() error {
 		r, err := key.New().Read(string(id))
-		if err != nil {
-			return nil, err
+		if err == nil {
+			doc = r.DIDDocument
 		}
-		return r.DIDDocument, nil
+		return err
 	})
 	switch {
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
@@ -65,8 +66,11 @@ func ReadDocument(raw []byte) (*did.Document, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: legacy document: %w", did.ErrInvalid, err)
 	}
-	doc, err := recovered(context.Background(), func() (*legacy.Doc, error) { return legacy.ParseDocument(raw) })
-	if err != nil {
+	var doc *legacy.Doc
+	if err := recovered(context.Background(), func() (err error) {
+		doc, err = legacy.ParseDocument(raw)
+		return err
+	}); err != nil {
 		return nil, fmt.Errorf("%w: legacy document: %w", did.ErrInvalid, err)
 	}
 	id, err := did.ParseForeign(doc.ID)
@@ -81,38 +85,34 @@ func ReadDocument(raw []byte) (*did.Document, error) {
 	return d, nil
 }
 
-// recovered runs call and returns its result, or an error if call panics or takes longer than timeout or ctx. The module takes no context:
-// an abandoned call continues and keeps its slot until it ends. recovered is not generic, because the linker would then keep each method of
-// a document, and with them 7 MB of unused code.
-func recovered(ctx context.Context, call func() (*legacy.Doc, error)) (*legacy.Doc, error) {
+// recovered runs call and returns its error, or another one if call panics or takes longer than timeout or ctx. The module takes no context:
+// an abandoned call continues and keeps its slot until it ends, so that the caller may use what call has set only if there is no error.
+// recovered is not generic, because the linker would then keep each method of a document, and with them 7 MB of unused code.
+func recovered(ctx context.Context, call func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	select {
 	case slots <- struct{}{}:
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
-	type result struct {
-		value *legacy.Doc
-		err   error
-	}
-	done := make(chan result, 1)
+	done := make(chan error, 1)
 	go func() {
 		defer func() { <-slots }()
-		var r result
-		defer func() { done <- r }()
+		var err error
+		defer func() { done <- err }()
 		defer func() {
 			if p := recover(); p != nil {
-				r.err = fmt.Errorf("the reader of legacy formats failed: %v", p)
+				err = fmt.Errorf("the reader of legacy formats failed: %v", p)
 			}
 		}()
-		r.value, r.err = call()
+		err = call()
 	}()
 	select {
-	case r := <-done:
-		return r.value, brief(r.err)
+	case err := <-done:
+		return brief(err)
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
 }
 

@@ -23,3 +23,8 @@ func (stub) Resolve(_ context.Context, id did.DID) (*did.Document, error) {
 func ReadDocument([]byte) (*did.Document, error) {
 	return nil, fmt.Errorf("%w: read a legacy document", did.ErrLegacyUnsupported)
 }
+
+// VerifyCredential returns an error that wraps [did.ErrLegacyUnsupported].
+func VerifyCredential(context.Context, []byte, Check) (*Credential, error) {
+	return nil, fmt.Errorf("%w: verify a credential of the data model 1.1", did.ErrLegacyUnsupported)
+}

@@ -15,6 +15,9 @@ func TestStubReportsTheMissingBuildTag(t *testing.T) {
 	if _, err := Resolver().Resolve(t.Context(), id); !errors.Is(err, did.ErrLegacyUnsupported) {
 		t.Error(err)
 	}
+	if _, err := VerifyCredential(t.Context(), []byte("{}"), Check{}); !errors.Is(err, did.ErrLegacyUnsupported) {
+		t.Error(err)
+	}
 	if _, err := ReadDocument([]byte("{}")); !errors.Is(err, did.ErrLegacyUnsupported) {
 		t.Error(err)
 	}

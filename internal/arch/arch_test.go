@@ -93,6 +93,7 @@ var moduleHomes = []struct {
 	{"filippo.io/age", []string{"did/keystore"}, "key files with a passphrase"},
 	{"github.com/mr-tron/base58", []string{"did"}, "multibase encodes keys; other packages call did"},
 	{"github.com/hyperledger/aries-framework-go", []string{"did/aries"}, "archived: isolated, removable by a build tag"},
+	{"github.com/piprate/json-gold", []string{"did/aries"}, "the loader of the contexts that aries reads"},
 	{"github.com/google/renameio/v2", []string{"internal/atomicfile"}, "files are replaced in one way"},
 	{"github.com/santhosh-tekuri/jsonschema/v6", []string{"td/schema"}, "descriptions are validated in one place"},
 	{"go.mau.fi/util", []string{"internal/confusable"}, "which characters look alike, by the table of Unicode"},
