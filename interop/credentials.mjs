@@ -85,3 +85,4 @@ for (const [name, curve, size, codec, alg, hash] of [['jws-2020-p256', 'P-256', 
   await issue(name, [jws], 'did:key:' + body, jwsSuite(`did:key:${body}#${body}`, alg,
     data => sign(hash, data, { key, dsaEncoding: 'ieee-p1363' })))
 }
+console.log('{}')

@@ -59,6 +59,8 @@ type Status struct {
 type Check struct {
 	// Resolver returns the documents of issuers. Required.
 	Resolver did.Resolver
+	// Subject is the only permitted subject; others are refused before the issuer is resolved. Empty: any.
+	Subject did.DID
 	// Now is the time of the check. Zero: the current time.
 	Now time.Time
 }

@@ -4,7 +4,10 @@ package aries
 
 import (
 	"context"
+	"crypto/ed25519"
+	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/lmosd/lmosd/did"
 )
@@ -27,4 +30,20 @@ func ReadDocument([]byte) (*did.Document, error) {
 // VerifyCredential returns an error that wraps [did.ErrLegacyUnsupported].
 func VerifyCredential(context.Context, []byte, Check) (*Credential, error) {
 	return nil, fmt.Errorf("%w: verify a credential of the data model 1.1", did.ErrLegacyUnsupported)
+}
+
+// A Wallet issues no credentials in this build.
+type Wallet struct{}
+
+// NewWallet returns an error that wraps [did.ErrLegacyUnsupported].
+func NewWallet(ed25519.PrivateKey) (*Wallet, error) {
+	return nil, fmt.Errorf("%w: issue a credential of the data model 1.1", did.ErrLegacyUnsupported)
+}
+
+// DID returns nothing.
+func (*Wallet) DID() did.DID { return "" }
+
+// Issue returns nothing.
+func (*Wallet) Issue(did.DID, time.Time, time.Time, ...string) (json.RawMessage, error) {
+	return nil, did.ErrLegacyUnsupported
 }

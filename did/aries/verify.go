@@ -42,6 +42,9 @@ func VerifyCredential(ctx context.Context, raw []byte, check Check) (*Credential
 	if err != nil {
 		return nil, refused(err)
 	}
+	if check.Subject != "" && c.Subject != check.Subject {
+		return nil, refused(fmt.Errorf("its subject is %s, not %s", c.Subject.Short(), check.Subject.Short()))
+	}
 	if err := c.window(p, check.Now); err != nil {
 		return nil, err
 	}
