@@ -303,6 +303,55 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// ForeignIssuer is an issuer of credentials that is no organization: POST /v1/trust/issuers adds it with name, did and roles.
+type ForeignIssuer struct {
+	APIVersion string  `json:"apiVersion,omitempty"`
+	Kind       string  `json:"kind,omitempty"` // ForeignIssuer; lists omit both
+	Name       string  `json:"name"`           // in access rules, as NAME/ROLE
+	DID        did.DID `json:"did"`            // a did:key or did:web
+	// Roles are those that its credentials may give: "adjuster" if the subject has it as role or in roles, "adjuster=TYPE" if the credential has
+	// the type.
+	Roles []string  `json:"roles"`
+	Since time.Time `json:"since,omitzero"`
+}
+
+// ForeignIssuerList is GET /v1/trust/issuers.
+type ForeignIssuerList struct {
+	APIVersion string          `json:"apiVersion"`
+	Kind       string          `json:"kind"` // ForeignIssuerList
+	Items      []ForeignIssuer `json:"items"`
+}
+
+// CredentialPresentation is the body of POST /v1/trust/credentials.
+type CredentialPresentation struct {
+	// Credential is one of the data model 1.1 whose subject is the node, as its issuer signed it.
+	Credential json.RawMessage `json:"credential"`
+	// To are the nodes to which the node shows it; empty: members of its organization and of partners.
+	To []did.DID `json:"to,omitempty"`
+}
+
+// ForeignCredential is a credential of a foreign issuer: one that the node holds, or one that a connected node has shown and that counts.
+type ForeignCredential struct {
+	APIVersion string    `json:"apiVersion,omitempty"`
+	Kind       string    `json:"kind,omitempty"` // ForeignCredential; lists omit both
+	Hash       string    `json:"hash"`           // SHA-256, as hex
+	Issuer     did.DID   `json:"issuer"`
+	IssuerName string    `json:"issuer_name,omitempty"` // here; empty: the issuer is not in the trust store
+	Subject    did.DID   `json:"subject"`
+	Types      []string  `json:"types"`
+	Roles      []string  `json:"roles,omitempty"` // that it gives the subject here
+	Until      time.Time `json:"until"`
+	Held       bool      `json:"held,omitempty"` // by the node
+	To         []did.DID `json:"to,omitempty"`   // of a held one: the nodes to which it is shown
+}
+
+// ForeignCredentialList is GET /v1/trust/credentials.
+type ForeignCredentialList struct {
+	APIVersion string              `json:"apiVersion"`
+	Kind       string              `json:"kind"` // ForeignCredentialList
+	Items      []ForeignCredential `json:"items"`
+}
+
 // Organization returns the organization of the node. The error is [interact.NotFound] if it has none.
 func (c *Client) Organization(ctx context.Context) (*Organization, error) {
 	return get[Organization](ctx, c, "/v1/org")
@@ -427,6 +476,36 @@ func (c *Client) DeactivateOrganization(ctx context.Context) error {
 // ExportOrganization writes the public files of the organization to a folder at the host of the node, for a web server.
 func (c *Client) ExportOrganization(ctx context.Context, dir string) error {
 	return c.command(ctx, http.MethodPost, "/v1/org/export", OrganizationExport{Dir: dir})
+}
+
+// ForeignCredentials returns the credentials that the node holds, and those that connected nodes have shown.
+func (c *Client) ForeignCredentials(ctx context.Context) (*ForeignCredentialList, error) {
+	return get[ForeignCredentialList](ctx, c, "/v1/trust/credentials")
+}
+
+// PresentCredential stores a credential whose subject is the node, which shows it to other nodes.
+func (c *Client) PresentCredential(ctx context.Context, p CredentialPresentation) (*ForeignCredential, error) {
+	return sendJSON[ForeignCredential](ctx, c, http.MethodPost, "/v1/trust/credentials", p)
+}
+
+// RemoveCredential removes a credential that the node holds, by its hash or 12 or more digits of it.
+func (c *Client) RemoveCredential(ctx context.Context, hash string) error {
+	return c.command(ctx, http.MethodDelete, "/v1/trust/credentials/"+url.PathEscape(hash), nil)
+}
+
+// ForeignIssuers returns the issuers whose credentials give roles at the node.
+func (c *Client) ForeignIssuers(ctx context.Context) (*ForeignIssuerList, error) {
+	return get[ForeignIssuerList](ctx, c, "/v1/trust/issuers")
+}
+
+// TrustIssuer adds a foreign issuer, or changes the roles that its credentials may give.
+func (c *Client) TrustIssuer(ctx context.Context, i ForeignIssuer) (*ForeignIssuer, error) {
+	return sendJSON[ForeignIssuer](ctx, c, http.MethodPost, "/v1/trust/issuers", i)
+}
+
+// RemoveForeignIssuer ends what the credentials of a foreign issuer give.
+func (c *Client) RemoveForeignIssuer(ctx context.Context, name string) error {
+	return c.command(ctx, http.MethodDelete, "/v1/trust/issuers/"+url.PathEscape(name), nil)
 }
 
 // Partners returns the partners of the organization.

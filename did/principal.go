@@ -59,6 +59,8 @@ type Principal struct {
 	// Scopes are the rights that the configuration gives to a caller with a token of an identity provider, as those of access tokens. Other
 	// nodes do not receive them.
 	Scopes []string
+	// Attested are the roles that credentials of foreign issuers give the node.
+	Attested []Attestation
 	// Relation is the relation of the organization of this node to the caller. Consumers of this node are Local, or Untrusted if their
 	// request is [Unproven].
 	Relation Relation
@@ -83,6 +85,12 @@ type Membership struct {
 // IsIn reports whether p is a member of a group.
 func (p *Principal) IsIn(group string) bool {
 	return slices.ContainsFunc(p.Groups, func(m Membership) bool { return m.Group == group })
+}
+
+// An Attestation is a role that a foreign issuer gives. The same word of another issuer is another role.
+type Attestation struct {
+	Issuer DID
+	Role   string
 }
 
 // A Relation is the relation of this node to a caller. The zero value is Untrusted.
@@ -201,6 +209,7 @@ func (p *Principal) Narrowed(name string, most Relation, has func(role string) b
 	if has != nil {
 		c.Groups = nil
 		c.Roles = slices.DeleteFunc(slices.Clone(p.Roles), func(role string) bool { return !has(role) })
+		c.Attested = slices.DeleteFunc(slices.Clone(p.Attested), func(a Attestation) bool { return !has(a.Role) })
 	}
 	if p.Unconfirmed != nil {
 		c.Unconfirmed = p.Unconfirmed.Narrowed(name, most, has)
@@ -209,11 +218,12 @@ func (p *Principal) Narrowed(name string, most Relation, has func(role string) b
 }
 
 // Lost reports whether p, the principal of the same caller at a later time, has less standing than before: a lower relation, another
-// organization, fewer roles or groups.
+// organization, fewer roles, groups or attestations.
 func (p *Principal) Lost(before *Principal) bool {
 	return p.Relation < before.Relation || before.Org != "" && p.Org != before.Org || p.Barred != "" && before.Barred == "" ||
 		slices.ContainsFunc(before.Roles, func(role string) bool { return !slices.Contains(p.Roles, role) }) ||
-		slices.ContainsFunc(before.Groups, func(m Membership) bool { return !slices.Contains(p.Groups, m) })
+		slices.ContainsFunc(before.Groups, func(m Membership) bool { return !slices.Contains(p.Groups, m) }) ||
+		slices.ContainsFunc(before.Attested, func(a Attestation) bool { return !slices.Contains(p.Attested, a) })
 }
 
 // principalJSON is the form of a principal that agents receive.

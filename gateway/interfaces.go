@@ -112,6 +112,7 @@ type Trust interface {
 	Issuers
 	Roots
 	Partners
+	ForeignCredentials
 	// Standing returns what the node knows about a node, an agent or an organization.
 	Standing(ctx context.Context, id did.DID) (*api.Standing, error)
 	// Distrust excludes a node or an organization, or ends that.
@@ -125,6 +126,17 @@ type Trust interface {
 	// Document returns the content of a path: /.well-known/did.jsonl, /.well-known/did.json, or a status list below
 	// /.well-known/lmosd/status/. It returns false for other paths, and if the node has no organization.
 	Document(path string) (content []byte, mediaType string, ok bool)
+}
+
+// ForeignCredentials are the credentials of issuers that are no organization, and these issuers.
+type ForeignCredentials interface {
+	ForeignIssuers() []api.ForeignIssuer
+	TrustIssuer(ctx context.Context, i api.ForeignIssuer) (*api.ForeignIssuer, error)
+	RemoveForeignIssuer(ctx context.Context, name string) error
+	// ForeignCredentials returns those that the node holds, and those that connected nodes have shown.
+	ForeignCredentials() []api.ForeignCredential
+	Present(ctx context.Context, p api.CredentialPresentation) (*api.ForeignCredential, error)
+	RemoveCredential(ctx context.Context, hash string) error
 }
 
 // Organizations is the membership of the node in its organization.

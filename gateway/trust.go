@@ -25,6 +25,8 @@ import (
 // Limits of a request about trust.
 const (
 	maxTrustBody      = 16 << 10 // bytes
+	maxPresentation   = 64 << 10 // bytes: a credential, and nodes
+	maxPresentedTo    = 64       // nodes
 	maxRoles          = 32
 	maxUses           = 1000
 	maxInvitationLife = 30 * 24 * time.Hour
@@ -64,6 +66,12 @@ func (g *Gateway) trustRoutes() map[string]http.Handler {
 		"POST /v1/trust/partners":                g.trust(admin, g.accept),
 		"POST /v1/trust/partners/{name}/confirm": g.trust(admin, g.confirmPartner),
 		"DELETE /v1/trust/partners/{name}":       g.trust(admin, done(func(t Trust, r *http.Request) error { return t.RemovePartner(r.Context(), r.PathValue("name")) })),
+		"GET /v1/trust/credentials":              g.trust(admin, g.listCredentials),
+		"POST /v1/trust/credentials":             g.trust(admin, g.presentCredential),
+		"DELETE /v1/trust/credentials/{hash}":    g.trust(admin, done(func(t Trust, r *http.Request) error { return t.RemoveCredential(r.Context(), r.PathValue("hash")) })),
+		"GET /v1/trust/issuers":                  g.trust(admin, g.listForeignIssuers),
+		"POST /v1/trust/issuers":                 g.trust(admin, g.trustIssuer),
+		"DELETE /v1/trust/issuers/{name}":        g.trust(admin, done(func(t Trust, r *http.Request) error { return t.RemoveForeignIssuer(r.Context(), r.PathValue("name")) })),
 		"PUT /v1/trust/distrusted/{did}":         g.trust(admin, distrust(true)),
 		"DELETE /v1/trust/distrusted/{did}":      g.trust(admin, distrust(false)),
 		"GET /v1/trust/standing/{did}":           g.trust(read, g.standing),
@@ -455,6 +463,53 @@ func (g *Gateway) exportOrganization(t Trust, w http.ResponseWriter, r *http.Req
 		return err
 	}
 	return done(func(t Trust, r *http.Request) error { return t.Export(r.Context(), body.Dir) })(t, w, r)
+}
+
+func (g *Gateway) listCredentials(t Trust, w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, api.ForeignCredentialList{APIVersion: api.APIVersion, Kind: "ForeignCredentialList", Items: orEmpty(t.ForeignCredentials())})
+}
+
+// presentCredential stores a credential whose subject is this node. That of another node shows it on its own connection.
+func (g *Gateway) presentCredential(t Trust, w http.ResponseWriter, r *http.Request) error {
+	const example = `{"credential":{"@context":["https://www.w3.org/2018/credentials/v1"],…}}`
+	var body api.CredentialPresentation
+	if err := readLimited(w, r, maxPresentation, &body, example); err != nil {
+		return err
+	}
+	if len(body.Credential) == 0 {
+		return missing("credential", example)
+	}
+	if len(body.To) > maxPresentedTo {
+		return interact.Errorf(interact.Invalid, "send fewer", "%d nodes, at most %d are possible", len(body.To), maxPresentedTo)
+	}
+	c, err := t.Present(r.Context(), body)
+	if err != nil {
+		return err
+	}
+	shown := *c
+	shown.APIVersion, shown.Kind = api.APIVersion, "ForeignCredential"
+	return writeJSON(w, http.StatusCreated, shown)
+}
+
+func (g *Gateway) listForeignIssuers(t Trust, w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, api.ForeignIssuerList{APIVersion: api.APIVersion, Kind: "ForeignIssuerList", Items: orEmpty(t.ForeignIssuers())})
+}
+
+func (g *Gateway) trustIssuer(t Trust, w http.ResponseWriter, r *http.Request) error {
+	var body api.ForeignIssuer
+	if err := readBody(w, r, &body, `{"name":"registry","did":"did:web:registry.example","roles":["adjuster"]}`); err != nil {
+		return err
+	}
+	if err := checkRoles(body.Roles); err != nil {
+		return err
+	}
+	i, err := t.TrustIssuer(r.Context(), body)
+	if err != nil {
+		return err
+	}
+	shown := *i
+	shown.APIVersion, shown.Kind = api.APIVersion, "ForeignIssuer"
+	return writeJSON(w, http.StatusCreated, shown)
 }
 
 func (g *Gateway) listPartners(t Trust, w http.ResponseWriter, _ *http.Request) error {

@@ -135,6 +135,31 @@ func (f *fakeTrust) CheckDomain(_ context.Context, domain string) (*api.DomainCh
 	return &api.DomainCheck{Domain: domain, Proven: true, DID: f.partner().DID, SCID: "QmGlobex", Head: "1-QmHead",
 		Organization: &api.OrganizationClaim{Name: "globex", DID: f.partner().DID, State: "partner"}}, f.call("CheckDomain", domain)
 }
+func (f *fakeTrust) credential() api.ForeignCredential {
+	return api.ForeignCredential{Hash: "9f2c9f2c9f2c", Issuer: "did:web:registry.example", IssuerName: "registry", Subject: owner1,
+		Types: []string{"RoleCredential"}, Until: time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC), Held: true}
+}
+func (f *fakeTrust) ForeignCredentials() []api.ForeignCredential {
+	return []api.ForeignCredential{f.credential()}
+}
+func (f *fakeTrust) Present(_ context.Context, p api.CredentialPresentation) (*api.ForeignCredential, error) {
+	c := f.credential()
+	return &c, f.call("Present", p)
+}
+func (f *fakeTrust) RemoveCredential(_ context.Context, hash string) error {
+	return f.call("RemoveCredential", hash)
+}
+func (f *fakeTrust) issuer() api.ForeignIssuer {
+	return api.ForeignIssuer{Name: "registry", DID: "did:web:registry.example", Roles: []string{"adjuster"}, Since: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}
+}
+func (f *fakeTrust) ForeignIssuers() []api.ForeignIssuer { return []api.ForeignIssuer{f.issuer()} }
+func (f *fakeTrust) TrustIssuer(_ context.Context, i api.ForeignIssuer) (*api.ForeignIssuer, error) {
+	made := f.issuer()
+	return &made, f.call("TrustIssuer", i)
+}
+func (f *fakeTrust) RemoveForeignIssuer(_ context.Context, name string) error {
+	return f.call("RemoveForeignIssuer", name)
+}
 func (f *fakeTrust) Credential() ([]byte, error) { return []byte(`{"id":"urn:x"}`), nil }
 func (f *fakeTrust) Document(path string) ([]byte, string, bool) {
 	media, ok := map[string]string{"/.well-known/did.jsonl": "text/jsonl", "/.well-known/did.json": "application/did+json",
@@ -179,6 +204,12 @@ var goodRequests = map[string]struct {
 	"POST /v1/trust/partners":                {body: `{"invitation":"lmos-invite:a","name":"g"}`, status: 201, call: `Accept[{"invitation":"lmos-invite:a","name":"g"}]`},
 	"POST /v1/trust/partners/{name}/confirm": {body: `{"head":"2-Qm"}`, status: 200, call: `Confirm["globex","2-Qm"]`},
 	"DELETE /v1/trust/partners/{name}":       {status: 204, call: `RemovePartner["globex"]`},
+	"GET /v1/trust/credentials":              {status: 200},
+	"POST /v1/trust/credentials":             {body: `{"credential":{"id":"urn:x"},"to":["` + string(owner1) + `"]}`, status: 201, call: `Present[{"credential":{"id":"urn:x"},"to":["` + string(owner1) + `"]}]`},
+	"DELETE /v1/trust/credentials/{hash}":    {status: 204, call: `RemoveCredential["9f2c9f2c9f2c"]`},
+	"GET /v1/trust/issuers":                  {status: 200},
+	"POST /v1/trust/issuers":                 {body: `{"name":"registry","did":"did:web:registry.example","roles":["adjuster"]}`, status: 201, call: `TrustIssuer[{"name":"registry","did":"did:web:registry.example","roles":["adjuster"]}]`},
+	"DELETE /v1/trust/issuers/{name}":        {status: 204, call: `RemoveForeignIssuer["globex"]`},
 	"PUT /v1/trust/distrusted/{did}":         {status: 204, call: `Distrust["` + string(owner1) + `",true]`},
 	"DELETE /v1/trust/distrusted/{did}":      {status: 204, call: `Distrust["` + string(owner1) + `",false]`},
 	"GET /v1/trust/standing/{did}":           {status: 200, call: `Standing["` + string(owner1) + `"]`},
@@ -191,7 +222,7 @@ var goodRequests = map[string]struct {
 
 func pathOf(pattern string) string {
 	_, path, _ := strings.Cut(pattern, " ")
-	return strings.NewReplacer("{did}", string(owner1), "{name}", "globex", "{list}", "i1.json").Replace(path)
+	return strings.NewReplacer("{did}", string(owner1), "{name}", "globex", "{list}", "i1.json", "{hash}", "9f2c9f2c9f2c").Replace(path)
 }
 
 // TestTrustRoutes sends a good request to each route, over the socket; then, over TCP and without a token, to those for administrators.
@@ -423,7 +454,17 @@ func TestTrustClient(t *testing.T) {
 		`Export["/d"]`:                           func() error { return c.ExportOrganization(ctx, "/d") },
 		`Accept[{"invitation":"a"}]`:             func() error { _, err := c.AcceptInvitation(ctx, api.Acceptance{Invitation: "a"}); return err },
 		`Confirm["glob ex","2-Qm"]`:              func() error { _, err := c.ConfirmPartner(ctx, "glob ex", "2-Qm"); return err },
-		`RemovePartner["globex"]`:                func() error { return c.RemovePartner(ctx, "globex") },
+		`Present[{"credential":{"id":"urn:x"}}]`: func() error {
+			_, err := c.PresentCredential(ctx, api.CredentialPresentation{Credential: json.RawMessage(`{"id":"urn:x"}`)})
+			return err
+		},
+		`RemoveCredential["9f2c9f2c9f2c"]`: func() error { return c.RemoveCredential(ctx, "9f2c9f2c9f2c") },
+		`TrustIssuer[{"name":"r","did":"did:web:r.example","roles":["a"]}]`: func() error {
+			_, err := c.TrustIssuer(ctx, api.ForeignIssuer{Name: "r", DID: "did:web:r.example", Roles: []string{"a"}})
+			return err
+		},
+		`RemoveForeignIssuer["r"]`: func() error { return c.RemoveForeignIssuer(ctx, "r") },
+		`RemovePartner["globex"]`:  func() error { return c.RemovePartner(ctx, "globex") },
 		`Distrust["` + string(owner1) + `",true]`: func() error {
 			return c.Distrust(ctx, owner1, true)
 		},

@@ -125,6 +125,7 @@ func current(node, before *did.Principal) *did.Principal {
 			p.Groups = append(p.Groups, m)
 		}
 	}
+	p.Attested = slices.DeleteFunc(slices.Clone(node.Attested), func(a did.Attestation) bool { return !slices.Contains(before.Attested, a) })
 	return p
 }
 

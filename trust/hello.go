@@ -48,6 +48,10 @@ func (t *Trust) disconnected(w network.Network, c network.Conn) {
 	t.endHelloLocked(n)
 	n.hello = nil
 	delete(t.online, id)
+	if len(t.shown.of[id]) > 0 { // it shows them again
+		delete(t.shown.of, id)
+		t.touched[id] = true
+	}
 	t.touchSiblingsLocked(n)
 	if n.credential == nil {
 		t.forget(n)
@@ -65,9 +69,11 @@ func (t *Trust) endHelloLocked(n *node) {
 // runHello exchanges credentials with a new peer: the dialing node begins. Then a peer that may not be connected is disconnected.
 func (t *Trust) runHello(ctx context.Context, id did.DID, dialled bool) {
 	if dialled {
+		t.present(ctx, id) // first: the peer may decide the first call after the hello
 		t.hello(ctx, id)
 	} else {
 		t.Wait(ctx, id)
+		t.present(ctx, id)
 	}
 	t.mu.Lock()
 	if n := t.nodes[id]; n != nil {

@@ -47,6 +47,8 @@ func (t *Trust) serve(ctx context.Context, id did.DID, q *exchange.Request) (*ex
 		return t.serveAgent(ctx, id, q)
 	case exchange.OpJoin:
 		return t.serveJoin(id, q)
+	case exchange.OpPresent:
+		return t.servePresent(ctx, id, q)
 	}
 	return nil, interact.Errorf(interact.Invalid, "update lmosd there", "unknown operation %d", q.Op)
 }

@@ -180,6 +180,9 @@ func (t *Trust) evaluateLocked(id did.DID, n *node, now time.Time) *did.Principa
 		return p
 	}
 	t.addStandingLocked(p, n, now)
+	if p.Barred == "" {
+		p.Attested = t.attestedLocked(id, now)
+	}
 	defer t.addGroupsLocked(p)
 	if p.Relation == did.Untrusted && p.Barred == "" {
 		for a := range t.allLocked() {
@@ -258,7 +261,7 @@ func equalStanding(a, b *did.Principal) bool {
 		return a == b
 	}
 	return a.Relation == b.Relation && a.Org == b.Org && a.Barred == b.Barred && a.Pending == b.Pending && a.Expires.Equal(b.Expires) &&
-		slices.Equal(a.Roles, b.Roles) && slices.Equal(a.Groups, b.Groups) && equalStanding(a.Unconfirmed, b.Unconfirmed)
+		slices.Equal(a.Roles, b.Roles) && slices.Equal(a.Groups, b.Groups) && slices.Equal(a.Attested, b.Attested) && equalStanding(a.Unconfirmed, b.Unconfirmed)
 }
 
 // allLocked returns the organizations that count here, and the former ones.
@@ -300,6 +303,7 @@ func (t *Trust) dueLocked(now time.Time) map[did.DID]bool {
 			}
 		}
 	}
+	t.touchEndedLocked(due, now)
 	for len(t.ends) > 0 && now.After(t.ends[0].credential.Until.Add(vc.Skew)) {
 		n := t.ends[0]
 		t.ends.Remove(n)
@@ -383,5 +387,10 @@ func (t *Trust) standingChanged(id did.DID, before, after *did.Principal) {
 	if after.Relation < did.Partner {
 		return
 	}
-	t.start(func(ctx context.Context) { t.hello(ctx, id) })
+	t.start(func(ctx context.Context) {
+		t.hello(ctx, id)
+		if before.Relation < did.Partner {
+			t.present(ctx, id)
+		}
+	})
 }

@@ -5,11 +5,11 @@
 // here, and what is known of it says so ([github.com/lmosd/lmosd/trust/authority]). After a start, and after five minutes alone, the state of
 // an organization must be confirmed by a node other than the one in question (evidence.go): a revoked node cannot hide its revocation.
 // standing.go has the principals of nodes, documents.go gets what other nodes have, share.go merges the partners of several issuers, checkpoints.go
-// exchanges the heads of audit logs. What an
-// operator does is in admin.go and join.go.
+// exchanges the heads of audit logs, credentials.go takes credentials of foreign issuers. What an operator does is in admin.go and join.go.
 //
 // Subpackages: authority has what is known of one organization, exchange the protocol, partners the trust store, organization the keys and the
-// log of the own organization, invitation the strings by which nodes and partners join, proven the organizations whose domain served their log.
+// log of the own organization, invitation the strings by which nodes and partners join, foreign credentials of
+// issuers that are no organization, proven the organizations whose domain served their log.
 //
 // Sources: did:webvh 1.0; Verifiable Credentials Data Model 2.0; Bitstring Status List 1.0.
 package trust
@@ -38,6 +38,7 @@ import (
 	"github.com/lmosd/lmosd/internal/weblocation"
 	"github.com/lmosd/lmosd/trust/authority"
 	"github.com/lmosd/lmosd/trust/exchange"
+	"github.com/lmosd/lmosd/trust/foreign"
 	"github.com/lmosd/lmosd/trust/invitation"
 	"github.com/lmosd/lmosd/trust/organization"
 	"github.com/lmosd/lmosd/trust/partners"
@@ -98,6 +99,7 @@ type Trust struct {
 	invites   *invitation.Store      // nil without Options.Dir
 	joins     joins
 	agents    agents
+	issuers   issuerDocuments // of foreign issuers
 
 	ctx  context.Context // ends with Close
 	end  context.CancelFunc
@@ -121,6 +123,7 @@ type Trust struct {
 	announced   string    // hash of the checkpoint that was announced last
 	announcedAt time.Time // its time
 	started     time.Time
+	shown       shown
 	register
 }
 
@@ -129,6 +132,7 @@ func New(o Options) (*Trust, error) {
 	o.complete()
 	t := &Trust{o: o, self: o.Self, book: partners.New(), authorities: map[string]*trusted{}, asked: map[question]time.Time{}, register: newRegister(), verifying: make(chan struct{}, maxVerifying)}
 	t.started = t.now()
+	t.issuers.open(&t.o)
 	t.ctx, t.end = context.WithCancel(context.Background())
 	if o.Dir != "" {
 		if err := t.open(); err != nil {
@@ -217,6 +221,9 @@ func (t *Trust) open() (err error) {
 		return fmt.Errorf("read trust.json: %w", err)
 	}
 	t.useLocked(b)
+	if t.shown.held, err = foreign.Read(t.heldFile()); err != nil {
+		return fmt.Errorf("read %s: %w", filepath.Base(t.heldFile()), err)
+	}
 	switch t.org, err = organization.Open(t.orgDir(), t.self, organization.Options{Now: t.o.Now}); {
 	case errors.Is(err, fs.ErrNotExist):
 		t.org = nil
@@ -398,7 +405,7 @@ func (r resolver) Resolve(_ context.Context, id did.DID) (*did.Document, error) 
 	return l.Document()
 }
 
-// Named returns the organization that rules call name: "own", the name of a partner, or of a former one (rules.Options.Organization).
+// Named returns the organization or the foreign issuer that rules call name: "own", the name of a partner or an issuer, or of a former one (rules.Options.Organization).
 func (t *Trust) Named(name string) (did.DID, bool) {
 	if t == nil {
 		return "", false
@@ -413,6 +420,9 @@ func (t *Trust) Named(name string) (did.DID, bool) {
 	}
 	if p := t.book.Find(name); p != nil {
 		return p.DID, true
+	}
+	if i := t.book.FindIssuer(name); i != nil && name == i.Name {
+		return i.DID, true
 	}
 	return "", false
 }

@@ -47,3 +47,8 @@ func (*Wallet) DID() did.DID { return "" }
 func (*Wallet) Issue(did.DID, time.Time, time.Time, ...string) (json.RawMessage, error) {
 	return nil, did.ErrLegacyUnsupported
 }
+
+// Sign returns nothing.
+func (*Wallet) Sign(map[string]any, time.Time) (json.RawMessage, error) {
+	return nil, did.ErrLegacyUnsupported
+}

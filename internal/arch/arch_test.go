@@ -32,8 +32,8 @@ var rows = [][]string{
 	// The interaction model. TDs made from other documents. The parts of the directory that need descriptions only.
 	{"interact", "td/openapi", "td/lmos", "td/querytext", "td/tdtest", "internal/testhost", "directory/index", "directory/embedding", "directory/fetch", "directory/lookalike", "directory/eviction", "directory/reachability", "directory/persist", "directory/directorytest", "policy/access", "p2p/relay", "p2p/noderecord", "p2p/oneport"},
 	{"interact/credentials", "interact/interacttest", "interact/problem", "interact/choice", "directory/paging", "gateway/tokens", "policy/rules"},
-	// The own organization, its partners, the strings that invite others, and the protocol between organizations.
-	{"trust/invitation", "trust/organization", "trust/partners", "trust/exchange", "gateway/oidc"},
+	// Credentials of foreign issuers, the own organization, its partners, the strings that invite others, and the protocol between organizations.
+	{"trust/foreign", "trust/invitation", "trust/organization", "trust/partners", "trust/exchange", "gateway/oidc"},
 	{"trust/authority"}, // what is known of any organization: the rules of the own one hold for others
 	// Messages and framing of single protocols, below their bindings and bridges. Organizations whose domain served their log: each has an authority.
 	{"trust/proven", "interact/form", "interact/bindingtest", "interact/coap/messaging", "interact/stream/frame", "interact/ws/frame", "interact/mqtt/packet", "interact/oauth", "bridge/mcp/protocol"},

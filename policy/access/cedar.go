@@ -479,6 +479,9 @@ func (s *Set) callers(all []entity, p *did.Principal) []entity {
 			all = append(all, entity{roleType, localRoles, role})
 		}
 	}
+	for _, a := range p.Attested {
+		all = append(all, entity{roleType, organizationID(a.Issuer), a.Role})
+	}
 	return all
 }
 

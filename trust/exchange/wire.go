@@ -49,6 +49,7 @@ const (
 	OpReplace    Op = 14 // the replacement of the key of a member: a request of the old key, then one of the new key
 	OpGroup      Op = 15 // a request about a group: the body is that of package group
 	OpAgent      Op = 16 // the credential of an agent with a key of its own at the receiver, and its grant, by its DID
+	OpPresent    Op = 20 // a credential of a foreign issuer whose subject is the caller
 )
 
 // A Kind is the kind of a document.
@@ -86,7 +87,7 @@ type Thing struct {
 type Request struct {
 	Op         Op       `cbor:"1,keyasint"`
 	Seeks      [][]byte `cbor:"2,keyasint,omitempty"`  // of seek; of credential: one
-	Credential []byte   `cbor:"3,keyasint,omitempty"`  // of hello, renew, redeem, replace
+	Credential []byte   `cbor:"3,keyasint,omitempty"`  // of hello, renew, redeem, replace, present
 	Known      []Known  `cbor:"4,keyasint,omitempty"`  // of hello, have; of get: one, without a version
 	SCID       string   `cbor:"5,keyasint,omitempty"`  // of status, redeem, join
 	Nonce      []byte   `cbor:"6,keyasint,omitempty"`  // of status: 16 bytes

@@ -62,6 +62,8 @@ type Book struct {
 	Version    int        `json:"version"`
 	Partners   []*Partner `json:"partners,omitempty"`
 	Distrusted []did.DID  `json:"distrusted,omitempty"`
+	// Foreign are the foreign issuers, whose credentials give roles.
+	Foreign []*Issuer `json:"foreign_issuers,omitempty"`
 	// Issuers are the addresses of issuer nodes of the own organization, with /p2p.
 	Issuers []string `json:"issuers,omitempty"`
 	// IssuerNodes has the nodes of the issuing keys of the own organization, by their DID URLs, as far as they are known.
@@ -122,6 +124,11 @@ func parse(text []byte) (*Book, error) {
 			return nil, fmt.Errorf("partner %d is not valid", i+1)
 		}
 	}
+	for n, i := range b.Foreign {
+		if !i.valid() {
+			return nil, fmt.Errorf("foreign issuer %d is not valid", n+1)
+		}
+	}
 	return b, nil
 }
 
@@ -139,10 +146,11 @@ func (b *Book) Write(path string) error {
 	return nil
 }
 
-// Clone returns a copy that the caller may change. It has the same partners.
+// Clone returns a copy that the caller may change. It has the same partners and issuers.
 func (b *Book) Clone() *Book {
 	c := *b
 	c.Partners, c.Distrusted, c.Issuers = slices.Clone(b.Partners), slices.Clone(b.Distrusted), slices.Clone(b.Issuers)
+	c.Foreign = slices.Clone(b.Foreign)
 	c.IssuerNodes, c.Offers = maps.Clone(b.IssuerNodes), maps.Clone(b.Offers)
 	return &c
 }
@@ -239,8 +247,8 @@ func (b *Book) NewName(given string, id, own did.DID) (string, error) {
 		return "", err
 	}
 	scid := webvh.SCID(id)
-	if taken := b.Find(name); taken != nil && taken.SCID() != scid || own != "" && NameOf(own) == name && webvh.SCID(own) != scid {
-		return "", interact.Errorf(interact.Usage, "choose another name: rules name organizations by it", "the name %q is taken by another organization", name)
+	if taken := b.Find(name); taken != nil && taken.SCID() != scid || b.FindIssuer(name) != nil || own != "" && NameOf(own) == name && webvh.SCID(own) != scid {
+		return "", interact.Errorf(interact.Usage, "choose another name: rules name organizations by it", "the name %q is taken by another organization or issuer", name)
 	}
 	return name, nil
 }
