@@ -102,6 +102,10 @@ func TestNarrowedUnconfirmed(t *testing.T) {
 	if c.Name != "crm" || c.Relation != Untrusted || c.Unconfirmed.Name != "crm" || c.Unconfirmed.Relation != Partner || !slices.Equal(c.Unconfirmed.Roles, []string{"b"}) {
 		t.Errorf("got %+v and %+v", c, c.Unconfirmed)
 	}
+	holder := &Principal{Node: "did:key:z6Mk", Attested: []Attestation{{"did:web:r.example", "a"}, {"did:web:r.example", "b"}}}
+	if c := holder.Narrowed("crm", Untrusted, func(role string) bool { return role == "b" }); len(c.Attested) != 1 || c.Attested[0].Role != "b" || len(holder.Attested) != 2 {
+		t.Errorf("attested %+v of %+v", c.Attested, holder.Attested)
+	}
 	if c := member.Narrowed("", Local, nil); c.Relation != Own || len(c.Roles) != 2 || len(member.Roles) != 2 {
 		t.Errorf("got %+v", c)
 	}
@@ -122,6 +126,8 @@ func TestLostStanding(t *testing.T) {
 		"its relation":         {member, &Principal{Org: acme, Relation: Partner, Roles: []string{"a", "b"}}, true},
 		"its organization":     {&Principal{Org: acme, Relation: Partner}, &Principal{Org: globex, Relation: Partner}, true},
 		"everything":           {&Principal{}, &Principal{Barred: "revoked"}, true},
+		"an attestation":       {&Principal{Attested: []Attestation{{acme, "a"}, {globex, "a"}}}, &Principal{Attested: []Attestation{{acme, "a"}}}, true},
+		"no attestation":       {&Principal{Attested: []Attestation{{acme, "a"}}}, &Principal{Attested: []Attestation{{globex, "a"}, {acme, "a"}}}, false},
 		"what it did not have": {&Principal{Barred: "revoked"}, &Principal{Barred: "distrusted"}, false},
 	} {
 		if got := c.after.Lost(c.before); got != c.want {

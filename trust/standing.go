@@ -179,10 +179,8 @@ func (t *Trust) evaluateLocked(id did.DID, n *node, now time.Time) *did.Principa
 		p.Barred = "the own organization revoked the node"
 		return p
 	}
+	p.Attested = t.attestedLocked(id, now)
 	t.addStandingLocked(p, n, now)
-	if p.Barred == "" {
-		p.Attested = t.attestedLocked(id, now)
-	}
 	defer t.addGroupsLocked(p)
 	if p.Relation == did.Untrusted && p.Barred == "" {
 		for a := range t.allLocked() {

@@ -144,9 +144,46 @@ func (n *fakeNode) trustRoutes(mux *http.ServeMux) {
 	}))
 	for _, route := range []string{"POST /v1/org/issuers", "DELETE /v1/org/issuers/{method}", "DELETE /v1/org/root", "POST /v1/org/root/rotate",
 		"POST /v1/org/root/recover", "POST /v1/org/deactivate", "POST /v1/org/export", "DELETE /v1/trust/partners/{name}",
-		"PUT /v1/trust/distrusted/{did}", "DELETE /v1/trust/distrusted/{did}"} {
+		"PUT /v1/trust/distrusted/{did}", "DELETE /v1/trust/distrusted/{did}",
+		"DELETE /v1/trust/credentials/{hash}", "DELETE /v1/trust/issuers/{name}"} {
 		mux.HandleFunc(route, n.guard(none))
 	}
+	mux.HandleFunc("GET /v1/trust/credentials", n.guard(func(w http.ResponseWriter, _ *http.Request) {
+		list := api.ForeignCredentialList{APIVersion: api.APIVersion, Kind: "ForeignCredentialList", Items: []api.ForeignCredential{}}
+		if !n.bare {
+			list.Items = append(list.Items, fakeForeignCredential(), api.ForeignCredential{Hash: strings.Repeat("ab", 32), Issuer: "did:web:registry.example", IssuerName: "registry",
+				Subject: "did:key:" + twin1, Types: []string{"RoleCredential"}, Roles: []string{"adjuster"}, Until: time.Now().Add(time.Hour + time.Minute)})
+		}
+		answer(w, list)
+	}))
+	mux.HandleFunc("POST /v1/trust/credentials", n.guard(func(w http.ResponseWriter, r *http.Request) {
+		var body api.CredentialPresentation
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			panic(err)
+		}
+		if !strings.Contains(string(body.Credential), "proof") {
+			problem.Write(w, r, interact.Errorf(interact.CredentialInvalid, "ask the issuer for a new one", "Credential refused: it has no proof"))
+			return
+		}
+		c := fakeForeignCredential()
+		c.APIVersion, c.Kind, c.To = api.APIVersion, "ForeignCredential", body.To
+		answer(w, c)
+	}))
+	mux.HandleFunc("GET /v1/trust/issuers", n.guard(func(w http.ResponseWriter, _ *http.Request) {
+		list := api.ForeignIssuerList{APIVersion: api.APIVersion, Kind: "ForeignIssuerList", Items: []api.ForeignIssuer{}}
+		if !n.bare {
+			list.Items = append(list.Items, api.ForeignIssuer{Name: "registry", DID: "did:web:registry.example", Roles: []string{"adjuster"}})
+		}
+		answer(w, list)
+	}))
+	mux.HandleFunc("POST /v1/trust/issuers", n.guard(func(w http.ResponseWriter, r *http.Request) {
+		var body api.ForeignIssuer
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			panic(err)
+		}
+		body.APIVersion, body.Kind = api.APIVersion, "ForeignIssuer"
+		answer(w, body)
+	}))
 	mux.HandleFunc("POST /v1/trust/check", n.guard(func(w http.ResponseWriter, r *http.Request) {
 		var body api.DomainCheckRequest
 		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
@@ -189,6 +226,11 @@ func (n *fakeNode) member(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+func fakeForeignCredential() api.ForeignCredential {
+	return api.ForeignCredential{Hash: "9f2c0b7d51aa" + strings.Repeat("0", 52), Issuer: "did:web:registry.example", Subject: "did:key:" + twin1,
+		Types: []string{"RoleCredential"}, Until: time.Now().Add(time.Hour + time.Minute), Held: true}
 }
 
 func fakeInvitation(r api.InvitationRequest) *api.Invitation {

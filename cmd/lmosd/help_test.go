@@ -188,6 +188,7 @@ func exampleFiles(env *testscript.Env) error {
 		"lmosd.yaml":                          "profile: lan\n",
 		"invitation":                          invite + "\n",
 		"passphrase":                          "correct horse\n",
+		"adjuster.json":                       `{"type":["VerifiableCredential"],"proof":{}}`,
 		"acme.root":                           "-----BEGIN AGE ENCRYPTED FILE-----\ncorrect horse\n",
 		"copy.pem":                            fakeKey,
 		"acme.example.recovery":               fakeKey,

@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	acme   = did.DID("did:webvh:QmPEQVM1JPTyrvEgBcDXwjK4TeyLGSX1PxjgyeAisdWM1p:acme.example")
-	globex = did.DID("did:webvh:QmT4z6dmPzCDBmvDWUtjmCqeeaiPFJnVgMBzQyNo8kRVqA:globex.example")
+	registry = did.DID("did:web:registry.example")
+	acme     = did.DID("did:webvh:QmPEQVM1JPTyrvEgBcDXwjK4TeyLGSX1PxjgyeAisdWM1p:acme.example")
+	globex   = did.DID("did:webvh:QmT4z6dmPzCDBmvDWUtjmCqeeaiPFJnVgMBzQyNo8kRVqA:globex.example")
 )
 
 var (
@@ -26,6 +27,7 @@ var (
 	ciToken = &did.Principal{Name: "ci", Via: did.Token, Relation: did.Local, Roles: []string{"build"}}
 	agent   = &did.Principal{DID: other, Node: other, Name: "crm", Via: did.Peer, Org: acme, Roles: []string{"node", "customer-service"}, Relation: did.Partner}
 	guest   = &did.Principal{DID: other, Node: other, Via: did.Peer, Org: acme, Roles: []string{"node"}, Relation: did.Partner}
+	holder  = &did.Principal{DID: other, Node: other, Via: did.Peer, Attested: []did.Attestation{{Issuer: registry, Role: "adjuster"}, {Issuer: registry, Role: "auditor"}}}
 	alien   = &did.Principal{DID: other, Node: other, Via: did.Peer}
 
 	logistics = &Target{ID: "urn:lmos:did:key:z6Mk:logistics", Names: []string{"logistics"}, Capabilities: []string{"urn:example", "urn:example:catalogue"}, Visibility: td.Partners}
@@ -35,7 +37,7 @@ var (
 
 func options() Options {
 	return Options{Self: globex, Untrusted: UntrustedFind, Organization: func(name string) (did.DID, bool) {
-		id, ok := map[string]did.DID{"acme": acme, "globex": globex}[name]
+		id, ok := map[string]did.DID{"acme": acme, "globex": globex, "registry": registry}[name]
 		return id, ok
 	}}
 }
@@ -187,6 +189,12 @@ func TestRules(t *testing.T) {
 		"a role is not own":             {"  - {allow: own/build, to: call}", ciToken, Request{Op: Invoke, Target: payout}, false, ""},
 		"a role of a member":            {"  - {allow: local/ops, to: find}", member, Request{Op: Find, Target: hidden}, false, ""},
 		"a socket is no token":          {"  - {deny: 'token:dashboard', to: write}", did.Consumer(did.Socket, "dashboard"), Request{Op: Write, Target: payout}, true, ""},
+		"a role of a foreign issuer":    {"  - {allow: registry/adjuster, to: invoke, on: payout}", holder, Request{Op: Invoke, Target: payout}, true, "policy.yaml:3"},
+		"a foreign issuer":              {"  - {deny: registry, to: invoke}\n  - {allow: anyone, to: invoke}", holder, Request{Op: Invoke, Target: payout}, false, "policy.yaml:3"},
+		"another role of an issuer":     {"  - {allow: registry/judge, to: invoke, on: payout}", holder, Request{Op: Invoke, Target: payout}, false, ""},
+		"the role of an organization":   {"  - {allow: acme/adjuster, to: invoke, on: payout}", holder, Request{Op: Invoke, Target: payout}, false, ""},
+		"the role of an issuer as own":  {"  - {allow: own/adjuster, to: invoke, on: payout}", holder, Request{Op: Invoke, Target: payout}, false, ""},
+		"a role that is not attested":   {"  - {allow: registry/customer-service, to: invoke, on: payout}", agent, Request{Op: Invoke, Target: payout}, false, ""},
 		"deny wins":                     {"  - {allow: acme, to: '*', on: payout}\n  - {deny: anyone, to: call, on: payout}", guest, Request{Op: Invoke, Target: payout}, false, "policy.yaml:4"},
 		"deny wins in any order":        {"  - {deny: [acme, own], to: '*'}\n  - {allow: anyone, to: call}", guest, Request{Op: Invoke, Target: payout}, false, "policy.yaml:3"},
 		"deny of local callers":         {"  - {deny: local, to: invoke, on: payout}", local, Request{Op: Invoke, Target: payout}, false, "policy.yaml:3"},

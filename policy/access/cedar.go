@@ -480,7 +480,11 @@ func (s *Set) callers(all []entity, p *did.Principal) []entity {
 		}
 	}
 	for _, a := range p.Attested {
-		all = append(all, entity{roleType, organizationID(a.Issuer), a.Role})
+		issuer := entity{typ: organizationType, id: organizationID(a.Issuer)}
+		if !slices.Contains(all, issuer) {
+			all = append(all, issuer)
+		}
+		all = append(all, entity{roleType, issuer.id, a.Role})
 	}
 	return all
 }

@@ -76,6 +76,10 @@ func (s *Store) Caller(name string) (*Caller, error) {
 			who.Org, _ = s.o.Organization(organization)
 		}
 	}
+	if m := who.Org.Method(); m == "key" || m == "web" { // no organization
+		who.Attested, who.Org, who.Roles = []did.Attestation{{Issuer: who.Org, Role: role}}, "", nil
+		return described(name, who, "assumed: a node with a credential of a foreign issuer"), nil
+	}
 	switch {
 	case organization == "own" || self != "" && who.Org == self:
 		who.Relation = did.Own
@@ -132,6 +136,9 @@ func described(name string, who *did.Principal, from string) *Caller {
 	add("roles", strings.Join(who.Roles, ", "), from)
 	for _, m := range who.Groups {
 		add("group", m.Group+", "+m.Role, "the log of the group")
+	}
+	for _, one := range who.Attested {
+		add("attested", one.Role+" by "+string(one.Issuer), "a credential of a foreign issuer")
 	}
 	add("barred", who.Barred, "the standing of the node")
 	return c

@@ -63,7 +63,7 @@ func inFile(t *testing.T, rules string) (p *Store, path string) {
 			t.Fatal(err)
 		}
 	}
-	names := map[string]did.DID{"own": acme, "globex": globex, "former": "did:webvh:QmFormer:former.example"}
+	names := map[string]did.DID{"own": acme, "globex": globex, "former": "did:webvh:QmFormer:former.example", "registry": "did:web:registry.example"}
 	return loaded(t, Options{File: path, Untrusted: access.UntrustedFind, Names: func() []string { return []string{"globex"} },
 		Organization: func(name string) (did.DID, bool) { id, ok := names[name]; return id, ok }}), path
 }
@@ -178,6 +178,9 @@ func TestCaller(t *testing.T) {
 	}
 	if c, err := p.Caller(string(alice) + "#crm"); err != nil || c.Principal.ID() != string(alice)+"#crm" {
 		t.Errorf("a consumer: %+v, %v", c, err)
+	}
+	if c, err := p.Caller("registry/adjuster"); err != nil || c.Principal.Org != "" || len(c.Principal.Attested) != 1 || c.Principal.Attested[0].Role != "adjuster" {
+		t.Errorf("a holder of a credential: %+v, %v", c, err)
 	}
 	for _, name := range []string{"globx", "own/", "token:", "did:key:z6Mk", "did:"} {
 		if _, err := p.Caller(name); code(err) != interact.Invalid {
