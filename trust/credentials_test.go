@@ -317,6 +317,37 @@ func TestDocumentsOfIssuersAreFetchedOnce(t *testing.T) {
 	}
 }
 
+// Issuers with documents of 2018, and from before DID Core 1.0, are read over the web.
+func TestIssuersOfTheWeb(t *testing.T) {
+	t.Parallel()
+	w := newWallet(t)
+	pub := must(w.DID().Key())(t)
+	text := ""
+	web, port := didtest.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte(text)) }))
+	id := "did:web:example.com%3A" + port
+	key := `{"id":"` + id + `#key-1","type":"Ed25519VerificationKey2018","controller":"` + id + `","publicKeyBase58":"` + did.EncodeBase58(pub)[1:] + `"}`
+	uses := `,"assertionMethod":["` + id + `#key-1"],"service":[{"id":"#td","type":"WotThing","serviceEndpoint":"https://example.com/.well-known/wot"}]}`
+	registry := w.As(did.DID(id), id+"#key-1")
+	for _, c := range []struct {
+		name, text string
+		want       bool
+	}{
+		{"2018", `{"@context":["https://www.w3.org/ns/did/v1"],"id":"` + id + `","controller":"did:web:example.com","verificationMethod":[` + key + `]` + uses, true},
+		{"before DID Core", `{"@context":["https://w3id.org/did/v1"],"id":"` + id + `","publicKey":[` + key + `]` + uses, true},
+		{"another purpose", `{"@context":["https://www.w3.org/ns/did/v1"],"id":"` + id + `","verificationMethod":[` + key + `],"authentication":["` + id + `#key-1"]}`, false},
+		{"another id", `{"@context":["https://w3id.org/did/v1"],"id":"did:web:other.example","publicKey":[` + key + `]` + uses, false},
+	} {
+		text = c.text
+		m := newMember(t)
+		m.o.Web = web
+		m.issuers.open(&m.o)
+		_, err := m.Present(t.Context(), api.CredentialPresentation{Credential: issues(t, registry, m.did(), "adjuster")})
+		if (err == nil) != c.want || err != nil && interact.AsError(err).Code != interact.CredentialInvalid {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
 func TestForeignIssuersAreChecked(t *testing.T) {
 	t.Parallel()
 	m := newMember(t)

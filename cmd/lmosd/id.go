@@ -15,6 +15,7 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/aries"
 	"github.com/lmosd/lmosd/did/web"
 	"github.com/lmosd/lmosd/did/webvh"
 	"github.com/lmosd/lmosd/interact"
@@ -135,7 +136,8 @@ func (a *app) showDID(ctx context.Context, text string) error {
 		return cli.Usage("copy the whole DID, for example from lmosd id", "%q is not a DID: %v", text, err)
 	}
 	fetch := weblocation.Options{}
-	doc, err := did.Resolvers(map[string]did.Resolver{"key": did.Keys(), "web": web.New(fetch), "webvh": webvh.New(fetch)}).Resolve(ctx, id)
+	doc, err := did.Resolvers(map[string]did.Resolver{"key": did.Fallback(did.Keys(), aries.Resolver()),
+		"web": web.NewWith(fetch, aries.ReadDocument), "webvh": webvh.New(fetch)}).Resolve(ctx, id)
 	switch {
 	case errors.Is(err, did.ErrMethod):
 		return cli.Usage("lmosd resolves did:key, did:web and did:webvh", "the method of %s is not supported", id)

@@ -40,6 +40,9 @@ func NewWallet(ed25519.PrivateKey) (*Wallet, error) {
 	return nil, fmt.Errorf("%w: issue a credential of the data model 1.1", did.ErrLegacyUnsupported)
 }
 
+// As returns the same.
+func (w *Wallet) As(did.DID, string) *Wallet { return w }
+
 // DID returns nothing.
 func (*Wallet) DID() did.DID { return "" }
 

@@ -20,17 +20,21 @@ const context2020 = "https://w3id.org/security/suites/ed25519-2020/v1"
 // A Wallet issues credentials of the data model 1.1 as issuers of other projects do, for tests and demonstrations. Its key is never that of a
 // node.
 type Wallet struct {
-	key ed25519.PrivateKey
-	id  did.DID
+	key    ed25519.PrivateKey
+	id     did.DID
+	method string // the DID URL of the key
 }
 
 // NewWallet returns a wallet with a key.
 func NewWallet(key ed25519.PrivateKey) (*Wallet, error) {
 	id, err := did.FromKey(key.Public().(ed25519.PublicKey))
-	return &Wallet{key, id}, err
+	return &Wallet{key, id, string(id) + "#" + id.Multibase()}, err
 }
 
-// DID returns the did:key of the issuer.
+// As returns a wallet with the same key for another issuer, whose document lists it under a DID URL.
+func (w *Wallet) As(id did.DID, method string) *Wallet { return &Wallet{w.key, id, method} }
+
+// DID returns the DID of the issuer, a did:key unless it is of [Wallet.As].
 func (w *Wallet) DID() did.DID { return w.id }
 
 // Issue returns a RoleCredential, signed as Ed25519Signature2020.
@@ -59,7 +63,7 @@ func (w *Wallet) Sign(doc map[string]any, created time.Time) (json.RawMessage, e
 
 // prove returns a proof of a document, with some members in place of the usual ones.
 func (w *Wallet) prove(doc, members map[string]any) (map[string]any, error) {
-	all := map[string]any{"type": "Ed25519Signature2020", "created": "2026-11-20T12:00:00Z", "verificationMethod": string(w.id) + "#" + w.id.Multibase(),
+	all := map[string]any{"type": "Ed25519Signature2020", "created": "2026-11-20T12:00:00Z", "verificationMethod": w.method,
 		"proofPurpose": "assertionMethod", "proofValue": did.EncodeBase58(make([]byte, ed25519.SignatureSize))}
 	maps.Copy(all, members)
 	p, err := ldproof.NewProof(all)
