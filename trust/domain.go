@@ -10,12 +10,14 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/aries"
 	"github.com/lmosd/lmosd/did/web"
 	"github.com/lmosd/lmosd/did/webvh"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/weblocation"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/trust/foreign"
 	"github.com/lmosd/lmosd/trust/partners"
 )
 
@@ -54,7 +56,7 @@ func (t *Trust) CheckDomain(ctx context.Context, name string) (*api.DomainCheck,
 	out := &api.DomainCheck{Domain: td.OrganizationDomain(webvhAt(location))}
 	l, err := webvh.New(t.o.Web).LogAt(ctx, location)
 	switch {
-	case errors.Is(err, did.ErrNotFound) && t.linkedByWeb(ctx, location, out):
+	case errors.Is(err, did.ErrNotFound) && (t.linkedByWeb(ctx, location, out) || t.linkedByConfiguration(ctx, location, out)):
 		return out, nil
 	case ctx.Err() != nil:
 		return nil, interact.AsError(ctx.Err())
@@ -97,6 +99,50 @@ func (t *Trust) linkedByWeb(ctx context.Context, location string, out *api.Domai
 			out.Problems = append(out.Problems, "the domain serves no log, only a did:web document that names the organization")
 			return true
 		}
+	}
+	return false
+}
+
+// linkedDomains is the type of the service that lists the origins of a DID (DIF Well Known DID Configuration 1.0).
+const linkedDomains = "LinkedDomains"
+
+// linkedByConfiguration reports whether the DID configuration of a domain names the own organization or a partner, whose log is known. The DID of
+// the organization has the domain, or its document lists the origin.
+func (t *Trust) linkedByConfiguration(ctx context.Context, location string, out *api.DomainCheck) bool {
+	if strings.Contains(location, ":") { // an origin has no path
+		return false
+	}
+	origin := "https://" + strings.Replace(location, "%3A", ":", 1)
+	t.mu.RLock()
+	resolver, candidates := t.resolverLocked(), []*trusted{}
+	for _, scid := range t.soughtLocked() {
+		a := t.authorities[scid]
+		if a == nil {
+			continue
+		}
+		doc, err := a.Log().Document()
+		if err == nil && (webvh.Location(a.DID()) == location || slices.Contains(doc.Endpoints(linkedDomains), origin)) {
+			candidates = append(candidates, a)
+		}
+	}
+	t.mu.RUnlock()
+	if len(candidates) == 0 { // nothing is fetched for others
+		return false
+	}
+	raw, err := weblocation.NewClient(t.o.Web).Fetch(ctx, origin+"/.well-known/did-configuration.json", "application/json", foreign.MaxConfiguration)
+	if err != nil {
+		return false
+	}
+	for _, a := range candidates {
+		if err := foreign.Linked(ctx, raw, origin, a.DID(), aries.Check{Resolver: resolver, Now: t.now()}); err != nil {
+			out.Problems = append(out.Problems, "its DID configuration: "+interact.Excerpt(err.Error(), 300))
+			continue
+		}
+		t.mu.RLock()
+		defer t.mu.RUnlock()
+		out.DID, out.SCID, out.Head, out.Proven, out.Organization = a.DID(), a.SCID(), a.Log().Head(), true, a.claim()
+		out.Problems = append(out.Problems, "the domain serves no log, only a DID configuration of the organization")
+		return true
 	}
 	return false
 }
