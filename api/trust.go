@@ -330,6 +330,12 @@ type CredentialPresentation struct {
 	To []did.DID `json:"to,omitempty"`
 }
 
+// CredentialFetch is the body of POST /v1/trust/credentials/fetch.
+type CredentialFetch struct {
+	From did.DID   `json:"from"`         // a did:web with a VerifiableCredentialService
+	To   []did.DID `json:"to,omitempty"` // as in CredentialPresentation
+}
+
 // ForeignCredential is a credential of a foreign issuer: one that the node holds, or one that a connected node has shown and that counts.
 type ForeignCredential struct {
 	APIVersion string    `json:"apiVersion,omitempty"`
@@ -486,6 +492,11 @@ func (c *Client) ForeignCredentials(ctx context.Context) (*ForeignCredentialList
 // PresentCredential stores a credential whose subject is the node, which shows it to other nodes.
 func (c *Client) PresentCredential(ctx context.Context, p CredentialPresentation) (*ForeignCredential, error) {
 	return sendJSON[ForeignCredential](ctx, c, http.MethodPost, "/v1/trust/credentials", p)
+}
+
+// FetchCredentials has the node fetch the credentials of which it is the subject from the services of a did:web, and store them.
+func (c *Client) FetchCredentials(ctx context.Context, q CredentialFetch) (*ForeignCredentialList, error) {
+	return sendJSON[ForeignCredentialList](ctx, c, http.MethodPost, "/v1/trust/credentials/fetch", q)
 }
 
 // RemoveCredential removes a credential that the node holds, by its hash or 12 or more digits of it.

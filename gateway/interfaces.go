@@ -136,6 +136,7 @@ type ForeignCredentials interface {
 	// ForeignCredentials returns those that the node holds, and those that connected nodes have shown.
 	ForeignCredentials() []api.ForeignCredential
 	Present(ctx context.Context, p api.CredentialPresentation) (*api.ForeignCredential, error)
+	FetchCredentials(ctx context.Context, q api.CredentialFetch) ([]api.ForeignCredential, error)
 	RemoveCredential(ctx context.Context, hash string) error
 }
 

@@ -68,6 +68,7 @@ func (g *Gateway) trustRoutes() map[string]http.Handler {
 		"DELETE /v1/trust/partners/{name}":       g.trust(admin, done(func(t Trust, r *http.Request) error { return t.RemovePartner(r.Context(), r.PathValue("name")) })),
 		"GET /v1/trust/credentials":              g.trust(admin, g.listCredentials),
 		"POST /v1/trust/credentials":             g.trust(admin, g.presentCredential),
+		"POST /v1/trust/credentials/fetch":       g.trust(admin, g.fetchCredentials),
 		"DELETE /v1/trust/credentials/{hash}":    g.trust(admin, done(func(t Trust, r *http.Request) error { return t.RemoveCredential(r.Context(), r.PathValue("hash")) })),
 		"GET /v1/trust/issuers":                  g.trust(admin, g.listForeignIssuers),
 		"POST /v1/trust/issuers":                 g.trust(admin, g.trustIssuer),
@@ -489,6 +490,22 @@ func (g *Gateway) presentCredential(t Trust, w http.ResponseWriter, r *http.Requ
 	shown := *c
 	shown.APIVersion, shown.Kind = api.APIVersion, "ForeignCredential"
 	return writeJSON(w, http.StatusCreated, shown)
+}
+
+func (g *Gateway) fetchCredentials(t Trust, w http.ResponseWriter, r *http.Request) error {
+	const example = `{"from":"did:web:wallet.example"}`
+	var body api.CredentialFetch
+	if err := readBody(w, r, &body, example); err != nil {
+		return err
+	}
+	if _, err := readDID(string(body.From), "from"); err != nil {
+		return err
+	}
+	all, err := t.FetchCredentials(r.Context(), body)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusCreated, api.ForeignCredentialList{APIVersion: api.APIVersion, Kind: "ForeignCredentialList", Items: orEmpty(all)})
 }
 
 func (g *Gateway) listForeignIssuers(t Trust, w http.ResponseWriter, _ *http.Request) error {

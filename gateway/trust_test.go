@@ -146,6 +146,9 @@ func (f *fakeTrust) Present(_ context.Context, p api.CredentialPresentation) (*a
 	c := f.credential()
 	return &c, f.call("Present", p)
 }
+func (f *fakeTrust) FetchCredentials(_ context.Context, q api.CredentialFetch) ([]api.ForeignCredential, error) {
+	return f.ForeignCredentials(), f.call("FetchCredentials", q)
+}
 func (f *fakeTrust) RemoveCredential(_ context.Context, hash string) error {
 	return f.call("RemoveCredential", hash)
 }
@@ -206,6 +209,7 @@ var goodRequests = map[string]struct {
 	"DELETE /v1/trust/partners/{name}":       {status: 204, call: `RemovePartner["globex"]`},
 	"GET /v1/trust/credentials":              {status: 200},
 	"POST /v1/trust/credentials":             {body: `{"credential":{"id":"urn:x"},"to":["` + string(owner1) + `"]}`, status: 201, call: `Present[{"credential":{"id":"urn:x"},"to":["` + string(owner1) + `"]}]`},
+	"POST /v1/trust/credentials/fetch":       {body: `{"from":"did:web:w.example"}`, status: 201, call: `FetchCredentials[{"from":"did:web:w.example"}]`},
 	"DELETE /v1/trust/credentials/{hash}":    {status: 204, call: `RemoveCredential["9f2c9f2c9f2c"]`},
 	"GET /v1/trust/issuers":                  {status: 200},
 	"POST /v1/trust/issuers":                 {body: `{"name":"registry","did":"did:web:registry.example","roles":["adjuster"]}`, status: 201, call: `TrustIssuer[{"name":"registry","did":"did:web:registry.example","roles":["adjuster"]}]`},
@@ -456,6 +460,10 @@ func TestTrustClient(t *testing.T) {
 		`Confirm["glob ex","2-Qm"]`:              func() error { _, err := c.ConfirmPartner(ctx, "glob ex", "2-Qm"); return err },
 		`Present[{"credential":{"id":"urn:x"}}]`: func() error {
 			_, err := c.PresentCredential(ctx, api.CredentialPresentation{Credential: json.RawMessage(`{"id":"urn:x"}`)})
+			return err
+		},
+		`FetchCredentials[{"from":"did:web:w.example"}]`: func() error {
+			_, err := c.FetchCredentials(ctx, api.CredentialFetch{From: "did:web:w.example"})
 			return err
 		},
 		`RemoveCredential["9f2c9f2c9f2c"]`: func() error { return c.RemoveCredential(ctx, "9f2c9f2c9f2c") },

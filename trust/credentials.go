@@ -3,6 +3,7 @@ package trust
 import (
 	"context"
 	"maps"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/lmosd/lmosd/did/web"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/boundedmap"
+	"github.com/lmosd/lmosd/internal/weblocation"
 	"github.com/lmosd/lmosd/trust/exchange"
 	"github.com/lmosd/lmosd/trust/foreign"
 	"github.com/lmosd/lmosd/trust/partners"
@@ -200,13 +202,8 @@ func (t *Trust) present(ctx context.Context, id did.DID) {
 
 // Present stores a credential whose subject is this node, and shows it to the connected nodes that it is for, now and on later connections.
 func (t *Trust) Present(ctx context.Context, p api.CredentialPresentation) (*api.ForeignCredential, error) {
-	if t.o.Dir == "" {
-		return nil, errStoresNothing()
-	}
-	for _, id := range p.To {
-		if d, err := did.Parse(string(id)); err != nil || d.Method() != "key" {
-			return nil, interact.Errorf(interact.Usage, "copy the DID from the list of peers", "expected the did:key of a node, got %q", interact.Excerpt(string(id), 100))
-		}
+	if err := t.maySend(p.To); err != nil {
+		return nil, err
 	}
 	c, err := foreign.Verify(ctx, p.Credential, aries.Check{Resolver: resolverOf(t), Subject: t.self, Now: t.now()})
 	if err != nil {
@@ -221,6 +218,67 @@ func (t *Trust) Present(ctx context.Context, p api.CredentialPresentation) (*api
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.heldLocked(h), nil
+}
+
+// maySend returns an error unless this node can store a credential for nodes.
+func (t *Trust) maySend(to []did.DID) error {
+	if t.o.Dir == "" {
+		return errStoresNothing()
+	}
+	for _, id := range to {
+		if d, err := did.Parse(string(id)); err != nil || d.Method() != "key" {
+			return interact.Errorf(interact.Usage, "copy the DID from the list of peers", "expected the did:key of a node, got %q", interact.Excerpt(string(id), 100))
+		}
+	}
+	return nil
+}
+
+// credentialService is the type of the service of a DID that serves its credentials (LMOS, digital identity).
+const (
+	credentialService = "VerifiableCredentialService"
+	maxServices       = 4
+	maxServed         = 64 << 10 // bytes of one response
+)
+
+// FetchCredentials is [Trust.Present] for the credentials that the services of a did:web serve. It fetches over HTTPS, from public addresses. Those
+// that are of other subjects or not valid are left out; if none is left, the error is that of the last.
+func (t *Trust) FetchCredentials(ctx context.Context, q api.CredentialFetch) ([]api.ForeignCredential, error) {
+	if err := t.maySend(q.To); err != nil {
+		return nil, err
+	}
+	if q.From.Method() != "web" {
+		return nil, interact.Errorf(interact.Usage, "for example did:web:wallet.example", "expected a did:web, got %q", interact.Excerpt(string(q.From), 100))
+	}
+	doc, err := t.issuers.Resolve(ctx, q.From)
+	if err != nil {
+		return nil, interact.Errorf(interact.Unreachable, "check the DID and its web server", "%s", interact.Excerpt(fetchReason(err), 300))
+	}
+	services := web.Endpoints(doc, credentialService)
+	failed := error(interact.Errorf(interact.NotFound, "", "%s has no service that serves a credential of this node", q.From))
+	client, all := weblocation.NewClient(t.o.Web), []api.ForeignCredential{}
+	for _, address := range services[:min(len(services), maxServices)] {
+		if u, err := url.Parse(address); err != nil || u.Scheme != "https" || u.User != nil {
+			failed = interact.Errorf(interact.Unreachable, "", "the service %q is not an https URL", interact.Excerpt(address, 200))
+			continue
+		}
+		raw, err := client.Fetch(ctx, address, "application/vc, application/vc+ld+json, application/json;q=0.9", maxServed)
+		if err != nil {
+			failed = interact.Errorf(interact.Unreachable, "try again", "%s", interact.Excerpt(fetchReason(err), 300))
+			continue
+		}
+		for _, one := range foreign.Served(raw) {
+			c, err := t.Present(ctx, api.CredentialPresentation{Credential: one, To: q.To})
+			if err != nil {
+				failed = err
+				continue
+			}
+			all = append(all, *c)
+		}
+	}
+	if len(all) == 0 {
+		return nil, failed
+	}
+	return all, nil
 }
 
 // hold changes the credentials of this node: durably first, then in force.

@@ -348,6 +348,55 @@ func TestIssuersOfTheWeb(t *testing.T) {
 	}
 }
 
+// The credentials of this node are fetched from the service of a did:web. Those of others are left out.
+func TestCredentialsOfAService(t *testing.T) {
+	t.Parallel()
+	w, m := newWallet(t), newMember(t)
+	pub := must(w.DID().Key())(t)
+	var served atomic.Value
+	web, port := didtest.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		id := "did:web:example.com%3A" + r.Host[strings.LastIndex(r.Host, ":")+1:]
+		switch r.URL.Path {
+		case "/.well-known/did.json":
+			_, _ = rw.Write([]byte(`{"id":"` + id + `","verificationMethod":[{"id":"#k","type":"Ed25519VerificationKey2018","publicKeyBase58":"` + did.EncodeBase58(pub)[1:] +
+				`"}],"service":[{"id":"#vc","type":"VerifiableCredentialService","serviceEndpoint":["http://example.com/vc","https://` + r.Host + `/agent/vc"]}]}`))
+		case "/agent/vc":
+			_, _ = rw.Write(served.Load().([]byte))
+		default:
+			http.NotFound(rw, r)
+		}
+	}))
+	m.o.Web = web
+	m.issuers.open(&m.o)
+	from := did.DID("did:web:example.com%3A" + port)
+	mine, others := issues(t, w, m.did(), "adjuster"), issues(t, w, didtest.NewKey().DID(), "adjuster")
+	for _, c := range []struct {
+		name   string
+		served any
+		want   int
+	}{
+		{"one", mine, 1},
+		{"several", []any{others, mine, json.RawMessage(withoutProof(t, mine))}, 1},
+		{"a presentation", map[string]any{"type": "VerifiablePresentation", "verifiableCredential": []any{mine}}, 1},
+		{"of others", []any{others}, 0},
+		{"nothing", []any{}, 0},
+		{"text", "x", 0},
+		{"too much", strings.Repeat("x", maxServed), 0},
+	} {
+		served.Store(must(json.Marshal(c.served))(t))
+		all, err := m.FetchCredentials(t.Context(), api.CredentialFetch{From: from})
+		if len(all) != c.want || (err == nil) != (c.want > 0) {
+			t.Errorf("%s: %+v, %v", c.name, all, err)
+		}
+	}
+	if len(m.ForeignCredentials()) != 1 {
+		t.Errorf("held %+v", m.ForeignCredentials())
+	}
+	if _, err := m.FetchCredentials(t.Context(), api.CredentialFetch{From: m.did()}); interact.AsError(err).Code != interact.Usage {
+		t.Error(err)
+	}
+}
+
 func TestForeignIssuersAreChecked(t *testing.T) {
 	t.Parallel()
 	m := newMember(t)

@@ -169,6 +169,9 @@ func (n *fakeNode) trustRoutes(mux *http.ServeMux) {
 		c.APIVersion, c.Kind, c.To = api.APIVersion, "ForeignCredential", body.To
 		answer(w, c)
 	}))
+	mux.HandleFunc("POST /v1/trust/credentials/fetch", n.guard(func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, api.ForeignCredentialList{APIVersion: api.APIVersion, Kind: "ForeignCredentialList", Items: []api.ForeignCredential{fakeForeignCredential()}})
+	}))
 	mux.HandleFunc("GET /v1/trust/issuers", n.guard(func(w http.ResponseWriter, _ *http.Request) {
 		list := api.ForeignIssuerList{APIVersion: api.APIVersion, Kind: "ForeignIssuerList", Items: []api.ForeignIssuer{}}
 		if !n.bare {

@@ -21,13 +21,15 @@ import (
 func newTrustPresent(a *app) *cobra.Command {
 	var to []string
 	cmd := &cobra.Command{
-		Use:   "present <file|->",
+		Use:   "present <file|-|did>",
 		Short: "show other nodes a credential that a foreign issuer gave this node",
 		Long: "Stores a W3C Verifiable Credential 1.1 whose subject is the DID of this node, and shows it to the nodes of the organization and of\n" +
 			"partners, or only to those of --to, now and when they connect. What it gives this node is decided there: lmosd trust issuer.\n" +
-			"It has one proof (Ed25519Signature2018, Ed25519Signature2020 or JsonWebSignature2020), an expirationDate, and no\n" +
+			"A did:web instead of a file has a VerifiableCredentialService, from which the node fetches its credentials.\n" +
+			"A credential has one proof (Ed25519Signature2018, Ed25519Signature2020 or JsonWebSignature2020), an expirationDate, and no\n" +
 			"credentialStatus.",
 		Example: `  lmosd trust present adjuster.json
+  lmosd trust present did:web:wallet.example
   lmosd trust present adjuster.json --to z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH
   lmosd trust present - < adjuster.json`,
 		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd trust credential ls, lmosd trust issuer"),
@@ -39,22 +41,33 @@ func newTrustPresent(a *app) *cobra.Command {
 }
 
 func (a *app) present(ctx context.Context, file string, to []string) error {
-	raw, err := input.Content(a.Console, file, foreign.MaxCredential)
-	if err != nil {
-		return err
-	}
-	p := api.CredentialPresentation{Credential: raw}
-	if !json.Valid(raw) {
-		return cli.Usage("name the file that the issuer made", "%s is not JSON", input.Called(file))
-	}
+	nodes := []did.DID{}
 	for _, text := range to {
 		id, err := did.Parse(render.WithMethod(strings.TrimSpace(text)))
 		if err != nil {
 			return cli.Usage("lmosd peers -o name prints DIDs", "expected a DID, got %q", interact.Excerpt(text, 200))
 		}
-		p.To = append(p.To, id)
+		nodes = append(nodes, id)
 	}
-	c, err := send(a, func(c *api.Client) (*api.ForeignCredential, error) { return c.PresentCredential(ctx, p) })
+	if strings.HasPrefix(file, "did:") {
+		list, err := send(a, func(c *api.Client) (*api.ForeignCredentialList, error) {
+			return c.FetchCredentials(ctx, api.CredentialFetch{From: did.DID(file), To: nodes})
+		})
+		if err != nil {
+			return err
+		}
+		return a.showCredentials(list)
+	}
+	raw, err := input.Content(a.Console, file, foreign.MaxCredential)
+	if err != nil {
+		return err
+	}
+	if !json.Valid(raw) {
+		return cli.Usage("name the file that the issuer made", "%s is not JSON", input.Called(file))
+	}
+	c, err := send(a, func(c *api.Client) (*api.ForeignCredential, error) {
+		return c.PresentCredential(ctx, api.CredentialPresentation{Credential: raw, To: nodes})
+	})
 	if err != nil {
 		return err
 	}
@@ -110,7 +123,11 @@ func (a *app) listCredentials(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = a.Show(cli.View{Doc: list, Names: cli.Each(list.Items, func(c api.ForeignCredential) string { return c.Hash }),
+	return a.showCredentials(list)
+}
+
+func (a *app) showCredentials(list *api.ForeignCredentialList) error {
+	err := a.Show(cli.View{Doc: list, Names: cli.Each(list.Items, func(c api.ForeignCredential) string { return c.Hash }),
 		People: cli.Body(render.ForeignCredentials(list.Items, time.Now()))})
 	if err == nil && len(list.Items) == 0 {
 		a.inform("no credentials")
@@ -126,7 +143,7 @@ func newTrustIssuer(a *app) *cobra.Command {
 		Long: "A foreign issuer is no organization: its credentials make no node a member or a partner. They give the node that holds one the\n" +
 			"roles that are permitted here, which access rules name NAME/ROLE.",
 		Example: `  lmosd trust issuer add did:web:registry.example --name registry --role adjuster
-  lmosd policy allow registry/adjuster --to call claims
+  lmosd policy allow registry/adjuster --to find,call --on claims
   lmosd trust issuer ls`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly, "lmosd trust credential, lmosd policy allow"),
 		Args:        cli.Subcommand,
@@ -170,7 +187,7 @@ func (a *app) trustIssuer(ctx context.Context, i api.ForeignIssuer) error {
 		return err
 	}
 	role, _, _ := strings.Cut(made.Roles[0], "=")
-	a.Next("lmosd policy allow " + terminal.Shell(made.Name+"/"+role) + " --to call AGENT")
+	a.Next("lmosd policy allow " + terminal.Shell(made.Name+"/"+role) + " --to find,call --on AGENT")
 	return nil
 }
 

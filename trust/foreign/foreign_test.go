@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -175,4 +176,25 @@ func TestHeldCredentials(t *testing.T) {
 			t.Errorf("%s: %v", name, all)
 		}
 	}
+}
+
+func TestServed(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{`{"id":"a"}`: 1, `[{"id":"a"},{}]`: 2, `{"verifiableCredential":[{},{},{}]}`: 3, `{"verifiableCredential":{}}`: 1, `[]`: 0,
+		`<html>`: 0, ``: 0, "[" + strings.Repeat("1,", 99) + "1]": maxServed} {
+		if got := Served([]byte(text)); len(got) != want {
+			t.Errorf("%.40s: %d, want %d", text, len(got), want)
+		}
+	}
+}
+
+func FuzzServed(f *testing.F) {
+	f.Add([]byte(`{"verifiableCredential":[{},1,null]}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		for _, one := range Served(raw) {
+			if len(one) > 0 && !json.Valid(one) {
+				t.Fatalf("%q of %q is not JSON", one, raw)
+			}
+		}
+	})
 }

@@ -83,6 +83,23 @@ func Write(path string, all []*Held) error {
 	return atomicfile.Write(path, append(text, '\n'), 0o600)
 }
 
+// maxServed limits the credentials of one response.
+const maxServed = 16
+
+// Served returns the credentials in the response of a service: one, an array of them, or those of a presentation. It returns none for other content.
+func Served(raw []byte) (all []json.RawMessage) {
+	var one struct {
+		Credentials json.RawMessage `json:"verifiableCredential"`
+	}
+	if json.Unmarshal(raw, &one) == nil && one.Credentials != nil {
+		raw = one.Credentials
+	}
+	if json.Unmarshal(raw, &all) != nil && json.Valid(raw) {
+		all = []json.RawMessage{raw}
+	}
+	return all[:min(len(all), maxServed)]
+}
+
 // With returns all with a credential, in place of the same one. Expired ones are left out.
 func With(all []*Held, h *Held, now time.Time) ([]*Held, error) {
 	all = slices.DeleteFunc(slices.Clone(all), func(old *Held) bool { return old.Credential == h.Credential || now.After(old.Until) })
