@@ -16,15 +16,19 @@ import (
 	"github.com/lmosd/lmosd/internal/jcs"
 )
 
-// timeout ends the wait for a call. Reading the largest document takes a few milliseconds.
-const timeout = 2 * time.Second
+// timeout ends the wait for a call. Reading the largest document takes a few milliseconds. Tests raise it: they do not depend on the speed of
+// the machine.
+var timeout = 2 * time.Second
+
+// slotTimeout ends the wait for a slot. Many calls at once take longer than one.
+const slotTimeout = 10 * time.Second
 
 // slots limits the concurrent calls, abandoned ones included.
 var slots = make(chan struct{}, 4)
 
 // Resolver returns a resolver for did:keys of P-256, P-384, P-521, BLS12-381 and Ed25519 keys. The verification
 // methods have legacy types (JsonWebKey2020, Ed25519VerificationKey2018). The error wraps [did.ErrInvalid] for a damaged key,
-// [did.ErrMethod] for other DIDs, or the error of ctx. A call ends after two seconds with a deadline error. The resolver is safe for
+// [did.ErrMethod] for other DIDs, or the error of ctx. A call ends with a deadline error after two seconds, and the wait for others after ten. The resolver is safe for
 // concurrent use and sends no requests.
 func Resolver() did.Resolver { return resolver{} }
 
@@ -89,13 +93,15 @@ func ReadDocument(raw []byte) (*did.Document, error) {
 // an abandoned call continues and keeps its slot until it ends, so that the caller may use what call has set only if there is no error.
 // recovered is not generic, because the linker would then keep each method of a document, and with them 7 MB of unused code.
 func recovered(ctx context.Context, call func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
+	waiting, stop := context.WithTimeout(ctx, max(timeout, slotTimeout))
+	defer stop()
 	select {
 	case slots <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-waiting.Done():
+		return waiting.Err()
 	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	done := make(chan error, 1)
 	go func() {
 		defer func() { <-slots }()

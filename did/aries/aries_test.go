@@ -27,7 +27,10 @@ import (
 	"github.com/lmosd/lmosd/internal/testmain"
 )
 
-func TestMain(m *testing.M) { testmain.Run(m) }
+func TestMain(m *testing.M) {
+	timeout = 10 * time.Minute
+	testmain.Run(m)
+}
 
 // Two independent implementations give the same did:key to a key, in both directions.
 func TestDIDOfRandomKeysAgreesWithAries(t *testing.T) {
