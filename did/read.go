@@ -103,7 +103,11 @@ func (r *reader) controllers() error {
 }
 
 func (r *reader) methods() error {
-	list, err := items(r.top["verificationMethod"])
+	v, ok := r.top["verificationMethod"]
+	if !ok {
+		v = r.top["publicKey"] // before DID Core 1.0
+	}
+	list, err := items(v)
 	if err != nil {
 		return fmt.Errorf("verificationMethod: %w", err)
 	}

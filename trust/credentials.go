@@ -465,7 +465,7 @@ type issuerDocument struct {
 // open sets the resolver.
 func (d *issuerDocuments) open(o *Options) {
 	d.now = o.Now
-	d.Resolver = did.Resolvers(map[string]did.Resolver{"key": did.Fallback(did.Keys(), aries.Resolver()), "web": web.NewWith(o.Web, aries.ReadDocument)})
+	d.Resolver = did.Resolvers(map[string]did.Resolver{"key": did.Fallback(did.Keys(), aries.Resolver()), "web": web.New(o.Web)})
 }
 
 // Resolve returns the document of an issuer. That of a did:web is at most 5 minutes old.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/lmosd/lmosd/bridge/a2a/card"
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/did/aries"
 	"github.com/lmosd/lmosd/did/web"
 	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/internal/httpbody"
@@ -32,7 +31,7 @@ type keyring struct {
 }
 
 func newKeyring(target *url.URL, client *http.Client, trusted []string) *keyring {
-	byMethod := map[string]did.Resolver{"key": did.Keys(), "web": web.NewWith(weblocation.Options{Dial: netguard.Public().DialContext}, aries.ReadDocument)}
+	byMethod := map[string]did.Resolver{"key": did.Keys(), "web": web.New(weblocation.Options{Dial: netguard.Public().DialContext})}
 	k := &keyring{Resolver: did.Resolvers(byMethod), client: client, site: credentials.Origin(target)}
 	for _, t := range trusted {
 		k.trusted = append(k.trusted, credentials.OriginOf(t))

@@ -137,7 +137,7 @@ func (a *app) showDID(ctx context.Context, text string) error {
 	}
 	fetch := weblocation.Options{}
 	doc, err := did.Resolvers(map[string]did.Resolver{"key": did.Fallback(did.Keys(), aries.Resolver()),
-		"web": web.NewWith(fetch, aries.ReadDocument), "webvh": webvh.New(fetch)}).Resolve(ctx, id)
+		"web": web.New(fetch), "webvh": webvh.New(fetch)}).Resolve(ctx, id)
 	switch {
 	case errors.Is(err, did.ErrMethod):
 		return cli.Usage("lmosd resolves did:key, did:web and did:webvh", "the method of %s is not supported", id)

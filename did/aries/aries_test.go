@@ -193,7 +193,7 @@ func fixtures(t testing.TB) map[string][]byte {
 func TestReadersAgreeOnFixtures(t *testing.T) {
 	t.Parallel()
 	for name, raw := range fixtures(t) {
-		if strings.HasPrefix(name, "legacy-") {
+		if name == "legacy-2017" { // did.ParseDocument does not read its keys in hex
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

@@ -35,19 +35,10 @@ func URL(id did.DID) (string, error) {
 
 // A Resolver fetches the documents of did:web over HTTPS. It follows no redirects, takes at most 10 s, reads at most [did.MaxDocument], and
 // has no cache. It implements [did.Resolver] and is safe for concurrent use.
-type Resolver struct {
-	client *weblocation.Client
-	older  func([]byte) (*did.Document, error) // nil: none
-}
+type Resolver struct{ client *weblocation.Client }
 
-// New returns a resolver of documents of DID Core 1.0.
-func New(o weblocation.Options) *Resolver { return NewWith(o, nil) }
-
-// NewWith returns a resolver that also reads documents from before DID Core 1.0, which list their keys as publicKey, with older
-// (aries.ReadDocument). A document with a verificationMethod is never passed to it.
-func NewWith(o weblocation.Options, older func([]byte) (*did.Document, error)) *Resolver {
-	return &Resolver{weblocation.NewClient(o), older}
-}
+// New returns a resolver.
+func New(o weblocation.Options) *Resolver { return &Resolver{weblocation.NewClient(o)} }
 
 // Resolve fetches the document of a DID. Its id must be the DID, byte for byte. The error wraps [did.ErrNotFound] if there is none.
 func (r *Resolver) Resolve(ctx context.Context, id did.DID) (*did.Document, error) {
@@ -55,26 +46,7 @@ func (r *Resolver) Resolve(ctx context.Context, id did.DID) (*did.Document, erro
 	if err != nil {
 		return nil, err
 	}
-	if r.older == nil || !isOlder(raw) {
-		return did.ParseDocument(raw, id)
-	}
-	doc, err := r.older(raw)
-	if err != nil {
-		return nil, fmt.Errorf("resolve %s: %w", id.Short(), err)
-	}
-	if doc.ID != id {
-		return nil, fmt.Errorf("%w: the document of %q has the id %q", did.ErrInvalid, id.Short(), doc.ID.Short())
-	}
-	return doc, nil
-}
-
-// isOlder reports whether a document lists its keys as before DID Core 1.0.
-func isOlder(raw []byte) bool {
-	var top struct {
-		PublicKey json.RawMessage `json:"publicKey"`
-		Method    json.RawMessage `json:"verificationMethod"`
-	}
-	return json.Unmarshal(raw, &top) == nil && top.PublicKey != nil && top.Method == nil
+	return did.ParseDocument(raw, id)
 }
 
 // Services is [Resolver.Resolve] for the id and the services only; see [did.ParseServices].

@@ -114,45 +114,6 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// A document from before DID Core 1.0 goes to the other reader, whose result must have the id; one with a verificationMethod does not.
-func TestOlderDocuments(t *testing.T) {
-	t.Parallel()
-	var text string
-	o, port := didtest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) }))
-	id := did.DID("did:web:example.com%3A" + port)
-	asked := 0
-	older := func(raw []byte) (*did.Document, error) {
-		asked++
-		doc := &did.Document{ID: id}
-		if strings.Contains(string(raw), "other") {
-			doc.ID = "did:web:other.example"
-		}
-		return doc, nil
-	}
-	for _, c := range []struct {
-		name, text string
-		asked      int
-		ok         bool
-	}{
-		{"older", `{"id":"` + string(id) + `","publicKey":[]}`, 1, true},
-		{"older, of another", `{"id":"other","publicKey":[]}`, 1, false},
-		{"both", `{"id":"` + string(id) + `","publicKey":[],"verificationMethod":[]}`, 0, true},
-		{"current", `{"id":"` + string(id) + `"}`, 0, true},
-		{"not JSON", `{"publicKey":`, 0, false},
-	} {
-		text, asked = c.text, 0
-		if _, err := NewWith(o, older).Resolve(t.Context(), id); (err == nil) != c.ok || asked != c.asked {
-			t.Errorf("%s: asked %d times, %v", c.name, asked, err)
-		}
-		if asked = 0; c.asked > 0 {
-			_, _ = New(o).Resolve(t.Context(), id)
-		}
-		if asked != 0 {
-			t.Errorf("%s: asked without another reader", c.name)
-		}
-	}
-}
-
 func TestInvalidResponses(t *testing.T) {
 	t.Parallel()
 	for name, h := range map[string]http.HandlerFunc{
