@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v3"
 
 	"github.com/lmosd/lmosd/interact"
 )
@@ -39,10 +39,10 @@ func read(text string) (*token, error) {
 	if len(text) > maxToken {
 		return nil, fmt.Errorf("larger than %d bytes", maxToken)
 	}
-	if strings.Count(text, ".") != 2 {
+	if strings.Count(text, ".") != 2 || strings.ContainsAny(text, "{\t\r\n ") { // the parser also accepts a JWS in JSON, and white space
 		return nil, errors.New("expected three parts")
 	}
-	jws, err := jose.ParseSignedCompact(text, known)
+	jws, err := jose.ParseSigned(text)
 	switch {
 	case err != nil:
 		return nil, err
@@ -50,6 +50,9 @@ func read(text string) (*token, error) {
 		return nil, errors.New("expected one signature")
 	}
 	h := jws.Signatures[0].Protected
+	if !slices.Contains(known, jose.SignatureAlgorithm(h.Algorithm)) {
+		return nil, fmt.Errorf("the algorithm %.40q is not supported", h.Algorithm)
+	}
 	t := &token{jws: jws, alg: jose.SignatureAlgorithm(h.Algorithm), kid: h.KeyID}
 	if len(t.kid) > maxKeyID {
 		return nil, errors.New("the id of the key is too long")

@@ -18,7 +18,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v3"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway/tokens"

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v3"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway/tokens"

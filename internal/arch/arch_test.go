@@ -151,7 +151,7 @@ var moduleHomes = []struct {
 	{"github.com/antchfx/xpath", []string{"gateway/tdd"}, "queries in XPath"},
 	{"github.com/prometheus/client_golang", []string{"gateway", "p2p"}, "metrics; libp2p adds its own"},
 	{"github.com/goccy/go-yaml", []string{"internal/yamltext", "configs", "policy/access"}, "configuration files and access rules"},
-	{"github.com/go-jose/go-jose/v4", []string{"gateway/oidc"}, "tokens and keys of identity providers"},
+	{"github.com/go-jose/go-jose/v3", []string{"gateway/oidc"}, "tokens and keys of identity providers"},
 	{"github.com/cedar-policy/cedar-go", []string{"policy/access"}, "conditions of access rules"},
 	{"github.com/spf13/cobra", []string{"cmd/lmosd", "cmd/lmosd/internal/cli", "cmd/lmosd/internal/configcmd",
 		"cmd/lmosd/internal/help", "cmd/lmosd/internal/localnet", "cmd/lmosd/internal/errcatalog", "cmd/lmosd/internal/validate",
