@@ -89,6 +89,9 @@ func (n *Node) openGroups() error {
 			if p := t.Principal(id); p.Org != "" && p.Pending == "" && p.Barred == "" {
 				all = append(all, group.Credential{Issuer: p.Org, Roles: p.Roles, Org: true})
 			}
+			for _, c := range t.CredentialsOf(id) {
+				all = append(all, group.Credential{Issuer: c.Issuer, Roles: c.Roles, Hash: c.Multihash(), Until: c.Until})
+			}
 			return all
 		},
 		Sender:  stream.NewPseudonyms(n.key).Name,

@@ -2,6 +2,7 @@ package trust
 
 import (
 	"context"
+	"encoding/hex"
 	"maps"
 	"net/url"
 	"path/filepath"
@@ -57,7 +58,13 @@ type ForeignCredential struct {
 	Claims map[string]any // of the subject; shared, and read-only
 	Roles  []string       // that it gives
 	Until  time.Time
-	Hash   string
+	Hash   string // SHA-256, in hexadecimal digits
+}
+
+// Multihash returns the hash as [did.Hash] writes it.
+func (c *ForeignCredential) Multihash() string {
+	sum, _ := hex.DecodeString(c.Hash) // of this package
+	return did.EncodeBase58(append([]byte{0x12, 0x20}, sum...))[1:]
 }
 
 // CredentialsOf returns the credentials of foreign issuers that a connected node has shown and that count now. A nil Trust has none.

@@ -270,8 +270,8 @@ func newGroupAdd(a *app) *cobra.Command {
 		Short: "offer the membership to a node, whose operator accepts it",
 		Long: "Sends an invitation to a node of the own organization or of a partner. Its operator finds the group in the state\n" +
 			"invited and joins with lmosd group join. No node is a member of a group without the agreement of its operator.",
-		Example: `  lmosd group add claims-2026 did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH`,
-
+		Example: `  lmosd group add claims-2026 did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH
+  lmosd group add claims-2026 did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH --role adjuster`,
 		Annotations:       cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd group invite, lmosd group join"),
 		Args:              cli.Takes(2, 2),
 		ValidArgsFunction: a.completeGroups,
@@ -323,7 +323,8 @@ func newGroupRemove(a *app) *cobra.Command {
 		Short: "remove a member: it gets nothing that follows",
 		Long: "Removes a member. Nodes that know that send it no events, their rules for the group do not concern it any more, and\n" +
 			"what it had running by them ends. It keeps what it has received.",
-		Example:           `  lmosd group remove claims-2026 did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH`,
+		Example: `  lmosd group remove claims-2026 did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH
+  lmosd group remove claims-2026 did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH -o json`,
 		Annotations:       cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd group show, lmosd group role"),
 		Args:              cli.Takes(2, 2),
 		ValidArgsFunction: a.completeGroups,
@@ -343,7 +344,8 @@ func newGroupRole(a *app) *cobra.Command {
 		Short: "change the role of a member; admin lets it manage the group",
 		Long: "Changes the role of a member. An admin may do all that this node may, and remove this node: of two admins, the one\n" +
 			"of longer standing prevails for ten minutes. Access rules name a role as group:NAME/ROLE.",
-		Example:           `  lmosd group role claims-2026 did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH admin`,
+		Example: `  lmosd group role claims-2026 did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH admin
+  lmosd group role claims-2026 did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH adjuster`,
 		Annotations:       cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd group show, lmosd policy"),
 		Args:              cli.Takes(3, 3),
 		ValidArgsFunction: a.completeGroups,
@@ -364,7 +366,8 @@ func newGroupLeave(a *app) *cobra.Command {
 		Short: "leave a group",
 		Long: "Ends the membership of this node at once; an admin's node signs that as soon as one can be reached. The last admin\n" +
 			"makes another member an admin first, or dissolves the group.",
-		Example:           `  lmosd group leave claims-2026`,
+		Example: `  lmosd group leave claims-2026 --yes
+  lmosd group leave claims-2026 --yes -o json`,
 		Annotations:       cli.About(cli.ScopeMesh, cli.Danger, "lmosd group dissolve, lmosd group ls"),
 		Args:              cli.Takes(1, 1),
 		ValidArgsFunction: a.completeGroups,
@@ -383,7 +386,8 @@ func newGroupDissolve(a *app) *cobra.Command {
 		Short: "end a group for good",
 		Long: "Ends a group for good. Its members have no rights by it any more, and streams of its events end. Nothing follows the\n" +
 			"last entry of the log, which remains as the proof at all who were members. This cannot be undone.",
-		Example:           `  lmosd group dissolve claims-2026`,
+		Example: `  lmosd group dissolve claims-2026 --yes
+  lmosd group dissolve claims-2026 --yes -o json`,
 		Annotations:       cli.About(cli.ScopeMesh, cli.Danger, "lmosd group show, lmosd group leave"),
 		Args:              cli.Takes(1, 1),
 		ValidArgsFunction: a.completeGroups,
