@@ -103,7 +103,7 @@ func (w *wireRecord) sign(s did.Signer, l Lease, td []byte) (*Signed, error) {
 	}
 	w.Seq = l.Seq
 	if Kind(w.Kind) != KindTD {
-		w.Audience = uint64(l.Audience)
+		w.Audience = l.Audience.audience()
 	}
 	switch {
 	case w.Version == hostVersion:
@@ -172,7 +172,7 @@ func Renew(d *Description, s did.Signer, l Lease) (*Signed, error) {
 		return nil, fmt.Errorf("renew %s: it was withdrawn or moved", r.Thing)
 	}
 	w := &wireRecord{Thing: r.Thing, Hash: r.Hash[:], Size: uint64(r.Size), Capabilities: r.Capabilities,
-		Title: r.Title, Summary: r.Summary, Audience: uint64(r.Audience)}
+		Title: r.Title, Summary: r.Summary, Audience: r.Audience.audience()}
 	return w.sign(s, l, d.Signed.TD)
 }
 

@@ -168,3 +168,13 @@ func TestRestrict(t *testing.T) {
 		}
 	}
 }
+
+// The numbers of the audiences in records never change: nodes have stored such records.
+func TestAudiencesInRecords(t *testing.T) {
+	t.Parallel()
+	for v, want := range map[Visibility]uint64{Public: 0, Partners: 1, Organization: 2, Private: 3, Named: 4} {
+		if v.audience() != want || visibilityOf(want) != v {
+			t.Errorf("%s: %d, %s", v, v.audience(), visibilityOf(want))
+		}
+	}
+}

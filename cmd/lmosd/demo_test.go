@@ -82,6 +82,32 @@ func TestFederation(t *testing.T) {
 	contains(t, x.fails(cli.ExitUsage, "demo", "--story", "x"), `unknown story "x"`)
 }
 
+// groupSteps are what the story of a group has to show, in this order.
+var groupSteps = []string{"six nodes up and meshed", "two organizations are partners", "a claims group of both", "an agent for the group only",
+	"outsider: find, exact id, join", "adjuster let in by a foreign credential", "adjuster finds and calls the agent", "an event reaches all members",
+	"a node of the group stops", "adjuster removed, its streams end", "what follows does not reach it", "the group is dissolved",
+	"the log proves it to the node that was away"}
+
+func TestGroupStory(t *testing.T) {
+	t.Parallel()
+	x := newUser(t)
+	r := x.lmosd("demo", "--story", "group")
+	if r.code != 0 {
+		t.Fatalf("exit code %d\n%s%s", r.code, r.out, r.errors)
+	}
+	next := 0
+	for line := range strings.Lines(r.out) {
+		if strings.HasPrefix(line, "✓ ") && next < len(groupSteps) {
+			if step := groupSteps[next]; !strings.HasPrefix(line, "✓ "+step+" ") {
+				t.Errorf("got %q, want the step %q", line, step)
+			}
+			next++
+		}
+	}
+	contains(t, r.out, "asks to join, and calls: LMOS-1404", "node 5 is adjuster", "nothing follows", "verified without a node", "\n\n13 of 13 steps passed in ")
+	nothingLeft(t, x)
+}
+
 func TestDemoForPrograms(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)

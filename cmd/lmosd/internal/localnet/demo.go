@@ -32,15 +32,17 @@ func NewDemoCommand(c *cli.Console) *cobra.Command {
 and kills, checks each step, and removes everything again. Exit code 0 means that every step passed. The story
 federation runs seven nodes: two organizations with three nodes each become partners, one calls an agent of the other
 by a role, a node of neither is refused at each hook, an issuer fails, and a node is revoked. Each decision is followed by
-what lmosd trust why says about it.`,
+what lmosd trust why says about it. The story group runs six nodes: two organizations form a group, a node with a credential
+of a foreign issuer joins it, and is removed while its streams run; the group is dissolved, and its log proves that.`,
 		Example: `  lmosd demo
   lmosd demo --story federation
+  lmosd demo --story group
   lmosd demo -o json
   lmosd demo --keep`,
 		Args: cli.Takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return runDemo(cmd.Context(), c, story, keep) },
 	}
-	cmd.Flags().StringVar(&story, "story", storyMesh, "the `STORY` of the demo: mesh, federation")
+	cmd.Flags().StringVar(&story, "story", storyMesh, "the `STORY` of the demo: mesh, federation, group")
 	cmd.Flags().BoolVar(&keep, "keep", false, "leave the folder of the demo, with its logs")
 	return cmd
 }
@@ -81,6 +83,7 @@ type demoStep struct {
 const (
 	storyMesh       = "mesh"
 	storyFederation = "federation"
+	storyGroup      = "group"
 )
 
 // A storyStep is a step that runs and is checked.
@@ -101,7 +104,7 @@ const (
 )
 
 func runDemo(ctx context.Context, c *cli.Console, story string, keep bool) error {
-	if story != storyMesh && story != storyFederation {
+	if !slices.Contains([]string{storyMesh, storyFederation, storyGroup}, story) {
 		return cli.Usage("lmosd demo --story federation", "unknown story %q", story)
 	}
 	defer outlive()()
@@ -112,8 +115,11 @@ func runDemo(ctx context.Context, c *cli.Console, story string, keep bool) error
 	}
 	d := &demo{console: c, dir: dir, report: DemoReport{Head: cli.NewHead("Demo"), Steps: []demoStep{}}}
 	f := &federation{demo: d}
-	if d.steps = d.mesh(); story == storyFederation {
+	switch d.steps = d.mesh(); story {
+	case storyFederation:
 		d.steps = f.steps()
+	case storyGroup:
+		d.steps = (&groupStory{federation: f}).steps()
 	}
 	start := time.Now()
 	err = errors.Join(d.run(ctx), f.close(), d.end(keep))
@@ -128,6 +134,8 @@ func runDemo(ctx context.Context, c *cli.Console, story string, keep bool) error
 		c.Talk.Line("kept: " + dir + ", with the logs of the nodes: node-1/log and so on")
 	}
 	switch {
+	case d.report.OK && story == storyGroup:
+		c.Next("lmosd group create NAME", "lmosd group --help")
 	case d.report.OK && story == storyFederation:
 		c.Next("lmosd org init DOMAIN", "lmosd trust invite")
 	case d.report.OK:
