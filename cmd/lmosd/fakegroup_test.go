@@ -52,7 +52,9 @@ func (n *fakeNode) groupRoutes(mux *http.ServeMux) {
 		read(r, &q)
 		answer(w, n.group("claims-2026", api.GroupActive))
 	}))
-	mux.HandleFunc("GET /v1/groups/{group}", n.guard(func(w http.ResponseWriter, r *http.Request) { answer(w, n.group(r.PathValue("group"), api.GroupActive)) }))
+	mux.HandleFunc("GET /v1/groups/{group}", n.guard(func(w http.ResponseWriter, r *http.Request) {
+		answer(w, n.group(r.PathValue("group"), api.GroupActive))
+	}))
 	mux.HandleFunc("GET /v1/groups/{group}/log", n.guard(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(fakeGroup().Bytes()) }))
 	mux.HandleFunc("POST /v1/groups/{group}/invite", n.guard(func(w http.ResponseWriter, r *http.Request) {
 		var q api.GroupInvite
