@@ -21,6 +21,7 @@ type claim struct {
 // claims has an entry for each line of the pages that [claimed] matches.
 var claims = []claim{
 	{"docs/api.md", "for 3 s at most: `status`", "gateway/ledger.go", "= 3 * time.Second // in all"},
+	{"docs/api.md", "at most 32 KiB, to the other members", "api/groups.go", "MaxGroupEvent = 32 << 10"},
 	{"docs/api.md", "They wait 400 ms for it", "directory/presence/presence.go", "= 400 * time.Millisecond"},
 	{"docs/api.md", "every ten seconds at most. They wait 400 ms", "directory/presence/presence.go", "requestPause    = 10 * time.Second"},
 	{"docs/api.md", "may have 4 KiB, run for 5 s and for 20 million steps", "gateway/tdd/budget.go", "maxQuery   = 4 << 10"},
