@@ -220,7 +220,7 @@ func (g *Groups) sign(one *group, o chain.Op) error {
 	if m, ok := one.State().Member(o.Member.DID); ok && m.Node != g.self {
 		also = append(also, m.Node)
 	}
-	raw, err := one.Sign(o, g.o.Signer, now)
+	raw, err := one.Sign(one.approval(o, g.self), g.o.Signer, now)
 	if err == nil {
 		_, err = one.Add(raw, now)
 	}
@@ -243,6 +243,16 @@ func (g *Groups) sign(one *group, o chain.Op) error {
 	g.changed(one)
 	g.spread(one, also...)
 	return nil
+}
+
+// approval returns the approval of a change that another admin has proposed; else the change.
+func (one *group) approval(o chain.Op, self did.DID) chain.Op {
+	for _, p := range one.State().Pending {
+		if p.Op.Kind == o.Kind && p.Op.Member.DID == o.Member.DID && p.Op.Member.Role == o.Member.Role && !slices.Contains(p.Approved, self) {
+			return chain.Op{Kind: chain.Approve, Entry: p.Entry}
+		}
+	}
+	return o
 }
 
 // administered returns a group of which this node is an admin.
@@ -281,14 +291,6 @@ func (g *Groups) Change(ctx context.Context, ref string, q api.GroupChange) (*ap
 	default:
 		return nil, interact.Errorf(interact.Usage, "", "unknown change %q: expected role, remove, leave or dissolve", interact.Excerpt(q.Kind, 40))
 	}
-	g.mu.RLock()
-	for _, p := range one.State().Pending {
-		if p.Op.Kind == o.Kind && p.Op.Member.DID == o.Member.DID && p.Op.Member.Role == o.Member.Role && !slices.Contains(p.Approved, g.self) {
-			o = chain.Op{Kind: chain.Approve, Entry: p.Entry}
-			break
-		}
-	}
-	g.mu.RUnlock()
 	if err := g.sign(one, o); err != nil {
 		return nil, err
 	}

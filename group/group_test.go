@@ -21,6 +21,7 @@ import (
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/group/chain"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/trust/invitation"
 )
 
 // A mesh carries requests between nodes in one process.
@@ -372,6 +373,28 @@ func TestInvitationUsedByAnother(t *testing.T) {
 	})
 }
 
+// TestInvitationToAnotherGroup: an invitation to one group does not let its reader into another one of the same admin.
+func TestInvitationToAnotherGroup(t *testing.T) {
+	simulate(t, 2, func(t *testing.T, m *mesh, n []*member) {
+		ada, eve := n[0], n[1]
+		open, secret := ada.create(api.GroupCreate{Name: "open"}), ada.create(api.GroupCreate{Name: "secret"})
+		text, err := ada.Invite(t.Context(), open, api.GroupInvite{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		i, err := invitation.Parse(text.Invitation)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := eve.join(t.Context(), ticket{group: secret, head: ada.head(secret), role: chain.Plain, secret: i.Secret[:], node: ada.id()}); code(err) != interact.NotFound {
+			t.Errorf("eve joins another group: %v", err)
+		}
+		if d, _ := ada.Get(secret); d.Count != 1 {
+			t.Errorf("%+v", d.Members)
+		}
+	})
+}
+
 // TestOffer: an admin invites the node of a partner, whose operator accepts; nodes of others are not asked.
 func TestOffer(t *testing.T) {
 	simulate(t, 3, func(t *testing.T, m *mesh, n []*member) {
@@ -559,6 +582,27 @@ func TestRevokedMember(t *testing.T) {
 		}
 		if len(ada.Of(dan.id())) != 0 || len(ben.Of(dan.id())) != 1 {
 			t.Errorf("dan at ada %+v, at ben %+v", ada.Of(dan.id()), ben.Of(dan.id()))
+		}
+	})
+}
+
+// TestRevokedAdmin: two of three admins must agree, and the nodes of both remove the admin whom its organization revoked.
+func TestRevokedAdmin(t *testing.T) {
+	simulate(t, 3, func(t *testing.T, m *mesh, n []*member) {
+		ada, ben, mal := n[0], n[1], n[2]
+		id := ada.create(api.GroupCreate{Name: "g", Threshold: 2}, ben, mal)
+		ada.change(id, api.GroupChange{Kind: api.GroupSetRole, Member: ben.id(), Role: chain.Admin})
+		agree(t, id, time.Second, n...)
+		promote := api.GroupChange{Kind: api.GroupSetRole, Member: mal.id(), Role: chain.Admin}
+		ada.change(id, promote)
+		ben.change(id, promote)
+		agree(t, id, time.Second, n...)
+		ada.StandingChanged(barred(mal, "revoked"))
+		ben.StandingChanged(barred(mal, "revoked"))
+		time.Sleep(2 * tick)
+		agree(t, id, time.Second, ada, ben)
+		if d, _ := ada.Get(id); d.Count != 2 || len(d.Pending) != 0 || d.Former[0].DID != mal.id() {
+			t.Errorf("%+v", d)
 		}
 	})
 }

@@ -192,7 +192,7 @@ func (g *Groups) serveJoin(from did.DID, q *request) (*response, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !slices.Contains(issued.Roles, st.Role) {
+		if issued.Group != q.Group || !slices.Contains(issued.Roles, st.Role) {
 			return nil, refused
 		}
 		by = "invitation " + issued.ID[:12]

@@ -69,7 +69,7 @@ func (g *Groups) ask(ctx context.Context, node did.DID, q *request, addrs ...str
 func (g *Groups) serveSync(from did.DID, q *request) (*response, error) {
 	g.mu.RLock()
 	one := g.groups[q.Group]
-	known := one != nil && one.Joined
+	known := one != nil && one.Joined && one.Until(from) > 0
 	g.mu.RUnlock()
 	if !known {
 		return nil, refused
@@ -80,9 +80,6 @@ func (g *Groups) serveSync(from did.DID, q *request) (*response, error) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	entries, member := one.forNode(from, q.Locator)
-	if one.Until(from) == 0 {
-		return nil, refused
-	}
 	r := &response{}
 	size := 0
 	for _, e := range entries {

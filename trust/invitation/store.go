@@ -31,6 +31,7 @@ type Issued struct {
 	Kind     Kind         `json:"kind"`
 	Roles    []string     `json:"roles,omitempty"`
 	For      did.DID      `json:"for,omitempty"`
+	Group    string       `json:"group,omitempty"` // of an invitation to a group
 	Expires  time.Time    `json:"expires"`
 	Uses     int          `json:"uses"` // that are left
 	Redeemed []Redemption `json:"redeemed,omitempty"`
@@ -126,7 +127,7 @@ func (s *Store) Add(i *Invitation, uses int) error {
 	if len(all) >= maxIssued {
 		return interact.Errorf(interact.Overloaded, "revoke those that are not needed", "this node has issued %d invitations, the most that are possible", maxIssued)
 	}
-	return s.write(append(all, Issued{ID: i.ID(), Kind: i.Kind, Roles: slices.Clone(i.Roles), For: i.For, Expires: i.Expires, Uses: uses}))
+	return s.write(append(all, Issued{ID: i.ID(), Kind: i.Kind, Roles: slices.Clone(i.Roles), For: i.For, Group: i.Group, Expires: i.Expires, Uses: uses}))
 }
 
 // List returns the invitations, the oldest first. Those that were used or expired stay for 30 days after their expiry.
