@@ -383,6 +383,7 @@ func (t *Trust) standingChanged(id did.DID, before, after *did.Principal) {
 	}
 	t.learn(id, []exchange.Known{{Kind: exchange.KindThings}})
 	if after.Relation < did.Partner {
+		t.announceThings(id) // to a member of a group, which hello does not
 		return
 	}
 	t.start(func(ctx context.Context) {

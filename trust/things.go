@@ -84,10 +84,15 @@ func (t *Trust) ThingsChanged() {
 	all := t.peersLocked(func(p *did.Principal) bool { return p.Relation >= did.Partner || len(p.Groups) > 0 })
 	t.mu.RUnlock()
 	for _, id := range all {
-		t.start(func(ctx context.Context) {
-			if _, err := t.net.Ask(ctx, id, &exchange.Request{Op: exchange.OpHave, Known: []exchange.Known{{Kind: exchange.KindThings, Version: 1}}}); err != nil {
-				t.o.Log.Debug("changed descriptions not announced", "peer", id.Short(), "err", err)
-			}
-		})
+		t.announceThings(id)
 	}
+}
+
+// announceThings lets a node get the restricted descriptions of this one.
+func (t *Trust) announceThings(id did.DID) {
+	t.start(func(ctx context.Context) {
+		if _, err := t.net.Ask(ctx, id, &exchange.Request{Op: exchange.OpHave, Known: []exchange.Known{{Kind: exchange.KindThings, Version: 1}}}); err != nil {
+			t.o.Log.Debug("changed descriptions not announced", "peer", id.Short(), "err", err)
+		}
+	})
 }

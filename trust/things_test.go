@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/lmosd/lmosd/did"
@@ -78,4 +79,39 @@ func TestRestrictedDescriptions(t *testing.T) {
 	if got := readers[stranger].got(); len(got) != 0 {
 		t.Errorf("the stranger has %q", got)
 	}
+}
+
+// A member of a group, of no organization, knows the membership of a host before the host knows its own: its request is refused. It gets
+// the restricted descriptions as soon as the host knows it.
+func TestRestrictedDescriptionsOfAGroup(t *testing.T) {
+	t.Parallel()
+	host, reader := newMember(t), newMember(t)
+	var joined atomic.Bool // the host knows the reader as a member
+	members := []did.Membership{{Group: "g", Role: "member"}}
+	groups := func(of func(did.DID) []did.Membership) Groups {
+		return Groups{Of: of, Met: func(did.DID) {}, Serve: func(context.Context, *did.Principal, []byte) ([]byte, error) { return nil, refused }}
+	}
+	host.ServeGroups(groups(func(did.DID) []did.Membership {
+		if joined.Load() {
+			return members
+		}
+		return nil
+	}))
+	reader.ServeGroups(groups(func(did.DID) []did.Membership { return members }))
+	received := &exchangeOfThings{}
+	host.Serve((&exchangeOfThings{offered: map[did.Relation][]*td.Signed{did.Untrusted: {{Record: []byte("a")}}}}).things())
+	reader.Serve(received.things())
+	reader.connect(host)
+	reader.GroupsChanged([]did.DID{host.did()})
+	if err := reader.fetchThings(t.Context(), host.did()); err == nil || err.Error() != refused.Error() {
+		t.Fatalf("the host gives descriptions to a node that it does not know: %v", err)
+	}
+	reader.waits(func() bool {
+		reader.Trust.mu.RLock()
+		defer reader.Trust.mu.RUnlock()
+		return !reader.nodes[host.did()].learning // no request is left that the host could answer
+	})
+	joined.Store(true)
+	host.GroupsChanged([]did.DID{reader.did()})
+	reader.waits(func() bool { return slices.Equal(received.got(), []string{"a"}) })
 }
