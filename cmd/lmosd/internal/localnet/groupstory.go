@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +38,7 @@ type groupStory struct {
 const (
 	claims       = "claims-2026"
 	adjusterRole = "adjuster"
+	payoutTrack  = "payout/track"
 )
 
 func (s *groupStory) steps() []storyStep {
@@ -185,17 +187,23 @@ func (s *groupStory) offer(ctx context.Context) (_ string, err error) {
 
 // refuse: a node outside of the group gets the answers for what does not exist.
 func (s *groupStory) refuse(ctx context.Context) (string, error) {
-	refs, _, err := found(ctx, s.outsider)
+	refs, answered, err := found(ctx, s.outsider)
 	switch {
 	case err != nil:
 		return "", err
 	case len(refs) > 0:
 		return "", fmt.Errorf("node 6 finds %v", refs)
+	case answered < 5:
+		return "", fmt.Errorf("only %d nodes answered node 6", answered)
+	}
+	if _, err := s.outsider.Agent(ctx, s.payout.Ref); codeOf(err) != interact.NotFound {
+		return "", fmt.Errorf("node 6 asks for the exact id, and gets %w", err)
 	}
 	if _, err := s.outsider.JoinGroup(ctx, api.GroupJoin{Group: s.group.ID, At: string(s.acme.DID)}); codeOf(err) != interact.NotFound {
 		return "", fmt.Errorf("node 6 asks to join, and gets %w", err)
 	}
-	return refused(interact.NotFound, "node 6 finds nothing, asks to join, and calls")(invoke(ctx, s.outsider, s.payout, "track"))
+	detail, err := refused(interact.NotFound, fmt.Sprintf("node 6 finds nothing at %d nodes, asks to join, and calls", answered))(invoke(ctx, s.outsider, s.payout, "track"))
+	return detail, errors.Join(err, s.explain(ctx, s.host, s.outsider, "1404", "invoke", payoutTrack))
 }
 
 // letIn: the wallet of an issuer that is no organization of the mesh signs a credential, by which the adjuster joins.
@@ -226,7 +234,13 @@ func (s *groupStory) letIn(ctx context.Context) (string, error) {
 func (s *groupStory) call(ctx context.Context) (string, error) {
 	var c caller
 	err := s.wait(ctx, "node 5 calls the agent", func(ctx context.Context) (err error) { c, err = invoke(ctx, s.adjuster, s.payout, "track"); return err })
-	return "the agent prints who called: " + c.ID, err
+	if err != nil {
+		return "", err
+	}
+	if node, _, _ := strings.Cut(c.ID, "#"); node != string(s.adjuster.DID) || c.Org != "" {
+		return "", fmt.Errorf("the agent was called by %+v, not by node 5, %s", c, s.adjuster.DID)
+	}
+	return "the agent prints who called: " + s.adjuster.DID.Short() + ", of no organization", s.explain(ctx, s.host, s.adjuster, "allowed", "invoke", payoutTrack)
 }
 
 // send sends an event, and receives it at the adjuster, whose stream goes on.
@@ -313,13 +327,11 @@ func (s *groupStory) remove(ctx context.Context) (string, error) {
 		return "", err
 	}
 	detail, err := refused(interact.NotFound, fmt.Sprintf("its stream of events ended after %d ms, its subscription to the agent too, and it calls", took.Milliseconds()))(invoke(ctx, s.adjuster, s.payout, "track"))
-	return detail, err
+	return detail, errors.Join(err, s.explain(ctx, s.host, s.adjuster, "1404", "invoke", payoutTrack))
 }
 
+// sendAfter sends an event after the removal: no stream leads to the former member, and it gets none again.
 func (s *groupStory) sendAfter(ctx context.Context) (string, error) {
-	for len(s.events) > 0 {
-		<-s.events
-	}
 	d, err := s.acme.SendToGroup(ctx, claims, "claim", json.RawMessage(`{"claim":4712}`))
 	if err != nil || d.Delivered != 2 || len(d.Failed) != 1 {
 		return "", errors.Join(err, fmt.Errorf("delivered: %+v", d))
@@ -327,8 +339,10 @@ func (s *groupStory) sendAfter(ctx context.Context) (string, error) {
 	if _, err := s.adjuster.SendToGroup(ctx, claims, "", json.RawMessage(`1`)); codeOf(err) != interact.NotMember {
 		return "", fmt.Errorf("node 5 sends, and gets %w", err)
 	}
-	if len(s.events) > 0 {
-		return "", errors.New("node 5 received it")
+	for _, err := range s.adjuster.WatchGroup(ctx, s.group.ID) {
+		if codeOf(err) != interact.NotMember {
+			return "", fmt.Errorf("node 5 watches the group, and gets %w", err)
+		}
 	}
 	return "delivered to nodes 2 and 3, not to 5; the message names node 4, which is away", nil
 }
