@@ -352,18 +352,24 @@ func (s *groupStory) dissolve(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := s.globex.SendToGroup(ctx, claims, "", json.RawMessage(`1`)); err == nil {
-		err = s.wait(ctx, "node 3 knows it", func(ctx context.Context) error {
-			if _, err := s.globex.SendToGroup(ctx, claims, "", json.RawMessage(`1`)); codeOf(err) != interact.GroupDissolved {
-				return fmt.Errorf("node 3 sends, and gets %w", err)
-			}
-			return nil
-		})
-		if err != nil {
-			return "", err
-		}
+	if err := s.knowsEnd(ctx, s.globex); err != nil {
+		return "", err
+	}
+	if _, err := s.globex.SendToGroup(ctx, claims, "", json.RawMessage(`1`)); codeOf(err) != interact.GroupDissolved {
+		return "", fmt.Errorf("node 3 sends, and gets %w", err)
 	}
 	return fmt.Sprintf("by entry %d; nothing follows", g.Entries), nil
+}
+
+// knowsEnd waits until a node knows that the group is dissolved.
+func (s *groupStory) knowsEnd(ctx context.Context, m *testnet.Member) error {
+	return s.wait(ctx, fmt.Sprintf("node %d knows that the group is dissolved", m.N), func(ctx context.Context) error {
+		g, err := m.Group(ctx, claims)
+		if err == nil && g.State != api.GroupDissolved {
+			err = fmt.Errorf("it is %s", g.State)
+		}
+		return err
+	})
 }
 
 // comeBack starts the node that was away. It gets the entries from the others, and its log proves the end without a node.
@@ -371,14 +377,7 @@ func (s *groupStory) comeBack(ctx context.Context) (string, error) {
 	if err := s.net.Restart(ctx, s.away); err != nil {
 		return "", err
 	}
-	err := s.wait(ctx, "node 4 knows that the group is dissolved", func(ctx context.Context) error {
-		g, err := s.away.Group(ctx, claims)
-		if err == nil && g.State != api.GroupDissolved {
-			err = fmt.Errorf("it is %s", g.State)
-		}
-		return err
-	})
-	if err != nil {
+	if err := s.knowsEnd(ctx, s.away); err != nil {
 		return "", err
 	}
 	log, err := s.away.GroupLog(ctx, claims)
