@@ -71,9 +71,15 @@ func (t *Trust) addGroupsLocked(p *did.Principal) {
 	}
 }
 
-// met reports a node that is connected.
+// met reports a node that is connected. One that is in a group only, and no member or partner, exchanges no hello with what is new: this node asks
+// for the restricted descriptions that it may have missed.
 func (t *Trust) met(node did.DID) {
-	if g := t.groups.Load(); g != nil {
-		g.Met(node)
+	g := t.groups.Load()
+	if g == nil {
+		return
+	}
+	g.Met(node)
+	if p := t.Principal(node); p.Relation < did.Partner && len(p.Groups) > 0 {
+		t.learn(node, []exchange.Known{{Kind: exchange.KindThings}})
 	}
 }
