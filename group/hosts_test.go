@@ -93,8 +93,8 @@ func untilAgreed(t testing.TB, id string, members int, all []*hosted) time.Durat
 	return time.Since(start)
 }
 
-// TestGroupOverHosts: a join and a removal reach the members over real connections; two sides that were apart agree after their contact. With
-// -run TestGroupOverHosts -v -hosts 100 it logs the figures of docs/benchmarks.md.
+// TestGroupOverHosts: a join and a removal reach the members over real connections. With -run TestGroupOverHosts -v -args -hosts 100 it logs the
+// figures of docs/benchmarks.md.
 func TestGroupOverHosts(t *testing.T) {
 	t.Parallel()
 	all := hosts(t, *hostCount+1)
