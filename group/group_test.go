@@ -74,7 +74,11 @@ func (n *member) start() {
 		},
 		Connect:     func(_ context.Context, to did.DID) error { return n.mesh.reachable(n, to) },
 		Credentials: func(id did.DID) []Credential { return n.mesh.nodes[id].credentials },
-		Principal:   func(id did.DID) *did.Principal { p := n.mesh.nodes[id].principal; return &p },
+		Principal: func(id did.DID) *did.Principal {
+			var p did.Principal
+			n.mesh.set(func() { p = n.mesh.nodes[id].principal })
+			return &p
+		},
 		Organization: func(name string) (did.DID, bool) {
 			return did.DID("did:web:" + name + ".example"), !strings.Contains(name, ":")
 		},
@@ -100,6 +104,13 @@ func (n *member) addr() string {
 	return "/ip4/127.0.0.1/tcp/1/p2p/" + peer.ID(raw).String()
 }
 
+// set changes the mesh, or a node of it.
+func (m *mesh) set(change func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	change()
+}
+
 func (m *mesh) reachable(from *member, to did.DID) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -113,8 +124,10 @@ func (m *mesh) ask(ctx context.Context, from *member, to did.DID, body []byte) (
 	if err := m.reachable(from, to); err != nil {
 		return nil, err
 	}
-	p := from.principal
-	raw, err := m.nodes[to].Serve(ctx, &p, body)
+	m.mu.Lock()
+	p, other := from.principal, m.nodes[to]
+	m.mu.Unlock()
+	raw, err := other.Serve(ctx, &p, body)
 	if e := interact.AsError(err); e != nil {
 		remote := *e
 		remote.Remote = true
@@ -281,7 +294,7 @@ func TestGroup(t *testing.T) {
 				t.Fatalf("cyd at another node: %+v", got)
 			}
 		}
-		away.off = true
+		m.set(func() { away.off = true })
 		atBen, atCyd := ben.collect(t.Context(), id), cyd.collect(t.Context(), id)
 		d := ada.send(id, "one")
 		if d.Delivered != 2 || len(d.Failed) != 1 || d.Failed[away.id()] == "" {
@@ -307,7 +320,7 @@ func TestGroup(t *testing.T) {
 		if <-atBen.done; code(atBen.ended) != interact.GroupDissolved {
 			t.Errorf("ben: %v", atBen.ended)
 		}
-		away.off = false
+		m.set(func() { away.off = false })
 		away.Met(ben.id())
 		agree(t, id, time.Second, ada, ben, away)
 		if got := away.State(id); got != api.GroupDissolved || len(away.Of(ben.id())) != 0 {
@@ -416,7 +429,7 @@ func TestOffer(t *testing.T) {
 		if all := ben.List(); len(all) != 1 || all[0].State != api.GroupActive || all[0].Name != "theirs" || all[0].Title != "g" {
 			t.Errorf("%+v", all)
 		}
-		ada.principal.Relation = did.Untrusted
+		m.set(func() { ada.principal.Relation = did.Untrusted })
 		offer.For = eve.id()
 		if _, err := ada.Invite(t.Context(), id, offer); code(err) != interact.Unreachable || len(eve.List()) != 0 {
 			t.Errorf("an offer of an untrusted node: %v, %+v", err, eve.List())
@@ -433,11 +446,15 @@ func TestJoinByCredential(t *testing.T) {
 		if _, err := ben.Join(t.Context(), join); code(err) != interact.NotFound {
 			t.Errorf("without a credential: %v", err)
 		}
-		eve.credentials = []Credential{{Issuer: "did:web:assoc.example", Roles: []string{"clerk"}}, {Issuer: "did:web:other.example", Roles: []string{"adjuster"}}}
+		m.set(func() {
+			eve.credentials = []Credential{{Issuer: "did:web:assoc.example", Roles: []string{"clerk"}}, {Issuer: "did:web:other.example", Roles: []string{"adjuster"}}}
+		})
 		if _, err := eve.Join(t.Context(), join); code(err) != interact.NotFound {
 			t.Errorf("with another role, or of another issuer: %v", err)
 		}
-		ben.credentials = []Credential{{Issuer: "did:web:assoc.example", Roles: []string{"adjuster"}, Hash: did.Hash([]byte("vc")), Until: time.Now().Add(time.Hour)}}
+		m.set(func() {
+			ben.credentials = []Credential{{Issuer: "did:web:assoc.example", Roles: []string{"adjuster"}, Hash: did.Hash([]byte("vc")), Until: time.Now().Add(time.Hour)}}
+		})
 		d, err := ben.Join(t.Context(), join)
 		if err != nil || d.Role != "adjuster" {
 			t.Fatalf("%+v, %v", d, err)
@@ -457,7 +474,7 @@ func TestLeave(t *testing.T) {
 	simulate(t, 3, func(t *testing.T, m *mesh, n []*member) {
 		ada, ben, cyd := n[0], n[1], n[2]
 		id := ada.create(api.GroupCreate{Name: "g"}, ben, cyd)
-		ada.off = true
+		m.set(func() { ada.off = true })
 		at := ben.collect(t.Context(), id)
 		ben.change(id, api.GroupChange{Kind: api.GroupLeave})
 		if <-at.done; ben.State(id) != api.GroupLeft || code(at.ended) != interact.NotMember {
@@ -467,7 +484,7 @@ func TestLeave(t *testing.T) {
 		if got := at.got(); got != "" {
 			t.Errorf("after it left: %s", got)
 		}
-		ada.off = false
+		m.set(func() { ada.off = false })
 		time.Sleep(2 * leaveEvery)
 		synctest.Wait()
 		if d, _ := ada.Get(id); d.Count != 2 || len(d.Former) != 1 || d.Former[0].Removed {
@@ -505,13 +522,13 @@ func TestSplitHeals(t *testing.T) {
 		ada.change(id, api.GroupChange{Kind: api.GroupSetRole, Member: ben.id(), Role: chain.Admin})
 		agree(t, id, time.Second, n[:5]...)
 		for _, one := range []*member{n[1], n[3], n[4], n[5]} {
-			m.cut[one.id()] = 1
+			m.set(func() { m.cut[one.id()] = 1 })
 		}
 		ada.change(id, api.GroupChange{Kind: api.GroupSetRole, Member: n[2].id(), Role: "x"})
 		ben.change(id, api.GroupChange{Kind: api.GroupRemove, Member: n[4].id()})
 		ben.admit(id, n[5], "")
 		time.Sleep(time.Hour) // both sides have pinned their entries
-		clear(m.cut)
+		m.set(func() { clear(m.cut) })
 		met := time.Now()
 		ada.Met(n[3].id())
 		all := []*member{n[0], n[1], n[2], n[3], n[5]}
@@ -539,13 +556,13 @@ func TestRemovedMemberWrites(t *testing.T) {
 		ada, ben, mal := n[0], n[1], n[2]
 		id := ada.create(api.GroupCreate{Name: "g"}, ben, mal)
 		ada.change(id, api.GroupChange{Kind: api.GroupSetRole, Member: mal.id(), Role: chain.Admin})
-		m.cut[mal.id()] = 1
+		m.set(func() { m.cut[mal.id()] = 1 })
 		ada.change(id, api.GroupChange{Kind: api.GroupRemove, Member: mal.id()})
 		time.Sleep(chain.PinAfter + time.Minute)
 		mal.change(id, api.GroupChange{Kind: api.GroupRemove, Member: ada.id()}) // it does not know
 		head := ada.head(id)
 		at := ben.collect(t.Context(), id)
-		clear(m.cut)
+		m.set(func() { clear(m.cut) })
 		mal.send(id, "spam")
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -692,16 +709,16 @@ func TestOtherHistory(t *testing.T) {
 		id := ada.create(api.GroupCreate{Name: "g"}, mal)
 		ada.change(id, api.GroupChange{Kind: api.GroupSetRole, Member: mal.id(), Role: chain.Admin})
 		agree(t, id, time.Second, ada, mal)
-		m.cut[mal.id()] = 1
+		m.set(func() { m.cut[mal.id()] = 1 })
 		ada.change(id, api.GroupChange{Kind: api.GroupRemove, Member: mal.id()})
 		i, err := ada.Invite(t.Context(), id, api.GroupInvite{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		// The invitation reaches mal instead: it answers with its own history.
-		clear(m.cut)
-		m.cut[ada.id()] = 1
-		m.nodes[ada.id()] = mal
+		m.set(func() { clear(m.cut) })
+		m.set(func() { m.cut[ada.id()] = 1 })
+		m.set(func() { m.nodes[ada.id()] = mal })
 		if _, err := ben.Join(t.Context(), api.GroupJoin{Invitation: i.Invitation}); err == nil {
 			t.Error("ben joined by another history")
 		}
