@@ -82,11 +82,6 @@ type Membership struct {
 	Org DID `json:"-"`
 }
 
-// IsIn reports whether p is a member of a group.
-func (p *Principal) IsIn(group string) bool {
-	return slices.ContainsFunc(p.Groups, func(m Membership) bool { return m.Group == group })
-}
-
 // An Attestation is a role that a foreign issuer gives. The same word of another issuer is another role.
 type Attestation struct {
 	Issuer DID

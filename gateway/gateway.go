@@ -1,7 +1,8 @@
 // Package gateway is the HTTP server of a node: directory, interactions, well-known resources, administration and metrics.
 //
 // mux.go lists the routes, auth.go decides who may use them, and serve.go runs each handler. The handlers are in the files of their
-// resources: node.go, find.go, publish.go, policy.go, paths.go, tasks.go, route.go (POST /v1/route), things.go (interactions).
+// resources: node.go, find.go, publish.go, hosting.go, policy.go, trust.go, groups.go, accesstokens.go, paths.go, tasks.go, route.go (POST /v1/route),
+// things.go (interactions).
 package gateway
 
 import (

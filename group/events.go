@@ -12,6 +12,7 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/boundedmap"
 	"github.com/lmosd/lmosd/internal/jcs"
 )
 
@@ -46,7 +47,7 @@ func (g *Groups) Send(ctx context.Context, ref, typ string, data json.RawMessage
 	}
 	all := g.nodesLocked(one)
 	g.mu.RUnlock()
-	e := &event{ID: rand.Text(), Member: string(g.self), Sender: g.o.Sender(did.PrincipalOf(ctx)), Time: millis(g.o.Now()), Type: typ, Data: data}
+	e := &event{ID: rand.Text(), Member: string(g.self), Sender: g.o.Sender(did.PrincipalOf(ctx)), Time: g.o.Now().UnixMilli(), Type: typ, Data: data}
 	g.deliver(one, e, g.self)
 	d := &api.GroupDelivery{ID: e.ID}
 	var mu sync.Mutex
@@ -106,10 +107,7 @@ func (g *Groups) serveEvent(ctx context.Context, from *did.Principal, q *request
 	if behind { // its newest entry may have made it a member, or removed this node
 		g.mu.Lock()
 		asked := one.asked[string(from.Node)+q.Head]
-		if len(one.asked) > maxSeen {
-			clear(one.asked)
-		}
-		one.asked[string(from.Node)+q.Head] = true
+		boundedmap.Put(&one.asked, string(from.Node)+q.Head, true, maxSeen, nil)
 		g.mu.Unlock()
 		if !asked {
 			if err := g.exchange(ctx, one, from.Node); err != nil {
@@ -140,12 +138,13 @@ func (g *Groups) serveEvent(ctx context.Context, from *did.Principal, q *request
 
 // deliver gives an event to the watchers, once.
 func (g *Groups) deliver(one *group, e *event, node did.DID) {
+	now := g.o.Now()
 	g.mu.Lock()
-	if _, again := one.seen[e.ID]; again || len(one.seen) >= maxSeen && len(e.ID) > 0 && !one.forgetSeen(g.o.Now()) {
+	if _, again := one.seen[e.ID]; again {
 		g.mu.Unlock()
 		return
 	}
-	one.seen[e.ID] = g.o.Now()
+	boundedmap.Put(&one.seen, e.ID, now, maxSeen, func(at time.Time) bool { return now.Sub(at) > seenFor })
 	out := api.GroupEvent{ID: e.ID, Group: one.ID, Member: did.DID(e.Member), Node: node, Sender: interact.Readable(e.Sender), Time: time.UnixMilli(e.Time).UTC(),
 		Type: interact.Readable(e.Type), Data: json.RawMessage(e.Data)}
 	var all []*watcher
@@ -156,16 +155,6 @@ func (g *Groups) deliver(one *group, e *event, node did.DID) {
 	for _, w := range all {
 		w.add(out)
 	}
-}
-
-// forgetSeen forgets the older half of the ids of events.
-func (one *group) forgetSeen(now time.Time) bool {
-	for id, at := range one.seen {
-		if now.Sub(at) > seenFor/60 || len(one.seen) > maxSeen/2 {
-			delete(one.seen, id)
-		}
-	}
-	return true
 }
 
 // A watcher receives the events of a group.

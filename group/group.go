@@ -302,13 +302,6 @@ func (g *Groups) Named(name string) (id string, ok bool) {
 	return id, ok
 }
 
-// Names returns the names of the groups.
-func (g *Groups) Names() []string {
-	g.mu.RLock()
-	defer g.mu.RUnlock()
-	return slices.Sorted(maps.Keys(g.names))
-}
-
 // problemLocked returns why a member has no rights here, or "".
 func (g *Groups) problemLocked(one *group, m chain.Member, lost []*chain.Entry) string {
 	_, barredBy := g.barred[m.By]
@@ -398,9 +391,6 @@ func (one *group) active(self did.DID) error {
 	}
 	return nil
 }
-
-// isPermanent reports whether an entry will not be accepted later either.
-func isPermanent(err error) bool { return errors.Is(err, chain.ErrInvalid) }
 
 // userError returns the error of an entry that this node signs.
 func userError(err error) error {

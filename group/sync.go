@@ -12,6 +12,7 @@ import (
 	"github.com/lmosd/lmosd/group/chain"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/backoff"
+	"github.com/lmosd/lmosd/internal/boundedmap"
 	"github.com/lmosd/lmosd/internal/cbor"
 )
 
@@ -23,6 +24,7 @@ const (
 	atOnce     = 32 // nodes
 	forwards   = 3  // connected members who get entries of others
 	leaveEvery = time.Minute
+	maxUnwell  = 1 << 12 // nodes that could not be reached
 )
 
 // Serve answers a request of a node (trust.Groups).
@@ -74,8 +76,8 @@ func (g *Groups) serveSync(from did.DID, q *request) (*response, error) {
 	if !known {
 		return nil, refused
 	}
-	if _, err := g.take(one, q.Entries, from); err != nil {
-		return nil, err
+	if err := g.take(one, q.Entries, from); err != nil {
+		return nil, interact.Errorf(interact.Invalid, "", "%v", err)
 	}
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -104,11 +106,11 @@ func (one *group) forNode(node did.DID, locator []string) (entries []*chain.Entr
 	return one.UpTo(one.Until(node), locator), false
 }
 
-// take adds entries, durably, and returns the new ones. One that is refused ends it, with those before it added. from is not informed of what it
-// has sent itself.
-func (g *Groups) take(one *group, raw [][]byte, from did.DID) (added int, err error) {
+// take adds entries of a node, durably. One that no member accepts is an error that wraps [chain.ErrInvalid]; those before it are added. One that may be
+// accepted later ends it without an error: the next exchange has it.
+func (g *Groups) take(one *group, raw [][]byte, from did.DID) (err error) {
 	if len(raw) == 0 {
-		return 0, nil
+		return nil
 	}
 	g.writing.Lock()
 	var fresh [][]byte
@@ -119,10 +121,10 @@ func (g *Groups) take(one *group, raw [][]byte, from did.DID) (added int, err er
 		before := one.Len()
 		moved, problem := one.Add(entry, now)
 		if problem != nil {
-			if !errors.Is(problem, chain.ErrUnlinked) && !errors.Is(problem, chain.ErrTime) {
-				g.o.Log.Warn("entry of a group refused", "group", one.Name, "peer", from.Short(), "err", problem)
+			g.o.Log.Debug("entry of a group refused", "group", one.Name, "peer", from.Short(), "err", problem)
+			if errors.Is(problem, chain.ErrInvalid) {
+				err = problem
 			}
-			err = problem
 			break
 		}
 		if one.Len() != before || moved {
@@ -148,10 +150,7 @@ func (g *Groups) take(one *group, raw [][]byte, from did.DID) (added int, err er
 		g.forward(one, from)
 		g.settle(one)
 	}
-	if isPermanent(err) {
-		return len(fresh), interact.Errorf(interact.Invalid, "", "%v", err)
-	}
-	return len(fresh), nil
+	return err
 }
 
 // changed does what a new head requires: memberships, streams of events.
@@ -193,7 +192,7 @@ func (g *Groups) exchange(ctx context.Context, one *group, node did.DID) error {
 		if err != nil {
 			return err
 		}
-		if _, err := g.take(one, r.Entries, node); err != nil {
+		if err := g.take(one, r.Entries, node); err != nil {
 			return err
 		}
 		g.mu.RLock()
@@ -225,9 +224,6 @@ func (g *Groups) nodesLocked(one *group) []did.DID {
 
 // forward exchanges with a few connected members after entries of others have come.
 func (g *Groups) forward(one *group, from did.DID) {
-	if from == "" {
-		return
-	}
 	g.mu.RLock()
 	all := slices.DeleteFunc(g.nodesLocked(one), func(id did.DID) bool { return id == from })
 	g.mu.RUnlock()
@@ -274,7 +270,7 @@ func (g *Groups) each(all []did.DID, f func(did.DID)) {
 func (g *Groups) reach(ctx context.Context, node did.DID, f func() error) error {
 	err := f()
 	known := (*interact.Error)(nil)
-	if err == nil || errors.As(err, &known) && known.Remote || ctx.Err() != nil || isPermanent(err) {
+	if err == nil || errors.As(err, &known) && known.Remote || ctx.Err() != nil || errors.Is(err, chain.ErrInvalid) {
 		return err
 	}
 	now := g.o.Now()
@@ -291,9 +287,7 @@ func (g *Groups) reach(ctx context.Context, node did.DID, f func() error) error 
 		g.mu.Lock()
 		if p == nil {
 			p = &pause{backoff: backoff.Backoff{First: time.Second, Max: 5 * time.Minute}}
-			if len(g.unwell) < 1<<12 {
-				g.unwell[node] = p
-			}
+			boundedmap.Put(&g.unwell, node, p, maxUnwell, func(p *pause) bool { return now.After(p.until) })
 		}
 		p.until = now.Add(p.backoff.Next())
 		g.mu.Unlock()
@@ -378,11 +372,6 @@ func (g *Groups) pinOld() {
 			}
 		}
 		pinned = pinned || one.Pinned() != before
-		for id, at := range one.seen {
-			if now.Sub(at) > seenFor {
-				delete(one.seen, id)
-			}
-		}
 	}
 	g.mu.Unlock()
 	if pinned {

@@ -1,8 +1,6 @@
 package group
 
 import (
-	"time"
-
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/cbor"
 )
@@ -77,5 +75,3 @@ func readResponse(b []byte) (*response, error) {
 	err := cbor.Unmarshal(b, r)
 	return r, err
 }
-
-func millis(t time.Time) int64 { return t.UnixMilli() }

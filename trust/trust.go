@@ -5,7 +5,8 @@
 // here, and what is known of it says so ([github.com/lmosd/lmosd/trust/authority]). After a start, and after five minutes alone, the state of
 // an organization must be confirmed by a node other than the one in question (evidence.go): a revoked node cannot hide its revocation.
 // standing.go has the principals of nodes, documents.go gets what other nodes have, share.go merges the partners of several issuers, checkpoints.go
-// exchanges the heads of audit logs, credentials.go takes credentials of foreign issuers. What an operator does is in admin.go and join.go.
+// exchanges the heads of audit logs, credentials.go takes credentials of foreign issuers, agents.go has the agents for which nodes
+// call, groups.go carries the requests of package group. What an operator does is in admin.go and join.go.
 //
 // Subpackages: authority has what is known of one organization, exchange the protocol, partners the trust store, organization the keys and the
 // log of the own organization, invitation the strings by which nodes and partners join, foreign credentials of

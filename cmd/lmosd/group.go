@@ -301,10 +301,9 @@ func memberDID(text string) (did.DID, error) {
 
 // changeGroup performs a change.
 func (a *app) changeGroup(ctx context.Context, group string, q api.GroupChange, question string, yes bool, done string) error {
-	var g *api.Group
-	text := done
-	err := a.perform(ctx, act{question: question, yes: yes, do: func(ctx context.Context, c *api.Client) (err error) {
-		if g, err = c.ChangeGroup(ctx, group, q); err != nil {
+	return a.perform(ctx, act{question: question, yes: yes, do: func(ctx context.Context, c *api.Client) error {
+		g, err := c.ChangeGroup(ctx, group, q)
+		if err != nil {
 			return err
 		}
 		for _, p := range g.Pending {
@@ -313,8 +312,7 @@ func (a *app) changeGroup(ctx context.Context, group string, q api.GroupChange, 
 			}
 		}
 		return nil
-	}, done: change{Change: q.Kind, DID: q.Member, Name: group}, text: text})
-	return err
+	}, done: change{Change: q.Kind, DID: q.Member, Name: group}, text: done})
 }
 
 func newGroupRemove(a *app) *cobra.Command {
@@ -360,40 +358,35 @@ func newGroupRole(a *app) *cobra.Command {
 }
 
 func newGroupLeave(a *app) *cobra.Command {
-	var yes bool
-	cmd := &cobra.Command{
+	return newGroupEnd(a, api.GroupLeave, "Leave the group %s?", "left %s", &cobra.Command{
 		Use:   "leave <group>",
 		Short: "leave a group",
 		Long: "Ends the membership of this node at once; an admin's node signs that as soon as one can be reached. The last admin\n" +
 			"makes another member an admin first, or dissolves the group.",
 		Example: `  lmosd group leave claims-2026 --yes
   lmosd group leave claims-2026 --yes -o json`,
-		Annotations:       cli.About(cli.ScopeMesh, cli.Danger, "lmosd group dissolve, lmosd group ls"),
-		Args:              cli.Takes(1, 1),
-		ValidArgsFunction: a.completeGroups,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.changeGroup(cmd.Context(), args[0], api.GroupChange{Kind: api.GroupLeave}, "Leave the group "+args[0]+"?", yes, "left "+args[0])
-		},
-	}
-	addYes(cmd, &yes)
-	return cmd
+		Annotations: cli.About(cli.ScopeMesh, cli.Danger, "lmosd group dissolve, lmosd group ls"),
+	})
 }
 
 func newGroupDissolve(a *app) *cobra.Command {
-	var yes bool
-	cmd := &cobra.Command{
+	return newGroupEnd(a, api.GroupDissolve, "Dissolve the group %s for good?", "dissolved %s", &cobra.Command{
 		Use:   "dissolve <group>",
 		Short: "end a group for good",
 		Long: "Ends a group for good. Its members have no rights by it any more, and streams of its events end. Nothing follows the\n" +
 			"last entry of the log, which remains as the proof at all who were members. This cannot be undone.",
 		Example: `  lmosd group dissolve claims-2026 --yes
   lmosd group dissolve claims-2026 --yes -o json`,
-		Annotations:       cli.About(cli.ScopeMesh, cli.Danger, "lmosd group show, lmosd group leave"),
-		Args:              cli.Takes(1, 1),
-		ValidArgsFunction: a.completeGroups,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.changeGroup(cmd.Context(), args[0], api.GroupChange{Kind: api.GroupDissolve}, "Dissolve the group "+args[0]+" for good?", yes, "dissolved "+args[0])
-		},
+		Annotations: cli.About(cli.ScopeMesh, cli.Danger, "lmosd group show, lmosd group leave"),
+	})
+}
+
+// newGroupEnd completes a command that ends something for good: a change of a group, after a question with its name.
+func newGroupEnd(a *app, kind, question, done string, cmd *cobra.Command) *cobra.Command {
+	var yes bool
+	cmd.Args, cmd.ValidArgsFunction = cli.Takes(1, 1), a.completeGroups
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.changeGroup(cmd.Context(), args[0], api.GroupChange{Kind: kind}, fmt.Sprintf(question, args[0]), yes, fmt.Sprintf(done, args[0]))
 	}
 	addYes(cmd, &yes)
 	return cmd

@@ -29,9 +29,9 @@ func newPolicyCommand(a *app) *cobra.Command {
 		Short: "show, change and check the access rules of the node",
 		Long: "Access rules allow or deny operations of callers on the agents of the node. They are in policy.yaml in its data\n" +
 			"directory. A rule that denies wins. Without a rule the relation of the caller decides (trust.untrusted). Callers are\n" +
-			"anyone, own, partners, local, untrusted, the NAME of a partner, NAME/ROLE, own/ROLE, token:NAME, oidc:PROVIDER:SUBJECT\n" +
-			"and DIDs. Operations are find, read, write, invoke, subscribe, call (the last four) and \"*\"; of the node: connect and\n" +
-			"store.",
+			"anyone, own, partners, local, untrusted, the NAME of a partner, NAME/ROLE, own/ROLE, token:NAME, oidc:PROVIDER:SUBJECT,\n" +
+			"group:NAME, group:NAME/ROLE and DIDs. Operations are find, read, write, invoke, subscribe, call (the last four) and \"*\";\n" +
+			"of the node: connect and store.",
 		Example: `  lmosd policy allow globex/logistics --to invoke --on weather/getWeather
   lmosd policy show --on weather
   lmosd policy check policy.yaml`,
@@ -408,8 +408,8 @@ func newWhyCommand(a *app) *cobra.Command {
 		Use:   "why <who> <operation> [thing[/affordance]]",
 		Short: "explain whether a caller may do something, and why",
 		Long: "Prints the decision of the node about an operation on one of its agents, the deciding rule, and each property of the\n" +
-			"caller with its source. The caller is a DID, local, token:NAME, oidc:PROVIDER:SUBJECT, an organization, NAME/ROLE or\n" +
-			"anyone. The operation is not executed. --with decides by a file that is not in force. Exit code 6 if it is denied.",
+			"caller with its source. The caller is a DID, local, token:NAME, oidc:PROVIDER:SUBJECT, group:NAME, an organization,\n" +
+			"NAME/ROLE or anyone. The operation is not executed. --with decides by a file that is not in force. Exit code 6 if it is denied.",
 		Example: `  lmosd trust why anyone invoke weather/getWeather
   lmosd trust why globex/logistics invoke quote/price --input '{"amount":500}'
   lmosd trust why globex read weather --with new-policy.yaml`,

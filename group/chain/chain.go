@@ -337,6 +337,9 @@ func (c *Chain) Locator() (ids []string) {
 		}
 	}
 	ids = append(ids, c.first.ID)
+	if c.leaves == 1 {
+		return ids
+	}
 	for _, id := range slices.Sorted(maps.Keys(c.nodes)) {
 		if n := c.nodes[id]; len(n.next) == 0 && n != c.head() {
 			ids = append(ids, id)
@@ -345,8 +348,11 @@ func (c *Chain) Locator() (ids []string) {
 	return ids
 }
 
-// Missing yields the entries that a node with a [Chain.Locator] may lack, each after its predecessor.
+// Missing returns the entries that a node with a [Chain.Locator] may lack, each after its predecessor.
 func (c *Chain) Missing(locator []string) (all []*Entry) {
+	if c.leaves == 1 {
+		return c.UpTo(len(c.path), locator)
+	}
 	has := map[*node]bool{}
 	for _, id := range locator {
 		for n := c.nodes[id]; n != nil && !has[n]; n = n.before {

@@ -15,7 +15,7 @@ import (
 
 // header begins a new file of rules.
 const header = `# Access rules of this node. A changed file is read again within seconds.
-# Callers: anyone, own, partners, local, untrusted, NAME, NAME/ROLE, own/ROLE, token:NAME, oidc:PROVIDER:SUBJECT, a DID. A rule that denies wins.
+# Callers: anyone, own, partners, local, untrusted, NAME, NAME/ROLE, own/ROLE, token:NAME, oidc:PROVIDER:SUBJECT, group:NAME, a DID. A rule that denies wins.
 # Operations: find, read, write, invoke, subscribe, call (the last four); connect, store, relay (of the node).
 `
 

@@ -47,6 +47,13 @@ func (s *Store) Caller(name string) (*Caller, error) {
 			return nil, noCaller(err)
 		}
 		return described(name, did.Consumer(did.OIDC, name), "assumed: a subject of an identity provider, with a token without scopes"), nil
+	case strings.HasPrefix(name, "group:"):
+		if err := unknown(); err != nil {
+			return nil, noCaller(err)
+		}
+		id, _ := s.o.Group(strings.TrimPrefix(organization, "group:"))
+		who.Groups = []did.Membership{{Group: id, Role: role}}
+		return described(name, who, "assumed: a member of the group, without a known organization"), nil
 	case strings.HasPrefix(name, "did:key:"):
 		if err := unknown(); err != nil {
 			return nil, noCaller(err)
@@ -135,7 +142,7 @@ func described(name string, who *did.Principal, from string) *Caller {
 	add("organization", string(who.Org), from)
 	add("roles", strings.Join(who.Roles, ", "), from)
 	for _, m := range who.Groups {
-		add("group", m.Group+", "+m.Role, "the log of the group")
+		add("group", strings.TrimSuffix(m.Group+", "+m.Role, ", "), "the log of the group")
 	}
 	for _, one := range who.Attested {
 		add("attested", one.Role+" by "+string(one.Issuer), "a credential of a foreign issuer")

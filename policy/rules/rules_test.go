@@ -402,3 +402,18 @@ func TestOnLoad(t *testing.T) {
 		t.Errorf("got %v after %q, want an error", err, loads)
 	}
 }
+
+// A caller that is a group is explained as a member of it, with the role if the name has one.
+func TestCallerOfAGroup(t *testing.T) {
+	t.Parallel()
+	p := loaded(t, Options{Group: func(name string) (string, bool) { return "QmClaims", name == "claims" }})
+	for name, role := range map[string]string{"group:claims": "", "group:claims/adjuster": "adjuster"} {
+		c, err := p.Caller(name)
+		if err != nil || len(c.Principal.Groups) != 1 || c.Principal.Groups[0] != (did.Membership{Group: "QmClaims", Role: role}) || c.Principal.Relation != did.Untrusted {
+			t.Errorf("%s: %+v, %v", name, c, err)
+		}
+	}
+	if _, err := p.Caller("group:other"); code(err) != interact.Invalid || !strings.Contains(err.Error(), `unknown group "other"`) {
+		t.Errorf("an unknown group: %v", err)
+	}
+}
