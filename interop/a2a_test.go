@@ -23,6 +23,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a"
 	"github.com/lmosd/lmosd/bridge/a2a/push"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/a2atest"
 	"github.com/lmosd/lmosd/internal/jsonedit"
 	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
@@ -121,7 +122,7 @@ func (g *goAgent) Cancel(_ context.Context, x *a2asrv.ExecutorContext) iter.Seq2
 func serveGo(t *testing.T, g *goAgent, binding sdk.TransportProtocol, tap func([]byte)) string {
 	t.Helper()
 	mux := http.NewServeMux()
-	h := a2asrv.NewHandler(g)
+	h := a2asrv.NewHandler(g, a2asrv.WithEventQueueManager(a2atest.Queues()))
 	card := &sdk.AgentCard{Name: "Go " + string(binding), Description: "An agent of the Go library.", Version: "3.2.1",
 		DefaultInputModes: []string{"text/plain"}, DefaultOutputModes: []string{"text/plain"},
 		Capabilities: sdk.AgentCapabilities{Streaming: true},

@@ -27,6 +27,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a"
 	"github.com/lmosd/lmosd/bridge/mcp"
 	"github.com/lmosd/lmosd/expose"
+	"github.com/lmosd/lmosd/internal/a2atest"
 	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
 )
@@ -92,7 +93,7 @@ func serveA2A(t *testing.T, agent a2asrv.AgentExecutor) string {
 		DefaultInputModes: []string{"text/plain"}, DefaultOutputModes: []string{"text/plain"}, Capabilities: a2asdk.AgentCapabilities{Streaming: true},
 		SupportedInterfaces: []*a2asdk.AgentInterface{a2asdk.NewAgentInterface(server.URL+"/rpc", a2asdk.TransportProtocolJSONRPC)},
 		Skills:              []a2asdk.AgentSkill{{ID: "talk", Name: "Talk", Description: "Talks.", Tags: []string{"words"}}}}))
-	mux.Handle("/rpc", a2asrv.NewJSONRPCHandler(a2asrv.NewHandler(agent)))
+	mux.Handle("/rpc", a2asrv.NewJSONRPCHandler(a2asrv.NewHandler(agent, a2asrv.WithEventQueueManager(a2atest.Queues()))))
 	return server.URL
 }
 

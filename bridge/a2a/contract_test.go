@@ -25,6 +25,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/bridge/bridgetest"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/a2atest"
 )
 
 // TestContract runs the contract of all bridges with agents and clients of the official Go library, over both bindings.
@@ -171,7 +172,7 @@ func startActor(t testing.TB, s *bridgetest.Script, binding sdk.TransportProtoco
 		a2asrv.NewStaticAgentCardHandler(card).ServeHTTP(w, r)
 	})
 	h := a2asrv.NewHandler(&actor{s, gone}, a2asrv.WithTaskStore(store{taskstore.NewInMemory(nil)}),
-		a2asrv.WithLogger(slog.New(slog.DiscardHandler)))
+		a2asrv.WithLogger(slog.New(slog.DiscardHandler)), a2asrv.WithEventQueueManager(a2atest.Queues()))
 	if binding == sdk.TransportProtocolJSONRPC {
 		mux.Handle("/rpc", a2asrv.NewJSONRPCHandler(h))
 	} else {

@@ -19,7 +19,7 @@ const module = "github.com/lmosd/lmosd"
 // other.
 var rows = [][]string{
 	// Helpers that know no type of lmosd.
-	{"interact/coap/coaptest", "internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/opaque", "internal/backoff", "internal/boundedmap", "internal/cbor", "internal/heap", "internal/poll", "internal/netns", "internal/liveheap", "internal/testmain", "internal/tlstest", "internal/netguard", "internal/pipenet", "internal/httpbody", "internal/sse", "internal/textmatch", "internal/yamltext",
+	{"interact/coap/coaptest", "internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/opaque", "internal/backoff", "internal/boundedmap", "internal/cbor", "internal/heap", "internal/poll", "internal/netns", "internal/liveheap", "internal/testmain", "internal/tlstest", "internal/a2atest", "internal/netguard", "internal/pipenet", "internal/httpbody", "internal/sse", "internal/textmatch", "internal/yamltext",
 		"cmd/lmosd/internal/terminal"},
 	{"internal/confusable", "internal/storage", "internal/streamserver", "internal/openai", "internal/weblocation", "testnet/simnet"}, // use internal/textmatch, atomicfile, ratelimit, backoff, httpbody
 	{"did"},
@@ -73,7 +73,7 @@ var standalone = map[string][]string{
 }
 
 // forTests are packages that only tests, and each other, import.
-var forTests = []string{"bridge/bridgetest", "interact/bindingtest", "interact/coap/coaptest", "interact/interacttest", "did/didtest", "internal/liveheap", "internal/netns", "internal/pipenet", "internal/poll", "internal/testhost", "internal/testmain", "internal/tlstest", "interop/testmesh", "td/tdtest"}
+var forTests = []string{"bridge/bridgetest", "interact/bindingtest", "interact/coap/coaptest", "interact/interacttest", "did/didtest", "internal/a2atest", "internal/liveheap", "internal/netns", "internal/pipenet", "internal/poll", "internal/testhost", "internal/testmain", "internal/tlstest", "interop/testmesh", "td/tdtest"}
 
 // sharedModules modules are the vocabulary that libp2p packages share: allowed in packages that handle peers and addresses.
 var sharedModules = []string{
@@ -131,6 +131,7 @@ var moduleHomes = []struct {
 	{"github.com/multiformats/go-multiaddr-dns", []string{"p2p"}, "TXT records of /dnsaddr names"},
 	{"golang.org/x/net", []string{"discovery/dnssd"}, "multicast on each interface"},
 	{"github.com/coder/websocket", []string{"interact/ws", "p2p/oneport"}, "WebSockets, of agents and of nodes"},
+	{"github.com/a2aproject/a2a-go", []string{"internal/a2atest"}, "queues of the A2A servers that tests call"},
 	{"github.com/eclipse/paho.golang", []string{"interact/mqtt"}, "MQTT 5"},
 	{"github.com/eclipse/paho.mqtt.golang", []string{"interact/mqtt"}, "MQTT 3.1.1"},
 	{"github.com/mochi-mqtt/server/v2", []string{"interact/mqtt"}, "the embedded broker"},
