@@ -72,6 +72,25 @@ type Principal struct {
 	Unconfirmed *Principal
 	// Expires is the end of the membership, or of the token. Zero: it does not end by itself.
 	Expires time.Time
+	// Lent is the delegation that permits the message of this principal. Nil: it needs none.
+	Lent *Lent
+}
+
+// A Lent is a delegation by which a principal uses a right of another one.
+type Lent struct {
+	By      DID       // the node of the delegator
+	ByName  string    // the consumer of that node; empty: the node itself
+	Command string    // "/lmos/invoke/urn%3aexample%3aweather/getweather"
+	Link    string    // the CID of the delegation of the host
+	Expires time.Time // of the whole chain
+}
+
+// Lender returns the [Principal.ID] of the delegator; empty for nil.
+func (l *Lent) Lender() string {
+	if l == nil {
+		return ""
+	}
+	return (&Principal{Node: l.By, Name: l.ByName}).ID()
 }
 
 // A Membership is the role of a caller in a group, whose id is the hash of its first entry (group/chain).
@@ -233,12 +252,13 @@ type principalJSON struct {
 	Roles  []string     `json:"roles,omitempty"`
 	Scopes []string     `json:"scopes,omitempty"`
 	Groups []Membership `json:"groups,omitempty"`
+	LentBy string       `json:"lentBy,omitempty"`
 }
 
-// MarshalJSON writes p as agents receive it: {"id", "did", "node", "name", "via", "organization", "roles", "scopes", "groups"}, without empty
+// MarshalJSON writes p as agents receive it: {"id", "did", "node", "name", "via", "organization", "roles", "scopes", "groups", "lentBy"}, without empty
 // members.
 func (p Principal) MarshalJSON() ([]byte, error) {
-	return json.Marshal(principalJSON{p.ID(), p.DID, p.Node, p.Name, p.Via, p.Org, p.Roles, p.Scopes, p.Groups})
+	return json.Marshal(principalJSON{p.ID(), p.DID, p.Node, p.Name, p.Via, p.Org, p.Roles, p.Scopes, p.Groups, p.Lent.Lender()})
 }
 
 // UnmarshalJSON reads the form of MarshalJSON; the id follows from the other members.
@@ -248,6 +268,13 @@ func (p *Principal) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	*p = Principal{DID: t.DID, Node: t.Node, Name: t.Name, Via: t.Via, Org: t.Org, Roles: t.Roles, Scopes: t.Scopes, Groups: t.Groups}
+	if t.LentBy != "" {
+		node, name, _ := strings.Cut(t.LentBy, "#")
+		if node == localID {
+			node = ""
+		}
+		p.Lent = &Lent{By: DID(node), ByName: name}
+	}
 	return nil
 }
 

@@ -185,12 +185,23 @@ type Message struct {
 	// From is the caller as the receiving binding authenticated it. Only bindings set it, and it is not sent. Nodes reject messages
 	// without it (package policy).
 	From *did.Principal
+	// With is a delegation by which From uses a right of another caller. It is sent only to the host that issued it. Agents never receive it.
+	With *Capability
 	// Timing in a request enables time measurement; the last reply has the result. Nil disables it.
 	Timing *Timing
 	// Via selects the path to the Thing: "mesh", the scheme of a form, or its href. It is for the receiving node and not sent.
 	Via string
 	// Chunks is the optional request stream (voice, upload). The Thing reads it once. A chunk is valid until the next one is read.
 	Chunks iter.Seq2[[]byte, error]
+}
+
+// MaxCapability limits the tokens of a [Capability], in bytes.
+const MaxCapability = 16 << 10
+
+// A Capability is delegations that a caller presents (package ucan).
+type Capability struct {
+	Host   did.DID // which issued the first delegation, as the tokens state it; empty at that host
+	Tokens []byte  // a container of UCANs
 }
 
 // Timing holds the durations of an interaction; zero means not measured.

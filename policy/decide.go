@@ -125,18 +125,21 @@ var opOf = map[interact.Type]access.Op{
 // tunnel.
 func (p *Policy) Authorize(t *td.Thing, target *access.Target, tunnel func(action string) bool) interact.Middleware {
 	known := sync.OnceValue(func() map[access.Op][]string { return access.Affordances(t) })
-	check := func(m *interact.Message) error {
+	check := func(m *interact.Message) (*did.Lent, error) {
 		if m.Type == interact.InvokeAction && tunnel != nil && tunnel(m.Name) {
-			return p.authorizeTunnel(m, target, known())
+			return nil, p.authorizeTunnel(m, target, known())
 		}
 		return p.authorize(m, target, known)
 	}
 	return func(next interact.Thing) interact.Thing {
 		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-			if err := check(m); err != nil {
+			lent, err := check(m)
+			switch {
+			case err != nil:
 				return interact.Fail(err)
-			}
-			if m.Type.Long() || m.Chunks != nil {
+			case lent != nil:
+				return p.running.while(ctx, p.whileLent(next, lent, target.ID), m, check)
+			case m.Type.Long() || m.Chunks != nil:
 				return p.running.while(ctx, next, m, check)
 			}
 			return next.Do(ctx, m)
@@ -144,19 +147,52 @@ func (p *Policy) Authorize(t *td.Thing, target *access.Target, tunnel func(actio
 	}
 }
 
+// whileLent forwards messages with the delegation that permits them, until it expires.
+func (p *Policy) whileLent(next interact.Thing, lent *did.Lent, thing string) interact.Thing {
+	return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+		return func(yield func(*interact.Message, error) bool) {
+			from, c := *m.From, *m
+			from.Lent = lent
+			c.From, c.With, c.Deadline = &from, nil, earliest(m.Deadline, lent.Expires)
+			ctx, cancel := context.WithDeadline(ctx, c.Deadline)
+			defer cancel()
+			more := true
+			next.Do(ctx, &c)(func(r *interact.Message, err error) bool {
+				switch {
+				case err != nil && !time.Now().Before(lent.Expires):
+					err = errLentOver
+				case err == nil && r.ActionID != "" && m.Type == interact.InvokeAction:
+					p.began(&c, thing, r.ActionID)
+				}
+				more = err == nil && yield(r, nil)
+				if err != nil {
+					yield(nil, err)
+				}
+				return more
+			})
+			if more && m.Type.Long() && !time.Now().Before(lent.Expires) {
+				yield(nil, errLentOver)
+			}
+		}
+	})
+}
+
+var errLentOver = interact.Errorf(interact.DelegationInvalid, "ask the delegator for a new one", "Expired: the delegation ended while the interaction ran")
+
 // Permits reports whether a caller may send messages of a type about one affordance of a Thing, by what is known before the message.
 func (p *Policy) Permits(who *did.Principal, d *td.Description, typ interact.Type, name string) bool {
 	return p.Decide(who, access.Request{Op: opOf[typ], Target: access.TargetOf(d.Thing, d.Name()), Affordance: name}).Allow
 }
 
 // authorize returns the error of a message that its caller may not send.
-func (p *Policy) authorize(m *interact.Message, t *access.Target, known func() map[access.Op][]string) error {
+// The delegation is that which permits it, if only a delegation does.
+func (p *Policy) authorize(m *interact.Message, t *access.Target, known func() map[access.Op][]string) (*did.Lent, error) {
 	if m.From == nil {
-		return errNoCaller
+		return nil, errNoCaller
 	}
 	op := opOf[m.Type]
 	if op == "" {
-		return nil // not a request: the Thing rejects it
+		return nil, nil // not a request: the Thing rejects it
 	}
 	r := access.Request{Op: op, Target: t, Affordance: m.Name, Hops: int(m.Hops), Input: (*messageInput)(m)}
 	if m.Name != "" {
@@ -174,11 +210,11 @@ func (p *Policy) authorize(m *interact.Message, t *access.Target, known func() m
 	}
 	for _, name := range names {
 		r.Affordance = name
-		if err := p.refusal(m, r); err != nil {
-			return err
+		if _, err := p.refusal(m, r); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // authorizeTunnel returns nil if the caller may use one affordance of the Thing.
@@ -192,28 +228,43 @@ func (p *Policy) authorizeTunnel(m *interact.Message, t *access.Target, known ma
 			}
 		}
 	}
-	return p.authorize(m, t, nil)
+	alone := *m
+	alone.With = nil // a delegation opens no tunnel
+	_, err := p.authorize(&alone, t, nil)
+	return err
 }
 
-// refusal returns nil if r is allowed.
-func (p *Policy) refusal(m *interact.Message, r access.Request) error {
+// refusal returns nil if r is allowed, with the delegation that allows it, if only that does.
+func (p *Policy) refusal(m *interact.Message, r access.Request) (*did.Lent, error) {
 	d := p.Decide(m.From, r)
 	if d.Allow {
 		p.record(m, r, d, 0)
-		return nil
+		return nil, nil
 	}
 	if m.From.Pending != "" {
 		p.record(m, r, d, interact.StatusUnknown)
-		return unsettled(m.From)
+		return nil, unsettled(m.From)
+	}
+	if d.Rule == "" && d.Problem == "" {
+		lent, err := p.byDelegation(m, r)
+		switch {
+		case err != nil:
+			p.record(m, r, d, interact.AsError(err).Code)
+			return nil, err
+		case lent != nil || p.lent.isOwnRun(m, r.Target.ID):
+			d.Allow = true
+			p.record(m, r, d, 0)
+			return lent, nil
+		}
 	}
 	sees := p.Sees(m.From, r.Target)
 	p.logRefusal(Refusal{Who: m.From, Request: r, Decision: d, Hidden: !sees})
 	if !sees {
 		p.record(m, r, d, interact.NotFound)
-		return interact.NotOffered(m.Thing)
+		return nil, interact.NotOffered(m.Thing)
 	}
 	p.record(m, r, d, interact.Forbidden)
-	return interact.Errorf(interact.Forbidden, "ask the operator of that host for the right", "%s may not %s %s: %s", m.From.Short(), r.Op,
+	return nil, interact.Errorf(interact.Forbidden, "ask the operator of that host for the right", "%s may not %s %s: %s", m.From.Short(), r.Op,
 		m.Thing, d.Why())
 }
 

@@ -30,10 +30,15 @@ func (p *Policy) claim(m *interact.Message) claim {
 
 // Bound returns the maximal duration of a long action of the caller of m, and its configuration key; 0 if there is none for this caller.
 func (p *Policy) Bound(m *interact.Message) (most time.Duration, key string) {
-	if p.rules.UntrustedRun <= 0 || p.claim(m).class != untrusted {
-		return 0, ""
+	if p.rules.UntrustedRun > 0 && p.claim(m).class == untrusted {
+		most, key = p.rules.UntrustedRun, untrustedRun
 	}
-	return p.rules.UntrustedRun, untrustedRun
+	if m.From.Lent != nil {
+		if left := max(time.Until(m.From.Lent.Expires), 1); most == 0 || left < most {
+			return left, "the delegation"
+		}
+	}
+	return most, key
 }
 
 // The configuration keys of the limits of untrusted callers.
@@ -71,7 +76,7 @@ func (p *Policy) Limit() interact.Middleware {
 // Allows checks a message inside a tunnel to the agent t, which needs no place because the tunnel holds places: it checks the caller and
 // the rates as [Policy.Authorize], Limit and LimitThing do. most is as in LimitThing.
 func (p *Policy) Allows(m *interact.Message, t *access.Target, most int) error {
-	if err := p.authorize(m, t, nil); err != nil {
+	if _, err := p.authorize(m, t, nil); err != nil {
 		return err
 	}
 	if err := p.paced(m, p.account(m.From.Node)); err != nil {

@@ -6,7 +6,8 @@
 // concurrency apply, but they are served first. The messages of consumers behind another node count for that node, because it chooses their
 // names. Within the limits of the node each of its consumers has its own part.
 //
-// The files: decide.go has the points, running.go ends interactions that lose their right, accounts.go has the state of each caller,
+// The files: decide.go has the points, running.go ends interactions that lose their right, lent.go has the
+// rights by delegations, accounts.go has the state of each caller,
 // acquaintance.go the callers that are known, admission.go the slots for calls, rate.go and meter.go the rates, limit.go the middleware that
 // combines them.
 package policy
@@ -65,6 +66,7 @@ type Policy struct {
 	*rules.Store
 	rules      Rules
 	running    running
+	lent       lending
 	refused    refusals
 	peers      *admission // of callers with a DID; nil: no limit
 	own        *admission // of callers on this host, which other callers cannot take
@@ -106,7 +108,7 @@ func New(r Rules) *Policy {
 	p := &Policy{rules: r}
 	o := r.Options
 	o.OnLoad = func(changes string) {
-		p.running.recheck("")
+		p.Recheck("")
 		if r.OnLoad != nil {
 			r.OnLoad(changes)
 		}

@@ -24,16 +24,17 @@ type running struct {
 // A run is one of them.
 type run struct {
 	m     *interact.Message
-	check func(*interact.Message) error
+	check func(*interact.Message) (*did.Lent, error)
+	lent  bool // by a delegation
 	end   context.CancelCauseFunc
 }
 
 // while forwards m to next until the loop is left, or until check fails.
-func (r *running) while(ctx context.Context, next interact.Thing, m *interact.Message, check func(*interact.Message) error) iter.Seq2[*interact.Message, error] {
+func (r *running) while(ctx context.Context, next interact.Thing, m *interact.Message, check func(*interact.Message) (*did.Lent, error)) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		ctx, end := context.WithCancelCause(ctx)
 		defer end(nil)
-		one := &run{m, check, end}
+		one := &run{m, check, m.With != nil, end}
 		r.add(one)
 		defer r.remove(one)
 		if err := r.check(one); err != nil { // it changed before one was added
@@ -77,13 +78,14 @@ func (r *running) remove(one *run) {
 	delete(r.all, one)
 }
 
-// recheck ends the interactions that their callers may not continue: those of the consumers of a node, or all if node is empty.
+// recheck ends the interactions that their callers may not continue: those of the consumers of a node, or all if node is empty. Those by a
+// delegation are always checked, since the node may be the delegator.
 func (r *running) recheck(node did.DID) {
 	r.mu.Lock()
 	all := slices.Collect(maps.Keys(r.all))
 	r.mu.Unlock()
 	for _, one := range all {
-		if node != "" && one.m.From.Node != node {
+		if node != "" && one.m.From.Node != node && !one.lent {
 			continue
 		}
 		if err := r.check(one); err != nil {
@@ -102,7 +104,8 @@ func (r *running) check(one *run) error {
 			return interact.Errorf(interact.Forbidden, "start it again", "the standing of %s has changed", from.Short())
 		}
 	}
-	return one.check(&m)
+	_, err := one.check(&m)
+	return err
 }
 
 // current returns the principal of a consumer whose node is known as node now: it has no more rights than before. The roles of another
@@ -129,5 +132,9 @@ func current(node, before *did.Principal) *did.Principal {
 	return p
 }
 
-// Recheck ends the interactions of a node and its consumers that they may not continue, after its standing has changed.
-func (p *Policy) Recheck(node did.DID) { p.running.recheck(node) }
+// Recheck ends the interactions of a node and its consumers that they may not continue, after its standing has changed; of all nodes if it is empty.
+// It also ends what runs by delegations that do not count any more.
+func (p *Policy) Recheck(node did.DID) {
+	p.running.recheck(node)
+	p.recheckDelegations()
+}

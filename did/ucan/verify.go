@@ -78,8 +78,11 @@ func (v *Verifier) Check(tokens [][]byte, now time.Time) (*Chain, error) {
 // check applies the rules of lmosd too if house is true.
 func (v *Verifier) check(tokens [][]byte, now time.Time, house bool) (*Chain, error) {
 	invocation, delegations, err := v.read(tokens)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case invocation == nil:
+		return nil, failed(InvalidClaim, CID{}, "no invocation among %d tokens", len(tokens))
 	}
 	proofs, err := proofsOf(invocation, delegations)
 	if err != nil {
@@ -104,7 +107,60 @@ func (v *Verifier) check(tokens [][]byte, now time.Time, house bool) (*Chain, er
 	return chain, nil
 }
 
-// read finds tokens in the memo, and parses the others.
+// A Call uses delegations without an invocation: the channel proves the key of By.
+type Call struct {
+	By      did.DID
+	Command Command
+	// Args returns the arguments. It is called only if a delegation has a policy. Nil: the policies are not checked.
+	Args func() (map[string]any, error)
+}
+
+// VerifyCall checks delegations, in any order, by the rules of [Verifier.Verify], for a call that its channel authenticates. All of them form one
+// chain. The error is an [*Error], or that of Call.Args.
+func (v *Verifier) VerifyCall(tokens [][]byte, c Call, now time.Time) (*Chain, error) {
+	invocation, delegations, err := v.read(tokens)
+	switch {
+	case err != nil:
+		return nil, err
+	case invocation != nil:
+		return nil, failed(InvalidClaim, invocation.cid, "an invocation, and the call needs none")
+	}
+	call := &Token{verified: true, invocation: &Invocation{Issuer: c.By, Subject: v.options.Host, Command: c.Command}}
+	for holder := v.options.Host; len(call.invocation.Proofs) < len(delegations); {
+		i := slices.IndexFunc(delegations, func(t *Token) bool {
+			return t.issuer == holder && !slices.Contains(call.invocation.Proofs, t.cid)
+		})
+		if i < 0 {
+			return nil, failed(UnavailableProof, CID{}, "no delegation by %s", holder.Short())
+		}
+		call.invocation.Proofs = append(call.invocation.Proofs, delegations[i].cid)
+		holder = delegations[i].delegation.Audience
+	}
+	proofs, err := proofsOf(call, delegations)
+	if err != nil {
+		return nil, err
+	}
+	if err := v.checkDelegations(CID{}, proofs, now); err != nil {
+		return nil, err
+	}
+	chain, err := v.link(call, proofs, now, true)
+	if err != nil {
+		return nil, err
+	}
+	if c.Args != nil && slices.ContainsFunc(proofs, func(t *Token) bool { return len(t.delegation.Policy.statements) > 0 }) {
+		if call.invocation.Args, err = c.Args(); err != nil {
+			return nil, err
+		}
+		if err := checkPolicies(call, proofs); err != nil {
+			return nil, err
+		}
+		chain.Args = call.invocation.Args
+	}
+	v.remember(nil, proofs)
+	return chain, nil
+}
+
+// read finds tokens in the memo, and parses the others. The invocation is nil if there is none.
 func (v *Verifier) read(tokens [][]byte) (invocation *Token, delegations []*Token, err error) {
 	total := 0
 	delegations = make([]*Token, 0, len(tokens))
@@ -126,9 +182,6 @@ func (v *Verifier) read(tokens [][]byte) (invocation *Token, delegations []*Toke
 		default:
 			invocation = t
 		}
-	}
-	if invocation == nil {
-		return nil, nil, failed(InvalidClaim, CID{}, "no invocation among %d tokens", len(tokens))
 	}
 	return invocation, delegations, nil
 }
@@ -154,7 +207,9 @@ func (v *Verifier) remember(invocation *Token, proofs []*Token) {
 	for _, t := range proofs {
 		rememberLocked(&v.delegations, t)
 	}
-	rememberLocked(&v.invocations, invocation)
+	if invocation != nil {
+		rememberLocked(&v.invocations, invocation)
+	}
 }
 
 // rememberLocked keeps a new token without its bytes, which are a part of the buffer of the caller.
@@ -187,11 +242,16 @@ func (v *Verifier) checkHouseRules(invocation *Token, proofs []*Token, now time.
 	if i.Subject != v.options.Host || i.Audience != "" && i.Audience != v.options.Host {
 		return failed(WrongExecutor, invocation.cid, "the call is for %s, not for this host", i.Subject.Short())
 	}
-	if len(proofs) > MaxLinks {
-		return failed(TooLarge, invocation.cid, "%d delegations, %d are allowed", len(proofs), MaxLinks)
-	}
 	if err := v.checkLifetime(invocation, now, MaxInvocation); err != nil {
 		return err
+	}
+	return v.checkDelegations(invocation.cid, proofs, now)
+}
+
+// checkDelegations checks the length of the chain, and lifetimes.
+func (v *Verifier) checkDelegations(call CID, proofs []*Token, now time.Time) error {
+	if len(proofs) > MaxLinks {
+		return failed(TooLarge, call, "%d delegations, %d are allowed", len(proofs), MaxLinks)
 	}
 	for _, t := range proofs {
 		if err := v.checkLifetime(t, now, MaxDelegation); err != nil {

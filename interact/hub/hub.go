@@ -88,7 +88,8 @@ type Hub struct {
 type key struct {
 	source    *source
 	name, via string
-	class     string // of the consumer, at a remote Thing
+	class     string            // of the consumer, at a remote Thing
+	with      [sha256.Size]byte // hash of its delegations, at a remote Thing
 	typ       interact.Type
 	input     [sha256.Size]byte // of the data and its type; zero if there is none
 }
@@ -127,7 +128,7 @@ func (h *Hub) Middleware() interact.Middleware {
 }
 
 // Remote is Middleware for a Thing of another node, which knows the consumers of this node by their class ([did.Principal.Class]): those of
-// one class share.
+// one class share, if they present the same delegations.
 func (h *Hub) Remote() interact.Middleware {
 	return func(t interact.Thing) interact.Thing { return &source{h, t, true} }
 }
@@ -163,6 +164,9 @@ func (h *Hub) join(s *source, m *interact.Message) (*subscriber, error) {
 	k := key{source: s, name: m.Name, via: m.Via, typ: m.Type}
 	if s.remote {
 		k.class = m.From.Class()
+		if m.With != nil {
+			k.with = sha256.Sum256(m.With.Tokens)
+		}
 	}
 	if len(m.Data) > 0 {
 		k.input = sha256.Sum256(fmt.Appendf(nil, "%d %s %s", len(m.Media()), m.Media(), m.Data))

@@ -137,13 +137,14 @@ func (r *request) build(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// The headers with the caller, for agents of this node: [did.Principal.ID], Via, Org, and Roles separated by spaces. The last two are absent
-// without a verified membership.
+// The headers with the caller, for agents of this node: [did.Principal.ID], Via, Org, Roles separated by spaces, and the ID of the delegator. Org and
+// Roles are absent without a verified membership, the last one without a delegation.
 const (
-	callerHeader      = "Lmos-Caller"
-	callerViaHeader   = "Lmos-Caller-Via"
-	callerOrgHeader   = "Lmos-Caller-Org"
-	callerRolesHeader = "Lmos-Caller-Roles"
+	callerHeader       = "Lmos-Caller"
+	callerViaHeader    = "Lmos-Caller-Via"
+	callerOrgHeader    = "Lmos-Caller-Org"
+	callerRolesHeader  = "Lmos-Caller-Roles"
+	callerLentByHeader = "Lmos-Caller-Lent-By"
 )
 
 // callerSecretHeader is the header with the secret of the agent. It proves that the node set the headers of the caller.
@@ -175,6 +176,9 @@ func setCaller(req *http.Request, m *interact.Message) {
 		if m.From.Org != "" {
 			req.Header.Set(callerOrgHeader, string(m.From.Org))
 			req.Header.Set(callerRolesHeader, strings.Join(m.From.Roles, " "))
+		}
+		if m.From.Lent != nil {
+			req.Header.Set(callerLentByHeader, m.From.Lent.Lender())
 		}
 	}
 }

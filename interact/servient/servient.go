@@ -68,7 +68,7 @@ type Servient struct {
 // New returns a servient.
 func New(o Options) *Servient {
 	o.Tasks.Log, o.Tasks.Bound = o.Log, o.Policy.Bound
-	return &Servient{
+	s := &Servient{
 		o: o,
 		// The queue of an agent (Policy) limits its calls, so its connections need no limit.
 		own:    newBindings(bindingOptions{credentials: o.Credentials, callerSecret: o.CallerSecret, webhook: o.Webhook, conns: -1, log: o.Log}),
@@ -76,6 +76,8 @@ func New(o Options) *Servient {
 		hub:    hub.New(hub.Options{SubscriptionsPerCaller: o.Subscriptions, Log: o.Log}),
 		tasks:  task.New(o.Tasks),
 	}
+	o.Policy.OnDelegationEnd(s.tasks.CancelLent)
+	return s
 }
 
 // Run works until ctx ends.
@@ -203,7 +205,11 @@ type Consumed struct {
 func (s *Servient) Consume(d *td.Description, mesh interact.Thing, watch interact.Middleware) *Consumed {
 	paths := []interact.Path{{Name: "mesh", Thing: mesh}}
 	if s.direct != nil {
-		paths = append(paths, s.checkedPaths(s.direct, d, 1)...)
+		for _, p := range s.checkedPaths(s.direct, d, 1) {
+			supports := p.Supports
+			p.Supports = func(m *interact.Message) bool { return m.With == nil && (supports == nil || supports(m)) } // a delegation is for its host
+			paths = append(paths, p)
+		}
 	}
 	p := interact.NewPaths(d.Thing, paths...)
 	authorize := s.o.Policy.Authorize(d.Thing, access.TargetOf(d.Thing, d.Name()), nil)

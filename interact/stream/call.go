@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
@@ -69,11 +70,19 @@ func (t *Thing) ask(ctx context.Context, m *interact.Message, yield func(*intera
 	if err := q.late(ctx, time.Now()); err != nil {
 		return interact.AsError(err)
 	}
-	if len(t.hosts) > 1 {
+	hosts := t.hosts
+	if m.With != nil {
+		hosts = slices.DeleteFunc(slices.Clone(hosts), func(h td.Host) bool { return h.Node != m.With.Host })
+		if len(hosts) == 0 {
+			return interact.Errorf(interact.DelegationInvalid, "call an agent of that host, or leave the delegation out",
+				"WrongExecutor: the delegation is for the host %s, which does not offer %s", m.With.Host.Short(), m.Thing)
+		}
+	}
+	if len(hosts) > 1 {
 		return t.askOneOf(ctx, q, yield)
 	}
 	var failed []*pathError
-	for _, h := range t.hosts {
+	for _, h := range hosts {
 		err := t.askPaced(ctx, h, q, false, yield)
 		path, ok := err.(*pathError)
 		if !ok {

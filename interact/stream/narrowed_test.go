@@ -60,7 +60,7 @@ func TestStatementsOnlyNarrow(t *testing.T) {
 		"a part of a role":   {frame.As{IsConsumer: true, Name: "crm", Roles: "cler", Relation: did.Own}, "crm partner "},
 		"all, by a wildcard": {frame.As{IsConsumer: true, Name: "crm", Roles: "*", Relation: did.Own}, "crm partner clerk,node"},
 	} {
-		p := narrowed(node, c.as)
+		p := c.as.Of(node)
 		if got := strings.Join([]string{p.Name, p.Relation.String(), strings.Join(p.Roles, ",")}, " "); got != c.want {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
@@ -306,7 +304,7 @@ func (l *session) caller(ctx context.Context, as frame.As) *did.Principal {
 	defer l.mu.Unlock()
 	c := l.consumers[as]
 	if c.node != node {
-		c = consumer{node, narrowed(node, as)}
+		c = consumer{node, as.Of(node)}
 		if l.consumers == nil {
 			l.consumers = map[frame.As]consumer{}
 		}
@@ -315,15 +313,6 @@ func (l *session) caller(ctx context.Context, as frame.As) *did.Principal {
 		}
 	}
 	return c.principal
-}
-
-// narrowed returns the principal of the consumer that a node states.
-func narrowed(node *did.Principal, as frame.As) *did.Principal {
-	if as.Roles == frame.AllRoles {
-		return node.Narrowed(as.Name, as.Relation, nil)
-	}
-	stated := strings.Fields(as.Roles)
-	return node.Narrowed(as.Name, as.Relation, func(role string) bool { return slices.Contains(stated, role) })
 }
 
 // follow receives the frames after the request: its data, and a stream of chunks.

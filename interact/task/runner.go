@@ -188,6 +188,17 @@ func (r *Runner) CancelOf(node did.DID) {
 	}
 }
 
+// CancelLent cancels the running tasks that a delegation permitted, which link names ([did.Lent]).
+func (r *Runner) CancelLent(link string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.tasks {
+		if t.final == nil && t.err == nil && t.m.From.Lent != nil && t.m.From.Lent.Link == link {
+			t.cancel(errBarred)
+		}
+	}
+}
+
 // Close cancels all running tasks and waits for them. Their consumers get ShuttingDown.
 func (r *Runner) Close() {
 	r.refuse()

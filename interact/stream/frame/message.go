@@ -2,6 +2,7 @@ package frame
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -61,6 +62,18 @@ type As struct {
 	Relation did.Relation
 }
 
+// Of returns the principal of the consumer that a node states, or of the node itself. It has no more rights than the node.
+func (a As) Of(node *did.Principal) *did.Principal {
+	switch {
+	case !a.IsConsumer:
+		return node
+	case a.Roles == AllRoles:
+		return node.Narrowed(a.Name, a.Relation, nil)
+	}
+	stated := strings.Fields(a.Roles)
+	return node.Narrowed(a.Name, a.Relation, func(role string) bool { return slices.Contains(stated, role) })
+}
+
 // AllRoles in [As.Roles] means all roles of the node.
 const AllRoles = "*"
 
@@ -76,6 +89,10 @@ func AppendRequest(dst []byte, m *interact.Message, x Extra, left uint64) ([]byt
 	w.yes(19, m.Detach)
 	w.yes(20, m.Timing != nil)
 	w.as(21, x.As)
+	if m.With != nil {
+		w.bad = w.bad || len(m.With.Tokens) > interact.MaxCapability
+		w.bytes(22, m.With.Tokens)
+	}
 	w.message(23, m.Accept)
 	return w.finish(dst, m)
 }
@@ -257,22 +274,18 @@ type members struct {
 	timed   bool      // the request asks for times
 }
 
-// The members that only a request has, and that only a reply has, as bits by key.
-const (
-	onlyRequest = 1<<10 | 1<<14 | 1<<17 | 1<<18 | 1<<19 | 1<<23
-	onlyReply   = 1 << 22
-)
+// onlyRequest are the members that only a request has, as bits by key. 20, 21 and 22 have another meaning in a reply.
+const onlyRequest = 1<<10 | 1<<14 | 1<<17 | 1<<18 | 1<<19 | 1<<23
 
 // allow reports whether the map may have a member with the given key.
 func (s members) allow(key byte) bool {
-	bit := 1 << key
 	switch {
 	case s.request:
-		return onlyReply&bit == 0
+		return true
 	case key == 20 || key == 21:
 		return s.timed
 	}
-	return onlyRequest&bit == 0
+	return onlyRequest&(1<<key) == 0
 }
 
 // readMessage sets the fields of m to the members of the map b.
@@ -311,7 +324,11 @@ func readMessage(b []byte, m *interact.Message, s members) (x Extra, err error) 
 				r.timing(k, m, s)
 			}
 		case 22:
-			m.Began = r.time()
+			if s.request {
+				m.With = &interact.Capability{Tokens: r.bytes(interact.MaxCapability)}
+			} else {
+				m.Began = r.time()
+			}
 		default:
 			r.fail()
 		}

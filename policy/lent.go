@@ -1,0 +1,182 @@
+package policy
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/boundedmap"
+	"github.com/lmosd/lmosd/policy/access"
+)
+
+// Delegations verify the delegations that callers present (package delegation).
+type Delegations interface {
+	// Verify returns what the delegations of m permit its caller: an operation on a Thing. It returns nil without an error if this host did not issue
+	// the first one for the Thing: m counts as a message without. The error is an [*interact.Error].
+	Verify(m *interact.Message, op access.Op, thing string) (*Delegation, error)
+	// Holds reports whether the delegation of this host that link names has neither ended nor been revoked.
+	Holds(link string) bool
+}
+
+// A Delegation is a right that a caller uses in place of its delegator.
+type Delegation struct {
+	did.Lent
+	// Delegator is the principal of the delegator when this host issued the delegation. It has no more rights now.
+	Delegator *did.Principal
+}
+
+// Limits of what is known of delegations in use.
+const (
+	maxLentUses = 4096
+	maxLentRuns = 4096
+	keepLentRun = time.Hour // after the delegation: how long its caller may query a run
+)
+
+// lending has the delegations in use.
+type lending struct {
+	verify Delegations       // set before the first message; nil: there are none
+	onEnd  func(link string) // set before the first message
+
+	mu   sync.Mutex
+	uses map[string]lentUse    // by link; owned by mu, as the next one
+	runs map[lentRun]time.Time // until when their callers may query and cancel them
+}
+
+// A lentUse is a right that a delegation gave.
+type lentUse struct {
+	delegation *Delegation
+	request    access.Request // without its input
+}
+
+// A lentRun is a run of an action that a caller started by a delegation.
+type lentRun struct{ caller, thing, id string }
+
+// UseDelegations sets what verifies delegations. It is called before the first message.
+func (p *Policy) UseDelegations(d Delegations) { p.lent.verify = d }
+
+// OnDelegationEnd sets a function that is called with the link of a delegation in use that permits no call any more. It is called before the first message.
+func (p *Policy) OnDelegationEnd(f func(link string)) { p.lent.onEnd = f }
+
+// MayDelegate returns nil if a caller may delegate an operation on an affordance, which it must have itself. The error is that of a Thing that does
+// not exist, if the caller may not find it.
+func (p *Policy) MayDelegate(who *did.Principal, t *access.Target, op access.Op, name string) error {
+	r, d := p.delegates(who, access.Request{Op: op, Target: t, Affordance: name})
+	switch {
+	case d.Allow:
+		return nil
+	case who.Pending != "":
+		return unsettled(who)
+	case !p.Sees(who, t):
+		return interact.NotOffered(t.ID)
+	case r.Op == access.Delegate:
+		return interact.Errorf(interact.Forbidden, "ask the operator of that host for lmosd policy allow "+who.ID()+" --to delegate --on "+access.NameOf(t),
+			"%s may not delegate %s of %s: %s", who.Short(), name, access.NameOf(t), d.Why())
+	}
+	return interact.Errorf(interact.Forbidden, "only who may call can delegate it", "%s may not %s %s: %s", who.Short(), op, access.NameOf(t), d.Why())
+}
+
+// delegates decides whether a caller may delegate r, and r itself. It returns the request that is refused.
+func (p *Policy) delegates(who *did.Principal, r access.Request) (access.Request, access.Decision) {
+	right := r
+	right.Op = access.Delegate
+	if d := p.Decide(who, right); !d.Allow {
+		return right, d
+	}
+	return r, p.Decide(who, r)
+}
+
+// byDelegation returns the delegation that permits r to the caller of m, which no rule concerns; nil: none.
+func (p *Policy) byDelegation(m *interact.Message, r access.Request) (*did.Lent, error) {
+	if m.With == nil || p.lent.verify == nil || m.From.Node == "" || m.From.Anonymous() || r.Affordance == "" ||
+		!p.Decide(m.From, access.Request{Op: access.Connect}).Allow {
+		return nil, nil
+	}
+	d, err := p.lent.verify.Verify(m, r.Op, r.Target.ID)
+	if d == nil || err != nil {
+		return nil, err
+	}
+	if err := p.stillDelegates(d, r); err != nil {
+		return nil, err
+	}
+	p.lent.use(d, r)
+	return &d.Lent, nil
+}
+
+// stillDelegates returns nil if the delegator has the right now.
+func (p *Policy) stillDelegates(d *Delegation, r access.Request) error {
+	who := d.Delegator
+	if who.Node != "" {
+		who = current(p.Principal(who.Node), who)
+	}
+	refused, decision := p.delegates(who, r)
+	switch {
+	case decision.Allow:
+		return nil
+	case who.Pending != "":
+		return unsettled(who)
+	}
+	hint := "ask another delegator"
+	if who.Relation < d.Delegator.Relation && who.Barred == "" {
+		hint = "the delegator must connect to that host and show its membership"
+	}
+	return interact.Errorf(interact.DelegationInvalid, hint, "the delegator %s may not %s %s: %s", who.Short(), refused.Op, access.NameOf(r.Target), decision.Why())
+}
+
+func (l *lending) use(d *Delegation, r access.Request) {
+	r.Input = nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, known := l.uses[d.Link]; !known {
+		now := time.Now()
+		boundedmap.Put(&l.uses, d.Link, lentUse{d, r}, maxLentUses, func(u lentUse) bool { return !now.Before(u.delegation.Expires) })
+	}
+}
+
+// began notes a run that a caller started by a delegation. It ends the run if the delegation has ended meanwhile.
+func (p *Policy) began(m *interact.Message, thing, id string) {
+	l, now := &p.lent, time.Now()
+	l.mu.Lock()
+	boundedmap.Put(&l.runs, lentRun{m.From.ID(), thing, id}, m.From.Lent.Expires.Add(keepLentRun), maxLentRuns,
+		func(until time.Time) bool { return !now.Before(until) })
+	_, inUse := l.uses[m.From.Lent.Link]
+	l.mu.Unlock()
+	if !inUse && l.onEnd != nil {
+		l.onEnd(m.From.Lent.Link)
+	}
+}
+
+// isOwnRun reports whether m queries or cancels a run that its caller started by a delegation.
+func (l *lending) isOwnRun(m *interact.Message, thing string) bool {
+	if m.Type != interact.QueryAction && m.Type != interact.CancelAction || m.ActionID == "" {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, ok := l.runs[lentRun{m.From.ID(), thing, m.ActionID}]
+	return ok
+}
+
+// recheckDelegations ends the use of delegations that were revoked, or whose delegators have lost the right.
+func (p *Policy) recheckDelegations() {
+	if p.lent.verify == nil {
+		return
+	}
+	p.lent.mu.Lock()
+	uses := maps.Clone(p.lent.uses)
+	p.lent.mu.Unlock()
+	for _, link := range slices.Sorted(maps.Keys(uses)) {
+		u := uses[link]
+		if p.lent.verify.Holds(link) && p.stillDelegates(u.delegation, u.request) == nil {
+			continue
+		}
+		p.lent.mu.Lock()
+		delete(p.lent.uses, link)
+		p.lent.mu.Unlock()
+		if p.lent.onEnd != nil {
+			p.lent.onEnd(link)
+		}
+	}
+}
