@@ -79,6 +79,8 @@ type Options struct {
 	Trust Trust
 	// Groups are the groups of the node; nil for a node that keeps none.
 	Groups Groups
+	// Delegations are what its consumers lend; nil: nothing can be delegated.
+	Delegations Delegations
 	// Listen is the TCP address and port. Empty means [defaultListen]; [None] serves only the socket. An address beyond loopback requires
 	// Tokens, and IsEncrypted or OpenDirectory: without encryption it accepts no tokens.
 	Listen string

@@ -83,6 +83,7 @@ func (g *Gateway) fixedRoutes() map[string]http.Handler {
 	}
 	maps.Copy(routes, g.trustRoutes())
 	maps.Copy(routes, g.groupRoutes())
+	maps.Copy(routes, g.delegationRoutes())
 	maps.Copy(routes, g.metadataRoutes())
 	if g.o.Callbacks != nil {
 		routes["POST "+callbacksPath+"{callback}"] = g.protect(open, func(w http.ResponseWriter, r *http.Request) error {

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -14,8 +13,9 @@ import (
 	"github.com/lmosd/lmosd/group"
 	"github.com/lmosd/lmosd/interact/stream"
 	"github.com/lmosd/lmosd/node/datadir"
+	"github.com/lmosd/lmosd/node/membership"
 	"github.com/lmosd/lmosd/p2p"
-	"github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/policy/delegation"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/trust"
 )
@@ -26,8 +26,9 @@ type network struct {
 	own       *p2p.Host // nil if Options.Host is another
 	self      did.DID
 	peers     *p2p.Peers
-	trust     *trust.Trust  // nil without Options.Dir
-	groups    *group.Groups // nil without Options.Dir
+	trust     *trust.Trust            // nil without Options.Dir
+	groups    *group.Groups           // nil without Options.Dir
+	lent      *delegation.Delegations // nil without Options.Dir
 	bootstrap *p2p.Bootstrap
 }
 
@@ -80,48 +81,25 @@ func (n *Node) openNetwork() (err error) {
 	return nil
 }
 
-// openGroups opens the groups of a node with a data directory, whose requests trust carries.
-func (n *Node) openGroups() error {
-	t := n.network.trust
-	g, err := group.Open(group.Options{Dir: n.opts.Dir, Signer: n.key, Network: n.opts.Network, Ask: t.AskGroup, Addrs: n.Addrs, Principal: t.Principal,
-		Connect: func(ctx context.Context, id did.DID) error { return n.mesh.monitor.Dial(ctx, id) }, Organization: t.Named, OnChange: t.GroupsChanged,
-		Credentials: func(id did.DID) (all []group.Credential) {
-			if p := t.Principal(id); p.Org != "" && p.Pending == "" && p.Barred == "" {
-				all = append(all, group.Credential{Issuer: p.Org, Roles: p.Roles, Org: true})
-			}
-			for _, c := range t.CredentialsOf(id) {
-				all = append(all, group.Credential{Issuer: c.Issuer, Roles: c.Roles, Hash: c.Multihash(), Until: c.Until})
-			}
-			return all
-		},
-		Sender:  stream.NewPseudonyms(n.key).Name,
-		OnNames: n.namesChanged, Record: func(text string) { n.stores.Audit.Change(audit.ChangeTrust, text) }, Log: n.opts.Log})
-	if err != nil {
+// openGroups opens the groups and the delegations of a node with a data directory.
+func (n *Node) openGroups() (err error) {
+	w, names := n.network, stream.NewPseudonyms(n.key)
+	record := func(text string) { n.stores.Audit.Change(audit.ChangeTrust, text) }
+	if w.groups, err = membership.Groups(w.trust, group.Options{Dir: n.opts.Dir, Signer: n.key, Network: n.opts.Network, Addrs: n.Addrs, Sender: names.Name,
+		Connect: func(ctx context.Context, id did.DID) error { return n.mesh.monitor.Dial(ctx, id) }, OnNames: n.namesChanged, Record: record, Log: n.opts.Log}); err != nil {
 		return datadir.Error(n.opts.Dir, err)
 	}
-	n.network.groups = g
-	n.life.onClose(g.Close)
-	n.life.onRun(g.Run)
-	t.ServeGroups(trust.Groups{Serve: g.Serve, Of: g.Of, Met: g.Met})
-	return nil
-}
-
-// openTrust opens the organization and the partners of a node with a data directory.
-func (n *Node) openTrust() (*trust.Trust, error) {
-	if n.opts.Dir == "" {
-		return nil, nil
+	n.life.onClose(w.groups.Close)
+	n.life.onRun(w.groups.Run)
+	if w.lent, err = membership.Delegations(w.trust, delegation.Options{Dir: n.opts.Dir, Signer: n.key, As: names.Of, May: n.policy.MayDelegate,
+		Things: func(ctx context.Context, ref string) (*td.Description, error) {
+			return n.view.Get(did.AsProcess(ctx), ref)
+		},
+		OnEnd: func() { n.policy.Recheck("") }, Record: record, Log: n.opts.Log}); err != nil {
+		return datadir.Error(n.opts.Dir, err)
 	}
-	return trust.New(trust.Options{Dir: n.opts.Dir, Self: n.DID(), Network: n.opts.Network, Log: n.opts.Log,
-		Rotation: n.stores.Rotation, Checkpoints: n.stores.Audit, OnChange: n.standingChanged,
-		Joins:   n.opts.MDNS && cmp.Or(n.opts.Policy.Connect, access.ConnectAnyone) == access.ConnectAnyone,
-		Record:  func(text string) { n.stores.Audit.Change(audit.ChangeTrust, text) },
-		OnNames: n.namesChanged,
-		OnHello: func(id did.DID) {
-			if n.policy.Rejects(id) {
-				_ = n.recordDenied(id, n.policy.Connects(id)) // the peer sees the end of the connection
-				n.network.peers.Disconnect(id)
-			}
-		}})
+	n.policy.UseDelegations(w.lent)
+	return nil
 }
 
 // standingChanged ends what a node may not continue, after its standing has changed. A standing that only rises does not end the connection,

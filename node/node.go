@@ -282,7 +282,7 @@ func (n *Node) openHTTP() (err error) {
 			Hosts: n.network.records()}.TD,
 		Listen: gateway.None, Socket: gateway.None}
 	if t := n.network.trust; t != nil {
-		o.Trust, o.Groups = t, n.network.groups
+		o.Trust, o.Groups, o.Delegations = t, n.network.groups, n.network.lent
 	}
 	if h := n.opts.HTTP; h != nil {
 		o.Tokens, o.TokenFile, o.NoAuth, o.Proxy = n.stores.Tokens, tokens.OperatorPath(n.opts.Dir), h.NoAuth, h.Proxy

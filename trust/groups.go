@@ -8,10 +8,12 @@ import (
 	"github.com/lmosd/lmosd/trust/exchange"
 )
 
+// A Carried answers requests of nodes that this package carries for another one: at most 64 KiB, with at most 512 KiB. An error goes to the node.
+type Carried = func(ctx context.Context, from *did.Principal, body []byte) ([]byte, error)
+
 // Groups are what package group does with requests about groups, which this package carries.
 type Groups struct {
-	// Serve answers a request of a node, at most 64 KiB, by at most 512 KiB. An error goes to the node.
-	Serve func(ctx context.Context, from *did.Principal, body []byte) ([]byte, error)
+	Serve Carried
 	// Of returns the groups of a node. It must not call the Trust, nor block.
 	Of func(node did.DID) []did.Membership
 	// Met is called when a node is connected and has said who it is. It must not block.
@@ -21,18 +23,17 @@ type Groups struct {
 // ServeGroups carries requests about groups. It is called once, before peers connect.
 func (t *Trust) ServeGroups(g Groups) { t.groups.Store(&g) }
 
-// serveGroup answers a request about a group.
-func (t *Trust) serveGroup(ctx context.Context, id did.DID, q *exchange.Request) (*exchange.Response, error) {
-	g := t.groups.Load()
-	if g == nil {
-		return nil, refused
-	}
+// ServeDelegations carries requests about delegations. It is called once, before peers connect.
+func (t *Trust) ServeDelegations(serve Carried) { t.delegations.Store(&serve) }
+
+// carried answers a request of a node that is not barred.
+func (t *Trust) carried(ctx context.Context, id did.DID, q *exchange.Request, serve Carried) (*exchange.Response, error) {
 	t.Wait(ctx, id)
 	p := t.Principal(id)
 	if p.Barred != "" {
 		return nil, refused
 	}
-	body, err := g.Serve(ctx, p, q.Body)
+	body, err := serve(ctx, p, q.Body)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +42,16 @@ func (t *Trust) serveGroup(ctx context.Context, id did.DID, q *exchange.Request)
 
 // AskGroup sends a request about a group to a connected node, or to one at addresses, and returns its response.
 func (t *Trust) AskGroup(ctx context.Context, node did.DID, body []byte, addrs ...string) ([]byte, error) {
-	r, err := t.net.Ask(ctx, node, &exchange.Request{Op: exchange.OpGroup, Body: body}, addrs...)
+	return t.carry(ctx, exchange.OpGroup, node, body, addrs...)
+}
+
+// AskDelegation sends a request about a delegation to a connected node, and returns its response.
+func (t *Trust) AskDelegation(ctx context.Context, node did.DID, body []byte) ([]byte, error) {
+	return t.carry(ctx, exchange.OpDelegate, node, body)
+}
+
+func (t *Trust) carry(ctx context.Context, op exchange.Op, node did.DID, body []byte, addrs ...string) ([]byte, error) {
+	r, err := t.net.Ask(ctx, node, &exchange.Request{Op: op, Body: body}, addrs...)
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,13 @@ func (t *Trust) serve(ctx context.Context, id did.DID, q *exchange.Request) (*ex
 	case exchange.OpKey:
 		return t.serveKey(id)
 	case exchange.OpGroup:
-		return t.serveGroup(ctx, id, q)
+		if g := t.groups.Load(); g != nil {
+			return t.carried(ctx, id, q, g.Serve)
+		}
+	case exchange.OpDelegate:
+		if serve := t.delegations.Load(); serve != nil {
+			return t.carried(ctx, id, q, *serve)
+		}
 	case exchange.OpReplace:
 		return t.serveReplace(ctx, id, q)
 	case exchange.OpCredential:
@@ -49,6 +55,9 @@ func (t *Trust) serve(ctx context.Context, id did.DID, q *exchange.Request) (*ex
 		return t.serveJoin(id, q)
 	case exchange.OpPresent:
 		return t.servePresent(ctx, id, q)
+	}
+	if q.Op == exchange.OpGroup || q.Op == exchange.OpDelegate {
+		return nil, refused
 	}
 	return nil, interact.Errorf(interact.Invalid, "update lmosd there", "unknown operation %d", q.Op)
 }

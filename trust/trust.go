@@ -97,10 +97,12 @@ type Trust struct {
 	verifying chan struct{}
 	things    atomic.Pointer[Things] // nil: none are served
 	groups    atomic.Pointer[Groups] // nil: there are none
-	invites   *invitation.Store      // nil without Options.Dir
-	joins     joins
-	agents    agents
-	issuers   issuerDocuments // of foreign issuers
+	// delegations answers requests about delegations; nil: none are answered.
+	delegations atomic.Pointer[Carried]
+	invites     *invitation.Store // nil without Options.Dir
+	joins       joins
+	agents      agents
+	issuers     issuerDocuments // of foreign issuers
 
 	ctx  context.Context // ends with Close
 	end  context.CancelFunc

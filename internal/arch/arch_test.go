@@ -44,11 +44,11 @@ var rows = [][]string{
 	{"bridge/a2a/protocol", "bridge/a2a/card", "bridge/bridgetest"},
 	{"bridge/mcp/features"},
 	{"bridge/a2a/v03", "bridge/a2a/executor", "bridge/a2a/push"},
-	{"trust", "group", "gateway/tdd", "bridge/mcp/server", "bridge/mcp/backend", "bridge/a2a/server", "bridge/a2a/client"},
+	{"trust", "group", "policy/delegation", "gateway/tdd", "bridge/mcp/server", "bridge/mcp/backend", "bridge/a2a/server", "bridge/a2a/client"},
 	{"bridge/mcp/aggregator", "bridge/mcp/client"},
 	// What a node is made of: the HTTP server, the libp2p host, agents made from programs and documents, bridges.
 	{"agent", "gateway", "p2p", "expose", "discovery/explore", "interact/servient", "bridge/mcp", "bridge/a2a"},
-	{"directory/presence", "node/status", "node/datadir", "agent/agenttest"}, // use the libp2p host, the publications, agents
+	{"directory/presence", "node/status", "node/datadir", "node/membership", "agent/agenttest"}, // use the libp2p host, the publications, agents
 	{"node"},
 	{"testnet", "configs", "interop/testmesh"},
 	{"cmd/lmosd/internal/cli", "cmd/lmosd/internal/printer", "testnet/nat"}, // the last one starts processes as testnet does

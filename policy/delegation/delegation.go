@@ -27,6 +27,7 @@ import (
 	"github.com/lmosd/lmosd/interact/stream/frame"
 	"github.com/lmosd/lmosd/internal/atomicfile"
 	"github.com/lmosd/lmosd/policy/access"
+	"github.com/lmosd/lmosd/td"
 )
 
 // Limits of a node.
@@ -42,11 +43,10 @@ const (
 type Options struct {
 	Dir    string // the data directory; empty: nothing is stored
 	Signer did.Signer
-	// Right returns nil if a caller may delegate an operation on an affordance of a Thing of this node, which it must have itself
-	// (policy.Policy.MayDelegate).
-	Right func(ctx context.Context, who *did.Principal, thing string, op access.Op, name string) error
-	// Locate returns the id and the host of a Thing.
-	Locate func(ctx context.Context, ref string) (thing string, host did.DID, err error)
+	// May returns nil if a caller may delegate an operation on an affordance, which it must have itself (policy.Policy.MayDelegate).
+	May func(who *did.Principal, t *access.Target, op access.Op, name string) error
+	// Things returns the description of a Thing.
+	Things func(ctx context.Context, ref string) (*td.Description, error)
 	// Principal returns the current principal of a node, and As the statement for whom this node speaks.
 	Principal func(node did.DID) *did.Principal
 	As        func(*did.Principal) frame.As
@@ -184,9 +184,13 @@ func (d *Delegations) Delegate(ctx context.Context, q api.DelegationRequest) (*a
 	if err != nil {
 		return nil, err
 	}
-	thing, host, err := d.o.Locate(ctx, q.Agent)
+	desc, err := d.o.Things(ctx, q.Agent)
 	if err != nil {
 		return nil, err
+	}
+	thing, host := desc.ID, d.hostOf(desc)
+	if host == "" {
+		return nil, interact.Errorf(interact.NotAllowed, "delegate an agent of a node", "%s is at no node", interact.Excerpt(q.Agent, 80))
 	}
 	op := access.Op(cmp.Or(q.Op, string(access.Invoke)))
 	who := did.PrincipalOf(ctx)
@@ -221,6 +225,17 @@ func (d *Delegations) Delegate(ctx context.Context, q api.DelegationRequest) (*a
 	d.o.Record(fmt.Sprintf("delegated %s of %s at %s to %s until %s", op, thing, host.Short(), to, expires.Format(time.RFC3339)))
 	out.Token = string(text)
 	return &out, nil
+}
+
+// hostOf returns the host of a Thing: this node if it is one, else the first one; empty: none.
+func (d *Delegations) hostOf(desc *td.Description) (host did.DID) {
+	for _, h := range desc.Record.Hosts {
+		if h.Node == d.self {
+			return d.self
+		}
+		host = cmp.Or(host, h.Node)
+	}
+	return host
 }
 
 func nameOf(p *did.Principal) string {
@@ -269,7 +284,11 @@ func (d *Delegations) issue(ctx context.Context, who *did.Principal, as frame.As
 	if !t.expires.After(now) || t.expires.After(now.Add(ucan.MaxDelegation)) {
 		return nil, interact.Errorf(interact.ClockSkew, "compare the clocks", "the end of the delegation, %s, is not within 30 days from now", t.expires.Format(time.RFC3339))
 	}
-	if err := d.o.Right(ctx, who, t.thing, t.op, t.name); err != nil {
+	desc, err := d.o.Things(ctx, t.thing)
+	if err != nil || d.hostOf(desc) != d.self || desc.ID != t.thing {
+		return nil, interact.NotOffered(t.thing)
+	}
+	if err := d.o.May(who, access.TargetOf(desc.Thing, desc.Name()), t.op, t.name); err != nil {
 		return nil, err
 	}
 	command, err := t.command()

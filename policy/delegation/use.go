@@ -74,29 +74,6 @@ func invalid(err error) error {
 	return interact.Errorf(interact.DelegationInvalid, "ask the delegator for a new one", "%v", e)
 }
 
-// HostOf returns the host of a token, as the API takes it, and its bytes for frames. The error is an [*interact.Error].
-func HostOf(text string) (*interact.Capability, error) {
-	tokens, err := ucan.Unpack([]byte(text))
-	if err != nil || len(tokens) == 0 {
-		return nil, interact.Errorf(interact.DelegationInvalid, "copy the whole token", "this is not a delegation: %v", err)
-	}
-	c := &interact.Capability{}
-	for _, raw := range tokens {
-		t, err := ucan.Parse(raw)
-		if err != nil {
-			return nil, interact.Errorf(interact.DelegationInvalid, "copy the whole token", "this is not a delegation: %v", err)
-		}
-		if l := t.Delegation(); l != nil && l.Issuer == l.Subject {
-			c.Host = l.Subject
-		}
-	}
-	c.Tokens, err = ucan.Pack(ucan.Raw, tokens...)
-	if err == nil && (c.Host == "" || len(c.Tokens) > interact.MaxCapability) {
-		err = interact.Errorf(interact.DelegationInvalid, "copy the whole token", "the delegation of the host is missing, or the token is too large")
-	}
-	return c, err
-}
-
 // An op of a request to a host. The numbers are never reused.
 const (
 	opIssue  = 1

@@ -1,0 +1,71 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/gateway/tdd"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// Delegations are the rights that consumers of the node lend to other nodes. Errors are those of [interact.Error].
+type Delegations interface {
+	// Delegate lets another node use a right of the caller of ctx.
+	Delegate(ctx context.Context, q api.DelegationRequest) (*api.Delegation, error)
+	List() []api.Delegation
+	Revoke(ctx context.Context, id string) (*api.Delegation, error)
+}
+
+// delegationRoutes returns the routes of delegations, by pattern of the mux.
+func (g *Gateway) delegationRoutes() map[string]http.Handler {
+	return map[string]http.Handler{
+		"GET /v1/delegations":         g.delegated(admin, g.listDelegations),
+		"POST /v1/delegations":        g.delegated(call, g.delegate),
+		"DELETE /v1/delegations/{id}": g.delegated(admin, g.revokeDelegation),
+	}
+}
+
+// delegated returns a protected handler.
+func (g *Gateway) delegated(a access, h func(d Delegations, w http.ResponseWriter, r *http.Request) error) http.Handler {
+	return g.protect(a, func(w http.ResponseWriter, r *http.Request) error {
+		if g.o.Delegations == nil {
+			return interact.Errorf(interact.NotFound, "", "this node delegates nothing").Then(interact.StepStatus)
+		}
+		if _, err := tdd.Params(r); err != nil {
+			return err
+		}
+		w.Header().Set("Cache-Control", "no-store") // tokens are secrets
+		return h(g.o.Delegations, w, r)
+	})
+}
+
+func (g *Gateway) listDelegations(d Delegations, w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, api.DelegationList{APIVersion: api.APIVersion, Kind: "DelegationList", Items: d.List()})
+}
+
+func (g *Gateway) delegate(d Delegations, w http.ResponseWriter, r *http.Request) error {
+	if p := did.PrincipalOf(r.Context()); p != nil && p.Relation != did.Local {
+		return interact.Errorf(interact.Forbidden, "use the unix socket, or a token", "the caller is not proven")
+	}
+	var q api.DelegationRequest
+	if err := readBody(w, r, &q, `{"agent":"payout","name":"pay","to":"did:key:…","life":"10m"}`); err != nil {
+		return err
+	}
+	one, err := d.Delegate(r.Context(), q)
+	return writeDelegation(w, http.StatusCreated, one, err)
+}
+
+func writeDelegation(w http.ResponseWriter, status int, d *api.Delegation, err error) error {
+	if err != nil {
+		return err
+	}
+	d.APIVersion, d.Kind = api.APIVersion, "Delegation"
+	return writeJSON(w, status, d)
+}
+
+func (g *Gateway) revokeDelegation(d Delegations, w http.ResponseWriter, r *http.Request) error {
+	one, err := d.Revoke(r.Context(), r.PathValue("id"))
+	return writeDelegation(w, http.StatusOK, one, err)
+}
