@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -15,6 +16,7 @@ import (
 	"github.com/lmosd/lmosd/node/datadir"
 	"github.com/lmosd/lmosd/node/membership"
 	"github.com/lmosd/lmosd/p2p"
+	"github.com/lmosd/lmosd/policy/access"
 	"github.com/lmosd/lmosd/policy/delegation"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/trust"
@@ -100,6 +102,24 @@ func (n *Node) openGroups() (err error) {
 	}
 	n.policy.UseDelegations(w.lent)
 	return nil
+}
+
+// openTrust opens the organization and the partners of a node with a data directory.
+func (n *Node) openTrust() (*trust.Trust, error) {
+	if n.opts.Dir == "" {
+		return nil, nil
+	}
+	return trust.New(trust.Options{Dir: n.opts.Dir, Self: n.DID(), Network: n.opts.Network, Log: n.opts.Log,
+		Rotation: n.stores.Rotation, Checkpoints: n.stores.Audit, OnChange: n.standingChanged,
+		Joins:   n.opts.MDNS && cmp.Or(n.opts.Policy.Connect, access.ConnectAnyone) == access.ConnectAnyone,
+		Record:  func(text string) { n.stores.Audit.Change(audit.ChangeTrust, text) },
+		OnNames: n.namesChanged,
+		OnHello: func(id did.DID) {
+			if n.policy.Rejects(id) {
+				_ = n.recordDenied(id, n.policy.Connects(id)) // the peer sees the end of the connection
+				n.network.peers.Disconnect(id)
+			}
+		}})
 }
 
 // standingChanged ends what a node may not continue, after its standing has changed. A standing that only rises does not end the connection,

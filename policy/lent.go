@@ -72,7 +72,7 @@ func (p *Policy) MayDelegate(who *did.Principal, t *access.Target, op access.Op,
 	case !p.Sees(who, t):
 		return interact.NotOffered(t.ID)
 	case r.Op == access.Delegate:
-		return interact.Errorf(interact.Forbidden, "ask the operator of that host for lmosd policy allow "+who.ID()+" --to delegate --on "+access.NameOf(t),
+		return interact.Errorf(interact.Forbidden, "ask the operator of that host for a rule that allows "+who.ID()+" to delegate",
 			"%s may not delegate %s of %s: %s", who.Short(), name, access.NameOf(t), d.Why())
 	}
 	return interact.Errorf(interact.Forbidden, "only who may call can delegate it", "%s may not %s %s: %s", who.Short(), op, access.NameOf(t), d.Why())
