@@ -28,7 +28,7 @@ import (
 type callFlags struct {
 	timeout           time.Duration
 	async, stream     bool
-	key, via          string
+	key, via, with    string
 	accept, mediaType string
 	ask               askFlags
 	by                capabilityFlags
@@ -77,10 +77,24 @@ func newCallCommand(a *app) *cobra.Command {
 	flags.StringVar(&f.accept, "accept", "", "media `TYPE` that the output should have")
 	flags.StringVar(&f.mediaType, "content-type", "", "media `TYPE` of @file or -; standard input and large files are sent while they are read")
 	flags.StringVar(&f.key, "idempotency-key", "", "`KEY` that makes the call repeatable: with one key the action runs once")
+	flags.StringVar(&f.with, "with", "", "a delegation, the `TOKEN` or @FILE, by which this node uses the right of another one (lmosd delegate)")
 	addVia(cmd, &f.via)
 	f.ask.add(cmd)
 	f.by.add(cmd)
 	return cmd
+}
+
+// tokenOf returns a delegation, which may be in a file: arguments are visible to other users of the machine.
+func tokenOf(text string) (string, error) {
+	name, ok := strings.CutPrefix(text, "@")
+	if !ok {
+		return text, nil
+	}
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		return "", input.Unreadable(name, err)
+	}
+	return strings.TrimSpace(string(raw)), nil
 }
 
 func addVia(cmd *cobra.Command, via *string) {
@@ -192,7 +206,11 @@ func (c *conversation) call(ctx context.Context, f callFlags, name string, words
 	if err != nil {
 		return err
 	}
-	o := api.CallOptions{Accept: f.accept, Async: f.async, Key: f.key, Via: f.via, Timing: true}
+	with, err := tokenOf(f.with)
+	if err != nil {
+		return err
+	}
+	o := api.CallOptions{Accept: f.accept, Async: f.async, Key: f.key, Via: f.via, With: with, Timing: true}
 	done, err := c.fill(ctx, &o, f, action, words)
 	if err != nil {
 		return err

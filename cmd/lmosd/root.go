@@ -67,7 +67,7 @@ func hideFlags(cmd *cobra.Command) {
 // commands returns the commands by group; help sorts each group by name.
 func (a *app) commands() map[string][]*cobra.Command {
 	return map[string][]*cobra.Command{
-		"use": {newFindCommand(a), newRouteCommand(a), newShowCommand(a), newCallCommand(a), newReadCommand(a), newWriteCommand(a), newWatchCommand(a),
+		"use": {newFindCommand(a), newRouteCommand(a), newShowCommand(a), newCallCommand(a), newDelegateCommand(a), newReadCommand(a), newWriteCommand(a), newWatchCommand(a),
 			newTaskCommand(a), newPingCommand(a), newTraceCommand(a)},
 		"offer": {newExposeCommand(a), login.NewCommand(a.Console), login.NewLogoutCommand(a.Console), newPublishCommand(a), newUnpublishCommand(a),
 			newMoveCommand(a), newHostingCommand(a), validate.NewCommand(a.Console)},
