@@ -35,6 +35,8 @@ type Delegation struct {
 	Where   []string  `json:"where,omitempty"`
 	Expires time.Time `json:"expires"`
 	Token   string    `json:"token,omitempty"` // only when it is created
+	// Revoking is set if it is revoked and its host has not received that yet.
+	Revoking bool `json:"revoking,omitempty"`
 }
 
 // A DelegationList is the delegations of a node that have not ended.
@@ -52,6 +54,11 @@ func (c *Client) Delegate(ctx context.Context, q DelegationRequest) (*Delegation
 // Delegations lists the delegations that consumers of the node gave away.
 func (c *Client) Delegations(ctx context.Context) (*DelegationList, error) {
 	return get[DelegationList](ctx, c, "/v1/delegations")
+}
+
+// IssuedDelegations lists the delegations that are valid at the node: those that it issued to delegators of other nodes and of its own.
+func (c *Client) IssuedDelegations(ctx context.Context) (*DelegationList, error) {
+	return get[DelegationList](ctx, c, "/v1/delegations?issued=true")
 }
 
 // RevokeDelegation ends a delegation, by its id.

@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"github.com/lmosd/lmosd/api"
-	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 )
@@ -14,26 +13,28 @@ import (
 type Delegations interface {
 	// Delegate lets another node use a right of the caller of ctx.
 	Delegate(ctx context.Context, q api.DelegationRequest) (*api.Delegation, error)
+	// List returns what consumers of this node gave away, and Issued what this host permits others to give away.
 	List() []api.Delegation
+	Issued() []api.Delegation
 	Revoke(ctx context.Context, id string) (*api.Delegation, error)
 }
 
 // delegationRoutes returns the routes of delegations, by pattern of the mux.
 func (g *Gateway) delegationRoutes() map[string]http.Handler {
 	return map[string]http.Handler{
-		"GET /v1/delegations":         g.delegated(admin, g.listDelegations),
+		"GET /v1/delegations":         g.delegated(admin, g.listDelegations, "issued"),
 		"POST /v1/delegations":        g.delegated(call, g.delegate),
 		"DELETE /v1/delegations/{id}": g.delegated(admin, g.revokeDelegation),
 	}
 }
 
 // delegated returns a protected handler.
-func (g *Gateway) delegated(a access, h func(d Delegations, w http.ResponseWriter, r *http.Request) error) http.Handler {
+func (g *Gateway) delegated(a access, h func(d Delegations, w http.ResponseWriter, r *http.Request) error, params ...string) http.Handler {
 	return g.protect(a, func(w http.ResponseWriter, r *http.Request) error {
 		if g.o.Delegations == nil {
 			return interact.Errorf(interact.NotFound, "", "this node delegates nothing").Then(interact.StepStatus)
 		}
-		if _, err := tdd.Params(r); err != nil {
+		if _, err := tdd.Params(r, params...); err != nil {
 			return err
 		}
 		w.Header().Set("Cache-Control", "no-store") // tokens are secrets
@@ -41,14 +42,15 @@ func (g *Gateway) delegated(a access, h func(d Delegations, w http.ResponseWrite
 	})
 }
 
-func (g *Gateway) listDelegations(d Delegations, w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, http.StatusOK, api.DelegationList{APIVersion: api.APIVersion, Kind: "DelegationList", Items: d.List()})
+func (g *Gateway) listDelegations(d Delegations, w http.ResponseWriter, r *http.Request) error {
+	list := d.List
+	if r.URL.Query().Get("issued") == "true" {
+		list = d.Issued
+	}
+	return writeJSON(w, http.StatusOK, api.DelegationList{APIVersion: api.APIVersion, Kind: "DelegationList", Items: list()})
 }
 
 func (g *Gateway) delegate(d Delegations, w http.ResponseWriter, r *http.Request) error {
-	if p := did.PrincipalOf(r.Context()); p != nil && p.Relation != did.Local {
-		return interact.Errorf(interact.Forbidden, "use the unix socket, or a token", "the caller is not proven")
-	}
 	var q api.DelegationRequest
 	if err := readBody(w, r, &q, `{"agent":"payout","name":"pay","to":"did:key:…","life":"10m"}`); err != nil {
 		return err

@@ -52,7 +52,7 @@ func TestDelegation(t *testing.T) {
 		return d
 	}
 	d := lend(q)
-	if d.Host != host.DID() || d.Token == "" || d.Kind != "Delegation" || d.Expires.Sub(time.Now()) > 10*time.Minute {
+	if d.Host != host.DID() || d.Token == "" || d.Kind != "Delegation" || time.Until(d.Expires) > 10*time.Minute {
 		t.Errorf("%+v", d)
 	}
 	if err := callWith(t, delegate, ref, "", `"x"`); codeOf(err) != interact.Forbidden {

@@ -86,20 +86,21 @@ func (n *Node) openNetwork() (err error) {
 // openGroups opens the groups and the delegations of a node with a data directory.
 func (n *Node) openGroups() (err error) {
 	w, names := n.network, stream.NewPseudonyms(n.key)
+	connect := func(ctx context.Context, id did.DID) error { return n.mesh.monitor.Dial(ctx, id) }
 	record := func(text string) { n.stores.Audit.Change(audit.ChangeTrust, text) }
 	if w.groups, err = membership.Groups(w.trust, group.Options{Dir: n.opts.Dir, Signer: n.key, Network: n.opts.Network, Addrs: n.Addrs, Sender: names.Name,
-		Connect: func(ctx context.Context, id did.DID) error { return n.mesh.monitor.Dial(ctx, id) }, OnNames: n.namesChanged, Record: record, Log: n.opts.Log}); err != nil {
+		Connect: connect, OnNames: n.namesChanged, Record: record, Log: n.opts.Log}); err != nil {
 		return datadir.Error(n.opts.Dir, err)
 	}
 	n.life.onClose(w.groups.Close)
 	n.life.onRun(w.groups.Run)
 	if w.lent, err = membership.Delegations(w.trust, delegation.Options{Dir: n.opts.Dir, Signer: n.key, As: names.Of, May: n.policy.MayDelegate,
-		Things: func(ctx context.Context, ref string) (*td.Description, error) {
-			return n.view.Get(did.AsProcess(ctx), ref)
-		},
+		Find:   func(ctx context.Context, ref string) (*td.Description, error) { return n.view.Get(ctx, ref) },
+		Own: func(thing string) *td.Description { return n.mesh.index.Offered(thing) }, Connect: connect,
 		OnEnd: func() { n.policy.Recheck("") }, Record: record, Log: n.opts.Log}); err != nil {
 		return datadir.Error(n.opts.Dir, err)
 	}
+	n.life.onRun(w.lent.Run)
 	n.policy.UseDelegations(w.lent)
 	return nil
 }

@@ -30,7 +30,7 @@ type Delegation struct {
 
 // Limits of what is known of delegations in use.
 const (
-	maxLentUses = 4096
+	maxLentUses = 4096 // as many as a host issues: none in force is dropped
 	maxLentRuns = 4096
 	keepLentRun = time.Hour // after the delegation: how long its caller may query a run
 )
@@ -159,8 +159,8 @@ func (l *lending) isOwnRun(m *interact.Message, thing string) bool {
 	return ok
 }
 
-// recheckDelegations ends the use of delegations that were revoked, or whose delegators have lost the right.
-func (p *Policy) recheckDelegations() {
+// recheckDelegations ends the use of delegations that were revoked, or whose delegators have lost the right: those of a node, or all if node is empty.
+func (p *Policy) recheckDelegations(node did.DID) {
 	if p.lent.verify == nil {
 		return
 	}
@@ -169,6 +169,9 @@ func (p *Policy) recheckDelegations() {
 	p.lent.mu.Unlock()
 	for _, link := range slices.Sorted(maps.Keys(uses)) {
 		u := uses[link]
+		if node != "" && u.delegation.Delegator.Node != node {
+			continue
+		}
 		if p.lent.verify.Holds(link) && p.stillDelegates(u.delegation, u.request) == nil {
 			continue
 		}

@@ -136,5 +136,5 @@ func current(node, before *did.Principal) *did.Principal {
 // It also ends what runs by delegations that do not count any more.
 func (p *Policy) Recheck(node did.DID) {
 	p.running.recheck(node)
-	p.recheckDelegations()
+	p.recheckDelegations(node)
 }

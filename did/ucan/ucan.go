@@ -86,6 +86,9 @@ func ParseCID(s string) (CID, error) {
 	return CID{}, failed(InvalidClaim, CID{}, "%.80q is not the CID zdpu… of a UCAN", s)
 }
 
+// CIDOf returns the CID of the bytes of a token.
+func CIDOf(token []byte) CID { return sha256.Sum256(token) }
+
 func cidOf(b []byte) (CID, error) {
 	hash, ok := bytes.CutPrefix(b, cidPrefix)
 	if !ok || len(hash) != sha256.Size {

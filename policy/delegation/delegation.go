@@ -6,6 +6,7 @@
 package delegation
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -13,6 +14,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,6 +28,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/stream/frame"
 	"github.com/lmosd/lmosd/internal/atomicfile"
+	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/policy/access"
 	"github.com/lmosd/lmosd/td"
 )
@@ -36,7 +39,10 @@ const (
 	maxPerLender = 256
 	maxLent      = 1024 // that consumers of this node lent
 	maxWhere     = 16
+	minPrefix    = 12 // of an id
 	skew         = time.Minute
+	repeat       = 30 * time.Second // of revocations that a host has not received
+	undoTime     = 10 * time.Second
 )
 
 // Options configure [Delegations]. All but Dir, Now and Log are required.
@@ -45,13 +51,15 @@ type Options struct {
 	Signer did.Signer
 	// May returns nil if a caller may delegate an operation on an affordance, which it must have itself (policy.Policy.MayDelegate).
 	May func(who *did.Principal, t *access.Target, op access.Op, name string) error
-	// Things returns the description of a Thing.
-	Things func(ctx context.Context, ref string) (*td.Description, error)
+	// Find returns the description of a Thing that the caller of ctx may find, and Own that of a Thing of this node, by its id; nil: there is none.
+	Find func(ctx context.Context, ref string) (*td.Description, error)
+	Own  func(thing string) *td.Description
 	// Principal returns the current principal of a node, and As the statement for whom this node speaks.
 	Principal func(node did.DID) *did.Principal
 	As        func(*did.Principal) frame.As
-	// Ask sends a request to a host, and returns its response.
-	Ask func(ctx context.Context, host did.DID, body []byte) ([]byte, error)
+	// Connect connects to a host. Ask sends a request to a connected host, and returns its response.
+	Connect func(ctx context.Context, host did.DID) error
+	Ask     func(ctx context.Context, host did.DID, body []byte) ([]byte, error)
 	// OnEnd is called after a delegation has ended before its time.
 	OnEnd  func()
 	Record func(change string)
@@ -66,13 +74,13 @@ type Delegations struct {
 	verifier *ucan.Verifier
 
 	mu     sync.Mutex
-	issued map[string]*issued // by the CID of the first link; those of this host
-	lent   []*lent            // oldest first; those of consumers of this node
+	issued map[ucan.CID]*issued // by the CID of the first link; those of this host
+	lent   []*lent              // oldest first; those of consumers of this node
 }
 
 // An issued delegation is a first link of this host.
 type issued struct {
-	Link    string    `json:"link"`
+	Link    ucan.CID  `json:"link"`
 	Node    did.DID   `json:"node,omitempty"` // of the delegator; empty: a consumer of this host
 	As      frame.As  `json:"as"`             // the consumer of that node
 	Via     did.Via   `json:"via,omitempty"`  // of a consumer of this host
@@ -84,10 +92,12 @@ type issued struct {
 	was *did.Principal
 }
 
-// lent is a delegation that a consumer of this node gave away.
+// lent is a delegation that a consumer of this node gave away. What others read does not change; a change replaces it.
 type lent struct {
 	api.Delegation
 	Path []ucan.CID `json:"path"` // the links
+	// Revocation is what the host has not received yet; nil: the delegation is not revoked.
+	Revocation []byte `json:"revocation,omitempty"`
 }
 
 // file is the content of delegations.json.
@@ -105,9 +115,9 @@ func Open(o Options) (*Delegations, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	d := &Delegations{o: o, self: o.Signer.DID(), issued: map[string]*issued{}}
+	d := &Delegations{o: o, self: o.Signer.DID(), issued: map[ucan.CID]*issued{}}
 	d.verifier = ucan.NewVerifier(ucan.Options{Host: d.self, Skew: skew, Revoked: func(id ucan.CID, issuers []did.DID) bool {
-		return len(issuers) == 1 && !d.Holds(id.String())
+		return len(issuers) == 1 && !d.holds(id)
 	}})
 	if o.Dir == "" {
 		return d, nil
@@ -143,15 +153,16 @@ func (i *issued) most() *did.Principal {
 	return i.As.Of(node)
 }
 
+// dropLocked drops what has ended.
+func (d *Delegations) dropLocked() {
+	now := d.o.Now()
+	maps.DeleteFunc(d.issued, func(_ ucan.CID, i *issued) bool { return now.After(i.Expires.Add(skew)) })
+	d.lent = slices.DeleteFunc(d.lent, func(l *lent) bool { return now.After(l.Expires.Add(skew)) })
+}
+
 // saveLocked writes the delegations that have not ended.
 func (d *Delegations) saveLocked() error {
-	now := d.o.Now()
-	for link, i := range d.issued {
-		if now.After(i.Expires.Add(skew)) {
-			delete(d.issued, link)
-		}
-	}
-	d.lent = slices.DeleteFunc(d.lent, func(l *lent) bool { return now.After(l.Expires.Add(skew)) })
+	d.dropLocked()
 	if d.o.Dir == "" {
 		return nil
 	}
@@ -159,7 +170,7 @@ func (d *Delegations) saveLocked() error {
 	for _, i := range d.issued {
 		f.Issued = append(f.Issued, i)
 	}
-	slices.SortFunc(f.Issued, func(a, b *issued) int { return strings.Compare(a.Link, b.Link) })
+	slices.SortFunc(f.Issued, func(a, b *issued) int { return bytes.Compare(a.Link[:], b.Link[:]) })
 	raw, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {
 		return err
@@ -167,64 +178,127 @@ func (d *Delegations) saveLocked() error {
 	return atomicfile.Write(d.path(), raw, 0o600)
 }
 
-// Delegate lets another caller use a right of the caller of ctx.
+// Delegate lets another node use a right of the caller of ctx, which is a consumer of this node.
 func (d *Delegations) Delegate(ctx context.Context, q api.DelegationRequest) (*api.Delegation, error) {
-	life, err := time.ParseDuration(q.Life)
-	if err != nil || life < time.Second || life > ucan.MaxDelegation-time.Minute {
-		return nil, interact.Errorf(interact.Usage, "write it as 10m", "a delegation lasts from a second to 30 days, got %q", interact.Excerpt(q.Life, 40))
+	who := did.PrincipalOf(ctx)
+	if who == nil || who.Relation != did.Local || who.Via == did.Unproven || who.Scoped() || who.Agent() != "" {
+		return nil, interact.Errorf(interact.Forbidden, "use the unix socket, or the token of the operator", "%s may not delegate the rights of this node", who.Short())
 	}
-	to, err := did.Parse(string(q.To))
-	if err == nil && to.Method() != "key" {
-		err = errors.New("expected a did:key")
-	}
-	if err != nil {
-		return nil, interact.Errorf(interact.Usage, "name the DID of the other node", "the delegate: %v", err)
-	}
-	where, err := conditions(q.Where)
+	to, terms, where, err := d.read(q)
 	if err != nil {
 		return nil, err
 	}
-	desc, err := d.o.Things(ctx, q.Agent)
+	desc, err := d.o.Find(ctx, q.Agent)
 	if err != nil {
 		return nil, err
 	}
-	thing, host := desc.ID, d.hostOf(desc)
+	host := d.hostOf(desc)
 	if host == "" {
 		return nil, interact.Errorf(interact.NotAllowed, "delegate an agent of a node", "%s is at no node", interact.Excerpt(q.Agent, 80))
 	}
-	op := access.Op(cmp.Or(q.Op, string(access.Invoke)))
-	who := did.PrincipalOf(ctx)
-	expires := d.o.Now().Add(life).UTC().Truncate(time.Second)
-	var path []ucan.CID
-	var tokens [][]byte
+	if to == host {
+		return nil, interact.Errorf(interact.Usage, "name the DID of another node", "the delegate is the host of the agent")
+	}
+	terms.thing = desc.ID
+	if err := d.mayLend(); err != nil { // before the host stores a link
+		return nil, err
+	}
+	var links []*ucan.Token
 	if host == d.self {
-		link, err := d.issue(ctx, who, frame.As{IsConsumer: true, Name: nameOf(who)}, to, where, terms{thing, op, q.Name, expires})
-		if err != nil {
-			return nil, err
-		}
-		path, tokens = []ucan.CID{link.CID()}, [][]byte{link.Bytes()}
-	} else if path, tokens, err = d.delegateAt(ctx, host, who, to, where, terms{thing, op, q.Name, expires}); err != nil {
+		links, err = d.delegateHere(who, to, where, terms)
+	} else {
+		links, err = d.delegateAt(ctx, host, who, to, where, terms)
+	}
+	if err != nil {
 		return nil, err
 	}
+	one := &lent{Delegation: api.Delegation{By: who.ID(), To: to, Host: host, Thing: terms.thing, Agent: q.Agent, Op: string(terms.op), Name: terms.name,
+		Where: q.Where, Expires: terms.expires}}
+	var tokens [][]byte
+	for _, l := range links {
+		one.Path, tokens = append(one.Path, l.CID()), append(tokens, l.Bytes())
+	}
+	one.ID = one.Path[len(one.Path)-1].String()
 	text, err := ucan.Pack(ucan.Base64URL, tokens...)
+	if err == nil {
+		err = d.keep(one)
+	}
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, d.undo(ctx, one))
 	}
-	out := api.Delegation{ID: path[len(path)-1].String(), By: nameOf(who), To: to, Host: host, Thing: thing, Agent: q.Agent, Op: string(op), Name: q.Name, Where: q.Where, Expires: expires}
-	d.mu.Lock()
-	if len(d.lent) >= maxLent {
-		d.mu.Unlock()
-		return nil, interact.Errorf(interact.Overloaded, "revoke those that are not needed", "%d delegations of this node have not ended", maxLent)
-	}
-	d.lent = append(d.lent, &lent{out, path})
-	err = d.saveLocked()
-	d.mu.Unlock()
-	if err != nil {
-		return nil, err
-	}
-	d.o.Record(fmt.Sprintf("delegated %s of %s at %s to %s until %s", op, thing, host.Short(), to, expires.Format(time.RFC3339)))
+	d.o.Record(fmt.Sprintf("delegated %s of %s at %s to %s until %s: %s", terms.op, terms.thing, host.Short(), to, terms.expires.Format(time.RFC3339), one.ID))
+	out := one.Delegation
 	out.Token = string(text)
 	return &out, nil
+}
+
+// undo ends a delegation that is not stored.
+func (d *Delegations) undo(ctx context.Context, one *lent) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	defer cancel()
+	revoked, err := d.revoked(one)
+	if err != nil {
+		return err
+	}
+	return d.revokeAtHost(ctx, revoked)
+}
+
+// read checks a request. The terms lack the Thing.
+func (d *Delegations) read(q api.DelegationRequest) (to did.DID, t terms, where ucan.Policy, err error) {
+	life, err := time.ParseDuration(q.Life)
+	if err != nil || life < time.Second || life > ucan.MaxDelegation-skew {
+		return "", t, where, interact.Errorf(interact.Usage, "write it as 10m", "a delegation lasts from a second to 30 days, got %q", interact.Excerpt(q.Life, 40))
+	}
+	to, err = did.Parse(string(q.To))
+	if err == nil && to.Method() != "key" {
+		err = errors.New("expected a did:key")
+	}
+	if err == nil && to == d.self {
+		err = errors.New("it is this node")
+	}
+	if err != nil {
+		return "", t, where, interact.Errorf(interact.Usage, "name the DID of the other node", "the delegate: %v", err)
+	}
+	t = terms{op: access.Op(cmp.Or(q.Op, string(access.Invoke))), name: q.Name, expires: d.o.Now().Add(life).UTC().Truncate(time.Second)}
+	if t.name == "" || !slices.Contains(ops, t.op) {
+		return "", t, where, interact.Errorf(interact.Usage, "name one action, property or event",
+			"a delegation is for one affordance, and to invoke, read, write or subscribe; got %q of %q", interact.Excerpt(q.Op, 40), interact.Excerpt(q.Name, 80))
+	}
+	where, err = conditions(q.Where)
+	return to, t, where, err
+}
+
+// ops are the operations that can be delegated.
+var ops = []access.Op{access.Invoke, access.Read, access.Write, access.Subscribe}
+
+// mayLend returns the error of a node that has too many delegations.
+func (d *Delegations) mayLend() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.mayLendLocked()
+}
+
+func (d *Delegations) mayLendLocked() error {
+	d.dropLocked()
+	if len(d.lent) >= maxLent {
+		return interact.Errorf(interact.Overloaded, "revoke those that are not needed", "%d delegations of this node have not ended", maxLent)
+	}
+	return nil
+}
+
+// keep stores a delegation of a consumer of this node.
+func (d *Delegations) keep(one *lent) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.mayLendLocked(); err != nil {
+		return err
+	}
+	d.lent = append(d.lent, one)
+	err := d.saveLocked()
+	if err != nil {
+		d.lent = slices.DeleteFunc(d.lent, func(l *lent) bool { return l == one })
+	}
+	return err
 }
 
 // hostOf returns the host of a Thing: this node if it is one, else the first one; empty: none.
@@ -236,13 +310,6 @@ func (d *Delegations) hostOf(desc *td.Description) (host did.DID) {
 		host = cmp.Or(host, h.Node)
 	}
 	return host
-}
-
-func nameOf(p *did.Principal) string {
-	if p == nil {
-		return ""
-	}
-	return p.Name
 }
 
 // terms are what is delegated.
@@ -257,35 +324,50 @@ func (t terms) command() (ucan.Command, error) {
 	return ucan.Action{Op: string(t.op), Thing: t.thing, Name: t.name}.Command()
 }
 
+// delegateHere signs the only link of a Thing of this host.
+func (d *Delegations) delegateHere(who *did.Principal, to did.DID, where ucan.Policy, t terms) ([]*ucan.Token, error) {
+	link, err := d.issue(who, frame.As{IsConsumer: true, Name: who.Name}, to, where, t)
+	if err != nil {
+		return nil, err
+	}
+	return []*ucan.Token{link}, nil
+}
+
 // delegateAt gets the first link from the host, and signs the second one.
-func (d *Delegations) delegateAt(ctx context.Context, host did.DID, who *did.Principal, to did.DID, where ucan.Policy, t terms) ([]ucan.CID, [][]byte, error) {
+func (d *Delegations) delegateAt(ctx context.Context, host did.DID, who *did.Principal, to did.DID, where ucan.Policy, t terms) ([]*ucan.Token, error) {
+	command, err := t.command()
+	if err != nil {
+		return nil, err
+	}
 	r, err := d.ask(ctx, host, &request{Op: opIssue, As: statementOf(d.o.As(who)), Thing: t.thing, Operation: string(t.op), Name: t.name, Expires: t.expires.Unix()})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	first, err := ucan.Parse(r.Token)
-	command, wrong := t.command()
-	if err = errors.Join(err, wrong); err != nil {
-		return nil, nil, err
+	if err != nil {
+		return nil, interact.Errorf(interact.DelegationInvalid, "", "the host answered with no delegation: %v", err)
 	}
 	if l := first.Delegation(); l == nil || l.Issuer != host || l.Subject != host || l.Audience != d.self || l.Command != command {
-		return nil, nil, interact.Errorf(interact.DelegationInvalid, "", "the host answered with another delegation")
+		return nil, interact.Errorf(interact.DelegationInvalid, "", "the host answered with another delegation")
 	}
 	second, err := ucan.Delegation{Audience: to, Subject: host, Command: command, Policy: where, Expires: t.expires}.Sign(d.o.Signer)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return []ucan.CID{first.CID(), second.CID()}, [][]byte{first.Bytes(), second.Bytes()}, nil
+	return []*ucan.Token{first, second}, nil
 }
 
 // issue signs a first link for a caller that has the right and may delegate it.
-func (d *Delegations) issue(ctx context.Context, who *did.Principal, as frame.As, to did.DID, where ucan.Policy, t terms) (*ucan.Token, error) {
+func (d *Delegations) issue(who *did.Principal, as frame.As, to did.DID, where ucan.Policy, t terms) (*ucan.Token, error) {
 	now := d.o.Now()
 	if !t.expires.After(now) || t.expires.After(now.Add(ucan.MaxDelegation)) {
 		return nil, interact.Errorf(interact.ClockSkew, "compare the clocks", "the end of the delegation, %s, is not within 30 days from now", t.expires.Format(time.RFC3339))
 	}
-	desc, err := d.o.Things(ctx, t.thing)
-	if err != nil || d.hostOf(desc) != d.self || desc.ID != t.thing {
+	if !slices.Contains(ops, t.op) || t.name == "" {
+		return nil, interact.Errorf(interact.Invalid, "", "a delegation is for one affordance, and to invoke, read, write or subscribe")
+	}
+	desc := d.o.Own(t.thing)
+	if desc == nil {
 		return nil, interact.NotOffered(t.thing)
 	}
 	if err := d.o.May(who, access.TargetOf(desc.Thing, desc.Name()), t.op, t.name); err != nil {
@@ -299,12 +381,13 @@ func (d *Delegations) issue(ctx context.Context, who *did.Principal, as frame.As
 	if err != nil {
 		return nil, err
 	}
-	i := &issued{Link: link.CID().String(), Node: who.Node, As: as, Via: who.Via, Thing: t.thing, Op: t.op, Name: t.name, Expires: t.expires, was: who}
+	i := &issued{Link: link.CID(), Node: who.Node, As: as, Via: who.Via, Thing: t.thing, Op: t.op, Name: t.name, Expires: t.expires, was: who}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.dropLocked()
 	same := 0
 	for _, other := range d.issued {
-		if other.Node == i.Node && now.Before(other.Expires) {
+		if other.Node == i.Node {
 			same++
 		}
 	}
@@ -312,7 +395,11 @@ func (d *Delegations) issue(ctx context.Context, who *did.Principal, as frame.As
 		return nil, interact.Errorf(interact.Overloaded, "wait until some have ended", "too many delegations have not ended: %d, of which %d by this caller", len(d.issued), same)
 	}
 	d.issued[i.Link] = i
-	return link, d.saveLocked()
+	if err := d.saveLocked(); err != nil {
+		delete(d.issued, i.Link)
+		return nil, err
+	}
+	return link, nil
 }
 
 // List returns the delegations that consumers of this node gave away and that have not ended, without their tokens.
@@ -328,37 +415,141 @@ func (d *Delegations) List() []api.Delegation {
 	return all
 }
 
-// Revoke ends a delegation of a consumer of this node, by its id or its token. It needs the host.
+// Issued returns the delegations of this host that have not ended, by their end. To is empty: only the delegator knows its delegates.
+func (d *Delegations) Issued() []api.Delegation {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := []api.Delegation{}
+	for _, i := range d.issued {
+		if d.o.Now().Before(i.Expires) {
+			all = append(all, d.described(i))
+		}
+	}
+	slices.SortFunc(all, func(a, b api.Delegation) int {
+		return cmp.Or(a.Expires.Compare(b.Expires), strings.Compare(a.ID, b.ID))
+	})
+	return all
+}
+
+func (d *Delegations) described(i *issued) api.Delegation {
+	return api.Delegation{ID: i.Link.String(), By: i.was.ID(), Host: d.self, Agent: i.Thing, Thing: i.Thing, Op: string(i.Op), Name: i.Name, Expires: i.Expires}
+}
+
+// Revoke ends a delegation of a consumer of this node, or one of this host, by its id or the beginning of it. If the host cannot be reached, the
+// delegation has Revoking set, and the host is asked again until the delegation ends.
 func (d *Delegations) Revoke(ctx context.Context, id string) (*api.Delegation, error) {
-	d.mu.Lock()
-	at := slices.IndexFunc(d.lent, func(l *lent) bool { return l.ID == id || len(id) >= 12 && strings.HasPrefix(l.ID, id) })
-	if at < 0 {
-		d.mu.Unlock()
-		return nil, interact.Errorf(interact.NotFound, "see the list of delegations", "no delegation of this node has the id %q", interact.Excerpt(id, 80))
+	one, here, err := d.find(id)
+	if err != nil {
+		return nil, err
 	}
-	one := d.lent[at]
-	d.mu.Unlock()
-	if one.Host == d.self {
-		d.end(one.Path[0].String())
-	} else {
-		r, err := ucan.Revoke(d.o.Signer, one.Path[len(one.Path)-1:], one.Expires)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := d.ask(ctx, one.Host, &request{Op: opRevoke, Link: one.Path[0].String(), Token: r.Bytes()}); err != nil {
-			return nil, err
-		}
+	if here != nil {
+		d.end(here.Link)
+		d.o.Record("delegation of " + here.was.ID() + " revoked: " + here.Link.String())
+		out := d.described(here)
+		return &out, nil
 	}
-	d.mu.Lock()
-	d.lent = slices.DeleteFunc(d.lent, func(l *lent) bool { return l == one })
-	err := d.saveLocked()
-	d.mu.Unlock()
+	revoked, err := d.revoked(one)
+	if err != nil {
+		return nil, err
+	}
 	d.o.Record("delegation revoked: " + one.ID)
-	return &one.Delegation, err
+	if err := d.revokeAtHost(ctx, revoked); err != nil {
+		revoked.Revoking = true
+		return &revoked.Delegation, d.replace(one, revoked)
+	}
+	return &one.Delegation, d.replace(one, nil)
+}
+
+// revoked returns a delegation with its revocation.
+func (d *Delegations) revoked(one *lent) (*lent, error) {
+	c := *one
+	if c.Host == d.self {
+		return &c, nil
+	}
+	r, err := ucan.Revoke(d.o.Signer, one.Path[len(one.Path)-1:], one.Expires)
+	if err != nil {
+		return nil, err
+	}
+	c.Revocation = r.Bytes()
+	return &c, nil
+}
+
+// find returns the delegation with an id: one that a consumer of this node gave away, or one of this host.
+func (d *Delegations) find(id string) (one *lent, here *issued, err error) {
+	matches := func(full string) bool { return full == id || len(id) >= minPrefix && strings.HasPrefix(full, id) }
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	found := 0
+	for _, l := range d.lent {
+		if matches(l.ID) {
+			one, found = l, found+1
+		}
+	}
+	for link, i := range d.issued {
+		if id := link.String(); matches(id) && (one == nil || one.ID != id) { // a delegation of a local consumer is in both
+			here, found = i, found+1
+		}
+	}
+	switch found {
+	case 1:
+		return one, here, nil
+	case 0:
+		return nil, nil, interact.Errorf(interact.NotFound, "see the list of delegations", "no delegation of this node has the id %q", interact.Excerpt(id, 80))
+	}
+	return nil, nil, interact.Errorf(interact.Ambiguous, "give more of the id", "%d delegations of this node begin with %q", found, id)
+}
+
+// replace replaces a delegation by another one, or removes it.
+func (d *Delegations) replace(one, by *lent) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	at := slices.Index(d.lent, one)
+	switch {
+	case at < 0: // it ended meanwhile
+		return nil
+	case by == nil:
+		d.lent = slices.Delete(d.lent, at, at+1)
+	default:
+		d.lent[at] = by
+	}
+	return d.saveLocked()
+}
+
+// revokeAtHost sends the revocation of a delegation to its host.
+func (d *Delegations) revokeAtHost(ctx context.Context, revoked *lent) error {
+	if revoked.Host == d.self {
+		d.end(revoked.Path[0])
+		return nil
+	}
+	_, err := d.ask(ctx, revoked.Host, &request{Op: opRevoke, Link: revoked.Path[0][:], Token: revoked.Revocation})
+	if e := interact.AsError(err); e != nil && e.Code == interact.NotFound { // it has ended there
+		return nil
+	}
+	return err
+}
+
+// Run repeats revocations that hosts have not received, until ctx ends.
+func (d *Delegations) Run(ctx context.Context) error {
+	for backoff.Sleep(ctx, backoff.Jitter(repeat, 0.2)) == nil {
+		d.mu.Lock()
+		d.dropLocked()
+		open := slices.DeleteFunc(slices.Clone(d.lent), func(l *lent) bool { return l.Revocation == nil })
+		d.mu.Unlock()
+		for _, one := range open {
+			err := d.revokeAtHost(ctx, one)
+			if err == nil {
+				err = d.replace(one, nil)
+			}
+			if err != nil {
+				d.o.Log.Debug("delegation not revoked yet", "id", one.ID, "peer", one.Host.Short(), "err", err)
+			}
+		}
+	}
+	return nil
 }
 
 // end ends a delegation of this host, and what runs by it.
-func (d *Delegations) end(link string) {
+func (d *Delegations) end(link ucan.CID) {
 	d.mu.Lock()
 	_, known := d.issued[link]
 	delete(d.issued, link)
@@ -374,6 +565,11 @@ func (d *Delegations) end(link string) {
 
 // Holds reports whether a delegation of this host has neither ended nor been revoked (policy.Delegations).
 func (d *Delegations) Holds(link string) bool {
+	id, err := ucan.ParseCID(link)
+	return err == nil && d.holds(id)
+}
+
+func (d *Delegations) holds(link ucan.CID) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	i := d.issued[link]

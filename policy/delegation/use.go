@@ -3,6 +3,7 @@ package delegation
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/lmosd/lmosd/did"
@@ -24,6 +25,9 @@ func (d *Delegations) Verify(m *interact.Message, op access.Op, thing string) (*
 	if i == nil {
 		return nil, nil // the answer must not differ from that without a delegation
 	}
+	if links := i.links(); len(tokens) != links {
+		return nil, invalid(&ucan.Error{Reason: ucan.InvalidClaim, Detail: fmt.Sprintf("%d tokens, expected %d", len(tokens), links)})
+	}
 	command, err := ucan.Action{Op: string(op), Thing: thing, Name: m.Name}.Command()
 	if err != nil {
 		return nil, invalid(err)
@@ -32,7 +36,15 @@ func (d *Delegations) Verify(m *interact.Message, op access.Op, thing string) (*
 	if err != nil {
 		return nil, invalid(err)
 	}
-	return &policy.Delegation{Lent: did.Lent{By: i.Node, ByName: i.As.Name, Command: string(command), Link: i.Link, Expires: c.Expires}, Delegator: i.was}, nil
+	return &policy.Delegation{Lent: did.Lent{By: i.Node, ByName: i.As.Name, Command: string(command), Link: i.Link.String(), Expires: c.Expires}, Delegator: i.was}, nil
+}
+
+// links returns the number of links of a chain: a delegate lends no further.
+func (i *issued) links() int {
+	if i.Node == "" {
+		return 1
+	}
+	return 2
 }
 
 // first returns the delegation of this host among tokens, for a Thing; nil: there is none.
@@ -40,11 +52,7 @@ func (d *Delegations) first(tokens [][]byte, thing string) *issued {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, raw := range tokens {
-		t, err := ucan.Parse(raw)
-		if err != nil {
-			return nil
-		}
-		if i := d.issued[t.CID().String()]; i != nil && i.Thing == thing {
+		if i := d.issued[ucan.CIDOf(raw)]; i != nil && i.Thing == thing {
 			return i
 		}
 	}
@@ -88,7 +96,7 @@ type request struct {
 	Operation string    `cbor:"4,keyasint,omitempty"`
 	Name      string    `cbor:"5,keyasint,omitempty"`
 	Expires   int64     `cbor:"6,keyasint,omitempty"` // Unix seconds
-	Link      string    `cbor:"7,keyasint,omitempty"` // of revoke
+	Link      []byte    `cbor:"7,keyasint,omitempty"` // of revoke: the hash in the CID
 	Token     []byte    `cbor:"8,keyasint,omitempty"` // of revoke
 }
 
@@ -114,6 +122,9 @@ func (d *Delegations) ask(ctx context.Context, host did.DID, q *request) (*respo
 	if err != nil {
 		return nil, err
 	}
+	if err := d.o.Connect(ctx, host); err != nil {
+		return nil, err
+	}
 	raw, err := d.o.Ask(ctx, host, body)
 	if err != nil {
 		return nil, err
@@ -125,7 +136,7 @@ func (d *Delegations) ask(ctx context.Context, host did.DID, q *request) (*respo
 var refused = interact.Errorf(interact.NotFound, "", "there is no such delegation")
 
 // Serve answers a request of a node.
-func (d *Delegations) Serve(ctx context.Context, from *did.Principal, body []byte) ([]byte, error) {
+func (d *Delegations) Serve(_ context.Context, from *did.Principal, body []byte) ([]byte, error) {
 	q := &request{}
 	if err := cbor.Unmarshal(body, q); err != nil {
 		return nil, interact.Errorf(interact.Invalid, "", "the request is malformed")
@@ -137,21 +148,25 @@ func (d *Delegations) Serve(ctx context.Context, from *did.Principal, body []byt
 			return nil, interact.Errorf(interact.Invalid, "", "the name of the consumer is malformed")
 		}
 		who := as.Of(from)
-		link, err := d.issue(ctx, who, as, from.Node, ucan.Policy{}, terms{q.Thing, access.Op(q.Operation), q.Name, time.Unix(q.Expires, 0).UTC()})
+		link, err := d.issue(who, as, from.Node, ucan.Policy{}, terms{q.Thing, access.Op(q.Operation), q.Name, time.Unix(q.Expires, 0).UTC()})
 		if err != nil {
 			return nil, err
 		}
 		d.o.Record("delegation issued to " + who.ID() + ": " + q.Operation + " of " + q.Thing + ", " + link.CID().String())
 		return cbor.Marshal(response{Token: link.Bytes()})
 	case opRevoke:
+		if len(q.Link) != len(ucan.CID{}) {
+			return nil, refused
+		}
+		link := ucan.CID(q.Link)
 		r, err := ucan.ReadRevocation(q.Token, d.o.Now(), skew)
 		d.mu.Lock()
-		i := d.issued[q.Link]
+		i := d.issued[link]
 		d.mu.Unlock()
 		if err != nil || i == nil || i.Node != from.Node || r.Revoker != from.Node {
 			return nil, refused
 		}
-		d.end(q.Link)
+		d.end(link)
 		return cbor.Marshal(response{})
 	}
 	return nil, interact.Errorf(interact.Invalid, "update lmosd there", "unknown operation %d", q.Op)

@@ -48,8 +48,8 @@ const (
 	OpJoin       Op = 13 // the organization that a node of the local network may ask to join; with a SCID: the request
 	OpReplace    Op = 14 // the replacement of the key of a member: a request of the old key, then one of the new key
 	OpGroup      Op = 15 // a request about a group: the body is that of package group
-	OpDelegate   Op = 17 // a request about a delegation: the body is that of package delegation
 	OpAgent      Op = 16 // the credential of an agent with a key of its own at the receiver, and its grant, by its DID
+	OpDelegate   Op = 17 // a request about a delegation: the body is that of package delegation
 	OpPresent    Op = 20 // a credential of a foreign issuer whose subject is the caller
 )
 
