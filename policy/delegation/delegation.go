@@ -107,6 +107,10 @@ type file struct {
 	Lent    []*lent   `json:"lent"`
 }
 
+func (f *file) valid() bool {
+	return f.Version == 1 && !slices.Contains(f.Issued, nil) && !slices.ContainsFunc(f.Lent, func(l *lent) bool { return l == nil || len(l.Path) == 0 })
+}
+
 // Open opens the delegations of a node.
 func Open(o Options) (*Delegations, error) {
 	if o.Now == nil {
@@ -130,7 +134,7 @@ func Open(o Options) (*Delegations, error) {
 	if err == nil {
 		err = json.Unmarshal(raw, &f)
 	}
-	if err != nil || f.Version != 1 {
+	if err != nil || !f.valid() {
 		return nil, interact.Errorf(interact.StoreCorrupt, "remove delegations.json: what was delegated ends", "delegations.json cannot be read: %v", err)
 	}
 	d.lent = f.Lent
