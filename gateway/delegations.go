@@ -23,7 +23,7 @@ type Delegations interface {
 func (g *Gateway) delegationRoutes() map[string]http.Handler {
 	return map[string]http.Handler{
 		"GET /v1/delegations":         g.delegated(admin, g.listDelegations, "issued"),
-		"POST /v1/delegations":        g.delegated(call, g.delegate),
+		"POST /v1/delegations":        g.delegated(admin, g.delegate),
 		"DELETE /v1/delegations/{id}": g.delegated(admin, g.revokeDelegation),
 	}
 }

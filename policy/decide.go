@@ -134,58 +134,29 @@ func (p *Policy) Authorize(t *td.Thing, target *access.Target, tunnel func(actio
 	return func(next interact.Thing) interact.Thing {
 		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 			lent, err := check(m)
+			then := next
 			switch {
 			case err != nil:
 				return interact.Fail(err)
 			case lent != nil:
-				return p.running.while(ctx, p.whileLent(next, lent, target.ID), m, check)
-			case m.Type.Long() || m.Chunks != nil:
-				return p.running.while(ctx, next, m, check)
+				then = p.whileLent(next, lent, target.ID)
+			case !m.From.Local(): // the caller has the right itself, and uses no other one later
+				m = withoutDelegation(m)
 			}
-			return next.Do(ctx, m)
+			if m.Type.Long() || m.Chunks != nil {
+				return p.running.while(ctx, then, m, check, lent)
+			}
+			return then.Do(ctx, m)
 		})
 	}
 }
-
-// whileLent forwards messages with the delegation that permits them, until it expires.
-func (p *Policy) whileLent(next interact.Thing, lent *did.Lent, thing string) interact.Thing {
-	return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-		return func(yield func(*interact.Message, error) bool) {
-			from, c := *m.From, *m
-			from.Lent = lent
-			c.From, c.With, c.Deadline = &from, nil, earliest(m.Deadline, lent.Expires)
-			ctx, cancel := context.WithDeadline(ctx, c.Deadline)
-			defer cancel()
-			more := true
-			next.Do(ctx, &c)(func(r *interact.Message, err error) bool {
-				switch {
-				case err != nil && !time.Now().Before(lent.Expires):
-					err = errLentOver
-				case err == nil && r.ActionID != "" && m.Type == interact.InvokeAction:
-					p.began(&c, thing, r.ActionID)
-				}
-				more = err == nil && yield(r, nil)
-				if err != nil {
-					yield(nil, err)
-				}
-				return more
-			})
-			if more && m.Type.Long() && !time.Now().Before(lent.Expires) {
-				yield(nil, errLentOver)
-			}
-		}
-	})
-}
-
-var errLentOver = interact.Errorf(interact.DelegationInvalid, "ask the delegator for a new one", "Expired: the delegation ended while the interaction ran")
 
 // Permits reports whether a caller may send messages of a type about one affordance of a Thing, by what is known before the message.
 func (p *Policy) Permits(who *did.Principal, d *td.Description, typ interact.Type, name string) bool {
 	return p.Decide(who, access.Request{Op: opOf[typ], Target: access.TargetOf(d.Thing, d.Name()), Affordance: name}).Allow
 }
 
-// authorize returns the error of a message that its caller may not send.
-// The delegation is that which permits it, if only a delegation does.
+// authorize returns the error of a message that its caller may not send, or the delegation that permits it if no rule does.
 func (p *Policy) authorize(m *interact.Message, t *access.Target, known func() map[access.Op][]string) (*did.Lent, error) {
 	if m.From == nil {
 		return nil, errNoCaller
@@ -228,9 +199,7 @@ func (p *Policy) authorizeTunnel(m *interact.Message, t *access.Target, known ma
 			}
 		}
 	}
-	alone := *m
-	alone.With = nil // a delegation opens no tunnel
-	_, err := p.authorize(&alone, t, nil)
+	_, err := p.authorize(withoutDelegation(m), t, nil)
 	return err
 }
 
@@ -243,7 +212,7 @@ func (p *Policy) refusal(m *interact.Message, r access.Request) (*did.Lent, erro
 	}
 	if m.From.Pending != "" {
 		p.record(m, r, d, interact.StatusUnknown)
-		return nil, unsettled(m.From)
+		return nil, Unsettled(m.From)
 	}
 	if d.Rule == "" && d.Problem == "" {
 		lent, err := p.byDelegation(m, r)
@@ -251,10 +220,14 @@ func (p *Policy) refusal(m *interact.Message, r access.Request) (*did.Lent, erro
 		case err != nil:
 			p.record(m, r, d, interact.AsError(err).Code)
 			return nil, err
-		case lent != nil || p.lent.isOwnRun(m, r.Target.ID):
-			d.Allow = true
+		case lent != nil:
+			d.Allow, d.Rule = true, "delegation "+lent.Link
 			p.record(m, r, d, 0)
 			return lent, nil
+		case p.lent.isOwnRun(m, r.Target.ID, interact.QueryAction, interact.CancelAction):
+			d.Allow, d.Rule = true, "a run by a delegation"
+			p.record(m, r, d, 0)
+			return nil, nil
 		}
 	}
 	sees := p.Sees(m.From, r.Target)
@@ -320,8 +293,8 @@ func namesIn(m *interact.Message, all []string) []string {
 	return all
 }
 
-// unsettled returns the error for a caller whose membership cannot be decided yet.
-func unsettled(who *did.Principal) error {
+// Unsettled returns the error for a caller whose membership cannot be decided yet.
+func Unsettled(who *did.Principal) error {
 	e := interact.Errorf(interact.StatusUnknown, "try again later", "the membership of %s cannot be decided yet: %s", who.Short(), who.Pending)
 	e.RetryAfter = 2 * time.Second
 	return e
@@ -337,7 +310,7 @@ func (p *Policy) Settled() interact.Middleware {
 			return func(yield func(*interact.Message, error) bool) {
 				t.Do(ctx, m)(func(r *interact.Message, err error) bool {
 					if e := interact.AsError(err); e != nil && (e.Code == interact.NotFound || e.Code == interact.Withdrawn) {
-						err = unsettled(m.From)
+						err = Unsettled(m.From)
 					}
 					return yield(r, err)
 				})

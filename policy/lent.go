@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"context"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -68,7 +70,7 @@ func (p *Policy) MayDelegate(who *did.Principal, t *access.Target, op access.Op,
 	case d.Allow:
 		return nil
 	case who.Pending != "":
-		return unsettled(who)
+		return Unsettled(who)
 	case !p.Sees(who, t):
 		return interact.NotOffered(t.ID)
 	case r.Op == access.Delegate:
@@ -90,7 +92,7 @@ func (p *Policy) delegates(who *did.Principal, r access.Request) (access.Request
 
 // byDelegation returns the delegation that permits r to the caller of m, which no rule concerns; nil: none.
 func (p *Policy) byDelegation(m *interact.Message, r access.Request) (*did.Lent, error) {
-	if m.With == nil || p.lent.verify == nil || m.From.Node == "" || m.From.Anonymous() || r.Affordance == "" ||
+	if m.With == nil || p.lent.verify == nil || m.From.Node == "" || m.From.Anonymous() || m.Name == "" || r.Affordance != m.Name ||
 		!p.Decide(m.From, access.Request{Op: access.Connect}).Allow {
 		return nil, nil
 	}
@@ -98,11 +100,24 @@ func (p *Policy) byDelegation(m *interact.Message, r access.Request) (*did.Lent,
 	if d == nil || err != nil {
 		return nil, err
 	}
+	if m.Type == interact.ContinueAction && !p.lent.isOwnRun(m, r.Target.ID, interact.ContinueAction) {
+		return nil, interact.Errorf(interact.DelegationInvalid, "", "the delegation permits inputs for runs that began by it, and %s is none", interact.Excerpt(m.ActionID, 80))
+	}
+	p.lent.use(d, r) // before the right is checked: a change after the check is a change of a use
 	if err := p.stillDelegates(d, r); err != nil {
 		return nil, err
 	}
-	p.lent.use(d, r)
 	return &d.Lent, nil
+}
+
+// withoutDelegation returns m without its delegation, by which its caller may do nothing.
+func withoutDelegation(m *interact.Message) *interact.Message {
+	if m.With == nil {
+		return m
+	}
+	c := *m
+	c.With = nil
+	return &c
 }
 
 // stillDelegates returns nil if the delegator has the right now.
@@ -116,7 +131,7 @@ func (p *Policy) stillDelegates(d *Delegation, r access.Request) error {
 	case decision.Allow:
 		return nil
 	case who.Pending != "":
-		return unsettled(who)
+		return Unsettled(who)
 	}
 	hint := "ask another delegator"
 	if who.Relation < d.Delegator.Relation && who.Barred == "" {
@@ -129,11 +144,40 @@ func (l *lending) use(d *Delegation, r access.Request) {
 	r.Input = nil
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, known := l.uses[d.Link]; !known {
-		now := time.Now()
-		boundedmap.Put(&l.uses, d.Link, lentUse{d, r}, maxLentUses, func(u lentUse) bool { return !now.Before(u.delegation.Expires) })
-	}
+	boundedmap.Put(&l.uses, d.Link, lentUse{d, r}, maxLentUses, func(u lentUse) bool { return !l.verify.Holds(u.delegation.Link) })
 }
+
+// whileLent forwards messages with the delegation that permits them, until it expires.
+func (p *Policy) whileLent(next interact.Thing, lent *did.Lent, thing string) interact.Thing {
+	return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+		return func(yield func(*interact.Message, error) bool) {
+			from, c := *m.From, *m
+			from.Lent = lent
+			c.From, c.With, c.Deadline = &from, nil, earliest(m.Deadline, lent.Expires)
+			ctx, cancel := context.WithDeadline(ctx, c.Deadline)
+			defer cancel()
+			more := true
+			next.Do(ctx, &c)(func(r *interact.Message, err error) bool {
+				switch {
+				case err != nil && !time.Now().Before(lent.Expires):
+					err = errLentOver
+				case err == nil && r.ActionID != "" && m.Type == interact.InvokeAction:
+					p.began(&c, thing, r.ActionID)
+				}
+				more = err == nil && yield(r, nil)
+				if err != nil {
+					yield(nil, err)
+				}
+				return more
+			})
+			if more && m.Type.Long() && !time.Now().Before(lent.Expires) {
+				yield(nil, errLentOver)
+			}
+		}
+	})
+}
+
+var errLentOver = interact.Errorf(interact.DelegationInvalid, "ask the delegator for a new one", "Expired: the delegation ended while the interaction ran")
 
 // began notes a run that a caller started by a delegation. It ends the run if the delegation has ended meanwhile.
 func (p *Policy) began(m *interact.Message, thing, id string) {
@@ -141,16 +185,21 @@ func (p *Policy) began(m *interact.Message, thing, id string) {
 	l.mu.Lock()
 	boundedmap.Put(&l.runs, lentRun{m.From.ID(), thing, id}, m.From.Lent.Expires.Add(keepLentRun), maxLentRuns,
 		func(until time.Time) bool { return !now.Before(until) })
-	_, inUse := l.uses[m.From.Lent.Link]
+	u, inUse := l.uses[m.From.Lent.Link]
 	l.mu.Unlock()
-	if !inUse && l.onEnd != nil {
+	if (!inUse || !p.holds(u)) && l.onEnd != nil {
 		l.onEnd(m.From.Lent.Link)
 	}
 }
 
-// isOwnRun reports whether m queries or cancels a run that its caller started by a delegation.
-func (l *lending) isOwnRun(m *interact.Message, thing string) bool {
-	if m.Type != interact.QueryAction && m.Type != interact.CancelAction || m.ActionID == "" {
+// holds reports whether a delegation has not ended, and its delegator has the right.
+func (p *Policy) holds(u lentUse) bool {
+	return p.lent.verify.Holds(u.delegation.Link) && p.stillDelegates(u.delegation, u.request) == nil
+}
+
+// isOwnRun reports whether m, of one of the types, is about a run that its caller started by a delegation.
+func (l *lending) isOwnRun(m *interact.Message, thing string, types ...interact.Type) bool {
+	if m.ActionID == "" || !slices.Contains(types, m.Type) {
 		return false
 	}
 	l.mu.Lock()
@@ -159,8 +208,8 @@ func (l *lending) isOwnRun(m *interact.Message, thing string) bool {
 	return ok
 }
 
-// recheckDelegations ends the use of delegations that were revoked, or whose delegators have lost the right: those of a node, or all if node is empty.
-func (p *Policy) recheckDelegations(node did.DID) {
+// recheckDelegations ends the use of delegations that were revoked, or whose delegators have lost the right.
+func (p *Policy) recheckDelegations(concerned func(lentUse) bool) {
 	if p.lent.verify == nil {
 		return
 	}
@@ -169,10 +218,7 @@ func (p *Policy) recheckDelegations(node did.DID) {
 	p.lent.mu.Unlock()
 	for _, link := range slices.Sorted(maps.Keys(uses)) {
 		u := uses[link]
-		if node != "" && u.delegation.Delegator.Node != node {
-			continue
-		}
-		if p.lent.verify.Holds(link) && p.stillDelegates(u.delegation, u.request) == nil {
+		if !concerned(u) || p.holds(u) {
 			continue
 		}
 		p.lent.mu.Lock()

@@ -28,14 +28,15 @@ func (p *Policy) claim(m *interact.Message) claim {
 	return c
 }
 
-// Bound returns the maximal duration of a long action of the caller of m, and its configuration key; 0 if there is none for this caller.
+// Bound returns the maximal duration of a long action of the caller of m, and its configuration key; 0 if there is none for this caller. The key is
+// empty if the duration ends with a delegation.
 func (p *Policy) Bound(m *interact.Message) (most time.Duration, key string) {
 	if p.rules.UntrustedRun > 0 && p.claim(m).class == untrusted {
 		most, key = p.rules.UntrustedRun, untrustedRun
 	}
 	if m.From.Lent != nil {
 		if left := max(time.Until(m.From.Lent.Expires), 1); most == 0 || left < most {
-			return left, "the delegation"
+			return left, ""
 		}
 	}
 	return most, key
@@ -76,7 +77,7 @@ func (p *Policy) Limit() interact.Middleware {
 // Allows checks a message inside a tunnel to the agent t, which needs no place because the tunnel holds places: it checks the caller and
 // the rates as [Policy.Authorize], Limit and LimitThing do. most is as in LimitThing.
 func (p *Policy) Allows(m *interact.Message, t *access.Target, most int) error {
-	if _, err := p.authorize(m, t, nil); err != nil {
+	if _, err := p.authorize(withoutDelegation(m), t, nil); err != nil {
 		return err
 	}
 	if err := p.paced(m, p.account(m.From.Node)); err != nil {

@@ -25,16 +25,17 @@ type running struct {
 type run struct {
 	m     *interact.Message
 	check func(*interact.Message) (*did.Lent, error)
-	lent  bool // by a delegation
+	lent  *did.Lent // the delegation that permits it; nil: it needs none
 	end   context.CancelCauseFunc
 }
 
 // while forwards m to next until the loop is left, or until check fails.
-func (r *running) while(ctx context.Context, next interact.Thing, m *interact.Message, check func(*interact.Message) (*did.Lent, error)) iter.Seq2[*interact.Message, error] {
+func (r *running) while(ctx context.Context, next interact.Thing, m *interact.Message, check func(*interact.Message) (*did.Lent, error),
+	lent *did.Lent) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		ctx, end := context.WithCancelCause(ctx)
 		defer end(nil)
-		one := &run{m, check, m.With != nil, end}
+		one := &run{m, check, lent, end}
 		r.add(one)
 		defer r.remove(one)
 		if err := r.check(one); err != nil { // it changed before one was added
@@ -78,14 +79,19 @@ func (r *running) remove(one *run) {
 	delete(r.all, one)
 }
 
-// recheck ends the interactions that their callers may not continue: those of the consumers of a node, or all if node is empty. Those by a
-// delegation are always checked, since the node may be the delegator.
+// recheck ends the interactions that their callers may not continue: those that concern a node as caller or delegator, or all if node is empty.
 func (r *running) recheck(node did.DID) {
+	r.recheckIf(func(one *run) bool {
+		return node == "" || one.m.From.Node == node || one.lent != nil && one.lent.By == node
+	})
+}
+
+func (r *running) recheckIf(concerned func(*run) bool) {
 	r.mu.Lock()
 	all := slices.Collect(maps.Keys(r.all))
 	r.mu.Unlock()
 	for _, one := range all {
-		if node != "" && one.m.From.Node != node && !one.lent {
+		if !concerned(one) {
 			continue
 		}
 		if err := r.check(one); err != nil {
@@ -133,8 +139,14 @@ func current(node, before *did.Principal) *did.Principal {
 }
 
 // Recheck ends the interactions of a node and its consumers that they may not continue, after its standing has changed; of all nodes if it is empty.
-// It also ends what runs by delegations that do not count any more.
+// It also ends what runs by delegations of the node that do not count any more.
 func (p *Policy) Recheck(node did.DID) {
 	p.running.recheck(node)
-	p.recheckDelegations(node)
+	p.recheckDelegations(func(u lentUse) bool { return node == "" || u.delegation.Delegator.Node == node })
+}
+
+// RecheckDelegation ends what runs by a delegation that has ended.
+func (p *Policy) RecheckDelegation(link string) {
+	p.running.recheckIf(func(one *run) bool { return one.lent != nil && one.lent.Link == link })
+	p.recheckDelegations(func(u lentUse) bool { return u.delegation.Link == link })
 }

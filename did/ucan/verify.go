@@ -111,7 +111,7 @@ func (v *Verifier) check(tokens [][]byte, now time.Time, house bool) (*Chain, er
 type Call struct {
 	By      did.DID
 	Command Command
-	// Args returns the arguments. It is called only if a delegation has a policy. Nil: the policies are not checked.
+	// Args returns the arguments. It is called only if a delegation has a policy.
 	Args func() (map[string]any, error)
 }
 
@@ -124,6 +124,8 @@ func (v *Verifier) VerifyCall(tokens [][]byte, c Call, now time.Time) (*Chain, e
 		return nil, err
 	case invocation != nil:
 		return nil, failed(InvalidClaim, invocation.cid, "an invocation, and the call needs none")
+	case len(delegations) > MaxLinks:
+		return nil, failed(TooLarge, CID{}, "%d delegations, %d are allowed", len(delegations), MaxLinks)
 	}
 	call := &Token{verified: true, invocation: &Invocation{Issuer: c.By, Subject: v.options.Host, Command: c.Command}}
 	for holder := v.options.Host; len(call.invocation.Proofs) < len(delegations); {
@@ -147,7 +149,7 @@ func (v *Verifier) VerifyCall(tokens [][]byte, c Call, now time.Time) (*Chain, e
 	if err != nil {
 		return nil, err
 	}
-	if c.Args != nil && slices.ContainsFunc(proofs, func(t *Token) bool { return len(t.delegation.Policy.statements) > 0 }) {
+	if slices.ContainsFunc(proofs, func(t *Token) bool { return len(t.delegation.Policy.statements) > 0 }) {
 		if call.invocation.Args, err = c.Args(); err != nil {
 			return nil, err
 		}

@@ -118,7 +118,7 @@ func (s *Servient) Expose(d *td.Description, handler interact.Thing, watch inter
 		handler = s.o.Stage("agent", "inside")(handler)
 	}
 	target := access.TargetOf(d.Thing, d.Name())
-	layers := []interact.Middleware{s.o.Policy.Authorize(d.Thing, target, tunnel(d)), s.checked(d.Thing), s.tasks.Middleware(d.Thing), s.limits(d),
+	layers := []interact.Middleware{s.o.Policy.Authorize(d.Thing, target, tunnel(d)), undelegated, s.checked(d.Thing), s.tasks.Middleware(d.Thing), s.limits(d),
 		s.hub.Middleware(), interact.Composed(d.Thing)}
 	if !s.o.NoValidation {
 		layers = append(layers, interact.CheckedReplies(d.Thing))
@@ -186,6 +186,17 @@ func (s *Servient) recovered(agent interact.Thing) interact.Thing {
 	})
 }
 
+// undelegated rejects messages of consumers of this node with a delegation, which is for another host.
+func undelegated(t interact.Thing) interact.Thing {
+	return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+		if m.With != nil {
+			return interact.Fail(interact.Errorf(interact.DelegationInvalid, "call an agent of that host, or leave the delegation out",
+				"WrongExecutor: a call of %s at this node does not go to the host of the delegation, %s", m.Thing, m.With.Host.Short()))
+		}
+		return t.Do(ctx, m)
+	})
+}
+
 // checked returns the check of requests against t.
 func (s *Servient) checked(t *td.Thing) interact.Middleware {
 	if s.o.NoValidation {
@@ -241,7 +252,9 @@ func (s *Servient) Bind(d *td.Description, agent interact.Thing, mesh Mesh, watc
 func localFirst(t *td.Thing, agent, far interact.Thing, farHasState func(*interact.Message) bool) *interact.Paths {
 	const local = "local"
 	return interact.NewPaths(t,
-		interact.Path{Name: local, Thing: agent, IsHost: true, Supports: func(m *interact.Message) bool { return m.Via == local || !farHasState(m) }},
+		interact.Path{Name: local, Thing: agent, IsHost: true, Supports: func(m *interact.Message) bool {
+			return m.With == nil && (m.Via == local || !farHasState(m)) // a delegation is for another host
+		}},
 		interact.Path{Name: "mesh", Thing: far, IsHost: true, Rank: 1, HasAddress: func(via string) bool { return via != local }})
 }
 
@@ -275,7 +288,7 @@ func (c *Connection) Agent(d *td.Description) interact.Thing {
 	if len(paths) == 0 {
 		return nil
 	}
-	return interact.Chain(interact.NewPaths(d.Thing, paths...), c.s.o.Policy.Authorize(d.Thing, access.TargetOf(d.Thing, d.Name()), nil),
+	return interact.Chain(interact.NewPaths(d.Thing, paths...), undelegated, c.s.o.Policy.Authorize(d.Thing, access.TargetOf(d.Thing, d.Name()), nil),
 		interact.Named(d.Ref()), c.s.hub.Middleware())
 }
 

@@ -70,6 +70,7 @@ var (
 	errLeft      = errors.New("its consumer left")
 	errTooLong   = errors.New("it ran too long")
 	errBarred    = errors.New("its consumer lost the right")
+	errLentOver  = errors.New("the delegation of its consumer ended")
 	errClosed    = errors.New("the host is shutting down")
 )
 
@@ -182,7 +183,7 @@ func (r *Runner) CancelOf(node did.DID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range r.tasks {
-		if t.final == nil && t.err == nil && (t.ownerID == string(node) || strings.HasPrefix(t.ownerID, string(node)+"#")) {
+		if !t.state.Final() && (t.ownerID == string(node) || strings.HasPrefix(t.ownerID, string(node)+"#")) {
 			t.cancel(errBarred)
 		}
 	}
@@ -193,8 +194,8 @@ func (r *Runner) CancelLent(link string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range r.tasks {
-		if t.final == nil && t.err == nil && t.m.From.Lent != nil && t.m.From.Lent.Link == link {
-			t.cancel(errBarred)
+		if !t.state.Final() && t.m.From.Lent != nil && t.m.From.Lent.Link == link { // a final task has no message
+			t.cancel(errLentOver)
 		}
 	}
 }

@@ -125,7 +125,7 @@ func (h *host) beginLocked(f *follower, k key, sum [sha256.Size]byte, detached b
 	return nil
 }
 
-// bound returns the limit of the run time of m, and its configuration key.
+// bound returns the limit of the run time of m, and its configuration key; empty: the limit is the end of a delegation.
 func (o *Options) bound(m *interact.Message) (most time.Duration, key string) {
 	if o.Bound != nil {
 		if most, key = o.Bound(m); most > 0 && most < o.MaxRun {
@@ -179,6 +179,8 @@ func (h *host) call(ctx context.Context, t *task) (final *interact.Message, err 
 // why returns the reason for the end of a task whose context may have been cancelled.
 func (h *host) why(t *task, cause, err error) error {
 	switch {
+	case errors.Is(cause, errTooLong) && t.bound == "":
+		return &interact.Error{Code: interact.Cancelled, Title: t.name + " was cancelled: " + errLentOver.Error(), Hint: "ask the delegator for a new one", Started: true}
 	case errors.Is(cause, errTooLong):
 		return &interact.Error{Code: interact.Timeout, Title: fmt.Sprintf("%s ran longer than %v", t.name, t.most),
 			Hint: "the operator of its host can raise " + t.bound, Started: true}

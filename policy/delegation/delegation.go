@@ -29,6 +29,7 @@ import (
 	"github.com/lmosd/lmosd/interact/stream/frame"
 	"github.com/lmosd/lmosd/internal/atomicfile"
 	"github.com/lmosd/lmosd/internal/backoff"
+	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/policy/access"
 	"github.com/lmosd/lmosd/td"
 )
@@ -60,8 +61,8 @@ type Options struct {
 	// Connect connects to a host. Ask sends a request to a connected host, and returns its response.
 	Connect func(ctx context.Context, host did.DID) error
 	Ask     func(ctx context.Context, host did.DID, body []byte) ([]byte, error)
-	// OnEnd is called after a delegation has ended before its time.
-	OnEnd  func()
+	// OnEnd is called after a delegation has ended before its time, with the CID of its first link.
+	OnEnd  func(link string)
 	Record func(change string)
 	Now    func() time.Time
 	Log    *slog.Logger
@@ -76,28 +77,45 @@ type Delegations struct {
 	mu     sync.Mutex
 	issued map[ucan.CID]*issued // by the CID of the first link; those of this host
 	lent   []*lent              // oldest first; those of consumers of this node
+	// unsaved reports whether the file is older than issued and lent.
+	unsaved bool
 }
 
 // An issued delegation is a first link of this host.
 type issued struct {
-	Link    ucan.CID  `json:"link"`
-	Node    did.DID   `json:"node,omitempty"` // of the delegator; empty: a consumer of this host
-	As      frame.As  `json:"as"`             // the consumer of that node
-	Via     did.Via   `json:"via,omitempty"`  // of a consumer of this host
-	Thing   string    `json:"thing"`
-	Op      access.Op `json:"op"`
-	Name    string    `json:"name"`
-	Expires time.Time `json:"expires"`
-	// was is the principal of the delegator when the link was issued; after a restart, the most that it can be.
-	was *did.Principal
+	Link    ucan.CID       `json:"link"`
+	By      delegator      `json:"by"`
+	Thing   string         `json:"thing"`
+	Op      access.Op      `json:"op"`
+	Name    string         `json:"name"`
+	Expires time.Time      `json:"expires"`
+	was     *did.Principal // By
+}
+
+// A delegator is the principal of a delegator when the link was issued. It never has more rights than this.
+type delegator struct {
+	Node     did.DID           `json:"node,omitempty"` // empty: a consumer of this host
+	Name     string            `json:"name,omitempty"`
+	Via      did.Via           `json:"via"`
+	Relation did.Relation      `json:"relation,omitempty"`
+	Org      did.DID           `json:"org,omitempty"`
+	Roles    []string          `json:"roles,omitempty"`
+	Groups   []did.Membership  `json:"groups,omitempty"`
+	Attested []did.Attestation `json:"attested,omitempty"`
+}
+
+func delegatorOf(p *did.Principal) delegator {
+	return delegator{p.Node, p.Name, p.Via, p.Relation, p.Org, p.Roles, p.Groups, p.Attested}
+}
+
+func (d *delegator) principal() *did.Principal {
+	return &did.Principal{DID: d.Node, Node: d.Node, Name: d.Name, Via: d.Via, Relation: d.Relation, Org: d.Org, Roles: d.Roles, Groups: d.Groups, Attested: d.Attested}
 }
 
 // lent is a delegation that a consumer of this node gave away. What others read does not change; a change replaces it.
 type lent struct {
 	api.Delegation
-	Path []ucan.CID `json:"path"` // the links
-	// Revocation is what the host has not received yet; nil: the delegation is not revoked.
-	Revocation []byte `json:"revocation,omitempty"`
+	First ucan.CID `json:"first"` // the link of the host
 }
 
 // file is the content of delegations.json.
@@ -108,7 +126,7 @@ type file struct {
 }
 
 func (f *file) valid() bool {
-	return f.Version == 1 && !slices.Contains(f.Issued, nil) && !slices.ContainsFunc(f.Lent, func(l *lent) bool { return l == nil || len(l.Path) == 0 })
+	return f.Version == 1 && !slices.Contains(f.Issued, nil) && !slices.ContainsFunc(f.Lent, func(l *lent) bool { return l == nil || l.ID == "" })
 }
 
 // Open opens the delegations of a node.
@@ -139,23 +157,13 @@ func Open(o Options) (*Delegations, error) {
 	}
 	d.lent = f.Lent
 	for _, i := range f.Issued {
-		i.was = i.most()
+		i.was = i.By.principal()
 		d.issued[i.Link] = i
 	}
 	return d, nil
 }
 
 func (d *Delegations) path() string { return filepath.Join(d.o.Dir, "delegations.json") }
-
-// most returns the principal of the delegator with all rights that its node may have: those of now limit it.
-func (i *issued) most() *did.Principal {
-	if i.Node == "" {
-		return did.Consumer(i.Via, i.As.Name)
-	}
-	node := did.NodePrincipal(i.Node, "")
-	node.Relation = did.Own
-	return i.As.Of(node)
-}
 
 // dropLocked drops what has ended.
 func (d *Delegations) dropLocked() {
@@ -176,10 +184,11 @@ func (d *Delegations) saveLocked() error {
 	}
 	slices.SortFunc(f.Issued, func(a, b *issued) int { return bytes.Compare(a.Link[:], b.Link[:]) })
 	raw, err := json.MarshalIndent(f, "", "  ")
-	if err != nil {
-		return err
+	if err == nil {
+		err = atomicfile.Write(d.path(), raw, 0o600)
 	}
-	return atomicfile.Write(d.path(), raw, 0o600)
+	d.unsaved = err != nil
+	return err
 }
 
 // Delegate lets another node use a right of the caller of ctx, which is a consumer of this node.
@@ -194,6 +203,9 @@ func (d *Delegations) Delegate(ctx context.Context, q api.DelegationRequest) (*a
 	}
 	desc, err := d.o.Find(ctx, q.Agent)
 	if err != nil {
+		return nil, err
+	}
+	if err := d.o.May(who, access.TargetOf(desc.Thing, desc.Name()), terms.op, terms.name); err != nil { // by the rules of this node
 		return nil, err
 	}
 	host := d.hostOf(desc)
@@ -220,9 +232,9 @@ func (d *Delegations) Delegate(ctx context.Context, q api.DelegationRequest) (*a
 		Where: q.Where, Expires: terms.expires}}
 	var tokens [][]byte
 	for _, l := range links {
-		one.Path, tokens = append(one.Path, l.CID()), append(tokens, l.Bytes())
+		tokens = append(tokens, l.Bytes())
 	}
-	one.ID = one.Path[len(one.Path)-1].String()
+	one.First, one.ID = links[0].CID(), links[len(links)-1].CID().String()
 	text, err := ucan.Pack(ucan.Base64URL, tokens...)
 	if err == nil {
 		err = d.keep(one)
@@ -240,11 +252,7 @@ func (d *Delegations) Delegate(ctx context.Context, q api.DelegationRequest) (*a
 func (d *Delegations) undo(ctx context.Context, one *lent) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
-	revoked, err := d.revoked(one)
-	if err != nil {
-		return err
-	}
-	return d.revokeAtHost(ctx, revoked)
+	return d.revokeAtHost(ctx, one)
 }
 
 // read checks a request. The terms lack the Thing.
@@ -330,7 +338,7 @@ func (t terms) command() (ucan.Command, error) {
 
 // delegateHere signs the only link of a Thing of this host.
 func (d *Delegations) delegateHere(who *did.Principal, to did.DID, where ucan.Policy, t terms) ([]*ucan.Token, error) {
-	link, err := d.issue(who, frame.As{IsConsumer: true, Name: who.Name}, to, where, t)
+	link, err := d.issue(who, to, where, t)
 	if err != nil {
 		return nil, err
 	}
@@ -362,13 +370,16 @@ func (d *Delegations) delegateAt(ctx context.Context, host did.DID, who *did.Pri
 }
 
 // issue signs a first link for a caller that has the right and may delegate it.
-func (d *Delegations) issue(who *did.Principal, as frame.As, to did.DID, where ucan.Policy, t terms) (*ucan.Token, error) {
+func (d *Delegations) issue(who *did.Principal, to did.DID, where ucan.Policy, t terms) (*ucan.Token, error) {
 	now := d.o.Now()
 	if !t.expires.After(now) || t.expires.After(now.Add(ucan.MaxDelegation)) {
 		return nil, interact.Errorf(interact.ClockSkew, "compare the clocks", "the end of the delegation, %s, is not within 30 days from now", t.expires.Format(time.RFC3339))
 	}
 	if !slices.Contains(ops, t.op) || t.name == "" {
 		return nil, interact.Errorf(interact.Invalid, "", "a delegation is for one affordance, and to invoke, read, write or subscribe")
+	}
+	if who.Pending != "" { // the same answer for Things that exist and those that do not
+		return nil, policy.Unsettled(who)
 	}
 	desc := d.o.Own(t.thing)
 	if desc == nil {
@@ -385,13 +396,14 @@ func (d *Delegations) issue(who *did.Principal, as frame.As, to did.DID, where u
 	if err != nil {
 		return nil, err
 	}
-	i := &issued{Link: link.CID(), Node: who.Node, As: as, Via: who.Via, Thing: t.thing, Op: t.op, Name: t.name, Expires: t.expires, was: who}
+	i := &issued{Link: link.CID(), By: delegatorOf(who), Thing: t.thing, Op: t.op, Name: t.name, Expires: t.expires}
+	i.was = i.By.principal()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.dropLocked()
 	same := 0
 	for _, other := range d.issued {
-		if other.Node == i.Node {
+		if other.By.Node == i.By.Node {
 			same++
 		}
 	}
@@ -447,35 +459,22 @@ func (d *Delegations) Revoke(ctx context.Context, id string) (*api.Delegation, e
 		return nil, err
 	}
 	if here != nil {
-		d.end(here.Link)
-		d.o.Record("delegation of " + here.was.ID() + " revoked: " + here.Link.String())
+		if err := d.end(here.Link); err != nil {
+			return nil, err
+		}
 		out := d.described(here)
 		return &out, nil
 	}
-	revoked, err := d.revoked(one)
-	if err != nil {
-		return nil, err
-	}
+	revoking := *one
+	revoking.Revoking = true
 	d.o.Record("delegation revoked: " + one.ID)
-	if err := d.revokeAtHost(ctx, revoked); err != nil {
-		revoked.Revoking = true
-		return &revoked.Delegation, d.replace(one, revoked)
-	}
-	return &one.Delegation, d.replace(one, nil)
-}
-
-// revoked returns a delegation with its revocation.
-func (d *Delegations) revoked(one *lent) (*lent, error) {
-	c := *one
-	if c.Host == d.self {
-		return &c, nil
-	}
-	r, err := ucan.Revoke(d.o.Signer, one.Path[len(one.Path)-1:], one.Expires)
-	if err != nil {
+	if err := d.replace(one, &revoking); err != nil { // before the host is asked: what the answer says is stored
 		return nil, err
 	}
-	c.Revocation = r.Bytes()
-	return &c, nil
+	if err := d.revokeAtHost(ctx, &revoking); err != nil {
+		return &revoking.Delegation, nil
+	}
+	return &one.Delegation, d.replace(&revoking, nil)
 }
 
 // find returns the delegation with an id: one that a consumer of this node gave away, or one of this host.
@@ -519,16 +518,12 @@ func (d *Delegations) replace(one, by *lent) error {
 	return d.saveLocked()
 }
 
-// revokeAtHost sends the revocation of a delegation to its host.
-func (d *Delegations) revokeAtHost(ctx context.Context, revoked *lent) error {
-	if revoked.Host == d.self {
-		d.end(revoked.Path[0])
-		return nil
+// revokeAtHost ends a delegation at its host.
+func (d *Delegations) revokeAtHost(ctx context.Context, one *lent) error {
+	if one.Host == d.self {
+		return d.end(one.First)
 	}
-	_, err := d.ask(ctx, revoked.Host, &request{Op: opRevoke, Link: revoked.Path[0][:], Token: revoked.Revocation})
-	if e := interact.AsError(err); e != nil && e.Code == interact.NotFound { // it has ended there
-		return nil
-	}
+	_, err := d.ask(ctx, one.Host, &request{Op: opRevoke, Link: one.First[:]})
 	return err
 }
 
@@ -537,7 +532,7 @@ func (d *Delegations) Run(ctx context.Context) error {
 	for backoff.Sleep(ctx, backoff.Jitter(repeat, 0.2)) == nil {
 		d.mu.Lock()
 		d.dropLocked()
-		open := slices.DeleteFunc(slices.Clone(d.lent), func(l *lent) bool { return l.Revocation == nil })
+		open := slices.DeleteFunc(slices.Clone(d.lent), func(l *lent) bool { return !l.Revoking })
 		d.mu.Unlock()
 		for _, one := range open {
 			err := d.revokeAtHost(ctx, one)
@@ -552,19 +547,21 @@ func (d *Delegations) Run(ctx context.Context) error {
 	return nil
 }
 
-// end ends a delegation of this host, and what runs by it.
-func (d *Delegations) end(link ucan.CID) {
+// end ends a delegation of this host, and what runs by it. After an error it has ended until the next start.
+func (d *Delegations) end(link ucan.CID) error {
 	d.mu.Lock()
-	_, known := d.issued[link]
+	i := d.issued[link]
 	delete(d.issued, link)
-	err := d.saveLocked()
+	var err error
+	if i != nil || d.unsaved {
+		err = d.saveLocked()
+	}
 	d.mu.Unlock()
-	if err != nil {
-		d.o.Log.Error("delegations not stored", "err", err)
+	if i != nil {
+		d.o.Record("delegation of " + i.was.ID() + " revoked: " + link.String())
+		d.o.OnEnd(link.String())
 	}
-	if known {
-		d.o.OnEnd()
-	}
+	return err
 }
 
 // Holds reports whether a delegation of this host has neither ended nor been revoked (policy.Delegations).

@@ -64,11 +64,12 @@ func newFixture(t testing.TB, dirs ...string) *fixture {
 			yield(&interact.Message{Type: interact.ActionStatus, Status: interact.StatusCompleted}, nil)
 		}
 	}
-	f.policy = policy.New(policy.Rules{Options: rules.Options{Principal: f.principal, More: []func(*access.Builder) error{func(b *access.Builder) error {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return b.AddYAML("policy.yaml", []byte("apiVersion: lmosd/v1\nrules:\n- {"+strings.Join(f.rules, "}\n- {")+"}\n"))
-	}}}})
+	f.policy = policy.New(policy.Rules{Options: rules.Options{Principal: f.principal,
+		Organization: func(name string) (did.DID, bool) { return "did:web:acme.example", name == "acme" }, More: []func(*access.Builder) error{func(b *access.Builder) error {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return b.AddYAML("policy.yaml", []byte("apiVersion: lmosd/v1\nrules:\n- {"+strings.Join(f.rules, "}\n- {")+"}\n"))
+		}}}})
 	f.policy.OnDelegationEnd(func(link string) { f.ended = append(f.ended, link) })
 	f.load()
 	dirs = append(dirs, "", "")
@@ -119,7 +120,7 @@ func (f *fixture) options(dir string, key did.Signer) Options {
 			}
 			return f.host.Serve(ctx, f.principal(key.DID()), body)
 		},
-		OnEnd: func() { f.policy.Recheck("") }, Record: func(string) {}}
+		OnEnd: f.policy.RecheckDelegation, Record: func(string) {}}
 }
 
 func (f *fixture) principal(node did.DID) *did.Principal {
@@ -269,7 +270,7 @@ func TestRefusedUses(t *testing.T) {
 		"of another action":         {want: interact.DelegationInvalid, text: "InvalidClaim", m: interact.Message{Type: interact.InvokeAction, Name: "close"}},
 		"of a name in another case": {want: interact.DelegationInvalid, text: "InvalidClaim", m: interact.Message{Type: interact.InvokeAction, Name: "Pay"}},
 		"of another operation":      {want: interact.DelegationInvalid, text: "InvalidClaim", m: interact.Message{Type: interact.ReadProperty, Name: "pay"}},
-		"of all properties":         {want: interact.DelegationInvalid, text: "InvalidClaim", m: interact.Message{Type: interact.ReadAllProperties}},
+		"of all properties":         {want: interact.Forbidden, m: interact.Message{Type: interact.ReadAllProperties}},
 		"of another Thing":          {want: interact.Forbidden, thing: ledger},
 		"for another host": {want: interact.Forbidden, with: func(f *fixture, _ [][]byte) [][]byte {
 			return [][]byte{signed(f.t, otherKey, lender, other, pay, soon()), signed(f.t, lenderKey, delegate, other, pay, soon())}
@@ -555,11 +556,21 @@ func TestRuns(t *testing.T) {
 	if err := about(interact.ContinueAction, "run1", delegate, ""); code(err) != interact.Forbidden {
 		t.Errorf("an input for the run after the end: %v", err)
 	}
+	// A new run takes inputs by a delegation, and an other run does not.
+	_, links = f.lend()
+	if err := f.do(interact.Message{}, links, payout); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]interact.Code{"run1": 0, "run2": interact.DelegationInvalid} {
+		if err := f.do(interact.Message{Type: interact.ContinueAction, Name: "pay", ActionID: id}, links, payout); code(err) != want {
+			t.Errorf("an input for %s: %v", id, err)
+		}
+	}
 	// A run that begins after the revocation, of a call that was permitted before, ends too.
 	_, links = f.lend()
 	f.calls = func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 		return func(yield func(*interact.Message, error) bool) {
-			if _, err := f.lender.Revoke(process(t.Context()), f.lender.List()[0].ID); err != nil {
+			if _, err := f.lender.Revoke(process(t.Context()), f.lender.List()[1].ID); err != nil {
 				t.Error(err)
 			}
 			f.ended = nil
@@ -604,14 +615,16 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// The consumer of a member lends what its node has as a member. After a restart the host does not know the node, until it connects.
+// A consumer of a member lends what its node has as a member, here by a role. After a restart the host does not know the node, until it connects.
 func TestMembersAfterARestart(t *testing.T) {
 	t.Parallel()
 	dirs := []string{t.TempDir(), t.TempDir()}
 	f := newFixture(t, dirs...)
 	f.unload()
-	f.load("allow: partners, to: [invoke, delegate], on: payout", "allow: anyone, to: find, on: payout")
-	partner := func(p *did.Principal) { p.Relation, p.Org = did.Partner, "did:web:acme.example" }
+	f.load("allow: acme/clerk, to: [invoke, delegate], on: payout", "allow: anyone, to: find, on: payout")
+	partner := func(p *did.Principal) {
+		p.Relation, p.Org, p.Roles = did.Partner, "did:web:acme.example", []string{"clerk", "chief"}
+	}
 	f.stands(lender, partner)
 	_, links := f.lend()
 	f.host = f.open(dirs[0], hostKey)
@@ -637,7 +650,7 @@ func TestDamagedFile(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for name, text := range map[string]string{"no JSON": "{", "another version": `{"version":2}`, "a wrong link": `{"version":1,"issued":[{"link":"x"}]}`, "null": `{"version":1,"issued":[null]}`,
-		"no links": `{"version":1,"lent":[{"id":"x"}]}`} {
+		"no id": `{"version":1,"lent":[{}]}`} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, "delegations.json"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -659,7 +672,25 @@ func TestNothingIsLostByAFullDisk(t *testing.T) {
 	if n := len(f.host.Issued()); n != 0 || len(f.lender.List()) != 0 {
 		t.Errorf("the host keeps %d", n)
 	}
-	f = newFixture(t, dirs[1])
+	// A host that cannot store the end of a delegation says so, and is asked again.
+	dirs = []string{t.TempDir(), ""}
+	f = newFixture(t, dirs...)
+	d, _ := f.lend()
+	path := f.host.o.Dir
+	f.host.o.Dir = filepath.Join(path, "gone")
+	for range 2 {
+		if err := f.lender.revokeAtHost(process(t.Context()), f.lender.lent[0]); err == nil {
+			t.Error("the host has not stored the end")
+		}
+	}
+	if r, err := f.lender.Revoke(process(t.Context()), d.ID); err != nil || !r.Revoking {
+		t.Errorf("%+v, %v", r, err)
+	}
+	f.host.o.Dir = path
+	if err := f.lender.revokeAtHost(process(t.Context()), f.lender.lent[0]); err != nil || len(f.open(path, hostKey).Issued()) != 0 {
+		t.Errorf("the host stores the end: %v", err)
+	}
+	f = newFixture(t, filepath.Join(t.TempDir(), "gone"))
 	if _, err := f.lender.Delegate(process(t.Context()), asked()); err == nil || len(f.host.Issued()) != 0 || len(f.lender.List()) != 0 {
 		t.Errorf("the host cannot store: %v", err)
 	}
@@ -777,37 +808,58 @@ func TestLocalLender(t *testing.T) {
 	}
 }
 
+// A caller with a right of its own uses this one, also if it shows a token: what runs ends with this right.
+func TestOwnRightsComeFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		_, links := f.lend(func(q *api.DelegationRequest) { q.Op, q.Name = "subscribe", "paid" })
+		own := fmt.Sprintf("allow: %q, to: subscribe, on: payout", delegate)
+		f.load("allow: anyone, to: find, on: payout", own)
+		f.calls = func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+			return func(yield func(*interact.Message, error) bool) {
+				if m.From.Lent != nil || m.With != nil {
+					t.Error("the delegation is used")
+				}
+				<-ctx.Done()
+			}
+		}
+		got := make(chan error, 1)
+		go func() { got <- f.do(interact.Message{Type: interact.SubscribeEvent, Name: "paid"}, links, payout) }()
+		synctest.Wait()
+		f.mu.Lock()
+		f.rules = slices.DeleteFunc(f.rules, func(r string) bool { return r == own })
+		f.mu.Unlock()
+		f.load()
+		if err := <-got; code(err) != interact.Forbidden {
+			t.Errorf("without its right: %v", err)
+		}
+	})
+}
+
 // Requests of nodes that did not come from Delegate or Revoke.
 func TestServe(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	d, links := f.lend()
-	link := f.lender.lent[0].Path[0]
-	revocation := func(key did.Signer, path ...ucan.CID) []byte {
-		r, err := ucan.Revoke(key, path, d.Expires)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r.Bytes()
-	}
+	f.lend()
+	link := f.lender.lent[0].First
 	expires := time.Now().Add(time.Minute).Unix()
 	for name, c := range map[string]struct {
 		from did.DID
 		q    request
 		want interact.Code
 	}{
-		"a revocation of another node":       {other, request{Op: opRevoke, Link: link[:], Token: revocation(otherKey, link)}, interact.NotFound},
-		"a revocation signed by another one": {lender, request{Op: opRevoke, Link: link[:], Token: revocation(otherKey, link)}, interact.NotFound},
-		"of no link":                         {lender, request{Op: opRevoke, Token: revocation(lenderKey, link)}, interact.NotFound},
-		"that is no revocation":              {lender, request{Op: opRevoke, Link: link[:], Token: links[1]}, interact.NotFound},
-		"an unknown operation":               {lender, request{Op: 9}, interact.Invalid},
-		"an end in the past":                 {lender, request{Op: opIssue, Thing: payout, Operation: "invoke", Name: "pay", Expires: 1}, interact.ClockSkew},
-		"an end in a year":                   {lender, request{Op: opIssue, Thing: payout, Operation: "invoke", Name: "pay", Expires: expires + 365*86400}, interact.ClockSkew},
-		"a Thing of another node":            {lender, request{Op: opIssue, Thing: "urn:x:other", Operation: "invoke", Name: "pay", Expires: expires}, interact.NotFound},
-		"without rights":                     {other, request{Op: opIssue, Thing: payout, Operation: "invoke", Name: "pay", Expires: expires}, interact.Forbidden},
-		"a right to delegate":                {lender, request{Op: opIssue, Thing: payout, Operation: "delegate", Name: "pay", Expires: expires}, interact.Invalid},
-		"a whole Thing":                      {lender, request{Op: opIssue, Thing: payout, Operation: "invoke", Expires: expires}, interact.Invalid},
-		"a malformed name of a consumer":     {lender, request{Op: opIssue, As: statement{Consumer: true, Name: "a#b"}, Thing: payout, Operation: "invoke", Name: "pay", Expires: expires}, interact.Invalid},
+		"a revocation of another node":   {other, request{Op: opRevoke, Link: link[:]}, 0},
+		"of an unknown link":             {lender, request{Op: opRevoke, Link: make([]byte, 32)}, 0},
+		"of no link":                     {lender, request{Op: opRevoke}, interact.Invalid},
+		"an unknown operation":           {lender, request{Op: 9}, interact.Invalid},
+		"an end in the past":             {lender, request{Op: opIssue, Thing: payout, Operation: "invoke", Name: "pay", Expires: 1}, interact.ClockSkew},
+		"an end in a year":               {lender, request{Op: opIssue, Thing: payout, Operation: "invoke", Name: "pay", Expires: expires + 365*86400}, interact.ClockSkew},
+		"a Thing of another node":        {lender, request{Op: opIssue, Thing: "urn:x:other", Operation: "invoke", Name: "pay", Expires: expires}, interact.NotFound},
+		"without rights":                 {other, request{Op: opIssue, Thing: payout, Operation: "invoke", Name: "pay", Expires: expires}, interact.Forbidden},
+		"a right to delegate":            {lender, request{Op: opIssue, Thing: payout, Operation: "delegate", Name: "pay", Expires: expires}, interact.Invalid},
+		"a whole Thing":                  {lender, request{Op: opIssue, Thing: payout, Operation: "invoke", Expires: expires}, interact.Invalid},
+		"a malformed name of a consumer": {lender, request{Op: opIssue, As: statement{Consumer: true, Name: "a#b"}, Thing: payout, Operation: "invoke", Name: "pay", Expires: expires}, interact.Invalid},
 	} {
 		_, err := f.host.Serve(t.Context(), did.NodePrincipal(c.from, ""), encode(t, &c.q))
 		if code(err) != c.want {
@@ -842,7 +894,7 @@ func TestForgedAnswers(t *testing.T) {
 func FuzzServe(f *testing.F) {
 	link := ucan.CID{1}
 	for _, q := range []*request{{Op: opIssue, As: statement{Consumer: true, Name: "crm", Roles: "*"}, Thing: payout, Operation: "invoke", Name: "pay", Expires: 1 << 40},
-		{Op: opRevoke, Link: link[:], Token: []byte{0x82}}} {
+		{Op: opRevoke, Link: link[:]}} {
 		f.Add(encode(f, q))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -852,7 +904,7 @@ func FuzzServe(f *testing.F) {
 			t.Errorf("not an error of lmosd: %v", err)
 		}
 		if issued := slices.Collect(maps.Values(x.host.issued)); err == nil && len(issued) == 1 && len(answer) > 0 &&
-			(issued[0].Node != lender || !slices.Contains(ops, issued[0].Op)) {
+			(issued[0].By.Node != lender || !slices.Contains(ops, issued[0].Op)) {
 			t.Errorf("issued %+v", issued[0])
 		}
 	})
