@@ -66,7 +66,9 @@ func TestLocalFirst(t *testing.T) {
 		want("the path by its name", "local")
 		m, hasState = interact.Message{Via: "mesh"}, false
 		want("the other path by its name", "mesh")
-		m.Via = ""
+		m = interact.Message{With: &interact.Capability{}}
+		want("a delegation, which is for another host", "mesh")
+		m = interact.Message{}
 		time.Sleep(time.Minute)
 
 		agent.err = &interact.Error{Code: interact.Overloaded}

@@ -651,6 +651,47 @@ func TestKeepingOutputs(t *testing.T) {
 }
 
 // TestTooLargeToKeep: waiting callers get the result, and later queries get the state.
+// Tasks by a delegation end with it. Others go on, and final ones are left: they may have no message any more.
+func TestCancelLent(t *testing.T) {
+	bubble(t, Options{MaxOutput: 100}, func(t *testing.T, r *Runner, a *agent, thing interact.Thing) {
+		lent := func(link string) func(m *interact.Message) {
+			return func(m *interact.Message) {
+				from := *m.From
+				from.Lent = &did.Lent{Link: link}
+				m.From = &from
+			}
+		}
+		final := begin(t, thing, detached, lent("one"))
+		a.last().complete(strings.Repeat("1", 101)) // too large to keep
+		<-final.done
+		one, two, own := begin(t, thing, detached, lent("one")), begin(t, thing, detached, lent("two")), begin(t, thing, detached)
+		r.CancelLent("one")
+		<-one.done
+		if e := interact.AsError(one.err); e == nil || e.Code != interact.Cancelled || !strings.Contains(e.Title, "delegation") {
+			t.Errorf("the task by the delegation: %v", one.err)
+		}
+		for name, c := range map[string]*caller{"another delegation": two, "no delegation": own} {
+			select {
+			case <-c.done:
+				t.Errorf("the task by %s ended: %v", name, c.err)
+			default:
+			}
+		}
+	})
+}
+
+// A task by a delegation ends at its end, and the error says so.
+func TestEndOfADelegation(t *testing.T) {
+	bubble(t, Options{Bound: func(*interact.Message) (time.Duration, string) { return 10 * time.Second, "" }}, func(t *testing.T, _ *Runner, _ *agent, thing interact.Thing) {
+		c := begin(t, thing, detached)
+		time.Sleep(10 * time.Second)
+		<-c.done
+		if e := interact.AsError(c.err); e.Code != interact.Cancelled || !strings.Contains(e.Title, "delegation") {
+			t.Errorf("got %v, want the end of the delegation", c.err)
+		}
+	})
+}
+
 func TestTooLargeToKeep(t *testing.T) {
 	for name, parts := range map[string]int{"at once": 0, "in parts": 3} {
 		t.Run(name, func(t *testing.T) {
