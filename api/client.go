@@ -36,15 +36,16 @@ type Client struct {
 	base   string // without a trailing slash
 	token  string
 	agent  did.DID // see As
+	with   string  // see With
 	http   *http.Client
 
-	retries backoff.Budget // of InvokeFirst
+	retries *backoff.Budget // of InvokeFirst
 }
 
 // Dial returns a client of the node at target: the path of its unix socket (absolute, or with the prefix "unix:"), or an http or https URL.
 // Other targets are errors of code Usage. The token is sent as bearer token unless it is empty. The first request connects.
 func Dial(target, token string) (*Client, error) {
-	c := &Client{target: target, token: token}
+	c := &Client{target: target, token: token, retries: &backoff.Budget{}}
 	transport := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: 30 * time.Second, DisableCompression: true}
 	c.http = &http.Client{Transport: transport, CheckRedirect: noRedirect}
 	if path, ok := SocketPath(target); ok {
@@ -67,9 +68,20 @@ func Dial(target, token string) (*Client, error) {
 // AgentHeader names the agent for which a request is made; see [Client.As].
 const AgentHeader = "Lmos-Agent"
 
+// capabilityHeader has a delegation; see [Client.With].
+const capabilityHeader = "Lmos-Capability"
+
 // As makes the requests of c those of an agent with a key of its own, which is attached to the node: other nodes then know the caller by the DID of the
 // agent. It is called before the first request.
 func (c *Client) As(agent did.DID) { c.agent = agent }
+
+// With returns a client that shares the connections of c. By a delegation ([Delegation.Token]) its calls, reads, writes and watches use the right of
+// another node at its host. [CallOptions.With] replaces it.
+func (c *Client) With(delegation string) *Client {
+	other := *c
+	other.with = strings.TrimSpace(delegation)
+	return &other
+}
 
 // SocketPath returns the path of a target that is a unix socket (see [Dial]).
 func SocketPath(target string) (path string, ok bool) {
@@ -82,7 +94,7 @@ func SocketPath(target string) (path string, ok bool) {
 // NewClient returns a client that sends requests through t, to the host localhost, with the token as in [Dial]. Errors name the node
 // target.
 func NewClient(target, token string, t http.RoundTripper) *Client {
-	return &Client{target: target, token: token, base: "http://localhost", http: &http.Client{Transport: t, CheckRedirect: noRedirect}}
+	return &Client{target: target, token: token, base: "http://localhost", http: &http.Client{Transport: t, CheckRedirect: noRedirect}, retries: &backoff.Budget{}}
 }
 
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -364,6 +376,9 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 	}
 	if c.agent != "" {
 		req.Header.Set(AgentHeader, string(c.agent))
+	}
+	if c.with != "" && header.Get(capabilityHeader) == "" {
+		req.Header.Set(capabilityHeader, c.with)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {

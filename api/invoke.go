@@ -41,7 +41,8 @@ type CallOptions struct {
 	// Interactive declares that the caller can provide input: an action that requires input continues as a Task that is input-required. It
 	// requires a Key; an empty one is generated. An action that reads a Stream cannot require input.
 	Interactive bool
-	// With is a delegation ([Delegation.Token]), by which the node uses the right of another one at its host.
+	// With is a delegation ([Delegation.Token]), by which the node uses the right of another one at its host. Empty is that of the client
+	// ([Client.With]).
 	With string
 	// Via selects the path to the Thing: the name of a [Path], a scheme or a URL.
 	Via string
@@ -123,7 +124,7 @@ func (o *CallOptions) header(ctx context.Context, body bool) http.Header {
 	set("Traceparent", o.TraceParent)
 	set("Idempotency-Key", o.Key)
 	set("Lmos-Via", o.Via)
-	set("Lmos-Capability", o.With)
+	set(capabilityHeader, o.With)
 	if o.Timing {
 		h.Set("Lmos-Timing", "1")
 	}

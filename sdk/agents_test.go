@@ -229,8 +229,8 @@ func startGo(t *testing.T, h *host, api, name string) *lamp {
 		agent.Property("peak", func(context.Context) (int, error) { return 0, nil }, nil),
 		agent.Action("slow", func(_ context.Context, in text) (string, error) { return in.Text, nil }, agent.Async()),
 		agent.Property("version", func(context.Context) (string, error) { return "1.2.3", nil }, nil),
-		agent.Property("visitor", func(ctx context.Context) (string, error) { return visit + ", read by " + agent.CallerOf(ctx).ID(), nil },
-			func(ctx context.Context, v string) error { visit = v + " by " + agent.CallerOf(ctx).ID(); return nil }),
+		agent.Property("visitor", func(ctx context.Context) (string, error) { return visit + ", read by " + visitor(ctx), nil },
+			func(ctx context.Context, v string) error { visit = v + " by " + visitor(ctx); return nil }),
 		agent.Property("note", func(context.Context) (any, error) { return note, nil },
 			func(_ context.Context, v any) error { note = v; return nil }),
 	}
@@ -261,6 +261,15 @@ func startGo(t *testing.T, h *host, api, name string) *lamp {
 		t.Fatal("the node does not take the agent")
 	}
 	return nil
+}
+
+// visitor returns the id of the caller, with the id of its delegator.
+func visitor(ctx context.Context) string {
+	who := agent.CallerOf(ctx)
+	if who.Lent != nil {
+		return who.ID() + " for " + who.Lent.Lender()
+	}
+	return who.ID()
 }
 
 func upTo(n int, format string) iter.Seq2[string, error] {

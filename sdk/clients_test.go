@@ -31,7 +31,7 @@ type request struct {
 	Count      int             `json:"count,omitempty"`   // the stream or watch ends after so many items
 	Event      string          `json:"event,omitempty"`
 	Property   string          `json:"property,omitempty"`
-	Capability string          `json:"capability,omitempty"`
+	Capability string          `json:"capability,omitempty"` // of find, and a delegation of the others
 }
 
 // A libraryError is an error as a library reports it.
@@ -187,8 +187,15 @@ func newGo(t *testing.T, h *host, addr string) client {
 }
 
 func askGo(ctx context.Context, mesh *api.Client, r request, item func(json.RawMessage)) (json.RawMessage, error) {
+	if r.Capability != "" && r.Op != "find" {
+		mesh = mesh.With(r.Capability + "\n")
+	}
 	switch r.Op {
 	case "call": // finds the node through the environment
+		if r.Capability != "" {
+			raw, _, err := mesh.Call(ctx, r.Agent, r.Name, interact.JSON, r.Input)
+			return raw, err
+		}
 		return callGo(ctx, r)
 	case "upload", "bytes", "file":
 		return uploadGo(ctx, r)

@@ -49,7 +49,7 @@ type host struct {
 }
 
 // newHost starts a node with its data in dir; empty means a new folder. It ends with the test, or before.
-func newHost(t *testing.T, dir string) *host {
+func newHost(t *testing.T, dir string, change ...func(o *node.Options)) *host {
 	t.Helper()
 	if dir == "" {
 		dir = t.TempDir()
@@ -58,10 +58,14 @@ func newHost(t *testing.T, dir string) *host {
 	if os.Getenv("LMOSD_TEST_LOG") != "" {
 		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	n, err := node.New(node.Options{Name: "host", Network: fmt.Sprintf("sdk-%d", time.Now().UnixNano()%1e9), Profile: "test",
+	o := node.Options{Name: "host", Network: fmt.Sprintf("sdk-%d", time.Now().UnixNano()%1e9), Profile: "test",
 		Loopback: true, Dir: dir, Engine: node.EngineMemory, Direct: servient.DirectOff,
 		Listen: []string{"/ip4/127.0.0.1/tcp/0"}, ListenExplicit: true,
-		HTTP: &node.HTTP{Listen: "127.0.0.1:0", Explicit: true, Socket: filepath.Join(dir, "lmosd.sock")}, Log: log})
+		HTTP: &node.HTTP{Listen: "127.0.0.1:0", Explicit: true, Socket: filepath.Join(dir, "lmosd.sock")}, Log: log}
+	for _, f := range change {
+		f(&o)
+	}
+	n, err := node.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -104,7 +104,8 @@ async function all(stream) {
 
 // --- consumer
 
-/** Finds, calls, reads, writes and watches agents through one node. The option signal of a method is an AbortSignal that ends it. */
+/** Finds, calls, reads, writes and watches agents through one node. The option signal of a method is an AbortSignal that ends it, and
+ * capability a delegation, by which the node uses the right of another one: the token that lmosd delegate prints. */
 export class Mesh {
   constructor(node, token) {
     const at = local()
@@ -179,8 +180,8 @@ export class Mesh {
   }
 
   /** Yields the output of an action: each part, and at the end the output with final. */
-  async * #run(agent, action, input, { timeout = 30, signal, contentType = 'application/octet-stream' } = {}) {
-    const headers = { Accept: 'text/event-stream', Prefer: `wait=${Math.max(1, Math.ceil(timeout))}` }
+  async * #run(agent, action, input, { timeout = 30, signal, capability, contentType = 'application/octet-stream' } = {}) {
+    const headers = { Accept: 'text/event-stream', Prefer: `wait=${Math.max(1, Math.ceil(timeout))}`, ...delegation(capability) }
     const options = { headers, signal }
     let failure
     if (isStream(input)) {
@@ -198,21 +199,23 @@ export class Mesh {
   }
 
   /** Resolves with the value of a property; without a name, an object of all readable properties. */
-  read(agent, name) { return this.json('GET', affordance(agent, 'properties', name)) }
+  read(agent, name, { signal, capability } = {}) {
+    return this.json('GET', affordance(agent, 'properties', name), { headers: delegation(capability), signal })
+  }
 
   /** Writes a property. */
-  write(agent, name, value) {
-    return this.json('PUT', affordance(agent, 'properties', name), { body: JSON.stringify(value) })
+  write(agent, name, value, { signal, capability } = {}) {
+    return this.json('PUT', affordance(agent, 'properties', name), { body: JSON.stringify(value), headers: delegation(capability), signal })
   }
 
   /** Yields { name, value, id } of an event, of a property, of all events, or of all properties ('*'), until the loop is left.
    * After a lost connection it reconnects for up to 60 seconds and requests the missed events. */
-  async * watch(agent, { event, property, after = '', signal } = {}) {
+  async * watch(agent, { event, property, after = '', signal, capability } = {}) {
     const path = property ? affordance(agent, 'properties', property.replace(/^\*$/, '')) : affordance(agent, 'events', event)
     for (let pause = FIRST_PAUSE, seen; ; pause = Math.min(MAX_PAUSE, 2 * pause)) {
       let opened
       try {
-        const headers = { Accept: 'text/event-stream', ...(after && { 'Last-Event-ID': after }) }
+        const headers = { Accept: 'text/event-stream', ...delegation(capability), ...(after && { 'Last-Event-ID': after }) }
         const r = await this.open('GET', path, { headers, signal })
         opened = Date.now()
         for await (const e of events(r, signal)) {
@@ -254,6 +257,9 @@ function isStream(input) {
 function affordance(agent, kind, name) {
   return `/things/${encodeURIComponent(agent)}/${kind}${name ? '/' + encodeURIComponent(name) : ''}`
 }
+
+/** The header of a request by a delegation; a token that was read from a file may have a line end. */
+const delegation = (capability) => capability ? { 'Lmos-Capability': capability.trim() } : {}
 
 /** Yields the server-sent events of a response: { name, id, value }. An event with a problem is thrown. */
 async function * events(response, signal) {
@@ -305,8 +311,8 @@ export const agent = (name, about) => new Agent(name, about)
  * A Caller is the caller of an agent, as the node has verified it. The id identifies the caller over several requests: 'local…' on this machine,
  * else the DID of a node, with #name for a consumer behind that node, which only that node vouches for. Via is the proof: peer, socket, token,
  * loopback, process or unproven. Organization is the DID of the organization that a credential proves, and roles are the roles there, or those of
- * an access token of the agent's node.
- * @typedef {{ id: string, did?: string, node?: string, name?: string, via: string, organization?: string, roles: string[] }} Caller
+ * an access token of the agent's node. LentBy is the id of the delegator whose right a call by a delegation uses.
+ * @typedef {{ id: string, did?: string, node?: string, name?: string, via: string, organization?: string, roles: string[], lentBy?: string }} Caller
  */
 
 /** An agent. The methods that add affordances return the agent, so that calls can be chained. Only the name is required. Without

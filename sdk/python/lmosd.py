@@ -134,7 +134,8 @@ class Connection(http.client.HTTPConnection):
 
 
 class Mesh:
-    """Finds, calls, reads, writes and watches agents through one node. It may be used by many threads."""
+    """Finds, calls, reads, writes and watches agents through one node. It may be used by many threads. The option capability of
+    a method is a delegation, by which the node uses the right of another one: the token that lmosd delegate prints."""
 
     def __init__(self, node=None, token=None):
         at, key = local()
@@ -178,9 +179,9 @@ class Mesh:
             return Error("the node at %s did not answer in time" % self.node, "LMOS-1504", "check it: lmosd status")
         return Error("no node answers at %s: %s" % (self.node, e or type(e).__name__), "LMOS-3001", "start one: lmosd run")
 
-    def json(self, method, path, body=None):
+    def json(self, method, path, body=None, headers=None):
         """Sends one request and decodes the response: JSON as its value, text as str, other types as bytes, no content as None."""
-        r, c = self.open(method, path, body)
+        r, c = self.open(method, path, body, headers)
         with contextlib.closing(c):
             try:
                 raw = r.read()
@@ -244,13 +245,14 @@ class Mesh:
             yield page["items"]
             query = {"page": page["next"]} if page.get("next") else None
 
-    def call(self, agent, action, *input, timeout=30, **members):
+    def call(self, agent, action, *input, timeout=30, capability="", **members):
         """Calls an action and returns its output, or None. The input is the one positional argument, or an object of the keyword
         arguments. The parts of a response stream are joined: texts as one text, others as a list. After timeout seconds, at most
         600, the error is LMOS-1504; an action that is not synchronous continues. Bytes, a file or an iterator of bytes are sent
-        unchanged while they are read, with content_type="audio/wav" for example."""
+        unchanged while they are read, with content_type="audio/wav" for example. An input with a member that has the name of an
+        option is given as a dict."""
         parts = []
-        for final, output in self._run(agent, action, input, members, timeout):
+        for final, output in self._run(agent, action, input, members, timeout, capability):
             if final and output is not None:
                 return output
             if not final:
@@ -259,21 +261,21 @@ class Mesh:
             return "".join(parts) if all(isinstance(p, str) for p in parts) else parts
         return parts[0] if parts else None
 
-    def stream(self, agent, action, *input, timeout=30, **members):
+    def stream(self, agent, action, *input, timeout=30, capability="", **members):
         """Calls an action like call, and yields the parts of its output as they arrive. Closing the generator cancels the call."""
         parts = 0
-        for final, output in self._run(agent, action, input, members, timeout):
+        for final, output in self._run(agent, action, input, members, timeout, capability):
             if output is not None and not (final and parts):
                 parts += 1
                 yield output
 
-    def _run(self, agent, action, input, members, timeout):
+    def _run(self, agent, action, input, members, timeout, capability):
         """Yields the output of an action: (False, part) for each part, and (True, output) at the end."""
         upload = Upload.of(input[0], **members) if len(input) == 1 and Upload.fits(input[0]) else None
         if len(input) > 1 or input and members and not upload:
             raise TypeError("expected one input or keyword arguments, got both")
         body = upload or (encode(input[0] if input else members) if input or members else None)
-        headers = {"Accept": "text/event-stream", "Prefer": "wait=%d" % max(1, math.ceil(timeout))}
+        headers = {"Accept": "text/event-stream", "Prefer": "wait=%d" % max(1, math.ceil(timeout)), **delegation(capability)}
         try:
             yield from self._states(action, *self.open("POST", affordance(agent, "actions", action), body, headers, max(60, timeout)))
         except Lost:
@@ -297,21 +299,23 @@ class Mesh:
                 return
         raise Error("%s ended without a result" % action, "LMOS-3002", "check the node: lmosd status")
 
-    def read(self, agent, name=""):
+    def read(self, agent, name="", capability=""):
         """Returns the value of a property; without a name, a dict of all readable properties."""
-        return self.json("GET", affordance(agent, "properties", name))
+        return self.json("GET", affordance(agent, "properties", name), headers=delegation(capability))
 
-    def write(self, agent, name, value):
+    def write(self, agent, name, value, capability=""):
         """Writes a property."""
-        self.json("PUT", affordance(agent, "properties", name), encode(value))
+        self.json("PUT", affordance(agent, "properties", name), encode(value), delegation(capability))
 
-    def watch(self, agent, event="", property="", after=""):
+    def watch(self, agent, event="", property="", after="", capability=""):
         """Yields (name, value) of an event, of a property, of all events, or of all properties ("*"), until the generator is
         closed. After a lost connection it reconnects for up to 60 seconds and requests the missed events."""
         path = affordance(agent, "properties", property.strip("*")) if property else affordance(agent, "events", event)
         pause, seen, ever = FIRST_PAUSE, 0, False
         while True:
-            headers, opened = {"Accept": "text/event-stream", **({"Last-Event-ID": after} if after else {})}, None
+            headers, opened = {"Accept": "text/event-stream", **delegation(capability)}, None
+            if after:
+                headers["Last-Event-ID"] = after
             try:
                 stream = self.open("GET", path, None, headers)
                 opened = time.monotonic()
@@ -383,6 +387,11 @@ def affordance(agent, kind, name):
     return "/".join(["/things", quote(agent), kind] + ([quote(name)] if name else []))
 
 
+def delegation(capability):
+    """The header of a request by a delegation; a token that was read from a file may have a line end."""
+    return {"Lmos-Capability": capability.strip()} if capability else {}
+
+
 def quote(text):
     return urllib.parse.quote(text, safe="")
 
@@ -402,19 +411,19 @@ def stream(agent, action, *input, **members):
     return Mesh().stream(agent, action, *input, **members)
 
 
-def read(agent, name=""):
+def read(agent, name="", capability=""):
     """Reads a property through the node of this machine, see Mesh.read."""
-    return Mesh().read(agent, name)
+    return Mesh().read(agent, name, capability)
 
 
-def write(agent, name, value):
+def write(agent, name, value, capability=""):
     """Writes a property through the node of this machine, see Mesh.write."""
-    Mesh().write(agent, name, value)
+    Mesh().write(agent, name, value, capability)
 
 
-def watch(agent, event="", property="", after=""):
+def watch(agent, event="", property="", after="", capability=""):
     """Watches an agent through the node of this machine, see Mesh.watch."""
-    return Mesh().watch(agent, event, property, after)
+    return Mesh().watch(agent, event, property, after, capability)
 
 
 # --- agent -------------------------------------------------------------------------------------------------------------
@@ -426,7 +435,7 @@ class Caller:
     machine, else the DID of a node, with #name for a consumer behind that node, which only that node vouches for. Via is the
     proof: peer, socket, token, loopback, process or unproven. Did and node are empty on this machine; name may be empty.
     Organization is the DID of the organization that a credential proves, or empty. Roles are the roles there, or those of an access
-    token of the agent's node."""
+    token of the agent's node. Lent_by is the id of the delegator whose right a call by a delegation uses, or empty."""
 
     id: str
     did: str = ""
@@ -435,10 +444,12 @@ class Caller:
     via: str = ""
     organization: str = ""
     roles: tuple[str, ...] = ()
+    lent_by: str = ""
 
     @classmethod
     def _of(cls, m):
-        return cls(m.get("id", ""), *(m.get(k, "") for k in ("did", "node", "name", "via", "organization")), tuple(m.get("roles", ())))
+        texts = (m.get(k, "") for k in ("id", "did", "node", "name", "via", "organization"))
+        return cls(*texts, tuple(m.get("roles", ())), m.get("lentBy", ""))
 
 
 class Context:

@@ -13,6 +13,7 @@ let note
 
 const over = (signal) => new Promise((resolve) => signal.addEventListener('abort', resolve))
 const hung = () => lamp.set('hung', lamp.get('hung') + 1)
+const who = ({ id, lentBy }) => lentBy ? `${id} for ${lentBy}` : id
 
 const ping = Number(process.env.LAMP_PING ?? 20)
 const lamp = agent(process.argv[2], { description: 'A lamp.', capabilities: ['urn:example:lamp'], version: '1.2.3', ping })
@@ -74,8 +75,8 @@ const lamp = agent(process.argv[2], { description: 'A lamp.', capabilities: ['ur
   .action('slow', { text: 'string' }, ({ text }) => text, { output: 'string', synchronous: false })
   .action('crash', undefined, () => process.exit(1))
   .property('version', 'string', () => '1.2.3')
-  .property('visitor', 'string', ({ caller }) => `${visit}, read by ${caller.id}`, (v, { caller, deadline }) => {
-    visit = `${v} by ${caller.id}${deadline > Date.now() ? '' : ', who has no time'}`
+  .property('visitor', 'string', ({ caller }) => `${visit}, read by ${who(caller)}`, (v, { caller, deadline }) => {
+    visit = `${v} by ${who(caller)}${deadline > Date.now() ? '' : ', who has no time'}`
   })
   .property('note', 'any', () => note, (v) => { note = v })
 

@@ -185,13 +185,17 @@ notes = []
 visits = [""]
 
 
+def who(caller):
+    return caller.id + (" for " + caller.lent_by if caller.lent_by else "")
+
+
 def visit(call: lmosd.Context, value):
-    visits[0] = "%s by %s%s" % (value, call.caller.id, "" if call.deadline > time.time() else ", who has no time")
+    visits[0] = "%s by %s%s" % (value, who(call.caller), "" if call.deadline > time.time() else ", who has no time")
 
 
 @agent.property(write=visit)
 async def visitor(call: lmosd.Context) -> str:
-    return "%s, read by %s" % (visits[0], call.caller.id)
+    return "%s, read by %s" % (visits[0], who(call.caller))
 
 
 @agent.property(write=notes.append)

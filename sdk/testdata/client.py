@@ -35,6 +35,7 @@ def upload(chunks, size, fail=False):
 
 def do(op, agent=None, name=None, input=None, timeout=30, count=0, ident=None, **more):
     args = [] if input is None else [input]
+    by = {"capability": more["capability"]} if "capability" in more else {}
     if op == "upload":
         return lmosd.call(agent, name, upload(**input), content_type="audio/wav", timeout=timeout)
     if op == "bytes":
@@ -43,11 +44,11 @@ def do(op, agent=None, name=None, input=None, timeout=30, count=0, ident=None, *
         with open(__file__, "rb") as f:
             return lmosd.call(agent, name, f)
     if op == "call" and isinstance(input, dict):
-        return lmosd.call(agent, name, timeout=timeout, **input)
+        return lmosd.call(agent, name, timeout=timeout, **by, **input)
     if op == "call":
-        return lmosd.call(agent, name, *args, timeout=timeout)
+        return lmosd.call(agent, name, *args, timeout=timeout, **by)
     if op == "stream":
-        return list(limit(lmosd.stream(agent, name, *args, timeout=timeout), count))
+        return list(limit(lmosd.stream(agent, name, *args, timeout=timeout, **by), count))
     if op == "watch":
         for name, value in limit(lmosd.watch(agent, **more), count):
             say(ident, item=[name, value])
@@ -57,9 +58,9 @@ def do(op, agent=None, name=None, input=None, timeout=30, count=0, ident=None, *
         time.monotonic = lambda: now() + input
         return None
     if op == "read":
-        return lmosd.read(agent, name or "")
+        return lmosd.read(agent, name or "", **by)
     if op == "write":
-        return lmosd.write(agent, name, input)
+        return lmosd.write(agent, name, input, **by)
     if op == "find":
         return [a["name"] for a in lmosd.find(name or "", **more)]
     raise ValueError(op)
