@@ -35,20 +35,24 @@ import (
 	"github.com/lmosd/lmosd/internal/poll"
 	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
+	"github.com/lmosd/lmosd/policy"
 )
 
 // asksFor is the deadline of the callers: longer than the default of a node, and shorter than its maximum.
 const asksFor = 400 * time.Second
 
 // heard formats the caller that an agent received: "local loopback", or "did:key:z6Mk… peer did:webvh:… customer-service" for a member of an
-// organization, with " long" after it if it received the deadline of minutes.
-func heard(id, via, organization, roles any, left time.Duration) string {
+// organization, with "for" and the delegator after it in a call by a delegation, and " long" if it received the deadline of minutes.
+func heard(id, via, organization, roles, lentBy any, left time.Duration) string {
 	s := fmt.Sprintf("%v %v", id, via)
 	if org := fmt.Sprint(organization); organization != nil && org != "" {
 		s += " " + org
 	}
 	if all := strings.Trim(fmt.Sprint(roles), "[]"); roles != nil && all != "" {
 		s += " " + all
+	}
+	if lender := fmt.Sprint(lentBy); lentBy != nil && lender != "" {
+		s += " for " + lender
 	}
 	if left > asksFor-time.Minute && left <= asksFor {
 		s += " long"
@@ -128,7 +132,7 @@ func TestEveryAgentReceivesTheCaller(t *testing.T) {
 					}
 				}
 				header := map[string]string{"Prefer": fmt.Sprintf("wait=%d", int(asksFor.Seconds())), "Lmos-Caller": "forged", "Lmos-Caller-Via": "socket",
-					"Lmos-Caller-Org": "did:web:forged", "Lmos-Caller-Roles": "forged", "Lmos-Caller-Secret": "forged"}
+					"Lmos-Caller-Org": "did:web:forged", "Lmos-Caller-Roles": "forged", "Lmos-Caller-Lent-By": "forged", "Lmos-Caller-Secret": "forged"}
 				if w.token != "" {
 					header["Authorization"] = "Bearer " + w.token
 				}
@@ -157,6 +161,34 @@ func TestEveryAgentReceivesTheCaller(t *testing.T) {
 	}
 	t.Run("clients of MCP", func(t *testing.T) { t.Parallel(); toldToServers(t, m, token, org) })
 	t.Run("clients of A2A", func(t *testing.T) { t.Parallel(); toldToA2A(t, m, token, org) })
+}
+
+// Every kind of agent receives the delegator of a call by a delegation: a consumer of its own node.
+func TestEveryAgentReceivesTheDelegator(t *testing.T) {
+	t.Parallel()
+	m := testmesh.Start(t, func(o *node.Options) {
+		o.Policy = policy.Rules{} // other nodes may not call
+		o.Bridges = []bridge.Bridge{mcp.New(mcp.Options{Log: o.Log}), a2a.New(a2a.Options{Log: o.Log})}
+	})
+	for kind, a := range callees {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			name := "asked-" + kind
+			a.start(t, m, name)
+			m.Known(t, name)
+			raw := post(t, http.DefaultClient, m.Host.API()+"/v1/delegations", fmt.Sprintf(`{"agent":%q,"name":%q,"to":%q,"life":"10m"}`, name, a.action, m.Consumer.DID()),
+				map[string]string{"Authorization": "Bearer " + m.Token})
+			var d api.Delegation
+			if err := json.Unmarshal([]byte(raw), &d); err != nil {
+				t.Fatalf("%s: %v", raw, err)
+			}
+			got := post(t, http.DefaultClient, m.API+"/things/"+name+"/actions/"+a.action, a.input, map[string]string{"Lmos-Capability": d.Token,
+				"Lmos-Caller-Lent-By": "forged"})
+			if want := string(m.Consumer.DID()) + " peer for local#operator"; got != want {
+				t.Errorf("the agent receives %q, want %q", got, want)
+			}
+		})
+	}
 }
 
 // partners makes an organization of each node, lets them become partners, and waits until the host knows the consumer's node as a member with the
@@ -303,7 +335,7 @@ func startCalledGo(t *testing.T, m *testmesh.Mesh, name string) {
 			p = &did.Principal{}
 		}
 		until, _ = ctx.Deadline()
-		return heard(p.ID(), p.Via, p.Org, p.Roles, time.Until(until)), nil
+		return heard(p.ID(), p.Via, p.Org, p.Roles, p.Lent.Lender(), time.Until(until)), nil
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -339,7 +371,8 @@ func startCalledExec(t *testing.T, m *testmesh.Mesh, name string) {
 	if err := os.WriteFile(script, []byte("#!/bin/sh\ncat >/dev/null\n"+
 		`left=$(( $(date -u -d "$LMOSD_DEADLINE" +%s) - $(date -u +%s) ))`+"\n"+
 		`long=; [ $left -gt 340 ] && [ $left -le 400 ] && long=" long"`+"\n"+
-		`printf '%s %s%s%s%s' "$LMOSD_CALLER" "$LMOSD_CALLER_VIA" "${LMOSD_CALLER_ORG:+ $LMOSD_CALLER_ORG}" "${LMOSD_CALLER_ROLES:+ $LMOSD_CALLER_ROLES}" "$long"`+"\n"), 0o755); err != nil {
+		`printf '%s %s%s%s%s%s' "$LMOSD_CALLER" "$LMOSD_CALLER_VIA" "${LMOSD_CALLER_ORG:+ $LMOSD_CALLER_ORG}" "${LMOSD_CALLER_ROLES:+ $LMOSD_CALLER_ROLES}" `+
+		`"${LMOSD_CALLER_LENT_BY:+ for $LMOSD_CALLER_LENT_BY}" "$long"`+"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	x, err := expose.Open(t.Context(), expose.Spec{Target: "exec:" + script, Name: name}, nil, testmesh.Logger())
@@ -364,7 +397,8 @@ func startCalledHTTP(t *testing.T, m *testmesh.Mesh, name string) {
 		_, _ = fmt.Sscanf(r.Header.Get("Prefer"), "wait=%d", &seconds)
 		w.Header().Set("Content-Type", "application/json")
 		all := func(name string) string { return strings.Join(r.Header.Values(name), ",") }
-		fmt.Fprintf(w, "%q", heard(all("Lmos-Caller"), all("Lmos-Caller-Via"), all("Lmos-Caller-Org"), all("Lmos-Caller-Roles"), time.Duration(seconds)*time.Second))
+		fmt.Fprintf(w, "%q", heard(all("Lmos-Caller"), all("Lmos-Caller-Via"), all("Lmos-Caller-Org"), all("Lmos-Caller-Roles"),
+			all("Lmos-Caller-Lent-By"), time.Duration(seconds)*time.Second))
 		if secret := all("Lmos-Caller-Secret"); secret != "" {
 			t.Errorf("a description or a client sent the secret %s", secret)
 		}
@@ -372,7 +406,7 @@ func startCalledHTTP(t *testing.T, m *testmesh.Mesh, name string) {
 	t.Cleanup(server.Close)
 	m.Offer(t, oneForm(name, `{"href":"`+server.URL+`/who","contentType":"application/json","op":["invokeaction"],`+
 		`"htv:headers":[{"htv:fieldName":"lmos-caller","htv:fieldValue":"forged"},{"htv:fieldName":"Lmos-Caller-Org","htv:fieldValue":"forged"},`+
-		`{"htv:fieldName":"lmos-caller-roles","htv:fieldValue":"forged"},{"htv:fieldName":"LMOS-CALLER-SECRET","htv:fieldValue":"forged"}]}`), nil)
+		`{"htv:fieldName":"lmos-caller-roles","htv:fieldValue":"forged"},{"htv:fieldName":"lmos-caller-lent-by","htv:fieldValue":"forged"},{"htv:fieldName":"LMOS-CALLER-SECRET","htv:fieldValue":"forged"}]}`), nil)
 }
 
 func startCalledSocket(t *testing.T, m *testmesh.Mesh, name string) {
@@ -398,7 +432,7 @@ func startCalledSocket(t *testing.T, m *testmesh.Mesh, name string) {
 			}
 			_ = json.Unmarshal(raw, &q) // invalid input gets a wrong answer
 			answer, _ := json.Marshal(map[string]any{"messageType": "actionStatus", "thingId": q.ThingID, "messageId": "a", "correlationId": q.MessageID,
-				"action": "who", "status": "completed", "output": heard(q.Caller["id"], q.Caller["via"], q.Caller["organization"], q.Caller["roles"], time.Duration(q.TimeLeft)*time.Millisecond)})
+				"action": "who", "status": "completed", "output": heard(q.Caller["id"], q.Caller["via"], q.Caller["organization"], q.Caller["roles"], q.Caller["lentBy"], time.Duration(q.TimeLeft)*time.Millisecond)})
 			_ = c.Write(ctx, websocket.MessageText, answer)
 		}
 	}))
@@ -421,7 +455,8 @@ func startCalledMQTT(t *testing.T, m *testmesh.Mesh, name string) {
 		if p.Properties.MessageExpiry != nil {
 			left = time.Duration(*p.Properties.MessageExpiry) * time.Second
 		}
-		text, _ := json.Marshal(heard(user.Get("lmos-caller"), user.Get("lmos-caller-via"), user.Get("lmos-caller-org"), user.Get("lmos-caller-roles"), left)) // strings always encode
+		text, _ := json.Marshal(heard(user.Get("lmos-caller"), user.Get("lmos-caller-via"), user.Get("lmos-caller-org"), user.Get("lmos-caller-roles"),
+			user.Get("lmos-caller-lent-by"), left)) // strings always encode
 		props := &paho.PublishProperties{ContentType: "application/json", CorrelationData: p.Properties.CorrelationData}
 		props.User.Add("lmos-status", "completed")
 		_, _ = client.Publish(ctx, &paho.Publish{Topic: p.Properties.ResponseTopic, QoS: 1, Payload: text, Properties: props}) // the waiting client detects a failure
@@ -448,7 +483,7 @@ func whoServer(t *testing.T) string {
 	s.AddTool(&mcpsdk.Tool{Name: "who", Description: "Returns the caller.", InputSchema: json.RawMessage(`{"type":"object"}`)},
 		func(_ context.Context, r *mcpsdk.CallToolRequest) (*mcpsdk.CallToolResult, error) {
 			caller, _ := r.Params.Meta["io.lmosd/caller"].(map[string]any)
-			return &mcpsdk.CallToolResult{Content: []mcpsdk.Content{&mcpsdk.TextContent{Text: heard(caller["id"], caller["via"], caller["organization"], caller["roles"], 0)}}}, nil
+			return &mcpsdk.CallToolResult{Content: []mcpsdk.Content{&mcpsdk.TextContent{Text: heard(caller["id"], caller["via"], caller["organization"], caller["roles"], caller["lentBy"], 0)}}}, nil
 		})
 	server := httptest.NewServer(mcpsdk.NewStreamableHTTPHandler(func(*http.Request) *mcpsdk.Server { return s },
 		&mcpsdk.StreamableHTTPOptions{Stateless: true}))
@@ -549,8 +584,8 @@ func whoAgent(t *testing.T) string {
 			ID     json.RawMessage
 			Params struct {
 				Metadata map[string]struct {
-					ID, Via, Organization string
-					Roles                 []string
+					ID, Via, Organization, LentBy string
+					Roles                         []string
 				}
 				Message struct{ Metadata map[string]any }
 			}
@@ -563,7 +598,7 @@ func whoAgent(t *testing.T) string {
 			t.Errorf("a client told the agent: %s", raw)
 		}
 		who := q.Params.Metadata["io.lmosd/caller"]
-		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[{"text":%q}]}}}`, q.ID, heard(who.ID, who.Via, who.Organization, who.Roles, 0))
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[{"text":%q}]}}}`, q.ID, heard(who.ID, who.Via, who.Organization, who.Roles, who.LentBy, 0))
 	}))
 	t.Cleanup(server.Close)
 	return server.URL
@@ -626,7 +661,7 @@ agent = lmosd.Agent(sys.argv[2])
 def who(input: str, call: lmosd.Context) -> str:
     left = (call.deadline or 0) - time.time()
     c = call.caller
-    return " ".join(filter(None, [c.id, c.via, c.organization, *c.roles])) + (" long" if 340 < left <= 400 else "")
+    return " ".join(filter(None, [c.id, c.via, c.organization, *c.roles, c.lent_by and "for " + c.lent_by])) + (" long" if 340 < left <= 400 else "")
 
 agent.run()
 `
@@ -635,7 +670,7 @@ const scriptCaller = `
 const { agent } = await import(process.argv[2] + '/lmosd.mjs')
 await agent(process.argv[3]).action('who', 'string', (_, signal, ask, { caller, deadline }) => {
   const left = (deadline - Date.now()) / 1000
-  return [caller.id, caller.via, ...(caller.organization ? [caller.organization] : []), ...caller.roles].join(' ') + (left > 340 && left <= 400 ? ' long' : '')
+  return [caller.id, caller.via, ...(caller.organization ? [caller.organization] : []), ...caller.roles, ...(caller.lentBy ? ['for', caller.lentBy] : [])].join(' ') + (left > 340 && left <= 400 ? ' long' : '')
 }).run()
 `
 
