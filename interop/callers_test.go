@@ -32,6 +32,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/expose"
+	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/poll"
 	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
@@ -184,11 +185,51 @@ func TestEveryAgentReceivesTheDelegator(t *testing.T) {
 			}
 			got := post(t, http.DefaultClient, m.API+"/things/"+name+"/actions/"+a.action, a.input, map[string]string{"Lmos-Capability": d.Token,
 				"Lmos-Caller-Lent-By": "forged"})
-			if want := string(m.Consumer.DID()) + " peer for local#operator"; got != want {
+			want := string(m.Consumer.DID()) + " peer for local#operator"
+			if got != want {
 				t.Errorf("the agent receives %q, want %q", got, want)
+			}
+			if got := socketCall(t, m, name, a, d.Token); !strings.Contains(got, want) {
+				t.Errorf("of a call over WebSocket the agent receives %s, want %q", got, want)
+			}
+			if got := socketCall(t, m, name, a, ""); !strings.Contains(got, interact.Forbidden.String()) {
+				t.Errorf("a call over WebSocket without the delegation: %s", got)
 			}
 		})
 	}
+}
+
+// socketCall calls an action over WebSocket at the consumer's node, and returns the frames of the response.
+func socketCall(t *testing.T, m *testmesh.Mesh, name string, a called, capability string) string {
+	t.Helper()
+	c, _, err := websocket.Dial(t.Context(), "ws"+strings.TrimPrefix(m.API, "http")+"/ws", &websocket.DialOptions{Subprotocols: protocols[doc]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.CloseNow()
+	q := fields{"messageType": "invokeAction", "thingID": name, "messageID": "1", "action": a.action, "input": json.RawMessage(a.input)}
+	if capability != "" {
+		q["capability"] = capability
+	}
+	text, err := json.Marshal(q)
+	if err == nil {
+		err = c.Write(t.Context(), websocket.MessageText, text)
+	}
+	all := ""
+	for err == nil {
+		var raw []byte
+		var f fields
+		if _, raw, err = c.Read(t.Context()); err == nil {
+			err = json.Unmarshal(raw, &f)
+		}
+		if all += string(raw); f["status"] != "pending" {
+			break
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }
 
 // partners makes an organization of each node, lets them become partners, and waits until the host knows the consumer's node as a member with the

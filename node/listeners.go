@@ -7,6 +7,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/coap"
 	"github.com/lmosd/lmosd/interact/mqtt"
+	"github.com/lmosd/lmosd/interact/rest/server"
 	"github.com/lmosd/lmosd/interact/ws"
 )
 
@@ -21,7 +22,7 @@ type listeners struct {
 func (n *Node) openListeners() (err error) {
 	l, o, mesh := new(listeners), &n.opts, n.exported.Thing
 	l.sockets = ws.NewServer(ws.ServerOptions{Mesh: mesh, Find: n.view.Get, Register: n.publications().Attach, Gate: &n.gate, Log: o.Log,
-		Keep: o.Tasks.Keep})
+		Keep: o.Tasks.Keep, Capability: server.Capability})
 	n.life.onClose(func() error { l.sockets.Close(); return nil })
 	if o.MQTT != "" {
 		anonymous, err := o.anonymous()

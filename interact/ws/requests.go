@@ -35,6 +35,8 @@ type host struct {
 	// from is the caller. isAgent means that this side is an agent: the peer is its node, which states the caller in each request.
 	from    *did.Principal
 	isAgent bool
+	// capability reads the delegations of the peer; nil refuses them.
+	capability func(from *did.Principal, text string) (*interact.Capability, error)
 	// gate holds the requests until their responses are with the writer; nil holds none.
 	gate *interact.Gate
 	// parent and state are the trace context of the upgrade, for messages that have none.
@@ -162,7 +164,10 @@ func (c *conn) serve(f *frame.Frame, wait <-chan struct{}, flow *inflow) error {
 	if err != nil {
 		return err
 	}
-	m := c.message(f, t)
+	m, err := c.message(f, t)
+	if err != nil {
+		return err
+	}
 	switch f.Type {
 	case interact.InvokeAction:
 		return c.invoke(f, flow, t, m)
@@ -214,11 +219,20 @@ func (c *conn) find(f *frame.Frame) (target, error) {
 }
 
 // message returns the message for the Thing.
-func (c *conn) message(f *frame.Frame, t target) *interact.Message {
+func (c *conn) message(f *frame.Frame, t target) (*interact.Message, error) {
 	m := f.Message
 	m.Thing, m.Correlation = t.ref, f.ReplyTo()
 	if h := c.serving.host; !h.isAgent {
 		m.From = h.from
+		if f.Capability != "" && h.capability == nil {
+			return nil, interact.Errorf(interact.NotAllowed, "leave it out", "this node accepts no delegations")
+		}
+		if f.Capability != "" {
+			var err error
+			if m.With, err = h.capability(h.from, f.Capability); err != nil {
+				return nil, err
+			}
+		}
 	}
 	if f.Stream == 0 { // with a type, an agent would send the output as one value after the end of the stream
 		m.Accept = interact.JSON
@@ -229,7 +243,7 @@ func (c *conn) message(f *frame.Frame, t target) *interact.Message {
 	if m.TraceParent == "" {
 		m.TraceParent, m.TraceState = c.serving.host.parent, c.serving.host.state
 	}
-	return &m
+	return &m, nil
 }
 
 // refuse sends an error as the response to f. A disconnected peer receives nothing.

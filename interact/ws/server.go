@@ -31,6 +31,8 @@ type ServerOptions struct {
 	// over the same connection, or disconnects. It ends only that registration, not a later one of the same id. agent serves calls only
 	// after Register has returned. Nil rejects all agents.
 	Register func(ctx context.Context, raw []byte, agent interact.Thing) (id string, release func(over bool), err error)
+	// Capability reads the delegations that a consumer presents; nil refuses them. Its error is an [*interact.Error].
+	Capability func(from *did.Principal, text string) (*interact.Capability, error)
 	// Gate holds the requests until their responses are sent; nil holds none.
 	Gate *interact.Gate
 	// Log receives log records; nil discards them.
@@ -129,7 +131,7 @@ func (s *Server) remove(c *conn) {
 
 // host returns the host for r.
 func (s *Server) host(r *http.Request, mayRegister bool) *host {
-	h := &host{detaches: true, gate: s.o.Gate, from: did.PrincipalOf(r.Context())}
+	h := &host{detaches: true, gate: s.o.Gate, from: did.PrincipalOf(r.Context()), capability: s.o.Capability}
 	h.parent, h.state = interact.TraceContext(r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ","))
 	h.find = func(ctx context.Context, ref string) (target, error) {
 		d, err := s.o.Find(ctx, ref)

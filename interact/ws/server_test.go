@@ -9,6 +9,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -207,6 +208,44 @@ func TestMessageHasTheMembersOfTheFrame(t *testing.T) {
 		< {"messageType":"propertyReading","correlationId":"c2"}`)
 	if m := l.saw(t, interact.ReadProperty); m.TraceParent != other || m.ID != "c2" || m.Correlation != "c2" {
 		t.Errorf("the mesh received %+v, want the trace of the upgrade", m)
+	}
+}
+
+// The delegation of a request is in its message, and in no other one. An invalid one, and one that a node does not accept, is refused.
+func TestDelegationOfARequest(t *testing.T) {
+	t.Parallel()
+	l := newLab()
+	_, url := serve(t, l, ServerOptions{Capability: func(_ *did.Principal, text string) (*interact.Capability, error) {
+		if text != "Ctoken" {
+			return nil, interact.Errorf(interact.DelegationInvalid, "copy it", "no delegation")
+		}
+		return &interact.Capability{Tokens: []byte(text)}, nil
+	}})
+	w := dial(t, url)
+	w.talk(`
+		> {"messageType":"invokeAction","thingId":"lab","messageId":"m1","action":"chat","input":1,"capability":"Ctoken"}
+		< {"messageType":"actionStatus","correlationId":"m1"}`)
+	if m := l.saw(t, interact.InvokeAction); m.With == nil || string(m.With.Tokens) != "Ctoken" {
+		t.Errorf("the mesh received %+v", m)
+	}
+	w.talk(`
+		> {"messageType":"readProperty","thingId":"lab","messageId":"m2","property":"level"}
+		< {"messageType":"propertyReading","correlationId":"m2"}`)
+	if m := l.saw(t, interact.ReadProperty); m.With != nil {
+		t.Errorf("the mesh received %+v", m)
+	}
+	w.talk(`
+		> {"messageType":"subscribeEvent","thingId":"lab","messageId":"m3","event":"alarm","capability":"Ctoken"}`)
+	if m := l.saw(t, interact.SubscribeEvent); m.With == nil {
+		t.Errorf("the mesh received %+v", m)
+	}
+	_, url = serve(t, l, ServerOptions{})
+	for to, c := range map[*wire]struct{ capability, code string }{w: {"other", "LMOS-1425"}, dial(t, url): {"Ctoken", "LMOS-1406"}} {
+		to.talk(`
+			> {"messageType":"readProperty","thingId":"lab","messageId":"m4","property":"on","capability":"` + c.capability + `"}
+			< {"correlationId":"m4","code":"` + c.code + `"}
+			> {"messageType":"subscribeEvent","thingId":"lab","messageId":"m5","event":"other","capability":"` + c.capability + `"}
+			< {"correlationId":"m5","code":"` + c.code + `"}`)
 	}
 }
 

@@ -161,7 +161,10 @@ func (c *conn) follow(ctx context.Context, s *sub) error {
 	if err != nil {
 		return err
 	}
-	m := c.message(s.f, t)
+	m, err := c.message(s.f, t)
+	if err != nil {
+		return err
+	}
 	if t.desc != nil {
 		if err := interact.Check(t.desc, m); err != nil { // invalid requests must not be acknowledged
 			return err

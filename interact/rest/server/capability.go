@@ -1,6 +1,7 @@
 package server
 
 import (
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/ucan"
 	"github.com/lmosd/lmosd/interact"
 )
@@ -8,8 +9,12 @@ import (
 // capabilityHeader has a container of delegations, by which the caller uses the right of another one.
 const capabilityHeader = "Lmos-Capability"
 
-// capability reads a container of UCANs. Its host is the issuer of the first delegation.
-func capability(text string) (*interact.Capability, error) {
+// Capability reads the delegations that a consumer presents to its node: a container of UCANs, as text. Their host is the issuer of the first one. The
+// error is Forbidden for a consumer without proof or with a scoped token, else DelegationInvalid.
+func Capability(from *did.Principal, text string) (*interact.Capability, error) {
+	if from == nil || from.Via == did.Unproven || from.Scoped() {
+		return nil, interact.Errorf(interact.Forbidden, "use the unix socket, or the token of the operator", "the caller may not use the delegations of this node")
+	}
 	c := &interact.Capability{}
 	tokens, err := ucan.Unpack([]byte(text))
 	for _, raw := range tokens {

@@ -50,11 +50,8 @@ func (v *visit) message(t interact.Type) (*interact.Message, error) {
 		m.Hops = uint8(n)
 	}
 	if text := v.r.Header.Get(capabilityHeader); text != "" {
-		if m.From == nil || m.From.Via == did.Unproven || m.From.Scoped() {
-			return nil, interact.Errorf(interact.Forbidden, "use the unix socket, or the token of the operator", "the caller may not use the delegations of this node")
-		}
 		var err error
-		if m.With, err = capability(text); err != nil {
+		if m.With, err = Capability(m.From, text); err != nil {
 			return nil, err
 		}
 	}

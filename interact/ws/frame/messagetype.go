@@ -52,6 +52,7 @@ const (
 	sStream
 	sCaller
 	sLeft
+	sCapability
 	slots // number of slots
 )
 
@@ -92,6 +93,7 @@ var names = [slots][]string{
 	sStream:      {"stream"},
 	sCaller:      {"caller"},
 	sLeft:        {"timeLeft"},
+	sCapability:  {"capability"},
 }
 
 // A subject is the kind of affordance of a message.
