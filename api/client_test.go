@@ -144,6 +144,50 @@ func TestWatchOfAnotherServer(t *testing.T) {
 	}
 }
 
+// A client with a delegation sends it with each request, and the one that it was made from does not. A call may have another one.
+func TestClientWithADelegation(t *testing.T) {
+	t.Parallel()
+	got := make(chan string, 1)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got <- r.Header.Get("Lmos-Capability")
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	defer s.Close()
+	plain := dial(t, s.URL, "")
+	with := plain.With("Ctoken\n")
+	for name, c := range map[string]struct {
+		call func(c *Client) error
+		want string // of with
+	}{
+		"call":   {func(c *Client) error { _, _, err := c.Call(t.Context(), "x", "y", "", nil); return err }, "Ctoken"},
+		"invoke": {func(c *Client) error { _, err := c.Invoke(t.Context(), "x", "y", CallOptions{}); return err }, "Ctoken"},
+		"read":   {func(c *Client) error { _, _, err := c.Read(t.Context(), "x", "y"); return err }, "Ctoken"},
+		"write":  {func(c *Client) error { return c.Write(t.Context(), "x", "y", "", []byte("1")) }, "Ctoken"},
+		"watch": {func(c *Client) error {
+			for range c.Watch(t.Context(), "x", "events", "y", "") { // 204 is an error of the server
+			}
+			return nil
+		}, "Ctoken"},
+		"a call with another one": {func(c *Client) error {
+			_, err := c.Invoke(t.Context(), "x", "y", CallOptions{With: "Cother"})
+			return err
+		}, "Cother"},
+	} {
+		if err := c.call(with); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if header := <-got; header != c.want {
+			t.Errorf("%s: got %q, want %q", name, header, c.want)
+		}
+	}
+	if err := plain.Write(t.Context(), "x", "y", "", []byte("1")); err != nil {
+		t.Error(err)
+	}
+	if header := <-got; header != "" {
+		t.Errorf("the client without a delegation sends %q", header)
+	}
+}
+
 func TestReadTiming(t *testing.T) {
 	t.Parallel()
 	for header, want := range map[string]interact.Timing{
