@@ -76,7 +76,7 @@ const capabilityHeader = "Lmos-Capability"
 func (c *Client) As(agent did.DID) { c.agent = agent }
 
 // With returns a client that shares the connections of c. By a delegation ([Delegation.Token]) its calls, reads, writes and watches use the right of
-// another node at its host. [CallOptions.With] replaces it.
+// another caller at its host. [CallOptions.With] replaces it.
 func (c *Client) With(delegation string) *Client {
 	other := *c
 	other.with = strings.TrimSpace(delegation)

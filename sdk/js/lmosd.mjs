@@ -105,7 +105,7 @@ async function all(stream) {
 // --- consumer
 
 /** Finds, calls, reads, writes and watches agents through one node. The option signal of a method is an AbortSignal that ends it, and
- * capability a delegation, by which the node uses the right of another one: the token that lmosd delegate prints. */
+ * capability a delegation, by which the node uses the right of another caller: the token that lmosd delegate prints. */
 export class Mesh {
   constructor(node, token) {
     const at = local()

@@ -135,7 +135,7 @@ class Connection(http.client.HTTPConnection):
 
 class Mesh:
     """Finds, calls, reads, writes and watches agents through one node. It may be used by many threads. The option capability of
-    a method is a delegation, by which the node uses the right of another one: the token that lmosd delegate prints."""
+    a method is a delegation, by which the node uses the right of another caller: the token that lmosd delegate prints."""
 
     def __init__(self, node=None, token=None):
         at, key = local()
