@@ -200,7 +200,7 @@ func TestEveryAgentReceivesTheDelegator(t *testing.T) {
 }
 
 // socketCall calls an action over WebSocket at the consumer's node, and returns the frames of the response.
-func socketCall(t *testing.T, m *testmesh.Mesh, name string, a called, capability string) string {
+func socketCall(t *testing.T, m *testmesh.Mesh, name string, a called, delegation string) string {
 	t.Helper()
 	c, _, err := websocket.Dial(t.Context(), "ws"+strings.TrimPrefix(m.API, "http")+"/ws", &websocket.DialOptions{Subprotocols: protocols[doc]})
 	if err != nil {
@@ -208,8 +208,8 @@ func socketCall(t *testing.T, m *testmesh.Mesh, name string, a called, capabilit
 	}
 	defer c.CloseNow()
 	q := fields{"messageType": "invokeAction", "thingID": name, "messageID": "1", "action": a.action, "input": json.RawMessage(a.input)}
-	if capability != "" {
-		q["capability"] = capability
+	if delegation != "" {
+		q["delegation"] = delegation
 	}
 	text, err := json.Marshal(q)
 	if err == nil {

@@ -31,7 +31,8 @@ type request struct {
 	Count      int             `json:"count,omitempty"`   // the stream or watch ends after so many items
 	Event      string          `json:"event,omitempty"`
 	Property   string          `json:"property,omitempty"`
-	Capability string          `json:"capability,omitempty"` // of find, and a delegation of the others
+	Capability string          `json:"capability,omitempty"` // of find
+	Delegation string          `json:"delegation,omitempty"`
 }
 
 // A libraryError is an error as a library reports it.
@@ -187,12 +188,12 @@ func newGo(t *testing.T, h *host, addr string) client {
 }
 
 func askGo(ctx context.Context, mesh *api.Client, r request, item func(json.RawMessage)) (json.RawMessage, error) {
-	if r.Capability != "" && r.Op != "find" {
-		mesh = mesh.With(r.Capability + "\n")
+	if r.Delegation != "" {
+		mesh = mesh.With(r.Delegation + "\n")
 	}
 	switch r.Op {
 	case "call": // finds the node through the environment
-		if r.Capability != "" {
+		if r.Delegation != "" {
 			raw, _, err := mesh.Call(ctx, r.Agent, r.Name, interact.JSON, r.Input)
 			return raw, err
 		}

@@ -44,7 +44,7 @@ func TestDelegations(t *testing.T) {
 					c.fails("write", "visitor", `"x"`, interact.Forbidden, "")
 					with := func(what string) *caller {
 						return &caller{t, func(r request, item func(json.RawMessage)) (json.RawMessage, error) {
-							r.Capability = tokens[what]
+							r.Delegation = tokens[what]
 							return c.client(r, item)
 						}, from, name}
 					}

@@ -224,12 +224,12 @@ func (c *conn) message(f *frame.Frame, t target) (*interact.Message, error) {
 	m.Thing, m.Correlation = t.ref, f.ReplyTo()
 	if h := c.serving.host; !h.isAgent {
 		m.From = h.from
-		if f.Capability != "" && h.capability == nil {
+		if f.Delegation != "" && h.capability == nil {
 			return nil, interact.Errorf(interact.NotAllowed, "leave it out", "this node accepts no delegations")
 		}
-		if f.Capability != "" {
+		if f.Delegation != "" {
 			var err error
-			if m.With, err = h.capability(h.from, f.Capability); err != nil {
+			if m.With, err = h.capability(h.from, f.Delegation); err != nil {
 				return nil, err
 			}
 		}

@@ -223,7 +223,7 @@ func TestDelegationOfARequest(t *testing.T) {
 	}})
 	w := dial(t, url)
 	w.talk(`
-		> {"messageType":"invokeAction","thingId":"lab","messageId":"m1","action":"chat","input":1,"capability":"Ctoken"}
+		> {"messageType":"invokeAction","thingId":"lab","messageId":"m1","action":"chat","input":1,"delegation":"Ctoken"}
 		< {"messageType":"actionStatus","correlationId":"m1"}`)
 	if m := l.saw(t, interact.InvokeAction); m.With == nil || string(m.With.Tokens) != "Ctoken" {
 		t.Errorf("the mesh received %+v", m)
@@ -235,16 +235,16 @@ func TestDelegationOfARequest(t *testing.T) {
 		t.Errorf("the mesh received %+v", m)
 	}
 	w.talk(`
-		> {"messageType":"subscribeEvent","thingId":"lab","messageId":"m3","event":"alarm","capability":"Ctoken"}`)
+		> {"messageType":"subscribeEvent","thingId":"lab","messageId":"m3","event":"alarm","delegation":"Ctoken"}`)
 	if m := l.saw(t, interact.SubscribeEvent); m.With == nil {
 		t.Errorf("the mesh received %+v", m)
 	}
 	_, url = serve(t, l, ServerOptions{})
-	for to, c := range map[*wire]struct{ capability, code string }{w: {"other", "LMOS-1425"}, dial(t, url): {"Ctoken", "LMOS-1406"}} {
+	for to, c := range map[*wire]struct{ delegation, code string }{w: {"other", "LMOS-1425"}, dial(t, url): {"Ctoken", "LMOS-1406"}} {
 		to.talk(`
-			> {"messageType":"readProperty","thingId":"lab","messageId":"m4","property":"on","capability":"` + c.capability + `"}
+			> {"messageType":"readProperty","thingId":"lab","messageId":"m4","property":"on","delegation":"` + c.delegation + `"}
 			< {"correlationId":"m4","code":"` + c.code + `"}
-			> {"messageType":"subscribeEvent","thingId":"lab","messageId":"m5","event":"other","capability":"` + c.capability + `"}
+			> {"messageType":"subscribeEvent","thingId":"lab","messageId":"m5","event":"other","delegation":"` + c.delegation + `"}
 			< {"correlationId":"m5","code":"` + c.code + `"}`)
 	}
 }

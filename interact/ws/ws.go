@@ -17,7 +17,7 @@
 //	error              in a failed actionStatus: the problem (RFC 9457)
 //	lastNotificationId in LMOS observations and subscriptions, as the Web Thing Protocol has it
 //	idempotencyKey     in invokeAction: with one key an action runs once
-//	capability         in requests: a delegation, by which the consumer uses the right of another caller (header Lmos-Capability of HTTP)
+//	delegation         in requests: a delegation, by which the consumer uses the right of another caller (header Lmos-Capability of HTTP)
 //	code, hint         in errors: "LMOS-1404", and the next step
 //	caller             in requests to an agent of the node: the caller, {"id", "did", "node", "name", "via", "lentBy", …}. Ignored from other peers
 //	timeLeft           in requests: the timeout of the response in milliseconds

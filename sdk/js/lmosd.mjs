@@ -105,7 +105,7 @@ async function all(stream) {
 // --- consumer
 
 /** Finds, calls, reads, writes and watches agents through one node. The option signal of a method is an AbortSignal that ends it, and
- * capability a delegation, by which the node uses the right of another caller: the token that lmosd delegate prints. */
+ * delegation a delegation, by which the node uses the right of another caller: the token that lmosd delegate prints. */
 export class Mesh {
   constructor(node, token) {
     const at = local()
@@ -180,8 +180,8 @@ export class Mesh {
   }
 
   /** Yields the output of an action: each part, and at the end the output with final. */
-  async * #run(agent, action, input, { timeout = 30, signal, capability, contentType = 'application/octet-stream' } = {}) {
-    const headers = { Accept: 'text/event-stream', Prefer: `wait=${Math.max(1, Math.ceil(timeout))}`, ...delegation(capability) }
+  async * #run(agent, action, input, { timeout = 30, signal, delegation, contentType = 'application/octet-stream' } = {}) {
+    const headers = { Accept: 'text/event-stream', Prefer: `wait=${Math.max(1, Math.ceil(timeout))}`, ...presented(delegation) }
     const options = { headers, signal }
     let failure
     if (isStream(input)) {
@@ -199,23 +199,23 @@ export class Mesh {
   }
 
   /** Resolves with the value of a property; without a name, an object of all readable properties. */
-  read(agent, name, { signal, capability } = {}) {
-    return this.json('GET', affordance(agent, 'properties', name), { headers: delegation(capability), signal })
+  read(agent, name, { signal, delegation } = {}) {
+    return this.json('GET', affordance(agent, 'properties', name), { headers: presented(delegation), signal })
   }
 
   /** Writes a property. */
-  write(agent, name, value, { signal, capability } = {}) {
-    return this.json('PUT', affordance(agent, 'properties', name), { body: JSON.stringify(value), headers: delegation(capability), signal })
+  write(agent, name, value, { signal, delegation } = {}) {
+    return this.json('PUT', affordance(agent, 'properties', name), { body: JSON.stringify(value), headers: presented(delegation), signal })
   }
 
   /** Yields { name, value, id } of an event, of a property, of all events, or of all properties ('*'), until the loop is left.
    * After a lost connection it reconnects for up to 60 seconds and requests the missed events. */
-  async * watch(agent, { event, property, after = '', signal, capability } = {}) {
+  async * watch(agent, { event, property, after = '', signal, delegation } = {}) {
     const path = property ? affordance(agent, 'properties', property.replace(/^\*$/, '')) : affordance(agent, 'events', event)
     for (let pause = FIRST_PAUSE, seen; ; pause = Math.min(MAX_PAUSE, 2 * pause)) {
       let opened
       try {
-        const headers = { Accept: 'text/event-stream', ...delegation(capability), ...(after && { 'Last-Event-ID': after }) }
+        const headers = { Accept: 'text/event-stream', ...presented(delegation), ...(after && { 'Last-Event-ID': after }) }
         const r = await this.open('GET', path, { headers, signal })
         opened = Date.now()
         for await (const e of events(r, signal)) {
@@ -259,7 +259,7 @@ function affordance(agent, kind, name) {
 }
 
 /** The header of a request by a delegation; a token that was read from a file may have a line end. */
-const delegation = (capability) => capability ? { 'Lmos-Capability': capability.trim() } : {}
+const presented = (delegation) => delegation ? { 'Lmos-Capability': delegation.trim() } : {}
 
 /** Yields the server-sent events of a response: { name, id, value }. An event with a problem is thrown. */
 async function * events(response, signal) {

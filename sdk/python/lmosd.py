@@ -134,7 +134,7 @@ class Connection(http.client.HTTPConnection):
 
 
 class Mesh:
-    """Finds, calls, reads, writes and watches agents through one node. It may be used by many threads. The option capability of
+    """Finds, calls, reads, writes and watches agents through one node. It may be used by many threads. The option delegation of
     a method is a delegation, by which the node uses the right of another caller: the token that lmosd delegate prints."""
 
     def __init__(self, node=None, token=None):
@@ -245,14 +245,14 @@ class Mesh:
             yield page["items"]
             query = {"page": page["next"]} if page.get("next") else None
 
-    def call(self, agent, action, *input, timeout=30, capability="", **members):
+    def call(self, agent, action, *input, timeout=30, delegation="", **members):
         """Calls an action and returns its output, or None. The input is the one positional argument, or an object of the keyword
         arguments. The parts of a response stream are joined: texts as one text, others as a list. After timeout seconds, at most
         600, the error is LMOS-1504; an action that is not synchronous continues. Bytes, a file or an iterator of bytes are sent
         unchanged while they are read, with content_type="audio/wav" for example. An input with a member that has the name of an
         option is given as a dict."""
         parts = []
-        for final, output in self._run(agent, action, input, members, timeout, capability):
+        for final, output in self._run(agent, action, input, members, timeout, delegation):
             if final and output is not None:
                 return output
             if not final:
@@ -261,21 +261,21 @@ class Mesh:
             return "".join(parts) if all(isinstance(p, str) for p in parts) else parts
         return parts[0] if parts else None
 
-    def stream(self, agent, action, *input, timeout=30, capability="", **members):
+    def stream(self, agent, action, *input, timeout=30, delegation="", **members):
         """Calls an action like call, and yields the parts of its output as they arrive. Closing the generator cancels the call."""
         parts = 0
-        for final, output in self._run(agent, action, input, members, timeout, capability):
+        for final, output in self._run(agent, action, input, members, timeout, delegation):
             if output is not None and not (final and parts):
                 parts += 1
                 yield output
 
-    def _run(self, agent, action, input, members, timeout, capability):
+    def _run(self, agent, action, input, members, timeout, delegation):
         """Yields the output of an action: (False, part) for each part, and (True, output) at the end."""
         upload = Upload.of(input[0], **members) if len(input) == 1 and Upload.fits(input[0]) else None
         if len(input) > 1 or input and members and not upload:
             raise TypeError("expected one input or keyword arguments, got both")
         body = upload or (encode(input[0] if input else members) if input or members else None)
-        headers = {"Accept": "text/event-stream", "Prefer": "wait=%d" % max(1, math.ceil(timeout)), **delegation(capability)}
+        headers = {"Accept": "text/event-stream", "Prefer": "wait=%d" % max(1, math.ceil(timeout)), **presented(delegation)}
         try:
             yield from self._states(action, *self.open("POST", affordance(agent, "actions", action), body, headers, max(60, timeout)))
         except Lost:
@@ -299,21 +299,21 @@ class Mesh:
                 return
         raise Error("%s ended without a result" % action, "LMOS-3002", "check the node: lmosd status")
 
-    def read(self, agent, name="", capability=""):
+    def read(self, agent, name="", delegation=""):
         """Returns the value of a property; without a name, a dict of all readable properties."""
-        return self.json("GET", affordance(agent, "properties", name), headers=delegation(capability))
+        return self.json("GET", affordance(agent, "properties", name), headers=presented(delegation))
 
-    def write(self, agent, name, value, capability=""):
+    def write(self, agent, name, value, delegation=""):
         """Writes a property."""
-        self.json("PUT", affordance(agent, "properties", name), encode(value), delegation(capability))
+        self.json("PUT", affordance(agent, "properties", name), encode(value), presented(delegation))
 
-    def watch(self, agent, event="", property="", after="", capability=""):
+    def watch(self, agent, event="", property="", after="", delegation=""):
         """Yields (name, value) of an event, of a property, of all events, or of all properties ("*"), until the generator is
         closed. After a lost connection it reconnects for up to 60 seconds and requests the missed events."""
         path = affordance(agent, "properties", property.strip("*")) if property else affordance(agent, "events", event)
         pause, seen, ever = FIRST_PAUSE, 0, False
         while True:
-            headers, opened = {"Accept": "text/event-stream", **delegation(capability)}, None
+            headers, opened = {"Accept": "text/event-stream", **presented(delegation)}, None
             if after:
                 headers["Last-Event-ID"] = after
             try:
@@ -387,9 +387,9 @@ def affordance(agent, kind, name):
     return "/".join(["/things", quote(agent), kind] + ([quote(name)] if name else []))
 
 
-def delegation(capability):
+def presented(delegation):
     """The header of a request by a delegation; a token that was read from a file may have a line end."""
-    return {"Lmos-Capability": capability.strip()} if capability else {}
+    return {"Lmos-Capability": delegation.strip()} if delegation else {}
 
 
 def quote(text):
@@ -411,19 +411,19 @@ def stream(agent, action, *input, **members):
     return Mesh().stream(agent, action, *input, **members)
 
 
-def read(agent, name="", capability=""):
+def read(agent, name="", delegation=""):
     """Reads a property through the node of this machine, see Mesh.read."""
-    return Mesh().read(agent, name, capability)
+    return Mesh().read(agent, name, delegation)
 
 
-def write(agent, name, value, capability=""):
+def write(agent, name, value, delegation=""):
     """Writes a property through the node of this machine, see Mesh.write."""
-    Mesh().write(agent, name, value, capability)
+    Mesh().write(agent, name, value, delegation)
 
 
-def watch(agent, event="", property="", after="", capability=""):
+def watch(agent, event="", property="", after="", delegation=""):
     """Watches an agent through the node of this machine, see Mesh.watch."""
-    return Mesh().watch(agent, event, property, after, capability)
+    return Mesh().watch(agent, event, property, after, delegation)
 
 
 # --- agent -------------------------------------------------------------------------------------------------------------

@@ -18,15 +18,15 @@ async function * upload ({ chunks, size, fail }) {
 }
 
 async function run ({ id, op, agent, name, input, timeout, count, ...more }) {
-  const { capability } = more
+  const { delegation } = more
   switch (op) {
-    case 'call': return call(agent, name, input, { timeout, capability })
+    case 'call': return call(agent, name, input, { timeout, delegation })
     case 'upload': return call(agent, name, upload(input), { timeout, contentType: 'audio/wav' })
     case 'bytes': return call(agent, name, Buffer.from(input))
     case 'file': return call(agent, name, createReadStream(process.argv[1]))
     case 'stream': {
       const parts = []
-      for await (const part of limit(stream(agent, name, input, { timeout, capability }), count)) parts.push(part)
+      for await (const part of limit(stream(agent, name, input, { timeout, delegation }), count)) parts.push(part)
       return parts
     }
     case 'watch':
@@ -37,8 +37,8 @@ async function run ({ id, op, agent, name, input, timeout, count, ...more }) {
       Date.now = () => now() + 1000 * input
       return
     }
-    case 'read': return read(agent, name, { capability })
-    case 'write': return write(agent, name, input, { capability })
+    case 'read': return read(agent, name, { delegation })
+    case 'write': return write(agent, name, input, { delegation })
     case 'find': return (await find(name, more)).map((a) => a.name)
   }
   throw new Error(op)

@@ -35,7 +35,7 @@ def upload(chunks, size, fail=False):
 
 def do(op, agent=None, name=None, input=None, timeout=30, count=0, ident=None, **more):
     args = [] if input is None else [input]
-    by = {"capability": more["capability"]} if "capability" in more else {}
+    by = {"delegation": more["delegation"]} if "delegation" in more else {}
     if op == "upload":
         return lmosd.call(agent, name, upload(**input), content_type="audio/wav", timeout=timeout)
     if op == "bytes":

@@ -232,7 +232,7 @@ func (f *Frame) texts(m *members, w *typeInfo) error {
 	read(&f.ActionID, sActionID, MaxID)
 	read(&f.After, sAfter, MaxID)
 	read(&f.Key, sKey, MaxID)
-	read(&f.Capability, sCapability, maxCapability)
+	read(&f.Delegation, sDelegation, maxDelegation)
 	read(&f.TraceParent, sParent, MaxText)
 	read(&f.TraceState, sTraceState, MaxText)
 	return err

@@ -174,7 +174,7 @@ func (f *Frame) writeRequest(w *writer) {
 	w.maybe(sActionID, f.ActionID)
 	w.maybe(sAfter, f.After)
 	w.maybe(sKey, f.Key)
-	w.maybe(sCapability, f.Capability)
+	w.maybe(sDelegation, f.Delegation)
 	w.maybe(sParent, f.TraceParent)
 	w.maybe(sTraceState, f.TraceState)
 	if f.Stream > 0 {

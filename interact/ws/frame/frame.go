@@ -23,7 +23,7 @@ const (
 	maxThing = 2 << 10 // a thing's id with its owner
 	maxName  = 1 << 10 // an affordance
 
-	maxCapability = interact.MaxCapability*4/3 + 8 // a delegation in base64, with its prefix
+	maxDelegation = interact.MaxCapability*4/3 + 8 // a delegation in base64, with its prefix
 )
 
 // A part is the kind of a message of wtp; LMOS has types instead.
@@ -50,8 +50,8 @@ type Frame struct {
 	Streams bool
 	// Stream is the number of the request stream that is the input of an invocation; 0 if there is none.
 	Stream uint32
-	// Capability is the text of a delegation, by which a consumer makes the request; [Request] sets none.
-	Capability string
+	// Delegation is the text of a delegation, by which a consumer makes the request; [Request] sets none.
+	Delegation string
 
 	marks Dialect       // the dialect that its spelling proves
 	part  part          // none in LMOS

@@ -57,7 +57,7 @@ func meaning(f *Frame) string {
 	fmt.Fprintf(&b, "= %s", infoOf(f.Type).lmos)
 	for _, p := range []struct{ name, value string }{
 		{"of", f.op.Op()}, {"thing", f.Thing}, {"id", f.ID}, {"correlation", f.Correlation}, {"name", f.Name},
-		{"status", f.Status.String()}, {"actionID", f.ActionID}, {"after", f.After}, {"key", f.Key}, {"capability", f.Capability},
+		{"status", f.Status.String()}, {"actionID", f.ActionID}, {"after", f.After}, {"key", f.Key}, {"delegation", f.Delegation},
 		{"media", f.ContentType}, {"data", shown(f.Data)}, {"trace", f.TraceParent}, {"caller", f.From.ID()},
 	} {
 		if p.value != "" {

@@ -52,7 +52,7 @@ const (
 	sStream
 	sCaller
 	sLeft
-	sCapability
+	sDelegation
 	slots // number of slots
 )
 
@@ -93,7 +93,7 @@ var names = [slots][]string{
 	sStream:      {"stream"},
 	sCaller:      {"caller"},
 	sLeft:        {"timeLeft"},
-	sCapability:  {"capability"},
+	sDelegation:  {"delegation"},
 }
 
 // A subject is the kind of affordance of a message.
