@@ -14,6 +14,7 @@ func FuzzFrame(f *testing.F) {
 	for _, e := range all {
 		f.Add([]byte(e.frame))
 	}
+	f.Add([]byte(`{"messageType":"writeProperty","thingId":"x","messageId":"1","property":"on"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		first, err := Decode(b)
 		if err != nil {
@@ -30,7 +31,8 @@ func FuzzFrame(f *testing.F) {
 		if meaning(second) != meaning(third) {
 			t.Fatalf("%q:\n%s\n%s", b, meaning(second), meaning(third))
 		}
-		if first.IsRequest() && meaning(first) != meaning(second) {
+		lacksData := first.hasData() && len(first.Data) == 0 // it is written with null
+		if first.IsRequest() && !lacksData && meaning(first) != meaning(second) {
 			t.Fatalf("%q:\n%s\n%s", b, meaning(first), meaning(second))
 		}
 	})
