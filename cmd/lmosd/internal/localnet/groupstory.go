@@ -28,17 +28,19 @@ type groupStory struct {
 	*federation
 	host, adjuster, away, outsider *testnet.Member
 	group                          *api.Group
-	payout                         *api.Publication
-	wallet                         *aries.Wallet // of an issuer of credentials
-	events                         chan string   // that the adjuster received
-	ended                          chan error    // of its stream of them
-	moved                          atomic.Int64  // events of the agent that the adjuster received
+	payout, ledger                 *api.Publication
+	lent                           *api.Delegation // of an action of ledger, to the adjuster
+	wallet                         *aries.Wallet   // of an issuer of credentials
+	events                         chan string     // that the adjuster received
+	ended                          chan error      // of its stream of them
+	moved                          atomic.Int64    // events of the agent that the adjuster received
 }
 
 const (
 	claims       = "claims-2026"
 	adjusterRole = "adjuster"
 	payoutTrack  = "payout/track"
+	ledgerAgent  = "ledger"
 )
 
 func (s *groupStory) steps() []storyStep {
@@ -50,12 +52,14 @@ func (s *groupStory) steps() []storyStep {
 		{"outsider: find, exact id, join", s.refuse},
 		{"adjuster let in by a foreign credential", s.letIn},
 		{"adjuster finds and calls the agent", s.call},
+		{"one action delegated for ten minutes", s.delegate},
+		{"the delegator is locked out", s.lockOut},
 		{"an event reaches all members", s.send},
 		{"a node of the group stops", s.stop},
 		{"adjuster removed, its streams end", s.remove},
 		{"what follows does not reach it", s.sendAfter},
 		{"the group is dissolved", s.dissolve},
-		{"the log proves it to the node that was away", s.comeBack},
+		{"the log proves it to node 4", s.comeBack},
 	}
 }
 
@@ -241,6 +245,63 @@ func (s *groupStory) call(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("the agent was called by %+v, not by node 5, %s", c, s.adjuster.DID)
 	}
 	return "the agent prints who called: " + s.adjuster.DID.Short() + ", of no organization", s.explain(ctx, s.host, s.adjuster, "allowed", "invoke", payoutTrack)
+}
+
+// delegate: an agent of Acme is for one node of Globex only, which lets the adjuster use one action of it.
+func (s *groupStory) delegate(ctx context.Context) (_ string, err error) {
+	if s.ledger, err = s.host.Publish(ctx, s.agents.describe(ledgerAgent, td.Public)); err != nil {
+		return "", err
+	}
+	if _, err := s.host.AddRule(ctx, api.RuleRequest{Allow: []string{string(s.globex.DID)}, To: []string{"invoke", "delegate"}, On: []string{ledgerAgent}}); err != nil {
+		return "", err
+	}
+	err = s.wait(ctx, "node 5 finds the agent", func(ctx context.Context) error {
+		_, err := invoke(ctx, s.adjuster, s.ledger, "track")
+		if codeOf(err) == interact.Forbidden {
+			return nil
+		}
+		return fmt.Errorf("it calls without a right, and gets %w", err)
+	})
+	if err != nil {
+		return "", err
+	}
+	s.lent, err = s.globex.Delegate(ctx, api.DelegationRequest{Agent: s.ledger.Ref, Name: "track", To: s.adjuster.DID, Life: "10m"})
+	if err != nil {
+		return "", err
+	}
+	c, err := s.callLent(ctx, s.adjuster, "track")
+	if err != nil {
+		return "", err
+	}
+	if node, _, _ := strings.Cut(c.LentBy, "#"); node != string(s.globex.DID) {
+		return "", fmt.Errorf("the agent was called by %+v, not by the right of node 3", c)
+	}
+	for who, one := range map[string]struct {
+		m      *testnet.Member
+		action string
+	}{"node 6": {s.outsider, "track"}, "another action": {s.adjuster, "reroute"}} {
+		if _, err := s.callLent(ctx, one.m, one.action); codeOf(err) != interact.DelegationInvalid {
+			return "", fmt.Errorf("%s with the delegation: %w", who, err)
+		}
+	}
+	return "by node 3 to node 5, which calls by it; node 6, and another action, get LMOS-1425", nil
+}
+
+// callLent calls an action of ledger by the delegation.
+func (s *groupStory) callLent(ctx context.Context, m *testnet.Member, action string) (c caller, err error) {
+	out, _, err := m.With(s.lent.Token).Call(ctx, s.ledger.Ref, action, interact.JSON, []byte(`{"claim":4711}`))
+	if err == nil {
+		err = json.Unmarshal(out, &c)
+	}
+	return c, err
+}
+
+// lockOut takes the right of the delegator.
+func (s *groupStory) lockOut(ctx context.Context) (string, error) {
+	if _, err := s.host.AddRule(ctx, api.RuleRequest{Deny: []string{string(s.globex.DID)}, To: []string{"call"}, On: []string{ledgerAgent}}); err != nil {
+		return "", err
+	}
+	return refused(interact.DelegationInvalid, "node 2 denies its agent to node 3; node 5 calls by what node 3 delegated")(s.callLent(ctx, s.adjuster, "track"))
 }
 
 // send sends an event, and receives it at the adjuster, whose stream goes on.

@@ -44,11 +44,14 @@ type caller struct {
 	ID    string  `json:"id"`
 	Org   did.DID `json:"org"`
 	Roles string  `json:"roles"`
+	// LentBy is the delegator of the right that the caller uses.
+	LentBy string `json:"lentBy"`
 }
 
 func (p *parcels) act(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(caller{r.Header.Get("Lmos-Caller"), did.DID(r.Header.Get("Lmos-Caller-Org")), r.Header.Get("Lmos-Caller-Roles")})
+	_ = json.NewEncoder(w).Encode(caller{r.Header.Get("Lmos-Caller"), did.DID(r.Header.Get("Lmos-Caller-Org")), r.Header.Get("Lmos-Caller-Roles"),
+		r.Header.Get("Lmos-Caller-Lent-By")})
 }
 
 // moved sends an event each 50 ms, until the listener disconnects.
