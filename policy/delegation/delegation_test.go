@@ -909,3 +909,36 @@ func FuzzServe(f *testing.F) {
 		}
 	})
 }
+
+// The same call by a rule for the caller, and by a delegation that was seen before.
+func BenchmarkAuthorize(b *testing.B) {
+	f := newFixture(b)
+	f.load("allow: anyone, to: find, on: payout", fmt.Sprintf("allow: %q, to: invoke, on: payout", other))
+	_, links := f.lend()
+	_, limited := f.lend(func(q *api.DelegationRequest) { q.Where = []string{"amount<=100"} })
+	d := described(payout)
+	authorized := f.policy.Authorize(d.Thing, access.TargetOf(d.Thing, d.Name()), nil)(interact.Func(f.calls))
+	for name, c := range map[string]struct {
+		from  did.DID
+		links [][]byte
+	}{"rule": {other, nil}, "delegation": {delegate, links}, "where": {delegate, limited}} {
+		b.Run(name, func(b *testing.B) {
+			m := &interact.Message{Type: interact.InvokeAction, Thing: payout, Name: "pay", From: did.NodePrincipal(c.from, ""), Data: []byte(`{"amount":99}`)}
+			if c.links != nil {
+				raw, err := ucan.Pack(ucan.Raw, c.links...)
+				if err != nil {
+					b.Fatal(err)
+				}
+				m.With = &interact.Capability{Tokens: raw}
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				for _, err := range authorized.Do(b.Context(), m) {
+					if err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+		})
+	}
+}
