@@ -28,6 +28,7 @@ import (
 type callFlags struct {
 	timeout           time.Duration
 	async, stream     bool
+	lent              bool // with is set, which may be empty
 	key, via, with    string
 	accept, mediaType string
 	ask               askFlags
@@ -50,6 +51,7 @@ func newCallCommand(a *app) *cobra.Command {
   echo '{"question":"Rain?"}' | lmosd call weather getWeather -
   lmosd call weather getWeather question=Bonn --jq .output
   lmosd call weather getReport year=2026 --async
+  lmosd call weather getWeather question=Bonn --with @pay.token
   lmosd call --capability urn:example:weather:forecast@^1 getWeather question=Bonn --trust partner --explain
   lmosd call weather transcribe @question.ogg --content-type audio/ogg --stream`,
 		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite,
@@ -62,6 +64,7 @@ func newCallCommand(a *app) *cobra.Command {
 			return a.completeAction(cmd, args, word)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			f.lent = cmd.Flags().Changed("with")
 			if f.by.capability != "" {
 				return a.callCapability(cmd.Context(), f, args[0], args[1:])
 			}
@@ -77,24 +80,23 @@ func newCallCommand(a *app) *cobra.Command {
 	flags.StringVar(&f.accept, "accept", "", "media `TYPE` that the output should have")
 	flags.StringVar(&f.mediaType, "content-type", "", "media `TYPE` of @file or -; standard input and large files are sent while they are read")
 	flags.StringVar(&f.key, "idempotency-key", "", "`KEY` that makes the call repeatable: with one key the action runs once")
-	flags.StringVar(&f.with, "with", "", "a delegation, the `TOKEN` or @FILE, by which this node uses the right of another one (lmosd delegate)")
+	flags.StringVar(&f.with, "with", "", "a delegation, by which this node uses a right of another one: the `TOKEN`, @FILE or -")
 	addVia(cmd, &f.via)
 	f.ask.add(cmd)
 	f.by.add(cmd)
 	return cmd
 }
 
-// tokenOf returns a delegation, which may be in a file: arguments are visible to other users of the machine.
-func tokenOf(text string) (string, error) {
-	name, ok := strings.CutPrefix(text, "@")
-	if !ok {
-		return text, nil
+// delegation returns the token of --with.
+func (f *callFlags) delegation(a *app, words []string) (string, error) {
+	switch {
+	case !f.lent:
+		return "", nil
+	case f.with == "-" && len(words) == 1 && (words[0] == "-" || words[0] == "@-"):
+		return "", cli.Usage("--with @FILE", "standard input cannot be both the delegation and the input")
 	}
-	raw, err := os.ReadFile(name)
-	if err != nil {
-		return "", input.Unreadable(name, err)
-	}
-	return strings.TrimSpace(string(raw)), nil
+	token, _, err := a.delegation(f.with)
+	return token, err
 }
 
 func addVia(cmd *cobra.Command, via *string) {
@@ -206,7 +208,7 @@ func (c *conversation) call(ctx context.Context, f callFlags, name string, words
 	if err != nil {
 		return err
 	}
-	with, err := tokenOf(f.with)
+	with, err := f.delegation(c.app, words)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func TestCommandsOfTheFederationPage(t *testing.T) {
 			continue // of lmosd policy
 		}
 		cmd, _, err := root.Find(words[1:])
-		if err != nil || !cmd.HasParent() || cmd.HasSubCommands() && len(words) > 2 {
+		if err != nil || !cmd.HasParent() || cmd.HasSubCommands() && len(words) > 2 && cmd.ValidateArgs(words[2:3]) != nil {
 			t.Errorf("%s: %v", m[1], err)
 			continue
 		}

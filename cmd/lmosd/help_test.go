@@ -196,6 +196,7 @@ func exampleFiles(env *testscript.Env) error {
 		"new-policy.yaml":                     "apiVersion: lmosd/v1\nrules: []\n",
 		"home/.local/share/lmosd/policy.yaml": "apiVersion: lmosd/v1\nrules: []\n",
 		"question.ogg":                        "OggS\x00",
+		"pay.token":                           fakeDelegation("did:key:" + twin1),
 		"home/.config/fish/completions/x":     "",
 		"home/.local/share/bash-completion/completions/x": "",
 	} {

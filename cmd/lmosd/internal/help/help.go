@@ -108,6 +108,8 @@ func rootPage(b *strings.Builder, root *cobra.Command) {
 // onFirstPage returns the line of a command; some commands share a line, so that the page fits.
 func onFirstPage(c *cobra.Command) (name, short string) {
 	switch c.Name() {
+	case "call":
+		return "call|delegate", "call an action of an agent, or let another node call it for a while"
 	case "expose":
 		return "expose|login", "expose a command, an MCP server or a web server; log in to it"
 	case "find":
@@ -126,7 +128,7 @@ func onFirstPage(c *cobra.Command) (name, short string) {
 		return "completion|version", "print the completion script of a shell; the version of this program"
 	case "org":
 		return "org|trust", "organizations: members, partners, invitations, revocation"
-	case "login", "logout", "route", "write", "trace", "trust", "unpublish", "version", "mcp", "testnet", "move":
+	case "delegate", "login", "logout", "route", "write", "trace", "trust", "unpublish", "version", "mcp", "testnet", "move":
 		return "", ""
 	}
 	return c.Name(), c.Short

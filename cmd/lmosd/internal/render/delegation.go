@@ -1,6 +1,7 @@
 package render
 
 import (
+	"strings"
 	"time"
 
 	"github.com/lmosd/lmosd/api"
@@ -16,6 +17,8 @@ func DelegationTable(items []api.Delegation, wide bool, now time.Time) *terminal
 		{Name: "ENDS", Cell: func(d api.Delegation) terminal.Cell {
 			return terminal.Short("in "+terminal.Span(d.Expires.Sub(now)), Stamp(d.Expires))
 		}},
+		{Name: "BY", Wide: true, Cell: terminal.TextOf(func(d api.Delegation) string { return d.By })},
+		{Name: "WHERE", Wide: true, Cell: terminal.TextOf(func(d api.Delegation) string { return strings.Join(d.Where, ", ") })},
 		{Name: "HOST", Wide: true, Cell: terminal.TextOf(func(d api.Delegation) string { return string(d.Host) })},
 	})
 }
