@@ -1,0 +1,69 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+)
+
+// TestDelegateToANode: nodes as processes. A node that may call and delegate an action lets another one call it, and no third one.
+func TestDelegateToANode(t *testing.T) {
+	t.Parallel()
+	x := newUser(t)
+	find := []string{"--trust.untrusted", "find"}
+	host, lender, delegate, third := x.node("host", find...), x.node("lender", find...), x.node("delegate", find...), x.node("third", find...)
+	script := x.file("payout.sh", "#!/bin/sh\nread amount\necho \"paid $amount for $LMOSD_CALLER_LENT_BY\"\n")
+	if err := os.Chmod(script, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	x.at(host).start("expose", "exec:"+script, "--name", "payout", "--action", "pay").prints("exposed payout")
+	x.at(host).ok("publish", x.weather())
+	for _, n := range []*nodeProcess{lender, delegate, third} {
+		x.at(n).ok("peers", "connect", host.P2P[0])
+		eventually(t, "the node finds the agents", func() bool { return x.at(n).lmosd("show", "payout").code == 0 && x.at(n).lmosd("show", "weather").code == 0 })
+	}
+	grant := []string{"delegate", "payout/pay", "--to", string(delegate.DID)}
+	x.at(host).ok("policy", "allow", string(lender.DID), "--to", "call", "--on", "payout")
+	contains(t, x.at(lender).fails(cli.ExitRefused, grant...), "LMOS-1403", "may not delegate", "ask the operator of that host for a rule")
+	for _, agent := range []string{"payout", "weather"} {
+		x.at(host).ok("policy", "allow", string(lender.DID), "--to", "call,delegate", "--on", agent)
+	}
+
+	token := filepath.Join(x.home, "pay.token")
+	if err := os.WriteFile(token, []byte(x.at(lender).ok(grant...)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pay := []string{"call", "payout", "pay", "100", "--with", "@" + token}
+	contains(t, x.at(delegate).fails(cli.ExitRefused, pay[:4]...), "LMOS-1403")
+	contains(t, x.at(delegate).ok(pay...), "paid 100 for "+string(lender.DID))
+	contains(t, x.at(third).fails(cli.ExitRefused, pay...), "LMOS-1425", "InvalidAudience")
+
+	// Conditions: on a text, and on a member of an object.
+	limited := decode[api.Delegation](t, x.at(lender).ok(append(grant, "--where", `value=="50"`, "--for", "1h", "-o", "json")...))
+	contains(t, x.at(delegate).ok("call", "payout", "pay", "50", "--with", limited.Token), "paid 50")
+	contains(t, x.at(delegate).fails(cli.ExitRefused, "call", "payout", "pay", "51", "--with", limited.Token), "LMOS-1425", "MatchError")
+	rate := strings.TrimSpace(x.at(lender).ok("delegate", "weather/giveFeedback", "--to", string(delegate.DID), "--where", "rating<=3"))
+	x.at(delegate).ok("call", "weather", "giveFeedback", "rating=3", "--with", rate)
+	contains(t, x.at(delegate).fails(cli.ExitRefused, "call", "weather", "giveFeedback", "rating=4", "--with", rate), "LMOS-1425", "MatchError")
+	contains(t, x.at(delegate).fails(cli.ExitRefused, "call", "weather", "getWeather", "question=Bonn", "interactionMode=text", "--with", rate), "LMOS-1425")
+	contains(t, x.at(lender).fails(cli.ExitUsage, append(grant, "--where", "less than 100")...), "a condition is NAME")
+	contains(t, x.at(lender).fails(cli.ExitNotFound, "delegate", "pay/payout", "--to", string(delegate.DID)), "LMOS-1404")
+
+	list := x.at(lender).ok("delegate", "ls", "-o", "wide")
+	contains(t, list, limited.ID, "invoke payout/pay", `value=="50"`, "rating<=3", string(host.DID))
+	if n := strings.Count(x.at(lender).ok("delegate", "ls", "-o", "name"), "\n"); n != 3 {
+		t.Errorf("%d delegations, want 3", n)
+	}
+	contains(t, x.at(lender).ok("delegate", "revoke", "@"+token), "revoked invoke payout/pay for")
+	contains(t, x.at(delegate).fails(cli.ExitRefused, pay...), "LMOS-1403")
+	contains(t, x.at(lender).fails(cli.ExitNotFound, "delegate", "revoke", "@"+token), "no delegation of this node has the id")
+	x.at(lender).ok("delegate", "revoke", limited.ID[:12])
+	x.at(lender).ok("delegate", "revoke", rate)
+	if left := x.at(lender).ok("delegate", "ls", "-o", "name"); left != "" {
+		t.Errorf("left: %s", left)
+	}
+}
