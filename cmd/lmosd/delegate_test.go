@@ -16,7 +16,7 @@ func TestDelegateToANode(t *testing.T) {
 	x := newUser(t)
 	find := []string{"--trust.untrusted", "find"}
 	host, lender, delegate, third := x.node("host", find...), x.node("lender", find...), x.node("delegate", find...), x.node("third", find...)
-	script := x.file("payout.sh", "#!/bin/sh\nread amount\necho \"paid $amount for $LMOSD_CALLER_LENT_BY\"\n")
+	script := x.file("payout.sh", "#!/bin/sh\nread amount\n[ \"$amount\" = wait ] && : > $0.began && exec sleep 100\necho \"paid $amount for $LMOSD_CALLER_LENT_BY\"\n")
 	if err := os.Chmod(script, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +24,9 @@ func TestDelegateToANode(t *testing.T) {
 	x.at(host).ok("publish", x.weather())
 	for _, n := range []*nodeProcess{lender, delegate, third} {
 		x.at(n).ok("peers", "connect", host.P2P[0])
-		eventually(t, "the node finds the agents", func() bool { return x.at(n).lmosd("show", "payout").code == 0 && x.at(n).lmosd("show", "weather").code == 0 })
+		eventually(t, "the node finds the agents", func() bool {
+			return x.at(n).lmosd("show", "payout").code == 0 && x.at(n).lmosd("show", "weather").code == 0
+		})
 	}
 	grant := []string{"delegate", "payout/pay", "--to", string(delegate.DID)}
 	x.at(host).ok("policy", "allow", string(lender.DID), "--to", "call", "--on", "payout")
@@ -58,7 +60,13 @@ func TestDelegateToANode(t *testing.T) {
 	if n := strings.Count(x.at(lender).ok("delegate", "ls", "-o", "name"), "\n"); n != 3 {
 		t.Errorf("%d delegations, want 3", n)
 	}
+	// What runs by a delegation ends with it.
+	running := x.at(delegate).start("call", "payout", "pay", "wait", "--with", "@"+token)
+	eventually(t, "the action runs", func() bool { return !gone(script + ".began") })
 	contains(t, x.at(lender).ok("delegate", "revoke", "@"+token), "revoked invoke payout/pay for")
+	if code := running.wait(); code != cli.ExitRefused || !strings.Contains(running.talk.String(), "LMOS-14") {
+		t.Errorf("exit code %d\n%s", code, running.talk.String())
+	}
 	contains(t, x.at(delegate).fails(cli.ExitRefused, pay...), "LMOS-1403")
 	contains(t, x.at(lender).fails(cli.ExitNotFound, "delegate", "revoke", "@"+token), "no delegation of this node has the id")
 	x.at(lender).ok("delegate", "revoke", limited.ID[:12])
