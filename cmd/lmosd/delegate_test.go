@@ -64,7 +64,7 @@ func TestDelegateToANode(t *testing.T) {
 	running := x.at(delegate).start("call", "payout", "pay", "wait", "--with", "@"+token)
 	eventually(t, "the action runs", func() bool { return !gone(script + ".began") })
 	contains(t, x.at(lender).ok("delegate", "revoke", "@"+token), "revoked invoke payout/pay for")
-	if code := running.wait(); code != cli.ExitRefused || !strings.Contains(running.talk.String(), "LMOS-14") {
+	if code := running.wait(); code != cli.ExitRefused || !strings.Contains(running.talk.String(), "LMOS-1403") {
 		t.Errorf("exit code %d\n%s", code, running.talk.String())
 	}
 	contains(t, x.at(delegate).fails(cli.ExitRefused, pay...), "LMOS-1403")
