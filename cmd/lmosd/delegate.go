@@ -93,39 +93,49 @@ func delegateOf(text string) (did.DID, error) {
 }
 
 func newDelegateLs(a *app) *cobra.Command {
-	return &cobra.Command{
+	var issued bool
+	cmd := &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "list what this node delegated and that has not ended",
 		Long: "Lists what consumers of this node delegated to other nodes and that has not ended, without the tokens, which no node\n" +
-			"stores. -o wide adds the consumer, the conditions and the host.",
+			"stores. -o wide adds the consumer, the conditions and the host. --issued lists what this node, as the host of agents,\n" +
+			"permitted others to delegate: only the delegators know their delegates.",
 		Example: `  lmosd delegate ls
+  lmosd delegate ls --issued
   lmosd delegate ls --jq '.items[] | select(.name == "pay") | .id'`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly, "lmosd delegate, lmosd delegate revoke"),
 		Args:        cli.Takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := send(a, func(c *api.Client) (*api.DelegationList, error) { return c.Delegations(cmd.Context()) })
+			list, table := (*api.Client).Delegations, render.DelegationTable
+			if issued {
+				list, table = (*api.Client).IssuedDelegations, render.IssuedTable
+			}
+			l, err := send(a, func(c *api.Client) (*api.DelegationList, error) { return list(c, cmd.Context()) })
 			if err != nil {
 				return err
 			}
 			if err := a.Show(cli.View{Doc: l, Names: cli.Each(l.Items, func(d api.Delegation) string { return d.ID }),
-				People: func(s *terminal.Screen, wide bool) { render.DelegationTable(l.Items, wide, time.Now()).Write(s) }}); err != nil {
+				People: func(s *terminal.Screen, wide bool) { table(l.Items, wide, time.Now()).Write(s) }}); err != nil {
 				return err
 			}
-			if len(l.Items) == 0 {
+			if len(l.Items) == 0 && !issued {
 				a.Next("lmosd delegate AGENT/ACTION --to DID")
 			}
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&issued, "issued", false, "list the delegations that are valid at this node, by delegator")
+	return cmd
 }
 
 func newDelegateRevoke(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "revoke <id | token | @file | ->",
 		Short: "end a delegation, with what runs by it",
-		Long: "Ends a delegation at its host, which must be connected, with what runs by it. The argument is an id of lmosd delegate\n" +
-			"ls, or the beginning of one; the token itself; @file or - for one in a file or from standard input.",
+		Long: "Ends a delegation at its host, with what runs by it. If the host cannot be reached, the node repeats that until the\n" +
+			"delegation ends. The argument is an id of lmosd delegate ls, or the beginning of one; the token itself; @file or - for\n" +
+			"one in a file or from standard input. With an id of lmosd delegate ls --issued, the host ends what it issued.",
 		Example: `  lmosd delegate revoke zdpuAyyH8fpE
   lmosd delegate revoke @pay.token
   lmosd delegate ls -o name | xargs -n 1 lmosd delegate revoke`,
@@ -143,7 +153,17 @@ func newDelegateRevoke(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.changed(change{Change: "revoked", Name: d.ID}, "revoked "+d.Op+" "+d.Agent+"/"+d.Name+" for "+d.To.Short())
+			text := "revoked " + d.Op + " " + d.Agent + "/" + d.Name
+			if d.To != "" { // empty: the host revoked what it had issued
+				text += " for " + d.To.Short()
+			}
+			if err := a.changed(change{Change: "revoked", Name: d.ID}, text); err != nil {
+				return err
+			}
+			if d.Revoking {
+				a.Warn("the host " + d.Host.Short() + " has not received it: the node repeats it, and the delegation may be used until then")
+			}
+			return nil
 		},
 	}
 }
@@ -200,6 +220,10 @@ func (a *app) completeDelegation(cmd *cobra.Command, args []string, _ string) ([
 		if err != nil {
 			return nil, err
 		}
-		return cli.Each(l.Items, func(d api.Delegation) string { return d.ID + "\t" + terminal.OneLine(d.Agent+"/"+d.Name) }), nil
+		issued, err := c.IssuedDelegations(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return cli.Each(append(l.Items, issued.Items...), func(d api.Delegation) string { return d.ID + "\t" + terminal.OneLine(d.Agent+"/"+d.Name) }), nil
 	})
 }

@@ -70,8 +70,21 @@ func TestDelegateToANode(t *testing.T) {
 	contains(t, x.at(delegate).fails(cli.ExitRefused, pay...), "LMOS-1403")
 	contains(t, x.at(lender).fails(cli.ExitNotFound, "delegate", "revoke", "@"+token), "no delegation of this node has the id")
 	x.at(lender).ok("delegate", "revoke", limited.ID[:12])
+	// The host sees what it issued, and ends it.
+	issued := x.at(host).ok("delegate", "ls", "--issued")
+	contains(t, issued, "/giveFeedback", string(lender.DID)+"#")
+	contains(t, x.at(host).ok("delegate", "revoke", strings.TrimSpace(x.at(host).ok("delegate", "ls", "--issued", "-o", "name"))), "revoked invoke")
+	contains(t, x.at(delegate).fails(cli.ExitRefused, "call", "weather", "giveFeedback", "rating=3", "--with", rate), "LMOS-1403")
 	x.at(lender).ok("delegate", "revoke", rate)
 	if left := x.at(lender).ok("delegate", "ls", "-o", "name"); left != "" {
 		t.Errorf("left: %s", left)
 	}
+
+	// A host that is away receives the revocation later.
+	token3 := strings.TrimSpace(x.at(lender).ok(grant...))
+	host.stop()
+	if r := x.at(lender).lmosd("delegate", "revoke", token3); r.code != 0 || !strings.Contains(r.errors, "has not received it") {
+		t.Errorf("got %+v", r)
+	}
+	contains(t, x.at(lender).ok("delegate", "ls"), "\trevoking, ")
 }

@@ -48,9 +48,15 @@ func (n *fakeNode) delegationRoutes(mux *http.ServeMux) {
 			Thing: "urn:example:" + q.Agent, Op: q.Op, Name: q.Name, Where: q.Where, Expires: time.Now().Add(life + time.Second)}
 	}
 	kept := api.DelegationRequest{Agent: "payout", Name: "pay", Op: "invoke", To: "did:key:" + twin1, Life: "10m", Where: []string{"amount<=100"}}
-	mux.HandleFunc("GET /v1/delegations", n.guard(func(w http.ResponseWriter, _ *http.Request) {
+	issued := one(kept)
+	issued.ID, issued.By, issued.To, issued.Where = fakeLinks(kept.To)[0].CID().String(), string(didtest.Key(3).DID())+"#crm", "", nil
+	mux.HandleFunc("GET /v1/delegations", n.guard(func(w http.ResponseWriter, r *http.Request) {
 		list := api.DelegationList{APIVersion: api.APIVersion, Kind: "DelegationList", Items: []api.Delegation{}}
-		if !n.bare {
+		switch {
+		case n.bare:
+		case r.URL.Query().Get("issued") == "true":
+			list.Items = append(list.Items, issued)
+		default:
 			list.Items = append(list.Items, one(kept))
 		}
 		answer(w, list)
@@ -69,8 +75,13 @@ func (n *fakeNode) delegationRoutes(mux *http.ServeMux) {
 		answer(w, d)
 	}))
 	mux.HandleFunc("DELETE /v1/delegations/{id}", n.guard(func(w http.ResponseWriter, r *http.Request) {
-		d := one(kept)
-		if id := r.PathValue("id"); !strings.HasPrefix(d.ID, id) && id != "zdpuAyyH8fpE" { // that of the help
+		d, id := one(kept), r.PathValue("id")
+		switch {
+		case strings.HasPrefix(issued.ID, id):
+			d = issued
+		case id == "zdpuAyyH8fpE": // that of the help, whose host is away
+			d.Revoking = true
+		case !strings.HasPrefix(d.ID, id):
 			problem.Write(w, r, interact.Errorf(interact.NotFound, "see the list of delegations", "no delegation of this node has the id %q", id))
 			return
 		}
