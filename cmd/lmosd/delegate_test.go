@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -52,13 +53,19 @@ func TestDelegateToANode(t *testing.T) {
 	x.at(delegate).ok("call", "weather", "giveFeedback", "rating=3", "--with", rate)
 	contains(t, x.at(delegate).fails(cli.ExitRefused, "call", "weather", "giveFeedback", "rating=4", "--with", rate), "LMOS-1425", "MatchError")
 	contains(t, x.at(delegate).fails(cli.ExitRefused, "call", "weather", "getWeather", "question=Bonn", "interactionMode=text", "--with", rate), "LMOS-1425")
+	units := strings.TrimSpace(x.at(lender).ok("delegate", "weather/units", "--op", "read", "--to", string(delegate.DID)))
+	for token, want := range map[string]int{units: http.StatusOK, rate: http.StatusForbidden, "": http.StatusForbidden} {
+		if got := readWith(t, delegate.API+"/things/weather/properties/units", token); got != want {
+			t.Errorf("reading gives %d, want %d", got, want)
+		}
+	}
 	contains(t, x.at(lender).fails(cli.ExitUsage, append(grant, "--where", "less than 100")...), "a condition is NAME")
 	contains(t, x.at(lender).fails(cli.ExitNotFound, "delegate", "pay/payout", "--to", string(delegate.DID)), "LMOS-1404")
 
 	list := x.at(lender).ok("delegate", "ls", "-o", "wide")
 	contains(t, list, limited.ID, "invoke payout/pay", `value=="50"`, "rating<=3", string(host.DID))
-	if n := strings.Count(x.at(lender).ok("delegate", "ls", "-o", "name"), "\n"); n != 3 {
-		t.Errorf("%d delegations, want 3", n)
+	if n := strings.Count(x.at(lender).ok("delegate", "ls", "-o", "name"), "\n"); n != 4 {
+		t.Errorf("%d delegations, want 4", n)
 	}
 	// What runs by a delegation ends with it.
 	running := x.at(delegate).start("call", "payout", "pay", "wait", "--with", "@"+token)
@@ -70,6 +77,7 @@ func TestDelegateToANode(t *testing.T) {
 	contains(t, x.at(delegate).fails(cli.ExitRefused, pay...), "LMOS-1403")
 	contains(t, x.at(lender).fails(cli.ExitNotFound, "delegate", "revoke", "@"+token), "no delegation of this node has the id")
 	x.at(lender).ok("delegate", "revoke", limited.ID[:12])
+	x.at(lender).ok("delegate", "revoke", units)
 	// The host sees what it issued, and ends it.
 	issued := x.at(host).ok("delegate", "ls", "--issued")
 	contains(t, issued, "/giveFeedback", string(lender.DID)+"#")
@@ -87,4 +95,20 @@ func TestDelegateToANode(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 	contains(t, x.at(lender).ok("delegate", "ls"), "\trevoking, ")
+}
+
+// readWith reads a property over HTTP, by a delegation, and returns the status.
+func readWith(t *testing.T, url, token string) int {
+	t.Helper()
+	q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Header.Set("Lmos-Capability", token)
+	r, err := http.DefaultClient.Do(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	return r.StatusCode
 }
