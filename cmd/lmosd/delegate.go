@@ -132,10 +132,11 @@ func newDelegateLs(a *app) *cobra.Command {
 func newDelegateRevoke(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "revoke <id | token | @file | ->",
-		Short: "end a delegation, with what runs by it",
-		Long: "Ends a delegation at its host, with what runs by it. If the host cannot be reached, the node repeats that until the\n" +
-			"delegation ends. The argument is an id of lmosd delegate ls, or the beginning of one; the token itself; @file or - for\n" +
-			"one in a file or from standard input. With an id of lmosd delegate ls --issued, the host ends what it issued.",
+		Short: "end a delegation, with its tasks and subscriptions",
+		Long: "Ends a delegation at its host, with the tasks, streams and subscriptions by it. If the host cannot be reached, the\n" +
+			"node repeats that until the delegation ends. The argument is an id of lmosd delegate ls, or the beginning of one; the\n" +
+			"token itself; @file or - for one in a file or from standard input. With an id of lmosd delegate ls --issued, the host\n" +
+			"ends what it issued.",
 		Example: `  lmosd delegate revoke zdpuAyyH8fpE
   lmosd delegate revoke @pay.token
   lmosd delegate ls -o name | xargs -n 1 lmosd delegate revoke`,
