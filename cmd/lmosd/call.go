@@ -28,8 +28,8 @@ import (
 type callFlags struct {
 	timeout           time.Duration
 	async, stream     bool
-	lent              bool // with is set, which may be empty
-	key, via, with    string
+	key, via          string
+	with              withFlag
 	accept, mediaType string
 	ask               askFlags
 	by                capabilityFlags
@@ -64,7 +64,6 @@ func newCallCommand(a *app) *cobra.Command {
 			return a.completeAction(cmd, args, word)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f.lent = cmd.Flags().Changed("with")
 			if f.by.capability != "" {
 				return a.callCapability(cmd.Context(), f, args[0], args[1:])
 			}
@@ -80,23 +79,11 @@ func newCallCommand(a *app) *cobra.Command {
 	flags.StringVar(&f.accept, "accept", "", "media `TYPE` that the output should have")
 	flags.StringVar(&f.mediaType, "content-type", "", "media `TYPE` of @file or -; standard input and large files are sent while they are read")
 	flags.StringVar(&f.key, "idempotency-key", "", "`KEY` that makes the call repeatable: with one key the action runs once")
-	flags.StringVar(&f.with, "with", "", "a delegation, by which this node uses a right of another one: the `TOKEN`, @FILE or -")
+	f.with.add(cmd)
 	addVia(cmd, &f.via)
 	f.ask.add(cmd)
 	f.by.add(cmd)
 	return cmd
-}
-
-// delegation returns the token of --with.
-func (f *callFlags) delegation(a *app, words []string) (string, error) {
-	switch {
-	case !f.lent:
-		return "", nil
-	case f.with == "-" && len(words) == 1 && (words[0] == "-" || words[0] == "@-"):
-		return "", cli.Usage("--with @FILE", "standard input cannot be both the delegation and the input")
-	}
-	token, _, err := a.delegation(f.with)
-	return token, err
 }
 
 func addVia(cmd *cobra.Command, via *string) {
@@ -200,6 +187,9 @@ func (c *conversation) call(ctx context.Context, f callFlags, name string, words
 		return cli.Usage("leave --stream out", "--stream prints the output as it comes, which goes with neither --async nor -o %s",
 			c.Flags.Output)
 	}
+	if err := f.with.use(c, words); err != nil {
+		return err
+	}
 	action, err := c.action(name, "call")
 	by := name
 	if err != nil {
@@ -208,11 +198,7 @@ func (c *conversation) call(ctx context.Context, f callFlags, name string, words
 	if err != nil {
 		return err
 	}
-	with, err := f.delegation(c.app, words)
-	if err != nil {
-		return err
-	}
-	o := api.CallOptions{Accept: f.accept, Async: f.async, Key: f.key, Via: f.via, With: with, Timing: true}
+	o := api.CallOptions{Accept: f.accept, Async: f.async, Key: f.key, Via: f.via, Timing: true}
 	done, err := c.fill(ctx, &o, f, action, words)
 	if err != nil {
 		return err

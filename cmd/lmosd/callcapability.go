@@ -90,7 +90,7 @@ func (a *app) callCapability(ctx context.Context, f callFlags, action string, wo
 	switch {
 	case f.via != "":
 		return cli.Usage("leave --via out", "--via is a path to one agent, and --capability may call another one")
-	case f.lent:
+	case f.with.set():
 		return cli.Usage("leave --with out, or name the agent", "a delegation is for one agent, and --capability may call another one")
 	case f.key != "":
 		return cli.Usage("leave --idempotency-key out, or name the agent", "a key holds at one agent, and --capability may call another one")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -26,8 +27,8 @@ func newDelegateCommand(a *app) *cobra.Command {
 		Short: "let another node call one action for a while, by a token",
 		Long: "Prints a token by which another node calls one action that this node may call and delegate: lmosd call --with. The\n" +
 			"token is for that node only, and for one host. It ends with its time, with lmosd delegate revoke, and when this node\n" +
-			"loses the right. --where restricts the input. --op delegates a property or an event instead, for HTTP clients of\n" +
-			"that node (Lmos-Capability). The operator of the host permits it: lmosd policy allow WHO --to delegate --on AGENT.",
+			"loses the right. --where restricts the input. --op delegates a property or an event instead: read, write and\n" +
+			"watch have --with, too. The operator of the host permits it: lmosd policy allow WHO --to delegate --on AGENT.",
 		Example: `  lmosd delegate payout/pay --to did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH --for 10m
   lmosd delegate payout/pay --to did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH --for 1h --where 'amount<=100'
   lmosd delegate weather/units --op read --to z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH -o json`,
@@ -52,11 +53,8 @@ func newDelegateCommand(a *app) *cobra.Command {
 			if err := a.Show(cli.View{Doc: d, Names: []string{d.Token}, People: cli.Line(d.Token)}); err != nil {
 				return err
 			}
-			if until := "at the other node, until " + render.Stamp(d.Expires); d.Op == "invoke" {
-				a.elsewhere("lmosd call "+terminal.Shell(q.Agent)+" "+terminal.Shell(q.Name)+" --with TOKEN", until)
-			} else {
-				a.inform("HTTP clients send it in the header Lmos-Capability, " + until)
-			}
+			verb := map[string]string{"invoke": "call", "subscribe": "watch"}[d.Op]
+			a.elsewhere("lmosd "+cmp.Or(verb, d.Op)+" "+terminal.Shell(q.Agent)+" "+terminal.Shell(q.Name)+" --with TOKEN", "at the other node, until "+render.Stamp(d.Expires))
 			return nil
 		},
 	}
@@ -167,6 +165,32 @@ func newDelegateRevoke(a *app) *cobra.Command {
 			return nil
 		},
 	}
+}
+
+// A withFlag is the delegation in --with.
+type withFlag struct {
+	text string
+	set  func() bool // it may be set and empty, as an unset variable of a shell is
+}
+
+func (f *withFlag) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.text, "with", "", "a delegation, by which this node uses a right of another one: the `TOKEN`, @FILE or -")
+	f.set = func() bool { return cmd.Flags().Changed("with") }
+}
+
+// use lets the requests of a conversation use the delegation. The words are its input.
+func (f *withFlag) use(c *conversation, words []string) error {
+	switch {
+	case !f.set():
+		return nil
+	case f.text == "-" && len(words) == 1 && (words[0] == "-" || words[0] == "@-"):
+		return cli.Usage("--with @FILE", "standard input cannot be both the delegation and the input")
+	}
+	token, _, err := c.delegation(f.text)
+	if err == nil {
+		c.client = c.client.With(token)
+	}
+	return err
 }
 
 // delegation returns a token and its id: the CID of its last link. The token is the text, or is in @FILE, or is read from standard input for "-".

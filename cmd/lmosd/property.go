@@ -19,6 +19,7 @@ import (
 func newReadCommand(a *app) *cobra.Command {
 	var timeout time.Duration
 	var watch bool
+	var with withFlag
 	cmd := &cobra.Command{
 		Use:   "read <agent> [property]",
 		Short: "read a property of an agent",
@@ -34,21 +35,29 @@ func newReadCommand(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if watch {
 				return a.interact(cmd.Context(), 0, "read", args, func(ctx context.Context, c *conversation) error {
+					if err := with.use(c, nil); err != nil {
+						return err
+					}
 					return c.observe(ctx, args[1:], watchFlags{timeout: timeout})
 				})
 			}
 			return a.interact(cmd.Context(), timeout, "read", args, func(ctx context.Context, c *conversation) error {
+				if err := with.use(c, nil); err != nil {
+					return err
+				}
 				return c.read(ctx, append(args, "")[1])
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&watch, "watch", false, "print each new value as it arrives, until Ctrl-C or --timeout")
+	with.add(cmd)
 	addTimeout(cmd, &timeout)
 	return cmd
 }
 
 func newWriteCommand(a *app) *cobra.Command {
 	var timeout time.Duration
+	var with withFlag
 	cmd := &cobra.Command{
 		Use:   "write <agent> <property> <value | k=v… | k:=JSON | @file | ->",
 		Short: "set a property of an agent",
@@ -62,10 +71,14 @@ func newWriteCommand(a *app) *cobra.Command {
 		ValidArgsFunction: a.completeProperty,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.interact(cmd.Context(), timeout, "write", args, func(ctx context.Context, c *conversation) error {
+				if err := with.use(c, args[2:]); err != nil {
+					return err
+				}
 				return c.write(ctx, args[1], args[2:])
 			})
 		},
 	}
+	with.add(cmd)
 	addTimeout(cmd, &timeout)
 	return cmd
 }

@@ -24,6 +24,7 @@ type watchFlags struct {
 	since   string
 	limit   int
 	timeout time.Duration
+	with    withFlag
 }
 
 func newWatchCommand(a *app) *cobra.Command {
@@ -47,6 +48,9 @@ func newWatchCommand(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				if err := f.with.use(c, nil); err != nil {
+					return err
+				}
 				return c.watch(ctx, topics, f)
 			})
 		},
@@ -56,6 +60,7 @@ func newWatchCommand(a *app) *cobra.Command {
 	flags.StringVar(&f.since, "since", "", "start after the event with this `ID`, if the host still stores it")
 	flags.IntVar(&f.limit, "limit", 0, "end after this number of events")
 	flags.DurationVar(&f.timeout, "timeout", 0, "end after this time")
+	f.with.add(cmd)
 	return cmd
 }
 
