@@ -258,7 +258,7 @@ func (d *Delegations) undo(ctx context.Context, one *lent) error {
 // read checks a request. The terms lack the Thing.
 func (d *Delegations) read(q api.DelegationRequest) (to did.DID, t terms, where ucan.Policy, err error) {
 	life, err := time.ParseDuration(q.Life)
-	if err != nil || life < time.Second || life > ucan.MaxDelegation-skew {
+	if err != nil || life < time.Second || life > ucan.MaxDelegation {
 		return "", t, where, interact.Errorf(interact.Usage, "write it as 10m", "a delegation lasts from a second to 30 days, got %q", interact.Excerpt(q.Life, 40))
 	}
 	to, err = did.Parse(string(q.To))
@@ -372,7 +372,7 @@ func (d *Delegations) delegateAt(ctx context.Context, host did.DID, who *did.Pri
 // issue signs a first link for a caller that has the right and may delegate it.
 func (d *Delegations) issue(who *did.Principal, to did.DID, where ucan.Policy, t terms) (*ucan.Token, error) {
 	now := d.o.Now()
-	if !t.expires.After(now) || t.expires.After(now.Add(ucan.MaxDelegation)) {
+	if !t.expires.After(now) || t.expires.After(now.Add(ucan.MaxDelegation+skew)) {
 		return nil, interact.Errorf(interact.ClockSkew, "compare the clocks", "the end of the delegation, %s, is not within 30 days from now", t.expires.Format(time.RFC3339))
 	}
 	if !slices.Contains(ops, t.op) || t.name == "" {
@@ -584,21 +584,22 @@ func conditions(all []string) (ucan.Policy, error) {
 	}
 	var source []any
 	for _, text := range all {
+		at := strings.IndexAny(text, "<>=!")
 		op := ""
 		for _, one := range []string{"<=", ">=", "!=", "==", "<", ">"} {
-			if strings.Contains(text, one) {
+			if at > 0 && op == "" && strings.HasPrefix(text[at:], one) {
 				op = one
-				break
 			}
 		}
-		name, value, _ := strings.Cut(text, op)
-		if name = strings.TrimSpace(name); op == "" || name == "" {
+		name := strings.TrimSpace(text[:max(at, 0)])
+		if op == "" || name == "" {
 			return ucan.Policy{}, interact.Errorf(interact.Usage, "write it as amount<=100", "a condition is NAME, one of == != < <= > >=, and a value; got %q", interact.Excerpt(text, 80))
 		}
-		args, err := ucan.Args([]byte(strings.TrimSpace(value)))
-		v, ok := args["value"]
-		if err != nil || !ok { // a word
-			v = strings.TrimSpace(value)
+		value := strings.TrimSpace(text[at+len(op):])
+		args, err := ucan.Args([]byte(`{"value":` + value + `}`))
+		v := args["value"]
+		if err != nil || len(args) != 1 { // a word
+			v = value
 		}
 		source = append(source, []any{op, "." + strings.TrimPrefix(name, "."), v})
 	}

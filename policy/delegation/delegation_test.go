@@ -408,10 +408,12 @@ func TestRefusedDelegations(t *testing.T) {
 		"the host":                       {q: set(func(q *api.DelegationRequest) { q.To = host }), want: interact.Usage, text: "host"},
 		"no time":                        {q: set(func(q *api.DelegationRequest) { q.Life = "" }), want: interact.Usage, text: "30 days"},
 		"less than a second":             {q: set(func(q *api.DelegationRequest) { q.Life = "10ms" }), want: interact.Usage, text: "30 days"},
+		"more than 30 days":              {q: set(func(q *api.DelegationRequest) { q.Life = "720h1s" }), want: interact.Usage, text: "30 days"},
 		"a year":                         {q: set(func(q *api.DelegationRequest) { q.Life = "8760h" }), want: interact.Usage, text: "30 days"},
 		"a condition without a value":    {q: set(func(q *api.DelegationRequest) { q.Where = []string{"amount"} }), want: interact.Usage, text: "a condition is"},
 		"a condition without a name":     {q: set(func(q *api.DelegationRequest) { q.Where = []string{"<=1"} }), want: interact.Usage},
 		"a comparison of words":          {q: set(func(q *api.DelegationRequest) { q.Where = []string{"amount<=many"} }), want: interact.Usage},
+		"a condition of one sign":        {q: set(func(q *api.DelegationRequest) { q.Where = []string{"amount=100"} }), want: interact.Usage},
 		"more conditions than permitted": {q: set(func(q *api.DelegationRequest) { q.Where = slices.Repeat([]string{"a==1"}, 17) }), want: interact.Usage, text: "16"},
 	} {
 		f := newFixture(t)
@@ -776,6 +778,15 @@ func TestRevokeByID(t *testing.T) {
 	}
 }
 
+// The longest life is permitted, also if the clock of the host is behind.
+func TestLongestDelegation(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.lend(func(q *api.DelegationRequest) { q.Life = "720h" })
+	f.host.o.Now = func() time.Time { return time.Now().Add(-30 * time.Second) }
+	f.lend(func(q *api.DelegationRequest) { q.Life = "720h" })
+}
+
 // A consumer of the host lends by one link.
 func TestLocalLender(t *testing.T) {
 	t.Parallel()
@@ -887,6 +898,31 @@ func TestForgedAnswers(t *testing.T) {
 		}
 		if _, err := d.Delegate(process(t.Context()), asked()); code(err) != interact.DelegationInvalid || len(d.List()) != 0 {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestConditions(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]struct{ holds, fails string }{
+		`amount<=100`:     {`{"amount":100}`, `{"amount":101}`},
+		`amount < 100`:    {`{"amount":99}`, `{"amount":100}`},
+		`currency==EUR`:   {`{"currency":"EUR"}`, `{"currency":"USD"}`},
+		`code=="50"`:      {`{"code":"50"}`, `{"code":50}`},
+		`code=="a<=b"`:    {`{"code":"a<=b"}`, `{"code":"a"}`},
+		`code==x","y":"z`: {`{"code":"x\",\"y\":\"z"}`, `{"code":"x"}`},
+		`a.b!=1`:          {`{"a":{"b":2}}`, `{"a":{"b":1}}`},
+		`a=={"value":1}`:  {`{"a":{"value":1}}`, `{"a":1}`},
+		`value>=5`:        {`5`, `4`},
+		`express==true`:   {`{"express":true}`, `{"express":"true"}`},
+	} {
+		f := newFixture(t)
+		f.load("allow: anyone, to: find, on: payout")
+		_, links := f.lend(func(q *api.DelegationRequest) { q.Where = []string{text} })
+		for input, code0 := range map[string]interact.Code{want.holds: 0, want.fails: interact.DelegationInvalid} {
+			if err := f.do(interact.Message{Type: interact.InvokeAction, Name: "pay", Data: []byte(input)}, links, payout); code(err) != code0 {
+				t.Errorf("%s with %s: %v", text, input, err)
+			}
 		}
 	}
 }
