@@ -80,8 +80,8 @@ func (x *Index) Get(thing string) *Publication {
 	return x.all[thing]
 }
 
-// Offered returns the description of a Thing that this node offers now, by its id, or nil.
-func (x *Index) Offered(thing string) *td.Description {
+// Description returns the description of a Thing that this node offers now, by its id, or nil.
+func (x *Index) Description(thing string) *td.Description {
 	if p := x.Get(thing); p != nil {
 		return p.Description
 	}
@@ -89,7 +89,7 @@ func (x *Index) Offered(thing string) *td.Description {
 }
 
 // Offers reports whether this node offers a Thing with the id now.
-func (x *Index) Offers(thing string) bool { return x.Offered(thing) != nil }
+func (x *Index) Offers(thing string) bool { return x.Description(thing) != nil }
 
 // Find returns the publication in force that ref names: by exact reference, id or name. A name of two Things names neither.
 func (x *Index) Find(ref string) *Publication {
