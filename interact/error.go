@@ -36,7 +36,6 @@ const (
 	StatusUnknown     Code = 1423 // whether a member is revoked, or a token valid; retry
 	IssuerUntrusted   Code = 1424
 	DelegationInvalid Code = 1425 // the title has the name of the error of UCAN
-	Replayed          Code = 1426 // an invocation of a delegation that was used
 	ClockSkew         Code = 1427 // a clock is wrong; the error has the signed difference
 	InputNeeded       Code = 1428 // the action requires input that the consumer cannot give over this protocol
 	RateLimited       Code = 1429
@@ -101,7 +100,6 @@ var catalog = map[Code]struct{ slug, title string }{
 	StatusUnknown:     {"status-unknown", "Status unknown"},
 	IssuerUntrusted:   {"issuer-untrusted", "Issuer untrusted"},
 	DelegationInvalid: {"delegation-invalid", "Delegation invalid"},
-	Replayed:          {"replayed", "Replayed"},
 	ClockSkew:         {"clock-skew", "Clock skew"},
 	InputNeeded:       {"input-required", "Input required"},
 	RateLimited:       {"rate-limited", "Rate limited"},

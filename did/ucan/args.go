@@ -41,17 +41,3 @@ func withIntegers(v any) any {
 	}
 	return v
 }
-
-// CheckInput compares the arguments, on which the policies were checked, with the input of the call that they are presented with, as [Args]
-// reads it. The error wraps [InvalidClaim].
-func (c *Chain) CheckInput(input []byte) error {
-	args, err := Args(input)
-	if err != nil {
-		return err
-	}
-	var m match
-	if !m.equal(args, c.Args) {
-		return failed(InvalidClaim, c.Invocation, "the arguments are not the input of the call")
-	}
-	return nil
-}

@@ -2,7 +2,7 @@
 // and the last one invokes it.
 //
 // Tokens are signed by Ed25519 keys in did:key form. A [Verifier] checks the tokens of one call against the rules of the specification and
-// of lmosd. A [Replay] remembers the invocations that were used. Sources: UCAN 1.0.0 (ucan-wg: spec, delegation, invocation, container),
+// of lmosd. Sources: UCAN 1.0.0 (ucan-wg: spec, delegation, invocation, container),
 // DAG-CBOR, Varsig 1.
 package ucan
 
@@ -38,10 +38,8 @@ const (
 	InvalidAudience  Reason = "InvalidAudience" // an issuer is not the audience of the link before
 	MatchError       Reason = "MatchError"      // a statement of a policy is false
 	Revoked          Reason = "Revoked"
-	Replayed         Reason = "Replayed"
 	WrongExecutor    Reason = "WrongExecutor" // for another host
 	TooLarge         Reason = "TooLarge"      // more bytes, links or steps than allowed
-	TooMany          Reason = "TooMany"       // the replay cache is full
 )
 
 // Error returns the name.

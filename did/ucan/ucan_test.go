@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -280,54 +279,6 @@ func TestRevoked(t *testing.T) {
 			checkReason(t, err, c.long)
 			_, err = v.Verify(direct, noon)
 			checkReason(t, err, c.direct)
-		})
-	}
-}
-
-func TestRevocation(t *testing.T) {
-	t.Parallel()
-	first, second := delegation(t, host, alice, nil), delegation(t, alice, bob, nil)
-	path := []CID{first.CID(), second.CID()}
-	until := noon.Add(time.Hour)
-	token, err := Revoke(didtest.Key(host), path, until)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := ReadRevocation(token.Bytes(), noon, time.Minute)
-	if err != nil || r.Revoker != id(host) || r.Revoked != second.CID() || !slices.Equal(r.Path, path) || !r.Expires.Equal(until) {
-		t.Errorf("got %+v, %v", r, err)
-	}
-	if again, err := Revoke(didtest.Key(host), path, until); err != nil || again.CID() != token.CID() {
-		t.Errorf("an equal revocation is another token: %v", err)
-	}
-	if _, err := Revoke(didtest.Key(host), nil, until); err == nil {
-		t.Error("revoked without a path")
-	}
-	for name, c := range map[string]struct {
-		change func(*Invocation)
-		want   Reason
-	}{
-		"as it is":                 {func(*Invocation) {}, ""},
-		"the older argument":       {func(i *Invocation) { i.Args["ucan"] = i.Args["revoke"]; delete(i.Args, "revoke") }, ""},
-		"both arguments":           {func(i *Invocation) { i.Args["ucan"] = i.Args["revoke"] }, InvalidClaim},
-		"another command":          {func(i *Invocation) { i.Command = track }, InvalidClaim},
-		"no path":                  {func(i *Invocation) { delete(i.Args, "path") }, InvalidClaim},
-		"an empty path":            {func(i *Invocation) { i.Args["path"] = []any{} }, InvalidClaim},
-		"a path elsewhere":         {func(i *Invocation) { i.Args["path"] = []any{first.CID().link()} }, InvalidClaim},
-		"a text for the CID":       {func(i *Invocation) { i.Args["revoke"] = second.CID().String() }, InvalidClaim},
-		"a link to something":      {func(i *Invocation) { i.Args["revoke"] = cbor.Link{0, 1, 0x55, 0x12, 1, 9} }, InvalidClaim},
-		"no end":                   {func(i *Invocation) { i.Expires = time.Time{} }, InvalidClaim},
-		"an end after 31 days":     {func(i *Invocation) { i.Expires = noon.Add(31 * 24 * time.Hour) }, InvalidClaim},
-		"of an expired delegation": {func(i *Invocation) { i.Expires = noon.Add(-time.Hour) }, Expired},
-		"for another subject":      {func(i *Invocation) { i.Subject = id(alice) }, InvalidClaim},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			i := *token.Invocation()
-			i.Args = maps.Clone(i.Args)
-			c.change(&i)
-			_, err := ReadRevocation(signed(t, i, host).Bytes(), noon, time.Minute)
-			checkReason(t, err, c.want)
 		})
 	}
 }
@@ -646,10 +597,11 @@ func TestArgs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := chain.CheckInput([]byte(c.input)); err != nil {
-				t.Error(err)
+			args, err := Args([]byte(c.input))
+			var m match
+			if err != nil || !m.equal(args, chain.Args) || m.equal(map[string]any{"a": 2}, chain.Args) {
+				t.Errorf("got %v, %v", args, err)
 			}
-			checkReason(t, chain.CheckInput([]byte(`{"a":2}`)), InvalidClaim)
 		})
 	}
 	for _, input := range []string{`{`, `{"a":1,"a":2}`, `"\ud800"`, `{"a":` + strings.Repeat("[", 70) + strings.Repeat("]", 70) + `}`, `"` + strings.Repeat("a", MaxBytes) + `"`} {

@@ -64,7 +64,7 @@ type Link struct {
 //   - at most [MaxLinks] delegations, and no principal in two places;
 //   - each token expires: delegations within [MaxDelegation] of now and of their beginning, invocations within [MaxInvocation].
 //
-// It does not look for replays; see [Replay]. The error is an [*Error].
+// It does not look for replays. The error is an [*Error].
 func (v *Verifier) Verify(tokens [][]byte, now time.Time) (*Chain, error) {
 	return v.check(tokens, now, true)
 }

@@ -76,7 +76,6 @@ var statuses = map[interact.Code]int{
 	interact.CredentialExpired: 403,
 	interact.CredentialRevoked: 403,
 	interact.DelegationInvalid: 403,
-	interact.Replayed:          409,
 	interact.GroupDissolved:    410,
 	interact.NotMember:         403,
 	interact.GroupSplit:        409,

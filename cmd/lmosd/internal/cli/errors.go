@@ -51,7 +51,6 @@ var exits = map[interact.Code]int{
 	interact.CredentialExpired: ExitRefused,
 	interact.CredentialRevoked: ExitRefused,
 	interact.DelegationInvalid: ExitRefused,
-	interact.Replayed:          ExitRefused,
 	interact.GroupDissolved:    ExitRefused,
 	interact.NotMember:         ExitRefused,
 	interact.GroupSplit:        ExitRefused,

@@ -172,7 +172,6 @@ var explanations = map[interact.Code]explanation{
 	interact.CredentialExpired: {"The credential of a member of an organization has expired.", "connect the member to an issuer of its organization, and compare the clocks"},
 	interact.CredentialRevoked: {"The organization revoked the member.", "ask the operator of the organization"},
 	interact.DelegationInvalid: {"The delegation does not permit the call: it is for another host, Thing or caller, has ended, or its delegator has lost the right.", "compare its terms with lmosd delegate ls, or ask the delegator for a new one"},
-	interact.Replayed:          {"The signed invocation was used before.", "sign a new invocation for each call"},
 	interact.GroupDissolved:    {"An admin has dissolved the group. Nothing follows its last entry.", "create another group; lmosd group show has the log as the proof"},
 	interact.NotMember:         {"The node is not a member of the group, or not any more.", "ask an admin of the group for an invitation"},
 	interact.GroupSplit:        {"The log of the group lacks an entry that it should have: another history was shown.", "ask an admin whom you know for a new invitation, and use it"},
