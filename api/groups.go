@@ -115,6 +115,8 @@ type GroupJoin struct {
 	Group string `json:"group,omitempty"`
 	At    string `json:"at,omitempty"`
 	Name  string `json:"name,omitempty"` // of this node for the group; empty: its title
+	// Statement is that of an agent with a key of its own, which joins by an invitation and is reached through the node (chain.SignJoin). Empty: the node joins.
+	Statement json.RawMessage `json:"statement,omitempty"`
 }
 
 // The changes of a group.
@@ -130,6 +132,8 @@ type GroupChange struct {
 	Kind   string  `json:"kind"`
 	Member did.DID `json:"member,omitempty"`
 	Role   string  `json:"role,omitempty"`
+	// Statement is that of an agent which leaves (chain.SignLeave). Empty: the node leaves.
+	Statement json.RawMessage `json:"statement,omitempty"`
 	// Approved is how many admins have agreed to a pending change, and Needed how many must; of responses only.
 	Approved int `json:"approved,omitempty"`
 	Needed   int `json:"needed,omitempty"`

@@ -56,6 +56,8 @@ type Principal struct {
 	Roles []string
 	// Groups are the groups of which the caller is a member, and its role in each.
 	Groups []Membership
+	// Agents are the memberships of agents with keys of their own that are reached through a node.
+	Agents []AgentMembership
 	// Scopes are the rights that the configuration gives to a caller with a token of an identity provider, as those of access tokens. Other
 	// nodes do not receive them.
 	Scopes []string
@@ -99,6 +101,12 @@ type Membership struct {
 	Role  string `json:"role"`
 	// Org is the organization in which the caller was when it joined; empty: none. The membership counts while that is so.
 	Org DID `json:"-"`
+}
+
+// An AgentMembership is the membership of an agent with a key of its own, which agreed to be reached through a node.
+type AgentMembership struct {
+	Agent DID
+	Membership
 }
 
 // An Attestation is a role that a foreign issuer gives. The same word of another issuer is another role.
@@ -199,14 +207,15 @@ func (p *Principal) Agent() DID {
 	return p.DID
 }
 
-// WithAgent returns the principal of an agent with a key of its own at the node p, or at this node: with the roles of p that has permits, until a
-// time; zero sets no end. It has no name: whoever started it, the agent is the caller. What proves that the agent is there is the concern of the caller.
+// WithAgent returns the principal of an agent with a key of its own at the node p, or at this node: with the groups of the agent, and the roles of p
+// that has permits, until a time; zero sets no end. It has no name: whoever started it, the agent is the caller. What proves that the agent is there is the concern of the caller.
 func (p *Principal) WithAgent(agent DID, has func(role string) bool, until time.Time) *Principal {
 	c := p.Narrowed("", p.Relation, has)
 	for _, c := range []*Principal{c, c.Unconfirmed} {
 		if c == nil {
 			continue
 		}
+		c.Groups = p.groupsOf(agent)
 		if c.DID = agent; !until.IsZero() && (c.Expires.IsZero() || until.Before(c.Expires)) {
 			c.Expires = until
 		}
@@ -225,10 +234,33 @@ func (p *Principal) Narrowed(name string, most Relation, has func(role string) b
 		c.Roles = slices.DeleteFunc(slices.Clone(p.Roles), func(role string) bool { return !has(role) })
 		c.Attested = slices.DeleteFunc(slices.Clone(p.Attested), func(a Attestation) bool { return !has(a.Role) })
 	}
+	c.Agents = nil
 	if p.Unconfirmed != nil {
 		c.Unconfirmed = p.Unconfirmed.Narrowed(name, most, has)
 	}
 	return &c
+}
+
+// Grouped reports whether p, or an agent that is reached through it, is in a group.
+func (p *Principal) Grouped() bool { return len(p.Groups) > 0 || len(p.Agents) > 0 }
+
+// GroupsText returns the groups for agents that receive the caller as text: "ID/ROLE ID/ROLE".
+func (p *Principal) GroupsText() string {
+	var all []string
+	for _, m := range p.Groups {
+		all = append(all, m.Group+"/"+m.Role)
+	}
+	return strings.Join(all, " ")
+}
+
+// groupsOf returns the memberships of an agent that is reached through p.
+func (p *Principal) groupsOf(agent DID) (all []Membership) {
+	for _, m := range p.Agents {
+		if m.Agent == agent {
+			all = append(all, m.Membership)
+		}
+	}
+	return all
 }
 
 // Lost reports whether p, the principal of the same caller at a later time, has less standing than before: a lower relation, another

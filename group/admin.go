@@ -275,7 +275,7 @@ func (g *Groups) administered(ref string) (*group, error) {
 // Change changes a group. A change that needs more admins is proposed, or approved if another admin has proposed it.
 func (g *Groups) Change(ctx context.Context, ref string, q api.GroupChange) (*api.Group, error) {
 	if q.Kind == api.GroupLeave {
-		return g.leave(ctx, ref)
+		return g.leave(ctx, ref, q.Statement)
 	}
 	one, err := g.administered(ref)
 	if err != nil {
@@ -284,6 +284,12 @@ func (g *Groups) Change(ctx context.Context, ref string, q api.GroupChange) (*ap
 	o := chain.Op{Kind: chain.Kind(q.Kind), Member: chain.Member{DID: q.Member, Role: q.Role}}
 	switch o.Kind {
 	case chain.Role:
+		g.mu.RLock()
+		m, is := one.State().Member(q.Member)
+		g.mu.RUnlock()
+		if is && m.DID != m.Node && q.Role == chain.Admin {
+			return nil, interact.Errorf(interact.Usage, "make its node a member, and an admin", "an agent cannot be an admin: its node, which changes the group, does not have its key")
+		}
 	case chain.Remove:
 		o.Member.Role = ""
 	case chain.Dissolve:

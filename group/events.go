@@ -46,8 +46,16 @@ func (g *Groups) Send(ctx context.Context, ref, typ string, data json.RawMessage
 		return nil, err
 	}
 	all := g.nodesLocked(one)
+	sender := g.self // or an agent with a key of its own, for which the caller acts
+	if agent := did.PrincipalOf(ctx).Agent(); agent != "" {
+		sender = agent
+	}
+	m, is := one.State().Member(sender)
 	g.mu.RUnlock()
-	e := &event{ID: rand.Text(), Member: string(g.self), Sender: g.o.Sender(did.PrincipalOf(ctx)), Time: g.o.Now().UnixMilli(), Type: typ, Data: data}
+	if !is || m.Node != g.self {
+		return nil, interact.Errorf(interact.NotMember, "send as a member", "%s is not a member of the group %s at this node", sender.Short(), one.Name)
+	}
+	e := &event{ID: rand.Text(), Member: string(sender), Sender: g.o.Sender(did.PrincipalOf(ctx)), Time: g.o.Now().UnixMilli(), Type: typ, Data: data}
 	g.deliver(one, e, g.self)
 	d := &api.GroupDelivery{ID: e.ID}
 	var mu sync.Mutex

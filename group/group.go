@@ -87,7 +87,7 @@ type Groups struct {
 	work sync.WaitGroup
 
 	// snapshot has the memberships that count, by node, for [Groups.Of], which must not block.
-	snapshot atomic.Pointer[map[did.DID][]did.Membership]
+	snapshot atomic.Pointer[map[did.DID]memberships]
 
 	// writing is held while a group changes, durably. It is locked before mu, and not held while a request is sent.
 	writing sync.Mutex
@@ -99,6 +99,16 @@ type Groups struct {
 	barred map[did.DID]bool // nodes without rights: true: their organization revoked them; false: only this node distrusts them
 	closed bool
 	unwell map[did.DID]*pause // nodes that could not be reached
+}
+
+// memberships are those of a node, and of the agents that are reached through it.
+type memberships struct {
+	own    []did.Membership
+	agents []did.AgentMembership
+}
+
+func (m memberships) equal(other memberships) bool {
+	return slices.Equal(m.own, other.own) && slices.Equal(m.agents, other.agents)
 }
 
 // A pause is how long a node is not dialed.
@@ -155,7 +165,7 @@ func Open(o Options) (*Groups, error) {
 	}
 	g := &Groups{o: o, self: o.Signer.DID(), groups: map[string]*group{}, names: map[string]string{}, barred: map[did.DID]bool{}, unwell: map[did.DID]*pause{}}
 	g.ctx, g.end = context.WithCancel(context.Background())
-	g.snapshot.Store(&map[did.DID][]did.Membership{})
+	g.snapshot.Store(&map[did.DID]memberships{})
 	if err := g.open(); err != nil {
 		return nil, fmt.Errorf("open the groups: %w", err)
 	}
@@ -286,8 +296,11 @@ func (g *Groups) background(f func(ctx context.Context)) {
 	}
 }
 
-// Of returns the memberships of a node that count here. It does not block.
-func (g *Groups) Of(node did.DID) []did.Membership { return (*g.snapshot.Load())[node] }
+// Of returns the memberships that count here: those of a node, and those of the agents that are reached through it. It does not block.
+func (g *Groups) Of(node did.DID) ([]did.Membership, []did.AgentMembership) {
+	m := (*g.snapshot.Load())[node]
+	return m.own, m.agents
+}
 
 // Named returns the id of the group that rules call name, or that has the id. Nil Groups have none.
 func (g *Groups) Named(name string) (id string, ok bool) {
@@ -323,7 +336,7 @@ func (g *Groups) isBarredLocked(node did.DID) bool { _, ok := g.barred[node]; re
 // remember computes the memberships that count, and reports the nodes whose memberships have changed. Neither lock is held.
 func (g *Groups) remember() {
 	g.mu.Lock()
-	next := map[did.DID][]did.Membership{}
+	next := map[did.DID]memberships{}
 	for _, id := range slices.Sorted(maps.Keys(g.groups)) {
 		one := g.groups[id]
 		s := one.State()
@@ -332,9 +345,16 @@ func (g *Groups) remember() {
 		}
 		lost := one.Lost()
 		for _, m := range s.Members {
-			if m.DID == m.Node && g.problemLocked(one, m, lost) == "" {
-				next[m.Node] = append(next[m.Node], did.Membership{Group: id, Role: m.Role, Org: m.Org})
+			if g.problemLocked(one, m, lost) != "" {
+				continue
 			}
+			at, has := next[m.Node], did.Membership{Group: id, Role: m.Role, Org: m.Org}
+			if m.DID == m.Node {
+				at.own = append(at.own, has)
+			} else {
+				at.agents = append(at.agents, did.AgentMembership{Agent: m.DID, Membership: has})
+			}
+			next[m.Node] = at
 		}
 	}
 	before := *g.snapshot.Load()
@@ -342,7 +362,7 @@ func (g *Groups) remember() {
 	g.mu.Unlock()
 	var changed []did.DID
 	for node := range maps.Keys(merge(before, next)) {
-		if !slices.Equal(before[node], next[node]) {
+		if !before[node].equal(next[node]) {
 			changed = append(changed, node)
 		}
 	}

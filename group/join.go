@@ -16,7 +16,8 @@ import (
 	"github.com/lmosd/lmosd/trust/invitation"
 )
 
-// Join makes this node a member of a group: by an invitation, by one that an admin has sent, or by its credentials.
+// Join makes this node a member of a group: by an invitation, by one that an admin has sent, or by its credentials. Or it makes an agent with a key of its own
+// a member, by an invitation and the statement of the agent.
 func (g *Groups) Join(ctx context.Context, q api.GroupJoin) (*api.Group, error) {
 	if q.Offer != "" {
 		g.mu.RLock()
@@ -46,12 +47,22 @@ func (g *Groups) Join(ctx context.Context, q api.GroupJoin) (*api.Group, error) 
 	if len(i.Roles) > 0 {
 		role = i.Roles[0]
 	}
-	return g.join(ctx, ticket{group: i.Group, head: i.Head, role: role, secret: i.Secret[:], node: i.Organization, addrs: i.Addresses, name: q.Name})
+	t := ticket{group: i.Group, head: i.Head, role: role, secret: i.Secret[:], node: i.Organization, addrs: i.Addresses, name: q.Name}
+	if len(q.Statement) > 0 {
+		t.statement, err = chain.ReadStatement(q.Statement)
+		if err != nil || !t.statement.Joins() || t.statement.Group != i.Group || t.statement.Role != role || t.statement.Node != g.self || t.statement.Member == g.self {
+			return nil, interact.Errorf(interact.Invalid, "sign the statement for the group and the role of the invitation, and for this node", "this is not the statement of an agent that joins the group here: %v", err)
+		}
+	}
+	return g.join(ctx, t)
 }
 
 // joinByCredential asks a node of an admin with which role this node may join.
 func (g *Groups) joinByCredential(ctx context.Context, q api.GroupJoin) (*api.Group, error) {
 	t := ticket{group: q.Group, name: q.Name}
+	if len(q.Statement) > 0 {
+		return nil, interact.Errorf(interact.Usage, "ask an admin for an invitation", "an agent joins a group by an invitation only")
+	}
 	if !did.IsHash(q.Group) {
 		return nil, interact.Errorf(interact.Usage, "give an invitation, or the id of a group and a node of an admin", "%q is neither an invitation nor the id of a group", interact.Excerpt(q.Group, 80))
 	}
@@ -77,28 +88,40 @@ type ticket struct {
 	secret                  []byte
 	node                    did.DID // of an admin
 	addrs                   []string
+	statement               *chain.Statement // of an agent; nil: this node joins
 }
 
-// join asks the node of an admin to add this node, gets the log from it, and stores the group.
+// join asks the node of an admin to add the member, gets the log from it, and stores the group.
 func (g *Groups) join(ctx context.Context, t ticket) (*api.Group, error) {
-	st, err := chain.SignJoin(t.group, t.head, g.self, t.role, g.o.Signer, g.o.Now())
-	if err != nil {
-		return nil, userError(err)
+	st := t.statement
+	if st == nil {
+		var err error
+		if st, err = chain.SignJoin(t.group, t.head, g.self, t.role, g.o.Signer, g.o.Now()); err != nil {
+			return nil, userError(err)
+		}
 	}
 	r, err := g.ask(ctx, t.node, &request{Op: opJoin, Group: t.group, Secret: t.secret, Statement: st.Raw}, t.addrs...)
 	if err != nil {
 		return nil, err
 	}
-	c, err := g.fetch(ctx, t)
-	if err != nil {
-		return nil, err
-	}
 	g.mu.RLock()
 	one, before := g.groups[t.group], stored{}
+	takesPart := one != nil && one.active(g.self) == nil
 	if one != nil {
 		before = one.stored
 	}
 	g.mu.RUnlock()
+	if takesPart { // its streams of events go on
+		if err := g.exchange(ctx, one, t.node); err != nil {
+			return nil, err
+		}
+		g.o.Record(fmt.Sprintf("group %s joined by %s, as %s, through %s", one.Name, st.Member, t.role, t.node.Short()))
+		return g.Get(t.group)
+	}
+	c, err := g.fetch(ctx, t)
+	if err != nil {
+		return nil, err
+	}
 	name := t.name
 	if name == "" {
 		name = before.Name
@@ -112,7 +135,7 @@ func (g *Groups) join(ctx context.Context, t ticket) (*api.Group, error) {
 	if err := g.put(c, stored{ID: t.group, Name: name, Joined: true, Settled: c.Head().ID}); err != nil {
 		return nil, err
 	}
-	g.o.Record(fmt.Sprintf("group %s joined: %s, as %s, through %s", name, t.group, t.role, t.node.Short()))
+	g.o.Record(fmt.Sprintf("group %s joined by %s: %s, as %s, through %s", name, st.Member, t.group, t.role, t.node.Short()))
 	g.mu.RLock()
 	one = g.groups[t.group]
 	g.mu.RUnlock()
@@ -168,7 +191,6 @@ func (g *Groups) serveJoin(from did.DID, q *request) (*response, error) {
 	g.mu.RLock()
 	s, head := one.State(), one.Head().ID
 	g.mu.RUnlock()
-	m, is := s.Member(from)
 	if len(q.Statement) == 0 {
 		rule, _ := g.ruleFor(s, from)
 		if rule == nil {
@@ -177,13 +199,13 @@ func (g *Groups) serveJoin(from did.DID, q *request) (*response, error) {
 		return &response{Role: rule.As, Title: s.Name, Head: head}, nil
 	}
 	st, err := chain.ReadStatement(q.Statement)
-	if err != nil || st.Group != q.Group || !st.Joins() || st.Node != from || st.Member != from {
+	if err != nil || st.Group != q.Group || !st.Joins() || st.Node != from {
 		return nil, refused
 	}
-	if is && m.Node == from { // it asks again
+	if m, is := s.Member(st.Member); is && m.Node == from { // it asks again
 		return &response{Role: m.Role, Title: s.Name}, nil
 	}
-	o := chain.Op{Kind: chain.Add, Member: chain.Member{DID: from, Node: from, Role: st.Role, Org: g.o.Principal(from).Org}, Statement: st}
+	o := chain.Op{Kind: chain.Add, Member: chain.Member{DID: st.Member, Node: from, Role: st.Role, Org: g.o.Principal(from).Org}, Statement: st}
 	by := ""
 	if len(q.Secret) > 0 {
 		var secret [16]byte
@@ -198,7 +220,7 @@ func (g *Groups) serveJoin(from did.DID, q *request) (*response, error) {
 		by = "invitation " + issued.ID[:12]
 	} else {
 		rule, c := g.ruleFor(s, from)
-		if rule == nil || rule.As != st.Role {
+		if rule == nil || rule.As != st.Role || st.Member != from {
 			return nil, refused
 		}
 		o.Credential, by = c.Hash, "a credential of "+c.Issuer.Short()
@@ -209,7 +231,7 @@ func (g *Groups) serveJoin(from did.DID, q *request) (*response, error) {
 	if err := g.sign(one, o); err != nil {
 		return nil, err
 	}
-	g.o.Log.Info("node joined the group", "group", one.Name, "node", string(from), "role", st.Role, "by", by)
+	g.o.Log.Info("member joined the group", "group", one.Name, "member", string(st.Member), "node", string(from), "role", st.Role, "by", by)
 	return &response{Role: st.Role, Title: s.Name}, nil
 }
 
@@ -257,20 +279,27 @@ func (g *Groups) serveOffer(from *did.Principal, q *request) error {
 	return g.save()
 }
 
-// leave ends the membership of this node at once, and asks admins to sign that.
-func (g *Groups) leave(ctx context.Context, ref string) (*api.Group, error) {
+// leave ends the membership of this node at once, and asks admins to sign that. With the statement of an agent, its membership ends when an admin has signed
+// that.
+func (g *Groups) leave(ctx context.Context, ref string, statement []byte) (*api.Group, error) {
 	g.mu.RLock()
 	one, err := g.findLocked(ref)
 	if err == nil {
 		err = one.active(g.self)
 	}
 	var m chain.Member
+	is := false
 	if err == nil {
-		m, _ = one.State().Member(g.self)
+		m, is = one.State().Member(g.self)
 	}
 	g.mu.RUnlock()
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case len(statement) > 0:
+		return g.leaveFor(ctx, one, statement)
+	case !is:
+		return nil, interact.Errorf(interact.NotMember, "give the key of the agent", "agents at this node are members of the group %s, and the node is not", one.Name)
 	}
 	st, err := g.signLeave(one)
 	if err != nil {
@@ -301,6 +330,51 @@ func (g *Groups) leave(ctx context.Context, ref string) (*api.Group, error) {
 	return g.Get(one.ID)
 }
 
+// leaveFor asks admins to sign that an agent of this node leaves.
+func (g *Groups) leaveFor(ctx context.Context, one *group, statement []byte) (*api.Group, error) {
+	st, err := chain.ReadStatement(statement)
+	if err != nil || st.Joins() || st.Group != one.ID {
+		return nil, interact.Errorf(interact.Invalid, "sign it for this group", "this is not the statement of an agent that leaves the group: %v", err)
+	}
+	if _, err := g.administered(one.ID); err == nil { // this node signs it
+		if err := g.sign(one, chain.Op{Kind: chain.Remove, Member: chain.Member{DID: st.Member}, Statement: st}); err != nil {
+			return nil, err
+		}
+		return g.Get(one.ID)
+	}
+	node, err := g.reportLeave(ctx, one, st)
+	if err == nil {
+		err = g.exchange(ctx, one, node)
+	}
+	if err != nil {
+		return nil, err
+	}
+	g.o.Record("group " + one.Name + ": " + string(st.Member) + " left")
+	return g.Get(one.ID)
+}
+
+// reportLeave sends the statement of a member that leaves to admins, until one has signed it, and returns the node of that.
+func (g *Groups) reportLeave(ctx context.Context, one *group, st *chain.Statement) (did.DID, error) {
+	g.mu.RLock()
+	var admins []did.DID
+	for _, m := range one.State().Members {
+		if m.Role == chain.Admin && m.Node != g.self {
+			admins = append(admins, m.Node)
+		}
+	}
+	g.mu.RUnlock()
+	q := &request{Op: opLeave, Group: one.ID, Statement: st.Raw}
+	failed := interact.Errorf(interact.Unreachable, "", "no other member of the group is an admin")
+	for _, node := range admins {
+		err := g.reach(ctx, node, func() error { _, err := g.ask(ctx, node, q); return err })
+		if err == nil {
+			return node, nil
+		}
+		failed = interact.Errorf(interact.Unreachable, "try again when an admin is online", "no admin of the group has signed it: %v", err)
+	}
+	return "", failed
+}
+
 // signLeave returns the statement of this node that it leaves.
 func (g *Groups) signLeave(one *group) (*chain.Statement, error) {
 	g.mu.RLock()
@@ -321,35 +395,22 @@ func (g *Groups) leaveAgain(ctx context.Context) {
 	}
 	g.mu.RUnlock()
 	for _, one := range all {
-		g.mu.RLock()
-		var admins []did.DID
-		for _, m := range one.State().Members {
-			if m.Role == chain.Admin && m.Node != g.self {
-				admins = append(admins, m.Node)
-			}
-		}
-		g.mu.RUnlock()
 		st, err := g.signLeave(one)
 		if err != nil {
 			return
 		}
-		q := &request{Op: opLeave, Group: one.ID, Statement: st.Raw}
-		for _, node := range admins {
-			err := g.reach(ctx, node, func() error { _, err := g.ask(ctx, node, q); return err })
-			if err != nil {
-				g.o.Log.Debug("admin does not know yet that this node left", "group", one.Name, "peer", node.Short(), "err", err)
-				continue
-			}
-			g.writing.Lock()
-			g.mu.Lock()
-			one.Leaving = false
-			g.mu.Unlock()
-			if err := g.save(); err != nil {
-				g.o.Log.Error("list of groups not stored", "err", err)
-			}
-			g.writing.Unlock()
-			break
+		if _, err := g.reportLeave(ctx, one, st); err != nil {
+			g.o.Log.Debug("admins do not know yet that this node left", "group", one.Name, "err", err)
+			continue
 		}
+		g.writing.Lock()
+		g.mu.Lock()
+		one.Leaving = false
+		g.mu.Unlock()
+		if err := g.save(); err != nil {
+			g.o.Log.Error("list of groups not stored", "err", err)
+		}
+		g.writing.Unlock()
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -132,6 +133,11 @@ func (n *Node) standingChanged(id did.DID, before, after *did.Principal) {
 	denied, lost := n.policy.Denies(id) != nil, after.Lost(before)
 	if denied || lost {
 		n.servient.CancelOf(id)
+	}
+	for _, m := range before.Agents {
+		if !slices.Contains(after.Agents, m) {
+			n.servient.CancelOf(m.Agent)
+		}
 	}
 	if denied || (lost || before.Pending != "") && n.policy.Rejects(id) {
 		n.network.peers.Disconnect(id)

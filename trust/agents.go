@@ -27,7 +27,12 @@ const (
 type agents struct {
 	mu  sync.Mutex // owns what follows
 	all map[agentAt]*agentThere
+	// grouped are the last results of [Trust.Agent] for agents that only groups know.
+	grouped map[agentAt]agentPrincipal
 }
+
+// An agentPrincipal is a principal of an agent, derived from that of its node.
+type agentPrincipal struct{ node, agent *did.Principal }
 
 type agentAt struct{ node, agent did.DID }
 
@@ -53,9 +58,32 @@ func (a *agentThere) isDone(now time.Time) bool {
 
 // Agent returns the principal of an agent with a key of its own for which a node calls: with those of the agent's roles that the node has. It is nil
 // unless the node has proven two things: that it is responsible for the agent, with an AgentCredential of its own, and that the agent agrees, with a grant
-// of the agent's key. A node that is asked for the first time has 2 s. The same pointer means the same standing. A nil Trust knows no agents.
+// of the agent's key; or a group has the agent as a member that agreed to be reached through the node. Then it has no roles. A node that is asked for the
+// first time has 2 s. The same pointer means the same standing. A nil Trust knows no agents.
 func (t *Trust) Agent(ctx context.Context, node *did.Principal, agent did.DID) *did.Principal {
-	if t == nil || node.Relation < did.Partner && node.Unconfirmed == nil {
+	if t == nil {
+		return nil
+	}
+	if proven := t.provenAgent(ctx, node, agent); proven != nil {
+		return proven
+	}
+	if !slices.ContainsFunc(node.Agents, func(m did.AgentMembership) bool { return m.Agent == agent }) {
+		return nil
+	}
+	at := agentAt{node.Node, agent}
+	t.agents.mu.Lock()
+	defer t.agents.mu.Unlock()
+	if p := t.agents.grouped[at]; p.node == node {
+		return p.agent
+	}
+	p := agentPrincipal{node, node.WithAgent(agent, func(string) bool { return false }, time.Time{})}
+	boundedmap.Put(&t.agents.grouped, at, p, maxAgents, nil)
+	return p.agent
+}
+
+// provenAgent returns the principal of an agent by what its node has proven, or nil.
+func (t *Trust) provenAgent(ctx context.Context, node *did.Principal, agent did.DID) *did.Principal {
+	if node.Relation < did.Partner && node.Unconfirmed == nil {
 		return nil
 	}
 	a := t.agentAt(agentAt{node.Node, agent})

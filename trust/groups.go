@@ -14,8 +14,8 @@ type Carried = func(ctx context.Context, from *did.Principal, body []byte) ([]by
 // Groups are what package group does with requests about groups, which this package carries.
 type Groups struct {
 	Serve Carried
-	// Of returns the groups of a node. It must not call the Trust, nor block.
-	Of func(node did.DID) []did.Membership
+	// Of returns the groups of a node, and those of the agents that are reached through it. It must not call the Trust, nor block.
+	Of func(node did.DID) ([]did.Membership, []did.AgentMembership)
 	// Met is called when a node is connected and has said who it is. It must not block.
 	Met func(node did.DID)
 }
@@ -74,9 +74,18 @@ func (t *Trust) addGroupsLocked(p *did.Principal) {
 	if g == nil || p.Barred != "" {
 		return
 	}
-	for _, m := range g.Of(p.Node) {
-		if m.Org == "" || m.Org == p.Org || t.authorities[webvh.SCID(m.Org)] == nil {
+	counts := func(m did.Membership) bool {
+		return m.Org == "" || m.Org == p.Org || t.authorities[webvh.SCID(m.Org)] == nil
+	}
+	own, agents := g.Of(p.Node)
+	for _, m := range own {
+		if counts(m) {
 			p.Groups = append(p.Groups, m)
+		}
+	}
+	for _, m := range agents {
+		if counts(m.Membership) {
+			p.Agents = append(p.Agents, m)
 		}
 	}
 }
@@ -89,7 +98,7 @@ func (t *Trust) met(node did.DID) {
 		return
 	}
 	g.Met(node)
-	if p := t.Principal(node); p.Relation < did.Partner && len(p.Groups) > 0 {
+	if p := t.Principal(node); p.Relation < did.Partner && p.Grouped() {
 		t.learn(node, []exchange.Known{{Kind: exchange.KindThings}})
 	}
 }

@@ -95,7 +95,7 @@ func (t *Trust) serveGet(id did.DID, q *exchange.Request) (*exchange.Response, e
 func (t *Trust) serveHave(id did.DID, q *exchange.Request) (*exchange.Response, error) {
 	t.mu.Lock()
 	n := t.nodeLocked(id)
-	ok := n.principal.Relation >= did.Partner || n.principal.Pending != "" || len(n.principal.Groups) > 0
+	ok := n.principal.Relation >= did.Partner || n.principal.Pending != "" || n.principal.Grouped()
 	t.mu.Unlock()
 	if !ok {
 		return nil, refused

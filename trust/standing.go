@@ -259,7 +259,7 @@ func equalStanding(a, b *did.Principal) bool {
 		return a == b
 	}
 	return a.Relation == b.Relation && a.Org == b.Org && a.Barred == b.Barred && a.Pending == b.Pending && a.Expires.Equal(b.Expires) &&
-		slices.Equal(a.Roles, b.Roles) && slices.Equal(a.Groups, b.Groups) && slices.Equal(a.Attested, b.Attested) && equalStanding(a.Unconfirmed, b.Unconfirmed)
+		slices.Equal(a.Roles, b.Roles) && slices.Equal(a.Groups, b.Groups) && slices.Equal(a.Agents, b.Agents) && slices.Equal(a.Attested, b.Attested) && equalStanding(a.Unconfirmed, b.Unconfirmed)
 }
 
 // allLocked returns the organizations that count here, and the former ones.
@@ -378,7 +378,7 @@ func (t *Trust) touchSiblingsLocked(n *node) {
 // before, and may have asked before this node knew it.
 func (t *Trust) standingChanged(id did.DID, before, after *did.Principal) {
 	t.o.OnChange(id, before, after)
-	if id == t.self || after.Relation < did.Partner && len(after.Groups) == 0 {
+	if id == t.self || after.Relation < did.Partner && !after.Grouped() {
 		return
 	}
 	t.learn(id, []exchange.Known{{Kind: exchange.KindThings}})

@@ -36,7 +36,7 @@ func (t *Trust) Serve(things Things) {
 // serveThings returns a page of the restricted records that a node may find, which access rules decide. The version of the request is the number of those to skip.
 func (t *Trust) serveThings(ctx context.Context, id did.DID, q *exchange.Request) (*exchange.Response, error) {
 	p, things := t.Principal(id), t.things.Load()
-	if things == nil || p.Relation < did.Partner && p.Unconfirmed == nil && len(p.Groups) == 0 || len(q.Known) != 1 {
+	if things == nil || p.Relation < did.Partner && p.Unconfirmed == nil && !p.Grouped() || len(q.Known) != 1 {
 		return nil, refused
 	}
 	all := things.Restricted(did.WithPrincipal(ctx, p))
@@ -58,7 +58,7 @@ func (t *Trust) serveThings(ctx context.Context, id did.DID, q *exchange.Request
 // fetchThings gets the restricted records of a node.
 func (t *Trust) fetchThings(ctx context.Context, id did.DID) error {
 	things := t.things.Load()
-	if p := t.Principal(id); things == nil || p.Relation < did.Partner && len(p.Groups) == 0 {
+	if p := t.Principal(id); things == nil || p.Relation < did.Partner && !p.Grouped() {
 		return nil
 	}
 	for skip := uint64(0); skip < exchange.MaxThings; {
@@ -81,7 +81,7 @@ func (t *Trust) fetchThings(ctx context.Context, id did.DID) error {
 // ThingsChanged announces to the connected members, partners and members of groups that the restricted descriptions of this node have changed.
 func (t *Trust) ThingsChanged() {
 	t.mu.RLock()
-	all := t.peersLocked(func(p *did.Principal) bool { return p.Relation >= did.Partner || len(p.Groups) > 0 })
+	all := t.peersLocked(func(p *did.Principal) bool { return p.Relation >= did.Partner || p.Grouped() })
 	t.mu.RUnlock()
 	for _, id := range all {
 		t.announceThings(id)

@@ -89,7 +89,7 @@ func TestRestrictedDescriptionsOfAGroup(t *testing.T) {
 	var joined atomic.Bool // the host knows the reader as a member
 	members := []did.Membership{{Group: "g", Role: "member"}}
 	groups := func(of func(did.DID) []did.Membership) Groups {
-		return Groups{Of: of, Met: func(did.DID) {}, Serve: func(context.Context, *did.Principal, []byte) ([]byte, error) { return nil, refused }}
+		return Groups{Of: func(id did.DID) ([]did.Membership, []did.AgentMembership) { return of(id), nil }, Met: func(did.DID) {}, Serve: func(context.Context, *did.Principal, []byte) ([]byte, error) { return nil, refused }}
 	}
 	host.ServeGroups(groups(func(did.DID) []did.Membership {
 		if joined.Load() {

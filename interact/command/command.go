@@ -9,6 +9,7 @@
 //	             LMOSD_CALLER_VIA  the proof of the caller: peer, socket, token, loopback, process, unproven
 //	             LMOSD_CALLER_ORG, LMOSD_CALLER_ROLES  the DID of the organization of the caller, and its roles there, separated by spaces; empty
 //	                             without a verified membership
+//	             LMOSD_CALLER_GROUPS  the groups of the caller, "ID/ROLE", separated by spaces; empty without one
 //	             LMOSD_CALLER_LENT_BY  whose right the caller uses by a delegation; empty without one
 //	             LMOSD_DEADLINE  the deadline of the call, RFC 3339 in UTC; empty without one
 //	             TRACEPARENT, TRACESTATE  the W3C trace context, if any

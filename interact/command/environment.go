@@ -22,7 +22,8 @@ func (a *Agent) environment(ctx context.Context, m *interact.Message) ([]string,
 		from = &did.Principal{}
 	}
 	own := []string{"LMOSD_AGENT=" + agent, "LMOSD_ACTION=" + m.Name, "LMOSD_CALLER=" + m.From.ID(), "LMOSD_CALLER_VIA=" + string(from.Via),
-		"LMOSD_CALLER_ORG=" + string(from.Org), "LMOSD_CALLER_ROLES=" + strings.Join(from.Roles, " "), "LMOSD_CALLER_LENT_BY=" + from.Lent.Lender(), "LMOSD_DEADLINE=" + deadline}
+		"LMOSD_CALLER_ORG=" + string(from.Org), "LMOSD_CALLER_ROLES=" + strings.Join(from.Roles, " "), "LMOSD_CALLER_GROUPS=" + from.GroupsText(),
+		"LMOSD_CALLER_LENT_BY=" + from.Lent.Lender(), "LMOSD_DEADLINE=" + deadline}
 	if m.TraceParent != "" {
 		own = append(own, "TRACEPARENT="+m.TraceParent)
 		if m.TraceState != "" {

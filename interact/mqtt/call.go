@@ -252,6 +252,7 @@ func (q *call) publication() (*publication, error) {
 		pub.add(propCallerVia, string(from.Via))
 		pub.add(propCallerOrg, string(from.Org))
 		pub.add(propCallerRoles, strings.Join(from.Roles, " "))
+		pub.add(propCallerGroups, from.GroupsText())
 		pub.add(propCallerLentBy, from.Lent.Lender())
 	}
 	return pub, nil

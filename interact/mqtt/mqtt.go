@@ -28,7 +28,7 @@
 // In MQTT 5 a message has its content type and these user properties, all optional. Requests: accept, traceparent, tracestate,
 // lmos-follow ("true": each state of the action is a response), lmos-detach ("true"), lmos-key, lmos-hops (the
 // number of nodes that relayed it, so that a loop ends); and, to agents of this node, lmos-caller, lmos-caller-via, lmos-caller-org,
-// lmos-caller-roles and lmos-caller-lent-by. Responses: lmos-status, lmos-action-id, and lmos-code with an RFC 9457 problem.
+// lmos-caller-roles, lmos-caller-groups and lmos-caller-lent-by. Responses: lmos-status, lmos-action-id, and lmos-code with an RFC 9457 problem.
 // Events and readings: lmos-id, lmos-time (RFC 3339). The message expiry interval is the timeout of the consumer.
 //
 // Sources: WoT Binding Templates, MQTT; kotlin-wot, binding-mqtt; OASIS MQTT 5.0 and 3.1.1; RFC 9457; W3C Trace Context, MQTT.
@@ -89,6 +89,7 @@ const (
 	propCallerOrg   = "lmos-caller-org"
 	propCallerRoles = "lmos-caller-roles"
 
+	propCallerGroups = "lmos-caller-groups"  // "ID/ROLE", separated by spaces
 	propCallerLentBy = "lmos-caller-lent-by" // of a call by a delegation: the ID of the delegator
 	propStatus       = "lmos-status"
 	propActionID     = "lmos-action-id"

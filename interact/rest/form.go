@@ -137,13 +137,14 @@ func (r *request) build(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// The headers with the caller, for agents of this node: [did.Principal.ID], Via, Org, Roles separated by spaces, and the ID of the delegator. Org and
-// Roles are absent without a verified membership, the last one without a delegation.
+// The headers with the caller, for agents of this node: [did.Principal.ID], Via, Org, Roles separated by spaces, [did.Principal.GroupsText], and the ID of the
+// delegator. Org and Roles are absent without a verified membership, the next one without a group, the last one without a delegation.
 const (
 	callerHeader       = "Lmos-Caller"
 	callerViaHeader    = "Lmos-Caller-Via"
 	callerOrgHeader    = "Lmos-Caller-Org"
 	callerRolesHeader  = "Lmos-Caller-Roles"
+	callerGroupsHeader = "Lmos-Caller-Groups"
 	callerLentByHeader = "Lmos-Caller-Lent-By"
 )
 
@@ -176,6 +177,9 @@ func setCaller(req *http.Request, m *interact.Message) {
 		if m.From.Org != "" {
 			req.Header.Set(callerOrgHeader, string(m.From.Org))
 			req.Header.Set(callerRolesHeader, strings.Join(m.From.Roles, " "))
+		}
+		if len(m.From.Groups) > 0 {
+			req.Header.Set(callerGroupsHeader, m.From.GroupsText())
 		}
 		if m.From.Lent != nil {
 			req.Header.Set(callerLentByHeader, m.From.Lent.Lender())

@@ -244,10 +244,18 @@ func join[T any](a, b []T) []T {
 	return append(a, b...)
 }
 
-// counted returns the principal by which an operation is decided: the unconfirmed membership of p, if that suffices.
+// counted returns the principal by which an operation is decided: the unconfirmed membership of p, if that suffices. A node finds what its agents may find.
 func (s *Set) counted(p *did.Principal, op Op) *did.Principal {
 	if s.staleRead && p.Unconfirmed != nil && (op == Connect || op == Find || op == Read) {
-		return p.Unconfirmed
+		p = p.Unconfirmed
+	}
+	if op == Find && len(p.Agents) > 0 {
+		c := *p
+		c.Groups, c.Agents = slices.Clone(p.Groups), nil
+		for _, m := range p.Agents {
+			c.Groups = append(c.Groups, m.Membership)
+		}
+		return &c
 	}
 	return p
 }
