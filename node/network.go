@@ -98,7 +98,7 @@ func (n *Node) openGroups() (err error) {
 	if w.lent, err = membership.Delegations(w.trust, delegation.Options{Dir: n.opts.Dir, Signer: n.key, As: names.Of, May: n.policy.MayDelegate,
 		Find: func(ctx context.Context, ref string) (*td.Description, error) { return n.view.Get(ctx, ref) },
 		Own:  func(thing string) *td.Description { return n.mesh.index.Description(thing) }, Connect: connect,
-		OnEnd: n.policy.RecheckDelegation, Record: record, Log: n.opts.Log}); err != nil {
+		OnEnd: n.policy.EndDelegation, Record: record, Log: n.opts.Log}); err != nil {
 		return datadir.Error(n.opts.Dir, err)
 	}
 	n.life.onRun(w.lent.Run)

@@ -215,6 +215,11 @@ func (p *Policy) refusal(m *interact.Message, r access.Request) (*did.Lent, erro
 		return nil, Unsettled(m.From)
 	}
 	if d.Rule == "" && d.Problem == "" {
+		if p.lent.isOwnRun(m, r.Target.ID, interact.QueryAction, interact.CancelAction) {
+			d.Allow, d.Rule = true, "a run by a delegation"
+			p.record(m, r, d, 0)
+			return nil, nil
+		}
 		lent, err := p.byDelegation(m, r)
 		switch {
 		case err != nil:
@@ -224,10 +229,6 @@ func (p *Policy) refusal(m *interact.Message, r access.Request) (*did.Lent, erro
 			d.Allow, d.Rule = true, "delegation "+lent.Link
 			p.record(m, r, d, 0)
 			return lent, nil
-		case p.lent.isOwnRun(m, r.Target.ID, interact.QueryAction, interact.CancelAction):
-			d.Allow, d.Rule = true, "a run by a delegation"
-			p.record(m, r, d, 0)
-			return nil, nil
 		}
 	}
 	sees := p.Sees(m.From, r.Target)

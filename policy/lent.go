@@ -103,6 +103,7 @@ func (p *Policy) byDelegation(m *interact.Message, r access.Request) (*did.Lent,
 	if m.Type == interact.ContinueAction && !p.lent.isOwnRun(m, r.Target.ID, interact.ContinueAction) {
 		return nil, interact.Errorf(interact.DelegationInvalid, "", "the delegation permits inputs for runs that began by it, and %s is none", interact.Excerpt(m.ActionID, 80))
 	}
+	r.Input = nil    // the conditions of rules for the delegator are on its own calls
 	p.lent.use(d, r) // before the right is checked: a change after the check is a change of a use
 	if err := p.stillDelegates(d, r); err != nil {
 		return nil, err
@@ -127,11 +128,18 @@ func (p *Policy) stillDelegates(d *Delegation, r access.Request) error {
 		who = current(p.Principal(who.Node), who)
 	}
 	refused, decision := p.delegates(who, r)
+	if decision.Allow && who.Node != "" {
+		refused = access.Request{Op: access.Connect}
+		decision = p.Decide(who, refused)
+	}
 	switch {
 	case decision.Allow:
 		return nil
 	case who.Pending != "":
 		return Unsettled(who)
+	}
+	if refused.Op == access.Connect {
+		return interact.Errorf(interact.DelegationInvalid, "ask another delegator", "the delegator %s may not connect", who.Short())
 	}
 	hint := "ask another delegator"
 	if who.Relation < d.Delegator.Relation && who.Barred == "" {
@@ -141,7 +149,6 @@ func (p *Policy) stillDelegates(d *Delegation, r access.Request) error {
 }
 
 func (l *lending) use(d *Delegation, r access.Request) {
-	r.Input = nil
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	boundedmap.Put(&l.uses, d.Link, lentUse{d, r}, maxLentUses, func(u lentUse) bool { return !l.verify.Holds(u.delegation.Link) })
@@ -160,7 +167,9 @@ func (p *Policy) whileLent(next interact.Thing, lent *did.Lent, thing string) in
 			next.Do(ctx, &c)(func(r *interact.Message, err error) bool {
 				switch {
 				case err != nil && !time.Now().Before(lent.Expires):
-					err = errLentOver
+					over := *errLentOver
+					over.Err, over.Started = err, interact.AsError(err).Started
+					err = &over
 				case err == nil && r.ActionID != "" && m.Type == interact.InvokeAction:
 					p.began(&c, thing, r.ActionID)
 				}
@@ -208,8 +217,8 @@ func (l *lending) isOwnRun(m *interact.Message, thing string, types ...interact.
 	return ok
 }
 
-// recheckDelegations ends the use of delegations that were revoked, or whose delegators have lost the right.
-func (p *Policy) recheckDelegations(concerned func(lentUse) bool) {
+// recheckDelegations ends the use of delegations that were revoked, or whose delegators have lost the right: those of a node, or all if node is empty.
+func (p *Policy) recheckDelegations(node did.DID) {
 	if p.lent.verify == nil {
 		return
 	}
@@ -218,14 +227,18 @@ func (p *Policy) recheckDelegations(concerned func(lentUse) bool) {
 	p.lent.mu.Unlock()
 	for _, link := range slices.Sorted(maps.Keys(uses)) {
 		u := uses[link]
-		if !concerned(u) || p.holds(u) {
-			continue
+		if (node == "" || u.delegation.Delegator.Node == node) && !p.holds(u) {
+			p.lent.ended(link)
 		}
-		p.lent.mu.Lock()
-		delete(p.lent.uses, link)
-		p.lent.mu.Unlock()
-		if p.lent.onEnd != nil {
-			p.lent.onEnd(link)
-		}
+	}
+}
+
+// ended ends what runs by a delegation.
+func (l *lending) ended(link string) {
+	l.mu.Lock()
+	delete(l.uses, link)
+	l.mu.Unlock()
+	if l.onEnd != nil {
+		l.onEnd(link)
 	}
 }

@@ -142,11 +142,11 @@ func current(node, before *did.Principal) *did.Principal {
 // It also ends what runs by delegations of the node that do not count any more.
 func (p *Policy) Recheck(node did.DID) {
 	p.running.recheck(node)
-	p.recheckDelegations(func(u lentUse) bool { return node == "" || u.delegation.Delegator.Node == node })
+	p.recheckDelegations(node)
 }
 
-// RecheckDelegation ends what runs by a delegation that has ended.
-func (p *Policy) RecheckDelegation(link string) {
+// EndDelegation ends what runs by a delegation that has ended.
+func (p *Policy) EndDelegation(link string) {
 	p.running.recheckIf(func(one *run) bool { return one.lent != nil && one.lent.Link == link })
-	p.recheckDelegations(func(u lentUse) bool { return u.delegation.Link == link })
+	p.lent.ended(link)
 }

@@ -177,6 +177,40 @@ func TestAgentCallsWithItsKey(t *testing.T) {
 	contains(t, desk.fails(cli.ExitUsage, "expose", "exec:cat", "--name", "third", "--role", "desk"), "with a key of its own")
 }
 
+// An agent with a key of its own is a member of a group, and its node is not: the agent calls what is for the group, and its node finds that, but does not
+// call it. No organization is needed. When the agent leaves, its right and its stream of events end.
+func TestAgentInAGroup(t *testing.T) {
+	t.Parallel()
+	x := newUser(t)
+	acme := x.node("acme", "--trust.untrusted", "find")
+	n := x.node("desk", "--trust.untrusted", "find", "--mesh.bootstrap", acme.P2P[0])
+	host, desk := x.at(acme), x.at(n)
+	host.ok("group", "create", "claims")
+	host.exposed(x.script("who.sh", `read input; echo "$LMOSD_CALLER $LMOSD_CALLER_GROUPS"`), "--name", "payout", "--for", "group:claims")
+	agent := decode[exposure](t, desk.exposed("exec:cat", "--name", "crm", "--own-key", "-o", "json").out.String())
+	as := *desk
+	as.env = append(append([]string{}, desk.env...), "LMOSD_AS="+string(agent.Owner))
+	invite := func() string { return strings.TrimSpace(host.ok("group", "invite", "claims", "--role", "adjuster")) }
+
+	contains(t, desk.fails(cli.ExitUsage, "group", "join", invite(), "--key", "none.pem"), "there is no key at none.pem")
+	contains(t, desk.ok("group", "join", invite(), "--key", agent.KeyFile), "joined claims as adjuster: 2 members")
+	contains(t, host.ok("group", "show", "claims"), string(agent.Owner))
+	eventually(t, "the agent calls what is for the group", func() bool { return as.lmosd("call", "payout", "run", "x").code == 0 })
+	id := decode[struct{ ID string }](t, host.ok("group", "show", "claims", "-o", "json")).ID
+	if out := as.ok("call", "payout", "run", "x"); out != string(agent.Owner)+" "+id+"/adjuster\n" {
+		t.Errorf("the agent of the host receives %q", out)
+	}
+	desk.fails(cli.ExitNotFound, "call", "payout", "run", "x")
+	contains(t, as.ok("group", "send", "claims", "hello"), "1")
+	desk.fails(cli.ExitRefused, "group", "send", "claims", "hello")
+	desk.fails(cli.ExitRefused, "group", "leave", "claims", "--yes")
+	contains(t, host.fails(cli.ExitUsage, "group", "role", "claims", string(agent.Owner), "admin"), "cannot be an admin")
+
+	desk.ok("group", "leave", "claims", "--yes", "--key", agent.KeyFile)
+	eventually(t, "its right has ended", func() bool { return as.lmosd("call", "payout", "run", "x").code != 0 })
+	as.fails(cli.ExitRefused, "group", "send", "claims", "hello")
+}
+
 // The key of an agent is replaced: its process ends, and references to the agent lead to that of the next key, on other nodes, too.
 func TestKeysSucceed(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,10 +15,12 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/keys"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/group"
+	"github.com/lmosd/lmosd/group/chain"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/trust/invitation"
 )
@@ -147,12 +150,14 @@ func newGroupInvite(a *app) *cobra.Command {
 
 func newGroupJoin(a *app) *cobra.Command {
 	var q api.GroupJoin
+	var key string
 	cmd := &cobra.Command{
 		Use:   "join <invitation | group>",
 		Short: "join a group by an invitation, by one that was sent, or by a credential",
 		Long: "Makes this node a member. The argument is an invitation; the name of a group that an admin has offered (state\n" +
 			"invited in lmosd group ls); or, with --at, the id of a group that lets the members of an organization join. The log\n" +
-			"of the group must have the entry that the invitation names.",
+			"of the group must have the entry that the invitation names. With --key an agent with a key of its own joins in place\n" +
+			"of the node, by an invitation; lmosd group leave has --key, too.",
 		Example: `  lmosd group join lmos-invite:pgABAWRsbW9z
   lmosd group join claims-2026 --as claims
   lmosd group join QmYsVb3TqC9mCMKCZPG7uCZVZKkZcSiNd7E8wQq1mTXcM7 --at /ip4/192.0.2.7/udp/4667/quic-v1/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN`,
@@ -167,11 +172,21 @@ func newGroupJoin(a *app) *cobra.Command {
 			default:
 				q.Offer = ref
 			}
-			g, err := send(a, func(c *api.Client) (*api.Group, error) { return c.JoinGroup(cmd.Context(), q) })
+			who, role := "", ""
+			g, err := send(a, func(c *api.Client) (*api.Group, error) {
+				if key != "" {
+					st, err := joinAgent(cmd.Context(), c, q.Invitation, key)
+					if err != nil {
+						return nil, err
+					}
+					q.Statement, who, role = st.Raw, st.Member.Short()+" ", st.Role
+				}
+				return c.JoinGroup(cmd.Context(), q)
+			})
 			if err != nil {
 				return err
 			}
-			if err := a.showGroup(g, fmt.Sprintf("joined %s as %s: %s", g.Name, g.Role, terminal.Count(g.Count, "member", "members"))); err != nil {
+			if err := a.showGroup(g, fmt.Sprintf("%sjoined %s as %s: %s", who, g.Name, cmp.Or(role, g.Role), terminal.Count(g.Count, "member", "members"))); err != nil {
 				return err
 			}
 			a.Next("lmosd group show " + terminal.Shell(g.Name))
@@ -181,7 +196,33 @@ func newGroupJoin(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&q.At, "at", "", "a node of an admin: a multiaddr with /p2p, or the `DID` of a connected node")
 	f.StringVar(&q.Name, "as", "", "the `NAME` of the group at this node (default: its own)")
+	addAgentKey(cmd, &key)
 	return cmd
+}
+
+func addAgentKey(cmd *cobra.Command, key *string) {
+	cmd.Flags().StringVar(key, "key", "", "the `FILE` with the key of an agent of this node, which is the member")
+}
+
+// joinAgent returns the statement of the agent with a key that it joins by an invitation, through the node of c.
+func joinAgent(ctx context.Context, c *api.Client, text, path string) (*chain.Statement, error) {
+	i, err := invitation.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	key, _, err := keys.Agent(path, false)
+	if err != nil {
+		return nil, err
+	}
+	node, err := c.Identity(ctx)
+	if err != nil {
+		return nil, err
+	}
+	role := chain.Plain
+	if len(i.Roles) > 0 {
+		role = i.Roles[0]
+	}
+	return chain.SignJoin(i.Group, i.Head, node.DID, role, key, time.Now())
 }
 
 func newGroupLs(a *app) *cobra.Command {
@@ -300,8 +341,14 @@ func memberDID(text string) (did.DID, error) {
 }
 
 // changeGroup performs a change.
-func (a *app) changeGroup(ctx context.Context, group string, q api.GroupChange, question string, yes bool, done string) error {
+func (a *app) changeGroup(ctx context.Context, group string, q api.GroupChange, complete func(context.Context, *api.Client, string, *api.GroupChange) error,
+	question string, yes bool, done string) error {
 	return a.perform(ctx, act{question: question, yes: yes, do: func(ctx context.Context, c *api.Client) error {
+		if complete != nil {
+			if err := complete(ctx, c, group, &q); err != nil {
+				return err
+			}
+		}
 		g, err := c.ChangeGroup(ctx, group, q)
 		if err != nil {
 			return err
@@ -331,7 +378,7 @@ func newGroupRemove(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.changeGroup(cmd.Context(), args[0], api.GroupChange{Kind: api.GroupRemove, Member: id}, "", true, "removed "+id.Short()+" from "+args[0])
+			return a.changeGroup(cmd.Context(), args[0], api.GroupChange{Kind: api.GroupRemove, Member: id}, nil, "", true, "removed "+id.Short()+" from "+args[0])
 		},
 	}
 }
@@ -352,25 +399,46 @@ func newGroupRole(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.changeGroup(cmd.Context(), args[0], api.GroupChange{Kind: api.GroupSetRole, Member: id, Role: args[2]}, "", true, id.Short()+" is "+args[2]+" in "+args[0])
+			return a.changeGroup(cmd.Context(), args[0], api.GroupChange{Kind: api.GroupSetRole, Member: id, Role: args[2]}, nil, "", true, id.Short()+" is "+args[2]+" in "+args[0])
 		},
 	}
 }
 
 func newGroupLeave(a *app) *cobra.Command {
-	return newGroupEnd(a, api.GroupLeave, "Leave the group %s?", "left %s", &cobra.Command{
+	var key string
+	sign := func(ctx context.Context, c *api.Client, group string, q *api.GroupChange) error {
+		if key == "" {
+			return nil
+		}
+		agent, _, err := keys.Agent(key, false)
+		if err != nil {
+			return err
+		}
+		g, err := c.Group(ctx, group)
+		if err != nil {
+			return err
+		}
+		st, err := chain.SignLeave(g.ID, g.Head, agent, time.Now())
+		if err == nil {
+			q.Statement = st.Raw
+		}
+		return err
+	}
+	cmd := newGroupEnd(a, api.GroupLeave, "Leave the group %s?", "left %s", sign, &cobra.Command{
 		Use:   "leave <group>",
 		Short: "leave a group",
 		Long: "Ends the membership of this node at once; an admin's node signs that as soon as one can be reached. The last admin\n" +
-			"makes another member an admin first, or dissolves the group.",
+			"makes another member an admin first, or dissolves the group. With --key an agent leaves, and the node stays.",
 		Example: `  lmosd group leave claims-2026 --yes
   lmosd group leave claims-2026 --yes -o json`,
 		Annotations: cli.About(cli.ScopeMesh, cli.Danger, "lmosd group dissolve, lmosd group ls"),
 	})
+	addAgentKey(cmd, &key)
+	return cmd
 }
 
 func newGroupDissolve(a *app) *cobra.Command {
-	return newGroupEnd(a, api.GroupDissolve, "Dissolve the group %s for good?", "dissolved %s", &cobra.Command{
+	return newGroupEnd(a, api.GroupDissolve, "Dissolve the group %s for good?", "dissolved %s", nil, &cobra.Command{
 		Use:   "dissolve <group>",
 		Short: "end a group for good",
 		Long: "Ends a group for good. Its members have no rights by it any more, and streams of its events end. Nothing follows the\n" +
@@ -382,11 +450,12 @@ func newGroupDissolve(a *app) *cobra.Command {
 }
 
 // newGroupEnd completes a command that ends something for good: a change of a group, after a question with its name.
-func newGroupEnd(a *app, kind, question, done string, cmd *cobra.Command) *cobra.Command {
+// complete adds what the node needs to the change; nil: nothing.
+func newGroupEnd(a *app, kind, question, done string, complete func(context.Context, *api.Client, string, *api.GroupChange) error, cmd *cobra.Command) *cobra.Command {
 	var yes bool
 	cmd.Args, cmd.ValidArgsFunction = cli.Takes(1, 1), a.completeGroups
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.changeGroup(cmd.Context(), args[0], api.GroupChange{Kind: kind}, fmt.Sprintf(question, args[0]), yes, fmt.Sprintf(done, args[0]))
+		return a.changeGroup(cmd.Context(), args[0], api.GroupChange{Kind: kind}, complete, fmt.Sprintf(question, args[0]), yes, fmt.Sprintf(done, args[0]))
 	}
 	addYes(cmd, &yes)
 	return cmd

@@ -30,7 +30,7 @@ func Groups(t *trust.Trust, o group.Options) (*group.Groups, error) {
 
 // Delegations opens the delegations of a node. It fills in the options that t has.
 func Delegations(t *trust.Trust, o delegation.Options) (*delegation.Delegations, error) {
-	o.Principal, o.Ask = t.Principal, t.AskDelegation
+	o.Ask = t.AskDelegation
 	d, err := delegation.Open(o)
 	if err == nil {
 		t.ServeDelegations(d.Serve)

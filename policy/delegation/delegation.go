@@ -43,7 +43,8 @@ const (
 	minPrefix    = 12 // of an id
 	skew         = time.Minute
 	repeat       = 30 * time.Second // of revocations that a host has not received
-	undoTime     = 10 * time.Second
+	hostTime     = 10 * time.Second // for a revocation
+	maxCondition = 512              // bytes
 )
 
 // Options configure [Delegations]. All but Dir, Now and Log are required.
@@ -55,9 +56,8 @@ type Options struct {
 	// Find returns the description of a Thing that the caller of ctx may find, and Own that of a Thing of this node, by its id; nil: there is none.
 	Find func(ctx context.Context, ref string) (*td.Description, error)
 	Own  func(thing string) *td.Description
-	// Principal returns the current principal of a node, and As the statement for whom this node speaks.
-	Principal func(node did.DID) *did.Principal
-	As        func(*did.Principal) frame.As
+	// As returns the statement for whom this node speaks.
+	As func(*did.Principal) frame.As
 	// Connect connects to a host. Ask sends a request to a connected host, and returns its response.
 	Connect func(ctx context.Context, host did.DID) error
 	Ask     func(ctx context.Context, host did.DID, body []byte) ([]byte, error)
@@ -100,16 +100,31 @@ type delegator struct {
 	Relation did.Relation      `json:"relation,omitempty"`
 	Org      did.DID           `json:"org,omitempty"`
 	Roles    []string          `json:"roles,omitempty"`
-	Groups   []did.Membership  `json:"groups,omitempty"`
+	Groups   []membership      `json:"groups,omitempty"`
 	Attested []did.Attestation `json:"attested,omitempty"`
 }
 
+// A membership is a [did.Membership], whose own JSON is for agents.
+type membership struct {
+	Group string  `json:"group"`
+	Role  string  `json:"role"`
+	Org   did.DID `json:"org,omitempty"`
+}
+
 func delegatorOf(p *did.Principal) delegator {
-	return delegator{p.Node, p.Name, p.Via, p.Relation, p.Org, p.Roles, p.Groups, p.Attested}
+	d := delegator{p.Node, p.Name, p.Via, p.Relation, p.Org, p.Roles, nil, p.Attested}
+	for _, m := range p.Groups {
+		d.Groups = append(d.Groups, membership(m))
+	}
+	return d
 }
 
 func (d *delegator) principal() *did.Principal {
-	return &did.Principal{DID: d.Node, Node: d.Node, Name: d.Name, Via: d.Via, Relation: d.Relation, Org: d.Org, Roles: d.Roles, Groups: d.Groups, Attested: d.Attested}
+	p := &did.Principal{DID: d.Node, Node: d.Node, Name: d.Name, Via: d.Via, Relation: d.Relation, Org: d.Org, Roles: d.Roles, Attested: d.Attested}
+	for _, m := range d.Groups {
+		p.Groups = append(p.Groups, did.Membership(m))
+	}
+	return p
 }
 
 // lent is a delegation that a consumer of this node gave away. What others read does not change; a change replaces it.
@@ -152,7 +167,10 @@ func Open(o Options) (*Delegations, error) {
 	if err == nil {
 		err = json.Unmarshal(raw, &f)
 	}
-	if err != nil || !f.valid() {
+	if err == nil && !f.valid() {
+		err = errors.New("it is of another version, or has an empty entry")
+	}
+	if err != nil {
 		return nil, interact.Errorf(interact.StoreCorrupt, "remove delegations.json: what was delegated ends", "delegations.json cannot be read: %v", err)
 	}
 	d.lent = f.Lent
@@ -240,17 +258,17 @@ func (d *Delegations) Delegate(ctx context.Context, q api.DelegationRequest) (*a
 		err = d.keep(one)
 	}
 	if err != nil {
-		return nil, errors.Join(err, d.undo(ctx, one))
+		return nil, errors.Join(err, d.revokeSoon(context.WithoutCancel(ctx), one)) // it is not stored
 	}
-	d.o.Record(fmt.Sprintf("delegated %s of %s at %s to %s until %s: %s", terms.op, terms.thing, host.Short(), to, terms.expires.Format(time.RFC3339), one.ID))
+	d.o.Record(fmt.Sprintf("delegated %s of %s of %s at %s to %s until %s: %s", terms.op, terms.name, terms.thing, host.Short(), to, terms.expires.Format(time.RFC3339), one.ID))
 	out := one.Delegation
 	out.Token = string(text)
 	return &out, nil
 }
 
-// undo ends a delegation that is not stored.
-func (d *Delegations) undo(ctx context.Context, one *lent) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+// revokeSoon is revokeAtHost within a few seconds.
+func (d *Delegations) revokeSoon(ctx context.Context, one *lent) error {
+	ctx, cancel := context.WithTimeout(ctx, hostTime)
 	defer cancel()
 	return d.revokeAtHost(ctx, one)
 }
@@ -467,14 +485,15 @@ func (d *Delegations) Revoke(ctx context.Context, id string) (*api.Delegation, e
 	}
 	revoking := *one
 	revoking.Revoking = true
-	d.o.Record("delegation revoked: " + one.ID)
-	if err := d.replace(one, &revoking); err != nil { // before the host is asked: what the answer says is stored
+	if err := d.replace(one.ID, &revoking); err != nil { // before the host is asked: what the answer says is stored
 		return nil, err
 	}
-	if err := d.revokeAtHost(ctx, &revoking); err != nil {
-		return &revoking.Delegation, nil
+	d.o.Record("delegation revoked: " + one.ID)
+	out := one.Delegation
+	if out.Revoking = d.revokeAtHost(ctx, one) != nil; out.Revoking {
+		return &out, nil
 	}
-	return &one.Delegation, d.replace(&revoking, nil)
+	return &out, d.replace(one.ID, nil)
 }
 
 // find returns the delegation with an id: one that a consumer of this node gave away, or one of this host.
@@ -502,11 +521,11 @@ func (d *Delegations) find(id string) (one *lent, here *issued, err error) {
 	return nil, nil, interact.Errorf(interact.Ambiguous, "give more of the id", "%d delegations of this node begin with %q", found, id)
 }
 
-// replace replaces a delegation by another one, or removes it.
-func (d *Delegations) replace(one, by *lent) error {
+// replace replaces the delegation with an id by another one, or removes it.
+func (d *Delegations) replace(id string, by *lent) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	at := slices.Index(d.lent, one)
+	at := slices.IndexFunc(d.lent, func(l *lent) bool { return l.ID == id })
 	switch {
 	case at < 0: // it ended meanwhile
 		return nil
@@ -534,10 +553,14 @@ func (d *Delegations) Run(ctx context.Context) error {
 		d.dropLocked()
 		open := slices.DeleteFunc(slices.Clone(d.lent), func(l *lent) bool { return !l.Revoking })
 		d.mu.Unlock()
+		away := map[did.DID]bool{}
 		for _, one := range open {
-			err := d.revokeAtHost(ctx, one)
-			if err == nil {
-				err = d.replace(one, nil)
+			if away[one.Host] {
+				continue
+			}
+			err := d.revokeSoon(ctx, one)
+			if away[one.Host] = err != nil; err == nil {
+				err = d.replace(one.ID, nil)
 			}
 			if err != nil {
 				d.o.Log.Debug("delegation not revoked yet", "id", one.ID, "peer", one.Host.Short(), "err", err)
@@ -584,6 +607,9 @@ func conditions(all []string) (ucan.Policy, error) {
 	}
 	var source []any
 	for _, text := range all {
+		if len(text) > maxCondition {
+			return ucan.Policy{}, interact.Errorf(interact.Usage, "", "a condition has at most %d bytes, got %d", maxCondition, len(text))
+		}
 		at := strings.IndexAny(text, "<>=!")
 		op := ""
 		for _, one := range []string{"<=", ">=", "!=", "==", "<", ">"} {

@@ -65,6 +65,7 @@ func newFixture(t testing.TB, dirs ...string) *fixture {
 		}
 	}
 	f.policy = policy.New(policy.Rules{Options: rules.Options{Principal: f.principal,
+		Group:        func(name string) (string, bool) { return name, name == "claims" },
 		Organization: func(name string) (did.DID, bool) { return "did:web:acme.example", name == "acme" }, More: []func(*access.Builder) error{func(b *access.Builder) error {
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -95,7 +96,7 @@ func (f *fixture) options(dir string, key did.Signer) Options {
 		}
 		return described(ref), nil
 	}
-	return Options{Dir: dir, Signer: key, May: f.policy.MayDelegate, Find: find, Principal: f.principal,
+	return Options{Dir: dir, Signer: key, May: f.policy.MayDelegate, Find: find,
 		Own: func(thing string) *td.Description {
 			if key.DID() != host {
 				return nil
@@ -120,7 +121,7 @@ func (f *fixture) options(dir string, key did.Signer) Options {
 			}
 			return f.host.Serve(ctx, f.principal(key.DID()), body)
 		},
-		OnEnd: f.policy.RecheckDelegation, Record: func(string) {}}
+		OnEnd: f.policy.EndDelegation, Record: func(string) {}}
 }
 
 func (f *fixture) principal(node did.DID) *did.Principal {
@@ -153,7 +154,7 @@ func (f *fixture) load(more ...string) {
 	}
 }
 
-// fails loads rules of which the first ones are left out.
+// unload takes all rules but one.
 func (f *fixture) unload() {
 	f.mu.Lock()
 	f.rules = []string{"deny: anyone, to: write, on: payout"}
@@ -413,6 +414,7 @@ func TestRefusedDelegations(t *testing.T) {
 		"a condition without a value":    {q: set(func(q *api.DelegationRequest) { q.Where = []string{"amount"} }), want: interact.Usage, text: "a condition is"},
 		"a condition without a name":     {q: set(func(q *api.DelegationRequest) { q.Where = []string{"<=1"} }), want: interact.Usage},
 		"a comparison of words":          {q: set(func(q *api.DelegationRequest) { q.Where = []string{"amount<=many"} }), want: interact.Usage},
+		"a long condition":               {q: set(func(q *api.DelegationRequest) { q.Where = []string{"a==" + strings.Repeat("x", 512)} }), want: interact.Usage, text: "512"},
 		"a condition of one sign":        {q: set(func(q *api.DelegationRequest) { q.Where = []string{"amount=100"} }), want: interact.Usage},
 		"more conditions than permitted": {q: set(func(q *api.DelegationRequest) { q.Where = slices.Repeat([]string{"a==1"}, 17) }), want: interact.Usage, text: "16"},
 	} {
@@ -472,6 +474,7 @@ func TestEnds(t *testing.T) {
 		"the delegate is barred": {func(f *fixture, _ *api.Delegation) {
 			f.stands(delegate, func(p *did.Principal) { p.Barred = "revoked" })
 		}, interact.NotFound, ""},
+		"the lender may not connect": {func(f *fixture, _ *api.Delegation) { f.load(fmt.Sprintf("deny: %q, to: connect", lender)) }, interact.DelegationInvalid, "may not connect"},
 		"a rule denies the delegate": {func(f *fixture, _ *api.Delegation) {
 			f.load(fmt.Sprintf("deny: %q, to: subscribe, on: payout", delegate))
 		}, interact.Forbidden, ""},
@@ -555,6 +558,9 @@ func TestRuns(t *testing.T) {
 			}
 		}
 	}
+	if err := f.do(interact.Message{Type: interact.QueryAction, Name: "pay", ActionID: "run1"}, links, payout); err != nil {
+		t.Errorf("a query with the token that has ended: %v", err)
+	}
 	if err := about(interact.ContinueAction, "run1", delegate, ""); code(err) != interact.Forbidden {
 		t.Errorf("an input for the run after the end: %v", err)
 	}
@@ -623,9 +629,10 @@ func TestMembersAfterARestart(t *testing.T) {
 	dirs := []string{t.TempDir(), t.TempDir()}
 	f := newFixture(t, dirs...)
 	f.unload()
-	f.load("allow: acme/clerk, to: [invoke, delegate], on: payout", "allow: anyone, to: find, on: payout")
+	f.load("allow: acme/clerk, to: invoke, on: payout", "allow: group:claims, to: delegate, on: payout", "allow: anyone, to: find, on: payout")
 	partner := func(p *did.Principal) {
 		p.Relation, p.Org, p.Roles = did.Partner, "did:web:acme.example", []string{"clerk", "chief"}
+		p.Groups = []did.Membership{{Group: "claims", Role: "member", Org: "did:web:acme.example"}}
 	}
 	f.stands(lender, partner)
 	_, links := f.lend()
@@ -744,6 +751,9 @@ func TestRevocationsAreRepeated(t *testing.T) {
 		f.mu.Unlock()
 		time.Sleep(2 * repeat)
 		synctest.Wait()
+		if r, err := f.lender.Revoke(process(t.Context()), d.ID); code(err) != interact.NotFound {
+			t.Errorf("it is revoked again: %+v, %v", r, err)
+		}
 		if err := f.do(interact.Message{}, links, payout); err == nil || len(f.lender.List()) != 0 {
 			t.Errorf("the host does not know: %+v", f.lender.List())
 		}
@@ -752,6 +762,35 @@ func TestRevocationsAreRepeated(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A revocation that is not confirmed may be entered again.
+func TestRevokeTwice(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	d, _ := f.lend()
+	f.down = interact.Errorf(interact.Unreachable, "", "the host is down")
+	for range 2 {
+		if r, err := f.lender.Revoke(process(t.Context()), d.ID); err != nil || !r.Revoking {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
+	f.down = nil
+	if r, err := f.lender.Revoke(process(t.Context()), d.ID); err != nil || r.Revoking || len(f.lender.List()) != 0 || len(f.host.Issued()) != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// A condition of a rule for the delegator is on its own calls: it cannot be decided for others.
+func TestConditionsOfTheDelegator(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.load("allow: anyone, to: find, on: payout")
+	_, links := f.lend()
+	f.load(fmt.Sprintf("deny: %q, to: invoke, on: payout, when: 'context.input.n > 100'", lender))
+	if err := f.do(interact.Message{Type: interact.InvokeAction, Name: "pay", Data: []byte(`{"n":5}`)}, links, payout); code(err) != interact.DelegationInvalid {
+		t.Errorf("got %v", err)
+	}
 }
 
 func TestRevokeByID(t *testing.T) {

@@ -152,7 +152,7 @@ func (d *Delegations) Serve(_ context.Context, from *did.Principal, body []byte)
 		if err != nil {
 			return nil, err
 		}
-		d.o.Record("delegation issued to " + who.ID() + ": " + q.Operation + " of " + q.Thing + ", " + link.CID().String())
+		d.o.Record("delegation issued to " + who.ID() + ": " + q.Operation + " of " + q.Name + " of " + q.Thing + ", " + link.CID().String())
 		return cbor.Marshal(response{Token: link.Bytes()})
 	case opRevoke:
 		if len(q.Link) != len(ucan.CID{}) {
