@@ -75,6 +75,7 @@ func TestAgents(t *testing.T) {
 		}
 		at := func(node *member, want int) {
 			t.Helper()
+			synctest.Wait()
 			for _, one := range []*member{ada, ben} {
 				if got := one.agentsOf(node.id()); len(got) != want || want > 0 && got[0] != agent {
 					t.Errorf("agents of %s: %v", node.id().Short(), got)
@@ -159,6 +160,7 @@ func TestAgents(t *testing.T) {
 		if err := cyd.joinAgent(invite(), key, cyd.id(), chain.Plain); err != nil {
 			t.Fatal(err)
 		}
+		synctest.Wait()
 		if got := ada.agentsOf(cyd.id()); len(got) != 1 || len(ada.agentsOf(ben.id())) != 0 {
 			t.Errorf("after it moved: %v at cyd, %v at ben", got, ada.agentsOf(ben.id()))
 		}
