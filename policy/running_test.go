@@ -5,6 +5,7 @@ import (
 	"iter"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
@@ -86,4 +87,21 @@ func TestRequestStreamsEndWithTheStandingOfTheirCaller(t *testing.T) {
 
 func narrowedTo(node *did.Principal, name string) *did.Principal {
 	return node.Narrowed(name, node.Relation, nil)
+}
+
+// What an agent runs by its membership in a group goes on as long as its node speaks for it in the group.
+func TestAgentsInGroupsContinue(t *testing.T) {
+	t.Parallel()
+	const agent = did.DID("did:key:z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp")
+	claims := did.Membership{Group: "g", Role: "adjuster"}
+	node := did.NodePrincipal(someNode, "")
+	node.Agents = []did.AgentMembership{{Agent: agent, Membership: claims}}
+	before := node.WithAgent(agent, func(string) bool { return false }, time.Time{})
+	if p := current(node, before); p.Agent() != agent || len(p.Groups) != 1 || p.Groups[0] != claims {
+		t.Errorf("it goes on as %+v", p)
+	}
+	left := did.NodePrincipal(someNode, "")
+	if p := current(left, before); len(p.Groups) != 0 || !p.Lost(before) {
+		t.Errorf("after it left: %+v", p)
+	}
 }

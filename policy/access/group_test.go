@@ -53,3 +53,36 @@ func TestGroups(t *testing.T) {
 		t.Errorf("audience: %s, %v", v, err)
 	}
 }
+
+// The node of an agent that is in a group finds what the agent may find, and does not call it. The agent, at this node, may; consumers of the node may neither.
+func TestAgentsInGroups(t *testing.T) {
+	t.Parallel()
+	id, agent := did.Hash([]byte("claims")), did.DID("did:key:z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp")
+	o := options()
+	o.Group = func(name string) (string, bool) { return id, name == "claims-2026" }
+	node := &did.Principal{DID: other, Node: other, Via: did.Peer, Agents: []did.AgentMembership{{Agent: agent, Membership: did.Membership{Group: id, Role: "adjuster"}}}}
+	none := func(string) bool { return false }
+	payout := &Target{ID: "urn:x:payout", Names: []string{"payout"}, Visibility: td.Named}
+	s := build(t, o, "  - {allow: 'group:claims-2026/adjuster', to: [find, call], on: payout}")
+	for name, c := range map[string]struct {
+		p          *did.Principal
+		find, call bool
+	}{
+		"the node":      {node, true, false},
+		"the agent":     {node.WithAgent(agent, none, time.Time{}), true, true},
+		"another agent": {node.WithAgent(other, none, time.Time{}), false, false},
+		"a consumer":    {node.Narrowed("crm", did.Own, none), false, false},
+	} {
+		for op, want := range map[Op]bool{Find: c.find, Invoke: c.call} {
+			if d := s.Decide(c.p, Request{Op: op, Target: payout, Affordance: "pay"}); d.Allow != want {
+				t.Errorf("%s: %s is allowed: %t, want %t: %s", name, op, d.Allow, want, d.Why())
+			}
+		}
+	}
+	if scope := s.Scope(node, time.Time{}); !scope.All[td.Named] && !scope.Each[td.Named] && len(scope.Except(td.Named)) == 0 {
+		t.Errorf("the scope of the node leaves the Thing out: %+v", scope)
+	}
+	if len(node.Groups) != 0 {
+		t.Error("a decision changed the principal")
+	}
+}
