@@ -176,3 +176,32 @@ func TestAgents(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// Groups of tenants and channels are separate: a member of one receives no entry and no event of another, and has no rights by it.
+func TestGroupsAreSeparate(t *testing.T) {
+	simulate(t, 3, func(t *testing.T, _ *mesh, n []*member) {
+		ada, ben, cyd := n[0], n[1], n[2]
+		web := ada.create(api.GroupCreate{Name: "acme-web", Labels: map[string]string{"tenant": "acme", "channel": "web"}}, ben)
+		phone := ada.create(api.GroupCreate{Name: "acme-phone", Labels: map[string]string{"tenant": "acme", "channel": "phone"}}, cyd)
+		atBen, atCyd := ben.collect(t.Context(), web), cyd.collect(t.Context(), phone)
+		ada.send(web, "of web")
+		ada.send(phone, "of phone")
+		if atBen.got() != `"of web"` || atCyd.got() != `"of phone"` {
+			t.Errorf("ben receives %s, cyd %s", atBen.got(), atCyd.got())
+		}
+		for one, want := range map[*member]string{ben: web, cyd: phone} {
+			if got := ada.Of(one.id()); len(got) != 1 || got[0].Group != want {
+				t.Errorf("%s has %+v", one.id().Short(), got)
+			}
+		}
+		for _, err := range []error{
+			second(ben.ask(t.Context(), ada.id(), &request{Op: opSync, Group: phone})),
+			second(ben.Send(t.Context(), phone, "", json.RawMessage(`1`))),
+			second(ben.Join(t.Context(), api.GroupJoin{Group: phone, At: string(ada.id())})),
+		} {
+			if code(err) != interact.NotFound {
+				t.Errorf("a member of another group: %v", err)
+			}
+		}
+	})
+}

@@ -263,7 +263,7 @@ func TestRefusedUses(t *testing.T) {
 		"nothing wrong":             {},
 		"a consumer of the node":    {m: as(did.NodePrincipal(delegate, "crm"))},
 		"without a token":           {want: interact.Forbidden, with: func(*fixture, [][]byte) [][]byte { return nil }},
-		"by another node":           {want: interact.DelegationInvalid, text: "InvalidAudience", m: as(did.NodePrincipal(other, ""))},
+		"replayed by another node":  {want: interact.DelegationInvalid, text: "InvalidAudience", m: as(did.NodePrincipal(other, ""))},
 		"by the lender itself":      {want: 0, m: as(did.NodePrincipal(lender, ""))}, // it has the right
 		"by an anonymous consumer":  {want: interact.Forbidden, m: as(did.NodePrincipal(delegate, string(did.Unproven)))},
 		"by a barred node":          {want: interact.NotFound, m: as(&did.Principal{DID: delegate, Node: delegate, Via: did.Peer, Barred: "revoked"})},
