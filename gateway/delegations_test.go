@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
@@ -15,7 +16,8 @@ type fakeDelegations struct{ by []string }
 
 func (f *fakeDelegations) Delegate(ctx context.Context, q api.DelegationRequest) (*api.Delegation, error) {
 	f.by = append(f.by, did.PrincipalOf(ctx).ID())
-	return &api.Delegation{ID: "zdpuC", Name: q.Name, To: q.To, Token: "Ctoken"}, nil
+	return &api.Delegation{ID: "zdpuC", By: "local#operator", To: q.To, Host: owner2, Agent: q.Agent, Thing: "urn:x:payout", Op: "invoke", Name: q.Name, Where: q.Where,
+		Expires: time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC), Token: "Ctoken"}, nil
 }
 
 func (f *fakeDelegations) List() []api.Delegation   { return []api.Delegation{{ID: "zdpuA"}} }
@@ -63,5 +65,23 @@ func TestDelegations(t *testing.T) {
 	}
 	if len(lent.by) != 1 || lent.by[0] != "local#operator" {
 		t.Errorf("delegated by %q", lent.by)
+	}
+}
+
+func TestGoldenGroupsAndDelegations(t *testing.T) {
+	t.Parallel()
+	r := start(t, Options{Groups: &fakeGroups{}, Delegations: &fakeDelegations{}})
+	for name, x := range map[string]exchange{
+		"group":            {path: "/v1/groups/claims", header: asAdmin},
+		"group-list":       {path: "/v1/groups", header: asAdmin},
+		"group-invitation": {method: "POST", path: "/v1/groups/claims/invite", header: asJSON, body: `{}`},
+		"group-delivery":   {method: "POST", path: "/v1/groups/claims/events", header: asJSON, body: `{"data":1}`},
+		"delegation":       {method: "POST", path: "/v1/delegations", header: asJSON, body: `{"agent":"payout","name":"pay","to":"` + string(owner1) + `","life":"10m"}`},
+		"delegation-list":  {path: "/v1/delegations", header: asAdmin},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, body := r.do(t, x)
+			golden(t, name, []byte(body), r.url)
+		})
 	}
 }
