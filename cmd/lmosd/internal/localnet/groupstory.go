@@ -265,11 +265,16 @@ func (s *groupStory) delegate(ctx context.Context) (_ string, err error) {
 	if err != nil {
 		return "", err
 	}
-	s.lent, err = s.globex.Delegate(ctx, api.DelegationRequest{Agent: s.ledger.Ref, Name: "track", To: s.adjuster.DID, Life: "10m"})
-	if err != nil {
-		return "", err
-	}
-	c, err := s.callLent(ctx, s.adjuster, "track")
+	var c caller
+	err = s.wait(ctx, "node 5 calls by the right of node 3", func(ctx context.Context) (err error) { // node 2 may not know yet whether node 3 is a member
+		if s.lent == nil {
+			if s.lent, err = s.globex.Delegate(ctx, api.DelegationRequest{Agent: s.ledger.Ref, Name: "track", To: s.adjuster.DID, Life: "10m"}); err != nil {
+				return err
+			}
+		}
+		c, err = s.callLent(ctx, s.adjuster, "track")
+		return err
+	})
 	if err != nil {
 		return "", err
 	}
