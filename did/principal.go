@@ -244,13 +244,18 @@ func (p *Principal) Narrowed(name string, most Relation, has func(role string) b
 // Grouped reports whether p, or an agent that is reached through it, is in a group.
 func (p *Principal) Grouped() bool { return len(p.Groups) > 0 || len(p.Agents) > 0 }
 
-// GroupsText returns the groups for agents that receive the caller as text: "ID/ROLE ID/ROLE".
+// maxGroupsText limits [Principal.GroupsText], in bytes: headers have limits.
+const maxGroupsText = 4 << 10
+
+// GroupsText returns the groups for agents that receive the caller as text: "ID/ROLE ID/ROLE", at most 4 KiB. Those beyond are left out.
 func (p *Principal) GroupsText() string {
-	var all []string
+	text := ""
 	for _, m := range p.Groups {
-		all = append(all, m.Group+"/"+m.Role)
+		if one := strings.TrimSpace(text + " " + m.Group + "/" + m.Role); len(one) <= maxGroupsText {
+			text = one
+		}
 	}
-	return strings.Join(all, " ")
+	return text
 }
 
 // groupsOf returns the memberships of an agent that is reached through p.

@@ -370,7 +370,7 @@ func (g *Groups) StandingChanged(p *did.Principal) {
 	concerns := false
 	for _, one := range g.groups {
 		for _, m := range one.State().Members {
-			concerns = concerns || m.Node == node || m.By == node
+			concerns = concerns || m.Node == node || m.DID == node || m.By == node
 		}
 	}
 	g.mu.Unlock()
@@ -457,7 +457,7 @@ func (g *Groups) dueLocked(one *group) (all []due) {
 		all = append(all, due{op: chain.Op{Kind: chain.Remove, Member: chain.Member{DID: e.Op.Member.DID}, Statement: e.Op.Statement}})
 	}
 	for _, m := range one.State().Members {
-		if g.barred[m.Node] && m.DID != g.self {
+		if (g.barred[m.Node] || g.barred[m.DID]) && m.DID != g.self {
 			all = append(all, due{op: chain.Op{Kind: chain.Remove, Member: chain.Member{DID: m.DID}}})
 		}
 	}

@@ -164,13 +164,37 @@ func TestAgents(t *testing.T) {
 		if got := ada.agentsOf(cyd.id()); len(got) != 1 || len(ada.agentsOf(ben.id())) != 0 {
 			t.Errorf("after it moved: %v at cyd, %v at ben", got, ada.agentsOf(ben.id()))
 		}
+		// The node that it leaves learns that, and is not in the group any more.
 		gone := cyd.collect(t.Context(), id)
-		if _, err := ada.Change(t.Context(), id, api.GroupChange{Kind: api.GroupRemove, Member: agent}); err != nil {
+		if err := ben.joinAgent(invite(), key, ben.id(), chain.Plain); err != nil {
 			t.Fatal(err)
 		}
 		<-gone.done
-		if len(ada.agentsOf(cyd.id()))+len(cyd.agentsOf(cyd.id())) != 0 || code(gone.ended) != interact.NotMember {
-			t.Errorf("after it was removed: %v, its stream ended with %v", cyd.agentsOf(cyd.id()), gone.ended)
+		if code(gone.ended) != interact.NotMember || len(cyd.agentsOf(cyd.id())) != 0 || cyd.State(id) == api.GroupActive {
+			t.Errorf("the node that it left: %v, its stream ended with %v", cyd.agentsOf(cyd.id()), gone.ended)
+		}
+		at(ben, 1)
+
+		// Its node leaves, and it stays.
+		if _, err := ben.Change(t.Context(), id, api.GroupChange{Kind: api.GroupLeave}); err != nil {
+			t.Fatal(err)
+		}
+		at(ben, 1)
+		if len(ada.Of(ben.id()))+len(ben.Of(ben.id())) != 0 {
+			t.Error("its node is a member after it left")
+		}
+		// A key that is revoked is no member, wherever it is.
+		if _, err := ada.Change(t.Context(), id, api.GroupChange{Kind: api.GroupRemove, Member: agent}); err != nil {
+			t.Fatal(err)
+		}
+		at(ben, 0)
+		if err := ben.joinAgent(invite(), cyd.key, ben.id(), chain.Plain); err != nil {
+			t.Fatal(err)
+		}
+		ada.StandingChanged(&did.Principal{DID: cyd.id(), Node: cyd.id(), Barred: "revoked"})
+		synctest.Wait()
+		if got := ada.agentsOf(ben.id()); len(got) != 0 {
+			t.Errorf("a revoked key is a member: %v", got)
 		}
 	})
 }

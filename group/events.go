@@ -52,7 +52,7 @@ func (g *Groups) Send(ctx context.Context, ref, typ string, data json.RawMessage
 	}
 	m, is := one.State().Member(sender)
 	g.mu.RUnlock()
-	if !is || m.Node != g.self {
+	if !is || m.Node != g.self || sender == g.self && one.Leaving {
 		return nil, interact.Errorf(interact.NotMember, "send as a member", "%s is not a member of the group %s at this node", sender.Short(), one.Name)
 	}
 	e := &event{ID: rand.Text(), Member: string(sender), Sender: g.o.Sender(did.PrincipalOf(ctx)), Time: g.o.Now().UnixMilli(), Type: typ, Data: data}

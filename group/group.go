@@ -171,8 +171,10 @@ func Open(o Options) (*Groups, error) {
 	}
 	for _, one := range g.groups {
 		for _, m := range one.State().Members {
-			if p := o.Principal(m.Node); p.Barred != "" {
-				g.barred[m.Node] = p.IsRevoked()
+			for _, id := range []did.DID{m.Node, m.DID} {
+				if p := o.Principal(id); p.Barred != "" {
+					g.barred[id] = p.IsRevoked()
+				}
 			}
 		}
 	}
@@ -323,8 +325,8 @@ func (g *Groups) problemLocked(one *group, m chain.Member, lost []*chain.Entry) 
 		return "the credential by which it joined has ended"
 	case slices.ContainsFunc(lost, func(e *chain.Entry) bool { return e.Op.Member.DID == m.DID }):
 		return "an admin has removed it on a branch that does not count; an admin must do it again"
-	case g.isBarredLocked(m.Node):
-		return "its node is revoked or distrusted"
+	case g.isBarredLocked(m.Node) || g.isBarredLocked(m.DID):
+		return "it, or its node, is revoked or distrusted"
 	case barredBy && m.By != m.DID:
 		return "the admin who added it is revoked or distrusted here"
 	}
@@ -345,7 +347,7 @@ func (g *Groups) remember() {
 		}
 		lost := one.Lost()
 		for _, m := range s.Members {
-			if g.problemLocked(one, m, lost) != "" {
+			if g.problemLocked(one, m, lost) != "" || m.DID == g.self && one.Leaving {
 				continue
 			}
 			at, has := next[m.Node], did.Membership{Group: id, Role: m.Role, Org: m.Org}

@@ -49,8 +49,12 @@ func (g *Groups) Join(ctx context.Context, q api.GroupJoin) (*api.Group, error) 
 	}
 	t := ticket{group: i.Group, head: i.Head, role: role, secret: i.Secret[:], node: i.Organization, addrs: i.Addresses, name: q.Name}
 	if len(q.Statement) > 0 {
-		t.statement, err = chain.ReadStatement(q.Statement)
-		if err != nil || !t.statement.Joins() || t.statement.Group != i.Group || t.statement.Role != role || t.statement.Node != g.self || t.statement.Member == g.self {
+		if t.statement, err = chain.ReadStatement(q.Statement); err == nil {
+			err = errors.New("it is for another group, role or node")
+		} else {
+			t.statement = &chain.Statement{}
+		}
+		if !t.statement.Joins() || t.statement.Group != i.Group || t.statement.Role != role || t.statement.Node != g.self || t.statement.Member == g.self {
 			return nil, interact.Errorf(interact.Invalid, "sign the statement for the group and the role of the invitation, and for this node", "this is not the statement of an agent that joins the group here: %v", err)
 		}
 	}
@@ -106,7 +110,7 @@ func (g *Groups) join(ctx context.Context, t ticket) (*api.Group, error) {
 	}
 	g.mu.RLock()
 	one, before := g.groups[t.group], stored{}
-	takesPart := one != nil && one.active(g.self) == nil
+	takesPart := one != nil && !one.Left && one.active(g.self) == nil
 	if one != nil {
 		before = one.stored
 	}
@@ -114,6 +118,16 @@ func (g *Groups) join(ctx context.Context, t ticket) (*api.Group, error) {
 	if takesPart { // its streams of events go on
 		if err := g.exchange(ctx, one, t.node); err != nil {
 			return nil, err
+		}
+		g.mu.RLock()
+		m, is := one.State().Member(st.Member)
+		known := t.head == "" || one.Counts(t.head)
+		g.mu.RUnlock()
+		switch {
+		case !known:
+			return nil, errSplit(t.head)
+		case !is || m.Node != g.self:
+			return nil, errNotYet
 		}
 		g.o.Record(fmt.Sprintf("group %s joined by %s, as %s, through %s", one.Name, st.Member, t.role, t.node.Short()))
 		return g.Get(t.group)
@@ -132,7 +146,8 @@ func (g *Groups) join(ctx context.Context, t ticket) (*api.Group, error) {
 	if !chain.ValidName(name) {
 		return nil, interact.Errorf(interact.Usage, "choose a name for it at this node", "%q cannot be the name of a group", interact.Excerpt(name, 80))
 	}
-	if err := g.put(c, stored{ID: t.group, Name: name, Joined: true, Settled: c.Head().ID}); err != nil {
+	leaving := before.Leaving && t.statement != nil // the node left, and no admin knows it yet
+	if err := g.put(c, stored{ID: t.group, Name: name, Joined: true, Settled: c.Head().ID, Leaving: leaving}); err != nil {
 		return nil, err
 	}
 	g.o.Record(fmt.Sprintf("group %s joined by %s: %s, as %s, through %s", name, st.Member, t.group, t.role, t.node.Short()))
@@ -141,6 +156,12 @@ func (g *Groups) join(ctx context.Context, t ticket) (*api.Group, error) {
 	g.mu.RUnlock()
 	g.background(func(ctx context.Context) { _ = g.exchange(ctx, one, t.node) })
 	return g.Get(t.group)
+}
+
+var errNotYet = interact.Errorf(interact.StatusUnknown, "try again", "the log of the group does not have the member at this node yet")
+
+func errSplit(head string) error {
+	return interact.Errorf(interact.GroupSplit, "ask an admin whom you know for a new invitation", "the log of the group lacks the entry %s of the invitation", head)
 }
 
 // fetch gets the log of a group from a node. The log has the entry that the invitation names, and this node is a member.
@@ -173,9 +194,9 @@ func (g *Groups) fetch(ctx context.Context, t ticket) (*chain.Chain, error) {
 	case c == nil || c.Group() != t.group:
 		return nil, interact.Errorf(interact.Invalid, "ask another admin", "the node has the log of another group")
 	case t.head != "" && !c.Counts(t.head):
-		return nil, interact.Errorf(interact.GroupSplit, "ask an admin whom you know for a new invitation", "the log of the group lacks the entry %s of the invitation", t.head)
+		return nil, errSplit(t.head)
 	case len(c.State().At(g.self)) == 0:
-		return nil, interact.Errorf(interact.StatusUnknown, "try again", "this node is not yet a member in the log of the group")
+		return nil, errNotYet
 	}
 	c.Pin(c.Head().ID)
 	return c, nil
@@ -202,8 +223,11 @@ func (g *Groups) serveJoin(from did.DID, q *request) (*response, error) {
 	if err != nil || st.Group != q.Group || !st.Joins() || st.Node != from {
 		return nil, refused
 	}
-	if m, is := s.Member(st.Member); is && m.Node == from { // it asks again
+	switch m, is := s.Member(st.Member); {
+	case is && m.Node == from: // it asks again
 		return &response{Role: m.Role, Title: s.Name}, nil
+	case is && m.Role == chain.Admin && st.Member != from: // the node of an admin has its key
+		return nil, refused
 	}
 	o := chain.Op{Kind: chain.Add, Member: chain.Member{DID: st.Member, Node: from, Role: st.Role, Org: g.o.Principal(from).Org}, Statement: st}
 	by := ""
@@ -288,9 +312,10 @@ func (g *Groups) leave(ctx context.Context, ref string, statement []byte) (*api.
 		err = one.active(g.self)
 	}
 	var m chain.Member
-	is := false
+	is, agents := false, false
 	if err == nil {
 		m, is = one.State().Member(g.self)
+		agents = is && len(one.State().At(g.self)) > 1
 	}
 	g.mu.RUnlock()
 	switch {
@@ -312,7 +337,7 @@ func (g *Groups) leave(ctx context.Context, ref string, statement []byte) (*api.
 	}
 	g.writing.Lock()
 	g.mu.Lock()
-	one.Joined, one.Left = m.Role == chain.Admin, true // an admin sends its last entry
+	one.Joined, one.Left = m.Role == chain.Admin || agents, !agents // an admin sends its last entry; the log is needed for agents
 	if m.Role != chain.Admin {
 		one.Leaving = true
 	}
@@ -333,7 +358,10 @@ func (g *Groups) leave(ctx context.Context, ref string, statement []byte) (*api.
 // leaveFor asks admins to sign that an agent of this node leaves.
 func (g *Groups) leaveFor(ctx context.Context, one *group, statement []byte) (*api.Group, error) {
 	st, err := chain.ReadStatement(statement)
-	if err != nil || st.Joins() || st.Group != one.ID {
+	if err == nil && (st.Joins() || st.Group != one.ID) {
+		err = errors.New("it is for another group, or joins")
+	}
+	if err != nil {
 		return nil, interact.Errorf(interact.Invalid, "sign it for this group", "this is not the statement of an agent that leaves the group: %v", err)
 	}
 	if _, err := g.administered(one.ID); err == nil { // this node signs it
@@ -425,7 +453,7 @@ func (g *Groups) serveLeave(from did.DID, q *request) error {
 		return refused
 	}
 	g.mu.RLock()
-	m, is := one.State().Member(st.Member)
+	_, is := one.State().Member(st.Member)
 	until := one.Until(from)
 	g.mu.RUnlock()
 	switch {
@@ -433,8 +461,6 @@ func (g *Groups) serveLeave(from did.DID, q *request) error {
 		return refused
 	case !is:
 		return nil // it has left
-	case m.Node != from:
-		return refused
 	}
 	return g.sign(one, chain.Op{Kind: chain.Remove, Member: chain.Member{DID: st.Member}, Statement: st})
 }

@@ -135,7 +135,7 @@ func (n *Node) standingChanged(id did.DID, before, after *did.Principal) {
 		n.servient.CancelOf(id)
 	}
 	for _, m := range before.Agents {
-		if !slices.Contains(after.Agents, m) {
+		if denied || lost || !slices.Contains(after.Agents, m) {
 			n.servient.CancelOf(m.Agent)
 		}
 	}

@@ -106,7 +106,9 @@ func (r *running) check(one *run) error {
 	m := *one.m
 	if from := m.From; from.Node != "" {
 		m.From = current(r.principal(from.Node), from)
-		if m.Chunks != nil && m.From.Lost(from) {
+		// An agent that only a group knows is not reached through the node any more.
+		left := from.Agent() != "" && len(from.Groups) > 0 && len(m.From.Groups) == 0
+		if left || m.Chunks != nil && m.From.Lost(from) {
 			return interact.Errorf(interact.Forbidden, "start it again", "the standing of %s has changed", from.Short())
 		}
 	}
@@ -125,7 +127,7 @@ func current(node, before *did.Principal) *did.Principal {
 		is = node.Unconfirmed
 	}
 	has := func(role string) bool { return is.Org == most.Org && slices.Contains(most.Roles, role) }
-	if agent := before.Agent(); agent != "" && is.Org == most.Org {
+	if agent := before.Agent(); agent != "" {
 		node = node.WithAgent(agent, has, before.Expires)
 	}
 	p := node.Narrowed(before.Name, most.Relation, has)

@@ -174,6 +174,9 @@ func newGroupJoin(a *app) *cobra.Command {
 			}
 			who, role := "", ""
 			g, err := send(a, func(c *api.Client) (*api.Group, error) {
+				if key != "" && q.Invitation == "" {
+					return nil, cli.Usage("lmosd group join --help", "--key needs an invitation: an agent joins by one only")
+				}
 				if key != "" {
 					st, err := joinAgent(cmd.Context(), c, q.Invitation, key)
 					if err != nil {

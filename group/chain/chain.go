@@ -387,7 +387,7 @@ func (c *Chain) UpTo(number int, locator []string) (all []*Entry) {
 }
 
 // Until returns the number of the last entry that a node may receive: that of the head for a node of a member, and that of the entry that
-// ended the last membership for a node of a former one. It returns 0 for other nodes.
+// ended the last membership for a node of a former one, or of one that moved. It returns 0 for other nodes.
 func (c *Chain) Until(node did.DID) (number int) {
 	s := c.State()
 	if len(s.At(node)) > 0 {
@@ -396,6 +396,11 @@ func (c *Chain) Until(node did.DID) (number int) {
 	for _, f := range s.Former {
 		if f.Node == node {
 			number = max(number, f.Until)
+		}
+	}
+	for _, m := range s.moved {
+		if m.node == node {
+			number = max(number, m.until)
 		}
 	}
 	return number

@@ -18,6 +18,7 @@ type State struct {
 	Former    []Former // in the order in which they left or were removed
 	Pending   []Pending
 	Dissolved bool
+	moved     []movedFrom
 }
 
 // A Former member left, or was removed.
@@ -44,6 +45,12 @@ func (s *State) Member(id did.DID) (Member, bool) {
 		return Member{}, false
 	}
 	return s.Members[at], true
+}
+
+// movedFrom is a node through which a member was reached, until the entry by which it moved.
+type movedFrom struct {
+	node  did.DID
+	until int
 }
 
 // At returns the members that are reached through a node.
@@ -197,6 +204,7 @@ func (s *State) apply(o *Op, e *Entry) {
 	case o.Kind == Add:
 		s.Members = slices.Clone(s.Members)
 		m := &s.Members[at]
+		s.moved = append(slices.Clip(s.moved), movedFrom{m.Node, e.Number})
 		m.Node, m.Org, m.Until, m.By, m.last = o.Member.Node, o.Member.Org, o.Member.Until, e.Signer, e.Number
 	case o.Kind == Role:
 		s.Members = slices.Clone(s.Members)
