@@ -612,6 +612,9 @@ func TestHostileRelays(t *testing.T) {
 			var bad atomic.Bool
 			hostile := newTapped(t, func(s *tap) {
 				n := 0
+				if bad.Load() { // it stays hostile: the next circuit through it fails at once
+					n = c.after
+				}
 				s.read = func(b []byte) []byte {
 					if n += len(b); n > c.after {
 						bad.Store(true)
