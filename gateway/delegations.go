@@ -5,8 +5,6 @@ import (
 	"net/http"
 
 	"github.com/lmosd/lmosd/api"
-	"github.com/lmosd/lmosd/gateway/tdd"
-	"github.com/lmosd/lmosd/interact"
 )
 
 // Delegations are the rights that consumers of the node lend to other nodes. Errors are those of [interact.Error].
@@ -30,16 +28,7 @@ func (g *Gateway) delegationRoutes() map[string]http.Handler {
 
 // delegated returns a protected handler.
 func (g *Gateway) delegated(a access, h func(d Delegations, w http.ResponseWriter, r *http.Request) error, params ...string) http.Handler {
-	return g.protect(a, func(w http.ResponseWriter, r *http.Request) error {
-		if g.o.Delegations == nil {
-			return interact.Errorf(interact.NotFound, "", "this node delegates nothing").Then(interact.StepStatus)
-		}
-		if _, err := tdd.Params(r, params...); err != nil {
-			return err
-		}
-		w.Header().Set("Cache-Control", "no-store") // tokens are secrets
-		return h(g.o.Delegations, w, r)
-	})
+	return kept(g, a, g.o.Delegations, "this node delegates nothing", h, params...)
 }
 
 func (g *Gateway) listDelegations(d Delegations, w http.ResponseWriter, r *http.Request) error {

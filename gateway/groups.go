@@ -10,7 +10,6 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/internal/sse"
@@ -60,19 +59,12 @@ type groupHandler func(all Groups, w http.ResponseWriter, r *http.Request) error
 // groups returns a protected handler. Members speak as the node: callers with an access token need the right to manage it, and unproven ones are
 // rejected.
 func (g *Gateway) groups(a access, h groupHandler) http.Handler {
-	return g.protect(a, func(w http.ResponseWriter, r *http.Request) error {
-		if g.o.Groups == nil {
-			return interact.Errorf(interact.NotFound, "", "this node keeps no groups").Then(interact.StepStatus)
-		}
-		if _, err := tdd.Params(r); err != nil {
-			return err
-		}
+	return kept(g, a, g.o.Groups, "this node keeps no groups", func(all Groups, w http.ResponseWriter, r *http.Request) error {
 		p := did.PrincipalOf(r.Context())
 		if grant := grantOf(r); grant != nil && !grant.IsOperator() && !grant.Allows(accessrules.Manage, nil) || p != nil && p.Relation != did.Local {
 			return interact.Errorf(interact.Forbidden, "use the unix socket, or a token with the scope manage", "groups are for the consumers of this node that have its rights")
 		}
-		w.Header().Set("Cache-Control", "no-store")
-		return h(g.o.Groups, w, r)
+		return h(all, w, r)
 	})
 }
 

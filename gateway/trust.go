@@ -90,15 +90,21 @@ type trustHandler func(t Trust, w http.ResponseWriter, r *http.Request) error
 
 // trust returns a protected handler.
 func (g *Gateway) trust(a access, h trustHandler) http.Handler {
+	return kept(g, a, g.o.Trust, "this node keeps no organization", h)
+}
+
+// kept returns a protected handler for a part of the node that only a node with a data directory has. Without it, the response is NotFound.
+func kept[T comparable](g *Gateway, a access, part T, absent string, h func(part T, w http.ResponseWriter, r *http.Request) error, params ...string) http.Handler {
 	return g.protect(a, func(w http.ResponseWriter, r *http.Request) error {
-		if g.o.Trust == nil {
-			return interact.Errorf(interact.NotFound, "", "this node keeps no organization").Then(interact.StepStatus)
+		var none T
+		if part == none {
+			return interact.Errorf(interact.NotFound, "", "%s", absent).Then(interact.StepStatus)
 		}
-		if _, err := tdd.Params(r); err != nil {
+		if _, err := tdd.Params(r, params...); err != nil {
 			return err
 		}
-		w.Header().Set("Cache-Control", "no-store") // invitations and keys are secrets, and the rest changes at once
-		return h(g.o.Trust, w, r)
+		w.Header().Set("Cache-Control", "no-store") // invitations, keys and tokens are secrets, and the rest changes at once
+		return h(part, w, r)
 	})
 }
 
