@@ -19,6 +19,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/backoff"
+	"github.com/lmosd/lmosd/internal/heap"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -119,6 +120,12 @@ func thingName(owner did.DID, thing string) string { return string(owner) + "\x0
 // reprovide renews each key in time. It ends with ctx.
 func (d *DHT) reprovide(ctx context.Context) {
 	for {
+		if d.Size() == 0 { // a round would fail for each key
+			if backoff.Sleep(ctx, retryFirst) != nil {
+				return
+			}
+			continue
+		}
 		keys, pause := d.provided.due(time.Now(), provideBatch)
 		if len(keys) > 0 {
 			d.provide(ctx, keys)
@@ -205,15 +212,24 @@ type providedKeys struct {
 	mu     sync.Mutex
 	things map[string][]provideKey
 	keys   map[provideKey]*providedKey
+	queue  heap.Heap[*providedKey] // all of keys
 }
 
 // A providedKey is the state of one key.
 type providedKey struct {
+	key            provideKey
+	index          int // in the queue
 	users          int // Things with the key
 	stored, wanted int // in the last round
 	failures       int // consecutive rounds without a peer that stored it
 	next           time.Time
 }
+
+// Before implements [heap.Element].
+func (k *providedKey) Before(o *providedKey) bool { return k.next.Before(o.next) }
+
+// Position implements [heap.Element].
+func (k *providedKey) Position() *int { return &k.index }
 
 func newProvidedKeys() *providedKeys {
 	return &providedKeys{changed: make(chan struct{}, 1), things: map[string][]provideKey{}, keys: map[provideKey]*providedKey{}}
@@ -224,17 +240,20 @@ func (o *providedKeys) add(thing string, keys []provideKey) (due []provideKey) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, k := range keys {
-		if o.keys[k] == nil {
-			o.keys[k] = &providedKey{}
+		of := o.keys[k]
+		if of == nil {
+			of = &providedKey{key: k}
+			o.keys[k] = of
+			o.queue.Add(of)
 		}
-		o.keys[k].users++
+		of.users++
 	}
 	o.dropLocked(o.things[thing])
 	o.things[thing] = keys
 	now := time.Now()
 	for _, k := range keys {
 		if of := o.keys[k]; of.stored == 0 {
-			of.next = now.Add(2 * callTime)
+			o.scheduleLocked(of, now.Add(2*callTime))
 			due = append(due, k)
 		}
 	}
@@ -254,6 +273,7 @@ func (o *providedKeys) dropLocked(keys []provideKey) {
 			of.users--
 		} else {
 			delete(o.keys, k)
+			o.queue.Remove(of)
 		}
 	}
 }
@@ -280,7 +300,7 @@ func (o *providedKeys) recordRound(k provideKey, taken, wanted, enough int, now 
 	if taken > 0 {
 		of.failures = 0
 	}
-	of.next = now.Add(time.Duration(spread * float64(pause)))
+	o.scheduleLocked(of, now.Add(time.Duration(spread*float64(pause))))
 	select {
 	case o.changed <- struct{}{}:
 	default:
@@ -291,15 +311,18 @@ func (o *providedKeys) recordRound(k provideKey, taken, wanted, enough int, now 
 func (o *providedKeys) due(now time.Time, limit int) (keys []provideKey, pause time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	pause = provideEvery
-	for k, of := range o.keys {
-		if wait := of.next.Sub(now); wait > 0 {
-			pause = min(pause, wait)
-		} else if len(keys) < limit {
-			keys = append(keys, k)
-		}
+	for of := range o.queue.While(func(of *providedKey) bool { return !now.Before(of.next) && len(keys) < limit }) {
+		keys = append(keys, of.key)
 	}
-	return keys, pause
+	if len(keys) == 0 && len(o.queue) > 0 {
+		return nil, min(provideEvery, o.queue[0].next.Sub(now))
+	}
+	return keys, provideEvery
+}
+
+func (o *providedKeys) scheduleLocked(of *providedKey, next time.Time) {
+	of.next = next
+	o.queue.Fix(of)
 }
 
 // sleep waits for pause or a change, and reports false if ctx ended.

@@ -378,10 +378,6 @@ func (g *Gateway) Run(ctx context.Context) error {
 		})
 	}
 	group.Go(func() error {
-		g.directory.Run(gctx)
-		return nil
-	})
-	group.Go(func() error {
 		<-gctx.Done()
 		g.drain()
 		return nil

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,6 +33,9 @@ type Metrics struct {
 	events         *prometheus.CounterVec
 	findSeconds    prometheus.Histogram
 
+	mu     sync.Mutex
+	series map[seriesKey]*series // owned by mu
+
 	total, failed atomic.Uint64
 	inFlight      atomic.Int64
 	recent        recent
@@ -44,6 +48,7 @@ var buckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05,
 func NewMetrics() *Metrics {
 	m := &Metrics{
 		registry:       prometheus.NewRegistry(),
+		series:         map[seriesKey]*series{},
 		calls:          counter("calls_total", "Interactions, by result.", "op", "protocol", "result"),
 		callSeconds:    histogram("call_seconds", "Duration of interactions without observations and subscriptions.", "op", "protocol", "stage"),
 		requests:       counter("http_requests_total", "HTTP requests.", "route", "code"),
@@ -96,7 +101,7 @@ func (m *Metrics) Stage(stage, protocol string) interact.Middleware {
 
 // wrap times interactions, and counts them if count is set.
 func (m *Metrics) wrap(stage, protocol string, count bool) interact.Middleware {
-	s := &series{metrics: m, protocol: protocol, stage: stage, counts: count}
+	s := m.seriesOf(seriesKey{protocol, stage, count})
 	return func(next interact.Thing) interact.Thing {
 		return interact.Func(func(ctx context.Context, msg *interact.Message) iter.Seq2[*interact.Message, error] {
 			return func(yield func(*interact.Message, error) bool) {
@@ -109,6 +114,18 @@ func (m *Metrics) wrap(stage, protocol string, count bool) interact.Middleware {
 			}
 		})
 	}
+}
+
+// seriesOf returns the series of a key. All agents of a protocol share one, because its tables have 10 kB.
+func (m *Metrics) seriesOf(k seriesKey) *series {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.series[k]
+	if s == nil {
+		s = &series{metrics: m, seriesKey: k}
+		m.series[k] = s
+	}
+	return s
 }
 
 // An interaction is the measurement of a running interaction.
@@ -190,12 +207,16 @@ func resultOf(err error) int {
 	return resultIndex[interact.Internal]
 }
 
+// A seriesKey identifies a series.
+type seriesKey struct {
+	protocol, stage string
+	counts          bool // counted, not only timed
+}
+
 // series holds the counters of one protocol and stage. Each is created on first use, so that unused ones are not exported.
 type series struct {
+	seriesKey
 	metrics   *Metrics
-	protocol  string
-	stage     string
-	counts    bool                                            // counted, not only timed
 	counters  [opCount][64]atomic.Pointer[prometheus.Counter] // there are fewer than 64 codes
 	observers [opCount]atomic.Pointer[prometheus.Observer]
 }

@@ -53,4 +53,11 @@ func TestThingExpires(t *testing.T) {
 	if len(kinds) != 2 || kinds[0] != directory.Added {
 		t.Errorf("saw %v", kinds)
 	}
+	if resp, err = client.Get(n.API() + "/things/urn:x:echo"); err != nil { // tdd-registrationinfo-expiry-purge
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusNotFound {
+		t.Errorf("status %d after the end", resp.StatusCode)
+	}
 }

@@ -24,6 +24,8 @@ type DHT interface {
 	Publish(ctx context.Context, s *td.Signed) (dht.Receipt, error)
 	Provide(ctx context.Context, r *td.Record) (dht.Receipt, error)
 	Unprovide(owner did.DID, thing string)
+	// Size returns the number of DHT servers that are known.
+	Size() int
 }
 
 // Limits of the duration of announcements.
@@ -102,8 +104,12 @@ func (p *Publisher) refresh(ctx context.Context, a attempt) {
 	}
 }
 
-// announceSoon announces pub and waits for announceWait at most; the rest continues in the background.
+// announceSoon announces pub and waits for announceWait at most; the rest continues in the background. Without peers, repeat announces it when
+// there are some.
 func (p *Publisher) announceSoon(ctx context.Context, pub *Publication) Reach {
+	if !pub.isRestricted() && p.o.Gossip.Peers() == 0 && p.o.DHT.Size() == 0 {
+		return Reach{}
+	}
 	g, done := new(progress), make(chan struct{})
 	p.schedule.begin(pub.Thing)
 	if !p.o.Go(func(life context.Context) {

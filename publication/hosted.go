@@ -234,7 +234,7 @@ func (p *Publisher) reviveHosted(ctx context.Context, pub *Publication, now time
 	return nil
 }
 
-// grantEnded stops to offer pub, whose grant has ended. The caller holds turn.
+// grantEnded stops to offer pub, whose grant has ended. The caller holds the lock of the Thing.
 func (p *Publisher) grantEnded(ctx context.Context, pub *Publication) error {
 	p.o.Log.Warn("grant ended, the Thing is not offered any longer", "thing", pub.Thing, "owner", pub.Owner, "grant", pub.grant.Number)
 	next := *pub
@@ -302,7 +302,8 @@ func (p *Publisher) endHostingLocked(ctx context.Context, old *Publication, now 
 	return pub, nil
 }
 
-// renewEnd returns pub, a Thing of another owner that is not offered any longer, as long as its last record is valid, else nil. The caller holds turn.
+// renewEnd returns pub, a Thing of another owner that is not offered any longer, as long as its last record is valid, else nil. The caller holds the lock of
+// the Thing.
 func (p *Publisher) renewEnd(ctx context.Context, pub *Publication, now time.Time) (*Publication, error) {
 	if pub.Withdrawn.IsZero() {
 		return nil, nil // its grant has ended

@@ -12,6 +12,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -28,12 +29,14 @@ type Index struct {
 	hashes map[[32]byte]*Publication          // by the hash of the TD
 	keys   map[[32]byte]*Publication          // by the key of the record
 	names  map[string]map[string]*Publication // by name and thing id
+	ends   ends                               // of the registrations
+	ending backoff.Waker                      // wakes when the first end is another one
 }
 
 // NewIndex returns an empty index of the Things of owner, which is the node. sees is that of directory.Options, with nil for no limits.
 func NewIndex(owner did.DID, sees func(p *did.Principal, d *td.Description) bool) *Index {
 	return &Index{owner: owner, sees: sees, all: map[string]*Publication{}, refs: map[string]*Publication{}, hashes: map[[32]byte]*Publication{},
-		keys: map[[32]byte]*Publication{}, names: map[string]map[string]*Publication{}}
+		keys: map[[32]byte]*Publication{}, names: map[string]map[string]*Publication{}, ends: ends{things: map[string]*end{}}, ending: backoff.NewWaker()}
 }
 
 // set replaces the publication of p's Thing.
@@ -43,6 +46,9 @@ func (x *Index) set(p *Publication) {
 	x.removeLocked(p.Thing)
 	x.all[p.Thing] = p
 	if d := p.Description; d != nil {
+		if x.ends.set(p.Thing, p.Registration.Expires) {
+			x.ending.Wake()
+		}
 		x.refs[d.Ref()], x.hashes[d.Record.Hash], x.keys[d.Record.Key()] = p, p, p
 		name := d.Name()
 		if x.names[name] == nil {
@@ -64,6 +70,7 @@ func (x *Index) removeLocked(thing string) {
 	if old == nil || old.Description == nil {
 		return
 	}
+	x.ends.remove(thing)
 	delete(x.refs, old.Description.Ref())
 	delete(x.hashes, old.Description.Record.Hash)
 	delete(x.keys, old.Description.Record.Key())

@@ -274,6 +274,8 @@ func (fakeDHT) Provide(context.Context, *td.Record) (dht.Receipt, error) {
 
 func (fakeDHT) Unprovide(did.DID, string) {}
 
+func (fakeDHT) Size() int { return 0 }
+
 // codeOf returns the code of an error, 0 of none.
 func codeOf(err error) interact.Code {
 	if err == nil {

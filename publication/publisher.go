@@ -23,6 +23,7 @@ import (
 	"github.com/lmosd/lmosd/did/rotation"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/internal/keylock"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -95,8 +96,10 @@ type Publisher struct {
 	attached attached
 	probes   chan struct{} // an element per agent that is being probed
 
-	// turn is held while a Thing gets its next record, so that no two records have one sequence number.
-	turn sync.Mutex
+	// While a Thing gets its next record its lock of things is held, so that no two records have one sequence number, and turn for reading. The
+	// changes of different Things run at once and share the waits for the disk. Changes of several Things hold turn for writing.
+	turn   sync.RWMutex
+	things keylock.Locks
 	// draining is set when this node stops: its records say so.
 	draining atomic.Bool
 	// orphans had an attached agent when the node last stopped, by thing id; owned by turn.
@@ -113,11 +116,13 @@ func New(o Options) *Publisher {
 		schedule: &schedule{index: o.Index, lifetime: o.Lifetime, known: known, states: map[string]*state{}}}
 }
 
-// Run repeats announcements, and withdraws Things whose agents do not attach again after a restart, until ctx ends.
+// Run repeats announcements, and withdraws Things whose registrations end, and those whose agents do not attach again after a restart, until
+// ctx ends.
 func (p *Publisher) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return p.repeat(ctx) })
 	g.Go(func() error { return p.endOrphans(ctx) })
+	g.Go(func() error { return p.endRegistrations(ctx) })
 	return g.Wait()
 }
 
@@ -304,8 +309,7 @@ func (p *Publisher) publish(ctx context.Context, raw []byte, handler interact.Th
 	if err != nil {
 		return nil, false, err
 	}
-	p.turn.Lock()
-	defer p.turn.Unlock()
+	defer p.lock(t.ID)()
 	now, old := time.Now(), p.o.Index.Get(t.ID)
 	created = old == nil || old.Description == nil
 	if old != nil && old.Owner != "" && old.Withdrawn.IsZero() {
@@ -401,8 +405,7 @@ func (p *Publisher) Extend(ctx context.Context, thing string, r Registration) er
 }
 
 func (p *Publisher) extend(ctx context.Context, thing string, r Registration, now time.Time) error {
-	p.turn.Lock()
-	defer p.turn.Unlock()
+	defer p.lock(thing)()
 	old := p.o.Index.Get(thing)
 	if old == nil || old.Description == nil {
 		return p.o.Index.missing(thing)
@@ -454,12 +457,21 @@ func notOwned(d *td.Description) error {
 // end withdraws a Thing of this node, or moves it to a new owner. A Thing in that state already is left as it is. audience is that of a Thing
 // that another process published.
 func (p *Publisher) end(ctx context.Context, thing string, audience td.Visibility, moved did.DID) (*Publication, error) {
-	p.turn.Lock()
-	defer p.turn.Unlock()
+	defer p.lock(thing)()
 	return p.withdrawLocked(ctx, thing, audience, moved)
 }
 
-// withdrawLocked is end for a caller that holds turn.
+// lock locks a Thing until unlock is called.
+func (p *Publisher) lock(thing string) (unlock func()) {
+	p.turn.RLock()
+	free := p.things.Lock(thing)
+	return func() {
+		free()
+		p.turn.RUnlock()
+	}
+}
+
+// withdrawLocked is end for a caller that holds the lock of the Thing.
 func (p *Publisher) withdrawLocked(ctx context.Context, thing string, audience td.Visibility, moved did.DID) (*Publication, error) {
 	pub, err := p.endLocked(ctx, thing, audience, moved)
 	if err != nil {
@@ -533,8 +545,7 @@ func (p *Publication) shards() []string {
 // renew gives a publication a new record. A tombstone keeps its record until it expires. The result is nil if there is nothing left to
 // announce.
 func (p *Publisher) renew(ctx context.Context, thing string) (*Publication, error) {
-	p.turn.Lock()
-	defer p.turn.Unlock()
+	defer p.lock(thing)()
 	now, pub := time.Now(), p.o.Index.Get(thing)
 	switch {
 	case pub == nil:
@@ -606,15 +617,11 @@ func (p *Publisher) signAgain(ctx context.Context, pub *Publication, t *td.Thing
 
 // sign returns a publication of t.
 func (p *Publisher) sign(ctx context.Context, t *td.Thing, handler interact.Thing, seq uint64, now time.Time) (*Publication, error) {
-	signed, err := td.Sign(t, p.o.Signer, p.lease(seq, now))
+	d, err := p.o.Verifier.Sign(ctx, t, p.o.Signer, p.lease(seq, now))
 	if err != nil {
 		return nil, err
 	}
-	d, err := signed.Verify(ctx, p.o.Verifier, now)
-	if err != nil {
-		return nil, fmt.Errorf("verify the new signature: %w", err)
-	}
-	pub := &Publication{Thing: t.ID, Seq: seq, Signed: signed, Description: d, Warnings: t.Warnings, Audience: t.Visibility, handler: handler}
+	pub := &Publication{Thing: t.ID, Seq: seq, Signed: d.Signed, Description: d, Warnings: t.Warnings, Audience: t.Visibility, handler: handler}
 	p.bind(pub, handler)
 	return pub, nil
 }

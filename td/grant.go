@@ -88,7 +88,7 @@ func SignGrant(t *Thing, s did.Signer, l GrantLease) (*Grant, []byte, error) {
 	if t.ID == "" {
 		return nil, nil, invalid("", `"id" is missing: complete the TD before it is signed`)
 	}
-	raw, err := prove(t, s, l.Now)
+	raw, _, err := prove(t, s, l.Now)
 	if err != nil {
 		return nil, nil, err
 	}

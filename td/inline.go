@@ -21,7 +21,7 @@ const dictionaryID = 1
 // The encoder, about 3 MB, and the decoder are created at their first use. Both are stateless between calls and safe for concurrent use.
 var (
 	zstdEncoder = sync.OnceValue(func() *zstd.Encoder {
-		e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(1),
+		e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
 			zstd.WithWindowSize(MaxTD), zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false),
 			zstd.WithSingleSegment(true), zstd.WithEncoderDictRaw(dictionaryID, dictionary))
 		if err != nil {

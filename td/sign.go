@@ -33,45 +33,78 @@ type Lease struct {
 // another owner than s, [ErrSignature] if the TD has an invalid proof, or [ErrTooLarge] if the TD or the record is too large; it is a
 // [*ValidationError] if the TD is not complete.
 func Sign(t *Thing, s did.Signer, l Lease) (*Signed, error) {
-	if t.ID == "" {
-		return nil, invalid("", `"id" is missing: complete the TD before it is signed`)
-	}
-	raw, err := prove(t, s, l.Now)
+	signed, _, err := signThing(t, s, l)
+	return signed, err
+}
+
+// Sign is the function [Sign], and returns the description of what it signs, as [Signed.Verify] does. It verifies the signature of the record. It does not
+// decode or verify again the TD that it has just completed with a proof.
+func (v *Verifier) Sign(ctx context.Context, t *Thing, s did.Signer, l Lease) (*Description, error) {
+	signed, made, err := signThing(t, s, l)
 	if err != nil {
 		return nil, err
+	}
+	if made == nil { // the TD came with its proof
+		d, err := signed.Verify(ctx, v, l.Now)
+		if err != nil {
+			err = fmt.Errorf("verify the new signature: %w", err)
+		}
+		return d, err
+	}
+	r, err := v.Record(signed.Record, l.Now)
+	if err != nil {
+		return nil, fmt.Errorf("verify the new signature: %w", err)
+	}
+	created, err := time.Parse(time.RFC3339, text(made["created"]))
+	if err != nil {
+		return nil, fmt.Errorf("verify the new proof: %w", err)
+	}
+	thing := *t
+	thing.Raw, thing.doc, thing.Warnings = signed.TD, nil, nil
+	return &Description{Thing: &thing, Record: r, Signed: &Signed{Record: r.Raw, TD: signed.TD}, ProofMethod: text(made["verificationMethod"]),
+		ProofCreated: created}, nil
+}
+
+// signThing is Sign. It returns the proof that it made, or nil if the TD had one.
+func signThing(t *Thing, s did.Signer, l Lease) (signed *Signed, made map[string]any, err error) {
+	if t.ID == "" {
+		return nil, nil, invalid("", `"id" is missing: complete the TD before it is signed`)
+	}
+	raw, made, err := prove(t, s, l.Now)
+	if err != nil {
+		return nil, nil, err
 	}
 	hash := sha256.Sum256(raw)
 	w := &wireRecord{
 		Thing: t.ID, Hash: hash[:], Size: uint64(len(raw)), Capabilities: t.Terms(),
 		Title: summarize(t.Title, MaxTitle), Summary: summarize(t.Description, MaxDescription), Audience: t.Visibility.audience(),
 	}
-	return w.sign(s, l, raw)
+	signed, err = w.sign(s, l, raw)
+	return signed, made, err
 }
 
-// prove returns the TD with its proof.
-func prove(t *Thing, s did.Signer, now time.Time) ([]byte, error) {
+// prove returns the TD with its proof, and the proof if it was made now.
+func prove(t *Thing, s did.Signer, now time.Time) (raw []byte, made map[string]any, err error) {
 	doc := t.doc
 	if doc == nil {
-		var err error
 		if doc, err = decode(t.Raw); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if _, ok := doc["proof"]; ok {
-		return t.Raw, checkProof(doc, s.DID(), now)
+		return t.Raw, nil, checkProof(doc, s.DID(), now)
 	}
 	if front, middle, last := missingContexts(doc); len(front)+len(middle)+len(last) > 0 {
-		return nil, invalid("/@context", "lacks contexts: complete the TD before it is signed")
+		return nil, nil, invalid("/@context", "lacks contexts: complete the TD before it is signed")
 	}
-	p, err := proof.Sign(doc, s, proof.Options{Created: now})
-	if err != nil {
-		return nil, fmt.Errorf("sign the TD of %s: %w", t.ID, err)
+	if made, err = proof.Sign(doc, s, proof.Options{Created: now}); err != nil {
+		return nil, nil, fmt.Errorf("sign the TD of %s: %w", t.ID, err)
 	}
-	raw := addMember(t.Raw, "proof", bytesOf(p))
+	raw = addMember(t.Raw, "proof", bytesOf(made))
 	if len(raw) > MaxTD {
-		return nil, fmt.Errorf("the signed TD of %s: %w: %d bytes, %d are allowed", t.ID, ErrTooLarge, len(raw), MaxTD)
+		return nil, nil, fmt.Errorf("the signed TD of %s: %w: %d bytes, %d are allowed", t.ID, ErrTooLarge, len(raw), MaxTD)
 	}
-	return raw, nil
+	return raw, made, nil
 }
 
 // checkProof checks that a signed TD has a valid proof of owner.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -325,3 +326,56 @@ func TestSignIsDeterministic(t *testing.T) {
 		}
 	}
 }
+
+// The description that Verifier.Sign returns is that of a receiver.
+func TestSignedDescription(t *testing.T) {
+	t.Parallel()
+	k := signer(t, 1)
+	for _, name := range []string{"weather.td.json", "plain", "signed"} {
+		raw := []byte(tdWith(`"id": "urn:x"`))
+		switch name {
+		case "weather.td.json":
+			raw = readFile(t, name)
+		case "signed":
+			raw = published(t, raw, k, 6).TD
+		}
+		thing, err := Complete(raw, k.DID())
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		got, err := NewVerifier(nil).Sign(t.Context(), thing, k, lease(7, k.DID()))
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		want, err := (&Signed{Record: got.Signed.Record, TD: got.Signed.TD}).Verify(t.Context(), NewVerifier(nil), epoch)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if diff := cmp.Diff(want, got, cmp.Exporter(func(reflect.Type) bool { return true })); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if _, ok := got.Compact(); !ok {
+			t.Errorf("%s: no compact form", name)
+		}
+	}
+}
+
+// A signer whose signature is of another key is detected.
+func TestSignWithWrongKey(t *testing.T) {
+	t.Parallel()
+	thing, err := Complete([]byte(tdWith(`"id": "urn:x"`)), signer(t, 1).DID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewVerifier(nil).Sign(t.Context(), thing, swapped{signer(t, 1), signer(t, 2)}, lease(7, signer(t, 1).DID())); !errors.Is(err, ErrSignature) {
+		t.Errorf("got %v, want %v", err, ErrSignature)
+	}
+}
+
+// swapped has the DID of the first signer, and signs with the second.
+type swapped struct {
+	did.Signer
+	with did.Signer
+}
+
+func (s swapped) Sign(p did.Purpose, b []byte) ([]byte, error) { return s.with.Sign(p, b) }

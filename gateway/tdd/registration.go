@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/jcs"
@@ -206,51 +205,4 @@ func readRegistration(v any, was publication.Registration, now time.Time) (publi
 func badRegistration(pointer, reason string) error {
 	return &interact.Error{Code: interact.BadTD, Hint: "leave registration out, or give ttl or expires only",
 		Issues: []td.Issue{{Pointer: "/registration" + pointer, Reason: reason}}}
-}
-
-// Limits of a pause of Run.
-const (
-	minSleep = time.Second
-	maxSleep = time.Hour
-)
-
-// Run withdraws Things of this node when their registrations end, until ctx ends (tdd-registrationinfo-expiry-purge). The directory drops
-// those of other nodes.
-func (s *Server) Run(ctx context.Context) {
-	if s.o.Publisher == nil {
-		return
-	}
-	s.waker.Loop(ctx, func() time.Duration { return s.purge(ctx, time.Now()) })
-}
-
-// purge withdraws expired Things and returns the time until the next call. It visits all Things of this node. Run calls it only when one of
-// them expires or changes.
-func (s *Server) purge(ctx context.Context, now time.Time) time.Duration {
-	sleep := maxSleep
-	for _, d := range s.o.Things.Page(did.AsProcess(ctx), Local, 0, 0).Items {
-		r, ok := s.o.Publisher.Registered(d.Record)
-		switch {
-		case !ok || r.Expires.IsZero():
-		case !r.HasExpired(now):
-			sleep = min(sleep, r.Expires.Sub(now))
-		case s.withdrawExpired(ctx, d.Record, now) != nil:
-			sleep = minSleep
-		}
-	}
-	return sleep
-}
-
-// withdrawExpired withdraws a Thing whose registration has expired, unless it was just extended.
-func (s *Server) withdrawExpired(ctx context.Context, record *td.Record, now time.Time) error {
-	defer s.lock(record.Thing)()
-	if r, ok := s.o.Publisher.Registered(record); !ok || !r.HasExpired(now) {
-		return nil
-	}
-	err := s.o.Publisher.Withdraw(ctx, record.Thing)
-	if err != nil {
-		s.o.Log.Warn("withdrawal of expired thing failed", "thing", record.Thing, "err", err)
-		return err
-	}
-	s.o.Log.Info("expired thing withdrawn", "thing", record.Thing)
-	return nil
 }

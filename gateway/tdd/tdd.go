@@ -10,7 +10,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"hash/maphash"
 	"iter"
 	"log/slog"
 	"math"
@@ -27,7 +26,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/interact/rest/server"
-	"github.com/lmosd/lmosd/internal/backoff"
+	"github.com/lmosd/lmosd/internal/keylock"
 	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
 )
@@ -198,11 +197,9 @@ type Server struct {
 	queries   *queries
 	wholeSlot chan struct{} // holds one while a query needs all Things in memory
 	onQuery   func(*budget) // called at the start of a query, in tests
-	waker     backoff.Waker // wakes Run when a registration may end earlier
 
-	// locks are held during changes of a Thing, by the hash of its id, so that its state stays the one that the condition and the patch read.
-	locks [64]sync.Mutex
-	seed  maphash.Seed
+	// locks are held during changes of a Thing, by its id, so that its state stays the one that the condition and the patch read.
+	locks keylock.Locks
 
 	drainCtx context.Context // ends with Drain
 	drain    context.CancelFunc
@@ -211,11 +208,11 @@ type Server struct {
 	watchers int // owned by mu
 }
 
-// New returns a server. [Server.Run] withdraws expired Things; [Server.Drain] ends the streams.
+// New returns a server. [Server.Drain] ends the streams.
 func New(o Options) *Server {
 	o = o.withDefaults()
-	s := &Server{o: o, queries: newQueries(runtime.GOMAXPROCS(0)), wholeSlot: make(chan struct{}, 1), waker: backoff.NewWaker(),
-		decoded: decoded{limit: o.Cache}, seed: maphash.MakeSeed()}
+	s := &Server{o: o, queries: newQueries(runtime.GOMAXPROCS(0)), wholeSlot: make(chan struct{}, 1),
+		decoded: decoded{limit: o.Cache}}
 	s.drainCtx, s.drain = context.WithCancel(context.Background())
 	s.routes = map[string]map[string]http.Handler{
 		"/.well-known/wot":  {"GET": s.guard(Open, s.self)},
@@ -267,13 +264,6 @@ func rooted(err error) error {
 		}
 	}
 	return &rooted
-}
-
-// lock serializes the changes of a Thing until release is called.
-func (s *Server) lock(id string) (release func()) {
-	mu := &s.locks[maphash.String(s.seed, id)%uint64(len(s.locks))]
-	mu.Lock()
-	return mu.Unlock
 }
 
 // Drain ends the event streams. It may be called again.

@@ -69,7 +69,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) error {
 	}
 	open := bytes.IndexByte(raw, '{') + 1 // a parsed object with members
 	raw = slices.Concat(raw[:open], []byte(`"id":"urn:uuid:`+interact.NewID()+`",`), raw[open:])
-	id, _, err := s.enter(r.Context(), raw, reg)
+	id, _, err := s.o.Publisher.Enter(r.Context(), raw, reg)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request) error {
 		return interact.Errorf(interact.Invalid, "PUT it to the path of its id, or POST /things without one",
 			"the path has the id %q, the TD %q", Clip(id), Clip(t.ID))
 	}
-	defer s.lock(id)()
+	defer s.locks.Lock(id)()
 	known, err := s.ownRecord(r.Context(), id)
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request) error {
 	if err := precondition(r, id, known); err != nil {
 		return err
 	}
-	_, created, err := s.enter(r.Context(), raw, reg)
+	_, created, err := s.o.Publisher.Enter(r.Context(), raw, reg)
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (s *Server) lockOwn(ctx context.Context, ref string) (d *td.Description, r 
 	if _, ok := s.o.Publisher.Registered(d.Record); !ok {
 		return nil, r, nil, otherOwner(d.Record)
 	}
-	release = s.lock(d.ID)
+	release = s.locks.Lock(d.ID)
 	d, err = s.get(ctx, d.ID) // its state after concurrent changes
 	if err == nil {
 		var mine bool
@@ -183,7 +183,6 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request) error {
 	}
 	if len(patch) == 0 {
 		err = s.o.Publisher.Register(r.Context(), d.ID, reg)
-		s.waker.Wake()
 	} else {
 		err = s.patchTD(r.Context(), d, reg, patch)
 	}
@@ -225,7 +224,7 @@ func (s *Server) patchTD(ctx context.Context, d *td.Description, reg publication
 	if t.ID != d.ID {
 		return interact.Errorf(interact.Invalid, "PUT it under its new id, and DELETE the old one", "a patch may not change the id")
 	}
-	_, _, err = s.enter(ctx, raw, reg)
+	_, _, err = s.o.Publisher.Enter(ctx, raw, reg)
 	return err
 }
 
@@ -247,12 +246,6 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
-}
-
-func (s *Server) enter(ctx context.Context, raw []byte, reg publication.Registration) (id string, created bool, err error) {
-	id, created, err = s.o.Publisher.Enter(ctx, raw, reg)
-	s.waker.Wake()
-	return id, created, err
 }
 
 // readTD reads and validates a TD (tdd-validation-jsonschema), and removes its registration.

@@ -1,7 +1,10 @@
 // Package heap is a priority queue whose elements know their positions, so that each can be removed or moved.
 package heap
 
-import "container/heap"
+import (
+	"container/heap"
+	"iter"
+)
 
 // An Element is in at most one heap.
 type Element[E any] interface {
@@ -22,6 +25,19 @@ func (h *Heap[E]) Remove(e E) { heap.Remove((*items[E])(h), *e.Position()) }
 
 // Fix restores the order after a change of e.
 func (h *Heap[E]) Fix(e E) { heap.Fix((*items[E])(h), *e.Position()) }
+
+// While yields, in no order, the elements of the front for which fits is true. If it is true for an element, it must be true for all that precede it. The
+// loop must not change the heap. The cost is that of the yielded elements.
+func (h Heap[E]) While(fits func(E) bool) iter.Seq[E] {
+	return func(yield func(E) bool) { h.while(0, fits, yield) }
+}
+
+func (h Heap[E]) while(i int, fits, yield func(E) bool) bool {
+	if i >= len(h) || !fits(h[i]) {
+		return true
+	}
+	return yield(h[i]) && h.while(2*i+1, fits, yield) && h.while(2*i+2, fits, yield)
+}
 
 // items implements [heap.Interface].
 type items[E Element[E]] []E

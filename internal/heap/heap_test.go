@@ -37,10 +37,17 @@ func TestHeap(t *testing.T) {
 		if h[0].n != least.n {
 			t.Fatalf("step %d: the first is %d, want %d", step, h[0].n, least.n)
 		}
+		small := 0
 		for i, e := range h {
 			if e.at != i {
 				t.Fatalf("step %d: element %d has the position %d", step, i, e.at)
 			}
+			if e.n < 20 {
+				small++
+			}
+		}
+		if front := slices.Collect(h.While(func(e *number) bool { return e.n < 20 })); len(front) != small {
+			t.Fatalf("step %d: %d elements below 20, want %d", step, len(front), small)
 		}
 	}
 }
