@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/poll"
 )
 
 // killed returns the image of a data directory as kill -9 leaves it: five agents are published and a task is begun and acknowledged,
@@ -35,6 +36,12 @@ func killed(t *testing.T, engine string) (o Options, image, task string) {
 		}
 		task = r.ActionID
 		break
+	}
+	for file, last := range map[string]string{"copies.log": "urn:x:4", "tasks/copies.log": task} { // copies follow soon
+		poll.Until(t, "a copy of "+last, func() bool {
+			b, err := os.ReadFile(filepath.Join(o.Dir, "own", "test", filepath.FromSlash(file)))
+			return err == nil && bytes.Contains(b, []byte(last))
+		})
 	}
 	copyDir(t, o.Dir, image)
 	close(enough)
@@ -152,14 +159,18 @@ func TestLossesOfADamagedStoreAreReported(t *testing.T) {
 		}
 		try("a copy and the log", func(dir string) {
 			change(t, logs(dir), func([]byte) []byte { return nil })
-			copies, _ := filepath.Glob(filepath.Join(dir, "own", "test", "*.copy"))
+			copies, _ := filepath.Glob(filepath.Join(dir, "own", "test", "copies.log"))
 			change(t, copies, func(b []byte) []byte {
-				if bytes.Contains(b, []byte(`"thing":"urn:x:3"`)) {
-					b[len(b)-10] ^= 1
+				for part := b; ; { // the last copy of the Thing counts
+					i := bytes.Index(part, []byte(`"thing":"urn:x:3"`))
+					if i < 0 {
+						return b
+					}
+					part = part[i+20:]
+					part[0] ^= 1
 				}
-				return b
 			})
-			copies, _ = filepath.Glob(filepath.Join(dir, "own", "test", "tasks", "*.copy"))
+			copies, _ = filepath.Glob(filepath.Join(dir, "own", "test", "tasks", "copies.log"))
 			change(t, copies, func(b []byte) []byte { b[0] ^= 1; return b })
 		}, func(there int, said string) {
 			if there != 4 || !strings.Contains(said, "LOST: urn:x:3;") || !strings.Contains(said, "LOST tasks: "+task+" (sleep of ") {

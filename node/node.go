@@ -150,6 +150,7 @@ func (n *Node) openDir(aside string) error {
 		}
 		return nil
 	})
+	n.life.onClose(n.stores.CloseCopies)
 	return n.stores.Restore(n.life.ctx, n.opts.Dir, n.opts.Network, aside, n.opts.Log)
 }
 

@@ -47,6 +47,28 @@ func TestPublishAgainRaisesTheSeq(t *testing.T) {
 	}
 }
 
+// While one Thing waits for the disk, another one is published.
+func TestPublicationsAreIndependent(t *testing.T) {
+	t.Parallel()
+	d := newFixture(t)
+	began, goOn := d.disk.hold()
+	var all sync.WaitGroup
+	for _, id := range []string{"urn:x:a", "urn:x:b"} {
+		all.Go(func() {
+			if _, _, err := d.Publisher.publish(t.Context(), tool("Echo", id), nil, Registration{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	<-began
+	<-began // does not come while the changes of Things wait for each other
+	close(goOn)
+	all.Wait()
+	if d.Count(t.Context()) != 2 {
+		t.Errorf("%d Things", d.Count(t.Context()))
+	}
+}
+
 func TestAThingWithoutAnIDGetsOne(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)

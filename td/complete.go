@@ -22,7 +22,7 @@ import (
 // "registration" is rejected, because only a directory adds it. The error is a [*ValidationError], or wraps [ErrOwner] for an id that
 // contains another owner, or [ErrSignature] for a proof that does not verify.
 func Complete(raw []byte, owner did.DID) (*Thing, error) {
-	t, err := Parse(raw)
+	t, err := check(raw)
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +30,7 @@ func Complete(raw []byte, owner did.DID) (*Thing, error) {
 		return nil, invalid("/registration", "is added by directories; remove it before the TD is signed")
 	}
 	if _, ok := t.doc["proof"]; ok {
-		return t, checkSigned(t)
+		return t.withView(), checkSigned(t)
 	}
 	if t.ID != "" {
 		if err := checkOwner(t.ID, owner); err != nil {
@@ -39,9 +39,13 @@ func Complete(raw []byte, owner did.DID) (*Thing, error) {
 	}
 	edits := completion(t, owner)
 	if len(edits) == 0 {
-		return t, nil
+		return t.withView(), nil
 	}
-	return Parse(apply(t.Raw, edits))
+	t.Raw = apply(t.Raw, edits)
+	if t.doc, err = decode(t.Raw); err != nil { // it is too large now
+		return nil, err
+	}
+	return t.withView(), nil
 }
 
 func invalid(pointer, reason string) error {

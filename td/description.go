@@ -79,10 +79,10 @@ func (v *Verifier) describe(ctx context.Context, r *Record, td []byte, now time.
 		return nil, fmt.Errorf("TD of %s: %w: its id is %s", r.Thing, ErrHash, schema.Show(id))
 	}
 	// From here on, only the verified document is used.
-	t, err := parse(td, verified.Document, false)
-	if err != nil {
+	if err := checkDocument(verified.Document); err != nil {
 		return nil, fmt.Errorf("TD of %s: %w: %w", r.Thing, ErrMalformed, err)
 	}
+	t := view(td, verified.Document)
 	if t.Visibility != r.Audience {
 		return nil, fmt.Errorf("TD of %s: %w: %s, %s", r.Thing, ErrAudience, r.Audience, t.Visibility)
 	}

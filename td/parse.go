@@ -44,12 +44,31 @@ func (e *ValidationError) Error() string {
 // the context of the 2.0 draft. The error is a [*ValidationError]. A byte order mark before the document is ignored (TD 1.1 §6) and is
 // not part of Raw; it is rejected in a TD from the network and in a signed TD. The Thing keeps raw; the caller must not change it.
 func Parse(raw []byte) (*Thing, error) {
+	t, err := check(raw)
+	if err != nil {
+		return nil, err
+	}
+	return t.withView(), nil
+}
+
+// check decodes and checks a TD. The result has a document, an id and a title; withView adds the rest.
+func check(raw []byte) (*Thing, error) {
 	raw = bytes.TrimPrefix(raw, []byte("\ufeff"))
 	doc, err := decode(raw)
 	if err != nil {
 		return nil, err
 	}
-	return parse(raw, doc, true)
+	if err := checkDocument(doc); err != nil {
+		return nil, err
+	}
+	return &Thing{Raw: raw, ID: text(doc["id"]), Title: text(doc["title"]), doc: doc}, nil
+}
+
+// withView returns the typed view of a checked TD, with the warnings for its author and with the document for signing.
+func (t *Thing) withView() *Thing {
+	whole := view(t.Raw, t.doc)
+	whole.doc, whole.Warnings = t.doc, warnings(t.doc, whole)
+	return whole
 }
 
 // decode decodes the JSON of a TD. All later steps use the result.
@@ -82,17 +101,11 @@ func notJSON(raw []byte, err error) *ValidationError {
 	return &ValidationError{NotJSON: true, Issues: []Issue{i}}
 }
 
-// parse checks a decoded TD and builds its typed view. With lint, for TDs of local authors, it adds the warnings and keeps doc for
-// signing. TDs from the mesh need neither.
-func parse(raw []byte, doc map[string]any, lint bool) (*Thing, error) {
+// checkDocument checks a decoded TD: the schema, and the checks beyond it.
+func checkDocument(doc map[string]any) error {
 	c := &checker{doc: doc}
-	c.check()
-	if len(c.errors) > 0 {
-		return nil, &ValidationError{Issues: schema.SortIssues(c.errors)}
+	if c.check(); len(c.errors) > 0 {
+		return &ValidationError{Issues: schema.SortIssues(c.errors)}
 	}
-	t := view(raw, doc)
-	if lint {
-		t.doc, t.Warnings = doc, warnings(doc, t)
-	}
-	return t, nil
+	return nil
 }

@@ -2,6 +2,8 @@
 package atomicfile
 
 import (
+	"errors"
+	"io"
 	"io/fs"
 	"path/filepath"
 
@@ -13,4 +15,16 @@ import (
 func Write(path string, data []byte, mode fs.FileMode) error {
 	// A temporary file in another folder could be on another file system.
 	return renameio.WriteFile(path, data, mode, renameio.WithTempDir(filepath.Dir(path)))
+}
+
+// WriteBy is [Write] of what a function writes. An error of the function leaves the file as it was.
+func WriteBy(path string, mode fs.FileMode, write func(w io.Writer) error) error {
+	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithPermissions(mode))
+	if err != nil {
+		return err
+	}
+	if err := write(f); err != nil {
+		return errors.Join(err, f.Cleanup())
+	}
+	return f.CloseAtomicallyReplace()
 }

@@ -29,8 +29,12 @@ func TestRepairOnFullDisk(t *testing.T) {
 	}
 	s := open(t, Pebble, dir, o)
 	c, gone, kept := copies(s), ds.NewKey("/a"), ds.NewKey("/b")
-	if err := errors.Join(c.Put(ctx, gone, []byte("1")), c.Put(ctx, kept, []byte("2")), s.Durable().Delete(ctx, gone), s.Durable().Delete(ctx, kept),
-		os.WriteFile(c.path(gone), []byte("flipped"), 0o600), s.Close()); err != nil {
+	if err := errors.Join(c.Put(ctx, gone, []byte("1")), c.Put(ctx, kept, []byte("2")), s.Durable().Delete(ctx, gone), s.Durable().Delete(ctx, kept)); err != nil {
+		t.Fatal(err)
+	}
+	c.settle()
+	_, err := c.log.file.WriteAt([]byte("x"), c.log.at[gone].from)
+	if err := errors.Join(err, c.Close(), s.Close()); err != nil {
 		t.Fatal(err)
 	}
 	free = 0

@@ -36,6 +36,8 @@ type Stores struct {
 	Audit         *audit.Log // nil: nothing is recorded
 	// Rotation is the replacement of the key of the node that is not completed; nil: none.
 	Rotation *rotation.Pending
+
+	copies []*storage.Copies // of Own and Ledger, after Restore
 }
 
 // Open opens the database below dir. An empty engine means pebble.
@@ -100,7 +102,7 @@ func (s *Stores) repair(ctx context.Context, store *ds.Batching, dir string, new
 	if err != nil {
 		return storage.Loss{}, Error(dir, err)
 	}
-	*store = copies
+	*store, s.copies = copies, append(s.copies, copies)
 	loss, err := copies.Repair(ctx)
 	switch {
 	case storage.Full(err):
@@ -109,6 +111,15 @@ func (s *Stores) repair(ctx context.Context, store *ds.Batching, dir string, new
 		return loss, s.Failed(err)
 	}
 	return loss, nil
+}
+
+// CloseCopies waits for the last copies of entries, which then have no copies any longer. The stores stay open.
+func (s *Stores) CloseCopies() error {
+	var err error
+	for _, c := range s.copies {
+		err = errors.Join(err, c.Close())
+	}
+	return err
 }
 
 // Lock locks the data directory for this process. The error has the code DataDirLocked and names the process with the lock, or ConfigInvalid
