@@ -265,11 +265,12 @@ func BenchmarkTake(b *testing.B) {
 				keys = append(keys, r.Key())
 			}
 			var took, out, cpu time.Duration
+			var allocated uint64
 			for b.Loop() {
 				d.opts.Verifier = td.NewVerifier(did.Keys())
-				start, before := time.Now(), cpuTime()
+				start, before, bytes := time.Now(), cpuTime(), totalAlloc()
 				takeAll(b, d, signed)
-				took, cpu = took+time.Since(start), cpu+cpuTime()-before
+				took, cpu, allocated = took+time.Since(start), cpu+cpuTime()-before, allocated+totalAlloc()-bytes
 				start = time.Now()
 				d.mu.Lock()
 				for _, key := range keys {
@@ -282,9 +283,16 @@ func BenchmarkTake(b *testing.B) {
 			}
 			b.ReportMetric(float64(len(signed)*b.N)/took.Seconds(), "records/s")
 			b.ReportMetric(float64(cpu.Microseconds())/float64(len(signed)*b.N), "cpu-µs/record")
+			b.ReportMetric(float64(allocated)/float64(len(signed)*b.N), "B/record")
 			b.ReportMetric(float64(out.Microseconds())/float64(len(signed)*b.N), "µs/removal")
 		})
 	}
+}
+
+func totalAlloc() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.TotalAlloc
 }
 
 // cpuTime returns the CPU time of this process, if the system reports it. On a shared machine it varies less than the elapsed time.
