@@ -313,12 +313,21 @@ func cpuTime() time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// BenchmarkMemory measures the memory of a Thing without its TD.
+// maxForeignBytes is the limit of the memory of a Thing of another node in addition to its TD as it was signed.
+const maxForeignBytes = 5000
+
+// BenchmarkMemory measures the memory of a Thing of another node and fails above the limit. whole-B has everything of the Thing, its TD included, which
+// is in memory compressed; B is the part beyond the size of the TD; cache-B is its share of the cache of unpacked views, which no number of Things
+// takes above its own limit ([maxOpen]).
 func BenchmarkMemory(b *testing.B) {
 	for _, n := range sizes {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			for b.Loop() {
-				directorytest.Words()
+				warm, err := New(Options{}) // what is made once is not counted
+				if err != nil {
+					b.Fatal(err)
+				}
+				takeAll(b, warm, signAll(b, 0, 10))
 				before := int(liveheap.Bytes())
 				d, err := New(Options{})
 				if err != nil {
@@ -337,8 +346,16 @@ func BenchmarkMemory(b *testing.B) {
 					_ = pprof.WriteHeapProfile(f)
 					_ = f.Close()
 				}
-				b.ReportMetric(float64(int(liveheap.Bytes())-before-bytes)/float64(n), "B/thing")
-				b.ReportMetric(float64(d.Stats().Bytes-bytes)/float64(n), "weighed-B/thing")
+				all := int(liveheap.Bytes()) - before
+				d.views.drop()
+				each := (int(liveheap.Bytes()) - before) / n
+				b.ReportMetric(float64(each), "whole-B/thing")
+				b.ReportMetric(float64(each-bytes/n), "B/thing")
+				b.ReportMetric(float64(all/n-each), "cache-B/thing")
+				b.ReportMetric(float64(d.Stats().Bytes)/float64(n), "weighed-B/thing")
+				if each-bytes/n > maxForeignBytes {
+					b.Errorf("a Thing takes %d bytes beyond its TD, want at most %d", each-bytes/n, maxForeignBytes)
+				}
 				b.ReportMetric(float64(bytes)/float64(n), "TD-B/thing")
 				b.ReportMetric(float64(d.Stats().Words), "words")
 				runtime.KeepAlive(d)
@@ -375,4 +392,14 @@ func TestLocateAllocates(t *testing.T) {
 			t.Errorf("%s: %v allocations, want at most 6", ref, got)
 		}
 	}
+}
+
+// drop empties the cache.
+func (vs *views) drop() {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	for _, v := range vs.order {
+		v.open.Store(nil)
+	}
+	vs.order, vs.bytes = nil, 0
 }
