@@ -62,9 +62,9 @@ func signAll(b testing.TB, first, n int) []*td.Signed {
 func takeAll(b testing.TB, d *Directory, signed []*td.Signed) (bytes int) {
 	b.Helper()
 	var g errgroup.Group
-	for w := range runtime.GOMAXPROCS(0) {
+	for w := range workers() {
 		g.Go(func() error {
-			for i := w; i < len(signed); i += runtime.GOMAXPROCS(0) {
+			for i := w; i < len(signed); i += workers() {
 				desc, _, err := d.open(context.Background(), signed[i])
 				if err == nil {
 					_, err = d.put(desc, received)
