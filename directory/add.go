@@ -53,7 +53,7 @@ func (d *Directory) putWith(desc *td.Description, from origin, with arrival) (ch
 		}
 	}
 	own := (from == published || from == restoredOwn) && d.hostedHere(r)
-	in := d.prepare(key, desc)
+	in := d.prepare(key, desc, from == received || from == restored)
 	in.used, in.via = with.used, with.via
 	in.restored = from == restored || from == restoredOwn
 	if in.view != nil {
@@ -100,16 +100,22 @@ type arrival struct {
 	via    string            // the share of the forwarding peer, see Options.Share
 }
 
-// prepare returns the arrival of a description.
-func (d *Directory) prepare(key [32]byte, desc *td.Description) *arrival {
+// prepare returns the arrival of a description, of another node or of this one.
+func (d *Directory) prepare(key [32]byte, desc *td.Description, foreign bool) *arrival {
 	if desc.Record.Kind != td.KindTD {
 		return &arrival{desc: desc}
 	}
-	in := &arrival{desc: desc, view: d.views.adopt(desc)}
+	var was *view
 	d.mu.RLock()
-	e := d.entries[key]
-	in.sameTerms = e != nil && e.view != nil && refreshes(e.view.record, desc.Record)
+	if e := d.entries[key]; e != nil {
+		was = e.view
+	}
 	d.mu.RUnlock()
+	v := newView
+	if foreign {
+		v = func(desc *td.Description) *view { return newForeignView(desc, was) }
+	}
+	in := &arrival{desc: desc, view: d.views.adopt(v(desc), desc), sameTerms: was != nil && refreshes(was.record, desc.Record)}
 	if !in.sameTerms {
 		in.labels = index.Labels(desc)
 	}

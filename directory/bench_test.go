@@ -62,9 +62,9 @@ func signAll(b testing.TB, first, n int) []*td.Signed {
 func takeAll(b testing.TB, d *Directory, signed []*td.Signed) (bytes int) {
 	b.Helper()
 	var g errgroup.Group
-	for w := range runtime.GOMAXPROCS(0) {
+	for w := range workers() {
 		g.Go(func() error {
-			for i := w; i < len(signed); i += runtime.GOMAXPROCS(0) {
+			for i := w; i < len(signed); i += workers() {
 				desc, _, err := d.open(context.Background(), signed[i])
 				if err == nil {
 					_, err = d.put(desc, received)
@@ -265,11 +265,12 @@ func BenchmarkTake(b *testing.B) {
 				keys = append(keys, r.Key())
 			}
 			var took, out, cpu time.Duration
+			var allocated uint64
 			for b.Loop() {
 				d.opts.Verifier = td.NewVerifier(did.Keys())
-				start, before := time.Now(), cpuTime()
+				start, before, bytes := time.Now(), cpuTime(), totalAlloc()
 				takeAll(b, d, signed)
-				took, cpu = took+time.Since(start), cpu+cpuTime()-before
+				took, cpu, allocated = took+time.Since(start), cpu+cpuTime()-before, allocated+totalAlloc()-bytes
 				start = time.Now()
 				d.mu.Lock()
 				for _, key := range keys {
@@ -282,9 +283,16 @@ func BenchmarkTake(b *testing.B) {
 			}
 			b.ReportMetric(float64(len(signed)*b.N)/took.Seconds(), "records/s")
 			b.ReportMetric(float64(cpu.Microseconds())/float64(len(signed)*b.N), "cpu-µs/record")
+			b.ReportMetric(float64(allocated)/float64(len(signed)*b.N), "B/record")
 			b.ReportMetric(float64(out.Microseconds())/float64(len(signed)*b.N), "µs/removal")
 		})
 	}
+}
+
+func totalAlloc() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.TotalAlloc
 }
 
 // cpuTime returns the CPU time of this process, if the system reports it. On a shared machine it varies less than the elapsed time.
@@ -305,12 +313,21 @@ func cpuTime() time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// BenchmarkMemory measures the memory of a Thing without its TD.
+// maxForeignBytes is the limit of the memory of a Thing of another node in addition to its TD as it was signed.
+const maxForeignBytes = 5000
+
+// BenchmarkMemory measures the memory of a Thing of another node and fails above the limit. whole-B has everything of the Thing, its TD included, which
+// is in memory compressed; B is the part beyond the size of the TD; cache-B is its share of the cache of unpacked views, which no number of Things
+// takes above its own limit ([maxOpen]).
 func BenchmarkMemory(b *testing.B) {
 	for _, n := range sizes {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			for b.Loop() {
-				directorytest.Words()
+				warm, err := New(Options{}) // what is made once is not counted
+				if err != nil {
+					b.Fatal(err)
+				}
+				takeAll(b, warm, signAll(b, 0, 10))
 				before := int(liveheap.Bytes())
 				d, err := New(Options{})
 				if err != nil {
@@ -329,8 +346,16 @@ func BenchmarkMemory(b *testing.B) {
 					_ = pprof.WriteHeapProfile(f)
 					_ = f.Close()
 				}
-				b.ReportMetric(float64(int(liveheap.Bytes())-before-bytes)/float64(n), "B/thing")
-				b.ReportMetric(float64(d.Stats().Bytes-bytes)/float64(n), "weighed-B/thing")
+				all := int(liveheap.Bytes()) - before
+				d.views.drop()
+				each := (int(liveheap.Bytes()) - before) / n
+				b.ReportMetric(float64(each), "whole-B/thing")
+				b.ReportMetric(float64(each-bytes/n), "B/thing")
+				b.ReportMetric(float64(all/n-each), "cache-B/thing")
+				b.ReportMetric(float64(d.Stats().Bytes)/float64(n), "weighed-B/thing")
+				if each-bytes/n > maxForeignBytes {
+					b.Errorf("a Thing takes %d bytes beyond its TD, want at most %d", each-bytes/n, maxForeignBytes)
+				}
 				b.ReportMetric(float64(bytes)/float64(n), "TD-B/thing")
 				b.ReportMetric(float64(d.Stats().Words), "words")
 				runtime.KeepAlive(d)
@@ -367,4 +392,14 @@ func TestLocateAllocates(t *testing.T) {
 			t.Errorf("%s: %v allocations, want at most 6", ref, got)
 		}
 	}
+}
+
+// drop empties the cache.
+func (vs *views) drop() {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	for _, v := range vs.order {
+		v.open.Store(nil)
+	}
+	vs.order, vs.bytes = nil, 0
 }

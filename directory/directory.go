@@ -11,7 +11,6 @@ import (
 	"context"
 	"iter"
 	"log/slog"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -219,7 +218,7 @@ func (d *Directory) Run(ctx context.Context) error {
 	g.Go(func() { d.loadRest(ctx) })
 	g.Go(func() { d.Tracker.Run(ctx) })
 	g.Go(func() { d.embeddings.Run(ctx, d.withoutVector) })
-	for range max(2, runtime.GOMAXPROCS(0)) {
+	for range workers() {
 		g.Go(func() { d.processQueue(ctx, &g) })
 	}
 	<-ctx.Done()

@@ -176,7 +176,7 @@ func (d *Directory) putHost(desc *td.Description, from origin, with arrival) (ch
 
 // prepareLocked is prepare for a description whose record was changed under the lock.
 func (d *Directory) prepareLocked(e *entry, desc *td.Description) *arrival {
-	in := &arrival{desc: desc, view: d.views.adopt(desc)}
+	in := &arrival{desc: desc, view: d.views.adopt(newView(desc), desc)}
 	if e != nil && e.view != nil && e.view.record.Hash == desc.Record.Hash {
 		in.view.vector.Store(e.view.vector.Load())
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -133,6 +134,9 @@ func (d *Directory) Seq(owner did.DID, thing string) uint64 {
 	}
 	return 0
 }
+
+// workers returns the number of workers of the queue: two for each processor, because one may wait for the lock of the index.
+func workers() int { return 2 * runtime.GOMAXPROCS(0) }
 
 // processQueue processes the queue until ctx ends. It does not wait for fetches, which run in g.
 func (d *Directory) processQueue(ctx context.Context, g *sync.WaitGroup) {

@@ -9,7 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	ds "github.com/ipfs/go-datastore"
+
 	"github.com/lmosd/lmosd/did/didtest"
+	"github.com/lmosd/lmosd/directory/persist"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -249,4 +252,87 @@ func TestInvalidTDIsAFailure(t *testing.T) {
 			t.Errorf("fetched %d times, %+v", calls, s)
 		}
 	})
+}
+
+// A host that never sends the TDs of its Things stops neither records that have their TD nor the fetches from other hosts.
+func TestSilentHostStopsNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		silent, other := didtest.Key(8).DID(), didtest.Key(9).DID()
+		fetched := numbered(t, 2, 1)
+		fetched.hosts = []td.Host{{Node: other}}
+		get := bodies(t, fetched.signed(t, 1))
+		d := openDirectory(t, Options{Fetch: func(ctx context.Context, r *td.Record) ([]byte, error) {
+			if r.Hosts[0].Node == silent {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return get(ctx, r)
+		}})
+		run(t, d)
+		for i := range 40 { // more than there are workers
+			a := numbered(t, 1, i)
+			a.hosts = []td.Host{{Node: silent}}
+			d.Enqueue(bare(t, a.signed(t, 1)))
+		}
+		with := numbered(t, 2, 2)
+		d.Enqueue(with.signed(t, 1))
+		d.Enqueue(bare(t, fetched.signed(t, 1)))
+		synctest.Wait() // no time passes: no fetch ends by its timeout
+		if got, want := ids(d.FindLocal(t.Context(), td.Query{})), fetched.id+" "+with.id; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if got := d.Stats(); got.Fetches != 41 || got.Unfetched != 0 {
+			t.Errorf("%d fetches, %d ended without a TD; want 41, 0", got.Fetches, got.Unfetched)
+		}
+	})
+}
+
+// While the disk does not answer, records are verified, found and withdrawn.
+func TestSlowDiskStopsNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		disk := &slowDisk{Batching: memory(), began: make(chan bool, 1), answers: make(chan bool)}
+		d := openDirectory(t, Options{Store: disk})
+		stop := run(t, d)
+		first, second := numbered(t, 1, 1), numbered(t, 1, 2)
+		d.Enqueue(first.signed(t, 1))
+		<-disk.began
+		d.Enqueue(second.signed(t, 1))
+		d.Enqueue(first.tombstone(t, 2))
+		synctest.Wait()
+		if got := ids(d.FindLocal(t.Context(), td.Query{})); got != second.id {
+			t.Errorf("got %q, want %q", got, second.id)
+		}
+		close(disk.answers)
+		stop()
+		if got := stored(t, disk, persist.Descriptions); len(got) != 1 {
+			t.Errorf("the store has %d descriptions, want that of %s", len(got), second.id)
+		}
+	})
+}
+
+// A slowDisk does not write before answers is closed. It sends on began when it could begin.
+type slowDisk struct {
+	ds.Batching
+	began, answers chan bool
+}
+
+func (s *slowDisk) Batch(ctx context.Context) (ds.Batch, error) {
+	b, err := s.Batching.Batch(ctx)
+	return slowBatch{b, s}, err
+}
+
+type slowBatch struct {
+	ds.Batch
+	disk *slowDisk
+}
+
+func (b slowBatch) Commit(ctx context.Context) error {
+	select {
+	case b.disk.began <- true:
+	default:
+	}
+	<-b.disk.answers
+	return b.Batch.Commit(ctx)
 }

@@ -177,11 +177,26 @@ func (d *Directory) snapshot(k persist.Kind, key [32]byte) []persist.Entry {
 		defer d.mu.RUnlock()
 		return []persist.Entry{{Kind: k, Value: d.equivocations.saved(key)}}
 	}
+	seq, desc, v := d.saved(key)
+	switch {
+	case seq == nil:
+		return []persist.Entry{{Kind: persist.Seqs}, {Kind: persist.Vectors}, {Kind: persist.Descriptions}}
+	case desc == nil:
+		return []persist.Entry{{Kind: persist.Seqs, Value: seq}, {Kind: persist.Vectors}, {Kind: persist.Descriptions}}
+	case v != nil:
+		desc.TD = v.body()
+	}
+	return []persist.Entry{{Kind: persist.Seqs, Value: seq}, {Kind: persist.Descriptions, Value: desc}}
+}
+
+// saved returns what the store keeps of a Thing but for its TD, and the view that has the TD. All are nil if nothing is known, and the last two if the
+// Thing is removed.
+func (d *Directory) saved(key [32]byte) (*savedSeq, *savedDesc, *view) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e := d.entries[key]
 	if e == nil {
-		return []persist.Entry{{Kind: persist.Seqs}, {Kind: persist.Vectors}, {Kind: persist.Descriptions}}
+		return nil, nil, nil
 	}
 	e.stored = true
 	seq := &savedSeq{Seq: e.seq, Until: e.until.Unix()}
@@ -189,15 +204,14 @@ func (d *Directory) snapshot(k persist.Kind, key [32]byte) []persist.Entry {
 		seq.Tombstone, seq.Names = e.tombstone.record.Raw, e.tombstone.names
 	}
 	if e.view == nil {
-		return []persist.Entry{{Kind: persist.Seqs, Value: seq}, {Kind: persist.Vectors}, {Kind: persist.Descriptions}}
+		return seq, nil, nil
 	}
 	desc := &savedDesc{Record: e.view.record.Raw, Own: e.own, Used: e.used, Via: e.Via()}
 	if e.hosting != nil {
 		desc.Record, desc.Others = e.hosting.stored()
-		desc.TD = e.view.body()
 	}
-	if len(e.view.record.Inline) == 0 { // otherwise the record has the TD
-		desc.TD = e.view.body()
+	if e.hosting == nil && len(e.view.record.Inline) > 0 { // the record has the TD
+		return seq, desc, nil
 	}
-	return []persist.Entry{{Kind: persist.Seqs, Value: seq}, {Kind: persist.Descriptions, Value: desc}}
+	return seq, desc, e.view
 }

@@ -21,8 +21,20 @@ type view struct {
 }
 
 // newView returns the view of a verified description. A restricted one is not packed: each read checks it.
-func newView(desc *td.Description) *view {
-	if packed, ok := desc.Compact(); ok && desc.Record.Audience == td.Public {
+func newView(desc *td.Description) *view { return makeView(desc, (*td.Description).Compact) }
+
+// newForeignView is newView for a Thing of another node, of which was is the known view, or nil: many are kept, and few are read.
+func newForeignView(desc *td.Description, was *view) *view {
+	return makeView(desc, func(desc *td.Description) (td.Compact, bool) {
+		if was != nil && was.whole == nil {
+			return desc.Pack(&was.packed)
+		}
+		return desc.Pack(nil)
+	})
+}
+
+func makeView(desc *td.Description, compact func(*td.Description) (td.Compact, bool)) *view {
+	if packed, ok := compact(desc); ok && desc.Record.Audience == td.Public {
 		return &view{record: packed.Record(), packed: packed}
 	}
 	return &view{record: desc.Record, whole: desc}
@@ -33,6 +45,9 @@ func (v *view) body() []byte {
 	if v.whole != nil {
 		return v.whole.Signed.TD
 	}
+	if d := v.open.Load(); d != nil {
+		return d.Signed.TD
+	}
 	return v.packed.TD()
 }
 
@@ -41,7 +56,7 @@ func (v *view) signed() *td.Signed {
 	if v.whole != nil {
 		return v.whole.Signed
 	}
-	return &td.Signed{Record: v.record.Raw, TD: v.packed.TD()}
+	return &td.Signed{Record: v.record.Raw, TD: v.body()}
 }
 
 // peek returns the description without keeping it unpacked.
@@ -103,12 +118,11 @@ func (vs *views) keep(v *view, d *td.Description) *td.Description {
 	return d
 }
 
-// adopt returns the unpacked view of desc: new descriptions are likely to be used.
-func (vs *views) adopt(desc *td.Description) *view {
-	v := newView(desc)
+// adopt keeps v unpacked, a new view of desc: new descriptions are likely to be used.
+func (vs *views) adopt(v *view, desc *td.Description) *view {
 	if v.whole == nil {
 		again := *desc
-		again.Record, again.Signed = v.record, v.signed()
+		again.Record, again.Signed = v.record, &td.Signed{Record: v.record.Raw, TD: desc.Signed.TD}
 		vs.keep(v, &again)
 	}
 	return v
@@ -140,12 +154,12 @@ func unpackedSize(desc *td.Description) int {
 func viewSize(v *view, terms int) int {
 	const thing, host, postings = 1200, 256, 12
 	r := v.record
-	bytes := thing + len(v.body()) + len(r.Raw) + len(r.Thing) + len(r.Title) + len(r.Summary) + host*len(r.Hosts) + postings*terms
+	bytes := thing + v.packed.Size() + len(r.Raw) + len(r.Thing) + len(r.Title) + len(r.Summary) + host*len(r.Hosts) + postings*terms
 	for _, c := range r.Capabilities {
 		bytes += 32 + len(c)
 	}
 	if v.whole != nil {
-		bytes += unpackedSize(v.whole)
+		bytes += len(v.whole.Raw) + unpackedSize(v.whole)
 	}
 	return bytes
 }

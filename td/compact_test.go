@@ -30,6 +30,17 @@ func TestCompact(t *testing.T) {
 	if r := p.Record(); cap(p.TD()) > len(p.TD())*5/4 || cap(r.Raw) > len(r.Raw)*5/4 {
 		t.Error("it takes more memory than it needs")
 	}
+	packed, ok := d.Pack(nil)
+	if again := packed.Description(); !ok || !reflect.DeepEqual(again, want) || packed.Size() > len(d.Raw)/2 {
+		t.Errorf("packed in %d of %d bytes: got %+v, want %+v", packed.Size(), len(d.Raw), again, want)
+	}
+	renewed, ok := want.Pack(&packed)
+	if !ok || !sameMemory(renewed.td, packed.td) || !bytes.Equal(renewed.TD(), d.Raw) {
+		t.Error("a record without the TD does not share the compressed one of the known record")
+	}
+	if p, ok = want.Pack(nil); !ok || !sameMemory(p.TD(), want.Raw) {
+		t.Error("a TD that arrived uncompressed was compressed")
+	}
 	if p, ok = want.Compact(); !ok || !sameMemory(p.TD(), want.Raw) {
 		t.Error("an unnecessary copy was made")
 	}
@@ -43,6 +54,9 @@ func TestCompact(t *testing.T) {
 	} {
 		if _, ok := d.Compact(); ok {
 			t.Errorf("%s: has a compact form", name)
+		}
+		if _, ok := d.Pack(&packed); ok {
+			t.Errorf("%s: has a packed form", name)
 		}
 	}
 }

@@ -21,7 +21,11 @@ type edit struct {
 // apply returns b with the edits made; they must not overlap.
 func apply(b []byte, edits []edit) []byte {
 	slices.SortStableFunc(edits, func(x, y edit) int { return x.from - y.from })
-	var out []byte
+	size := len(b)
+	for _, e := range edits {
+		size += len(e.text) - (e.to - e.from)
+	}
+	out := make([]byte, 0, size) // it is kept
 	done := 0
 	for _, e := range edits {
 		out = append(append(out, b[done:e.from]...), e.text...)

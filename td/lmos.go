@@ -22,18 +22,24 @@ func TypeKey(typ string) string {
 // lmosTerm returns the member of m that is an LMOS term in any spelling; key is the spelling. The prefixed form has precedence. With bare,
 // the name alone is a spelling, too.
 func lmosTerm(m map[string]any, name string, bare bool) (key string, value any) {
-	spellings := [...]string{"lmos:" + name, ContextLMOS + name, ContextLMOS + "#" + name, ContextLMOS + "/" + name, name}
-	n := len(spellings)
-	if !bare {
-		n--
+	if len(m) == 0 {
+		return "", nil
 	}
-	for _, key := range spellings[:n] {
-		if v, ok := m[key]; ok {
-			return key, v
+	var room [128]byte
+	for _, prefix := range lmosPrefixes {
+		key := append(append(room[:0], prefix...), name...)
+		if v, ok := m[string(key)]; ok { // a lookup does not allocate
+			return string(key), v
 		}
+	}
+	if v, ok := m[name]; ok && bare {
+		return name, v
 	}
 	return "", nil
 }
+
+// lmosPrefixes are the prefixes of an LMOS term, in the order of their precedence.
+var lmosPrefixes = [...]string{"lmos:", ContextLMOS, ContextLMOS + "#", ContextLMOS + "/"}
 
 // A prefix is the JSON-LD prefix of a vocabulary.
 type prefix struct {

@@ -71,13 +71,13 @@ func (t *Thing) withView() *Thing {
 	return whole
 }
 
-// decode decodes the JSON of a TD. All later steps use the result.
+// decode decodes the JSON of a TD. All later steps use the result, whose strings are parts of raw.
 func decode(raw []byte) (map[string]any, error) {
 	if len(raw) > MaxTD {
 		reason := fmt.Sprintf("has %d bytes; a Thing Description may have %d", len(raw), MaxTD)
 		return nil, &ValidationError{TooLarge: true, Issues: []Issue{{Reason: reason, Rule: ownLimit}}}
 	}
-	v, err := jcs.Decode(raw, MaxTD)
+	v, err := jcs.View(raw)
 	if err != nil {
 		return nil, notJSON(raw, err)
 	}

@@ -74,6 +74,8 @@ type wireRecord struct {
 	Audience     uint64     `cbor:"16,keyasint,omitempty"`
 	Grant        []byte     `cbor:"17,keyasint,omitempty"`
 	State        uint64     `cbor:"18,keyasint,omitempty"`
+
+	message []byte // with the domain string; set by record, not encoded
 }
 
 type wireHost struct {
@@ -106,17 +108,15 @@ func decodeRecord(raw []byte) (*Record, *wireRecord, error) {
 	if len(raw) > MaxRecord {
 		return nil, nil, fmt.Errorf("record: %w: %d bytes, %d are allowed", ErrTooLarge, len(raw), MaxRecord)
 	}
-	var head struct {
-		Version uint64 `cbor:"0,keyasint"`
-	}
-	if err := cbor.Peek(raw, &head); err != nil {
-		return nil, nil, fmt.Errorf("record: %w: %w", ErrMalformed, err)
-	}
-	if head.Version > hostVersion {
-		return nil, nil, fmt.Errorf("record: %w %d; the highest supported version is %d", ErrVersion, head.Version, hostVersion)
-	}
 	w := new(wireRecord)
-	if err := cbor.Unmarshal(raw, w); err != nil {
+	err := cbor.Unmarshal(raw, w)
+	if err != nil { // a higher version may have other members
+		w.Version = peekVersion(raw)
+	}
+	if w.Version > hostVersion {
+		return nil, nil, fmt.Errorf("record: %w %d; the highest supported version is %d", ErrVersion, w.Version, hostVersion)
+	}
+	if err != nil {
 		return nil, nil, fmt.Errorf("record: %w: %w", ErrMalformed, err)
 	}
 	if again, err := cbor.Marshal(w); err != nil || !bytes.Equal(again, raw) {
@@ -124,6 +124,17 @@ func decodeRecord(raw []byte) (*Record, *wireRecord, error) {
 	}
 	r, err := w.record(raw)
 	return r, w, err
+}
+
+// peekVersion returns the version of a record with members that may be unknown; 0 if raw is no CBOR.
+func peekVersion(raw []byte) uint64 {
+	var head struct {
+		Version uint64 `cbor:"0,keyasint"`
+	}
+	if cbor.Peek(raw, &head) != nil {
+		return 0
+	}
+	return head.Version
 }
 
 func malformed(format string, args ...any) error {
@@ -158,7 +169,8 @@ func (w *wireRecord) record(raw []byte) (*Record, error) {
 			return nil, err
 		}
 	}
-	r.digest = sha256.Sum256(r.message())
+	w.message = r.message()
+	r.digest = sha256.Sum256(w.message[len(did.PurposeRecord):])
 	return r, nil
 }
 
@@ -376,26 +388,34 @@ func Select(records [][]byte) (int, error) {
 
 // WithoutTD returns the encoded record without the TD inside, see [Signed.WithoutTD]. The caller must not change it.
 func (r *Record) WithoutTD() []byte {
-	if len(r.Inline) == 0 {
+	head, end := r.split()
+	if len(head)+len(end) == len(r.Raw) {
 		return r.Raw
 	}
-	inline := r.Inline
-	member := append([]byte{inlineKey, 0x59, byte(len(inline) >> 8), byte(len(inline))}, inline...)
-	switch n := len(inline); {
-	case n < 24:
-		member = append([]byte{inlineKey, 0x40 | byte(n)}, inline...)
-	case n < 256:
-		member = append([]byte{inlineKey, 0x58, byte(n)}, inline...)
-	}
-	end := max(len(r.Raw)-signatureBytes-r.tail, 0)
-	before, found := bytes.CutSuffix(r.Raw[:end], member) // the signature and the tail come last
-	if !found {
-		return r.Raw
-	}
-	bare := make([]byte, 0, len(before)+len(r.Raw)-end)
-	bare = append(append(bare, before...), r.Raw[end:]...)
+	bare := slices.Concat(head, end)
 	bare[0]-- // number of members of the map
 	return bare
+}
+
+// split returns the parts of the encoded record before and after the TD inside. The second one begins with the signature.
+func (r *Record) split() (head, end []byte) {
+	at := max(len(r.Raw)-signatureBytes-r.tail, 0) // the signature and the tail come last
+	head, end = r.Raw[:at], r.Raw[at:]
+	n := len(r.Inline)
+	if n == 0 {
+		return head, end
+	}
+	key := []byte{inlineKey, 0x59, byte(n >> 8), byte(n)}
+	switch {
+	case n < 24:
+		key = []byte{inlineKey, 0x40 | byte(n)}
+	case n < 256:
+		key = []byte{inlineKey, 0x58, byte(n)}
+	}
+	if before, ok := bytes.CutSuffix(head, r.Inline); ok && bytes.HasSuffix(before, key) {
+		head = before[:len(before)-len(key)]
+	}
+	return head, end
 }
 
 // inlineKey is the encoded key of the TD inside a record.
@@ -424,11 +444,14 @@ func (w *wireRecord) tail() (n int) {
 	return n
 }
 
-// message returns the bytes that the signature covers, for a signed record in canonical form; see [wireRecord.signed].
+// message returns the domain string and the bytes that the signature covers, for a signed record in canonical form; see [wireRecord.signed].
 func (r *Record) message() []byte {
-	bare := r.WithoutTD()
-	after := len(bare) - r.tail
-	m := slices.Concat(bare[:after-signatureBytes], bare[after:])
-	m[0]-- // number of members of the map
+	head, end := r.split()
+	m := slices.Concat([]byte(did.PurposeRecord), head, end[signatureBytes:])
+	members := &m[len(did.PurposeRecord)] // of the map
+	*members--
+	if len(head)+len(end) < len(r.Raw) {
+		*members--
+	}
 	return m
 }

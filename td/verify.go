@@ -97,7 +97,7 @@ func (r *Record) authenticate(w *wireRecord) ([]byte, error) {
 		return nil, fmt.Errorf("record: %w: owner: %w", ErrMalformed, err)
 	}
 	// The domain string precedes the signed bytes, so that no other signature of the same key is valid for a record.
-	if !ed25519.Verify(key, append([]byte(did.PurposeRecord), r.message()...), w.Signature) {
+	if !ed25519.Verify(key, w.message, w.Signature) {
 		return nil, fmt.Errorf("record of %s: %w", r.Thing, ErrSignature)
 	}
 	if r.Grant != nil {

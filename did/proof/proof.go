@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"sync"
 	"time"
 
 	"github.com/lmosd/lmosd/did"
@@ -97,7 +98,9 @@ func configure(signer did.DID, o Options) (map[string]any, error) {
 
 // hashData returns the 64 bytes that are signed: the hash of the proof first (EdDSA Cryptosuites §3.3.4).
 func hashData(config, doc map[string]any) ([]byte, error) {
-	buf, err := jcs.Append(make([]byte, 0, 8<<10), config)
+	room := canonicals.Get().(*[]byte)
+	defer canonicals.Put(room)
+	buf, err := jcs.Append((*room)[:0], config)
 	if err != nil {
 		return nil, fmt.Errorf("proof: %w", err)
 	}
@@ -106,8 +109,17 @@ func hashData(config, doc map[string]any) ([]byte, error) {
 		return nil, fmt.Errorf("document: %w", err)
 	}
 	second := sha256.Sum256(buf)
+	if cap(buf) <= maxCanonical {
+		*room = buf
+	}
 	return append(first[:], second[:]...), nil
 }
+
+// canonicals has buffers for canonical forms.
+var canonicals = sync.Pool{New: func() any { return new(make([]byte, 0, 8<<10)) }}
+
+// maxCanonical is the maximum size of a kept buffer.
+const maxCanonical = 64 << 10
 
 // without returns a shallow copy of m without the names.
 func without(m map[string]any, names ...string) map[string]any {

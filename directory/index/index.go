@@ -8,7 +8,6 @@ package index
 import (
 	"cmp"
 	"iter"
-	"maps"
 	"strings"
 
 	"github.com/lmosd/lmosd/did"
@@ -24,7 +23,7 @@ type Index struct {
 	free    []uint32
 	terms   []term // free ones have no text
 	spare   []uint32
-	ids     [kinds]map[string]uint32 // indexes in terms
+	ids     [kinds]table
 	words   vocabulary
 	order   chunks[uint32] // all slots in use, by thing id and then owner
 	bytes   int            // approximate memory of terms
@@ -43,7 +42,7 @@ func (p Position) Terms() int { return len(p.terms) }
 func (x *Index) Len() int { return x.order.n }
 
 // Words returns the number of word roots.
-func (x *Index) Words() int { return len(x.ids[Word]) }
+func (x *Index) Words() int { return x.ids[Word].n }
 
 // Bytes returns the approximate memory of all terms, without their postings of about 12 bytes per term and Thing.
 func (x *Index) Bytes() int { return x.bytes }
@@ -61,14 +60,22 @@ const termBytes = 128
 
 // List returns the Things with a term; nil if there are none. It changes with the index.
 func (x *Index) List(k Kind, text string) *List {
-	if id, ok := x.ids[k][text]; ok {
+	if id, ok := x.ids[k].find(x.terms, text); ok {
 		return &x.terms[id].list
 	}
 	return nil
 }
 
 // Texts yields the terms of a kind, in any order.
-func (x *Index) Texts(k Kind) iter.Seq[string] { return maps.Keys(x.ids[k]) }
+func (x *Index) Texts(k Kind) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for id := range x.ids[k].all() {
+			if !yield(x.terms[id].text) {
+				return
+			}
+		}
+	}
+}
 
 // Add adds a Thing with its record and terms. Id and owner together are unique.
 func (x *Index) Add(r *td.Record, by []Label) Position {
@@ -97,11 +104,11 @@ func (x *Index) Refresh(p Position, r *td.Record) { x.records[p.Slot] = r }
 
 // Share lets a new record use the strings of the index.
 func (x *Index) Share(r *td.Record) {
-	if id, ok := x.ids[Owner][string(r.Owner)]; ok {
+	if id, ok := x.ids[Owner].find(x.terms, string(r.Owner)); ok {
 		r.Owner = did.DID(x.terms[id].text)
 	}
 	for i, h := range r.Hosts {
-		if id, ok := x.ids[Host][string(h.Node)]; ok {
+		if id, ok := x.ids[Host].find(x.terms, string(h.Node)); ok {
 			r.Hosts[i].Node = did.DID(x.terms[id].text)
 		}
 	}
@@ -109,7 +116,7 @@ func (x *Index) Share(r *td.Record) {
 
 // term returns the index of a term, and creates it if necessary.
 func (x *Index) term(k Kind, text string) uint32 {
-	if id, ok := x.ids[k][text]; ok {
+	if id, ok := x.ids[k].find(x.terms, text); ok {
 		return id
 	}
 	text = strings.Clone(text) // it may be a part of a whole description, which would stay in memory
@@ -121,10 +128,7 @@ func (x *Index) term(k Kind, text string) uint32 {
 		x.terms = append(x.terms, term{})
 	}
 	x.terms[id] = term{text: text, kind: k}
-	if x.ids[k] == nil {
-		x.ids[k] = map[string]uint32{}
-	}
-	x.ids[k][text] = id
+	x.ids[k].add(text, id)
 	x.bytes += termBytes + len(text)
 	if k == Word {
 		x.words.add(x.terms, id)
@@ -135,7 +139,7 @@ func (x *Index) term(k Kind, text string) uint32 {
 // Cost returns the additional memory of terms, in bytes.
 func (x *Index) Cost(by []Label) (bytes int) {
 	for _, l := range by {
-		if _, known := x.ids[l.kind][l.text]; !known {
+		if _, known := x.ids[l.kind].find(x.terms, l.text); !known {
 			bytes += termBytes + len(l.text)
 		}
 	}
@@ -151,7 +155,7 @@ func (x *Index) drop(id uint32) {
 	if t.kind == Word {
 		x.words.remove(x.terms, id)
 	}
-	delete(x.ids[t.kind], t.text)
+	x.ids[t.kind].remove(x.terms, t.text)
 	x.bytes -= termBytes + len(t.text)
 	*t = term{}
 	x.spare = append(x.spare, id)

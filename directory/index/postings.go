@@ -111,6 +111,7 @@ func post(slot uint32, weight byte) posting { return posting(slot<<8 | uint32(we
 type List struct {
 	few  []posting
 	many *chunks[posting]
+	last posting // none is higher: a higher one is appended without a search, which most are
 }
 
 // maxFew is the length above which a list has chunks.
@@ -188,9 +189,11 @@ func (l *List) Add(slot uint32) { l.add(post(slot, 0)) }
 
 // add adds a posting; it reports whether its slot is new to the list.
 func (l *List) add(p posting) bool {
+	last := p > l.last|0xFF
+	l.last = max(l.last, p)
 	if l.many == nil {
 		at, found := len(l.few), false
-		if at > 0 && l.few[at-1].slot() >= p.slot() { // most are appended
+		if !last {
 			at, found = slices.BinarySearchFunc(l.few, p.slot(), compareSlots)
 		}
 		if found {
@@ -203,9 +206,12 @@ func (l *List) add(p posting) bool {
 		l.many = &chunks[posting]{parts: [][]posting{l.few}, n: len(l.few)}
 		l.few = nil
 	}
-	part, at := l.position(p.slot())
-	if o, ok := l.many.get(part, at); ok && o.slot() == p.slot() {
-		return false
+	part, at := len(l.many.parts), 0
+	if !last {
+		part, at = l.position(p.slot())
+		if o, ok := l.many.get(part, at); ok && o.slot() == p.slot() {
+			return false
+		}
 	}
 	l.many.insert(part, at, p)
 	return true

@@ -253,11 +253,11 @@ func (x *Index) versions(text string) (in *List, ok bool) {
 	switch {
 	case err != nil:
 		return in, true
-	case len(x.ids[Version]) > maxVersions:
+	case x.ids[Version].n > maxVersions:
 		return nil, false
 	}
-	for version, id := range x.ids[Version] {
-		if r.Has(version) {
+	for id := range x.ids[Version].all() {
+		if r.Has(x.terms[id].text) {
 			for _, part := range x.terms[id].list.parts() {
 				in.few = append(in.few, part...)
 			}

@@ -50,27 +50,27 @@ type Label struct {
 
 // Labels returns the distinct terms of a Thing.
 func Labels(d *td.Description) []Label {
-	all := make([]Label, 0, 64)
+	s := mentionBuffers.Get().(*mentionBuffer)
+	defer s.done()
+	s.facets = s.facets[:0]
 	for k, text := range facets(d) {
-		all = append(all, Label{kind: k, text: text})
-		if len(all) == maxFacets {
+		s.facets = append(s.facets, Label{kind: k, text: text})
+		if len(s.facets) == maxFacets {
 			break
 		}
 	}
-	slices.SortFunc(all, func(a, b Label) int {
+	slices.SortFunc(s.facets, func(a, b Label) int {
 		if a.kind != b.kind {
 			return int(a.kind) - int(b.kind)
 		}
 		return strings.Compare(a.text, b.text)
 	})
-	all = slices.Compact(all)
-	s := mentionBuffers.Get().(*mentionBuffer)
+	distinct := slices.Compact(s.facets)
 	roots, lengths := s.mentions(d.Thing)
-	all = slices.Grow(all, len(roots))
+	all := append(make([]Label, 0, len(distinct)+len(roots)), distinct...)
 	for i := range roots {
 		all = append(all, Label{Word, roots[i].root, roots[i].weight(&lengths)})
 	}
-	s.done()
 	return all
 }
 
@@ -238,6 +238,8 @@ type mention struct {
 type mentionBuffer struct {
 	positions map[string]int
 	all       []mention
+	words     []string // of one text
+	facets    []Label
 }
 
 var mentionBuffers = sync.Pool{New: func() any { return &mentionBuffer{positions: make(map[string]int, 128)} }}
@@ -246,6 +248,10 @@ var mentionBuffers = sync.Pool{New: func() any { return &mentionBuffer{positions
 func (s *mentionBuffer) done() {
 	clear(s.positions)
 	clear(s.all)
+	if clear(s.words[:cap(s.words)]); cap(s.words) > MaxWords {
+		s.words = nil
+	}
+	clear(s.facets[:cap(s.facets)])
 	mentionBuffers.Put(s)
 }
 
@@ -253,7 +259,8 @@ func (s *mentionBuffer) done() {
 func (s *mentionBuffer) mentions(t *td.Thing) (all []mention, lengths [td.Fields]int) {
 	positions, all := s.positions, s.all[:0]
 	for text := range t.Texts() {
-		for _, w := range textmatch.Split(text.Text) {
+		s.words = textmatch.AppendWords(s.words[:0], text.Text)
+		for _, w := range s.words {
 			lengths[text.Field]++
 			root := textmatch.Root(w)
 			at, known := positions[root]

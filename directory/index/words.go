@@ -91,7 +91,7 @@ const (
 func (x *Index) senses(word string) []sense {
 	root := textmatch.Root(word)
 	var all []sense
-	if id, ok := x.ids[Word][root]; ok {
+	if id, ok := x.ids[Word].find(x.terms, root); ok {
 		all = append(all, sense{id, 1})
 	}
 	if utf8.RuneCountInString(root) >= minPrefix {

@@ -20,14 +20,14 @@ func TestSensesAreAllWordsAlike(t *testing.T) {
 		var all []string
 		for range rapid.IntRange(1, 60).Draw(rt, "words") {
 			root := textmatch.Root(textmatch.Fold(letters.Draw(rt, "word")))
-			if _, known := x.ids[Word][root]; !known {
+			if _, known := x.ids[Word].find(x.terms, root); !known {
 				x.term(Word, root)
 				all = append(all, root)
 			}
 		}
 		for range rapid.IntRange(0, 20).Draw(rt, "gone") {
 			gone := rapid.SampledFrom(all).Draw(rt, "which")
-			if id, ok := x.ids[Word][gone]; ok && len(all) > 1 {
+			if id, ok := x.ids[Word].find(x.terms, gone); ok && len(all) > 1 {
 				x.drop(id)
 				all = slices.DeleteFunc(all, func(w string) bool { return w == gone })
 			}

@@ -30,11 +30,13 @@ func isASCII(s string) bool {
 
 // Split returns the folded words of s, which consist of letters, digits and marks. A name in camel case gives one word, and its
 // parts: "getWeather" gives "getweather", "get", "weather".
-func Split(s string) []string {
+func Split(s string) []string { return AppendWords(nil, s) }
+
+// AppendWords is [Split], and appends the words to all.
+func AppendWords(all []string, s string) []string {
 	if isASCII(s) {
-		return splitASCII(s)
+		return appendASCII(all, s)
 	}
-	var all []string
 	for _, word := range strings.FieldsFunc(norm.NFC.String(s), func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r)
 	}) {
@@ -48,10 +50,9 @@ func Split(s string) []string {
 	return all
 }
 
-// splitASCII is Split for ASCII: the words are parts of lower, which has the same offsets as s.
-func splitASCII(s string) []string {
+// appendASCII is AppendWords for ASCII: the words are parts of lower, which has the same offsets as s.
+func appendASCII(all []string, s string) []string {
 	lower := strings.ToLower(s)
-	all := make([]string, 0, len(s)/6+1)
 	from := 0
 	for i := range len(s) + 1 {
 		if i < len(s) && ('a' <= lower[i] && lower[i] <= 'z' || '0' <= s[i] && s[i] <= '9') {
