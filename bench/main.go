@@ -11,7 +11,7 @@
 //	calls    a small call between two nodes; NATS request–reply; a bare libp2p echo
 //	events   events of one publisher to 1, 10, 100 and 1,000 subscriptions on another node, and what a subscription costs
 //	streams  a stream of 64 KiB chunks between two nodes, up and down; a bare libp2p stream
-//	http     a call over HTTP at both ends with two nodes between; no node; two nginx with TLS between
+//	http     a call over HTTP at both ends with two nodes between; no node; two Go proxies, two nginx with TLS between
 //	mcp      a tool of an MCP server on stdio, with two nodes between; one that speaks HTTP, direct; mcp-proxy
 //	mcp-many a node that knows 100 MCP servers with 2,000 tools: lists, searches, and what each server costs
 //	forgers  how long news takes through a node without, and with, 12 peers that flood it with forged records; on request only

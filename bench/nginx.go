@@ -131,7 +131,7 @@ func answering(ctx context.Context, addr string) error {
 			err = errors.New(res.Status)
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("nginx does not answer: %w", err)
+			return fmt.Errorf("the proxies do not answer: %w", err)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

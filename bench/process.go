@@ -66,6 +66,8 @@ func serve(ctx context.Context, role string) error {
 		return serveConsumer(ctx, arg)
 	case "agent":
 		return serveAgent(ctx)
+	case "proxy":
+		return serveProxy(ctx, arg)
 	case "nats-server":
 		return serveNATS(ctx)
 	case "nats-responder":

@@ -18,10 +18,11 @@ var webSystems = []system{
 	}},
 	{"HTTP, two lmosd between (TCP)", func(ctx context.Context) (func() (caller, error), func(), error) { return startWeb(ctx, "tcp") }},
 	{"HTTP, two lmosd between (QUIC)", func(ctx context.Context) (func() (caller, error), func(), error) { return startWeb(ctx, "quic") }},
+	{"HTTP, two Go proxies between (TLS)", startGoProxies},
 	{"HTTP, two nginx between (TLS)", startNginx},
 }
 
-// web compares calls to an HTTP agent: direct, with a node at each end, with a reverse proxy at each end. Client, nodes or proxies, and
+// web compares calls to an HTTP agent: direct, with a node at each end, with a reverse proxy at each end (of Go, and nginx). Client, nodes or proxies, and
 // agent are separate processes; connections are kept.
 func web(ctx context.Context, p plan) error {
 	return against(ctx, p, webSystems, []int{1, 64})

@@ -257,19 +257,20 @@ func (l *limitedListener) Close() error {
 type limitedConn struct {
 	net.Conn
 	writeTimeout time.Duration
-	own          atomic.Bool // the caller set a write deadline
+	own          atomic.Bool  // the caller set a write deadline
+	extended     atomic.Int64 // when Write set its deadline, in nanoseconds since the start of the process; 0: it has none
 	release      func()
 }
 
 // writeBlock is the number of bytes that a peer must receive within the write timeout.
 const writeBlock = 64 << 10
 
-// Write gives each block of b its own deadline. A deadline for the whole response would cut large ones; without a deadline, a peer that
+// Write gives each block of b a deadline. A deadline for the whole response would cut large ones; without a deadline, a peer that
 // does not read would occupy a slot without limit.
 func (c *limitedConn) Write(b []byte) (n int, err error) {
 	for {
 		if !c.own.Load() {
-			_ = c.Conn.SetWriteDeadline(time.Now().Add(c.writeTimeout)) // Write reports a broken connection
+			c.extend()
 		}
 		m, err := c.Conn.Write(b[:min(len(b), writeBlock)])
 		n, b = n+m, b[m:]
@@ -279,15 +280,31 @@ func (c *limitedConn) Write(b []byte) (n int, err error) {
 	}
 }
 
+// processStart is the origin of limitedConn.extended.
+var processStart = time.Now()
+
+// extend sets the deadline of a write. Writes within 1/32 of the timeout share one, because setting it costs as much as a small write does
+// besides its system call.
+func (c *limitedConn) extend() {
+	now := time.Since(processStart)
+	if last := c.extended.Load(); last != 0 && now-time.Duration(last) < c.writeTimeout/32 {
+		return
+	}
+	c.extended.Store(int64(now))
+	_ = c.Conn.SetWriteDeadline(processStart.Add(now + c.writeTimeout)) // Write reports a broken connection
+}
+
 // SetWriteDeadline replaces the deadlines that Write sets; zero restores them.
 func (c *limitedConn) SetWriteDeadline(t time.Time) error {
 	c.own.Store(!t.IsZero())
+	c.extended.Store(0)
 	return c.Conn.SetWriteDeadline(t)
 }
 
 // SetDeadline is SetWriteDeadline for both directions.
 func (c *limitedConn) SetDeadline(t time.Time) error {
 	c.own.Store(!t.IsZero())
+	c.extended.Store(0)
 	return c.Conn.SetDeadline(t)
 }
 

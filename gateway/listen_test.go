@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lmosd/lmosd/gateway/tokens"
@@ -349,4 +350,53 @@ func TestCloseClosesAllListeners(t *testing.T) {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the socket stays: %v", err)
 	}
+}
+
+// A deadlineConn records the deadlines of its writes.
+type deadlineConn struct {
+	net.Conn
+	deadlines []time.Time
+}
+
+func (c *deadlineConn) Write(b []byte) (int, error) { return len(b), nil }
+
+func (c *deadlineConn) SetWriteDeadline(t time.Time) error {
+	c.deadlines = append(c.deadlines, t)
+	return nil
+}
+
+// TestWriteDeadlines: writes that follow each other share a deadline, which is never closer than 31/32 of the timeout. A deadline of the
+// caller replaces it.
+func TestWriteDeadlines(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const timeout = 32 * time.Second
+		inner := &deadlineConn{}
+		c := &limitedConn{Conn: inner, writeTimeout: timeout}
+		write := func(want int) {
+			t.Helper()
+			if _, err := c.Write([]byte("x")); err != nil || len(inner.deadlines) != want {
+				t.Fatalf("%d deadlines, %v; want %d", len(inner.deadlines), err, want)
+			}
+			if left := time.Until(inner.deadlines[want-1]); left <= timeout*31/32 || left > timeout {
+				t.Fatalf("%v are left", left)
+			}
+		}
+		write(1)
+		time.Sleep(time.Second - time.Millisecond)
+		write(1)
+		time.Sleep(time.Millisecond)
+		write(2)
+		own := time.Now().Add(time.Hour)
+		if err := c.SetWriteDeadline(own); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write([]byte("x")); err != nil || len(inner.deadlines) != 3 || !inner.deadlines[2].Equal(own) {
+			t.Fatalf("the deadline of the caller was replaced: %v, %v", inner.deadlines, err)
+		}
+		if err := c.SetWriteDeadline(time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		write(5)
+	})
 }

@@ -39,6 +39,9 @@ type Metrics struct {
 	total, failed atomic.Uint64
 	inFlight      atomic.Int64
 	recent        recent
+
+	kindsMu sync.RWMutex
+	kinds   map[requestKind]requestSeries // owned by kindsMu
 }
 
 // buckets are the bounds of all histograms, in seconds.
@@ -47,6 +50,7 @@ var buckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05,
 // NewMetrics returns metrics with their own registry, which includes those of Go and of the process.
 func NewMetrics() *Metrics {
 	m := &Metrics{
+		kinds:          map[requestKind]requestSeries{},
 		registry:       prometheus.NewRegistry(),
 		series:         map[seriesKey]*series{},
 		calls:          counter("calls_total", "Interactions, by result.", "op", "protocol", "result"),
@@ -280,8 +284,37 @@ func (m *Metrics) FillCalls(s *api.Status) {
 // request counts one HTTP request by the pattern of its route.
 func (m *Metrics) request(route string, status int, took time.Duration) {
 	status = cmp.Or(status, http.StatusOK) // net/http sends it for a handler that wrote nothing
-	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
-	m.requestSeconds.WithLabelValues(route).Observe(took.Seconds())
+	k := requestKind{route, status}
+	s := m.requestsOf(k)
+	s.count.Inc()
+	s.seconds.Observe(took.Seconds())
+}
+
+// A requestKind is the labels of HTTP requests. There are as many as routes and statuses of responses.
+type requestKind struct {
+	route  string
+	status int
+}
+
+// A requestSeries is the metrics of one kind of HTTP requests.
+type requestSeries struct {
+	count   prometheus.Counter
+	seconds prometheus.Observer
+}
+
+// requestsOf returns the metrics of k, which it creates at their first use.
+func (m *Metrics) requestsOf(k requestKind) requestSeries {
+	m.kindsMu.RLock()
+	s, ok := m.kinds[k]
+	m.kindsMu.RUnlock()
+	if ok {
+		return s
+	}
+	s = requestSeries{m.requests.WithLabelValues(k.route, strconv.Itoa(k.status)), m.requestSeconds.WithLabelValues(k.route)}
+	m.kindsMu.Lock()
+	defer m.kindsMu.Unlock()
+	m.kinds[k] = s
+	return s
 }
 
 // published counts one publication: ok, pending (no other node has it yet), or its error.

@@ -26,13 +26,7 @@ func (g *Gateway) newRoutes() http.Handler {
 	interactions, description := g.interactions(call), g.interactions(g.directoryAccess())
 	named := g.refRoutes()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p := r.URL.EscapedPath()
-		if r.Pattern = tdd.Pattern(r); r.Pattern != "" {
-			g.directory.ServeHTTP(w, r)
-			return
-		}
-		if id, below := server.ThingID(r, "/things/"); id != "" {
-			r.SetPathValue("id", id)
+		if id, below := server.ThingID(r, "/things/"); id != "" && below != "" {
 			if r.Pattern = interactionPattern(below); below == "td" {
 				description.ServeHTTP(w, r)
 			} else {
@@ -40,6 +34,11 @@ func (g *Gateway) newRoutes() http.Handler {
 			}
 			return
 		}
+		if r.Pattern = tdd.Pattern(r); r.Pattern != "" {
+			g.directory.ServeHTTP(w, r)
+			return
+		}
+		p := r.URL.EscapedPath()
 		for prefix, methods := range named {
 			if ref := refAfter(p, prefix); ref != "" {
 				r.SetPathValue("ref", ref)
@@ -161,15 +160,21 @@ func (g *Gateway) bridged(b Bridge) handler {
 
 // interactionPattern returns the pattern of a route below a Thing, without the values in it.
 func interactionPattern(below string) string {
-	parts := strings.Split(below, "/")
-	pattern := "/things/{id}/" + parts[0]
-	if len(parts) > 1 {
-		pattern += map[bool]string{false: "/{name}", true: "/{subscription}"}[parts[0] == "subscriptions"]
+	kind, names, isNamed := strings.Cut(below, "/")
+	isDeep := strings.Contains(names, "/")
+	switch {
+	case kind == "actions" && isDeep:
+		return "/things/{id}/actions/{name}/{run}"
+	case kind == "actions" && isNamed:
+		return "/things/{id}/actions/{name}"
+	case isDeep:
+		return "/things/{id}/" + kind + "/{name}/observable"
+	case kind == "subscriptions":
+		return "/things/{id}/subscriptions/{subscription}"
+	case isNamed:
+		return "/things/{id}/" + kind + "/{name}"
 	}
-	if len(parts) > 2 {
-		pattern += map[bool]string{false: "/observable", true: "/{run}"}[parts[0] == "actions"]
-	}
-	return pattern
+	return "/things/{id}/" + kind
 }
 
 // isClean reports whether the mux accepts p without a redirect.

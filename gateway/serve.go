@@ -25,6 +25,9 @@ import (
 // tdJSON is the media type of a Thing Description (TD 1.1 §9).
 const tdJSON = "application/td+json"
 
+// noSniff is the value of a header field of every response, which is not changed.
+var noSniff = []string{"nosniff"}
+
 // serve responds to one request: checks for requests of browsers, then the route. Errors become problem documents.
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	start, rec := time.Now(), &recorder{ResponseWriter: w}
@@ -33,7 +36,7 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	defer release()
 	defer func() { g.metrics.request(routeOf(r), rec.status, time.Since(start)) }()
 	defer g.recoverPanic(rec, r)
-	rec.Header().Set("X-Content-Type-Options", "nosniff")
+	rec.Header()["X-Content-Type-Options"] = noSniff
 	body := g.limitBodyTime(w, r)
 	r.Body = body
 	err := g.guard.checkBrowser(r)

@@ -17,6 +17,9 @@ const CBOR = "application/cbor"
 
 // IsCBOR reports whether contentType is CBOR or based on it (RFC 8949 §9.5).
 func IsCBOR(contentType string) bool {
+	if !strings.Contains(strings.ToLower(contentType), "cbor") {
+		return false // most types are not parsed
+	}
 	t, _, err := mime.ParseMediaType(contentType)
 	return err == nil && (t == CBOR || strings.HasSuffix(t, "+cbor"))
 }

@@ -231,7 +231,7 @@ func (c *Consumer) prepare(r Request, f *td.Form) (choice, error) {
 	x, err := c.Transport.Prepare(&r)
 	r.Rank += rankOf(f.ContentType, f.ResponseType, len(r.Body) > 0, media, r.Message.Accept) // Prepare may have filled an empty body
 	if err == nil {
-		r.Secrets, err = c.collect(r.Thing, f, r.What())
+		r.Secrets, err = c.collect(r.Thing, f, r.Message)
 	}
 	return choice{x, r.Rank}, err
 }

@@ -30,7 +30,9 @@ const DefaultTimeout = 30 * time.Second
 
 // Within returns ctx with the deadline of m.
 func Within(ctx context.Context, m *interact.Message) (context.Context, context.CancelFunc) {
-	switch {
+	switch by, ok := ctx.Deadline(); {
+	case ok && !by.After(m.Deadline): // no second timer
+		return context.WithCancel(ctx)
 	case !m.Deadline.IsZero():
 		return context.WithDeadline(ctx, m.Deadline)
 	case m.Type.Long():

@@ -148,11 +148,14 @@ func (r *Request) Convert() error {
 		}
 		return nil
 	}
-	body, err := convert(r.Body, r.Media, want, r.What())
-	if err != nil {
-		return err
+	if len(r.Body) > 0 && !Alike(r.Media, want) {
+		body, err := convert(r.Body, r.Media, want, r.What())
+		if err != nil {
+			return err
+		}
+		r.Body = body
 	}
-	if r.Body = body; IsStructured(want) || !Alike(r.Media, want) {
+	if IsStructured(want) || !Alike(r.Media, want) {
 		r.Media = want
 	}
 	return nil

@@ -74,7 +74,7 @@ func (s *Secrets) put(by *Scheme, found credentials.Credential) error {
 	if !add.isPossible(by) {
 		return interact.Errorf(interact.BadTD,
 			`set a position in securityDefinitions, e.g. "in": "header", "name": "X-API-Key"`,
-			"%s: the value of the security scheme %q cannot go to in %q, name %q", by.what, interact.Clip(by.Ref, 100),
+			"%s: the value of the security scheme %q cannot go to in %q, name %q", by.what(), interact.Clip(by.Ref, 100),
 			interact.Clip(add.in, 40), interact.Clip(add.name, 100))
 	}
 	s.list, s.hidden = append(s.list, add), append(s.hidden, add.value)
@@ -135,6 +135,9 @@ func (s *Secrets) Apply(h http.Header, u *url.URL) {
 		}
 	}
 }
+
+// IsEmpty reports whether s puts nothing into a request.
+func (s *Secrets) IsEmpty() bool { return len(s.list) == 0 }
 
 // InBody reports whether a secret is a member of the body.
 func (s *Secrets) InBody() bool {
@@ -205,11 +208,15 @@ func (s *Secrets) isRepeatedIn(text string) bool {
 
 // HeaderOK reports whether a header field is valid (RFC 9110 §5.1, §5.5).
 func HeaderOK(name, value string) bool {
-	token := func(r rune) bool {
-		return r > ' ' && r < 0x7f && !strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
+	for i := range len(name) {
+		if c := name[i]; c <= ' ' || c >= 0x7f || strings.IndexByte(`"(),/:;<=>?@[\]{}`, c) >= 0 {
+			return false
+		}
 	}
-	if name == "" || strings.IndexFunc(name, func(r rune) bool { return !token(r) }) >= 0 {
-		return false
+	for i := range len(value) {
+		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {
+			return false
+		}
 	}
-	return strings.IndexFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) < 0
+	return name != ""
 }

@@ -27,7 +27,8 @@ func TestSecretsThatAreRepeated(t *testing.T) {
 func TestPlacesOfSecrets(t *testing.T) {
 	t.Parallel()
 	add := func(in, name, key string) (s Secrets, err error) {
-		by := &Scheme{SecurityScheme: &td.SecurityScheme{Scheme: "apikey", In: in, Name: name}, by: &Security{NotIn: []string{"body"}}}
+		by := &Scheme{SecurityScheme: &td.SecurityScheme{Scheme: "apikey", In: in, Name: name}, by: &Security{NotIn: []string{"body"}},
+			thing: &td.Thing{}, asks: &interact.Message{}}
 		return s, s.put(by, credentials.Credential{Key: key})
 	}
 	for _, c := range []struct{ in, name, key, query, cookie, header string }{

@@ -36,14 +36,20 @@ type Scheme struct {
 	Form  *td.Form
 	by    *Security
 	thing *td.Thing
-	what  string
+	asks  *interact.Message
 }
 
-// collect returns the credentials of all security schemes of f (TD 1.1 §5.3.3: every name of the array applies). The error is an
-// [*interact.Error], with what as the name of the affordance.
-func (by *Security) collect(t *td.Thing, f *td.Form, what string) (all Secrets, err error) {
+// what returns the name of the affordance and the Thing in errors.
+func (s *Scheme) what() string { return what(s.thing, s.asks) }
+
+// collect returns the credentials of all security schemes of f, a form of t for m (TD 1.1 §5.3.3: every name of the array applies). The
+// error is an [*interact.Error].
+func (by *Security) collect(t *td.Thing, f *td.Form, m *interact.Message) (all Secrets, err error) {
 	for _, name := range f.Security {
-		if err := collectOne(&Scheme{Ref: name, by: by, thing: t, Form: f, what: what}, &all, 0); err != nil {
+		if d := t.SecurityDefs[name]; d != nil && d.Scheme == "nosec" {
+			continue
+		}
+		if err := collectOne(&Scheme{Ref: name, by: by, thing: t, Form: f, asks: m}, &all, 0); err != nil {
 			return Secrets{}, err
 		}
 	}
@@ -55,7 +61,7 @@ func collectOne(s *Scheme, all *Secrets, depth int) error {
 	switch {
 	case s.SecurityScheme == nil || depth > maxNesting:
 		return interact.Errorf(interact.BadTD, "define it in securityDefinitions and publish again",
-			"%s names the security scheme %q, which is not defined", s.what, interact.Clip(s.Ref, 100))
+			"%s names the security scheme %q, which is not defined", s.what(), interact.Clip(s.Ref, 100))
 	case s.Scheme == "nosec":
 		return nil
 	case s.Scheme == "combo":
@@ -64,7 +70,7 @@ func collectOne(s *Scheme, all *Secrets, depth int) error {
 		last := len(s.by.Schemes) - 1
 		return interact.Errorf(interact.Unauthenticated,
 			"offer a form with "+strings.Join(append([]string{"nosec"}, s.by.Schemes[:last]...), ", ")+" or "+s.by.Schemes[last],
-			"%s requires the security scheme %q, which lmosd does not support over %s", s.what, interact.Clip(s.Scheme, 100), s.by.Protocol)
+			"%s requires the security scheme %q, which lmosd does not support over %s", s.what(), interact.Clip(s.Scheme, 100), s.by.Protocol)
 	}
 	if s.by.Add != nil {
 		return s.by.Add(all, s)
@@ -99,7 +105,7 @@ func combine(s *Scheme, all *Secrets, depth int) error {
 
 // Errorf returns an error of code Unauthenticated whose title begins with the name of the affordance.
 func (s *Scheme) Errorf(hint, format string, args ...any) error {
-	return interact.Errorf(interact.Unauthenticated, hint, "%s "+format, append([]any{s.what}, args...)...)
+	return interact.Errorf(interact.Unauthenticated, hint, "%s "+format, append([]any{s.what()}, args...)...)
 }
 
 // credentialMembers are the members of a credential by scheme.
@@ -120,6 +126,6 @@ func (s *Scheme) credential() (credentials.Credential, error) {
 	s.by.Log.Warn("credentials missing", "thing", s.thing.ID, "scheme", s.Ref, "file", store.Path(), "err", err)
 	hint := fmt.Sprintf("on the agent's node add %s with \"origin\": %q, %s to %s", schema.Pointer(s.thing.ID, s.Ref),
 		credentials.OriginOf(s.Form.Href), credentialMembers[s.Scheme], store.Name())
-	return found, interact.Errorf(interact.Unauthenticated, hint, "%s requires credentials for its security scheme %s: %s", s.what,
+	return found, interact.Errorf(interact.Unauthenticated, hint, "%s requires credentials for its security scheme %s: %s", s.what(),
 		interact.Clip(s.Ref, 100), err)
 }

@@ -74,24 +74,51 @@ func (c *Client) exchange(ctx context.Context, r *request, req *http.Request) (*
 	return c.read(ctx, r, resp)
 }
 
-// send sends a request. The error has Started if a part of the request was written.
+// send sends a request of newRequest. The error has Started if a part of the request was written.
 func send(ctx context.Context, via http.RoundTripper, r *request, req *http.Request) (*http.Response, error) {
-	var written atomic.Bool
-	trace := &httptrace.ClientTrace{ // of the last attempt: net/http repeats only requests that are safe to repeat
-		GotConn:      func(httptrace.GotConnInfo) { written.Store(false) },
-		WroteHeaders: func() { written.Store(true) },
-	}
-	sent := ctx
-	if r.feed != nil {
-		sent = httpbody.Bind(ctx, func() { _ = r.feed.CloseWithError(form.ErrLeft) })
-	}
-	resp, err := via.RoundTrip(req.WithContext(httptrace.WithClientTrace(sent, trace)))
+	resp, err := via.RoundTrip(req)
 	if err != nil {
 		e := r.lost(ctx, err)
-		e.Started = written.Load()
+		e.Started = stateOf(req).written.Load()
 		return nil, e
 	}
 	return resp, nil
+}
+
+// A sending is the context of a request, with its state.
+type sending struct {
+	context.Context
+	trace   httptrace.ClientTrace
+	written atomic.Bool // a part of the last attempt: net/http repeats only requests that are safe to repeat
+	values  [10]string  // memory of fields
+	used    int         // elements of values
+}
+
+// newSending returns the context of a request of r within ctx.
+func newSending(ctx context.Context, r *request) *sending {
+	if r.feed != nil {
+		ctx = httpbody.Bind(ctx, func() { _ = r.feed.CloseWithError(form.ErrLeft) })
+	}
+	s := &sending{}
+	s.trace.GotConn = func(httptrace.GotConnInfo) { s.written.Store(false) }
+	s.trace.WroteHeaders = func() { s.written.Store(true) }
+	s.Context = httptrace.WithClientTrace(ctx, &s.trace)
+	return s
+}
+
+// stateOf returns the state of a request of newRequest.
+func stateOf(req *http.Request) *sending { return req.Context().(*sending) }
+
+// set sets a field, whose name is canonical, of a request of newRequest.
+func set(req *http.Request, name, value string) {
+	s := stateOf(req)
+	if s.used == len(s.values) {
+		req.Header.Set(name, value)
+		return
+	}
+	s.values[s.used] = value
+	req.Header[name] = s.values[s.used : s.used+1 : s.used+1]
+	s.used++
 }
 
 // read reads a response within the limit and checks it against the description.

@@ -111,9 +111,9 @@ func (r *request) build(ctx context.Context) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Accept", interact.MediaType(r.Form.ResponseType))
+	set(req, "Accept", interact.MediaType(r.Form.ResponseType))
 	if len(body) > 0 || r.feed != nil {
-		req.Header.Set("Content-Type", r.Media)
+		set(req, "Content-Type", r.Media)
 	}
 	switch zip := r.zipped(); {
 	case r.feed != nil:
@@ -131,9 +131,11 @@ func (r *request) build(ctx context.Context) (*http.Request, error) {
 		return nil, err
 	}
 	r.Secrets.Apply(req.Header, req.URL)
-	countHop(req, r)
+	if len(r.Form.HTTPHeaders) > 0 || !r.Secrets.IsEmpty() {
+		removeCaller(req.Header)
+		setTrusted(req, r) // again: a description cannot change these fields
+	}
 	setCaller(req, r.Message)
-	setCallerSecret(req, r)
 	return req, nil
 }
 
@@ -154,26 +156,29 @@ const callerSecretHeader = "Lmos-Caller-Secret"
 // HopsHeader is the header with the number of nodes that relayed a request, for the detection of loops.
 const HopsHeader = "Lmos-Hops"
 
-// setCaller sets the headers of the caller and of its timeout (RFC 7240 §4.3), if the message has them: messages to agents of other
-// owners have no caller, and observations are shared. Headers of a form that begin with callerHeader are removed, because a description
-// may have the address of another agent.
-func setCaller(req *http.Request, m *interact.Message) {
-	for name := range req.Header {
+// removeCaller removes the fields that begin with callerHeader, because a description may have the address of another agent.
+func removeCaller(h http.Header) {
+	for name := range h {
 		if len(name) >= len(callerHeader) && strings.EqualFold(name[:len(callerHeader)], callerHeader) {
-			delete(req.Header, name)
+			delete(h, name)
 		}
 	}
+}
+
+// setCaller sets the headers of the caller and of its timeout (RFC 7240 §4.3), if the message has them: messages to agents of other
+// owners have no caller, and observations are shared.
+func setCaller(req *http.Request, m *interact.Message) {
 	if m.Type.Long() {
 		return
 	}
 	if until, ok := req.Context().Deadline(); ok && req.Header.Get("Prefer") == "" {
 		if left := int(time.Until(until) / time.Second); left > 0 {
-			req.Header.Set("Prefer", "wait="+strconv.Itoa(left))
+			set(req, "Prefer", "wait="+strconv.Itoa(left))
 		}
 	}
 	if id := m.From.ID(); id != "" && form.HeaderOK(callerHeader, id) {
-		req.Header.Set(callerHeader, id)
-		req.Header.Set(callerViaHeader, string(m.From.Via))
+		set(req, callerHeader, id)
+		set(req, callerViaHeader, string(m.From.Via))
 		if m.From.Org != "" {
 			req.Header.Set(callerOrgHeader, string(m.From.Org))
 			req.Header.Set(callerRolesHeader, strings.Join(m.From.Roles, " "))
@@ -194,15 +199,16 @@ func setCallerSecret(req *http.Request, r *request) {
 		return
 	}
 	if secret := r.client.secretOf(r.Thing.ID, req.URL); secret != "" {
-		req.Header.Set(callerSecretHeader, secret)
+		set(req, callerSecretHeader, secret)
 		r.Secrets.Hide(secret)
 	}
 }
 
-// countHop sets the number of nodes that the message has passed: the agent may be a Thing of another mesh. It is called after the
-// headers of the form are set, so that they do not change it.
-func countHop(req *http.Request, r *request) {
-	req.Header.Set(HopsHeader, strconv.Itoa(int(r.Message.Hops)+1))
+// setTrusted sets the number of nodes that the message has passed, because the agent may be a Thing of another mesh, and the secret of the
+// agent.
+func setTrusted(req *http.Request, r *request) {
+	set(req, HopsHeader, strconv.Itoa(int(r.Message.Hops)+1))
+	setCallerSecret(req, r)
 }
 
 // zipped reports whether the form requires compressed bodies.
@@ -235,21 +241,20 @@ func (r *request) setKey(req *http.Request) error {
 
 // newRequest makes a request with the trace of the message.
 func newRequest(ctx context.Context, r *request, method string, u *url.URL, body []byte) (*http.Request, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(newSending(ctx, r), method, "", bytes.NewReader(body))
 	if err != nil {
 		return nil, form.Bad(r.Form.Href, "has an invalid htv:methodName")
 	}
 	req.URL, req.Host = u, u.Host
 	req.URL.User = nil // secrets come from the credentials file, never from a description
-	req.Header.Set("User-Agent", "lmosd")
+	set(req, "User-Agent", "lmosd")
 	if r.Message.TraceParent != "" {
-		req.Header.Set("Traceparent", r.Message.TraceParent)
+		set(req, "Traceparent", r.Message.TraceParent)
 	}
 	if r.Message.TraceState != "" {
 		req.Header.Set("Tracestate", r.Message.TraceState)
 	}
-	countHop(req, r)
-	setCallerSecret(req, r)
+	setTrusted(req, r)
 	return req, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 )
 
 // ErrTooLarge means that the content has more bytes than the limit.
@@ -20,13 +21,26 @@ func ReadAll(r io.Reader, length, limit int64) ([]byte, error) {
 	if length > limit {
 		return nil, ErrTooLarge
 	}
-	var b bytes.Buffer
-	b.Grow(int(min(max(length, 0), maxPrealloc)) + bytes.MinRead) // with MinRead free bytes at the end the buffer does not grow again
-	n, err := b.ReadFrom(io.LimitReader(r, limit+1))
-	if n > limit {
-		return b.Bytes()[:limit], ErrTooLarge
+	size := min(length, maxPrealloc) + 1 // the last byte is for the read that finds the end
+	if length < 0 {
+		size = bytes.MinRead
 	}
-	return b.Bytes(), err
+	b := make([]byte, 0, size)
+	for {
+		if len(b) == cap(b) {
+			b = slices.Grow(b, len(b))
+		}
+		n, err := r.Read(b[len(b):min(int64(cap(b)), limit+1)])
+		b = b[:len(b)+n]
+		switch {
+		case int64(len(b)) > limit:
+			return b[:limit], ErrTooLarge
+		case err == io.EOF:
+			return b, nil
+		case err != nil:
+			return b, err
+		}
+	}
 }
 
 // Read reads the body of a request. A body that is too large is read to the limit even if its length is declared: most clients read

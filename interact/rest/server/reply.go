@@ -60,7 +60,7 @@ func (v *visit) respond(m, reply *interact.Message) error {
 // describeReply sets the header fields of every interaction.
 func (v *visit) describeReply(m, reply *interact.Message) {
 	h := v.w.Header()
-	h.Set("Cache-Control", "no-store")
+	h["Cache-Control"] = noStore
 	if m.TraceParent != "" {
 		h.Set("Traceparent", m.TraceParent)
 	}
@@ -79,12 +79,18 @@ func (v *visit) write(status int, media string, data []byte) {
 	}
 }
 
+// The values of header fields of every response, which are not changed.
+var (
+	noStore = []string{"no-store"}
+	noSniff = []string{"nosniff"}
+	sandbox = []string{"sandbox; default-src 'none'"}
+)
+
 // describeData sets the headers of the data of an agent. The data is untrusted, and its origin is that of the node: a browser must not
 // execute it.
 func (v *visit) describeData(media string) {
 	h := v.w.Header()
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	h["X-Content-Type-Options"], h["Content-Security-Policy"] = noSniff, sandbox
 	if !form.HeaderOK("Content-Type", media) {
 		media = "application/octet-stream"
 	}

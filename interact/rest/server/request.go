@@ -121,11 +121,12 @@ func (v *visit) timeout(m *interact.Message) (time.Duration, error) {
 		}
 		return d, nil
 	}
-	seconds, err := strconv.ParseUint(preferences(v.r.Header)["wait"], 10, 32)
-	switch {
-	case err == nil && seconds > 0: // RFC 7240 §2: a preference that cannot be met is ignored
-		return min(time.Duration(seconds)*time.Second, maxWait), nil
-	case m.Chunks != nil:
+	if text := preferences(v.r.Header)["wait"]; text != "" {
+		if seconds, err := strconv.ParseUint(text, 10, 32); err == nil && seconds > 0 { // RFC 7240 §2: a preference that cannot be met is ignored
+			return min(time.Duration(seconds)*time.Second, maxWait), nil
+		}
+	}
+	if m.Chunks != nil {
 		return maxWait, nil
 	}
 	return form.DefaultTimeout, nil

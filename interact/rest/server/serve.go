@@ -187,14 +187,9 @@ var (
 
 // parseResource parses the rest of a path that [ThingID] returns; methods is nil for an unknown resource.
 func parseResource(below string) (resource, methods) {
-	parts := strings.Split(below, "/")
-	s := resource{kind: parts[0]}
-	if len(parts) > 1 {
-		s.name = unescape(parts[1])
-	}
-	if len(parts) > 2 {
-		s.id = unescape(parts[2])
-	}
+	kind, names, _ := strings.Cut(below, "/")
+	name, id, _ := strings.Cut(names, "/")
+	s := resource{kind: kind, name: unescape(name), id: unescape(id)}
 	switch {
 	case !isRest(below):
 		return s, nil
