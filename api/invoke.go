@@ -10,12 +10,12 @@ import (
 
 	"net/http"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/lazyregexp"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -140,11 +140,11 @@ func (o *CallOptions) header(ctx context.Context, body bool) http.Header {
 }
 
 // traceParent matches version 00. All-zero ids are invalid (Trace Context §3.2.2.3, §3.2.2.4).
-var traceParent = regexp.MustCompile(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+var traceParent = lazyregexp.New(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
 
 // isTraceParent reports whether text is valid; a node would silently replace an invalid one.
 func isTraceParent(text string) bool {
-	return traceParent.MatchString(text) && strings.Trim(text[3:35], "0") != "" && strings.Trim(text[36:52], "0") != ""
+	return traceParent().MatchString(text) && strings.Trim(text[3:35], "0") != "" && strings.Trim(text[36:52], "0") != ""
 }
 
 // copyOutput copies an output to w. An error of w is returned unchanged.

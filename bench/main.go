@@ -55,6 +55,7 @@ var tables = []struct {
 	{"forgers", forgersTable},
 	{"fairness", fairness},
 	{"trust", trustTable},
+	{"first", firstTable},
 }
 
 func main() {

@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/gateway/oidc"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/lazyregexp"
 	"github.com/lmosd/lmosd/p2p"
 )
 
@@ -68,9 +68,9 @@ func (c *Config) checkNode(ps *problems) {
 
 // IsPassphraseSource reports whether text is a source of a passphrase, as in node.passphrase: prompt, fd:N or credential:NAME. Standard
 // output and standard error are none.
-func IsPassphraseSource(text string) bool { return passphraseSource.MatchString(text) }
+func IsPassphraseSource(text string) bool { return passphraseSource().MatchString(text) }
 
-var passphraseSource = regexp.MustCompile(`^(prompt|fd:(0|[3-9]|[1-9][0-9]{1,3})|credential:[A-Za-z0-9_-][A-Za-z0-9._-]{0,127})$`)
+var passphraseSource = lazyregexp.New(`^(prompt|fd:(0|[3-9]|[1-9][0-9]{1,3})|credential:[A-Za-z0-9_-][A-Za-z0-9._-]{0,127})$`)
 
 // named is a list with its key.
 type named struct {
@@ -116,7 +116,7 @@ func (c *Config) usesCertificate() bool {
 	return slices.ContainsFunc(c.Listen.P2P, func(a string) bool { return strings.HasSuffix(a, "/tls/ws") })
 }
 
-var networkName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
+var networkName = lazyregexp.New(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
 
 func (c *Config) checkMesh(ps *problems) {
 	for _, where := range c.Mesh.Introductions {
@@ -124,7 +124,7 @@ func (c *Config) checkMesh(ps *problems) {
 			c.bad(ps, "mesh.introductions", "for example did:web:things.example, or https://things.example/.well-known/wot", "%v", err)
 		}
 	}
-	if !networkName.MatchString(c.Mesh.Network) {
+	if !networkName().MatchString(c.Mesh.Network) {
 		c.bad(ps, "mesh.network", "for example lmos or my-team", "%q is not a network name: lower case letters, digits and inner "+
 			"hyphens, at most 32", c.Mesh.Network)
 	}

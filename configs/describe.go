@@ -7,9 +7,10 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/lmosd/lmosd/internal/lazyregexp"
 )
 
 // source is the file that declares Config; its comments are the documentation of the keys.
@@ -143,12 +144,12 @@ func quoteAll(list []string) string {
 }
 
 // plain matches strings that YAML reads as strings without quotes, unless the list contains them.
-var plain = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*$`)
+var plain = lazyregexp.New(`^[A-Za-z][A-Za-z0-9_./-]*$`)
 
 var notStrings = []string{"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 
 func quote(s string) string {
-	if plain.MatchString(s) && !slices.Contains(notStrings, strings.ToLower(s)) {
+	if plain().MatchString(s) && !slices.Contains(notStrings, strings.ToLower(s)) {
 		return s
 	}
 	return quoted(s)

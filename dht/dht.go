@@ -16,7 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"regexp"
 	"sync/atomic"
 	"time"
 
@@ -34,6 +33,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/lazyregexp"
 	"github.com/lmosd/lmosd/p2p/noderecord"
 	"github.com/lmosd/lmosd/td"
 )
@@ -178,7 +178,7 @@ type DHT struct {
 	joining atomic.Bool
 }
 
-var networkName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,62}$`)
+var networkName = lazyregexp.New(`^[a-z0-9][a-z0-9.-]{0,62}$`)
 
 // New opens the DHT on h and sets its handlers. It dials no peer before Run. The caller closes it before h.
 func New(h host.Host, o Options) (*DHT, error) {
@@ -204,7 +204,7 @@ func New(h host.Host, o Options) (*DHT, error) {
 }
 
 func (o Options) withDefaults() (Options, error) {
-	if !networkName.MatchString(o.Network) {
+	if !networkName().MatchString(o.Network) {
 		return o, fmt.Errorf("network name %q: expected 1 to 63 lower case letters, digits, dots and hyphens", o.Network)
 	}
 	if o.Store == nil {

@@ -79,7 +79,7 @@ func TestDirectoryOfAnOlderVersion(t *testing.T) {
 		network string
 		want    bool
 	}{{"lmos", true}, {"org2", false}, {"lmos", true}} {
-		part, home, err := s.Of(c.network, networkName.Match)
+		part, home, err := s.Of(c.network, networkName().Match)
 		if err != nil || home != "lmos" {
 			t.Fatalf("%s: home is %q, %v", c.network, home, err)
 		}
@@ -96,7 +96,7 @@ func TestDirectoryOfAnOlderVersion(t *testing.T) {
 	if err := s.Durable.Put(t.Context(), ds.NewKey("/network"), []byte("no/network")); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.Of("lmos", networkName.Match); err == nil {
+	if _, _, err := s.Of("lmos", networkName().Match); err == nil {
 		t.Error("a damaged note is taken")
 	}
 }
@@ -107,7 +107,7 @@ func TestDamagedLogKeepsTheHomeNetwork(t *testing.T) {
 	for _, engine := range []string{EnginePebble, EngineLevelDB} {
 		dir, key := t.TempDir(), ds.NewKey("/a")
 		s := openStores(t, engine, dir)
-		part, _, err := s.Of("lmos", networkName.Match)
+		part, _, err := s.Of("lmos", networkName().Match)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +116,7 @@ func TestDamagedLogKeepsTheHomeNetwork(t *testing.T) {
 		}
 		s = openStores(t, engine, dir)
 		for network, want := range map[string]bool{"org2": false, "lmos": true} {
-			part, home, err := s.Of(network, networkName.Match)
+			part, home, err := s.Of(network, networkName().Match)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -138,7 +138,7 @@ func (n *Node) openDir(aside string) error {
 	}
 	n.life.onClose(all.Close)
 	var home string
-	if n.stores, home, err = all.Of(n.opts.Network, networkName.Match); err != nil {
+	if n.stores, home, err = all.Of(n.opts.Network, networkName().Match); err != nil {
 		return err
 	}
 	if home != n.opts.Network {

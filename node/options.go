@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/servient"
 	"github.com/lmosd/lmosd/interact/task"
+	"github.com/lmosd/lmosd/internal/lazyregexp"
 	"github.com/lmosd/lmosd/internal/storage"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
@@ -155,7 +155,7 @@ const DefaultNetwork = "lmos"
 // drainFor is the default of [Options.Drain].
 const drainFor = 8 * time.Second
 
-var networkName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
+var networkName = lazyregexp.New(`^[a-z0-9][a-z0-9-]{0,31}$`)
 
 func (o Options) withDefaults() (Options, error) {
 	o.Network = cmp.Or(o.Network, DefaultNetwork)
@@ -180,7 +180,7 @@ func (o Options) withDefaults() (Options, error) {
 // check validates the options, before anything is opened. Package configs does so too, and adds the line of the file.
 func (o *Options) check() error {
 	switch {
-	case !networkName.MatchString(o.Network):
+	case !networkName().MatchString(o.Network):
 		return interact.Errorf(interact.ConfigInvalid, "use lower-case letters, digits and hyphens, at most 32, for example acme",
 			"invalid network name in mesh.network: %q", o.Network)
 	case !slices.Contains([]string{"server", "client", "auto"}, o.DHTMode):

@@ -2,10 +2,11 @@ package td
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/Masterminds/semver/v3"
+
+	"github.com/lmosd/lmosd/internal/lazyregexp"
 )
 
 // A Range is a set of versions; the zero value is empty.
@@ -15,10 +16,10 @@ type Range struct{ constraints *semver.Constraints }
 const maxRange = 256
 
 // ivyRange is an interval in the syntax of Ivy: "[1.0,2.0[", "]1.0,)". A bracket that opens away from its version excludes it.
-var ivyRange = regexp.MustCompile(`^([\[\](])\s*([^,\[\]()]*?)\s*,\s*([^,\[\]()]*?)\s*([\[\])])$`)
+var ivyRange = lazyregexp.New(`^([\[\](])\s*([^,\[\]()]*?)\s*,\s*([^,\[\]()]*?)\s*([\[\])])$`)
 
 // bareVersion is a version without an operator.
-var bareVersion = regexp.MustCompile(`^v?\d+(\.\d+){0,2}([-+].*)?$`)
+var bareVersion = lazyregexp.New(`^v?\d+(\.\d+){0,2}([-+].*)?$`)
 
 // ParseRange parses a range of versions in the syntax of LMOS channels: that of npm, such as "^1.2", "1.x", ">=1.0 <2.0" and
 // "1.0 || 2.0", or an interval of Ivy, such as "[1.0,2.0[". A version alone matches that version; missing parts are zero.
@@ -28,10 +29,10 @@ func ParseRange(text string) (Range, error) {
 		return Range{}, fmt.Errorf("expected a version range of at most %d bytes, got %d", maxRange, len(text))
 	}
 	constraint := text
-	switch m := ivyRange.FindStringSubmatch(text); {
+	switch m := ivyRange().FindStringSubmatch(text); {
 	case m != nil:
 		constraint = ivyBounds(m[1], m[2], m[3], m[4])
-	case bareVersion.MatchString(text):
+	case bareVersion().MatchString(text):
 		constraint = "=" + fullVersion(text)
 	}
 	c, err := semver.NewConstraint(constraint)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"regexp"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
+	"github.com/lmosd/lmosd/internal/lazyregexp"
 )
 
 func newVersionCommand(a *app) *cobra.Command {
@@ -34,11 +34,11 @@ func newVersionCommand(a *app) *cobra.Command {
 func version() string { return buildInfo().Version }
 
 // untagged is the version that Go makes for a commit without a tag before it (Go Modules Reference, "Pseudo-versions").
-var untagged = regexp.MustCompile(`^v0\.0\.0-\d{14}-[0-9a-f]{12}(\+dirty)?$`)
+var untagged = lazyregexp.New(`^v0\.0\.0-\d{14}-[0-9a-f]{12}(\+dirty)?$`)
 
 // nameOf returns the version of a module without its v; dev for a checkout without a tag.
 func nameOf(version string) string {
-	if version == "" || version == "(devel)" || untagged.MatchString(version) {
+	if version == "" || version == "(devel)" || untagged().MatchString(version) {
 		return "dev"
 	}
 	return strings.TrimPrefix(version, "v")

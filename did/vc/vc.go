@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/proof"
 	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/internal/lazyregexp"
 )
 
 // Types of credentials.
@@ -74,10 +74,10 @@ type Status struct {
 // HasRole reports whether the credential states the role.
 func (c *Credential) HasRole(role string) bool { return slices.Contains(c.Roles, role) }
 
-var role = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+var role = lazyregexp.New(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
 // ValidRole reports whether name can be a role: 1 to 64 of [a-z0-9._-], of which the first is a letter or a digit.
-func ValidRole(name string) bool { return role.MatchString(name) }
+func ValidRole(name string) bool { return role().MatchString(name) }
 
 // A Check has the requirements for a credential or a status list.
 type Check struct {

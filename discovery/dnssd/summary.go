@@ -4,12 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/internal/lazyregexp"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -123,15 +123,15 @@ func readList(page []byte) (members []json.RawMessage, next string, err error) {
 }
 
 var (
-	linkOf = regexp.MustCompile(`<([^>]*)>([^<]*)`)
-	relOf  = regexp.MustCompile(`(?i);\s*rel\s*=\s*(?:"([^"]*)"|([^\s";,]+))`)
+	linkOf = lazyregexp.New(`<([^>]*)>([^<]*)`)
+	relOf  = lazyregexp.New(`(?i);\s*rel\s*=\s*(?:"([^"]*)"|([^\s";,]+))`)
 )
 
 // nextLink returns the target of the first Link header (RFC 8288 §3) with the rel "next", or "". It does not support an angle bracket in a
 // quoted parameter: the next page may then not be found.
 func nextLink(headers []string) string {
-	for _, link := range linkOf.FindAllStringSubmatch(strings.Join(headers, ","), linksMax) {
-		rel := relOf.FindStringSubmatch(link[2])
+	for _, link := range linkOf().FindAllStringSubmatch(strings.Join(headers, ","), linksMax) {
+		rel := relOf().FindStringSubmatch(link[2])
 		if rel != nil && slices.Contains(strings.Fields(strings.ToLower(rel[1]+rel[2])), "next") {
 			return strings.TrimSpace(link[1])
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/theory/jsonpath/spec"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/lazyregexp"
 )
 
 // jsonpath serves a JSONPath query (RFC 9535) over the array of Enriched TDs (WoT Discovery §7.3.3.2).
@@ -123,7 +124,7 @@ func (p *pathRun) parse(query string) error {
 	var renamed strings.Builder
 	for part, quoted := range inJSONPath.parts(query) {
 		if !quoted {
-			part = call.ReplaceAllString(part, "${1}_(")
+			part = call().ReplaceAllString(part, "${1}_(")
 		}
 		renamed.WriteString(part)
 	}
@@ -143,7 +144,7 @@ func (p *pathRun) parse(query string) error {
 }
 
 // call matches a function whose argument is a regular expression.
-var call = regexp.MustCompile(`\b(match|search)\(`)
+var call = lazyregexp.New(`\b(match|search)\(`)
 
 // twoValues are the arguments of match and search (RFC 9535 §2.4.6).
 func twoValues(args []spec.FuncExprArg) error {
@@ -363,7 +364,7 @@ const (
 )
 
 // valueComparison matches a comparison whose right side is not a literal: both sides may be large.
-var valueComparison = regexp.MustCompile(`[=!<>]\s*(?:[@$]|[a-z_]+\()`)
+var valueComparison = lazyregexp.New(`[=!<>]\s*(?:[@$]|[a-z_]+\()`)
 
 // weigh rejects queries whose filters could run for long, and returns the weight of pathRun. text is the query without its strings.
 func weigh(text string) (weight int, err error) {
@@ -375,7 +376,7 @@ func weigh(text string) (weight int, err error) {
 	case w.weight > maxWeight:
 		return 0, interact.Errorf(interact.Usage, "use fewer .. and , in filters", "a filter of the query visits too many values")
 	}
-	compared := len(valueComparison.FindAllStringIndex(text, -1))
+	compared := len(valueComparison().FindAllStringIndex(text, -1))
 	if w.weight > 1 || w.many || compared > 0 {
 		return w.weight * max(compared, 1), nil
 	}

@@ -5,15 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/proof"
 	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/internal/lazyregexp"
 )
 
 // Limits of a group.
@@ -136,13 +138,23 @@ type Entry struct {
 }
 
 var (
-	roleForm  = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
-	nameForm  = regexp.MustCompile(`^[\p{L}\p{N}][\p{L}\p{N}._-]{0,63}$`)
-	labelForm = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+	roleForm  = lazyregexp.New(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+	labelForm = lazyregexp.New(`^[a-z][a-z0-9-]{0,31}$`)
 )
 
 // ValidName reports whether a text can be the name of a group: 1 to 64 letters, digits, and ". _ -", beginning with a letter or a digit.
-func ValidName(name string) bool { return nameForm.MatchString(name) && !did.IsHash(name) }
+func ValidName(name string) bool { return isName(name) && !did.IsHash(name) }
+
+// isName has no regular expression: 64 repetitions of the letters of Unicode have 2.5 MB in compiled form.
+func isName(text string) bool {
+	for i, r := range text {
+		if !unicode.In(r, unicode.L, unicode.N) && (i == 0 || !strings.ContainsRune("._-", r)) {
+			return false
+		}
+	}
+	n := utf8.RuneCountInString(text)
+	return n >= 1 && n <= 64
+}
 
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrInvalid, fmt.Errorf(format, args...))
@@ -323,7 +335,7 @@ func (o *Op) read(m map[string]any) (err error) {
 		}
 	}
 	if slices.Contains(names, "role") {
-		if o.Member.Role, _ = m["role"].(string); !roleForm.MatchString(o.Member.Role) {
+		if o.Member.Role, _ = m["role"].(string); !roleForm().MatchString(o.Member.Role) {
 			return fmt.Errorf("the role %.80q is invalid", fmt.Sprint(m["role"]))
 		}
 	}
@@ -379,7 +391,7 @@ func (o *Op) readCreate(m map[string]any) error {
 		o.Labels = map[string]string{}
 		for name, value := range labels {
 			text, _ := value.(string)
-			if !labelForm.MatchString(name) || !nameForm.MatchString(text) {
+			if !labelForm().MatchString(name) || !isName(text) {
 				return fmt.Errorf("the label %.40q is invalid", name)
 			}
 			o.Labels[name] = text
@@ -410,7 +422,7 @@ func (o *Op) readJoin(m map[string]any) error {
 		r := Rule{Issuer: id, As: Plain}
 		for name, to := range map[string]*string{"role": &r.Role, "as": &r.As} {
 			if v, ok := rule[name]; ok {
-				if *to, _ = v.(string); !roleForm.MatchString(*to) {
+				if *to, _ = v.(string); !roleForm().MatchString(*to) {
 					return fmt.Errorf("join: %s is not a role", name)
 				}
 			}
@@ -555,7 +567,7 @@ func readStatementBody(doc map[string]any) (*Statement, error) {
 		if s.Node, err = memberKey(v.Document, "node"); err != nil {
 			return nil, err
 		}
-		if s.Role, _ = v.Document["role"].(string); !roleForm.MatchString(s.Role) {
+		if s.Role, _ = v.Document["role"].(string); !roleForm().MatchString(s.Role) {
 			return nil, errors.New("the role is invalid")
 		}
 	case leaveType:

@@ -2,7 +2,6 @@ package schema
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -438,20 +437,52 @@ func toJSON(v any) []byte {
 	return b
 }
 
-// The embedded schema compiles, accepts a valid TD, and loads no other schema.
+// The embedded schema accepts a valid TD, refuses an empty one, and has no pattern that is skipped because of its size.
 func TestEmbeddedSchema(t *testing.T) {
 	t.Parallel()
-	if err := ofThings().compiled.Validate(decodeJSON(t, weather(t))); err != nil {
-		t.Error(err)
+	if issues := CheckThing(decodeJSON(t, weather(t)).(map[string]any)); len(issues) > 0 {
+		t.Error(issues)
 	}
-	if _, err := (noLoader{}).Load("https://example.com"); err == nil {
-		t.Error("a schema was loaded")
+	if issues := CheckThing(map[string]any{}); len(issues) != 4 {
+		t.Errorf("an empty object: %v", issues)
 	}
-	var v *jsonschema.ValidationError
-	if err := ofThings().compiled.Validate(map[string]any{}); !errors.As(err, &v) {
-		t.Errorf("an empty object: %v", err)
+	Rewrite(ofThings().full.root.doc, func(part any) any {
+		if p, ok := object(part)["pattern"].(string); ok && ofThings().full.root.pattern(p) == nil {
+			t.Errorf("the pattern %s is not checked", p)
+		}
+		return part
+	})
+}
+
+// The library accepts the same mail addresses.
+func TestEmailAgreesWithTheLibrary(t *testing.T) {
+	t.Parallel()
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	if err := c.AddResource("urn:test:email", map[string]any{"format": "email"}); err != nil {
+		t.Fatal(err)
 	}
-	if got := ofThings().reason("urn:x#/no/such/place"); got != "" {
-		t.Errorf("a missing location has the reason %q", got)
+	email := c.MustCompile("urn:test:email")
+	valid := 0
+	check := func(t interface{ Errorf(string, ...any) }, s string) {
+		err := email.Validate(s)
+		if err == nil {
+			valid++
+		}
+		if got := isEmail(s); got != (err == nil) {
+			t.Errorf("%q: got %v, the library %v", s, got, err)
+		}
+	}
+	long := strings.Repeat("a", 64)
+	for _, s := range []string{"a@b", "a.b@c.d", ".a@b", "a.@b", "a..b@c", `"a b"@c`, `"a\b"@c`, `"@c`, "a@[127.0.0.1]", "a@[1.2.3]", "a@[01.2.3.4]",
+		"a@[IPv6:::1]", "a@[IPv6:::1%x]", "a@[IPv6:1.2.3.4]", "a@[::1]", "a@-b", "a@b-", "a@b.", "a@.", "a@", "@b", "ä@b", "a@ä", "a@b@c", "a", "", "a b@c",
+		long + "@b", long + "a@b", "a@" + long, "a@" + long[1:], "a@" + strings.Repeat(long[1:]+".", 3) + long[4:], "a@" + strings.Repeat(long[1:]+".", 4)} {
+		check(t, s)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		check(t, rapid.StringOfN(rapid.RuneFrom([]rune(`ab1.-@"\[]:é_ `)), 0, 12, -1).Draw(t, "s"))
+	})
+	if valid < 10 {
+		t.Errorf("%d addresses are valid: the test has too little effect", valid)
 	}
 }

@@ -1,15 +1,12 @@
 package schema
 
 import (
-	"fmt"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/lmosd/lmosd/internal/lazyregexp"
 )
 
 // A format is a value of the keyword "format" (JSON Schema Validation §7.3) that is checked.
@@ -28,10 +25,10 @@ var formats = map[string]format{
 	"ipv6":          {"an IPv6 address", func(s string) bool { return isAddress(s, netip.Addr.Is6) }},
 	"uri":           {"a URI with a scheme", isURI},
 	"uri-reference": {"a URI", isReference},
-	"uuid":          {"a UUID", uuid.MatchString},
+	"uuid":          {"a UUID", func(s string) bool { return uuid().MatchString(s) }},
 }
 
-var uuid = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+var uuid = lazyregexp.New(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 
 func parses(layout, s string) bool {
 	_, err := time.Parse(layout, s)
@@ -54,18 +51,43 @@ func isReference(s string) bool {
 	return err == nil && !strings.Contains(s, `\`)
 }
 
-// mailbox checks a mail address by the rules of the JSON Schema library: RFC 5321 §4.1.2.
-var mailbox = sync.OnceValue(func() *jsonschema.Schema {
-	const id = "urn:lmosd:schema:email"
-	c := jsonschema.NewCompiler()
-	c.AssertFormat()
-	if err := c.AddResource(id, map[string]any{"format": "email"}); err != nil {
-		panic(fmt.Sprintf("schema of a mail address: %v", err))
-	}
-	return c.MustCompile(id)
-})
+// isEmail follows RFC 5321 §4.1.2, without escapes in a quoted name. 254 is the limit of a path without its brackets (§4.5.3.1.3).
+func isEmail(s string) bool {
+	at := strings.LastIndexByte(s, '@')
+	return at >= 0 && at <= 64 && len(s) <= 254 && isMailbox(s[:at]) && isMailDomain(s[at+1:])
+}
 
-func isEmail(s string) bool { return mailbox().Validate(s) == nil }
+// isMailbox reports whether s can stand before the @: atoms and dots, or a quoted text.
+func isMailbox(s string) bool {
+	if len(s) > 1 && s[0] == '"' && s[len(s)-1] == '"' {
+		return !strings.ContainsAny(s[1:len(s)-1], `\"`)
+	}
+	return !strings.HasPrefix(s, ".") && !strings.HasSuffix(s, ".") && !strings.Contains(s, "..") &&
+		!strings.ContainsFunc(s, func(r rune) bool { return !isLetterOrDigit(r) && !strings.ContainsRune(".!#$%&'*+-/=?^_`{|}~", r) })
+}
+
+// isMailDomain reports whether s can stand after the @: a domain name (RFC 1123 §2.1), or an address in brackets.
+func isMailDomain(s string) bool {
+	if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {
+		address, v6 := strings.CutPrefix(s[1:max(1, len(s)-1)], "IPv6:")
+		if v6 {
+			return isAddress(address, netip.Addr.Is6)
+		}
+		return isAddress(address, netip.Addr.Is4)
+	}
+	s = strings.TrimSuffix(s, ".")
+	for label := range strings.SplitSeq(s, ".") {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' ||
+			strings.ContainsFunc(label, func(r rune) bool { return !isLetterOrDigit(r) && r != '-' }) {
+			return false
+		}
+	}
+	return len(s) <= 253
+}
+
+func isLetterOrDigit(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+}
 
 // isURI follows RFC 3986 §4.3, tolerant of non-ASCII letters, which TDs in the field have.
 func isURI(s string) bool {

@@ -3,7 +3,6 @@ package schema
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"net/url"
 	"slices"
 	"strconv"
@@ -52,18 +51,6 @@ func pointerEscape(name string) string {
 		return name
 	}
 	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
-}
-
-// pointerPath yields the names of a JSON pointer in its URI fragment form (RFC 6901 §6).
-func pointerPath(fragment string) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for rest := unescape(fragment); rest != ""; {
-			var name string
-			if name, rest = firstName(rest); !yield(name) {
-				return
-			}
-		}
-	}
 }
 
 func unescape(fragment string) string {

@@ -2,14 +2,11 @@ package schema
 
 import (
 	"fmt"
-	"math/big"
 	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 	"pgregory.net/rapid"
 )
 
@@ -111,36 +108,5 @@ func TestTypeOf(t *testing.T) {
 		if got := TypeOf(v); got != want {
 			t.Errorf("%v: got %q, want %q", v, got, want)
 		}
-	}
-}
-
-// All issues of the library have texts of this package, also unknown ones.
-func TestPlain(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		kind jsonschema.ErrorKind
-		want string
-	}{
-		{&kind.Enum{Want: []any{"a", "b"}}, `must be "a" or "b"`},
-		{&kind.Const{Want: "a"}, `must be "a"`},
-		{&kind.MinItems{Want: 1}, "must not be empty"},
-		{&kind.MinItems{Want: 2, Got: 1}, "must have at least 2 elements, has 1"},
-		{&kind.MinProperties{Want: 1}, "must not be empty"},
-		{&kind.MinLength{Want: 1}, "must not be empty"},
-		{&kind.MaxProperties{Want: 64, Got: 65}, "may have 64 members, has 65"},
-		{&kind.MaxLength{Want: 2, Got: 3}, "may have 2 characters, has 3"},
-		{&kind.Minimum{Want: big.NewRat(0, 1)}, "must be at least 0"},
-		{&kind.ExclusiveMinimum{Want: big.NewRat(1, 2)}, "must be more than 1/2"},
-		{&kind.FalseSchema{}, "is not allowed here"},
-		{&kind.UniqueItems{}, ""},
-	} {
-		if got := plain(tt.kind); got != tt.want {
-			t.Errorf("%T: got %q, want %q", tt.kind, got, tt.want)
-		}
-	}
-	c := &explanation{doc: map[string]any{}}
-	c.explain(&jsonschema.ValidationError{SchemaURL: "urn:x#/nowhere", InstanceLocation: []string{"a"}, ErrorKind: &kind.UniqueItems{}})
-	if want := []Issue{{Pointer: "/a", Reason: "has a form that is not allowed here"}}; !slices.Equal(c.issues, want) {
-		t.Errorf("got %v, want %v", c.issues, want)
 	}
 }

@@ -1,8 +1,10 @@
 package schema
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/lmosd/lmosd/internal/jcs"
@@ -27,29 +29,44 @@ const everything = `{
 		"forms": [{"href": "x", "op": "invokeaction"}]}},
 	"events": {"e": {"data": {"items": {"type": "number"}}, "forms": [{"href": "x", "op": ["subscribeevent"]}]}}}`
 
-// The fast check and the library accept the same changed TDs.
-func TestFitsAgreesWithTheLibrary(t *testing.T) {
+// The fast check and the library accept the same changed TDs, and the issues of the others are the same.
+func TestThingsAgreeWithTheLibrary(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{everything, weather(t)} {
 		doc := decodeJSON(t, text)
-		if err := ofThings().compiled.Validate(doc); err != nil {
+		if err := ofLibrary().compiled.Validate(doc); err != nil {
 			t.Fatal("the unchanged TD:", err)
 		}
 		n, bad := 0, 0
 		mutate(doc, func(what string) {
 			n++
-			err := ofThings().compiled.Validate(doc)
-			if err != nil {
+			thing, isObject := doc.(map[string]any)
+			if !isObject {
+				t.Fatal("no object")
+			}
+			want := sorted(ofLibrary().check(thing))
+			if len(want) > 0 {
 				bad++
 			}
-			if got := ofThings().quick.fits(doc); got != (err == nil) {
-				t.Errorf("%s: fits is %v, the result of the library %v", what, got, err)
+			if got := ofThings().quick.fits(doc); got != (len(want) == 0) {
+				t.Errorf("%s: fits is %v, the issues of the library are %v", what, got, want)
+			}
+			if got := sorted(CheckThing(thing)); !slices.Equal(got, want) {
+				t.Errorf("%s: got the issues\n%v\nwant\n%v", what, got, want)
 			}
 		})
 		if n < 200 || bad < n/5 || bad == n {
 			t.Errorf("%d of %d changes are invalid: the test has too little effect", bad, n)
 		}
 	}
+}
+
+// sorted returns all issues in one order, each once.
+func sorted(issues []Issue) []Issue {
+	slices.SortFunc(issues, func(a, b Issue) int {
+		return cmp.Or(strings.Compare(a.Pointer, b.Pointer), strings.Compare(a.Reason, b.Reason), strings.Compare(a.Rule, b.Rule))
+	})
+	return slices.Compact(issues)
 }
 
 // mutate calls check after each of many small changes of v, and reverts each.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/did/webvh"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/lazyregexp"
 )
 
 // MaxIssuers is the largest number of issuing keys in a document.
@@ -278,11 +278,11 @@ func (o *Organization) AddIssuer(multibase string) (method string, err error) {
 	})
 }
 
-var issuerNumber = regexp.MustCompile(`#i([0-9]{1,6})"`)
+var issuerNumber = lazyregexp.New(`#i([0-9]{1,6})"`)
 
 // lastIssuer returns the largest number of an issuing key in all versions.
 func lastIssuer(l *webvh.Log) (last int) {
-	for _, m := range issuerNumber.FindAllSubmatch(l.Bytes(), -1) {
+	for _, m := range issuerNumber().FindAllSubmatch(l.Bytes(), -1) {
 		n, _ := strconv.Atoi(string(m[1])) // at most six digits
 		last = max(last, n)
 	}

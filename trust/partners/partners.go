@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"github.com/lmosd/lmosd/did/webvh"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/atomicfile"
+	"github.com/lmosd/lmosd/internal/lazyregexp"
 )
 
 // A Partner is an organization whose members have rights here. A Partner in a [Book] is immutable.
@@ -217,13 +217,13 @@ func (b *Book) Rename(from, to did.DID) {
 }
 
 var (
-	petname  = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
+	petname  = lazyregexp.New(`^[a-z0-9][a-z0-9-]{0,31}$`)
 	keywords = []string{"own", "partners", "partner", "members", "member", "local", "anyone", "untrusted", "token", "group", "node", "did"}
 )
 
 // CheckName returns an error if name cannot be the name of a partner in rules.
 func CheckName(name string) error {
-	if !petname.MatchString(name) || slices.Contains(keywords, name) {
+	if !petname().MatchString(name) || slices.Contains(keywords, name) {
 		return interact.Errorf(interact.Usage, "use 1 to 32 lower-case letters, digits and hyphens, for example globex; "+strings.Join(keywords, ", ")+
 			" have other meanings", "%q cannot be the name of a partner", interact.Excerpt(name, 64))
 	}

@@ -6,9 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/lmosd/lmosd/internal/lazyregexp"
 )
 
 // Delimiters of base64 values, for text that header fields cannot contain (MCP 2026-07-28, "Streamable HTTP", "Value encoding").
@@ -44,7 +45,7 @@ const (
 )
 
 // token matches a header field name (RFC 9110 §5.6.2).
-var token = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
+var token = lazyregexp.New("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 
 // Params returns the arguments of a tool that headers repeat, according to the x-mcp-header members of its input schema, sorted by
 // header. An invalid annotation is an error: HTTP clients leave out such a tool (MCP 2026-07-28, "Custom headers from tool parameters").
@@ -121,7 +122,7 @@ func (a *annotations) properties(value any, path []string, plain bool, depth int
 func (a *annotations) add(header, kind any, path []string, plain bool) error {
 	name, _ := header.(string)
 	switch {
-	case !token.MatchString(name):
+	case !token().MatchString(name):
 		return fmt.Errorf("x-mcp-header %v is not a valid header field name", header)
 	case !plain || len(path) == 0:
 		return fmt.Errorf("x-mcp-header %q does not belong to a single argument", name)

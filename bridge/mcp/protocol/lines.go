@@ -5,8 +5,9 @@ import (
 	"context"
 	"errors"
 	"io"
-	"regexp"
 	"sync"
+
+	"github.com/lmosd/lmosd/internal/lazyregexp"
 )
 
 // A Conn carries messages in both directions. At most one goroutine calls Read at a time; Write and Close are safe for concurrent use.
@@ -119,12 +120,12 @@ const scanned = 512
 // Common encoders write the id first or last. An object at the start or the end of the line is the message itself, so these patterns do
 // not match the id of a nested object.
 var (
-	idFirst = regexp.MustCompile(`^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(-?[0-9]+|"(?:[^"\\]|\\.)*")\s*,`)
-	idLast  = regexp.MustCompile(`,\s*"id"\s*:\s*(-?[0-9]+|"(?:[^"\\]|\\.)*")\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$`)
+	idFirst = lazyregexp.New(`^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(-?[0-9]+|"(?:[^"\\]|\\.)*")\s*,`)
+	idLast  = lazyregexp.New(`,\s*"id"\s*:\s*(-?[0-9]+|"(?:[^"\\]|\\.)*")\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$`)
 )
 
 func idOf(head, tail []byte) ID {
-	for _, found := range [][][]byte{idFirst.FindSubmatch(head), idLast.FindSubmatch(tail)} {
+	for _, found := range [][][]byte{idFirst().FindSubmatch(head), idLast().FindSubmatch(tail)} {
 		if found == nil {
 			continue
 		}
