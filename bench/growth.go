@@ -27,6 +27,9 @@ var sizesOfGrowth = []int{1, 10, 100, 1000, 10_000, 100_000}
 // fitFrom is the least number of items by which exponents are fitted: the memory of fewer ones is less than the differences between two runs.
 const fitFrom = 100
 
+// slowGrowth is the time of one measurement after which larger numbers of the same kind are left out, so that a busy machine ends, too.
+const slowGrowth = time.Minute
+
 // A growing kind of item has a cost that may depend on their number.
 type growing struct {
 	name, work string // work is an operation beside the items
@@ -82,8 +85,12 @@ func growthTable(ctx context.Context, p plan) error {
 				return err
 			}
 			all[n] = one
+			took := time.Since(began)
 			fmt.Fprintf(os.Stderr, "%6d %-25s %8.1f KiB  %8.1f KiB RSS  %8.1f µs  (%v)\n", n, g.name, one.Memory/1024, one.RSS/1024, one.CPU,
-				time.Since(began).Round(100*time.Millisecond))
+				took.Round(100*time.Millisecond))
+			if took > slowGrowth {
+				break
+			}
 		}
 		growthRow(g.name, "heap and stacks of each, KiB", all, fitFrom, func(one grown) float64 { return one.Memory / 1024 })
 		growthRow("", "RSS of each, KiB", all, fitFrom, func(one grown) float64 { return one.RSS / 1024 })
