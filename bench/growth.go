@@ -33,7 +33,7 @@ const slowGrowth = time.Minute
 // A growing kind of item has a cost that may depend on their number.
 type growing struct {
 	name, work string // work is an operation beside the items
-	most       int    // the largest number
+	most       int    // the largest number; a node refuses more than 7,500 subscriptions
 	start      func(ctx context.Context) (grower, error)
 }
 
@@ -48,7 +48,7 @@ var allGrowing = []growing{
 	{"own things, stored", "one more is published", 10_000, growOwn},
 	{"foreign things", "one more is verified and added", 100_000, growForeign},
 	{"peers with gossip", "a thing is published to them", 1000, growPeers},
-	{"subscriptions, the same", "an event is delivered to one", 10_000, growSubscriptions(true)},
+	{"subscriptions, the same", "an event is delivered to one", 1000, growSubscriptions(true)},
 	{"subscriptions, different", "an event is delivered to one", 1000, growSubscriptions(false)},
 	{"open tasks", "one more is started and cancelled", 10_000, growTasks},
 	{"open streams", "one more is opened and left", 1000, growStreams},
@@ -76,8 +76,12 @@ func growthTable(ctx context.Context, p plan) error {
 			}
 			began := time.Now()
 			line, stop, err := child(ctx, fmt.Sprintf("growth=%d,%d,%v", i, n, p.length))
-			if err != nil {
+			if err != nil && (ctx.Err() != nil || len(all) == 0) {
 				return fmt.Errorf("%d %s: %w", n, g.name, err)
+			}
+			if err != nil { // a limit of the node or of the machine, which the process has printed
+				fmt.Fprintf(os.Stderr, "%6d %s are left out: %v\n", n, g.name, err)
+				break
 			}
 			stop()
 			var one grown
