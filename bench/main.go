@@ -17,6 +17,7 @@
 //	forgers  how long news takes through a node without, and with, 12 peers that flood it with forged records; on request only
 //	fairness an agent of 2 ms in peace, and while one key and four have 64 calls of 10 s each at it
 //	trust    what a decision, a credential, and the audiences of descriptions cost
+//	growth   memory and CPU of things, peers, subscriptions, tasks and streams at 1, 10, 100, … of them; on request only
 //	a2a      a message to an A2A agent, with two nodes between; direct; and a tool of MCP that is such an agent
 package main
 
@@ -55,7 +56,11 @@ var tables = []struct {
 	{"forgers", forgersTable},
 	{"fairness", fairness},
 	{"trust", trustTable},
+<<<<<<< HEAD
 	{"first", firstTable},
+=======
+	{"growth", growthTable},
+>>>>>>> h-sim
 }
 
 func main() {

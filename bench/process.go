@@ -86,6 +86,10 @@ func serve(ctx context.Context, role string) error {
 		return serveManyConsumer(ctx, arg)
 	case "forgers":
 		return serveForgers(ctx, arg)
+	case "growth":
+		return serveGrowth(ctx, arg)
+	case "growth-peers":
+		return serveGrowthPeers(ctx, arg)
 	case "import":
 		return serveImport(ctx, arg)
 	}

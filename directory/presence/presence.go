@@ -60,10 +60,11 @@ type Options struct {
 
 // A Monitor finds out which hosts and agents can be reached. Its methods are safe for concurrent use.
 type Monitor struct {
-	o        Options
-	requests requests
-	fetches  chan struct{}          // an element per new peer whose records are being fetched
-	meter    choice.Meter[[32]byte] // by the key of the record
+	o         Options
+	requests  requests
+	newcomers newcomers
+	fetches   chan struct{}          // an element per new peer whose records are being fetched
+	meter     choice.Meter[[32]byte] // by the key of the record
 }
 
 // New returns a monitor.

@@ -51,3 +51,40 @@ func TestRequests(t *testing.T) {
 		t.Errorf("%d hosts are recorded", len(r.last))
 	}
 }
+
+func TestNewcomers(t *testing.T) {
+	t.Parallel()
+	var c newcomers
+	now := time.Now()
+	asked := func(what string, node did.DID, known, want bool) {
+		t.Helper()
+		if c.begin(node, known, now) != want {
+			t.Errorf("%s: asked %t, want %t", what, !want, want)
+		}
+	}
+	c.join(now)
+	asked("a known host, this node has just joined", "a", true, true)
+	asked("the same, by a second connection", "a", true, false)
+	now = now.Add(joinTime)
+	asked("a known host, this node has joined long ago", "a", true, false)
+	asked("a peer without known Things", "b", false, true)
+	asked("the same again", "b", false, false)
+	c.failed("b")
+	asked("it did not answer", "b", true, true)
+	c.down("a")
+	asked("a known host that was down", "a", true, true)
+	asked("the same again", "a", true, false)
+	c.join(now)
+	asked("a second peer does not begin a new time to join", "c", true, false)
+	c.leave()
+	c.join(now)
+	asked("a known host, this node was alone", "b", true, true)
+	for i := range 2 * maxRequested {
+		node := did.DID(fmt.Sprint(i))
+		c.begin(node, false, now)
+		c.down(node)
+	}
+	if len(c.fetched) > maxRequested || len(c.missed) > maxRequested {
+		t.Errorf("%d and %d hosts are recorded", len(c.fetched), len(c.missed))
+	}
+}
