@@ -17,6 +17,8 @@
 //	forgers  how long news takes through a node without, and with, 12 peers that flood it with forged records; on request only
 //	fairness an agent of 2 ms in peace, and while one key and four have 64 calls of 10 s each at it
 //	trust    what a decision, a credential, and the audiences of descriptions cost
+//	size     the bytes of the binary, and the modules that have most of them; on request only
+//	idle     the memory of a node 30 s after its start, with the default configuration; on request only
 //	a2a      a message to an A2A agent, with two nodes between; direct; and a tool of MCP that is such an agent
 package main
 
@@ -55,6 +57,8 @@ var tables = []struct {
 	{"forgers", forgersTable},
 	{"fairness", fairness},
 	{"trust", trustTable},
+	{"size", sizeTable},
+	{"idle", idleTable},
 }
 
 func main() {
