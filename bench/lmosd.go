@@ -10,6 +10,7 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/gcpace"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/policy/access"
@@ -33,7 +34,7 @@ func options(kind string) node.Options {
 		Listen: []string{listenOn(kind)}, Policy: policy.Rules{Options: rules.Options{Untrusted: access.UntrustedOpen}, PerPeer: 1e9, Burst: 1e9}}
 }
 
-// start runs a node until stop.
+// start runs a node until stop, with the garbage collector set as in `lmosd run`; GOGC=100 in the environment switches that off.
 func start(ctx context.Context, o node.Options) (n *node.Node, stop func(), err error) {
 	n, err = node.New(o)
 	if err != nil {
@@ -42,7 +43,8 @@ func start(ctx context.Context, o node.Options) (n *node.Node, stop func(), err 
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = n.Run(ctx) }()
-	return n, func() { cancel(); <-done; _ = n.Close() }, nil
+	pace := gcpace.Start(256 << 20)
+	return n, func() { pace(); cancel(); <-done; _ = n.Close() }, nil
 }
 
 // serveHost runs a node that publishes the agent of its process and, if arg has a second part, one at that HTTP URL.

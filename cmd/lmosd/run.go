@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +28,7 @@ import (
 	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/interact/servient"
 	"github.com/lmosd/lmosd/internal/atomicfile"
+	"github.com/lmosd/lmosd/internal/gcpace"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/td"
@@ -61,6 +63,9 @@ After the first signal, running calls finish; a second signal ends the process.`
 	return cmd
 }
 
+// settled is the time after which the memory that only the start needed is returned to the system.
+const settled = 10 * time.Second
+
 // serve runs a node until ctx ends.
 func (a *app) serve(ctx context.Context, c *configs.Config, ready string, start time.Time) error {
 	o, err := c.Options()
@@ -94,6 +99,8 @@ func (a *app) serve(ctx context.Context, c *configs.Config, ready string, start 
 		return errors.Join(err, n.Close())
 	}
 	a.offerOrganization(ctx, n.Client(), c)
+	defer gcpace.Start(int64(c.Mesh.Limits.Memory))()
+	defer time.AfterFunc(settled, debug.FreeOSMemory).Stop()
 	defer context.AfterFunc(ctx, a.stopping)()
 	err = errors.Join(n.Run(ctx), n.Close(), withdrawReady(ready))
 	if err == nil && a.Talk.TTY {
