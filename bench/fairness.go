@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -48,7 +47,7 @@ func fairness(ctx context.Context, p plan) error {
 	if err := b.open(ctx); err != nil {
 		return err
 	}
-	all := map[string]map[int][]figure{}
+	all := results{}
 	for round := range p.rounds {
 		for _, keys := range []int{0, 1, 4} {
 			stop, slow, err := b.attack(ctx, keys)
@@ -65,17 +64,20 @@ func fairness(ctx context.Context, p plan) error {
 					all[who] = map[int][]figure{}
 				}
 				all[who][keys] = append(all[who][keys], f)
-				fmt.Fprintf(os.Stderr, "round %d  %-12s %d attackers with %d slow calls  p50 %v  p99 %v\n", round+1, who, keys, slow, f.p50, f.p99)
+				progress("round %d  %-12s %d attackers with %d slow calls  p50 %v  p99 %v", round+1, who, keys, slow, f.p50, f.p99)
 			}
 			stop()
 		}
 	}
-	fmt.Println("| caller | attackers | p50 | p99 | p99 / without attack |\n|---|---|---|---|---|")
+	p.table("caller | attackers | p50 | p99 | p99 / without attack")
 	for _, who := range []string{"untrusted", "at the host"} {
-		peace := results(all).of(who, 0)
+		peace := all.of(who, 0)
 		for _, keys := range []int{0, 1, 4} {
-			f := results(all).of(who, keys)
-			fmt.Printf("| %s | %d | %.2f ms | %.2f ms | %.2f |\n", who, keys, us(f.p50)/1000, us(f.p99)/1000, us(f.p99)/us(peace.p99))
+			f := all.of(who, keys)
+			p.row("%s | %d | %.2f ms | %.2f ms | %.2f", who, keys, ms(f.p50), ms(f.p99), us(f.p99)/us(peace.p99))
+			if keys > 0 {
+				p.atMost(fmt.Sprintf("p99 of a caller, %s, with %d attackers / without", who, keys), us(f.p99)/us(peace.p99), 5, "")
+			}
 		}
 	}
 	return nil
@@ -167,7 +169,7 @@ func (b *fairBed) attack(ctx context.Context, keys int) (stop func(), running in
 	return stop, running, nil
 }
 
-func (b *fairBed) caller(n *node.Node) func() (caller, error) {
+func (b *fairBed) caller(n *node.Node) dialer {
 	m := &interact.Message{Type: interact.InvokeAction, Thing: b.ref, Name: "echo", Data: []byte(`"quick"`)}
 	return func() (caller, error) {
 		return caller{close: func() {}, call: func(ctx context.Context) error {

@@ -135,7 +135,7 @@ func (l *link) caller() caller {
 	}}
 }
 
-func startLMOSD(ctx context.Context, kind string) (func() (caller, error), func(), error) {
+func startLMOSD(ctx context.Context, kind string) (dialer, func(), error) {
 	l, err := newLink(ctx, kind)
 	if err != nil {
 		return nil, nil, err

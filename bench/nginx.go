@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -48,7 +47,7 @@ http {
 `
 
 // startNginx runs the agent and two nginx with TLS between them, like two nodes.
-func startNginx(ctx context.Context) (_ func() (caller, error), _ func(), err error) {
+func startNginx(ctx context.Context) (_ dialer, _ func(), err error) {
 	if _, err := exec.LookPath("nginx"); err != nil {
 		return nil, nil, skip("nginx is not installed (apt-get install nginx-light)")
 	}
@@ -76,8 +75,9 @@ func startNginx(ctx context.Context) (_ func() (caller, error), _ func(), err er
 	if err := writeCertificate(dir); err != nil {
 		return nil, nil, err
 	}
-	front, back, err := twoPorts()
-	if err != nil {
+	front, err1 := freePort()
+	back, err2 := freePort()
+	if err := errors.Join(err1, err2); err != nil {
 		return nil, nil, err
 	}
 	tls := fmt.Sprintf("ssl_certificate %s/cert.pem; ssl_certificate_key %[1]s/key.pem; ssl_protocols TLSv1.3;", dir)
@@ -135,21 +135,6 @@ func answering(ctx context.Context, addr string) error {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-}
-
-// twoPorts returns two unused addresses.
-func twoPorts() (one, two string, err error) {
-	a, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", "", err
-	}
-	defer a.Close()
-	b, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", "", err
-	}
-	defer b.Close()
-	return a.Addr().String(), b.Addr().String(), nil
 }
 
 // writeCertificate creates a key and a self-signed certificate for localhost.
