@@ -39,16 +39,15 @@ func removeBinary() {
 
 // A daemon is a process of `lmosd run`, without peers.
 type daemon struct {
-	url              string // of its API
-	pid              string
-	cmd              *exec.Cmd
-	answers, isReady time.Duration // after the start of the process, by the clock of the machine: /healthz and /readyz are 200
-	offers           time.Duration // after it: all Things are offered
-	began            time.Time
+	url string // of its API
+	pid string
+	cmd *exec.Cmd
+	// From the start of the process, by the clock of the machine: /healthz is 200, /readyz is 200, all Things are offered.
+	answers, isReady, offers time.Duration
 }
 
 // startDaemon runs a node with a data directory and waits until it is ready and offers a number of Things.
-func startDaemon(ctx context.Context, dir string, things int, flags ...string) (*daemon, error) {
+func startDaemon(ctx context.Context, dir string, things int) (*daemon, error) {
 	path, err := program()
 	if err != nil {
 		return nil, err
@@ -58,40 +57,43 @@ func startDaemon(ctx context.Context, dir string, things int, flags ...string) (
 		return nil, err
 	}
 	d := &daemon{url: "http://" + at}
-	d.cmd = exec.CommandContext(ctx, path, append([]string{"run", "--profile", "test", "--data-dir", dir, "--http.listen", at, "--http.auth", "none",
-		"--directory.max_things", "20000", "--telemetry.log.level", "error"}, flags...)...)
+	d.cmd = exec.CommandContext(ctx, path, "run", "--profile", "test", "--data-dir", dir, "--http.listen", at, "--http.auth", "none",
+		"--directory.max_things", "20000", "--telemetry.log.level", "error")
 	d.cmd.Stderr = os.Stderr
-	d.began = time.Now()
+	began := time.Now()
 	if err := d.cmd.Start(); err != nil {
 		return nil, err
 	}
 	d.pid = strconv.Itoa(d.cmd.Process.Pid)
 	for _, wait := range []struct {
 		took *time.Duration
-		ok   func() bool
+		ok   func(context.Context) error
 	}{
-		{&d.answers, func() bool { return get(ctx, d.url+"/healthz") == nil }},
-		{&d.isReady, func() bool { return get(ctx, d.url+"/readyz") == nil }},
-		{&d.offers, func() bool { s, err := d.status(ctx); return err == nil && s.Agents.Local >= things }},
+		{&d.answers, func(ctx context.Context) error { return get(ctx, d.url+"/healthz") }},
+		{&d.isReady, func(ctx context.Context) error { return get(ctx, d.url+"/readyz") }},
+		{&d.offers, func(ctx context.Context) error { return d.offersAll(ctx, things) }},
 	} {
-		for !wait.ok() {
-			if time.Since(d.began) > time.Minute || ctx.Err() != nil {
-				d.stop(syscall.SIGKILL)
-				return nil, fmt.Errorf("the node is not ready, or has fewer than %d Things", things)
-			}
-			time.Sleep(2 * time.Millisecond)
+		if err := until(ctx, time.Minute, wait.ok); err != nil {
+			d.stop(syscall.SIGKILL)
+			return nil, fmt.Errorf("the node is not ready after a minute: %w", err)
 		}
-		*wait.took = time.Since(d.began)
+		*wait.took = time.Since(began)
 	}
 	return d, nil
 }
 
-func (d *daemon) status(ctx context.Context) (*api.Status, error) {
+// offersAll is an error if the node offers another number of own Things.
+func (d *daemon) offersAll(ctx context.Context, things int) error {
 	c, err := api.Dial(d.url, "")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return c.Status(ctx)
+	defer c.Close()
+	s, err := c.Status(ctx)
+	if err == nil && s.Agents.Local != things {
+		err = fmt.Errorf("it offers %d of %d Things", s.Agents.Local, things)
+	}
+	return err
 }
 
 // stop ends the process with a signal and waits for its end.

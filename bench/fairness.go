@@ -30,13 +30,7 @@ type fairBed struct {
 	slow      atomic.Int64 // slow calls that run
 	attackers []*node.Node
 	honest    map[string]*node.Node // by kind
-	stops     []func()
-}
-
-func (b *fairBed) stop() {
-	for i := range b.stops {
-		b.stops[len(b.stops)-1-i]()
-	}
+	stops
 }
 
 // fairness measures an agent that answers in 2 ms, for an untrusted node and for a consumer at its host: without attack, and while one or
@@ -90,7 +84,7 @@ func (b *fairBed) open(ctx context.Context) error {
 	}
 	s := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(b.answer)}
 	go func() { _ = s.Serve(l) }()
-	b.stops = append(b.stops, func() { _ = s.Close() })
+	b.add(func() { _ = s.Close() })
 	o := options("tcp")
 	o.Policy = policy.Rules{Options: rules.Options{Untrusted: access.UntrustedOpen}, Concurrency: 256, CallerConcurrency: 64, ThingConcurrency: 64, UntrustedDeadline: 2 * time.Minute}
 	host, err := b.node(ctx, o)
@@ -122,7 +116,7 @@ func (b *fairBed) open(ctx context.Context) error {
 func (b *fairBed) node(ctx context.Context, o node.Options) (*node.Node, error) {
 	n, stop, err := start(ctx, o)
 	if err == nil {
-		b.stops = append(b.stops, stop)
+		b.add(stop)
 	}
 	return n, err
 }

@@ -164,7 +164,7 @@ func sized(sizes string, rows []benchmark) benchmarks {
 
 // records measures what a record costs its owner and its readers.
 var records = benchmarks{
-	args:    []string{"./did/proof", "./td", "./gateway/tdd", "-bench", "^Benchmark(Sign4K|Verify4K|Sign|Verify|JSONPath)$", "-benchtime", "200ms"},
+	args:    []string{"./did/proof", "./td", "./gateway/tdd", "-bench", "^Benchmark(Sign4K|Verify4K|Sign|Verify|JSONPath)$", "-benchtime", "500ms"},
 	columns: []string{"time"},
 	sizes:   []string{""},
 	rows: []benchmark{
@@ -182,12 +182,12 @@ var records = benchmarks{
 // rights measures the decisions and credentials that trust does not.
 var rights = benchmarks{
 	args: []string{"./did/ucan", "./gateway/oidc", "./did/aries", "./policy/delegation", "./group/chain", "-bench",
-		"^Benchmark(ChainOfThree|Remembered|First|VerifyCredential|Authorize|Add)$", "-benchtime", "200ms"},
+		"^Benchmark(ChainOfThree|Remembered|First|VerifyCredential|Authorize|Add)$", "-benchtime", "500ms"},
 	columns: []string{"time"},
 	sizes:   []string{""},
 	rows: []benchmark{
 		{"UCAN, a delegation of a delegation and an invocation: first", "did/ucan.ChainOfThree/first", "ns/op", 400, false},
-		{"the same, seen before", "did/ucan.ChainOfThree/seen", "ns/op", 2, false},
+		{"UCAN, the same seen before", "did/ucan.ChainOfThree/seen", "ns/op", 2, false},
 		{"decision on a call by a rule", "policy/delegation.Authorize/rule", "ns/op", 0, false},
 		{"by a delegation that was seen before", "policy/delegation.Authorize/delegation", "ns/op", 0, false},
 		{"by one with a condition on the input", "policy/delegation.Authorize/where", "ns/op", 0, false},

@@ -55,13 +55,9 @@ func startLinksmart(ctx context.Context, dir string) (*tdd, error) {
 		return nil, err
 	}
 	t := &tdd{url: "http://" + at, pid: strconv.Itoa(cmd.Process.Pid), stop: func() { _ = cmd.Process.Signal(syscall.SIGTERM); _ = cmd.Wait() }}
-	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		if err = get(ctx, t.url+"/things"); err == nil {
-			return t, nil
-		}
-		if time.Since(began) > 10*time.Second {
-			t.stop()
-			return nil, err
-		}
+	if err := until(ctx, 10*time.Second, func(ctx context.Context) error { return get(ctx, t.url+"/things") }); err != nil {
+		t.stop()
+		return nil, err
 	}
+	return t, nil
 }

@@ -126,7 +126,7 @@ func run(ctx context.Context, only string, p plan, page string, strict bool) err
 	missed := 0
 	fmt.Print("\n## goals\n\n")
 	for _, g := range all.goals {
-		fmt.Printf("%-6s  %s: %s\n", g.result(), g.what, strings.ReplaceAll(g.cells(), " | ", ", "))
+		fmt.Printf("%-6s  %s: %s\n", g.result(), g.what, strings.ReplaceAll(g.cells(), " | ", ", measured "))
 		if g.result() == "missed" {
 			missed++
 		}

@@ -129,14 +129,18 @@ func startMCPProxy(ctx context.Context) (dialer, func(), error) {
 		remove()
 	}
 	dial := mcpCaller(ctx, "http://"+at+"/mcp", "echo", "text")
-	for start := time.Now(); time.Since(start) < 20*time.Second; time.Sleep(100 * time.Millisecond) {
-		if c, err := dial(); err == nil {
+	err = until(ctx, 20*time.Second, func(context.Context) error {
+		c, err := dial()
+		if err == nil {
 			c.close()
-			return dial, stop, nil
 		}
+		return err
+	})
+	if err != nil {
+		stop()
+		return nil, nil, fmt.Errorf("mcp-proxy does not answer: %w", err)
 	}
-	stop()
-	return nil, nil, errors.New("mcp-proxy does not answer")
+	return dial, stop, nil
 }
 
 // mcpSession returns a session of the go-sdk's client.

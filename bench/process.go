@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime/pprof"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -111,6 +112,31 @@ func serveHTTP(ctx context.Context, handler func(url string) http.Handler) error
 // webClient returns a client that keeps the connections of 64 callers.
 func webClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}}
+}
+
+// until calls f every few milliseconds until it succeeds, for limit at most. It returns the last error.
+func until(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		err := f(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// stops has the ends of what was started.
+type stops []func()
+
+func (s *stops) add(f func()) { *s = append(*s, f) }
+
+// stop ends what was started, the last first.
+func (s *stops) stop() {
+	for _, f := range slices.Backward(*s) {
+		f()
+	}
 }
 
 // freePort returns an unused address.

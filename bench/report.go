@@ -58,13 +58,13 @@ func (g goal) result() string {
 	return "missed"
 }
 
-// cells returns the goal, the figure and the result.
+// cells returns the goal and the figure.
 func (g goal) cells() string {
 	sign := "≤"
 	if g.least {
 		sign = "≥"
 	}
-	return fmt.Sprintf("%s %s%s | %s%s | %s", sign, number(g.bound), g.unit, number(g.measured), g.unit, g.result())
+	return fmt.Sprintf("%s %s%s | %s%s", sign, number(g.bound), g.unit, number(g.measured), g.unit)
 }
 
 // number formats a figure with three digits, or all those of an integer part that has more.
@@ -84,7 +84,7 @@ func (r *report) markdown() string {
 		whole.table("figure | goal | measured | result")
 	}
 	for _, g := range r.goals {
-		whole.row("%s | %s", g.what, g.cells())
+		whole.row("%s | %s | %s", g.what, g.cells(), g.result())
 	}
 	return whole.text.String()
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -314,17 +313,18 @@ func serveManyConsumer(ctx context.Context, addr string) error {
 	if err := n.Client().Connect(ctx, addr); err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	err = until(ctx, 30*time.Second, func(context.Context) error {
 		known := 0
 		for range n.Known() {
 			known++
 		}
-		if known == len(subjects) {
-			break
+		if known != len(subjects) {
+			return fmt.Errorf("%d servers were found", known)
 		}
-		if time.Now().After(deadline) {
-			return errors.New("not all servers were found")
-		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	s, end, err := mcpSession(ctx, n.API()+"/mcp")
 	if err != nil {
