@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/policy"
@@ -146,7 +147,7 @@ func (b *fairBed) attack(ctx context.Context, keys int) (stop func(), running in
 		for range 64 {
 			wg.Go(func() {
 				for ctx.Err() == nil {
-					_, _ = interact.Call(ctx, n.Mesh(), &interact.Message{Type: interact.InvokeAction, Thing: b.ref, Name: "echo", Data: []byte(`"slow"`),
+					_, _ = interact.Call(ctx, n.Mesh(), &interact.Message{From: did.Consumer(did.Process, ""), Type: interact.InvokeAction, Thing: b.ref, Name: "echo", Data: []byte(`"slow"`),
 						Deadline: time.Now().Add(time.Minute)})
 				}
 			})
@@ -164,7 +165,7 @@ func (b *fairBed) attack(ctx context.Context, keys int) (stop func(), running in
 }
 
 func (b *fairBed) caller(n *node.Node) dialer {
-	m := &interact.Message{Type: interact.InvokeAction, Thing: b.ref, Name: "echo", Data: []byte(`"quick"`)}
+	m := &interact.Message{From: did.Consumer(did.Process, ""), Type: interact.InvokeAction, Thing: b.ref, Name: "echo", Data: []byte(`"quick"`)}
 	return func() (caller, error) {
 		return caller{close: func() {}, call: func(ctx context.Context) error {
 			_, err := interact.Call(ctx, n.Mesh(), m)
