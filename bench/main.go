@@ -162,7 +162,7 @@ func header(s section, p plan) string {
 	if p.length != time.Second {
 		command += fmt.Sprintf(" -for %v", p.length)
 	}
-	return fmt.Sprintf("`cd bench && %s` on %s: %s/%s, %d processors, %s, load %s before.\n", command, time.Now().UTC().Format(time.DateOnly),
+	return fmt.Sprintf("`cd bench && %s` on %s: %s/%s, %d processors, %s, load %s at the start.\n", command, time.Now().UTC().Format(time.DateOnly),
 		runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), strings.SplitN(string(load), " ", 2)[0])
 }
 
