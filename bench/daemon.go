@@ -46,8 +46,13 @@ type daemon struct {
 	answers, isReady, offers time.Duration
 }
 
-// startDaemon runs a node with a data directory and waits until it is ready and offers a number of Things.
+// startDaemon runs a node of the test profile with a data directory and waits until it is ready and offers a number of Things.
 func startDaemon(ctx context.Context, dir string, things int) (*daemon, error) {
+	return startDaemonAs(ctx, dir, things, "test", "--directory.max_things", "20000")
+}
+
+// startDaemonAs is startDaemon with another profile and more flags.
+func startDaemonAs(ctx context.Context, dir string, things int, profile string, flags ...string) (*daemon, error) {
 	path, err := program()
 	if err != nil {
 		return nil, err
@@ -57,8 +62,8 @@ func startDaemon(ctx context.Context, dir string, things int) (*daemon, error) {
 		return nil, err
 	}
 	d := &daemon{url: "http://" + at}
-	d.cmd = exec.CommandContext(ctx, path, "run", "--profile", "test", "--data-dir", dir, "--http.listen", at, "--http.auth", "none",
-		"--directory.max_things", "20000", "--telemetry.log.level", "error")
+	d.cmd = exec.CommandContext(ctx, path, append([]string{"run", "--profile", profile, "--data-dir", dir, "--http.listen", at, "--http.auth", "none",
+		"--telemetry.log.level", "error"}, flags...)...)
 	d.cmd.Stderr = os.Stderr
 	began := time.Now()
 	if err := d.cmd.Start(); err != nil {

@@ -52,6 +52,8 @@ var sections = []section{
 	{name: "fairness", title: "Slow calls of others", run: fairness},
 	{name: "writes", title: "Writes to the directory", run: writes},
 	{name: "start", title: "The start of a node", run: starts},
+	{name: "commands", title: "The first millisecond of a command", run: commands},
+	{name: "idle", title: "Size and idle memory", run: idle},
 	{name: "find", title: "Queries over HTTP", run: findHTTP("1000(0)?").run},
 	{name: "index", title: "The index of a node", run: index("1000(0)?").run},
 	{name: "records", title: "Signing and verifying", run: records.run},

@@ -149,15 +149,10 @@ func freePort() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// residentMemory returns the resident set of a process in bytes; 0 if it is unknown. pid may be self.
-func residentMemory(pid string) int {
-	status, _ := os.ReadFile("/proc/" + pid + "/status")
-	_, after, found := strings.Cut(string(status), "VmRSS:")
-	if !found {
-		return 0
-	}
-	kb, _ := strconv.Atoi(strings.Fields(after)[0])
-	return kb << 10
+// rss returns the resident memory of a process in bytes; 0 if it is unknown. pid may be self.
+func rss(pid string) int {
+	fields, _ := residentMemory(pid)
+	return int(fields["VmRSS"])
 }
 
 // processorTime returns the processor time of a process, which the system counts in steps of 10 ms.

@@ -207,7 +207,7 @@ func (c cost) print(p plan, what string, n int) {
 // footprintNow returns the usage of this process after a collection.
 func footprintNow() footprint {
 	m := measured()
-	f := footprint{Memory: m.memory(), Goroutines: m.Goroutines, RSS: residentMemory("self")}
+	f := footprint{Memory: m.memory(), Goroutines: m.Goroutines, RSS: rss("self")}
 	open, _ := os.ReadDir("/proc/self/fd")
 	f.Descriptors = len(open)
 	return f

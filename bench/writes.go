@@ -149,7 +149,7 @@ func (p plan) writing(ctx context.Context, s *tdd, what, method string, first in
 	if err != nil {
 		return written{}, fmt.Errorf("%s, %s: %w", s.name, what, err)
 	}
-	w := written{f, (processorTime(s.pid) - before) / writesOfOne, residentMemory(s.pid)}
+	w := written{f, (processorTime(s.pid) - before) / writesOfOne, rss(s.pid)}
 	p.row("%s, %s | %d | %.0f | %.2f ms | %.2f ms | %.2f ms | %d MiB", s.name, what, s.things, w.rate, ms(w.p50), ms(w.p99), ms(w.cpu), w.rss>>20)
 	progress("%-12s %s at %5d  %7.0f/s  p50 %v  p99 %v  CPU %v  RSS %d MiB", s.name, what, s.things, w.rate, w.p50, w.p99, w.cpu, w.rss>>20)
 	return w, nil
