@@ -78,9 +78,9 @@ func startDaemonAs(ctx context.Context, dir string, things int, profile string, 
 		{&d.isReady, func(ctx context.Context) error { return get(ctx, d.url+"/readyz") }},
 		{&d.offers, func(ctx context.Context) error { return d.offersAll(ctx, things) }},
 	} {
-		if err := until(ctx, time.Minute, wait.ok); err != nil {
+		if err := until(ctx, 3*time.Minute, wait.ok); err != nil {
 			d.stop(syscall.SIGKILL)
-			return nil, fmt.Errorf("the node is not ready after a minute: %w", err)
+			return nil, fmt.Errorf("the node is not ready after three minutes: %w", err)
 		}
 		*wait.took = time.Since(began)
 	}
