@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -54,7 +53,7 @@ func startLinksmart(ctx context.Context, dir string) (*tdd, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	t := &tdd{url: "http://" + at, pid: strconv.Itoa(cmd.Process.Pid), stop: func() { _ = cmd.Process.Signal(syscall.SIGTERM); _ = cmd.Wait() }}
+	t := &tdd{url: "http://" + at, pid: strconv.Itoa(cmd.Process.Pid), stop: func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }}
 	if err := until(ctx, 10*time.Second, func(ctx context.Context) error { return get(ctx, t.url+"/things") }); err != nil {
 		t.stop()
 		return nil, err
