@@ -19,7 +19,7 @@ race: ## run the tests with the race detector
 fuzz: ## run every fuzz target for a minute
 	scripts/fuzz 60s
 
-bench: ## measure against NATS and a bare libp2p echo (docs/benchmarks.md)
+bench: ## measure lmosd beside other systems (docs/benchmarks.md)
 	cd bench && go run .
 
 check: ## what CI runs

@@ -5,36 +5,44 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net"
 	"net/http"
-	"time"
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/a2aproject/a2a-go/v2/a2aclient"
 	"github.com/a2aproject/a2a-go/v2/a2asrv"
 )
 
-// A dialer returns callers of the system at an address.
-type dialer func(ctx context.Context, url string) func() (caller, error)
-
 // a2aTable compares messages to an agent of the Go library over JSON-RPC, direct and through two nodes: the time to the response, and to
 // the first event of a stream. Client, nodes and agent are separate processes.
 func a2aTable(ctx context.Context, p plan) error {
-	fmt.Printf("SendMessage:\n\n")
 	systems := append(a2aSystems(a2aCaller), system{"a tool of MCP that is the agent, two lmosd between (TCP)",
-		startA2A("tcp", "/mcp/things/bench", func(ctx context.Context, url string) func() (caller, error) {
+		startA2A("tcp", "/mcp/things/bench", func(ctx context.Context, url string) dialer {
 			return mcpCaller(ctx, url, "ask_bench", "message")
 		})})
-	if err := against(ctx, p, systems, []int{1, 8}); err != nil {
+	p.say("SendMessage:")
+	if err := a2aAgainst(ctx, p, "SendMessage", systems, 2.2); err != nil {
 		return err
 	}
-	fmt.Printf("\nSendStreamingMessage, until the first event (calls/s: whole streams of four events):\n\n")
-	return against(ctx, p, a2aSystems(a2aListener), []int{1, 8})
+	p.say("SendStreamingMessage, until the first event (calls/s: whole streams of four events):")
+	return a2aAgainst(ctx, p, "SendStreamingMessage", a2aSystems(a2aListener), 2)
 }
 
-func a2aSystems(dial dialer) []system {
+// a2aAgainst compares systems with the first of them, the direct path. most is the goal of their p50 in relation to it.
+func a2aAgainst(ctx context.Context, p plan, what string, systems []system, most float64) error {
+	direct := systems[0].name
+	all, err := against(ctx, p, systems, direct, "direct", 8)
+	if err != nil {
+		return err
+	}
+	for _, s := range systems[1:3] {
+		p.atMost("p50 of "+what+", "+s.name+" / direct", all.time(s.name, direct), most, "")
+	}
+	return nil
+}
+
+func a2aSystems(dial func(ctx context.Context, url string) dialer) []system {
 	return []system{
-		{"A2A, direct", func(ctx context.Context) (func() (caller, error), func(), error) {
+		{"A2A, direct", func(ctx context.Context) (dialer, func(), error) {
 			url, stop, err := child(ctx, "a2a-agent")
 			return dial(ctx, url), stop, err
 		}},
@@ -44,8 +52,8 @@ func a2aSystems(dial dialer) []system {
 }
 
 // startA2A runs an agent behind two nodes. dial makes callers of a path at the farther node.
-func startA2A(kind, path string, dial dialer) starter {
-	return func(ctx context.Context) (func() (caller, error), func(), error) {
+func startA2A(kind, path string, dial func(ctx context.Context, url string) dialer) starter {
+	return func(ctx context.Context) (dialer, func(), error) {
 		agent, stopAgent, err := child(ctx, "a2a-agent")
 		if err != nil {
 			return nil, nil, err
@@ -82,30 +90,23 @@ func (echo) Cancel(_ context.Context, x *a2asrv.ExecutorContext) iter.Seq2[a2a.E
 }
 
 // serveA2AAgent serves the agent over JSON-RPC at its URL, with a card below.
-func serveA2AAgent(ctx context.Context) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	at := fmt.Sprintf("http://%s", l.Addr())
-	card := &a2a.AgentCard{Name: "Echo", Description: "Echoes messages.", Version: "1",
-		SupportedInterfaces: []*a2a.AgentInterface{a2a.NewAgentInterface(at, a2a.TransportProtocolJSONRPC)},
-		DefaultInputModes:   []string{"text/plain"}, DefaultOutputModes: []string{"text/plain"},
-		Capabilities: a2a.AgentCapabilities{Streaming: true},
-		Skills:       []a2a.AgentSkill{{ID: "say", Name: "Say", Description: "Echoes it.", Tags: []string{"words"}}}}
-	mux := http.NewServeMux()
-	mux.Handle("/.well-known/agent-card.json", a2asrv.NewStaticAgentCardHandler(card))
-	mux.Handle("/", a2asrv.NewJSONRPCHandler(a2asrv.NewHandler(echo{})))
-	s := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: mux}
-	go func() { <-ctx.Done(); _ = s.Close() }()
-	fmt.Println(at)
-	_ = s.Serve(l)
-	return nil
+func serveA2AAgent(ctx context.Context, _ string) error {
+	return serveHTTP(ctx, func(at string) http.Handler {
+		card := &a2a.AgentCard{Name: "Echo", Description: "Echoes messages.", Version: "1",
+			SupportedInterfaces: []*a2a.AgentInterface{a2a.NewAgentInterface(at, a2a.TransportProtocolJSONRPC)},
+			DefaultInputModes:   []string{"text/plain"}, DefaultOutputModes: []string{"text/plain"},
+			Capabilities: a2a.AgentCapabilities{Streaming: true},
+			Skills:       []a2a.AgentSkill{{ID: "say", Name: "Say", Description: "Echoes it.", Tags: []string{"words"}}}}
+		mux := http.NewServeMux()
+		mux.Handle("/.well-known/agent-card.json", a2asrv.NewStaticAgentCardHandler(card))
+		mux.Handle("/", a2asrv.NewJSONRPCHandler(a2asrv.NewHandler(echo{})))
+		return mux
+	})
 }
 
 // a2aClient is the library's client for the agent at url.
 func a2aClient(ctx context.Context, url string) (*a2aclient.Client, func(), error) {
-	web := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}}
+	web := webClient()
 	c, err := a2aclient.NewFromEndpoints(ctx, []*a2a.AgentInterface{a2a.NewAgentInterface(url, a2a.TransportProtocolJSONRPC)},
 		a2aclient.WithDefaultsDisabled(), a2aclient.WithJSONRPCTransport(web))
 	return c, web.CloseIdleConnections, err
@@ -117,7 +118,7 @@ func textMessage() *a2a.Message {
 }
 
 // a2aCaller makes callers that send a message and check the echo.
-func a2aCaller(ctx context.Context, url string) func() (caller, error) {
+func a2aCaller(ctx context.Context, url string) dialer {
 	return func() (caller, error) {
 		c, stop, err := a2aClient(ctx, url)
 		return caller{close: stop, call: func(ctx context.Context) error {
@@ -131,7 +132,7 @@ func a2aCaller(ctx context.Context, url string) func() (caller, error) {
 }
 
 // a2aListener makes callers that measure the first event of a stream, and read the others after it.
-func a2aListener(ctx context.Context, url string) func() (caller, error) {
+func a2aListener(ctx context.Context, url string) dialer {
 	return func() (caller, error) {
 		c, stop, err := a2aClient(ctx, url)
 		var next func() (a2a.Event, error, bool)

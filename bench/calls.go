@@ -6,47 +6,36 @@ import (
 	"runtime"
 )
 
-var callSystems = []system{
-	{"lmosd, node to node (TCP)", func(ctx context.Context) (func() (caller, error), func(), error) { return startLMOSD(ctx, "tcp") }},
-	{"lmosd, node to node (QUIC)", func(ctx context.Context) (func() (caller, error), func(), error) { return startLMOSD(ctx, "quic") }},
-	{"NATS request–reply", startNATS},
-	{"libp2p echo, bare (TCP)", func(ctx context.Context) (func() (caller, error), func(), error) { return startEcho(ctx, "tcp") }},
-	{"libp2p echo, bare (QUIC)", func(ctx context.Context) (func() (caller, error), func(), error) { return startEcho(ctx, "quic") }},
-}
+const natsSystem = "NATS request–reply"
+
+// kinds are the transports of nodes, with their names in tables.
+var kinds = []struct{ kind, name string }{{"tcp", "TCP"}, {"quic", "QUIC"}}
 
 // calls compares a small call with NATS request–reply (client, server and responder, three processes) and with a bare libp2p
 // echo on persistent streams (two processes), and counts the objects that a call allocates at each node.
 func calls(ctx context.Context, p plan) error {
-	all, err := compare(ctx, p, callSystems)
+	const lmosd, echo = "lmosd, node to node (%s)", "libp2p echo, bare (%s)"
+	systems := []system{{natsSystem, startNATS}}
+	for _, k := range kinds {
+		systems = append(systems, system{fmt.Sprintf(lmosd, k.name), over(k.kind, startLMOSD)}, system{fmt.Sprintf(echo, k.name), over(k.kind, startEcho)})
+	}
+	all, err := against(ctx, p, systems, natsSystem, "NATS", 64)
 	if err != nil {
 		return err
 	}
-	nats := callSystems[2].name
-	n1, n64 := all.of(nats, 1), all.of(nats, 64)
-	fmt.Println("| system | 1 caller p50 | p99 | p50 / NATS | 64 callers calls/s | calls/s / NATS |")
-	fmt.Println("|---|---|---|---|---|---|")
-	for _, s := range callSystems {
-		one, many := all.of(s.name, 1), all.of(s.name, 64)
-		fmt.Printf("| %s | %.1f µs | %.1f µs | %.2f | %.0f | %.2f |\n", s.name, us(one.p50), us(one.p99),
-			us(one.p50)/us(n1.p50), many.rate, many.rate/n64.rate)
-	}
-	fmt.Println()
-	for _, kind := range []string{"TCP", "QUIC"} {
-		l, e := "lmosd, node to node ("+kind+")", "libp2p echo, bare ("+kind+")"
-		fmt.Printf("lmosd / bare echo over %s: p50 at 1 caller %.2f, calls/s at 64 callers %.2f\n", kind,
-			us(all.of(l, 1).p50)/us(all.of(e, 1).p50), all.of(l, 64).rate/all.of(e, 64).rate)
-	}
-	return objects(ctx)
-}
-
-// objects prints how many objects a call allocates at the caller's node and at the host's.
-func objects(ctx context.Context) error {
-	for _, kind := range []string{"tcp", "quic"} {
-		here, there, err := allocations(ctx, kind, 20_000)
+	p.say("The NATS server is of version %s.", natsVersion())
+	bounds := map[string]struct{ time, rate float64 }{"tcp": {0.7, 1.3}, "quic": {0.9, 0.95}}
+	for _, k := range kinds {
+		of, bare, bound := fmt.Sprintf(lmosd, k.name), fmt.Sprintf(echo, k.name), bounds[k.kind]
+		p.atMost("p50 of 1 caller over "+k.name+" / NATS", all.time(of, natsSystem), bound.time, "")
+		p.atLeast("calls/s of 64 callers over "+k.name+" / NATS", all.rate(of, natsSystem, 64), bound.rate, "")
+		p.atMost("p50 of 1 caller over "+k.name+" / libp2p echo", all.time(of, bare), 1.5, "")
+		here, there, err := allocations(ctx, k.kind, 20_000)
 		if err != nil {
 			return err
 		}
-		fmt.Printf("objects that a call allocates over %s: %.1f at the caller's node, %.1f at the host's\n", kind, here, there)
+		p.atMost("objects that a call over "+k.name+" allocates at the caller's node", here, 30, "")
+		p.atMost("the same at the host's node", there, 30, "")
 	}
 	return nil
 }

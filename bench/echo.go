@@ -32,7 +32,7 @@ func echoHost(kind string) (host.Host, error) {
 }
 
 // startEcho is the baseline of libp2p: a persistent stream per caller, fixed-size messages, no framing.
-func startEcho(ctx context.Context, kind string) (func() (caller, error), func(), error) {
+func startEcho(ctx context.Context, kind string) (dialer, func(), error) {
 	h, to, stop, err := dialEcho(ctx, kind)
 	if err != nil {
 		return nil, nil, err

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -16,8 +15,7 @@ import (
 // events prints the cost of a subscription and the rate of events, for several numbers of subscriptions on one node to an agent of another:
 // first all with the same input, then each with its own, so that the nodes cannot share them.
 func events(ctx context.Context, p plan) error {
-	fmt.Println("| subscriptions | until all are established | memory of each, consumer's node | host's node | deliveries/s | CPU per delivery |")
-	fmt.Println("|---|---|---|---|---|---|")
+	p.table("subscriptions | until all are established | memory of each, consumer's node | host's node | deliveries/s | CPU per delivery")
 	for _, same := range []bool{true, false} {
 		for _, n := range []int{1, 10, 100, 1000} {
 			var runs []delivery
@@ -27,9 +25,12 @@ func events(ctx context.Context, p plan) error {
 					return fmt.Errorf("%d subscriptions: %w", n, err)
 				}
 				runs = append(runs, d)
-				fmt.Fprintf(os.Stderr, "round %d  %4d subscriptions, same=%-5t  %9.0f/s\n", round+1, n, same, d.rate)
+				progress("round %d  %4d subscriptions, same=%-5t  %9.0f/s", round+1, n, same, d.rate)
 			}
-			fmt.Println(eventsRow(n, same, runs))
+			p.row("%s", eventsRow(n, same, runs))
+			if same && n == 100 {
+				p.atLeast("deliveries to 100 subscribers of the same", median(runs, func(d delivery) float64 { return d.rate }), 200_000, "/s")
+			}
 		}
 	}
 	return nil
@@ -44,7 +45,7 @@ func eventsRow(n int, same bool, runs []delivery) string {
 	if n >= 100 {
 		memory = fmt.Sprintf("%.1f KiB | %.1f KiB", of(func(d delivery) float64 { return d.near })/1024, of(func(d delivery) float64 { return d.far })/1024)
 	}
-	return fmt.Sprintf("| %d, %s | %.1f ms | %s | %.0f | %.2f µs |", n, what, of(func(d delivery) float64 { return us(d.begin) })/1000, memory,
+	return fmt.Sprintf("%d, %s | %.1f ms | %s | %.0f | %.2f µs", n, what, of(func(d delivery) float64 { return ms(d.begin) }), memory,
 		of(func(d delivery) float64 { return d.rate }), of(func(d delivery) float64 { return us(d.cpu) }))
 }
 

@@ -6,12 +6,12 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/policy"
@@ -31,13 +31,7 @@ type fairBed struct {
 	slow      atomic.Int64 // slow calls that run
 	attackers []*node.Node
 	honest    map[string]*node.Node // by kind
-	stops     []func()
-}
-
-func (b *fairBed) stop() {
-	for i := range b.stops {
-		b.stops[len(b.stops)-1-i]()
-	}
+	stops
 }
 
 // fairness measures an agent that answers in 2 ms, for an untrusted node and for a consumer at its host: without attack, and while one or
@@ -48,7 +42,7 @@ func fairness(ctx context.Context, p plan) error {
 	if err := b.open(ctx); err != nil {
 		return err
 	}
-	all := map[string]map[int][]figure{}
+	all := results{}
 	for round := range p.rounds {
 		for _, keys := range []int{0, 1, 4} {
 			stop, slow, err := b.attack(ctx, keys)
@@ -65,17 +59,20 @@ func fairness(ctx context.Context, p plan) error {
 					all[who] = map[int][]figure{}
 				}
 				all[who][keys] = append(all[who][keys], f)
-				fmt.Fprintf(os.Stderr, "round %d  %-12s %d attackers with %d slow calls  p50 %v  p99 %v\n", round+1, who, keys, slow, f.p50, f.p99)
+				progress("round %d  %-12s %d attackers with %d slow calls  p50 %v  p99 %v", round+1, who, keys, slow, f.p50, f.p99)
 			}
 			stop()
 		}
 	}
-	fmt.Println("| caller | attackers | p50 | p99 | p99 / without attack |\n|---|---|---|---|---|")
+	p.table("caller | attackers | p50 | p99 | p99 / without attack")
 	for _, who := range []string{"untrusted", "at the host"} {
-		peace := results(all).of(who, 0)
+		peace := all.of(who, 0)
 		for _, keys := range []int{0, 1, 4} {
-			f := results(all).of(who, keys)
-			fmt.Printf("| %s | %d | %.2f ms | %.2f ms | %.2f |\n", who, keys, us(f.p50)/1000, us(f.p99)/1000, us(f.p99)/us(peace.p99))
+			f := all.of(who, keys)
+			p.row("%s | %d | %.2f ms | %.2f ms | %.2f", who, keys, ms(f.p50), ms(f.p99), us(f.p99)/us(peace.p99))
+			if keys > 0 {
+				p.atMost(fmt.Sprintf("p99 of a caller, %s, with %d attackers / without", who, keys), us(f.p99)/us(peace.p99), 5, "")
+			}
 		}
 	}
 	return nil
@@ -88,7 +85,7 @@ func (b *fairBed) open(ctx context.Context) error {
 	}
 	s := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(b.answer)}
 	go func() { _ = s.Serve(l) }()
-	b.stops = append(b.stops, func() { _ = s.Close() })
+	b.add(func() { _ = s.Close() })
 	o := options("tcp")
 	o.Policy = policy.Rules{Options: rules.Options{Untrusted: access.UntrustedOpen}, Concurrency: 256, CallerConcurrency: 64, ThingConcurrency: 64, UntrustedDeadline: 2 * time.Minute}
 	host, err := b.node(ctx, o)
@@ -120,7 +117,7 @@ func (b *fairBed) open(ctx context.Context) error {
 func (b *fairBed) node(ctx context.Context, o node.Options) (*node.Node, error) {
 	n, stop, err := start(ctx, o)
 	if err == nil {
-		b.stops = append(b.stops, stop)
+		b.add(stop)
 	}
 	return n, err
 }
@@ -150,7 +147,7 @@ func (b *fairBed) attack(ctx context.Context, keys int) (stop func(), running in
 		for range 64 {
 			wg.Go(func() {
 				for ctx.Err() == nil {
-					_, _ = interact.Call(ctx, n.Mesh(), &interact.Message{Type: interact.InvokeAction, Thing: b.ref, Name: "echo", Data: []byte(`"slow"`),
+					_, _ = interact.Call(ctx, n.Mesh(), &interact.Message{From: did.Consumer(did.Process, ""), Type: interact.InvokeAction, Thing: b.ref, Name: "echo", Data: []byte(`"slow"`),
 						Deadline: time.Now().Add(time.Minute)})
 				}
 			})
@@ -167,8 +164,8 @@ func (b *fairBed) attack(ctx context.Context, keys int) (stop func(), running in
 	return stop, running, nil
 }
 
-func (b *fairBed) caller(n *node.Node) func() (caller, error) {
-	m := &interact.Message{Type: interact.InvokeAction, Thing: b.ref, Name: "echo", Data: []byte(`"quick"`)}
+func (b *fairBed) caller(n *node.Node) dialer {
+	m := &interact.Message{From: did.Consumer(did.Process, ""), Type: interact.InvokeAction, Thing: b.ref, Name: "echo", Data: []byte(`"quick"`)}
 	return func() (caller, error) {
 		return caller{close: func() {}, call: func(ctx context.Context) error {
 			_, err := interact.Call(ctx, n.Mesh(), m)

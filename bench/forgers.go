@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -30,7 +29,7 @@ const (
 
 // forgersTable shows the delay of honest records through a node, and the memory of the node, with and without forgers around it.
 func forgersTable(ctx context.Context, p plan) error {
-	fmt.Print("| forgers | news p50 | worst | unheard | heap of the node |\n|---|---|---|---|---|\n")
+	p.table("forgers | delay p50 | worst | not received within 1 minute | heap of the node")
 	for _, n := range []int{0, forgers} {
 		var f forgery
 		for range p.rounds {
@@ -39,8 +38,9 @@ func forgersTable(ctx context.Context, p plan) error {
 			}
 		}
 		slices.Sort(f.took)
-		fmt.Printf("| %d | %v | %v | %d | %.0f MiB |\n", n, f.took[len(f.took)/2].Round(time.Millisecond), f.took[len(f.took)-1].Round(time.Millisecond),
+		p.row("%d | %v | %v | %d | %.0f MiB", n, f.took[len(f.took)/2].Round(time.Millisecond), f.took[len(f.took)-1].Round(time.Millisecond),
 			f.unheard, float64(f.heap)/(1<<20))
+		p.atMost(fmt.Sprintf("the worst delay with %d forgers", n), f.took[len(f.took)-1].Seconds(), 1, " s")
 	}
 	return nil
 }
@@ -87,7 +87,7 @@ func (f *forgery) round(ctx context.Context, n int) error {
 			return fmt.Errorf("read the memory of the node: %w", err)
 		}
 		f.heap = max(f.heap, s.Heap)
-		fmt.Fprintf(os.Stderr, "%2d forgers  news after %v  %d MiB\n", n, f.took[len(f.took)-1].Round(time.Millisecond), s.Heap>>20)
+		progress("%2d forgers  news after %v  %d MiB", n, f.took[len(f.took)-1].Round(time.Millisecond), s.Heap>>20)
 	}
 	return nil
 }

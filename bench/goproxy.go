@@ -16,23 +16,18 @@ import (
 )
 
 // startGoProxies runs the agent and two reverse proxies of net/http with TLS between them, like two nodes.
-func startGoProxies(ctx context.Context) (_ func() (caller, error), _ func(), err error) {
-	var stops []func()
-	stop := func() {
-		for i := len(stops) - 1; i >= 0; i-- {
-			stops[i]()
-		}
-	}
+func startGoProxies(ctx context.Context) (_ dialer, _ func(), err error) {
+	var ends stops
 	defer func() {
 		if err != nil {
-			stop()
+			ends.stop()
 		}
 	}()
 	dir, err := os.MkdirTemp("", "bench-goproxy")
 	if err != nil {
 		return nil, nil, err
 	}
-	stops = append(stops, func() { os.RemoveAll(dir) })
+	ends.add(func() { os.RemoveAll(dir) })
 	if err := writeCertificate(dir); err != nil {
 		return nil, nil, err
 	}
@@ -45,9 +40,9 @@ func startGoProxies(ctx context.Context) (_ func() (caller, error), _ func(), er
 		if addr, end, err = child(ctx, role); err != nil {
 			return nil, nil, err
 		}
-		stops = append(stops, end)
+		ends.add(end)
 	}
-	return webCaller(addr + "/echo"), stop, answering(ctx, addr+"/echo")
+	return webCaller(addr + "/echo"), ends.stop, answering(ctx, addr+"/echo")
 }
 
 // serveProxy runs a reverse proxy. arg is its place, the directory of the certificate, and the next address. The back has HTTPS; the front

@@ -63,11 +63,11 @@ type grown struct {
 // growthTable prints what one item and one operation cost at each number of items, and the exponents of the costs of all. Each number has a process of
 // its own. Both nodes of a call are in that process; peers are in another.
 func growthTable(ctx context.Context, p plan) error {
-	fmt.Print("| | cost |")
+	columns := " | cost"
 	for _, n := range sizesOfGrowth {
-		fmt.Printf(" %d |", n)
+		columns += fmt.Sprintf(" | %d", n)
 	}
-	fmt.Printf(" exponent |\n|---|---|%s---|\n", strings.Repeat("---|", len(sizesOfGrowth)))
+	p.table(columns + " | exponent")
 	for i, g := range allGrowing {
 		all := map[int]grown{}
 		for _, n := range sizesOfGrowth {
@@ -80,7 +80,7 @@ func growthTable(ctx context.Context, p plan) error {
 				return fmt.Errorf("%d %s: %w", n, g.name, err)
 			}
 			if err != nil { // a limit of the node or of the machine, which the process has printed
-				fmt.Fprintf(os.Stderr, "%6d %s are left out: %v\n", n, g.name, err)
+				progress("%6d %s are left out: %v", n, g.name, err)
 				break
 			}
 			stop()
@@ -90,35 +90,35 @@ func growthTable(ctx context.Context, p plan) error {
 			}
 			all[n] = one
 			took := time.Since(began)
-			fmt.Fprintf(os.Stderr, "%6d %-25s %8.1f KiB  %8.1f KiB RSS  %8.1f µs  (%v)\n", n, g.name, one.Memory/1024, one.RSS/1024, one.CPU,
+			progress("%6d %-25s %8.1f KiB  %8.1f KiB RSS  %8.1f µs  (%v)", n, g.name, one.Memory/1024, one.RSS/1024, one.CPU,
 				took.Round(100*time.Millisecond))
 			if took > slowGrowth {
 				break
 			}
 		}
-		growthRow(g.name, "heap and stacks of each, KiB", all, fitFrom, func(one grown) float64 { return one.Memory / 1024 })
-		growthRow("", "RSS of each, KiB", all, fitFrom, func(one grown) float64 { return one.RSS / 1024 })
-		growthRow("", g.work+": CPU, µs", all, 1, func(one grown) float64 { return one.CPU })
+		growthRow(p, g.name, "heap and stacks of each, KiB", all, fitFrom, func(one grown) float64 { return one.Memory / 1024 })
+		growthRow(p, "", "RSS of each, KiB", all, fitFrom, func(one grown) float64 { return one.RSS / 1024 })
+		growthRow(p, "", g.work+": CPU, µs", all, 1, func(one grown) float64 { return one.CPU })
 	}
 	return nil
 }
 
 // growthRow prints one cost at all numbers of items from least on.
-func growthRow(name, what string, all map[int]grown, least int, of func(grown) float64) {
-	fmt.Printf("| %s | %s |", name, what)
+func growthRow(p plan, name, what string, all map[int]grown, least int, of func(grown) float64) {
+	cells := name + " | " + what
 	var x, y []float64
 	for _, n := range sizesOfGrowth {
 		one, ok := all[n]
 		if !ok || n < least {
-			fmt.Print(" – |")
+			cells += " | –"
 			continue
 		}
-		fmt.Printf(" %.3g |", of(one))
+		cells += fmt.Sprintf(" | %.3g", of(one))
 		if n >= fitFrom {
 			x, y = append(x, math.Log(float64(n))), append(y, math.Log(max(of(one), 1e-9)))
 		}
 	}
-	fmt.Printf(" %.2f |\n", 1+slope(x, y))
+	p.row("%s | %.2f", cells, 1+slope(x, y))
 }
 
 // slope is that of the line with the least squares.

@@ -101,15 +101,10 @@ func meet(ctx context.Context, n *node.Node, addr, ref string) error {
 	if err := n.Client().Connect(ctx, addr); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	for {
+	return until(ctx, 10*time.Second, func(ctx context.Context) error {
 		_, err := n.Mesh().Get(ctx, ref)
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return err
+	})
 }
 
 // invoke invokes an action of the agent.
@@ -137,7 +132,7 @@ func (l *link) caller() caller {
 	}}
 }
 
-func startLMOSD(ctx context.Context, kind string) (func() (caller, error), func(), error) {
+func startLMOSD(ctx context.Context, kind string) (dialer, func(), error) {
 	l, err := newLink(ctx, kind)
 	if err != nil {
 		return nil, nil, err

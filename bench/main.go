@@ -59,6 +59,8 @@ var sections = []section{
 	{name: "records", title: "Signing and verifying", run: records.run},
 	{name: "rights", title: "Groups, delegations, tokens, foreign credentials", run: rights.run},
 	{name: "trust", title: "Trust: decisions, credentials, audiences", run: trustTable},
+	{name: "size", title: "Modules of the program", onDemand: true, run: sizeTable},
+	{name: "growth", title: "Growth", onDemand: true, run: growthTable},
 	{name: "forgers", title: "Gossip under forgery", rounds: 1, onDemand: true, run: forgersTable},
 	{name: "find-large", title: "Queries over HTTP, 100,000 Things", onDemand: true, run: findHTTP("100000").run},
 	{name: "index-large", title: "The index of a node, 100,000 Things", onDemand: true, run: index("100000").run},

@@ -14,20 +14,37 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
+// The systems of mcpTable.
+const (
+	mcpDirect = "go-sdk, direct over HTTP"
+	mcpNpm    = "mcp-proxy before stdio"
+)
+
 var mcpSystems = []system{
-	{"go-sdk, direct over HTTP", func(ctx context.Context) (func() (caller, error), func(), error) {
+	{mcpDirect, func(ctx context.Context) (dialer, func(), error) {
 		url, stop, err := child(ctx, "mcp-http")
 		return mcpCaller(ctx, url, "echo", "text"), stop, err
 	}},
-	{"two lmosd before stdio (TCP)", func(ctx context.Context) (func() (caller, error), func(), error) { return startMCP(ctx, "tcp") }},
-	{"two lmosd before stdio (QUIC)", func(ctx context.Context) (func() (caller, error), func(), error) { return startMCP(ctx, "quic") }},
-	{"mcp-proxy before stdio", startMCPProxy},
+	{"two lmosd before stdio (TCP)", over("tcp", startMCP)},
+	{"two lmosd before stdio (QUIC)", over("quic", startMCP)},
+	{mcpNpm, startMCPProxy},
 }
 
 // mcpTable compares calls of an MCP tool: to a server with HTTP, and to the same one on stdio behind two nodes, or behind mcp-proxy.
 // Client, nodes, proxy and server are separate processes.
 func mcpTable(ctx context.Context, p plan) error {
-	return against(ctx, p, mcpSystems, []int{1, 8})
+	all, err := against(ctx, p, mcpSystems, mcpDirect, "direct", 8)
+	if err != nil {
+		return err
+	}
+	for _, s := range mcpSystems[1:3] {
+		p.atMost("p50 of 1 caller, "+s.name+" / direct", all.time(s.name, mcpDirect), 2, "")
+		p.atLeast("calls/s of 8 callers, "+s.name+" / direct", all.rate(s.name, mcpDirect, 8), 1, "")
+		if all[mcpNpm] != nil {
+			p.atMost("p50 of 1 caller, "+s.name+" / mcp-proxy", all.time(s.name, mcpNpm), 1, "")
+		}
+	}
+	return nil
 }
 
 // mcpServer has one tool, which returns its input.
@@ -44,22 +61,15 @@ func mcpServer() *mcp.Server {
 func serveMCPStdio(ctx context.Context) error { return mcpServer().Run(ctx, &mcp.StdioTransport{}) }
 
 // serveMCPHTTP runs the server over stateless HTTP, as of 2026-07-28.
-func serveMCPHTTP(ctx context.Context) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
+func serveMCPHTTP(ctx context.Context, _ string) error {
 	server := mcpServer()
-	h := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: true})
-	s := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: h}
-	go func() { <-ctx.Done(); _ = s.Close() }()
-	fmt.Printf("http://%s\n", l.Addr())
-	_ = s.Serve(l)
-	return nil
+	return serveHTTP(ctx, func(string) http.Handler {
+		return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: true})
+	})
 }
 
 // startMCP runs two nodes, one of which has the program as a child.
-func startMCP(ctx context.Context, kind string) (func() (caller, error), func(), error) {
+func startMCP(ctx context.Context, kind string) (dialer, func(), error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, nil, err
@@ -91,7 +101,7 @@ func mcpProxy(ctx context.Context) (program string, remove func(), err error) {
 }
 
 // startMCPProxy runs mcp-proxy in front of the program.
-func startMCPProxy(ctx context.Context) (func() (caller, error), func(), error) {
+func startMCPProxy(ctx context.Context) (dialer, func(), error) {
 	program, remove, err := mcpProxy(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -101,13 +111,12 @@ func startMCPProxy(ctx context.Context) (func() (caller, error), func(), error) 
 		remove()
 		return nil, nil, err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	at, err := freePort()
 	if err != nil {
 		remove()
 		return nil, nil, err
 	}
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	l.Close()
+	_, port, _ := net.SplitHostPort(at)
 	cmd := exec.CommandContext(ctx, program, "--host", "127.0.0.1", "--port", port, "--server", "stream", "--", self, "-role", "mcp-stdio")
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
@@ -119,28 +128,31 @@ func startMCPProxy(ctx context.Context) (func() (caller, error), func(), error) 
 		_ = cmd.Wait()
 		remove()
 	}
-	url := "http://127.0.0.1:" + port + "/mcp"
-	dial := mcpCaller(ctx, url, "echo", "text")
-	for start := time.Now(); time.Since(start) < 20*time.Second; time.Sleep(100 * time.Millisecond) {
-		if c, err := dial(); err == nil {
+	dial := mcpCaller(ctx, "http://"+at+"/mcp", "echo", "text")
+	err = until(ctx, 20*time.Second, func(context.Context) error {
+		c, err := dial()
+		if err == nil {
 			c.close()
-			return dial, stop, nil
 		}
+		return err
+	})
+	if err != nil {
+		stop()
+		return nil, nil, fmt.Errorf("mcp-proxy does not answer: %w", err)
 	}
-	stop()
-	return nil, nil, errors.New("mcp-proxy does not answer")
+	return dial, stop, nil
 }
 
 // mcpSession returns a session of the go-sdk's client.
 func mcpSession(ctx context.Context, url string) (*mcp.ClientSession, func(), error) {
-	web := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}}
+	web := webClient()
 	s, err := mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil).Connect(ctx,
 		&mcp.StreamableClientTransport{Endpoint: url, HTTPClient: web, DisableStandaloneSSE: true}, nil)
 	return s, func() { s.Close(); web.CloseIdleConnections() }, err
 }
 
 // mcpCaller makes callers of a tool, each with its own session. argument is the name of the payload.
-func mcpCaller(ctx context.Context, url, name, argument string) func() (caller, error) {
+func mcpCaller(ctx context.Context, url, name, argument string) dialer {
 	return func() (caller, error) {
 		s, end, err := mcpSession(ctx, url)
 		return caller{close: end, call: func(ctx context.Context) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,8 +25,16 @@ type system struct {
 	start starter
 }
 
-// A starter runs the other processes and returns a maker of callers. An error of type skip omits the system.
-type starter func(ctx context.Context) (dial func() (caller, error), stop func(), err error)
+// A dialer makes callers of a system.
+type dialer func() (caller, error)
+
+// A starter runs the other processes and returns a dialer. An error of type skip omits the system.
+type starter func(ctx context.Context) (dial dialer, stop func(), err error)
+
+// over returns the starter of a system with a transport, tcp or quic, between its processes.
+func over(kind string, start func(ctx context.Context, kind string) (dialer, func(), error)) starter {
+	return func(ctx context.Context) (dialer, func(), error) { return start(ctx, kind) }
+}
 
 // A skip is the reason why a system is not measured on this machine.
 type skip string
@@ -43,19 +50,14 @@ type figure struct {
 // results are figures by system and number of callers.
 type results map[string]map[int][]figure
 
-// compare measures all systems in turn, with 1 caller and with 64.
-func compare(ctx context.Context, p plan, systems []system) (results, error) {
-	return compareAt(ctx, p, systems, []int{1, 64})
-}
-
-// compareAt is compare with other numbers of callers.
-func compareAt(ctx context.Context, p plan, systems []system, counts []int) (results, error) {
-	all, dials := results{}, map[string]func() (caller, error){}
+// compare measures all systems in turn, with each number of callers.
+func compare(ctx context.Context, p plan, systems []system, counts ...int) (results, error) {
+	all, dials := results{}, map[string]dialer{}
 	for _, s := range systems {
 		dial, stop, err := s.start(ctx)
 		var without skip
 		if errors.As(err, &without) {
-			fmt.Printf("%s is left out: %v\n\n", s.name, without)
+			p.say("%s is left out: %v", s.name, without)
 			continue
 		}
 		if err != nil {
@@ -75,34 +77,43 @@ func compareAt(ctx context.Context, p plan, systems []system, counts []int) (res
 					return nil, fmt.Errorf("%s with %d callers: %w", s.name, callers, err)
 				}
 				all[s.name][callers] = append(all[s.name][callers], f)
-				fmt.Fprintf(os.Stderr, "round %d  %-30s %2d callers  p50 %8v  p99 %8v  %9.0f/s\n", round+1, s.name, callers, f.p50, f.p99, f.rate)
+				progress("round %d  %-30s %2d callers  p50 %8v  p99 %8v  %9.0f/s", round+1, s.name, callers, f.p50, f.p99, f.rate)
 			}
 		}
 	}
 	return all, nil
 }
 
-// against compares systems with the first of them, the direct path, and prints a table. counts are one caller and many.
-func against(ctx context.Context, p plan, systems []system, counts []int) error {
-	all, err := compareAt(ctx, p, systems, counts)
+// against compares systems with one of them, which the table calls by what, with 1 caller and with many.
+func against(ctx context.Context, p plan, systems []system, base, what string, many int) (results, error) {
+	all, err := compare(ctx, p, systems, 1, many)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	few, most := counts[0], counts[len(counts)-1]
-	direct := all.of(systems[0].name, few)
-	fmt.Printf("| path | 1 caller p50 | p99 | p50 / direct | %d callers calls/s |\n|---|---|---|---|---|\n", most)
+	p.table(fmt.Sprintf("system | 1 caller p50 | p99 | p50 / %[1]s | %[2]d callers calls/s | calls/s / %[1]s", what, many))
 	for _, s := range systems {
 		if all[s.name] == nil {
 			continue
 		}
-		one, many := all.of(s.name, few), all.of(s.name, most)
-		fmt.Printf("| %s | %.0f µs | %.0f µs | %.2f | %.0f |\n", s.name, us(one.p50), us(one.p99), us(one.p50)/us(direct.p50), many.rate)
+		one, most := all.of(s.name, 1), all.of(s.name, many)
+		p.row("%s | %.1f µs | %.1f µs | %.2f | %.0f | %.2f", s.name, us(one.p50), us(one.p99), all.time(s.name, base), most.rate,
+			all.rate(s.name, base, many))
 	}
-	return nil
+	return all, nil
+}
+
+// time returns the p50 of a system with 1 caller, divided by that of another.
+func (r results) time(system, base string) float64 {
+	return us(r.of(system, 1).p50) / us(r.of(base, 1).p50)
+}
+
+// rate returns the calls per second of a system, divided by those of another.
+func (r results) rate(system, base string, callers int) float64 {
+	return r.of(system, callers).rate / r.of(base, callers).rate
 }
 
 // measure runs callers for a time, after a warm-up.
-func measure(ctx context.Context, dial func() (caller, error), callers int, length time.Duration) (figure, error) {
+func measure(ctx context.Context, dial dialer, callers int, length time.Duration) (figure, error) {
 	calls := make([]caller, callers)
 	for i := range calls {
 		c, err := dial()
@@ -165,6 +176,9 @@ func (r results) of(system string, callers int) figure {
 	}
 }
 
+// medianOf returns the median of numbers.
+func medianOf(vs []float64) float64 { return median(vs, func(v float64) float64 { return v }) }
+
 // median returns the median of pick over the elements.
 func median[T any](of []T, pick func(T) float64) float64 {
 	vs := make([]float64, len(of))
@@ -176,3 +190,5 @@ func median[T any](of []T, pick func(T) float64) float64 {
 }
 
 func us(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
+
+func ms(d time.Duration) float64 { return us(d) / 1000 }

@@ -13,7 +13,7 @@ import (
 
 // startNATS runs a server and a responder as processes and connects over TCP. All callers share one connection, as the client library
 // intends.
-func startNATS(ctx context.Context) (func() (caller, error), func(), error) {
+func startNATS(ctx context.Context) (dialer, func(), error) {
 	url, stopServer, err := child(ctx, "nats-server")
 	if err != nil {
 		return nil, nil, err
@@ -42,7 +42,7 @@ func startNATS(ctx context.Context) (func() (caller, error), func(), error) {
 	return dial, func() { conn.Close(); stopResponder(); stopServer() }, nil
 }
 
-func serveNATS(ctx context.Context) error {
+func serveNATS(ctx context.Context, _ string) error {
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true})
 	if err != nil {
 		return err

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -48,36 +47,32 @@ http {
 `
 
 // startNginx runs the agent and two nginx with TLS between them, like two nodes.
-func startNginx(ctx context.Context) (_ func() (caller, error), _ func(), err error) {
+func startNginx(ctx context.Context) (_ dialer, _ func(), err error) {
 	if _, err := exec.LookPath("nginx"); err != nil {
 		return nil, nil, skip("nginx is not installed (apt-get install nginx-light)")
 	}
-	var stops []func()
-	stop := func() {
-		for i := len(stops) - 1; i >= 0; i-- {
-			stops[i]()
-		}
-	}
+	var ends stops
 	defer func() {
 		if err != nil {
-			stop()
+			ends.stop()
 		}
 	}()
 	dir, err := os.MkdirTemp("", "bench-nginx")
 	if err != nil {
 		return nil, nil, err
 	}
-	stops = append(stops, func() { os.RemoveAll(dir) })
+	ends.add(func() { os.RemoveAll(dir) })
 	agent, stopAgent, err := child(ctx, "agent")
 	if err != nil {
 		return nil, nil, err
 	}
-	stops = append(stops, stopAgent)
+	ends.add(stopAgent)
 	if err := writeCertificate(dir); err != nil {
 		return nil, nil, err
 	}
-	front, back, err := twoPorts()
-	if err != nil {
+	front, err1 := freePort()
+	back, err2 := freePort()
+	if err := errors.Join(err1, err2); err != nil {
 		return nil, nil, err
 	}
 	tls := fmt.Sprintf("ssl_certificate %s/cert.pem; ssl_certificate_key %[1]s/key.pem; ssl_protocols TLSv1.3;", dir)
@@ -90,9 +85,9 @@ func startNginx(ctx context.Context) (_ func() (caller, error), _ func(), err er
 		if err != nil {
 			return nil, nil, err
 		}
-		stops = append(stops, end)
+		ends.add(end)
 	}
-	return webCaller("http://" + front + "/echo"), stop, answering(ctx, "http://"+front+"/echo")
+	return webCaller("http://" + front + "/echo"), ends.stop, answering(ctx, "http://"+front+"/echo")
 }
 
 // nginx runs one nginx until stop.
@@ -115,41 +110,14 @@ func nginx(ctx context.Context, dir, listen, scheme, next, more string) (stop fu
 
 // answering waits until a server answers at the address.
 func answering(ctx context.Context, addr string) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	for {
+	return until(ctx, 10*time.Second, func(ctx context.Context) error {
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, addr, nil)
 		if err != nil {
 			return err
 		}
-		res, err := http.DefaultClient.Do(r)
-		if err == nil {
-			res.Body.Close()
-			if res.StatusCode == http.StatusOK {
-				return nil
-			}
-			err = errors.New(res.Status)
-		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("the proxies do not answer: %w", err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
-// twoPorts returns two unused addresses.
-func twoPorts() (one, two string, err error) {
-	a, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", "", err
-	}
-	defer a.Close()
-	b, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", "", err
-	}
-	defer b.Close()
-	return a.Addr().String(), b.Addr().String(), nil
+		_, err = exchange(http.DefaultClient, r, http.StatusOK)
+		return err
+	})
 }
 
 // writeCertificate creates a key and a self-signed certificate for localhost.

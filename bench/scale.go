@@ -4,15 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -78,10 +75,10 @@ func manyTable(ctx context.Context, p plan) error {
 	}
 	defer stopFar()
 	n := len(subjects)
-	fmt.Printf("%d MCP servers (Go SDK, over HTTP) with %d tools each.\n\n", n, len(deeds))
-	fmt.Println("| without calls | heap and stacks | RSS | goroutines | descriptors |\n|---|---|---|---|---|")
-	host.print("each server at its node", n)
-	far.print("each server at the other node, all pinned at /mcp", n)
+	p.say("%d MCP servers (Go SDK, over HTTP) with %d tools each.", n, len(deeds))
+	p.table("without calls | heap and stacks | RSS | goroutines | descriptors")
+	host.print(p, "each server at its node", n)
+	far.print(p, "each server at the other node, all pinned at /mcp", n)
 	return manyCalls(ctx, p, far.At+"/mcp")
 }
 
@@ -92,7 +89,7 @@ func manyCalls(ctx context.Context, p plan, url string) error {
 		return err
 	}
 	defer closeSession()
-	fmt.Println("\n| at the other node | p50 | p99 |\n|---|---|---|")
+	p.table("at the other node | p50 | p99")
 	for _, m := range calledOfMany {
 		var f []figure
 		for range p.rounds {
@@ -105,30 +102,34 @@ func manyCalls(ctx context.Context, p plan, url string) error {
 			f = append(f, one)
 		}
 		median := results{"": {1: f}}.of("", 1)
-		fmt.Printf("| %s | %.2f ms | %.2f ms |\n", m.what, us(median.p50)/1000, us(median.p99)/1000)
+		p.row("%s | %.2f ms | %.2f ms", m.what, ms(median.p50), ms(median.p99))
+		if m.most > 0 {
+			p.atMost("p50 of "+m.what, ms(median.p50), m.most, " ms")
+		}
 	}
 	return nil
 }
 
 var calledOfMany = []struct {
 	what string
+	most float64 // milliseconds; 0: no goal
 	call func(context.Context, string, *mcp.ClientSession) error
 }{
-	{"tools/list, a page of 1,000", pageOf},
-	{"the same, read by the client of the Go SDK", func(ctx context.Context, _ string, s *mcp.ClientSession) error {
+	{"tools/list, a page of 1,000", 20, pageOf},
+	{"the same, read by the client of the Go SDK", 0, func(ctx context.Context, _ string, s *mcp.ClientSession) error {
 		r, err := s.ListTools(ctx, nil)
 		if err == nil && (len(r.Tools) != 1000 || r.NextCursor == "") {
 			err = fmt.Errorf("received %d tools", len(r.Tools))
 		}
 		return err
 	}},
-	{"mesh_search, two words", searching(func() string { return pick(deeds).verb + " " + pick(subjects) })},
-	{"mesh_search, a sentence", searching(func() string {
+	{"mesh_search, two words", 5, searching(func() string { return pick(deeds).verb + " " + pick(subjects) })},
+	{"mesh_search, a sentence", 5, searching(func() string {
 		return "I want to " + pick(deeds).verb + " the latest " + pick(subjects) + " for a colleague"
 	})},
-	{"mesh_search, words with typos", searching(func() string { return misspelt(pick(subjects)) + " " + misspelt(pick(deeds).verb) })},
-	{"mesh_search, words of all servers", searching(func() string { return "newest first with a cursor for the next page" })},
-	{"mesh_describe", func(ctx context.Context, _ string, s *mcp.ClientSession) error {
+	{"mesh_search, words with typos", 5, searching(func() string { return misspelt(pick(subjects)) + " " + misspelt(pick(deeds).verb) })},
+	{"mesh_search, words of all servers", 5, searching(func() string { return "newest first with a cursor for the next page" })},
+	{"mesh_describe", 0, func(ctx context.Context, _ string, s *mcp.ClientSession) error {
 		return tool(ctx, s, "mesh_describe", map[string]any{"thing": pick(subjects)})
 	}},
 }
@@ -197,21 +198,16 @@ type footprint struct {
 }
 
 // print prints the cost of each of n items.
-func (c cost) print(what string, n int) {
+func (c cost) print(p plan, what string, n int) {
 	b, a, all := c.Before, c.After, float64(n)
-	fmt.Printf("| %s | %.1f KiB | %.1f KiB | %.1f | %.2f |\n", what, (a.Memory-b.Memory)/all/1024, float64(a.RSS-b.RSS)/all/1024,
+	p.row("%s | %.1f KiB | %.1f KiB | %.1f | %.2f", what, (a.Memory-b.Memory)/all/1024, float64(a.RSS-b.RSS)/all/1024,
 		float64(a.Goroutines-b.Goroutines)/all, float64(a.Descriptors-b.Descriptors)/all)
 }
 
 // footprintNow returns the usage of this process after a collection.
 func footprintNow() footprint {
 	m := measured()
-	f := footprint{Memory: m.memory(), Goroutines: m.Goroutines}
-	status, _ := os.ReadFile("/proc/self/status")
-	if _, after, found := strings.Cut(string(status), "VmRSS:"); found {
-		kb, _ := strconv.Atoi(strings.Fields(after)[0])
-		f.RSS = kb << 10
-	}
+	f := footprint{Memory: m.memory(), Goroutines: m.Goroutines, RSS: rss("self")}
 	open, _ := os.ReadDir("/proc/self/fd")
 	f.Descriptors = len(open)
 	return f
@@ -252,11 +248,7 @@ const inputOfMany = `{"type":"object","properties":{"number":{"type":"string","d
 "notes":{"type":"string","maxLength":4000}},"required":["number"]}`
 
 // serveManyServers runs the servers, each at its own path.
-func serveManyServers(ctx context.Context) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
+func serveManyServers(ctx context.Context, _ string) error {
 	mux := http.NewServeMux()
 	for _, subject := range subjects {
 		server := mcp.NewServer(&mcp.Implementation{Name: subject, Version: "1"}, nil)
@@ -269,11 +261,7 @@ func serveManyServers(ctx context.Context) error {
 		}
 		mux.Handle("/"+subject, mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
 	}
-	s := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: mux}
-	go func() { <-ctx.Done(); _ = s.Close() }()
-	fmt.Printf("http://%s\n", l.Addr())
-	_ = s.Serve(l)
-	return nil
+	return serveHTTP(ctx, func(string) http.Handler { return mux })
 }
 
 // serveManyHost runs a node that publishes the servers at url.
@@ -325,17 +313,18 @@ func serveManyConsumer(ctx context.Context, addr string) error {
 	if err := n.Client().Connect(ctx, addr); err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	err = until(ctx, 30*time.Second, func(context.Context) error {
 		known := 0
 		for range n.Known() {
 			known++
 		}
-		if known == len(subjects) {
-			break
+		if known != len(subjects) {
+			return fmt.Errorf("%d servers were found", known)
 		}
-		if time.Now().After(deadline) {
-			return errors.New("not all servers were found")
-		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	s, end, err := mcpSession(ctx, n.API()+"/mcp")
 	if err != nil {

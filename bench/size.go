@@ -19,7 +19,7 @@ import (
 const largest = 20
 
 // sizeTable prints the size of the static binary of `make build`, and the part that each of the largest modules has of it.
-func sizeTable(ctx context.Context, _ plan) error {
+func sizeTable(ctx context.Context, p plan) error {
 	dir, err := os.MkdirTemp("", "bench-size")
 	if err != nil {
 		return err
@@ -45,10 +45,10 @@ func sizeTable(ctx context.Context, _ plan) error {
 		names = append(names, name)
 	}
 	slices.SortFunc(names, func(a, b string) int { return cmp.Or(sizes[b].total()-sizes[a].total(), cmp.Compare(a, b)) })
-	fmt.Printf("The stripped binary has %d bytes, of %d modules:\n\n", info.Size(), len(names))
-	fmt.Println("| module | kB | code | tables of the code | data |\n|---|---|---|---|---|")
+	p.say("The stripped binary has %d bytes, of %d modules:", info.Size(), len(names))
+	p.table("module | kB | code | tables of the code | data")
 	row := func(name string, s share) {
-		fmt.Printf("| %s | %d | %d | %d | %d |\n", name, s.total()/1000, s.code/1000, s.tables/1000, s.data/1000)
+		p.row("%s | %d | %d | %d | %d", name, s.total()/1000, s.code/1000, s.tables/1000, s.data/1000)
 	}
 	var rest, all share
 	for i, name := range names {
@@ -129,7 +129,7 @@ func moduleSizes(path string) (map[string]*share, error) {
 			if err != nil {
 				return nil, err
 			}
-			b.sections = append(b.sections, section{s, data})
+			b.sections = append(b.sections, elfSection{s, data})
 		}
 	}
 	b.attribute(symbols)
@@ -152,14 +152,14 @@ const (
 	standard = "the standard library and the runtime"
 )
 
-type section struct {
+type elfSection struct {
 	*elf.Section
 	data []byte
 }
 
 type binaryFile struct {
 	modules  []string
-	sections []section
+	sections []elfSection
 	sizes    map[string]*share
 }
 
@@ -172,7 +172,7 @@ func (b *binaryFile) share(name string) *share {
 
 // attribute adds up the sizes of the symbols, and then of what the gaps between them hold.
 func (b *binaryFile) attribute(symbols []elf.Symbol) {
-	readOnly := slices.IndexFunc(b.sections, func(s section) bool { return s.Name == ".rodata" })
+	readOnly := slices.IndexFunc(b.sections, func(s elfSection) bool { return s.Name == ".rodata" })
 	if readOnly < 0 {
 		return
 	}
@@ -180,7 +180,7 @@ func (b *binaryFile) attribute(symbols []elf.Symbol) {
 	named := make([]bool, len(ro.data)) // the bytes of symbols
 	owners := map[int]string{}          // of the offsets that are referred to
 	for _, s := range symbols {
-		at := slices.IndexFunc(b.sections, func(c section) bool { return s.Value >= c.Addr && s.Value+s.Size <= c.Addr+c.Size })
+		at := slices.IndexFunc(b.sections, func(c elfSection) bool { return s.Value >= c.Addr && s.Value+s.Size <= c.Addr+c.Size })
 		if at < 0 || s.Size == 0 {
 			continue
 		}

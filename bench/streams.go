@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"time"
 
@@ -19,14 +18,15 @@ import (
 // streams compares a stream of 64 KiB chunks, up (request stream) and down (response stream), with a bare libp2p stream with writes of that
 // size.
 func streams(ctx context.Context, p plan) error {
-	fmt.Println("| transport | libp2p stream, bare | lmosd, up | / bare | lmosd, down | / bare |")
-	fmt.Println("|---|---|---|---|---|---|")
-	for _, kind := range []string{"tcp", "quic"} {
-		bare, up, down, err := threeWays(ctx, kind, p)
+	p.table("transport | libp2p stream, bare | lmosd, up | / bare | lmosd, down | / bare")
+	for _, k := range kinds {
+		bare, up, down, err := threeWays(ctx, k.kind, p)
 		if err != nil {
-			return fmt.Errorf("over %s: %w", kind, err)
+			return fmt.Errorf("over %s: %w", k.name, err)
 		}
-		fmt.Printf("| %s | %.0f MB/s | %.0f MB/s | %.2f | %.0f MB/s | %.2f |\n", kind, bare, up, up/bare, down, down/bare)
+		p.row("%s | %.0f MB/s | %.0f MB/s | %.2f | %.0f MB/s | %.2f", k.name, bare, up, up/bare, down, down/bare)
+		p.atLeast("up over "+k.name+" / bare", up/bare, 0.6, "")
+		p.atLeast("down over "+k.name+" / bare", down/bare, 0.6, "")
 	}
 	return nil
 }
@@ -57,11 +57,10 @@ func threeWays(ctx context.Context, kind string, p plan) (bare, up, down float64
 			}
 			rate := float64(n) / 1e6 / time.Since(began).Seconds()
 			rates[i] = append(rates[i], rate)
-			fmt.Fprintf(os.Stderr, "round %d  %-4s %-12s %6.0f MB/s\n", round+1, kind, w.name, rate)
+			progress("round %d  %-4s %-12s %6.0f MB/s", round+1, kind, w.name, rate)
 		}
 	}
-	itself := func(v float64) float64 { return v }
-	return median(rates[0], itself), median(rates[1], itself), median(rates[2], itself), nil
+	return medianOf(rates[0]), medianOf(rates[1]), medianOf(rates[2]), nil
 }
 
 // upload sends chunks for a time and returns the number of bytes that the agent read.

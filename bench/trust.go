@@ -44,8 +44,8 @@ func trustTable(ctx context.Context, p plan) error {
 	return audiences(ctx, p)
 }
 
-// processorTime returns the median processor time of one call of f, in microseconds.
-func (p plan) processorTime(f func()) float64 {
+// threadTimeOf returns the median processor time of one call of f, in microseconds.
+func (p plan) threadTimeOf(f func()) float64 {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var all []time.Duration
@@ -95,7 +95,7 @@ func decisions(p plan) error {
 		}
 		fmt.Fprintf(&denies, "  - {deny: '%s', to: '*'}\n", key.DID())
 	}
-	fmt.Println("| decision on a call, uncached | processor time | goal |\n|---|---|---|")
+	p.table("decision on a call, uncached | processor time")
 	for _, c := range []struct{ name, rules string }{
 		{"5 rules", allow(5)}, {"1,000 rules", allow(1000)}, {"5 rules, and 1,000 that deny everything to a node each", allow(5) + denies.String()},
 		{"5 rules, one with a condition", allow(4) + "  - {allow: acme, to: invoke, on: thing-4, when: 'context.hops < 3'}\n"},
@@ -109,7 +109,9 @@ func decisions(p plan) error {
 		if d := s.Decide(benchCaller, r); !d.Allow {
 			return fmt.Errorf("%s: %s", c.name, d.Why())
 		}
-		fmt.Printf("| %s | %.2f µs | 3 µs |\n", c.name, p.processorTime(func() { s.Decide(benchCaller, r) }))
+		took := p.threadTimeOf(func() { s.Decide(benchCaller, r) })
+		p.row("%s | %.2f µs", c.name, took)
+		p.atMost("decision: "+c.name, took, 3, " µs")
 	}
 	return nil
 }
@@ -145,12 +147,16 @@ func credentials(ctx context.Context, p plan) error {
 	}
 	defer t.Close()
 	check := vc.Check{Resolver: issuer{key}, Now: now}
-	verified := p.processorTime(func() { _, err = vc.Verify(ctx, c.Raw, check) })
+	verified := p.threadTimeOf(func() { _, err = vc.Verify(ctx, c.Raw, check) })
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\n| credential | processor time | goal |\n|---|---|---|\n| verified | %.0f µs | 150 µs |\n| seen before: the principal of a node | %.2f µs | 1 µs |\n",
-		verified, p.processorTime(func() { t.Principal(benchNode) }))
+	seen := p.threadTimeOf(func() { t.Principal(benchNode) })
+	p.table("credential | processor time")
+	p.row("verified | %.0f µs", verified)
+	p.row("seen before: the principal of a node | %.2f µs", seen)
+	p.atMost("credential, verified", verified, 150, " µs")
+	p.atMost("credential, seen before", seen, 1, " µs")
 	return nil
 }
 
@@ -205,11 +211,11 @@ func audiences(ctx context.Context, p plan) error {
 		{"a question that nearly all fit", find, func(int) td.Query { return td.Query{Text: "who can check stock levels"} }},
 		{"page of 50", page, func(int) td.Query { return td.Query{} }},
 	}
-	fmt.Printf("\n| query over %d agents, one in ten for partners |", nThings)
+	columns := fmt.Sprintf("query over %d agents, one in ten for partners", nThings)
 	for _, c := range callers {
-		fmt.Printf(" %s |", c.name)
+		columns += " | " + c.name
 	}
-	fmt.Println("\n|---|---|---|---|---|---|")
+	p.table(columns)
 	for _, q := range queries {
 		const block = 64 // queries, the same for all callers and in all rounds
 		first, ratios := make([]float64, 0, p.rounds), make([][]float64, len(callers))
@@ -233,12 +239,14 @@ func audiences(ctx context.Context, p plan) error {
 			}
 		}
 		runtime.UnlockOSThread()
-		same := func(f float64) float64 { return f }
-		fmt.Printf("| %s | %.1f µs |", q.name, median(first, same))
+		cells := fmt.Sprintf("%s | %.1f µs", q.name, medianOf(first))
+		worst := 0.0
 		for _, r := range ratios[1:] {
-			fmt.Printf(" %.2f |", median(r, same))
+			cells += fmt.Sprintf(" | %.2f", medianOf(r))
+			worst = max(worst, medianOf(r))
 		}
-		fmt.Println()
+		p.row("%s", cells)
+		p.atMost(q.name+": the dearest caller / no filter", worst, 1.1, "")
 	}
 	return nil
 }

@@ -5,31 +5,47 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
-	"time"
+)
+
+// The systems of web.
+const (
+	webDirect = "HTTP, direct"
+	webNginx  = "HTTP, two nginx between (TLS)"
+	webGo     = "HTTP, two Go proxies between (TLS)"
 )
 
 var webSystems = []system{
-	{"HTTP, direct", func(ctx context.Context) (func() (caller, error), func(), error) {
+	{webDirect, func(ctx context.Context) (dialer, func(), error) {
 		addr, stop, err := child(ctx, "agent")
 		return webCaller(addr + "/echo"), stop, err
 	}},
-	{"HTTP, two lmosd between (TCP)", func(ctx context.Context) (func() (caller, error), func(), error) { return startWeb(ctx, "tcp") }},
-	{"HTTP, two lmosd between (QUIC)", func(ctx context.Context) (func() (caller, error), func(), error) { return startWeb(ctx, "quic") }},
-	{"HTTP, two Go proxies between (TLS)", startGoProxies},
-	{"HTTP, two nginx between (TLS)", startNginx},
+	{"HTTP, two lmosd between (TCP)", over("tcp", startWeb)},
+	{"HTTP, two lmosd between (QUIC)", over("quic", startWeb)},
+	{webGo, startGoProxies},
+	{webNginx, startNginx},
 }
 
-// web compares calls to an HTTP agent: direct, with a node at each end, with a reverse proxy at each end (of Go, and nginx). Client, nodes or proxies, and
+// web compares calls to an HTTP agent: direct, with a node at each end, with a reverse proxy at each end. Client, nodes or proxies, and
 // agent are separate processes; connections are kept.
 func web(ctx context.Context, p plan) error {
-	return against(ctx, p, webSystems, []int{1, 64})
+	all, err := against(ctx, p, webSystems, webDirect, "direct", 64)
+	if err != nil {
+		return err
+	}
+	lmosd := webSystems[1].name
+	p.atMost("p50 of 1 caller, two lmosd / two Go proxies", all.time(lmosd, webGo), 1.2, "")
+	p.atLeast("calls/s of 64 callers, two lmosd / two Go proxies", all.rate(lmosd, webGo, 64), 1.8, "")
+	if all[webNginx] != nil {
+		p.atMost("p50 of 1 caller, two lmosd / two nginx", all.time(lmosd, webNginx), 1.4, "")
+		p.atLeast("calls/s of 64 callers, two lmosd / two nginx", all.rate(lmosd, webNginx, 64), 0.75, "")
+	}
+	return nil
 }
 
 // startWeb runs the agent, its node, and the consumer's node.
-func startWeb(ctx context.Context, kind string) (func() (caller, error), func(), error) {
+func startWeb(ctx context.Context, kind string) (dialer, func(), error) {
 	agent, stopAgent, err := child(ctx, "agent")
 	if err != nil {
 		return nil, nil, err
@@ -43,28 +59,22 @@ func startWeb(ctx context.Context, kind string) (func() (caller, error), func(),
 }
 
 // serveAgent runs an HTTP agent.
-func serveAgent(ctx context.Context) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	s := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b, err := io.ReadAll(r.Body)
-		if err != nil {
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(b)
-	})}
-	go func() { <-ctx.Done(); _ = s.Close() }()
-	fmt.Printf("http://%s\n", l.Addr())
-	_ = s.Serve(l)
-	return nil
+func serveAgent(ctx context.Context, _ string) error {
+	return serveHTTP(ctx, func(string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			b, err := io.ReadAll(r.Body)
+			if err != nil {
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(b)
+		})
+	})
 }
 
 // webCaller makes callers that post to a URL and check the echo. They share a client, which keeps their connections.
-func webCaller(to string) func() (caller, error) {
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}}
+func webCaller(to string) dialer {
+	client := webClient()
 	return func() (caller, error) {
 		return caller{close: client.CloseIdleConnections, call: func(ctx context.Context) error {
 			r, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(payload))
