@@ -234,6 +234,18 @@ func (p *Publisher) reviveHosted(ctx context.Context, pub *Publication, now time
 	return nil
 }
 
+// keepOld publishes a stored publication with the record that it had: a new record could not be stored, and what is not stored is not
+// announced. An expired one is not published until renew signs it.
+func (p *Publisher) keepOld(ctx context.Context, pub *Publication, now time.Time) {
+	d, err := pub.Signed.Verify(ctx, p.o.Verifier, now)
+	if err != nil {
+		return
+	}
+	pub.Description, pub.Audience = d, d.Visibility
+	p.bind(pub, nil)
+	p.o.Index.set(pub)
+}
+
 // grantEnded stops to offer pub, whose grant has ended. The caller holds the lock of the Thing.
 func (p *Publisher) grantEnded(ctx context.Context, pub *Publication) error {
 	p.o.Log.Warn("grant ended, the Thing is not offered any longer", "thing", pub.Thing, "owner", pub.Owner, "grant", pub.grant.Number)

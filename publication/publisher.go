@@ -135,28 +135,42 @@ func (p *Publisher) Restore(ctx context.Context) error {
 	if err := p.load(ctx, now); err != nil {
 		return err
 	}
+	var g errgroup.Group
+	g.SetLimit(loaders)
 	granted := false
 	for _, pub := range p.o.Index.All() {
-		d, err := pub.describe(ctx, p.o.Verifier, now)
-		if err == nil {
-			_, err = p.o.Directory.Add(d)
-		}
-		wrongTime := errors.Is(err, td.ErrExpired) || errors.Is(err, td.ErrFuture)
-		switch {
-		case err == nil, pub.Owner != "":
-		case codeIs(err, interact.RolledBack) && pub.Description == nil: // Another process with this key published it again.
-		case wrongTime && pub.Description == nil:
-			p.o.Log.Warn("withdrawal not repeated: the clock may be wrong", "thing", pub.Thing, "err", err)
-		default:
-			return p.o.Disk.Failed(fmt.Errorf("publish %s again: %w", pub.Thing, err))
-		}
 		granted = granted || len(pub.For) > 0
+		g.Go(func() error { return p.restore(ctx, pub, now) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
 	}
 	if granted && p.o.Access != nil {
 		return p.o.Access.Refresh()
 	}
 	return nil
 }
+
+// restore adds a publication of the store to the directory.
+func (p *Publisher) restore(ctx context.Context, pub *Publication, now time.Time) error {
+	d, err := pub.describe(ctx, p.o.Verifier, now)
+	if err == nil {
+		_, err = p.o.Directory.Add(d)
+	}
+	wrongTime := errors.Is(err, td.ErrExpired) || errors.Is(err, td.ErrFuture)
+	switch {
+	case err == nil, pub.Owner != "":
+	case codeIs(err, interact.RolledBack) && pub.Description == nil: // Another process with this key published it again.
+	case wrongTime && pub.Description == nil:
+		p.o.Log.Warn("withdrawal not repeated: the clock may be wrong", "thing", pub.Thing, "err", err)
+	default:
+		return p.o.Disk.Failed(fmt.Errorf("publish %s again: %w", pub.Thing, err))
+	}
+	return nil
+}
+
+// loaders is the number of publications that are loaded at once. It exceeds that of processors, because new records wait for the disk.
+const loaders = 16
 
 // load reads what was published before the last stop. An unreadable entry is an error of code StoreCorrupt: what was acknowledged must
 // not vanish silently. The caller holds turn.
@@ -166,27 +180,44 @@ func (p *Publisher) load(ctx context.Context, now time.Time) error {
 		return p.o.Disk.Failed(err)
 	}
 	defer res.Close()
+	var others sync.Mutex // is held for all but the own Things, of which there may be many
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(loaders)
 	for r := range res.Next() {
-		if r.Error != nil {
-			return p.o.Disk.Failed(r.Error)
-		}
-		if others, err := p.isOthers(ctx, r.Key, r.Value); err != nil {
-			return err
-		} else if others {
-			continue
-		}
-		pub, err := p.read(r.Entry)
-		if err != nil {
-			return p.o.Disk.Failed(fmt.Errorf("read the publication %s: %w", r.Key, err))
-		}
-		if p.o.Index.Get(pub.Thing) != nil || p.orphans[pub.Thing] != nil {
-			continue // It was loaded at the start, when others had to wait for room on the disk.
-		}
-		if err := p.revive(ctx, pub, now); err != nil {
-			return err
+		g.Go(func() error {
+			if r.Error != nil {
+				return p.o.Disk.Failed(r.Error)
+			}
+			return p.loadEntry(ctx, r.Entry, now, &others)
+		})
+		if ctx.Err() != nil {
+			break
 		}
 	}
-	return nil
+	return g.Wait()
+}
+
+// loadEntry publishes an entry of the store again.
+func (p *Publisher) loadEntry(ctx context.Context, e query.Entry, now time.Time, others *sync.Mutex) error {
+	if isOthers, err := p.isOthers(ctx, e.Key, e.Value); err != nil || isOthers {
+		return err
+	}
+	pub, err := p.read(e)
+	if err != nil {
+		return p.o.Disk.Failed(fmt.Errorf("read the publication %s: %w", e.Key, err))
+	}
+	if p.o.Index.Get(pub.Thing) != nil {
+		return nil // It was loaded at the start, when others had to wait for room on the disk.
+	}
+	if pub.Owner == "" && !pub.Attached && pub.Withdrawn.IsZero() {
+		return p.reviveOwn(ctx, pub, now)
+	}
+	others.Lock()
+	defer others.Unlock()
+	if p.orphans[pub.Thing] != nil {
+		return nil
+	}
+	return p.revive(ctx, pub, now)
 }
 
 // read decodes an entry of the store. An entry of another key than the node's is an error: the node cannot sign for it.
@@ -204,7 +235,7 @@ func (p *Publisher) read(e query.Entry) (*Publication, error) {
 	return &pub, nil
 }
 
-// revive publishes a stored publication again. Its record may have expired while the node was down, so that it gets a new one.
+// revive publishes a stored publication again that is not simply a Thing of this node: [Publisher.reviveOwn].
 func (p *Publisher) revive(ctx context.Context, pub *Publication, now time.Time) error {
 	switch {
 	case pub.hasExpired(now):
@@ -225,19 +256,33 @@ func (p *Publisher) revive(ctx context.Context, pub *Publication, now time.Time)
 	case !pub.Withdrawn.IsZero():
 		p.o.Index.set(pub)
 		return nil
-	case pub.Owner != "":
-		return p.reviveHosted(ctx, pub, now)
 	}
-	t, err := td.Parse(pub.Signed.TD)
-	if err != nil {
-		return p.o.Disk.Failed(fmt.Errorf("read the TD of %s: %w", pub.Thing, err))
+	return p.reviveHosted(ctx, pub, now)
+}
+
+// reviveOwn publishes a stored Thing of this node again: with its record, or with a new one if half of its life is over, or the hosts have changed.
+// The TD gets another proof only if the present one is not valid.
+func (p *Publisher) reviveOwn(ctx context.Context, pub *Publication, now time.Time) error {
+	d, err := pub.Signed.Verify(ctx, p.o.Verifier, now)
+	if err == nil {
+		pub.Description, pub.Signed, pub.Audience = d, d.Signed, d.Visibility
+		p.bind(pub, nil)
+		p.o.Index.set(pub)
+		if p.isCurrent(pub, now) {
+			return nil
+		}
+		err = p.renewStored(ctx, pub, now)
+	} else {
+		t, unread := td.Parse(pub.Signed.TD)
+		if unread != nil {
+			return p.o.Disk.Failed(fmt.Errorf("read the TD of %s: %w", pub.Thing, unread))
+		}
+		_, err = p.signAgain(ctx, pub, t, now)
+		if errors.Is(err, proof.ErrTime) {
+			_, err = p.proveAgain(ctx, pub, now)
+		}
 	}
-	_, err = p.signAgain(ctx, pub, t, now)
-	if errors.Is(err, proof.ErrTime) {
-		_, err = p.proveAgain(ctx, pub, now)
-	}
-	if codeIs(err, interact.DiskFull) {
-		p.keepOld(ctx, pub, now)
+	if codeIs(err, interact.DiskFull) { // A record that could not be stored is not announced, and an expired one not published until renew signs it.
 		return nil
 	}
 	if _, described := errors.AsType[*interact.Error](err); err == nil || described {
@@ -246,16 +291,26 @@ func (p *Publisher) revive(ctx context.Context, pub *Publication, now time.Time)
 	return p.o.Disk.Failed(fmt.Errorf("publish %s again: %w", pub.Thing, err))
 }
 
-// keepOld publishes a stored publication with the record that it had: a new record could not be stored, and what is not stored is not
-// announced. An expired one is not published until renew signs it.
-func (p *Publisher) keepOld(ctx context.Context, pub *Publication, now time.Time) {
-	d, err := pub.Signed.Verify(ctx, p.o.Verifier, now)
+// isCurrent reports whether the record of a stored publication need not be replaced.
+func (p *Publisher) isCurrent(pub *Publication, now time.Time) bool {
+	r, hosts := pub.Description.Record, p.o.Hosts()
+	return r.Expires.Sub(now) > p.o.Lifetime/2 && p.known(pub.Thing) <= r.Seq &&
+		slices.EqualFunc(r.Hosts, hosts, func(a, b td.Host) bool { return a.Node == b.Node && slices.Equal(a.Addrs, b.Addrs) })
+}
+
+// renewStored stores a new record of a publication that was just verified.
+func (p *Publisher) renewStored(ctx context.Context, pub *Publication, now time.Time) error {
+	next := *pub
+	next.Seq = p.nextSeq(pub, pub.Thing, now)
+	signed, err := td.Renew(pub.Description, p.o.Signer, p.lease(next.Seq, now))
 	if err != nil {
-		return
+		return err
 	}
-	pub.Description, pub.Audience = d, d.Visibility
-	p.bind(pub, nil)
-	p.o.Index.set(pub)
+	if next.Description, err = pub.Description.Refresh(p.o.Verifier, signed.Record, now); err != nil {
+		return err
+	}
+	next.Signed = next.Description.Signed
+	return p.keep(ctx, &next)
 }
 
 // A Result describes a change of a publication.

@@ -367,20 +367,32 @@ func TestRestartRestoresPublications(t *testing.T) {
 	for name, c := range map[string]struct {
 		now    time.Time
 		buried bool // the tombstone is there
+		host   string
 	}{
-		"at once":                              {now, true},
-		"when the record has expired":          {now.Add(2 * time.Hour), true},
-		"when the tombstone is over":           {now.Add(tombstoneLifetime + time.Minute), false},
-		"with a clock that was set back a day": {now.Add(-24 * time.Hour), true},
+		"at once":                              {now, true, ""},
+		"at another address":                   {now, true, "/ip4/192.0.2.2/tcp/4667"},
+		"in the second half of its life":       {now.Add(31 * time.Minute), true, ""},
+		"when the record has expired":          {now.Add(2 * time.Hour), true, ""},
+		"when the tombstone is over":           {now.Add(tombstoneLifetime + time.Minute), false, ""},
+		"with a clock that was set back a day": {now.Add(-24 * time.Hour), true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			next := fixtureOver(t, d.o.Signer.(*keystore.Key), copyOf(t, d.disk))
+			if c.host != "" {
+				next.o.Hosts = func() []td.Host { return []td.Host{{Node: next.o.Signer.DID(), Addrs: []string{c.host}}} }
+			}
 			if err := next.load(t.Context(), c.now); err != nil {
 				t.Fatal(err)
 			}
 			of := next.Get(kept.Thing)
-			if of == nil || of.Seq <= kept.Seq || of.Agent == nil {
-				t.Fatalf("the offer is %+v, want it with a newer record than %d", of, kept.Seq)
+			if good := name == "at once"; of == nil || of.Agent == nil || of.Seq != of.Description.Record.Seq || (of.Seq == kept.Seq) != good || of.Seq < kept.Seq {
+				t.Fatalf("the offer is %+v, want it with the record %d: %v, or a newer one", of, kept.Seq, good)
+			}
+			if c.host != "" && of.Description.Record.Hosts[0].Addrs[0] != c.host {
+				t.Errorf("the record has the hosts %v", of.Description.Record.Hosts)
+			}
+			if stored, err := next.disk.Get(t.Context(), next.storeKey(kept.Thing)); err != nil || !bytes.Contains(stored, fmt.Appendf(nil, `"seq":%d`, of.Seq)) {
+				t.Errorf("the store has %s, %v; want seq %d", stored, err, of.Seq)
 			}
 			if !of.Description.Record.Expires.After(c.now) || of.Description.Title != "Echo" {
 				t.Errorf("the record expires at %v with the TD %s; want it valid with the same TD", of.Description.Record.Expires, of.Signed.TD)
@@ -588,7 +600,7 @@ func TestRestrictedThingStaysRestrictedOnAFullDisk(t *testing.T) {
 	}
 	next := fixtureOver(t, d.o.Signer.(*keystore.Key), d.disk.Batching)
 	next.disk.fail(syscall.ENOSPC)
-	if err := next.revive(t.Context(), &Publication{Thing: pub.Thing, Seq: pub.Seq, Signed: pub.Signed}, time.Now()); err != nil {
+	if err := next.reviveOwn(t.Context(), &Publication{Thing: pub.Thing, Seq: pub.Seq, Signed: pub.Signed}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if p := next.Get(pub.Thing); p == nil || p.Seq != pub.Seq || !p.isRestricted() {

@@ -561,3 +561,15 @@ func TestBrokenTD(t *testing.T) {
 	}
 	golden(t, "broken.txt", []byte(b.String()))
 }
+
+// Validate accepts what Parse accepts, with the same id and the same errors.
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	for _, raw := range []string{tdWith(`"id": "urn:x"`), tdWith(), "\ufeff" + tdWith(`"id": "urn:y"`), "{", "[]", `{"title": 1}`, tdWith(`"id": "urn:x"`, `"id": "urn:x"`)} {
+		thing, want := Parse([]byte(raw))
+		id, err := Validate([]byte(raw))
+		if fmt.Sprint(err) != fmt.Sprint(want) || want == nil && id != thing.ID || want != nil && id != "" {
+			t.Errorf("%s: %q, %v; want that of %v, %v", raw, id, err, thing, want)
+		}
+	}
+}

@@ -60,12 +60,12 @@ func (s *Server) get(ctx context.Context, ref string) (*td.Description, error) {
 // create publishes a TD without an id (tdd-things-create-anonymous-td). It adds a random id: two equal TDs are two Things
 // (tdd-anonymous-td-local-uuid).
 func (s *Server) create(w http.ResponseWriter, r *http.Request) error {
-	raw, t, reg, err := s.readTD(w, r)
+	raw, given, reg, err := s.readTD(w, r)
 	if err != nil {
 		return err
 	}
-	if t.ID != "" {
-		return interact.Errorf(interact.Invalid, "PUT "+ThingPath(t.ID), "the TD has the id %q; POST is for TDs without an id", Clip(t.ID))
+	if given != "" {
+		return interact.Errorf(interact.Invalid, "PUT "+ThingPath(given), "the TD has the id %q; POST is for TDs without an id", Clip(given))
 	}
 	open := bytes.IndexByte(raw, '{') + 1 // a parsed object with members
 	raw = slices.Concat(raw[:open], []byte(`"id":"urn:uuid:`+interact.NewID()+`",`), raw[open:])
@@ -80,14 +80,14 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) error {
 
 // put creates or replaces the Thing of the path (tdd-things-create-known-td, tdd-things-update).
 func (s *Server) put(w http.ResponseWriter, r *http.Request) error {
-	raw, t, reg, err := s.readTD(w, r)
+	raw, given, reg, err := s.readTD(w, r)
 	if err != nil {
 		return err
 	}
 	id := r.PathValue("id")
-	if t.ID != id {
+	if given != id {
 		return interact.Errorf(interact.Invalid, "PUT it to the path of its id, or POST /things without one",
-			"the path has the id %q, the TD %q", Clip(id), Clip(t.ID))
+			"the path has the id %q, the TD %q", Clip(id), Clip(given))
 	}
 	defer s.locks.Lock(id)()
 	known, err := s.ownRecord(r.Context(), id)
@@ -217,11 +217,11 @@ func (s *Server) patchTD(ctx context.Context, d *td.Description, reg publication
 	if err != nil {
 		return err
 	}
-	t, err := td.Parse(raw) // the result must be a TD (tdd-things-update-partial-partialtd)
+	id, err := td.Validate(raw) // the result must be a TD (tdd-things-update-partial-partialtd)
 	if err != nil {
 		return err
 	}
-	if t.ID != d.ID {
+	if id != d.ID {
 		return interact.Errorf(interact.Invalid, "PUT it under its new id, and DELETE the old one", "a patch may not change the id")
 	}
 	_, _, err = s.o.Publisher.Enter(ctx, raw, reg)
@@ -248,22 +248,20 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// readTD reads and validates a TD (tdd-validation-jsonschema), and removes its registration.
-func (s *Server) readTD(w http.ResponseWriter, r *http.Request) ([]byte, *td.Thing, publication.Registration, error) {
-	var reg publication.Registration
+// readTD reads and validates a TD (tdd-validation-jsonschema), and removes its registration. The id is empty if the TD has none.
+func (s *Server) readTD(w http.ResponseWriter, r *http.Request) (raw []byte, id string, reg publication.Registration, err error) {
 	if err := server.CheckContentType(r, tdTypes...); err != nil {
-		return nil, nil, reg, err
+		return nil, "", reg, err
 	}
-	raw, err := problem.ReadBody(w, r, int64(s.o.MaxTD))
-	if err != nil {
-		return nil, nil, reg, err
+	if raw, err = problem.ReadBody(w, r, int64(s.o.MaxTD)); err != nil {
+		return nil, "", reg, err
 	}
 	raw, reg, err = takeRegistration(bytes.TrimPrefix(raw, []byte("\ufeff")))
 	if err != nil {
-		return nil, nil, reg, err
+		return nil, "", reg, err
 	}
-	t, err := td.Parse(raw)
-	return raw, t, reg, err
+	id, err = td.Validate(raw)
+	return raw, id, reg, err
 }
 
 // ThingPath returns the path of a Thing.
