@@ -143,7 +143,15 @@ func (c *Copies) writeBatch(entries map[ds.Key][]byte) (err error) {
 			return err
 		}
 	}
-	return c.log.write(entries)
+	if err := c.log.write(entries); err != nil {
+		return err
+	}
+	if c.log.isWasteful() {
+		if err := c.log.rewrite(); err != nil { // The entries are durable, and the next batch tries again.
+			c.warn.write(slog.LevelWarn, "file of copies not written again", "err", err)
+		}
+	}
+	return nil
 }
 
 // settle waits until all copies are written, or have failed.

@@ -215,11 +215,11 @@ func (l *copyLog) write(entries map[ds.Key][]byte) error {
 		_, _ = r.Seek(p.length, io.SeekCurrent)
 	}
 	l.size += int64(len(buf))
-	if l.size > 2*l.live+slack {
-		return l.rewrite()
-	}
 	return nil
 }
+
+// isWasteful reports whether most of the file is entries that were replaced.
+func (l *copyLog) isWasteful() bool { return l.size > 2*l.live+slack }
 
 // rewrite writes the file again, without entries that were replaced and without gaps.
 func (l *copyLog) rewrite() error {
