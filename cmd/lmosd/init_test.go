@@ -1,3 +1,6 @@
+// The race detector allocates in the initialization, too, and drops values from pools at random.
+//go:build !race
+
 package main
 
 import (
@@ -31,23 +34,32 @@ var initLine = regexp.MustCompile(`(?m)^init (\S+) @.* clock, (\d+) bytes, \d+ a
 // The initialization of packages stays cheap: a costly one is new, or a known one has become cheap.
 func TestInitialization(t *testing.T) {
 	t.Parallel()
-	cmd := exec.Command("lmosd", "version")
-	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	lines := initLine.FindAllSubmatch(out, -1)
-	if len(lines) < 100 {
-		t.Fatalf("%d packages with initialization: the trace has another form\n%.500s", len(lines), out)
+	// What a package allocates depends on the seeds of its maps and on pools: the least of three runs counts.
+	least := map[string]int{}
+	for range 3 {
+		cmd := exec.Command("lmosd", "version")
+		cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		lines := initLine.FindAllSubmatch(out, -1)
+		if len(lines) < 100 {
+			t.Fatalf("%d packages with initialization: the trace has another form\n%.500s", len(lines), out)
+		}
+		for _, line := range lines {
+			name := string(line[1])
+			n, err := strconv.Atoi(string(line[2]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if known, found := least[name]; !found || n < known {
+				least[name] = n
+			}
+		}
 	}
 	costly := map[string]bool{}
-	for _, line := range lines {
-		name := string(line[1])
-		n, err := strconv.Atoi(string(line[2]))
-		if err != nil {
-			t.Fatal(err)
-		}
+	for name, n := range least {
 		if costly[name] = n > maxInit; costly[name] && costlyInits[name] == "" {
 			t.Errorf("the initialization of %s allocates %d bytes, more than %d: compute the value on first use, do without the package, "+
 				"or add it to the table with the reason", name, n, maxInit)
