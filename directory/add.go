@@ -111,7 +111,7 @@ func (d *Directory) prepare(key [32]byte, desc *td.Description, foreign bool) *a
 		was = e.view
 	}
 	d.mu.RUnlock()
-	v := newView
+	v := newOwnView
 	if foreign {
 		v = func(desc *td.Description) *view { return newForeignView(desc, was) }
 	}

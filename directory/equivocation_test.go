@@ -36,7 +36,7 @@ func TestEquivocationsAreEvidence(t *testing.T) {
 			t.Error("another Thing of the owner has an equivocation")
 		}
 		kept, err := d.Get(t.Context(), a.id)
-		if err != nil || string(kept.Signed.Record) != string(all[i].Records[0]) {
+		if err != nil || string(kept.Record.WithoutTD()) != string(all[i].Records[0]) {
 			t.Errorf("the first record is not in force, %v", err)
 		}
 	}

@@ -23,6 +23,9 @@ type view struct {
 // newView returns the view of a verified description. A restricted one is not packed: each read checks it.
 func newView(desc *td.Description) *view { return makeView(desc, (*td.Description).Compact) }
 
+// newOwnView is newView for a Thing of this node, whose publication has the description in memory.
+func newOwnView(desc *td.Description) *view { return &view{record: desc.Record, whole: desc} }
+
 // newForeignView is newView for a Thing of another node, of which was is the known view, or nil: many are kept, and few are read.
 func newForeignView(desc *td.Description, was *view) *view {
 	return makeView(desc, func(desc *td.Description) (td.Compact, bool) {

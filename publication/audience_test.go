@@ -37,16 +37,16 @@ func TestANarrowerAudienceWithdraws(t *testing.T) {
 	public := d.publish("Echo", "urn:x:echo")
 	var told []*td.Signed
 	d.o.OnRestricted = func(s *td.Signed) { told = append(told, s) }
-	restricted, _, err := d.Publisher.publish(t.Context(), restrictedTool(td.Partners), nil, Registration{})
+	restricted, err := d.Publisher.publish(t.Context(), restrictedTool(td.Partners), nil, Registration{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	gone := record(d.announcement(restricted))
+	gone := record(d.announcement(restricted.Publication))
 	if r := restricted.Description.Record; gone == nil || gone.Kind != td.KindTombstone || gone.Audience != td.Public || gone.Seq <= public.Seq ||
 		gone.Seq >= r.Seq || r.Audience != td.Partners {
 		t.Fatalf("got the tombstone %+v before %+v", gone, r)
 	}
-	d.announce(t.Context(), restricted, attempt{}, new(progress))
+	d.announce(t.Context(), restricted.Publication, attempt{}, new(progress))
 	if len(told) != 1 || told[0] != restricted.Signed {
 		t.Errorf("the carrier of restricted records gets %d", len(told))
 	}
@@ -57,8 +57,8 @@ func TestANarrowerAudienceWithdraws(t *testing.T) {
 	if p := again.Get("urn:x:echo"); !p.isRestricted() || again.announcement(p) == nil {
 		t.Errorf("after a restart: %+v", p)
 	}
-	narrower, _, err := d.Publisher.publish(t.Context(), restrictedTool(td.Private), nil, Registration{})
-	if err != nil || record(d.announcement(narrower)).Seq != gone.Seq {
+	narrower, err := d.Publisher.publish(t.Context(), restrictedTool(td.Private), nil, Registration{})
+	if err != nil || record(d.announcement(narrower.Publication)).Seq != gone.Seq {
 		t.Errorf("the tombstone has changed: %v", err)
 	}
 	ended := d.withdraw("urn:x:echo")
@@ -74,8 +74,8 @@ func TestANarrowerAudienceWithdraws(t *testing.T) {
 func TestARestrictedThingIsNotAnnounced(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
-	p, _, err := d.Publisher.publish(t.Context(), restrictedTool(td.Partners), nil, Registration{})
-	if err != nil || d.announcement(p) != nil {
+	p, err := d.Publisher.publish(t.Context(), restrictedTool(td.Partners), nil, Registration{})
+	if err != nil || d.announcement(p.Publication) != nil {
 		t.Fatalf("got %v, %v", p, err)
 	}
 	if got := d.announcement(d.withdraw("urn:x:echo")); got != nil {
@@ -88,7 +88,7 @@ func TestTheIndexIsForItsCaller(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	d.Index.sees = directory.ByRelation
-	p, _, err := d.Publisher.publish(t.Context(), restrictedTool(td.Partners), nil, Registration{})
+	p, err := d.Publisher.publish(t.Context(), restrictedTool(td.Partners), nil, Registration{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func TestCallersEndWithThePublication(t *testing.T) {
 		if callers != nil {
 			ctx = WithCallers(ctx, callers)
 		}
-		_, _, err := f.Publisher.publish(ctx, tool(title, "urn:x:"+title), nil, Registration{})
+		_, err := f.Publisher.publish(ctx, tool(title, "urn:x:"+title), nil, Registration{})
 		return err
 	}
 	check := func(want ...string) {
@@ -116,7 +116,7 @@ func TestCallersEndWithThePublication(t *testing.T) {
 		t.Error(err)
 	}
 	check(one)
-	if _, _, err := again.Publisher.publish(WithCallers(t.Context(), []string{}), tool("a", "urn:x:a"), nil, Registration{}); err != nil {
+	if _, err := again.Publisher.publish(WithCallers(t.Context(), []string{}), tool("a", "urn:x:a"), nil, Registration{}); err != nil {
 		t.Error(err)
 	}
 	check()
@@ -126,7 +126,7 @@ func TestRestoreGrants(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.withRules()
-	if _, _, err := f.Publisher.publish(WithCallers(t.Context(), []string{"anyone"}), tool("a", "urn:x:a"), nil, Registration{}); err != nil {
+	if _, err := f.Publisher.publish(WithCallers(t.Context(), []string{"anyone"}), tool("a", "urn:x:a"), nil, Registration{}); err != nil {
 		t.Fatal(err)
 	}
 	again := fixtureOver(t, f.o.Signer.(*keystore.Key), f.disk.Batching)
@@ -161,13 +161,13 @@ func TestCallersSelectTheVisibility(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.withRules()
-	publish := func(raw []byte, callers ...string) *Publication {
+	publish := func(raw []byte, callers ...string) *Result {
 		t.Helper()
 		ctx := t.Context()
 		if callers != nil {
 			ctx = WithCallers(ctx, callers)
 		}
-		p, _, err := f.Publisher.publish(ctx, raw, nil, Registration{})
+		p, err := f.Publisher.publish(ctx, raw, nil, Registration{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +204,7 @@ func TestCallersSelectTheVisibility(t *testing.T) {
 	if n := len(stated.Warnings); stated.Audience != td.Private || n == 0 || stated.Warnings[n-1].Pointer != "/lmosd:visibility" {
 		t.Errorf("a TD that states its visibility: %s, %v", stated.Audience, stated.Warnings)
 	}
-	_, _, err := f.Publisher.publish(WithCallers(t.Context(), []string{"partners"}), publish(tool("Signed", "urn:x:signed")).Signed.TD, nil, Registration{})
+	_, err := f.Publisher.publish(WithCallers(t.Context(), []string{"partners"}), publish(tool("Signed", "urn:x:signed")).Signed.TD, nil, Registration{})
 	if err == nil || !strings.Contains(err.Error(), "lmosd:visibility") || f.Get("urn:x:signed").Audience != td.Public {
 		t.Errorf("a signed TD without a visibility: %v", err)
 	}

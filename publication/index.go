@@ -24,19 +24,19 @@ type Index struct {
 
 	// mu owns what follows.
 	mu     sync.RWMutex
-	all    map[string]*Publication            // by thing id, withdrawn ones included
-	refs   map[string]*Publication            // by exact reference; this and those below without withdrawn ones
-	hashes map[[32]byte]*Publication          // by the hash of the TD
-	keys   map[[32]byte]*Publication          // by the key of the record
-	names  map[string]map[string]*Publication // by name and thing id
-	ends   ends                               // of the registrations
-	ending backoff.Waker                      // wakes when the first end is another one
+	all    map[string]*Publication   // by thing id, withdrawn ones included
+	refs   map[string]*Publication   // by exact reference; this and those below without withdrawn ones
+	hashes map[[32]byte]*Publication // by the hash of the TD
+	keys   map[[32]byte]*Publication // by the key of the record
+	names  map[string][]*Publication // by name
+	ends   ends                      // of the registrations
+	ending backoff.Waker             // wakes when the first end is another one
 }
 
 // NewIndex returns an empty index of the Things of owner, which is the node. sees is that of directory.Options, with nil for no limits.
 func NewIndex(owner did.DID, sees func(p *did.Principal, d *td.Description) bool) *Index {
 	return &Index{owner: owner, sees: sees, all: map[string]*Publication{}, refs: map[string]*Publication{}, hashes: map[[32]byte]*Publication{},
-		keys: map[[32]byte]*Publication{}, names: map[string]map[string]*Publication{}, ends: ends{things: map[string]*end{}}, ending: backoff.NewWaker()}
+		keys: map[[32]byte]*Publication{}, names: map[string][]*Publication{}, ends: ends{things: map[string]*end{}}, ending: backoff.NewWaker()}
 }
 
 // set replaces the publication of p's Thing.
@@ -51,10 +51,7 @@ func (x *Index) set(p *Publication) {
 		}
 		x.refs[d.Ref()], x.hashes[d.Record.Hash], x.keys[d.Record.Key()] = p, p, p
 		name := d.Name()
-		if x.names[name] == nil {
-			x.names[name] = map[string]*Publication{}
-		}
-		x.names[name][p.Thing] = p
+		x.names[name] = append(x.names[name], p)
 	}
 }
 
@@ -75,7 +72,7 @@ func (x *Index) removeLocked(thing string) {
 	delete(x.hashes, old.Description.Record.Hash)
 	delete(x.keys, old.Description.Record.Key())
 	name := old.Description.Name()
-	if delete(x.names[name], thing); len(x.names[name]) == 0 {
+	if x.names[name] = slices.DeleteFunc(x.names[name], func(p *Publication) bool { return p == old }); len(x.names[name]) == 0 {
 		delete(x.names, name)
 	}
 }

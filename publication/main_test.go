@@ -142,11 +142,11 @@ func fixtureOver(t testing.TB, key *keystore.Key, store ds.Batching) *fixture {
 // publish publishes a tool and does not announce it.
 func (f *fixture) publish(title, id string) *Publication {
 	f.t.Helper()
-	p, _, err := f.Publisher.publish(f.t.Context(), tool(title, id), nil, Registration{})
+	res, err := f.Publisher.publish(f.t.Context(), tool(title, id), nil, Registration{})
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return p
+	return res.Publication
 }
 
 // withdraw withdraws a Thing and does not announce that.

@@ -50,8 +50,7 @@ type Publication struct {
 	Public *td.Signed `json:"public,omitempty"`
 
 	Description *td.Description `json:"-"` // nil when withdrawn
-	Agent       interact.Thing  `json:"-"` // what Options.Bind returned; nil when withdrawn
-	Warnings    []td.Issue      `json:"-"` // for the author of the TD; empty after a restart
+	Agent       interact.Thing  `json:"-"` // that of Options.Bind; nil when withdrawn
 
 	live     *liveness // of Agent; nil when withdrawn
 	grant    *td.Grant // decoded; nil without Grant

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"slices"
 	"strings"
@@ -61,7 +62,7 @@ type Options struct {
 	Disk     Disk
 	Lifetime time.Duration    // of a record
 	Hosts    func() []td.Host // how the node is reached, for its records
-	// Bind returns the agent of d. Handler is nil if the agent is called over the forms of d. Watch must be the innermost layer around the
+	// Bind returns the agent of d, before its first use. Handler is nil if the agent is called over the forms of d. Watch must be the innermost layer around the
 	// handler or the binding.
 	Bind      func(d *td.Description, handler interact.Thing, watch interact.Middleware) interact.Thing
 	Directory Directory
@@ -317,9 +318,10 @@ func (p *Publisher) renewStored(ctx context.Context, pub *Publication, now time.
 type Result struct {
 	*Publication
 	Name      string
-	Created   bool   // the Thing was not offered before
-	Successor string // the exact reference of the Thing at its new owner, if that is known to offer it
-	Reach     Reach  // when Publish, Withdraw or Move returned
+	Created   bool       // the Thing was not offered before
+	Warnings  []td.Issue // of Publish, for the author of the TD
+	Successor string     // the exact reference of the Thing at its new owner, if that is known to offer it
+	Reach     Reach      // when Publish, Withdraw or Move returned
 	Took      time.Duration
 	// CallerSecret is the secret that [WithCallerSecret] made. Nothing else returns it.
 	CallerSecret string
@@ -342,58 +344,60 @@ func (p *Publisher) Publish(ctx context.Context, raw []byte, handler interact.Th
 	if err != nil {
 		return nil, interact.AsError(err)
 	}
-	pub, created, err := p.publish(ctx, raw, handler, r)
+	made, err := p.publish(ctx, raw, handler, r)
 	if err != nil {
 		return nil, interact.AsError(err)
 	}
-	res := p.announced(ctx, pub, "published", start)
-	res.Name, res.Created, res.CallerSecret = pub.Description.Name(), created, secret
+	res := p.announced(ctx, made.Publication, "published", start)
+	res.Name, res.Created, res.Warnings, res.CallerSecret = made.Description.Name(), made.Created, made.Warnings, secret
 	return res, nil
 }
 
-func (p *Publisher) publish(ctx context.Context, raw []byte, handler interact.Thing, r Registration) (pub *Publication, created bool, err error) {
+// publish is Publish without the announcement. The result has the publication, whether it is new, and the warnings.
+func (p *Publisher) publish(ctx context.Context, raw []byte, handler interact.Thing, r Registration) (*Result, error) {
 	callers, given := callersOf(ctx)
 	audience, err := p.audienceOf(callers)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	if p.o.MemberOf != nil {
 		raw = td.WithMemberOf(raw, p.o.MemberOf())
 	}
 	t, err := td.Complete(raw, p.o.Signer.DID())
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	defer p.lock(t.ID)()
 	now, old := time.Now(), p.o.Index.Get(t.ID)
-	created = old == nil || old.Description == nil
+	created := old == nil || old.Description == nil
 	if old != nil && old.Owner != "" && old.Withdrawn.IsZero() {
-		return nil, false, notOwn(old)
+		return nil, notOwn(old)
 	}
 	if !given && !created && len(old.For) > 0 {
 		callers, audience = old.For, old.Audience
 	}
 	if t, err = td.Restrict(t, audience, p.o.Signer.DID()); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	if handler == nil && old != nil && isThroughMesh(t) {
 		handler = old.handler // Forms through the mesh lead to the handler of this process, if there is one.
 	}
 	withdrawn, err := p.withdrawPublic(cmp.Or(old, p.orphans[t.ID]), t, now)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	seq := p.nextSeq(old, t.ID, now)
 	if withdrawn != nil {
 		seq++ // after the tombstone
 	}
-	pub, err = p.sign(ctx, t, handler, seq, now)
+	pub, err := p.sign(ctx, t, handler, seq, now)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	pub.Public, pub.For = withdrawn, callers
+	warnings := t.Warnings
 	if len(callers) > 0 {
-		pub.Warnings = slices.Concat(pub.Warnings, beyond(t.Visibility, audience))
+		warnings = slices.Concat(warnings, beyond(t.Visibility, audience))
 	}
 	var was Registration
 	if !created {
@@ -401,14 +405,14 @@ func (p *Publisher) publish(ctx context.Context, raw []byte, handler interact.Th
 	}
 	pub.Registration = r.At(now, was)
 	if err := p.keep(ctx, pub); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	if err := p.grant(old, pub); err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	p.schedule.reset(t.ID)
+	p.schedule.reset(pub.Thing)
 	_, err = p.o.Directory.Add(pub.Description)
-	return pub, created, err
+	return &Result{Publication: pub, Created: created, Warnings: warnings}, err
 }
 
 // withdrawPublic returns the public tombstone of a Thing that is published as t, which is restricted, and whose publication old was public.
@@ -632,7 +636,7 @@ func (p *Publisher) renew(ctx context.Context, thing string) (*Publication, erro
 // signRecord stores a new record of the same TD.
 func (p *Publisher) signRecord(ctx context.Context, pub *Publication, now time.Time) (*Publication, error) {
 	next := *pub
-	next.Seq, next.Warnings = p.nextSeq(pub, pub.Thing, now), nil
+	next.Seq = p.nextSeq(pub, pub.Thing, now)
 	if pub.Owner != "" {
 		return p.signHosted(ctx, &next, now)
 	}
@@ -676,7 +680,7 @@ func (p *Publisher) sign(ctx context.Context, t *td.Thing, handler interact.Thin
 	if err != nil {
 		return nil, err
 	}
-	pub := &Publication{Thing: t.ID, Seq: seq, Signed: d.Signed, Description: d, Warnings: t.Warnings, Audience: t.Visibility, handler: handler}
+	pub := &Publication{Thing: d.Record.Thing, Seq: seq, Signed: d.Signed, Description: d, Audience: d.Visibility, handler: handler}
 	p.bind(pub, handler)
 	return pub, nil
 }
@@ -684,7 +688,23 @@ func (p *Publisher) sign(ctx context.Context, t *td.Thing, handler interact.Thin
 // bind sets the agent of pub.
 func (p *Publisher) bind(pub *Publication, handler interact.Thing) {
 	pub.live = p.newLiveness(pub.Description, handler)
-	pub.Agent = p.o.Bind(pub.Description, handler, pub.live.watch)
+	pub.Agent = &lateAgent{bind: p.o.Bind, desc: pub.Description, handler: handler, live: pub.live}
+}
+
+// A lateAgent is an agent that is bound on its first use: many Things have none for a long time.
+type lateAgent struct {
+	bind    func(d *td.Description, handler interact.Thing, watch interact.Middleware) interact.Thing
+	desc    *td.Description
+	handler interact.Thing
+	live    *liveness
+	once    sync.Once
+	bound   interact.Thing // set by once
+}
+
+// Do implements [interact.Thing].
+func (a *lateAgent) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+	a.once.Do(func() { a.bound = a.bind(a.desc, a.handler, a.live.watch) })
+	return a.bound.Do(ctx, m)
 }
 
 func (p *Publisher) lease(seq uint64, now time.Time) td.Lease {

@@ -28,18 +28,18 @@ import (
 func TestPublishAgainRaisesTheSeq(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
-	first, created, err := d.Publisher.publish(t.Context(), tool("Echo", "urn:x:echo"), nil, Registration{})
-	if err != nil || !created {
-		t.Fatalf("first: created %v, %v; want it created", created, err)
+	first, err := d.Publisher.publish(t.Context(), tool("Echo", "urn:x:echo"), nil, Registration{})
+	if err != nil || !first.Created {
+		t.Fatalf("first: %+v, %v; want it created", first, err)
 	}
-	again, created, err := d.Publisher.publish(t.Context(), tool("Echo 2", "urn:x:echo"), nil, Registration{})
-	if err != nil || created {
-		t.Fatalf("again: created %v, %v; want it replaced", created, err)
+	again, err := d.Publisher.publish(t.Context(), tool("Echo 2", "urn:x:echo"), nil, Registration{})
+	if err != nil || again.Created {
+		t.Fatalf("again: %+v, %v; want it replaced", again, err)
 	}
 	if again.Seq <= first.Seq {
 		t.Errorf("seq went from %d to %d", first.Seq, again.Seq)
 	}
-	if d.Count(t.Context()) != 1 || d.Get("urn:x:echo") != again {
+	if d.Count(t.Context()) != 1 || d.Get("urn:x:echo") != again.Publication {
 		t.Errorf("%d offers, the thing's is %+v; want the last one", d.Count(t.Context()), d.Get("urn:x:echo"))
 	}
 	if n := d.dir.count(); n != 2 {
@@ -55,7 +55,7 @@ func TestPublicationsAreIndependent(t *testing.T) {
 	var all sync.WaitGroup
 	for _, id := range []string{"urn:x:a", "urn:x:b"} {
 		all.Go(func() {
-			if _, _, err := d.Publisher.publish(t.Context(), tool("Echo", id), nil, Registration{}); err != nil {
+			if _, err := d.Publisher.publish(t.Context(), tool("Echo", id), nil, Registration{}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -100,7 +100,7 @@ func TestInvalidPublications(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := newFixture(t)
-			_, _, err := d.Publisher.publish(t.Context(), []byte(c.raw), nil, Registration{})
+			_, err := d.Publisher.publish(t.Context(), []byte(c.raw), nil, Registration{})
 			wantCode(t, interact.AsError(err), c.want)
 			if d.Count(t.Context()) != 0 || d.dir.count() != 0 {
 				t.Errorf("%d offers, %d announced; want none", d.Count(t.Context()), d.dir.count())
@@ -127,9 +127,9 @@ func TestWithdrawalBuriesTheThing(t *testing.T) {
 	if again := d.withdraw("urn:x:echo"); again != grave {
 		t.Errorf("withdrawn twice: %+v, want the same tombstone", again)
 	}
-	back, created, err := d.Publisher.publish(t.Context(), tool("Echo", "urn:x:echo"), nil, Registration{})
-	if err != nil || !created || back.Seq <= grave.Seq {
-		t.Errorf("published again: created %v, seq %d after %d, %v", created, back.Seq, grave.Seq, err)
+	back, err := d.Publisher.publish(t.Context(), tool("Echo", "urn:x:echo"), nil, Registration{})
+	if err != nil || !back.Created || back.Seq <= grave.Seq {
+		t.Errorf("published again: created %v, seq %d after %d, %v", back.Created, back.Seq, grave.Seq, err)
 	}
 }
 
@@ -235,7 +235,7 @@ func TestHowLongWithdrawalsAreAnnounced(t *testing.T) {
 func TestAnAgentInThisProcessIsNotStored(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
-	of, _, err := d.Publisher.publish(t.Context(), tool("Echo", "urn:x:echo"), echo, Registration{})
+	of, err := d.Publisher.publish(t.Context(), tool("Echo", "urn:x:echo"), echo, Registration{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,11 +266,11 @@ func TestOnlyStoredRecordsAreAnnounced(t *testing.T) {
 	d.disk.fail(errors.New("the cable is out"))
 	for name, do := range map[string]func() error{
 		"a new thing": func() error {
-			_, _, err := d.Publisher.publish(t.Context(), tool("New", "urn:x:new"), nil, Registration{})
+			_, err := d.Publisher.publish(t.Context(), tool("New", "urn:x:new"), nil, Registration{})
 			return err
 		},
 		"a new TD": func() error {
-			_, _, err := d.Publisher.publish(t.Context(), tool("Echo 2", "urn:x:echo"), nil, Registration{})
+			_, err := d.Publisher.publish(t.Context(), tool("Echo 2", "urn:x:echo"), nil, Registration{})
 			return err
 		},
 		"a withdrawal": func() error { _, err := d.end(t.Context(), "urn:x:echo", 0, ""); return err },
@@ -291,7 +291,7 @@ func TestRefusalOfTheDirectoryIsAnError(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	d.dir.denyBy(func() error { return interact.Errorf(interact.RolledBack, "lmosd show it", "a newer one is known") })
-	if _, _, err := d.Publisher.publish(t.Context(), tool("Echo", "urn:x:echo"), nil, Registration{}); codeOf(err) != interact.RolledBack {
+	if _, err := d.Publisher.publish(t.Context(), tool("Echo", "urn:x:echo"), nil, Registration{}); codeOf(err) != interact.RolledBack {
 		t.Errorf("publish gives %v, want %v", err, interact.RolledBack)
 	}
 	if _, err := d.end(t.Context(), "urn:x:echo", 0, ""); codeOf(err) != interact.RolledBack {
@@ -332,7 +332,7 @@ func TestSeqsRiseWithConcurrentChanges(t *testing.T) {
 				var err error
 				switch (i + j) % 3 {
 				case 0:
-					_, _, err = d.Publisher.publish(t.Context(), tool(fmt.Sprintf("Echo %d", i), "urn:x:echo"), nil, Registration{})
+					_, err = d.Publisher.publish(t.Context(), tool(fmt.Sprintf("Echo %d", i), "urn:x:echo"), nil, Registration{})
 				case 1:
 					_, err = d.end(t.Context(), "urn:x:echo", 0, "")
 				case 2:
@@ -500,7 +500,7 @@ func TestAnOrphanOnAFullDiskIsWithdrawnLater(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newFixture(t)
-		of, _, err := d.Publisher.publish(t.Context(), tool("Echo", "urn:x:echo"), echo, Registration{})
+		of, err := d.Publisher.publish(t.Context(), tool("Echo", "urn:x:echo"), echo, Registration{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -529,7 +529,7 @@ func TestRegistrations(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	begin := time.Now()
-	of, _, err := d.Publisher.publish(t.Context(), tool("Echo", "urn:x:echo"), nil, Registration{TTL: 600})
+	of, err := d.Publisher.publish(t.Context(), tool("Echo", "urn:x:echo"), nil, Registration{TTL: 600})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -582,7 +582,7 @@ func TestANewDescriptionKeepsTheAgent(t *testing.T) {
 		agent interact.Thing
 		kept  bool
 	}{{draft, echo, true}, {bytes.Replace(draft, []byte("Echo"), []byte("Echo 2"), 1), nil, true}, {tool("Echo", "urn:x:echo"), nil, false}} {
-		of, _, err := d.Publisher.publish(t.Context(), c.raw, c.agent, Registration{})
+		of, err := d.Publisher.publish(t.Context(), c.raw, c.agent, Registration{})
 		if err != nil || (of.handler != nil) != c.kept {
 			t.Errorf("%s: %v, agent %v", c.raw, err, of.handler)
 		}
@@ -594,7 +594,7 @@ func TestRestrictedThingStaysRestrictedOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	raw := bytes.Replace(tool("Hidden", "urn:x:hidden"), []byte("{"), []byte(`{"lmosd:visibility":"private",`), 1)
-	pub, _, err := d.Publisher.publish(t.Context(), raw, nil, Registration{})
+	pub, err := d.Publisher.publish(t.Context(), raw, nil, Registration{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func TestRegistrationsEnd(t *testing.T) {
 		defer cancel()
 		publish := func(thing string, ttl float64) {
 			t.Helper()
-			if _, _, err := d.Publisher.publish(ctx, tool(thing, thing), nil, Registration{TTL: ttl}); err != nil {
+			if _, err := d.Publisher.publish(ctx, tool(thing, thing), nil, Registration{TTL: ttl}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -25,11 +25,11 @@ func TestSucceed(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := d.publish("Weather", "") // its id contains the DID
-	echoed, _, err := d.Publisher.publish(WithCallers(t.Context(), nil), tool("Echo", "urn:x:echo"), nil, Registration{TTL: 3600})
+	echoed, err := d.Publisher.publish(WithCallers(t.Context(), nil), tool("Echo", "urn:x:echo"), nil, Registration{TTL: 3600})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := d.Publisher.publish(t.Context(), tool("Here", "urn:x:here"), echo, Registration{}); err != nil {
+	if _, err := d.Publisher.publish(t.Context(), tool("Here", "urn:x:here"), echo, Registration{}); err != nil {
 		t.Fatal(err)
 	}
 	d.publish("Gone", "urn:x:gone")

@@ -28,7 +28,9 @@ func Normal(capability string) (id string, ok bool) {
 		}
 		b.WriteString(level)
 	}
-	id = b.String()
+	if id = b.String(); id == capability {
+		id = capability // one copy is enough
+	}
 	return id, id != "" && id != "urn" && len(id) <= MaxCapability
 }
 
@@ -94,6 +96,9 @@ func Prefixes(capability string) (all []string) {
 	parts := split(id)
 	for i := range parts {
 		prefix := strings.Join(parts[:i+1], ":")
+		if prefix == id {
+			prefix = id // one copy is enough
+		}
 		if all = append(all, prefix); strings.HasPrefix(id, "urn:") {
 			all = append(all, "urn:"+prefix)
 		}

@@ -135,13 +135,13 @@ func rewriteProperty(p map[string]any) []string {
 // guessType returns a type for a property without one, because a known client rejects a TD with such a property. The default is object, or
 // string if a form has another content type than JSON.
 func guessType(p map[string]any) string {
-	if typ := parseSchema(p).Type(); typ != "" {
+	if typ := schema.Parse(p).Type(); typ != "" {
 		return typ
 	}
 	for _, choice := range []string{"oneOf", "anyOf", "allOf"} {
 		for _, v := range array(p[choice]) {
-			if m := object(v); m != nil && parseSchema(m).Type() != "" {
-				return parseSchema(m).Type()
+			if m := object(v); m != nil && schema.Parse(m).Type() != "" {
+				return schema.Parse(m).Type()
 			}
 		}
 	}

@@ -164,6 +164,9 @@ func (w *wireRecord) record(raw []byte) (*Record, error) {
 	}
 	copy(r.Hash[:], w.Hash)
 	r.tail = w.tail()
+	if at := len(raw) - signatureBytes - r.tail; at > 0 && len(r.Inline) > 0 && bytes.HasSuffix(raw[:at], r.Inline) {
+		r.Inline = raw[at-len(r.Inline) : at : at] // the decoder has made a copy
+	}
 	if w.Version == hostVersion {
 		if err := r.setHost(w); err != nil {
 			return nil, err

@@ -38,7 +38,7 @@ func Sign(t *Thing, s did.Signer, l Lease) (*Signed, error) {
 }
 
 // Sign is the function [Sign], and returns the description of what it signs, as [Signed.Verify] does. It verifies the signature of the record. It does not
-// decode or verify again the TD that it has just completed with a proof.
+// verify again the proof that it has just made.
 func (v *Verifier) Sign(ctx context.Context, t *Thing, s did.Signer, l Lease) (*Description, error) {
 	signed, made, err := signThing(t, s, l)
 	if err != nil {
@@ -59,9 +59,13 @@ func (v *Verifier) Sign(ctx context.Context, t *Thing, s did.Signer, l Lease) (*
 	if err != nil {
 		return nil, fmt.Errorf("verify the new proof: %w", err)
 	}
-	thing := *t
-	thing.Raw, thing.doc, thing.Warnings = signed.TD, nil, nil
-	return &Description{Thing: &thing, Record: r, Signed: &Signed{Record: r.Raw, TD: signed.TD}, ProofMethod: text(made["verificationMethod"]),
+	r.shareText()
+	// The view of t would keep the memory of its TD without the proof.
+	doc, err := decode(signed.TD)
+	if err != nil {
+		return nil, fmt.Errorf("read the signed TD of %s: %w", t.ID, err)
+	}
+	return &Description{Thing: view(signed.TD, doc), Record: r, Signed: &Signed{Record: r.Raw, TD: signed.TD}, ProofMethod: text(made["verificationMethod"]),
 		ProofCreated: created}, nil
 }
 

@@ -1,6 +1,10 @@
 package td
 
-import "github.com/lmosd/lmosd/internal/jcs"
+import (
+	"bytes"
+
+	"github.com/lmosd/lmosd/internal/jcs"
+)
 
 // The functions below return the zero value for decoded JSON of another type. The schema check reports wrong types.
 
@@ -40,9 +44,10 @@ func texts(v any) []string {
 
 // bytesOf encodes a decoded value in canonical form (RFC 8785).
 func bytesOf(v any) []byte {
-	b, err := jcs.Append(nil, v)
+	var room [256]byte
+	b, err := jcs.Append(room[:0], v)
 	if err != nil { // v was decoded from JSON
 		return nil
 	}
-	return b
+	return bytes.Clone(b) // without spare capacity: views keep it
 }

@@ -15,15 +15,18 @@ type builder struct {
 	vars map[string]*Schema // the uriVariables of the Thing itself, shared by all affordances
 }
 
-// schemaOf returns the data schema v, or nil if v is not an object.
-func schemaOf(v any) *Schema {
-	if m := object(v); m != nil {
-		return parseSchema(m)
+// schema returns the data schema v, which is a member of the object at path in the TD, or nil if v is not an object.
+func (b *builder) schema(v any, path []string, member string) *Schema {
+	if object(v) == nil {
+		return nil
 	}
-	return nil
+	return schema.Within(&b.t.Raw, path, member)
 }
 
-func parseSchema(m map[string]any) *Schema { return schema.Parse(m) }
+// variables returns the uriVariables v, which are at path in the TD.
+func (b *builder) variables(v any, path ...string) map[string]*Schema {
+	return each(v, func(name string, m map[string]any) *Schema { return b.schema(m, path, name) })
+}
 
 // view returns the typed view of a decoded, checked TD. It never fails.
 func view(raw []byte, doc map[string]any) *Thing {
@@ -36,7 +39,8 @@ func view(raw []byte, doc map[string]any) *Thing {
 	if n, ok := doc["lmosd:concurrency"].(float64); ok && n >= 1 && n <= 1<<20 {
 		t.Concurrency = int(n)
 	}
-	b := &builder{doc: doc, t: t, base: newBase(t.Base), vars: each(doc["uriVariables"], parseSchema)}
+	b := &builder{doc: doc, t: t, base: newBase(t.Base)}
+	b.vars = b.variables(doc["uriVariables"], "uriVariables")
 	t.SecurityDefs = b.securityDefs()
 	t.Forms = b.forms(doc["forms"], nil)
 	t.Properties = each(doc["properties"], b.property)
@@ -48,25 +52,26 @@ func view(raw []byte, doc map[string]any) *Thing {
 }
 
 // each converts the members of the object v with read; it returns nil if v is not an object.
-func each[T any](v any, read func(m map[string]any) *T) map[string]*T {
+func each[T any](v any, read func(name string, m map[string]any) *T) map[string]*T {
 	m := object(v)
 	if m == nil {
 		return nil
 	}
 	all := make(map[string]*T, len(m))
 	for name, v := range m {
-		all[name] = read(object(v))
+		all[name] = read(name, object(v))
 	}
 	return all
 }
 
-func (b *builder) affordance(m map[string]any, ops []string) Affordance {
+// affordance returns what all kinds of affordances have; kind is the member of the TD that has them.
+func (b *builder) affordance(kind, name string, m map[string]any, ops []string) Affordance {
 	a := Affordance{
 		Types: texts(m["@type"]), Title: text(m["title"]), Description: text(m["description"]),
 		Forms: b.forms(m["forms"], ops),
 	}
 	a.URIVariables = b.vars
-	if own := each(m["uriVariables"], parseSchema); len(own) > 0 {
+	if own := b.variables(m["uriVariables"], kind, name, "uriVariables"); len(own) > 0 {
 		// The affordance's own variables override those of the Thing (TD 1.1 §5.3.2).
 		a.URIVariables = make(map[string]*Schema, len(b.vars)+len(own))
 		maps.Copy(a.URIVariables, b.vars)
@@ -75,10 +80,13 @@ func (b *builder) affordance(m map[string]any, ops []string) Affordance {
 	return a
 }
 
-func (b *builder) property(m map[string]any) *Property {
-	p := &Property{Schema: parseSchema(m), ReadOnly: flag(m["readOnly"]), WriteOnly: flag(m["writeOnly"]),
+// properties is the path of the properties of a TD.
+var properties = []string{"properties"}
+
+func (b *builder) property(name string, m map[string]any) *Property {
+	p := &Property{Schema: b.schema(m, properties, name), ReadOnly: flag(m["readOnly"]), WriteOnly: flag(m["writeOnly"]),
 		Observable: flag(m["observable"])}
-	p.Affordance = b.affordance(m, defaultPropertyOps(p.ReadOnly, p.WriteOnly))
+	p.Affordance = b.affordance(properties[0], name, m, defaultPropertyOps(p.ReadOnly, p.WriteOnly))
 	return p
 }
 
@@ -92,10 +100,11 @@ func defaultPropertyOps(readOnly, writeOnly bool) []string {
 	return propertyOps[:2:2]
 }
 
-func (b *builder) action(m map[string]any) *Action {
+func (b *builder) action(name string, m map[string]any) *Action {
+	at := []string{"actions", name}
 	a := &Action{
-		Affordance: b.affordance(m, actionOps[:1:1]),
-		Input:      schemaOf(m["input"]), Output: schemaOf(m["output"]),
+		Affordance: b.affordance("actions", name, m, actionOps[:1:1]),
+		Input:      b.schema(m["input"], at, "input"), Output: b.schema(m["output"], at, "output"),
 		Safe: flag(m["safe"]), Idempotent: flag(m["idempotent"]),
 	}
 	if synchronous, ok := m["synchronous"].(bool); ok {
@@ -104,16 +113,17 @@ func (b *builder) action(m map[string]any) *Action {
 	return a
 }
 
-func (b *builder) event(m map[string]any) *Event {
+func (b *builder) event(name string, m map[string]any) *Event {
+	at := []string{"events", name}
+	part := func(member string) *Schema { return b.schema(m[member], at, member) }
 	return &Event{
-		Affordance:   b.affordance(m, eventOps[:2:2]),
-		Subscription: schemaOf(m["subscription"]), Data: schemaOf(m["data"]),
-		DataResponse: schemaOf(m["dataResponse"]), Cancellation: schemaOf(m["cancellation"]),
+		Affordance:   b.affordance("events", name, m, eventOps[:2:2]),
+		Subscription: part("subscription"), Data: part("data"), DataResponse: part("dataResponse"), Cancellation: part("cancellation"),
 	}
 }
 
 func (b *builder) securityDefs() map[string]*SecurityScheme {
-	return each(b.doc["securityDefinitions"], func(m map[string]any) *SecurityScheme {
+	return each(b.doc["securityDefinitions"], func(_ string, m map[string]any) *SecurityScheme {
 		s := &SecurityScheme{Scheme: text(m["scheme"]), In: text(m["in"]), Name: text(m["name"]),
 			OneOf: texts(m["oneOf"]), AllOf: texts(m["allOf"]), Raw: bytesOf(m)}
 		s.In = cmp.Or(s.In, defaultIn[s.Scheme])

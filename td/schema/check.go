@@ -25,7 +25,7 @@ func (s *Schema) Check(value any) []Issue {
 	if node == nil {
 		return nil
 	}
-	w := &walk{root: s.root}
+	w := &walk{root: s.whole()}
 	w.value(node, value)
 	if w.steps > maxSteps {
 		return []Issue{{Reason: "the value is too large, or the schema too complex, to be checked"}}
@@ -35,8 +35,8 @@ func (s *Schema) Check(value any) []Issue {
 
 // fits reports whether value fits. It returns false, too, if a bound left a keyword unchecked. It is faster than Check.
 func (s *Schema) fits(value any) bool {
-	w := &walk{root: s.root, quick: true, strict: true}
-	w.value(s.node, value)
+	w := &walk{root: s.whole(), quick: true, strict: true}
+	w.value(s.Value(), value)
 	return !w.done()
 }
 

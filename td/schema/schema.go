@@ -7,6 +7,7 @@ package schema
 
 import (
 	"encoding/json"
+	"fmt"
 	"iter"
 	"regexp"
 	"regexp/syntax"
@@ -14,8 +15,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/internal/jsonedit"
 )
 
 // A Schema is a data schema of TD 1.1 §5.3.2, with more keywords of JSON Schema: local $ref, anyOf, allOf, not, if, then, else,
@@ -24,6 +27,7 @@ import (
 type Schema struct {
 	node any // object or boolean
 	root *root
+	late *late // of a schema that is decoded on its first use, in place of node and root
 }
 
 // A root is shared by all parts of a schema: the target of local references, and the compiled patterns.
@@ -51,6 +55,53 @@ const (
 // The caller must not change v afterwards.
 func Parse(v any) *Schema { return (&root{doc: v}).part(v) }
 
+// Within returns the data schema that is an object within text: the member of the object at path. Text is valid JSON that has it, and is not
+// changed afterwards. The schema is decoded on its first use, because a decoded one takes several times the memory of its text, and most are
+// not used. Schemas may share text and path.
+func Within(text *[]byte, path []string, member string) *Schema {
+	l := &struct {
+		Schema
+		late
+	}{late: late{text: text, path: path, member: member}}
+	l.Schema.late = &l.late
+	return &l.Schema
+}
+
+// A late is where a schema is that is decoded on its first use.
+type late struct {
+	text   *[]byte
+	path   []string
+	member string
+	root   atomic.Pointer[root]
+}
+
+// whole returns the root of the schema. Of several that decode it at once, one result is used.
+func (l *late) whole() *root {
+	if r := l.root.Load(); r != nil {
+		return r
+	}
+	text := *l.text
+	for i := range len(l.path) + 1 {
+		name := l.member
+		if i < len(l.path) {
+			name = l.path[i]
+		}
+		text = text[jsonedit.SkipSpace(text, 0):]
+		members, err := jsonedit.Members(nil, text)
+		at := members.Of(name)
+		if err != nil || at.To == 0 {
+			panic(fmt.Sprintf("td/schema: no member %q in the checked text", name))
+		}
+		text = text[at.From:at.To]
+	}
+	doc, err := jcs.View(text)
+	if err != nil {
+		panic("td/schema: a checked schema cannot be decoded: " + err.Error())
+	}
+	l.root.CompareAndSwap(nil, &root{doc: doc})
+	return l.root.Load()
+}
+
 func (r *root) part(v any) *Schema {
 	switch v.(type) {
 	case map[string]any, bool:
@@ -61,10 +112,21 @@ func (r *root) part(v any) *Schema {
 
 // Value returns the schema as decoded JSON, or nil. The caller must not change it.
 func (s *Schema) Value() any {
-	if s == nil {
+	switch {
+	case s == nil:
 		return nil
+	case s.late != nil:
+		return s.late.whole().doc
 	}
 	return s.node
+}
+
+// whole returns what s is a part of.
+func (s *Schema) whole() *root {
+	if s.late != nil {
+		return s.late.whole()
+	}
+	return s.root
 }
 
 // Keyword returns the value of a keyword, references followed, or nil. The caller must not change it.
@@ -104,7 +166,7 @@ func (s *Schema) part(v any) *Schema {
 	if s == nil {
 		return nil
 	}
-	return s.root.part(v)
+	return s.whole().part(v)
 }
 
 // Properties returns the names in "properties", sorted.
@@ -163,7 +225,7 @@ func (s *Schema) object() map[string]any {
 		if !ok {
 			return m
 		}
-		if m = object(s.root.lookup(ref)); m == nil {
+		if m = object(s.whole().lookup(ref)); m == nil {
 			return nil
 		}
 	}
