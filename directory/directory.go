@@ -91,10 +91,20 @@ type Options struct {
 	// Scope returns what a caller sees without asking Sees for each Thing, which is slower. Nil means that all callers see all public Things,
 	// and that Sees is asked for the others. It must agree with Sees.
 	Scope func(p *did.Principal) td.Scope
+	// Own loads what this node publishes, which [Directory.Add] adds. Nil: all of it is loaded.
+	Own Own
 	// Organizations knows the organizations of owners. Nil knows none.
 	Organizations Organizations
 	// Log may be nil.
 	Log *slog.Logger
+}
+
+// An Own loads the Things of this node after its start (publication.Index).
+type Own interface {
+	// IsLoading reports whether some are not loaded yet.
+	IsLoading() bool
+	// Await waits until those that ref may name are loaded; the zero reference names all. The error is that of ctx.
+	Await(ctx context.Context, ref td.Ref) error
 }
 
 // A Source provides descriptions that the index may lack. Both methods must return soon after ctx ends. Results are verified before they

@@ -86,7 +86,7 @@ func (d *Directory) fromIndex(ctx context.Context, a *answer) (more, ok bool) {
 	found := f.rest(a.q)
 	a.q.Counter.CountAnswer()
 	a.q.Counter.CountMatches(f.total)
-	if f.cut || d.loading.Load() {
+	if f.cut || d.isLoading() {
 		a.q.Counter.SetTruncated()
 	}
 	if more = len(found) > a.q.Max(); more {

@@ -63,6 +63,11 @@ func (e *movedError) Error() string {
 
 // get is Get without following moves. The error wraps a movedError if the Thing has moved.
 func (d *Directory) get(ctx context.Context, ref td.Ref) (*td.Description, error) {
+	if d.opts.Own != nil {
+		if err := d.opts.Own.Await(ctx, ref); err != nil {
+			return nil, err
+		}
+	}
 	by, r := d.reader(ctx), reference{Ref: ref}
 	if r.Organization != "" {
 		m, id, err := d.membership(ctx, r.Organization, true)

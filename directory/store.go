@@ -29,7 +29,7 @@ type savedDesc struct {
 	Others [][]byte `cbor:"6,keyasint,omitempty"` // the records of further hosts
 }
 
-// initialLoad is the number of descriptions that New verifies, at 0.3 ms each.
+// initialLoad is the number of descriptions that New verifies at most, at 0.3 ms each.
 const initialLoad = 256
 
 // load reads all sequence numbers, and the first descriptions; loadRest reads the others.
@@ -51,6 +51,9 @@ func (d *Directory) loadRest(ctx context.Context) {
 	if !d.loading.Load() {
 		return
 	}
+	if d.opts.Own != nil && d.opts.Own.Await(ctx, td.Ref{}) != nil { // own Things are not verified twice
+		return
+	}
 	defer d.loading.Store(false)
 	start := time.Now()
 	if _, err := d.loadDescriptions(ctx, 0); err != nil && ctx.Err() == nil {
@@ -59,6 +62,11 @@ func (d *Directory) loadRest(ctx context.Context) {
 	}
 	_, known := d.Len()
 	d.log.Info("directory loaded", "things", known, "took", time.Since(start))
+}
+
+// isLoading reports whether the index does not have all stored Things, or all of this node.
+func (d *Directory) isLoading() bool {
+	return d.loading.Load() || d.opts.Own != nil && d.opts.Own.IsLoading()
 }
 
 var errLimitReached = errors.New("limit reached")

@@ -56,7 +56,7 @@ func (n *Node) openMesh(embedder embedding.Embedder) (*mesh, error) {
 	}
 	var err error
 	if m.directory, err = directory.New(directory.Options{Store: n.stores.Fast, Verifier: m.verifier, Sources: []directory.Source{m.dht},
-		Fetch: m.dht.Body, Bind: m.bind, Self: n.DID(), Max: n.opts.MaxThings, Log: n.opts.Log,
+		Fetch: m.dht.Body, Bind: m.bind, Self: n.DID(), Own: m.index, Max: n.opts.MaxThings, Log: n.opts.Log,
 		Latency: n.network.peers.Latency, Connected: n.network.peers.IsConnected, Share: n.network.peers.Share, Trust: n.policy.Trust,
 		Embedder: embedder, OnChange: m.changed, Organizations: n.network.trust, Admits: n.policy.Connects, Sees: n.policy.Finds, Scope: n.policy.Scope,
 		Probe:  func(ctx context.Context, id did.DID) error { return m.monitor.Dial(ctx, id) },

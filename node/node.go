@@ -108,7 +108,7 @@ func open(o Options, aside string) (*Node, error) {
 		n.openLocal,                              // discovery on the local network
 		n.openCalls,                              // the chains of calls
 		n.listen,                                 // now peers may connect
-		func() error { return n.restore(n.life.ctx) }, // publications contain the addresses of the listeners
+		func() error { return n.mesh.publisher.Open(n.life.ctx) }, // publications contain the addresses of the listeners
 		n.openListeners, // of MQTT, CoAP and WebSocket
 		n.openHTTP,      // last: the first request finds all other parts
 	} {
@@ -146,7 +146,7 @@ func (n *Node) openDir(aside string) error {
 	}
 	n.life.onRun(func(ctx context.Context) error {
 		if n.stores.Run(ctx) { // the disk was full, and has room now
-			return n.restore(n.life.ctx)
+			return n.mesh.publisher.Restore(n.life.ctx)
 		}
 		return nil
 	})
@@ -270,9 +270,6 @@ func atHost(t *interact.Timing, took time.Duration) { t.Host = took }
 func (n *Node) listen() error {
 	return n.network.own.Start()
 }
-
-// restore publishes the stored publications again.
-func (n *Node) restore(ctx context.Context) error { return n.mesh.publisher.Restore(ctx) }
 
 // openHTTP opens the API with the exports of the bridges.
 func (n *Node) openHTTP() (err error) {

@@ -3,8 +3,6 @@ package publication
 import (
 	"context"
 	"iter"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -191,6 +189,9 @@ func (p *Publisher) expire(ctx context.Context, id string, a *attachedAgent, c *
 // endOrphans withdraws, after a grace, the Things whose agents did not attach again since the start of the node. On a full disk it tries
 // again.
 func (p *Publisher) endOrphans(ctx context.Context) error {
+	if err := p.o.Index.awaitAll(ctx); err != nil {
+		return err
+	}
 	for full := true; full; {
 		select {
 		case <-time.After(Grace):
@@ -205,7 +206,7 @@ func (p *Publisher) endOrphans(ctx context.Context) error {
 // withdrawOrphans withdraws the Things that had an attached agent when the node last stopped, and have none now. The tombstones are
 // announced by repeat. It reports whether some wait for room on the disk.
 func (p *Publisher) withdrawOrphans(ctx context.Context) (full bool) {
-	for _, id := range p.orphaned() {
+	for _, id := range p.orphans.things() {
 		switch pub, err := p.withdrawOrphan(ctx, id); {
 		case codeIs(err, interact.DiskFull):
 			full = true
@@ -219,13 +220,6 @@ func (p *Publisher) withdrawOrphans(ctx context.Context) (full bool) {
 	return full
 }
 
-// orphaned returns the Things that had an attached agent when the node last stopped.
-func (p *Publisher) orphaned() []string {
-	p.turn.Lock()
-	defer p.turn.Unlock()
-	return slices.Sorted(maps.Keys(p.orphans))
-}
-
 // withdrawOrphan withdraws a Thing whose agent did not attach again; the publication is nil if one did.
 func (p *Publisher) withdrawOrphan(ctx context.Context, thing string) (*Publication, error) {
 	p.turn.Lock()
@@ -233,7 +227,7 @@ func (p *Publisher) withdrawOrphan(ctx context.Context, thing string) (*Publicat
 	if p.o.Index.Get(thing) != nil {
 		return nil, nil
 	}
-	if orphan := p.orphans[thing]; orphan.Owner != "" {
+	if orphan := p.orphans.get(thing); orphan.Owner != "" {
 		return p.endHostingLocked(ctx, orphan, time.Now())
 	}
 	return p.withdrawLocked(ctx, thing, 0, "")

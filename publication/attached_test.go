@@ -161,8 +161,8 @@ func TestAnAgentThatDoesNotAttachAfterARestart(t *testing.T) {
 			}
 		}
 		f = f.restart(time.Now())
-		if len(f.orphans) != 2 {
-			t.Errorf("the orphans are %v, want both", f.orphans)
+		if len(f.orphans.things()) != 2 {
+			t.Errorf("the orphans are %v, want both", f.orphans.things())
 		}
 		f.attach("again")
 		if err := f.endOrphans(t.Context()); err != nil {

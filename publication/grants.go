@@ -3,6 +3,7 @@ package publication
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -88,16 +89,31 @@ func (x *Index) addRules(b *access.Builder) error {
 	all := slices.DeleteFunc(x.All(), func(p *Publication) bool { return p.Description == nil || len(p.For) == 0 })
 	slices.SortFunc(all, func(a, b *Publication) int { return strings.Compare(a.Thing, b.Thing) })
 	for _, p := range all {
-		names := slices.DeleteFunc(slices.Clone(p.For), func(name string) bool { return b.CheckCaller(name) != nil })
-		if len(names) == 0 {
-			continue
-		}
-		r := access.Rule{Allow: names, To: []string{string(access.Find), string(access.Call)}, On: []string{p.Thing}}
-		if err := b.AddRule("expose "+p.Description.Name(), r); err != nil {
+		if err := addCallers(b, p.Description.Name(), p.Thing, p.For); err != nil {
 			return err
 		}
 	}
+	if l := x.loading.Load(); l != nil {
+		waiting := l.waiting()
+		for _, thing := range slices.Sorted(maps.Keys(waiting)) {
+			if x.known(thing) != nil {
+				continue
+			}
+			if err := addCallers(b, thing, thing, waiting[thing]); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
+}
+
+// addCallers adds the rule "expose NAME" for the callers of a Thing.
+func addCallers(b *access.Builder, name, thing string, callers []string) error {
+	callers = slices.DeleteFunc(slices.Clone(callers), func(name string) bool { return b.CheckCaller(name) != nil })
+	if len(callers) == 0 {
+		return nil
+	}
+	return b.AddRule("expose "+name, access.Rule{Allow: callers, To: []string{string(access.Find), string(access.Call)}, On: []string{thing}})
 }
 
 // Offered returns the publications in force, sorted by id. The caller must not change them.

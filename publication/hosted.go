@@ -100,7 +100,7 @@ func (p *Publisher) host(ctx context.Context, g *td.Grant, body []byte, handler 
 	old := p.o.Index.Get(g.Thing)
 	known, _ := p.o.Directory.Grant(g.Owner, g.Thing)
 	switch {
-	case old != nil && p.ownerOf(old) != g.Owner, old == nil && p.orphans[g.Thing] != nil && p.ownerOf(p.orphans[g.Thing]) != g.Owner:
+	case old != nil && p.ownerOf(old) != g.Owner, old == nil && p.orphans.get(g.Thing) != nil && p.ownerOf(p.orphans.get(g.Thing)) != g.Owner:
 		return nil, false, interact.Errorf(interact.Forbidden, "use another id", "this node has a Thing of another owner with the id %s", g.Thing).
 			Then(interact.StepShow, g.Thing)
 	case p.o.Directory.Seq(g.Owner, g.Thing) > g.Number, old != nil && old.grant != nil && old.grant.Number > g.Number:

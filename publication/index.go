@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lmosd/lmosd/did"
@@ -31,6 +32,8 @@ type Index struct {
 	names  map[string][]*Publication // by name
 	ends   ends                      // of the registrations
 	ending backoff.Waker             // wakes when the first end is another one
+
+	loading atomic.Pointer[loading] // nil when all stored publications are in the index
 }
 
 // NewIndex returns an empty index of the Things of owner, which is the node. sees is that of directory.Options, with nil for no limits.
@@ -77,8 +80,18 @@ func (x *Index) removeLocked(thing string) {
 	}
 }
 
-// Get returns the publication of a Thing by its id, withdrawn or not, or nil.
+// Get returns the publication of a Thing by its id, withdrawn or not, or nil. It loads the Thing if that is still to be done.
 func (x *Index) Get(thing string) *Publication {
+	p := x.known(thing)
+	if l := x.loading.Load(); p == nil && l != nil {
+		l.thing(thing)
+		return x.known(thing)
+	}
+	return p
+}
+
+// known is Get without loading, for callers that hold locks.
+func (x *Index) known(thing string) *Publication {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.all[thing]
@@ -138,6 +151,11 @@ func (x *Index) isVisible(ctx context.Context, p *Publication) bool {
 // Locate returns the agent of a Thing that this node offers, if the caller of ctx may receive its description. The calls of peers end here:
 // the node does not relay. The error is an [*interact.Error] of code NotFound or Withdrawn.
 func (x *Index) Locate(ctx context.Context, ref string) (interact.Thing, error) {
+	if x.IsLoading() {
+		if err := x.Await(ctx, td.ParseRef(ref)); err != nil {
+			return nil, interact.AsError(err)
+		}
+	}
 	if p := x.find(ref, func(p *Publication) bool { return x.isVisible(ctx, p) }); p != nil {
 		return p.Agent, nil
 	}
@@ -235,6 +253,9 @@ func (x *Index) Count(ctx context.Context) (n int) {
 // Restricted returns the records that only their host gives out, of the Things of this node that the caller of ctx may find: with their TDs,
 // and those of withdrawn Things.
 func (x *Index) Restricted(ctx context.Context) (all []*td.Signed) {
+	if x.awaitAll(ctx) != nil {
+		return nil
+	}
 	for _, p := range x.All() {
 		if p.isRestricted() && p.Audience != td.Private && p.Signed != nil && x.isVisible(ctx, p) {
 			all = append(all, p.Signed)
@@ -257,6 +278,9 @@ func (x *Index) hasPublic(fits func(*td.Description) bool) bool {
 
 // Hosted implements dht.Local: it returns the public records that match q and that the caller of ctx may receive, up to its limit.
 func (x *Index) Hosted(ctx context.Context, q td.Query) []*td.Signed {
+	if x.Await(ctx, td.Ref{Name: q.ID}) != nil {
+		return nil
+	}
 	candidates := x.All()
 	if q.ID != "" {
 		candidates = []*Publication{x.Get(q.ID)}
@@ -272,11 +296,18 @@ func (x *Index) Hosted(ctx context.Context, q td.Query) []*td.Signed {
 
 // Body implements dht.Local: it returns the TD with the SHA-256 hash, if the caller of ctx may receive it.
 func (x *Index) Body(ctx context.Context, hash [32]byte) ([]byte, bool) {
-	x.mu.RLock()
-	p := x.hashes[hash]
-	x.mu.RUnlock()
+	p := x.byHash(hash)
+	if p == nil && x.awaitAll(ctx) == nil {
+		p = x.byHash(hash)
+	}
 	if p == nil || !x.isVisible(ctx, p) {
 		return nil, false
 	}
 	return p.Signed.TD, true
+}
+
+func (x *Index) byHash(hash [32]byte) *Publication {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.hashes[hash]
 }

@@ -213,6 +213,9 @@ func (p *Publisher) IsUp(ctx context.Context, pub *Publication) bool {
 // count as not hosted here.
 func (p *Publisher) States(ctx context.Context, keys [][32]byte) []dht.AgentState {
 	states := make([]dht.AgentState, len(keys))
+	if p.o.Index.awaitAll(ctx) != nil {
+		return states // as of Things that are not here
+	}
 	var g sync.WaitGroup
 	for i, key := range keys {
 		if pub := p.o.Index.byKey(key); pub != nil && p.o.Index.isVisible(ctx, pub) {

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	ds "github.com/ipfs/go-datastore"
-	"github.com/ipfs/go-datastore/query"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lmosd/lmosd/did"
@@ -103,215 +102,28 @@ type Publisher struct {
 	things keylock.Locks
 	// draining is set when this node stops: its records say so.
 	draining atomic.Bool
-	// orphans had an attached agent when the node last stopped, by thing id; owned by turn.
-	orphans map[string]*Publication
+	orphans  orphans
 }
 
-// New returns a publisher. [Publisher.Restore] reads what the store has.
+// New returns a publisher. [Publisher.Open] reads what the store has.
 func New(o Options) *Publisher {
 	if o.Access != nil {
 		o.Access.AddSource(o.Index.addRules)
 	}
 	known := func() int { _, known := o.Directory.Len(); return known }
-	return &Publisher{o: o, orphans: map[string]*Publication{}, probes: make(chan struct{}, maxProbes), attached: attached{agents: map[string]*attachedAgent{}},
+	return &Publisher{o: o, probes: make(chan struct{}, maxProbes), attached: attached{agents: map[string]*attachedAgent{}},
 		schedule: &schedule{index: o.Index, lifetime: o.Lifetime, known: known, states: map[string]*state{}}}
 }
 
-// Run repeats announcements, and withdraws Things whose registrations end, and those whose agents do not attach again after a restart, until
+// Run loads what [Publisher.Open] has left, repeats announcements, and withdraws Things whose registrations end, and those whose agents do not attach again after a restart, until
 // ctx ends.
 func (p *Publisher) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return p.loadRest(ctx) })
 	g.Go(func() error { return p.repeat(ctx) })
 	g.Go(func() error { return p.endOrphans(ctx) })
 	g.Go(func() error { return p.endRegistrations(ctx) })
 	return g.Wait()
-}
-
-// Restore reads the store and publishes its content again. The directory gets tombstones too: its own store may have lost the
-// last seconds before a crash. It may be called again when a full disk has room again.
-func (p *Publisher) Restore(ctx context.Context) error {
-	p.turn.Lock() // the node may run: a concurrent publication must not be taken for an older state
-	defer p.turn.Unlock()
-	now := time.Now()
-	if err := p.load(ctx, now); err != nil {
-		return err
-	}
-	var g errgroup.Group
-	g.SetLimit(loaders)
-	granted := false
-	for _, pub := range p.o.Index.All() {
-		granted = granted || len(pub.For) > 0
-		g.Go(func() error { return p.restore(ctx, pub, now) })
-	}
-	if err := g.Wait(); err != nil {
-		return err
-	}
-	if granted && p.o.Access != nil {
-		return p.o.Access.Refresh()
-	}
-	return nil
-}
-
-// restore adds a publication of the store to the directory.
-func (p *Publisher) restore(ctx context.Context, pub *Publication, now time.Time) error {
-	d, err := pub.describe(ctx, p.o.Verifier, now)
-	if err == nil {
-		_, err = p.o.Directory.Add(d)
-	}
-	wrongTime := errors.Is(err, td.ErrExpired) || errors.Is(err, td.ErrFuture)
-	switch {
-	case err == nil, pub.Owner != "":
-	case codeIs(err, interact.RolledBack) && pub.Description == nil: // Another process with this key published it again.
-	case wrongTime && pub.Description == nil:
-		p.o.Log.Warn("withdrawal not repeated: the clock may be wrong", "thing", pub.Thing, "err", err)
-	default:
-		return p.o.Disk.Failed(fmt.Errorf("publish %s again: %w", pub.Thing, err))
-	}
-	return nil
-}
-
-// loaders is the number of publications that are loaded at once. It exceeds that of processors, because new records wait for the disk.
-const loaders = 16
-
-// load reads what was published before the last stop. An unreadable entry is an error of code StoreCorrupt: what was acknowledged must
-// not vanish silently. The caller holds turn.
-func (p *Publisher) load(ctx context.Context, now time.Time) error {
-	res, err := p.o.Store.Query(ctx, query.Query{})
-	if err != nil {
-		return p.o.Disk.Failed(err)
-	}
-	defer res.Close()
-	var others sync.Mutex // is held for all but the own Things, of which there may be many
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(loaders)
-	for r := range res.Next() {
-		g.Go(func() error {
-			if r.Error != nil {
-				return p.o.Disk.Failed(r.Error)
-			}
-			return p.loadEntry(ctx, r.Entry, now, &others)
-		})
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	return g.Wait()
-}
-
-// loadEntry publishes an entry of the store again.
-func (p *Publisher) loadEntry(ctx context.Context, e query.Entry, now time.Time, others *sync.Mutex) error {
-	if isOthers, err := p.isOthers(ctx, e.Key, e.Value); err != nil || isOthers {
-		return err
-	}
-	pub, err := p.read(e)
-	if err != nil {
-		return p.o.Disk.Failed(fmt.Errorf("read the publication %s: %w", e.Key, err))
-	}
-	if p.o.Index.Get(pub.Thing) != nil {
-		return nil // It was loaded at the start, when others had to wait for room on the disk.
-	}
-	if pub.Owner == "" && !pub.Attached && pub.Withdrawn.IsZero() {
-		return p.reviveOwn(ctx, pub, now)
-	}
-	others.Lock()
-	defer others.Unlock()
-	if p.orphans[pub.Thing] != nil {
-		return nil
-	}
-	return p.revive(ctx, pub, now)
-}
-
-// read decodes an entry of the store. An entry of another key than the node's is an error: the node cannot sign for it.
-func (p *Publisher) read(e query.Entry) (*Publication, error) {
-	var pub Publication
-	if err := json.Unmarshal(e.Value, &pub); err != nil {
-		return nil, err
-	}
-	if err := pub.validate(); err != nil {
-		return nil, err
-	}
-	if ds.RawKey(e.Key) != p.storeKey(pub.Thing) {
-		return nil, fmt.Errorf("it is not %s's: was identity.pem replaced?", p.o.Signer.DID().Short())
-	}
-	return &pub, nil
-}
-
-// revive publishes a stored publication again that is not simply a Thing of this node: [Publisher.reviveOwn].
-func (p *Publisher) revive(ctx context.Context, pub *Publication, now time.Time) error {
-	switch {
-	case pub.hasExpired(now):
-		if err := p.remove(ctx, pub); !codeIs(err, interact.DiskFull) {
-			return err
-		}
-		return nil
-	case pub.Attached:
-		if pub.Owner != "" {
-			g, err := td.ParseGrant(pub.Grant)
-			if err != nil {
-				return p.o.Disk.Failed(fmt.Errorf("read the grant of %s: %w", pub.Thing, err))
-			}
-			pub.grant = g
-		}
-		p.orphans[pub.Thing] = pub
-		return nil
-	case !pub.Withdrawn.IsZero():
-		p.o.Index.set(pub)
-		return nil
-	}
-	return p.reviveHosted(ctx, pub, now)
-}
-
-// reviveOwn publishes a stored Thing of this node again: with its record, or with a new one if half of its life is over, or the hosts have changed.
-// The TD gets another proof only if the present one is not valid.
-func (p *Publisher) reviveOwn(ctx context.Context, pub *Publication, now time.Time) error {
-	d, err := pub.Signed.Verify(ctx, p.o.Verifier, now)
-	if err == nil {
-		pub.Description, pub.Signed, pub.Audience = d, d.Signed, d.Visibility
-		p.bind(pub, nil)
-		p.o.Index.set(pub)
-		if p.isCurrent(pub, now) {
-			return nil
-		}
-		err = p.renewStored(ctx, pub, now)
-	} else {
-		t, unread := td.Parse(pub.Signed.TD)
-		if unread != nil {
-			return p.o.Disk.Failed(fmt.Errorf("read the TD of %s: %w", pub.Thing, unread))
-		}
-		_, err = p.signAgain(ctx, pub, t, now)
-		if errors.Is(err, proof.ErrTime) {
-			_, err = p.proveAgain(ctx, pub, now)
-		}
-	}
-	if codeIs(err, interact.DiskFull) { // A record that could not be stored is not announced, and an expired one not published until renew signs it.
-		return nil
-	}
-	if _, described := errors.AsType[*interact.Error](err); err == nil || described {
-		return err
-	}
-	return p.o.Disk.Failed(fmt.Errorf("publish %s again: %w", pub.Thing, err))
-}
-
-// isCurrent reports whether the record of a stored publication need not be replaced.
-func (p *Publisher) isCurrent(pub *Publication, now time.Time) bool {
-	r, hosts := pub.Description.Record, p.o.Hosts()
-	return r.Expires.Sub(now) > p.o.Lifetime/2 && p.known(pub.Thing) <= r.Seq &&
-		slices.EqualFunc(r.Hosts, hosts, func(a, b td.Host) bool { return a.Node == b.Node && slices.Equal(a.Addrs, b.Addrs) })
-}
-
-// renewStored stores a new record of a publication that was just verified.
-func (p *Publisher) renewStored(ctx context.Context, pub *Publication, now time.Time) error {
-	next := *pub
-	next.Seq = p.nextSeq(pub, pub.Thing, now)
-	signed, err := td.Renew(pub.Description, p.o.Signer, p.lease(next.Seq, now))
-	if err != nil {
-		return err
-	}
-	if next.Description, err = pub.Description.Refresh(p.o.Verifier, signed.Record, now); err != nil {
-		return err
-	}
-	next.Signed = next.Description.Signed
-	return p.keep(ctx, &next)
 }
 
 // A Result describes a change of a publication.
@@ -382,7 +194,7 @@ func (p *Publisher) publish(ctx context.Context, raw []byte, handler interact.Th
 	if handler == nil && old != nil && isThroughMesh(t) {
 		handler = old.handler // Forms through the mesh lead to the handler of this process, if there is one.
 	}
-	withdrawn, err := p.withdrawPublic(cmp.Or(old, p.orphans[t.ID]), t, now)
+	withdrawn, err := p.withdrawPublic(cmp.Or(old, p.orphans.get(t.ID)), t, now)
 	if err != nil {
 		return nil, err
 	}
@@ -544,7 +356,7 @@ func (p *Publisher) withdrawLocked(ctx context.Context, thing string, audience t
 
 // endLocked is withdrawLocked without the end of the caller secret, which the next key of the node continues to use.
 func (p *Publisher) endLocked(ctx context.Context, thing string, audience td.Visibility, moved did.DID) (*Publication, error) {
-	now, old := time.Now(), cmp.Or(p.o.Index.Get(thing), p.orphans[thing])
+	now, old := time.Now(), cmp.Or(p.o.Index.Get(thing), p.orphans.get(thing))
 	if old != nil && !old.Withdrawn.IsZero() && old.Moved == moved && old.Seq >= p.known(thing) {
 		return old, nil
 	}

@@ -243,14 +243,14 @@ func TestAnAgentInThisProcessIsNotStored(t *testing.T) {
 		t.Errorf("renewed: %+v, %v; want the agent in this process", next, err)
 	}
 	next := d.restart(time.Now())
-	if next.Count(t.Context()) != 0 || next.orphans[of.Thing] == nil {
-		t.Errorf("after a restart %d things are offered and the orphans are %v, want the agent to be one: its process is gone", next.Count(t.Context()), next.orphans)
+	if next.Count(t.Context()) != 0 || next.orphans.get(of.Thing) == nil {
+		t.Errorf("after a restart %d things are offered and the orphans are %v, want the agent to be one: its process is gone", next.Count(t.Context()), next.orphans.things())
 	}
 	if back, err := next.withdrawOrphan(t.Context(), of.Thing); err != nil || back.Description != nil || !slices.Equal(next.dir.added[0].Record.Capabilities, of.Description.Record.Capabilities) {
 		t.Errorf("withdrawn: %+v, %v; want a tombstone in the shards of the agent", back, err)
 	}
-	if last := next.restart(time.Now()); len(last.orphans) != 0 || last.Get(of.Thing) == nil {
-		t.Errorf("after another restart: %v, want the tombstone", last.orphans)
+	if last := next.restart(time.Now()); len(last.orphans.things()) != 0 || last.Get(of.Thing) == nil {
+		t.Errorf("after another restart: %v, want the tombstone", last.orphans.things())
 	}
 	d.withdraw(of.Thing)
 	if next := d.restart(time.Now()); next.Get(of.Thing) == nil {

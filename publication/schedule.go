@@ -111,7 +111,7 @@ func (s *schedule) reset(thing string) {
 // gossiped and replicated note that a carrier has accepted p, unless another publication has replaced p.
 func (s *schedule) gossiped(p *Publication) {
 	s.update(p.Thing, func(st *state) {
-		if s.index.Get(p.Thing) == p {
+		if s.index.known(p.Thing) == p {
 			st.gossiped, st.wait = time.Now(), s.interval(s.known())
 		}
 	})
@@ -119,7 +119,7 @@ func (s *schedule) gossiped(p *Publication) {
 
 func (s *schedule) replicated(p *Publication) {
 	s.update(p.Thing, func(st *state) {
-		if s.index.Get(p.Thing) == p {
+		if s.index.known(p.Thing) == p {
 			st.replicated = time.Now()
 		}
 	})
@@ -128,7 +128,7 @@ func (s *schedule) replicated(p *Publication) {
 func (s *schedule) update(thing string, f func(*state)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.index.Get(thing) != nil { // else it was removed
+	if s.index.known(thing) != nil { // else it was removed
 		f(s.stateLocked(thing, s.known()))
 	}
 }

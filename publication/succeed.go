@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -57,9 +56,12 @@ func (p *Publisher) Succeed(ctx context.Context, next did.Signer, moved bool) (i
 
 // succeed stores the publications of the next key, and then the withdrawals, which it returns.
 func (p *Publisher) succeed(ctx context.Context, next did.Signer, successor did.DID) (ended []*Publication, err error) {
+	if err := p.o.Index.awaitAll(ctx); err != nil {
+		return nil, err
+	}
 	p.turn.Lock()
 	defer p.turn.Unlock()
-	things := slices.DeleteFunc(slices.Sorted(maps.Keys(p.orphans)), func(thing string) bool { return p.o.Index.Get(thing) != nil })
+	things := slices.DeleteFunc(p.orphans.things(), func(thing string) bool { return p.o.Index.Get(thing) != nil })
 	for _, pub := range p.o.Index.All() {
 		switch {
 		case pub.Moved != "" && pub.Moved == successor: // withdrawn by an earlier call, which may not have announced it
@@ -85,7 +87,7 @@ func (p *Publisher) succeed(ctx context.Context, next did.Signer, successor did.
 	}
 	for _, thing := range things {
 		end := func() (*Publication, error) { return p.endLocked(ctx, thing, 0, successor) }
-		if orphan := p.orphans[thing]; orphan != nil && orphan.Owner != "" {
+		if orphan := p.orphans.get(thing); orphan != nil && orphan.Owner != "" {
 			end = func() (*Publication, error) { return p.endHostingLocked(ctx, orphan, time.Now()) }
 		}
 		pub, err := end()

@@ -1,0 +1,417 @@
+package publication
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	ds "github.com/ipfs/go-datastore"
+	"github.com/ipfs/go-datastore/query"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lmosd/lmosd/did/proof"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/keylock"
+	"github.com/lmosd/lmosd/td"
+)
+
+const (
+	// firstEntries is the number of stored publications that Open loads, at 0.5 ms each.
+	firstEntries = 256
+	// loaders is the number of publications that are loaded at once. It exceeds that of processors, because new records wait for the disk.
+	loaders = 16
+)
+
+// A loading publishes what the store has again. The node may run meanwhile: what is asked for before its turn is loaded at once.
+type loading struct {
+	p     *Publisher
+	ctx   context.Context // of the node
+	now   time.Time
+	turns keylock.Locks // of the Things that are being loaded
+	ended chan struct{} // closed when all are loaded
+
+	mu      sync.Mutex
+	seen    map[string]bool     // Things that were loaded, or that the store does not have; owned by mu
+	callers map[string][]string // Publication.For of Things that are not loaded yet; owned by mu
+}
+
+func (p *Publisher) newLoading(ctx context.Context, now time.Time) *loading {
+	return &loading{p: p, ctx: ctx, now: now, ended: make(chan struct{}), seen: map[string]bool{}, callers: map[string][]string{}}
+}
+
+// Open publishes again what the store has: the first entries before it returns, and the others in [Publisher.Run]. Until then the [Index] loads what it
+// is asked for. The access rules have all callers of publications at once. An unreadable entry is an error of code StoreCorrupt, of Open or of
+// Run: what was acknowledged must not vanish silently. The directory gets tombstones too: its own store may have lost the last seconds before a
+// crash. Background work ends with ctx.
+func (p *Publisher) Open(ctx context.Context) error {
+	l := p.newLoading(ctx, time.Now())
+	p.o.Index.loading.Store(l)
+	more, err := l.all(ctx, firstEntries)
+	if err != nil {
+		return err
+	}
+	if !more {
+		p.o.Index.loading.Store(nil)
+		close(l.ended)
+	}
+	return p.refreshCallers(l)
+}
+
+// loadRest publishes again what Open has left.
+func (p *Publisher) loadRest(ctx context.Context) error {
+	l := p.o.Index.loading.Load()
+	if l == nil {
+		return nil
+	}
+	if _, err := l.all(ctx, 0); err != nil {
+		return err
+	}
+	p.o.Log.Info("publications loaded", "things", len(l.seen), "took", time.Since(l.now))
+	p.o.Index.loading.Store(nil)
+	close(l.ended)
+	return p.refreshCallers(l)
+}
+
+// refreshCallers puts the callers of stored publications in force.
+func (p *Publisher) refreshCallers(l *loading) error {
+	granted := len(l.callers) > 0 || slices.ContainsFunc(p.o.Index.All(), func(pub *Publication) bool { return len(pub.For) > 0 })
+	if granted && p.o.Access != nil {
+		return p.o.Access.Refresh()
+	}
+	return nil
+}
+
+// Restore publishes again what is not published yet: entries that could not be stored when the disk was full.
+func (p *Publisher) Restore(ctx context.Context) error {
+	p.turn.Lock() // the node runs: a concurrent publication must not be taken for an older state
+	defer p.turn.Unlock()
+	return p.load(ctx, time.Now())
+}
+
+// load is Restore at now, for a caller that holds turn.
+func (p *Publisher) load(ctx context.Context, now time.Time) error {
+	l := p.newLoading(ctx, now)
+	if _, err := l.all(ctx, 0); err != nil {
+		return err
+	}
+	return p.refreshCallers(l)
+}
+
+// all loads the entries of the store that are not loaded yet: at most limit, without one if that is 0. It reports whether there are more, whose
+// callers it notes.
+func (l *loading) all(ctx context.Context, limit int) (more bool, err error) {
+	disk := l.p.o.Disk
+	res, err := l.p.o.Store.Query(ctx, query.Query{})
+	if err != nil {
+		return false, disk.Failed(err)
+	}
+	defer res.Close()
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(loaders)
+	n := 0
+	for r := range res.Next() {
+		if n++; limit > 0 && n > limit && r.Error == nil {
+			more = true
+			l.noteCallers(r.Value)
+			continue
+		}
+		g.Go(func() error {
+			if r.Error != nil {
+				return disk.Failed(r.Error)
+			}
+			return l.entry(ctx, r.Entry)
+		})
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return more, g.Wait()
+}
+
+// noteCallers notes the callers of a stored publication in force.
+func (l *loading) noteCallers(value []byte) {
+	if !bytes.Contains(value, []byte(`"for":[`)) {
+		return
+	}
+	var pub struct {
+		Thing     string
+		For       []string
+		Withdrawn time.Time
+		Attached  bool
+	}
+	if json.Unmarshal(value, &pub) != nil || !pub.Withdrawn.IsZero() || pub.Attached { // an unreadable one is an error later
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.callers[pub.Thing] = pub.For
+}
+
+// waiting returns the callers of the Things that are not loaded yet, by thing id.
+func (l *loading) waiting() map[string][]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	left := maps.Clone(l.callers)
+	maps.DeleteFunc(left, func(thing string, _ []string) bool { return l.seen[thing] })
+	return left
+}
+
+// entry publishes an entry of the store again.
+func (l *loading) entry(ctx context.Context, e query.Entry) error {
+	p := l.p
+	if isOthers, err := p.isOthers(ctx, e.Key, e.Value); err != nil || isOthers {
+		return err
+	}
+	pub, err := p.read(e)
+	if err != nil {
+		return p.o.Disk.Failed(fmt.Errorf("read the publication %s: %w", e.Key, err))
+	}
+	defer l.turns.Lock(pub.Thing)()
+	if l.isSeen(pub.Thing) {
+		return nil // and may have changed since
+	}
+	return l.publish(ctx, pub)
+}
+
+// thing publishes a Thing again that is asked for before its turn, if the store has it.
+func (l *loading) thing(thing string) {
+	if l.isSeen(thing) {
+		return
+	}
+	defer l.turns.Lock(thing)()
+	if l.isSeen(thing) {
+		return
+	}
+	key := l.p.storeKey(thing)
+	value, err := l.p.o.Store.Get(l.ctx, key)
+	switch {
+	case errors.Is(err, ds.ErrNotFound):
+		l.see(thing)
+		return
+	case err == nil:
+		var pub *Publication
+		if pub, err = l.p.read(query.Entry{Key: key.String(), Value: value}); err == nil {
+			err = l.publish(l.ctx, pub)
+		}
+	}
+	if err != nil && l.ctx.Err() == nil {
+		l.p.o.Log.Error("publication not loaded", "thing", thing, "err", err) // the node ends when it is its turn
+	}
+}
+
+// publish publishes a stored publication again, for a caller that has the turn of its Thing.
+func (l *loading) publish(ctx context.Context, pub *Publication) error {
+	p := l.p
+	if p.o.Index.known(pub.Thing) == nil { // else it was loaded at the start, when others had to wait for room on the disk
+		var err error
+		if pub.Owner == "" && !pub.Attached && pub.Withdrawn.IsZero() {
+			err = p.reviveOwn(ctx, pub, l.now)
+		} else {
+			err = p.revive(ctx, pub, l.now)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if pub := p.o.Index.known(pub.Thing); pub != nil {
+		if err := p.restore(ctx, pub, l.now); err != nil {
+			return err
+		}
+	}
+	l.see(pub.Thing)
+	return nil
+}
+
+func (l *loading) isSeen(thing string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.seen[thing]
+}
+
+func (l *loading) see(thing string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen[thing] = true
+}
+
+// IsLoading reports whether stored publications are still to be published again.
+func (x *Index) IsLoading() bool { return x.loading.Load() != nil }
+
+// Await waits until the publications that ref may name are loaded: one by its id, or all by anything else. The error is that of ctx.
+func (x *Index) Await(ctx context.Context, ref td.Ref) error {
+	l := x.loading.Load()
+	if l == nil {
+		return nil
+	}
+	if ref.Exact() {
+		l.thing(ref.Name)
+		if !strings.HasPrefix(ref.Name, "did:") { // else it may name an owner
+			return nil
+		}
+	}
+	return x.awaitAll(ctx)
+}
+
+// awaitAll waits until all publications are loaded. The error is that of ctx.
+func (x *Index) awaitAll(ctx context.Context) error {
+	l := x.loading.Load()
+	if l == nil {
+		return nil
+	}
+	select {
+	case <-l.ended:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait until the Things of this node are loaded: %w", context.Cause(ctx))
+	}
+}
+
+// orphans are the publications that had an attached agent when the node last stopped. It is safe for concurrent use.
+type orphans struct {
+	mu  sync.Mutex
+	all map[string]*Publication // by thing id; owned by mu
+}
+
+func (o *orphans) add(p *Publication) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.all == nil {
+		o.all = map[string]*Publication{}
+	}
+	o.all[p.Thing] = p
+}
+
+// get returns the orphan of a Thing, or nil.
+func (o *orphans) get(thing string) *Publication {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.all[thing]
+}
+
+// things returns the ids of all, sorted.
+func (o *orphans) things() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Sorted(maps.Keys(o.all))
+}
+
+// restore adds a publication of the store to the directory.
+func (p *Publisher) restore(ctx context.Context, pub *Publication, now time.Time) error {
+	d, err := pub.describe(ctx, p.o.Verifier, now)
+	if err == nil {
+		_, err = p.o.Directory.Add(d)
+	}
+	wrongTime := errors.Is(err, td.ErrExpired) || errors.Is(err, td.ErrFuture)
+	switch {
+	case err == nil, pub.Owner != "":
+	case codeIs(err, interact.RolledBack) && pub.Description == nil: // Another process with this key published it again.
+	case wrongTime && pub.Description == nil:
+		p.o.Log.Warn("withdrawal not repeated: the clock may be wrong", "thing", pub.Thing, "err", err)
+	default:
+		return p.o.Disk.Failed(fmt.Errorf("publish %s again: %w", pub.Thing, err))
+	}
+	return nil
+}
+
+// read decodes an entry of the store. An entry of another key than the node's is an error: the node cannot sign for it.
+func (p *Publisher) read(e query.Entry) (*Publication, error) {
+	var pub Publication
+	if err := json.Unmarshal(e.Value, &pub); err != nil {
+		return nil, err
+	}
+	if err := pub.validate(); err != nil {
+		return nil, err
+	}
+	if ds.RawKey(e.Key) != p.storeKey(pub.Thing) {
+		return nil, fmt.Errorf("it is not %s's: was identity.pem replaced?", p.o.Signer.DID().Short())
+	}
+	return &pub, nil
+}
+
+// revive publishes a stored publication again that is not simply a Thing of this node: [Publisher.reviveOwn].
+func (p *Publisher) revive(ctx context.Context, pub *Publication, now time.Time) error {
+	switch {
+	case pub.hasExpired(now):
+		if err := p.remove(ctx, pub); !codeIs(err, interact.DiskFull) {
+			return err
+		}
+		return nil
+	case pub.Attached:
+		if p.orphans.get(pub.Thing) != nil {
+			return nil
+		}
+		if pub.Owner != "" {
+			g, err := td.ParseGrant(pub.Grant)
+			if err != nil {
+				return p.o.Disk.Failed(fmt.Errorf("read the grant of %s: %w", pub.Thing, err))
+			}
+			pub.grant = g
+		}
+		p.orphans.add(pub)
+		return nil
+	case !pub.Withdrawn.IsZero():
+		p.o.Index.set(pub)
+		return nil
+	}
+	return p.reviveHosted(ctx, pub, now)
+}
+
+// reviveOwn publishes a stored Thing of this node again: with its record, or with a new one if half of its life is over, or the hosts have changed.
+// The TD gets another proof only if the present one is not valid.
+func (p *Publisher) reviveOwn(ctx context.Context, pub *Publication, now time.Time) error {
+	d, err := pub.Signed.Verify(ctx, p.o.Verifier, now)
+	if err == nil {
+		pub.Description, pub.Signed, pub.Audience = d, d.Signed, d.Visibility
+		p.bind(pub, nil)
+		p.o.Index.set(pub)
+		if p.isCurrent(pub, now) {
+			return nil
+		}
+		err = p.renewStored(ctx, pub, now)
+	} else {
+		t, unread := td.Parse(pub.Signed.TD)
+		if unread != nil {
+			return p.o.Disk.Failed(fmt.Errorf("read the TD of %s: %w", pub.Thing, unread))
+		}
+		_, err = p.signAgain(ctx, pub, t, now)
+		if errors.Is(err, proof.ErrTime) {
+			_, err = p.proveAgain(ctx, pub, now)
+		}
+	}
+	if codeIs(err, interact.DiskFull) { // A record that could not be stored is not announced, and an expired one not published until renew signs it.
+		return nil
+	}
+	if _, described := errors.AsType[*interact.Error](err); err == nil || described {
+		return err
+	}
+	return p.o.Disk.Failed(fmt.Errorf("publish %s again: %w", pub.Thing, err))
+}
+
+// isCurrent reports whether the record of a stored publication need not be replaced.
+func (p *Publisher) isCurrent(pub *Publication, now time.Time) bool {
+	r, hosts := pub.Description.Record, p.o.Hosts()
+	return r.Expires.Sub(now) > p.o.Lifetime/2 && p.known(pub.Thing) <= r.Seq &&
+		slices.EqualFunc(r.Hosts, hosts, func(a, b td.Host) bool { return a.Node == b.Node && slices.Equal(a.Addrs, b.Addrs) })
+}
+
+// renewStored stores a new record of a publication that was just verified.
+func (p *Publisher) renewStored(ctx context.Context, pub *Publication, now time.Time) error {
+	next := *pub
+	next.Seq = p.nextSeq(pub, pub.Thing, now)
+	signed, err := td.Renew(pub.Description, p.o.Signer, p.lease(next.Seq, now))
+	if err != nil {
+		return err
+	}
+	if next.Description, err = pub.Description.Refresh(p.o.Verifier, signed.Record, now); err != nil {
+		return err
+	}
+	next.Signed = next.Description.Signed
+	return p.keep(ctx, &next)
+}
