@@ -39,6 +39,7 @@ type loading struct {
 
 	mu      sync.Mutex
 	seen    map[string]bool     // Things that were loaded, or that the store does not have; owned by mu
+	stale   []string            // Things whose records are replaced when all are loaded; owned by mu
 	callers map[string][]string // Publication.For of Things that are not loaded yet; owned by mu
 }
 
@@ -57,11 +58,10 @@ func (p *Publisher) Open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !more {
-		p.o.Index.loading.Store(nil)
-		close(l.ended)
+	if more {
+		return p.refreshCallers(l)
 	}
-	return p.refreshCallers(l)
+	return l.end(ctx)
 }
 
 // loadRest publishes again what Open has left.
@@ -74,9 +74,30 @@ func (p *Publisher) loadRest(ctx context.Context) error {
 		return err
 	}
 	p.o.Log.Info("publications loaded", "things", len(l.seen), "took", time.Since(l.now))
-	p.o.Index.loading.Store(nil)
+	return l.end(ctx)
+}
+
+// end is called when all is loaded. It replaces records that are valid, but name other hosts than today's, or half of whose life is over.
+func (l *loading) end(ctx context.Context) error {
+	l.p.o.Index.loading.Store(nil)
 	close(l.ended)
-	return p.refreshCallers(l)
+	if err := l.p.refreshCallers(l); err != nil {
+		return err
+	}
+	return l.renewStale(ctx)
+}
+
+// renewStale replaces the records of the Things in stale.
+func (l *loading) renewStale(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(loaders)
+	for _, thing := range l.stale {
+		if ctx.Err() != nil {
+			break
+		}
+		g.Go(func() error { return l.p.renewStale(ctx, thing, l.now) })
+	}
+	return g.Wait()
 }
 
 // refreshCallers puts the callers of stored publications in force.
@@ -90,18 +111,22 @@ func (p *Publisher) refreshCallers(l *loading) error {
 
 // Restore publishes again what is not published yet: entries that could not be stored when the disk was full.
 func (p *Publisher) Restore(ctx context.Context) error {
-	p.turn.Lock() // the node runs: a concurrent publication must not be taken for an older state
-	defer p.turn.Unlock()
 	return p.load(ctx, time.Now())
 }
 
-// load is Restore at now, for a caller that holds turn.
+// load is Restore at now.
 func (p *Publisher) load(ctx context.Context, now time.Time) error {
 	l := p.newLoading(ctx, now)
-	if _, err := l.all(ctx, 0); err != nil {
+	p.turn.Lock() // the node may run: a concurrent publication must not be taken for an older state
+	_, err := l.all(ctx, 0)
+	p.turn.Unlock()
+	if err != nil {
 		return err
 	}
-	return p.refreshCallers(l)
+	if err := p.refreshCallers(l); err != nil {
+		return err
+	}
+	return l.renewStale(ctx)
 }
 
 // all loads the entries of the store that are not loaded yet: at most limit, without one if that is 0. It reports whether there are more, whose
@@ -212,7 +237,7 @@ func (l *loading) publish(ctx context.Context, pub *Publication) error {
 	if p.o.Index.known(pub.Thing) == nil { // else it was loaded at the start, when others had to wait for room on the disk
 		var err error
 		if pub.Owner == "" && !pub.Attached && pub.Withdrawn.IsZero() {
-			err = p.reviveOwn(ctx, pub, l.now)
+			err = l.reviveOwn(ctx, pub)
 		} else {
 			err = p.revive(ctx, pub, l.now)
 		}
@@ -363,18 +388,25 @@ func (p *Publisher) revive(ctx context.Context, pub *Publication, now time.Time)
 	return p.reviveHosted(ctx, pub, now)
 }
 
-// reviveOwn publishes a stored Thing of this node again: with its record, or with a new one if half of its life is over, or the hosts have changed.
-// The TD gets another proof only if the present one is not valid.
-func (p *Publisher) reviveOwn(ctx context.Context, pub *Publication, now time.Time) error {
+// reviveOwn publishes a stored Thing of this node again, with its record if that is valid. The TD gets another proof only if the present one is not
+// valid.
+func (l *loading) reviveOwn(ctx context.Context, pub *Publication) error {
+	p, now := l.p, l.now
 	d, err := pub.Signed.Verify(ctx, p.o.Verifier, now)
 	if err == nil {
 		pub.Description, pub.Signed, pub.Audience = d, d.Signed, d.Visibility
 		p.bind(pub, nil)
-		p.o.Index.set(pub)
-		if p.isCurrent(pub, now) {
-			return nil
+		switch {
+		case p.known(pub.Thing) > d.Record.Seq: // the store has lost the last writes
+			_, err = p.signRecord(ctx, pub, now)
+		case p.isCurrent(pub, now):
+			p.o.Index.set(pub)
+		default:
+			p.o.Index.set(pub)
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.stale = append(l.stale, pub.Thing)
 		}
-		err = p.renewStored(ctx, pub, now)
 	} else {
 		t, unread := td.Parse(pub.Signed.TD)
 		if unread != nil {
@@ -394,24 +426,26 @@ func (p *Publisher) reviveOwn(ctx context.Context, pub *Publication, now time.Ti
 	return p.o.Disk.Failed(fmt.Errorf("publish %s again: %w", pub.Thing, err))
 }
 
+// renewStale replaces the record of a Thing unless that is current. On a full disk the record remains.
+func (p *Publisher) renewStale(ctx context.Context, thing string, now time.Time) error {
+	defer p.lock(thing)()
+	pub := p.o.Index.known(thing)
+	if pub == nil || pub.Description == nil || pub.Owner != "" || p.isCurrent(pub, now) {
+		return nil
+	}
+	next, err := p.signRecord(ctx, pub, now)
+	if err == nil {
+		_, err = p.o.Directory.Add(next.Description)
+	}
+	if err == nil || codeIs(err, interact.DiskFull) {
+		return nil
+	}
+	return p.o.Disk.Failed(fmt.Errorf("publish %s again: %w", thing, err))
+}
+
 // isCurrent reports whether the record of a stored publication need not be replaced.
 func (p *Publisher) isCurrent(pub *Publication, now time.Time) bool {
 	r, hosts := pub.Description.Record, p.o.Hosts()
-	return r.Expires.Sub(now) > p.o.Lifetime/2 && p.known(pub.Thing) <= r.Seq &&
+	return r.Expires.Sub(now) > p.o.Lifetime/2 &&
 		slices.EqualFunc(r.Hosts, hosts, func(a, b td.Host) bool { return a.Node == b.Node && slices.Equal(a.Addrs, b.Addrs) })
-}
-
-// renewStored stores a new record of a publication that was just verified.
-func (p *Publisher) renewStored(ctx context.Context, pub *Publication, now time.Time) error {
-	next := *pub
-	next.Seq = p.nextSeq(pub, pub.Thing, now)
-	signed, err := td.Renew(pub.Description, p.o.Signer, p.lease(next.Seq, now))
-	if err != nil {
-		return err
-	}
-	if next.Description, err = pub.Description.Refresh(p.o.Verifier, signed.Record, now); err != nil {
-		return err
-	}
-	next.Signed = next.Description.Signed
-	return p.keep(ctx, &next)
 }

@@ -452,13 +452,14 @@ func (p *Publisher) signRecord(ctx context.Context, pub *Publication, now time.T
 	if pub.Owner != "" {
 		return p.signHosted(ctx, &next, now)
 	}
-	var err error
-	if next.Signed, err = td.Renew(pub.Description, p.o.Signer, p.lease(next.Seq, now)); err != nil {
+	signed, err := td.Renew(pub.Description, p.o.Signer, p.lease(next.Seq, now))
+	if err != nil {
 		return nil, err
 	}
-	if next.Description, err = next.Signed.Verify(ctx, p.o.Verifier, now); err != nil {
+	if next.Description, err = pub.Description.Refresh(p.o.Verifier, signed.Record, now); err != nil {
 		return nil, err
 	}
+	next.Signed = next.Description.Signed
 	return &next, p.keep(ctx, &next)
 }
 

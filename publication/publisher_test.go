@@ -600,7 +600,7 @@ func TestRestrictedThingStaysRestrictedOnAFullDisk(t *testing.T) {
 	}
 	next := fixtureOver(t, d.o.Signer.(*keystore.Key), d.disk.Batching)
 	next.disk.fail(syscall.ENOSPC)
-	if err := next.reviveOwn(t.Context(), &Publication{Thing: pub.Thing, Seq: pub.Seq, Signed: pub.Signed}, time.Now()); err != nil {
+	if err := next.newLoading(t.Context(), time.Now()).reviveOwn(t.Context(), &Publication{Thing: pub.Thing, Seq: pub.Seq, Signed: pub.Signed}); err != nil {
 		t.Fatal(err)
 	}
 	if p := next.Get(pub.Thing); p == nil || p.Seq != pub.Seq || !p.isRestricted() {

@@ -128,8 +128,11 @@ func (d *Description) Refresh(v *Verifier, record []byte, now time.Time) (*Descr
 	if r.Audience != old.Audience {
 		return nil, fmt.Errorf("record of %s: %w: %s, %s", r.Thing, ErrAudience, r.Audience, old.Audience)
 	}
-	if !d.ProofExpires.IsZero() && now.After(d.ProofExpires.Add(proof.Skew)) {
-		return nil, fmt.Errorf("TD of %s: %w: its proof ended %s", r.Thing, ErrExpired, d.ProofExpires.Format(time.RFC3339))
+	switch {
+	case !d.ProofExpires.IsZero() && now.After(d.ProofExpires.Add(proof.Skew)):
+		return nil, fmt.Errorf("TD of %s: %w: %w: it ended %s", r.Thing, ErrExpired, proof.ErrTime, d.ProofExpires.Format(time.RFC3339))
+	case d.ProofCreated.After(now.Add(proof.Skew)):
+		return nil, fmt.Errorf("TD of %s: %w: %w: it is of %s", r.Thing, ErrExpired, proof.ErrTime, d.ProofCreated.Format(time.RFC3339))
 	}
 	fresh := *d
 	fresh.Record = r
