@@ -93,18 +93,37 @@ func (x *Index) addRules(b *access.Builder) error {
 			return err
 		}
 	}
-	if l := x.loading.Load(); l != nil {
-		waiting := l.waiting()
-		for _, thing := range slices.Sorted(maps.Keys(waiting)) {
-			if x.known(thing) != nil {
-				continue
-			}
-			if err := addCallers(b, thing, thing, waiting[thing]); err != nil {
-				return err
-			}
+	x.mu.RLock()
+	expected := maps.Clone(x.expected)
+	x.mu.RUnlock()
+	for _, thing := range slices.Sorted(maps.Keys(expected)) {
+		if x.known(thing) != nil {
+			continue
+		}
+		if err := addCallers(b, thing, thing, expected[thing]); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// expect adds the callers of a Thing that is about to be loaded: they are in the rules before it is in the index.
+func (x *Index) expect(thing string, callers []string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.expected == nil {
+		x.expected = map[string][]string{}
+	}
+	x.expected[thing] = callers
+}
+
+// expectNone ends what expect has added, and reports whether that was something.
+func (x *Index) expectNone() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	some := len(x.expected) > 0
+	x.expected = nil
+	return some
 }
 
 // addCallers adds the rule "expose NAME" for the callers of a Thing.

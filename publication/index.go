@@ -24,14 +24,15 @@ type Index struct {
 	sees  func(p *did.Principal, d *td.Description) bool // directory.Options.Sees; nil: everything is visible
 
 	// mu owns what follows.
-	mu     sync.RWMutex
-	all    map[string]*Publication   // by thing id, withdrawn ones included
-	refs   map[string]*Publication   // by exact reference; this and those below without withdrawn ones
-	hashes map[[32]byte]*Publication // by the hash of the TD
-	keys   map[[32]byte]*Publication // by the key of the record
-	names  map[string][]*Publication // by name
-	ends   ends                      // of the registrations
-	ending backoff.Waker             // wakes when the first end is another one
+	mu       sync.RWMutex
+	all      map[string]*Publication   // by thing id, withdrawn ones included
+	refs     map[string]*Publication   // by exact reference; this and those below without withdrawn ones
+	hashes   map[[32]byte]*Publication // by the hash of the TD
+	keys     map[[32]byte]*Publication // by the key of the record
+	names    map[string][]*Publication // by name
+	ends     ends                      // of the registrations
+	ending   backoff.Waker             // wakes when the first end is another one
+	expected map[string][]string       // callers of Things that are about to be loaded, by thing id
 
 	loading atomic.Pointer[loading] // nil when all stored publications are in the index
 }

@@ -37,18 +37,17 @@ type loading struct {
 	turns keylock.Locks // of the Things that are being loaded
 	ended chan struct{} // closed when all are loaded
 
-	mu      sync.Mutex
-	seen    map[string]bool     // Things that were loaded, or that the store does not have; owned by mu
-	stale   []string            // Things whose records are replaced when all are loaded; owned by mu
-	callers map[string][]string // Publication.For of Things that are not loaded yet; owned by mu
+	mu    sync.Mutex
+	seen  map[string]bool // Things that were loaded, or that the store does not have; owned by mu
+	stale []string        // Things whose records are replaced when all are loaded; owned by mu
 }
 
 func (p *Publisher) newLoading(ctx context.Context, now time.Time) *loading {
-	return &loading{p: p, ctx: ctx, now: now, ended: make(chan struct{}), seen: map[string]bool{}, callers: map[string][]string{}}
+	return &loading{p: p, ctx: ctx, now: now, ended: make(chan struct{}), seen: map[string]bool{}}
 }
 
 // Open publishes again what the store has: the first entries before it returns, and the others in [Publisher.Run]. Until then the [Index] loads what it
-// is asked for. The access rules have all callers of publications at once. An unreadable entry is an error of code StoreCorrupt, of Open or of
+// is asked for. The callers of a publication are in the access rules before it is in the index. An unreadable entry is an error of code StoreCorrupt, of Open or of
 // Run: what was acknowledged must not vanish silently. The directory gets tombstones too: its own store may have lost the last seconds before a
 // crash. Background work ends with ctx.
 func (p *Publisher) Open(ctx context.Context) error {
@@ -59,7 +58,7 @@ func (p *Publisher) Open(ctx context.Context) error {
 		return err
 	}
 	if more {
-		return p.refreshCallers(l)
+		return nil
 	}
 	return l.end(ctx)
 }
@@ -81,7 +80,7 @@ func (p *Publisher) loadRest(ctx context.Context) error {
 func (l *loading) end(ctx context.Context) error {
 	l.p.o.Index.loading.Store(nil)
 	close(l.ended)
-	if err := l.p.refreshCallers(l); err != nil {
+	if err := l.nameRules(); err != nil {
 		return err
 	}
 	return l.renewStale(ctx)
@@ -100,15 +99,6 @@ func (l *loading) renewStale(ctx context.Context) error {
 	return g.Wait()
 }
 
-// refreshCallers puts the callers of stored publications in force.
-func (p *Publisher) refreshCallers(l *loading) error {
-	granted := len(l.callers) > 0 || slices.ContainsFunc(p.o.Index.All(), func(pub *Publication) bool { return len(pub.For) > 0 })
-	if granted && p.o.Access != nil {
-		return p.o.Access.Refresh()
-	}
-	return nil
-}
-
 // Restore publishes again what is not published yet: entries that could not be stored when the disk was full.
 func (p *Publisher) Restore(ctx context.Context) error {
 	return p.load(ctx, time.Now())
@@ -120,17 +110,17 @@ func (p *Publisher) load(ctx context.Context, now time.Time) error {
 	p.turn.Lock() // the node may run: a concurrent publication must not be taken for an older state
 	_, err := l.all(ctx, 0)
 	p.turn.Unlock()
-	if err != nil {
-		return err
+	if err == nil {
+		err = l.nameRules()
 	}
-	if err := p.refreshCallers(l); err != nil {
+	if err != nil {
 		return err
 	}
 	return l.renewStale(ctx)
 }
 
-// all loads the entries of the store that are not loaded yet: at most limit, without one if that is 0. It reports whether there are more, whose
-// callers it notes.
+// all loads the entries of the store that are not loaded yet: at most limit, without one if that is 0. It reports whether there are more.
+// Publications with callers come last, so that the access rules are compiled once.
 func (l *loading) all(ctx context.Context, limit int) (more bool, err error) {
 	disk := l.p.o.Disk
 	res, err := l.p.o.Store.Query(ctx, query.Query{})
@@ -138,54 +128,69 @@ func (l *loading) all(ctx context.Context, limit int) (more bool, err error) {
 		return false, disk.Failed(err)
 	}
 	defer res.Close()
-	g, ctx := errgroup.WithContext(ctx)
+	var granted []query.Entry
+	g, loading := errgroup.WithContext(ctx)
 	g.SetLimit(loaders)
 	n := 0
 	for r := range res.Next() {
-		if n++; limit > 0 && n > limit && r.Error == nil {
+		if n++; limit > 0 && n > limit {
 			more = true
-			l.noteCallers(r.Value)
+			break
+		}
+		if r.Error == nil && bytes.Contains(r.Value, []byte(`"for":[`)) {
+			granted = append(granted, r.Entry)
 			continue
 		}
 		g.Go(func() error {
 			if r.Error != nil {
 				return disk.Failed(r.Error)
 			}
-			return l.entry(ctx, r.Entry)
+			return l.entry(loading, r.Entry)
 		})
-		if ctx.Err() != nil {
+		if loading.Err() != nil {
 			break
 		}
+	}
+	if err := g.Wait(); err != nil || len(granted) == 0 {
+		return more, err
+	}
+	g, loading = errgroup.WithContext(ctx)
+	g.SetLimit(loaders)
+	if err := l.grant(granted); err != nil {
+		return false, err
+	}
+	for _, e := range granted {
+		g.Go(func() error { return l.entry(loading, e) })
 	}
 	return more, g.Wait()
 }
 
-// noteCallers notes the callers of a stored publication in force.
-func (l *loading) noteCallers(value []byte) {
-	if !bytes.Contains(value, []byte(`"for":[`)) {
-		return
+// grant puts the callers of stored publications in force.
+func (l *loading) grant(entries []query.Entry) error {
+	x := l.p.o.Index
+	for _, e := range entries {
+		var pub struct {
+			Thing     string
+			For       []string
+			Withdrawn time.Time
+			Attached  bool
+		}
+		if json.Unmarshal(e.Value, &pub) == nil && pub.Withdrawn.IsZero() && !pub.Attached { // an unreadable one is an error later
+			x.expect(pub.Thing, pub.For)
+		}
 	}
-	var pub struct {
-		Thing     string
-		For       []string
-		Withdrawn time.Time
-		Attached  bool
+	if l.p.o.Access == nil {
+		return nil
 	}
-	if json.Unmarshal(value, &pub) != nil || !pub.Withdrawn.IsZero() || pub.Attached { // an unreadable one is an error later
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.callers[pub.Thing] = pub.For
+	return l.p.o.Access.Refresh()
 }
 
-// waiting returns the callers of the Things that are not loaded yet, by thing id.
-func (l *loading) waiting() map[string][]string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	left := maps.Clone(l.callers)
-	maps.DeleteFunc(left, func(thing string, _ []string) bool { return l.seen[thing] })
-	return left
+// nameRules gives the rules of the callers the names of the Things, which were not known before.
+func (l *loading) nameRules() error {
+	if !l.p.o.Index.expectNone() || l.p.o.Access == nil {
+		return nil
+	}
+	return l.p.o.Access.Refresh()
 }
 
 // entry publishes an entry of the store again.
@@ -221,8 +226,12 @@ func (l *loading) thing(thing string) {
 		l.see(thing)
 		return
 	case err == nil:
+		e := query.Entry{Key: key.String(), Value: value}
 		var pub *Publication
-		if pub, err = l.p.read(query.Entry{Key: key.String(), Value: value}); err == nil {
+		if pub, err = l.p.read(e); err == nil && len(pub.For) > 0 {
+			err = l.grant([]query.Entry{e})
+		}
+		if err == nil {
 			err = l.publish(l.ctx, pub)
 		}
 	}

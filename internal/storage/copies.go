@@ -225,6 +225,9 @@ func (r *repair) readStore(ctx context.Context) error {
 		}
 		key := ds.RawKey(e.Key)
 		r.listed[key] = true
+		if r.log.has(key, e.Value) {
+			continue
+		}
 		if _, ok := r.log.at[key]; ok {
 			value, whole, err := r.log.value(key)
 			switch {

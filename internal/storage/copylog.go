@@ -37,6 +37,7 @@ type copyLog struct {
 type place struct {
 	from, length int64
 	sum          uint32
+	whole        bool // the value had this checksum when it was read or written
 }
 
 const (
@@ -49,7 +50,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// openCopyLog opens the log with a path, or creates it, and reads its keys.
+// openCopyLog opens the log with a path, or creates it, and reads its keys and checksums.
 func openCopyLog(name string) (*copyLog, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -62,22 +63,24 @@ func openCopyLog(name string) (*copyLog, error) {
 	return l, nil
 }
 
-// read reads the keys of all entries.
+// read reads the keys of all entries, and compares their values with the checksums.
 func (l *copyLog) read() error {
 	info, err := l.file.Stat()
 	if err != nil {
 		return err
 	}
 	end, r := info.Size(), bufio.NewReaderSize(io.NewSectionReader(l.file, 0, info.Size()), 64<<10)
+	value := crc32.New(castagnoli)
 	for l.size < end {
 		key, p, err := readHead(r)
 		if err == nil && p.from+l.size+p.length <= end {
-			p.from += l.size
-			l.set(key, p)
-			l.size = p.from + p.length
-			if _, err := r.Discard(int(p.length)); err != nil {
+			value.Reset()
+			if _, err := io.CopyN(value, r, p.length); err != nil {
 				return err
 			}
+			p.from, p.whole = p.from+l.size, value.Sum32() == p.sum
+			l.set(key, p)
+			l.size = p.from + p.length
 			continue
 		}
 		next, err := l.nextHead(l.size+1, end)
@@ -155,6 +158,12 @@ func (l *copyLog) set(key ds.Key, p place) {
 
 func entrySize(key ds.Key, p place) int64 { return copyHead + int64(len(key.String())) + p.length }
 
+// has reports whether the undamaged value of a key is one with the checksum of value.
+func (l *copyLog) has(key ds.Key, value []byte) bool {
+	p, ok := l.at[key]
+	return ok && p.whole && p.length == int64(len(value)) && p.sum == crc32.Checksum(value, castagnoli)
+}
+
 // value returns the value of a key, which has one. It reports whether the value is undamaged.
 func (l *copyLog) value(key ds.Key) (value []byte, whole bool, err error) {
 	p := l.at[key]
@@ -210,7 +219,7 @@ func (l *copyLog) write(entries map[ds.Key][]byte) error {
 		if err != nil {
 			return err // not reached: it was just encoded
 		}
-		p.from += from
+		p.from, p.whole = p.from+from, true
 		l.set(key, p)
 		_, _ = r.Seek(p.length, io.SeekCurrent)
 	}
