@@ -30,7 +30,7 @@ type savedDesc struct {
 }
 
 // initialLoad is the number of descriptions that New verifies at most, at 0.3 ms each.
-const initialLoad = 256
+const initialLoad = 128
 
 // load reads all sequence numbers, and the first descriptions; loadRest reads the others.
 func (d *Directory) load(ctx context.Context) error {

@@ -19,12 +19,13 @@ import (
 	"github.com/lmosd/lmosd/did/proof"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/keylock"
+	"github.com/lmosd/lmosd/internal/storage"
 	"github.com/lmosd/lmosd/td"
 )
 
 const (
 	// firstEntries is the number of stored publications that Open loads, at 0.5 ms each.
-	firstEntries = 256
+	firstEntries = 64
 	// loaders is the number of publications that are loaded at once. It exceeds that of processors, because new records wait for the disk.
 	loaders = 16
 )
@@ -88,15 +89,7 @@ func (l *loading) end(ctx context.Context) error {
 
 // renewStale replaces the records of the Things in stale.
 func (l *loading) renewStale(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(loaders)
-	for _, thing := range l.stale {
-		if ctx.Err() != nil {
-			break
-		}
-		g.Go(func() error { return l.p.renewStale(ctx, thing, l.now) })
-	}
-	return g.Wait()
+	return parallel(ctx, l.stale, func(ctx context.Context, thing string) error { return l.p.renewStale(ctx, thing, l.now) })
 }
 
 // Restore publishes again what is not published yet: entries that could not be stored when the disk was full.
@@ -120,49 +113,56 @@ func (p *Publisher) load(ctx context.Context, now time.Time) error {
 }
 
 // all loads the entries of the store that are not loaded yet: at most limit, without one if that is 0. It reports whether there are more.
-// Publications with callers come last, so that the access rules are compiled once.
+// Publications with callers come last, so that the access rules are compiled once. The list of keys is complete before the first write: a store
+// that is being read cannot be opened again when the disk has room.
 func (l *loading) all(ctx context.Context, limit int) (more bool, err error) {
-	disk := l.p.o.Disk
-	res, err := l.p.o.Store.Query(ctx, query.Query{})
-	if err != nil {
-		return false, disk.Failed(err)
+	var keys []string
+	for e, err := range storage.Entries(ctx, l.p.o.Store, query.Query{KeysOnly: true}) {
+		if err != nil {
+			return false, l.p.o.Disk.Failed(err)
+		}
+		keys = append(keys, e.Key)
 	}
-	defer res.Close()
+	if more = limit > 0 && len(keys) > limit; more {
+		keys = keys[:limit]
+	}
+	var mu sync.Mutex
 	var granted []query.Entry
-	g, loading := errgroup.WithContext(ctx)
-	g.SetLimit(loaders)
-	n := 0
-	for r := range res.Next() {
-		if n++; limit > 0 && n > limit {
-			more = true
-			break
+	err = parallel(ctx, keys, func(ctx context.Context, key string) error {
+		value, err := l.p.o.Store.Get(ctx, ds.RawKey(key))
+		switch {
+		case errors.Is(err, ds.ErrNotFound):
+			return nil // it was deleted in between
+		case err != nil:
+			return l.p.o.Disk.Failed(err)
+		case !bytes.Contains(value, []byte(`"for":[`)):
+			return l.entry(ctx, query.Entry{Key: key, Value: value})
 		}
-		if r.Error == nil && bytes.Contains(r.Value, []byte(`"for":[`)) {
-			granted = append(granted, r.Entry)
-			continue
-		}
-		g.Go(func() error {
-			if r.Error != nil {
-				return disk.Failed(r.Error)
-			}
-			return l.entry(loading, r.Entry)
-		})
-		if loading.Err() != nil {
-			break
-		}
-	}
-	if err := g.Wait(); err != nil || len(granted) == 0 {
+		mu.Lock()
+		defer mu.Unlock()
+		granted = append(granted, query.Entry{Key: key, Value: value})
+		return nil
+	})
+	if err != nil || len(granted) == 0 {
 		return more, err
 	}
-	g, loading = errgroup.WithContext(ctx)
-	g.SetLimit(loaders)
 	if err := l.grant(granted); err != nil {
-		return false, err
+		return more, err
 	}
-	for _, e := range granted {
-		g.Go(func() error { return l.entry(loading, e) })
+	return more, parallel(ctx, granted, l.entry)
+}
+
+// parallel calls f for all elements, for several at once, until one returns an error.
+func parallel[T any](ctx context.Context, all []T, f func(ctx context.Context, one T) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(loaders)
+	for _, one := range all {
+		if ctx.Err() != nil {
+			break
+		}
+		g.Go(func() error { return f(ctx, one) })
 	}
-	return more, g.Wait()
+	return g.Wait()
 }
 
 // grant puts the callers of stored publications in force.

@@ -15,6 +15,7 @@ import (
 	"github.com/ipfs/go-datastore/query"
 
 	"github.com/lmosd/lmosd/internal/cbor"
+	"github.com/lmosd/lmosd/internal/storage"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -111,7 +112,7 @@ func (s *Store) Each(ctx context.Context, k Kind, f func(key [32]byte, value []b
 	if !s.Enabled() {
 		return nil
 	}
-	for entry, err := range ds.QueryIter(ctx, s.o.Datastore, query.Query{Prefix: string(k)}) {
+	for entry, err := range storage.Entries(ctx, s.o.Datastore, query.Query{Prefix: string(k)}) {
 		if err != nil {
 			return err
 		}

@@ -214,14 +214,9 @@ type repair struct {
 
 // readStore compares all entries of the store with their copies.
 func (r *repair) readStore(ctx context.Context) error {
-	res, err := r.Query(ctx, query.Query{})
-	if err != nil {
-		return err
-	}
-	defer res.Close()
-	for e := range res.Next() {
-		if e.Error != nil {
-			return e.Error
+	for e, err := range Entries(ctx, r.Batching, query.Query{}) {
+		if err != nil {
+			return err
 		}
 		key := ds.RawKey(e.Key)
 		r.listed[key] = true

@@ -70,15 +70,15 @@ func (l *copyLog) read() error {
 		return err
 	}
 	end, r := info.Size(), bufio.NewReaderSize(io.NewSectionReader(l.file, 0, info.Size()), 64<<10)
-	value := crc32.New(castagnoli)
+	var value []byte
 	for l.size < end {
 		key, p, err := readHead(r)
 		if err == nil && p.from+l.size+p.length <= end {
-			value.Reset()
-			if _, err := io.CopyN(value, r, p.length); err != nil {
+			value = slices.Grow(value[:0], int(p.length))[:p.length]
+			if _, err := io.ReadFull(r, value); err != nil {
 				return err
 			}
-			p.from, p.whole = p.from+l.size, value.Sum32() == p.sum
+			p.from, p.whole = p.from+l.size, crc32.Checksum(value, castagnoli) == p.sum
 			l.set(key, p)
 			l.size = p.from + p.length
 			continue

@@ -1,13 +1,17 @@
 package storage
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	ds "github.com/ipfs/go-datastore"
+	"github.com/ipfs/go-datastore/query"
 	leveldb "github.com/ipfs/go-ds-leveldb"
 	pebbleds "github.com/ipfs/go-ds-pebble"
 )
@@ -37,6 +41,7 @@ func openPebble(path string, readOnly bool, d *disk, log *slog.Logger, hurt func
 		FS:            d.over(checked),
 		ReadOnly:      readOnly,
 	}
+	opts.Levels[0].BlockSize = 32 << 10 // of all levels: a start reads all entries, with a call to the kernel for each block
 	first, err := pebbleds.NewDatastore(path, pebbleds.WithPebbleOpts(opts), pebbleds.WithCacheSize(4<<20),
 		pebbleds.WithPebbleWriteOptions(pebble.Sync))
 	if err != nil {
@@ -48,5 +53,39 @@ func openPebble(path string, readOnly bool, d *disk, log *slog.Logger, hurt func
 	if err != nil {
 		return nil, nil, nil, errors.Join(err, closeAll())
 	}
-	return first, second, closeAll, nil
+	return pebbleStore{first}, pebbleStore{second}, closeAll, nil
+}
+
+// A pebbleStore reads entries in the goroutine of their reader. The library has a goroutine for each query, which costs more than the reads.
+type pebbleStore struct{ *pebbleds.Datastore }
+
+// Query implements [ds.Read].
+func (p pebbleStore) Query(ctx context.Context, q query.Query) (query.Results, error) {
+	if len(q.Filters) > 0 || len(q.Orders) > 0 || q.Offset != 0 || q.Limit != 0 {
+		return p.Datastore.Query(ctx, q)
+	}
+	prefix := strings.TrimSuffix(ds.NewKey(q.Prefix).String(), "/") + "/"
+	last := len(prefix) - 1
+	it, err := p.DB.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: []byte(prefix), UpperBound: []byte(prefix[:last] + string(prefix[last]+1))})
+	if err != nil {
+		return nil, err
+	}
+	move := it.First
+	return query.ResultsFromIterator(q, query.Iterator{Close: it.Close, Next: func() (query.Result, bool) {
+		valid := move()
+		move = it.Next
+		if !valid {
+			err := it.Error()
+			return query.Result{Error: err}, err != nil
+		}
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return query.Result{Error: err}, true
+		}
+		e := query.Entry{Key: string(it.Key()), Size: len(value)}
+		if !q.KeysOnly {
+			e.Value = bytes.Clone(value)
+		}
+		return query.Result{Entry: e}, true
+	}}), nil
 }

@@ -1,8 +1,10 @@
 package storage
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"iter"
 	"sync"
 
 	ds "github.com/ipfs/go-datastore"
@@ -189,4 +191,21 @@ func (b *batch) Commit(ctx context.Context) error {
 		}
 		return to.Commit(ctx)
 	}, stays)
+}
+
+// Entries yields the results of a query, up to the first error. The loop runs in the goroutine that reads: a channel costs more than a read.
+func Entries(ctx context.Context, d ds.Read, q query.Query) iter.Seq2[query.Entry, error] {
+	return func(yield func(query.Entry, error) bool) {
+		res, err := d.Query(ctx, q)
+		if err != nil {
+			yield(query.Entry{}, err)
+			return
+		}
+		defer res.Close()
+		for r, more := res.NextSync(); more; r, more = res.NextSync() {
+			if err := cmp.Or(r.Error, ctx.Err()); !yield(r.Entry, err) || err != nil {
+				return
+			}
+		}
+	}
 }
