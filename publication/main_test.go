@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -196,8 +197,9 @@ type fakeDirectory struct {
 	fixture *fixture
 	seq     func(thing string) uint64
 	mu      sync.Mutex
-	deny    func() error      // nil denies nothing; owned by mu
-	added   []*td.Description // owned by mu
+	deny    func() error       // nil denies nothing; owned by mu
+	added   []*td.Description  // owned by mu
+	onAdd   func(thing string) // or nil; set before the first Add
 }
 
 // Add checks that a record is stored before it is announced.
@@ -208,6 +210,9 @@ func (f *fakeDirectory) Add(d *td.Description) (bool, error) {
 		if err = errors.Join(err, json.Unmarshal(b, &stored)); err != nil || stored.Seq != d.Record.Seq {
 			f.fixture.t.Errorf("seq %d of %s was announced when the store had seq %d (%v)", d.Record.Seq, d.Record.Thing, stored.Seq, err)
 		}
+	}
+	if f.onAdd != nil {
+		f.onAdd(d.Record.Thing)
 	}
 	f.mu.Lock()
 	f.added = append(f.added, d)
@@ -224,6 +229,13 @@ func (f *fakeDirectory) denyBy(deny func() error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.deny = deny
+}
+
+// has reports whether a Thing was added.
+func (f *fakeDirectory) has(thing string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.ContainsFunc(f.added, func(d *td.Description) bool { return d.Record.Thing == thing })
 }
 
 func (f *fakeDirectory) count() int {

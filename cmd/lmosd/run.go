@@ -220,6 +220,7 @@ type started struct {
 	Mesh    string   `json:"mesh"`    // how the node finds peers
 	Callers string   `json:"callers"` // peers that may call its agents: anyone, or permitted (by the organization and the access rules)
 	Agents  int      `json:"agents"`
+	Loading bool     `json:"loading,omitempty"` // further stored agents are being loaded
 	Own     []string `json:"own_agents,omitempty"` // names of those of the configuration
 	Took    float64  `json:"took_ms"`
 }
@@ -227,7 +228,7 @@ type started struct {
 // banner prints the identity and the addresses of the node.
 func (a *app) banner(s *api.Status, c *configs.Config, agents []string, took time.Duration) error {
 	doc := started{cli.NewHead("Node"), s.DID, s.PeerID, render.Addresses(s.Addrs), s.API, s.DataDir, s.Version, s.Network,
-		joining(c), s.Callers, s.Agents.Local, agents, cli.Milliseconds(took)}
+		joining(c), s.Callers, s.Agents.Local, s.State == "starting", agents, cli.Milliseconds(took)}
 	err := a.Show(cli.View{Doc: doc, Names: []string{string(s.DID)}, People: func(to *terminal.Screen, _ bool) {
 		if to.TTY {
 			to.Line(to.Paint(terminal.Bold, "lmosd "+s.Version) + "  " + s.DID.Short() + "  " + string(s.DID))
@@ -254,7 +255,10 @@ func (d *started) sheet(brief bool) *terminal.Sheet {
 	s.Add("data", d.DataDir)
 	s.Add("mesh", d.Network+", "+d.Mesh)
 	s.Add("callers", render.Callers(d.Callers))
-	if again := d.Agents - len(d.Own); again > 0 {
+	switch again := d.Agents - len(d.Own); {
+	case d.Loading:
+		s.Add("agents", terminal.Count(again, "agent", "agents")+" offered again, others are being loaded")
+	case again > 0:
 		s.Add("agents", terminal.Count(again, "agent", "agents")+" offered again")
 	}
 	if len(d.Own) > 0 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -107,6 +108,56 @@ func TestRestartKeepsIdentityAndPublications(t *testing.T) {
 	if out := x.at(second).ok("call", "weather", "getWeather", "question=Rain in Bonn?", "interactionMode=text"); out != "Light rain, 12 °C, until 16:00.\n" {
 		t.Errorf("the agent answers %q", out)
 	}
+}
+
+// dialed returns a client of the API of a node with the rights of its operator.
+func dialed(t *testing.T, n *nodeProcess) *api.Client {
+	t.Helper()
+	token, err := os.ReadFile(filepath.Join(n.dir, "api.token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := api.Dial(n.API, strings.TrimSpace(string(token)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// A node that ends while it loads its Things loses none, and serves those that are not loaded yet.
+func TestKilledWhileLoading(t *testing.T) {
+	t.Parallel()
+	const agents = 200
+	x := newUser(t)
+	id := func(i int) string { return fmt.Sprint("urn:example:killed:", i) }
+	n := x.node("n")
+	c := dialed(t, n)
+	for i := range agents {
+		td := fmt.Sprintf(`{"@context":"https://www.w3.org/2022/wot/td/v1.1","id":%q,"title":"Killed %d","security":["none"],
+"securityDefinitions":{"none":{"scheme":"nosec"}},"actions":{"act":{"forms":[{"href":"http://127.0.0.1:1/act"}]}}}`, id(i), i)
+		if _, err := c.Publish(t.Context(), []byte(td)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		n.signal(syscall.SIGKILL)
+		n.wait()
+		n = x.node("n")
+		c = dialed(t, n)
+		for i := range agents {
+			if _, err := c.Agent(t.Context(), id(agents-1-i)); err != nil {
+				t.Fatal(err)
+			}
+			if i == 20 {
+				break // the next end finds some that are not loaded
+			}
+		}
+	}
+	eventually(t, "all agents are offered", func() bool {
+		s, err := c.Status(t.Context())
+		return err == nil && s.Agents.Local == agents && s.State == "ready"
+	})
 }
 
 func TestOneProcessAtATimeHasADataFolder(t *testing.T) {

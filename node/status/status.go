@@ -71,6 +71,8 @@ func (r *Reporter) Status(ctx context.Context) *api.Status {
 		s.State = "draining"
 	} else if slices.ContainsFunc(s.Warnings, func(w api.Warning) bool { return w.Severity == "high" }) {
 		s.State = "degraded"
+	} else if r.Index.IsLoading() {
+		s.State = "starting"
 	}
 	s.Peers.Total, s.Peers.Direct, s.Peers.Relayed = r.Peers.Count()
 	s.Reachability, s.Relays = r.Peers.Reachability()
