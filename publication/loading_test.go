@@ -57,7 +57,10 @@ func TestOpen(t *testing.T) {
 		},
 		func(id string) bool { return len(d.Hosted(t.Context(), td.Query{ID: id})) == 1 },
 		func(id string) bool { return d.Await(t.Context(), td.ParseRef(id)) == nil && d.Index.known(id) != nil },
-		func(id string) bool { _, err := d.renew(t.Context(), id); return err == nil && d.Index.known(id) != nil },
+		func(id string) bool {
+			_, err := d.renew(t.Context(), id)
+			return err == nil && d.Index.known(id) != nil
+		},
 	} {
 		if id := left()[0]; !find(id) {
 			t.Errorf("%s is not found before its turn", id)

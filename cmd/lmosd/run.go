@@ -220,7 +220,7 @@ type started struct {
 	Mesh    string   `json:"mesh"`    // how the node finds peers
 	Callers string   `json:"callers"` // peers that may call its agents: anyone, or permitted (by the organization and the access rules)
 	Agents  int      `json:"agents"`
-	Loading bool     `json:"loading,omitempty"` // further stored agents are being loaded
+	Loading bool     `json:"loading,omitempty"`    // further stored agents are being loaded
 	Own     []string `json:"own_agents,omitempty"` // names of those of the configuration
 	Took    float64  `json:"took_ms"`
 }

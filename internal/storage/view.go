@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -203,7 +202,10 @@ func Entries(ctx context.Context, d ds.Read, q query.Query) iter.Seq2[query.Entr
 		}
 		defer res.Close()
 		for r, more := res.NextSync(); more; r, more = res.NextSync() {
-			if err := cmp.Or(r.Error, ctx.Err()); !yield(r.Entry, err) || err != nil {
+			if r.Error == nil {
+				r.Error = ctx.Err()
+			}
+			if !yield(r.Entry, r.Error) || r.Error != nil {
 				return
 			}
 		}
