@@ -12,6 +12,7 @@ import (
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/internal/jsonedit"
 	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
 )
@@ -112,32 +113,44 @@ func (s *Server) enrich(dst, raw []byte, r entry, retrieved time.Time) []byte {
 // discoveryContext is the discovery context as JSON.
 const discoveryContext = `"` + td.ContextDiscovery + `"`
 
-// withContext returns a TD with the discovery context, which it adds if it is missing.
+// withContext returns a TD with the discovery context, which it adds if it is missing: after the contexts of TDs and before the maps, whose terms take
+// precedence.
 func withContext(raw []byte) []byte {
-	members, err := jcs.Members(raw)
-	if err != nil { // verified TDs are valid
+	raw = raw[jsonedit.SkipSpace(raw, 0):]
+	var room [32]jsonedit.Member
+	members, err := jsonedit.Members(room[:0], raw)
+	at := members.Of("@context")
+	if err != nil || at.To == 0 { // verified TDs are valid
 		return raw
 	}
-	for i, m := range members {
-		if m.Name != "@context" {
-			continue
+	if string(raw[at.From:at.To]) == discoveryContext {
+		return raw
+	}
+	if raw[at.From] != '[' {
+		before, after := "["+discoveryContext+",", "]"
+		if raw[at.From] == '"' {
+			before, after = "[", ","+discoveryContext+"]"
 		}
-		var list []json.RawMessage
-		if json.Unmarshal(m.Raw, &list) != nil { // one context
-			list = []json.RawMessage{m.Raw}
-		}
-		if slices.ContainsFunc(list, func(c json.RawMessage) bool { return string(c) == discoveryContext }) {
+		return slices.Concat(raw[:at.From], []byte(before), raw[at.From:at.To], []byte(after), raw[at.To:])
+	}
+	urls, isURL := at.From+1, true // urls is the end of the leading URLs
+	for i := jsonedit.SkipSpace(raw, at.From+1); raw[i] != ']'; {
+		end := jsonedit.SkipValue(raw, i)
+		if string(raw[i:end]) == discoveryContext {
 			return raw
 		}
-		// After the contexts of TDs and before the maps, whose terms take precedence.
-		at := 0
-		for at < len(list) && list[at][0] == '"' {
-			at++
+		if isURL = isURL && raw[i] == '"'; isURL {
+			urls = end
 		}
-		members[i].Raw, _ = json.Marshal(slices.Insert(list, at, json.RawMessage(discoveryContext))) // it was parsed before
-		return jcs.Join(members)
+		if i = jsonedit.SkipSpace(raw, end); raw[i] == ',' {
+			i = jsonedit.SkipSpace(raw, i+1)
+		}
 	}
-	return raw
+	added := "," + discoveryContext
+	if urls == at.From+1 { // a map is first
+		added = discoveryContext + ","
+	}
+	return slices.Concat(raw[:urls], []byte(added), raw[urls:])
 }
 
 // takeRegistration removes the member registration from the TD of a client. It ignores the members of the registration that are read-only
