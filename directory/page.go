@@ -38,7 +38,7 @@ func (i Item) Own() bool { return i.own }
 func (i Item) Description() *td.Description { return i.d.views.describe(i.view) }
 
 // Page returns the matches of q from offset on, at most limit, ascending by id and then owner, and their total number. It ignores Limit and
-// Counter of q, and does not rank. It queries no sources. A query that the index cannot decide alone, with a capability and a version,
+// Counter of q, and does not rank. It queries no sources, and waits until all Things of this node are loaded. A query that the index cannot decide alone, with a capability and a version,
 // costs about 50 µs per candidate. Total and Version are those of the list that the caller of ctx may see.
 func (d *Directory) Page(ctx context.Context, q td.Query, offset, limit int) Page {
 	return d.page(ctx, &q, max(offset, 0), max(limit, 0))
@@ -50,6 +50,9 @@ func (d *Directory) PageOwn(ctx context.Context, q td.Query, offset, limit int) 
 }
 
 func (d *Directory) page(ctx context.Context, q *td.Query, offset, limit int, within ...*index.List) (p Page) {
+	if d.opts.Own != nil && d.opts.Own.Await(ctx, td.Ref{}) != nil { // a page cannot say that Things are missing
+		return Page{} // the caller has left
+	}
 	d.dropExpired(time.Now())
 	r := d.reader(ctx)
 	d.mu.RLock()

@@ -2,6 +2,7 @@ package publication
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -71,9 +72,9 @@ func (p *Publisher) loadRest(ctx context.Context) error {
 		return nil
 	}
 	if _, err := l.all(ctx, 0); err != nil {
-		return err
+		return cmp.Or(ctx.Err(), err)
 	}
-	p.o.Log.Info("publications loaded", "things", len(l.seen), "took", time.Since(l.now))
+	p.o.Log.Info("publications loaded", "took", time.Since(l.now))
 	return l.end(ctx)
 }
 
@@ -89,7 +90,10 @@ func (l *loading) end(ctx context.Context) error {
 
 // renewStale replaces the records of the Things in stale.
 func (l *loading) renewStale(ctx context.Context) error {
-	return parallel(ctx, l.stale, func(ctx context.Context, thing string) error { return l.p.renewStale(ctx, thing, l.now) })
+	l.mu.Lock()
+	stale := l.stale
+	l.mu.Unlock()
+	return parallel(ctx, stale, func(ctx context.Context, thing string) error { return l.p.renewStale(ctx, thing, l.now) })
 }
 
 // Restore publishes again what is not published yet: entries that could not be stored when the disk was full.
