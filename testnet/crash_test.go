@@ -78,7 +78,7 @@ func withID(id string) []byte {
 	return []byte(strings.Replace(string(weatherTD(1)), `"title"`, fmt.Sprintf(`"id": %q, "title"`, id), 1))
 }
 
-// check compares the state of a node with the ledger, and records the results of unanswered requests.
+// check compares the state of a node with the ledger, waits until its records are new ones with its addresses, and records the results of unanswered requests.
 func (l *ledger) check(t *testing.T, m *Member) {
 	t.Helper()
 	for id, a := range l.acked {
@@ -88,8 +88,16 @@ func (l *ledger) check(t *testing.T, m *Member) {
 			l.acked[id] = acked{max(a.seq, seqOf(d)), code(err) == interact.Withdrawn}
 		case a.withdrawn && code(err) != interact.Withdrawn:
 			t.Errorf("%s was withdrawn, and asking for it gives %+v, %v", id, d, err)
-		case !a.withdrawn && (err != nil || !d.Agent.Local || d.Signature.Seq <= a.seq):
+		case !a.withdrawn && (err != nil || !d.Agent.Local || d.Signature.Seq < a.seq):
 			t.Errorf("%s was published with seq %d, and asking for it gives %+v, %v", id, a.seq, d, err)
+		case !a.withdrawn:
+			err := Until(t.Context(), id+" names the addresses of this process", func() bool {
+				d, err := m.Agent(t.Context(), id)
+				return err == nil && d.Signature.Seq > a.seq
+			})
+			if err != nil {
+				t.Error(err)
+			}
 		}
 	}
 	l.open = map[string]bool{}
