@@ -111,6 +111,7 @@ func open(o Options, aside string) (*Node, error) {
 		func() error { return n.mesh.publisher.Open(n.life.ctx) }, // publications contain the addresses of the listeners
 		n.openListeners, // of MQTT, CoAP and WebSocket
 		n.openHTTP,      // last: the first request finds all other parts
+		func() error { n.life.background(n.mesh.publisher.Load); return nil },
 	} {
 		if err := step(); err != nil {
 			return nil, errors.Join(err, n.Close())

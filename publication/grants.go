@@ -86,20 +86,20 @@ func (p *Publisher) grant(before, after *Publication) error {
 // addRules adds one rule for each publication with callers, which is called "expose NAME". It leaves out callers that have no meaning any
 // longer, such as the name of a former partner: they must not disable the other rules.
 func (x *Index) addRules(b *access.Builder) error {
-	all := slices.DeleteFunc(x.All(), func(p *Publication) bool { return p.Description == nil || len(p.For) == 0 })
+	x.mu.RLock() // one snapshot: a Thing must not be in neither of them
+	all, expected := slices.Collect(maps.Values(x.all)), maps.Clone(x.expected)
+	x.mu.RUnlock()
+	for _, p := range all {
+		delete(expected, p.Thing)
+	}
+	all = slices.DeleteFunc(all, func(p *Publication) bool { return p.Description == nil || len(p.For) == 0 })
 	slices.SortFunc(all, func(a, b *Publication) int { return strings.Compare(a.Thing, b.Thing) })
 	for _, p := range all {
 		if err := addCallers(b, p.Description.Name(), p.Thing, p.For); err != nil {
 			return err
 		}
 	}
-	x.mu.RLock()
-	expected := maps.Clone(x.expected)
-	x.mu.RUnlock()
 	for _, thing := range slices.Sorted(maps.Keys(expected)) {
-		if x.known(thing) != nil {
-			continue
-		}
 		if err := addCallers(b, thing, thing, expected[thing]); err != nil {
 			return err
 		}

@@ -29,6 +29,8 @@ const (
 	firstEntries = 64
 	// loaders is the number of publications that are loaded at once. It exceeds that of processors, because new records wait for the disk.
 	loaders = 16
+	// soon is the rest of the life of a record that is replaced before it is used.
+	soon = time.Minute
 )
 
 // A loading publishes what the store has again. The node may run meanwhile: what is asked for before its turn is loaded at once.
@@ -37,7 +39,8 @@ type loading struct {
 	ctx   context.Context // of the node
 	now   time.Time
 	turns keylock.Locks // of the Things that are being loaded
-	ended chan struct{} // closed when all are loaded
+	ended chan struct{} // closed when all are loaded, or the load has failed
+	err   error         // of the load; valid when ended is closed
 
 	mu    sync.Mutex
 	seen  map[string]bool // Things that were loaded, or that the store does not have; owned by mu
@@ -55,37 +58,64 @@ func (p *Publisher) newLoading(ctx context.Context, now time.Time) *loading {
 func (p *Publisher) Open(ctx context.Context) error {
 	l := p.newLoading(ctx, time.Now())
 	p.o.Index.loading.Store(l)
-	more, err := l.all(ctx, firstEntries)
-	if err != nil {
-		return err
+	limit := firstEntries
+	if p.o.Rotation.Other(p.o.Signer.DID()) != "" {
+		limit = 0 // the entries of the other key are deleted before the replacement is complete
 	}
-	if more {
+	more, err := l.all(ctx, limit)
+	if more && err == nil {
 		return nil
 	}
-	return l.end(ctx)
+	return l.end(ctx, err)
 }
 
-// loadRest publishes again what Open has left.
+// Load publishes again what Open has left. [Publisher.Run] returns its error.
+func (p *Publisher) Load(ctx context.Context) {
+	if err := p.loadRest(ctx); err != nil && ctx.Err() == nil {
+		p.o.Log.Error("publications not loaded", "err", err)
+	}
+}
+
 func (p *Publisher) loadRest(ctx context.Context) error {
 	l := p.o.Index.loading.Load()
 	if l == nil {
 		return nil
 	}
-	if _, err := l.all(ctx, 0); err != nil {
-		return cmp.Or(ctx.Err(), err)
+	_, err := l.all(ctx, 0)
+	if err == nil {
+		p.o.Log.Info("publications loaded", "took", time.Since(l.now))
 	}
-	p.o.Log.Info("publications loaded", "took", time.Since(l.now))
-	return l.end(ctx)
+	return l.end(ctx, err)
 }
 
-// end is called when all is loaded. It replaces records that are valid, but name other hosts than today's, or half of whose life is over.
-func (l *loading) end(ctx context.Context) error {
-	l.p.o.Index.loading.Store(nil)
+// end ends the load with its result. After a failure the index continues to load what it is asked for, until the node ends. Otherwise end replaces
+// records that are valid, but name other hosts than today's, or half of whose life is over.
+func (l *loading) end(ctx context.Context, err error) error {
+	if err == nil {
+		err = l.nameRules()
+	}
+	if l.err = err; err == nil {
+		l.p.o.Index.loading.Store(nil)
+	}
 	close(l.ended)
-	if err := l.nameRules(); err != nil {
+	if err != nil {
 		return err
 	}
 	return l.renewStale(ctx)
+}
+
+// awaitLoad waits for the end of the load, and returns its error.
+func (p *Publisher) awaitLoad(ctx context.Context) error {
+	l := p.o.Index.loading.Load()
+	if l == nil {
+		return nil
+	}
+	select {
+	case <-l.ended:
+		return l.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // renewStale replaces the records of the Things in stale.
@@ -98,6 +128,9 @@ func (l *loading) renewStale(ctx context.Context) error {
 
 // Restore publishes again what is not published yet: entries that could not be stored when the disk was full.
 func (p *Publisher) Restore(ctx context.Context) error {
+	if err := p.o.Index.awaitAll(ctx); err != nil {
+		return err
+	}
 	return p.load(ctx, time.Now())
 }
 
@@ -158,15 +191,18 @@ func (l *loading) all(ctx context.Context, limit int) (more bool, err error) {
 
 // parallel calls f for all elements, for several at once, until one returns an error.
 func parallel[T any](ctx context.Context, all []T, f func(ctx context.Context, one T) error) error {
-	g, ctx := errgroup.WithContext(ctx)
+	g, group := errgroup.WithContext(ctx)
 	g.SetLimit(loaders)
 	for _, one := range all {
-		if ctx.Err() != nil {
+		if group.Err() != nil {
 			break
 		}
-		g.Go(func() error { return f(ctx, one) })
+		g.Go(func() error { return f(group, one) })
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil {
+		return cmp.Or(ctx.Err(), err)
+	}
+	return ctx.Err()
 }
 
 // grant puts the callers of stored publications in force.
@@ -305,7 +341,9 @@ func (x *Index) awaitAll(ctx context.Context) error {
 	}
 	select {
 	case <-l.ended:
-		return nil
+		return l.err
+	case <-l.ctx.Done():
+		return l.ctx.Err()
 	case <-ctx.Done():
 		return fmt.Errorf("wait until the Things of this node are loaded: %w", context.Cause(ctx))
 	}
@@ -349,7 +387,8 @@ func (p *Publisher) restore(ctx context.Context, pub *Publication, now time.Time
 	wrongTime := errors.Is(err, td.ErrExpired) || errors.Is(err, td.ErrFuture)
 	switch {
 	case err == nil, pub.Owner != "":
-	case codeIs(err, interact.RolledBack) && pub.Description == nil: // Another process with this key published it again.
+	case codeIs(err, interact.RolledBack): // Another process with this key published it again, or it has changed in between.
+	case codeIs(err, interact.Expired): // It gets a new record, or is a withdrawal that is not needed any longer.
 	case wrongTime && pub.Description == nil:
 		p.o.Log.Warn("withdrawal not repeated: the clock may be wrong", "thing", pub.Thing, "err", err)
 	default:
@@ -406,16 +445,17 @@ func (p *Publisher) revive(ctx context.Context, pub *Publication, now time.Time)
 func (l *loading) reviveOwn(ctx context.Context, pub *Publication) error {
 	p, now := l.p, l.now
 	d, err := pub.Signed.Verify(ctx, p.o.Verifier, now)
+	if err == nil && (d.Record.Owner != p.o.Signer.DID() || d.Record.Thing != pub.Thing) {
+		return p.o.Disk.Failed(fmt.Errorf("publish %s again: %w: it is %s of %s", pub.Thing, td.ErrOwner, d.Record.Thing, d.Record.Owner))
+	}
 	if err == nil {
 		pub.Description, pub.Signed, pub.Audience = d, d.Signed, d.Visibility
 		p.bind(pub, nil)
+		p.o.Index.set(pub)
 		switch {
-		case p.known(pub.Thing) > d.Record.Seq: // the store has lost the last writes
+		case p.known(pub.Thing) > d.Record.Seq, d.Record.Expires.Sub(now) < soon: // the store has lost the last writes, or it ends
 			_, err = p.signRecord(ctx, pub, now)
-		case p.isCurrent(pub, now):
-			p.o.Index.set(pub)
-		default:
-			p.o.Index.set(pub)
+		case !p.isCurrent(pub, now):
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.stale = append(l.stale, pub.Thing)
@@ -450,10 +490,10 @@ func (p *Publisher) renewStale(ctx context.Context, thing string, now time.Time)
 	if err == nil {
 		_, err = p.o.Directory.Add(next.Description)
 	}
-	if err == nil || codeIs(err, interact.DiskFull) {
-		return nil
+	if err != nil && !codeIs(err, interact.DiskFull) && ctx.Err() == nil {
+		p.o.Log.Error("record renewal failed", "thing", thing, "err", err) // the record is valid
 	}
-	return p.o.Disk.Failed(fmt.Errorf("publish %s again: %w", thing, err))
+	return nil
 }
 
 // isCurrent reports whether the record of a stored publication need not be replaced.

@@ -115,11 +115,11 @@ func New(o Options) *Publisher {
 		schedule: &schedule{index: o.Index, lifetime: o.Lifetime, known: known, states: map[string]*state{}}}
 }
 
-// Run loads what [Publisher.Open] has left, repeats announcements, and withdraws Things whose registrations end, and those whose agents do not attach again after a restart, until
+// Run returns the error of [Publisher.Load], repeats announcements, and withdraws Things whose registrations end, and those whose agents do not attach again after a restart, until
 // ctx ends.
 func (p *Publisher) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return p.loadRest(ctx) })
+	g.Go(func() error { return p.awaitLoad(ctx) })
 	g.Go(func() error { return p.repeat(ctx) })
 	g.Go(func() error { return p.endOrphans(ctx) })
 	g.Go(func() error { return p.endRegistrations(ctx) })

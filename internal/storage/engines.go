@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -70,17 +71,21 @@ func (p pebbleStore) Query(ctx context.Context, q query.Query) (query.Results, e
 	if err != nil {
 		return nil, err
 	}
-	move := it.First
-	return query.ResultsFromIterator(q, query.Iterator{Close: it.Close, Next: func() (query.Result, bool) {
+	move, failed := it.First, false
+	return query.ResultsFromIterator(q, query.Iterator{Close: sync.OnceValue(it.Close), Next: func() (query.Result, bool) {
+		if failed { // an iterator keeps its error
+			return query.Result{}, false
+		}
 		valid := move()
 		move = it.Next
-		if !valid {
-			err := it.Error()
-			return query.Result{Error: err}, err != nil
+		var value []byte
+		err := it.Error()
+		if valid && err == nil {
+			value, err = it.ValueAndErr()
 		}
-		value, err := it.ValueAndErr()
-		if err != nil {
-			return query.Result{Error: err}, true
+		if !valid || err != nil {
+			failed = true
+			return query.Result{Error: err}, err != nil
 		}
 		e := query.Entry{Key: string(it.Key()), Size: len(value)}
 		if !q.KeysOnly {
