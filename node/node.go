@@ -108,9 +108,10 @@ func open(o Options, aside string) (*Node, error) {
 		n.openLocal,                              // discovery on the local network
 		n.openCalls,                              // the chains of calls
 		n.listen,                                 // now peers may connect
-		n.openPublications,                       // contain the addresses of the listeners
-		n.openListeners,                          // of MQTT, CoAP and WebSocket
-		n.openHTTP,                               // last: the first request finds all other parts
+		func() error { return n.mesh.publisher.Open(n.life.ctx) },             // publications contain the addresses of the listeners
+		func() error { n.life.background(n.mesh.publisher.Load); return nil }, // what opens next may wait for it
+		n.openListeners, // of MQTT, CoAP and WebSocket
+		n.openHTTP,      // last: the first request finds all other parts
 	} {
 		if err := step(); err != nil {
 			return nil, errors.Join(err, n.Close())
@@ -269,15 +270,6 @@ func atHost(t *interact.Timing, took time.Duration) { t.Host = took }
 // listen opens the ports of the host. A given host listens already.
 func (n *Node) listen() error {
 	return n.network.own.Start()
-}
-
-// openPublications publishes again what is stored. The rest is loaded in the background from now on, because what opens next may wait for it.
-func (n *Node) openPublications() error {
-	if err := n.mesh.publisher.Open(n.life.ctx); err != nil {
-		return err
-	}
-	n.life.background(n.mesh.publisher.Load)
-	return nil
 }
 
 // openHTTP opens the API with the exports of the bridges.
