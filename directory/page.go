@@ -38,21 +38,26 @@ func (i Item) Own() bool { return i.own }
 func (i Item) Description() *td.Description { return i.d.views.describe(i.view) }
 
 // Page returns the matches of q from offset on, at most limit, ascending by id and then owner, and their total number. It ignores Limit and
-// Counter of q, and does not rank. It queries no sources, and waits until all Things of this node are loaded. A query that the index cannot decide alone, with a capability and a version,
-// costs about 50 µs per candidate. Total and Version are those of the list that the caller of ctx may see.
+// Counter of q, and does not rank. It queries no sources, and waits until the Things of this node are loaded. A query that the index
+// cannot decide alone, with a capability and a version, costs about 50 µs per candidate. Total and Version are those of the list that the caller of ctx may see.
 func (d *Directory) Page(ctx context.Context, q td.Query, offset, limit int) Page {
-	return d.page(ctx, &q, max(offset, 0), max(limit, 0))
+	return d.pageWithin(ctx, q, offset, limit)
+}
+
+// pageWithin is Page within lists.
+func (d *Directory) pageWithin(ctx context.Context, q td.Query, offset, limit int, within ...*index.List) Page {
+	if d.opts.Own != nil && d.opts.Own.Await(ctx, td.Ref{Name: q.ID}) != nil { // a page cannot say that Things are missing
+		return Page{} // the caller has left
+	}
+	return d.page(ctx, &q, max(offset, 0), max(limit, 0), within...)
 }
 
 // PageOwn is [Directory.Page] for Things that this node publishes.
 func (d *Directory) PageOwn(ctx context.Context, q td.Query, offset, limit int) Page {
-	return d.page(ctx, &q, max(offset, 0), max(limit, 0), &d.own)
+	return d.pageWithin(ctx, q, offset, limit, &d.own)
 }
 
 func (d *Directory) page(ctx context.Context, q *td.Query, offset, limit int, within ...*index.List) (p Page) {
-	if d.opts.Own != nil && d.opts.Own.Await(ctx, td.Ref{}) != nil { // a page cannot say that Things are missing
-		return Page{} // the caller has left
-	}
 	d.dropExpired(time.Now())
 	r := d.reader(ctx)
 	d.mu.RLock()

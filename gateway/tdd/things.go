@@ -122,7 +122,7 @@ func (s *Server) ownRecord(ctx context.Context, id string) (*td.Record, error) {
 	if other != nil {
 		return nil, otherOwner(other)
 	}
-	return nil, nil
+	return nil, ctx.Err() // the lookup of a caller who has left finds nothing
 }
 
 // otherOwner returns the error for a change of another owner's Thing.
