@@ -125,6 +125,16 @@ func grantOfThing(r *td.Record) *api.Grant {
 	return &api.Grant{Number: r.Grant.Number, Issued: r.Grant.Issued, Expires: r.Grant.Expires, Nodes: r.Grant.Nodes}
 }
 
+// whole serves a request about the Things of this node when all are loaded.
+func (g *Gateway) whole(serve handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if err := g.o.Publisher.AwaitLoad(r.Context()); err != nil {
+			return err
+		}
+		return serve(w, r)
+	}
+}
+
 func (g *Gateway) listHosted(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, api.HostedList{APIVersion: api.APIVersion, Kind: "HostedList", Items: g.o.Publisher.HostedThings()})
 }

@@ -65,7 +65,9 @@ type Publisher interface {
 	// Extend changes the end of a registration, and Registered returns the registration of one of this node's Things (tdd.Publisher).
 	Extend(ctx context.Context, thing string, r publication.Registration) error
 	Registered(r *td.Record) (publication.Registration, bool)
-	// Offered returns the publications in force, sorted by id.
+	// AwaitLoad waits until the stored publications are loaded. The error is that of the load, or of ctx.
+	AwaitLoad(ctx context.Context) error
+	// Offered returns the publications in force, sorted by id. While they are loaded, some are missing.
 	Offered() []*publication.Publication
 	Hosting
 }

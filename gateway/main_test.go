@@ -178,6 +178,8 @@ func (n *fakeNode) Enter(ctx context.Context, raw []byte, _ publication.Registra
 
 func (n *fakeNode) Extend(context.Context, string, publication.Registration) error { return nil }
 
+func (n *fakeNode) AwaitLoad(context.Context) error { return nil }
+
 func (n *fakeNode) Offered() (all []*publication.Publication) {
 	for d := range n.Known() {
 		if d.Record.Owner == owner1 {

@@ -63,6 +63,9 @@ func (g *Gateway) asAgent(r *http.Request) (*http.Request, error) {
 	if err := g.guard.authorize(r, admin); err != nil {
 		return r, err
 	}
+	if err := g.o.Publisher.AwaitLoad(r.Context()); err != nil {
+		return r, err
+	}
 	p := did.PrincipalOf(r.Context())
 	if p == nil || !g.o.Publisher.IsAgent(agent) {
 		return r, interact.Errorf(interact.Forbidden, "attach it first; only its node calls for it", "no agent with the key %s is at this node", interact.Excerpt(string(agent), 80))

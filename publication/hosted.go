@@ -97,7 +97,10 @@ func (p *Publisher) host(ctx context.Context, g *td.Grant, body []byte, handler 
 	}
 	p.turn.Lock()
 	defer p.turn.Unlock()
-	old := p.o.Index.Get(g.Thing)
+	old, err := p.o.Index.loaded(g.Thing)
+	if err != nil {
+		return nil, false, err
+	}
 	known, _ := p.o.Directory.Grant(g.Owner, g.Thing)
 	switch {
 	case old != nil && p.ownerOf(old) != g.Owner, old == nil && p.orphans.get(g.Thing) != nil && p.ownerOf(p.orphans.get(g.Thing)) != g.Owner:

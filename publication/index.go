@@ -83,12 +83,18 @@ func (x *Index) removeLocked(thing string) {
 
 // Get returns the publication of a Thing by its id, withdrawn or not, or nil. It loads the Thing if that is still to be done.
 func (x *Index) Get(thing string) *Publication {
+	p, _ := x.loaded(thing)
+	return p
+}
+
+// loaded is Get for a change of the Thing, which must not take one that cannot be loaded for a new one.
+func (x *Index) loaded(thing string) (*Publication, error) {
 	p := x.known(thing)
 	if l := x.loading.Load(); p == nil && l != nil {
-		l.thing(thing)
-		return x.known(thing)
+		err := l.thing(thing)
+		return x.known(thing), err
 	}
-	return p
+	return p, nil
 }
 
 // known is Get without loading, for callers that hold locks.

@@ -104,19 +104,8 @@ func (l *loading) end(ctx context.Context, err error) error {
 	return l.renewStale(ctx)
 }
 
-// awaitLoad waits for the end of the load, and returns its error.
-func (p *Publisher) awaitLoad(ctx context.Context) error {
-	l := p.o.Index.loading.Load()
-	if l == nil {
-		return nil
-	}
-	select {
-	case <-l.ended:
-		return l.err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
+// AwaitLoad waits for the end of the load, and returns its error, or that of ctx.
+func (p *Publisher) AwaitLoad(ctx context.Context) error { return p.o.Index.awaitAll(ctx) }
 
 // renewStale replaces the records of the Things in stale.
 func (l *loading) renewStale(ctx context.Context) error {
@@ -250,21 +239,21 @@ func (l *loading) entry(ctx context.Context, e query.Entry) error {
 	return l.publish(ctx, pub)
 }
 
-// thing publishes a Thing again that is asked for before its turn, if the store has it.
-func (l *loading) thing(thing string) {
+// thing publishes a Thing again that is asked for before its turn, if the store has it. An error is logged, too; the node ends when it is its turn.
+func (l *loading) thing(thing string) error {
 	if l.isSeen(thing) {
-		return
+		return nil
 	}
 	defer l.turns.Lock(thing)()
 	if l.isSeen(thing) {
-		return
+		return nil
 	}
 	key := l.p.storeKey(thing)
 	value, err := l.p.o.Store.Get(l.ctx, key)
 	switch {
 	case errors.Is(err, ds.ErrNotFound):
 		l.see(thing)
-		return
+		return nil
 	case err == nil:
 		e := query.Entry{Key: key.String(), Value: value}
 		var pub *Publication
@@ -276,8 +265,9 @@ func (l *loading) thing(thing string) {
 		}
 	}
 	if err != nil && l.ctx.Err() == nil {
-		l.p.o.Log.Error("publication not loaded", "thing", thing, "err", err) // the node ends when it is its turn
+		l.p.o.Log.Error("publication not loaded", "thing", thing, "err", err)
 	}
+	return err
 }
 
 // publish publishes a stored publication again, for a caller that has the turn of its Thing.
@@ -325,7 +315,9 @@ func (x *Index) Await(ctx context.Context, ref td.Ref) error {
 		return nil
 	}
 	if ref.Exact() {
-		l.thing(ref.Name)
+		if err := l.thing(ref.Name); err != nil {
+			return err
+		}
 		if !strings.HasPrefix(ref.Name, "did:") { // else it may name an owner
 			return nil
 		}

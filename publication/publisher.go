@@ -119,7 +119,7 @@ func New(o Options) *Publisher {
 // ctx ends.
 func (p *Publisher) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return p.awaitLoad(ctx) })
+	g.Go(func() error { return p.AwaitLoad(ctx) })
 	g.Go(func() error { return p.repeat(ctx) })
 	g.Go(func() error { return p.endOrphans(ctx) })
 	g.Go(func() error { return p.endRegistrations(ctx) })
@@ -180,7 +180,11 @@ func (p *Publisher) publish(ctx context.Context, raw []byte, handler interact.Th
 		return nil, err
 	}
 	defer p.lock(t.ID)()
-	now, old := time.Now(), p.o.Index.Get(t.ID)
+	now := time.Now()
+	old, err := p.o.Index.loaded(t.ID)
+	if err != nil {
+		return nil, err
+	}
 	created := old == nil || old.Description == nil
 	if old != nil && old.Owner != "" && old.Withdrawn.IsZero() {
 		return nil, notOwn(old)
@@ -257,8 +261,11 @@ func (p *Publisher) announced(ctx context.Context, pub *Publication, change stri
 
 // Registered returns the registration of a Thing that this node offers; false for all others.
 func (p *Publisher) Registered(r *td.Record) (Registration, bool) {
+	if r.Owner != p.o.Signer.DID() {
+		return Registration{}, false
+	}
 	pub := p.o.Index.Get(r.Thing)
-	if r.Owner != p.o.Signer.DID() || pub == nil || pub.Description == nil {
+	if pub == nil || pub.Description == nil {
 		return Registration{}, false
 	}
 	return pub.Registration, true
@@ -277,7 +284,10 @@ func (p *Publisher) Extend(ctx context.Context, thing string, r Registration) er
 
 func (p *Publisher) extend(ctx context.Context, thing string, r Registration, now time.Time) error {
 	defer p.lock(thing)()
-	old := p.o.Index.Get(thing)
+	old, err := p.o.Index.loaded(thing)
+	if err != nil {
+		return err
+	}
 	if old == nil || old.Description == nil {
 		return p.o.Index.missing(thing)
 	}
@@ -356,7 +366,12 @@ func (p *Publisher) withdrawLocked(ctx context.Context, thing string, audience t
 
 // endLocked is withdrawLocked without the end of the caller secret, which the next key of the node continues to use.
 func (p *Publisher) endLocked(ctx context.Context, thing string, audience td.Visibility, moved did.DID) (*Publication, error) {
-	now, old := time.Now(), cmp.Or(p.o.Index.Get(thing), p.orphans.get(thing))
+	now := time.Now()
+	old, err := p.o.Index.loaded(thing)
+	if err != nil {
+		return nil, err
+	}
+	old = cmp.Or(old, p.orphans.get(thing))
 	if old != nil && !old.Withdrawn.IsZero() && old.Moved == moved && old.Seq >= p.known(thing) {
 		return old, nil
 	}
@@ -417,7 +432,7 @@ func (p *Publication) shards() []string {
 // announce.
 func (p *Publisher) renew(ctx context.Context, thing string) (*Publication, error) {
 	defer p.lock(thing)()
-	now, pub := time.Now(), p.o.Index.Get(thing)
+	now, pub := time.Now(), p.o.Index.Get(thing) // of the schedule, which has loaded ones only
 	switch {
 	case pub == nil:
 		return nil, nil
