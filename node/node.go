@@ -108,8 +108,11 @@ func open(o Options, aside string) (*Node, error) {
 		n.openLocal,                              // discovery on the local network
 		n.openCalls,                              // the chains of calls
 		n.listen,                                 // now peers may connect
-		func() error { return n.mesh.publisher.Open(n.life.ctx) },             // publications contain the addresses of the listeners
-		func() error { n.life.background(n.mesh.publisher.Load); return nil }, // what opens next may wait for it
+		func() error { return n.mesh.publisher.Open(n.life.ctx) }, // publications contain the addresses of the listeners
+		func() error {
+			n.life.background(func(ctx context.Context) { _ = n.mesh.publisher.Load(ctx) })
+			return nil
+		}, // what opens next may wait for it
 		n.openListeners, // of MQTT, CoAP and WebSocket
 		n.openHTTP,      // last: the first request finds all other parts
 	} {

@@ -51,10 +51,10 @@ func (p *Publisher) newLoading(ctx context.Context, now time.Time) *loading {
 	return &loading{p: p, ctx: ctx, now: now, ended: make(chan struct{}), seen: map[string]bool{}}
 }
 
-// Open publishes again what the store has: the first entries before it returns, and the others in [Publisher.Run]. Until then the [Index] loads what it
-// is asked for. The callers of a publication are in the access rules before it is in the index. An unreadable entry is an error of code StoreCorrupt, of Open or of
-// Run: what was acknowledged must not vanish silently. The directory gets tombstones too: its own store may have lost the last seconds before a
-// crash. Background work ends with ctx.
+// Open publishes again the first entries of the store; [Publisher.Load] publishes the others. Until then the [Index] loads what it is asked for,
+// with ctx. The callers of a publication are in the access rules before it is in the index. An unreadable entry is an error of code
+// StoreCorrupt: what was acknowledged must not vanish silently. The directory gets tombstones too: its own store may have lost the last
+// seconds before a crash.
 func (p *Publisher) Open(ctx context.Context) error {
 	l := p.newLoading(ctx, time.Now())
 	p.o.Index.loading.Store(l)
@@ -69,14 +69,8 @@ func (p *Publisher) Open(ctx context.Context) error {
 	return l.end(ctx, err)
 }
 
-// Load publishes again what Open has left. [Publisher.Run] returns its error.
-func (p *Publisher) Load(ctx context.Context) {
-	if err := p.loadRest(ctx); err != nil && ctx.Err() == nil {
-		p.o.Log.Error("publications not loaded", "err", err)
-	}
-}
-
-func (p *Publisher) loadRest(ctx context.Context) error {
+// Load publishes again what Open has left. [Publisher.Run] returns its error, too.
+func (p *Publisher) Load(ctx context.Context) error {
 	l := p.o.Index.loading.Load()
 	if l == nil {
 		return nil

@@ -89,7 +89,7 @@ func TestOpen(t *testing.T) {
 	if tombstone := d.withdraw(gone); tombstone.Signed == nil || tombstone.Description != nil {
 		t.Errorf("the withdrawal of a Thing that was not loaded: %+v", tombstone)
 	}
-	if err := d.loadRest(t.Context()); err != nil {
+	if err := d.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-named; err != nil {
@@ -101,7 +101,7 @@ func TestOpen(t *testing.T) {
 	if d.Get(again) != was || d.Get(gone).Description != nil {
 		t.Error("the rest has replaced changes that were made before")
 	}
-	if d.Open(t.Context()) != nil || d.loadRest(t.Context()) != nil || d.Get(again) != was {
+	if d.Open(t.Context()) != nil || d.Load(t.Context()) != nil || d.Get(again) != was {
 		t.Error("what is loaded is loaded again")
 	}
 }
@@ -130,7 +130,7 @@ func TestOpenGrants(t *testing.T) {
 	if id := left()[0]; d.Get(id) == nil || missing(id) {
 		t.Errorf("%s is not loaded, or its callers are not in the rules: %q", id, r.rules())
 	}
-	if err := d.loadRest(t.Context()); err != nil || len(left()) > 0 || len(r.rules()) != things {
+	if err := d.Load(t.Context()); err != nil || len(left()) > 0 || len(r.rules()) != things {
 		t.Errorf("%d rules, left %v, %v; want %d rules", len(r.rules()), left(), err, things)
 	}
 }
@@ -149,7 +149,7 @@ func TestOpenDamaged(t *testing.T) {
 	if d.Get(id) != nil {
 		t.Error("the damaged entry is published")
 	}
-	if err := d.loadRest(t.Context()); codeOf(err) != interact.StoreCorrupt {
+	if err := d.Load(t.Context()); codeOf(err) != interact.StoreCorrupt {
 		t.Errorf("got %v, want StoreCorrupt", err)
 	}
 }

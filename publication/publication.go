@@ -1,7 +1,7 @@
 // Package publication manages the Things that a node offers: sequence numbers, tombstones, storage and announcements.
 //
 // The [Publisher] is the only writer of the sequence numbers of the node. It stores each change durably before it announces it. The
-// [Index] finds publications; the DHT, the directory and the chain of incoming calls read it. Agents that attach themselves to the node are
+// [Index] finds publications; the DHT, the directory and the chain of incoming calls read it. After a start loading.go publishes again what is stored. Agents that attach themselves to the node are
 // in attached.go, Things of other owners that have granted them to this node in hosted.go; liveness.go probes the agents that are called over forms.
 package publication
 
