@@ -224,7 +224,7 @@ func (l *loading) entry(ctx context.Context, e query.Entry) error {
 	}
 	pub, err := p.read(e)
 	if err != nil {
-		return p.o.Disk.Failed(fmt.Errorf("read the publication %s: %w", e.Key, err))
+		return err
 	}
 	defer l.turns.Lock(pub.Thing)()
 	if l.isSeen(pub.Thing) {
@@ -248,7 +248,9 @@ func (l *loading) thing(thing string) error {
 	case errors.Is(err, ds.ErrNotFound):
 		l.see(thing)
 		return nil
-	case err == nil:
+	case err != nil:
+		err = l.p.o.Disk.Failed(err)
+	default:
 		e := query.Entry{Key: key.String(), Value: value}
 		var pub *Publication
 		if pub, err = l.p.read(e); err == nil && len(pub.For) > 0 {
@@ -386,14 +388,15 @@ func (p *Publisher) restore(ctx context.Context, pub *Publication, now time.Time
 // read decodes an entry of the store. An entry of another key than the node's is an error: the node cannot sign for it.
 func (p *Publisher) read(e query.Entry) (*Publication, error) {
 	var pub Publication
-	if err := json.Unmarshal(e.Value, &pub); err != nil {
-		return nil, err
+	err := json.Unmarshal(e.Value, &pub)
+	if err == nil {
+		err = pub.validate()
 	}
-	if err := pub.validate(); err != nil {
-		return nil, err
+	if err == nil && ds.RawKey(e.Key) != p.storeKey(pub.Thing) {
+		err = fmt.Errorf("it is not %s's: was identity.pem replaced?", p.o.Signer.DID().Short())
 	}
-	if ds.RawKey(e.Key) != p.storeKey(pub.Thing) {
-		return nil, fmt.Errorf("it is not %s's: was identity.pem replaced?", p.o.Signer.DID().Short())
+	if err != nil {
+		return nil, p.o.Disk.Failed(fmt.Errorf("read the publication %s: %w", e.Key, err))
 	}
 	return &pub, nil
 }

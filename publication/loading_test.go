@@ -153,3 +153,53 @@ func TestOpenDamaged(t *testing.T) {
 		t.Errorf("got %v, want StoreCorrupt", err)
 	}
 }
+
+// A newer record that the directory gets while a Thing is loaded, or before, does not end the node.
+func TestOpenBehindTheDirectory(t *testing.T) {
+	t.Parallel()
+	d, _ := stored(t, 2, publishTool)
+	d.dir.denyBy(func() error { return interact.Errorf(interact.RolledBack, "", "a newer record is known") })
+	if err := d.Open(t.Context()); err != nil || !d.Offers("urn:x:0") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A load that fails ends all that wait for it.
+func TestOpenEndsWaiters(t *testing.T) {
+	t.Parallel()
+	d, left := stored(t, firstEntries+1, publishTool)
+	if err := d.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.disk.Put(t.Context(), ds.RawKey(d.storeKey(left()[0]).String()), []byte("{")); err != nil {
+		t.Fatal(err)
+	}
+	waited := make(chan error, 1)
+	go func() { waited <- d.AwaitLoad(context.Background()) }()
+	if err := d.Load(t.Context()); codeOf(err) != interact.StoreCorrupt {
+		t.Errorf("got %v, want StoreCorrupt", err)
+	}
+	if err := <-waited; codeOf(err) != interact.StoreCorrupt {
+		t.Errorf("who waited got %v, want StoreCorrupt", err)
+	}
+	if _, err := d.Publish(t.Context(), tool("New", left()[0]), nil, Registration{}); codeOf(err) != interact.StoreCorrupt {
+		t.Errorf("a change of the damaged one: %v, want StoreCorrupt, because its callers and its registration are not known", err)
+	}
+}
+
+// A load that is broken off is not complete.
+func TestOpenBrokenOff(t *testing.T) {
+	t.Parallel()
+	d, left := stored(t, firstEntries+1, publishTool)
+	if err := d.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := d.Load(ended); !errors.Is(err, context.Canceled) || !d.IsLoading() {
+		t.Errorf("got %v, loading %v", err, d.IsLoading())
+	}
+	if id := left()[0]; d.Get(id) == nil {
+		t.Errorf("%s is not loaded any more when it is asked for", id)
+	}
+}

@@ -200,6 +200,7 @@ type fakeDirectory struct {
 	deny    func() error       // nil denies nothing; owned by mu
 	added   []*td.Description  // owned by mu
 	onAdd   func(thing string) // or nil; set before the first Add
+	now     time.Time          // as onAdd; zero: records do not expire
 }
 
 // Add checks that a record is stored before it is announced.
@@ -220,6 +221,9 @@ func (f *fakeDirectory) Add(d *td.Description) (bool, error) {
 	f.mu.Unlock()
 	if deny != nil {
 		return false, deny()
+	}
+	if !f.now.IsZero() && !f.now.Before(d.Record.Expires) {
+		return false, interact.Errorf(interact.Expired, "", "%s has expired", d.Record.Thing)
 	}
 	return true, nil
 }

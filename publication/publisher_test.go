@@ -373,6 +373,7 @@ func TestRestartRestoresPublications(t *testing.T) {
 		"at another address":                   {now, true, "/ip4/192.0.2.2/tcp/4667"},
 		"in the second half of its life":       {now.Add(31 * time.Minute), true, ""},
 		"when the record has expired":          {now.Add(2 * time.Hour), true, ""},
+		"within the tolerance after its end":   {now.Add(time.Hour + 2*time.Minute), true, ""},
 		"when the tombstone is over":           {now.Add(tombstoneLifetime + time.Minute), false, ""},
 		"with a clock that was set back a day": {now.Add(-24 * time.Hour), true, ""},
 	} {
@@ -381,6 +382,7 @@ func TestRestartRestoresPublications(t *testing.T) {
 			if c.host != "" {
 				next.o.Hosts = func() []td.Host { return []td.Host{{Node: next.o.Signer.DID(), Addrs: []string{c.host}}} }
 			}
+			next.dir.now = c.now
 			if err := next.load(t.Context(), c.now); err != nil {
 				t.Fatal(err)
 			}

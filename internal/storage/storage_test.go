@@ -349,3 +349,61 @@ func TestDamageIsRecognized(t *testing.T) {
 		}
 	}
 }
+
+// Queries of both engines have the same results, and a second Close does not disturb another query.
+func TestQueries(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []string{Pebble, LevelDB} {
+		s := open(t, engine, t.TempDir(), Options{Log: slog.New(slog.DiscardHandler)})
+		d := s.Durable()
+		for _, key := range []string{"/a", "/a/1", "/a/2", "/ab", "/b/1"} {
+			if err := d.Put(t.Context(), ds.NewKey(key), []byte(key)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		list := func(q query.Query) (all []string) {
+			for e, err := range Entries(t.Context(), d, q) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := e.Key; q.KeysOnly && e.Value != nil || !q.KeysOnly && string(e.Value) != want {
+					t.Errorf("%s: %s has %q", engine, e.Key, e.Value)
+				}
+				all = append(all, e.Key)
+			}
+			return all
+		}
+		for prefix, want := range map[string][]string{
+			"": {"/a", "/a/1", "/a/2", "/ab", "/b/1"}, "/": {"/a", "/a/1", "/a/2", "/ab", "/b/1"}, "/a": {"/a/1", "/a/2"}, "b": {"/b/1"}, "/c": nil,
+		} {
+			for _, keysOnly := range []bool{false, true} {
+				if got := list(query.Query{Prefix: prefix, KeysOnly: keysOnly}); !slices.Equal(slices.Sorted(slices.Values(got)), want) {
+					t.Errorf("%s: %q has %q, want %q", engine, prefix, got, want)
+				}
+			}
+		}
+		if got := list(query.Query{Limit: 2}); len(got) != 2 {
+			t.Errorf("%s: two of all are %q", engine, got)
+		}
+		first, err := d.Query(t.Context(), query.Query{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := first.Close(); err != nil {
+			t.Error(err)
+		}
+		second, err := d.Query(t.Context(), query.Query{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := first.Close(); err != nil {
+			t.Error(err)
+		}
+		if all, err := second.Rest(); err != nil || len(all) != 5 {
+			t.Errorf("%s: %d entries after the other query was closed again, %v", engine, len(all), err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
