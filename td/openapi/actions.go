@@ -3,7 +3,7 @@ package openapi
 import (
 	"cmp"
 	"fmt"
-	"maps"
+	"iter"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,20 +11,20 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/getkin/kin-openapi/openapi3"
-
 	"github.com/lmosd/lmosd/td"
 )
 
 // methods are the HTTP methods that become actions, in this order.
 var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 
+// otherMethods are the methods that a path item may have and that are left out.
+var otherMethods = []string{http.MethodConnect, http.MethodOptions, http.MethodTrace}
+
 // An operation is an operation of the document, with the state of its conversion.
 type operation struct {
 	*converter
-	*openapi3.Operation
 	method, path string
-	item         *openapi3.PathItem
+	spec, item   object // the operation in the document, and its path item
 
 	variables map[string]any // uriVariables
 	headers   []any          // htv:headers
@@ -33,12 +33,25 @@ type operation struct {
 // where returns the name of the operation in warnings.
 func (op *operation) where() string { return op.method + " " + clip(op.path, 100) }
 
+// paths returns the path items of a document. Other members of the object paths are extensions.
+func paths(api object) iter.Seq2[string, object] {
+	return func(yield func(string, object) bool) {
+		for path, item := range api.each("paths", pathItem) {
+			if !strings.HasPrefix(path, "x-") && !yield(path, item) {
+				return
+			}
+		}
+	}
+}
+
 // countOperations returns the number of operations in the document.
-func countOperations(api *openapi3.T) int {
+func countOperations(api object) int {
 	n := 0
-	for _, item := range api.Paths.Map() {
-		if item != nil {
-			n += len(item.Operations())
+	for _, item := range paths(api) {
+		for _, method := range slices.Concat(methods, otherMethods) {
+			if item.has(strings.ToLower(method)) {
+				n++
+			}
 		}
 	}
 	return n
@@ -47,27 +60,22 @@ func countOperations(api *openapi3.T) int {
 // actions returns the actions of all operations, by name.
 func (c *converter) actions() map[string]any {
 	all := map[string]any{}
-	paths := c.api.Paths.Map()
-	for _, path := range slices.Sorted(maps.Keys(paths)) {
-		item := paths[path]
-		if item == nil {
-			continue
-		}
-		operations := item.Operations()
+	for path, item := range paths(c.api) {
 		for _, method := range methods {
-			if o := operations[method]; o != nil && c.nodes >= 0 {
-				op := &operation{converter: c, Operation: o, method: method, path: path, item: item, variables: map[string]any{}}
+			if spec := item.object(strings.ToLower(method)); spec.exists() && c.nodes >= 0 {
+				op := &operation{converter: c, spec: spec, method: method, path: path, item: item, variables: map[string]any{}}
 				if action := op.action(); action != nil {
 					all[op.name(all)] = action
 				}
 			}
-			delete(operations, method)
 		}
-		for _, method := range slices.Sorted(maps.Keys(operations)) {
-			c.warn(method+" "+clip(path, 100), "left out: the method is not used for actions")
+		for _, method := range otherMethods {
+			if item.has(strings.ToLower(method)) {
+				c.warn(method+" "+clip(path, 100), "left out: the method is not used for actions")
+			}
 		}
 	}
-	if len(c.api.Webhooks) > 0 {
+	if len(c.api.object("webhooks").members) > 0 {
 		c.warn("webhooks", "left out: the thing has no events")
 	}
 	return all
@@ -75,7 +83,7 @@ func (c *converter) actions() map[string]any {
 
 // name returns an unused name.
 func (op *operation) name(taken map[string]any) string {
-	name := strings.TrimSpace(op.OperationID)
+	name := strings.TrimSpace(op.spec.text("operationId"))
 	if name == "" {
 		name = camel(op.method + " " + clip(op.path, 200))
 	}
@@ -142,7 +150,7 @@ func (op *operation) action() map[string]any {
 	if names := op.security.of(op); !slices.Equal(names, op.security.general) {
 		form["security"] = list(names)
 	}
-	if len(op.Callbacks) > 0 {
+	if len(op.spec.object("callbacks").members) > 0 {
 		op.warn(op.where(), "its callbacks are left out")
 	}
 	return action
@@ -150,9 +158,9 @@ func (op *operation) action() map[string]any {
 
 // server returns the address of the innermost server of the operation.
 func (op *operation) server() string {
-	servers := op.item.Servers
-	if op.Servers != nil && len(*op.Servers) > 0 {
-		servers = *op.Servers
+	servers := op.spec.list("servers", part)
+	if len(servers) == 0 {
+		servers = op.item.list("servers", part)
 	}
 	if len(servers) == 0 || op.o.Server != "" {
 		return op.base
@@ -165,11 +173,11 @@ func (op *operation) server() string {
 }
 
 // serverOf returns the address of an API without a slash at its end.
-func serverOf(servers openapi3.Servers, explicit string) (string, error) {
+func serverOf(servers []object, explicit string) (string, error) {
 	const hint = "; set the address of the server"
 	text := explicit
 	if text == "" {
-		if len(servers) == 0 || servers[0] == nil {
+		if len(servers) == 0 {
 			return "", invalid("/servers", "is missing"+hint)
 		}
 		text = expandServer(servers[0])
@@ -188,40 +196,55 @@ func serverOf(servers openapi3.Servers, explicit string) (string, error) {
 }
 
 // expandServer returns the address of a server with the defaults of its variables, or a text that exceeds the limit of addresses.
-func expandServer(s *openapi3.Server) string {
-	text := s.URL
-	for _, name := range slices.Sorted(maps.Keys(s.Variables)) {
-		v := s.Variables[name]
-		if len(text) > maxAddress || v == nil || len(v.Default) > maxAddress {
+func expandServer(s object) string {
+	text := s.text("url")
+	for name, variable := range s.each("variables", part) {
+		value := variable.text("default")
+		if len(text) > maxAddress || len(value) > maxAddress {
 			break
 		}
-		text = strings.ReplaceAll(text, "{"+name+"}", v.Default)
+		text = strings.ReplaceAll(text, "{"+name+"}", value)
 	}
 	return text
 }
 
 // parameters returns the parameters of the operation and of its path; those of the operation override the others.
-func (op *operation) parameters() []*openapi3.Parameter {
-	var all []*openapi3.Parameter
-	for _, refs := range []openapi3.Parameters{op.Operation.Parameters, op.item.Parameters} {
-		for _, ref := range refs {
-			if ref == nil || ref.Value == nil || ref.Value.Name == "" {
+func (op *operation) parameters() []parameter {
+	var all []parameter
+	for _, owner := range []object{op.spec, op.item} {
+		for _, spec := range owner.list("parameters", part) {
+			p := parameterOf(spec)
+			if p.name == "" {
 				continue
 			}
-			if len(all) == maxParameters || len(ref.Value.Name) > maxName {
+			if len(all) == maxParameters || len(p.name) > maxName {
 				op.warn(op.where(), "a parameter is left out: there are more than %d, or its name is too long", maxParameters)
 				continue
 			}
-			if !slices.ContainsFunc(all, func(p *openapi3.Parameter) bool { return p.Name == ref.Value.Name && p.In == ref.Value.In }) {
-				all = append(all, ref.Value)
+			if !slices.ContainsFunc(all, func(other parameter) bool { return other.name == p.name && other.in == p.in }) {
+				all = append(all, p)
 			}
 		}
 	}
 	return all
 }
 
+// A parameter is a parameter of the document: in is "path", "query", "header" or "cookie".
+type parameter struct {
+	name, in, style   string
+	required, explode bool
+	spec              object
+}
+
+func parameterOf(spec object) parameter {
+	p := parameter{name: spec.text("name"), in: spec.text("in"), style: spec.text("style"), required: spec.flag("required"), spec: spec}
+	// The defaults of lists: form exploded, simple not (OpenAPI 3.0.4 §4.7.12.2, style and explode).
+	p.explode = spec.flag("explode") || p.in == "query" && !spec.has("explode")
+	return p
+}
+
 // address returns the path as a URI template. ok is false if it cannot be converted.
-func (op *operation) address(params []*openapi3.Parameter) (href string, ok bool) {
+func (op *operation) address(params []parameter) (href string, ok bool) {
 	var b strings.Builder
 	rest := op.path
 	if !strings.HasPrefix(rest, "/") {
@@ -240,8 +263,8 @@ func (op *operation) address(params []*openapi3.Parameter) (href string, ok bool
 		if !closed || strings.Contains(name, "{") {
 			break
 		}
-		i := slices.IndexFunc(params, func(p *openapi3.Parameter) bool { return p.In == openapi3.ParameterInPath && p.Name == name })
-		p := &openapi3.Parameter{Name: name, In: openapi3.ParameterInPath}
+		i := slices.IndexFunc(params, func(p parameter) bool { return p.in == "path" && p.name == name })
+		p := parameter{name: name, in: "path"}
 		if i >= 0 {
 			p = params[i]
 		} else {
@@ -259,8 +282,8 @@ func (op *operation) address(params []*openapi3.Parameter) (href string, ok bool
 }
 
 // pathVariable declares a variable of the path, and returns its expression; empty if it cannot be converted.
-func (op *operation) pathVariable(p *openapi3.Parameter) string {
-	name := variableName(p.Name, func(byte) string { return "_" })
+func (op *operation) pathVariable(p parameter) string {
+	name := variableName(p.name, func(byte) string { return "_" })
 	if name == "" || len(op.variables) >= maxVariables {
 		op.warn(op.where(), "left out: its path has a variable without a name, or too many")
 		return ""
@@ -268,7 +291,7 @@ func (op *operation) pathVariable(p *openapi3.Parameter) string {
 	schema, as := op.variable(p)
 	if schema == nil {
 		op.warn(op.where(), "the variable %s of its path is not a single value: it becomes a string, "+
-			"which is inserted into the address as it is", p.Name)
+			"which is inserted into the address as it is", p.name)
 		schema = map[string]any{"type": "string"}
 	}
 	if op.variables[name] = schema; as == exploded {
@@ -278,11 +301,11 @@ func (op *operation) pathVariable(p *openapi3.Parameter) string {
 }
 
 // styled returns the expression of a variable of the path (RFC 6570 §3.2.2, §3.2.5, §3.2.7).
-func (op *operation) styled(p *openapi3.Parameter, name string) string {
-	switch p.Style {
-	case openapi3.SerializationLabel:
+func (op *operation) styled(p parameter, name string) string {
+	switch p.style {
+	case "label":
 		return "{." + name + "}"
-	case openapi3.SerializationMatrix:
+	case "matrix":
 		return "{;" + name + "}"
 	}
 	return "{" + name + "}"
@@ -292,30 +315,30 @@ func (op *operation) styled(p *openapi3.Parameter, name string) string {
 const maxVariables = 64
 
 // query declares the variables of the query, and returns their expression.
-func (op *operation) query(params []*openapi3.Parameter, started bool) string {
+func (op *operation) query(params []parameter, started bool) string {
 	var names []string
 	for _, p := range params {
-		if p.In != openapi3.ParameterInQuery {
+		if p.in != "query" {
 			continue
 		}
 		// The name is sent as written in the template, so characters that a template does not allow are escaped (RFC 6570 §2.3).
-		name := variableName(p.Name, func(c byte) string { return fmt.Sprintf("%%%02X", c) })
+		name := variableName(p.name, func(c byte) string { return fmt.Sprintf("%%%02X", c) })
 		schema, as := op.variable(p)
 		switch {
-		case schema == nil && p.Required:
-			op.warn(op.where(), "the required query parameter %s is omitted: it is neither a single value nor a list of single values", p.Name)
+		case schema == nil && p.required:
+			op.warn(op.where(), "the required query parameter %s is omitted: it is neither a single value nor a list of single values", p.name)
 			continue
 		case schema == nil:
-			op.warn(op.where(), "the query parameter %s is omitted: it is neither a single value nor a list of single values", p.Name)
+			op.warn(op.where(), "the query parameter %s is omitted: it is neither a single value nor a list of single values", p.name)
 			continue
 		case op.variables[name] != nil, len(op.variables) >= maxVariables:
-			op.warn(op.where(), "the query parameter %s is omitted: a variable has the same name, or there are too many", p.Name)
+			op.warn(op.where(), "the query parameter %s is omitted: a variable has the same name, or there are too many", p.name)
 			continue
 		case as == oneOf:
-			op.warn(op.where(), "the query parameter %s accepts only one value", p.Name)
+			op.warn(op.where(), "the query parameter %s accepts only one value", p.name)
 		}
-		if name != p.Name {
-			schema["title"] = clip(p.Name, 100)
+		if name != p.name {
+			schema["title"] = clip(p.name, 100)
 		}
 		if op.variables[name] = schema; as == exploded {
 			name += "*"
@@ -332,35 +355,32 @@ func (op *operation) query(params []*openapi3.Parameter, started bool) string {
 }
 
 // addHeaders adds the headers with a single possible value to the form, and a warning for each other header.
-func (op *operation) addHeaders(params []*openapi3.Parameter) {
+func (op *operation) addHeaders(params []parameter) {
 	for _, p := range params {
 		switch {
-		case p.In == openapi3.ParameterInHeader && slices.Contains([]string{"accept", "content-type", "authorization"},
-			strings.ToLower(p.Name)):
+		case p.in == "header" && slices.Contains([]string{"accept", "content-type", "authorization"}, strings.ToLower(p.name)):
 			// OpenAPI 3.0.4 §4.7.12.2: other parts of the document define these.
-		case p.In == openapi3.ParameterInHeader && p.Required && onlyValue(p) != "":
-			op.headers = append(op.headers, map[string]any{"htv:fieldName": p.Name, "htv:fieldValue": onlyValue(p)})
-		case p.In == openapi3.ParameterInHeader || p.In == openapi3.ParameterInCookie:
+		case p.in == "header" && p.required && onlyValue(p) != "":
+			op.headers = append(op.headers, map[string]any{"htv:fieldName": p.name, "htv:fieldValue": onlyValue(p)})
+		case p.in == "header" || p.in == "cookie":
 			addition := ""
-			if p.Required {
+			if p.required {
 				addition = ", though it is required"
 			}
-			op.warn(op.where(), "the %s %s is not sent%s", p.In, p.Name, addition)
+			op.warn(op.where(), "the %s %s is not sent%s", p.in, p.name, addition)
 		}
 	}
 }
 
 // onlyValue returns the only possible value of a header, or its default; empty if there is none.
-func onlyValue(p *openapi3.Parameter) string {
-	if p.Schema == nil || p.Schema.Value == nil {
-		return ""
-	}
-	value := p.Schema.Value.Default
-	if list := p.Schema.Value.Enum; len(list) == 1 {
+func onlyValue(p parameter) string {
+	schema := p.spec.schema("schema")
+	value := schema.members["default"]
+	if list := schema.elements("enum"); len(list) == 1 {
 		value = list[0]
 	}
 	text, _ := value.(string) // an unprintable header is not sent
-	if strings.ContainsFunc(text+p.Name, func(r rune) bool { return r < ' ' || r > '~' }) {
+	if strings.ContainsFunc(text+p.name, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return ""
 	}
 	return text
@@ -368,8 +388,8 @@ func onlyValue(p *openapi3.Parameter) string {
 
 // describe adds title and description.
 func (op *operation) describe(action map[string]any) {
-	title := strings.TrimSpace(cmp.Or(op.Summary, op.item.Summary))
-	text := strings.TrimSpace(cmp.Or(op.Description, op.item.Description))
+	title := strings.TrimSpace(cmp.Or(op.spec.text("summary"), op.item.text("summary")))
+	text := strings.TrimSpace(cmp.Or(op.spec.text("description"), op.item.text("description")))
 	if title != "" && !op.bare {
 		action["title"] = clip(title, 100)
 	}
@@ -412,11 +432,11 @@ func isHex(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' ||
 // A body is the media type and schema of a request or a response.
 type body struct {
 	media  string
-	schema *openapi3.SchemaRef
+	schema object
 }
 
-// chooseBody returns the best media type: JSON, then text, then others without conversion. ok is false if there is none.
-func chooseBody(content openapi3.Content) (b body, ok bool) {
+// chooseBody returns the best media type of a request body or a response: JSON, then text, then others without conversion. ok is false if there is none.
+func chooseBody(owner object) (b body, ok bool) {
 	rank := func(media string) int {
 		switch name, _, _ := strings.Cut(strings.ToLower(media), ";"); {
 		case name == "application/json":
@@ -436,9 +456,9 @@ func chooseBody(content openapi3.Content) (b body, ok bool) {
 		return 6
 	}
 	best := 9
-	for _, media := range slices.Sorted(maps.Keys(content)) {
-		if r := rank(media); r < best && content[media] != nil {
-			best, b = r, body{media: clip(media, 200), schema: content[media].Schema}
+	for media, spec := range owner.each("content", part) {
+		if r := rank(media); r < best {
+			best, b = r, body{media: clip(media, 200), schema: spec.schema("schema")}
 		}
 	}
 	if best == 2 {
@@ -450,16 +470,16 @@ func chooseBody(content openapi3.Content) (b body, ok bool) {
 // input adds the input and its type. It returns false if the operation cannot be invoked.
 func (op *operation) input(action, form map[string]any) bool {
 	form["contentType"] = "application/json"
-	if op.RequestBody == nil || op.RequestBody.Value == nil || len(op.RequestBody.Value.Content) == 0 {
+	r := op.spec.object("requestBody")
+	if len(r.object("content").members) == 0 {
 		return true
 	}
-	r := op.RequestBody.Value
-	b, ok := chooseBody(r.Content)
+	b, ok := chooseBody(r)
 	switch bodyless := op.method == http.MethodGet || op.method == http.MethodHead; {
 	case bodyless:
 		op.warn(op.where(), "its body is left out: %s requests have none", op.method)
 		return true
-	case !ok && r.Required:
+	case !ok && r.flag("required"):
 		op.warn(op.where(), "left out: the media type of its body is not supported")
 		return false
 	case !ok:
@@ -483,15 +503,11 @@ func (op *operation) input(action, form map[string]any) bool {
 
 // output adds the output and its type: those of the first successful response with a body.
 func (op *operation) output(action, form map[string]any) {
-	if op.Responses == nil {
-		return
-	}
-	all := op.Responses.Map()
-	for _, code := range slices.Sorted(maps.Keys(all)) {
-		if !strings.HasPrefix(code, "2") || all[code] == nil || all[code].Value == nil || op.method == http.MethodHead {
+	for code, response := range op.spec.each("responses", part) {
+		if !strings.HasPrefix(code, "2") || op.method == http.MethodHead {
 			continue
 		}
-		b, ok := chooseBody(all[code].Value.Content)
+		b, ok := chooseBody(response)
 		if !ok {
 			continue
 		}
@@ -499,7 +515,7 @@ func (op *operation) output(action, form map[string]any) {
 			form["response"] = map[string]any{"contentType": b.media}
 		}
 		switch {
-		case td.IsJSON(b.media) && b.schema != nil:
+		case td.IsJSON(b.media) && b.schema.exists():
 			action["output"] = op.schema(b.schema, walk{op: op})
 		case strings.HasPrefix(b.media, "text/"):
 			action["output"] = map[string]any{"type": "string"}

@@ -3,27 +3,27 @@ package openapi
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net/url"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
-	"github.com/getkin/kin-openapi/openapi3"
+	"go.yaml.in/yaml/v3"
+
 	"github.com/lmosd/lmosd/td"
-	"github.com/oasdiff/yaml3"
 )
 
-// Limits of documents. The library decodes each part of a document once per level of its depth, so its work is the sum of the depths of all
-// bytes. Usual documents are about 12 levels deep.
+// Limits of documents.
 const (
 	maxDepth  = 100
-	maxValues = 1 << 20  // objects, arrays and single values, with YAML aliases expanded
-	maxWork   = 64 << 20 // bytes times their depths
+	maxValues = 1 << 20 // objects, arrays and single values, with YAML aliases expanded
 )
 
-// load reads a document: it checks the size, decodes JSON or YAML, checks version and limits, and parses the result with the library.
-func load(doc []byte) (*openapi3.T, error) {
+// load reads a document: it checks the size, decodes JSON or YAML, and checks version, limits and references.
+func load(doc []byte) (*document, error) {
 	if len(doc) > MaxDocument {
 		return nil, &td.ValidationError{TooLarge: true,
 			Issues: []td.Issue{{Reason: fmt.Sprintf("has %d bytes; an OpenAPI document may have %d", len(doc), MaxDocument)}}}
@@ -32,38 +32,31 @@ func load(doc []byte) (*openapi3.T, error) {
 	if err != nil {
 		return nil, &td.ValidationError{NotJSON: true, Issues: []td.Issue{{Reason: "neither JSON nor YAML: " + clip(err.Error(), 300)}}}
 	}
-	root, _ := tree.(map[string]any)
-	switch version, _ := root["openapi"].(string); {
-	case root["swagger"] != nil:
+	d := &document{}
+	d.root, _ = tree.(map[string]any)
+	switch version, _ := d.root["openapi"].(string); {
+	case d.root["swagger"] != nil:
 		return nil, invalid("/swagger", "is Swagger 2: convert the document to OpenAPI 3 first")
 	case !strings.HasPrefix(version, "3."):
 		return nil, invalid("/openapi", `is missing or not version 3: expected, for example, "openapi": "3.0.3"`)
 	}
-	if info, ok := root["info"].(map[string]any); ok { // 1.0 is a number in YAML
-		switch v := info["version"].(type) {
-		case json.Number, float64, int:
-			info["version"] = fmt.Sprint(v)
-		}
+	c := checker{document: d, values: maxValues}
+	switch within := c.check(d.root, 0, true); {
+	case within:
+		return d, nil
+	case d.err != nil:
+		return nil, d.err
+	case c.issue != nil:
+		return nil, invalid(clip(c.issue.Pointer, 300), c.issue.Reason)
 	}
-	t := normalizer{values: maxValues}
-	t.schema(root, 0)
-	b, err := json.Marshal(root)
-	if err != nil {
-		return nil, invalid("", "cannot be read: "+clip(err.Error(), 300))
-	}
-	if t.values < 0 || t.deep || len(b) > 2*MaxDocument || work(b) > maxWork {
-		return nil, &td.ValidationError{TooLarge: true, Issues: []td.Issue{{Reason: "is too large or too deep with expanded aliases"}}}
-	}
-	return parse(b)
+	return nil, &td.ValidationError{TooLarge: true, Issues: []td.Issue{{Reason: "is too large or too deep with expanded aliases"}}}
 }
 
 // decode reads JSON, or YAML.
 func decode(doc []byte) (any, error) {
 	var tree any
 	if bytes.HasPrefix(bytes.TrimLeft(doc, " \t\r\n"), []byte("{")) {
-		d := json.NewDecoder(bytes.NewReader(doc))
-		d.UseNumber()
-		if err := d.Decode(&tree); err == nil {
+		if err := json.NewDecoder(bytes.NewReader(doc)).Decode(&tree); err == nil {
 			return tree, nil
 		}
 	}
@@ -125,6 +118,12 @@ func plain(v any) any {
 		for i, e := range v {
 			v[i] = plain(e)
 		}
+	case int:
+		return float64(v)
+	case int64:
+		return float64(v)
+	case uint64:
+		return float64(v)
 	case time.Time:
 		if v.Equal(v.Truncate(24 * time.Hour)) {
 			return v.Format(time.DateOnly)
@@ -134,173 +133,53 @@ func plain(v any) any {
 	return v
 }
 
-// A normalizer counts the values of a document and converts features of OpenAPI 3.1 to those of 3.0, which the library supports.
-type normalizer struct {
-	values int // remaining
-	deep   bool
-}
-
-// data are the members whose values are not schemas. They stay unchanged.
+// data are the members with values of any kind, in which "$ref" has no meaning. Extensions (x-) are others.
 var data = map[string]bool{"default": true, "enum": true, "const": true, "example": true, "examples": true}
 
-// named are the members with schemas, or objects with schemas, by name: a response may have the name "default".
-var named = map[string]bool{
-	"properties": true, "patternProperties": true, "$defs": true, "schemas": true, "dependentSchemas": true,
-	"responses": true, "parameters": true, "requestBodies": true, "headers": true, "callbacks": true, "content": true,
-	"paths": true, "pathItems": true, "variables": true, "encoding": true, "webhooks": true,
+// A checker checks a document as a whole, also what no operation uses. It stops at the first problem.
+type checker struct {
+	*document
+	values int       // that are left
+	issue  *td.Issue // nil: a limit is exceeded
 }
 
-// schema converts a value that may be a schema or contain some.
-func (t *normalizer) schema(v any, depth int) {
-	if t.values--; t.values < 0 || depth > maxDepth {
-		t.deep = t.deep || depth > maxDepth
-		return
+// check reports whether v and its parts are within the limits, have numbers that JSON has and, if references is true, references with a target.
+func (c *checker) check(v any, depth int, references bool) bool {
+	if c.values--; c.values < 0 || depth > maxDepth {
+		return false
 	}
 	switch v := v.(type) {
+	case float64:
+		if math.IsInf(v, 0) || math.IsNaN(v) {
+			c.issue = &td.Issue{Reason: "cannot be read: a number is infinite or undefined"}
+			return false
+		}
 	case []any:
-		for i := range v {
-			t.schema(v[i], depth+1)
+		for i, e := range v {
+			if !c.check(e, depth+1, references) {
+				return c.inside(strconv.Itoa(i))
+			}
 		}
 	case map[string]any:
-		exclusive(v, "exclusiveMinimum", "minimum", func(limit, other float64) bool { return limit >= other })
-		if c, ok := v["const"]; ok && c == nil { // the library distinguishes null from absence only in a list
-			delete(v, "const")
-			v["enum"] = []any{nil}
+		if ref, ok := v["$ref"].(string); ok && references {
+			if _, err := c.resolve(ref, 0); err != nil {
+				c.issue = &td.Issue{Reason: "cannot be read: " + err.Error()}
+				return false
+			}
 		}
-		exclusive(v, "exclusiveMaximum", "maximum", func(limit, other float64) bool { return limit <= other })
-		for name, e := range v {
-			switch m, isMap := e.(map[string]any); {
-			case data[name]:
-				t.count(e, depth+1)
-			case named[name] && isMap:
-				t.names(m, depth+1)
-			case name == "items" || name == "not":
-				v[name] = boolean(e)
-				t.schema(v[name], depth+1)
-			case name == "oneOf" || name == "anyOf" || name == "allOf":
-				booleans(e)
-				t.schema(e, depth+1)
-			default:
-				t.schema(e, depth+1)
+		for _, name := range slices.Sorted(maps.Keys(v)) { // the first problem is always the same
+			if !c.check(v[name], depth+1, references && !data[name] && !strings.HasPrefix(name, "x-")) {
+				return c.inside(escape.Replace(name))
 			}
 		}
 	}
+	return true
 }
 
-// names converts schemas by name; "default" has no special meaning here.
-func (t *normalizer) names(m map[string]any, depth int) {
-	t.values--
-	for name, e := range m {
-		m[name] = boolean(e)
-		t.schema(m[name], depth+1)
+// inside adds a token to the front of the place of the problem.
+func (c *checker) inside(token string) bool {
+	if c.issue != nil {
+		c.issue.Pointer = "/" + token + c.issue.Pointer
 	}
-}
-
-// count counts the values of an unchanged part.
-func (t *normalizer) count(v any, depth int) {
-	if t.values--; t.values < 0 || depth > maxDepth {
-		t.deep = t.deep || depth > maxDepth
-		return
-	}
-	switch v := v.(type) {
-	case []any:
-		for _, e := range v {
-			t.count(e, depth+1)
-		}
-	case map[string]any:
-		for _, e := range v {
-			t.count(e, depth+1)
-		}
-	}
-}
-
-// exclusive converts a numeric exclusive limit (JSON Schema 2020-12 §6.2.5) to a limit and a flag (OpenAPI 3.0); of two limits it keeps the
-// stricter one.
-func exclusive(m map[string]any, keyword, limit string, stricter func(limit, other float64) bool) {
-	value, ok := number(m[keyword])
-	if !ok {
-		return
-	}
-	if other, ok := number(m[limit]); ok && !stricter(value, other) {
-		delete(m, keyword)
-		return
-	}
-	m[limit], m[keyword] = m[keyword], true
-}
-
-func number(v any) (float64, bool) {
-	switch v := v.(type) {
-	case json.Number:
-		f, err := v.Float64()
-		return f, err == nil
-	case float64:
-		return v, true
-	case int:
-		return float64(v), true
-	}
-	return 0, false
-}
-
-// boolean converts a schema that is true or false to an object.
-func boolean(v any) any {
-	switch v {
-	case true:
-		return map[string]any{}
-	case false:
-		return map[string]any{"not": map[string]any{}}
-	}
-	return v
-}
-
-func booleans(v any) {
-	if all, ok := v.([]any); ok {
-		for i := range all {
-			all[i] = boolean(all[i])
-		}
-	}
-}
-
-// work returns the sum of the depths of all bytes of b, which is valid JSON.
-func work(b []byte) int {
-	sum, depth, quoted := 0, 1, false
-	for i := 0; i < len(b); i++ {
-		switch c := b[i]; {
-		case quoted && c == '\\':
-			i++
-			sum += depth
-		case c == '"':
-			quoted = !quoted
-		case !quoted && (c == '{' || c == '['):
-			depth++
-		case !quoted && (c == '}' || c == ']'):
-			depth--
-		}
-		sum += depth
-	}
-	return sum
-}
-
-var errOutside = errors.New("a reference leads out of the document")
-
-// parse parses the document with the library, and recovers from its panics on untrusted documents.
-func parse(b []byte) (api *openapi3.T, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			api, err = nil, invalid("", fmt.Sprintf("cannot be read: %v", r))
-		}
-	}()
-	loader := openapi3.NewLoader()
-	loader.IsExternalRefsAllowed = false
-	loader.ReadFromURIFunc = func(*openapi3.Loader, *url.URL) ([]byte, error) { return nil, errOutside }
-	if api, err = loader.LoadFromData(b); err == nil {
-		return api, nil
-	}
-	reason := err.Error()
-	switch {
-	case strings.Contains(reason, "disallowed external reference"), strings.Contains(reason, errOutside.Error()):
-		reason += "; bundle the document with the files that it refers to"
-	case strings.HasPrefix(reason, "failed to unmarshal data: json error: "):
-		reason, _, _ = strings.Cut(strings.TrimPrefix(reason, "failed to unmarshal data: json error: "), ", yaml error: ")
-	}
-	return nil, invalid("", "cannot be read: "+clip(reason, 300))
+	return false
 }

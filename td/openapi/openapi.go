@@ -22,9 +22,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
-
-	"github.com/getkin/kin-openapi/openapi3"
 
 	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/td"
@@ -56,30 +55,39 @@ type Options struct {
 // is not enough, descriptions and then the inner parts of schemas are omitted, with a warning. There are at most 100 warnings of one line
 // about differences to the document. The error is a [*td.ValidationError]: not JSON or YAML, not OpenAPI, an invalid address, or too large.
 func Convert(doc []byte, o Options) (thing []byte, warnings []string, err error) {
-	api, err := load(doc)
+	d, err := load(doc)
 	if err != nil {
 		return nil, nil, err
 	}
-	base, err := serverOf(api.Servers, o.Server)
-	if err != nil {
+	api := d.whole()
+	base, err := serverOf(api.list("servers", part), o.Server)
+	switch {
+	case api.err != nil:
+		return nil, nil, api.err
+	case err != nil:
 		return nil, nil, err
-	}
-	if countOperations(api) > maxOperations {
+	case countOperations(api) > maxOperations:
 		return nil, nil, tooMany(api)
 	}
 	// The levels of detail, by decreasing size.
 	for _, d := range []detail{{depth: 12, texts: true}, {depth: 12}, {depth: 6}, {depth: 3}, {depth: 1}, {depth: 0, bare: true}} {
 		c := newConverter(api, o, base, d)
 		thing := c.thing()
+		if api.err != nil {
+			return nil, nil, api.err
+		}
 		if len(thing["actions"].(map[string]any)) == 0 {
 			return nil, nil, invalid("/paths", strings.Join(append([]string{"has no operation that can be an action"},
 				c.warnings...), "; "))
+		}
+		if c.nodes < 0 { // the text could have any length
+			continue
 		}
 		out, err := jcs.Append(nil, thing)
 		if err != nil {
 			return nil, nil, invalid("", "cannot be written: "+err.Error())
 		}
-		if c.nodes < 0 || len(out) > td.MaxTD {
+		if len(out) > td.MaxTD {
 			continue
 		}
 		if _, err := td.Parse(out); err != nil {
@@ -90,7 +98,7 @@ func Convert(doc []byte, o Options) (thing []byte, warnings []string, err error)
 	return nil, nil, tooMany(api)
 }
 
-func tooMany(api *openapi3.T) error {
+func tooMany(api object) error {
 	const reason = "has %d operations: too many for the %d bytes of a Thing Description; use a document with fewer operations"
 	return &td.ValidationError{TooLarge: true, Issues: []td.Issue{{Reason: fmt.Sprintf(reason, countOperations(api), td.MaxTD)}}}
 }
@@ -111,18 +119,18 @@ type detail struct {
 
 // A converter converts one document.
 type converter struct {
-	api  *openapi3.T
+	api  object
 	o    Options
 	base string
 	detail
 	prefixes map[string]any // of @context
-	nodes    int            // remaining schemas; negative if there were too many
+	nodes    int            // remaining schemas, of 8 bytes each; negative if there were too many, or their texts too long
 	security *security
 	warnings []string
 	dropped  int // number of dropped warnings
 }
 
-func newConverter(api *openapi3.T, o Options, base string, d detail) *converter {
+func newConverter(api object, o Options, base string, d detail) *converter {
 	const maxNodes = td.MaxTD / 8 // a schema has more bytes than that
 	c := &converter{api: api, o: o, base: base, detail: d, nodes: maxNodes, prefixes: map[string]any{"lmos": td.ContextLMOS}}
 	c.security = newSecurity(c)
@@ -165,19 +173,22 @@ func (c *converter) reduction() string {
 
 // thing returns the whole description.
 func (c *converter) thing() map[string]any {
-	title, description, version := c.o.Name, "", ""
-	if i := c.api.Info; i != nil {
-		description, version = i.Description, i.Version
-		title = cmp.Or(title, i.Title)
+	info := c.api.object("info")
+	title := cmp.Or(c.o.Name, info.text("title"), "API")
+	description := strings.TrimSpace(info.text("description"))
+	version := ""
+	if number, ok := info.members["version"].(float64); ok { // 1.0 is a number in YAML
+		version = strconv.FormatFloat(number, 'f', -1, 64)
+	} else {
+		version = info.text("version")
 	}
-	title = cmp.Or(title, "API")
 	thing := map[string]any{
 		"@context": []any{td.Context10, td.Context11, c.prefixes},
 		"@type":    "lmos:Tool",
 		"title":    clip(title, maxText),
 		"actions":  c.actions(), // before the security, because they determine its use
 	}
-	if description = strings.TrimSpace(description); description != "" && !c.bare {
+	if description != "" && !c.bare {
 		thing["description"] = clip(description, maxText)
 	}
 	if version != "" {

@@ -252,6 +252,15 @@ func TestSchemas(t *testing.T) {
 		{`{type: number, exclusiveMaximum: 2}`, `{"exclusiveMaximum":2,"type":"number"}`},
 		{`{type: number, exclusiveMaximum: 2, maximum: 1}`, `{"maximum":1,"type":"number"}`},
 		{`{type: number, exclusiveMinimum: 2, minimum: 1}`, `{"exclusiveMinimum":2,"type":"number"}`},
+		{`{type: number, exclusiveMinimum: 1, minimum: 1}`, `{"exclusiveMinimum":1,"type":"number"}`},
+		{`{type: number, exclusiveMinimum: 1, minimum: 2}`, `{"minimum":2,"type":"number"}`},
+		{`{type: number, exclusiveMinimum: true, minimum: 1}`, `{"exclusiveMinimum":1,"type":"number"}`},
+		{`{type: number, exclusiveMinimum: true}`, `{"type":"number"}`},
+		{`{properties: {exclusiveMinimum: {type: number}, x-a: {type: string}}}`,
+			`{"properties":{"exclusiveMinimum":{"type":"number"},"x-a":{"type":"string"}}}`},
+		{`{properties: {default: true, enum: false}}`, `{"properties":{"default":{},"enum":{"not":{}}}}`},
+		{`{default: {$ref: x, items: true}}`, `{"default":{"$ref":"x","items":true}}`},
+		{`{anyOf: [true, {not: false}], items: false}`, `{"anyOf":[{},{"not":{"not":{}}}],"items":{"not":{}}}`},
 		{`{type: number, multipleOf: 0}`, `{"type":"number"}`},
 		{`{type: string, nullable: true}`, `{"oneOf":[{"type":"string"},{"type":"null"}]}`},
 		{`{type: string, nullable: true, title: T}`, `{"oneOf":[{"type":"string"},{"type":"null"}],"title":"T"}`},
@@ -284,6 +293,7 @@ func TestSchemas(t *testing.T) {
 		{`{default: {properties: {a: true}}}`, `{"default":{"properties":{"a":true}}}`},
 		{`{default: [[[[[[[[[[1]]]]]]]]]]}`, `{}`},
 		{ref + `Loop'}`, `{"properties":{"next":{}},"type":"object"}`},
+		{`{type: [string, null], required: [a, null]}`, `{"oneOf":[{"required":["a"],"type":"string"},{"type":"null"}]}`},
 		{`{type: object, required: [a, b], properties: {a: {readOnly: true}, b: {writeOnly: true}}}`,
 			`{"properties":{"b":{}},"required":["b"],"type":"object"}`},
 	} {
@@ -519,7 +529,7 @@ func TestInvalidDocuments(t *testing.T) {
 		"a file": {head + "components: {schemas: {A: {$ref: 'file:///etc/passwd'}}}", "bundle", false, false},
 		"an unresolvable reference": {head + "components: {schemas: {A: {$ref: '#/components/schemas/B'}}}", "cannot be read", false,
 			false},
-		"a wrong kind": {head + "paths: 3", "cannot be read", false, false},
+		"a wrong kind": {head + "paths: 3", "/paths: cannot be read: expected an object, got a number", false, false},
 		"a null operation": {head + "paths: {/a: {get: {parameters: [null], responses: {'200': null}}}}", "cannot be read",
 			false, false},
 		"too large": {strings.Repeat(" ", MaxDocument+1), "4194304", false, true},
@@ -697,7 +707,7 @@ func TestFixedHeaders(t *testing.T) {
 	}
 }
 
-func TestPanicsOfTheLibraryAreRecovered(t *testing.T) {
+func TestReferencesWithoutEnd(t *testing.T) {
 	t.Parallel()
 	for name, doc := range map[string]string{
 		"callbacks without end": `{"openapi":"3.0.0","components":{"callbacks":{"c":{"$ref":"#/components/callbacks/c"}}}}`,

@@ -2,34 +2,21 @@ package openapi
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/oasdiff/yaml3"
-)
+	"go.yaml.in/yaml/v3"
 
-func TestWork(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]int{
-		``:       0,
-		`1`:      1,
-		`{}`:     2 + 1, // the opening brace counts as inside, the closing one as outside
-		`[1]`:    2 + 2 + 1,
-		`[[1]]`:  2 + 3 + 3 + 2 + 1,
-		`"[[["`:  5, // text has no depth
-		`["\""]`: 2*5 + 1,
-	} {
-		if got := work([]byte(in)); got != want {
-			t.Errorf("%s: got %d, want %d", in, got, want)
-		}
-	}
-}
+	"github.com/lmosd/lmosd/td"
+)
 
 func TestExpansion(t *testing.T) {
 	t.Parallel()
@@ -65,61 +52,170 @@ func manyNames(n int) string {
 	return b.String()
 }
 
-func TestNormalizer(t *testing.T) {
+func TestLimits(t *testing.T) {
 	t.Parallel()
-	for in, want := range map[string]string{
-		`{"minimum":1,"exclusiveMinimum":true}`:                    `{"minimum":1,"exclusiveMinimum":true}`,
-		`{"exclusiveMinimum":1}`:                                   `{"minimum":1,"exclusiveMinimum":true}`,
-		`{"exclusiveMinimum":1,"minimum":1}`:                       `{"minimum":1,"exclusiveMinimum":true}`,
-		`{"exclusiveMinimum":1,"minimum":2}`:                       `{"minimum":2}`,
-		`{"exclusiveMaximum":1,"maximum":2}`:                       `{"maximum":1,"exclusiveMaximum":true}`,
-		`{"properties":{"exclusiveMinimum":{"type":"number"}}}`:    `{"properties":{"exclusiveMinimum":{"type":"number"}}}`,
-		`{"properties":{"default":true,"enum":false}}`:             `{"properties":{"default":{},"enum":{"not":{}}}}`,
-		`{"default":{"exclusiveMinimum":1,"items":true}}`:          `{"default":{"exclusiveMinimum":1,"items":true}}`,
-		`{"example":{"properties":{"a":true}}}`:                    `{"example":{"properties":{"a":true}}}`,
-		`{"responses":{"default":{"exclusiveMinimum":1}}}`:         `{"responses":{"default":{"minimum":1,"exclusiveMinimum":true}}}`,
-		`{"anyOf":[true,{"not":false}],"items":false}`:             `{"anyOf":[{},{"not":{"not":{}}}],"items":{"not":{}}}`,
-		`{"properties":3,"items":[true],"allOf":"x","oneOf":null}`: `{"properties":3,"items":[true],"allOf":"x","oneOf":null}`,
+	for in, c := range map[string]struct {
+		values int
+		ok     bool
+	}{
+		`{"a":[1,2,3],"default":{"b":[4]},"properties":{"c":{}}}`: {20, true},
+		`[` + strings.Repeat("1,", 20) + `1]`:                     {20, false},
+		`{"enum":[` + strings.Repeat("1,", 20) + `1]}`:            {20, false},
+		`{"default":` + nested(maxDepth+1) + `}`:                  {1000, false},
+		nested(maxDepth + 2):                                      {1000, false},
+		nested(maxDepth - 1):                                      {1000, true},
 	} {
-		got, expected := decoded(t, in), decoded(t, want)
-		n := normalizer{values: maxValues}
-		n.schema(got, 0)
-		if diff := cmp.Diff(expected, got); diff != "" {
-			t.Errorf("%s: %s", in, diff)
+		tree, err := decode([]byte(in))
+		if err != nil {
+			t.Fatal(err)
 		}
-		if n.deep || n.values >= maxValues {
-			t.Errorf("%s: nothing was counted", in)
+		check := checker{document: &document{}, values: c.values}
+		if ok := check.check(tree, 0, true); ok != c.ok || check.issue != nil || check.values >= c.values {
+			t.Errorf("%.40s: within the limits: %v, %v, %d values left", in, ok, check.issue, check.values)
 		}
 	}
 }
 
-// decoded returns JSON, decoded like a document.
-func decoded(t *testing.T, text string) any {
-	t.Helper()
-	v, err := decode([]byte(text))
+func TestReferences(t *testing.T) {
+	t.Parallel()
+	root, err := decode([]byte(`{"a":{"$ref":"#/b~1c"},"b/c":{"d":[{"e":1},{"$ref":"#/a"}]},"true":true,"loop":{"$ref":"#/loop"},"%":{},"n":1}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return v
+	for ref, want := range map[string]string{
+		"#/a":                            "/b~1c",
+		"#/b~1c/d/0":                     "/b~1c/d/0",
+		"#/b~1c/d/1":                     "/b~1c",
+		"#/%25":                          "/%25",
+		"#":                              "",
+		"#/true":                         "error: expected an object, got true",
+		"#/b~1c/d/1/d/0":                 "/b~1c/d/1/d/0",
+		"#/b~1c/d/01":                    "error: leads to nothing",
+		"#/loop/x":                       "error: too many others",
+		"#/" + strings.Repeat("x", 1024): "error: too long",
+		"#/loop":                         "error: leads to itself",
+		"#/n":                            "error: expected an object, got a number",
+		"#/b~1c/d/2":                     "error: leads to nothing",
+		"#/b~1c/d/-1":                    "error: leads to nothing",
+		"#/n/x":                          "error: leads to nothing",
+		"#/%":                            "error: not a JSON pointer",
+		"":                               "error: leads out of the document",
+		"other.yaml#/a":                  "error: leads out of the document",
+		"https://a.test":                 "error: leads out of the document",
+	} {
+		d := &document{root: root.(map[string]any)}
+		o := d.follow(map[string]any{"$ref": ref}, "/x", part)
+		if problem, wrong := strings.CutPrefix(want, "error: "); wrong != (d.err != nil) || wrong == o.exists() ||
+			wrong && !strings.Contains(d.err.Error(), problem) || !wrong && o.at != want {
+			t.Errorf("%s: got %q, %v, want %q", ref, o.at, d.err, want)
+		}
+	}
 }
 
-func TestNormalizerLimits(t *testing.T) {
+// A member of another kind is a problem with its place, and what reads it goes on as without it.
+func TestMembersOfAnotherKind(t *testing.T) {
 	t.Parallel()
-	for in, c := range map[string]struct{ many, deep bool }{
-		`{"a":[1,2,3],"default":{"b":[4]},"properties":{"c":{}}}`: {false, false},
-		`[` + strings.Repeat("1,", 20) + `1]`:                     {true, false},
-		`{"enum":[` + strings.Repeat("1,", 20) + `1]}`:            {true, false},
-		`{"default":` + nested(maxDepth+1) + `}`:                  {true, true},
-		nested(maxDepth + 2):                                      {true, true},
+	for member, read := range map[string]func(object){
+		"text":         func(o object) { o.text("a/b") },
+		"true":         func(o object) { o.flag("a/b") },
+		"a number":     func(o object) { o.number("a/b") },
+		"a list":       func(o object) { o.elements("a/b") },
+		"an object":    func(o object) { o.object("a/b") },
+		"text, got a ": func(o object) { o.texts("list") },
 	} {
-		n := normalizer{values: 20}
-		if c.deep {
-			n.values = 1000
+		d := &document{root: map[string]any{"list": []any{1.0}}}
+		for _, value := range []any{"x", true, 1.0, []any{}, map[string]any{}} {
+			d.root["a/b"] = value
+			read(d.whole())
 		}
-		n.schema(decoded(t, in), 0)
-		if (n.values < 0 || n.deep) != c.many || n.deep != c.deep {
-			t.Errorf("%.40s: %d values left, too deep: %v", in, n.values, n.deep)
+		if d.err == nil || !strings.Contains(d.err.Error(), "expected "+member) ||
+			!strings.Contains(d.err.Error(), "/a~1b") && !strings.Contains(d.err.Error(), "/list/0") {
+			t.Errorf("%s: got %v", member, d.err)
 		}
+		absent := &document{root: map[string]any{"a/b": nil}}
+		if read(absent.whole()); absent.err != nil {
+			t.Errorf("%s: null: got %v", member, absent.err)
+		}
+	}
+}
+
+// Members beside a reference apply in OpenAPI 3.1, and in path items of all versions.
+func TestMembersBesideReferences(t *testing.T) {
+	t.Parallel()
+	const text = `
+openapi: %s
+info: {title: x, version: 20240115}
+servers: [{url: 'http://a'}]
+paths:
+  /a:
+    $ref: '#/components/pathItems/Base'
+    post:
+      operationId: do
+      requestBody:
+        content:
+          application/json:
+            schema:
+              type: object
+              required: [id, name]
+              properties:
+                id: {$ref: '#/components/schemas/Name', readOnly: true}
+                name: {$ref: '#/components/schemas/Name', title: Its name, default: a, maxLength: 5}
+      responses: {}
+components:
+  pathItems:
+    Base: {get: {operationId: look, responses: {}}, x-examples: {Get: {$ref: ./get.json}}}
+  schemas:
+    Name: {type: string, title: A name, minLength: 1}
+`
+	for version, want := range map[string]string{
+		"3.0.3": `{"properties":{"id":{"minLength":1,"title":"A name","type":"string"},"name":{"minLength":1,"title":"A name","type":"string"}},` +
+			`"required":["id","name"],"type":"object"}`,
+		"3.1.0": `{"properties":{"name":{"allOf":[{"maxLength":5}],"default":"a","minLength":1,"title":"Its name","type":"string"}},` +
+			`"required":["name"],"type":"object"}`,
+	} {
+		thing, warnings := convert(t, fmt.Sprintf(text, version), Options{})
+		if thing.Actions["look"] == nil || thing.Actions["do"] == nil || len(warnings) > 0 || thing.Version != "20240115" {
+			t.Fatalf("%s: got %v, %q, version %s", version, slices.Sorted(maps.Keys(thing.Actions)), warnings, thing.Version)
+		}
+		if got, _ := json.Marshal(thing.Actions["do"].Input.Value()); string(got) != want {
+			t.Errorf("%s: got %s, want %s", version, got, want)
+		}
+	}
+}
+
+// Small documents whose parts are used very often, with large parts, end early.
+func TestWorkIsLimited(t *testing.T) {
+	t.Parallel()
+	var uses, members, parameters, items strings.Builder
+	for i := range 4000 {
+		fmt.Fprintf(&uses, `"p%d":{"$ref":"#/components/schemas/A"},`, i)
+		fmt.Fprintf(&members, `"unknown%d":1,`, i)
+		fmt.Fprintf(&parameters, `{"name":"h%d","in":"header"},`, i)
+	}
+	for i := range 900 {
+		fmt.Fprintf(&items, `"/%d":{"$ref":"#/paths/~10"},`, i+1)
+	}
+	const head = `{"openapi":"3.1.0","servers":[{"url":"http://a"}],"paths":{`
+	body := `"/0":{"post":{"requestBody":{"content":{"application/json":{"schema":{"type":"object","properties":{` + uses.String() +
+		`"z":{}}}}}}}}},"components":{"schemas":{"A":`
+	for name, c := range map[string]struct{ doc, problem string }{
+		"long patterns":   {head + body + `{"pattern":"` + strings.Repeat("x", 1<<20) + `"}}}}`, ""},
+		"large values":    {head + body + `{"default":[` + strings.Repeat(`"x",`, 200_000) + `1]}}}}`, ""},
+		"many keywords":   {head + body + `{` + members.String() + `"type":"string"}}}}`, "used too often"},
+		"many parameters": {head + items.String() + `"/0":{"parameters":[` + parameters.String() + `{}],"get":{}}}}`, "used too often"},
+		"long references": {"openapi: 3.0.0\nservers: [{url: 'http://a'}]\nr: &r '#" + strings.Repeat("/", 2<<20) + "'\nl: [" +
+			strings.Repeat("{$ref: *r},", 100_000) + "]\n", "is too long"},
+		"deep references": {"openapi: 3.0.0\nservers: [{url: 'http://a'}]\nr: &r '#" + strings.Repeat("/a", 80) + "'\na: " + nested(79) +
+			"\nl: [" + strings.Repeat("{$ref: *r},", 100_000) + "]\n", "used too often"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			raw, _, err := Convert([]byte(c.doc), Options{})
+			var v *td.ValidationError
+			if c.problem == "" && err != nil || c.problem != "" && (!errors.As(err, &v) || !strings.Contains(err.Error(), c.problem)) {
+				t.Errorf("got %d bytes, %v", len(raw), err)
+			}
+		})
 	}
 }
 

@@ -6,35 +6,32 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/getkin/kin-openapi/openapi3"
-
 	"github.com/lmosd/lmosd/td"
 )
 
 // A walk is the position of the converter in a schema.
 type walk struct {
 	op    *operation
-	input bool // of an action; else its output
-	exact bool // inside of oneOf: a branch that accepts more values could be a second match
-	above []*openapi3.Schema
+	input bool     // of an action; else its output
+	exact bool     // inside of oneOf: a branch that accepts more values could be a second match
+	above []string // for each schema around this one, the reference to it; empty without one
 }
 
 // schema returns a schema of TD 1.1 §5.3.2, with the additional keywords of JSON Schema that td.Schema supports. A part that cannot be
 // converted becomes {}, which accepts everything.
-func (c *converter) schema(ref *openapi3.SchemaRef, w walk) map[string]any {
+func (c *converter) schema(s object, w walk) map[string]any {
 	c.nodes--
-	if ref == nil || ref.Value == nil || c.nodes < 0 {
+	if !s.exists() || c.nodes < 0 {
 		return map[string]any{}
 	}
-	s := ref.Value
-	if slices.Contains(w.above, s) {
+	if s.ref != "" && slices.Contains(w.above, s.ref) {
 		c.warn("schemas", "%s contains itself: its second occurrence accepts all values",
-			clip(strings.TrimPrefix(ref.Ref, "#/components/schemas/"), 100))
+			clip(strings.TrimPrefix(s.ref, "#/components/schemas/"), 100))
 		return map[string]any{}
 	}
-	w.above = append(slices.Clip(w.above), s)
+	w.above = append(slices.Clip(w.above), s.ref)
 	out := c.keywords(s, w)
-	if s.Nullable || s.Type.Includes("null") && len(*s.Type) > 1 {
+	if types := typesOf(s); s.flag("nullable") || len(types) > 1 && slices.Contains(types, "null") {
 		out = orNull(out)
 	}
 	return out
@@ -85,18 +82,18 @@ func admitsNull(s map[string]any) bool {
 }
 
 // keywords returns the converted s without null.
-func (c *converter) keywords(s *openapi3.Schema, w walk) map[string]any {
+func (c *converter) keywords(s object, w walk) map[string]any {
 	out := map[string]any{}
 	c.types(s, out)
 	if c.texts {
-		setText(out, "title", clip(s.Title, 100))
-		setText(out, "description", clip(s.Description, 300))
+		setText(out, "title", clip(s.text("title"), 100))
+		setText(out, "description", clip(s.text("description"), 300))
 	}
 	if len(w.above) > c.depth {
 		return out
 	}
 	c.values(s, out)
-	bounds(s, out)
+	c.bounds(s, out)
 	c.parts(s, w, out)
 	c.branches(s, w, out)
 	c.unsupported(s, w)
@@ -109,13 +106,29 @@ func setText(out map[string]any, name, text string) {
 	}
 }
 
+// typesOf returns the types of a schema: one or, since OpenAPI 3.1, several.
+func typesOf(s object) []string {
+	if _, several := s.members["type"].([]any); several {
+		types := s.texts("type")
+		if slices.Contains(s.elements("type"), nil) { // null without quotes in YAML
+			types = append(types, "null")
+		}
+		return types
+	}
+	if one := s.text("type"); one != "" {
+		return []string{one}
+	}
+	return nil
+}
+
 // jsonTypes are the types of JSON Schema, without null.
 var jsonTypes = []string{"object", "array", "string", "number", "integer", "boolean"}
 
 // types adds the type. Several types become a oneOf, because a schema of TD 1.1 has one type.
-func (c *converter) types(s *openapi3.Schema, out map[string]any) {
+func (c *converter) types(s object, out map[string]any) {
 	var types []string
-	for _, t := range s.Type.Slice() {
+	all := typesOf(s)
+	for _, t := range all {
 		if slices.Contains(jsonTypes, t) && !slices.Contains(types, t) {
 			types = append(types, t)
 		} else if t != "null" {
@@ -128,37 +141,59 @@ func (c *converter) types(s *openapi3.Schema, out map[string]any) {
 	switch {
 	case len(types) == 1:
 		out["type"] = types[0]
-	case len(types) > 1 && len(s.OneOf) == 0 && len(s.Enum) == 0:
+	case len(types) > 1 && len(s.elements("oneOf")) == 0 && len(s.elements("enum")) == 0:
 		var branches []any
 		for _, t := range types {
 			branches = append(branches, map[string]any{"type": t})
 		}
 		out["oneOf"] = branches
-	case s.Type.Is("null"):
+	case len(all) == 1 && all[0] == "null":
 		out["type"] = "null"
 	}
 }
 
 // values adds enum, const and default.
-func (c *converter) values(s *openapi3.Schema, out map[string]any) {
+func (c *converter) values(s object, out map[string]any) {
 	const deepest = 8 // a value is inside a schema, and one limit applies to both
-	if list := s.Enum; len(list) > 0 && depthOf(list) <= deepest {
+	if list := s.elements("enum"); len(list) > 0 && c.affords(list) && depthOf(list) <= deepest {
 		if _, typed := out["type"]; typed { // nullable covers null
 			list = slices.DeleteFunc(slices.Clone(list), func(v any) bool { return v == nil })
 		}
-		switch c.nodes -= len(list); {
-		case len(list) == 1 && list[0] == nil: // see load: the library supports no other form
+		switch {
+		case len(list) == 1 && list[0] == nil:
 			out["const"] = nil
 		case len(list) > 0:
 			out["enum"] = list
 		}
 	}
-	if v := s.Const; v != nil && depthOf(v) <= deepest {
+	if v, ok := s.members["const"]; ok && c.affords(v) && depthOf(v) <= deepest {
 		out["const"] = v
 	}
-	if v := s.Default; v != nil && depthOf(v) <= deepest {
+	if v := s.members["default"]; v != nil && c.affords(v) && depthOf(v) <= deepest {
 		out["default"] = v
 	}
+}
+
+// affords subtracts a value from the schemas that remain. It reports false if the value is too large for the description; then it is not read to
+// its end.
+func (c *converter) affords(v any) bool {
+	switch v := v.(type) {
+	case string:
+		c.nodes -= len(v) / 8
+	case []any:
+		for _, e := range v {
+			if c.nodes--; !c.affords(e) {
+				return false
+			}
+		}
+	case map[string]any:
+		for name, e := range v {
+			if c.nodes -= 1 + len(name)/8; !c.affords(e) {
+				return false
+			}
+		}
+	}
+	return c.nodes >= 0
 }
 
 func depthOf(v any) int {
@@ -177,67 +212,77 @@ func depthOf(v any) int {
 }
 
 // bounds adds the limits of numbers, texts, arrays and objects.
-func bounds(s *openapi3.Schema, out map[string]any) {
-	limit := func(name string, v *float64, exclusive bool) {
-		if v == nil || math.IsInf(*v, 0) || math.IsNaN(*v) {
-			return
-		}
-		if exclusive {
-			name = "exclusive" + strings.ToUpper(name[:1]) + name[1:]
-		}
-		out[name] = *v
+func (c *converter) bounds(s object, out map[string]any) {
+	limit(s, out, "minimum", "exclusiveMinimum", func(a, b float64) bool { return a >= b })
+	limit(s, out, "maximum", "exclusiveMaximum", func(a, b float64) bool { return a <= b })
+	if n, ok := s.number("multipleOf"); ok && n > 0 {
+		out["multipleOf"] = n
 	}
-	limit("minimum", s.Min, s.ExclusiveMin.IsTrue())
-	limit("maximum", s.Max, s.ExclusiveMax.IsTrue())
-	if s.MultipleOf != nil && *s.MultipleOf > 0 {
-		limit("multipleOf", s.MultipleOf, false)
-	}
-	for name, n := range map[string]uint64{"minLength": s.MinLength, "minItems": s.MinItems, "minProperties": s.MinProps} {
-		if n > 0 {
-			out[name] = float64(n)
+	for _, name := range []string{"minLength", "minItems", "minProperties"} {
+		if n, ok := s.number(name); ok && n > 0 {
+			out[name] = math.Ceil(n)
 		}
 	}
-	for name, n := range map[string]*uint64{"maxLength": s.MaxLength, "maxItems": s.MaxItems, "maxProperties": s.MaxProps} {
-		if n != nil {
-			out[name] = float64(*n)
+	for _, name := range []string{"maxLength", "maxItems", "maxProperties"} {
+		if n, ok := s.number(name); ok && n >= 0 {
+			out[name] = math.Floor(n)
 		}
 	}
-	setText(out, "pattern", s.Pattern)
-	switch {
-	case s.Format == "byte": // OpenAPI 3.0.4 §4.4
+	if pattern := s.text("pattern"); c.affords(pattern) {
+		setText(out, "pattern", pattern)
+	}
+	switch format := s.text("format"); {
+	case format == "byte": // OpenAPI 3.0.4 §4.4
 		out["contentEncoding"] = "base64"
-	case s.Type.Includes("string") && s.Format != "binary":
-		setText(out, "format", clip(s.Format, 40))
+	case slices.Contains(typesOf(s), "string") && format != "binary":
+		setText(out, "format", clip(format, 40))
 	}
-	if s.UniqueItems {
+	if s.flag("uniqueItems") {
 		out["uniqueItems"] = true
 	}
 }
 
+// limit adds a limit of a number. The exclusive one is a flag of the other one in OpenAPI 3.0, and a number of its own in 3.1 (JSON Schema
+// 2020-12 §6.2.5): of two numbers the stricter one counts.
+func limit(s object, out map[string]any, name, exclusive string, stricter func(a, b float64) bool) {
+	n, ok := s.number(name)
+	if isFlag, _ := s.members[exclusive].(bool); isFlag {
+		name = exclusive
+	} else if e, isNumber := s.members[exclusive].(float64); isNumber && (!ok || stricter(e, n)) {
+		name, n, ok = exclusive, e, true
+	}
+	if ok {
+		out[name] = n
+	}
+}
+
 // parts adds elements and members.
-func (c *converter) parts(s *openapi3.Schema, w walk, out map[string]any) {
-	if s.Items != nil && s.PrefixItems == nil { // with prefixItems, items applies only to the other elements
-		out["items"] = c.schema(s.Items, w)
+func (c *converter) parts(s object, w walk, out map[string]any) {
+	if s.has("items") && !s.has("prefixItems") { // with prefixItems, items applies only to the other elements
+		out["items"] = c.schema(s.schema("items"), w)
 	}
 	members, hidden := map[string]any{}, map[string]bool{}
-	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
-		p := s.Properties[name]
+	properties := s.object("properties")
+	for _, name := range properties.names() {
+		p := properties.schema(name)
 		// OpenAPI 3.0.4 §4.7.24.2: readOnly members are not sent and writeOnly members are not returned, even if they are required.
-		if p != nil && p.Value != nil && (w.input && p.Value.ReadOnly || !w.input && p.Value.WriteOnly) {
+		if w.input && p.flag("readOnly") || !w.input && p.flag("writeOnly") {
 			hidden[name] = true
 			continue
 		}
+		c.affords(name)
 		members[name] = c.schema(p, w)
 	}
 	if len(members) > 0 {
 		out["properties"] = members
 	}
-	if c.nodes -= len(s.Required); c.nodes >= 0 {
-		if required := names(s.Required, hidden); len(required) > 0 {
+	all := s.texts("required")
+	if c.nodes -= len(all); c.nodes >= 0 {
+		if required := names(all, hidden); len(required) > 0 {
 			out["required"] = required
 		}
 	}
-	c.others(s.AdditionalProperties, w, out)
+	c.others(s, w, out)
 }
 
 // names returns the names in all, without duplicates and without the excluded ones.
@@ -254,29 +299,31 @@ func names(all []string, excluded map[string]bool) []any {
 }
 
 // others sets the additional members. A consumer accepts undescribed members (TD 1.1 §5.3.1), so an output is never closed.
-func (c *converter) others(a openapi3.AdditionalProperties, w walk, out map[string]any) {
-	switch {
-	case a.Schema != nil:
-		out["additionalProperties"] = c.schema(a.Schema, w)
-	case a.Has != nil && !*a.Has && (w.input || w.exact):
-		out["additionalProperties"] = false
+func (c *converter) others(s object, w walk, out map[string]any) {
+	const name = "additionalProperties"
+	switch allowed, isFlag := s.members[name].(bool); {
+	case !isFlag && s.has(name):
+		out[name] = c.schema(s.schema(name), w)
+	case isFlag && !allowed && (w.input || w.exact):
+		out[name] = false
 	}
 }
 
 // branches adds alternatives and combinations.
-func (c *converter) branches(s *openapi3.Schema, w walk, out map[string]any) {
-	all := func(refs openapi3.SchemaRefs, w walk) []any {
+func (c *converter) branches(s object, w walk, out map[string]any) {
+	all := func(name string, w walk) []any {
 		var list []any
-		for _, r := range refs {
-			list = append(list, c.schema(r, w))
+		for _, branch := range s.list(name, schema) {
+			list = append(list, c.schema(branch, w))
 		}
 		return list
 	}
 	one := w
-	if one.exact = true; len(s.OneOf) > 0 {
-		out["oneOf"] = all(s.OneOf, one)
+	one.exact = true
+	if list := all("oneOf", one); len(list) > 0 {
+		out["oneOf"] = list
 	}
-	if list := all(s.AnyOf, w); len(list) > 0 {
+	if list := all("anyOf", w); len(list) > 0 {
 		out["anyOf"] = list
 		// A value or null in the syntax of OpenAPI 3.1 becomes oneOf, which TD 1.1 supports.
 		if i := slices.IndexFunc(list, isNull); len(list) == 2 && i >= 0 && out["oneOf"] == nil && !isNull(list[1-i]) &&
@@ -285,10 +332,10 @@ func (c *converter) branches(s *openapi3.Schema, w walk, out map[string]any) {
 			delete(out, "anyOf")
 		}
 	}
-	if s.Not != nil {
-		out["not"] = c.schema(s.Not, w)
+	if s.has("not") {
+		out["not"] = c.schema(s.schema("not"), w)
 	}
-	if list := all(s.AllOf, w); len(list) > 0 && c.nodes >= 0 {
+	if list := all("allOf", w); len(list) > 0 && c.nodes >= 0 {
 		combine(out, list)
 	}
 }
@@ -362,29 +409,25 @@ func merge(into, from map[string]any) bool {
 	return true
 }
 
-// unsupported warns of dropped keywords. Extensions without a field in the library are ignored.
-func (c *converter) unsupported(s *openapi3.Schema, w walk) {
-	left := unsupportedKeywords(s)
-	for name := range s.Extensions {
-		left[name] = name != "deprecated" && !strings.HasPrefix(name, "x-")
-	}
-	for _, name := range slices.Sorted(maps.Keys(left)) {
-		if left[name] {
-			c.warn(w.op.where(), "%s in a schema is left out", clip(name, 60))
-		}
-	}
+// ignored are the keywords that restrict no values, or that the functions above read.
+var ignored = map[string]bool{
+	"type": true, "nullable": true, "title": true, "description": true, "enum": true, "const": true, "default": true,
+	"minimum": true, "maximum": true, "exclusiveMinimum": true, "exclusiveMaximum": true, "multipleOf": true,
+	"minLength": true, "maxLength": true, "pattern": true, "format": true,
+	"items": true, "minItems": true, "maxItems": true, "uniqueItems": true,
+	"properties": true, "required": true, "additionalProperties": true, "minProperties": true, "maxProperties": true,
+	"oneOf": true, "anyOf": true, "allOf": true, "not": true, "readOnly": true, "writeOnly": true,
+	"deprecated": true, "discriminator": true, "example": true, "examples": true, "externalDocs": true, "xml": true,
+	"allowEmptyValue": true, "contentEncoding": true, "contentMediaType": true,
+	"$schema": true, "$id": true, "$anchor": true, "$comment": true, "$defs": true,
 }
 
-// unsupportedKeywords returns the keywords of s from JSON Schema 2020-12 that restrict values and that OpenAPI 3.0 does not have.
-func unsupportedKeywords(s *openapi3.Schema) map[string]bool {
-	return map[string]bool{
-		"prefixItems": s.PrefixItems != nil, "contains": s.Contains != nil, "minContains": s.MinContains != nil,
-		"maxContains": s.MaxContains != nil, "patternProperties": s.PatternProperties != nil,
-		"dependentSchemas": s.DependentSchemas != nil, "dependentRequired": s.DependentRequired != nil,
-		"propertyNames": s.PropertyNames != nil, "if": s.If != nil, "then": s.Then != nil, "else": s.Else != nil,
-		"unevaluatedItems":      s.UnevaluatedItems.Has != nil || s.UnevaluatedItems.Schema != nil,
-		"unevaluatedProperties": s.UnevaluatedProperties.Has != nil || s.UnevaluatedProperties.Schema != nil,
-		"$dynamicRef":           s.DynamicRef != "", "$dynamicAnchor": s.DynamicAnchor != "", "contentSchema": s.ContentSchema != nil,
+// unsupported warns of the other keywords of s, except for extensions.
+func (c *converter) unsupported(s object, w walk) {
+	for _, name := range s.names() {
+		if s.has(name) && !ignored[name] && !strings.HasPrefix(name, "x-") {
+			c.warn(w.op.where(), "%s in a schema is left out", clip(name, 60))
+		}
 	}
 }
 
@@ -400,11 +443,11 @@ const (
 
 // variable returns the schema of a variable, or nil if the parameter cannot be one. TD 1.1 §5.3.1.1 does not allow arrays: the schema of a
 // list accepts one value or, if the encoding supports it, several (td.Schema.Elements).
-func (op *operation) variable(p *openapi3.Parameter) (schema map[string]any, as listing) {
+func (op *operation) variable(p parameter) (schema map[string]any, as listing) {
 	switch {
-	case p.Schema != nil:
-		schema = op.schema(p.Schema, walk{op: op, input: true})
-	case len(p.Content) > 0:
+	case p.spec.has("schema"):
+		schema = op.schema(p.spec.schema("schema"), walk{op: op, input: true})
+	case p.spec.has("content"):
 		schema = map[string]any{"type": "string", "contentMediaType": "application/json"}
 	default:
 		schema = map[string]any{"type": "string"}
@@ -415,8 +458,8 @@ func (op *operation) variable(p *openapi3.Parameter) (schema map[string]any, as 
 	if schema == nil || as < joined && !isSingle(schema) {
 		return nil, as
 	}
-	text := p.Description
-	if p.Required && p.In == openapi3.ParameterInQuery {
+	text := p.spec.text("description")
+	if p.required && p.in == "query" {
 		schema["lmosd:required"] = true
 		op.prefixes["lmosd"] = td.NamespaceLMOSD
 		text = strings.TrimSpace(text + " Required.")
@@ -450,16 +493,12 @@ func (op *operation) list(array map[string]any, as listing) (map[string]any, lis
 	return map[string]any{"oneOf": []any{one, several}}, as
 }
 
-// listingOf returns the encoding of a list in the URL (OpenAPI 3.0.4 §4.7.12.2, style and explode; RFC 6570 §3.2).
-func listingOf(p *openapi3.Parameter) listing {
-	style, explode := p.Style, p.In == openapi3.ParameterInQuery // the defaults: form exploded, simple not
-	if p.Explode != nil {
-		explode = *p.Explode
-	}
+// listingOf returns the encoding of a list in the URL (RFC 6570 §3.2).
+func listingOf(p parameter) listing {
 	switch {
-	case p.In == openapi3.ParameterInQuery && style != "" && style != openapi3.SerializationForm:
+	case p.in == "query" && p.style != "" && p.style != "form":
 		return oneOf // separated by spaces or pipes
-	case explode:
+	case p.explode:
 		return exploded
 	}
 	return joined

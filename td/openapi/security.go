@@ -1,11 +1,8 @@
 package openapi
 
 import (
-	"maps"
 	"slices"
 	"strings"
-
-	"github.com/getkin/kin-openapi/openapi3"
 )
 
 // A security selects the security requirements of the operations. Of several alternatives it selects the first without credentials, else
@@ -21,23 +18,23 @@ const noSecurity = "nosec_sc"
 
 func newSecurity(c *converter) *security {
 	s := &security{converter: c, used: map[string]bool{}}
-	s.general = s.pick("the API", c.api.Security)
+	s.general = s.pick("the API", c.api)
 	return s
 }
 
 // of returns the schemes of an operation.
 func (s *security) of(op *operation) []string {
-	if op.Security == nil {
+	if !op.spec.has("security") {
 		return s.general
 	}
-	return s.pick(op.where(), *op.Security)
+	return s.pick(op.where(), op.spec)
 }
 
-// pick returns the names of one requirement: all of them apply.
-func (s *security) pick(where string, alternatives openapi3.SecurityRequirements) []string {
+// pick returns the names of one of the requirements of the API or of an operation: all of them apply.
+func (s *security) pick(where string, owner object) []string {
 	best, rank := []string{noSecurity}, 0
-	for i, r := range alternatives {
-		names := slices.Sorted(maps.Keys(r))
+	for i, r := range owner.list("security", part) {
+		names := r.names()
 		n := 0
 		for _, name := range names {
 			n = max(n, s.rank(name))
@@ -74,39 +71,41 @@ func (s *security) rank(name string) int {
 	switch scheme := s.scheme(name); {
 	case scheme == nil || name == noSecurity:
 		return unsupported
-	case s.raw(name).Type == "oauth2" || s.raw(name).Type == "openIdConnect":
+	case isToken(s.raw(name)):
 		return token
 	}
 	return supported
 }
 
-func (s *security) raw(name string) *openapi3.SecurityScheme {
-	if s.api.Components == nil || s.api.Components.SecuritySchemes[name] == nil {
-		return nil
-	}
-	return s.api.Components.SecuritySchemes[name].Value
+func (s *security) raw(name string) object {
+	return s.api.object("components").object("securitySchemes").object(name)
+}
+
+// isToken reports whether the user must obtain a token for a scheme.
+func isToken(raw object) bool {
+	return raw.text("type") == "oauth2" || raw.text("type") == "openIdConnect"
 }
 
 // scheme returns a scheme in the form of TD 1.1 §5.3.3, or nil if lmosd does not support it.
 func (s *security) scheme(name string) map[string]any {
 	raw := s.raw(name)
-	if raw == nil {
+	if !raw.exists() {
 		return nil
 	}
 	out := map[string]any{}
-	if raw.Description != "" && !s.bare {
-		out["description"] = clip(raw.Description, 300)
+	if text := raw.text("description"); text != "" && !s.bare {
+		out["description"] = clip(text, 300)
 	}
-	switch kind := raw.Type + " " + strings.ToLower(raw.Scheme); {
+	switch kind := raw.text("type") + " " + strings.ToLower(raw.text("scheme")); {
 	case kind == "http basic":
 		out["scheme"], out["in"] = "basic", "header"
-	case kind == "http bearer", raw.Type == "oauth2", raw.Type == "openIdConnect":
+	case kind == "http bearer", isToken(raw):
 		out["scheme"], out["in"] = "bearer", "header"
-		if strings.EqualFold(raw.BearerFormat, "JWT") {
+		if strings.EqualFold(raw.text("bearerFormat"), "JWT") {
 			out["format"] = "jwt"
 		}
-	case raw.Type == "apiKey" && slices.Contains([]string{"header", "query", "cookie"}, raw.In) && raw.Name != "":
-		out["scheme"], out["in"], out["name"] = "apikey", raw.In, raw.Name
+	case raw.text("type") == "apiKey" && slices.Contains([]string{"header", "query", "cookie"}, raw.text("in")) && raw.text("name") != "":
+		out["scheme"], out["in"], out["name"] = "apikey", raw.text("in"), raw.text("name")
 	default:
 		return nil
 	}
