@@ -359,9 +359,9 @@ type Log struct {
 
 // Storage sets the store.
 type Storage struct {
-	// The database in the data directory: pebble, leveldb (less memory, slower), memory (no persistence), auto selects pebble.
+	// The database in the data directory: pebble, memory (no persistence), auto selects pebble.
 	// After a change the store is empty.
-	Engine string `yaml:"engine" values:"auto pebble leveldb memory"`
+	Engine string `yaml:"engine" values:"auto pebble memory"`
 }
 
 // Default returns the configuration without any source: the profile default.

@@ -110,7 +110,7 @@ func (c *Config) inDataDir(value, name string) string {
 	return value
 }
 
-// engine returns the database to use: pebble, leveldb or memory.
+// engine returns the database to use: pebble or memory.
 func (c *Config) engine() string {
 	if c.Storage.Engine == "auto" {
 		return "pebble"

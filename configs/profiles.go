@@ -77,7 +77,6 @@ var profiles = []profile{
 		{"mesh.limits.peers.high", "64"},
 		{"mesh.limits.memory", "128MiB"},
 		{"directory.max_things", "1000"},
-		{"storage.engine", "leveldb"},
 		{"mesh.relay", "false"},
 	}, traits: func(t *Traits) {
 		t.GossipDegree, t.NoNoise, t.AutoNAT, t.PortMap = 4, true, false, false

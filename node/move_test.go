@@ -109,7 +109,7 @@ func TestMoveByName(t *testing.T) {
 func TestMoveSurvivesARestart(t *testing.T) {
 	t.Parallel()
 	o := quiet()
-	o.Dir, o.Engine = t.TempDir(), EngineLevelDB
+	o.Dir = t.TempDir()
 	n := start(t, o)
 	ref := publish(t, n, tool("Echo", "urn:x:echo"))
 	to := opened(t, Options{}).DID()

@@ -21,51 +21,46 @@ import (
 // TestDirectorySeparatesNetworks uses one folder in two networks, one after the other, and in the first again.
 func TestDirectorySeparatesNetworks(t *testing.T) {
 	t.Parallel()
-	for _, engine := range []string{EnginePebble, EngineLevelDB} {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			other := start(t, quiet())
-			theirs := publish(t, other, tool("Theirs", "urn:x:theirs"))
-			o := quiet()
-			o.Dir, o.Engine, o.Bootstrap = t.TempDir(), engine, other.Addrs()
-			first := start(t, o)
-			ours := publish(t, first, tool("Ours", "urn:x:ours"))
-			knows(t, first, theirs)
-			if err := first.stop(); err != nil {
-				t.Fatal(err)
-			}
-
-			elsewhere := o
-			elsewhere.Network, elsewhere.Bootstrap = "org2", nil
-			second := start(t, elsewhere)
-			if second.DID() != first.DID() {
-				t.Errorf("the key is another: %s, was %s", second.DID(), first.DID())
-			}
-			if peers := second.network.bootstrap.Peers(); len(peers) != 0 {
-				t.Errorf("peers of another network are remembered: %v", peers)
-			}
-			if agents := found(t, second); len(agents) != 0 {
-				t.Errorf("agents of another network are listed: %+v", agents)
-			}
-			publish(t, second, tool("Apart", "urn:x:apart"))
-			if err := second.stop(); err != nil {
-				t.Fatal(err)
-			}
-
-			o.Bootstrap = nil
-			back := start(t, o)
-			until(t, "the node has found its peer again", func() bool { return len(back.network.peers.List()) == 1 })
-			knows(t, back, theirs)
-			knows(t, back, ours)
-			if slices.ContainsFunc(found(t, back), func(a api.Agent) bool { return a.Title == "Apart" }) {
-				t.Error("what was published in another network is listed")
-			}
-			if err := back.stop(); err != nil {
-				t.Fatal(err)
-			}
-			knows(t, start(t, elsewhere), "urn:x:apart")
-		})
+	other := start(t, quiet())
+	theirs := publish(t, other, tool("Theirs", "urn:x:theirs"))
+	o := quiet()
+	o.Dir, o.Engine, o.Bootstrap = t.TempDir(), EnginePebble, other.Addrs()
+	first := start(t, o)
+	ours := publish(t, first, tool("Ours", "urn:x:ours"))
+	knows(t, first, theirs)
+	if err := first.stop(); err != nil {
+		t.Fatal(err)
 	}
+
+	elsewhere := o
+	elsewhere.Network, elsewhere.Bootstrap = "org2", nil
+	second := start(t, elsewhere)
+	if second.DID() != first.DID() {
+		t.Errorf("the key is another: %s, was %s", second.DID(), first.DID())
+	}
+	if peers := second.network.bootstrap.Peers(); len(peers) != 0 {
+		t.Errorf("peers of another network are remembered: %v", peers)
+	}
+	if agents := found(t, second); len(agents) != 0 {
+		t.Errorf("agents of another network are listed: %+v", agents)
+	}
+	publish(t, second, tool("Apart", "urn:x:apart"))
+	if err := second.stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	o.Bootstrap = nil
+	back := start(t, o)
+	until(t, "the node has found its peer again", func() bool { return len(back.network.peers.List()) == 1 })
+	knows(t, back, theirs)
+	knows(t, back, ours)
+	if slices.ContainsFunc(found(t, back), func(a api.Agent) bool { return a.Title == "Apart" }) {
+		t.Error("what was published in another network is listed")
+	}
+	if err := back.stop(); err != nil {
+		t.Fatal(err)
+	}
+	knows(t, start(t, elsewhere), "urn:x:apart")
 }
 
 // TestDirectoryOfAnOlderVersion has no network noted: it is taken as that of the network in which it is opened first.
@@ -104,29 +99,27 @@ func TestDirectoryOfAnOlderVersion(t *testing.T) {
 // TestDamagedLogKeepsTheHomeNetwork: if a log loses only the name of the home network, its publications stay in that network.
 func TestDamagedLogKeepsTheHomeNetwork(t *testing.T) {
 	t.Parallel()
-	for _, engine := range []string{EnginePebble, EngineLevelDB} {
-		dir, key := t.TempDir(), ds.NewKey("/a")
-		s := openStores(t, engine, dir)
-		part, _, err := s.Of("lmos", networkName().Match)
+	dir, key := t.TempDir(), ds.NewKey("/a")
+	s := openStores(t, EnginePebble, dir)
+	part, _, err := s.Of("lmos", networkName().Match)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(part.Own.Put(t.Context(), key, []byte("ours")), s.Durable.Delete(t.Context(), ds.NewKey("/network")), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s = openStores(t, EnginePebble, dir)
+	for network, want := range map[string]bool{"org2": false, "lmos": true} {
+		part, home, err := s.Of(network, networkName().Match)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(part.Own.Put(t.Context(), key, []byte("ours")), s.Durable.Delete(t.Context(), ds.NewKey("/network")), s.Close()); err != nil {
-			t.Fatal(err)
+		if has, err := part.Own.Has(t.Context(), key); err != nil || has != want || home != "lmos" {
+			t.Errorf("in %s, home %s, it is there: %v, %v", network, home, has, err)
 		}
-		s = openStores(t, engine, dir)
-		for network, want := range map[string]bool{"org2": false, "lmos": true} {
-			part, home, err := s.Of(network, networkName().Match)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if has, err := part.Own.Has(t.Context(), key); err != nil || has != want || home != "lmos" {
-				t.Errorf("%s: in %s, home %s, it is there: %v, %v", engine, network, home, has, err)
-			}
-		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -220,40 +220,35 @@ func TestBusyDefaultPortIsReplaced(t *testing.T) {
 
 func TestDirectoryKeepsTheNode(t *testing.T) {
 	t.Parallel()
-	for _, engine := range []string{EnginePebble, EngineLevelDB} {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			o := quiet()
-			o.Dir, o.Engine = filepath.Join(t.TempDir(), "data"), engine
-			n := start(t, o)
-			p, err := n.Client().Publish(t.Context(), tool("Echo", "urn:x:echo"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			publish(t, n, tool("Gone", "urn:x:gone"))
-			if _, err := n.Client().Unpublish(t.Context(), "gone"); err != nil {
-				t.Fatal(err)
-			}
-			if err := n.stop(); err != nil {
-				t.Fatal(err)
-			}
-			again := start(t, o)
-			if again.DID() != n.DID() {
-				t.Errorf("the node came back as %s, was %s", again.DID(), n.DID())
-			}
-			d, err := again.Client().Agent(t.Context(), "echo")
-			if err != nil || !d.Agent.Local || d.Signature.Seq <= p.Seq {
-				t.Errorf("got %+v, %v; want its thing with a newer record", d, err)
-			}
-			if _, err := again.Client().Agent(t.Context(), "urn:x:gone"); codeOf(err) != interact.Withdrawn {
-				t.Errorf("what was withdrawn gives %v, want %v", err, interact.Withdrawn)
-			}
-			for _, file := range []string{"identity.pem", "lock"} {
-				if info, err := os.Stat(filepath.Join(o.Dir, file)); err != nil || info.Mode().Perm() != 0o600 {
-					t.Errorf("%s has mode %v, %v; want 0600", file, info.Mode(), err)
-				}
-			}
-		})
+	o := quiet()
+	o.Dir, o.Engine = filepath.Join(t.TempDir(), "data"), EnginePebble
+	n := start(t, o)
+	p, err := n.Client().Publish(t.Context(), tool("Echo", "urn:x:echo"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish(t, n, tool("Gone", "urn:x:gone"))
+	if _, err := n.Client().Unpublish(t.Context(), "gone"); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.stop(); err != nil {
+		t.Fatal(err)
+	}
+	again := start(t, o)
+	if again.DID() != n.DID() {
+		t.Errorf("the node came back as %s, was %s", again.DID(), n.DID())
+	}
+	d, err := again.Client().Agent(t.Context(), "echo")
+	if err != nil || !d.Agent.Local || d.Signature.Seq <= p.Seq {
+		t.Errorf("got %+v, %v; want its thing with a newer record", d, err)
+	}
+	if _, err := again.Client().Agent(t.Context(), "urn:x:gone"); codeOf(err) != interact.Withdrawn {
+		t.Errorf("what was withdrawn gives %v, want %v", err, interact.Withdrawn)
+	}
+	for _, file := range []string{"identity.pem", "lock"} {
+		if info, err := os.Stat(filepath.Join(o.Dir, file)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v, %v; want 0600", file, info.Mode(), err)
+		}
 	}
 }
 

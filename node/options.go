@@ -144,9 +144,8 @@ type HTTP struct {
 
 // Storage engines.
 const (
-	EnginePebble  = storage.Pebble
-	EngineLevelDB = storage.LevelDB
-	EngineMemory  = storage.Memory
+	EnginePebble = storage.Pebble
+	EngineMemory = storage.Memory
 )
 
 // DefaultNetwork is the network of a node without [Options.Network].
@@ -190,8 +189,8 @@ func (o *Options) check() error {
 	case o.Lifetime < time.Second || o.Lifetime > 24*time.Hour:
 		return interact.Errorf(interact.ConfigInvalid, "omit it for the maximum of 24h",
 			"expected mesh.dht.ttl between 1s and 24h, got %v", o.Lifetime)
-	case !slices.Contains([]string{"", EnginePebble, EngineLevelDB, EngineMemory}, o.Engine):
-		return interact.Errorf(interact.ConfigInvalid, "pebble, leveldb or memory", "unknown storage.engine %q", o.Engine)
+	case !slices.Contains([]string{"", EnginePebble, EngineMemory}, o.Engine):
+		return interact.Errorf(interact.ConfigInvalid, "pebble or memory", "unknown storage.engine %q", o.Engine)
 	}
 	return nil
 }

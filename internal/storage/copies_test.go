@@ -100,44 +100,40 @@ func TestDamagedStoresAreBounded(t *testing.T) {
 // Damage that is found while a store is open does not end the process: damaged entries fail to read, and the next start fails.
 func TestDamageFoundInUse(t *testing.T) {
 	t.Parallel()
-	for _, engine := range []string{Pebble, LevelDB} {
-		dir, j, key := t.TempDir(), new(journal), ds.NewKey("/a")
-		o := Options{Log: j.logger()}
-		s := open(t, engine, dir, o)
-		if err := s.Durable().Put(t.Context(), key, bytes.Repeat([]byte("value"), 1000)); err != nil {
-			t.Fatal(err)
-		}
-		var tables []string
-		for range 2 { // the log becomes a table at the next open
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
-			s = open(t, engine, dir, o)
-			ssts, _ := filepath.Glob(filepath.Join(dir, "store", "*.sst"))
-			ldbs, _ := filepath.Glob(filepath.Join(dir, "store", "*.ldb"))
-			tables = append(ssts, ldbs...)
-		}
-		if err := s.Close(); err != nil || len(tables) != 1 || s.Hurt() {
-			t.Fatal(engine, tables, s.Hurt(), err)
-		}
-		b, err := os.ReadFile(tables[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		b[0] ^= 1
-		if err := os.WriteFile(tables[0], b, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		s = open(t, engine, dir, o)
-		if _, err := s.Durable().Get(t.Context(), key); !Damaged(err) || !s.Hurt() || !j.has("the store is damaged") {
-			t.Errorf("%s: hurt %v: %v: %s", engine, s.Hurt(), err, j)
-		}
+	dir, j, key := t.TempDir(), new(journal), ds.NewKey("/a")
+	o := Options{Log: j.logger()}
+	s := open(t, Pebble, dir, o)
+	if err := s.Durable().Put(t.Context(), key, bytes.Repeat([]byte("value"), 1000)); err != nil {
+		t.Fatal(err)
+	}
+	var tables []string
+	for range 2 { // the log becomes a table at the next open
 		if err := s.Close(); err != nil {
-			t.Error(engine, err)
+			t.Fatal(err)
 		}
-		if _, err := Open(engine, dir, o); !Damaged(err) {
-			t.Errorf("%s: it is opened again: %v", engine, err)
-		}
+		s = open(t, Pebble, dir, o)
+		tables, _ = filepath.Glob(filepath.Join(dir, "store", "*.sst"))
+	}
+	if err := s.Close(); err != nil || len(tables) != 1 || s.Hurt() {
+		t.Fatal(tables, s.Hurt(), err)
+	}
+	b, err := os.ReadFile(tables[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[0] ^= 1
+	if err := os.WriteFile(tables[0], b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, Pebble, dir, o)
+	if _, err := s.Durable().Get(t.Context(), key); !Damaged(err) || !s.Hurt() || !j.has("the store is damaged") {
+		t.Errorf("hurt %v: %v: %s", s.Hurt(), err, j)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := Open(Pebble, dir, o); !Damaged(err) {
+		t.Errorf("it is opened again: %v", err)
 	}
 }
 

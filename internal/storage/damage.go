@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	leveldb "github.com/syndtr/goleveldb/leveldb/errors"
 )
 
 // errUnreadable means that an existing database did not open because of the content of its files.
@@ -22,8 +21,7 @@ var errUnreadable = errors.New("the database does not open")
 
 // Damaged reports whether err means damaged files, and not an error of the disk, of permissions, or of a version.
 func Damaged(err error) bool {
-	_, corrupted := errors.AsType[*leveldb.ErrCorrupted](err)
-	return corrupted || errors.Is(err, errUnreadable) || pebble.IsCorruptionError(err)
+	return errors.Is(err, errUnreadable) || pebble.IsCorruptionError(err)
 }
 
 // hurtName is the file in a database that marks damage found while it was in use.

@@ -13,17 +13,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	ds "github.com/ipfs/go-datastore"
 	"github.com/ipfs/go-datastore/query"
-	leveldb "github.com/ipfs/go-ds-leveldb"
 	pebbleds "github.com/ipfs/go-ds-pebble"
 )
-
-func openLevelDB(path string, readOnly bool) (ds.Batching, func() error, error) {
-	l, err := leveldb.NewDatastore(path, &leveldb.Options{ReadOnly: readOnly})
-	if err != nil {
-		return nil, nil, err
-	}
-	return l, l.Close, nil
-}
 
 func openPebble(path string, readOnly bool, d *disk, log *slog.Logger, hurt func(error)) (durable, fast ds.Batching, closeAll func() error, err error) {
 	// The library's own is the same, and is not closed when the store does not open.

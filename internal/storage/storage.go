@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -26,12 +27,11 @@ import (
 
 // Storage engines.
 const (
-	Pebble  = "pebble"  // the default: fast, +15 MB of memory
-	LevelDB = "leveldb" // for small machines; every write is synced
-	Memory  = "memory"  // for tests: nothing survives
+	Pebble = "pebble" // the default
+	Memory = "memory" // for tests: nothing survives
 )
 
-// Room on the disk, in bytes. Below MinFree only required writes, such as withdrawals, are accepted, and the engines can still
+// Room on the disk, in bytes. Below MinFree only required writes, such as withdrawals, are accepted, and the database can still
 // compact. Below openNeeds a store is opened read-only: opening for writing creates a log, a table and a manifest.
 const (
 	MinFree   = 16 << 20
@@ -51,9 +51,9 @@ type Options struct {
 // On a full disk reads work, and writes fail with an error that wraps ENOSPC. A store opened on a full disk is read-only until [Store.Run]
 // finds room.
 type Store struct {
-	engine, path string // path of the database; "" in memory
-	o            Options
-	disk         *disk
+	path string // of the database; "" in memory
+	o    Options
+	disk *disk
 
 	// mu is held for reading by each operation, and by each query until its results are closed; for writing while the database is
 	// reopened, which does not wait for readers but retries later.
@@ -66,7 +66,10 @@ type Store struct {
 
 // Open opens the store below dir; without one, or with the engine Memory, it is in memory.
 func Open(engine, dir string, o Options) (*Store, error) {
-	s := &Store{engine: engine, o: o}
+	s := &Store{o: o}
+	if !slices.Contains([]string{"", Pebble, Memory}, engine) {
+		return nil, fmt.Errorf("there is no storage engine %q", engine)
+	}
 	if dir == "" || engine == Memory {
 		m := dssync.MutexWrap(ds.NewMapDatastore())
 		s.durable, s.fast, s.close = m, m, m.Close
@@ -99,11 +102,6 @@ func Open(engine, dir string, o Options) (*Store, error) {
 
 // open opens the database, read-only if locked.
 func (s *Store) open() (err error) {
-	if s.engine == LevelDB {
-		s.durable, s.close, err = openLevelDB(s.path, s.locked.Load())
-		s.fast = s.durable
-		return err
-	}
 	s.durable, s.fast, s.close, err = openPebble(s.path, s.locked.Load(), s.disk, s.o.Log, s.hurt)
 	return err
 }

@@ -87,6 +87,21 @@ func (f *tightFile) Write(b []byte) (int, error) {
 // when there is room again.
 func TestFullDiskDoesNotStopTheNode(t *testing.T) {
 	t.Parallel()
+	a, b := ds.NewKey("/own/a"), ds.NewKey("/own/b")
+	for name, write := range map[string]func(ds.Batching) error{
+		"a new value": func(own ds.Batching) error { return own.Put(t.Context(), a, []byte("refused")) },
+		"a new key":   func(own ds.Batching) error { return own.Put(t.Context(), b, []byte("refused")) },
+		"a delete":    func(own ds.Batching) error { return own.Delete(t.Context(), a) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testFullDisk(t, a, b, write)
+		})
+	}
+}
+
+// testFullDisk begins the write when the disk is full.
+func testFullDisk(t *testing.T, a, b ds.Key, write func(ds.Batching) error) {
 	var j journal
 	fs, ctx := &tightFS{FS: vfs.Default}, t.Context()
 	s, err := Open(Pebble, t.TempDir(), Options{Log: j.logger(), fs: fs, Free: func() (uint64, error) { return 1 << 40, nil }})
@@ -95,12 +110,12 @@ func TestFullDiskDoesNotStopTheNode(t *testing.T) {
 	}
 	resume := make(chan time.Time)
 	s.disk.after = func(time.Duration) <-chan time.Time { return resume }
-	own, a, b := s.Durable(), ds.NewKey("/own/a"), ds.NewKey("/own/b")
+	own := s.Durable()
 	if err := own.Put(ctx, a, []byte("before")); err != nil {
 		t.Fatal(err)
 	}
 	fs.full.Store(true)
-	if err := own.Put(ctx, a, []byte("refused")); !Full(err) {
+	if err := write(own); !Full(err) {
 		t.Fatalf("without room a write gives %v", err)
 	}
 	for range 100 {
@@ -124,9 +139,10 @@ func TestFullDiskDoesNotStopTheNode(t *testing.T) {
 	}
 	s.mu.Lock() // and undone
 	undone, err := s.durable.Get(ctx, a)
+	_, errNew := s.durable.Get(ctx, b)
 	s.mu.Unlock()
-	if string(undone) != "before" || err != nil {
-		t.Errorf("refused writes were applied: %q, %v", undone, err)
+	if string(undone) != "before" || err != nil || !errors.Is(errNew, ds.ErrNotFound) {
+		t.Errorf("refused writes were applied: %q, %v, %v", undone, err, errNew)
 	}
 	if err := errors.Join(own.Put(ctx, b, []byte("after")), s.Close()); err != nil {
 		t.Error(err)
@@ -139,108 +155,96 @@ func TestFullDiskDoesNotStopTheNode(t *testing.T) {
 // A store that is opened on a full disk can be read, and accepts changes as soon as has room.
 func TestReadOnFullDisk(t *testing.T) {
 	t.Parallel()
-	for _, engine := range []string{Pebble, LevelDB} {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			var free atomic.Uint64
+	ctx, a := t.Context(), ds.NewKey("/own/a")
+	s, free := onFullDisk(t, a)
+	if got, err := s.Durable().Get(ctx, a); string(got) != "1" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if err := s.Durable().Put(ctx, a, []byte("2")); !Full(err) {
+		t.Errorf("a change gives %v", err)
+	}
+	res, err := s.Fast().Query(ctx, query.Query{Prefix: "/own"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	free.Store(1 << 40)
+	if err := s.unlock(); err != nil || !s.locked.Load() { // a read runs
+		t.Errorf("unlock: %v, locked %v", err, s.locked.Load())
+	}
+	if all, err := res.Rest(); len(all) != 1 || err != nil {
+		t.Errorf("%d entries, %v", len(all), err)
+	}
+	free.Store(0)
+	var waits []time.Duration
+	passed := make(chan time.Time)
+	close(passed)
+	s.disk.after = func(wait time.Duration) <-chan time.Time {
+		if waits = append(waits, wait/time.Second); len(waits) == 6 {
 			free.Store(1 << 40)
-			o := Options{Log: slog.New(slog.DiscardHandler), Free: func() (uint64, error) { return free.Load(), nil }}
-			dir, ctx, a := t.TempDir(), t.Context(), ds.NewKey("/own/a")
-			s := open(t, engine, dir, o)
-			if err := errors.Join(s.Durable().Put(ctx, a, []byte("1")), s.Close()); err != nil {
-				t.Fatal(err)
-			}
-			free.Store(0)
-			s = open(t, engine, dir, o)
-			if got, err := s.Durable().Get(ctx, a); string(got) != "1" || err != nil {
-				t.Errorf("got %q, %v", got, err)
-			}
-			if err := s.Durable().Put(ctx, a, []byte("2")); !Full(err) {
-				t.Errorf("a change gives %v", err)
-			}
-			res, err := s.Fast().Query(ctx, query.Query{Prefix: "/own"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			free.Store(1 << 40)
-			if err := s.unlock(); err != nil || !s.locked.Load() { // a read runs
-				t.Errorf("unlock: %v, locked %v", err, s.locked.Load())
-			}
-			if all, err := res.Rest(); len(all) != 1 || err != nil {
-				t.Errorf("%d entries, %v", len(all), err)
-			}
-			free.Store(0)
-			var waits []time.Duration
-			passed := make(chan time.Time)
-			close(passed)
-			s.disk.after = func(wait time.Duration) <-chan time.Time {
-				if waits = append(waits, wait/time.Second); len(waits) == 6 {
-					free.Store(1 << 40)
-				}
-				return passed
-			}
-			if !s.Run(ctx) || s.Run(ctx) || !slices.Equal(waits, []time.Duration{1, 2, 4, 8, 10, 10}) {
-				t.Errorf("Run did not open it once, at the sixth attempt; it waited %d s", waits)
-			}
-			if err := errors.Join(s.Durable().Put(ctx, a, []byte("3")), s.Close()); err != nil {
-				t.Error(err)
-			}
-			s = open(t, engine, dir, o)
-			if got, err := s.Durable().Get(ctx, a); string(got) != "3" || err != nil {
-				t.Errorf("got %q, %v", got, err)
-			}
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
-		})
+		}
+		return passed
+	}
+	if !s.Run(ctx) || s.Run(ctx) || !slices.Equal(waits, []time.Duration{1, 2, 4, 8, 10, 10}) {
+		t.Errorf("Run did not open it once, at the sixth attempt; it waited %d s", waits)
+	}
+	if err := errors.Join(s.Durable().Put(ctx, a, []byte("3")), s.Close()); err != nil {
+		t.Error(err)
+	}
+	s = open(t, Pebble, filepath.Dir(s.Path()), s.o)
+	if got, err := s.Durable().Get(ctx, a); string(got) != "3" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
 // A store that cannot be reopened, neither for writing nor for reading, fails with the cause until it can.
 func TestReopenFails(t *testing.T) {
 	t.Parallel()
-	for _, engine := range []string{Pebble, LevelDB} {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			var free atomic.Uint64
-			free.Store(1 << 40)
-			o := Options{Log: slog.New(slog.DiscardHandler), Free: func() (uint64, error) { return free.Load(), nil }}
-			dir, ctx, a := t.TempDir(), t.Context(), ds.NewKey("/own/a")
-			s := open(t, engine, dir, o)
-			if err := errors.Join(s.Durable().Put(ctx, a, []byte("1")), s.Close()); err != nil {
-				t.Fatal(err)
-			}
-			free.Store(0)
-			s = open(t, engine, dir, o)
-			free.Store(1 << 40)
-			away := s.Path() + ".away"
-			if err := errors.Join(os.Rename(s.Path(), away), os.WriteFile(s.Path(), nil, 0o600)); err != nil {
-				t.Fatal(err)
-			}
-			for range 2 {
-				if err := s.unlock(); err == nil {
-					t.Fatal("a file was opened as a database")
-				}
-				_, got := s.Durable().Get(ctx, a)
-				_, has := s.Fast().Has(ctx, a)
-				_, query := s.Fast().Query(ctx, query.Query{})
-				for what, err := range map[string]error{"get": got, "has": has, "query": query, "put": s.Durable().Put(ctx, a, nil)} {
-					if err == nil || !strings.Contains(err.Error(), s.Path()) {
-						t.Errorf("%s: %v; want the store that does not open", what, err)
-					}
-				}
-			}
-			if err := errors.Join(os.Remove(s.Path()), os.Rename(away, s.Path()), s.unlock()); err != nil {
-				t.Fatal(err)
-			}
-			if got, err := s.Durable().Get(ctx, a); string(got) != "1" || err != nil {
-				t.Errorf("got %q, %v", got, err)
-			}
-			if err := errors.Join(s.Durable().Put(ctx, a, []byte("2")), s.Close()); err != nil {
-				t.Error(err)
-			}
-		})
+	ctx, a := t.Context(), ds.NewKey("/own/a")
+	s, free := onFullDisk(t, a)
+	free.Store(1 << 40)
+	away := s.Path() + ".away"
+	if err := errors.Join(os.Rename(s.Path(), away), os.WriteFile(s.Path(), nil, 0o600)); err != nil {
+		t.Fatal(err)
 	}
+	for range 2 {
+		if err := s.unlock(); err == nil {
+			t.Fatal("a file was opened as a database")
+		}
+		_, got := s.Durable().Get(ctx, a)
+		_, has := s.Fast().Has(ctx, a)
+		_, query := s.Fast().Query(ctx, query.Query{})
+		for what, err := range map[string]error{"get": got, "has": has, "query": query, "put": s.Durable().Put(ctx, a, nil)} {
+			if err == nil || !strings.Contains(err.Error(), s.Path()) {
+				t.Errorf("%s: %v; want the store that does not open", what, err)
+			}
+		}
+	}
+	if err := errors.Join(os.Remove(s.Path()), os.Rename(away, s.Path()), s.unlock()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Durable().Get(ctx, a); string(got) != "1" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if err := errors.Join(s.Durable().Put(ctx, a, []byte("2")), s.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// onFullDisk returns a store that is opened on a full disk, with the value 1 of a key. The disk has as many bytes as free.
+func onFullDisk(t *testing.T, key ds.Key) (s *Store, free *atomic.Uint64) {
+	t.Helper()
+	free = new(atomic.Uint64)
+	free.Store(1 << 40)
+	dir, o := t.TempDir(), Options{Log: slog.New(slog.DiscardHandler), Free: func() (uint64, error) { return free.Load(), nil }}
+	s = open(t, Pebble, dir, o)
+	if err := errors.Join(s.Durable().Put(t.Context(), key, []byte("1")), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	free.Store(0)
+	return open(t, Pebble, dir, o), free
 }
 
 func open(t testing.TB, engine, dir string, o Options) *Store {
@@ -350,60 +354,74 @@ func TestDamageIsRecognized(t *testing.T) {
 	}
 }
 
-// Queries of both engines have the same results, and a second Close does not disturb another query.
+// A folder of the engine LevelDB, which earlier builds had, is not taken for a damaged store: it stays where it is.
+func TestOtherEngines(t *testing.T) {
+	t.Parallel()
+	dir, o := t.TempDir(), Options{Log: slog.New(slog.DiscardHandler)}
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "store"), 0o700), os.WriteFile(filepath.Join(dir, "store", "CURRENT"), []byte("MANIFEST-000001\n"), 0o600),
+		os.WriteFile(filepath.Join(dir, "store", "MANIFEST-000001"), []byte("x"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(Pebble, dir, o); err == nil || Damaged(err) {
+		t.Errorf("a store of another engine gives %v, damaged: %v", err, Damaged(err))
+	}
+	if _, err := Open("leveldb", t.TempDir(), o); err == nil {
+		t.Error("an unknown engine is opened")
+	}
+}
+
+// Queries have what is below their prefix, and a second Close does not disturb another query.
 func TestQueries(t *testing.T) {
 	t.Parallel()
-	for _, engine := range []string{Pebble, LevelDB} {
-		s := open(t, engine, t.TempDir(), Options{Log: slog.New(slog.DiscardHandler)})
-		d := s.Durable()
-		for _, key := range []string{"/a", "/a/1", "/a/2", "/ab", "/b/1"} {
-			if err := d.Put(t.Context(), ds.NewKey(key), []byte(key)); err != nil {
+	s := open(t, Pebble, t.TempDir(), Options{Log: slog.New(slog.DiscardHandler)})
+	d := s.Durable()
+	for _, key := range []string{"/a", "/a/1", "/a/2", "/ab", "/b/1"} {
+		if err := d.Put(t.Context(), ds.NewKey(key), []byte(key)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := func(q query.Query) (all []string) {
+		for e, err := range Entries(t.Context(), d, q) {
+			if err != nil {
 				t.Fatal(err)
 			}
-		}
-		list := func(q query.Query) (all []string) {
-			for e, err := range Entries(t.Context(), d, q) {
-				if err != nil {
-					t.Fatal(err)
-				}
-				if want := e.Key; q.KeysOnly && e.Value != nil || !q.KeysOnly && string(e.Value) != want {
-					t.Errorf("%s: %s has %q", engine, e.Key, e.Value)
-				}
-				all = append(all, e.Key)
+			if want := e.Key; q.KeysOnly && e.Value != nil || !q.KeysOnly && string(e.Value) != want {
+				t.Errorf("%s has %q", e.Key, e.Value)
 			}
-			return all
+			all = append(all, e.Key)
 		}
-		for prefix, want := range map[string][]string{
-			"": {"/a", "/a/1", "/a/2", "/ab", "/b/1"}, "/": {"/a", "/a/1", "/a/2", "/ab", "/b/1"}, "/a": {"/a/1", "/a/2"}, "b": {"/b/1"}, "/c": nil,
-		} {
-			for _, keysOnly := range []bool{false, true} {
-				if got := list(query.Query{Prefix: prefix, KeysOnly: keysOnly}); !slices.Equal(slices.Sorted(slices.Values(got)), want) {
-					t.Errorf("%s: %q has %q, want %q", engine, prefix, got, want)
-				}
+		return all
+	}
+	for prefix, want := range map[string][]string{
+		"": {"/a", "/a/1", "/a/2", "/ab", "/b/1"}, "/": {"/a", "/a/1", "/a/2", "/ab", "/b/1"}, "/a": {"/a/1", "/a/2"}, "b": {"/b/1"}, "/c": nil,
+	} {
+		for _, keysOnly := range []bool{false, true} {
+			if got := list(query.Query{Prefix: prefix, KeysOnly: keysOnly}); !slices.Equal(slices.Sorted(slices.Values(got)), want) {
+				t.Errorf("%q has %q, want %q", prefix, got, want)
 			}
 		}
-		if got := list(query.Query{Limit: 2}); len(got) != 2 {
-			t.Errorf("%s: two of all are %q", engine, got)
-		}
-		first, err := d.Query(t.Context(), query.Query{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := first.Close(); err != nil {
-			t.Error(err)
-		}
-		second, err := d.Query(t.Context(), query.Query{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := first.Close(); err != nil {
-			t.Error(err)
-		}
-		if all, err := second.Rest(); err != nil || len(all) != 5 {
-			t.Errorf("%s: %d entries after the other query was closed again, %v", engine, len(all), err)
-		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+	}
+	if got := list(query.Query{Limit: 2}); len(got) != 2 {
+		t.Errorf("two of all are %q", got)
+	}
+	first, err := d.Query(t.Context(), query.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Error(err)
+	}
+	second, err := d.Query(t.Context(), query.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Error(err)
+	}
+	if all, err := second.Rest(); err != nil || len(all) != 5 {
+		t.Errorf("%d entries after the other query was closed again, %v", len(all), err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -20,7 +20,7 @@ import (
 
 func TestEngines(t *testing.T) {
 	t.Parallel()
-	for engine, persists := range map[string]bool{"": true, storage.Pebble: true, storage.LevelDB: true, storage.Memory: false} {
+	for engine, persists := range map[string]bool{"": true, storage.Pebble: true, storage.Memory: false} {
 		t.Run("engine "+engine, func(t *testing.T) {
 			t.Parallel()
 			dir, key := t.TempDir(), ds.NewKey("/a")
@@ -76,7 +76,7 @@ func TestDamagedStoreIsReported(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err = Open(storage.LevelDB, filepath.Dir(file), storage.Options{Log: slog.New(slog.DiscardHandler)})
+	_, err = Open(storage.Pebble, filepath.Dir(file), storage.Options{Log: slog.New(slog.DiscardHandler)})
 	wantCode(t, err, interact.StoreCorrupt)
 }
 
