@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,6 +35,26 @@ func newTree(out *bytes.Buffer) *cobra.Command {
 	root := newRootCommand(newApp(nil, strings.NewReader(""), out, out))
 	root.InitDefaultHelpCmd()
 	return root
+}
+
+// The table has each command under its own name, and a command line gets what it needs.
+func TestCommandsAreMadeAsNeeded(t *testing.T) {
+	t.Parallel()
+	a := newApp(nil, strings.NewReader(""), io.Discard, io.Discard)
+	for _, c := range allCommands() {
+		if built := c.build(a); built.Name() != c.name || len(built.Aliases) > 0 {
+			t.Errorf("%s has the name %s and the aliases %v", c.name, built.Name(), built.Aliases)
+		}
+		if c.name != "completion" && len(needed([]string{c.name, "--help"})) != 1 {
+			t.Errorf("%s makes other commands, too", c.name)
+		}
+	}
+	all := len(allCommands())
+	for _, args := range [][]string{nil, {"--help"}, {"help", "find"}, {"completion", "bash"}, {"__complete", "find", ""}, {"-o", "json", "find"}, {"fnd"}} {
+		if n := len(needed(args)); n != all {
+			t.Errorf("%v makes %d commands, want %d", args, n, all)
+		}
+	}
 }
 
 // TestHelp compares the help of all commands with testdata/help.golden; -update rewrites it.

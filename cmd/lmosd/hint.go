@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
@@ -24,21 +22,20 @@ var (
 	ofFolder = []string{"audit", "keys", "login", "logout", "run"}
 )
 
-// flagged returns a function for the flags that make a command use the node of this command. A hint of another node (remote) concerns
-// that node, unless the command queries the mesh or the agent is on this host.
-func (a *app) flagged(root *cobra.Command) func(name string, remote bool) string {
-	return func(name string, remote bool) string {
-		i := slices.IndexFunc(root.Commands(), func(c *cobra.Command) bool { return c.Name() == name })
-		switch {
-		case i < 0 || slices.Contains(noNode, name) || remote && !a.here && root.Commands()[i].GroupID != "use":
-			return ""
-		case slices.Contains(ofFolder, name) && a.target != nil:
-			return a.target.Folder()
-		case slices.Contains(ofFolder, name):
-			return a.Folder()
-		}
-		return a.Same()
+// flagged returns the flags that make a command use the node of this command. A hint of another node (remote) concerns that node, unless
+// the command queries the mesh or the agent is on this host.
+func (a *app) flagged(name string, remote bool) string {
+	all := allCommands()
+	i := slices.IndexFunc(all, func(c command) bool { return c.name == name })
+	switch {
+	case i < 0 || slices.Contains(noNode, name) || remote && !a.here && all[i].group != "use":
+		return ""
+	case slices.Contains(ofFolder, name) && a.target != nil:
+		return a.target.Folder()
+	case slices.Contains(ofFolder, name):
+		return a.Folder()
 	}
+	return a.Same()
 }
 
 // hint returns a hint of the node of this command on one line, so that it can be copied.

@@ -47,7 +47,7 @@ func TestHints(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		a := newApp(home(t, "XDG_CONFIG_HOME="+filepath.Dir(contexts)), strings.NewReader(""), &out, &out)
-		a.Flagged = a.flagged(newRootCommand(a))
+		a.Flagged = a.flagged
 		a.Flags = test.flags
 		a.Flags.Output = "table"
 		if test.asked {
@@ -106,7 +106,7 @@ func TestSteps(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		a := newApp(home(t), strings.NewReader(""), &out, &out)
-		a.Flagged = a.flagged(newRootCommand(a))
+		a.Flagged = a.flagged
 		a.Flags, a.here = cli.Flags{DataDir: "d", Output: "table"}, test.from == here
 		a.Fail(&interact.Error{Code: interact.NotAllowed, Title: "no", Hint: test.hint, Next: test.next, Remote: test.from != ""}, false)
 		if _, got, _ := strings.Cut(out.String(), "  hint   "); got != test.want+"\n" {

@@ -17,13 +17,12 @@ const maxInit = 64 << 10
 // costlyInits are the packages that allocate more, and why the program has them. They are of other modules: packages of lmosd compute tables,
 // schemas and regular expressions on first use.
 var costlyInits = map[string]string{
-	"github.com/Masterminds/semver/v3":         "compiles its regular expressions; ranges of versions",
-	"github.com/itchyny/gojq":                  "the table of built-in functions; --jq",
-	"github.com/mochi-mqtt/server/v2/packets":  "packets of its own tests; the embedded broker",
-	"github.com/piprate/json-gold/ld":          "compiles its regular expressions; JSON-LD of legacy credentials",
-	"github.com/prometheus/procfs":             "compiles its regular expressions; metrics of the process, which libp2p brings",
-	"github.com/santhosh-tekuri/jsonschema/v6": "compiles the schemas of five drafts; the library that reads OpenAPI documents brings it",
-	"github.com/xeipuuv/gojsonschema":          "parses the schemas of three drafts; the library of legacy DID documents brings it",
+	"github.com/Masterminds/semver/v3":        "compiles its regular expressions; ranges of versions",
+	"github.com/itchyny/gojq":                 "the table of built-in functions; --jq",
+	"github.com/mochi-mqtt/server/v2/packets": "packets of its own tests; the embedded broker",
+	"github.com/piprate/json-gold/ld":         "compiles its regular expressions; JSON-LD of legacy credentials",
+	"github.com/prometheus/procfs":            "compiles its regular expressions; metrics of the process, which libp2p brings",
+	"github.com/xeipuuv/gojsonschema":         "parses the schemas of three drafts; the library of legacy DID documents brings it",
 	// The program of the test has the tests, too.
 	"github.com/google/jsonschema-go/jsonschema": "servers of MCP in tests",
 	"github.com/lmosd/lmosd/cmd/lmosd":           "tables of tests",

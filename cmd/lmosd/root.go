@@ -1,6 +1,8 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/auditcmd"
@@ -23,8 +25,8 @@ var groups = []*cobra.Group{
 	{ID: "develop", Title: "DEVELOP"},
 }
 
-// newRootCommand returns the tree of commands for one execution.
-func newRootCommand(a *app) *cobra.Command {
+// newRootCommand returns the tree of commands for one execution, with what args need.
+func newRootCommand(a *app, args ...string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "lmosd",
 		Short: "Agents that find and call each other, peer to peer, without a registry.",
@@ -46,11 +48,10 @@ func newRootCommand(a *app) *cobra.Command {
 	root.AddGroup(groups...)
 	root.SetHelpCommandGroupID("develop")
 	root.CompletionOptions.DisableDefaultCmd = true // newCompletionCommand has its place
-	for group, commands := range a.commands() {
-		for _, c := range commands {
-			c.GroupID = group
-			root.AddCommand(c)
-		}
+	for _, c := range needed(args) {
+		built := c.build(a)
+		built.GroupID = c.group
+		root.AddCommand(built)
 	}
 	hideFlags(root)
 	return root
@@ -64,20 +65,75 @@ func hideFlags(cmd *cobra.Command) {
 	}
 }
 
-// commands returns the commands by group; help sorts each group by name.
-func (a *app) commands() map[string][]*cobra.Command {
-	return map[string][]*cobra.Command{
-		"use": {newFindCommand(a), newRouteCommand(a), newShowCommand(a), newCallCommand(a), newDelegateCommand(a), newReadCommand(a), newWriteCommand(a), newWatchCommand(a),
-			newTaskCommand(a), newPingCommand(a), newTraceCommand(a)},
-		"offer": {newExposeCommand(a), login.NewCommand(a.Console), login.NewLogoutCommand(a.Console), newPublishCommand(a), newUnpublishCommand(a),
-			newMoveCommand(a), newHostingCommand(a), validate.NewCommand(a.Console)},
-		"node":    {annotate(newRunCommand(a), cli.ScopeMesh, cli.ReadWrite), newIDCommand(a), newKeysCommand(a), newStatusCommand(a), newPeersCommand(a), newNetCommand(a)},
-		"operate": {auditcmd.NewCommand(a.Console), configcmd.NewConfigCommand(a.Console), newGroupCommand(a), newOrgCommand(a), newPolicyCommand(a), newTokenCommand(a), newTrustCommand(a)},
-		"develop": {annotate(localnet.NewDemoCommand(a.Console), cli.ScopeLocal, cli.ReadOnly),
-			annotate(localnet.NewTestnetCommand(a.Console), cli.ScopeLocal, cli.ReadWrite),
-			errcatalog.NewCommand(a.Console), newVersionCommand(a), newMCPCommand(a), install.NewCommand(a.Console),
-			newCompletionCommand(a), localnet.NewWeatherCommand()},
+// A command is one command of the program.
+type command struct {
+	group, name string
+	build       func(*app) *cobra.Command
+}
+
+// allCommands returns all commands. Each is made only if the command line needs it, because their flags and texts cost more than most commands.
+func allCommands() []command {
+	console := func(build func(*cli.Console) *cobra.Command) func(*app) *cobra.Command {
+		return func(a *app) *cobra.Command { return build(a.Console) }
 	}
+	return []command{
+		{"use", "find", newFindCommand},
+		{"use", "route", newRouteCommand},
+		{"use", "show", newShowCommand},
+		{"use", "call", newCallCommand},
+		{"use", "delegate", newDelegateCommand},
+		{"use", "read", newReadCommand},
+		{"use", "write", newWriteCommand},
+		{"use", "watch", newWatchCommand},
+		{"use", "task", newTaskCommand},
+		{"use", "ping", newPingCommand},
+		{"use", "trace", newTraceCommand},
+		{"offer", "expose", newExposeCommand},
+		{"offer", "login", console(login.NewCommand)},
+		{"offer", "logout", console(login.NewLogoutCommand)},
+		{"offer", "publish", newPublishCommand},
+		{"offer", "unpublish", newUnpublishCommand},
+		{"offer", "move", newMoveCommand},
+		{"offer", "hosting", newHostingCommand},
+		{"offer", "validate", console(validate.NewCommand)},
+		{"node", "run", func(a *app) *cobra.Command { return annotate(newRunCommand(a), cli.ScopeMesh, cli.ReadWrite) }},
+		{"node", "id", newIDCommand},
+		{"node", "keys", newKeysCommand},
+		{"node", "status", newStatusCommand},
+		{"node", "peers", newPeersCommand},
+		{"node", "net", newNetCommand},
+		{"operate", "audit", console(auditcmd.NewCommand)},
+		{"operate", "config", console(configcmd.NewConfigCommand)},
+		{"operate", "group", newGroupCommand},
+		{"operate", "org", newOrgCommand},
+		{"operate", "policy", newPolicyCommand},
+		{"operate", "token", newTokenCommand},
+		{"operate", "trust", newTrustCommand},
+		{"develop", "demo", func(a *app) *cobra.Command {
+			return annotate(localnet.NewDemoCommand(a.Console), cli.ScopeLocal, cli.ReadOnly)
+		}},
+		{"develop", "testnet", func(a *app) *cobra.Command {
+			return annotate(localnet.NewTestnetCommand(a.Console), cli.ScopeLocal, cli.ReadWrite)
+		}},
+		{"develop", "errors", console(errcatalog.NewCommand)},
+		{"develop", "version", newVersionCommand},
+		{"develop", "mcp", newMCPCommand},
+		{"develop", "install", console(install.NewCommand)},
+		{"develop", "completion", newCompletionCommand},
+		{"develop", "weather-agent", func(*app) *cobra.Command { return localnet.NewWeatherCommand() }},
+	}
+}
+
+// needed returns the commands for a command line: the one that it begins with, or all, such as for help and for the completion of words.
+func needed(args []string) []command {
+	all := allCommands()
+	if len(args) == 0 || args[0] == "completion" {
+		return all
+	}
+	if i := slices.IndexFunc(all, func(c command) bool { return c.name == args[0] }); i >= 0 {
+		return all[i : i+1]
+	}
+	return all
 }
 
 // annotate sets scope and impact of a command and its subcommands, unless they have them.

@@ -43,10 +43,15 @@ type nameCount struct {
 // New returns an empty Names.
 func New() *Names { return &Names{seed: maphash.MakeSeed(), groups: map[uint64][]*nameCount{}} }
 
-// find returns the group of names that look like name, with its key, and the index of name or -1.
-func (l *Names) find(name string) (key uint64, group []*nameCount, at int) {
+// alike returns the group of names that look like name, with its key.
+func (l *Names) alike(name string) (key uint64, group []*nameCount) {
 	key = maphash.String(l.seed, confusable.Skeleton(name))
-	group = l.groups[key]
+	return key, l.groups[key]
+}
+
+// find is alike with the index of name in the group, or -1.
+func (l *Names) find(name string) (key uint64, group []*nameCount, at int) {
+	key, group = l.alike(name)
 	return key, group, slices.IndexFunc(group, func(n *nameCount) bool { return n.name == name })
 }
 
@@ -84,7 +89,7 @@ func (l *Names) Remove(name string, c Class) {
 
 // Original returns the original that name looks like; empty if it is the original itself, or looks like no known name.
 func (l *Names) Original(name string) string {
-	_, group, _ := l.find(name)
+	_, group := l.alike(name)
 	if name == "" || len(group) == 0 || group[0].name == name {
 		return ""
 	}

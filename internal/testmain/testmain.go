@@ -15,8 +15,6 @@ const gcPercent = 400
 // libraries are goroutines of libraries that end by themselves, up to a minute after what they serve was closed.
 var libraries = []goleak.Option{
 	goleak.IgnoreTopFunction("github.com/libp2p/go-libp2p/p2p/transport/quicreuse.(*reuse).gc"),
-	goleak.IgnoreTopFunction("github.com/syndtr/goleveldb/leveldb.(*DB).mpoolDrain"),
-	goleak.IgnoreTopFunction("github.com/syndtr/goleveldb/leveldb/util.(*BufferPool).drain"),
 }
 
 // Run runs the tests of m and exits: with 1 if a test fails or a goroutine is left.
