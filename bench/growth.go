@@ -7,6 +7,7 @@ import (
 	"iter"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,7 +48,7 @@ type grower struct {
 var allGrowing = []growing{
 	{"own things, stored", "one more is published", 10_000, growOwn},
 	{"foreign things", "one more is verified and added", 100_000, growForeign},
-	{"peers with gossip", "a thing is published to them", 1000, growPeers},
+	{"peers with gossip", "a thing is published to one, which has no other peer", 1000, growPeers},
 	{"subscriptions, the same", "an event is delivered to one", 1000, growSubscriptions(true)},
 	{"subscriptions, different", "an event is delivered to one", 1000, growSubscriptions(false)},
 	{"open tasks", "one more is started and cancelled", 10_000, growTasks},
@@ -118,7 +119,11 @@ func growthRow(p plan, name, what string, all map[int]grown, least int, of func(
 			x, y = append(x, math.Log(float64(n))), append(y, math.Log(max(of(one), 1e-9)))
 		}
 	}
-	p.row("%s | %.2f", cells, 1+slope(x, y))
+	exponent := "–"
+	if len(x) > 1 {
+		exponent = fmt.Sprintf("%.2f", 1+slope(x, y))
+	}
+	p.row("%s | %s", cells, exponent)
 }
 
 // slope is that of the line with the least squares.
@@ -250,19 +255,24 @@ func growPeers(ctx context.Context) (grower, error) {
 	if err != nil {
 		return grower{}, err
 	}
-	leave := func() {}
+	leave, peers := func() {}, 0
+	publish := repeated(others, func(ctx context.Context, i int) error {
+		_, err := n.Publish(ctx, directorytest.TD(i))
+		return err
+	})
 	return grower{
 		add: func(ctx context.Context, count int) error {
+			peers += count
 			_, stop, err := child(ctx, fmt.Sprintf("growth-peers=%d,%s", count, n.Addrs()[0]))
 			if err == nil {
 				leave = stop
 			}
 			return err
 		},
-		work: repeated(others, func(ctx context.Context, i int) error {
-			_, err := n.Publish(ctx, directorytest.TD(i))
-			return err
-		}),
+		work: func(ctx context.Context, length time.Duration) (int, error) {
+			things, err := publish(ctx, length)
+			return things * peers, err // each peer asks this node for what gossip has not brought
+		},
 		stop: func() { leave(); stop() },
 	}, nil
 }
@@ -392,21 +402,42 @@ func growTasks(ctx context.Context) (grower, error) {
 	}, nil
 }
 
+// callersOfStreams is the number of nodes that open the streams: a node has at most 128 calls without an end with another one.
+const callersOfStreams = 10
+
 func growStreams(ctx context.Context) (grower, error) {
 	o := options("tcp")
-	o.Limits.Streams = 4000
+	o.Limits.Memory = 1 << 30 // a stream reserves 256 KiB
 	l, err := newPair(ctx, o, interact.Func(holding))
 	if err != nil {
 		return grower{}, err
+	}
+	stops, callers := []func(){l.stop}, []*node.Node{l.node}
+	stop := func() {
+		for _, one := range slices.Backward(stops) {
+			one()
+		}
+	}
+	for len(callers) < callersOfStreams {
+		n, stopOne, err := start(ctx, options("tcp"))
+		if err != nil {
+			stop()
+			return grower{}, err
+		}
+		stops, callers = append(stops, stopOne), append(callers, n)
+		if err := meet(ctx, n, l.addr, l.ref); err != nil {
+			stop()
+			return grower{}, err
+		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var open errgroup.Group
 	return grower{
 		add: func(_ context.Context, n int) error {
 			first := make(chan error, n)
-			for range n {
+			for i := range n {
 				open.Go(func() error {
-					for _, err := range l.node.Mesh().Do(ctx, hold(l)) {
+					for _, err := range callers[i%len(callers)].Mesh().Do(ctx, hold(l)) {
 						first <- err // the second part comes when the stream ends
 						if err != nil || ctx.Err() != nil {
 							break
@@ -428,6 +459,6 @@ func growStreams(ctx context.Context) (grower, error) {
 			}
 			return nil
 		}),
-		stop: func() { cancel(); _ = open.Wait(); l.stop() },
+		stop: func() { cancel(); _ = open.Wait(); stop() },
 	}, nil
 }

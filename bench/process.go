@@ -158,6 +158,31 @@ func rss(pid string) int {
 	return int(fields["VmRSS"])
 }
 
+// rest waits until the processes use less than a twentieth of a processor, so that the work that one of them has left does not count for another one.
+func rest(ctx context.Context, pids []string) error {
+	const step, most = 500 * time.Millisecond, 2 * time.Minute
+	all := func() (sum time.Duration) {
+		for _, pid := range pids {
+			sum += processorTime(pid)
+		}
+		return sum
+	}
+	for deadline := time.Now().Add(most); ; {
+		before := all()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(step):
+		}
+		if all()-before <= step/20 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the processes do not rest within %v: stop what runs beside the measurement", most)
+		}
+	}
+}
+
 // processorTime returns the processor time of a process, which the system counts in steps of 10 ms.
 func processorTime(pid string) time.Duration {
 	stat, _ := os.ReadFile("/proc/" + pid + "/stat")

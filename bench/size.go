@@ -18,6 +18,44 @@ import (
 // largest is the number of modules that sizeTable names.
 const largest = 20
 
+// reasons say what the largest modules are for.
+var reasons = map[string]string{
+	"github.com/lmosd/lmosd":                    "the project",
+	"the standard library and the runtime":      "Go",
+	"github.com/cockroachdb/pebble/v2":          "the store",
+	"github.com/cockroachdb/errors":             "errors of Pebble",
+	"github.com/gogo/protobuf":                  "errors of Pebble",
+	"github.com/libp2p/go-libp2p":               "connections between nodes",
+	"github.com/quic-go/quic-go":                "QUIC between nodes",
+	"github.com/libp2p/go-libp2p-asn-util":      "the DHT: peers of many networks, by a table of them",
+	"github.com/libp2p/go-libp2p-kad-dht":       "the DHT",
+	"github.com/libp2p/go-libp2p-kbucket":       "the routing table of the DHT",
+	"github.com/libp2p/go-libp2p-pubsub":        "gossip",
+	"github.com/decred/dcrd/dcrec/secp256k1/v4": "keys of libp2p, keys of credentials",
+	"github.com/btcsuite/btcd":                  "secp256k1 keys of legacy credentials",
+	"google.golang.org/protobuf":                "messages of libp2p, A2A and OpenTelemetry",
+	"github.com/itchyny/gojq":                   "--jq",
+	"github.com/pion/dtls/v3":                   "CoAP over DTLS",
+	"golang.org/x/text":                         "normal forms of names and addresses (Unicode)",
+	"golang.org/x/crypto":                       "encryption of connections and of keys",
+	"github.com/goccy/go-yaml":                  "configuration and access rules, with the places of their tokens",
+	"go.yaml.in/yaml/v3":                        "OpenAPI documents in YAML",
+	"github.com/miekg/dns":                      "mDNS and DNS-SD",
+	"github.com/mochi-mqtt/server/v2":           "the MQTT broker in the program",
+	"github.com/eclipse/paho.golang":            "MQTT 5",
+	"github.com/eclipse/paho.mqtt.golang":       "MQTT 3.1.1",
+	"github.com/cedar-policy/cedar-go":          "access rules in Cedar",
+	"github.com/klauspost/compress":             "zstd of descriptions",
+	"github.com/piprate/json-gold":              "JSON-LD of legacy credentials",
+	"github.com/prometheus/client_golang":       "metrics",
+	"go.mau.fi/util":                            "names that look alike",
+	"go.uber.org/zap":                           "logs of libp2p",
+	"github.com/fxamacker/cbor/v2":              "CBOR of messages between nodes",
+	"github.com/ipld/go-ipld-prime":             "the DHT (IPNS)",
+	"github.com/go-jose/go-jose/v3":             "tokens of identity providers",
+	"github.com/segmentio/encoding":             "JSON of the MCP library",
+}
+
 // sizeTable prints the size of the static binary of `make build`, and the part that each of the largest modules has of it.
 func sizeTable(ctx context.Context, p plan) error {
 	dir, err := os.MkdirTemp("", "bench-size")
@@ -46,21 +84,24 @@ func sizeTable(ctx context.Context, p plan) error {
 	}
 	slices.SortFunc(names, func(a, b string) int { return cmp.Or(sizes[b].total()-sizes[a].total(), cmp.Compare(a, b)) })
 	p.say("The stripped binary has %d bytes, of %d modules:", info.Size(), len(names))
-	p.table("module | kB | code | tables of the code | data")
-	row := func(name string, s share) {
-		p.row("%s | %d | %d | %d | %d", name, s.total()/1000, s.code/1000, s.tables/1000, s.data/1000)
+	p.table("module | kB | code | tables of the code | data | for")
+	row := func(name string, s share, reason string) {
+		p.row("%s | %d | %d | %d | %d | %s", name, s.total()/1000, s.code/1000, s.tables/1000, s.data/1000, reason)
 	}
 	var rest, all share
 	for i, name := range names {
 		all.add(*sizes[name])
 		if i < largest {
-			row(name, *sizes[name])
+			if reasons[name] == "" {
+				return fmt.Errorf("%s is one of the largest modules: write into reasons what it is for", name)
+			}
+			row(name, *sizes[name], reasons[name])
 		} else {
 			rest.add(*sizes[name])
 		}
 	}
-	row(fmt.Sprintf("%d others", max(len(names)-largest, 0)), rest)
-	row("all", all)
+	row(fmt.Sprintf("%d others", max(len(names)-largest, 0)), rest, "")
+	row("all", all, "")
 	return nil
 }
 

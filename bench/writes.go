@@ -71,7 +71,10 @@ func writes(ctx context.Context, p plan) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	var all []*tdd
+	var (
+		all  []*tdd
+		pids []string
+	)
 	for i, t := range tdds {
 		s, err := t.start(ctx, filepath.Join(dir, strconv.Itoa(i)))
 		if without := skip(""); errors.As(err, &without) {
@@ -83,7 +86,13 @@ func writes(ctx context.Context, p plan) error {
 		}
 		defer s.stop()
 		s.name, s.client = t.name, webClient()
-		all = append(all, s)
+		all, pids = append(all, s), append(pids, s.pid)
+	}
+	writing := func(s *tdd, what, method string, first int) (written, error) {
+		if err := rest(ctx, pids); err != nil {
+			return written{}, err
+		}
+		return p.writing(ctx, s, what, method, first)
 	}
 	lmosd, reads := all[0], &report{}
 	p.table(fmt.Sprintf("%d clients | own Things before | writes/s | p50 | p99 | CPU of each at the server | RSS after", writers))
@@ -93,7 +102,7 @@ func writes(ctx context.Context, p plan) error {
 			if err := s.fill(ctx, level); err != nil {
 				return err
 			}
-			f, err := p.writing(ctx, s, "create", http.MethodPut, level)
+			f, err := writing(s, "create", http.MethodPut, level)
 			if err != nil {
 				return err
 			}
@@ -115,7 +124,7 @@ func writes(ctx context.Context, p plan) error {
 	p.atMost("RSS of the node then", float64(last.rss)/(1<<20), 300, " MiB")
 	for _, change := range []struct{ what, method string }{{"update", http.MethodPut}, {"delete", http.MethodDelete}} {
 		for _, s := range all {
-			f, err := p.writing(ctx, s, change.what, change.method, s.things/2)
+			f, err := writing(s, change.what, change.method, s.things/2)
 			if err != nil {
 				return err
 			}
