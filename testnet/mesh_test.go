@@ -408,9 +408,12 @@ func (m *trial) joiner() {
 // period is the time in which every Thing is announced once, with a margin.
 const period = 11 * time.Minute
 
+// started is the time after which a new node has announced its addresses and repeated that, with a margin.
+const started = 2 * time.Minute
+
 // silence measures the traffic of a node without changes: gossip repeats all announcements.
 func (m *trial) silence() {
-	time.Sleep(20 * time.Second)
+	time.Sleep(started)
 	m.spends("a minute of silence", 0, 1000, func() { time.Sleep(period) })
 }
 

@@ -235,7 +235,8 @@ func TestDelegationOfARequest(t *testing.T) {
 		t.Errorf("the mesh received %+v", m)
 	}
 	w.talk(`
-		> {"messageType":"subscribeEvent","thingId":"lab","messageId":"m3","event":"alarm","delegation":"Ctoken"}`)
+		> {"messageType":"subscribeEvent","thingId":"lab","messageId":"m3","event":"alarm","delegation":"Ctoken"}
+		< {"messageType":"acknowledgement","correlationId":"m3"}`)
 	if m := l.saw(t, interact.SubscribeEvent); m.With == nil {
 		t.Errorf("the mesh received %+v", m)
 	}
