@@ -189,7 +189,7 @@ func (c *Config) checkHTTP(ps *problems) {
 
 // isEncrypted reports whether the connections of other hosts to the API are encrypted.
 func isEncrypted(h *HTTP) bool {
-	o := gateway.Options{CertFile: h.TLS.Cert, Proxy: h.TLS.Mode == "proxy", PublicURL: h.PublicURL}
+	o := gateway.Options{CertFile: h.TLS.Cert, Proxy: h.TLS.Mode == "proxy", Operation: gateway.Operation{PublicURL: h.PublicURL}}
 	return o.IsEncrypted()
 }
 

@@ -152,7 +152,7 @@ func TestTokensThatAreNotValid(t *testing.T) {
 func TestPlainListenerAcceptsNoTokens(t *testing.T) {
 	t.Parallel()
 	node := newFake(describe("urn:x:weather", "Weather", owner1))
-	g, err := New(serving(node, Options{Listen: "0.0.0.0:0", Tokens: memory(t), OpenDirectory: true}))
+	g, err := New(serving(node, Options{Listen: "0.0.0.0:0", Tokens: memory(t), Operation: Operation{OpenDirectory: true}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestPlainListenerAcceptsNoTokens(t *testing.T) {
 func TestResourceMetadata(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{Listen: "0.0.0.0:0", Bridges: []Bridge{mcpBridge{}}})
-	public := start(t, Options{PublicURL: "https://node.example/", Bridges: []Bridge{mcpBridge{}}})
+	public := start(t, Options{Operation: Operation{PublicURL: "https://node.example/"}, Bridges: []Bridge{mcpBridge{}}})
 	for _, c := range []struct {
 		at        *running
 		path      string

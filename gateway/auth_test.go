@@ -115,7 +115,7 @@ func TestBeyondLoopback(t *testing.T) {
 
 func TestHosts(t *testing.T) {
 	t.Parallel()
-	r := start(t, Options{Hosts: []string{"Node.Example:4668", "other.example"}})
+	r := start(t, Options{Operation: Operation{Hosts: []string{"Node.Example:4668", "other.example"}}})
 	for host, status := range map[string]int{
 		"127.0.0.1": 200, "127.0.0.1:4668": 200, "127.8.8.8": 200, "[::1]:4668": 200, "[::1]": 200,
 		"[::ffff:127.0.0.1]": 200,
@@ -159,7 +159,7 @@ func TestHostIsTheLocalAddress(t *testing.T) {
 // A page that a proxy serves at the public URL is a page of the node.
 func TestPublicOrigin(t *testing.T) {
 	t.Parallel()
-	r := start(t, Options{PublicURL: "https://Node.example/"})
+	r := start(t, Options{Operation: Operation{PublicURL: "https://Node.example/"}})
 	for origin, want := range map[string]int{"https://node.example": 401, "http://node.example": 403, "https://node.example:4443": 403} {
 		r.check(t, exchange{method: "POST", path: "/v1/publish", header: map[string]string{"Origin": origin}, status: want})
 	}
@@ -168,7 +168,7 @@ func TestPublicOrigin(t *testing.T) {
 // A page of an allowed origin may read responses and send all requests (Fetch, CORS); others get no such header.
 func TestCORS(t *testing.T) {
 	t.Parallel()
-	r := start(t, Options{Origins: []string{"https://app.example"}})
+	r := start(t, Options{Operation: Operation{Origins: []string{"https://app.example"}}})
 	send := func(method, path, origin string, headers map[string]string) *http.Response {
 		req, err := http.NewRequestWithContext(t.Context(), method, r.url+path, nil)
 		if err != nil {
@@ -226,7 +226,7 @@ func TestCORS(t *testing.T) {
 
 func TestOrigins(t *testing.T) {
 	t.Parallel()
-	r := start(t, Options{Origins: []string{"https://console.example"}})
+	r := start(t, Options{Operation: Operation{Origins: []string{"https://console.example"}}})
 	own := "http://" + r.Addr().String()
 	call := func(headers ...string) exchange {
 		return exchange{method: "POST", path: "/things/urn:x:weather/actions/ask", header: merge(nil, headers...)}

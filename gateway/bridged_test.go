@@ -23,7 +23,7 @@ func TestCallers(t *testing.T) {
 	const page, card = "https://page.example", "/a2a/x/.well-known/agent-card.json"
 	none, wrong, valid := "", "Bearer wrong", "Bearer "+token
 	local := Options{}
-	remote, remoteOpen := Options{Listen: "0.0.0.0:0"}, Options{Listen: "0.0.0.0:0", OpenDirectory: true}
+	remote, remoteOpen := Options{Listen: "0.0.0.0:0"}, Options{Listen: "0.0.0.0:0", Operation: Operation{OpenDirectory: true}}
 	for name, test := range map[string]struct {
 		o                   Options
 		verb, path, auth    string

@@ -36,7 +36,7 @@ func hrefs(t *testing.T, raw string) (all []string) {
 func TestDescriptionOfTheNode(t *testing.T) {
 	t.Parallel()
 	r := start(t, serving(newFake(station(t)), Options{WS: newPlainSocket()}))
-	public := start(t, serving(newFake(station(t)), Options{WS: newPlainSocket(), PublicURL: "https://node.example/lmos/"}))
+	public := start(t, serving(newFake(station(t)), Options{WS: newPlainSocket(), Operation: Operation{PublicURL: "https://node.example/lmos/"}}))
 	beyond := start(t, serving(newFake(station(t)), Options{Listen: "0.0.0.0:0"}))
 	for _, tt := range []struct {
 		name     string
@@ -173,7 +173,7 @@ func TestWebhooksOfTheGateway(t *testing.T) {
 	hook := exchange{method: "POST", path: "/things/urn:x:station/events/storm", header: map[string]string{"Content-Type": "application/json"},
 		body: `{"callbackURL":"` + consumer.url + `/notify"}`, status: 201, contain: `"operation":"subscribeevent"`}
 	m := NewMetrics()
-	r := start(t, serving(stationNode(t, counting(1)), Options{PrivateCallbacks: true, PublicURL: "https://node.example", Metrics: m}))
+	r := start(t, serving(stationNode(t, counting(1)), Options{PrivateCallbacks: true, Metrics: m, Operation: Operation{PublicURL: "https://node.example"}}))
 	r.check(t, hook)
 	if link := <-got; link != `<https://node.example/things/urn:x:station/events/storm>; rel="self"` {
 		t.Errorf("Link %s", link)

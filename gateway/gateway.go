@@ -107,14 +107,7 @@ type Options struct {
 	TokenFile string
 	// NoAuth permits every caller over TCP to change the node. It is rejected beyond loopback.
 	NoAuth bool
-	// OpenDirectory permits callers on other hosts to read the directory without the token: lists, searches, events and TDs.
-	OpenDirectory bool
-	// Hosts are the names, besides IP addresses and localhost, that a request may have as its Host (against DNS rebinding). Origins are the
-	// web origins ("https://console.example"), besides the gateway's own, whose pages may use the API in a browser.
-	Hosts, Origins []string
-	// PublicURL is the URL of the API as consumers reach it, "https://node.example", for the forms in TDs. Empty means the scheme and Host
-	// of each request.
-	PublicURL string
+	Operation
 	// WS serves GET /ws; nil: no WebSocket endpoint. Run does not wait for its sockets: their owner closes WS after Run, because agents
 	// attached to them may still reply to calls of peers.
 	WS WebSocket
@@ -131,15 +124,28 @@ type Options struct {
 	// MaxConns limits the connections over TCP and over the socket, each; further ones wait. Zero means 1024. One address may have a quarter
 	// over TCP, except loopback, and the proxy of Proxy.
 	MaxConns int
-	// Metrics are the metrics of the node; nil means those of the gateway only. HideMetrics disables /metrics.
-	Metrics     *Metrics
-	HideMetrics bool
+	// Metrics are the metrics of the node; nil means those of the gateway only.
+	Metrics *Metrics
 	// Counters returns the counters of the parts of the node, for /metrics. Scrapes call it concurrently.
 	Counters func() []Counter
 	// Log receives requests that failed at this node; nil discards.
 	Log *slog.Logger
 
 	timeouts timeouts // zero means defaultTimeouts
+}
+
+// An Operation has the settings of the API that a node passes on as they are: who may reach it, and what an operator sees.
+type Operation struct {
+	// OpenDirectory permits callers on other hosts to read the directory without the token: lists, searches, events and TDs.
+	OpenDirectory bool
+	// Hosts are the names, besides IP addresses and localhost, that a request may have as its Host (against DNS rebinding). Origins are the
+	// web origins ("https://console.example"), besides the gateway's own, whose pages may use the API in a browser.
+	Hosts, Origins []string
+	// PublicURL is the URL of the API as consumers reach it, "https://node.example", for the forms in TDs. Empty means the scheme and Host
+	// of each request.
+	PublicURL string
+	// HideMetrics disables /metrics.
+	HideMetrics bool
 }
 
 // Callbacks receive events by webhook.

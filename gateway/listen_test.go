@@ -90,7 +90,7 @@ func TestRefusedAddresses(t *testing.T) {
 		{"no host without a token", Options{Listen: ":0"}, interact.WildcardBind},
 		{"wildcard with no auth", Options{Listen: "0.0.0.0:0", Tokens: tokens.New(token), NoAuth: true}, interact.WildcardBind},
 		{"plain HTTP", Options{Listen: "0.0.0.0:0", Tokens: tokens.New(token)}, interact.ConfigInvalid},
-		{"plain HTTP behind a plain proxy", Options{Listen: "0.0.0.0:0", Tokens: tokens.New(token), PublicURL: "http://node.example"}, interact.ConfigInvalid},
+		{"plain HTTP behind a plain proxy", Options{Listen: "0.0.0.0:0", Tokens: tokens.New(token), Operation: Operation{PublicURL: "http://node.example"}}, interact.ConfigInvalid},
 		{"long path of a socket", Options{Listen: None, Socket: "/" + strings.Repeat("x", 100)}, interact.ConfigInvalid},
 		{"folder of the socket missing", Options{Listen: None, Socket: filepath.Join(t.TempDir(), "no", "s")},
 			interact.ConfigInvalid},

@@ -193,7 +193,7 @@ func TestNotReady(t *testing.T) {
 
 func TestHiddenMetrics(t *testing.T) {
 	t.Parallel()
-	start(t, Options{HideMetrics: true}).check(t, exchange{path: "/metrics", status: 404})
+	start(t, Options{Operation: Operation{HideMetrics: true}}).check(t, exchange{path: "/metrics", status: 404})
 }
 
 func TestPanicOfAHandler(t *testing.T) {
@@ -310,7 +310,7 @@ func TestErrorsAreShort(t *testing.T) {
 // The DID document of a node with a public URL links to its TD (WoT Discovery §6.5); a did:key has no services.
 func TestDIDDocument(t *testing.T) {
 	t.Parallel()
-	r := start(t, serving(newFake(), Options{PublicURL: "https://node.example/"}))
+	r := start(t, serving(newFake(), Options{Operation: Operation{PublicURL: "https://node.example/"}}))
 	for _, want := range []string{`"https://www.w3.org/2022/wot/discovery-did"`, `"id":"did:web:node.example",`,
 		`"id":"did:web:node.example#td","type":"WotThing","serviceEndpoint":"https://node.example/.well-known/wot"`,
 		`"id":"did:web:node.example#tdd","type":"WotDirectory","serviceEndpoint":"https://node.example/.well-known/wot"`} {
@@ -318,6 +318,6 @@ func TestDIDDocument(t *testing.T) {
 			want: map[string]string{"Content-Type": "application/did+json"}})
 	}
 	for _, address := range []string{"", "http://node.example", "https://node.example/below"} {
-		start(t, serving(newFake(), Options{PublicURL: address})).check(t, exchange{path: "/.well-known/did.json", status: 404})
+		start(t, serving(newFake(), Options{Operation: Operation{PublicURL: address}})).check(t, exchange{path: "/.well-known/did.json", status: 404})
 	}
 }

@@ -14,7 +14,7 @@ import (
 func TestPrincipals(t *testing.T) {
 	t.Parallel()
 	token := Options{Tokens: tokens.New("secret")}
-	proxied, by := Options{Tokens: token.Tokens, PublicURL: "https://node.example"}, Options{Tokens: token.Tokens, Proxy: true}
+	proxied, by := Options{Tokens: token.Tokens, Operation: Operation{PublicURL: "https://node.example"}}, Options{Tokens: token.Tokens, Proxy: true}
 	for name, c := range map[string]struct {
 		o       Options
 		by      did.Via // of the listener

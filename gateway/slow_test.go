@@ -68,7 +68,7 @@ func TestSlowClients(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, Options{Origins: []string{"https://app.example"}}, nil, func(t *testing.T, r *running, p *pipenet.Listener) {
+			inBubble(t, Options{Operation: Operation{Origins: []string{"https://app.example"}}}, nil, func(t *testing.T, r *running, p *pipenet.Listener) {
 				c, err := p.Dial(t.Context(), "", "")
 				if err != nil {
 					t.Fatal(err)

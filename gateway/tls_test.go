@@ -48,7 +48,7 @@ func TestTLS(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	cert := p.write(t)
-	g := start(t, Options{CertFile: p.cert, KeyFile: p.key, Hosts: []string{"node.example"}})
+	g := start(t, Options{CertFile: p.cert, KeyFile: p.key, Operation: Operation{Hosts: []string{"node.example"}}})
 	if !strings.HasPrefix(g.URL(), "https://127.0.0.1:") {
 		t.Errorf("the URL is %s", g.URL())
 	}

@@ -233,7 +233,7 @@ func pathOf(pattern string) string {
 func TestTrustRoutes(t *testing.T) {
 	t.Parallel()
 	trust := newFakeTrust()
-	r := start(t, Options{Trust: trust, PublicURL: "https://acme.example"})
+	r := start(t, Options{Trust: trust, Operation: Operation{PublicURL: "https://acme.example"}})
 	without := start(t, Options{})
 	routes := slices.Sorted(maps.Keys(r.trustRoutes()))
 	if len(routes) != len(goodRequests) {
@@ -376,9 +376,9 @@ func TestRootKeyThroughAProxy(t *testing.T) {
 func TestDIDDocumentOfAnOrganization(t *testing.T) {
 	t.Parallel()
 	trust := newFakeTrust()
-	start(t, Options{Trust: trust, PublicURL: "https://ACME.example"}).check(t, exchange{path: "/.well-known/did.json", status: 200,
+	start(t, Options{Trust: trust, Operation: Operation{PublicURL: "https://ACME.example"}}).check(t, exchange{path: "/.well-known/did.json", status: 200,
 		contain: `{"path":"/.well-known/did.json"}`, want: map[string]string{"Content-Type": "application/did+json"}})
-	r := start(t, Options{Trust: trust, PublicURL: "https://node.acme.example"})
+	r := start(t, Options{Trust: trust, Operation: Operation{PublicURL: "https://node.acme.example"}})
 	r.check(t, exchange{path: "/.well-known/did.json", status: 200, contain: `"id":"did:web:node.acme.example"`})
 	r.check(t, exchange{path: "/.well-known/did.jsonl", status: 200, want: map[string]string{"Content-Type": "text/jsonl"}})
 	r.check(t, exchange{path: "/agent/vc", status: 200, contain: `"urn:x"`, want: map[string]string{"Content-Type": "application/vc"}})

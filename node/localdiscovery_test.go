@@ -19,6 +19,7 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/discovery/dnssd"
+	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -392,7 +393,7 @@ func TestDirectoryIsAnnounced(t *testing.T) {
 			t.Parallel()
 			l, o := newLAN(t), quiet()
 			o.Dir = t.TempDir()
-			o.HTTP = &HTTP{Listen: c.listen, OpenDirectory: c.open, Proxy: !c.open}
+			o.HTTP = &HTTP{Listen: c.listen, Proxy: !c.open, Operation: gateway.Operation{OpenDirectory: c.open}}
 			n, _ := l.on(t, o)
 			_, text, _ := net.SplitHostPort(strings.TrimPrefix(n.API(), "http://"))
 			if port := <-l.offered; (port != 0) != c.offered || c.offered && fmt.Sprint(port) != text {

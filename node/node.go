@@ -290,7 +290,7 @@ func (n *Node) openHTTP() (err error) {
 		o.Tokens, o.TokenFile, o.NoAuth, o.Proxy = n.stores.Tokens, tokens.OperatorPath(n.opts.Dir), h.NoAuth, h.Proxy
 		o.Listen, o.Explicit, o.Socket = cmp.Or(h.Listen, gateway.None), h.Explicit, cmp.Or(h.Socket, gateway.None)
 		o.CertFile, o.KeyFile, o.Shared, o.Upgrade = h.CertFile, h.KeyFile, n.network.own.HTTP(), n.network.own.Upgrade
-		o.Hosts, o.Origins, o.HideMetrics, o.PublicURL, o.OpenDirectory = h.Hosts, h.Origins, h.HideMetrics, h.PublicURL, h.OpenDirectory
+		o.Operation = h.Operation
 		if n.local != nil {
 			o.LocalName = n.local.Host()
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/discovery/dnssd"
+	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/gateway/oidc"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/servient"
@@ -129,15 +130,9 @@ type HTTP struct {
 	Socket string
 	// NoAuth lets every caller on this host change the node. It is refused beyond loopback.
 	NoAuth bool
-	// HideMetrics serves no /metrics.
-	HideMetrics bool
-	// OpenDirectory lets hosts that reach Listen read the directory without the token. With Options.MDNS it is announced to them.
-	OpenDirectory bool
-	// Hosts are names besides loopback that browsers may use for the node. Origins are the web origins whose pages may use it.
-	Hosts, Origins []string
-	// PublicURL is the URL of the API for consumers on other hosts; empty means the URL of the request. CertFile and KeyFile are a certificate
-	// and its key in PEM: with them Listen serves HTTPS only.
-	PublicURL, CertFile, KeyFile string
+	// CertFile and KeyFile are a certificate and its key in PEM: with them Listen serves HTTPS only.
+	CertFile, KeyFile string
+	gateway.Operation // with Options.MDNS, an open directory is announced on the local network
 	// Proxy is gateway.Options.Proxy.
 	Proxy bool
 }

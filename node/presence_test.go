@@ -194,13 +194,13 @@ func TestTokensInTheClear(t *testing.T) {
 		refused bool
 	}{
 		"all addresses":        {HTTP{Listen: "0.0.0.0:0"}, true},
-		"behind a plain proxy": {HTTP{Listen: "0.0.0.0:0", PublicURL: "http://node.example"}, true},
+		"behind a plain proxy": {HTTP{Listen: "0.0.0.0:0", Operation: gateway.Operation{PublicURL: "http://node.example"}}, true},
 		"all addresses of v6":  {HTTP{Listen: "[::]:0"}, true},
 		"loopback":             {HTTP{Listen: "127.0.0.1:0"}, false},
 		"a socket only":        {HTTP{Listen: gateway.None}, false},
-		"behind TLS":           {HTTP{Listen: ":0", PublicURL: "HTTPS://node.example"}, false},
+		"behind TLS":           {HTTP{Listen: ":0", Operation: gateway.Operation{PublicURL: "HTTPS://node.example"}}, false},
 		"behind a proxy":       {HTTP{Listen: "0.0.0.0:0", Proxy: true}, false},
-		"an open directory":    {HTTP{Listen: "0.0.0.0:0", OpenDirectory: true}, false},
+		"an open directory":    {HTTP{Listen: "0.0.0.0:0", Operation: gateway.Operation{OpenDirectory: true}}, false},
 	} {
 		o := quiet()
 		o.HTTP = &c.http

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/storage"
@@ -147,7 +148,7 @@ func scrape(t testing.TB, url string) string {
 func TestOptionsOfTheAPI(t *testing.T) {
 	t.Parallel()
 	o := quiet()
-	o.Dir, o.HTTP = shortDir(t), &HTTP{Listen: "127.0.0.1:0", HideMetrics: true}
+	o.Dir, o.HTTP = shortDir(t), &HTTP{Listen: "127.0.0.1:0", Operation: gateway.Operation{HideMetrics: true}}
 	o.HTTP.Socket = o.Dir + "/lmosd.sock"
 	n := start(t, o)
 	if self := scrape(t, n.API()+"/.well-known/wot"); self != string(n.gateway.Self()) {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/discovery/dnssd"
+	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/netns"
 	"github.com/lmosd/lmosd/interop/testmesh"
@@ -110,7 +111,7 @@ func TestAvahiAndANode(t *testing.T) {
 	}
 	other := newAvahi(t)
 	n, err := node.New(node.Options{Name: "kitchen", Network: "home", MDNS: true, Dir: t.TempDir(), Engine: node.EngineMemory,
-		HTTP: &node.HTTP{Listen: "10.9.0.1:0", OpenDirectory: true}})
+		HTTP: &node.HTTP{Listen: "10.9.0.1:0", Operation: gateway.Operation{OpenDirectory: true}}})
 	if err != nil {
 		t.Fatal(err)
 	}
