@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -310,6 +311,17 @@ func row(pkg string) int {
 	return slices.IndexFunc(rows, func(r []string) bool { return slices.Contains(r, pkg) })
 }
 
+// isElsewhere reports whether a folder below root is not the house: test data, libraries of others, hidden files, and modules of their own
+// (bench, web/e2e).
+func isElsewhere(root, folder string) bool {
+	if folder == root {
+		return false
+	}
+	name := filepath.Base(folder)
+	_, err := os.Stat(filepath.Join(folder, "go.mod"))
+	return err == nil || name == "testdata" || name == "node_modules" || strings.HasPrefix(name, ".")
+}
+
 // imports reads every import statement below root. Modules of their own (bench) and test data are not the house.
 func imports(t *testing.T, root string) []edge {
 	t.Helper()
@@ -319,7 +331,7 @@ func imports(t *testing.T, root string) []edge {
 			return err
 		}
 		if d.IsDir() {
-			if name := d.Name(); name == "testdata" || name == "bench" || name == "deps" || name == "node_modules" || strings.HasPrefix(name, ".") && len(name) > 2 {
+			if name := d.Name(); name == "deps" || isElsewhere(root, path) {
 				return filepath.SkipDir
 			}
 			return nil

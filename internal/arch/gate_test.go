@@ -17,10 +17,10 @@ import (
 func sources(t *testing.T, root string, visit func(pkg, path string, f *ast.File)) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		switch name := filepath.Base(path); {
+		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (name == "testdata" || name == "bench" || name == "node_modules" || strings.HasPrefix(name, ".") && len(name) > 2):
+		case d.IsDir() && isElsewhere(root, path):
 			return filepath.SkipDir
 		case d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
 			return nil
