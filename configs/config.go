@@ -239,7 +239,9 @@ type HTTP struct {
 	// The URL under which consumers on other hosts reach the API, if there is a proxy or a certificate: it is used in the forms of
 	// the TDs of this node. Empty: the address of the request.
 	PublicURL string `yaml:"public_url"`
-	TLS       TLS    `yaml:"tls"`
+	// Whether the console, the page of the node for browsers, is served at /console/. Without a session a browser can only look.
+	Console bool `yaml:"console"`
+	TLS     TLS  `yaml:"tls"`
 }
 
 // TLS sets the encryption of the API over TCP.
@@ -383,7 +385,7 @@ func Default() *Config {
 		Search:    Search{Method: "lexical"},
 		Trust: Trust{Untrusted: "find", Connect: "anyone", Stale: "deny", PolicyFile: "auto", Rate: TrustRate{PerPeer: 100, Reads: 1000, Burst: 200},
 			Audit: TrustAudit{Level: "denied", Keep: 10}},
-		HTTP: HTTP{Listen: "127.0.0.1:4668", Socket: "auto", Auth: "token", OIDC: Providers{}, Hosts: []string{}, Origins: []string{}, DirectoryAuth: "token", TLS: TLS{Mode: "auto"}},
+		HTTP: HTTP{Listen: "127.0.0.1:4668", Socket: "auto", Auth: "token", OIDC: Providers{}, Hosts: []string{}, Origins: []string{}, DirectoryAuth: "token", Console: true, TLS: TLS{Mode: "auto"}},
 		Interact: Interact{Timeout: Duration(30 * time.Second), UntrustedDeadline: Duration(2 * time.Minute), Concurrency: 256, PerCaller: 64, PerThing: 64, Subscriptions: 256, Credentials: "auto", Validate: true, Direct: "secure",
 			Tasks: Tasks{MaxDuration: Duration(time.Hour), UntrustedMaxDuration: Duration(10 * time.Minute), Retention: Duration(10 * time.Minute)}},
 		MCP:       MCP{Pin: []string{}},

@@ -146,6 +146,10 @@ type Operation struct {
 	PublicURL string
 	// HideMetrics disables /metrics.
 	HideMetrics bool
+	// NoConsole disables the console, and with it sessions of browsers. ConsoleDir is a folder whose files are served in place of those of
+	// the program, for work on the console; empty: there is none.
+	NoConsole  bool
+	ConsoleDir string
 }
 
 // Callbacks receive events by webhook.

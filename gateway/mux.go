@@ -84,6 +84,7 @@ func (g *Gateway) fixedRoutes() map[string]http.Handler {
 	maps.Copy(routes, g.groupRoutes())
 	maps.Copy(routes, g.delegationRoutes())
 	maps.Copy(routes, g.metadataRoutes())
+	maps.Copy(routes, g.consoleRoutes())
 	if g.o.Callbacks != nil {
 		routes["POST "+callbacksPath+"{callback}"] = g.protect(open, func(w http.ResponseWriter, r *http.Request) error {
 			g.o.Callbacks.ServeHTTP(w, r)

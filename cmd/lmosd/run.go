@@ -77,6 +77,7 @@ func (a *app) serve(ctx context.Context, c *configs.Config, ready string, start 
 		return err
 	}
 	o.Version, o.Log = version(), configcmd.Logger(a.Console, c)
+	o.HTTP.ConsoleDir = a.Variable("LMOSD_UI_DIR") // for work on the console
 	o.Policy.Hint = refusalHint
 	if o.OpenKey, err = keys.Opener(ctx, a.Console, c); err != nil {
 		return err
