@@ -2,6 +2,8 @@ package td
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"strings"
 	"unicode"
@@ -138,10 +140,19 @@ func Slug(s string) string {
 
 const urnLMOS = "urn:lmos:"
 
-// mintID returns an id for a Thing without one: "urn:lmos:<owner>:<name>", in ASCII.
+// mintID returns an id for a Thing without one: "urn:lmos:<owner>:<name>", in ASCII. A name that makes it longer than MaxID is cut, and its
+// hash follows: another long name has another id.
 func mintID(owner did.DID, name string) string {
-	name = cmp.Or(name, "thing")
-	return urnLMOS + string(owner) + ":" + percent(name)
+	name = percent(cmp.Or(name, "thing"))
+	prefix := urnLMOS + string(owner) + ":"
+	if left := MaxID - len(prefix); len(name) > left {
+		hash, cut := sha256.Sum256([]byte(name)), name[:max(left-17, 0)]
+		if i := strings.LastIndexByte(cut, '%'); i >= 0 && i > len(cut)-3 {
+			cut = cut[:i] // an incomplete %XX
+		}
+		name = cut + "-" + hex.EncodeToString(hash[:8])
+	}
+	return prefix + name
 }
 
 // percent encodes all bytes but the unreserved characters of RFC 3986 §2.3 as %XX.

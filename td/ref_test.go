@@ -1,6 +1,7 @@
 package td
 
 import (
+	"net/url"
 	"strings"
 	"testing"
 
@@ -175,5 +176,13 @@ func TestMintID(t *testing.T) {
 		if got != want || !hasScheme(got) || ownerInID(got) != "did:key:z" {
 			t.Errorf("%q: got %q (owner %q), want %q", name, got, ownerInID(got), want)
 		}
+	}
+	seen := map[string]bool{}
+	for _, name := range []string{strings.Repeat("\u0301", 1500), strings.Repeat("\u0301", 1501), strings.Repeat("w", 1100), strings.Repeat("w", 1100) + "ö"} {
+		got := mintID("did:key:z", name)
+		if _, err := url.PathUnescape(got); len(got) > MaxID || seen[got] || err != nil || ownerInID(got) != "did:key:z" {
+			t.Errorf("%d bytes: %q, %v", len(name), got, err)
+		}
+		seen[got] = true
 	}
 }
