@@ -1,0 +1,520 @@
+// What the page knows, kept once: session, status, connection and the bus of live events.
+import { batch, signal, useEffect, useMemo, useSignal } from './vendor/preact.js';
+import { get, hooks, isAbort, key, request, send, setKey, stream } from './api.js';
+
+/**
+ * session has the rights of the page: none (looks only), read, call or admin.
+ * @type {import('./vendor/preact.js').Signal<{rights: 'none'|'read'|'call'|'admin', expires?: string, maker?: string}>}
+ */
+export const session = signal({ rights: 'none' });
+
+/** notice is a message of the page about itself, or null. kind: info or warn. */
+export const notice = signal(null);
+
+/** status is the last GET /v1/status without uptime_s, which changes always, with `started` in its place; null before the first. */
+export const status = signal(null);
+
+/** connected is connecting, live, lost (the node does not answer) or paused (the page is hidden). */
+export const connected = signal('connecting');
+
+/** lostAt is the time of the last answer while connected is lost; else 0. */
+export const lostAt = signal(0);
+
+/** now is the time of the shared clock: every 10 s while the page is visible. Texts like "3 min ago" read it. */
+export const now = signal(Date.now());
+
+const order = ['none', 'read', 'call', 'admin'];
+
+/** may is true if the page has a right: read, call or admin. Reading it subscribes a component to the session. */
+export function may(right) {
+  return order.indexOf(session.value.rights) >= order.indexOf(right);
+}
+
+/** same is true if two documents of the API say the same, apart from members that change with each answer. */
+export function same(a, b, ignore = ['took_ms', 'uptime_s', 'at']) {
+  if (a === b) return true;
+  const skip = (name, value) => (ignore.includes(name) ? undefined : value);
+  return JSON.stringify(a, skip) === JSON.stringify(b, skip);
+}
+
+// ---- Session ----
+
+/** loadSession asks which rights the page has now. */
+export async function loadSession() {
+  try {
+    const s = await get('console/session');
+    const had = key() !== '';
+    if (s.rights === 'none' && had) ended();
+    else if (!same(s, session.peek())) session.value = s;
+  } catch (err) {
+    // A node without sessions: the page only looks.
+    if (err.status) session.value = { rights: 'none' };
+  }
+}
+
+function ended() {
+  setKey('');
+  session.value = { rights: 'none' };
+  notice.value = { kind: 'warn', name: 'ended' };
+  reopen();
+}
+
+/** signIn trades the code of a link for a session. */
+export async function signIn(code) {
+  try {
+    const { body } = await send('POST', 'console/session', { once: code }, { quiet: true });
+    setKey(body.key);
+    const { key: _, ...rest } = body;
+    session.value = rest;
+    notice.value = { kind: 'info', name: 'signedIn' };
+  } catch (err) {
+    notice.value = { kind: 'warn', name: err.status ? 'linkUsed' : 'lost' };
+    await loadSession();
+  }
+}
+
+/** signOut ends the session of this browser. */
+export async function signOut() {
+  try {
+    await send('DELETE', 'console/session', undefined, { quiet: true });
+  } catch {
+    // Gone already.
+  }
+  setKey('');
+  session.value = { rights: 'none' };
+  notice.value = { kind: 'info', name: 'signedOut' };
+  channel?.postMessage({ type: 'session' });
+  reopen();
+}
+
+let checking = false;
+hooks.refused = () => {
+  // A 401 with a key: the session may have ended, or only this request needs more.
+  if (checking) return;
+  checking = true;
+  loadSession().finally(() => (checking = false));
+};
+
+// ---- Connection ----
+
+let lastAnswer = Date.now();
+let failures = 0;
+
+hooks.reached = (ok) => {
+  if (ok) {
+    lastAnswer = Date.now();
+    failures = 0;
+    if (connected.peek() === 'lost') recovered();
+  } else if (!document.hidden) {
+    failures++;
+    if (failures >= 2) lose();
+    else setTimeout(probe, 300);
+  }
+};
+
+function lose() {
+  if (connected.peek() === 'lost') return;
+  batch(() => {
+    lostAt.value = lastAnswer;
+    connected.value = 'lost';
+  });
+  probeSoon();
+}
+
+function recovered() {
+  batch(() => {
+    lostAt.value = 0;
+    connected.value = 'live';
+  });
+  // The node may be another one than before: rights and data are asked again.
+  loadSession();
+  loadStatus();
+  deliver({ kind: 'gap' });
+  if (leading) reopen();
+}
+
+// Between the events of a quiet mesh the page asks whether the node is there, so that a lost one is said within 5 s.
+const quietFor = 2500;
+const answerWithin = 2000;
+let probing = false;
+
+async function probe() {
+  if (probing || document.hidden) return;
+  probing = true;
+  const controller = new AbortController();
+  const timer = setTimeout(() => controller.abort(), answerWithin);
+  try {
+    await request('healthz', { signal: controller.signal, quiet: true });
+    hooks.reached(true);
+    if (leading) channel?.postMessage({ type: 'alive' });
+  } catch (err) {
+    // 503: the node stops, but it answers.
+    if (err.status) hooks.reached(true);
+    else lose();
+  } finally {
+    clearTimeout(timer);
+    probing = false;
+  }
+}
+
+let probeTimer = 0;
+function probeSoon() {
+  clearTimeout(probeTimer);
+  if (document.hidden) return;
+  const wait = connected.peek() === 'lost' ? 1000 : Math.max(250, lastAnswer + quietFor - Date.now());
+  probeTimer = setTimeout(async () => {
+    if (connected.peek() === 'lost' || Date.now() - lastAnswer >= quietFor) await probe();
+    probeSoon();
+  }, wait);
+}
+
+// ---- Status ----
+
+let statusTimer = 0;
+let statusDue = 0;
+
+/** loadStatus asks for the status now; the same status is no change. */
+export async function loadStatus() {
+  statusDue = Date.now() + 1000;
+  try {
+    const { uptime_s: uptime, ...rest } = await get('v1/status');
+    // In steps of 10 s: the difference of two clocks moves with each answer.
+    rest.started = Math.round((Date.now() - uptime * 1000) / 10_000) * 10_000;
+    const before = status.peek();
+    if (before && Math.abs(before.started - rest.started) <= 10_000) rest.started = before.started;
+    if (!same(rest, before)) status.value = rest;
+  } catch (err) {
+    if (isAbort(err)) return;
+  }
+}
+
+/** statusSoon asks for the status at most once a second. */
+export function statusSoon() {
+  if (statusTimer || document.hidden) return;
+  statusTimer = setTimeout(() => {
+    statusTimer = 0;
+    loadStatus();
+  }, Math.max(0, statusDue - Date.now()));
+}
+
+// ---- Events ----
+
+/**
+ * A LiveEvent is one event of GET /v1/events; kind gap: events are missing, load the data again.
+ * @typedef {{seq?: number, at?: string, kind: string, did?: string, thing?: string, name?: string, code?: string, text?: string, trace_id?: string}} LiveEvent
+ */
+
+/** @type {Set<{kinds: string[], fn: (event: LiveEvent) => void}>} */
+const listeners = new Set();
+
+/**
+ * on calls fn with each live event of the kinds: 'agent' stands for all agent.*, '*' for all. gap comes to every listener.
+ * The function that it returns ends that.
+ * @param {string|string[]} kinds
+ * @param {(event: LiveEvent) => void} fn
+ */
+export function on(kinds, fn) {
+  const entry = { kinds: [].concat(kinds), fn };
+  listeners.add(entry);
+  return () => listeners.delete(entry);
+}
+
+const wants = (kinds, kind) => kind === 'gap' || kinds.some((k) => k === '*' || kind === k || kind.startsWith(`${k}.`));
+
+// Events wait for the next frame: 10,000 changes a second are one rendering each 16 ms.
+const maxWaiting = 5000;
+/** @type {LiveEvent[]} */
+let waiting = [];
+let frame = 0;
+
+function deliver(event) {
+  waiting.push(event);
+  if (waiting.length > maxWaiting) waiting = [{ kind: 'gap' }];
+  if (!frame) frame = document.hidden ? setTimeout(flush, 200) : requestAnimationFrame(flush);
+}
+
+function flush() {
+  frame = 0;
+  const events = waiting;
+  waiting = [];
+  batch(() => {
+    for (const event of events) {
+      for (const { kinds, fn } of listeners) {
+        if (!wants(kinds, event.kind)) continue;
+        try {
+          fn(event);
+        } catch (err) {
+          console.error(err);
+        }
+      }
+    }
+  });
+}
+
+on(['peer', 'agent', 'warning', 'relay', 'config', 'equivocation'], statusSoon);
+
+// ---- The one stream ----
+
+// Logs are many: the view of the node reads them itself. Kinds that the rights do not include do not come.
+const kindsAsked = 'peer,agent,task,call,warning,trust,relay,equivocation,config';
+
+const name = `lmosd:${location.pathname}`;
+const locks = navigator.locks;
+// Without locks (plain http under a name is no secure context) each visible tab reads a stream of its own.
+const channel = locks && 'BroadcastChannel' in globalThis ? new BroadcastChannel(name) : null;
+
+let lastSeq = 0;
+let leading = false;
+/** @type {AbortController|null} */
+let reading = null; // the stream that this tab reads
+/** @type {AbortController|null} */
+let turn = null; // ends the turn of this tab, or its place in the queue
+
+/** @type {() => void} */
+let opened = () => {};
+/**
+ * ready resolves when the live stream has begun, or after half a second without it: what is loaded then misses no event.
+ */
+export const ready = new Promise((resolve) => {
+  opened = resolve;
+  setTimeout(resolve, 500);
+});
+
+function take(event) {
+  if (event.kind !== 'gap') {
+    if (!(event.seq > lastSeq)) return;
+    lastSeq = event.seq;
+  } else if (event.to > lastSeq) {
+    lastSeq = event.to;
+  }
+  deliver(event);
+}
+
+if (channel) {
+  channel.onmessage = ({ data }) => {
+    if (data.type === 'event') {
+      hooks.reached(true);
+      take(data.event);
+      if (connected.peek() === 'connecting') connected.value = 'live';
+    } else if (data.type === 'open') {
+      hooks.reached(true);
+      if (!leading) {
+        // The leader began after events that this tab has not seen.
+        if (lastSeq && data.since > lastSeq) deliver({ kind: 'gap' });
+        lastSeq = Math.max(lastSeq, data.since);
+        if (connected.peek() !== 'lost') connected.value = 'live';
+        opened();
+      }
+    } else if (data.type === 'alive') {
+      hooks.reached(true);
+    } else if (data.type === 'who' && leading && reading) {
+      channel.postMessage({ type: 'open', since: lastSeq });
+    } else if (data.type === 'session') {
+      loadSession().then(() => leading && reopen());
+    }
+  };
+}
+
+/** reopen ends the stream of this tab and begins it again: the rights have changed. */
+export function reopen() {
+  if (leading) reading?.abort();
+  else channel?.postMessage({ type: 'session' });
+}
+
+let lastAlive = 0;
+async function read(signal) {
+  let wait = 250;
+  while (!signal.aborted) {
+    reading = new AbortController();
+    const stop = () => reading?.abort();
+    signal.addEventListener('abort', stop, { once: true });
+    let retry = true;
+    try {
+      const since = lastSeq;
+      await stream('v1/events', {
+        signal: reading.signal,
+        params: { types: kindsAsked, since: since || undefined },
+        onOpen: () => {
+          wait = 250;
+          if (connected.peek() !== 'live') connected.value = 'live';
+          channel?.postMessage({ type: 'open', since });
+          opened();
+        },
+        onBytes: () => {
+          lastAnswer = Date.now();
+          if (channel && lastAnswer - lastAlive > 1000) {
+            lastAlive = lastAnswer;
+            channel.postMessage({ type: 'alive' });
+          }
+        },
+        onEvent: ({ data }) => {
+          if (!data || typeof data !== 'object') return;
+          channel?.postMessage({ type: 'event', event: data });
+          take(data);
+        },
+      });
+      if (!signal.aborted) probe(); // it ended: the node stops or goes
+    } catch (err) {
+      opened();
+      if (reading.signal.aborted && !signal.aborted) wait = 0; // reopen
+      else if (err.missing) retry = false; // a node without events: the page polls its status
+      else if (!signal.aborted) probe();
+      if (err.missing && connected.peek() === 'connecting') connected.value = 'live';
+    } finally {
+      signal.removeEventListener('abort', stop);
+    }
+    if (!retry) break;
+    await sleep(wait, AbortSignal.any([signal, reading.signal]));
+    wait = Math.min(Math.max(wait, 125) * 2, 4000);
+  }
+  // A leader without a stream keeps its turn, so that other tabs do not ask either.
+  if (!signal.aborted) await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
+  reading = null;
+}
+
+function sleep(wait, signal) {
+  return new Promise((resolve) => {
+    const end = () => {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', end);
+      resolve();
+    };
+    const timer = setTimeout(end, wait);
+    signal.addEventListener('abort', end, { once: true });
+  });
+}
+
+function begin() {
+  if (turn || document.hidden) return;
+  turn = new AbortController();
+  const { signal } = turn;
+  if (!locks) {
+    leading = true;
+    read(signal);
+    return;
+  }
+  channel?.postMessage({ type: 'who' });
+  locks
+    .request(name, { signal }, async () => {
+      if (signal.aborted) return;
+      leading = true;
+      await read(signal);
+      leading = false;
+    })
+    .catch(() => {}); // the place in the queue was given up
+}
+
+function end() {
+  turn?.abort();
+  turn = null;
+  if (!locks) leading = false;
+}
+
+let slow = 0;
+function shown() {
+  if (connected.peek() === 'paused') connected.value = lastSeq ? 'live' : 'connecting';
+  lastAnswer = Date.now();
+  failures = 0;
+  now.value = Date.now();
+  begin();
+  loadStatus();
+  probeSoon();
+  clearInterval(slow);
+  slow = setInterval(() => {
+    now.value = Date.now();
+    if (connected.peek() !== 'lost') loadStatus();
+  }, 10_000);
+}
+
+function hidden() {
+  end();
+  clearInterval(slow);
+  clearTimeout(probeTimer);
+  clearTimeout(statusTimer);
+  statusTimer = 0;
+  if (connected.peek() !== 'lost') connected.value = 'paused';
+}
+
+/** start begins the live data of this tab. app.js calls it once. */
+export function start() {
+  document.addEventListener('visibilitychange', () => (document.hidden ? hidden() : shown()));
+  // A page in the back-forward cache must not hold the lock.
+  addEventListener('pagehide', end);
+  addEventListener('pageshow', (event) => event.persisted && !document.hidden && shown());
+  // Another tab signed in or out.
+  addEventListener('storage', (event) => event.key?.startsWith('lmosd-key:') && loadSession());
+  if (document.hidden) connected.value = 'paused';
+  else shown();
+}
+
+// ---- Documents of views ----
+
+/**
+ * A Resource is a document of the API that a view shows.
+ * state: loading, ready, denied (needs more rights), missing (no such route) or error. data stays while it is loaded again or an error came.
+ * @typedef {{state: 'loading'|'ready'|'denied'|'missing'|'error', data: any, error: any, reload: () => void}} Resource
+ */
+
+/**
+ * useResource loads a document, again when the session changes, after a gap, and with events of the kinds in `on`, at most once in
+ * `pace` ms. The same document is no change. A path of null loads nothing.
+ * @param {string|null} path
+ * @param {{params?: object, on?: string|string[], pace?: number, every?: number, load?: (path: string, options: object) => Promise<any>}} [options]
+ *   every: also each so many ms while the page is visible
+ * @returns {Resource}
+ */
+export function useResource(path, { params, on: kinds, pace = 1000, every = 0, load = get } = {}) {
+  const resource = useSignal({ state: 'loading', data: null, error: null });
+  const query = JSON.stringify(params ?? null);
+  const rights = session.value.rights;
+  const control = useMemo(() => ({ reload: () => {}, of: '' }), []);
+  useEffect(() => {
+    if (path === null) return undefined;
+    let controller = new AbortController();
+    let timer = 0;
+    let due = 0;
+    let ended = false;
+    const run = async () => {
+      timer = 0;
+      due = Date.now() + pace;
+      controller.abort();
+      controller = new AbortController();
+      const { signal } = controller;
+      try {
+        await ready;
+        if (signal.aborted) return;
+        const data = await load(path, { params: JSON.parse(query) ?? undefined, signal });
+        if (signal.aborted) return;
+        const before = resource.peek();
+        if (before.state === 'ready' && same(before.data, data)) return;
+        resource.value = { state: 'ready', data, error: null };
+      } catch (err) {
+        if (signal.aborted || isAbort(err)) return;
+        const state = err.denied ? 'denied' : err.missing ? 'missing' : 'error';
+        resource.value = { state, data: state === 'error' ? resource.peek().data : null, error: err };
+      }
+    };
+    const soon = () => {
+      if (ended || timer || document.hidden) return;
+      timer = setTimeout(run, Math.max(0, due - Date.now()));
+    };
+    control.reload = run;
+    // Another document, or other rights: what the one before said must not be seen. Other parameters keep it until the answer.
+    if (control.of !== `${rights} ${path}` && control.of) resource.value = { state: 'loading', data: null, error: null };
+    control.of = `${rights} ${path}`;
+    run();
+    const off = on(kinds ?? [], soon);
+    const seen = () => !document.hidden && (every > 0 || kinds) && soon();
+    document.addEventListener('visibilitychange', seen);
+    const clock = every > 0 ? setInterval(() => connected.peek() !== 'lost' && soon(), every) : 0;
+    return () => {
+      ended = true;
+      off();
+      document.removeEventListener('visibilitychange', seen);
+      clearInterval(clock);
+      clearTimeout(timer);
+      controller.abort();
+    };
+  }, [path, query, rights]);
+  return { ...resource.value, reload: () => control.reload() };
+}

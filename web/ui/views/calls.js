@@ -1,0 +1,9 @@
+import { html } from '../vendor/preact.js';
+import { Heading, State } from '../ui.js';
+import { t } from '../words.js';
+
+export const title = 'Calls';
+
+export default function View() {
+  return html`<${Heading} title=${t('Calls')} /><${State} status="loading" />`;
+}
