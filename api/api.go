@@ -111,12 +111,16 @@ type Agent struct {
 	Name        string  `json:"name"`
 	Title       string  `json:"title"`
 	Description string  `json:"description,omitempty"`
+	Type        string  `json:"type,omitempty"`    // the first @type, in lower case and without the prefix of LMOS: agent, tool, …
+	Version     string  `json:"version,omitempty"` // version.instance of the TD
 	Owner       did.DID `json:"owner"`
 	// Organization is the organization of the owner; nil: none is known or claimed.
 	Organization *OrganizationClaim `json:"organization,omitempty"`
 	Hosts        []did.DID          `json:"hosts"`
 	// Grant is set if the owner, who is no node, has granted the Thing to its hosts.
-	Grant        *Grant    `json:"grant,omitempty"`
+	Grant *Grant `json:"grant,omitempty"`
+	// Protocol is how the agent is served: mcp, a2a, http, ws, mqtt, coap, or lmos if its host alone reaches it.
+	Protocol     string    `json:"protocol,omitempty"`
 	Capabilities []string  `json:"capabilities"`
 	Actions      []string  `json:"actions"`
 	Properties   []string  `json:"properties"`
@@ -190,7 +194,7 @@ type AgentChange struct {
 	Coverage *td.Coverage `json:"coverage,omitempty"`
 }
 
-// AgentList is GET /v1/find.
+// AgentList is GET /v1/find and GET /v1/agents.
 type AgentList struct {
 	APIVersion string      `json:"apiVersion"`
 	Kind       string      `json:"kind"` // AgentList
@@ -198,8 +202,10 @@ type AgentList struct {
 	Coverage   td.Coverage `json:"coverage"`
 	// Total is the number of matching Things on all pages; absent if unknown.
 	Total *int `json:"total,omitempty"`
-	// Next is the cursor of the next page (GET /v1/find?page=); absent on the last.
+	// Next is the cursor of the next page (GET /v1/find?page=, GET /v1/agents?cursor=); absent on the last.
 	Next string `json:"next,omitempty"`
+	// Latest is the number of the last event before the list, for the events after it (GET /v1/events?since=); only in GET /v1/agents.
+	Latest uint64 `json:"latest,omitempty"`
 	// LeftOut is set if the order of a call left out Things of owners that are not trusted enough.
 	LeftOut *LeftOut `json:"left_out,omitempty"`
 	Took    float64  `json:"took_ms"`

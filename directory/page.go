@@ -1,10 +1,14 @@
 package directory
 
 import (
+	"cmp"
 	"context"
 	"slices"
+	"sort"
+	"strings"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/td"
 )
@@ -34,6 +38,12 @@ func (i Item) TD() []byte { return i.view.body() }
 // Own reports whether this node publishes the thing.
 func (i Item) Own() bool { return i.own }
 
+// Peek returns the verified description like [Item.Description], for lists of many Things: it does not stay unpacked.
+func (i Item) Peek() *td.Description { return i.view.peek() }
+
+// ItemOf returns a description as an item of a list.
+func ItemOf(desc *td.Description) Item { return Item{view: newOwnView(desc)} }
+
 // Description returns the verified description.
 func (i Item) Description() *td.Description { return i.d.views.describe(i.view) }
 
@@ -57,7 +67,58 @@ func (d *Directory) PageOwn(ctx context.Context, q td.Query, offset, limit int) 
 	return d.pageWithin(ctx, q, offset, limit, &d.own)
 }
 
+// A Place is a position in the order of Things: that of an id and an owner. The zero value is the beginning.
+type Place struct {
+	Thing string
+	Owner did.DID
+}
+
+// After is [Directory.Page] from the first Thing after a place. A Thing need not be there any more: what is added or removed elsewhere neither repeats
+// nor hides a Thing of the next page. A query may name an organization; the error is NotFound for one that the caller does not know.
+func (d *Directory) After(ctx context.Context, q td.Query, after Place, limit int) (Page, error) {
+	q, err := d.withMembers(ctx, q, false)
+	if err != nil {
+		return Page{}, err
+	}
+	if d.opts.Own != nil {
+		if err := d.opts.Own.Await(ctx, td.Ref{Name: q.ID}); err != nil {
+			return Page{}, err
+		}
+	}
+	return d.pageFrom(ctx, &q, start{after: after}, max(limit, 0)), nil
+}
+
+// A start is where a page begins: after a place, or else at an offset.
+type start struct {
+	after  Place
+	offset int
+}
+
+// in returns the slots of a page.
+func (s start) in(c *index.Choice, limit int, keep func(slot uint32) bool) []uint32 {
+	if s.after != (Place{}) {
+		return c.After(s.after.Thing, s.after.Owner, limit, keep)
+	}
+	return c.In(s.offset, limit, keep)
+}
+
+// of returns the items of a page, of all that are in order.
+func (s start) of(all []Item, limit int) []Item {
+	offset := s.offset
+	if s.after != (Place{}) {
+		offset = sort.Search(len(all), func(i int) bool {
+			r := all[i].view.record
+			return cmp.Or(strings.Compare(r.Thing, s.after.Thing), strings.Compare(string(r.Owner), string(s.after.Owner))) > 0
+		})
+	}
+	return part(all, offset, limit)
+}
+
 func (d *Directory) page(ctx context.Context, q *td.Query, offset, limit int, within ...*index.List) (p Page) {
+	return d.pageFrom(ctx, q, start{offset: offset}, limit, within...)
+}
+
+func (d *Directory) pageFrom(ctx context.Context, q *td.Query, from start, limit int, within ...*index.List) (p Page) {
 	d.dropExpired(time.Now())
 	r := d.reader(ctx)
 	d.mu.RLock()
@@ -68,7 +129,7 @@ func (d *Directory) page(ctx context.Context, q *td.Query, offset, limit int, wi
 	}
 	if c.Exact && s.cheap {
 		defer d.mu.RUnlock()
-		p.Items, p.Total = d.itemsLocked(c.In(offset, limit, s.filter())), s.countLocked(&c)
+		p.Items, p.Total = d.itemsLocked(from.in(&c, limit, s.filter())), s.countLocked(&c)
 		return p
 	}
 	all := d.itemsLocked(c.In(0, len(d.live), nil))
@@ -80,7 +141,7 @@ func (d *Directory) page(ctx context.Context, q *td.Query, offset, limit int, wi
 			p.Version += digestOf(i.view.record.Key(), i.view.record)
 		}
 	}
-	p.Total, p.Items = len(all), part(all, offset, limit)
+	p.Total, p.Items = len(all), from.of(all, limit)
 	return p
 }
 

@@ -126,3 +126,55 @@ func TestPageVersion(t *testing.T) {
 		}
 	})
 }
+
+// Pages after a place have each Thing once, whatever the size of the choice, and although Things before and behind the place change.
+func TestPagesAfterAPlace(t *testing.T) {
+	t.Parallel()
+	d := openDirectory(t, Options{})
+	all := synthetic(2000)
+	for i, desc := range all[:1500] {
+		if i%3 == 0 {
+			desc.Types = append(desc.Types, "third")
+		}
+		if i%50 == 0 {
+			desc.Types = append(desc.Types, "fiftieth")
+		}
+		if _, err := d.put(desc, received); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, q := range []td.Query{{}, {Type: "third"}, {Type: "fiftieth"}, {Not: []td.Query{{Type: "third"}}}, {Text: "department"},
+		{Type: "third", Capability: []string{"a:b:c:d:e:f:g:h:i:j:k:l:m"}}, {Type: "none"}} {
+		want := d.Page(t.Context(), q, 0, 2000)
+		var got []Item
+		for at := (Place{}); ; {
+			p, err := d.After(t.Context(), q, at, 77)
+			if err != nil || p.Total != want.Total {
+				t.Fatalf("%+v: %d in all, want %d; %v", q, p.Total, want.Total, err)
+			}
+			if got = append(got, p.Items...); len(p.Items) < 77 {
+				break
+			}
+			last := p.Items[76].Record()
+			at = Place{last.Thing, last.Owner}
+		}
+		if len(got) != len(want.Items) {
+			t.Fatalf("%+v: %d items, want %d", q, len(got), len(want.Items))
+		}
+		for i := range got {
+			if got[i].Record() != want.Items[i].Record() {
+				t.Fatalf("%+v: item %d is %s, want %s", q, i, got[i].Record().Thing, want.Items[i].Record().Thing)
+			}
+		}
+	}
+	at := Place{all[99].ID, all[99].Record.Owner}
+	d.mu.Lock()
+	d.removeLocked(d.entries[all[99].Record.Key()], Withdrawn)
+	d.mu.Unlock()
+	if p, err := d.After(t.Context(), td.Query{}, at, 1); err != nil || len(p.Items) != 1 || p.Items[0].Record().Thing != all[100].ID {
+		t.Errorf("after a Thing that was removed: %s, %v", paged(p), err)
+	}
+	if _, err := d.After(t.Context(), td.Query{Organization: "nowhere"}, Place{}, 1); err == nil {
+		t.Error("an unknown organization is not an error")
+	}
+}

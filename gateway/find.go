@@ -183,24 +183,26 @@ func scoreFactors(one directory.Ranked) []api.ScoreFactor {
 
 // agent returns d for a list.
 func (g *Gateway) agent(ctx context.Context, d *td.Description) api.Agent {
+	return g.agentOf(ctx, d.Record, factsOf(d))
+}
+
+// agentOf returns the Thing of a record with the facts of its TD.
+func (g *Gateway) agentOf(ctx context.Context, r *td.Record, f *facts) api.Agent {
+	d := &td.Description{Thing: f.thing, Record: r}
 	a := api.Agent{
-		ID: d.ID, Ref: d.Ref(), Name: d.Name(), Title: d.Title, Description: d.Thing.Description, Owner: d.Record.Owner, Grant: grantOfThing(d.Record),
-		Hosts: make([]did.DID, 0, len(d.Record.Hosts)), Capabilities: make([]string, 0, len(d.Capabilities)),
-		Actions: names(d.Actions), Properties: names(d.Properties),
-		Local: g.o.Presence.Hosted(d), Seen: d.Record.Issued.UTC(), Expires: d.Record.Expires.UTC(),
+		ID: d.ID, Ref: d.Ref(), Name: f.name, Title: f.title, Description: f.description, Type: f.kind, Version: f.version, Owner: r.Owner, Grant: grantOfThing(r),
+		Hosts: make([]did.DID, 0, len(r.Hosts)), Protocol: f.protocol, Capabilities: f.capabilities, Actions: f.actions, Properties: f.properties,
+		Local: g.o.Presence.Hosted(d), Seen: r.Issued.UTC(), Expires: r.Expires.UTC(),
 	}
-	if e, ok := g.o.Status.Equivocation(d.Record); ok {
+	if e, ok := g.o.Status.Equivocation(r); ok {
 		a.Equivocation = equivocation(e)
 	}
 	p := g.o.Presence.Presence(d)
-	a.Resembles = g.o.Directory.Resembles(d.Record)
+	a.Resembles = g.o.Directory.Resembles(r)
 	a.Organization = claimOf(g.o.Directory.Affiliation(ctx, d))
 	a.State, a.LastSeen = api.State(p.State), p.LastSeen.UTC()
-	for _, h := range d.Record.Hosts {
+	for _, h := range r.Hosts {
 		a.Hosts = append(a.Hosts, h.Node)
-	}
-	for _, c := range d.Capabilities {
-		a.Capabilities = append(a.Capabilities, c.ID)
 	}
 	return a
 }
@@ -271,36 +273,15 @@ type findRequest struct {
 // selects reports whether the request selects among all matching Things.
 func (f *findRequest) selects() bool { return f.strategy != "" || f.trust != "" }
 
-// parseFind reads the query of GET /v1/find. Parameter q is free text ([querytext.Parse]); the others apply to all of its alternatives.
+// parseFind reads the query of GET /v1/find.
 func parseFind(r *http.Request) (f findRequest, err error) {
 	v, err := tdd.Params(r, "capability", "version", "type", "action", "property", "event", "owner", "organization", "claimed", "host", "protocol",
 		"id", "name", "q", "limit", "timeout", "explain", "strategy", "order", "trust")
 	if err != nil {
 		return f, err
 	}
-	common := td.Query{Capability: v["capability"], Version: v.Get("version"), ID: v.Get("id"), Name: v.Get("name"), Action: v.Get("action"),
-		Property: v.Get("property"), Event: v.Get("event"), Type: v.Get("type"), Organization: v.Get("organization"), Protocol: v.Get("protocol")}
-	if err := checkTerms(common); err != nil {
+	if f.query, err = parseQuery(v, maxFind); err != nil {
 		return f, err
-	}
-	if common.Owner, err = parseDID(v, "owner"); err != nil {
-		return f, err
-	}
-	if common.Host, err = parseDID(v, "host"); err != nil {
-		return f, err
-	}
-	if common.Limit, err = tdd.Integer(v, "limit", 1, maxFind, 0); err != nil {
-		return f, err
-	}
-	if f.query, err = querytext.Parse(v.Get("q"), common); err != nil {
-		return f, interact.Errorf(interact.Usage, "for example q=weather type:agent OR capability:urn:example:weather", "q: %v", err)
-	}
-	claimed, err := tdd.Flag(v, "claimed", false)
-	if err != nil {
-		return f, err
-	}
-	for part := range f.query.Parts() {
-		part.Claimed = claimed
 	}
 	if f.explain, err = tdd.Flag(v, "explain", false); err != nil {
 		return f, err
@@ -313,6 +294,36 @@ func parseFind(r *http.Request) (f findRequest, err error) {
 	}
 	f.timeout, err = duration(v, "timeout", maxFindTime, findTime)
 	return f, err
+}
+
+// parseQuery reads the parameters of a query. Parameter q is free text ([querytext.Parse]); the others apply to all of its alternatives. The limit is
+// 0 if it is absent.
+func parseQuery(v url.Values, maxLimit int) (q td.Query, err error) {
+	common := td.Query{Capability: v["capability"], Version: v.Get("version"), ID: v.Get("id"), Name: v.Get("name"), Action: v.Get("action"),
+		Property: v.Get("property"), Event: v.Get("event"), Type: v.Get("type"), Organization: v.Get("organization"), Protocol: v.Get("protocol")}
+	if err := checkTerms(common); err != nil {
+		return q, err
+	}
+	if common.Owner, err = parseDID(v, "owner"); err != nil {
+		return q, err
+	}
+	if common.Host, err = parseDID(v, "host"); err != nil {
+		return q, err
+	}
+	if common.Limit, err = tdd.Integer(v, "limit", 1, maxLimit, 0); err != nil {
+		return q, err
+	}
+	if q, err = querytext.Parse(v.Get("q"), common); err != nil {
+		return q, interact.Errorf(interact.Usage, "for example q=weather type:agent OR capability:urn:example:weather", "q: %v", err)
+	}
+	claimed, err := tdd.Flag(v, "claimed", false)
+	if err != nil {
+		return q, err
+	}
+	for part := range q.Parts() {
+		part.Claimed = claimed
+	}
+	return q, nil
 }
 
 // strategyOf reads the strategy that orders the versions of a capability.

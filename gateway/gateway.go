@@ -128,6 +128,8 @@ type Options struct {
 	Metrics *Metrics
 	// Counters returns the counters of the parts of the node, for /metrics. Scrapes call it concurrently.
 	Counters func() []Counter
+	// Events numbers the events of the node, for lists that events follow; nil: there are none.
+	Events Sequence
 	// Log receives requests that failed at this node; nil discards.
 	Log *slog.Logger
 
@@ -184,6 +186,7 @@ type Gateway struct {
 	things    *server.Server
 	directory *tdd.Server
 	pages     *paging.Pages // of searches
+	facts     factsCache    // of lists
 	self      []byte        // the signed TD of the node
 	routes    http.Handler
 	tcp       net.Listener // nil: none

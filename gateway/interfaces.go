@@ -19,6 +19,7 @@ import (
 // A Directory finds Things (see directory.Directory).
 type Directory interface {
 	tdd.Things
+	Index
 	Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error]
 	// Rank orders descriptions by score, with the factors (directory.Directory.Rank).
 	Rank(ctx context.Context, q td.Query, found []*td.Description) []directory.Ranked

@@ -147,6 +147,15 @@ func (n *fakeNode) Page(_ context.Context, _ tdd.Scope, offset, limit int) tdd.P
 	return p
 }
 
+func (n *fakeNode) After(ctx context.Context, _ td.Query, after directory.Place, limit int) (p directory.Page, err error) {
+	for _, item := range n.Page(ctx, "", 0, 0).Items {
+		if p.Total++; cmp.Or(cmp.Compare(item.Record.Thing, after.Thing), cmp.Compare(item.Record.Owner, after.Owner)) > 0 && len(p.Items) < limit {
+			p.Items = append(p.Items, directory.ItemOf(item.Describe()))
+		}
+	}
+	return p, nil
+}
+
 func itemOf(d *td.Description) tdd.Item {
 	return tdd.Item{Record: d.Record, TD: d.Raw, Describe: func() *td.Description { return d }}
 }

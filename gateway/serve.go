@@ -17,7 +17,6 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
 )
@@ -30,7 +29,7 @@ var noSniff = []string{"nosniff"}
 
 // serve responds to one request: checks for requests of browsers, then the route. Errors become problem documents.
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
-	start, rec := time.Now(), &recorder{ResponseWriter: w}
+	start, rec := time.Now(), &recorder{ResponseWriter: w, request: r}
 	g.guard.moveQueryToken(r)
 	r, release := g.guard.identify(r)
 	defer release()
@@ -153,7 +152,8 @@ func errShuttingDown() error {
 // A recorder records the status of a response; zero means that nothing was written.
 type recorder struct {
 	http.ResponseWriter
-	status int
+	request *http.Request // nil: the response is not compressed
+	status  int
 }
 
 func (w *recorder) WriteHeader(status int) {
@@ -228,7 +228,7 @@ func discardBody(body *timedBody) {
 	}
 }
 
-// writeJSON writes v as one JSON document.
+// writeJSON writes v as one JSON document, compressed if the client accepts that.
 func writeJSON(w http.ResponseWriter, status int, v any) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -236,6 +236,6 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("encode the response: %w", err)
 	}
-	tdd.WriteBytes(w, status, interact.JSON, b.Bytes())
+	writeBody(w, status, b.Bytes())
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/textmatch"
 	"github.com/lmosd/lmosd/td"
 )
@@ -340,13 +341,10 @@ func (c *Choice) In(offset, limit int, keep func(slot uint32) bool) (slots []uin
 	}
 	inOrder := c.All()
 	if !c.every {
-		in := NewSet(len(x.records))
-		for slot := range c.All() {
-			in.Add(slot)
-		}
+		in := c.members()
 		inOrder = func(yield func(uint32) bool) {
 			for slot := range x.order.from(0, 0) {
-				if in.Has(slot) && !yield(slot) {
+				if in.Has(slot) && !c.excludes(slot) && !yield(slot) {
 					return
 				}
 			}
@@ -366,6 +364,39 @@ func (c *Choice) In(offset, limit int, keep func(slot uint32) bool) (slots []uin
 		}
 	}
 	return slots
+}
+
+// After returns at most limit chosen Things that follow the Thing of an id and an owner, by id and then owner. That Thing need not be chosen, nor in
+// the index. Only Things for which keep returns true count; nil keeps all.
+func (c *Choice) After(id string, owner did.DID, limit int, keep func(slot uint32) bool) (slots []uint32) {
+	x, last := c.x, &td.Record{Thing: id, Owner: owner}
+	before := func(slot uint32) bool { return compareThings(x.records[slot], last) <= 0 }
+	if !c.every && len(c.slots) <= fewToSort {
+		slots = slices.DeleteFunc(c.In(0, len(c.slots), keep), before)
+		return slots[:min(limit, len(slots))]
+	}
+	in := c.members()
+	for slot := range x.order.from(x.order.seek(before)) {
+		if len(slots) >= limit {
+			break
+		}
+		if (in == nil || in.Has(slot)) && !c.excludes(slot) && (keep == nil || keep(slot)) {
+			slots = append(slots, slot)
+		}
+	}
+	return slots
+}
+
+// members returns the slots of a choice as a set; nil: all.
+func (c *Choice) members() Set {
+	if c.every {
+		return nil
+	}
+	in := NewSet(len(c.x.records))
+	for _, slot := range c.slots {
+		in.Add(slot)
+	}
+	return in
 }
 
 // fewToSort is the number of Things that are faster to sort than to find in the order of all.

@@ -1,7 +1,6 @@
 package tdd
 
 import (
-	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -262,30 +261,4 @@ func (s *Server) self(w http.ResponseWriter, r *http.Request) error {
 	sum := sha256.Sum256(raw)
 	writeTagged(w, r, `"`+hex.EncodeToString(sum[:])+`"`, acceptedType(r, typeTD, typeJSON), raw)
 	return nil
-}
-
-// compressed returns a writer of the response body, with gzip if the client accepts it (tdd-http-representation-alternate-output). done
-// ends the body.
-func compressed(w http.ResponseWriter, r *http.Request) (body io.Writer, done func()) {
-	if !acceptsGzip(r) {
-		return w, func() {}
-	}
-	w.Header().Set("Content-Encoding", "gzip")
-	if r.Method == http.MethodHead {
-		return w, func() {}
-	}
-	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // a valid level
-	return z, func() { _ = z.Close() }             // the client may have disconnected
-}
-
-// acceptsGzip reports whether the client accepts gzip (RFC 9110 §12.5.3).
-func acceptsGzip(r *http.Request) bool {
-	for part := range strings.SplitSeq(strings.Join(r.Header.Values("Accept-Encoding"), ","), ",") {
-		coding, weight, _ := strings.Cut(strings.ReplaceAll(part, " ", ""), ";")
-		if coding = strings.ToLower(coding); coding == "gzip" || coding == "x-gzip" || coding == "*" {
-			q, err := strconv.ParseFloat(strings.TrimPrefix(weight, "q="), 64)
-			return weight == "" || err == nil && q > 0
-		}
-	}
-	return false
 }

@@ -4,6 +4,8 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
@@ -210,5 +212,22 @@ func TestSimilarNamesAreMarked(t *testing.T) {
 	known := strings.TrimSpace(string(w.search(t, "jsonpath", `$[?@.registration['lmosd:resembles']].id`, 200)))
 	if known != `["urn:x:fake"]` {
 		t.Errorf("a search for marks has %s", known)
+	}
+}
+
+// Weights are those of RFC 9110 §12.4.2; the name has precedence over "*".
+func TestAcceptsGzip(t *testing.T) {
+	t.Parallel()
+	for header, want := range map[string]bool{
+		"": false, "gzip": true, "GZIP": true, "x-gzip": true, "deflate, gzip": true, "br;q=1.0, gzip;q=0.8, *;q=0.1": true, "*": true,
+		"gzip;q=0": false, "gzip; q=0.000": false, "gzip;q=0.001": true, "gzip;q=1.000": true, "gzip;q=1.001": false, "gzip;q=": false,
+		"gzip;q=NaN": false, "gzip;q=1e9": false, "gzip;q=0.0001": false, "gzip;q=-1": false, "gzip;q=2": false, "gzip;x=1": false,
+		"gzip;q=0, *": false, "*, gzip;q=0": false, "*;q=0, gzip": true, "*;q=0": false, "identity": false, "gzipped": false, "gzip;Q=1": true,
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/things", nil)
+		r.Header.Set("Accept-Encoding", header)
+		if got := acceptsGzip(r); got != want {
+			t.Errorf("%q: accepted %v, want %v", header, got, want)
+		}
 	}
 }

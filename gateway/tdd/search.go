@@ -37,17 +37,7 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request, lang language, q
 	if err != nil {
 		return err
 	}
-	w.Header().Add("Vary", "Accept-Encoding")
-	if len(out.body) < 1<<10 || !acceptsGzip(r) {
-		WriteBytes(w, http.StatusOK, out.media, out.body)
-		return nil
-	}
-	w.Header().Set("Content-Type", out.media)
-	body, done := compressed(w, r)
-	defer done()
-	if r.Method != http.MethodHead {
-		_, _ = body.Write(out.body) // the client may have disconnected
-	}
+	WriteCompressed(w, r, http.StatusOK, out.media, out.body)
 	return nil
 }
 
