@@ -56,7 +56,7 @@ export class Problem extends Error {
   }
   /** missing is true if this node has no such route. */
   get missing() {
-    return this.status === 404 && (this.code === '' || this.code === 'LMOS-1400');
+    return this.status === 404 && (this.code === '' || (this.code === 'LMOS-1405' && this.detail.startsWith('nothing is served')));
   }
 }
 

@@ -201,14 +201,15 @@ export function statusSoon() {
 
 /**
  * A LiveEvent is one event of GET /v1/events; kind gap: events are missing, load the data again.
- * @typedef {{seq?: number, at?: string, kind: string, did?: string, thing?: string, name?: string, code?: string, text?: string, trace_id?: string}} LiveEvent
+ * @typedef {{seq?: number, at?: string, kind: string, did?: string, thing?: string, name?: string, code?: string, text?: string, id?: string, trace_id?: string}} LiveEvent
  */
 
 /** @type {Set<{kinds: string[], fn: (event: LiveEvent) => void}>} */
 const listeners = new Set();
 
 /**
- * on calls fn with each live event of the kinds: 'agent' stands for all agent.*, '*' for all. gap comes to every listener.
+ * on calls fn with each live event of the kinds: 'agent' stands for all agent.*, '*' for all. gap comes to every listener whose events
+ * may be missing.
  * The function that it returns ends that.
  * @param {string|string[]} kinds
  * @param {(event: LiveEvent) => void} fn
@@ -219,7 +220,11 @@ export function on(kinds, fn) {
   return () => listeners.delete(entry);
 }
 
-const wants = (kinds, kind) => kind === 'gap' || kinds.some((k) => k === '*' || kind === k || kind.startsWith(`${k}.`));
+// A gap with a name misses events of that kind only.
+function wants(kinds, event) {
+  const kind = event.kind === 'gap' ? event.name || '*' : event.kind;
+  return kind === '*' || kinds.some((k) => k === '*' || kind === k || kind.startsWith(`${k}.`) || k.startsWith(`${kind}.`));
+}
 
 // Events wait for the next frame: 10,000 changes a second are one rendering each 16 ms.
 const maxWaiting = 5000;
@@ -240,7 +245,7 @@ function flush() {
   batch(() => {
     for (const event of events) {
       for (const { kinds, fn } of listeners) {
-        if (!wants(kinds, event.kind)) continue;
+        if (!wants(kinds, event)) continue;
         try {
           fn(event);
         } catch (err) {

@@ -2,6 +2,7 @@
 import { html, useEffect, useId, useLayoutEffect, useRef, useState, signal } from './vendor/preact.js';
 import { may, now, session } from './state.js';
 import { route } from './router.js';
+import { commands } from './steps.js';
 import { ago, at, clean, date, shortDID, t } from './words.js';
 
 /** cx joins the class names that are not empty. */
@@ -12,7 +13,7 @@ export const cx = (...names) => names.filter(Boolean).join(' ');
 // Strokes of 24 × 24, drawn with the color of the text.
 const paths = {
   overview: 'M3 12h4l3 8 4-16 3 8h4',
-  ask: 'M12 3a8 8 0 0 1 8 8 8 8 0 0 1-8 8 8 8 0 0 1-3-.6L4 20l1.2-4A8 8 0 1 1 12 3M9.6 9a2.4 2.4 0 1 1 3.4 2.2c-.6.3-1 .8-1 1.5M12 15.4v.1',
+  ask: 'M6 5h12a2 2 0 0 1 2 2v8a2 2 0 0 1-2 2h-6l-4.5 3.5V17H6a2 2 0 0 1-2-2V7a2 2 0 0 1 2-2M10 9.4a2 2 0 1 1 2.8 1.8c-.5.3-.8.6-.8 1.1M12 14.2v.1',
   mesh: 'M12 5m-2 0a2 2 0 1 0 4 0 2 2 0 1 0-4 0M5 18m-2 0a2 2 0 1 0 4 0 2 2 0 1 0-4 0M19 18m-2 0a2 2 0 1 0 4 0 2 2 0 1 0-4 0M11 6.8 6 16.2M13 6.8l5 9.4M7 18h10',
   agents: 'M7 9h10a2 2 0 0 1 2 2v6a2 2 0 0 1-2 2H7a2 2 0 0 1-2-2v-6a2 2 0 0 1 2-2M12 9V5M12 4v.1M9 13.5v1M15 13.5v1',
   calls: 'M4 8h13l-3-3M20 16H7l3 3',
@@ -221,6 +222,12 @@ export function Dialog({ title, hideTitle, onClose, children, kind = '', testid 
   </dialog>`;
 }
 
+/** Steps shows what can help after an error or a warning (Problem.next, Warning.next), as commands. */
+export function Steps({ next, remote }) {
+  const lines = commands(next, remote);
+  return lines.length > 0 && html`<div class="stack tight steps">${lines.map((text) => html`<${Command} key=${text} text=${text} />`)}</div>`;
+}
+
 // ---- States ----
 
 /** SignIn says how this page gets more rights. */
@@ -236,7 +243,8 @@ export function Failure({ error, onRetry }) {
   return html`<div class="failure" role="alert">
     <p class="failure-title"><${Icon} name="warning" />${title} ${error?.code && html`<code class="code">${clean(error.code, 40)}</code>`}</p>
     ${detail && html`<p>${detail}</p>`}
-    ${error?.hint && html`<p class="hint">${clean(error.hint, 600)}</p>`}
+    ${error?.hint && !error.denied && html`<p class="hint">${clean(error.hint, 600)}</p>`}
+    <${Steps} next=${error?.next} remote=${error?.remote} />
     ${onRetry && html`<${Button} icon="reload" onClick=${onRetry}>${t('Try again')}</${Button}>`}
   </div>`;
 }

@@ -1,0 +1,75 @@
+// The last events of the node, kept once for all views: what GET /v1/events lists, and then what the live stream brings.
+import { signal, useEffect } from './vendor/preact.js';
+import { get } from './api.js';
+import { on, ready, session } from './state.js';
+
+/** most is the number of events that the page keeps. */
+export const most = 1000;
+
+/**
+ * recent has the last events, newest first: at most `most`. state: loading, ready, missing or error.
+ * @type {import('./vendor/preact.js').Signal<{state: string, items: import('./state.js').LiveEvent[], error: any}>}
+ */
+export const recent = signal({ state: 'loading', items: [], error: null });
+
+let begun = false;
+/** @type {import('./state.js').LiveEvent[]} */
+let waiting = [];
+let timer = 0;
+// 10,000 changes a second must not be 10,000 renderings, and a change is shown within 100 ms.
+const pace = 80;
+
+function publish() {
+  timer = 0;
+  const items = [...waiting.reverse(), ...recent.peek().items];
+  waiting = [];
+  if (items.length > most) items.length = most;
+  recent.value = { ...recent.peek(), items };
+}
+
+async function load() {
+  try {
+    await ready;
+    const { items } = await get('v1/events', { params: { limit: most } });
+    const list = items.filter((event) => event.kind !== 'gap').sort((a, b) => b.seq - a.seq);
+    const last = list[0]?.seq ?? 0;
+    const newer = [...waiting.reverse(), ...recent.peek().items].filter((event) => event.seq > last);
+    waiting = [];
+    recent.value = { state: 'ready', items: [...newer, ...list].slice(0, most), error: null };
+  } catch (error) {
+    if (error.status === 0 && recent.peek().state === 'ready') return; // the frame says that the node is lost
+    recent.value = { ...recent.peek(), state: error.missing ? 'missing' : 'error', error };
+  }
+}
+
+function begin() {
+  begun = true;
+  on('*', (event) => {
+    if (event.kind === 'gap') {
+      load();
+      return;
+    }
+    waiting.push(event);
+    if (waiting.length > most) waiting.shift();
+    if (!timer) timer = setTimeout(publish, waiting.length < 20 ? 0 : pace);
+  });
+  let rights = session.peek().rights;
+  session.subscribe((s) => {
+    if (s.rights === rights) return;
+    rights = s.rights;
+    recent.value = { state: 'loading', items: [], error: null };
+    load();
+  });
+  load();
+}
+
+/** useRecent returns recent, and begins to keep it. */
+export function useRecent() {
+  useEffect(() => {
+    if (!begun) begin();
+  }, []);
+  return recent.value;
+}
+
+/** reloadRecent asks for the list again. */
+export const reloadRecent = load;

@@ -1,0 +1,42 @@
+// Steps of errors and warnings as command lines of lmosd. docs/api.md#errors lists their kinds.
+import { clean } from './words.js';
+
+// The command, the number of its positional arguments, and what stands for one that is missing. Further arguments are names and values of flags.
+const verbs = {
+  show: ['show', 1], find: ['find', 1], read: ['read', 2], write: ['write', 3, 'VALUE'], tasks: ['task ls', 0], status: ['status', 0], run: ['run', 0],
+  config: ['config describe', 0], id: ['id', 0], peers: ['peers', 0], connect: ['peers connect', 1, 'ADDR'], expose: ['expose', 1, 'TARGET'],
+  publish: ['publish', 1, 'FILE'], validate: ['validate', 1, 'FILE'], login: ['login', 1], policy: ['policy', 2], help: ['help', 1],
+  'org-init': ['org init', 1, 'DOMAIN'], 'org-join': ['org join', 1, 'INVITATION'], 'org-leave': ['org leave', 0], accept: ['trust accept', 1, 'INVITATION'],
+  confirm: ['trust confirm', 1, 'PARTNER'], hosting: ['hosting', 2],
+};
+
+// A step of another node chooses no program, file or rule of this host.
+const notRemote = ['run', 'expose', 'policy', 'config', 'status'];
+
+/** shell quotes an argument for a shell. */
+export function shell(value) {
+  const text = clean(value, 256);
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replace(/'/g, `'\\''`)}'`;
+}
+
+/**
+ * commands returns the command lines of steps; kinds that it does not know, and options of the same request, have none.
+ * @param {{kind: string, args?: string[]}[]|undefined} next
+ * @param {boolean} [remote]  the steps come from another node
+ */
+export function commands(next, remote = false) {
+  if (!Array.isArray(next)) return [];
+  const lines = [];
+  for (const { kind, args = [] } of next.slice(0, 4)) {
+    if (!Object.hasOwn(verbs, kind) || (remote && notRemote.includes(kind))) continue;
+    const [verb, count, blank] = verbs[kind];
+    const named = args.slice(0, count).map(shell);
+    if (blank && named.length < count) named.push(blank);
+    const words = ['lmosd', verb, ...(named.some((arg) => arg.startsWith('-')) ? ['--'] : []), ...named];
+    if (!remote) {
+      args.slice(count).forEach((arg, i) => words.push(i % 2 === 0 && kind !== 'config' && kind !== 'login' ? `--${shell(arg)}` : shell(arg)));
+    }
+    lines.push(words.join(' '));
+  }
+  return lines;
+}
