@@ -22,7 +22,7 @@ const paths = {
   trust: 'M12 3l7 3v5c0 4.6-3 8.2-7 10-4-1.8-7-5.4-7-10V6zM9 11.8l2.2 2.2 4-4.2',
   network: 'M12 20v-.1M8.5 16a5 5 0 0 1 7 0M5.5 12.6a9.3 9.3 0 0 1 13 0M2.6 9.2a13.5 13.5 0 0 1 18.8 0',
   node: 'M5 4h14a1 1 0 0 1 1 1v5a1 1 0 0 1-1 1H5a1 1 0 0 1-1-1V5a1 1 0 0 1 1-1M5 13h14a1 1 0 0 1 1 1v5a1 1 0 0 1-1 1H5a1 1 0 0 1-1-1v-5a1 1 0 0 1 1-1M7.5 7.5v.1M7.5 16.5v.1M11 7.5h5M11 16.5h5',
-  more: 'M5 12v.1M12 12v.1M19 12v.1',
+  more: 'M4.5 12a1 1 0 1 0 2 0 1 1 0 1 0-2 0M11 12a1 1 0 1 0 2 0 1 1 0 1 0-2 0M17.5 12a1 1 0 1 0 2 0 1 1 0 1 0-2 0',
   search: 'M10.5 4a6.5 6.5 0 1 1 0 13 6.5 6.5 0 0 1 0-13M15.5 15.5 20 20',
   copy: 'M9 8h9a1 1 0 0 1 1 1v10a1 1 0 0 1-1 1H9a1 1 0 0 1-1-1V9a1 1 0 0 1 1-1M5 15.5V5.5A1.5 1.5 0 0 1 6.5 4H15',
   check: 'M5 12.5l4.5 4.5L19 7.5',
@@ -309,9 +309,9 @@ export function Table({ caption, columns, rows, rowKey, sort: initial = '', onOp
     : rows;
   const shown = limit ? sorted.slice(0, limit) : sorted;
   const choose = (c) => {
-    const next = by === c && !down ? `-${c.id}` : c.id;
-    setSort(next);
-    announce(t(next.startsWith('-') ? 'Sorted by {column}, descending' : 'Sorted by {column}, ascending', { column: c.title }));
+    const descending = by === c && !down;
+    setSort(descending ? `-${c.id}` : c.id);
+    announce(t(descending ? 'Sorted by {column}, descending' : 'Sorted by {column}, ascending', { column: c.title }));
   };
   return html`<div class="table-wrap" tabindex="0" role="region" aria-label=${caption}><table data-testid=${testid}>
     <caption class="visually-hidden">${caption}</caption>

@@ -12,7 +12,7 @@ export const title = 'Overview';
 
 const stateTones = { ready: 'good', starting: 'info', degraded: 'warn', draining: 'warn' };
 const stateWords = { ready: 'Ready', starting: 'Starting', degraded: 'Degraded', draining: 'Stopping' };
-const reachWords = { public: 'Public', local: 'Local', private: 'Private', unknown: 'Not known yet' };
+const reachWords = { public: 'Public', local: 'Local', private: 'Private', unknown: 'Unknown' };
 
 function Tile({ name, value, sub, to, tone, testid }) {
   const body = html`<span class="tile-name">${name}</span><span class="tile-value">${tone && html`<${Dot} tone=${tone} />`}${value}</span><span class="tile-sub">${sub}</span>`;
@@ -24,7 +24,7 @@ function Tiles({ s }) {
   const failed = s.calls.total ? `${plural(s.calls.errors, 'error')} · p50 ${ms(s.calls.p50_ms)}` : t('none yet');
   return html`<ul class="tiles" aria-label=${t('State of the node')}>
     <${Tile} name=${t('Node')} value=${t(stateWords[s.state] ?? 'unknown')} tone=${stateTones[s.state] ?? 'warn'} sub=${t('profile {name}', { name: clean(s.profile, 24) })} to=${href('node')} testid="tile-state" />
-    <${Tile} name=${t('Network')} value=${t(reachWords[s.reachability] ?? 'Not known yet')} sub=${clean(s.network, 32)} to=${href('network')} testid="tile-network" />
+    <${Tile} name=${t('Network')} value=${t(reachWords[s.reachability] ?? 'Unknown')} sub=${clean(s.network, 32)} to=${href('network')} testid="tile-network" />
     <${Tile} name=${t('Peers')} value=${num(s.peers.total)} sub=${s.peers.relayed ? t('{n} relayed', { n: num(s.peers.relayed) }) : t('all direct')} to=${href('mesh')} testid="tile-peers" />
     <${Tile} name=${t('Agents')} value=${num(s.agents.known)} sub=${t('{n} of this node', { n: num(s.agents.local) })} to=${href('agents')} testid="tile-agents" />
     <${Tile} name=${t('Calls')} value=${num(s.calls.total)} sub=${failed} to=${href('calls')} testid="tile-calls" />
