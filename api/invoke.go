@@ -63,6 +63,8 @@ type CallResult struct {
 	Task *Task
 	// Timing has the durations of the stages, if requested.
 	Timing *interact.Timing
+	// ID names the call for [Client.CallRecord]; empty at a node that records none.
+	ID string
 }
 
 // Invoke invokes an action. It waits like [Client.Call]; a Stream may take 10 min. An interrupted output is the error [interact.NodeLost],
@@ -84,7 +86,7 @@ func (c *Client) Invoke(ctx context.Context, ref, action string, o CallOptions) 
 		return nil, err
 	}
 	defer resp.Body.Close()
-	result := &CallResult{}
+	result := &CallResult{ID: resp.Header.Get(CallIDHeader)}
 	if o.Timing {
 		result.Timing = readTiming(resp.Header.Get("Server-Timing"))
 	}

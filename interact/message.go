@@ -211,6 +211,9 @@ type Timing struct {
 	// Resolve is the time to resolve the Thing, Total the time until the last reply at the node of the consumer. Host is the part
 	// of Total at the node of the Thing, and Agent the part of Host in the agent.
 	Resolve, Total, Host, Agent time.Duration
+	// Dial is the time until there was a session to the host, and Node is the host; both only for a call to another node.
+	Dial time.Duration
+	Node did.DID
 }
 
 // Reply returns a reply to m of type t, with the correlation, Thing, affordance and trace of m.

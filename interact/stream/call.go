@@ -256,6 +256,7 @@ type call struct {
 	asked time.Time     // when; zero on a direct connection
 	done  bool          // the last frame was taken
 
+	dialed  time.Duration      // the time until there was a session; zero if the times of the call are not measured
 	replied bool               // the consumer received a reply
 	last    string             // the ID of the last one; empty if it has none
 	stop    context.CancelFunc // of feed
@@ -285,6 +286,9 @@ func (r *remote) begin(ctx context.Context, h td.Host, q request) (*call, error)
 	}
 	c.ready, c.started, c.until = make(chan struct{}, 1), time.Now(), q.by
 	l, err := r.sessionFor(ctx, h, q, cl)
+	if q.m.Timing != nil {
+		c.dialed = time.Since(c.started)
+	}
 	if err == nil {
 		err = r.add(l, c)
 	}
@@ -437,7 +441,7 @@ func (c *call) replies(ctx context.Context, yield func(*interact.Message, error)
 			if r.Timing == nil {
 				r.Timing = &interact.Timing{}
 			}
-			r.Timing.Path = c.l.path()
+			r.Timing.Path, r.Timing.Node, r.Timing.Dial = c.l.path(), c.l.node, c.dialed
 		}
 		if !yield(r, nil) || c.done {
 			return nil

@@ -89,7 +89,7 @@ func TestUnary(t *testing.T) {
 			!r.Began.Equal(time.Unix(0, 1)) || r.ActionID != "run-1" {
 			t.Errorf("the caller received %+v", r)
 		}
-		if want := (interact.Timing{Path: "mesh " + map[string]string{"quic": "quic-v1", "tcp": "tcp"}[transport], Host: 3 * time.Millisecond, Agent: time.Millisecond}); r.Timing == nil || *r.Timing != want {
+		if want := (interact.Timing{Path: "mesh " + map[string]string{"quic": "quic-v1", "tcp": "tcp"}[transport], Host: 3 * time.Millisecond, Agent: time.Millisecond}); r.Timing == nil || r.Timing.Node == "" || withoutDial(*r.Timing) != want {
 			t.Errorf("the caller learned the times %+v, want %+v", r.Timing, want)
 		}
 	})
@@ -694,4 +694,10 @@ func TestLateDataHavePresentRights(t *testing.T) {
 	if r := <-got; r != did.Untrusted {
 		t.Errorf("the call of a former member came from %s", r)
 	}
+}
+
+// withoutDial returns t without the members that depend on the test.
+func withoutDial(t interact.Timing) interact.Timing {
+	t.Dial, t.Node = 0, ""
+	return t
 }

@@ -37,6 +37,8 @@ func (v *visit) message(t interact.Type) (*interact.Message, error) {
 	m := &interact.Message{Type: t, From: did.PrincipalOf(v.r.Context()), ID: interact.NewID(), Thing: v.desc.Ref(), Name: v.at.name,
 		ActionID: v.at.id,
 		Accept:   wanted(v.r.Header)}
+	v.callID[0] = m.ID
+	v.w.Header()["Lmos-Call-Id"] = v.callID[:] // api.CallIDHeader; errors have it, too
 	m.TraceParent, m.TraceState = interact.TraceContext(v.r.Header.Get("Traceparent"), strings.Join(v.r.Header.Values("Tracestate"), ","))
 	m.Via = cmp.Or(v.r.Header.Get("Lmos-Via"), v.param("via"))
 	// The draft of the header writes a string of Structured Fields, with quotes; most clients leave them out.

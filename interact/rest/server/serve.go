@@ -159,6 +159,8 @@ type visit struct {
 	ref   string // the reference of the consumer
 	at    resource
 	desc  *td.Description
+
+	callID [1]string // the value of a header field
 }
 
 // A resource is the part of a path after the id of a Thing.
