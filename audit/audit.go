@@ -127,6 +127,8 @@ type Log struct {
 	failing  bool                       // the last write failed; owned by writing
 	reported time.Time                  // of the last aggregated lines; owned by writing
 
+	changed  atomic.Pointer[func(kind, detail string)] // see OnChange
+
 	mu      sync.Mutex
 	allows  window  // owned by mu
 	denials window  // owned by mu
@@ -244,8 +246,20 @@ func (l *Log) Decision(d Decision) {
 // Change records a change at every level: kind is ChangeTrust, ChangePolicy, ChangeToken or ChangeKey, and detail names what was changed,
 // without secrets, in at most 1,024 bytes.
 func (l *Log) Change(kind, detail string) {
+	if l == nil {
+		return
+	}
+	detail = shorten(detail, maxDetail)
+	l.change(Line{Event: kind, Detail: detail})
+	if f := l.changed.Load(); f != nil {
+		(*f)(kind, detail)
+	}
+}
+
+// OnChange sets the function that is called after each Change, with its kind and detail. It must not block.
+func (l *Log) OnChange(f func(kind, detail string)) {
 	if l != nil {
-		l.change(Line{Event: kind, Detail: shorten(detail, maxDetail)})
+		l.changed.Store(&f)
 	}
 }
 

@@ -175,6 +175,16 @@ func (l *changeLog) last() uint64 {
 	return l.seq
 }
 
+// before returns the number before the last n changes.
+func (l *changeLog) before(n int) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n >= len(l.log) {
+		return l.lost
+	}
+	return l.log[len(l.log)-n-1].seq
+}
+
 // add numbers and appends a change. The numbers are times: consecutive ones would count the changes that a watcher may not see.
 func (l *changeLog) add(h logEntry) {
 	l.mu.Lock()
@@ -219,6 +229,19 @@ func (l *changeLog) following(after uint64) (h logEntry, next <-chan struct{}, o
 
 // Latest returns the number of the last change. Reading everything and then watching after that number misses nothing.
 func (d *Directory) Latest() uint64 { return d.changed.last() }
+
+// Before returns the number after which the last n changes come, or all that are kept if there are fewer.
+func (d *Directory) Before(n int) uint64 { return d.changed.before(n) }
+
+// More returns a channel that is closed when there is a change after a number.
+func (d *Directory) More(after uint64) <-chan struct{} {
+	if _, next, ok := d.changed.following(after); !ok {
+		return next
+	}
+	more := make(chan struct{})
+	close(more)
+	return more
+}
 
 // Mark is [Directory.Latest] for other programs: the number does not tell when the last change was, which they may not be permitted to see.
 func (d *Directory) Mark() uint64 { return d.changed.marked() }

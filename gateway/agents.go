@@ -153,10 +153,10 @@ func keepFields(all []api.Agent, fields []string) ([]json.RawMessage, error) {
 	return out, nil
 }
 
-// latest returns the number of the last event of the node; 0: there are none.
+// latest returns a number after the last event of the node and before the next one (GET /v1/events).
 func (g *Gateway) latest() uint64 {
 	if g.o.Events == nil {
-		return 0
+		return min(g.journal.Mark(), g.o.Directory.Mark())
 	}
 	return g.o.Events.Latest()
 }

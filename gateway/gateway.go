@@ -26,6 +26,7 @@ import (
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest/server"
+	"github.com/lmosd/lmosd/journal"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/td"
 )
@@ -128,7 +129,7 @@ type Options struct {
 	Metrics *Metrics
 	// Counters returns the counters of the parts of the node, for /metrics. Scrapes call it concurrently.
 	Counters func() []Counter
-	// Events numbers the events of the node, for lists that events follow; nil: there are none.
+	// Events numbers the events of the node, for lists that events follow; nil: those of the journal and of the directory.
 	Events Sequence
 	// Log receives requests that failed at this node; nil discards.
 	Log *slog.Logger
@@ -203,6 +204,9 @@ type Gateway struct {
 	streamCtx     context.Context
 	cancelStreams context.CancelFunc
 	searchStreams atomic.Int64 // open streams of search results
+	eventStreams  atomic.Int64 // open streams of events
+	journal       *journal.Journal
+	endRecording  func() // of events of peers
 }
 
 // An httpServer serves one listener.
@@ -215,7 +219,8 @@ type httpServer struct {
 // socket), WildcardBind, or ConfigInvalid.
 func New(o Options) (*Gateway, error) {
 	o = o.withDefaults()
-	g := &Gateway{o: o, log: o.Log, metrics: o.Metrics, pages: paging.New()}
+	g := &Gateway{o: o, log: o.Log, metrics: o.Metrics, journal: o.Metrics.Journal(), pages: paging.New()}
+	g.endRecording = g.recordActivity()
 	g.lifeCtx, g.endLife = context.WithCancel(context.Background())
 	g.requestCtx, g.cancelRequests = context.WithCancel(g.lifeCtx)
 	g.streamCtx, g.cancelStreams = context.WithCancel(g.requestCtx)
@@ -390,6 +395,9 @@ func (g *Gateway) Run(ctx context.Context) error {
 			return nil
 		})
 	}
+	if len(g.servers) > 0 { // in-process, a node is one of many
+		group.Go(func() error { g.watchState(gctx); return nil })
+	}
 	group.Go(func() error {
 		<-gctx.Done()
 		g.drain()
@@ -424,6 +432,7 @@ func (g *Gateway) drain() {
 // Close closes the listeners and all connections at once.
 func (g *Gateway) Close() error {
 	g.endLife()
+	g.endRecording()
 	if g.things != nil {
 		g.things.Close()
 		g.directory.Drain()

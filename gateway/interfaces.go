@@ -25,6 +25,10 @@ type Directory interface {
 	Rank(ctx context.Context, q td.Query, found []*td.Description) []directory.Ranked
 	// Mark returns a number before the next change (directory.Directory.Watch).
 	Mark() uint64
+	// Before returns the number after which the last n changes come, and More a channel that is closed when there is a change after a number
+	// (directory.Directory).
+	Before(n int) uint64
+	More(after uint64) <-chan struct{}
 	// Resembles returns the similar name of a Thing that is trusted more or known for longer; or "".
 	Resembles(r *td.Record) string
 	// Affiliation returns the organization of the owner of a Thing as the caller of ctx may know it; nil: none. VerifyMembers determines those of
@@ -102,6 +106,8 @@ type Status interface {
 // Peers are the connected nodes.
 type Peers interface {
 	List() []api.Peer
+	// OnConnection calls f when a node has connected and when its last connection has ended, until stop is called.
+	OnConnection(f func(node did.DID, connected bool)) (stop func())
 	Connect(ctx context.Context, addr string) error
 	// Net returns how others reach the node, a value that the caller may change. The gateway sets APIVersion and Kind.
 	Net() *api.Net

@@ -33,22 +33,25 @@ type LedgerTasks struct {
 func (l LedgerTasks) Known(ctx context.Context) []api.Task {
 	var all []api.Task
 	for _, e := range l.Ledger.List() {
-		if l.isVisible(ctx, e.Thing) {
+		if l.IsVisible(ctx, e.Thing) {
 			all = append(all, l.taskOf(ctx, e))
 		}
 	}
 	return all
 }
 
-// isVisible reports whether the caller of ctx may see the Thing of a task. A Thing that is not known any more is visible to consumers of this
+// IsVisible reports whether the caller of ctx may see the Thing of a task. A Thing that is not known any more is visible to consumers of this
 // node.
-func (l LedgerTasks) isVisible(ctx context.Context, thing string) bool {
+func (l LedgerTasks) IsVisible(ctx context.Context, thing string) bool {
 	if l.find(ctx, thing) != nil {
 		return true
 	}
 	p := did.PrincipalOf(ctx)
 	return p != nil && p.Relation == did.Local && l.find(did.AsProcess(ctx), thing) == nil
 }
+
+// OnChange implements [Tasks].
+func (l LedgerTasks) OnChange(f func(e task.Entry, started bool)) { l.Ledger.OnChange(f) }
 
 // find returns the description of a Thing, if the caller of ctx sees it; or nil.
 func (l LedgerTasks) find(ctx context.Context, thing string) (found *td.Description) {
@@ -128,7 +131,7 @@ func (l LedgerTasks) Cancel(ctx context.Context, id string) (*api.Task, error) {
 
 func (l LedgerTasks) request(ctx context.Context, typ interact.Type, id string) (*api.Task, error) {
 	e, ok := l.Ledger.Get(id)
-	if !ok || !l.isVisible(ctx, e.Thing) {
+	if !ok || !l.IsVisible(ctx, e.Thing) {
 		return nil, interact.Errorf(interact.NoTask, "see the tasks of this node", "this node has not started a task %q", id).
 			Then(interact.StepTasks)
 	}

@@ -59,6 +59,10 @@ type fakeNode struct {
 	warnings []api.Warning
 	notReady error
 	changes  []directory.Change
+	mark     func() uint64   // nil: 7
+	more     <-chan struct{} // of changes
+
+	onConnection func(node did.DID, connected bool)
 
 	affiliations map[string]directory.AffiliationState // by title
 	hostings     []publication.Hosted
@@ -283,7 +287,21 @@ func (n *fakeNode) Equivocation(r *td.Record) (f directory.Equivocation, ok bool
 	return f, strings.HasSuffix(r.Thing, "forked")
 }
 
-func (n *fakeNode) Mark() uint64 { return 7 }
+func (n *fakeNode) Mark() uint64 {
+	if n.mark != nil {
+		return n.mark()
+	}
+	return 7
+}
+
+func (n *fakeNode) Before(int) uint64 { return 0 }
+
+func (n *fakeNode) More(uint64) <-chan struct{} { return n.more }
+
+func (n *fakeNode) OnConnection(f func(node did.DID, connected bool)) (stop func()) {
+	n.onConnection = f
+	return func() {}
+}
 
 func (n *fakeNode) Hosted(d *td.Description) bool { return d.Record.Owner == owner1 }
 

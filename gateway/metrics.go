@@ -19,6 +19,7 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/journal"
 )
 
 // Metrics counts the work of a node, for GET /metrics (names begin with lmosd_) and [Status.Calls]. No label contains a peer, DID, Thing or
@@ -32,6 +33,8 @@ type Metrics struct {
 	publishes      *prometheus.CounterVec
 	events         *prometheus.CounterVec
 	findSeconds    prometheus.Histogram
+
+	journal *journal.Journal
 
 	mu     sync.Mutex
 	series map[seriesKey]*series // owned by mu
@@ -50,6 +53,7 @@ var buckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05,
 // NewMetrics returns metrics with their own registry, which includes those of Go and of the process.
 func NewMetrics() *Metrics {
 	m := &Metrics{
+		journal:        journal.New(),
 		kinds:          map[requestKind]requestSeries{},
 		registry:       prometheus.NewRegistry(),
 		series:         map[seriesKey]*series{},
@@ -75,6 +79,9 @@ func NewMetrics() *Metrics {
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
+
+// Journal returns what the node did lately: GET /v1/events, /v1/series and /v1/calls.
+func (m *Metrics) Journal() *journal.Journal { return m.journal }
 
 func counter(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lmosd_" + name, Help: help}, labels)
@@ -259,10 +266,16 @@ func (r *recent) add(d time.Duration) {
 
 // percentiles returns the given fractions (0 to 1) of the recent durations, in milliseconds; zeros without calls.
 func (r *recent) percentiles(fractions ...float64) []float64 {
-	n := min(r.next.Load(), uint64(len(r.times)))
+	return r.last(r.next.Load(), fractions...)
+}
+
+// last is percentiles of the last n durations, as far as they are kept.
+func (r *recent) last(n uint64, fractions ...float64) []float64 {
+	next := r.next.Load()
+	n = min(n, next, uint64(len(r.times)))
 	us := make([]uint32, n)
 	for i := range us {
-		us[i] = r.times[i].Load()
+		us[i] = r.times[(next-1-uint64(i))%uint64(len(r.times))].Load()
 	}
 	slices.Sort(us)
 	out := make([]float64, len(fractions))

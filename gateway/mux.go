@@ -85,6 +85,7 @@ func (g *Gateway) fixedRoutes() map[string]http.Handler {
 	maps.Copy(routes, g.groupRoutes())
 	maps.Copy(routes, g.delegationRoutes())
 	maps.Copy(routes, g.metadataRoutes())
+	maps.Copy(routes, g.activityRoutes())
 	maps.Copy(routes, g.consoleRoutes())
 	if g.o.Callbacks != nil {
 		routes["POST "+callbacksPath+"{callback}"] = g.protect(open, func(w http.ResponseWriter, r *http.Request) error {
@@ -119,6 +120,7 @@ func (g *Gateway) refRoutes() map[string]map[string]http.Handler {
 		"/v1/agents/":  g.agentMethods(),
 		"/v1/tasks/":   {http.MethodGet: g.protect(read, g.getTask), http.MethodDelete: g.protect(admin, g.cancelTask)},
 		"/v1/tokens/":  {http.MethodDelete: g.protect(admin, g.revokeToken)},
+		"/v1/calls/":   {http.MethodGet: g.protect(admin, g.getCall)},
 		"/v1/hosting/": {http.MethodPost: g.protect(admin, g.withdrawGranted), http.MethodDelete: g.protect(admin, g.whole(g.deleteHosting))},
 		"/v1/move/":    {http.MethodPost: g.protect(admin, g.postMove)},
 		"/v1/paths/":   {http.MethodGet: g.protect(read, g.paths)},

@@ -7,6 +7,7 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/task"
 )
 
 // Tasks are the runs of actions of this node's agents or consumers: those that run and those that ended recently. A task of a Thing that the
@@ -20,6 +21,10 @@ type Tasks interface {
 	// NoTask, or that of the Thing.
 	Get(ctx context.Context, id string) (*api.Task, error)
 	Cancel(ctx context.Context, id string) (*api.Task, error)
+	// IsVisible reports whether the caller of ctx may see the tasks of a Thing. It sends no request.
+	IsVisible(ctx context.Context, thing string) bool
+	// OnChange sets the function that is called after a task has started or its state has changed (task.Ledger.OnChange).
+	OnChange(f func(e task.Entry, started bool))
 }
 
 func (g *Gateway) tasks() (Tasks, error) {

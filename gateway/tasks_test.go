@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/task"
 )
 
 // A busyNode has tasks, paths and round trips.
@@ -57,6 +59,12 @@ func (f fakeTasks) Known(context.Context) (all []api.Task) {
 	}
 	return all
 }
+
+func (f fakeTasks) IsVisible(_ context.Context, thing string) bool {
+	return !strings.Contains(thing, "hidden")
+}
+
+func (f fakeTasks) OnChange(func(task.Entry, bool)) {}
 
 func (f fakeTasks) Get(_ context.Context, id string) (*api.Task, error) {
 	if t, ok := f[id]; ok {

@@ -65,6 +65,21 @@ func (j *Journal) Add(e api.NodeEvent) {
 	j.any.notify()
 }
 
+// Changed adds the event of a change that the audit log records (audit.Log.OnChange): kind is one of its kinds.
+func (j *Journal) Changed(kind, detail string) {
+	event := api.EventTrustChanged
+	switch kind {
+	case "policy":
+		event = api.EventTrustPolicy
+		j.Add(api.NodeEvent{Kind: api.EventConfigReloaded, Text: "access rules"})
+	case "token":
+		event = api.EventTrustToken
+	case "key":
+		event = api.EventTrustKey
+	}
+	j.Add(api.NodeEvent{Kind: event, Text: detail})
+}
+
 // nextLocked returns the number of the next event, and its time. The numbers are times: consecutive ones would count the events that a reader may
 // not see.
 func (j *Journal) nextLocked() (uint64, time.Time) {

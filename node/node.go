@@ -4,7 +4,7 @@
 //
 //  1. A consumer sends a request to its own node: by HTTP (gateway, interact/rest/server), WebSocket, MQTT, CoAP, MCP or A2A, or by `lmosd call`.
 //  2. The binding decodes it to an interact.Message and sets From, the principal that it authenticated.
-//  3. The message passes the chain of openCalls: spans, trace, times, metrics, shutdown gate, policy, limits, ledger of tasks, router.
+//  3. The message passes the chain of openCalls: spans, trace, times, metrics, journal, shutdown gate, policy, limits, ledger of tasks, router.
 //  4. The router calls explore.View.Locate, which asks the directory. A Thing that this node offers is a local Thing. For any other, the paths
 //     are tried, best first: the hosts of the verified description, then its forms, as far as Options.Direct permits (interact/servient).
 //  5. interact/stream takes a session to the host, writes the frame and yields the replies.
@@ -183,6 +183,7 @@ func (n *Node) openHost() (err error) {
 	})
 	n.life.onRun(func(ctx context.Context) error { return n.policy.Run(ctx, n.opts.Log) })
 	n.metrics = gateway.NewMetrics()
+	n.stores.Audit.OnChange(n.metrics.Journal().Changed)
 	return errors.Join(n.openNetwork(), n.policy.Load())
 }
 
@@ -254,7 +255,7 @@ func (n *Node) openDirectory() error {
 func (n *Node) openCalls() error {
 	// Spans precede Trace: the span of a new trace decides whether the trace is recorded.
 	calls := interact.Chain(interact.Router(n.view), interact.Spans(n.tracer, "mesh"), interact.Trace(n.opts.Timeout),
-		interact.Timed(total), n.metrics.Middleware("mesh"), n.gate.Middleware(), n.policy.Limit(), n.ledger.Middleware())
+		interact.Timed(total), n.metrics.Middleware("mesh"), n.metrics.Journal().Middleware(n.DID()), n.gate.Middleware(), n.policy.Limit(), n.ledger.Middleware())
 	n.exported = exported{calls, n.view, n.mesh.monitor, n.key, n.opts.HTTP.publicURL()}
 	n.mesh.streams.Serve(interact.Chain(interact.Router(n.mesh.index), interact.Spans(n.tracer, "stream"), interact.Trace(n.opts.Timeout),
 		interact.Timed(atHost), n.metrics.Middleware("stream"), n.policy.Settled(), n.policy.Limit()))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/host"
@@ -241,6 +242,33 @@ func (p *Peers) List() []api.Peer {
 	}
 	slices.SortFunc(out, func(a, b api.Peer) int { return strings.Compare(string(a.DID), string(b.DID)) })
 	return out
+}
+
+// OnConnection calls f when a node has connected and when its last connection has ended, until stop is called. f must not block.
+func (p *Peers) OnConnection(f func(node did.DID, connected bool)) (stop func()) {
+	var mu sync.Mutex // held while f is called, so that the calls for a node alternate
+	connected := map[peer.ID]bool{}
+	for _, id := range p.host.Network().Peers() {
+		connected[id] = true
+	}
+	update := func(n network.Network, c network.Conn) {
+		mu.Lock()
+		defer mu.Unlock()
+		id := c.RemotePeer()
+		now := len(n.ConnsToPeer(id)) > 0
+		if now == connected[id] {
+			return
+		}
+		if connected[id] = now; !now {
+			delete(connected, id)
+		}
+		if node, err := did.FromPeer([]byte(id)); err == nil {
+			f(node, now)
+		}
+	}
+	bundle := &network.NotifyBundle{ConnectedF: update, DisconnectedF: update}
+	p.host.Network().Notify(bundle)
+	return func() { p.host.Network().StopNotify(bundle) }
 }
 
 func isDirect(c network.Conn) bool { return !relay.IsCircuit(c.RemoteMultiaddr()) }

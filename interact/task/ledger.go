@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -95,6 +96,8 @@ type Ledger struct {
 	// entries and order are owned by mu. The elements are of *record, oldest first.
 	entries map[string]*list.Element
 	order   list.List
+
+	changed atomic.Pointer[func(e Entry, started bool)] // see OnChange
 
 	disk sync.Mutex // held while an entry is put or deleted, so that the store matches the memory
 }
@@ -283,6 +286,7 @@ func (l *Ledger) add(ctx context.Context, e Entry) {
 	if known {
 		return
 	}
+	l.notify(e, true)
 	ctx = context.WithoutCancel(ctx) // the consumer may leave
 	l.erase(ctx, l.trim(now))
 	err := l.save(ctx, e.ActionID)
@@ -298,6 +302,7 @@ func (l *Ledger) add(ctx context.Context, e Entry) {
 // mark stores the state of an action at a time by the clock of its host. It is not synced, because the host can be queried again.
 func (l *Ledger) mark(ctx context.Context, id string, state interact.Status, at time.Time) {
 	now := time.Now()
+	var after Entry
 	l.mu.Lock()
 	e := l.entries[id]
 	changed := e != nil && state != e.Value.(*record).State && !e.Value.(*record).State.Final()
@@ -311,13 +316,26 @@ func (l *Ledger) mark(ctx context.Context, id string, state interact.Status, at 
 				r.Ended = now
 			}
 		}
+		after = r.Entry
 	}
 	l.mu.Unlock()
+	if changed {
+		l.notify(after, false)
+	}
 	if !changed || !state.Final() {
 		return
 	}
 	if err := l.save(context.WithoutCancel(ctx), id); err != nil {
 		l.o.Log.Warn("end of an action not stored on disk", "id", id, "error", err)
+	}
+}
+
+// OnChange sets the function that is called after an entry was added, and after its state has changed. It must not block.
+func (l *Ledger) OnChange(f func(e Entry, started bool)) { l.changed.Store(&f) }
+
+func (l *Ledger) notify(e Entry, started bool) {
+	if f := l.changed.Load(); f != nil {
+		(*f)(e, started)
 	}
 }
 
