@@ -317,7 +317,7 @@ export function Table({ caption, columns, rows, rowKey, sort: initial = '', onOp
     <caption class="visually-hidden">${caption}</caption>
     <thead><tr>${columns.map((c) => html`<th key=${c.id} scope="col" class=${cx(c.end && 'end', c.hide && 'wide-only', c.wide && 'wide')}
       aria-sort=${by === c ? (down ? 'descending' : 'ascending') : undefined}>
-      ${c.value ? html`<button type="button" class="sort" onClick=${() => choose(c)}>${c.title}<span class="arrow" aria-hidden="true">${by === c ? (down ? '↓' : '↑') : ''}</span></button>` : c.title}</th>`)}</tr></thead>
+      ${c.value ? html`<button type="button" class="sort" onClick=${() => choose(c)}>${c.title}${by === c && html`<span class="arrow" aria-hidden="true">${down ? '↓' : '↑'}</span>`}</button>` : c.title}</th>`)}</tr></thead>
     <tbody>${shown.map((row) => html`<tr key=${rowKey(row)} class=${cx(onOpen && 'opens', isCurrent?.(row) && 'current')} onClick=${onOpen && ((event) => open(event, row, onOpen))}>
       ${columns.map((c) => html`<td key=${c.id} class=${cx(c.end && 'end', c.hide && 'wide-only', c.wide && 'wide')}>${c.cell(row)}</td>`)}</tr>`)}</tbody>
   </table></div>`;

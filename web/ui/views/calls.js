@@ -75,13 +75,13 @@ export default function Calls({ route }) {
       const items = failed ? list.items.filter((c) => c.status === 'failed') : list.items;
       return html`<div class="toolbar">
         ${field('thing', t('Agent'), t('Agent'))}${field('trace', t('Trace id'), t('Trace id'))}
-        ${failed ? '' : field('code', t('Code of the error'), t('Code, such as {code}', { code: 'LMOS-1404' }))}
+        ${failed ? '' : field('code', t('Error code'), t('Error code'))}
         <${Segments} label=${t('Result')} value=${failed ? 'failed' : 'all'} onChange=${(value) => change({ code: value === 'failed' ? 'failed' : '' })} options=${[['all', t('All')], ['failed', t('Failed')]]} />
         ${filtered && html`<${Button} kind="quiet" onClick=${() => change({ thing: '', code: '', trace: '' })}>${t('Remove the filter')}</${Button}>`}
       </div>
       <div class=${cx('split', route.ref && 'open')}>
         <${Card} flush>${items.length
-          ? html`<${Table} caption=${t('Calls')} columns=${columns(query)} rows=${items} rowKey=${(c) => c.id} limit=${200} onOpen=${(c) => go(href('calls', c.id, query))} isCurrent=${(c) => c.id === route.ref} testid="calls-table" />
+          ? html`<${Table} caption=${t('Calls')} columns=${columns(query).filter((c) => !route.ref || !c.hide)} rows=${items} rowKey=${(c) => c.id} limit=${200} onOpen=${(c) => go(href('calls', c.id, query))} isCurrent=${(c) => c.id === route.ref} testid="calls-table" />
             ${items.length > 200 && html`<p class="foot muted">${t('{n} of {total}', { n: num(200), total: num(items.length) })}</p>`}`
           : html`<${State} status="empty" title=${filtered ? t('No call matches.') : t('No call yet.')} commands=${filtered ? [] : ['lmosd call weather getWeather question="Rain in Bonn?"']} />`}</${Card}>
         ${route.ref && html`<${Detail} key=${route.ref} id=${route.ref} back=${href('calls', '', query)} />`}

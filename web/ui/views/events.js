@@ -41,9 +41,9 @@ export default function Events({ route }) {
   const shownGroups = groups.filter((group) => counts[group] || chosen.includes(group));
 
   return html`
-    <${Heading} title=${t('Events')} sub=${connected.value === 'live' && !paused ? t('live') : paused ? t('held') : ''}>
+    <${Heading} title=${t('Events')} sub=${connected.value === 'live' && !paused ? t('live') : paused ? t('paused') : ''}>
       <${Button} icon=${paused ? 'play' : 'pause'} aria-pressed=${paused ? 'true' : 'false'} onClick=${() => setPaused(paused ? null : items)} data-testid="events-pause">
-        ${paused ? (waiting ? t('Go on, {n} new', { n: num(waiting) }) : t('Go on')) : t('Hold')}</${Button}>
+        ${paused ? (waiting ? t('Continue, {n} new', { n: num(waiting) }) : t('Continue')) : t('Pause')}</${Button}>
     </${Heading}>
     ${state === 'missing' || state === 'error' ? html`<${State} status=${state} error=${error} onRetry=${reloadRecent} />`
     : html`<div class="toolbar">

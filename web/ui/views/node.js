@@ -3,7 +3,7 @@ import { html, useEffect, useMemo, useRef, useState } from '../vendor/preact.js'
 import { get, isAbort, send, stream } from '../api.js';
 import { may, session, signOut, status, useResource } from '../state.js';
 import { go, href } from '../router.js';
-import { Ago, announce, Badge, Button, Card, cx, Dot, Facts, Failure, Field, Heading, ID, Needs, Resource, rightsText, Segments, setTheme, SignIn, State, Steps, Table, theme } from '../ui.js';
+import { Ago, announce, Badge, Button, Card, cx, Dialog, Dot, Facts, Failure, Field, Heading, ID, Needs, Resource, rightsText, Segments, setTheme, SignIn, State, Steps, Table, theme } from '../ui.js';
 import { at, clean, date, num, plural, t, time } from '../words.js';
 
 export const title = 'Node';
@@ -74,7 +74,7 @@ function Configuration({ route }) {
       { id: 'key', title: t('Key'), value: (item) => item.key, cell: (item) => html`<code>${clean(item.key, 80)}</code>` },
       { id: 'value', title: t('Value'), wide: true, cell: (item) => html`<code class="break">${valueText(item.value)}</code>` },
       { id: 'origin', title: t('From'), value: (item) => item.origin, cell: (item) => html`<${Badge} tone=${item.origin === 'default' ? '' : 'info'}>${t(origins[item.origin] ?? 'unknown')}</${Badge}>` },
-      { id: 'where', title: t('Where'), hide: true, value: (item) => item.where, cell: (item) => html`<span class="break muted">${clean(item.where, 160)}</span>` },
+      { id: 'where', title: t('Where'), hide: true, value: (item) => item.where, cell: (item) => html`<span class="break muted where">${clean(item.where, 160)}</span>` },
     ]} />` : html`<${State} status="empty" title=${words.length ? t('No key matches.') : t('Every key has its default.')} commands=${['lmosd config describe']} />`}</${Card}>`;
   }}</${Resource}>`;
 }
@@ -180,6 +180,7 @@ function Logs({ route }) {
   const level = route.query.get('level') ?? '';
   const logger = route.query.get('logger') ?? '';
   const [held, setHeld] = useState(false);
+  const [levelsOpen, setLevelsOpen] = useState(false);
   const logs = useLogs(level, logger, held);
   const change = (next) => go(href('node', '', { tab: 'logs', level, logger, ...next }), { replace: true });
   if (logs.state !== 'ready') return html`<${State} status=${logs.state} error=${logs.error} onRetry=${logs.reload} title=${logs.state === 'denied' ? t('The log is shown to sessions with all rights.') : undefined} testid="logs" />`;
@@ -187,14 +188,15 @@ function Logs({ route }) {
     <div class="toolbar">
       <${Segments} label=${t('Shown from level')} value=${level || 'all'} onChange=${(v) => change({ level: v === 'all' ? '' : v })} options=${[['all', t('All')], ['info', 'info'], ['warn', 'warn'], ['error', 'error']]} testid="log-level" />
       <${Field} label=${t('Logger')} hideLabel>${({ id }) => html`<select id=${id} value=${logger} onChange=${(event) => change({ logger: event.currentTarget.value })}><option value="">${t('Every logger')}</option>${logs.loggers.map((name) => html`<option key=${name} value=${name}>${clean(name, 60)}</option>`)}</select>`}</${Field}>
-      <${Button} icon=${held ? 'play' : 'pause'} aria-pressed=${held ? 'true' : 'false'} onClick=${() => setHeld(!held)}>${held ? t('Go on') : t('Hold')}</${Button}>
+      <${Button} icon=${held ? 'play' : 'pause'} aria-pressed=${held ? 'true' : 'false'} onClick=${() => setHeld(!held)}>${held ? t('Continue') : t('Pause')}</${Button}>
+      <${Button} onClick=${() => setLevelsOpen(true)} data-testid="log-levels-open">${t('Levels')}</${Button}>
     </div>
     <${Card} flush>${logs.items.length ? html`<ol class="logs">${logs.items.slice(0, 200).map((record) => html`<li key=${record.seq} class="log" data-testid="log"><time class="num" datetime=${date(record.at)?.toISOString()} title=${at(record.at)}>${time(record.at)}</time>
       <${Badge} tone=${levelTones[base(record.level)] ?? ''}>${clean(record.level, 10)}</${Badge}><span class="log-logger muted">${clean(record.logger, 30)}</span>
       <span class="log-text">${clean(record.text, 400)} <span class="log-fields"><${Fields} fields=${record.fields} /></span></span></li>`)}</ol>`
       : html`<${State} status="empty" title=${level || logger ? t('No record matches.') : t('The log is empty.')} />`}</${Card}>
-    <${Card} title=${t('Levels')} testid="log-levels">
-      <div class="chips">${Object.entries(logs.levels).map(([name, value]) => html`<${Badge} key=${name} tone=${levelTones[base(value)]}>${name === '*' ? t('all others') : clean(name, 40)}: ${clean(value, 12)}</${Badge}>`)}</div><${LevelChange} logs=${logs} /></${Card}>
+    ${levelsOpen && html`<${Dialog} title=${t('Levels')} onClose=${() => setLevelsOpen(false)} testid="log-levels">
+      <div class="chips">${Object.entries(logs.levels).map(([name, value]) => html`<${Badge} key=${name} tone=${levelTones[base(value)]}>${name === '*' ? t('all others') : clean(name, 40)}: ${clean(value, 12)}</${Badge}>`)}</div><${LevelChange} logs=${logs} /></${Dialog}>`}
   </div>`;
 }
 

@@ -38,7 +38,7 @@ function Warnings({ items }) {
     <div class="warning-head"><${Icon} name="warning" /><h2>${clean(w.title, 120)}</h2><code class="muted">${clean(w.code, 20)}</code></div>
     <p class="break">${clean(w.text, 600)}</p>
     ${w.hint && html`<p class="hint break">${clean(w.hint, 600)}</p>`}<${Steps} next=${w.next} />
-    <p class="muted">${t('since')} <${Ago} value=${w.since} /></p>
+    <p class="muted"><${Ago} value=${w.since} /></p>
   </${Card}>`)}</div>`;
 }
 
