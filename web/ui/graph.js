@@ -290,6 +290,7 @@ export function layout(p, aspect = 1) {
   work.layouts++;
   const wide = Math.max(0.4, Math.min(2.5, aspect));
   const n = p.marks.length;
+  const length = n <= 30 ? 90 : 42;
   const charge = forceManyBody().strength((/** @type {Mark} */ m) => (m.kind === 'node' ? -90 : -90 - 12 * m.radius)).theta(n > 200 ? 1.1 : 0.9).distanceMax(n > 200 ? 350 : 900);
   const simulation = forceSimulation(p.marks)
     .stop()
@@ -297,7 +298,7 @@ export function layout(p, aspect = 1) {
     .alphaDecay(0.035)
     .velocityDecay(0.45)
     .force('charge', charge)
-    .force('link', forceLink(p.lines).distance((/** @type {Line} */ l) => 42 + l.source.radius + l.target.radius))
+    .force('link', forceLink(p.lines).distance((/** @type {Line} */ l) => length + l.source.radius + l.target.radius))
     .force('x', forceX(0).strength(0.06 / wide))
     .force('y', forceY(0).strength(0.06 * wide));
   // Many small marks may overlap; few of them, and bubbles, may not. The force costs as much as the charge.
@@ -581,7 +582,7 @@ export class Graph {
       wide = Math.max(wide, Math.abs(m.x) + m.radius);
       high = Math.max(high, Math.abs(m.y) + m.radius);
     }
-    this.scale = Math.min((this.width / 2 - 34) / wide, (this.height / 2 - 26) / high, 1.6);
+    this.scale = Math.min((this.width / 2 - 34) / wide, (this.height / 2 - 26) / high, 1.8);
     if (!(this.scale > 0.02)) this.scale = 0.02;
     this.left = this.width / 2;
     this.top = this.height / 2;

@@ -143,7 +143,7 @@ function Peers({ peers }) {
         { id: 'relay', title: t('Path'), value: (p) => p.relay ?? '', cell: (p) => (p.relay ? html`<${Badge} tone="warn">${t('relayed')}</${Badge}>` : t('direct')) },
         { id: 'direction', title: t('Direction'), value: (p) => p.direction, cell: (p) => t(p.direction === 'inbound' ? 'inbound' : 'outbound'), hide: true },
         { id: 'age', title: t('Connected for'), value: (p) => p.age_s, cell: (p) => dur(p.age_s), end: true, hide: true },
-        { id: 'addr', title: t('Address'), value: (p) => p.addr, cell: (p) => html`<code class="break">${clean(p.addr, 200)}</code>`, hide: true },
+        { id: 'addr', title: t('Address'), value: (p) => p.addr, cell: (p) => html`<code class="nowrap">${clean(p.addr, 200)}</code>`, hide: true },
         { id: 'agent', title: t('Program'), value: (p) => p.agent, cell: (p) => clean(p.agent, 60), hide: true },
       ]} />`}</${Resource}>
     ${may('admin') && html`<${Connect} onDone=${peers.reload} />`}

@@ -31,7 +31,7 @@ function StateBadge({ table, state }) {
 /** Until is the end of something: how far away it is, and in color if that is soon or past. */
 function Until({ value, none }) {
   const d = date(value);
-  if (!d) return none ?? t('without limit');
+  if (!d) return html`<span class="nowrap">${none ?? t('without limit')}</span>`;
   const left = d.getTime() - Date.now();
   return html`<${Badge} tone=${left < 0 ? 'bad' : left < 3_600_000 ? 'warn' : ''} title=${at(d)}><${Ago} value=${d} /></${Badge}>`;
 }
@@ -188,7 +188,7 @@ function Invitations({ trust, reload }) {
     ${trust.full && html`<${Card} title=${t('Open invitations')} sub=${open.length > 0 ? plural(open.length, 'invitation') : ''} flush testid="trust-open">
       ${open.length === 0 ? html`<${State} status="empty" title=${t('No invitation is open.')} commands=${['lmosd org invite', 'lmosd trust invite']} />` : html`<${Table} caption=${tableOf(t('Open invitations'))} rows=${open} rowKey=${(i) => i.id} columns=${[
         { id: 'id', title: t('Invitation'), cell: (i) => html`<code>${clean(i.id, 16)}</code>`, wide: true },
-        { id: 'kind', title: t('For'), value: (i) => i.invitation_kind, cell: (i) => html`${t(i.invitation_kind === 'partner' ? 'a partner' : 'a node')}${i.for ? html` <${ID} value=${i.for} />` : ''}` },
+        { id: 'kind', title: t('For'), value: (i) => i.invitation_kind, cell: (i) => html`<span class="nowrap">${t(i.invitation_kind === 'partner' ? 'a partner' : 'a node')}</span>${i.for ? html` <${ID} value=${i.for} />` : ''}` },
         { id: 'roles', title: t('Roles'), cell: (i) => clean((i.roles ?? []).join(', '), 120) || '–', hide: true },
         { id: 'uses', title: t('Uses'), value: (i) => i.uses, cell: (i) => num(i.uses), end: true },
         { id: 'expires', title: t('Ends'), value: (i) => Date.parse(i.expires), cell: (i) => html`<${Until} value=${i.expires} />` },
