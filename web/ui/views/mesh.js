@@ -17,6 +17,8 @@ const scopes = { mine: 'Mine', organization: 'Organization', mesh: 'All' };
 const relations = { own: 'Own organization', partner: 'Partner', '': 'Not verified' };
 const sources = { self: 'This node', connection: 'A connection of this node', report: 'Reported by a member', record: 'Named by a record' };
 
+const word = (table, value) => (table[value] ? t(table[value]) : clean(value, 40));
+
 /** nameOf returns what a node is called: its name, or its DID in short. */
 function nameOf(node) {
   return clean(node?.name, 60) || shortDID(node?.did);
@@ -238,7 +240,7 @@ function Chosen({ topology, trust, node, bubble, did, onChoose, focus }) {
       [t('Roles'), node.roles?.length > 0 && node.roles.map((r) => html`<${Badge} key=${r}>${clean(r, 40)}</${Badge}> `)],
       [t('Version'), clean(node.version, 60)],
       [t('Agents'), node.agents === undefined ? '' : num(node.agents)],
-      [t('Known by'), t(sources[node.source] ?? '') || clean(node.source, 40)],
+      [t('Known by'), word(sources, node.source)],
       [t('Seen'), !node.self && node.seen && html`<${Ago} value=${node.seen} />`],
     ]} />
     <h3>${plural(links.length, 'connection')}</h3>
@@ -255,7 +257,7 @@ function Chosen({ topology, trust, node, bubble, did, onChoose, focus }) {
 function AgentsOf({ did }) {
   const found = useResource('v1/find', { params: { host: did, limit: 20, timeout: '1s' }, on: 'agent', pace: 3000 });
   return html`<${Resource} of=${found} rights="read" testid="mesh-agents" empty=${(d) => (d.items ?? []).length === 0 && html`<p class="muted" data-status="empty">${t('This node shows no agents to this one.')}</p>`}>${(d) => html`<ul class="mesh-list">${d.items.map((a) => html`<li key=${a.ref}>
-      <a href=${href('agents', a.ref)}>${clean(a.title || a.name, 80) || clean(a.ref, 80)}</a> ${a.state && a.state !== 'reachable' && html`<span class="muted">${t(states[a.state] ?? '') || clean(a.state, 20)}</span>`}</li>`)}
+      <a href=${href('agents', a.ref)}>${clean(a.title || a.name, 80) || clean(a.ref, 80)}</a> ${a.state && a.state !== 'reachable' && html`<span class="muted">${word(states, a.state)}</span>`}</li>`)}
     ${d.total > d.items.length && html`<li class="muted">${t('{n} in all', { n: num(d.total) })}</li>`}</ul>`}</${Resource}>`;
 }
 

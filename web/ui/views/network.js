@@ -69,7 +69,7 @@ function Punches({ punches }) {
       ? html`<p class="muted" data-status="empty">${t('No relayed connection needed one yet.')}</p>`
       : html`<${Table} caption=${tableOf(t('Last hole punches'))} rows=${last} rowKey=${(r) => `${r.did} ${r.at}`} columns=${[
         { id: 'did', title: t('Node'), cell: (r) => html`<${Peer} did=${r.did} />`, wide: true },
-        { id: 'result', title: t('Result'), value: (r) => r.result, cell: (r) => html`<${Badge} tone=${results[r.result]?.[0]}>${t(results[r.result]?.[1] ?? '') || clean(r.result, 20)}</${Badge}>${r.reason && html` <span class="muted">${clean(r.reason, 200)}</span>`}` },
+        { id: 'result', title: t('Result'), value: (r) => r.result, cell: (r) => html`<${Badge} tone=${results[r.result]?.[0]}>${results[r.result] ? t(results[r.result][1]) : clean(r.result, 20)}</${Badge}>${r.reason && html` <span class="muted">${clean(r.reason, 200)}</span>`}` },
         { id: 'took', title: t('Took'), value: (r) => r.took_ms, cell: (r) => (r.took_ms ? ms(r.took_ms) : '–'), end: true },
         { id: 'at', title: t('When'), value: (r) => Date.parse(r.at), cell: (r) => html`<${Ago} value=${r.at} />` },
       ]} />`}
