@@ -552,6 +552,7 @@ export const WORDS = {
 
 // Plurals: 'peer' -> forms by category of Intl.PluralRules. Without an entry the plural of a word is the word with an s.
 const PLURALS = {
+  'address': { one: '{n} address', other: '{n} addresses' },
   'entry': { one: '{n} entry', other: '{n} entries' },
   'query': { one: '{n} query', other: '{n} queries' },
   'property': { one: '{n} property', other: '{n} properties' },
