@@ -177,6 +177,15 @@ export function place(p, positions) {
     m.y = old.y;
   }
   const started = 2 * known >= p.marks.length && known > 1;
+  // Each organization starts in a sector of its own.
+  const inOrder = [...waiting].sort((a, b) => (a.organization < b.organization ? -1 : a.organization > b.organization ? 1 : hash(a.key) - hash(b.key)));
+  const angles = new Map(inOrder.map((m, i) => [m.key, (2 * Math.PI * i) / inOrder.length]));
+  const circle = (/** @type {Mark} */ m, /** @type {number} */ far) => {
+    const angle = angles.get(m.key) ?? 0;
+    const distance = far * (60 + 8 * Math.sqrt(p.marks.length)) * (0.8 + (hash(m.key) % 97) / 240);
+    m.x = distance * Math.cos(angle);
+    m.y = distance * Math.sin(angle);
+  };
   // Marks without a neighbor of known position wait for those that get one now, so that a chain grows from its known end.
   for (let left = waiting, round = 0; left.length > 0; round++) {
     const next = [];
@@ -192,9 +201,9 @@ export function place(p, positions) {
         m.x = from.x + 30 * Math.cos(angle);
         m.y = from.y + 30 * Math.sin(angle);
       } else if (round === 0 && !started && !p.near.get(m.key)?.size && waiting.length > 1) {
-        circle(m, h, 1.5, p.marks.length);
+        circle(m, 1.5);
       } else if (round > 0 || (!started && nearSelf(p, m))) {
-        circle(m, h, 1, p.marks.length);
+        circle(m, 1);
       } else {
         next.push(m);
       }
@@ -202,20 +211,13 @@ export function place(p, positions) {
     if (round > 0 && next.length === left.length) break;
     left = next;
   }
-  for (const m of p.marks) if (Number.isNaN(m.x)) circle(m, hash(m.key), 1.2, p.marks.length);
+  for (const m of p.marks) if (Number.isNaN(m.x)) circle(m, 1.2);
   return started;
 }
 
 function nearSelf(p, m) {
   for (const key of p.near.get(m.key) ?? []) if (p.byKey.get(key)?.self) return true;
   return false;
-}
-
-function circle(m, h, far, n) {
-  const angle = (hash(m.organization) % 628) / 100 + ((h % 100) - 50) / 60;
-  const distance = far * (60 + 8 * Math.sqrt(n)) * (0.7 + (h % 97) / 160);
-  m.x = distance * Math.cos(angle);
-  m.y = distance * Math.sin(angle);
 }
 
 /**

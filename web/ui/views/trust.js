@@ -439,7 +439,7 @@ function Audit() {
         : html`<${Table} caption=${tableOf(t('Audit log'))} rows=${[...d.items].reverse()} rowKey=${(l) => l.id ?? l.seq} columns=${[
           { id: 'at', title: t('Time'), value: (l) => Date.parse(l.at), cell: (l) => html`<span class="nowrap"><${Ago} value=${l.at} /></span>` },
           { id: 'decision', title: t('Decision'), value: (l) => l.decision ?? '', cell: (l) => (l.decision ? html`<${Badge} tone=${l.decision === 'deny' ? 'bad' : 'good'}>${t(l.decision === 'deny' ? 'denied' : 'allowed')}</${Badge}>` : html`<${Badge}>${clean(l.event, 40) || t('change')}</${Badge}>`) },
-          { id: 'who', title: t('Caller'), value: (l) => l.who, cell: (l) => html`<span class="break" title=${clean(l.who, 200)}>${l.who ? shortDID(l.who) : '–'}</span>` },
+          { id: 'who', title: t('Caller'), value: (l) => l.who, cell: (l) => html`<span class="nowrap" title=${clean(l.who, 200)}>${l.who ? shortDID(l.who) : '–'}</span>` },
           { id: 'what', title: t('What'), cell: (l) => html`<span class="break">${[clean(l.action, 30), [clean(l.thing, 100), clean(l.name, 60)].filter(Boolean).join('/'), clean(l.detail, 300)].filter(Boolean).join(' · ') || '–'}</span>${l.times > 1 && html` <span class="muted">× ${num(l.times)}</span>`}`, wide: true },
           { id: 'rule', title: t('Rule'), value: (l) => l.rule, cell: (l) => (l.rule || l.code ? html`<code>${clean(l.rule || l.code, 80)}</code>` : '–'), hide: true },
           { id: 'seq', title: t('Line'), value: (l) => l.seq, cell: (l) => html`<code title=${clean(l.hash, 100)}>${clean(l.id ?? String(l.seq), 30)}</code>`, end: true, hide: true },
