@@ -260,9 +260,6 @@ on(['peer', 'agent', 'warning', 'relay', 'config', 'equivocation'], statusSoon);
 
 // ---- The one stream ----
 
-// Logs are many: the view of the node reads them itself. Kinds that the rights do not include do not come.
-const kindsAsked = 'peer,agent,task,call,warning,trust,relay,equivocation,config';
-
 const name = `lmosd:${location.pathname}`;
 const locks = navigator.locks;
 // Without locks (plain http under a name is no secure context) each visible tab reads a stream of its own.
@@ -338,7 +335,7 @@ async function read(signal) {
       const since = lastSeq;
       await stream('v1/events', {
         signal: reading.signal,
-        params: { types: kindsAsked, since: since || undefined },
+        params: { since: since || undefined }, // all kinds that the rights include
         onOpen: () => {
           wait = 250;
           if (connected.peek() !== 'live') connected.value = 'live';

@@ -187,6 +187,7 @@ export const WORDS = {
   'Public': '',
   'Local': '',
   'Private': '',
+  'The node measures. The first values come within seconds.': '',
 
   // Node
   'A check failed': '',

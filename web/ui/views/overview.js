@@ -3,7 +3,7 @@ import { html, useMemo } from '../vendor/preact.js';
 import { now, status, useResource } from '../state.js';
 import { href } from '../router.js';
 import { Ago, Card, Command, cx, Dot, Heading, Icon, State, Steps } from '../ui.js';
-import { bytes, clean, dur, ms, num, plural, shortDID, t } from '../words.js';
+import { bytes, clean, date, dur, ms, num, plural, shortDID, t } from '../words.js';
 import { Chart } from '../charts.js';
 import { EventRow } from '../eventrow.js';
 import { useRecent } from '../journal.js';
@@ -57,13 +57,15 @@ function Charts() {
   const series = useResource('v1/series', { params: { window: '15m' }, every: 5000, pace: 2000 });
   const data = series.data;
   const times = useMemo(() => {
-    if (!data) return [];
+    const to = date(data?.to);
+    if (!to) return [];
     const n = data.items.calls?.length ?? 0;
-    const end = Math.floor(new Date(data.to).getTime() / 1000);
+    const end = Math.floor(to.getTime() / 1000);
     return Array.from({ length: n }, (_, i) => end - (n - 1 - i) * data.step_s);
   }, [data]);
   if (series.state === 'missing' || series.state === 'denied') return null;
   if (!data) return html`<${State} status=${series.state} error=${series.error} onRetry=${series.reload} />`;
+  if (!times.length) return html`<${Card} title=${t('Last 15 minutes')} testid="charts"><p class="muted" data-status="empty">${t('The node measures. The first values come within seconds.')}</p></${Card}>`;
   const items = data.items;
   const one = (n) => num(n);
   const rate = (n) => (n === null || n === undefined ? '–' : n > 0 && n < 1 ? n.toFixed(2) : num(n));
