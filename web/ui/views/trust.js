@@ -1,7 +1,7 @@
 // The view Trust: organizations, credentials, groups, invitations that wait, what callers may do, and the audit log.
 import { html, useId, useMemo, useState } from '../vendor/preact.js';
 import { Ago, Badge, Button, Card, Command, Copy, Dialog, Dot, Facts, Failure, Field, Heading, ID, Needs, Resource, Segments, State, Table, announce } from '../ui.js';
-import { may, session, status, useResource } from '../state.js';
+import { may, status, useResource } from '../state.js';
 import { get, seg, send } from '../api.js';
 import { go, href } from '../router.js';
 import { at, clean, date, num, plural, shortDID, t } from '../words.js';
@@ -379,8 +379,8 @@ function Decision({ result: r }) {
     ]} />
     ${(r.principal ?? []).length > 0 && html`<${Table} caption=${tableOf(t('What the node takes the caller for'))} rows=${r.principal} rowKey=${(p) => `${p.name} ${p.value} ${p.from}`} columns=${[
       { id: 'name', title: t('Property'), cell: (p) => clean(p.name, 40) },
-      { id: 'value', title: t('Value'), cell: (p) => html`<code class="break">${clean(p.value, 300)}</code>` },
-      { id: 'from', title: t('Known from'), cell: (p) => clean(p.from, 200), wide: true },
+      { id: 'value', title: t('Value'), cell: (p) => html`<code class="break">${clean(p.value, 300)}</code>`, wide: true },
+      { id: 'from', title: t('Known from'), cell: (p) => html`<span class="trust-from">${clean(p.from, 200)}</span>` },
     ]} />`}
   </div>`;
 }
@@ -417,18 +417,20 @@ const ages = { '': 'Any time', '1h': 'Last hour', '24h': 'Last day', '168h': 'La
 const decisions = { '': 'All', allow: 'Allowed', deny: 'Denied' };
 
 function Audit() {
-  session.value; // other rights are another document
+  return html`<${Card} title=${t('Audit log')} flush testid="trust-audit"><${Needs} rights="admin" title=${t('The audit log needs more rights: {rights}.', { rights: t('may change') })}><${AuditLog} /></${Needs}></${Card}>`;
+}
+
+function AuditLog() {
   const [filter, setFilter] = useState({ who: '', decision: '', since: '' });
   const [who, setWho] = useState('');
   const audit = useResource('v1/audit', { params: { who: filter.who, decision: filter.decision, since: filter.since, limit: 200 }, on: 'trust', pace: 2000 });
-  return html`<${Card} title=${t('Audit log')} flush testid="trust-audit">
-    ${may('admin') && html`<form class="toolbar trust-filter" onSubmit=${(e) => { e.preventDefault(); setFilter({ ...filter, who: who.trim() }); }}>
+  return html`<form class="toolbar trust-filter" onSubmit=${(e) => { e.preventDefault(); setFilter({ ...filter, who: who.trim() }); }}>
       <${Field} label=${t('Caller')}>${({ id }) => html`<input id=${id} type="search" value=${who} onInput=${(e) => setWho(e.currentTarget.value)} onChange=${(e) => setFilter({ ...filter, who: e.currentTarget.value.trim() })} autocomplete="off" spellcheck=${false} data-testid="audit-who" />`}</${Field}>
       <${Field} label=${t('Time')}>${({ id }) => html`<select id=${id} value=${filter.since} onChange=${(e) => setFilter({ ...filter, since: e.currentTarget.value })}>${Object.entries(ages).map(([v, text]) => html`<option key=${v} value=${v} selected=${v === filter.since}>${t(text)}</option>`)}</select>`}</${Field}>
       <${Field} label=${t('Decision')}>${({ id }) => html`<select id=${id} value=${filter.decision} onChange=${(e) => setFilter({ ...filter, decision: e.currentTarget.value })} data-testid="audit-decision">${Object.entries(decisions).map(([v, text]) => html`<option key=${v} value=${v} selected=${v === filter.decision}>${t(text)}</option>`)}</select>`}</${Field}>
       <${Button} icon="reload" onClick=${audit.reload}>${t('Reload')}</${Button}>
-    </form>`}
-    <${Resource} of=${audit} rights="admin" title=${t('The audit log needs more rights: {rights}.', { rights: t('may change') })} testid="audit">${(d) => html`
+    </form>
+    <${Resource} of=${audit} rights="admin" testid="audit">${(d) => html`
       <div class="row trust-head" data-testid="audit-head" data-verified=${d.verified ? 'true' : 'false'}>
         <${Badge} tone=${d.verified ? 'good' : 'bad'}>${t(d.verified ? 'Chain and signatures are intact' : 'Not intact')}</${Badge}>
         ${d.head && html`<span class="muted">${t('Head')}</span><${ID} value=${d.head} short=${false} />`}
@@ -443,6 +445,5 @@ function Audit() {
           { id: 'what', title: t('What'), cell: (l) => html`<span class="break">${[clean(l.action, 30), [clean(l.thing, 100), clean(l.name, 60)].filter(Boolean).join('/'), clean(l.detail, 300)].filter(Boolean).join(' · ') || '–'}</span>${l.times > 1 && html` <span class="muted">× ${num(l.times)}</span>`}`, wide: true },
           { id: 'rule', title: t('Rule'), value: (l) => l.rule, cell: (l) => (l.rule || l.code ? html`<code>${clean(l.rule || l.code, 80)}</code>` : '–'), hide: true },
           { id: 'seq', title: t('Line'), value: (l) => l.seq, cell: (l) => html`<code title=${clean(l.hash, 100)}>${clean(l.id ?? String(l.seq), 30)}</code>`, end: true, hide: true },
-        ]} />`}`}</${Resource}>
-  </${Card}>`;
+        ]} />`}`}</${Resource}>`;
 }
