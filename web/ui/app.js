@@ -19,7 +19,7 @@ function Header() {
   const s = status.value;
   const state = connected.value;
   return html`<header class="top">
-    <a class="brand" href=${href('overview')} aria-label=${t('Overview')}><img src="icon.svg" alt="" width="24" height="24" /><span class="brand-name" data-testid="node-name">${clean(s?.name, 40) || 'lmosd'}</span></a>
+    <a class="brand" href=${href('overview')} aria-label=${`${clean(s?.name, 40) || 'lmosd'}, ${t('Overview')}`}><img src="icon.svg" alt="" width="24" height="24" /><span class="brand-name" data-testid="node-name">${clean(s?.name, 40) || 'lmosd'}</span></a>
     ${s?.network && html`<span class="network" title=${t('Network')}>${clean(s.network, 40)}</span>`}
     <span class="conn" data-testid="connection" data-status=${state} title=${t(connection[state])}><${Dot} tone=${dots[state]} /><span class="conn-text">${t(connection[state])}</span></span>
     <span class="grow"></span>
