@@ -56,6 +56,7 @@ export class Answer {
 
   /** feed takes bytes of the body. */
   feed(chunk) {
+    this.version++;
     if (this.first === undefined) this.first = clock() - this.start;
     this.bytes += chunk.byteLength;
     if (this.chunks && this.kept + chunk.byteLength <= maxKept) {
@@ -122,6 +123,7 @@ export class Answer {
   }
 
   end(status, error = null) {
+    this.version++;
     if (this.kind === 'parts') {
       this.pending(this.decoder.decode());
       this.part();
@@ -186,7 +188,7 @@ export async function receive(response, answer, changed) {
 const tones = { running: 'info', completed: 'good', failed: 'bad', canceled: 'warn' };
 const statusText = { running: 'running', completed: 'completed', failed: 'failed', canceled: 'canceled' };
 
-/** AnswerView shows an Answer; version is a number that changes with it. */
+/** AnswerView shows an Answer. version is that of the answer: the same props would be no change. */
 export function AnswerView({ answer, name, children }) {
   const [asParts, setAsParts] = useState(false);
   const pre = useRef(null);

@@ -32,9 +32,9 @@ const ranges = {
 
 function rangeText([both, least, most], low, high) {
   const has = (v) => typeof v === 'number';
-  if (has(low) && has(high)) return both({ low, high });
-  if (has(low)) return least({ low });
-  return has(high) ? most({ high }) : '';
+  if (has(low) && has(high)) return both({ low: num(low), high: num(high) });
+  if (has(low)) return least({ low: num(low) });
+  return has(high) ? most({ high: num(high) }) : '';
 }
 
 /** hintOf says what a schema demands, in words. A pattern is shown and never run: it may take hours. */

@@ -53,6 +53,11 @@ export function VirtualList({ items, rowHeight, label, rowKey, row, rowLabel, on
     return () => observer.disconnect();
   }, [measure]);
 
+  // A short list takes its own height; the style sheet bounds a long one.
+  useLayoutEffect(() => {
+    box.current.style.blockSize = `${items.length * rowHeight + 2}px`;
+  }, [items.length, rowHeight]);
+
   // A list that became shorter may be scrolled beyond its end.
   useEffect(measure, [items.length]);
 

@@ -294,6 +294,8 @@ export class Form {
       for (let i = 0; i < least; i++) this.add(d);
     } else if (f.kind === 'union' && d.index === '') {
       this.choose(d, '0');
+    } else if (f.kind === 'enum' && d.required && f.options.length === 1) {
+      d.index = '0';
     }
   }
 

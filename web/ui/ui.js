@@ -161,7 +161,10 @@ export function ID({ value, short = true, copy = true }) {
 export function Ago({ value }) {
   const d = date(value);
   if (!d) return html`<span>${t('never')}</span>`;
-  return html`<time datetime=${d.toISOString()} title=${at(d)}>${ago(d, Math.max(now.value, Date.now() - 10_000))}</time>`;
+  const shared = Math.max(now.value, Date.now() - 10_000);
+  // The shared clock may be older than what happened just now.
+  const base = d.getTime() <= Date.now() + 1000 ? Math.max(shared, d.getTime()) : shared;
+  return html`<time datetime=${d.toISOString()} title=${at(d)}>${ago(d, base)}</time>`;
 }
 
 /** Card is a part of a view with a title of level 2. */

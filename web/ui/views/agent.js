@@ -1,14 +1,14 @@
 // One agent: who vouches for its description, how it is reached, and what it can: actions, properties and events, called from here.
 import { html, useEffect, useId, useMemo, useRef, useState } from '../vendor/preact.js';
 import { base, get, isAbort, request, seg, send, stream } from '../api.js';
-import { may, on, status, useResource } from '../state.js';
-import { go, href } from '../router.js';
-import { Ago, announce, Badge, Button, Card, Copy, cx, Dialog, Facts, Failure, Heading, ID, Icon, Segments, SignIn, State } from '../ui.js';
-import { at, bytes, clean, link, ms, num, plural, shortDID, t, time } from '../words.js';
+import { may, on, useResource } from '../state.js';
+import { href } from '../router.js';
+import { Ago, announce, Badge, Button, Card, Copy, Dialog, Facts, Failure, Heading, ID, Icon, Segments, SignIn, State } from '../ui.js';
+import { bytes, clean, link, ms, num, plural, shortDID, t, time } from '../words.js';
 import { Answer, AnswerView, receive } from '../answer.js';
 import { curl, javascript, lmosd, python } from '../copyas.js';
 import { Form, SchemaForm } from '../form.js';
-import { FollowedTask, taskOf, Value } from '../task.js';
+import { FollowedTask, taskOf } from '../task.js';
 import { parseTiming, Waterfall } from '../waterfall.js';
 
 export const title = 'Agent';
@@ -22,20 +22,44 @@ const page = 50;
 export default function Agent({ route }) {
   const resource = useResource(`v1/agents/${seg(route.ref)}`);
   const { data } = resource;
-  const ref = data?.agent?.ref;
+  const agent = data?.agent;
+  const ref = agent?.ref;
   useEffect(() => on('agent', (event) => (event.kind === 'gap' || event.thing === (ref ?? route.ref)) && resource.reload()), [ref]);
   const [gone, setGone] = useState(null);
+  const [dialog, setDialog] = useState('');
+  const [ping, setPing] = useState(null);
+  const measure = async () => {
+    setPing({ busy: true });
+    try {
+      const { body } = await send('POST', `v1/ping/${seg(ref)}`, undefined, { params: { n: 5 } });
+      setPing(body);
+      announce(t('Ping: {time}', { time: ms(median(body.rtt_ms ?? [])) }));
+    } catch (error) {
+      setPing({ error });
+    }
+  };
   if (gone) {
     return html`<${Heading} title=${t('Withdrawn')} /><div class="state" data-status="empty" data-testid="withdrawn"><p class="state-title">${t('{name} is withdrawn.', { name: clean(gone.name, 80) })}</p>
       <a class="button" href=${href('agents')}>${t('All agents')}</a></div>`;
   }
-  if (!data?.agent) {
+  // The heading stays the same element while the rest loads: it has the focus.
+  if (!agent) {
     const missing = resource.error?.status === 404 || resource.error?.status === 410;
     return html`<${Heading} title=${clean(route.ref.split('|')[0], 80)} />
-      <${State} status=${resource.state === 'ready' ? 'empty' : resource.state} error=${missing ? { ...problemOf(resource.error) } : resource.error} rights="read" onRetry=${resource.reload} testid="agent-state" />
+      <${State} status=${resource.state === 'ready' ? 'empty' : resource.state} error=${missing ? problemOf(resource.error) : resource.error} rights="read" onRetry=${resource.reload} testid="agent-state" />
       <p><a href=${href('agents')}>${t('All agents')}</a></p>`;
   }
-  return html`<${Known} key=${ref} data=${data} route=${route} failed=${resource.error} reload=${resource.reload} onGone=${setGone} />`;
+  const state = Object.hasOwn(stateTexts, agent.state) ? agent.state : 'unknown';
+  const number = agent.version ?? data.td?.version?.instance;
+  const version = typeof number === 'string' ? clean(number, 40) : '';
+  return html`<${Heading} title=${clean(agent.title || agent.name, 120)} sub=${[clean(agent.name, 80), version].filter(Boolean).join(' · ')}>
+      <${Badge} tone=${stateTones[state]} testid="agent-reach">${t(stateTexts[state])}</${Badge}>
+      ${agent.local && html`<${Badge} tone="accent">${t('here')}</${Badge}>`}
+      ${may('call') && html`<${Button} onClick=${measure} busy=${ping?.busy} data-testid="ping">${t('Ping')}</${Button}>`}
+      ${may('admin') && agent.local && html`<${Button} kind="danger" onClick=${() => setDialog('withdraw')} data-testid="withdraw">${t('Withdraw')}</${Button}>`}
+    </${Heading}>
+    <${Known} key=${ref} data=${data} route=${route} failed=${resource.error} ping=${ping} reload=${resource.reload} />
+    ${dialog === 'withdraw' && html`<${Withdraw} agent=${agent} onClose=${() => setDialog('')} onGone=${setGone} />`}`;
 }
 
 // An agent that is not found is no route that is missing.
@@ -46,39 +70,17 @@ function problemOf(error) {
 const stateTones = { reachable: 'good', unreachable: 'bad', refused: 'warn', unknown: '' };
 const stateTexts = { reachable: 'reachable', unreachable: 'unreachable', refused: 'refused', unknown: 'unknown' };
 
-function Known({ data, route, failed, reload, onGone }) {
+function Known({ data, route, failed, ping, reload }) {
   const { agent, signature, td = {} } = data;
-  const [dialog, setDialog] = useState('');
-  const [ping, setPing] = useState(null);
   const [via, setVia] = useState('');
   const [ask, setAsk] = useAsk();
   const paths = useResource(`v1/paths/${seg(agent.ref)}`);
-  const state = Object.hasOwn(stateTexts, agent.state) ? agent.state : 'unknown';
-  const version = typeof agent.version === 'string' ? agent.version : typeof td.version?.instance === 'string' ? td.version.instance : '';
-
-  const measure = async () => {
-    setPing({ busy: true });
-    try {
-      const { body } = await send('POST', `v1/ping/${seg(agent.ref)}`, undefined, { params: { n: 5 } });
-      setPing(body);
-      announce(t('Ping: {time}', { time: ms(median(body.rtt_ms ?? [])) }));
-    } catch (error) {
-      setPing({ error });
-    }
-  };
-
   const actions = entries(td.actions);
   const properties = entries(td.properties);
   const events = entries(td.events);
   const shared = { agent, via, ask, td };
   const wanted = route.query.get('action') ?? '';
-  return html`<${Heading} title=${clean(agent.title || agent.name, 120)} sub=${version ? `${clean(agent.name, 80)} · ${clean(version, 40)}` : clean(agent.name, 80)}>
-      <${Badge} tone=${stateTones[state]} testid="agent-reach">${t(stateTexts[state])}</${Badge}>
-      ${agent.local && html`<${Badge} tone="accent">${t('here')}</${Badge}>`}
-      ${may('call') && html`<${Button} onClick=${measure} busy=${ping?.busy} data-testid="ping">${t('Ping')}</${Button}>`}
-      ${may('admin') && agent.local && html`<${Button} kind="danger" onClick=${() => setDialog('withdraw')} data-testid="withdraw">${t('Withdraw')}</${Button}>`}
-    </${Heading}>
-    <div class="agent" data-status="ready" data-testid="agent">
+  return html`<div class="agent" data-status="ready" data-testid="agent">
     ${failed && html`<${Failure} error=${failed} onRetry=${reload} />`}
     ${data.moved_from && html`<p class="note" data-testid="moved">${t('{name} has moved: this is its successor.', { name: clean(data.moved_from, 120) })}</p>`}
     ${agent.resembles && html`<p class="note warn" data-testid="resembles"><${Icon} name="warning" />${t('The name looks like {name}. Compare the owners before you call it.', { name: clean(agent.resembles, 80) })}</p>`}
@@ -101,8 +103,7 @@ function Known({ data, route, failed, reload, onGone }) {
         <${About} agent=${agent} td=${td} />
         <${Raw} data=${data} />
       </div>
-    </div></div>
-    ${dialog === 'withdraw' && html`<${Withdraw} agent=${agent} onClose=${() => setDialog('')} onGone=${onGone} />`}`;
+    </div></div>`;
 }
 
 // ---- What it is ----
@@ -110,17 +111,17 @@ function Known({ data, route, failed, reload, onGone }) {
 /** Chain shows what was verified, each step with its result. */
 function Chain({ agent, signature = {} }) {
   const steps = [
-    [signature.verified, t('signed by'), html`<${ID} value=${signature.method || agent.owner} />`],
-    [signature.verified, t('suite'), clean(signature.cryptosuite, 60)],
-    [!agent.equivocation, agent.equivocation ? t('two versions') : t('one version'), t('number {seq}', { seq: num(signature.seq) })],
+    [signature.verified === true, t('signed by'), html`<${ID} value=${signature.method || agent.owner} />`],
+    [signature.verified === true, t('suite'), clean(signature.cryptosuite, 60)],
+    [!agent.equivocation, agent.equivocation ? t('two versions') : t('one version'), t('number {seq}', { seq: String(signature.seq ?? '') })],
     [(agent.hosts ?? []).length > 0, plural((agent.hosts ?? []).length, 'host'), html`${(agent.hosts ?? []).slice(0, 8).map((one) => html`<${ID} key=${one} value=${one} />`)}`],
     [new Date(agent.expires) > new Date(), t('expires'), html`<${Ago} value=${agent.expires} />`],
   ];
-  if (agent.grant) steps.splice(3, 0, [true, t('grant'), t('number {seq}', { seq: num(agent.grant.number) })]);
+  if (agent.grant) steps.splice(3, 0, [true, t('grant'), t('number {seq}', { seq: String(agent.grant.number) })]);
   const org = agent.organization;
-  if (org) steps.splice(1, 0, [org.state !== 'claimed', t('organization'), html`${clean(org.name || org.did, 80)} <${Badge} tone=${org.state === 'claimed' ? 'warn' : 'good'}>${t(orgText[org.state] ?? 'claimed')}</${Badge}>`]);
-  return html`<${Card} title=${t('Chain of trust')} testid="chain"><ol class="chain">${steps.map(([ok, name, value]) => html`<li key=${name} class=${ok ? 'ok' : 'bad'} data-ok=${ok ? 'true' : 'false'}>
-      <${Icon} name=${ok ? 'check' : 'warning'} size=${16} /><span class="visually-hidden">${ok ? t('verified') : t('not verified')}</span><span class="chain-name">${name}</span><span class="chain-value">${value}</span></li>`)}</ol>
+  if (org) steps.splice(1, 0, [org.state === 'claimed' ? 'warn' : true, t('organization'), html`${clean(org.name || org.did, 80)} <${Badge} tone=${org.state === 'claimed' ? 'warn' : 'good'}>${t(orgText[org.state] ?? 'claimed')}</${Badge}>`]);
+  return html`<${Card} title=${t('Chain of trust')} testid="chain"><ol class="chain">${steps.map(([ok, name, value]) => html`<li key=${name} class=${ok === 'warn' ? 'warn' : ok ? 'ok' : 'bad'} data-ok=${ok === true ? 'true' : 'false'}>
+      <${Icon} name=${ok === true ? 'check' : 'warning'} size=${16} /><span class="visually-hidden">${ok === true ? t('verified') : t('not verified')}</span><span class="chain-name">${name}</span><span class="chain-value">${value}</span></li>`)}</ol>
     <${Facts} items=${[
       [t('Signed'), signature.created && html`<${Ago} value=${signature.created} />`],
       [t('SHA-256'), signature.sha256 && html`<${ID} value=${signature.sha256} />`],
@@ -135,7 +136,7 @@ const orgText = { own: 'own', partner: 'partner', proven: 'proven', claimed: 'cl
 function Evidence({ evidence }) {
   const records = (evidence.records ?? []).slice(0, 4);
   return html`<${Card} title=${t('Evidence of equivocation')} tone="bad" testid="equivocation">
-    <p>${t('The owner signed two records with number {seq}. Nodes may see different descriptions.', { seq: num(evidence.seq) })}</p>
+    <p>${t('The owner signed two records with number {seq}. Nodes may see different descriptions.', { seq: String(evidence.seq) })}</p>
     <${Facts} items=${[[t('Owner'), html`<${ID} value=${evidence.owner} />`], [t('Seen'), html`<${Ago} value=${evidence.seen} />`]]} />
     ${records.map((record, i) => html`<div class="value" key=${i}><div class="value-head"><span class="muted">${t('Record {n}', { n: i + 1 })}</span><${Copy} text=${String(record)} label=${t('Record {n}', { n: i + 1 })} /></div>
       <pre class="answer-text small" tabindex="0" role="region" aria-label=${t('Record {n}', { n: i + 1 })}>${clean(record, 4000)}</pre></div>`)}
@@ -195,7 +196,7 @@ function Raw({ data }) {
     <div class="buttons"><${Button} aria-expanded=${open === 'td' ? 'true' : 'false'} onClick=${() => setOpen(open === 'td' ? '' : 'td')} data-testid="raw-td">${t('Show the description')}</${Button}>
       <${Button} aria-expanded=${open === 'record' ? 'true' : 'false'} onClick=${() => setOpen(open === 'record' ? '' : 'record')}>${t('Show the record')}</${Button}></div>
     ${open && html`<div class="value"><div class="value-head"><span class="muted">${bytes(text.length)}</span><${Copy} text=${text} label=${t('Thing Description')} /></div>
-      <pre class="answer-text" tabindex="0" role="region" aria-label=${t('Thing Description')} data-testid="raw-text">${shown}</pre></div>`}
+      <pre class="answer-text" tabindex="0" role="region" aria-label=${t('Text')} data-testid="raw-text">${shown}</pre></div>`}
   </${Card}>`;
 }
 
@@ -249,7 +250,7 @@ function Affordance({ name, of: a, badges, open: initial, children, testid }) {
     <div class="affordance-head"><h3><button type="button" class="disclose" aria-expanded=${open ? 'true' : 'false'} aria-controls=${id} onClick=${() => setOpen(!open)}>${heading}</button></h3>
       ${heading !== name && html`<code class="muted clip">${clean(name, 80)}</code>`}${badges}</div>
     ${typeof a.description === 'string' && a.description && html`<p class="affordance-text">${clean(a.description, open ? 2000 : 160)}</p>`}
-    <div id=${id}>${open && children}</div>
+    <div id=${id} class="affordance-body">${open && children}</div>
   </section>`;
 }
 
@@ -321,7 +322,6 @@ function Action({ agent, td, name, action, open, via, ask, text, first }) {
   const [confirm, setConfirm] = useState(false);
   const [, draw] = useState(0);
   const running = useRef(null);
-  const body = useRef(null);
   const [copied, setCopied] = useState(false);
   useEffect(() => () => running.current?.abort(), []);
 
@@ -397,7 +397,6 @@ function Action({ agent, td, name, action, open, via, ask, text, first }) {
     <${Button} kind="quiet" icon="copy" aria-expanded=${copied ? 'true' : 'false'} onClick=${() => setCopied(!copied)} data-testid="copy-as">${t('Copy as')}</${Button}>
   </div>`;
   return html`<${Affordance} name=${name} of=${action} badges=${badges} open=${open || Boolean(text && first)} testid="action">
-    <div ref=${body}>
     ${variables && html`<${SchemaForm} form=${variables} problems=${problems} label=${t('Variables of {name}', { name: clean(name, 60) })} onSubmit=${call} onChange=${() => draw((n) => n + 1)} />`}
     ${media
       ? html`<form class="schema-form" onSubmit=${(event) => { event.preventDefault(); call(); }}><${MediaInput} media=${media} onChange=${setFile} />${buttons}</form>`
@@ -407,10 +406,9 @@ function Action({ agent, td, name, action, open, via, ask, text, first }) {
     ${confirm && html`<${Dialog} title=${t('Call {name}?', { name: clean(name, 60) })} onClose=${() => setConfirm(false)} testid="confirm-call"><p>${t('The description does not say that a second call has no further effect.')}</p>
       <div class="buttons"><${Button} kind="primary" onClick=${call} data-testid="confirm">${t('Call')}</${Button}><${Button} onClick=${() => setConfirm(false)}>${t('Do not call')}</${Button}></div></${Dialog}>`}
     ${run && html`${failed && html`<${Failure} error=${failed} />`}
-      ${(run.answer.status !== 'failed' || run.answer.bytes > 0) && !run.task && html`<${AnswerView} answer=${run.answer} name=${name} />`}
+      ${(run.answer.status !== 'failed' || run.answer.bytes > 0) && !run.task && html`<${AnswerView} answer=${run.answer} version=${run.answer.version} name=${name} />`}
       ${run.task && html`<${FollowedTask} key=${run.task.id} first=${run.task} />`}
-      ${run.answer.status !== 'running' && !failed && html`<${CallTrace} run=${run} />`}`}
-    </div>
+      ${run.answer.status !== 'running' && !failed && html`<${CallTrace} run=${run} record=${run.record} />`}`}
   </${Affordance}>`;
 }
 
@@ -521,7 +519,7 @@ function Property({ agent, td, name, property, open, via }) {
       : html`<${SignIn} rights="call" />`}
     ${copied && html`<${CopyAs} request=${{ ref: agent.ref, name, op: feed.running ? 'observe' : editing ? 'write' : 'read', input: editing ? form.body().text ?? '' : undefined, variables: variablesOf(variables).variables }} />`}
     ${error && html`<${Failure} error=${error} />`}
-    ${value && html`<${AnswerView} answer=${value} name=${name} />`}
+    ${value && html`<${AnswerView} answer=${value} version=${value.version} name=${name} />`}
     ${editing && may('call') && html`<${SchemaForm} form=${form} problems=${problems} label=${t('New value of {name}', { name: clean(name, 60) })} onSubmit=${write} testid="property-form">
       <div class="buttons"><button type="submit" class="button primary" disabled=${busy === 'write'} data-testid="write">${t('Write')}</button></div></${SchemaForm}>`}
     <${FeedView} feed=${feed} label=${t('Values')} />
