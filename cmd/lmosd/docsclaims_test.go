@@ -20,6 +20,8 @@ type claim struct {
 
 // claims has an entry for each line of the pages that [claimed] matches.
 var claims = []claim{
+	{"docs/api.md", "each 5 s, of `?window=` (15 min at most)", "journal/samples.go", "Window = 15 * time.Minute"},
+	{"docs/api.md", "equivocations are compared each 5 s", "journal/samples.go", "Step = 5 * time.Second"},
 	{"docs/api.md", "for 3 s at most: `status`", "gateway/ledger.go", "= 3 * time.Second // in all"},
 	{"docs/api.md", "at most 32 KiB, to the other members", "api/groups.go", "MaxGroupEvent = 32 << 10"},
 	{"docs/api.md", "They wait 400 ms for it", "directory/presence/presence.go", "= 400 * time.Millisecond"},

@@ -21,19 +21,26 @@ func (a *app) status(ctx context.Context) (*api.Status, error) {
 }
 
 func newStatusCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	var history bool
+	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "show the state of the node: peers, agents, calls, warnings",
-		Long:  "Shows the state of the node and its warnings.",
+		Long:  "Shows the state of the node and its warnings; with --history, its load in the last 15 minutes.",
 		Example: `  lmosd status
+  lmosd status --history
   lmosd status -o json --jq .state
   lmosd status --node http://127.0.0.1:4670`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly, "lmosd peers, lmosd id"),
 		Args:        cli.Takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if history {
+				return a.showHistory(cmd.Context())
+			}
 			return a.showStatus(cmd.Context())
 		},
 	}
+	cmd.Flags().BoolVar(&history, "history", false, "show the load of the last 15 minutes: calls, errors, times, peers, agents, memory")
+	return cmd
 }
 
 func (a *app) showStatus(ctx context.Context) error {

@@ -102,6 +102,8 @@ func allCommands() []command {
 		{"node", "status", newStatusCommand},
 		{"node", "peers", newPeersCommand},
 		{"node", "net", newNetCommand},
+		{"node", "events", newEventsCommand},
+		{"node", "calls", newCallsCommand},
 		{"operate", "audit", console(auditcmd.NewCommand)},
 		{"operate", "config", console(configcmd.NewConfigCommand)},
 		{"operate", "group", newGroupCommand},

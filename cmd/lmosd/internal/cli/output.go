@@ -124,10 +124,7 @@ func (c *Console) writeLines(doc any) error {
 	var list struct {
 		Items []json.RawMessage `json:"items"`
 	}
-	if err := json.Unmarshal(b, &list); err != nil {
-		return err
-	}
-	if list.Items == nil {
+	if json.Unmarshal(b, &list) != nil || list.Items == nil { // items that are an object are no list
 		return c.Print(b)
 	}
 	for _, item := range list.Items {

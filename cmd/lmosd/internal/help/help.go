@@ -126,9 +126,13 @@ func onFirstPage(c *cobra.Command) (name, short string) {
 		return "demo|testnet", "run a scripted demo, or a local test network"
 	case "completion":
 		return "completion|version", "print the completion script of a shell; the version of this program"
+	case "events":
+		return "events|calls", "print what happened at the node; list its last calls, with their stages"
+	case "peers":
+		return "peers|net", "list or connect nodes; show how others reach this one"
 	case "org":
 		return "org|trust", "organizations: members, partners, invitations, revocation"
-	case "delegate", "login", "logout", "route", "write", "trace", "trust", "unpublish", "version", "mcp", "testnet", "move":
+	case "calls", "net", "delegate", "login", "logout", "route", "write", "trace", "trust", "unpublish", "version", "mcp", "testnet", "move":
 		return "", ""
 	}
 	return c.Name(), c.Short
