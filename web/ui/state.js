@@ -292,11 +292,22 @@ function take(event) {
   deliver(event);
 }
 
+// Events go to the other tabs together: a message for each costs more than the event.
+let outbox = [];
+function share(event) {
+  outbox.push(event);
+  if (outbox.length > 1) return;
+  setTimeout(() => {
+    channel.postMessage({ type: 'events', events: outbox });
+    outbox = [];
+  }, 20);
+}
+
 if (channel) {
   channel.onmessage = ({ data }) => {
-    if (data.type === 'event') {
+    if (data.type === 'events') {
       hooks.reached(true);
-      take(data.event);
+      data.events.forEach(take);
       if (connected.peek() === 'connecting') connected.value = 'live';
     } else if (data.type === 'open') {
       hooks.reached(true);
@@ -351,7 +362,7 @@ async function read(signal) {
         },
         onEvent: ({ data }) => {
           if (!data || typeof data !== 'object') return;
-          channel?.postMessage({ type: 'event', event: data });
+          if (channel) share(data);
           take(data);
         },
       });

@@ -316,7 +316,7 @@ export function Table({ caption, columns, rows, rowKey, sort: initial = '', onOp
     setSort(descending ? `-${c.id}` : c.id);
     announce(t(descending ? 'Sorted by {column}, descending' : 'Sorted by {column}, ascending', { column: c.title }));
   };
-  return html`<div class="table-wrap" tabindex="0" role="region" aria-label=${caption}><table data-testid=${testid}>
+  return html`<div class="table-wrap" tabindex="0" role="group" aria-label=${caption}><table data-testid=${testid}>
     <caption class="visually-hidden">${caption}</caption>
     <thead><tr>${columns.map((c) => html`<th key=${c.id} scope="col" class=${cx(c.end && 'end', c.hide && 'wide-only', c.wide && 'wide')}
       aria-sort=${by === c ? (down ? 'descending' : 'ascending') : undefined}>
