@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/vc"
@@ -12,7 +13,14 @@ import (
 	"github.com/lmosd/lmosd/trust/exchange"
 )
 
-// connected prepares the hello of a new peer.
+// A turn is the hello on a new connection of a peer. Its end decides about the connection.
+type turn struct {
+	known context.Context // ends when it is known who the peer is, after [waitFor] at the latest
+	end   context.CancelFunc
+}
+
+// connected begins a turn. A connection that begins beside an earlier one, or before the end of that one is reported, has a turn of its own if the
+// earlier turn has ended: otherwise nothing would close it.
 func (t *Trust) connected(_ network.Network, c network.Conn) {
 	id, err := did.FromPeer([]byte(c.RemotePeer()))
 	if err != nil {
@@ -21,32 +29,37 @@ func (t *Trust) connected(_ network.Network, c network.Conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n, dialled := t.nodeLocked(id), c.Stat().Direction == network.DirOutbound
-	if n.hello != nil {
+	if n.turn != nil {
 		if dialled { // the peer may have started again, before this node has noticed the end of the first connection
 			t.background(func(ctx context.Context) { t.hello(ctx, id) })
 		}
 		return
 	}
-	n.hello, n.done = make(chan struct{}), false
-	t.online[id] = n
-	t.touchSiblingsLocked(n)
-	t.background(func(ctx context.Context) { t.runHello(ctx, id, dialled) })
+	if n.hello == nil {
+		n.hello, n.done = make(chan struct{}), false
+		t.online[id] = n
+		t.touchSiblingsLocked(n)
+	}
+	its := &turn{}
+	its.known, its.end = context.WithTimeout(t.ctx, waitFor)
+	n.turn = its
+	t.background(func(ctx context.Context) { t.runHello(ctx, id, its, dialled) })
 }
 
 // disconnected forgets the hello of a peer without connections.
 func (t *Trust) disconnected(w network.Network, c network.Conn) {
 	id, err := did.FromPeer([]byte(c.RemotePeer()))
-	if err != nil || w.Connectedness(c.RemotePeer()) == network.Connected || w.Connectedness(c.RemotePeer()) == network.Limited {
+	if err != nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.nodes[id]
-	if n == nil {
+	if n == nil || isConnected(w, c.RemotePeer()) { // asked while mu is held: a connection that is reported meanwhile stays known
 		return
 	}
 	t.endHelloLocked(n)
-	n.hello = nil
+	n.hello, n.turn = nil, nil
 	delete(t.online, id)
 	if len(t.shown.of[id]) > 0 { // it shows them again
 		delete(t.shown.of, id)
@@ -58,29 +71,41 @@ func (t *Trust) disconnected(w network.Network, c network.Conn) {
 	}
 }
 
+func isConnected(w network.Network, id peer.ID) bool {
+	c := w.Connectedness(id)
+	return c == network.Connected || c == network.Limited
+}
+
 // endHelloLocked ends the waiting for a hello.
 func (t *Trust) endHelloLocked(n *node) {
+	if n.turn != nil {
+		n.turn.end()
+	}
 	if n.hello != nil && !n.done {
 		n.done = true
 		close(n.hello)
 	}
 }
 
-// runHello exchanges credentials with a new peer: the dialing node begins. Then a peer that may not be connected is disconnected.
-func (t *Trust) runHello(ctx context.Context, id did.DID, dialled bool) {
+// runHello exchanges credentials with a peer on a new connection: the dialing node begins. Then a peer that may not be connected is disconnected, from
+// all connections that were reported before. A turn whose connection has ended decides nothing: a later connection has its own turn.
+func (t *Trust) runHello(ctx context.Context, id did.DID, its *turn, dialled bool) {
 	if dialled {
 		t.present(ctx, id) // first: the peer may decide the first call after the hello
 		t.hello(ctx, id)
 	} else {
-		t.Wait(ctx, id)
+		<-its.known.Done()
 		t.present(ctx, id)
 	}
 	t.mu.Lock()
-	if n := t.nodes[id]; n != nil {
+	n := t.nodes[id]
+	current := n != nil && n.turn == its
+	if current {
 		t.endHelloLocked(n)
+		n.turn = nil
 	}
 	t.mu.Unlock()
-	if ctx.Err() == nil {
+	if current && ctx.Err() == nil {
 		t.o.OnHello(id)
 		t.met(id)
 	}

@@ -22,6 +22,7 @@ type node struct {
 	principal  *did.Principal   // never nil
 	hello      chan struct{}    // closed when it is known who it is, as far as it says; nil: no connection
 	done       bool             // hello is closed
+	turn       *turn            // of the connections that are not decided; nil: there are none
 	lacking    []exchange.Known // what it has and this node lacks
 	learning   bool             // a goroutine gets that
 	place      int              // in register.ends
