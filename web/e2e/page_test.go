@@ -248,3 +248,14 @@ func quote(s string) string {
 	}
 	return string(b)
 }
+
+// evalVoid evaluates statements.
+func evalVoid(script string) chromedp.Action {
+	return chromedp.Evaluate("{"+script+"}; undefined", nil)
+}
+
+// keys types on the element that has the focus; \r is Enter.
+func (p *page) keys(text string) {
+	p.t.Helper()
+	p.do(chromedp.KeyEvent(text))
+}
