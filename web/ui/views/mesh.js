@@ -42,6 +42,13 @@ function relationsOf(topology, partners) {
   return map;
 }
 
+// tidy cuts what other nodes say of themselves, and drops what is no node.
+function tidy(topology) {
+  const nodes = (topology.nodes ?? []).filter((n) => typeof n?.did === 'string')
+    .map((n) => ({ ...n, name: clean(n.name, 60), organization: clean(n.organization, 120), roles: (n.roles ?? []).slice(0, 16).map((r) => clean(r, 40)) }));
+  return { ...topology, nodes, links: (topology.links ?? []).filter((l) => typeof l?.from === 'string' && typeof l?.to === 'string') };
+}
+
 /**
  * patched applies events to a topology that are newer than it: peers that came and went. The next answer of the node has them all.
  * @param {any} topology
@@ -85,15 +92,16 @@ function useNarrow() {
 }
 
 export default function Mesh({ route }) {
-  const scope = Object.hasOwn(scopes, route.query.get('scope') ?? '') ? route.query.get('scope') : 'organization';
+  const scope = Object.hasOwn(scopes, route.query.get('scope') ?? '') ? route.query.get('scope') : 'mesh';
   const chosen = route.query.get('node') ?? '';
   const topology = useResource('v1/topology', { params: { scope, limit: LIMIT }, on: 'peer', pace: EVERY, every: EVERY });
   const partners = useResource('v1/trust/partners', { on: 'trust', pace: 5000 });
   const calls = useResource(may('admin') ? 'v1/calls' : null, { params: { limit: 1 }, on: 'call', pace: 2000 });
-  const shown = usePatched(topology.data);
+  const data = useMemo(() => (topology.data ? tidy(topology.data) : null), [topology.data]);
+  const shown = usePatched(data);
   const trust = useMemo(() => (shown ? relationsOf(shown, partners.data?.items ?? []) : new Map()), [shown, partners.data]);
   const narrow = useNarrow();
-  const address = (change) => href('mesh', '', { scope: scope === 'organization' ? '' : scope, node: chosen, ...change });
+  const address = (change) => href('mesh', '', { scope: scope === 'mesh' ? '' : scope, node: chosen, ...change });
   const choose = (did) => go(address({ node: did }), { replace: true });
   const node = shown?.nodes.find((n) => n.did === chosen) ?? null;
   const call = may('admin') ? calls.data?.items?.[0] : null;
@@ -107,7 +115,7 @@ export default function Mesh({ route }) {
   };
   return html`<${Heading} title=${t('Mesh')}>
       <${Segments} label=${t('Nodes of')} value=${scope} options=${Object.entries(scopes).map(([id, text]) => [id, t(text)])} testid="mesh-scope"
-        onChange=${(next) => go(address({ scope: next === 'organization' ? '' : next }), { replace: true })} />
+        onChange=${(next) => go(address({ scope: next === 'mesh' ? '' : next }), { replace: true })} />
     </${Heading}>
     <${Resource} of=${{ ...topology, data: topology.data && shown }} rights="read" testid="mesh" empty=${(d) => d.nodes.length < 2 && html`<${Alone} scope=${scope} />`}>${view}</${Resource}>`;
 }

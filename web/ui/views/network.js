@@ -134,7 +134,7 @@ function Peer({ did }) {
 }
 
 function Peers({ peers }) {
-  return html`<${Card} title=${t('Connected nodes')} sub=${peers.data ? plural(peers.data.items.length, 'node') : ''} flush testid="net-peers">
+  return html`<${Card} title=${t('Connected nodes')} sub=${peers.data ? plural((peers.data.items ?? []).length, 'node') : ''} flush testid="net-peers">
     <${Resource} of=${peers} rights="read" empty=${(d) => (d.items ?? []).length === 0 && html`<${State} status="empty" title=${t('This node is connected to no other node.')} commands=${['lmosd peers connect MULTIADDR']} />`}>${(d) => html`<${Table}
       caption=${tableOf(t('Connected nodes'))} rows=${d.items} rowKey=${(p) => p.did + p.addr} sort="rtt" limit=${500} testid="peers" columns=${[
         { id: 'did', title: t('Node'), value: (p) => p.did, cell: (p) => html`<${Peer} did=${p.did} />`, wide: true },

@@ -1,5 +1,5 @@
 // The view Trust: organizations, credentials, groups, invitations that wait, what callers may do, and the audit log.
-import { html, useId, useMemo, useState } from '../vendor/preact.js';
+import { html, useEffect, useId, useMemo, useState } from '../vendor/preact.js';
 import { Ago, Badge, Button, Card, Command, Copy, Dialog, Dot, Facts, Failure, Field, Heading, ID, Needs, Resource, Segments, State, Table, announce } from '../ui.js';
 import { may, status, useResource } from '../state.js';
 import { get, seg, send } from '../api.js';
@@ -45,16 +45,27 @@ async function orNone(path, options) {
   }
 }
 
+// A node without an organization answers 404, which a browser logs as an error. The standing of the node tells whether it has one.
+async function ownOrganization(ask) {
+  const self = status.peek()?.did;
+  if (self) {
+    const standing = await ask(`v1/trust/standing/${seg(self)}`);
+    if (standing && !standing.roles?.length && !standing.organization) return null;
+  }
+  return ask('v1/org');
+}
+
 /** loadTrust returns what the rights of the page allow to see: all in one document, or what every reader may see. */
 async function loadTrust(path, options) {
   if (may('admin')) {
     const all = await orNone(path, options);
     if (all) return { ...all, full: true };
   }
-  const [organization, partners, groups] = await Promise.all(['v1/org', 'v1/trust/partners', 'v1/groups'].map((p) => orNone(p, options).catch((err) => {
+  const asked = (p) => orNone(p, options).catch((err) => {
     if (err.denied) return null;
     throw err;
-  })));
+  });
+  const [organization, partners, groups] = await Promise.all([ownOrganization(asked), asked('v1/trust/partners'), asked('v1/groups')]);
   const waiting = (partners?.items ?? []).filter((p) => p.state === 'unconfirmed' || p.state === 'suspended')
     .map((p) => ({ kind: 'partner', name: p.name, did: p.did, scid: p.scid, words: p.words, state: p.state }));
   return { organization, partners: partners?.items ?? [], groups: groups?.items ?? [], waiting, issuers: [], credentials: [], invitations: [], full: false };
@@ -68,6 +79,8 @@ export default function Trust({ route }) {
   const trust = useResource('v1/trust', { load: loadTrust, on: 'trust', pace: 1000, every: 15_000 });
   const waiting = trust.data?.waiting?.length ?? 0;
   const options = Object.entries(tabs).map(([id, text]) => [id, id === 'invitations' && waiting > 0 ? `${t(text)} · ${num(waiting)}` : t(text)]);
+  // On a phone the switch is wider than the page.
+  useEffect(() => document.querySelector('[data-testid="trust-tab"] [aria-pressed="true"]')?.scrollIntoView({ inline: 'nearest', block: 'nearest' }), [tab]);
   const views = {
     organizations: () => html`<${Resource} of=${trust} rights="read" testid="trust">${(d) => html`<${Organizations} trust=${d} />`}</${Resource}>`,
     invitations: () => html`<${Resource} of=${trust} rights="read" testid="trust">${(d) => html`<${Invitations} trust=${d} reload=${trust.reload} />`}</${Resource}>`,
@@ -109,7 +122,7 @@ function Own({ org }) {
     ${(org.issuers ?? []).length > 0 && html`<h3>${plural(org.issuers.length, 'issuer')}</h3><${Table} caption=${tableOf(t('Issuers'))} rows=${org.issuers} rowKey=${(i) => i.method} columns=${[
       { id: 'method', title: t('Key'), cell: (i) => html`<code>${clean(i.method, 20)}</code>` },
       { id: 'node', title: t('Node'), cell: (i) => (i.this ? t('This node') : i.node ? html`<${ID} value=${i.node} />` : t('unknown')), wide: true },
-      { id: 'list', title: t('Status list'), cell: (i) => (i.list_version ? html`${num(i.list_version)}, <${Ago} value=${i.list_from} />` : t('none received')) },
+      { id: 'list', title: t('Status list'), cell: (i) => (i.list_version ? html`<span class="nowrap"><${Ago} value=${i.list_from} /></span>` : t('none received')) },
     ]} />`}
     ${org.issuer && org.issuers?.length === 1 && html`<p class="muted">${t('There is one issuer. If it fails, credentials end and nothing can be revoked: a second one prevents that.')} <${Command} text="lmosd org issuer add NODE" /></p>`}
   </${Card}>`;
@@ -441,8 +454,8 @@ function AuditLog() {
         : html`<${Table} caption=${tableOf(t('Audit log'))} rows=${[...d.items].reverse()} rowKey=${(l) => l.id ?? l.seq} columns=${[
           { id: 'at', title: t('Time'), value: (l) => Date.parse(l.at), cell: (l) => html`<span class="nowrap"><${Ago} value=${l.at} /></span>` },
           { id: 'decision', title: t('Decision'), value: (l) => l.decision ?? '', cell: (l) => (l.decision ? html`<${Badge} tone=${l.decision === 'deny' ? 'bad' : 'good'}>${t(l.decision === 'deny' ? 'denied' : 'allowed')}</${Badge}>` : html`<${Badge}>${clean(l.event, 40) || t('change')}</${Badge}>`) },
-          { id: 'who', title: t('Caller'), value: (l) => l.who, cell: (l) => html`<span class="nowrap" title=${clean(l.who, 200)}>${l.who ? shortDID(l.who) : '–'}</span>` },
-          { id: 'what', title: t('What'), cell: (l) => html`<span class="break">${[clean(l.action, 30), [clean(l.thing, 100), clean(l.name, 60)].filter(Boolean).join('/'), clean(l.detail, 300)].filter(Boolean).join(' · ') || '–'}</span>${l.times > 1 && html` <span class="muted">× ${num(l.times)}</span>`}`, wide: true },
+          { id: 'who', title: t('Caller'), value: (l) => l.who, cell: (l) => html`<span class="nowrap" title=${clean(l.who, 200)}>${l.who ? shortDID(l.who) : '–'}</span>`, hide: true },
+          { id: 'what', title: t('What'), cell: (l) => html`<span class="trust-caller">${l.who ? shortDID(l.who) : ''}</span><span class="break">${[clean(l.action, 30), [clean(l.thing, 100), clean(l.name, 60)].filter(Boolean).join('/'), clean(l.detail, 300)].filter(Boolean).join(' · ') || '–'}</span>${l.times > 1 && html` <span class="muted">× ${num(l.times)}</span>`}`, wide: true },
           { id: 'rule', title: t('Rule'), value: (l) => l.rule, cell: (l) => (l.rule || l.code ? html`<code>${clean(l.rule || l.code, 80)}</code>` : '–'), hide: true },
           { id: 'seq', title: t('Line'), value: (l) => l.seq, cell: (l) => html`<code title=${clean(l.hash, 100)}>${clean(l.id ?? String(l.seq), 30)}</code>`, end: true, hide: true },
         ]} />`}`}</${Resource}>`;
