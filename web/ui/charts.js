@@ -19,6 +19,15 @@ function loadLibrary() {
   return library;
 }
 
+// A value between two unknown ones is no line: it is drawn as a point.
+function alone(u, series) {
+  const values = u.data[series];
+  const none = (v) => v === null || v === undefined;
+  const found = [];
+  for (let i = 0; i < values.length; i++) if (!none(values[i]) && none(values[i - 1]) && none(values[i + 1])) found.push(i);
+  return found;
+}
+
 const clock = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' });
 const clockSeconds = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' });
 
@@ -46,7 +55,7 @@ export function Chart({ title, times, series, height = 120 }) {
       plot.current = new uPlot({
         width: box.current.clientWidth,
         height,
-        padding: [8, 4, 0, 0],
+        padding: [8, 16, 0, 0],
         legend: { show: false },
         cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
         hooks: { setCursor: [(u) => setAt(u.cursor.idx ?? null)] },
@@ -56,7 +65,7 @@ export function Chart({ title, times, series, height = 120 }) {
           { ...axis, size: 56, space: 28, values: (u, splits) => splits.map((v) => ys[0].format(v)) },
         ],
         series: [{}, ...ys.map((s, i) => ({
-          stroke: color(s.token), width: 1.6, points: { show: false }, spanGaps: false, dash: i > 0 ? [5, 3] : undefined,
+          stroke: color(s.token), width: 1.6, points: { show: true, size: 4, fill: color(s.token), filter: alone }, spanGaps: false, dash: i > 0 ? [5, 3] : undefined,
           fill: s.fill ? color(s.token).replace(/^rgb\((.*)\)$/, 'rgba($1, 0.09)') : undefined,
         }))],
       }, [x, ...ys.map((s) => s.values)], box.current);

@@ -152,7 +152,6 @@ export const WORDS = {
 
   // Overview
   '{title}, last values: {values}': '',
-  '99 % below': '',
   'Add a node': '',
   'All events': '',
   'Any command can be one. A web server, an MCP server or an A2A agent can, too.': '',
@@ -172,7 +171,6 @@ export const WORDS = {
   'agents': '',
   'all direct': '',
   'errors': '',
-  'half below': '',
   'none yet': '',
   'peers': '',
   'per second': '',
@@ -800,6 +798,7 @@ export function plural(n, word) {
 const whole = new Intl.NumberFormat(locale, { maximumFractionDigits: 0 });
 const tenth = new Intl.NumberFormat(locale, { maximumFractionDigits: 1 });
 const fine = new Intl.NumberFormat(locale, { maximumSignificantDigits: 3 });
+const small = new Intl.NumberFormat(locale, { maximumSignificantDigits: 2 });
 const share = new Intl.NumberFormat(locale, { style: 'percent', maximumFractionDigits: 0 });
 
 const known = (n) => typeof n === 'number' && Number.isFinite(n);
@@ -818,7 +817,7 @@ export function percent(n) {
 /** ms returns a duration in milliseconds: "0.4 ms", "15 ms", "2.04 s", "3 min". */
 export function ms(n) {
   if (!known(n)) return '–';
-  if (n < 1000) return `${n === 0 ? '0' : fine.format(n)} ms`;
+  if (n < 1000) return `${n === 0 ? '0' : (n < 1 ? small : fine).format(n)} ms`;
   if (n < 60_000) return `${fine.format(n / 1000)} s`;
   return dur(n / 1000);
 }

@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo, useState } from '../vendor/preact.js';
 import { connected } from '../state.js';
 import { go, href } from '../router.js';
-import { Button, Card, Field, Heading, State } from '../ui.js';
+import { Button, Card, Command, Field, Heading, State } from '../ui.js';
 import { num, plural, t } from '../words.js';
 import { EventRow, groupOf, groups, groupTitles, kindTitle } from '../eventrow.js';
 import { most, reloadRecent, useRecent } from '../journal.js';
@@ -53,7 +53,7 @@ export default function Events({ route }) {
     <${Card} flush testid="events">
       ${found.length ? html`<ol class="events" data-status="ready">${found.slice(0, count).map((event) => html`<${EventRow} key=${event.seq} event=${event} />`)}</ol>
         ${found.length > count && html`<div class="foot"><${Button} onClick=${() => setCount(count + page)}>${t('Show more')}</${Button}><span class="muted">${t('{n} of {total}', { n: num(count), total: num(found.length) })}</span></div>`}
-        ${found.length <= count && source.length >= most && html`<p class="foot muted">${t('The page keeps the last {n} events.', { n: num(most) })}</p>`}`
+        ${found.length <= count && source.length >= most && html`<div class="foot muted"><span>${t('The page keeps the last {n} events.', { n: num(most) })}</span><${Command} text="lmosd events --limit 1000 --since 1h" /></div>`}`
       : state === 'loading' ? html`<${State} status="loading" />`
       : items.length ? html`<${State} status="empty" title=${t('No event matches.')}><p>${t('{n} are hidden by the filter.', { n: plural(items.length, 'event') })}</p></${State}>`
       : html`<${State} status="empty" title=${t('No event yet. What changes in the mesh appears here.')} commands=${["lmosd expose 'exec:date' --name clock"]} />`}

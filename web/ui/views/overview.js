@@ -15,13 +15,13 @@ const stateWords = { ready: 'Ready', starting: 'Starting', degraded: 'Degraded',
 const reachWords = { public: 'Public', local: 'Local', private: 'Private', unknown: 'Unknown' };
 
 function Tile({ name, value, sub, to, tone, testid }) {
-  const body = html`<span class="tile-name">${name}</span><span class="tile-value">${tone && html`<${Dot} tone=${tone} />`}${value}</span><span class="tile-sub">${sub}</span>`;
+  const body = html`<span class="tile-name">${name}</span><span class="tile-value">${tone && html`<${Dot} tone=${tone} />`}${value}</span><span class="tile-sub" title=${sub}>${sub}</span>`;
   return html`<li>${to ? html`<a class="tile" href=${to} data-testid=${testid}>${body}</a>` : html`<div class="tile" data-testid=${testid}>${body}</div>`}</li>`;
 }
 
 function Tiles({ s }) {
   const up = Math.max(0, (Math.max(now.value, Date.now() - 10_000) - s.started) / 1000);
-  const failed = s.calls.total ? `${plural(s.calls.errors, 'error')} · p50 ${ms(s.calls.p50_ms)}` : t('none yet');
+  const failed = s.calls.total ? `${plural(s.calls.errors, 'error')} · ${ms(s.calls.p50_ms)}` : t('none yet');
   return html`<ul class="tiles" aria-label=${t('State of the node')}>
     <${Tile} name=${t('Node')} value=${t(stateWords[s.state] ?? 'unknown')} tone=${stateTones[s.state] ?? 'warn'} sub=${t('profile {name}', { name: clean(s.profile, 24) })} to=${href('node')} testid="tile-state" />
     <${Tile} name=${t('Network')} value=${t(reachWords[s.reachability] ?? 'Unknown')} sub=${clean(s.network, 32)} to=${href('network')} testid="tile-network" />
@@ -71,9 +71,9 @@ function Charts() {
   const rate = (n) => (n === null || n === undefined ? '–' : n > 0 && n < 1 ? n.toFixed(2) : num(n));
   return html`<${Card} title=${t('Last 15 minutes')} testid="charts"><div class="charts">
     <${Chart} title=${t('Calls')} times=${times} series=${[{ label: t('per second'), values: items.calls, token: '--series-1', format: rate, fill: true }, { label: t('errors'), values: items.errors, token: '--series-2', format: rate }]} />
-    <${Chart} title=${t('Duration')} times=${times} series=${[{ label: t('half below'), values: items.p50_ms, token: '--series-1', format: ms }, { label: t('99 % below'), values: items.p99_ms, token: '--series-3', format: ms }]} />
+    <${Chart} title=${t('Duration')} times=${times} series=${[{ label: 'p50', values: items.p50_ms, token: '--series-1', format: ms }, { label: 'p99', values: items.p99_ms, token: '--series-3', format: ms }]} />
     <${Chart} title=${t('Mesh')} times=${times} series=${[{ label: t('agents'), values: items.agents, token: '--series-1', format: one, fill: true }, { label: t('peers'), values: items.peers, token: '--series-3', format: one }]} />
-    <${Chart} title=${t('Memory')} times=${times} series=${[{ label: t('resident'), values: items.rss_bytes, token: '--series-1', format: bytes, fill: true }]} />
+    ${items.rss_bytes?.some((v) => v !== null) && html`<${Chart} title=${t('Memory')} times=${times} series=${[{ label: t('resident'), values: items.rss_bytes, token: '--series-1', format: bytes, fill: true }]} />`}
   </div></${Card}>`;
 }
 
