@@ -92,7 +92,7 @@ export const seg = encodeURIComponent;
 export async function request(path, { method = 'GET', body, params, headers, signal, quiet } = {}) {
   const head = new Headers({ Accept: 'application/json', ...headers });
   const k = key();
-  if (k) head.set('Lmosd-Session', k);
+  if (k) head.set('Lmos-Session', k);
   let payload = body;
   if (body !== undefined && typeof body !== 'string' && !(body instanceof Blob) && !ArrayBuffer.isView(body)) payload = JSON.stringify(body);
   if (payload !== undefined && !head.has('Content-Type')) head.set('Content-Type', 'application/json');

@@ -7,11 +7,11 @@ const verbs = {
   config: ['config describe', 0], id: ['id', 0], peers: ['peers', 0], connect: ['peers connect', 1, 'ADDR'], expose: ['expose', 1, 'TARGET'],
   publish: ['publish', 1, 'FILE'], validate: ['validate', 1, 'FILE'], login: ['login', 1], policy: ['policy', 2], help: ['help', 1],
   'org-init': ['org init', 1, 'DOMAIN'], 'org-join': ['org join', 1, 'INVITATION'], 'org-leave': ['org leave', 0], accept: ['trust accept', 1, 'INVITATION'],
-  confirm: ['trust confirm', 1, 'PARTNER'], hosting: ['hosting', 2],
+  console: ['console', 0], confirm: ['trust confirm', 1, 'PARTNER'], hosting: ['hosting', 2],
 };
 
 // A step of another node chooses no program, file or rule of this host.
-const notRemote = ['run', 'expose', 'policy', 'config', 'status'];
+const notRemote = ['console', 'run', 'expose', 'policy', 'config', 'status'];
 
 /** shell quotes an argument for a shell. */
 export function shell(value) {

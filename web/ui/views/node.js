@@ -260,10 +260,12 @@ function API() {
   const [query, setQuery] = useState('');
   return html`<${Resource} of=${index} rights="read" testid="api">${(doc) => {
     const words = query.toLowerCase().split(/\s+/).filter(Boolean);
-    const rows = (doc.items ?? []).filter((r) => words.every((w) => `${r.path} ${(r.methods ?? []).join(' ')}`.toLowerCase().includes(w)));
-    return html`<div class="toolbar"><${Field} label=${t('Filter the routes')} hideLabel>${({ id }) => html`<input id=${id} type="search" placeholder=${t('Path or method')} value=${query} onInput=${(event) => setQuery(event.currentTarget.value)} />`}</${Field}><span class="muted">${plural(rows.length, 'route')}</span></div>
+    const paths = new Map();
+    for (const { method, path } of doc.items ?? []) paths.set(path, [...(paths.get(path) ?? []), ...(method ? [method] : [])]);
+    const rows = [...paths].map(([path, methods]) => ({ path, methods })).filter((r) => words.every((w) => `${r.path} ${r.methods.join(' ')}`.toLowerCase().includes(w)));
+    return html`<div class="toolbar"><${Field} label=${t('Filter the routes')} hideLabel>${({ id }) => html`<input id=${id} type="search" placeholder=${t('Path or method')} value=${query} onInput=${(event) => setQuery(event.currentTarget.value)} />`}</${Field}><span class="muted">${plural(rows.length, 'path')}</span></div>
     <${Card} flush><${Table} caption=${t('Routes of the API')} rows=${rows} rowKey=${(r) => r.path} columns=${[
-      { id: 'methods', title: t('Methods'), cell: (r) => html`<span class="row">${(r.methods ?? []).map((m) => html`<${Badge} key=${m}>${clean(m, 10)}</${Badge}>`)}</span>` },
+      { id: 'methods', title: t('Methods'), cell: (r) => html`<span class="row">${r.methods.map((m) => html`<${Badge} key=${m}>${clean(m, 10)}</${Badge}>`)}</span>` },
       { id: 'path', title: t('Path'), wide: true, value: (r) => r.path, cell: (r) => html`<code class="break">${clean(r.path, 120)}</code>` },
     ]} /></${Card}>`;
   }}</${Resource}>`;
