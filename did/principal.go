@@ -23,6 +23,8 @@ const (
 	Token Via = "token"
 	// OIDC is an access token of an identity provider that the node trusts, on any listener.
 	OIDC Via = "oidc"
+	// Session is the session of a browser, which another caller made ([Principal.Maker]).
+	Session Via = "session"
 	// Peer is another node, whose key the connection has proved.
 	Peer Via = "peer"
 	// Unproven is a request without a token that may come from another machine: not over loopback, or through a proxy on this
@@ -50,6 +52,9 @@ type Principal struct {
 	Name string
 	// Via is the method of authentication.
 	Via Via
+	// Maker is the method by which the maker of a [Session] authenticated: the principal of a session has the name, the roles and the scopes of
+	// its maker. It is empty for other methods.
+	Maker Via
 	// Org is the organization in which a credential proves the membership; empty: none. Roles is a subset of the roles in the credential. Of an
 	// access token, whose Org is empty, they are words of this node, which other nodes do not receive.
 	Org   DID
@@ -157,9 +162,28 @@ const Operator = "operator"
 // IsReservedName reports whether a name is the [Principal.ID] of consumers without one, which a token or a consumer may not have.
 func IsReservedName(name string) bool { return name == localID || name == unprovenID }
 
+// InSession returns the principal of a session that p made and that ends at a time; zero sets no end.
+func (p *Principal) InSession(end time.Time) *Principal {
+	c := *p
+	c.Via, c.Maker = Session, p.Proof()
+	if !end.IsZero() && (c.Expires.IsZero() || end.Before(c.Expires)) {
+		c.Expires = end
+	}
+	return &c
+}
+
+// Proof returns the method by which p authenticated; of a session, that by which its maker did. Rights follow from it, so that a session never has
+// more than its maker.
+func (p *Principal) Proof() Via {
+	if p.Via == Session {
+		return p.Maker
+	}
+	return p.Via
+}
+
 // Scoped reports whether p is a caller with a token, of this node or of an identity provider, that has only the rights that rules give it.
 func (p *Principal) Scoped() bool {
-	return p != nil && (p.Via == OIDC || p.Via == Token && p.Name != Operator)
+	return p != nil && (p.Proof() == OIDC || p.Proof() == Token && p.Name != Operator)
 }
 
 // NodePrincipal returns the principal of another node, or of its consumer name.
@@ -285,6 +309,7 @@ type principalJSON struct {
 	Name string `json:"name,omitempty"`
 	Via  Via    `json:"via"`
 
+	Maker  Via          `json:"maker,omitempty"`
 	Org    DID          `json:"organization,omitempty"`
 	Roles  []string     `json:"roles,omitempty"`
 	Scopes []string     `json:"scopes,omitempty"`
@@ -292,10 +317,10 @@ type principalJSON struct {
 	LentBy string       `json:"lentBy,omitempty"`
 }
 
-// MarshalJSON writes p as agents receive it: {"id", "did", "node", "name", "via", "organization", "roles", "scopes", "groups", "lentBy"}, without empty
+// MarshalJSON writes p as agents receive it: {"id", "did", "node", "name", "via", "maker", "organization", "roles", "scopes", "groups", "lentBy"}, without empty
 // members.
 func (p Principal) MarshalJSON() ([]byte, error) {
-	return json.Marshal(principalJSON{p.ID(), p.DID, p.Node, p.Name, p.Via, p.Org, p.Roles, p.Scopes, p.Groups, p.Lent.Lender()})
+	return json.Marshal(principalJSON{p.ID(), p.DID, p.Node, p.Name, p.Via, p.Maker, p.Org, p.Roles, p.Scopes, p.Groups, p.Lent.Lender()})
 }
 
 // UnmarshalJSON reads the form of MarshalJSON; the id follows from the other members.
@@ -304,7 +329,7 @@ func (p *Principal) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &t); err != nil {
 		return err
 	}
-	*p = Principal{DID: t.DID, Node: t.Node, Name: t.Name, Via: t.Via, Org: t.Org, Roles: t.Roles, Scopes: t.Scopes, Groups: t.Groups}
+	*p = Principal{DID: t.DID, Node: t.Node, Name: t.Name, Via: t.Via, Maker: t.Maker, Org: t.Org, Roles: t.Roles, Scopes: t.Scopes, Groups: t.Groups}
 	if t.LentBy != "" {
 		node, name, _ := strings.Cut(t.LentBy, "#")
 		if node == localID {
@@ -330,12 +355,12 @@ func (p *Principal) Class() string {
 	switch {
 	case p.Local() && p.DID != "":
 		return string(p.DID)
-	case !p.Local() || p.Via == Process || p.Via == Socket:
+	case !p.Local() || p.Proof() == Process || p.Proof() == Socket:
 		return ""
-	case p.Via == Token && !p.Scoped():
+	case p.Proof() == Token && !p.Scoped():
 		return ""
 	}
-	return string(p.Via)
+	return string(p.Proof())
 }
 
 // Distrusted is why a caller is Barred whom only the operator of this node distrusts. Other reasons are revocations.

@@ -2,6 +2,7 @@ package did
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"slices"
 	"strings"
@@ -156,5 +157,32 @@ func TestNarrowed(t *testing.T) {
 	}
 	if len(node.Roles) != 2 || node.Roles[0] != "a" || node.Name != "" {
 		t.Errorf("the node is %+v now", node)
+	}
+}
+
+// A session has the rights of its maker and no others, in this process and as agents and relays of the process receive it.
+func TestSessionPrincipal(t *testing.T) {
+	t.Parallel()
+	end := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	ci := Consumer(Token, "ci")
+	ci.Roles, ci.Expires = []string{"support"}, end.Add(-time.Hour)
+	for name, maker := range map[string]*Principal{"a user": Consumer(Socket, "uid:1000"), "the operator": Consumer(Token, Operator), "a token": ci,
+		"a subject": Consumer(OIDC, "oidc:acme:ada"), "a program": Consumer(Loopback, "")} {
+		p := maker.InSession(end)
+		if p.Via != Session || p.ID() != maker.ID() || p.Scoped() != maker.Scoped() || p.Class() != maker.Class() || p.Proof() != maker.Via ||
+			p.Relation != Local || !slices.Equal(p.Roles, maker.Roles) || p.InSession(end).Proof() != maker.Via {
+			t.Errorf("%s: the session is %+v of %+v", name, p, maker)
+		}
+		if want := end; p.Expires.After(want) || maker == ci && !p.Expires.Equal(ci.Expires) {
+			t.Errorf("%s: the session ends %s", name, p.Expires)
+		}
+		raw, err := p.MarshalJSON()
+		read := &Principal{}
+		if err := errors.Join(err, read.UnmarshalJSON(raw)); err != nil || read.Via != Session || read.Scoped() != p.Scoped() || read.Proof() != p.Proof() {
+			t.Errorf("%s: read %s as %+v: %v", name, raw, read, err)
+		}
+		if maker.Via == Session || maker.Maker != "" {
+			t.Errorf("%s: the maker was changed to %+v", name, maker)
+		}
 	}
 }

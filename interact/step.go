@@ -41,11 +41,12 @@ const (
 	StepAccept   StepKind = "accept"    // accept the invitation of another organization
 	StepConfirm  StepKind = "confirm"   // confirm a partner: its name
 	StepHosting  StepKind = "hosting"   // sign, put, list, end or withdraw a grant of a Thing: what, its argument
+	StepConsole  StepKind = "console"   // open the console of this node, signed in, on its host
 )
 
 var stepKinds = []StepKind{StepShow, StepFind, StepUse, StepRead, StepWrite, StepOption, StepTasks, StepStatus, StepRun, StepConfig, StepID,
 	StepPeers, StepConnect, StepExpose, StepPublish, StepValidate, StepLogin, StepPolicy, StepHelp, StepOrgInit, StepOrgJoin, StepOrgLeave, StepAccept, StepConfirm,
-	StepHosting}
+	StepHosting, StepConsole}
 
 // Limits of received steps.
 const (

@@ -40,7 +40,7 @@ func NewPseudonyms(s did.Signer) *Pseudonyms {
 // unproven consumer is untrusted, and gets a name: without a name, its calls would count as calls of the node itself.
 func (n *Pseudonyms) Of(p *did.Principal) frame.As {
 	as := frame.As{IsConsumer: true, Name: n.name(p.Name), Agent: p.Agent(), Relation: did.Own}
-	switch p.Via {
+	switch p.Proof() {
 	case did.Unproven:
 		as.Name, as.Relation = string(did.Unproven), did.Untrusted
 	case did.Process, did.Socket:

@@ -35,7 +35,7 @@ var rows = [][]string{
 	{"interact/credentials", "interact/interacttest", "interact/problem", "interact/choice", "directory/paging", "gateway/tokens", "policy/rules"},
 	// Credentials of foreign issuers, the own organization, its partners, the strings that invite others, and the protocol between organizations.
 	{"trust/foreign", "trust/invitation", "trust/organization", "trust/partners", "trust/exchange", "gateway/oidc"},
-	{"trust/authority"}, // what is known of any organization: the rules of the own one hold for others
+	{"trust/authority", "gateway/sessions"}, // what is known of any organization: the rules of the own one hold for others
 	// Messages and framing of single protocols, below their bindings and bridges. Organizations whose domain served their log: each has an authority.
 	{"trust/proven", "interact/form", "interact/bindingtest", "interact/coap/messaging", "interact/stream/frame", "interact/ws/frame", "interact/mqtt/packet", "interact/oauth", "bridge/mcp/protocol"},
 	// Carriers of records, the index, the policy, the bindings: one concern each.

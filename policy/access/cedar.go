@@ -459,7 +459,7 @@ func (s *Set) callers(all []entity, p *did.Principal) []entity {
 	if agent := p.Agent(); agent != "" { // rules name it by its DID, as they name nodes
 		all = append(all, entity{typ: nodeType, id: string(agent)})
 	}
-	if (p.Via == did.Token || p.Via == did.OIDC) && p.Name != "" {
+	if (p.Proof() == did.Token || p.Proof() == did.OIDC) && p.Name != "" {
 		all = append(all, entity{typ: tokenType, id: p.Name})
 	}
 	for _, m := range p.Groups {
@@ -639,7 +639,7 @@ func (c candidates) context(p *did.Principal, r Request) (types.Record, error) {
 			case affordanceAttribute:
 				m[affordanceAttribute] = types.String(r.Affordance)
 			case viaAttribute:
-				m[viaAttribute] = types.String(p.Via)
+				m[viaAttribute] = types.String(p.Proof()) // a session passes no rule that its maker does not
 			case hopsAttribute:
 				m[hopsAttribute] = types.Long(r.Hops)
 			case timeAttribute:

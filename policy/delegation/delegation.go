@@ -112,7 +112,7 @@ type membership struct {
 }
 
 func delegatorOf(p *did.Principal) delegator {
-	d := delegator{p.Node, p.Name, p.Via, p.Relation, p.Org, p.Roles, nil, p.Attested}
+	d := delegator{p.Node, p.Name, p.Proof(), p.Relation, p.Org, p.Roles, nil, p.Attested}
 	for _, m := range p.Groups {
 		d.Groups = append(d.Groups, membership(m))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"time"
 
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/did"
@@ -76,10 +77,13 @@ func PrincipalOf(from *did.Principal, m *protocol.Message) *did.Principal {
 			return from
 		}
 		of := &did.Principal{}
-		if json.Unmarshal(raw, of) != nil || !slices.Contains(consumers, of.Via) {
+		if json.Unmarshal(raw, of) != nil || !slices.Contains(consumers, of.Proof()) {
 			return nil
 		}
-		p := did.Consumer(of.Via, of.Name)
+		p := did.Consumer(of.Proof(), of.Name)
+		if of.Via == did.Session {
+			p = p.InSession(time.Time{})
+		}
 		if len(of.Roles) == 0 && len(of.Scopes) == 0 {
 			return p
 		}

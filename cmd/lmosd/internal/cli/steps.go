@@ -47,6 +47,7 @@ var verbs = map[interact.StepKind]verb{
 	interact.StepAccept:   {"trust accept", 1, "INVITATION", ""},
 	interact.StepConfirm:  {"trust confirm", 1, "PARTNER", ""},
 	interact.StepHosting:  {"hosting", 2, "", ""},
+	interact.StepConsole:  {"console", 0, "", ""},
 }
 
 // Advice returns a hint with its steps as commands, which act on the node of this command if they are for that node. A remote hint comes
