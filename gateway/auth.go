@@ -10,8 +10,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/gateway/sessions"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/interact"
@@ -67,6 +69,9 @@ func (g *guard) identify(r *http.Request) (_ *http.Request, release func()) {
 			return r.WithContext(ctx), release
 		}
 	}
+	if n := g.findSession(r); n != nil {
+		return inSession(r, n)
+	}
 	if g.mayBeProxied(r) {
 		return r.WithContext(did.WithPrincipal(r.Context(), did.Consumer(did.Unproven, ""))), release
 	}
@@ -111,7 +116,7 @@ var errPlain = interact.Errorf(interact.Unauthenticated, "", "the address serves
 
 // isForwarded reports whether a proxy forwarded a request, by its headers (RFC 7239 and its predecessors).
 func isForwarded(h http.Header) bool {
-	for _, name := range [...]string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+	for _, name := range [...]string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Prefix"} {
 		if h[name] != nil {
 			return true
 		}
@@ -132,6 +137,10 @@ type guard struct {
 	origins   []string
 	scheme    string // of the listener
 	public    string // the origin of Options.PublicURL; empty: none
+	// publicPath is whether that URL has a path.
+	publicPath bool
+	sessions   *sessions.Store // nil: none
+	bridges    []string        // the paths of bridges; those with a final slash are prefixes
 }
 
 func newGuard(o Options, l net.Listener) guard {
@@ -144,7 +153,16 @@ func newGuard(o Options, l net.Listener) guard {
 	g.plain = l != nil && !g.loopback && !o.IsEncrypted()
 	g.proxied = o.PublicURL != "" || o.Proxy
 	if u, err := url.Parse(o.PublicURL); err == nil && u.Host != "" {
-		g.public = u.Scheme + "://" + u.Host
+		g.public, g.publicPath = u.Scheme+"://"+u.Host, strings.Trim(u.Path, "/") != ""
+	}
+	if !o.NoConsole {
+		g.sessions = sessions.New()
+	}
+	for _, b := range o.Bridges {
+		for _, pattern := range b.Paths() {
+			path, _, _ := strings.Cut(pattern, "{")
+			g.bridges = append(g.bridges, path)
+		}
 	}
 	for _, h := range o.Hosts {
 		g.hosts[strings.ToLower(hostName(h))] = true
@@ -167,17 +185,57 @@ func (g *guard) checkBrowser(r *http.Request) error {
 	if isCard(r) && (reads || r.Method == http.MethodOptions) {
 		return nil // any page may read it (A2A 1.0 §8.2)
 	}
-	if reads && !isInteraction(r) || g.isOriginAllowed(r) {
-		return nil
+	if !(reads && !isInteraction(r)) && !g.isOriginAllowed(r) {
+		return interact.Errorf(interact.Forbidden, "send the request from the page of the node, or from a program",
+			"a web page of origin %q may not send this request", tdd.Clip(r.Header.Get("Origin")))
 	}
-	return interact.Errorf(interact.Forbidden, "send the request from the page of the node, or from a program",
-		"a web page of origin %q may not send this request", tdd.Clip(r.Header.Get("Origin")))
+	return g.checkPage(r, reads)
+}
+
+// checkPage returns an error if a page of the node sent r and needs a session for it, or more than a session. Without one a page looks only: a
+// user of this machine, a page of another port with the cookie, or an answer of an agent could otherwise use what programs of this machine may. A token makes
+// a request that of a program.
+func (g *guard) checkPage(r *http.Request, reads bool) error {
+	switch {
+	case sessionOf(r) != nil && g.isBridge(r.URL.Path):
+		return interact.Errorf(interact.Forbidden, "use the paths below /things, or a token", "a session does not speak the protocols of bridges")
+	case grantOf(r) != nil || sessionOf(r) != nil || !g.isPage(r) || r.URL.Path == sessionPath || reads && !g.worksAgent(r):
+		return nil
+	case r.Header[api.SessionHeader] != nil:
+		return interact.Errorf(interact.Unauthenticated, "sign in again", "the session has ended, or one of its two secrets is missing").Then(interact.StepConsole)
+	}
+	return interact.Errorf(interact.Unauthenticated, "sign in", "without a session a page can only look: %s %s needs one", tdd.Clip(r.Method),
+		tdd.Clip(r.URL.Path)).Then(interact.StepConsole)
+}
+
+// isPage reports whether a page of the node, or the address bar of a browser, sent r. Pages of Options.Origins are programs that the
+// operator trusts. Clients of bridges may send the Origin of their endpoint, but no Fetch Metadata, which browsers add.
+func (g *guard) isPage(r *http.Request) bool {
+	origins, sites := r.Header["Origin"], r.Header["Sec-Fetch-Site"]
+	switch {
+	case len(origins) == 0 && len(sites) == 0, len(origins) == 1 && slices.Contains(g.origins, origins[0]):
+		return false
+	}
+	return len(sites) > 0 || !g.isBridge(r.URL.Path)
+}
+
+// worksAgent reports whether a GET of r makes an agent or a bridge work: a property, events, the state of an action, a WebSocket.
+func (g *guard) worksAgent(r *http.Request) bool {
+	_, below := server.ThingID(r, "/things/")
+	return below != "" && below != "td" || r.URL.Path == socketRoute || g.isBridge(r.URL.Path)
+}
+
+// isBridge reports whether a bridge serves a path.
+func (g *guard) isBridge(path string) bool {
+	return slices.ContainsFunc(g.bridges, func(own string) bool {
+		return path == own || strings.HasSuffix(own, "/") && strings.HasPrefix(path, own)
+	})
 }
 
 // isInteraction reports whether r causes work at an agent, the mesh or this node: routes below a Thing except its description, and
 // searches.
 func isInteraction(r *http.Request) bool {
-	for _, costly := range []string{"/v1/find", "/search/", "/events", "/a2a/"} {
+	for _, costly := range [...]string{"/v1/find", "/v1/events", "/v1/topology", "/search/", "/events", "/a2a/"} {
 		if strings.HasPrefix(r.URL.Path, costly) {
 			return true
 		}
@@ -326,6 +384,14 @@ func (g *guard) allowOrigin(w http.ResponseWriter, r *http.Request) bool {
 func (g *guard) authorize(r *http.Request, a access) error {
 	if a == open || isTrusted(r) {
 		return nil
+	}
+	if n := sessionOf(r); n != nil {
+		if rights := rightsIn(r, n); a > accessOf(rights) {
+			return interact.Errorf(interact.Forbidden, "sign in with more rights", "%s %s needs a session with more rights than %s", tdd.Clip(r.Method),
+				tdd.Clip(r.URL.Path), rights).Then(interact.StepConsole)
+		} else if n.Maker.Grant == nil {
+			return nil
+		}
 	}
 	if grant := grantOf(r); grant != nil {
 		return g.checkScopes(r, grant, a)

@@ -240,8 +240,10 @@ func TestOrigins(t *testing.T) {
 		status int
 	}{
 		{"not a browser", call(), 204},
-		{"own page", call("Origin", own), 204},
-		{"own page by another name", call("Origin", "http://localhost:9", "Host", "localhost:9"), 204},
+		{"own page", call("Origin", own), 401},
+		{"own page with a token", call("Origin", own, "Authorization", "Bearer "+token), 204},
+		{"own page with a value for an agent", call("Origin", own, "Authorization", "Bearer agent"), 401},
+		{"own page by another name", call("Origin", "http://localhost:9", "Host", "localhost:9"), 401},
 		{"configured page", call("Origin", "https://console.example"), 204},
 		{"other page", call("Origin", "http://evil.example"), 403},
 		{"other port", call("Origin", "http://127.0.0.1:1"), 403},
@@ -251,7 +253,7 @@ func TestOrigins(t *testing.T) {
 		{"malformed origin", call("Origin", "::"), 403},
 		{"browser without Origin", call("Sec-Fetch-Site", "cross-site"), 403},
 		{"page of another port", call("Sec-Fetch-Site", "same-site"), 403},
-		{"own page without Origin", call("Sec-Fetch-Site", "same-origin"), 204},
+		{"own page without Origin", call("Sec-Fetch-Site", "same-origin"), 401},
 		{"own page with the token of another", exchange{method: "POST", path: "/v1/publish", header: merge(tdBody,
 			"Origin", "http://evil.example")}, 403},
 		{"preflight", exchange{method: "OPTIONS", path: "/v1/publish",
@@ -268,9 +270,13 @@ func TestOrigins(t *testing.T) {
 		{"a description", ask("", "Origin", "http://evil.example"), 200},
 		{"a description with forms", ask("/td", "Sec-Fetch-Site", "cross-site"), 200},
 		{"a property, no browser", ask("/properties/unit"), 200},
-		{"a property, own page", ask("/properties/unit", "Sec-Fetch-Site", "same-origin"), 200},
-		{"a property, address bar", ask("/properties/unit", "Sec-Fetch-Site", "none"), 200},
-		{"a property, own page with Origin", ask("/properties/unit", "Origin", own), 200},
+		{"a property, own page", ask("/properties/unit", "Sec-Fetch-Site", "same-origin"), 401},
+		{"a property, own page with a token", ask("/properties/unit", "Sec-Fetch-Site", "same-origin", "Authorization", "Bearer "+token), 200},
+		{"a property, address bar", ask("/properties/unit", "Sec-Fetch-Site", "none"), 401},
+		{"a description, own page", ask("/td", "Sec-Fetch-Site", "same-origin"), 200},
+		{"a search, own page", exchange{path: "/v1/find?q=x", header: merge(nil, "Sec-Fetch-Site", "same-origin")}, 200},
+		{"Node's fetch", call("Sec-Fetch-Mode", "cors"), 204},
+		{"a property, own page with Origin", ask("/properties/unit", "Origin", own), 401},
 		{"a property, configured page", ask("/properties/unit", "Origin", "https://console.example"), 200},
 		{"a property, other page", ask("/properties/unit", "Origin", "http://evil.example"), 403},
 		{"a property, image of another page", ask("/properties/unit", "Sec-Fetch-Site", "cross-site"), 403},
@@ -287,9 +293,7 @@ func TestOrigins(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			c.x.status = c.status
-			if c.status == 403 {
-				c.x.code = "LMOS-1403"
-			}
+			c.x.code = map[int]string{401: "LMOS-1401", 403: "LMOS-1403"}[c.status]
 			// Only the configured page may read the response.
 			c.x.want = map[string]string{"Access-Control-Allow-Origin": ""}
 			if c.x.header["Origin"] == "https://console.example" {

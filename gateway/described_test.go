@@ -138,11 +138,11 @@ func TestRoutesBelowThings(t *testing.T) {
 	})
 }
 
-// Pages that the node serves may observe; a POST from another page is rejected.
+// Pages that the node serves may observe with a token; a POST from another page is rejected.
 func TestEventsForBrowsers(t *testing.T) {
 	t.Parallel()
 	r := start(t, serving(stationNode(t, counting(1)), Options{}))
-	req, err := http.NewRequestWithContext(t.Context(), "GET", r.url+"/things/urn:x:station/events", nil)
+	req, err := http.NewRequestWithContext(t.Context(), "GET", r.url+"/things/urn:x:station/events?token="+token, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,6 +159,7 @@ func TestEventsForBrowsers(t *testing.T) {
 	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" || resp.Header.Get("Content-Encoding") != "" {
 		t.Errorf("got %d %v", resp.StatusCode, resp.Header)
 	}
+	r.check(t, exchange{path: "/things/urn:x:station/events", status: 401, header: map[string]string{"Accept": "text/event-stream", "Sec-Fetch-Site": "same-origin"}})
 	r.check(t, exchange{method: "POST", path: "/things/urn:x:station/events", status: 403, header: map[string]string{
 		"Origin": "http://evil.example", "Accept": "text/event-stream"}})
 }

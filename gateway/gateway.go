@@ -21,8 +21,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory/paging"
+	"github.com/lmosd/lmosd/gateway/sessions"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest/server"
@@ -181,6 +183,8 @@ type Bridge interface {
 type Gateway struct {
 	o         Options
 	log       *slog.Logger
+	sessions  *sessions.Store // nil: no console
+	index     api.Index
 	metrics   *Metrics
 	guard     guard
 	gate      interact.Gate
@@ -228,6 +232,7 @@ func New(o Options) (*Gateway, error) {
 		return nil, errors.Join(err, g.Close())
 	}
 	g.guard = newGuard(o, g.tcp)
+	g.sessions = g.guard.sessions
 	if err := g.signDescription(); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
@@ -433,6 +438,9 @@ func (g *Gateway) drain() {
 func (g *Gateway) Close() error {
 	g.endLife()
 	g.endRecording()
+	if g.sessions != nil {
+		g.sessions.Close()
+	}
 	if g.things != nil {
 		g.things.Close()
 		g.directory.Drain()

@@ -20,11 +20,13 @@ import (
 // id may contain "//" (WoT Discovery §7.3; RFC 3986 §3.3).
 func (g *Gateway) newRoutes() http.Handler {
 	mux := http.NewServeMux()
-	for pattern, h := range g.fixedRoutes() {
+	fixed := g.fixedRoutes()
+	for pattern, h := range fixed {
 		mux.Handle(pattern, h)
 	}
 	interactions, description := g.interactions(call), g.interactions(g.directoryAccess())
 	named := g.refRoutes()
+	g.index = newIndex(indexOf(fixed), named)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if id, below := server.ThingID(r, "/things/"); id != "" && below != "" {
 			if r.Pattern = interactionPattern(below); below == "td" {

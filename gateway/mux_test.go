@@ -56,7 +56,7 @@ func TestRoutes(t *testing.T) {
 		{name: "thing that is a dot segment", path: "/things/..", status: 404, code: "LMOS-1404"},
 
 		{name: "unknown path", path: "/nothing", status: 404, code: "LMOS-1405"},
-		{name: "root", path: "/", status: 404, code: "LMOS-1405"},
+		{name: "root", path: "/", status: 200, contain: `{"method":"GET","path":"/v1/status"}`},
 		{name: "final slash", path: "/v1/status/", status: 404, code: "LMOS-1405"},
 		{name: "doubled slash", path: "//v1/status", status: 404, code: "LMOS-1405"},
 		{name: "dot segment", path: "/v1/x/../status", status: 404, code: "LMOS-1405"},

@@ -24,6 +24,9 @@ func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithCancel(publication.WithRoles(publication.WithCallers(context.WithoutCancel(r.Context()), callers), r.URL.Query()["role"]))
 	defer cancel()
 	defer context.AfterFunc(g.lifeCtx, cancel)()
+	if n := sessionOf(r); n != nil {
+		defer context.AfterFunc(n.Context(), cancel)()
+	}
 	if grant := grantOf(r); grant != nil {
 		defer context.AfterFunc(grant.Context(), cancel)()
 	}

@@ -63,6 +63,7 @@ func TestTLS(t *testing.T) {
 		}
 		if origin != "" {
 			req.Header.Set("Origin", origin)
+			req.Header.Set("Authorization", "Bearer "+token) // a page without a session needs one
 		}
 		resp, err := g.http.Do(req)
 		if err != nil {

@@ -5,6 +5,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
 	"embed"
@@ -21,20 +22,20 @@ import (
 //go:embed ui
 var embedded embed.FS
 
-// Policy is the Content-Security-Policy of every response of [Handler] (CSP Level 3, Trusted Types): the page loads from its own origin
+// Policy is the Content-Security-Policy of every file (CSP Level 3, Trusted Types): the page loads from its own origin
 // only, runs no inline code, and turns no text into markup.
 const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; " +
 	"form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// Permissions is the Permissions-Policy of every response of [Handler]: the page uses no feature that needs a permission, except the
-// clipboard, to which it only writes.
+// Permissions is the Permissions-Policy of every file: the page uses no feature that needs a permission, except the clipboard, to which it
+// only writes.
 const Permissions = "accelerometer=(), autoplay=(), bluetooth=(), camera=(), display-capture=(), encrypted-media=(), fullscreen=(), " +
 	"gamepad=(), geolocation=(), gyroscope=(), hid=(), idle-detection=(), local-fonts=(), magnetometer=(), microphone=(), midi=(), " +
 	"payment=(), picture-in-picture=(), publickey-credentials-get=(), screen-wake-lock=(), serial=(), usb=(), web-share=(), " +
 	"window-management=(), xr-spatial-tracking=()"
 
-// SetHeaders sets the header fields that protect the page in a browser.
-func SetHeaders(h http.Header) {
+// setHeaders sets the header fields that protect the page in a browser.
+func setHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", Policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
@@ -89,32 +90,29 @@ func (f *file) compressed() []byte {
 	return f.gz
 }
 
-// Handler serves the files of the page: "/" is index.html, "/app.js" the file of that name. GET and HEAD are answered, other methods with
-// 405. With dir it reads the files of that folder at each request instead of the embedded ones, for work on the page. It is safe for
-// concurrent use.
-func Handler(dir string) http.Handler {
-	find := embeddedFile()
+// Files are the files of the page. They are safe for concurrent use.
+type Files struct {
+	find func(name string) *file // nil for a missing one
+}
+
+// New returns the embedded files. With dir it returns those of that folder, which are read at each request, for work on the page.
+func New(dir string) *Files {
 	if dir != "" {
-		find = fileOf(os.DirFS(dir))
+		return &Files{fileOf(os.DirFS(dir))}
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		SetHeaders(w.Header())
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			w.Header().Set("Allow", "GET, HEAD")
-			http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
-			return
-		}
-		name := strings.TrimPrefix(r.URL.Path, "/")
-		if name == "" {
-			name = "index.html"
-		}
-		f := find(name)
-		if f == nil {
-			http.Error(w, "the console has no such file", http.StatusNotFound)
-			return
-		}
-		f.serve(w, r)
-	})
+	return &Files{embeddedFile()}
+}
+
+// Serve responds to a GET or HEAD for the file name, relative to the page: "app.js", and "" for index.html. It returns false, without a response, if
+// there is no such file.
+func (all *Files) Serve(w http.ResponseWriter, r *http.Request, name string) bool {
+	f := all.find(cmp.Or(name, "index.html"))
+	if f == nil {
+		return false
+	}
+	setHeaders(w.Header())
+	f.serve(w, r)
+	return true
 }
 
 // embeddedFile returns the function that finds an embedded file by its name; nil for a missing one.

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/interact/problem"
@@ -133,6 +134,9 @@ func (v *visit) subscribeWith(t interact.Type, body []byte, media string) error 
 	if err := decodeBody(body, media, &want); err != nil || want.CallbackURL == "" {
 		return interact.Errorf(interact.Invalid, `send {"callbackURL":"https://…"}, or Accept: text/event-stream`,
 			"expected an object with a callbackURL as body")
+	}
+	if p := did.PrincipalOf(v.r.Context()); p != nil && p.Via == did.Session { // it would outlive the session
+		return interact.Errorf(interact.Forbidden, "use a token, or Accept: text/event-stream", "a session creates no webhooks")
 	}
 	if err := checkCallback(want.CallbackURL); err != nil {
 		return err
