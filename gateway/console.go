@@ -227,9 +227,9 @@ func (g *Gateway) postSession(w http.ResponseWriter, r *http.Request) error {
 		SameSite: http.SameSiteStrictMode})
 	w.Header().Set("Cache-Control", "no-store")
 	g.log.Info("session began", "maker", n.Principal.ID(), "rights", n.Rights.String(), "expires", n.Expires)
-	begun := g.describeSession(r, n)
-	begun.Key = key
-	return writeJSON(w, http.StatusOK, begun)
+	answer := g.describeSession(r, n)
+	answer.Key = key
+	return writeJSON(w, http.StatusOK, answer)
 }
 
 // deleteSession ends the session of r, if it has one.

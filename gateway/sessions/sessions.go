@@ -147,7 +147,7 @@ func errLink() error {
 // Begin ends the link with this code and begins its session, with at most the rights most. It returns the secrets: cookie for the
 // cookie of the browser, and key for its page. The error is an [*interact.Error] of code Unauthenticated for a code that was used, has expired or whose
 // maker lost its token, else ShuttingDown.
-func (s *Store) Begin(code string, most Rights) (begun *Session, cookie, key string, err error) {
+func (s *Store) Begin(code string, most Rights) (started *Session, cookie, key string, err error) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
