@@ -31,6 +31,7 @@ import (
 	"github.com/lmosd/lmosd/journal"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/telemetry/recentlog"
 )
 
 // defaultListen is the default address of the API.
@@ -155,6 +156,12 @@ type Operation struct {
 	// the program, for work on the console; empty: there is none.
 	NoConsole  bool
 	ConsoleDir string
+	// Logs are the newest log records and the levels of the loggers; nil for a process that keeps none.
+	Logs *recentlog.Log
+	// Config returns the configuration without secrets; nil for a node without one.
+	Config func() []api.ConfigItem
+	// AuditDir is the folder of the audit log; empty: there is none.
+	AuditDir string
 }
 
 // Callbacks receive events by webhook.

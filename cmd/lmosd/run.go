@@ -76,8 +76,9 @@ func (a *app) serve(ctx context.Context, c *configs.Config, ready string, start 
 	if err := errors.Join(withdrawReady(ready), makeFolder(c.Node.DataDir)); err != nil {
 		return err
 	}
-	o.Version, o.Log = version(), configcmd.Logger(a.Console, c)
+	o.Version = version()
 	o.HTTP.ConsoleDir = a.Variable("LMOSD_UI_DIR") // for work on the console
+	o.Log, o.HTTP.Logs = configcmd.Logger(a.Console, c)
 	o.Policy.Hint = refusalHint
 	if o.OpenKey, err = keys.Opener(ctx, a.Console, c); err != nil {
 		return err

@@ -102,21 +102,21 @@ func newVerify(c *cli.Console) *cobra.Command {
 	return cmd
 }
 
-// A filter selects lines.
+// A filter has the flags that select lines.
 type filter struct {
-	who, thing, code string
-	denied, all      bool
-	since            time.Duration
+	audit.Filter
+	denied bool
+	since  time.Duration
 }
 
 // add defines the flags of f.
 func (f *filter) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.who, "who", "", "only callers or organizations whose id contains `TEXT`")
-	flags.StringVar(&f.thing, "thing", "", "only agents whose reference contains `TEXT`")
-	flags.StringVar(&f.code, "code", "", "only the error `CODE`, for example 1403")
+	flags.StringVar(&f.Who, "who", "", "only callers or organizations whose id contains `TEXT`")
+	flags.StringVar(&f.Thing, "thing", "", "only agents whose reference contains `TEXT`")
+	flags.StringVar(&f.Code, "code", "", "only the error `CODE`, for example 1403")
 	flags.BoolVar(&f.denied, "denied", false, "only denied requests")
-	flags.BoolVar(&f.all, "all", false, "also the lines of the log itself: first lines of files, and checkpoints")
+	flags.BoolVar(&f.All, "all", false, "also the lines of the log itself: first lines of files, and checkpoints")
 }
 
 // check completes the flags.
@@ -124,27 +124,21 @@ func (f *filter) check(limit int) error {
 	if f.since < 0 || limit < 0 {
 		return cli.Usage("for example --since 24h --limit 100", "--since and --limit cannot be negative")
 	}
-	if f.code == "" {
+	if f.since > 0 {
+		f.Since = time.Now().Add(-f.since)
+	}
+	if f.denied {
+		f.Verdict = "deny"
+	}
+	if f.Code == "" {
 		return nil
 	}
-	full := "LMOS-" + strings.TrimPrefix(strings.ToUpper(f.code), "LMOS-")
+	full := "LMOS-" + strings.TrimPrefix(strings.ToUpper(f.Code), "LMOS-")
 	if _, ok := interact.ParseCode(full); !ok {
-		return cli.Usage("", "no error has the code %q", f.code).Then(cli.StepCommand, "lmosd errors ls")
+		return cli.Usage("", "no error has the code %q", f.Code).Then(cli.StepCommand, "lmosd errors ls")
 	}
-	f.code = full
+	f.Code = full
 	return nil
-}
-
-// matches reports whether f selects l.
-func (f *filter) matches(l *audit.Line, now time.Time) bool {
-	switch {
-	case !f.all && (l.Event == audit.EventFile && l.Broken == "" || l.Event == audit.EventCheckpoint),
-		f.denied && l.Verdict != "deny",
-		f.code != "" && l.Code != f.code,
-		f.since > 0 && now.Sub(l.Time) > f.since:
-		return false
-	}
-	return (strings.Contains(l.Who, f.who) || strings.Contains(string(l.Org), f.who)) && strings.Contains(l.Thing, f.thing)
 }
 
 // dirOf returns the folder of the log.
@@ -156,26 +150,6 @@ func dirOf(c *cli.Console) (string, error) {
 	return conf.AuditDir(), nil
 }
 
-// read returns the new lines that f selects, the newest limit of them; 0 returns all.
-func read(r *audit.Reader, f *filter, limit int) ([]audit.Line, error) {
-	lines, now := []audit.Line{}, time.Now()
-	for l, err := range r.New() {
-		if err != nil {
-			return nil, err
-		}
-		if !f.matches(&l, now) {
-			continue
-		}
-		if lines = append(lines, l); limit > 0 && len(lines) >= 2*limit {
-			lines = append(lines[:0], lines[len(lines)-limit:]...)
-		}
-	}
-	if limit > 0 && len(lines) > limit {
-		lines = lines[len(lines)-limit:]
-	}
-	return lines, nil
-}
-
 func list(c *cli.Console, f filter, limit int) error {
 	if err := f.check(limit); err != nil {
 		return err
@@ -185,7 +159,7 @@ func list(c *cli.Console, f filter, limit int) error {
 		return err
 	}
 	r := audit.NewReader(dir)
-	lines, err := read(r, &f, limit)
+	lines, err := r.Select(f.Filter, limit)
 	if err != nil {
 		return err
 	}
@@ -303,7 +277,7 @@ func follow(ctx context.Context, c *cli.Console, f filter, limit int, timeout ti
 		c.Out.Line("TIME\tEVENT\tWHO\tOP\tSUBJECT\tCODE\tTIMES")
 	}
 	r := audit.NewReader(dir)
-	lines, err := read(r, &f, max(limit, 1))
+	lines, err := r.Select(f.Filter, max(limit, 1))
 	if limit == 0 {
 		lines = nil
 	}
@@ -317,7 +291,7 @@ func follow(ctx context.Context, c *cli.Console, f filter, limit int, timeout ti
 		if backoff.Sleep(wait, pollEvery) != nil {
 			break
 		}
-		lines, err = read(r, &f, 0)
+		lines, err = r.Select(f.Filter, 0)
 	}
 	if ctx.Err() != nil {
 		return cli.SilentError(cli.ExitInterrupted)

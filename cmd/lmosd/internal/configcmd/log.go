@@ -1,30 +1,33 @@
 package configcmd
 
 import (
-	"context"
 	"log/slog"
-	"runtime"
-	"strings"
 
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
+	"github.com/lmosd/lmosd/telemetry/recentlog"
 )
 
-// Logger returns the log of a node on standard error: lines for people on a terminal, else JSON for programs.
-func Logger(a *cli.Console, c *configs.Config) *slog.Logger {
-	level := levelOf(c.Telemetry.Log.Level)
+// Logger returns the log of a node on standard error, lines for people on a terminal, else JSON for programs; with its newest records and its
+// levels.
+func Logger(a *cli.Console, c *configs.Config) (*slog.Logger, *recentlog.Log) {
+	recent := recentlog.New(recentlog.Options{Level: levelOf(c.Telemetry.Log.Level), Home: home})
+	const all = slog.LevelDebug // recent decides
 	var h slog.Handler
 	switch format := c.Telemetry.Log.Format; {
 	case format == "json" || format == "auto" && !a.Talk.TTY:
-		h = slog.NewJSONHandler(a.Talk, &slog.HandlerOptions{Level: level, ReplaceAttr: inMilliseconds})
+		h = slog.NewJSONHandler(a.Talk, &slog.HandlerOptions{Level: all, ReplaceAttr: inMilliseconds})
 	case a.Talk.TTY:
-		h = terminal.NewLog(a.Talk, level)
+		h = terminal.NewLog(a.Talk, all)
 	default:
-		h = slog.NewTextHandler(a.Talk, &slog.HandlerOptions{Level: level})
+		h = slog.NewTextHandler(a.Talk, &slog.HandlerOptions{Level: all})
 	}
-	return slog.New(&ownLog{Handler: h, level: level})
+	return slog.New(recent.Handler(h)), recent
 }
+
+// home is the import path of the program. Messages of libraries ("processloop shutting down") do not concern operators.
+const home = "github.com/lmosd/lmosd/"
 
 // CommandLogger returns the log of a command that runs without a node: warnings, and with -v all messages.
 func CommandLogger(a *cli.Console) *slog.Logger {
@@ -32,7 +35,8 @@ func CommandLogger(a *cli.Console) *slog.Logger {
 	if c.Telemetry.Log.Level = "warn"; a.Flags.Verbose {
 		c.Telemetry.Log.Level = "debug"
 	}
-	return Logger(a, c)
+	log, _ := Logger(a, c)
+	return log
 }
 
 // inMilliseconds adds the unit to durations, which JSON does not have: took_ms for took.
@@ -47,38 +51,4 @@ func levelOf(name string) slog.Level {
 	var l slog.Level
 	_ = l.UnmarshalText([]byte(name)) // the configuration was checked; other values are info
 	return l
-}
-
-// An ownLog passes on the records of lmosd, and of libraries only warnings, because their messages ("processloop shutting down") do not
-// concern operators. The level debug shows all.
-type ownLog struct {
-	slog.Handler
-	level slog.Level
-}
-
-// Handle implements [slog.Handler].
-func (l *ownLog) Handle(ctx context.Context, r slog.Record) error {
-	if r.Level < slog.LevelWarn && l.level > slog.LevelDebug && !ours(r.PC) {
-		return nil
-	}
-	return l.Handler.Handle(ctx, r)
-}
-
-// WithAttrs implements [slog.Handler].
-func (l *ownLog) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &ownLog{l.Handler.WithAttrs(attrs), l.level}
-}
-
-// WithGroup implements [slog.Handler].
-func (l *ownLog) WithGroup(name string) slog.Handler {
-	return &ownLog{l.Handler.WithGroup(name), l.level}
-}
-
-// ours reports whether the function at pc belongs to this program, if that is known.
-func ours(pc uintptr) bool {
-	if pc == 0 {
-		return true
-	}
-	f, _ := runtime.CallersFrames([]uintptr{pc}).Next()
-	return strings.HasPrefix(f.Function, "main.") || strings.HasPrefix(f.Function, "github.com/lmosd/lmosd/")
 }
