@@ -54,7 +54,7 @@ func TestSelect(t *testing.T) {
 	}
 	r := NewReader(dir)
 	got, err := r.Select(Filter{}, 3)
-	if err != nil || len(got) != 3 || got[0].Detail+got[1].Detail != "78" || got[2].Verdict != deny {
+	if err != nil || len(got) != 3 || got[0].Detail+got[1].Detail != "78" || got[2].Verdict != deny || got[1].Prev != got[0].Hash() {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	if again, err := r.Select(Filter{}, 0); err != nil || again == nil || len(again) != 0 {

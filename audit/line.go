@@ -74,11 +74,14 @@ type Line struct {
 	By  did.DID `json:"by,omitempty"`
 	Sig string  `json:"sig,omitempty"`
 
-	chain string // set by a Reader
+	chain, hash string // set by a Reader
 }
 
 // ID returns the chain and the number of a line that a [Reader] has returned: "audit/12" or "denied/7".
 func (l *Line) ID() string { return l.chain + "/" + strconv.FormatUint(l.N, 10) }
+
+// Hash returns the base64url of the SHA-256 of a line that a [Reader] has returned.
+func (l *Line) Hash() string { return l.hash }
 
 // The verdicts of a decision.
 const (

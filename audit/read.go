@@ -115,7 +115,7 @@ func (r *Reader) file(c *cursor, yield func(Line, error) bool) bool {
 			r.Unreadable++
 			continue
 		}
-		l.chain = c.chain
+		l.chain, l.hash = c.chain, hashOf(raw[:len(raw)-1])
 		if !yield(l, nil) {
 			return false
 		}

@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -217,7 +218,11 @@ type Gateway struct {
 	searchStreams atomic.Int64 // open streams of search results
 	eventStreams  atomic.Int64 // open streams of events
 	journal       *journal.Journal
-	endRecording  func() // of events of peers
+	endRecording  func()         // of events of peers
+	logStreams    atomic.Int64   // open streams of log records
+	bridgeUses    []*bridgeUse   // by the index of a bridge
+	auditCheck    chan struct{}  // holds one check of the audit log
+	checks        sync.WaitGroup // of such checks
 }
 
 // An httpServer serves one listener.
@@ -230,7 +235,7 @@ type httpServer struct {
 // socket), WildcardBind, or ConfigInvalid.
 func New(o Options) (*Gateway, error) {
 	o = o.withDefaults()
-	g := &Gateway{o: o, log: o.Log, metrics: o.Metrics, journal: o.Metrics.Journal(), pages: paging.New()}
+	g := &Gateway{o: o, log: o.Log, metrics: o.Metrics, journal: o.Metrics.Journal(), pages: paging.New(), auditCheck: make(chan struct{}, 1)}
 	g.endRecording = g.recordActivity()
 	g.lifeCtx, g.endLife = context.WithCancel(context.Background())
 	g.requestCtx, g.cancelRequests = context.WithCancel(g.lifeCtx)
@@ -455,6 +460,7 @@ func (g *Gateway) Close() error {
 	for _, s := range g.servers {
 		s.Server.Close() // the listener is closed below
 	}
+	g.checks.Wait()
 	var errs []error
 	for _, l := range []net.Listener{g.tcp, g.socket} {
 		if l == nil {

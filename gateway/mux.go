@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/did"
@@ -88,6 +89,7 @@ func (g *Gateway) fixedRoutes() map[string]http.Handler {
 	maps.Copy(routes, g.delegationRoutes())
 	maps.Copy(routes, g.metadataRoutes())
 	maps.Copy(routes, g.activityRoutes())
+	maps.Copy(routes, g.operatorRoutes())
 	maps.Copy(routes, g.consoleRoutes())
 	if g.o.Callbacks != nil {
 		routes["POST "+callbacksPath+"{callback}"] = g.protect(open, func(w http.ResponseWriter, r *http.Request) error {
@@ -99,8 +101,10 @@ func (g *Gateway) fixedRoutes() map[string]http.Handler {
 		routes["GET "+socketRoute] = g.protect(open, g.serveSocket) // serveSocket authorizes the caller
 	}
 	for _, b := range g.o.Bridges {
+		use := new(bridgeUse)
+		g.bridgeUses = append(g.bridgeUses, use)
 		for _, path := range b.Paths() {
-			routes[path] = g.bridge(b)
+			routes[path] = g.bridge(b, use)
 		}
 	}
 	if !g.o.HideMetrics {
@@ -126,6 +130,7 @@ func (g *Gateway) refRoutes() map[string]map[string]http.Handler {
 		"/v1/hosting/": {http.MethodPost: g.protect(admin, g.withdrawGranted), http.MethodDelete: g.protect(admin, g.whole(g.deleteHosting))},
 		"/v1/move/":    {http.MethodPost: g.protect(admin, g.postMove)},
 		"/v1/paths/":   {http.MethodGet: g.protect(read, g.paths)},
+		"/v1/logs/":    g.logMethods(),
 		"/v1/ping/":    {http.MethodPost: g.protect(call, g.ping)},
 	}
 }
@@ -139,8 +144,9 @@ func (g *Gateway) agentMethods() map[string]http.Handler {
 }
 
 // bridge returns the handler of a bridge. Agent Cards require the rights of reading the directory; CORS preflights of cards are open.
-func (g *Gateway) bridge(b Bridge) http.Handler {
-	calls, cards, preflights := g.protect(call, g.bridged(b)), g.protect(g.directoryAccess(), g.bridged(b)), g.protect(open, g.bridged(b))
+func (g *Gateway) bridge(b Bridge, use *bridgeUse) http.Handler {
+	h := g.bridged(b, use)
+	calls, cards, preflights := g.protect(call, h), g.protect(g.directoryAccess(), h), g.protect(open, h)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case isCard(r) && r.Method == http.MethodOptions:
@@ -154,8 +160,9 @@ func (g *Gateway) bridge(b Bridge) http.Handler {
 }
 
 // bridged serves a bridge until the gateway ends. The end of the gateway ends the streams of the bridge.
-func (g *Gateway) bridged(b Bridge) handler {
+func (g *Gateway) bridged(b Bridge, use *bridgeUse) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
+		defer func() { use.count(statusOf(w), time.Now()) }()
 		ctx, cancel := context.WithCancel(bridge.WithCaller(r.Context(), g.guard.caller(r)))
 		defer cancel()
 		defer context.AfterFunc(g.streamCtx, cancel)()

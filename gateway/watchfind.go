@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"iter"
 	"net/http"
 	"strconv"
@@ -57,12 +56,7 @@ func (g *Gateway) watchFind(w http.ResponseWriter, r *http.Request, f findReques
 	sse.Follow(ctx, e, findKeepAlive, func(ctx context.Context) iter.Seq2[directory.Change, error] {
 		return g.o.Directory.Watch(ctx, f.query, after)
 	}, func(c directory.Change) error { return g.sendChange(ctx, e, c) })
-	switch lost, ok := errors.AsType[*interact.Error](context.Cause(r.Context())); {
-	case ok: // the rights of the client have ended
-		problem.Send(e, lost)
-	case g.streamCtx.Err() != nil:
-		problem.Send(e, errShuttingDown())
-	}
+	g.endEvents(r, e)
 	return nil
 }
 

@@ -61,6 +61,7 @@ func (d *Discoveries) watchConfigured(ctx context.Context, where string, changes
 		if err != nil && ctx.Err() == nil {
 			d.o.Log.Warn("configured introduction failed", "introduction", where, "err", err)
 		}
+		d.states.resolved(where, err, time.Now())
 		host, _ := hostOf(where) // checked by CheckConfigured
 		for _, c := range differences(known, found, err) {
 			select {

@@ -88,6 +88,7 @@ type Options struct {
 type Discoveries struct {
 	o      Options
 	things *store
+	states states
 
 	// The following fields belong to Run.
 	all  map[string]*introduction // by name
@@ -174,6 +175,7 @@ func (d *Discoveries) Run(ctx context.Context) error {
 			return ctx.Err()
 		case c := <-changes:
 			d.drop(c.Name, &work)
+			d.states.change(c, c.Network != "" && c.Network == d.o.Network, time.Now())
 			if !c.Gone && (c.Network == "" || c.Network != d.o.Network) { // the mesh has the Things of its nodes
 				d.all[c.Name] = &introduction{Introduction: c.Introduction, configuredHost: c.configuredHost, due: time.Now(),
 					conn: d.connect(c)}

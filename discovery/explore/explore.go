@@ -56,6 +56,7 @@ func (d *Discoveries) explore(ctx context.Context, in *introduction) {
 	if ctx.Err() != nil {
 		return
 	}
+	d.states.explored(in.Name, errors.Join(failed[:min(len(failed), 4)]...), time.Now())
 	if !unread {
 		d.things.removeExcept(in, found)
 	}
