@@ -145,12 +145,16 @@ func (g *Gateway) trustOverview(t Trust, w http.ResponseWriter, _ *http.Request)
 	org, err := t.Organization()
 	switch {
 	case err == nil:
+		org.APIVersion, org.Kind = api.APIVersion, "Organization"
 		all.Organization = org
 	case interact.AsError(err).Code != interact.NotFound:
 		return err
 	}
 	if org != nil && org.Issuer {
-		all.Invitations = list(t.Invitations())
+		for _, i := range t.Invitations() {
+			i.Text = "" // a secret
+			all.Invitations = append(all.Invitations, i)
+		}
 		requests, err := t.JoinRequests()
 		if err != nil {
 			return err
