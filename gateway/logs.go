@@ -56,8 +56,8 @@ func parseLogs(r *http.Request) (q logRequest, err error) {
 		return q, err
 	}
 	level := slog.LevelDebug
-	if v.Has("level") {
-		if level, err = parseLevel(v.Get("level"), interact.Usage); err != nil {
+	if name := v.Get("level"); name != "" {
+		if level, err = parseLevel(name, interact.Usage); err != nil {
 			return q, err
 		}
 	}
@@ -68,7 +68,7 @@ func parseLogs(r *http.Request) (q logRequest, err error) {
 	if q.limit, err = tdd.Integer(v, "limit", 1, recentlog.MaxRecords, logLimit); err != nil {
 		return q, err
 	}
-	if v.Has("cursor") {
+	if v.Get("cursor") != "" {
 		if q.before, err = strconv.ParseUint(v.Get("cursor"), 10, 64); err != nil || q.before == 0 {
 			return q, interact.Errorf(interact.Usage, "send next of the page before", "%q is not a cursor", tdd.Clip(v.Get("cursor")))
 		}
