@@ -9,6 +9,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/lmosd/lmosd/testnet"
@@ -55,3 +58,16 @@ func (p *page) agentRoute(title string) string {
 	ref, _ := p.eval(`fetch('../v1/agents?limit=1000').then((r) => r.json()).then((l) => l.items.find((a) => a.title === ` + quote(title) + `).ref)`).(string)
 	return "#/agents/" + url.PathEscape(ref)
 }
+
+// token returns the token of the operator of a node.
+func token(t *testing.T, dir string) string {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(dir, "api.token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(raw))
+}
+
+// escape returns a reference as one part of a route.
+func escape(ref string) string { return url.PathEscape(ref) }
