@@ -6,24 +6,31 @@ export const base = new URL('../', location.href.split('#')[0]);
 // localStorage is bound to the origin; the path keeps two nodes behind one proxy apart.
 const KEY = `lmosd-key:${location.pathname}`;
 
-/** key returns the key of the session, or ''. It is worth nothing without the cookie. */
-export function key() {
+// Without storage the session lives in this tab only.
+let memory = '';
+
+function stored() {
   try {
     return localStorage.getItem(KEY) ?? '';
   } catch {
     return memory;
   }
 }
-let memory = '';
 
-/** setKey stores the key of the session; '' removes it. */
-export function setKey(value) {
-  memory = value;
+/** key returns the key of the session, or ''. It is worth nothing without the cookie. */
+export const key = () => stored().split(' ')[1] ?? '';
+
+/** keyRights returns the rights that the key had when it was stored, or 'none': what the page assumes until the node has answered. */
+export const keyRights = () => stored().split(' ')[0] || 'none';
+
+/** setKey stores the key of the session and its rights; '' removes it. */
+export function setKey(value, rights = '') {
+  memory = value ? `${rights} ${value}` : '';
   try {
-    if (value) localStorage.setItem(KEY, value);
+    if (value) localStorage.setItem(KEY, memory);
     else localStorage.removeItem(KEY);
   } catch {
-    // Storage is off: the session lives in this tab only.
+    // Storage is off.
   }
 }
 

@@ -1,13 +1,13 @@
 // The last events of the node, kept once for all views: what GET /v1/events lists, and then what the live stream brings.
 import { signal, useEffect } from './vendor/preact.js';
 import { get } from './api.js';
-import { on, ready, session } from './state.js';
+import { on, ready, session, stateOf } from './state.js';
 
 /** most is the number of events that the page keeps. */
 export const most = 1000;
 
 /**
- * recent has the last events, newest first: at most `most`. state: loading, ready, missing or error.
+ * recent has the last events, newest first: at most `most`. state: loading, ready, denied, missing or error.
  * @type {import('./vendor/preact.js').Signal<{state: string, items: import('./state.js').LiveEvent[], error: any}>}
  */
 export const recent = signal({ state: 'loading', items: [], error: null });
@@ -41,7 +41,7 @@ async function load() {
     recent.value = { state: 'ready', items: [...newer, ...list].slice(0, most), error: null };
   } catch (error) {
     if (error.status === 0 && recent.peek().state === 'ready') return; // the frame says that the node is lost
-    recent.value = { ...recent.peek(), state: error.missing ? 'missing' : 'error', error };
+    recent.value = { ...recent.peek(), state: stateOf(error), error };
   }
 }
 

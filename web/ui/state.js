@@ -1,18 +1,24 @@
 // What the page knows, kept once: session, status, connection and the bus of live events.
 import { batch, signal, useEffect, useMemo, useSignal } from './vendor/preact.js';
-import { get, hooks, isAbort, key, request, send, setKey, stream } from './api.js';
+import { get, hooks, isAbort, key, keyRights, request, send, setKey, stream } from './api.js';
 
 /**
  * session has the rights of the page: none (looks only), read, call or admin.
  * @type {import('./vendor/preact.js').Signal<{rights: 'none'|'read'|'call'|'admin', expires?: string, maker?: string}>}
  */
-export const session = signal({ rights: 'none' });
+export const session = signal({ rights: keyRights() });
 
 /** notice is a message of the page about itself, or null. kind: info or warn. */
 export const notice = signal(null);
 
 /** status is the last GET /v1/status without uptime_s, which changes always, with `started` in its place; null before the first. */
 export const status = signal(null);
+
+/** statusError is why there is no status, or null: a Problem. */
+export const statusError = signal(null);
+
+/** stateOf returns the state of a view for a Problem: denied (needs more rights), missing (no such route) or error. */
+export const stateOf = (error) => (error.denied ? 'denied' : error.missing ? 'missing' : 'error');
 
 /** connected is connecting, live, lost (the node does not answer) or paused (the page is hidden). */
 export const connected = signal('connecting');
@@ -48,7 +54,7 @@ export async function loadSession() {
     else if (!same(s, session.peek())) session.value = s;
   } catch (err) {
     // A node without sessions: the page only looks.
-    if (err.status) session.value = { rights: 'none' };
+    if (err.status && session.peek().rights !== 'none') session.value = { rights: 'none' };
   }
 }
 
@@ -56,14 +62,13 @@ function ended() {
   setKey('');
   session.value = { rights: 'none' };
   notice.value = { kind: 'warn', name: 'ended' };
-  reopen();
 }
 
 /** signIn trades the code of a link for a session. */
 export async function signIn(code) {
   try {
     const { body } = await send('POST', 'console/session', { once: code }, { quiet: true });
-    setKey(body.key);
+    setKey(body.key, body.rights);
     const { key: _, ...rest } = body;
     session.value = rest;
     notice.value = { kind: 'info', name: 'signedIn' };
@@ -83,8 +88,6 @@ export async function signOut() {
   setKey('');
   session.value = { rights: 'none' };
   notice.value = { kind: 'info', name: 'signedOut' };
-  channel?.postMessage({ type: 'session' });
-  reopen();
 }
 
 let checking = false;
@@ -130,7 +133,7 @@ function recovered() {
   loadSession();
   loadStatus();
   deliver({ kind: 'gap' });
-  if (leading) reopen();
+  reading?.abort(); // the wait before the next try ends
 }
 
 // Between the events of a quiet mesh the page asks whether the node is there, so that a lost one is said within 5 s.
@@ -182,9 +185,16 @@ export async function loadStatus() {
     rest.started = Math.round((Date.now() - uptime * 1000) / 10_000) * 10_000;
     const before = status.peek();
     if (before && Math.abs(before.started - rest.started) <= 10_000) rest.started = before.started;
-    if (!same(rest, before)) status.value = rest;
+    batch(() => {
+      statusError.value = null;
+      if (!same(rest, before)) status.value = rest;
+    });
   } catch (err) {
-    if (isAbort(err)) return;
+    if (isAbort(err) || err.status === 0) return; // the frame says that the node is lost
+    batch(() => {
+      statusError.value = err;
+      if (err.denied) status.value = null;
+    });
   }
 }
 
@@ -322,18 +332,17 @@ if (channel) {
       hooks.reached(true);
     } else if (data.type === 'who' && leading && reading) {
       channel.postMessage({ type: 'open', since: lastSeq });
-    } else if (data.type === 'session') {
-      loadSession().then(() => leading && reopen());
     }
   };
 }
 
-/** reopen ends the stream of this tab and begins it again: the rights have changed. */
-export function reopen() {
-  if (leading) reading?.abort();
-  else channel?.postMessage({ type: 'session' });
-}
+// Other rights bring other events. The other tabs see the change of the key in the storage.
+let openedWith = '';
+session.subscribe(() => {
+  if (key() !== openedWith) reading?.abort();
+});
 
+const forever = 0x7fffffff; // the longest timer
 let lastAlive = 0;
 async function read(signal) {
   let wait = 250;
@@ -344,6 +353,7 @@ async function read(signal) {
     let retry = true;
     try {
       const since = lastSeq;
+      openedWith = key();
       await stream('v1/events', {
         signal: reading.signal,
         params: { since: since || undefined }, // all kinds that the rights include
@@ -369,19 +379,17 @@ async function read(signal) {
       if (!signal.aborted) probe(); // it ended: the node stops or goes
     } catch (err) {
       opened();
-      if (reading.signal.aborted && !signal.aborted) wait = 0; // reopen
-      else if (err.missing) retry = false; // a node without events: the page polls its status
+      if (reading.signal.aborted && !signal.aborted) wait = 0; // other rights, or the node is back
+      else if (err.missing || err.denied) retry = false; // the page polls its status
       else if (!signal.aborted) probe();
-      if (err.missing && connected.peek() === 'connecting') connected.value = 'live';
+      if (!retry && connected.peek() === 'connecting') connected.value = 'live';
     } finally {
       signal.removeEventListener('abort', stop);
     }
-    if (!retry) break;
-    await sleep(wait, AbortSignal.any([signal, reading.signal]));
+    // Without a stream the leader keeps its turn, so that other tabs do not ask either. Other rights or another node may have one.
+    await sleep(retry ? wait : forever, AbortSignal.any([signal, reading.signal]));
     wait = Math.min(Math.max(wait, 125) * 2, 4000);
   }
-  // A leader without a stream keeps its turn, so that other tabs do not ask either.
-  if (!signal.aborted) await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
   reading = null;
 }
 
@@ -503,7 +511,7 @@ export function useResource(path, { params, on: kinds, pace = 1000, every = 0, l
         resource.value = { state: 'ready', data, error: null };
       } catch (err) {
         if (signal.aborted || isAbort(err)) return;
-        const state = err.denied ? 'denied' : err.missing ? 'missing' : 'error';
+        const state = stateOf(err);
         resource.value = { state, data: state === 'error' ? resource.peek().data : null, error: err };
       }
     };

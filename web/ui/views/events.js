@@ -45,7 +45,7 @@ export default function Events({ route }) {
       <${Button} icon=${paused ? 'play' : 'pause'} aria-pressed=${paused ? 'true' : 'false'} onClick=${() => setPaused(paused ? null : items)} data-testid="events-pause">
         ${paused ? (waiting ? t('Continue, {n} new', { n: num(waiting) }) : t('Continue')) : t('Pause')}</${Button}>
     </${Heading}>
-    ${state === 'missing' || state === 'error' ? html`<${State} status=${state} error=${error} onRetry=${reloadRecent} />`
+    ${state !== 'ready' && state !== 'loading' ? html`<${State} status=${state} rights="read" error=${error} onRetry=${reloadRecent} />`
     : html`<div class="toolbar">
       <${Field} label=${t('Filter events')} hideLabel>${({ id }) => html`<input id=${id} type="search" placeholder=${t('Name, DID, code, trace …')} value=${query} onInput=${(event) => change({ q: event.currentTarget.value })} data-testid="events-filter" />`}</${Field}>
       <div class="chips" role="group" aria-label=${t('Kinds')}>${shownGroups.map((group) => html`<button type="button" class="chip" key=${group} aria-pressed=${chosen.includes(group) ? 'true' : 'false'} onClick=${() => toggle(group)} data-testid=${`events-kind-${group}`}>${t(groupTitles[group])} <span class="num">${num(counts[group] ?? 0)}</span></button>`)}</div>

@@ -1,7 +1,7 @@
 // Node: what this node is, how it is configured, what it writes into its log, and whether it is well.
 import { html, useEffect, useMemo, useRef, useState } from '../vendor/preact.js';
 import { get, isAbort, send, stream } from '../api.js';
-import { may, session, signOut, status, useResource } from '../state.js';
+import { loadStatus, may, session, signOut, stateOf, status, statusError, useResource } from '../state.js';
 import { go, href } from '../router.js';
 import { Ago, announce, Badge, Button, Card, cx, Dialog, Dot, Facts, Failure, Field, Heading, ID, Needs, Resource, rightsText, Segments, setTheme, SignIn, State, Steps, Table, theme } from '../ui.js';
 import { at, clean, date, num, plural, t, time } from '../words.js';
@@ -16,7 +16,8 @@ function About() {
   const s = status.value;
   const version = useResource('version');
   const who = session.value;
-  if (!s) return html`<${State} status="loading" />`;
+  const problem = statusError.value;
+  if (!s) return html`<${State} status=${problem ? stateOf(problem) : 'loading'} rights="read" error=${problem} onRetry=${loadStatus} />`;
   const v = version.data;
   return html`<div class="columns wide">
     <${Card} title=${t('Identity')} testid="node-identity"><${Facts} items=${[

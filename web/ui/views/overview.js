@@ -1,6 +1,6 @@
 // Overview: is the node well, what needs attention, what happened last.
 import { html, useMemo } from '../vendor/preact.js';
-import { now, status, useResource } from '../state.js';
+import { loadStatus, now, stateOf, status, statusError, useResource } from '../state.js';
 import { href } from '../router.js';
 import { Ago, Card, Command, cx, Dot, Heading, Icon, State, Steps } from '../ui.js';
 import { bytes, clean, date, dur, ms, num, plural, shortDID, t } from '../words.js';
@@ -79,7 +79,7 @@ function Charts() {
 
 function Recent() {
   const { state, items } = useRecent();
-  if (state === 'missing' || state === 'error') return null;
+  if (state !== 'ready' && state !== 'loading') return null;
   return html`<${Card} title=${t('Latest events')} flush testid="recent" actions=${html`<a href=${href('events')}>${t('All events')}</a>`}>
     ${items.length ? html`<ol class="events compact">${items.slice(0, 8).map((event) => html`<${EventRow} key=${event.seq} event=${event} />`)}</ol>`
     : html`<${State} status=${state === 'loading' ? 'loading' : 'empty'} title=${state === 'loading' ? undefined : t('No event yet. What changes in the mesh appears here.')} />`}
@@ -88,10 +88,11 @@ function Recent() {
 
 export default function Overview() {
   const s = status.value;
+  const error = statusError.value;
   const empty = s && (s.peers.total === 0 || s.agents.known === 0);
   return html`
     <${Heading} title=${t('Overview')} sub=${s && html`<span title=${clean(s.did, 200)} class="mono">${shortDID(s.did)}</span>`} />
     ${s ? html`<div class=${cx('stack')} data-status=${empty ? 'empty' : 'ready'} data-testid="overview">
       <${Tiles} s=${s} /><${Warnings} items=${s.warnings} />${empty && html`<${FirstSteps} s=${s} />`}<${Charts} /><${Recent} /></div>`
-    : html`<${State} status="loading" />`}`;
+    : error ? html`<${State} status=${stateOf(error)} rights="read" error=${error} onRetry=${loadStatus} />` : html`<${State} status="loading" />`}`;
 }
