@@ -221,8 +221,8 @@ export function AnswerView({ answer, name, children }) {
     ${empty && answer.status === 'completed' && html`<p class="muted">${t('The action has ended without an output.')}</p>`}
     ${empty && answer.status === 'running' && html`<p class="muted"><span class="spinner" aria-hidden="true"></span> ${t('Waiting for the agent')}</p>`}
     ${answer.kind === 'binary' && !empty && html`<p data-testid="binary">${t('Data of type {type}, {size}: not shown here.', { type: clean(answer.media, 80), size: bytes(answer.bytes) })}</p>`}
-    ${text && !list && html`<pre ref=${pre} class="answer-text" tabindex="0" role="region" aria-label=${t('Answer')} onScroll=${scrolled} data-testid="answer-text">${text}</pre>`}
-    ${list && html`<div ref=${pre} class="answer-text" tabindex="0" role="region" aria-label=${t('Answer')} onScroll=${scrolled} data-testid="answer-parts">
+    ${text && !list && html`<pre ref=${pre} class="answer-text" tabindex="0" role="group" aria-label=${t('Answer')} onScroll=${scrolled} data-testid="answer-text">${text}</pre>`}
+    ${list && html`<div ref=${pre} class="answer-text" tabindex="0" role="group" aria-label=${t('Answer')} onScroll=${scrolled} data-testid="answer-parts">
       ${answer.count > answer.parts.length && html`<p class="muted">${t('The first {n} parts are not kept.', { n: num(answer.count - answer.parts.length) })}</p>`}
       ${answer.parts.slice(-maxParts).map((p) => html`<pre class="answer-part" key=${p.n}>${clean2(p.text)}</pre>`)}</div>`}
     ${children}

@@ -142,7 +142,7 @@ export function TaskPanel({ task, onChange }) {
 export function Value({ value, label }) {
   const text = useMemo(() => clean(typeof value === 'string' ? value : JSON.stringify(value, null, 2), 200_000), [value]);
   return html`<div class="value"><div class="value-head"><span class="muted">${label}</span><${Copy} text=${text} label=${label} /></div>
-    <pre class="answer-text" tabindex="0" role="region" aria-label=${label} data-testid="value">${text}</pre></div>`;
+    <pre class="answer-text" tabindex="0" role="group" aria-label=${label} data-testid="value">${text}</pre></div>`;
 }
 
 // Inputs are the forms for what a run requires, all answered at once.

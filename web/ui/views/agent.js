@@ -139,7 +139,7 @@ function Evidence({ evidence }) {
     <p>${t('The owner signed two records with number {seq}. Nodes may see different descriptions.', { seq: String(evidence.seq) })}</p>
     <${Facts} items=${[[t('Owner'), html`<${ID} value=${evidence.owner} />`], [t('Seen'), html`<${Ago} value=${evidence.seen} />`]]} />
     ${records.map((record, i) => html`<div class="value" key=${i}><div class="value-head"><span class="muted">${t('Record {n}', { n: i + 1 })}</span><${Copy} text=${String(record)} label=${t('Record {n}', { n: i + 1 })} /></div>
-      <pre class="answer-text small" tabindex="0" role="region" aria-label=${t('Record {n}', { n: i + 1 })}>${clean(record, 4000)}</pre></div>`)}
+      <pre class="answer-text small" tabindex="0" role="group" aria-label=${t('Record {n}', { n: i + 1 })}>${clean(record, 4000)}</pre></div>`)}
   </${Card}>`;
 }
 
@@ -196,7 +196,7 @@ function Raw({ data }) {
     <div class="buttons"><${Button} aria-expanded=${open === 'td' ? 'true' : 'false'} onClick=${() => setOpen(open === 'td' ? '' : 'td')} data-testid="raw-td">${t('Show the description')}</${Button}>
       <${Button} aria-expanded=${open === 'record' ? 'true' : 'false'} onClick=${() => setOpen(open === 'record' ? '' : 'record')}>${t('Show the record')}</${Button}></div>
     ${open && html`<div class="value"><div class="value-head"><span class="muted">${bytes(text.length)}</span><${Copy} text=${text} label=${t('Thing Description')} /></div>
-      <pre class="answer-text" tabindex="0" role="region" aria-label=${t('Text')} data-testid="raw-text">${shown}</pre></div>`}
+      <pre class="answer-text" tabindex="0" role="group" aria-label=${t('Text')} data-testid="raw-text">${shown}</pre></div>`}
   </${Card}>`;
 }
 
@@ -437,7 +437,7 @@ function CopyAs({ request: r }) {
   const text = languages[as][1](r, base.href);
   return html`<div class="copy-as" data-testid="copy-as-panel"><${Segments} label=${t('Copy as')} value=${as} onChange=${setAs} options=${Object.entries(languages).map(([id, [name]]) => [id, name])} />
     <div class="value"><div class="value-head"><span class="muted">${languages[as][0]}</span><${Copy} text=${text} label=${languages[as][0]} /></div>
-      <pre class="answer-text" tabindex="0" role="region" aria-label=${languages[as][0]} data-testid="copy-text">${clean(text, 200_000)}</pre></div></div>`;
+      <pre class="answer-text" tabindex="0" role="group" aria-label=${languages[as][0]} data-testid="copy-text">${clean(text, 200_000)}</pre></div></div>`;
 }
 
 // ---- Properties ----
@@ -606,6 +606,6 @@ function FeedView({ feed, label }) {
   return html`<div class="feed" data-testid="feed" data-status=${feed.running ? 'live' : 'ended'} data-count=${feed.count}>
     ${feed.error && html`<${Failure} error=${feed.error} />`}
     <p class="muted" role="status">${feed.running ? t('Listening') : t('Ended')} · ${num(feed.count)}</p>
-    ${feed.items.length > 0 && html`<ol class="feed-list" tabindex="0" role="region" aria-label=${label}>${feed.items.map((item) => html`<li key=${item.n}><time>${time(item.at)}</time><pre>${clean(item.text, feedText)}</pre></li>`)}</ol>`}
+    ${feed.items.length > 0 && html`<ol class="feed-list" tabindex="0" role="group" aria-label=${label}>${feed.items.map((item) => html`<li key=${item.n}><time>${time(item.at)}</time><pre>${clean(item.text, feedText)}</pre></li>`)}</ol>`}
   </div>`;
 }
