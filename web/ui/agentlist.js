@@ -93,7 +93,7 @@ async function load() {
     const missed = waiting;
     waiting = [];
     for (const event of missed) if (!(event.seq <= latest)) apply(event);
-    if (!coverage) loadCoverage(ends);
+    if (!(coverage?.asked > 1)) askMesh(ends);
   } catch (error) {
     if (ends.aborted || isAbort(error)) return;
     loading = null;
@@ -103,11 +103,14 @@ async function load() {
   }
 }
 
-// How much of the mesh the index has: asked once for a list, for one agent, since an idle page must cost nothing.
-async function loadCoverage(ends) {
+// A small index may lack what the mesh has: the mesh is asked once for a list, since an idle page must cost nothing.
+async function askMesh(ends) {
+  if (known.size >= pageSize) return;
   try {
-    const { coverage } = await get('v1/find', { params: { limit: 1, timeout: '1s' }, signal: ends });
-    if (!ends.aborted) agents.value = { ...agents.peek(), coverage };
+    const page = await get('v1/find', { params: { limit: pageSize, timeout: '1s' }, signal: ends });
+    if (ends.aborted) return;
+    for (const agent of page.items ?? []) if (!known.has(agent.ref)) known.set(agent.ref, prepare(agent));
+    publish({ coverage: page.coverage, total: known.size });
   } catch {
     // The list is there without it.
   }

@@ -19,6 +19,7 @@ const multiline = /^(text|message|content|body|prompt|description|code|markdown|
 /** describeError returns the words for an error of a field: of the page, or of the node. */
 function describeError(text) {
   if (text === 'json') return t('This is not JSON.');
+  if (text === 'missing') return t('A value is missing.');
   if (text === 'number') return t('This is not a number.');
   return clean(text, 300);
 }
@@ -116,7 +117,7 @@ export function SchemaForm({ form, problems = [], onSubmit, onChange, label, tes
 }
 
 // Part shows one draft with its label.
-function Part({ form, draft: d, at, name, errors, change, prefix, removed, removeLabel }) {
+function Part({ form, draft: d, at, name, errors, change, prefix, plain, removed, removeLabel }) {
   const f = d.field;
   const s = f.schema;
   const id = `${prefix}-${d.id}`;
@@ -144,12 +145,12 @@ function Part({ form, draft: d, at, name, errors, change, prefix, removed, remov
       ${f.kind === 'union' ? choose : ''}
       ${notes}
       ${open && f.kind === 'object' && html`<${Members} form=${form} d=${d} at=${at} errors=${errors} change=${change} prefix=${prefix} />`}
-      ${open && f.kind === 'union' && d.inner && html`<${Part} key=${d.inner.id} form=${form} draft=${d.inner} at=${at} name="" errors=${errors} change=${change} prefix=${prefix} />`}
+      ${open && f.kind === 'union' && d.inner && html`<${Part} key=${d.inner.id} form=${form} draft=${d.inner} at=${at} name="" plain errors=${errors} change=${change} prefix=${prefix} />`}
       ${open && (f.kind === 'array' || f.kind === 'tuple') && html`<${Items} form=${form} d=${d} at=${at} title=${title} errors=${errors} change=${change} prefix=${prefix} />`}
       ${f.kind === 'set' && html`<div class="checks">${f.options.map((o, i) => html`<label key=${i}><input type="checkbox" checked=${d.picked.has(i)}
         onChange=${(event) => set(() => { d.on = true; if (event.currentTarget.checked) d.picked.add(i); else d.picked.delete(i); if (!d.picked.size && !d.required) d.on = false; })} />${clean(o.label, 120)}</label>`)}</div>`}`;
     // The root and the chosen alternative need no frame of their own.
-    if (!title) return html`<div class="part" tabindex=${mine.length && at !== '' ? '-1' : undefined}>${nullBox}${body}</div>`;
+    if (!title || plain) return html`<div class="part" tabindex=${mine.length && at !== '' ? '-1' : undefined}>${nullBox}${body}</div>`;
     return html`<fieldset class=${cx('part', mine.length && 'invalid')} data-testid=${`field-${at}`}>
       <legend>${title}${d.required && d.depth > 0 && html`<span class="required" aria-hidden="true"> *</span>`}${sub && html` <code class="sub">${sub}</code>`}</legend>
       ${(nullBox || remove || (optional && f.kind !== 'union' && f.kind !== 'set')) && html`<div class="part-tools">

@@ -263,6 +263,7 @@ export class Form {
     this.made = 0;
     this.none = schema === undefined;
     this.json = false; // the text is what is sent
+    this.strict = false; // a required member that is left out is an error: for what no node checks
     this.text = '';
     this.draft = this.make(this.root, 0, true);
     if (value !== ABSENT) this.fill(this.draft, value);
@@ -486,6 +487,7 @@ export class Form {
           if (!d.members.has(name) && !f.required.has(name)) continue;
           const v = this.value(this.member(d, name), pointer(at, name), errors);
           if (v !== ABSENT) out.set(name, v);
+          else if (this.strict && f.required.has(name)) errors.push({ field: pointer(at, name), description: 'missing' });
         }
         for (const row of d.rows) {
           if (row.name === '') continue;

@@ -5,6 +5,7 @@ import { may, on } from './state.js';
 import { Ago, announce, Badge, Button, Copy, Facts, Failure, ID, SignIn } from './ui.js';
 import { clean, link, t } from './words.js';
 import { Form, SchemaForm } from './form.js';
+import { pointer } from './schema.js';
 
 const texts = {
   pending: 'pending', running: 'running', 'input-required': 'requires input', completed: 'completed', failed: 'failed', cancelled: 'canceled', unknown: 'unknown',
@@ -44,7 +45,7 @@ export function taskOf(state, ref, name, action, location = '') {
 }
 
 /**
- * useTask follows a run from its first state to its end: with the events of tasks, and every 2 s while the page is visible.
+ * useTask follows a run from its first state to its end: with the events of tasks, and every 5 s while the page is visible.
  */
 export function useTask(first) {
   const [state, setState] = useState({ task: first, error: null });
@@ -54,26 +55,27 @@ export function useTask(first) {
     setState({ task: first, error: null });
     let task = first;
     let timer = 0;
+    let wait = 300;
     const controller = new AbortController();
     const load = async () => {
       clearTimeout(timer);
       if (ended(task.status) || controller.signal.aborted) return;
       if (!document.hidden) {
         try {
-          const next = taskOf(await get(taskPath(task.thing, task.action, task.id), { signal: controller.signal }), task.thing, task.name, task.action, task.id);
-          if (next) {
-            if (ended(next.status)) announce(t('The task has ended: {status}', { status: taskStatus(next.status) }));
-            task = { ...next, id: task.id };
-            setState({ task, error: null });
-          }
+          const next = await get(`v1/tasks/${seg(task.id)}`, { signal: controller.signal });
+          if (ended(next.status)) announce(t('The task has ended: {status}', { status: taskStatus(next.status) }));
+          task = { ...task, ...next, inputs: next.inputs, error: next.error };
+          setState({ task, error: null });
         } catch (error) {
           if (isAbort(error) || controller.signal.aborted) return;
           setState({ task, error });
         }
       }
-      if (!ended(task.status)) timer = setTimeout(load, 2000);
+      if (ended(task.status)) return;
+      wait = Math.min(wait * 2, 5000);
+      timer = setTimeout(load, wait);
     };
-    timer = setTimeout(load, 300);
+    timer = setTimeout(load, wait);
     const off = on('task', (event) => (!event.thing || event.thing === task.thing) && load());
     return () => {
       controller.abort();
@@ -94,8 +96,22 @@ export function FollowedTask({ first }) {
   </div>`;
 }
 
+// useOutput adds the output of a task that has ended: lists have none.
+function useOutput(task) {
+  const [full, setFull] = useState(null);
+  const lacks = task.status === 'completed' && task.output === undefined;
+  useEffect(() => {
+    if (!lacks) return undefined;
+    const controller = new AbortController();
+    get(`v1/tasks/${seg(task.id)}`, { signal: controller.signal }).then(setFull, () => {});
+    return () => controller.abort();
+  }, [task.id, lacks]);
+  return lacks && full?.id === task.id ? { ...task, output: full.output } : task;
+}
+
 /** TaskPanel shows a task; onChange is called with the new state if it is known, after an answer or a cancellation. */
-export function TaskPanel({ task, onChange }) {
+export function TaskPanel({ task: given, onChange }) {
+  const task = useOutput(given);
   const [busy, setBusy] = useState('');
   const [error, setError] = useState(null);
   const path = taskPath(task.thing, task.action, task.id);
@@ -152,7 +168,11 @@ function Inputs({ task, busy, problems = [], onAnswer }) {
   const [found, setFound] = useState({});
   for (const key of keys) {
     const input = task.inputs[key];
-    if (!forms.current.has(key) && input?.kind !== 'url') forms.current.set(key, new Form(input?.kind === 'form' ? input.schema ?? {} : undefined));
+    if (!forms.current.has(key) && input?.kind !== 'url') {
+      const form = new Form(input?.kind === 'form' ? input.schema ?? {} : undefined);
+      form.strict = true; // agents take answers as they are
+      forms.current.set(key, form);
+    }
   }
   const sendAll = (action) => {
     const answers = {};
@@ -171,15 +191,15 @@ function Inputs({ task, busy, problems = [], onAnswer }) {
     if (!Object.keys(wrong).length) onAnswer(answers);
   };
   // The node reports an error of an answer below the key of its input.
-  const problemsOf = (key) => found[key] ?? problems.filter((p) => typeof p.field === 'string' && (p.field === `/${key}` || p.field.startsWith(`/${key}/`)))
-    .map((p) => ({ ...p, field: p.field.slice(key.length + 1).replace(/^\/content/, '') }));
+  const problemsOf = (key) => found[key] ?? problems.filter((p) => typeof p.field === 'string' && (p.field === pointer('', key) || p.field.startsWith(`${pointer('', key)}/`)))
+    .map((p) => ({ ...p, field: p.field.slice(pointer('', key).length).replace(/^\/content/, '') }));
   const shown = useMemo(() => Object.fromEntries(keys.map((key) => [key, problemsOf(key)])), [found, problems]);
   return html`<div class="inputs" data-testid="inputs">
     <p class="inputs-title"><strong>${t('The task requires an answer.')}</strong></p>
     ${keys.map((key) => {
       const input = task.inputs[key] ?? {};
       const address = input.kind === 'url' ? link(input.url) : '';
-      return html`<section key=${key} class="input" aria-label=${clean(key, 60)}>
+      return html`<section key=${key} class="task-input" aria-label=${clean(key, 60)}>
         ${input.message && html`<p class="input-message">${clean(input.message, 2000)}</p>`}
         ${input.kind === 'url' && (address ? html`<p><a href=${address} target="_blank" rel="noreferrer noopener">${clean(address, 200)}</a></p>` : html`<p><code>${clean(input.url, 200)}</code></p>`)}
         ${(input.kind === 'model' || input.kind === 'roots') && input.params && html`<${Value} value=${input.params} label=${t('Parameters')} />`}

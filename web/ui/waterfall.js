@@ -29,20 +29,24 @@ export function parseTiming(header) {
 }
 
 /**
- * barsOf returns the bars of a call: the stages one after another, and over them the time to the first part and the whole. The stage of the
- * host contains that of the agent, as the host measures them.
+ * barsOf returns the bars of a call: finding the Thing, connecting, the host, and in it the agent; then the time to the first part and the whole.
+ * The nodes have no common clock: the time on the way is taken as the same in both directions.
  * @param {{stages?: Record<string, number>, first_ms?: number, took_ms?: number}} call
  * @returns {{id: string, start: number, took: number}[]}
  */
-export function barsOf({ stages = {}, first_ms: first, took_ms: took }) {
+export function barsOf({ stages, first_ms: first, took_ms: took }) {
   const bars = [];
+  const { resolve, dial, host, agent } = stages ?? {};
   let at = 0;
-  for (const id of ['resolve', 'dial', 'host', 'agent']) {
-    const n = stages?.[id];
+  for (const [id, n] of [['resolve', resolve], ['dial', dial]]) {
     if (!known(n)) continue;
     bars.push({ id, start: at, took: n });
     at += n;
   }
+  const inner = known(host) && host > 0 ? host : agent;
+  if (known(took) && known(inner)) at += Math.max(0, took - at - inner) / 2;
+  if (known(host) && host > 0) bars.push({ id: 'host', start: at, took: host });
+  if (known(agent)) bars.push({ id: 'agent', start: at + (known(host) ? Math.max(0, host - agent) / 2 : 0), took: agent });
   // The first part and the whole are told apart: of a stream the whole is its length.
   if (known(first) && first > 0 && first !== took) bars.push({ id: 'first', start: 0, took: first });
   if (known(took)) bars.push({ id: 'whole', start: 0, took });

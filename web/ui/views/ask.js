@@ -68,6 +68,6 @@ function Result({ answer }) {
 
 function Capabilities({ of: one }) {
   const list = (one.capabilities ?? []).slice(0, 6);
-  return html`<ul class="capabilities">${list.map((c) => html`<li key=${c.id}><code>${clean(c.id, 100)}</code> ${clean(c.description, 200)}
+  return html`<ul class="capabilities">${list.map((c) => html`<li key=${c.id}><code>${clean(c.id, 100)}</code> ${clean(c.description, 200)}${' '}
     ${c.examples?.length > 0 && html`<span class="muted">${c.examples.slice(0, 3).map((e) => `“${clean(e, 100)}”`).join(' · ')}</span>`}</li>`)}</ul>`;
 }
