@@ -11,11 +11,13 @@ import (
 	"testing"
 	"time"
 
+	chromium "github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	cdp "github.com/chromedp/cdproto/page"
 	cdpruntime "github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 
 	"github.com/lmosd/lmosd/testnet"
@@ -26,6 +28,8 @@ type page struct {
 	t    *testing.T
 	ctx  context.Context
 	base string // of the API, without a slash at the end
+
+	profile chromium.BrowserContextID // with its cookies and storage
 
 	mu     sync.Mutex
 	faults []string
@@ -63,11 +67,10 @@ func open(t *testing.T, m *testnet.Member, l look, route string) *page {
 // tab returns an empty tab. At its end, the test fails if the page broke a rule.
 func tab(t *testing.T, base string, l look) *page {
 	t.Helper()
-	ctx, cancel := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
-	t.Cleanup(cancel)
+	ctx, profile := newTab(t, "")
 	ctx, stop := context.WithTimeout(ctx, 2*time.Minute)
 	t.Cleanup(stop)
-	p := &page{t: t, ctx: ctx, base: base}
+	p := &page{t: t, ctx: ctx, base: base, profile: profile}
 	p.prepare(l)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -78,12 +81,32 @@ func tab(t *testing.T, base string, l look) *page {
 	return p
 }
 
+// newTab opens a tab of a profile; "" is a new one, which ends with the test. A tab of a new profile needs a window.
+func newTab(t *testing.T, profile chromium.BrowserContextID) (context.Context, chromium.BrowserContextID) {
+	t.Helper()
+	c := chromium.WithExecutor(browser, chromedp.FromContext(browser).Browser)
+	if profile == "" {
+		id, err := target.CreateBrowserContext().Do(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = target.DisposeBrowserContext(id).Do(c) })
+		profile = id
+	}
+	id, err := target.CreateTarget("about:blank").WithBrowserContextID(profile).WithNewWindow(true).Do(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := chromedp.NewContext(browser, chromedp.WithTargetID(id))
+	t.Cleanup(cancel)
+	return ctx, profile
+}
+
 // another returns a second tab of the same browser profile.
 func (p *page) another(l look) *page {
 	p.t.Helper()
-	ctx, cancel := chromedp.NewContext(p.ctx)
-	p.t.Cleanup(cancel)
-	o := &page{t: p.t, ctx: ctx, base: p.base}
+	ctx, _ := newTab(p.t, p.profile)
+	o := &page{t: p.t, ctx: ctx, base: p.base, profile: p.profile}
 	o.prepare(l)
 	p.t.Cleanup(o.check)
 	return o
