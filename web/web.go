@@ -29,9 +29,9 @@ const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 
 // Permissions is the Permissions-Policy of every file: the page uses no feature that needs a permission, except the clipboard, to which it
 // only writes.
-const Permissions = "accelerometer=(), autoplay=(), bluetooth=(), camera=(), display-capture=(), encrypted-media=(), fullscreen=(), " +
+const Permissions = "accelerometer=(), autoplay=(), camera=(), display-capture=(), encrypted-media=(), fullscreen=(), " +
 	"gamepad=(), geolocation=(), gyroscope=(), hid=(), idle-detection=(), local-fonts=(), magnetometer=(), microphone=(), midi=(), " +
-	"payment=(), picture-in-picture=(), publickey-credentials-get=(), screen-wake-lock=(), serial=(), usb=(), web-share=(), " +
+	"payment=(), picture-in-picture=(), publickey-credentials-get=(), screen-wake-lock=(), serial=(), usb=(), " +
 	"window-management=(), xr-spatial-tracking=()"
 
 // setHeaders sets the header fields that protect the page in a browser.

@@ -2,7 +2,7 @@
 import { html } from './vendor/preact.js';
 import { href } from './router.js';
 import { Badge, Dot } from './ui.js';
-import { at, clean, date, shortDID, t, time } from './words.js';
+import { at, clean, date, shortDID, t, thingName, time } from './words.js';
 
 /** groups are the kinds of events that can be filtered, in their order. */
 export const groups = ['agent', 'peer', 'task', 'call', 'warning', 'trust', 'relay', 'other'];
@@ -53,7 +53,7 @@ export function tone(event) {
 /** subject is what the event is about: the agent, or the node. */
 function Subject({ event }) {
   if (event.thing) {
-    const name = clean(event.name || event.thing, 80);
+    const name = thingName(event.name || event.thing);
     return event.kind === 'agent.removed' ? html`<span class="event-name">${name}</span>` : html`<a class="event-name" href=${href('agents', event.thing)}>${name}</a>`;
   }
   if (event.name) return html`<span class="event-name">${clean(event.name, 80)}</span>`;

@@ -261,6 +261,7 @@ export const WORDS = {
   'profile': '',
   'Pass': '',
   'Warning': '',
+  'any': '',
 
   // Mesh
   'Mine': '',
@@ -907,6 +908,11 @@ export function link(address) {
   } catch {
     return '';
   }
+}
+
+/** thingName returns the name of an agent, or the name at the end of its id: "weather". */
+export function thingName(value) {
+  return clean(value, 300).replace(/^urn:lmos:did:\w+:[^:|]+:/, '').replace(/\|.*$/, '').slice(0, 80);
 }
 
 /** shortDID returns a DID for a list: "did:key:z6Mk…x4Qf". */

@@ -3,7 +3,7 @@ import { html, useEffect, useState } from '../vendor/preact.js';
 import { useResource } from '../state.js';
 import { go, href } from '../router.js';
 import { Ago, Badge, Button, Card, cx, Facts, Field, Heading, ID, Resource, Segments, State, Table } from '../ui.js';
-import { at, bytes, clean, ms, num, t, time } from '../words.js';
+import { at, bytes, clean, ms, num, t, thingName, time } from '../words.js';
 
 export const title = 'Calls';
 
@@ -14,7 +14,7 @@ function Status({ call }) {
   return html`<${Badge} tone=${tones[call.status] ?? ''}>${call.code ? clean(call.code, 40) : t(words[call.status] ?? 'unknown')}</${Badge}>`;
 }
 
-const nameOf = (call) => clean(call.name || call.thing, 60);
+const nameOf = (call) => thingName(call.name || call.thing);
 
 /** Bars loads the drawing of the stages with the first call that is opened. */
 function Bars({ call }) {

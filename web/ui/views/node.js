@@ -223,7 +223,7 @@ function Doctor() {
     <div class="row"><${Button} kind="primary" busy=${state === 'running'} onClick=${run} data-testid="doctor-run">${state === 'running' ? t('Checking …') : data ? t('Check again') : t('Check this node')}</${Button}>
       ${data && html`<${Badge} tone=${data.ok ? 'good' : 'bad'}>${data.ok ? t('All checks passed') : t('A check failed')}</${Badge}>`}</div>
     ${error ? html`<${State} status=${error.missing ? 'missing' : 'error'} error=${error} />` : !data ? html`<${State} status=${state === 'running' ? 'loading' : 'empty'} title=${state === 'running' ? undefined : t('Checks keys, clock, storage, addresses, relays and bridges, and says what to do.')} testid="doctor" />`
-    : html`<${Card} flush testid="doctor"><ol class="checks" data-status="ready">${data.items.map((item) => html`<li key=${item.name} class="check" data-check=${item.status}>
+    : html`<${Card} flush testid="doctor"><ol class="doctor" data-status="ready">${data.items.map((item) => html`<li key=${item.name} class="check" data-check=${item.status}>
       <${Dot} tone=${checkTones[item.status]} /><div class="stack tight"><div class="row"><h3>${clean(item.name, 60)}</h3><${Badge} tone=${checkTones[item.status]}>${t(checkWords[item.status] ?? 'unknown')}</${Badge}></div>
       <p class="break">${clean(item.text, 500)}</p>${item.hint && html`<p class="hint break">${clean(item.hint, 500)}</p>`}<${Steps} next=${item.next} /></div></li>`)}</ol></${Card}>`}
   </${Needs}>`;
@@ -266,7 +266,7 @@ function API() {
     const rows = [...paths].map(([path, methods]) => ({ path, methods })).filter((r) => words.every((w) => `${r.path} ${r.methods.join(' ')}`.toLowerCase().includes(w)));
     return html`<div class="toolbar"><${Field} label=${t('Filter the routes')} hideLabel>${({ id }) => html`<input id=${id} type="search" placeholder=${t('Path or method')} value=${query} onInput=${(event) => setQuery(event.currentTarget.value)} />`}</${Field}><span class="muted">${plural(rows.length, 'path')}</span></div>
     <${Card} flush><${Table} caption=${t('Routes of the API')} rows=${rows} rowKey=${(r) => r.path} columns=${[
-      { id: 'methods', title: t('Methods'), cell: (r) => html`<span class="row">${r.methods.map((m) => html`<${Badge} key=${m}>${clean(m, 10)}</${Badge}>`)}</span>` },
+      { id: 'methods', title: t('Methods'), cell: (r) => html`<span class="row">${(r.methods.length ? r.methods : [t('any')]).map((m) => html`<${Badge} key=${m}>${clean(m, 10)}</${Badge}>`)}</span>` },
       { id: 'path', title: t('Path'), wide: true, value: (r) => r.path, cell: (r) => html`<code class="break">${clean(r.path, 120)}</code>` },
     ]} /></${Card}>`;
   }}</${Resource}>`;
