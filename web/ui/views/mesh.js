@@ -2,6 +2,7 @@
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../vendor/preact.js';
 import { Ago, Badge, Button, Card, Dot, Facts, Field, Heading, ID, Resource, Segments, State, Table, announce, scheme } from '../ui.js';
 import { may, on, useResource } from '../state.js';
+import { get } from '../api.js';
 import { Graph, legendShape } from '../graph.js';
 import { go, href } from '../router.js';
 import { clean, ms, num, plural, shortDID, t } from '../words.js';
@@ -94,7 +95,7 @@ function useNarrow() {
 export default function Mesh({ route }) {
   const scope = Object.hasOwn(scopes, route.query.get('scope') ?? '') ? route.query.get('scope') : 'mesh';
   const chosen = route.query.get('node') ?? '';
-  const topology = useResource('v1/topology', { params: { scope, limit: LIMIT }, on: 'peer', pace: EVERY, every: EVERY });
+  const topology = useResource('v1/topology', { params: { scope, limit: LIMIT }, on: 'peer', pace: EVERY, every: EVERY, load: loadTopology });
   const partners = useResource('v1/trust/partners', { on: 'trust', pace: 5000 });
   const calls = useResource(may('admin') ? 'v1/calls' : null, { params: { limit: 1 }, on: 'call', pace: 2000 });
   const data = useMemo(() => (topology.data ? tidy(topology.data) : null), [topology.data]);
@@ -118,6 +119,23 @@ export default function Mesh({ route }) {
         onChange=${(next) => go(address({ scope: next === 'mesh' ? '' : next }), { replace: true })} />
     </${Heading}>
     <${Resource} of=${{ ...topology, data: topology.data && shown }} rights="read" testid="mesh" empty=${(d) => d.nodes.length < 2 && html`<${Alone} scope=${scope} />`}>${view}</${Resource}>`;
+}
+
+// A node that is older than this page has no topology: its own connections are what there is.
+async function loadTopology(path, options) {
+  try {
+    return await get(path, options);
+  } catch (err) {
+    if (!err.missing) throw err;
+  }
+  const { signal } = options;
+  const [self, peers] = await Promise.all([get('v1/status', { signal }), get('v1/peers', { signal })]);
+  return {
+    nodes: [{ did: self.did, name: self.name, version: self.version, agents: self.agents?.local, reachable: true, self: true, source: 'self' },
+      ...(peers.items ?? []).map((p) => ({ did: p.did, version: clean(p.agent, 60).split('/')[1], reachable: true, source: 'connection' }))],
+    links: (peers.items ?? []).map((p) => ({ from: self.did, to: p.did, transport: p.transport, relay: p.relay, rtt_ms: p.rtt_ms, seen_by: self.did })),
+    coverage: {},
+  };
 }
 
 const none = [];
