@@ -129,6 +129,7 @@ func (n *fakeNode) routes() http.Handler {
 	mux.HandleFunc("POST /v1/tokens", n.guard(n.createToken))
 	mux.HandleFunc("DELETE /v1/tokens/{name}", n.guard(n.revokeToken))
 	n.activityRoutes(mux)
+	n.operatorRoutes(mux)
 	n.hostingRoutes(mux)
 	n.delegationRoutes(mux)
 	n.groupRoutes(mux)

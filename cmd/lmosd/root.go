@@ -7,7 +7,6 @@ import (
 
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/auditcmd"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/configcmd"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/errcatalog"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/help"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/install"
@@ -100,12 +99,15 @@ func allCommands() []command {
 		{"node", "id", newIDCommand},
 		{"node", "keys", newKeysCommand},
 		{"node", "status", newStatusCommand},
+		{"node", "doctor", newDoctorCommand},
 		{"node", "peers", newPeersCommand},
 		{"node", "net", newNetCommand},
 		{"node", "events", newEventsCommand},
 		{"node", "calls", newCallsCommand},
 		{"operate", "audit", console(auditcmd.NewCommand)},
-		{"operate", "config", console(configcmd.NewConfigCommand)},
+		{"operate", "bridges", newBridgesCommand},
+		{"operate", "config", newConfigCommand},
+		{"operate", "logs", newLogsCommand},
 		{"operate", "group", newGroupCommand},
 		{"operate", "org", newOrgCommand},
 		{"operate", "policy", newPolicyCommand},

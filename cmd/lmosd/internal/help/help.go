@@ -128,11 +128,17 @@ func onFirstPage(c *cobra.Command) (name, short string) {
 		return "completion|version", "print the completion script of a shell; the version of this program"
 	case "events":
 		return "events|calls", "print what happened at the node; list its last calls, with their stages"
+	case "status":
+		return "status|doctor", "show the state of the node; check what does not work"
+	case "audit":
+		return "audit|logs", "the log of decisions and changes; the log records of the node, and their levels"
+	case "config":
+		return "config|bridges", "show, check and describe the configuration; list the bridges"
 	case "peers":
 		return "peers|net", "list or connect nodes; show how others reach this one"
 	case "org":
 		return "org|trust", "organizations: members, partners, invitations, revocation"
-	case "calls", "net", "delegate", "login", "logout", "route", "write", "trace", "trust", "unpublish", "version", "mcp", "testnet", "move":
+	case "bridges", "doctor", "logs", "calls", "net", "delegate", "login", "logout", "route", "write", "trace", "trust", "unpublish", "version", "mcp", "testnet", "move":
 		return "", ""
 	}
 	return c.Name(), c.Short

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/problem"
+	"github.com/lmosd/lmosd/internal/sse"
+)
+
+// operatorRoutes are the routes about the operation of a fake node: two log records, a warning and a failed check.
+func (n *fakeNode) operatorRoutes(mux *http.ServeMux) {
+	at := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+	records := []api.LogRecord{
+		{Seq: 7, At: at, Level: "info", Logger: "publication", Text: "published", Fields: map[string]any{"seq": 17, "td": "weather"}},
+		{Seq: 9, At: at.Add(time.Second), Level: "warn", Logger: "gateway", Text: "certificate not replaced", Fields: map[string]any{"err": "no such file"}},
+	}
+	levels := api.LogLevels{Levels: map[string]string{"*": "info"}, Loggers: []string{"gateway", "publication"}}
+	mux.HandleFunc("GET /v1/logs", n.guard(func(w http.ResponseWriter, r *http.Request) {
+		q, shown := r.URL.Query(), []api.LogRecord{}
+		for _, one := range records {
+			if (q.Get("level") == "" || one.Level == q.Get("level")) && (q.Get("logger") == "" || one.Logger == q.Get("logger")) {
+				shown = append(shown, one)
+			}
+		}
+		if r.Header.Get("Accept") != sse.MediaType {
+			answer(w, api.LogList{APIVersion: api.APIVersion, Kind: "LogList", Items: shown, Latest: 9, LogLevels: levels})
+			return
+		}
+		e := sse.NewWriter(w, 0)
+		for _, one := range shown {
+			data, _ := json.Marshal(one)
+			_ = e.Send("log", strconv.FormatUint(one.Seq, 10), data)
+		}
+		data, _ := json.Marshal(api.LogGap{Kind: "gap", From: 10, To: 12})
+		_ = e.Send("gap", "12", data)
+		problem.Send(e, interact.Errorf(interact.Internal, "look at the log", "the fake has no more"))
+	}))
+	mux.HandleFunc("PUT /v1/logs/{logger...}", n.guard(func(w http.ResponseWriter, r *http.Request) {
+		var body api.LogLevelRequest
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil || body.Level == "loud" {
+			problem.Write(w, r, interact.Errorf(interact.Invalid, "one of debug, info, warn, error", "unknown level %q", body.Level))
+			return
+		}
+		now := api.LogLevels{Levels: map[string]string{"*": "info", r.PathValue("logger"): body.Level}, Loggers: levels.Loggers}
+		answer(w, api.LogLevelsDocument{APIVersion: api.APIVersion, Kind: "LogLevels", LogLevels: now})
+	}))
+	mux.HandleFunc("DELETE /v1/logs/{logger...}", n.guard(func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, api.LogLevelsDocument{APIVersion: api.APIVersion, Kind: "LogLevels", LogLevels: levels})
+	}))
+	mux.HandleFunc("POST /v1/doctor", n.guard(func(w http.ResponseWriter, _ *http.Request) {
+		d := api.Doctor{APIVersion: api.APIVersion, Kind: "Doctor", OK: n.bare, Took: 3.5, Items: []api.DoctorCheck{{Name: "key", Status: api.CheckPass, Text: "Ed25519, z6Mk"}}}
+		if !n.bare {
+			d.Items = append(d.Items, api.DoctorCheck{Name: "peers", Status: api.CheckWarn, Text: "no node is connected", Hint: "connect to a peer", Next: interact.Next(interact.StepConnect)},
+				api.DoctorCheck{Name: "disk", Status: api.CheckFail, Text: "the disk is full", Hint: "make room"})
+		}
+		answer(w, d)
+	}))
+	mux.HandleFunc("GET /v1/config", n.guard(func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, api.Config{APIVersion: api.APIVersion, Kind: "Config", Items: []api.ConfigItem{{Key: "http.listen", Value: "127.0.0.1:4670", Origin: api.OriginFile, Where: "/etc/lmosd/lmosd.yaml:12"},
+			{Key: "mesh.bootstrap", Value: []string{"/dnsaddr/a.example", "/dnsaddr/b.example"}, Origin: api.OriginFlag, Where: "--mesh.bootstrap"}, {Key: "mesh.mdns", Value: true, Origin: api.OriginDefault}}})
+	}))
+	mux.HandleFunc("GET /v1/bridges", n.guard(func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, api.BridgeList{APIVersion: api.APIVersion, Kind: "BridgeList", Items: []api.BridgeInfo{{Name: "mcp", Paths: []string{"/mcp", "/mcp/things/{name}"}, Requests: 12, Errors: 1, Last: at, Status: api.CheckPass},
+			{Name: "a2a", Paths: []string{"/a2a/"}, Status: api.CheckFail, Text: "no card"}}})
+	}))
+	mux.HandleFunc("GET /v1/discovered", n.guard(func(w http.ResponseWriter, _ *http.Request) {
+		list := api.DiscoveryList{APIVersion: api.APIVersion, Kind: "DiscoveryList", Items: []api.Discovery{}}
+		if !n.bare {
+			list.Items = append(list.Items, api.Discovery{Name: "lamp", Source: "dns-sd", URL: "http://192.0.2.9/td", Type: "Thing", Host: "lamp.local", Addrs: []string{"192.0.2.9"},
+				State: api.DiscoveryFailed, Error: "status 500", Things: []string{}, At: at})
+		}
+		answer(w, list)
+	}))
+}
