@@ -88,6 +88,14 @@ export function VirtualList({ items, rowHeight, label, rowKey, row, rowLabel, on
     event.preventDefault();
   };
 
+  // One function for all renderings: a row whose props are the same is not rendered again.
+  const latest = useRef(null);
+  latest.current = { activate, onOpen };
+  const take = useCallback((i, item) => {
+    latest.current.activate(i);
+    latest.current.onOpen(item);
+  }, []);
+
   const [first, end] = windowOf(view.top, view.height, rowHeight, items.length);
   const shown = items.slice(first, end);
   const rowId = (i) => `${id}-${rowKey(items[i])}`;
@@ -97,12 +105,12 @@ export function VirtualList({ items, rowHeight, label, rowKey, row, rowLabel, on
     data-testid=${testid} data-count=${items.length}>
     <div class="vlist-all" role="presentation" ref=${(el) => el && (el.style.blockSize = `${items.length * rowHeight}px`)}>
       ${shown.map((item, i) => html`<${Row} key=${rowKey(item)} id=${rowId(first + i)} at=${(first + i) * rowHeight} height=${rowHeight} index=${first + i} count=${items.length}
-        active=${first + i === index} item=${item} row=${row} label=${rowLabel} onOpen=${onOpen} onTake=${activate} />`)}
+        active=${first + i === index} item=${item} row=${row} label=${rowLabel} onTake=${take} />`)}
     </div>
   </div>`;
 }
 
-function Row({ id, at, height, index, count, active, item, row, label, onOpen, onTake }) {
+function Row({ id, at, height, index, count, active, item, row, label, onTake }) {
   const ref = useRef(null);
   useLayoutEffect(() => {
     const { style } = ref.current;
@@ -112,8 +120,7 @@ function Row({ id, at, height, index, count, active, item, row, label, onOpen, o
   const click = () => {
     // A selected text was meant, not the row.
     if (String(getSelection())) return;
-    onTake(index);
-    onOpen(item);
+    onTake(index, item);
   };
   return html`<div ref=${ref} id=${id} class="vlist-row" role="option" aria-selected=${active ? 'true' : 'false'} aria-setsize=${count} aria-posinset=${index + 1}
     aria-label=${label?.(item)} onClick=${click} data-testid="row">${row(item, active)}</div>`;
