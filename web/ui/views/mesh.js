@@ -95,9 +95,9 @@ function useNarrow() {
 export default function Mesh({ route }) {
   const scope = Object.hasOwn(scopes, route.query.get('scope') ?? '') ? route.query.get('scope') : 'mesh';
   const chosen = route.query.get('node') ?? '';
-  const topology = useResource('v1/topology', { params: { scope, limit: LIMIT }, on: 'peer', pace: EVERY, every: EVERY, load: loadTopology });
+  const topology = useResource('v1/topology', { params: { scope, limit: LIMIT }, on: ['peer', 'trust'], pace: EVERY, every: EVERY, load: loadTopology });
   const partners = useResource('v1/trust/partners', { on: 'trust', pace: 5000 });
-  const calls = useResource(may('admin') ? 'v1/calls' : null, { params: { limit: 1 }, on: 'call', pace: 2000 });
+  const calls = useResource(may('admin') ? 'v1/calls' : null, { params: { limit: 20 }, on: 'call', pace: 2000 });
   const data = useMemo(() => (topology.data ? tidy(topology.data) : null), [topology.data]);
   const shown = usePatched(data);
   const trust = useMemo(() => (shown ? relationsOf(shown, partners.data?.items ?? []) : new Map()), [shown, partners.data]);
@@ -105,9 +105,9 @@ export default function Mesh({ route }) {
   const address = (change) => href('mesh', '', { scope: scope === 'mesh' ? '' : scope, node: chosen, ...change });
   const choose = (did) => go(address({ node: did }), { replace: true });
   const node = shown?.nodes.find((n) => n.did === chosen) ?? null;
-  const call = may('admin') ? calls.data?.items?.[0] : null;
-  // The picture does not wait for calls, and a call whose path is unknown is no path.
-  const path = call?.path?.length > 1 ? call.path : none;
+  // Calls of agents of this node have no path.
+  const call = may('admin') ? calls.data?.items?.find((c) => c.path?.length > 1) : null;
+  const path = call?.path ?? none;
 
   const view = () => {
     const picture = html`<${Picture} key="picture" topology=${shown} trust=${trust} path=${path} call=${call} chosen=${chosen} onChoose=${choose} node=${node} />`;
