@@ -264,6 +264,7 @@ export const WORDS = {
   'any': '',
 
   // Mesh
+  'trust': '',
   'Mine': '',
   'Not verified': '',
   'A connection of this node': '',
