@@ -157,15 +157,36 @@ func TestTaskThatAsks(t *testing.T) {
 	p.waitText(action, "confirmed by Ada")
 }
 
-// TestPropertyAndEvent reads, writes and observes a property and listens to an event.
+// TestPropertyAndEvent reads and observes a property, and listens to an event.
 func TestPropertyAndEvent(t *testing.T) {
 	// Not parallel: the value of the property is shared.
 	p := signedIn(t, mesh.Members[0], wide, "call")
 	p.openAgent()
-	p.waitText(`[data-testid="properties"]`, "level")
-	p.do(evalVoid(`document.querySelectorAll('[data-testid="property"][data-open="false"] .disclose, [data-testid="event-affordance"][data-open="false"] .disclose').forEach((b) => b.click())`))
-	p.click(`[data-testid="property"] [data-testid="read"]`)
-	p.waitText(`[data-testid="property"] [data-testid="value"]`, "3")
+	property, event := `[data-testid="property"][data-name="level"]`, `[data-testid="event"][data-name="alarm"]`
+	for _, one := range []string{property, event} {
+		p.wait(one, "document.querySelector("+quote(one)+")")
+		p.do(evalVoid(fmt.Sprintf(`if (document.querySelector(%[1]s).dataset.open !== 'true') document.querySelector(%[1]s + ' .disclose').click()`, quote(one))))
+	}
+	p.click(property + ` [data-testid="read"]`)
+	p.waitText(property+` [data-testid="answer-text"]`, "3")
+	p.click(property + ` [data-testid="observe"]`)
+	p.waitText(property+` [data-testid="observe"]`, "Stop")
+	for n := 40; !strings.Contains(p.text(property), "4"); n++ { // until the subscription has begun
+		shop.level.Set(n)
+		if n > 200 {
+			t.Fatalf("the page shows %s", p.text(property))
+		}
+		p.eval("new Promise((resolve) => setTimeout(() => resolve(true), 50))")
+	}
+	p.click(event + ` [data-testid="listen"]`)
+	p.waitText(event+` [data-testid="listen"]`, "Stop")
+	for n := 0; !strings.Contains(p.text(event), "fire"); n++ {
+		shop.alarm.Emit("fire")
+		if n > 200 {
+			t.Fatalf("the page shows %s", p.text(event))
+		}
+		p.eval("new Promise((resolve) => setTimeout(() => resolve(true), 50))")
+	}
 }
 
 // TestCopyAs shows the call as a command line and as source text.

@@ -62,7 +62,7 @@ func (s *agents) publish(ctx context.Context, m *testnet.Member) error {
 		agent.Action("picture", func(context.Context, agent.None) (agent.Data, error) {
 			return agent.Data{ContentType: "image/svg+xml", Bytes: []byte(`<svg xmlns="http://www.w3.org/2000/svg" onload="window.evil=1"/>`)}, nil
 		}),
-		agent.Action("large", func(context.Context, agent.None) (string, error) { return strings.Repeat("large ", 1<<20), nil }),
+		agent.Action("large", func(context.Context, agent.None) (string, error) { return strings.Repeat("large ", 1<<19), nil }),
 		agent.Action("confirm", func(ctx context.Context, _ agent.None) (string, error) {
 			in, err := agent.Ask[struct {
 				Name string `json:"name"`
