@@ -556,47 +556,65 @@ function Event({ agent, td, name, event, open }) {
 const feedLength = 100;
 const feedText = 4000;
 
-/** useFeed reads server-sent events of an agent while it is wanted and the page is visible. */
+/** useFeed reads server-sent events of an agent while they are wanted and the page is visible; after a pause it resumes after the last one. */
 function useFeed(path) {
   const [state, setState] = useState({ running: false, error: null, items: [], count: 0 });
-  const control = useRef(null);
+  const control = useRef(null); // {controller, options, lastId, items, count} of the feed that is wanted
   const stop = () => {
-    control.current?.abort();
+    control.current?.controller?.abort();
     control.current = null;
   };
-  useEffect(() => stop, []);
-  const start = async (options = {}) => {
+  useEffect(() => {
+    const seen = () => {
+      const feed = control.current;
+      if (!feed) return;
+      if (document.hidden) feed.controller.abort();
+      else if (feed.controller.signal.aborted) read(feed);
+    };
+    document.addEventListener('visibilitychange', seen);
+    return () => {
+      document.removeEventListener('visibilitychange', seen);
+      stop();
+    };
+  }, []);
+  const read = async (feed) => {
     const controller = new AbortController();
-    control.current = controller;
-    let items = [];
-    let count = 0;
+    feed.controller = controller;
     let frame = 0;
     const draw = () => {
       frame ||= requestAnimationFrame(() => {
         frame = 0;
-        setState({ running: !controller.signal.aborted && control.current === controller, error: null, items, count });
+        setState({ running: control.current === feed, error: null, items: feed.items, count: feed.count });
       });
     };
-    setState({ running: true, error: null, items, count });
+    setState({ running: true, error: null, items: feed.items, count: feed.count });
+    let failure = null;
     try {
       await stream(path, {
-        ...options, signal: controller.signal,
-        onEvent: ({ event, data }) => {
+        ...feed.options, headers: feed.lastId ? { 'Last-Event-ID': feed.lastId } : {}, signal: controller.signal,
+        onEvent: ({ id, event, data }) => {
           if (event === 'lmosd:problem') throw Object.assign(new Error(data?.detail), isObject(data) ? data : {});
-          count++;
-          items = [{ n: count, at: Date.now(), text: (typeof data === 'string' ? data : JSON.stringify(data) ?? '').slice(0, feedText) }, ...items].slice(0, feedLength);
+          feed.lastId = id || feed.lastId;
+          feed.count++;
+          feed.items = [{ n: feed.count, at: Date.now(), text: (typeof data === 'string' ? data : JSON.stringify(data) ?? '').slice(0, feedText) }, ...feed.items].slice(0, feedLength);
           draw();
         },
       });
-      setState({ running: false, error: null, items, count });
     } catch (error) {
-      setState({ running: false, error: controller.signal.aborted || isAbort(error) ? null : error, items, count });
+      if (!controller.signal.aborted && !isAbort(error)) failure = error;
     }
-    if (control.current === controller) control.current = null;
+    // The page is hidden: the feed is still wanted.
+    if (control.current === feed && controller.signal.aborted) return;
+    if (control.current === feed) control.current = null;
+    setState({ running: false, error: failure, items: feed.items, count: feed.count });
   };
   const toggle = (options) => {
-    if (control.current) stop();
-    else start(isObject(options) && !options.type ? options : {});
+    if (control.current) {
+      stop();
+      return;
+    }
+    control.current = { controller: null, options: isObject(options) && !options.type ? options : {}, lastId: '', items: [], count: 0 };
+    read(control.current);
   };
   return { ...state, toggle };
 }
@@ -606,6 +624,6 @@ function FeedView({ feed, label }) {
   return html`<div class="feed" data-testid="feed" data-status=${feed.running ? 'live' : 'ended'} data-count=${feed.count}>
     ${feed.error && html`<${Failure} error=${feed.error} />`}
     <p class="muted" role="status">${feed.running ? t('Listening') : t('Ended')} · ${num(feed.count)}</p>
-    ${feed.items.length > 0 && html`<ol class="feed-list" tabindex="0" role="group" aria-label=${label}>${feed.items.map((item) => html`<li key=${item.n}><time>${time(item.at)}</time><pre>${clean(item.text, feedText)}</pre></li>`)}</ol>`}
+    ${feed.items.length > 0 && html`<div class="feed-list" tabindex="0" role="group" aria-label=${label}><ol>${feed.items.map((item) => html`<li key=${item.n}><time>${time(item.at)}</time><pre>${clean(item.text, feedText)}</pre></li>`)}</ol></div>`}
   </div>`;
 }

@@ -24,8 +24,8 @@ const stateText = { reachable: 'reachable', unreachable: 'unreachable', refused:
 // The row that was open last stays active when the person comes back.
 let lastKey = '';
 
-/** useFound asks the node for what words and fields find: the page's own filter knows no fields, and no typos. */
-function useFound(query) {
+/** useFound asks the node for what words and fields find, again when agents come or go: the filter of the page knows no fields and no typos. */
+function useFound(query, count) {
   const [found, setFound] = useState({ query: '', items: null, coverage: null, total: undefined, error: null });
   useEffect(() => {
     if (!query) return undefined;
@@ -43,7 +43,7 @@ function useFound(query) {
       clearTimeout(timer);
       controller.abort();
     };
-  }, [query]);
+  }, [query, count]);
   return query && found.query === query ? found : null;
 }
 
@@ -61,7 +61,7 @@ export default function Agents({ route }) {
   const [chosen, setChosen] = useState(() => Object.fromEntries(facets.map(([name]) => [name, route.query.get(name) ?? ''])));
   const input = useRef(null);
   const words = query.trim();
-  const found = useFound(words);
+  const found = useFound(words, complete ? items.length : 0);
 
   useEffect(() => go(href('agents', '', { q: words, ...chosen }), { replace: true }), [words, chosen]);
 
