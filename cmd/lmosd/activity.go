@@ -133,7 +133,7 @@ func newCallsCommand(a *app) *cobra.Command {
 			"with its path and stages. An id may be shortened to a unique prefix. The node stores no inputs and outputs. It\n" +
 			"measures the stages of up to 50 calls a second.",
 		Example: `  lmosd calls
-  lmosd calls 3f2a
+  lmosd calls b87e
   lmosd calls --thing weather --code LMOS-3001
   lmosd calls -o json --jq '.items[] | select(.took_ms > 1000) | .id'`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly, "lmosd events, lmosd trace, lmosd call"),

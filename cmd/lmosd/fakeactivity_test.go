@@ -37,7 +37,7 @@ func (n *fakeNode) lately() []api.NodeEvent {
 	}
 }
 
-// nodeEvents answers with a list or a stream. A stream ends with an error.
+// nodeEvents answers with a list or a stream. A stream of all kinds ends with an error.
 func (n *fakeNode) nodeEvents(w http.ResponseWriter, r *http.Request) {
 	kinds := strings.Split(r.URL.Query().Get("types"), ",")
 	all := slices.DeleteFunc(n.lately(), func(e api.NodeEvent) bool {
@@ -59,7 +59,9 @@ func (n *fakeNode) nodeEvents(w http.ResponseWriter, r *http.Request) {
 		}
 		_ = e.Send("", "1", data)
 	}
-	problem.Send(e, interact.Errorf(interact.Internal, "see its log", "the fake has no more"))
+	if !r.URL.Query().Has("types") {
+		problem.Send(e, interact.Errorf(interact.Internal, "see its log", "the fake has no more"))
+	}
 }
 
 func (n *fakeNode) series(w http.ResponseWriter, _ *http.Request) {

@@ -12,7 +12,7 @@ import (
 	"github.com/lmosd/lmosd/internal/sse"
 )
 
-// operatorRoutes are the routes about the operation of a fake node: two log records, a warning and a failed check.
+// operatorRoutes are the routes about the operation of a fake node: two log records, and bridges. Checks of a bare one fail.
 func (n *fakeNode) operatorRoutes(mux *http.ServeMux) {
 	at := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 	records := []api.LogRecord{
@@ -38,7 +38,9 @@ func (n *fakeNode) operatorRoutes(mux *http.ServeMux) {
 		}
 		data, _ := json.Marshal(api.LogGap{Kind: "gap", From: 10, To: 12})
 		_ = e.Send("gap", "12", data)
-		problem.Send(e, interact.Errorf(interact.Internal, "look at the log", "the fake has no more"))
+		if q.Get("logger") == "" {
+			problem.Send(e, interact.Errorf(interact.Internal, "look at the log", "the fake has no more"))
+		}
 	}))
 	mux.HandleFunc("PUT /v1/logs/{logger...}", n.guard(func(w http.ResponseWriter, r *http.Request) {
 		var body api.LogLevelRequest
@@ -53,8 +55,8 @@ func (n *fakeNode) operatorRoutes(mux *http.ServeMux) {
 		answer(w, api.LogLevelsDocument{APIVersion: api.APIVersion, Kind: "LogLevels", LogLevels: levels})
 	}))
 	mux.HandleFunc("POST /v1/doctor", n.guard(func(w http.ResponseWriter, _ *http.Request) {
-		d := api.Doctor{APIVersion: api.APIVersion, Kind: "Doctor", OK: n.bare, Took: 3.5, Items: []api.DoctorCheck{{Name: "key", Status: api.CheckPass, Text: "Ed25519, z6Mk"}}}
-		if !n.bare {
+		d := api.Doctor{APIVersion: api.APIVersion, Kind: "Doctor", OK: !n.bare, Took: 3.5, Items: []api.DoctorCheck{{Name: "key", Status: api.CheckPass, Text: "Ed25519, z6Mk"}}}
+		if n.bare {
 			d.Items = append(d.Items, api.DoctorCheck{Name: "peers", Status: api.CheckWarn, Text: "no node is connected", Hint: "connect to a peer", Next: interact.Next(interact.StepConnect)},
 				api.DoctorCheck{Name: "disk", Status: api.CheckFail, Text: "the disk is full", Hint: "make room"})
 		}
