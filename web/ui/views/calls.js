@@ -54,11 +54,11 @@ function Detail({ id, back }) {
 
 const columns = (query) => [
   { id: 'at', title: t('Time'), value: (c) => c.at, cell: (c) => html`<time class="num nowrap" datetime=${c.at} title=${at(c.at)}>${time(c.at)}</time>` },
-  { id: 'what', title: t('Agent and action'), wide: true, value: (c) => `${nameOf(c)}.${c.action}`, cell: (c) => html`<a class="call-link" href=${href('calls', c.id, query)} data-testid="call-link">${nameOf(c)}<span class="muted"> · ${clean(c.action || c.op, 60)}</span></a>` },
+  { id: 'what', title: t('Agent and action'), wide: true, value: (c) => `${nameOf(c)}.${c.action}`, cell: (c) => html`<a class="call-link" href=${href('calls', c.id, query)} data-testid="call-link">${nameOf(c)}<span class="muted"> · ${clean(c.action || c.op, 60)}</span></a><span class="narrow-only muted num">${ms(c.took_ms)}</span>` },
   { id: 'from', title: t('From'), hide: true, value: (c) => c.from, cell: (c) => html`<span class="cut narrow" title=${clean(c.from, 200)}>${clean(c.from, 40)}</span>` },
   { id: 'via', title: t('Way'), hide: true, value: (c) => c.via, cell: (c) => html`<span class="nowrap">${clean(c.via, 30)}</span>` },
   { id: 'status', title: t('Result'), value: (c) => c.code || c.status, cell: (c) => html`<${Status} call=${c} />` },
-  { id: 'took', title: t('Took'), end: true, value: (c) => c.took_ms, cell: (c) => ms(c.took_ms) },
+  { id: 'took', title: t('Took'), end: true, hide: 'narrow', value: (c) => c.took_ms, cell: (c) => ms(c.took_ms) },
 ];
 
 export default function Calls({ route }) {
@@ -81,7 +81,7 @@ export default function Calls({ route }) {
       </div>
       <div class=${cx('split', route.ref && 'open')}>
         <${Card} flush>${items.length
-          ? html`<${Table} caption=${t('Calls')} columns=${columns(query).filter((c) => !route.ref || !c.hide)} rows=${items} rowKey=${(c) => c.id} limit=${200} onOpen=${(c) => go(href('calls', c.id, query))} isCurrent=${(c) => c.id === route.ref} testid="calls-table" />
+          ? html`<${Table} caption=${t('Calls')} columns=${columns(query).filter((c) => !route.ref || c.hide !== true)} rows=${items} rowKey=${(c) => c.id} limit=${200} onOpen=${(c) => go(href('calls', c.id, query))} isCurrent=${(c) => c.id === route.ref} testid="calls-table" />
             ${items.length > 200 && html`<p class="foot muted">${t('{n} of {total}', { n: num(200), total: num(items.length) })}</p>`}`
           : html`<${State} status="empty" title=${filtered ? t('No call matches.') : t('No call yet.')} commands=${filtered ? [] : ['lmosd call weather getWeather question="Rain in Bonn?"']} />`}</${Card}>
         ${route.ref && html`<${Detail} key=${route.ref} id=${route.ref} back=${href('calls', '', query)} />`}
