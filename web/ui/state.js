@@ -431,6 +431,10 @@ function end() {
   if (!locks) leading = false;
 }
 
+// A session ends by time, at the node, or with the token of its maker. Requests that only look succeed without it: the page asks.
+const sessionPace = 30_000;
+let sessionAt = Date.now();
+
 let slow = 0;
 function shown() {
   if (connected.peek() === 'paused') connected.value = lastSeq ? 'live' : 'connecting';
@@ -439,12 +443,20 @@ function shown() {
   now.value = Date.now();
   begin();
   loadStatus();
+  if (Date.now() - sessionAt > sessionPace) checkSession();
   probeSoon();
   clearInterval(slow);
   slow = setInterval(() => {
     now.value = Date.now();
-    if (connected.peek() !== 'lost') loadStatus();
+    if (connected.peek() === 'lost') return;
+    loadStatus();
+    if (Date.now() - sessionAt > sessionPace) checkSession();
   }, 10_000);
+}
+
+function checkSession() {
+  sessionAt = Date.now();
+  if (key()) loadSession();
 }
 
 function hidden() {
