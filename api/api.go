@@ -95,6 +95,8 @@ type Peer struct {
 	Agent     string  `json:"agent"`           // the peer's user agent
 	RTT       float64 `json:"rtt_ms"`          // 0: not measured
 	Since     float64 `json:"age_s"`
+
+	Opened time.Time `json:"-"` // of the connection; only in the process of the node
 }
 
 // PeerList is GET /v1/peers.

@@ -90,9 +90,12 @@ type Mesh struct {
 	// Whether nodes behind a router are reached through this one, if others can reach it: those of its organization and its partners, untrusted
 	// ones where they may call, and in the profile public. It forwards encrypted connections: 30 minutes and 64 MiB each, for untrusted
 	// nodes 2 minutes and 128 KiB, 16 GiB in 24 hours together.
-	Relay  bool   `yaml:"relay"`
-	DHT    DHT    `yaml:"dht"`
-	Limits Limits `yaml:"limits"`
+	Relay bool `yaml:"relay"`
+	// Which nodes get the list of the connections of this one, for their maps of the mesh: organization: members of its organization; mesh: every
+	// node, for test networks; none. A map of connections helps attackers, too.
+	Topology string `yaml:"topology" values:"organization mesh none"`
+	DHT      DHT    `yaml:"dht"`
+	Limits   Limits `yaml:"limits"`
 }
 
 // DHT sets the distributed hash table that stores the records.
@@ -378,8 +381,9 @@ func Default() *Config {
 		},
 		Mesh: Mesh{
 			Network: node.DefaultNetwork, Bootstrap: []string{}, Filter: []string{}, MDNS: true, Introductions: []string{}, Relay: true,
-			DHT:    DHT{Mode: "auto", TTL: Duration(24 * time.Hour)},
-			Limits: Limits{Peers: Peers{Low: 96, High: 128}, StreamsPerPeer: 200, Memory: 256 << 20},
+			Topology: "organization",
+			DHT:      DHT{Mode: "auto", TTL: Duration(24 * time.Hour)},
+			Limits:   Limits{Peers: Peers{Low: 96, High: 128}, StreamsPerPeer: 200, Memory: 256 << 20},
 		},
 		Directory: Directory{MaxThings: 10_000, IPv4Range: 24, IPv6Range: 48},
 		Search:    Search{Method: "lexical"},

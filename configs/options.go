@@ -36,7 +36,7 @@ func (c *Config) Options() (node.Options, error) {
 		HTTP: &node.HTTP{Listen: c.HTTP.Listen, Explicit: c.Explicit("http.listen"), Socket: c.Socket(), NoAuth: c.HTTP.Auth == "none",
 			CertFile: c.HTTP.TLS.Cert, KeyFile: c.HTTP.TLS.Key, Proxy: c.HTTP.TLS.Mode == "proxy",
 			Operation: gateway.Operation{HideMetrics: !c.Telemetry.Metrics, Hosts: c.HTTP.Hosts, Origins: c.HTTP.Origins, PublicURL: c.HTTP.PublicURL,
-				OpenDirectory: c.HTTP.DirectoryAuth == "open", Config: c.Items, AuditDir: c.AuditDir(), NoConsole: !c.HTTP.Console}},
+				OpenDirectory: c.HTTP.DirectoryAuth == "open", Config: c.Items, AuditDir: c.AuditDir(), NoConsole: !c.HTTP.Console, LinksFor: c.Mesh.Topology}},
 		OIDC: c.HTTP.OIDC, NoValidation: !c.Interact.Validate, Direct: c.Interact.Direct, MQTT: c.MQTT.Listen, CoAP: c.CoAP.Listen,
 		Search:    route.Search{Method: route.Method(c.Search.Method)},
 		Tasks:     task.Options{MaxRun: time.Duration(c.Interact.Tasks.MaxDuration), Keep: time.Duration(c.Interact.Tasks.Retention)},

@@ -89,6 +89,7 @@ var profiles = []profile{
 		{"trust.untrusted", "open"},
 		{"trust.audit.level", "off"},
 		{"mesh.relay", "false"},
+		{"mesh.topology", "mesh"},
 	}, traits: func(t *Traits) { t.Relay, t.AutoNAT, t.PortMap = false, false, false }},
 }
 

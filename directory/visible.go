@@ -3,7 +3,9 @@ package directory
 import (
 	"context"
 	"encoding/binary"
+	"math"
 	"slices"
+	"time"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory/index"
@@ -224,6 +226,30 @@ func (d *Directory) Count(ctx context.Context) (local, known int) {
 	own := d.page(ctx, &td.Query{}, 0, 0, &d.own)
 	all := d.page(ctx, &td.Query{}, 0, 0)
 	return own.Total, all.Total
+}
+
+// CountByHost returns the number of Things at each host, of those that the caller of ctx may see.
+func (d *Directory) CountByHost(ctx context.Context) map[did.DID]int {
+	counts := map[did.DID]int{}
+	d.dropExpired(time.Now())
+	r := d.reader(ctx)
+	d.mu.RLock()
+	if s := d.sightLocked(&r); s.everything {
+		defer d.mu.RUnlock()
+		for host := range d.index.Texts(index.Host) {
+			if n := d.index.List(index.Host, host).Len(); n > 0 {
+				counts[did.DID(host)] = n
+			}
+		}
+		return counts
+	}
+	d.mu.RUnlock()
+	for _, item := range d.page(ctx, &td.Query{}, 0, math.MaxInt).Items {
+		for _, h := range item.view.record.Hosts {
+			counts[h.Node]++
+		}
+	}
+	return counts
 }
 
 // versionLocked returns the version of the lists of a reader: Things that are not visible do not change it.

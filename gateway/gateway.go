@@ -135,6 +135,8 @@ type Options struct {
 	Counters func() []Counter
 	// Events numbers the events of the node, for lists that events follow; nil: those of the journal and of the directory.
 	Events Sequence
+	// Topology maps the mesh; nil for a node without a map.
+	Topology Topology
 	// Log receives requests that failed at this node; nil discards.
 	Log *slog.Logger
 
@@ -151,6 +153,8 @@ type Operation struct {
 	// PublicURL is the URL of the API as consumers reach it, "https://node.example", for the forms in TDs. Empty means the scheme and Host
 	// of each request.
 	PublicURL string
+	// LinksFor states which nodes receive the connections of this node: mesh, organization or none (topology.Options.For).
+	LinksFor string
 	// HideMetrics disables /metrics.
 	HideMetrics bool
 	// NoConsole disables the console, and with it sessions of browsers. ConsoleDir is a folder whose files are served in place of those of

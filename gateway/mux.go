@@ -84,6 +84,7 @@ func (g *Gateway) fixedRoutes() map[string]http.Handler {
 		"GET /version":            g.protect(read, g.version),
 	}
 	maps.Copy(routes, g.agentsRoutes())
+	maps.Copy(routes, g.topologyRoutes())
 	maps.Copy(routes, g.trustRoutes())
 	maps.Copy(routes, g.groupRoutes())
 	maps.Copy(routes, g.delegationRoutes())

@@ -42,6 +42,7 @@ import (
 	"github.com/lmosd/lmosd/internal/storage"
 	"github.com/lmosd/lmosd/node/datadir"
 	"github.com/lmosd/lmosd/node/status"
+	"github.com/lmosd/lmosd/node/topology"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/publication"
@@ -303,6 +304,7 @@ func (n *Node) openHTTP() (err error) {
 		// Consumers on this host may receive webhooks at any address.
 		o.WS, o.Callbacks, o.PrivateCallbacks = n.listeners.sockets, n.callbacks, n.opts.Direct == servient.DirectAny || onLoopback(h.Listen)
 	}
+	o.Topology = topology.New(topology.Options{Reporter: n.reporter, Trust: n.network.trust, For: o.LinksFor, Index: n.opts.Index, Relays: n.network.own.CanServe, Dial: n.mesh.monitor.Dial, Go: n.life.background, Log: n.opts.Log})
 	if n.gateway, err = gateway.New(o); err != nil {
 		return err
 	}

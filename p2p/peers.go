@@ -279,7 +279,7 @@ func (p *Peers) describe(id peer.ID, c network.Conn) api.Peer {
 	text, _ := agent.(string)
 	return api.Peer{DID: node, PeerID: id.String(), Addr: c.RemoteMultiaddr().String(), Relay: relayOf(c), Transport: transportOf(c),
 		Direction: strings.ToLower(c.Stat().Direction.String()), Agent: text,
-		RTT: float64(p.host.Peerstore().LatencyEWMA(id).Microseconds()) / 1000, Since: time.Since(c.Stat().Opened).Seconds()}
+		RTT: float64(p.host.Peerstore().LatencyEWMA(id).Microseconds()) / 1000, Since: time.Since(c.Stat().Opened).Seconds(), Opened: c.Stat().Opened}
 }
 
 func transportOf(c network.Conn) string {

@@ -45,6 +45,10 @@ func (t *Trust) serve(ctx context.Context, id did.DID, q *exchange.Request) (*ex
 		if serve := t.delegations.Load(); serve != nil {
 			return t.carried(ctx, id, q, *serve)
 		}
+	case exchange.OpLinks:
+		if serve := t.links.Load(); serve != nil {
+			return t.carried(ctx, id, q, *serve)
+		}
 	case exchange.OpReplace:
 		return t.serveReplace(ctx, id, q)
 	case exchange.OpCredential:
@@ -56,7 +60,7 @@ func (t *Trust) serve(ctx context.Context, id did.DID, q *exchange.Request) (*ex
 	case exchange.OpPresent:
 		return t.servePresent(ctx, id, q)
 	}
-	if q.Op == exchange.OpGroup || q.Op == exchange.OpDelegate {
+	if q.Op == exchange.OpGroup || q.Op == exchange.OpDelegate || q.Op == exchange.OpLinks {
 		return nil, refused
 	}
 	return nil, interact.Errorf(interact.Invalid, "update lmosd there", "unknown operation %d", q.Op)

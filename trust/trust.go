@@ -99,7 +99,8 @@ type Trust struct {
 	groups    atomic.Pointer[Groups] // nil: there are none
 	// delegations answers requests about delegations; nil: none are answered.
 	delegations atomic.Pointer[Carried]
-	invites     *invitation.Store // nil without Options.Dir
+	links       atomic.Pointer[Carried] // answers requests about connections; nil: none are answered
+	invites     *invitation.Store       // nil without Options.Dir
 	joins       joins
 	agents      agents
 	issuers     issuerDocuments // of foreign issuers

@@ -50,6 +50,7 @@ var rows = [][]string{
 	// What a node is made of: the HTTP server, the libp2p host, agents made from programs and documents, bridges.
 	{"agent", "gateway", "p2p", "expose", "discovery/explore", "interact/servient", "bridge/mcp", "bridge/a2a"},
 	{"directory/presence", "node/status", "node/datadir", "node/membership", "agent/agenttest"}, // use the libp2p host, the publications, agents
+	{"node/topology"}, // maps the peers and the directory that the reporter of the status has
 	{"node"},
 	{"testnet", "configs", "interop/testmesh"},
 	{"cmd/lmosd/internal/cli", "cmd/lmosd/internal/printer", "testnet/nat"}, // the last one starts processes as testnet does

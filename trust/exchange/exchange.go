@@ -164,7 +164,11 @@ func (s *Stream) Do(q *Request) (*Response, error) {
 		return nil, errors.Join(err, s.s.Reset())
 	}
 	r := &Response{}
-	if err := readFrame(s.s, MaxResponse, r); err != nil {
+	limit := MaxResponse
+	if q.Op == OpLinks {
+		limit = MaxLinks
+	}
+	if err := readFrame(s.s, limit, r); err != nil {
 		return nil, errors.Join(err, s.s.Reset())
 	}
 	if r.Code != 0 {

@@ -26,7 +26,8 @@ const (
 	MaxSeeks    = 257 // organizations of one hello: the own one and its partners
 	MaxKnown    = 400
 	MaxAddrs    = 16
-	MaxThings   = 1024 // restricted records of one host
+	MaxThings   = 1024     // restricted records of one host
+	MaxLinks    = 64 << 10 // the response of links, in bytes
 )
 
 // An Op is an operation of the protocol. The numbers are never reused.
@@ -50,6 +51,7 @@ const (
 	OpGroup      Op = 15 // a request about a group: the body is that of package group
 	OpAgent      Op = 16 // the credential of an agent with a key of its own at the receiver, and its grant, by its DID
 	OpDelegate   Op = 17 // a request about a delegation: the body is that of package delegation
+	OpLinks      Op = 18 // the connections of the receiver, for a member of its organization: the body is that of package topology
 	OpPresent    Op = 20 // a credential of a foreign issuer whose subject is the caller
 )
 
@@ -108,7 +110,7 @@ type Response struct {
 	Seeks      [][]byte `cbor:"4,keyasint,omitempty"` // of seek: those that both look for
 	Credential []byte   `cbor:"5,keyasint,omitempty"`
 	Known      []Known  `cbor:"6,keyasint,omitempty"`
-	Body       []byte   `cbor:"7,keyasint,omitempty"`  // of get, status: a document; of group; of agent: its grant
+	Body       []byte   `cbor:"7,keyasint,omitempty"`  // of get, status: a document; of group, links; of agent: its grant
 	Things     []Thing  `cbor:"9,keyasint,omitempty"`  // of things
 	More       bool     `cbor:"10,keyasint,omitempty"` // of things: there are more
 	Text       string   `cbor:"8,keyasint,omitempty"`  // of enroll: the method; of key: the multikey; of redeem: "issuer"; of join: the organization

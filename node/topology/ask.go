@@ -1,0 +1,194 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+)
+
+// Limits of asking. Members are asked only while a caller requests a map.
+const (
+	askEvery  = 10 * time.Second // one member, at most
+	retryDown = 30 * time.Second // one that could not be reached
+	askTime   = 2 * time.Second  // for one member, with the dial
+	roundTime = 2500 * time.Millisecond
+	maxAsked  = 256 // members
+	maxAtOnce = 32
+	keepFor   = time.Minute // a report without a newer one
+)
+
+// An answer is the result of asking a member. Map.mu owns it.
+type answer struct {
+	asked    time.Time
+	report   *report   // the newest; nil: none, or too old
+	answered time.Time // of report
+	isDown   bool      // it could not be reached
+}
+
+// due reports whether a member may be asked again.
+func (a *answer) due(now time.Time) bool {
+	switch {
+	case a == nil:
+		return true
+	case a.isDown:
+		return now.Sub(a.asked) >= retryDown
+	}
+	return now.Sub(a.asked) >= askEvery
+}
+
+// candidates returns the nodes to ask: the members of the organization, connected ones first; if nodes report to the whole mesh, all connected
+// ones. truncated reports whether there are more.
+func (m *Map) candidates(peers []api.Peer) (all []did.DID, truncated bool) {
+	if m.ask == nil {
+		return nil, false
+	}
+	members, connected := m.members(), map[did.DID]bool{}
+	for _, p := range peers {
+		connected[p.DID] = true
+		if m.forWhom == ForMesh {
+			all = append(all, p.DID)
+		}
+	}
+	if m.forWhom != ForMesh {
+		for _, id := range members {
+			if connected[id] {
+				all = append(all, id)
+			}
+		}
+	}
+	for _, id := range members {
+		if !connected[id] && id != m.self {
+			all = append(all, id)
+		}
+	}
+	if len(all) > maxAsked {
+		return all[:maxAsked], true
+	}
+	return all, false
+}
+
+// reports asks the members that are due, waits for them, and returns what is known now.
+func (m *Map) reports(ctx context.Context, members []did.DID, peers []api.Peer) (map[did.DID]*report, api.TopologyCoverage) {
+	if done := m.startRound(members, peers); done != nil {
+		timer := time.NewTimer(roundTime)
+		defer timer.Stop()
+		select {
+		case <-done:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	now, known := time.Now(), make(map[did.DID]*report, len(members))
+	c := api.TopologyCoverage{Asked: len(members)}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range members {
+		a := m.asked[id]
+		switch {
+		case a == nil:
+		case a.report != nil && now.Sub(a.answered) < keepFor && !a.isDown:
+			known[id] = a.report
+			c.Answered++
+			c.Truncated = c.Truncated || a.report.more
+		case a.isDown:
+			c.Unreachable++
+		}
+	}
+	return known, c
+}
+
+// startRound asks the members that are due, unless a round is running, and returns the channel that the round closes; nil: none is running. It drops
+// what is known of nodes that are no members any more.
+func (m *Map) startRound(members []did.DID, peers []api.Peer) <-chan struct{} {
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.running != nil {
+		return m.running
+	}
+	is := make(map[did.DID]bool, len(members))
+	var due []did.DID
+	for _, id := range members {
+		if is[id] = true; m.asked[id].due(now) {
+			due = append(due, id)
+		}
+	}
+	for id := range m.asked {
+		if !is[id] {
+			delete(m.asked, id)
+		}
+	}
+	if len(due) == 0 {
+		return nil
+	}
+	for _, id := range due {
+		if m.asked[id] == nil {
+			m.asked[id] = new(answer)
+		}
+		m.asked[id].asked = now
+	}
+	connected := make(map[did.DID]bool, len(peers))
+	for _, p := range peers {
+		connected[p.DID] = true
+	}
+	done := make(chan struct{})
+	m.running = done
+	if !m.background(func(life context.Context) { m.round(life, due, connected, done) }) {
+		m.running = nil
+		return nil
+	}
+	return done
+}
+
+// round asks members at once, each for a bounded time: a slow one delays no answer of the others.
+func (m *Map) round(ctx context.Context, due []did.DID, connected map[did.DID]bool, done chan struct{}) {
+	ctx, cancel := context.WithTimeout(ctx, roundTime)
+	defer cancel()
+	var g sync.WaitGroup
+	slots := make(chan struct{}, maxAtOnce)
+	for _, id := range due {
+		slots <- struct{}{}
+		g.Go(func() {
+			defer func() { <-slots }()
+			m.askOne(ctx, id, connected[id])
+		})
+	}
+	g.Wait()
+	m.mu.Lock()
+	m.running = nil
+	m.mu.Unlock()
+	close(done)
+}
+
+// askOne asks a member and keeps its answer.
+func (m *Map) askOne(ctx context.Context, id did.DID, isConnected bool) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	var raw []byte
+	var err error
+	if !isConnected {
+		err = m.dial(ctx, id)
+	}
+	if err == nil {
+		raw, err = m.ask(ctx, id)
+	}
+	refusal := (*interact.Error)(nil)
+	isDown := err != nil && !(errors.As(err, &refusal) && refusal.Remote)
+	var r *report
+	if err == nil {
+		r, err = parseReport(raw, id, time.Now())
+	}
+	if err != nil {
+		m.log.Debug("connections of a member unknown", "node", id.Short(), "err", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if a := m.asked[id]; a != nil {
+		a.report, a.isDown, a.answered = r, isDown, time.Now()
+	}
+}
