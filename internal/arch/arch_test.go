@@ -41,7 +41,7 @@ var rows = [][]string{
 	// Carriers of records, the index, the policy, the bindings: one concern each.
 	{"dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "discovery/dnssd", "directory", "directory/route", "policy", "audit", "telemetry",
 		"interact/task", "interact/hub", "interact/stream", "interact/rest", "interact/ws", "interact/mqtt", "interact/coap", "interact/command"},
-	{"interact/rest/server", "bridge", "api", "publication"}, // the server of the HTTP binding uses the client's package; the API has the types of the model
+	{"interact/rest/server", "bridge", "api", "publication"},                          // the server of the HTTP binding uses the client's package; the API has the types of the model
 	{"bridge/a2a/protocol", "bridge/a2a/card", "bridge/bridgetest", "journal", "web"}, // web has the files of the console
 	{"bridge/mcp/features"},
 	{"bridge/a2a/v03", "bridge/a2a/executor", "bridge/a2a/push"},

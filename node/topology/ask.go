@@ -111,10 +111,15 @@ func (m *Map) startRound(members []did.DID, peers []api.Peer) <-chan struct{} {
 	if m.running != nil {
 		return m.running
 	}
-	is := make(map[did.DID]bool, len(members))
+	is, connected := make(map[did.DID]bool, len(members)), make(map[did.DID]bool, len(peers))
+	for _, p := range peers {
+		connected[p.DID] = true
+	}
 	var due []did.DID
 	for _, id := range members {
-		if is[id] = true; m.asked[id].due(now) {
+		a := m.asked[id]
+		isLost := a != nil && a.report != nil && !connected[id] // a member that has stopped is shown so at once
+		if is[id] = true; isLost || a.due(now) {
 			due = append(due, id)
 		}
 	}
@@ -131,10 +136,6 @@ func (m *Map) startRound(members []did.DID, peers []api.Peer) <-chan struct{} {
 			m.asked[id] = new(answer)
 		}
 		m.asked[id].asked = now
-	}
-	connected := make(map[did.DID]bool, len(peers))
-	for _, p := range peers {
-		connected[p.DID] = true
 	}
 	done := make(chan struct{})
 	m.running = done
