@@ -136,6 +136,7 @@ func (n *fakeNode) routes() http.Handler {
 	n.longRoutes(mux)
 	n.policyRoutes(mux)
 	n.trustRoutes(mux)
+	n.topologyRoutes(mux)
 	return mux
 }
 

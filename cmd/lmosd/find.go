@@ -32,6 +32,7 @@ type findFlags struct {
 	claimed     bool
 	strategy    string
 	page        string
+	all         bool
 }
 
 func newFindCommand(a *app) *cobra.Command {
@@ -50,6 +51,7 @@ func newFindCommand(a *app) *cobra.Command {
   lmosd find --capability urn:example:weather:forecast --version-range ^1 --strategy highest --limit 1
   lmosd find weather OR traffic NOT type:tool
   lmosd find --action getWeather -o name --exit-status
+  lmosd find --all -o name
   lmosd find --watch -o jsonl`,
 		Annotations: cli.About(cli.ScopeMesh, cli.ReadOnly, "lmosd show, lmosd help names"),
 		RunE:        func(cmd *cobra.Command, args []string) error { return a.runFind(cmd.Context(), f, args) },
@@ -72,6 +74,7 @@ func newFindCommand(a *app) *cobra.Command {
 	flags.BoolVar(&f.watch, "watch", false, "print changes until Ctrl-C")
 	flags.IntVar(&f.query.Limit, "limit", 0, "most agents to show (default 32)")
 	flags.StringVar(&f.page, "page", "", "`CURSOR` of the next page, from the previous answer; without other flags")
+	flags.BoolVar(&f.all, "all", false, "list all matches that the node knows, by id; it asks no other node")
 	flags.DurationVar(&f.timeout, "timeout", 0, "time limit of the search in the mesh (default 2s)")
 	flags.BoolVar(&f.exitStatus, "exit-status", false, "exit 4 if nothing is found")
 	return cmd
@@ -84,6 +87,9 @@ func (a *app) runFind(ctx context.Context, f findFlags, words []string) error {
 	q, err := f.question(words)
 	if err != nil {
 		return err
+	}
+	if f.all {
+		return a.findAll(ctx, f, q)
 	}
 	strategy := td.Strategy(strings.ToUpper(f.strategy))
 	switch {
@@ -112,6 +118,37 @@ func (a *app) runFind(ctx context.Context, f findFlags, words []string) error {
 	})
 }
 
+// pageOfAll is the number of agents of one request of --all.
+const pageOfAll = 1000
+
+// findAll prints all matches in the index of the node.
+func (a *app) findAll(ctx context.Context, f findFlags, q td.Query) error {
+	if f.strategy != "" || f.explain || f.watch || f.query.Limit != 0 || f.timeout != 0 || f.query.Version != "" {
+		return cli.Usage("", "expected --all without --strategy, --explain, --watch, --limit, --timeout and --version-range").
+			Then(cli.StepCommand, "lmosd find --all --type agent")
+	}
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	q.Limit = pageOfAll
+	return a.found(ctx, f, func(ctx context.Context) (*api.AgentList, error) {
+		var all *api.AgentList
+		for page, err := range client.AgentPages(ctx, q) {
+			if err != nil {
+				return nil, err
+			}
+			if all == nil {
+				all = page
+				continue
+			}
+			all.Items, all.Took = append(all.Items, page.Items...), all.Took+page.Took
+		}
+		all.Next, all.Coverage.More = "", false
+		return all, nil
+	})
+}
+
 // found prints the list that find returns; with --exit-status, an empty one is [cli.ExitNotFound].
 func (a *app) found(ctx context.Context, f findFlags, find func(context.Context) (*api.AgentList, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, max(f.timeout, 2*time.Second)+spare)
@@ -128,7 +165,7 @@ func (a *app) found(ctx context.Context, f findFlags, find func(context.Context)
 
 // findPage prints the next page of an earlier answer.
 func (a *app) findPage(ctx context.Context, f findFlags, words []string) error {
-	if len(words) > 0 || f.query.HasCriteria() || f.owner+f.host+f.strategy != "" || f.query.Limit != 0 || f.explain || f.watch || f.claimed {
+	if len(words) > 0 || f.query.HasCriteria() || f.owner+f.host+f.strategy != "" || f.query.Limit != 0 || f.explain || f.watch || f.claimed || f.all {
 		return cli.Usage("", "expected --page without words and other flags: the cursor contains the query").
 			Then(cli.StepCommand, "lmosd find --page CURSOR")
 	}

@@ -83,10 +83,11 @@ func newPeersCommand(a *app) *cobra.Command {
 	var exitStatus bool
 	cmd := &cobra.Command{
 		Use:   "peers",
-		Short: "list the connected nodes, or connect one",
+		Short: "list the connected nodes, map the mesh, or connect a node",
 		Long:  "Lists the connected nodes, nearest first.",
 		Example: `  lmosd peers
   lmosd peers -o name
+  lmosd peers map --scope mesh
   lmosd peers connect /ip4/192.0.2.7/tcp/4667/p2p/12D3KooW…`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly, "lmosd status, lmosd id"),
 		Args:        cli.Subcommand,
@@ -95,7 +96,7 @@ func newPeersCommand(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&exitStatus, "exit-status", false, "exit 4 if there is no peer")
-	cmd.AddCommand(newConnectCommand(a))
+	cmd.AddCommand(newMapCommand(a), newConnectCommand(a))
 	return cmd
 }
 

@@ -26,6 +26,7 @@ const (
 type answer struct {
 	asked    time.Time
 	report   *report   // the newest; nil: none, or too old
+	last     *report   // the last one, without the connections, for the name of a member that is away
 	answered time.Time // of report
 	isDown   bool      // it could not be reached
 }
@@ -96,6 +97,7 @@ func (m *Map) reports(ctx context.Context, members []did.DID, peers []api.Peer) 
 			c.Answered++
 			c.Truncated = c.Truncated || a.report.more
 		case a.isDown:
+			known[id] = a.last
 			c.Unreachable++
 		}
 	}
@@ -190,6 +192,9 @@ func (m *Map) askOne(ctx context.Context, id did.DID, isConnected bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if a := m.asked[id]; a != nil {
+		if r != nil {
+			a.last = &report{name: r.name, version: r.version, roles: r.roles, isOld: true}
+		}
 		a.report, a.isDown, a.answered = r, isDown, time.Now()
 	}
 }

@@ -53,6 +53,7 @@ type report struct {
 	roles         []string
 	links         []api.TopologyLink // without From and SeenBy
 	more          bool
+	isOld         bool // the member is away
 }
 
 // encodeReport encodes the report of a node, with the first [MaxLinks] of its connections.

@@ -205,10 +205,14 @@ func (d *drawing) drawReport(id did.DID, r *report) {
 	if r == nil {
 		return
 	}
+	member.Name, member.Roles, member.Version = r.name, r.roles, cmp.Or(r.version, member.Version)
+	if r.isOld {
+		return
+	}
 	if member.Source == api.SourceRecord { // it has answered, so it was connected
 		member.Source = api.SourceReport
 	}
-	member.answered, member.Reachable, member.Name, member.Roles, member.Version = true, true, r.name, r.roles, cmp.Or(r.version, member.Version)
+	member.answered, member.Reachable = true, true
 	for _, l := range r.links {
 		n := d.add(l.To, api.SourceReport)
 		n.Reachable, n.reporters = true, n.reporters+1
