@@ -51,8 +51,8 @@ func (n *fakeNode) topology(w http.ResponseWriter, r *http.Request) {
 	answer(w, m)
 }
 
-// command runs a command line in this process.
-func command(t *testing.T, env []string, args ...string) (code int, out, talk string) {
+// ran runs a command line in this process.
+func ran(t *testing.T, env []string, args ...string) (code int, out, talk string) {
 	t.Helper()
 	r := lmosd(t.Context(), env, "", args...)
 	return r.code, r.out, r.errors
@@ -61,15 +61,15 @@ func command(t *testing.T, env []string, args ...string) (code int, out, talk st
 func TestFindAll(t *testing.T) {
 	t.Parallel()
 	env := home(t, "LMOSD_NODE="+newFakeNode(t))
-	code, out, stderr := command(t, env, "find", "--all", "-o", "name")
+	code, out, stderr := ran(t, env, "find", "--all", "-o", "name")
 	if lines := strings.Fields(out); code != 0 || len(lines) != 6 || !strings.Contains(lines[5], "weather") {
 		t.Errorf("exit %d: %s%s", code, out, stderr)
 	}
-	if code, out, _ = command(t, env, "find", "--all", "-o", "json", "--jq", ".total"); code != 0 || strings.TrimSpace(out) != "6" {
+	if code, out, _ = ran(t, env, "find", "--all", "-o", "json", "--jq", ".total"); code != 0 || strings.TrimSpace(out) != "6" {
 		t.Errorf("exit %d: %s", code, out)
 	}
 	for _, flag := range []string{"--limit=3", "--watch", "--explain", "--strategy=highest", "--timeout=1s", "--version-range=^1", "--page=x"} {
-		if code, _, stderr = command(t, env, "find", "--all", flag); code != 2 || !strings.Contains(stderr, "expected --") {
+		if code, _, stderr = ran(t, env, "find", "--all", flag); code != 2 || !strings.Contains(stderr, "expected --") {
 			t.Errorf("with %s: exit %d: %s", flag, code, stderr)
 		}
 	}
@@ -78,7 +78,7 @@ func TestFindAll(t *testing.T) {
 func TestPeersMap(t *testing.T) {
 	t.Parallel()
 	env := home(t, "LMOSD_NODE="+newFakeNode(t))
-	code, out, stderr := command(t, env, "peers", "map", "--scope", "mesh", "--limit", "3")
+	code, out, stderr := ran(t, env, "peers", "map", "--scope", "mesh", "--limit", "3")
 	for _, want := range []string{"NODE", "alpha", "this node", "not reached", "FROM", "1.2 ms", "via "} {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Errorf("exit %d, no %q in\n%s%s", code, want, out, stderr)
@@ -87,14 +87,14 @@ func TestPeersMap(t *testing.T) {
 	if want := "3 nodes, 2 connections; 2 of 3 members answered, 1 not reached; there are more"; !strings.Contains(stderr, want) {
 		t.Errorf("no %q in %s", want, stderr)
 	}
-	code, out, stderr = command(t, env, "peers", "map", "--scope", "organization", "--dot")
+	code, out, stderr = ran(t, env, "peers", "map", "--scope", "organization", "--dot")
 	if want := `"did:key:` + twin1 + `" [label="be\"ta"];`; code != 0 || !strings.HasPrefix(out, "graph mesh {\n") || !strings.Contains(out, want) || !strings.Contains(out, "[style=dashed];") {
 		t.Errorf("exit %d, no %s in\n%s%s", code, want, out, stderr)
 	}
-	if code, out, _ = command(t, env, "peers", "map", "-o", "json", "--jq", ".links | length"); code != 0 || strings.TrimSpace(out) != "1" {
+	if code, out, _ = ran(t, env, "peers", "map", "-o", "json", "--jq", ".links | length"); code != 0 || strings.TrimSpace(out) != "1" {
 		t.Errorf("exit %d: %s", code, out)
 	}
-	if code, _, stderr = command(t, env, "peers", "map", "--scope", "world"); code != 2 || !strings.Contains(stderr, "--scope world") {
+	if code, _, stderr = ran(t, env, "peers", "map", "--scope", "world"); code != 2 || !strings.Contains(stderr, "--scope world") {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
 }

@@ -22,7 +22,7 @@ func newMapCommand(a *app) *cobra.Command {
 			"the members of its organization for their connections; the last line has how many have answered.",
 		Example: `  lmosd peers map
   lmosd peers map --scope organization
-  lmosd peers map --scope mesh --dot | dot -Tsvg > mesh.svg
+  lmosd peers map --scope mesh --dot > mesh.dot
   lmosd peers map --scope mesh -o json --jq '.links[].to'`,
 		Annotations: cli.About(cli.ScopeMesh, cli.ReadOnly, "lmosd peers, lmosd net"),
 		Args:        cli.Takes(0, 0),
