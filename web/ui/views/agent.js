@@ -540,7 +540,7 @@ function Event({ agent, td, name, event, open }) {
     if (errors.length) return;
     feed.toggle({ params: Object.fromEntries(variablesOf(variables).variables), body: text, method: text === undefined ? 'GET' : 'POST' });
   };
-  return html`<${Affordance} name=${name} of=${event} open=${open} testid="event-affordance">
+  return html`<${Affordance} name=${name} of=${event} open=${open} testid="event">
     ${variables && html`<${SchemaForm} form=${variables} label=${t('Variables of {name}', { name: clean(name, 60) })} onSubmit=${toggle} />`}
     ${subscription && html`<${SchemaForm} form=${subscription} problems=${problems} label=${t('Subscription to {name}', { name: clean(name, 60) })} onSubmit=${toggle} />`}
     ${may('call')
