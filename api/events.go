@@ -110,11 +110,15 @@ func setLimit(v url.Values, limit int) {
 // 1 min and continues after the last event; a [EventGap] replaces events that the node does not have any more, such as after its restart.
 func (c *Client) WatchEvents(ctx context.Context, types []string, since uint64) iter.Seq2[NodeEvent, error] {
 	return func(yield func(NodeEvent, error) bool) {
-		after := ""
-		if since > 0 {
-			after = strconv.FormatUint(since, 10)
+		if since == 0 { // otherwise a connection that is lost before the first event misses those in between
+			list, err := c.Events(ctx, EventQuery{Types: types, Limit: 1})
+			if err != nil {
+				yield(NodeEvent{}, err)
+				return
+			}
+			since = list.Latest
 		}
-		for e, err := range c.watch(ctx, "/v1/events?"+eventValues(types).Encode(), after) {
+		for e, err := range c.watch(ctx, "/v1/events?"+eventValues(types).Encode(), strconv.FormatUint(since, 10)) {
 			var event NodeEvent
 			if err == nil {
 				if err = json.Unmarshal(e.Data, &event); err != nil {
