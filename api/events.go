@@ -193,7 +193,7 @@ type Call struct {
 	// Via is the path to the Thing: "local", "mesh quic-v1", "https". It, Path and Host are absent if they were not measured.
 	Via    string    `json:"via,omitempty"`
 	Path   []did.DID `json:"path,omitempty"` // the nodes on it, this one first
-	Host   did.DID   `json:"host,omitempty"` // the node that answered
+	Host   did.DID   `json:"host,omitempty"` // the node that called the agent
 	Status string    `json:"status"`
 	Code   string    `json:"code,omitempty"` // of the error
 	Parts  int       `json:"parts"`          // replies

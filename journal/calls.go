@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"slices"
@@ -184,13 +185,10 @@ func (j *Journal) Ended(after, upTo uint64) (found []api.NodeEvent, lost uint64)
 	return found, lost
 }
 
-// hostLocked returns the node that answered; empty if it is not known.
+// hostLocked returns the node that called the agent; empty if it is not known.
 func (c *call) hostLocked() did.DID {
-	switch {
-	case c.timing.Node != "":
-		return c.timing.Node
-	case c.measured && (c.timing.Path == "" || c.timing.Path == "local"):
-		return c.self
+	if c.measured {
+		return cmp.Or(c.timing.Node, c.self)
 	}
 	return ""
 }
