@@ -55,7 +55,7 @@ func TestGoldenActivity(t *testing.T) {
 	n := marked(newFake(weather))
 	m := NewMetrics()
 	r := startActive(t, serving(n, Options{Metrics: m}))
-	n.changes = []directory.Change{{Seq: m.Journal().Mark() - 10, Kind: directory.Added, Reason: directory.Published, Thing: weather}}
+	n.changes = []directory.Change{{Seq: m.Journal().Mark(), Kind: directory.Added, Reason: directory.Published, Thing: weather}}
 	n.onConnection(owner2, true)
 	m.Journal().Add(api.NodeEvent{Kind: api.EventTaskEnded, Thing: weather.Ref(), Code: "completed", Text: "ask", ID: "7", TraceID: "4bf92f3577b34da6a3ce929d0e0e4736"})
 	m.Journal().Changed("trust", "member added")
@@ -66,7 +66,7 @@ func TestGoldenActivity(t *testing.T) {
 	}
 	m.Journal().Sample(journal.Sample{Calls: 1.5, P50: 2, P99: 3.25, Peers: 1, Agents: 4, Open: 3, RSS: 1 << 20})
 	for name, x := range map[string]exchange{
-		"event-list":           {path: "/v1/events", header: asAdmin},
+		"event-list":           {path: "/v1/events?types=agent,peer,task,trust,call", header: asAdmin},
 		"event-list-anonymous": {path: "/v1/events?types=agent,peer,task"},
 		"call-list":            {path: "/v1/calls", header: asAdmin},
 		"call":                 {path: "/v1/calls/c1", header: asAdmin},
