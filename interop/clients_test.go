@@ -234,7 +234,7 @@ func TestCurlReadsAllStreams(t *testing.T) {
 	}
 }
 
-// EventSource and WebSocket of Chromium, in a page of the gateway.
+// EventSource and WebSocket of Chromium, in a page of the gateway, with the token of the node. Without one such a page can only look.
 func TestChromium(t *testing.T) {
 	t.Parallel()
 	browser := testmesh.Tool(t, "chromium", "chromium-browser", "google-chrome")
@@ -243,22 +243,23 @@ func TestChromium(t *testing.T) {
 	m.Offer(t, raw, thing)
 	m.Known(t, "lamp")
 	b := startBrowser(t, browser, m.API+"/version")
-	got := b.eval(`new Promise((resolve, reject) => {
-		const source = new EventSource('/things/lamp/events/alarm')
+	token := fmt.Sprintf("window.token = %q;", m.ConsumerToken)
+	listen := `new Promise((resolve, reject) => {
+		const source = new EventSource('/things/lamp/events/alarm?token=' + token)
 		source.onerror = () => reject(new Error('EventSource failed'))
-		const ring = {method: 'POST', headers: {'Content-Type': 'application/json'}, body: '"fire"'}
+		const ring = {method: 'POST', headers: {'Content-Type': 'application/json', Authorization: 'Bearer ' + token}, body: '"fire"'}
 		const timer = setInterval(() => fetch('/things/lamp/actions/ring', ring), 50)
 		source.addEventListener('alarm', (e) => {
 			clearInterval(timer)
 			source.close()
 			resolve(e.data + ' ' + Boolean(e.lastEventId))
 		})
-	})`)
-	if got != `"fire" true` {
+	})`
+	if got := b.eval(token + listen); got != `"fire" true` {
 		t.Errorf("EventSource saw %q", got)
 	}
-	got = b.eval(`new Promise((resolve, reject) => {
-		const socket = new WebSocket(location.origin.replace('http', 'ws') + '/ws', ['lmosprotocol'])
+	call := `new Promise((resolve, reject) => {
+		const socket = new WebSocket(location.origin.replace('http', 'ws') + '/ws?token=' + token, ['lmosprotocol'])
 		socket.onerror = () => reject(new Error('WebSocket failed'))
 		const ask = {messageType: 'invokeAction', thingID: 'lamp', messageID: 'm1', action: 'add', input: {a: 19, b: 23}}
 		socket.onopen = () => socket.send(JSON.stringify(ask))
@@ -268,9 +269,24 @@ func TestChromium(t *testing.T) {
 			socket.close()
 			resolve(socket.protocol + ' ' + m.output)
 		}
-	})`)
-	if got != "lmosprotocol 42" {
+	})`
+	if got := b.eval(token + call); got != "lmosprotocol 42" {
 		t.Errorf("WebSocket saw %q", got)
+	}
+	got := b.eval(`(async () => {
+		const seen = []
+		const source = new EventSource('/things/lamp/events/alarm')
+		seen.push(await new Promise((resolve) => { source.onopen = () => resolve('open'); source.onerror = () => resolve('refused') }))
+		source.close()
+		const socket = new WebSocket(location.origin.replace('http', 'ws') + '/ws', ['lmosprotocol'])
+		seen.push(await new Promise((resolve) => { socket.onopen = () => resolve('open'); socket.onerror = () => resolve('refused') }))
+		const add = {method: 'POST', headers: {'Content-Type': 'application/json'}, body: '{"a":19,"b":23}'}
+		for (const [path, how] of [['/things/lamp/actions/add', add], ['/things/lamp/td', {}], ['/v1/find', {}]])
+			seen.push((await fetch(path, how)).status)
+		return seen.join(' ')
+	})()`)
+	if got != "refused refused 401 200 200" {
+		t.Errorf("a page without a token saw %q", got)
 	}
 }
 

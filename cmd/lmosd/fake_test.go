@@ -137,6 +137,7 @@ func (n *fakeNode) routes() http.Handler {
 	n.policyRoutes(mux)
 	n.trustRoutes(mux)
 	n.topologyRoutes(mux)
+	n.consoleRoutes(mux)
 	return mux
 }
 

@@ -100,6 +100,7 @@ func allCommands() []command {
 		{"node", "keys", newKeysCommand},
 		{"node", "status", newStatusCommand},
 		{"node", "doctor", newDoctorCommand},
+		{"node", "console", newConsoleCommand},
 		{"node", "peers", newPeersCommand},
 		{"node", "net", newNetCommand},
 		{"node", "events", newEventsCommand},

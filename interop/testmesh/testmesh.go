@@ -32,6 +32,7 @@ type Mesh struct {
 	MQTT, CoAP     string // listeners of the consumer's node
 	Socket         string // the socket for attached agents of the first node
 	Token          string // of the first node
+	ConsumerToken  string // of the consumer's node
 	Dir            string // of the first node
 	Stop           func() // ends both
 	StopHost       func() // ends the first
@@ -89,11 +90,14 @@ func Start(t *testing.T, change ...func(o *node.Options)) *Mesh {
 	m.Client, m.API, m.Socket = m.Consumer.Client(), m.Consumer.API(), m.Host.API()
 	m.MQTT, m.CoAP = m.Consumer.MQTT(), m.Consumer.CoAP()
 	m.Dir = m.Host.Status().DataDir
-	raw, err := os.ReadFile(m.Dir + "/api.token")
-	if err != nil {
-		t.Fatal(err)
+	token := func(n *node.Node) string {
+		raw, err := os.ReadFile(n.Status().DataDir + "/api.token")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(raw))
 	}
-	m.Token = strings.TrimSpace(string(raw))
+	m.Token, m.ConsumerToken = token(m.Host), token(m.Consumer)
 	return m
 }
 

@@ -126,6 +126,8 @@ func onFirstPage(c *cobra.Command) (name, short string) {
 		return "demo|testnet", "run a scripted demo, or a local test network"
 	case "completion":
 		return "completion|version", "print the completion script of a shell; the version of this program"
+	case "run":
+		return "run|console", "run the node of this host, in the foreground; open its page in a browser"
 	case "events":
 		return "events|calls", "print what happened at the node; list its last calls, with their stages"
 	case "status":
@@ -138,7 +140,7 @@ func onFirstPage(c *cobra.Command) (name, short string) {
 		return "peers|net", "list or connect nodes; show how others reach this one"
 	case "org":
 		return "org|trust", "organizations: members, partners, invitations, revocation"
-	case "bridges", "doctor", "logs", "calls", "net", "delegate", "login", "logout", "route", "write", "trace", "trust", "unpublish", "version", "mcp", "testnet", "move":
+	case "bridges", "console", "doctor", "logs", "calls", "net", "delegate", "login", "logout", "route", "write", "trace", "trust", "unpublish", "version", "mcp", "testnet", "move":
 		return "", ""
 	}
 	return c.Name(), c.Short

@@ -6,8 +6,6 @@ import (
 	"context"
 	"maps"
 	"net/http"
-	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -121,8 +119,8 @@ func login(ctx context.Context, c *cli.Console, target string, f flags) error {
 	o.Show = func(_ context.Context, address string) error {
 		c.Talk.Line("open this address in a browser:")
 		c.Talk.Line(terminal.OneLine(address))
-		if c.Talk.TTY && !f.noBrowser {
-			browse(c, address)
+		if c.Talk.TTY && !f.noBrowser && c.HasBrowser() {
+			c.Browse(address)
 		}
 		return nil
 	}
@@ -155,27 +153,6 @@ func login(ctx context.Context, c *cli.Console, target string, f flags) error {
 		c.Next("lmosd expose " + terminal.Shell("mcp:"+doc.Server))
 	}
 	return err
-}
-
-// browse opens an address in a browser, which outlives this command, if there is one.
-func browse(c *cli.Console, address string) {
-	name, args := "xdg-open", []string{address}
-	switch runtime.GOOS {
-	case "darwin":
-		name = "open"
-	case "windows":
-		name, args = "rundll32", []string{"url.dll,FileProtocolHandler", address}
-	default:
-		if c.Variable("DISPLAY") == "" && c.Variable("WAYLAND_DISPLAY") == "" {
-			return
-		}
-	}
-	cmd := exec.Command(name, args...)
-	if err := cmd.Start(); err != nil {
-		c.Note("no browser: %v", err)
-		return
-	}
-	_ = cmd.Process.Release()
 }
 
 // list prints the logins of this host.
