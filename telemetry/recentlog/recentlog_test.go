@@ -13,6 +13,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/lmosd/lmosd/internal/lazyregexp"
 )
@@ -314,4 +315,17 @@ func TestDisabledCostsNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { log.LogAttrs(context.Background(), slog.LevelDebug, "x") }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
+}
+
+// Whatever is logged, the kept text is short, valid, and without the tokens in it.
+func FuzzRedact(f *testing.F) {
+	f.Add("GET /?access_token=", "x")
+	f.Add("\xff{\"client_secret\":\"", "\"}")
+	f.Fuzz(func(t *testing.T, before, after string) {
+		const token = "lmos_0123456789012345678901234567890123456789012345678"
+		got := clean(before + " " + token + " " + after)
+		if strings.Contains(got, token) || len(got) > maxText || !utf8.ValidString(got) {
+			t.Errorf("%q", got)
+		}
+	})
 }
