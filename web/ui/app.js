@@ -3,7 +3,7 @@ import { html, render, useEffect, useLayoutEffect, useMemo, useRef, useState, si
 import { get } from './api.js';
 import { connected, loadSession, lostAt, may, notice, session, signIn, signOut, start, status } from './state.js';
 import { go, href, route } from './router.js';
-import { announcement, Badge, Button, Command, cx, Dialog, Dot, Icon, rightsText, Segments, setTheme, SignIn, State, theme } from './ui.js';
+import { announcement, Badge, Button, Command, consoleCommand, cx, Dialog, Dot, Icon, rightsText, Segments, setTheme, SignIn, State, theme } from './ui.js';
 import { nav, views } from './views/index.js';
 import { at, clean, t, time } from './words.js';
 
@@ -99,7 +99,7 @@ function Notice() {
   }, [n]);
   return html`<div class="notices" role="status">${n && html`<div class=${cx('notice', n.kind)} data-testid="notice" data-notice=${n.name}>
     <${Icon} name=${n.kind === 'info' ? 'check' : 'info'} /><span class="notice-text">${t(notices[n.name])}</span>
-    ${(n.name === 'ended' || n.name === 'linkUsed') && html`<${Command} text="lmosd console" />`}
+    ${(n.name === 'ended' || n.name === 'linkUsed') && html`<${Command} text=${consoleCommand()} />`}
     <${Button} kind="quiet" icon="close" label=${t('Close')} onClick=${() => (notice.value = null)} /></div>`}</div>`;
 }
 

@@ -1,8 +1,8 @@
 // The components that all views share.
 import { html, useEffect, useId, useLayoutEffect, useRef, useState, signal } from './vendor/preact.js';
-import { may, now, session } from './state.js';
+import { may, now, session, status } from './state.js';
 import { route } from './router.js';
-import { commands } from './steps.js';
+import { commands, shell } from './steps.js';
 import { ago, at, clean, date, shortDID, t } from './words.js';
 
 /** cx joins the class names that are not empty. */
@@ -233,9 +233,15 @@ export function Steps({ next, remote }) {
 
 // ---- States ----
 
+/** consoleCommand returns the command that opens this page with a session. A node with a folder of its own needs its name. */
+export function consoleCommand(rights = 'admin') {
+  const dir = status.value?.data_dir ?? '';
+  return `lmosd console${rights === 'admin' ? '' : ` --rights ${rights}`}${dir && !/[/\\]lmosd$/.test(dir) ? ` --data-dir ${shell(dir)}` : ''}`;
+}
+
 /** SignIn says how this page gets more rights. */
 export function SignIn({ rights = 'admin' }) {
-  const text = rights === 'admin' ? 'lmosd console' : `lmosd console --rights ${rights}`;
+  const text = consoleCommand(rights);
   return html`<div class="signin" data-testid="sign-in"><p>${t('Run this command on the host of the node. It opens this page with a session.')}</p><${Command} text=${text} /></div>`;
 }
 
