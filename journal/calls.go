@@ -28,13 +28,14 @@ type callLog struct {
 	timed  int   // the calls whose stages are measured
 }
 
-// A call is an interaction. Its fields after yield are owned by Journal.mu.
+// A call is an interaction. Its fields after replied are owned by Journal.mu.
 type call struct {
 	j       *Journal
 	self    did.DID
 	request *interact.Message
 	started time.Time
 	yield   func(*interact.Message, error) bool
+	replied func(*interact.Message, error) bool // reply
 
 	id, thing, action, trace string
 	op                       interact.Type
@@ -57,12 +58,29 @@ func (j *Journal) Middleware(self did.DID) interact.Middleware {
 	return func(next interact.Thing) interact.Thing {
 		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 			return func(yield func(*interact.Message, error) bool) {
-				c := &call{j: j, self: self, request: m, yield: yield}
+				c := j.newCall()
+				c.self, c.request, c.yield = self, m, yield
 				defer c.end(ctx)
-				next.Do(ctx, c.begin(m))(c.reply)
+				next.Do(ctx, c.begin(m))(c.replied)
 			}
 		})
 	}
+}
+
+// newCall returns a call: one that ended and would be dropped next, or a new one.
+func (j *Journal) newCall() *call {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	log := &j.calls
+	if log.n < maxCalls || (*log.at(0)).seq == 0 {
+		c := &call{j: j}
+		c.replied = c.reply
+		return c
+	}
+	c := log.pop()
+	log.lost = max(log.lost, c.seq)
+	*c = call{j: j, replied: c.replied}
+	return c
 }
 
 // begin records a call that begins, and returns the message for the next stage.

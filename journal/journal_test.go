@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -180,23 +181,22 @@ func TestWatchIsFasterForReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := New()
 		ctx, cancel := context.WithCancel(t.Context())
-		var compared, sampled int
+		var compared, sampled atomic.Int64
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
 			j.Watch(ctx, func(isSample bool) {
-				if compared++; isSample {
-					sampled++
+				if compared.Add(1); isSample {
+					sampled.Add(1)
 				}
 			})
 		}()
-		want := func(what string, c, s int) {
+		want := func(what string, c, s int64) {
 			t.Helper()
 			synctest.Wait()
-			if compared != c || sampled != s {
-				t.Errorf("%s: compared %d times, sampled %d times, want %d, %d", what, compared, sampled, c, s)
+			if gotC, gotS := compared.Swap(0), sampled.Swap(0); gotC != c || gotS != s {
+				t.Errorf("%s: compared %d times, sampled %d times, want %d, %d", what, gotC, gotS, c, s)
 			}
-			compared, sampled = 0, 0
 		}
 		want("at first", 1, 0)
 		time.Sleep(3 * Step)
