@@ -432,3 +432,24 @@ func TestReadersHaveACaller(t *testing.T) {
 		}
 	}
 }
+
+// The number of Things at a host has those that the caller may see, and a host of none of them is not named.
+func TestCountByHost(t *testing.T) {
+	t.Parallel()
+	d := openDirectory(t, Options{Sees: ByRelation, Scope: ScopeByRelation})
+	one, two := didtest.Key(2).DID(), didtest.Key(3).DID()
+	for i, v := range []td.Visibility{td.Public, td.Public, td.Organization, td.Private} {
+		a := agent{key: didtest.Key(1), id: "urn:" + v.String() + strings.Repeat("x", i), title: "Agent", hosts: []td.Host{{Node: one}}}
+		if v == td.Private {
+			a.hosts = []td.Host{{Node: two}}
+		}
+		if _, err := d.Add(described(t, restrictedTo(t, a, 1, v))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for r, want := range map[did.Relation]map[did.DID]int{did.Untrusted: {one: 2}, did.Own: {one: 3}, did.Local: {one: 3, two: 1}} {
+		if got := d.CountByHost(as(t, r)); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %v, want %v", r, got, want)
+		}
+	}
+}

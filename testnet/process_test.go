@@ -10,15 +10,20 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/examples/weather/agent"
+	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/node"
+	"github.com/lmosd/lmosd/node/topology"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/policy/access"
 	"github.com/lmosd/lmosd/policy/rules"
@@ -44,7 +49,7 @@ func runNode(args []string) int {
 	defer stop()
 	n, err := node.New(node.Options{Dir: *dir, Network: *network, Profile: "test", Loopback: true, ListenExplicit: true, Policy: policy.Rules{Options: rules.Options{Untrusted: access.UntrustedOpen}},
 		Listen: listen, Announce: announce, PublicOnly: announce != nil,
-		HTTP: &node.HTTP{Listen: "127.0.0.1:0", Explicit: true, Socket: filepath.Join(*dir, "lmosd.sock")}})
+		HTTP: &node.HTTP{Listen: "127.0.0.1:0", Explicit: true, Socket: filepath.Join(*dir, "lmosd.sock"), Operation: gateway.Operation{LinksFor: topology.ForMesh}}})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -219,6 +224,31 @@ func TestLineTopologyPersists(t *testing.T) {
 	}
 	if _, _, err := net.Members[2].Read(t.Context(), p.Ref, "units"); err != nil {
 		t.Errorf("node 3 cannot reach what it was told of by node 2: %v", err)
+	}
+}
+
+// The first node of a line maps what the second one reports: nodes of a testnet report to all, because they have no organization.
+func TestMapOfALine(t *testing.T) {
+	net := processes(t, 3, Options{Dir: shortDir(t), Seed: 4, Topology: "line"})
+	number := map[did.DID]int{}
+	for _, m := range net.Members {
+		number[m.DID] = m.N
+	}
+	var m *api.Topology
+	if err := Until(t.Context(), "the map has three nodes", func() (ok bool) {
+		var err error
+		m, err = net.Members[0].Topology(t.Context(), api.TopologyOrganization, 0)
+		return err == nil && len(m.Nodes) == 3 && m.Coverage.Answered == 1
+	}); err != nil {
+		t.Fatalf("%v: %+v", err, m)
+	}
+	var links []string
+	for _, l := range m.Links {
+		links = append(links, fmt.Sprintf("%d-%d by %d", min(number[l.From], number[l.To]), max(number[l.From], number[l.To]), number[l.SeenBy]))
+	}
+	slices.Sort(links)
+	if got, want := strings.Join(links, ", "), "1-2 by 1, 2-3 by 2"; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
