@@ -131,7 +131,7 @@ func (a *app) findAll(ctx context.Context, f findFlags, q td.Query) error {
 	if err != nil {
 		return err
 	}
-	q.Limit = pageOfAll
+	q.Limit, f.timeout = pageOfAll, time.Minute // for all pages
 	return a.found(ctx, f, func(ctx context.Context) (*api.AgentList, error) {
 		var all *api.AgentList
 		for page, err := range client.AgentPages(ctx, q) {
