@@ -51,7 +51,7 @@ export function lmosd({ ref, name, op, input, contentType, variables = [] }) {
   let before = '';
   if (op === 'invoke' && input !== undefined) {
     const members = contentType ? null : membersOf(input);
-    if (members && members.every(([k]) => /^[A-Za-z_][A-Za-z0-9_-]*$/.test(k))) {
+    if (members?.length && members.every(([k]) => /^[A-Za-z_][A-Za-z0-9_-]*$/.test(k))) {
       for (const [k, v] of members) words.push(`${k}:=${v}`);
     } else {
       before = `printf %s ${shell(input)} | `;

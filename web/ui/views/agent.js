@@ -52,7 +52,7 @@ export default function Agent({ route }) {
   const state = Object.hasOwn(stateTexts, agent.state) ? agent.state : 'unknown';
   const number = agent.version ?? data.td?.version?.instance;
   const version = typeof number === 'string' ? clean(number, 40) : '';
-  return html`<${Heading} title=${clean(agent.title || agent.name, 120)} sub=${[clean(agent.name, 80), version].filter(Boolean).join(' · ')}>
+  return html`<${Heading} title=${clean(agent.title || agent.name, 120)} sub=${[agent.name !== agent.title && clean(agent.name, 80), version].filter(Boolean).join(' · ')}>
       <${Badge} tone=${stateTones[state]} testid="agent-reach">${t(stateTexts[state])}</${Badge}>
       ${agent.local && html`<${Badge} tone="accent">${t('here')}</${Badge}>`}
       ${may('call') && html`<${Button} onClick=${measure} busy=${ping?.busy} data-testid="ping">${t('Ping')}</${Button}>`}
