@@ -36,7 +36,7 @@ func (h *handler) Handle(ctx context.Context, r slog.Record) error {
 	k := Record{At: r.Time, Level: r.Level, Logger: name, Text: clean(r.Message), Fields: h.fields[:len(h.fields):len(h.fields)]}
 	r.Attrs(func(a slog.Attr) bool {
 		k.Fields = appendFields(k.Fields, h.group, a)
-		return len(k.Fields) < maxFields
+		return !isFull(k.Fields) // before further values are searched for secrets
 	})
 	k.Fields = bound(k.Fields)
 	h.log.keep(k)
@@ -47,7 +47,10 @@ func (h *handler) Handle(ctx context.Context, r slog.Record) error {
 func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	with := *h
 	with.next, with.fields = h.next.WithAttrs(attrs), h.fields[:len(h.fields):len(h.fields)]
-	for _, a := range attrs[:min(len(attrs), maxFields)] {
+	for _, a := range attrs {
+		if isFull(with.fields) {
+			break
+		}
 		with.fields = appendFields(with.fields, h.group, a)
 	}
 	with.fields = bound(with.fields)
@@ -108,7 +111,7 @@ func appendFields(fields []Field, group string, a slog.Attr) []Field {
 			group += a.Key + "."
 		}
 		for _, one := range v.Group() {
-			if len(fields) >= maxFields {
+			if isFull(fields) {
 				break
 			}
 			fields = appendFields(fields, group, one)
@@ -135,14 +138,26 @@ func appendFields(fields []Field, group string, a slog.Attr) []Field {
 	return append(fields, f)
 }
 
+// size returns the bytes of a field.
+func (f *Field) size() int {
+	text, _ := f.Value.(string)
+	return len(f.Key) + len(text)
+}
+
+// isFull reports whether fields have reached a limit of a record.
+func isFull(fields []Field) bool {
+	total := 0
+	for _, f := range fields {
+		total += f.size()
+	}
+	return len(fields) >= maxFields || total >= maxRecord
+}
+
 // bound drops the fields beyond the limits of a record.
 func bound(fields []Field) []Field {
 	total := 0
 	for i, f := range fields {
-		if text, ok := f.Value.(string); ok {
-			total += len(text)
-		}
-		if total += len(f.Key); total > maxRecord || i >= maxFields {
+		if total += f.size(); total > maxRecord || i >= maxFields {
 			return fields[:i:i]
 		}
 	}

@@ -170,10 +170,7 @@ const (
 func (r *Record) size() int {
 	n := overhead + len(r.Text)
 	for _, f := range r.Fields {
-		n += fieldOverhead + len(f.Key)
-		if text, ok := f.Value.(string); ok {
-			n += len(text)
-		}
+		n += fieldOverhead + f.size()
 	}
 	return n
 }
