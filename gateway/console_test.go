@@ -14,6 +14,7 @@ import (
 	"github.com/lmosd/lmosd/gateway/sessions"
 	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/poll"
 	"github.com/lmosd/lmosd/web"
 )
 
@@ -240,9 +241,7 @@ func TestSessionsOfTokens(t *testing.T) {
 	if err := store.Revoke("caller"); err != nil {
 		t.Fatal(err)
 	}
-	for r.sessions.Len() > 3 { // the end of a token is noticed by another goroutine
-		time.Sleep(time.Millisecond)
-	}
+	poll.Until(t, "the end of the session", func() bool { return r.sessions.Len() <= 3 })
 	r.expect(t, "of a revoked token", calls, caller.both(), 401)
 	r.expect(t, "of a revoked token", looks, caller.both(), 200)
 }
