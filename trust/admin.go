@@ -380,11 +380,15 @@ func (t *Trust) Invitations() []api.Invitation {
 	return out
 }
 
-// changed puts a change of the own organization in force: its log or its list.
-func (t *Trust) changed() {
+// changed puts a change of the own organization in force: its log or its list. Then it acts on it.
+func (t *Trust) changed() { t.act(t.enforce()) }
+
+// enforce puts a change of the own organization in force: from its return on, others get the new documents. a is nil without an organization.
+// before are the nodes that might get the log before, if it has changed.
+func (t *Trust) enforce() (a *trusted, before []did.DID) {
 	t.writing.Lock()
-	a := t.ownLocked() // writing owns it, too
-	var before []did.DID
+	defer t.writing.Unlock()
+	a = t.ownLocked() // writing owns it, too
 	if a != nil && a.Log() != t.org.Log() {
 		l := t.org.Log()
 		t.mu.RLock()
@@ -399,12 +403,17 @@ func (t *Trust) changed() {
 		t.mu.Unlock()
 	}
 	t.signOwnList()
-	t.writing.Unlock()
-	if a != nil {
-		t.update()
-		t.announce(a.SCID(), "")
-		t.announceLog(a, before)
+	return a, before
+}
+
+// act evaluates the nodes after [Trust.enforce], which may end their connections, and announces the change.
+func (t *Trust) act(a *trusted, before []did.DID) {
+	if a == nil {
+		return
 	}
+	t.update()
+	t.announce(a.SCID(), "")
+	t.announceLog(a, before)
 }
 
 // announceLog sends the version of the own log to nodes whose credentials it ends, and which announce leaves out for that.

@@ -226,7 +226,7 @@ func (t *Trust) fetch(ctx context.Context, id did.DID, k exchange.Known) error {
 
 // take verifies a document from a node, stores it and puts it in force. Nothing acts before it is durable.
 func (t *Trust) take(ctx context.Context, from did.DID, k exchange.Known, raw []byte) (err error) {
-	changed := false
+	changed, own := false, t.ownVersion()
 	switch k.Kind {
 	case exchange.KindLog:
 		changed, err = t.takeLog(k.SCID, raw)
@@ -241,11 +241,28 @@ func (t *Trust) take(ctx context.Context, from did.DID, k exchange.Known, raw []
 		return err
 	}
 	t.update() // also after an error: what is in force acts
-	t.announce(k.SCID, from)
+	except := from
+	if t.ownVersion() != own { // the sender does not have the list that this issuer signed after it
+		except = ""
+	}
+	t.announce(k.SCID, except)
 	if k.Kind == exchange.KindPartners { // peers may be of the new ones
 		t.repeatHello()
 	}
+	t.confirmAgain(from, k.SCID)
 	return err
+}
+
+// ownVersion returns the version of the status list of this issuer, or 0.
+func (t *Trust) ownVersion() uint64 {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if a := t.ownLocked(); a != nil {
+		if l := a.List(t.ownMethodLocked(a)); l != nil {
+			return l.Version
+		}
+	}
+	return 0
 }
 
 func (t *Trust) takeLog(scid string, raw []byte) (changed bool, err error) {
@@ -278,7 +295,8 @@ func (t *Trust) takeLog(scid string, raw []byte) (changed bool, err error) {
 	})
 }
 
-// useLog puts a log in force, which was checked. writing is held, and mu is not.
+// useLog puts a log in force, which was checked. A node that the log makes an issuer signs its list at once: the other issuers wait for it. writing is
+// held, and mu is not.
 func (t *Trust) useLog(a *trusted, l *webvh.Log) error {
 	r := a.AfterLog(l, t.now())
 	if err := t.folder(a.SCID()).WriteRecord(a.Authority, r); err != nil {
@@ -292,8 +310,11 @@ func (t *Trust) useLog(a *trusted, l *webvh.Log) error {
 		return err
 	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	a.SetLog(l, r)
+	t.mu.Unlock()
+	if a.partner == nil {
+		t.signOwnList()
+	}
 	return nil
 }
 

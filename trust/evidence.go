@@ -264,6 +264,24 @@ func (t *Trust) confirmOne(ctx context.Context, scid string) {
 	}
 }
 
+// confirmAgain asks for the state of the own organization at once, if this node does not know it and a node has delivered a document. The last
+// question to that node may have been too early: without the document, its answer counts for nothing.
+func (t *Trust) confirmAgain(from did.DID, scid string) {
+	t.mu.Lock()
+	a := t.ownLocked()
+	waits := a != nil && a.SCID() == scid && !t.settledLocked(a)
+	if waits {
+		delete(t.asked, question{from, scid})
+	}
+	t.mu.Unlock()
+	if waits {
+		t.start(func(ctx context.Context) {
+			t.confirmOne(ctx, scid)
+			t.update()
+		})
+	}
+}
+
 // candidatesLocked returns up to 4 connected nodes that may know the state of an organization.
 func (t *Trust) candidatesLocked(a *trusted) (all []did.DID) {
 	for id, n := range t.online {

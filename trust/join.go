@@ -412,7 +412,8 @@ func (t *Trust) serveEnroll(id did.DID, q *exchange.Request) (*exchange.Response
 	if err := t.bind(method, id); err != nil {
 		return nil, err
 	}
-	t.start(func(context.Context) { t.changed() })
+	a, before := t.enforce() // first: the node gets the log when it has the answer
+	t.start(func(context.Context) { t.act(a, before) })
 	return &exchange.Response{Text: method}, nil
 }
 
