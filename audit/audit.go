@@ -127,7 +127,7 @@ type Log struct {
 	failing  bool                       // the last write failed; owned by writing
 	reported time.Time                  // of the last aggregated lines; owned by writing
 
-	changed  atomic.Pointer[func(kind, detail string)] // see OnChange
+	changed atomic.Pointer[func(kind, detail string)] // see OnChange
 
 	mu      sync.Mutex
 	allows  window  // owned by mu

@@ -10,8 +10,8 @@ import (
 )
 
 var (
-	tableKey = regexp.MustCompile(`(?m)^  ('(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"): '`)
-	literal  = regexp.MustCompile("'(?:[^'\\\\\n]|\\\\.)*'|\"(?:[^\"\\\\\n]|\\\\.)*\"")
+	tableKey   = regexp.MustCompile(`(?m)^  ('(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"): '`)
+	literal    = regexp.MustCompile("'(?:[^'\\\\\n]|\\\\.)*'|\"(?:[^\"\\\\\n]|\\\\.)*\"")
 	translated = regexp.MustCompile(`\bt\(`)
 	compared   = regexp.MustCompile(`[=!]==? *('[^']*')|\[ *('[^']*') *\]`)
 )

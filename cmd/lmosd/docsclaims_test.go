@@ -22,6 +22,13 @@ type claim struct {
 var claims = []claim{
 	{"docs/api.md", "each 5 s, of `?window=` (15 min at most)", "journal/samples.go", "Window = 15 * time.Minute"},
 	{"docs/api.md", "equivocations are compared each 5 s", "journal/samples.go", "Step = 5 * time.Second"},
+	{"docs/api.md", "its origin (`default`, `file`, `env`, `flag` or `profile`)", "configs/load.go", `name := "default"`},
+	{"docs/api.md", "of 2,000 that are kept (at most 1 MB)", "telemetry/recentlog/recentlog.go", "MaxBytes   = 1 << 20"},
+	{"docs/api.md", "the checks of the node (`pass`, `warn` or `fail`), within 5 s", "gateway/doctor.go", "doctorTime   = 5 * time.Second"},
+	{"docs/api.md", "`/v1/topology` takes `scope` (`mine`, the default", "gateway/topology.go", `cmp.Or(v.Get("scope"), string(api.TopologyMine))`},
+	{"docs/api.md", "them for 2.5 s at most", "node/topology/ask.go", "roundTime = 2500 * time.Millisecond"},
+	{"docs/api.md", "JSON of more than 1 kB is compressed", "gateway/tdd/gzip.go", "minCompressed = 1 << 10"},
+	{"docs/operations.md", "keeps its newest 2,000 records, at most 1 MB", "telemetry/recentlog/recentlog.go", "MaxRecords = 2000"},
 	{"docs/api.md", "for 3 s at most: `status`", "gateway/ledger.go", "= 3 * time.Second // in all"},
 	{"docs/api.md", "at most 32 KiB, to the other members", "api/groups.go", "MaxGroupEvent = 32 << 10"},
 	{"docs/api.md", "They wait 400 ms for it", "directory/presence/presence.go", "= 400 * time.Millisecond"},

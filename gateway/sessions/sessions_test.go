@@ -259,11 +259,10 @@ func TestEndOfAll(t *testing.T) {
 	refused(t, s, "after the end of all", code)
 	n, _, _ = begin(t, s, user, Read)
 	code, _ = s.NewLink(user, Read)
-	late, _ := s.NewLink(user, Read)
 	s.Close()
 	ended(t, n, "the node stopped")
 	refused(t, s, "after the end of the node", code)
-	late, _ = s.NewLink(user, Read)
+	late, _ := s.NewLink(user, Read)
 	if _, _, _, err := s.Begin(late, Admin); interact.AsError(err).Code != interact.ShuttingDown {
 		t.Errorf("a closed store began a session: %v", err)
 	}
