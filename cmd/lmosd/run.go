@@ -241,7 +241,11 @@ func (a *app) banner(s *api.Status, c *configs.Config, agents []string, took tim
 		}
 	}})
 	if err == nil && a.Out.TTY {
-		a.Next("lmosd publish FILE", "lmosd find")
+		next := []string{"lmosd publish FILE", "lmosd find"}
+		if c.HTTP.Console {
+			next = append(next, "lmosd console")
+		}
+		a.Next(next...)
 	}
 	return err
 }

@@ -58,7 +58,7 @@ func TestRunOnATerminal(t *testing.T) {
 	if code := n.wait(); code != 0 {
 		t.Errorf("SIGINT: exit code %d", code)
 	}
-	contains(t, n.talk.String(), "next: lmosd publish FILE --data-dir "+n.dir+"   ·   lmosd find --data-dir "+n.dir+"\n",
+	contains(t, n.talk.String(), "next: lmosd publish FILE --data-dir "+n.dir+"   ·   lmosd find --data-dir "+n.dir+"   ·   lmosd console --data-dir "+n.dir+"\n",
 		"stopping: calls that run may finish; Ctrl-C again ends at once\nstopped\n")
 	if strings.Contains(n.talk.String(), "processloop") || strings.Contains(n.talk.String(), "{") {
 		t.Errorf("noise on the terminal: %s", n.talk.String())

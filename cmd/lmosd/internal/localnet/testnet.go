@@ -135,7 +135,7 @@ func (b *bed) up(ctx context.Context, o upOptions) error {
 	if err := b.showNet(ctx, s); err != nil {
 		return err
 	}
-	b.Next(b.line("exec 2 -- find"), b.line("logs"), b.line("down"))
+	b.Next(b.line("exec 2 -- find"), b.line("exec 1 -- console"), b.line("logs"), b.line("down"))
 	return nil
 }
 
