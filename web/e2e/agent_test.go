@@ -46,6 +46,8 @@ func TestCall(t *testing.T) {
 	if s := p.ended(action); s != "completed" {
 		t.Fatalf("the call is %s: %s", s, p.text(action))
 	}
+	p.do(evalVoid("document.activeElement.blur(); scrollTo(0, 0)"))
+	p.shot("agent-called")
 	text := p.text(action + ` [data-testid="answer-text"]`)
 	if !strings.Contains(text, `"Lima"`) || strings.Contains(text, "null") || strings.Contains(text, "unit") || strings.Contains(text, "tags") {
 		t.Errorf("the agent received %s", text)
