@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -203,17 +204,35 @@ var rights = benchmarks{
 // simulated runs a long test of the simulated mesh and prints what it logs. long is the value of LMOSD_LONG.
 func simulated(run, long string) func(context.Context, plan) error {
 	return func(ctx context.Context, p plan) error {
-		args := []string{"test", "./testnet", "-run", run, "-v", "-count", "1", "-timeout", "180m"}
-		p.say("`LMOSD_LONG=%s GOGC=300 GOMEMLIMIT=9GiB go %s` logs:", long, strings.Join(args, " "))
-		cmd := exec.CommandContext(ctx, "go", args...)
-		cmd.Dir, cmd.Env = root, append(os.Environ(), "LMOSD_LONG="+long, "GOGC=300", "GOMEMLIMIT=9GiB")
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("go test: %w\n%s", err, out)
-		}
-		p.say("```text\n%s```", strings.Join(logged(string(out)), ""))
-		return nil
+		return logs(ctx, p, root, []string{"LMOSD_LONG=" + long, "GOGC=300", "GOMEMLIMIT=9GiB"}, "./testnet", "-run", run)
 	}
+}
+
+// logs runs tests in a folder and prints what they log.
+func logs(ctx context.Context, p plan, dir string, env []string, args ...string) error {
+	args = append([]string{"test", "-v", "-count", "1", "-timeout", "180m"}, args...)
+	p.say("`%s` logs:", strings.Join(slices.Concat(env, []string{"go"}, args), " "))
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("go test: %w\n%s", err, out)
+	}
+	p.say("```text\n%s```", strings.Join(logged(string(out)), ""))
+	return nil
+}
+
+// console measures the page of the console in Chromium, its size, and the memory of what it shows.
+func console(ctx context.Context, p plan) error {
+	p.say("Aims: usable after 500 ms; a change shown after 100 ms; 25 ms for a frame of a long list (p95); 4 ms of work for a frame of 500 nodes (p50), 8 ms (p95); " +
+		"with gzip 60 kB for the first page and 150 kB for all; 1 %% of a core for a page that is shown; 8 MB for events, samples and calls.")
+	for _, t := range []struct{ dir, pkg, run string }{{root + "/web/e2e", ".", "^(TestFigures|TestManyAgents|TestLargeMesh)$"}, {root, "./web", "^TestSizes$"},
+		{root, "./journal", "^TestMemory$"}} {
+		if err := logs(ctx, p, t.dir, []string{"LMOSD_LONG=1"}, t.pkg, "-run", t.run); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // logPlace begins what a test logs, after the indentation.

@@ -64,6 +64,7 @@ var sections = []section{
 	{name: "forgers", title: "Gossip under forgery", rounds: 1, onDemand: true, run: forgersTable},
 	{name: "find-large", title: "Queries over HTTP, 100,000 Things", onDemand: true, run: findHTTP("100000").run},
 	{name: "index-large", title: "The index of a node, 100,000 Things", onDemand: true, run: index("100000").run},
+	{name: "console", title: "The console", rounds: 1, onDemand: true, run: console},
 	{name: "mesh", title: "Discovery in a simulated mesh", onDemand: true, run: simulated("MeshFindsEverything/(50|100|200)x200", "200")},
 	{name: "mesh-large", title: "Discovery in a simulated mesh of 500 nodes", onDemand: true, run: simulated("MeshFindsEverything", "500")},
 	{name: "revocation", title: "Revocation", onDemand: true, run: simulated("RevocationReachesAllNodes", "1")},
