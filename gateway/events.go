@@ -42,14 +42,14 @@ func (g *Gateway) activityRoutes() map[string]http.Handler {
 	}
 }
 
-// eventKinds are the kinds of events, and whether they need full rights. Those without events today are reserved.
+// eventKinds are the kinds of events, and whether they need full rights.
 var eventKinds = map[string]bool{
 	api.EventPeerConnected: false, api.EventPeerDisconnected: false,
 	api.EventAgentAdded: false, api.EventAgentChanged: false, api.EventAgentRemoved: false, api.EventAgentReachable: false, api.EventAgentUnreachable: false,
 	api.EventTaskStarted: false, api.EventTaskChanged: false, api.EventTaskEnded: false,
 	api.EventCallDone: true, api.EventWarningRaised: false, api.EventWarningCleared: false,
 	api.EventTrustChanged: true, api.EventTrustPolicy: true, api.EventTrustToken: true, api.EventTrustKey: true,
-	api.EventRelayFound: false, api.EventRelayLost: false, api.EventEquivocation: false, api.EventConfigReloaded: false, "bridge": false, "log": true,
+	api.EventRelayFound: false, api.EventRelayLost: false, api.EventEquivocation: false, api.EventConfigReloaded: false,
 	api.EventGap: false,
 }
 

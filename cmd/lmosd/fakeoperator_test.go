@@ -78,4 +78,15 @@ func (n *fakeNode) operatorRoutes(mux *http.ServeMux) {
 		}
 		answer(w, list)
 	}))
+	mux.HandleFunc("GET /v1/trust", n.guard(func(w http.ResponseWriter, _ *http.Request) {
+		t := api.TrustOverview{APIVersion: api.APIVersion, Kind: "Trust", Partners: []api.Partner{}, Issuers: []api.ForeignIssuer{}, Credentials: []api.ForeignCredential{},
+			Groups: []api.Group{}, Invitations: []api.Invitation{}, Waiting: []api.TrustWaiting{}}
+		if !n.bare {
+			t.Organization = &api.Organization{Name: "acme.example", State: api.OrganizationConfirmed}
+			t.Partners = append(t.Partners, api.Partner{Name: "globex"})
+			t.Waiting = append(t.Waiting, api.TrustWaiting{Kind: api.WaitingPartner, Name: "globex", SCID: "QmScid", Words: []string{"abandon", "zoo"},
+				Next: interact.Next(interact.StepConfirm, "globex")})
+		}
+		answer(w, t)
+	}))
 }

@@ -227,6 +227,36 @@ func (a *app) listDiscovered(ctx context.Context) error {
 	return err
 }
 
+func newTrustStatus(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "print the organization, partners and groups, and what waits for you",
+		Long: "Prints the organization of the node with the numbers of partners, groups, foreign credentials and open invitations,\n" +
+			"and what waits for a person: nodes that ask to join, partners whose words are to be compared, offers of groups.",
+		Example: `  lmosd trust status
+  lmosd trust status -o json --jq '.waiting[] | .kind + " " + .name'`,
+		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly, "lmosd trust ls, lmosd org status, lmosd group ls"),
+		Args:        cli.Takes(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := a.client()
+			if err != nil {
+				return err
+			}
+			t, err := client.TrustOverview(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.Show(cli.View{Doc: t, Names: cli.Each(t.Waiting, func(w api.TrustWaiting) string { return w.Name }),
+				People: func(s *terminal.Screen, wide bool) {
+					render.Trust(t).Write(s)
+					if len(t.Waiting) > 0 {
+						render.Waiting(t.Waiting, wide, a.hint).Write(s)
+					}
+				}})
+		},
+	}
+}
+
 // newConfigCommand returns lmosd config with the command that asks the node.
 func newConfigCommand(a *app) *cobra.Command {
 	cmd := configcmd.NewConfigCommand(a.Console)

@@ -20,6 +20,6 @@ func newTrustCommand(a *app) *cobra.Command {
 		Args:        cli.Subcommand,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newTrustInvite(a), newTrustAccept(a), newTrustLs(a), newTrustRm(a), newTrustConfirm(a), newTrustDistrust(a), newTrustCheck(a), newTrustIssuer(a), newTrustPresent(a), newTrustCredential(a), newWhyCommand(a))
+	cmd.AddCommand(newTrustInvite(a), newTrustAccept(a), newTrustLs(a), newTrustStatus(a), newTrustRm(a), newTrustConfirm(a), newTrustDistrust(a), newTrustCheck(a), newTrustIssuer(a), newTrustPresent(a), newTrustCredential(a), newWhyCommand(a))
 	return cmd
 }

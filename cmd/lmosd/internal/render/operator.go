@@ -152,6 +152,33 @@ func Discovered(items []api.Discovery, wide bool) *terminal.Table {
 	})
 }
 
+// Trust returns what a node knows about organizations and groups, in numbers.
+func Trust(t *api.TrustOverview) *terminal.Sheet {
+	s := &terminal.Sheet{}
+	if t.Organization != nil {
+		s.Add("organization", t.Organization.Name+", "+t.Organization.State)
+	} else {
+		s.Add("organization", "none")
+	}
+	s.Add("partners", fmt.Sprint(len(t.Partners)))
+	s.Add("groups", fmt.Sprint(len(t.Groups)))
+	s.Add("credentials", terminal.Count(len(t.Credentials), "foreign credential", "foreign credentials")+" of "+terminal.Count(len(t.Issuers), "issuer", "issuers"))
+	s.Add("invitations", fmt.Sprint(len(t.Invitations))+" open")
+	s.Add("waiting", fmt.Sprint(len(t.Waiting)))
+	return s
+}
+
+// Waiting returns the table of what waits for a person. hint returns what to do.
+func Waiting(items []api.TrustWaiting, wide bool, hint func(string, []interact.Step) string) *terminal.Table {
+	return terminal.TableOf(items, wide, []terminal.Column[api.TrustWaiting]{
+		{Name: "WAITING", Keep: true, Cell: terminal.TextOf(func(w api.TrustWaiting) string { return w.Kind })},
+		{Name: "NAME", Keep: true, Cell: terminal.TextOf(func(w api.TrustWaiting) string { return cmp.Or(w.Name, w.DID.Short()) })},
+		{Name: "WORDS", Cell: terminal.TextOf(func(w api.TrustWaiting) string { return strings.Join(w.Words, " ") })},
+		{Name: "NEXT", Cell: terminal.TextOf(func(w api.TrustWaiting) string { return hint("", w.Next) })},
+		{Name: "SCID", Wide: true, Cell: terminal.TextOf(func(w api.TrustWaiting) string { return w.SCID })},
+	})
+}
+
 // Config returns the table of the configuration of a node.
 func Config(items []api.ConfigItem, wide bool) *terminal.Table {
 	return terminal.TableOf(items, wide, []terminal.Column[api.ConfigItem]{
