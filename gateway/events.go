@@ -116,9 +116,10 @@ func isKindOf(kind, text string) bool {
 	return ok && (rest == "" || rest[0] == '.')
 }
 
-// wants reports whether a caller may receive events of a kind and has not excluded them.
+// wants reports whether a caller may receive events of a kind and has not excluded them. A kind that is not in the table needs full rights.
 func (q *eventRequest) wants(kind string) bool {
-	return (q.full || !eventKinds[kind]) &&
+	secret, known := eventKinds[kind]
+	return (q.full || known && !secret) &&
 		(len(q.kinds) == 0 || kind == api.EventGap || slices.ContainsFunc(q.kinds, func(text string) bool { return isKindOf(kind, text) }))
 }
 
