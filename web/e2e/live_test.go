@@ -130,6 +130,32 @@ func TestHiddenPageAsksNothing(t *testing.T) {
 	}
 }
 
+// TestInsecureContext: the page stays live over plain HTTP below a name.
+func TestInsecureContext(t *testing.T) {
+	t.Parallel()
+	m := ownMesh(t, 1, "--http.hosts", insecureName).Members[0]
+	at, err := url.Parse(m.API)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := "http://" + insecureName + ":" + at.Port()
+	p := tab(t, base, wide)
+	p.permit("Cross-Origin-Opener-Policy header has been ignored") // a secure context has it
+	p.visit(base + "/console/#/agents")
+	p.loaded()
+	if p.eval("isSecureContext || navigator.locks !== undefined") != false {
+		t.Fatal("the browser takes the context as secure")
+	}
+	own := startAgents()
+	defer own.close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := own.serve(ctx, m, agent.Agent{Name: "Passing visitor"}, agent.NewState("here", true, nil)); err != nil {
+		t.Fatal(err)
+	}
+	p.waitText("main", "Passing visitor")
+}
+
 // TestProxyPrefix: the page works behind a proxy with a path prefix.
 func TestProxyPrefix(t *testing.T) {
 	t.Parallel()

@@ -64,7 +64,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.Flag("disable-dev-shm-usage", true), chromedp.WSURLReadTimeout(time.Minute))
+		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("host-resolver-rules", "MAP "+insecureName+" 127.0.0.1"), chromedp.WSURLReadTimeout(time.Minute))
 	alloc, end := chromedp.NewExecAllocator(context.Background(), options...)
 	defer end()
 	var closeBrowser context.CancelFunc
@@ -76,6 +76,9 @@ func run(m *testing.M) int {
 	}
 	return m.Run()
 }
+
+// insecureName is a name of this machine for the browser. A page of plain HTTP below a name is no secure context: it has no locks and no clipboard.
+const insecureName = "node.test"
 
 func findChromium() (string, error) {
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
