@@ -217,7 +217,7 @@ func (p *Principal) Base() string {
 		return string(p.Node)
 	case p.DID != "":
 		return string(p.DID)
-	case p.Via == Unproven:
+	case p.Proof() == Unproven:
 		return unprovenID
 	}
 	return localID
@@ -346,7 +346,7 @@ func (p *Principal) Local() bool { return p != nil && p.Node == "" }
 // Anonymous reports whether p stands for all callers whose requests prove nothing, of this node or behind another one. They are not one person:
 // one of them may find the state of another only by an id that cannot be guessed.
 func (p *Principal) Anonymous() bool {
-	return p != nil && (p.Node == "" && p.Via == Unproven || p.Node != "" && p.Name == unprovenID)
+	return p != nil && (p.Node == "" && p.Proof() == Unproven || p.Node != "" && p.Name == unprovenID)
 }
 
 // Class distinguishes consumers of this node that have different rights at other nodes: it is the DID of an agent with a key of its own, and empty for other nodes and for those with all rights

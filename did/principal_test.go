@@ -167,10 +167,10 @@ func TestSessionPrincipal(t *testing.T) {
 	ci := Consumer(Token, "ci")
 	ci.Roles, ci.Expires = []string{"support"}, end.Add(-time.Hour)
 	for name, maker := range map[string]*Principal{"a user": Consumer(Socket, "uid:1000"), "the operator": Consumer(Token, Operator), "a token": ci,
-		"a subject": Consumer(OIDC, "oidc:acme:ada"), "a program": Consumer(Loopback, "")} {
+		"a subject": Consumer(OIDC, "oidc:acme:ada"), "a program": Consumer(Loopback, ""), "a program behind a proxy": Consumer(Unproven, "")} {
 		p := maker.InSession(end)
 		if p.Via != Session || p.ID() != maker.ID() || p.Scoped() != maker.Scoped() || p.Class() != maker.Class() || p.Proof() != maker.Via ||
-			p.Relation != Local || !slices.Equal(p.Roles, maker.Roles) || p.InSession(end).Proof() != maker.Via {
+			p.Base() != maker.Base() || p.Anonymous() != maker.Anonymous() || p.Relation != maker.Relation || !slices.Equal(p.Roles, maker.Roles) || p.InSession(end).Proof() != maker.Via {
 			t.Errorf("%s: the session is %+v of %+v", name, p, maker)
 		}
 		if want := end; p.Expires.After(want) || maker == ci && !p.Expires.Equal(ci.Expires) {

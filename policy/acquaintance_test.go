@@ -61,6 +61,8 @@ func TestClaims(t *testing.T) {
 		{did.Consumer(did.Socket, "uid:1000"), claim{owner, "", "uid:1000"}},
 		{did.Consumer(did.Token, ""), claim{owner, "", ""}},
 		{did.Consumer(did.Unproven, ""), claim{untrusted, "unproven", ""}},
+		{did.Consumer(did.Unproven, "").InSession(time.Time{}), claim{untrusted, "unproven", ""}},
+		{did.Consumer(did.Socket, "").InSession(time.Time{}), claim{owner, "", ""}},
 	} {
 		if got := p.claim(&interact.Message{From: c.from}); got != c.want {
 			t.Errorf("%+v claims as %+v, want %+v", c.from, got, c.want)

@@ -16,7 +16,7 @@ import (
 func (p *Policy) claim(m *interact.Message) claim {
 	c := claim{node: string(m.From.Node), name: m.From.Name}
 	switch {
-	case m.From.Via == did.Unproven:
+	case m.From.Proof() == did.Unproven:
 		c.node = string(did.Unproven)
 	case m.From.Node == "":
 		c.class = owner

@@ -212,7 +212,7 @@ func (d *Delegations) saveLocked() error {
 // Delegate lets another node use a right of the caller of ctx, which is a consumer of this node.
 func (d *Delegations) Delegate(ctx context.Context, q api.DelegationRequest) (*api.Delegation, error) {
 	who := did.PrincipalOf(ctx)
-	if who == nil || who.Relation != did.Local || who.Via == did.Unproven || who.Scoped() || who.Agent() != "" {
+	if who == nil || who.Relation != did.Local || who.Proof() == did.Unproven || who.Scoped() || who.Agent() != "" {
 		return nil, interact.Errorf(interact.Forbidden, "use the unix socket, or the token of the operator", "%s may not delegate the rights of this node", who.Short())
 	}
 	to, terms, where, err := d.read(q)

@@ -395,6 +395,7 @@ func TestRefusedDelegations(t *testing.T) {
 		"a consumer without the rights of the node": {who: did.Consumer(did.Loopback, ""), rule: fmt.Sprintf("deny: %q, to: delegate", string(lender)), want: interact.Forbidden},
 		"a token":                        {who: did.Consumer(did.Token, "crm"), want: interact.Forbidden, text: "may not delegate"},
 		"an unproven consumer":           {who: did.Consumer(did.Unproven, ""), want: interact.Forbidden, text: "may not delegate"},
+		"the session of an unproven one": {who: did.Consumer(did.Unproven, "").InSession(time.Time{}), want: interact.Forbidden, text: "may not delegate"},
 		"another node":                   {who: did.NodePrincipal(other, ""), want: interact.Forbidden, text: "may not delegate"},
 		"no right to delegate":           {rule: fmt.Sprintf("deny: %q, to: delegate", lender), want: interact.Forbidden, text: "may not delegate"},
 		"no right to call":               {rule: fmt.Sprintf("deny: %q, to: invoke", lender), want: interact.Forbidden, text: "may not invoke"},

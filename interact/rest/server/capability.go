@@ -12,7 +12,7 @@ const capabilityHeader = "Lmos-Capability"
 // Capability reads the delegations that a consumer presents to its node: a container of UCANs, as text. Their host is the issuer of the first one. The
 // error is Forbidden for a consumer without proof or with a scoped token, else DelegationInvalid.
 func Capability(from *did.Principal, text string) (*interact.Capability, error) {
-	if from == nil || from.Via == did.Unproven || from.Scoped() {
+	if from == nil || from.Proof() == did.Unproven || from.Scoped() {
 		return nil, interact.Errorf(interact.Forbidden, "use the unix socket, or the token of the operator", "the caller may not use the delegations of this node")
 	}
 	c := &interact.Capability{}

@@ -53,6 +53,7 @@ func TestCapability(t *testing.T) {
 		want interact.Code
 	}{
 		"an unproven consumer": {did.Consumer(did.Unproven, ""), good, interact.Forbidden},
+		"its session":          {did.Consumer(did.Unproven, "").InSession(time.Time{}), good, interact.Forbidden},
 		"a token":              {did.Consumer(did.Token, "crm"), good, interact.Forbidden},
 		"no caller":            {nil, good, interact.Forbidden},
 		"half of a token":      {process, good[:len(good)/2], interact.DelegationInvalid},
