@@ -10,6 +10,7 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/gateway/sessions"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/internal/sse"
@@ -56,12 +57,14 @@ func (g *Gateway) groupRoutes() map[string]http.Handler {
 // A groupHandler serves a route of groups.
 type groupHandler func(all Groups, w http.ResponseWriter, r *http.Request) error
 
-// groups returns a protected handler. Members speak as the node: callers with an access token need the right to manage it, and unproven ones are
-// rejected.
+// groups returns a protected handler. Members speak as the node: callers with an access token need the right to manage it, sessions with fewer rights
+// only look, and unproven callers are rejected.
 func (g *Gateway) groups(a access, h groupHandler) http.Handler {
 	return kept(g, a, g.o.Groups, "this node keeps no groups", func(all Groups, w http.ResponseWriter, r *http.Request) error {
 		p := did.PrincipalOf(r.Context())
-		if grant := grantOf(r); grant != nil && !grant.IsOperator() && !grant.Allows(accessrules.Manage, nil) || p != nil && p.Relation != did.Local {
+		n := sessionOf(r)
+		if grant := grantOf(r); grant != nil && !grant.IsOperator() && !grant.Allows(accessrules.Manage, nil) || p != nil && p.Relation != did.Local ||
+			a > read && n != nil && rightsIn(r, n) < sessions.Admin {
 			return interact.Errorf(interact.Forbidden, "use the unix socket, or a token with the scope manage", "groups are for the consumers of this node that have its rights")
 		}
 		return h(all, w, r)

@@ -122,6 +122,7 @@ func TestGroups(t *testing.T) {
 
 	scoped, manager := grant(t, store, "ci", "call", "find"), grant(t, store, "ops", "manage", "call", "find")
 	asJSON := func(h map[string]string) map[string]string { return merge(h, "Content-Type", interact.JSON) }
+	caller, all := r.signIn(t, "call", nil).both(), r.signIn(t, "admin", nil).both()
 	const send = `{"type":"note","data":1}`
 	for name, x := range map[string]exchange{
 		"a group that does not exist":     {path: "/v1/groups/other", status: 404, code: "LMOS-1404"},
@@ -130,6 +131,10 @@ func TestGroups(t *testing.T) {
 		"a token for calls lists":         {path: "/v1/groups", header: scoped, status: 403, code: "LMOS-1403"},
 		"a token for calls sends":         {method: http.MethodPost, path: "/v1/groups/claims/events", header: asJSON(scoped), body: send, status: 403, code: "LMOS-1403"},
 		"a token that manages sends":      {method: http.MethodPost, path: "/v1/groups/claims/events", header: asJSON(manager), body: send, status: 200},
+		"a session that calls reads":      {path: "/v1/groups/claims", header: caller, status: 200},
+		"a session that calls sends":      {method: http.MethodPost, path: "/v1/groups/claims/events", header: asJSON(caller), body: send, status: 403, code: "LMOS-1403"},
+		"a session that calls listens":    {path: "/v1/groups/claims/events", header: caller, status: 403, code: "LMOS-1403"},
+		"a session of all rights sends":   {method: http.MethodPost, path: "/v1/groups/claims/events", header: asJSON(all), body: send, status: 200},
 		"a caller through a proxy":        {path: "/v1/groups/claims", header: map[string]string{"X-Forwarded-For": "192.0.2.1"}, status: 403, code: "LMOS-1403"},
 		"a change that is no JSON":        {method: http.MethodPost, path: "/v1/groups/claims/change", header: asJSON(asAdmin), body: `{`, status: 400, code: "LMOS-1400"},
 		"a change with an unknown member": {method: http.MethodPost, path: "/v1/groups/claims/change", header: asJSON(asAdmin), body: `{"kinds":"x"}`, status: 400, code: "LMOS-1400"},
