@@ -235,7 +235,7 @@ func (g *guard) isBridge(path string) bool {
 // isInteraction reports whether r causes work at an agent, the mesh or this node: routes below a Thing except its description, and
 // searches.
 func isInteraction(r *http.Request) bool {
-	for _, costly := range [...]string{"/v1/find", "/v1/events", "/v1/topology", "/search/", "/events", "/a2a/"} {
+	for _, costly := range [...]string{"/v1/find", "/v1/agents", "/v1/paths/", "/v1/tasks", "/v1/groups/", "/v1/events", "/v1/topology", "/search/", "/events", "/a2a/"} {
 		if strings.HasPrefix(r.URL.Path, costly) {
 			return true
 		}

@@ -265,6 +265,13 @@ func TestOrigins(t *testing.T) {
 		{"a search", exchange{path: "/v1/find?q=x", header: map[string]string{"Origin": "http://evil.example"}}, 403},
 		{"an A2A agent", exchange{path: "/a2a/x/tasks", header: map[string]string{"Origin": "http://evil.example"}}, 403},
 		{"a search with a query language", exchange{path: "/search/jsonpath?query=$", header: map[string]string{"Sec-Fetch-Site": "cross-site"}}, 403},
+		{"the list of agents", exchange{path: "/v1/agents", header: map[string]string{"Sec-Fetch-Site": "cross-site"}}, 403},
+		{"the list of agents, own page", exchange{path: "/v1/agents", header: map[string]string{"Sec-Fetch-Site": "same-origin"}}, 200},
+		{"a probe of an agent", exchange{path: "/v1/agents/urn:x:weather", header: map[string]string{"Origin": "http://evil.example"}}, 403},
+		{"the paths to an agent", exchange{path: "/v1/paths/urn:x:weather", header: map[string]string{"Sec-Fetch-Site": "same-site"}}, 403},
+		{"tasks, whose hosts are asked", exchange{path: "/v1/tasks", header: map[string]string{"Sec-Fetch-Site": "cross-site"}}, 403},
+		{"one task", exchange{path: "/v1/tasks/x", header: map[string]string{"Sec-Fetch-Site": "cross-site"}}, 403},
+		{"events of a group", exchange{path: "/v1/groups/claims/events", header: map[string]string{"Sec-Fetch-Site": "cross-site"}}, 403},
 		{"changes of the directory", exchange{path: "/events", header: map[string]string{"Sec-Fetch-Site": "cross-site"}}, 403},
 		// Requests to agents are not allowed from other pages either.
 		{"a description", ask("", "Origin", "http://evil.example"), 200},
