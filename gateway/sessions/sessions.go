@@ -25,7 +25,7 @@ const (
 	LinkLife = time.Minute      // of a link that nothing has used
 	Life     = 12 * time.Hour   // of a session
 	Idle     = 30 * time.Minute // of a session without a request
-	Max      = 16               // sessions of a node, and links that wait; one more ends the one that has been idle for longest
+	Max      = 16               // sessions of a node, and links that wait; one more ends the one of its maker that has been idle for longest
 )
 
 // Sizes of secrets, in bytes.
@@ -64,6 +64,9 @@ type Maker struct {
 	Principal *did.Principal
 	Grant     *tokens.Grant // nil: a caller without a token, such as one of the unix socket
 }
+
+// id returns what distinguishes m from other makers.
+func (m Maker) id() string { return m.Principal.ID() }
 
 // end returns the context that ends the sessions of m.
 func (m Maker) end() context.Context {
@@ -133,7 +136,8 @@ func (s *Store) NewLink(m Maker, r Rights) (code string, expires time.Time) {
 	defer s.mu.Unlock()
 	s.links = slices.DeleteFunc(s.links, func(l link) bool { return !now.Before(l.expires) })
 	if len(s.links) >= Max {
-		s.links = slices.Delete(s.links, 0, len(s.links)-Max+1)
+		oldest := max(slices.IndexFunc(s.links, func(l link) bool { return l.maker.id() == m.id() }), 0)
+		s.links = slices.Delete(s.links, oldest, oldest+1)
 	}
 	s.links = append(s.links, link{sum, r, m, expires})
 	return code, expires.UTC().Truncate(time.Second)
@@ -159,7 +163,7 @@ func (s *Store) Begin(code string, most Rights) (started *Session, cookie, key s
 		return nil, "", "", interact.ShutdownError("try again when the node is back")
 	}
 	for len(s.sessions) >= Max {
-		s.endLocked(s.idlestLocked(), interact.Errorf(interact.Unauthenticated, "", "the session ended: the node has %d newer ones", Max))
+		s.endLocked(s.idlestLocked(l.maker), interact.Errorf(interact.Unauthenticated, "", "the session ended: the node has %d newer ones", Max))
 	}
 	expires := now.Add(Life).UTC().Truncate(time.Second)
 	n := &Session{Rights: min(l.rights, most), Maker: l.maker, Principal: l.maker.Principal.InSession(expires), Expires: expires, used: now}
@@ -190,11 +194,15 @@ func (s *Store) takeLinkLocked(code string, now time.Time) (l link, ok bool) {
 	return l, now.Before(l.expires) && l.maker.end().Err() == nil
 }
 
-// idlestLocked returns the session whose last request is the oldest.
-func (s *Store) idlestLocked() (idlest *Session) {
+// idlestLocked returns the session whose last request is the oldest, of those of a maker, or of all if it has none: a maker with few rights ends at
+// most one session of others.
+func (s *Store) idlestLocked(m Maker) (idlest *Session) {
+	isOwn := false
 	for _, n := range s.sessions {
-		if idlest == nil || n.used.Before(idlest.used) {
-			idlest = n
+		switch own := n.Maker.id() == m.id(); {
+		case isOwn && !own:
+		case own && !isOwn, idlest == nil, n.used.Before(idlest.used):
+			idlest, isOwn = n, own
 		}
 	}
 	return idlest

@@ -247,6 +247,50 @@ func TestTheSeventeenthSession(t *testing.T) {
 	})
 }
 
+// Many links and sessions of one maker end at most one of those of others.
+func TestAMakerEndsItsOwnSessions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := New()
+		defer s.Close()
+		other := Maker{Principal: did.Consumer(did.Token, "ci")}
+		var all []*Session
+		for range Max {
+			n, _, _ := begin(t, s, user, Admin)
+			all = append(all, n)
+			time.Sleep(time.Second)
+		}
+		for range 3 * Max {
+			begin(t, s, other, Read)
+			time.Sleep(time.Second)
+		}
+		ended(t, all[0], "newer ones")
+		for i, n := range all[1:] {
+			if n.Context().Err() != nil {
+				t.Errorf("session %d ended with %v", i+1, context.Cause(n.Context()))
+			}
+		}
+		if last, _, _ := begin(t, s, user, Admin); last.Context().Err() != nil || all[1].Context().Err() == nil || s.Len() != Max {
+			t.Errorf("%d sessions, and the idlest one of the user ended with %v", s.Len(), context.Cause(all[1].Context()))
+		}
+
+		var codes []string
+		for range Max {
+			code, _ := s.NewLink(user, Read)
+			codes = append(codes, code)
+		}
+		for range 3 * Max {
+			s.NewLink(other, Read)
+		}
+		refused(t, s, "the oldest link", codes[0])
+		for i, code := range codes[1:] {
+			if _, _, _, err := s.Begin(code, Read); err != nil {
+				t.Errorf("link %d: %v", i+1, err)
+			}
+		}
+	})
+}
+
 func TestEndOfAll(t *testing.T) {
 	t.Parallel()
 	s := New()
