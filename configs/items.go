@@ -67,7 +67,7 @@ func agentName(line string) string {
 		return recentlog.Redacted // checked before the start
 	}
 	name, args, _ := strings.Cut(s.Target, " ")
-	if args != "" {
+	if name = withoutSecrets(name); args != "" {
 		name += " …"
 	}
 	if s.Name != "" {
@@ -76,12 +76,18 @@ func agentName(line string) string {
 	return name
 }
 
-// withoutSecrets removes the user, the query and the fragment of an address, and all that has the form of a secret.
+// withoutSecrets removes the user, the query and the fragment of an address, also after a prefix ("mcp:https://…"), and all that has the form of a secret.
 func withoutSecrets(text string) string {
-	if i := strings.Index(text, "://"); i > 0 && !strings.ContainsAny(text, " \n") {
-		if u, err := url.Parse(text); err == nil {
+	if strings.Contains(text, "://") && !strings.ContainsAny(text, " \n") {
+		prefix, address := "", text
+		if at := strings.LastIndexByte(text[:strings.Index(text, "://")], ':') + 1; at > 0 {
+			prefix, address = text[:at], text[at:]
+		}
+		if u, err := url.Parse(address); err == nil {
 			u.User, u.RawQuery, u.Fragment = nil, "", ""
-			text = u.String()
+			text = prefix + u.String()
+		} else {
+			text = text[:strings.IndexAny(text+"?", "?#")]
 		}
 	}
 	return recentlog.Redact(text)

@@ -85,13 +85,24 @@ func TestItemsOfAProfile(t *testing.T) {
 func TestWithoutSecrets(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{
-		"https://user:hunter2@h.example/v1?key=hunter2#x": "https://h.example/v1",
-		"tcp+tls://h.example:6514":                        "tcp+tls://h.example:6514",
-		"/ip4/192.0.2.7/tcp/4667":                         "/ip4/192.0.2.7/tcp/4667",
-		"password=hunter2":                                "password=[redacted]",
-		"":                                                "",
+		"https://user:hunter2@h.example/v1?key=hunter2#x":    "https://h.example/v1",
+		"mcp:https://user:hunter2@h.example/sse?key=hunter2": "mcp:https://h.example/sse",
+		"https://h.example/%zz?key=hunter2#hunter2":          "https://h.example/%zz",
+		"tcp+tls://h.example:6514":                           "tcp+tls://h.example:6514",
+		"/ip4/192.0.2.7/tcp/4667":                            "/ip4/192.0.2.7/tcp/4667",
+		"password=hunter2":                                   "password=[redacted]",
+		"":                                                   "",
 	} {
 		if got := withoutSecrets(given); got != want {
+			t.Errorf("%s: %s, want %s", given, got, want)
+		}
+	}
+	for given, want := range map[string]string{
+		"'mcp:https://user:hunter2@h.example/sse?key=hunter2' --name w": "mcp:https://h.example/sse --name w",
+		"'a2a:https://h.example?key=hunter2' --trust-proxy=hunter2":     "[redacted]",
+		"'openapi:https://h.example/x.json?sig=hunter2 hunter2'":        "openapi:https://h.example/x.json …",
+	} {
+		if got := agentName(given); got != want {
 			t.Errorf("%s: %s, want %s", given, got, want)
 		}
 	}

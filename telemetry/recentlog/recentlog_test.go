@@ -285,6 +285,8 @@ func TestSecrets(t *testing.T) {
 		"Authorization: Basic dXNlcjpwYXNz":                            "Authorization: Basic [redacted]",
 		"GET https://u:p@h.example/x?access_token=abc&a=1":             "GET https://[redacted]@h.example/x?access_token=[redacted]&a=1",
 		`{"client_secret": "abc","a":1}`:                               `{"client_secret": "[redacted]","a":1}`,
+		`x-api-key=abc and api_key=abc`:                                `x-api-key=[redacted] and api_key=[redacted]`,
+		`got "{\"password\":\"abc\"}"`:                                 `got "{\"password\":\"[redacted]"}"`,
 		"join lmos-invite:AAAA.BBBB now":                               "join [redacted] now",
 		"eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJ4In0.c2ln expired":            "[redacted] expired",
 		"-----BEGIN PRIVATE KEY-----\nMC4C\n-----END PRIVATE KEY-----": "[redacted]",

@@ -26,7 +26,7 @@ var (
 	// Credentials in HTTP headers (RFC 6750, RFC 7617). Shorter words are words.
 	headerForms = lazyregexp.New(`(?i)\b(bearer\s+)[\w.~+/=-]{8,}|\b(basic\s+)[\w+/=-]{12,}`)
 	// Members of queries, forms and JSON with a secret as value.
-	memberForms = lazyregexp.New(`(?i)\b([\w-]*(?:token|secret|password|passphrase|api_?key|client_assertion|code_verifier)(?:=|"\s*:\s*"))[^\s"&,;}]+`)
+	memberForms = lazyregexp.New(`(?i)\b([\w-]*(?:token|secret|password|passphrase|api[_-]?key|client_assertion|code_verifier)(?:=|\\?"\s*:\s*\\?"))[^\s"&,;}]+`)
 	// The user of a URL (RFC 3986 §3.2.1).
 	userForms = lazyregexp.New(`\b([a-zA-Z][a-zA-Z0-9+.-]*://)[^\s/@"]+@`)
 )
