@@ -1,7 +1,7 @@
 // All agents of the index of the node, kept once for the page: the pages of /v1/agents, and then the events after them.
 import { signal } from './vendor/preact.js';
 import { get, isAbort, seg } from './api.js';
-import { on, ready, session } from './state.js';
+import { on, ready, session, stateOf } from './state.js';
 
 const pageSize = 1000;
 // A full directory has 100,000 agents; a page keeps no more.
@@ -30,9 +30,9 @@ export function prepare(agent) {
   const list = (v) => (Array.isArray(v) ? v : v ? [v] : []).filter((x) => typeof x === 'string' && x).slice(0, 64);
   const facets = {
     capability: list(agent.capabilities),
-    type: list(agent.type ?? agent.types),
-    organization: list(agent.organization?.name || agent.organization?.did || (typeof agent.organization === 'string' ? agent.organization : '')),
-    protocol: list(agent.protocol ?? agent.protocols),
+    type: list(agent.type),
+    organization: list(agent.organization?.name),
+    protocol: list(agent.protocol),
   };
   const short = (v) => (typeof v === 'string' ? v.slice(0, 500) : '');
   const hay = [short(agent.title), short(agent.name), short(agent.description), ...facets.capability, ...list(agent.actions), ...list(agent.properties), ...facets.organization, ...facets.type].join(' ').toLowerCase().slice(0, 4000);
@@ -61,17 +61,8 @@ async function load() {
     let cursor = '';
     let total;
     let coverage = null;
-    let old = false; // a node without /v1/agents
     for (;;) {
-      let page;
-      try {
-        if (old) page = await get('v1/find', { params: cursor ? { page: cursor } : { limit: pageSize, timeout: '1s' }, signal: ends });
-        else page = await get('v1/agents', { params: { limit: pageSize, cursor }, signal: ends });
-      } catch (err) {
-        if (!err.missing || old) throw err;
-        old = true;
-        continue;
-      }
+      const page = await get('v1/agents', { params: { limit: pageSize, cursor }, signal: ends });
       if (ends.aborted) return;
       for (const agent of page.items ?? []) next.set(agent.ref, prepare(agent));
       latest ||= page.latest ?? 0;
@@ -97,7 +88,7 @@ async function load() {
   } catch (error) {
     if (ends.aborted || isAbort(error)) return;
     loading = null;
-    const state = error.denied ? 'denied' : 'error';
+    const state = stateOf(error);
     if (state === 'denied') known = new Map();
     publish({ state: known.size ? 'ready' : state, error, complete: true });
   }
@@ -182,7 +173,7 @@ async function ask() {
       changed.clear();
       const found = await Promise.all(refs.map((ref) => get(`v1/agents/${seg(ref)}`).then((d) => [ref, d], (err) => [ref, err])));
       for (const [ref, document] of found) {
-        if (document?.agent) known.set(document.agent.ref, prepare({ ...known.get(document.agent.ref)?.agent, ...document.agent, ...extras(document) }));
+        if (document?.agent) known.set(document.agent.ref, prepare(document.agent));
         else if (document?.status === 404 || document?.status === 410) known.delete(ref);
       }
       draw();
@@ -190,14 +181,6 @@ async function ask() {
   } finally {
     asking = false;
   }
-}
-
-// What the list has of an agent beyond the document of one agent, taken from its description.
-function extras({ agent, td }) {
-  const out = {};
-  if (agent.type === undefined && td?.['@type']) out.type = [].concat(td['@type']).filter((x) => typeof x === 'string' && x !== 'Thing');
-  if (agent.version === undefined && typeof td?.version?.instance === 'string') out.version = td.version.instance;
-  return out;
 }
 
 function reloadSoon() {
@@ -210,9 +193,7 @@ function reloadSoon() {
 }
 
 /** retry loads the list again. */
-export function retry() {
-  load();
-}
+export const retry = load;
 
 let off = null;
 let rights = '';

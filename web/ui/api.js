@@ -43,19 +43,19 @@ export const hooks = {
 /** A Problem is a failed request: RFC 9457 as the node sends it, or status 0 if the node did not answer. */
 export class Problem extends Error {
   constructor(p) {
-    super(p.detail || p.title || `HTTP ${p.status}`);
+    // A proxy, or the host of an agent, may send any type.
+    const text = (v) => (typeof v === 'string' ? v : '');
+    super(text(p.detail) || text(p.title) || `HTTP ${p.status}`);
     this.name = 'Problem';
-    this.code = p.code ?? '';
-    this.title = p.title ?? '';
-    this.detail = p.detail ?? '';
-    this.hint = p.hint ?? '';
+    this.code = text(p.code);
+    this.title = text(p.title);
+    this.detail = text(p.detail);
+    this.hint = text(p.hint);
     this.status = p.status ?? 0;
     /** @type {{field: string, description: string}[]} */
     this.errors = Array.isArray(p.validationErrors) ? p.validationErrors : [];
     this.next = Array.isArray(p.next) ? p.next : [];
-    this.retryable = Boolean(p.retryable);
     this.remote = Boolean(p.remote);
-    this.traceId = p.trace_id ?? '';
   }
   /** denied is true if the request needs more rights than the page has. */
   get denied() {
@@ -147,8 +147,9 @@ export async function send(method, path, body, options) {
   return { body: text === '' ? null : json ? JSON.parse(text) : text, headers: response.headers, status: response.status };
 }
 
-// A line without an end must not fill the memory.
+// A line or an event without an end must not fill the memory.
 const maxLine = 8 << 20;
+const tooLong = () => new Problem({ status: 0, title: 'Line too long', detail: 'The answer has a line or an event of more than 8 MiB.' });
 
 /**
  * lines yields the lines of a response body as they arrive, without their ends.
@@ -167,7 +168,7 @@ export async function* lines(response) {
         yield rest.slice(start, rest[end - 1] === '\r' && end > start ? end - 1 : end);
       }
       rest = rest.slice(start);
-      if (rest.length > maxLine) throw new Problem({ status: 0, title: 'Line too long', detail: 'The answer has a line of more than 8 MiB.' });
+      if (rest.length > maxLine) throw tooLong();
     }
     if (rest) yield rest;
   } finally {
@@ -200,8 +201,10 @@ export async function stream(path, { onEvent, onOpen, onBytes, headers, ...optio
     if (colon === 0) continue;
     const field = colon < 0 ? line : line.slice(0, colon);
     const value = colon < 0 ? '' : line.slice(line[colon + 1] === ' ' ? colon + 2 : colon + 1);
-    if (field === 'data') data = data === null ? value : `${data}\n${value}`;
-    else if (field === 'event') event = value;
+    if (field === 'data') {
+      data = data === null ? value : `${data}\n${value}`;
+      if (data.length > maxLine) throw tooLong();
+    } else if (field === 'event') event = value;
     else if (field === 'id') id = value;
   }
 }

@@ -13,6 +13,7 @@ export const most = 1000;
 export const recent = signal({ state: 'loading', items: [], error: null });
 
 let begun = false;
+let rights = '';
 /** @type {import('./state.js').LiveEvent[]} */
 let waiting = [];
 let timer = 0;
@@ -31,15 +32,18 @@ function publish() {
 }
 
 async function load() {
+  const asked = rights;
   try {
     await ready;
     const { items } = await get('v1/events', { params: { limit: most } });
+    if (asked !== rights) return;
     const list = items.filter((event) => event.kind !== 'gap').sort((a, b) => b.seq - a.seq);
     const last = list[0]?.seq ?? 0;
     const newer = [...waiting.reverse(), ...recent.peek().items].filter((event) => event.seq > last);
     waiting = [];
     recent.value = { state: 'ready', items: [...newer, ...list].slice(0, most), error: null };
   } catch (error) {
+    if (asked !== rights) return;
     if (error.status === 0 && recent.peek().state === 'ready') return; // the frame says that the node is lost
     recent.value = { ...recent.peek(), state: stateOf(error), error };
   }
@@ -57,14 +61,14 @@ function begin() {
     if (waiting.length > many) busyUntil = Date.now() + 2 * slowPace;
     if (!timer) timer = setTimeout(publish, Date.now() < busyUntil ? slowPace : pace);
   });
-  let rights = session.peek().rights;
   session.subscribe((s) => {
     if (s.rights === rights) return;
+    // What other rights have seen must not be seen.
     rights = s.rights;
+    waiting = [];
     recent.value = { state: 'loading', items: [], error: null };
     load();
   });
-  load();
 }
 
 /** useRecent returns recent, and begins to keep it. */

@@ -47,14 +47,14 @@ export function same(a, b, ignore = ['took_ms', 'uptime_s', 'at']) {
 
 /** loadSession asks which rights the page has now. */
 export async function loadSession() {
+  const asked = key();
   try {
     const s = await get('console/session');
-    const had = key() !== '';
-    if (s.rights === 'none' && had) ended();
+    if (key() !== asked) return; // signed in or out meanwhile: the answer is of another session
+    if (s.rights === 'none' && asked) ended();
     else if (!same(s, session.peek())) session.value = s;
   } catch (err) {
-    // A node without sessions: the page only looks.
-    if (err.status && session.peek().rights !== 'none') session.value = { rights: 'none' };
+    if (key() === asked && err.status && session.peek().rights !== 'none') session.value = { rights: 'none' };
   }
 }
 
@@ -245,7 +245,12 @@ let frame = 0;
 function deliver(event) {
   waiting.push(event);
   if (waiting.length > maxWaiting) waiting = [{ kind: 'gap' }];
-  if (!frame) frame = document.hidden ? setTimeout(flush, 200) : requestAnimationFrame(flush);
+  flushSoon();
+}
+
+// In a hidden page the events wait until it is shown: what they change would be asked for.
+function flushSoon() {
+  if (!frame && waiting.length && !document.hidden) frame = requestAnimationFrame(flush);
 }
 
 function flush() {
@@ -315,9 +320,10 @@ function share(event) {
 
 if (channel) {
   channel.onmessage = ({ data }) => {
+    if (data.type === 'events') data.events.forEach(take);
+    if (document.hidden) return;
     if (data.type === 'events') {
       hooks.reached(true);
-      data.events.forEach(take);
       if (connected.peek() === 'connecting') connected.value = 'live';
     } else if (data.type === 'open') {
       hooks.reached(true);
@@ -347,15 +353,16 @@ let lastAlive = 0;
 async function read(signal) {
   let wait = 250;
   while (!signal.aborted) {
-    reading = new AbortController();
-    const stop = () => reading?.abort();
+    const own = new AbortController();
+    reading = own;
+    const stop = () => own.abort();
     signal.addEventListener('abort', stop, { once: true });
     let retry = true;
     try {
       const since = lastSeq;
       openedWith = key();
       await stream('v1/events', {
-        signal: reading.signal,
+        signal: own.signal,
         params: { since: since || undefined }, // all kinds that the rights include
         onOpen: () => {
           wait = 250;
@@ -379,21 +386,22 @@ async function read(signal) {
       if (!signal.aborted) probe(); // it ended: the node stops or goes
     } catch (err) {
       opened();
-      if (reading.signal.aborted && !signal.aborted) wait = 0; // other rights, or the node is back
+      if (own.signal.aborted && !signal.aborted) wait = 0; // other rights, or the node is back
       else if (err.missing || err.denied) retry = false; // the page polls its status
       else if (!signal.aborted) probe();
       if (!retry && connected.peek() === 'connecting') connected.value = 'live';
-    } finally {
-      signal.removeEventListener('abort', stop);
     }
     // Without a stream the leader keeps its turn, so that other tabs do not ask either. Other rights or another node may have one.
-    await sleep(retry ? wait : forever, AbortSignal.any([signal, reading.signal]));
+    await sleep(retry ? wait : forever, own.signal);
+    signal.removeEventListener('abort', stop);
     wait = Math.min(Math.max(wait, 125) * 2, 4000);
+    // Without locks the next turn may have begun.
+    if (signal.aborted && reading === own) reading = null;
   }
-  reading = null;
 }
 
 function sleep(wait, signal) {
+  if (signal.aborted) return Promise.resolve();
   return new Promise((resolve) => {
     const end = () => {
       clearTimeout(timer);
@@ -437,7 +445,12 @@ let sessionAt = Date.now();
 
 let slow = 0;
 function shown() {
-  if (connected.peek() === 'paused') connected.value = lastSeq ? 'live' : 'connecting';
+  if (connected.peek() === 'paused') {
+    connected.value = lastSeq ? 'live' : 'connecting';
+    // A stream continues after the last event; before the first one there is nothing to continue after.
+    if (!lastSeq) deliver({ kind: 'gap' });
+  }
+  flushSoon();
   lastAnswer = Date.now();
   failures = 0;
   now.value = Date.now();
@@ -492,27 +505,36 @@ export function start() {
  * useResource loads a document, again when the session changes, after a gap, and with events of the kinds in `on`, at most once in
  * `pace` ms. The same document is no change. A path of null loads nothing.
  * @param {string|null} path
- * @param {{params?: object, on?: string|string[], pace?: number, every?: number, load?: (path: string, options: object) => Promise<any>}} [options]
- *   every: also each so many ms while the page is visible
+ * @param {{params?: object, on?: string|string[], pace?: number, every?: number, load?: (path: string, options: object) => Promise<any>,
+ *   only?: (event: LiveEvent) => boolean}} [options]
+ *   every: also each so many ms while the page is visible; only: the events that count
  * @returns {Resource}
  */
-export function useResource(path, { params, on: kinds, pace = 1000, every = 0, load = get } = {}) {
+export function useResource(path, { params, on: kinds, pace = 1000, every = 0, load = get, only } = {}) {
   const resource = useSignal({ state: 'loading', data: null, error: null });
   const query = JSON.stringify(params ?? null);
   const rights = session.value.rights;
-  const control = useMemo(() => ({ reload: () => {}, of: '' }), []);
+  const control = useMemo(() => ({ reload: () => {}, of: '', only }), []);
+  control.only = only;
   useEffect(() => {
-    if (path === null) return undefined;
-    let controller = new AbortController();
+    if (path === null) {
+      if (resource.peek().data) resource.value = { state: 'loading', data: null, error: null };
+      return undefined;
+    }
+    let controller = null; // of the request that is open
     let timer = 0;
     let due = 0;
+    let again = false;
     let ended = false;
     const run = async () => {
+      clearTimeout(timer);
       timer = 0;
+      again = false;
       due = Date.now() + pace;
-      controller.abort();
-      controller = new AbortController();
-      const { signal } = controller;
+      controller?.abort();
+      const own = new AbortController();
+      controller = own;
+      const { signal } = own;
       try {
         await ready;
         if (signal.aborted) return;
@@ -525,19 +547,32 @@ export function useResource(path, { params, on: kinds, pace = 1000, every = 0, l
         if (signal.aborted || isAbort(err)) return;
         const state = stateOf(err);
         resource.value = { state, data: state === 'error' ? resource.peek().data : null, error: err };
+      } finally {
+        if (controller === own) {
+          controller = null;
+          if (again) soon();
+        }
       }
     };
+    // A slow answer is awaited: if each change asked anew, none would be shown.
     const soon = () => {
-      if (ended || timer || document.hidden) return;
-      timer = setTimeout(run, Math.max(0, due - Date.now()));
+      again = controller !== null;
+      if (ended || again || timer || document.hidden) return;
+      timer = setTimeout(() => {
+        timer = 0;
+        again = document.hidden;
+        if (!again) run();
+      }, Math.max(0, due - Date.now()));
     };
     control.reload = run;
     // Another document, or other rights: what the one before said must not be seen. Other parameters keep it until the answer.
     if (control.of !== `${rights} ${path}` && control.of) resource.value = { state: 'loading', data: null, error: null };
     control.of = `${rights} ${path}`;
     run();
-    const off = on(kinds ?? [], soon);
-    const seen = () => !document.hidden && (every > 0 || kinds) && soon();
+    const off = on(kinds ?? [], (event) => {
+      if (event.kind === 'gap' || !control.only || control.only(event)) soon();
+    });
+    const seen = () => !document.hidden && (every > 0 || kinds || again) && soon();
     document.addEventListener('visibilitychange', seen);
     const clock = every > 0 ? setInterval(() => connected.peek() !== 'lost' && soon(), every) : 0;
     return () => {
@@ -546,7 +581,7 @@ export function useResource(path, { params, on: kinds, pace = 1000, every = 0, l
       document.removeEventListener('visibilitychange', seen);
       clearInterval(clock);
       clearTimeout(timer);
-      controller.abort();
+      controller?.abort();
     };
   }, [path, query, rights]);
   return { ...resource.value, reload: () => control.reload() };
