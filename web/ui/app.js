@@ -3,7 +3,7 @@ import { html, render, useEffect, useLayoutEffect, useMemo, useRef, useState, si
 import { get } from './api.js';
 import { connected, loadSession, lostAt, may, notice, session, signIn, signOut, start, status } from './state.js';
 import { go, href, route } from './router.js';
-import { announcement, Badge, Button, Command, consoleCommand, cx, Dialog, Dot, Icon, rightsText, Segments, setTheme, SignIn, State, theme } from './ui.js';
+import { announcement, Badge, Button, Command, consoleCommand, cx, Dialog, Dot, Heading, Icon, rightsText, Segments, setTheme, SignIn, State, theme } from './ui.js';
 import { nav, views } from './views/index.js';
 import { at, clean, t, time } from './words.js';
 
@@ -138,9 +138,10 @@ function SearchDialog() {
     const controller = new AbortController();
     const timer = setTimeout(async () => {
       try {
-        setAgents((await get('v1/find', { params: { q, limit: 8, timeout: '1s' }, signal: controller.signal })).items ?? []);
+        const found = await get('v1/find', { params: { q, limit: 8, timeout: '1s' }, signal: controller.signal });
+        if (!controller.signal.aborted) setAgents(found.items ?? []);
       } catch {
-        setAgents([]); // not a query: the views are there
+        if (!controller.signal.aborted) setAgents([]); // not a query: the views are there
       }
     }, 120);
     return () => {
@@ -215,13 +216,24 @@ function View() {
     scrollTo(0, 0);
   }, [r.name, r.ref]);
   if (!known || view?.error) {
-    return html`<div class="view"><h1 tabindex="-1">${t(known ? 'The view could not be loaded.' : 'Page not found')}</h1>
+    return html`<div class="view"><${Heading} key="error" title=${t(known ? 'The view could not be loaded.' : 'Page not found')} />
       <div class="state" data-status="error"><p>${known ? '' : t('There is no view at this address.')}</p>
       ${known && html`<${Button} icon="reload" onClick=${() => location.reload()}>${t('Reload')}</${Button}>`}<a class="button" href=${href('overview')}>${t('Go to Overview')}</a></div></div>`;
   }
   if (!view) return html`<div class="view"><${State} status="loading" /></div>`;
   const Component = view.module.default;
-  return html`<div class="view" data-view=${r.name}><${Component} key=${r.name === 'agent' ? `agent ${r.ref}` : r.name} route=${r} /></div>`;
+  const key = r.name === 'agent' ? `agent ${r.ref}` : r.name;
+  return html`<div class="view" data-view=${r.name}><${Guard} key=${key}><${Component} route=${r} /></${Guard}></div>`;
+}
+
+/** Guard shows an error of a view in its place: what an agent sends must not end the page. */
+function Guard({ children }) {
+  const [error, setError] = useState(null);
+  this.componentDidCatch = (err) => {
+    console.error(err);
+    setError(err);
+  };
+  return error ? html`<${Heading} title=${t('Something went wrong')} /><${State} status="error" error=${error} onRetry=${() => setError(null)} />` : children;
 }
 
 function App() {
@@ -244,7 +256,7 @@ if (once) {
 }
 
 // The view of the first route loads while the frame is made.
-views[route.peek().name]?.().then((module) => (loaded[route.peek().name] = { module }), () => {});
+if (Object.hasOwn(views, route.peek().name)) views[route.peek().name]().then((module) => (loaded[route.peek().name] = { module }), () => {});
 const signedIn = once ? signIn(once) : loadSession();
 start();
 render(html`<${App} />`, document.getElementById('app'));

@@ -6,9 +6,6 @@ import { signal } from './vendor/preact.js';
  * @typedef {{name: string, ref: string, query: URLSearchParams, hash: string}} Route
  */
 
-// A name with a reference is another view here.
-const withRef = { agents: 'agent' };
-
 /** parse returns the Route of a hash. @returns {Route} */
 export function parse(hash) {
   const text = hash.replace(/^#\/?/, '');
@@ -22,8 +19,8 @@ export function parse(hash) {
   } catch {
     // Not encoded: a person typed it.
   }
-  const name = first || 'overview';
-  return { name: (ref && withRef[name]) || name, ref, query: new URLSearchParams(mark < 0 ? '' : text.slice(mark + 1)), hash };
+  const name = first === 'agents' || first === 'agent' ? (ref ? 'agent' : 'agents') : first || 'overview';
+  return { name, ref, query: new URLSearchParams(mark < 0 ? '' : text.slice(mark + 1)), hash };
 }
 
 /** route is the Route of now. */

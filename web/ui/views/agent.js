@@ -1,7 +1,7 @@
 // One agent: who vouches for its description, how it is reached, and what it can: actions, properties and events, called from here.
 import { html, useEffect, useId, useMemo, useRef, useState } from '../vendor/preact.js';
-import { base, get, isAbort, request, seg, send, stream } from '../api.js';
-import { may, on, useResource } from '../state.js';
+import { base, get, isAbort, Problem, request, seg, send, stream } from '../api.js';
+import { may, useResource } from '../state.js';
 import { href } from '../router.js';
 import { Ago, announce, Badge, Button, Card, Copy, Dialog, Facts, Failure, Heading, ID, Icon, Segments, SignIn, State } from '../ui.js';
 import { bytes, clean, link, ms, num, plural, shortDID, t, time } from '../words.js';
@@ -19,12 +19,14 @@ const entries = (v) => (isObject(v) ? Object.entries(v).filter(([, one]) => isOb
 // A description may have thousands of actions.
 const page = 50;
 
+// A form is that of one schema: an affordance that the owner has changed begins anew, the others keep what was typed.
+const keyOf = (name, affordance) => name + JSON.stringify(affordance);
+
 export default function Agent({ route }) {
-  const resource = useResource(`v1/agents/${seg(route.ref)}`);
+  const resource = useResource(`v1/agents/${seg(route.ref)}`, { on: 'agent', pace: 500, only: (event) => event.thing === (ref ?? route.ref) });
   const { data } = resource;
   const agent = data?.agent;
   const ref = agent?.ref;
-  useEffect(() => on('agent', (event) => (event.kind === 'gap' || event.thing === (ref ?? route.ref)) && resource.reload()), [ref]);
   const [gone, setGone] = useState(null);
   const [dialog, setDialog] = useState('');
   const [ping, setPing] = useState(null);
@@ -63,18 +65,17 @@ export default function Agent({ route }) {
 }
 
 // An agent that is not found is no route that is missing.
-function problemOf(error) {
-  return { title: error.title, code: error.code, detail: error.detail, hint: error.hint, status: error.status, message: error.message };
-}
+const problemOf = ({ title: name, code, detail, hint, status }) => ({ title: name, code, detail, hint, status });
 
 const stateTones = { reachable: 'good', unreachable: 'bad', refused: 'warn', unknown: '' };
 const stateTexts = { reachable: 'reachable', unreachable: 'unreachable', refused: 'refused', unknown: 'unknown' };
 
 function Known({ data, route, failed, ping, reload }) {
-  const { agent, signature, td = {} } = data;
+  const { agent, signature } = data;
+  const td = data.td ?? {};
   const [via, setVia] = useState('');
   const [ask, setAsk] = useAsk();
-  const paths = useResource(`v1/paths/${seg(agent.ref)}`);
+  const paths = useResource(`v1/paths/${seg(agent.ref)}`, { on: 'agent', pace: 3000, only: (event) => event.thing === agent.ref });
   const actions = entries(td.actions);
   const properties = entries(td.properties);
   const events = entries(td.events);
@@ -90,10 +91,10 @@ function Known({ data, route, failed, ping, reload }) {
     ${ping && !ping.busy && html`<${Ping} ping=${ping} />`}
     <div class="agent-grid">
       <div class="agent-does">
-        <${Affordances} title=${t('Actions')} list=${actions} wanted=${wanted} testid="actions" one=${([name, action], open) => html`<${Action} key=${name} name=${name} action=${action} open=${open} text=${!wanted || wanted === name ? route.query.get('text') : ''} first=${name === (wanted || actions[0]?.[0])} ...${shared} />`}
+        <${Affordances} title=${t('Actions')} list=${actions} wanted=${wanted} testid="actions" one=${([name, action], open) => html`<${Action} key=${keyOf(name, action)} name=${name} action=${action} open=${open} text=${!wanted || wanted === name ? route.query.get('text') : ''} first=${name === (wanted || actions[0]?.[0])} ...${shared} />`}
           tools=${html`<label class="null-box"><input type="checkbox" checked=${ask} onChange=${(event) => setAsk(event.currentTarget.checked)} />${t('Ask before calls that change things')}</label>`} />
-        <${Affordances} title=${t('Properties')} list=${properties} testid="properties" one=${([name, property], open) => html`<${Property} key=${name} name=${name} property=${property} open=${open} ...${shared} />`} />
-        <${Affordances} title=${t('Events')} list=${events} testid="events" one=${([name, event], open) => html`<${Event} key=${name} name=${name} event=${event} open=${open} ...${shared} />`} />
+        <${Affordances} title=${t('Properties')} list=${properties} testid="properties" one=${([name, property], open) => html`<${Property} key=${keyOf(name, property)} name=${name} property=${property} open=${open} ...${shared} />`} />
+        <${Affordances} title=${t('Events')} list=${events} testid="events" one=${([name, event], open) => html`<${Event} key=${keyOf(name, event)} name=${name} event=${event} open=${open} ...${shared} />`} />
         ${!actions.length && !properties.length && !events.length && html`<${State} status="empty" title=${t('The description has no actions, properties or events.')} />`}
       </div>
       <div class="agent-is">
@@ -388,7 +389,7 @@ function Action({ agent, td, name, action, open, via, ask, text, first }) {
   const badges = html`${action.safe === true && html`<${Badge} tone="good" title=${t('The description says that it changes nothing.')} testid="safe">${t('safe')}</${Badge}>`}
     ${action.idempotent === true && action.safe !== true && html`<${Badge}>${t('idempotent')}</${Badge}>`}
     ${action.synchronous === false && html`<${Badge} tone="info">${t('task')}</${Badge}>`}
-    ${(action['lmosd:requiresInput'] ?? action['lmosd:asks']) === true && html`<${Badge} tone="info">${t('may ask')}</${Badge}>`}`;
+    ${action['lmosd:requiresInput'] === true && html`<${Badge} tone="info">${t('may ask')}</${Badge}>`}`;
   const busy = running.current !== null;
   const failed = run?.error;
   const buttons = html`<div class="buttons">
@@ -514,7 +515,7 @@ function Property({ agent, td, name, property, open, via }) {
       ? html`<div class="buttons">
           ${readable && html`<${Button} busy=${busy === 'read'} onClick=${read} data-testid="read">${t('Read')}</${Button}>`}
           ${writable && html`<${Button} aria-expanded=${editing ? 'true' : 'false'} onClick=${edit} data-testid="edit">${t('Write')}</${Button}>`}
-          ${observable && html`<${Button} icon=${feed.running ? 'pause' : 'play'} onClick=${feed.toggle} data-testid="observe">${feed.running ? t('Stop') : t('Observe')}</${Button}>`}
+          ${observable && html`<${Button} icon=${feed.running ? 'pause' : 'play'} onClick=${() => feed.toggle({ params: Object.fromEntries(variablesOf(variables).variables), headers })} data-testid="observe">${feed.running ? t('Stop') : t('Observe')}</${Button}>`}
           <${Button} kind="quiet" icon="copy" aria-expanded=${copied ? 'true' : 'false'} onClick=${() => setCopied(!copied)}>${t('Copy as')}</${Button}></div>`
       : html`<${SignIn} rights="call" />`}
     ${copied && html`<${CopyAs} request=${{ ref: agent.ref, name, op: feed.running ? 'observe' : editing ? 'write' : 'read', input: editing ? form.body().text ?? '' : undefined, variables: variablesOf(variables).variables }} />`}
@@ -584,16 +585,16 @@ function useFeed(path) {
     const draw = () => {
       frame ||= requestAnimationFrame(() => {
         frame = 0;
-        setState({ running: control.current === feed, error: null, items: feed.items, count: feed.count });
+        if (control.current === feed) setState({ running: true, error: null, items: feed.items, count: feed.count });
       });
     };
     setState({ running: true, error: null, items: feed.items, count: feed.count });
     let failure = null;
     try {
       await stream(path, {
-        ...feed.options, headers: feed.lastId ? { 'Last-Event-ID': feed.lastId } : {}, signal: controller.signal,
+        ...feed.options, headers: { ...feed.options.headers, ...(feed.lastId && { 'Last-Event-ID': feed.lastId }) }, signal: controller.signal,
         onEvent: ({ id, event, data }) => {
-          if (event === 'lmosd:problem') throw Object.assign(new Error(data?.detail), isObject(data) ? data : {});
+          if (event === 'lmosd:problem') throw new Problem(isObject(data) ? data : {});
           feed.lastId = id || feed.lastId;
           feed.count++;
           feed.items = [{ n: feed.count, at: Date.now(), text: (typeof data === 'string' ? data : JSON.stringify(data) ?? '').slice(0, feedText) }, ...feed.items].slice(0, feedLength);
@@ -603,9 +604,9 @@ function useFeed(path) {
     } catch (error) {
       if (!controller.signal.aborted && !isAbort(error)) failure = error;
     }
-    // The page is hidden: the feed is still wanted.
-    if (control.current === feed && controller.signal.aborted) return;
-    if (control.current === feed) control.current = null;
+    // The page is hidden: the feed is still wanted. Or another one has begun.
+    if (control.current && (control.current !== feed || controller.signal.aborted)) return;
+    control.current = null;
     setState({ running: false, error: failure, items: feed.items, count: feed.count });
   };
   const toggle = (options) => {
@@ -613,7 +614,7 @@ function useFeed(path) {
       stop();
       return;
     }
-    control.current = { controller: null, options: isObject(options) && !options.type ? options : {}, lastId: '', items: [], count: 0 };
+    control.current = { controller: null, options, lastId: '', items: [], count: 0 };
     read(control.current);
   };
   return { ...state, toggle };

@@ -34,7 +34,7 @@ function Tiles({ s }) {
 
 function Warnings({ items }) {
   if (!items?.length) return null;
-  return html`<div class="columns wide" data-testid="warnings">${items.slice(0, 12).map((w) => html`<${Card} key=${w.code + w.text} tone=${w.severity === 'error' ? 'bad' : 'warn'} testid="warning">
+  return html`<div class="columns wide" data-testid="warnings">${items.slice(0, 12).map((w) => html`<${Card} key=${w.code + w.text} tone=${w.severity === 'high' ? 'bad' : 'warn'} testid="warning">
     <div class="warning-head"><${Icon} name="warning" /><h2>${clean(w.title, 120)}</h2><code class="muted">${clean(w.code, 20)}</code></div>
     <p class="break">${clean(w.text, 600)}</p>
     ${w.hint && html`<p class="hint break">${clean(w.hint, 600)}</p>`}<${Steps} next=${w.next} />
