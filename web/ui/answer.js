@@ -22,9 +22,7 @@ function kindOf(media) {
   return 'binary';
 }
 
-/**
- * An Answer collects the body of one response. Its members are read by AnswerView; version counts the changes.
- */
+/** An Answer collects the body of one response. Its members are read by AnswerView; version counts the changes. */
 export class Answer {
   constructor(start = clock()) {
     this.start = start;
@@ -152,12 +150,7 @@ function pretty(value) {
   return typeof value === 'string' ? value : JSON.stringify(value).slice(0, maxText);
 }
 
-/**
- * receive reads the body of a response into an answer until its end, and calls changed at most 12 times a second: a reader follows no more.
- * @param {Response} response
- * @param {Answer} answer
- * @param {() => void} changed
- */
+/** receive reads the body of a response into an answer until its end, and calls changed at most 12 times a second: a reader follows no more. */
 export async function receive(response, answer, changed) {
   answer.begin(response.status === 204 ? '' : response.headers.get('Content-Type') ?? '');
   let waiting = false;

@@ -92,7 +92,6 @@ export const seg = encodeURIComponent;
 /**
  * request sends a request and returns the Response; a failure is a Problem. The body of a string, Blob or typed array is sent as it
  * is, anything else but undefined as JSON.
- * @param {string} path
  * @param {{method?: string, body?: any, params?: object, headers?: object, signal?: AbortSignal, quiet?: boolean}} [options]
  *   quiet: a failure does not change the state of the page
  */
@@ -135,9 +134,6 @@ export async function get(path, options) {
 
 /**
  * send changes something: it returns {body, headers, status}, body being the parsed JSON, text for other types, or null.
- * @param {string} method
- * @param {string} path
- * @param {any} [body]
  * @param {{signal?: AbortSignal, headers?: object, params?: object, quiet?: boolean}} [options]
  */
 export async function send(method, path, body, options) {
@@ -151,10 +147,7 @@ export async function send(method, path, body, options) {
 const maxLine = 8 << 20;
 const tooLong = () => new Problem({ status: 0, title: 'Line too long', detail: 'The answer has a line or an event of more than 8 MiB.' });
 
-/**
- * lines yields the lines of a response body as they arrive, without their ends.
- * @param {Response} response
- */
+/** lines yields the lines of a response body as they arrive, without their ends. */
 export async function* lines(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';
@@ -178,7 +171,6 @@ export async function* lines(response) {
 
 /**
  * stream reads server-sent events until they end, and throws if they break off. EventSource has no headers and no status.
- * @param {string} path
  * @param {{signal?: AbortSignal, params?: object, headers?: object, method?: string, body?: any, quiet?: boolean,
  *   onOpen?: (response: Response) => void, onBytes?: () => void,
  *   onEvent: (event: {id: string, event: string, data: any}) => void}} options  data is parsed JSON, or the text if it is none

@@ -16,6 +16,7 @@ function loadLibrary() {
       document.head.append(sheet);
     }),
   ]).then(([module]) => module.default);
+  library.catch(() => (library = null)); // the next chart tries again
   return library;
 }
 
@@ -74,7 +75,7 @@ export function Chart({ title, times, series, height = 120 }) {
         if (width && plot.current && width !== plot.current.width) plot.current.setSize({ width, height });
       });
       watch.observe(box.current);
-    });
+    }, () => {}); // the legend has the values
     return () => {
       ended = true;
       watch?.disconnect();

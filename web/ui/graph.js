@@ -36,10 +36,8 @@ const LABELS = 40;
 const SHAPES = 8;
 const PLAIN = SHAPES; // the tone of nodes without organization
 
-/**
- * work counts what pictures have done since the page was loaded: draws, ticks and layouts, the work of the last 600 frames in ms, and the longest piece of work.
- */
-export const work = { draws: 0, ticks: 0, layouts: 0, frames: /** @type {number[]} */ ([]), longest: 0 };
+/** work counts what pictures have done since the page was loaded: draws, ticks and layouts, the work of the last 600 frames in ms, and the longest piece of work. */
+export const work = { draws: 0, ticks: 0, layouts: 0, frames: [], longest: 0 };
 
 function count(ms) {
   work.frames.push(ms);
@@ -47,13 +45,10 @@ function count(ms) {
   if (ms > work.longest) work.longest = ms;
 }
 
-/**
- * quantiles returns the median and the 95th percentile of times in ms, and the longest one.
- * @param {number[]} times
- */
+/** quantiles returns the median and the 95th percentile of times in ms, and the longest one. */
 export function quantiles(times) {
   const sorted = [...times].sort((a, b) => a - b);
-  const at = (/** @type {number} */ q) => sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? 0;
+  const at = (q) => sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? 0;
   return { p50: at(0.5), p95: at(0.95), max: sorted.at(-1) ?? 0, frames: sorted.length };
 }
 
@@ -67,7 +62,6 @@ function hash(text) {
 /**
  * digests returns two texts. The first changes with the marks and lines of a topology, which need a new layout; the second with what is drawn of them. Round-trip times and
  * times of observation are in neither: a poll that brings only these changes nothing.
- * @param {Topology} topology
  * @param {Map<string, string>} [trust] the relation of each organization: own or partner
  */
 export function digests(topology, trust = new Map()) {
@@ -81,7 +75,6 @@ export function digests(topology, trust = new Map()) {
 /**
  * picture turns a topology into marks and lines. Up to WHOLE nodes, each is a mark; above, each organization is one, except the open ones. Two links between the same
  * nodes are one line, which is relayed if both are.
- * @param {Topology} topology
  * @param {{open?: Set<string>, trust?: Map<string, string>, whole?: number}} [options]
  * @returns {Picture}
  */
@@ -89,7 +82,7 @@ export function picture(topology, { open = new Set(), trust = new Map(), whole =
   const bubbles = topology.nodes.length > whole;
   /** @type {Picture} */
   const out = { marks: [], lines: [], byKey: new Map(), keyOf: new Map(), near: new Map(), bubbles };
-  const add = (/** @type {Mark} */ m) => {
+  const add = (m) => {
     out.marks.push(m);
     out.byKey.set(m.key, m);
     out.near.set(m.key, new Set());
@@ -104,7 +97,7 @@ export function picture(topology, { open = new Set(), trust = new Map(), whole =
     if (out.keyOf.has(node.did)) continue;
     const organization = node.organization ?? '';
     const relation = node.trust ?? trust.get(organization) ?? '';
-    let kind = /** @type {'node'|'bubble'|'rest'} */ ('node');
+    let kind = 'node';
     let key = node.did;
     if (bubbles && !node.self) {
       const drawn = shown.get(organization) ?? 0;
@@ -136,7 +129,7 @@ export function picture(topology, { open = new Set(), trust = new Map(), whole =
       known.relayed &&= Boolean(l.relay);
       continue;
     }
-    const line = { key, source: /** @type {Mark} */ (out.byKey.get(a)), target: /** @type {Mark} */ (out.byKey.get(b)), relayed: Boolean(l.relay), count: 1 };
+    const line = { key, source: out.byKey.get(a), target: out.byKey.get(b), relayed: Boolean(l.relay), count: 1 };
     lines.set(key, line);
     out.lines.push(line);
     out.near.get(a)?.add(b);
@@ -145,10 +138,7 @@ export function picture(topology, { open = new Set(), trust = new Map(), whole =
   return out;
 }
 
-/**
- * short shortens a DID to what tells it from others at a glance.
- * @param {string} did
- */
+/** short shortens a DID to what tells it from others at a glance. */
 export function short(did) {
   const id = did.startsWith('did:key:') ? did.slice(8) : did;
   return id.length > 16 ? id.slice(0, 12) + '…' : id;
@@ -157,7 +147,6 @@ export function short(did) {
 /**
  * place gives each mark a position: that of before if it had one, else one near a neighbor that has one, else one on a circle around the own node, beside others of its
  * organization.
- * @param {Picture} p
  * @param {Map<string, {x: number, y: number}>} positions by key
  * @returns {boolean} true if at least half of the marks had positions
  */
@@ -180,7 +169,7 @@ export function place(p, positions) {
   // Each organization starts in a sector of its own.
   const inOrder = [...waiting].sort((a, b) => (a.organization < b.organization ? -1 : a.organization > b.organization ? 1 : hash(a.key) - hash(b.key)));
   const angles = new Map(inOrder.map((m, i) => [m.key, (2 * Math.PI * i) / inOrder.length]));
-  const circle = (/** @type {Mark} */ m, /** @type {number} */ far) => {
+  const circle = (m, far) => {
     const angle = angles.get(m.key) ?? 0;
     const distance = far * (60 + 8 * Math.sqrt(p.marks.length)) * (0.8 + (hash(m.key) % 97) / 240);
     m.x = distance * Math.cos(angle);
@@ -220,11 +209,8 @@ function nearSelf(p, m) {
   return false;
 }
 
-/**
- * Grid finds the mark at a point. It is built of the positions of one moment.
- */
+/** Grid finds the mark at a point. It is built of the positions of one moment. */
 export class Grid {
-  /** @param {Mark[]} marks */
   constructor(marks, size = 48) {
     this.size = size;
     /** @type {Map<string, Mark[]>} */
@@ -239,9 +225,6 @@ export class Grid {
 
   /**
    * at returns the nearest mark whose edge is within reach of a point, in the units of the layout, or null.
-   * @param {number} x
-   * @param {number} y
-   * @param {number} reach
    * @param {number} [largest] the radius of the largest mark
    */
   at(x, y, reach, largest = 44) {
@@ -259,13 +242,7 @@ export class Grid {
   }
 }
 
-/**
- * toward returns the mark that an arrow key leads to from another one: near, and in the direction (dx, dy). It returns null if there is none.
- * @param {Mark[]} marks
- * @param {Mark} from
- * @param {number} dx
- * @param {number} dy
- */
+/** toward returns the mark that an arrow key leads to from another one: near, and in the direction (dx, dy). It returns null if there is none. */
 export function toward(marks, from, dx, dy) {
   let best = null, least = Infinity;
   for (const m of marks) {
@@ -285,7 +262,6 @@ export function toward(marks, from, dx, dy) {
 
 /**
  * layout makes a stopped simulation of a picture. The caller ticks it.
- * @param {Picture} p
  * @param {number} aspect width by height of the canvas
  */
 export function layout(p, aspect = 1) {
@@ -293,18 +269,18 @@ export function layout(p, aspect = 1) {
   const wide = Math.max(0.4, Math.min(2.5, aspect));
   const n = p.marks.length;
   const length = n <= 30 ? 90 : 42;
-  const charge = forceManyBody().strength((/** @type {Mark} */ m) => (m.kind === 'node' ? -90 : -90 - 12 * m.radius)).theta(n > 200 ? 1.1 : 0.9).distanceMax(n > 200 ? 350 : 900);
+  const charge = forceManyBody().strength((m) => (m.kind === 'node' ? -90 : -90 - 12 * m.radius)).theta(n > 200 ? 1.1 : 0.9).distanceMax(n > 200 ? 350 : 900);
   const simulation = forceSimulation(p.marks)
     .stop()
     .alphaMin(ALPHA_MIN)
     .alphaDecay(0.035)
     .velocityDecay(0.45)
     .force('charge', charge)
-    .force('link', forceLink(p.lines).distance((/** @type {Line} */ l) => length + l.source.radius + l.target.radius))
+    .force('link', forceLink(p.lines).distance((l) => length + l.source.radius + l.target.radius))
     .force('x', forceX(0).strength(0.06 / wide))
     .force('y', forceY(0).strength(0.06 * wide));
   // Many small marks may overlap; few of them, and bubbles, may not. The force costs as much as the charge.
-  if (n <= FAINT || p.bubbles) simulation.force('collide', forceCollide((/** @type {Mark} */ m) => (n <= FAINT || m.kind !== 'node' ? m.radius + 7 : 2)).strength(0.6));
+  if (n <= FAINT || p.bubbles) simulation.force('collide', forceCollide((m) => (n <= FAINT || m.kind !== 'node' ? m.radius + 7 : 2)).strength(0.6));
   return simulation;
 }
 
@@ -321,9 +297,7 @@ function remember(marks) {
   for (const m of marks) remembered.set(m.key, { x: m.x, y: m.y });
 }
 
-/**
- * Graph is a picture on one canvas. It draws only when something has changed, and holds no timer while nothing moves.
- */
+/** Graph is a picture on one canvas. It draws only when something has changed, and holds no timer while nothing moves. */
 export class Graph {
   /**
    * @param {HTMLCanvasElement} canvas its size follows that of its parent element
@@ -333,7 +307,7 @@ export class Graph {
   constructor(canvas, options = {}) {
     this.canvas = canvas;
     this.options = options;
-    this.context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext('2d'));
+    this.context = canvas.getContext('2d');
     this.end = new AbortController();
     /** @type {Set<string>} */
     this.open = new Set();
@@ -377,7 +351,6 @@ export class Graph {
 
   /**
    * update shows a topology. It does nothing if that is drawn already.
-   * @param {Topology} topology
    * @param {{trust?: Map<string, string>}} [options] the relation of each organization: own or partner
    * @returns {boolean} true if the picture changes
    */
@@ -393,10 +366,7 @@ export class Graph {
     return true;
   }
 
-  /**
-   * choose marks a node or a bubble by its key, or nothing for null.
-   * @param {string|null} key
-   */
+  /** choose marks a node or a bubble by its key, or nothing for null. */
   choose(key) {
     const found = key === null ? null : this.picture.byKey.get(this.picture.keyOf.get(key) ?? key) ?? null;
     const next = found?.key ?? null;
@@ -407,21 +377,14 @@ export class Graph {
     this.invalidate();
   }
 
-  /**
-   * showPath draws a thick line along the nodes of a call.
-   * @param {string[]} dids
-   */
+  /** showPath draws a thick line along the nodes of a call. */
   showPath(dids) {
     if (dids.join(' ') === this.path.join(' ')) return;
     this.path = dids;
     this.invalidate();
   }
 
-  /**
-   * expand opens the bubble of an organization, or closes it.
-   * @param {string} organization
-   * @param {boolean} on
-   */
+  /** expand opens the bubble of an organization, or closes it. */
   expand(organization, on) {
     if (this.open.has(organization) === on) return;
     if (on) this.open.add(organization);
@@ -436,10 +399,7 @@ export class Graph {
     this.#rebuild(true);
   }
 
-  /**
-   * zoom changes the scale around a point of the canvas in CSS pixels, or around its middle.
-   * @param {number} factor
-   */
+  /** zoom changes the scale around a point of the canvas in CSS pixels, or around its middle. */
   zoom(factor, x = this.width / 2, y = this.height / 2) {
     const scale = Math.max(0.05, Math.min(8, this.scale * factor));
     this.left = x - ((x - this.left) * scale) / this.scale;
@@ -449,11 +409,7 @@ export class Graph {
     this.invalidate();
   }
 
-  /**
-   * pan moves the view by CSS pixels.
-   * @param {number} dx
-   * @param {number} dy
-   */
+  /** pan moves the view by CSS pixels. */
   pan(dx, dy) {
     this.left += dx;
     this.top += dy;
@@ -731,11 +687,7 @@ export class Graph {
     }
   }
 
-  /**
-   * at returns the mark at a point of the canvas in CSS pixels, or null.
-   * @param {number} x
-   * @param {number} y
-   */
+  /** at returns the mark at a point of the canvas in CSS pixels, or null. */
   at(x, y, reach = 8) {
     this.grid ??= new Grid(this.picture.marks);
     return this.grid.at((x - this.left) / this.scale, (y - this.top) / this.scale, reach / this.scale);
@@ -754,12 +706,12 @@ export class Graph {
 
   #listen() {
     const { canvas } = this;
-    const on = (/** @type {EventTarget} */ target, /** @type {string} */ type, /** @type {(e: any) => void} */ fn, /** @type {object} */ more = {}) =>
+    const on = (target, type, fn, more = {}) =>
       target.addEventListener(type, fn, { signal: this.end.signal, ...more });
     /** @type {Map<number, {x: number, y: number}>} */
     const fingers = new Map();
     let moved = 0;
-    const point = (/** @type {MouseEvent} */ e) => {
+    const point = (e) => {
       const box = canvas.getBoundingClientRect();
       return { x: e.clientX - box.left, y: e.clientY - box.top };
     };
@@ -787,7 +739,7 @@ export class Graph {
       }
       fingers.set(e.pointerId, now);
     });
-    const up = (/** @type {PointerEvent} */ e) => {
+    const up = (e) => {
       if (!fingers.delete(e.pointerId) || fingers.size > 0 || e.type !== 'pointerup') return;
       const at = point(e);
       if (moved <= 4) this.#act(this.at(at.x, at.y, e.pointerType === 'touch' ? 16 : 8), false);
@@ -808,7 +760,7 @@ export class Graph {
     }, { passive: false });
     on(canvas, 'keydown', (e) => this.#key(e));
     const size = new ResizeObserver(() => this.#resize());
-    size.observe(/** @type {Element} */ (canvas.parentElement));
+    size.observe(canvas.parentElement);
     const theme = new MutationObserver(() => this.#theme());
     theme.observe(document.documentElement, { attributes: true });
     this.end.signal.addEventListener('abort', () => {
@@ -828,7 +780,7 @@ export class Graph {
 
   #key(e) {
     if (e.ctrlKey || e.metaKey || e.altKey) return;
-    const arrows = /** @type {Record<string, number[]>} */ ({ ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] });
+    const arrows = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
     const p = this.picture;
     const now = this.chosen === null ? null : p.byKey.get(this.chosen) ?? null;
     if (arrows[e.key]) {
@@ -853,7 +805,7 @@ export class Graph {
   }
 
   #resize() {
-    const parent = /** @type {HTMLElement} */ (this.canvas.parentElement);
+    const parent = this.canvas.parentElement;
     const width = parent.clientWidth, height = parent.clientHeight, ratio = window.devicePixelRatio || 1;
     if (width === this.width && height === this.height && ratio === this.ratio) return;
     Object.assign(this, { width, height, ratio });
@@ -913,13 +865,12 @@ function plus(c, x, y, r) {
 
 /**
  * legendShape draws the shape and color of an organization on a small canvas of a legend.
- * @param {HTMLCanvasElement} canvas
  * @param {number} tone as of a mark
  */
 export function legendShape(canvas, tone) {
   const ratio = window.devicePixelRatio || 1, size = 16;
   canvas.width = canvas.height = Math.round(size * ratio);
-  const c = /** @type {CanvasRenderingContext2D} */ (canvas.getContext('2d'));
+  const c = canvas.getContext('2d');
   c.setTransform(ratio, 0, 0, ratio, 0, 0);
   c.fillStyle = (bright(getComputedStyle(canvas).color) ? DARK : LIGHT)[tone];
   c.beginPath();
@@ -930,8 +881,6 @@ export function legendShape(canvas, tone) {
 /**
  * measure lays a topology out and draws it in a number of frames of the page, and returns the work of each in ms: the median, the 95th percentile and the longest. The
  * canvas must be in a page that is visible.
- * @param {HTMLCanvasElement} canvas
- * @param {Topology} topology
  * @param {number} [frames] how many
  */
 export async function measure(canvas, topology, frames = 200) {

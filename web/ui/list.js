@@ -12,7 +12,6 @@ const margin = 3;
  * @param {number} top  scrolled pixels
  * @param {number} height  pixels of the list
  * @param {number} row  pixels of a row
- * @param {number} count
  */
 export function windowOf(top, height, row, count) {
   const visible = Math.min(Math.ceil(height / row) + 1, maxRows);

@@ -32,8 +32,6 @@ addEventListener('hashchange', () => {
 
 /**
  * href returns the address of a view: href('agents', ref, {tab: 'td'}). The name of the view of one agent is agents, too.
- * @param {string} name
- * @param {string} [ref]
  * @param {Record<string, any>} [query]  undefined, null and '' are left out
  */
 export function href(name, ref, query) {

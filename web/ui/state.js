@@ -289,9 +289,7 @@ let turn = null; // ends the turn of this tab, or its place in the queue
 
 /** @type {() => void} */
 let opened = () => {};
-/**
- * ready resolves when the live stream has begun, or after half a second without it: what is loaded then misses no event.
- */
+/** ready resolves when the live stream has begun, or after half a second without it: what is loaded then misses no event. */
 export const ready = new Promise((resolve) => {
   opened = resolve;
   setTimeout(resolve, 500);
@@ -504,7 +502,6 @@ export function start() {
 /**
  * useResource loads a document, again when the session changes, after a gap, and with events of the kinds in `on`, at most once in
  * `pace` ms. The same document is no change. A path of null loads nothing.
- * @param {string|null} path
  * @param {{params?: object, on?: string|string[], pace?: number, every?: number, load?: (path: string, options: object) => Promise<any>,
  *   only?: (event: LiveEvent) => boolean}} [options]
  *   every: also each so many ms while the page is visible; only: the events that count

@@ -44,9 +44,7 @@ export function taskOf(state, ref, name, action, location = '') {
   };
 }
 
-/**
- * useTask follows a run from its first state to its end: with the events of tasks, and every 5 s while the page is visible.
- */
+/** useTask follows a run from its first state to its end: with the events of tasks, and every 5 s while the page is visible. */
 export function useTask(first) {
   const [state, setState] = useState({ task: first, error: null });
   const id = first?.id;

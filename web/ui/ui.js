@@ -119,8 +119,9 @@ export async function copyText(text) {
   const area = document.createElement('textarea');
   area.value = text;
   area.className = 'visually-hidden';
-  document.body.append(area);
+  // Below a modal dialog nothing can be selected.
   const focused = document.activeElement;
+  (focused?.closest('dialog') ?? document.body).append(area);
   area.select();
   const ok = document.execCommand('copy');
   area.remove();
@@ -151,7 +152,7 @@ export function Command({ text }) {
   return html`<span class="command"><code tabindex="0">${text}</code><${Copy} text=${text} /></span>`;
 }
 
-/** Mono is an id in full, or a DID cut in its middle, with a button to copy it. */
+/** ID is an id in full, or a DID cut in its middle, with a button to copy it. */
 export function ID({ value, short = true, copy = true }) {
   const full = clean(value, 400);
   return html`<span class="id"><code title=${full}>${short ? shortDID(full) : full}</code>${copy && html`<${Copy} text=${full} />`}</span>`;
@@ -180,7 +181,7 @@ export function Card({ title, sub, actions, children, tone = '', testid, flush }
 export function Facts({ items }) {
   return html`<dl class="facts">${items
     .filter((item) => item && item[1] !== undefined && item[1] !== null && item[1] !== '' && item[1] !== false)
-    .map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+    .map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 
 /** Field is a labeled control: children is a function of {id, describedBy, invalid} that returns the control. */
@@ -313,9 +314,7 @@ export function Table({ caption, columns, rows, rowKey, sort: initial = '', onOp
   const down = sort.startsWith('-');
   const by = columns.find((c) => c.id === sort.replace(/^-/, ''));
   const value = by?.value;
-  const sorted = value
-    ? [...rows].sort((a, b) => compare(value(a), value(b)) * (down ? -1 : 1))
-    : rows;
+  const sorted = value ? [...rows].sort((a, b) => compare(value(a), value(b)) * (down ? -1 : 1)) : rows;
   const shown = limit ? sorted.slice(0, limit) : sorted;
   const choose = (c) => {
     const descending = by === c && !down;
@@ -338,10 +337,12 @@ function open(event, row, onOpen) {
   onOpen(row);
 }
 
+const collator = new Intl.Collator('en', { numeric: true });
+
 function compare(a, b) {
-  const none = (v) => v === undefined || v === null || v === '';
+  const none = (v) => v === undefined || v === null || v === '' || Number.isNaN(v);
   if (none(a) || none(b)) return none(a) - none(b);
-  return typeof a === 'number' && typeof b === 'number' ? a - b : String(a).localeCompare(String(b), 'en', { numeric: true });
+  return typeof a === 'number' && typeof b === 'number' ? a - b : collator.compare(String(a), String(b));
 }
 
 /** color returns the value of a token (--accent) as the browser computes it now, for canvas. */
@@ -390,6 +391,3 @@ export function setTheme(value) {
     // Not kept.
   }
 }
-
-/** reducedMotion is true if the person wants no motion. */
-export const reducedMotion = matchMedia('(prefers-reduced-motion: reduce)');

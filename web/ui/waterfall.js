@@ -6,10 +6,7 @@ const names = { resolve: 'Resolve', dial: 'Connect', host: 'Host', agent: 'Agent
 
 const known = (n) => typeof n === 'number' && Number.isFinite(n) && n >= 0;
 
-/**
- * parseTiming reads a Server-Timing header (W3C Server Timing §2) of a node: {stages, took_ms, path}. Unknown entries are left out.
- * @param {string|null} header
- */
+/** parseTiming reads a Server-Timing header (W3C Server Timing §2) of a node: {stages, took_ms, path}. Unknown entries are left out. */
 export function parseTiming(header) {
   const out = { stages: {}, took_ms: undefined, path: '' };
   for (const metric of (header ?? '').split(',').slice(0, 32)) {

@@ -25,11 +25,7 @@ function nameOf(node) {
   return clean(node?.name, 60) || shortDID(node?.did);
 }
 
-/**
- * relationsOf maps the organizations of a topology to own or partner.
- * @param {any} topology
- * @param {any[]} partners
- */
+/** relationsOf maps the organizations of a topology to own or partner. */
 function relationsOf(topology, partners) {
   const map = new Map();
   const known = new Set();
@@ -52,7 +48,6 @@ function tidy(topology) {
 
 /**
  * patched applies events to a topology that are newer than it: peers that came and went. The next answer of the node has them all.
- * @param {any} topology
  * @param {{kind: string, did: string, name: string}[]} events
  */
 function patched(topology, events) {

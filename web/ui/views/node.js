@@ -96,7 +96,6 @@ function useLogs(level, logger, held) {
     let controller = null;
     let waiting = [];
     let timer = 0;
-    let ended = false;
     const publish = () => {
       timer = 0;
       const fresh = waiting.reverse();
@@ -106,30 +105,38 @@ function useLogs(level, logger, held) {
         return { ...s, items: [...fresh.filter((r) => r.seq > last), ...s.items].slice(0, mostLogs) };
       });
     };
+    let again = 0;
+    const soon = () => {
+      clearTimeout(again);
+      again = setTimeout(() => !document.hidden && begin(), 1000);
+    };
     const begin = async () => {
+      clearTimeout(again);
       controller?.abort();
       controller = new AbortController();
       const { signal } = controller;
       try {
         const list = await get('v1/logs', { params: { limit: 200, level, logger }, signal });
+        if (signal.aborted) return;
         setState({ state: 'ready', items: [...list.items].reverse(), levels: list.levels ?? {}, loggers: list.loggers ?? [], error: null });
         await stream('v1/logs', {
           params: { level, logger }, headers: { 'Last-Event-ID': String(list.latest ?? '') }, signal,
-          onEvent: ({ data }) => {
+          onEvent: ({ event, data }) => {
+            if (event === 'gap') soon(); // records are missing: the list has the newest ones
             if (!data || typeof data !== 'object' || !data.seq) return;
             waiting.push(data);
             if (waiting.length > mostLogs) waiting.shift();
             if (!timer) timer = setTimeout(publish, 120);
           },
         });
-        if (!signal.aborted && !ended) setTimeout(() => !ended && !document.hidden && begin(), 1000);
+        if (!signal.aborted) soon();
       } catch (error) {
         if (signal.aborted || isAbort(error)) return;
-        if (error.status === undefined) {
-          setTimeout(() => !ended && !document.hidden && begin(), 1000); // broken off
+        if (!error.status) {
+          soon(); // broken off, or the node does not answer: the frame says so
           return;
         }
-        setState((s) => ({ ...s, state: error.denied ? 'denied' : error.missing ? 'missing' : 'error', error }));
+        setState((s) => ({ ...s, state: stateOf(error), error }));
       }
     };
     reload.current = begin;
@@ -137,9 +144,9 @@ function useLogs(level, logger, held) {
     begin();
     document.addEventListener('visibilitychange', visible);
     return () => {
-      ended = true;
       document.removeEventListener('visibilitychange', visible);
       clearTimeout(timer);
+      clearTimeout(again);
       controller?.abort();
     };
   }, [level, logger, rights]);
