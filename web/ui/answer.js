@@ -7,6 +7,8 @@ import { bytes, clean, ms, num, plural, t } from './words.js';
 export const maxText = 200_000;
 /** maxParts is the number of parts that are kept: of a stream that never ends, the newest. */
 export const maxParts = 200;
+// The characters of all parts that are kept: the page shows them at once.
+const maxPartsText = 4 * maxText;
 /** maxKept is what is kept to be saved as a file, in bytes. */
 export const maxKept = 16 << 20;
 
@@ -32,6 +34,7 @@ export class Answer {
     this.bytes = 0;
     this.count = 0; // parts, also those that are no longer kept
     this.parts = [];
+    this.partsText = 0;
     this.text = '';
     this.cut = false; // the text has more than is kept
     this.texts = true; // all parts are strings
@@ -117,7 +120,8 @@ export class Answer {
       }
     }
     this.parts.push({ n: this.count, text: isText ? value : lineCut ? line : pretty(value), cut: lineCut });
-    if (this.parts.length > maxParts * 1.2) this.parts = this.parts.slice(-maxParts);
+    this.partsText += this.parts.at(-1).text.length;
+    while (this.parts.length > maxParts || (this.partsText > maxPartsText && this.parts.length > 1)) this.partsText -= this.parts.shift().text.length;
   }
 
   end(status, error = null) {
@@ -216,7 +220,7 @@ export function AnswerView({ answer, name, children }) {
     ${text && !list && html`<pre ref=${pre} class="answer-text" tabindex="0" role="group" aria-label=${t('Answer')} onScroll=${scrolled} data-testid="answer-text">${text}</pre>`}
     ${list && html`<div ref=${pre} class="answer-text" tabindex="0" role="group" aria-label=${t('Answer')} onScroll=${scrolled} data-testid="answer-parts">
       ${answer.count > answer.parts.length && html`<p class="muted">${t('The first {n} parts are not kept.', { n: num(answer.count - answer.parts.length) })}</p>`}
-      ${answer.parts.slice(-maxParts).map((p) => html`<pre class="answer-part" key=${p.n}>${clean2(p.text)}</pre>`)}</div>`}
+      ${answer.parts.map((p) => html`<pre class="answer-part" key=${p.n}>${clean2(p.text)}</pre>`)}</div>`}
     ${children}
   </div>`;
 }

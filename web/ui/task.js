@@ -53,12 +53,16 @@ export function useTask(first) {
     setState({ task: first, error: null });
     let task = first;
     let timer = 0;
+    let soon = 0;
+    let busy = false;
     let wait = 300;
     const controller = new AbortController();
     const load = async () => {
       clearTimeout(timer);
-      if (ended(task.status) || controller.signal.aborted) return;
+      soon = 0;
+      if (busy || ended(task.status) || controller.signal.aborted) return;
       if (!document.hidden) {
+        busy = true;
         try {
           const next = await get(`v1/tasks/${seg(task.id)}`, { signal: controller.signal });
           if (ended(next.status)) announce(t('The task has ended: {status}', { status: taskStatus(next.status) }));
@@ -68,16 +72,20 @@ export function useTask(first) {
           if (isAbort(error) || controller.signal.aborted) return;
           setState({ task, error });
         }
+        busy = false;
       }
       if (ended(task.status)) return;
       wait = Math.min(wait * 2, 5000);
       timer = setTimeout(load, wait);
     };
     timer = setTimeout(load, wait);
-    const off = on('task', (event) => (!event.thing || event.thing === task.thing) && load());
+    const off = on('task', (event) => {
+      if (!soon && (!event.id || event.id === task.id)) soon = setTimeout(load, 150);
+    });
     return () => {
       controller.abort();
       clearTimeout(timer);
+      clearTimeout(soon);
       off();
     };
   }, [id, first?.thing, first?.action]);

@@ -297,6 +297,19 @@ export function Resource({ of: resource, rights, title, empty, children, testid 
     ${error && html`<${Failure} error=${error} onRetry=${reload} />`}${nothing || children(data)}</div>`;
 }
 
+/** reachOf returns the tone and the words for the state of an agent. */
+export function reachOf(state) {
+  const [tone, word] = Object.hasOwn(reach, state ?? '') ? reach[state] : ['', 'unknown'];
+  return [tone, t(word)];
+}
+const reach = { reachable: ['good', 'reachable'], unreachable: ['bad', 'unreachable'], refused: ['warn', 'refused'] };
+
+/** wordOf returns the words for a value of the API, or the value itself if the table has none. */
+export const wordOf = (table, value) => (Object.hasOwn(table, value ?? '') ? t(table[value]) : clean(value, 60));
+
+/** tableName returns the name of a table for screen readers. */
+export const tableName = (name) => t('Table: {name}', { name });
+
 /** Needs shows children if the page has a right, else how to get it. */
 export function Needs({ rights, title, children }) {
   session.value; // renders again when the session changes

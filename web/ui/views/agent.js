@@ -3,7 +3,7 @@ import { html, useEffect, useId, useMemo, useRef, useState } from '../vendor/pre
 import { base, get, isAbort, Problem, request, seg, send, stream } from '../api.js';
 import { may, useResource } from '../state.js';
 import { href } from '../router.js';
-import { Ago, announce, Badge, Button, Card, Copy, Dialog, Facts, Failure, Heading, ID, Icon, Segments, SignIn, State } from '../ui.js';
+import { Ago, announce, Badge, Button, Card, Copy, Dialog, Facts, Failure, Heading, ID, Icon, reachOf, Segments, SignIn, State } from '../ui.js';
 import { bytes, clean, link, ms, num, plural, shortDID, t, time } from '../words.js';
 import { Answer, AnswerView, receive } from '../answer.js';
 import { curl, javascript, lmosd, python } from '../copyas.js';
@@ -51,11 +51,11 @@ export default function Agent({ route }) {
       <${State} status=${resource.state === 'ready' ? 'empty' : resource.state} error=${missing ? problemOf(resource.error) : resource.error} rights="read" onRetry=${resource.reload} testid="agent-state" />
       <p><a href=${href('agents')}>${t('All agents')}</a></p>`;
   }
-  const state = Object.hasOwn(stateTexts, agent.state) ? agent.state : 'unknown';
+  const [tone, state] = reachOf(agent.state);
   const number = agent.version ?? data.td?.version?.instance;
   const version = typeof number === 'string' ? clean(number, 40) : '';
   return html`<${Heading} title=${clean(agent.title || agent.name, 120)} sub=${[agent.name !== agent.title && clean(agent.name, 80), version].filter(Boolean).join(' · ')}>
-      <${Badge} tone=${stateTones[state]} testid="agent-reach">${t(stateTexts[state])}</${Badge}>
+      <${Badge} tone=${tone} testid="agent-reach">${state}</${Badge}>
       ${agent.local && html`<${Badge} tone="accent">${t('here')}</${Badge}>`}
       ${may('call') && html`<${Button} onClick=${measure} busy=${ping?.busy} data-testid="ping">${t('Ping')}</${Button}>`}
       ${may('admin') && agent.local && html`<${Button} kind="danger" onClick=${() => setDialog('withdraw')} data-testid="withdraw">${t('Withdraw')}</${Button}>`}
@@ -66,9 +66,6 @@ export default function Agent({ route }) {
 
 // An agent that is not found is no route that is missing.
 const problemOf = ({ title: name, code, detail, hint, status }) => ({ title: name, code, detail, hint, status });
-
-const stateTones = { reachable: 'good', unreachable: 'bad', refused: 'warn', unknown: '' };
-const stateTexts = { reachable: 'reachable', unreachable: 'unreachable', refused: 'refused', unknown: 'unknown' };
 
 function Known({ data, route, failed, ping, reload }) {
   const { agent, signature } = data;

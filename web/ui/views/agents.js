@@ -2,8 +2,8 @@
 import { html, useEffect, useMemo, useRef, useState } from '../vendor/preact.js';
 import { get, isAbort } from '../api.js';
 import { go, href } from '../router.js';
-import { Badge, Dot, Failure, Heading, Icon, State } from '../ui.js';
-import { clean, num, plural, t } from '../words.js';
+import { Badge, Dot, Failure, Heading, Icon, reachOf, State } from '../ui.js';
+import { clean, num, t } from '../words.js';
 import { agents, prepare, retry, use } from '../agentlist.js';
 import { VirtualList } from '../list.js';
 
@@ -17,9 +17,6 @@ const facets = [
 ];
 // The values of a facet that are offered, the most frequent ones.
 const maxValues = 200;
-
-const tones = { reachable: 'good', unreachable: 'bad', refused: 'warn', unknown: '' };
-const stateText = { reachable: 'reachable', unreachable: 'unreachable', refused: 'refused', unknown: 'unknown' };
 
 // The row that was open last stays active when the person comes back.
 let lastKey = '';
@@ -54,16 +51,28 @@ function count(items, name) {
   return [...counts].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1));
 }
 
+const chosenIn = (route) => Object.fromEntries(facets.map(([name]) => [name, route.query.get(name) ?? '']));
+
 export default function Agents({ route }) {
   useEffect(use, []);
   const { state, items, total, coverage, complete, error } = agents.value;
   const [query, setQuery] = useState(route.query.get('q') ?? '');
-  const [chosen, setChosen] = useState(() => Object.fromEntries(facets.map(([name]) => [name, route.query.get(name) ?? ''])));
-  const input = useRef(null);
+  const [chosen, setChosen] = useState(() => chosenIn(route));
   const words = query.trim();
   const found = useFound(words, complete ? items.length : 0);
 
-  useEffect(() => go(href('agents', '', { q: words, ...chosen }), { replace: true }), [words, chosen]);
+  // The address follows the filter, and the filter an address that the person opens.
+  const address = useRef(route.hash);
+  useEffect(() => {
+    address.current = href('agents', '', { q: words, ...chosen });
+    go(address.current, { replace: true });
+  }, [words, chosen]);
+  useEffect(() => {
+    if (route.hash === address.current) return;
+    address.current = route.hash;
+    setQuery(route.query.get('q') ?? '');
+    setChosen(chosenIn(route));
+  }, [route.hash]);
 
   // Until the node answers, the words are looked for in what is here; live states of the list hold for what was found, too.
   const base = useMemo(() => {
@@ -97,7 +106,7 @@ export default function Agents({ route }) {
   return html`<${Heading} title=${t('Agents')} />
   <div class="toolbar agents-tools">
     <div class="field grow agents-search"><label class="visually-hidden" for="agents-q">${t('Search agents')}</label>
-      <input id="agents-q" ref=${input} type="search" value=${query} placeholder=${t('Words, or fields like capability:… type:agent')} spellcheck=${false} autocomplete="off"
+      <input id="agents-q" type="search" value=${query} placeholder=${t('Words, or fields like capability:… type:agent')} spellcheck=${false} autocomplete="off"
         aria-describedby="agents-count" onInput=${(event) => setQuery(event.currentTarget.value)} onKeyDown=${keys} data-testid="agents-search" /></div>
     ${facets.map(([name, all, label]) => (counts[name].length > 0 || chosen[name]) && html`<div class="field facet" key=${name}><label class="visually-hidden" for=${`facet-${name}`}>${t(label)}</label>
       <select id=${`facet-${name}`} value=${chosen[name]} data-testid=${`facet-${name}`} onChange=${(event) => { const { value } = event.currentTarget; setChosen({ ...chosen, [name]: value }); }}>
@@ -128,11 +137,11 @@ export default function Agents({ route }) {
 
 function Row({ agent }) {
   const actions = (agent.actions ?? []).slice(0, 8).map((name) => clean(name, 40)).join(' · ');
-  const state = Object.hasOwn(stateText, agent.state) ? agent.state : 'unknown';
+  const [tone, state] = reachOf(agent.state);
   return html`<span class="agent-row">
-    <${Dot} tone=${tones[state]} />
+    <${Dot} tone=${tone} />
     <span class="agent-row-main"><span class="agent-row-title"><span class="agent-row-name">${clean(agent.title || agent.name, 120)}</span>
-        <span class="visually-hidden">${t(stateText[state])}</span>
+        <span class="visually-hidden">${state}</span>
         ${agent.local && html`<${Badge} tone="accent">${t('here')}</${Badge}>`}
         ${agent.equivocation && html`<${Badge} tone="bad">${t('two versions')}</${Badge}>`}
         ${agent.resembles && html`<${Badge} tone="warn">${t('resembles {name}', { name: clean(agent.resembles, 30) })}</${Badge}>`}

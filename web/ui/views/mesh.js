@@ -1,8 +1,7 @@
 // The view Mesh: a picture of the nodes and their connections, its table, and the chosen node.
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../vendor/preact.js';
-import { Ago, Badge, Button, Card, Dot, Facts, Field, Heading, ID, Resource, Segments, State, Table, announce, scheme } from '../ui.js';
+import { Ago, Badge, Button, Card, Dot, Facts, Field, Heading, ID, Resource, Segments, State, Table, announce, reachOf, scheme, tableName, wordOf } from '../ui.js';
 import { may, on, useResource } from '../state.js';
-import { get } from '../api.js';
 import { Graph, legendShape } from '../graph.js';
 import { go, href } from '../router.js';
 import { clean, ms, num, plural, shortDID, t } from '../words.js';
@@ -17,8 +16,6 @@ const ROWS = 100;
 const scopes = { mine: 'Mine', organization: 'Organization', mesh: 'All' };
 const relations = { own: 'Own organization', partner: 'Partner', '': 'Not verified' };
 const sources = { self: 'This node', connection: 'A connection of this node', report: 'Reported by a member', record: 'Named by a record' };
-
-const word = (table, value) => (table[value] ? t(table[value]) : clean(value, 40));
 
 /** nameOf returns what a node is called: its name, or its DID in short. */
 function nameOf(node) {
@@ -90,7 +87,7 @@ function useNarrow() {
 export default function Mesh({ route }) {
   const scope = Object.hasOwn(scopes, route.query.get('scope') ?? '') ? route.query.get('scope') : 'mesh';
   const chosen = route.query.get('node') ?? '';
-  const topology = useResource('v1/topology', { params: { scope, limit: LIMIT }, on: ['peer', 'trust'], pace: EVERY, every: EVERY, load: loadTopology });
+  const topology = useResource('v1/topology', { params: { scope, limit: LIMIT }, on: ['peer', 'trust'], pace: EVERY, every: EVERY });
   const partners = useResource('v1/trust/partners', { on: 'trust', pace: 5000 });
   const calls = useResource(may('admin') ? 'v1/calls' : null, { params: { limit: 20 }, on: 'call', pace: 2000 });
   const data = useMemo(() => (topology.data ? tidy(topology.data) : null), [topology.data]);
@@ -114,23 +111,6 @@ export default function Mesh({ route }) {
         onChange=${(next) => go(address({ scope: next === 'mesh' ? '' : next }), { replace: true })} />
     </${Heading}>
     <${Resource} of=${{ ...topology, data: topology.data && shown }} rights="read" testid="mesh" empty=${(d) => d.nodes.length < 2 && html`<${Alone} scope=${scope} />`}>${view}</${Resource}>`;
-}
-
-// A node that is older than this page has no topology: its own connections are what there is.
-async function loadTopology(path, options) {
-  try {
-    return await get(path, options);
-  } catch (err) {
-    if (!err.missing) throw err;
-  }
-  const { signal } = options;
-  const [self, peers] = await Promise.all([get('v1/status', { signal }), get('v1/peers', { signal })]);
-  return {
-    nodes: [{ did: self.did, name: self.name, version: self.version, agents: self.agents?.local, reachable: true, self: true, source: 'self' },
-      ...(peers.items ?? []).map((p) => ({ did: p.did, version: clean(p.agent, 60).split('/')[1], reachable: true, source: 'connection' }))],
-    links: (peers.items ?? []).map((p) => ({ from: self.did, to: p.did, transport: p.transport, relay: p.relay, rtt_ms: p.rtt_ms, seen_by: self.did })),
-    coverage: {},
-  };
 }
 
 const none = [];
@@ -261,7 +241,7 @@ function Chosen({ topology, trust, node, bubble, did, onChoose, focus }) {
       [t('Roles'), node.roles?.length > 0 && node.roles.map((r) => html`<${Badge} key=${r}>${clean(r, 40)}</${Badge}> `)],
       [t('Version'), clean(node.version, 60)],
       [t('Agents'), node.agents === undefined ? '' : num(node.agents)],
-      [t('Known by'), word(sources, node.source)],
+      [t('Known by'), wordOf(sources, node.source)],
       [t('Seen'), !node.self && node.seen && html`<${Ago} value=${node.seen} />`],
     ]} />
     <h3>${plural(links.length, 'connection')}</h3>
@@ -278,11 +258,9 @@ function Chosen({ topology, trust, node, bubble, did, onChoose, focus }) {
 function AgentsOf({ did }) {
   const found = useResource('v1/find', { params: { host: did, limit: 20, timeout: '1s' }, on: 'agent', pace: 3000 });
   return html`<${Resource} of=${found} rights="read" testid="mesh-agents" empty=${(d) => (d.items ?? []).length === 0 && html`<p class="muted" data-status="empty">${t('This node shows no agents to this one.')}</p>`}>${(d) => html`<ul class="mesh-list">${d.items.map((a) => html`<li key=${a.ref}>
-      <a href=${href('agents', a.ref)}>${clean(a.title || a.name, 80) || clean(a.ref, 80)}</a> ${a.state && a.state !== 'reachable' && html`<span class="muted">${word(states, a.state)}</span>`}</li>`)}
+      <a href=${href('agents', a.ref)}>${clean(a.title || a.name, 80) || clean(a.ref, 80)}</a> ${a.state && a.state !== 'reachable' && html`<span class="muted">${reachOf(a.state)[1]}</span>`}</li>`)}
     ${d.total > d.items.length && html`<li class="muted">${t('{n} in all', { n: num(d.total) })}</li>`}</ul>`}</${Resource}>`;
 }
-
-const states = { reachable: 'reachable', unreachable: 'not reachable', unknown: 'unknown', refused: 'refused' };
 
 function Reachable({ node }) {
   if (node.self) return html`<${Dot} tone="accent" /> ${t('This node')}`;
@@ -343,7 +321,7 @@ function Tables({ topology, trust, chosen, onChoose }) {
     <div class="mesh-filter"><${Field} label=${t('Filter by name, DID or organization')} hideLabel>${({ id }) => html`<input id=${id} type="search" value=${filter} placeholder=${t('Filter by name, DID or organization')}
       onInput=${(e) => setFilter(e.currentTarget.value)} data-testid="mesh-filter" autocomplete="off" spellcheck=${false} />`}</${Field}></div>
     ${table.rows.length === 0 && html`<${State} status="empty" title=${t('No row has this text.')} />`}
-    ${table.rows.length > 0 && html`<${Table} key=${what} caption=${t('Table: {name}', { name: what === 'nodes' ? t('Nodes') : t('Connections') })} columns=${table.columns} rows=${table.rows} rowKey=${table.key} limit=${rows} sort=${what === 'nodes' ? 'name' : 'from'}
+    ${table.rows.length > 0 && html`<${Table} key=${what} caption=${tableName(t(what === 'nodes' ? 'Nodes' : 'Connections'))} columns=${table.columns} rows=${table.rows} rowKey=${table.key} limit=${rows} sort=${what === 'nodes' ? 'name' : 'from'}
       isCurrent=${(row) => row.did !== undefined && row.did === chosen} onOpen=${what === 'nodes' ? (row) => onChoose(row.did) : undefined} testid=${`mesh-${what}`} />`}
     ${table.rows.length > rows && html`<div class="mesh-more"><${Button} onClick=${() => setRows(rows + 5 * ROWS)}>${t('Show more rows')}</${Button}><span class="muted">${t('{shown} of {all}', { shown: num(rows), all: num(table.rows.length) })}</span></div>`}
   </${Card}>`;

@@ -1,6 +1,6 @@
 // The view Network: how others reach the node, what relays do for it and it for others, hole punches, and the connected nodes.
 import { html, useState } from '../vendor/preact.js';
-import { Ago, Badge, Button, Card, Copy, Dot, Facts, Failure, Field, Heading, ID, Resource, State, Table, announce } from '../ui.js';
+import { Ago, Badge, Button, Card, Copy, Dot, Facts, Failure, Field, Heading, ID, Resource, State, Table, announce, tableName, wordOf } from '../ui.js';
 import { may, useResource } from '../state.js';
 import { send } from '../api.js';
 import { href } from '../router.js';
@@ -25,10 +25,6 @@ const sources = { interface: 'Interface', mapping: 'Port mapping', configured: '
 const proofs = { interface: 'Interface', mapping: 'Port mapping', configured: 'Configuration', inbound: 'Inbound connection' };
 const results = { won: ['good', 'punched'], direct: ['good', 'direct'], failed: ['bad', 'failed'] };
 
-const word = (table, value) => (table[value] ? t(table[value]) : clean(value, 60));
-
-const tableOf = (name) => t('Table: {name}', { name });
-
 export default function Network() {
   const net = useResource('v1/net', { on: ['relay', 'peer'], pace: 2000, every: 10_000 });
   const peers = useResource('v1/peers', { on: 'peer', pace: 1000, every: 10_000 });
@@ -47,9 +43,9 @@ function Reachability({ net }) {
     <p class="net-big"><${Badge} tone=${tone} testid="reachability">${t(name)}</${Badge}></p><p class="muted">${t(text)}</p>
     <${Facts} items=${[
       [t('Since'), html`<${Ago} value=${net.since} />`],
-      [t('NAT, UDP'), word(nats, net.nat?.udp)],
-      [t('NAT, TCP'), word(nats, net.nat?.tcp)],
-      [t('Port mapping'), word(mappings, p.state)],
+      [t('NAT, UDP'), wordOf(nats, net.nat?.udp)],
+      [t('NAT, TCP'), wordOf(nats, net.nat?.tcp)],
+      [t('Port mapping'), wordOf(mappings, p.state)],
       ...(p.mappings ?? []).map((m) => [t('Mapped port'), html`<code>${clean(m.external, 120)}</code> → <code>${clean(m.local, 120)}</code>`]),
       [t('Connections'), t('{total}: {direct} direct, {relayed} relayed', { total: num(net.peers?.total), direct: num(net.peers?.direct), relayed: num(net.peers?.relayed) })],
     ]} />
@@ -67,7 +63,7 @@ function Punches({ punches }) {
     <${Counts} items=${[[t('tried'), num(p.tried)], [t('punched'), num(p.won)], [t('failed'), num(p.failed)], [t('direct'), num(p.direct)], ...(p.tried > 0 ? [[t('success'), percent(p.won / p.tried)]] : [])]} />
     ${last.length === 0
       ? html`<p class="muted" data-status="empty">${t('No relayed connection needed one yet.')}</p>`
-      : html`<${Table} caption=${tableOf(t('Last hole punches'))} rows=${last} rowKey=${(r) => `${r.did} ${r.at}`} columns=${[
+      : html`<${Table} caption=${tableName(t('Last hole punches'))} rows=${last} rowKey=${(r) => `${r.did} ${r.at}`} columns=${[
         { id: 'did', title: t('Node'), cell: (r) => html`<${Peer} did=${r.did} />`, wide: true },
         { id: 'result', title: t('Result'), value: (r) => r.result, cell: (r) => html`<${Badge} tone=${results[r.result]?.[0]}>${results[r.result] ? t(results[r.result][1]) : clean(r.result, 20)}</${Badge}>${r.reason && html` <span class="muted">${clean(r.reason, 200)}</span>`}` },
         { id: 'took', title: t('Took'), value: (r) => r.took_ms, cell: (r) => (r.took_ms ? ms(r.took_ms) : '–'), end: true },
@@ -80,11 +76,11 @@ function Addresses({ addrs }) {
   return html`<${Card} title=${t('Addresses')} sub=${plural(addrs.length, 'address')} flush testid="net-addresses">
     ${addrs.length === 0
       ? html`<${State} status="empty" title=${t('This node listens on no address.')} commands=${['lmosd config get listen.addrs']} />`
-      : html`<${Table} caption=${tableOf(t('Addresses'))} rows=${addrs} rowKey=${(a) => a.addr} columns=${[
+      : html`<${Table} caption=${tableName(t('Addresses'))} rows=${addrs} rowKey=${(a) => a.addr} columns=${[
         { id: 'addr', title: t('Address'), value: (a) => a.addr, cell: (a) => html`<span class="id"><code>${clean(a.addr, 200)}</code><${Copy} text=${a.addr} /></span>`, wide: true },
         { id: 'usable', title: t('Usable'), value: (a) => (a.usable ? 0 : 1), cell: (a) => (a.usable ? html`<span class="nowrap"><${Dot} tone="good" /> ${t('yes')}</span>` : html`<span class="nowrap"><${Dot} /> ${t('not proven')}</span>`) },
-        { id: 'source', title: t('Source'), value: (a) => a.source, cell: (a) => word(sources, a.source), hide: true },
-        { id: 'proof', title: t('Proof'), value: (a) => a.proof, cell: (a) => (a.proof ? word(proofs, a.proof) : '–'), hide: true },
+        { id: 'source', title: t('Source'), value: (a) => a.source, cell: (a) => wordOf(sources, a.source), hide: true },
+        { id: 'proof', title: t('Proof'), value: (a) => a.proof, cell: (a) => (a.proof ? wordOf(proofs, a.proof) : '–'), hide: true },
         { id: 'checked', title: t('Checked by peers'), value: (a) => a.checked, cell: (a) => (a.checked ? html`<${Badge} tone=${a.checked === 'reachable' ? 'good' : 'bad'}>${t(a.checked === 'reachable' ? 'reachable' : 'not reachable')}</${Badge}>` : '–'), hide: true },
         { id: 'announced', title: t('Announced'), value: (a) => (a.announced ? 0 : 1), cell: (a) => t(a.announced ? 'yes' : 'no'), hide: true },
       ]} />`}
@@ -95,13 +91,13 @@ function Relays({ net }) {
   const relays = net.relays ?? [], failures = net.relay_failures ?? [];
   return html`<${Card} title=${t('Relays used')} sub=${plural(relays.length, 'reservation')} flush testid="net-relays">
     ${relays.length === 0 && html`<${State} status="empty" title=${t('This node uses no relay.')}><p>${net.reachability === 'private' ? t('Nodes in other networks cannot reach it until a relay accepts it.') : t('It needs none while others reach it directly.')}</p></${State}>`}
-    ${relays.length > 0 && html`<${Table} caption=${tableOf(t('Relays used'))} rows=${relays} rowKey=${(r) => r.did + r.addr} columns=${[
+    ${relays.length > 0 && html`<${Table} caption=${tableName(t('Relays used'))} rows=${relays} rowKey=${(r) => r.did + r.addr} columns=${[
       { id: 'did', title: t('Relay'), value: (r) => r.did, cell: (r) => html`<${Peer} did=${r.did} />`, wide: true },
       { id: 'rtt', title: t('Delay'), value: (r) => r.rtt_ms || undefined, cell: (r) => (r.rtt_ms > 0 ? ms(r.rtt_ms) : '–'), end: true },
       { id: 'until', title: t('Ends'), value: (r) => Date.parse(r.until), cell: (r) => html`<${Ago} value=${r.until} />` },
       { id: 'limit', title: t('Limit of a connection'), cell: (r) => [r.max_s > 0 && dur(r.max_s), r.max_bytes > 0 && bytes(r.max_bytes)].filter(Boolean).join(', ') || t('no limit'), hide: true },
     ]} />`}
-    ${failures.length > 0 && html`<${Table} caption=${tableOf(t('Relays that did not serve this node'))} rows=${failures} rowKey=${(f) => f.did + f.at} columns=${[
+    ${failures.length > 0 && html`<${Table} caption=${tableName(t('Relays that did not serve this node'))} rows=${failures} rowKey=${(f) => f.did + f.at} columns=${[
       { id: 'did', title: t('Refused by'), cell: (f) => html`<${Peer} did=${f.did} />` },
       { id: 'reason', title: t('Reason'), cell: (f) => clean(f.reason, 200), wide: true },
       { id: 'at', title: t('When'), value: (f) => Date.parse(f.at), cell: (f) => html`<${Ago} value=${f.at} />` },
@@ -118,7 +114,7 @@ function Serving({ serving }) {
     <${Counts} items=${[[t('reservations'), num(reservations.length)], [t('connections'), num(circuits.length)], [t('since the start'), bytes(serving.bytes)],
       [t('today'), serving.limit_today > 0 ? t('{used} of {limit}', { used: bytes(serving.bytes_today), limit: bytes(serving.limit_today) }) : bytes(serving.bytes_today)]]} />
     ${refused.length > 0 && html`<p class="muted">${t('Refused')}: ${refused.map(([why, n]) => `${clean(why, 40)} ${num(n)}`).join(', ')}</p>`}
-    ${circuits.length > 0 && html`<${Table} caption=${tableOf(t('Relayed connections'))} rows=${circuits} rowKey=${(c) => c.from + c.to + c.since} limit=${50} columns=${[
+    ${circuits.length > 0 && html`<${Table} caption=${tableName(t('Relayed connections'))} rows=${circuits} rowKey=${(c) => c.from + c.to + c.since} limit=${50} columns=${[
       { id: 'from', title: t('From'), cell: (c) => html`<${Peer} did=${c.from} />` },
       { id: 'to', title: t('To'), cell: (c) => html`<${Peer} did=${c.to} />` },
       { id: 'bytes', title: t('Bytes'), value: (c) => c.bytes, cell: (c) => bytes(c.bytes), end: true },
@@ -136,7 +132,7 @@ function Peer({ did }) {
 function Peers({ peers }) {
   return html`<${Card} title=${t('Connected nodes')} sub=${peers.data ? plural((peers.data.items ?? []).length, 'node') : ''} flush testid="net-peers">
     <${Resource} of=${peers} rights="read" empty=${(d) => (d.items ?? []).length === 0 && html`<${State} status="empty" title=${t('This node is connected to no other node.')} commands=${['lmosd peers connect MULTIADDR']} />`}>${(d) => html`<${Table}
-      caption=${tableOf(t('Connected nodes'))} rows=${d.items} rowKey=${(p) => p.did + p.addr} sort="rtt" limit=${500} testid="peers" columns=${[
+      caption=${tableName(t('Connected nodes'))} rows=${d.items} rowKey=${(p) => p.did + p.addr} sort="rtt" limit=${500} testid="peers" columns=${[
         { id: 'did', title: t('Node'), value: (p) => p.did, cell: (p) => html`<${Peer} did=${p.did} />`, wide: true },
         { id: 'rtt', title: t('Delay'), value: (p) => p.rtt_ms || undefined, cell: (p) => (p.rtt_ms > 0 ? ms(p.rtt_ms) : '–'), end: true },
         { id: 'transport', title: t('Transport'), value: (p) => p.transport, cell: (p) => html`<span class="nowrap">${clean(p.transport, 30)}</span>` },

@@ -1,6 +1,6 @@
 // The view Trust: organizations, credentials, groups, invitations that wait, what callers may do, and the audit log.
 import { html, useEffect, useId, useMemo, useState } from '../vendor/preact.js';
-import { Ago, Badge, Button, Card, Command, Copy, Dialog, Dot, Facts, Failure, Field, Heading, ID, Needs, Resource, Segments, State, Table, announce } from '../ui.js';
+import { Ago, Badge, Button, Card, Command, Copy, Dialog, Dot, Facts, Failure, Field, Heading, ID, Needs, Resource, Segments, State, Table, announce, tableName } from '../ui.js';
 import { may, status, useResource } from '../state.js';
 import { shell } from '../steps.js';
 import { get, seg, send } from '../api.js';
@@ -72,8 +72,6 @@ async function loadTrust(path, options) {
   return { organization, partners: partners?.items ?? [], groups: groups?.items ?? [], waiting, issuers: [], credentials: [], invitations: [], full: false };
 }
 
-const tableOf = (name) => t('Table: {name}', { name });
-
 export default function Trust({ route }) {
   const wanted = route.query.get('tab') ?? '';
   const tab = Object.hasOwn(tabs, wanted) ? wanted : 'organizations';
@@ -120,7 +118,7 @@ function Own({ org }) {
       [t('Keys'), [org.issuer && t('issuing key'), org.root && t('root key')].filter(Boolean).join(', ') || t('none on this node')],
       [t('Newest entry'), html`<code class="trust-hash">${clean(org.head, 120)}</code>`],
     ]} />
-    ${(org.issuers ?? []).length > 0 && html`<h3>${plural(org.issuers.length, 'issuer')}</h3><${Table} caption=${tableOf(t('Issuers'))} rows=${org.issuers} rowKey=${(i) => i.method} columns=${[
+    ${(org.issuers ?? []).length > 0 && html`<h3>${plural(org.issuers.length, 'issuer')}</h3><${Table} caption=${tableName(t('Issuers'))} rows=${org.issuers} rowKey=${(i) => i.method} columns=${[
       { id: 'method', title: t('Key'), cell: (i) => html`<code>${clean(i.method, 20)}</code>` },
       { id: 'node', title: t('Node'), cell: (i) => (i.this ? t('This node') : i.node ? html`<${ID} value=${i.node} />` : t('unknown')), wide: true },
       { id: 'list', title: t('Status list'), cell: (i) => (i.list_version ? html`<span class="nowrap"><${Ago} value=${i.list_from} /></span>` : t('none received')) },
@@ -130,7 +128,7 @@ function Own({ org }) {
 }
 
 function Members({ members }) {
-  return html`<${Card} title=${t('Members')} sub=${plural(members.length, 'node')} flush testid="trust-members"><${Table} caption=${tableOf(t('Members'))} rows=${members} rowKey=${(m) => m.did} sort="node" limit=${300} columns=${[
+  return html`<${Card} title=${t('Members')} sub=${plural(members.length, 'node')} flush testid="trust-members"><${Table} caption=${tableName(t('Members'))} rows=${members} rowKey=${(m) => m.did} sort="node" limit=${300} columns=${[
     { id: 'node', title: t('Node'), value: (m) => m.name || m.did, cell: (m) => html`${m.name ? html`${clean(m.name, 60)} ` : ''}<${ID} value=${m.did} />`, wide: true },
     { id: 'roles', title: t('Roles'), value: (m) => (m.roles ?? []).join(' '), cell: (m) => clean((m.roles ?? []).join(', '), 120) || '–' },
     { id: 'until', title: t('Credential ends'), value: (m) => Date.parse(m.until), cell: (m) => (date(m.revoked) ? html`<${Badge} tone="bad">${t('revoked')}</${Badge}>` : html`<${Until} value=${m.until} />`) },
@@ -147,7 +145,7 @@ function Partners({ partners }) {
   return html`<${Card} title=${t('Partners')} sub=${partners.length > 0 ? plural(partners.length, 'organization') : ''} flush testid="trust-partners">
     ${partners.length === 0
       ? html`<${State} status="empty" title=${t('No other organization is a partner.')} commands=${['lmosd trust invite', 'lmosd trust accept -']}><p>${t('One invitation connects two organizations. Both sides then compare six words.')}</p></${State}>`
-      : html`<${Table} caption=${tableOf(t('Partners'))} rows=${partners} rowKey=${(p) => p.name} sort="name" columns=${[
+      : html`<${Table} caption=${tableName(t('Partners'))} rows=${partners} rowKey=${(p) => p.name} sort="name" columns=${[
         { id: 'name', title: t('Name'), value: (p) => p.name, cell: (p) => html`<strong>${clean(p.name, 60)}</strong><br /><${ID} value=${p.did} />`, wide: true },
         { id: 'state', title: t('State'), value: (p) => p.state, cell: (p) => html`<${StateBadge} table=${partnerStates} state=${p.state} />` },
         { id: 'roles', title: t('Roles that count'), value: (p) => (p.roles ?? []).join(' '), cell: (p) => clean((p.roles ?? []).join(', '), 120) || t('all'), hide: true },
@@ -162,7 +160,7 @@ function Groups({ groups }) {
   return html`<${Card} title=${t('Groups')} sub=${groups.length > 0 ? plural(groups.length, 'group') : ''} flush testid="trust-groups">
     ${groups.length === 0
       ? html`<${State} status="empty" title=${t('This node is in no group.')} commands=${['lmosd group create NAME', 'lmosd group join lmos-invite:…']}><p>${t('A group has nodes of any organization as members, for one purpose.')}</p></${State}>`
-      : html`<${Table} caption=${tableOf(t('Groups'))} rows=${groups} rowKey=${(g) => g.id} sort="name" columns=${[
+      : html`<${Table} caption=${tableName(t('Groups'))} rows=${groups} rowKey=${(g) => g.id} sort="name" columns=${[
         { id: 'name', title: t('Name'), value: (g) => g.name, cell: (g) => html`<strong>${clean(g.name, 60)}</strong>${Object.entries(g.labels ?? {}).slice(0, 8).map(([k, v]) => html` <${Badge} key=${k}>${clean(`${k}=${v}`, 60)}</${Badge}>`)}`, wide: true },
         { id: 'state', title: t('State'), value: (g) => g.state, cell: (g) => html`<${StateBadge} table=${groupStates} state=${g.state} />` },
         { id: 'role', title: t('Role'), value: (g) => g.role, cell: (g) => clean(g.role, 40) || '–' },
@@ -176,11 +174,11 @@ function Credentials({ trust }) {
   const issuers = trust.issuers ?? [], credentials = trust.credentials ?? [];
   const content = () => html`
     ${issuers.length + credentials.length === 0 && html`<${State} status="empty" title=${t('No issuer outside of organizations is trusted.')} commands=${['lmosd trust issuer add DID --name NAME --role ROLE']}><p>${t('A credential of such an issuer gives its holder a role here, and nothing else.')}</p></${State}>`}
-    ${issuers.length > 0 && html`<${Table} caption=${tableOf(t('Issuers of credentials'))} rows=${issuers} rowKey=${(i) => i.name} columns=${[
+    ${issuers.length > 0 && html`<${Table} caption=${tableName(t('Issuers of credentials'))} rows=${issuers} rowKey=${(i) => i.name} columns=${[
       { id: 'name', title: t('Issuer'), value: (i) => i.name, cell: (i) => html`<strong>${clean(i.name, 60)}</strong><br /><${ID} value=${i.did} />`, wide: true },
       { id: 'roles', title: t('Roles'), cell: (i) => clean((i.roles ?? []).join(', '), 200) },
     ]} />`}
-    ${credentials.length > 0 && html`<${Table} caption=${tableOf(t('Credentials'))} rows=${credentials} rowKey=${(c) => c.hash} columns=${[
+    ${credentials.length > 0 && html`<${Table} caption=${tableName(t('Credentials'))} rows=${credentials} rowKey=${(c) => c.hash} columns=${[
       { id: 'issuer', title: t('Issuer'), cell: (c) => clean(c.issuer_name || shortDID(c.issuer), 80), wide: true },
       { id: 'subject', title: t('Node'), cell: (c) => (c.held ? t('This node') : html`<${ID} value=${c.subject} />`) },
       { id: 'roles', title: t('Roles'), cell: (c) => clean((c.roles ?? []).join(', '), 120) || '–' },
@@ -200,7 +198,7 @@ function Invitations({ trust, reload }) {
     </${Card}>
     <${Card} title=${t('Make an invitation')} testid="trust-invite"><${Needs} rights="admin" title=${t('Making an invitation needs more rights: {rights}.', { rights: t('may change') })}><${Invite} org=${trust.organization} reload=${reload} /></${Needs}></${Card}>
     ${trust.full && html`<${Card} title=${t('Open invitations')} sub=${open.length > 0 ? plural(open.length, 'invitation') : ''} flush testid="trust-open">
-      ${open.length === 0 ? html`<${State} status="empty" title=${t('No invitation is open.')} commands=${['lmosd org invite', 'lmosd trust invite']} />` : html`<${Table} caption=${tableOf(t('Open invitations'))} rows=${open} rowKey=${(i) => i.id} columns=${[
+      ${open.length === 0 ? html`<${State} status="empty" title=${t('No invitation is open.')} commands=${['lmosd org invite', 'lmosd trust invite']} />` : html`<${Table} caption=${tableName(t('Open invitations'))} rows=${open} rowKey=${(i) => i.id} columns=${[
         { id: 'id', title: t('Invitation'), cell: (i) => html`<code>${clean(i.id, 16)}</code>`, wide: true },
         { id: 'kind', title: t('For'), value: (i) => i.invitation_kind, cell: (i) => html`<span class="nowrap">${t(i.invitation_kind === 'partner' ? 'a partner' : 'a node')}</span>${i.for ? html` <${ID} value=${i.for} />` : ''}` },
         { id: 'roles', title: t('Roles'), cell: (i) => clean((i.roles ?? []).join(', '), 120) || '–', hide: true },
@@ -391,7 +389,7 @@ function Decision({ result: r }) {
       [t('Error of the caller'), r.code && html`<code>${clean(r.code, 20)}</code>`],
       [t('Condition'), r.conditional && t('A rule with a condition concerns it: input or time may change the decision.')],
     ]} />
-    ${(r.principal ?? []).length > 0 && html`<${Table} caption=${tableOf(t('What the node takes the caller for'))} rows=${r.principal} rowKey=${(p) => `${p.name} ${p.value} ${p.from}`} columns=${[
+    ${(r.principal ?? []).length > 0 && html`<${Table} caption=${tableName(t('What the node takes the caller for'))} rows=${r.principal} rowKey=${(p) => `${p.name} ${p.value} ${p.from}`} columns=${[
       { id: 'name', title: t('Property'), cell: (p) => clean(p.name, 40) },
       { id: 'value', title: t('Value'), cell: (p) => html`<code class="break">${clean(p.value, 300)}</code>`, wide: true },
       { id: 'from', title: t('Known from'), cell: (p) => html`<span class="trust-from">${clean(p.from, 200)}</span>` },
@@ -402,13 +400,13 @@ function Decision({ result: r }) {
 function Tokens() {
   const tokens = useResource('v1/tokens', { on: 'trust', every: 30_000 });
   return html`<${Card} title=${t('Access tokens')} flush testid="trust-tokens"><${Resource} of=${tokens} rights="admin" empty=${(d) => (d.items ?? []).length === 0 && !(d.identity_providers ?? []).length && html`<${State} status="empty" title=${t('There is no access token.')} commands=${['lmosd token create NAME --scope call']} />`}>${(d) => html`
-    ${d.items.length > 0 && html`<${Table} caption=${tableOf(t('Access tokens'))} rows=${d.items} rowKey=${(k) => k.name} sort="name" columns=${[
+    ${d.items.length > 0 && html`<${Table} caption=${tableName(t('Access tokens'))} rows=${d.items} rowKey=${(k) => k.name} sort="name" columns=${[
       { id: 'name', title: t('Name'), value: (k) => k.name, cell: (k) => html`<strong>${clean(k.name, 64)}</strong>`, wide: true },
       { id: 'scopes', title: t('Rights'), value: (k) => (k.scopes ?? []).join(' '), cell: (k) => html`<code class="break">${clean((k.scopes ?? []).join(', '), 300)}</code>` },
       { id: 'roles', title: t('Roles'), cell: (k) => clean((k.roles ?? []).join(', '), 120) || '–', hide: true },
       { id: 'expires', title: t('Ends'), value: (k) => Date.parse(k.expires), cell: (k) => (k.expired ? html`<${Badge} tone="bad">${t('expired')}</${Badge}>` : html`<${Until} value=${k.expires} />`) },
     ]} />`}
-    ${(d.identity_providers ?? []).length > 0 && html`<${Table} caption=${tableOf(t('Identity providers'))} rows=${d.identity_providers} rowKey=${(p) => p.name} columns=${[
+    ${(d.identity_providers ?? []).length > 0 && html`<${Table} caption=${tableName(t('Identity providers'))} rows=${d.identity_providers} rowKey=${(p) => p.name} columns=${[
       { id: 'name', title: t('Identity provider'), cell: (p) => html`<strong>${clean(p.name, 60)}</strong> <span class="muted break">${clean(p.issuer, 200)}</span>`, wide: true },
       { id: 'keys', title: t('Keys'), cell: (p) => (p.problem ? html`<${Badge} tone="bad">${clean(p.problem, 200)}</${Badge}>` : num(p.keys)), end: true },
     ]} />`}`}</${Resource}></${Card}>`;
@@ -418,7 +416,7 @@ function Delegations({ issued }) {
   const list = useResource('v1/delegations', { params: issued ? { issued: true } : undefined, on: 'trust', every: 30_000 });
   const heading = issued ? t('Delegations issued by this node') : t('Delegations');
   return html`<${Card} title=${heading} flush testid=${issued ? 'trust-issued' : 'trust-delegations'}><${Resource} of=${list} rights="admin" empty=${(d) => (d.items ?? []).length === 0 && html`<${State} status="empty" title=${t(issued ? 'This node has issued none that is valid.' : 'Callers of this node have delegated nothing.')} commands=${issued ? [] : ['lmosd delegate AGENT/ACTION --to DID --for 10m']} />`}>${(d) => html`<${Table}
-    caption=${tableOf(heading)} rows=${d.items} rowKey=${(x) => x.id} columns=${[
+    caption=${tableName(heading)} rows=${d.items} rowKey=${(x) => x.id} columns=${[
       { id: 'right', title: t('Right'), value: (x) => x.agent, cell: (x) => html`${clean(x.op, 20)} <strong>${clean(x.agent || x.thing, 100)}/${clean(x.name, 80)}</strong>${(x.where ?? []).slice(0, 16).map((w) => html` <${Badge} key=${w}>${clean(w, 80)}</${Badge}>`)}`, wide: true },
       issued ? { id: 'by', title: t('From'), value: (x) => x.by, cell: (x) => (x.by ? html`<${ID} value=${x.by} />` : '–') } : { id: 'to', title: t('To'), value: (x) => x.to, cell: (x) => html`<${ID} value=${x.to} />` },
       { id: 'expires', title: t('Ends'), value: (x) => Date.parse(x.expires), cell: (x) => (x.revoking ? html`<${Badge} tone="warn">${t('being revoked')}</${Badge}>` : html`<${Until} value=${x.expires} />`) },
@@ -452,7 +450,7 @@ function AuditLog() {
       ${(d.problems ?? []).length > 0 && html`<ul class="trust-head">${d.problems.slice(0, 20).map((p) => html`<li key=${p} class="error">${clean(p, 300)}</li>`)}</ul>`}
       ${(d.items ?? []).length === 0
         ? html`<${State} status="empty" title=${t('No line of the log matches.')} commands=${['lmosd audit ls']}><p>${t('Refused calls and changes of trust are logged; more by the setting trust.audit.level.')}</p></${State}>`
-        : html`<${Table} caption=${tableOf(t('Audit log'))} rows=${[...d.items].reverse()} rowKey=${(l) => l.id ?? l.seq} columns=${[
+        : html`<${Table} caption=${tableName(t('Audit log'))} rows=${[...d.items].reverse()} rowKey=${(l) => l.id ?? l.seq} columns=${[
           { id: 'at', title: t('Time'), value: (l) => Date.parse(l.at), cell: (l) => html`<span class="nowrap"><${Ago} value=${l.at} /></span>` },
           { id: 'decision', title: t('Decision'), value: (l) => l.decision ?? '', cell: (l) => (l.decision ? html`<${Badge} tone=${l.decision === 'deny' ? 'bad' : 'good'}>${t(l.decision === 'deny' ? 'denied' : 'allowed')}</${Badge}>` : html`<${Badge}>${clean(l.event, 40) || t('change')}</${Badge}>`) },
           { id: 'who', title: t('Caller'), value: (l) => l.who, cell: (l) => html`<span class="nowrap" title=${clean(l.who, 200)}>${l.who ? shortDID(l.who) : '–'}</span>`, hide: true },
