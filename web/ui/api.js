@@ -145,7 +145,7 @@ export async function send(method, path, body, options) {
 
 // A line or an event without an end must not fill the memory.
 const maxLine = 8 << 20;
-const tooLong = () => new Problem({ status: 0, title: 'Line too long', detail: 'The answer has a line or an event of more than 8 MiB.' });
+const tooLong = () => new Problem({ status: 502, title: 'Line too long', detail: 'The answer has a line or an event of more than 8 MiB.' });
 
 /** lines yields the lines of a response body as they arrive, without their ends. */
 export async function* lines(response) {

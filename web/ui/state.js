@@ -501,13 +501,15 @@ export function start() {
 
 /**
  * useResource loads a document, again when the session changes, after a gap, and with events of the kinds in `on`, at most once in
- * `pace` ms. The same document is no change. A path of null loads nothing.
+ * `pace` ms. The same document is no change. A path of null loads nothing; nor does a page without the rights that the document needs.
  * @param {{params?: object, on?: string|string[], pace?: number, every?: number, load?: (path: string, options: object) => Promise<any>,
- *   only?: (event: LiveEvent) => boolean}} [options]
+ *   only?: (event: LiveEvent) => boolean, rights?: string}} [options]
  *   every: also each so many ms while the page is visible; only: the events that count
  * @returns {Resource}
  */
-export function useResource(path, { params, on: kinds, pace = 1000, every = 0, load = get, only } = {}) {
+export function useResource(path, { params, on: kinds, pace = 1000, every = 0, load = get, only, rights: needs = 'none' } = {}) {
+  const allowed = may(needs);
+  if (!allowed) path = null;
   const resource = useSignal({ state: 'loading', data: null, error: null });
   const query = JSON.stringify(params ?? null);
   const rights = session.value.rights;
@@ -581,5 +583,6 @@ export function useResource(path, { params, on: kinds, pace = 1000, every = 0, l
       controller?.abort();
     };
   }, [path, query, rights]);
+  if (!allowed) return { state: 'denied', data: null, error: null, reload: () => {} };
   return { ...resource.value, reload: () => control.reload() };
 }

@@ -64,7 +64,7 @@ const columns = (query) => [
 export default function Calls({ route }) {
   const query = { thing: route.query.get('thing') ?? '', code: route.query.get('code') ?? '', trace: route.query.get('trace') ?? '' };
   const failed = query.code === 'failed';
-  const calls = useResource('v1/calls', { params: { limit: 500, thing: query.thing, trace: query.trace, code: failed ? '' : query.code }, on: 'call', pace: 500, every: 5000 });
+  const calls = useResource('v1/calls', { params: { limit: 500, thing: query.thing, trace: query.trace, code: failed ? '' : query.code }, on: 'call', pace: 500, every: 5000, rights: 'admin' });
   const change = (next) => go(href('calls', route.ref, { ...query, ...next }), { replace: true });
   const filtered = query.thing || query.code || query.trace;
   const field = (name, label, placeholder) => html`<${Field} label=${label} hideLabel>${({ id }) => html`<input id=${id} type="search" placeholder=${placeholder} value=${query[name]} spellcheck=${false} autocomplete="off"

@@ -1,7 +1,7 @@
 // The view Mesh: a picture of the nodes and their connections, its table, and the chosen node.
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../vendor/preact.js';
 import { Ago, Badge, Button, Card, Dot, Facts, Field, Heading, ID, Resource, Segments, State, Table, announce, reachOf, scheme, tableName, wordOf } from '../ui.js';
-import { may, on, useResource } from '../state.js';
+import { on, useResource } from '../state.js';
 import { Graph, legendShape } from '../graph.js';
 import { go, href } from '../router.js';
 import { clean, ms, num, plural, shortDID, t } from '../words.js';
@@ -89,7 +89,7 @@ export default function Mesh({ route }) {
   const chosen = route.query.get('node') ?? '';
   const topology = useResource('v1/topology', { params: { scope, limit: LIMIT }, on: ['peer', 'trust'], pace: EVERY, every: EVERY });
   const partners = useResource('v1/trust/partners', { on: 'trust', pace: 5000 });
-  const calls = useResource(may('admin') ? 'v1/calls' : null, { params: { limit: 20 }, on: 'call', pace: 2000 });
+  const calls = useResource('v1/calls', { params: { limit: 20 }, on: 'call', pace: 2000, rights: 'admin' });
   const data = useMemo(() => (topology.data ? tidy(topology.data) : null), [topology.data]);
   const shown = usePatched(data);
   const trust = useMemo(() => (shown ? relationsOf(shown, partners.data?.items ?? []) : new Map()), [shown, partners.data]);
@@ -98,7 +98,7 @@ export default function Mesh({ route }) {
   const choose = (did) => go(address({ node: did }), { replace: true });
   const node = shown?.nodes.find((n) => n.did === chosen) ?? null;
   // Calls of agents of this node have no path.
-  const call = may('admin') ? calls.data?.items?.find((c) => c.path?.length > 1) : null;
+  const call = calls.data?.items?.find((c) => c.path?.length > 1);
   const path = call?.path ?? none;
 
   const view = () => {

@@ -59,7 +59,7 @@ function valueText(value) {
 }
 
 function Configuration({ route }) {
-  const config = useResource('v1/config', { on: 'config' });
+  const config = useResource('v1/config', { on: 'config', rights: 'admin' });
   const query = route.query.get('q') ?? '';
   const all = route.query.get('all') === '1';
   const change = (next) => go(href('node', '', { tab: 'config', q: query, all: all ? '1' : '', ...next }), { replace: true });
@@ -140,6 +140,10 @@ function useLogs(level, logger, held) {
       }
     };
     reload.current = begin;
+    if (rights !== 'admin') {
+      setState((s) => ({ ...s, state: 'denied', items: [] }));
+      return undefined;
+    }
     const visible = () => (document.hidden ? controller?.abort() : begin());
     begin();
     document.addEventListener('visibilitychange', visible);
@@ -241,8 +245,8 @@ function Doctor() {
 const discoveryTones = { explored: 'good', failed: 'bad', waiting: 'info', mesh: 'accent' };
 
 function Bridges() {
-  const bridges = useResource('v1/bridges', { every: 10_000 });
-  const found = useResource('v1/discovered', { on: 'agent', every: 30_000 });
+  const bridges = useResource('v1/bridges', { every: 10_000, rights: 'admin' });
+  const found = useResource('v1/discovered', { on: 'agent', every: 30_000, rights: 'admin' });
   return html`<${Resource} of=${bridges} rights="admin" title=${t('Bridges are shown to sessions with all rights.')} testid="bridges">${({ items }) => html`<${Card} title=${t('Bridges')} sub=${t('Clients of other protocols reach the mesh here')} flush>
       ${items.length ? html`<${Table} caption=${t('Bridges')} rows=${items} rowKey=${(b) => b.name} columns=${[
         { id: 'name', title: t('Protocol'), value: (b) => b.name, cell: (b) => html`<b>${clean(b.name, 40)}</b>` },
