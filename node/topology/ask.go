@@ -168,9 +168,10 @@ func (m *Map) round(ctx context.Context, due []did.DID, connected map[did.DID]bo
 	close(done)
 }
 
-// askOne asks a member and keeps its answer.
-func (m *Map) askOne(ctx context.Context, id did.DID, isConnected bool) {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+// askOne asks a member and keeps its answer. A member for which the round left less than askTime is not down: the next round asks it.
+func (m *Map) askOne(round context.Context, id did.DID, isConnected bool) {
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(round, askTime)
 	defer cancel()
 	var raw []byte
 	var err error
@@ -191,7 +192,11 @@ func (m *Map) askOne(ctx context.Context, id did.DID, isConnected bool) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if a := m.asked[id]; a != nil {
+	switch a := m.asked[id]; {
+	case a == nil:
+	case isDown && round.Err() != nil && time.Since(start) < askTime:
+		a.asked = time.Time{}
+	default:
 		if r != nil {
 			a.last = &report{name: r.name, version: r.version, roles: r.roles, isOld: true}
 		}

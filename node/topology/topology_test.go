@@ -267,6 +267,36 @@ func TestHostileMembers(t *testing.T) {
 	})
 }
 
+// Many members that cannot be reached do not make others look so: those that the round did not reach are asked in the next one.
+func TestManyMembersThatAreDown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(ForOrganization)
+		all := make([]int, 2*maxAtOnce+7)
+		for i := range all {
+			all[i] = 2 + i
+		}
+		slices.SortFunc(all, func(a, b int) int { return strings.Compare(string(id(a)), string(id(b))) })
+		for _, n := range all {
+			f.reports(n)
+		}
+		last := id(all[len(all)-1])
+		f.Map.dial = func(ctx context.Context, node did.DID) error {
+			if node != last {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		}
+		for _, want := range []api.TopologyCoverage{{Unreachable: maxAtOnce}, {Unreachable: 2 * maxAtOnce, Answered: 1}, {Unreachable: 2*maxAtOnce + 6, Answered: 1}} {
+			want.Asked = len(all)
+			if m := f.draw(t, api.TopologyMesh); m.Coverage != want {
+				t.Errorf("got %+v, want %+v", m.Coverage, want)
+			}
+			time.Sleep(time.Second) // the round has ended
+		}
+	})
+}
+
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
