@@ -217,3 +217,17 @@ func TestCallsForAnAgent(t *testing.T) {
 		}
 	}
 }
+
+// A token that manages one Thing does not call for agents, neither there nor in a session.
+func TestManagersOfAThingDoNotCallForAgents(t *testing.T) {
+	t.Parallel()
+	store := memory(t)
+	r := start(t, Options{Tokens: store})
+	one, every := grant(t, store, "one", "manage:weather", "call", "find"), grant(t, store, "every", "manage", "call", "find")
+	for name, header := range map[string]map[string]string{"a token": one, "a session": r.signIn(t, "call", one).both()} {
+		r.expect(t, name, calls, header, 204)
+		r.expect(t, name+" for an agent", calls, merge(header, api.AgentHeader, string(owner2)), 403)
+	}
+	r.expect(t, "a manager of the node", calls, merge(every, api.AgentHeader, string(owner2)), 204)
+	r.expect(t, "its session", calls, r.signIn(t, "admin", every).both(api.AgentHeader, string(owner2)), 204)
+}

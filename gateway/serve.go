@@ -19,6 +19,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
+	accessrules "github.com/lmosd/lmosd/policy/access"
 )
 
 // tdJSON is the media type of a Thing Description (TD 1.1 §9).
@@ -61,6 +62,9 @@ func (g *Gateway) asAgent(r *http.Request) (*http.Request, error) {
 	}
 	if err := g.guard.authorize(r, admin); err != nil {
 		return r, err
+	}
+	if grant := grantOf(r); grant != nil && !grant.Allows(accessrules.Manage, nil) { // who manages the Thing in the path attaches no agents
+		return r, &scopeError{interact.Errorf(interact.Forbidden, "create a token with the scope manage", "the token %s may not call for agents", grant.Name), "manage"}
 	}
 	if err := g.o.Publisher.AwaitLoad(r.Context()); err != nil {
 		return r, err
