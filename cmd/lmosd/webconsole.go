@@ -71,7 +71,7 @@ func (a *app) openConsole(ctx context.Context, rights string, open bool) error {
 		return err
 	}
 	remote := a.Variable("SSH_CONNECTION")
-	if a.ForPeople() && open && remote == "" && a.HasBrowser() && a.browseConsole(link.URL) {
+	if a.ForPeople() && open && remote == "" && a.HasBrowser() && isWebAddress(link.URL) && a.browseConsole(link.URL) {
 		a.Talk.Line("opened the console in a browser, with the right " + terminal.OneLine(link.Rights))
 		a.Next("lmosd console --no-open   # print the link instead")
 		return nil
@@ -84,6 +84,12 @@ func (a *app) openConsole(ctx context.Context, rights string, open bool) error {
 	}
 	a.Talk.Line("the link signs one browser in, within a minute, with the right " + terminal.OneLine(link.Rights))
 	return nil
+}
+
+// isWebAddress reports whether a browser loads a link from the network: the node that answers could name a script or a file of this machine.
+func isWebAddress(link string) bool {
+	u, err := url.Parse(link)
+	return err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
 }
 
 // redirect is the file that leads a browser to a link. The link is not an argument of the browser, because all users of a machine see arguments.

@@ -71,6 +71,17 @@ func TestConsoleOpensABrowser(t *testing.T) {
 	}
 }
 
+// A node elsewhere cannot make the browser run a script or open a file.
+func TestOnlyWebAddressesAreOpened(t *testing.T) {
+	t.Parallel()
+	for link, want := range map[string]bool{fakeLink: true, "https://node.example/console/#once=x": true, "javascript:alert(1)": false,
+		"file:///etc/passwd": false, "data:text/html,x": false, "http:x": false, "//node.example/": false, "": false, "http://%zz": false} {
+		if got := isWebAddress(link); got != want {
+			t.Errorf("%s: %v", link, got)
+		}
+	}
+}
+
 func TestConsolePrintsTheLink(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
