@@ -395,6 +395,7 @@ func TestRestrictedThingsAreStored(t *testing.T) {
 // unread are the methods of a directory that return something about Things without a caller, with the reason.
 var unread = map[string]string{
 	"Add":           "of the node itself: whether it changed",
+	"Before":        "a number of the change log",
 	"Close":         "an error of the store",
 	"Equivocation":  "evidence, of public records only",
 	"Equivocations": "evidence, of public records only",
@@ -405,6 +406,7 @@ var unread = map[string]string{
 	"IsIncomplete":  "about the whole index",
 	"Latest":        "a number of the change log",
 	"Mark":          "a number before the next change",
+	"More":          "a channel: when to read the change log; Watch returns what the caller may see",
 	"Len":           "of the node itself: how often to announce; Count is for callers",
 	"Resembles":     "a name, of public Things only",
 	"Room":          "of the node itself, for reconciliation",
