@@ -3,7 +3,7 @@ import { html, render, useEffect, useLayoutEffect, useMemo, useRef, useState, si
 import { get } from './api.js';
 import { connected, loadSession, lostAt, may, notice, session, signIn, signOut, start, status } from './state.js';
 import { go, href, route } from './router.js';
-import { announcement, Badge, Button, Command, consoleCommand, cx, Dialog, Dot, Heading, Icon, rightsText, Segments, setTheme, SignIn, State, theme } from './ui.js';
+import { announcement, Button, Command, consoleCommand, cx, Dialog, Dot, Heading, Icon, rightsText, SignIn, State, ThemeSwitch } from './ui.js';
 import { nav, views } from './views/index.js';
 import { at, clean, t, time } from './words.js';
 
@@ -77,8 +77,7 @@ function SessionDialog() {
     ${s.maker && html`<p class="muted">${t('Signed in by {maker}', { maker: clean(s.maker, 80) })}${s.expires && html` · ${t('Ends {time}', { time: at(s.expires) })}`}</p>`}
     ${s.rights !== 'admin' && html`<${SignIn} rights="admin" />`}
     ${s.rights !== 'none' && html`<${Button} icon="lock" onClick=${() => { close(); signOut(); }}>${t('Sign out')}</${Button}>`}
-    <div class="theme"><span id="theme-label">${t('Theme')}</span><${Segments} label=${t('Theme')} value=${theme.value} onChange=${setTheme}
-      options=${[['system', t('System')], ['light', t('Light')], ['dark', t('Dark')]]} /></div>
+    <${ThemeSwitch} />
   </${Dialog}>`;
 }
 

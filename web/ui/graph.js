@@ -21,8 +21,7 @@ import { forceSimulation, forceLink, forceManyBody, forceX, forceY, forceCollide
 
 /** FAINT is the number of marks above which the lines are faint, except those of the own and of the chosen node. */
 export const FAINT = 150;
-/** WHOLE is the number of nodes above which organizations are bubbles. */
-export const WHOLE = 1000;
+export const WHOLE = 1000; // nodes; above, organizations are bubbles
 /** OPENED is the number of nodes of an open organization that are drawn; the others are one mark. */
 export const OPENED = 400;
 
@@ -76,11 +75,9 @@ export function digests(topology, trust = new Map()) {
  * picture turns a topology into marks and lines. Up to WHOLE nodes, each is a mark; above, each organization is one, except the open ones. Two links between the same
  * nodes are one line, which is relayed if both are.
  * @param {{open?: Set<string>, trust?: Map<string, string>, whole?: number}} [options]
- * @returns {Picture}
  */
 export function picture(topology, { open = new Set(), trust = new Map(), whole = WHOLE } = {}) {
   const bubbles = topology.nodes.length > whole;
-  /** @type {Picture} */
   const out = { marks: [], lines: [], byKey: new Map(), keyOf: new Map(), near: new Map(), bubbles };
   const add = (m) => {
     out.marks.push(m);
@@ -213,7 +210,6 @@ function nearSelf(p, m) {
 export class Grid {
   constructor(marks, size = 48) {
     this.size = size;
-    /** @type {Map<string, Mark[]>} */
     this.cells = new Map();
     for (const m of marks) {
       const key = Math.floor(m.x / size) + ',' + Math.floor(m.y / size);
@@ -309,25 +305,19 @@ export class Graph {
     this.options = options;
     this.context = canvas.getContext('2d');
     this.end = new AbortController();
-    /** @type {Set<string>} */
     this.open = new Set();
     /** @type {Map<string, number>} */
     this.colors = new Map();
     /** @type {Map<string, string>} */
     this.trust = new Map();
-    /** @type {Topology} */
     this.topology = { nodes: [], links: [] };
-    /** @type {Picture} */
     this.picture = picture(this.topology);
-    /** @type {any} */
     this.simulation = null;
     /** @type {Grid|null} */
     this.grid = null;
-    /** @type {string|null} */
     this.chosen = null;
     /** @type {Mark|null} */
     this.hovered = null;
-    /** @type {string[]} */
     this.path = [];
     this.shape = '';
     this.look = '';
@@ -352,7 +342,6 @@ export class Graph {
   /**
    * update shows a topology. It does nothing if that is drawn already.
    * @param {{trust?: Map<string, string>}} [options] the relation of each organization: own or partner
-   * @returns {boolean} true if the picture changes
    */
   update(topology, { trust = this.trust } = {}) {
     const [shape, look] = digests(topology, trust);
@@ -377,14 +366,12 @@ export class Graph {
     this.invalidate();
   }
 
-  /** showPath draws a thick line along the nodes of a call. */
   showPath(dids) {
     if (dids.join(' ') === this.path.join(' ')) return;
     this.path = dids;
     this.invalidate();
   }
 
-  /** expand opens the bubble of an organization, or closes it. */
   expand(organization, on) {
     if (this.open.has(organization) === on) return;
     if (on) this.open.add(organization);
@@ -409,7 +396,6 @@ export class Graph {
     this.invalidate();
   }
 
-  /** pan moves the view by CSS pixels. */
   pan(dx, dy) {
     this.left += dx;
     this.top += dy;
@@ -417,18 +403,15 @@ export class Graph {
     this.invalidate();
   }
 
-  /** fit shows the whole picture again. */
   fit() {
     this.fitted = true;
     this.invalidate();
   }
 
-  /** settled is true while nothing moves. */
   get settled() {
     return !this.simulation && this.waiting === 0 && this.slice === 0;
   }
 
-  /** destroy ends all listeners and timers. */
   destroy() {
     this.end.abort();
     cancelAnimationFrame(this.waiting);
@@ -437,7 +420,6 @@ export class Graph {
     remember(this.picture.marks);
   }
 
-  /** invalidate draws the picture in the next frame. */
   invalidate() {
     if (this.waiting || this.slice || this.end.signal.aborted) return;
     this.waiting = requestAnimationFrame(() => {
@@ -519,7 +501,6 @@ export class Graph {
     const names = [...new Set(this.picture.marks.map((m) => m.organization))].filter((o) => o && !this.colors.has(o)).sort();
     for (const name of names) this.colors.set(name, this.colors.size + (own ? 0 : 1));
     for (const m of this.picture.marks) {
-      // Only the own organization has the first color, however many there are.
       const i = this.colors.get(m.organization) ?? 0;
       m.tone = !m.organization ? PLAIN : i === 0 ? 0 : 1 + ((i - 1) % (SHAPES - 1));
     }
@@ -546,7 +527,6 @@ export class Graph {
     this.top = this.height / 2;
   }
 
-  /** draw draws the picture now. */
   draw() {
     const c = this.context, p = this.picture;
     if (this.width === 0 || this.height === 0) return;
@@ -575,7 +555,6 @@ export class Graph {
 
   #shapes(c, marks, size, palette) {
     const { scale, left, top } = this;
-    /** @type {Mark[][]} */
     const groups = Array.from({ length: 2 * (SHAPES + 1) }, () => []);
     for (const m of marks) groups[2 * m.tone + (m.reachable ? 0 : 1)].push(m);
     for (let i = 0; i < groups.length; i++) {
@@ -595,7 +574,6 @@ export class Graph {
   #lines(c, p) {
     const { scale, left, top, width, height } = this;
     const faint = p.marks.length > FAINT;
-    /** @type {Line[][]} */
     const classes = [[], [], [], []]; // plain, plain and relayed, strong, strong and relayed
     for (const l of p.lines) {
       const ax = l.source.x * scale + left, bx = l.target.x * scale + left;
@@ -708,7 +686,6 @@ export class Graph {
     const { canvas } = this;
     const on = (target, type, fn, more = {}) =>
       target.addEventListener(type, fn, { signal: this.end.signal, ...more });
-    /** @type {Map<number, {x: number, y: number}>} */
     const fingers = new Map();
     let moved = 0;
     const point = (e) => {

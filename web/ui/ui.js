@@ -31,11 +31,9 @@ const paths = {
   close: 'M6 6l12 12M18 6 6 18',
   lock: 'M6.5 11h11a1 1 0 0 1 1 1v7a1 1 0 0 1-1 1h-11a1 1 0 0 1-1-1v-7a1 1 0 0 1 1-1M8.5 11V8a3.5 3.5 0 0 1 7 0v3',
   key: 'M8 11.5a4 4 0 1 1 0 8 4 4 0 0 1 0-8M11 13 19.5 4.5M16 8l2.5 2.5',
-  theme: 'M12 4a8 8 0 1 0 0 16zM12 4a8 8 0 0 1 0 16',
   pause: 'M9 5v14M15 5v14',
   play: 'M7 5l12 7-12 7z',
   open: 'M9 6l6 6-6 6',
-  up: 'M6 15l6-6 6 6',
   down: 'M6 9l6 6 6-6',
   reload: 'M19 12a7 7 0 1 1-2.2-5.1M19 4v4h-4',
 };
@@ -194,6 +192,11 @@ export function Field({ label, hint, error, required, children, hideLabel, testi
     ${hint && html`<p class="hint" id=${`${id}-hint`}>${hint}</p>`}
     ${error && html`<p class="error" id=${`${id}-error`}>${error}</p>`}
   </div>`;
+}
+
+/** SearchField is a filter without a visible label. It takes the properties of the input. */
+export function SearchField({ label, testid, ...rest }) {
+  return html`<${Field} label=${label} hideLabel>${({ id }) => html`<input id=${id} type="search" placeholder=${label} autocomplete="off" spellcheck=${false} data-testid=${testid} ...${rest} />`}</${Field}>`;
 }
 
 /** Segments is a switch between a few values: options are [value, text] pairs. */
@@ -369,8 +372,8 @@ export function color(token) {
   return value;
 }
 
-/** theme is system, light or dark; kept in this browser. */
-export const theme = signal(stored());
+// system, light or dark; kept in this browser.
+const theme = signal(stored());
 
 function stored() {
   try {
@@ -394,8 +397,7 @@ function applyTheme() {
 theme.subscribe(applyTheme);
 prefersDark.addEventListener('change', applyTheme);
 
-/** setTheme chooses the colors: system, light or dark. */
-export function setTheme(value) {
+function setTheme(value) {
   theme.value = value;
   try {
     if (value === 'system') localStorage.removeItem('lmosd-theme');
@@ -403,4 +405,9 @@ export function setTheme(value) {
   } catch {
     // Not kept.
   }
+}
+
+/** ThemeSwitch chooses the colors. */
+export function ThemeSwitch() {
+  return html`<div class="theme"><span>${t('Theme')}</span><${Segments} label=${t('Theme')} value=${theme.value} onChange=${setTheme} options=${[['system', t('System')], ['light', t('Light')], ['dark', t('Dark')]]} testid="theme" /></div>`;
 }

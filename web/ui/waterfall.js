@@ -1,6 +1,6 @@
 // The stages of a call as bars on one axis of time.
 import { html } from './vendor/preact.js';
-import { clean, ms, t } from './words.js';
+import { ms, t } from './words.js';
 
 const names = { resolve: 'Resolve', dial: 'Connect', host: 'Host', agent: 'Agent', first: 'First part', whole: 'Whole' };
 
@@ -65,9 +65,4 @@ export function Waterfall({ call, testid }) {
       <td class="waterfall-bar"><svg viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true" focusable="false">
         <rect class=${`stage ${bar.id}`} x=${Math.round((bar.start / end) * 994)} y="0" width=${Math.max(6, Math.round((bar.took / end) * 1000))} height="10" rx="1" /></svg></td></tr>`)}</tbody>
   </table>`;
-}
-
-/** pathText says by which way a call went: "local", or the nodes of its path. */
-export function pathText(path) {
-  return (Array.isArray(path) ? path : [path]).filter(Boolean).map((one) => clean(one, 60)).join(' → ');
 }

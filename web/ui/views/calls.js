@@ -2,7 +2,7 @@
 import { html, useEffect, useState } from '../vendor/preact.js';
 import { useResource } from '../state.js';
 import { go, href } from '../router.js';
-import { Ago, Badge, Button, Card, cx, Facts, Field, Heading, ID, Resource, Segments, State, Table } from '../ui.js';
+import { Ago, Badge, Button, Card, cx, Facts, Heading, ID, Resource, SearchField, Segments, State, Table } from '../ui.js';
 import { at, bytes, clean, ms, num, t, thingName, time } from '../words.js';
 
 export const title = 'Calls';
@@ -67,15 +67,14 @@ export default function Calls({ route }) {
   const calls = useResource('v1/calls', { params: { limit: 500, thing: query.thing, trace: query.trace, code: failed ? '' : query.code }, on: 'call', pace: 500, every: 5000, rights: 'admin' });
   const change = (next) => go(href('calls', route.ref, { ...query, ...next }), { replace: true });
   const filtered = query.thing || query.code || query.trace;
-  const field = (name, label, placeholder) => html`<${Field} label=${label} hideLabel>${({ id }) => html`<input id=${id} type="search" placeholder=${placeholder} value=${query[name]} spellcheck=${false} autocomplete="off"
-    onChange=${(event) => change({ [name]: event.currentTarget.value.trim() })} data-testid=${`calls-${name}`} />`}</${Field}>`;
+  const field = (name, label) => html`<${SearchField} label=${label} value=${query[name]} onChange=${(event) => change({ [name]: event.currentTarget.value.trim() })} testid=${`calls-${name}`} />`;
   return html`
     <${Heading} title=${t('Calls')} sub=${t('The last 500 calls of consumers of this node, without their content')} />
     <${Resource} of=${calls} rights="admin" title=${t('Calls are shown to sessions with all rights.')} testid="calls">${(list) => {
       const items = failed ? list.items.filter((c) => c.status === 'failed') : list.items;
       return html`<div class="toolbar">
-        ${field('thing', t('Agent'), t('Agent'))}${field('trace', t('Trace id'), t('Trace id'))}
-        ${failed ? '' : field('code', t('Error code'), t('Error code'))}
+        ${field('thing', t('Agent'))}${field('trace', t('Trace id'))}
+        ${failed ? '' : field('code', t('Error code'))}
         <${Segments} label=${t('Result')} value=${failed ? 'failed' : 'all'} onChange=${(value) => change({ code: value === 'failed' ? 'failed' : '' })} options=${[['all', t('All')], ['failed', t('Failed')]]} />
         ${filtered && html`<${Button} kind="quiet" onClick=${() => change({ thing: '', code: '', trace: '' })}>${t('Remove the filter')}</${Button}>`}
       </div>

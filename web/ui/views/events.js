@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo, useState } from '../vendor/preact.js';
 import { connected } from '../state.js';
 import { go, href } from '../router.js';
-import { Button, Card, Command, Field, Heading, State } from '../ui.js';
+import { Button, Card, Command, Heading, SearchField, State } from '../ui.js';
 import { num, plural, t } from '../words.js';
 import { EventRow, groupOf, groups, groupTitles, kindTitle } from '../eventrow.js';
 import { most, reloadRecent, useRecent } from '../journal.js';
@@ -47,7 +47,7 @@ export default function Events({ route }) {
     </${Heading}>
     ${state !== 'ready' && state !== 'loading' ? html`<${State} status=${state} rights="read" error=${error} onRetry=${reloadRecent} />`
     : html`<div class="toolbar">
-      <${Field} label=${t('Filter events')} hideLabel>${({ id }) => html`<input id=${id} type="search" placeholder=${t('Name, DID, code, trace …')} value=${query} onInput=${(event) => change({ q: event.currentTarget.value })} data-testid="events-filter" />`}</${Field}>
+      <${SearchField} label=${t('Filter events')} placeholder=${t('Name, DID, code, trace …')} value=${query} onInput=${(event) => change({ q: event.currentTarget.value })} testid="events-filter" />
       <div class="chips" role="group" aria-label=${t('Kinds')}>${shownGroups.map((group) => html`<button type="button" class="chip" key=${group} aria-pressed=${chosen.includes(group) ? 'true' : 'false'} onClick=${() => toggle(group)} data-testid=${`events-kind-${group}`}>${t(groupTitles[group])} <span class="num">${num(counts[group] ?? 0)}</span></button>`)}</div>
     </div>
     <${Card} flush testid="events">

@@ -1,6 +1,6 @@
 // The view Mesh: a picture of the nodes and their connections, its table, and the chosen node.
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../vendor/preact.js';
-import { Ago, Badge, Button, Card, Dot, Facts, Field, Heading, ID, Resource, Segments, State, Table, announce, reachOf, scheme, tableName, wordOf } from '../ui.js';
+import { Ago, Badge, Button, Card, Dot, Facts, Heading, ID, Resource, SearchField, Segments, State, Table, announce, reachOf, scheme, tableName, wordOf } from '../ui.js';
 import { on, useResource } from '../state.js';
 import { Graph, legendShape } from '../graph.js';
 import { go, href } from '../router.js';
@@ -318,8 +318,7 @@ function Tables({ topology, trust, chosen, onChoose }) {
   const table = what === 'nodes' ? nodes : links;
   return html`<${Card} title=${t('Table')} sub=${what === 'nodes' ? plural(table.rows.length, 'node') : plural(table.rows.length, 'connection')} flush testid="mesh-tables"
     actions=${html`<${Segments} label=${t('Table of')} value=${what} options=${[['nodes', t('Nodes')], ['links', t('Connections')]]} onChange=${setWhat} testid="mesh-table-of" />`}>
-    <div class="mesh-filter"><${Field} label=${t('Filter by name, DID or organization')} hideLabel>${({ id }) => html`<input id=${id} type="search" value=${filter} placeholder=${t('Filter by name, DID or organization')}
-      onInput=${(e) => setFilter(e.currentTarget.value)} data-testid="mesh-filter" autocomplete="off" spellcheck=${false} />`}</${Field}></div>
+    <div class="mesh-filter"><${SearchField} label=${t('Filter by name, DID or organization')} value=${filter} onInput=${(e) => setFilter(e.currentTarget.value)} testid="mesh-filter" /></div>
     ${table.rows.length === 0 && html`<${State} status="empty" title=${t('No row has this text.')} />`}
     ${table.rows.length > 0 && html`<${Table} key=${what} caption=${tableName(t(what === 'nodes' ? 'Nodes' : 'Connections'))} columns=${table.columns} rows=${table.rows} rowKey=${table.key} limit=${rows} sort=${what === 'nodes' ? 'name' : 'from'}
       isCurrent=${(row) => row.did !== undefined && row.did === chosen} onOpen=${what === 'nodes' ? (row) => onChoose(row.did) : undefined} testid=${`mesh-${what}`} />`}

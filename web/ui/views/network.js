@@ -1,6 +1,6 @@
 // The view Network: how others reach the node, what relays do for it and it for others, hole punches, and the connected nodes.
 import { html, useState } from '../vendor/preact.js';
-import { Ago, Badge, Button, Card, Copy, Dot, Facts, Failure, Field, Heading, ID, Resource, State, Table, announce, tableName, wordOf } from '../ui.js';
+import { Ago, Badge, Card, Copy, Dot, Facts, Failure, Field, Heading, Resource, State, Table, announce, tableName, wordOf } from '../ui.js';
 import { may, useResource } from '../state.js';
 import { send } from '../api.js';
 import { href } from '../router.js';

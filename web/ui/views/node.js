@@ -1,9 +1,9 @@
 // Node: what this node is, how it is configured, what it writes into its log, and whether it is well.
-import { html, useEffect, useMemo, useRef, useState } from '../vendor/preact.js';
+import { html, useEffect, useRef, useState } from '../vendor/preact.js';
 import { get, isAbort, send, stream } from '../api.js';
 import { loadStatus, may, session, signOut, stateOf, status, statusError, useResource } from '../state.js';
 import { go, href } from '../router.js';
-import { Ago, announce, Badge, Button, Card, cx, Dialog, Dot, Facts, Failure, Field, Heading, ID, Needs, Resource, rightsText, Segments, setTheme, SignIn, State, Steps, Table, theme } from '../ui.js';
+import { Ago, announce, Badge, Button, Card, Dialog, Dot, Facts, Failure, Field, Heading, ID, Needs, Resource, rightsText, SearchField, Segments, SignIn, State, Steps, Table, ThemeSwitch } from '../ui.js';
 import { at, clean, date, num, plural, t, time } from '../words.js';
 
 export const title = 'Node';
@@ -42,7 +42,7 @@ function About() {
         ]} />
         ${who.rights !== 'admin' && html`<${SignIn} rights="admin" />`}
         ${who.rights !== 'none' && html`<div class="row"><${Button} icon="lock" onClick=${signOut} data-testid="sign-out">${t('Sign out')}</${Button}></div>`}
-        <div class="theme"><span>${t('Theme')}</span><${Segments} label=${t('Theme')} value=${theme.value} onChange=${setTheme} options=${[['system', t('System')], ['light', t('Light')], ['dark', t('Dark')]]} testid="theme" /></div>
+        <${ThemeSwitch} />
       </${Card}>
       <${Card} title=${t('Addresses')} testid="node-addresses">${s.p2p?.length ? html`<ul class="addresses">${s.p2p.slice(0, 24).map((addr) => html`<li key=${addr}><${ID} value=${addr} short=${false} /></li>`)}</ul>` : html`<${State} status="empty" />`}</${Card}>
     </div>
@@ -68,7 +68,7 @@ function Configuration({ route }) {
     const changed = items.filter((item) => item.origin !== 'default');
     const rows = (all || words.length ? items : changed).filter((item) => words.every((w) => `${item.key} ${valueText(item.value)} ${item.origin}`.toLowerCase().includes(w)));
     return html`<div class="toolbar">
-      <${Field} label=${t('Filter the keys')} hideLabel>${({ id }) => html`<input id=${id} type="search" placeholder=${t('Key or value')} value=${query} onInput=${(event) => change({ q: event.currentTarget.value })} />`}</${Field}>
+      <${SearchField} label=${t('Filter the keys')} placeholder=${t('Key or value')} value=${query} onInput=${(event) => change({ q: event.currentTarget.value })} />
       <${Segments} label=${t('Keys')} value=${all ? 'all' : 'changed'} onChange=${(v) => change({ all: v === 'all' ? '1' : '' })} options=${[['changed', t('Changed, {n}', { n: num(changed.length) })], ['all', t('All, {n}', { n: num(items.length) })]]} />
     </div>
     <${Card} flush>${rows.length ? html`<${Table} caption=${t('Configuration')} rows=${rows} rowKey=${(item) => item.key} testid="config-table" columns=${[
@@ -275,7 +275,7 @@ function API() {
     const paths = new Map();
     for (const { method, path } of doc.items ?? []) paths.set(path, [...(paths.get(path) ?? []), ...(method ? [method] : [])]);
     const rows = [...paths].map(([path, methods]) => ({ path, methods })).filter((r) => words.every((w) => `${r.path} ${r.methods.join(' ')}`.toLowerCase().includes(w)));
-    return html`<div class="toolbar"><${Field} label=${t('Filter the routes')} hideLabel>${({ id }) => html`<input id=${id} type="search" placeholder=${t('Path or method')} value=${query} onInput=${(event) => setQuery(event.currentTarget.value)} />`}</${Field}><span class="muted">${plural(rows.length, 'path')}</span></div>
+    return html`<div class="toolbar"><${SearchField} label=${t('Filter the routes')} placeholder=${t('Path or method')} value=${query} onInput=${(event) => setQuery(event.currentTarget.value)} /><span class="muted">${plural(rows.length, 'path')}</span></div>
     <${Card} flush><${Table} caption=${t('Routes of the API')} rows=${rows} rowKey=${(r) => r.path} columns=${[
       { id: 'methods', title: t('Methods'), cell: (r) => html`<span class="row">${(r.methods.length ? r.methods : [t('any')]).map((m) => html`<${Badge} key=${m}>${clean(m, 10)}</${Badge}>`)}</span>` },
       { id: 'path', title: t('Path'), wide: true, value: (r) => r.path, cell: (r) => html`<code class="break">${clean(r.path, 120)}</code>` },

@@ -2,7 +2,7 @@
 import { html, useMemo } from '../vendor/preact.js';
 import { loadStatus, now, stateOf, status, statusError, useResource } from '../state.js';
 import { href } from '../router.js';
-import { Ago, Card, Command, cx, Dot, Heading, Icon, State, Steps } from '../ui.js';
+import { Ago, Card, Command, Dot, Heading, Icon, State, Steps } from '../ui.js';
 import { bytes, clean, date, dur, ms, num, plural, shortDID, t } from '../words.js';
 import { Chart } from '../charts.js';
 import { EventRow } from '../eventrow.js';
@@ -92,7 +92,7 @@ export default function Overview() {
   const empty = s && (s.peers.total === 0 || s.agents.known === 0);
   return html`
     <${Heading} title=${t('Overview')} sub=${s && html`<span title=${clean(s.did, 200)} class="mono">${shortDID(s.did)}</span>`} />
-    ${s ? html`<div class=${cx('stack')} data-status=${empty ? 'empty' : 'ready'} data-testid="overview">
+    ${s ? html`<div class="stack" data-status=${empty ? 'empty' : 'ready'} data-testid="overview">
       <${Tiles} s=${s} /><${Warnings} items=${s.warnings} />${empty && html`<${FirstSteps} s=${s} />`}<${Charts} /><${Recent} /></div>`
     : error ? html`<${State} status=${stateOf(error)} rights="read" error=${error} onRetry=${loadStatus} />` : html`<${State} status="loading" />`}`;
 }
