@@ -6,7 +6,7 @@ import { forceSimulation, forceLink, forceManyBody, forceX, forceY, forceCollide
 /**
  * A node of a topology, as GET /v1/topology has it.
  * @typedef {{did: string, name?: string, organization?: string, roles?: string[], version?: string, agents?: number, reachable?: boolean, self?: boolean, source?: string,
- *   seen?: string, trust?: string}} TopologyNode
+ *   seen?: string}} TopologyNode
  * @typedef {{from: string, to: string, transport?: string, relay?: string, rtt_ms?: number, since?: string, seen_by?: string}} TopologyLink
  * @typedef {{nodes: TopologyNode[], links: TopologyLink[]}} Topology
  */
@@ -35,20 +35,13 @@ const LABELS = 40;
 const SHAPES = 8;
 const PLAIN = SHAPES; // the tone of nodes without organization
 
-/** work counts what pictures have done since the page was loaded: draws, ticks and layouts, the work of the last 600 frames in ms, and the longest piece of work. */
-export const work = { draws: 0, ticks: 0, layouts: 0, frames: [], longest: 0 };
+/** work counts what pictures have done since the page was loaded: draws and layouts, the work of the last 600 frames in ms, and the longest piece of work. */
+export const work = { draws: 0, layouts: 0, frames: [], longest: 0 };
 
 function count(ms) {
   work.frames.push(ms);
   if (work.frames.length > 600) work.frames.shift();
   if (ms > work.longest) work.longest = ms;
-}
-
-/** quantiles returns the median and the 95th percentile of times in ms, and the longest one. */
-export function quantiles(times) {
-  const sorted = [...times].sort((a, b) => a - b);
-  const at = (q) => sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? 0;
-  return { p50: at(0.5), p95: at(0.95), max: sorted.at(-1) ?? 0, frames: sorted.length };
 }
 
 // hash gives the same number for the same text, so that a node starts at the same place each time.
@@ -66,7 +59,7 @@ function hash(text) {
 export function digests(topology, trust = new Map()) {
   const nodes = topology.nodes.map((n) => n.did + ' ' + (n.organization ?? '') + (n.self ? '*' : '')).sort();
   const links = topology.links.map((l) => (l.from < l.to ? l.from + ' ' + l.to : l.to + ' ' + l.from)).sort();
-  const look = topology.nodes.map((n) => [n.did, n.name ?? '', n.reachable ? 1 : 0, n.agents ?? 0, n.trust ?? trust.get(n.organization ?? '') ?? ''].join(' ')).sort();
+  const look = topology.nodes.map((n) => [n.did, n.name ?? '', n.reachable ? 1 : 0, n.agents ?? 0, trust.get(n.organization ?? '') ?? ''].join(' ')).sort();
   const relayed = topology.links.filter((l) => l.relay).map((l) => l.from + ' ' + l.to).sort();
   return [nodes.join('\n') + '\n\n' + links.join('\n'), look.join('\n') + '\n\n' + relayed.join('\n')];
 }
@@ -74,10 +67,10 @@ export function digests(topology, trust = new Map()) {
 /**
  * picture turns a topology into marks and lines. Up to WHOLE nodes, each is a mark; above, each organization is one, except the open ones. Two links between the same
  * nodes are one line, which is relayed if both are.
- * @param {{open?: Set<string>, trust?: Map<string, string>, whole?: number}} [options]
+ * @param {{open?: Set<string>, trust?: Map<string, string>}} [options]
  */
-export function picture(topology, { open = new Set(), trust = new Map(), whole = WHOLE } = {}) {
-  const bubbles = topology.nodes.length > whole;
+export function picture(topology, { open = new Set(), trust = new Map() } = {}) {
+  const bubbles = topology.nodes.length > WHOLE;
   const out = { marks: [], lines: [], byKey: new Map(), keyOf: new Map(), near: new Map(), bubbles };
   const add = (m) => {
     out.marks.push(m);
@@ -93,7 +86,7 @@ export function picture(topology, { open = new Set(), trust = new Map(), whole =
   for (const node of ordered) {
     if (out.keyOf.has(node.did)) continue;
     const organization = node.organization ?? '';
-    const relation = node.trust ?? trust.get(organization) ?? '';
+    const relation = trust.get(organization) ?? '';
     let kind = 'node';
     let key = node.did;
     if (bubbles && !node.self) {
@@ -297,7 +290,7 @@ function remember(marks) {
 export class Graph {
   /**
    * @param {HTMLCanvasElement} canvas its size follows that of its parent element
-   * @param {{onChoose?: (mark: Mark|null) => void, onOpen?: (mark: Mark) => void, onDraw?: (graph: Graph) => void}} [options]
+   * @param {{onChoose?: (mark: Mark|null) => void, onOpen?: (mark: Mark) => void}} [options]
    *   onChoose is called when another mark is chosen, onOpen when a node is opened by Enter or a double click
    */
   constructor(canvas, options = {}) {
@@ -435,7 +428,6 @@ export class Graph {
     if (s && !this.slice) {
       for (let i = 0; i < TICKS_A_FRAME && s.alpha() >= ALPHA_MIN; i++) {
         s.tick();
-        work.ticks++;
         if (performance.now() - begin > FRAME_MS) break;
       }
       this.grid = null;
@@ -488,7 +480,6 @@ export class Graph {
         return;
       }
       s.tick();
-      work.ticks++;
     }
     this.#settle();
     this.invalidate();
@@ -550,7 +541,6 @@ export class Graph {
     this.#shapes(c, visible.filter((m) => m.self), size, palette);
     this.#rings(c, visible, size, palette);
     this.#labels(c, visible, size);
-    this.options.onDraw?.(this);
   }
 
   #shapes(c, marks, size, palette) {
@@ -853,30 +843,4 @@ export function legendShape(canvas, tone) {
   c.beginPath();
   outline(c, tone, size / 2, size / 2, 5.5);
   c.fill();
-}
-
-/**
- * measure lays a topology out and draws it in a number of frames of the page, and returns the work of each in ms: the median, the 95th percentile and the longest. The
- * canvas must be in a page that is visible.
- * @param {number} [frames] how many
- */
-export async function measure(canvas, topology, frames = 200) {
-  const graph = new Graph(canvas);
-  graph.update(topology);
-  cancelAnimationFrame(graph.waiting);
-  graph.waiting = 0;
-  const times = [];
-  while (times.length < frames) {
-    await new Promise((resolve) => requestAnimationFrame(resolve));
-    // A measured layout never settles: all frames move.
-    graph.simulation ??= layout(graph.picture);
-    if (graph.simulation.alpha() < 0.2) graph.simulation.alpha(0.5);
-    const begin = performance.now();
-    graph.frame();
-    times.push(performance.now() - begin);
-    cancelAnimationFrame(graph.waiting);
-    graph.waiting = 0;
-  }
-  graph.destroy();
-  return quantiles(times);
 }

@@ -231,7 +231,7 @@ function Chosen({ topology, trust, node, bubble, did, onChoose, focus }) {
   }
   const links = topology.links.filter((l) => l.from === node.did || l.to === node.did);
   const byDID = new Map(topology.nodes.map((n) => [n.did, n]));
-  const relation = node.trust ?? trust.get(node.organization ?? '') ?? '';
+  const relation = trust.get(node.organization ?? '') ?? '';
   return html`<section class="card mesh-side" aria-labelledby="mesh-side" data-testid="mesh-node" data-status="ready">
     <div class="card-head"><h2 id="mesh-side" tabindex="-1" ref=${focus}>${nameOf(node)}</h2><div class="actions"><${Button} kind="quiet" icon="close" label=${t('End the choice')} onClick=${() => onChoose('')} /></div></div>
     <${Facts} items=${[
@@ -294,7 +294,7 @@ function Tables({ topology, trust, chosen, onChoose }) {
       { id: 'name', title: t('Node'), value: (n) => (n.self ? '!' : nameOf(n)), cell: (n) => pick(n.did), wide: true },
       { id: 'state', title: t('State'), value: (n) => (n.self ? 0 : n.reachable ? 1 : 2), cell: (n) => html`<span class="nowrap"><${Reachable} node=${n} /></span>` },
       { id: 'organization', title: t('Organization'), value: (n) => n.organization, cell: (n) => html`<span class="break">${clean(n.organization, 60) || '–'}</span>` },
-      { id: 'trust', title: t('Relation'), value: (n) => n.trust ?? trust.get(n.organization ?? '') ?? '', cell: (n) => html`<${Relation} relation=${n.trust ?? trust.get(n.organization ?? '') ?? ''} />`, hide: true },
+      { id: 'trust', title: t('Relation'), value: (n) => trust.get(n.organization ?? '') ?? '', cell: (n) => html`<${Relation} relation=${trust.get(n.organization ?? '') ?? ''} />`, hide: true },
       { id: 'roles', title: t('Roles'), value: (n) => (n.roles ?? []).join(' '), cell: (n) => clean((n.roles ?? []).join(', '), 80) || '–', hide: true },
       { id: 'version', title: t('Version'), value: (n) => n.version, cell: (n) => clean(n.version, 40) || '–', hide: true },
       { id: 'agents', title: t('Agents'), value: (n) => n.agents ?? 0, cell: (n) => num(n.agents), end: true, hide: true },
