@@ -96,13 +96,18 @@ export function curl(request, base) {
   return [...words, base + address(request)].map(shell).join(' ');
 }
 
+// partsOf returns the headers of a request, as members of an object of JavaScript and of Python, and whether it has a body.
+function partsOf({ op, input, contentType }) {
+  const body = input !== undefined && (op === 'invoke' || op === 'write');
+  const headers = [['Accept', streamed(op) ? 'text/event-stream' : op === 'invoke' ? 'application/x-ndjson' : 'application/json']];
+  if (body) headers.unshift(['Content-Type', contentType || 'application/json']);
+  return { body, headers: headers.map(([k, v]) => `${literal(k)}: ${literal(v)}`).join(', ') };
+}
+
 /** python returns source text for Python 3 and its standard library. */
 export function python(request, base) {
-  const { op, input, contentType } = request;
-  const headers = [];
-  const body = input !== undefined && (op === 'invoke' || op === 'write');
-  if (body) headers.push(['Content-Type', contentType || 'application/json']);
-  headers.push(['Accept', streamed(op) ? 'text/event-stream' : op === 'invoke' ? 'application/x-ndjson' : 'application/json']);
+  const { op, input } = request;
+  const { body, headers } = partsOf(request);
   return [
     'import urllib.request',
     '',
@@ -110,7 +115,7 @@ export function python(request, base) {
     `    ${literal(base + address(request))},`,
     `    method=${literal(method[op])},`,
     ...(body ? [`    data=${literal(input)}.encode(),`] : []),
-    `    headers={${headers.map(([k, v]) => `${literal(k)}: ${literal(v)}`).join(', ')}},`,
+    `    headers={${headers}},`,
     ')',
     'with urllib.request.urlopen(request) as response:',
     '    for line in response:',
@@ -120,15 +125,12 @@ export function python(request, base) {
 
 /** javascript returns source text of an ES module, for Node.js and browsers. */
 export function javascript(request, base) {
-  const { op, input, contentType } = request;
-  const headers = [];
-  const body = input !== undefined && (op === 'invoke' || op === 'write');
-  if (body) headers.push(['Content-Type', contentType || 'application/json']);
-  headers.push(['Accept', streamed(op) ? 'text/event-stream' : op === 'invoke' ? 'application/x-ndjson' : 'application/json']);
+  const { op, input } = request;
+  const { body, headers } = partsOf(request);
   return [
     `const response = await fetch(${literal(base + address(request))}, {`,
     `  method: ${literal(method[op])},`,
-    `  headers: { ${headers.map(([k, v]) => `${literal(k)}: ${literal(v)}`).join(', ')} },`,
+    `  headers: { ${headers} },`,
     ...(body ? [`  body: ${literal(input)},`] : []),
     '});',
     'for await (const part of response.body.pipeThrough(new TextDecoderStream())) {',

@@ -518,7 +518,6 @@ export const WORDS = {
   'This node has issued none that is valid.': '',
   'This node is a member of no organization.': '',
   'This node is in no group.': '',
-  'This node shows none.': '',
   'Those of its roles that count. Empty: all.': '',
   'To confirm or discard it, this page needs more rights.': '',
   'Uses': '',
