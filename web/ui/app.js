@@ -3,7 +3,7 @@ import { html, render, useEffect, useLayoutEffect, useMemo, useRef, useState, si
 import { get } from './api.js';
 import { connected, loadSession, lostAt, may, notice, session, signIn, signOut, start, status } from './state.js';
 import { go, href, route } from './router.js';
-import { announcement, Button, Command, consoleCommand, cx, Dialog, Dot, Heading, Icon, rightsText, SignIn, State, ThemeSwitch } from './ui.js';
+import { announcement, Button, Command, consoleCommand, cx, Dialog, Dot, Heading, Icon, nodeState, rightsText, SignIn, State, ThemeSwitch } from './ui.js';
 import { nav, views } from './views/index.js';
 import { at, clean, t, time } from './words.js';
 
@@ -18,10 +18,12 @@ const connection = { live: 'Live', connecting: 'Connecting', lost: 'No connectio
 function Header() {
   const s = status.value;
   const state = connected.value;
+  // A node that answers and is not well says so in place of "Live".
+  const [tone, word] = state === 'live' && s && s.state !== 'ready' ? nodeState(s) : [dots[state], t(connection[state])];
   return html`<header class="top">
     <a class="brand" href=${href('overview')} aria-label=${`${clean(s?.name, 40) || 'lmosd'}, ${t('Overview')}`}><img src="icon.svg" alt="" width="24" height="24" /><span class="brand-name" data-testid="node-name">${clean(s?.name, 40) || 'lmosd'}</span></a>
     ${s?.network && html`<span class="network" title=${t('Network')}>${clean(s.network, 40)}</span>`}
-    <span class="conn" data-testid="connection" data-status=${state} title=${t(connection[state])}><${Dot} tone=${dots[state]} /><span class="conn-text">${t(connection[state])}</span></span>
+    <span class="conn" data-testid="connection" data-status=${state} title=${word}><${Dot} tone=${tone} /><span class="conn-text">${word}</span></span>
     <span class="grow"></span>
     <button type="button" class="search-button" onClick=${() => (dialog.value = 'search')} aria-keyshortcuts="Meta+K Control+K /" data-testid="search-open">
       <${Icon} name="search" size=${18} /><span class="search-text">${t('Search')}</span><kbd aria-hidden="true">${/Mac|iP/.test(navigator.platform) ? '⌘' : 'Ctrl'} K</kbd></button>

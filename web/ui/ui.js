@@ -300,6 +300,13 @@ export function Resource({ of: resource, rights, title, empty, children, testid 
     ${error && html`<${Failure} error=${error} onRetry=${reload} />`}${nothing || children(data)}</div>`;
 }
 
+/** nodeState returns the tone and the words for the state in a status. */
+export function nodeState({ state }) {
+  const [tone, word] = Object.hasOwn(nodeStates, state) ? nodeStates[state] : ['warn', 'unknown'];
+  return [tone, t(word)];
+}
+const nodeStates = { ready: ['good', 'Ready'], starting: ['info', 'Starting'], degraded: ['warn', 'Degraded'], draining: ['warn', 'Stopping'] };
+
 /** reachOf returns the tone and the words for the state of an agent. */
 export function reachOf(state) {
   const [tone, word] = Object.hasOwn(reach, state ?? '') ? reach[state] : ['', 'unknown'];

@@ -19,7 +19,7 @@ function About() {
   const problem = statusError.value;
   if (!s) return html`<${State} status=${problem ? stateOf(problem) : 'loading'} rights="read" error=${problem} onRetry=${loadStatus} />`;
   const v = version.data;
-  return html`<div class="columns wide">
+  return html`<div class="columns wide" data-status="ready">
     <${Card} title=${t('Identity')} testid="node-identity"><${Facts} items=${[
       [t('Name'), clean(s.name, 80)],
       ['DID', html`<${ID} value=${s.did} short=${false} />`],

@@ -2,7 +2,7 @@
 import { html, useMemo } from '../vendor/preact.js';
 import { loadStatus, now, stateOf, status, statusError, useResource } from '../state.js';
 import { href } from '../router.js';
-import { Ago, Card, Command, Dot, Heading, Icon, State, Steps } from '../ui.js';
+import { Ago, Card, Command, Dot, Heading, Icon, nodeState, State, Steps } from '../ui.js';
 import { bytes, clean, date, dur, ms, num, plural, shortDID, t } from '../words.js';
 import { Chart } from '../charts.js';
 import { EventRow } from '../eventrow.js';
@@ -10,8 +10,6 @@ import { useRecent } from '../journal.js';
 
 export const title = 'Overview';
 
-const stateTones = { ready: 'good', starting: 'info', degraded: 'warn', draining: 'warn' };
-const stateWords = { ready: 'Ready', starting: 'Starting', degraded: 'Degraded', draining: 'Stopping' };
 const reachWords = { public: 'Public', local: 'Local', private: 'Private', unknown: 'Unknown' };
 
 function Tile({ name, value, sub, to, tone, testid }) {
@@ -21,9 +19,10 @@ function Tile({ name, value, sub, to, tone, testid }) {
 
 function Tiles({ s }) {
   const up = Math.max(0, (Math.max(now.value, Date.now() - 10_000) - s.started) / 1000);
+  const [tone, word] = nodeState(s);
   const failed = s.calls.total ? `${plural(s.calls.errors, 'error')} · ${ms(s.calls.p50_ms)}` : t('none yet');
   return html`<ul class="tiles" aria-label=${t('State of the node')}>
-    <${Tile} name=${t('Node')} value=${t(stateWords[s.state] ?? 'unknown')} tone=${stateTones[s.state] ?? 'warn'} sub=${t('profile {name}', { name: clean(s.profile, 24) })} to=${href('node')} testid="tile-state" />
+    <${Tile} name=${t('Node')} value=${word} tone=${tone} sub=${t('profile {name}', { name: clean(s.profile, 24) })} to=${href('node')} testid="tile-state" />
     <${Tile} name=${t('Network')} value=${t(reachWords[s.reachability] ?? 'Unknown')} sub=${clean(s.network, 32)} to=${href('network')} testid="tile-network" />
     <${Tile} name=${t('Peers')} value=${num(s.peers.total)} sub=${s.peers.relayed ? t('{n} relayed', { n: num(s.peers.relayed) }) : t('all direct')} to=${href('mesh')} testid="tile-peers" />
     <${Tile} name=${t('Agents')} value=${num(s.agents.known)} sub=${t('{n} of this node', { n: num(s.agents.local) })} to=${href('agents')} testid="tile-agents" />
