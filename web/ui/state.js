@@ -553,9 +553,9 @@ export function useResource(path, { params, on: kinds, pace = 1000, every = 0, l
         }
       }
     };
-    // A slow answer is awaited: if each change asked anew, none would be shown.
+    // A slow answer is awaited: if each change asked anew, none would be shown. One that does not come within 10 s is not.
     const soon = () => {
-      again = controller !== null;
+      again = controller !== null && Date.now() < due + 10_000;
       if (ended || again || timer || document.hidden) return;
       timer = setTimeout(() => {
         timer = 0;

@@ -54,15 +54,19 @@ export function useTask(first) {
     let task = first;
     let timer = 0;
     let soon = 0;
-    let busy = false;
+    let asked = 0; // the time of the request that is open
     let wait = 300;
     const controller = new AbortController();
     const load = async () => {
       clearTimeout(timer);
       soon = 0;
-      if (busy || ended(task.status) || controller.signal.aborted) return;
+      if (ended(task.status) || controller.signal.aborted) return;
+      if (Date.now() < asked + 10_000) {
+        wait = 75; // what has changed meanwhile is asked for after the answer
+        return;
+      }
       if (!document.hidden) {
-        busy = true;
+        asked = Date.now();
         try {
           const next = await get(`v1/tasks/${seg(task.id)}`, { signal: controller.signal });
           if (ended(next.status)) announce(t('The task has ended: {status}', { status: taskStatus(next.status) }));
@@ -72,7 +76,7 @@ export function useTask(first) {
           if (isAbort(error) || controller.signal.aborted) return;
           setState({ task, error });
         }
-        busy = false;
+        asked = 0;
       }
       if (ended(task.status)) return;
       wait = Math.min(wait * 2, 5000);
