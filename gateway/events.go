@@ -27,6 +27,7 @@ import (
 // Limits of the events.
 const (
 	maxEventStreams = 128
+	ownEventStreams = 16                    // of these, for callers with full rights only
 	maxEventList    = 1000                  // events in a list
 	eventBatch      = 256                   // events of one source that are read at once
 	eventPause      = 20 * time.Millisecond // in which the next ones are collected, so that many changes cost few writes
@@ -180,9 +181,13 @@ func (g *Gateway) listEvents(ctx context.Context, q *eventRequest) (items []api.
 
 // watchEvents sends the events that follow. Last-Event-ID resumes after an earlier one.
 func (g *Gateway) watchEvents(w http.ResponseWriter, r *http.Request, q eventRequest) error {
-	if g.eventStreams.Add(1) > maxEventStreams {
+	most := int64(maxEventStreams)
+	if !q.full { // callers without a token cannot keep those out who manage the node
+		most -= ownEventStreams
+	}
+	if g.eventStreams.Add(1) > most {
 		g.eventStreams.Add(-1)
-		return interact.Errorf(interact.Overloaded, "try again later", "%d streams of events are open", maxEventStreams)
+		return interact.Errorf(interact.Overloaded, "try again later", "%d streams of events are open", most)
 	}
 	defer g.eventStreams.Add(-1)
 	defer g.journal.Open()()

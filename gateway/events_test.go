@@ -21,6 +21,7 @@ import (
 	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
+	"github.com/lmosd/lmosd/internal/poll"
 	"github.com/lmosd/lmosd/journal"
 )
 
@@ -355,6 +356,19 @@ func TestWatchEventsEnds(t *testing.T) {
 	if resp := req(nil); resp.StatusCode != http.StatusServiceUnavailable && resp.StatusCode != http.StatusTooManyRequests {
 		t.Errorf("too many streams: status %d", resp.StatusCode)
 	}
+	if resp := req(map[string]string{"Authorization": "Bearer " + store.Secret()}); resp.StatusCode != http.StatusServiceUnavailable && resp.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("too many streams for the operator: status %d", resp.StatusCode)
+	}
+	r.eventStreams.Store(maxEventStreams - ownEventStreams)
+	if resp := req(nil); resp.StatusCode == http.StatusOK {
+		t.Error("a caller without a token has the last streams")
+	}
+	held := req(map[string]string{"Authorization": "Bearer " + store.Secret()})
+	if held.StatusCode != http.StatusOK {
+		t.Errorf("the operator: status %d", held.StatusCode)
+	}
+	held.Body.Close()
+	poll.Until(t, "the end of the stream of the operator", func() bool { return r.eventStreams.Load() == maxEventStreams-ownEventStreams })
 	r.eventStreams.Store(0)
 	last := func(resp *http.Response) (last error) {
 		for _, err := range problem.Events(resp.Body, 1<<16) {

@@ -239,8 +239,10 @@ func (s *Store) expire(n *Session) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.isAlive(n, now) { // else a request came between
+	if !s.isAlive(n, now) {
 		s.endLocked(n, errEnded("its time is over"))
+	} else if s.sessions[n.cookie] == n { // a request came between, or the clock was set back
+		n.timer.Reset(min(Idle-now.Sub(n.used), n.Expires.Sub(now)))
 	}
 }
 

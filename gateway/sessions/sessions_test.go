@@ -177,6 +177,27 @@ func TestSessionsEnd(t *testing.T) {
 	})
 }
 
+// A timer that ended too early, because the clock was set back, is set again.
+func TestEarlyTimersAreSetAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := New()
+		defer s.Close()
+		n, _, _ := begin(t, s, user, Read)
+		time.Sleep(time.Minute)
+		n.timer.Stop()
+		s.expire(n)
+		time.Sleep(Idle - time.Minute - time.Nanosecond)
+		if n.Context().Err() != nil {
+			t.Error("the session ended early")
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		ended(t, n, "its time is over")
+		s.expire(n) // it has ended
+	})
+}
+
 // A wrong key is no use of a session.
 func TestWrongKeysKeepNoSession(t *testing.T) {
 	t.Parallel()
