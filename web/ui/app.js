@@ -157,7 +157,7 @@ function SearchDialog() {
       .filter((option) => option.score > 0)
       .sort((a, b) => b.score - a.score);
     const things = agents.map((agent, i) => ({
-      id: `a-${i}`, icon: 'agents', title: clean(agent.title || agent.name, 80), sub: clean(agent.description, 120), to: href('agents', agent.ref), state: agent.state,
+      id: `a-${i}`, icon: 'agents', title: clean(agent.title || agent.name, 80), sub: clean(agent.description, 120), to: href('agents', agent.ref),
     }));
     return [...found, ...things];
   }, [query, agents]);

@@ -11,8 +11,6 @@ import { Form, SchemaForm } from '../form.js';
 import { FollowedTask, taskOf } from '../task.js';
 import { parseTiming, Waterfall } from '../waterfall.js';
 
-export const title = 'Agent';
-
 const isObject = (v) => typeof v === 'object' && v !== null && !Array.isArray(v);
 const entries = (v) => (isObject(v) ? Object.entries(v).filter(([, one]) => isObject(one)) : []);
 

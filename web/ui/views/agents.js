@@ -7,8 +7,6 @@ import { clean, num, t } from '../words.js';
 import { agents, prepare, retry, use } from '../agentlist.js';
 import { VirtualList } from '../list.js';
 
-export const title = 'Agents';
-
 const facets = [
   ['capability', 'All capabilities', 'Capability'],
   ['type', 'All types', 'Type'],

@@ -6,8 +6,6 @@ import { href } from '../router.js';
 import { announce, Badge, Card, Heading, Segments, State } from '../ui.js';
 import { clean, ms, num, percent, t } from '../words.js';
 
-export const title = 'Ask';
-
 // The last answer stays while the person looks at an agent.
 let last = { message: '', among: '', answer: null };
 

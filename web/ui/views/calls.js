@@ -5,8 +5,6 @@ import { go, href } from '../router.js';
 import { Ago, Badge, Button, Card, cx, Facts, Heading, ID, Resource, SearchField, Segments, State, Table } from '../ui.js';
 import { at, bytes, clean, ms, num, t, thingName, time } from '../words.js';
 
-export const title = 'Calls';
-
 const tones = { completed: 'good', failed: 'bad', canceled: 'warn', running: 'info' };
 const words = { completed: 'Completed', failed: 'Failed', canceled: 'Canceled', running: 'Running' };
 

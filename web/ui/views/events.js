@@ -7,8 +7,6 @@ import { num, plural, t } from '../words.js';
 import { EventRow, groupOf, groups, groupTitles, kindTitle } from '../eventrow.js';
 import { most, reloadRecent, useRecent } from '../journal.js';
 
-export const title = 'Events';
-
 // More rows than these a person does not read, and the browser does not draw in a frame.
 const page = 100;
 

@@ -1,4 +1,4 @@
-// The views by the names of their routes. Each module exports the component by default, and `title`.
+// The views by the names of their routes. Each module exports the component by default.
 
 /** views maps a name to the function that loads its module. */
 export const views = {

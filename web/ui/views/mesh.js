@@ -6,8 +6,6 @@ import { Graph, legendShape } from '../graph.js';
 import { go, href } from '../router.js';
 import { clean, ms, num, plural, shortDID, t } from '../words.js';
 
-export const title = 'Mesh';
-
 // The node asks its organization at most once in 10 s, so asking more often brings nothing.
 const EVERY = 10_000;
 const LIMIT = 2000;

@@ -6,8 +6,6 @@ import { send } from '../api.js';
 import { href } from '../router.js';
 import { bytes, clean, dur, ms, num, percent, plural, shortDID, t } from '../words.js';
 
-export const title = 'Network';
-
 const reach = {
   public: ['good', 'Public', 'Other nodes reach this one directly at an address that is proven to work.'],
   local: ['info', 'Local', 'Other nodes reach this one at private addresses. This network has no others.'],

@@ -6,8 +6,6 @@ import { go, href } from '../router.js';
 import { Ago, announce, Badge, Button, Card, Dialog, Dot, Facts, Failure, Field, Heading, ID, Needs, Resource, rightsText, SearchField, Segments, SignIn, State, Steps, Table, ThemeSwitch } from '../ui.js';
 import { at, clean, date, num, plural, t, time } from '../words.js';
 
-export const title = 'Node';
-
 const tabs = [['', 'About'], ['config', 'Configuration'], ['logs', 'Logs'], ['doctor', 'Doctor'], ['bridges', 'Bridges'], ['api', 'API']];
 
 // ---- About ----

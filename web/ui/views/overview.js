@@ -8,8 +8,6 @@ import { Chart } from '../charts.js';
 import { EventRow } from '../eventrow.js';
 import { useRecent } from '../journal.js';
 
-export const title = 'Overview';
-
 const reachWords = { public: 'Public', local: 'Local', private: 'Private', unknown: 'Unknown' };
 
 function Tile({ name, value, sub, to, tone, testid }) {

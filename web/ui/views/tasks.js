@@ -6,8 +6,6 @@ import { Ago, Badge, Heading, Resource, Segments, State } from '../ui.js';
 import { clean, num, plural, t } from '../words.js';
 import { ended, TaskPanel, taskStatus, taskTone } from '../task.js';
 
-export const title = 'Tasks';
-
 const running = (task) => !ended(task.status);
 
 export default function Tasks({ route }) {

@@ -7,8 +7,6 @@ import { get, seg, send } from '../api.js';
 import { go, href } from '../router.js';
 import { at, clean, date, num, plural, shortDID, t } from '../words.js';
 
-export const title = 'Trust';
-
 const tabs = { organizations: 'Organizations', invitations: 'Invitations', access: 'Access', audit: 'Audit' };
 const orgStates = {
   confirmed: ['good', 'confirmed'],
