@@ -29,6 +29,7 @@ type answer struct {
 	last     *report   // the last one, without the connections, for the name of a member that is away
 	answered time.Time // of report
 	isDown   bool      // it could not be reached
+	wasLost  bool      // it was asked early since it was last connected, because its connection had ended
 }
 
 // due reports whether a member may be asked again.
@@ -120,9 +121,12 @@ func (m *Map) startRound(members []did.DID, peers []api.Peer) <-chan struct{} {
 	var due []did.DID
 	for _, id := range members {
 		a := m.asked[id]
-		isLost := a != nil && a.report != nil && !connected[id] // a member that has stopped is shown so at once
+		isLost := a != nil && a.report != nil && !connected[id] && !a.wasLost // a member that has stopped is shown so at once
 		if is[id] = true; isLost || a.due(now) {
 			due = append(due, id)
+		}
+		if a != nil {
+			a.wasLost = (a.wasLost || isLost) && !connected[id]
 		}
 	}
 	for id := range m.asked {

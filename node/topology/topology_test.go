@@ -267,6 +267,28 @@ func TestHostileMembers(t *testing.T) {
 	})
 }
 
+// A member that answers and then ends the connection is asked early once, and not for each caller.
+func TestMembersThatDisconnectAreAskedSeldom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(ForOrganization)
+		f.reports(2, 3)
+		f.Map.dial = func(context.Context, did.DID) error { f.dialed.Add(1); return nil }
+		for range 20 {
+			f.draw(t, api.TopologyMesh)
+		}
+		if a, d := f.asked.Load(), f.dialed.Load(); a != 2 || d != 2 {
+			t.Errorf("%d requests and %d dials, want 2 and 2", a, d)
+		}
+		time.Sleep(askEvery)
+		f.draw(t, api.TopologyMesh)
+		f.draw(t, api.TopologyMesh)
+		if a := f.asked.Load(); a != 3 {
+			t.Errorf("%d requests after 10 s, want 3", a)
+		}
+	})
+}
+
 // Many members that cannot be reached do not make others look so: those that the round did not reach are asked in the next one.
 func TestManyMembersThatAreDown(t *testing.T) {
 	t.Parallel()
