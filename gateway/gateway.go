@@ -227,6 +227,7 @@ type Gateway struct {
 	bridgeUses    []*bridgeUse   // by the index of a bridge
 	auditCheck    chan struct{}  // holds one check of the audit log
 	checks        sync.WaitGroup // of such checks
+	noChecks      sync.Once      // the end of them
 }
 
 // An httpServer serves one listener.
@@ -464,6 +465,7 @@ func (g *Gateway) Close() error {
 	for _, s := range g.servers {
 		s.Server.Close() // the listener is closed below
 	}
+	g.noChecks.Do(func() { g.auditCheck <- struct{}{} }) // after the one that runs, none begins
 	g.checks.Wait()
 	var errs []error
 	for _, l := range []net.Listener{g.tcp, g.socket} {

@@ -254,8 +254,11 @@ func auditLine(l *audit.Line) api.AuditLine {
 
 // verifyAudit checks the whole audit log, once at a time. Without a report, the error is that of ctx, or of a log that cannot be read. The check runs on when ctx ends, and Close waits for it.
 func (g *Gateway) verifyAudit(ctx context.Context) (*audit.Report, error) {
+	self := g.o.Status.Status(ctx).DID
 	select {
 	case g.auditCheck <- struct{}{}:
+	case <-g.lifeCtx.Done():
+		return nil, errShuttingDown()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -263,7 +266,6 @@ func (g *Gateway) verifyAudit(ctx context.Context) (*audit.Report, error) {
 		report *audit.Report
 		err    error
 	}
-	self := g.o.Status.Status(ctx).DID
 	done := make(chan result, 1)
 	g.checks.Go(func() {
 		defer func() { <-g.auditCheck }()

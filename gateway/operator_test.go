@@ -560,3 +560,20 @@ func (n introducing) Introduced() []api.Discovery {
 	return []api.Discovery{{Name: "lamp", Source: "dns-sd", URL: "http://192.0.2.9/td", Type: "Thing", Host: "lamp.local", Addrs: []string{"192.0.2.9"},
 		State: api.DiscoveryExplored, Things: []string{"urn:dev:lamp"}, At: n.at}}
 }
+
+// No check of the audit log begins after the end of the gateway.
+func TestNoCheckAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	dir, signer := auditLog(t)
+	r := start(t, serving(asSigner(signer), Options{Operation: Operation{AuditDir: dir}}))
+	if report, err := r.verifyAudit(t.Context()); err != nil || len(report.Chains) == 0 {
+		t.Errorf("got %+v, %v", report, err)
+	}
+	r.end()
+	if report, err := r.verifyAudit(t.Context()); report != nil || interact.AsError(err).Code != interact.ShuttingDown {
+		t.Errorf("after the end: %+v, %v", report, err)
+	}
+	if err := r.Close(); err != nil {
+		t.Errorf("closed again: %v", err)
+	}
+}
