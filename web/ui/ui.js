@@ -368,17 +368,6 @@ function compare(a, b) {
   return typeof a === 'number' && typeof b === 'number' ? a - b : collator.compare(String(a), String(b));
 }
 
-/** color returns the value of a token (--accent) as the browser computes it now, for canvas. */
-export function color(token) {
-  const probe = document.createElement('span');
-  probe.className = 'visually-hidden';
-  probe.style.color = `var(${token})`;
-  document.body.append(probe);
-  const value = getComputedStyle(probe).color;
-  probe.remove();
-  return value;
-}
-
 // system, light or dark; kept in this browser.
 const theme = signal(stored());
 
@@ -391,7 +380,7 @@ function stored() {
   }
 }
 
-/** scheme changes when the colors change: charts and pictures draw again. It is the theme in force, light or dark. */
+/** scheme changes when the colors change: pictures draw again. It is the theme in force, light or dark. */
 export const scheme = signal('light');
 
 const prefersDark = matchMedia('(prefers-color-scheme: dark)');

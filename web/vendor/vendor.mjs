@@ -19,10 +19,7 @@ const bundles = {
     export const html = htm.bind(h);`,
   'd3-force.js': `
     export { forceSimulation, forceLink, forceManyBody, forceCenter, forceX, forceY, forceCollide } from 'd3-force';`,
-  'uplot.js': `export { default } from 'uplot';`,
 };
-
-const styles = { 'uPlot.min.css': 'uplot/dist/uPlot.min.css' };
 
 // packages returns the name, version and license text of each package that has a file in the bundle.
 async function packages(inputs) {
@@ -59,7 +56,4 @@ for (const [name, contents] of Object.entries(bundles)) {
   await writeFile(join(out, name), result.outputFiles[0].contents);
   const licenses = await packages(result.metafile.inputs);
   await writeFile(join(out, name.replace(/\.js$/, '.LICENSE.txt')), licenses.join('\n' + '-'.repeat(72) + '\n\n'));
-}
-for (const [name, source] of Object.entries(styles)) {
-  await writeFile(join(out, name), await readFile(join(here, 'node_modules', source), 'utf8'));
 }
