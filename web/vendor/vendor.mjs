@@ -15,10 +15,10 @@ const bundles = {
     import htm from 'htm';
     export { h, render, Fragment } from 'preact';
     export { useState, useEffect, useRef, useMemo, useCallback, useLayoutEffect, useId } from 'preact/hooks';
-    export { signal, computed, effect, batch, untracked, useSignal, useComputed, useSignalEffect } from '@preact/signals';
+    export { signal, batch, useSignal } from '@preact/signals';
     export const html = htm.bind(h);`,
   'd3-force.js': `
-    export { forceSimulation, forceLink, forceManyBody, forceCenter, forceX, forceY, forceCollide } from 'd3-force';`,
+    export { forceSimulation, forceLink, forceManyBody, forceX, forceY, forceCollide } from 'd3-force';`,
 };
 
 // packages returns the name, version and license text of each package that has a file in the bundle.
