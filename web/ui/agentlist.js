@@ -9,18 +9,12 @@ const most = 100_000;
 // Changed agents that are asked for one by one; more are one new list.
 const single = 8;
 
-/**
- * agents is the list: items by title, state loading, ready, denied or error. complete is false while pages still come.
- * @type {import('./vendor/preact.js').Signal<{state: string, items: any[], total: number|undefined, coverage: any, complete: boolean, error: any}>}
- */
+/** agents is the list: items by title, state loading, ready, denied or error. complete is false while pages still come. */
 export const agents = signal({ state: 'loading', items: [], total: undefined, coverage: null, complete: false, error: null });
 
-/** @type {Map<string, any>} */
 let known = new Map();
 let users = 0;
-/** @type {AbortController|null} */
 let loading = null;
-/** @type {any[]} */
 let waiting = [];
 let lastLoad = 0;
 let again = 0;
@@ -123,7 +117,6 @@ function draw() {
   else requestAnimationFrame(show);
 }
 
-/** @type {Set<string>} */
 let changed = new Set();
 let asking = false;
 

@@ -36,8 +36,8 @@ export function setKey(value, rights = '') {
 
 /** hooks are set by state.js: it learns from each request whether the node answers and the session holds. */
 export const hooks = {
-  /** @type {(ok: boolean) => void} */ reached: () => {},
-  /** @type {() => void} */ refused: () => {},
+  reached: () => {},
+  refused: () => {},
 };
 
 /** A Problem is a failed request: RFC 9457 as the node sends it, or status 0 if the node did not answer. */
@@ -52,7 +52,6 @@ export class Problem extends Error {
     this.detail = text(p.detail);
     this.hint = text(p.hint);
     this.status = p.status ?? 0;
-    /** @type {{field: string, description: string}[]} */
     this.errors = Array.isArray(p.validationErrors) ? p.validationErrors : [];
     this.next = Array.isArray(p.next) ? p.next : [];
     this.remote = Boolean(p.remote);
@@ -134,7 +133,7 @@ export async function get(path, options) {
 
 /**
  * send changes something: it returns {body, headers, status}, body being the parsed JSON, text for other types, or null.
- * @param {{signal?: AbortSignal, headers?: object, params?: object, quiet?: boolean}} [options]
+ * The options are those of request.
  */
 export async function send(method, path, body, options) {
   const response = await request(path, { ...options, method, body });

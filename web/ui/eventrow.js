@@ -60,7 +60,7 @@ function Subject({ event }) {
   return event.did ? html`<code class="event-name" title=${clean(event.did, 200)}>${shortDID(event.did)}</code>` : null;
 }
 
-/** EventRow is one event in a list. @param {{event: import('./state.js').LiveEvent}} props */
+/** EventRow is one event in a list. */
 export function EventRow({ event }) {
   const trace = clean(event.trace_id, 64);
   const id = clean(event.id, 80);

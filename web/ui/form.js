@@ -65,8 +65,6 @@ function shown(v) {
 /**
  * SchemaForm shows a Form. problems are errors by JSON pointer, of the node or of Form.body; a new list moves the focus to the first field that
  * has one. onSubmit is called by Enter and by a submit button among the children.
- * @param {{form: Form, problems?: {field: string, description: string}[], onSubmit: () => void, onChange?: () => void, label: string, testid?: string,
- *   children?: any}} props
  */
 export function SchemaForm({ form, problems = [], onSubmit, onChange, label, testid, children }) {
   const [, draw] = useState(0);

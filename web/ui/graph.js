@@ -3,21 +3,8 @@
 
 import { forceSimulation, forceLink, forceManyBody, forceX, forceY, forceCollide } from './vendor/d3-force.js';
 
-/**
- * A node of a topology, as GET /v1/topology has it.
- * @typedef {{did: string, name?: string, organization?: string, roles?: string[], version?: string, agents?: number, reachable?: boolean, self?: boolean, source?: string,
- *   seen?: string}} TopologyNode
- * @typedef {{from: string, to: string, transport?: string, relay?: string, rtt_ms?: number, since?: string, seen_by?: string}} TopologyLink
- * @typedef {{nodes: TopologyNode[], links: TopologyLink[]}} Topology
- */
-
-/**
- * A Mark is one thing in the picture: a node, an organization (a bubble), or the rest of an organization that is too large to be drawn whole.
- * @typedef {{key: string, kind: 'node'|'bubble'|'rest', label: string, organization: string, trust: string, self: boolean, reachable: boolean, count: number, agents: number,
- *   node: TopologyNode|null, tone: number, radius: number, x: number, y: number, vx: number, vy: number, fx?: number|null, fy?: number|null}} Mark
- * @typedef {{key: string, source: Mark, target: Mark, relayed: boolean, count: number}} Line
- * @typedef {{marks: Mark[], lines: Line[], byKey: Map<string, Mark>, keyOf: Map<string, string>, near: Map<string, Set<string>>, bubbles: boolean}} Picture
- */
+// A Mark is one thing in the picture: a node, an organization (a bubble), or the rest of an organization that is too large to be drawn whole. Nodes and links are those of
+// GET /v1/topology.
 
 /** FAINT is the number of marks above which the lines are faint, except those of the own and of the chosen node. */
 export const FAINT = 150;
@@ -67,7 +54,6 @@ export function digests(topology, trust = new Map()) {
 /**
  * picture turns a topology into marks and lines. Up to WHOLE nodes, each is a mark; above, each organization is one, except the open ones. Two links between the same
  * nodes are one line, which is relayed if both are.
- * @param {{open?: Set<string>, trust?: Map<string, string>}} [options]
  */
 export function picture(topology, { open = new Set(), trust = new Map() } = {}) {
   const bubbles = topology.nodes.length > WHOLE;
@@ -137,7 +123,6 @@ export function short(did) {
 /**
  * place gives each mark a position: that of before if it had one, else one near a neighbor that has one, else one on a circle around the own node, beside others of its
  * organization.
- * @param {Map<string, {x: number, y: number}>} positions by key
  * @returns {boolean} true if at least half of the marks had positions
  */
 export function place(p, positions) {
@@ -214,7 +199,6 @@ export class Grid {
 
   /**
    * at returns the nearest mark whose edge is within reach of a point, in the units of the layout, or null.
-   * @param {number} [largest] the radius of the largest mark
    */
   at(x, y, reach, largest = 44) {
     const far = Math.ceil((reach + largest) / this.size);
@@ -278,7 +262,6 @@ const LIGHT = ['#0067a8', '#b34700', '#00734f', '#a3396f', '#7a5a00', '#5b3fa0',
 const DARK = ['#5db8f0', '#f0a030', '#35c796', '#e894c4', '#efe05a', '#b7a5ff', '#5fd3dc', '#ff9a8a', '#a8a8a8'];
 
 // Positions stay while the page is open, so that a picture that is shown again looks as before.
-/** @type {Map<string, {x: number, y: number}>} */
 const remembered = new Map();
 
 function remember(marks) {
@@ -289,9 +272,8 @@ function remember(marks) {
 /** Graph is a picture on one canvas. It draws only when something has changed, and holds no timer while nothing moves. */
 export class Graph {
   /**
-   * @param {HTMLCanvasElement} canvas its size follows that of its parent element
-   * @param {{onChoose?: (mark: Mark|null) => void, onOpen?: (mark: Mark) => void}} [options]
-   *   onChoose is called when another mark is chosen, onOpen when a node is opened by Enter or a double click
+   * The size of the canvas follows that of its parent element.
+   * onChoose is called when another mark is chosen, onOpen when a node is opened by Enter or a double click
    */
   constructor(canvas, options = {}) {
     this.canvas = canvas;
@@ -299,17 +281,13 @@ export class Graph {
     this.context = canvas.getContext('2d');
     this.end = new AbortController();
     this.open = new Set();
-    /** @type {Map<string, number>} */
     this.colors = new Map();
-    /** @type {Map<string, string>} */
     this.trust = new Map();
     this.topology = { nodes: [], links: [] };
     this.picture = picture(this.topology);
     this.simulation = null;
-    /** @type {Grid|null} */
     this.grid = null;
     this.chosen = null;
-    /** @type {Mark|null} */
     this.hovered = null;
     this.path = [];
     this.shape = '';
@@ -332,10 +310,7 @@ export class Graph {
     this.#resize();
   }
 
-  /**
-   * update shows a topology. It does nothing if that is drawn already.
-   * @param {{trust?: Map<string, string>}} [options] the relation of each organization: own or partner
-   */
+  /** update shows a topology. It does nothing if that is drawn already. */
   update(topology, { trust = this.trust } = {}) {
     const [shape, look] = digests(topology, trust);
     const moved = shape !== this.shape;

@@ -6,15 +6,11 @@ import { on, ready, session, stateOf } from './state.js';
 /** most is the number of events that the page keeps. */
 export const most = 1000;
 
-/**
- * recent has the last events, newest first: at most `most`. state: loading, ready, denied, missing or error.
- * @type {import('./vendor/preact.js').Signal<{state: string, items: import('./state.js').LiveEvent[], error: any}>}
- */
+/** recent has the last events, newest first: at most `most`. state: loading, ready, denied, missing or error. */
 export const recent = signal({ state: 'loading', items: [], error: null });
 
 let begun = false;
 let rights = '';
-/** @type {import('./state.js').LiveEvent[]} */
 let waiting = [];
 let timer = 0;
 // A change is shown within 100 ms. What comes faster than a person can read is shown twice a second: new rows are what costs.

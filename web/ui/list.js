@@ -7,12 +7,7 @@ export const maxRows = 40;
 // Rows beyond the visible ones, so that scrolling shows no gap.
 const margin = 3;
 
-/**
- * windowOf returns the rows that are shown: [first, end).
- * @param {number} top  scrolled pixels
- * @param {number} height  pixels of the list
- * @param {number} row  pixels of a row
- */
+/** windowOf returns the rows that are shown: [first, end). Its arguments are pixels, and the number of all rows. */
 export function windowOf(top, height, row, count) {
   const visible = Math.min(Math.ceil(height / row) + 1, maxRows);
   const extra = Math.min(margin, Math.floor((maxRows - visible) / 2));
@@ -22,10 +17,7 @@ export function windowOf(top, height, row, count) {
 
 /**
  * VirtualList shows items in rows of one height, as a listbox: one row is active, the arrows, Page Up, Page Down, Home and End move it, Enter or
- * a click opens it.
- * @param {{items: any[], rowHeight: number, label: string, rowKey: (item: any) => string, row: (item: any, active: boolean) => any,
- *   rowLabel?: (item: any) => string, onOpen: (item: any) => void, testid?: string, initial?: string, onActive?: (key: string) => void}} props
- *   row returns content without controls; initial is the key of the row that is active first
+ * a click opens it. row returns content without controls; initial is the key of the row that is active first
  */
 export function VirtualList({ items, rowHeight, label, rowKey, row, rowLabel, onOpen, testid, initial = '', onActive }) {
   const id = useId();

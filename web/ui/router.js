@@ -6,7 +6,7 @@ import { signal } from './vendor/preact.js';
  * @typedef {{name: string, ref: string, query: URLSearchParams, hash: string}} Route
  */
 
-/** parse returns the Route of a hash. @returns {Route} */
+/** parse returns the Route of a hash. */
 export function parse(hash) {
   const text = hash.replace(/^#\/?/, '');
   const mark = text.indexOf('?');
@@ -32,7 +32,7 @@ addEventListener('hashchange', () => {
 
 /**
  * href returns the address of a view: href('agents', ref, {tab: 'td'}). The name of the view of one agent is agents, too.
- * @param {Record<string, any>} [query]  undefined, null and '' are left out
+ * query: undefined, null and '' are left out
  */
 export function href(name, ref, query) {
   const first = name === 'agent' ? 'agents' : name;

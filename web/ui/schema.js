@@ -245,12 +245,7 @@ export function variantName(variant, root) {
 
 let serial = 0;
 
-/**
- * A Draft is the state of one field: what was typed, not yet a value.
- * @typedef {{id: number, field: ReturnType<typeof field>, schema: any, depth: number, required: boolean, on: boolean, isNull: boolean,
- *   raw: boolean, text: string, index: string, items: Draft[], members: Map<string, Draft>, rows: {name: string, draft: Draft}[],
- *   picked: Set<number>, inner: Draft|null, file: string}} Draft
- */
+// A Draft is the state of one field: what was typed, not yet a value. Form.make has its members.
 
 /** A Form is a schema with its draft. */
 export class Form {

@@ -2,10 +2,7 @@
 import { batch, signal, useEffect, useMemo, useSignal } from './vendor/preact.js';
 import { get, hooks, isAbort, key, keyRights, request, send, setKey, stream } from './api.js';
 
-/**
- * session has the rights of the page: none (looks only), read, call or admin.
- * @type {import('./vendor/preact.js').Signal<{rights: 'none'|'read'|'call'|'admin', expires?: string, maker?: string}>}
- */
+/** session has the rights of the page: none (looks only), read, call or admin. */
 export const session = signal({ rights: keyRights() });
 
 /** notice is a message of the page about itself, or null. kind: info or warn. */
@@ -209,20 +206,14 @@ export function statusSoon() {
 
 // ---- Events ----
 
-/**
- * A LiveEvent is one event of GET /v1/events; kind gap: events are missing, load the data again.
- * @typedef {{seq?: number, at?: string, kind: string, did?: string, thing?: string, name?: string, code?: string, text?: string, id?: string, trace_id?: string}} LiveEvent
- */
+/** A LiveEvent is one event as in GET /v1/events; kind gap: events are missing, load the data again. */
 
-/** @type {Set<{kinds: string[], fn: (event: LiveEvent) => void}>} */
 const listeners = new Set();
 
 /**
  * on calls fn with each live event of the kinds: 'agent' stands for all agent.*, '*' for all. gap comes to every listener whose events
  * may be missing.
  * The function that it returns ends that.
- * @param {string|string[]} kinds
- * @param {(event: LiveEvent) => void} fn
  */
 export function on(kinds, fn) {
   const entry = { kinds: [].concat(kinds), fn };
@@ -238,7 +229,6 @@ function wants(kinds, event) {
 
 // Events wait for the next frame: 10,000 changes a second are one rendering each 16 ms.
 const maxWaiting = 5000;
-/** @type {LiveEvent[]} */
 let waiting = [];
 let frame = 0;
 
@@ -282,12 +272,9 @@ const channel = locks && 'BroadcastChannel' in globalThis ? new BroadcastChannel
 
 let lastSeq = 0;
 let leading = false;
-/** @type {AbortController|null} */
 let reading = null; // the stream that this tab reads
-/** @type {AbortController|null} */
 let turn = null; // ends the turn of this tab, or its place in the queue
 
-/** @type {() => void} */
 let opened = () => {};
 /** ready resolves when the live stream has begun, or after half a second without it: what is loaded then misses no event. */
 export const ready = new Promise((resolve) => {
@@ -494,18 +481,10 @@ export function start() {
 // ---- Documents of views ----
 
 /**
- * A Resource is a document of the API that a view shows.
- * state: loading, ready, denied (needs more rights), missing (no such route) or error. data stays while it is loaded again or an error came.
- * @typedef {{state: 'loading'|'ready'|'denied'|'missing'|'error', data: any, error: any, reload: () => void}} Resource
- */
-
-/**
- * useResource loads a document, again when the session changes, after a gap, and with events of the kinds in `on`, at most once in
- * `pace` ms. The same document is no change. A path of null loads nothing; nor does a page without the rights that the document needs.
- * @param {{params?: object, on?: string|string[], pace?: number, every?: number, load?: (path: string, options: object) => Promise<any>,
- *   only?: (event: LiveEvent) => boolean, rights?: string}} [options]
- *   every: also each so many ms while the page is visible; only: the events that count
- * @returns {Resource}
+ * useResource loads a document: {state, data, error, reload}. state is loading, ready, denied (needs more rights), missing (no such route) or error;
+ * data stays while it is loaded again or an error came. It is loaded again when the session changes, after a gap, with events of the kinds in `on`
+ * for which `only` is true, at most once in `pace` ms, and each `every` ms while the page is visible. The same document is no change. A path of null
+ * loads nothing; nor does a page without the rights that the document needs.
  */
 export function useResource(path, { params, on: kinds, pace = 1000, every = 0, load = get, only, rights: needs = 'none' } = {}) {
   const allowed = may(needs);

@@ -28,8 +28,6 @@ export function parseTiming(header) {
 /**
  * barsOf returns the bars of a call: finding the Thing, connecting, the host, and in it the agent; then the time to the first part and the whole.
  * The nodes have no common clock: the time on the way is taken as the same in both directions.
- * @param {{stages?: Record<string, number>, first_ms?: number, took_ms?: number}} call
- * @returns {{id: string, start: number, took: number}[]}
  */
 export function barsOf({ stages, first_ms: first, took_ms: took }) {
   const bars = [];

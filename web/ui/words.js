@@ -17,7 +17,6 @@ const locale = 'en-GB';
 /**
  * translations replaces texts, by their English form. English has none, so that the page does not load texts.js: another language is a
  * module with the same keys, loaded before the first view.
- * @type {Record<string, string>}
  */
 const translations = Object.create(null);
 

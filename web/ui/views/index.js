@@ -1,6 +1,4 @@
-// The views by the names of their routes. Each module exports the component by default.
-
-/** views maps a name to the function that loads its module. */
+/** views maps the name of a route to the function that loads its module, which exports the component by default. */
 export const views = {
   overview: () => import('./overview.js'),
   ask: () => import('./ask.js'),

@@ -41,10 +41,7 @@ function tidy(topology) {
   return { ...topology, nodes, links: (topology.links ?? []).filter((l) => typeof l?.from === 'string' && typeof l?.to === 'string') };
 }
 
-/**
- * patched applies events to a topology that are newer than it: peers that came and went. The next answer of the node has them all.
- * @param {{kind: string, did: string, name: string}[]} events
- */
+/** patched applies events to a topology that are newer than it: peers that came and went. The next answer of the node has them all. */
 function patched(topology, events) {
   const self = topology.nodes?.find((n) => n.self);
   if (!self || events.length === 0) return topology;
@@ -134,13 +131,13 @@ function Coverage({ topology }) {
 
 function Picture({ topology, trust, path, call, chosen, onChoose, node }) {
   const canvas = useRef(null);
-  const graph = useRef(/** @type {Graph|null} */ (null));
+  const graph = useRef(null);
   const panel = useRef(null);
   const now = useRef({ onChoose, chosen });
   now.current = { onChoose, chosen };
   const [bubble, setBubble] = useState(null);
   const [open, setOpen] = useState(0);
-  const [tones, setTones] = useState(/** @type {[string, number][]} */ ([]));
+  const [tones, setTones] = useState([]);
   useLayoutEffect(() => {
     const g = new Graph(canvas.current, {
       onChoose: (mark) => {
