@@ -86,8 +86,8 @@ func closure(t *testing.T, files map[string][]byte, name string, into map[string
 // Limits of the size of the page in gzip, in bytes.
 const (
 	maxFirst  = 60_000  // what the first view loads, without its charts
-	maxAll    = 300_000 // every file that the page can load
-	maxVendor = 60_000  // code of others
+	maxAll    = 160_000 // every file that the page can load
+	maxVendor = 20_000  // code of others
 )
 
 // TestSizes checks how much a browser loads, and that each module that is imported exists.
