@@ -5,6 +5,7 @@ import (
 	"context"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lmosd/lmosd/api"
@@ -79,14 +80,14 @@ func (j *Journal) newCall() *call {
 	}
 	c := log.pop()
 	log.lost = max(log.lost, c.seq)
-	*c = call{j: j, replied: c.replied}
+	*c = call{j: j, replied: c.replied, thing: c.thing, action: c.action} // begin compares with the texts
 	return c
 }
 
 // begin records a call that begins, and returns the message for the next stage.
 func (c *call) begin(m *interact.Message) *interact.Message {
 	c.started = time.Now()
-	c.id, c.thing, c.action, c.trace = m.ID[:min(len(m.ID), maxIDLength)], short(m.Thing), short(m.Name), m.TraceID()
+	c.id, c.thing, c.action, c.trace = m.ID[:min(len(m.ID), maxIDLength)], kept(c.thing, m.Thing), kept(c.action, m.Name), m.TraceID()
 	c.op, c.from, c.in, c.status = m.Type, m.From, int64(len(m.Data)), api.CallRunning
 	c.j.mu.Lock()
 	defer c.j.mu.Unlock()
@@ -102,6 +103,15 @@ func (c *call) begin(m *interact.Message) *interact.Message {
 	timed := *m // an action that outlives its consumer keeps it
 	timed.Timing = &interact.Timing{}
 	return &timed
+}
+
+// kept returns a copy of text that is not too long: text may be a part of a long request line. It is before if that is the same, so that the same calls
+// again allocate nothing.
+func kept(before, text string) string {
+	if text == before || len(text) > maxText && short(text) == before {
+		return before
+	}
+	return strings.Clone(short(text))
 }
 
 // listLocked appends a call to the list, in place of the oldest one.

@@ -3,9 +3,11 @@ package journal
 import (
 	"context"
 	"iter"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
@@ -58,6 +60,33 @@ func TestCallOfAnotherNode(t *testing.T) {
 			t.Errorf("got %+v, %+v", c, c.Stages)
 		}
 	})
+}
+
+// The texts of a call may be parts of a long request line, which the journal does not keep in memory.
+func TestCallsKeepNoRequests(t *testing.T) {
+	t.Parallel()
+	j := New()
+	line := "GET /things/urn:x:weather/properties/unit?" + strings.Repeat("x", 60<<10)
+	m := &interact.Message{Type: interact.ReadProperty, Thing: line[12:25], Name: line[37:41]}
+	for range 2 * maxCalls {
+		ask(t, j, m, answer)
+	}
+	texts := map[*byte]bool{}
+	for i := range j.calls.n {
+		c := *j.calls.at(i)
+		if c.thing != "urn:x:weather" || c.action != "unit" || unsafe.StringData(c.thing) == unsafe.StringData(m.Thing) || unsafe.StringData(c.action) == unsafe.StringData(m.Name) {
+			t.Fatalf("call %d has %q and %q of the request", i, c.thing, c.action)
+		}
+		texts[unsafe.StringData(c.thing)] = true
+	}
+	for range maxCalls {
+		ask(t, j, m, answer)
+	}
+	for i := range j.calls.n {
+		if !texts[unsafe.StringData((*j.calls.at(i)).thing)] {
+			t.Fatal("the same calls again were copied again")
+		}
+	}
 }
 
 func TestStatesOfCalls(t *testing.T) {
