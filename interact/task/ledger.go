@@ -203,8 +203,8 @@ func (f *invocation) reply(r *interact.Message, err error) bool {
 		if _, known := f.Get(r.ActionID); known && !f.of(r.ActionID, f.request.Thing) {
 			break // a run of another host
 		}
-		f.id = r.ActionID
-		f.add(f.ctx, Entry{ActionID: f.id, Thing: f.request.Thing, Action: f.request.Name, Began: f.began, State: r.Status, LastSeen: time.Now(),
+		f.id = strings.Clone(r.ActionID) // the texts may be parts of long ones
+		f.add(f.ctx, Entry{ActionID: f.id, Thing: strings.Clone(f.request.Thing), Action: strings.Clone(f.request.Name), Began: f.began, State: r.Status, LastSeen: time.Now(),
 			By: parseCaller(callerText(f.request.From))})
 	case f.id != "":
 		f.mark(f.ctx, f.id, r.Status, r.Time)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	ds "github.com/ipfs/go-datastore"
@@ -246,6 +247,24 @@ func TestLedgerIsOfThisNode(t *testing.T) {
 	tell(t, l, replying(nil, status("1", interact.StatusPending)), interact.ReadProperty)
 	if all := l.List(); len(all) != 0 {
 		t.Errorf("got %v", all)
+	}
+}
+
+// The texts of a message may be parts of a long request line, which an entry does not keep in memory.
+func TestLedgerKeepsNoRequests(t *testing.T) {
+	t.Parallel()
+	l := open(t, newDisk(), LedgerOptions{})
+	line := "POST /things/urn:x:oven/actions/bake?" + strings.Repeat("x", 60<<10)
+	id := strings.Repeat("1", 1<<10)[:1]
+	tell(t, l, replying(nil, status(id, interact.StatusPending)), interact.InvokeAction, func(m *interact.Message) { m.Thing, m.Name = line[13:23], line[32:36] })
+	e, ok := l.Get("1")
+	if !ok || e.Thing != "urn:x:oven" || e.Action != "bake" {
+		t.Fatalf("got %+v", e)
+	}
+	for name, texts := range map[string][2]string{"the Thing": {e.Thing, line[13:23]}, "the action": {e.Action, line[32:36]}, "the id": {e.ActionID, id}} {
+		if unsafe.StringData(texts[0]) == unsafe.StringData(texts[1]) {
+			t.Errorf("%s is a part of the request", name)
+		}
 	}
 }
 
