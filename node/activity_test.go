@@ -103,7 +103,7 @@ func TestActivityForTwoPrincipals(t *testing.T) {
 	if list, err := sees.Events(t.Context(), api.EventQuery{}); err != nil || !has(list.Items) {
 		t.Errorf("a list for who may: %+v, %v", list, err)
 	}
-	for _, kind := range []string{"call", "trust", "log", "trust.token"} {
+	for _, kind := range []string{"call", "trust", "trust.token"} {
 		if _, err := sees.Events(t.Context(), api.EventQuery{Types: []string{kind}}); codeOf(err) != interact.Forbidden {
 			t.Errorf("%s without full rights: %v", kind, err)
 		}
