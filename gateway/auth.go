@@ -219,10 +219,12 @@ func (g *guard) isPage(r *http.Request) bool {
 	return len(sites) > 0 || !g.isBridge(r.URL.Path)
 }
 
-// worksAgent reports whether a GET of r makes an agent or a bridge work: a property, events, the state of an action, a WebSocket.
+// worksAgent reports whether a GET of r makes an agent or a bridge work, or listens to agents: a property, events, the state of an action, a WebSocket.
 func (g *guard) worksAgent(r *http.Request) bool {
 	_, below := server.ThingID(r, "/things/")
-	return below != "" && below != "td" || r.URL.Path == socketRoute || g.isBridge(r.URL.Path)
+	path := r.URL.Path
+	ofGroup := strings.HasPrefix(path, "/v1/groups/") && strings.HasSuffix(path, "/events")
+	return below != "" && below != "td" || ofGroup || path == socketRoute || g.isBridge(path)
 }
 
 // isBridge reports whether a bridge serves a path.

@@ -134,6 +134,8 @@ func TestGroups(t *testing.T) {
 		"a session that calls reads":      {path: "/v1/groups/claims", header: caller, status: 200},
 		"a session that calls sends":      {method: http.MethodPost, path: "/v1/groups/claims/events", header: asJSON(caller), body: send, status: 403, code: "LMOS-1403"},
 		"a session that calls listens":    {path: "/v1/groups/claims/events", header: caller, status: 403, code: "LMOS-1403"},
+		"a page without a session":        {path: "/v1/groups/claims/events", header: map[string]string{"Sec-Fetch-Site": "same-origin"}, status: 401, code: "LMOS-1401"},
+		"a page looks":                    {path: "/v1/groups/claims", header: map[string]string{"Sec-Fetch-Site": "same-origin"}, status: 200},
 		"a session of all rights sends":   {method: http.MethodPost, path: "/v1/groups/claims/events", header: asJSON(all), body: send, status: 200},
 		"a caller through a proxy":        {path: "/v1/groups/claims", header: map[string]string{"X-Forwarded-For": "192.0.2.1"}, status: 403, code: "LMOS-1403"},
 		"a change that is no JSON":        {method: http.MethodPost, path: "/v1/groups/claims/change", header: asJSON(asAdmin), body: `{`, status: 400, code: "LMOS-1400"},
