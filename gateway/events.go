@@ -167,11 +167,11 @@ func (g *Gateway) listEvents(ctx context.Context, q *eventRequest) (items []api.
 		case q.since > 0 && (len(items) > q.limit || more && len(items) == q.limit):
 			last := len(items) > q.limit && items[q.limit].Seq == items[q.limit-1].Seq // of another source
 			items = items[:q.limit]
-			cursor := items[q.limit-1].Seq
+			cursor := cmp.Or(items[q.limit-1].Seq, items[q.limit-1].To) // a gap has no number
 			if last {
 				cursor--
 			}
-			return items, strconv.FormatUint(cursor, 10), s.upTo
+			return items, strconv.FormatUint(cursor, 10), cursor // upTo may be the number of an event that the caller may not see
 		}
 		if !more || ctx.Err() != nil {
 			return items, "", s.upTo

@@ -170,6 +170,18 @@ func TestPagesOfEvents(t *testing.T) {
 	if peers != 700 || agents < 350 || agents > 360 {
 		t.Errorf("got %d events of peers and %d of agents", peers, agents)
 	}
+	m.Journal().Add(api.NodeEvent{Kind: api.EventTrustChanged})
+	// A page that is not the last one names no event that its caller may not see, and one of only a gap continues after that.
+	anyone := dial(t, r.url, "")
+	for since, want := range map[uint64]string{begin: api.EventPeerConnected, 1: api.EventGap} {
+		list, err := anyone.Events(t.Context(), api.EventQuery{Since: since, Limit: 1, Types: []string{"peer"}})
+		if err != nil || len(list.Items) != 1 || list.Items[0].Kind != want || list.Next != fmt.Sprint(list.Latest) || list.Latest != max(list.Items[0].Seq, list.Items[0].To) {
+			t.Fatalf("after %d: %+v, %v", since, list, err)
+		}
+		if list, err = anyone.Events(t.Context(), api.EventQuery{Since: list.Latest, Limit: 1, Types: []string{"peer"}}); err != nil || len(list.Items) != 1 {
+			t.Errorf("after that: %+v, %v", list, err)
+		}
+	}
 	list, err := c.Events(t.Context(), api.EventQuery{Limit: 3, Types: []string{"peer"}})
 	if err != nil || len(list.Items) != 3 || list.Items[2].Text != "699" || list.Next != "" || list.Latest < list.Items[2].Seq {
 		t.Errorf("the newest: %+v, %v", list, err)
