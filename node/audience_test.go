@@ -18,7 +18,7 @@ func TestRestrictedThingIsNotAnnounced(t *testing.T) {
 	a, b := start(t, o), start(t, quiet())
 	connect(t, b, a)
 	hidden := []byte(strings.Replace(string(tool("Hidden", "urn:x:hidden")), "{", `{"lmosd:visibility":"private",`, 1))
-	until(t, "they are meshed", func() bool { return a.mesh.gossip.Peers() == 1 && a.mesh.dht.Size() == 1 })
+	meshed(t, a)
 	p, err := a.Publish(t.Context(), hidden)
 	if err != nil || p.Pending || p.Replicas != 0 || p.GossipPeers != 0 {
 		t.Fatalf("got %+v, %v", p, err)

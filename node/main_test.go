@@ -160,6 +160,12 @@ func connected(t testing.TB, n int) []*running {
 	return nodes
 }
 
+// meshed waits until a node has another one in the DHT and for gossip: what it announces then has a receiver.
+func meshed(t testing.TB, n *running) {
+	t.Helper()
+	until(t, "the node is meshed", func() bool { return n.mesh.gossip.Peers() > 0 && n.mesh.dht.Size() > 0 })
+}
+
 func connect(t testing.TB, from, to *running) {
 	t.Helper()
 	if err := from.Client().Connect(t.Context(), to.Addrs()[0]); err != nil {

@@ -67,6 +67,7 @@ func TestFromPublishToWithdrawal(t *testing.T) {
 	if out, _, err := caller.Read(t.Context(), ref, ""); err != nil || !jsonEqual(out, `{"state":"written","version":"1"}`) {
 		t.Errorf("all properties are %s, %v", out, err)
 	}
+	meshed(t, host)
 	p, err := host.Client().Unpublish(t.Context(), "echo")
 	if err != nil || !p.Withdrawn || p.Ref != ref || p.GossipPeers != 1 {
 		t.Errorf("got %+v, %v; want it withdrawn and told", p, err)

@@ -12,6 +12,7 @@ import (
 // moveOf moves a thing from one node to another.
 func moveOf(t testing.TB, from *running, ref, to, successor string) {
 	t.Helper()
+	meshed(t, from)
 	p, err := from.Client().Move(t.Context(), ref, to)
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ func TestPublishContinuesWithoutItsCaller(t *testing.T) {
 func TestResultOfAPublication(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)
-	until(t, "they are meshed", func() bool { return nodes[0].mesh.gossip.Peers() == 1 && nodes[0].mesh.dht.Size() == 1 })
+	meshed(t, nodes[0])
 	p, err := nodes[0].Publish(t.Context(), tool("Echo", ""))
 	if err != nil || p.Pending || p.Replicas != 1 || p.Wanted != 1 || p.GossipPeers != 1 || !p.Created || p.Withdrawn {
 		t.Errorf("got %+v, %v; want it told to the other node in both ways", p, err)
@@ -60,7 +60,7 @@ func TestConcurrentPublications(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)
 	// Publications before the nodes are meshed are repeated 15 seconds later, under a new number.
-	until(t, "they are meshed", func() bool { return nodes[0].mesh.gossip.Peers() == 1 && nodes[0].mesh.dht.Size() == 1 })
+	meshed(t, nodes[0])
 	var g sync.WaitGroup
 	for w := range 4 {
 		g.Go(func() {
