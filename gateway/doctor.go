@@ -280,7 +280,7 @@ func (d *diagnosis) directory() {
 		d.add("directory", api.CheckWarn, "%.0f%% full", fill).Hint = "raise directory.max_things"
 		return
 	}
-	d.add("directory", api.CheckPass, "%d agents of this node and %d of others, %.0f%% full", d.status.Agents.Local, d.status.Agents.Known, fill)
+	d.add("directory", api.CheckPass, "agents: %d known, of which %d of this node; %.0f%% full", d.status.Agents.Known, d.status.Agents.Local, fill)
 }
 
 // organization checks the credential of the node, and what is known of the members.

@@ -29,7 +29,7 @@ func TestDemo(t *testing.T) {
 		}
 	}
 	contains(t, r.out, "Rain in Bonn? Light rain, 12 °C, until 16:00.", "the document or its proof was changed after signing\n",
-		"\n\n9 of 9 steps passed in ")
+		"; console: http://127.0.0.1:", "\n\n9 of 9 steps passed in ")
 	contains(t, r.errors, "next: lmosd testnet up -n 5 --demo-agents")
 	nothingLeft(t, x)
 }

@@ -224,8 +224,11 @@ func (d *demo) start(ctx context.Context) (string, error) {
 		return "", err
 	}
 	d.weather, err = startWeather(ctx, d.dir)
-	return "three processes and the weather agent as a fourth; 1 – 2 – 3 in a line", err
+	return "three processes and the weather agent as a fourth; 1 – 2 – 3 in a line; console: " + consoleOf(d.net.Members[0].API), err
 }
+
+// consoleOf returns the address of the console of a node.
+func consoleOf(api string) string { return api + "/console/" }
 
 func (d *demo) publish(ctx context.Context) (detail string, err error) {
 	if d.first, err = d.net.Members[0].Publish(ctx, d.weather.td); err != nil {

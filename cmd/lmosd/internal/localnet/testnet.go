@@ -135,6 +135,9 @@ func (b *bed) up(ctx context.Context, o upOptions) error {
 	if err := b.showNet(ctx, s); err != nil {
 		return err
 	}
+	if b.ForPeople() {
+		b.Talk.Line("console: " + consoleOf(s.Nodes[0].API))
+	}
 	b.Next(b.line("exec 2 -- find"), b.line("exec 1 -- console"), b.line("logs"), b.line("down"))
 	return nil
 }
