@@ -207,7 +207,7 @@ function Legend({ tones, path, call }) {
     <li><${Key} d="M8 1a7 7 0 1 1 0 14A7 7 0 0 1 8 1M8 4a4 4 0 1 1 0 8 4 4 0 0 1 0-8" />${t('Partner')}</li>
     <li><${Key} d="M0 8h4M6.5 8h4M13 8h3" />${t('Relayed')}</li>
     <li><${Key} d="M8 4a4 4 0 1 1 0 8 4 4 0 0 1 0-8" wide />${t('Hollow: not reachable')}</li>
-    ${path.length > 1 && html`<li><${Key} d="M0 8h16" wide />${t('Path of the last call: {name}', { name: clean([call?.name, call?.action].filter(Boolean).join('.') || call?.thing, 60) })}</li>`}
+    ${path.length > 1 && html`<li class="mesh-path"><${Key} d="M0 8h16" wide />${t('Path of the last call: {name}', { name: clean([call?.name, call?.action].filter(Boolean).join('.') || call?.thing, 60) })}</li>`}
   </ul>`;
 }
 
