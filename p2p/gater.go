@@ -33,6 +33,7 @@ type gater struct {
 	filter   []netip.Prefix      // addresses that may not be dialled
 	public   bool                // private addresses may not: those of untrusted peers lead to hosts of other networks
 	avoids   atomic.Pointer[relay.Circuits]
+	closing  atomic.Bool // the host ends: it dials no peer any more
 
 	mu     sync.Mutex
 	banned map[peer.ID]time.Time // end of the ban; at most maxBanned; owned by mu
@@ -100,8 +101,9 @@ func (g *gater) isBanned(id peer.ID, now time.Time) bool {
 	return now.Before(g.banned[id])
 }
 
-// InterceptPeerDial rejects keys that a node cannot have.
-func (g *gater) InterceptPeerDial(p peer.ID) bool { return g.admit(p) }
+// InterceptPeerDial rejects keys that a node cannot have, and all dials of a host that ends: a direct dial that begins while the network closes its
+// transports ends the process (swarm.nonProxyAddr of go-libp2p 0.51).
+func (g *gater) InterceptPeerDial(p peer.ID) bool { return !g.closing.Load() && g.admit(p) }
 
 // InterceptAddrDial rejects addresses that only a hostile record contains: loopback (unless the profile allows it), link-local
 // (metadata servers of clouds), unspecified and multicast addresses; one at which another node has answered; and, for a while, relays whose limits

@@ -260,3 +260,25 @@ func TestAddressesOfOthersAreDialedOnce(t *testing.T) {
 		})
 	}
 }
+
+// A host that ends begins no dial, also before its network is closed.
+func TestEndingHostsDialNoPeer(t *testing.T) {
+	t.Parallel()
+	to := started(t, Options{Listen: []string{anyTCP}})
+	h, err := New(Options{Key: didtest.NewKey(), Network: "test", Loopback: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !h.gater.InterceptPeerDial(to.ID()) {
+		t.Fatal("the peer would not be dialed")
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if h.gater.InterceptPeerDial(to.ID()) {
+		t.Error("a host that has ended would dial")
+	}
+	if err := dial(t, h, to); err == nil || !IsLocalFailure(err) {
+		t.Errorf("got %v, want a failure of this host", err)
+	}
+}

@@ -244,6 +244,7 @@ func (h *Host) RefusedBefore(id peer.ID) bool { return h.refused.has(id) }
 // Close closes the host, then its parts, in reverse.
 func (h *Host) Close() error {
 	var errs []error
+	h.gater.closing.Store(true)
 	if h.BasicHost != nil { // New succeeded
 		if h.reach.mapper != nil { // first: the library forgets a mapping without a request if its listener ends at the same time
 			errs = append(errs, h.reach.mapper.Close())
