@@ -63,6 +63,8 @@ func changes(t *testing.T, n int) float64 {
 		took = append(took, ms)
 		own.close()
 		cancel()
+		p.wait("the visitor is gone", "!document.querySelector('main').innerText.includes("+quote(title)+")")
+		p.eval("new Promise((resolve) => setTimeout(() => resolve(true), 500))") // of many changes, the page shows four a second
 	}
 	slices.Sort(took)
 	return took[len(took)/2]
