@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -70,6 +71,8 @@ func answerThroughNodes(t *testing.T, m *testmesh.Mesh) {
 	d := m.Known(t, "helper")
 	var states []string
 	var output string
+	var answering sync.WaitGroup
+	defer answering.Wait()
 	for r, err := range testmesh.InProcess(m.Consumer).Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: "talk", ID: interact.NewID(), Data: []byte(`"ask"`)}) {
 		if err != nil {
 			t.Fatal(err)
@@ -85,12 +88,12 @@ func answerThroughNodes(t *testing.T, m *testmesh.Mesh) {
 		}
 		output = ""
 		answers, _ := json.Marshal(interact.Answers{"message": {Action: interact.Accept, Content: []byte(`"Bonn"`)}})
-		go func() {
+		answering.Go(func() {
 			if _, err := interact.Call(context.Background(), testmesh.InProcess(m.Consumer), &interact.Message{Type: interact.ContinueAction, Thing: d.Ref(), Name: "talk",
 				ActionID: r.ActionID, Data: answers}); err != nil {
 				t.Error(err)
 			}
-		}()
+		})
 	}
 	if output != `"in Bonn"` || !slices.Contains(states, "input-required") || states[len(states)-1] != "completed" {
 		t.Errorf("the states are %v, the output %s", states, output)
