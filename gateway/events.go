@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"iter"
 	"math"
 	"net/http"
@@ -18,7 +17,6 @@ import (
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/internal/sse"
 	"github.com/lmosd/lmosd/journal"
 	"github.com/lmosd/lmosd/td"
@@ -211,12 +209,7 @@ func (g *Gateway) watchEvents(w http.ResponseWriter, r *http.Request, q eventReq
 		}
 		return e.Send("", id, data)
 	})
-	switch lost, ok := errors.AsType[*interact.Error](context.Cause(r.Context())); {
-	case ok: // the rights of the client have ended
-		problem.Send(e, lost)
-	case g.streamCtx.Err() != nil:
-		problem.Send(e, errShuttingDown())
-	}
+	g.endEvents(r, e)
 	return nil
 }
 

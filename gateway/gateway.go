@@ -2,7 +2,8 @@
 //
 // mux.go lists the routes, auth.go decides who may use them, and serve.go runs each handler. The handlers are in the files of their
 // resources: node.go, find.go, publish.go, hosting.go, policy.go, trust.go, groups.go, accesstokens.go, paths.go, tasks.go, route.go (POST /v1/route),
-// things.go (interactions).
+// things.go (interactions); agents.go, topology.go, events.go and calls.go (what the console shows), operator.go, logs.go and doctor.go (for operators),
+// console.go (the page and its sessions).
 package gateway
 
 import (
