@@ -18,8 +18,10 @@ import (
 // groups are the headings of lmosd --help.
 var groups = []*cobra.Group{
 	{ID: "use", Title: "USE THE MESH"},
+	{ID: "clients", Title: "USE FROM AI CLIENTS"},
 	{ID: "offer", Title: "OFFER AGENTS"},
 	{ID: "node", Title: "THE NODE"},
+	{ID: "trust", Title: "TRUST"},
 	{ID: "operate", Title: "OPERATE"},
 	{ID: "develop", Title: "DEVELOP"},
 }
@@ -30,7 +32,7 @@ func newRootCommand(a *app, args ...string) *cobra.Command {
 		Use:   "lmosd",
 		Short: "Agents that find and call each other, peer to peer, without a registry.",
 		Example: `  lmosd run                                               start a node
-  lmosd find --capability urn:example:weather:forecast    find agents
+  lmosd find weather                                      find agents
   lmosd call weather getWeather question="Rain in Bonn?"  call an action`,
 		Args: cli.Subcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -105,15 +107,15 @@ func allCommands() []command {
 		{"node", "net", newNetCommand},
 		{"node", "events", newEventsCommand},
 		{"node", "calls", newCallsCommand},
-		{"operate", "audit", console(auditcmd.NewCommand)},
+		{"trust", "audit", console(auditcmd.NewCommand)},
 		{"operate", "bridges", newBridgesCommand},
 		{"operate", "config", newConfigCommand},
-		{"operate", "logs", newLogsCommand},
-		{"operate", "group", newGroupCommand},
-		{"operate", "org", newOrgCommand},
-		{"operate", "policy", newPolicyCommand},
-		{"operate", "token", newTokenCommand},
-		{"operate", "trust", newTrustCommand},
+		{"node", "logs", newLogsCommand},
+		{"trust", "group", newGroupCommand},
+		{"trust", "org", newOrgCommand},
+		{"trust", "policy", newPolicyCommand},
+		{"trust", "token", newTokenCommand},
+		{"trust", "trust", newTrustCommand},
 		{"develop", "demo", func(a *app) *cobra.Command {
 			return annotate(localnet.NewDemoCommand(a.Console), cli.ScopeLocal, cli.ReadOnly)
 		}},
@@ -122,8 +124,8 @@ func allCommands() []command {
 		}},
 		{"develop", "errors", console(errcatalog.NewCommand)},
 		{"develop", "version", newVersionCommand},
-		{"develop", "mcp", newMCPCommand},
-		{"develop", "install", console(install.NewCommand)},
+		{"clients", "mcp", newMCPCommand},
+		{"clients", "install", console(install.NewCommand)},
 		{"develop", "completion", newCompletionCommand},
 		{"develop", "weather-agent", func(*app) *cobra.Command { return localnet.NewWeatherCommand() }},
 	}

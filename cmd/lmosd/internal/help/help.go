@@ -89,61 +89,16 @@ func Print(to *cli.Console, cmd *cobra.Command) {
 }
 
 func rootPage(b *strings.Builder, root *cobra.Command) {
-	fmt.Fprintf(b, "%s\n\n%s\n", root.Short, root.Example)
+	fmt.Fprintf(b, "%s\n\n%s\n\n", root.Short, root.Example)
 	for _, g := range root.Groups() {
-		fmt.Fprintf(b, "\n%s\n", g.Title)
-		for _, c := range root.Commands() {
-			if name, short := onFirstPage(c); c.GroupID == g.ID && c.IsAvailableCommand() && name != "" {
-				fmt.Fprintf(b, "  %-19s%s\n", name, short)
-			}
-		}
+		fmt.Fprintf(b, "%s\n", g.Title)
+		writeRows(b, root, g.ID)
 	}
-	b.WriteString("\nEVERY COMMAND\n")
+	b.WriteString("EVERY COMMAND\n")
 	for line := range strings.Lines(root.PersistentFlags().FlagUsages()) {
 		b.WriteString(strings.TrimPrefix(line, "  "))
 	}
 	fmt.Fprintf(b, "\nlmosd help <command>, or a topic: %s\n", strings.Join(topicNames(), ", "))
-}
-
-// onFirstPage returns the line of a command; some commands share a line, so that the page fits.
-func onFirstPage(c *cobra.Command) (name, short string) {
-	switch c.Name() {
-	case "call":
-		return "call|delegate", "call an action of an agent, or let another node call it for a while"
-	case "expose":
-		return "expose|login", "expose a command, an MCP server or a web server; log in to it"
-	case "find":
-		return "find|route", "find agents by capability, or select one for a task"
-	case "read":
-		return "read|write", "read or write a property of an agent"
-	case "ping":
-		return "ping|trace", "measure the round trip to an agent, or the stages of one call"
-	case "publish":
-		return "publish|unpublish", "publish an agent by its Thing Description; withdraw it"
-	case "install":
-		return "install|mcp", "add the mesh to an MCP client; the command that the client starts"
-	case "demo":
-		return "demo|testnet", "run a scripted demo, or a local test network"
-	case "completion":
-		return "completion|version", "print the completion script of a shell; the version of this program"
-	case "run":
-		return "run|console", "run the node of this host, in the foreground; open its page in a browser"
-	case "events":
-		return "events|calls", "print what happened at the node; list its last calls, with their stages"
-	case "status":
-		return "status|doctor", "show the state of the node; check what does not work"
-	case "audit":
-		return "audit|logs", "the log of decisions and changes; the log records of the node, and their levels"
-	case "config":
-		return "config|bridges", "show, check and describe the configuration; list the bridges"
-	case "peers":
-		return "peers|net", "list or connect nodes; show how others reach this one"
-	case "org":
-		return "org|trust", "organizations: members, partners, invitations, revocation"
-	case "bridges", "console", "doctor", "logs", "calls", "net", "delegate", "login", "logout", "route", "write", "trace", "trust", "unpublish", "version", "mcp", "testnet", "move":
-		return "", ""
-	}
-	return c.Name(), c.Short
 }
 
 func commandPage(b *strings.Builder, cmd *cobra.Command) {

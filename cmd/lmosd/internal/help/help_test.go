@@ -34,7 +34,7 @@ func help(t *testing.T, line string) (string, error) {
 func TestPages(t *testing.T) {
 	t.Parallel()
 	for line, wants := range map[string][]string{
-		"--help":          {"Agents.\n\n  lmosd call\n\nUSE\n  call|delegate      call an action of an agent, or let", "\nEVERY COMMAND\n", "topic: config, environment, exit-codes"},
+		"--help":          {"Agents.\n\n  lmosd call\n\nUSE\n  call                 call an action; follow", "\nEVERY COMMAND\n", "topic: config, environment, exit-codes"},
 		"help":            {"Agents.\n"},
 		"help call":       {"Call an agent.\n\nUsage:\n  lmosd call <agent>", "\nFlags:\n      --async   do not wait\n", "See also: lmosd find, lmosd task\n"},
 		"help exit-codes": {"\n    0   ok\n"},
