@@ -107,6 +107,12 @@ func (c *Client) Status(ctx context.Context) (*Status, error) {
 	return get[Status](ctx, c, "/v1/status")
 }
 
+// Ready returns nil if the node serves (GET /readyz), else the reason.
+func (c *Client) Ready(ctx context.Context) error {
+	_, err := get[json.RawMessage](ctx, c, "/readyz")
+	return err
+}
+
 // Identity returns the DID, PeerID and DID document of the node.
 func (c *Client) Identity(ctx context.Context) (*Identity, error) {
 	return get[Identity](ctx, c, "/v1/id")

@@ -21,6 +21,7 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/configcmd"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/keys"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/service"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
 	"github.com/lmosd/lmosd/did"
@@ -104,6 +105,7 @@ func (a *app) serve(ctx context.Context, c *configs.Config, ready string, start 
 	defer gcpace.Start(int64(c.Mesh.Limits.Memory))()
 	defer time.AfterFunc(settled, debug.FreeOSMemory).Stop()
 	defer context.AfterFunc(ctx, a.stopping)()
+	defer service.Notify(ctx, n.Client(), o.Log)()
 	err = errors.Join(n.Run(ctx), n.Close(), withdrawReady(ready))
 	if err == nil && a.Talk.TTY {
 		a.Talk.Line("stopped")

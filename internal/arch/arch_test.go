@@ -20,7 +20,7 @@ const module = "github.com/lmosd/lmosd"
 // other.
 var rows = [][]string{
 	// Helpers that know no type of lmosd.
-	{"interact/coap/coaptest", "internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/opaque", "internal/backoff", "internal/boundedmap", "internal/cbor", "internal/gcpace", "internal/heap", "internal/keylock", "internal/poll", "internal/netns", "internal/liveheap", "internal/testmain", "internal/tlstest", "internal/a2atest", "internal/netguard", "internal/pipenet", "internal/httpbody", "internal/sse", "internal/textmatch", "internal/yamltext", "internal/lazyregexp",
+	{"interact/coap/coaptest", "internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/sdnotify", "internal/opaque", "internal/backoff", "internal/boundedmap", "internal/cbor", "internal/gcpace", "internal/heap", "internal/keylock", "internal/poll", "internal/netns", "internal/liveheap", "internal/testmain", "internal/tlstest", "internal/a2atest", "internal/netguard", "internal/pipenet", "internal/httpbody", "internal/sse", "internal/textmatch", "internal/yamltext", "internal/lazyregexp",
 		"cmd/lmosd/internal/terminal"},
 	{"telemetry/recentlog", "internal/confusable", "internal/storage", "internal/streamserver", "internal/openai", "internal/weblocation", "testnet/simnet"}, // use internal/lazyregexp, textmatch, atomicfile, ratelimit, backoff, httpbody
 	{"did"},
@@ -56,7 +56,7 @@ var rows = [][]string{
 	{"cmd/lmosd/internal/cli", "cmd/lmosd/internal/printer", "testnet/nat"}, // the last one starts processes as testnet does
 	{"cmd/lmosd/internal/configcmd", "cmd/lmosd/internal/input", "cmd/lmosd/internal/help", "cmd/lmosd/internal/localnet",
 		"cmd/lmosd/internal/mcpclients", "cmd/lmosd/internal/stdio", "cmd/lmosd/internal/errcatalog"},
-	{"cmd/lmosd/internal/prompt", "cmd/lmosd/internal/validate", "cmd/lmosd/internal/install", "cmd/lmosd/internal/keys", "cmd/lmosd/internal/login", "cmd/lmosd/internal/nodeaddr", "cmd/lmosd/internal/render", "cmd/lmosd/internal/verify"},
+	{"cmd/lmosd/internal/prompt", "cmd/lmosd/internal/validate", "cmd/lmosd/internal/install", "cmd/lmosd/internal/keys", "cmd/lmosd/internal/login", "cmd/lmosd/internal/nodeaddr", "cmd/lmosd/internal/render", "cmd/lmosd/internal/service", "cmd/lmosd/internal/verify"},
 	{"cmd/lmosd/internal/auditcmd"}, // opens the key of the node
 	{"cmd/lmosd", "examples/agents/go"},
 }
@@ -96,6 +96,7 @@ var moduleHomes = []struct {
 	{"github.com/mr-tron/base58", []string{"did"}, "multibase encodes keys; other packages call did"},
 	{"github.com/hyperledger/aries-framework-go", []string{"did/aries"}, "archived: isolated, removable by a build tag"},
 	{"github.com/piprate/json-gold", []string{"did/aries"}, "the loader of the contexts that aries reads"},
+	{"github.com/coreos/go-systemd/v22", []string{"internal/sdnotify"}, "the notify protocol of systemd"},
 	{"github.com/google/renameio/v2", []string{"internal/atomicfile"}, "files are replaced in one way"},
 	{"github.com/santhosh-tekuri/jsonschema/v6", []string{"td/schema"}, "the oracle of its tests; the program does not use it"},
 	{"go.mau.fi/util", []string{"internal/confusable"}, "which characters look alike, by the table of Unicode"},
