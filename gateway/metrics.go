@@ -20,6 +20,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/journal"
+	"github.com/lmosd/lmosd/td"
 )
 
 // Metrics counts the work of a node, for GET /metrics (names begin with lmosd_) and [Status.Calls]. No label contains a peer, DID, Thing or
@@ -32,6 +33,7 @@ type Metrics struct {
 	requestSeconds *prometheus.HistogramVec
 	publishes      *prometheus.CounterVec
 	events         *prometheus.CounterVec
+	finds          *prometheus.CounterVec
 	findSeconds    prometheus.Histogram
 
 	journal *journal.Journal
@@ -64,6 +66,7 @@ func NewMetrics() *Metrics {
 		publishes:      counter("td_publish_total", "Requests for a publication, by result.", "result"),
 		events: counter("events_total", "Events and readings for HTTP consumers, by the kind of delivery, sent or dropped.",
 			"kind", "dropped"),
+		finds: counter("finds_total", "Searches, by coverage: partial if a queried peer has not answered or a limit ended the search.", "coverage"),
 		findSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lmosd_find_seconds",
 			Help: "Duration of searches.", Buckets: buckets}),
 	}
@@ -75,7 +78,10 @@ func NewMetrics() *Metrics {
 			m.events.WithLabelValues(kind, dropped) // export zeros, too
 		}
 	}
-	m.registry.MustRegister(m.calls, m.callSeconds, m.requests, m.requestSeconds, m.publishes, m.events, m.findSeconds, inFlight,
+	for _, complete := range []bool{true, false} {
+		m.finds.WithLabelValues(coverageLabel(complete))
+	}
+	m.registry.MustRegister(m.calls, m.callSeconds, m.requests, m.requestSeconds, m.publishes, m.events, m.finds, m.findSeconds, inFlight,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -330,11 +336,16 @@ func (m *Metrics) requestsOf(k requestKind) requestSeries {
 	return s
 }
 
-// published counts one publication: ok, pending (no other node has it yet), or its error.
+// published counts one publication: ok, under_replicated (fewer than half of the wanted DHT servers stored it), pending (no other node has it
+// yet), or its error.
 func (m *Metrics) published(p *api.Publication, err error) {
 	result := results[resultOf(err)]
-	if err == nil && p.Pending {
+	switch {
+	case err != nil:
+	case p.Pending:
 		result = "pending"
+	case 2*p.Replicas < p.Wanted:
+		result = "under_replicated"
 	}
 	m.publishes.WithLabelValues(result).Inc()
 }
@@ -344,7 +355,18 @@ func (m *Metrics) event(kind string, dropped bool) {
 	m.events.WithLabelValues(kind, strconv.FormatBool(dropped)).Inc()
 }
 
-func (m *Metrics) found(took time.Duration) { m.findSeconds.Observe(took.Seconds()) }
+// found counts one search.
+func (m *Metrics) found(took time.Duration, c td.Coverage) {
+	m.findSeconds.Observe(took.Seconds())
+	m.finds.WithLabelValues(coverageLabel(c.Complete())).Inc()
+}
+
+func coverageLabel(complete bool) string {
+	if complete {
+		return "complete"
+	}
+	return "partial"
+}
 
 // A Counter is a counter of a part of the node since it started.
 type Counter struct {
@@ -378,6 +400,8 @@ var (
 	peersDesc = desc("peers", "Connected nodes.", "direction", "transport")
 	agentDesc = desc("agents", "Descriptions in the index.", "source")
 	fillDesc  = desc("directory_fill", "Fraction of the index that records of other nodes occupy.")
+	warnDesc  = desc("health_warnings", "Warnings of the node that hold now, by code.", "code", "severity")
+	untilDesc = desc("expiry_timestamp_seconds", "The end of validity, as Unix time: of the certificate of the API, and of the membership of the node.", "of")
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -386,7 +410,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{buildInfo, readyDesc, peersDesc, agentDesc, fillDesc} {
+	for _, d := range []*prometheus.Desc{buildInfo, readyDesc, peersDesc, agentDesc, fillDesc, warnDesc, untilDesc} {
 		ch <- d
 	}
 }
@@ -413,6 +437,31 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for labels, n := range peers {
 		gauge(peersDesc, n, labels[0], labels[1])
 	}
+	for labels, n := range countWarnings(s.Warnings) {
+		gauge(warnDesc, n, labels[0], labels[1])
+	}
+	if c.g.cert != nil {
+		if cert, err := c.g.cert.get(nil); err == nil {
+			gauge(untilDesc, float64(cert.Leaf.NotAfter.Unix()), "certificate")
+		}
+	}
+	if c.g.o.Trust != nil {
+		if org, err := c.g.o.Trust.Organization(); err == nil && !org.Until.IsZero() {
+			gauge(untilDesc, float64(org.Until.Unix()), "membership")
+		}
+	}
+}
+
+// countWarnings returns the number of warnings by code and severity. Codes without a warning have a zero, so that a rule can name each.
+func countWarnings(ws []api.Warning) map[[2]string]float64 {
+	n := map[[2]string]float64{}
+	for _, k := range api.WarningKinds() {
+		n[[2]string{k.Code, k.Severity}] = 0
+	}
+	for _, w := range ws {
+		n[[2]string{w.Code, w.Severity}]++
+	}
+	return n
 }
 
 // A counterCollector exports the Counters of the options. It describes no metric, so that the registry accepts all.

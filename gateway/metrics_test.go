@@ -190,7 +190,7 @@ func TestMetricNames(t *testing.T) {
 func checkLabels(t *testing.T, body string) {
 	t.Helper()
 	allowed := []string{"op", "protocol", "result", "stage", "kind", "dropped", "route", "code", "le", "source", "direction", "transport",
-		"version", "goversion", "commit", "quantile"}
+		"version", "goversion", "commit", "quantile", "coverage", "severity", "of"}
 	for _, m := range regexp.MustCompile(`(?m)^(\w+)\{([^}]*)\}`).FindAllStringSubmatch(body, -1) {
 		for _, l := range regexp.MustCompile(`(\w+)="([^"]*)"`).FindAllStringSubmatch(m[2], -1) {
 			if strings.HasPrefix(m[1], "lmosd_") && !slices.Contains(allowed, l[1]) {

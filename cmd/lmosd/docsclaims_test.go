@@ -107,7 +107,7 @@ var claims = []claim{
 	{"docs/operations.md", "under 16 MiB of disk are free", "internal/storage/storage.go", "MinFree   = 16 << 20"},
 	{"docs/operations.md", "more than 5 minutes off the median of three or more peers", "node/status/clock.go", "skewRefuse = 5 * time.Minute"},
 	{"docs/operations.md", "else within 5 minutes", "directory/reachability/probe.go", "probeLast    = 5 * time.Minute"},
-	{"docs/operations.md", "is retried for 20 seconds", "telemetry/telemetry.go", "retryTimeout  = 20 * time.Second"},
+	{"docs/observability.md", "is retried for 20 seconds", "telemetry/telemetry.go", "retryTimeout  = 20 * time.Second"},
 	{"docs/operations.md", "of up to 64 MiB each", "audit/audit.go", "maxFile     = 64 << 20"},
 	{"docs/operations.md", "(128 at once), and 4 lines per second", "audit/window.go", "Burst: 128, Rate: 1}, total: ratelimit.Limit{Burst: 4096, Rate: 4}"},
 	{"docs/operations.md", "15 MB an hour: 10 files hold the denials of 44 hours", "audit/window.go", "are 15 MB an hour: 10 files hold the denials of 44 hours"},
@@ -181,7 +181,7 @@ func TestClaims(t *testing.T) {
 			t.Errorf("%s says %q; %s has no %q", c.page, c.says, c.file, c.code)
 		}
 	}
-	for _, page := range []string{"README.md", "docs/api.md", "docs/agents.md", "docs/sdk.md", "docs/architecture.md", "docs/operations.md", "docs/interop.md"} {
+	for _, page := range []string{"README.md", "docs/api.md", "docs/agents.md", "docs/sdk.md", "docs/architecture.md", "docs/operations.md", "docs/observability.md", "docs/interop.md"} {
 		for _, line := range prose(t, page) {
 			if claimed.MatchString(line) && !unclaimed.MatchString(line) && !slices.ContainsFunc(claims, func(c claim) bool {
 				return c.page == page && strings.Contains(line, c.says)

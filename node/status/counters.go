@@ -5,6 +5,7 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/internal/storage"
 )
 
 // Counters returns the counters of the parts of the node, for /metrics. Labels have few values: never a peer, a DID or a Thing.
@@ -56,6 +57,11 @@ func (r *Reporter) Counters() []gateway.Counter {
 		{Name: "stream_errors_total", Label: "direction", Value: "out", Count: float64(s.ErrorsOut)},
 	}
 	cs = append(cs, netCounters(r.Peers.Net())...)
+	cs = append(cs, gateway.Counter{Name: "announcements_pending", Count: float64(r.Publisher.Pending()), Gauge: true},
+		gateway.Counter{Name: "clock_skew_seconds", Count: r.Sync.Skew().Ahead.Seconds(), Gauge: true})
+	if free, err := storage.FreeOn(r.Dir)(); err == nil {
+		cs = append(cs, gateway.Counter{Name: "disk_free_bytes", Count: float64(free), Gauge: true})
+	}
 	for op, c := range k.Calls {
 		cs = append(cs, gateway.Counter{Name: "dht_ops_total", Label: "op", Value: op, Count: float64(c.Sent)},
 			gateway.Counter{Name: "dht_ops_failed_total", Label: "op", Value: op, Count: float64(c.Failed + c.Malformed)})

@@ -20,7 +20,8 @@ func NewCommand(c *cli.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "errors",
 		Short: "list the error codes, or explain one",
-		Long:  "Lists and explains the error codes that commands, API and logs show, as LMOS-1404.",
+		Long: "Lists and explains the error codes that commands, API and logs show, as LMOS-1404, and the warnings of lmosd status,\n" +
+			"as LMOS-W020.",
 		Example: `  lmosd errors ls
   lmosd errors explain LMOS-1404`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly, "lmosd help exit-codes"),
@@ -32,31 +33,43 @@ func NewCommand(c *cli.Console) *cobra.Command {
 }
 
 func newErrorsListCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	var warnings bool
+	cmd := &cobra.Command{
 		Use:   "ls",
 		Short: "list every error code",
 		Long:  "Lists every error code with its exit code and HTTP status, and whether a retry may succeed.",
 		Example: `  lmosd errors ls
+  lmosd errors ls --warnings
   lmosd errors ls --jq '.items[] | select(.retryable) | .code'`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly),
 		Args:        cli.Takes(0, 0),
-		RunE:        func(*cobra.Command, []string) error { return a.listErrors() },
+		RunE: func(*cobra.Command, []string) error {
+			if warnings {
+				return a.listWarnings()
+			}
+			return a.listErrors()
+		},
 	}
+	cmd.Flags().BoolVar(&warnings, "warnings", false, "list the warnings of a node instead")
+	return cmd
 }
 
 func newErrorsExplainCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain <code>",
-		Short: "explain an error code",
-		Long:  "Explains an error code: its meaning, its usual causes and the remedies. The prefix LMOS- is optional.",
+		Short: "explain an error code or a warning",
+		Long:  "Explains an error code or a warning: its meaning, its usual causes and the remedies. The prefix LMOS- is optional.",
 		Example: `  lmosd errors explain LMOS-1404
-  lmosd errors explain 3001`,
+  lmosd errors explain W020`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly),
 		Args:        cli.Takes(1, 1),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			var names []string
 			for _, e := range errorCodes() {
 				names = append(names, e.Code+"\t"+e.Title)
+			}
+			for _, w := range warningCodes() {
+				names = append(names, w.Code+"\t"+w.Slug)
 			}
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
@@ -114,6 +127,9 @@ func (a *app) listErrors() error {
 func (a *app) explainError(name string) error {
 	e, err := lookUp(name)
 	if err != nil {
+		if found, err := a.explainWarning(name); found {
+			return err
+		}
 		return err
 	}
 	doc := struct {
@@ -141,6 +157,9 @@ func lookUp(name string) (errorCode, error) {
 			return e, nil
 		}
 		near = append(near, e.Code, e.Slug)
+	}
+	for _, w := range warningCodes() {
+		near = append(near, w.Code, w.Slug)
 	}
 	return errorCode{}, cli.Similar(cli.Usage("", "no error has the code %q", name), name, near, "lmosd errors ls")
 }

@@ -1,1 +1,0 @@
-../../sdk/python/lmosd.py
