@@ -127,14 +127,15 @@ func allCommands() []command {
 		{"clients", "mcp", newMCPCommand},
 		{"clients", "install", console(install.NewCommand)},
 		{"develop", "completion", newCompletionCommand},
+		{"develop", "man", func(a *app) *cobra.Command { return help.NewManCommand(a.Console, version) }},
 		{"develop", "weather-agent", func(*app) *cobra.Command { return localnet.NewWeatherCommand() }},
 	}
 }
 
-// needed returns the commands for a command line: the one that it begins with, or all, such as for help and for the completion of words.
+// needed returns the commands for a command line: the one that it begins with, or all, such as for help, for manual pages and for the completion of words.
 func needed(args []string) []command {
 	all := allCommands()
-	if len(args) == 0 || args[0] == "completion" {
+	if len(args) == 0 || args[0] == "completion" || args[0] == "man" {
 		return all
 	}
 	if i := slices.IndexFunc(all, func(c command) bool { return c.name == args[0] }); i >= 0 {

@@ -16,7 +16,7 @@ import (
 func help(t *testing.T, line string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	c := cli.New(nil, nil, &out, &out)
+	c := cli.New([]string{"SOURCE_DATE_EPOCH=1767225600"}, nil, &out, &out)
 	root := &cobra.Command{Use: "lmosd", Short: "Agents.", Example: "  lmosd call", SilenceErrors: true, SilenceUsage: true}
 	c.Flags.Register(root.PersistentFlags())
 	root.AddGroup(&cobra.Group{ID: "use", Title: "USE"})
@@ -24,6 +24,8 @@ func help(t *testing.T, line string) (string, error) {
 		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd find", "lmosd task"), Run: func(*cobra.Command, []string) {}}
 	call.Flags().Bool("async", false, "do not wait")
 	root.AddCommand(call, &cobra.Command{Use: "secret", Hidden: true, Run: func(*cobra.Command, []string) {}})
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(NewManCommand(c, func() string { return "1.2.3" }))
 	root.SetHelpCommand(NewHelpCommand(c))
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { Print(c, cmd) })
 	root.SetArgs(strings.Fields(line))
