@@ -1,4 +1,5 @@
-// Package atomicfile replaces files as a whole.
+//go:build !windows
+
 package atomicfile
 
 import (

@@ -1,0 +1,2 @@
+// Package atomicfile replaces files as a whole.
+package atomicfile
