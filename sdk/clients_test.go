@@ -23,7 +23,7 @@ import (
 // A request is one operation of a client.
 type request struct {
 	ID         int             `json:"id"`
-	Op         string          `json:"op"` // call, stream, read, write, find, watch or later
+	Op         string          `json:"op"` // call, stream, task, read, write, find, watch or later
 	Agent      string          `json:"agent,omitempty"`
 	Name       string          `json:"name,omitempty"`
 	Input      json.RawMessage `json:"input,omitempty"`
@@ -33,6 +33,7 @@ type request struct {
 	Property   string          `json:"property,omitempty"`
 	Capability string          `json:"capability,omitempty"` // of find
 	Delegation string          `json:"delegation,omitempty"`
+	Steps      json.RawMessage `json:"steps,omitempty"` // of task: methods of the task, with their arguments
 }
 
 // A libraryError is an error as a library reports it.

@@ -5,8 +5,9 @@
 //
 //   await call('weather', 'getWeather', { question: 'Rain in Bonn?' })
 //
-// One file for Node 18 or later, without dependencies: copy it beside your program. The agent connects to the node (one WebSocket,
-// RFC 6455), so it needs no port. It does not run in a browser.
+// One file for Node 18 or later, without dependencies: install the package, or copy this file beside your program, with lmosd.d.mts
+// for TypeScript and editors. The agent connects to the node (one WebSocket, RFC 6455), so it needs no port. It does not run in a
+// browser.
 //
 // Limits: inputs, outputs, values and events are JSON of at most 4 MiB. Other text arrives as a string, other data in base64. An
 // input of 'chunks' has no limit. A response stream that is 1000 parts ahead of its reader is cut off.
@@ -40,6 +41,28 @@ export class LmosdError extends Error {
     super(message, { cause })
     Object.assign(this, { name: 'LmosdError', code, hint, problem, next: problem.next ?? [], retryable: RETRYABLE.has(code) })
   }
+}
+
+/** No node answers (LMOS-3001). If it ends the program, one line is printed instead of a stack, and the exit code is 3. */
+export class NotRunning extends LmosdError {
+  constructor(message, cause) {
+    super(message, { code: 'LMOS-3001', hint: 'start one: lmosd run', cause })
+    this.name = 'NotRunning'
+    oneLine(this)
+  }
+}
+
+/** Makes an error that nothing catches end the program with one line: its stack would have lines of this file only. An error that
+ * is not caught reaches the process before the next task. */
+function oneLine(error) {
+  if (process.listenerCount('uncaughtException') || process.listenerCount('unhandledRejection')) return
+  const end = (e) => {
+    if (e !== error) console.error(e)
+    else console.error(`lmosd: ${e.message} (${e.code})${e.hint && '; ' + e.hint}`)
+    process.exit(e instanceof NotRunning ? 3 : 1)
+  }
+  process.once('uncaughtException', end)
+  setImmediate(() => process.off('uncaughtException', end))
 }
 
 const fault = (code, message, hint, cause) => new LmosdError(message, { code: `LMOS-${code}`, hint, cause })
@@ -83,8 +106,10 @@ function request(at, options) {
   return module.request({ ...options, host: url.hostname.replace(/^\[|\]$/g, ''), port: url.port || undefined })
 }
 
+const REASONS = { ECONNREFUSED: 'connection refused', ENOENT: 'no such file', ECONNRESET: 'the connection was reset' }
+
 function unreachable(at, cause) {
-  return fault(3001, `no node answers at ${at.node}: ${cause.message || cause.code}`, 'start one: lmosd run', cause)
+  return new NotRunning(`no node answers at ${at.node}: ${REASONS[cause.code] ?? (cause.message || cause.code)}`, cause)
 }
 
 /** The error of a response with an error status. */
@@ -179,17 +204,24 @@ export class Mesh {
     }
   }
 
+  /** Starts an action with an input like that of call, and resolves with its Task, which continues without this program. */
+  async start(agent, action, input, { signal, delegation, contentType } = {}) {
+    const headers = { Prefer: 'respond-async, lmos-input', 'Idempotency-Key': randomUUID(), ...presented(delegation) }
+    const options = { headers, signal, failed: () => {}, ...body(input, headers, contentType) }
+    return new Task(this, agent, action, delegation, await this.json('POST', affordance(agent, 'actions', action), options))
+  }
+
+  /** Resolves with a task of the node by its id, from another program for example (lmosd task ls). */
+  async task(id, { signal } = {}) {
+    const m = await this.json('GET', `/v1/tasks/${encodeURIComponent(id)}`, { signal })
+    return new Task(this, m.thing, m.action, undefined, { ...m, href: encodeURIComponent(m.id), 'lmosd:inputRequired': m.inputs })
+  }
+
   /** Yields the output of an action: each part, and at the end the output with final. */
-  async * #run(agent, action, input, { timeout = 30, signal, delegation, contentType = 'application/octet-stream' } = {}) {
+  async * #run(agent, action, input, { timeout = 30, signal, delegation, contentType } = {}) {
     const headers = { Accept: 'text/event-stream', Prefer: `wait=${Math.max(1, Math.ceil(timeout))}`, ...presented(delegation) }
-    const options = { headers, signal }
     let failure
-    if (isStream(input)) {
-      Object.assign(options, { source: input, failed: (e) => { failure = e } })
-      Object.assign(headers, { 'Content-Type': contentType, 'Transfer-Encoding': 'chunked' }) // also for an empty input
-    } else if (input !== undefined) {
-      options.body = JSON.stringify(input)
-    }
+    const options = { headers, signal, failed: (e) => { failure = e }, ...body(input, headers, contentType) }
     const r = await this.open('POST', affordance(agent, 'actions', action), options)
     try {
       yield * states(action, r, signal)
@@ -210,8 +242,13 @@ export class Mesh {
 
   /** Yields { name, value, id } of an event, of a property, of all events, or of all properties ('*'), until the loop is left.
    * After a lost connection it reconnects for up to 60 seconds and requests the missed events. */
-  async * watch(agent, { event, property, after = '', signal, delegation } = {}) {
+  watch(agent, { event, property, after, signal, delegation } = {}) {
     const path = property ? affordance(agent, 'properties', property.replace(/^\*$/, '')) : affordance(agent, 'events', event)
+    return this.follow(path, { after, signal, delegation })
+  }
+
+  /** Yields the events at a path, and reconnects. */
+  async * follow(path, { after = '', signal, delegation } = {}) {
     for (let pause = FIRST_PAUSE, seen; ; pause = Math.min(MAX_PAUSE, 2 * pause)) {
       let opened
       try {
@@ -237,6 +274,89 @@ export class Mesh {
   }
 }
 
+/** A run of an action that continues without this program, from Mesh.start or Mesh.task. Its state is that of the last method: status
+ * is pending, running, input-required, completed, failed or cancelled; output is the result, error a LmosdError or undefined, and
+ * inputs are the requests for input, by key: { kind, message, schema }. */
+export class Task {
+  #mesh
+  #delegation
+
+  constructor(mesh, agent, action, delegation, state) {
+    this.#mesh = mesh
+    this.#delegation = delegation
+    Object.assign(this, { agent, action })
+    this.#take(state)
+  }
+
+  /** Resolves with the output. It rejects with the error of the action; LMOS-1499 if the task was cancelled, LMOS-1428 if it
+   * requires input (inputs, answer), and LMOS-1504 after timeout seconds, after which the task continues. */
+  async wait({ timeout, signal } = {}) {
+    const late = timeout === undefined ? undefined : AbortSignal.timeout(1000 * timeout)
+    const end = new AbortController()
+    for (const s of [late, signal]) {
+      if (s?.aborted) end.abort(s.reason)
+      s?.addEventListener('abort', () => end.abort(s.reason), { signal: end.signal })
+    }
+    try {
+      for await (const { value } of this.#mesh.follow(this.#path, { signal: end.signal, delegation: this.#delegation })) {
+        this.#take(value)
+        if (this.error) throw this.error
+        if (this.status === 'cancelled') throw fault(1499, `${this.action} was cancelled`)
+        if (this.status === 'input-required') {
+          const words = Object.entries(this.inputs).map(([key, i]) => i.message || key).join('; ')
+          throw fault(1428, `${this.action} requires input: ${words}`, 'answer it: Task.answer')
+        }
+        if (this.status === 'completed') return this.output
+      }
+    } catch (e) {
+      if (late?.aborted && !signal?.aborted) throw fault(1504, `${this.action} did not end in ${timeout} s`, 'the task continues')
+      throw e
+    } finally {
+      end.abort() // removes the listeners
+    }
+    throw fault(3002, `${this.action} ended without a result`, 'check the node: lmosd status')
+  }
+
+  /** Reads the state, and resolves with the status. */
+  async refresh() {
+    this.#take(await this.#send('GET'))
+    return this.status
+  }
+
+  /** Provides the input that the task requires. If there are several requests, it is an object with the content of each, by key. */
+  async answer(content = {}) {
+    const keys = this.#keys
+    const answers = keys.map((key) => [key, { action: 'accept', content: keys.length === 1 ? content : content[key] }])
+    await this.#provide(answers)
+  }
+
+  /** Declines to provide the input that the task requires; the action decides how to continue. */
+  async decline() { await this.#provide(this.#keys.map((key) => [key, { action: 'decline' }])) }
+
+  /** Cancels the run. */
+  async cancel() {
+    await this.#send('DELETE')
+    this.status = 'cancelled'
+  }
+
+  get #keys() { return Object.keys(this.inputs).length ? Object.keys(this.inputs) : ['answer'] }
+
+  async #provide(answers) {
+    await this.#send('POST', JSON.stringify(Object.fromEntries(answers)))
+    Object.assign(this, { status: 'running', inputs: {} })
+  }
+
+  get #path() { return `${affordance(this.agent, 'actions', this.action)}/${encodeURIComponent(this.id)}` }
+
+  #send(method, body) { return this.#mesh.json(method, this.#path, { body, headers: presented(this.#delegation) }) }
+
+  #take({ href = '', status, output, error, 'lmosd:inputRequired': inputs = {} }) {
+    this.id = decodeURIComponent(href.slice(href.lastIndexOf('/') + 1)) || this.id
+    const asks = Object.keys(inputs).length > 0
+    Object.assign(this, { status: asks ? 'input-required' : status, output, inputs, error: status === 'failed' ? fromProblem(error) : undefined })
+  }
+}
+
 /** Yields the output in the states of a call: each part, and at the end the output with final. */
 async function * states(action, r, signal) {
   for await (const { value: { status, output, error } } of events(r, signal)) {
@@ -252,6 +372,13 @@ async function * states(action, r, signal) {
 function isStream(input) {
   return input instanceof Uint8Array || Boolean(input?.[Symbol.asyncIterator]) ||
     Boolean(input?.[Symbol.iterator]) && typeof input.next === 'function'
+}
+
+/** The options of open for the input of an action. A stream sets its headers. */
+function body(input, headers, contentType = 'application/octet-stream') {
+  if (!isStream(input)) return input === undefined ? {} : { body: JSON.stringify(input) }
+  Object.assign(headers, { 'Content-Type': contentType, 'Transfer-Encoding': 'chunked' }) // also for an empty input
+  return { source: input }
 }
 
 function affordance(agent, kind, name) {
@@ -296,6 +423,9 @@ async function * events(response, signal) {
 
 /** The methods of Mesh, through the node of this machine. */
 export const find = (...args) => new Mesh().find(...args)
+export const findAll = (...args) => new Mesh().findAll(...args)
+export const start = (...args) => new Mesh().start(...args)
+export const task = (...args) => new Mesh().task(...args)
 export const call = (...args) => new Mesh().call(...args)
 export const stream = (...args) => new Mesh().stream(...args)
 export const read = (...args) => new Mesh().read(...args)
@@ -354,7 +484,8 @@ export class Agent {
     return this
   }
 
-  /** Adds an action. Input is a type (see schema), undefined for no input, or 'chunks' for a request stream (see Chunks).
+  /** Adds an action. Input is a type (see schema), undefined for no input, or 'chunks' for a request stream (see Chunks). For an object,
+   * a missing input is {}.
    *
    * The function f(input, signal, ask, call) returns the output or a promise of it; a generator sends a response stream. Signal is
    * an AbortSignal of the caller's cancellation. await ask('Which town?', { town: 'string' }) requests input from the caller: an
@@ -366,7 +497,7 @@ export class Agent {
     const chunked = input === 'chunks'
     const types = { ...(input && !chunked && { input: schema(input) }), ...(output && { output: schema(output) }) }
     this.#put('actions', name, { synchronous: true, ...types, ...(requiresInput && { 'lmosd:requiresInput': true }), ...about })
-    this.#actions.set(name, Object.assign((...args) => f(...args), { chunked }))
+    this.#actions.set(name, Object.assign((...args) => f(...args), { chunked, members: types.input?.type === 'object' }))
     return this
   }
 
@@ -405,13 +536,16 @@ export class Agent {
   }
 
   /** Serves until stop is called, or the process receives SIGINT or SIGTERM, which also ends the process. It rejects if the first
-   * connection to the node fails. After a lost connection it reconnects, with pauses of up to 5 seconds. */
+   * connection to the node fails: with NotRunning, or the error of the node; if that ends the program, one line is printed. After a lost connection it reconnects, with pauses of up to 5 seconds. */
   async run() {
     const end = (signal) => this.stop().finally(() => process.kill(process.pid, signal))
     const handled = ['SIGINT', 'SIGTERM'].filter((n) => process.listenerCount(n) === 0)
     for (const n of handled) process.once(n, end)
     try {
       await this.#keep()
+    } catch (e) {
+      if (e instanceof LmosdError) oneLine(e)
+      throw e
     } finally {
       for (const n of handled) process.off(n, end)
     }
@@ -558,7 +692,8 @@ export class Agent {
       const f = this.#actions.get(name)
       if (f.chunked) m.chunks ??= whole(m)
       else if (m.chunks) throw fault(1406, `${name} does not accept a request stream`, 'send the data as one input')
-      let output = await f(m.chunks ?? m.input, signal, (message, type) => this.#ask(s, m, name, signal, message, type), call)
+      const input = m.chunks ?? m.input ?? (f.members ? {} : undefined)
+      let output = await f(input, signal, (message, type) => this.#ask(s, m, name, signal, message, type), call)
       if (output?.[Symbol.asyncIterator] || output?.[Symbol.iterator] && typeof output.next === 'function') {
         for await (const part of output) {
           if (signal.aborted) return

@@ -1,7 +1,7 @@
 // Reads requests, one JSON object a line, and writes the responses, one a line, with the id of the request.
 import { createReadStream } from 'node:fs'
 import { createInterface } from 'node:readline'
-import { call, find, read, stream, watch, write } from '../js/lmosd.mjs'
+import { call, find, read, start, stream, task, watch, write } from '../js/lmosd.mjs'
 
 const say = (id, members) => console.log(JSON.stringify({ id, ...members }))
 
@@ -9,6 +9,15 @@ async function * limit (items, count) {
   for await (const item of items) {
     yield item
     if (--count === 0) return
+  }
+}
+
+/** Calls methods of a task, and yields the result or the code of each, with the status after it. */
+async function * steps (t, all) {
+  for (const [method, ...args] of all) {
+    if (method === 'wait' && args.length) args[0] = { timeout: args[0] }
+    const result = await t[method](...args).catch((e) => { if (e.code) return e.code; throw e })
+    yield [result ?? null, t.status]
   }
 }
 
@@ -36,6 +45,13 @@ async function run ({ id, op, agent, name, input, timeout, count, ...more }) {
       const now = Date.now
       Date.now = () => now() + 1000 * input
       return
+    }
+    case 'task': {
+      const t = await start(agent, name, input)
+      const done = []
+      for await (const step of steps(t, more.steps)) done.push(step)
+      for await (const step of steps(await task(t.id), [['refresh']])) done.push(step)
+      return done
     }
     case 'read': return read(agent, name, { delegation })
     case 'write': return write(agent, name, input, { delegation })

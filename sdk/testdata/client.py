@@ -33,6 +33,16 @@ def upload(chunks, size, fail=False):
         raise OSError("the microphone fell")
 
 
+def steps(t, all):
+    """Calls methods of a task, and yields the result or the code of each, with the status after it."""
+    for method, *args in all:
+        try:
+            result = getattr(t, method)(*args)
+        except lmosd.Error as e:
+            result = e.code
+        yield [result, t.status]
+
+
 def do(op, agent=None, name=None, input=None, timeout=30, count=0, ident=None, **more):
     args = [] if input is None else [input]
     by = {"delegation": more["delegation"]} if "delegation" in more else {}
@@ -57,6 +67,9 @@ def do(op, agent=None, name=None, input=None, timeout=30, count=0, ident=None, *
         now = time.monotonic
         time.monotonic = lambda: now() + input
         return None
+    if op == "task":
+        t = lmosd.start(agent, name, *args)
+        return [*steps(t, more["steps"]), *steps(lmosd.task(t.id), [["refresh"]])]
     if op == "read":
         return lmosd.read(agent, name or "", **by)
     if op == "write":

@@ -1,10 +1,11 @@
-// Command go shows the Go SDK: four agents, two callers, and a client that streams its input.
+// Command go shows the Go SDK: four agents, three callers, and a client that streams its input.
 //
 //	go run ./examples/agents/go forecast
 //	go run ./examples/agents/go ask
 //	go run ./examples/agents/go watch
 //	go run ./examples/agents/go printer
 //	go run ./examples/agents/go baker
+//	go run ./examples/agents/go order
 //	go run ./examples/agents/go scribe
 //	go run ./examples/agents/go send
 package main
@@ -23,6 +24,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/agent"
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -183,11 +185,38 @@ func send(ctx context.Context) error {
 	return nil
 }
 
+// order starts the action of the baker as a task, and answers what it asks.
+func order(ctx context.Context) error {
+	mesh, err := agent.Mesh()
+	if err != nil {
+		return err
+	}
+	defer mesh.Close()
+	run, err := mesh.Invoke(ctx, "baker", "bake", api.CallOptions{Async: true, Interactive: true})
+	if err != nil {
+		return err
+	}
+	task, err := mesh.WaitTask(ctx, run.Task)
+	if err == nil && len(task.Inputs) > 0 { // it requires input
+		fmt.Println(task.Inputs["answer"].Message)
+		answer := interact.Answer{Action: interact.Accept, Content: []byte(`{"topping":"salt"}`)}
+		if err := mesh.AnswerTask(ctx, task, interact.Answers{"answer": answer}); err != nil {
+			return err
+		}
+		task, err = mesh.WaitTask(ctx, task)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Println(task.Status, string(task.Output))
+	return nil
+}
+
 func main() {
 	do := map[string]func(context.Context) error{"forecast": forecast, "ask": ask, "watch": watch, "printer": printer,
-		"baker": baker, "scribe": scribe, "send": send}
+		"baker": baker, "order": order, "scribe": scribe, "send": send}
 	if len(os.Args) != 2 || do[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: go run ./examples/agents/go forecast | ask | watch | printer | baker | scribe | send")
+		fmt.Fprintln(os.Stderr, "usage: go run ./examples/agents/go forecast | ask | watch | printer | baker | order | scribe | send")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -216,6 +216,14 @@ func TestBakers(t *testing.T) {
 			if got, err := bake(interact.Answer{Action: interact.Decline}); err != nil || got != `"plain bread"` {
 				t.Errorf("who says nothing gets %s, %v", got, err)
 			}
+			for from, program := range programs {
+				cmd := program(t, "order")
+				cmd.Env = append(cmd.Env, env...)
+				if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "What shall be on it?") ||
+					!strings.Contains(string(out), "bread with salt") {
+					t.Errorf("order from %s: got %s, %v", from, out, err)
+				}
+			}
 			if err := end(); err != nil {
 				t.Error(err)
 			}

@@ -6,7 +6,7 @@ const forecast = agent('forecast', { capabilities: ['urn:example:forecast'] })
   .action('today', { city: 'string' }, ({ city }) => `sunny in ${city}`, {
     output: 'string', safe: true, description: 'Reports the weather.'
   })
-  .action('week', { days: 'integer?' }, function * ({ days = 7 } = {}) {
+  .action('week', { days: 'integer?' }, function * ({ days = 7 }) {
     for (let day = 1; day <= days; day++) yield `day ${day}: sunny\n`
   })
   .action('warn', { of: 'string' }, ({ of }) => forecast.emit('storm', of))

@@ -11,8 +11,8 @@
     import lmosd
     lmosd.call("weather", "get_weather", question="Rain in Bonn?")
 
-One file for Python 3.9 or later, without dependencies: copy it beside your program. The agent connects to the node (one
-WebSocket, RFC 6455), so it needs no port. Schemas come from type hints, descriptions from docstrings.
+One file for Python 3.9 or later, without dependencies: install the package, or copy this file beside your program as lmosd.py.
+The agent connects to the node (one WebSocket, RFC 6455), so it needs no port. Schemas come from type hints, descriptions from docstrings.
 
 Limits: inputs, outputs, values and events are JSON of at most 4 MiB. Other text arrives as a string, other data in base64. A
 function that takes Chunks receives input without a limit. A response stream that is 1000 parts ahead of its reader is cut off.
@@ -20,6 +20,8 @@ Each request runs in a thread; coroutines run in one event loop.
 
 Apache-2.0.
 """
+
+from __future__ import annotations
 
 import asyncio
 import base64
@@ -42,6 +44,7 @@ import signal
 import socket
 import ssl
 import struct
+import sys
 import threading
 import time
 import types
@@ -49,7 +52,14 @@ import typing
 import urllib.parse
 import uuid
 
-__all__ = ["Agent", "Caller", "Chunks", "Context", "Error", "Event", "Mesh", "State", "call", "find", "read", "stream", "watch", "write"]
+__all__ = ["Agent", "Caller", "Chunks", "Context", "Error", "Event", "Mesh", "NotRunning", "State", "Task", "call", "find", "find_all",
+           "read", "start", "stream", "task", "watch", "write"]
+
+F = typing.TypeVar("F", bound=typing.Callable[..., typing.Any])
+T = typing.TypeVar("T")
+JSON = typing.Dict[str, typing.Any]  # an object
+Function = typing.Callable[..., typing.Any]
+Events = typing.Iterator[typing.Tuple[str, str, typing.Any]]  # name, id and value of each
 
 MAX_MESSAGE = 4 << 20  # bytes of one WebSocket message, the limit of the node
 WINDOW = 256 << 10  # unread bytes of a request stream, with the headers of the frames
@@ -69,18 +79,46 @@ class Error(Exception):
     The steps that can help are in next, a list of {"kind", "args"}; the defects of an input are in problem["validationErrors"].
     The command lmosd errors ls lists the codes."""
 
-    def __init__(self, title, code="LMOS-1502", hint="", problem=None):
+    def __init__(self, title: str, code: str = "LMOS-1502", hint: str = "", problem: JSON | None = None) -> None:
         super().__init__(title)
         self.title, self.code, self.hint, self.problem = title, code, hint, problem or {}
-        self.next = self.problem.get("next") or []
+        self.next: list[JSON] = self.problem.get("next") or []
         self.retryable = code in RETRYABLE  # the same request may succeed later
+        self.one_line = False  # see one_line
 
-    def __str__(self):
+    def __str__(self) -> str:
         steps = ", ".join(" ".join([s["kind"], *s.get("args", [])]) for s in self.next)
         return "; ".join(filter(None, ["%s (%s)" % (self.title, self.code), self.hint, steps and "next: " + steps]))
 
 
-def from_problem(p):
+class NotRunning(Error):
+    """No node answers (LMOS-3001). If it ends the program, Python prints one line instead of a traceback, and exits with 3."""
+
+    def __init__(self, title: str) -> None:
+        super().__init__(title, "LMOS-3001", "start one: lmosd run")
+        one_line(self)
+
+
+_former: list[typing.Callable[..., typing.Any]] = []  # the hook for uncaught errors that one_line has replaced
+
+
+def one_line(e: Error) -> None:
+    """Marks e: if it ends the program, one line is printed instead of a traceback, which would show frames of this file only."""
+    e.one_line = True
+    if not _former:
+        _former.append(sys.excepthook)
+        sys.excepthook = uncaught
+
+
+def uncaught(kind: type[BaseException], value: BaseException, trace: types.TracebackType | None) -> None:
+    if not isinstance(value, Error) or not value.one_line:
+        _former[0](kind, value, trace)
+        return
+    print("lmosd: %s" % value, file=sys.stderr)
+    sys.exit(3 if isinstance(value, NotRunning) else 1)
+
+
+def from_problem(p: object) -> Error:
     """The error of a problem document, or of an error message of the WebSocket."""
     p = p if isinstance(p, dict) else {}
     return Error(p.get("detail") or p.get("title") or "the node refused", p.get("code") or "LMOS-1500", p.get("hint") or "", p)
@@ -89,7 +127,7 @@ def from_problem(p):
 # --- address of the node -------------------------------------------------------------------------------------------------
 
 
-def local():
+def local() -> tuple[str, str]:
     """The node of this machine and its token: LMOSD_NODE and LMOSD_TOKEN, else the socket in the data folder, else the
     default port."""
     token = os.environ.get("LMOSD_TOKEN", "")
@@ -110,7 +148,8 @@ def local():
 class Connection(http.client.HTTPConnection):
     """HTTP to a node: to a URL, or to the path of a unix socket, with or without "unix:"."""
 
-    def __init__(self, node, timeout):
+    def __init__(self, node: str, timeout: float) -> None:
+        self.stream: typing.Any = None  # the socket; the response takes it over
         self.path = node[5:] if node.startswith("unix:") else node if node.startswith("/") else ""
         try:
             self.url = urllib.parse.urlsplit("http://localhost" if self.path else node)
@@ -119,7 +158,7 @@ class Connection(http.client.HTTPConnection):
         except (KeyError, ValueError, http.client.HTTPException):
             raise Error("expected the URL or the socket of a node, got %r" % node, "LMOS-2000", "for example http://127.0.0.1:4668") from None
 
-    def connect(self):
+    def connect(self) -> None:
         if self.path:
             self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self.sock.settimeout(self.timeout)
@@ -137,11 +176,12 @@ class Mesh:
     """Finds, calls, reads, writes and watches agents through one node. It may be used by many threads. The option delegation of
     a method is a delegation, by which the node uses the right of another caller: the token that lmosd delegate prints."""
 
-    def __init__(self, node=None, token=None):
+    def __init__(self, node: str | None = None, token: str | None = None) -> None:
         at, key = local()
         self.node, self.token = node or at, key if token is None else token
 
-    def open(self, method, path, body=None, headers=None, timeout=60):
+    def open(self, method: str, path: str, body: bytes | Upload | None = None, headers: dict[str, str] | None = None,
+             timeout: float = 60) -> tuple[http.client.HTTPResponse, Connection]:
         """Sends one request. Returns the response, which the caller reads, and its connection, which the caller closes. A body
         that is an Upload is sent while the response is read."""
         headers = dict(headers or {})
@@ -149,12 +189,13 @@ class Mesh:
             headers["Authorization"] = "Bearer " + self.token
         upload = body if isinstance(body, Upload) else None
         if upload:
-            body, headers["Transfer-Encoding"], headers["Content-Type"] = None, "chunked", upload.content_type
+            headers["Transfer-Encoding"], headers["Content-Type"] = "chunked", upload.content_type
         elif body is not None:
             headers["Content-Type"] = "application/json"
         c = Connection(self.node, timeout)
         try:
-            c.request(method, path, body, headers, encode_chunked=False)
+            c.request(method, path, None if isinstance(body, Upload) else body, headers)
+            c.stream = c.sock
             if upload:
                 upload.start(c.sock)
             r = c.getresponse()
@@ -165,7 +206,7 @@ class Mesh:
             c.close()
             if upload and upload.error:
                 raise upload.error from e
-            raise self.lost(e) from e
+            raise self.lost(e) from None  # the error has the cause
         c.close()
         try:
             problem = json.loads(raw)
@@ -173,20 +214,20 @@ class Mesh:
             problem = {"detail": "the server at %s is not a node: status %d" % (self.node, r.status), "code": "LMOS-3002"}
         raise from_problem(problem)
 
-    def lost(self, e):
+    def lost(self, e: Exception) -> Error:
         """The error for a connection that failed with e."""
         if isinstance(e, socket.timeout):
             return Error("the node at %s did not answer in time" % self.node, "LMOS-1504", "check it: lmosd status")
-        return Error("no node answers at %s: %s" % (self.node, e or type(e).__name__), "LMOS-3001", "start one: lmosd run")
+        return NotRunning("no node answers at %s: %s" % (self.node, reason(e)))
 
-    def json(self, method, path, body=None, headers=None):
+    def json(self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> typing.Any:
         """Sends one request and decodes the response: JSON as its value, text as str, other types as bytes, no content as None."""
         r, c = self.open(method, path, body, headers)
         with contextlib.closing(c):
             try:
                 raw = r.read()
             except (OSError, http.client.HTTPException) as e:
-                raise self.lost(e) from e
+                raise self.lost(e) from None
         kind = (r.getheader("Content-Type") or "").split(";")[0]
         if not raw:
             return None
@@ -194,14 +235,21 @@ class Mesh:
             return json.loads(raw)
         return raw.decode() if kind.startswith("text/") else raw
 
-    def events(self, r, c):
-        """Yields name, id and value of each server-sent event of a response. An event with a problem is raised."""
-        rest, name, ident, data = [], "", "", []
+    def events(self, r: http.client.HTTPResponse, c: Connection, until: float | None = None) -> Events:
+        """Yields name, id and value of each server-sent event of a response. An event with a problem is raised. Until is the
+        monotonic time of the error LMOS-1504."""
+        rest: list[bytes] = []
+        data: list[str] = []
+        name = ident = ""
         with contextlib.closing(c):
             while True:
                 try:
+                    if until is not None:
+                        c.stream.settimeout(max(0.001, until - time.monotonic()))
                     more = r.read1(1 << 16)  # readline would report a broken connection as the end
                 except (OSError, http.client.HTTPException) as e:
+                    if isinstance(e, socket.timeout) and until is not None:
+                        raise Error("the time is over", "LMOS-1504") from None
                     raise Lost("the connection to the node broke") from e
                 if not more:
                     return
@@ -220,32 +268,33 @@ class Mesh:
                     elif field == "data":
                         data.append(value)
                     elif len(line) < 2:  # the end of an event, and not a comment
-                        value = json.loads("\n".join(data)) if data else None
+                        decoded = json.loads("\n".join(data)) if data else None
                         if name == "lmosd:problem":
-                            raise from_problem(value)
+                            raise from_problem(decoded)
                         if data:
-                            yield name, ident, value
+                            yield name, ident, decoded
                         name, ident, data = "", "", []
 
-    def find(self, text="", **query):
+    def find(self, text: str = "", **query: typing.Any) -> list[JSON]:
         """Returns the best matching agents, at most limit (32), as dicts with id and name: find("weather"),
         find(capability="urn:example:weather")."""
         return next(self._pages(text, query))
 
-    def find_all(self, text="", **query):
+    def find_all(self, text: str = "", **query: typing.Any) -> typing.Iterator[JSON]:
         """Yields all matching agents, the best first, page by page."""
         for items in self._pages(text, query):
             yield from items
 
-    def _pages(self, text, query):
-        if text:
+    def _pages(self, text: str, query: JSON | None) -> typing.Iterator[list[JSON]]:
+        if text and query is not None:
             query["q"] = text
         while query is not None:
             page = self.json("GET", "/v1/find?" + urllib.parse.urlencode(query, doseq=True))
             yield page["items"]
             query = {"page": page["next"]} if page.get("next") else None
 
-    def call(self, agent, action, *input, timeout=30, delegation="", **members):
+    def call(self, agent: str, action: str, *input: typing.Any, timeout: float = 30, delegation: str = "",
+             **members: typing.Any) -> typing.Any:
         """Calls an action and returns its output, or None. The input is the one positional argument, or an object of the keyword
         arguments. The parts of a response stream are joined: texts as one text, others as a list. After timeout seconds, at most
         600, the error is LMOS-1504; an action that is not synchronous continues. Bytes, a file or an iterator of bytes are sent
@@ -261,7 +310,8 @@ class Mesh:
             return "".join(parts) if all(isinstance(p, str) for p in parts) else parts
         return parts[0] if parts else None
 
-    def stream(self, agent, action, *input, timeout=30, delegation="", **members):
+    def stream(self, agent: str, action: str, *input: typing.Any, timeout: float = 30, delegation: str = "",
+               **members: typing.Any) -> typing.Generator[typing.Any, None, None]:
         """Calls an action like call, and yields the parts of its output as they arrive. Closing the generator cancels the call."""
         parts = 0
         for final, output in self._run(agent, action, input, members, timeout, delegation):
@@ -269,12 +319,33 @@ class Mesh:
                 parts += 1
                 yield output
 
-    def _run(self, agent, action, input, members, timeout, delegation):
+    def start(self, agent: str, action: str, *input: typing.Any, delegation: str = "", **members: typing.Any) -> Task:
+        """Starts an action with an input like that of call, and returns its Task, which continues without this program."""
+        body, upload = content(input, members)
+        headers = {"Prefer": "respond-async, lmos-input", "Idempotency-Key": str(uuid.uuid4()), **presented(delegation)}
+        t = Task(self, agent, action, delegation)
+        try:
+            r, c = self.open("POST", affordance(agent, "actions", action), body, headers)
+            with contextlib.closing(c):
+                t._state(json.loads(r.read()))
+        except (OSError, http.client.HTTPException) as e:
+            raise self.lost(e) from None
+        finally:
+            if upload:
+                upload.stop()
+        return t
+
+    def task(self, id: str) -> Task:
+        """Returns a task of the node by its id, from another program for example (lmosd task ls)."""
+        m = self.json("GET", "/v1/tasks/" + quote(id))
+        t = Task(self, m["thing"], m["action"], "")
+        t._state({**m, "href": m["id"], "lmosd:inputRequired": m.get("inputs")})
+        return t
+
+    def _run(self, agent: str, action: str, input: tuple[typing.Any, ...], members: JSON, timeout: float,
+             delegation: str) -> typing.Iterator[tuple[bool, typing.Any]]:
         """Yields the output of an action: (False, part) for each part, and (True, output) at the end."""
-        upload = Upload.of(input[0], **members) if len(input) == 1 and Upload.fits(input[0]) else None
-        if len(input) > 1 or input and members and not upload:
-            raise TypeError("expected one input or keyword arguments, got both")
-        body = upload or (encode(input[0] if input else members) if input or members else None)
+        body, upload = content(input, members)
         headers = {"Accept": "text/event-stream", "Prefer": "wait=%d" % max(1, math.ceil(timeout)), **presented(delegation)}
         try:
             yield from self._states(action, *self.open("POST", affordance(agent, "actions", action), body, headers, max(60, timeout)))
@@ -286,7 +357,7 @@ class Mesh:
             if upload:
                 upload.stop()
 
-    def _states(self, action, r, c):
+    def _states(self, action: str, r: http.client.HTTPResponse, c: Connection) -> typing.Iterator[tuple[bool, typing.Any]]:
         for _, _, state in self.events(r, c):
             status, output = state.get("status"), state.get("output")
             if status == "failed":
@@ -299,29 +370,35 @@ class Mesh:
                 return
         raise Error("%s ended without a result" % action, "LMOS-3002", "check the node: lmosd status")
 
-    def read(self, agent, name="", delegation=""):
+    def read(self, agent: str, name: str = "", delegation: str = "") -> typing.Any:
         """Returns the value of a property; without a name, a dict of all readable properties."""
         return self.json("GET", affordance(agent, "properties", name), headers=presented(delegation))
 
-    def write(self, agent, name, value, delegation=""):
+    def write(self, agent: str, name: str, value: typing.Any, delegation: str = "") -> None:
         """Writes a property."""
         self.json("PUT", affordance(agent, "properties", name), encode(value), presented(delegation))
 
-    def watch(self, agent, event="", property="", after="", delegation=""):
+    def watch(self, agent: str, event: str = "", property: str = "", after: str = "",
+              delegation: str = "") -> typing.Generator[tuple[str, typing.Any], None, None]:
         """Yields (name, value) of an event, of a property, of all events, or of all properties ("*"), until the generator is
         closed. After a lost connection it reconnects for up to 60 seconds and requests the missed events."""
         path = affordance(agent, "properties", property.strip("*")) if property else affordance(agent, "events", event)
-        pause, seen, ever = FIRST_PAUSE, 0, False
+        for name, _, value in self._follow(path, after, delegation):
+            yield name, value
+
+    def _follow(self, path: str, after: str, delegation: str, until: float | None = None) -> Events:
+        """Yields the events at a path, as events does, and reconnects."""
+        pause, seen, ever = FIRST_PAUSE, 0.0, False
         while True:
             headers, opened = {"Accept": "text/event-stream", **presented(delegation)}, None
             if after:
                 headers["Last-Event-ID"] = after
             try:
-                stream = self.open("GET", path, None, headers)
+                stream = self.open("GET", path, None, headers, 60 if until is None else max(0.001, until - time.monotonic()))
                 opened = time.monotonic()
-                for name, ident, value in self.events(*stream):
+                for name, ident, value in self.events(*stream, until):
                     opened, after = 0, ident or after  # an event establishes the connection
-                    yield name, value
+                    yield name, ident, value
                 return  # the stream is complete
             except Error as e:
                 now = time.monotonic()
@@ -330,34 +407,120 @@ class Mesh:
                 # A node that has just restarted may not know the agent yet.
                 if not ever or now - seen > ABSENCE or not (e.retryable or e.code == "LMOS-1404"):
                     raise
+                if until is not None and now + pause > until:
+                    raise
             time.sleep(pause)
             pause = min(MAX_PAUSE, 2 * pause)
+
+
+class Task:
+    """A run of an action that continues without this program, from Mesh.start or Mesh.task. Its state is that of the last method:
+    status is pending, running, input-required, completed, failed or cancelled; output is the result, error an Error or None, and
+    inputs are the requests for input, by key, as dicts with kind, message and schema."""
+
+    def __init__(self, mesh: Mesh, agent: str, action: str, delegation: str) -> None:
+        self.mesh, self.agent, self.action, self.delegation = mesh, agent, action, delegation
+        self.id = self.status = ""
+        self.output: typing.Any = None
+        self.error: Error | None = None
+        self.inputs: dict[str, JSON] = {}
+
+    def __repr__(self) -> str:
+        return "<Task %s %s: %s>" % (self.action, self.id, self.status)
+
+    def wait(self, timeout: float | None = None) -> typing.Any:
+        """Waits for the output and returns it. It raises the error of the action; LMOS-1499 if the task was cancelled, LMOS-1428
+        if it requires input (inputs, answer), and LMOS-1504 after timeout seconds, after which the task continues."""
+        until = None if timeout is None else time.monotonic() + timeout
+        for _, _, state in self.mesh._follow(self._path(), "", self.delegation, until):
+            self._state(state)
+            if self.error:
+                raise self.error
+            if self.status == "cancelled":
+                raise Error("%s was cancelled" % self.action, "LMOS-1499")
+            if self.status == "input-required":
+                words = "; ".join(i.get("message") or key for key, i in self.inputs.items())
+                raise Error("%s requires input: %s" % (self.action, words), "LMOS-1428", "answer it: Task.answer")
+            if self.status == "completed":
+                return self.output
+        raise Error("%s ended without a result" % self.action, "LMOS-3002", "check the node: lmosd status")
+
+    def refresh(self) -> str:
+        """Reads the state, and returns the status."""
+        self._state(self.mesh.json("GET", self._path(), headers=presented(self.delegation)))
+        return self.status
+
+    def answer(self, *content: typing.Any, **members: typing.Any) -> None:
+        """Provides the input that the task requires: one argument, or the members of an object. If there are several requests, it
+        is an object with the content of each, by key."""
+        if len(content) > 1 or content and members:
+            raise TypeError("expected one answer or keyword arguments, got both")
+        given = content[0] if content else members
+        keys = list(self.inputs) or ["answer"]
+        self._provide({key: {"action": "accept", "content": given if len(keys) == 1 else given[key]} for key in keys})
+
+    def decline(self) -> None:
+        """Declines to provide the input that the task requires; the action decides how to continue."""
+        self._provide({key: {"action": "decline"} for key in list(self.inputs) or ["answer"]})
+
+    def cancel(self) -> None:
+        """Cancels the run."""
+        self.mesh.json("DELETE", self._path(), headers=presented(self.delegation))
+        self.status = "cancelled"
+
+    def _provide(self, answers: JSON) -> None:
+        self.mesh.json("POST", self._path(), encode(answers), presented(self.delegation))
+        self.status, self.inputs = "running", {}
+
+    def _path(self) -> str:
+        return affordance(self.agent, "actions", self.action) + "/" + quote(self.id)
+
+    def _state(self, m: JSON) -> None:
+        """Takes the state from its document."""
+        self.id = urllib.parse.unquote(m.get("href", "").rpartition("/")[2]) or self.id
+        self.status, self.output, self.inputs = m["status"], m.get("output"), m.get("lmosd:inputRequired") or {}
+        self.error = from_problem(m.get("error")) if self.status == "failed" else None
+        if self.inputs:
+            self.status = "input-required"
+
+
+def reason(e: Exception) -> str:
+    """The cause of a failed connection, in words."""
+    words = e.strerror if isinstance(e, OSError) and e.strerror else str(e) or type(e).__name__
+    return words[:1].lower() + words[1:]
+
+
+def content(input: tuple[typing.Any, ...], members: JSON) -> tuple[bytes | Upload | None, Upload | None]:
+    """The body of a call, and the same if it is an Upload."""
+    upload = Upload(input[0], **members) if len(input) == 1 and Upload.fits(input[0]) else None
+    if len(input) > 1 or input and members and not upload:
+        raise TypeError("expected one input or keyword arguments, got both")
+    return upload or (encode(input[0] if input else members) if input or members else None), upload
 
 
 class Upload:
     """An input that a thread sends while it reads it. The response may start before the input ends."""
 
+    def __init__(self, input: typing.Any, content_type: str = "application/octet-stream") -> None:
+        self.source, self.content_type = input, content_type
+        self.error: Exception | None = None
+        self.sock: typing.Any = None
+
     @staticmethod
-    def fits(input):
+    def fits(input: object) -> bool:
         return isinstance(input, (bytes, bytearray, memoryview)) or hasattr(input, "read") or hasattr(input, "__next__")
 
-    @classmethod
-    def of(cls, input, content_type="application/octet-stream"):
-        u = cls()
-        u.source, u.content_type, u.error, u.sock = input, content_type, None, None
-        return u
-
-    def chunks(self):
+    def chunks(self) -> typing.Iterator[typing.Any]:
         if hasattr(self.source, "read"):
             read = getattr(self.source, "read1", self.source.read)  # the available bytes
-            return iter(lambda: read(MAX_CHUNK), b"")
+            return iter(functools.partial(read, MAX_CHUNK), b"")
         return iter([self.source] if not hasattr(self.source, "__next__") else self.source)
 
-    def start(self, sock):
+    def start(self, sock: socket.socket) -> None:
         self.sock = sock
         threading.Thread(target=self._send, daemon=True).start()
 
-    def _send(self):
+    def _send(self) -> None:
         chunks = self.chunks()
         while True:
             try:
@@ -376,53 +539,72 @@ class Upload:
             except OSError:  # the node has closed the connection
                 return
 
-    def stop(self):
+    def stop(self) -> None:
         """Ends the thread."""
         if self.sock:
             with contextlib.suppress(OSError):  # the node has closed it
                 self.sock.shutdown(socket.SHUT_RDWR)
 
 
-def affordance(agent, kind, name):
+def affordance(agent: str, kind: str, name: str) -> str:
     return "/".join(["/things", quote(agent), kind] + ([quote(name)] if name else []))
 
 
-def presented(delegation):
+def presented(delegation: str) -> dict[str, str]:
     """The header of a request by a delegation; a token that was read from a file may have a line end."""
     return {"Lmos-Capability": delegation.strip()} if delegation else {}
 
 
-def quote(text):
+def quote(text: str) -> str:
     return urllib.parse.quote(text, safe="")
 
 
-def find(text="", **query):
-    """Finds agents through the node of this machine: Mesh.find."""
+# The methods of Mesh, through the node of this machine.
+
+
+def find(text: str = "", **query: typing.Any) -> list[JSON]:
+    """Finds agents: Mesh.find."""
     return Mesh().find(text, **query)
 
 
-def call(agent, action, *input, **members):
-    """Calls an action through the node of this machine, see Mesh.call."""
+def find_all(text: str = "", **query: typing.Any) -> typing.Iterator[JSON]:
+    """Finds agents, page by page: Mesh.find_all."""
+    return Mesh().find_all(text, **query)
+
+
+def call(agent: str, action: str, *input: typing.Any, **members: typing.Any) -> typing.Any:
+    """Calls an action: Mesh.call."""
     return Mesh().call(agent, action, *input, **members)
 
 
-def stream(agent, action, *input, **members):
-    """Calls an action through the node of this machine and yields the parts of its output, see Mesh.stream."""
+def stream(agent: str, action: str, *input: typing.Any, **members: typing.Any) -> typing.Generator[typing.Any, None, None]:
+    """Calls an action and yields the parts of its output: Mesh.stream."""
     return Mesh().stream(agent, action, *input, **members)
 
 
-def read(agent, name="", delegation=""):
-    """Reads a property through the node of this machine, see Mesh.read."""
+def start(agent: str, action: str, *input: typing.Any, **members: typing.Any) -> Task:
+    """Starts an action: Mesh.start."""
+    return Mesh().start(agent, action, *input, **members)
+
+
+def task(id: str) -> Task:
+    """Returns a task by its id: Mesh.task."""
+    return Mesh().task(id)
+
+
+def read(agent: str, name: str = "", delegation: str = "") -> typing.Any:
+    """Reads a property: Mesh.read."""
     return Mesh().read(agent, name, delegation)
 
 
-def write(agent, name, value, delegation=""):
-    """Writes a property through the node of this machine, see Mesh.write."""
+def write(agent: str, name: str, value: typing.Any, delegation: str = "") -> None:
+    """Writes a property: Mesh.write."""
     Mesh().write(agent, name, value, delegation)
 
 
-def watch(agent, event="", property="", after="", delegation=""):
-    """Watches an agent through the node of this machine, see Mesh.watch."""
+def watch(agent: str, event: str = "", property: str = "", after: str = "",
+          delegation: str = "") -> typing.Generator[tuple[str, typing.Any], None, None]:
+    """Watches an agent: Mesh.watch."""
     return Mesh().watch(agent, event, property, after, delegation)
 
 
@@ -447,26 +629,29 @@ class Caller:
     lent_by: str = ""
 
     @classmethod
-    def _of(cls, m):
-        texts = (m.get(k, "") for k in ("id", "did", "node", "name", "via", "organization"))
-        return cls(*texts, tuple(m.get("roles", ())), m.get("lentBy", ""))
+    def _of(cls, m: JSON) -> Caller:
+        texts = {k: m.get(k, "") for k in ("id", "did", "node", "name", "via", "organization")}
+        return cls(**texts, roles=tuple(m.get("roles", ())), lent_by=m.get("lentBy", ""))
 
 
 class Context:
     """One call of an action, or one request to read or write a property, for functions with a parameter of this type. It has the
     caller, the deadline (seconds since the epoch, or None), and whether the request was cancelled."""
 
-    def __init__(self, m=None):
+    def __init__(self, m: JSON | None = None) -> None:
         caller, left = (m or {}).get("caller"), (m or {}).get("timeLeft")
         self.caller = Caller._of(caller) if isinstance(caller, dict) else None
         self.deadline = time.time() + left / 1000 if left else None
-        self._over, self.task, self.chunks = threading.Event(), None, None
-        self._asking, self._answer, self._answered = None, None, threading.Event()
+        self._over, self._answered = threading.Event(), threading.Event()
+        self.task: typing.Any = None
+        self.chunks: Chunks | None = None
+        self._asking: typing.Callable[[JSON], None] | None = None
+        self._answer: JSON = {}
 
-    def ask(self, message, kind):
+    def ask(self, message: str, kind: type[T]) -> T | None:
         """Requests input of the type kind, such as a dataclass, from the caller, and waits for it. Returns None if the caller
         declines. In a coroutine: await asyncio.to_thread(call.ask, message, kind)."""
-        self._answer = None
+        self._answer = {}
         self._answered.clear()
         if self._asking is None or self.cancelled:
             raise Error("no caller is available to provide input", "LMOS-1499")
@@ -474,26 +659,28 @@ class Context:
         self._answered.wait()
         if self.cancelled:
             raise Error("the caller has cancelled the request", "LMOS-1499")
-        answer = self._answer or {}
-        return build(kind, answer.get("content") or {}) if answer.get("action") == "accept" else None
+        if self._answer.get("action") != "accept":
+            return None
+        given: T = build(kind, self._answer.get("content") or {})
+        return given
 
-    def _provide(self, answers):
+    def _provide(self, answers: object) -> bool:
         """Sets the input from the caller, and returns whether the call waited for it."""
         waited = not self._answered.is_set()
-        self._answer = answers.get("answer") if isinstance(answers, dict) else None
+        self._answer = answers.get("answer") or {} if isinstance(answers, dict) else {}
         self._answered.set()
         return waited
 
     @property
-    def cancelled(self):
+    def cancelled(self) -> bool:
         """Whether the caller has cancelled the request, or the connection to the node has ended."""
         return self._over.is_set()
 
-    def wait(self, seconds):
+    def wait(self, seconds: float) -> bool:
         """Waits for seconds, or until the call is cancelled, and returns whether it is cancelled."""
         return self._over.wait(seconds)
 
-    def cancel(self):
+    def cancel(self) -> None:
         self._over.set()
         self._answered.set()
         if self.chunks:
@@ -507,16 +694,18 @@ class Chunks:
     or async for in a coroutine. A chunk is bytes of at most 64 KiB; an input that is not a stream is one chunk. The caller is
     paused while the chunks are not read. A stream that breaks off raises an Error."""
 
-    def __init__(self, content_type, whole=b"", send=None):
+    def __init__(self, content_type: str, whole: bytes = b"", send: typing.Callable[[int, bytes], None] | None = None) -> None:
         self.content_type = content_type  # as the caller declares it, such as "audio/wav"
-        self._send, self._over, self._error = send, send is None, None
+        self._send, self._over = send or (lambda kind, body: None), send is None
+        self._error: Error | None = None
         self._queue, self._used, self._owed, self._credit = collections.deque([whole] if whole else []), 0, WINDOW, 0
-        self._changed, self._waiter = threading.Condition(), None
+        self._changed = threading.Condition()
+        self._waiter: typing.Callable[[], object] | None = None
 
-    def __iter__(self):
+    def __iter__(self) -> Chunks:
         return self
 
-    def __next__(self):
+    def __next__(self) -> bytes:
         while True:
             chunk = self._step()
             if chunk is None:
@@ -526,10 +715,10 @@ class Chunks:
             with self._changed:
                 self._changed.wait_for(self._ready)
 
-    def __aiter__(self):
+    def __aiter__(self) -> Chunks:
         return self
 
-    async def __anext__(self):
+    async def __anext__(self) -> bytes:
         while True:
             chunk = self._step()
             if chunk is None:
@@ -537,14 +726,19 @@ class Chunks:
             if chunk:
                 return chunk
             loop = asyncio.get_running_loop()
-            future = loop.create_future()
+            future: asyncio.Future[None] = loop.create_future()
+
+            def settle(future: asyncio.Future[None] = future) -> None:
+                if not future.done():
+                    future.set_result(None)
+
             with self._changed:
                 if self._ready():
                     continue
-                self._waiter = lambda: loop.call_soon_threadsafe(lambda: future.done() or future.set_result(None))
+                self._waiter = functools.partial(loop.call_soon_threadsafe, settle)
             await future
 
-    def close(self):
+    def close(self) -> None:
         """Stops the request stream, for a function that continues without the rest."""
         with self._changed:
             more = not self._ended()
@@ -552,23 +746,23 @@ class Chunks:
         if more:  # the caller may still send
             self._send(STOP, b"")
 
-    def _ended(self):
-        return self._over or self._error
+    def _ended(self) -> bool:
+        return self._over or self._error is not None
 
-    def _ready(self):
-        return self._queue or self._ended()
+    def _ready(self) -> bool:
+        return bool(self._queue) or self._ended()
 
-    def _step(self):
+    def _step(self) -> bytes | None:
         """The next chunk, b"" if none has arrived yet, None at the end. It returns the credit of the chunks that were read."""
         with self._changed:
             self._owed, self._used, grant = self._owed + self._used, 0, 0
             if self._owed >= WINDOW // 2 and not self._ended():
                 grant, self._owed = self._owed, 0
                 self._credit += grant
-            chunk = b""
+            chunk: bytes | None = b""
             if self._queue:
                 chunk = self._queue.popleft()
-                self._used = 5 + len(chunk)
+                self._used = 5 + len(chunk or b"")
             elif self._error:
                 raise self._error
             elif self._over:
@@ -577,7 +771,7 @@ class Chunks:
             self._send(CREDIT, struct.pack(">I", grant))
         return chunk
 
-    def _take(self, kind, body):
+    def _take(self, kind: int, body: bytes) -> None:
         """Handles a frame from the node."""
         with self._changed:
             if self._ended():
@@ -597,43 +791,43 @@ class Chunks:
             self._send(STOP, b"the chunks exceed the credit")
             self._end(Error("the chunks of the request stream exceed the credit", "LMOS-1400"))
 
-    def _end(self, error):
+    def _end(self, error: Error) -> None:
         with self._changed:
             if not self._ended():
                 self._error = error
                 self._queue.clear()
             self._wake()
 
-    def _wake(self):
+    def _wake(self) -> None:
         self._changed.notify_all()
         if self._waiter:
             self._waiter()
             self._waiter = None
 
 
-class Event:
+class Event(typing.Generic[T]):
     """An event of an agent, from Agent.event."""
 
-    def __init__(self, agent, name):
+    def __init__(self, agent: Agent, name: str) -> None:
         self.agent, self.name = agent, name
 
-    def emit(self, value=None):
+    def emit(self, value: T | None = None) -> None:
         """Sends the event to all subscribers."""
         self.agent._notify("event", self.name, value)
 
 
-class State:
+class State(typing.Generic[T]):
     """A property whose value the library stores: consumers read, write and observe it. It is from Agent.state."""
 
-    def __init__(self, agent, name, value):
+    def __init__(self, agent: Agent, name: str, value: T) -> None:
         self.agent, self.name, self._value, self._lock = agent, name, value, threading.Lock()
 
     @property
-    def value(self):
+    def value(self) -> T:
         return self._value
 
     @value.setter
-    def value(self, value):
+    def value(self, value: T) -> None:
         with self._lock:  # observers receive changes in order
             self._value = value
             self.agent._notify("propertyReading", self.name, value)
@@ -643,29 +837,37 @@ class Agent:
     """An agent. Only the name is required. Without an id, the node creates one. Capabilities are ids for search. At most limit
     requests run at once. After ping seconds without a message, the agent pings the node."""
 
-    def __init__(self, name, description="", capabilities=(), id="", version="", tool=False, node=None, token=None, limit=256,
-                 ping=20):
+    def __init__(self, name: str, description: str = "", capabilities: typing.Sequence[str | JSON] = (), id: str = "",
+                 version: str = "", tool: bool = False, node: str | None = None, token: str | None = None, limit: int = 256,
+                 ping: float = 20) -> None:
         if not name:
             raise Error("the agent has no name", "LMOS-2011", 'lmosd.Agent("weather")')
-        self.about = {"title": name, "@type": "lmos:Tool" if tool else "lmos:Agent"}
+        self.about: JSON = {"title": name, "@type": "lmos:Tool" if tool else "lmos:Agent"}
         for key, value in (("id", id), ("description", description), ("version", version and {"instance": version})):
             if value:
                 self.about[key] = value
         if capabilities:
             self.about["lmos:capabilities"] = [c if isinstance(c, dict) else {"id": c, "name": c} for c in capabilities]
         self.node, self.token, self.limit, self.ping = node, token, limit, ping
-        self.id = None  # from the node, once the agent is registered
+        self.id: str | None = None  # from the node, once the agent is registered
         self.ready = threading.Event()  # set while the agent is registered
-        self._actions, self._reads, self._writes, self._loop = {}, {}, {}, None
-        self._stop, self._settled, self._socket = threading.Event(), threading.Event(), None
-        self._queue, self._idle = queue.SimpleQueue(), threading.Semaphore(0)  # requests, and idle threads
-        self._lock, self._running, self._listening, self._streams = threading.Lock(), {}, {}, {}
+        self._actions: dict[str, Function] = {}
+        self._reads: dict[str, Function] = {}
+        self._writes: dict[str, Function | None] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._socket: WebSocket | None = None
+        self._stop, self._settled, self._lock = threading.Event(), threading.Event(), threading.Lock()
+        self._queue: queue.SimpleQueue[typing.Any] = queue.SimpleQueue()  # requests
+        self._idle = threading.Semaphore(0)  # idle threads
+        self._running: dict[str, Context] = {}
+        self._listening: dict[tuple[str, str], tuple[WebSocket, JSON]] = {}
+        self._streams: dict[int, Chunks] = {}
         self._quiet = threading.Condition(self._lock)  # notified when a request ends
-        self._asked = {}  # calls that may request input, by their id
+        self._asked: dict[str, Context] = {}  # calls that may request input, by their id
 
     # affordances
 
-    def _put(self, kind, name, schema, words, about):
+    def _put(self, kind: str, name: str, schema: JSON, words: str | None, about: JSON) -> None:
         if not name or name in self.about.get(kind, {}):
             raise Error("the name %r is empty or used twice in %s" % (name, kind), "LMOS-2011", "use a different name for each")
         if words:
@@ -673,7 +875,15 @@ class Agent:
         schema.update(about)
         self.about.setdefault(kind, {})[name] = schema
 
-    def action(self, f=None, *, name="", safe=False, idempotent=False, synchronous=True, requires_input=False, **about):
+    @typing.overload
+    def action(self, f: F) -> F: ...
+
+    @typing.overload
+    def action(self, *, name: str = "", safe: bool = False, idempotent: bool = False, synchronous: bool = True,
+               requires_input: bool = False, **about: typing.Any) -> typing.Callable[[F], F]: ...
+
+    def action(self, f: F | None = None, *, name: str = "", safe: bool = False, idempotent: bool = False, synchronous: bool = True,
+               requires_input: bool = False, **about: typing.Any) -> F | typing.Callable[[F], F]:
         """Decorates a function: its parameters are the input, its result the output, its docstring the description. A single
         parameter named input is the whole input; one of type Context is the call; one of type Chunks is the request stream. A
         generator sends a response stream, one part for each yield. Coroutines and asynchronous generators are supported. Safe:
@@ -681,7 +891,8 @@ class Agent:
         disconnects. With requires_input, it may request input (Context.ask). About has further members of the description
         (TD 1.1 §5.3.1.4)."""
 
-        def add(f):
+        def add(f: F) -> F:
+            words: JSON
             hints, words = typing.get_type_hints(f, include_extras=True), {"synchronous": synchronous}
             words.update({w: True for w, on in (("safe", safe), ("idempotent", idempotent or safe), ("lmosd:requiresInput", requires_input)) if on})
             given = parameters(f)
@@ -696,11 +907,18 @@ class Agent:
 
         return add(f) if f else add
 
-    def property(self, f=None, *, name="", write=None, **about):
+    @typing.overload
+    def property(self, f: F) -> F: ...
+
+    @typing.overload
+    def property(self, *, name: str = "", write: Function | None = None, **about: typing.Any) -> typing.Callable[[F], F]: ...
+
+    def property(self, f: F | None = None, *, name: str = "", write: Function | None = None,
+                 **about: typing.Any) -> F | typing.Callable[[F], F]:
         """Decorates a function that returns the value; write is a function that takes a new value. In both, a parameter of type
         Context is the request."""
 
-        def add(f):
+        def add(f: F) -> F:
             words = schema(typing.get_type_hints(f, include_extras=True).get("return", typing.Any))
             if not write:
                 words["readOnly"] = True
@@ -710,7 +928,7 @@ class Agent:
 
         return add(f) if f else add
 
-    def state(self, name, value, kind=None, **about):
+    def state(self, name: str, value: T, kind: typing.Any = None, **about: typing.Any) -> State[T]:
         """Returns a property that consumers read, write and observe; set its value to change it. Its type is kind, or that of the
         first value. About has further members of the description: state("level", 0, minimum=0), or readOnly=True."""
         s = State(self, name, value)
@@ -719,7 +937,13 @@ class Agent:
         self._writes[name] = None if about.get("readOnly") else lambda v: setattr(s, "value", build(kind or type(value), v))
         return s
 
-    def event(self, name, kind=typing.Any, **about):
+    @typing.overload
+    def event(self, name: str, kind: type[T], **about: typing.Any) -> Event[T]: ...
+
+    @typing.overload
+    def event(self, name: str, kind: typing.Any = typing.Any, **about: typing.Any) -> Event[typing.Any]: ...
+
+    def event(self, name: str, kind: typing.Any = typing.Any, **about: typing.Any) -> Event[typing.Any]:
         """Returns an event, with the method emit(value)."""
         data = schema(kind)
         self._put("events", name, {"data": data} if data else {}, "", about)
@@ -727,10 +951,11 @@ class Agent:
 
     # the connection
 
-    def run(self):
+    def run(self) -> None:
         """Serves until stop is called, or the process receives SIGINT or SIGTERM. It raises an error if the first connection to the
-        node fails. After a lost connection it reconnects, with pauses of up to 5 seconds."""
-        before = {}
+        node fails: NotRunning, or that of the node; if it ends the program, Python prints one line. After a lost connection it
+        reconnects, with pauses of up to 5 seconds."""
+        before: dict[signal.Signals, typing.Any] = {}
         if threading.current_thread() is threading.main_thread():
             for n in (signal.SIGINT, signal.SIGTERM):
                 if signal.getsignal(n) in (signal.SIG_DFL, signal.default_int_handler):
@@ -738,21 +963,25 @@ class Agent:
                     before[n] = signal.signal(n, lambda *_: threading.Thread(target=self.stop).start())
         try:
             self._keep()
+        except Error as e:
+            one_line(e)
+            raise
         finally:
             self._settled.set()
             for n, handler in before.items():
                 signal.signal(n, handler)
 
-    def start(self, timeout=10):
+    def start(self, timeout: float = 10) -> None:
         """Serves in a new thread, and returns when the agent is registered."""
-        failed = []
+        failed: list[Exception] = []
 
-        def work():
+        def work() -> None:
             try:
                 self.run()
             except Exception as e:  # start raises it
                 failed.append(e)
-                log.error("agent stopped: %s", e)
+                if self.id is not None:
+                    log.error("agent stopped: %s", e)
 
         threading.Thread(target=work, daemon=True).start()
         self._settled.wait(timeout)
@@ -761,7 +990,7 @@ class Agent:
         if not self._settled.is_set():
             raise Error("the node did not register the agent within %g s" % timeout, "LMOS-1504")
 
-    def stop(self, wait=8):
+    def stop(self, wait: float = 8) -> None:
         """Refuses new requests, waits at most wait seconds for running ones, unregisters the agent and ends run."""
         self._stop.set()
         s = self._socket
@@ -776,8 +1005,8 @@ class Agent:
             s.closed.wait(1)  # the node answers when the agent is unregistered
         s.close()
 
-    def _keep(self):
-        pause = FIRST_PAUSE
+    def _keep(self) -> None:
+        pause: float = FIRST_PAUSE
         while not self._stop.is_set():
             try:
                 self._serve()
@@ -792,7 +1021,7 @@ class Agent:
                 self.ready.clear()
             self._stop.wait(pause * (0.5 + random.random()))
 
-    def _serve(self):
+    def _serve(self) -> None:
         """Serves over one connection until it ends."""
         self._socket = s = WebSocket(Mesh(self.node, self.token), self.ping)
         try:
@@ -815,7 +1044,7 @@ class Agent:
             for call in running.values():
                 call.cancel()
 
-    def _packet(self, data):
+    def _packet(self, data: bytes) -> None:
         """Passes a binary frame to its request stream. A frame without one is ignored."""
         if len(data) >= 5:
             kind, number = struct.unpack(">BI", data[:5])
@@ -824,9 +1053,9 @@ class Agent:
             if chunks:
                 chunks._take(kind, data[5:])
 
-    def _take(self, s, m):
+    def _take(self, s: WebSocket, m: JSON) -> None:
         """Handles a message of the node. Cancellations run at once, requests in a thread."""
-        kind, name, ident = m.get("messageType"), m.get("action") or m.get("event") or m.get("name"), m.get("messageId")
+        kind, name, ident = m.get("messageType", ""), m.get("action") or m.get("event") or m.get("name") or "", m.get("messageId", "")
         if kind == "thingRegistered":
             self.id = m["thingId"]
             self.ready.set()
@@ -845,14 +1074,14 @@ class Agent:
             s.send(reply(m, "acknowledgement", message=kind))
         elif kind == "continueAction":
             with self._lock:
-                call = self._asked.get(m.get("actionId") or m.get("actionID"))
+                call = self._asked.get(m.get("actionId") or m.get("actionID") or "")
             if call and call._provide(m.get("input")):
                 s.send(reply(m, "acknowledgement", message=kind))
             else:
                 s.send(failure(m, Error("no call waits for this input", "LMOS-1410", "it may have ended already")))
         elif kind == "cancelAction":
             with self._lock:
-                call = self._running.get(m.get("correlationId"))
+                call = self._running.get(m.get("correlationId", ""))
             if call:
                 call.cancel()
             s.send(reply(m, "actionStatus", action=name, status="failed", state="cancelled"))
@@ -878,23 +1107,24 @@ class Agent:
             if not self._idle.acquire(blocking=False):
                 threading.Thread(target=self._worker, daemon=True).start()
 
-    def _notify(self, kind, name, value):
+    def _notify(self, kind: str, name: str, value: object) -> None:
         """Sends a value to the node, if it has subscribed."""
         with self._lock:
-            s, m = self._listening.get((kind, name), (None, None))
-        if s is None:
+            listening = self._listening.get((kind, name))
+        if listening is None:
             return
+        s, m = listening
         message = encode(reply(m, kind, data=value, timestamp=now(), **{"event" if kind == "event" else "name": name}))
         with contextlib.suppress(Lost):  # the node subscribes again after the agent reconnects
             s.text(message)
 
-    def _worker(self):
+    def _worker(self) -> None:
         """Runs one request after another. Threads are started when needed, and stay."""
         while True:
             self._work(*self._queue.get())
             self._idle.release()
 
-    def _work(self, s, m, kind, name, call):
+    def _work(self, s: WebSocket, m: JSON, kind: str, name: str, call: Context) -> None:
         """Runs one request and sends its response."""
         try:
             try:
@@ -910,26 +1140,27 @@ class Agent:
             pass  # the connection has ended
         finally:
             with self._lock:
-                self._running.pop(m.get("messageId"), None)
+                self._running.pop(m.get("messageId", ""), None)
                 self._quiet.notify_all()
-                if self._streams.get(m.get("stream")) is call.chunks:
-                    self._streams.pop(m.get("stream"), None)
+                if call.chunks and self._streams.get(m.get("stream", 0)) is call.chunks:
+                    self._streams.pop(m["stream"])
             if call.chunks:
                 call.chunks._end(Error("the call has ended", "LMOS-1499"))
 
-    def _answer(self, s, m, kind, name, call):
+    def _answer(self, s: WebSocket, m: JSON, kind: str, name: str, call: Context) -> None:
+        write = self._writes.get(name)
         if kind == "invokeAction" and name in self._actions:
             self._invoke(s, m, name, call)
         elif kind == "readProperty" and name in self._reads:
             data = self._await(given(self._reads[name], call), call)
             s.send(reply(m, "propertyReading", name=name, data=data, timestamp=now()))
-        elif kind == "writeProperty" and self._writes.get(name):
-            self._await(given(self._writes[name], call, m.get("data")), call)
+        elif kind == "writeProperty" and write:
+            self._await(given(write, call, m.get("data")), call)
             s.send(reply(m, "acknowledgement", message=kind))
         else:
             raise Error("%s of %r is not supported" % (kind, name), "LMOS-1406")
 
-    def _invoke(self, s, m, name, call):
+    def _invoke(self, s: WebSocket, m: JSON, name: str, call: Context) -> None:
         f = self._actions[name]
         if taken(f)[2]:
             call.chunks = call.chunks or whole(m)
@@ -937,7 +1168,7 @@ class Agent:
             raise Error("%s does not accept a request stream" % name, "LMOS-1406", "send the data as one input")
         ident = str(uuid.uuid4())  # unguessable: it authorizes the answer
 
-        def request_input(inputs):
+        def request_input(inputs: JSON) -> None:
             with self._lock:
                 self._asked[ident] = call
             s.send(reply(m, "actionStatus", action=name, status="pending", state="input-required", actionId=ident, output=inputs))
@@ -949,7 +1180,7 @@ class Agent:
             with self._lock:
                 self._asked.pop(ident, None)
 
-    def _run(self, s, m, name, call, f):
+    def _run(self, s: WebSocket, m: JSON, name: str, call: Context, f: Function) -> None:
         """Runs the function of an action, and sends its result."""
         output = self._await(f(**arguments(f, m.get("input"), call)), call)
         if inspect.isasyncgen(output):
@@ -966,24 +1197,28 @@ class Agent:
 
     # coroutines
 
-    def _await(self, value, call):
+    def _await(self, value: typing.Any, call: Context) -> typing.Any:
         """Returns the result of a coroutine, and any other value unchanged."""
         if not inspect.isawaitable(value):
             return value
 
-        async def wait():
+        async def wait() -> typing.Any:
             return await value
 
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, daemon=True).start()
-        call.task = asyncio.run_coroutine_threadsafe(wait(), self._loop)
+        call.task = self._begin(wait())
         if call.cancelled:
             call.task.cancel()
         return call.task.result()
 
-    def _drain(self, parts, call):
+    def _begin(self, work: typing.Any) -> concurrent.futures.Future[typing.Any]:
+        """Runs a coroutine in the event loop of the agent."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _drain(self, parts: typing.AsyncGenerator[typing.Any, None], call: Context) -> typing.Iterator[typing.Any]:
         """Yields the values of an asynchronous generator."""
         try:
             while True:
@@ -992,10 +1227,10 @@ class Agent:
                 except StopAsyncIteration:
                     return
         finally:
-            asyncio.run_coroutine_threadsafe(parts.aclose(), self._loop)
+            self._begin(parts.aclose())
 
 
-def reply(m, kind, **members):
+def reply(m: JSON, kind: str, **members: typing.Any) -> JSON:
     """Returns a response to m. Members that are None are left out, except data."""
     out = {"messageType": kind, "thingId": m.get("thingId"), "messageId": str(uuid.uuid4()),
            "correlationId": m.get("correlationId") or m.get("messageId")}
@@ -1003,36 +1238,36 @@ def reply(m, kind, **members):
     return out
 
 
-def put(output):
+def put(output: typing.Any) -> JSON:
     """Returns the members of an output. Bytes are in base64."""
     if isinstance(output, (bytes, bytearray)):
         return {"output": base64.b64encode(output).decode(), "base64": True, "contentType": "application/octet-stream"}
     return {"output": output}
 
 
-def whole(m):
+def whole(m: JSON) -> Chunks:
     """Returns the input of m, which is not a stream, as Chunks."""
     value, kind = m.get("input"), m.get("contentType") or "application/json"
     if m.get("base64"):
-        return Chunks(m.get("contentType") or "application/octet-stream", base64.b64decode(value))
+        return Chunks(m.get("contentType") or "application/octet-stream", base64.b64decode(value or ""))
     if value is None:
         return Chunks(kind)
     json_ = kind.split(";")[0].endswith(("/json", "+json"))
     return Chunks(kind, encode(value) if json_ else value.encode())
 
 
-def failure(m, e):
+def failure(m: JSON, e: Error) -> JSON:
     base = "https://eclipse.dev/lmos/protocol/v1/errors"
     return reply(m, "error", type=base + "#internal-server-error", title="Internal Server Error", status="500",
                  detail=e.title[:4096], instance=base + "/" + str(uuid.uuid4()), code=e.code, hint=e.hint or None)
 
 
-def now():
+def now() -> str:
     t = time.time()
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(t)) + ".%03dZ" % (t % 1 * 1000)
 
 
-def encode(value):
+def encode(value: typing.Any) -> bytes:
     """Returns a value as JSON; dataclasses become objects."""
     try:
         raw = json.dumps(value, ensure_ascii=False, allow_nan=False, default=plain, separators=(",", ":")).encode()
@@ -1043,7 +1278,7 @@ def encode(value):
     return raw
 
 
-def plain(value):
+def plain(value: typing.Any) -> typing.Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     if isinstance(value, (set, frozenset)):
@@ -1055,7 +1290,7 @@ def plain(value):
 
 
 @functools.lru_cache(maxsize=None)
-def taken(f):
+def taken(f: Function) -> tuple[list[tuple[str, typing.Any, bool]], list[str], list[str]]:
     """Returns the parameters of a function: those of the input, each with its type hint and whether it is required; those of type
     Context; and those of type Chunks."""
     hints, some, contexts, streams = typing.get_type_hints(f, include_extras=True), [], [], []
@@ -1071,7 +1306,7 @@ def taken(f):
     return some, contexts, streams
 
 
-def parameters(f):
+def parameters(f: Function) -> JSON | None:
     """Returns the input schema of a function: an object of its parameters, the schema of a single parameter named input, or None."""
     some, _, _ = taken(f)
     if [n for n, _, _ in some] == ["input"]:
@@ -1079,7 +1314,7 @@ def parameters(f):
     return members([(n, schema(hint), required) for n, hint, required in some]) if some else None
 
 
-def arguments(f, value, call):
+def arguments(f: Function, value: typing.Any, call: Context) -> JSON:
     """Returns the arguments of a function for an input."""
     some, contexts, streams = taken(f)
     given = {n: call for n in contexts}
@@ -1096,7 +1331,7 @@ def arguments(f, value, call):
     return {**{n: build(hint, value[n]) for n, hint, _ in some if n in value}, **given}
 
 
-def given(f, call, *values):
+def given(f: Function, call: Context, *values: typing.Any) -> typing.Any:
     """Calls the function of a property with values, and with the Context if it has such a parameter."""
     try:
         contexts = [n for n, hint in typing.get_type_hints(f).items() if hint is Context]
@@ -1108,13 +1343,13 @@ def given(f, call, *values):
     return f(**dict(zip(others, values)), **{n: call for n in contexts})
 
 
-def members(some):
-    s = {"type": "object", "properties": {n: about for n, about, _ in some}}
+def members(some: typing.Sequence[tuple[str, JSON, bool]]) -> JSON:
+    s: JSON = {"type": "object", "properties": {n: about for n, about, _ in some}}
     required = [n for n, _, must in some if must]
     return {**s, "required": required} if required else s
 
 
-def schema(kind, depth=0):
+def schema(kind: typing.Any, depth: int = 0) -> JSON:
     """Returns the data schema of a type hint (TD 1.1 §5.3.2); an empty one accepts any value. Annotated[str, "text"] adds a
     description."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
@@ -1145,11 +1380,11 @@ def schema(kind, depth=0):
     return {}
 
 
-def is_union(origin):
+def is_union(origin: object) -> bool:
     return origin is typing.Union or origin is getattr(types, "UnionType", typing.Union)  # int | None, from Python 3.10 on
 
 
-def build(kind, value):
+def build(kind: typing.Any, value: typing.Any) -> typing.Any:
     """Converts a JSON value to the type of a hint: objects become dataclasses."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if hasattr(kind, "__metadata__") or is_union(origin):
@@ -1172,14 +1407,14 @@ def build(kind, value):
 class Lost(Error):
     """The connection to the node has ended."""
 
-    def __init__(self, title):
+    def __init__(self, title: str) -> None:
         super().__init__(title, "LMOS-3002", "check the node: lmosd status")
 
 
 class WebSocket:
     """A connection with JSON messages and binary frames of request streams. Many threads may send, one receives."""
 
-    def __init__(self, mesh, ping):
+    def __init__(self, mesh: Mesh, ping: float) -> None:
         key = base64.b64encode(os.urandom(16)).decode()
         r, self.connection = mesh.open("GET", "/ws", None, {
             "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": key,
@@ -1188,22 +1423,23 @@ class WebSocket:
         if r.status != 101 or r.getheader("Sec-WebSocket-Accept") != want:
             self.connection.close()
             raise Error("the server at %s is not a node" % mesh.node, "LMOS-3002", "check the node: lmosd status")
-        self.s, self.lock, self.closed, self.buffer = self.connection.sock, threading.Lock(), threading.Event(), bytearray()
+        self.s: socket.socket = self.connection.stream
+        self.lock, self.closed, self.buffer = threading.Lock(), threading.Event(), bytearray()
         self.left = False  # a close frame was sent
         self.s.settimeout(ping)
 
-    def send(self, message):
+    def send(self, message: JSON) -> None:
         self.text(encode(message))
 
-    def text(self, raw):
+    def text(self, raw: bytes) -> None:
         self.frame(1, raw)
 
-    def packet(self, number, kind, body):
+    def packet(self, number: int, kind: int, body: bytes) -> None:
         """Sends a frame of a request stream. The receiving thread reports a lost connection."""
         with contextlib.suppress(Lost):
             self.frame(2, struct.pack(">BI", kind, number) + body)
 
-    def receive(self):
+    def receive(self) -> typing.Any:
         """Returns the next message, bytes for a binary one, or None when the node has closed the connection."""
         text, message = False, b""
         while True:
@@ -1228,7 +1464,7 @@ class WebSocket:
                 if head & 0x80:
                     return json.loads(message) if text else bytes(message)
 
-    def _take(self, n):
+    def _take(self, n: int) -> bytes:
         """Returns the next n bytes. It pings a silent node once."""
         pinged = False
         while len(self.buffer) < n:
@@ -1250,7 +1486,7 @@ class WebSocket:
         del self.buffer[:n]
         return data
 
-    def frame(self, op, data):
+    def frame(self, op: int, data: bytes) -> None:
         n, mask = len(data), os.urandom(4)
         size = bytes([0x80 | n]) if n < 126 else struct.pack(">BH", 0xFE, n) if n < 65536 else struct.pack(">BQ", 0xFF, n)
         # One large number masks all bytes at once, the fastest way in Python.
@@ -1265,7 +1501,7 @@ class WebSocket:
                 self.close()
                 raise Lost("the connection to the node broke: %s" % e) from e
 
-    def close(self):
+    def close(self) -> None:
         with contextlib.suppress(OSError):  # the node has closed it
             self.s.shutdown(socket.SHUT_RDWR)
         self.connection.close()
