@@ -87,6 +87,7 @@ type Warning struct {
 // Peer is one connected node; PeerList is GET /v1/peers.
 type Peer struct {
 	DID       did.DID `json:"did"`
+	Name      string  `json:"name,omitempty"` // of members of the organization, as they report it
 	PeerID    string  `json:"peer_id"`
 	Addr      string  `json:"addr"`
 	Relay     did.DID `json:"relay,omitempty"` // the node through which the connection is relayed; empty: it is direct

@@ -33,6 +33,8 @@ const (
 	EventTrustKey         = "trust.key"     // the key of the node
 	EventRelayFound       = "relay.found"
 	EventRelayLost        = "relay.lost"
+	EventBootstrapReached = "bootstrap.reached" // an entry of mesh.bootstrap; needs full rights, as the next one
+	EventBootstrapFailed  = "bootstrap.failed"
 	EventEquivocation     = "equivocation"
 	EventConfigReloaded   = "config.reloaded"
 	// EventGap replaces events that the node does not have any more: read everything again. It has From and To, and no Seq.
@@ -45,9 +47,9 @@ type NodeEvent struct {
 	Seq  uint64    `json:"seq,omitempty"`
 	At   time.Time `json:"at,omitzero"`
 	Kind string    `json:"kind"`
-	// DID is the peer, the relay, or the owner of the Thing.
+	// DID is the peer, the relay, or the owner of the Thing. Name is the name of a peer, if the node knows it.
 	DID did.DID `json:"did,omitempty"`
-	// Thing is the exact reference of the Thing, and Name is its name.
+	// Thing is the exact reference of the Thing, and Name is its name; of bootstrap events Name is the entry.
 	Thing string `json:"thing,omitempty"`
 	Name  string `json:"name,omitempty"`
 	// Code is the code of a warning or of the error of a call, or the state of a task.

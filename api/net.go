@@ -70,6 +70,26 @@ type Net struct {
 		Direct  int `json:"direct"`
 		Relayed int `json:"relayed"`
 	} `json:"peers"`
+	// Bootstrap are the entries of mesh.bootstrap, in their order; absent for callers that are not consumers of the node.
+	Bootstrap []BootstrapState `json:"bootstrap,omitempty"`
+}
+
+// States of an entry of mesh.bootstrap.
+const (
+	BootstrapWaiting     = "waiting" // not dialed yet
+	BootstrapReached     = "reached"
+	BootstrapUnreachable = "unreachable"
+	BootstrapRefused     = "refused" // the policy of the peer refuses the node
+)
+
+// BootstrapState is an entry of mesh.bootstrap, and what became of it.
+type BootstrapState struct {
+	Addr   string    `json:"addr"`          // as it is configured
+	DID    did.DID   `json:"did,omitempty"` // of the peer; empty for a name
+	State  string    `json:"state"`
+	Reason string    `json:"reason,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
+	Next   time.Time `json:"next,omitzero"` // of the next attempt; zero: none is due
 }
 
 // NetAddr is an address of the node, and what is known about it.

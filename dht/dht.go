@@ -121,6 +121,9 @@ type Options struct {
 	// Evidence receives two different valid records of one Thing with one sequence number (an equivocation of the owner). A query
 	// for the Thing returns only one of them. Evidence must not block. Nil discards them.
 	Evidence func(s *td.Signed)
+	// OnBootstrap receives the result of each dial of a bootstrap peer, and the time after which a failed one is repeated. It must not block. Nil
+	// discards it.
+	OnBootstrap func(id peer.ID, err error, retry time.Duration)
 	// OnTimeout receives each peer of a search that did not answer in time and is not connected: it may have failed, or be slow. It
 	// must not block. Nil discards it.
 	OnTimeout func(id peer.ID)
@@ -234,6 +237,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Principal == nil {
 		o.Principal = func(node did.DID) *did.Principal { return did.NodePrincipal(node, "") }
+	}
+	if o.OnBootstrap == nil {
+		o.OnBootstrap = func(peer.ID, error, time.Duration) {}
 	}
 	if o.OnTimeout == nil {
 		o.OnTimeout = func(peer.ID) {}

@@ -12,6 +12,7 @@ import (
 	manet "github.com/multiformats/go-multiaddr/net"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/p2p/relay"
 )
@@ -39,12 +40,14 @@ func (d *DHT) join(ctx context.Context) {
 	pauses := backoff.Backoff{First: firstPause, Max: maxPause}
 	for {
 		d.faults.sweep()
-		reached, pause := d.dialBootstrapPeers(ctx), checkPause
-		isSmall := d.Size() < minTable
-		if reached > 0 || !isSmall {
+		pause := pauses.Next()
+		reached := d.dialBootstrapPeers(ctx, pause)
+		switch isSmall := d.Size() < minTable; {
+		case !isSmall:
 			pauses.Reset()
-		}
-		if isSmall {
+			pause = checkPause
+		case reached > 0:
+			pauses.Reset()
 			pause = pauses.Next()
 		}
 		if backoff.Sleep(ctx, backoff.Jitter(pause, 0.1)) != nil {
@@ -53,8 +56,9 @@ func (d *DHT) join(ctx context.Context) {
 	}
 }
 
-// dialBootstrapPeers dials the bootstrap peers that are not connected, if the routing table is small, and returns the number reached.
-func (d *DHT) dialBootstrapPeers(ctx context.Context) (reached int) {
+// dialBootstrapPeers dials the bootstrap peers that are not connected, if the routing table is small, and returns the number reached. Those that fail are
+// dialed again after retry, unless others are reached.
+func (d *DHT) dialBootstrapPeers(ctx context.Context, retry time.Duration) (reached int) {
 	if d.Size() >= minTable {
 		return 0
 	}
@@ -65,7 +69,7 @@ func (d *DHT) dialBootstrapPeers(ctx context.Context) (reached int) {
 		}
 	}
 	if len(absent) > 0 {
-		reached = d.dialAll(ctx, absent)
+		reached = d.dialAll(ctx, absent, retry)
 	}
 	if reached > 0 || d.Size() == 0 {
 		// The library adds connected peers to the table, and searches for more.
@@ -74,13 +78,14 @@ func (d *DHT) dialBootstrapPeers(ctx context.Context) (reached int) {
 	return reached
 }
 
-func (d *DHT) dialAll(ctx context.Context, peers []peer.AddrInfo) int {
+func (d *DHT) dialAll(ctx context.Context, peers []peer.AddrInfo, retry time.Duration) int {
 	var reached atomic.Int32
 	var g errgroup.Group
 	g.SetLimit(maxDials)
 	for _, ai := range peers {
 		g.Go(func() error {
-			if d.dialBootstrapPeer(ctx, ai) {
+			err := d.dialBootstrapPeer(ctx, ai)
+			if d.o.OnBootstrap(ai.ID, err, retry); err == nil {
 				reached.Add(1)
 			}
 			return nil
@@ -90,7 +95,7 @@ func (d *DHT) dialAll(ctx context.Context, peers []peer.AddrInfo) int {
 	return int(reached.Load())
 }
 
-func (d *DHT) dialBootstrapPeer(ctx context.Context, ai peer.AddrInfo) bool {
+func (d *DHT) dialBootstrapPeer(ctx context.Context, ai peer.AddrInfo) error {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	if !throughRelay(ai) {
@@ -99,11 +104,20 @@ func (d *DHT) dialBootstrapPeer(ctx context.Context, ai peer.AddrInfo) bool {
 	}
 	err := d.host.Connect(ctx, ai)
 	if err != nil {
-		d.log.Debug("bootstrap peer not reached", "peer", ai.ID, "err", err)
-		return false
+		d.log.Debug("bootstrap peer not reached", "peer", short(ai.ID), "err", err)
+		return err
 	}
-	d.log.Info("bootstrap peer reached", "peer", ai.ID)
-	return true
+	d.log.Debug("bootstrap peer reached", "peer", short(ai.ID))
+	return nil
+}
+
+// short returns the id of a peer as logs and tables have it.
+func short(id peer.ID) string {
+	node, err := did.FromPeer([]byte(id))
+	if err != nil {
+		return id.String()
+	}
+	return node.Short()
 }
 
 func throughRelay(ai peer.AddrInfo) bool { return slices.ContainsFunc(ai.Addrs, relay.IsCircuit) }

@@ -43,7 +43,7 @@ func (f *faults) note(p peer.ID, err error) {
 		k.RoutingTable().RemovePeer(p)
 	}
 	if log {
-		f.log.Warn("peer sends malformed DHT replies", "peer", p, "err", err, "others", others)
+		f.log.Warn("peer sends malformed DHT replies", "peer", short(p), "err", err, "others", others)
 	}
 }
 

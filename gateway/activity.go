@@ -43,7 +43,8 @@ type monitor struct {
 	g             *Gateway
 	warnings      map[string]api.Warning
 	relays        map[did.DID]bool
-	equivocations map[string]bool // nil: not compared yet
+	bootstrap     map[string]api.BootstrapState // by their entries
+	equivocations map[string]bool               // nil: not compared yet
 	total, failed uint64
 	durations     uint64 // their number
 	sampled       time.Time
@@ -56,7 +57,9 @@ func (g *Gateway) watchState(ctx context.Context) {
 	g.journal.Watch(ctx, func(sampled bool) {
 		s := g.o.Status.Status(did.AsProcess(ctx))
 		m.compareWarnings(s.Warnings)
-		m.compareRelays()
+		n := g.o.Peers.Net()
+		m.compareRelays(n.Relays)
+		m.compareBootstrap(n.Bootstrap)
 		m.compareEquivocations(s.Equivocations)
 		if sampled {
 			m.sample(ctx, s)
@@ -83,9 +86,26 @@ func (m *monitor) compareWarnings(all []api.Warning) {
 	m.warnings = now
 }
 
-func (m *monitor) compareRelays() {
+// compareBootstrap adds the entries of mesh.bootstrap whose state or reason has changed.
+func (m *monitor) compareBootstrap(all []api.BootstrapState) {
+	now := make(map[string]api.BootstrapState, len(all))
+	for _, b := range all {
+		last := m.bootstrap[b.Addr]
+		if now[b.Addr] = b; last.State == b.State && last.Reason == b.Reason || b.State == api.BootstrapWaiting {
+			continue
+		}
+		kind := api.EventBootstrapFailed
+		if b.State == api.BootstrapReached {
+			kind = api.EventBootstrapReached
+		}
+		m.g.journal.Add(api.NodeEvent{Kind: kind, DID: b.DID, Name: b.Addr, Code: b.State, Text: b.Reason})
+	}
+	m.bootstrap = now
+}
+
+func (m *monitor) compareRelays(all []api.NetRelay) {
 	now := map[did.DID]bool{}
-	for _, r := range m.g.o.Peers.Net().Relays {
+	for _, r := range all {
 		if now[r.DID] = true; !m.relays[r.DID] {
 			m.g.journal.Add(api.NodeEvent{Kind: api.EventRelayFound, DID: r.DID, Text: r.Addr})
 		}

@@ -48,7 +48,7 @@ var eventKinds = map[string]bool{
 	api.EventTaskStarted: false, api.EventTaskChanged: false, api.EventTaskEnded: false,
 	api.EventCallDone: true, api.EventWarningRaised: false, api.EventWarningCleared: false,
 	api.EventTrustChanged: true, api.EventTrustPolicy: true, api.EventTrustToken: true, api.EventTrustKey: true,
-	api.EventRelayFound: false, api.EventRelayLost: false, api.EventEquivocation: false, api.EventConfigReloaded: false,
+	api.EventBootstrapReached: true, api.EventBootstrapFailed: true, api.EventRelayFound: false, api.EventRelayLost: false, api.EventEquivocation: false, api.EventConfigReloaded: false,
 	api.EventGap: false,
 }
 
@@ -188,7 +188,9 @@ func (g *Gateway) watchEvents(w http.ResponseWriter, r *http.Request, q eventReq
 		return interact.Errorf(interact.Overloaded, "try again later", "%d streams of events are open", most)
 	}
 	defer g.eventStreams.Add(-1)
-	defer g.journal.Open()()
+	if !isInProcess(r) { // the process itself reads all the time: the state is not compared more often for it
+		defer g.journal.Open()()
+	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(g.streamCtx, cancel)()
@@ -302,6 +304,7 @@ func (s *eventSource) next(ctx context.Context) (found []api.NodeEvent, more boo
 		found = append(found, api.NodeEvent{Kind: api.EventGap, Name: "call", From: s.own, To: lostCalls})
 	}
 	slices.SortStableFunc(events, func(a, b api.NodeEvent) int { return cmp.Compare(a.Seq, b.Seq) })
+	s.namePeers(ctx, events)
 	for _, e := range events {
 		if e.Seq <= s.upTo && s.q.wants(e.Kind) && s.sees(ctx, &e) {
 			found = append(found, e)
@@ -348,6 +351,20 @@ func agentEvent(c directory.Change) api.NodeEvent {
 		e.Kind = api.EventAgentUnreachable
 	}
 	return e
+}
+
+// namePeers adds the names of peers that the caller of ctx may know.
+func (s *eventSource) namePeers(ctx context.Context, events []api.NodeEvent) {
+	isNameless := func(e api.NodeEvent) bool { return e.Name == "" && e.Thing == "" && e.DID != "" }
+	if s.g.o.Topology == nil || !slices.ContainsFunc(events, isNameless) {
+		return
+	}
+	names := s.g.o.Topology.Names(ctx, false)
+	for i := range events {
+		if isNameless(events[i]) {
+			events[i].Name = names[events[i].DID]
+		}
+	}
 }
 
 // sees reports whether the caller of ctx may see an event that the journal has, and removes from it what it may not.

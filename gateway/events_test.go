@@ -475,9 +475,15 @@ func TestComparedState(t *testing.T) {
 	m.compareWarnings(nil)
 	m.compareEquivocations([]api.Equivocation{{ID: "urn:x:1", Owner: owner1, Seq: 3}})
 	m.compareEquivocations([]api.Equivocation{{ID: "urn:x:1", Owner: owner1, Seq: 3}, {ID: "urn:x:1", Owner: owner1, Seq: 4}})
-	m.compareRelays()
-	m.relays[owner1] = true
-	m.compareRelays()
+	m.compareRelays([]api.NetRelay{{DID: owner1}})
+	m.compareRelays(nil)
+	at := func(state, reason string) []api.BootstrapState {
+		return []api.BootstrapState{{Addr: "/dnsaddr/x", State: state, Reason: reason}}
+	}
+	m.compareBootstrap(at(api.BootstrapWaiting, ""))
+	m.compareBootstrap(at(api.BootstrapUnreachable, "no answer"))
+	m.compareBootstrap(at(api.BootstrapUnreachable, "no answer"))
+	m.compareBootstrap(at(api.BootstrapReached, ""))
 	found, _ := g.journal.Events(begin, g.journal.Mark(), 100)
 	var got []string
 	for _, e := range found {
@@ -488,7 +494,7 @@ func TestComparedState(t *testing.T) {
 	}
 	text := strings.Join(got, ", ")
 	if !strings.HasPrefix(text, "warning.raised a, warning.raised b, warning.raised c, warning.cleared a, warning.cleared ") ||
-		!strings.HasSuffix(text, "equivocation , relay.found , relay.lost ") || len(found) != 9 {
+		!strings.HasSuffix(text, "equivocation , relay.found , relay.lost , bootstrap.failed /dnsaddr/x, bootstrap.reached /dnsaddr/x") || len(found) != 11 {
 		t.Errorf("got %s", text)
 	}
 }

@@ -39,8 +39,14 @@ func (g *Gateway) identity(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, id)
 }
 
-func (g *Gateway) peers(w http.ResponseWriter, _ *http.Request) error {
+func (g *Gateway) peers(w http.ResponseWriter, r *http.Request) error {
 	list := api.PeerList{APIVersion: api.APIVersion, Kind: "PeerList", Items: g.o.Peers.List()}
+	if len(list.Items) > 0 && g.o.Topology != nil {
+		names := g.o.Topology.Names(r.Context(), true)
+		for i := range list.Items {
+			list.Items[i].Name = names[list.Items[i].DID]
+		}
+	}
 	if list.Items == nil {
 		list.Items = []api.Peer{}
 	}
@@ -51,8 +57,10 @@ func (g *Gateway) peers(w http.ResponseWriter, _ *http.Request) error {
 func (g *Gateway) net(w http.ResponseWriter, r *http.Request) error {
 	n := g.o.Peers.Net()
 	n.APIVersion, n.Kind = api.APIVersion, "Net"
-	if p := did.PrincipalOf(r.Context()); n.Serving != nil && (p == nil || p.Relation != did.Local) {
-		n.Serving.Reservations, n.Serving.Circuits = []api.Reservation{}, []api.Circuit{}
+	if p := did.PrincipalOf(r.Context()); p == nil || p.Relation != did.Local {
+		if n.Bootstrap = nil; n.Serving != nil {
+			n.Serving.Reservations, n.Serving.Circuits = []api.Reservation{}, []api.Circuit{}
+		}
 	}
 	return writeJSON(w, http.StatusOK, n)
 }

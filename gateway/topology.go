@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 )
@@ -21,6 +22,8 @@ type Topology interface {
 	// Topology returns the nodes and connections of a scope as the caller of ctx may see them, at most limit of each. The result is complete for
 	// the API. The error is that of ctx.
 	Topology(ctx context.Context, scope api.TopologyScope, limit int) (*api.Topology, error)
+	// Names returns the names that nodes report, as the caller of ctx may see them. With ask, connected nodes whose names are not known yet are asked.
+	Names(ctx context.Context, ask bool) map[did.DID]string
 }
 
 // topologyRoutes returns the routes of the map; none without one.

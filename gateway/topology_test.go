@@ -12,6 +12,9 @@ import (
 // A drawn map has two nodes; the caller of the socket sees a third one.
 type drawn struct{ limits chan int }
 
+// Names implements [Topology].
+func (d drawn) Names(context.Context, bool) map[did.DID]string { return nil }
+
 func (d drawn) Topology(ctx context.Context, scope api.TopologyScope, limit int) (*api.Topology, error) {
 	d.limits <- limit
 	at := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)

@@ -91,7 +91,7 @@ func (n *Node) openCarriers(m *mesh) (err error) {
 		Evidence:  func(s *td.Signed) { m.directory.Enqueue(s) },
 		OnResult:  func(p peer.ID, ok bool) { m.monitor.OnResult(p, ok) },
 		Down:      func(p peer.ID) bool { return m.monitor.IsDown(p) },
-		OnTimeout: func(p peer.ID) { m.monitor.OnTimeout(p) },
+		OnTimeout: func(p peer.ID) { m.monitor.OnTimeout(p) }, OnBootstrap: n.network.bootstrap.Dialed,
 		Diversity: n.opts.Diversity, Log: n.opts.Log})
 	if err != nil {
 		return fmt.Errorf("open the DHT: %w", err)

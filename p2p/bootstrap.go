@@ -57,6 +57,7 @@ type BootstrapOptions struct {
 // is safe for concurrent use.
 type Bootstrap struct {
 	host          host.Host
+	entries       []*entry // of mesh.bootstrap; their states are owned by mu
 	configured    []peer.AddrInfo
 	names         []name // configured, too
 	resolver      network.MultiaddrDNSResolver
@@ -89,6 +90,7 @@ func NewBootstrap(o BootstrapOptions) (*Bootstrap, error) {
 		default:
 			b.configured = append(b.configured, *info)
 		}
+		b.addEntry(text, info)
 	}
 	b.snapshot = b.restore()
 	return b, nil
@@ -191,7 +193,7 @@ func (b *Bootstrap) dial(ctx context.Context, p peer.AddrInfo) {
 	ctx, cancel := context.WithTimeout(ctx, foundDialTimeout)
 	defer cancel()
 	if err := b.host.Connect(ctx, p); err != nil && !errors.Is(err, context.Canceled) {
-		b.log.Debug("dial of a found peer failed", "peer", p.ID, "err", err)
+		b.log.Debug("dial of a found peer failed", "peer", nodeOf(p.ID).Short(), "err", err)
 	}
 }
 

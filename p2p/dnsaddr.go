@@ -70,10 +70,10 @@ func (b *Bootstrap) runNames(ctx context.Context) {
 	retries := backoff.Backoff{First: nameRetry, Max: maxNameRetries}
 	for len(b.names) > 0 {
 		pause := nameInterval
-		if b.resolveNames(ctx) {
+		if retry := retries.Next(); b.resolveNames(ctx, retry) {
 			retries.Reset()
 		} else {
-			pause = retries.Next()
+			pause = retry
 		}
 		if backoff.Sleep(ctx, pause) != nil {
 			return
@@ -81,8 +81,8 @@ func (b *Bootstrap) runNames(ctx context.Context) {
 	}
 }
 
-// resolveNames resolves all names once, at the same time. It returns false if one failed.
-func (b *Bootstrap) resolveNames(ctx context.Context) bool {
+// resolveNames resolves all names once, at the same time. It returns false if one failed: then all are resolved again after retry.
+func (b *Bootstrap) resolveNames(ctx context.Context, retry time.Duration) bool {
 	var lookups sync.WaitGroup
 	var failed atomic.Bool
 	for _, n := range b.names {
@@ -90,13 +90,14 @@ func (b *Bootstrap) resolveNames(ctx context.Context) bool {
 			peers, err := n.lookup(ctx)
 			if err != nil {
 				if failed.Store(true); ctx.Err() == nil {
-					b.log.Warn("bootstrap name not resolved", "name", n.text, "err", err)
+					b.resolvedName(n.text, err, retry)
 				}
 				return
 			}
 			b.mu.Lock()
 			b.resolved[n.text] = peers
 			b.mu.Unlock()
+			b.resolvedName(n.text, nil, 0)
 			for _, p := range peers {
 				select {
 				case b.queue <- p:

@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -16,6 +17,7 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 	madns "github.com/multiformats/go-multiaddr-dns"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/internal/poll"
 )
@@ -162,10 +164,14 @@ func TestNamesThatFail(t *testing.T) {
 		}
 		return []string{"dnsaddr=/ip4/192.0.2.1/tcp/1/p2p/" + didtest.NewKey().DID().PeerText()}, nil
 	}))
-	if !b.resolveNames(t.Context()) || len(b.Peers()) != 1 {
+	if !b.resolveNames(t.Context(), time.Minute) || len(b.Peers()) != 1 {
 		t.Fatalf("got %v", b.Peers())
 	}
-	if down = true; b.resolveNames(t.Context()) || len(b.Peers()) != 1 || !strings.Contains(log.String(), "/dnsaddr/example.org") {
+	if down = true; b.resolveNames(t.Context(), time.Minute) || len(b.Peers()) != 1 || !strings.Contains(log.String(), "/dnsaddr/example.org") {
 		t.Errorf("after a failure: %v, log %s", b.Peers(), log.String())
+	}
+	b.resolveNames(t.Context(), time.Minute)
+	if s := b.State(); len(s) != 1 || s[0].State != api.BootstrapUnreachable || s[0].Addr != "/dnsaddr/example.org" || s[0].Next.IsZero() || strings.Count(log.String(), "not reached") != 1 {
+		t.Errorf("the same failure again: %+v, log %s", s, log.String())
 	}
 }

@@ -21,6 +21,7 @@ func (p *Peers) Net() *api.Net {
 		PortMapping: api.PortMapping{State: api.MappingOff, Mappings: []api.Mapping{}}, Relays: []api.NetRelay{}, RelayFailures: []api.RelayFailure{}}
 	n.NAT.UDP, n.NAT.TCP, n.Punches.Last = api.NATUnknown, api.NATUnknown, []api.Punch{}
 	n.Peers.Total, n.Peers.Direct, n.Peers.Relayed = p.Count()
+	n.Bootstrap = p.o.Bootstrap.State()
 	if p.own == nil {
 		return n
 	}

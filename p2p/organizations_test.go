@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -112,10 +113,10 @@ func TestOrganizationsThatFail(t *testing.T) {
 	b := bootstrapOf(t, started(t, Options{}), inMemory(), good)
 	var log strings.Builder
 	b.log, b.documents = slog.New(slog.NewTextHandler(&log, nil)), documentsOf(site.Options)
-	if !b.resolveNames(t.Context()) || len(b.Peers()) != 1 {
+	if !b.resolveNames(t.Context(), time.Minute) || len(b.Peers()) != 1 {
 		t.Fatalf("got %v", b.Peers())
 	}
-	if site.down.Store(true); b.resolveNames(t.Context()) || len(b.Peers()) != 1 || !strings.Contains(log.String(), "name="+good) {
+	if site.down.Store(true); b.resolveNames(t.Context(), time.Minute) || len(b.Peers()) != 1 || !strings.Contains(log.String(), "addr="+good) {
 		t.Errorf("after a failure: %v, log %s", b.Peers(), log.String())
 	}
 	site.down.Store(false)

@@ -124,6 +124,9 @@ func (at *attached) tryConnect(id string, c *connection) (a *attachedAgent, befo
 func (p *Publisher) detached(id string, a *attachedAgent, c *connection, final bool) {
 	if pub := p.publishedBy(id, a); pub != nil {
 		p.o.Directory.SetAway(pub.Description, p.o.Signer.DID(), true)
+		if !final {
+			p.o.Log.Warn("agent disconnected, withdrawn unless it returns", "agent", agentName(pub), "within", Grace)
+		}
 		p.o.Go(func(ctx context.Context) { p.expire(ctx, id, a, c, final) })
 	} else if p.attached.beginWithdrawal(id, a, c) {
 		p.attached.remove(id, a)

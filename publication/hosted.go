@@ -279,7 +279,7 @@ func (p *Publisher) EndHosting(ctx context.Context, thing string) (*Result, erro
 	if err != nil {
 		return nil, interact.AsError(err)
 	}
-	res := p.announced(ctx, pub, "hosting ended", start)
+	res := p.announced(ctx, pub, "not hosted any longer", start)
 	res.Name = nameOf(pub.grant)
 	return res, nil
 }

@@ -27,6 +27,8 @@ const (
 	maxTargets   = 4  // addresses of one agent
 	// failureMemory is how long an agent without an address to probe counts as away after a failed call.
 	failureMemory = time.Minute
+	// failurePause is the time between two log lines about failed calls of one agent.
+	failurePause = 10 * time.Second
 )
 
 // A liveness holds the state of the agent of a publication, from the results of interactions with it. If the agent has an address and there
@@ -39,6 +41,7 @@ type liveness struct {
 	probing sync.Mutex
 	checked atomic.Int64 // when it last answered, failed or was probed, in nanoseconds since 1970
 	down    atomic.Bool  // it could not be reached then
+	warned  atomic.Int64 // when a failed call was logged, in nanoseconds since 1970
 	byCall  atomic.Bool  // a call found that, and a call shows more than a probe of the broker
 }
 
@@ -58,7 +61,9 @@ func (l *liveness) watch(agent interact.Thing) interact.Thing {
 	return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 		return func(yield func(*interact.Message, error) bool) {
 			agent.Do(ctx, m)(func(r *interact.Message, err error) bool {
-				l.note(err)
+				if l.note(err); err != nil {
+					l.logFailure(m, err)
+				}
 				return yield(r, err)
 			})
 		}
@@ -83,10 +88,29 @@ func (l *liveness) note(err error) {
 	}
 }
 
+// logFailure logs that the agent failed a call, at most every [failurePause].
+func (l *liveness) logFailure(m *interact.Message, err error) {
+	e, ok := errors.AsType[*interact.Error](err)
+	if !ok || e.Code != interact.AgentFailed && e.Code != interact.Internal && e.Code != interact.Timeout {
+		return // the consumer left, or its request is refused
+	}
+	now, last := time.Now(), l.warned.Load()
+	if now.Sub(time.Unix(0, last)) < failurePause || !l.warned.CompareAndSwap(last, now.UnixNano()) {
+		return
+	}
+	l.p.o.Log.Warn("agent failed", "agent", l.desc.Name(), "action", m.Name, "code", e.Code.String(), "err", err)
+}
+
 // set records whether the agent answers, also in the directory.
 func (l *liveness) set(up bool) {
 	l.checked.Store(time.Now().UnixNano())
-	l.down.Store(!up)
+	if l.down.Swap(!up) == up {
+		if up {
+			l.p.o.Log.Info("agent answers again", "agent", l.desc.Name())
+		} else {
+			l.p.o.Log.Warn("agent does not answer", "agent", l.desc.Name(), "thing", l.desc.ID)
+		}
+	}
 	l.byCall.Store(false)
 	l.p.o.Directory.SetAway(l.desc, l.p.o.Signer.DID(), !up)
 }

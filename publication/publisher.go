@@ -255,8 +255,16 @@ func (p *Publisher) announced(ctx context.Context, pub *Publication, change stri
 	if pub.Moved != "" {
 		log = log.With("to", pub.Moved)
 	}
-	log.Info(change, "thing", pub.Thing, "seq", pub.Seq, "replicas", res.Reach.Replicas, "gossip", res.Reach.GossipPeers, "took", res.Took)
+	log.Info("agent "+change, "agent", agentName(pub), "thing", pub.Thing, "seq", pub.Seq, "replicas", res.Reach.Replicas, "gossip", res.Reach.GossipPeers, "took", res.Took)
 	return res
+}
+
+// agentName returns the name of a publication for logs; empty if its description is not kept.
+func agentName(pub *Publication) string {
+	if pub.Description == nil {
+		return ""
+	}
+	return pub.Description.Name()
 }
 
 // Registered returns the registration of a Thing that this node offers; false for all others.

@@ -21,6 +21,7 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/configcmd"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/keys"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/runlog"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/service"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
@@ -102,6 +103,7 @@ func (a *app) serve(ctx context.Context, c *configs.Config, ready string, start 
 		return errors.Join(err, n.Close())
 	}
 	a.offerOrganization(ctx, n.Client(), c)
+	defer runlog.Start(ctx, n.Client(), n.DID(), start, o.Log)()
 	defer gcpace.Start(int64(c.Mesh.Limits.Memory))()
 	defer time.AfterFunc(settled, debug.FreeOSMemory).Stop()
 	defer context.AfterFunc(ctx, a.stopping)()

@@ -79,7 +79,7 @@ func TestRunForPrograms(t *testing.T) {
 		Msg  string
 		Took float64 `json:"took_ms"`
 	}
-	if err := json.Unmarshal([]byte(n.talk.String()), &record); err != nil || record.Msg != "published" || record.Took <= 0 {
+	if err := json.Unmarshal([]byte(n.talk.String()), &record); err != nil || record.Msg != "agent published" || record.Took <= 0 {
 		t.Errorf("the log is not one line of JSON: %v %s", err, n.talk.String())
 	}
 }

@@ -57,7 +57,7 @@ var rows = [][]string{
 	{"cmd/lmosd/internal/configcmd", "cmd/lmosd/internal/input", "cmd/lmosd/internal/help", "cmd/lmosd/internal/localnet",
 		"cmd/lmosd/internal/mcpclients", "cmd/lmosd/internal/stdio", "cmd/lmosd/internal/errcatalog"},
 	{"cmd/lmosd/internal/prompt", "cmd/lmosd/internal/validate", "cmd/lmosd/internal/install", "cmd/lmosd/internal/keys", "cmd/lmosd/internal/login", "cmd/lmosd/internal/nodeaddr", "cmd/lmosd/internal/render", "cmd/lmosd/internal/service", "cmd/lmosd/internal/verify"},
-	{"cmd/lmosd/internal/auditcmd"}, // opens the key of the node
+	{"cmd/lmosd/internal/auditcmd", "cmd/lmosd/internal/runlog"}, // opens the key of the node
 	{"cmd/lmosd", "examples/agents/go"},
 }
 

@@ -156,6 +156,15 @@ func (m *Map) startRound(members []did.DID, peers []api.Peer) <-chan struct{} {
 func (m *Map) round(ctx context.Context, due []did.DID, connected map[did.DID]bool, done chan struct{}) {
 	ctx, cancel := context.WithTimeout(ctx, roundTime)
 	defer cancel()
+	m.askAll(ctx, due, connected)
+	m.mu.Lock()
+	m.running = nil
+	m.mu.Unlock()
+	close(done)
+}
+
+// askAll asks nodes, [maxAtOnce] at once.
+func (m *Map) askAll(ctx context.Context, due []did.DID, connected map[did.DID]bool) {
 	var g sync.WaitGroup
 	slots := make(chan struct{}, maxAtOnce)
 	for _, id := range due {
@@ -166,10 +175,6 @@ func (m *Map) round(ctx context.Context, due []did.DID, connected map[did.DID]bo
 		})
 	}
 	g.Wait()
-	m.mu.Lock()
-	m.running = nil
-	m.mu.Unlock()
-	close(done)
 }
 
 // askOne asks a member and keeps its answer. A member for which the round left less than askTime is not down: the next round asks it.
@@ -205,5 +210,42 @@ func (m *Map) askOne(round context.Context, id did.DID, isConnected bool) {
 			a.last = &report{name: r.name, version: r.version, roles: r.roles, isOld: true}
 		}
 		a.report, a.isDown, a.answered = r, isDown, time.Now()
+	}
+}
+
+// askNew asks the connected members that were not asked yet, and waits for them until [namesTime] or ctx ends.
+func (m *Map) askNew(ctx context.Context) {
+	peers, now := m.peers(), time.Now()
+	members, _ := m.candidates(peers)
+	members = members[:min(len(members), len(peers))] // the connected ones are first
+	connected := make(map[did.DID]bool, len(peers))
+	for _, p := range peers {
+		connected[p.DID] = true
+	}
+	var fresh []did.DID
+	m.mu.Lock()
+	for _, id := range members {
+		if connected[id] && m.asked[id] == nil {
+			m.asked[id] = &answer{asked: now}
+			fresh = append(fresh, id)
+		}
+	}
+	m.mu.Unlock()
+	if len(fresh) == 0 {
+		return
+	}
+	done := make(chan struct{})
+	if !m.background(func(life context.Context) {
+		defer close(done)
+		m.askAll(life, fresh, connected)
+	}) {
+		return
+	}
+	timer := time.NewTimer(namesTime)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }

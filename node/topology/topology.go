@@ -137,6 +137,30 @@ func (m *Map) Topology(ctx context.Context, scope api.TopologyScope, limit int) 
 	return t, ctx.Err()
 }
 
+// namesTime limits how long [Map.Names] waits for answers.
+const namesTime = 500 * time.Millisecond
+
+// Names returns the names of nodes as they report them, for consumers of the node and members of its organization; none for others. With ask, connected
+// members that were not asked yet are asked, and waited for shortly.
+func (m *Map) Names(ctx context.Context, ask bool) map[did.DID]string {
+	names := map[did.DID]string{}
+	if p := did.PrincipalOf(ctx); p == nil || p.Relation < did.Own {
+		return names
+	}
+	names[m.self] = m.name
+	if ask && m.ask != nil {
+		m.askNew(ctx)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, a := range m.asked {
+		if a.last != nil && a.last.name != "" {
+			names[id] = a.last.name
+		}
+	}
+	return names
+}
+
 // A drawing is a map that is not complete.
 type drawing struct {
 	self      did.DID

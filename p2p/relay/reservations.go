@@ -665,7 +665,7 @@ func (r *Reservations) take(a attempt, now time.Time) {
 		r.o.Log.Debug("relay not used", "relay", nodeOf(id).Short(), "err", err)
 	}
 	if a.place != nil && now.Sub(a.place.Since) < renewFirst {
-		r.o.Log.Info("reachable through a relay", "relay", a.place.Relay.Short(), "addr", a.place.Addr)
+		r.o.Log.Debug("reachable through a relay", "relay", a.place.Relay.Short(), "addr", a.place.Addr)
 	}
 	if changed {
 		r.announce()

@@ -36,6 +36,8 @@ const kinds = {
   'trust.key': ['Key changed', 'accent'],
   'relay.found': ['Relay found', 'good'],
   'relay.lost': ['Relay lost', 'warn'],
+  'bootstrap.reached': ['Bootstrap reached', 'good'],
+  'bootstrap.failed': ['Bootstrap failed', 'warn'],
   'config.reloaded': ['Configuration reloaded', 'info'],
   equivocation: ['Two records of one agent', 'bad'],
 };

@@ -67,8 +67,10 @@ func subject(e api.NodeEvent, short bool) string {
 		return e.Name
 	case e.Thing != "":
 		return e.Thing
+	case strings.HasPrefix(e.Kind, "bootstrap."):
+		return e.Name
 	case e.DID != "" && short:
-		return e.DID.Short()
+		return PeerName(e.Name, e.DID)
 	case e.DID != "":
 		return string(e.DID)
 	}

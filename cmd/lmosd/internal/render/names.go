@@ -24,6 +24,15 @@ func Name(g api.Agent) string {
 	return g.Name + "@" + key[:min(len(key), ShortKey)]
 }
 
+// PeerName returns a node as all tables and log lines have it: its name, if it is known, and the beginning of its key. The name comes from the node itself,
+// so the key is always there.
+func PeerName(name string, id did.DID) string {
+	if name = terminal.OneLine(name); name == "" {
+		return id.Short()
+	}
+	return name + " (" + id.Short() + ")"
+}
+
 // fullName returns the name of g with the whole key of its owner.
 func fullName(g api.Agent) string {
 	if key := g.Owner.Multibase(); g.Name != "" && key != "" {

@@ -89,7 +89,7 @@ func measured(ms float64) string {
 // Peers returns the table of connected nodes.
 func Peers(items []api.Peer, wide bool) *terminal.Table {
 	return terminal.TableOf(items, wide, []terminal.Column[api.Peer]{
-		{Name: "PEER", Keep: true, Cell: func(p api.Peer) terminal.Cell { return terminal.Short(p.DID.Short(), string(p.DID)) }},
+		{Name: "PEER", Keep: true, Cell: func(p api.Peer) terminal.Cell { return terminal.Short(PeerName(p.Name, p.DID), string(p.DID)) }},
 		{Name: "RTT", Keep: true, Cell: terminal.TextOf(func(p api.Peer) string { return measured(p.RTT) })},
 		{Name: "DIRECTION", Keep: true, Cell: terminal.TextOf(func(p api.Peer) string { return p.Direction })},
 		{Name: "PATH", Keep: true, Cell: func(p api.Peer) terminal.Cell {
