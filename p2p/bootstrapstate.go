@@ -66,7 +66,7 @@ func (b *Bootstrap) resolvedName(text string, err error, retry time.Duration) {
 		switch {
 		case e.id != "" || e.state.Addr != text:
 		case err != nil:
-			b.note(e, api.BootstrapUnreachable, oneLine(err.Error()), retry)
+			b.note(e, api.BootstrapUnreachable, dialReason(err, nil), retry)
 		default:
 			b.note(e, api.BootstrapReached, "", 0)
 		}

@@ -198,5 +198,5 @@ func (r *recorder) warning(e api.NodeEvent) {
 		r.log.Info("warning ended", "code", e.Code, "warning", e.Name)
 		return
 	}
-	r.log.Warn("warning", "code", e.Code, "text", e.Text)
+	r.log.Warn(e.Text, "code", e.Code)
 }

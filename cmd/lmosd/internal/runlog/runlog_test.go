@@ -51,7 +51,7 @@ func TestLinesOfAWindow(t *testing.T) {
 		"many agents":                     {many, `msg="agents found" count=12 agents="a0@z6MkiG7AnTmV, a1@z6MkiG7AnTmV, a2@z6MkiG7AnTmV and 9 more"` + "\n"},
 		"a relay":                         {[]api.NodeEvent{{Kind: api.EventRelayLost, DID: peer, Name: "gate"}}, `msg="relay lost" relay="gate (z6MkiG7A…)"` + "\n"},
 		"warnings": {[]api.NodeEvent{{Kind: api.EventWarningRaised, Code: "LMOS-W001", Name: "no-peers", Text: "this node is alone"}, {Kind: api.EventWarningCleared, Code: "LMOS-W001", Name: "no-peers"}},
-			`msg=warning code=LMOS-W001 text="this node is alone"` + "\n" + `msg="warning ended" code=LMOS-W001 warning=no-peers` + "\n"},
+			`msg="this node is alone" code=LMOS-W001` + "\n" + `msg="warning ended" code=LMOS-W001 warning=no-peers` + "\n"},
 		"a gap and tasks": {[]api.NodeEvent{{Kind: api.EventGap, From: 1, To: 9}, {Kind: api.EventTaskEnded}}, ""},
 	} {
 		if got := written(test.events...); got != test.want {
