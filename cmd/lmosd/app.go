@@ -26,6 +26,8 @@ func newApp(env []string, stdin io.Reader, stdout, stderr io.Writer) *app {
 
 // run executes the command line and returns the exit code.
 func (a *app) run(ctx context.Context, args []string) int {
+	args = meant(args)
+	a.Args = args
 	root := newRootCommand(a, args...)
 	a.Flagged = a.flagged
 	root.SetArgs(args)

@@ -127,6 +127,8 @@ func (a *app) interact(ctx context.Context, timeout time.Duration, verb string, 
 	c := &conversation{app: a, client: client, asked: ref, began: time.Now()}
 	if err = c.resolve(ctx); err == nil {
 		err = talk(ctx, c)
+	} else if better := a.swapped(ctx, err, verb, args); better != err {
+		return better
 	}
 	return lateness(clarify(err, ref, func(ref string) string { return again(verb, ref, args[1:]) }), ref, timeout)
 }
@@ -143,14 +145,14 @@ func limited(ctx context.Context, timeout time.Duration, example string) (contex
 	return ctx, func() {}, nil
 }
 
-// again returns a command line with another agent, without its input.
+// again returns a command line with another agent, with its input if that is short.
 func again(verb, ref string, rest []string) string {
 	line := "lmosd " + verb + " " + ref
-	if len(rest) > 0 {
-		line += " " + terminal.Shell(rest[0])
-	}
-	if len(rest) > 1 {
-		line += " …"
+	for i, word := range rest {
+		if word = terminal.Shell(word); i > 0 && len(line)+len(word) > 200 {
+			return line + " …"
+		}
+		line += " " + word
 	}
 	return line
 }

@@ -33,6 +33,11 @@ func (f *capabilityFlags) args(cmd *cobra.Command, args []string) error {
 	switch {
 	case f.capability == "" && (cmd.Flags().Changed("capability") || cmd.Flags().Changed("trust") || f.explain):
 		return cli.Usage("", "--trust and --explain are for --capability ID").Then(cli.StepCommand, cmd.CommandPath()+" --help")
+	case f.capability == "" && len(args) == 1:
+		if err := splitCall(args[0]); err != nil {
+			return err
+		}
+		return cli.Usage("its actions", "lmosd call needs <action>").Then(cli.StepCommand, "lmosd show "+terminal.Shell(args[0]))
 	case f.capability == "":
 		return cli.Takes(2, -1)(cmd, args)
 	case len(args) == 0:

@@ -10,7 +10,6 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
-	"github.com/lmosd/lmosd/configs"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -116,9 +115,12 @@ func misfit(err error, command string) error {
 func (c *conversation) noAffordance(kind, name string, known []string, verb string) error {
 	e := &interact.Error{Code: interact.NoAffordance, Title: fmt.Sprintf("%s has no %s %q", c.asked, kind, name),
 		Err: fmt.Errorf("what it has: %s", cmp.Or(strings.Join(known, ", "), "none"))}
-	near := configs.Suggest(name, known)
+	near := cli.Nearest(name, known)
 	if near == "" {
 		return e.Then(interact.StepShow, c.asked)
+	}
+	if name != c.asked && slices.Contains(c.Args, name) {
+		return cli.InPlaceOf(e, name, near)
 	}
 	e.Hint = fmt.Sprintf("did you mean %q?", near)
 	return e.Then(cli.StepCommand, "lmosd "+verb+" "+terminal.Shell(c.asked)+" "+terminal.Shell(near))

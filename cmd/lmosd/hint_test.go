@@ -187,8 +187,8 @@ func TestAgain(t *testing.T) {
 	for want, rest := range map[string][]string{
 		"lmosd call w":           nil,
 		"lmosd call w act":       {"act"},
-		"lmosd call w 'a b' …":   {"a b", "k=v"},
-		"lmosd call w '$(rm)' …": {"$(rm)", "k=v", "x"},
+		"lmosd call w 'a b' k=v": {"a b", "k=v"},
+		"lmosd call w '$(rm)' …": {"$(rm)", strings.Repeat("x", 300)},
 	} {
 		if got := again("call", "w", rest); got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -57,7 +57,7 @@ func TestOpenAPIParameters(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]string{
-		"getPet":                             "lmosd call shop getPet limit=… petId=…",
+		"getPet":                             "lmosd call shop getPet limit=1 petId=3",
 		"getPet petId=7":                     "/limit: is required",
 		"getPet limit=7":                     "/petId: is required",
 		"getPet petId=x limit=1":             "petId is an integer, and \"x\" is none",

@@ -34,7 +34,7 @@ func newRootCommand(a *app, args ...string) *cobra.Command {
 		Example: `  lmosd run                                               start a node
   lmosd find weather                                      find agents
   lmosd call weather getWeather question="Rain in Bonn?"  call an action`,
-		Args: cli.Subcommand,
+		Args: a.unknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		// Console.Fail prints errors, once.
 		SilenceErrors: true,

@@ -50,7 +50,7 @@ After the first signal, running calls finish; a second signal ends the process.`
   lmosd run --mesh.bootstrap /ip4/192.0.2.7/udp/4667/quic-v1/p2p/12D3KooWA4Xop1JaT3MHxwYMkCepYsv4iPVopMXwCz5iHYdBfeSB
   lmosd run --profile test --data-dir ./a --ready-file ./a.json`,
 		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd help config, lmosd status, lmosd publish"),
-		Args:        cli.Takes(0, 0),
+		Args:        a.noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			start := time.Now()
 			c, err := configcmd.Load(a.Console, cmd)

@@ -76,6 +76,9 @@ func (a *app) agent(ctx context.Context, ref string) (*api.AgentDetail, error) {
 		return nil, err
 	}
 	detail, err := client.Agent(ctx, ref)
+	if better := a.swapped(ctx, err, "show", []string{ref}); better != err {
+		return nil, better
+	}
 	return detail, clarify(err, ref, func(ref string) string { return "lmosd show " + ref })
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
+	"github.com/lmosd/lmosd/configs"
 )
 
 // A Console is one execution of a command line: its environment, its streams, and the flags that every command has.
@@ -19,6 +21,7 @@ type Console struct {
 	Out   *terminal.Screen // data
 	Talk  *terminal.Screen // errors, hints, coverage, next commands
 	Flags Flags            // set after the command line was parsed
+	Args  []string         // the command line without the name of the program, for hints that repeat it
 	// Flagged returns the flags, each after a space, that make a command act on the node of this command; remote advice comes from another
 	// node. Nil returns none.
 	Flagged func(command string, remote bool) string
@@ -65,7 +68,8 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 // Check checks the flags of every command before the command runs. It is a hook of cobra; the error is of code [interact.Usage].
 func (c *Console) Check(*cobra.Command, []string) error {
 	if !slices.Contains(outputs, c.Flags.Output) {
-		return Usage(HintFor(c.Flags.Output, outputs, "-o json"), "-o is %s, expected one of %s", c.Flags.Output, strings.Join(outputs, ", "))
+		e := Usage("", "-o is %s, expected one of %s", c.Flags.Output, strings.Join(outputs, ", "))
+		return InPlaceOf(e, c.Flags.Output, cmp.Or(configs.Suggest(c.Flags.Output, outputs), "json"))
 	}
 	if c.Flags.jq == "" {
 		return nil

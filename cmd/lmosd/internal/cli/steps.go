@@ -12,6 +12,59 @@ import (
 // programs have no such steps ([interact.KnownSteps]).
 const StepCommand interact.StepKind = "command"
 
+// StepRetype is a step of this program: the command line that was typed, with changes. The arguments are pairs of a word and its
+// replacement; an empty one removes the word, and a replacement of a flag that ends with "=" takes the next word as its value.
+const StepRetype interact.StepKind = "retype"
+
+// maxRetyped limits a command line that is printed again, in bytes.
+const maxRetyped = 400
+
+// retype returns the command line with the changes of a [StepRetype]; "" if the line does not contain each word, or is too long. A word is an
+// argument, the name of a flag or the value of one.
+func (c *Console) retype(changes []string) string {
+	words := slices.Clone(c.Args)
+	for ; len(changes) > 1; changes = changes[2:] {
+		var found bool
+		if words, found = replaced(words, changes[0], changes[1]); !found {
+			return ""
+		}
+	}
+	for i, word := range words {
+		words[i] = terminal.Shell(word)
+	}
+	if line := strings.Join(append([]string{"lmosd"}, words...), " "); len(line) <= maxRetyped {
+		return line
+	}
+	return ""
+}
+
+// replaced returns words with right in place of the first word, and whether there is one.
+func replaced(words []string, word, right string) ([]string, bool) {
+	for i, arg := range words {
+		name, value, joined := strings.Cut(arg, "=")
+		now := []string{right}
+		to := i + 1
+		switch {
+		case arg == word && right == "":
+			now = nil
+		case arg == word && strings.HasPrefix(word, "-") && strings.HasSuffix(right, "=") && to < len(words):
+			now[0] += words[to]
+			to++
+		case arg == word:
+		case joined && name == word && strings.HasPrefix(word, "-"):
+			now[0] = strings.TrimSuffix(right, "=") + "=" + value
+		case joined && value == word && strings.HasPrefix(name, "-"):
+			now[0] = name + "=" + right
+		case strings.HasPrefix(arg, "-o") && arg[2:] == word:
+			now[0] = "-o" + right
+		default:
+			continue
+		}
+		return slices.Concat(words[:i], now, words[to:]), true
+	}
+	return words, false
+}
+
 // A verb is the command of a step.
 type verb struct {
 	name  string
@@ -81,6 +134,8 @@ func (c *Console) command(s interact.Step, remote bool) string {
 	switch {
 	case s.Kind == StepCommand:
 		return c.flagged(strings.TrimPrefix(s.Args[0], "lmosd "), false)
+	case s.Kind == StepRetype:
+		return c.retype(s.Args)
 	case s.Kind == interact.StepUse:
 		return strings.Join(args, ", ")
 	case s.Kind == interact.StepOption && len(args) > 0:

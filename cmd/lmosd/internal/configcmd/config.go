@@ -121,8 +121,7 @@ func showSection(c *cli.Console, conf *configs.Config, section string) error {
 	}
 	values, ok := partOf(all, section)
 	if !ok {
-		return interact.Errorf(interact.ConfigUnknown, cli.HintFor(section, keyNames(), "lmosd config describe shows every key"),
-			"no key is called %q", section)
+		return cli.Similar(interact.Errorf(interact.ConfigUnknown, "", "no key is called %q", section), section, keyNames(), "lmosd config describe")
 	}
 	doc := struct {
 		cli.Head

@@ -91,6 +91,9 @@ func inputOf(s *td.Schema, words []string) ([]byte, error) {
 	case "string":
 		return Quoted(strings.Join(words, " ")), nil
 	case "", "object":
+		if isDocument(kind, words) {
+			return literal("", words[0])
+		}
 		// An open schema accepts any value: words that are not pairs are text.
 		if kind == "" && s != nil && len(s.Properties()) == 0 &&
 			!slices.ContainsFunc(words, func(w string) bool { return strings.ContainsRune(w, '=') }) {
@@ -106,6 +109,12 @@ func inputOf(s *td.Schema, words []string) ([]byte, error) {
 	}
 }
 
+// isDocument reports whether words are the whole input in JSON: one object, or one array if kind, the type of the schema, permits it.
+func isDocument(kind string, words []string) bool {
+	text := strings.TrimSpace(words[0])
+	return len(words) == 1 && (strings.HasPrefix(text, "{") || kind == "" && strings.HasPrefix(text, "[")) && json.Valid([]byte(text))
+}
+
 // objectOf converts k=v and k:=JSON to an object. Members keep the order of the words; a repeated name becomes a list if the schema permits
 // one.
 func objectOf(s *td.Schema, words []string) ([]byte, error) {
@@ -114,7 +123,10 @@ func objectOf(s *td.Schema, words []string) ([]byte, error) {
 	for _, word := range words {
 		name, text, isJSON, ok := pair(word)
 		if !ok {
-			return nil, interact.Errorf(interact.Invalid, "give the input as "+cmp.Or(Sample(s), "name=value"), "expected k=v, got %q", word)
+			return nil, noPair(s, words, word)
+		}
+		if !isJSON && !accepts(s, name) {
+			return nil, unknownMember(s, name, word, text)
 		}
 		schema := s.Property(name)
 		if elements := schema.Elements(); elements != nil && times(words, name) > 1 {
@@ -122,12 +134,16 @@ func objectOf(s *td.Schema, words []string) ([]byte, error) {
 		}
 		v, err := member(schema, name, text, isJSON)
 		switch {
+		case err != nil && !isJSON:
+			e := *interact.AsError(err)
+			e.Hint = "for example"
+			return nil, e.Then(cli.StepRetype, word, name+"="+placeholder(schema))
 		case err != nil:
 			return nil, err
 		case values[name] == nil:
 			names = append(names, name)
 		case s.Property(name).Elements() == nil:
-			return nil, interact.Errorf(interact.Invalid, name+`:=["a","b"] makes a list`, "%s is given twice", name)
+			return nil, interact.Errorf(interact.Invalid, "keep one of them", "%s is given twice", name).Then(cli.StepRetype, word, "")
 		}
 		values[name] = append(values[name], v)
 	}
@@ -144,6 +160,100 @@ func objectOf(s *td.Schema, words []string) ([]byte, error) {
 		}
 	}
 	return append(append([]byte{'{'}, b.Bytes()...), '}'), nil
+}
+
+// noPair returns the error for a word that is not a pair, with the pair that it probably means: name:value, name value, a value without a
+// name for the only text, or JSON that is not valid.
+func noPair(s *td.Schema, words []string, word string) error {
+	e := interact.Errorf(interact.Invalid, "", "expected k=v, got %q", word)
+	switch {
+	case strings.HasPrefix(word, "{") && json.Valid([]byte(word)):
+		var changes []string
+		for _, w := range words {
+			if w != word {
+				changes = append(changes, w, "")
+			}
+		}
+		e.Title, e.Hint = "a JSON object is the whole input", "leave the other words out"
+		return e.Then(cli.StepRetype, changes...)
+	case strings.HasPrefix(word, "{"):
+		e.Title = "the input is not valid JSON: " + word
+	}
+	known := s.Properties()
+	if name, text, ok := strings.Cut(word, ":"); ok && slices.Contains(known, name) {
+		return e.Then(cli.StepRetype, word, name+"="+placeholderIfInvalid(s.Property(name), text))
+	}
+	if i := slices.Index(words, word); slices.Contains(known, word) && i+1 < len(words) && !strings.Contains(words[i+1], "=") {
+		return e.Then(cli.StepRetype, word, word+"="+placeholderIfInvalid(s.Property(word), words[i+1]), words[i+1], "")
+	}
+	isPair := func(w string) bool { _, _, _, ok := pair(w); return ok }
+	if name := onlyText(s); name != "" && !strings.HasPrefix(word, "{") && !slices.ContainsFunc(words, isPair) {
+		changes := []string{word, name + "=" + strings.Join(words, " ")}
+		for _, w := range words[1:] {
+			changes = append(changes, w, "")
+		}
+		return e.Then(cli.StepRetype, changes...)
+	}
+	sample := cmp.Or(Sample(s), "name=value")
+	e.Hint = "give the input as " + sample
+	if len(known) > 0 && len(words) == 1 && len(strings.Fields(sample)) == 1 {
+		e.Hint = "give the input as"
+		return e.Then(cli.StepRetype, word, sample)
+	}
+	return e
+}
+
+// onlyText returns the member that a text without a name means: the only required one, or the only one, if it is a string.
+func onlyText(s *td.Schema) string {
+	names := s.Required()
+	if len(names) == 0 {
+		names = s.Properties()
+	}
+	if len(names) == 1 && s.Property(names[0]).Type() == "string" {
+		return names[0]
+	}
+	return ""
+}
+
+// accepts reports whether an object may have a member: the schema has it, is open, or says elsewhere which members there are. A schema with
+// properties is open only if it states additionalProperties: a misspelled name would be dropped silently by most agents.
+func accepts(s *td.Schema, name string) bool {
+	known := s.Properties()
+	if len(known) == 0 || slices.Contains(known, name) {
+		return true
+	}
+	for _, keyword := range []string{"$ref", "allOf", "anyOf", "oneOf", "patternProperties", "if", "dependentSchemas", "not"} {
+		if s.Keyword(keyword) != nil {
+			return true
+		}
+	}
+	more := s.Keyword("additionalProperties")
+	return more != nil && more != false
+}
+
+// unknownMember returns the error for a member that the schema does not have, with the most similar one.
+func unknownMember(s *td.Schema, name, word, text string) error {
+	known := s.Properties()
+	e := interact.Errorf(interact.Invalid, "", "the action has no input %q", name)
+	e.Err = fmt.Errorf("its inputs are %s; %s:=JSON passes any other", strings.Join(known, ", "), terminal.Shell(name))
+	near := cli.Nearest(name, known)
+	if near == "" && len(known) == 1 {
+		near = known[0]
+	}
+	if near == "" {
+		e.Hint = "leave it out"
+		return e.Then(cli.StepRetype, word, "")
+	}
+	e.Hint = fmt.Sprintf("did you mean %q?", near)
+	return e.Then(cli.StepRetype, word, near+"="+text)
+}
+
+// placeholderIfInvalid returns text, or a sample value if text does not fit the type of the schema.
+func placeholderIfInvalid(s *td.Schema, text string) string {
+	if v, err := member(s, "", text, false); err != nil || len(v) == 0 {
+		return placeholder(s)
+	}
+	return text
 }
 
 // times counts the words with name.
@@ -265,8 +375,10 @@ func Quoted(text string) []byte {
 func Sample(s *td.Schema) string {
 	switch s.Type() {
 	case "", "object":
+	case "string":
+		return "STRING"
 	default:
-		return strings.ToUpper(s.Type())
+		return terminal.Shell(placeholder(s))
 	}
 	names := s.Required()
 	if len(names) == 0 {
@@ -274,12 +386,7 @@ func Sample(s *td.Schema) string {
 	}
 	var words []string
 	for _, name := range names {
-		switch s.Property(name).Type() {
-		case "array", "object":
-			words = append(words, terminal.Shell(name)+":=JSON")
-		default:
-			words = append(words, terminal.Shell(name)+"="+terminal.Shell(placeholder(s.Property(name))))
-		}
+		words = append(words, terminal.Shell(name)+"="+terminal.Shell(placeholder(s.Property(name))))
 	}
 	return strings.Join(words, " ")
 }
@@ -287,7 +394,7 @@ func Sample(s *td.Schema) string {
 // Usage returns the input of a schema with types; optional members are in brackets, and text is three dots.
 func Usage(s *td.Schema) string {
 	if t := s.Type(); t != "" && t != "object" {
-		return Sample(s)
+		return strings.ToUpper(t)
 	}
 	var words []string
 	required := s.Required()
@@ -329,12 +436,35 @@ func kindOf(s *td.Schema) string {
 	}
 }
 
-// placeholder returns a sample value: the first of a few choices, else three dots.
+// placeholder returns a sample value that fits the schema in most cases: a choice, the default, an example, the least number, or one of the
+// type; three dots for text.
 func placeholder(s *td.Schema) string {
-	if values := s.Enum(); len(values) > 0 {
-		return fmt.Sprint(values[0])
+	choices := s.Enum()
+	if list, ok := s.Keyword("examples").([]any); ok {
+		choices = append(choices, list...)
 	}
-	return "…"
+	for _, v := range append(choices, s.Keyword("default"), s.Keyword("minimum")) {
+		if text, ok := textOf(v); ok {
+			return text
+		}
+	}
+	return cmp.Or(samples[s.Type()], "…")
+}
+
+// samples are values of the types.
+var samples = map[string]string{"integer": "3", "number": "1.5", "boolean": "true", "array": "[]", "object": "{}", "null": "null"}
+
+// textOf returns a value of a schema as the text of an argument, if it is short.
+func textOf(v any) (string, bool) {
+	text, isText := v.(string)
+	if v != nil && !isText {
+		b, err := cli.Encode(v, false)
+		if err != nil {
+			return "", false
+		}
+		text = strings.TrimSpace(string(b))
+	}
+	return text, text != "" && len(text) <= 60 && !strings.ContainsAny(text, "\n\r")
 }
 
 // Called returns the name of a file for messages.

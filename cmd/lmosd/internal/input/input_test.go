@@ -47,7 +47,14 @@ func TestInput(t *testing.T) {
 		"an empty value":                   {weatherInput, []string{"question="}, `{"question":""}`},
 		"lists and objects are JSON":       {weatherInput, []string{`units=["mm"]`, `at={"x":1}`}, `{"units":["mm"],"at":{"x":1}}`},
 		"JSON by force":                    {weatherInput, []string{"question:=null", `x:={"y":[1]}`}, `{"question":null,"x":{"y":[1]}}`},
-		"what the schema does not name":    {weatherInput, []string{"city=Bonn", "n=1"}, `{"city":"Bonn","n":"1"}`},
+		"an unknown member by force":       {weatherInput, []string{"city:=7"}, `{"city":7}`},
+		"a member of an open schema":       {`{"properties":{"a":{}},"additionalProperties":true}`, []string{"city=Bonn", "n=1"}, `{"city":"Bonn","n":"1"}`},
+		"a member stated elsewhere":        {`{"properties":{"a":{}},"allOf":[{}]}`, []string{"city=Bonn"}, `{"city":"Bonn"}`},
+		"no members are stated":            {`{"type":"object"}`, []string{"city=Bonn"}, `{"city":"Bonn"}`},
+		"an object":                        {weatherInput, []string{` {"question": "Rain?"}`}, `{"question": "Rain?"}`},
+		"an object without a schema":       {"", []string{`{"a":[1]}`}, `{"a":[1]}`},
+		"an array without a schema":        {"", []string{`[1]`}, `[1]`},
+		"JSON for a text":                  {`{"type":"string"}`, []string{`{"a":1}`}, `"{\"a\":1}"`},
 		"no schema":                        {"", []string{"a=1", "b:=2"}, `{"a":"1","b":2}`},
 		"characters of HTML and others":    {"", []string{`a=<b>"ü"`}, `{"a":"<b>\"ü\""}`},
 		"one string takes the words":       {`{"type":"string"}`, []string{"Rain", "in", "Bonn?"}, `"Rain in Bonn?"`},
@@ -80,8 +87,12 @@ func TestWrongInput(t *testing.T) {
 		words  []string
 		says   string
 	}{
-		"a word":                  {weatherInput, []string{"Rain?"}, "question=…"},
+		"a word":                  {weatherInput, []string{"Rain?"}, `got "Rain?"`},
 		"no name":                 {weatherInput, []string{"=x"}, "expected k=v"},
+		"an unknown member":       {weatherInput, []string{"qestion=a"}, `did you mean "question"?`},
+		"nothing is similar":      {weatherInput, []string{"zzz=a"}, "its inputs are at, days"},
+		"a list for an object":    {weatherInput, []string{"[1]"}, "expected k=v"},
+		"an incomplete object":    {weatherInput, []string{`{"days":3`}, "not valid JSON"},
 		"only a colon":            {weatherInput, []string{":=1", "a=b"}, "expected k=v"},
 		"the same name twice":     {weatherInput, []string{"question=a", "question=b"}, "twice"},
 		"no number":               {weatherInput, []string{"days=three"}, `days is an integer, and "three" is none`},
@@ -144,7 +155,7 @@ func TestSample(t *testing.T) {
 		"":                  "",
 		weatherInput:        "question=…",
 		`{"type":"string"}`: "STRING",
-		`{"properties":{"b":{"type":"array"},"a":{"enum":["x","y"]}}}`: "a=x b:=JSON",
+		`{"properties":{"b":{"type":"array"},"a":{"enum":["x","y"]}}}`: "a=x b='[]'",
 	} {
 		if got := Sample(schema(t, text)); got != want {
 			t.Errorf("%s: got %q, want %q", text, got, want)

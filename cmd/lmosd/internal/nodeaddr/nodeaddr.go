@@ -79,7 +79,7 @@ func named(c *cli.Console, name, why string) (*Target, error) {
 		return t, nil
 	}
 	if _, _, err := net.SplitHostPort(name); err == nil {
-		return nil, cli.Usage("--node http://"+name, "%q is no URL (%s)", name, why)
+		return nil, cli.Usage("write http://"+name, "%q is not a URL (%s)", name, why).Then(cli.StepRetype, name, "http://"+name)
 	}
 	contexts, err := configs.ReadContexts(configs.ContextsFile(c.Env))
 	if err != nil {
@@ -93,8 +93,12 @@ func fromContext(c *cli.Console, contexts *configs.Contexts, name, why string) (
 	if !ok {
 		known := slices.Sorted(maps.Keys(contexts.Contexts))
 		list := cmp.Or(strings.Join(known, ", "), "none is known")
-		return nil, cli.Usage(cli.HintFor(name, known, "--node takes a URL, a socket, or one of the contexts: "+list),
+		e := cli.Usage(cli.HintFor(name, known, "--node takes a URL, a socket, or one of the contexts: "+list),
 			"no context is named %q (%s)", name, why)
+		if near := configs.Suggest(name, known); near != "" {
+			e.Then(cli.StepRetype, name, near)
+		}
+		return nil, e
 	}
 	return &Target{Addr: found.Node, DataDir: found.DataDir, tokens: found.DataDir, Why: why + " " + name, console: c}, nil
 }
