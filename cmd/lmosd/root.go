@@ -12,6 +12,7 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/install"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/localnet"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/login"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/service"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/validate"
 )
 
@@ -110,6 +111,7 @@ func allCommands() []command {
 		{"trust", "audit", console(auditcmd.NewCommand)},
 		{"operate", "bridges", newBridgesCommand},
 		{"operate", "config", newConfigCommand},
+		{"operate", "service", console(service.NewCommand)},
 		{"node", "logs", newLogsCommand},
 		{"trust", "group", newGroupCommand},
 		{"trust", "org", newOrgCommand},

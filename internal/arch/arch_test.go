@@ -156,7 +156,7 @@ var moduleHomes = []struct {
 	{"github.com/cedar-policy/cedar-go", []string{"policy/access"}, "conditions of access rules"},
 	{"github.com/spf13/cobra", []string{"cmd/lmosd", "cmd/lmosd/internal/cli", "cmd/lmosd/internal/configcmd",
 		"cmd/lmosd/internal/help", "cmd/lmosd/internal/localnet", "cmd/lmosd/internal/errcatalog", "cmd/lmosd/internal/validate",
-		"cmd/lmosd/internal/install", "cmd/lmosd/internal/keys", "cmd/lmosd/internal/login", "cmd/lmosd/internal/auditcmd"}, "commands"},
+		"cmd/lmosd/internal/install", "cmd/lmosd/internal/keys", "cmd/lmosd/internal/login", "cmd/lmosd/internal/service", "cmd/lmosd/internal/auditcmd"}, "commands"},
 	{"github.com/spf13/pflag", []string{"cmd/lmosd/internal/cli", "cmd/lmosd/internal/configcmd", "cmd/lmosd/internal/help"}, "flags"},
 	{"github.com/itchyny/gojq", []string{"cmd/lmosd/internal/cli"}, "--jq"},
 	{"golang.org/x/sys", []string{"cmd/lmosd/internal/terminal", "testnet/nat"}, "the width of a terminal; network namespaces and TUN devices"},
