@@ -168,7 +168,7 @@ func TestExamples(t *testing.T) {
 	var script strings.Builder
 	for _, c := range visible(newTree(&bytes.Buffer{})) {
 		top := strings.Fields(c.CommandPath() + " lmosd")[1]
-		if slices.Contains([]string{"run", "demo", "testnet", "expose", "keys", "login", "logout", "mcp", "lmosd"}, top) {
+		if slices.Contains([]string{"run", "demo", "testnet", "expose", "keys", "login", "logout", "mcp", "upgrade", "lmosd"}, top) {
 			continue // they start nodes, do not end, or need other nodes, and have their own tests
 		}
 		for line := range strings.SplitSeq(c.Example, "\n") {
@@ -205,6 +205,7 @@ func exampleFiles(env *testscript.Env) error {
 	for name, content := range map[string]string{
 		"bin/curl":                            "#!/bin/sh\ncat '" + filepath.Join(env.WorkDir, "weather.td.json") + "'\n",
 		"bin/ssh":                             "#!/bin/sh\nshift\nexec \"$@\"\n",
+		"bin/systemctl":                       "#!/bin/sh\necho LoadState=loaded; echo ActiveState=active\n",
 		"agents/weather.td.json":              string(weatherTD),
 		"lmosd.yaml":                          "profile: lan\n",
 		"invitation":                          invite + "\n",

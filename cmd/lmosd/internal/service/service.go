@@ -95,8 +95,8 @@ func newUninstallCommand(c *cli.Console) *cobra.Command {
 		Short: "stop the service and remove its unit",
 		Long: "Stops and disables the service, and removes the unit that lmosd service install\n" +
 			"wrote. The data folder, with the key of the node, and the user lmosd are kept.",
-		Example: `  lmosd service uninstall --user
-  lmosd service uninstall --dry-run`,
+		Example: `  lmosd service uninstall --user --dry-run
+  lmosd service uninstall --user`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadWrite, "lmosd service install"),
 		Args:        cli.Takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -158,6 +158,12 @@ func (s *setup) install(ctx context.Context, dryRun, start bool) error {
 		return err
 	}
 	u, defaultDir, err := s.plan()
+	if err == nil && !s.user {
+		if err = u.visible(); dryRun && err != nil { // the unit is of interest nevertheless
+			s.Warn(err.Error())
+			err = nil
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -239,17 +245,7 @@ func (s *setup) plan() (u *unit, defaultDir string, err error) {
 		return nil, "", err
 	}
 	u.dataDir = conf.Node.DataDir
-	for _, path := range []struct{ what, path string }{{"program", u.program}, {"configuration", u.config}, {"data folder", u.dataDir}} {
-		if err := plain(path.path); err != nil {
-			return nil, "", err
-		}
-		if !s.user {
-			if err := visible(path.what, path.path); err != nil {
-				return nil, "", err
-			}
-		}
-	}
-	return u, defaultDir, nil
+	return u, defaultDir, u.plain()
 }
 
 // foundConfig returns the configuration that the service finds without a flag, or "".

@@ -1,11 +1,11 @@
 package service
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/configs"
@@ -33,7 +33,7 @@ type unit struct {
 	dataDir string
 }
 
-// text returns the file of the unit. Paths must have been checked with [plain].
+// text returns the file of the unit. Its paths must be [unit.plain].
 func (u *unit) text(defaultDir string) string {
 	text := configs.SystemUnit
 	if u.user {
@@ -63,9 +63,9 @@ func quoted(word string) string {
 }
 
 // plain returns an error if a path cannot be part of a unit.
-func plain(path string) error {
-	for _, r := range path {
-		if r < ' ' || r == 0x7f {
+func (u *unit) plain() error {
+	for _, path := range []string{u.program, u.config, u.dataDir} {
+		if strings.ContainsFunc(path, unicode.IsControl) {
 			return cli.Usage("choose another path", "a unit cannot have the path %q: it has control characters", path)
 		}
 	}
@@ -148,13 +148,15 @@ func (p *places) others(dir string, except ...string) (files []string) {
 // hiddenFolders are the folders that the sandbox of the system service hides (ProtectHome, PrivateTmp).
 var hiddenFolders = []string{"/home", "/root", "/run/user", "/tmp", "/var/tmp"}
 
-// visible returns an error if the sandbox hides a path from the system service.
-func visible(what, path string) error {
-	for _, dir := range hiddenFolders {
-		if strings.HasPrefix(path, dir+"/") || path == dir {
-			return cli.Usage(fmt.Sprintf("move it to another folder, such as %s; or make a service of your user: --user", map[string]string{
-				"program": "/usr/local/bin", "configuration": "/etc/lmosd", "data folder": "/var/lib"}[what]),
-				"the system service cannot see the %s %s: its sandbox hides %s", what, path, dir)
+// visible returns an error if the sandbox of the system service hides a path of u.
+func (u *unit) visible() error {
+	for _, p := range []struct{ what, path, better string }{
+		{"program", u.program, "/usr/local/bin"}, {"configuration", u.config, "/etc/lmosd"}, {"data folder", u.dataDir, "/var/lib"}} {
+		for _, dir := range hiddenFolders {
+			if strings.HasPrefix(p.path, dir+"/") || p.path == dir {
+				return cli.Usage("move it to another folder, such as "+p.better+"; or make a service of your user: --user",
+					"the system service cannot see the %s %s: its sandbox hides %s", p.what, p.path, dir)
+			}
 		}
 	}
 	return nil
