@@ -35,7 +35,38 @@ type ConfigItem struct {
 	Value  any    `json:"value"`           // a string, bool, number or list; durations, sizes and rates as in the file
 	Origin string `json:"origin"`          // one of the Origin constants
 	Where  string `json:"where,omitempty"` // FILE:LINE, the variable, the flag, or the profile
+	// Reloadable is whether a running node applies a change of the key; others need a restart. Waiting is the value that a restart would apply, if it
+	// is another one.
+	Reloadable bool `json:"reloadable,omitempty"`
+	Waiting    any  `json:"waiting,omitempty"`
 }
+
+// ConfigReload is POST /v1/config/reload: the configuration was read again, and its changes are in force as far as the node can apply them while
+// it runs.
+type ConfigReload struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`           // ConfigReload
+	File       string `json:"file,omitempty"` // that was read; empty: there is none
+	// Applied are the changed keys that are in force, and Restart those that wait for a restart, in the order of the file.
+	Applied []string        `json:"applied"`
+	Restart []string        `json:"restart"`
+	Agents  []ReloadedAgent `json:"agents"`
+	Took    float64         `json:"took_ms"`
+}
+
+// ReloadedAgent is a line of the key agents that was added, or removed.
+type ReloadedAgent struct {
+	Name  string `json:"name"`  // of the agent; its command without arguments if it did not start
+	State string `json:"state"` // started, stopped or failed
+	Error string `json:"error,omitempty"`
+}
+
+// States of a [ReloadedAgent].
+const (
+	AgentStarted = "started"
+	AgentStopped = "stopped"
+	AgentFailed  = "failed"
+)
 
 // LogList is GET /v1/logs: the newest records, the oldest first.
 type LogList struct {
@@ -230,6 +261,11 @@ type AuditLine struct {
 // Config returns the configuration of the running node. It requires the token or the socket, as all methods of this file do.
 func (c *Client) Config(ctx context.Context) (*Config, error) {
 	return get[Config](ctx, c, "/v1/config")
+}
+
+// ReloadConfig makes the node read its configuration again. With an error in it, nothing changes.
+func (c *Client) ReloadConfig(ctx context.Context) (*ConfigReload, error) {
+	return request[ConfigReload](ctx, c, http.MethodPost, "/v1/config/reload", "", nil)
 }
 
 // LogQuery selects log records. The zero value selects the newest 100 of all loggers and levels.

@@ -34,7 +34,7 @@ func (e *Error) Error() string {
 // Unwrap returns the first problem as the error that commands and programs see.
 func (e *Error) Unwrap() error {
 	first := e.Problems[0]
-	return &interact.Error{Code: first.Code, Title: e.Error(), Hint: first.Hint, Next: first.Next}
+	return &interact.Error{Code: first.Code, Title: e.Error(), Hint: first.Hint, Next: first.Next, Source: first.Source}
 }
 
 func (p *Problem) line() string { return p.Where + ": " + p.Reason }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/bridge"
@@ -124,7 +125,7 @@ func isForwarded(h http.Header) bool {
 	return false
 }
 
-// A guard decides which callers may use which routes. It is read-only.
+// A guard decides which callers may use which routes. It is read-only, except for names, which [Gateway.apply] replaces.
 type guard struct {
 	tokens    Tokens // nil: no caller over TCP is authenticated
 	tokenFile string
@@ -133,8 +134,7 @@ type guard struct {
 	loopback  bool // only this host reaches the listener
 	plain     bool // others can read what is sent to the listener
 	proxied   bool // a proxy may be in front of the listener
-	hosts     map[string]bool
-	origins   []string
+	names     *atomic.Pointer[webNames]
 	scheme    string // of the listener
 	public    string // the origin of Options.PublicURL; empty: none
 	// publicPath is whether that URL has a path.
@@ -144,7 +144,7 @@ type guard struct {
 }
 
 func newGuard(o Options, l net.Listener) guard {
-	g := guard{tokens: o.Tokens, tokenFile: o.TokenFile, noAuth: o.NoAuth, hosts: map[string]bool{"localhost": true}, origins: o.Origins,
+	g := guard{tokens: o.Tokens, tokenFile: o.TokenFile, noAuth: o.NoAuth, names: new(atomic.Pointer[webNames]),
 		scheme: o.scheme()}
 	if o.Directory != nil {
 		g.things = o.Directory.Get
@@ -164,9 +164,7 @@ func newGuard(o Options, l net.Listener) guard {
 			g.bridges = append(g.bridges, path)
 		}
 	}
-	for _, h := range o.Hosts {
-		g.hosts[strings.ToLower(hostName(h))] = true
-	}
+	g.names.Store(newWebNames(o.hosts(o.Hosts), o.Origins))
 	return g
 }
 
@@ -213,7 +211,7 @@ func (g *guard) checkPage(r *http.Request, reads bool) error {
 func (g *guard) isPage(r *http.Request) bool {
 	origins, sites := r.Header["Origin"], r.Header["Sec-Fetch-Site"]
 	switch {
-	case len(origins) == 0 && len(sites) == 0, len(origins) == 1 && slices.Contains(g.origins, origins[0]):
+	case len(origins) == 0 && len(sites) == 0, len(origins) == 1 && slices.Contains(g.names.Load().origins, origins[0]):
 		return false
 	}
 	return len(sites) > 0 || !g.isBridge(r.URL.Path)
@@ -299,7 +297,7 @@ func (g *guard) isHostAllowed(r *http.Request) bool {
 		return false
 	}
 	// Only clients older than browsers send no Host (HTTP/1.0).
-	if host == "" || g.hosts[strings.ToLower(host)] {
+	if host == "" || g.names.Load().hosts[strings.ToLower(host)] {
 		return true
 	}
 	ip, err := netip.ParseAddr(host)
@@ -347,7 +345,7 @@ func (g *guard) isOriginAllowed(r *http.Request) bool {
 		return site == "" || site == "same-origin" || site == "none"
 	case len(origins) > 1:
 		return false
-	case slices.Contains(g.origins, origins[0]), g.public != "" && strings.EqualFold(origins[0], g.public):
+	case slices.Contains(g.names.Load().origins, origins[0]), g.public != "" && strings.EqualFold(origins[0], g.public):
 		return true
 	default:
 		u, err := url.Parse(origins[0])
@@ -358,12 +356,13 @@ func (g *guard) isOriginAllowed(r *http.Request) bool {
 // allowOrigin lets the page of an allowed origin read the response (Fetch §3.2, CORS). It returns true if it has answered r, the preflight
 // of such a page. Pages cannot send credentials of the browser: the API has none.
 func (g *guard) allowOrigin(w http.ResponseWriter, r *http.Request) bool {
-	if len(g.origins) == 0 {
+	own := g.names.Load().origins
+	if len(own) == 0 {
 		return false
 	}
 	h, origin := w.Header(), r.Header.Get("Origin")
 	h.Add("Vary", "Origin")
-	if !slices.Contains(g.origins, origin) {
+	if !slices.Contains(own, origin) {
 		return false
 	}
 	h.Set("Access-Control-Allow-Origin", origin)

@@ -331,7 +331,7 @@ func TestSeventeenSessions(t *testing.T) {
 func TestSessionsNeedTLS(t *testing.T) {
 	t.Parallel()
 	public := start(t, Options{Operation: Operation{PublicURL: "https://node.example"}})
-	public.guard.hosts["node.example"] = true
+	public.guard.names.Store(newWebNames([]string{"node.example"}, nil))
 	behind := []string{"Host", "node.example", "Origin", "https://node.example", "X-Forwarded-For", "192.0.2.1", "X-Forwarded-Proto", "https"}
 	p := public.signIn(t, "admin", nil, behind...)
 	if !p.cookie.Secure || p.Rights != "admin" {

@@ -2,7 +2,7 @@
 //
 // mux.go lists the routes, auth.go decides who may use them, and serve.go runs each handler. The handlers are in the files of their
 // resources: node.go, find.go, publish.go, hosting.go, policy.go, trust.go, groups.go, accesstokens.go, paths.go, tasks.go, route.go (POST /v1/route),
-// things.go (interactions); agents.go, topology.go, events.go and calls.go (what the console shows), operator.go, logs.go and doctor.go (for operators),
+// things.go (interactions); reload.go (the configuration that is read again); agents.go, topology.go, events.go and calls.go (what the console shows), operator.go, logs.go and doctor.go (for operators),
 // console.go (the page and its sessions).
 package gateway
 
@@ -166,6 +166,8 @@ type Operation struct {
 	Logs *recentlog.Log
 	// Config returns the configuration without secrets; nil for a node without one.
 	Config func() []api.ConfigItem
+	// Reload reads the configuration again; nil for a node without one.
+	Reload Reloader
 	// AuditDir is the folder of the audit log; empty: there is none.
 	AuditDir string
 }
@@ -226,6 +228,7 @@ type Gateway struct {
 	endRecording  func()         // of events of peers
 	logStreams    atomic.Int64   // open streams of log records
 	bridgeUses    []*bridgeUse   // by the index of a bridge
+	restart       *restartNeeded // is o.Status
 	auditCheck    chan struct{}  // holds one check of the audit log
 	checks        sync.WaitGroup // of such checks
 	noChecks      sync.Once      // the end of them
@@ -241,7 +244,9 @@ type httpServer struct {
 // socket), WildcardBind, or ConfigInvalid.
 func New(o Options) (*Gateway, error) {
 	o = o.withDefaults()
-	g := &Gateway{o: o, log: o.Log, metrics: o.Metrics, journal: o.Metrics.Journal(), pages: paging.New(), auditCheck: make(chan struct{}, 1)}
+	g := &Gateway{o: o, log: o.Log, metrics: o.Metrics, journal: o.Metrics.Journal(), pages: paging.New(), auditCheck: make(chan struct{}, 1),
+		restart: &restartNeeded{baseStatus: o.Status}}
+	g.o.Status = g.restart
 	g.endRecording = g.recordActivity()
 	g.lifeCtx, g.endLife = context.WithCancel(context.Background())
 	g.requestCtx, g.cancelRequests = context.WithCancel(g.lifeCtx)
@@ -275,9 +280,6 @@ func (o Options) withDefaults() Options {
 		o.MaxTD = td.MaxTD
 	}
 	o.MaxConns = cmp.Or(max(o.MaxConns, 0), 1024)
-	if o.LocalName != "" && o.OpenDirectory {
-		o.Hosts = append(slices.Clone(o.Hosts), o.LocalName)
-	}
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics()
 	}
@@ -286,6 +288,14 @@ func (o Options) withDefaults() Options {
 		o.timeouts = defaultTimeouts
 	}
 	return o
+}
+
+// hosts returns the names of the API: those of the configuration, and that on the local network.
+func (o *Options) hosts(configured []string) []string {
+	if o.LocalName != "" && o.OpenDirectory {
+		return append(slices.Clone(configured), o.LocalName)
+	}
+	return configured
 }
 
 func (g *Gateway) open() (err error) {

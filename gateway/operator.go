@@ -25,13 +25,14 @@ const (
 // operatorRoutes returns the routes about the operation of the node, by pattern of the mux. Those of the loggers are in refRoutes.
 func (g *Gateway) operatorRoutes() map[string]http.Handler {
 	return map[string]http.Handler{
-		"GET /v1/config":     g.protect(admin, g.getConfig),
-		"GET /v1/logs":       g.protect(admin, g.getLogs),
-		"POST /v1/doctor":    g.protect(admin, g.doctor),
-		"GET /v1/bridges":    g.protect(admin, g.listBridges),
-		"GET /v1/discovered": g.protect(admin, g.listDiscovered),
-		"GET /v1/audit":      g.protect(admin, g.getAudit),
-		"GET /v1/trust":      g.trust(admin, g.trustOverview),
+		"GET /v1/config":         g.protect(admin, g.getConfig),
+		"POST /v1/config/reload": g.protect(admin, g.whole(g.reloadConfig)),
+		"GET /v1/logs":           g.protect(admin, g.getLogs),
+		"POST /v1/doctor":        g.protect(admin, g.doctor),
+		"GET /v1/bridges":        g.protect(admin, g.listBridges),
+		"GET /v1/discovered":     g.protect(admin, g.listDiscovered),
+		"GET /v1/audit":          g.protect(admin, g.getAudit),
+		"GET /v1/trust":          g.trust(admin, g.trustOverview),
 	}
 }
 

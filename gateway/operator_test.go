@@ -46,7 +46,7 @@ func scopesOf(t *testing.T, names ...string) (all []tokens.Scope) {
 
 // operatorPaths are the routes for operators.
 var operatorPaths = []exchange{
-	{method: "GET", path: "/v1/config"}, {method: "GET", path: "/v1/logs"}, {method: "POST", path: "/v1/doctor"}, {method: "GET", path: "/v1/bridges"},
+	{method: "GET", path: "/v1/config"}, {method: "POST", path: "/v1/config/reload"}, {method: "GET", path: "/v1/logs"}, {method: "POST", path: "/v1/doctor"}, {method: "GET", path: "/v1/bridges"},
 	{method: "GET", path: "/v1/discovered"}, {method: "GET", path: "/v1/audit"}, {method: "GET", path: "/v1/trust"},
 	{method: "PUT", path: "/v1/logs/gateway", body: `{"level":"debug"}`}, {method: "DELETE", path: "/v1/logs/gateway"},
 }

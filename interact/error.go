@@ -204,6 +204,8 @@ type Error struct {
 	RetryAfter time.Duration
 	// Issues lists the errors of an input; only with [Invalid], [NotJSON] and [BadTD].
 	Issues []td.Issue
+	// Source has the lines of a configuration around the error, with a caret below it; empty for other errors.
+	Source string
 	// Err is the cause, if any.
 	Err error
 }

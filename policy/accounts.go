@@ -29,9 +29,9 @@ func newAccounts[K comparable](most int, begin func(*account, K)) accounts[K] {
 
 // An account counts the messages of one caller or agent. A nil account counts nothing.
 type account struct {
-	calls      *meter    // all messages, except reads of a caller
-	reads      *meter    // of a caller: messages that only read
-	seen       time.Time // owned by accounts.mu
+	calls      atomic.Pointer[meter] // all messages, except reads of a caller; nil without a limit
+	reads      atomic.Pointer[meter] // of a caller: messages that only read
+	seen       time.Time             // owned by accounts.mu
 	running    counts
 	subscribed count
 	// places and tunnels are those of an agent; nil without a limit.
@@ -75,9 +75,18 @@ func (a *accounts[K]) sweepLocked(now time.Time) {
 	}
 }
 
+// each calls f for every account.
+func (a *accounts[K]) each(f func(*account, K)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for id, c := range a.all {
+		f(c, id)
+	}
+}
+
 // empty reports whether c equals a new account.
 func (c *account) empty(now time.Time) bool {
-	return c.calls.full(now) && c.reads.full(now) && c.running.none() && c.subscribed.Load() == 0 && c.places.unused() && c.tunnels.unused()
+	return c.calls.Load().full(now) && c.reads.Load().full(now) && c.running.none() && c.subscribed.Load() == 0 && c.places.unused() && c.tunnels.unused()
 }
 
 // waitFor returns the time until b has a token, but at least the time of one new token up to 100 ms, so that a retry after it succeeds

@@ -17,7 +17,7 @@ import (
 
 // Connects returns nil if a node may open streams here, else an [*interact.Error] of code Forbidden.
 func (p *Policy) Connects(node did.DID) error {
-	if node == p.rules.Self {
+	if node == p.rules.Load().Self {
 		return nil
 	}
 	who := p.Principal(node)
@@ -29,7 +29,7 @@ func (p *Policy) Connects(node did.DID) error {
 
 // Stores reports whether a node may store records in the part of the DHT at this node.
 func (p *Policy) Stores(node did.DID) bool {
-	return node == p.rules.Self || p.Decide(p.Principal(node), access.Request{Op: access.Store}).Allow
+	return node == p.rules.Load().Self || p.Decide(p.Principal(node), access.Request{Op: access.Store}).Allow
 }
 
 // Relays reports whether a node may be reached through this one, and its relation, which decides how much.
@@ -41,7 +41,7 @@ func (p *Policy) Relays(node did.DID) (bool, did.Relation) {
 // Denies returns the error of Connects if it holds whatever the relation of the node turns out to be: a rule rejects it, or it is barred.
 func (p *Policy) Denies(node did.DID) error {
 	who := p.Principal(node)
-	if d := p.Decide(who, access.Request{Op: access.Connect}); node == p.rules.Self || d.Allow || d.Rule == "" && who.Barred == "" {
+	if d := p.Decide(who, access.Request{Op: access.Connect}); node == p.rules.Load().Self || d.Allow || d.Rule == "" && who.Barred == "" {
 		return nil
 	}
 	return p.Connects(node)
@@ -78,7 +78,7 @@ func (p *Policy) Scope(who *did.Principal) td.Scope {
 // Trust returns the trust in a node, 0 to 1, and its reason, for ranking: 1 for the own organization and partners, 0 if it may not connect,
 // 0.5 for others.
 func (p *Policy) Trust(node did.DID) (amount float64, why string) {
-	if node == p.rules.Self {
+	if node == p.rules.Load().Self {
 		return 1, "this node"
 	}
 	who := p.Principal(node)
@@ -243,8 +243,8 @@ func (p *Policy) refusal(m *interact.Message, r access.Request) (*did.Lent, erro
 }
 
 func (p *Policy) record(m *interact.Message, r access.Request, d access.Decision, code interact.Code) {
-	if p.rules.Record != nil {
-		p.rules.Record(m, r, d, code)
+	if p.rules.Load().Record != nil {
+		p.rules.Load().Record(m, r, d, code)
 	}
 }
 

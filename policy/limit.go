@@ -31,8 +31,8 @@ func (p *Policy) claim(m *interact.Message) claim {
 // Bound returns the maximal duration of a long action of the caller of m, and its configuration key; 0 if there is none for this caller. The key is
 // empty if the duration ends with a delegation.
 func (p *Policy) Bound(m *interact.Message) (most time.Duration, key string) {
-	if p.rules.UntrustedRun > 0 && p.claim(m).class == untrusted {
-		most, key = p.rules.UntrustedRun, untrustedRun
+	if p.rules.Load().UntrustedRun > 0 && p.claim(m).class == untrusted {
+		most, key = p.rules.Load().UntrustedRun, untrustedRun
 	}
 	if m.From.Lent != nil {
 		if left := max(time.Until(m.From.Lent.Expires), 1); most == 0 || left < most {
@@ -62,11 +62,11 @@ func (p *Policy) Limit() interact.Middleware {
 				return interact.Fail(err)
 			}
 			switch {
-			case m.Type.Long() && (who == nil || p.rules.Subscriptions <= 0):
+			case m.Type.Long() && (who == nil || p.rules.Load().Subscriptions <= 0):
 				return t.Do(ctx, m)
 			case m.Type.Long():
 				return p.subscribed(ctx, t, m, who)
-			case p.free:
+			case p.rules.Load().unlimited():
 				return t.Do(ctx, m)
 			}
 			return func(yield func(*interact.Message, error) bool) { p.admitted(ctx, t, m, who, yield) }
@@ -89,8 +89,8 @@ func (p *Policy) Allows(m *interact.Message, t *access.Target, most int) error {
 // subscribed counts a subscription while its loop runs.
 func (p *Policy) subscribed(ctx context.Context, t interact.Thing, m *interact.Message, who *account) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
-		if !who.subscribed.enter(p.rules.Subscriptions) {
-			yield(nil, interact.TooManySubscriptions(m.From.Node.Short(), p.rules.Subscriptions))
+		if !who.subscribed.enter(p.rules.Load().Subscriptions) {
+			yield(nil, interact.TooManySubscriptions(m.From.Node.Short(), p.rules.Load().Subscriptions))
 			return
 		}
 		defer who.subscribed.leave()
@@ -127,9 +127,9 @@ func (p *Policy) admitted(ctx context.Context, t interact.Thing, m *interact.Mes
 	if m.From.Node == "" {
 		all = p.own
 	}
-	if who != nil && !who.running.enter(m.From.Name, p.rules.CallerConcurrency) {
+	if who != nil && !who.running.enter(m.From.Name, p.rules.Load().CallerConcurrency) {
 		yield(nil, overloaded(all, "wait for one to end; or request a higher interact.per_caller from the operator",
-			"%s has the maximal number of interactions here; its node may have %d", m.From.Short(), p.rules.CallerConcurrency))
+			"%s has the maximal number of interactions here; its node may have %d", m.From.Short(), p.rules.Load().CallerConcurrency))
 		return
 	}
 	if who != nil {
@@ -153,9 +153,9 @@ func (p *Policy) admitted(ctx context.Context, t interact.Thing, m *interact.Mes
 
 // watched forwards a message of an untrusted caller to t with a limited deadline, and remembers the caller after a success.
 func (p *Policy) watched(ctx context.Context, t interact.Thing, m *interact.Message, yield func(*interact.Message, error) bool) {
-	most, key := p.rules.UntrustedDeadline, untrustedDeadline
+	most, key := p.rules.Load().UntrustedDeadline, untrustedDeadline
 	if m.Chunks != nil {
-		most, key = p.rules.UntrustedRun, untrustedRun
+		most, key = p.rules.Load().UntrustedRun, untrustedRun
 	}
 	cut := false
 	if by := time.Now().Add(most); most > 0 && (m.Deadline.IsZero() || m.Deadline.After(by)) {
@@ -195,13 +195,12 @@ func tooLong(err error, most time.Duration, key string) error {
 // The middleware wraps the agent itself, so that all names of the agent share it. id is the id of its TD, and most the concurrency that the
 // TD permits, if not 0. Tunnels, which may last long without work, have places of their own. A republished agent keeps its account.
 func (p *Policy) LimitThing(id string, most int, tunnel func(action string) bool) interact.Middleware {
-	key := p.thing(id, most)
 	return func(t interact.Thing) interact.Thing {
-		if p.rules.PerThing <= 0 && p.rules.ThingConcurrency <= 0 {
-			return t
-		}
 		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-			what := p.things.get(key, time.Now())
+			if r := p.rules.Load(); r.PerThing <= 0 && r.ThingConcurrency <= 0 {
+				return t.Do(ctx, m)
+			}
+			what := p.things.get(p.thing(id, most), time.Now())
 			if err := p.pacedThing(m, id, what); err != nil {
 				return interact.Fail(err)
 			}
@@ -219,7 +218,7 @@ func (p *Policy) LimitThing(id string, most int, tunnel func(action string) bool
 
 // thing returns the key of an agent that accepts most concurrent interactions, if not 0.
 func (p *Policy) thing(id string, most int) thingKey {
-	k := thingKey{id: id, places: p.rules.ThingConcurrency}
+	k := thingKey{id: id, places: p.rules.Load().ThingConcurrency}
 	if most > 0 && k.places > 0 {
 		k.places = min(k.places, most)
 	}
@@ -252,16 +251,23 @@ const tunnelsEach = 4
 
 // beginCaller creates the counters of a caller.
 func (p *Policy) beginCaller(a *account, _ did.DID) {
-	a.calls = newMeter(p.rules.PerPeer, p.rules.Burst)
-	a.reads = newMeter(p.rules.ReadsPerPeer, max(p.rules.Burst, int(min(p.rules.ReadsPerPeer, 1<<30))))
+	r := p.rules.Load()
+	a.calls.Store(newMeter(r.PerPeer, r.Burst))
+	a.reads.Store(newMeter(r.ReadsPerPeer, max(r.Burst, int(min(r.ReadsPerPeer, 1<<30)))))
 }
 
 // beginThing creates the counters of an agent.
 func (p *Policy) beginThing(a *account, k thingKey) {
-	a.calls = newMeter(p.rules.PerThing, p.rules.ThingBurst)
+	p.meterThing(a, k)
 	if k.places > 0 {
 		a.places, a.tunnels = newAdmission(k.places), newAdmission(tunnelsEach*k.places)
 	}
+}
+
+// meterThing creates the rate of an agent.
+func (p *Policy) meterThing(a *account, _ thingKey) {
+	r := p.rules.Load()
+	a.calls.Store(newMeter(r.PerThing, r.ThingBurst))
 }
 
 // refusal returns the error of an interaction without a place.

@@ -186,7 +186,7 @@ func TestThingBurst(t *testing.T) {
 		"at least one":          {Rules{PerThing: 0.001}, 1},
 		"a rate beyond numbers": {Rules{PerThing: 1e300}, 1 << 30},
 	} {
-		if got := New(c.rules).things.get(thingKey{}, time.Now()).calls.limit.Burst; got != float64(c.want) {
+		if got := New(c.rules).things.get(thingKey{}, time.Now()).calls.Load().limit.Burst; got != float64(c.want) {
 			t.Errorf("%s: a burst of %g, want %d", name, got, c.want)
 		}
 	}

@@ -14,6 +14,7 @@ package policy
 
 import (
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/lmosd/lmosd/did"
@@ -64,13 +65,12 @@ type Rules struct {
 // A Policy applies Rules. It is safe for concurrent use.
 type Policy struct {
 	*rules.Store
-	rules      Rules
+	rules      atomic.Pointer[Rules] // [Policy.Change] replaces it
 	running    running
 	lent       lending
 	refused    refusals
 	peers      *admission // of callers with a DID; nil: no limit
 	own        *admission // of callers on this host, which other callers cannot take
-	free       bool       // no limit of concurrency or time
 	met        acquaintances
 	untrusted  count // subscriptions of untrusted callers
 	unverified count // subscriptions of untrusted and known callers
@@ -102,10 +102,8 @@ const (
 
 // New returns a policy with rules r, without those of Rules.File, which [rules.Store.Load] reads.
 func New(r Rules) *Policy {
-	if r.ThingBurst < 1 {
-		r.ThingBurst = int(min(max(r.PerThing, 1), 1<<30))
-	}
-	p := &Policy{rules: r}
+	p := &Policy{}
+	p.rules.Store(r.withDefaults())
 	o := r.Options
 	o.OnLoad = func(changes string) {
 		p.Recheck("")
@@ -116,11 +114,38 @@ func New(r Rules) *Policy {
 	p.Store = rules.New(o)
 	p.running.principal = p.Principal
 	p.callers, p.things = newAccounts(maxCallers, p.beginCaller), newAccounts(maxThings, p.beginThing)
-	p.free = r.Concurrency <= 0 && r.CallerConcurrency <= 0 && r.ThingConcurrency <= 0 && r.UntrustedDeadline <= 0 && r.UntrustedRun <= 0
 	if r.Concurrency > 0 {
 		p.peers, p.own = newAdmission(r.Concurrency), newAdmission(r.Concurrency)
 	}
 	return p
+}
+
+func (r Rules) withDefaults() *Rules {
+	if r.ThingBurst < 1 {
+		r.ThingBurst = int(min(max(r.PerThing, 1), 1<<30))
+	}
+	return &r
+}
+
+// unlimited reports whether there is no limit of concurrency or time.
+func (r *Rules) unlimited() bool {
+	return r.Concurrency <= 0 && r.CallerConcurrency <= 0 && r.ThingConcurrency <= 0 && r.UntrustedDeadline <= 0 && r.UntrustedRun <= 0
+}
+
+// Change puts other settings in force: the rates, CallerConcurrency, ThingConcurrency and the limits of untrusted callers, and those that
+// [rules.Store.Change] takes. The other fields of r are ignored. The error is that of [rules.Store.Load]; nothing has changed then.
+func (p *Policy) Change(r Rules) error {
+	if err := p.Store.Change(r.Options); err != nil {
+		return err
+	}
+	next := *p.rules.Load()
+	next.PerPeer, next.Burst, next.ReadsPerPeer, next.PerThing, next.ThingBurst = r.PerPeer, r.Burst, r.ReadsPerPeer, r.PerThing, r.ThingBurst
+	next.CallerConcurrency, next.ThingConcurrency = r.CallerConcurrency, r.ThingConcurrency
+	next.UntrustedDeadline, next.UntrustedRun = r.UntrustedDeadline, r.UntrustedRun
+	p.rules.Store(next.withDefaults())
+	p.callers.each(p.beginCaller)
+	p.things.each(p.meterThing)
+	return nil
 }
 
 // Most returns the maximal number of running or waiting interactions of other nodes, without subscriptions; 0 without a limit. A server

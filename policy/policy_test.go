@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -383,5 +385,42 @@ func TestForgedNamesAreIgnored(t *testing.T) {
 		if got := interact.AsError(err); (got == nil) != (i < 2) {
 			t.Errorf("message %d, of %q: %v", i, name, err)
 		}
+	}
+}
+
+// A policy after Change decides and limits as a new one with the same rules, and accounts that exist have the new rates.
+func TestChange(t *testing.T) {
+	t.Parallel()
+	p := loaded(t, Rules{PerPeer: 1, Burst: 1, Concurrency: 2, Subscriptions: 3})
+	p.account(alice)
+	p.things.get(p.thing("urn:x", 0), time.Now())
+	next := Rules{PerPeer: 50, Burst: 5, ReadsPerPeer: 7, PerThing: 9, ThingBurst: 2, CallerConcurrency: 4, ThingConcurrency: 6,
+		UntrustedDeadline: time.Minute, UntrustedRun: time.Hour, Concurrency: 99, Options: rules.Options{Untrusted: access.UntrustedNone, Stale: access.StaleRead}}
+	if err := p.Change(next); err != nil {
+		t.Fatal(err)
+	}
+	got := p.rules.Load()
+	if got.PerPeer != 50 || got.PerThing != 9 || got.CallerConcurrency != 4 || got.ThingConcurrency != 6 || got.UntrustedRun != time.Hour || got.Concurrency != 2 || got.Subscriptions != 3 {
+		t.Errorf("got %+v", got)
+	}
+	if limit := p.account(alice).calls.Load().limit; limit.Rate != 50 || limit.Burst != 5 {
+		t.Errorf("the account of a caller has %+v", limit)
+	}
+	if limit := p.things.get(p.thing("urn:x", 0), time.Now()).calls.Load().limit; limit.Rate != 9 {
+		t.Errorf("the account of an agent has %+v", limit)
+	}
+	if untrusted, _, _ := p.Settings(); untrusted != access.UntrustedNone {
+		t.Errorf("untrusted callers may %s", untrusted)
+	}
+	bad := next
+	bad.PerPeer, bad.Untrusted, bad.File = 60, access.UntrustedOpen, filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(bad.File, []byte("rules: 5\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Change(bad); err == nil || p.rules.Load().PerPeer != 50 {
+		t.Errorf("bad rules: %v, rate %v", err, p.rules.Load().PerPeer)
+	}
+	if untrusted, _, file := p.Settings(); untrusted != access.UntrustedNone || file != "" || p.FileError() != nil {
+		t.Errorf("after bad rules: %s %s %v", untrusted, file, p.FileError())
 	}
 }

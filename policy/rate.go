@@ -10,7 +10,7 @@ import (
 // account returns the account of id; nil without limits for that caller. The condition names each limit of [Rules] per caller: a limit that it
 // lacks is not enforced.
 func (p *Policy) account(id did.DID) *account {
-	if id == "" || p.rules.PerPeer <= 0 && p.rules.ReadsPerPeer <= 0 && p.rules.CallerConcurrency <= 0 && p.rules.Subscriptions <= 0 {
+	if r := p.rules.Load(); id == "" || r.PerPeer <= 0 && r.ReadsPerPeer <= 0 && r.CallerConcurrency <= 0 && r.Subscriptions <= 0 {
 		return nil
 	}
 	return p.callers.get(id, time.Now())
@@ -21,9 +21,9 @@ func (p *Policy) paced(m *interact.Message, who *account) error {
 	if who == nil {
 		return nil
 	}
-	b, rate, key := who.calls, p.rules.PerPeer, "trust.rate.per_peer"
+	b, rate, key := who.calls.Load(), p.rules.Load().PerPeer, "trust.rate.per_peer"
 	if m.Type.Reads() && !m.Type.Long() {
-		b, rate, key = who.reads, p.rules.ReadsPerPeer, "trust.rate.reads"
+		b, rate, key = who.reads.Load(), p.rules.Load().ReadsPerPeer, "trust.rate.reads"
 	}
 	if wait := b.take(m.From.Name); wait > 0 {
 		return limited(wait, "slow down, or request a higher "+key, "%s and its consumers send more than %g messages per second",
@@ -34,12 +34,13 @@ func (p *Policy) paced(m *interact.Message, who *account) error {
 
 // pacedThing takes a token of the agent that receives m.
 func (p *Policy) pacedThing(m *interact.Message, id string, what *account) error {
-	if m.From.Node == "" || what.calls == nil {
+	calls := what.calls.Load()
+	if m.From.Node == "" || calls == nil {
 		return nil
 	}
-	if wait := what.calls.take(p.part(m)); wait > 0 {
+	if wait := calls.take(p.part(m)); wait > 0 {
 		return limited(wait, "try again later; or request a higher trust.rate.per_thing from the operator",
-			"%s receives more than %g messages per second", id, p.rules.PerThing)
+			"%s receives more than %g messages per second", id, p.rules.Load().PerThing)
 	}
 	return nil
 }

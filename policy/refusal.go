@@ -57,7 +57,7 @@ func (r *refusals) pass(k refusalKey, now time.Time) (ok bool, omitted int) {
 
 // logRefusal logs a refusal, once for each caller and Thing within [refusalInterval].
 func (p *Policy) logRefusal(r Refusal) {
-	if p.rules.Log == nil {
+	if p.rules.Load().Log == nil {
 		return
 	}
 	thing := access.NameOf(r.Request.Target)
@@ -72,10 +72,10 @@ func (p *Policy) logRefusal(r Refusal) {
 	if omitted > 0 {
 		attributes = append(attributes, "omitted", omitted)
 	}
-	if p.rules.Hint != nil {
-		if hint := p.rules.Hint(r); hint != "" {
+	if p.rules.Load().Hint != nil {
+		if hint := p.rules.Load().Hint(r); hint != "" {
 			attributes = append(attributes, "hint", hint)
 		}
 	}
-	p.rules.Log.Info("call refused", attributes...)
+	p.rules.Load().Log.Info("call refused", attributes...)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"sync/atomic"
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
@@ -17,11 +18,14 @@ type app struct {
 	target *nodeaddr.Target // the node of this command; nil before the first request
 	shared *api.Client      // of target; see client
 	warned bool             // the user was warned of an unencrypted token
-	here   bool             // the agent is on the host of target, or of this command if target is nil
+	// service is whether SIGHUP reloads the configuration; hangups receives these signals.
+	service atomic.Bool
+	hangups chan struct{}
+	here    bool // the agent is on the host of target, or of this command if target is nil
 }
 
 func newApp(env []string, stdin io.Reader, stdout, stderr io.Writer) *app {
-	return &app{Console: cli.New(env, stdin, stdout, stderr)}
+	return &app{Console: cli.New(env, stdin, stdout, stderr), hangups: make(chan struct{}, 1)}
 }
 
 // run executes the command line and returns the exit code.

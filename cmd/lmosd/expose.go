@@ -3,13 +3,9 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"log/slog"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -28,10 +24,7 @@ import (
 	"github.com/lmosd/lmosd/configs"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/expose"
-	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
-	"github.com/lmosd/lmosd/node"
-	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -273,121 +266,6 @@ type exposure struct {
 	KeyFile      string        `json:"key_file,omitempty"` // of the agent's own key
 	Took         float64       `json:"took_ms"`
 	Warnings     []string      `json:"warnings,omitempty"`
-}
-
-// An agentSet holds the agents of the configuration of a node.
-type agentSet struct {
-	all   []*expose.Agent
-	names []string
-
-	bridges []bridge.Bridge
-	work    sync.WaitGroup // of agents that change, until stop
-	stop    context.CancelFunc
-}
-
-// offerAgents publishes the agents of the configuration. If a web server is unreachable, the node starts with its last publication.
-func (a *app) offerAgents(ctx context.Context, n *node.Node, c *configs.Config, log *slog.Logger) (*agentSet, error) {
-	secrets, err := credentials.Load(c.CredentialsFile())
-	if err != nil {
-		return nil, err
-	}
-	set := &agentSet{bridges: bridges(secrets, mcp.Options{}, imported(c), log)}
-	life, stop := context.WithCancel(context.WithoutCancel(ctx))
-	set.stop = stop
-	for i, line := range c.Agents {
-		s, err := expose.ParseLine(line)
-		var name string
-		if s.Approvals == "" && c.Node.DataDir != "" && strings.HasPrefix(s.Target, "mcp:") {
-			s.Approvals = pinsOf(c.Node.DataDir, s)
-		}
-		if err == nil {
-			name, err = a.offerAgent(ctx, life, c.Node.DataDir, set, n, s, log)
-		}
-		switch {
-		case err == nil:
-			set.names = append(set.names, name)
-		case strings.Contains(s.Target, "://") && ctx.Err() == nil && cli.ExitOf(interact.AsError(err).Code) != cli.ExitUsage:
-			log.Warn("an agent of the configuration cannot be offered now", "line", line, "err", err)
-		default:
-			set.close()
-			return nil, configcmd.WrongAgent(c, i, err)
-		}
-	}
-	return set, nil
-}
-
-// pinsOf returns the file of the approved tools of an agent of the configuration.
-func pinsOf(dir string, s expose.Spec) string {
-	sum := sha256.Sum256([]byte(s.Target + "\x00" + s.Name))
-	return filepath.Join(dir, "approvals", hex.EncodeToString(sum[:8])+".json")
-}
-
-func (a *app) offerAgent(ctx, life context.Context, dir string, set *agentSet, n *node.Node, s expose.Spec, log *slog.Logger) (name string, err error) {
-	// The line of the configuration names all callers: those of an earlier start end.
-	ctx, life = publication.WithCallers(ctx, append([]string{}, s.For...)), publication.WithCallers(life, append([]string{}, s.For...))
-	x, err := expose.Open(ctx, s, set.bridges, log)
-	if err != nil {
-		return "", err
-	}
-	set.all = append(set.all, x)
-	for _, w := range x.Warnings {
-		log.Warn("what could not be taken over", "target", s.Target, "warning", w)
-	}
-	own, err := a.openOwnKey(dir, s, x)
-	if err != nil {
-		return "", err
-	}
-	offer := func(ctx context.Context, raw []byte) (*api.Publication, error) {
-		if own != nil {
-			return own.offer(ctx, n, x, raw, s)
-		}
-		return n.Offer(ctx, raw, x.Thing)
-	}
-	raw := x.TD
-	if x.Thing != nil {
-		if raw, err = td.Draft(raw); err != nil {
-			return "", err
-		}
-	}
-	if name, err = published(offer(ctx, raw)); err != nil {
-		return "", err
-	}
-	if x.Changes != nil {
-		set.work.Go(func() { reoffer(life, offer, x, s, log) })
-	}
-	if own != nil {
-		set.work.Go(func() { own.renew(life, n, x, s, log) })
-	}
-	return name, nil
-}
-
-// reoffer publishes an agent again after each change.
-func reoffer(ctx context.Context, offer func(context.Context, []byte) (*api.Publication, error), x *expose.Agent, s expose.Spec, log *slog.Logger) {
-	for raw := range x.Changes(ctx) {
-		draft, err := td.Draft(raw)
-		if err == nil {
-			_, err = offer(ctx, draft)
-		}
-		if err != nil && ctx.Err() == nil {
-			log.Warn("update of changed agent failed", "target", s.Target, "err", err)
-		}
-	}
-}
-
-func published(p *api.Publication, err error) (string, error) {
-	if err != nil {
-		return "", err
-	}
-	return p.Name, nil
-}
-
-// close stops the agents and waits for them.
-func (set *agentSet) close() {
-	set.stop()
-	set.work.Wait()
-	for _, x := range set.all {
-		x.Close()
-	}
 }
 
 // bridges returns the bridges of this program. The credentials are for imported agents.

@@ -19,11 +19,12 @@ func main() {
 
 // run executes the command line args (without the name of the program) and returns the exit code. The first SIGINT or SIGTERM ends
 // ctx, so that a command can finish its work; the second ends the process. SIGHUP, which a closed terminal may send twice, ends ctx only;
-// under nohup it is ignored.
+// under nohup it is ignored, and a service reloads its configuration ([isService]).
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	defer context.AfterFunc(ctx, stop)()
+	a := newApp(os.Environ(), stdin, stdout, stderr)
 	ctx, hungUp := context.WithCancel(ctx)
 	defer hungUp()
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -31,13 +32,23 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		signal.Notify(hups, syscall.SIGHUP)
 		defer signal.Stop(hups)
 		go func() {
-			select {
-			case <-hups:
-				hungUp()
-				stop() // SIGTERM is the second signal then
-			case <-ctx.Done():
+			for {
+				select {
+				case <-hups:
+				case <-ctx.Done():
+					return
+				}
+				if !a.service.Load() {
+					break
+				}
+				select {
+				case a.hangups <- struct{}{}:
+				default: // the reload that follows reads the same files
+				}
 			}
+			hungUp()
+			stop() // SIGTERM is the second signal then
 		}()
 	}
-	return newApp(os.Environ(), stdin, stdout, stderr).run(ctx, args)
+	return a.run(ctx, args)
 }

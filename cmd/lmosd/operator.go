@@ -260,6 +260,7 @@ func newTrustStatus(a *app) *cobra.Command {
 // newConfigCommand returns lmosd config with the command that asks the node.
 func newConfigCommand(a *app) *cobra.Command {
 	cmd := configcmd.NewConfigCommand(a.Console)
+	cmd.AddCommand(newConfigReloadCommand(a))
 	cmd.AddCommand(&cobra.Command{
 		Use:   "running",
 		Short: "print the configuration of the running node",

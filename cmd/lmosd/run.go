@@ -42,7 +42,7 @@ func newRunCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "run the node of this host, in the foreground",
-		Long: `Runs a node until SIGINT, SIGTERM or SIGHUP (the end of its terminal). Without configuration, the node creates a key and
+		Long: `Runs a node until SIGINT, SIGTERM or the end of its terminal; SIGHUP to a service reloads the configuration. Without configuration, the node creates a key and
 a data directory, connects to the nodes of the local network, and prints its addresses. Every configuration key is a flag.
 
 After the first signal, running calls finish; a second signal ends the process.`,
@@ -53,11 +53,12 @@ After the first signal, running calls finish; a second signal ends the process.`
 		Args:        a.noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			start := time.Now()
+			a.service.Store(isService(a.Console))
 			c, err := configcmd.Load(a.Console, cmd)
 			if err != nil {
 				return err
 			}
-			return a.serve(cmd.Context(), c, ready, start)
+			return a.serve(cmd, c, ready, start)
 		},
 	}
 	configcmd.AddKeyFlags(cmd)
@@ -69,7 +70,8 @@ After the first signal, running calls finish; a second signal ends the process.`
 const settled = 10 * time.Second
 
 // serve runs a node until ctx ends.
-func (a *app) serve(ctx context.Context, c *configs.Config, ready string, start time.Time) error {
+func (a *app) serve(cmd *cobra.Command, c *configs.Config, ready string, start time.Time) error {
+	ctx := cmd.Context()
 	o, err := c.Options()
 	if err != nil {
 		return err
@@ -82,6 +84,8 @@ func (a *app) serve(ctx context.Context, c *configs.Config, ready string, start 
 	o.HTTP.ConsoleDir = a.Variable("LMOSD_UI_DIR") // for work on the console
 	o.Log, o.HTTP.Logs = configcmd.Logger(a.Console, c)
 	o.Policy.Hint = refusalHint
+	reload := &reloader{app: a, cmd: cmd, running: configs.NewRunning(c), options: &o}
+	o.HTTP.Config, o.HTTP.Reload = reload.running.Items, reload.reload
 	if o.OpenKey, err = keys.Opener(ctx, a.Console, c); err != nil {
 		return err
 	}
@@ -96,10 +100,11 @@ func (a *app) serve(ctx context.Context, c *configs.Config, ready string, start 
 		return errors.Join(err, n.Close())
 	}
 	defer agents.close()
+	reload.use(agents)
 	if err := announceReady(n, ready); err != nil {
 		return errors.Join(err, n.Close())
 	}
-	if err := a.banner(n.Status(), c, agents.names, time.Since(start)); err != nil {
+	if err := a.banner(n.Status(), c, agents.names(), time.Since(start)); err != nil {
 		return errors.Join(err, n.Close())
 	}
 	a.offerOrganization(ctx, n.Client(), c)
@@ -108,6 +113,7 @@ func (a *app) serve(ctx context.Context, c *configs.Config, ready string, start 
 	defer time.AfterFunc(settled, debug.FreeOSMemory).Stop()
 	defer context.AfterFunc(ctx, a.stopping)()
 	defer service.Notify(ctx, n.Client(), o.Log)()
+	go a.reloadOnHangup(ctx, n.Client())
 	err = errors.Join(n.Run(ctx), n.Close(), withdrawReady(ready))
 	if err == nil && a.Talk.TTY {
 		a.Talk.Line("stopped")

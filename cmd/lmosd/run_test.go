@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -207,22 +208,31 @@ func TestPortsInUse(t *testing.T) {
 // The first signal lets calls finish, the second does not.
 func TestSignals(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		first, second syscall.Signal
-		node, call    int
-	}{
-		"one":                 {syscall.SIGINT, 0, 0, 0},
-		"two":                 {syscall.SIGINT, syscall.SIGINT, -1, cli.ExitNoNode},
-		"term":                {syscall.SIGTERM, 0, 0, 0},
-		"a terminal's end":    {syscall.SIGHUP, 0, 0, 0},
-		"its shell's, too":    {syscall.SIGHUP, syscall.SIGHUP, 0, 0},
-		"a supervisor's next": {syscall.SIGHUP, syscall.SIGTERM, -1, cli.ExitNoNode},
-	} {
+	signals(t, nil, map[string]signalStory{
+		"one":  {syscall.SIGINT, 0, 0, 0},
+		"two":  {syscall.SIGINT, syscall.SIGINT, -1, cli.ExitNoNode},
+		"term": {syscall.SIGTERM, 0, 0, 0},
+	})
+}
+
+// A signalStory has the signals that a node receives, and the exit codes of it and of a running call.
+type signalStory struct {
+	first, second syscall.Signal
+	node, call    int
+}
+
+// signals runs stories. prepare changes the program of the node before it starts, unless it is nil.
+func signals(t *testing.T, prepare func(*testing.T, *exec.Cmd), stories map[string]signalStory) {
+	for name, test := range stories {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			x := newUser(t)
 			file, asked, release := x.slow()
-			n := x.node("n")
+			prepared := *x
+			if prepare != nil {
+				prepared.prepare = func(cmd *exec.Cmd) { prepare(t, cmd) }
+			}
+			n := prepared.node("n")
 			x.at(n).ok("publish", file)
 			call := x.at(n).start("call", "slow", "wait")
 			<-asked

@@ -60,6 +60,23 @@ func TestClosedTerminal(t *testing.T) {
 	}
 }
 
+// SIGHUP to a node with a terminal means the end of the terminal.
+func TestSignalsOfATerminal(t *testing.T) {
+	t.Parallel()
+	signals(t, hasTerminal, map[string]signalStory{
+		"a terminal's end":    {syscall.SIGHUP, 0, 0, 0},
+		"its shell's, too":    {syscall.SIGHUP, syscall.SIGHUP, 0, 0},
+		"a supervisor's next": {syscall.SIGHUP, syscall.SIGTERM, -1, cli.ExitNoNode},
+	})
+}
+
+// hasTerminal gives a program a controlling terminal.
+func hasTerminal(t *testing.T, cmd *exec.Cmd) {
+	_, terminal := pseudoTerminal(t)
+	cmd.Stdin = terminal
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+}
+
 // A session is a command on a terminal, whose user reads and types.
 type session struct {
 	t     *testing.T

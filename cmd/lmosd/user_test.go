@@ -29,6 +29,8 @@ type user struct {
 	home string
 	env  []string
 	addr string // of the weather agent, once there is one
+	// prepare changes a program before it starts; nil: no change.
+	prepare func(*exec.Cmd)
 }
 
 // newUser returns a user with a home of its own, whose path is short enough for sockets below it.
@@ -141,6 +143,9 @@ func (x *user) run(cmd *exec.Cmd) *program {
 	x.t.Helper()
 	p := &program{t: x.t, cmd: cmd, ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.talk
+	if x.prepare != nil {
+		x.prepare(p.cmd)
+	}
 	if err := p.cmd.Start(); err != nil {
 		x.t.Fatal(err)
 	}

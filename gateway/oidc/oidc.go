@@ -170,18 +170,27 @@ func isLoopback(host string) bool {
 // Open opens the access tokens in a data directory ([tokens.Open]), which also accept the tokens of identity providers. The error is that of
 // tokens.Open, or of code ConfigInvalid for providers that [Check] refuses or whose file with certificates cannot be read.
 func Open(dir string, providers []Provider, log *slog.Logger) (*tokens.Store, error) {
-	var v *Verifier
-	if len(providers) > 0 {
-		var err error
-		if v, err = New(providers, log); err != nil {
-			return nil, &interact.Error{Code: interact.ConfigInvalid, Title: "http.oidc cannot be used", Err: err, Hint: "correct the configuration of the identity provider"}
-		}
+	v, err := Verifiers(providers, log)
+	if err != nil {
+		return nil, err
 	}
 	s, err := tokens.Open(dir)
 	if err == nil && v != nil {
-		s.Accept(v)
+		err = s.Accept(v)
 	}
 	return s, err
+}
+
+// Verifiers returns the verifier of the tokens of providers; nil for none. The error is an [*interact.Error] of code ConfigInvalid.
+func Verifiers(providers []Provider, log *slog.Logger) (tokens.Verifier, error) {
+	if len(providers) == 0 {
+		return nil, nil
+	}
+	v, err := New(providers, log)
+	if err != nil {
+		return nil, &interact.Error{Code: interact.ConfigInvalid, Title: "http.oidc cannot be used", Err: err, Hint: "correct the configuration of the identity provider"}
+	}
+	return v, nil
 }
 
 // authorities returns the certificates in the file of p; nil without a file.

@@ -129,8 +129,8 @@ type Store struct {
 	writing sync.Mutex // held during a change
 
 	mu       sync.RWMutex
-	others   Verifier          // nil: no other tokens are accepted; set before the store is used
-	changed  func() error      // owned by mu, as are the rest
+	others   Verifier // nil: no other tokens are accepted; owned by mu, as are the rest
+	changed  func() error
 	byDigest map[digest]*Grant // valid and expired ones
 	digests  map[string]digest // by name
 }
@@ -170,21 +170,52 @@ func (s *Store) OnChange(f func() error) {
 	s.changed = f
 }
 
-// Accept makes the store accept the tokens of v, too, and own v. It must be called before the store is used; nil is ignored.
-func (s *Store) Accept(v Verifier) { s.others = v }
+// Accept makes the store accept the tokens of v, too, and own v; nil: no others. It replaces an earlier verifier, whose tokens are invalid from
+// then on, and whose rules are in force until the function of OnChange is called. The error is that of the function; the earlier verifier stays then.
+func (s *Store) Accept(v Verifier) error {
+	before, changed := s.swap(v)
+	if changed != nil {
+		if err := changed(); err != nil {
+			s.swap(before)
+			return err
+		}
+	}
+	if before != nil {
+		before.Close()
+	}
+	return nil
+}
+
+func (s *Store) swap(v Verifier) (before Verifier, changed func() error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, s.others = s.others, v
+	return before, s.changed
+}
+
+// verifier returns the verifier of other tokens; nil: there is none.
+func (s *Store) verifier() Verifier {
+	if s == nil {
+		return nil
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.others
+}
 
 // Issuers returns the identity providers whose tokens the store accepts, ordered by name.
 func (s *Store) Issuers() []Issuer {
-	if s == nil || s.others == nil {
+	v := s.verifier()
+	if v == nil {
 		return nil
 	}
-	return s.others.Issuers()
+	return v.Issuers()
 }
 
 // Close ends the contexts of all grants.
 func (s *Store) Close() error {
-	if s.others != nil {
-		defer s.others.Close()
+	if v := s.verifier(); v != nil {
+		defer v.Close()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,11 +243,11 @@ func (s *Store) Find(ctx context.Context, secret string) (*Grant, error) {
 		return s.operator, nil
 	}
 	s.mu.RLock()
-	g := s.byDigest[given]
+	g, others := s.byDigest[given], s.others
 	s.mu.RUnlock()
 	switch {
-	case g == nil && s.others != nil:
-		return s.others.Find(ctx, secret)
+	case g == nil && others != nil:
+		return others.Find(ctx, secret)
 	case g == nil:
 		return nil, errUnknown
 	case !time.Now().Before(g.Expires):
@@ -231,7 +262,8 @@ func (s *Store) Is(text string) bool {
 		return Is(text)
 	}
 	given, own := digestOf(text), digestOf(s.secret)
-	return subtle.ConstantTimeCompare(given[:], own[:]) == 1 || s.others != nil && s.others.Is(text)
+	v := s.verifier()
+	return subtle.ConstantTimeCompare(given[:], own[:]) == 1 || v != nil && v.Is(text)
 }
 
 var errUnknown = interact.Errorf(interact.TokenRejected, "", "this is not a token of the node")
@@ -441,8 +473,8 @@ func (s *Store) Rules(b *access.Builder) error {
 			return err
 		}
 	}
-	if s != nil && s.others != nil {
-		return s.others.Rules(b)
+	if v := s.verifier(); v != nil {
+		return v.Rules(b)
 	}
 	return nil
 }

@@ -47,6 +47,7 @@ type Document struct {
 	Remote    bool           `json:"remote"`
 	Started   bool           `json:"started,omitempty"` // the request may have run
 	Issues    []td.Issue     `json:"validationErrors,omitempty"`
+	Source    string         `json:"source,omitempty"` // of [interact.Error]
 }
 
 // A StatusCode is an HTTP status. It is written as a number, and read as a number or, as in the LMOS subprotocol, as a string.
@@ -194,7 +195,7 @@ func New(err error) Document {
 	return Document{
 		Type: typePrefix + e.Code.Slug(), Code: e.Code.String(), Title: e.Code.Title(), Status: StatusCode(Status(e.Code)),
 		Detail: detail(e), Hint: e.Hint, Next: e.Next, Instance: "urn:uuid:" + interact.NewID(),
-		Retryable: e.Code.Retryable(), Remote: e.Remote, Started: e.Started, Issues: e.Issues,
+		Retryable: e.Code.Retryable(), Remote: e.Remote, Started: e.Started, Issues: e.Issues, Source: e.Source,
 	}
 }
 
@@ -257,7 +258,8 @@ func Decode(status int, doc []byte) *interact.Error {
 
 // ErrorOf returns the error of a document, with a code. Each of its texts is one line of at most [MaxText] bytes.
 func (p *Document) ErrorOf(c interact.Code) *interact.Error {
-	e := &interact.Error{Code: c, Hint: interact.Excerpt(p.Hint, MaxText), Next: p.Next, Remote: p.Remote, Started: p.Started}
+	e := &interact.Error{Code: c, Hint: interact.Excerpt(p.Hint, MaxText), Next: p.Next, Remote: p.Remote, Started: p.Started,
+		Source: p.Source[:min(len(p.Source), MaxText)]}
 	for _, i := range p.Issues[:min(len(p.Issues), maxIssues)] {
 		i.Pointer, i.Reason = interact.Excerpt(i.Pointer, MaxText), interact.Excerpt(i.Reason, MaxText)
 		e.Issues = append(e.Issues, i)

@@ -16,7 +16,7 @@ func (s *Store) Rules() []access.Entry { return s.access.Load().Entries() }
 
 // Settings returns the rights without a rule, and the path of the rules: Options.Untrusted, Connect and File.
 func (s *Store) Settings() (untrusted, connect, file string) {
-	return s.o.Untrusted, s.o.Connect, s.o.File
+	return s.o.Load().Untrusted, s.o.Load().Connect, s.o.Load().File
 }
 
 // AddRule appends a rule to the file and puts it in force. It returns the rule as it is in the file. The error is an [*interact.Error] of
@@ -67,7 +67,7 @@ func (s *Store) RemoveRules(names []string) (removed []access.Entry, err error) 
 }
 
 // base returns the name of the file in the ids of its rules.
-func (s *Store) base() string { return filepath.Base(s.o.File) }
+func (s *Store) base() string { return filepath.Base(s.o.Load().File) }
 
 // find returns the rules of the file that name denotes.
 func (s *Store) find(all []access.Entry, name string) (found []access.Entry, err error) {
@@ -98,7 +98,7 @@ func (s *Store) find(all []access.Entry, name string) (found []access.Entry, err
 
 // edit replaces the file of the rules in YAML by what change returns for both files, and puts it in force.
 func (s *Store) edit(change func(file string, texts [2][]byte) ([]byte, error)) (err error) {
-	if s.o.File == "" {
+	if s.o.Load().File == "" {
 		return interact.Errorf(interact.ConfigInvalid, "set trust.policy_file", "this node has no file of access rules")
 	}
 	s.files.mu.Lock()
@@ -120,7 +120,7 @@ func (s *Store) edit(change func(file string, texts [2][]byte) ([]byte, error)) 
 	if err != nil {
 		return asInvalid(err)
 	}
-	path = s.o.File
+	path = s.o.Load().File
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target // a link stays
 	}
@@ -129,7 +129,7 @@ func (s *Store) edit(change func(file string, texts [2][]byte) ([]byte, error)) 
 	}
 	s.putLocked(set, texts)
 	s.files.err = nil
-	_, s.files.seen[0], err = readRules(s.o.File)
+	_, s.files.seen[0], err = readRules(s.o.Load().File)
 	return err
 }
 

@@ -51,7 +51,7 @@ func (s *Store) Caller(name string) (*Caller, error) {
 		if err := unknown(); err != nil {
 			return nil, noCaller(err)
 		}
-		id, _ := s.o.Group(strings.TrimPrefix(organization, "group:"))
+		id, _ := s.o.Load().Group(strings.TrimPrefix(organization, "group:"))
 		who.Groups = []did.Membership{{Group: id, Role: role}}
 		return described(name, who, "assumed: a member of the group, without a known organization"), nil
 	case strings.HasPrefix(name, "did:key:"):
@@ -80,7 +80,7 @@ func (s *Store) Caller(name string) (*Caller, error) {
 			return nil, noCaller(err)
 		}
 		if who.Org = self; organization != "own" {
-			who.Org, _ = s.o.Organization(organization)
+			who.Org, _ = s.o.Load().Organization(organization)
 		}
 	}
 	if m := who.Org.Method(); m == "key" || m == "web" { // no organization
@@ -101,11 +101,11 @@ func (s *Store) Caller(name string) (*Caller, error) {
 
 // isPartner reports whether an organization is a partner now. Without the names of the partners, each organization is assumed to be one.
 func (s *Store) isPartner(id did.DID) bool {
-	if s.o.Names == nil {
+	if s.o.Load().Names == nil {
 		return true
 	}
-	return slices.ContainsFunc(s.o.Names(), func(name string) bool {
-		known, _ := s.o.Organization(name)
+	return slices.ContainsFunc(s.o.Load().Names(), func(name string) bool {
+		known, _ := s.o.Load().Organization(name)
 		return known == id
 	})
 }
@@ -164,8 +164,8 @@ func (s *Store) Audience(names []string) (td.Visibility, error) {
 		if err != nil {
 			return 0, noCaller(err)
 		}
-		if organization != "" && s.o.Unconfirmed != nil {
-			if partner := s.o.Unconfirmed(organization); partner != "" {
+		if organization != "" && s.o.Load().Unconfirmed != nil {
+			if partner := s.o.Load().Unconfirmed(organization); partner != "" {
 				return 0, interact.Errorf(interact.Forbidden, "compare its six words with its operator, then confirm it",
 					"the partner %s is unconfirmed", partner).Then(interact.StepConfirm, partner)
 			}

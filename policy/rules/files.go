@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,7 +19,11 @@ import (
 
 // files are the files of the access rules as they were read last.
 type files struct {
-	mu    sync.Mutex // owns what follows, and Options.More
+	mu sync.Mutex // owns what follows, and is held to replace Store.o
+	fileState
+}
+
+type fileState struct {
 	seen  [2]stamp
 	texts [2][]byte // of the rules in force
 	err   error     // of the files as they are now
@@ -36,8 +41,8 @@ const watchEvery = 2 * time.Second
 
 // options returns the options of sets of rules.
 func (s *Store) options() access.Options {
-	o := access.Options{Untrusted: s.o.Untrusted, Relay: s.o.Relay, Connect: s.o.Connect, Stale: s.o.Stale, Organization: s.o.Organization,
-		Names: s.o.Names, Group: s.o.Group}
+	o := access.Options{Untrusted: s.o.Load().Untrusted, Relay: s.o.Load().Relay, Connect: s.o.Load().Connect, Stale: s.o.Load().Stale, Organization: s.o.Load().Organization,
+		Names: s.o.Load().Names, Group: s.o.Load().Group}
 	if o.Organization != nil {
 		o.Self, _ = o.Organization("own")
 	}
@@ -46,7 +51,7 @@ func (s *Store) options() access.Options {
 
 // paths returns the paths of the rules in YAML and of the policies in Cedar.
 func (s *Store) paths() [2]string {
-	return [2]string{s.o.File, strings.TrimSuffix(s.o.File, filepath.Ext(s.o.File)) + ".cedar"}
+	return [2]string{s.o.Load().File, strings.TrimSuffix(s.o.Load().File, filepath.Ext(s.o.Load().File)) + ".cedar"}
 }
 
 // Load reads the files of the access rules and puts them in force. The error is an [*interact.Error] of code PolicyInvalid with the line; the
@@ -75,7 +80,7 @@ func (s *Store) loadLocked() error {
 
 // readLocked reads both files, and notes which contents were read. The path is that of an error.
 func (s *Store) readLocked() (texts [2][]byte, path string, err error) {
-	if s.o.File == "" {
+	if s.o.Load().File == "" {
 		return texts, "", nil
 	}
 	for i, path := range s.paths() {
@@ -101,7 +106,7 @@ func (s *Store) compileLocked(texts [2][]byte) (*access.Set, error) {
 			return nil, err
 		}
 	}
-	for _, add := range s.o.More {
+	for _, add := range s.o.Load().More {
 		if err := add(b); err != nil {
 			return nil, err
 		}
@@ -113,8 +118,8 @@ func (s *Store) compileLocked(texts [2][]byte) (*access.Set, error) {
 func (s *Store) putLocked(set *access.Set, texts [2][]byte) {
 	s.files.texts = texts
 	before := s.access.Swap(set)
-	if s.o.OnLoad != nil && !set.Same(before) {
-		s.o.OnLoad(changes(before, set))
+	if s.o.Load().OnLoad != nil && !set.Same(before) {
+		s.o.Load().OnLoad(changes(before, set))
 	}
 }
 
@@ -145,7 +150,9 @@ func changes(before, after *access.Set) string {
 func (s *Store) AddSource(add func(*access.Builder) error) {
 	s.files.mu.Lock()
 	defer s.files.mu.Unlock()
-	s.o.More = append(s.o.More, add)
+	o := *s.o.Load()
+	o.More = append(slices.Clip(o.More), add)
+	s.o.Store(&o)
 }
 
 // Refresh puts the current rules of Options.More in force. It does not read the files. The error is that of [Store.Load].
@@ -189,7 +196,7 @@ func readRules(path string) ([]byte, stamp, error) {
 
 // Run reads the files again when they change, until ctx ends. An error of them is logged, and stays in [Store.FileError].
 func (s *Store) Run(ctx context.Context, log *slog.Logger) error {
-	if s.o.File == "" {
+	if s.o.Load().File == "" {
 		return nil
 	}
 	tick := time.NewTicker(watchEvery)
@@ -204,7 +211,7 @@ func (s *Store) Run(ctx context.Context, log *slog.Logger) error {
 		case err != nil:
 			log.Error("access rules rejected, the old ones stay in force", "err", err)
 		case changed:
-			log.Info("access rules read", "file", s.o.File)
+			log.Info("access rules read", "file", s.o.Load().File)
 		}
 	}
 }

@@ -43,7 +43,7 @@ type Options struct {
 
 // A Store has the access rules in force. It is safe for concurrent use.
 type Store struct {
-	o      Options
+	o      atomic.Pointer[Options] // replaced while files.mu is held
 	access atomic.Pointer[access.Set]
 	files  files
 }
@@ -51,13 +51,32 @@ type Store struct {
 // New returns a store without the rules of Options.File and More, which [Store.Load] reads.
 func New(o Options) *Store {
 	o.Untrusted = cmp.Or(o.Untrusted, access.UntrustedFind)
-	s := &Store{o: o}
+	s := &Store{}
+	s.o.Store(&o)
 	s.access.Store(access.NewBuilder(s.options()).Build())
 	return s
 }
 
 // Set returns the rules in force.
 func (s *Store) Set() *access.Set { return s.access.Load() }
+
+// Change puts Untrusted, Connect, Relay, Stale and File of o in force, with the rules in the file. The error is that of [Store.Load]; nothing has
+// changed then.
+func (s *Store) Change(o Options) error {
+	s.files.mu.Lock()
+	defer s.files.mu.Unlock()
+	before := s.o.Load()
+	next := *before
+	next.Untrusted, next.Connect, next.Relay, next.Stale, next.File = cmp.Or(o.Untrusted, access.UntrustedFind), o.Connect, o.Relay, o.Stale, o.File
+	s.o.Store(&next)
+	state := s.files.fileState
+	if err := s.loadLocked(); err != nil {
+		s.o.Store(before)
+		s.files.fileState = state
+		return err
+	}
+	return nil
+}
 
 // Decide decides a request of a caller by the rules in force.
 func (s *Store) Decide(who *did.Principal, r access.Request) access.Decision {
@@ -75,8 +94,8 @@ func now(r access.Request) time.Time {
 
 // Principal returns the current principal of a node, which is untrusted if nothing else is known.
 func (s *Store) Principal(node did.DID) *did.Principal {
-	if s.o.Principal != nil {
-		return s.o.Principal(node)
+	if s.o.Load().Principal != nil {
+		return s.o.Load().Principal(node)
 	}
 	return did.NodePrincipal(node, "")
 }

@@ -135,8 +135,8 @@ func TestEditKeepsOthers(t *testing.T) {
 	if err := os.Symlink(path, link); err != nil {
 		t.Fatal(err)
 	}
-	p.o.File = link
-	p.o.More = []func(*access.Builder) error{func(b *access.Builder) error {
+	p.o.Load().File = link
+	p.o.Load().More = []func(*access.Builder) error{func(b *access.Builder) error {
 		return b.AddRule("expose lamp", access.Rule{Allow: []string{"anyone"}, To: []string{"call"}, On: []string{"urn:x:lamp"}})
 	}}
 	if err := os.WriteFile(strings.TrimSuffix(link, ".link")+".cedar", []byte(`permit (principal, action, resource in Name::"x");`), 0o600); err != nil {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
-	"github.com/lmosd/lmosd/configs"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/td"
@@ -119,7 +118,7 @@ func (c *Console) Fail(err error, asJSON bool) int {
 	if asJSON {
 		c.Talk.Line(string(problemOf(e)))
 	} else {
-		c.people(e, excerptOf(err))
+		c.people(e)
 	}
 	return ExitOf(e.Code)
 }
@@ -148,23 +147,14 @@ func complete(err error) *interact.Error {
 	return &e
 }
 
-// excerptOf returns the lines of a configuration file that err is about.
-func excerptOf(err error) string {
-	var c *configs.Error
-	if !errors.As(err, &c) {
-		return ""
-	}
-	return c.Problems[0].Source
-}
-
 // people prints three lines: what happened with the code at the right, why, and what to do.
-func (c *Console) people(e *interact.Error, excerpt string) {
+func (c *Console) people(e *interact.Error) {
 	title := e.Title
 	if title == "" {
 		title = e.Code.Title()
 	}
 	c.Talk.Line(c.headline(terminal.OneLine(title), e.Code))
-	for line := range strings.Lines(excerpt) {
+	for line := range strings.Lines(e.Source) {
 		c.Talk.Line(strings.TrimRight(terminal.Printable(line), "\n"))
 	}
 	if e.Err != nil {

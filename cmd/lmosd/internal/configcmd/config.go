@@ -180,10 +180,7 @@ func validateConfig(c *cli.Console, cmd *cobra.Command) error {
 		}
 		return err // the problem is its text
 	}
-	file := c.Flags.Config
-	if file == "" {
-		file = configs.File(c.Env)
-	}
+	file := File(c)
 	doc := struct {
 		cli.Head
 		File  string `json:"file,omitempty"`

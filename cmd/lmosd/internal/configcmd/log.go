@@ -26,6 +26,11 @@ func Logger(a *cli.Console, c *configs.Config) (*slog.Logger, *recentlog.Log) {
 	return slog.New(recent.Handler(h)), recent
 }
 
+// SetLevel sets the level of all loggers to that of the configuration.
+func SetLevel(log *recentlog.Log, c *configs.Config) {
+	log.SetLevel(recentlog.All, levelOf(c.Telemetry.Log.Level))
+}
+
 // home is the import path of the program. Messages of libraries ("processloop shutting down") do not concern operators.
 const home = "github.com/lmosd/lmosd/"
 

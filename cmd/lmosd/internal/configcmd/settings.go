@@ -29,11 +29,7 @@ func Load(c *cli.Console, cmd *cobra.Command) (*configs.Config, error) {
 	if c.Flags.DataDir != "" {
 		flags["node.data_dir"] = []string{c.Flags.DataDir}
 	}
-	file := c.Flags.Config
-	if file == "" {
-		file = configs.File(c.Env)
-	}
-	conf, err := configs.Load(configs.LoadOptions{File: file, Env: c.Env, Flags: flags})
+	conf, err := configs.Load(configs.LoadOptions{File: File(c), Env: c.Env, Flags: flags})
 	if err != nil {
 		return nil, err
 	}
@@ -42,6 +38,14 @@ func Load(c *cli.Console, cmd *cobra.Command) (*configs.Config, error) {
 		return nil, err
 	}
 	return conf, checkAgents(conf)
+}
+
+// File returns the configuration file: that of the flag, or the default one; empty without one.
+func File(c *cli.Console) string {
+	if c.Flags.Config != "" {
+		return c.Flags.Config
+	}
+	return configs.File(c.Env)
 }
 
 // AddKeyFlags adds a flag for each configuration key; [Load] reads them.
