@@ -9,7 +9,7 @@ import (
 )
 
 // ForUsage is the usage of the flag for callers.
-const ForUsage = "`WHO` may find and call it, a caller of access rules or anyone, and its description is for their audience; may repeat"
+const ForUsage = "`WHO` may find and call it, a caller of access rules or anyone; may repeat"
 
 // Flags defines the settings of a Spec as flags: text adds a flag with a value, list a flag that may repeat, flag one without a value.
 func Flags(s *Spec, text func(to *string, name, usage string), list func(to *[]string, name, usage string),
@@ -18,18 +18,18 @@ func Flags(s *Spec, text func(to *string, name, usage string), list func(to *[]s
 	text(&s.Description, "description", "a description of one sentence")
 	list(&s.Capabilities, "capability", "`ID` under which others find it; may repeat")
 	list(&s.For, "for", ForUsage)
-	list(&s.Actions, "action", "`NAME` of an action of a command, which reads it in $LMOSD_ACTION; may repeat (default: run)")
-	text(&s.Delimiter, "delimiter", `the text that ends a part of a command's output, for example '\n': each part is sent at once`)
+	list(&s.Actions, "action", "`NAME` of an action, in $LMOSD_ACTION of the command (default: run); may repeat")
+	text(&s.Delimiter, "delimiter", `the end of a part of the output, such as '\n': each part is sent at once`)
 	text(&s.Dir, "dir", "`DIR` in which a command runs")
-	list(&s.Env, "env", "`NAME` or NAME=value of a variable that an MCP server gets beside PATH, HOME and the like; may repeat")
-	text(&s.Approvals, "approvals", "`FILE` of the approved tool definitions of an MCP server")
-	flag(&s.Approve, "approve", "approve the current tools of an MCP server, also changed ones")
+	list(&s.Env, "env", "`NAME` or NAME=value: another variable of an MCP server; may repeat")
+	text(&s.Approvals, "approvals", "`FILE` of the approved tools of an MCP server")
+	flag(&s.Approve, "approve", "approve the changed tools of an MCP server")
 	flag(&s.PublishPrivate, "publish-private", "publish an MCP server that declares its lists private")
-	text(&s.Key, "key", "`FILE` of the key of the agent, which then owns its id: the id stays the same at another node")
-	flag(&s.OwnKey, "own-key", "use a key of the agent's own, made once in agents/NAME.pem of the data directory")
-	list(&s.Roles, "role", "`ROLE` of the node that an agent with a key has when it calls others; may repeat")
-	text(&s.Visibility, "visibility", "`AUDIENCE` of an agent with a key: public, partners or organization")
-	text(&s.Server, "server", "`URL` of the server that an OpenAPI document describes")
+	text(&s.Key, "key", "`FILE` of a key that owns the agent, which can move")
+	flag(&s.OwnKey, "own-key", "make such a key: agents/NAME.pem of the data folder")
+	list(&s.Roles, "role", "`ROLE` of the node in calls of an agent with a key; may repeat")
+	text(&s.Visibility, "visibility", "`AUDIENCE` with a key: public, partners, organization")
+	text(&s.Server, "server", "`URL` of the server of an OpenAPI document")
 }
 
 // ParseLine reads a Spec from a line with a target and flags, as `lmosd expose` accepts them. The line is split into words as in a shell,

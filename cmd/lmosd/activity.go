@@ -27,7 +27,7 @@ func newEventsCommand(a *app) *cobra.Command {
 	var f eventFlags
 	cmd := &cobra.Command{
 		Use:   "events",
-		Short: "print what happened at the node: peers, agents, tasks, warnings",
+		Short: "print events of the node: peers, agents, tasks, warnings",
 		Long: "Prints the last events of the node, oldest first: peers and agents that came, changed and went, tasks, warnings,\n" +
 			"relays, calls and changes of trust. Those of calls and of trust need full rights. With --follow, it prints the\n" +
 			"events that follow, until Ctrl-C; it reconnects, and receives the missed events that the node still stores. A\n" +
@@ -128,7 +128,7 @@ func newCallsCommand(a *app) *cobra.Command {
 	var f api.CallQuery
 	cmd := &cobra.Command{
 		Use:   "calls [id]",
-		Short: "list the last calls through the node, or show the stages of one",
+		Short: "list the last calls of the node, or the stages of one",
 		Long: "Lists the last 500 interactions that were sent through the node, newest first, with those that run, or shows one\n" +
 			"with its path and stages. An id may be shortened to a unique prefix. The node stores no inputs and outputs. It\n" +
 			"measures the stages of up to 50 calls a second.",

@@ -40,12 +40,10 @@ func newCallCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "call <agent> <action> [k=v… | k:=JSON | @file | -]",
 		Short: "call an action of an agent and print its output",
-		Long: "Calls an action. k=v gets its type from the schemas; a list repeats its name. k:=JSON is passed unchanged; @file\n" +
-			"and - (standard input) are the whole input. If the input is one string, the words are it. Only the output is\n" +
-			"printed; -o json adds the agent, the path and the timings. On a terminal, the command prompts for input; elsewhere\n" +
-			"missing input is an error, and a request for input is printed while the task waits for lmosd task answer.\n" +
-			"--capability calls an agent that provides it: one of this node, or the fastest one. If the action certainly did not\n" +
-			"start there, or is safe or idempotent, another one is called, three at most.",
+		Long: "Calls an action. k=v is typed by its schema, k:=JSON is passed unchanged, @file and - (standard input) are the " +
+			"whole input; words are the input that is one string. Only the output is printed; -o json adds the agent, the " +
+			"path and the timings. On a terminal, missing input is asked for. --capability calls a provider of it, first of " +
+			"this node, then the fastest; if one certainly did not act, another one is called, three at most.",
 		Example: `  lmosd call weather getWeather question="Rain in Bonn?"
   lmosd call weather getForecast days=3 units:='["mm","°C"]'
   echo '{"question":"Rain?"}' | lmosd call weather getWeather -
@@ -75,10 +73,10 @@ func newCallCommand(a *app) *cobra.Command {
 	addTimeout(cmd, &f.timeout)
 	flags := cmd.Flags()
 	flags.BoolVar(&f.async, "async", false, "do not wait: print the id of the run (lmosd task)")
-	flags.BoolVar(&f.stream, "stream", false, "print the output as it arrives: each part of JSON on a line, other types unchanged")
+	flags.BoolVar(&f.stream, "stream", false, "print the output as it arrives")
 	flags.StringVar(&f.accept, "accept", "", "media `TYPE` that the output should have")
-	flags.StringVar(&f.mediaType, "content-type", "", "media `TYPE` of @file or -; standard input and large files are sent while they are read")
-	flags.StringVar(&f.key, "idempotency-key", "", "`KEY` that makes the call repeatable: with one key the action runs once")
+	flags.StringVar(&f.mediaType, "content-type", "", "media `TYPE` of @file or -, which may be large")
+	flags.StringVar(&f.key, "idempotency-key", "", "`KEY` with which the action runs only once")
 	f.with.add(cmd)
 	addVia(cmd, &f.via)
 	f.ask.add(cmd)
@@ -87,11 +85,11 @@ func newCallCommand(a *app) *cobra.Command {
 }
 
 func addVia(cmd *cobra.Command, via *string) {
-	cmd.Flags().StringVar(via, "via", "", "`PATH` to the agent: one that lmosd trace lists, a scheme, or an address")
+	cmd.Flags().StringVar(via, "via", "", "a `PATH` of lmosd trace, a scheme, or an address")
 }
 
 func addTimeout(cmd *cobra.Command, timeout *time.Duration) {
-	cmd.Flags().DurationVar(timeout, "timeout", 0, "how long to wait for the agent (default: what the node allows, 30s)")
+	cmd.Flags().DurationVar(timeout, "timeout", 0, "how long to wait (default: of the node, 30s)")
 }
 
 // A conversation is one interaction with one agent.

@@ -23,9 +23,9 @@ type capabilityFlags struct {
 
 func (f *capabilityFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.capability, "capability", "", "call an agent that provides the capability `ID[@RANGE]`, in place of <agent>")
-	flags.StringVar(&f.trust, "trust", string(api.TrustOwn), "with --capability, the `OWNERS` that count: own, partner or any")
-	flags.BoolVar(&f.explain, "explain", false, "with --capability, print the candidates and why, to standard error")
+	flags.StringVar(&f.capability, "capability", "", "call a provider of `ID[@RANGE]`, not <agent>")
+	flags.StringVar(&f.trust, "trust", string(api.TrustOwn), "`OWNERS` of providers: own, partner or any")
+	flags.BoolVar(&f.explain, "explain", false, "print the providers and the choice")
 }
 
 // args checks the arguments of a call, which has no <agent> with a capability.

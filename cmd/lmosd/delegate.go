@@ -174,7 +174,7 @@ type withFlag struct {
 }
 
 func (f *withFlag) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.text, "with", "", "a delegation, by which this node uses a right of another one: the `TOKEN`, @FILE or -")
+	cmd.Flags().StringVar(&f.text, "with", "", "`TOKEN` of a delegated right, @FILE or -")
 	f.set = func() bool { return cmd.Flags().Changed("with") }
 }
 

@@ -22,8 +22,8 @@ type askFlags struct {
 }
 
 func (f *askFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&f.roots, "root", nil, "`DIR` that the agent may use, if it requests roots; may repeat")
-	cmd.Flags().BoolVar(&f.noInput, "no-input", false, "do not prompt: if the action requires input, print the request and exit with 10")
+	cmd.Flags().StringArrayVar(&f.roots, "root", nil, "`DIR` for an agent that requests roots; may repeat")
+	cmd.Flags().BoolVar(&f.noInput, "no-input", false, "print requests for input and exit with 10")
 }
 
 // mayAsk reports whether an action may require input: by its declaration, or because its agent is an MCP server or an A2A agent.

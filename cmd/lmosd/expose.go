@@ -34,14 +34,11 @@ func newExposeCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "expose <exec:COMMAND | mcp:COMMAND | mcp:https://… | a2a:URL | openapi:FILE | http(s)://… | file.td.json>",
 		Short: "expose a command, an MCP server or a web server as an agent",
-		Long: "A command runs once per call: it reads the input from standard input (one string as text, other input as JSON)\n" +
-			"and writes the output to standard output. It is an agent until Ctrl-C. A web server with an OpenAPI document or\n" +
-			"a Thing Description is published and stays published (lmosd unpublish). For a URL, lmosd detects the type of the\n" +
-			"server. To keep agents over restarts, add the same arguments under agents: in the configuration. The first tool\n" +
-			"definitions of an MCP server (mcp:'npx -y PACKAGE' or mcp:https://…) are approved; later changes are withheld\n" +
-			"until --approve. An A2A agent joins the mesh unchanged.",
+		Long: "Serves an agent until Ctrl-C. A command runs once per call: it reads the input from standard input and writes " +
+			"the output to standard output. For a URL, the type of the server is detected; one with an OpenAPI document or " +
+			"a Thing Description stays published (lmosd unpublish). Later changes of the tools of an MCP server are " +
+			"withheld until --approve. The key agents of the configuration takes the same arguments.",
 		Example: `  lmosd expose exec:./weather.sh --name weather --capability urn:example:weather
-  lmosd expose 'exec:tr a-z A-Z' --name upper --action shout
   lmosd expose 'exec:tail -n 3 -f log.txt' --name log --delimiter '\n'
   lmosd expose a2a:https://agent.example --name helper --for globex
   lmosd expose openapi:pets.yaml --server http://127.0.0.1:8080

@@ -48,7 +48,6 @@ func newFindCommand(a *app) *cobra.Command {
 		Example: `  lmosd find
   lmosd find "who can check stock levels" --explain
   lmosd find --capability urn:example:weather --type agent --version-range ^1.2
-  lmosd find --capability urn:example:weather:forecast --version-range ^1 --strategy highest --limit 1
   lmosd find weather OR traffic NOT type:tool
   lmosd find --action getWeather -o name --exit-status
   lmosd find --all -o name
@@ -57,24 +56,24 @@ func newFindCommand(a *app) *cobra.Command {
 		RunE:        func(cmd *cobra.Command, args []string) error { return a.runFind(cmd.Context(), f, args) },
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&f.query.Capability, "capability", nil, "capability `ID`, or the beginning of one; may repeat, all must hold")
+	flags.StringArrayVar(&f.query.Capability, "capability", nil, "capability `ID` or its beginning; may repeat, all hold")
 	flags.StringVar(&f.query.Type, "type", "", "agent, tool, or any `@TYPE`")
-	flags.StringVar(&f.query.Version, "version-range", "", "`RANGE` for the version of the capability: ^1.2, 1.x, [1.0,2.0[")
+	flags.StringVar(&f.query.Version, "version-range", "", "`RANGE` of its version: ^1.2, 1.x, [1.0,2.0[")
 	flags.StringVar(&f.strategy, "strategy", "",
-		"`VERSION` of the one capability that comes first: highest, or most_similar (the lowest that fits)")
+		"`VERSION` that comes first: highest or most_similar")
 	flags.StringVar(&f.query.Action, "action", "", "`NAME` of an action")
 	flags.StringVar(&f.query.Property, "property", "", "`NAME` of a property")
 	flags.StringVar(&f.query.Event, "event", "", "`NAME` of an event")
 	flags.StringVar(&f.owner, "owner", "", "`DID` of the owner, or its key z6Mk…")
-	flags.StringVar(&f.host, "host", "", "`DID` of a node through which it is reached, or its key")
-	flags.StringVar(&f.query.Organization, "organization", "", "`NAME` or DID of the organization: own, of a partner, or proven")
-	flags.BoolVar(&f.claimed, "claimed", false, "with --organization, also agents that only claim it, or a vendor of that name")
+	flags.StringVar(&f.host, "host", "", "`DID` of the node that hosts it, or its key")
+	flags.StringVar(&f.query.Organization, "organization", "", "`NAME` or DID: own, of a partner, or proven")
+	flags.BoolVar(&f.claimed, "claimed", false, "with --organization, also its claims and vendors")
 	flags.StringVar(&f.query.Protocol, "protocol", "", "`SCHEME` of a form: "+scheme.Protocols()+", …")
 	flags.BoolVar(&f.explain, "explain", false, "show the factors of each score")
 	flags.BoolVar(&f.watch, "watch", false, "print changes until Ctrl-C")
 	flags.IntVar(&f.query.Limit, "limit", 0, "most agents to show (default 32)")
-	flags.StringVar(&f.page, "page", "", "`CURSOR` of the next page, from the previous answer; without other flags")
-	flags.BoolVar(&f.all, "all", false, "list all matches that the node knows, by id; it asks no other node")
+	flags.StringVar(&f.page, "page", "", "`CURSOR` of the next page; without other flags")
+	flags.BoolVar(&f.all, "all", false, "all matches that the node knows, by id; none is asked")
 	flags.DurationVar(&f.timeout, "timeout", 0, "time limit of the search in the mesh (default 2s)")
 	flags.BoolVar(&f.exitStatus, "exit-status", false, "exit 4 if nothing is found")
 	return cmd

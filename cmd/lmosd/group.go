@@ -113,7 +113,7 @@ func newGroupInvite(a *app) *cobra.Command {
 	var life time.Duration
 	cmd := &cobra.Command{
 		Use:   "invite <group>",
-		Short: "issue an invitation: a string for the operator of another node",
+		Short: "issue an invitation for the operator of another node",
 		Long: "Issues an invitation of the group, which the operator of another node uses with lmosd group join. It is valid once,\n" +
 			"for 24 hours, for any node; --for restricts it to one. Only an admin's node can issue it. The string is a\n" +
 			"secret.",
@@ -153,14 +153,14 @@ func newGroupJoin(a *app) *cobra.Command {
 	var key string
 	cmd := &cobra.Command{
 		Use:   "join <invitation | group>",
-		Short: "join a group by an invitation, by one that was sent, or by a credential",
+		Short: "join a group by an invitation or a credential",
 		Long: "Makes this node a member. The argument is an invitation; the name of a group that an admin has offered (state\n" +
 			"invited in lmosd group ls); or, with --at, the id of a group that lets the members of an organization join. The log\n" +
 			"of the group must have the entry that the invitation names. With --key an agent with a key of its own joins in place\n" +
 			"of the node, by an invitation; lmosd group leave has --key, too.",
 		Example: `  lmosd group join lmos-invite:pgABAWRsbW9z
   lmosd group join claims-2026 --as claims
-  lmosd group join QmYsVb3TqC9mCMKCZPG7uCZVZKkZcSiNd7E8wQq1mTXcM7 --at /ip4/192.0.2.7/udp/4667/quic-v1/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN`,
+  lmosd group join QmYsVb3TqC9mCMKCZPG7uCZVZKkZcSiNd7E8wQq1mTXcM7 --at /ip4/192.0.2.7/tcp/4667/p2p/12D3KooW…`,
 		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd group invite, lmosd group ls"),
 		Args:        cli.Takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {

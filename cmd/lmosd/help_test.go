@@ -11,11 +11,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/help"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -87,31 +89,106 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// Bounds of help pages at 80 columns.
+const (
+	pageLines, pageColumns = 45, 80
+	longLines              = 6
+)
+
+// short reports a page of help that is too long or too wide.
+func short(t *testing.T, name, page string) {
+	t.Helper()
+	if n := strings.Count(page, "\n"); n > pageLines {
+		t.Errorf("the page of %s has %d lines, want %d at most: shorten the texts of its flags, or show fewer examples", name, n, pageLines)
+	}
+	for line := range strings.Lines(page) {
+		if n := terminal.Columns(strings.TrimSuffix(line, "\n")); n > pageColumns {
+			t.Errorf("the page of %s has %d columns, want %d at most: %s", name, n, pageColumns, line)
+		}
+	}
+}
+
 func TestHelpIsShort(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	root := newTree(&out)
-	if err := root.Help(); err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(out.String(), "\n"); n > 52 {
-		t.Errorf("the help of lmosd has %d lines, want 52 at most", n)
-	}
-	for line := range strings.Lines(out.String()) {
-		if len([]rune(line)) > 101 {
-			t.Errorf("%d columns: %s", len([]rune(line)), line)
+	for _, c := range visible(root) {
+		out.Reset()
+		c.InitDefaultHelpFlag()
+		if err := c.Help(); err != nil {
+			t.Fatal(err)
 		}
-	}
-	for _, c := range visible(root)[1:] {
+		short(t, c.CommandPath(), out.String())
 		switch {
-		case c.Short == "" || strings.ToLower(c.Short[:1]) != c.Short[:1]:
+		case c == root:
+		case c.Short == "" || strings.ToLower(c.Short[:1]) != c.Short[:1] || len(c.Short) > 60:
 			t.Errorf("%s: the short text is %q", c.CommandPath(), c.Short)
-		case strings.Count(c.Long, "\n") > 5:
-			t.Errorf("%s: the long text has more than 6 lines", c.CommandPath())
+		case strings.Count(strings.TrimSpace(terminal.Reflow(c.Long, pageColumns)), "\n") >= longLines:
+			t.Errorf("%s: the long text has more than %d lines at %d columns", c.CommandPath(), longLines, pageColumns)
 		case len(strings.Split(c.Example, "\n")) < 2:
 			t.Errorf("%s has fewer than 2 examples", c.CommandPath())
 		case c.Annotations["scope"] == "" || c.Annotations["impact"] == "":
 			t.Errorf("%s does not say what it reaches and changes", c.CommandPath())
+		}
+	}
+}
+
+// Pages of help have the width of the terminal, within bounds; no page is lost on a narrow one.
+func TestHelpHasTheWidthOfTheTerminal(t *testing.T) {
+	t.Parallel()
+	for columns, want := range map[string]int{"1": 40, "20": 40, "40": 40, "60": 60, "100": 100, "120": 120, "300": 120} {
+		var out bytes.Buffer
+		root := newRootCommand(newApp([]string{"LMOSD_FORCE_TTY=" + columns}, strings.NewReader(""), &out, &out))
+		root.InitDefaultHelpCmd()
+		widest := 0
+		for _, c := range visible(root) {
+			out.Reset()
+			c.InitDefaultHelpFlag()
+			if err := c.Help(); err != nil {
+				t.Fatal(err)
+			}
+			if out.Len() < 200 || !utf8.Valid(out.Bytes()) {
+				t.Errorf("%s at %s columns: %q", c.CommandPath(), columns, out.String())
+			}
+			// A quoted word of an example is not broken.
+			before, examples, _ := strings.Cut(out.String(), "\nExamples:\n")
+			_, after, _ := strings.Cut(examples, "\n\n")
+			if c == root {
+				_, before, _ = strings.Cut(before, "\nUSE")
+			}
+			for line := range strings.Lines(before + after) {
+				n := terminal.Columns(strings.TrimSuffix(line, "\n"))
+				if n > want && len(strings.Fields(line)) > 1 {
+					t.Errorf("%s: %d columns at a width of %d: %s", c.CommandPath(), n, want, line)
+				}
+				widest = max(widest, n)
+			}
+		}
+		if widest < min(want, 100)-8 {
+			t.Errorf("pages at %s columns are %d columns wide", columns, widest)
+		}
+	}
+}
+
+// The rows of the first page have every command once.
+func TestFirstPageHasEveryCommand(t *testing.T) {
+	t.Parallel()
+	root, rows := newTree(&bytes.Buffer{}), map[string]string{}
+	for group, names := range help.FirstPage() {
+		for _, name := range names {
+			if at, twice := rows[name]; twice {
+				t.Errorf("%s is in two rows, of %s and %s", name, at, group)
+			}
+			rows[name] = group
+		}
+	}
+	for _, c := range root.Commands() {
+		switch group, ok := rows[c.Name()]; {
+		case c.Hidden:
+		case !ok:
+			t.Errorf("%s has no row on the first page: add it to firstPage in cmd/lmosd/internal/help/first.go", c.Name())
+		case group != c.GroupID:
+			t.Errorf("%s has a row of the group %s, and is of %s", c.Name(), group, c.GroupID)
 		}
 	}
 }
@@ -144,11 +221,7 @@ func TestTopics(t *testing.T) {
 		if r.code != 0 || len(r.out) < 200 {
 			t.Errorf("%s: exit code %d, %q", name, r.code, r.out)
 		}
-		for line := range strings.Lines(r.out) {
-			if len([]rune(line)) > 121 {
-				t.Errorf("%s: %d columns: %s", name, len([]rune(line)), line)
-			}
-		}
+		short(t, name, r.out)
 	}
 	r := lmosd(t.Context(), home(t), "", "help", "exit-code")
 	if r.code != cli.ExitUsage || !strings.Contains(r.errors, `did you mean "exit-codes"?`) {

@@ -25,12 +25,10 @@ import (
 func newIDCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "id [did|agent]",
-		Short: "show the identity of the node, of a DID, or of an agent's owner",
-		Long: "Shows the DID and the PeerID of the node, which are two forms of its key, and its addresses. If no node runs,\n" +
-			"the key file is read; it is never created.\n\n" +
-			"For a DID or a PeerID, the command shows the two forms, the keys and the services of the DID document. It computes\n" +
-			"the document of a did:key, and fetches that of a did:web or did:webvh over HTTPS. For an agent, it shows the owner\n" +
-			"and the hosts.",
+		Short: "show the identity of the node, a DID or an agent's owner",
+		Long: "Shows the DID and the PeerID of the node and its addresses; without a running node, those of its key file. For " +
+			"a DID or a PeerID, it shows both forms, the keys and the services of the DID document, which is fetched over " +
+			"HTTPS for a did:web or did:webvh. For an agent, it shows the owner and the hosts.",
 		Example: `  lmosd id
   lmosd id -o json --jq .did
   lmosd run --mesh.bootstrap "$(lmosd id --jq '.p2p[0]')"   # on another host

@@ -101,7 +101,7 @@ func newTrustInvite(a *app) *cobra.Command {
 	var f inviteFlags
 	cmd := &cobra.Command{
 		Use:   "invite",
-		Short: "make an invitation for another organization to become a partner",
+		Short: "invite another organization to become a partner",
 		Long: "Prints an invitation on standard output, and what it is for on standard error. Any holder of the text can use it,\n" +
 			"once and for 24 hours unless the flags say otherwise: send it by a private channel. Without --for,\n" +
 			"the partner is unconfirmed until lmosd trust confirm. Only issuers can invite. An issuer of the other\n" +
@@ -144,12 +144,11 @@ func newOrgJoin(a *app) *cobra.Command {
 	var at, words string
 	cmd := &cobra.Command{
 		Use:   "join [invitation | -]",
-		Short: "join an organization by an invitation, or on the local network",
-		Long: "Makes this node a member of the organization that invites it. - reads the invitation from standard input: an\n" +
-			"argument is visible to other users of this host while the command runs, which matters until the invitation is\n" +
-			"used. An organization that the first run of this node made is replaced, if it has no other member and no partner.\n" +
-			"Without an argument, the command asks an issuer on the local network, and waits until lmosd org admit there: compare\n" +
-			"the six words on both screens first.",
+		Short: "join an organization by invitation or on the local network",
+		Long: "Makes this node a member of the organization that invites it; - reads the invitation from standard input, " +
+			"because other users of this host see arguments. An organization that the first run of this node made is " +
+			"replaced if it has no other member and no partner. Without an argument, the command asks an issuer on the " +
+			"local network and waits until lmosd org admit there: compare the six words on both screens first.",
 		Example: `  lmosd org join --words 'apple bird cloud door egg fox'
   lmosd org join lmos-invite:…
   lmosd org join - < invitation`,

@@ -27,12 +27,12 @@ const succeededFor = 30 * 24 * time.Hour
 func newKeysSucceed(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "succeed <old> <new>",
-		Short: "replace the key of an agent by another one; references to the agent follow",
-		Long: "Signs with the old key of an agent that the agent has moved to the new key, and announces that through the node for\n" +
-			"30 days: the hosts of the agent end, and references to it lead to the agent of the new key once lmosd expose --key\n" +
-			"offers it, with the same name. A missing file of the new key is made. The agent of the new key has another DID:\n" +
-			"access rules of others that name the old one do not follow. Delete the old key: who has it can offer the old agent\n" +
-			"again. For the key of the node see lmosd keys rotate.",
+		Short: "replace the key of an agent; references follow",
+		Long: "Signs with the old key of an agent that it has moved to the new key, and announces that for 30 days: its hosts " +
+			"end, and references to it lead to the agent of the same name that lmosd expose --key offers with the new key. " +
+			"A missing file of the new key is made. The new key is another DID: access rules that name the old one do not " +
+			"follow. Delete the old key: its holder can offer the old agent again. For the key of a node see lmosd keys " +
+			"rotate.",
 		Example: `  lmosd keys succeed weather.pem weather2.pem
   lmosd keys succeed ~/.local/share/lmosd/agents/weather.pem weather2.pem`,
 		Annotations: cli.About(cli.ScopeMesh, cli.Danger, "lmosd expose, lmosd keys rotate, lmosd move"),

@@ -18,7 +18,7 @@ func newLogsCommand(a *app) *cobra.Command {
 	var follow bool
 	cmd := &cobra.Command{
 		Use:   "logs",
-		Short: "print the newest log records of the node, or change what it logs",
+		Short: "print the newest log records, or change what is logged",
 		Long: "Prints the newest log records of the running node, the oldest first: it keeps 2,000 of them. With --follow, it\n" +
 			"prints the records that follow, until Ctrl-C. A logger is the package that logs; --logger gateway includes those\n" +
 			"below its path, such as gateway/tdd. Secrets are not in the records.",
@@ -178,7 +178,7 @@ func (a *app) examine(ctx context.Context) error {
 func newBridgesCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bridges",
-		Short: "list the bridges to clients of other protocols, and their use",
+		Short: "list the bridges to other protocols, and their use",
 		Long:  "Lists the bridges that serve clients of other protocols (MCP, A2A), with their requests since the start of the node.",
 		Example: `  lmosd bridges
   lmosd bridges discovered`,
@@ -199,7 +199,7 @@ func newBridgesCommand(a *app) *cobra.Command {
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use:   "discovered",
-		Short: "list what was introduced on the local network, and what became of it",
+		Short: "list what was introduced on the local network",
 		Long: "Lists the introductions of things and directories by DNS-SD on the local network, and those of mesh.introductions,\n" +
 			"with the things that each has brought. Nodes of the same mesh are in the state mesh.",
 		Example:     "  lmosd bridges discovered\n  lmosd bridges discovered -o wide",
@@ -230,7 +230,7 @@ func (a *app) listDiscovered(ctx context.Context) error {
 func newTrustStatus(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "print the organization, partners and groups, and what waits for you",
+		Short: "print the organization, partners, groups and what waits",
 		Long: "Prints the organization of the node with the numbers of partners, groups, foreign credentials and open invitations,\n" +
 			"and what waits for a person: nodes that ask to join, partners whose words are to be compared, offers of groups.",
 		Example: `  lmosd trust status

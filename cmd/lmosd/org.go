@@ -243,7 +243,7 @@ func newOrgLs(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
-		Short:   "list the members of the organization, or its open invitations",
+		Short:   "list the members of the organization or its invitations",
 		Long: "Lists the nodes for which this node issued a credential: only issuers have such a list. With --invitations: the\n" +
 			"open invitations, without their texts.",
 		Example: `  lmosd org ls

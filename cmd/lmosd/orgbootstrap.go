@@ -13,12 +13,12 @@ func newOrgBootstrap(a *app) *cobra.Command {
 	var none bool
 	cmd := &cobra.Command{
 		Use:   "bootstrap [<address>…]",
-		Short: "list nodes in the document of the organization, for others to join through",
+		Short: "list nodes through which others join the organization",
 		Long: "Replaces the addresses in the document of the organization by those of this node, or by the given ones, 8 at most.\n" +
 			"Nodes with the did:web or did:webvh of the organization in mesh.bootstrap join through them, and so do members and\n" +
 			"partners whose other bootstrap peers are gone. The document is public. The change needs the root key on this node.",
 		Example: `  lmosd org bootstrap
-  lmosd org bootstrap /dns/mesh.acme.example/tcp/4667/p2p/12D3KooWA4Xop1JaT3MHxwYMkCepYsv4iPVopMXwCz5iHYdBfeSB
+  lmosd org bootstrap /dns/mesh.acme.example/tcp/4667/p2p/12D3KooW…
   lmosd org bootstrap --none`,
 		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd org export, lmosd id, lmosd org root import"),
 		Args:        cli.Takes(0, -1),

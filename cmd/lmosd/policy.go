@@ -27,11 +27,10 @@ func newPolicyCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
 		Short: "show, change and check the access rules of the node",
-		Long: "Access rules allow or deny operations of callers on the agents of the node. They are in policy.yaml in its data\n" +
-			"directory. A rule that denies wins. Without a rule the relation of the caller decides (trust.untrusted). Callers are\n" +
-			"anyone, own, partners, local, untrusted, the NAME of a partner, NAME/ROLE, own/ROLE, token:NAME, oidc:PROVIDER:SUBJECT,\n" +
-			"group:NAME, group:NAME/ROLE and DIDs. Operations are find, read, write, invoke, subscribe, call (the last four) and \"*\";\n" +
-			"of the node: connect and store.",
+		Long: `Access rules (policy.yaml in the data directory) allow or deny operations of callers on agents. A rule that
+denies wins; without a rule, trust.untrusted decides. Callers: anyone, own, partners, local, untrusted,
+PARTNER, PARTNER/ROLE, own/ROLE, token:NAME, oidc:PROVIDER:SUBJECT, group:NAME, group:NAME/ROLE, DIDs.
+Operations: find, read, write, invoke, subscribe, call (the last four), "*"; of the node connect and store.`,
 		Example: `  lmosd policy allow globex/logistics --to invoke --on weather/getWeather
   lmosd policy show --on weather
   lmosd policy check policy.yaml`,

@@ -42,7 +42,7 @@ func newPublishCommand(a *app) *cobra.Command {
 }
 
 // callerSecretUsage is the usage of the flag for a caller secret.
-const callerSecretUsage = "make a secret that the node sends to the HTTP agent, in Lmos-Caller-Secret; print it once"
+const callerSecretUsage = "print a secret that the node sends to the HTTP agent"
 
 func newUnpublishCommand(a *app) *cobra.Command {
 	return &cobra.Command{

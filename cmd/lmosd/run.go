@@ -47,7 +47,7 @@ a data directory, connects to the nodes of the local network, and prints its add
 
 After the first signal, running calls finish; a second signal ends the process.`,
 		Example: `  lmosd run
-  lmosd run --mesh.bootstrap /ip4/192.0.2.7/udp/4667/quic-v1/p2p/12D3KooWA4Xop1JaT3MHxwYMkCepYsv4iPVopMXwCz5iHYdBfeSB
+  lmosd run --mesh.bootstrap /ip4/192.0.2.7/udp/4667/quic-v1/p2p/12D3KooW…
   lmosd run --profile test --data-dir ./a --ready-file ./a.json`,
 		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd help config, lmosd status, lmosd publish"),
 		Args:        a.noArguments,

@@ -104,7 +104,7 @@ func newTrustConfirm(a *app) *cobra.Command {
 	var head string
 	cmd := &cobra.Command{
 		Use:   "confirm <name>",
-		Short: "confirm that the six words of a partner are the same on both sides",
+		Short: "confirm a partner whose six words were compared",
 		Long: "Confirms a partner whose invitation did not name it: its six words are the same on both sides, which people have\n" +
 			"compared, for example by telephone. A partner whose log has two histories is suspended: compare the versions with\n" +
 			"its operator, and name that of the true history with --log. All members of the organization then use that one.",
@@ -161,7 +161,7 @@ func newTrustDistrust(a *app) *cobra.Command {
 	var undo bool
 	cmd := &cobra.Command{
 		Use:   "distrust <did>",
-		Short: "exclude a node or an organization, whatever the access rules permit",
+		Short: "exclude a node or an organization from everything",
 		Long: "Excludes a node or an organization from this node: its connections and calls end at once, and access rules do not\n" +
 			"help it. --undo ends that. A node can take another key: access rules that permit few callers protect more.",
 		Example: `  lmosd trust distrust z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH

@@ -22,12 +22,11 @@ func newTrustPresent(a *app) *cobra.Command {
 	var to []string
 	cmd := &cobra.Command{
 		Use:   "present <file|-|did>",
-		Short: "show other nodes a credential that a foreign issuer gave this node",
-		Long: "Stores a W3C Verifiable Credential 1.1 whose subject is the DID of this node, and shows it to the nodes of the organization and of\n" +
-			"partners, or only to those of --to, now and when they connect. What it gives this node is decided there: lmosd trust issuer.\n" +
-			"A did:web instead of a file has a VerifiableCredentialService, from which the node fetches its credentials.\n" +
-			"A credential has one proof (Ed25519Signature2018, Ed25519Signature2020 or JsonWebSignature2020), an expirationDate, and no\n" +
-			"credentialStatus.",
+		Short: "show other nodes a credential of a foreign issuer",
+		Long: "Stores a W3C Verifiable Credential 1.1 about this node, and shows it to the nodes of the organization and of " +
+			"partners, or only to those of --to, now and when they connect; each decides what it grants (lmosd trust " +
+			"issuer). From a did:web with a VerifiableCredentialService, the credentials are fetched. A credential has one " +
+			"proof (Ed25519Signature2018 or 2020, JsonWebSignature2020), an expirationDate, and no credentialStatus.",
 		Example: `  lmosd trust present adjuster.json
   lmosd trust present did:web:wallet.example
   lmosd trust present adjuster.json --to z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH
@@ -92,7 +91,7 @@ func newTrustCredential(a *app) *cobra.Command {
 	ls := &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
-		Short:   "list the credentials that the node holds, and those that connected nodes have shown",
+		Short:   "list the credentials of the node and of connected nodes",
 		Long:    "Lists the credentials that the node holds, and those that connected nodes have shown and that count here, with the roles that they give.",
 		Example: `  lmosd trust credential ls
   lmosd trust credential ls -o json --jq '.items[] | select(.held | not) | .subject'`,

@@ -27,7 +27,7 @@ import (
 func NewCommand(c *cli.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "list, follow or verify the log of decisions and changes of the node",
+		Short: "list, follow or verify the log of decisions and changes",
 		Long: "The node records denied requests, and changes of trust, policy and tokens, in the folder audit of its data\n" +
 			"directory; trust.audit.level selects which allowed requests it records as well. The commands read the files: no\n" +
 			"node needs to run.",

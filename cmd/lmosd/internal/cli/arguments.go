@@ -210,6 +210,9 @@ const (
 	Danger     = "danger" // cannot be undone: the command prompts, or needs --yes
 )
 
+// KeyFlag is the annotation of a flag that sets a configuration key. Help pages do not list these flags.
+const KeyFlag = "key"
+
 // About returns the annotations of a command: scope, effect, and related commands.
 func About(scope, impact string, see ...string) map[string]string {
 	return map[string]string{"scope": scope, "impact": impact, "see": strings.Join(see, ", ")}

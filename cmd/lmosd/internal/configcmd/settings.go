@@ -56,6 +56,7 @@ func AddKeyFlags(cmd *cobra.Command) {
 		}
 		summary, _, _ := strings.Cut(k.Doc, ". ")
 		f := cmd.Flags().VarPF(&keyFlag{key: k}, k.Name, "", strings.TrimSuffix(summary, "."))
+		f.Annotations = map[string][]string{cli.KeyFlag: nil}
 		f.DefValue = strings.TrimPrefix(strings.Trim(k.Default, `"`), "[]")
 		if k.Type == "bool" {
 			f.NoOptDefVal = "true"

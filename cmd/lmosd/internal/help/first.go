@@ -1,7 +1,6 @@
 package help
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -27,7 +26,7 @@ var firstPage = map[string][]row{
 		{"install, mcp", "add the mesh to an MCP client; what the client starts"},
 	},
 	"offer": {
-		{"expose, login", "serve a command, an MCP server or a web server"},
+		{"expose, login, logout", "serve a command, an MCP server or a web server"},
 		{"publish, unpublish", "publish a Thing Description; withdraw it"},
 		{"new, validate", "write a new agent; check Thing Descriptions"},
 		{"hosting, move", "one agent at several nodes; at another node"},
@@ -38,14 +37,12 @@ var firstPage = map[string][]row{
 		{"wait, top", "wait for a state; watch the load"},
 		{"peers, net", "connected nodes; how others reach this one"},
 		{"events, calls, logs", "what happened, the last calls, the log records"},
-		{"id, keys", "the identity of the node; its key"},
-		{"context", "select the node that commands use"},
+		{"id, keys, context", "the identity of the node; its key; the node to use"},
 	},
 	"trust": {
 		{"org, trust", "organizations: members, partners, revocation"},
 		{"group", "groups of nodes of any organization"},
-		{"policy, token", "the access rules; the access tokens"},
-		{"audit", "the log of decisions and changes"},
+		{"policy, token, audit", "access rules, access tokens, the log of decisions"},
 	},
 	"operate": {
 		{"service, upgrade", "run as a service; try a new version"},
@@ -60,15 +57,35 @@ var firstPage = map[string][]row{
 	},
 }
 
-// writeRows writes the rows of a group, without commands that root does not have.
-func writeRows(b *strings.Builder, root *cobra.Command, group string) {
+// FirstPage returns the names of the commands of each group in the rows of the first page, also of those that the program does not have.
+func FirstPage() map[string][]string {
+	names := map[string][]string{}
+	for group, rows := range firstPage {
+		for _, r := range rows {
+			names[group] = append(names[group], strings.Split(r.names, ", ")...)
+		}
+	}
+	return names
+}
+
+// commonFlags are the flags of every command.
+var commonFlags = []row{
+	{"-c, --data-dir", "the configuration FILE; the folder DIR of key and store"},
+	{"--node, -v", "URL, socket or context of the node; print more"},
+	{"-o, --jq", "FORMAT table|wide|json|jsonl|yaml|name; EXPR of JSON"},
+}
+
+// rows adds the rows of a group, without commands that root does not have.
+func (p *page) rows(root *cobra.Command, group string) {
 	for _, r := range firstPage[group] {
 		names := slices.DeleteFunc(strings.Split(r.names, ", "), func(name string) bool {
 			c, _, err := root.Find([]string{name})
 			return err != nil || c == root
 		})
 		if len(names) > 0 {
-			fmt.Fprintf(b, "  %-21s%s\n", strings.Join(names, ", "), r.text)
+			p.row(strings.Join(names, ", "), r.text)
 		}
 	}
 }
+
+func (p *page) row(names, text string) { p.text("  %-21s  %s\n", names, text) }

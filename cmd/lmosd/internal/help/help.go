@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 )
 
 // topics are help pages without a command: `lmosd help exit-codes`.
@@ -65,7 +66,7 @@ func explain(to *cli.Console, root *cobra.Command, args []string) error {
 	}
 	if len(args) == 1 {
 		if text, err := topics.ReadFile("help/" + args[0] + ".txt"); err == nil {
-			return to.Print(text)
+			return to.Print([]byte(terminal.Reflow(string(text), to.Out.PageWidth())))
 		}
 	}
 	c, rest, err := root.Find(args)
@@ -78,53 +79,128 @@ func explain(to *cli.Console, root *cobra.Command, args []string) error {
 
 // Print prints the help page of cmd.
 func Print(to *cli.Console, cmd *cobra.Command) {
-	var b strings.Builder
+	p := &page{width: to.Out.PageWidth()}
 	if cmd.HasParent() {
-		commandPage(&b, cmd)
+		p.command(cmd)
 	} else {
-		rootPage(&b, cmd)
+		p.root(cmd)
 	}
 	// Help that cannot be written has no reader.
-	_ = to.Print([]byte(b.String()))
+	_ = to.Print([]byte(p.String()))
 }
 
-func rootPage(b *strings.Builder, root *cobra.Command) {
-	fmt.Fprintf(b, "%s\n\n%s\n\n", root.Short, root.Example)
+// A page is a text of at most width columns, except for longer words.
+type page struct {
+	strings.Builder
+	width int
+}
+
+// text adds lines, broken to the width.
+func (p *page) text(format string, args ...any) {
+	p.WriteString(terminal.Reflow(fmt.Sprintf(format, args...), p.width))
+}
+
+// examples adds command lines. A wide one is continued as in a shell, so that it can be copied.
+func (p *page) examples(lines string) {
+	for line := range strings.Lines(lines + "\n") {
+		rest := strings.TrimRight(line, "\n")
+		for terminal.Columns(rest) > p.width {
+			i := breakable(rest, p.width-len(continued))
+			if i < 0 {
+				break
+			}
+			p.WriteString(rest[:i] + continued + "\n")
+			rest = "     " + rest[i:]
+		}
+		p.WriteString(rest + "\n")
+	}
+}
+
+const continued = " \\" // the end of a line of a shell that the next line continues
+
+// breakable returns the index of the last space of a command line that is between words and within width columns, or of the first one after
+// that; -1 without one.
+func breakable(line string, width int) int {
+	at, quote := -1, rune(0)
+	words := false
+	for i, r := range line {
+		switch {
+		case at >= 0 && terminal.Columns(line[:i]) > width:
+			return at
+		case quote == 0 && r == ' ' && words:
+			at = i
+		case quote == 0 && (r == '\'' || r == '"'):
+			quote = r
+		case r == quote:
+			quote = 0
+		}
+		words = words || r != ' '
+	}
+	return at
+}
+
+func (p *page) root(root *cobra.Command) {
+	p.text("%s\n\n", root.Short)
+	p.examples(root.Example + "\n")
 	for _, g := range root.Groups() {
-		fmt.Fprintf(b, "%s\n", g.Title)
-		writeRows(b, root, g.ID)
+		p.text("%s\n", g.Title)
+		p.rows(root, g.ID)
 	}
-	b.WriteString("EVERY COMMAND\n")
-	for line := range strings.Lines(root.PersistentFlags().FlagUsages()) {
-		b.WriteString(strings.TrimPrefix(line, "  "))
+	p.text("EVERY COMMAND\n")
+	for _, r := range commonFlags {
+		p.row(r.names, r.text)
 	}
-	fmt.Fprintf(b, "\nlmosd help <command>, or a topic: %s\n", strings.Join(topicNames(), ", "))
+	p.text("\nlmosd help COMMAND, or a topic: %s\n", strings.Join(topicNames(), ", "))
 }
 
-func commandPage(b *strings.Builder, cmd *cobra.Command) {
-	fmt.Fprintf(b, "%s\n\nUsage:\n  %s\n", cmp.Or(cmd.Long, sentence(cmd.Short)), cmd.UseLine())
+func (p *page) command(cmd *cobra.Command) {
+	p.text("%s\n\nUsage:\n  %s\n", cmp.Or(cmd.Long, sentence(cmd.Short)), cmd.UseLine())
 	if cmd.HasAvailableSubCommands() {
-		b.WriteString("\nCommands:\n")
+		p.text("\nCommands:\n")
 		for _, c := range cmd.Commands() {
 			if c.IsAvailableCommand() {
-				fmt.Fprintf(b, "  %-12s%s\n", c.Name(), c.Short)
+				p.text("  %-10s  %s\n", c.Name(), c.Short)
 			}
 		}
 	}
 	if cmd.Example != "" {
-		fmt.Fprintf(b, "\nExamples:\n%s\n", cmd.Example)
+		p.WriteString("\nExamples:\n")
+		p.examples(cmd.Example)
 	}
-	if flags := ownFlags(cmd); flags.HasAvailableFlags() {
-		fmt.Fprintf(b, "\nFlags:\n%s", flags.FlagUsagesWrapped(helpWidth))
+	if flags := listed(ownFlags(cmd)); flags.HasAvailableFlags() {
+		p.text("\nFlags:\n%s", usages(flags))
 	}
-	b.WriteString("\nFlags of every command: -c --data-dir --node -o --jq -v (lmosd --help)\n")
+	p.text("\nFlags of every command: -c --data-dir --node -o --jq -v (lmosd --help)\n")
 	if see := cmd.Annotations["see"]; see != "" {
-		fmt.Fprintf(b, "See also: %s\n", see)
+		p.text("See also: %s\n", see)
 	}
 }
 
-// helpWidth is the width of a help page, in columns.
-const helpWidth = 120
+// listed returns the flags of a set that its page lists: one stands for all that set configuration keys.
+func listed(all *pflag.FlagSet) *pflag.FlagSet {
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	all.VisitAll(func(f *pflag.Flag) {
+		switch _, key := f.Annotations[cli.KeyFlag]; {
+		case !key:
+			flags.AddFlag(f)
+		case !f.Hidden && flags.Lookup("KEY") == nil:
+			flags.String("KEY", "", "`VALUE` of a configuration key: --http.listen ADDR (lmosd config describe lists all)")
+		}
+	})
+	return flags
+}
+
+// usages returns a line for each flag, without the room for letters if no flag has one.
+func usages(flags *pflag.FlagSet) string {
+	const letter = "    " // as -v, has
+	letters := false
+	flags.VisitAll(func(f *pflag.Flag) { letters = letters || f.Shorthand != "" })
+	text := flags.FlagUsages()
+	if !letters {
+		text = strings.ReplaceAll("\n"+text, "\n"+letter, "\n")[1:]
+	}
+	return text
+}
 
 // ownFlags returns the flags of cmd and of its parents, without --help and the flags of every command.
 func ownFlags(cmd *cobra.Command) *pflag.FlagSet {

@@ -36,9 +36,9 @@ func help(t *testing.T, line string) (string, error) {
 func TestPages(t *testing.T) {
 	t.Parallel()
 	for line, wants := range map[string][]string{
-		"--help":          {"Agents.\n\n  lmosd call\n\nUSE\n  call                 call an action; follow", "\nEVERY COMMAND\n", "topic: config, environment, exit-codes"},
+		"--help":          {"Agents.\n\n  lmosd call\n\nUSE\n  call                   call an action; follow", "\nEVERY COMMAND\n", "topic: config, environment, exit-codes"},
 		"help":            {"Agents.\n"},
-		"help call":       {"Call an agent.\n\nUsage:\n  lmosd call <agent>", "\nFlags:\n      --async   do not wait\n", "See also: lmosd find, lmosd task\n"},
+		"help call":       {"Call an agent.\n\nUsage:\n  lmosd call <agent>", "\nFlags:\n  --async   do not wait\n", "See also: lmosd find, lmosd task\n"},
 		"help exit-codes": {"\n    0   ok\n"},
 	} {
 		out, err := help(t, line)

@@ -37,12 +37,11 @@ func NewCommand(c *cli.Console) *cobra.Command {
 	a := &installer{c}
 	var f installFlags
 	cmd := &cobra.Command{
-		Use:   "install <" + strings.Join(mcpclients.Names(), "|") + ">",
+		Use:   "install <client>",
 		Short: "add lmosd to the configuration of an MCP client",
-		Long: "Adds lmosd to an MCP client, which then starts lmosd mcp and sees the mesh, or one agent, as an MCP server. The\n" +
-			"rest of the file, with its comments, is not changed, and the old file is kept next to it, as .bak, or .bak.2 and\n" +
-			"so on. The entry includes --node, --data-dir and --config, and the values of LMOSD_NODE, LMOSD_DATA_DIR and\n" +
-			"LMOSD_CONFIG, because the client has its own environment. A running client must be restarted.",
+		Long: "Adds lmosd to an MCP client, which then starts lmosd mcp and sees the mesh, or one agent, as an MCP server; restart\n" +
+			"a running client. The rest of its file is not changed, and the old file is kept next to it, as .bak, or .bak.2 and\n" +
+			"so on. The entry includes --node, --data-dir and --config, or their variables. Clients: " + strings.Join(mcpclients.Names(), ", ") + ".",
 		Example: `  lmosd install claude
   lmosd install cursor --thing weather
   lmosd install zed --dry-run

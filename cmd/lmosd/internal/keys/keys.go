@@ -24,7 +24,7 @@ import (
 func NewCommand(c *cli.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys",
-		Short: "set the passphrase of the node's key, export it, or rotate it",
+		Short: "set the passphrase of the key, export or rotate the key",
 		Long: "The key of the node is its identity: DID and PeerID are two forms of it. It is in identity.pem of the data\n" +
 			"directory, in the systemd credential lmosd-identity, or in the file of node.key. lmosd id shows its DID.",
 		Example: `  lmosd keys passphrase
@@ -58,10 +58,10 @@ func newPassphraseCommand(c *cli.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "passphrase",
 		Short: "set, change or remove the passphrase of the node's key",
-		Long: "Encrypts the key file of the node with a passphrase (age, scrypt), changes the passphrase, or removes it. The node\n" +
-			"must be stopped. The file is replaced as a whole: after an interruption it is the old one or the new one.\n" +
-			"Without the passphrase the key is lost.\n\n" +
-			"The old passphrase is read from node.passphrase, by default from the terminal; the new one from --new.",
+		Long: "Encrypts the key file of the stopped node with a passphrase (age, scrypt), changes the passphrase, or removes " +
+			"it. The file is replaced as a whole: after an interruption it is the old one or the new one. Without the " +
+			"passphrase the key is lost. The old passphrase is read from node.passphrase, by default from the terminal; the " +
+			"new one from --new.",
 		Example: `  lmosd keys passphrase
   lmosd keys passphrase --remove
   lmosd keys passphrase --new fd:3 3< new-passphrase`,

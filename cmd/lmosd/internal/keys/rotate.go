@@ -36,12 +36,12 @@ func newRotateCommand(c *cli.Console) *cobra.Command {
 	var newIdentity bool
 	cmd := &cobra.Command{
 		Use:   "rotate",
-		Short: "replace the node's key; in an organization, with its membership",
-		Long: "Replaces the key of a stopped node, and so its DID and PeerID. In an organization, an issuer gives the new key the\n" +
-			"membership of the old one, which members and partners then refuse; the agents are withdrawn and published again.\n" +
-			"After an interruption, repeat the command or run the node: both finish it. Without an organization, nothing can\n" +
-			"state that the new key succeeds the old one: with --new-identity, the node becomes one that others do not know.\n\n" +
-			"The command takes the flags with which lmosd run sets the configuration, and runs the node for some seconds.",
+		Short: "replace the key of the node, with its membership",
+		Long: "Replaces the key of a stopped node, and so its DID and PeerID, by running the node for some seconds (with the " +
+			"flags of lmosd run). In an organization, an issuer gives the new key the membership of the old one, which " +
+			"members and partners then refuse; the agents are published again. After an interruption, repeat the command. " +
+			"Without an organization, nothing proves the succession: --new-identity makes the node one that others do not " +
+			"know.",
 		Example: `  lmosd keys rotate
   lmosd keys rotate --new-identity`,
 		Annotations: cli.About(cli.ScopeMesh, cli.Danger, "lmosd org status, lmosd audit verify, lmosd keys export"),

@@ -28,12 +28,10 @@ func NewDemoCommand(c *cli.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "run a scripted demo on this machine, offline",
-		Long: `Starts three nodes and a weather agent as separate processes on 127.0.0.1, publishes, finds, calls, forges, withdraws
-and kills, checks each step, and removes everything again. Exit code 0 means that every step passed. The story
-federation runs seven nodes: two organizations with three nodes each become partners, one calls an agent of the other
-by a role, a node of neither is refused at each hook, an issuer fails, and a node is revoked. Each decision is followed by
-what lmosd trust why says about it. The story group runs six nodes: two organizations form a group, a node with a credential
-of a foreign issuer joins it, and is removed while its streams run; the group is dissolved, and its log proves that.`,
+		Long: "Starts three nodes and an agent as processes on 127.0.0.1, checks each step of a story, and removes everything " +
+			"again. Exit code 0 means that every step passed. The story federation has two organizations that become " +
+			"partners, a refused node, a failed issuer and a revoked node. In the story group, nodes of two organizations " +
+			"and one with a foreign credential form a group, remove a member, and dissolve the group.",
 		Example: `  lmosd demo
   lmosd demo --story federation
   lmosd demo --story group

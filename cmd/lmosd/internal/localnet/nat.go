@@ -38,12 +38,11 @@ func newTestnetNAT(b *bed) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nat",
 		Short: "measure how nodes behind routers reach each other",
-		Long: `Runs nodes behind verified routers of four kinds in network namespaces of Linux, with an internet between them. For each
-pair, over QUIC and TCP, a new node calls another one, receives a stream of 1 MB and subscribes to events; the table has
-the path (direct, punched, relayed) and the times of the first answer and of the direct connection. Scenarios follow, such
-as a relay that is killed. All of it takes about ten minutes, --quick two: the pairs over QUIC, two at once.
-It needs root or a user namespace, the programs ip and nft, and /dev/net/tun, and changes nothing outside. Exit code 0
-means that all pairs answered and all steps passed.`,
+		Long: "Runs nodes behind verified routers of four kinds in network namespaces of Linux. For each pair, over QUIC and " +
+			"TCP, a new node calls another one, and the table shows the path (direct, punched, relayed) and the times. " +
+			"Scenarios follow, such as a killed relay. It takes about ten minutes, --quick two. It needs root or a user " +
+			"namespace, ip, nft and /dev/net/tun, and changes nothing outside. Exit code 0 means that all pairs and steps " +
+			"passed.",
 		Example: `  sudo lmosd testnet nat --quick
   unshare --user --map-root-user lmosd testnet nat --pairs symmetric/full-cone --scenarios none
   sudo lmosd testnet nat --pairs none --scenarios relay-killed,partition -o json`,

@@ -75,6 +75,51 @@ func special(r rune) bool {
 // Columns returns the width of text on a terminal: some characters have two columns, some none.
 func Columns(text string) int { return runewidth.StringWidth(text) }
 
+// Reflow breaks lines of text that are wider than width columns. A line that begins with a space stands alone, and continues below its second
+// column; other lines are joined to paragraphs.
+func Reflow(text string, width int) string {
+	var b strings.Builder
+	var paragraph []string
+	flush := func() {
+		if len(paragraph) > 0 {
+			b.WriteString(strings.Join(wrap(strings.Join(paragraph, " "), width), "\n") + "\n")
+			paragraph = nil
+		}
+	}
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, " \n")
+		if line != "" && line[0] != ' ' {
+			paragraph = append(paragraph, line)
+			continue
+		}
+		flush()
+		b.WriteString(hang(line, width) + "\n")
+	}
+	flush()
+	return b.String()
+}
+
+// hang breaks a line that is wider than width columns below its second column, which follows two spaces or more, or below its indentation.
+func hang(line string, width int) string {
+	if Columns(line) <= width {
+		return line
+	}
+	indent := len(line) - len(strings.TrimLeft(line, " "))
+	first, rest := line[:indent], line[indent:]
+	if i := strings.Index(rest, "  "); i >= 0 {
+		column := indent + i + len(rest[i:]) - len(strings.TrimLeft(rest[i:], " "))
+		if Columns(line[:column]) <= width/2 {
+			first, rest = line[:column], line[column:]
+		}
+	}
+	below := strings.Repeat(" ", Columns(first))
+	if strings.TrimSpace(first) == "" {
+		below += "  " // of a line without a second column
+	}
+	lines := wrap(rest, max(width-len(below), minValue/2))
+	return first + strings.Join(lines, "\n"+below)
+}
+
 // wrap breaks text between words into lines of at most width columns. A longer word is on its own line.
 func wrap(text string, width int) []string {
 	var lines []string

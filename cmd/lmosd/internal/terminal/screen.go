@@ -57,6 +57,14 @@ func Is(r io.Reader) bool {
 	return ok && isatty.IsTerminal(f.Fd())
 }
 
+// PageWidth returns the width of a page of text, such as help: that of a terminal within bounds, else 80 columns.
+func (s *Screen) PageWidth() int {
+	if !s.TTY {
+		return defaultWidth
+	}
+	return min(max(s.Width, 40), 120)
+}
+
 // Line writes text and a line end. It ignores errors, because there is no other stream to report them.
 func (s *Screen) Line(text string) { _, _ = fmt.Fprintln(s, text) }
 

@@ -155,6 +155,21 @@ func TestShell(t *testing.T) {
 	}
 }
 
+func TestReflow(t *testing.T) {
+	t.Parallel()
+	for want, text := range map[string]string{
+		"one two three four\nfive\n\nsix\n":         "one two\nthree four five\n\nsix\n",
+		"  --a   b b b b b b b b\n        b b b\n":  "  --a   b b b b b b b b b b b\n",
+		"  a-long-name-of b\n    b b b b b b b b\n": "  a-long-name-of  b b b b b b b b b\n",
+		"  kept   as it is\nand a\n  kept\n":        "  kept   as it is\nand a\n  kept\n",
+		"  漢漢漢 漢漢漢\n    漢漢漢 漢漢漢\n":                  "  漢漢漢 漢漢漢 漢漢漢 漢漢漢\n",
+	} {
+		if got := Reflow(text, 20); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestWrap(t *testing.T) {
 	t.Parallel()
 	for want, text := range map[string]string{"": "", "a": "a", "one two|three": "one two three", "a|loooooooooong|b": "a loooooooooong  b", "天気 天|気": "天気 天 気"} {
