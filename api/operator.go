@@ -338,6 +338,12 @@ func (c *Client) Doctor(ctx context.Context) (*Doctor, error) {
 	return request[Doctor](ctx, c, http.MethodPost, "/v1/doctor", "", nil)
 }
 
+// Metrics returns the metrics of the node, in the text format of Prometheus.
+func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
+	text, _, err := c.do(ctx, http.MethodGet, "/metrics", "", nil)
+	return text, err
+}
+
 // Bridges returns the bridges of the node.
 func (c *Client) Bridges(ctx context.Context) (*BridgeList, error) {
 	return get[BridgeList](ctx, c, "/v1/bridges")

@@ -78,7 +78,7 @@ func steps(console string) (list []step) {
 // anything, on a line of its own for any lines, and "0s" for any number of seconds. A piece of code whose info names a file is that file.
 func TestDocumentation(t *testing.T) {
 	t.Parallel()
-	for _, page := range []string{"docs/agents.md", "docs/api.md", "docs/operations.md", "examples/README.md"} {
+	for _, page := range []string{"docs/agents.md", "docs/api.md", "docs/operations.md", "docs/observability.md", "examples/README.md"} {
 		t.Run(page, func(t *testing.T) {
 			t.Parallel()
 			x := newUser(t, "LMOSD_FORCE_TTY=100", "NO_COLOR=1")

@@ -66,6 +66,13 @@ func (n *fakeNode) operatorRoutes(mux *http.ServeMux) {
 		answer(w, api.Config{APIVersion: api.APIVersion, Kind: "Config", Items: []api.ConfigItem{{Key: "http.listen", Value: "127.0.0.1:4670", Origin: api.OriginFile, Where: "/etc/lmosd/lmosd.yaml:12"},
 			{Key: "mesh.bootstrap", Value: []string{"/dnsaddr/a.example", "/dnsaddr/b.example"}, Origin: api.OriginFlag, Where: "--mesh.bootstrap"}, {Key: "mesh.mdns", Value: true, Origin: api.OriginDefault}}})
 	}))
+	mux.HandleFunc("GET /metrics", n.guard(func(w http.ResponseWriter, r *http.Request) {
+		if n.bare {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = w.Write([]byte(fakeMetrics))
+	}))
 	mux.HandleFunc("GET /v1/bridges", n.guard(func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, api.BridgeList{APIVersion: api.APIVersion, Kind: "BridgeList", Items: []api.BridgeInfo{{Name: "mcp", Paths: []string{"/mcp", "/mcp/things/{name}"}, Requests: 12, Errors: 1, Last: at, Status: api.CheckPass},
 			{Name: "a2a", Paths: []string{"/a2a/"}, Status: api.CheckFail, Text: "no card"}}})
@@ -90,3 +97,25 @@ func (n *fakeNode) operatorRoutes(mux *http.ServeMux) {
 		answer(w, t)
 	}))
 }
+
+// fakeMetrics are the metrics of a fake node.
+const fakeMetrics = `# HELP lmosd_calls_total Interactions, by result.
+# TYPE lmosd_calls_total counter
+lmosd_calls_total{op="invokeaction",protocol="mesh",result="ok"} 40
+lmosd_calls_total{op="invokeaction",protocol="mesh",result="timeout"} 2
+# HELP lmosd_call_seconds Duration of interactions.
+# TYPE lmosd_call_seconds histogram
+lmosd_call_seconds_bucket{op="invokeaction",protocol="mesh",stage="total",le="0.01"} 41
+lmosd_call_seconds_bucket{op="invokeaction",protocol="mesh",stage="total",le="+Inf"} 42
+lmosd_call_seconds_sum{op="invokeaction",protocol="mesh",stage="total"} 0.5
+lmosd_call_seconds_count{op="invokeaction",protocol="mesh",stage="total"} 42
+# HELP lmosd_disk_free_bytes A state of a component of the node.
+# TYPE lmosd_disk_free_bytes gauge
+lmosd_disk_free_bytes 4.5e+10
+# HELP lmosd_panics_total A counter of a component of the node.
+# TYPE lmosd_panics_total counter
+lmosd_panics_total 0
+# HELP go_goroutines Number of goroutines that currently exist.
+# TYPE go_goroutines gauge
+go_goroutines 81
+`

@@ -109,6 +109,7 @@ func allCommands() []command {
 		{"node", "events", newEventsCommand},
 		{"node", "calls", newCallsCommand},
 		{"trust", "audit", console(auditcmd.NewCommand)},
+		{"operate", "metrics", newMetricsCommand},
 		{"operate", "bridges", newBridgesCommand},
 		{"operate", "config", newConfigCommand},
 		{"operate", "service", console(service.NewCommand)},

@@ -51,6 +51,7 @@ var verbs = map[string][]string{
 	"connect":   {"peers", "connect", "/ip4/192.0.2.1/tcp/1/p2p/12D3"},
 	"id":        {"id"},
 	"net":       {"net"},
+	"metrics":   {"metrics"},
 }
 
 func all(code int) map[string]int {

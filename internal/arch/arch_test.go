@@ -55,7 +55,7 @@ var rows = [][]string{
 	{"testnet", "configs", "interop/testmesh"},
 	{"cmd/lmosd/internal/cli", "cmd/lmosd/internal/printer", "testnet/nat"}, // the last one starts processes as testnet does
 	{"cmd/lmosd/internal/configcmd", "cmd/lmosd/internal/input", "cmd/lmosd/internal/help", "cmd/lmosd/internal/localnet",
-		"cmd/lmosd/internal/mcpclients", "cmd/lmosd/internal/stdio", "cmd/lmosd/internal/errcatalog"},
+		"cmd/lmosd/internal/mcpclients", "cmd/lmosd/internal/stdio", "cmd/lmosd/internal/errcatalog", "cmd/lmosd/internal/exposition"},
 	{"cmd/lmosd/internal/prompt", "cmd/lmosd/internal/validate", "cmd/lmosd/internal/install", "cmd/lmosd/internal/keys", "cmd/lmosd/internal/login", "cmd/lmosd/internal/nodeaddr", "cmd/lmosd/internal/render", "cmd/lmosd/internal/service", "cmd/lmosd/internal/verify"},
 	{"cmd/lmosd/internal/auditcmd", "cmd/lmosd/internal/runlog"}, // opens the key of the node
 	{"cmd/lmosd", "examples/agents/go"},
@@ -151,6 +151,7 @@ var moduleHomes = []struct {
 	{"github.com/theory/jsonpath", []string{"gateway/tdd"}, "queries in JSONPath, RFC 9535"},
 	{"github.com/antchfx/xpath", []string{"gateway/tdd"}, "queries in XPath"},
 	{"github.com/prometheus/client_golang", []string{"gateway", "p2p"}, "metrics; libp2p adds its own"},
+	{"github.com/prometheus", []string{"cmd/lmosd/internal/exposition"}, "the text format of metrics"},
 	{"github.com/goccy/go-yaml", []string{"internal/yamltext", "configs", "policy/access"}, "configuration files and access rules"},
 	{"github.com/go-jose/go-jose/v3", []string{"gateway/oidc"}, "tokens and keys of identity providers"},
 	{"github.com/cedar-policy/cedar-go", []string{"policy/access"}, "conditions of access rules"},

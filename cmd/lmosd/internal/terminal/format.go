@@ -45,10 +45,15 @@ func Millis(ms float64) string {
 
 // Size returns a number of bytes with its unit.
 func Size(n int) string {
-	if n < 1000 {
+	switch {
+	case n < 1e3:
 		return fmt.Sprintf("%d B", n)
+	case n < 1e6:
+		return fmt.Sprintf("%.1f kB", float64(n)/1e3)
+	case n < 1e9:
+		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
 	}
-	return fmt.Sprintf("%.1f kB", float64(n)/1000)
+	return fmt.Sprintf("%.1f GB", float64(n)/1e9)
 }
 
 // Count returns n with the singular or plural.

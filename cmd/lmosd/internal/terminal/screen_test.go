@@ -28,7 +28,7 @@ func TestNumbersForPeople(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ got, want string }{
 		{Millis(0.42), "0.4 ms"}, {Millis(14.2), "14 ms"}, {Millis(1240), "1.2 s"},
-		{Size(999), "999 B"}, {Size(2100), "2.1 kB"},
+		{Size(999), "999 B"}, {Size(2100), "2.1 kB"}, {Size(2_100_000), "2.1 MB"}, {Size(4_500_000_000), "4.5 GB"},
 		{Count(1, "peer", "peers"), "1 peer"}, {Count(0, "peer", "peers"), "0 peers"},
 	} {
 		if test.got != test.want {
