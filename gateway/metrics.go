@@ -19,6 +19,7 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/buildinfo"
 	"github.com/lmosd/lmosd/journal"
 	"github.com/lmosd/lmosd/td"
 )
@@ -421,7 +422,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	s := c.g.o.Status.Status(did.AsProcess(context.Background()))
-	gauge(buildInfo, 1, s.Version, runtime.Version(), commit())
+	gauge(buildInfo, 1, s.Version, runtime.Version(), buildinfo.Commit())
 	serves := 0.0
 	if c.g.o.Status.Ready() == nil && !c.g.gate.Closed() {
 		serves = 1

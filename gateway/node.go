@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"runtime"
-	"runtime/debug"
-	"sync"
 	"time"
 
 	"github.com/lmosd/lmosd/api"
@@ -14,6 +12,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/interact/rest/server"
+	"github.com/lmosd/lmosd/internal/buildinfo"
 )
 
 func (g *Gateway) status(w http.ResponseWriter, r *http.Request) error {
@@ -142,19 +141,5 @@ func milliseconds(d time.Duration) float64 {
 func (g *Gateway) version(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, api.Version{APIVersion: api.APIVersion, Kind: "Version",
 		Version: g.o.Status.Status(r.Context()).Version,
-		Commit:  commit(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH})
+		Commit:  buildinfo.Commit(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH})
 }
-
-// commit returns the revision of the program, or "" if the build did not record it.
-var commit = sync.OnceValue(func() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return s.Value
-		}
-	}
-	return ""
-})

@@ -3,7 +3,6 @@ package p2p
 import (
 	"cmp"
 	"net/netip"
-	"syscall"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
@@ -151,11 +150,5 @@ func perAddress(l Limits) []rcmgr.Option {
 	}
 }
 
-// files returns the limit of open file descriptors, within bounds.
-func files() int {
-	var lim syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
-		return 1024
-	}
-	return int(min(lim.Cur/2, 8192))
-}
+// maxFiles bounds the open files that the limits assume.
+const maxFiles = 8192

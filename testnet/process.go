@@ -177,7 +177,7 @@ func command(o Options, m *Member, ready string) (*process, error) {
 	}
 	cmd := exec.Command(o.Binary, append(args, o.Flags...)...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C in a terminal is for the starter, not for the nodes.
+	Detach(cmd)
 	start := cmd.Start
 	if o.In != nil {
 		start = func() error { return o.In(cmd.Start) }

@@ -112,7 +112,7 @@ func Born(pid int) string {
 
 // Alive reports whether the process pid that started at born still runs.
 func Alive(pid int, born string) bool {
-	if pid <= 0 || syscall.Kill(pid, 0) != nil {
+	if pid <= 0 || kill(pid, 0) != nil {
 		return false
 	}
 	return born == "" || Born(pid) == born
@@ -123,7 +123,7 @@ func end(pid int, born string) error {
 	if !Alive(pid, born) {
 		return nil
 	}
-	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+	if err := kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("stop process %d: %w", pid, err)
 	}
 	for deadline := time.Now().Add(stopFor); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
@@ -131,7 +131,7 @@ func end(pid int, born string) error {
 			return nil
 		}
 	}
-	return errors.Join(fmt.Errorf("process %d did not end within %v and was killed", pid, stopFor), syscall.Kill(pid, syscall.SIGKILL))
+	return errors.Join(fmt.Errorf("process %d did not end within %v and was killed", pid, stopFor), kill(pid, syscall.SIGKILL))
 }
 
 // Purge removes the data of the nodes: keys, stores and logs. It keeps other files in the folder.

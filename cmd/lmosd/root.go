@@ -130,7 +130,7 @@ func allCommands() []command {
 		{"clients", "mcp", newMCPCommand},
 		{"clients", "install", console(install.NewCommand)},
 		{"develop", "completion", newCompletionCommand},
-		{"develop", "man", func(a *app) *cobra.Command { return help.NewManCommand(a.Console, version) }},
+		{"develop", "man", console(help.NewManCommand)},
 		{"develop", "weather-agent", func(*app) *cobra.Command { return localnet.NewWeatherCommand() }},
 	}
 }

@@ -22,7 +22,7 @@ var rows = [][]string{
 	// Helpers that know no type of lmosd.
 	{"interact/coap/coaptest", "internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/sdnotify", "internal/opaque", "internal/backoff", "internal/boundedmap", "internal/cbor", "internal/gcpace", "internal/heap", "internal/keylock", "internal/poll", "internal/netns", "internal/liveheap", "internal/testmain", "internal/tlstest", "internal/a2atest", "internal/netguard", "internal/pipenet", "internal/httpbody", "internal/sse", "internal/textmatch", "internal/yamltext", "internal/lazyregexp",
 		"cmd/lmosd/internal/terminal"},
-	{"telemetry/recentlog", "internal/confusable", "internal/storage", "internal/streamserver", "internal/openai", "internal/weblocation", "testnet/simnet"}, // use internal/lazyregexp, textmatch, atomicfile, ratelimit, backoff, httpbody
+	{"telemetry/recentlog", "internal/buildinfo", "internal/confusable", "internal/storage", "internal/streamserver", "internal/openai", "internal/weblocation", "testnet/simnet"}, // use internal/lazyregexp, textmatch, atomicfile, ratelimit, backoff, httpbody
 	{"did"},
 	{"did/proof"},
 	// Key files, legacy documents, one DID method: below td, which signs with them. What TDs are made of.

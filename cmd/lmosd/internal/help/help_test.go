@@ -25,7 +25,7 @@ func help(t *testing.T, line string) (string, error) {
 	call.Flags().Bool("async", false, "do not wait")
 	root.AddCommand(call, &cobra.Command{Use: "secret", Hidden: true, Run: func(*cobra.Command, []string) {}})
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(NewManCommand(c, func() string { return "1.2.3" }))
+	root.AddCommand(NewManCommand(c))
 	root.SetHelpCommand(NewHelpCommand(c))
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { Print(c, cmd) })
 	root.SetArgs(strings.Fields(line))

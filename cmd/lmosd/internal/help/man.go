@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/atomicfile"
+	"github.com/lmosd/lmosd/internal/buildinfo"
 )
 
 // A manPage is the manual page of a command, of a topic, or of the program.
@@ -28,8 +28,8 @@ type manPage struct {
 	write   func(m *manual)
 }
 
-// NewManCommand returns `lmosd man`. The pages name the version of the program.
-func NewManCommand(to *cli.Console, version func() string) *cobra.Command {
+// NewManCommand returns `lmosd man`.
+func NewManCommand(to *cli.Console) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "man [page]",
@@ -53,7 +53,7 @@ func NewManCommand(to *cli.Console, version func() string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			render := func(p manPage) []byte { return p.render(date, version()) }
+			render := func(p manPage) []byte { return p.render(date) }
 			if dir != "" {
 				return writePages(to, dir, pages, render)
 			}
@@ -114,16 +114,7 @@ func manDate(epoch string) (string, error) {
 		}
 		return time.Unix(n, 0).UTC().Format(time.DateOnly), nil
 	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "", nil
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.time" && len(s.Value) >= len(time.DateOnly) {
-			return s.Value[:len(time.DateOnly)], nil
-		}
-	}
-	return "", nil
+	return buildinfo.Date(), nil
 }
 
 // manPages returns the pages of the program, of the commands that people see (section 1) and of the topics (section 7).
@@ -154,10 +145,10 @@ func sentenceToShort(text string) string {
 	return strings.ToLower(text[:1]) + strings.TrimSuffix(text[1:], ".")
 }
 
-func (p manPage) render(date, version string) []byte {
+func (p manPage) render(date string) []byte {
 	m := &manual{}
 	title := strings.TrimSuffix(p.File, filepath.Ext(p.File))
-	m.line(".TH %s %d %q %q %q", strings.ToUpper(title), p.Section, date, "lmosd "+version, "lmosd manual")
+	m.line(".TH %s %d %q %q %q", strings.ToUpper(title), p.Section, date, "lmosd "+buildinfo.Version(), "lmosd manual")
 	m.section("NAME")
 	m.line(`%s \- %s`, plain(title), plain(p.Short))
 	p.write(m)

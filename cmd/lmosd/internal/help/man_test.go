@@ -12,7 +12,7 @@ import (
 func TestManualPages(t *testing.T) {
 	t.Parallel()
 	out, err := help(t, "man call")
-	for _, want := range []string{".TH LMOSD-CALL 1 \"2026-01-01\" \"lmosd 1.2.3\" \"lmosd manual\"\n", "\nlmosd\\-call \\- call an agent\n", "\n\\fBlmosd call\\fR <agent> [flags]\n",
+	for _, want := range []string{".TH LMOSD-CALL 1 \"2026-01-01\" \"lmosd dev\" \"lmosd manual\"\n", "\nlmosd\\-call \\- call an agent\n", "\n\\fBlmosd call\\fR <agent> [flags]\n",
 		".TP\n\\fB\\-\\-async\\fR\ndo not wait\n", ".SH EXAMPLES\n.nf\n  lmosd call weather\n.fi\n", "\nlmosd find, lmosd task\n"} {
 		if err != nil || !strings.Contains(out, want) {
 			t.Errorf("no %q in %q, %v", want, out, err)

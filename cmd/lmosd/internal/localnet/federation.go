@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/lmosd/lmosd/api"
@@ -366,13 +365,13 @@ func (f *federation) revoke(ctx context.Context) (string, error) {
 // comeBack starts the node that was away, while all others but the revoked one are suspended: so this one is the first that it meets. Then
 // the others continue, and the node learns the revocation.
 func (f *federation) comeBack(ctx context.Context) (string, error) {
-	signal := func(sig syscall.Signal) {
+	others := func(signal func(pid int) error) {
 		for _, m := range []*testnet.Member{f.issuer, f.globex, f.logistics, f.other} {
-			_ = syscall.Kill(m.PID, sig) // a node that has ended fails the step later
+			_ = signal(m.PID) // a node that has ended fails the step later
 		}
 	}
-	signal(syscall.SIGSTOP)
-	resume := sync.OnceFunc(func() { signal(syscall.SIGCONT) })
+	others(testnet.Suspend)
+	resume := sync.OnceFunc(func() { others(testnet.Resume) })
 	defer resume()
 	if err := f.net.Restart(ctx, f.service); err != nil {
 		return "", err

@@ -59,7 +59,7 @@ func startWeather(ctx context.Context, dir string) (*weather, error) {
 	defer log.Close() // the child has its own
 	w := &weather{cmd: exec.Command(binary, "weather-agent", "-listen", "127.0.0.1:0", "-td", file), gone: make(chan struct{})}
 	w.cmd.Stdout, w.cmd.Stderr = log, log
-	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	testnet.Detach(w.cmd)
 	if err := w.cmd.Start(); err != nil {
 		return nil, err
 	}
