@@ -12,6 +12,7 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/install"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/localnet"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/login"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/scaffold"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/service"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/validate"
 )
@@ -97,6 +98,7 @@ func allCommands() []command {
 		{"offer", "unpublish", newUnpublishCommand},
 		{"offer", "move", newMoveCommand},
 		{"offer", "hosting", newHostingCommand},
+		{"offer", "new", func(a *app) *cobra.Command { return scaffold.NewCommand(a.Console, version) }},
 		{"offer", "validate", console(validate.NewCommand)},
 		{"node", "run", func(a *app) *cobra.Command { return annotate(newRunCommand(a), cli.ScopeMesh, cli.ReadWrite) }},
 		{"node", "id", newIDCommand},

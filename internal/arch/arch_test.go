@@ -56,7 +56,7 @@ var rows = [][]string{
 	{"cmd/lmosd/internal/cli", "cmd/lmosd/internal/printer", "testnet/nat"}, // the last one starts processes as testnet does
 	{"cmd/lmosd/internal/configcmd", "cmd/lmosd/internal/input", "cmd/lmosd/internal/help", "cmd/lmosd/internal/localnet",
 		"cmd/lmosd/internal/mcpclients", "cmd/lmosd/internal/stdio", "cmd/lmosd/internal/errcatalog", "cmd/lmosd/internal/exposition"},
-	{"cmd/lmosd/internal/prompt", "cmd/lmosd/internal/validate", "cmd/lmosd/internal/install", "cmd/lmosd/internal/keys", "cmd/lmosd/internal/login", "cmd/lmosd/internal/nodeaddr", "cmd/lmosd/internal/render", "cmd/lmosd/internal/service", "cmd/lmosd/internal/verify"},
+	{"cmd/lmosd/internal/prompt", "cmd/lmosd/internal/validate", "cmd/lmosd/internal/install", "cmd/lmosd/internal/keys", "cmd/lmosd/internal/login", "cmd/lmosd/internal/nodeaddr", "cmd/lmosd/internal/render", "cmd/lmosd/internal/scaffold", "cmd/lmosd/internal/service", "cmd/lmosd/internal/verify"},
 	{"cmd/lmosd/internal/auditcmd", "cmd/lmosd/internal/runlog"}, // opens the key of the node
 	{"cmd/lmosd", "examples/agents/go"},
 }
@@ -70,7 +70,7 @@ var standalone = map[string][]string{
 	"interop/conformance":            nil, // tests only: the conformance suite of MCP
 	"interop/tdschema":               nil, // tests only: the official JSON Schema of TD 1.1
 	"interop/conformance/taskserver": nil, // a program that the tests run: a server of MCP with tasks
-	"sdk":                            nil, // tests only: the libraries of other languages
+	"sdk":                            {"cmd/lmosd/internal/scaffold"},
 	"internal/arch":                  nil,
 }
 
@@ -157,7 +157,7 @@ var moduleHomes = []struct {
 	{"github.com/cedar-policy/cedar-go", []string{"policy/access"}, "conditions of access rules"},
 	{"github.com/spf13/cobra", []string{"cmd/lmosd", "cmd/lmosd/internal/cli", "cmd/lmosd/internal/configcmd",
 		"cmd/lmosd/internal/help", "cmd/lmosd/internal/localnet", "cmd/lmosd/internal/errcatalog", "cmd/lmosd/internal/validate",
-		"cmd/lmosd/internal/install", "cmd/lmosd/internal/keys", "cmd/lmosd/internal/login", "cmd/lmosd/internal/service", "cmd/lmosd/internal/auditcmd"}, "commands"},
+		"cmd/lmosd/internal/install", "cmd/lmosd/internal/keys", "cmd/lmosd/internal/login", "cmd/lmosd/internal/service", "cmd/lmosd/internal/auditcmd", "cmd/lmosd/internal/scaffold"}, "commands"},
 	{"github.com/spf13/pflag", []string{"cmd/lmosd/internal/cli", "cmd/lmosd/internal/configcmd", "cmd/lmosd/internal/help"}, "flags"},
 	{"github.com/itchyny/gojq", []string{"cmd/lmosd/internal/cli"}, "--jq"},
 	{"golang.org/x/sys", []string{"cmd/lmosd/internal/terminal", "testnet/nat"}, "the width of a terminal; network namespaces and TUN devices"},

@@ -849,7 +849,7 @@ class Agent:
         if capabilities:
             self.about["lmos:capabilities"] = [c if isinstance(c, dict) else {"id": c, "name": c} for c in capabilities]
         self.node, self.token, self.limit, self.ping = node, token, limit, ping
-        self.id: str | None = None  # from the node, once the agent is registered
+        self.id = ""  # from the node, once the agent is registered
         self.ready = threading.Event()  # set while the agent is registered
         self._actions: dict[str, Function] = {}
         self._reads: dict[str, Function] = {}
@@ -980,7 +980,7 @@ class Agent:
                 self.run()
             except Exception as e:  # start raises it
                 failed.append(e)
-                if self.id is not None:
+                if self.id:
                     log.error("agent stopped: %s", e)
 
         threading.Thread(target=work, daemon=True).start()
@@ -1013,7 +1013,7 @@ class Agent:
             except Error as e:
                 if self._stop.is_set():
                     return
-                if self.id is None or not e.retryable:
+                if not self.id or not e.retryable:
                     raise
                 log.info("agent reconnects: %s", e)
             finally:
