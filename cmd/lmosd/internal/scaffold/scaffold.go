@@ -56,7 +56,7 @@ func NewCommand(c *cli.Console, version func() string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "new",
 		Short: "write the files of a new agent",
-		Long:  "Writes folders to begin with.",
+		Long:  "Writes the files of a new agent, which runs as it is.",
 		Example: `  lmosd new agent hello --lang python
   lmosd new agent hello --lang sh --dir agents/hello`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadWrite, "lmosd expose, lmosd publish"),
