@@ -142,7 +142,7 @@ func (d *diagnosis) listeners() {
 		d.add("listen", api.CheckWarn, "other nodes know no address of this one").Hint = "set listen.p2p"
 		return
 	}
-	d.add("listen", api.CheckPass, "%d addresses for other nodes", len(d.status.Addrs))
+	d.add("listen", api.CheckPass, "%s for other nodes", interact.Count(len(d.status.Addrs), "address", "addresses"))
 }
 
 // probe connects to a listener of this node.
@@ -187,7 +187,7 @@ func (d *diagnosis) certificate() {
 	case d.now.Before(leaf.NotBefore):
 		d.add("certificate", api.CheckFail, "not valid before %s", leaf.NotBefore.UTC().Format(time.RFC3339)).Hint = "set the clock, or get another certificate"
 	case left < soonExpired:
-		d.add("certificate", api.CheckWarn, "expires in %d days, at %s", int(left.Hours()/24), leaf.NotAfter.UTC().Format(time.RFC3339)).Hint = renewHint
+		d.add("certificate", api.CheckWarn, "expires in %s, at %s", interact.Count(int(left.Hours()/24), "day", "days"), leaf.NotAfter.UTC().Format(time.RFC3339)).Hint = renewHint
 	default:
 		d.add("certificate", api.CheckPass, "%s, valid until %s", nameOf(leaf), leaf.NotAfter.UTC().Format(time.DateOnly))
 	}
@@ -246,11 +246,11 @@ func (d *diagnosis) relays() {
 	}
 	switch {
 	case ended > 0:
-		d.add("relays", api.CheckWarn, "%d of %d reservations have ended", ended, len(n.Relays))
+		d.add("relays", api.CheckWarn, "%d of %s ended", ended, interact.Count(len(n.Relays), "reservation has", "reservations have"))
 	case len(n.Relays) > 0:
-		d.add("relays", api.CheckPass, "%d reservations", len(n.Relays))
+		d.add("relays", api.CheckPass, "%s", interact.Count(len(n.Relays), "reservation", "reservations"))
 	case len(n.RelayFailures) > 0:
-		d.add("relays", api.CheckWarn, "%d relays did not serve this node, the last one because %s", len(n.RelayFailures), n.RelayFailures[0].Reason)
+		d.add("relays", api.CheckWarn, "%s did not serve this node, the last one because %s", interact.Count(len(n.RelayFailures), "relay", "relays"), n.RelayFailures[0].Reason)
 	default:
 		d.add("relays", api.CheckPass, "none is used")
 	}
@@ -261,12 +261,12 @@ func (d *diagnosis) dht() {
 	if s.DHT.Table == 0 && s.Peers.Total > 0 {
 		d.add("dht", api.CheckWarn, "the routing table is empty: descriptions of absent nodes are not found").Hint = "wait a minute after the start; then connect to a node with mesh.dht.mode server"
 	} else {
-		d.add("dht", api.CheckPass, "%s, %d nodes in the routing table", s.DHT.Mode, s.DHT.Table)
+		d.add("dht", api.CheckPass, "%s, %s in the routing table", s.DHT.Mode, interact.Count(s.DHT.Table, "node", "nodes"))
 	}
 	if s.Gossip.Peers == 0 && s.Peers.Total > 0 {
 		d.add("gossip", api.CheckWarn, "no peer takes part: changes arrive late")
 	} else {
-		d.add("gossip", api.CheckPass, "%d peers, %d topics", s.Gossip.Peers, s.Gossip.Topics)
+		d.add("gossip", api.CheckPass, "%s, %s", interact.Count(s.Gossip.Peers, "peer", "peers"), interact.Count(s.Gossip.Topics, "topic", "topics"))
 	}
 	d.warned("announcements", "LMOS-W042")
 }
@@ -327,7 +327,7 @@ func (d *diagnosis) audit() {
 		for _, c := range report.Chains {
 			lines += c.Lines
 		}
-		d.add("audit", api.CheckPass, "%d lines, no line was changed or removed", lines)
+		d.add("audit", api.CheckPass, "%s, no line was changed or removed", interact.Count(int(lines), "line", "lines"))
 	case d.ctx.Err() != nil:
 		d.add("audit", api.CheckWarn, "the check did not end in %v", doctorTime)
 	default:
@@ -341,7 +341,7 @@ func (d *diagnosis) bridges() {
 			d.add("bridge "+b.Name, api.CheckFail, "%s", b.Text)
 			continue
 		}
-		d.add("bridge "+b.Name, api.CheckPass, "%d requests, %d with an error", b.Requests, b.Errors)
+		d.add("bridge "+b.Name, api.CheckPass, "%s, %d with an error", interact.Count(int(b.Requests), "request", "requests"), b.Errors)
 	}
 }
 

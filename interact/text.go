@@ -1,10 +1,19 @@
 package interact
 
 import (
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 )
+
+// Count returns n with its noun: 1 agent, 2 agents. All texts for people that count use it.
+func Count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
 
 // Readable returns untrusted text on one line for display: control characters and those that change the direction of text become
 // spaces.

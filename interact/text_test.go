@@ -25,3 +25,12 @@ func TestClip(t *testing.T) {
 		}
 	}
 }
+
+func TestCount(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]string{0: "0 agents are", 1: "1 agent is", 2: "2 agents are"} {
+		if got := Count(n, "agent is", "agents are"); got != want {
+			t.Errorf("%d: got %q, want %q", n, got, want)
+		}
+	}
+}

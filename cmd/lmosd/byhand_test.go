@@ -32,7 +32,7 @@ func TestTwoNodesByHand(t *testing.T) {
 		return r.code == 0
 	})
 	contains(t, r.out, "AGENT\tCAPABILITIES\tACTIONS\tSTATE\tSEEN\n", "weather@"+a.DID.Multibase()+"\t"+forecast+"\tgetWeather,giveFeedback\treachable\t")
-	contains(t, r.errors, "1 agent from 1 peer · asked ", "next: lmosd show weather@")
+	contains(t, r.errors, "1 agent from 1 node · asked ", "next: lmosd show weather@")
 
 	contains(t, there.ok("show", "weather"), "owner\t"+string(a.DID)+"\n", "host\t"+string(a.DID)+"\n", "signature\t✓ verified: signed by the owner ")
 	contains(t, there.ok("show", "weather", "--verify"), "✓ record", "✓ hash", "✓ td", "✓ proof")

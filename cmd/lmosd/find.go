@@ -88,7 +88,7 @@ func (a *app) runFind(ctx context.Context, f findFlags, words []string) error {
 		return err
 	}
 	if f.all {
-		return a.findAll(ctx, f, q)
+		return a.findAll(ctx, f, q, words)
 	}
 	strategy := td.Strategy(strings.ToUpper(f.strategy))
 	switch {
@@ -106,7 +106,7 @@ func (a *app) runFind(ctx context.Context, f findFlags, words []string) error {
 	if f.watch {
 		return a.watchFind(ctx, client, q, f.explain)
 	}
-	return a.found(ctx, f, func(ctx context.Context) (*api.AgentList, error) {
+	return a.found(ctx, f, words, func(ctx context.Context) (*api.AgentList, error) {
 		switch {
 		case f.explain:
 			return client.Explain(ctx, q, f.timeout)
@@ -121,7 +121,7 @@ func (a *app) runFind(ctx context.Context, f findFlags, words []string) error {
 const pageOfAll = 1000
 
 // findAll prints all matches in the index of the node.
-func (a *app) findAll(ctx context.Context, f findFlags, q td.Query) error {
+func (a *app) findAll(ctx context.Context, f findFlags, q td.Query, words []string) error {
 	if f.strategy != "" || f.explain || f.watch || f.query.Limit != 0 || f.timeout != 0 || f.query.Version != "" {
 		return cli.Usage("", "expected --all without --strategy, --explain, --watch, --limit, --timeout and --version-range").
 			Then(cli.StepCommand, "lmosd find --all --type agent")
@@ -131,7 +131,7 @@ func (a *app) findAll(ctx context.Context, f findFlags, q td.Query) error {
 		return err
 	}
 	q.Limit, f.timeout = pageOfAll, time.Minute // for all pages
-	return a.found(ctx, f, func(ctx context.Context) (*api.AgentList, error) {
+	return a.found(ctx, f, words, func(ctx context.Context) (*api.AgentList, error) {
 		var all *api.AgentList
 		for page, err := range client.AgentPages(ctx, q) {
 			if err != nil {
@@ -149,12 +149,12 @@ func (a *app) findAll(ctx context.Context, f findFlags, q td.Query) error {
 }
 
 // found prints the list that find returns; with --exit-status, an empty one is [cli.ExitNotFound].
-func (a *app) found(ctx context.Context, f findFlags, find func(context.Context) (*api.AgentList, error)) error {
+func (a *app) found(ctx context.Context, f findFlags, words []string, find func(context.Context) (*api.AgentList, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, max(f.timeout, 2*time.Second)+spare)
 	defer cancel()
 	list, err := find(ctx)
 	if err == nil {
-		err = a.showAgents(list)
+		err = a.showAgents(ctx, list, f, words)
 	}
 	if err == nil && f.exitStatus && len(list.Items) == 0 {
 		return cli.SilentError(cli.ExitNotFound)
@@ -172,7 +172,7 @@ func (a *app) findPage(ctx context.Context, f findFlags, words []string) error {
 	if err != nil {
 		return err
 	}
-	return a.found(ctx, f, func(ctx context.Context) (*api.AgentList, error) { return client.NextPage(ctx, f.page, f.timeout) })
+	return a.found(ctx, f, words, func(ctx context.Context) (*api.AgentList, error) { return client.NextPage(ctx, f.page, f.timeout) })
 }
 
 // question returns the query of flags and words.
@@ -253,7 +253,7 @@ func (a *app) showChange(c api.AgentChange) error {
 	return a.ShowNext(v)
 }
 
-func (a *app) showAgents(list *api.AgentList) error {
+func (a *app) showAgents(ctx context.Context, list *api.AgentList, f findFlags, words []string) error {
 	v := cli.View{Doc: list, Names: cli.Each(list.Items, func(g api.Agent) string { return g.Ref }),
 		People: func(s *terminal.Screen, wide bool) { render.Agents(list.Items, wide, time.Now()).Write(s) }}
 	if slices.ContainsFunc(list.Items, func(g api.Agent) bool { return len(g.ScoreFactors) > 0 }) {
@@ -263,22 +263,20 @@ func (a *app) showAgents(list *api.AgentList) error {
 		return err
 	}
 	a.coverage(list)
-	a.nextAfterFind(list)
+	a.nextAfterFind(ctx, list, f, words)
 	return nil
 }
 
-// nextAfterFind suggests to show and call the first agent that can be called.
-func (a *app) nextAfterFind(list *api.AgentList) {
+// nextAfterFind suggests to show and call the first agent that can be called, or similar queries if none was found.
+func (a *app) nextAfterFind(ctx context.Context, list *api.AgentList, f findFlags, words []string) {
 	var more []string
 	if list.Next != "" {
 		more = []string{"lmosd find --page " + list.Next}
 	}
-	switch {
-	case len(list.Items) == 0 && !list.Coverage.Complete():
-		a.Next("lmosd find … --timeout 10s")
-		return
-	case len(list.Items) == 0:
-		a.Next("lmosd find   # everything that is known")
+	if len(list.Items) == 0 {
+		if a.ForPeople() {
+			a.Next(a.insteadOf(ctx, list, f, words)...)
+		}
 		return
 	}
 	best := list.Items[0]

@@ -124,7 +124,7 @@ func providerLine(p api.IdentityProvider, now time.Time) string {
 	case p.Since.IsZero():
 		return line + "its keys are read when its first token arrives"
 	}
-	return fmt.Sprintf("%s%d keys, read %s", line, p.Keys, terminal.Ago(p.Since, now))
+	return fmt.Sprintf("%s%s, read %s", line, terminal.Count(p.Keys, "key", "keys"), terminal.Ago(p.Since, now))
 }
 
 func newTokenRevoke(a *app) *cobra.Command {

@@ -20,13 +20,13 @@ func (r *Reporter) warnOfClock(add warner) {
 	s := r.Sync.Skew()
 	switch {
 	case s.IsOurs(skewRefuse):
-		add("W031", "clock-skew", "high", clockHint, "this node's clock is off by %s against %d peers; it refuses their descriptions as expired or "+
-			"from the future, and they refuse its own", s, s.Peers)
+		add("W031", "clock-skew", "high", clockHint, "this node's clock is off by %s against %s; it refuses their descriptions as expired or "+
+			"from the future, and they refuse its own", s, interact.Count(s.Peers, "peer", "peers"))
 	case s.IsOurs(skewWarn):
-		add("W031", "clock-skew", "low", clockHint, "this node's clock is off by %s against %d peers; from %v on descriptions are refused", s, s.Peers, skewRefuse)
+		add("W031", "clock-skew", "low", clockHint, "this node's clock is off by %s against %s; from %v on descriptions are refused", s, interact.Count(s.Peers, "peer", "peers"), skewRefuse)
 	case s.IsUndecided(skewWarn):
-		add("W031", "clock-skew", "low", "compare them: date -u", "the clocks of this node and of the %d peers that it has asked differ by %v; one is wrong",
-			s.Peers, s.Ahead.Abs().Round(time.Second))
+		add("W031", "clock-skew", "low", "compare them: date -u", "the clocks of this node and of %s differ by %v; one is wrong",
+			interact.Count(s.Peers, "peer", "peers"), s.Ahead.Abs().Round(time.Second))
 	}
 }
 
@@ -39,7 +39,7 @@ func (r *Reporter) WithClock(err error) error {
 	}
 	switch e := interact.AsError(err); e.Code {
 	case interact.Expired:
-		return &interact.Error{Code: interact.ClockSkew, Title: fmt.Sprintf("this node's clock is off by %s against %d peers: %s", s, s.Peers, e.Title),
+		return &interact.Error{Code: interact.ClockSkew, Title: fmt.Sprintf("this node's clock is off by %s against %s: %s", s, interact.Count(s.Peers, "peer", "peers"), e.Title),
 			Hint: clockHint, Err: err}
 	case interact.NotFound:
 		explained := *e

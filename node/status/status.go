@@ -125,7 +125,7 @@ func (r *Reporter) warnings() []api.Warning {
 		add("W001", "no-peers", "low", "connect to a peer, or name one in mesh.bootstrap", "this node is alone").Next = interact.Next(interact.StepConnect)
 	}
 	if k := r.Publisher.Pending(); k > 0 && time.Since(r.Started) > 5*time.Second {
-		add("W042", "announce-pending", "low", "they are announced when a peer connects", "%d agents are not announced to other nodes yet", k)
+		add("W042", "announce-pending", "low", "they are announced when a peer connects", "%s not announced to other nodes yet", interact.Count(k, "agent is", "agents are"))
 	}
 	r.warnOfGrants(add)
 	if p2p.OnlyLoopback(r.Host.Addrs(), r.Host.Network().ListenAddresses()) {
@@ -149,8 +149,8 @@ func (r *Reporter) warnings() []api.Warning {
 	if fill, lacks := r.Directory.Fill(), r.Directory.IsIncomplete(); lacks {
 		s := r.Directory.Stats()
 		add("W050", "directory-full", "medium", "raise directory.max_things, or deny owners with many descriptions",
-			"the directory is full: %d descriptions of others were not kept since the start; they are requested from the mesh when they are needed",
-			s.Refused+s.Evicted).Next = interact.Next(interact.StepPolicy, "deny", "DID")
+			"the directory is full: %s of others not kept since the start; they are requested from the mesh when they are needed",
+			interact.Count(int(s.Refused+s.Evicted), "description was", "descriptions were")).Next = interact.Next(interact.StepPolicy, "deny", "DID")
 	} else if fill >= nearlyFull {
 		add("W051", "directory-nearly-full", "low", "raise directory.max_things",
 			"the directory is %.0f%% full; beyond that, what is trusted, used and connected stays", 100*fill)
@@ -173,12 +173,12 @@ func (r *Reporter) warnOfGrants(add warner) {
 	if len(ending) > 0 {
 		first := slices.MinFunc(ending, func(a, b publication.Hosted) int { return a.Grant.Expires.Compare(b.Grant.Expires) })
 		add("W043", "grant-ends", "medium", "get a newer one from its owner",
-			"%d agents of other owners are not hosted after the end of their grants: %s at %s", len(ending), first.Thing, first.Grant.Expires.Format(time.RFC3339)).Next =
+			"not hosted after the end of the grant: %s of other owners; the first is %s at %s", interact.Count(len(ending), "agent", "agents"), first.Thing, first.Grant.Expires.Format(time.RFC3339)).Next =
 			interact.Next(interact.StepHosting, "put", "FILE")
 	}
 	if len(waiting) > 0 {
 		add("W044", "grant-waits", "medium", "get it from its owner",
-			"%d agents of other owners have a newer grant of another description: %s", len(waiting), waiting[0].Thing).Next = interact.Next(interact.StepHosting, "put", "FILE")
+			"a newer grant of another description exists for %s of other owners: %s", interact.Count(len(waiting), "agent", "agents"), waiting[0].Thing).Next = interact.Next(interact.StepHosting, "put", "FILE")
 	}
 }
 

@@ -546,7 +546,7 @@ export const WORDS = {
   'revoked': '',
   'root key': '',
   'without limit': '',
-  '{count} wait for a decision': '',
+  '{count} without a decision': '',
   '{name}': '',
 
   // Agents and Agent

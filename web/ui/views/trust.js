@@ -83,7 +83,7 @@ export default function Trust({ route }) {
   };
   return html`<${Heading} title=${t('Trust')}><${Segments} label=${t('Part of this view')} value=${tab} options=${options} testid="trust-tab"
       onChange=${(next) => go(href('trust', '', { tab: next === 'organizations' ? '' : next }), { replace: true })} /></${Heading}>
-    ${tab === 'organizations' && waiting > 0 && html`<p class="row"><${Badge} tone="warn">${t('Waiting')}</${Badge}><a href=${href('trust', '', { tab: 'invitations' })}>${t('{count} wait for a decision', { count: plural(waiting, 'invitation') })}</a></p>`}
+    ${tab === 'organizations' && waiting > 0 && html`<p class="row"><${Badge} tone="warn">${t('Waiting')}</${Badge}><a href=${href('trust', '', { tab: 'invitations' })}>${t('{count} without a decision', { count: plural(waiting, 'invitation') })}</a></p>`}
     ${views[tab]()}`;
 }
 

@@ -195,7 +195,7 @@ func keep(file string, content []byte, mode fs.FileMode) (string, error) {
 			return backup, nil
 		}
 	}
-	return "", fmt.Errorf("there are %d backups next to it", maxBackups)
+	return "", fmt.Errorf("there are already %s next to it", terminal.Count(maxBackups, "backup", "backups"))
 }
 
 // create writes a new file. The error is [fs.ErrExist] if it exists.

@@ -159,7 +159,7 @@ func showNAT(s *terminal.Screen, r *nat.Report) {
 			{Name: "ERROR", Cell: terminal.TextOf(func(p nat.Step) string { return p.Err })},
 		}).Write(s)
 	}
-	s.Line(fmt.Sprintf("%d routers verified", r.Routers))
+	s.Line(terminal.Count(r.Routers, "router", "routers") + " verified")
 }
 
 // took returns milliseconds as a text, "-" for 0.

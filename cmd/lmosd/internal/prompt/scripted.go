@@ -72,7 +72,7 @@ func (w *Words) Folders(in interact.Inputs) (interact.Answers, error) {
 
 // whole reads answers by their keys.
 func (w *Words) whole(c *cli.Console, in interact.Inputs, open []string, answers interact.Answers) (interact.Answers, error) {
-	together := cli.Usage(Sample(in), "%d inputs are required: answer them together", len(open))
+	together := cli.Usage(Sample(in), "%s required: answer them together", terminal.Count(len(open), "input is", "inputs are"))
 	if len(w.Args) != 1 || !strings.HasPrefix(w.Args[0], ":=") && !strings.HasPrefix(w.Args[0], "@") && w.Args[0] != "-" {
 		return nil, together
 	}

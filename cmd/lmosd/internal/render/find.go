@@ -87,18 +87,27 @@ func Coverage(list *api.AgentList, now time.Time) string {
 		}
 		states[g.State]++
 	}
-	asked := fmt.Sprintf("asked %d, answered %d", c.Asked, c.Answered)
+	asked := "asked no other node"
+	if c.Asked > 0 {
+		asked = fmt.Sprintf("asked %s, %d answered", terminal.Count(c.Asked, "node", "nodes"), c.Answered)
+	}
 	if c.Unreachable > 0 {
-		asked += fmt.Sprintf(", unreachable %d", c.Unreachable)
+		asked += fmt.Sprintf(", %d unreachable", c.Unreachable)
 	}
 	if !c.Oldest.IsZero() {
 		asked += ", oldest " + terminal.Ago(c.Oldest, now)
 	}
 	shown := terminal.Count(len(list.Items), "agent", "agents")
-	if list.Total != nil && *list.Total > len(list.Items) {
+	switch {
+	case list.Total != nil && *list.Total > len(list.Items):
 		shown = fmt.Sprintf("%d of %s", len(list.Items), terminal.Count(*list.Total, "agent", "agents"))
+	case len(list.Items) == 0:
+		shown = "no agents"
 	}
-	parts := []string{shown + " from " + terminal.Count(len(hosts), "peer", "peers"), asked}
+	if len(hosts) > 0 {
+		shown += " from " + terminal.Count(len(hosts), "node", "nodes")
+	}
+	parts := []string{shown, asked}
 	if n := states[api.StateUnreachable]; n > 0 {
 		parts = append(parts, terminal.Count(n, "agent is unreachable", "agents are unreachable"))
 	}

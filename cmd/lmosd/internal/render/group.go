@@ -48,7 +48,7 @@ func GroupSheet(s *terminal.Screen, g *api.Group, wide bool) {
 		sheet.Add("labels", labels(g.Labels))
 	}
 	if g.Threshold > 1 {
-		sheet.Add("threshold", fmt.Sprintf("%d admins agree to a change of the admins and to the end", g.Threshold))
+		sheet.Add("threshold", terminal.Count(g.Threshold, "admin agrees", "admins agree")+" to a change of the admins and to the end")
 	}
 	for _, r := range g.Join {
 		sheet.Add("join", fmt.Sprintf("%s/%s as %s", r.Issuer, r.Role, r.As))
@@ -58,7 +58,7 @@ func GroupSheet(s *terminal.Screen, g *api.Group, wide bool) {
 		sheet.Add("pending", fmt.Sprintf("%s %s %s: %d of %d admins", p.Kind, p.Member.Short(), p.Role, p.Approved, p.Needed))
 	}
 	for _, split := range g.Splits {
-		text := fmt.Sprintf("after %.12s…: %d entries", split.After, len(split.Entries))
+		text := fmt.Sprintf("after %.12s…: %s", split.After, terminal.Count(len(split.Entries), "entry", "entries"))
 		if split.Signer != "" {
 			text += ", all signed by " + split.Signer.Short()
 		}

@@ -52,7 +52,7 @@ func Log(s *terminal.Screen, r api.LogRecord) {
 
 // LogGap prints that records are missing.
 func LogGap(s *terminal.Screen, g *api.LogGap) {
-	s.Line(s.Paint(terminal.Yellow, fmt.Sprintf("%d records are missing: the node does not keep them any longer", g.To-g.From+1)))
+	s.Line(s.Paint(terminal.Yellow, terminal.Count(int(g.To-g.From+1), "record is missing", "records are missing")+": the node does not keep older ones"))
 }
 
 // logText returns the text of a record with its fields.

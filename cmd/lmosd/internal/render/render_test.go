@@ -51,22 +51,22 @@ func TestCoverageLine(t *testing.T) {
 		list api.AgentList
 		want string
 	}{
-		"nothing known": {api.AgentList{}, "0 agents from 0 peers · asked 0, answered 0 · 0.0 ms"},
+		"nothing known": {api.AgentList{}, "no agents · asked no other node · 0.0 ms"},
 		"complete": {api.AgentList{Items: []api.Agent{{Hosts: hosts, State: api.StateReachable}, {Hosts: hosts, Local: true, State: api.StateReachable}}, Took: 14,
 			Coverage: td.Coverage{Asked: 3, Answered: 3, Oldest: now.Add(-2 * time.Minute)}},
-			"2 agents from 1 peer · asked 3, answered 3, oldest 2m · 14 ms"},
+			"2 agents from 1 node · asked 3 nodes, 3 answered, oldest 2m · 14 ms"},
 		"one is away": {api.AgentList{Items: []api.Agent{{Hosts: hosts, State: api.StateUnreachable}}, Coverage: td.Coverage{Asked: 1, Answered: 1}},
-			"1 agent from 1 peer · asked 1, answered 1 · 1 agent is unreachable · 0.0 ms"},
+			"1 agent from 1 node · asked 1 node, 1 answered · 1 agent is unreachable · 0.0 ms"},
 		"one is refused": {api.AgentList{Items: []api.Agent{{Hosts: hosts, State: api.StateRefused}}, Coverage: td.Coverage{Asked: 1, Answered: 1, Refused: 1}},
-			"1 agent from 1 peer · asked 1, answered 1 · 1 agent is refused to this node (LMOS-1403) · 0.0 ms"},
+			"1 agent from 1 node · asked 1 node, 1 answered · 1 agent is refused to this node (LMOS-1403) · 0.0 ms"},
 		"nobody knows of one": {api.AgentList{Items: []api.Agent{{Hosts: hosts, State: api.StateUnknown}}, Coverage: td.Coverage{Asked: 1, Answered: 1}},
-			"1 agent from 1 peer · asked 1, answered 1 · 1 agent was not reached yet · 0.0 ms"},
+			"1 agent from 1 node · asked 1 node, 1 answered · 1 agent was not reached yet · 0.0 ms"},
 		"some did not answer": {api.AgentList{Coverage: td.Coverage{Asked: 3, Answered: 1, Unreachable: 2}},
-			"0 agents from 0 peers · asked 3, answered 1, unreachable 2 · incomplete · 0.0 ms"},
+			"no agents · asked 3 nodes, 1 answered, 2 unreachable · incomplete · 0.0 ms"},
 		"cut": {api.AgentList{Coverage: td.Coverage{Asked: 1, Answered: 1, Truncated: true}},
-			"0 agents from 0 peers · asked 1, answered 1 · incomplete: cut at the deadline or another bound · 0.0 ms"},
+			"no agents · asked 1 node, 1 answered · incomplete: cut at the deadline or another bound · 0.0 ms"},
 		"a page": {api.AgentList{Items: []api.Agent{{}}, Total: new(40), Next: "word", Coverage: td.Coverage{Asked: 1, Answered: 1, More: true}},
-			"1 of 40 agents from 0 peers · asked 1, answered 1 · 0.0 ms"},
+			"1 of 40 agents · asked 1 node, 1 answered · 0.0 ms"},
 	} {
 		if got := Coverage(&test.list, now); got != test.want {
 			t.Errorf("%s:\n got %s\nwant %s", name, got, test.want)

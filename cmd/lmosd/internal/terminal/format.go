@@ -7,6 +7,8 @@ import (
 	"unicode"
 
 	"github.com/mattn/go-runewidth"
+
+	"github.com/lmosd/lmosd/interact"
 )
 
 // Ago returns the time since t in the largest unit that is not zero: 3s, 2m, 5h, 9d.
@@ -56,13 +58,8 @@ func Size(n int) string {
 	return fmt.Sprintf("%.1f GB", float64(n)/1e9)
 }
 
-// Count returns n with the singular or plural.
-func Count(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}
+// Count is [interact.Count].
+func Count(n int, one, many string) string { return interact.Count(n, one, many) }
 
 // Shell returns word as one word of a shell. Names, ids and capabilities are untrusted and are copied into commands.
 func Shell(word string) string {
