@@ -124,7 +124,6 @@ var mistakes = map[string]mistake{
 	"kill":       {text: "a node ends with Ctrl-C in its terminal; see whether one runs", alone: "status", agent: "task cancel"},
 	"leave":      {text: "to leave an organization", alone: "org leave --help", agent: "group leave"},
 	"listen":     {alone: "events --help", agent: "watch", other: "watch"},
-	"new":        {alone: "expose --help"},
 	"agent":      {alone: "find", agent: "show"},
 	"node":       {alone: "status"},
 	"open":       {alone: "console", agent: "show"},

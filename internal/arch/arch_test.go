@@ -20,8 +20,7 @@ const module = "github.com/lmosd/lmosd"
 // other.
 var rows = [][]string{
 	// Helpers that know no type of lmosd.
-	{"interact/coap/coaptest", "internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/sdnotify", "internal/opaque", "internal/backoff", "internal/boundedmap", "internal/cbor", "internal/gcpace", "internal/heap", "internal/keylock", "internal/poll", "internal/netns", "internal/liveheap", "internal/testmain", "internal/tlstest", "internal/a2atest", "internal/netguard", "internal/pipenet", "internal/httpbody", "internal/sse", "internal/textmatch", "internal/yamltext", "internal/lazyregexp",
-		"cmd/lmosd/internal/terminal"},
+	{"interact/coap/coaptest", "internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/sdnotify", "internal/opaque", "internal/backoff", "internal/boundedmap", "internal/cbor", "internal/gcpace", "internal/heap", "internal/keylock", "internal/poll", "internal/netns", "internal/liveheap", "internal/testmain", "internal/tlstest", "internal/a2atest", "internal/netguard", "internal/pipenet", "internal/httpbody", "internal/sse", "internal/textmatch", "internal/yamltext", "internal/lazyregexp"},
 	{"telemetry/recentlog", "internal/buildinfo", "internal/confusable", "internal/storage", "internal/streamserver", "internal/openai", "internal/weblocation", "testnet/simnet"}, // use internal/lazyregexp, textmatch, atomicfile, ratelimit, backoff, httpbody
 	{"did"},
 	{"did/proof"},
@@ -32,7 +31,7 @@ var rows = [][]string{
 	{"td"},
 	// The interaction model. TDs made from other documents. The parts of the directory that need descriptions only.
 	{"interact", "td/openapi", "td/lmos", "td/querytext", "td/tdtest", "internal/testhost", "directory/index", "directory/embedding", "directory/fetch", "directory/lookalike", "directory/eviction", "directory/reachability", "directory/persist", "directory/directorytest", "policy/access", "p2p/relay", "p2p/noderecord", "p2p/oneport"},
-	{"interact/credentials", "interact/interacttest", "interact/problem", "interact/choice", "directory/paging", "gateway/tokens", "policy/rules"},
+	{"interact/credentials", "interact/interacttest", "interact/problem", "interact/choice", "directory/paging", "gateway/tokens", "policy/rules", "cmd/lmosd/internal/terminal"},
 	// Credentials of foreign issuers, the own organization, its partners, the strings that invite others, and the protocol between organizations.
 	{"trust/foreign", "trust/invitation", "trust/organization", "trust/partners", "trust/exchange", "gateway/oidc"},
 	{"trust/authority", "gateway/sessions"}, // what is known of any organization: the rules of the own one hold for others
