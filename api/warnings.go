@@ -16,6 +16,7 @@ func WarningKinds() []WarningKind {
 		{"LMOS-W044", "grant-waits", "medium"},
 		{"LMOS-W050", "directory-full", "medium"},
 		{"LMOS-W051", "directory-nearly-full", "low"},
+		{"LMOS-W060", "restart-needed", "low"},
 		{"LMOS-W061", "equivocation", "high"},
 		{"LMOS-W062", "audit-equivocation", "medium"},
 	}

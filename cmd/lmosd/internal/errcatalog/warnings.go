@@ -86,6 +86,8 @@ var warningExplanations = map[string]explanation{
 	"LMOS-W050": {"The directory is full. Descriptions of other nodes are requested from the mesh when they are needed.",
 		"raise directory.max_things, or deny owners with many descriptions: lmosd policy deny DID"},
 	"LMOS-W051": {"The directory is nearly full. What is trusted, used and connected stays.", "raise directory.max_things"},
+	"LMOS-W060": {"Keys of the configuration were changed and reloaded, but take effect only after a restart. The warning lists them.",
+		"restart the node when that suits"},
 	"LMOS-W061": {"An owner signed two records of one agent with one sequence number. For the key of this node (high), two processes use it.",
 		"stop the other process and publish again; for another owner, ask it, or deny it: lmosd policy deny DID"},
 	"LMOS-W062": {"The audit log of a member contradicts a checkpoint that the member signed before: it was changed, replaced or restored.",
