@@ -314,7 +314,7 @@ func (a *app) coverage(list *api.AgentList) {
 		}
 		return
 	}
-	a.Talk.Line(a.Talk.Paint(terminal.Dim, render.Coverage(list, time.Now())))
+	a.Talk.Item("", 0, render.Coverage(list, time.Now()))
 	a.doubts(list.Warnings)
 }
 

@@ -242,10 +242,15 @@ func (a *app) banner(s *api.Status, c *configs.Config, agents []string, took tim
 	doc := started{cli.NewHead("Node"), s.DID, s.PeerID, render.Addresses(s.Addrs), s.API, s.DataDir, s.Version, s.Network,
 		joining(c), s.Callers, s.Agents.Local, s.State == "starting", agents, cli.Milliseconds(took)}
 	err := a.Show(cli.View{Doc: doc, Names: []string{string(s.DID)}, People: func(to *terminal.Screen, _ bool) {
+		shown := doc
 		if to.TTY {
-			to.Line(to.Paint(terminal.Bold, "lmosd "+s.Version) + "  " + s.DID.Short() + "  " + string(s.DID))
+			program := "lmosd " + s.Version
+			to.Item(to.Paint(terminal.Bold, program)+"  ", terminal.Columns(program)+2, s.DID.Short()+" "+string(s.DID))
+			if !a.Flags.Verbose {
+				shown.P2P = render.Outside(doc.P2P)
+			}
 		}
-		doc.sheet(to.TTY).Write(to)
+		shown.sheet(to.TTY).Write(to)
 		if to.TTY {
 			to.Line(to.Paint(terminal.Green, "ready") + " in " + terminal.Millis(doc.Took))
 		}

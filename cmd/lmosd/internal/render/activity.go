@@ -34,8 +34,8 @@ func Event(s *terminal.Screen, e api.NodeEvent) {
 	if !e.At.IsZero() {
 		at = e.At.Local().Format("15:04:05")
 	}
-	s.Line(s.Paint(terminal.Dim, at) + "  " + s.Paint(terminal.Bold, terminal.OneLine(e.Kind)) + "  " +
-		terminal.OneLine(Join("  ", subject(e, true), detail(e))))
+	kind := terminal.OneLine(e.Kind)
+	s.Item(s.Paint(terminal.Dim, at)+"  "+s.Paint(terminal.Bold, kind)+"  ", len(at)+4+terminal.Columns(kind), Join("  ", subject(e, true), detail(e)))
 }
 
 // clock returns a time: of the day on a terminal.

@@ -23,8 +23,8 @@ func Agents(items []api.Agent, wide bool, now time.Time) *terminal.Table {
 		{Name: "AGENT", Keep: true, Cell: func(g api.Agent) terminal.Cell { return terminal.Short(name(g)) }},
 		{Name: "CAPABILITIES", Cell: terminal.TextOf(func(g api.Agent) string { return strings.Join(g.Capabilities, ",") })},
 		{Name: "ACTIONS", Cell: terminal.TextOf(func(g api.Agent) string { return strings.Join(g.Actions, ",") })},
-		{Name: "ORGANIZATION", Keep: true, Wide: !others, Cell: terminal.TextOf(func(g api.Agent) string { return AffiliationText(g.Organization) })},
-		{Name: "STATE", Keep: true, Cell: terminal.TextOf(stateText)},
+		{Name: "ORGANIZATION", Wide: !others, Cell: terminal.TextOf(func(g api.Agent) string { return AffiliationText(g.Organization) })},
+		{Name: "STATE", Keep: true, Cell: func(g api.Agent) terminal.Cell { return terminal.Text(stateText(g)).In(stateColor(g)) }},
 		{Name: "SEEN", Keep: true, Cell: func(g api.Agent) terminal.Cell {
 			return terminal.Short(terminal.Ago(g.LastSeen, now), g.LastSeen.Format(time.RFC3339))
 		}},

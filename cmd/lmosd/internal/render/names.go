@@ -94,6 +94,19 @@ func stateText(g api.Agent) string {
 	return s
 }
 
+// stateColor returns the color of the state of g.
+func stateColor(g api.Agent) string {
+	switch {
+	case g.State == api.StateUnreachable || g.State == api.StateRefused:
+		return terminal.Red
+	case g.Equivocation != nil || g.Resembles != "":
+		return terminal.Yellow
+	case g.State == api.StateReachable || g.Local:
+		return terminal.Green
+	}
+	return ""
+}
+
 // AffiliationText returns an organization as it is shown: its state, its name, and of a claim the beginning of the SCID. The state comes first, so that
 // a name cannot state another one.
 func AffiliationText(o *api.OrganizationClaim) string {

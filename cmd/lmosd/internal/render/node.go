@@ -24,8 +24,9 @@ func Status(s *terminal.Screen, st *api.Status, org *api.Organization, partners 
 	if !ok {
 		color = terminal.Red
 	}
-	s.Line(s.Paint(color, "● "+terminal.OneLine(st.State)) + "  " + terminal.OneLine(Join(" · ", st.DID.Short(), st.Name,
-		"up "+uptime(st), "lmosd "+st.Version, "profile "+st.Profile, "network "+st.Network)))
+	state := "● " + terminal.OneLine(st.State)
+	s.Item(s.Paint(color, state)+"  ", terminal.Columns(state)+2, Join(" · ", st.DID.Short(), st.Name,
+		"up "+uptime(st), "lmosd "+st.Version, "profile "+st.Profile, mark(st.Network != "lmos", "network "+st.Network)))
 	rows := &terminal.Sheet{}
 	rows.Add("peers", fmt.Sprintf("%d: %d direct, %d relayed · dht %s, table %d · gossip with %s on %s", st.Peers.Total, st.Peers.Direct,
 		st.Peers.Relayed, st.DHT.Mode, st.DHT.Table, terminal.Count(st.Gossip.Peers, "peer", "peers"),
@@ -42,13 +43,19 @@ func Status(s *terminal.Screen, st *api.Status, org *api.Organization, partners 
 	rows.Add("api", st.API)
 	rows.Add("data", st.DataDir)
 	rows.Write(s)
+	if len(st.Warnings) > 0 {
+		s.Line("  " + s.Paint(terminal.Dim, terminal.Count(len(st.Warnings), "warning", "warnings")))
+	}
 	for _, w := range st.Warnings {
-		s.Line("  " + Warning(s, w))
+		s.Item("  "+s.Paint(terminal.Yellow, "!")+" ", 2*gap, Join(" · ", w.Code+" "+w.Title, w.Text))
 		if remedy := hint(w.Hint, w.Next); remedy != "" {
-			s.Line("    remedy: " + remedy)
+			s.Item("    remedy: ", 6*gap, remedy)
 		}
 	}
 }
+
+// gap is the indentation of a row.
+const gap = 2
 
 func uptime(st *api.Status) string {
 	return terminal.Span(time.Duration(st.Uptime * float64(time.Second)))
@@ -127,6 +134,16 @@ func Addresses(addrs []string) []string {
 	return list
 }
 
+// Outside returns the addresses that another host can use, or all if there are none.
+func Outside(addrs []string) []string {
+	if outside := slices.DeleteFunc(slices.Clone(addrs), func(addr string) bool { return scope(addr) >= loopback }); len(outside) > 0 {
+		return outside
+	}
+	return addrs
+}
+
+const loopback = 4 // the scope of addresses of this machine
+
 func scope(addr string) int {
 	part := strings.Split(addr, "/") // "", "ip4", "192.0.2.7", "udp", …
 	n := 0
@@ -134,7 +151,7 @@ func scope(addr string) int {
 		switch ip, err := netip.ParseAddr(part[2]); {
 		case err != nil: // a name
 		case ip.IsLoopback():
-			n = 4
+			n = loopback
 		case ip.IsPrivate() || ip.IsLinkLocalUnicast():
 			n = 2
 		}

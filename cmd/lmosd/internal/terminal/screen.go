@@ -1,6 +1,7 @@
 package terminal
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/mattn/go-isatty"
+	"github.com/mattn/go-runewidth"
 )
 
 // A Screen is an output stream with its features and its width.
@@ -17,6 +19,7 @@ type Screen struct {
 	TTY   bool // it is a terminal
 	Width int  // of a terminal, in columns
 	color bool
+	ascii bool // a terminal whose locale has other characters than UTF-8
 }
 
 // Colors of a terminal (ECMA-48 §8.3.117), for [Screen.Paint].
@@ -29,7 +32,7 @@ const (
 )
 
 // NewScreen returns the screen of w in the environment of getenv: LMOSD_FORCE_TTY=WIDTH makes any stream a terminal; NO_COLOR, CLICOLOR=0
-// and TERM=dumb disable colors, CLICOLOR_FORCE enables them for other streams.
+// and TERM=dumb disable colors, CLICOLOR_FORCE enables them for other streams. In a locale without UTF-8, the marks of this program are ASCII.
 func NewScreen(w io.Writer, getenv func(string) string) *Screen {
 	s := &Screen{Writer: w, Width: defaultWidth}
 	if f, ok := w.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
@@ -46,7 +49,39 @@ func NewScreen(w io.Writer, getenv func(string) string) *Screen {
 	if getenv("NO_COLOR") != "" {
 		s.color = false
 	}
+	if s.TTY && !unicodeLocale(getenv) {
+		s.ascii, s.Writer = true, asciiWriter{w}
+	}
 	return s
+}
+
+// unicodeLocale reports whether the locale of the environment has UTF-8 (POSIX.1-2024 §8.2); without a locale it is assumed.
+func unicodeLocale(getenv func(string) string) bool {
+	locale := strings.ToLower(cmp.Or(getenv("LC_ALL"), getenv("LC_CTYPE"), getenv("LANG"), "utf-8"))
+	return strings.Contains(locale, "utf-8") || strings.Contains(locale, "utf8")
+}
+
+// marks are the characters that this program uses beside ASCII, with their replacements in a locale without UTF-8.
+var marks = strings.NewReplacer("✓", "+", "✗", "x", "●", "*", "…", "...", "·", "-", "—", "-", "–", "-", "→", "->", "≈", "~", "µ", "u",
+	"▁", "_", "▂", "_", "▃", ".", "▄", ".", "▅", "-", "▆", "=", "▇", "+", "█", "#")
+
+// Plain returns text with the marks that s can show.
+func (s *Screen) Plain(text string) string {
+	if !s.ascii {
+		return text
+	}
+	return marks.Replace(text)
+}
+
+// An asciiWriter replaces marks. A mark is in one write.
+type asciiWriter struct{ to io.Writer }
+
+// Write implements [io.Writer].
+func (w asciiWriter) Write(p []byte) (int, error) {
+	if _, err := marks.WriteString(w.to, string(p)); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }
 
 const defaultWidth = 80
@@ -70,9 +105,16 @@ func (s *Screen) Line(text string) { _, _ = fmt.Fprintln(s, text) }
 
 // Item writes text after its mark, which has a width in columns; on a terminal, long text is wrapped below itself.
 func (s *Screen) Item(mark string, width int, text string) {
-	lines := []string{OneLine(text)}
+	lines := []string{s.Plain(OneLine(text))}
 	if s.TTY {
-		lines = wrap(lines[0], max(s.Width-width, minValue))
+		if s.Width-width < minValue { // the value is below its mark
+			if strings.TrimSpace(mark) != "" {
+				s.Line(mark)
+			}
+			width = 2 * gap
+			mark = strings.Repeat(" ", width)
+		}
+		lines = wrap(lines[0], max(s.Width-width, minValue/2))
 	}
 	for _, line := range lines {
 		s.Line(mark + line)
@@ -80,12 +122,20 @@ func (s *Screen) Item(mark string, width int, text string) {
 	}
 }
 
+// Fit returns a line that a terminal does not wrap: it is cut to the width.
+func (s *Screen) Fit(text string) string {
+	if !s.TTY {
+		return text
+	}
+	return runewidth.Truncate(s.Plain(text), s.Width, s.Plain("…"))
+}
+
 // Print writes lines unchanged.
 func (s *Screen) Print(lines string) { _, _ = io.WriteString(s, lines) }
 
 // Paint returns text in a color, if s has colors.
 func (s *Screen) Paint(color, text string) string {
-	if !s.color || text == "" {
+	if !s.color || text == "" || color == "" {
 		return text
 	}
 	return "\x1b[" + color + "m" + text + "\x1b[0m"
