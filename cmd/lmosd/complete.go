@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -100,9 +101,32 @@ func (a *app) completeSecond(cmd *cobra.Command, args []string, word string, cho
 	})
 }
 
+// bashWords replaces a function of the script for bash, which calls one of the package bash-completion that may not be installed.
+const bashWords = `
+# Sets cur, prev, words and cword. bash splits words at "=" and ":", which are joined here.
+__lmosd_init_completion()
+{
+    local i word line=${COMP_LINE}
+    COMPREPLY=() words=() cword=0
+    for ((i = 0; i < ${#COMP_WORDS[@]}; i++)); do
+        word=${COMP_WORDS[i]}
+        if ((i > 0)) && [[ ${line} != [[:space:]]* && ( -n ${line} || ${COMP_LINE} != *[[:space:]] ) ]]; then
+            words[${#words[@]}-1]+=${word}
+        else
+            words+=("${word}")
+        fi
+        ((i == COMP_CWORD)) && cword=$((${#words[@]} - 1))
+        line=${line#*"${word}"}
+    done
+    cur=${words[cword]} prev=
+    ((cword > 0)) && prev=${words[cword-1]}
+    return 0
+}
+`
+
 func newCompletionCommand(a *app) *cobra.Command {
 	shells := map[string]func(*cobra.Command) error{
-		"bash":       func(root *cobra.Command) error { return root.GenBashCompletionV2(a.Out, true) },
+		"bash":       func(root *cobra.Command) error { return errors.Join(root.GenBashCompletionV2(a.Out, true), a.Print([]byte(bashWords))) },
 		"zsh":        func(root *cobra.Command) error { return root.GenZshCompletion(a.Out) },
 		"fish":       func(root *cobra.Command) error { return root.GenFishCompletion(a.Out, true) },
 		"powershell": func(root *cobra.Command) error { return root.GenPowerShellCompletionWithDesc(a.Out) },

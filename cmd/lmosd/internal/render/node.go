@@ -26,7 +26,7 @@ func Status(s *terminal.Screen, st *api.Status, org *api.Organization, partners 
 	}
 	state := "● " + terminal.OneLine(st.State)
 	s.Item(s.Paint(color, state)+"  ", terminal.Columns(state)+2, Join(" · ", st.DID.Short(), st.Name,
-		"up "+uptime(st), "lmosd "+st.Version, "profile "+st.Profile, mark(st.Network != "lmos", "network "+st.Network)))
+		"up "+uptime(st), "lmosd "+st.Version, "profile "+st.Profile, "network "+st.Network))
 	rows := &terminal.Sheet{}
 	rows.Add("peers", fmt.Sprintf("%d: %d direct, %d relayed · dht %s, table %d · gossip with %s on %s", st.Peers.Total, st.Peers.Direct,
 		st.Peers.Relayed, st.DHT.Mode, st.DHT.Table, terminal.Count(st.Gossip.Peers, "peer", "peers"),
