@@ -75,6 +75,7 @@ const (
 	KeystoreLocked Code = 3013 // the key file is encrypted, and there is no passphrase, or a wrong one
 	StoreCorrupt   Code = 3020
 	DiskFull       Code = 3021
+	StoreTooNew    Code = 3022 // a newer version of lmosd wrote the store
 	AuditBroken    Code = 3023 // a file of the audit log is missing, cut or changed
 	ShuttingDown   Code = 3030
 	NotReady       Code = 3031
@@ -135,6 +136,7 @@ var catalog = map[Code]struct{ slug, title string }{
 	KeyPermissions:    {"key-permissions", "Key file permissions"},
 	StoreCorrupt:      {"store-corrupt", "Store corrupt"},
 	DiskFull:          {"disk-full", "Disk full"},
+	StoreTooNew:       {"store-too-new", "Store of a newer version"},
 	ShuttingDown:      {"shutting-down", "Shutting down"},
 	NotReady:          {"not-ready", "Not ready"},
 	InvalidInvite:     {"invitation-invalid", "Invalid invitation"},

@@ -79,7 +79,7 @@ func TestCodesAreStable(t *testing.T) {
 		"config-invalid-value": 2002, "config-unreadable": 2003, "config-inline-secret": 2005,
 		"wildcard-bind-without-auth": 2006, "invitation-invalid": 2008, "td-not-json": 2010, "td-schema": 2011, "node-not-running": 3001,
 		"node-unreachable": 3002, "token-rejected": 3003, "port-busy": 3010, "data-dir-locked": 3011, "key-permissions": 3012,
-		"store-corrupt": 3020, "disk-full": 3021, "shutting-down": 3030, "not-ready": 3031,
+		"store-corrupt": 3020, "disk-full": 3021, "store-too-new": 3022, "shutting-down": 3030, "not-ready": 3031,
 	} {
 		if c.Slug() != slug || !slices.Contains(Codes(), c) {
 			t.Errorf("%d is %q, want %q", c, c.Slug(), slug)

@@ -115,6 +115,7 @@ func allCommands() []command {
 		{"operate", "bridges", newBridgesCommand},
 		{"operate", "config", newConfigCommand},
 		{"operate", "service", console(service.NewCommand)},
+		{"operate", "upgrade", console(service.NewUpgradeCommand)},
 		{"node", "logs", newLogsCommand},
 		{"trust", "group", newGroupCommand},
 		{"trust", "org", newOrgCommand},

@@ -114,6 +114,7 @@ var statuses = map[interact.Code]int{
 	interact.KeyPermissions:    500,
 	interact.StoreCorrupt:      500,
 	interact.DiskFull:          507,
+	interact.StoreTooNew:       500,
 	interact.ShuttingDown:      503,
 	interact.NotReady:          503,
 	interact.KeystoreLocked:    500,

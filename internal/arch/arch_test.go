@@ -55,8 +55,8 @@ var rows = [][]string{
 	{"cmd/lmosd/internal/cli", "cmd/lmosd/internal/printer", "testnet/nat"}, // the last one starts processes as testnet does
 	{"cmd/lmosd/internal/configcmd", "cmd/lmosd/internal/input", "cmd/lmosd/internal/help", "cmd/lmosd/internal/localnet",
 		"cmd/lmosd/internal/mcpclients", "cmd/lmosd/internal/stdio", "cmd/lmosd/internal/errcatalog", "cmd/lmosd/internal/exposition"},
-	{"cmd/lmosd/internal/prompt", "cmd/lmosd/internal/validate", "cmd/lmosd/internal/install", "cmd/lmosd/internal/keys", "cmd/lmosd/internal/login", "cmd/lmosd/internal/nodeaddr", "cmd/lmosd/internal/render", "cmd/lmosd/internal/scaffold", "cmd/lmosd/internal/service", "cmd/lmosd/internal/verify"},
-	{"cmd/lmosd/internal/auditcmd", "cmd/lmosd/internal/runlog"}, // opens the key of the node
+	{"cmd/lmosd/internal/prompt", "cmd/lmosd/internal/validate", "cmd/lmosd/internal/install", "cmd/lmosd/internal/keys", "cmd/lmosd/internal/login", "cmd/lmosd/internal/nodeaddr", "cmd/lmosd/internal/render", "cmd/lmosd/internal/scaffold", "cmd/lmosd/internal/verify"},
+	{"cmd/lmosd/internal/auditcmd", "cmd/lmosd/internal/runlog", "cmd/lmosd/internal/service"}, // open the key of the node; print what nodes report
 	{"cmd/lmosd", "examples/agents/go"},
 }
 

@@ -24,6 +24,11 @@ func Damaged(err error) bool {
 	return errors.Is(err, errUnreadable) || pebble.IsCorruptionError(err)
 }
 
+// TooNew reports whether err means that a newer version wrote the database in a format that this one cannot read.
+func TooNew(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "unknown format major version")
+}
+
 // hurtName is the file in a database that marks damage found while it was in use.
 const hurtName = "DAMAGED"
 

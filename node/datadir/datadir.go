@@ -150,6 +150,9 @@ func storeError(path string, err error) error {
 	switch {
 	case storage.Full(err):
 		return diskFull(path, err)
+	case storage.TooNew(err):
+		return &interact.Error{Code: interact.StoreTooNew, Title: "a newer version of lmosd wrote the store " + path, Err: err,
+			Hint: "start that version, or a later one; nothing was changed"}
 	case unwritable(err):
 		return &interact.Error{Code: interact.StoreCorrupt, Title: "the store " + path + " cannot be written", Err: err,
 			Hint: "make " + filepath.Dir(path) + " writable, or choose another", Next: interact.Next(interact.StepRun, "data-dir", "DIR")}

@@ -80,6 +80,31 @@ func TestDamagedStoreIsReported(t *testing.T) {
 	wantCode(t, err, interact.StoreCorrupt)
 }
 
+// A store of a newer version is reported as such, stays where it is, and opens again with its format.
+func TestAStoreOfANewerVersion(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := openAt(t, storage.Pebble, dir)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// The engine has the version of the format in the name of a file.
+	newer := filepath.Join(dir, "store", "marker.format-version.999999.999")
+	if err := os.WriteFile(newer, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(storage.Pebble, dir, storage.Options{Log: slog.New(slog.DiscardHandler)})
+	if wantCode(t, err, interact.StoreTooNew); storage.Damaged(err) {
+		t.Error("it would be moved aside")
+	}
+	if err := os.Remove(newer); err != nil {
+		t.Fatal(err)
+	}
+	if err := openAt(t, storage.Pebble, dir).Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // damage overwrites files of a database.
 func damage(t testing.TB, dir, pattern string) {
 	t.Helper()

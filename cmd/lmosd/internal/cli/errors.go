@@ -87,6 +87,7 @@ var exits = map[interact.Code]int{
 	interact.KeyPermissions:    ExitRefused,
 	interact.StoreCorrupt:      ExitInternal,
 	interact.DiskFull:          ExitUnavailable,
+	interact.StoreTooNew:       ExitInternal,
 	interact.ShuttingDown:      ExitUnavailable,
 	interact.NotReady:          ExitUnavailable,
 	interact.KeystoreLocked:    ExitRefused,

@@ -235,6 +235,8 @@ var explanations = map[interact.Code]explanation{
 	interact.KeystoreLocked: {"The key of the node is encrypted, and there is no passphrase, or a wrong one.", "run the command on a terminal, or set node.passphrase to fd:N or credential:NAME"},
 	interact.StoreCorrupt:   {"The store of the node cannot be read.", "restore a backup, or move the folder store away, and publish again"},
 	interact.DiskFull:       {"There is no space, or no permission, to write.", "make space in the data folder"},
+	interact.StoreTooNew: {"A newer version of lmosd wrote the data folder, in a format that this version cannot read.",
+		"start the newer version again, or a later one; lmosd upgrade check tries a version on a copy of the data folder"},
 	interact.AuditBroken: {"A file of the audit log is missing, cut or changed, or a checkpoint in it is not signed by the node.",
 		"keep a copy of the folder audit as evidence; the log of another member has the last good head"},
 	interact.ShuttingDown: {"The node is shutting down and accepts no new requests.", "try again when it is back"},
