@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -211,8 +212,15 @@ func TestVersionsAreEqual(t *testing.T) {
 // TestNoNode: without a node a program prints one line, and exits with 3; a program that catches the error goes on.
 func TestNoNode(t *testing.T) {
 	t.Parallel()
-	const want = "lmosd: no node answers at http://127.0.0.1:9: connection refused (LMOS-3001); start one: lmosd run\n"
-	env := []string{"LMOSD_NODE=http://127.0.0.1:9", "PYTHONPATH=python", "PYTHONDONTWRITEBYTECODE=1"}
+	socket := filepath.Join(t.TempDir(), "lmosd.sock") // of a node that was killed
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	want := "lmosd: no node answers at " + socket + ": connection refused (LMOS-3001); start one: lmosd run\n"
+	env := []string{"LMOSD_NODE=" + socket, "PYTHONPATH=python", "PYTHONDONTWRITEBYTECODE=1"}
 	const imports = "import { agent, call, NotRunning } from './js/lmosd.mjs'\n"
 	for name, args := range map[string][]string{
 		"python agent":  {"python3", "-c", "import lmosd; lmosd.Agent('a').run()"},

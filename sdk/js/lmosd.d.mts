@@ -204,7 +204,7 @@ export interface ActionOptions<O> {
 export class Agent {
   constructor (name: string, about?: AgentOptions)
   /** The id from the node, once the agent is registered. */
-  id: string | undefined
+  id: string
   action<const I extends Type | 'chunks' | undefined, const O extends Type | undefined = undefined> (name: string, input: I,
     f: (input: Input<I>, signal: AbortSignal, ask: Ask, call: Request) => Output<O>, about?: ActionOptions<O>): this
   property<const T extends Type> (name: string, type: T, read: (call: Request) => Awaitable<Value<T>>,
@@ -215,7 +215,7 @@ export class Agent {
   event (name: string, type?: Type, about?: Record<string, unknown>): this
   emit (name: string, value?: unknown): void
   run (): Promise<void>
-  start (): Promise<string | undefined>
+  start (): Promise<string>
   /** Wait is in milliseconds, 8000 by default. */
   stop (options?: { wait?: number }): Promise<void>
 }

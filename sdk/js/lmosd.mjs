@@ -106,7 +106,7 @@ function request(at, options) {
   return module.request({ ...options, host: url.hostname.replace(/^\[|\]$/g, ''), port: url.port || undefined })
 }
 
-const REASONS = { ECONNREFUSED: 'connection refused', ENOENT: 'no such file', ECONNRESET: 'the connection was reset' }
+const REASONS = { ECONNREFUSED: 'connection refused', ENOENT: 'no such file or directory', ECONNRESET: 'the connection was reset' }
 
 function unreachable(at, cause) {
   return new NotRunning(`no node answers at ${at.node}: ${REASONS[cause.code] ?? (cause.message || cause.code)}`, cause)
@@ -471,7 +471,7 @@ export class Agent {
       ...(id && { id }), ...(description && { description }), ...(version && { version: { instance: version } }),
       ...(capabilities.length && { 'lmos:capabilities': capabilities.map((c) => typeof c === 'string' ? { id: c, name: c } : c) })
     }
-    this.id = undefined // from the node, once the agent is registered
+    this.id = '' // from the node, once the agent is registered
     Object.assign(this, { limit, ping, node, token, ready })
     if (signal?.aborted) this.#stopping.abort()
     signal?.addEventListener('abort', () => this.stop(), { once: true })
@@ -556,7 +556,7 @@ export class Agent {
     return new Promise((resolve, reject) => {
       const ready = this.ready
       this.ready = (id) => { resolve(id); ready?.(id) }
-      this.run().then(resolve, (e) => { reject(e); if (this.id) console.error('agent stopped:', e) })
+      this.run().then(() => resolve(this.id), (e) => { reject(e); if (this.id) console.error('agent stopped:', e) })
     })
   }
 
