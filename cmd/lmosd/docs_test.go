@@ -78,12 +78,15 @@ func steps(console string) (list []step) {
 // anything, on a line of its own for any lines, and "0s" for any number of seconds. A piece of code whose info names a file is that file.
 func TestDocumentation(t *testing.T) {
 	t.Parallel()
-	for _, page := range []string{"docs/agents.md", "docs/api.md", "docs/operations.md", "docs/observability.md", "examples/README.md"} {
+	for _, page := range append(examplePages(t), "docs/agents.md", "docs/api.md", "docs/operations.md", "docs/observability.md",
+		"docs/from/mcp.md", "docs/from/a2a.md", "docs/from/nats.md", "docs/from/consul.md", "docs/from/agntcy.md") {
 		t.Run(page, func(t *testing.T) {
 			t.Parallel()
 			x := newUser(t, "LMOSD_FORCE_TTY=100", "NO_COLOR=1")
 			x.weather()
-			real := strings.NewReplacer("127.0.0.1:4668", defaultNode(x), "127.0.0.1:9000", echoServer(t), "127.0.0.1:8765", x.addr)
+			replace := append(freePorts(t, readFile(t, page)), "127.0.0.1:4668", defaultNode(x), "127.0.0.1:9000", echoServer(t), "127.0.0.1:8765", x.addr)
+			real := strings.NewReplacer(replace...)
+			x.copyExample(page, real)
 			var all []step
 			for _, b := range blocks(t, page) {
 				if words := strings.Fields(b.info); len(words) == 2 {
@@ -97,6 +100,60 @@ func TestDocumentation(t *testing.T) {
 			}
 			x.shell(all)
 		})
+	}
+}
+
+// examplePages returns the page of each example, of which there are twelve.
+func examplePages(t *testing.T) []string {
+	t.Helper()
+	pages, err := filepath.Glob("../../examples/*/README.md")
+	if err != nil || len(pages) < 12 {
+		t.Fatalf("%d examples, %v", len(pages), err)
+	}
+	for i, p := range pages {
+		pages[i] = strings.TrimPrefix(filepath.ToSlash(p), "../../")
+	}
+	return pages
+}
+
+// freePorts returns pairs for a replacer: the ports from 15000 to 19999 that a page names, and free ones.
+func freePorts(t *testing.T, page string) (pairs []string) {
+	t.Helper()
+	for _, m := range regexp.MustCompile(`\b1[5-9]\d{3}\b`).FindAllString(page, -1) {
+		if slices.Contains(pairs, m) {
+			continue
+		}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		l.Close()
+		pairs = append(pairs, m, port)
+	}
+	return pairs
+}
+
+// copyExample copies the files beside the page of an example to the folder of the user.
+func (x *user) copyExample(page string, real *strings.Replacer) {
+	x.t.Helper()
+	if !strings.HasPrefix(page, "examples/") || page == "examples/weather/README.md" {
+		return // the agent of examples/weather runs in the test
+	}
+	dir := filepath.Join("..", "..", filepath.Dir(page))
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		b, err := os.ReadFile(path)
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		if err := os.Chmod(x.file(e.Name(), real.Replace(string(b))), 0o700); err != nil {
+			x.t.Fatal(err)
+		}
 	}
 }
 

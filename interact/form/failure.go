@@ -35,10 +35,11 @@ func Broken(what, why string) error {
 		"unusable response of %s: %s", what, why)
 }
 
-// Plain returns an address for display: without user, query and fragment, on one line, at most 200 bytes.
+// Plain returns an address for display: without user, query and fragment, also those of a template (RFC 6570), on one line, at most 200 bytes.
 func Plain(href string) string {
-	href, _, _ = strings.Cut(href, "#")
-	href, _, _ = strings.Cut(href, "?")
+	for _, end := range []string{"{#", "#", "{?", "{&", "?"} {
+		href, _, _ = strings.Cut(href, end)
+	}
 	if scheme, rest, ok := strings.Cut(href, "://"); ok {
 		authority, path, _ := strings.Cut(rest, "/")
 		href = scheme + "://" + authority[strings.LastIndexByte(authority, '@')+1:] + "/" + path

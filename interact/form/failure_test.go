@@ -37,9 +37,11 @@ func TestReasonsOfRefusalsAreShown(t *testing.T) {
 func TestPlain(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
+		"http://a/goods{?max_price}":       "http://a/goods",
+		"http://a/goods{#part}":            "http://a/goods",
 		"http://h/a?key=x#y":               "http://h/a",
 		"http://me:pw@h:1/a{b}":            "http://h:1/a{b}",
-		"http://h{?key}":                   "http://h{/",
+		"http://h{?key}":                   "http://h/",
 		"http://h":                         "http://h/",
 		"no address":                       "no address",
 		"mqtt://user:secret@h:1/a/b?x=1#y": "mqtt://h:1/a/b", "mqtt://h": "mqtt://h/", "odd": "odd", "mqtt://a@b@c/x": "mqtt://c/x",
