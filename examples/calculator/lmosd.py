@@ -1,1 +1,1 @@
-../../sdk/python/lmosd.py
+../../sdk/python/lmosd/__init__.py
