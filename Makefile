@@ -7,6 +7,9 @@ help: ## print this
 build: ## build a static bin/lmosd
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o bin/lmosd ./cmd/lmosd
 
+dist: ## make packages, archives, sums and bills of materials in dist/out (VERSION=1.2.3)
+	cd dist && go run .
+
 demo: ## run a scripted demo on this machine
 	go run ./cmd/lmosd demo
 
@@ -25,4 +28,4 @@ bench: ## measure lmosd beside other systems (docs/benchmarks.md)
 check: ## what CI runs
 	bash .ci/run
 
-.PHONY: help build demo test race fuzz bench check
+.PHONY: help build dist demo test race fuzz bench check

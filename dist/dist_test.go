@@ -167,8 +167,12 @@ func TestInstalledPackage(t *testing.T) {
 			output(t, "cp", "-L", "--parents", name, root)
 		}
 	}
-	dpkg := func(args ...string) string { return output(t, "dpkg", append([]string{"--root=" + root, "--log=/dev/null"}, args...)...) }
-	in := func(args ...string) string { return output(t, "chroot", append([]string{root, "/usr/bin/lmosd", "--data-dir", "/tmp/lmosd"}, args...)...) }
+	dpkg := func(args ...string) string {
+		return output(t, "dpkg", append([]string{"--root=" + root, "--log=/dev/null"}, args...)...)
+	}
+	in := func(args ...string) string {
+		return output(t, "chroot", append([]string{root, "/usr/bin/lmosd", "--data-dir", "/tmp/lmosd"}, args...)...)
+	}
 	dpkg("-i", path)
 	if got := dpkg("--status", "lmosd"); !strings.Contains(got, "\nStatus: install ok installed\n") {
 		t.Errorf("got %s", got)

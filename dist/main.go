@@ -262,7 +262,9 @@ func (r *release) contents(p platform, here string) ([]file, error) {
 			files = append(files, file{archived: "systemd/" + name, packaged: packaged, data: data, mode: 0o644})
 		}
 	}
-	slices.SortFunc(files, func(x, y file) int { return cmp.Or(strings.Compare(x.archived, y.archived), strings.Compare(x.packaged, y.packaged)) })
+	slices.SortFunc(files, func(x, y file) int {
+		return cmp.Or(strings.Compare(x.archived, y.archived), strings.Compare(x.packaged, y.packaged))
+	})
 	return files, nil
 }
 
