@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -92,7 +93,7 @@ func (c *Config) endpoint(key string, e Endpoint) (route.Endpoint, error) {
 	info, err := os.Stat(e.KeyFile)
 	switch {
 	case err != nil:
-	case info.Mode().Perm()&0o077 != 0:
+	case info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows": // which makes up the mode
 		return out, interact.Errorf(interact.KeyPermissions, "chmod 600 "+e.KeyFile, "other users can read %s.key_file", key)
 	case info.Size() > maxKey:
 		err = fmt.Errorf("the file has %d bytes", info.Size())

@@ -280,7 +280,7 @@ func checkMode(path string, info fs.FileInfo, forbidden fs.FileMode) error {
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a regular file", path)
 	}
-	if mode := info.Mode().Perm(); mode&forbidden != 0 {
+	if mode := info.Mode().Perm(); hasModes && mode&forbidden != 0 {
 		return &PermissionError{path, fmt.Sprintf("mode %04o lets other users read the key", mode), "chmod 600 " + quote(path)}
 	}
 	return checkOwner(path, info)
@@ -293,7 +293,7 @@ func checkDir(dir string) error {
 	if err != nil {
 		return fmt.Errorf("directory of the key file: %w", err)
 	}
-	if mode := info.Mode().Perm(); mode&0o022 != 0 {
+	if mode := info.Mode().Perm(); hasModes && mode&0o022 != 0 {
 		hint := "chmod 700 " + quote(dir)
 		if info.Mode()&fs.ModeSticky != 0 { // a shared directory, such as /tmp
 			hint = "mkdir -m 700 " + quote(filepath.Join(dir, "lmosd"))

@@ -9,6 +9,9 @@ import (
 	"syscall"
 )
 
+// hasModes is set where the mode of a file says who can read it.
+const hasModes = true
+
 // checkOwner rejects files of other users, because a file's owner can make it readable for others. It accepts files of root.
 func checkOwner(path string, info fs.FileInfo) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
