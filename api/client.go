@@ -35,8 +35,9 @@ type Client struct {
 	target string // as given to Dial
 	base   string // without a trailing slash
 	token  string
-	agent  did.DID // see As
-	with   string  // see With
+	agent  did.DID                                // see As
+	with   string                                 // see With
+	begin  func(method, path string) (end func()) // see Observe
 	http   *http.Client
 
 	retries *backoff.Budget // of InvokeFirst
@@ -74,6 +75,9 @@ const capabilityHeader = "Lmos-Capability"
 // As makes the requests of c those of an agent with a key of its own, which is attached to the node: other nodes then know the caller by the DID of the
 // agent. It is called before the first request.
 func (c *Client) As(agent did.DID) { c.agent = agent }
+
+// Observe calls begin before each request, and end when its response begins or it has failed. It is called before the first request.
+func (c *Client) Observe(begin func(method, path string) (end func())) { c.begin = begin }
 
 // With returns a client that shares the connections of c. By a delegation ([Delegation.Token]) its calls, reads, writes and watches use the right of
 // another caller at its host. [CallOptions.With] replaces it.
@@ -386,8 +390,12 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 	if c.with != "" && header.Get(capabilityHeader) == "" {
 		req.Header.Set(capabilityHeader, c.with)
 	}
+	end := func() {}
+	if c.begin != nil {
+		end = c.begin(method, path)
+	}
 	resp, err := c.http.Do(req)
-	if err != nil {
+	if end(); err != nil {
 		cancel()
 		return nil, c.lost(ctx, err)
 	}

@@ -121,6 +121,7 @@ type LogLevelRequest struct {
 // The states of a [DoctorCheck].
 const (
 	CheckPass = "pass"
+	CheckSkip = "skip" // another check failed on which it depends
 	CheckWarn = "warn"
 	CheckFail = "fail"
 )

@@ -35,7 +35,7 @@ func (g *Gateway) doctor(w http.ResponseWriter, r *http.Request) error {
 	start := time.Now()
 	d := &diagnosis{g: g, ctx: ctx, now: start, status: g.o.Status.Status(ctx), net: g.o.Peers.Net()}
 	for _, check := range []func(*diagnosis){(*diagnosis).node, (*diagnosis).clock, (*diagnosis).disk, (*diagnosis).listeners, (*diagnosis).certificate,
-		(*diagnosis).peers, (*diagnosis).reachability, (*diagnosis).relays, (*diagnosis).dht, (*diagnosis).directory, (*diagnosis).organization,
+		(*diagnosis).peers, (*diagnosis).bootstrap, (*diagnosis).reachability, (*diagnosis).relays, (*diagnosis).dht, (*diagnosis).directory, (*diagnosis).organization,
 		(*diagnosis).audit, (*diagnosis).bridges, (*diagnosis).warnings} {
 		check(d)
 	}
@@ -107,12 +107,38 @@ func (g *Gateway) gateError() error {
 	return nil
 }
 
+// skipped adds a check that needs a peer as skipped if there is none.
+func (d *diagnosis) skipped(name string) bool {
+	if d.status.Peers.Total > 0 {
+		return false
+	}
+	d.add(name, api.CheckSkip, "skipped: no node is connected")
+	return true
+}
+
+// bootstrap checks the entries of mesh.bootstrap.
+func (d *diagnosis) bootstrap() {
+	failed := 0
+	for _, b := range d.net.Bootstrap {
+		if b.State == api.BootstrapUnreachable || b.State == api.BootstrapRefused {
+			failed++
+			c := d.add("bootstrap", api.CheckWarn, "%s is %s: %s", b.Addr, b.State, b.Reason)
+			c.Hint = "see that the node runs there, and that the address is right"
+			if b.State == api.BootstrapRefused {
+				c.Hint = "ask its operator for an invitation"
+			}
+		}
+	}
+	if n := len(d.net.Bootstrap); n > 0 && failed == 0 {
+		d.add("bootstrap", api.CheckPass, "no entry of mesh.bootstrap has failed, of %d", n)
+	}
+}
+
 func (d *diagnosis) clock() {
 	if d.warned("clock", "LMOS-W031") {
 		return
 	}
-	if d.status.Peers.Total == 0 {
-		d.add("clock", api.CheckPass, "%s; no peer to compare it with", d.now.UTC().Format(time.RFC3339))
+	if d.skipped("clock") {
 		return
 	}
 	d.add("clock", api.CheckPass, "within 30 s of the clocks of the peers")
@@ -258,17 +284,21 @@ func (d *diagnosis) relays() {
 
 func (d *diagnosis) dht() {
 	s := d.status
-	if s.DHT.Table == 0 && s.Peers.Total > 0 {
+	defer d.warned("announcements", "LMOS-W042")
+	if d.skipped("dht") {
+		d.skipped("gossip")
+		return
+	}
+	if s.DHT.Table == 0 {
 		d.add("dht", api.CheckWarn, "the routing table is empty: descriptions of absent nodes are not found").Hint = "wait a minute after the start; then connect to a node with mesh.dht.mode server"
 	} else {
 		d.add("dht", api.CheckPass, "%s, %s in the routing table", s.DHT.Mode, interact.Count(s.DHT.Table, "node", "nodes"))
 	}
-	if s.Gossip.Peers == 0 && s.Peers.Total > 0 {
+	if s.Gossip.Peers == 0 {
 		d.add("gossip", api.CheckWarn, "no peer takes part: changes arrive late")
 	} else {
 		d.add("gossip", api.CheckPass, "%s, %s", interact.Count(s.Gossip.Peers, "peer", "peers"), interact.Count(s.Gossip.Topics, "topic", "topics"))
 	}
-	d.warned("announcements", "LMOS-W042")
 }
 
 func (d *diagnosis) directory() {

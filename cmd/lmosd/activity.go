@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
@@ -33,7 +34,7 @@ func newEventsCommand(a *app) *cobra.Command {
 			"events that follow, until Ctrl-C; it reconnects, and receives the missed events that the node still stores. A\n" +
 			"gap means that the node does not store some of them any more.",
 		Example: `  lmosd events
-  lmosd events --types peer,agent --since 10m
+  lmosd events --type peer,agent --since 10m
   lmosd events --types task -f -o jsonl`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly, "lmosd watch, lmosd calls, lmosd status"),
 		Args:        cli.Takes(0, 0),
@@ -53,7 +54,13 @@ func newEventsCommand(a *app) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&f.types, "types", nil, "only events of these `KINDS`, or of kinds that begin with them: peer,agent.added")
+	flags.StringSliceVar(&f.types, "types", nil, "only these `KINDS` (also --type), or those below: peer,agent.added")
+	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "type" {
+			name = "types"
+		}
+		return pflag.NormalizedName(name)
+	})
 	flags.StringVar(&f.since, "since", "", "start after an event by its `SEQ`, or after a time: 10m")
 	flags.BoolVarP(&f.follow, "follow", "f", false, "print the events that follow")
 	flags.IntVar(&f.limit, "limit", 0, "number of events, at most 1000 (default: 100, or without an end with --follow)")

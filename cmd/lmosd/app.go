@@ -69,6 +69,7 @@ func (a *app) dial() (*api.Client, error) {
 	a.warnOfToken(t)
 	c, err := api.Dial(t.Addr, t.Token())
 	if err == nil {
+		c.Observe(a.Requesting)
 		c.As(did.DID(a.Variable("LMOSD_AS")))
 	}
 	return c, err

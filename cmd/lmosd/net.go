@@ -38,7 +38,10 @@ func (a *app) showNet(ctx context.Context) error {
 		return err
 	}
 	err = a.Show(cli.View{Doc: n, Names: cli.Each(n.Addrs, func(x api.NetAddr) string { return x.Addr }),
-		People: func(s *terminal.Screen, _ bool) { render.Net(s, n) }})
+		People: func(s *terminal.Screen, _ bool) {
+			st, _ := client.Status(ctx) // nil: the summary has one line
+			render.Net(s, n, st)
+		}})
 	if err == nil {
 		a.Next("lmosd peers")
 	}

@@ -108,6 +108,8 @@ func allCommands() []command {
 		{"node", "console", newConsoleCommand},
 		{"node", "peers", newPeersCommand},
 		{"node", "net", newNetCommand},
+		{"node", "wait", newWaitCommand},
+		{"node", "top", newTopCommand},
 		{"node", "events", newEventsCommand},
 		{"node", "calls", newCallsCommand},
 		{"trust", "audit", console(auditcmd.NewCommand)},

@@ -25,6 +25,7 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/service"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
+	"github.com/lmosd/lmosd/dht"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
@@ -32,6 +33,7 @@ import (
 	"github.com/lmosd/lmosd/internal/atomicfile"
 	"github.com/lmosd/lmosd/internal/gcpace"
 	"github.com/lmosd/lmosd/node"
+	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/testnet"
@@ -83,6 +85,8 @@ func (a *app) serve(cmd *cobra.Command, c *configs.Config, ready string, start t
 	o.Version = version()
 	o.HTTP.ConsoleDir = a.Variable("LMOSD_UI_DIR") // for work on the console
 	o.Log, o.HTTP.Logs = configcmd.Logger(a.Console, c)
+	p2p.SetLibraryLog(o.Log.Handler())
+	dht.SetLibraryLog(o.Log.Handler())
 	o.Policy.Hint = refusalHint
 	reload := &reloader{app: a, cmd: cmd, running: configs.NewRunning(c), options: &o}
 	o.HTTP.Config, o.HTTP.Reload = reload.running.Items, reload.reload

@@ -348,3 +348,18 @@ func TestFarthestComesFirst(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
+
+// A command that waits for a node starts before it.
+func TestWaitForANodeThatStarts(t *testing.T) {
+	t.Parallel()
+	x := newUser(t)
+	done := make(chan result, 1)
+	go func() {
+		done <- x.lmosd("wait", "--for", "ready", "--for", "agent=weather", "--data-dir", "n", "--timeout", "2m", "-o", "json", "--jq", ".met")
+	}()
+	n := x.node("n")
+	x.at(n).ok("publish", x.weather())
+	if r := <-done; r.code != 0 || r.out != "true\n" {
+		t.Errorf("got %+v", r)
+	}
+}

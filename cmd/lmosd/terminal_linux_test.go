@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -207,4 +209,40 @@ func TestPassphraseOnATerminal(t *testing.T) {
 			t.Errorf("the terminal shows the passphrase:\n%s", s.shown.String())
 		}
 	}
+}
+
+// A command that waits says so on a terminal, and erases that before its output; in a pipe it prints nothing.
+func TestWaitingOnATerminal(t *testing.T) {
+	t.Parallel()
+	x := newUser(t, "NO_COLOR=1")
+	release := make(chan struct{})
+	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		<-release
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"apiVersion":"lmosd/v1","kind":"PeerList","items":[]}`))
+	}))
+	t.Cleanup(node.Close)
+	s := x.onTerminal("peers", "--node", node.URL)
+	s.waits("waiting for the node · 1 s", 1)
+	close(release)
+	s.ends(0)
+	shown := s.shown.String()
+	contains(t, shown, "waiting for the node · 1 s\r\x1b[Kno peers\r\n")
+}
+
+// lmosd top draws on the other screen, follows the size of the terminal, and q ends it with the terminal as it was.
+func TestTopOnATerminal(t *testing.T) {
+	t.Parallel()
+	x := newUser(t, "NO_COLOR=1", "TERM=xterm")
+	n := x.node("n")
+	s := x.onTerminal("top", "--data-dir", "n", "--interval", "250ms")
+	s.waits("\x1b[?1049h", 1)
+	s.waits("● ready  ", 2)
+	if err := unix.IoctlSetWinsize(int(s.tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 5, Col: 20}); err != nil {
+		t.Fatal(err)
+	}
+	s.waits("calls   0.0/s · 0.0…\x1b[K", 1)
+	s.types("q")
+	s.ends(0)
+	contains(t, s.shown.String(), "\x1b[?25h\x1b[?1049l", string(n.DID[len("did:key:"):len("did:key:")+8]))
 }

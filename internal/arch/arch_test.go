@@ -56,7 +56,7 @@ var rows = [][]string{
 	{"cmd/lmosd/internal/configcmd", "cmd/lmosd/internal/input", "cmd/lmosd/internal/help", "cmd/lmosd/internal/localnet",
 		"cmd/lmosd/internal/mcpclients", "cmd/lmosd/internal/stdio", "cmd/lmosd/internal/errcatalog", "cmd/lmosd/internal/exposition"},
 	{"cmd/lmosd/internal/prompt", "cmd/lmosd/internal/validate", "cmd/lmosd/internal/install", "cmd/lmosd/internal/keys", "cmd/lmosd/internal/login", "cmd/lmosd/internal/nodeaddr", "cmd/lmosd/internal/render", "cmd/lmosd/internal/scaffold", "cmd/lmosd/internal/verify"},
-	{"cmd/lmosd/internal/auditcmd", "cmd/lmosd/internal/runlog", "cmd/lmosd/internal/service"}, // open the key of the node; print what nodes report
+	{"cmd/lmosd/internal/auditcmd", "cmd/lmosd/internal/condition", "cmd/lmosd/internal/runlog", "cmd/lmosd/internal/top", "cmd/lmosd/internal/service"}, // open the key of the node; print what nodes report
 	{"cmd/lmosd", "examples/agents/go"},
 }
 
@@ -105,6 +105,8 @@ var moduleHomes = []struct {
 	{"github.com/fxamacker/cbor/v2", []string{"internal/cbor"}, "one strict configuration for all"},
 	{"github.com/libp2p/go-libp2p-kad-dht", []string{"dht"}, "the Kademlia DHT"},
 	{"github.com/libp2p/go-libp2p-kad-dht/pb", []string{"dht", "testnet"}, "messages of the DHT; the adversary of testnet forges them"},
+	{"github.com/ipfs/go-log/v2", []string{"dht"}, "the log of the DHT's library"},
+	{"go.uber.org/zap", []string{"dht"}, "records of that log"},
 	{"github.com/libp2p/go-libp2p-kbucket", []string{"dht"}, "distances of keys"},
 	{"github.com/libp2p/go-libp2p-record", []string{"dht", "testnet"}, "records of the DHT, true and forged"},
 	{"github.com/libp2p/go-msgio", []string{"dht", "testnet"}, "frames of the DHT's own protocol"},
@@ -157,7 +159,7 @@ var moduleHomes = []struct {
 	{"github.com/spf13/cobra", []string{"cmd/lmosd", "cmd/lmosd/internal/cli", "cmd/lmosd/internal/configcmd",
 		"cmd/lmosd/internal/help", "cmd/lmosd/internal/localnet", "cmd/lmosd/internal/errcatalog", "cmd/lmosd/internal/validate",
 		"cmd/lmosd/internal/install", "cmd/lmosd/internal/keys", "cmd/lmosd/internal/login", "cmd/lmosd/internal/service", "cmd/lmosd/internal/auditcmd", "cmd/lmosd/internal/scaffold"}, "commands"},
-	{"github.com/spf13/pflag", []string{"cmd/lmosd/internal/cli", "cmd/lmosd/internal/configcmd", "cmd/lmosd/internal/help"}, "flags"},
+	{"github.com/spf13/pflag", []string{"cmd/lmosd", "cmd/lmosd/internal/cli", "cmd/lmosd/internal/configcmd", "cmd/lmosd/internal/help"}, "flags"},
 	{"github.com/itchyny/gojq", []string{"cmd/lmosd/internal/cli"}, "--jq"},
 	{"golang.org/x/sys", []string{"cmd/lmosd/internal/terminal", "testnet/nat"}, "the width of a terminal; network namespaces and TUN devices"},
 	{"github.com/mattn/go-isatty", []string{"cmd/lmosd/internal/terminal"}, "is it a terminal"},

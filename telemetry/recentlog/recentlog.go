@@ -35,8 +35,9 @@ const All = "*"
 type Options struct {
 	// Level is the level of the loggers at the start.
 	Level slog.Level
-	// Home is the import path of the program with a slash at its end. Other packages log warnings only, unless the level of all is debug or they have
-	// a level of their own. Empty: all packages are treated alike.
+	// Home is the import path of the program with a slash at its end. Other modules log nothing, and the standard library only warnings, unless the
+	// level of all is debug or they have a level of their own: what an operator must know of them, the program logs itself. Empty: all packages are
+	// treated alike.
 	Home string
 }
 
@@ -153,10 +154,22 @@ func (l *Log) threshold(logger string, foreign bool) slog.Level {
 		}
 	}
 	if foreign && now.all > slog.LevelDebug {
+		if isModule(logger) {
+			return silent
+		}
 		return max(now.all, slog.LevelWarn)
 	}
 	return now.all
 }
+
+// isModule reports whether a package of a library is in a module of its own: its path begins with a domain. The standard library has none.
+func isModule(path string) bool {
+	domain, _, _ := strings.Cut(path, "/")
+	return strings.Contains(domain, ".")
+}
+
+// silent is a level above all.
+const silent = slog.Level(100)
 
 // parent returns the path above a path; empty if there is none.
 func parent(path string) string { return path[:max(strings.LastIndexByte(path, '/'), 0)] }

@@ -212,8 +212,8 @@ function Logs({ route }) {
 
 // ---- Doctor ----
 
-const checkTones = { pass: 'good', warn: 'warn', fail: 'bad' };
-const checkWords = { pass: 'Pass', warn: 'Warning', fail: 'Failed' };
+const checkTones = { pass: 'good', warn: 'warn', fail: 'bad', skip: '' };
+const checkWords = { pass: 'Pass', warn: 'Warning', fail: 'Failed', skip: 'Skipped' };
 
 function Doctor() {
   const [result, setResult] = useState({ state: 'idle', data: null, error: null });

@@ -25,12 +25,21 @@ type Console struct {
 	// Flagged returns the flags, each after a space, that make a command act on the node of this command; remote advice comes from another
 	// node. Nil returns none.
 	Flagged func(command string, remote bool) string
+
+	line *statusLine // nil: standard error is no terminal
 }
 
 // New returns a console without flags; see [Flags.Register].
 func New(env []string, stdin io.Reader, stdout, stderr io.Writer) *Console {
 	c := &Console{Env: env, Stdin: stdin}
 	c.Out, c.Talk = terminal.NewScreen(stdout, c.Variable), terminal.NewScreen(stderr, c.Variable)
+	if c.Talk.Live {
+		c.line = newStatusLine(c.Talk)
+		c.Talk.Writer = c.line.guard(c.Talk.Writer)
+		if c.Out.TTY {
+			c.Out.Writer = c.line.guard(c.Out.Writer)
+		}
+	}
 	return c
 }
 

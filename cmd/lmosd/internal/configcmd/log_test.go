@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/configs"
 )
@@ -54,22 +56,26 @@ func TestLogForms(t *testing.T) {
 	}
 }
 
-// What a library has to say is left out unless it is a warning, or everything is asked for.
+// Errors of other modules are left out unless everything is asked for; of the standard library, what is not a warning.
 func TestLogOfLibraries(t *testing.T) {
 	t.Parallel()
-	foreign := reflect.ValueOf(strings.ToUpper).Pointer() + 1
+	standard, module := reflect.ValueOf(strings.ToUpper).Pointer()+1, reflect.ValueOf(pflag.NewFlagSet).Pointer()+1
 	for name, test := range map[string]struct {
 		level string
 		of    slog.Level
+		from  uintptr
 		want  bool
 	}{
-		"news":                    {"info", slog.LevelInfo, false},
-		"a warning":               {"info", slog.LevelWarn, true},
-		"news, if all is wanted":  {"debug", slog.LevelInfo, true},
-		"a warning nobody wanted": {"error", slog.LevelWarn, false},
+		"information":                 {"info", slog.LevelInfo, standard, false},
+		"a warning":                   {"info", slog.LevelWarn, standard, true},
+		"information at debug":        {"debug", slog.LevelInfo, standard, true},
+		"a warning at error":          {"error", slog.LevelWarn, standard, false},
+		"an error of a module":        {"info", slog.LevelError, module, false},
+		"the same at debug":           {"debug", slog.LevelError, module, true},
+		"debug of a module, at debug": {"debug", slog.LevelDebug, module, true},
 	} {
 		got := logged(t, test.level, "auto", nil, func(l *slog.Logger) {
-			r := slog.NewRecord(at, test.of, "shutting down", foreign)
+			r := slog.NewRecord(at, test.of, "shutting down", test.from)
 			if l.Enabled(t.Context(), test.of) {
 				_ = l.With("a", 1).WithGroup("g").Handler().Handle(t.Context(), r) // it writes into memory
 			}

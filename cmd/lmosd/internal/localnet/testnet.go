@@ -344,7 +344,7 @@ func (b *bed) again(ctx context.Context, n *testnet.NodeState, args []string) er
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Env = append(b.Env, "LMOSD_NODE="+n.Socket, "LMOSD_DATA_DIR="+n.DataDir)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = b.Stdin, b.Out.Writer, b.Talk.Writer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = b.Stdin, cli.Unguarded(b.Out), cli.Unguarded(b.Talk)
 	err = cmd.Run()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {

@@ -4,16 +4,83 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 )
 
-// Net prints how others reach a node.
-func Net(s *terminal.Screen, n *api.Net) {
+// Net prints how others reach a node, on a terminal after a summary of two lines. The status may be nil.
+func Net(s *terminal.Screen, n *api.Net, st *api.Status) {
+	if s.TTY {
+		s.Item("  ", 2, Join(" · ", "UDP "+yesNo(carriesUDP(n)), "IPv4 "+seenAddr(n, "/ip4/"), "IPv6 "+seenAddr(n, "/ip6/"), "NAT "+natWord(n), "port map "+n.PortMapping.State,
+			fmt.Sprintf("hole punch %d/%d", n.Punches.Won, n.Punches.Tried), terminal.Count(len(n.Relays), "relay", "relays")))
+		if st != nil {
+			s.Item("  ", 2, fmt.Sprintf("DHT %s, table %d · gossip with %s · %s", st.DHT.Mode, st.DHT.Table, terminal.Count(st.Gossip.Peers, "peer", "peers"),
+				terminal.Count(n.Peers.Total, "connection", "connections")))
+		}
+		s.Line("")
+	}
 	netSheet(n, time.Now()).Write(s)
+}
+
+func yesNo(yes bool) string {
+	if yes {
+		return "yes"
+	}
+	return "no"
+}
+
+// carriesUDP reports whether the node has an address over UDP.
+func carriesUDP(n *api.Net) bool {
+	return slices.ContainsFunc(n.Addrs, func(a api.NetAddr) bool { return strings.Contains(a.Addr, "/udp/") })
+}
+
+// seenAddr returns the address of a family at which others may reach the node: one that works and is public before others; "no" without any.
+func seenAddr(n *api.Net, family string) string {
+	best, rank := "no", 0
+	for _, a := range n.Addrs {
+		rest, ok := strings.CutPrefix(a.Addr, family)
+		if !ok {
+			continue
+		}
+		host, _, _ := strings.Cut(rest, "/")
+		ip, err := netip.ParseAddr(host)
+		if err != nil || ip.IsLoopback() || ip.IsLinkLocalUnicast() {
+			continue
+		}
+		r := 1
+		if !ip.IsPrivate() {
+			r = 2
+		}
+		if a.Usable {
+			r += 2
+		}
+		if r > rank {
+			best, rank = ip.String(), r
+		}
+	}
+	return best
+}
+
+// natWord returns the kind of NAT of UDP, or of TCP if that of UDP is unknown, in the words of routers.
+func natWord(n *api.Net) string {
+	kind := n.NAT.UDP
+	if kind == api.NATUnknown || kind == "" {
+		kind = n.NAT.TCP
+	}
+	switch kind {
+	case api.NATIndependent:
+		return "cone"
+	case api.NATDependent:
+		return "symmetric"
+	case api.NATNone:
+		return "none"
+	}
+	return "unknown"
 }
 
 func netSheet(n *api.Net, now time.Time) *terminal.Sheet {
@@ -32,6 +99,9 @@ func netSheet(n *api.Net, now time.Time) *terminal.Sheet {
 	}
 	for _, f := range n.RelayFailures {
 		s.Add("relay failed", f.DID.Short()+" · "+f.Reason+" · "+terminal.Ago(f.At, now)+" ago"+" · tried again in "+terminal.Span(f.Until.Sub(now)))
+	}
+	for _, b := range n.Bootstrap {
+		s.Add("bootstrap", bootstrapText(b, now))
 	}
 	s.Add("punches", punchText(n))
 	for _, p := range n.Punches.Last[:min(len(n.Punches.Last), shownPunches)] {
@@ -58,7 +128,7 @@ func reachability(n *api.Net) string {
 		}
 		return "no address of this node is known to work from outside, and it has no relay"
 	case api.ReachableUnknown:
-		return "no address is known to work from outside; nodes of the same network may reach it"
+		return "no other network is in sight yet"
 	}
 	return ""
 }
@@ -115,6 +185,14 @@ func relayText(r api.NetRelay, now time.Time) string {
 		limits = terminal.Span(time.Duration(r.Seconds*float64(time.Second))) + " and " + binary(int64(r.Bytes)) + " a connection"
 	}
 	return Join(" · ", r.DID.Short(), rounded(r.RTT), "since "+terminal.Ago(r.Since, now), "until in "+terminal.Span(r.Until.Sub(now)), limits, r.Addr)
+}
+
+func bootstrapText(b api.BootstrapState, now time.Time) string {
+	next := ""
+	if b.Next.After(now) {
+		next = "tried again in " + terminal.Span(b.Next.Sub(now))
+	}
+	return Join(" · ", terminal.OneLine(b.Addr), b.State, terminal.OneLine(b.Reason), next)
 }
 
 func punchText(n *api.Net) string {

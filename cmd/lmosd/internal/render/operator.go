@@ -105,20 +105,23 @@ func Doctor(s *terminal.Screen, d *api.Doctor, hint func(string, []interact.Step
 			s.Line(strings.Join([]string{c.Status, terminal.OneLine(c.Name), terminal.OneLine(c.Text), remedy}, "\t"))
 			continue
 		}
-		mark := s.Paint(terminal.Green, "✓")
+		sign := s.Paint(terminal.Green, "✓")
 		switch c.Status {
 		case api.CheckWarn:
-			mark = s.Paint(terminal.Yellow, "!")
+			sign = s.Paint(terminal.Yellow, "!")
 		case api.CheckFail:
-			mark = s.Paint(terminal.Red, "✗")
+			sign = s.Paint(terminal.Red, "✗")
+		case api.CheckSkip:
+			sign = s.Paint(terminal.Dim, "–")
 		}
-		s.Item("  "+mark+" "+fmt.Sprintf("%-*s  ", width, terminal.OneLine(c.Name)), width+6, terminal.OneLine(c.Text))
+		s.Item("  "+sign+" "+fmt.Sprintf("%-*s  ", width, terminal.OneLine(c.Name)), width+6, terminal.OneLine(c.Text))
 		if remedy != "" && c.Status != api.CheckPass {
 			s.Item(strings.Repeat(" ", width+6), width+6, "remedy: "+remedy)
 		}
 	}
 	if s.TTY {
-		s.Line(fmt.Sprintf("  %d passed, %s, %d failed", counts[api.CheckPass], terminal.Count(counts[api.CheckWarn], "warning", "warnings"), counts[api.CheckFail]))
+		s.Line(fmt.Sprintf("  %d passed, %s, %d failed", counts[api.CheckPass], terminal.Count(counts[api.CheckWarn], "warning", "warnings"), counts[api.CheckFail]) +
+			mark(counts[api.CheckSkip] > 0, fmt.Sprintf(", %d skipped", counts[api.CheckSkip])))
 	}
 }
 

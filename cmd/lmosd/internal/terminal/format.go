@@ -122,6 +122,14 @@ func hang(line string, width int) string {
 	return first + strings.Join(lines, "\n"+below)
 }
 
+// Cut returns text with at most width columns, with "…" at the cut.
+func Cut(text string, width int) string {
+	if width <= 0 {
+		return ""
+	}
+	return runewidth.Truncate(text, width, "…")
+}
+
 // wrap breaks text between words into lines of at most width columns. A longer word is on its own line.
 func wrap(text string, width int) []string {
 	var lines []string

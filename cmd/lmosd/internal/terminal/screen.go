@@ -18,6 +18,8 @@ type Screen struct {
 	io.Writer
 	TTY   bool // it is a terminal
 	Width int  // of a terminal, in columns
+	Live  bool // a terminal whose lines can be erased, not one that tests pretend
+	file  *os.File
 	color bool
 	ascii bool // a terminal whose locale has other characters than UTF-8
 }
@@ -36,7 +38,7 @@ const (
 func NewScreen(w io.Writer, getenv func(string) string) *Screen {
 	s := &Screen{Writer: w, Width: defaultWidth}
 	if f, ok := w.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
-		s.TTY, s.Width = true, terminalWidth(f)
+		s.TTY, s.Width, s.Live, s.file = true, terminalWidth(f), getenv("TERM") != "dumb", f
 	}
 	if forced := getenv("LMOSD_FORCE_TTY"); forced != "" {
 		s.TTY, s.Width = true, defaultWidth
@@ -85,6 +87,17 @@ func (w asciiWriter) Write(p []byte) (int, error) {
 }
 
 const defaultWidth = 80
+
+// Resize sets Width to that of the terminal now, and returns its lines; 24 if they are unknown.
+func (s *Screen) Resize() (lines int) {
+	lines = 24
+	if s.file != nil {
+		if w, h := terminalSize(s.file); w > 0 && h > 0 {
+			s.Width, lines = w, h
+		}
+	}
+	return lines
+}
 
 // Is reports whether r is a terminal.
 func Is(r io.Reader) bool {
