@@ -33,9 +33,8 @@ var firstPage = map[string][]row{
 	},
 	"node": {
 		{"run, console", "run the node of this host; open its page"},
-		{"status, doctor", "show the state of the node; check what fails"},
-		{"wait, top", "wait for a state; watch the load"},
-		{"peers, net", "connected nodes; how others reach this one"},
+		{"status, wait, top", "the state of the node; wait for one; watch it"},
+		{"doctor, peers, net", "check what fails; connected nodes; reachability"},
 		{"events, calls, logs", "what happened, the last calls, the log records"},
 		{"id, keys, context", "the identity of the node; its key; the node to use"},
 	},
