@@ -70,14 +70,14 @@ func TestDockerfile(t *testing.T) {
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	type service struct {
-		Image              string
-		Command            []string
-		Volumes, Ports     []string
-		DependsOn          map[string]struct{ Condition string } `yaml:"depends_on"`
-		Network            string                                `yaml:"network_mode"`
-		ReadOnly           bool                                  `yaml:"read_only"`
-		Drop               []string                              `yaml:"cap_drop"`
-		Build              struct{ Context string }
+		Image          string
+		Command        []string
+		Volumes, Ports []string
+		DependsOn      map[string]struct{ Condition string } `yaml:"depends_on"`
+		Network        string                                `yaml:"network_mode"`
+		ReadOnly       bool                                  `yaml:"read_only"`
+		Drop           []string                              `yaml:"cap_drop"`
+		Build          struct{ Context string }
 	}
 	var file struct {
 		Services map[string]service

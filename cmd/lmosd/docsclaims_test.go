@@ -183,7 +183,7 @@ func TestClaims(t *testing.T) {
 			t.Errorf("%s says %q; %s has no %q", c.page, c.says, c.file, c.code)
 		}
 	}
-	for _, page := range []string{"README.md", "docs/api.md", "docs/agents.md", "docs/sdk.md", "docs/architecture.md", "docs/operations.md", "docs/observability.md", "docs/interop.md"} {
+	for _, page := range []string{"README.md", "docs/api.md", "docs/agents.md", "docs/sdk.md", "docs/architecture.md", "docs/operations.md", "docs/observability.md", "docs/interop.md", "docs/install.md"} {
 		for _, line := range prose(t, page) {
 			if claimed.MatchString(line) && !unclaimed.MatchString(line) && !slices.ContainsFunc(claims, func(c claim) bool {
 				return c.page == page && strings.Contains(line, c.says)
