@@ -56,6 +56,7 @@ func oneLine(g *ast.CommentGroup) string { return strings.Join(strings.Fields(g.
 func Describe() []byte {
 	docs := fieldDocs()
 	var b strings.Builder
+	b.WriteString(schemaLine + "\n")
 	b.WriteString("# The configuration of lmosd. Every key is optional; here each has its default.\n")
 	b.WriteString("# A key may also be a flag (--http.listen) or a variable (LMOSD_HTTP__LISTEN).\n\n")
 	Default().write(&b, func(f field) (above, behind string) {

@@ -18,6 +18,8 @@ const envPrefix = "LMOSD_"
 type LoadOptions struct {
 	// File is the configuration file; empty means none. The files conf.d/*.yaml next to it are read after it, sorted by name.
 	File string
+	// Texts replace the contents of files, by path: a change is checked before it is written.
+	Texts map[string][]byte
 	// Env is the environment, "NAME=value" each, as in os.Environ. LMOSD_HTTP__LISTEN sets http.listen; lists are separated by commas.
 	Env []string
 	// Flags holds the values of flags by key ("http.listen"). Lists are repeated flags or separated by commas.
@@ -48,17 +50,20 @@ func (o LoadOptions) files(ps *problems) []setting {
 	if o.File == "" {
 		return nil
 	}
-	list := readFile(o.File, ps)
+	list := o.readFile(o.File, ps)
 	// Glob fails only on a bad pattern, and a folder with such a name has no fragments.
 	fragments, _ := filepath.Glob(filepath.Join(filepath.Dir(o.File), "conf.d", "*.yaml"))
 	slices.Sort(fragments)
 	for _, name := range fragments {
-		list = append(list, readFile(name, ps)...)
+		list = append(list, o.readFile(name, ps)...)
 	}
 	return list
 }
 
-func readFile(name string, ps *problems) []setting {
+func (o LoadOptions) readFile(name string, ps *problems) []setting {
+	if text, ok := o.Texts[name]; ok {
+		return readYAML(name, text, ps)
+	}
 	source, err := os.ReadFile(name)
 	if err != nil {
 		p := ps.add(interact.ConfigFile, place{text: name}, "", "check the path and the permissions", "the file cannot be read: %v", cause(err))

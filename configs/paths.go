@@ -41,6 +41,9 @@ func File(env []string) string {
 	return ""
 }
 
+// UserFile returns the configuration file of the user: lmosd.yaml in the folder of the contexts. Without a home folder it is not absolute.
+func UserFile(env []string) string { return filepath.Join(configHome(env), "lmosd.yaml") }
+
 // configHome returns the folder of the user's configuration.
 func configHome(env []string) string {
 	return filepath.Join(base(env, "XDG_CONFIG_HOME", ".config"), "lmosd")

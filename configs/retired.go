@@ -9,7 +9,7 @@ import (
 
 // retired are keys of earlier versions. The function returns what replaces a key with its values: the new lines of the configuration or of
 // the access rules.
-var retired = map[string]func(values []string) string{
+var retired = withMoved(map[string]func(values []string) string{
 	"trust.policy": func(values []string) string {
 		if len(values) == 1 && values[0] == "allowlist" {
 			return "write trust: {untrusted: none}, and the nodes as an access rule or as members of an organization"
@@ -18,6 +18,20 @@ var retired = map[string]func(values []string) string{
 	},
 	"trust.allow": func(values []string) string { return accessRule("allow", "[connect, store, find, call]", values) },
 	"trust.deny":  func(values []string) string { return accessRule("deny", `"*"`, values) },
+})
+
+// moved are keys of earlier versions that have another name in the same section.
+var moved = map[string]string{
+	"interact.tasks.run": "interact.tasks.max_duration", "interact.tasks.keep": "interact.tasks.retention",
+	"a2a.recheck": "a2a.card_refresh", "http.directory": "http.directory_auth",
+}
+
+// withMoved adds the keys of moved to those that are retired.
+func withMoved(all map[string]func([]string) string) map[string]func([]string) string {
+	for old, now := range moved {
+		all[old] = func([]string) string { return "write " + now }
+	}
+	return all
 }
 
 // Retired returns what replaces a key of an earlier version, with its value as in a flag. It reports false for all other keys.
@@ -51,7 +65,7 @@ func valuesOf(n ast.Node) (values []string) {
 	for _, element := range elements {
 		text, ok := scalar(element)
 		if !ok {
-			text = strings.Trim(element.String(), "{}")
+			text = strings.ReplaceAll(strings.TrimSpace(strings.Trim(element.String(), "{} \n")), ": ", ":")
 		}
 		if text != "" && element.Type() != ast.NullType {
 			values = append(values, text)

@@ -125,7 +125,8 @@ func (r *reader) entry(prefix string, e *ast.MappingValueNode) {
 	f, known := r.shape[key]
 	switch {
 	case retired[key] != nil:
-		r.add(interact.ConfigUnknown, r.at(e.Key), key, retired[key](valuesOf(e.Value)), "the key %q does not exist any more", name)
+		p := r.add(interact.ConfigUnknown, r.at(e.Key), key, retired[key](valuesOf(e.Value)), "the key %q does not exist any more", name)
+		p.Next = interact.Next(interact.StepMigrate)
 	case !known || name == "" || strings.Contains(name, "."):
 		r.unknown(prefix, name, r.at(e.Key))
 	case !f.value.IsValid():

@@ -9,6 +9,7 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/configcmd"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/prompt"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 )
@@ -259,7 +260,7 @@ func newTrustStatus(a *app) *cobra.Command {
 
 // newConfigCommand returns lmosd config with the command that asks the node.
 func newConfigCommand(a *app) *cobra.Command {
-	cmd := configcmd.NewConfigCommand(a.Console)
+	cmd := configcmd.NewConfigCommand(a.Console, prompt.Confirm)
 	cmd.AddCommand(newConfigReloadCommand(a))
 	cmd.AddCommand(&cobra.Command{
 		Use:   "running",

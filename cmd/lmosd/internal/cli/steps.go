@@ -85,6 +85,7 @@ var verbs = map[interact.StepKind]verb{
 	interact.StepStatus:   {"status", 0, "", "--node"},
 	interact.StepRun:      {"run", 0, "", ""},
 	interact.StepConfig:   {"config describe", 0, "", ">"},
+	interact.StepMigrate:  {"config migrate", 0, "", ""},
 	interact.StepID:       {"id", 0, "", ""},
 	interact.StepPeers:    {"peers", 0, "", ""},
 	interact.StepConnect:  {"peers connect", 1, "ADDR", ""},

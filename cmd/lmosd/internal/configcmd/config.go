@@ -15,21 +15,23 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// NewConfigCommand returns `lmosd config`.
-func NewConfigCommand(c *cli.Console) *cobra.Command {
+// NewConfigCommand returns `lmosd config`. The command edit prompts by confirm.
+func NewConfigCommand(c *cli.Console, confirm Confirmer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "show, check and describe the configuration",
-		Long: "Shows, checks and describes the configuration of `lmosd run`: the values that a start would use now. It does not\n" +
-			"contact a node.",
+		Short: "show, change, check and describe the configuration",
+		Long: "Shows, changes, checks and describes the configuration of `lmosd run`: the values that a start would use now.\n" +
+			"Only reload and running use a node.",
 		Example: `  lmosd config show --origin
+  lmosd config set telemetry.log.level debug
   lmosd config describe > lmosd.yaml
   lmosd config validate lmosd.yaml`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly, "lmosd help config"),
 		Args:        cli.Subcommand,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newConfigShowCommand(c), newConfigGetCommand(c), newConfigValidateCommand(c), newConfigDescribeCommand(c))
+	cmd.AddCommand(newConfigShowCommand(c), newConfigGetCommand(c), newConfigSetCommand(c), newConfigEditCommand(c, confirm), newConfigValidateCommand(c), newConfigMigrateCommand(c),
+		newConfigDescribeCommand(c), newConfigSchemaCommand(c))
 	return cmd
 }
 

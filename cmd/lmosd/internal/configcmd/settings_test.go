@@ -21,7 +21,7 @@ func config(t *testing.T, args ...string) (string, error) {
 	c := cli.New([]string{"HOME=" + t.TempDir()}, nil, &out, &out)
 	root := &cobra.Command{Use: "lmosd", SilenceErrors: true, SilenceUsage: true}
 	c.Flags.Register(root.PersistentFlags())
-	root.AddCommand(NewConfigCommand(c))
+	root.AddCommand(NewConfigCommand(c, nil))
 	root.SetArgs(append([]string{"config"}, args...))
 	err := root.ExecuteContext(t.Context())
 	return out.String(), err
