@@ -126,7 +126,9 @@ __lmosd_init_completion()
 
 func newCompletionCommand(a *app) *cobra.Command {
 	shells := map[string]func(*cobra.Command) error{
-		"bash":       func(root *cobra.Command) error { return errors.Join(root.GenBashCompletionV2(a.Out, true), a.Print([]byte(bashWords))) },
+		"bash": func(root *cobra.Command) error {
+			return errors.Join(root.GenBashCompletionV2(a.Out, true), a.Print([]byte(bashWords)))
+		},
 		"zsh":        func(root *cobra.Command) error { return root.GenZshCompletion(a.Out) },
 		"fish":       func(root *cobra.Command) error { return root.GenFishCompletion(a.Out, true) },
 		"powershell": func(root *cobra.Command) error { return root.GenPowerShellCompletionWithDesc(a.Out) },
