@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -45,6 +46,8 @@ type Spec struct {
 	For []string
 	// Actions are the names of the actions of a command; none means one, "run".
 	Actions []string
+	// Inputs are the inputs of the actions of a command, "NAME:TYPE": see [parseInput]. None means any input.
+	Inputs []string
 	// Delimiter ends a part of a command's output; each part is sent at once. \n, \t, \0 and \\ are escapes. Empty sends the whole output
 	// at the end.
 	Delimiter string
@@ -123,6 +126,11 @@ func Open(ctx context.Context, s Spec, bridges []bridge.Bridge, log *slog.Logger
 	}
 	for _, b := range bridges {
 		if b.Name() == kind {
+			if words := strings.Fields(rest); kind == "mcp" && len(words) > 0 && !strings.Contains(rest, "://") {
+				if err := checkProgram(words[0], s.Dir); err != nil {
+					return nil, err
+				}
+			}
 			return openBridged(ctx, s, rest, b)
 		}
 	}
@@ -134,7 +142,49 @@ func Open(ctx context.Context, s Spec, bridges []bridge.Bridge, log *slog.Logger
 	if err != nil {
 		return nil, err
 	}
+	if err := s.withoutScheme(raw); err != nil {
+		return nil, err
+	}
 	return openTD(s, raw)
+}
+
+// withoutScheme returns an error for a file that is not a Thing Description but another target, which needs its scheme: a program or an
+// OpenAPI document. A program is not run without exec:, because a file name alone does not say so.
+func (s Spec) withoutScheme(raw []byte) error {
+	path := s.Target
+	if !strings.ContainsRune(path, '/') {
+		path = "./" + path
+	}
+	info, err := os.Stat(s.Target)
+	isProgram := err == nil && info.Mode()&0o111 != 0 || strings.HasPrefix(string(raw), "#!")
+	var doc struct {
+		OpenAPI string `json:"openapi"`
+	}
+	switch text := strings.TrimSpace(string(raw)); {
+	case strings.HasPrefix(text, "{") && (json.Unmarshal(raw, &doc) != nil || doc.OpenAPI == ""):
+		return nil
+	case doc.OpenAPI != "", strings.HasPrefix(text, "openapi:"), strings.Contains(text, "\nopenapi:"):
+		return interact.Errorf(interact.Usage, "", "%s is an OpenAPI document", s.Target).Then(interact.StepExpose, "openapi:"+s.Target)
+	case isProgram && info.Mode()&0o111 == 0:
+		return interact.Errorf(interact.Usage, "chmod +x "+interact.Quote(path)+" makes it executable; then", "%s is a program", s.Target).
+			Then(interact.StepExpose, s.flagged("exec:"+path)...)
+	case isProgram:
+		return interact.Errorf(interact.Usage, "", "%s is a program, and not a Thing Description", s.Target).
+			Then(interact.StepExpose, s.flagged("exec:"+path)...)
+	}
+	return nil
+}
+
+// flagged returns the arguments of a step that exposes target with the name and the capabilities of s.
+func (s Spec) flagged(target string) []string {
+	args := []string{target}
+	if s.Name != "" {
+		args = append(args, "name", s.Name)
+	}
+	for _, id := range s.Capabilities {
+		args = append(args, "capability", id)
+	}
+	return args
 }
 
 // check returns an error for a setting that does not apply to a kind of target.
@@ -157,7 +207,7 @@ func (s Spec) check(kind string) error {
 		given bool
 		kinds string
 	}{
-		{"action", len(s.Actions) > 0, "exec"}, {"delimiter", s.Delimiter != "", "exec"}, {"dir", s.Dir != "", "exec mcp"},
+		{"action", len(s.Actions) > 0, "exec"}, {"input", len(s.Inputs) > 0, "exec"}, {"delimiter", s.Delimiter != "", "exec"}, {"dir", s.Dir != "", "exec mcp"},
 		{"server", s.Server != "", "openapi http https"},
 		{"env", len(s.Env) > 0, "mcp"}, {"approvals", s.Approvals != "", "mcp"}, {"approve", s.Approve, "mcp"},
 		{"publish-private", s.PublishPrivate, "mcp"},
@@ -218,6 +268,9 @@ func openCommand(s Spec, line string, log *slog.Logger) (*Agent, error) {
 	file := filepath.Base(words[0])
 	name := cmp.Or(s.Name, strings.TrimSuffix(file, filepath.Ext(file)), file)
 	raw, err := s.describe(command.Describe(name, "", s.Capabilities, s.Actions), nil)
+	if err == nil && len(s.Inputs) > 0 {
+		raw, err = withInputs(raw, s.Inputs)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -241,9 +294,21 @@ func parseDraft(raw []byte) (*td.Thing, error) {
 	return td.Parse(draft)
 }
 
-// checkProgram detects two common mistakes: a missing script, and one without an execute bit. The shell finds other programs.
+// checkProgram returns an error for a program that a shell does not find, or that is not executable. A program that the shell makes from its
+// syntax is not checked.
 func checkProgram(program, dir string) error {
-	if !strings.ContainsRune(program, '/') || strings.ContainsAny(program, "$`'\"\\*?[~=") {
+	if strings.ContainsAny(program, "$`'\"\\*?[~=;&|(){}<>#!") {
+		return nil
+	}
+	if !strings.ContainsRune(program, '/') {
+		// The shell has commands of its own beside those in the PATH.
+		if err := exec.Command("/bin/sh", "-c", `command -v "$1"`, "sh", program).Run(); errors.As(err, new(*exec.ExitError)) {
+			hint, next := "install it, or name its file", []interact.Step(nil)
+			if info, err := os.Stat(filepath.Join(dir, program)); err == nil && info.Mode().IsRegular() {
+				hint, next = "a file in this folder needs ./", interact.Next(interact.StepExpose, "exec:./"+program)
+			}
+			return &interact.Error{Code: interact.ConfigInvalid, Title: fmt.Sprintf("no program is called %s", program), Hint: hint, Next: next}
+		}
 		return nil
 	}
 	path := program
@@ -254,6 +319,8 @@ func checkProgram(program, dir string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return interact.Errorf(interact.ConfigInvalid, "set the folder in which the command runs", "%s does not exist", path).
 			Then(interact.StepOption, "dir", "DIR")
+	case err == nil && info.IsDir():
+		return interact.Errorf(interact.ConfigInvalid, "name a file in it", "%s is a directory", path)
 	case err == nil && info.Mode()&0o111 == 0:
 		return interact.Errorf(interact.ConfigInvalid, "chmod +x "+interact.Quote(path), "%s is not executable", path)
 	}

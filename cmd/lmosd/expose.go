@@ -160,7 +160,11 @@ func (e *exposing) attach(ctx context.Context, log *slog.Logger) error {
 	if e.own != nil {
 		to.Key, to.Visibility, to.Roles = e.own.holder.Key, e.own.holder.Visibility, e.spec.Roles
 	}
-	err := agent.AttachChanging(ctx, to, now.get, e.agent.Thing, func(id string) {
+	thing := e.agent.Thing
+	if e.ForPeople() {
+		thing = (&callLines{to: e.Talk, now: time.Now}).withLines(thing)
+	}
+	err := agent.AttachChanging(ctx, to, now.get, thing, func(id string) {
 		if err := e.offered(ctx, id, "until this command ends"); err != nil {
 			cancel(err)
 		}

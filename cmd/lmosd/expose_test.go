@@ -313,7 +313,7 @@ func TestWrongAgentsOfTheConfiguration(t *testing.T) {
 		"exec:cat --fast":             "expected a target with flags, got: exec:cat --fast",
 		"nothing.td.json":             "the file nothing.td.json cannot be read",
 		"exec:cat --name 'a":          "a quote is not closed",
-		"mcp:./server":                "./server: not found",
+		"mcp:./server":                "server does not exist",
 		"exec:cat --delimiter x -d y": "flag provided but not defined: -d",
 	} {
 		config := x.file("lmosd.yaml", "agents: [\"exec:cat --name first\", \""+line+"\"]\n")
@@ -339,4 +339,20 @@ func TestExposeWithoutANode(t *testing.T) {
 	if r.code != cli.ExitNoNode || r.out != "" {
 		t.Errorf("exit code %d, %q %q", r.code, r.out, r.errors)
 	}
+}
+
+// The declared inputs of a command are shown and checked, and each call has a line.
+func TestExposeACommandWithInputs(t *testing.T) {
+	t.Parallel()
+	x := newUser(t)
+	x = x.at(x.node("n"))
+	p := x.exposed("exec:cat", "--name", "mirror", "--action", "look", "--input", "city:string", "--input", "days:integer=3")
+	contains(t, x.ok("show", "mirror"), "action\tlook city=… [days=INTEGER]\n", "input\tlook city · string · required\n",
+		"input\tlook days · integer · default 3\n", "example\tlmosd call mirror")
+	if out := x.ok("call", "mirror", "look", "city=Bonn", "days=2"); out != `{"city":"Bonn","days":2}`+"\n" {
+		t.Errorf("the agent answers %q", out)
+	}
+	contains(t, x.fails(cli.ExitUsage, "call", "mirror", "look", "citi=Bonn"), `the action has no input "citi"`, `did you mean "city"? lmosd call mirror look city=Bonn`)
+	contains(t, x.fails(cli.ExitUsage, "call", "mirror", "look"), `"city" is missing`, "lmosd call mirror look city=…")
+	eventually(t, "the call has a line", func() bool { return strings.Contains(p.talk.String(), "  look  ") && strings.Contains(p.talk.String(), "  ok\n") })
 }

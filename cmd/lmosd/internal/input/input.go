@@ -409,6 +409,40 @@ func Usage(s *td.Schema) string {
 	return strings.Join(words, " ")
 }
 
+// Explain returns a line for each member of an object, required ones first: its name, type, default, unit and description.
+func Explain(s *td.Schema) (lines []string) {
+	required := s.Required()
+	names := slices.Clone(required)
+	for _, name := range s.Properties() {
+		if !slices.Contains(required, name) {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
+		p := s.Property(name)
+		kind := cmp.Or(p.Type(), "any value")
+		if len(p.Enum()) > 0 {
+			kind = kindOf(p)
+		} else if p.Type() == "" && p.Elements() != nil {
+			kind = "one or several: " + cmp.Or(p.Elements().Type(), "any value")
+		}
+		parts := []string{name, kind}
+		if slices.Contains(required, name) {
+			parts = append(parts, "required")
+		}
+		if text, ok := textOf(p.Keyword("default")); ok {
+			parts = append(parts, "default "+text)
+		}
+		for _, keyword := range []string{"unit", "title", "description"} {
+			if text, ok := p.Keyword(keyword).(string); ok && text != "" {
+				parts = append(parts, text)
+			}
+		}
+		lines = append(lines, strings.Join(parts, " · "))
+	}
+	return lines
+}
+
 // maxValues limits the listed values.
 const maxValues = 8
 

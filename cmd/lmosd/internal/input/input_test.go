@@ -163,6 +163,19 @@ func TestSample(t *testing.T) {
 	}
 }
 
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	got := Explain(schema(t, `{"type":"object","required":["b"],"properties":{"a":{"type":"integer","default":3,"unit":"day","description":"How many."},
+		"b":{"enum":["x","y"]},"c":{},"d":{"oneOf":[{"type":"integer"},{"type":"array","items":{"type":"integer"}}]}}}`))
+	want := "b · x|y · required\na · integer · default 3 · day · How many.\nc · any value\nd · one or several: integer"
+	if strings.Join(got, "\n") != want {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), want)
+	}
+	if Explain(nil) != nil || Explain(schema(t, `{"type":"string"}`)) != nil {
+		t.Error("an input without members is explained")
+	}
+}
+
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

@@ -31,6 +31,7 @@ type field struct {
 	Title       string
 	Description string
 	Format      string
+	Unit        string
 	Default     json.RawMessage
 	Minimum     *json.Number
 	Maximum     *json.Number
@@ -178,7 +179,7 @@ func oneValue(s *td.Schema) *td.Schema {
 // needed returns the names of the required members that given, JSON or nothing, lacks; none if given is not an object.
 func needed(s *td.Schema, given []byte) (names []string) {
 	var members map[string]json.RawMessage
-	if t := s.Type(); t != "object" || len(given) > 0 && (json.Unmarshal(given, &members) != nil || members == nil) {
+	if t := s.Type(); t != "object" && (t != "" || len(s.Properties()) == 0) || len(given) > 0 && (json.Unmarshal(given, &members) != nil || members == nil) {
 		return nil
 	}
 	for _, name := range s.Required() {
@@ -191,7 +192,7 @@ func needed(s *td.Schema, given []byte) (names []string) {
 
 // field prompts for one value until it is valid; nil omits it.
 func (p *Person) field(ctx context.Context, f *field) (json.RawMessage, error) {
-	if about := strings.Join(slices.DeleteFunc([]string{f.Title, f.Description}, func(s string) bool { return s == "" }), ": "); about != "" {
+	if about := strings.Join(slices.DeleteFunc([]string{f.Title, f.Description, f.Unit}, func(s string) bool { return s == "" }), ": "); about != "" {
 		p.to.Item("  ", 2, about)
 	}
 	options := f.options()

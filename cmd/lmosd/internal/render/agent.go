@@ -9,11 +9,15 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/td"
 )
+
+// maxExplained is the number of actions up to which their inputs are explained, one on a line.
+const maxExplained = 8
 
 // Agent returns the sheet of an agent, whose description is t.
 func Agent(d *api.AgentDetail, t *td.Thing, now time.Time) *terminal.Sheet {
@@ -54,6 +58,17 @@ func Agent(d *api.AgentDetail, t *td.Thing, now time.Time) *terminal.Sheet {
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Actions)) {
 		s.Add("action", Join(" · ", strings.TrimSpace(name+" "+input.Usage(t.Actions[name].InputWithVariables())), t.Actions[name].Description))
+	}
+	if len(t.Actions) <= maxExplained {
+		for _, name := range slices.Sorted(maps.Keys(t.Actions)) {
+			schema := t.Actions[name].InputWithVariables()
+			for _, line := range input.Explain(schema) {
+				s.Add("input", name+" "+line)
+			}
+			if !bridge.IsTunnel(t.Actions[name].Types) {
+				s.Add("example", strings.TrimSpace("lmosd call "+terminal.Shell(Name(g))+" "+terminal.Shell(name)+" "+input.Sample(schema)))
+			}
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Properties)) {
 		s.Add("property", Join(" · ", name, access(t.Properties[name]), t.Properties[name].Affordance.Description))
