@@ -31,6 +31,7 @@ type Target struct {
 	Why     string // the reason for the choice, for -v
 	tokens  string // the folder of the token; it may be that of another node, which then rejects it
 	local   bool   // the node that `lmosd run` would start with the same flags
+	service string // the data folder of the system service, if the node may be that
 	console *cli.Console
 }
 
@@ -50,8 +51,11 @@ func Find(c *cli.Console) (*Target, error) {
 	if contexts.Current != "" && !ownFolder(c) {
 		return fromContext(c, contexts, contexts.Current, "current context")
 	}
-	return local(c)
+	return local(c, serviceDir)
 }
+
+// serviceDir is the data folder of the system service.
+const serviceDir = "/var/lib/lmosd"
 
 // ownFolder reports whether the user set a data folder or a configuration.
 func ownFolder(c *cli.Console) bool {
@@ -105,7 +109,9 @@ func fromContext(c *cli.Console, contexts *configs.Contexts, name, why string) (
 
 // local returns the node of the configuration: its socket if a process listens on it, else its URL. A folder that is set has only its own
 // node, whatever listens on the default port.
-func local(c *cli.Console) (*Target, error) {
+//
+// Without its own socket, the socket of the system service with the data folder service follows, which only root can use.
+func local(c *cli.Console, service string) (*Target, error) {
 	conf, err := configcmd.Load(c, nil)
 	if err != nil {
 		return nil, err
@@ -115,6 +121,12 @@ func local(c *cli.Console) (*Target, error) {
 	listens := listen != "" && !strings.HasSuffix(listen, ":0")
 	if t.Addr != "" && (answers(t.Addr) || ownFolder(c) && !conf.Explicit("http.listen") || !listens) {
 		return t, nil
+	}
+	if !ownFolder(c) && !conf.Explicit("http.listen") {
+		if socket := filepath.Join(service, "lmosd.sock"); answers(socket) {
+			return &Target{Addr: socket, DataDir: service, tokens: service, Why: "socket of the system service", console: c}, nil
+		}
+		t.service = service
 	}
 	t.Addr, t.Why = "http://"+reachable(listen), "http.listen"
 	if conf.HTTP.TLS.Cert != "" {
@@ -186,7 +198,16 @@ func (t *Target) Explain(err error) error {
 	}
 	better := *e
 	better.Err = errors.New(t.holder())
+	if t.service != "" && closed(t.service) {
+		better.Hint, better.Next = "the system service has the data folder "+t.service+", which only root can read; use sudo, or see its state", interact.Next(cli.StepCommand, "lmosd service status")
+	}
 	return &better
+}
+
+// closed reports whether a folder exists that this user cannot read.
+func closed(dir string) bool {
+	_, err := os.ReadDir(dir)
+	return errors.Is(err, fs.ErrPermission)
 }
 
 // Folder returns the flags that make a command use the configuration and the folder of the node, each after a space; none for a node that

@@ -1,6 +1,7 @@
 package nodeaddr
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -38,6 +39,34 @@ func TestTokenIsSentToThisHostOnly(t *testing.T) {
 		}
 		if got := test.target.Token(); got != test.want {
 			t.Errorf("%s: got %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// Without a node of its own, a command uses the system service, if this user can.
+func TestTheSystemService(t *testing.T) {
+	t.Parallel()
+	service, err := os.MkdirTemp("", "svc") // the path of a socket is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(service) }()
+	env := []string{"HOME=" + t.TempDir()}
+	c := cli.New(env, nil, nil, nil)
+	if got, err := local(c, service); err != nil || got.Addr != "http://127.0.0.1:4668" || got.service != service || closed(got.service) || closed("/nowhere") {
+		t.Errorf("without a service: %+v, %v", got, err)
+	}
+	l, err := net.Listen("unix", filepath.Join(service, "lmosd.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if got, err := local(c, service); err != nil || got.Addr != filepath.Join(service, "lmosd.sock") || got.DataDir != service || got.Folder() != " --data-dir "+service {
+		t.Errorf("with a service: %+v, %v", got, err)
+	}
+	for _, own := range []string{"LMOSD_DATA_DIR=" + t.TempDir(), "LMOSD_HTTP__LISTEN=127.0.0.1:9"} {
+		if got, err := local(cli.New(append(env, own), nil, nil, nil), service); err != nil || got.Addr == filepath.Join(service, "lmosd.sock") || got.service != "" {
+			t.Errorf("%s: %+v, %v", own, got, err)
 		}
 	}
 }
