@@ -154,12 +154,18 @@ func TestInstalledPackage(t *testing.T) {
 		t.Skip("dpkg changes its root folder, which only root can")
 	}
 	root := t.TempDir()
-	for _, dir := range []string{"bin", "tmp", "var/lib/dpkg/info", "var/lib/dpkg/updates", "var/lib/lmosd"} {
+	for _, dir := range []string{"bin", "dev", "proc/self", "tmp", "var/lib/dpkg/info", "var/lib/dpkg/updates", "var/lib/lmosd"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(root, "var/lib/dpkg/status"), nil, 0o644); err != nil {
+	for _, name := range []string{"var/lib/dpkg/status", "dev/null"} {
+		if err := os.WriteFile(filepath.Join(root, name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// In place of /proc, which only a mount gives: the demo starts its own program.
+	if err := os.Symlink("/usr/bin/lmosd", filepath.Join(root, "proc/self/exe")); err != nil {
 		t.Fatal(err)
 	}
 	for name := range strings.FieldsSeq("/bin/sh " + output(t, "ldd", "/bin/sh")) { // the shell and its libraries
@@ -224,6 +230,13 @@ func TestVersions(t *testing.T) {
 		if err := (&release{version: version}).check(); (err == nil) != ok {
 			t.Errorf("%q: %v", version, err)
 		}
+	}
+}
+
+func TestEveryKeyOfTheSampleIsAComment(t *testing.T) {
+	t.Parallel()
+	if got := string(commented([]byte("# About a.\na:\n  # b\n  b: 1\n\nc: 2\n"))); got != "# About a.\n#a:\n#  # b\n#  b: 1\n\n#c: 2\n" {
+		t.Errorf("got %q", got)
 	}
 }
 

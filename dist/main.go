@@ -268,6 +268,12 @@ func (r *release) contents(p platform, here string) ([]file, error) {
 	return files, nil
 }
 
+// commented returns a configuration in which every key is a comment. A key in the file counts as chosen, also with its default: every node of
+// the host would insist on the same ports.
+func commented(data []byte) []byte {
+	return regexp.MustCompile(`(?m)^([^#\n])`).ReplaceAll(data, []byte("#$1"))
+}
+
 // printed returns what the program prints about itself.
 func (r *release) printed(here string) ([]file, error) {
 	home, err := os.MkdirTemp("", "lmosd-dist")
@@ -303,6 +309,9 @@ func (r *release) printed(here string) ([]file, error) {
 		data, err := run(c.args...)
 		if err != nil {
 			return nil, err
+		}
+		if c.config {
+			data = commented(data)
 		}
 		files = append(files, file{archived: c.archived, packaged: c.packaged, data: data, mode: 0o644, config: c.config})
 	}
