@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/goccy/go-yaml"
 
@@ -27,17 +28,34 @@ type Context struct {
 	Node string `yaml:"node"`
 	// DataDir is the folder of its token and lock; empty if it is on another host.
 	DataDir string `yaml:"data_dir,omitempty"`
+	// TokenFile is the absolute path of a file with the access token for this node, which is on any host.
+	TokenFile string `yaml:"token_file,omitempty"`
 }
 
-// ContextsFile returns the file of the contexts: $XDG_CONFIG_HOME/lmosd/contexts.yaml.
-func ContextsFile(env []string) string { return filepath.Join(configHome(env), "contexts.yaml") }
+// Token returns the token of the token file of the context with the name, "" without a file. The error is of code
+// [interact.KeyPermissions] or [interact.ConfigInvalid].
+func (c Context) Token(name string) (string, error) {
+	if c.TokenFile == "" {
+		return "", nil
+	}
+	return readSecret(c.TokenFile, "the token file of the context "+name)
+}
+
+// ContextsFile returns the file of the contexts: $XDG_CONFIG_HOME/lmosd/contexts.yaml. Without a home folder it is "": a file of the current
+// folder may be that of another user, who could choose the node that receives a token.
+func ContextsFile(env []string) string {
+	if dir := configHome(env); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "contexts.yaml")
+	}
+	return ""
+}
 
 // ReadContexts reads the contexts of a file; a missing file has none. The error is an [*Error].
 func ReadContexts(path string) (*Contexts, error) {
 	c := &Contexts{APIVersion: APIVersion, Contexts: map[string]Context{}}
 	source, err := os.ReadFile(path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR): // a home folder may be /dev/null
 		return c, nil
 	case err == nil:
 		err = c.decode(source)
@@ -57,11 +75,22 @@ func (c *Contexts) decode(source []byte) error {
 	if c.APIVersion != APIVersion {
 		return fmt.Errorf("apiVersion is %q, expected %s", c.APIVersion, APIVersion)
 	}
+	for name, one := range c.Contexts {
+		if one.TokenFile != "" && !filepath.IsAbs(one.TokenFile) {
+			return fmt.Errorf("token_file of %q is not an absolute path", name)
+		}
+	}
+	if c.Contexts == nil { // the key without a value
+		c.Contexts = map[string]Context{}
+	}
 	return nil
 }
 
-// Write replaces the file atomically, and creates its folder.
+// Write replaces the file atomically, and creates its folder. A link stays.
 func (c *Contexts) Write(path string) error {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
 	b, err := yaml.Marshal(c)
 	if err != nil {
 		return err

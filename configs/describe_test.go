@@ -159,6 +159,7 @@ func TestWrongContexts(t *testing.T) {
 		"a wrong type":       "contexts: 5\n",
 		"no YAML":            "contexts: {\n",
 		"an unknown version": "apiVersion: lmosd/v9\n",
+		"a relative file":    "contexts: {a: {token_file: x}}\n",
 		"deep nesting":       strings.Repeat("[", 100),
 	} {
 		if c, err := ReadContexts(file(t, text)); err == nil {

@@ -81,31 +81,37 @@ func (c *Config) Audit() audit.Options {
 	return audit.Options{Dir: c.AuditDir(), Level: audit.Level(c.Trust.Audit.Level), Keep: c.Trust.Audit.Keep, Forward: target}
 }
 
-// maxKey limits the key of an endpoint, in bytes.
+// maxKey limits a secret in a file, in bytes.
 const maxKey = 16 << 10
 
-// endpoint reads the key of an endpoint, which other users must not be able to read.
+// endpoint reads the key of an endpoint.
 func (c *Config) endpoint(key string, e Endpoint) (route.Endpoint, error) {
 	out := route.Endpoint{URL: e.URL, Model: e.Model}
 	if e.KeyFile == "" || e.URL == "" {
 		return out, nil
 	}
-	info, err := os.Stat(e.KeyFile)
+	var err error
+	out.Key, err = readSecret(e.KeyFile, key+".key_file")
+	return out, err
+}
+
+// readSecret returns the content of a file with a secret, which other users must not be able to read. The error names what the file is.
+func readSecret(path, what string) (string, error) {
+	info, err := os.Stat(path)
+	var raw []byte
 	switch {
 	case err != nil:
 	case info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows": // which makes up the mode
-		return out, interact.Errorf(interact.KeyPermissions, "chmod 600 "+e.KeyFile, "other users can read %s.key_file", key)
+		return "", interact.Errorf(interact.KeyPermissions, "chmod 600 "+path, "other users can read %s", what)
 	case info.Size() > maxKey:
 		err = fmt.Errorf("the file has %d bytes", info.Size())
 	default:
-		var raw []byte
-		raw, err = os.ReadFile(e.KeyFile)
-		out.Key = strings.TrimSpace(string(raw))
+		raw, err = os.ReadFile(path)
 	}
 	if err != nil {
-		return out, &interact.Error{Code: interact.ConfigInvalid, Title: key + ".key_file cannot be read", Err: err, Hint: "name the file with the key"}
+		return "", &interact.Error{Code: interact.ConfigInvalid, Title: what + " cannot be read", Err: err, Hint: "name the file with the secret"}
 	}
-	return out, nil
+	return strings.TrimSpace(string(raw)), nil
 }
 
 // rules returns the rules of callers.

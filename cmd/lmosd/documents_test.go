@@ -55,6 +55,7 @@ var noDocument = map[string]string{
 	"lmosd hosting":           "has no result: it lists its commands",
 	"lmosd config":            "has no result: it lists its commands",
 	"lmosd new":               "has no result: it lists its commands",
+	"lmosd context":           "has no result: it lists its commands",
 	"lmosd audit":             "has no result: it lists its commands",
 	"lmosd errors":            "has no result: it lists its commands",
 	"lmosd token":             "has no result: it lists its commands",
@@ -66,6 +67,7 @@ var noDocument = map[string]string{
 
 // documentLines are the lines of commands whose first example has no document of its own.
 var documentLines = map[string]string{
+	"lmosd context rm":    "lmosd context add second --node /run/lmosd.sock >/dev/null; lmosd context rm second",
 	"lmosd hosting put":   signed + "lmosd hosting put weather.grant.json",
 	"lmosd hosting renew": signed + "lmosd hosting renew weather.grant.json --key owner.pem",
 	"lmosd task answer":   "lmosd call curious getReport year=5 >/dev/null 2>&1; lmosd task answer a5c0 --cancel",

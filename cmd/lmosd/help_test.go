@@ -282,6 +282,7 @@ func exampleFiles(env *testscript.Env) error {
 		"agents/weather.td.json":              string(weatherTD),
 		"lmosd.yaml":                          "profile: lan\n",
 		"invitation":                          invite + "\n",
+		"office.token":                        "secret\n",
 		"passphrase":                          "correct horse\n",
 		"adjuster.json":                       `{"type":["VerifiableCredential"],"proof":{}}`,
 		"acme.root":                           "-----BEGIN AGE ENCRYPTED FILE-----\ncorrect horse\n",

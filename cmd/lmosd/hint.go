@@ -17,7 +17,7 @@ import (
 // Commands in hints that get other flags: noNode do not use the node of this command (a hint with lmosd id means another node), and
 // ofFolder use its data directory.
 var (
-	noNode   = []string{"completion", "config", "demo", "errors", "help", "id", "testnet", "validate", "version"}
+	noNode   = []string{"completion", "config", "context", "demo", "errors", "help", "id", "testnet", "validate", "version"}
 	ofFolder = []string{"audit", "keys", "login", "logout", "run"}
 )
 

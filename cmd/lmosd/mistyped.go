@@ -29,7 +29,7 @@ var aliases = map[string]string{
 	"deregister": "unpublish", "unregister": "unpublish", "withdraw": "unpublish",
 	"dashboard": "console", "gui": "console", "ui": "console", "web": "console",
 	"health": "status", "state": "status", "whoami": "id", "identity": "id",
-	"cfg": "config", "setting": "config", "settings": "config", "key": "keys", "error": "errors", "log": "logs", "network": "net",
+	"cfg": "config", "ctx": "context", "contexts": "context", "setting": "config", "settings": "config", "key": "keys", "error": "errors", "log": "logs", "network": "net",
 	"bridge": "bridges", "event": "events", "groups": "group", "tokens": "token", "policies": "policy",
 	"ver": "version",
 }

@@ -60,7 +60,7 @@ func (a *app) showStatus(ctx context.Context) error {
 				partners = list.Items
 			}
 		}
-		render.Status(s, st, org, partners, a.hint)
+		render.Status(s, st, org, partners, a.target.Context, a.hint)
 	}})
 	if err != nil || !a.ForPeople() {
 		return err

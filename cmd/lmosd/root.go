@@ -7,6 +7,7 @@ import (
 
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/auditcmd"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/contextcmd"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/errcatalog"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/help"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/install"
@@ -45,6 +46,9 @@ func newRootCommand(a *app, args ...string) *cobra.Command {
 		PersistentPreRunE: a.Check,
 	}
 	a.Flags.Register(root.PersistentFlags())
+	if err := root.RegisterFlagCompletionFunc("node", contextcmd.CompleteNode(a.Console)); err != nil {
+		panic(err) // the flag exists
+	}
 	root.SetFlagErrorFunc(cli.FlagError)
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { help.Print(a.Console, cmd) })
 	root.SetHelpCommand(help.NewHelpCommand(a.Console))
@@ -103,6 +107,7 @@ func allCommands() []command {
 		{"node", "run", func(a *app) *cobra.Command { return annotate(newRunCommand(a), cli.ScopeMesh, cli.ReadWrite) }},
 		{"node", "id", newIDCommand},
 		{"node", "keys", newKeysCommand},
+		{"node", "context", console(contextcmd.NewCommand)},
 		{"node", "status", newStatusCommand},
 		{"node", "doctor", newDoctorCommand},
 		{"node", "console", newConsoleCommand},

@@ -56,7 +56,7 @@ var rows = [][]string{
 	{"cmd/lmosd/internal/configcmd", "cmd/lmosd/internal/input", "cmd/lmosd/internal/help", "cmd/lmosd/internal/localnet",
 		"cmd/lmosd/internal/mcpclients", "cmd/lmosd/internal/stdio", "cmd/lmosd/internal/errcatalog", "cmd/lmosd/internal/exposition"},
 	{"cmd/lmosd/internal/prompt", "cmd/lmosd/internal/validate", "cmd/lmosd/internal/install", "cmd/lmosd/internal/keys", "cmd/lmosd/internal/login", "cmd/lmosd/internal/nodeaddr", "cmd/lmosd/internal/render", "cmd/lmosd/internal/scaffold", "cmd/lmosd/internal/verify"},
-	{"cmd/lmosd/internal/auditcmd", "cmd/lmosd/internal/condition", "cmd/lmosd/internal/runlog", "cmd/lmosd/internal/top", "cmd/lmosd/internal/service"}, // open the key of the node; print what nodes report
+	{"cmd/lmosd/internal/auditcmd", "cmd/lmosd/internal/condition", "cmd/lmosd/internal/contextcmd", "cmd/lmosd/internal/runlog", "cmd/lmosd/internal/top", "cmd/lmosd/internal/service"}, // open the key of the node; print what nodes report
 	{"cmd/lmosd", "examples/agents/go"},
 }
 
@@ -158,7 +158,7 @@ var moduleHomes = []struct {
 	{"github.com/cedar-policy/cedar-go", []string{"policy/access"}, "conditions of access rules"},
 	{"github.com/spf13/cobra", []string{"cmd/lmosd", "cmd/lmosd/internal/cli", "cmd/lmosd/internal/configcmd",
 		"cmd/lmosd/internal/help", "cmd/lmosd/internal/localnet", "cmd/lmosd/internal/errcatalog", "cmd/lmosd/internal/validate",
-		"cmd/lmosd/internal/install", "cmd/lmosd/internal/keys", "cmd/lmosd/internal/login", "cmd/lmosd/internal/service", "cmd/lmosd/internal/auditcmd", "cmd/lmosd/internal/scaffold"}, "commands"},
+		"cmd/lmosd/internal/install", "cmd/lmosd/internal/keys", "cmd/lmosd/internal/login", "cmd/lmosd/internal/service", "cmd/lmosd/internal/auditcmd", "cmd/lmosd/internal/contextcmd", "cmd/lmosd/internal/scaffold"}, "commands"},
 	{"github.com/spf13/pflag", []string{"cmd/lmosd", "cmd/lmosd/internal/cli", "cmd/lmosd/internal/configcmd", "cmd/lmosd/internal/help"}, "flags"},
 	{"github.com/itchyny/gojq", []string{"cmd/lmosd/internal/cli"}, "--jq"},
 	{"golang.org/x/sys", []string{"cmd/lmosd/internal/terminal", "testnet/nat"}, "the width of a terminal; network namespaces and TUN devices"},

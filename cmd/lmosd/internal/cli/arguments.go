@@ -170,7 +170,7 @@ func timeOf(text string) string {
 var synonyms = map[string][]string{
 	"accept": {"join", "admit"}, "add": {"create", "connect", "put", "invite", "up", "allow"}, "create": {"add", "init", "up"}, "delete": {"rm", "remove", "revoke"},
 	"get": {"show", "ls"}, "info": {"show", "status"}, "list": {"ls"}, "new": {"create", "add"}, "remove": {"rm", "revoke", "leave"},
-	"rm": {"remove", "revoke"}, "show": {"get", "explain", "status"}, "start": {"up"}, "stop": {"down", "cancel"}, "kill": {"cancel", "down"}, "follow": {"tail", "wait"},
+	"rm": {"remove", "revoke"}, "show": {"get", "explain", "status"}, "start": {"up"}, "switch": {"use"}, "stop": {"down", "cancel"}, "kill": {"cancel", "down"}, "follow": {"tail", "wait"},
 }
 
 // Subcommand checks the arguments of a command that has only subcommands.

@@ -90,12 +90,13 @@ func openTarget(c *cli.Console, path string) (*target, error) {
 	case err == nil:
 		t.before = source
 	case !errors.Is(err, fs.ErrNotExist):
-		return nil, fileError(path, "read", err)
+		return nil, FileError(path, "read", err)
 	}
 	return t, nil
 }
 
-func fileError(path, verb string, err error) error {
+// FileError returns the error of a configuration file that cannot be read or written, as the verb says: "read" or "write".
+func FileError(path, verb string, err error) error {
 	hint := "see the permissions of the file and its folder"
 	if errors.Is(err, fs.ErrPermission) {
 		hint = "run the command as the owner of the file and its folder"
@@ -146,7 +147,7 @@ func (t *target) write(next []byte) error {
 		err = keepOwner(t.path, info)
 	}
 	if err != nil {
-		return fileError(t.path, "write", err)
+		return FileError(t.path, "write", err)
 	}
 	return nil
 }
@@ -396,7 +397,7 @@ func migrate(c *cli.Console, check bool) error {
 	if len(m.Keys) > 0 && !check {
 		done.Backup = t.path + "." + time.Now().UTC().Format("20060102T150405Z") + ".bak"
 		if err := atomicfile.Write(done.Backup, t.before, 0o600); err != nil {
-			return fileError(done.Backup, "write", err)
+			return FileError(done.Backup, "write", err)
 		}
 		// The rules come first: they may only restrict callers, as the keys do.
 		if err := addRules(after.PolicyFile(), m.Rules); err != nil {
@@ -431,7 +432,7 @@ func addRules(file string, rules []access.Rule) error {
 	}
 	text, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fileError(file, "read", err)
+		return FileError(file, "read", err)
 	}
 	for _, rule := range rules {
 		if slices.Contains(strings.Split(string(text), "\n"), "  - "+rule.Text()) {
@@ -442,7 +443,7 @@ func addRules(file string, rules []access.Rule) error {
 		}
 	}
 	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), atomicfile.Write(file, text, 0o600)); err != nil {
-		return fileError(file, "write", err)
+		return FileError(file, "write", err)
 	}
 	return nil
 }

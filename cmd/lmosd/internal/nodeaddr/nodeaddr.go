@@ -17,6 +17,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/configcmd"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
@@ -29,7 +30,9 @@ type Target struct {
 	Addr    string // URL or socket
 	DataDir string // of the node, if it is known
 	Why     string // the reason for the choice, for -v
+	Context string // its name, if the node is that of a context
 	tokens  string // the folder of the token; it may be that of another node, which then rejects it
+	token   string // of the token file of the context
 	local   bool   // the node that `lmosd run` would start with the same flags
 	service string // the data folder of the system service, if the node may be that
 	console *cli.Console
@@ -49,13 +52,16 @@ func Find(c *cli.Console) (*Target, error) {
 	}
 	// A data folder that is set means its node, not the current context.
 	if contexts.Current != "" && !ownFolder(c) {
-		return fromContext(c, contexts, contexts.Current, "current context")
+		return fromContext(c, contexts, contexts.Current, current)
 	}
 	return local(c, serviceDir)
 }
 
 // serviceDir is the data folder of the system service.
 const serviceDir = "/var/lib/lmosd"
+
+// current is the reason for the node of the current context.
+const current = "current context"
 
 // ownFolder reports whether the user set a data folder or a configuration.
 func ownFolder(c *cli.Console) bool {
@@ -64,16 +70,13 @@ func ownFolder(c *cli.Console) bool {
 
 // named returns the node of a URL, a socket, or the name of a context.
 func named(c *cli.Console, name, why string) (*Target, error) {
-	if strings.Contains(name, "/") || strings.HasPrefix(name, "unix:") {
-		if strings.HasSuffix(name, ".sock") && !strings.HasPrefix(name, "unix:") {
-			path, err := filepath.Abs(name)
-			if err != nil {
-				return nil, err
-			}
-			name = path
-		}
-		t := &Target{Addr: name, Why: why, console: c}
-		if path, ok := strings.CutSuffix(strings.TrimPrefix(name, "unix:"), "/lmosd.sock"); ok && !strings.Contains(name, "://") {
+	addr, ok, err := address(name, why)
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		t := &Target{Addr: addr, Why: why, console: c}
+		if path, ok := strings.CutSuffix(strings.TrimPrefix(addr, "unix:"), "/lmosd.sock"); ok && !strings.Contains(addr, "://") {
 			t.DataDir = path
 		}
 		// A broken configuration must not prevent access to other nodes.
@@ -82,14 +85,43 @@ func named(c *cli.Console, name, why string) (*Target, error) {
 		}
 		return t, nil
 	}
-	if _, _, err := net.SplitHostPort(name); err == nil {
-		return nil, cli.Usage("write http://"+name, "%q is not a URL (%s)", name, why).Then(cli.StepRetype, name, "http://"+name)
-	}
 	contexts, err := configs.ReadContexts(configs.ContextsFile(c.Env))
 	if err != nil {
 		return nil, err
 	}
 	return fromContext(c, contexts, name, why)
+}
+
+// address returns name as a URL or a socket, whose path becomes absolute. It is false for what may be the name of a context.
+func address(name, why string) (addr string, ok bool, err error) {
+	switch {
+	case strings.HasSuffix(name, ".sock") && strings.Contains(name, "/") && !strings.HasPrefix(name, "unix:"):
+		addr, err = filepath.Abs(name)
+		return addr, true, err
+	case strings.Contains(name, "/") || strings.HasPrefix(name, "unix:"):
+		return name, true, nil
+	}
+	if _, _, err := net.SplitHostPort(name); err == nil {
+		return "", false, cli.Usage("write http://"+name, "%q is not a URL (%s)", name, why).Then(cli.StepRetype, name, "http://"+name)
+	}
+	return "", false, nil
+}
+
+// Address returns the URL or the socket of a new context, as it is in the file of contexts. The error is of code [interact.Usage].
+func Address(name string) (string, error) {
+	addr, ok, err := address(name, "--node")
+	switch {
+	case err != nil:
+		return "", err
+	case !ok:
+		return "", cli.Usage("for example https://node.example:4668, or the path of its lmosd.sock", "%q is no URL, and no path of a socket", name)
+	}
+	client, err := api.Dial(addr, "")
+	if err != nil {
+		return "", err
+	}
+	client.Close()
+	return addr, nil
 }
 
 func fromContext(c *cli.Console, contexts *configs.Contexts, name, why string) (*Target, error) {
@@ -102,9 +134,18 @@ func fromContext(c *cli.Console, contexts *configs.Contexts, name, why string) (
 		if near := configs.Suggest(name, known); near != "" {
 			e.Then(cli.StepRetype, name, near)
 		}
+		if why == current {
+			e.Hint, e.Next = "return to the node of this host", interact.Next(cli.StepCommand, "lmosd context use -")
+		}
 		return nil, e
 	}
-	return &Target{Addr: found.Node, DataDir: found.DataDir, tokens: found.DataDir, Why: why + " " + name, console: c}, nil
+	t := &Target{Addr: found.Node, DataDir: found.DataDir, tokens: found.DataDir, Why: why + " " + name, Context: name, console: c}
+	if c.Variable("LMOSD_TOKEN") != "" {
+		return t, nil
+	}
+	var err error
+	t.token, err = found.Token(name)
+	return t, err
 }
 
 // local returns the node of the configuration: its socket if a process listens on it, else its URL. A folder that is set has only its own
@@ -158,11 +199,14 @@ func answers(socket string) bool {
 	return true
 }
 
-// Token returns the token that changes require: LMOSD_TOKEN, else the token file of a node on this host. The socket requires none, and the
-// token of the file is never sent to another host.
+// Token returns the token that changes require: LMOSD_TOKEN, else that of the token file of the context, which is for its node only, else the
+// token in the data folder of a node on this host, which is never sent to another host. The socket requires none.
 func (t *Target) Token() string {
 	if token := t.console.Variable("LMOSD_TOKEN"); token != "" {
 		return token
+	}
+	if t.token != "" {
+		return t.token
 	}
 	if t.tokens == "" || !onLoopback(t.Addr) {
 		return ""

@@ -14,8 +14,8 @@ import (
 )
 
 // Status prints the state of a node: on a terminal as a summary, elsewhere with a name and a value on each line. The organization and the
-// partners may be absent. hint returns the remedy of a warning.
-func Status(s *terminal.Screen, st *api.Status, org *api.Organization, partners []api.Partner, hint func(string, []interact.Step) string) {
+// partners may be absent, and so may the name of the context of the node. hint returns the remedy of a warning.
+func Status(s *terminal.Screen, st *api.Status, org *api.Organization, partners []api.Partner, context string, hint func(string, []interact.Step) string) {
 	if !s.TTY {
 		statusSheet(st).Write(s)
 		return
@@ -40,6 +40,7 @@ func Status(s *terminal.Screen, st *api.Status, org *api.Organization, partners 
 		rows.Add("organization", organizationLine(org))
 	}
 	rows.Add("partners", partnersLine(partners))
+	rows.Add("context", terminal.OneLine(context))
 	rows.Add("api", st.API)
 	rows.Add("data", st.DataDir)
 	rows.Write(s)

@@ -56,7 +56,7 @@ var screens = map[string]func(*terminal.Screen){
 		st.Gossip.Peers, st.Gossip.Topics = 6, 3
 		st.Agents.Local, st.Agents.Known, st.Calls.Total, st.Calls.P50, st.Calls.P99 = 3, 212, 18200, 2.1, 19
 		Status(s, st, &api.Organization{Name: "acme.example", State: api.OrganizationConfirmed, Roles: []string{"node"}, Issuer: true},
-			[]api.Partner{{Name: "globex", State: api.PartnerActive, Connected: 1}}, func(hint string, _ []interact.Step) string { return hint })
+			[]api.Partner{{Name: "globex", State: api.PartnerActive, Connected: 1}}, "", func(hint string, _ []interact.Step) string { return hint })
 	},
 	"task-ls": func(s *terminal.Screen) {
 		Tasks([]api.Task{
