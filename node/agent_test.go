@@ -158,10 +158,11 @@ func TestErrorsOfAgentsReachTheConsumer(t *testing.T) {
 // unused returns a reserved port of 127.0.0.1 without a listener.
 func unused(t testing.TB) string {
 	t.Helper()
-	s, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	s, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
+	syscall.CloseOnExec(s)
 	t.Cleanup(func() { _ = syscall.Close(s) })
 	if err := syscall.Bind(s, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		t.Fatal(err)
