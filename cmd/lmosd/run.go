@@ -20,6 +20,7 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/configcmd"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/keys"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/nodeaddr"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/runlog"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/service"
@@ -260,6 +261,7 @@ func (a *app) banner(s *api.Status, c *configs.Config, agents []string, took tim
 		}
 	}})
 	if err == nil && a.Out.TTY {
+		nodeaddr.Elsewhere(a.Console, s.API, s.DataDir)
 		next := []string{"lmosd publish FILE", "lmosd find"}
 		if c.HTTP.Console {
 			next = append(next, "lmosd console")

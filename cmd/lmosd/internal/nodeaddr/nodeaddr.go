@@ -233,14 +233,22 @@ func onLoopback(addr string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// Explain returns the error of a node that does not answer, with its cause: the process that holds its data folder. Other errors are
-// unchanged. The target may be nil.
+// Explain returns the error of a node that does not answer, with its cause: the process that holds its data folder, or the context of a node
+// that may be on another host. Other errors are unchanged. The target may be nil.
 func (t *Target) Explain(err error) error {
 	e := interact.AsError(err)
-	if e.Code != interact.NotRunning || t == nil || t.DataDir == "" {
+	if e.Code != interact.NotRunning || t == nil || t.DataDir == "" && t.Context == "" {
 		return err
 	}
 	better := *e
+	if t.DataDir == "" {
+		better.Title += ", the node of the context " + t.Context
+		better.Hint, better.Next = "start it, or correct its address", interact.Next(cli.StepCommand, "lmosd context ls")
+		if strings.HasPrefix(t.Why, current) {
+			better.Hint, better.Next = "start it, or return to the node of this host", interact.Next(cli.StepCommand, "lmosd context use -")
+		}
+		return &better
+	}
 	better.Err = errors.New(t.holder())
 	if t.service != "" && closed(t.service) {
 		better.Hint, better.Next = "the system service has the data folder "+t.service+", which only root can read; use sudo, or see its state", interact.Next(cli.StepCommand, "lmosd service status")
@@ -252,6 +260,15 @@ func (t *Target) Explain(err error) error {
 func closed(dir string) bool {
 	_, err := os.ReadDir(dir)
 	return errors.Is(err, fs.ErrPermission)
+}
+
+// Elsewhere warns if other commands do not use the node of this process, which has the API and the data folder.
+func Elsewhere(c *cli.Console, api, dir string) {
+	t, err := Find(c)
+	if err != nil || t.local || t.Addr == api || t.DataDir == dir {
+		return
+	}
+	c.Warn("other commands use " + t.Addr + " (" + t.Why + "), not this node")
 }
 
 // Folder returns the flags that make a command use the configuration and the folder of the node, each after a space; none for a node that

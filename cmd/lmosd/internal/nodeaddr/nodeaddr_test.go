@@ -1,12 +1,14 @@
 package nodeaddr
 
 import (
+	"bytes"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/configs"
 )
 
 func TestTokenIsSentToThisHostOnly(t *testing.T) {
@@ -82,6 +84,30 @@ func TestReachable(t *testing.T) {
 	} {
 		if got := reachable(listen); got != want {
 			t.Errorf("%s: got %s, want %s", listen, got, want)
+		}
+	}
+}
+
+func TestElsewhere(t *testing.T) {
+	t.Parallel()
+	dir, home := t.TempDir(), t.TempDir()
+	contexts := &configs.Contexts{APIVersion: configs.APIVersion, Contexts: map[string]configs.Context{
+		"far": {Node: "http://192.0.2.1:1"}, "own": {Node: "http://localhost:1", DataDir: dir}}}
+	if err := contexts.Write(configs.ContextsFile([]string{"HOME=" + home})); err != nil {
+		t.Fatal(err)
+	}
+	for node, want := range map[string]string{
+		"":                   "", // the node of this host
+		"http://127.0.0.1:1": "",
+		dir + "/lmosd.sock":  "",
+		"own":                "",
+		"unknown":            "",
+		"far":                "warning: other commands use http://192.0.2.1:1 (LMOSD_NODE far), not this node\n",
+	} {
+		var out bytes.Buffer
+		Elsewhere(cli.New([]string{"HOME=" + home, "LMOSD_NODE=" + node}, nil, nil, &out), "http://127.0.0.1:1", dir)
+		if out.String() != want {
+			t.Errorf("%q: got %q, want %q", node, out.String(), want)
 		}
 	}
 }
