@@ -94,7 +94,7 @@ func follow(t *testing.T, page string) {
 			s.command = strings.ReplaceAll(s.command, "lmos-invite:…", invite)
 			shown, printed := hosts[m[1]].step(s)
 			written.WriteString(shown)
-			invite = cmp.Or(invitation.FindString(printed), invite)
+			invite = cmp.Or(printedInvitation.FindString(printed), invite)
 			i = end - 1
 		}
 	}
@@ -269,14 +269,14 @@ func (h *host) step(s step) (shown, printed string) {
 	return generalize(strings.TrimRight(r.text, "\n")) + "\n", r.text
 }
 
-var invitation = regexp.MustCompile(`lmos-invite:\S+`)
+var printedInvitation = regexp.MustCompile(`lmos-invite:\S+`)
 
 // variable are the parts of an output that differ from run to run.
 var variable = []struct {
 	find    *regexp.Regexp
 	replace string
 }{
-	{invitation, "lmos-invite:…"},
+	{printedInvitation, "lmos-invite:…"},
 	{regexp.MustCompile(`z6Mk\w+…?`), "z6Mk…"},
 	{regexp.MustCompile(`12D3KooW\w+…?`), "12D3KooW…"},
 	{regexp.MustCompile(`\bQm[1-9A-HJ-NP-Za-km-z]{20,}`), "Qm…"},
