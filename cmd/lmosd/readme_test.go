@@ -1,10 +1,12 @@
 package main
 
 import (
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 // readme returns the piece of code of the README that holds a text.
@@ -46,35 +48,40 @@ func TestFirstScreenOfTheReadme(t *testing.T) {
 	}
 }
 
-// TestReadmeByHand types what the README says under "By hand": the first two lines start nodes and the third joins their organization, publish and unpublish are
-// for the first, the others for the second.
+// TestReadmeByHand pastes what the README has under "By hand" into a shell, without the line that builds the program.
 func TestReadmeByHand(t *testing.T) {
 	t.Parallel()
-	x := newUser(t)
-	x.weather()
-	lines := commands(readme(t, "lmosd run --mesh.bootstrap"))
-	if len(lines) < 8 || lines[0] != "lmosd run" {
-		t.Fatalf("the commands are %q", lines)
+	text := readme(t, "make build")
+	first, rest, _ := strings.Cut(text, "\n")
+	if !strings.HasPrefix(first, "make build && export PATH=") {
+		t.Fatalf("the first line is %q", first)
 	}
-	a := x.node("a", "--trust.untrusted", "find")
-	x.at(a).ok("org", "init", "home.internal", "--recovery", filepath.Join(x.home, "recovery.pem"))
-	joining := regexp.MustCompile(`/ip4/…/p2p/12D3KooW…`).ReplaceAllString(lines[1], a.P2P[0])
-	b := x.node("b", append(strings.Fields(joining)[2:], "--trust.untrusted", "find")...)
-	eventually(t, "the nodes are meshed", func() bool { return x.at(a).lmosd("peers", "--exit-status").code == 0 })
-	for _, line := range lines[2:] {
-		on := x.at(b)
-		line = strings.ReplaceAll(line, "lmos-invite:…", strings.TrimSpace(x.at(a).ok("org", "invite", "--quiet")))
-		if strings.Contains(line, "publish") {
-			on = x.at(a)
-		}
-		if strings.HasPrefix(line, "lmosd find") {
-			eventually(t, "the agent is found", func() bool { return strings.Contains(on.typed(line).out, "weather@") })
-		}
-		if r := on.typed(line); r.code != 0 {
-			t.Errorf("$ %s\nexit code %d\n%s%s", line, r.code, r.out, r.errors)
-		}
+	x := newUser(t, goEnvironment(t)...)
+	x.env = append(x.env, "LMOSD_PROFILE=test")
+	rest = strings.ReplaceAll(rest, "weather.td.json", filepath.Join(x.home, "weather.td.json"))
+	cmd := exec.CommandContext(patient(t), "bash", "-c", "set -em\n"+rest) // jobs, as in the shell of a terminal
+	var printed buffer
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = x.env, "../..", &printed, &printed
+	cmd.WaitDelay = time.Minute // the node and the agent have the same output
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s", err, printed.String())
 	}
-	eventually(t, "the agent is gone", func() bool { return x.at(b).ok("find", "-o", "name") == "" })
+	for _, want := range []string{"published weather@z6Mk", "1 agent", "Light rain, 12 °C, until 16:00.", `"modelName": "a-table"`, "withdrawn weather@z6Mk"} {
+		contains(t, printed.String(), want)
+	}
+}
+
+// goEnvironment returns the variables with which the program go uses the cache and the modules of this user.
+func goEnvironment(t *testing.T) (env []string) {
+	t.Helper()
+	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOPATH", "GOFLAGS", "GOPROXY", "GOTOOLCHAIN"} {
+		out, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		env = append(env, name+"="+strings.TrimSpace(string(out)))
+	}
+	return env
 }
 
 // TestReadmeFilesExist checks the commands in the running text.
