@@ -78,7 +78,7 @@ func steps(console string) (list []step) {
 // anything, on a line of its own for any lines, and "0s" for any number of seconds. A piece of code whose info names a file is that file.
 func TestDocumentation(t *testing.T) {
 	t.Parallel()
-	for _, page := range append(examplePages(t), "docs/agents.md", "docs/api.md", "docs/operations.md", "docs/install.md", "docs/observability.md",
+	for _, page := range append(examplePages(t), "docs/agents.md", "docs/api.md", "docs/configuration.md", "docs/operations.md", "docs/install.md", "docs/observability.md",
 		"docs/from/mcp.md", "docs/from/a2a.md", "docs/from/nats.md", "docs/from/consul.md", "docs/from/agntcy.md") {
 		t.Run(page, func(t *testing.T) {
 			t.Parallel()

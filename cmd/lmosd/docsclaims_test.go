@@ -103,7 +103,7 @@ var claims = []claim{
 	{"docs/operations.md", "at once and every 10 minutes. The results", "discovery/explore/discoveries.go", "visitInterval       = 10 * time.Minute"},
 	{"docs/operations.md", "10 minutes. The results are discovered Things", "discovery/explore/discoveries.go", "visitInterval       = 10 * time.Minute"},
 	{"docs/operations.md", "its reports are ignored for 10 minutes", "pubsub/suspicion/peers.go", "banTime      = 10 * time.Minute"},
-	{"docs/operations.md", "A later source wins: default, profile, file", "configs/doc.go", "A later layer overrides an earlier one: default, profile, file,"},
+	{"docs/configuration.md", "A later source wins: default, profile, file", "configs/doc.go", "A later layer overrides an earlier one: default, profile, file,"},
 	{"docs/operations.md", "1 MiB/s; three forged ones ban it for 10 minutes", "pubsub/ratelimit.go", "byteRate      = 1 << 20"},
 	{"docs/operations.md", "asks again for 2 s at most", "interact/stream/pace.go", "maxCrowded = 2 * time.Second"},
 	{"docs/operations.md", "under 16 MiB of disk are free", "internal/storage/storage.go", "MinFree   = 16 << 20"},

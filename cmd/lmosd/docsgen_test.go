@@ -22,7 +22,8 @@ import (
 var generatedPart = regexp.MustCompile(`(?s)(<!-- generated: (\w+)([^\n]*) -->\n).*?(<!-- end -->)`)
 
 // generators return the generated parts of pages.
-var generators = map[string]func(args []string) string{"keys": keysTable, "profiles": func([]string) string { return profilesTable() }}
+var generators = map[string]func(args []string) string{"keys": keysTable, "profiles": func([]string) string { return profilesTable() },
+	"reloadable": reloadableTable}
 
 // TestGeneratedDocumentation compares the generated parts of the pages with the code; -update rewrites them.
 func TestGeneratedDocumentation(t *testing.T) {
@@ -74,6 +75,18 @@ func keysTable(prefixes []string) string {
 		}
 	}
 	return b.String()
+}
+
+// reloadableTable lists the keys that a running node applies.
+func reloadableTable([]string) string {
+	var b strings.Builder
+	b.WriteString("\n| key | what it does |\n|---|---|\n")
+	for _, k := range configs.Keys() {
+		if k.Reloadable() {
+			fmt.Fprintf(&b, "| `%s` | %s |\n", k.Name, strings.ReplaceAll(k.Doc, "|", `\|`))
+		}
+	}
+	return b.String() + "\n"
 }
 
 func code(value string) string {
