@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // walkthroughs are the pages that a newcomer follows from top to bottom.
@@ -61,7 +62,8 @@ func follow(t *testing.T, page string) {
 	first := hosts[slices.MinFunc(slices.Collect(keysOf(hosts)), func(a, b string) int { return cmp.Compare(hosts[a].order, hosts[b].order) })]
 	var written strings.Builder // the page with the output of this run
 	var info []string
-	open := false
+	open, called := false, false
+	var begun time.Time // of the first command
 	invite := "" // the last invitation that a host printed, which a reader copies
 	lines := strings.SplitAfter(text, "\n")
 	for i := 0; i < len(lines); i++ {
@@ -93,6 +95,13 @@ func follow(t *testing.T, page string) {
 			}
 			s.command = strings.ReplaceAll(s.command, "lmos-invite:…", invite)
 			shown, printed := hosts[m[1]].step(s)
+			if begun.IsZero() {
+				begun = time.Now()
+			}
+			if strings.HasPrefix(m[2], "lmosd call ") && !called {
+				called = true
+				t.Logf("the first call was answered %d ms after the first command", time.Since(begun).Milliseconds())
+			}
 			written.WriteString(shown)
 			invite = cmp.Or(printedInvitation.FindString(printed), invite)
 			i = end - 1
@@ -210,7 +219,7 @@ func connect(t *testing.T, names []string, hosts map[string]*host) {
 func (h *host) write(name, text string) {
 	h.t.Helper()
 	const end = "the end of the file of the page"
-	h.step(step{command: "cat > " + name + " <<'" + end + "'\n" + text + end})
+	h.step(step{command: "cat > ~/" + name + " <<'" + end + "'\n" + text + end})
 }
 
 // step runs a command, compares its exit code and output with those of the page, and returns the lines for the page (those of the page if
@@ -257,7 +266,7 @@ func (h *host) step(s step) (shown, printed string) {
 		h.t.Errorf("%s$ %s\nexit code %d, want %d\n%s", h.name, s.command, r.code, s.code, r.text)
 	}
 	lines := strings.Split(strings.TrimRight(r.text, "\n"), "\n")
-	if prints(lines, s.prints) {
+	if prints(narrow(lines), narrow(s.prints)) {
 		if len(s.prints) == 0 {
 			return "", r.text
 		}
@@ -267,6 +276,15 @@ func (h *host) step(s step) (shown, printed string) {
 		h.t.Errorf("%s$ %s\nprints:\n%s\nthe page says:\n%s", h.name, s.command, r.text, strings.Join(s.prints, "\n"))
 	}
 	return generalize(strings.TrimRight(r.text, "\n")) + "\n", r.text
+}
+
+// narrow replaces runs of spaces by one: the width of a column is that of its longest value, such as a duration.
+func narrow(lines []string) []string {
+	lines = slices.Clone(lines)
+	for i, line := range lines {
+		lines[i] = strings.TrimSpace(oneSpace(line))
+	}
+	return lines
 }
 
 var printedInvitation = regexp.MustCompile(`lmos-invite:\S+`)
@@ -283,6 +301,11 @@ var variable = []struct {
 	{regexp.MustCompile(`home-[0-9a-z]{6}\b`), "home-…"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d(T\S+)?`), "…"},
 	{regexp.MustCompile(`\b\d+(\.\d+)? ?(µs|ms|s)\b`), "…"},
+	{regexp.MustCompile(`(invitation +)[0-9a-f]{12}`), "${1}…"},
+	{regexp.MustCompile(`(words  +)\S.*`), "${1}…"},
+	{regexp.MustCompile(`(all    –      ).*`), "${1}…"},
+	{regexp.MustCompile(`revision \d+`), "revision …"},
+	{regexp.MustCompile(`[0-9a-f]{64}`), "…"},
 	{regexp.MustCompile(`/(tcp|udp)/(?:\d{5}|[0-35-9]\d{3})\b`), "/$1/…"}, // not the default port
 }
 
