@@ -67,7 +67,7 @@ func TestReadmeByHand(t *testing.T) {
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v\n%s", err, printed.String())
 	}
-	for _, want := range []string{"published weather@z6Mk", "1 agent", "Light rain, 12 °C, until 16:00.", `"modelName": "a-table"`, "withdrawn weather@z6Mk"} {
+	for _, want := range []string{"published weather@z6Mk", "1 agent", "Light rain, 12 °C, until 16:00.", `"modelName":"a-table"`, "withdrawn weather@z6Mk"} {
 		contains(t, printed.String(), want)
 	}
 }
