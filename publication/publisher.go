@@ -259,10 +259,10 @@ func (p *Publisher) announced(ctx context.Context, pub *Publication, change stri
 	return res
 }
 
-// agentName returns the name of a publication for logs; empty if its description is not kept.
+// agentName returns the name of a publication for logs: that in its id if its description is not kept.
 func agentName(pub *Publication) string {
 	if pub.Description == nil {
-		return ""
+		return td.ParseRef(pub.Thing).Name
 	}
 	return pub.Description.Name()
 }

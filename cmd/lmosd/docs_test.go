@@ -377,7 +377,7 @@ func TestOperationsPage(t *testing.T) {
 			continue
 		}
 		for _, name := range k.Values {
-			contains(t, page, "\n| `"+name+"` | ")
+			contains(t, readFile(t, "docs/configuration.md"), "\n| `"+name+"` | ")
 		}
 	}
 	for word := range strings.FieldsSeq(page) {

@@ -38,7 +38,10 @@ var noDocument = map[string]string{
 	"lmosd testnet nat":       "needs network namespaces; testnet/nat holds its document",
 	"lmosd keys rotate":       "runs a node; keysrotate_test.go holds its document",
 	"lmosd keys succeed":      "needs two keys of an agent; exposekey_test.go holds its document",
-	"lmosd config reload":     "needs the process of a node; reload_test.go holds its document",
+	"lmosd config edit":       "opens an editor; config-change.txtar holds it",
+	"lmosd config schema":     "prints a JSON Schema, which TestSchema of package configs holds",
+	"lmosd upgrade":           "has no result: it lists its commands",
+	"lmosd upgrade check":     "runs nodes; upgrade_test.go holds its document",
 	"lmosd group watch":       "prints messages of a group, not documents; group.txtar holds them",
 	"lmosd keys export":       "asks for a passphrase; keys.txtar runs it",
 	"lmosd keys passphrase":   "asks for a passphrase; keys.txtar holds its document",
@@ -67,10 +70,13 @@ var noDocument = map[string]string{
 
 // documentLines are the lines of commands whose first example has no document of its own.
 var documentLines = map[string]string{
-	"lmosd context rm":    "lmosd context add second --node /run/lmosd.sock >/dev/null; lmosd context rm second",
-	"lmosd hosting put":   signed + "lmosd hosting put weather.grant.json",
-	"lmosd hosting renew": signed + "lmosd hosting renew weather.grant.json --key owner.pem",
-	"lmosd task answer":   "lmosd call curious getReport year=5 >/dev/null 2>&1; lmosd task answer a5c0 --cancel",
+	"lmosd config set":     "lmosd config set http.hosts node.example -c other.yaml",
+	"lmosd config migrate": "lmosd config migrate --check -c lmosd.yaml",
+	"lmosd top":            "lmosd top --once",
+	"lmosd context rm":     "lmosd context add second --node /run/lmosd.sock >/dev/null; lmosd context rm second",
+	"lmosd hosting put":    signed + "lmosd hosting put weather.grant.json",
+	"lmosd hosting renew":  signed + "lmosd hosting renew weather.grant.json --key owner.pem",
+	"lmosd task answer":    "lmosd call curious getReport year=5 >/dev/null 2>&1; lmosd task answer a5c0 --cancel",
 }
 
 const signed = "lmosd hosting sign weather.td.json --key owner.pem --host z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH >/dev/null; "

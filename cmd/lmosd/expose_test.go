@@ -354,5 +354,7 @@ func TestExposeACommandWithInputs(t *testing.T) {
 	}
 	contains(t, x.fails(cli.ExitUsage, "call", "mirror", "look", "citi=Bonn"), `the action has no input "citi"`, `did you mean "city"? lmosd call mirror look city=Bonn`)
 	contains(t, x.fails(cli.ExitUsage, "call", "mirror", "look"), `"city" is missing`, "lmosd call mirror look city=…")
-	eventually(t, "the call has a line", func() bool { return strings.Contains(p.talk.String(), "  look  ") && strings.Contains(p.talk.String(), "  ok\n") })
+	eventually(t, "the call has a line", func() bool {
+		return strings.Contains(p.talk.String(), "  look  ") && strings.Contains(p.talk.String(), "  ok\n")
+	})
 }

@@ -66,6 +66,10 @@ func (n *fakeNode) operatorRoutes(mux *http.ServeMux) {
 		answer(w, api.Config{APIVersion: api.APIVersion, Kind: "Config", Items: []api.ConfigItem{{Key: "http.listen", Value: "127.0.0.1:4670", Origin: api.OriginFile, Where: "/etc/lmosd/lmosd.yaml:12"},
 			{Key: "mesh.bootstrap", Value: []string{"/dnsaddr/a.example", "/dnsaddr/b.example"}, Origin: api.OriginFlag, Where: "--mesh.bootstrap"}, {Key: "mesh.mdns", Value: true, Origin: api.OriginDefault}}})
 	}))
+	mux.HandleFunc("POST /v1/config/reload", n.guard(func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, api.ConfigReload{APIVersion: api.APIVersion, Kind: "ConfigReload", File: "/etc/lmosd/lmosd.yaml", Applied: []string{"trust.rate.per_peer"},
+			Restart: []string{"mesh.mdns"}, Agents: []api.ReloadedAgent{{Name: "weather", State: api.AgentStarted}}, Took: 1.5})
+	}))
 	mux.HandleFunc("GET /metrics", n.guard(func(w http.ResponseWriter, r *http.Request) {
 		if n.bare {
 			http.NotFound(w, r)
@@ -99,7 +103,9 @@ func (n *fakeNode) operatorRoutes(mux *http.ServeMux) {
 }
 
 // fakeMetrics are the metrics of a fake node.
-const fakeMetrics = `# HELP lmosd_calls_total Interactions, by result.
+const fakeMetrics = `# TYPE lmosd_health_warnings gauge
+lmosd_health_warnings{code="LMOS-W001",severity="low"} 1
+# HELP lmosd_calls_total Interactions, by result.
 # TYPE lmosd_calls_total counter
 lmosd_calls_total{op="invokeaction",protocol="mesh",result="ok"} 40
 lmosd_calls_total{op="invokeaction",protocol="mesh",result="timeout"} 2

@@ -246,7 +246,7 @@ func TestExamples(t *testing.T) {
 		}
 		for line := range strings.SplitSeq(c.Example, "\n") {
 			command, _, _ := strings.Cut(strings.TrimSpace(line), "   #")
-			command = strings.NewReplacer("lmosd run ", "true ", "audit tail ", "audit tail --timeout 1ms ", "http://127.0.0.1:4670", "$URL").Replace(command)
+			command = strings.NewReplacer("lmosd run ", "true ", "audit tail ", "audit tail --timeout 1ms ", "lmosd top -o", "lmosd top --once -o", "http://127.0.0.1:4670", "$URL").Replace(command)
 			if c.Annotations["impact"] == cli.Danger && !strings.Contains(command, "--yes") { // there is no terminal
 				command += " --yes"
 			}
@@ -277,6 +277,7 @@ func exampleFiles(env *testscript.Env) error {
 	bin := filepath.Join(env.WorkDir, "bin")
 	for name, content := range map[string]string{
 		"bin/curl":                            "#!/bin/sh\ncat '" + filepath.Join(env.WorkDir, "weather.td.json") + "'\n",
+		"bin/nano":                            "#!/bin/sh\n",
 		"bin/ssh":                             "#!/bin/sh\nshift\nexec \"$@\"\n",
 		"bin/systemctl":                       "#!/bin/sh\necho LoadState=loaded; echo ActiveState=active\n",
 		"agents/weather.td.json":              string(weatherTD),
@@ -304,6 +305,7 @@ func exampleFiles(env *testscript.Env) error {
 			return err
 		}
 	}
+	env.Setenv("EDITOR", "nano")
 	env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
 	home := filepath.Join(env.WorkDir, "home", ".local", "share", "lmosd")
 	return errors.Join(os.Rename(filepath.Join(env.WorkDir, "data", "audit"), filepath.Join(home, "audit")),

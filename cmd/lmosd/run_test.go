@@ -52,7 +52,7 @@ func TestRunOnATerminal(t *testing.T) {
 	t.Parallel()
 	x := newUser(t, "LMOSD_FORCE_TTY=100", "NO_COLOR=1")
 	n := x.node("n", "--mesh.bootstrap", "/ip4/127.0.0.1/udp/9/quic-v1/p2p/12D3KooWA4Xop1JaT3MHxwYMkCepYsv4iPVopMXwCz5iHYdBfeSB")
-	n.prints("lmosd ", "  "+n.DID.Short()+"  "+string(n.DID)+"\n", "\n  p2p      /ip4/127.0.0.1/udp/", "\n           /ip4/127.0.0.1/tcp/",
+	n.prints("lmosd ", "  "+n.DID.Short()+" "+string(n.DID)+"\n", "\n  p2p      /ip4/127.0.0.1/udp/", "\n           /ip4/127.0.0.1/tcp/",
 		"\n  mesh     lmos, joining via 1 bootstrap peer\n",
 		"\n  callers  any peer that reaches this node may call its agents (trust.untrusted)\n", "\nready in ")
 	n.signal(syscall.SIGINT)

@@ -81,7 +81,7 @@ func testnetExec(t *testing.T, x *user, dir string) {
 
 func testnetLogs(t *testing.T, x *user, dir string) {
 	all := x.ok("testnet", "logs", "--dir", dir)
-	contains(t, all, "1  api\thttp://127.0.0.1:", "2  api\thttp://127.0.0.1:", "3  ready\t", "  published  thing=urn:lmos:", "  replicas=2  gossip=2  took_ms=")
+	contains(t, all, "1  api\thttp://127.0.0.1:", "2  api\thttp://127.0.0.1:", "3  ready\t", "  agent published  agent=weather  thing=urn:lmos:", "  replicas=2  gossip=2  took_ms=")
 	if strings.Contains(all, "{") {
 		t.Errorf("the log is for programs: %s", all)
 	}

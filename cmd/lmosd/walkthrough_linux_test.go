@@ -64,7 +64,7 @@ func follow(t *testing.T, page string) {
 	var info []string
 	open, called := false, false
 	var begun time.Time // of the first command
-	invite := "" // the last invitation that a host printed, which a reader copies
+	invite := ""        // the last invitation that a host printed, which a reader copies
 	lines := strings.SplitAfter(text, "\n")
 	for i := 0; i < len(lines); i++ {
 		line := strings.TrimRight(lines[i], "\n")

@@ -57,8 +57,8 @@ func NewCommand(c *cli.Console, version func() string) *cobra.Command {
 		Use:   "new",
 		Short: "write the files of a new agent",
 		Long:  "Writes the files of a new agent, which runs as it is.",
-		Example: `  lmosd new agent hello --lang python
-  lmosd new agent hello --lang sh --dir agents/hello`,
+		Example: `  lmosd new agent weather --lang python
+  lmosd new agent weather --lang sh --dir agents/weather`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadWrite, "lmosd expose, lmosd publish"),
 		Args:        cli.Subcommand,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

@@ -34,7 +34,7 @@ func NewUpgradeCommand(c *cli.Console) *cobra.Command {
 		Use:         "upgrade",
 		Short:       "try another version of lmosd",
 		Long:        "Tries another version of lmosd before you install it. lmosd downloads nothing.",
-		Example:     "  lmosd upgrade check ./lmosd-new",
+		Example:     "  lmosd upgrade check ./lmosd-new\n  lmosd upgrade check ./lmosd-new --data-dir /var/lib/lmosd",
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly, "lmosd service, lmosd version"),
 		Args:        cli.Subcommand,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
