@@ -51,7 +51,7 @@ trust:
 	other, _ := as("crm", "lmos.call", "https://other.example")
 	contains(t, other.fails(cli.ExitRefused, "find", "--node", n.API), "LMOS-3003", "audience")
 
-	contains(t, x.at(n).lmosd("token", "ls").errors, "identity provider acme ("+issuer+"): 1 keys, read ")
+	contains(t, x.at(n).lmosd("token", "ls").errors, "identity provider acme ("+issuer+"): 1 key, read ")
 	x.at(n).ok("policy", "deny", "oidc:acme:crm", "--to", "invoke", "--on", "weather/getWeather")
 	eventually(t, "the rule is in force", func() bool {
 		return crm.lmosd("call", "weather", "getWeather", "question=Oslo", "interactionMode=text", "--node", n.API).code == cli.ExitRefused
