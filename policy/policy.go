@@ -142,9 +142,14 @@ func (p *Policy) Change(r Rules) error {
 	next.PerPeer, next.Burst, next.ReadsPerPeer, next.PerThing, next.ThingBurst = r.PerPeer, r.Burst, r.ReadsPerPeer, r.PerThing, r.ThingBurst
 	next.CallerConcurrency, next.ThingConcurrency = r.CallerConcurrency, r.ThingConcurrency
 	next.UntrustedDeadline, next.UntrustedRun = r.UntrustedDeadline, r.UntrustedRun
-	p.rules.Store(next.withDefaults())
-	p.callers.each(p.beginCaller)
-	p.things.each(p.meterThing)
+	before, after := p.rules.Load(), next.withDefaults()
+	p.rules.Store(after)
+	if before.PerPeer != after.PerPeer || before.Burst != after.Burst || before.ReadsPerPeer != after.ReadsPerPeer { // others keep their levels
+		p.callers.each(p.beginCaller)
+	}
+	if before.PerThing != after.PerThing || before.ThingBurst != after.ThingBurst {
+		p.things.each(p.meterThing)
+	}
 	return nil
 }
 

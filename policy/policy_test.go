@@ -391,13 +391,18 @@ func TestForgedNamesAreIgnored(t *testing.T) {
 // A policy after Change decides and limits as a new one with the same rules, and accounts that exist have the new rates.
 func TestChange(t *testing.T) {
 	t.Parallel()
-	p := loaded(t, Rules{PerPeer: 1, Burst: 1, Concurrency: 2, Subscriptions: 3})
+	loads := 0
+	p := loaded(t, Rules{PerPeer: 1, Burst: 1, Concurrency: 2, Subscriptions: 3, Options: rules.Options{OnLoad: func(string) { loads++ }}})
+	loads = 0
 	p.account(alice)
 	p.things.get(p.thing("urn:x", 0), time.Now())
 	next := Rules{PerPeer: 50, Burst: 5, ReadsPerPeer: 7, PerThing: 9, ThingBurst: 2, CallerConcurrency: 4, ThingConcurrency: 6,
 		UntrustedDeadline: time.Minute, UntrustedRun: time.Hour, Concurrency: 99, Options: rules.Options{Untrusted: access.UntrustedNone, Stale: access.StaleRead}}
 	if err := p.Change(next); err != nil {
 		t.Fatal(err)
+	}
+	if loads != 1 {
+		t.Errorf("callers that the settings permit no longer are checked %d times", loads)
 	}
 	got := p.rules.Load()
 	if got.PerPeer != 50 || got.PerThing != 9 || got.CallerConcurrency != 4 || got.ThingConcurrency != 6 || got.UntrustedRun != time.Hour || got.Concurrency != 2 || got.Subscriptions != 3 {

@@ -77,8 +77,20 @@ func (set *agentSet) names() []string {
 // startFor limits the start of an agent while the node runs.
 const startFor = 30 * time.Second
 
-// change starts the agents of new lines, and stops those whose lines are gone. A line whose agent did not start is tried again.
+// change stops the agents whose lines are gone, and starts those of new lines. A stopped one is withdrawn last, unless a new line has
+// replaced it: it must not publish again after its replacement, perhaps for other callers. A line whose agent did not start is tried again.
 func (set *agentSet) change(lines []string) (changes []api.ReloadedAgent) {
+	var gone []*configuredAgent
+	set.all = slices.DeleteFunc(slices.Clone(set.all), func(one *configuredAgent) bool {
+		if slices.Contains(lines, one.line) {
+			return false
+		}
+		gone = append(gone, one)
+		return true
+	})
+	for _, one := range gone {
+		one.close()
+	}
 	for _, line := range lines {
 		if slices.ContainsFunc(set.all, func(one *configuredAgent) bool { return one.line == line }) {
 			continue
@@ -94,13 +106,8 @@ func (set *agentSet) change(lines []string) (changes []api.ReloadedAgent) {
 		cancel()
 		changes = append(changes, change)
 	}
-	for _, one := range slices.Clone(set.all) {
-		if slices.Contains(lines, one.line) {
-			continue
-		}
-		set.all = slices.DeleteFunc(set.all, func(other *configuredAgent) bool { return other == one })
+	for _, one := range gone {
 		set.withdraw(one)
-		one.close()
 		changes = append(changes, api.ReloadedAgent{Name: one.name, State: api.AgentStopped})
 	}
 	return changes

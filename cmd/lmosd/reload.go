@@ -66,6 +66,15 @@ func (r *reloader) use(agents *agentSet) {
 	r.agents = agents
 }
 
+// close stops the agents. A reload that runs ends before, and no other begins.
+func (r *reloader) close(agents *agentSet) {
+	agents.end() // the starts of a reload
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.agents = nil
+	agents.close()
+}
+
 // isService reports whether SIGHUP reloads the configuration of this process: a service manager waits for its notifications, or it has no
 // controlling terminal whose end the signal could mean.
 func isService(c *cli.Console) bool {
@@ -94,7 +103,9 @@ func (a *app) reloadOnHangup(ctx context.Context, client *api.Client) {
 		if _, err := client.ReloadConfig(ctx); err != nil {
 			status = "configuration not reloaded: " + err.Error()
 		}
-		_ = sdnotify.Ready(status)
+		if ctx.Err() == nil { // otherwise the node stops, and the manager has its notification
+			_ = sdnotify.Ready(status)
+		}
 	}
 }
 

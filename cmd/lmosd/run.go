@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -104,7 +105,7 @@ func (a *app) serve(cmd *cobra.Command, c *configs.Config, ready string, start t
 	if err != nil {
 		return errors.Join(err, n.Close())
 	}
-	defer agents.close()
+	defer reload.close(agents)
 	reload.use(agents)
 	if err := announceReady(n, ready); err != nil {
 		return errors.Join(err, n.Close())
@@ -118,7 +119,11 @@ func (a *app) serve(cmd *cobra.Command, c *configs.Config, ready string, start t
 	defer time.AfterFunc(settled, debug.FreeOSMemory).Stop()
 	defer context.AfterFunc(ctx, a.stopping)()
 	defer service.Notify(ctx, n.Client(), o.Log)()
-	go a.reloadOnHangup(ctx, n.Client())
+	until, stop := context.WithCancel(ctx)
+	var hangups sync.WaitGroup
+	hangups.Go(func() { a.reloadOnHangup(until, n.Client()) })
+	defer hangups.Wait()
+	defer stop()
 	err = errors.Join(n.Run(ctx), n.Close(), withdrawReady(ready))
 	if err == nil && a.Talk.TTY {
 		a.Talk.Line("stopped")

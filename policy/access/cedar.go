@@ -443,6 +443,7 @@ func (b *Builder) Build() *Set {
 		s.index(p)
 		s.sum = sha256.Sum256(append(s.sum[:], p.sum[:]...))
 	}
+	s.sum = sha256.Sum256(fmt.Appendf(s.sum[:], "%v %v %v %v", s.untrusted, s.relay, s.staleRead, s.connect))
 	return s
 }
 

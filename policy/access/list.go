@@ -21,7 +21,7 @@ type Entry struct {
 // Entries returns the rules in the order in which they were added. The caller must not change them.
 func (s *Set) Entries() []Entry { return s.entries }
 
-// Same reports whether the rules of both sets are the same: names of organizations stand for the same ones, too.
+// Same reports whether the rules and the settings of both sets are the same: names of organizations stand for the same ones, too.
 func (s *Set) Same(other *Set) bool { return s.sum == other.sum }
 
 // Entry returns the rule with an id.

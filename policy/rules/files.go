@@ -141,7 +141,7 @@ func changes(before, after *access.Set) string {
 		}
 	}
 	if len(all) == 0 {
-		return "the same texts, with other lines or organizations"
+		return "the same texts, with other lines, organizations or settings"
 	}
 	return strings.Join(all, "; ")
 }
@@ -196,9 +196,6 @@ func readRules(path string) ([]byte, stamp, error) {
 
 // Run reads the files again when they change, until ctx ends. An error of them is logged, and stays in [Store.FileError].
 func (s *Store) Run(ctx context.Context, log *slog.Logger) error {
-	if s.o.Load().File == "" {
-		return nil
-	}
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for {
@@ -206,6 +203,9 @@ func (s *Store) Run(ctx context.Context, log *slog.Logger) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+		}
+		if s.o.Load().File == "" { // until another configuration names one
+			continue
 		}
 		switch changed, err := s.reload(); {
 		case err != nil:

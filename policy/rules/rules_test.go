@@ -383,9 +383,9 @@ func TestOnLoad(t *testing.T) {
 		{do: p.Load},
 		{do: p.Refresh},
 		{write(two), "added policy.yaml:3 {deny: globex, to: \"*\"}; removed policy.yaml:3 {allow: globex, to: call, on: weather}"},
-		{func() error { globex = "did:webvh:QmTwo:globex.example"; return p.Load() }, "the same texts, with other lines or organizations"},
+		{func() error { globex = "did:webvh:QmTwo:globex.example"; return p.Load() }, "the same texts, with other lines, organizations or settings"},
 		{do: p.Load},
-		{write("\n" + two), "the same texts, with other lines or organizations"},
+		{write("\n" + two), "the same texts, with other lines, organizations or settings"},
 		{write(""), "removed policy.yaml:4 {deny: globex, to: \"*\"}"},
 	} {
 		loads = nil

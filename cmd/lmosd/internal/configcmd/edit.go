@@ -313,7 +313,7 @@ func editFile(ctx context.Context, c *cli.Console, confirm Confirmer) error {
 		if err != nil {
 			return kept(err, copied)
 		}
-		if bytes.Equal(next, t.before) {
+		if bytes.Equal(next, source) {
 			_ = os.RemoveAll(dir) // only the copy is lost
 			done := &change{Head: cli.NewHead("ConfigChange"), File: t.path, Changed: []string{}}
 			done.differences(nil, nil)
@@ -394,13 +394,16 @@ func migrate(c *cli.Console, check bool) error {
 	done := &change{Head: cli.NewHead("ConfigChange"), File: t.path, Changed: append([]string{}, configs.Diff(t.before, m.Text)...)}
 	done.differences(nil, nil)
 	done.Rules = cli.Each(m.Rules, access.Rule.Text)
+	if len(m.Rules) > 0 && !check && !after.Explicit("node.data_dir") && t.path != configs.UserFile(c.Env) && c.Flags.Config == "" {
+		return cli.Usage("lmosd config migrate --data-dir /var/lib/lmosd", "the keys of %s become access rules in the data folder of its node, which the file does not name", t.path)
+	}
 	if len(m.Keys) > 0 && !check {
 		done.Backup = t.path + "." + time.Now().UTC().Format("20060102T150405Z") + ".bak"
 		if err := atomicfile.Write(done.Backup, t.before, 0o600); err != nil {
 			return FileError(done.Backup, "write", err)
 		}
 		// The rules come first: they may only restrict callers, as the keys do.
-		if err := addRules(after.PolicyFile(), m.Rules); err != nil {
+		if err := addRules(c, after, m.Rules); err != nil {
 			return err
 		}
 		if err := t.write(m.Text); err != nil {
@@ -425,15 +428,17 @@ func migrate(c *cli.Console, check bool) error {
 	return nil
 }
 
-// addRules appends access rules to their file, unless it has them.
-func addRules(file string, rules []access.Rule) error {
+// addRules appends access rules to their file, unless it has them. A new file has the owner of its folder: a node that is a service of another user reads it.
+func addRules(c *cli.Console, conf *configs.Config, rules []access.Rule) error {
 	if len(rules) == 0 {
 		return nil
 	}
-	text, err := os.ReadFile(file)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return FileError(file, "read", err)
+	file := conf.PolicyFile()
+	t, err := openTarget(c, file)
+	if err != nil {
+		return err
 	}
+	text := t.before
 	for _, rule := range rules {
 		if slices.Contains(strings.Split(string(text), "\n"), "  - "+rule.Text()) {
 			continue
@@ -442,7 +447,14 @@ func addRules(file string, rules []access.Rule) error {
 			return &interact.Error{Code: interact.PolicyInvalid, Title: fmt.Sprintf("the access rules in %s cannot be changed", file), Err: err, Hint: "correct the file"}
 		}
 	}
-	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), atomicfile.Write(file, text, 0o600)); err != nil {
+	if err := t.write(text); err != nil || len(t.before) > 0 {
+		return err
+	}
+	folder, err := os.Stat(filepath.Dir(t.path))
+	if err == nil {
+		err = keepOwner(t.path, folder)
+	}
+	if err != nil {
 		return FileError(file, "write", err)
 	}
 	return nil

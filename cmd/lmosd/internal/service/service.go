@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -193,6 +194,11 @@ func (s *setup) install(ctx context.Context, dryRun, start bool) error {
 	if err := s.free(ctx, u.dataDir, file, packaged); err != nil {
 		return err
 	}
+	if !s.user && u.dataDir != defaultDir {
+		if err := adoptable(u.dataDir); err != nil {
+			return err
+		}
+	}
 	text := u.text(defaultDir)
 	doc.Changed = file != "" && string(before) != text
 	steps := s.steps(u, doc.Changed, u.dataDir == defaultDir, start)
@@ -285,6 +291,27 @@ func (s *setup) free(ctx context.Context, dir string, except ...string) error {
 		return nil // the service itself
 	}
 	return interact.Errorf(interact.DataDirLocked, "stop it first; or choose another folder: --data-dir", "%s", locked)
+}
+
+// adoptable returns an error if a folder cannot become the data folder of the service, which gets another owner and mode: it has to be absent, empty, or
+// that of a node.
+func adoptable(dir string) error {
+	info, err := os.Lstat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil && !info.IsDir() {
+		return cli.Usage("name the folder itself: --data-dir", "%s is not a folder", dir)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return cli.Usage("see the permissions of the folder", "the folder %s cannot be read: %v", dir, cli.Reason(err))
+	}
+	isNode := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == "identity.pem" || e.Name() == "lock" })
+	if len(entries) > 0 && !isNode {
+		return cli.Usage("lmosd service install --data-dir "+filepath.Join(dir, "lmosd"), "the folder %s has files of others, and would get the owner and the mode of the service", dir)
+	}
+	return nil
 }
 
 // steps returns the commands that follow the unit: the user and the data folder of the service, and its start.
