@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -13,12 +12,7 @@ func TestManualPagesOfFormatters(t *testing.T) {
 	for _, command := range [][]string{{"mandoc", "-T", "lint", "-W", "warning"}, {"groff", "-ww", "-man", "-Tutf8", "-z"}} {
 		t.Run(command[0], func(t *testing.T) {
 			t.Parallel()
-			if _, err := exec.LookPath(command[0]); err != nil {
-				if os.Getenv("CI") != "" {
-					t.Fatal(err)
-				}
-				t.Skip(err)
-			}
+			installed(t, command[0], map[string]string{"mandoc": "mandoc", "groff": "groff-base"}[command[0]])
 			dir := t.TempDir()
 			if r := lmosd(t.Context(), home(t, "SOURCE_DATE_EPOCH=1767225600"), "", "man", "--dir", dir); r.code != 0 {
 				t.Fatal(r.errors)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -30,9 +29,7 @@ func TestNewAgents(t *testing.T) {
 		t.Run(lang, func(t *testing.T) {
 			t.Parallel()
 			for _, name := range l.needs {
-				if _, err := exec.LookPath(name); err != nil && os.Getenv("CI") == "" {
-					t.Skipf("%s is not installed", name)
-				}
+				installed(t, name, name)
 			}
 			x := newUser(t, "PYTHONDONTWRITEBYTECODE=1", "npm_config_update_notifier=false")
 			written := x.ok("new", "agent", "hello", "--lang", lang)

@@ -189,17 +189,11 @@ func checkQueries(t *testing.T, scraped string) {
 // promtool runs promtool of Prometheus.
 func promtool(t *testing.T, stdin string, args ...string) (string, error) {
 	t.Helper()
-	path, err := exec.LookPath("promtool")
-	if err != nil && os.Getenv("CI") != "" {
-		t.Fatal("promtool is not installed: apt-get install prometheus")
-	} else if err != nil {
-		t.Skip("promtool is not installed: apt-get install prometheus")
-	}
-	cmd := exec.CommandContext(t.Context(), path, args...)
+	cmd := exec.CommandContext(t.Context(), installed(t, "promtool", "prometheus"), args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	err = cmd.Run()
+	err := cmd.Run()
 	return out.String(), err
 }
 

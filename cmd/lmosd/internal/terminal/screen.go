@@ -10,7 +10,6 @@ import (
 	"unicode"
 
 	"github.com/mattn/go-isatty"
-	"github.com/mattn/go-runewidth"
 )
 
 // A Screen is an output stream with its features and its width.
@@ -133,14 +132,6 @@ func (s *Screen) Item(mark string, width int, text string) {
 		s.Line(mark + line)
 		mark = strings.Repeat(" ", width)
 	}
-}
-
-// Fit returns a line that a terminal does not wrap: it is cut to the width.
-func (s *Screen) Fit(text string) string {
-	if !s.TTY {
-		return text
-	}
-	return runewidth.Truncate(s.Plain(text), s.Width, s.Plain("…"))
 }
 
 // Print writes lines unchanged.
