@@ -113,7 +113,10 @@ func (n *Node) openTrust() (*trust.Trust, error) {
 	}
 	return trust.New(trust.Options{Dir: n.opts.Dir, Self: n.DID(), Network: n.opts.Network, Log: n.opts.Log,
 		Rotation: n.stores.Rotation, Checkpoints: n.stores.Audit, OnChange: n.standingChanged,
-		Joins:   n.opts.MDNS && cmp.Or(n.opts.Policy.Connect, access.ConnectAnyone) == access.ConnectAnyone,
+		Joins: func() bool {
+			_, connect, _ := n.policy.Settings()
+			return n.opts.MDNS && cmp.Or(connect, access.ConnectAnyone) == access.ConnectAnyone
+		},
 		Record:  func(text string) { n.stores.Audit.Change(audit.ChangeTrust, text) },
 		OnNames: n.namesChanged,
 		OnHello: func(id did.DID) {

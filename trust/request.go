@@ -98,7 +98,7 @@ func isLocalAddr(a multiaddr.Multiaddr) bool {
 // once the operator has admitted it after the request.
 func (t *Trust) serveJoin(id did.DID, q *exchange.Request) (*exchange.Response, error) {
 	org, err := t.mine()
-	if err != nil || !t.o.Joins || !org.IsIssuer() || q.SCID != "" && q.SCID != org.SCID() || t.Principal(id).Barred != "" || !t.isLocal(id) {
+	if err != nil || !t.o.Joins() || !org.IsIssuer() || q.SCID != "" && q.SCID != org.SCID() || t.Principal(id).Barred != "" || !t.isLocal(id) {
 		return nil, refused
 	}
 	if q.SCID == "" {

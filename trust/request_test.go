@@ -17,7 +17,7 @@ import (
 
 // accepts lets nodes of the local network ask this one.
 func (m *member) accepts() *member {
-	m.Trust.o.Joins = true
+	m.Trust.o.Joins = func() bool { return true }
 	return m
 }
 

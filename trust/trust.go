@@ -67,8 +67,8 @@ type Options struct {
 	Rotation *rotation.Pending
 	// Web fetches the documents of organizations whose domain is checked. Without Dial, it connects to public addresses only.
 	Web weblocation.Options
-	// Joins lets nodes of the local network ask this node, if it is an issuer, to make them members.
-	Joins bool
+	// Joins reports whether nodes of the local network may ask this node, if it is an issuer, to make them members. Nil: they may not.
+	Joins func() bool
 	// Now returns the time, without a monotonic reading, so that a machine that slept counts as alone. Nil: the current time.
 	Now func() time.Time
 	Log *slog.Logger
@@ -185,6 +185,9 @@ func (o *Options) complete() {
 	}
 	if o.OnHello == nil {
 		o.OnHello = func(did.DID) {}
+	}
+	if o.Joins == nil {
+		o.Joins = func() bool { return false }
 	}
 	o.confirmPause = cmp.Or(o.confirmPause, confirmPause)
 	if o.Record == nil {
