@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/lmosd/lmosd/internal/testprogram"
 )
 
 // A unitSetting is one line of a unit.
@@ -110,13 +112,7 @@ const maxExposure = 2.0
 // TestUnitsBySystemd lets systemd check the units.
 func TestUnitsBySystemd(t *testing.T) {
 	t.Parallel()
-	analyze, err := exec.LookPath("systemd-analyze")
-	if err != nil {
-		if os.Getenv("CI") == "1" {
-			t.Fatal("systemd-analyze is missing (Debian: systemd)")
-		}
-		t.Skip("systemd-analyze is missing (Debian: systemd)")
-	}
+	analyze := testprogram.Path(t, "systemd-analyze")
 	dir := t.TempDir()
 	program := filepath.Join(dir, "lmosd")
 	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755); err != nil {

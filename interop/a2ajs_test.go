@@ -15,6 +15,7 @@ import (
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/a2a"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/testprogram"
 	"github.com/lmosd/lmosd/interop/testmesh"
 )
 
@@ -63,7 +64,7 @@ func (k *talker) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 // The client of the JavaScript library calls a Thing at another node, and verifies its card.
 func TestA2AJavaScriptClient(t *testing.T) {
 	t.Parallel()
-	testmesh.Modules(t)
+	testprogram.Modules(t, ".")
 	m := a2aMesh(t)
 	m.Offer(t, []byte(talkerTD), &talker{})
 	m.Known(t, "talker")
@@ -97,7 +98,7 @@ func TestA2AJavaScriptClient(t *testing.T) {
 // The Go library's client calls imported agents of the JavaScript library, of 1.0 and of 0.3.
 func TestA2AJavaScriptServer(t *testing.T) {
 	t.Parallel()
-	testmesh.Modules(t)
+	testprogram.Modules(t, ".")
 	m := a2aMesh(t)
 	for name, args := range map[string][]string{"js-rpc": {"JSONRPC", "1.0"}, "js-rest": {"HTTP+JSON", "1.0"}, "js-old": {"JSONRPC", "0.3"},
 		"js-old-rest": {"HTTP+JSON", "0.3"}} {
@@ -132,7 +133,7 @@ func TestA2AJavaScriptServer(t *testing.T) {
 // Import of cards that the JavaScript library signed, with ES256 and a key set at the agent's site.
 func TestA2AJavaScriptSignature(t *testing.T) {
 	t.Parallel()
-	testmesh.Modules(t)
+	testprogram.Modules(t, ".")
 	b := a2a.New(a2a.Options{Log: testmesh.Logger()})
 	agent, err := b.Import(t.Context(), nodeServer(t, "a2a-server.mjs", "JSONRPC", "1.0", "signed"), bridge.Import{})
 	if err != nil {

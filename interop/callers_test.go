@@ -34,6 +34,7 @@ import (
 	"github.com/lmosd/lmosd/expose"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/poll"
+	"github.com/lmosd/lmosd/internal/testprogram"
 	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/policy"
@@ -717,7 +718,7 @@ await agent(process.argv[3]).action('who', 'string', (_, signal, ask, { caller, 
 
 // startCalledProgram runs an agent in another language until the test ends.
 func startCalledProgram(t *testing.T, m *testmesh.Mesh, program, script, library, name string) {
-	program = testmesh.Tool(t, program)
+	program = testprogram.Path(t, program)
 	library, err := filepath.Abs(library)
 	if err != nil {
 		t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/testprogram"
 	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
 )
@@ -52,7 +53,7 @@ func same(t *testing.T, what string, got any, want string) {
 
 func TestNodeWotConsumes(t *testing.T) {
 	t.Parallel()
-	testmesh.Modules(t)
+	testprogram.Modules(t, ".")
 	m := testmesh.Start(t)
 	_, raw, thing := newLamp(t, "lamp")
 	m.Offer(t, raw, thing)
@@ -79,7 +80,7 @@ func TestNodeWotConsumes(t *testing.T) {
 
 func TestNodeWotExposes(t *testing.T) {
 	t.Parallel()
-	testmesh.Modules(t)
+	testprogram.Modules(t, ".")
 	m := testmesh.Start(t)
 	cmd := exec.Command("node", "wot-expose.mjs")
 	in, err := cmd.StdinPipe()
@@ -120,7 +121,7 @@ func TestNodeWotExposes(t *testing.T) {
 
 func TestWebSocketDialects(t *testing.T) {
 	t.Parallel()
-	testmesh.Modules(t)
+	testprogram.Modules(t, ".")
 	m := testmesh.Start(t)
 	for _, dialect := range []string{"doc", "kotlin", "wtp"} {
 		name := "lamp-" + dialect
@@ -149,7 +150,7 @@ func TestWebSocketDialects(t *testing.T) {
 // repeatedly.
 func curl(t *testing.T, happen func(), want []string, args ...string) (lines []string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), testmesh.Tool(t, "curl"), append([]string{"-sSN", "--max-time", "20", "-H",
+	cmd := exec.CommandContext(t.Context(), testprogram.Path(t, "curl"), append([]string{"-sSN", "--max-time", "20", "-H",
 		"Accept: text/event-stream"}, args...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -237,7 +238,7 @@ func TestCurlReadsAllStreams(t *testing.T) {
 // EventSource and WebSocket of Chromium, in a page of the gateway, with the token of the node. Without one such a page can only look.
 func TestChromium(t *testing.T) {
 	t.Parallel()
-	browser := testmesh.Tool(t, "chromium", "chromium-browser", "google-chrome")
+	browser := testprogram.Path(t, "chromium", "chromium-browser", "google-chrome")
 	m := testmesh.Start(t)
 	_, raw, thing := newLamp(t, "lamp")
 	m.Offer(t, raw, thing)
@@ -293,7 +294,7 @@ func TestChromium(t *testing.T) {
 // In Chromium, a page of an origin in http.origins calls an agent over HTTP and WebSocket; a page of another origin cannot.
 func TestPagesOfOtherOrigins(t *testing.T) {
 	t.Parallel()
-	path := testmesh.Tool(t, "chromium", "chromium-browser", "google-chrome")
+	path := testprogram.Path(t, "chromium", "chromium-browser", "google-chrome")
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		fmt.Fprint(w, "<title>a page</title>")

@@ -9,13 +9,13 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/aries"
 	"github.com/lmosd/lmosd/did/didtest"
-	"github.com/lmosd/lmosd/interop/testmesh"
+	"github.com/lmosd/lmosd/internal/testprogram"
 )
 
 // Credentials of the data model 1.1 that another implementation signs now verify, with each suite and each type of key.
 func TestCredentialsOfDigitalBazaar(t *testing.T) {
 	t.Parallel()
-	testmesh.Modules(t)
+	testprogram.Modules(t, ".")
 	dir, subject, now := t.TempDir(), didtest.NewKey().DID(), time.Now()
 	run(t, &struct{}{}, "credentials.mjs", dir, string(subject), now.UTC().Format(time.RFC3339), now.Add(time.Hour).UTC().Format(time.RFC3339))
 	resolver := did.Resolvers(map[string]did.Resolver{"key": did.Fallback(did.Keys(), aries.Resolver())})

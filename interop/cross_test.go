@@ -28,6 +28,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp"
 	"github.com/lmosd/lmosd/expose"
 	"github.com/lmosd/lmosd/internal/a2atest"
+	"github.com/lmosd/lmosd/internal/testprogram"
 	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
 )
@@ -439,7 +440,7 @@ type plan struct {
 // Clients of one protocol call agents of another, and of none, through two nodes. docs/interop.md has the results; -update writes them.
 func TestCrossing(t *testing.T) {
 	t.Parallel()
-	testmesh.Modules(t)
+	testprogram.Modules(t, ".")
 	c := newCrossing(t)
 	columns := []string{"go-sdk, 2026-07-28", "go-sdk, 2025-11-25", "sdk (npm)", "client (npm)", "client (npm), 2026-07-28"}
 	clients := []func(*testing.T, []plan) []seen{c.goMCP("2026-07-28"), c.goMCP("2025-11-25"), c.npm("cross-mcp.mjs", "v1"), c.npm("cross-mcp.mjs", "v2"),

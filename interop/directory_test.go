@@ -13,13 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lmosd/lmosd/internal/testprogram"
 	"github.com/lmosd/lmosd/interop/testmesh"
 )
 
 // node-wot finds all Things of the mesh in the directory of a node, and uses the directory as a Thing.
 func TestNodeWotExploresTheDirectory(t *testing.T) {
 	t.Parallel()
-	testmesh.Modules(t)
+	testprogram.Modules(t, ".")
 	m := testmesh.Start(t)
 	want := []string{}
 	for i := range 3 {
@@ -53,7 +54,7 @@ func TestNodeWotExploresTheDirectory(t *testing.T) {
 // A client of server-sent events that loses its connection reconnects with Last-Event-ID, and misses no event.
 func TestEventSourceResumesTheDirectorysEvents(t *testing.T) {
 	t.Parallel()
-	testmesh.Tool(t, "node")
+	testprogram.Path(t, "node")
 	if exec.Command("node", "--experimental-eventsource", "-e", "new EventSource('http://127.0.0.1:9').close()").Run() != nil {
 		t.Skip("this node has no EventSource")
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/directory/route"
+	"github.com/lmosd/lmosd/internal/testprogram"
 	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/td"
@@ -19,7 +20,7 @@ import (
 // process has ended, lexical search decides, and the result reports it.
 func TestEmbeddingsOfAnotherProcess(t *testing.T) {
 	t.Parallel()
-	stub := exec.CommandContext(t.Context(), testmesh.Tool(t, "node"), "embeddings.mjs")
+	stub := exec.CommandContext(t.Context(), testprogram.Path(t, "node"), "embeddings.mjs")
 	in, err := stub.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp"
 	"github.com/lmosd/lmosd/expose"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/testprogram"
 	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
 )
@@ -125,7 +126,7 @@ func mcpMesh(t *testing.T) (*testmesh.Mesh, *clerk) {
 // Unmodified clients of legacy and current revisions use an agent at another node, alone and in the whole mesh.
 func TestMCPClientsUseAgents(t *testing.T) {
 	t.Parallel()
-	testmesh.Modules(t)
+	testprogram.Modules(t, ".")
 	m, c := mcpMesh(t)
 	uri := ""
 	for _, place := range []struct{ path, prefix string }{{"/mcp/things/clerk", ""}, {"/mcp", "clerk__"}} {

@@ -21,6 +21,7 @@ import (
 	"github.com/lmosd/lmosd/gateway/oidc"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/poll"
+	"github.com/lmosd/lmosd/internal/testprogram"
 	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
 )
@@ -35,7 +36,7 @@ type tokenServer struct {
 // startTokenServer starts a server on a port, 0 for a free one, with a new key.
 func startTokenServer(t *testing.T, port, kid, algorithm string) *tokenServer {
 	t.Helper()
-	cmd := exec.Command(testmesh.Tool(t, "node"), "oidc-server.mjs", port, kid, algorithm)
+	cmd := exec.Command(testprogram.Path(t, "node"), "oidc-server.mjs", port, kid, algorithm)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +119,7 @@ func withToken(t *testing.T, method, at, token string) (status int, body, challe
 // another node, with the rights and roles that the configuration gives them. The server stops, and starts with another key.
 func TestTokensOfAnAuthorizationServer(t *testing.T) {
 	t.Parallel()
-	testmesh.Modules(t)
+	testprogram.Modules(t, ".")
 	const resource = "https://node.acme.example"
 	server := startTokenServer(t, "0", "k1", "ES256")
 	m := testmesh.Start(t, func(o *node.Options) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lmosd/lmosd/agent"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/testprogram"
 )
 
 // A lamp is a running agent, in any language.
@@ -29,10 +30,10 @@ type lamp struct {
 var languages = map[string]func(t *testing.T, h *host, api, name string) *lamp{
 	"go": startGo,
 	"python": func(t *testing.T, h *host, api, name string) *lamp {
-		return startProcess(t, h.env(api), program(t, "python3"), "testdata/agent.py", name)
+		return startProcess(t, h.env(api), testprogram.Path(t, "python3"), "testdata/agent.py", name)
 	},
 	"js": func(t *testing.T, h *host, api, name string) *lamp {
-		return startProcess(t, h.env(api), program(t, "node"), "testdata/agent.mjs", name)
+		return startProcess(t, h.env(api), testprogram.Path(t, "node"), "testdata/agent.mjs", name)
 	},
 }
 

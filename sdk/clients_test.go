@@ -17,6 +17,7 @@ import (
 	"github.com/lmosd/lmosd/agent"
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/testprogram"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -54,10 +55,10 @@ type client func(r request, item func(json.RawMessage)) (json.RawMessage, error)
 var clients = map[string]func(t *testing.T, h *host, addr string) client{
 	"go": newGo,
 	"python": func(t *testing.T, h *host, addr string) client {
-		return newDriver(t, h.env(addr), program(t, "python3"), "testdata/client.py").ask
+		return newDriver(t, h.env(addr), testprogram.Path(t, "python3"), "testdata/client.py").ask
 	},
 	"js": func(t *testing.T, h *host, addr string) client {
-		return newDriver(t, h.env(addr), program(t, "node"), "testdata/client.mjs").ask
+		return newDriver(t, h.env(addr), testprogram.Path(t, "node"), "testdata/client.mjs").ask
 	},
 }
 

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lmosd/lmosd/internal/testprogram"
 )
 
 // A peer is the node's end of a WebSocket, frame by frame (RFC 6455 §5.2). It sends valid frames that lmosd does not send.
@@ -152,7 +154,7 @@ func TestFrames(t *testing.T) {
 	for language, file := range map[string]string{"python3": "testdata/agent.py", "node": "testdata/agent.mjs"} {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
-			path := program(t, language)
+			path := testprogram.Path(t, language)
 			api, peers := newPeers(t)
 			l, ready := launch(t, []string{"LMOSD_NODE=" + api, "LMOSD_TOKEN=t", "LAMP_PING=0.2"}, path, file, "lamp")
 			p := take(t, peers)

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -25,20 +24,6 @@ func TestMain(m *testing.M) { testmain.Run(m) }
 
 // timeout limits each wait of a test.
 const timeout = 30 * time.Second
-
-// program returns the path of an interpreter. Without it the test is skipped, in CI it fails.
-func program(t *testing.T, name string) string {
-	t.Helper()
-	path, err := exec.LookPath(name)
-	switch {
-	case err == nil:
-		return path
-	case os.Getenv("CI") != "":
-		t.Fatalf("%s is not installed", name)
-	}
-	t.Skipf("%s is not installed", name)
-	return ""
-}
 
 // A host is a node with an API on loopback.
 type host struct {

@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/testprogram"
 )
 
 // helloAgent and helloClient are an agent and a client that import an installed package.
@@ -38,23 +40,14 @@ console.log(await call('hello', 'greet', { name: 'Ada' }), import.meta.resolve('
 // before it in the path may have none.
 func pythonWith(t *testing.T, modules ...string) string {
 	t.Helper()
-	program(t, "python3")
+	testprogram.Path(t, "python3")
 	for _, python := range []string{"/usr/bin/python3", "python3"} {
 		if exec.Command(python, "-c", "import "+strings.Join(modules, ", ")).Run() == nil {
 			return python
 		}
 	}
-	missing(t, "the Python modules "+strings.Join(modules, ", "))
+	testprogram.Missing(t, fmt.Errorf("python3 has no modules %s", strings.Join(modules, ", ")))
 	return ""
-}
-
-// missing skips the test, in CI it fails.
-func missing(t *testing.T, what string) {
-	t.Helper()
-	if os.Getenv("CI") != "" {
-		t.Fatalf("%s: not installed", what)
-	}
-	t.Skipf("%s: not installed", what)
 }
 
 // copied returns a copy of a folder, without links.
@@ -139,7 +132,7 @@ func TestPythonPackage(t *testing.T) {
 // TestPythonAnnotations: the library and a program that uses it pass a strict type checker for the oldest supported Python.
 func TestPythonAnnotations(t *testing.T) {
 	t.Parallel()
-	mypy := program(t, "mypy")
+	mypy := testprogram.Path(t, "mypy")
 	args := []string{mypy, "--strict", "--python-version", "3.9", "--cache-dir", t.TempDir()}
 	does(t, ".", nil, append(args, "python/lmosd")...)
 	does(t, ".", []string{"MYPYPATH=python"}, append(args, "testdata/typed.py")...)
@@ -148,7 +141,7 @@ func TestPythonAnnotations(t *testing.T) {
 // TestJavaScriptPackage: the package is packed, and installed without a network.
 func TestJavaScriptPackage(t *testing.T) {
 	t.Parallel()
-	npm, node := program(t, "npm"), program(t, "node")
+	npm, node := testprogram.Path(t, "npm"), testprogram.Path(t, "node")
 	source, dir := copied(t, "js"), t.TempDir()
 	offline := []string{"npm_config_offline=true", "npm_config_audit=false", "npm_config_fund=false", "npm_config_cache=" + t.TempDir(),
 		"npm_config_update_notifier=false"}
@@ -176,11 +169,8 @@ func TestJavaScriptPackage(t *testing.T) {
 // TestTypeScript: a program that uses the library compiles, and misuse does not; the types have the exports of the library.
 func TestTypeScript(t *testing.T) {
 	t.Parallel()
-	node := program(t, "node")
-	tsc := "../interop/node_modules/typescript/bin/tsc"
-	if _, err := os.Stat(tsc); err != nil {
-		missing(t, "TypeScript (npm ci in interop)")
-	}
+	node := testprogram.Modules(t, "../interop")
+	const tsc = "../interop/node_modules/typescript/bin/tsc"
 	does(t, ".", nil, node, tsc, "-p", "testdata/tsconfig.json")
 	got := does(t, ".", nil, node, "--input-type=module", "-e", `import { readFileSync } from 'node:fs'
 import * as all from './js/lmosd.mjs'
@@ -237,7 +227,7 @@ func TestNoNode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			program(t, args[0])
+			testprogram.Path(t, args[0])
 			out, err := command(t, env, args...)
 			code := 0
 			if e := (*exec.ExitError)(nil); errors.As(err, &e) {

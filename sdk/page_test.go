@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/testprogram"
 )
 
 // A block is one fenced block of the page: its language, the name of its file, and its text.
@@ -74,8 +75,8 @@ func flush(code string) string {
 // The programs of the page run in an empty folder with what the page installs, and print what it shows.
 func TestPageRuns(t *testing.T) {
 	t.Parallel()
-	program(t, "python3")
-	program(t, "node")
+	testprogram.Path(t, "python3")
+	testprogram.Path(t, "node")
 	h := newHost(t, "")
 	dir := t.TempDir()
 	for from, to := range map[string]string{"python/lmosd/__init__.py": "lmosd.py", "js/lmosd.mjs": "lmosd.mjs"} {

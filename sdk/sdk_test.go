@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/testprogram"
 )
 
 // TestEveryLibraryCallsEveryAgent runs the same contract between the clients and agents of all libraries.
@@ -522,7 +523,7 @@ func TestFindsTheNode(t *testing.T) {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
 			name := "lamp-" + language
-			startProcess(t, []string{"LMOSD_NODE=", "LMOSD_TOKEN=", "LMOSD_DATA_DIR=" + h.dir}, program(t, language), argv[0], name)
+			startProcess(t, []string{"LMOSD_NODE=", "LMOSD_TOKEN=", "LMOSD_DATA_DIR=" + h.dir}, testprogram.Path(t, language), argv[0], name)
 			if out, _, err := h.client.Call(t.Context(), name, "add", "", []byte(`{"a":1}`)); err != nil || string(out) != "2" {
 				t.Errorf("got %s, %v", out, err)
 			}
@@ -553,7 +554,7 @@ func TestCannotServe(t *testing.T) {
 				if title == "" && name != "no name" {
 					title = "lamp"
 				}
-				out, err := command(t, c.env, program(t, language), file, title)
+				out, err := command(t, c.env, testprogram.Path(t, language), file, title)
 				if err == nil || !strings.Contains(out, c.want) {
 					t.Errorf("got %v\n%.2000s", err, out)
 				}

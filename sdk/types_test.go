@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"os/exec"
 	"testing"
+
+	"github.com/lmosd/lmosd/internal/testprogram"
 )
 
 // types are the results of a library for the types of testdata/hints.*.
@@ -49,7 +51,7 @@ func sameEach(t *testing.T, got map[string]json.RawMessage, want map[string]stri
 
 func TestPythonTypes(t *testing.T) {
 	t.Parallel()
-	all := readTypes(t, program(t, "python3"), "testdata/hints.py")
+	all := readTypes(t, testprogram.Path(t, "python3"), "testdata/hints.py")
 	const leaf = `{"type":"object","required":["n"],
 		"properties":{"n":{"type":"integer"},"tags":{"type":"array","items":{"type":"string"}}}}`
 	sameEach(t, all.About.Actions, map[string]string{
@@ -86,7 +88,7 @@ func TestPythonTypes(t *testing.T) {
 
 func TestJavaScriptTypes(t *testing.T) {
 	t.Parallel()
-	all := readTypes(t, program(t, "node"), "testdata/hints.mjs")
+	all := readTypes(t, testprogram.Path(t, "node"), "testdata/hints.mjs")
 	sameEach(t, all.About.Actions, map[string]string{
 		"nothing": `{"synchronous":true}`,
 		"plain": `{"synchronous":true,"description":"Says more.","output":{"type":"object"},

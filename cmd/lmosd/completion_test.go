@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lmosd/lmosd/internal/testprogram"
 )
 
 // completed are words that a shell completes, with the words that it must offer. Names of agents need an answer within [completeTime].
@@ -48,7 +50,7 @@ func shellOffers(t *testing.T, line string, offers []string, command func() *exe
 // bash without the package bash-completion.
 func TestCompletionInBash(t *testing.T) {
 	t.Parallel()
-	bash, env := installed(t, "bash", "bash"), append(home(t, withToken(newFakeNode(t))...), "PATH="+os.Getenv("PATH"))
+	bash, env := testprogram.Path(t, "bash"), append(home(t, withToken(newFakeNode(t))...), "PATH="+os.Getenv("PATH"))
 	// The arguments are the words of a line, as bash splits them.
 	const script = `source <(lmosd completion bash)
 if declare -F _init_completion _get_comp_words_by_ref; then echo "bash-completion is there"; exit 1; fi
@@ -76,7 +78,7 @@ printf '%s\n' "${COMPREPLY[@]}"`
 
 func TestCompletionInFish(t *testing.T) {
 	t.Parallel()
-	fish, env := installed(t, "fish", "fish"), append(home(t, withToken(newFakeNode(t))...), "PATH="+os.Getenv("PATH"))
+	fish, env := testprogram.Path(t, "fish"), append(home(t, withToken(newFakeNode(t))...), "PATH="+os.Getenv("PATH"))
 	for _, test := range completed {
 		shellOffers(t, test.line, test.offers, func() *exec.Cmd {
 			cmd := exec.Command(fish, "--no-config", "-c", "lmosd completion fish | source; complete -C '"+test.line+"'")
@@ -89,7 +91,7 @@ func TestCompletionInFish(t *testing.T) {
 // zsh completes only on a terminal: zpty is one.
 func TestCompletionInZsh(t *testing.T) {
 	t.Parallel()
-	zsh, env := installed(t, "zsh", "zsh"), append(home(t, withToken(newFakeNode(t))...), "PATH="+os.Getenv("PATH"), "TERM=xterm")
+	zsh, env := testprogram.Path(t, "zsh"), append(home(t, withToken(newFakeNode(t))...), "PATH="+os.Getenv("PATH"), "TERM=xterm")
 	// The completion system of zsh, whose matches are printed in place of a menu.
 	const script = `zmodload zsh/zpty
 zpty z zsh -f -i
@@ -157,7 +159,7 @@ func TestCompletionScriptOfPowerShell(t *testing.T) {
 // A script in the folder of a shell is what the shell reads.
 func TestCompletionFoldersAreThoseOfTheExamples(t *testing.T) {
 	t.Parallel()
-	fish, dir := installed(t, "fish", "fish"), t.TempDir()
+	fish, dir := testprogram.Path(t, "fish"), t.TempDir()
 	folder := filepath.Join(dir, ".config", "fish", "completions")
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		t.Fatal(err)

@@ -4,6 +4,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/lmosd/lmosd/internal/testprogram"
 )
 
 // TestManualPagesOfFormatters reads pages with the formatters of Debian, which warn about everything that is not in man(7).
@@ -12,7 +14,7 @@ func TestManualPagesOfFormatters(t *testing.T) {
 	for _, command := range [][]string{{"mandoc", "-T", "lint", "-W", "warning"}, {"groff", "-ww", "-man", "-Tutf8", "-z"}} {
 		t.Run(command[0], func(t *testing.T) {
 			t.Parallel()
-			installed(t, command[0], map[string]string{"mandoc": "mandoc", "groff": "groff-base"}[command[0]])
+			testprogram.Path(t, command[0])
 			dir := t.TempDir()
 			if r := lmosd(t.Context(), home(t, "SOURCE_DATE_EPOCH=1767225600"), "", "man", "--dir", dir); r.code != 0 {
 				t.Fatal(r.errors)

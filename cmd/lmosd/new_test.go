@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/internal/testprogram"
 )
 
 // newAgents are the languages of `lmosd new agent`: the programs that each needs, and what its test prints without and with a node.
@@ -29,7 +30,7 @@ func TestNewAgents(t *testing.T) {
 		t.Run(lang, func(t *testing.T) {
 			t.Parallel()
 			for _, name := range l.needs {
-				installed(t, name, name)
+				testprogram.Path(t, name)
 			}
 			x := newUser(t, "PYTHONDONTWRITEBYTECODE=1", "npm_config_update_notifier=false")
 			written := x.ok("new", "agent", "hello", "--lang", lang)

@@ -14,6 +14,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/internal/testprogram"
 )
 
 // alertRules are the files of configs/prometheus.
@@ -189,7 +190,7 @@ func checkQueries(t *testing.T, scraped string) {
 // promtool runs promtool of Prometheus.
 func promtool(t *testing.T, stdin string, args ...string) (string, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), installed(t, "promtool", "prometheus"), args...)
+	cmd := exec.CommandContext(t.Context(), testprogram.Path(t, "promtool"), args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/internal/testprogram"
 )
 
 // A user with a token of the company's authorization server, another process, uses a node by the commands: its rights are those that the
@@ -78,15 +79,7 @@ trust:
 func authorizationServer(t *testing.T) string {
 	t.Helper()
 	const dir = "../../interop"
-	_, err := os.Stat(dir + "/node_modules/oidc-provider")
-	program, missing := exec.LookPath("node")
-	switch {
-	case (err != nil || missing != nil) && os.Getenv("CI") != "":
-		t.Fatal("run npm ci in interop first")
-	case err != nil || missing != nil:
-		t.Skip("run npm ci in interop first")
-	}
-	cmd := exec.Command(program, "oidc-server.mjs", "0", "k1", "EdDSA")
+	cmd := exec.Command(testprogram.Modules(t, dir), "oidc-server.mjs", "0", "k1", "EdDSA")
 	cmd.Dir = dir
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -43,19 +43,6 @@ func newUser(t *testing.T, env ...string) *user {
 		"GORACE=atexit_sleep_ms=0"}, env...)}
 }
 
-// installed returns the path of a program of a Debian package. Without it, the test is skipped, or fails in CI.
-func installed(t *testing.T, program, from string) string {
-	t.Helper()
-	path, err := exec.LookPath(program)
-	switch {
-	case err != nil && os.Getenv("CI") != "":
-		t.Fatalf("%s is not installed: apt-get install %s", program, from)
-	case err != nil:
-		t.Skipf("%s is not installed: apt-get install %s", program, from)
-	}
-	return path
-}
-
 // receiveSignals lets the programs that tests start receive SIGHUP and SIGINT, also if the tests run under nohup or in the background of a
 // script: a program inherits a signal that is ignored, not one that has a handler.
 var receiveSignals = sync.OnceFunc(func() {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/testprogram"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -31,19 +31,11 @@ func coapClient(t *testing.T, args ...string) (out string) {
 	return stdout.String() + stderr.String()
 }
 
-// libcoap returns the path of a program of libcoap's. Where there is none it skips the test; in CI, which has them all, it fails.
+// libcoap returns the path of a program of libcoap, with the TLS library that it finds first.
 func libcoap(t *testing.T, what string) string {
 	t.Helper()
-	for _, tls := range []string{"-openssl", "-gnutls", "-notls", ""} {
-		if path, err := exec.LookPath("coap-" + what + tls); err == nil {
-			return path
-		}
-	}
-	if os.Getenv("CI") != "" {
-		t.Fatalf("libcoap's coap-%s is not on PATH (Debian: libcoap3-bin)", what)
-	}
-	t.Skipf("libcoap's coap-%s is not on PATH (Debian: libcoap3-bin)", what)
-	return ""
+	name := "coap-" + what
+	return testprogram.Path(t, name+"-openssl", name+"-gnutls", name+"-notls", name)
 }
 
 // A store is a mesh of one Thing that stores written values and notifies observers.

@@ -24,6 +24,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/poll"
+	"github.com/lmosd/lmosd/internal/testprogram"
 )
 
 // helperMode is set where this test binary runs as a host that is killed.
@@ -235,9 +236,7 @@ func TestOutputAfterTheEnd(t *testing.T) {
 // TestProcessThatLeavesTheGroup keeps the pipes open from outside of the group. The call does not wait for it.
 func TestProcessThatLeavesTheGroup(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("setsid"); err != nil {
-		t.Skip("no setsid here")
-	}
+	testprogram.Path(t, "setsid")
 	file := filepath.Join(t.TempDir(), "pid")
 	a := newAgent(t, Options{Command: `setsid sh -c 'echo $$ > ` + file + `.new; mv ` + file + `.new ` + file +
 		`; exec sleep 1000' & while ! test -e ` + file + `; do sleep 0.01; done; echo mine`, Grace: 20 * time.Millisecond})
@@ -261,9 +260,7 @@ func TestProcessThatLeavesTheGroup(t *testing.T) {
 // TestProcessThatLeavesTheGroupAndFloods writes without end from outside of the group.
 func TestProcessThatLeavesTheGroupAndFloods(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("setsid"); err != nil {
-		t.Skip("no setsid here")
-	}
+	testprogram.Path(t, "setsid")
 	a := newAgent(t, Options{Command: `setsid cat /dev/zero & head -c 10 /dev/zero >/dev/null`, Grace: 20 * time.Millisecond,
 		MaxOutput: 1 << 30})
 	m := invoke("")

@@ -15,6 +15,7 @@ import (
 	"github.com/eclipse/paho.golang/paho"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/testprogram"
 )
 
 // A mosquitto is the Mosquitto broker as a process.
@@ -24,22 +25,10 @@ type mosquitto struct {
 	ended        chan struct{} // closed when it has
 }
 
-// installed skips the test where a program is not on PATH; in CI, which has them all, it fails.
-func installed(t testing.TB, program, debian string) {
-	t.Helper()
-	switch _, err := exec.LookPath(program); {
-	case err == nil:
-	case os.Getenv("CI") != "":
-		t.Fatalf("%s is not on PATH: apt-get install %s", program, debian)
-	default:
-		t.Skipf("%s is not on PATH: apt-get install %s", program, debian)
-	}
-}
-
 // startMosquitto runs Mosquitto on a free port, with more lines of its configuration.
 func startMosquitto(t testing.TB, lines ...string) *mosquitto {
 	t.Helper()
-	installed(t, "mosquitto", "mosquitto")
+	testprogram.Path(t, "mosquitto")
 	for range 20 { // another process may take the port first
 		// Below the ephemeral ports: a concurrent test could get such a port before Mosquitto.
 		l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(20_000+rand.N(10_000)))
@@ -206,7 +195,7 @@ func TestMosquittoOverlappingFilters(t *testing.T) {
 
 func TestMosquittoCredentials(t *testing.T) {
 	t.Parallel()
-	installed(t, "mosquitto_passwd", "mosquitto")
+	testprogram.Path(t, "mosquitto_passwd")
 	dir, err := os.MkdirTemp("", "mosquitto") // readable for the user that Mosquitto becomes
 	if err != nil {
 		t.Fatal(err)
@@ -241,7 +230,7 @@ func TestMosquittoCredentials(t *testing.T) {
 // The tools of Mosquitto are consumers of the broker of this package.
 func TestMosquittoToolsAskTheBroker(t *testing.T) {
 	t.Parallel()
-	installed(t, "mosquitto_rr", "mosquitto-clients")
+	testprogram.Path(t, "mosquitto_rr")
 	b := serve(t, newMesh(t))
 	_, port, _ := net.SplitHostPort(b.Addr().String())
 	out, err := exec.Command("mosquitto_rr", "-h", "127.0.0.1", "-p", port, "-V", "5", "-q", "1", "-W", "20", "-t",

@@ -20,8 +20,8 @@ const module = "github.com/lmosd/lmosd"
 // other.
 var rows = [][]string{
 	// Helpers that know no type of lmosd.
-	{"interact/coap/coaptest", "internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/sdnotify", "internal/opaque", "internal/backoff", "internal/boundedmap", "internal/cbor", "internal/gcpace", "internal/heap", "internal/keylock", "internal/poll", "internal/netns", "internal/liveheap", "internal/testmain", "internal/tlstest", "internal/a2atest", "internal/netguard", "internal/pipenet", "internal/httpbody", "internal/sse", "internal/textmatch", "internal/yamltext", "internal/lazyregexp"},
-	{"telemetry/recentlog", "internal/buildinfo", "internal/confusable", "internal/storage", "internal/streamserver", "internal/openai", "internal/weblocation", "testnet/simnet"}, // use internal/lazyregexp, textmatch, atomicfile, ratelimit, backoff, httpbody
+	{"interact/coap/coaptest", "internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/sdnotify", "internal/opaque", "internal/backoff", "internal/boundedmap", "internal/cbor", "internal/gcpace", "internal/heap", "internal/keylock", "internal/poll", "internal/liveheap", "internal/testmain", "internal/testprogram", "internal/tlstest", "internal/a2atest", "internal/netguard", "internal/pipenet", "internal/httpbody", "internal/sse", "internal/textmatch", "internal/yamltext", "internal/lazyregexp"},
+	{"internal/netns", "telemetry/recentlog", "internal/buildinfo", "internal/confusable", "internal/storage", "internal/streamserver", "internal/openai", "internal/weblocation", "testnet/simnet"}, // use internal/testprogram, lazyregexp, textmatch, atomicfile, ratelimit, backoff, httpbody
 	{"did"},
 	{"did/proof"},
 	// Key files, legacy documents, one DID method: below td, which signs with them. What TDs are made of.
@@ -74,7 +74,7 @@ var standalone = map[string][]string{
 }
 
 // forTests are packages that only tests, and each other, import.
-var forTests = []string{"bridge/bridgetest", "interact/bindingtest", "interact/coap/coaptest", "interact/interacttest", "did/didtest", "internal/a2atest", "internal/liveheap", "internal/netns", "internal/pipenet", "internal/poll", "internal/testhost", "internal/testmain", "internal/tlstest", "interop/testmesh", "td/tdtest"}
+var forTests = []string{"bridge/bridgetest", "interact/bindingtest", "interact/coap/coaptest", "interact/interacttest", "did/didtest", "internal/a2atest", "internal/liveheap", "internal/netns", "internal/pipenet", "internal/poll", "internal/testhost", "internal/testmain", "internal/testprogram", "internal/tlstest", "interop/testmesh", "td/tdtest"}
 
 // sharedModules modules are the vocabulary that libp2p packages share: allowed in packages that handle peers and addresses.
 var sharedModules = []string{

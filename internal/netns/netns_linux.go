@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/lmosd/lmosd/internal/testprogram"
 )
 
 // env is the environment variable of a process that [Command] started: the name of its test, "=", and its role.
@@ -39,12 +41,7 @@ func Command(t *testing.T, role string) *exec.Cmd {
 // where namespaces are not permitted or the program ip is missing, which fails if the variable CI is set.
 func Run(t *testing.T, role string) {
 	t.Helper()
-	if _, err := exec.LookPath("ip"); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skip("needs the program ip (Debian: iproute2)")
-	}
+	testprogram.Path(t, "ip")
 	out, err := Command(t, role).CombinedOutput()
 	switch {
 	case errors.Is(err, os.ErrPermission):

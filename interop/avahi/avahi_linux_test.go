@@ -18,6 +18,7 @@ import (
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/netns"
+	"github.com/lmosd/lmosd/internal/testprogram"
 	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
 )
@@ -166,11 +167,8 @@ cd / && (cd /run/www; exec python3 -m http.server 8080 >/dev/null 2>&1) &`)
 // ownNetwork runs the test again in a network namespace, and returns true there.
 func ownNetwork(t *testing.T) bool {
 	t.Helper()
-	for program, debian := range map[string]string{"avahi-daemon": "avahi-daemon", "avahi-browse": "avahi-utils", "dbus-daemon": "dbus",
-		"ip": "iproute2", "python3": "python3"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("needs the program %s (Debian: %s)", program, debian)
-		}
+	for _, program := range []string{"avahi-daemon", "avahi-browse", "dbus-daemon", "ip", "python3"} {
+		testprogram.Path(t, program)
 	}
 	if netns.Role(t) != "" {
 		return true

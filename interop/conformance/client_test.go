@@ -20,6 +20,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp"
 	"github.com/lmosd/lmosd/expose"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/internal/testprogram"
 	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/td"
@@ -33,7 +34,7 @@ import (
 // docs/interop.md has the results; -update writes them.
 func TestMCPClientConformance(t *testing.T) {
 	t.Parallel()
-	testmesh.Modules(t)
+	testprogram.Modules(t, "..")
 	if _, err := os.Stat(node22); err != nil {
 		t.Skipf("there is no Node 22 for %s in npm's optional dependencies here", runtime.GOOS)
 	}

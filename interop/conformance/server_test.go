@@ -23,6 +23,7 @@ import (
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/mcp"
 	"github.com/lmosd/lmosd/expose"
+	"github.com/lmosd/lmosd/internal/testprogram"
 	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
 )
@@ -66,7 +67,7 @@ func (s score) String() string {
 // → a program on stdio. docs/interop.md has the results; -update writes them.
 func TestMCPConformance(t *testing.T) {
 	t.Parallel()
-	testmesh.Modules(t)
+	testprogram.Modules(t, "..")
 	if _, err := os.Stat(node22); err != nil {
 		t.Skipf("there is no Node 22 for %s in npm's optional dependencies here", runtime.GOOS)
 	}
@@ -144,7 +145,7 @@ func TestMCPConformance(t *testing.T) {
 // build builds programs, and returns their paths.
 func build(t *testing.T, dir string, packages ...string) (files []string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), testmesh.Tool(t, "go"), append([]string{"build", "-ldflags=-s -w", "-o", dir + "/"}, packages...)...)
+	cmd := exec.CommandContext(t.Context(), testprogram.Path(t, "go"), append([]string{"build", "-ldflags=-s -w", "-o", dir + "/"}, packages...)...)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", packages, err, text)
 	}

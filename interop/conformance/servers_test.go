@@ -20,6 +20,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp"
 	"github.com/lmosd/lmosd/expose"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/testprogram"
 	"github.com/lmosd/lmosd/interop/testmesh"
 	"github.com/lmosd/lmosd/node"
 )
@@ -27,7 +28,7 @@ import (
 // Third-party MCP servers from npm are Things of the mesh: their tools, resources and prompts are called and read over HTTP at another node
 // than the one to which `lmosd expose mcp:…` attaches them.
 func TestMCPServers(t *testing.T) {
-	testmesh.Modules(t)
+	testprogram.Modules(t, "..")
 	t.Parallel()
 	m := testmesh.Start(t)
 	folder := t.TempDir()

@@ -14,14 +14,14 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/lmosd/lmosd/interop/testmesh"
+	"github.com/lmosd/lmosd/internal/testprogram"
 	"github.com/lmosd/lmosd/td"
 )
 
 // officialSchema is the JSON Schema of TD 1.1, as the W3C Working Group publishes it on npm.
 func officialSchema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
-	testmesh.Modules(t)
+	testprogram.Modules(t, "..")
 	f, err := os.Open("../node_modules/wot-thing-description-types/schema/td-json-schema-validation.json")
 	if err != nil {
 		t.Fatal(err)

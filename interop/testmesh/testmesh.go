@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -136,36 +135,6 @@ func (m *Mesh) Offer(t *testing.T, raw []byte, thing interact.Thing) {
 // InProcess returns the mesh of a node for a program in its process.
 func InProcess(n *node.Node) interact.Thing {
 	return interact.Chain(n.Mesh(), interact.As(did.Consumer(did.Process, "")))
-}
-
-// Tool returns the path of a program, or skips the test; .ci/run installs all of them.
-func Tool(t *testing.T, names ...string) string {
-	t.Helper()
-	for _, name := range names {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	if os.Getenv("CI") != "" {
-		t.Fatalf("%v is not installed", names)
-	}
-	t.Skipf("%v is not installed", names)
-	return ""
-}
-
-// Modules skips the test unless npm ci was run in interop.
-func Modules(t *testing.T) {
-	t.Helper()
-	Tool(t, "node")
-	for _, dir := range []string{"node_modules", "../node_modules"} {
-		if _, err := os.Stat(dir); err == nil {
-			return
-		}
-	}
-	if os.Getenv("CI") != "" {
-		t.Fatal("run npm ci in interop first")
-	}
-	t.Skip("run npm ci in interop first")
 }
 
 // pages is locked while a page is written.

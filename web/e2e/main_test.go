@@ -14,6 +14,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/lmosd/lmosd/internal/testprogram"
 	"github.com/lmosd/lmosd/testnet"
 )
 
@@ -28,9 +29,9 @@ var (
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	path, err := findChromium()
+	path, err := testprogram.Find("chromium", "chromium-browser", "google-chrome")
 	if err != nil {
-		if os.Getenv("CI") != "" {
+		if testprogram.CI() {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
@@ -79,15 +80,6 @@ func run(m *testing.M) int {
 
 // insecureName is a name of this machine for the browser. A page of plain HTTP below a name is no secure context: it has no locks and no clipboard.
 const insecureName = "node.test"
-
-func findChromium() (string, error) {
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path, nil
-		}
-	}
-	return "", fmt.Errorf("the tests need Chromium: apt-get install chromium")
-}
 
 // startMesh starts nodes below dir that know each other.
 func startMesh(ctx context.Context, dir string, n int) (*testnet.Net, error) {

@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/lmosd/lmosd/internal/testprogram"
 )
 
 // TestFormModel holds the model of forms against schemas that the forms of other consoles could not show. Each case is an expression with the
@@ -72,10 +74,7 @@ func TestSchemasOfAnyShape(t *testing.T) {
 // arguments, byte for byte, and nothing else runs.
 func TestCopiedCommands(t *testing.T) {
 	t.Parallel()
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("no bash")
-	}
+	bash := testprogram.Path(t, "bash")
 	p := open(t, mesh.Members[0], wide, "#/agents")
 	p.loaded()
 	for _, name := range []string{"'; exit 7; '", "`exit 7`", "$(exit 7)", "a\nexit 7", "\x1b[201~x", "-rf", "@file", "=ls", "~", "*", "!!", "\u202eabc", "é漢", `\`, `a\'b`, "\x011", "{a,b}", "[1-9]", "%0", "a b", "--"} {

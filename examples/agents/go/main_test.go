@@ -16,6 +16,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/servient"
 	"github.com/lmosd/lmosd/internal/testmain"
+	"github.com/lmosd/lmosd/internal/testprogram"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/policy/access"
@@ -54,14 +55,7 @@ var programs = map[string]func(t *testing.T, what string) *exec.Cmd{
 
 func script(t *testing.T, program, path string) *exec.Cmd {
 	t.Helper()
-	name, err := exec.LookPath(program)
-	switch {
-	case err != nil && os.Getenv("CI") != "":
-		t.Fatalf("%s is not installed", program)
-	case err != nil:
-		t.Skipf("%s is not installed", program)
-	}
-	cmd := exec.Command(name, path)
+	cmd := exec.Command(testprogram.Path(t, program), path)
 	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
 	return cmd
 }

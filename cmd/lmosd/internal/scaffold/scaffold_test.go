@@ -12,6 +12,7 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/testmain"
+	"github.com/lmosd/lmosd/internal/testprogram"
 )
 
 func TestMain(m *testing.M) { testmain.Run(m) }
@@ -47,7 +48,8 @@ func TestGoModule(t *testing.T) {
 // What a new agent has passes the strict checkers of types.
 func TestTypes(t *testing.T) {
 	t.Parallel()
-	tsc, err := filepath.Abs("../../../../interop/node_modules/typescript/bin/tsc")
+	const interop = "../../../../interop"
+	tsc, err := filepath.Abs(interop + "/node_modules/typescript/bin/tsc")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,15 +60,9 @@ func TestTypes(t *testing.T) {
 	} {
 		t.Run(lang, func(t *testing.T) {
 			t.Parallel()
-			_, missing := exec.LookPath(args[0])
-			if _, err := os.Stat(tsc); lang == "js" && err != nil {
-				missing = err
-			}
-			switch {
-			case missing != nil && os.Getenv("CI") != "":
-				t.Fatal(missing)
-			case missing != nil:
-				t.Skip(missing)
+			testprogram.Path(t, args[0])
+			if lang == "js" {
+				testprogram.Modules(t, interop)
 			}
 			cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
 			cmd.Dir = written(t, lang, "dev")

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/testprogram"
 )
 
 // mounted runs f in a thread of its own that has a file system at dir which the other threads and processes do not see. It skips the test if
@@ -29,10 +30,10 @@ func mounted(t *testing.T, dir, kind, options string, flags uintptr, f func()) {
 		failed <- err
 	}()
 	if err := <-failed; err != nil {
-		if os.Geteuid() == 0 && os.Getenv("CI") == "1" {
-			t.Fatal(err)
+		if os.Geteuid() != 0 {
+			t.Skipf("this user cannot mount: %v", err)
 		}
-		t.Skipf("this user cannot mount: %v", err)
+		testprogram.Missing(t, err)
 	}
 }
 
