@@ -13,6 +13,7 @@ var (
 	tableKey   = regexp.MustCompile(`(?m)^  ('(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"): '`)
 	literal    = regexp.MustCompile("'(?:[^'\\\\\n]|\\\\.)*'|\"(?:[^\"\\\\\n]|\\\\.)*\"")
 	translated = regexp.MustCompile(`\bt\(`)
+	numbered   = regexp.MustCompile(`(\w+): num\(`)
 	compared   = regexp.MustCompile(`[=!]==? *('[^']*')|\[ *('[^']*') *\]`)
 )
 
@@ -108,6 +109,62 @@ func TestWords(t *testing.T) {
 	for key := range inTable {
 		if !written[key] {
 			t.Errorf("%q is in the table, but no module has it", key)
+		}
+	}
+}
+
+// counts finds a number next to a word that is right for one count only, which plural in words.js prints for all. A text has its numbers
+// from params.
+func counts(script string, texts []string, params map[string]bool) (found []string) {
+	found = counted.FindAllString(script, -1)
+	for _, text := range texts {
+		for _, m := range placed.FindAllStringSubmatch(text, -1) {
+			if params[m[1]] && m[2] != "this" {
+				found = append(found, text)
+			}
+		}
+	}
+	return found
+}
+
+var (
+	counted = regexp.MustCompile(`\$\{(?:num\([^{}]*\)|n|[\w.?]+\.(?:length|count|total))\} [a-z]{2,}(?:[^\w=-]|$)`)
+	placed  = regexp.MustCompile(`\{(\w+)\}(?: \{?\w+\}?){0,2}? (are|were|\w{3,}s)\b`)
+)
+
+// TestCounts checks that counts have singular and plural from one function.
+func TestCounts(t *testing.T) {
+	t.Parallel()
+	scripts := ownScripts(t)
+	var texts []string
+	for _, m := range tableKey.FindAllStringSubmatch(scripts["texts.js"], -1) {
+		texts = append(texts, m[1])
+	}
+	params := map[string]bool{}
+	for _, text := range scripts {
+		for _, m := range numbered.FindAllStringSubmatch(text, -1) {
+			params[m[1]] = true
+		}
+	}
+	if !params["n"] || len(texts) < 40 {
+		t.Fatalf("%d texts, %v", len(texts), params)
+	}
+	for name, script := range scripts {
+		for _, found := range counts(script, nil, nil) {
+			t.Errorf("%s: %s: use plural of words.js", name, found)
+		}
+	}
+	for _, found := range counts("", texts, params) {
+		t.Errorf("%s: pass plural(…) of words.js in place of num(…)", found)
+	}
+	for _, wrong := range []string{"${num(list.length)} agents", "${n} peers", "${items.length} of"} {
+		if len(counts(wrong, nil, nil)) != 1 {
+			t.Errorf("%s is not found", wrong)
+		}
+	}
+	for _, wrong := range []string{"{n} agents", "{n} are hidden", "{n} of {total} fields", "The first {n} parts", "at least {n} more entries"} {
+		if len(counts("", []string{wrong}, params)) != 1 {
+			t.Errorf("%s is not found", wrong)
 		}
 	}
 }

@@ -219,7 +219,7 @@ export function AnswerView({ answer, name, children }) {
     ${answer.kind === 'binary' && !empty && html`<p data-testid="binary">${t('Data of type {type}, {size}: not shown here.', { type: clean(answer.media, 80), size: bytes(answer.bytes) })}</p>`}
     ${text && !list && html`<pre ref=${pre} class="answer-text" tabindex="0" role="group" aria-label=${t('Answer')} onScroll=${scrolled} data-testid="answer-text">${text}</pre>`}
     ${list && html`<div ref=${pre} class="answer-text" tabindex="0" role="group" aria-label=${t('Answer')} onScroll=${scrolled} data-testid="answer-parts">
-      ${answer.count > answer.parts.length && html`<p class="muted">${t('The first {n} parts are not kept.', { n: num(answer.count - answer.parts.length) })}</p>`}
+      ${answer.count > answer.parts.length && html`<p class="muted">${t('Not kept: {n} at the beginning.', { n: plural(answer.count - answer.parts.length, 'part') })}</p>`}
       ${answer.parts.map((p) => html`<pre class="answer-part" key=${p.n}>${clean2(p.text)}</pre>`)}</div>`}
     ${children}
   </div>`;

@@ -1,23 +1,7 @@
 // An interaction as a command line or as source text. Names and values come from untrusted peers: each is quoted so that it stays one word,
 // and characters that a terminal acts on (escape sequences, line ends in a paste) are written as escapes.
 
-// Control characters, and those that change the direction of text or are invisible: a copied line must be what it looks like.
-const unsafe = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/u;
-const unsafeAll = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/gu;
-
-/**
- * shell quotes a text as one word of bash, zsh and POSIX shells; with control characters, of bash, zsh and ksh ($'…'). A NUL cannot be in an
- * argument and is left out.
- */
-export function shell(value) {
-  const word = String(value).replaceAll('\0', '').toWellFormed();
-  if (/^[A-Za-z0-9_./:@%+=-]+$/.test(word) && !word.startsWith('=')) return word;
-  if (!unsafe.test(word)) return `'${word.replaceAll("'", `'\\''`)}'`;
-  // Bytes in octal: \u depends on the locale of the shell, and \x may take the digits that follow.
-  const out = word.replaceAll('\\', '\\\\').replaceAll("'", "\\'").replace(unsafeAll, (c) =>
-    [...new TextEncoder().encode(c)].map((b) => `\\${b.toString(8).padStart(3, '0')}`).join(''));
-  return `$'${out}'`;
-}
+import { shell, unsafeAll } from './steps.js';
 
 /** literal quotes a text for JavaScript and Python: what is unsafe or not of a well-formed text is an escape. */
 export function literal(value) {

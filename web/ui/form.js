@@ -1,7 +1,7 @@
 // The form of a schema: fields for what schema.js describes, and the same as JSON text.
 import { html, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from './vendor/preact.js';
 import { Button, cx, Segments } from './ui.js';
-import { clean, num, t } from './words.js';
+import { clean, num, plural, t } from './words.js';
 import { ABSENT, Form, parse, pointer, toText, variantName } from './schema.js';
 
 export { Form } from './schema.js';
@@ -24,18 +24,13 @@ function describeError(text) {
   return clean(text, 300);
 }
 
-// The words of a range: both ends, the low one, the high one.
-const ranges = {
-  value: [(p) => t('{low} to {high}', p), (p) => t('at least {low}', p), (p) => t('at most {high}', p)],
-  length: [(p) => t('{low} to {high} characters', p), (p) => t('at least {low} characters', p), (p) => t('at most {high} characters', p)],
-  count: [(p) => t('{low} to {high} entries', p), (p) => t('at least {low} entries', p), (p) => t('at most {high} entries', p)],
-};
-
-function rangeText([both, least, most], low, high) {
+/** rangeText returns a range of numbers, or of counts of a word; an end may be absent. */
+function rangeText(low, high, word) {
   const has = (v) => typeof v === 'number';
-  if (has(low) && has(high)) return both({ low: num(low), high: num(high) });
-  if (has(low)) return least({ low: num(low) });
-  return has(high) ? most({ high: num(high) }) : '';
+  const end = (n) => (word ? plural(n, word) : num(n));
+  if (has(low) && has(high)) return t('{low} to {high}', { low: num(low), high: end(high) });
+  if (has(low)) return t('at least {low}', { low: end(low) });
+  return has(high) ? t('at most {high}', { high: end(high) }) : '';
 }
 
 /** hintOf says what a schema demands, in words. A pattern is shown and never run: it may take hours. */
@@ -44,12 +39,12 @@ function hintOf(s) {
   const less = typeof s.exclusiveMaximum === 'number' ? t('less than {high}', { high: s.exclusiveMaximum }) : '';
   const example = Array.isArray(s.examples) ? s.examples[0] : undefined;
   return [
-    rangeText(ranges.value, s.minimum, s.maximum),
+    rangeText(s.minimum, s.maximum),
     more,
     less,
     typeof s.multipleOf === 'number' ? t('a multiple of {n}', { n: s.multipleOf }) : '',
-    rangeText(ranges.length, s.minLength || undefined, s.maxLength),
-    rangeText(ranges.count, s.minItems || undefined, s.maxItems),
+    rangeText(s.minLength || undefined, s.maxLength, 'character'),
+    rangeText(s.minItems || undefined, s.maxItems, 'entry'),
     typeof s.format === 'string' ? clean(s.format, 30) : '',
     typeof s.unit === 'string' ? t('unit {unit}', { unit: clean(s.unit, 40) }) : '',
     typeof s.pattern === 'string' ? t('pattern {pattern}', { pattern: clean(s.pattern, 80) }) : '',
@@ -238,7 +233,7 @@ function Members({ form, d, at, errors, change, prefix }) {
   return html`
     ${many && html`<div class="members-filter"><label class="visually-hidden" for=${`${prefix}-${d.id}-filter`}>${t('Filter fields')}</label>
       <input id=${`${prefix}-${d.id}-filter`} type="search" placeholder=${t('Filter fields')} value=${filter} onInput=${(event) => setFilter(event.currentTarget.value)} data-testid="filter-fields" />
-      <span class="muted">${t('{n} of {total} fields', { n: num(list.length), total: num(f.members.length) })}</span></div>`}
+      <span class="muted">${t('{n} of {total}', { n: num(list.length), total: plural(f.members.length, 'field') })}</span></div>`}
     ${list.map(([name]) => html`<${Part} key=${name} form=${form} draft=${form.member(d, name)} at=${pointer(at, name)} name=${name} errors=${errors} change=${change} prefix=${prefix} />`)}
     ${rest > 0 && html`<${Button} onClick=${() => setLimit(limit + page)} data-testid="more-fields">${t('Show {n} more', { n: num(Math.min(rest, page)) })}</${Button}>`}
     ${f.additional !== undefined && html`

@@ -13,10 +13,22 @@ const verbs = {
 // A step of another node chooses no program, file or rule of this host.
 const notRemote = ['console', 'run', 'expose', 'policy', 'config', 'status'];
 
-/** shell quotes an argument for a shell. */
+// Control characters, and those that change the direction of text or are invisible: a copied line must be what it looks like.
+const unsafe = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/u;
+export const unsafeAll = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/gu;
+
+/**
+ * shell quotes a text as one word of bash, zsh and POSIX shells; with control characters, of bash, zsh and ksh ($'…'). A NUL cannot be in an
+ * argument and is left out.
+ */
 export function shell(value) {
-  const text = clean(value, 256);
-  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replace(/'/g, `'\\''`)}'`;
+  const word = String(value).replaceAll('\0', '').toWellFormed();
+  if (/^[A-Za-z0-9_./:@%+=-]+$/.test(word) && !word.startsWith('=')) return word;
+  if (!unsafe.test(word)) return `'${word.replaceAll("'", `'\\''`)}'`;
+  // Bytes in octal: \u depends on the locale of the shell, and \x may take the digits that follow.
+  const out = word.replaceAll('\\', '\\\\').replaceAll("'", "\\'").replace(unsafeAll, (c) =>
+    [...new TextEncoder().encode(c)].map((b) => `\\${b.toString(8).padStart(3, '0')}`).join(''));
+  return `$'${out}'`;
 }
 
 /**
@@ -30,11 +42,12 @@ export function commands(next, remote = false) {
   for (const { kind, args = [] } of next.slice(0, 4)) {
     if (!Object.hasOwn(verbs, kind) || (remote && notRemote.includes(kind))) continue;
     const [verb, count, blank] = verbs[kind];
-    const named = args.slice(0, count).map(shell);
+    const quoted = args.map((arg) => shell(clean(arg, 256)));
+    const named = quoted.slice(0, count);
     if (blank && named.length < count) named.push(blank);
     const words = ['lmosd', verb, ...(named.some((arg) => arg.startsWith('-')) ? ['--'] : []), ...named];
     if (!remote) {
-      args.slice(count).forEach((arg, i) => words.push(i % 2 === 0 && kind !== 'config' && kind !== 'login' ? `--${shell(arg)}` : shell(arg)));
+      quoted.slice(count).forEach((arg, i) => words.push(i % 2 === 0 && kind !== 'config' && kind !== 'login' ? `--${arg}` : arg));
     }
     lines.push(words.join(' '));
   }

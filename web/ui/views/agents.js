@@ -3,7 +3,7 @@ import { html, useEffect, useMemo, useRef, useState } from '../vendor/preact.js'
 import { get, isAbort } from '../api.js';
 import { go, href } from '../router.js';
 import { Badge, Dot, Failure, Heading, Icon, reachOf, State } from '../ui.js';
-import { clean, num, t } from '../words.js';
+import { clean, num, plural, t } from '../words.js';
 import { agents, prepare, retry, use } from '../agentlist.js';
 import { VirtualList } from '../list.js';
 
@@ -117,7 +117,7 @@ export default function Agents({ route }) {
     <p id="agents-count" class="count" role="status" data-testid="agents-count">${state === 'ready' && html`<span>${filtered || shown.length !== (total ?? items.length)
         ? t('{n} of {total} shown', { n: num(shown.length), total: num(Math.max(total ?? 0, items.length, words && found?.total ? found.total : 0)) })
         : t('{n} shown', { n: num(shown.length) })}</span>
-      ${cover ? html`<span class=${partial ? 'warn-text' : ''}>${t('{answered} of {asked} nodes answered', { answered: num(cover.answered), asked: num(cover.asked) })}</span>` : html`<span>${t('index of this node')}</span>`}
+      ${cover ? html`<span class=${partial ? 'warn-text' : ''}>${t('{answered} of {asked} answered', { answered: num(cover.answered), asked: plural(cover.asked, 'node') })}</span>` : html`<span>${t('index of this node')}</span>`}
       ${cover?.truncated && html`<span class="warn-text">${t('the search ended early')}</span>`}
       ${cover?.unreachable > 0 && html`<span class="warn-text">${t('{n} unreachable', { n: num(cover.unreachable) })}</span>`}
       ${!complete && html`<span>${t('more are loading')}</span>`}

@@ -51,9 +51,9 @@ export default function Events({ route }) {
     <${Card} flush testid="events">
       ${found.length ? html`<ol class="events" data-status="ready">${found.slice(0, count).map((event) => html`<${EventRow} key=${event.seq} event=${event} />`)}</ol>
         ${found.length > count && html`<div class="foot"><${Button} onClick=${() => setCount(count + page)}>${t('Show more')}</${Button}><span class="muted">${t('{n} of {total}', { n: num(count), total: num(found.length) })}</span></div>`}
-        ${found.length <= count && source.length >= most && html`<div class="foot muted"><span>${t('The page keeps the last {n} events.', { n: num(most) })}</span><${Command} text="lmosd events --limit 1000 --since 1h" /></div>`}`
+        ${found.length <= count && source.length >= most && html`<div class="foot muted"><span>${t('The page keeps the last {n}.', { n: plural(most, 'event') })}</span><${Command} text="lmosd events --limit 1000 --since 1h" /></div>`}`
       : state === 'loading' ? html`<${State} status="loading" />`
-      : items.length ? html`<${State} status="empty" title=${t('No event matches.')}><p>${t('{n} are hidden by the filter.', { n: plural(items.length, 'event') })}</p></${State}>`
+      : items.length ? html`<${State} status="empty" title=${t('No event matches.')}><p>${t('The filter hides {n}.', { n: plural(items.length, 'event') })}</p></${State}>`
       : html`<${State} status="empty" title=${t('No event yet. What changes in the mesh appears here.')} commands=${["lmosd expose 'exec:date' --name clock"]} />`}
     </${Card}>`}`;
 }

@@ -121,9 +121,9 @@ function Coverage({ topology }) {
   const partial = (c.unreachable ?? 0) > 0 || c.truncated || (c.answered ?? 0) < (c.asked ?? 0);
   return html`<div class="row mesh-coverage" data-testid="coverage" data-status=${partial ? 'partial' : 'ready'}>
     <span>${plural(topology.nodes.length, 'node')}, ${plural(topology.links.length, 'connection')}</span>
-    <span class="muted">${c.asked ? t('{answered} of {asked} asked nodes answered', { answered: num(c.answered ?? 0), asked: num(c.asked) }) : t('Own connections and records only')}</span>
+    <span class="muted">${c.asked ? t('{answered} of {asked} answered', { answered: num(c.answered ?? 0), asked: plural(c.asked, 'node') }) : t('Own connections and records only')}</span>
     ${(c.unreachable ?? 0) > 0 && html`<${Badge} tone="warn">${t('{n} not reachable', { n: num(c.unreachable) })}</${Badge}>`}
-    ${c.truncated && html`<${Badge} tone="warn">${t('Cut at {n} nodes', { n: num(LIMIT) })}</${Badge}>`}
+    ${c.truncated && html`<${Badge} tone="warn">${t('Cut at {n}', { n: plural(LIMIT, 'node') })}</${Badge}>`}
   </div>`;
 }
 

@@ -219,9 +219,9 @@ function Waiting({ item, reload }) {
       [t('Check words'), item.words?.length > 0 && html`<${Words} words=${item.words} />`],
       [t('Ends'), date(item.expires) && html`<${Until} value=${item.expires} />`],
     ]} />
-    ${suspended && html`<p>${t('Its log has two histories: one of them may be of a thief. Ask its operator which counts, and choose on the host of the node.')}</p><${Command} text=${`lmosd trust confirm ${shell(item.name)} --log VERSION`} />`}
-    ${item.kind === 'join-request' && html`<p>${t('Admit it only if its screen shows the same words.')}</p><${Command} text=${`lmosd org admit ${(item.words ?? []).slice(0, 12).map(shell).join(' ')}`} />`}
-    ${item.kind === 'group' && html`<${Command} text=${`lmosd group join ${shell(item.name)}`} />`}
+    ${suspended && html`<p>${t('Its log has two histories: one of them may be of a thief. Ask its operator which counts, and choose on the host of the node.')}</p><${Command} text=${`lmosd trust confirm ${shell(clean(item.name, 256))} --log VERSION`} />`}
+    ${item.kind === 'join-request' && html`<p>${t('Admit it only if its screen shows the same words.')}</p><${Command} text=${`lmosd org admit ${(item.words ?? []).slice(0, 12).map((word) => shell(clean(word, 256))).join(' ')}`} />`}
+    ${item.kind === 'group' && html`<${Command} text=${`lmosd group join ${shell(clean(item.name, 256))}`} />`}
     ${partner && (may('admin')
       ? html`<div class="row">${!suspended && html`<${Button} kind="primary" onClick=${() => setDialog('confirm')} data-testid="trust-confirm">${t('Confirm')}</${Button}>`}
         <${Button} kind="danger" onClick=${() => setDialog('discard')} data-testid="trust-discard">${t('Discard')}</${Button}></div>`
