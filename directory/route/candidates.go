@@ -23,9 +23,10 @@ type agent struct {
 	desc   *td.Description
 	points []point
 	score  float64 // of its best point
+	words  uint32  // all content words of the task that its points match; 0 if stop words gave the score
 
 	state AgentState
-	same  []*agent // others with an equal description, best first
+	same  []*agent // others with an equal description or, after foldEquals, the same words: best first
 }
 
 // A point is a text by which an agent is matched: an example of a capability, or the description of a capability without examples.
@@ -33,6 +34,7 @@ type point struct {
 	capability *td.Capability
 	text       string
 	score      float64 // 0 to 1
+	words      uint32  // the content words of the task that it matches, one bit each
 }
 
 // newCandidateSet scores all examples of the agents by words. One of several agents with equal descriptions represents all.
@@ -53,7 +55,7 @@ func newCandidateSet(descs []*td.Description, about string, state func(*td.Descr
 
 // Limits of the comparison, because tasks and descriptions are untrusted.
 const (
-	maxAsked  = 32 // different words of a task
+	maxAsked  = 32 // different words of a task; also the bits of point.words
 	maxPoints = 16 // examples of an agent
 	maxWords  = 64 // words of an example
 )
@@ -108,13 +110,20 @@ func (f *candidateSet) scoreByWords() {
 		}
 		all += weights[j]
 	}
+	informative := textmatch.IsInformative(f.about) // else content has stop words
 	for p, text := range texts {
+		p.score, p.words = 0, 0
 		for j, w := range content {
 			if all > 0 && likeAny(w, text) {
 				p.score += weights[j] / all
+				if informative {
+					p.words |= 1 << j
+				}
 			}
 		}
-		p.score = max(p.score, p.stopWordScore(every))
+		if s := p.stopWordScore(every); s > p.score {
+			p.score, p.words = s, 0
+		}
 	}
 	f.rank()
 }
@@ -148,9 +157,13 @@ func likeAny(word string, among []string) bool {
 func (f *candidateSet) rank() {
 	for _, all := range [][]*agent{f.agents, f.unavailable} {
 		for _, a := range all {
-			a.score = 0
+			a.score, a.words = 0, 0
 			for _, p := range a.points {
 				a.score = max(a.score, p.score)
+				a.words |= p.words
+			}
+			if len(a.points) > 0 && a.top().words == 0 {
+				a.words = 0
 			}
 		}
 		slices.SortStableFunc(all, func(a, b *agent) int { return cmp.Compare(b.score, a.score) })
@@ -175,6 +188,7 @@ func (f *candidateSet) byWords(why string) *Decision {
 		}
 		return why + ": " + s
 	}
+	n := f.equals()
 	switch {
 	case len(f.agents) == 0:
 		return f.decision(nil, Lexical, say(f.noAgent()))
@@ -183,11 +197,22 @@ func (f *candidateSet) byWords(why string) *Decision {
 	case f.agents[0].score < leastWords:
 		return f.decision(nil, Lexical, say(fmt.Sprintf("the best agent, %s, matches %.0f %% of the task; at least 50 %% is required",
 			f.agents[0].desc.Name(), 100*f.agents[0].score)))
-	case len(f.agents) > 1 && f.agents[0].score-f.agents[1].score < leastAhead*f.agents[0].score:
-		return f.decision(nil, Lexical, say(fmt.Sprintf("%s and %s match equally well", f.agents[0].desc.Name(), f.agents[1].desc.Name())))
+	case len(f.agents) > n && f.agents[0].score-f.agents[n].score < leastAhead*f.agents[0].score:
+		return f.decision(nil, Lexical, say(fmt.Sprintf("%s and %s match equally well", f.agents[0].desc.Name(), f.agents[n].desc.Name())))
 	}
+	f.agents = slices.Insert(f.agents[n:], 0, foldInto(f.agents[:n]))
 	best := f.agents[0]
 	return f.decision(best, Lexical, say(fmt.Sprintf("%q matches best: %.0f %% of the task", clipped(best.top().text), 100*best.score)))
+}
+
+// equals returns the number of first agents that match the same words of the task equally well; 0 without agents. The tie-break may select
+// one of them. Agents that match different words mean that the task is about several things, and stop words mean nothing, so these are not equals.
+func (f *candidateSet) equals() int {
+	n := min(1, len(f.agents))
+	for n > 0 && n < len(f.agents) && f.agents[0].words != 0 && f.agents[n].words == f.agents[0].words && f.agents[n].score == f.agents[0].score {
+		n++
+	}
+	return n
 }
 
 // top returns the best point.

@@ -78,7 +78,7 @@ type Decision struct {
 	Agent      *Candidate  `json:"agent"`      // nil: none matches
 	Candidates []Candidate `json:"candidates"` // best first, with the selected one; at most 8
 	Method     Method      `json:"method"`     // that decided
-	// TieBreak is the criterion among agents with equal descriptions; empty: there are no others.
+	// TieBreak is the criterion among agents with equal descriptions or, in lexical decisions, the same matching words; empty: there are no others.
 	TieBreak TieBreak `json:"tie_break,omitempty"`
 	Reason   string   `json:"reason"` // never empty
 }
@@ -225,18 +225,22 @@ func (r *Router) byModel(ctx context.Context, f *candidateSet, q Request, why st
 	turns := append(slices.Clone(q.History[max(0, len(q.History)-lastTurns):]), Turn{Role: "USER", Content: q.Message})
 	text, listed := prompt(listed)
 	reply, err := r.o.Model.Decide(ctx, text, turns)
+	byWords := func(why string) (*Decision, error) {
+		f.scoreByWords() // the scores may be of vectors
+		return f.byWords(why), nil
+	}
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case err != nil:
-		return f.byWords("the request to the model failed (" + err.Error() + "), lexical match used"), nil
+		return byWords("the request to the model failed (" + err.Error() + "), lexical match used")
 	}
 	var answer struct {
 		Reason  string  `json:"reason"`
 		AgentID *string `json:"agentId"`
 	}
 	if err := json.Unmarshal([]byte(objectIn(reply)), &answer); err != nil {
-		return f.byWords("the reply of the model is invalid, lexical match used"), nil
+		return byWords("the reply of the model is invalid, lexical match used")
 	}
 	reason := interact.Excerpt(answer.Reason, 500)
 	if why != "" {

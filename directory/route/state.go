@@ -20,7 +20,7 @@ type AgentState struct {
 	RoundTrip   time.Duration // to its host; 0: not measured
 }
 
-// A TieBreak is the criterion that selected one of several agents with equal descriptions.
+// A TieBreak is the criterion that selected one of several agents with equal descriptions or matches.
 type TieBreak string
 
 // The tie-breaks in order. Anyone can copy a description and have a low latency, so trust precedes latency.
@@ -32,7 +32,7 @@ const (
 	ByReference TieBreak = "reference" // no other difference
 )
 
-// compare orders agents with equal descriptions, the better one first, and returns the criterion.
+// compare orders equal agents, the better one first, and returns the criterion.
 func compare(a, b *agent) (int, TieBreak) {
 	far := func(t time.Duration) time.Duration { // unmeasured is more than any measured one
 		if t == 0 {
@@ -76,12 +76,21 @@ func fold(agents []*agent) (kept []*agent) {
 		groups[key] = append(groups[key], a)
 	}
 	for _, key := range order {
-		group := groups[key]
-		slices.SortFunc(group, func(a, b *agent) int { n, _ := compare(a, b); return n })
-		group[0].same = group[1:]
-		kept = append(kept, group[0])
+		kept = append(kept, foldInto(groups[key]))
 	}
 	return kept
+}
+
+// foldInto returns the best of equal agents, of which there is at least one; the others are in its same.
+func foldInto(group []*agent) *agent {
+	var all []*agent
+	for _, a := range group {
+		all = append(append(all, a), a.same...)
+		a.same = nil
+	}
+	slices.SortFunc(all, func(a, b *agent) int { n, _ := compare(a, b); return n })
+	all[0].same = all[1:]
+	return all[0]
 }
 
 // texts returns all texts by which agents are compared.
@@ -93,12 +102,23 @@ func (a *agent) texts() string {
 	return b.String()
 }
 
-// preferred returns the reason why the agent has precedence over others with an equal description.
+// preferred returns the reason why the agent has precedence over those in its same.
 func (a *agent) preferred() (TieBreak, string) {
 	_, by := compare(a, a.same[0])
 	why := map[TieBreak]string{ByLocal: "this node hosts this one", ByTrust: "the owner of this one is trusted more", ByReached: "this one is known to be reachable",
 		ByRoundTrip: "this one is the nearest, " + a.state.RoundTrip.Round(10*time.Microsecond).String() + " away",
 		ByReference: "no known state distinguishes them, so the first by reference is chosen"}[by]
-	return by, fmt.Sprintf("%d agents have the same description (%s also of %s): %s", len(a.same)+1, interact.Clip(a.desc.Name(), 60),
-		a.same[0].desc.Record.Owner.Short(), why)
+	n, own := len(a.same)+1, interact.Clip(a.desc.Name(), 60)
+	if texts := a.texts(); !slices.ContainsFunc(a.same, func(other *agent) bool { return other.texts() != texts }) {
+		return by, fmt.Sprintf("%d agents have the same description (%s also of %s): %s", n, own, a.same[0].desc.Record.Owner.Short(), why)
+	}
+	const named = 3
+	var others []string
+	for _, other := range a.same[:min(named, len(a.same))] {
+		others = append(others, interact.Clip(other.desc.Name(), 60)+"@"+other.desc.Record.Owner.Short())
+	}
+	if n > named+1 {
+		others = append(others, "…")
+	}
+	return by, fmt.Sprintf("%d agents match the same words (%s, also %s): %s", n, own, strings.Join(others, ", "), why)
 }

@@ -117,3 +117,67 @@ func TestCommonWordsAndTools(t *testing.T) {
 		t.Errorf("of all agents: %+v, %v", d, err)
 	}
 }
+
+// Of agents that match the same words of the task, the tie-break selects one, and the reason names the others and the rule.
+func TestEqualMatches(t *testing.T) {
+	t.Parallel()
+	billing, accounts := named("Billing", "bill: show my bill"), named("Accounts", "money: pay a bill", "tax: file the taxes")
+	weather, forecast := named("Weather", "weather"), named("Forecast", "forecast: the weather of tomorrow")
+	twin := named("Accounts", "money: pay a bill", "tax: file the taxes")
+	twin.Record.Owner = "did:key:z6Mktwin"
+	local := map[string]AgentState{"accounts": {Local: true}, "forecast": {Trust: 1}}
+	for name, c := range map[string]struct {
+		agents  []*td.Description
+		state   map[string]AgentState
+		message string
+		want    string
+		by      TieBreak
+		reason  string
+	}{
+		"local":               {[]*td.Description{billing, accounts}, local, "the bill", "accounts", ByLocal, "2 agents match the same words (accounts, also billing@z6MkBill…): this node hosts"},
+		"trust":               {[]*td.Description{weather, forecast}, local, "the weather", "forecast", ByTrust, "also weather@z6MkWeat…): the owner of this one is trusted more"},
+		"no state":            {[]*td.Description{billing, accounts}, nil, "the bill", "accounts", ByReference, "no known state"},
+		"unreachable":         {[]*td.Description{billing, accounts}, map[string]AgentState{"accounts": {Unreachable: true, Local: true}}, "the bill", "billing", "", "matches best"},
+		"different words":     {[]*td.Description{billing, weather}, nil, "the bill and the weather", "", "", "match equally well"},
+		"a third, other ones": {[]*td.Description{billing, accounts, weather}, local, "the bill and the weather", "", "", "match equally well"},
+		"two of each":         {[]*td.Description{billing, accounts, weather, forecast}, local, "the bill and the weather", "", "", "match equally well"},
+		"a third, far below": {[]*td.Description{named("A", "a: pay the electricity bill"), named("B", "b: my electricity bill: how to pay it"), named("Post", "letter")},
+			map[string]AgentState{"b": {Local: true}, "post": {Local: true, Trust: 1}}, "pay the electricity bill by letter", "b", ByLocal, "also a@"},
+		"more words":           {[]*td.Description{billing, accounts, weather}, local, "pay the bill of the taxes", "accounts", "", "matches best"},
+		"stop words":           {[]*td.Description{named("A", "a: I want to pay"), named("B", "b: I want a tariff")}, nil, "I want", "", "", "match equally well"},
+		"stop words as sample": {[]*td.Description{named("A", "a: who are you"), named("B", "b: who are you")}, nil, "hello, who are you", "", "", "match equally well"},
+		"words in two examples": {[]*td.Description{named("A", "a: bill; weather"), named("B", "b: weather; bill", "c: stocks")}, map[string]AgentState{"b": {Local: true}},
+			"bill and weather", "b", ByLocal, "also a@"},
+		"both in one agent":    {[]*td.Description{named("A", "a: bill; weather"), named("B", "b: the bill")}, nil, "bill and weather", "", "", "match equally well"},
+		"equal and the same":   {[]*td.Description{billing, accounts, twin}, map[string]AgentState{"billing": {Local: true}}, "the bill", "billing", ByLocal, "3 agents match the same words"},
+		"a history with words": {[]*td.Description{billing, accounts}, local, "and pay it", "accounts", "", "matches best"},
+	} {
+		r := router(t, Options{Find: finder(c.agents), State: func(d *td.Description) AgentState { return c.state[d.Name()] }})
+		q := Request{Message: c.message}
+		if name == "a history with words" {
+			q.History = []Turn{{"USER", "a bill"}}
+		}
+		d, err := r.Route(t.Context(), q)
+		if err != nil || chosen(d) != c.want || d.TieBreak != c.by || !strings.Contains(d.Reason, c.reason) {
+			t.Errorf("%s: got %q by %q, %v: %s", name, chosen(d), d.TieBreak, err, d.Reason)
+			continue
+		}
+		ids := map[string]bool{}
+		for _, one := range d.Candidates {
+			ids[one.ID] = true
+		}
+		if len(ids) != len(d.Candidates) || c.want != "" && d.Candidates[0].ID != d.Agent.ID || c.by != "" && len(ids) < 2 {
+			t.Errorf("%s: candidates %+v", name, d.Candidates)
+		}
+	}
+}
+
+// A hybrid decision whose model fails is one by words, and not by the vectors that were compared before.
+func TestWordsAfterVectors(t *testing.T) {
+	t.Parallel()
+	r := router(t, Options{Method: Hybrid, Model: &fixedModel{says: "not JSON"}, Embedder: new(topicEmbedder)})
+	d, err := r.Route(t.Context(), Request{Message: "an umbrella"}) // near to weather, and no word of it
+	if err != nil || d.Agent != nil || d.Method != Lexical || !strings.Contains(d.Reason, "no agent matches a word") {
+		t.Errorf("got %+v, %v", d, err)
+	}
+}

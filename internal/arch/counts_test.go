@@ -16,7 +16,7 @@ var counted = regexp.MustCompile(`(\w*) ?%d (agents|peers|nodes|hosts|relays|mem
 var limits = []string{"most", "than", "first", "last", "of", "to", "only", "node"}
 
 // neverOne are texts whose number is at least 2, or a constant.
-var neverOne = []string{"match %q", "begin with %q", "the limit is", "are possible", "wait for this reader", "on the local network", "the same description",
+var neverOne = []string{"match %q", "begin with %q", "the limit is", "are possible", "wait for this reader", "on the local network", "the same description", "match the same words",
 	"are allowed", "expected 1 to", "are watched", "a report with a name", "are open"}
 
 // TestCountsHaveOneFunction: texts for people about the state of a node count with interact.Count, which has the singular.
