@@ -19,12 +19,15 @@ func lookup(env []string, name string) string {
 }
 
 // DataDir returns the default data folder: $LMOSD_DATA_DIR, $XDG_DATA_HOME/lmosd, else
-// ~/.local/share/lmosd.
+// ~/.local/share/lmosd. Without a home folder it is empty: a key must not get into whatever folder is the current one.
 func DataDir(env []string) string {
 	if dir := lookup(env, "LMOSD_DATA_DIR"); dir != "" {
 		return dir
 	}
-	return filepath.Join(base(env, "XDG_DATA_HOME", ".local", "share"), "lmosd")
+	if dir := filepath.Join(base(env, "XDG_DATA_HOME", ".local", "share"), "lmosd"); filepath.IsAbs(dir) {
+		return dir
+	}
+	return ""
 }
 
 // File returns the default configuration file, or "" without one: $LMOSD_CONFIG, which must exist then, $XDG_CONFIG_HOME/lmosd/lmosd.yaml,

@@ -46,7 +46,7 @@ func newConfigShowCommand(c *cli.Console) *cobra.Command {
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly),
 		Args:        cli.Takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			conf, err := Load(c, cmd)
+			conf, err := load(c, cmd)
 			if err != nil {
 				return err
 			}
@@ -87,7 +87,7 @@ func newConfigGetCommand(c *cli.Console) *cobra.Command {
 			return keyNames(), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			conf, err := Load(c, cmd)
+			conf, err := load(c, cmd)
 			if err != nil {
 				return err
 			}
@@ -173,7 +173,7 @@ func newConfigValidateCommand(c *cli.Console) *cobra.Command {
 }
 
 func validateConfig(c *cli.Console, cmd *cobra.Command) error {
-	_, err := Load(c, cmd)
+	_, err := load(c, cmd)
 	if err != nil {
 		var all *configs.Error
 		if errors.As(err, &all) && len(all.Problems) > 1 && c.ForPeople() {

@@ -16,8 +16,17 @@ import (
 )
 
 // Load returns the configuration with the key flags of cmd; a nil cmd has none. The error is a [*configs.Error], or an [*interact.Error]
-// about an agent in it.
+// about an agent in it, or about a data folder that is not known.
 func Load(c *cli.Console, cmd *cobra.Command) (*configs.Config, error) {
+	conf, err := load(c, cmd)
+	if err == nil && conf.Node.DataDir == "" {
+		return nil, cli.Usage("set HOME, or name the folder: --data-dir DIR", "the data folder is not known: none of HOME, XDG_DATA_HOME and LMOSD_DATA_DIR is set")
+	}
+	return conf, err
+}
+
+// load is [Load] for commands that need no data folder: its path may be empty.
+func load(c *cli.Console, cmd *cobra.Command) (*configs.Config, error) {
 	flags := map[string][]string{}
 	if cmd != nil {
 		cmd.Flags().Visit(func(f *pflag.Flag) {
@@ -34,8 +43,10 @@ func Load(c *cli.Console, cmd *cobra.Command) (*configs.Config, error) {
 		return nil, err
 	}
 	// The paths of the node and its socket must not depend on the working directory.
-	if conf.Node.DataDir, err = filepath.Abs(conf.Node.DataDir); err != nil {
-		return nil, err
+	if dir := conf.Node.DataDir; dir != "" {
+		if conf.Node.DataDir, err = filepath.Abs(dir); err != nil {
+			return nil, err
+		}
 	}
 	return conf, checkAgents(conf)
 }

@@ -62,7 +62,11 @@ func (b *bed) folder() (string, error) {
 	if b.dir != "" {
 		return filepath.Abs(b.dir)
 	}
-	return filepath.Join(filepath.Dir(configs.DataDir(b.Env)), "lmosd-testnet"), nil
+	data := configs.DataDir(b.Env)
+	if data == "" {
+		return "", cli.Usage("set HOME, or name the folder: --dir DIR", "the folder of the testnet is not known: HOME is not set")
+	}
+	return filepath.Join(filepath.Dir(data), "lmosd-testnet"), nil
 }
 
 func (b *bed) load() (*testnet.State, error) {

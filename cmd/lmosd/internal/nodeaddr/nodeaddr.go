@@ -155,6 +155,10 @@ func fromContext(c *cli.Console, contexts *configs.Contexts, name, why string) (
 func local(c *cli.Console, service string) (*Target, error) {
 	conf, err := configcmd.Load(c, nil)
 	if err != nil {
+		// Commands in services of the system have no home folder.
+		if t := ofService(c, service); t != nil && !ownFolder(c) && configs.DataDir(c.Env) == "" {
+			return t, nil
+		}
 		return nil, err
 	}
 	dir, listen := conf.Node.DataDir, conf.HTTP.Listen
@@ -164,8 +168,8 @@ func local(c *cli.Console, service string) (*Target, error) {
 		return t, nil
 	}
 	if !ownFolder(c) && !conf.Explicit("http.listen") {
-		if socket := filepath.Join(service, "lmosd.sock"); answers(socket) {
-			return &Target{Addr: socket, DataDir: service, tokens: service, Why: "socket of the system service", console: c}, nil
+		if t := ofService(c, service); t != nil {
+			return t, nil
 		}
 		t.service = service
 	}
@@ -177,6 +181,15 @@ func local(c *cli.Console, service string) (*Target, error) {
 		}
 	}
 	return t, nil
+}
+
+// ofService returns the system service with the data folder service, or nil if no process listens on its socket.
+func ofService(c *cli.Console, service string) *Target {
+	socket := filepath.Join(service, "lmosd.sock")
+	if !answers(socket) {
+		return nil
+	}
+	return &Target{Addr: socket, DataDir: service, tokens: service, Why: "socket of the system service", console: c}
 }
 
 // reachable returns an address to connect to for a listen address: loopback is part of all wildcard addresses.

@@ -61,11 +61,18 @@ func TestTheSystemService(t *testing.T) {
 	if got, err := local(c, service); err != nil || got.Addr != "http://127.0.0.1:4668" || got.service != service || closed(got.service) || closed("/nowhere") {
 		t.Errorf("without a service: %+v, %v", got, err)
 	}
+	homeless := cli.New(nil, nil, nil, nil)
+	if got, err := local(homeless, service); err == nil || got != nil {
+		t.Errorf("without a home folder: %+v, %v", got, err)
+	}
 	l, err := net.Listen("unix", filepath.Join(service, "lmosd.sock"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
+	if got, err := local(homeless, service); err != nil || got.Addr != filepath.Join(service, "lmosd.sock") {
+		t.Errorf("without a home folder, with a service: %+v, %v", got, err)
+	}
 	if got, err := local(c, service); err != nil || got.Addr != filepath.Join(service, "lmosd.sock") || got.DataDir != service || got.Folder() != " --data-dir "+service {
 		t.Errorf("with a service: %+v, %v", got, err)
 	}
