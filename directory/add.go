@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory/embedding"
 	"github.com/lmosd/lmosd/directory/eviction"
 	"github.com/lmosd/lmosd/directory/index"
@@ -47,9 +48,10 @@ func (d *Directory) putWith(desc *td.Description, from origin, with arrival) (ch
 		return d.putHost(desc, from, with)
 	}
 	key := r.Key()
-	if from == received && d.opts.Admits != nil && !d.isGranted(key) {
-		if err := d.opts.Admits(r.Owner); err != nil {
-			return false, err
+	var refused error
+	if from == received && !d.isGranted(key) {
+		if refused = d.refuses(r.Owner); refused != nil && r.Kind == td.KindTD {
+			return false, refused
 		}
 	}
 	own := (from == published || from == restoredOwn) && d.hostedHere(r)
@@ -62,6 +64,9 @@ func (d *Directory) putWith(desc *td.Description, from origin, with arrival) (ch
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e := d.entries[key]
+	if refused != nil && (e == nil || e.view == nil) { // otherwise it withdraws what is known of a node that was refused later
+		return false, refused
+	}
 	if e != nil {
 		if known, err := d.compareLocked(e, desc); known || err != nil {
 			d.markOwnLocked(e, own && known)
@@ -85,6 +90,14 @@ func (d *Directory) putWith(desc *td.Description, from origin, with arrival) (ch
 		e.stored = true
 	}
 	return true, nil
+}
+
+// refuses returns the error of Options.Admits for a node.
+func (d *Directory) refuses(node did.DID) error {
+	if d.opts.Admits == nil {
+		return nil
+	}
+	return d.opts.Admits(node)
 }
 
 // An arrival is an incoming description with the values that are computed without the lock.

@@ -2,6 +2,7 @@ package directory
 
 import (
 	"context"
+	"errors"
 	"math"
 	"testing"
 	"testing/synctest"
@@ -168,6 +169,51 @@ func moveRecord(t testing.TB, n byte, id, title string, to byte) (desc, moved *t
 	moved = with(desc, func(r *td.Record) { r.Seq, r.Kind, r.Successor = 2, td.KindMoved, didtest.Key(int(to)).DID() })
 	moved.Thing = nil
 	return desc, moved
+}
+
+// A node that is refused, for example because its key was replaced and revoked, withdraws what is known of it, and does nothing else: a move leads
+// to trusted owners only, because somebody else may have its key.
+func TestRefusedOwnersMayWithdraw(t *testing.T) {
+	t.Parallel()
+	refused, trusted := didtest.Key(1).DID(), didtest.Key(2).DID()
+	admits := func(id did.DID) error {
+		if id == refused {
+			return errors.New("its organization revoked the node")
+		}
+		return nil
+	}
+	trust := func(id did.DID) (float64, string) { return map[did.DID]float64{trusted: 1}[id], "" }
+	legit, moved := moveRecord(t, 1, "urn:legit", "Legit", 2)
+	stolen, away := moveRecord(t, 1, "urn:stolen", "Stolen", 3)
+	d := openDirectory(t, Options{Admits: admits, Trust: trust})
+	for _, desc := range []*td.Description{legit, moved} {
+		if _, err := d.put(desc, received); err == nil {
+			t.Errorf("%s %v of a refused owner was accepted", desc.Record.Thing, desc.Record.Kind)
+		}
+	}
+	withdrawn := weather(t, 1)
+	for _, desc := range []*td.Description{legit, stolen, described(t, withdrawn.signed(t, 1))} { // they were stored before
+		if _, err := d.put(desc, restored); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, desc := range []*td.Description{plain(t, 2, "urn:legit", "Legit"), plain(t, 3, "urn:stolen", "Stolen"), moved, away, described(t, withdrawn.tombstone(t, 2))} {
+		if _, err := d.put(desc, received); err != nil {
+			t.Errorf("%s %v: %v", desc.Record.Thing, desc.Record.Kind, err)
+		}
+	}
+	if got, err := d.Get(t.Context(), "urn:legit@"+string(refused)); err != nil || got.Record.Owner != trusted {
+		t.Errorf("the move to a trusted owner leads to %+v, %v", got, err)
+	}
+	_, err := d.Get(t.Context(), "urn:stolen@"+string(refused))
+	wantCode(t, err, interact.Withdrawn)
+	_, err = d.Get(t.Context(), withdrawn.id)
+	wantCode(t, err, interact.Withdrawn)
+	for _, desc := range []*td.Description{with(moved, func(r *td.Record) { r.Seq, r.Successor = 3, didtest.Key(3).DID() }), described(t, withdrawn.signed(t, 3))} {
+		if _, err := d.put(desc, received); err == nil {
+			t.Errorf("%s %v of a refused owner was accepted after its withdrawal", desc.Record.Thing, desc.Record.Kind)
+		}
+	}
 }
 
 func TestMovesAreFollowed(t *testing.T) {

@@ -62,7 +62,8 @@ type Options struct {
 	Bytes int
 	// Trust returns the trust in an owner, 0 to 1, with a short reason, for ranking. It must not block. Nil trusts all equally.
 	Trust func(owner did.DID) (amount float64, why string)
-	// Admits returns an error for the owners whose records from other nodes are not accepted. It must not block. Nil accepts all.
+	// Admits returns an error for the owners and hosts whose records from other nodes are not accepted, except the withdrawal of a known Thing: a key
+	// that was revoked may be that of a node which has a new one. It must not block. Nil accepts all.
 	Admits func(owner did.DID) error
 	// Latency returns the latency to a node, for ranking; 0 is unknown. It must not block. Nil knows none.
 	Latency func(node did.DID) time.Duration

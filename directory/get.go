@@ -292,13 +292,26 @@ func (d *Directory) withdrawn(by *reader, r reference) error {
 	case last.Kind == td.KindMoved:
 		e := interact.Errorf(interact.Withdrawn, "", "%s has moved to %s at %s", last.Thing, last.Successor, formatTime(last.Issued)).
 			Then(interact.StepShow, last.SuccessorRef().String())
-		if !several {
+		if !several && d.isFollowed(last) {
 			e.Err = &movedError{last.SuccessorRef()}
 		}
 		return e
 	}
 	return interact.Errorf(interact.Withdrawn, "", "%s was withdrawn by its owner %s at %s", last.Thing, last.Owner.Short(), formatTime(last.Issued)).
 		Then(interact.StepFind)
+}
+
+// isFollowed reports whether references to a moved Thing lead to its successor. A refused owner may withdraw, for example if its key was revoked, but
+// somebody else may have that key: its moves lead to trusted owners only.
+func (d *Directory) isFollowed(moved *td.Record) bool {
+	if d.refuses(moved.Owner) == nil {
+		return true
+	}
+	amount := 0.0
+	if d.opts.Trust != nil {
+		amount, _ = d.opts.Trust(moved.Successor)
+	}
+	return amount >= 1
 }
 
 // lookUp queries the sources for a full id or a name. It returns the results and the failures.

@@ -111,15 +111,17 @@ func (h *hosting) with(r *td.Record) (next *hosting, dropped []*td.Record, err e
 // putHost is putWith for the record of a host.
 func (d *Directory) putHost(desc *td.Description, from origin, with arrival) (changed bool, err error) {
 	r, now := desc.Record, time.Now()
-	if from == received && d.opts.Admits != nil {
-		if err := d.opts.Admits(r.Host); err != nil {
-			return false, err
-		}
+	var refused error
+	if from == received {
+		refused = d.refuses(r.Host)
 	}
 	key := r.Key()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e := d.entries[key]
+	if refused != nil && !e.endsAt(r) {
+		return false, refused
+	}
 	var known *hosting
 	if e != nil {
 		known = e.hosting
@@ -172,6 +174,11 @@ func (d *Directory) putHost(desc *td.Description, from origin, with arrival) (ch
 	}
 	d.setHostLocked(e, next.records[r.Host])
 	return true, nil
+}
+
+// endsAt reports whether r ends the hosting of e at a node that hosts it.
+func (e *entry) endsAt(r *td.Record) bool {
+	return r.State == td.Ended && e != nil && e.hosting != nil && e.hosting.records[r.Host] != nil && e.hosting.records[r.Host].State != td.Ended
 }
 
 // prepareLocked is prepare for a description whose record was changed under the lock.

@@ -358,6 +358,38 @@ func TestHostsAreAdmitted(t *testing.T) {
 	}
 }
 
+// A node that is refused, for example because its key was replaced and revoked, may end its hosting.
+func TestRefusedHostsMayEnd(t *testing.T) {
+	t.Parallel()
+	a, host, other := &granted{agent: weather(t, 1)}, didtest.Key(2), didtest.Key(3)
+	keys, revoked := []*keystore.Key{host, other}, false
+	d := openDirectory(t, Options{Admits: func(id did.DID) error {
+		if revoked && id == host.DID() {
+			return fmt.Errorf("%s is revoked", id.Short())
+		}
+		return nil
+	}})
+	g := a.grant(t, 1, "Weather", host, other)
+	for _, h := range keys {
+		if _, err := d.put(a.at(t, g, h, 1, td.Hosting), received); err != nil {
+			t.Fatal(err)
+		}
+	}
+	both := hostsOf(d, a, keys)
+	revoked = true
+	if _, err := d.put(a.at(t, g, host, 2, td.Hosting), received); err == nil || hostsOf(d, a, keys) != both {
+		t.Errorf("a new record of a revoked host: %v, %s", err, hostsOf(d, a, keys))
+	}
+	if _, err := d.put(a.at(t, g, host, 3, td.Ended), received); err != nil || hostsOf(d, a, keys) == both {
+		t.Errorf("the end of a revoked host: %v, %s", err, hostsOf(d, a, keys))
+	}
+	for _, state := range []td.HostState{td.Hosting, td.Ended} {
+		if _, err := d.put(a.at(t, g, host, 4, state), received); err == nil {
+			t.Errorf("a record in state %v of a revoked host that has ended was accepted", state)
+		}
+	}
+}
+
 // Restricted records of hosts come from their hosts only.
 func TestRestrictedHosts(t *testing.T) {
 	t.Parallel()
