@@ -154,10 +154,29 @@ func (x *user) run(cmd *exec.Cmd) *program {
 		_ = p.cmd.Wait() // how it ended is in ProcessState
 	}()
 	x.t.Cleanup(func() {
+		if p.runs() && x.t.Failed() {
+			x.t.Logf("%v still runs. The end of its standard error:\n%s", p.cmd.Args, lastLines(p.talk.String(), 50))
+		}
 		_ = p.cmd.Process.Kill() // it may have ended
 		<-p.ended
 	})
 	return p
+}
+
+// runs reports whether the program has not ended.
+func (p *program) runs() bool {
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// lastLines returns the last n lines of a text.
+func lastLines(text string, n int) string {
+	lines := strings.SplitAfter(text, "\n")
+	return strings.Join(lines[max(0, len(lines)-n-1):], "")
 }
 
 // signal sends a signal to the program.
