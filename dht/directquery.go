@@ -52,7 +52,7 @@ func (d *DHT) fetchBody(ctx context.Context, p peer.ID, hash [32]byte) ([]byte, 
 // queryRecords sends one request to p, and calls take with each record of the response until it returns false or an error. truncated
 // means that p has more results. All memory is released when it returns, at the latest when ctx ends.
 func (d *DHT) queryRecords(ctx context.Context, p peer.ID, q *recordsRequest, take func(*td.Signed) (bool, error)) (truncated bool, err error) {
-	from, _ := did.FromPeer([]byte(p)) // the host accepts only Ed25519 keys
+	from := did.OfPeer(p) // the host accepts only Ed25519 keys
 	return d.exchange(ctx, p, q, func(a *recordsResponse) (bool, error) {
 		if len(a.States) > 0 {
 			return false, fmt.Errorf("%w: unexpected states", errWire)

@@ -350,7 +350,7 @@ func (s *search) queryPeer(ctx context.Context, ai peer.AddrInfo) {
 		d.stats.queriesFailed.Add(1)
 		d.indexes.drop(ai.ID)
 		s.tally.CountUnreachable()
-		d.log.Debug("peer did not answer", "peer", ai.ID, "err", err)
+		d.log.Debug("peer did not answer", "peer", did.ShortPeer(ai.ID), "err", err)
 	default:
 		d.o.OnResult(ai.ID, true)
 		s.tally.CountAnswer()

@@ -15,6 +15,7 @@ import (
 	"github.com/libp2p/go-libp2p/x/rate"
 	manet "github.com/multiformats/go-multiaddr/net"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/ratelimit"
 	"github.com/lmosd/lmosd/internal/streamserver"
 )
@@ -120,7 +121,7 @@ func (g *guard) done(_ peer.ID, err error) {
 
 func (g *guard) refuse(s network.Stream, err error) {
 	g.stats.refusedFrames.Add(1)
-	g.log.Debug("DHT frame refused", "peer", s.Conn().RemotePeer(), "err", err)
+	g.log.Debug("DHT frame refused", "peer", did.ShortPeer(s.Conn().RemotePeer()), "err", err)
 }
 
 // onRequest is G7 and G9: the library calls it before it handles a request. A stream carries many requests, so a limit of streams is not

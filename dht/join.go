@@ -104,20 +104,11 @@ func (d *DHT) dialBootstrapPeer(ctx context.Context, ai peer.AddrInfo) error {
 	}
 	err := d.host.Connect(ctx, ai)
 	if err != nil {
-		d.log.Debug("bootstrap peer not reached", "peer", short(ai.ID), "err", err)
+		d.log.Debug("bootstrap peer not reached", "peer", did.ShortPeer(ai.ID), "err", err)
 		return err
 	}
-	d.log.Debug("bootstrap peer reached", "peer", short(ai.ID))
+	d.log.Debug("bootstrap peer reached", "peer", did.ShortPeer(ai.ID))
 	return nil
-}
-
-// short returns the id of a peer as logs and tables have it.
-func short(id peer.ID) string {
-	node, err := did.FromPeer([]byte(id))
-	if err != nil {
-		return id.String()
-	}
-	return node.Short()
 }
 
 func throughRelay(ai peer.AddrInfo) bool { return slices.ContainsFunc(ai.Addrs, relay.IsCircuit) }

@@ -10,6 +10,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/boundedmap"
 )
 
@@ -43,7 +44,7 @@ func (f *faults) note(p peer.ID, err error) {
 		k.RoutingTable().RemovePeer(p)
 	}
 	if log {
-		f.log.Warn("peer sends malformed DHT replies", "peer", short(p), "err", err, "others", others)
+		f.log.Warn("peer sends malformed DHT replies", "peer", did.ShortPeer(p), "err", err, "others", others)
 	}
 }
 

@@ -178,7 +178,7 @@ func (d *DHT) provideAll(ctx context.Context, targets map[peer.ID][]provideKey) 
 		g.Go(func() error {
 			for some := range slices.Chunk(keys, streamBatch) {
 				if err := d.sender.sendAll(ctx, p, addProviders(some, self)); err != nil {
-					d.log.Debug("provider records not sent", "peer", p, "keys", len(some), "err", err)
+					d.log.Debug("provider records not sent", "peer", did.ShortPeer(p), "keys", len(some), "err", err)
 					return nil // not counted
 				}
 				mu.Lock()

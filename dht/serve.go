@@ -57,7 +57,7 @@ func (s *recordServer) done(p peer.ID, err error) {
 		s.d.stats.panics.Add(1)
 	default:
 		s.d.stats.refused.Add(1)
-		s.d.log.Debug("request not answered", "peer", p, "err", err)
+		s.d.log.Debug("request not answered", "peer", did.ShortPeer(p), "err", err)
 	}
 }
 

@@ -21,6 +21,20 @@ func FromPeer(id []byte) (DID, error) {
 	return FromKey(id[len(peerPrefix):])
 }
 
+// OfPeer is like [FromPeer], and returns "" if the PeerID has no did:key.
+func OfPeer[ID ~string](id ID) DID {
+	node, _ := FromPeer([]byte(id)) // "" with an error
+	return node
+}
+
+// ShortPeer returns the [DID.Short] of a PeerID for logs; a PeerID without a did:key as text.
+func ShortPeer[ID ~string](id ID) string {
+	if node := OfPeer(id); node != "" {
+		return node.Short()
+	}
+	return base58.Encode([]byte(id))
+}
+
 // Peer returns the PeerID of a did:key in its binary form of 38 bytes. The errors are those of [DID.Key].
 func (d DID) Peer() ([]byte, error) {
 	pub, err := d.Key()

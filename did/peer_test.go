@@ -52,3 +52,19 @@ func TestPeerAgreesWithLibp2p(t *testing.T) {
 		}
 	}
 }
+
+// A log line has the short key of a node; a PeerID of another key as libp2p writes it.
+func TestShortPeer(t *testing.T) {
+	t.Parallel()
+	raw, err := zero.Peer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id := peer.ID(raw); did.OfPeer(id) != zero || did.ShortPeer(id) != zero.Short() {
+		t.Errorf("%s: got %s, %s", zero, did.OfPeer(id), did.ShortPeer(id))
+	}
+	foreign := peer.ID("\x12\x20" + string(raw[6:]))
+	if got := did.ShortPeer(foreign); got != foreign.String() || did.OfPeer(foreign) != "" {
+		t.Errorf("got %s, want %s", got, foreign)
+	}
+}

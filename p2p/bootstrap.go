@@ -193,7 +193,7 @@ func (b *Bootstrap) dial(ctx context.Context, p peer.AddrInfo) {
 	ctx, cancel := context.WithTimeout(ctx, foundDialTimeout)
 	defer cancel()
 	if err := b.host.Connect(ctx, p); err != nil && !errors.Is(err, context.Canceled) {
-		b.log.Debug("dial of a found peer failed", "peer", nodeOf(p.ID).Short(), "err", err)
+		b.log.Debug("dial of a found peer failed", "peer", did.ShortPeer(p.ID), "err", err)
 	}
 }
 

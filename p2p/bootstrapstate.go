@@ -16,6 +16,7 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/did"
 )
 
 // An entry is an entry of mesh.bootstrap, and what became of it. Bootstrap.mu owns its state.
@@ -29,7 +30,7 @@ type entry struct {
 func (b *Bootstrap) addEntry(text string, info *peer.AddrInfo) {
 	e := &entry{state: api.BootstrapState{Addr: text, State: api.BootstrapWaiting}}
 	if info != nil {
-		e.id, e.state.DID = info.ID, nodeOf(info.ID)
+		e.id, e.state.DID = info.ID, did.OfPeer(info.ID)
 		if len(info.Addrs) > 0 {
 			e.addr = info.Addrs[0]
 		}
@@ -130,7 +131,7 @@ func dialReason(err error, addr ma.Multiaddr) string {
 		}
 	}
 	if other, ok := errors.AsType[sec.ErrPeerIDMismatch](err); ok {
-		return "another node has this address: " + nodeOf(other.Actual).Short()
+		return "another node has this address: " + did.ShortPeer(other.Actual)
 	}
 	name, isName := errors.AsType[*net.DNSError](err)
 	switch {

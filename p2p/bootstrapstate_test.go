@@ -16,6 +16,7 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/didtest"
 )
 
@@ -27,7 +28,7 @@ func TestBootstrapAddressesAreLogged(t *testing.T) {
 	b := bootstrapOf(t, started(t, Options{}), inMemory(), text)
 	var log strings.Builder
 	b.log = slog.New(slog.NewTextHandler(&log, nil))
-	if s := b.State(); len(s) != 1 || s[0].State != api.BootstrapWaiting || s[0].Addr != text || s[0].DID != nodeOf(other.ID()) {
+	if s := b.State(); len(s) != 1 || s[0].State != api.BootstrapWaiting || s[0].Addr != text || s[0].DID != did.OfPeer(other.ID()) {
 		t.Fatalf("before the first dial: %+v", s)
 	}
 	addr := ma.StringCast("/ip4/192.0.2.1/tcp/4667")

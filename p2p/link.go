@@ -25,7 +25,7 @@ func linkOf(conns []network.Conn) (l Link) {
 			relayed = c.Stat().Opened
 			if l.Transport == "" {
 				l.Transport = "relay"
-				l.Relay, _ = did.FromPeer([]byte(relay.Of(c.RemoteMultiaddr())))
+				l.Relay = did.OfPeer(relay.Of(c.RemoteMultiaddr()))
 			}
 			continue
 		}

@@ -108,7 +108,7 @@ func relayOf(c network.Conn) did.DID {
 		return ""
 	}
 	_, id := peer.SplitAddr(before)
-	return nodeOf(id)
+	return did.OfPeer(id)
 }
 
 // maxReason limits the text of a failure, in bytes.

@@ -274,7 +274,7 @@ func (p *Peers) OnConnection(f func(node did.DID, connected bool)) (stop func())
 func isDirect(c network.Conn) bool { return !relay.IsCircuit(c.RemoteMultiaddr()) }
 
 func (p *Peers) describe(id peer.ID, c network.Conn) api.Peer {
-	node, _ := did.FromPeer([]byte(id)) // the host admits no other keys
+	node := did.OfPeer(id) // the host admits no other keys
 	agent, _ := p.host.Peerstore().Get(id, "AgentVersion")
 	text, _ := agent.(string)
 	return api.Peer{DID: node, PeerID: id.String(), Addr: c.RemoteMultiaddr().String(), Relay: relayOf(c), Transport: transportOf(c),

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/protocol/holepunch"
 
 	"github.com/lmosd/lmosd/api"
@@ -24,7 +23,7 @@ type punchLog struct {
 
 // Trace implements [holepunch.EventTracer].
 func (l *punchLog) Trace(e *holepunch.Event) {
-	p := api.Punch{DID: nodeOf(e.Remote), At: time.Unix(0, e.Timestamp).UTC()}
+	p := api.Punch{DID: did.OfPeer(e.Remote), At: time.Unix(0, e.Timestamp).UTC()}
 	switch of := e.Evt.(type) {
 	case *holepunch.DirectDialEvt:
 		if !of.Success {
@@ -66,15 +65,6 @@ func (l *punchLog) state() (api.PunchCounts, []api.Punch) {
 	last := slices.Clone(l.last)
 	slices.Reverse(last)
 	return l.count, last
-}
-
-// nodeOf returns the DID of a peer; empty if its key is not that of a node.
-func nodeOf(id peer.ID) did.DID {
-	node, err := did.FromPeer([]byte(id))
-	if err != nil {
-		return ""
-	}
-	return node
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -168,7 +168,7 @@ func (p punches) dial(caller peer.ID, as []ma.Multiaddr) {
 		ctx, cancel := context.WithTimeout(network.WithForceDirectDial(context.Background(), "punch"), punchFor)
 		defer cancel()
 		if err := p.h.Connect(ctx, peer.AddrInfo{ID: caller, Addrs: as}); err != nil {
-			p.h.o.Log.Debug("dial beside a punch failed", "peer", nodeOf(caller).Short(), "err", err)
+			p.h.o.Log.Debug("dial beside a punch failed", "peer", did.ShortPeer(caller), "err", err)
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/backoff"
 )
 
@@ -26,13 +27,13 @@ func (p *PubSub) addOffense(id peer.ID) {
 
 // disconnect closes the connections of a banned peer.
 func (p *PubSub) disconnect(id peer.ID) {
-	p.log.Warn("peer banned: invalid records forwarded", "peer", id, "for", banFor)
+	p.log.Warn("peer banned: invalid records forwarded", "peer", did.ShortPeer(id), "for", banFor)
 	if p.opts.Ban != nil {
 		p.opts.Ban(id, banFor) // before the connection is closed, so that the peer cannot reconnect in between
 	}
 	for _, c := range p.host.Network().ConnsToPeer(id) {
 		if err := c.CloseWithError(network.ConnProtocolViolation); err != nil {
-			p.log.Debug("closing the connection of a banned peer failed", "peer", id, "err", err)
+			p.log.Debug("closing the connection of a banned peer failed", "peer", did.ShortPeer(id), "err", err)
 		}
 	}
 }

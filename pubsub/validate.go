@@ -22,7 +22,7 @@ func (p *PubSub) guarded(validate func(from peer.ID, m *gossip.Message) gossip.V
 	return func(_ context.Context, from peer.ID, m *gossip.Message) (verdict gossip.ValidationResult) {
 		defer func() {
 			if fault := recover(); fault != nil {
-				p.log.Error("gossip validator panicked", "fault", fault, "peer", from)
+				p.log.Error("gossip validator panicked", "fault", fault, "peer", did.ShortPeer(from))
 				verdict = gossip.ValidationIgnore
 			}
 		}()
@@ -98,7 +98,7 @@ func (p *PubSub) compare(shard byte, r *td.Record, from peer.ID, own bool) gossi
 	case how == older, how == repeated && !own:
 		return gossip.ValidationIgnore
 	case how == newest && !own:
-		by, _ := did.FromPeer([]byte(from)) // the host accepts only Ed25519 keys
+		by := did.OfPeer(from) // the host accepts only Ed25519 keys
 		p.enqueue(delivery{&td.Signed{Record: r.Raw, From: by}, r})
 	}
 	return gossip.ValidationAccept

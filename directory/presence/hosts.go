@@ -103,7 +103,7 @@ func (m *Monitor) fetchRecords(ctx context.Context, p peer.ID) (ok bool) {
 	}
 	for s, err := range m.o.DHT.Query(ctx, p, td.Query{Limit: maxRecords}) {
 		if err != nil {
-			m.o.Log.Debug("record fetch from new peer failed", "peer", p, "err", err)
+			m.o.Log.Debug("record fetch from new peer failed", "peer", did.ShortPeer(p), "err", err)
 			return false
 		}
 		m.o.Directory.Enqueue(s)

@@ -164,7 +164,7 @@ func (m *Monitor) request(ctx context.Context, node did.DID, things []*td.Descri
 	}
 	states, err := m.o.DHT.States(ctx, peer.ID(raw), keys)
 	if err != nil {
-		m.o.Log.Debug("request for the states of agents failed", "host", node, "err", err)
+		m.o.Log.Debug("request for the states of agents failed", "host", node.Short(), "err", err)
 		return
 	}
 	m.SetReachable(node, true)

@@ -30,25 +30,25 @@ func (b *Binding) accept(s network.Stream) {
 	defer b.work.Done()
 	id := s.Conn().RemotePeer()
 	if err := s.Scope().SetService(Service); err != nil {
-		b.o.Log.Debug("stream refused", "peer", id, "error", err)
+		b.o.Log.Debug("stream refused", "peer", did.ShortPeer(id), "err", err)
 		_ = s.ResetWithError(network.StreamResourceLimitExceeded)
 		return
 	}
 	node, err := did.FromPeer([]byte(id))
 	if err != nil {
-		b.o.Log.Debug("stream refused", "peer", id, "error", err)
+		b.o.Log.Debug("stream refused", "peer", did.ShortPeer(id), "err", err)
 		_ = s.ResetWithError(network.StreamGated)
 		return
 	}
 	l, err := b.newSession(s, node, nil, false)
 	if err != nil {
-		b.o.Log.Debug("stream refused", "peer", id, "error", err)
+		b.o.Log.Debug("stream refused", "peer", did.ShortPeer(id), "err", err)
 		return
 	}
 	l.first, l.inbound = true, b.arrive(id)
 	defer b.depart(id)
 	l.serve(l.request)
-	b.o.Log.Debug("stream ended", "peer", id, "reason", l.reason())
+	b.o.Log.Debug("stream ended", "peer", did.ShortPeer(id), "reason", l.reason())
 }
 
 func (b *Binding) arrive(id peer.ID) *inbound {

@@ -4,9 +4,11 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -184,5 +186,36 @@ func TestRetiredPhrases(t *testing.T) {
 		if got := len(retiredPhrases.FindAllString(text, -1)); got != want {
 			t.Errorf("%q: found %d, want %d", text, got, want)
 		}
+	}
+}
+
+// TestLogsHaveShortKeys: the attribute peer of a log line is the short key of a node, as commands print it, and no PeerID of libp2p.
+func TestLogsHaveShortKeys(t *testing.T) {
+	t.Parallel()
+	found := 0
+	for path, f := range goFiles(t) {
+		ast.Inspect(f, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			method, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok || !slices.Contains([]string{"Debug", "Info", "Warn", "Error", "Log", "With"}, method.Sel.Name) {
+				return true
+			}
+			for i, arg := range call.Args[:max(0, len(call.Args)-1)] {
+				if key, ok := arg.(*ast.BasicLit); !ok || key.Value != `"peer"` {
+					continue
+				}
+				found++
+				if value := types.ExprString(call.Args[i+1]); !strings.Contains(value, "Short") && !strings.HasSuffix(value, ".name") {
+					t.Errorf("%s: %s: log did.ShortPeer or DID.Short", path, value)
+				}
+			}
+			return true
+		})
+	}
+	if found < 30 {
+		t.Errorf("%d log lines with a peer", found)
 	}
 }

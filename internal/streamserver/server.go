@@ -13,6 +13,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
@@ -106,7 +107,7 @@ func (s *Server) leave(st network.Stream, p peer.ID) {
 func (s *Server) handle(st network.Stream, handle func(network.Stream) error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			s.o.Log.Error("stream handler panicked", "protocol", st.Protocol(), "peer", st.Conn().RemotePeer(), "panic", fmt.Sprint(v),
+			s.o.Log.Error("stream handler panicked", "protocol", st.Protocol(), "peer", did.ShortPeer(st.Conn().RemotePeer()), "panic", fmt.Sprint(v),
 				"stack", string(debug.Stack()))
 			err = ErrPanic
 		}

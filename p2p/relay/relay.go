@@ -7,12 +7,9 @@ package relay
 import (
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
 	ma "github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
-
-	"github.com/lmosd/lmosd/did"
 )
 
 // Terms are the limits of the circuits to a node that has a reservation.
@@ -61,13 +58,4 @@ func group(a ma.Multiaddr) string {
 		return string(ip.To4()[:2])
 	}
 	return string(ip.To16()[:4])
-}
-
-// nodeOf returns the DID of a peer; empty if its key is not that of a node.
-func nodeOf(id peer.ID) did.DID {
-	node, err := did.FromPeer([]byte(id))
-	if err != nil {
-		return ""
-	}
-	return node
 }

@@ -78,7 +78,7 @@ func TestSilentRelay(t *testing.T) {
 	if err := self.Connect(t.Context(), peer.AddrInfo{ID: other.ID(), Addrs: other.Addrs()}); err != nil {
 		t.Fatal(err)
 	}
-	r.places = []*Place{{id: other.ID(), Relay: nodeOf(other.ID()), Addr: ma.StringCast("/ip4/192.0.2.7/tcp/1/p2p-circuit")}}
+	r.places = []*Place{{id: other.ID(), Relay: did.OfPeer(other.ID()), Addr: ma.StringCast("/ip4/192.0.2.7/tcp/1/p2p-circuit")}}
 	for _, err := range []error{errSilent, nil, errSilent} {
 		r.received(pinged{other.ID(), time.Millisecond, err})
 		if len(r.Addrs()) != 1 || self.Network().Connectedness(other.ID()) != network.Connected {
@@ -91,7 +91,7 @@ func TestSilentRelay(t *testing.T) {
 		t.Errorf("the next search is in %v, want it at once", time.Until(r.next))
 	}
 	places, failures := r.State()
-	if len(places) != 0 || len(failures) != 1 || failures[0].Relay != nodeOf(other.ID()) || r.may(other.ID(), time.Now()) {
+	if len(places) != 0 || len(failures) != 1 || failures[0].Relay != did.OfPeer(other.ID()) || r.may(other.ID(), time.Now()) {
 		t.Errorf("the places are %+v, the failures %+v", places, failures)
 	}
 	if self.Network().Connectedness(other.ID()) == network.Connected {
@@ -395,7 +395,7 @@ func TestManyReservations(t *testing.T) {
 	}
 	const many = 10_000
 	partner, victim := key(50_000), key(50_001)
-	members.Store(nodeOf(partner), true)
+	members.Store(did.OfPeer(partner), true)
 	if asks(partner, "/ip4/11.9.9.9") != pb.Status_OK || asks(victim, "/ip4/11.8.8.8") != pb.Status_OK {
 		t.Fatal("the first reservations were refused")
 	}
@@ -408,7 +408,7 @@ func TestManyReservations(t *testing.T) {
 		t.Errorf("%d nodes at one address have a reservation", n)
 	}
 	for i := range many {
-		members.Store(nodeOf(key(1+i)), true)
+		members.Store(did.OfPeer(key(1+i)), true)
 	}
 	if n := granted(many, func(i int) peer.ID { return key(1 + i) }, each); n != rooms[Long].MaxReservations-1 {
 		t.Errorf("%d nodes of one organization have a reservation", n)
@@ -526,7 +526,7 @@ func TestFailureEndsWithAReservation(t *testing.T) {
 		return r.failures[id].Until.Sub(now)
 	}
 	reserve := func() {
-		r.take(attempt{place: &Place{id: id, Relay: nodeOf(id), Addr: ma.StringCast("/ip4/192.0.2.7/tcp/1/p2p-circuit")}}, now)
+		r.take(attempt{place: &Place{id: id, Relay: did.OfPeer(id), Addr: ma.StringCast("/ip4/192.0.2.7/tcp/1/p2p-circuit")}}, now)
 		if places, failures := r.State(); len(places) != 1 || len(failures) != 0 {
 			t.Errorf("the places are %v, the failures %v", places, failures)
 		}
@@ -553,7 +553,7 @@ func TestRetry(t *testing.T) {
 	defer s.Close()
 	testhost.Connect(t, r.o.Host, through)
 	now := time.Now()
-	r.failures[through.ID()] = &Failure{Relay: nodeOf(through.ID()), At: now, Until: now.Add(time.Hour)}
+	r.failures[through.ID()] = &Failure{Relay: did.OfPeer(through.ID()), At: now, Until: now.Add(time.Hour)}
 	r.next = now.Add(2 * time.Hour)
 	if wait, ok := r.seek(t.Context(), nil, now); wait != time.Hour || !ok {
 		t.Errorf("the next attempt is after %s", wait)

@@ -276,7 +276,7 @@ func (r *Reservations) failLocked(id peer.ID, err error, now time.Time) {
 	if old != nil {
 		pause = min(2*old.Until.Sub(old.At), failMost)
 	}
-	boundedmap.Put(&r.failures, id, &Failure{nodeOf(id), err.Error(), now, now.Add(pause)}, maxFailures,
+	boundedmap.Put(&r.failures, id, &Failure{did.OfPeer(id), err.Error(), now, now.Add(pause)}, maxFailures,
 		func(f *Failure) bool { return now.After(f.Until.Add(failMost)) })
 }
 
@@ -410,7 +410,7 @@ func (r *Reservations) connected(now time.Time, used map[string]bool, full bool)
 	var all []candidate
 	for _, id := range n.Peers() {
 		if n.Connectedness(id) == network.Connected && r.may(id, now) && r.isPlaced(id) && r.serves(id) {
-			all = append(all, candidate{peer.AddrInfo{ID: id}, r.o.Rank(nodeOf(id)), []string{r.groupOf(id)}, book.LatencyEWMA(id)})
+			all = append(all, candidate{peer.AddrInfo{ID: id}, r.o.Rank(did.OfPeer(id)), []string{r.groupOf(id)}, book.LatencyEWMA(id)})
 		}
 	}
 	return order(all, used, full)
@@ -462,7 +462,7 @@ func (r *Reservations) connOf(id peer.ID) (best network.Conn) {
 
 // may reports whether a relay may be tried: it is not in use, did not fail lately, and it is a node.
 func (r *Reservations) may(id peer.ID, now time.Time) bool {
-	node := nodeOf(id)
+	node := did.OfPeer(id)
 	if id == r.o.Host.ID() || node == "" {
 		return false
 	}
@@ -481,7 +481,7 @@ func (r *Reservations) search(ctx context.Context, a *attempt, used map[string]b
 	var all []candidate
 	for ai := range r.o.Find(finding) {
 		if r.may(ai.ID, time.Now()) {
-			c := candidate{AddrInfo: ai, rank: r.o.Rank(nodeOf(ai.ID))}
+			c := candidate{AddrInfo: ai, rank: r.o.Rank(did.OfPeer(ai.ID))}
 			for _, at := range ai.Addrs {
 				c.groups = append(c.groups, group(at))
 			}
@@ -571,7 +571,7 @@ func (r *Reservations) reserve(ctx context.Context, ai peer.AddrInfo) (*Place, e
 	}
 	now := time.Now()
 	return &Place{conn: c, renew: now.Add(min(max(got.Expiration.Sub(now)-renewBefore, renewFirst), renewLast)),
-		Relay: nodeOf(ai.ID), Addr: addr, Since: now, Until: got.Expiration, RTT: r.o.Host.Peerstore().LatencyEWMA(ai.ID),
+		Relay: did.OfPeer(ai.ID), Addr: addr, Since: now, Until: got.Expiration, RTT: r.o.Host.Peerstore().LatencyEWMA(ai.ID),
 		Length: got.LimitDuration, Data: got.LimitData, id: ai.ID, group: group(c.RemoteMultiaddr())}, nil
 }
 
@@ -662,7 +662,7 @@ func (r *Reservations) take(a attempt, now time.Time) {
 	}
 	r.mu.Unlock()
 	for id, err := range a.failures {
-		r.o.Log.Debug("relay not used", "relay", nodeOf(id).Short(), "err", err)
+		r.o.Log.Debug("relay not used", "relay", did.ShortPeer(id), "err", err)
 	}
 	if a.place != nil && now.Sub(a.place.Since) < renewFirst {
 		r.o.Log.Debug("reachable through a relay", "relay", a.place.Relay.Short(), "addr", a.place.Addr)
@@ -709,7 +709,7 @@ func (r *Reservations) received(p pinged) {
 	}
 	r.mu.Unlock()
 	if silent {
-		r.o.Log.Info("relay is silent", "relay", nodeOf(p.id).Short())
+		r.o.Log.Info("relay is silent", "relay", did.ShortPeer(p.id))
 		_ = r.o.Host.Network().ClosePeer(p.id)
 		r.take(attempt{failures: map[peer.ID]error{p.id: errors.New("it did not answer pings")}}, time.Now())
 	}

@@ -162,7 +162,7 @@ func (s *Service) connected(n network.Network, c network.Conn) {
 			ctx, cancel := context.WithTimeout(s.ctx, pingFor)
 			defer cancel()
 			if err := pingOver(ctx, old); err != nil && s.ctx.Err() == nil {
-				s.o.Log.Debug("an older connection of a node is silent", "node", nodeOf(id).Short(), "err", err)
+				s.o.Log.Debug("an older connection of a node is silent", "node", did.ShortPeer(id), "err", err)
 				_ = old.Close()
 			}
 		})
@@ -225,8 +225,8 @@ func (s *Service) refuse(st network.Stream, status pb.Status) {
 // reserve answers a request for a reservation.
 func (s *Service) reserve(st network.Stream, raw []byte) {
 	from := st.Conn().RemotePeer()
-	s.o.Settle(s.ctx, nodeOf(from))
-	terms := s.o.Terms(nodeOf(from))
+	s.o.Settle(s.ctx, did.OfPeer(from))
+	terms := s.o.Terms(did.OfPeer(from))
 	if terms == Refused {
 		s.refuse(st, pb.Status_PERMISSION_DENIED)
 		return
@@ -280,7 +280,7 @@ func (s *Service) connect(st network.Stream, m *pb.HopMessage, raw []byte) {
 		return
 	}
 	from := st.Conn().RemotePeer()
-	known, own, untrusted := s.o.Terms(nodeOf(from)) == Long, 0, 0
+	known, own, untrusted := s.o.Terms(did.OfPeer(from)) == Long, 0, 0
 	s.mu.Lock()
 	terms := s.reserved[to.ID]
 	left := s.leftLocked(from, known, time.Now())
@@ -288,13 +288,13 @@ func (s *Service) connect(st network.Stream, m *pb.HopMessage, raw []byte) {
 		if !c.known {
 			untrusted++
 		}
-		if c.From == nodeOf(from) {
+		if c.From == did.OfPeer(from) {
 			own++
 		}
 	}
 	s.mu.Unlock()
 	switch {
-	case terms == Refused || s.o.Terms(nodeOf(to.ID)) < terms: // the second: they were lowered
+	case terms == Refused || s.o.Terms(did.OfPeer(to.ID)) < terms: // the second: they were lowered
 		s.refuse(st, pb.Status_NO_RESERVATION)
 		return
 	case from == to.ID: // a proof, which moves no data
@@ -302,7 +302,7 @@ func (s *Service) connect(st network.Stream, m *pb.HopMessage, raw []byte) {
 		s.refuse(st, pb.Status_RESOURCE_LIMIT_EXCEEDED)
 		return
 	}
-	about := &Circuit{From: nodeOf(from), To: nodeOf(to.ID), Terms: terms, Since: time.Now(), known: known}
+	about := &Circuit{From: did.OfPeer(from), To: did.OfPeer(to.ID), Terms: terms, Since: time.Now(), known: known}
 	c := &circuit{Stream: st, in: io.MultiReader(bytes.NewReader(raw), st)}
 	c.spend = func(n int) bool { return s.spend(from, about, n) }
 	c.done = func() {
@@ -376,7 +376,7 @@ func (s *Service) Stats() *Stats {
 	out := &Stats{Reservations: map[did.DID]Terms{}, Total: s.total, Today: s.used, Daily: s.o.Daily, Refused: maps.Clone(s.refusals),
 		Circuits: slices.SortedFunc(maps.Values(s.circuits), func(a, b *Circuit) int { return a.Since.Compare(b.Since) })}
 	for id, terms := range s.reserved {
-		out.Reservations[nodeOf(id)] = terms
+		out.Reservations[did.OfPeer(id)] = terms
 	}
 	return out
 }

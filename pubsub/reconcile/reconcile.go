@@ -189,7 +189,7 @@ func (r *Reconciler) Sync(ctx context.Context, p peer.ID) (Report, error) {
 	start := time.Now()
 	r.counts.sessions.Add(1)
 	report, err := r.sync(ctx, p)
-	report.Peer, _ = did.FromPeer([]byte(p))
+	report.Peer = did.OfPeer(p)
 	report.Took = time.Since(start)
 	r.addCounts(p, report)
 	if report.Timed {
@@ -202,7 +202,7 @@ func (r *Reconciler) Sync(ctx context.Context, p peer.ID) (Report, error) {
 		}
 		return report, fmt.Errorf("sync with %s: %w", p, err)
 	}
-	r.log.Debug("synced", "peer", p, "received", report.Received, "sent", report.Sent, "rounds", report.Rounds,
+	r.log.Debug("synced", "peer", did.ShortPeer(p), "received", report.Received, "sent", report.Sent, "rounds", report.Rounds,
 		"in", report.BytesIn, "out", report.BytesOut, "more", report.More, "took", report.Took)
 	return report, nil
 }
@@ -240,7 +240,7 @@ func (r *Reconciler) runSession(st network.Stream, run func(*session) error) (Re
 	watch := time.AfterFunc(stallTime, func() { _ = st.Reset() })
 	defer watch.Stop()
 	s := newSession(r, st.Scope(), st, func() { watch.Reset(stallTime) })
-	s.peer, _ = did.FromPeer([]byte(st.Conn().RemotePeer())) // the host accepts only Ed25519 keys
+	s.peer = did.OfPeer(st.Conn().RemotePeer()) // the host accepts only Ed25519 keys
 	err := run(s)
 	return s.report, err
 }
@@ -251,7 +251,7 @@ func (r *Reconciler) addCounts(p peer.ID, report Report) {
 	r.counts.in.Add(uint64(report.BytesIn))
 	r.counts.out.Add(uint64(report.BytesOut))
 	if report.Refused+report.Missing > 0 {
-		r.log.Debug("received records not stored", "peer", p, "refused", report.Refused, "missing", report.Missing)
+		r.log.Debug("received records not stored", "peer", did.ShortPeer(p), "refused", report.Refused, "missing", report.Missing)
 	}
 }
 
@@ -260,11 +260,11 @@ func (r *Reconciler) penalize(p peer.ID, err error) {
 	violation := errors.Is(err, streamserver.ErrViolation)
 	r.peers.ban(p, violation, time.Now())
 	if !violation {
-		r.log.Debug("session failed", "peer", p, "err", err)
+		r.log.Debug("session failed", "peer", did.ShortPeer(p), "err", err)
 		return
 	}
 	r.counts.violation.Add(1)
-	r.log.Warn("sync protocol violated", "peer", p, "err", err)
+	r.log.Warn("sync protocol violated", "peer", did.ShortPeer(p), "err", err)
 }
 
 // outgoing returns the record under a key as it is sent: with its TD if withTD is set and the record does not contain the TD.

@@ -169,7 +169,7 @@ func (d *Detector) probe(ctx context.Context, host did.DID) {
 	reporters := d.finish(host, true)
 	switch {
 	case inconclusive:
-		d.log.Debug("probe without result", "host", host, "err", err)
+		d.log.Debug("probe without result", "host", host.Short(), "err", err)
 	case reached:
 		d.counts.refuted.Add(1)
 		d.penalize(reporters, host)
@@ -202,7 +202,7 @@ func (d *Detector) penalize(reporters []peer.ID, host did.DID) {
 		if !d.peers.penalize(p, time.Now()) {
 			continue
 		}
-		d.log.Warn("peer banned: too many false failure reports", "peer", p, "host", host)
+		d.log.Warn("peer banned: too many false failure reports", "peer", did.ShortPeer(p), "host", host.Short())
 		d.mu.Lock()
 		for _, s := range d.suspects {
 			if i := slices.Index(s.reporters, p); i >= 0 {

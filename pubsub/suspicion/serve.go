@@ -7,6 +7,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/streamserver"
 )
 
@@ -54,7 +55,7 @@ func (d *Detector) done(p peer.ID, err error) {
 		d.counts.panics.Add(1)
 	case errors.Is(err, streamserver.ErrViolation):
 		d.peers.ban(p, time.Now())
-		d.log.Warn("malformed suspicion message received", "peer", p, "err", err)
+		d.log.Warn("malformed suspicion message received", "peer", did.ShortPeer(p), "err", err)
 	}
 	d.counts.rejected.Add(1)
 }

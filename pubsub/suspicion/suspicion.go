@@ -236,7 +236,7 @@ func (d *Detector) send(ctx context.Context, p peer.ID, failed []did.DID) {
 	n, err := d.write(ctx, p, failed)
 	if err != nil {
 		d.counts.sendFailed.Add(1)
-		d.log.Debug("failure report not sent", "peer", p, "err", err)
+		d.log.Debug("failure report not sent", "peer", did.ShortPeer(p), "err", err)
 		return
 	}
 	d.counts.sent.Add(1)

@@ -88,7 +88,7 @@ func (e *Exchange) admit(c network.Conn) network.StreamErrorCode {
 
 func (e *Exchange) done(p peer.ID, err error) {
 	if err != nil {
-		e.o.Log.Debug("trust exchange failed", "peer", p, "err", err)
+		e.o.Log.Debug("trust exchange failed", "peer", did.ShortPeer(p), "err", err)
 	}
 }
 
