@@ -75,21 +75,11 @@ func (c *Config) KeyFile() (path string, credential bool) {
 	}
 	if path, ok := c.Credential(identityCredential); ok {
 		// With another error, the node must not start as identity.pem.
-		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) && !c.noCredentials(err) {
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 			return path, true
 		}
 	}
 	return filepath.Join(c.Node.DataDir, "identity.pem"), false
-}
-
-// noCredentials reports whether err, of a file in the folder of the credentials, means that the service has none: systemd 252 then leaves the
-// folder as it made it, for root only. A folder with credentials has another mode (systemd: setup_credentials_internal).
-func (c *Config) noCredentials(err error) bool {
-	if !errors.Is(err, fs.ErrPermission) {
-		return false
-	}
-	info, err := os.Stat(c.credentials)
-	return err == nil && info.IsDir() && info.Mode().Perm() == 0o700
 }
 
 // Credential returns the path of a systemd credential. ok is false if the environment has no credentials.

@@ -68,16 +68,15 @@ func TestUnits(t *testing.T) {
 		}
 		for key, want := range map[string]string{
 			"Type": "notify", "NotifyAccess": "main", "WatchdogSec": "30", "ExecStart": "/usr/bin/lmosd run", "ExecReload": "/bin/kill -HUP $MAINPID",
-			"Restart": "on-failure", "RestartPreventExitStatus": "2 6 8", "TimeoutStopSec": "20", "KillMode": "mixed", "NoNewPrivileges": "yes",
+			"Restart": "on-failure", "RestartPreventExitStatus": "2 6 8", "TimeoutStopSec": "20", "KillMode": "mixed", "NoNewPrivileges": "yes", "LimitCORE": "0",
 		} {
 			if got := unitValues(settings, key); !slices.Equal(got, []string{want}) {
 				t.Errorf("%s: %s is %q, expected %q", name, key, got, want)
 			}
 		}
-		for _, dir := range unitValues(settings, "Environment") {
-			if !strings.HasPrefix(dir, "LMOSD_DATA_DIR=%") {
-				t.Errorf("%s: the data folder is %s", name, dir)
-			}
+		// A panic must not end the process with the exit code of a configuration, which no restart follows.
+		if env := unitValues(settings, "Environment"); len(env) != 2 || !strings.HasPrefix(env[0], "LMOSD_DATA_DIR=%") || env[1] != "GOTRACEBACK=crash" {
+			t.Errorf("%s: the environment is %q", name, env)
 		}
 		for _, family := range []string{"AF_UNIX", "AF_INET", "AF_INET6", "AF_NETLINK"} {
 			if got := unitValues(settings, "RestrictAddressFamilies"); len(got) != 1 || !slices.Contains(strings.Fields(got[0]), family) {

@@ -40,7 +40,7 @@ func TestWalkthroughs(t *testing.T) {
 	for _, page := range walkthroughs {
 		t.Run(filepath.Base(page), func(t *testing.T) {
 			t.Parallel()
-			follow(t, page)
+			follow(t, page, hostsOf(t, readFile(t, page)))
 		})
 	}
 }
@@ -49,9 +49,9 @@ func TestWalkthroughs(t *testing.T) {
 var hostPrompt = regexp.MustCompile(`^([a-z0-9-]*)\$ (.*)$`)
 
 // follow runs the commands of a page in its order, and compares what they print.
-func follow(t *testing.T, page string) {
+func follow(t *testing.T, page string, hosts map[string]*host) {
+	t.Helper()
 	text := readFile(t, page)
-	hosts := hostsOf(t, text)
 	first := hosts[slices.MinFunc(slices.Collect(maps.Keys(hosts)), func(a, b string) int { return cmp.Compare(hosts[a].order, hosts[b].order) })]
 	var written strings.Builder // the page with the output of this run
 	var info []string
@@ -143,28 +143,8 @@ func hostsOf(t *testing.T, page string) map[string]*host {
 		cmd := exec.Command("unshare", "--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "sh", "-c", hostScript)
 		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "ROOT=" + folder(t), "PROGRAM=" + program, "PACKAGE=" + os.Getenv("LMOSD_PACKAGE"),
 			"NAME=" + cmp.Or(name, "laptop"), "GORACE=atexit_sleep_ms=0"}
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, w, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd.Stdout, cmd.Stderr = w, w
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		w.Close()
-		h := &host{t: t, name: name, order: i, pid: cmd.Process.Pid, in: in, out: bufio.NewReader(r)}
-		t.Cleanup(func() {
-			in.Close()
-			_ = cmd.Process.Kill() // its processes end with it
-			_, _ = io.Copy(io.Discard, r)
-			_ = cmd.Wait()
-			r.Close()
-		})
+		h := newHost(t, name, cmd)
+		h.order = i
 		h.step(step{command: "true"}) // the namespaces exist
 		hosts[name] = h
 	}
@@ -172,6 +152,34 @@ func hostsOf(t *testing.T, page string) map[string]*host {
 		connect(t, names, hosts)
 	}
 	return hosts
+}
+
+// newHost starts a program that makes a host and runs its shell. The host ends with the input of the shell.
+func newHost(t *testing.T, name string, cmd *exec.Cmd) *host {
+	t.Helper()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = w, w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	t.Cleanup(func() {
+		in.Close()
+		kill := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() }) // its processes end with it
+		_, _ = io.Copy(io.Discard, r)
+		_ = cmd.Wait()
+		kill.Stop()
+		r.Close()
+	})
+	return &host{t: t, name: name, pid: cmd.Process.Pid, in: in, out: bufio.NewReader(r)}
 }
 
 // connect joins the networks of the hosts by a bridge, which is in the network of the first one: each has the address 10.77.0.N.
@@ -205,13 +213,12 @@ func (h *host) write(name, text string) {
 	h.step(step{command: "cat > ~/" + name + " <<'" + end + "'\n" + text + end})
 }
 
-// step runs a command, compares its exit code and output with those of the page, and returns the lines for the page (those of the page if
-// they match, else what the command printed), and all that it printed.
-func (h *host) step(s step) (shown, printed string) {
+// run runs a command, and returns what it printed and its exit code.
+func (h *host) run(command string) (printed string, code int) {
 	h.t.Helper()
 	const mark = "----- exit code "
-	if _, err := fmt.Fprintf(h.in, "%s\nprintf '%%s%%d\\n' '%s' $?\n", s.command, mark); err != nil {
-		h.t.Fatalf("%s$ %s: the shell ended: %v", h.name, s.command, err)
+	if _, err := fmt.Fprintf(h.in, "%s\nprintf '%%s%%d\\n' '%s' $?\n", command, mark); err != nil {
+		h.t.Fatalf("%s$ %s: the shell ended: %v", h.name, command, err)
 	}
 	type read struct {
 		text string
@@ -240,25 +247,33 @@ func (h *host) step(s step) (shown, printed string) {
 	select {
 	case r = <-done:
 	case <-patient(h.t).Done():
-		h.t.Fatalf("%s$ %s does not end", h.name, s.command)
+		h.t.Fatalf("%s$ %s does not end", h.name, command)
 	}
 	if r.err != nil {
-		h.t.Fatalf("%s$ %s: %v\n%s", h.name, s.command, r.err, r.text)
+		h.t.Fatalf("%s$ %s: %v\n%s", h.name, command, r.err, r.text)
 	}
-	if r.code != s.code {
-		h.t.Errorf("%s$ %s\nexit code %d, want %d\n%s", h.name, s.command, r.code, s.code, r.text)
+	return r.text, r.code
+}
+
+// step runs a command, compares its exit code and output with those of the page, and returns the lines for the page (those of the page if
+// they match, else what the command printed), and all that it printed.
+func (h *host) step(s step) (shown, printed string) {
+	h.t.Helper()
+	printed, code := h.run(s.command)
+	if code != s.code {
+		h.t.Errorf("%s$ %s\nexit code %d, want %d\n%s", h.name, s.command, code, s.code, printed)
 	}
-	lines := strings.Split(strings.TrimRight(r.text, "\n"), "\n")
+	lines := strings.Split(strings.TrimRight(printed, "\n"), "\n")
 	if prints(narrow(lines), narrow(s.prints)) {
 		if len(s.prints) == 0 {
-			return "", r.text
+			return "", printed
 		}
-		return strings.Join(s.prints, "\n") + "\n", r.text
+		return strings.Join(s.prints, "\n") + "\n", printed
 	}
 	if !*update {
-		h.t.Errorf("%s$ %s\nprints:\n%s\nthe page says:\n%s", h.name, s.command, r.text, strings.Join(s.prints, "\n"))
+		h.t.Errorf("%s$ %s\nprints:\n%s\nthe page says:\n%s", h.name, s.command, printed, strings.Join(s.prints, "\n"))
 	}
-	return generalize(strings.TrimRight(r.text, "\n")) + "\n", r.text
+	return generalize(strings.TrimRight(printed, "\n")) + "\n", printed
 }
 
 // narrow replaces runs of spaces by one: the width of a column is that of its longest value, such as a duration.
