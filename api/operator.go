@@ -54,10 +54,10 @@ type ConfigReload struct {
 	Took    float64         `json:"took_ms"`
 }
 
-// ReloadedAgent is a line of the key agents that was added, or removed.
+// ReloadedAgent is a line of the key agents that was added, changed or removed.
 type ReloadedAgent struct {
 	Name  string `json:"name"`  // of the agent; its command without arguments if it did not start
-	State string `json:"state"` // started, stopped or failed
+	State string `json:"state"` // started, stopped, failed or kept
 	Error string `json:"error,omitempty"`
 }
 
@@ -66,6 +66,7 @@ const (
 	AgentStarted = "started"
 	AgentStopped = "stopped"
 	AgentFailed  = "failed"
+	AgentKept    = "kept" // the agent of a changed line did not start, with Error: the one before continues
 )
 
 // LogList is GET /v1/logs: the newest records, the oldest first.

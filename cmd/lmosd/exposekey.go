@@ -113,7 +113,7 @@ func (k *ownKey) offer(ctx context.Context, n *node.Node, x *expose.Agent, raw [
 }
 
 // renew signs the next grant of an agent of the configuration when it is due, until ctx ends or the agent is at another node.
-func (k *ownKey) renew(ctx context.Context, n *node.Node, x *expose.Agent, s expose.Spec, log *slog.Logger) {
+func (k *ownKey) renew(ctx context.Context, offer func(context.Context, []byte) (*api.Publication, error), s expose.Spec, log *slog.Logger) {
 	const retry = time.Minute
 	for wait := time.Duration(0); ; {
 		k.mu.Lock()
@@ -123,8 +123,10 @@ func (k *ownKey) renew(ctx context.Context, n *node.Node, x *expose.Agent, s exp
 			return
 		}
 		wait = 0
-		switch _, err := k.offer(ctx, n, x, raw, s); {
+		switch _, err := offer(ctx, raw); {
 		case err == nil:
+		case ctx.Err() != nil:
+			return
 		case interact.AsError(err).Code == interact.RolledBack:
 			log.Warn("grant of an agent not signed again", "target", s.Target, "err", err)
 			return

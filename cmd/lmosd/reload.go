@@ -68,7 +68,7 @@ func (r *reloader) use(agents *agentSet) {
 
 // close stops the agents. A reload that runs ends before, and no other begins.
 func (r *reloader) close(agents *agentSet) {
-	agents.end() // the starts of a reload
+	agents.end() // the publications of a reload
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.agents = nil
@@ -147,6 +147,9 @@ func showReload(s *terminal.Screen, done *api.ConfigReload) {
 	sheet.Add("restart", strings.Join(done.Restart, ", "))
 	for _, one := range done.Agents {
 		text := terminal.OneLine(one.Name) + " " + one.State
+		if one.State == api.AgentKept {
+			text += " as it was, because its changed line failed"
+		}
 		if one.Error != "" {
 			text += ": " + terminal.OneLine(one.Error)
 		}
