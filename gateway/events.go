@@ -183,36 +183,26 @@ func (g *Gateway) watchEvents(w http.ResponseWriter, r *http.Request, q eventReq
 	if !q.full { // callers without a token cannot keep those out who manage the node
 		most -= ownEventStreams
 	}
-	if g.eventStreams.Add(1) > most {
-		g.eventStreams.Add(-1)
-		return interact.Errorf(interact.Overloaded, "try again later", "%d streams of events are open", most)
-	}
-	defer g.eventStreams.Add(-1)
-	if !isInProcess(r) { // the process itself reads all the time: the state is not compared more often for it
-		defer g.journal.Open()()
-	}
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	defer context.AfterFunc(g.streamCtx, cancel)()
-	if last, err := strconv.ParseUint(r.Header.Get("Last-Event-Id"), 10, 64); err == nil && last > 0 && last <= maxSince {
-		q.since = last
-	}
-	source := g.newEventSource(&q, cmp.Or(q.since, g.journal.Mark()))
-	e := sse.NewWriter(w, g.o.timeouts.write)
-	defer e.End()
-	sse.Follow(ctx, e, findKeepAlive, source.follow, func(event api.NodeEvent) error {
-		id := ""
-		if event.Seq > 0 {
-			id = strconv.FormatUint(event.Seq, 10)
+	return g.stream(w, r, &g.eventStreams, most, "events", func(ctx context.Context, e *sse.Writer) {
+		if !isInProcess(r) { // the process itself reads all the time: the state is not compared more often for it
+			defer g.journal.Open()()
 		}
-		data, err := json.Marshal(event)
-		if err != nil {
-			return err
+		if last, err := strconv.ParseUint(r.Header.Get("Last-Event-Id"), 10, 64); err == nil && last > 0 && last <= maxSince {
+			q.since = last
 		}
-		return e.Send("", id, data)
+		source := g.newEventSource(&q, cmp.Or(q.since, g.journal.Mark()))
+		sse.Follow(ctx, e, findKeepAlive, source.follow, func(event api.NodeEvent) error {
+			id := ""
+			if event.Seq > 0 {
+				id = strconv.FormatUint(event.Seq, 10)
+			}
+			data, err := json.Marshal(event)
+			if err != nil {
+				return err
+			}
+			return e.Send("", id, data)
+		})
 	})
-	g.endEvents(r, e)
-	return nil
 }
 
 // An eventSource reads the events of the journal, the changes of the directory, and the calls, in one order. What the caller may not see is in none of

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/lmosd/lmosd/api"
@@ -138,44 +139,47 @@ func levelsOf(l *recentlog.Log) api.LogLevels {
 
 // followLogs sends the newest records, or those after Last-Event-ID, and then further ones: events log and gap.
 func (g *Gateway) followLogs(w http.ResponseWriter, r *http.Request, l *recentlog.Log, q logRequest) error {
-	if g.logStreams.Add(1) > maxLogStreams {
-		g.logStreams.Add(-1)
-		return interact.Errorf(interact.Overloaded, "try again later", "%d streams of log records are open", maxLogStreams)
+	return g.stream(w, r, &g.logStreams, maxLogStreams, "log records", func(ctx context.Context, e *sse.Writer) {
+		after, err := strconv.ParseUint(r.Header.Get("Last-Event-Id"), 10, 64)
+		if latest := l.Latest(); err != nil || after == 0 || after > latest {
+			after = latest
+			for _, one := range l.Newest(q.limit, func(r *recentlog.Record) bool { return r.Seq <= latest && q.fits(r) }) {
+				if sendLog(e, &one) != nil {
+					return // the client disconnected
+				}
+			}
+		}
+		sse.Follow(ctx, e, logKeepAlive, func(ctx context.Context) iter.Seq2[recentlog.Record, error] { return l.Follow(ctx, after) },
+			func(one recentlog.Record) error {
+				if one.GapFrom == 0 && !q.fits(&one) {
+					return nil
+				}
+				return sendLog(e, &one)
+			})
+	})
+}
+
+// stream calls send with a stream of server-sent events, and sends why it ends if the client did not end it. ctx ends with the request and with
+// the gateway. At most most streams are open of those that open counts.
+func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, open *atomic.Int64, most int64, what string,
+	send func(ctx context.Context, e *sse.Writer)) error {
+	defer open.Add(-1)
+	if open.Add(1) > most {
+		return interact.Errorf(interact.Overloaded, "try again later", "%d streams of %s are open", most, what)
 	}
-	defer g.logStreams.Add(-1)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(g.streamCtx, cancel)()
 	e := sse.NewWriter(w, g.o.timeouts.write)
 	defer e.End()
-	after, err := strconv.ParseUint(r.Header.Get("Last-Event-Id"), 10, 64)
-	if latest := l.Latest(); err != nil || after == 0 || after > latest {
-		after = latest
-		for _, one := range l.Newest(q.limit, func(r *recentlog.Record) bool { return r.Seq <= latest && q.fits(r) }) {
-			if sendLog(e, &one) != nil {
-				return nil // the client disconnected
-			}
-		}
-	}
-	sse.Follow(ctx, e, logKeepAlive, func(ctx context.Context) iter.Seq2[recentlog.Record, error] { return l.Follow(ctx, after) },
-		func(one recentlog.Record) error {
-			if one.GapFrom == 0 && !q.fits(&one) {
-				return nil
-			}
-			return sendLog(e, &one)
-		})
-	g.endEvents(r, e)
-	return nil
-}
-
-// endEvents tells the client why its stream ends, if that is not its own doing.
-func (g *Gateway) endEvents(r *http.Request, e *sse.Writer) {
+	send(ctx, e)
 	switch lost, ok := errors.AsType[*interact.Error](context.Cause(r.Context())); {
 	case ok: // the rights of the client have ended
 		problem.Send(e, lost)
 	case g.streamCtx.Err() != nil:
 		problem.Send(e, errShuttingDown())
 	}
+	return nil
 }
 
 func sendLog(e *sse.Writer, r *recentlog.Record) error {

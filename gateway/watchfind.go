@@ -36,28 +36,18 @@ func (g *Gateway) watchFind(w http.ResponseWriter, r *http.Request, f findReques
 	if f.selects() {
 		return interact.Errorf(interact.Usage, "leave the strategy and the order out", "a stream of changes cannot be ordered by version or for a call")
 	}
-	if g.searchStreams.Add(1) > maxSearchStreams {
-		g.searchStreams.Add(-1)
-		return interact.Errorf(interact.Overloaded, "try again later", "%d streams of search results are open", maxSearchStreams)
-	}
-	defer g.searchStreams.Add(-1)
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	defer context.AfterFunc(g.streamCtx, cancel)()
-	e := sse.NewWriter(w, g.o.timeouts.write)
-	defer e.End()
-	latest := g.o.Directory.Mark()
-	after, err := strconv.ParseUint(r.Header.Get("Last-Event-Id"), 10, 64)
-	if err != nil || after == 0 || after > latest { // a new client, or an id of another node
-		if after = latest; g.sendKnown(r, e, f, after) != nil {
-			return nil // the client disconnected
+	return g.stream(w, r, &g.searchStreams, maxSearchStreams, "search results", func(ctx context.Context, e *sse.Writer) {
+		latest := g.o.Directory.Mark()
+		after, err := strconv.ParseUint(r.Header.Get("Last-Event-Id"), 10, 64)
+		if err != nil || after == 0 || after > latest { // a new client, or an id of another node
+			if after = latest; g.sendKnown(r, e, f, after) != nil {
+				return // the client disconnected
+			}
 		}
-	}
-	sse.Follow(ctx, e, findKeepAlive, func(ctx context.Context) iter.Seq2[directory.Change, error] {
-		return g.o.Directory.Watch(ctx, f.query, after)
-	}, func(c directory.Change) error { return g.sendChange(ctx, e, c) })
-	g.endEvents(r, e)
-	return nil
+		sse.Follow(ctx, e, findKeepAlive, func(ctx context.Context) iter.Seq2[directory.Change, error] {
+			return g.o.Directory.Watch(ctx, f.query, after)
+		}, func(c directory.Change) error { return g.sendChange(ctx, e, c) })
+	})
 }
 
 // sendKnown sends the agents that match now, and the coverage.
