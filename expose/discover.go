@@ -59,8 +59,8 @@ func probe(ctx context.Context, s Spec) (*Agent, error) {
 				return a, nil
 			}
 		}
-		if a, err := openDocument(s, raw, at); err == nil {
-			return a, nil
+		if a, err := openDocument(s, raw, at); err == nil || interact.AsError(err).Code == interact.Usage {
+			return a, err
 		}
 	}
 	return nil, interact.Errorf(interact.BadTD, "write a description and publish it, or expose a document",

@@ -23,7 +23,6 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/command"
 	"github.com/lmosd/lmosd/td"
-	"github.com/lmosd/lmosd/td/openapi"
 )
 
 // A Spec is a target to expose, with its settings. Target is required:
@@ -46,7 +45,8 @@ type Spec struct {
 	For []string
 	// Actions are the names of the actions of a command; none means one, "run".
 	Actions []string
-	// Inputs are the inputs of the actions of a command, "NAME:TYPE": see [parseInput]. None means any input.
+	// Inputs are inputs of the actions of a command or an OpenAPI document, "[ACTION.]NAME:TYPE": see [parseInput]. A command without one accepts
+	// any input. They refine or complete the inputs of a document: see [openapi.Input].
 	Inputs []string
 	// Delimiter ends a part of a command's output; each part is sent at once. \n, \t, \0 and \\ are escapes. Empty sends the whole output
 	// at the end.
@@ -175,14 +175,21 @@ func (s Spec) withoutScheme(raw []byte) error {
 	return nil
 }
 
-// flagged returns the arguments of a step that exposes target with the name and the capabilities of s.
+// flagged returns the arguments of a step that exposes target with the settings of s.
 func (s Spec) flagged(target string) []string {
 	args := []string{target}
-	if s.Name != "" {
-		args = append(args, "name", s.Name)
+	add := func(name string, values ...string) {
+		for _, v := range values {
+			args = append(args, name, v)
+		}
 	}
-	for _, id := range s.Capabilities {
-		args = append(args, "capability", id)
+	Flags(&s, func(to *string, name, _ string) {
+		if *to != "" {
+			add(name, *to)
+		}
+	}, func(to *[]string, name, _ string) { add(name, *to...) }, func(*bool, string, string) {})
+	if s.OwnKey {
+		args = append(args, "own-key")
 	}
 	return args
 }
@@ -207,13 +214,13 @@ func (s Spec) check(kind string) error {
 		given bool
 		kinds string
 	}{
-		{"action", len(s.Actions) > 0, "exec"}, {"input", len(s.Inputs) > 0, "exec"}, {"delimiter", s.Delimiter != "", "exec"}, {"dir", s.Dir != "", "exec mcp"},
+		{"action", len(s.Actions) > 0, "exec"}, {"input", len(s.Inputs) > 0, "exec openapi http https"}, {"delimiter", s.Delimiter != "", "exec"}, {"dir", s.Dir != "", "exec mcp"},
 		{"server", s.Server != "", "openapi http https"},
 		{"env", len(s.Env) > 0, "mcp"}, {"approvals", s.Approvals != "", "mcp"}, {"approve", s.Approve, "mcp"},
 		{"publish-private", s.PublishPrivate, "mcp"},
 	} {
 		if setting.given && !strings.Contains(setting.kinds, kind) {
-			only, _, _ := strings.Cut(setting.kinds, " ")
+			only := strings.ReplaceAll(strings.TrimSuffix(setting.kinds, " http https"), " ", ": and ")
 			return interact.Errorf(interact.Usage, "leave it out", "--%s is for %s: only", setting.name, only)
 		}
 	}
@@ -269,7 +276,7 @@ func openCommand(s Spec, line string, log *slog.Logger) (*Agent, error) {
 	name := cmp.Or(s.Name, strings.TrimSuffix(file, filepath.Ext(file)), file)
 	raw, err := s.describe(command.Describe(name, "", s.Capabilities, s.Actions), nil)
 	if err == nil && len(s.Inputs) > 0 {
-		raw, err = withInputs(raw, s.Inputs)
+		raw, err = s.withInputs(raw)
 	}
 	if err != nil {
 		return nil, err
@@ -329,12 +336,15 @@ func checkProgram(program, dir string) error {
 
 // openDocument returns the agent of an OpenAPI document from a file or URL.
 func openDocument(s Spec, raw []byte, from string) (*Agent, error) {
-	thing, warnings, err := openapi.Convert(raw, openapi.Options{Server: s.Server, Name: s.Name})
+	thing, warnings, err := s.convert(raw, s.Server)
 	if at := serverFor(raw, from); err != nil && s.Server == "" && at != "" {
-		thing, warnings, err = openapi.Convert(raw, openapi.Options{Server: at, Name: s.Name})
+		thing, warnings, err = s.convert(raw, at)
 	}
 	if err == nil {
 		thing, err = s.describe(thing, s.Capabilities)
+	}
+	if e := (*interact.Error)(nil); errors.As(err, &e) && e.Code == interact.Usage {
+		return nil, e // of a declared input
 	}
 	if err != nil {
 		bad := *interact.AsError(err)
@@ -376,9 +386,9 @@ func openTD(s Spec, raw []byte) (*Agent, error) {
 	if _, err := td.Parse(raw); err != nil {
 		return nil, interact.AsError(err)
 	}
-	if s.Name != "" || s.Description != "" || len(s.Capabilities) > 0 {
-		return nil, interact.Errorf(interact.Usage, "change the description, or leave out name, description and capabilities",
-			"a Thing Description has its own name, description and capabilities")
+	if s.Name != "" || s.Description != "" || len(s.Capabilities) > 0 || len(s.Inputs) > 0 {
+		return nil, interact.Errorf(interact.Usage, "change the description, or leave out name, description, capabilities and inputs",
+			"a Thing Description has its own name, description, capabilities and inputs")
 	}
 	return &Agent{TD: raw}, nil
 }

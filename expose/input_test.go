@@ -4,11 +4,12 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/openapi"
 )
 
 func TestInputsOfACommand(t *testing.T) {
@@ -38,8 +39,62 @@ func TestInputsOfACommand(t *testing.T) {
 			t.Errorf("%s: %v", input, err)
 		}
 	}
-	if _, err := Open(t.Context(), Spec{Target: "exec:cat", Inputs: []string{"a:string", "a:string"}}, nil, nil); err == nil {
-		t.Error("an input is accepted twice")
+	for _, twice := range [][]string{{"a:string", "a:string"}, {"a:string", "run.a:integer"}, {"run.a:string", "a:integer"}} {
+		if _, err := Open(t.Context(), Spec{Target: "exec:cat", Inputs: twice}, nil, nil); err == nil || !strings.Contains(err.Error(), "given twice") {
+			t.Errorf("%q: %v", twice, err)
+		}
+	}
+}
+
+// An input with an action belongs to this action. Other actions without inputs accept any.
+func TestInputsOfOneAction(t *testing.T) {
+	t.Parallel()
+	for actions, test := range map[string]struct{ inputs, want string }{
+		"a b c":     {"a.city:string b.days:integer=3", "a: city string!; b: days integer; c: any"},
+		"a b":       {"city:string a.days:integer?", "a: city string! days integer; b: city string!"},
+		"get get.x": {"get.x.city:string get.x.y:string", "get: any; get.x: city string! y string!"},
+		"a":         {"a.b.c:string u:string=a.b:integer", "a: b.c string! u string"},
+	} {
+		s := Spec{Target: "exec:cat", Actions: strings.Fields(actions), Inputs: strings.Fields(test.inputs)}
+		x, err := Open(t.Context(), s, nil, nil)
+		if err != nil {
+			t.Errorf("%s: %v", actions, err)
+			continue
+		}
+		defer x.Close()
+		thing, err := parseDraft(x.TD)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, name := range strings.Fields(actions) {
+			in, text := thing.Actions[name].Input, name+":"
+			for _, member := range in.Properties() {
+				text += " " + member + " " + in.Property(member).Type()
+				if slices.Contains(in.Required(), member) {
+					text += "!"
+				}
+			}
+			if len(in.Properties()) == 0 {
+				text += " any"
+			}
+			got = append(got, text)
+		}
+		if all := strings.Join(got, "; "); all != test.want {
+			t.Errorf("%s with %s: %s, want %s", actions, test.inputs, all, test.want)
+		}
+	}
+	s := Spec{Target: "exec:cat", Name: "m", Actions: []string{"lookup", "save"}, Dir: ".", Inputs: []string{"city:string", "lookop.days:integer=3"}}
+	_, err := Open(t.Context(), s, nil, nil)
+	if e := interact.AsError(err); err == nil || e.Code != interact.Usage || !strings.Contains(e.Title, "no action is called lookop: the actions are lookup, save") ||
+		e.Hint != `did you mean "lookup.days:integer=3"?` || strings.Join(e.Next[0].Args, " ") !=
+		"exec:cat name m action lookup action save input city:string input lookup.days:integer=3 dir ." {
+		t.Errorf("%+v", e)
+	}
+	s.Inputs = []string{"other.days:integer"}
+	_, err = Open(t.Context(), s, nil, nil)
+	if e := interact.AsError(err); err == nil || e.Next[0].Kind != interact.StepHelp {
+		t.Errorf("%+v", e)
 	}
 }
 
@@ -98,9 +153,9 @@ func FuzzParseInput(f *testing.F) {
 	f.Add("days:integer=3")
 	f.Add("city:string?")
 	f.Fuzz(func(t *testing.T, text string) {
-		name, schema, _, err := parseInput(text)
-		if err == nil && (name == "" || td.ParseSchema(schema) == nil) {
-			t.Errorf("%q gives %q, %v", text, name, schema)
+		in, err := parseInput(text)
+		if err == nil && (in.Name == "" || !slices.Contains(inputTypes, in.Type) || in.Default != nil && !openapi.IsOf(in.Default, in.Type)) {
+			t.Errorf("%q gives %+v", text, in)
 		}
 	})
 }

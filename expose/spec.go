@@ -19,7 +19,7 @@ func Flags(s *Spec, text func(to *string, name, usage string), list func(to *[]s
 	list(&s.Capabilities, "capability", "`ID` under which others find it; may repeat")
 	list(&s.For, "for", ForUsage)
 	list(&s.Actions, "action", "`NAME` of an action, in $LMOSD_ACTION of the command (default: run); may repeat")
-	list(&s.Inputs, "input", "`NAME:TYPE` of a command; optional: NAME:TYPE? or =VALUE")
+	list(&s.Inputs, "input", "`NAME:TYPE`, ACTION.NAME:TYPE; optional: TYPE? or =VALUE")
 	text(&s.Delimiter, "delimiter", `the end of a part of the output, such as '\n': each part is sent at once`)
 	text(&s.Dir, "dir", "`DIR` in which a command runs")
 	list(&s.Env, "env", "`NAME` or NAME=value: another variable of an MCP server; may repeat")

@@ -354,6 +354,10 @@ func TestExposeACommandWithInputs(t *testing.T) {
 	}
 	contains(t, x.fails(cli.ExitUsage, "call", "mirror", "look", "citi=Bonn"), `the action has no input "citi"`, `did you mean "city"? lmosd call mirror look city=Bonn`)
 	contains(t, x.fails(cli.ExitUsage, "call", "mirror", "look"), `"city" is missing`, "lmosd call mirror look city=…")
+	x.exposed("exec:cat", "--name", "two", "--action", "look", "--action", "save", "--input", "look.city:string", "--input", "save.text:string?")
+	contains(t, x.ok("show", "two"), "input\tlook city · string · required\n", "input\tsave text · string\n", "action\tsave [text=…]\n")
+	contains(t, x.fails(cli.ExitUsage, "expose", "exec:cat", "--name", "b c", "--action", "look", "--input", "lok.city:string"),
+		"no action is called lok: the actions are look", `did you mean "look.city:string"? `, " expose exec:cat --name 'b c' --action look --input look.city:string\n")
 	eventually(t, "the call has a line", func() bool {
 		return strings.Contains(p.talk.String(), "  look  ") && strings.Contains(p.talk.String(), "  ok\n")
 	})

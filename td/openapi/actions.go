@@ -26,8 +26,13 @@ type operation struct {
 	method, path string
 	spec, item   object // the operation in the document, and its path item
 
-	variables map[string]any // uriVariables
-	headers   []any          // htv:headers
+	variables map[string]any  // uriVariables
+	inPath    map[string]bool // the variables of the path
+	guessed   map[string]bool // the variables whose types are not in the document
+	headers   []any           // htv:headers
+
+	name   string         // of the action
+	result map[string]any // the action
 }
 
 // where returns the name of the operation in warnings.
@@ -59,13 +64,16 @@ func countOperations(api object) int {
 
 // actions returns the actions of all operations, by name.
 func (c *converter) actions() map[string]any {
-	all := map[string]any{}
+	all, ops := map[string]any{}, []*operation(nil)
 	for path, item := range paths(c.api) {
 		for _, method := range methods {
 			if spec := item.object(strings.ToLower(method)); spec.exists() && c.nodes >= 0 {
-				op := &operation{converter: c, spec: spec, method: method, path: path, item: item, variables: map[string]any{}}
-				if action := op.action(); action != nil {
-					all[op.name(all)] = action
+				op := &operation{converter: c, spec: spec, method: method, path: path, item: item,
+					variables: map[string]any{}, inPath: map[string]bool{}, guessed: map[string]bool{}}
+				if op.result = op.action(); op.result != nil {
+					op.name = op.nameIn(all)
+					all[op.name] = op.result
+					ops = append(ops, op)
 				}
 			}
 		}
@@ -78,11 +86,12 @@ func (c *converter) actions() map[string]any {
 	if len(c.api.object("webhooks").members) > 0 {
 		c.warn("webhooks", "left out: the thing has no events")
 	}
+	c.inputErr = c.declare(ops)
 	return all
 }
 
-// name returns an unused name.
-func (op *operation) name(taken map[string]any) string {
+// nameIn returns a name that is not taken.
+func (op *operation) nameIn(taken map[string]any) string {
 	name := strings.TrimSpace(op.spec.text("operationId"))
 	if name == "" {
 		name = camel(op.method + " " + clip(op.path, 200))
@@ -289,6 +298,7 @@ func (op *operation) pathVariable(p parameter) string {
 		return ""
 	}
 	schema, as := op.variable(p)
+	op.inPath[name], op.guessed[name] = true, isUntyped(p)
 	if schema == nil {
 		op.warn(op.where(), "the variable %s of its path is not a single value: it becomes a string, "+
 			"which is inserted into the address as it is", p.name)
@@ -322,7 +332,7 @@ func (op *operation) query(params []parameter, started bool) string {
 			continue
 		}
 		// The name is sent as written in the template, so characters that a template does not allow are escaped (RFC 6570 §2.3).
-		name := variableName(p.name, func(c byte) string { return fmt.Sprintf("%%%02X", c) })
+		name := variableName(p.name, percent)
 		schema, as := op.variable(p)
 		switch {
 		case schema == nil && p.required:
@@ -340,6 +350,7 @@ func (op *operation) query(params []parameter, started bool) string {
 		if name != p.name {
 			schema["title"] = clip(p.name, 100)
 		}
+		op.guessed[name] = isUntyped(p)
 		if op.variables[name] = schema; as == exploded {
 			name += "*"
 		}
@@ -411,6 +422,9 @@ func variableName(name string, escape func(byte) string) string {
 	}
 	return b.String()
 }
+
+// percent encodes a character of a variable name (RFC 6570 §2.3).
+func percent(c byte) string { return fmt.Sprintf("%%%02X", c) }
 
 // literal encodes a part of a path for a URI; escape sequences are kept (RFC 3986 §2.1).
 func literal(text string) string {

@@ -48,12 +48,15 @@ type Options struct {
 	Server string
 	// Name is the title of the Thing; empty means that of the document.
 	Name string
+	// Inputs are inputs of the actions that the document does not have in full.
+	Inputs []Input
 }
 
 // Convert returns the Thing Description of the API that doc describes, JSON or YAML of OpenAPI 3.0 or 3.1, at most 4 MiB. It has
 // no id and no proof: td.Complete and td.Sign add them. The description is valid for [td.Parse], so it has at most [td.MaxTD] bytes: if that
 // is not enough, descriptions and then the inner parts of schemas are omitted, with a warning. There are at most 100 warnings of one line
-// about differences to the document. The error is a [*td.ValidationError]: not JSON or YAML, not OpenAPI, an invalid address, or too large.
+// about differences to the document. The error is a [*td.ValidationError]: not JSON or YAML, not OpenAPI, an invalid address, or too large; or an
+// [*InputError].
 func Convert(doc []byte, o Options) (thing []byte, warnings []string, err error) {
 	d, err := load(doc)
 	if err != nil {
@@ -82,6 +85,9 @@ func Convert(doc []byte, o Options) (thing []byte, warnings []string, err error)
 		}
 		if c.nodes < 0 { // the text could have any length
 			continue
+		}
+		if c.inputErr != nil {
+			return nil, nil, c.inputErr
 		}
 		out, err := jcs.Append(nil, thing)
 		if err != nil {
@@ -126,6 +132,7 @@ type converter struct {
 	prefixes map[string]any // of @context
 	nodes    int            // remaining schemas, of 8 bytes each; negative if there were too many, or their texts too long
 	security *security
+	inputErr error // of o.Inputs
 	warnings []string
 	dropped  int // number of dropped warnings
 }

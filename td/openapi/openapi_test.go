@@ -754,6 +754,20 @@ func FuzzConvert(f *testing.F) {
 				t.Fatalf("%s: %s", name, a.Forms[0].Href)
 			}
 		}
+		name := slices.Min(slices.Collect(maps.Keys(thing.Actions)))
+		members := append([]string{"a"}, thing.Actions[name].InputWithVariables().Properties()...)
+		for i, member := range members[:min(3, len(members))] {
+			in := Input{Action: name, Name: member, Type: jsonTypes[i%len(jsonTypes)], Required: i%2 == 0}
+			out, _, err := Convert(doc, Options{Server: server, Inputs: []Input{in}})
+			if err == nil {
+				_, err = td.Parse(out)
+			} else if errors.As(err, new(*InputError)) {
+				err = nil
+			}
+			if v := new(td.ValidationError); err != nil && (errors.Is(err, errInvalidResult) || !errors.As(err, &v) || !v.TooLarge) {
+				t.Fatalf("%+v: %v", in, err)
+			}
+		}
 	})
 }
 

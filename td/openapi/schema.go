@@ -5,8 +5,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-
-	"github.com/lmosd/lmosd/td"
 )
 
 // A walk is the position of the converter in a schema.
@@ -460,8 +458,7 @@ func (op *operation) variable(p parameter) (schema map[string]any, as listing) {
 	}
 	text := p.spec.text("description")
 	if p.required && p.in == "query" {
-		schema["lmosd:required"] = true
-		op.prefixes["lmosd"] = td.NamespaceLMOSD
+		op.require(schema)
 		text = strings.TrimSpace(text + " Required.")
 	}
 	if text != "" && !op.bare {
@@ -469,6 +466,9 @@ func (op *operation) variable(p parameter) (schema map[string]any, as listing) {
 	}
 	return schema, as
 }
+
+// isUntyped reports whether the document has no schema for a parameter, which is a string then.
+func isUntyped(p parameter) bool { return !p.spec.has("schema") && !p.spec.has("content") }
 
 // list returns the schema of a variable that is a list in the document, or nil if its elements are not single values.
 func (op *operation) list(array map[string]any, as listing) (map[string]any, listing) {
