@@ -20,6 +20,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/internal/heap"
+	"github.com/lmosd/lmosd/internal/heartbeat"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -39,6 +40,7 @@ const (
 	batchPause   = requestBurst / 2 / requestRate * time.Second // between full rounds, for the rate limits of peers
 	streamBatch  = 64                                           // messages on one stream
 	maxProvides  = 16                                           // concurrent peers
+	provideTime  = 10 * time.Minute                             // of a round, in a network whose nodes do not answer
 )
 
 // maxKeys limits the provider keys of one Thing.
@@ -119,7 +121,9 @@ func thingName(owner did.DID, thing string) string { return string(owner) + "\x0
 
 // reprovide renews each key in time. It ends with ctx.
 func (d *DHT) reprovide(ctx context.Context) {
+	loop := heartbeat.Start(ctx, "dht", provideTime)
 	for {
+		loop.Beat()
 		if d.Size() == 0 { // a round would fail for each key
 			if backoff.Sleep(ctx, retryFirst) != nil {
 				return
@@ -135,6 +139,7 @@ func (d *DHT) reprovide(ctx context.Context) {
 		case len(keys) == provideBatch:
 			alive = backoff.Sleep(ctx, batchPause) == nil
 		case len(keys) == 0:
+			loop.Wait(pause)
 			alive = d.provided.sleep(ctx, pause)
 		}
 		if !alive || ctx.Err() != nil {

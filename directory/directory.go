@@ -28,6 +28,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/internal/heap"
+	"github.com/lmosd/lmosd/internal/heartbeat"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -224,7 +225,13 @@ func (o *Options) share() int { return min(o.Bytes, max(o.Bytes/o.Max*o.PerOwner
 // error of the last write.
 func (d *Directory) Run(ctx context.Context) error {
 	var g sync.WaitGroup
-	g.Go(func() { d.wake.Loop(ctx, func() time.Duration { return d.dropDue(time.Now()) }) })
+	loop := heartbeat.StartVital(ctx, "directory", maxSleep)
+	g.Go(func() {
+		d.wake.Loop(ctx, func() time.Duration {
+			loop.Beat()
+			return d.dropDue(time.Now())
+		})
+	})
 	g.Go(func() { d.store.Run(ctx) })
 	g.Go(func() { d.loadRest(ctx) })
 	g.Go(func() { d.Tracker.Run(ctx) })

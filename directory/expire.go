@@ -2,8 +2,8 @@ package directory
 
 import "time"
 
-// maxSleep is the longest pause of dropDue.
-const maxSleep = time.Hour
+// maxSleep is the longest pause of dropDue: the heartbeat of the directory, which finds a deadlock.
+const maxSleep = time.Minute
 
 // dropBatch is the number of Things that dropDue ends per acquisition of the lock.
 const dropBatch = 256

@@ -85,7 +85,7 @@ func (d *diagnosis) warning(name string, w api.Warning) {
 	c.Hint, c.Next = w.Hint, w.Next
 }
 
-// node checks the state, and the key: the description of the node was signed with it.
+// node checks the state, the key, and the loops: the description of the node was signed with the key.
 func (d *diagnosis) node() {
 	if err := d.g.o.Status.Ready(); err != nil || d.g.gate.Closed() {
 		d.add("node", api.CheckFail, "the node does not serve: %v", errors.Join(err, d.g.gateError()))
@@ -96,6 +96,9 @@ func (d *diagnosis) node() {
 		d.add("key", api.CheckFail, "the DID of the node has no key: %v", err)
 	} else {
 		d.add("key", api.CheckPass, "Ed25519, %s", d.status.DID.Short())
+	}
+	if !d.warned("loops", api.LoopHangs.Code) {
+		d.add("loops", api.CheckPass, "no loop of the node hangs")
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -189,6 +190,13 @@ func TestNotReady(t *testing.T) {
 		t.Errorf("verbose: %d %s", resp.StatusCode, body)
 	}
 	r.check(t, exchange{path: "/metrics", status: 200, contain: "lmosd_ready 0"})
+	node.status = func() *api.Status {
+		return &api.Status{Warnings: []api.Warning{api.NoPeers.Warning("", "alone"), api.LoopHangs.Warning("", "1 loop hangs: gossip for 40s")}}
+	}
+	if _, body := r.do(t, exchange{path: "/readyz?verbose"}); !strings.Contains(body, `{"name":"loops","status":"warn","message":"LMOS-W032: 1 loop hangs: gossip for 40s"`) ||
+		strings.Count(body, "LMOS-W032") != 1 {
+		t.Errorf("verbose: %s", body)
+	}
 }
 
 func TestHiddenMetrics(t *testing.T) {

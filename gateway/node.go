@@ -120,15 +120,20 @@ func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]string{"status": "pass"})
 }
 
-// writeChecks reports whether the node serves, and its warnings.
+// writeChecks reports whether the node serves, whether its loops run, and its warnings.
 func writeChecks(w http.ResponseWriter, c check, err error, warnings []api.Warning) error {
 	status := http.StatusOK
 	c.Status = "pass"
 	if err != nil {
 		status, c.Status, c.Message = http.StatusServiceUnavailable, "fail", err.Error()
 	}
-	checks := []check{c}
+	loops := check{Name: "loops", Status: "pass"}
+	checks := []check{c, loops}
 	for _, one := range warnings {
+		if one.Code == api.LoopHangs.Code {
+			checks[1] = check{Name: loops.Name, Status: "warn", Message: one.Code + ": " + one.Text}
+			continue
+		}
 		checks = append(checks, check{Name: one.Title, Status: "warn", Message: one.Code + ": " + one.Text})
 	}
 	return writeJSON(w, status, map[string]any{"status": c.Status, "checks": checks})

@@ -116,10 +116,10 @@ func (s *restartNeeded) set(keys []string, now time.Time) {
 		s.warning.Store(nil)
 		return
 	}
-	w := &api.Warning{Code: "LMOS-W060", Title: "restart-needed", Severity: "low", Hint: "restart the node when that suits", Since: now,
-		Text: "changed keys of the configuration wait for a restart: " + strings.Join(keys, ", ")}
-	w.Since = cmp.Or(s.warning.Load(), w).Since
-	s.warning.Store(w)
+	w := api.RestartNeeded.Warning("restart the node when that suits", "changed keys of the configuration wait for a restart: %s", strings.Join(keys, ", "))
+	w.Since = now
+	w.Since = cmp.Or(s.warning.Load(), &w).Since
+	s.warning.Store(&w)
 }
 
 // Status implements [Status].

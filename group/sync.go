@@ -14,6 +14,7 @@ import (
 	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/internal/boundedmap"
 	"github.com/lmosd/lmosd/internal/cbor"
+	"github.com/lmosd/lmosd/internal/heartbeat"
 )
 
 // Times of the exchange of entries.
@@ -322,10 +323,13 @@ func (g *Groups) Met(node did.DID) {
 // Run exchanges entries with members, one at a time, until ctx ends.
 func (g *Groups) Run(ctx context.Context) error {
 	left := time.Time{}
+	loop := heartbeat.Start(ctx, "groups", time.Minute) // with the time of an exchange
 	for backoff.Sleep(ctx, backoff.Jitter(tick, 0.2)) == nil {
+		loop.Beat()
 		g.pinOld()
 		g.remember() // memberships end with their credentials
 		for _, one := range g.joined() {
+			loop.Beat()
 			g.mu.RLock()
 			all := g.nodesLocked(one)
 			g.mu.RUnlock()

@@ -8,12 +8,14 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/lmosd/lmosd/internal/heartbeat"
 	"github.com/lmosd/lmosd/internal/storage"
 )
 
 // A lifecycle runs the parts of a node, and closes them in the reverse order of their opening.
 type lifecycle struct {
 	log     *slog.Logger
+	loops   heartbeat.Loops
 	ctx     context.Context // ends with close; background work gets it
 	end     context.CancelFunc
 	runs    []func(ctx context.Context) error
@@ -49,7 +51,7 @@ func (l *lifecycle) background(f func(ctx context.Context)) bool {
 
 // run runs all parts until serve returns, which the parts outlive. The contexts of serve end with ctx, and with the failure of a part.
 func (l *lifecycle) run(ctx context.Context, serve func(ctx, parts context.Context) error) error {
-	base, stop := context.WithCancel(context.WithoutCancel(ctx))
+	base, stop := context.WithCancel(l.loops.Context(context.WithoutCancel(ctx)))
 	defer stop()
 	g, parts := errgroup.WithContext(base)
 	for _, run := range l.runs {

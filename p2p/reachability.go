@@ -18,6 +18,7 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/internal/boundedmap"
+	"github.com/lmosd/lmosd/internal/heartbeat"
 	"github.com/lmosd/lmosd/p2p/relay"
 )
 
@@ -142,8 +143,10 @@ func (r *reachability) run(ctx context.Context) error {
 	defer events.Close()
 	ticker := time.NewTicker(judgeEvery)
 	defer ticker.Stop()
+	loop := heartbeat.Start(ctx, "reachability", judgeEvery)
 	for {
 		r.refresh()
+		loop.Beat()
 		select {
 		case <-ctx.Done():
 			return nil

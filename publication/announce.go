@@ -10,6 +10,7 @@ import (
 
 	"github.com/lmosd/lmosd/dht"
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/heartbeat"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -75,14 +76,17 @@ func (p *Publisher) repeat(ctx context.Context) error {
 	var g errgroup.Group
 	g.SetLimit(4)
 	defer g.Wait()
+	loop := heartbeat.Start(ctx, "announcements", announceTimeout) // which it waits for beyond the limit
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
 		}
+		loop.Beat()
 		p.followGrants(ctx, time.Now())
 		for _, a := range p.schedule.due(time.Now(), p.o.Gossip.Peers() > 0) {
+			loop.Beat()
 			g.Go(func() error { p.refresh(ctx, a); return nil })
 		}
 	}

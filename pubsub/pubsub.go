@@ -23,6 +23,7 @@ import (
 	gossip "github.com/libp2p/go-libp2p-pubsub"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/heartbeat"
 	"github.com/lmosd/lmosd/p2p/noderecord"
 	"github.com/lmosd/lmosd/td"
 )
@@ -208,11 +209,13 @@ func (p *PubSub) deliver(ctx context.Context) {
 func (p *PubSub) forward(ctx context.Context) {
 	look := time.NewTicker(time.Second)
 	defer look.Stop()
+	loop := heartbeat.StartVital(ctx, "gossip", time.Second)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-look.C:
+			loop.Beat()
 			p.announcePending(ctx)
 		case a := <-p.adopted:
 			p.publishAdopted(ctx, a)

@@ -35,6 +35,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/rotation"
 	"github.com/lmosd/lmosd/did/webvh"
+	"github.com/lmosd/lmosd/internal/heartbeat"
 	"github.com/lmosd/lmosd/internal/netguard"
 	"github.com/lmosd/lmosd/internal/weblocation"
 	"github.com/lmosd/lmosd/trust/authority"
@@ -480,12 +481,14 @@ func (t *Trust) Run(ctx context.Context) error {
 	}
 	t.maintain()
 	last, pause := time.Now(), quick
+	loop := heartbeat.Start(ctx, "organization", quick)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
 		}
+		loop.Beat()
 		waits, since := t.waits(), time.Since(last)
 		if !waits {
 			pause = quick

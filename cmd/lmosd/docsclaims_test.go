@@ -49,6 +49,7 @@ var claims = []claim{
 	{"docs/api.md", "A comment comes every 15 s", "interact/rest/server/serve.go", "keepAlive: 15 * time.Second"},
 	{"docs/api.md", "That goes on for 24 h", "interact/rest/server/serve.go", "lease: 24 * time.Hour"},
 	{"docs/api.md", "text forms has at most 16 KiB", "interact/message.go", "const MaxCapability = 16 << 10"},
+	{"docs/observability.md", "within twice its interval and 30 s", "internal/heartbeat/heartbeat.go", "slack = 30 * time.Second"},
 	{"docs/federation.md", "1 second to 30 days, 10 minutes by default", "did/ucan/ucan.go", "MaxDelegation = 30 * 24 * time.Hour"},
 	{"docs/federation.md", "30 days, 10 minutes by default", "cmd/lmosd/delegate.go", `"for", 10*time.Minute`},
 	{"docs/federation.md", "at most 16 conditions on the input", "policy/delegation/delegation.go", "maxWhere     = 16"},

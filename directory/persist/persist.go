@@ -15,6 +15,7 @@ import (
 	"github.com/ipfs/go-datastore/query"
 
 	"github.com/lmosd/lmosd/internal/cbor"
+	"github.com/lmosd/lmosd/internal/heartbeat"
 	"github.com/lmosd/lmosd/internal/storage"
 	"github.com/lmosd/lmosd/td"
 )
@@ -174,11 +175,13 @@ func (s *Store) Run(ctx context.Context) {
 	tick := time.NewTicker(SaveEvery)
 	defer tick.Stop()
 	var logged time.Time
+	loop := heartbeat.Start(ctx, "directory store", SaveEvery)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			loop.Beat()
 			if err := s.Flush(ctx); err != nil && ctx.Err() == nil && time.Since(logged) > logInterval {
 				s.o.Log.Error("directory write failed, retried later", "err", err)
 				logged = time.Now()

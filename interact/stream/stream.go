@@ -49,6 +49,7 @@ import (
 	"github.com/lmosd/lmosd/interact/choice"
 	"github.com/lmosd/lmosd/interact/stream/frame"
 	"github.com/lmosd/lmosd/internal/backoff"
+	"github.com/lmosd/lmosd/internal/heartbeat"
 )
 
 // Service is the name of the resource scope of inbound streams.
@@ -235,14 +236,17 @@ func (b *Binding) Serve(local interact.Thing) {
 
 // Run closes unused sessions and sessions whose peer does not read. It returns nil when ctx ends.
 func (b *Binding) Run(ctx context.Context) error {
-	tick := time.NewTicker(min(b.o.Idle/4, writeTime/2))
+	every := min(b.o.Idle/4, writeTime/2)
+	tick := time.NewTicker(every)
 	defer tick.Stop()
+	loop := heartbeat.StartVital(ctx, "streams", every)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case now := <-tick.C:
 			b.sweep(now)
+			loop.Beat()
 		}
 	}
 }

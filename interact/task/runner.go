@@ -13,6 +13,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/heartbeat"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -138,14 +139,17 @@ func (h *host) detached(m *interact.Message) bool {
 
 // Run drops old tasks until ctx ends, and returns its error. Without it, ended tasks stay until there is no room.
 func (r *Runner) Run(ctx context.Context) error {
-	tick := time.NewTicker(min(max(r.o.Keep/8, time.Second), time.Minute))
+	every := min(max(r.o.Keep/8, time.Second), time.Minute)
+	tick := time.NewTicker(every)
 	defer tick.Stop()
+	loop := heartbeat.StartVital(ctx, "tasks", every)
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case now := <-tick.C:
 			r.sweep(now)
+			loop.Beat()
 		}
 	}
 }

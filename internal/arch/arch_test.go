@@ -20,7 +20,7 @@ const module = "github.com/lmosd/lmosd"
 // other.
 var rows = [][]string{
 	// Helpers that know no type of lmosd.
-	{"interact/coap/coaptest", "internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/sdnotify", "internal/opaque", "internal/backoff", "internal/boundedmap", "internal/cbor", "internal/gcpace", "internal/heap", "internal/keylock", "internal/poll", "internal/liveheap", "internal/testmain", "internal/testprogram", "internal/tlstest", "internal/a2atest", "internal/netguard", "internal/pipenet", "internal/httpbody", "internal/sse", "internal/textmatch", "internal/yamltext", "internal/lazyregexp"},
+	{"interact/coap/coaptest", "internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/sdnotify", "internal/opaque", "internal/backoff", "internal/boundedmap", "internal/cbor", "internal/gcpace", "internal/heap", "internal/heartbeat", "internal/keylock", "internal/poll", "internal/liveheap", "internal/testmain", "internal/testprogram", "internal/tlstest", "internal/a2atest", "internal/netguard", "internal/pipenet", "internal/httpbody", "internal/sse", "internal/textmatch", "internal/yamltext", "internal/lazyregexp"},
 	{"internal/netns", "telemetry/recentlog", "internal/buildinfo", "internal/confusable", "internal/storage", "internal/openai", "internal/weblocation", "testnet/simnet"}, // use internal/testprogram, lazyregexp, textmatch, atomicfile, ratelimit, backoff, httpbody
 	{"did"},
 	{"did/proof", "internal/streamserver"},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -20,13 +21,13 @@ func (r *Reporter) warnOfClock(add warner) {
 	s := r.Sync.Skew()
 	switch {
 	case s.IsOurs(skewRefuse):
-		add("W031", "clock-skew", "high", clockHint, "this node's clock is off by %s against %s; it refuses their descriptions as expired or "+
+		add(api.ClockSkewed, clockHint, "this node's clock is off by %s against %s; it refuses their descriptions as expired or "+
 			"from the future, and they refuse its own", s, interact.Count(s.Peers, "peer", "peers"))
 	case s.IsOurs(skewWarn):
-		add("W031", "clock-skew", "low", clockHint, "this node's clock is off by %s against %s; from %v on descriptions are refused", s, interact.Count(s.Peers, "peer", "peers"), skewRefuse)
+		add(api.ClockSkewed, clockHint, "this node's clock is off by %s against %s; from %v on descriptions are refused", s, interact.Count(s.Peers, "peer", "peers"), skewRefuse).Severity = "low"
 	case s.IsUndecided(skewWarn):
-		add("W031", "clock-skew", "low", "compare them: date -u", "the clocks of this node and of %s differ by %v; one is wrong",
-			interact.Count(s.Peers, "peer", "peers"), s.Ahead.Abs().Round(time.Second))
+		add(api.ClockSkewed, "compare them: date -u", "the clocks of this node and of %s differ by %v; one is wrong",
+			interact.Count(s.Peers, "peer", "peers"), s.Ahead.Abs().Round(time.Second)).Severity = "low"
 	}
 }
 

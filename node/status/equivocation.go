@@ -1,7 +1,6 @@
 package status
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -51,9 +50,10 @@ func (r *Reporter) addEquivocations(s *api.Status) {
 			return
 		}
 		last := all[0]
-		s.Warnings = append(s.Warnings, api.Warning{Code: "LMOS-W061", Title: "equivocation", Severity: severity, Hint: hint, Next: next, Since: all[len(all)-1].Seen,
-			Text: fmt.Sprintf("%s signed two different records with one sequence number, and other nodes may have the other one: %s; in all of %d things",
-				signer, td.ExactRef(last.Thing, last.Owner), len(all))})
+		w := api.Equivocated.Warning(hint, "%s signed two different records with one sequence number, and other nodes may have the other one: %s; in all of %d things",
+			signer, td.ExactRef(last.Thing, last.Owner), len(all))
+		w.Severity, w.Next, w.Since = severity, next, all[len(all)-1].Seen
+		s.Warnings = append(s.Warnings, w)
 	}
 	warn(own, "high", "a process with this node's key", "let one process have identity.pem: stop the other one, then publish again here", nil)
 	if len(others) > 0 {

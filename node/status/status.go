@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/host"
@@ -17,6 +18,7 @@ import (
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/stream"
+	"github.com/lmosd/lmosd/internal/heartbeat"
 	"github.com/lmosd/lmosd/internal/storage"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
@@ -59,6 +61,8 @@ type Reporter struct {
 	Metrics   *gateway.Metrics
 	// AuditEquivocations returns the members whose audit logs have two histories, and the folder of the evidence (audit.Log).
 	AuditEquivocations func() (members []did.DID, dir string)
+	// Late returns the loops that hang, the vital ones first (heartbeat.Loops).
+	Late func() []heartbeat.Late
 }
 
 // Status returns the state of the node without the URL of its API. It counts the Things that the caller of ctx sees.
@@ -93,20 +97,42 @@ func others(n int) string {
 	return fmt.Sprintf("; so do %d others", n)
 }
 
-// Ready returns nil when the node serves, and otherwise the reason. A node without peers is ready: it serves its own agents.
+// Ready returns nil when the node serves, and otherwise the reason: it stops, or a vital loop hangs. A node without peers is ready: it serves
+// its own agents.
 func (r *Reporter) Ready() error {
 	if r.IsDraining() {
 		return interact.ShutdownError("try again when the node is back")
 	}
+	if late := r.Late(); len(late) > 0 && late[0].Vital {
+		return fmt.Errorf("a loop hangs: %s", late[0])
+	}
 	return nil
 }
 
+// warnOfLoops adds a warning if loops hang, of high severity if one of them is vital.
+func (r *Reporter) warnOfLoops(add warner) {
+	late := r.Late()
+	if len(late) == 0 {
+		return
+	}
+	names := make([]string, len(late))
+	for i, l := range late {
+		names[i] = l.String()
+	}
+	w := add(api.LoopHangs, "restart the node, and report its log", "%s: %s", interact.Count(len(late), "loop hangs", "loops hang"), strings.Join(names, ", "))
+	if w.Since = time.Now().Add(-late[0].Since); !late[0].Vital {
+		w.Severity, w.Hint = "medium", "see its log, and whether the disk and the network work; restart the node if the loop goes on to hang"
+	}
+}
+
 // A warner adds a warning, which the caller may change.
-type warner func(code, title, severity, hint, format string, args ...any) *api.Warning
+type warner func(kind api.WarningKind, hint, format string, args ...any) *api.Warning
 
 func (r *Reporter) warner(ws *[]api.Warning) warner {
-	return func(code, title, severity, hint, format string, args ...any) *api.Warning {
-		*ws = append(*ws, api.Warning{Code: "LMOS-" + code, Title: title, Severity: severity, Hint: hint, Text: fmt.Sprintf(format, args...), Since: r.Started})
+	return func(kind api.WarningKind, hint, format string, args ...any) *api.Warning {
+		w := kind.Warning(hint, format, args...)
+		w.Since = r.Started
+		*ws = append(*ws, w)
 		return &(*ws)[len(*ws)-1]
 	}
 }
@@ -122,37 +148,38 @@ func (r *Reporter) warnings() []api.Warning {
 	ws := []api.Warning{}
 	add := r.warner(&ws)
 	if up := time.Since(r.Started); r.Peers.IsAlone() && up > 30*time.Second {
-		add("W001", "no-peers", "low", "connect to a peer, or name one in mesh.bootstrap", "this node is alone").Next = interact.Next(interact.StepConnect)
+		add(api.NoPeers, "connect to a peer, or name one in mesh.bootstrap", "this node is alone").Next = interact.Next(interact.StepConnect)
 	}
 	if k := r.Publisher.Pending(); k > 0 && time.Since(r.Started) > 5*time.Second {
-		add("W042", "announce-pending", "low", "they are announced when a peer connects", "%s not announced to other nodes yet", interact.Count(k, "agent is", "agents are"))
+		add(api.AnnouncePending, "they are announced when a peer connects", "%s not announced to other nodes yet", interact.Count(k, "agent is", "agents are"))
 	}
 	r.warnOfGrants(add)
 	if p2p.OnlyLoopback(r.Host.Addrs(), r.Host.Network().ListenAddresses()) {
-		add("W005", "loopback-only", "medium", "see the interfaces of this machine and listen.no_announce, or name an address in listen.announce",
+		add(api.LoopbackOnly, "see the interfaces of this machine and listen.no_announce, or name an address in listen.announce",
 			"peers learn no address of this node but loopback: no other machine reaches it")
 	}
 	r.warnOfClock(add)
+	r.warnOfLoops(add)
 	if err := r.Store.Room(); err != nil {
-		add("W020", "disk-low", "high", interact.AsError(err).Hint, "%s", err)
+		add(api.DiskLow, interact.AsError(err).Hint, "%s", err)
 	}
 	if r.Store.Hurt() {
-		add("W021", "store-damaged", "high", storage.HurtHint, "the store is damaged: %s", r.Store.Path())
+		add(api.StoreDamaged, storage.HurtHint, "the store is damaged: %s", r.Store.Path())
 	}
 	for folder, text := range storage.Notes(r.Dir) {
-		add("W021", "store-damaged", "low", "publish the named Things again; then delete the folder: rm -r "+interact.Quote(folder), "%s", text)
+		add(api.StoreDamaged, "publish the named Things again; then delete the folder: rm -r "+interact.Quote(folder), "%s", text).Severity = "low"
 	}
 	if members, dir := r.AuditEquivocations(); len(members) > 0 {
-		add("W062", "audit-equivocation", "medium", "examine the member; the evidence is in "+dir+": delete the file of the member when the case is closed, and restart",
+		add(api.AuditEquivocated, "examine the member; the evidence is in "+dir+": delete the file of the member when the case is closed, and restart",
 			"the audit log of %s was changed or replaced: it contradicts a checkpoint that the member signed before%s", members[0].Short(), others(len(members)-1))
 	}
 	if fill, lacks := r.Directory.Fill(), r.Directory.IsIncomplete(); lacks {
 		s := r.Directory.Stats()
-		add("W050", "directory-full", "medium", "raise directory.max_things, or deny owners with many descriptions",
+		add(api.DirectoryFull, "raise directory.max_things, or deny owners with many descriptions",
 			"the directory is full: %s of others not kept since the start; they are requested from the mesh when they are needed",
 			interact.Count(int(s.Refused+s.Evicted), "description was", "descriptions were")).Next = interact.Next(interact.StepPolicy, "deny", "DID")
 	} else if fill >= nearlyFull {
-		add("W051", "directory-nearly-full", "low", "raise directory.max_things",
+		add(api.DirectoryNearlyFull, "raise directory.max_things",
 			"the directory is %.0f%% full; beyond that, what is trusted, used and connected stays", 100*fill)
 	}
 	return ws
@@ -172,12 +199,12 @@ func (r *Reporter) warnOfGrants(add warner) {
 	}
 	if len(ending) > 0 {
 		first := slices.MinFunc(ending, func(a, b publication.Hosted) int { return a.Grant.Expires.Compare(b.Grant.Expires) })
-		add("W043", "grant-ends", "medium", "get a newer one from its owner",
+		add(api.GrantEnds, "get a newer one from its owner",
 			"not hosted after the end of the grant: %s of other owners; the first is %s at %s", interact.Count(len(ending), "agent", "agents"), first.Thing, first.Grant.Expires.Format(time.RFC3339)).Next =
 			interact.Next(interact.StepHosting, "put", "FILE")
 	}
 	if len(waiting) > 0 {
-		add("W044", "grant-waits", "medium", "get it from its owner",
+		add(api.GrantWaits, "get it from its owner",
 			"a newer grant of another description exists for %s of other owners: %s", interact.Count(len(waiting), "agent", "agents"), waiting[0].Thing).Next = interact.Next(interact.StepHosting, "put", "FILE")
 	}
 }

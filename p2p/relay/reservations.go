@@ -27,6 +27,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/boundedmap"
+	"github.com/lmosd/lmosd/internal/heartbeat"
 )
 
 // Options configure [New]. Host, Rank and IsSelf are required.
@@ -192,6 +193,7 @@ func (r *Reservations) Run(ctx context.Context) error {
 	var idle map[network.Conn]bool
 	again := time.NewTimer(0)
 	defer again.Stop()
+	loop := heartbeat.Start(ctx, "relays", pingEvery)
 	for {
 		r.dropLost()
 		if wait, ok := r.seek(ctx, &work, time.Now()); ok {
@@ -212,6 +214,7 @@ func (r *Reservations) Run(ctx context.Context) error {
 		case p := <-r.pings:
 			r.received(p)
 		case <-ticker.C:
+			loop.Beat()
 			r.ping(ctx, &work)
 			idle = giveBack(r.o.Host.Network(), idle)
 		}

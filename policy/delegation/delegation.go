@@ -29,6 +29,7 @@ import (
 	"github.com/lmosd/lmosd/interact/stream/frame"
 	"github.com/lmosd/lmosd/internal/atomicfile"
 	"github.com/lmosd/lmosd/internal/backoff"
+	"github.com/lmosd/lmosd/internal/heartbeat"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/policy/access"
 	"github.com/lmosd/lmosd/td"
@@ -548,7 +549,9 @@ func (d *Delegations) revokeAtHost(ctx context.Context, one *lent) error {
 
 // Run repeats revocations that hosts have not received, until ctx ends.
 func (d *Delegations) Run(ctx context.Context) error {
+	loop := heartbeat.Start(ctx, "delegations", time.Minute) // with the time of a revocation
 	for backoff.Sleep(ctx, backoff.Jitter(repeat, 0.2)) == nil {
+		loop.Beat()
 		d.mu.Lock()
 		d.dropLocked()
 		open := slices.DeleteFunc(slices.Clone(d.lent), func(l *lent) bool { return !l.Revoking })
@@ -558,6 +561,7 @@ func (d *Delegations) Run(ctx context.Context) error {
 			if away[one.Host] {
 				continue
 			}
+			loop.Beat()
 			err := d.revokeSoon(ctx, one)
 			if away[one.Host] = err != nil; err == nil {
 				err = d.replace(one.ID, nil)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/heartbeat"
 	"github.com/lmosd/lmosd/policy/access"
 )
 
@@ -198,12 +199,14 @@ func readRules(path string) ([]byte, stamp, error) {
 func (s *Store) Run(ctx context.Context, log *slog.Logger) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
+	loop := heartbeat.Start(ctx, "access rules", watchEvery)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
+		loop.Beat()
 		if s.o.Load().File == "" { // until another configuration names one
 			continue
 		}

@@ -28,6 +28,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/backoff"
+	"github.com/lmosd/lmosd/internal/heartbeat"
 	"github.com/lmosd/lmosd/internal/streamserver"
 	"github.com/lmosd/lmosd/td"
 )
@@ -84,6 +85,7 @@ type Reconciler struct {
 	recent recent
 	counts counts
 	clocks clocks
+	loop   *heartbeat.Loop // of Run
 }
 
 // Stats are counters since [New].
@@ -128,6 +130,7 @@ func New(h host.Host, o Options) (*Reconciler, error) {
 // nil when ctx ends.
 func (r *Reconciler) Run(ctx context.Context) error {
 	pauses := backoff.Backoff{First: firstPause, Max: maxPause, Jitter: 0.1}
+	r.loop = heartbeat.Start(ctx, "reconciliation", maxPause+sessionTime)
 	for {
 		wait := peerPollInterval
 		if r.syncNeighbors(ctx) > 0 {
@@ -135,6 +138,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		} else if len(r.neighbors()) == 0 {
 			pauses.Reset() // a node without peers joins again
 		}
+		r.loop.Beat()
 		if backoff.Sleep(ctx, wait) != nil {
 			return nil
 		}
@@ -159,6 +163,7 @@ func (r *Reconciler) syncNeighbors(ctx context.Context) (done int) {
 // syncAll runs sessions with a peer until one ends without reaching a limit, or transfers nothing.
 func (r *Reconciler) syncAll(ctx context.Context, p peer.ID) error {
 	for range maxConsecutive {
+		r.loop.Beat()
 		report, err := r.Sync(ctx, p)
 		if err != nil || !report.More || report.Received+report.Sent == 0 {
 			return err

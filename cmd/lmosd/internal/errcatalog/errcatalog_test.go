@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -23,7 +24,7 @@ func TestEveryCodeIsExplained(t *testing.T) {
 	}
 }
 
-// Every warning is explained, and a node adds no warning that is not in the catalogue.
+// Every warning of a node has a kind, and every kind is explained and used.
 func TestEveryWarningIsExplained(t *testing.T) {
 	t.Parallel()
 	all := warningCodes()
@@ -35,28 +36,37 @@ func TestEveryWarningIsExplained(t *testing.T) {
 	if len(warningExplanations) != len(all) {
 		t.Errorf("%d warnings, %d explanations", len(all), len(warningExplanations))
 	}
-	var files []string
+	source := ""
 	for _, folder := range []string{"node/status", "gateway"} {
-		in, err := filepath.Glob("../../../../" + folder + "/*.go")
+		files, err := filepath.Glob("../../../../" + folder + "/*.go")
 		if err != nil {
 			t.Fatal(err)
 		}
-		files = append(files, slices.DeleteFunc(in, func(name string) bool { return strings.HasSuffix(name, "_test.go") })...)
-	}
-	added := 0
-	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range regexp.MustCompile(`(?:add\(|Code: )"(?:LMOS-)?(W\d{3})", (?:Title: )?"([a-z-]+)"`).FindAllStringSubmatch(string(b), -1) {
-			added++
-			if !slices.ContainsFunc(all, func(w warningCode) bool { return w.Code == "LMOS-"+m[1] && w.Slug == m[2] }) {
-				t.Errorf("%s adds %s %s, which is not in the catalogue", filepath.Base(file), m[1], m[2])
+		for _, file := range files {
+			if !strings.HasSuffix(file, "_test.go") {
+				source += readFile(t, file)
 			}
 		}
 	}
-	if added < 13 {
-		t.Errorf("found only %d warnings in node/status and gateway", added)
+	if strings.Contains(source, `Code: "LMOS-W`) {
+		t.Error("a warning is of no kind of package api")
 	}
+	kinds := regexp.MustCompile(`(?m)^\t(\w+) += WarningKind{"(LMOS-W\d{3})"`).FindAllStringSubmatch(readFile(t, "../../../../api/warnings.go"), -1)
+	if len(kinds) != len(api.WarningKinds()) {
+		t.Errorf("%d kinds of warnings, %d in the list", len(kinds), len(api.WarningKinds()))
+	}
+	for _, m := range kinds {
+		if !slices.ContainsFunc(all, func(w warningCode) bool { return w.Code == m[2] }) || !strings.Contains(source, "api."+m[1]) {
+			t.Errorf("%s is not in the catalogue, or no node has this warning", m[1])
+		}
+	}
+}
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }

@@ -77,6 +77,8 @@ var warningExplanations = map[string]explanation{
 		"restart the node; publish again what lmosd status lists, then delete the folder that it names"},
 	"LMOS-W031": {"The clock of the node differs from those of its peers. Above 5 minutes (high) descriptions are refused, here and there.",
 		"timedatectl set-ntp true"},
+	"LMOS-W032": {"A loop of the node did not run for twice its interval and 30 s. With a vital one (high) the node is not ready: that is a deadlock.",
+		"restart the node, which a service with a watchdog does by itself; report its log. For others, check the disk and the network"},
 	"LMOS-W042": {"No other node has the descriptions of some agents of this node yet.",
 		"connect to a peer: lmosd peers connect ADDRESS; they are announced then"},
 	"LMOS-W043": {"The grant of an agent of another owner ends within 2 days or has ended. The node then hosts it no longer.",
