@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/lmosd/lmosd/internal/testprogram"
 )
 
 // systemdScript starts systemd as process 1 of a host, and runs a shell there.
@@ -20,9 +22,8 @@ type server struct{ *host }
 // newServer boots a host on which systemd is process 1. The test is skipped where the system does not permit it.
 func newServer(t *testing.T) *server {
 	t.Helper()
-	for program, from := range map[string]string{"systemctl": "systemd", "dbus-daemon": "dbus", "ip": "iproute2", "unshare": "util-linux", "nsenter": "util-linux",
-		"setpriv": "util-linux", "pivot_root": "util-linux"} {
-		installed(t, program, from)
+	for _, program := range []string{"systemctl", "dbus-daemon", "ip", "unshare", "nsenter", "setpriv", "pivot_root"} {
+		testprogram.Path(t, program)
 	}
 	probe := exec.Command("unshare", "--mount", "--pid", "--fork", "--cgroup", "--net", "--ipc", "--uts", "sh", "-c", `mount --make-rprivate / && mount -t tmpfs none /mnt &&
 mkdir /mnt/upper /mnt/work /mnt/usr && mount -t overlay -o lowerdir=/usr,upperdir=/mnt/upper,workdir=/mnt/work none /mnt/usr && mount -t proc none /proc && mount -t sysfs -o ro none /sys &&

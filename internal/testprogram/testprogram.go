@@ -25,9 +25,12 @@ var packages = map[string]string{
 	"nft":                 "nftables",
 	"node":                "nodejs",
 	"nsenter":             "util-linux",
+	"pivot_root":          "util-linux",
 	"promtool":            "prometheus",
 	"pyproject-build":     "python3-build",
+	"setpriv":             "util-linux",
 	"setsid":              "util-linux",
+	"systemctl":           "systemd",
 	"systemd-analyze":     "systemd",
 	"unshare":             "util-linux",
 }
