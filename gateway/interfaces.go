@@ -215,6 +215,7 @@ type Tokens interface {
 	// Create creates a token and returns its secret; Revoke ends one. The errors are those of tokens.Store.
 	Create(t tokens.Token) (secret string, created tokens.Token, err error)
 	Revoke(name string) error
-	// Accept replaces the identity providers (tokens.Store).
-	Accept(v tokens.Verifier) error
+	// Accept replaces the identity providers, and Preview their access rules before (tokens.Store).
+	Accept(v tokens.Verifier)
+	Preview(v tokens.Verifier, on bool)
 }

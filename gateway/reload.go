@@ -43,27 +43,28 @@ func newWebNames(hosts, origins []string) *webNames {
 	return n
 }
 
-// apply puts settings in force. With an error, none are.
+// apply puts settings in force. With an error, none are: what may fail is read and compiled once, and in force together.
 func (g *Gateway) apply(l Live) error {
 	var v tokens.Verifier
-	if l.Verify != nil && g.o.Tokens != nil {
+	var preview func(on bool)
+	replaces := l.Verify != nil && g.o.Tokens != nil
+	if replaces {
 		var err error
 		if v, err = l.Verify(); err != nil {
 			return err
 		}
+		preview = func(on bool) { g.o.Tokens.Preview(v, on) }
 	}
 	if p := g.o.Policy; p != nil {
-		if err := p.Change(l.Rules); err != nil {
+		if err := p.Change(l.Rules, preview); err != nil {
 			if v != nil {
 				v.Close()
 			}
 			return err
 		}
 	}
-	if l.Verify != nil && g.o.Tokens != nil {
-		if err := g.o.Tokens.Accept(v); err != nil {
-			return err
-		}
+	if replaces {
+		g.o.Tokens.Accept(v)
 	}
 	g.guard.names.Store(newWebNames(g.o.hosts(l.Hosts), l.Origins))
 	return nil

@@ -62,7 +62,7 @@ func TestRequestsToJoinFollowTheRules(t *testing.T) {
 		for _, connect := range []string{access.ConnectAnyone, access.ConnectMembers, access.ConnectAnyone} {
 			rules := issuer.opts.Policy
 			rules.Connect = connect
-			if err := issuer.policy.Change(rules); err != nil {
+			if err := issuer.policy.Change(rules, nil); err != nil {
 				t.Fatal(err)
 			}
 			_ = node.Client().Connect(t.Context(), issuer.Addrs()[0]) // which may refuse it

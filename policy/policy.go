@@ -133,9 +133,10 @@ func (r *Rules) unlimited() bool {
 }
 
 // Change puts other settings in force: the rates, CallerConcurrency, ThingConcurrency and the limits of untrusted callers, and those that
-// [rules.Store.Change] takes. The other fields of r are ignored. The error is that of [rules.Store.Load]; nothing has changed then.
-func (p *Policy) Change(r Rules) error {
-	if err := p.Store.Change(r.Options); err != nil {
+// [rules.Store.Change] takes, as it does preview. The other fields of r are ignored. The error is that of [rules.Store.Load]; nothing has changed
+// then.
+func (p *Policy) Change(r Rules, preview func(on bool)) error {
+	if err := p.Store.Change(r.Options, preview); err != nil {
 		return err
 	}
 	next := *p.rules.Load()

@@ -398,7 +398,7 @@ func TestChange(t *testing.T) {
 	p.things.get(p.thing("urn:x", 0), time.Now())
 	next := Rules{PerPeer: 50, Burst: 5, ReadsPerPeer: 7, PerThing: 9, ThingBurst: 2, CallerConcurrency: 4, ThingConcurrency: 6,
 		UntrustedDeadline: time.Minute, UntrustedRun: time.Hour, Concurrency: 99, Options: rules.Options{Untrusted: access.UntrustedNone, Stale: access.StaleRead}}
-	if err := p.Change(next); err != nil {
+	if err := p.Change(next, nil); err != nil {
 		t.Fatal(err)
 	}
 	if loads != 1 {
@@ -422,7 +422,7 @@ func TestChange(t *testing.T) {
 	if err := os.WriteFile(bad.File, []byte("rules: 5\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Change(bad); err == nil || p.rules.Load().PerPeer != 50 {
+	if err := p.Change(bad, nil); err == nil || p.rules.Load().PerPeer != 50 {
 		t.Errorf("bad rules: %v, rate %v", err, p.rules.Load().PerPeer)
 	}
 	if untrusted, _, file := p.Settings(); untrusted != access.UntrustedNone || file != "" || p.FileError() != nil {

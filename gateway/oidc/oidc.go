@@ -175,8 +175,11 @@ func Open(dir string, providers []Provider, log *slog.Logger) (*tokens.Store, er
 		return nil, err
 	}
 	s, err := tokens.Open(dir)
-	if err == nil && v != nil {
-		err = s.Accept(v)
+	switch {
+	case v != nil && err != nil:
+		v.Close()
+	case v != nil:
+		s.Accept(v)
 	}
 	return s, err
 }

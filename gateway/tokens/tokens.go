@@ -129,7 +129,8 @@ type Store struct {
 	writing sync.Mutex // held during a change
 
 	mu       sync.RWMutex
-	others   Verifier // nil: no other tokens are accepted; owned by mu, as are the rest
+	others   Verifier  // nil: no other tokens are accepted; owned by mu, as are the rest
+	preview  *Verifier // nil: Rules adds those of others
 	changed  func() error
 	byDigest map[digest]*Grant // valid and expired ones
 	digests  map[string]digest // by name
@@ -170,27 +171,26 @@ func (s *Store) OnChange(f func() error) {
 	s.changed = f
 }
 
-// Accept makes the store accept the tokens of v, too, and own v; nil: no others. It replaces an earlier verifier, whose tokens are invalid from
-// then on, and whose rules are in force until the function of OnChange is called. The error is that of the function; the earlier verifier stays then.
-func (s *Store) Accept(v Verifier) error {
-	before, changed := s.swap(v)
-	if changed != nil {
-		if err := changed(); err != nil {
-			s.swap(before)
-			return err
-		}
+// Preview makes [Store.Rules] add the rules of v in place of those of the verifier in use, until [Store.Accept]. With on unset, it ends that.
+func (s *Store) Preview(v Verifier, on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.preview = nil
+	if on {
+		s.preview = &v
 	}
+}
+
+// Accept makes the store accept the tokens of v, too, and own v; nil: no others. It replaces an earlier verifier, whose tokens are invalid from
+// then on. The caller puts [Store.Rules] in force, before with [Store.Preview] or after.
+func (s *Store) Accept(v Verifier) {
+	s.mu.Lock()
+	before := s.others
+	s.others, s.preview = v, nil
+	s.mu.Unlock()
 	if before != nil {
 		before.Close()
 	}
-	return nil
-}
-
-func (s *Store) swap(v Verifier) (before Verifier, changed func() error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	before, s.others = s.others, v
-	return before, s.changed
 }
 
 // verifier returns the verifier of other tokens; nil: there is none.
@@ -473,7 +473,16 @@ func (s *Store) Rules(b *access.Builder) error {
 			return err
 		}
 	}
-	if v := s.verifier(); v != nil {
+	if s == nil {
+		return nil
+	}
+	s.mu.RLock()
+	v := s.others
+	if s.preview != nil {
+		v = *s.preview
+	}
+	s.mu.RUnlock()
+	if v != nil {
 		return v.Rules(b)
 	}
 	return nil

@@ -41,7 +41,7 @@ func (s *Store) AddRule(r access.Rule) (added access.Entry, err error) {
 // whose rules are removed. The errors are those of [Store.AddRule], and Invalid for a name without a rule that can be removed.
 func (s *Store) RemoveRules(names []string) (removed []access.Entry, err error) {
 	err = s.edit(func(file string, texts [2][]byte) ([]byte, error) {
-		set, err := s.compileLocked(texts)
+		set, err := compile(s.o.Load(), texts)
 		if err != nil {
 			return nil, err
 		}
@@ -109,14 +109,14 @@ func (s *Store) edit(change func(file string, texts [2][]byte) ([]byte, error)) 
 			s.files.seen = before // Run reads a file that was changed by others
 		}
 	}()
-	texts, path, err := s.readLocked()
+	texts, path, err := s.readLocked(s.o.Load())
 	if err != nil {
 		return unreadable(path, err)
 	}
 	if texts[0], err = change(s.base(), texts); err != nil {
 		return asInvalid(err)
 	}
-	set, err := s.compileLocked(texts)
+	set, err := compile(s.o.Load(), texts)
 	if err != nil {
 		return asInvalid(err)
 	}

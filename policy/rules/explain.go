@@ -212,7 +212,7 @@ func (s *Store) with(f File) (*access.Set, error) {
 		i = 1
 	}
 	texts[i] = f.Text
-	set, err := s.compileLocked(texts)
+	set, err := compile(s.o.Load(), texts)
 	if err != nil {
 		return nil, invalid(err)
 	}

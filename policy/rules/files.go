@@ -41,18 +41,19 @@ type stamp struct {
 const watchEvery = 2 * time.Second
 
 // options returns the options of sets of rules.
-func (s *Store) options() access.Options {
-	o := access.Options{Untrusted: s.o.Load().Untrusted, Relay: s.o.Load().Relay, Connect: s.o.Load().Connect, Stale: s.o.Load().Stale, Organization: s.o.Load().Organization,
-		Names: s.o.Load().Names, Group: s.o.Load().Group}
-	if o.Organization != nil {
-		o.Self, _ = o.Organization("own")
+func (s *Store) options() access.Options { return s.o.Load().access() }
+
+func (o *Options) access() access.Options {
+	a := access.Options{Untrusted: o.Untrusted, Relay: o.Relay, Connect: o.Connect, Stale: o.Stale, Organization: o.Organization, Names: o.Names, Group: o.Group}
+	if a.Organization != nil {
+		a.Self, _ = a.Organization("own")
 	}
-	return o
+	return a
 }
 
 // paths returns the paths of the rules in YAML and of the policies in Cedar.
-func (s *Store) paths() [2]string {
-	return [2]string{s.o.Load().File, strings.TrimSuffix(s.o.Load().File, filepath.Ext(s.o.Load().File)) + ".cedar"}
+func (o *Options) paths() [2]string {
+	return [2]string{o.File, strings.TrimSuffix(o.File, filepath.Ext(o.File)) + ".cedar"}
 }
 
 // Load reads the files of the access rules and puts them in force. The error is an [*interact.Error] of code PolicyInvalid with the line; the
@@ -64,27 +65,32 @@ func (s *Store) Load() error {
 }
 
 func (s *Store) loadLocked() error {
-	texts, path, err := s.readLocked()
-	if err != nil {
-		s.files.err = unreadable(path, err)
-		return s.files.err
+	set, texts, err := s.prepareLocked(s.o.Load())
+	if s.files.err = err; err == nil {
+		s.putLocked(set, texts)
 	}
-	set, err := s.compileLocked(texts)
+	return err
+}
+
+// prepareLocked reads the files of o, and compiles their rules.
+func (s *Store) prepareLocked(o *Options) (*access.Set, [2][]byte, error) {
+	texts, path, err := s.readLocked(o)
 	if err != nil {
-		s.files.err = invalid(err)
-		return s.files.err
+		return nil, texts, unreadable(path, err)
 	}
-	s.putLocked(set, texts)
-	s.files.err = nil
-	return nil
+	set, err := compile(o, texts)
+	if err != nil {
+		return nil, texts, invalid(err)
+	}
+	return set, texts, nil
 }
 
 // readLocked reads both files, and notes which contents were read. The path is that of an error.
-func (s *Store) readLocked() (texts [2][]byte, path string, err error) {
-	if s.o.Load().File == "" {
+func (s *Store) readLocked(o *Options) (texts [2][]byte, path string, err error) {
+	if o.File == "" {
 		return texts, "", nil
 	}
-	for i, path := range s.paths() {
+	for i, path := range o.paths() {
 		if texts[i], s.files.seen[i], err = readRules(path); err != nil {
 			return texts, path, err
 		}
@@ -92,10 +98,10 @@ func (s *Store) readLocked() (texts [2][]byte, path string, err error) {
 	return texts, "", nil
 }
 
-// compileLocked compiles the rules in two texts, and those of Options.More.
-func (s *Store) compileLocked(texts [2][]byte) (*access.Set, error) {
-	b := access.NewBuilder(s.options())
-	for i, path := range s.paths() {
+// compile compiles the rules in two texts, and those of Options.More.
+func compile(o *Options, texts [2][]byte) (*access.Set, error) {
+	b := access.NewBuilder(o.access())
+	for i, path := range o.paths() {
 		if len(texts[i]) == 0 {
 			continue
 		}
@@ -107,7 +113,7 @@ func (s *Store) compileLocked(texts [2][]byte) (*access.Set, error) {
 			return nil, err
 		}
 	}
-	for _, add := range s.o.Load().More {
+	for _, add := range o.More {
 		if err := add(b); err != nil {
 			return nil, err
 		}
@@ -160,7 +166,7 @@ func (s *Store) AddSource(add func(*access.Builder) error) {
 func (s *Store) Refresh() error {
 	s.files.mu.Lock()
 	defer s.files.mu.Unlock()
-	set, err := s.compileLocked(s.files.texts)
+	set, err := compile(s.o.Load(), s.files.texts)
 	if err != nil {
 		return invalid(err)
 	}
@@ -223,7 +229,7 @@ func (s *Store) Run(ctx context.Context, log *slog.Logger) error {
 func (s *Store) reload() (changed bool, err error) {
 	s.files.mu.Lock()
 	defer s.files.mu.Unlock()
-	for i, path := range s.paths() {
+	for i, path := range s.o.Load().paths() {
 		var now stamp
 		if info, err := os.Stat(path); err == nil {
 			now = stamp{info.Size(), info.ModTime(), info.Mode()}

@@ -61,20 +61,28 @@ func New(o Options) *Store {
 func (s *Store) Set() *access.Set { return s.access.Load() }
 
 // Change puts Untrusted, Connect, Relay, Stale and File of o in force, with the rules in the file. The error is that of [Store.Load]; nothing has
-// changed then.
-func (s *Store) Change(o Options) error {
+// changed then. preview, if not nil, is called with true before the rules of Options.More are compiled, so that they are those of another
+// configuration, too, and with false if nothing changes.
+func (s *Store) Change(o Options, preview func(on bool)) error {
 	s.files.mu.Lock()
 	defer s.files.mu.Unlock()
-	before := s.o.Load()
-	next := *before
+	next := *s.o.Load()
 	next.Untrusted, next.Connect, next.Relay, next.Stale, next.File = cmp.Or(o.Untrusted, access.UntrustedFind), o.Connect, o.Relay, o.Stale, o.File
-	s.o.Store(&next)
 	state := s.files.fileState
-	if err := s.loadLocked(); err != nil {
-		s.o.Store(before)
+	if preview != nil {
+		preview(true)
+	}
+	set, texts, err := s.prepareLocked(&next)
+	if err != nil {
 		s.files.fileState = state
+		if preview != nil {
+			preview(false)
+		}
 		return err
 	}
+	s.o.Store(&next)
+	s.files.err = nil
+	s.putLocked(set, texts)
 	return nil
 }
 
