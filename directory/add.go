@@ -58,6 +58,7 @@ func (d *Directory) putWith(desc *td.Description, from origin, with arrival) (ch
 	in := d.prepare(key, desc, from == received || from == restored)
 	in.used, in.via = with.used, with.via
 	in.restored = from == restored || from == restoredOwn
+	in.published = from == published
 	if in.view != nil {
 		in.view.vector.Store(with.vector)
 	}
@@ -106,6 +107,7 @@ type arrival struct {
 	view      *view // nil for a tombstone or moved record
 	labels    []index.Label
 	restored  bool // it was stored before the restart
+	published bool // this node has signed it
 	sameTerms bool // by is not computed: the terms are those of the known description
 
 	vector *embedding.Vector // or nil
@@ -246,7 +248,7 @@ func (d *Directory) setLocked(e *entry, in *arrival, own bool) {
 		d.setLiveLocked(e, in, own)
 		d.count.inc(&d.count.Added)
 	} else {
-		d.withdrawLocked(e, r)
+		d.withdrawLocked(e, r, in.published)
 		d.count.inc(&d.count.Withdrawn)
 	}
 	d.notifyLocked(e)
@@ -397,8 +399,8 @@ func (d *Directory) limitRemovedLocked() {
 }
 
 // withdrawLocked makes e removed with a tombstone. It keeps the names of the Thing, so that a lookup by name returns that it was withdrawn.
-func (d *Directory) withdrawLocked(e *entry, r *td.Record) {
-	g := newTombstone(r, nil)
+func (d *Directory) withdrawLocked(e *entry, r *td.Record, own bool) {
+	g := newTombstone(r, nil, own)
 	if e.view != nil {
 		g.names = e.view.record.Names()
 		why := Withdrawn

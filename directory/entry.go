@@ -45,14 +45,15 @@ type entry struct {
 type tombstone struct {
 	record *td.Record // without its capabilities
 	names  []string   // earlier names
+	own    bool       // this node has signed it
 }
 
 const maxTombstone = 2 << 10
 
-func newTombstone(r *td.Record, names []string) *tombstone {
+func newTombstone(r *td.Record, names []string, own bool) *tombstone {
 	slim := *r
 	slim.Capabilities = nil
-	return &tombstone{record: &slim, names: names}
+	return &tombstone{record: &slim, names: names, own: own}
 }
 
 // A record of an owner is valid for at most a day; clocks may differ by 5 minutes.
@@ -93,11 +94,16 @@ func (e *entry) Position() *int { return &e.heapIndex }
 // tombstones finds withdrawn Things by id and by earlier names.
 type tombstones struct {
 	byID, byName map[string][]*entry
+	// handed are the moves of restricted Things that this node has signed.
+	handed map[*entry]bool
 }
 
 func (g *tombstones) add(e *entry) {
 	if g.byID == nil {
-		g.byID, g.byName = map[string][]*entry{}, map[string][]*entry{}
+		g.byID, g.byName, g.handed = map[string][]*entry{}, map[string][]*entry{}, map[*entry]bool{}
+	}
+	if r := e.tombstone.record; e.tombstone.own && r.Kind == td.KindMoved && r.Audience != td.Public {
+		g.handed[e] = true
 	}
 	g.byID[e.tombstone.record.Thing] = append(g.byID[e.tombstone.record.Thing], e)
 	for _, n := range e.tombstone.names {
@@ -106,6 +112,7 @@ func (g *tombstones) add(e *entry) {
 }
 
 func (g *tombstones) remove(e *entry) {
+	delete(g.handed, e)
 	without(g.byID, e.tombstone.record.Thing, e)
 	for _, n := range e.tombstone.names {
 		without(g.byName, n, e)

@@ -58,8 +58,8 @@ func (d *Directory) Ingest(ctx context.Context, s *td.Signed) {
 }
 
 // IngestRestricted verifies and adds a restricted record that a node has sent, with or without its TD, for the consumers of this node: no
-// other node receives it. The sender must be the owner or a host of the Thing, and the record not public and not private. A record that is
-// not newer than the known one is no error.
+// other node receives it. The sender must be the owner, the owner to which it has moved, or a host of the Thing, and the record not public and not
+// private. A record that is not newer than the known one is no error.
 func (d *Directory) IngestRestricted(ctx context.Context, s *td.Signed, from did.DID) error {
 	s = &td.Signed{Record: s.Record, TD: s.TD, From: from}
 	desc, r, err := d.openIf(ctx, s, func(r *td.Record) error { return d.checkRestricted(r, from) })
@@ -84,10 +84,24 @@ func (d *Directory) checkRestricted(r *td.Record, from did.DID) error {
 	switch {
 	case r.Audience == td.Public || r.Audience == td.Private:
 		return fmt.Errorf("record of %s: expected the audience %s, %s or %s, got %s", r.Thing, td.Partners, td.Organization, td.Named, r.Audience)
-	case from != r.Signer() && !slices.ContainsFunc(hosts, func(h td.Host) bool { return h.Node == from }):
+	case from != r.Signer() && from != r.Successor && !slices.ContainsFunc(hosts, func(h td.Host) bool { return h.Node == from }):
 		return fmt.Errorf("record of %s: %s is neither its owner nor a host", r.Thing, from.Short())
 	}
 	return nil
+}
+
+// Handed returns the records with which this node moved restricted Things to its present key, of those that the caller of ctx may find: nodes that
+// were away have the Things of the key before, which cannot send them.
+func (d *Directory) Handed(ctx context.Context) (all []*td.Signed) {
+	r, now := d.reader(ctx), time.Now()
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	for e := range d.tombstones.handed {
+		if rec := e.tombstone.record; rec.Successor == d.opts.Self && rec.Audience != td.Private && alive(rec, now) && r.seesTombstone(rec) {
+			all = append(all, &td.Signed{Record: rec.Raw})
+		}
+	}
+	return all
 }
 
 // Room returns how many further Things of others the index can accept. It is positive even if the index is full, because new Things may be

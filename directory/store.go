@@ -17,6 +17,7 @@ type savedSeq struct {
 	Until     int64    `cbor:"2,keyasint"` // Unix seconds
 	Tombstone []byte   `cbor:"3,keyasint"` // the tombstone or moved record, or nothing
 	Names     []string `cbor:"4,keyasint"`
+	Own       bool     `cbor:"5,keyasint,omitempty"` // this node has signed the tombstone
 }
 
 // savedDesc is stored for each live Thing.
@@ -114,7 +115,7 @@ func (d *Directory) restoreSeq(key [32]byte, value []byte) error {
 		case r.Key() != key || r.Kind == td.KindTD:
 			return fmt.Errorf("%w: the tombstone is that of another Thing", persist.ErrCorrupt)
 		default:
-			e.tombstone = newTombstone(r, s.Names)
+			e.tombstone = newTombstone(r, s.Names, s.Own)
 		}
 	}
 	d.mu.Lock()
@@ -209,7 +210,7 @@ func (d *Directory) saved(key [32]byte) (*savedSeq, *savedDesc, *view) {
 	e.stored = true
 	seq := &savedSeq{Seq: e.seq, Until: e.until.Unix()}
 	if e.tombstone != nil {
-		seq.Tombstone, seq.Names = e.tombstone.record.Raw, e.tombstone.names
+		seq.Tombstone, seq.Names, seq.Own = e.tombstone.record.Raw, e.tombstone.names, e.tombstone.own
 	}
 	if e.view == nil {
 		return seq, nil, nil

@@ -2,6 +2,7 @@ package directory
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"reflect"
 	"slices"
@@ -360,6 +361,68 @@ func TestIngestRestricted(t *testing.T) {
 	}
 	if _, n := d.Len(); n != 0 {
 		t.Errorf("%d Things after the withdrawal", n)
+	}
+}
+
+// A node that replaced its key gives out, with the new one and after restarts, how it moved restricted Things to that: nodes that were away take it from
+// the new key, also if they refuse the old one by then.
+func TestHandedThings(t *testing.T) {
+	t.Parallel()
+	before, key := didtest.Key(1), didtest.Key(2).DID()
+	a := agent{key: before, id: "urn:kettle", title: "Kettle", hosts: []td.Host{{Node: before.DID()}}}
+	away := openDirectory(t, Options{Sees: ByRelation, Self: didtest.Key(3).DID(), Admits: func(id did.DID) error {
+		if id == before.DID() {
+			return errors.New("its organization revoked the node")
+		}
+		return nil
+	}})
+	known := restrictedTo(t, a, 1, td.Partners)
+	if _, err := away.put(described(t, known), restored); err != nil {
+		t.Fatal(err)
+	}
+	store := memory()
+	for _, self := range []did.DID{before.DID(), key, key} {
+		d := openDirectory(t, Options{Sees: ByRelation, Self: self, Store: store})
+		if self == before.DID() {
+			for thing, audience := range map[string]td.Visibility{"urn:kettle": td.Partners, "urn:public": td.Public, "urn:private": td.Private} {
+				moved, err := td.Move(before, thing, key, td.Lease{Seq: 2, Now: time.Now(), Lifetime: time.Hour, Audience: audience})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := d.Add(described(t, moved)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			received, err := td.Move(didtest.Key(4), "urn:other", key, td.Lease{Seq: 2, Now: time.Now(), Lifetime: time.Hour, Audience: td.Partners})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := d.IngestRestricted(t.Context(), received, didtest.Key(4).DID()); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := d.Handed(as(t, did.Own))
+		if self == before.DID() {
+			if len(got) != 0 { // publication.Index.Restricted has it
+				t.Errorf("the key before hands %d Things to itself", len(got))
+			}
+			continue
+		}
+		if len(got) != 1 || len(d.Handed(as(t, did.Untrusted))) != 0 {
+			t.Fatalf("%d moves for a member, %d for others", len(got), len(d.Handed(as(t, did.Untrusted))))
+		}
+		if err := away.IngestRestricted(t.Context(), got[0], didtest.Key(4).DID()); err == nil {
+			t.Error("a third node withdraws it")
+		}
+		if err := away.IngestRestricted(t.Context(), got[0], key); err != nil {
+			t.Error(err)
+		}
+		if _, n := away.Len(); n != 0 {
+			t.Errorf("%d Things after the move", n)
+		}
 	}
 }
 

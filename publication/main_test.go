@@ -205,7 +205,7 @@ type fakeDirectory struct {
 
 // Add checks that a record is stored before it is announced.
 func (f *fakeDirectory) Add(d *td.Description) (bool, error) {
-	b, err := f.fixture.disk.Get(context.Background(), f.fixture.storeKey(d.Record.Thing))
+	b, err := f.fixture.disk.Get(context.Background(), storeKey(d.Record.Signer(), d.Record.Thing))
 	if p := f.fixture.Get(d.Record.Thing); p == nil || p.handler == nil {
 		var stored struct{ Seq uint64 }
 		if err = errors.Join(err, json.Unmarshal(b, &stored)); err != nil || stored.Seq != d.Record.Seq {

@@ -143,8 +143,8 @@ func (p *Publisher) storeFor(ctx context.Context, next did.Signer, pub *Publicat
 	return nil
 }
 
-// isOthers reports whether a stored entry is of the other key of a node that replaces its key. Entries of the key that was replaced are deleted:
-// their withdrawals were announced.
+// isOthers reports whether a stored entry is of the other key of a node that replaces its key. Entries of the key that was replaced are deleted; the
+// directory gets their withdrawals, because perhaps no other node has received them: it gives them out as long as they are valid.
 func (p *Publisher) isOthers(ctx context.Context, key string, value []byte) (bool, error) {
 	other := p.o.Rotation.Other(p.o.Signer.DID())
 	thing := ThingOf(value)
@@ -152,11 +152,29 @@ func (p *Publisher) isOthers(ctx context.Context, key string, value []byte) (boo
 		return false, nil
 	}
 	if p.o.Rotation.Follows(p.o.Signer.DID()) {
+		p.repeatWithdrawal(ctx, value)
 		if err := p.o.Store.Delete(ctx, ds.RawKey(key)); err != nil {
 			return true, p.o.Disk.Failed(err)
 		}
 	}
 	return true, nil
+}
+
+// repeatWithdrawal adds the withdrawal in a stored entry of the key that was replaced to the directory, which may have lost the last seconds before a
+// crash.
+func (p *Publisher) repeatWithdrawal(ctx context.Context, value []byte) {
+	var old Publication
+	if json.Unmarshal(value, &old) != nil || old.Withdrawn.IsZero() || old.Signed == nil || old.Owner != "" {
+		return
+	}
+	now := time.Now()
+	d, err := old.describe(ctx, p.o.Verifier, now)
+	if err == nil {
+		_, err = p.o.Directory.Add(d)
+	}
+	if err != nil {
+		p.o.Log.Debug("withdrawal of the key before not repeated", "thing", old.Thing, "err", err)
+	}
 }
 
 // storeKey returns the key of a Thing in the store: the hash of owner and id.

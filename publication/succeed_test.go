@@ -10,6 +10,7 @@ import (
 	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/did/rotation"
+	"github.com/lmosd/lmosd/td"
 )
 
 // The next key has the same Things with its own signature, the old key has their moves, and each reads the store with the entries of both.
@@ -60,7 +61,9 @@ func TestSucceed(t *testing.T) {
 		}
 	}
 
-	// A process of a key reads what the store has; without the request, entries of another key are an error.
+	// A process of a key reads what the store has; without the request, entries of another key are an error. moved are the Things of the old key whose
+	// withdrawals the directory gets.
+	var moved []string
 	reads := func(key *keystore.Key, p *rotation.Pending) (all []string, err error) {
 		f := fixtureOver(t, key, d.disk.Batching)
 		f.o.Rotation = p
@@ -73,7 +76,14 @@ func TestSucceed(t *testing.T) {
 				}
 			}
 		}
+		moved = nil
+		for _, d := range f.dir.added {
+			if r := d.Record; r.Owner != key.DID() && r.Kind == td.KindMoved && r.Successor == key.DID() {
+				moved = append(moved, r.Thing)
+			}
+		}
 		slices.Sort(all)
+		slices.Sort(moved)
 		return all, err
 	}
 	old := d.o.Signer.(*keystore.Key)
@@ -89,6 +99,9 @@ func TestSucceed(t *testing.T) {
 	want := []string{"urn:lmos:" + string(next.DID()) + ":weather", "urn:x:echo"}
 	if all, err := reads(next, pending); err != nil || !slices.Equal(all, want) {
 		t.Errorf("the new key has %q, %v", all, err)
+	}
+	if want := []string{own.Thing, "urn:x:echo", "urn:x:here"}; !slices.Equal(moved, want) {
+		t.Errorf("the new key repeats the withdrawals of %q, want %q", moved, want)
 	}
 	if has, err := d.disk.Has(t.Context(), ds.RawKey(storeKey(old.DID(), "urn:x:echo").String())); has || err != nil {
 		t.Errorf("an entry of the old key is still there, %v", err)

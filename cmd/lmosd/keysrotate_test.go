@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,7 +13,7 @@ import (
 	"github.com/lmosd/lmosd/testnet"
 )
 
-// A member of an organization replaces its key: a rule of a partner for its role applies to the new key, its agent follows it, its audit log
+// A member of an organization replaces its key: a rule of a partner for its role applies to the new key, its agents follow it, its audit log
 // verifies, and whoever has the old key and the old data directory is refused.
 func TestKeysRotate(t *testing.T) {
 	t.Parallel()
@@ -31,27 +32,36 @@ func TestKeysRotate(t *testing.T) {
 	member := x.node("member", flags...)
 	old := member.DID
 	x.at(member).ok("org", "join", strings.TrimSpace(x.at(acme).ok("org", "invite", "--role", "desk", "--quiet")))
-	x.at(member).ok("publish", x.file("notes.td.json", `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "title": "Notes", "security": "n",
-		"securityDefinitions": {"n": {"scheme": "nosec"}}, "actions": {"add": {"forms": [{"href": "http://127.0.0.1:9/add"}]}}}`))
+	agents := map[string]string{"notes": "public", "ledger": "organization"}
+	for name, audience := range agents {
+		x.at(member).ok("publish", x.file(name+".td.json", fmt.Sprintf(`{"@context": "https://www.w3.org/2022/wot/td/v1.1", "title": %q, "security": "n",
+			"securityDefinitions": {"n": {"scheme": "nosec"}}, "actions": {"add": {"forms": [{"href": "http://127.0.0.1:9/add"}]}},
+			"lmosd:visibility": %q}`, name, audience)))
+	}
 	call := []string{"call", "weather", "getWeather", "question=Rain?", "interactionMode=text"}
 	eventually(t, "the role of the member counts", func() bool { return x.at(member).lmosd(call...).code == 0 })
-	// belongsTo waits until both other nodes find the agent, once, with an owner.
-	belongsTo := func(owner did.DID) {
+	// belongTo waits until the other nodes find the agents that are theirs to find, each once, with an owner.
+	belongTo := func(owner did.DID) {
 		t.Helper()
-		for _, n := range []*nodeProcess{acme, globex} {
-			var last result
-			if err := testnet.Until(patient(t), "the agent is that of "+string(owner), func() bool {
-				last = x.at(n).lmosd("find", "notes", "-o", "json")
-				var found struct {
-					Items []struct{ Owner did.DID }
+		for name, audience := range agents {
+			for _, n := range []*nodeProcess{acme, globex} {
+				if n == globex && audience == "organization" {
+					continue
 				}
-				return json.Unmarshal([]byte(last.out), &found) == nil && len(found.Items) == 1 && found.Items[0].Owner == owner
-			}); err != nil {
-				t.Fatalf("%v; %s finds\n%s%s", err, n.dir, last.out, last.errors)
+				var last result
+				if err := testnet.Until(patient(t), name+" is that of "+string(owner), func() bool {
+					last = x.at(n).lmosd("find", name, "-o", "json")
+					var found struct {
+						Items []struct{ Owner did.DID }
+					}
+					return json.Unmarshal([]byte(last.out), &found) == nil && len(found.Items) == 1 && found.Items[0].Owner == owner
+				}); err != nil {
+					t.Fatalf("%v; %s finds\n%s%s", err, n.dir, last.out, last.errors)
+				}
 			}
 		}
 	}
-	belongsTo(old)
+	belongTo(old)
 	contains(t, x.at(member).fails(cli.ExitConflict, "keys", "rotate"), "LMOS-3011", "stop the node first")
 	member.stop()
 	for _, line := range []string{"cp -Rp member thief", "lmosd keys passphrase --data-dir member --new fd:3 3< " + passphrase} {
@@ -60,7 +70,7 @@ func TestKeysRotate(t *testing.T) {
 		}
 	}
 
-	globex.stop() // While it is away, it misses the withdrawal. Then it may receive that after the revocation of the old key.
+	globex.stop() // While it is away, it misses the withdrawals. Then it may receive them after the revocation of the old key.
 	rotate := x.typed("lmosd keys rotate -o json --profile test --data-dir member --node.passphrase fd:3 " + strings.Join(flags, " ") + " 3< " + passphrase)
 	if rotate.code != 0 {
 		t.Fatal(rotate)
@@ -71,7 +81,7 @@ func TestKeysRotate(t *testing.T) {
 		Revoked                   bool
 		Rules                     []string
 	}](t, rotate.out)
-	if doc.DID == string(old) || doc.Before != string(old) || doc.Organization == "" || doc.Withdrawn != 1 || !doc.Revoked || len(doc.Rules) != 0 {
+	if doc.DID == string(old) || doc.Before != string(old) || doc.Organization == "" || doc.Withdrawn != len(agents) || !doc.Revoked || len(doc.Rules) != 0 {
 		t.Errorf("the document is %s", rotate.out)
 	}
 	globex = x.node("globex", "--trust.untrusted", "find", "--mesh.bootstrap", acme.P2P[0])
@@ -80,7 +90,7 @@ func TestKeysRotate(t *testing.T) {
 		t.Fatalf("the node is %s", member.DID)
 	}
 	eventually(t, "the role of the new key counts", func() bool { return x.at(member).lmosd(call...).code == 0 })
-	belongsTo(member.DID)
+	belongTo(member.DID)
 	contains(t, x.at(acme).ok("org", "ls"), doc.DID, "revoked")
 	contains(t, x.at(member).typed("LMOSD_NODE__PASSPHRASE=fd:3 lmosd audit verify --key "+doc.DID+" 3< "+passphrase).out, "✓ audit")
 
