@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/lmosd/lmosd/did/keystore"
@@ -228,6 +229,12 @@ func (o *Organization) verifiedThen(raw []byte) *vc.Credential {
 func recoveryError(err error) error {
 	if errors.Is(err, fs.ErrExist) {
 		return &interact.Error{Code: interact.Usage, Title: "the recovery file exists and is never overwritten", Hint: "name another file", Err: err}
+	}
+	// A service or a container may write in few folders.
+	var why syscall.Errno
+	if errors.As(err, &why) && (why.Is(fs.ErrPermission) || why == syscall.EROFS) {
+		return &interact.Error{Code: interact.Usage, Title: "the node cannot write the recovery file: " + why.Error(),
+			Hint: "name a file in a folder that the node can write to, such as its data folder", Err: err}
 	}
 	return fmt.Errorf("recovery file: %w", err)
 }
