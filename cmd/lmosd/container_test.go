@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -41,8 +43,12 @@ func TestDockerfile(t *testing.T) {
 			t.Errorf("unknown instruction %q", line)
 		}
 		last[name] = rest
+		if folder := rest[strings.LastIndex(rest, " ")+1:]; name == "COPY" && strings.Trim(folder, "/") == "var/lib/lmosd" {
+			t.Errorf("%s: the mode of the data folder is lost, because COPY keeps the modes of what is in the copied folder only", line)
+		}
 	}
-	for name, want := range map[string]string{"FROM": "scratch", "USER": "65532:65532", "ENTRYPOINT": `["lmosd"]`, "VOLUME": `["/var/lib/lmosd"]`} {
+	// A file that a command makes, such as a recovery file, is in the volume: nothing else can be written to.
+	for name, want := range map[string]string{"WORKDIR": "/var/lib/lmosd", "FROM": "scratch", "USER": "65532:65532", "ENTRYPOINT": `["lmosd"]`, "VOLUME": `["/var/lib/lmosd"]`} {
 		if last[name] != want {
 			t.Errorf("%s is %s, want %s", name, last[name], want)
 		}
@@ -62,47 +68,86 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// TestCompose reads the file of two organizations.
-func TestCompose(t *testing.T) {
-	t.Parallel()
-	type service struct {
-		Image          string
-		Command        []string
-		Volumes, Ports []string
-		DependsOn      map[string]struct{ Condition string } `yaml:"depends_on"`
-		Network        string                                `yaml:"network_mode"`
-		ReadOnly       bool                                  `yaml:"read_only"`
-		Drop           []string                              `yaml:"cap_drop"`
-		Build          struct{ Context string }
+// A composeService is a service of the compose file, as far as it is tested.
+type composeService struct {
+	Image          string
+	Command        []string
+	Volumes, Ports []string
+	DependsOn      map[string]struct{ Condition string } `yaml:"depends_on"`
+	Network        string                                `yaml:"network_mode"`
+	ReadOnly       bool                                  `yaml:"read_only"`
+	Drop           []string                              `yaml:"cap_drop"`
+	Security       []string                              `yaml:"security_opt"`
+	Build          struct{ Context string }
+}
+
+// file returns the file of this repository that the service mounts at path, or "".
+func (s composeService) file(path string) string {
+	for _, v := range s.Volumes {
+		if source, target, _ := strings.Cut(v, ":"); target == path+":ro" {
+			return filepath.Join("configs/docker", source)
+		}
 	}
-	var file struct {
-		Services map[string]service
-		Volumes  map[string]any
-	}
+	return ""
+}
+
+// readCompose reads the file of two organizations.
+func readCompose(t *testing.T) (file struct {
+	Services map[string]composeService
+	Volumes  map[string]any
+}) {
+	t.Helper()
 	if err := yaml.Unmarshal([]byte(readFile(t, "configs/docker/compose.yaml")), &file); err != nil {
 		t.Fatal(err)
 	}
+	return file
+}
+
+// TestCompose checks the services of the compose file. TestStepsOfTheComposeFile runs the steps of its page.
+func TestCompose(t *testing.T) {
+	t.Parallel()
+	file := readCompose(t)
 	ports := map[string]string{}
 	for name, s := range file.Services {
-		if s.Image != "lmosd" || s.Build.Context != "../.." || !s.ReadOnly || !slices.Equal(s.Drop, []string{"ALL"}) {
-			t.Errorf("%s does not run the image without privileges: %+v", name, s)
+		if !slices.Equal(s.Drop, []string{"ALL"}) || !slices.Equal(s.Security, []string{"no-new-privileges:true"}) {
+			t.Errorf("%s has privileges: %+v", name, s)
 		}
-		if err := checkCommand(s.Command); err != nil {
-			t.Errorf("%s: %v", name, err)
+		own := s.Image == "lmosd"
+		if own {
+			if s.Build.Context != "../.." || !s.ReadOnly {
+				t.Errorf("%s does not run the image: %+v", name, s)
+			}
+			if err := checkCommand(s.Command); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		} else if _, version, _ := strings.Cut(s.Image, ":"); version == "" || version == "latest" {
+			t.Errorf("%s: the image %s has no version", name, s.Image)
 		}
 		for _, v := range s.Volumes {
-			volume, folder, _ := strings.Cut(v, ":")
-			if _, ok := file.Volumes[volume]; !ok || folder != "/var/lib/lmosd" {
+			source, target, _ := strings.Cut(v, ":")
+			if strings.HasPrefix(source, ".") {
+				if _, err := os.Stat(filepath.Join("../../configs/docker", source)); err != nil || !strings.HasSuffix(target, ":ro") {
+					t.Errorf("%s mounts %s: %v", name, v, err)
+				}
+				continue
+			}
+			if _, ok := file.Volumes[source]; !ok || own != (target == "/var/lib/lmosd") {
 				t.Errorf("%s has the volume %s", name, v)
 			}
 		}
 		for _, p := range s.Ports {
-			host, _, _ := strings.Cut(p, ":")
-			host += p[strings.LastIndex(p, "/"):]
+			published, kind, ok := strings.Cut(p, "/")
+			if !ok {
+				t.Fatalf("%s: the port %s has no protocol", name, p)
+			}
+			parts := strings.Split(published, ":")
+			host := parts[len(parts)-2] + "/" + kind
 			if other := ports[host]; other != "" {
 				t.Errorf("%s and %s share the port %s", name, other, host)
 			}
-			ports[host] = name
+			if ports[host] = name; !own && parts[0] != "127.0.0.1" {
+				t.Errorf("other hosts reach %s at %s without a password", name, p)
+			}
 		}
 		others := []string{}
 		for other := range s.DependsOn {
@@ -124,5 +169,88 @@ func TestCompose(t *testing.T) {
 	}
 	if file.Services["acme"].Volumes[0] == file.Services["globex"].Volumes[0] {
 		t.Error("both organizations have one data folder")
+	}
+}
+
+// TestComposeMetrics: each organization has a Prometheus in the network of its node; Grafana reads both, and has the dashboards.
+func TestComposeMetrics(t *testing.T) {
+	t.Parallel()
+	file := readCompose(t)
+	grafana := file.Services["grafana"]
+	var sources struct {
+		Version     int `yaml:"apiVersion"`
+		Datasources []struct {
+			Name, UID, Type, URL, Access string
+			Default                      bool `yaml:"isDefault"`
+		}
+	}
+	var dashboards struct {
+		Version   int `yaml:"apiVersion"`
+		Providers []struct {
+			Name, Type, Folder string
+			Options            struct{ Path string }
+		}
+	}
+	for path, v := range map[string]any{"/etc/grafana/provisioning/datasources/lmosd.yaml": &sources, "/etc/grafana/provisioning/dashboards/lmosd.yaml": &dashboards} {
+		if err := yaml.UnmarshalWithOptions([]byte(readFile(t, grafana.file(path))), v, yaml.Strict()); err != nil { // Grafana ignores a misspelled name
+			t.Fatal(err)
+		}
+	}
+	if sources.Version != 1 || dashboards.Version != 1 || len(sources.Datasources) != 2 || len(dashboards.Providers) != 1 {
+		t.Fatalf("sources %+v, dashboards %+v", sources, dashboards)
+	}
+	if p := dashboards.Providers[0]; p.Type != "file" || grafana.file(p.Options.Path) != "configs/grafana" {
+		t.Errorf("the provider %+v does not read configs/grafana", p)
+	}
+	for _, source := range sources.Datasources {
+		node, isProxied := strings.CutSuffix(strings.TrimPrefix(source.URL, "http://"), ":9090")
+		prometheus := file.Services[node+"-metrics"]
+		if source.Type != "prometheus" || source.Access != "proxy" || !isProxied || prometheus.Network != "service:"+node || source.UID != node {
+			t.Errorf("%+v is not the Prometheus of a node: %+v", source, prometheus)
+			continue
+		}
+		// The files are beside each other in the container.
+		dir := t.TempDir()
+		for _, name := range []string{"prometheus.yml", "alerts.yaml"} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(readFile(t, prometheus.file("/etc/prometheus/"+name))), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if out, err := promtool(t, "", "check", "config", filepath.Join(dir, "prometheus.yml")); err != nil || !strings.Contains(out, "rules found") {
+			t.Errorf("%s: %v\n%s", node, err, out)
+		}
+	}
+	if text := readFile(t, "configs/docker/prometheus.yml"); !strings.Contains(text, `"127.0.0.1:4668"`) || !strings.Contains(text, "job_name: lmosd ") {
+		t.Error("Prometheus does not read the API of the node that has its network, as the job that the alerts name")
+	}
+}
+
+// TestStepsOfTheComposeFile runs the steps of docs/install.md that follow the start of the containers, on two nodes with the settings of the
+// compose file: the first organization calls the agent of the second one.
+func TestStepsOfTheComposeFile(t *testing.T) {
+	t.Parallel()
+	x := newUser(t)
+	nodes := map[string]*nodeProcess{"acme": x.node("acme"), "globex": x.node("globex")}
+	x.at(nodes["acme"]).ok("peers", "connect", nodes["globex"].P2P[0]) // by mDNS in the containers
+	x.at(nodes["globex"]).ok("publish", x.weather())
+	_, page, _ := strings.Cut(readFile(t, "docs/install.md"), "exec globex lmosd'\n")
+	page, _, _ = strings.Cut(page, "```")
+	invitation, answer, confirmed := "", "", false
+	for line := range strings.Lines(page) {
+		line, _, _ = strings.Cut(line, "   #")
+		words := strings.Fields(strings.ReplaceAll(line, "lmos-invite:…", invitation))
+		at := x.at(nodes[words[0]])
+		if words[1] == "call" { // refused before the rule is there, and what one node confirms reaches the other one later
+			eventually(t, line, func() bool { answer = at.lmosd(words[1:]...).out; return strings.Contains(answer, "°C") })
+			continue
+		}
+		out := at.ok(words[1:]...)
+		if strings.HasPrefix(out, "lmos-invite:") {
+			invitation = strings.TrimSpace(out)
+		}
+		confirmed = confirmed || words[2] == "confirm"
+	}
+	if invitation == "" || !confirmed || answer == "" {
+		t.Errorf("the page has no invitation, no confirmation or no call:\n%s", page)
 	}
 }
