@@ -350,3 +350,8 @@ type MoveRequest struct {
 type ConnectRequest struct {
 	Addr string `json:"addr"` // a multiaddr with /p2p
 }
+
+// Milliseconds returns d in the unit of documents, with a precision of 1 µs.
+func Milliseconds(d time.Duration) float64 {
+	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
+}

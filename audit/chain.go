@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/atomicfile"
 )
 
 // The names of the chains, and the prefixes of their files.
@@ -203,7 +204,7 @@ func (c *chain) start(number int, now time.Time, broken string) error {
 	if before.file != nil {
 		err = before.file.Close()
 	}
-	return errors.Join(err, syncDir(c.dir), c.prune())
+	return errors.Join(err, atomicfile.SyncDir(c.dir), c.prune())
 }
 
 // prune deletes the files before first.
@@ -215,15 +216,6 @@ func (c *chain) prune() error {
 		}
 	}
 	return err
-}
-
-// syncDir puts the names of the files on the disk.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 func (c *chain) close() error {

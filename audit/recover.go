@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/lmosd/lmosd/internal/atomicfile"
 )
 
 // openChain opens the newest file of a chain, or creates the first one. least is a head that the chain must have reached. It handles an
@@ -163,7 +165,7 @@ func (c *chain) moveAside(n int64) (string, error) {
 	if err := os.WriteFile(filepath.Join(c.dir, name), b, 0o600); err != nil {
 		return "", err
 	}
-	return name, errors.Join(c.file.Truncate(c.size), c.file.Sync(), syncDir(c.dir))
+	return name, errors.Join(c.file.Truncate(c.size), c.file.Sync(), atomicfile.SyncDir(c.dir))
 }
 
 // lastHead returns the head of the last complete line of a file that is not the newest. A file without one has the zero Head.

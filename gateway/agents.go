@@ -69,7 +69,7 @@ func (g *Gateway) listAgents(w http.ResponseWriter, r *http.Request) error {
 	for _, item := range p.Items {
 		list.Items = append(list.Items, g.listed(r.Context(), item))
 	}
-	list.Warnings, list.Took = g.o.Status.ResultWarnings(), milliseconds(time.Since(start))
+	list.Warnings, list.Took = g.o.Status.ResultWarnings(), api.Milliseconds(time.Since(start))
 	if fields == nil {
 		return writeJSON(w, http.StatusOK, list)
 	}

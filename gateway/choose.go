@@ -64,7 +64,7 @@ func (g *Gateway) choose(ctx context.Context, f findRequest, found []*td.Descrip
 			break
 		}
 		a := g.agent(ctx, fit[c.Index])
-		a.Choice = &api.Choice{Reason: c.Reason, Cost: milliseconds(c.Cost), Running: c.Running,
+		a.Choice = &api.Choice{Reason: c.Reason, Cost: api.Milliseconds(c.Cost), Running: c.Running,
 			Repeatable: interact.Repeatable(fit[c.Index].Thing, &interact.Message{Type: interact.InvokeAction, Name: f.query.Action})}
 		items = append(items, a)
 	}

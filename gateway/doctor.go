@@ -39,7 +39,7 @@ func (g *Gateway) doctor(w http.ResponseWriter, r *http.Request) error {
 		(*diagnosis).audit, (*diagnosis).bridges, (*diagnosis).warnings} {
 		check(d)
 	}
-	doc := api.Doctor{APIVersion: api.APIVersion, Kind: "Doctor", OK: true, Items: d.items, Took: milliseconds(time.Since(start))}
+	doc := api.Doctor{APIVersion: api.APIVersion, Kind: "Doctor", OK: true, Items: d.items, Took: api.Milliseconds(time.Since(start))}
 	for _, c := range d.items {
 		doc.OK = doc.OK && c.Status != api.CheckFail
 	}

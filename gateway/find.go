@@ -99,7 +99,7 @@ func (g *Gateway) search(r *http.Request, f findRequest, page *paging.Search) (*
 	} else {
 		list.Items, list.Next = g.rankPage(r.Context(), f, found, page)
 	}
-	list.Coverage, list.Took, list.Warnings = f.query.Counter.Coverage(), milliseconds(time.Since(start)), g.o.Status.ResultWarnings()
+	list.Coverage, list.Took, list.Warnings = f.query.Counter.Coverage(), api.Milliseconds(time.Since(start)), g.o.Status.ResultWarnings()
 	for i := range list.Items {
 		if list.Items[i].State == api.StateRefused {
 			list.Coverage.Refused++

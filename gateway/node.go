@@ -107,7 +107,7 @@ func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) error {
 	}
 	start := time.Now()
 	err = g.o.Status.Ready()
-	elapsed := milliseconds(time.Since(start))
+	elapsed := api.Milliseconds(time.Since(start))
 	if g.gate.Closed() {
 		err = errShuttingDown()
 	}
@@ -137,10 +137,6 @@ func writeChecks(w http.ResponseWriter, c check, err error, warnings []api.Warni
 		checks = append(checks, check{Name: one.Title, Status: "warn", Message: one.Code + ": " + one.Text})
 	}
 	return writeJSON(w, status, map[string]any{"status": c.Status, "checks": checks})
-}
-
-func milliseconds(d time.Duration) float64 {
-	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
 }
 
 func (g *Gateway) version(w http.ResponseWriter, r *http.Request) error {

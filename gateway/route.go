@@ -38,7 +38,7 @@ func (g *Gateway) route(w http.ResponseWriter, r *http.Request) error {
 // routeAnswer converts a decision to its form in the API.
 func routeAnswer(d *route.Decision, took time.Duration) *api.RouteAnswer {
 	a := &api.RouteAnswer{APIVersion: api.APIVersion, Kind: "Route", Candidates: make([]api.Candidate, 0, len(d.Candidates)),
-		Method: string(d.Method), TieBreak: string(d.TieBreak), Reason: d.Reason, Took: milliseconds(took)}
+		Method: string(d.Method), TieBreak: string(d.TieBreak), Reason: d.Reason, Took: api.Milliseconds(took)}
 	if d.Agent != nil {
 		c := candidate(*d.Agent)
 		a.Agent = &c

@@ -223,15 +223,15 @@ func (c *call) hostLocked() did.DID {
 
 func (c *call) showLocked() api.Call {
 	shown := api.Call{ID: c.id, At: c.started.UTC(), Thing: c.thing, Action: c.action, Op: c.op.Op(), From: c.from.ID(), Status: c.status, Code: c.code,
-		Parts: c.parts, First: milliseconds(c.first), Took: milliseconds(c.took), BytesIn: c.in, BytesOut: c.out, TraceID: c.trace}
+		Parts: c.parts, First: api.Milliseconds(c.first), Took: api.Milliseconds(c.took), BytesIn: c.in, BytesOut: c.out, TraceID: c.trace}
 	if c.seq == 0 {
-		shown.Took = milliseconds(time.Since(c.started))
+		shown.Took = api.Milliseconds(time.Since(c.started))
 	}
 	if !c.measured {
 		return shown
 	}
 	t := &c.timing
-	shown.Stages = &api.CallStages{Resolve: milliseconds(t.Resolve), Dial: milliseconds(t.Dial), Host: milliseconds(t.Host), Agent: milliseconds(t.Agent)}
+	shown.Stages = &api.CallStages{Resolve: api.Milliseconds(t.Resolve), Dial: api.Milliseconds(t.Dial), Host: api.Milliseconds(t.Host), Agent: api.Milliseconds(t.Agent)}
 	if shown.Via, shown.Path = t.Path, []did.DID{c.self}; t.Path == "" {
 		shown.Via = "local"
 	}
@@ -239,8 +239,4 @@ func (c *call) showLocked() api.Call {
 		shown.Path = append(shown.Path, shown.Host)
 	}
 	return shown
-}
-
-func milliseconds(d time.Duration) float64 {
-	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
 }

@@ -87,7 +87,7 @@ func (a *app) exportRoot(ctx context.Context, file, passphrase string, keep bool
 		return err
 	}
 	if _, err := os.Lstat(file); err == nil {
-		return fileExists(file)
+		return cli.FileExists(file)
 	}
 	key, err := client.ExportRoot(ctx, passphrase)
 	if err != nil {
@@ -115,16 +115,12 @@ func (a *app) exportRoot(ctx context.Context, file, passphrase string, keep bool
 	return nil
 }
 
-func fileExists(file string) error {
-	return cli.Usage("choose another file, or delete it", "%s exists, and is not overwritten", file)
-}
-
 // writeNew writes a new file of mode 0600, durably. It leaves no partial file.
 func writeNew(file string, content []byte) (err error) {
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return fileExists(file)
+		return cli.FileExists(file)
 	case err != nil:
 		return unwritable(file, err)
 	}

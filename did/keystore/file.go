@@ -13,6 +13,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/lmosd/lmosd/internal/atomicfile"
 )
 
 // ErrPermissions means that other users could read or replace the key file. The error is a [*PermissionError].
@@ -139,7 +141,7 @@ func Promote(path string) error {
 		err = os.Rename(next, strings.TrimSuffix(next, nextSuffix))
 	}
 	if err == nil {
-		err = syncDir(filepath.Dir(next))
+		err = atomicfile.SyncDir(filepath.Dir(next))
 	}
 	if err != nil {
 		return fmt.Errorf("replace key file %s: %w", path, err)
@@ -167,7 +169,7 @@ func (k Key) Export(path string, p Passphrase) error {
 			return errors.Join(err, remove(path))
 		}
 	}
-	return syncDir(filepath.Dir(path))
+	return atomicfile.SyncDir(filepath.Dir(path))
 }
 
 // replacing begins the names of the temporary files of [Key.Replace].
@@ -227,7 +229,7 @@ func replace(path string, text []byte) error {
 	if err != nil {
 		return errors.Join(err, remove(temporary))
 	}
-	return syncDir(dir)
+	return atomicfile.SyncDir(dir)
 }
 
 // removeReplacing removes the temporary files of earlier calls of replace.
@@ -356,7 +358,7 @@ func create(path string, text []byte) error {
 	if err := errors.Join(err, remove(temporary)); err != nil {
 		return err
 	}
-	return syncDir(dir)
+	return atomicfile.SyncDir(dir)
 }
 
 // makeDir creates dir and its missing parents durably.
@@ -371,7 +373,7 @@ func makeDir(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncDir(parent)
+	return atomicfile.SyncDir(parent)
 }
 
 func encode(private ed25519.PrivateKey) ([]byte, error) {
@@ -399,13 +401,4 @@ func remove(path string) error {
 		return err
 	}
 	return nil
-}
-
-// syncDir makes the names in dir durable.
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"net/url"
 	"os"
 	"slices"
@@ -23,6 +22,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway/tokens"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/netguard"
 	"github.com/lmosd/lmosd/policy/access"
 )
 
@@ -108,7 +108,7 @@ func (p *Provider) check() error {
 		return fmt.Errorf("expected a name of at most %d of a-z, 0-9, dot, hyphen and underscore", maxName)
 	case err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return fmt.Errorf("expected the URL of the issuer, got %q", p.Issuer)
-	case u.Scheme != "https" && !(u.Scheme == "http" && isLoopback(u.Hostname())):
+	case u.Scheme != "https" && !(u.Scheme == "http" && netguard.IsLoopback(u.Hostname())):
 		return fmt.Errorf("expected an https URL of the issuer, got %q", p.Issuer)
 	case p.Audience == "":
 		return fmt.Errorf("the audience is missing: the name of this node in its tokens")
@@ -160,11 +160,6 @@ func (p *Provider) rights() (map[string][]tokens.Scope, error) {
 		return nil, fmt.Errorf("expected at most %d rights, got %d", maxMapped, n)
 	}
 	return all, nil
-}
-
-func isLoopback(host string) bool {
-	addr, err := netip.ParseAddr(host)
-	return err == nil && addr.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")
 }
 
 // Open opens the access tokens in a data directory ([tokens.Open]), which also accept the tokens of identity providers. The error is that of

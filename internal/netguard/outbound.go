@@ -163,3 +163,9 @@ func (g *Guard) control(_, addr string, _ syscall.RawConn) error {
 	}
 	return g.Check(to.Addr())
 }
+
+// IsLoopback reports whether a host of a URL is this machine, by its address or the name localhost.
+func IsLoopback(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")
+}

@@ -255,14 +255,5 @@ func (l *copyLog) rewrite() error {
 	}
 	old := l.file
 	*l = *next
-	return errors.Join(old.Close(), syncDir(filepath.Dir(l.name)))
-}
-
-// syncDir makes the names in a directory durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return errors.Join(old.Close(), atomicfile.SyncDir(filepath.Dir(l.name)))
 }

@@ -60,13 +60,13 @@ func makeFresh(dir string) error {
 func (o *Organization) commit(dir string) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := syncDir(o.dir); err != nil {
+	if err := atomicfile.SyncDir(o.dir); err != nil {
 		return err
 	}
 	if err := os.Rename(dir, dir+oldSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	} else if err == nil {
-		if err := syncDir(filepath.Dir(dir)); err != nil {
+		if err := atomicfile.SyncDir(filepath.Dir(dir)); err != nil {
 			return err
 		}
 	}
@@ -74,38 +74,29 @@ func (o *Organization) commit(dir string) error {
 		return err
 	}
 	o.dir = dir // from here on, the organization exists
-	return errors.Join(syncDir(filepath.Dir(dir)), os.RemoveAll(dir+oldSuffix))
+	return errors.Join(atomicfile.SyncDir(filepath.Dir(dir)), os.RemoveAll(dir+oldSuffix))
 }
 
 // settle completes a replacement of the folder that a crash interrupted, or undoes one that was not complete.
 func settle(dir string) error {
 	has := func(path string) bool { _, err := os.Lstat(path); return err == nil }
 	if !has(dir) && has(dir+oldSuffix) && has(dir+freshSuffix) {
-		if err := errors.Join(os.Rename(dir+freshSuffix, dir), syncDir(filepath.Dir(dir))); err != nil {
+		if err := errors.Join(os.Rename(dir+freshSuffix, dir), atomicfile.SyncDir(filepath.Dir(dir))); err != nil {
 			return err
 		}
 	}
 	if !has(dir) && has(dir+oldSuffix) { // not from this package: keep the only copy
-		return errors.Join(os.Rename(dir+oldSuffix, dir), syncDir(filepath.Dir(dir)))
+		return errors.Join(os.Rename(dir+oldSuffix, dir), atomicfile.SyncDir(filepath.Dir(dir)))
 	}
 	return errors.Join(os.RemoveAll(dir+freshSuffix), os.RemoveAll(dir+oldSuffix))
 }
 
 // removeFolder deletes a folder. After a crash it is there completely, or not at all.
 func removeFolder(dir string) error {
-	if err := errors.Join(os.RemoveAll(dir+freshSuffix), os.Rename(dir, dir+freshSuffix), syncDir(filepath.Dir(dir))); err != nil {
+	if err := errors.Join(os.RemoveAll(dir+freshSuffix), os.Rename(dir, dir+freshSuffix), atomicfile.SyncDir(filepath.Dir(dir))); err != nil {
 		return err
 	}
 	return os.RemoveAll(dir + freshSuffix)
-}
-
-// syncDir makes the names in dir durable.
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }
 
 // load reads the folder. The log was verified before it was stored; its times are not compared with the clock of this machine, which may be
@@ -183,7 +174,7 @@ func (o *Organization) settleRoot(hash string) error {
 	case hashOf(k) != hash:
 		return os.Remove(o.path(newRootFile))
 	}
-	return errors.Join(os.Rename(o.path(newRootFile), o.path(rootFile)), syncDir(o.dir))
+	return errors.Join(os.Rename(o.path(newRootFile), o.path(rootFile)), atomicfile.SyncDir(o.dir))
 }
 
 // at returns one of all, or "".

@@ -16,6 +16,7 @@ import (
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/did/webvh"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/atomicfile"
 	"github.com/lmosd/lmosd/internal/lazyregexp"
 )
 
@@ -460,7 +461,7 @@ func (o *Organization) SaveRecovery(file string) error {
 	if err := o.next.Save(file); err != nil {
 		return recoveryError(err)
 	}
-	if err := errors.Join(removeFile(o.path(nextFile)), syncDir(o.dir)); err != nil {
+	if err := errors.Join(removeFile(o.path(nextFile)), atomicfile.SyncDir(o.dir)); err != nil {
 		return err
 	}
 	o.next = nil
@@ -492,7 +493,7 @@ func (o *Organization) ExportRoot(w io.Writer, encrypt func([]byte) ([]byte, err
 func (o *Organization) RemoveRoot() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := errors.Join(removeFile(o.path(rootFile)), syncDir(o.dir)); err != nil {
+	if err := errors.Join(removeFile(o.path(rootFile)), atomicfile.SyncDir(o.dir)); err != nil {
 		return err
 	}
 	o.root = nil

@@ -242,15 +242,10 @@ func (l *Login) checkURL(address string) error {
 		return errors.New("invalid URL in the metadata")
 	}
 	own, _ := url.Parse(l.o.Server)
-	if u.Scheme == "https" || u.Scheme == "http" && (loopback(u.Hostname()) || own != nil && own.Host == u.Host) {
+	if u.Scheme == "https" || u.Scheme == "http" && (netguard.IsLoopback(u.Hostname()) || own != nil && own.Host == u.Host) {
 		return nil
 	}
 	return fmt.Errorf("TLS required for %s", interact.Readable(interact.Clip(u.Host, 200)))
-}
-
-func loopback(host string) bool {
-	addr, err := netip.ParseAddr(host)
-	return err == nil && addr.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")
 }
 
 // An ssrfFilter blocks requests to URLs that a server named, if they lead to this machine or its network. The MCP server itself, the
@@ -299,7 +294,7 @@ func (f *ssrfFilter) trusts(u *url.URL) bool {
 	if err != nil {
 		return false
 	}
-	if loopback(own.Hostname()) || own.Hostname() == u.Hostname() {
+	if netguard.IsLoopback(own.Hostname()) || own.Hostname() == u.Hostname() {
 		return true
 	}
 	if _, err := o.Credentials.Lookup(o.Server, client, u.String()); err == nil {

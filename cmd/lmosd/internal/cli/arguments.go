@@ -20,6 +20,11 @@ func Usage(hint, format string, args ...any) *interact.Error {
 	return interact.Errorf(interact.Usage, hint, format, args...)
 }
 
+// FileExists returns the error of a file that a command would overwrite.
+func FileExists(file string) error {
+	return Usage("choose another file, or delete it", "%s exists, and is not overwritten", file)
+}
+
 // HintFor returns "did you mean …?" if one of known is similar to word, else otherwise.
 func HintFor(word string, known []string, otherwise string) string {
 	if s := configs.Suggest(word, known); s != "" {

@@ -191,7 +191,5 @@ func (c *Console) result(v any) error {
 	return c.writeJSON(v)
 }
 
-// Milliseconds returns d in the unit of documents, with a precision of 1 µs.
-func Milliseconds(d time.Duration) float64 {
-	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
-}
+// Milliseconds is [api.Milliseconds].
+func Milliseconds(d time.Duration) float64 { return api.Milliseconds(d) }

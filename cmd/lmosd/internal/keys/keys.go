@@ -204,7 +204,7 @@ func export(ctx context.Context, c *cli.Console, file, source string, plain bool
 		return err
 	}
 	if _, err := os.Lstat(file); err == nil {
-		return exists(file)
+		return cli.FileExists(file)
 	}
 	path, credential := conf.KeyFile()
 	r := newReader(c, conf)
@@ -220,7 +220,7 @@ func export(ctx context.Context, c *cli.Console, file, source string, plain bool
 	}
 	switch err := k.Export(file, p); {
 	case errors.Is(err, fs.ErrExist):
-		return exists(file)
+		return cli.FileExists(file)
 	case errors.Is(err, keystore.ErrPermissions):
 		return &interact.Error{Code: interact.KeyPermissions, Title: "the file system of " + file + " gives other users access", Err: err,
 			Hint: "export the key encrypted, without --plain"}
@@ -234,8 +234,4 @@ func export(ctx context.Context, c *cli.Console, file, source string, plain bool
 		c.Warn(file + " has the key unencrypted: a program that reads it can act as this node; keep it offline, or delete it after use")
 	}
 	return nil
-}
-
-func exists(file string) error {
-	return cli.Usage("choose another file, or delete it", "%s exists, and is not overwritten", file)
 }
