@@ -20,6 +20,8 @@ type Contexts struct {
 	APIVersion string             `yaml:"apiVersion"`
 	Current    string             `yaml:"current,omitempty"`
 	Contexts   map[string]Context `yaml:"contexts"`
+
+	source []byte // what was read
 }
 
 // A Context is one node.
@@ -54,7 +56,9 @@ func ContextsFile(env []string) string {
 func ReadContexts(path string) (*Contexts, error) {
 	c := &Contexts{APIVersion: APIVersion, Contexts: map[string]Context{}}
 	source, err := os.ReadFile(path)
+	c.source = source
 	switch {
+	case err == nil && len(source) == 0: // another command is about to write it
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR): // a home folder may be /dev/null
 		return c, nil
 	case err == nil:
@@ -86,7 +90,8 @@ func (c *Contexts) decode(source []byte) error {
 	return nil
 }
 
-// Write replaces the file atomically, and creates its folder. A link stays.
+// Write replaces the file atomically, and creates its folder. A link stays. The error is [atomicfile.ErrChanged] if the file has another content
+// than that which ReadContexts has read.
 func (c *Contexts) Write(path string) error {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
@@ -98,5 +103,9 @@ func (c *Contexts) Write(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	return atomicfile.Write(path, b, 0o600)
+	if err := atomicfile.Swap(path, c.source, b, 0o600); err != nil {
+		return err
+	}
+	c.source = b
+	return nil
 }

@@ -2,6 +2,7 @@ package configs
 
 import (
 	"encoding/json"
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/lmosd/lmosd/internal/atomicfile"
 )
 
 func TestDescribeLoadsAndIsTheDefault(t *testing.T) {
@@ -143,8 +146,15 @@ func TestContexts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(c, again); d != "" {
+	if d := cmp.Diff(c, again, cmpopts.IgnoreUnexported(Contexts{})); d != "" {
 		t.Error(d)
+	}
+	again.Current = ""
+	if err := again.Write(path); err != nil {
+		t.Error(err)
+	}
+	if err := c.Write(path); !errors.Is(err, atomicfile.ErrChanged) {
+		t.Errorf("contexts that another command has changed are written: %v", err)
 	}
 	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*"))
 	if err != nil || !slices.Equal(left, []string{path}) {

@@ -128,7 +128,7 @@ var moduleHomes = []struct {
 	{"github.com/quic-go/quic-go", []string{"p2p"}, "keys and hooks of the QUIC sockets"},
 	{"github.com/ipfs/go-ds-pebble", []string{"internal/storage"}, "storage engine"},
 	{"github.com/cockroachdb/pebble/v2", []string{"internal/storage"}, "options of the storage engine"},
-	{"github.com/gofrs/flock", []string{"internal/storage", "interact/oauth"}, "one process per data directory, and one writer of OAuth grants"},
+	{"github.com/gofrs/flock", []string{"internal/storage", "interact/oauth", "internal/atomicfile"}, "one process per data directory, and one writer of OAuth grants and of a file that is edited"},
 	{"github.com/miekg/dns", []string{"discovery/dnssd", "p2p"}, "messages of multicast DNS; a name server of tests"},
 	{"github.com/multiformats/go-multiaddr-dns", []string{"p2p"}, "TXT records of /dnsaddr names"},
 	{"golang.org/x/net", []string{"discovery/dnssd"}, "multicast on each interface"},

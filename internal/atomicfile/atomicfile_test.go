@@ -1,9 +1,13 @@
 package atomicfile
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -46,5 +50,43 @@ func TestWrite(t *testing.T) {
 	}
 	if err := Write(filepath.Join(dir, "absent", "a"), nil, 0o600); err == nil {
 		t.Error("a missing folder is not an error")
+	}
+}
+
+// Of writers at once, each loses nothing that another one has written.
+func TestSwap(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "a")
+	var swapped, refused atomic.Int64
+	var g sync.WaitGroup
+	for range 8 {
+		g.Go(func() {
+			for range 50 {
+				before, err := os.ReadFile(path)
+				if err != nil && !errors.Is(err, fs.ErrNotExist) {
+					t.Error(err)
+				}
+				switch err := Swap(path, before, append(before, 'x'), 0o640); {
+				case err == nil:
+					swapped.Add(1)
+				case errors.Is(err, ErrChanged):
+					refused.Add(1)
+				default:
+					t.Error(err)
+				}
+			}
+		})
+	}
+	g.Wait()
+	if got, err := os.ReadFile(path); err != nil || string(got) != strings.Repeat("x", int(swapped.Load())) || swapped.Load() == 0 {
+		t.Errorf("%d bytes after %d changes, %v; %d were refused", len(got), swapped.Load(), err, refused.Load())
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o640 {
+		t.Errorf("got %v, %v", info, err)
+	}
+	for name, before := range map[string]string{"a": "", "absent": "x"} {
+		if err := Swap(filepath.Join(filepath.Dir(path), name), []byte(before), nil, 0o600); !errors.Is(err, ErrChanged) {
+			t.Errorf("%s: got %v", name, err)
+		}
 	}
 }

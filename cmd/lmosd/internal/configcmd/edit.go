@@ -97,6 +97,10 @@ func openTarget(c *cli.Console, path string) (*target, error) {
 
 // FileError returns the error of a configuration file that cannot be read or written, as the verb says: "read" or "write".
 func FileError(path, verb string, err error) error {
+	if errors.Is(err, atomicfile.ErrChanged) {
+		return &interact.Error{Code: interact.ConfigFile, Title: "the file " + path + " was changed by another program meanwhile, and is not overwritten",
+			Hint: "repeat the command: it begins with the file as it is now"}
+	}
 	hint := "see the permissions of the file and its folder"
 	if errors.Is(err, fs.ErrPermission) {
 		hint = "run the command as the owner of the file and its folder"
@@ -130,7 +134,7 @@ func sameFile(a, b string) bool {
 	return a == b || err == nil && real == b
 }
 
-// write replaces the file. Its mode and its owner stay.
+// write replaces the file, unless another program has changed it since it was read. Its mode and its owner stay.
 func (t *target) write(next []byte) error {
 	mode := fs.FileMode(0o600)
 	info, err := os.Stat(t.path)
@@ -141,7 +145,7 @@ func (t *target) write(next []byte) error {
 		mode, err = info.Mode().Perm(), mayReplace(info)
 	}
 	if err == nil {
-		err = atomicfile.Write(t.path, next, mode)
+		err = atomicfile.Swap(t.path, t.before, next, mode)
 	}
 	if err == nil && info != nil {
 		err = keepOwner(t.path, info)
