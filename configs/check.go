@@ -180,8 +180,11 @@ func (c *Config) checkHTTP(ps *problems) {
 		// A name may mean only ::1, or change its address.
 		c.bad(ps, "http.listen", "write 127.0.0.1:"+port, "expected a literal address, got the name %q", host)
 	case !addr.IsLoopback() && c.HTTP.Auth == "none":
-		ps.add(interact.WildcardBind, c.places["http.auth"], "http.listen", "listen on 127.0.0.1:"+port+", or set http.auth: token",
+		p := ps.add(interact.WildcardBind, c.places["http.auth"], "http.listen", "listen on 127.0.0.1:"+port+", or set http.auth: token",
 			"other hosts can reach %s, but http.auth is none", c.HTTP.Listen)
+		if c.places["http.listen"].line > 0 { // else the file does not decide
+			p.Hint, p.Next = "set http.auth: token, or listen on this machine only", interact.Next(interact.StepSet, "http.listen", "127.0.0.1:"+port)
+		}
 	case !addr.IsLoopback() && c.HTTP.DirectoryAuth != "open" && !isEncrypted(&c.HTTP):
 		c.bad(ps, "http.listen", gateway.PlainHint, "plain HTTP at %s: hosts on the network path could read the tokens of callers", c.HTTP.Listen)
 	}

@@ -26,6 +26,7 @@ const (
 	StepStatus   StepKind = "status"    // read the status of a node: its URL or socket
 	StepRun      StepKind = "run"       // start the node: key and value of a setting
 	StepConfig   StepKind = "config"    // list the configuration keys, or write a file with the defaults: its name
+	StepSet      StepKind = "set"       // change a key in the configuration file: its name, its value
 	StepMigrate  StepKind = "migrate"   // replace the keys of earlier versions in the configuration file
 	StepID       StepKind = "id"        // print the DID and the addresses of a node, on its host
 	StepPeers    StepKind = "peers"     // list the connected peers
@@ -45,7 +46,7 @@ const (
 	StepConsole  StepKind = "console"   // open the console of this node, signed in, on its host
 )
 
-var stepKinds = []StepKind{StepShow, StepFind, StepUse, StepRead, StepWrite, StepOption, StepTasks, StepStatus, StepRun, StepConfig, StepMigrate, StepID,
+var stepKinds = []StepKind{StepShow, StepFind, StepUse, StepRead, StepWrite, StepOption, StepTasks, StepStatus, StepRun, StepConfig, StepSet, StepMigrate, StepID,
 	StepPeers, StepConnect, StepExpose, StepPublish, StepValidate, StepLogin, StepPolicy, StepHelp, StepOrgInit, StepOrgJoin, StepOrgLeave, StepAccept, StepConfirm,
 	StepHosting, StepConsole}
 

@@ -85,7 +85,7 @@ func (k *ownKey) host(ctx context.Context, c *api.Client, x *expose.Agent, s exp
 	p, err := c.Host(ctx, g, s.For, s.Roles...)
 	if err == nil && p.Hosted != nil {
 		x.Warnings = append(x.Warnings, "the grant of its key ends at "+render.Stamp(p.Hosted.Expires)+
-			": expose it again before, or put these arguments under agents: in the configuration")
+			": expose it again before, or put these arguments under agents: in the configuration (lmosd config edit)")
 	}
 	return p, err
 }

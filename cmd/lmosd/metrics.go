@@ -57,7 +57,8 @@ const metricPrefix = "lmosd_"
 func readMetrics(ctx context.Context, client *api.Client) (list []exposition.Metric, raw []byte, err error) {
 	raw, err = client.Metrics(ctx)
 	if e := interact.AsError(err); err != nil && e.Code == interact.NotFound {
-		return nil, nil, &interact.Error{Code: interact.NotFound, Title: "the node serves no metrics", Hint: "set telemetry.metrics: true, and restart the node", Err: err}
+		return nil, nil, &interact.Error{Code: interact.NotFound, Title: "the node serves no metrics", Hint: "on its host, before it starts again", Err: err,
+			Next: interact.Next(interact.StepSet, "telemetry.metrics", "true")}
 	} else if err != nil {
 		return nil, nil, err
 	}

@@ -120,8 +120,11 @@ func (c *Console) Same() string { return c.Folder() + given("--node", c.Flags.No
 
 // Folder returns the flags that make another command use the configuration and the folder of this one, each after a space.
 func (c *Console) Folder() string {
-	return given("--config", c.Flags.Config) + given("--data-dir", c.Flags.DataDir)
+	return c.Settings() + given("--data-dir", c.Flags.DataDir)
 }
+
+// Settings returns the flag that makes another command use the configuration file of this one, after a space.
+func (c *Console) Settings() string { return given("--config", c.Flags.Config) }
 
 func given(flag, value string) string {
 	if value == "" {

@@ -76,6 +76,9 @@ type verb struct {
 // remoteOptions are the options that a step of another node may name: none selects a node, a file or a folder.
 var remoteOptions = []string{"async", "limit", "stream", "timeout"}
 
+// ownSteps are the steps that another node must not give: they start a program, or change what this node accepts.
+var ownSteps = []interact.StepKind{interact.StepRun, interact.StepExpose, interact.StepPolicy, interact.StepSet}
+
 var verbs = map[interact.StepKind]verb{
 	interact.StepShow:     {"show", 1, "", ""},
 	interact.StepFind:     {"find", 1, "", ""},
@@ -85,6 +88,7 @@ var verbs = map[interact.StepKind]verb{
 	interact.StepStatus:   {"status", 0, "", "--node"},
 	interact.StepRun:      {"run", 0, "", ""},
 	interact.StepConfig:   {"config describe", 0, "", ">"},
+	interact.StepSet:      {"config set", 2, "VALUE", ""},
 	interact.StepMigrate:  {"config migrate", 0, "", ""},
 	interact.StepID:       {"id", 0, "", ""},
 	interact.StepPeers:    {"peers", 0, "", ""},
@@ -144,7 +148,7 @@ func (c *Console) command(s interact.Step, remote bool) string {
 			return ""
 		}
 		return "--" + strings.Join(args, " ")
-	case !known || remote && (s.Kind == interact.StepRun || s.Kind == interact.StepExpose || s.Kind == interact.StepPolicy):
+	case !known || remote && slices.Contains(ownSteps, s.Kind):
 		return ""
 	}
 	named, rest := args[:min(len(args), v.named)], args[min(len(args), v.named):]
@@ -168,6 +172,9 @@ func (c *Console) command(s interact.Step, remote bool) string {
 	text := v.name + positional + options
 	if slices.ContainsFunc(named, isFlag) {
 		text = v.name + options + " --" + positional // options end at --
+	}
+	if !remote && (s.Kind == interact.StepSet || s.Kind == interact.StepMigrate) {
+		text += c.Settings()
 	}
 	return c.flagged(text, remote)
 }

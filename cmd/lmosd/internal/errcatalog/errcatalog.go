@@ -221,7 +221,7 @@ var explanations = map[interact.Code]explanation{
 	interact.ConfigInvalid:  {"A key of the configuration has an invalid value.", "lmosd config describe lists the possible values"},
 	interact.ConfigFile:     {"The configuration cannot be read, or is not YAML.", "check path, permissions and syntax: lmosd config validate FILE"},
 	interact.InlineSecret:   {"The configuration contains a secret.", "put it into a file of mode 0600 and write file:PATH"},
-	interact.WildcardBind:   {"The API would be open to other hosts without authentication.", "listen on 127.0.0.1, or set http.auth: token"},
+	interact.WildcardBind:   {"The API would be open to other hosts without authentication.", "set http.auth: token, or listen on this machine only: lmosd config set http.listen 127.0.0.1:4668"},
 	interact.PolicyInvalid:  {"The access rules have an error.", "lmosd policy check names the line"},
 	interact.InvalidInvite:  {"An invitation is used, expired, altered, of another network or for another node.", "request a new invitation from the organization"},
 	interact.NotJSON:        {"A description is not JSON, or has a duplicate member.", "lmosd validate FILE names line and column"},

@@ -68,9 +68,9 @@ func (a *app) explainWarning(name string) (found bool, err error) {
 // warningExplanations has an entry for every warning.
 var warningExplanations = map[string]explanation{
 	"LMOS-W001": {"The node has no connection to another node. It serves its own agents, but finds no others.",
-		"lmosd peers connect ADDRESS, or set mesh.bootstrap; lmosd net shows the addresses of the node"},
+		"lmosd peers connect ADDRESS, or lmosd config set mesh.bootstrap ADDRESS; lmosd net shows the addresses of the node"},
 	"LMOS-W005": {"The node announces only loopback addresses, so that no other machine reaches it.",
-		"check the interfaces and listen.no_announce, or set listen.announce"},
+		"check the interfaces and listen.no_announce, or name its addresses: lmosd config set listen.announce ADDRESS"},
 	"LMOS-W020": {"The disk of the data directory is nearly full, or not writable. The node stores nothing new.",
 		"make space; the node goes on without a restart"},
 	"LMOS-W021": {"Files of the store are damaged now (high), or were damaged and repaired (low): what is lost is listed.",

@@ -182,7 +182,7 @@ func (r *rotator) openNext(create bool) error {
 	}
 	if err := errors.Join(os.RemoveAll(path), r.fresh.SaveEncrypted(path, r.phrase)); err != nil {
 		return &interact.Error{Code: interact.KeyPermissions, Title: "the next key cannot be stored beside " + r.path, Err: cli.Reason(err),
-			Hint: "make the folder of the key writable, or move the key to identity.pem in the data directory and unset node.key"}
+			Hint: "make the folder of the key writable, or move the key to identity.pem in the data directory: lmosd config set node.key --unset"}
 	}
 	return nil
 }
