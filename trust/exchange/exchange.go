@@ -123,9 +123,13 @@ func (e *Exchange) serve(s network.Stream) {
 }
 
 // A Stream carries the requests that follow each other: seek and hello.
-type Stream struct{ s network.Stream }
+type Stream struct {
+	s    network.Stream
+	stop func() bool // of the end of its context
+}
 
-// Open opens a stream to a connected node. If there are addresses, it connects to the node first. The caller closes the stream.
+// Open opens a stream to a connected node. If there are addresses, it connects to the node first. The end of ctx ends the requests: a node that stops
+// does not wait for a peer that is silent. The caller closes the stream.
 func (e *Exchange) Open(ctx context.Context, id did.DID, addrs ...string) (*Stream, error) {
 	p, err := PeerOf(id)
 	if err != nil {
@@ -152,11 +156,14 @@ func (e *Exchange) Open(ctx context.Context, id did.DID, addrs ...string) (*Stre
 		deadline = time.Now().Add(Timeout)
 	}
 	_ = s.SetDeadline(deadline)
-	return &Stream{s}, nil
+	return &Stream{s, context.AfterFunc(ctx, func() { _ = s.SetDeadline(time.Unix(1, 0)) })}, nil
 }
 
 // Close ends the stream.
-func (s *Stream) Close() { _ = s.s.Close() }
+func (s *Stream) Close() {
+	s.stop()
+	_ = s.s.Close()
+}
 
 // Do sends a request and returns its response. An error of the node is an [*interact.Error] that is Remote.
 func (s *Stream) Do(q *Request) (*Response, error) {

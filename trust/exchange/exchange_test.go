@@ -61,6 +61,28 @@ func answer(_ context.Context, from did.DID, q *Request) (*Response, error) {
 	return &Response{Body: []byte{byte(q.Op)}}, nil
 }
 
+// The end of its context ends a request to a node that does not answer.
+func TestRequestsEndWithTheirContext(t *testing.T) {
+	t.Parallel()
+	silent, asked := answers(t), make(chan struct{})
+	silent.host.SetStreamHandler(Protocol("test"), func(network.Stream) { close(asked) })
+	e := answers(t)
+	testhost.Connect(t, e.host, silent.host)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	go func() {
+		<-asked
+		cancel()
+	}()
+	s, err := e.Open(ctx, silent.key.DID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Do(&Request{Op: OpSeek}); err == nil || ctx.Err() == nil {
+		t.Errorf("the request ended with %v", err)
+	}
+}
+
 // TestExchangeThroughARelay: nodes behind routers show their credentials on the relayed connection, which may never become a direct one.
 func TestExchangeThroughARelay(t *testing.T) {
 	t.Parallel()
