@@ -241,6 +241,13 @@ func (p *process) end(sig syscall.Signal) error {
 	case <-time.After(stopFor):
 	}
 	err := fmt.Errorf("process %d did not end within %v and was killed", p.PID(), stopFor)
+	if p.cmd.Process.Signal(syscall.SIGABRT) == nil { // its goroutines go to its log
+		select {
+		case <-p.gone:
+			return err
+		case <-time.After(time.Second):
+		}
+	}
 	return errors.Join(err, p.cmd.Process.Kill())
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -92,9 +93,10 @@ var groupSteps = []string{"six nodes up and meshed", "two organizations are part
 func TestGroupStory(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)
-	r := x.lmosd("demo", "--story", "group")
+	r := x.lmosd("demo", "--story", "group", "--keep")
+	kept, _ := filepath.Glob(filepath.Join(x.home, "lmosd-demo-*"))
 	if r.code != 0 {
-		t.Fatalf("exit code %d\n%s%s", r.code, r.out, r.errors)
+		t.Fatalf("exit code %d\n%s%s%s", r.code, r.out, r.errors, logsIn(kept...))
 	}
 	next := 0
 	for line := range strings.Lines(r.out) {
@@ -106,7 +108,27 @@ func TestGroupStory(t *testing.T) {
 		}
 	}
 	contains(t, r.out, "asks to join, and calls: LMOS-1404", "node 5 is adjuster", "by what node 3 delegated: LMOS-1425", "nothing follows", "verified without a node", "\n\n15 of 15 steps passed in ")
+	if len(kept) != 1 {
+		t.Fatalf("%q is kept", kept)
+	}
+	if err := os.RemoveAll(kept[0]); err != nil {
+		t.Fatal(err)
+	}
 	nothingLeft(t, x)
+}
+
+// logsIn returns the ends of the logs of the nodes in folders of the demo.
+func logsIn(folders ...string) string {
+	var all strings.Builder
+	for _, folder := range folders {
+		logs, _ := filepath.Glob(filepath.Join(folder, "node-*", "log"))
+		for _, log := range logs {
+			if text, err := os.ReadFile(log); err == nil {
+				fmt.Fprintf(&all, "%s:\n%s", log, lastLines(string(text), 2000))
+			}
+		}
+	}
+	return all.String()
 }
 
 func TestDemoForPrograms(t *testing.T) {
