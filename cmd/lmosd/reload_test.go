@@ -3,10 +3,12 @@ package main
 import (
 	"encoding/json"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -117,4 +119,65 @@ func TestHangupReloadsAService(t *testing.T) {
 	if code := n.stop(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
+}
+
+// Reloads of a configuration with an error, at each place where it is found, change nothing and leave nothing behind.
+func TestReloadsThatFailLeaveNothing(t *testing.T) {
+	t.Parallel()
+	x := newUser(t)
+	good := "http: {hosts: [a.example]}\ntrust: {rate: {per_peer: 5/s}}\nagents: [\"exec:cat --name echo\"]\n"
+	n, edit := x.configured(good)
+	at := x.at(n)
+	token, err := os.ReadFile(filepath.Join(n.dir, "api.token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reload := func() int {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, n.API+"/v1/config/reload", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+		a, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Body.Close()
+		return a.StatusCode
+	}
+	goroutines := func() int {
+		found := regexp.MustCompile(`(?m)^go_goroutines (\d+)`).FindStringSubmatch(x.scrape(n))
+		if found == nil {
+			t.Fatal("no number of goroutines")
+		}
+		count, err := strconv.Atoi(found[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return count
+	}
+	reload()
+	before, running := goroutines(), at.ok("config", "running", "-o", "json")
+	bad := filepath.Join(x.home, "bad.yaml")
+	if err := os.WriteFile(bad, []byte("rules: 5\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	changed := "agents: [\"exec:rev --name echo\"]\nhttp: {hosts: [b.example], oidc: [{name: a, issuer: \"https://a.example\", audience: x"
+	for name, text := range map[string]string{
+		"the text":         changed,
+		"the providers":    changed + ", ca: /absent.pem}]}\n",
+		"the access rules": changed + "}]}\ntrust: {policy_file: " + bad + "}\n",
+	} {
+		edit(text)
+		for range 100 {
+			if status := reload(); status != http.StatusBadRequest {
+				t.Fatalf("%s: status %d", name, status)
+			}
+		}
+	}
+	eventually(t, "no goroutines are left", func() bool { return goroutines() < before+20 })
+	if now := at.ok("config", "running", "-o", "json"); now != running {
+		t.Errorf("the configuration was\n%s\nand is\n%s", running, now)
+	}
+	contains(t, at.ok("call", "echo", "run", "hello"), "hello")
 }
