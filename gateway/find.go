@@ -109,7 +109,7 @@ func (g *Gateway) search(r *http.Request, f findRequest, page *paging.Search) (*
 	if total, ok := f.query.Counter.Total(); ok && total >= len(list.Items) && !f.selects() {
 		list.Total = &total
 	}
-	g.metrics.found(time.Since(start), list.Coverage)
+	g.metrics.found(time.Since(start), len(list.Items), list.Coverage)
 	return list, nil
 }
 

@@ -36,6 +36,9 @@ type Metrics struct {
 	events         *prometheus.CounterVec
 	finds          *prometheus.CounterVec
 	findSeconds    prometheus.Histogram
+	findResults    prometheus.Histogram
+	publishSeconds prometheus.Histogram
+	publishCopies  prometheus.Histogram
 
 	journal *journal.Journal
 
@@ -67,9 +70,11 @@ func NewMetrics() *Metrics {
 		publishes:      counter("td_publish_total", "Requests for a publication, by result.", "result"),
 		events: counter("events_total", "Events and readings for HTTP consumers, by the kind of delivery, sent or dropped.",
 			"kind", "dropped"),
-		finds: counter("finds_total", "Searches, by coverage: partial if a queried peer has not answered or a limit ended the search.", "coverage"),
-		findSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lmosd_find_seconds",
-			Help: "Duration of searches.", Buckets: buckets}),
+		finds:          counter("finds_total", "Searches, by coverage: partial if a queried peer has not answered or a limit ended the search.", "coverage"),
+		findSeconds:    simpleHistogram("find_seconds", "Duration of searches.", buckets),
+		findResults:    simpleHistogram("find_results", "Results of a search in one answer.", []float64{0, 1, 2, 5, 10, 20, 50, 100, 200, 500}),
+		publishSeconds: simpleHistogram("td_publish_seconds", "Duration of publications, with the part of the announcement that they wait for.", buckets),
+		publishCopies:  simpleHistogram("td_publish_replicas", "DHT servers that had stored a record at the end of its publication.", []float64{0, 1, 2, 3, 5, 10, 15, 20}),
 	}
 	inFlight := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lmosd_calls_in_flight",
 		Help: "Running interactions."},
@@ -82,7 +87,7 @@ func NewMetrics() *Metrics {
 	for _, complete := range []bool{true, false} {
 		m.finds.WithLabelValues(coverageLabel(complete))
 	}
-	m.registry.MustRegister(m.calls, m.callSeconds, m.requests, m.requestSeconds, m.publishes, m.events, m.finds, m.findSeconds, inFlight,
+	m.registry.MustRegister(m.calls, m.callSeconds, m.requests, m.requestSeconds, m.publishes, m.events, m.finds, m.findSeconds, m.findResults, m.publishSeconds, m.publishCopies, inFlight,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -97,6 +102,10 @@ func counter(name, help string, labels ...string) *prometheus.CounterVec {
 func histogram(name, help string, labels ...string) *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "lmosd_" + name, Help: help, Buckets: buckets},
 		labels)
+}
+
+func simpleHistogram(name, help string, bounds []float64) prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lmosd_" + name, Help: help, Buckets: bounds})
 }
 
 // Registerer returns the registry for the metrics of libp2p.
@@ -349,6 +358,10 @@ func (m *Metrics) published(p *api.Publication, err error) {
 		result = "under_replicated"
 	}
 	m.publishes.WithLabelValues(result).Inc()
+	if err == nil {
+		m.publishSeconds.Observe(p.Took / 1000)
+		m.publishCopies.Observe(float64(p.Replicas))
+	}
 }
 
 // event counts one event or reading that was sent to a consumer or dropped.
@@ -356,8 +369,9 @@ func (m *Metrics) event(kind string, dropped bool) {
 	m.events.WithLabelValues(kind, strconv.FormatBool(dropped)).Inc()
 }
 
-// found counts one search.
-func (m *Metrics) found(took time.Duration, c td.Coverage) {
+// found counts one search with a number of results.
+func (m *Metrics) found(took time.Duration, results int, c td.Coverage) {
+	m.findResults.Observe(float64(results))
 	m.findSeconds.Observe(took.Seconds())
 	m.finds.WithLabelValues(coverageLabel(c.Complete())).Inc()
 }
@@ -396,6 +410,8 @@ func (m *Metrics) handler(g *Gateway) http.Handler {
 type collector struct{ g *Gateway }
 
 var (
+	nodeInfo  = desc("node_info", "The node; always 1.", "profile", "dht_mode")
+	callDesc  = desc("bridge_calls_total", "Requests of clients to bridges.", "bridge", "result")
 	buildInfo = desc("build_info", "The program; always 1.", "version", "goversion", "commit")
 	readyDesc = desc("ready", "1 while the node serves.")
 	peersDesc = desc("peers", "Connected nodes.", "direction", "transport")
@@ -411,7 +427,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{buildInfo, readyDesc, peersDesc, agentDesc, fillDesc, warnDesc, untilDesc} {
+	for _, d := range []*prometheus.Desc{buildInfo, nodeInfo, callDesc, readyDesc, peersDesc, agentDesc, fillDesc, warnDesc, untilDesc} {
 		ch <- d
 	}
 }
@@ -423,6 +439,13 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	s := c.g.o.Status.Status(did.AsProcess(context.Background()))
 	gauge(buildInfo, 1, s.Version, runtime.Version(), buildinfo.Commit())
+	gauge(nodeInfo, 1, s.Profile, s.DHT.Mode)
+	for i, b := range c.g.o.Bridges {
+		failed, all := c.g.bridgeUses[i].errors.Load(), c.g.bridgeUses[i].requests.Load() // in the order that makes no result negative
+		for result, n := range map[string]uint64{"ok": all - failed, "error": failed} {
+			ch <- prometheus.MustNewConstMetric(callDesc, prometheus.CounterValue, float64(n), bridgeName(b), result)
+		}
+	}
 	serves := 0.0
 	if c.g.o.Status.Ready() == nil && !c.g.gate.Closed() {
 		serves = 1

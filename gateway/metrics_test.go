@@ -164,6 +164,8 @@ func TestMetricNames(t *testing.T) {
 		`lmosd_peers{direction="inbound",transport="tcp"}`: "2",
 		`lmosd_find_seconds_count`:                         "1",
 		`lmosd_td_publish_total{result="ok"}`:              "1",
+		`lmosd_td_publish_seconds_count`:                   "1",
+		`lmosd_td_publish_replicas_count`:                  "1",
 		`lmosd_td_publish_total{result="td-not-json"}`:     "1",
 		`lmosd_http_requests_total{code="200",route="/things/{id}/properties/{name}"}`: "1",
 		`lmosd_http_requests_total{code="404",route="/things/{id}"}`:                   "1",
@@ -190,7 +192,7 @@ func TestMetricNames(t *testing.T) {
 func checkLabels(t *testing.T, body string) {
 	t.Helper()
 	allowed := []string{"op", "protocol", "result", "stage", "kind", "dropped", "route", "code", "le", "source", "direction", "transport",
-		"version", "goversion", "commit", "quantile", "coverage", "severity", "of"}
+		"version", "goversion", "commit", "quantile", "coverage", "severity", "of", "profile", "dht_mode", "bridge"}
 	for _, m := range regexp.MustCompile(`(?m)^(\w+)\{([^}]*)\}`).FindAllStringSubmatch(body, -1) {
 		for _, l := range regexp.MustCompile(`(\w+)="([^"]*)"`).FindAllStringSubmatch(m[2], -1) {
 			if strings.HasPrefix(m[1], "lmosd_") && !slices.Contains(allowed, l[1]) {

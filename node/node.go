@@ -248,7 +248,7 @@ func (n *Node) openDirectory() error {
 		Dir: n.opts.Dir, DHTMode: n.opts.DHTMode, Started: time.Now(), IsDraining: n.gate.Closed,
 		Host: n.network.Host, Peers: n.network.peers, Store: n.stores, Policy: n.policy, Directory: m.directory, DHT: m.dht, Gossip: m.gossip,
 		Sync: m.sync, Suspicion: m.suspicion, Streams: m.streams, Publisher: m.publisher, Index: m.index, Metrics: n.metrics,
-		AuditEquivocations: n.stores.Audit.Equivocations, Late: n.life.loops.Late}
+		AuditEquivocations: n.stores.Audit.Equivocations, Late: n.life.loops.Late, Agents: n.servient.Count}
 	return nil
 }
 

@@ -118,6 +118,9 @@ func TestCountersHaveNoNames(t *testing.T) {
 	if seen["stream_calls_total/out"] != 1 || seen["stream_errors_total/out"] != 0 || len(seen) < 20 {
 		t.Errorf("counted are %v", seen)
 	}
+	if n, ok := seen["tasks/input-required"]; !ok || n != 0 || seen["store_bytes/directory"] == 0 {
+		t.Errorf("no tasks by state, or no bytes of the directory: %v", seen)
+	}
 	text := scrape(t, n.API()+"/metrics")
 	for _, name := range []string{n.network.ID().String(), host.network.ID().String(), host.DID().Multibase(), "secret-thing"} {
 		if strings.Contains(text, name) {

@@ -88,6 +88,12 @@ func (s *Servient) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// Count returns the numbers of the tasks of the agents of this node by state, and of the subscriptions and observations of their consumers.
+func (s *Servient) Count() (tasks map[interact.Status]int, subscriptions int) {
+	_, subscriptions = s.hub.Count()
+	return s.tasks.States(), subscriptions
+}
+
 // CancelOf cancels the running tasks of a node and its consumers.
 func (s *Servient) CancelOf(node did.DID) { s.tasks.CancelOf(node) }
 

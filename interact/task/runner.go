@@ -182,6 +182,17 @@ func (r *Runner) refuse() *task {
 	return nil
 }
 
+// States returns the numbers of tasks by state.
+func (r *Runner) States() map[interact.Status]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := map[interact.Status]int{}
+	for _, t := range r.tasks {
+		n[t.state]++
+	}
+	return n
+}
+
 // CancelOf cancels the running tasks of a node and its consumers.
 func (r *Runner) CancelOf(node did.DID) {
 	r.mu.Lock()

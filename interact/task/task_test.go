@@ -549,6 +549,9 @@ func TestLimits(t *testing.T) {
 			begin(t, thing, detached, from(bob))
 			a.runs[0].complete("")
 			begin(t, thing, detached)
+			if n := r.States(); n[interact.StatusRunning] != 3 || n[interact.StatusCompleted] != 1 {
+				t.Errorf("tasks by state: %v", n)
+			}
 			if running, _ := r.Count(); running != 3 {
 				t.Errorf("%d run, want 3", running)
 			}

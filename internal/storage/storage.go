@@ -109,6 +109,17 @@ func (s *Store) open() (err error) {
 // Path returns the path of the database, or "" in memory.
 func (s *Store) Path() string { return s.path }
 
+// Size returns the bytes of the database on the disk; 0 in memory.
+func (s *Store) Size() uint64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	size := uint64(0)
+	if d, ok := s.durable.(ds.PersistentDatastore); ok {
+		size, _ = d.DiskUsage(context.Background()) // the engine has no error
+	}
+	return size
+}
+
 // Durable returns the view for data that must survive a crash.
 func (s *Store) Durable() ds.Batching { return &view{s: s, durable: true} }
 

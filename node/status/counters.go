@@ -5,6 +5,7 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/storage"
 )
 
@@ -57,6 +58,15 @@ func (r *Reporter) Counters() []gateway.Counter {
 		{Name: "stream_errors_total", Label: "direction", Value: "out", Count: float64(s.ErrorsOut)},
 	}
 	cs = append(cs, netCounters(r.Peers.Net())...)
+	tasks, subscriptions := r.Agents()
+	for s := interact.StatusPending; s <= interact.StatusInputRequired; s++ {
+		cs = append(cs, gateway.Counter{Name: "tasks", Label: "state", Value: s.String(), Count: float64(tasks[s]), Gauge: true})
+	}
+	cs = append(cs, gateway.Counter{Name: "subscriptions", Count: float64(subscriptions), Gauge: true},
+		gateway.Counter{Name: "store_bytes", Label: "store", Value: "database", Count: float64(r.Store.Size()), Gauge: true},
+		gateway.Counter{Name: "store_bytes", Label: "store", Value: "directory", Count: float64(d.Bytes), Gauge: true},
+		gateway.Counter{Name: "store_bytes", Label: "store", Value: "dht_values", Count: float64(k.Values.Bytes), Gauge: true},
+		gateway.Counter{Name: "store_bytes", Label: "store", Value: "dht_providers", Count: float64(k.Providers.Bytes), Gauge: true})
 	cs = append(cs, gateway.Counter{Name: "announcements_pending", Count: float64(r.Publisher.Pending()), Gauge: true},
 		gateway.Counter{Name: "clock_skew_seconds", Count: r.Sync.Skew().Ahead.Seconds(), Gauge: true})
 	if free, err := storage.FreeOn(r.Dir)(); err == nil {

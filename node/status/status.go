@@ -35,6 +35,8 @@ type Store interface {
 	// Hurt reports whether damage was found since the start.
 	Hurt() bool
 	Path() string
+	// Size returns the bytes of the store on the disk.
+	Size() uint64
 }
 
 // A Reporter reports the state of the parts of a node. All fields are required. It is safe for concurrent use.
@@ -63,6 +65,8 @@ type Reporter struct {
 	AuditEquivocations func() (members []did.DID, dir string)
 	// Late returns the loops that hang, the vital ones first (heartbeat.Loops).
 	Late func() []heartbeat.Late
+	// Agents returns the numbers of the tasks of the agents of this node by state, and of subscriptions (servient.Servient).
+	Agents func() (tasks map[interact.Status]int, subscriptions int)
 }
 
 // Status returns the state of the node without the URL of its API. It counts the Things that the caller of ctx sees.
