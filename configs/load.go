@@ -86,7 +86,7 @@ func cause(err error) error {
 
 // reserved are variables with the prefix that are not keys.
 var reserved = []string{"LMOSD_NODE", "LMOSD_TOKEN", "LMOSD_CONFIG", "LMOSD_DATA_DIR", "LMOSD_UI_DIR", "LMOSD_CHROME",
-	"LMOSD_FORCE_TTY"}
+	"LMOSD_FORCE_TTY", "LMOSD_TRIAL"}
 
 func (o LoadOptions) env(ps *problems) []setting {
 	shape := shape()

@@ -9,7 +9,6 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/servient"
 	"github.com/lmosd/lmosd/internal/netguard"
-	"github.com/lmosd/lmosd/internal/weblocation"
 )
 
 // An introducer announces this node on the local network and yields the introductions of others: a dnssd.Service.
@@ -23,7 +22,7 @@ type introducer interface {
 // openLocal opens DNS-SD and the exploration of introductions, and the view that consists of the directory and the discovered Things.
 func (n *Node) openLocal() error {
 	o := explore.Options{Self: n.DID(), Verifier: n.mesh.verifier, Network: n.opts.Network, Directory: n.mesh.directory, Publishes: n.mesh.index.Offers,
-		Configured: n.opts.Introductions, Resolver: web.New(weblocation.Options{}), Public: netguard.Public().Check, Pause: n.opts.introducerPause,
+		Configured: n.opts.Introductions, Resolver: web.New(n.opts.Sites), Public: netguard.Public().Check, Pause: n.opts.introducerPause,
 		Log: n.opts.Log}
 	for _, where := range o.Configured {
 		if err := explore.CheckConfigured(where); err != nil {

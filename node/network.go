@@ -111,7 +111,7 @@ func (n *Node) openTrust() (*trust.Trust, error) {
 	if n.opts.Dir == "" {
 		return nil, nil
 	}
-	return trust.New(trust.Options{Dir: n.opts.Dir, Self: n.DID(), Network: n.opts.Network, Log: n.opts.Log,
+	return trust.New(trust.Options{Dir: n.opts.Dir, Self: n.DID(), Network: n.opts.Network, Log: n.opts.Log, Web: n.opts.Sites,
 		Rotation: n.stores.Rotation, Checkpoints: n.stores.Audit, OnChange: n.standingChanged,
 		Joins: func() bool {
 			_, connect, _ := n.policy.Settings()

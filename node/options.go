@@ -23,6 +23,7 @@ import (
 	"github.com/lmosd/lmosd/interact/task"
 	"github.com/lmosd/lmosd/internal/lazyregexp"
 	"github.com/lmosd/lmosd/internal/storage"
+	"github.com/lmosd/lmosd/internal/weblocation"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/telemetry"
@@ -111,6 +112,8 @@ type Options struct {
 	// Transport replaces the transports of the host, for simulations (p2p.Options).
 	Transport p2p.Transport
 	Log       *slog.Logger
+	// Sites reads the documents of organizations and introductions. If it has a Dial, which refuses in the trial of a version, probes of agents use it.
+	Sites weblocation.Options
 	// Drain limits the time that running calls have to finish when the node stops. 0 is 8 s.
 	Drain time.Duration
 

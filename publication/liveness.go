@@ -158,20 +158,25 @@ type target struct {
 func (p *Publisher) newTarget(s scheme.Scheme, addr string) target {
 	ping := p.o.Pings[s.Name]
 	switch {
+	case p.o.Dial != nil:
+		return target{addr, connects(p.o.Dial), s.IsBroker}
 	case s.Network != "udp":
-		return target{addr, connects, s.IsBroker}
+		return target{addr, connects(new(net.Dialer).DialContext), s.IsBroker}
 	case ping != nil:
 		return target{addr, ping, false}
 	}
 	return target{addr, func(context.Context, string) error { return nil }, true}
 }
 
-func connects(ctx context.Context, addr string) error {
-	c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return err
+// connects returns a probe that opens a connection.
+func connects(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, addr string) error {
+	return func(ctx context.Context, addr string) error {
+		c, err := dial(ctx, "tcp", addr)
+		if err != nil {
+			return err
+		}
+		return c.Close()
 	}
-	return c.Close()
 }
 
 // probe probes all targets within probeTimeout. It reports whether the agent itself answers, and whether it may be up.

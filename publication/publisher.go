@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -52,7 +53,7 @@ type Disk interface {
 	Failed(err error) error
 }
 
-// Options configure a [Publisher]. All but Access, MemberOf, Roles, CallerSecrets, Rotation, ProbePause, Pings and OnRestricted are required.
+// Options configure a [Publisher]. All but Access, MemberOf, Roles, CallerSecrets, Rotation, ProbePause, Pings, Dial and OnRestricted are required.
 type Options struct {
 	Signer   did.Signer
 	Verifier *td.Verifier
@@ -79,6 +80,8 @@ type Options struct {
 	Go func(f func(ctx context.Context)) bool
 	// Pings probe a host and port, by scheme, where a TCP connection is not possible. A scheme over UDP without one is not probed.
 	Pings map[string]func(ctx context.Context, addr string) error
+	// Dial opens the connections of probes, in place of Pings. Nil: those of package net are used, and Pings.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// OnRestricted is called with each new record of a restricted Thing, which [Index.Restricted] returns. It must not block. Nil: nothing is
 	// called.
 	OnRestricted func(s *td.Signed)

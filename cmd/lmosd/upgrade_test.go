@@ -1,10 +1,15 @@
 package main
 
 import (
+	"fmt"
+	"maps"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/lmosd/lmosd/api"
@@ -155,6 +160,134 @@ wait $child; wait $child`), "way back", "warn: this version does not start after
 	if r := x.lmosd("upgrade", "check", lmosd, "-o", "json"); r.code != 1 || !strings.Contains(r.out, "there is no data folder") {
 		t.Errorf("got %+v", r)
 	}
+}
+
+// A trial makes no connections, starts no agents, and uses copies of the files that the configuration names.
+func TestUpgradeCheckIsAlone(t *testing.T) {
+	t.Parallel()
+	x := newUser(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns atomic.Int32
+	var accepting sync.WaitGroup
+	accepting.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conns.Add(1)
+			c.Close()
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		accepting.Wait()
+	})
+	addr := l.Addr().String()
+	text, err := os.ReadFile("testdata/weather.td.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	description := x.file("weather.td.json", strings.ReplaceAll(string(text), "127.0.0.1:9", addr))
+	keys := filepath.Join(x.home, "keys")
+	key, rules := filepath.Join(keys, "node.pem"), x.file("rules.yaml", "apiVersion: lmosd/v1\nrules: []\n")
+	n := x.node("n", "--node.key", "file:"+key, "--trust.policy_file", rules)
+	x.at(n).ok("publish", description)
+	eventually(t, "the node probes the agent", func() bool {
+		x.at(n).ok("find")
+		return conns.Load() > 0
+	})
+	if code := n.stop(); code != 0 {
+		t.Fatal(code)
+	}
+	conns.Store(0)
+
+	lmosd, err := exec.LookPath("lmosd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := func(name, text string) string {
+		file := x.file(name, "#!/bin/sh\n"+strings.ReplaceAll(text, "LMOSD", lmosd)+"\n")
+		if err := os.Chmod(file, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	marker := filepath.Join(x.home, "started")
+	agent := script("agent", "touch "+marker+"; cat")
+	host, port, _ := net.SplitHostPort(addr)
+	x.env = append(x.env, "LMOSD_CONFIG="+x.file("lmosd.yaml", `apiVersion: lmosd/v1
+node: {key: "file:`+key+`"}
+trust: {policy_file: "`+rules+`", audit: {forward: "json+tcp://`+addr+`"}}
+mesh: {bootstrap: [/ip4/`+host+`/tcp/`+port+`/p2p/`+n.PeerID+`]}
+search: {method: vector, embeddings: {url: "http://`+addr+`/v1", model: m}}
+telemetry: {traces: {endpoint: "http://`+addr+`"}}
+agents: ["exec:`+agent+` --name one", "mcp:http://`+addr+`/mcp --name two"]
+`))
+	// The new version is asked for its agents, which makes a node probe them.
+	program := script("new", `[ "$1" = run ] || exec LMOSD "$@"
+for a; do [ "$last" = --ready-file ] && ready=$a; [ "$last" = --data-dir ] && dir=$a; [ "$last" = --node.key ] && key=$a; last=$a; done
+LMOSD "$@" & child=$!
+end() {
+	LMOSD find --node "$(sed 's/.*"api":"\([^"]*\).*/\1/' "$ready")" >`+x.home+`/found 2>&1
+	echo "$key" >`+x.home+`/key; stat -c %a "${key#file:}" >>`+x.home+`/key
+	kill $child; wait $child
+}
+trap 'end; exit $?' TERM
+wait $child; wait $child`)
+	before := files(t, keys)
+	v := decode[upgradeVerdict](t, x.at(n).ok("upgrade", "check", program, "-o", "json"))
+	if !v.OK || v.of("agents") != "pass: 1 stored agent" || v.of("identity") != "pass: "+n.DID.Short() {
+		t.Errorf("got %+v", v)
+	}
+	if n := conns.Load(); n != 0 {
+		t.Errorf("%d connections", n)
+	}
+	if exists(marker) {
+		t.Error("an agent was started")
+	}
+	if after := files(t, keys); !maps.Equal(before, after) {
+		t.Errorf("the folder of the key has changed: %v, %v", before, after)
+	}
+	if found, err := os.ReadFile(filepath.Join(x.home, "found")); err != nil || !strings.Contains(string(found), "Weather") {
+		t.Errorf("the trial has no agent: %v %s", err, found)
+	}
+	if used, err := os.ReadFile(filepath.Join(x.home, "key")); err != nil || !strings.HasPrefix(string(used), "file:"+x.home+"/.lmosd-upgrade-") || !strings.HasSuffix(string(used), "\n600\n") {
+		t.Errorf("the key of the trial: %v %s", err, used)
+	}
+	if left := x.left(); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+
+	// Without its key, a version would make another one.
+	if err := os.Remove(key); err != nil {
+		t.Fatal(err)
+	}
+	r := x.at(n).lmosd("upgrade", "check", lmosd, "-o", "json")
+	if v := decode[upgradeVerdict](t, r.out); r.code != 1 || v.of("copy") != "fail: there is no key "+key || exists(key) || len(x.left()) > 0 {
+		t.Errorf("without a key: exit code %d, %+v, left %v", r.code, v, x.left())
+	}
+}
+
+// files returns the files of a folder with their modes, sizes and times.
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[e.Name()] = fmt.Sprint(info.Mode(), info.Size(), info.ModTime())
+	}
+	return all
 }
 
 func exists(file string) bool {

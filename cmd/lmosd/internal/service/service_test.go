@@ -394,3 +394,16 @@ func TestTheCommand(t *testing.T) {
 		t.Errorf("got %v", names)
 	}
 }
+
+// A copy that cannot be removed is reported, because it has the key of the node.
+func TestCopyThatStays(t *testing.T) {
+	t.Parallel()
+	u := &upgradeCheck{OK: true}
+	dir := t.TempDir() + "/." // cannot be removed
+	if err := u.remove(dir); !errors.Is(err, errFailed) || u.OK || len(u.Items) != 1 || u.Items[0].Name != "removal" || !strings.Contains(u.Items[0].Hint, dir) {
+		t.Errorf("got %v, %+v", err, u)
+	}
+	if err := u.remove(t.TempDir()); err != nil || len(u.Items) != 1 {
+		t.Errorf("got %v, %+v", err, u)
+	}
+}

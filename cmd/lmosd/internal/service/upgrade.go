@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,7 +24,9 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/atomicfile"
 	"github.com/lmosd/lmosd/internal/storage"
 	"github.com/lmosd/lmosd/testnet"
 )
@@ -129,11 +132,13 @@ func (u *upgradeCheck) run(ctx context.Context, c *cli.Console, conf *configs.Co
 		return err
 	}
 	configErr := u.config(ctx, c)
-	copied, remove, err := u.copy(conf.Node.DataDir)
+	copied, err := u.copy(conf)
+	if copied != "" {
+		defer func() { err = errors.Join(err, u.remove(copied)) }()
+	}
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, remove()) }()
 	before, err := try(ctx, c, conf, this, copied)
 	if err != nil {
 		return u.fail("this version", "it does not start on the copy: "+err.Error(), "mend the data folder first; see lmosd doctor")
@@ -191,32 +196,80 @@ func (u *upgradeCheck) config(ctx context.Context, c *cli.Console) error {
 	return nil
 }
 
-// copy copies the data folder next to it, or to the folder for temporary files if that is not possible.
-func (u *upgradeCheck) copy(dir string) (to string, remove func() error, err error) {
+// copy copies the data folder next to it, or to the folder for temporary files if that is not possible, with the key and the access rules if they are
+// elsewhere: a trial must not lock or change those of the node. The copy may be incomplete after an error, and is to be removed.
+func (u *upgradeCheck) copy(conf *configs.Config) (to string, err error) {
+	dir := conf.Node.DataDir
 	if !exists(dir) {
-		return "", nil, u.fail("copy", "there is no data folder "+dir, "name the folder of the node: --data-dir")
+		return "", u.fail("copy", "there is no data folder "+dir, "name the folder of the node: --data-dir")
 	}
 	if to, err = os.MkdirTemp(filepath.Dir(dir), ".lmosd-upgrade-"); err != nil {
 		if to, err = os.MkdirTemp("", "lmosd-upgrade-"); err != nil {
-			return "", nil, u.fail("copy", "no folder for the copy: "+err.Error(), "name a folder that you can write: TMPDIR")
+			return "", u.fail("copy", "no folder for the copy: "+err.Error(), "name a folder that you can write: TMPDIR")
 		}
 	}
-	remove = func() error { return os.RemoveAll(to) }
 	size := storage.Size(dir)
 	if free, err := storage.FreeOn(to)(); err == nil && free < size+storage.MinFree {
-		return "", nil, errors.Join(u.fail("copy", fmt.Sprintf("the copy needs %s, and %s of the disk are free", terminal.Size(int(size+storage.MinFree)),
-			terminal.Size(int(free))), "free some space"), remove())
+		return to, u.fail("copy", fmt.Sprintf("the copy needs %s, and %s of the disk are free", terminal.Size(int(size+storage.MinFree)),
+			terminal.Size(int(free))), "free some space")
 	}
-	switch err := storage.Snapshot(dir, to); {
+	if err = storage.Snapshot(dir, to); err == nil {
+		err = copyReferences(conf, to)
+	}
+	switch {
 	case errors.Is(err, storage.ErrBusy):
-		return "", nil, errors.Join(u.fail("copy", err.Error(), "try again, or stop the node first"), remove())
+		return to, u.fail("copy", err.Error(), "try again, or stop the node first")
 	case errors.Is(err, os.ErrPermission):
-		return "", nil, errors.Join(u.fail("copy", err.Error(), "run the command as the user of the node, or with sudo"), remove())
+		return to, u.fail("copy", err.Error(), "run the command as the user of the node, or with sudo")
 	case err != nil:
-		return "", nil, errors.Join(u.fail("copy", err.Error(), "see the permissions and the disk of "+dir), remove())
+		return to, u.fail("copy", err.Error(), "see the permissions and the disk of "+dir)
+	}
+	if !exists(trialKey(to)) { // a version would make another one
+		path, _ := conf.KeyFile()
+		return to, u.fail("copy", "there is no key "+path, "if the key is a credential of the service, name a copy of it: LMOSD_NODE__KEY=file:PATH")
 	}
 	u.pass("copy", "%s of %s", terminal.Size(int(size)), dir)
-	return to, remove, nil
+	return to, nil
+}
+
+// trialKey and trialRules return the key and the access rules in the copy.
+func trialKey(dir string) string   { return filepath.Join(dir, "identity.pem") }
+func trialRules(dir string) string { return filepath.Join(dir, "policy.yaml") }
+
+// copyReferences copies the key and the access rules, with their modes, to the places in the copy that a trial uses. Other files that a configuration
+// names are not used in a trial.
+func copyReferences(conf *configs.Config, to string) error {
+	key, credential := conf.KeyFile()
+	rules := conf.PolicyFile()
+	files := map[string]string{key: trialKey(to), rules: trialRules(to), strings.TrimSuffix(rules, filepath.Ext(rules)) + ".cedar": filepath.Join(to, "policy.cedar")}
+	if next, err := keystore.NextPath(key); err == nil && !credential { // the key that a rotation has begun with
+		files[next] = trialKey(to) + ".next"
+	}
+	for from, to := range files {
+		text, err := os.ReadFile(from)
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+			continue
+		case err != nil:
+			return err
+		}
+		mode := os.FileMode(0o600) // of a credential: its group may be able to read it
+		if info, err := os.Stat(from); err == nil && !credential {
+			mode = info.Mode().Perm()
+		}
+		if err := atomicfile.Write(to, text, mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove removes the copy, which has the key of the node.
+func (u *upgradeCheck) remove(dir string) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return u.fail("removal", "the copy stays: "+err.Error(), "remove it, because it has the key of the node: rm -r "+terminal.Shell(dir))
+	}
+	return nil
 }
 
 // A trial is what a version found in the copy.
@@ -240,8 +293,8 @@ func try(ctx context.Context, c *cli.Console, conf *configs.Config, program, dir
 		return nil, err
 	}
 	args := []string{"run", "-o", "json", "--config", empty, "--data-dir", dir, "--ready-file", ready, "--profile", "test",
-		"--mesh.network", conf.Mesh.Network, "--mesh.filter", "0.0.0.0/0,::/0", "--http.socket", "none", "--node.key", conf.Node.Key,
-		"--node.passphrase", conf.Node.Passphrase, "--storage.engine", conf.Storage.Engine}
+		"--mesh.network", conf.Mesh.Network, "--mesh.filter", "0.0.0.0/0,::/0", "--http.socket", "none", "--node.key", "file:" + trialKey(dir),
+		"--trust.policy_file", trialRules(dir), "--node.passphrase", conf.Node.Passphrase, "--storage.engine", conf.Storage.Engine}
 	var talk bytes.Buffer
 	cmd := exec.Command(program, args...)
 	cmd.Env, cmd.Stderr = isolated(c, dir), &talk
@@ -303,14 +356,32 @@ func (t *trial) load(ctx context.Context, dir, ready string) bool {
 	return true
 }
 
-// isolated returns an environment without the settings of the user, in which requests to other hosts fail.
+// trialVariable is the variable of the environment of a node in a trial.
+const trialVariable = "LMOSD_TRIAL"
+
+// isolated returns an environment without the settings of the user, in which the node makes no connections. HTTP_PROXY is for versions without
+// [TrialDial]; the mesh is closed by mesh.filter.
 func isolated(c *cli.Console, home string) []string {
 	const nowhere = "http://127.0.0.1:9" // the discard port
-	env := []string{"HOME=" + home, "PATH=" + c.Variable("PATH"), "HTTP_PROXY=" + nowhere, "HTTPS_PROXY=" + nowhere, "NO_PROXY=127.0.0.1"}
-	if dir := c.Variable("CREDENTIALS_DIRECTORY"); dir != "" {
+	env := []string{"HOME=" + home, "PATH=" + c.Variable("PATH"), "HTTP_PROXY=" + nowhere, "HTTPS_PROXY=" + nowhere, "NO_PROXY=127.0.0.1", trialVariable + "=1"}
+	if dir := c.Variable("CREDENTIALS_DIRECTORY"); dir != "" { // of the passphrase
 		env = append(env, "CREDENTIALS_DIRECTORY="+dir)
 	}
 	return env
+}
+
+// TrialDial returns the function by which a node in a trial opens connections, which refuses, or nil outside of a trial. In a trial, it also closes
+// the resolver of names.
+func TrialDial(c *cli.Console) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	if c.Variable(trialVariable) == "" {
+		return nil
+	}
+	refuse := func(_ context.Context, _, addr string) (net.Conn, error) {
+		return nil, errors.New("a trial makes no connections: " + addr)
+	}
+	net.DefaultResolver.PreferGo = true
+	net.DefaultResolver.Dial = refuse
+	return refuse
 }
 
 // command runs a program to its end, and returns its standard output.
