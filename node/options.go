@@ -112,8 +112,7 @@ type Options struct {
 	// Transport replaces the transports of the host, for simulations (p2p.Options).
 	Transport p2p.Transport
 	Log       *slog.Logger
-	// Sites reads the documents of organizations and introductions. If it has a Dial, which refuses in the trial of a version, probes of agents use it.
-	Sites weblocation.Options
+	Sites     weblocation.Options // of organizations and introductions; if it has a Dial, which refuses in a trial, probes of agents use it
 	// Drain limits the time that running calls have to finish when the node stops. 0 is 8 s.
 	Drain time.Duration
 
