@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/lazyregexp"
 	"github.com/lmosd/lmosd/internal/textmatch"
 	"github.com/lmosd/lmosd/td/openapi"
 )
@@ -19,8 +19,8 @@ var inputTypes = []string{"array", "boolean", "integer", "number", "object", "st
 
 // inputText is NAME:TYPE, optional with ? or a default. A parameter of an OpenAPI document can have other names than a member of a command.
 var (
-	inputText  = regexp.MustCompile(`^([^\s:=?]{1,128}):([a-z]+)(\?|=(?s:.*))?$`)
-	memberName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}$`)
+	inputText  = lazyregexp.New(`^([^\s:=?]{1,128}):([a-z]+)(\?|=(?s:.*))?$`)
+	memberName = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}$`)
 )
 
 // An input is a declared member of the inputs of actions.
@@ -32,7 +32,7 @@ type input struct {
 // parseInput reads an input without an action: NAME:TYPE is required, NAME:TYPE? is optional, and NAME:TYPE=VALUE is optional with a default,
 // which is JSON if the type is not string. The agent itself applies the default.
 func parseInput(text string) (in openapi.Input, err error) {
-	m := inputText.FindStringSubmatch(text)
+	m := inputText().FindStringSubmatch(text)
 	if m == nil || !slices.Contains(inputTypes, m[2]) {
 		return in, interact.Errorf(interact.Usage, "for example days:integer, city:string? or units:string=mm",
 			"expected NAME:TYPE with one of the types %s, got %s", strings.Join(inputTypes, ", "), interact.Excerpt(text, 80))
@@ -117,7 +117,7 @@ func (s Spec) withInputs(raw []byte) ([]byte, error) {
 	}
 	declared := map[string]map[string]any{}
 	for _, in := range all {
-		if !memberName.MatchString(in.Name) {
+		if !memberName().MatchString(in.Name) {
 			return nil, interact.Errorf(interact.Usage, "for example days:integer", "the name of an input has only letters, digits, - and _, got %s",
 				interact.Excerpt(in.Name, 80))
 		}

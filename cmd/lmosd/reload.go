@@ -115,7 +115,7 @@ func newConfigReloadCommand(a *app) *cobra.Command {
 		Short: "make the running node read its configuration again",
 		Long: "Makes the node read its files again, with the environment and the flags of its start. It applies the keys that can\n" +
 			"change while it runs, starts new agents and stops removed ones, and lists the changed keys that need a restart.\n" +
-			"With an error in a file, nothing changes. SIGHUP to a service does the same.",
+			"With an error in a file, nothing changes. The exit code is 1 if an agent failed. SIGHUP to a service does the same.",
 		Example: `  lmosd config reload
   lmosd config reload -o json --jq .restart`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadWrite, "lmosd config set, lmosd config running"),
@@ -134,10 +134,16 @@ func (a *app) reloadConfig(ctx context.Context) error {
 		return err
 	}
 	err = a.Show(cli.View{Doc: done, Names: done.Applied, People: func(s *terminal.Screen, _ bool) { showReload(s, done) }})
-	if err == nil && len(done.Restart) > 0 {
+	if err != nil {
+		return err
+	}
+	if len(done.Restart) > 0 {
 		a.Next("lmosd config running", "lmosd status")
 	}
-	return err
+	if slices.ContainsFunc(done.Agents, func(one api.ReloadedAgent) bool { return one.Error != "" }) {
+		return cli.SilentError(cli.ExitInternal)
+	}
+	return nil
 }
 
 func showReload(s *terminal.Screen, done *api.ConfigReload) {

@@ -14,12 +14,19 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 )
 
-// reloads reloads the configuration, and returns the states of agents as text.
+// reloads reloads the configuration, and returns the states of agents as text. The exit code is 1 if an agent failed.
 func (x *user) reloads() (states string, done api.ConfigReload) {
 	x.t.Helper()
-	done = decode[api.ConfigReload](x.t, x.ok("config", "reload", "-o", "json"))
+	r, want := x.lmosd("config", "reload", "-o", "json"), 0
+	done = decode[api.ConfigReload](x.t, r.out)
 	for _, one := range done.Agents {
 		states += one.Name + " " + one.State + "\n"
+		if one.State == api.AgentFailed || one.State == api.AgentKept {
+			want = cli.ExitInternal
+		}
+	}
+	if r.code != want {
+		x.t.Errorf("exit code %d, want %d: %+v", r.code, want, done)
 	}
 	return states, done
 }
@@ -62,7 +69,9 @@ func TestAReloadKeepsTheAgentOfALineThatFails(t *testing.T) {
 		}
 		contains(t, x.ok("find", "--capability", "urn:x:first"), "echo@")
 	}
-	contains(t, x.ok("config", "reload"), "kept as it was, because its changed line failed: ")
+	if r := x.lmosd("config", "reload"); r.code != cli.ExitInternal || !strings.Contains(r.out, "kept as it was, because its changed line failed: ") {
+		t.Errorf("for people: %+v", r)
+	}
 	edit(agentLines("exec:cat --name other", first))
 	if states, _ := x.reloads(); states != "" {
 		t.Errorf("its line again: %s", states)
@@ -187,7 +196,7 @@ func TestReloadsAtOnce(t *testing.T) {
 	second := x.start("config", "reload", "-o", "json")
 	n.signal(syscall.SIGHUP)
 	close(free)
-	if first.wait() != 0 || second.wait() != 0 {
+	if first.wait() != cli.ExitInternal || second.wait() != 0 { // the first one keeps an agent
 		t.Fatalf("%s%s", first.talk.String(), second.talk.String())
 	}
 	eventually(t, "the last configuration is in force", func() bool { return strings.Contains(x.ok("call", "echo", "run", "hello"), "olleh") })
