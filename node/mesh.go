@@ -70,7 +70,7 @@ func (n *Node) openMesh(embedder embedding.Embedder) (*mesh, error) {
 		Lifetime: n.opts.Lifetime, Hosts: n.network.records, MemberOf: n.network.trust.MemberOf, Roles: n.network.trust.Roles, Bind: n.servient.Expose, Directory: m.directory, Gossip: m.gossip, DHT: m.dht, Access: n.policy,
 		CallerSecrets: n.stores.CallerSecrets, Go: n.life.background, OnRestricted: func(*td.Signed) { n.network.thingsChanged() }, Pings: servient.Pings, ProbePause: n.opts.probePause, Dial: n.opts.Sites.Dial, Log: n.opts.Log})
 	n.life.onRun(m.publisher.Run)
-	n.network.trust.Serve(trust.Things{Restricted: func(ctx context.Context) []*td.Signed { return append(m.index.Restricted(ctx), m.directory.Handed(ctx)...) }, Named: m.index.Names, Agent: m.index.Agent, Signer: n.key, Ingest: m.directory.IngestRestricted})
+	n.network.trust.Serve(trust.Things{Restricted: m.index.Restricted, Moved: m.directory.Handed, Named: m.index.Names, Agent: m.index.Agent, Signer: n.key, Ingest: m.directory.IngestRestricted})
 	return m, n.openSync(m)
 }
 

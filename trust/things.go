@@ -13,6 +13,8 @@ import (
 type Things struct {
 	// Restricted returns the records of this node, and their TDs, that the caller of ctx may find (publication.Index.Restricted).
 	Restricted func(ctx context.Context) []*td.Signed
+	// Moved returns those of Things that an earlier key of this node has withdrawn (directory.Directory.Handed). Nil: there are none.
+	Moved func(ctx context.Context) []*td.Signed
 	// Named reports whether a public description of this node names an organization as that of its owner; nil: none does.
 	Named func(organization did.DID) bool
 	// Agent returns the grant for this node of an agent with a key of its own that calls through this node, and its roles; nil for others. Signer has the
@@ -39,7 +41,11 @@ func (t *Trust) serveThings(ctx context.Context, id did.DID, q *exchange.Request
 	if things == nil || p.Relation < did.Partner && p.Unconfirmed == nil && !p.Grouped() || len(q.Known) != 1 {
 		return nil, refused
 	}
-	all := things.Restricted(did.WithPrincipal(ctx, p))
+	ctx = did.WithPrincipal(ctx, p)
+	all := things.Restricted(ctx)
+	if things.Moved != nil {
+		all = append(all, things.Moved(ctx)...)
+	}
 	all = all[:min(len(all), exchange.MaxThings)]
 	r, size := &exchange.Response{}, 0
 	for i, s := range all {
