@@ -25,9 +25,10 @@ func newServer(t *testing.T) *server {
 	for _, program := range []string{"systemctl", "dbus-daemon", "ip", "unshare", "nsenter", "setpriv", "pivot_root"} {
 		testprogram.Path(t, program)
 	}
-	probe := exec.Command("unshare", "--mount", "--pid", "--fork", "--cgroup", "--net", "--ipc", "--uts", "sh", "-c", `mount --make-rprivate / && mount -t tmpfs none /mnt &&
+	probe := exec.Command("unshare", "--mount", "--pid", "--fork", "--cgroup", "--net", "--ipc", "--uts", "sh", "-c", `own=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/self/mounts) &&
+test -n "$own" && probe=$(mktemp -d "$own/lmosd-probe.XXXXXX") && rmdir "$probe" && mount --make-rprivate / && mount -t tmpfs none /mnt &&
 mkdir /mnt/upper /mnt/work /mnt/usr && mount -t overlay -o lowerdir=/usr,upperdir=/mnt/upper,workdir=/mnt/work none /mnt/usr && mount -t proc none /proc && mount -t sysfs -o ro none /sys &&
-own=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/1/mounts) && mount -t tmpfs none /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup`)
+mount -t tmpfs none /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup`)
 	if out, err := probe.CombinedOutput(); err != nil {
 		t.Skipf("namespaces with an overlay and cgroups are not permitted: %v %s", err, out)
 	}
@@ -38,7 +39,11 @@ own=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/1/mounts) && mount -t tmpfs
 	cmd := exec.Command("unshare", "--mount", "sh", "-c", systemdScript)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "ROOT=" + folder(t), "PROGRAM=" + program, "PACKAGE=" + os.Getenv("LMOSD_PACKAGE"), "SCRIPT=" + systemdScript,
 		"GORACE=atexit_sleep_ms=0"}
-	return &server{newHost(t, "server", cmd)}
+	s := &server{newHost(t, "server", cmd)}
+	if printed, _, err := s.ask("true"); err != nil {
+		t.Skipf("systemd does not start in namespaces of this machine: %v\n%s", err, printed)
+	}
+	return s
 }
 
 // ok runs a command that has to succeed, and returns what it printed.
@@ -127,10 +132,16 @@ func TestSystemUnit(t *testing.T) {
 	}
 	s.ok("test ! -e /var/lib/lmosd/identity.pem && mv identity.pem /var/lib/lmosd/ && rm -r /etc/systemd/system/lmosd.service.d && systemctl daemon-reload")
 
-	// Agents run in the sandbox, and end with the service.
-	s.ok(`printf '#!/bin/sh\nsleep 100 & echo "\\"$(id -un)\\""\nwait\n' >/usr/local/bin/hello && chmod 755 /usr/local/bin/hello`)
+	// Programs of agents run as the user of the service, in its sandbox, and end with it.
+	s.ok(`printf '#!/bin/sh\nsleep 1000 & touch /usr/local/bin/x || id -un\n' >/usr/local/bin/hello && chmod 755 /usr/local/bin/hello`)
+	s.ok(`printf 'agents: ["exec:/usr/local/bin/hello --name hello"]\n' >>/etc/lmosd/lmosd.yaml && systemctl reload lmosd`)
+	s.until("lmosd call hello run x")
+	if out := s.ok("lmosd call hello run x 2>/dev/null"); out != "lmosd" {
+		t.Errorf("the program of an agent prints %q", out)
+	}
 	s.ok("systemctl stop lmosd")
 	s.is("after a stop", "Result=success ExecMainStatus=0 ActiveState=inactive")
+	s.ok("! pgrep -f 'sleep 1000'")
 	s.ok("! lmosd status && lmosd service uninstall")
 
 	if os.Getenv("LMOSD_PACKAGE") == "" {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	_ "embed"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -216,9 +217,18 @@ func (h *host) write(name, text string) {
 // run runs a command, and returns what it printed and its exit code.
 func (h *host) run(command string) (printed string, code int) {
 	h.t.Helper()
+	printed, code, err := h.ask(command)
+	if err != nil {
+		h.t.Fatalf("%s$ %s: %v\n%s", h.name, command, err, printed)
+	}
+	return printed, code
+}
+
+// ask is run with an error if the shell has ended, or the command does not end.
+func (h *host) ask(command string) (printed string, code int, err error) {
 	const mark = "----- exit code "
 	if _, err := fmt.Fprintf(h.in, "%s\nprintf '%%s%%d\\n' '%s' $?\n", command, mark); err != nil {
-		h.t.Fatalf("%s$ %s: the shell ended: %v", h.name, command, err)
+		return "", -1, fmt.Errorf("the shell ended: %w", err)
 	}
 	type read struct {
 		text string
@@ -243,16 +253,12 @@ func (h *host) run(command string) (printed string, code int) {
 			}
 		}
 	}()
-	var r read
 	select {
-	case r = <-done:
+	case r := <-done:
+		return r.text, r.code, r.err
 	case <-patient(h.t).Done():
-		h.t.Fatalf("%s$ %s does not end", h.name, command)
+		return "", -1, errors.New("it does not end")
 	}
-	if r.err != nil {
-		h.t.Fatalf("%s$ %s: %v\n%s", h.name, command, r.err, r.text)
-	}
-	return r.text, r.code
 }
 
 // step runs a command, compares its exit code and output with those of the page, and returns the lines for the page (those of the page if

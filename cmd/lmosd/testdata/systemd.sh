@@ -19,8 +19,11 @@ if [ -z "$INSIDE" ]; then
   trap remove EXIT
   init=
   inside() { nsenter --all --target "$init" env -i PATH=/usr/local/bin:/usr/sbin:/usr/bin HOME=/root USER=root LANG=C.UTF-8 LMOSD_FORCE_TTY=80 NO_COLOR=1 GORACE="$GORACE" "$@"; }
+  left=600 # a systemd that cannot start may wait for ever
   until [ -n "$init" ] && inside test -S /run/systemd/private 2>/dev/null; do
     kill -0 $outer
+    left=$((left - 1))
+    [ $left -gt 0 ]
     init=$(cat /proc/$outer/task/$outer/children)
     init=${init% }
     sleep 0.1
