@@ -147,11 +147,11 @@ func TestSystemUnit(t *testing.T) {
 	if os.Getenv("LMOSD_PACKAGE") == "" {
 		return
 	}
-	s.ok("rm /usr/local/bin/lmosd && hash -r && dpkg -i lmosd.deb")
+	s.ok("rm /usr/local/bin/lmosd && hash -r && dpkg --force-confold -i lmosd.deb")
 	s.ok("test $(command -v lmosd) = /usr/bin/lmosd && lmosd service install")
 	s.is("of the package", "ActiveState=active FragmentPath="+filepath.Join("/lib/systemd/system", "lmosd.service")+" UnitFileState=enabled")
 	pid = s.ok("systemctl show -P MainPID lmosd")
-	s.ok("dpkg -i lmosd.deb") // an upgrade
+	s.ok("dpkg --force-confold -i lmosd.deb") // an upgrade
 	s.ok("systemctl is-active lmosd && test $(systemctl show -P MainPID lmosd) != " + pid)
 	s.ok("dpkg -r lmosd && ! systemctl is-active lmosd && dpkg -P lmosd && test -f /var/lib/lmosd/identity.pem")
 }
