@@ -25,16 +25,19 @@ func (p *PubSub) addOffense(id peer.ID) {
 	}
 }
 
-// disconnect closes the connections of a banned peer.
+// disconnect closes the connections of a banned peer. It does not wait for their ends, which a peer that does not read delays for up to 10 s, or
+// until the host is closed.
 func (p *PubSub) disconnect(id peer.ID) {
 	p.log.Warn("peer banned: invalid records forwarded", "peer", did.ShortPeer(id), "for", banFor)
 	if p.opts.Ban != nil {
 		p.opts.Ban(id, banFor) // before the connection is closed, so that the peer cannot reconnect in between
 	}
 	for _, c := range p.host.Network().ConnsToPeer(id) {
-		if err := c.CloseWithError(network.ConnProtocolViolation); err != nil {
-			p.log.Debug("closing the connection of a banned peer failed", "peer", did.ShortPeer(id), "err", err)
-		}
+		go func() {
+			if err := c.CloseWithError(network.ConnProtocolViolation); err != nil {
+				p.log.Debug("closing the connection of a banned peer failed", "peer", did.ShortPeer(id), "err", err)
+			}
+		}()
 	}
 }
 

@@ -402,3 +402,38 @@ func TestOverloaded(t *testing.T) {
 		}
 	})
 }
+
+// A slowStream resets when its channel is closed, as one does whose peer reads slowly.
+type slowStream struct {
+	network.Stream
+	resets chan struct{}
+}
+
+func (s *slowStream) ResetWithError(code network.StreamErrorCode) error {
+	<-s.resets
+	return s.Stream.ResetWithError(code)
+}
+
+// A session whose end waits for its peer delays neither the sweep nor the ends of other sessions.
+func TestSlowEndsDelayNoOthers(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, "tcp", answering, Options{}, Options{})
+	other := newHost(t, "tcp")
+	newBinding(t, other, Options{}).Serve(answering)
+	connect(t, p.callerHost, other)
+	for _, thing := range []interact.Thing{p.thing, p.caller.at([]td.Host{at(t, other)})} {
+		if _, err := interact.Call(t.Context(), thing, ask("a", "")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	resets := make(chan struct{})
+	for _, l := range p.caller.all() {
+		if l.remote.node != at(t, other).Node {
+			l.s = &slowStream{l.s, resets}
+		}
+	}
+	p.caller.sweep(time.Now().Add(time.Hour))
+	until(t, "the other session has ended", func() bool { return len(p.caller.all()) == 1 })
+	close(resets)
+	until(t, "the slow session has ended", func() bool { return len(p.caller.all()) == 0 })
+}

@@ -168,12 +168,19 @@ func (l *session) loop(handle func(frame.Frame) error) (err error) {
 	}
 }
 
-// fail ends the session and its interactions. Only the first call has an effect.
-func (l *session) fail(err error) { l.endIf(err, func() bool { return true }) }
+// fail ends the session and its interactions. Only the first call has an effect. It may wait for a peer that reads slowly.
+func (l *session) fail(err error) {
+	if l.endsIf(err, func() bool { return true }) {
+		l.tear(err)
+	}
+}
 
-// expire ends the session if it was unused for too long. The decision is atomic: a concurrent call keeps the session open, or finds it
-// ended.
-func (l *session) expire(now time.Time) {
+// expires ends the session if its peer does not read at now, or if it was unused for too long, and returns the reason; the caller then calls tear.
+// The decision is atomic: a concurrent call keeps the session open, or finds it ended.
+func (l *session) expires(now time.Time) error {
+	if l.out.stuck(now) && l.endsIf(errStuck, func() bool { return true }) {
+		return errStuck
+	}
 	limit := l.b.o.Idle
 	switch {
 	case l.remote == nil:
@@ -181,24 +188,26 @@ func (l *session) expire(now time.Time) {
 	case l.remote.outdated(l):
 		limit = 0
 	}
-	l.endIf(errIdle, func() bool { return len(l.open) == 0 && now.Sub(l.idled) > limit })
+	if l.endsIf(errIdle, func() bool { return len(l.open) == 0 && now.Sub(l.idled) > limit }) {
+		return errIdle
+	}
+	return nil
 }
 
-// endIf ends the session with err, unless it has ended, if ok returns true. It calls ok with mu locked.
-func (l *session) endIf(err error, ok func() bool) {
+// endsIf ends the session with err, unless it has ended, if ok returns true, and reports whether it did. The caller then calls tear. It calls ok
+// with mu locked.
+func (l *session) endsIf(err error, ok func() bool) bool {
 	l.mu.Lock()
-	end := l.err == nil && ok()
-	if end {
-		l.err = err
-		l.over.Store(true)
+	defer l.mu.Unlock()
+	if l.err != nil || !ok() {
+		return false
 	}
-	l.mu.Unlock()
-	if end {
-		l.tear(err)
-	}
+	l.err = err
+	l.over.Store(true)
+	return true
 }
 
-// tear releases everything after err is set.
+// tear releases everything after err is set. It may wait for a peer that reads slowly.
 func (l *session) tear(err error) {
 	l.frameTimer.Stop()
 	writing := l.out.fail(err)

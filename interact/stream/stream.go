@@ -254,10 +254,17 @@ func (b *Binding) Run(ctx context.Context) error {
 // sweep ends the sessions that are stuck or idle at now, and removes peers without sessions.
 func (b *Binding) sweep(now time.Time) {
 	for _, l := range b.all() {
-		if l.out.stuck(now) {
-			l.fail(errStuck)
+		err := l.expires(now)
+		switch {
+		case err == nil:
+		case b.enter():
+			go func() { // a peer that reads slowly must not delay the ends of other sessions
+				defer b.work.Done()
+				l.tear(err)
+			}()
+		default:
+			l.tear(err) // which Close leaves to the one that ended the session
 		}
-		l.expire(now)
 	}
 	b.pace.sweep(now)
 	b.mu.Lock()
@@ -325,12 +332,14 @@ func (b *Binding) Close() error {
 	if conns != nil {
 		b.host.Network().StopNotify(conns)
 	}
+	var ends sync.WaitGroup // all at once, because peers may read slowly
 	for _, l := range b.all() {
-		l.fail(errClosed)
+		ends.Go(func() { l.fail(errClosed) })
 	}
 	for _, r := range remotes {
 		r.close()
 	}
+	ends.Wait()
 	b.retire()
 	return nil
 }
