@@ -65,7 +65,7 @@ func (d *Directory) putWith(desc *td.Description, from origin, with arrival) (ch
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e := d.entries[key]
-	if refused != nil && (e == nil || e.view == nil) { // otherwise it withdraws what is known of a node that was refused later
+	if refused != nil && (e == nil || e.view == nil || r.Seq <= e.seq) { // otherwise it withdraws what is known of a node that was refused later
 		return false, refused
 	}
 	if e != nil {

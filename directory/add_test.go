@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -207,6 +208,9 @@ func TestRefusedOwnersMayWithdraw(t *testing.T) {
 	}
 	_, err := d.Get(t.Context(), "urn:stolen@"+string(refused))
 	wantCode(t, err, interact.Withdrawn)
+	if e := interact.AsError(err); strings.Contains(err.Error(), "moved") || len(e.Next) != 1 || e.Next[0].Kind != interact.StepFind {
+		t.Errorf("the move to a stranger is suggested: %v, %v", err, e.Next)
+	}
 	_, err = d.Get(t.Context(), withdrawn.id)
 	wantCode(t, err, interact.Withdrawn)
 	for _, desc := range []*td.Description{with(moved, func(r *td.Record) { r.Seq, r.Successor = 3, didtest.Key(3).DID() }), described(t, withdrawn.signed(t, 3))} {

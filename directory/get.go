@@ -289,10 +289,10 @@ func (d *Directory) withdrawn(by *reader, r reference) error {
 	switch {
 	case last == nil:
 		return nil
-	case last.Kind == td.KindMoved:
+	case last.Kind == td.KindMoved && d.isFollowed(last):
 		e := interact.Errorf(interact.Withdrawn, "", "%s has moved to %s at %s", last.Thing, last.Successor, formatTime(last.Issued)).
 			Then(interact.StepShow, last.SuccessorRef().String())
-		if !several && d.isFollowed(last) {
+		if !several {
 			e.Err = &movedError{last.SuccessorRef()}
 		}
 		return e
@@ -301,7 +301,7 @@ func (d *Directory) withdrawn(by *reader, r reference) error {
 		Then(interact.StepFind)
 }
 
-// isFollowed reports whether references to a moved Thing lead to its successor. A refused owner may withdraw, for example if its key was revoked, but
+// isFollowed reports whether references to a moved Thing lead to its successor; otherwise it is withdrawn. A refused owner may withdraw, for example if its key was revoked, but
 // somebody else may have that key: its moves lead to trusted owners only.
 func (d *Directory) isFollowed(moved *td.Record) bool {
 	if d.refuses(moved.Owner) == nil {

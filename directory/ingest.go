@@ -90,14 +90,20 @@ func (d *Directory) checkRestricted(r *td.Record, from did.DID) error {
 	return nil
 }
 
-// Handed returns the records with which this node moved restricted Things to its present key, of those that the caller of ctx may find: nodes that
-// were away have the Things of the key before, which cannot send them.
+// Handed returns the records with which this node moved restricted Things to its present key, of those that the caller of ctx may find under that key:
+// nodes that were away have the Things of the key before, which cannot send them.
 func (d *Directory) Handed(ctx context.Context) (all []*td.Signed) {
 	r, now := d.reader(ctx), time.Now()
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	for e := range d.tombstones.handed {
-		if rec := e.tombstone.record; rec.Successor == d.opts.Self && rec.Audience != td.Private && alive(rec, now) && r.seesTombstone(rec) {
+		rec := e.tombstone.record
+		if rec.Successor != d.opts.Self || rec.Audience == td.Private || !alive(rec, now) {
+			continue
+		}
+		// Rules may name the Thing or its capabilities, which a withdrawal has not.
+		next := d.entries[td.Key(d.opts.Self, rec.SuccessorRef().Name)]
+		if next != nil && next.view != nil && r.seesView(next.view) || (next == nil || next.view == nil) && r.seesTombstone(rec) {
 			all = append(all, &td.Signed{Record: rec.Raw})
 		}
 	}

@@ -1,7 +1,9 @@
 package trust
 
 import (
+	"bytes"
 	"context"
+	"slices"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
@@ -42,9 +44,11 @@ func (t *Trust) serveThings(ctx context.Context, id did.DID, q *exchange.Request
 		return nil, refused
 	}
 	ctx = did.WithPrincipal(ctx, p)
-	all := things.Restricted(ctx)
-	if things.Moved != nil {
-		all = append(all, things.Moved(ctx)...)
+	var all []*td.Signed
+	for _, source := range []func(context.Context) []*td.Signed{things.Moved, things.Restricted} {
+		if source != nil {
+			all = append(all, slices.SortedFunc(slices.Values(source(ctx)), byRecord)...)
+		}
 	}
 	all = all[:min(len(all), exchange.MaxThings)]
 	r, size := &exchange.Response{}, 0
@@ -60,6 +64,9 @@ func (t *Trust) serveThings(ctx context.Context, id did.DID, q *exchange.Request
 	}
 	return r, nil
 }
+
+// byRecord is an order that is the same for each page.
+func byRecord(a, b *td.Signed) int { return bytes.Compare(a.Record, b.Record) }
 
 // fetchThings gets the restricted records of a node.
 func (t *Trust) fetchThings(ctx context.Context, id did.DID) error {

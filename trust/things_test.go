@@ -17,13 +17,21 @@ type exchangeOfThings struct {
 	mu       sync.Mutex
 	offered  map[did.Relation][]*td.Signed // owned by mu
 	received []string                      // owned by mu
+	asked    map[did.Relation]int          // owned by mu: each time, the order is another one
 }
 
 func (e *exchangeOfThings) things() Things {
 	return Things{Restricted: func(ctx context.Context) []*td.Signed {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		return e.offered[did.PrincipalOf(ctx).Relation]
+		of := did.PrincipalOf(ctx).Relation
+		if e.asked == nil {
+			e.asked = map[did.Relation]int{}
+		}
+		all, n := e.offered[of], e.asked[of]
+		e.asked[of]++
+		n %= max(len(all), 1)
+		return slices.Concat(all[n:], all[:n])
 	}, Ingest: func(_ context.Context, s *td.Signed, _ did.DID) error {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -50,7 +58,7 @@ func TestRestrictedDescriptions(t *testing.T) {
 		large[i] = 'x'
 	}
 	e := &exchangeOfThings{offered: map[did.Relation][]*td.Signed{
-		did.Own:     {{Record: []byte("a"), TD: large}, {Record: []byte("b"), TD: large}, {Record: []byte("c")}},
+		did.Own:     {{Record: []byte("a"), TD: large}, {Record: []byte("b"), TD: large}, {Record: []byte("c"), TD: large}, {Record: []byte("d"), TD: large}},
 		did.Partner: {{Record: []byte("c")}}}}
 	host.Serve(e.things())
 	readers := map[*member]*exchangeOfThings{colleague: {}, partner: {}, stranger: {}}
@@ -66,7 +74,7 @@ func TestRestrictedDescriptions(t *testing.T) {
 	partner.becomes(host, did.Partner, "")
 	host.becomes(colleague, did.Own, "")
 	host.becomes(partner, did.Partner, "")
-	colleague.waits(func() bool { return slices.Equal(readers[colleague].got(), []string{"a", "b", "c"}) })
+	colleague.waits(func() bool { return slices.Equal(readers[colleague].got(), []string{"a", "b", "c", "d"}) })
 	partner.waits(func() bool { return slices.Equal(readers[partner].got(), []string{"c"}) })
 	e.mu.Lock()
 	e.offered[did.Partner] = append(e.offered[did.Partner], &td.Signed{Record: []byte("d")})
