@@ -181,6 +181,7 @@ func TestTheSchemaDecides(t *testing.T) {
 func TestEnvironment(t *testing.T) {
 	t.Setenv("LMOSD_TOKEN", "hunter2")
 	t.Setenv("TRACEPARENT", "00-stale")
+	t.Setenv("GOTRACEBACK", "crash")
 	t.Setenv("TRACESTATE", "stale=1")
 	t.Setenv("INHERITED", "yes")
 	dir := t.TempDir()
@@ -223,7 +224,7 @@ func TestEnvironment(t *testing.T) {
 			t.Errorf("%s is %q, %v; want it empty", name, v, ok)
 		}
 	}
-	for _, name := range []string{"TRACEPARENT", "TRACESTATE", "LMOSD_TOKEN"} {
+	for _, name := range []string{"TRACEPARENT", "TRACESTATE", "LMOSD_TOKEN", "GOTRACEBACK"} {
 		if v, ok := bare[name]; ok {
 			t.Errorf("%s is %q, want it absent", name, v)
 		}

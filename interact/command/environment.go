@@ -41,13 +41,15 @@ func (a *Agent) environment(ctx context.Context, m *interact.Message) ([]string,
 	return append(append(inherited(os.Environ(), a.o.Inherit), a.o.Env...), own...), nil
 }
 
-// inherited returns the inherited variables: those that only lists, without the settings of the node, which may be secrets, and without
-// the trace context of its start.
+// ofNode are variables of this process alone: the trace context of its start, and how the service of the node ends after a panic.
+var ofNode = []string{"TRACEPARENT", "TRACESTATE", "GOTRACEBACK"}
+
+// inherited returns the inherited variables: those that only lists, without the settings of the node, which may be secrets, and without ofNode.
 func inherited(all, only []string) []string {
 	var env []string
 	for _, v := range all {
 		name, _, _ := strings.Cut(v, "=")
-		if !strings.HasPrefix(name, "LMOSD_") && name != "TRACEPARENT" && name != "TRACESTATE" && listed(name, only) {
+		if !strings.HasPrefix(name, "LMOSD_") && !slices.Contains(ofNode, name) && listed(name, only) {
 			env = append(env, v)
 		}
 	}

@@ -84,6 +84,13 @@ func TestSwap(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode() != 0o640 {
 		t.Errorf("got %v, %v", info, err)
 	}
+	dangling := filepath.Join(filepath.Dir(path), "link")
+	if err := os.Symlink("nowhere", dangling); err != nil {
+		t.Fatal(err)
+	}
+	if err := Swap(dangling, nil, []byte("x"), 0o600); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a link to nothing: %v", err)
+	}
 	for name, before := range map[string]string{"a": "", "absent": "x"} {
 		if err := Swap(filepath.Join(filepath.Dir(path), name), []byte(before), nil, 0o600); !errors.Is(err, ErrChanged) {
 			t.Errorf("%s: got %v", name, err)

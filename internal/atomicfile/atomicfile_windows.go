@@ -33,4 +33,6 @@ func WriteBy(path string, _ fs.FileMode, write func(w io.Writer) error) error {
 }
 
 // lock locks nothing: an open file cannot be replaced.
-func lock(string, bool, fs.FileMode) (release func(), err error) { return func() {}, nil }
+func lock(string, bool, fs.FileMode) (release func(), made bool, err error) {
+	return func() {}, false, nil
+}

@@ -14,7 +14,7 @@ var ErrChanged = errors.New("another program has changed the file")
 // Swap is [Write] for a file that has the content before; a missing file is an empty one. For another content the error is [ErrChanged], and
 // the file stays. Only one caller on this host writes a file at a time, except on Windows.
 func Swap(path string, before, data []byte, mode fs.FileMode) error {
-	release, err := lock(path, len(before) == 0, mode)
+	release, made, err := lock(path, len(before) == 0, mode)
 	if err != nil {
 		return err
 	}
@@ -25,5 +25,11 @@ func Swap(path string, before, data []byte, mode fs.FileMode) error {
 	case !bytes.Equal(now, before):
 		return ErrChanged
 	}
-	return Write(path, data, mode)
+	if err := Write(path, data, mode); err != nil {
+		if made { // an empty configuration would hide the default one
+			err = errors.Join(err, os.Remove(path))
+		}
+		return err
+	}
+	return nil
 }

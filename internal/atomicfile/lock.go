@@ -19,19 +19,19 @@ const (
 	lockPoll = 5 * time.Millisecond
 )
 
-// lock locks a file, which is made if it is missing and may be new. The lock is on the content that is there now: whoever waits for it finds
+// lock locks a file, which is made if it is missing and may be new, and reports whether it made it. The lock is on the content that is there now: whoever waits for it finds
 // another content later.
-func lock(path string, isNew bool, mode fs.FileMode) (release func(), err error) {
+func lock(path string, isNew bool, mode fs.FileMode) (release func(), made bool, err error) {
 	if isNew {
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDONLY, mode)
 		switch {
 		case err == nil:
-			err = f.Close()
+			made, err = true, f.Close()
 		case errors.Is(err, fs.ErrExist):
-			err = nil
+			_, err = os.Stat(path) // of the target of a link
 		}
 		if err != nil {
-			return nil, err
+			return nil, made, err
 		}
 	}
 	l := flock.New(path, flock.SetFlag(os.O_RDONLY))
@@ -39,9 +39,9 @@ func lock(path string, isNew bool, mode fs.FileMode) (release func(), err error)
 	defer cancel()
 	switch _, err := l.TryLockContext(ctx, lockPoll); {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, ErrChanged
+		return nil, made, ErrChanged
 	case err != nil:
-		return nil, fmt.Errorf("lock the file: %w", err)
+		return nil, made, fmt.Errorf("lock the file: %w", err)
 	}
-	return func() { _ = l.Close() }, nil // the lock ends in any case
+	return func() { _ = l.Close() }, made, nil // the lock ends in any case
 }
