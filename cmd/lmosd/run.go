@@ -87,7 +87,9 @@ func (a *app) serve(cmd *cobra.Command, c *configs.Config, ready string, start t
 	o.Version = version()
 	o.HTTP.ConsoleDir = a.Variable("LMOSD_UI_DIR") // for work on the console
 	o.Log, o.HTTP.Logs = configcmd.Logger(a.Console, c)
-	o.Sites.Dial = service.TrialDial(a.Console)
+	if o.Sites.Dial = service.TrialDial(a.Console); o.Sites.Dial != nil {
+		o.Log.Warn("this node is in a trial of lmosd upgrade check, and makes no connections; unset LMOSD_TRIAL for any other node")
+	}
 	p2p.SetLibraryLog(o.Log.Handler())
 	dht.SetLibraryLog(o.Log.Handler())
 	o.Policy.Hint = refusalHint

@@ -119,10 +119,11 @@ func TestSystemUnit(t *testing.T) {
 	s.restarted("1")
 	s.ok("kill -ABRT $(systemctl show -P MainPID lmosd)") // ends it as a panic does
 	s.restarted("2")
-	s.ok(`printf '[Service]\nWatchdogSec=2\nTimeoutAbortSec=5\n' >/etc/systemd/system/lmosd.service.d/watchdog.conf && systemctl daemon-reload && systemctl restart lmosd`)
-	s.ok("kill -STOP $(systemctl show -P MainPID lmosd)")
-	s.restarted("1")
-	s.ok("journalctl -u lmosd -o cat | grep 'Watchdog timeout'")
+	s.ok(`printf '[Service]\nWatchdogSec=10\nTimeoutAbortSec=5\n' >/etc/systemd/system/lmosd.service.d/watchdog.conf && systemctl daemon-reload && systemctl restart lmosd`)
+	pid = s.ok("systemctl show -P MainPID lmosd")
+	s.ok("kill -STOP " + pid)
+	s.until("journalctl -u lmosd -o cat | grep 'Watchdog timeout'")
+	s.until("test $(systemctl show -P ActiveState lmosd) = active && test $(systemctl show -P MainPID lmosd) != " + pid)
 	s.ok("rm /etc/systemd/system/lmosd.service.d/watchdog.conf && systemctl daemon-reload")
 
 	// The key is that of the credential, which the page has made.
