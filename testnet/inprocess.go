@@ -33,7 +33,7 @@ func startInside(ctx context.Context, n int, o Options, prepare func(i int, no *
 			return nil, errors.Join(fmt.Errorf("start node %d: %w", i+1, err), t.Close())
 		}
 	}
-	if err := t.connect(ctx, o.Topology); err != nil {
+	if err := t.connect(ctx, o); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil

@@ -76,6 +76,9 @@ func (m *trial) run(nodes int, steps func()) func(*testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
 		defer cancel()
 		o := Options{Seed: m.seed, Topology: "random:3", Latency: 5 * time.Millisecond, Farthest: 60 * time.Millisecond}
+		if nodes > 200 {
+			o.pause = 200 * time.Millisecond
+		}
 		net, err := Simulated(ctx, nodes, o)
 		if err != nil {
 			t.Fatal(err)
@@ -97,8 +100,8 @@ func (m *trial) run(nodes int, steps func()) func(*testing.T) {
 func (m *trial) everything() {
 	m.step("publish", m.publish)
 	m.step("converge", m.converge)
-	m.step("recall", m.recall)
 	m.step("lookups", m.lookups)
+	m.step("recall", m.recall)
 	m.step("news", m.news)
 	m.step("joiner", m.joiner)
 	if m.periods {

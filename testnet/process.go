@@ -56,7 +56,7 @@ func Processes(ctx context.Context, n int, o Options) (*Net, error) {
 		}
 	}
 	if err == nil {
-		err = t.connect(ctx, o.Topology)
+		err = t.connect(ctx, o)
 	}
 	if err != nil {
 		return nil, errors.Join(err, t.Close())

@@ -105,7 +105,7 @@ func openOrganizations(t *testing.T, ctx context.Context, n int, o Options, stal
 	must(err)
 	_, err = net.Members[n/2].AcceptInvitation(ctx, api.Acceptance{Invitation: invitation.Text})
 	must(err)
-	must(net.connect(ctx, "random:6"))
+	must(net.connect(ctx, Options{Topology: "random:6"}))
 	for _, m := range net.Members[:n-1] {
 		must(net.Members[n-1].Connect(ctx, m.Addrs[0]))
 	}

@@ -51,6 +51,9 @@ type Options struct {
 	Log *slog.Logger
 
 	freePorts func() (tcp, udp int, err error) // nil means freePorts
+	// pause is between two connections at the start. Hundreds of nodes that join at once have a connection with nearly each other one for half a
+	// minute, of 65 kB each.
+	pause time.Duration
 }
 
 func (o Options) withDefaults() Options {
@@ -177,14 +180,15 @@ func random(n, k int, seed int64) []link {
 func ordered(i, j int) link { return link{min(i, j), max(i, j)} }
 
 // connect connects the nodes of a topology concurrently.
-func (t *Net) connect(ctx context.Context, topology string) error {
-	ls, err := links(topology, len(t.Members), t.Seed)
+func (t *Net) connect(ctx context.Context, o Options) error {
+	ls, err := links(o.Topology, len(t.Members), t.Seed)
 	if err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(16)
 	for _, l := range ls {
+		time.Sleep(o.pause)
 		g.Go(func() error {
 			from, to := t.Members[l.from], t.Members[l.to]
 			if len(to.Addrs) == 0 {
