@@ -190,10 +190,16 @@ func TestNotReady(t *testing.T) {
 		t.Errorf("verbose: %d %s", resp.StatusCode, body)
 	}
 	r.check(t, exchange{path: "/metrics", status: 200, contain: "lmosd_ready 0"})
+}
+
+func TestHangingLoopsAreAReadinessCheck(t *testing.T) {
+	t.Parallel()
+	node := newFake()
+	node.notReady = errors.New("a loop hangs")
 	node.status = func() *api.Status {
 		return &api.Status{Warnings: []api.Warning{api.NoPeers.Warning("", "alone"), api.LoopHangs.Warning("", "1 loop hangs: gossip for 40s")}}
 	}
-	if _, body := r.do(t, exchange{path: "/readyz?verbose"}); !strings.Contains(body, `{"name":"loops","status":"warn","message":"LMOS-W032: 1 loop hangs: gossip for 40s"`) ||
+	if _, body := start(t, serving(node, Options{})).do(t, exchange{path: "/readyz?verbose"}); !strings.Contains(body, `{"name":"loops","status":"warn","message":"LMOS-W032: 1 loop hangs: gossip for 40s"`) ||
 		strings.Count(body, "LMOS-W032") != 1 {
 		t.Errorf("verbose: %s", body)
 	}
