@@ -373,7 +373,7 @@ type timings struct {
 func (c *conversation) result(output []byte, media string, t *interact.Timing) *callResult {
 	now := time.Now()
 	r := &callResult{Head: cli.NewHead("CallResult"), Agent: c.agent.ID, Ref: c.agent.Ref, Local: c.agent.Local,
-		Status: "completed", Took: cli.Milliseconds(now.Sub(c.began))}
+		Status: "completed", Took: api.Milliseconds(now.Sub(c.began))}
 	if t == nil {
 		t = &interact.Timing{}
 	}
@@ -383,8 +383,8 @@ func (c *conversation) result(output []byte, media string, t *interact.Timing) *
 		}
 	}
 	r.Path = t.Path
-	r.Timings = timings{cli.Milliseconds(cmp.Or(t.Resolve, c.found.Sub(c.began))), cli.Milliseconds(cmp.Or(t.Total, now.Sub(c.found))),
-		cli.Milliseconds(t.Host), cli.Milliseconds(t.Agent)}
+	r.Timings = timings{api.Milliseconds(cmp.Or(t.Resolve, c.found.Sub(c.began))), api.Milliseconds(cmp.Or(t.Total, now.Sub(c.found))),
+		api.Milliseconds(t.Host), api.Milliseconds(t.Agent)}
 	switch {
 	case len(output) == 0:
 	case printer.IsJSON(media) && json.Valid(output):

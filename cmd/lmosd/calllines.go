@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
@@ -87,7 +87,7 @@ func (l *callLines) print(began time.Time, m *interact.Message, result string) {
 		color = terminal.Red
 	}
 	l.to.Line(fmt.Sprintf("%s  %s  %s  %s  %s", l.to.Paint(terminal.Dim, began.Local().Format("15:04:05")), terminal.OneLine(callerName(m.From)),
-		terminal.OneLine(m.Name), terminal.Millis(cli.Milliseconds(now.Sub(began))), l.to.Paint(color, terminal.OneLine(result))))
+		terminal.OneLine(m.Name), terminal.Millis(api.Milliseconds(now.Sub(began))), l.to.Paint(color, terminal.OneLine(result))))
 }
 
 // callerName returns the name of a caller with the beginning of its key.

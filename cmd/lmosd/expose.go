@@ -107,7 +107,7 @@ func (a *app) expose(ctx context.Context, s expose.Spec, secret bool) error {
 	}
 	e.secret = p.CallerSecret
 	for _, w := range p.Warnings {
-		x.Warnings = append(x.Warnings, cli.Place(w))
+		x.Warnings = append(x.Warnings, w.String())
 	}
 	return e.offered(ctx, p.Ref, reached(p))
 }
@@ -215,7 +215,7 @@ func (e *exposing) offered(ctx context.Context, ref, how string) error {
 	}
 	e.shown = true
 	doc := exposure{cli.NewHead("Exposure"), g.ID, g.Ref, g.Name, g.Owner, e.spec.Target, e.agent.Thing != nil,
-		g.Capabilities, g.Actions, e.spec.For, t.Visibility, e.secret, e.own.file(), cli.Milliseconds(time.Since(e.began)), e.agent.Warnings}
+		g.Capabilities, g.Actions, e.spec.For, t.Visibility, e.secret, e.own.file(), api.Milliseconds(time.Since(e.began)), e.agent.Warnings}
 	err = e.Show(cli.View{Doc: doc, Names: []string{g.Ref}, People: func(to *terminal.Screen, _ bool) {
 		to.Line(to.Paint(terminal.Green, "exposed") + " " + terminal.OneLine(render.Name(g)) + " · " + how)
 		s := &terminal.Sheet{}

@@ -210,7 +210,7 @@ func (a *app) showPublication(p *api.Publication) {
 	a.showCallerSecret(p.CallerSecret)
 	a.Note("id %s · revision %d · record %s · description %s", p.ID, p.Seq, terminal.Size(p.RecordSize), terminal.Size(p.TDSize))
 	for _, w := range p.Warnings {
-		a.Warn(cli.Place(w))
+		a.Warn(w.String())
 	}
 }
 

@@ -55,7 +55,7 @@ func (r *reloader) reload(_ context.Context, apply func(gateway.Live) error) (*a
 	}
 	done.Agents = r.agents.change(merged.Agents)
 	r.running.Adopt(merged, next)
-	done.Took = cli.Milliseconds(time.Since(start))
+	done.Took = api.Milliseconds(time.Since(start))
 	return done, nil
 }
 

@@ -253,7 +253,7 @@ type started struct {
 // banner prints the identity and the addresses of the node.
 func (a *app) banner(s *api.Status, c *configs.Config, agents []string, took time.Duration) error {
 	doc := started{cli.NewHead("Node"), s.DID, s.PeerID, render.Addresses(s.Addrs), s.API, s.DataDir, s.Version, s.Network,
-		joining(c), s.Callers, s.Agents.Local, s.State == "starting", agents, cli.Milliseconds(took)}
+		joining(c), s.Callers, s.Agents.Local, s.State == "starting", agents, api.Milliseconds(took)}
 	err := a.Show(cli.View{Doc: doc, Names: []string{string(s.DID)}, People: func(to *terminal.Screen, _ bool) {
 		shown := doc
 		if to.TTY {

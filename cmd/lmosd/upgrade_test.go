@@ -63,11 +63,7 @@ func TestUpgradeCheckOfARunningNode(t *testing.T) {
 	if before == 0 {
 		t.Error("the other node reports no events of its peers")
 	}
-	lmosd, err := exec.LookPath("lmosd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	v := decode[upgradeVerdict](t, x.at(n).ok("upgrade", "check", lmosd, "-o", "json"))
+	v := decode[upgradeVerdict](t, x.at(n).ok("upgrade", "check", thisProgram(t), "-o", "json"))
 	if !v.OK || v.Kind != "UpgradeCheck" || v.of("agents") != "pass: 1 stored agent" || v.of("identity") != "pass: "+n.DID.Short() ||
 		!strings.HasPrefix(v.of("way back"), "pass: ") || len(v.Items) != 8 {
 		t.Errorf("got %+v", v)
@@ -87,13 +83,30 @@ func TestUpgradeCheckOfARunningNode(t *testing.T) {
 	}
 	eventually(t, "the node is gone", func() bool { return len(decode[api.PeerList](t, x.at(other).ok("peers", "-o", "json")).Items) == 0 })
 	before = len(peers())
-	text := x.at(n).ok("upgrade", "check", lmosd)
+	text := x.at(n).ok("upgrade", "check", thisProgram(t))
 	if after := len(peers()); after != before {
 		t.Errorf("the other node has %d events, had %d: %+v", after, before, peers()[before:])
 	}
 	if !strings.Contains(text, "pass\tnew version\tstarts on the copy with 1 agent in ") {
 		t.Errorf("got %s", text)
 	}
+}
+
+// thisProgram returns the path of this program.
+func thisProgram(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath("lmosd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// version writes a program that may be another version: a shell script in which LMOSD is this program. It returns the path.
+func (x *user) version(name, text string) string {
+	x.t.Helper()
+	x.script(name, strings.ReplaceAll(text, "LMOSD", thisProgram(x.t)))
+	return filepath.Join(x.home, name)
 }
 
 // What a new version cannot do is reported, with exit code 1, and the copy is removed.
@@ -104,25 +117,14 @@ func TestUpgradeCheckFails(t *testing.T) {
 	if code := n.stop(); code != 0 {
 		t.Fatal(code)
 	}
-	lmosd, err := exec.LookPath("lmosd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	script := func(name, text string) string {
-		file := x.file(name, "#!/bin/sh\n"+strings.ReplaceAll(text, "LMOSD", lmosd)+"\n")
-		if err := os.Chmod(file, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		return file
-	}
 	for name, c := range map[string]struct{ program, check, want string }{
 		"not there":         {filepath.Join(x.home, "gone"), "program", "does not run: no such file"},
-		"another program":   {script("other", "echo {}"), "program", "it is not lmosd"},
-		"an unknown key":    {script("strict", `case "$1" in config) exec LMOSD config validate -o json --config /nowhere;; esac; exec LMOSD "$@"`), "configuration", "(LMOS-2003)"},
-		"it does not start": {script("broken", `[ "$1" = run ] && { echo "panic: no" >&2; exit 3; }; exec LMOSD "$@"`), "new version", "exit status 3: panic: no"},
-		"another identity": {script("amnesia", `for a; do [ "$a" = --data-dir ] && next=1 || { [ "$next" ] && rm -f "$a/identity.pem"; next=; }; done; exec LMOSD "$@"`),
+		"another program":   {x.version("other", "echo {}"), "program", "it is not lmosd"},
+		"an unknown key":    {x.version("strict", `case "$1" in config) exec LMOSD config validate -o json --config /nowhere;; esac; exec LMOSD "$@"`), "configuration", "(LMOS-2003)"},
+		"it does not start": {x.version("broken", `[ "$1" = run ] && { echo "panic: no" >&2; exit 3; }; exec LMOSD "$@"`), "new version", "exit status 3: panic: no"},
+		"another identity": {x.version("amnesia", `for a; do [ "$a" = --data-dir ] && next=1 || { [ "$next" ] && rm -f "$a/identity.pem"; next=; }; done; exec LMOSD "$@"`),
 			"identity", "the DID was " + string(n.DID) + " and is did:key:"},
-		"it leaves a newer store": {script("newer", `for a; do [ "$a" = --data-dir ] && next=1 || { [ "$next" ] && dir=$a; next=; }; done
+		"it leaves a newer store": {x.version("newer", `for a; do [ "$a" = --data-dir ] && next=1 || { [ "$next" ] && dir=$a; next=; }; done
 [ "$1" = run ] || exec LMOSD "$@"
 LMOSD "$@" & child=$!
 trap 'kill $child; wait $child; touch $dir/store/marker.format-version.999999.999; exit 0' TERM
@@ -145,7 +147,7 @@ wait $child; wait $child`), "way back", "warn: this version does not start after
 	if err := os.WriteFile(newer, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := x.at(n).lmosd("upgrade", "check", lmosd, "-o", "json")
+	r := x.at(n).lmosd("upgrade", "check", thisProgram(t), "-o", "json")
 	if v := decode[upgradeVerdict](t, r.out); r.code != 1 || !strings.Contains(v.of("this version"), "a newer version of lmosd wrote the store") || !strings.Contains(v.of("this version"), "LMOS-3022") {
 		t.Errorf("exit code %d, %+v", r.code, v)
 	}
@@ -157,7 +159,7 @@ wait $child; wait $child`), "way back", "warn: this version does not start after
 	}
 	x.at(n).fails(2, "upgrade", "check")
 	x.env = append(x.env, "LMOSD_DATA_DIR="+filepath.Join(x.home, "none"))
-	if r := x.lmosd("upgrade", "check", lmosd, "-o", "json"); r.code != 1 || !strings.Contains(r.out, "there is no data folder") {
+	if r := x.lmosd("upgrade", "check", thisProgram(t), "-o", "json"); r.code != 1 || !strings.Contains(r.out, "there is no data folder") {
 		t.Errorf("got %+v", r)
 	}
 }
@@ -205,19 +207,8 @@ func TestUpgradeCheckIsAlone(t *testing.T) {
 	}
 	conns.Store(0)
 
-	lmosd, err := exec.LookPath("lmosd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	script := func(name, text string) string {
-		file := x.file(name, "#!/bin/sh\n"+strings.ReplaceAll(text, "LMOSD", lmosd)+"\n")
-		if err := os.Chmod(file, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		return file
-	}
 	marker := filepath.Join(x.home, "started")
-	agent := script("agent", "touch "+marker+"; cat")
+	agent := x.version("agent", "touch "+marker+"; cat")
 	host, port, _ := net.SplitHostPort(addr)
 	x.env = append(x.env, "LMOSD_CONFIG="+x.file("lmosd.yaml", `apiVersion: lmosd/v1
 node: {key: "file:`+key+`"}
@@ -228,7 +219,7 @@ telemetry: {traces: {endpoint: "http://`+addr+`"}}
 agents: ["exec:`+agent+` --name one", "mcp:http://`+addr+`/mcp --name two"]
 `))
 	// The new version is asked for its agents, which makes a node probe them.
-	program := script("new", `[ "$1" = run ] || exec LMOSD "$@"
+	program := x.version("new", `[ "$1" = run ] || exec LMOSD "$@"
 for a; do [ "$last" = --ready-file ] && ready=$a; [ "$last" = --data-dir ] && dir=$a; [ "$last" = --node.key ] && key=$a; last=$a; done
 LMOSD "$@" & child=$!
 end() {
@@ -266,7 +257,7 @@ wait $child; wait $child`)
 	if err := os.Remove(key); err != nil {
 		t.Fatal(err)
 	}
-	r := x.at(n).lmosd("upgrade", "check", lmosd, "-o", "json")
+	r := x.at(n).lmosd("upgrade", "check", thisProgram(t), "-o", "json")
 	if v := decode[upgradeVerdict](t, r.out); r.code != 1 || v.of("copy") != "fail: there is no key "+key || exists(key) || len(x.left()) > 0 {
 		t.Errorf("without a key: exit code %d, %+v, left %v", r.code, v, x.left())
 	}

@@ -101,7 +101,7 @@ func (a *app) wait(ctx context.Context, all []condition.Condition, timeout time.
 		case err == nil:
 			results, absent = now, nil
 			if !slices.ContainsFunc(now, func(r condition.Result) bool { return !r.Met }) {
-				return a.showWaited(waited{cli.NewHead("Wait"), true, cli.Milliseconds(time.Since(start)), now})
+				return a.showWaited(waited{cli.NewHead("Wait"), true, api.Milliseconds(time.Since(start)), now})
 			}
 			text := condition.Missing(now)
 			missing.Store(&text)

@@ -12,7 +12,6 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
-	"github.com/lmosd/lmosd/td"
 )
 
 // Exit codes (`lmosd help exit-codes`). [ExitOf] maps error codes to them.
@@ -161,7 +160,7 @@ func (c *Console) people(e *interact.Error) {
 	if e.Err != nil {
 		c.Talk.Item("  cause  ", 9, e.Err.Error())
 	}
-	if len(e.Issues) == 1 && strings.Contains(title, Place(e.Issues[0])) {
+	if len(e.Issues) == 1 && strings.Contains(title, e.Issues[0].String()) {
 		e.Issues = nil // the title contains it
 	}
 	for i, issue := range e.Issues {
@@ -169,21 +168,13 @@ func (c *Console) people(e *interact.Error) {
 			c.Talk.Line(fmt.Sprintf("  at     … and %d more places", len(e.Issues)-i))
 			break
 		}
-		c.Talk.Item("  at     ", 9, Place(issue))
+		c.Talk.Item("  at     ", 9, issue.String())
 	}
 	c.Talk.Line("  hint   " + terminal.OneLine(e.Hint)) // on one line, so that it can be copied
 }
 
 // maxIssues limits the listed issues of an error.
 const maxIssues = 20
-
-// Place returns the location and the reason of an issue.
-func Place(i td.Issue) string {
-	if i.Pointer == "" {
-		return i.Reason // of the whole document
-	}
-	return i.Pointer + ": " + i.Reason
-}
 
 // headline puts the code at the right margin of a terminal, elsewhere two spaces after the text.
 func (c *Console) headline(title string, code interact.Code) string {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"time"
 
 	"github.com/itchyny/gojq"
 
@@ -190,6 +189,3 @@ func (c *Console) result(v any) error {
 	}
 	return c.writeJSON(v)
 }
-
-// Milliseconds is [api.Milliseconds].
-func Milliseconds(d time.Duration) float64 { return api.Milliseconds(d) }

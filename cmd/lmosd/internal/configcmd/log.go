@@ -3,6 +3,7 @@ package configcmd
 import (
 	"log/slog"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
@@ -47,7 +48,7 @@ func CommandLogger(a *cli.Console) *slog.Logger {
 // inMilliseconds adds the unit to durations, which JSON does not have: took_ms for took.
 func inMilliseconds(_ []string, attr slog.Attr) slog.Attr {
 	if attr.Value.Kind() == slog.KindDuration {
-		return slog.Float64(attr.Key+"_ms", cli.Milliseconds(attr.Value.Duration()))
+		return slog.Float64(attr.Key+"_ms", api.Milliseconds(attr.Value.Duration()))
 	}
 	return attr
 }

@@ -121,7 +121,7 @@ func runDemo(ctx context.Context, c *cli.Console, story string, keep bool) error
 	}
 	start := time.Now()
 	err = errors.Join(d.run(ctx), f.close(), d.end(keep))
-	d.report.Took, d.report.OK = cli.Milliseconds(time.Since(start)), err == nil
+	d.report.Took, d.report.OK = api.Milliseconds(time.Since(start)), err == nil
 	if ctx.Err() != nil {
 		return ctx.Err() // the cause of any error
 	}
@@ -169,7 +169,7 @@ func (d *demo) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		step := demoStep{Name: s.name, OK: err == nil, Took: cli.Milliseconds(time.Since(start)), Detail: detail, Why: d.why}
+		step := demoStep{Name: s.name, OK: err == nil, Took: api.Milliseconds(time.Since(start)), Detail: detail, Why: d.why}
 		if err != nil {
 			step.Detail = err.Error()
 		}

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/td"
@@ -134,7 +133,7 @@ func (p *Person) form(ctx context.Context, schema json.RawMessage) (json.RawMess
 			return content, nil
 		}
 		for _, issue := range issues { // of several fields together
-			p.wrong(cli.Place(issue))
+			p.wrong(issue.String())
 		}
 	}
 }

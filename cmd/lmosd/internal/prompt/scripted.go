@@ -128,7 +128,7 @@ func fits(in interact.Input, content json.RawMessage) error {
 		return nil
 	}
 	if issues := misfits(schemaOf(in.Schema), content); len(issues) > 0 {
-		return &interact.Error{Code: interact.Invalid, Title: "the answer does not fit the request: " + cli.Place(issues[0]),
+		return &interact.Error{Code: interact.Invalid, Title: "the answer does not fit the request: " + issues[0].String(),
 			Hint: "give " + sampleOf(in), Issues: issues}
 	}
 	return nil

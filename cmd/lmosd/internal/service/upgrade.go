@@ -280,7 +280,7 @@ type trial struct {
 }
 
 func (t *trial) String() string {
-	return terminal.Count(t.agents, "agent", "agents") + " in " + terminal.Millis(cli.Milliseconds(t.took))
+	return terminal.Count(t.agents, "agent", "agents") + " in " + terminal.Millis(api.Milliseconds(t.took))
 }
 
 // try starts a version on the copy at dir, waits until it has loaded what is stored, and stops it. The node has no peers and dials none: it

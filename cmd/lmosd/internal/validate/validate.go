@@ -117,10 +117,10 @@ func (v fileVerdict) write(s *terminal.Screen) {
 		if i.Rule != "" {
 			rule = s.Paint(terminal.Dim, " (beyond the schema of TD 1.1: "+terminal.OneLine(i.Rule)+")")
 		}
-		s.Line(terminal.OneLine(v.File+": "+cli.Place(i)) + rule)
+		s.Line(terminal.OneLine(v.File+": "+i.String()) + rule)
 	}
 	for _, w := range v.Warnings {
-		s.Line(terminal.OneLine(v.File+": "+cli.Place(w)) + s.Paint(terminal.Dim, " (warning)"))
+		s.Line(terminal.OneLine(v.File+": "+w.String()) + s.Paint(terminal.Dim, " (warning)"))
 	}
 	if v.Valid {
 		s.Line(s.Paint(terminal.Green, "valid") + " " + terminal.OneLine(v.File+" · "+v.Name))
